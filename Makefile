@@ -1,0 +1,88 @@
+# Lapse. `make help` lists the targets; CONTRIBUTING.md says when to use which.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+GO        ?= go
+TAGS      := nomsgpack
+FUZZTIME  ?= 10s
+COUNT     ?= 5
+BENCH     ?= .
+TASKS     ?= 1000000
+RUN_FLAGS ?=
+
+LINT_VERSION := v2.15.0
+LINT         := $(or $(shell command -v golangci-lint 2>/dev/null),$(wildcard $(shell $(GO) env GOPATH)/bin/golangci-lint),bin/golangci-lint)
+BENCHED      := ./wheel/... ./recovery/... ./tasks/... ./httpapi/...
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/lapse, statically linked
+	CGO_ENABLED=0 $(GO) build -tags $(TAGS) -trimpath -o bin/lapse .
+
+.PHONY: run
+run: build ## serve on 127.0.0.1:7480 with the ledger in ./lapse-data (RUN_FLAGS="--log-level debug")
+	@exec bin/lapse serve $(RUN_FLAGS)
+
+.PHONY: test
+test: ## run all tests; needs nothing but Go
+	$(GO) test -tags $(TAGS) ./...
+
+.PHONY: race
+race: ## run all tests under the race detector, and once more on a single processor; needs a C compiler
+	CGO_ENABLED=1 $(GO) test -tags $(TAGS) -race -short -timeout 20m ./...
+	$(GO) test -tags $(TAGS) -cpu 1 -short ./...
+
+.PHONY: lint
+lint: tools ## check formatting, vet, golangci-lint with the import directions, shellcheck if present
+	@unformatted=$$(gofmt -l .); \
+	if [ -n "$$unformatted" ]; then echo "gofmt is needed for:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet -tags $(TAGS),fault ./...
+	$(LINT) run ./...
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run; fi
+
+.PHONY: bench
+bench: ## run the benchmarks COUNT times; text on stdout and in bench/latest.txt (BENCH=regexp COUNT=5)
+	@mkdir -p bench
+	$(GO) test -tags $(TAGS) -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m $(BENCHED) | tee bench/latest.txt
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME=10s
+	@for pkg in $$($(GO) list -tags $(TAGS) ./...); do \
+		for target in $$($(GO) test -tags $(TAGS) -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			echo "fuzz $$pkg $$target"; \
+			$(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
+		done; \
+	done
+
+.PHONY: fault
+fault: build ## kill -9, SIGSTOP, a full disk and garbage against the built binary
+	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 15m ./scripts/crash/
+
+.PHONY: mainjob
+mainjob: build ## schedule TASKS=1000000 over HTTP, kill -9 twice, deliver all; prints the figures
+	LAPSE_BIN=$(CURDIR)/bin/lapse LAPSE_TASKS=$(TASKS) $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 30m -run '^TestMainJob$$' ./scripts/crash/
+
+.PHONY: cover
+cover: ## write coverage.html, and print the coverage of each package
+	$(GO) test -tags $(TAGS) -coverpkg=./... -coverprofile=coverage.out ./...
+	$(GO) tool cover -html=coverage.out -o coverage.html
+	@$(GO) tool cover -func=coverage.out | tail -1
+
+.PHONY: ci
+ci: lint test race fault ## everything that must pass before a change goes in
+
+.PHONY: tools
+tools: ## install golangci-lint into bin/ if it is missing
+	@if ! command -v $(LINT) >/dev/null; then \
+		echo "installing golangci-lint $(LINT_VERSION) into bin/ (a few minutes, once)"; \
+		GOBIN=$(CURDIR)/bin $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION); \
+	fi
+
+.PHONY: clean
+clean: ## remove what the other targets have made; the data in ./lapse-data stays
+	rm -rf bin bench/latest.txt coverage.out coverage.html

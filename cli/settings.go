@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// settings are the flags of serve. Names, units and defaults are those of
+// tasks.Config where they set one of its fields.
+type settings struct {
+	Listen   string          `default:"127.0.0.1:7480" help:"Address to serve on, host:port."`
+	Data     string          `default:"./lapse-data" help:"Directory of the ledger. One server at a time uses it."`
+	Node     string          `placeholder:"NAME" help:"Name of this node in answers and metrics. Default: the address it serves on."`
+	Config   kong.ConfigFlag `placeholder:"FILE" help:"YAML file with the same names, and settings of topics."`
+	Insecure bool            `help:"Serve beyond this machine, although anybody who can connect may do anything."`
+
+	MaxPending  int `default:"20000000" help:"Tasks held at once, past which schedules are refused with 429."`
+	MaxInFlight int `default:"100000" help:"Deliveries not settled yet, over all topics."`
+	MaxPayload  int `default:"65536" help:"Bytes of a payload."`
+
+	SweepEvery    time.Duration `default:"1s" help:"How often to look for tasks that are overdue."`
+	ShutdownGrace time.Duration `default:"10s" help:"How long a stop waits for work in progress."`
+	AnswerWithin  time.Duration `default:"2s" help:"How long a request waits for the ledger, past which the answer is 503."`
+
+	LogLevel  slog.Level `default:"info" help:"debug, info, warn or error."`
+	LogFormat string     `default:"text" help:"text or json."`
+}
+
+// address checks the settings and returns what to listen on. All faults are
+// noted in bad.
+func (s *settings) address(bad *faults) *net.TCPAddr {
+	addr, err := net.ResolveTCPAddr("tcp", s.Listen)
+	switch {
+	case err != nil:
+		bad.add("listen: want host:port: %w", err)
+	case !addr.IP.IsLoopback() && !s.Insecure:
+		bad.add("listen: %s can be reached from other machines, and there is no access control:"+
+			" serve on 127.0.0.1, or add --insecure if the network is trusted", s.Listen)
+	}
+	if s.Data == "" {
+		bad.add("data: want a directory")
+	}
+	if s.LogFormat != "text" && s.LogFormat != "json" {
+		bad.add("log-format: want text or json")
+	}
+	// Zero means the default to package tasks; here somebody has typed it.
+	for _, v := range []struct {
+		name string
+		zero bool
+	}{
+		{"max-pending", s.MaxPending == 0},
+		{"max-in-flight", s.MaxInFlight == 0},
+		{"max-payload", s.MaxPayload == 0},
+		{"sweep-every", s.SweepEvery == 0},
+		{"shutdown-grace", s.ShutdownGrace == 0},
+		{"answer-within", s.AnswerWithin == 0},
+	} {
+		if v.zero {
+			bad.add("%s: must not be zero", v.name)
+		}
+	}
+	return addr
+}
+
+// scheduler is what package tasks is told.
+func (s *settings) scheduler(topics map[string]tasks.TopicSettings, log *slog.Logger) tasks.Config {
+	return tasks.Config{
+		Node:         s.Node,
+		MaxPending:   s.MaxPending,
+		MaxInFlight:  s.MaxInFlight,
+		MaxPayload:   s.MaxPayload,
+		SweepEvery:   s.SweepEvery,
+		Grace:        s.ShutdownGrace,
+		AnswerWithin: s.AnswerWithin,
+		Topics:       topics,
+		Log:          log,
+	}
+}
+
+func (s *settings) logger(w io.Writer) *slog.Logger {
+	options := &slog.HandlerOptions{Level: s.LogLevel}
+	if s.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}

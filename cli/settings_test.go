@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// parsed parses a command line, with a config file if text is not empty.
+func parsed(t *testing.T, text string, args ...string) (settings, *configFile, *faults, error) {
+	t.Helper()
+	if text != "" {
+		path := filepath.Join(t.TempDir(), "lapse.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--config", path)
+	}
+	var grammar commands
+	bad := &faults{}
+	file := &configFile{faults: bad}
+	var out bytes.Buffer
+	_, err := parse(append([]string{"serve"}, args...), streams{&out, &out}, &grammar, file, bad)
+	return grammar.Serve.settings, file, bad, err
+}
+
+func TestDefaults(t *testing.T) {
+	got, _, bad, err := parsed(t, "")
+	if err != nil || bad.err() != nil {
+		t.Fatal(err, bad.err())
+	}
+	want := settings{
+		Listen: "127.0.0.1:7480", Data: "./lapse-data",
+		MaxPending: 20_000_000, MaxInFlight: 100_000, MaxPayload: 64 << 10,
+		SweepEvery: time.Second, ShutdownGrace: 10 * time.Second, AnswerWithin: 2 * time.Second,
+		LogLevel: slog.LevelInfo, LogFormat: "text",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got.address(bad); bad.err() != nil {
+		t.Error(bad.err())
+	}
+}
+
+// A flag wins over the environment, which wins over the file.
+func TestPrecedence(t *testing.T) {
+	t.Setenv("LAPSE_MAX_PENDING", "200")
+	t.Setenv("LAPSE_MAX_PAYLOAD", "2000")
+	got, _, bad, err := parsed(t, `
+max_pending: 30
+max-payload: 3000
+max_in_flight: 33
+sweep: {every: 3s}
+log: {level: debug}
+`, "--max-pending", "1")
+	if err != nil || bad.err() != nil {
+		t.Fatal(err, bad.err())
+	}
+	if got.MaxPending != 1 {
+		t.Errorf("flag, environment and file: got %d, want the flag's", got.MaxPending)
+	}
+	if got.MaxPayload != 2000 {
+		t.Errorf("environment and file: got %d, want the environment's", got.MaxPayload)
+	}
+	if got.MaxInFlight != 33 || got.SweepEvery != 3*time.Second || got.LogLevel != slog.LevelDebug {
+		t.Errorf("file alone: got %d, %s, %s", got.MaxInFlight, got.SweepEvery, got.LogLevel)
+	}
+	if got.AnswerWithin != 2*time.Second {
+		t.Errorf("not set anywhere: got %s, want the default", got.AnswerWithin)
+	}
+}
+
+func TestConfigFromEnvironment(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lapse.yaml")
+	if err := os.WriteFile(path, []byte("max_pending: 30"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LAPSE_CONFIG", path)
+	got, _, _, err := parsed(t, "")
+	if err != nil || got.MaxPending != 30 {
+		t.Errorf("got %d, %v", got.MaxPending, err)
+	}
+}
+
+func TestTopicsInFile(t *testing.T) {
+	_, file, bad, err := parsed(t, `
+topics:
+  order.unpaid:
+    retry: {max_attempts: 5, min_backoff: 2s, max_backoff: 1m}
+    lease: 45s
+    concurrency: 8
+    count_crashes: true
+    paused: true
+  coupon: {}
+`)
+	if err != nil || bad.err() != nil {
+		t.Fatal(err, bad.err())
+	}
+	want := map[string]tasks.TopicSettings{
+		"order.unpaid": {
+			Retry: tasks.Retry{MaxAttempts: 5, MinBackoff: 2 * time.Second, MaxBackoff: time.Minute},
+			Lease: 45 * time.Second, Concurrency: 8, CountCrashes: true, Paused: true,
+		},
+		"coupon": {},
+	}
+	if diff := cmp.Diff(want, file.topics); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Every fault is reported, and all of them at once.
+func TestAllFaultsAtOnce(t *testing.T) {
+	t.Setenv("LAPSE_MAX_PAYLOAD", "much")
+	got, _, bad, err := parsed(t, `
+max_in_flight: lots
+colour: red
+sweep: {often: yes}
+`, "--listen", "0.0.0.0:0", "--answer-within", "soon", "--log-format", "xml", "--log-level", "loud", "--max-pending", "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.address(bad)
+	text := bad.err().Error()
+	for _, name := range []string{"max-payload", "max-in-flight", "colour", "sweep_often", "listen", "answer-within", "log-format", "log-level", "max-pending"} {
+		if !strings.Contains(text, "\n  "+name) {
+			t.Errorf("%s is not reported", name)
+		}
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+}
+
+func TestUnreadableFile(t *testing.T) {
+	for name, text := range map[string]string{
+		"not yaml":       "max_pending: [",
+		"a list":         "max_pending: [1, 2]",
+		"twice":          "sweep_every: 1s\nsweep: {every: 2s}",
+		"topic, typo":    "topics: {a: {leese: 3s}}",
+		"topic, type":    "topics: {a: {concurrency: many}}",
+		"topics, a list": "topics: [a]",
+		"a scalar":       "42",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, _, _, err := parsed(t, text); err == nil {
+				t.Error("want an error")
+			} else if strings.Contains(err.Error(), "goroutine") {
+				t.Error(err)
+			}
+		})
+	}
+	if _, _, _, err := parsed(t, "", "--config", filepath.Join(t.TempDir(), "missing.yaml")); err == nil {
+		t.Error("a missing file: want an error")
+	}
+}
+
+// Beyond this machine only with --insecure, since nothing else guards it.
+func TestListen(t *testing.T) {
+	for _, test := range []struct {
+		listen   string
+		insecure bool
+		ok       bool
+	}{
+		{"127.0.0.1:0", false, true},
+		{"127.1.2.3:0", false, true},
+		{"[::1]:0", false, true},
+		{"localhost:0", false, true},
+		{"0.0.0.0:0", false, false},
+		{":0", false, false},
+		{"[::]:0", false, false},
+		{"192.0.2.1:7480", false, false},
+		{"0.0.0.0:0", true, true},
+		{":0", true, true},
+		{"", false, false},
+		{"7480", false, false},
+		{"127.0.0.1:99999", false, false},
+		{"127.0.0.1:http-no-such", true, false},
+	} {
+		bad := &faults{}
+		s := settings{Listen: test.listen, Insecure: test.insecure, Data: "x", LogFormat: "text",
+			MaxPending: 1, MaxInFlight: 1, MaxPayload: 1, SweepEvery: 1, ShutdownGrace: 1, AnswerWithin: 1}
+		if s.address(bad); (bad.err() == nil) != test.ok {
+			t.Errorf("%q, insecure %v: %v", test.listen, test.insecure, bad.err())
+		}
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		code int
+		out  string // part of standard output
+		err  string // part of standard error
+	}{
+		{[]string{"version"}, exitOK, "lapse ", ""},
+		{[]string{"--help"}, exitOK, "serve", ""},
+		{[]string{"serve", "--help"}, exitOK, "LAPSE_MAX_PENDING", ""},
+		{nil, exitUsage, "", "expected"},
+		{[]string{"frobnicate"}, exitUsage, "", "frobnicate"},
+		{[]string{"serve", "--frobnicate"}, exitUsage, "", "frobnicate"},
+		{[]string{"serve", "--listen", "0.0.0.0:0"}, exitUsage, "", "--insecure"},
+	} {
+		var out, errs bytes.Buffer
+		code := run(context.Background(), test.args, streams{&out, &errs})
+		if code != test.code || !strings.Contains(out.String(), test.out) || !strings.Contains(errs.String(), test.err) {
+			t.Errorf("%q: exit code %d, want %d\nstdout: %s\nstderr: %s", test.args, code, test.code, &out, &errs)
+		}
+		if test.err == "" && errs.Len() > 0 {
+			t.Errorf("%q: noise on standard error: %s", test.args, &errs)
+		}
+	}
+}

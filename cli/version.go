@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+)
+
+type version struct{}
+
+// Run prints one line: the module's version, its commit and the Go version.
+func (version) Run(std streams) error {
+	_, err := fmt.Fprintln(std.out, "lapse", buildVersion())
+	return err
+}
+
+// buildVersion is what the Go tool has stamped into the binary: a version for
+// `go install module@version`, a commit for a build in a clone.
+func buildVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(unknown) " + runtime.Version()
+	}
+	text := info.Main.Version
+	if text == "" || text == "(devel)" {
+		text = "(devel)"
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				text += " " + s.Value
+			}
+		}
+	}
+	return text + " " + runtime.Version()
+}

@@ -1,0 +1,178 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humagin"
+	"github.com/gin-gonic/gin"
+	"github.com/goccy/go-json"
+)
+
+// An api is huma's view of the server, with what huma does not know.
+type api struct {
+	huma.API
+	server *Server
+}
+
+func (s *Server) newAPI(g *gin.Engine) *api {
+	format := huma.Format{Marshal: marshal, Unmarshal: json.Unmarshal}
+	config := huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info: &huma.Info{
+				Title:       "Lapse",
+				Version:     s.version,
+				Description: "Makes things happen the moment their time runs out. Every failure is a problem document (RFC 9457) of a type that /problems/ explains.",
+			},
+		},
+		Formats:                      map[string]huma.Format{mediaJSON: format, "json": format},
+		DefaultFormat:                mediaJSON,
+		Transformers:                 []huma.Transformer{translate},
+		RejectUnknownQueryParameters: true,
+	}
+	return &api{humagin.New(g, config), s}
+}
+
+func marshal(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false) // nobody reads these answers as HTML
+	return e.Encode(v)
+}
+
+type kinds []*kind
+
+func (k kinds) and(more ...*kind) kinds { return append(slices.Clip(k), more...) }
+
+// A route is what the OpenAPI document says of an operation beyond the types of
+// its handler.
+type route struct {
+	id, method, path string
+	summary, about   string
+	status           int          // of a success; 0: 200
+	also             int          // another status of a success, with the same body
+	reads            reflect.Type // the body; nil: none
+	optional         bool         // the body may be left out
+	lines            bool         // the body may be one value a line
+	answers          reflect.Type // the answer, where the handler's type does not tell
+	fails            kinds
+}
+
+// add makes a route of a handler. The handler returns errors as they come; here
+// they become problems.
+func add[I, O any](a *api, r route, handler func(context.Context, *I) (*O, error)) {
+	op := huma.Operation{
+		OperationID: r.id, Method: r.method, Path: r.path,
+		Summary: r.summary, Description: r.about,
+		DefaultStatus: r.status,
+		Responses:     a.failures(r.fails),
+	}
+	huma.Register(a.API, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := handler(ctx, in)
+		if err != nil {
+			return nil, a.server.problem(ctx, r.id, err)
+		}
+		return out, nil
+	})
+	a.complete(r)
+}
+
+// problem turns what a handler returned into the answer. An error that is in no
+// table is a defect, and the only one that is logged.
+func (s *Server) problem(ctx context.Context, operation string, err error) *Problem {
+	if p := problemOf(err); p != nil {
+		return p
+	}
+	if ctx.Err() == nil { // otherwise the caller has gone, and nobody reads this
+		s.log.Error("a request failed", "operation", operation, "err", err)
+	}
+	return internal.with("")
+}
+
+// failures describes the answers of these kinds, and that of any other.
+func (a *api) failures(fails kinds) map[string]*huma.Response {
+	schema := a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
+	content := map[string]*huma.MediaType{problemMedia: {Schema: schema}}
+	all := map[string]*huma.Response{"default": {Description: "A problem", Content: content}}
+	for _, k := range fails {
+		status := strconv.Itoa(k.status)
+		line := "`" + problemBase + k.name + "`: " + k.title + "."
+		if r := all[status]; r == nil {
+			all[status] = &huma.Response{Description: line, Content: content}
+		} else if !strings.Contains(r.Description, line) {
+			r.Description += " " + line
+		}
+		if k.retry > 0 {
+			all[status].Headers = map[string]*huma.Param{"Retry-After": {
+				Description: "Seconds to wait.", Schema: &huma.Schema{Type: huma.TypeInteger},
+			}}
+		}
+	}
+	return all
+}
+
+// complete adds to the document what huma must not know when it makes the route:
+// a body that it knew of, it would read and check by itself, a second time.
+func (a *api) complete(r route) {
+	item := a.OpenAPI().Paths[r.path]
+	op := map[string]*huma.Operation{
+		http.MethodGet: item.Get, http.MethodPut: item.Put, http.MethodPost: item.Post,
+		http.MethodPatch: item.Patch, http.MethodDelete: item.Delete,
+	}[r.method]
+	schemas := a.OpenAPI().Components.Schemas
+	if r.reads != nil {
+		op.RequestBody = &huma.RequestBody{
+			Required: !r.optional,
+			Content:  map[string]*huma.MediaType{mediaJSON: {Schema: schemas.Schema(r.reads, true, "")}},
+		}
+		if r.lines {
+			op.RequestBody.Content[mediaNDJSON] = &huma.MediaType{
+				Schema: &huma.Schema{Type: huma.TypeString, Description: "One task a line."},
+			}
+		}
+	}
+	success := op.Responses[strconv.Itoa(op.DefaultStatus)]
+	if r.answers != nil {
+		success.Content = map[string]*huma.MediaType{mediaJSON: {Schema: schemas.Schema(r.answers, true, "")}}
+	}
+	if r.also != 0 {
+		other := *success
+		other.Description = http.StatusText(r.also)
+		op.Responses[strconv.Itoa(r.also)] = &other
+	}
+}
+
+// describe freezes the OpenAPI document and the page that shows it.
+func (s *Server) describe(a *api) error {
+	document := a.OpenAPI()
+	// huma registers its own error type for every operation; nothing refers to it.
+	delete(document.Components.Schemas.Map(), "ErrorModel")
+	delete(document.Components.Schemas.Map(), "ErrorDetail")
+	var err error
+	if s.spec, err = document.MarshalJSON(); err != nil {
+		return fmt.Errorf("httpapi: OpenAPI document: %w", err)
+	}
+	if s.docs, err = renderDocs(document); err != nil {
+		return fmt.Errorf("httpapi: page of routes: %w", err)
+	}
+	return nil
+}
+
+// A request gives a handler the request as gin knows it, for its body.
+type request struct{ gin *gin.Context }
+
+// Resolve is called by huma before the handler.
+func (r *request) Resolve(ctx huma.Context) []error {
+	r.gin = humagin.Unwrap(ctx)
+	return nil
+}
+
+// A reply is an answer with a body.
+type reply[B any] struct{ Body B }

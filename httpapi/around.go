@@ -1,0 +1,140 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+)
+
+// requestIDHeader names a request in its answer and in the log.
+const requestIDHeader = "X-Request-Id"
+
+// around does what every request needs before and after its handler: a request
+// id, limits, an answer if the handler panics, and a line in the log.
+func (s *Server) around(c *gin.Context) {
+	started := time.Now()
+	id := c.GetHeader(requestIDHeader)
+	if !validRequestID(id) {
+		id = fmt.Sprintf("%016x", rand.Uint64())
+	}
+	header := c.Writer.Header()
+	header.Set(requestIDHeader, id)
+	header.Set("X-Content-Type-Options", "nosniff")
+
+	if c.Request.ContentLength != 0 {
+		b := &body{http.MaxBytesReader(c.Writer, c.Request.Body, s.maxBody), &s.bodies, s.maxBody, 0}
+		c.Request.Body = b
+		defer b.release()
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			s.panicked(c, id, v)
+		}
+		if s.log.Enabled(c.Request.Context(), slog.LevelDebug) {
+			s.log.Debug("request", "request_id", id, "method", c.Request.Method, "path", c.Request.URL.Path,
+				"status", c.Writer.Status(), "bytes", max(c.Writer.Size(), 0), "took", time.Since(started))
+		}
+	}()
+	switch {
+	case s.guard.Check(c.Request) != nil:
+		writeProblem(c, crossOrigin.with(""))
+	case !acceptsJSON(c):
+		writeProblem(c, notAcceptable.with(""))
+	default:
+		c.Next()
+	}
+}
+
+// panicked answers a request whose handler has panicked. An answer that has
+// begun cannot be taken back: the connection is cut, so that the caller notices.
+func (s *Server) panicked(c *gin.Context, id string, v any) {
+	if v == http.ErrAbortHandler {
+		panic(v)
+	}
+	s.log.Error("a request handler panicked", "request_id", id, "path", c.FullPath(),
+		"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	if c.Writer.Written() {
+		panic(http.ErrAbortHandler)
+	}
+	writeProblem(c, internal.with(""))
+}
+
+func validRequestID(id string) bool {
+	if id == "" || len(id) > 128 {
+		return false
+	}
+	for i := range len(id) {
+		if c := id[i]; c <= ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+// acceptsJSON tells whether the caller takes what the API answers. Pages and
+// metrics are not negotiated.
+func acceptsJSON(c *gin.Context) bool {
+	accept := c.Request.Header["Accept"]
+	if len(accept) == 0 || !strings.HasPrefix(c.Request.URL.Path, "/v1/") {
+		return true
+	}
+	for _, line := range accept {
+		for part := range strings.SplitSeq(line, ",") {
+			media, params, _ := strings.Cut(part, ";")
+			switch strings.ToLower(strings.TrimSpace(media)) {
+			case "", "*/*", "application/*", mediaJSON, problemMedia:
+				if !refusing(params) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// refusing tells whether the parameters of a media range have a weight of zero.
+func refusing(params string) bool {
+	for p := range strings.SplitSeq(params, ";") {
+		name, weight, _ := strings.Cut(strings.TrimSpace(p), "=")
+		if strings.EqualFold(name, "q") {
+			return strings.Trim(weight, "0.") == "" && weight != ""
+		}
+	}
+	return false
+}
+
+// writeProblem answers with a problem outside of a huma operation.
+func writeProblem(c *gin.Context, p *Problem) {
+	for name, values := range p.GetHeaders() {
+		c.Writer.Header()[name] = values
+	}
+	text, _ := json.Marshal(p) // strings and numbers only: it cannot fail
+	c.Abort()
+	c.Data(p.Status, problemMedia, append(text, '\n'))
+}
+
+// noRoute answers for a path that leads nowhere.
+func noRoute(c *gin.Context) { writeProblem(c, notFound.with("there is no such route")) }
+
+// noMethod answers for a path that exists with other methods, which gin has put
+// into Allow.
+func noMethod(c *gin.Context) {
+	allow := c.Writer.Header().Get("Allow")
+	if strings.Contains(allow, http.MethodGet) {
+		allow += ", " + http.MethodHead
+	}
+	c.Header("Allow", allow+", "+http.MethodOptions)
+	if c.Request.Method == http.MethodOptions {
+		c.Status(http.StatusNoContent)
+		c.Writer.WriteHeaderNow()
+		return
+	}
+	writeProblem(c, wrongMethod.with(""))
+}

@@ -1,0 +1,185 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// BatchAnswer tells what became of each task of a batch.
+type BatchAnswer struct {
+	Accepted int          `json:"accepted" doc:"How many tasks were taken."`
+	IDs      []string     `json:"ids" nullable:"false" doc:"The id of each task, in the order of the batch; empty for one that was not taken."`
+	Errors   []BatchError `json:"errors" nullable:"false" doc:"Those that were not taken, in the order of the batch."`
+}
+
+// BatchError says why a task of a batch was not taken.
+type BatchError struct {
+	Index   int      `json:"index" doc:"Its place in the batch, from 0."`
+	ID      string   `json:"id,omitempty" doc:"Its id, unless that is what is wrong."`
+	Problem *Problem `json:"problem"`
+}
+
+// A batch is a decoded body on its way to the scheduler.
+type batch struct {
+	requests []tasks.Request
+	index    []int // of each request in the body
+	size     int   // tasks in the body
+	chosen   map[string]struct{}
+	errors   []BatchError
+}
+
+// batch answers POST /v1/tasks/batch.
+func (s *Server) batch(ctx context.Context, in *request) (*reply[BatchAnswer], error) {
+	media, err := mediaType(in.gin, mediaJSON, mediaNDJSON)
+	if err != nil {
+		return nil, err
+	}
+	data, err := readBody(in.gin)
+	if err != nil {
+		return nil, err
+	}
+	b := &batch{requests: make([]tasks.Request, 0, min(len(data)/128+1, tasks.MaxBatch))}
+	if media == mediaJSON {
+		err = b.array(data)
+	} else {
+		err = b.lines(data)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var results []tasks.Result
+	if len(b.requests) > 0 {
+		if results, err = s.hot.ScheduleBatch(ctx, b.requests); err != nil {
+			return nil, err
+		}
+	}
+	answer, err := b.answer(results)
+	if err != nil {
+		return nil, err
+	}
+	return &reply[BatchAnswer]{*answer}, nil
+}
+
+// array decodes a JSON array.
+func (b *batch) array(data []byte) error {
+	s := scan(data)
+	for range s.array("") {
+		if err := b.add(s); err != nil {
+			return err
+		}
+	}
+	return s.done()
+}
+
+// lines decodes one task a line. Empty lines do not count.
+func (b *batch) lines(data []byte) error {
+	number := 0
+	for line := range bytes.Lines(data) {
+		number++
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		s := scan(line)
+		if err := b.add(s); err != nil {
+			return err
+		}
+		if s.end(); s.err != nil {
+			return malformed.with(fmt.Sprintf("line %d is %s", number, s.err))
+		}
+	}
+	return nil
+}
+
+// add decodes one task. Its faults are its own; only the limit ends the batch.
+func (b *batch) add(s *scanner) error {
+	if b.size == tasks.MaxBatch {
+		return invalidField("body", fmt.Sprintf("must hold at most %d tasks", tasks.MaxBatch))
+	}
+	var r tasks.Request
+	s.task(&r)
+	if s.err != nil {
+		return nil // the caller looks
+	}
+	index := b.size
+	b.size++
+	if len(s.faults) > 0 {
+		b.errors = append(b.errors, BatchError{index, plainID(r.ID), invalidFields(s.faults)})
+		s.faults = s.faults[:0]
+		return nil
+	}
+	if r.ID != "" {
+		if _, twice := b.chosen[r.ID]; twice {
+			b.errors = append(b.errors, BatchError{index, r.ID, repeatedID.with("")})
+			return nil
+		}
+		if b.chosen == nil {
+			b.chosen = make(map[string]struct{}, cap(b.requests))
+		}
+		b.chosen[r.ID] = struct{}{}
+	} else if err := chooseID(&r); err != nil {
+		return err
+	}
+	b.requests = append(b.requests, r)
+	b.index = append(b.index, index)
+	return nil
+}
+
+// answer puts the results in the order of the body.
+func (b *batch) answer(results []tasks.Result) (*BatchAnswer, error) {
+	a := &BatchAnswer{IDs: make([]string, b.size), Errors: make([]BatchError, 0, len(b.errors))}
+	early := b.errors
+	for i, r := range results {
+		for len(early) > 0 && early[0].Index < b.index[i] {
+			a.Errors, early = append(a.Errors, early[0]), early[1:]
+		}
+		if r.Err == nil {
+			a.Accepted++
+			a.IDs[b.index[i]] = r.ID
+			continue
+		}
+		id := b.requests[i].ID
+		p := problemOf(r.Err)
+		if p == nil {
+			return nil, fmt.Errorf("task %d of a batch: %w", b.index[i], r.Err)
+		}
+		a.Errors = append(a.Errors, BatchError{b.index[i], plainID(id), p.withID(id)})
+	}
+	a.Errors = append(a.Errors, early...)
+	if p := a.outage(b); p != nil {
+		return nil, p
+	}
+	return a, nil
+}
+
+// plainID returns an id that is safe to repeat, or "".
+func plainID(id string) string {
+	if len(id) > tasks.MaxIDBytes || !validRequestID(id) {
+		return ""
+	}
+	return id
+}
+
+// outage returns the problem of the whole batch, if nothing was taken for one
+// reason that will pass. A caller that looks at the status only should see it.
+func (a *BatchAnswer) outage(b *batch) *Problem {
+	if a.Accepted > 0 || len(a.Errors) == 0 {
+		return nil
+	}
+	first := a.Errors[0].Problem
+	for _, e := range a.Errors {
+		if e.Problem.retryAfter == 0 || e.Problem.Type != first.Type {
+			return nil
+		}
+	}
+	p := *first
+	if p.ID != "" {
+		p.ID = ""
+		for _, r := range b.requests {
+			p.IDs = append(p.IDs, r.ID)
+		}
+	}
+	return &p
+}

@@ -1,0 +1,161 @@
+package httpapi
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/gin-gonic/gin"
+)
+
+// Bounds on reading a body.
+const (
+	bodyTimeout = time.Minute // for all of it
+	bodiesAhead = 16          // bodies of full size that may be in memory at once
+	firstRead   = 256 << 10   // memory given to a body before it has proved to be larger
+)
+
+// Media types that are read.
+const (
+	mediaJSON   = "application/json"
+	mediaNDJSON = "application/x-ndjson"
+)
+
+// A budget counts the bytes of all bodies in memory, so that many callers with
+// bodies just below the limit cannot exhaust it together.
+type budget struct {
+	used  atomic.Int64
+	limit int64
+}
+
+func (b *budget) take(n int64) bool {
+	if b.used.Add(n) <= b.limit {
+		return true
+	}
+	b.used.Add(-n)
+	return false
+}
+
+// A body is a request's body on its way in. It replaces Request.Body for the
+// time of the request, and gives back what it took of the budget at the end.
+type body struct {
+	io.ReadCloser
+	budget *budget
+	limit  int64 // of this body
+	taken  int64
+}
+
+var errBodySize = tooLarge.with("the body is larger than this server accepts")
+
+func (b *body) release() {
+	b.budget.used.Add(-b.taken)
+	b.taken = 0
+}
+
+// grow makes room for as much again as buf holds.
+func (b *body) grow(buf []byte, want int64) ([]byte, error) {
+	size := max(2*int64(cap(buf)), min(want, firstRead), 512)
+	if want >= 0 {
+		size = min(size, want+1) // one more, to meet the end without growing
+	}
+	if size <= int64(cap(buf)) {
+		size = int64(cap(buf)) + 512
+	}
+	if !b.budget.take(size - int64(cap(buf))) {
+		return nil, overloaded.with("too many bodies are being read at once")
+	}
+	b.taken += size - int64(cap(buf))
+	return append(make([]byte, 0, size), buf...), nil
+}
+
+// readBody reads all of a request's body. The memory is never used again for
+// another request, so that the scheduler may keep parts of it after the answer.
+func readBody(c *gin.Context) ([]byte, error) {
+	b, ok := c.Request.Body.(*body)
+	if !ok {
+		return nil, nil // there is none
+	}
+	if c.Request.ContentLength > b.limit {
+		return nil, errBodySize
+	}
+	timer := http.NewResponseController(c.Writer)
+	// Errors say that the connection knows no deadlines; then there is none.
+	_ = timer.SetReadDeadline(time.Now().Add(bodyTimeout))
+	var buf []byte
+	for {
+		if len(buf) == cap(buf) {
+			var err error
+			if buf, err = b.grow(buf, c.Request.ContentLength); err != nil {
+				return nil, err
+			}
+		}
+		n, err := b.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case err == io.EOF:
+			// A deadline left behind would end a long-poll, as if the client had gone.
+			_ = timer.SetReadDeadline(time.Time{})
+			return buf, nil
+		case errors.As(err, new(*http.MaxBytesError)):
+			return nil, errBodySize
+		case err != nil:
+			return nil, malformed.with("the body ended too early")
+		}
+	}
+}
+
+// mediaType checks the Content-Type against those that a route reads. It is
+// required: a browser may send a body without one on behalf of another site.
+func mediaType(c *gin.Context, accepted ...string) (string, error) {
+	header := c.GetHeader("Content-Type")
+	if header == mediaJSON { // nearly always
+		return header, nil
+	}
+	media, params, err := mime.ParseMediaType(header)
+	charset, given := params["charset"]
+	if err == nil && (!given || strings.EqualFold(charset, "utf-8")) {
+		for _, a := range accepted {
+			if media == a {
+				return a, nil
+			}
+		}
+	}
+	return "", wrongMedia.with("send " + strings.Join(accepted, " or "))
+}
+
+// jsonBody reads a body that must be JSON.
+func jsonBody(c *gin.Context) (*scanner, error) {
+	if _, err := mediaType(c, mediaJSON); err != nil {
+		return nil, err
+	}
+	data, err := readBody(c)
+	if err != nil {
+		return nil, err
+	}
+	return scan(data), nil
+}
+
+// optionalBody reads a body that may be left out, which is like an empty object.
+func optionalBody(c *gin.Context) (*scanner, error) {
+	if c.Request.ContentLength == 0 {
+		return scan([]byte("{}")), nil
+	}
+	return jsonBody(c)
+}
+
+// done ends the decoding of a body that was a single value: it returns why the
+// request is refused, if it is.
+func (s *scanner) done() error {
+	s.end()
+	if s.err != nil {
+		return problemOf(s.err)
+	}
+	if len(s.faults) > 0 {
+		return invalidFields(s.faults)
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package httpapi
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// task reads a task that is asked for. Ranges and alphabets are the scheduler's
+// to check; only what cannot be expressed in a Request is refused here.
+func (s *scanner) task(r *tasks.Request) {
+	var when deadline
+	for key := range s.object("") {
+		switch string(key) {
+		case "id":
+			if r.ID = s.str("id"); r.ID == "" && s.err == nil {
+				s.fault("id", "must not be empty; leave it out to have one made")
+			}
+		case "topic":
+			r.Topic = s.topic()
+		case "delay":
+			r.Delay = s.duration("delay")
+			when.delay = true
+		case "due_at":
+			r.Due = s.instant("due_at")
+			when.due = true
+		case "payload":
+			r.Payload = s.raw()
+		case "headers":
+			r.Headers = s.headers()
+		case "max_lateness":
+			r.MaxLateness = s.span("max_lateness", time.Millisecond, tasks.MaxAhead)
+		case "group":
+			r.Group = s.str("group")
+		default:
+			s.unknown(key)
+		}
+	}
+	when.check(s)
+}
+
+// topic reads the name of a topic. Most tasks of a batch have the same, for
+// which is allocated once.
+func (s *scanner) topic() string {
+	if s.err != nil {
+		return ""
+	}
+	if s.peek() != '"' {
+		s.wrong("topic", "a string")
+		return ""
+	}
+	if text := s.text(); string(text) != s.lastTopic {
+		s.lastTopic = string(text)
+	}
+	return s.lastTopic
+}
+
+// move reads a change to a task.
+func (s *scanner) move(m *tasks.Move) {
+	var when deadline
+	for key := range s.object("") {
+		switch string(key) {
+		case "delay":
+			d := s.duration("delay")
+			m.Delay = &d
+			when.delay = true
+		case "due_at":
+			m.Due = s.instant("due_at")
+			when.due = true
+		case "payload":
+			m.Payload = s.raw()
+		default:
+			s.unknown(key)
+		}
+	}
+	when.check(s)
+	if s.err == nil && len(s.faults) == 0 && !when.delay && !when.due && m.Payload == nil {
+		s.fault("", "must have delay, due_at or payload")
+	}
+}
+
+// deadline remembers in which ways a deadline was given.
+type deadline struct{ delay, due bool }
+
+func (d deadline) check(s *scanner) {
+	if d.delay && d.due {
+		s.fault("delay", "must not be given together with due_at")
+		s.fault("due_at", "must not be given together with delay")
+	}
+}
+
+// headers reads the headers of a task.
+func (s *scanner) headers() map[string]string {
+	var h map[string]string
+	outer := s.within
+	for key := range s.object("headers") {
+		if h == nil {
+			h = make(map[string]string, 4)
+		}
+		name := string(key)
+		s.within = outer + "headers."
+		h[name] = s.str(shorten(name))
+		s.within = outer
+	}
+	return h
+}
+
+// shorten cuts a name that a caller chose to what an answer may repeat.
+func shorten(name string) string {
+	if len(name) <= maxNamed {
+		return name
+	}
+	return name[:maxNamed] + "..."
+}
+
+// strings reads an array of up to limit strings.
+func (s *scanner) strings(field string, limit int) []string {
+	list := make([]string, 0, 8)
+	for i := range s.array(field) {
+		switch {
+		case i < limit && s.peek() == '"':
+			list = append(list, string(s.text()))
+		case i < limit:
+			s.wrong(field+"."+strconv.Itoa(i), "a string")
+		case i == limit:
+			s.fault(field, "must hold at most "+strconv.Itoa(limit))
+			s.skip()
+		default:
+			s.skip()
+		}
+	}
+	if s.err == nil && len(s.faults) == 0 && len(list) == 0 {
+		s.fault(field, "must not be empty")
+	}
+	return list
+}

@@ -1,0 +1,244 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// Problem is the body of every answer that is not a success, RFC 9457. Its Type
+// is a path on this server that explains it, and the thing for a program to
+// compare; Title and Detail are for people and may change.
+type Problem struct {
+	Type   string       `json:"type" format:"uri-reference" example:"/problems/invalid" doc:"Names the kind of problem, and leads to its explanation."`
+	Title  string       `json:"title" doc:"The kind of problem in words. Always the same for one type."`
+	Status int          `json:"status" doc:"The HTTP status of the answer."`
+	Detail string       `json:"detail,omitempty" doc:"What happened this time. It never repeats a value of the request."`
+	Errors []FieldFault `json:"errors,omitempty" nullable:"false" doc:"Each field that is wrong."`
+	ID     string       `json:"id,omitempty" doc:"The id of the task, where repeating the request with it is safe."`
+	IDs    []string     `json:"ids,omitempty" nullable:"false" doc:"The same for a batch, in its order."`
+
+	retryAfter time.Duration
+}
+
+// FieldFault says what is wrong with one field.
+type FieldFault struct {
+	Field   string `json:"field" example:"retry.max_attempts" doc:"Path of the field, parameter or header."`
+	Problem string `json:"problem" example:"must be an integer from 1 to 1000" doc:"What it must be."`
+}
+
+// Error makes a problem an error that huma answers as it is.
+func (p *Problem) Error() string {
+	if p.Detail == "" {
+		return p.Title
+	}
+	return p.Title + ": " + p.Detail
+}
+
+// GetStatus tells huma the status of the answer.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType tells huma the media type of the answer.
+func (p *Problem) ContentType(string) string { return problemMedia }
+
+// GetHeaders tells huma the headers of the answer.
+func (p *Problem) GetHeaders() http.Header {
+	if p.retryAfter == 0 {
+		return nil
+	}
+	seconds := int64((p.retryAfter + time.Second - 1) / time.Second)
+	return http.Header{"Retry-After": {strconv.FormatInt(seconds, 10)}}
+}
+
+// A kind is an entry of the catalogue of problems.
+type kind struct {
+	name   string // last part of the type
+	status int
+	title  string
+	means  string        // when it is answered
+	remedy string        // what the caller can do
+	retry  time.Duration // Retry-After, where waiting helps
+}
+
+// with makes a problem of this kind.
+func (k *kind) with(detail string) *Problem {
+	return &Problem{Type: problemBase + k.name, Title: k.title, Status: k.status, Detail: detail, retryAfter: k.retry}
+}
+
+const (
+	problemBase  = "/problems/"
+	problemMedia = "application/problem+json"
+)
+
+// The catalogue. docs/problems.md is generated from it.
+var (
+	malformed = &kind{"malformed", http.StatusBadRequest, "The body cannot be parsed",
+		"The body is empty where one is needed, is not JSON, is not UTF-8, is nested deeper than 256 levels, or goes on after its end.",
+		"Send one JSON value, encoded in UTF-8. The detail says at which byte the text stops being one.", 0}
+	crossOrigin = &kind{"cross_origin", http.StatusForbidden, "Refused from another site",
+		"A browser made this request for a page of another origin.",
+		"Call the API from a program, or from a page of the same origin.", 0}
+	notFound = &kind{"not_found", http.StatusNotFound, "Unknown or finished",
+		"There is no such route, or no task with this id, or the task is finished: which of the two is remembered only for a while.",
+		"Check the id. A task that was delivered, cancelled or skipped is gone.", 0}
+	noTopic = &kind{"topic_not_found", http.StatusNotFound, "The topic has no settings",
+		"Nobody has set this topic up, so there is nothing to show or to delete.",
+		"Nothing is needed: tasks of such a topic are delivered with the defaults.", 0}
+	wrongMethod = &kind{"method_not_allowed", http.StatusMethodNotAllowed, "Another method is needed",
+		"The route exists, but not with this method.",
+		"Use one of the methods in the Allow header.", 0}
+	notAcceptable = &kind{"not_acceptable", http.StatusNotAcceptable, "Only JSON can be answered",
+		"The Accept header admits neither application/json nor application/problem+json.",
+		"Leave Accept out, or admit application/json.", 0}
+	idTaken = &kind{"id_taken", http.StatusConflict, "The id is taken",
+		"A task with this id exists and was requested with other content. (The same content is answered 200.)",
+		"Choose another id, or replace the task with PUT.", 0}
+	delivering = &kind{"delivering", http.StatusConflict, "The task is being delivered",
+		"The task was handed to its receiver, so that it can be neither cancelled nor changed.",
+		"Wait until the delivery is settled, then look again.", 0}
+	dead = &kind{"dead", http.StatusConflict, "The task is dead",
+		"Its attempts are exhausted, or its receiver has buried it.",
+		"Requeue it or delete it under /v1/topics/{topic}/dead.", 0}
+	staleReceipt = &kind{"stale_receipt", http.StatusConflict, "The receipt is stale",
+		"The delivery of this receipt is over: it was settled, its lease ran out, or the task was handed out again.",
+		"Drop it. If the task is still unfinished, it is delivered again with another receipt.", 0}
+	changed = &kind{"precondition_failed", http.StatusPreconditionFailed, "The settings have another revision",
+		"The settings of the topic are not those that If-Match or If-None-Match names.",
+		"Read them again, and repeat the change with the new ETag.", 0}
+	tooLarge = &kind{"too_large", http.StatusRequestEntityTooLarge, "Too large",
+		"The body, a payload or the headers of a task are larger than this server accepts.",
+		"Send less: put the data elsewhere and a reference to it into the payload, or send smaller batches.", 0}
+	wrongMedia = &kind{"unsupported_media_type", http.StatusUnsupportedMediaType, "Another Content-Type is needed",
+		"The Content-Type is missing or is not one that this route reads.",
+		"Send Content-Type: application/json, or application/x-ndjson for a batch of lines.", 0}
+	invalid = &kind{"invalid", http.StatusUnprocessableEntity, "A field is wrong",
+		"The body is JSON, but some field, parameter or header is unknown, missing, of the wrong type or out of range.",
+		"Each entry of errors names a field and what it must be.", 0}
+	repeatedID = &kind{"repeated_id", http.StatusUnprocessableEntity, "The id stands in the batch twice",
+		"An earlier task of the same batch has this id. That one was taken.",
+		"Give each task of a batch an id of its own.", 0}
+	badReceipt = &kind{"bad_receipt", http.StatusUnprocessableEntity, "Not a receipt",
+		"The text is no receipt that this server has given out.",
+		"Send receipts exactly as they were reserved.", 0}
+	overloaded = &kind{"overloaded", http.StatusTooManyRequests, "Overloaded",
+		"A limit is reached: of tasks in memory, of deliveries or writes under way, or of bodies being read. Tasks already accepted are kept.",
+		"Repeat the request after Retry-After seconds.", time.Second}
+	outcomeUnknown = &kind{"outcome_unknown", http.StatusServiceUnavailable, "The outcome is unknown",
+		"The ledger has not answered in time, and the write may have landed.",
+		"Repeat the request with the id that the problem names: that is safe, whatever the outcome was.", time.Second}
+	unavailable = &kind{"ledger_unavailable", http.StatusServiceUnavailable, "The ledger is not available",
+		"The ledger takes no writes at the moment. Nothing was recorded.",
+		"Repeat the request after Retry-After seconds.", time.Second}
+	replaying = &kind{"replaying", http.StatusServiceUnavailable, "Still replaying",
+		"The server has just started, and has not read this task's record yet.",
+		"Repeat the request after Retry-After seconds.", time.Second}
+	closing = &kind{"shutting_down", http.StatusServiceUnavailable, "Shutting down",
+		"The server is about to end. Tasks already accepted are kept.",
+		"Repeat the request after Retry-After seconds, or with another server.", time.Second}
+	internal = &kind{"internal", http.StatusInternalServerError, "Internal error",
+		"Something went wrong that should not have. The log of the server tells more.",
+		"Search the log for the X-Request-Id of the answer, and report it.", 0}
+)
+
+// catalogue lists all kinds, by status and then by name.
+var catalogue = []*kind{
+	malformed, crossOrigin, notFound, noTopic, wrongMethod, notAcceptable, dead, delivering,
+	idTaken, staleReceipt, changed, tooLarge, wrongMedia, badReceipt, invalid, repeatedID,
+	overloaded, internal, unavailable, outcomeUnknown, replaying, closing,
+}
+
+// answers maps the scheduler's errors to problems. The first match counts.
+var answers = []struct {
+	err  error
+	kind *kind
+}{
+	{tasks.ErrInvalid, invalid},
+	{tasks.ErrTooLarge, tooLarge},
+	{tasks.ErrNotFound, notFound},
+	{tasks.ErrNoTopic, noTopic},
+	{tasks.ErrExists, idTaken},
+	{tasks.ErrDelivering, delivering},
+	{tasks.ErrDead, dead},
+	{tasks.ErrStale, staleReceipt},
+	{tasks.ErrRevision, changed},
+	{tasks.ErrReceipt, badReceipt},
+	{tasks.ErrOverloaded, overloaded},
+	{tasks.ErrUnknown, outcomeUnknown},
+	{tasks.ErrUnavailable, unavailable},
+	{tasks.ErrReplaying, replaying},
+	{tasks.ErrClosed, closing},
+}
+
+// problemOf turns an error of the scheduler, or of the decoder, into an answer.
+// It returns nil for an error that is in no table, which is a defect and is
+// answered 500 by whoever asked.
+func problemOf(err error) *Problem {
+	if p := (*Problem)(nil); errors.As(err, &p) {
+		return p
+	}
+	if e := (*syntaxError)(nil); errors.As(err, &e) {
+		return malformed.with(e.Error())
+	}
+	if e := (*tasks.InvalidError)(nil); errors.As(err, &e) {
+		return invalidFields(e.Fields)
+	}
+	for _, a := range answers {
+		if errors.Is(err, a.err) {
+			return a.kind.with(a.err.Error())
+		}
+	}
+	return nil
+}
+
+// invalidFields is the answer to a request with these faults.
+func invalidFields(faults []tasks.FieldError) *Problem {
+	p := invalid.with("")
+	names := make([]string, len(faults))
+	p.Errors = make([]FieldFault, len(faults))
+	for i, f := range faults {
+		names[i] = f.Field
+		p.Errors[i] = FieldFault(f)
+	}
+	p.Detail = "see errors: " + strings.Join(names, ", ")
+	return p
+}
+
+// invalidField is invalidFields for a single one.
+func invalidField(field, problem string) *Problem {
+	return invalidFields([]tasks.FieldError{{Field: field, Problem: problem}})
+}
+
+// withID names the task in a problem after which the request may be repeated.
+func (p *Problem) withID(id string) *Problem {
+	if p.Type == problemBase+outcomeUnknown.name {
+		p.ID = id
+	}
+	return p
+}
+
+// translate is a huma transformer: it makes huma's own errors, which are about
+// parameters only, problems of the catalogue. Their values stay behind.
+func translate(_ huma.Context, _ string, v any) (any, error) {
+	e, ok := v.(*huma.ErrorModel)
+	if !ok {
+		return v, nil
+	}
+	if e.Status != http.StatusUnprocessableEntity {
+		return internal.with(""), nil
+	}
+	var faults []tasks.FieldError
+	for _, d := range e.Errors {
+		_, field, _ := strings.Cut(d.Location, ".") // "query.limit", "path.id"
+		if len(field) > maxNamed {
+			field = strings.ToValidUTF8(field[:maxNamed], "") + "..."
+		}
+		faults = append(faults, tasks.FieldError{Field: field, Problem: d.Message})
+	}
+	return invalidFields(faults), nil
+}

@@ -1,0 +1,118 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humagin"
+	"github.com/gin-gonic/gin"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// Bounds of a reserve.
+const (
+	maxReserve = 1000
+	maxWait    = time.Minute
+	minLease   = time.Second
+	maxLease   = 24 * time.Hour
+)
+
+// Reserve describes what a receiver asks for.
+type Reserve struct {
+	Max   int  `json:"max,omitempty" minimum:"1" maximum:"1000" default:"1" doc:"At most so many tasks."`
+	Wait  span `json:"wait,omitempty" doc:"How long to wait for the first one, up to 60s. Left out: not at all."`
+	Lease span `json:"lease,omitempty" doc:"How long the deliveries may stay unsettled, 1s to 24h. Left out: the topic's lease."`
+}
+
+// Reserved is what a receiver gets.
+type Reserved struct {
+	Tasks []ReservedTask `json:"tasks" nullable:"false" doc:"Oldest deadline first. Empty if nothing was ready in time."`
+}
+
+// ReservedTask is a task with the receipt of this delivery.
+type ReservedTask struct {
+	Task
+	Receipt    string `json:"receipt" doc:"Settles this delivery, and no other."`
+	LeaseUntil string `json:"lease_until" format:"date-time" doc:"Unsettled by then, the attempt has failed."`
+}
+
+type onTopic struct {
+	request
+	Topic string `path:"topic" doc:"Name of the topic."`
+}
+
+// reserve answers POST /v1/topics/{topic}/reserve.
+func (s *Server) reserve(ctx context.Context, in *onTopic) (*huma.StreamResponse, error) {
+	body, err := optionalBody(in.gin)
+	if err != nil {
+		return nil, err
+	}
+	number := 1
+	var wait, lease time.Duration
+	for key := range body.object("") {
+		switch string(key) {
+		case "max":
+			number = body.integer("max", 1, maxReserve)
+		case "wait":
+			wait = body.span("wait", 0, maxWait)
+		case "lease":
+			lease = body.span("lease", minLease, maxLease)
+		default:
+			body.unknown(key)
+		}
+	}
+	if err := body.done(); err != nil {
+		return nil, err
+	}
+	// A poll ends with the server, too. The caller then gets an empty answer, and
+	// is free to ask again, here or elsewhere.
+	poll, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ending, cancel)()
+	deliveries, err := s.scheduler.Reserve(poll, in.Topic, number, wait, lease)
+	if ctx.Err() != nil {
+		s.scheduler.Return(deliveries)
+		return nil, closing.with("the caller has gone")
+	}
+	if err != nil && s.ending.Err() == nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(ctx huma.Context) {
+		if err := writeReserved(humagin.Unwrap(ctx), deliveries); err != nil {
+			s.scheduler.Return(deliveries)
+			s.log.Debug("reserved tasks were given back", "topic", in.Topic, "tasks", len(deliveries), "err", err)
+		}
+	}}, nil
+}
+
+// writeReserved writes the answer through to the connection, so that an error
+// means that the caller does not have it.
+func writeReserved(c *gin.Context, deliveries []tasks.Delivery) error {
+	answer := Reserved{Tasks: make([]ReservedTask, len(deliveries))}
+	for i := range deliveries {
+		d := &deliveries[i]
+		answer.Tasks[i] = ReservedTask{wireTask(&d.Task), d.Receipt, formatInstant(d.LeaseUntil)}
+	}
+	var text bytes.Buffer
+	if err := marshal(&text, answer); err != nil {
+		return err
+	}
+	header := c.Writer.Header()
+	header.Set("Content-Type", mediaJSON)
+	header.Set("Content-Length", strconv.Itoa(text.Len()))
+	c.Status(http.StatusOK)
+	if _, err := c.Writer.Write(text.Bytes()); err != nil {
+		return err
+	}
+	if len(deliveries) == 0 {
+		return nil
+	}
+	// gin's own Flush hides the error.
+	under := c.Writer.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
+	return http.NewResponseController(under).Flush()
+}

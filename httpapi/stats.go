@@ -1,0 +1,124 @@
+package httpapi
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// Stats is the answer of /v1/stats. Everything that only grows is counted since
+// the start of the process.
+type Stats struct {
+	Node    string      `json:"node"`
+	Version string      `json:"version"`
+	Uptime  duration    `json:"uptime"`
+	State   Readiness   `json:"state"`
+	Total   Counts      `json:"total"`
+	Topics  []Topic     `json:"topics" nullable:"false"`
+	Sweep   SweepStats  `json:"sweep"`
+	Ledger  LedgerStats `json:"ledger"`
+	Memory  MemoryStats `json:"memory"`
+
+	ClockSteps int64 `json:"clock_steps" doc:"Jumps of the wall clock that were noticed."`
+}
+
+// SweepStats are the counts of the sweep and its audit.
+type SweepStats struct {
+	Rescued        int64 `json:"rescued" doc:"Tasks found overdue; outside a fault always 0."`
+	LeasesReturned int64 `json:"leases_returned"`
+	AuditChecked   int64 `json:"audit_checked"`
+	AuditRepaired  int64 `json:"audit_repaired"`
+}
+
+// LedgerStats are the counts of writes.
+type LedgerStats struct {
+	Commits        int64 `json:"commits"`
+	Changes        int64 `json:"changes" doc:"Puts, buries and deletes in those commits."`
+	Repeats        int64 `json:"repeats" doc:"Commits that were sent again."`
+	Queued         int   `json:"queued" doc:"Changes that wait now."`
+	UnknownRecords int64 `json:"unknown_records" doc:"Records of a newer version, kept and not read."`
+}
+
+// MemoryStats tell where the tasks are.
+type MemoryStats struct {
+	ArenaBytes int64 `json:"arena_bytes"`
+	ArenaLive  int64 `json:"arena_live_bytes"`
+}
+
+// Counts are how many tasks stand where now, and what has happened.
+type Counts struct {
+	Pending    int64 `json:"pending"`
+	Ready      int64 `json:"ready"`
+	Delivering int64 `json:"delivering"`
+	Dead       int64 `json:"dead"`
+
+	Scheduled    int64    `json:"scheduled"`
+	Delivered    int64    `json:"delivered" doc:"Acknowledged."`
+	Failed       int64    `json:"failed" doc:"Attempts, of any cause."`
+	LeaseExpired int64    `json:"lease_expired" doc:"Attempts whose lease ran out; also in failed."`
+	Panicked     int64    `json:"panicked" doc:"Handlers that panicked; also in failed."`
+	Died         int64    `json:"died"`
+	Cancelled    int64    `json:"cancelled"`
+	Skipped      int64    `json:"skipped" doc:"Later than their max_lateness."`
+	Lateness     Lateness `json:"lateness"`
+}
+
+// Lateness sums up how late first attempts began.
+type Lateness struct {
+	Count int64    `json:"count"`
+	Mean  duration `json:"mean"`
+	P50   duration `json:"p50" doc:"Half of them were at most so late: the upper bound of a bucket. What is above the last one, 1h, is shown as that."`
+	P99   duration `json:"p99"`
+}
+
+func wireCounts(c *tasks.Counts) Counts {
+	return Counts{
+		Pending: c.Pending, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead,
+		Scheduled: c.Scheduled, Delivered: c.Delivered, Failed: c.Failed, LeaseExpired: c.LeaseExpired,
+		Panicked: c.Panicked, Died: c.Died, Cancelled: c.Cancelled, Skipped: c.Skipped,
+		Lateness: wireLateness(&c.Lateness),
+	}
+}
+
+func wireLateness(h *tasks.Histogram) Lateness {
+	var l Lateness
+	for _, n := range h.Counts {
+		l.Count += n
+	}
+	if l.Count > 0 {
+		mean := h.Sum / time.Duration(l.Count)
+		l.Mean = duration(mean.Round(10 * time.Microsecond))
+		l.P50, l.P99 = quantile(h, l.Count, 0.5), quantile(h, l.Count, 0.99)
+	}
+	return l
+}
+
+// quantile returns the upper bound of the bucket in which the part q ends.
+func quantile(h *tasks.Histogram, count int64, q float64) duration {
+	rank := int64(math.Ceil(q * float64(count)))
+	for i, bound := range tasks.LatenessBounds {
+		if rank -= h.Counts[i]; rank <= 0 {
+			return duration(bound)
+		}
+	}
+	return duration(tasks.LatenessBounds[len(tasks.LatenessBounds)-1])
+}
+
+// stats answers GET /v1/stats.
+func (s *Server) stats(context.Context, *struct{}) (*reply[Stats], error) {
+	return &reply[Stats]{s.wireStats()}, nil
+}
+
+func (s *Server) wireStats() Stats {
+	t := s.scheduler.Stats()
+	return Stats{
+		Node: t.Node, Version: s.version, Uptime: duration(time.Since(s.started).Round(time.Second)),
+		State: s.wireReadiness(t.Readiness), Total: wireCounts(&t.Total), Topics: wireTopics(t.Topics),
+		Sweep:      SweepStats{t.Rescued, t.LeasesReturned, t.AuditChecked, t.AuditRepaired},
+		Ledger:     LedgerStats{t.Commits, t.Changes, t.Repeats, t.Queued, t.UnknownRecords},
+		Memory:     MemoryStats{t.ArenaBytes, t.ArenaLive},
+		ClockSteps: t.ClockSteps,
+	}
+}

@@ -1,0 +1,228 @@
+package httpapi
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// NewTopic describes the settings of a topic in a request.
+type NewTopic struct {
+	Delivery     Delivery  `json:"delivery,omitempty"`
+	Retry        *NewRetry `json:"retry,omitempty"`
+	Lease        span      `json:"lease,omitempty" doc:"How long a delivery may stay unsettled, 1s to 24h. Default 30s."`
+	Concurrency  int       `json:"concurrency,omitempty" minimum:"1" maximum:"100000" default:"64" doc:"Deliveries at once; pull is not bound by it."`
+	CountCrashes bool      `json:"count_crashes,omitempty" doc:"Record each attempt before it is delivered."`
+	Paused       bool      `json:"paused,omitempty" doc:"Accept tasks, but do not deliver them."`
+}
+
+// NewRetry describes the schedule of attempts in a request.
+type NewRetry struct {
+	MaxAttempts int  `json:"max_attempts,omitempty" minimum:"1" maximum:"1000" default:"20" doc:"Then the task is dead."`
+	MinBackoff  span `json:"min_backoff,omitempty" doc:"1ms to 24h. Default 1s."`
+	MaxBackoff  span `json:"max_backoff,omitempty" doc:"min_backoff to 30d. Default 10m."`
+}
+
+// Delivery is a way of delivery.
+type Delivery struct {
+	Kind string `json:"kind,omitempty" enum:"pull,handler" default:"pull" doc:"handler: a function of the program that embeds this server; it cannot be chosen where there is none."`
+}
+
+// Topic is a topic in an answer.
+type Topic struct {
+	Name         string   `json:"name"`
+	Delivery     Delivery `json:"delivery"`
+	Retry        Retry    `json:"retry"`
+	Lease        duration `json:"lease"`
+	Concurrency  int      `json:"concurrency"`
+	CountCrashes bool     `json:"count_crashes"`
+	Paused       bool     `json:"paused"`
+	Revision     int64    `json:"revision" doc:"Of the settings; 0 if nobody has set any."`
+	Counts       Counts   `json:"counts"`
+}
+
+// Retry is the schedule of attempts in an answer.
+type Retry struct {
+	MaxAttempts int      `json:"max_attempts"`
+	MinBackoff  duration `json:"min_backoff"`
+	MaxBackoff  duration `json:"max_backoff"`
+}
+
+// TopicList is all topics.
+type TopicList struct {
+	Topics []Topic `json:"topics" nullable:"false"`
+}
+
+func wireTopic(t *tasks.Topic) Topic {
+	set := &t.Settings
+	return Topic{
+		Name: t.Name, Delivery: Delivery{Kind: string(set.Kind)},
+		Retry: Retry{set.Retry.MaxAttempts, duration(set.Retry.MinBackoff), duration(set.Retry.MaxBackoff)},
+		Lease: duration(set.Lease), Concurrency: set.Concurrency,
+		CountCrashes: set.CountCrashes, Paused: set.Paused,
+		Revision: t.Revision, Counts: wireCounts(&t.Counts),
+	}
+}
+
+func wireTopics(topics []tasks.Topic) []Topic {
+	list := make([]Topic, len(topics))
+	for i := range topics {
+		list[i] = wireTopic(&topics[i])
+	}
+	return list
+}
+
+// settings reads the settings of a topic.
+func (s *scanner) settings(t *tasks.TopicSettings) {
+	for key := range s.object("") {
+		switch string(key) {
+		case "delivery":
+			s.delivery(t)
+		case "retry":
+			s.retry(&t.Retry)
+		case "lease":
+			t.Lease = s.span("lease", minLease, maxLease)
+		case "concurrency":
+			t.Concurrency = s.integer("concurrency", 1, 100_000)
+		case "count_crashes":
+			t.CountCrashes = s.boolean("count_crashes")
+		case "paused":
+			t.Paused = s.boolean("paused")
+		default:
+			s.unknown(key)
+		}
+	}
+}
+
+func (s *scanner) delivery(t *tasks.TopicSettings) {
+	s.within = "delivery."
+	for key := range s.object("") {
+		if string(key) != "kind" {
+			s.unknown(key)
+			continue
+		}
+		t.Kind = tasks.Kind(s.str("kind"))
+		if s.err == nil && t.Kind != tasks.Pull && t.Kind != tasks.Handler {
+			s.fault("kind", "must be a way of delivery that this server has: pull or handler")
+		}
+	}
+	s.within = ""
+}
+
+func (s *scanner) retry(r *tasks.Retry) {
+	const longest = 30 * day
+	s.within = "retry."
+	for key := range s.object("") {
+		switch string(key) {
+		case "max_attempts":
+			r.MaxAttempts = s.integer("max_attempts", 1, 1000)
+		case "min_backoff":
+			r.MinBackoff = s.span("min_backoff", time.Millisecond, day)
+		case "max_backoff":
+			r.MaxBackoff = s.span("max_backoff", time.Millisecond, longest)
+		default:
+			s.unknown(key)
+		}
+	}
+	s.within = ""
+}
+
+type topicReply struct {
+	ETag string `header:"ETag" doc:"Names the revision of the settings, for If-Match."`
+	Body Topic
+}
+
+func replyTopic(t *tasks.Topic) *topicReply {
+	return &topicReply{ETag: `"` + strconv.FormatInt(t.Revision, 10) + `"`, Body: wireTopic(t)}
+}
+
+// topics answers GET /v1/topics.
+func (s *Server) topics(context.Context, *struct{}) (*reply[TopicList], error) {
+	return &reply[TopicList]{TopicList{wireTopics(s.scheduler.Topics())}}, nil
+}
+
+// topic answers GET /v1/topics/{topic}.
+func (s *Server) topic(_ context.Context, in *onTopic) (*topicReply, error) {
+	t, err := s.scheduler.Topic(in.Topic)
+	if err != nil {
+		return nil, err
+	}
+	return replyTopic(&t), nil
+}
+
+type putTopicInput struct {
+	request
+	Topic       string `path:"topic" doc:"Name of the topic."`
+	IfMatch     string `header:"If-Match" maxLength:"64" doc:"Set only if the settings have this ETag; * means that there are some."`
+	IfNoneMatch string `header:"If-None-Match" enum:"*" doc:"Set only if nobody has set any."`
+}
+
+// putTopic answers PUT /v1/topics/{topic}.
+func (s *Server) putTopic(ctx context.Context, in *putTopicInput) (*topicReply, error) {
+	body, err := jsonBody(in.gin)
+	if err != nil {
+		return nil, err
+	}
+	var set tasks.TopicSettings
+	body.settings(&set)
+	if err := body.done(); err != nil {
+		return nil, err
+	}
+	now, err := s.scheduler.Topic(in.Topic)
+	unknown := problemOf(err) != nil
+	if err != nil && !unknown {
+		return nil, err
+	}
+	// Functions cannot be sent over HTTP; a topic that has one may say so.
+	if set.Kind == tasks.Handler && (unknown || now.Settings.Kind != tasks.Handler) {
+		return nil, invalidField("delivery.kind", "must be pull: the program has registered no handler for this topic")
+	}
+	revision, err := ifRevision(in, now.Revision)
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.scheduler.SetTopic(ctx, in.Topic, set, revision)
+	if err != nil {
+		return nil, err
+	}
+	return replyTopic(&t), nil
+}
+
+// ifRevision is the revision that the settings must have: -1 for any, 0 for none
+// being set yet. current is the revision that they have now.
+func ifRevision(in *putTopicInput, current int64) (int64, error) {
+	switch {
+	case in.IfMatch != "" && in.IfNoneMatch != "":
+		return 0, invalidField("If-Match", "must not be given together with If-None-Match")
+	case in.IfNoneMatch != "":
+		return 0, nil
+	case in.IfMatch == "":
+		return -1, nil
+	case in.IfMatch == "*" && current == 0:
+		return 0, changed.with("nobody has set any")
+	case in.IfMatch == "*":
+		return current, nil
+	}
+	tag, opened := strings.CutPrefix(in.IfMatch, `"`)
+	tag, closed := strings.CutSuffix(tag, `"`)
+	revision, err := strconv.ParseInt(tag, 10, 64)
+	if !opened || !closed || err != nil || revision < 0 {
+		return 0, invalidField("If-Match", "must be the ETag of an answer, or *")
+	}
+	return revision, nil
+}
+
+// deleteTopic answers DELETE /v1/topics/{topic}.
+func (s *Server) deleteTopic(ctx context.Context, in *onTopic) (*struct{}, error) {
+	return nil, s.scheduler.DeleteTopic(ctx, in.Topic)
+}
+
+// pause answers POST /v1/topics/{topic}/pause and /resume.
+func (s *Server) pause(on bool) func(context.Context, *onTopic) (*struct{}, error) {
+	return func(ctx context.Context, in *onTopic) (*struct{}, error) {
+		return nil, s.scheduler.PauseTopic(ctx, in.Topic, on)
+	}
+}

@@ -1,0 +1,148 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"reflect"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/goccy/go-json"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// This file holds what stands on the wire about tasks. The types of requests
+// only describe them for the OpenAPI document: they are decoded by decode.go,
+// straight into the scheduler's types. A test keeps the two in step.
+
+// NewTask describes a task that is asked for.
+type NewTask struct {
+	ID          string            `json:"id,omitempty" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" maxLength:"128" doc:"Chosen by the caller, so that a request may be repeated. A UUIDv7 is made when it is left out."`
+	Topic       string            `json:"topic" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" minLength:"1" maxLength:"128" doc:"The kind of task."`
+	Delay       span              `json:"delay,omitempty" doc:"Time until the task is due, at most 10 years. Not together with due_at; neither means now."`
+	DueAt       string            `json:"due_at,omitempty" format:"date-time" doc:"The deadline, at most 10 years ahead. One in the past is due at once."`
+	Payload     any               `json:"payload,omitempty" doc:"Any JSON. The receiver gets its very bytes."`
+	Headers     map[string]string `json:"headers,omitempty" maxProperties:"64" doc:"Handed to the receiver, at most 8 KiB together."`
+	MaxLateness span              `json:"max_lateness,omitempty" doc:"Not delivered if later than that."`
+	Group       string            `json:"group,omitempty" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" maxLength:"128" doc:"Names the tasks that belong together."`
+}
+
+// TaskBody describes a task that is put under the id in the path.
+type TaskBody NewTask
+
+// TaskChange describes what may be changed about a task.
+type TaskChange struct {
+	Delay   span   `json:"delay,omitempty" doc:"The new deadline, from now. Not together with due_at."`
+	DueAt   string `json:"due_at,omitempty" format:"date-time" doc:"The new deadline."`
+	Payload any    `json:"payload,omitempty" doc:"The new payload."`
+}
+
+// span is a duration in a request.
+type span struct{}
+
+// Schema describes a duration to huma.
+func (span) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{OneOf: []*huma.Schema{
+		{Type: huma.TypeString, Description: `A Go duration, also with d for days, such as "30m" or "7d".`, Examples: []any{"30m"}},
+		{Type: huma.TypeNumber, Description: "Milliseconds."},
+	}}
+}
+
+// duration is a span of time in an answer.
+type duration time.Duration
+
+// Schema describes a duration to huma.
+func (duration) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Examples: []any{"30m"}}
+}
+
+// MarshalJSON writes the form that requests use.
+func (d duration) MarshalJSON() ([]byte, error) {
+	return []byte(`"` + formatDuration(time.Duration(d)) + `"`), nil
+}
+
+// Task is a task in an answer.
+type Task struct {
+	ID          string            `json:"id"`
+	Topic       string            `json:"topic"`
+	State       string            `json:"state" enum:"pending,ready,delivering,dead"`
+	DueAt       string            `json:"due_at" format:"date-time" doc:"The deadline."`
+	NextAt      string            `json:"next_at" format:"date-time" doc:"When the next attempt starts."`
+	Payload     payload           `json:"payload,omitempty" doc:"As it was given. Left out if there is none."`
+	PayloadB64  string            `json:"payload_base64,omitempty" contentEncoding:"base64" doc:"Instead of payload, where a program that embeds the scheduler gave one that is not JSON."`
+	Headers     map[string]string `json:"headers,omitempty"`
+	Group       string            `json:"group,omitempty"`
+	MaxLateness *duration         `json:"max_lateness,omitempty"`
+	Attempt     int               `json:"attempt" doc:"Deliveries so far, a running one included."`
+	Revision    int64             `json:"revision" doc:"1 at first, one more with every change."`
+	CreatedAt   string            `json:"created_at" format:"date-time"`
+	DiedAt      string            `json:"died_at,omitempty" format:"date-time" doc:"Of a dead task."`
+	LastError   string            `json:"last_error,omitempty" doc:"Of the last failed attempt, or why it was buried."`
+	Node        string            `json:"node" doc:"The node that owns the task."`
+}
+
+// payload is any JSON in an answer.
+type payload json.RawMessage
+
+// Schema describes any JSON to huma.
+func (payload) Schema(huma.Registry) *huma.Schema { return &huma.Schema{} }
+
+// MarshalJSON writes the payload as it was given.
+func (p payload) MarshalJSON() ([]byte, error) { return p, nil }
+
+// TaskPage is a page of a list.
+type TaskPage struct {
+	Tasks      []Task `json:"tasks" nullable:"false"`
+	NextCursor string `json:"next_cursor,omitempty" doc:"For the page after this one. Left out at the end."`
+}
+
+// instantLayout is RFC 3339 with milliseconds.
+const instantLayout = "2006-01-02T15:04:05.000Z07:00"
+
+func formatInstant(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(instantLayout)
+}
+
+func wireTask(t *tasks.Task) Task {
+	w := Task{
+		ID: t.ID, Topic: t.Topic, State: t.State.String(),
+		DueAt: formatInstant(t.Due), NextAt: formatInstant(t.Next),
+		Headers: t.Headers, Group: t.Group,
+		Attempt: t.Attempt, Revision: t.Revision,
+		CreatedAt: formatInstant(t.Created), DiedAt: formatInstant(t.Died),
+		LastError: t.LastError, Node: t.Node,
+	}
+	if t.MaxLateness > 0 {
+		w.MaxLateness = (*duration)(&t.MaxLateness)
+	}
+	if len(t.Payload) > 0 {
+		if isJSON(t.Payload) {
+			w.Payload = t.Payload
+		} else {
+			w.PayloadB64 = base64.StdEncoding.EncodeToString(t.Payload)
+		}
+	}
+	return w
+}
+
+// isJSON tells whether data is a single JSON value that an answer may hold.
+func isJSON(data []byte) bool {
+	s := scan(data)
+	s.skip()
+	s.end()
+	return s.err == nil
+}
+
+func wirePage(p tasks.Page) TaskPage {
+	w := TaskPage{Tasks: make([]Task, len(p.Tasks)), NextCursor: p.Cursor}
+	for i := range p.Tasks {
+		w.Tasks[i] = wireTask(&p.Tasks[i])
+	}
+	return w
+}
+
+// typeOf is the type that describes a request's body in the OpenAPI document.
+func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }

@@ -1,0 +1,151 @@
+package metrics
+
+import (
+	"net/http"
+	"sort"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// Topics are chosen by callers, and every label value costs memory in each
+// Prometheus that scrapes. So the first MaxTopics by name have series of their
+// own, and the others are added up under OtherTopics, which no topic can be
+// called. A topic may change over when a new name sorts before it.
+const (
+	MaxTopics   = 1000
+	OtherTopics = "_other"
+)
+
+// A source tells what a scheduler does; it is *tasks.Scheduler.
+type source interface{ Stats() tasks.Stats }
+
+// Collector is a prometheus.Collector over a scheduler's Stats.
+type Collector struct{ source source }
+
+// NewCollector makes a collector, for a program with a registry of its own.
+func NewCollector(s *tasks.Scheduler) *Collector { return &Collector{s} }
+
+// Handler answers scrapes with the metrics of the scheduler, of the Go runtime
+// and of the process.
+func Handler(s *tasks.Scheduler) http.Handler { return handler(s) }
+
+func handler(s source) http.Handler {
+	r := prometheus.NewRegistry()
+	r.MustRegister(&Collector{s}, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4})
+}
+
+// Describe lists the metrics.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range all {
+		ch <- d
+	}
+}
+
+// Collect reads the scheduler's figures.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	s := c.source.Stats()
+	counter := func(d *prometheus.Desc, v int64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+
+	for _, t := range bounded(s.Topics) {
+		n := &t.Counts
+		gauge(tasksNow, float64(n.Pending), t.Name, tasks.Pending.String())
+		gauge(tasksNow, float64(n.Ready), t.Name, tasks.Ready.String())
+		gauge(tasksNow, float64(n.Delivering), t.Name, tasks.Delivering.String())
+		gauge(tasksNow, float64(n.Dead), t.Name, tasks.Dead.String())
+		counter(scheduled, n.Scheduled, t.Name)
+		counter(delivered, n.Delivered, t.Name)
+		counter(died, n.Died, t.Name)
+		counter(cancelled, n.Cancelled, t.Name)
+		counter(skipped, n.Skipped, t.Name)
+		counter(failed, n.Failed, t.Name)
+		counter(leaseExpired, n.LeaseExpired, t.Name)
+		counter(panicked, n.Panicked, t.Name)
+		ch <- histogram(&n.Lateness, t.Name)
+		if t.Name != OtherTopics {
+			gauge(paused, truth(t.Settings.Paused), t.Name)
+		}
+	}
+
+	gauge(info, 1, s.Node)
+	gauge(ready, truth(s.Readiness.Ready))
+	gauge(replayRecords, float64(s.Readiness.Replayed))
+	gauge(replaySeconds, s.Readiness.Elapsed.Seconds())
+	counter(rescued, s.Rescued)
+	counter(leasesReturned, s.LeasesReturned)
+	counter(auditChecked, s.AuditChecked)
+	counter(auditRepaired, s.AuditRepaired)
+	gauge(ledgerUp, truth(s.Readiness.LedgerOK))
+	gauge(ledgerStalled, s.Readiness.Stalled.Seconds())
+	gauge(ledgerAccepting, truth(s.Readiness.Condition == ""))
+	counter(ledgerCommits, s.Commits)
+	counter(ledgerChanges, s.Changes)
+	counter(ledgerRepeats, s.Repeats)
+	gauge(ledgerQueued, float64(s.Queued))
+	gauge(unknownRecords, float64(s.UnknownRecords))
+	gauge(arenaBytes, float64(s.ArenaBytes))
+	gauge(arenaLive, float64(s.ArenaLive))
+	counter(clockSteps, s.ClockSteps)
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// bounded sorts the topics by name and adds up those beyond MaxTopics.
+func bounded(topics []tasks.Topic) []tasks.Topic {
+	topics = append([]tasks.Topic(nil), topics...)
+	sort.Slice(topics, func(i, j int) bool { return topics[i].Name < topics[j].Name })
+	if len(topics) <= MaxTopics {
+		return topics
+	}
+	other := tasks.Topic{Name: OtherTopics}
+	for i := range topics[MaxTopics:] {
+		add(&other.Counts, &topics[MaxTopics+i].Counts)
+	}
+	return append(topics[:MaxTopics:MaxTopics], other)
+}
+
+func add(sum, c *tasks.Counts) {
+	sum.Pending += c.Pending
+	sum.Ready += c.Ready
+	sum.Delivering += c.Delivering
+	sum.Dead += c.Dead
+	sum.Scheduled += c.Scheduled
+	sum.Delivered += c.Delivered
+	sum.Failed += c.Failed
+	sum.LeaseExpired += c.LeaseExpired
+	sum.Died += c.Died
+	sum.Cancelled += c.Cancelled
+	sum.Skipped += c.Skipped
+	sum.Panicked += c.Panicked
+	for i, n := range c.Lateness.Counts {
+		sum.Lateness.Counts[i] += n
+	}
+	sum.Lateness.Sum += c.Lateness.Sum
+}
+
+// histogram turns counts per bucket into the cumulative ones of Prometheus.
+func histogram(h *tasks.Histogram, topic string) prometheus.Metric {
+	buckets := make(map[float64]uint64, len(tasks.LatenessBounds))
+	var count uint64
+	for i, bound := range tasks.LatenessBounds {
+		count += uint64(h.Counts[i])
+		buckets[bound.Seconds()] = count
+	}
+	count += uint64(h.Counts[len(tasks.LatenessBounds)])
+	return prometheus.MustNewConstHistogram(lateness, count, h.Sum.Seconds(), buckets, topic)
+}

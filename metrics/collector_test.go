@@ -1,0 +1,144 @@
+package metrics
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+type fixed tasks.Stats
+
+func (f fixed) Stats() tasks.Stats { return tasks.Stats(f) }
+
+func scrape(t *testing.T, s tasks.Stats) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	handler(fixed(s)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+func TestMetricsShowTheFigures(t *testing.T) {
+	topic := tasks.Topic{Name: "order.unpaid", Settings: tasks.TopicSettings{Paused: true}, Counts: tasks.Counts{
+		Pending: 1, Ready: 2, Delivering: 3, Dead: 4, Scheduled: 5, Delivered: 6, Failed: 7,
+		LeaseExpired: 8, Died: 9, Cancelled: 10, Skipped: 11, Panicked: 12,
+	}}
+	topic.Counts.Lateness.Counts[0] = 2                         // up to 1 ms
+	topic.Counts.Lateness.Counts[2] = 3                         // up to 5 ms
+	topic.Counts.Lateness.Counts[len(tasks.LatenessBounds)] = 1 // above
+	topic.Counts.Lateness.Sum = 2 * time.Hour
+	got := scrape(t, tasks.Stats{
+		Node: "here", Topics: []tasks.Topic{topic},
+		Readiness: tasks.Readiness{Ready: true, Replayed: 13, Elapsed: 1500 * time.Millisecond, LedgerOK: true, Condition: "disk low"},
+		Rescued:   14, LeasesReturned: 15, AuditChecked: 16, AuditRepaired: 17,
+		Commits: 18, Changes: 19, Repeats: 20, Queued: 21, ArenaBytes: 22, ArenaLive: 23, ClockSteps: 24, UnknownRecords: 25,
+	})
+	for _, line := range []string{
+		`lapse_tasks{state="pending",topic="order.unpaid"} 1`,
+		`lapse_tasks{state="ready",topic="order.unpaid"} 2`,
+		`lapse_tasks{state="delivering",topic="order.unpaid"} 3`,
+		`lapse_tasks{state="dead",topic="order.unpaid"} 4`,
+		`lapse_tasks_scheduled_total{topic="order.unpaid"} 5`,
+		`lapse_tasks_delivered_total{topic="order.unpaid"} 6`,
+		`lapse_attempts_failed_total{topic="order.unpaid"} 7`,
+		`lapse_attempts_lease_expired_total{topic="order.unpaid"} 8`,
+		`lapse_tasks_died_total{topic="order.unpaid"} 9`,
+		`lapse_tasks_cancelled_total{topic="order.unpaid"} 10`,
+		`lapse_tasks_skipped_total{topic="order.unpaid"} 11`,
+		`lapse_attempts_panicked_total{topic="order.unpaid"} 12`,
+		`lapse_lateness_seconds_bucket{topic="order.unpaid",le="0.001"} 2`,
+		`lapse_lateness_seconds_bucket{topic="order.unpaid",le="0.002"} 2`,
+		`lapse_lateness_seconds_bucket{topic="order.unpaid",le="0.005"} 5`,
+		`lapse_lateness_seconds_bucket{topic="order.unpaid",le="3600"} 5`,
+		`lapse_lateness_seconds_bucket{topic="order.unpaid",le="+Inf"} 6`,
+		`lapse_lateness_seconds_sum{topic="order.unpaid"} 7200`,
+		`lapse_topic_paused{topic="order.unpaid"} 1`,
+		`lapse_node_info{node="here"} 1`,
+		`lapse_ready 1`, `lapse_replay_records 13`, `lapse_replay_seconds 1.5`,
+		`lapse_sweep_rescued_total 14`, `lapse_sweep_leases_returned_total 15`,
+		`lapse_audit_checked_total 16`, `lapse_audit_repaired_total 17`,
+		`lapse_ledger_up 1`, `lapse_ledger_stalled_seconds 0`, `lapse_ledger_accepting 0`,
+		`lapse_ledger_commits_total 18`, `lapse_ledger_changes_total 19`, `lapse_ledger_repeats_total 20`,
+		`lapse_ledger_queued 21`, `lapse_arena_bytes 22`, `lapse_arena_live_bytes 23`,
+		`lapse_clock_steps_total 24`, `lapse_ledger_unknown_records 25`,
+	} {
+		if !strings.Contains(got, "\n"+line+"\n") {
+			t.Errorf("no line %q", line)
+		}
+	}
+	if !strings.Contains(got, "\ngo_goroutines ") {
+		t.Error("no metrics of the Go runtime")
+	}
+}
+
+func TestTopicsBeyondTheBoundAreAddedUp(t *testing.T) {
+	var topics []tasks.Topic
+	for i := range MaxTopics + 5 {
+		c := tasks.Counts{Pending: 1, Scheduled: 2}
+		c.Lateness.Counts[1] = 1
+		topics = append(topics, tasks.Topic{Name: fmt.Sprintf("t%06d", MaxTopics+5-i), Counts: c})
+	}
+	got := scrape(t, tasks.Stats{Topics: topics})
+	if n := strings.Count(got, "\nlapse_tasks_scheduled_total{"); n != MaxTopics+1 {
+		t.Errorf("%d topics are shown, want %d and the others", n, MaxTopics)
+	}
+	for _, line := range []string{
+		`lapse_tasks{state="pending",topic="_other"} 5`,
+		`lapse_tasks_scheduled_total{topic="_other"} 10`,
+		`lapse_lateness_seconds_count{topic="_other"} 5`,
+		`lapse_tasks_scheduled_total{topic="t000001"} 2`,
+	} {
+		if !strings.Contains(got, "\n"+line+"\n") {
+			t.Errorf("no line %q", line)
+		}
+	}
+	if topics[0].Name != "t001005" {
+		t.Error("the scheduler's own slice was sorted")
+	}
+}
+
+// A field of Counts that add forgets would vanish from the sum.
+func TestAddKnowsEveryCount(t *testing.T) {
+	var c, sum tasks.Counts
+	v := reflect.ValueOf(&c).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Int64 {
+			f.SetInt(int64(i + 1))
+		}
+	}
+	for i := range c.Lateness.Counts {
+		c.Lateness.Counts[i] = 3
+	}
+	c.Lateness.Sum = time.Second
+	add(&sum, &c)
+	if sum != c {
+		t.Errorf("the sum of one topic is %+v, want %+v", sum, c)
+	}
+}
+
+func TestDescribeListsWhatCollectSends(t *testing.T) {
+	described := make(map[string]bool)
+	for _, d := range all {
+		described[d.String()] = true
+	}
+	ch := make(chan prometheus.Metric, 1000)
+	(&Collector{fixed{Topics: []tasks.Topic{{Name: "a"}}}}).Collect(ch)
+	close(ch)
+	sent := make(map[string]bool)
+	for m := range ch {
+		sent[m.Desc().String()] = true
+	}
+	if !reflect.DeepEqual(described, sent) {
+		t.Errorf("described %d metrics, sent %d", len(described), len(sent))
+	}
+}

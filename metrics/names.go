@@ -1,0 +1,60 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Labels.
+const (
+	labelTopic = "topic"
+	labelState = "state"
+	labelNode  = "node"
+)
+
+func name(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("lapse_"+name, help, labels, nil)
+}
+
+// By topic.
+var (
+	tasksNow     = name("tasks", "Tasks by state: pending, ready, delivering or dead.", labelTopic, labelState)
+	scheduled    = name("tasks_scheduled_total", "Tasks accepted.", labelTopic)
+	delivered    = name("tasks_delivered_total", "Tasks acknowledged by their receiver.", labelTopic)
+	died         = name("tasks_died_total", "Tasks whose attempts were exhausted, or that were buried.", labelTopic)
+	cancelled    = name("tasks_cancelled_total", "Tasks cancelled.", labelTopic)
+	skipped      = name("tasks_skipped_total", "Tasks not delivered because they were later than their max_lateness.", labelTopic)
+	failed       = name("attempts_failed_total", "Attempts that failed, of any cause.", labelTopic)
+	leaseExpired = name("attempts_lease_expired_total", "Attempts whose lease ran out; also in attempts_failed.", labelTopic)
+	panicked     = name("attempts_panicked_total", "Attempts whose handler panicked; also in attempts_failed.", labelTopic)
+	lateness     = name("lateness_seconds", "Start of a task's first attempt minus its deadline.", labelTopic)
+	paused       = name("topic_paused", "1 if the topic accepts tasks but does not deliver them.", labelTopic)
+)
+
+// Of the node.
+var (
+	info            = name("node_info", "Always 1; tells the name of the node.", labelNode)
+	ready           = name("ready", "1 once replay is over.")
+	replayRecords   = name("replay_records", "Records that the replay at the start has read.")
+	replaySeconds   = name("replay_seconds", "How long that replay took, or has been running.")
+	rescued         = name("sweep_rescued_total", "Tasks that the sweep found overdue. Outside a fault it stays 0: alert on any increase.")
+	leasesReturned  = name("sweep_leases_returned_total", "Deliveries that the sweep took back because their lease ran out.")
+	auditChecked    = name("audit_checked_total", "Tasks compared between memory and ledger.")
+	auditRepaired   = name("audit_repaired_total", "Differences between memory and ledger that were repaired. Outside a fault it stays 0.")
+	ledgerUp        = name("ledger_up", "1 if the ledger answers.")
+	ledgerStalled   = name("ledger_stalled_seconds", "How long the ledger has not answered a write.")
+	ledgerAccepting = name("ledger_accepting", "1 if the ledger takes new records.")
+	ledgerCommits   = name("ledger_commits_total", "Batches that the ledger has confirmed.")
+	ledgerChanges   = name("ledger_changes_total", "Puts, buries and deletes in those batches.")
+	ledgerRepeats   = name("ledger_repeats_total", "Batches that were sent again because no answer came.")
+	ledgerQueued    = name("ledger_queued", "Changes that wait to be written.")
+	unknownRecords  = name("ledger_unknown_records", "Records that this version cannot read. They are kept.")
+	arenaBytes      = name("arena_bytes", "Memory reserved for tasks.")
+	arenaLive       = name("arena_live_bytes", "Memory in use by tasks.")
+	clockSteps      = name("clock_steps_total", "Jumps of the wall clock that were noticed.")
+)
+
+// all lists every metric, for Describe.
+var all = []*prometheus.Desc{
+	tasksNow, scheduled, delivered, died, cancelled, skipped, failed, leaseExpired, panicked, lateness, paused,
+	info, ready, replayRecords, replaySeconds, rescued, leasesReturned, auditChecked, auditRepaired,
+	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, ledgerQueued, unknownRecords,
+	arenaBytes, arenaLive, clockSteps,
+}

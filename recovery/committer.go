@@ -1,0 +1,136 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// A CommitterConfig says what a Committer writes to and whom it tells.
+type CommitterConfig[T any] struct {
+	// Ledger and Terms: the adopted ledger and what its Adopt returned.
+	Ledger Ledger
+	Terms  Terms
+
+	// Keep is asked once for each change, right before its batch is sent for
+	// the first time. If it answers false, because the caller gave up, the
+	// change is dropped and its tag comes back with ErrDropped. From the moment
+	// it answers true the ledger decides the outcome. Nil keeps everything.
+	Keep func(tag T) bool
+
+	// Done reports the outcome of the changes with these tags, in the order in
+	// which they were submitted. A shard's reports come one at a time, from its
+	// lane's goroutine, so Done should be quick; it may Submit. The slice is
+	// valid only during the call. The error is
+	//   - nil: written, and durable as far as the ledger is;
+	//   - ErrDropped: never sent, because Keep refused it (a call of its own);
+	//   - ErrLost: not written, and nothing of this shard will be any more;
+	//   - ErrClosed: the committer or the ledger was closed first. The outcome
+	//     is open if the batch was under way, and it was not written otherwise.
+	Done func(shard int, tags []T, err error)
+
+	// Backoff spaces the repeats of a batch that was not answered.
+	Backoff Backoff
+
+	// Log is told when a batch begins to fail and when the ledger answers
+	// again. Nil means slog.Default().
+	Log *slog.Logger
+}
+
+// A Committer is the only writer of a ledger. Each shard has a lane of its own:
+// a goroutine that sends whatever has gathered while the batch before was under
+// way. There is no timer, so a lone caller waits for nobody; and a batch that
+// was not answered is repeated unchanged for as long as it takes, so nothing
+// overtakes it.
+//
+// The queue is not bounded here: the caller bounds what it submits and watches
+// Stats. A panic of Ledger.Apply is not recovered and ends the process: going on
+// without knowing what was written would be worse.
+type Committer[T any] struct {
+	lanes []*lane[T]
+
+	giveUp context.CancelCauseFunc // ends Apply and the waits between repeats
+	once   sync.Once
+	closed chan struct{} // closed after the last lane has ended
+	err    error         // of Close; read after closed
+}
+
+// CommitterStats are totals since the start, over all shards.
+type CommitterStats struct {
+	Commits      int64         // batches that were answered
+	Changes      int64         // changes in them
+	Repeats      int64         // batches sent again because they were not answered
+	Queued       int           // changes submitted and not answered yet
+	LargestBatch int           // changes in the largest batch so far
+	Stall        time.Duration // the longest current Stalled of a shard
+}
+
+// NewCommitter starts the lanes of an adopted ledger.
+func NewCommitter[T any](cfg CommitterConfig[T]) *Committer[T] {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	c := &Committer[T]{
+		lanes:  make([]*lane[T], cfg.Terms.Shards),
+		giveUp: cancel,
+		closed: make(chan struct{}),
+	}
+	for i := range c.lanes {
+		c.lanes[i] = newLane(ctx, i, &cfg)
+	}
+	return c
+}
+
+// Submit queues a change of a shard and returns at once: it never waits for the
+// ledger. It copies the change. An id must not be submitted again before Done
+// was called for its previous change, so that a batch holds an id once.
+//
+// After the shard was lost or the committer closed, Done is still called, with
+// ErrLost or ErrClosed, and from another goroutine than the caller's, so that
+// nobody waits for ever.
+func (c *Committer[T]) Submit(shard int, ch Change, tag T) {
+	c.lanes[shard].submit(ch, tag)
+}
+
+// Stalled is for how long the shard's current batch has been under way,
+// including its repeats. It is 0 when nothing is under way.
+func (c *Committer[T]) Stalled(shard int) time.Duration {
+	return c.lanes[shard].stalled()
+}
+
+// Stats returns the totals.
+func (c *Committer[T]) Stats() CommitterStats {
+	var s CommitterStats
+	for _, l := range c.lanes {
+		l.addTo(&s)
+	}
+	return s
+}
+
+// Close takes no new changes and writes what is queued. When ctx ends first, it
+// gives up the rest, whose tags come back with ErrClosed, and returns an error
+// that says so. It returns after the last call of Done for what was submitted
+// before; Apply must therefore return soon after its context has ended. Close
+// is idempotent: later calls wait for the first and return the same.
+func (c *Committer[T]) Close(ctx context.Context) error {
+	c.once.Do(func() {
+		defer close(c.closed)
+		for _, l := range c.lanes {
+			l.beginClose()
+		}
+		stop := context.AfterFunc(ctx, func() { c.giveUp(ErrClosed) })
+		defer stop()
+		var errs []error
+		for _, l := range c.lanes {
+			<-l.ended
+			errs = append(errs, l.unwritten())
+		}
+		c.giveUp(ErrClosed)
+		c.err = errors.Join(errs...)
+	})
+	<-c.closed
+	return c.err
+}

@@ -1,0 +1,88 @@
+package diskledger
+
+import (
+	"context"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// Apply implements recovery.Ledger.
+func (l *Ledger) Apply(ctx context.Context, _ int, b *recovery.Batch) error {
+	if b.Len() == 0 {
+		return ctx.Err()
+	}
+	e, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer e.users.Done()
+
+	w := e.db.NewBatch()
+	for i := range b.Len() {
+		c := b.At(i)
+		if c.From != c.To {
+			err = remove(w, c)
+		}
+		if err == nil {
+			err = l.put(w, c)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return e.commit(w)
+}
+
+// remove takes a record away from where it stood.
+func remove(w *pebble.Batch, c recovery.Change) error {
+	switch c.From.Place {
+	case recovery.Pending:
+		op := w.DeleteDeferred(1 + timeLen + len(c.ID))
+		appendPending(op.Key[:0], c.From.At, c.ID)
+		return op.Finish()
+	case recovery.Dead:
+		if err := w.Delete(appendDead(nil, c.ID), nil); err != nil {
+			return err
+		}
+		return w.Delete(appendGrave(nil, c.From.Label, c.From.At, c.ID), nil)
+	}
+	return nil
+}
+
+// put writes a record to where it shall stand.
+func (l *Ledger) put(w *pebble.Batch, c recovery.Change) error {
+	switch c.To.Place {
+	case recovery.Pending:
+		op := w.SetDeferred(1+timeLen+len(c.ID), len(c.Data))
+		appendPending(op.Key[:0], c.To.At, c.ID)
+		copy(op.Value, c.Data)
+		return op.Finish()
+	case recovery.Dead:
+		l.buried.Store(true)
+		if err := w.Set(appendDead(nil, c.ID), appendWhere(nil, c.To.At, c.To.Label), nil); err != nil {
+			return err
+		}
+		return w.Set(appendGrave(nil, c.To.Label, c.To.At, c.ID), c.Data, nil)
+	}
+	return nil
+}
+
+// Get implements recovery.Ledger.
+func (l *Ledger) Get(ctx context.Context, _ int, refs []recovery.Ref, found func(i int, e recovery.Entry)) error {
+	e, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	var key []byte
+	r := reader{engine: e}
+	for i, ref := range refs {
+		key = appendPending(key[:0], ref.Next, ref.ID)
+		if r.get(key) {
+			at, id, _ := decodePending(key)
+			r.keep(i, recovery.Entry{ID: id, Spot: recovery.Spot{Place: recovery.Pending, At: at}, Data: r.value})
+		}
+	}
+	return r.handOut(found)
+}

@@ -1,0 +1,94 @@
+package diskledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// lookForDead finds out whether there are dead records at all.
+func (l *Ledger) lookForDead(e *engine) error {
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: []byte{kindDead}, UpperBound: []byte{kindDead + 1}})
+	if err != nil {
+		return fmt.Errorf("reading the store: %w", err)
+	}
+	l.buried.Store(it.First())
+	return errors.Join(it.Error(), it.Close())
+}
+
+// GetDead implements recovery.Ledger.
+func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e recovery.Entry)) error {
+	e, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	r := reader{engine: e}
+	if !l.buried.Load() {
+		return r.handOut(found)
+	}
+	var key []byte
+	for i, id := range ids {
+		key = appendDead(key[:0], id)
+		if !r.get(key) {
+			continue
+		}
+		at, label, err := decodeWhere(r.value)
+		if err != nil {
+			r.err = err
+			break
+		}
+		key = appendGrave(key[:0], label, at, id)
+		if r.get(key) { // else it was removed in between
+			r.keep(i, recovery.Entry{
+				ID:   []byte(id),
+				Spot: recovery.Spot{Place: recovery.Dead, At: at, Label: label},
+				Data: r.value,
+			})
+		}
+	}
+	return r.handOut(found)
+}
+
+// ListDead implements recovery.Ledger.
+func (l *Ledger) ListDead(ctx context.Context, label string, from recovery.Ref, visit func(e recovery.Entry) bool) error {
+	var p page
+	upper := []byte{kindGrave + 1}
+	switch {
+	case label == "" && from != recovery.Ref{}:
+		return errors.New("a list of the dead of all labels cannot be continued")
+	case label == "":
+		p.next = []byte{kindGrave}
+	case from == recovery.Ref{}:
+		p.next = appendGraves(nil, label)
+		upper = after(p.next)
+	default:
+		p.next = append(appendGrave(nil, label, from.Next, from.ID), 0)
+		upper = after(appendGraves(nil, label))
+	}
+	for !p.last {
+		e, err := l.use(ctx)
+		if err != nil {
+			return err
+		}
+		err = p.read(e, e.db, upper)
+		e.users.Done()
+		if err != nil {
+			return err
+		}
+		for i := range p.items {
+			label, at, id, err := decodeGrave(p.key(i))
+			if err != nil {
+				return err
+			}
+			spot := recovery.Spot{Place: recovery.Dead, At: at, Label: label}
+			if !visit(recovery.Entry{ID: id, Spot: spot, Data: p.value(i)}) {
+				return nil
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,3 @@
+package diskledger
+
+func runChild() {}

@@ -1,0 +1,313 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// maxSpares is how many used gatherings a lane keeps. With the one that is
+// being filled and the one that is being sent, it is the memory that a lane
+// needs under steady load.
+const maxSpares = 2
+
+// A gathering is a batch with the tags of its changes.
+type gathering[T any] struct {
+	batch Batch
+	tags  []T
+}
+
+// A lane writes the batches of one shard, one after another.
+type lane[T any] struct {
+	cfg   *CommitterConfig[T]
+	shard int
+	ctx   context.Context // ends when Close gives up
+	log   *slog.Logger
+
+	wake  chan struct{} // holds one token when there may be something to do
+	ended chan struct{} // closed when run has returned
+
+	mu      sync.Mutex      // guards everything below
+	queue   []*gathering[T] // oldest first; all but the last are full
+	spares  []*gathering[T]
+	closing bool      // run ends when the queue is empty
+	over    bool      // run has ended: later submissions are answered by answerLate
+	final   error     // ErrLost or ErrClosed: why nothing is written any more
+	since   time.Time // when the batch under way was sent first; zero when none is
+	late    bool      // answerLate is running
+	given   int       // changes answered with ErrClosed because Close gave up
+	stats   CommitterStats
+
+	dropped []T // of the batch being filtered; used by run alone
+}
+
+func newLane[T any](ctx context.Context, shard int, cfg *CommitterConfig[T]) *lane[T] {
+	l := &lane[T]{
+		cfg:   cfg,
+		shard: shard,
+		ctx:   ctx,
+		log:   cfg.Log.With("shard", shard),
+		wake:  make(chan struct{}, 1),
+		ended: make(chan struct{}),
+	}
+	go l.run()
+	return l
+}
+
+func (l *lane[T]) submit(ch Change, tag T) {
+	l.mu.Lock()
+	g := l.gatheringLocked(len(ch.ID) + len(ch.Data))
+	g.batch.Add(ch)
+	g.tags = append(g.tags, tag)
+	l.stats.Queued++
+	if l.over && !l.late {
+		l.late = true
+		go l.answerLate()
+	}
+	l.mu.Unlock()
+	l.signal()
+}
+
+// gatheringLocked returns the gathering that has room for size more bytes.
+func (l *lane[T]) gatheringLocked(size int) *gathering[T] {
+	t := &l.cfg.Terms
+	if n := len(l.queue); n > 0 {
+		g := l.queue[n-1]
+		if g.batch.Len() < t.MaxChanges && g.batch.Bytes()+size <= t.MaxBytes {
+			return g
+		}
+	}
+	var g *gathering[T]
+	if n := len(l.spares); n > 0 {
+		g, l.spares = l.spares[n-1], l.spares[:n-1]
+	} else {
+		g = new(gathering[T])
+	}
+	l.queue = append(l.queue, g)
+	return g
+}
+
+func (l *lane[T]) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run is the lane's goroutine.
+func (l *lane[T]) run() {
+	defer close(l.ended)
+	for range l.wake {
+		// Callers that the last batch has just answered are about to submit
+		// again. Letting them run first makes one batch of them all, instead
+		// of one for the first of them and one for the rest.
+		runtime.Gosched()
+		for l.runOnce() {
+			runtime.Gosched()
+		}
+		if l.end() {
+			return
+		}
+	}
+}
+
+// runOnce writes one batch, and reports whether there was one.
+func (l *lane[T]) runOnce() bool {
+	g, final := l.take()
+	if g == nil {
+		return false
+	}
+	if final == nil {
+		l.filter(g)
+		final = l.write(&g.batch)
+	}
+	l.answer(g, final)
+	return true
+}
+
+// take removes the oldest gathering from the queue.
+func (l *lane[T]) take() (*gathering[T], error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) == 0 {
+		return nil, nil
+	}
+	g := l.queue[0]
+	n := copy(l.queue, l.queue[1:])
+	l.queue[n] = nil
+	l.queue = l.queue[:n]
+	if l.final == nil && l.ctx.Err() != nil {
+		l.final = ErrClosed
+	}
+	return g, l.final
+}
+
+// filter drops the changes whose callers have given up.
+func (l *lane[T]) filter(g *gathering[T]) {
+	if l.cfg.Keep == nil {
+		return
+	}
+	kept := 0
+	g.batch.Retain(func(i int) bool {
+		if !l.cfg.Keep(g.tags[i]) {
+			l.dropped = append(l.dropped, g.tags[i])
+			return false
+		}
+		g.tags[kept] = g.tags[i]
+		kept++
+		return true
+	})
+	if len(l.dropped) == 0 {
+		return
+	}
+	clear(g.tags[kept:])
+	g.tags = g.tags[:kept]
+	l.report(l.dropped, ErrDropped)
+	clear(l.dropped)
+	l.dropped = l.dropped[:0]
+}
+
+// write sends the batch until it is answered. Its error is nil or final.
+func (l *lane[T]) write(b *Batch) error {
+	if b.Len() == 0 {
+		return nil
+	}
+	began := time.Now()
+	l.mu.Lock()
+	l.since = began
+	l.mu.Unlock()
+
+	var err error
+	repeats := 0
+	for ; ; repeats++ {
+		err = l.cfg.Ledger.Apply(l.ctx, l.shard, b)
+		if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
+			break
+		}
+		if repeats == 0 {
+			l.log.Warn("the ledger did not answer a batch; repeating it", "changes", b.Len(), "error", err)
+		}
+		if l.cfg.Backoff.Wait(l.ctx, repeats) != nil {
+			err = ErrClosed
+			break
+		}
+	}
+	if err == nil && repeats > 0 {
+		l.log.Info("the ledger answers again", "repeats", repeats, "after", time.Since(began))
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.since = time.Time{}
+	l.stats.Repeats += int64(repeats)
+	if err == nil {
+		l.stats.Commits++
+		l.stats.Changes += int64(b.Len())
+		l.stats.LargestBatch = max(l.stats.LargestBatch, b.Len())
+	} else {
+		l.final = err
+	}
+	return err
+}
+
+// answer reports the outcome of a gathering and keeps its memory.
+func (l *lane[T]) answer(g *gathering[T], err error) {
+	l.report(g.tags, err)
+	// A change beyond the bound of a batch leaves a buffer too large to keep.
+	tooLarge := cap(g.batch.buf) > 2*l.cfg.Terms.MaxBytes
+	g.batch.Reset()
+	clear(g.tags)
+	g.tags = g.tags[:0]
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.spares) < maxSpares && !tooLarge {
+		l.spares = append(l.spares, g)
+	}
+}
+
+func (l *lane[T]) report(tags []T, err error) {
+	if len(tags) == 0 {
+		return
+	}
+	l.mu.Lock()
+	l.stats.Queued -= len(tags)
+	if errors.Is(err, ErrClosed) {
+		l.given += len(tags)
+	}
+	l.mu.Unlock()
+	l.cfg.Done(l.shard, tags, err)
+}
+
+// beginClose lets run end as soon as the queue is empty.
+func (l *lane[T]) beginClose() {
+	l.mu.Lock()
+	l.closing = true
+	l.mu.Unlock()
+	l.signal()
+}
+
+// end reports whether run shall end, and if so hands over to answerLate.
+func (l *lane[T]) end() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closing || len(l.queue) > 0 {
+		return false
+	}
+	l.over = true
+	if l.final == nil {
+		l.final = ErrClosed
+	}
+	return true
+}
+
+// answerLate refuses what was submitted after run had ended.
+func (l *lane[T]) answerLate() {
+	for {
+		for l.runOnce() {
+		}
+		l.mu.Lock()
+		if len(l.queue) == 0 {
+			l.late = false
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+	}
+}
+
+// unwritten is the error of Close.
+func (l *lane[T]) unwritten() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.given == 0 {
+		return nil
+	}
+	return fmt.Errorf("shard %d: %d changes were given up: %w", l.shard, l.given, ErrClosed)
+}
+
+func (l *lane[T]) stalled() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.since.IsZero() {
+		return 0
+	}
+	return time.Since(l.since)
+}
+
+// addTo adds the lane's totals to those of the committer.
+func (l *lane[T]) addTo(s *CommitterStats) {
+	stall := l.stalled()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.Commits += l.stats.Commits
+	s.Changes += l.stats.Changes
+	s.Repeats += l.stats.Repeats
+	s.Queued += l.stats.Queued
+	s.LargestBatch = max(s.LargestBatch, l.stats.LargestBatch)
+	s.Stall = max(s.Stall, stall)
+}

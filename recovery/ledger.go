@@ -1,0 +1,161 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+)
+
+// Errors of ledgers and of the committer. They come wrapped with details; test
+// for them with errors.Is.
+var (
+	// ErrHeld is returned by Adopt when a living process owns the ledger. The
+	// message says which one, as far as the ledger knows.
+	ErrHeld = errors.New("the ledger is held by another process")
+	// ErrLost is returned by Apply when a shard has passed to another owner:
+	// nothing of the batch was applied, and nothing of a later one will be.
+	ErrLost = errors.New("the shard has passed to another owner")
+	// ErrDropped is what the committer reports for a change that its caller
+	// gave up before it was sent: the ledger has never seen it.
+	ErrDropped = errors.New("given up before it was sent to the ledger")
+	// ErrClosed is returned by every method of a ledger after Close.
+	ErrClosed = errors.New("the ledger is closed")
+	// ErrLayout is returned by Adopt when the ledger was written by a newer
+	// version of Lapse in a way that this one cannot read.
+	ErrLayout = errors.New("the ledger has a layout that this version cannot read")
+	// ErrConflict is returned by PutSetting when the revision has changed.
+	ErrConflict = errors.New("the setting has another revision")
+	// ErrFull is returned by Condition when the ledger has no room to grow.
+	ErrFull = errors.New("the ledger is running out of room")
+)
+
+// A Place is one of the two places in which a ledger keeps records.
+type Place uint8
+
+// The places of a record.
+const (
+	Nowhere Place = iota // no record: before a creation, after a deletion
+	Pending              // still to be delivered; replayed at the next start
+	Dead                 // given up, kept to be looked at; not replayed
+)
+
+// A Spot says where a record stands.
+type Spot struct {
+	Place Place
+	// At is the time, in Unix milliseconds, under which the record is filed:
+	// of its next attempt among the pending, of its death among the dead.
+	At int64
+	// Label is the name under which a dead record is listed (its topic). It
+	// is empty elsewhere.
+	Label string
+}
+
+// A Change takes one record from where it stands to where it shall stand.
+//
+//	creation   Nowhere -> Pending        burial    Pending -> Dead
+//	move       Pending -> Pending        requeue   Dead    -> Pending
+//	deletion   Pending -> Nowhere        removal   Dead    -> Nowhere
+type Change struct {
+	ID       []byte
+	From, To Spot
+	Data     []byte // the whole record at its new place; nil for Nowhere
+}
+
+// A Ref names a pending record.
+type Ref struct {
+	ID   string
+	Next int64 // Unix milliseconds
+}
+
+// An Entry is one record as the ledger holds it. Its slices belong to the
+// ledger and are valid only during the call that hands it out.
+type Entry struct {
+	Shard int
+	ID    []byte
+	Spot  Spot
+	Data  []byte // nil on a page of a scan that only nominates, see Scan
+}
+
+// Terms are what a ledger grants to the node that adopted it.
+type Terms struct {
+	// Shards is how many shards the node owns, at least 1. Each has its own
+	// sequence of batches.
+	Shards int
+	// ShardOf names the shard, in [0, Shards), in which a new record with this
+	// id belongs. An existing record stays in the shard that has it.
+	ShardOf func(id []byte) int
+	// MaxChanges and MaxBytes bound a batch. A single change that is larger
+	// than MaxBytes goes alone.
+	MaxChanges, MaxBytes int
+}
+
+// A Ledger is the durable record of a node's tasks. All methods may be called
+// concurrently, except that a shard's batches come one at a time.
+type Ledger interface {
+	// Adopt makes this process the owner. It comes before every other method.
+	// Errors: ErrHeld, ErrLayout, or why the ledger cannot be reached.
+	Adopt(ctx context.Context) (Terms, error)
+
+	// Apply writes a batch: all of it or nothing, durable once it returns nil.
+	// ErrLost and ErrClosed are final. After any other error the outcome is
+	// open, and the caller repeats the same batch before it sends another one
+	// to the same shard.
+	Apply(ctx context.Context, shard int, b *Batch) error
+
+	// Get reads pending records of one shard and calls found for those that
+	// exist, with their position in refs.
+	Get(ctx context.Context, shard int, refs []Ref, found func(i int, e Entry)) error
+
+	// Scan hands out all pending records, page by page, each in the order
+	// of their next attempt as far as the ledger can. It is called once, right after
+	// Adopt, while batches are being applied already; after an error it may
+	// be called again and starts anew. An entry with Data shows the state
+	// at Adopt, and no id comes with Data twice after one Adopt: a second scan
+	// would otherwise bring back what was delivered and forgotten since the
+	// first. An entry without Data only nominates an id: the record must be read
+	// with Get, under the reader's lock, since it may have changed or gone. An
+	// error of page ends the scan and is returned. page may call Get.
+	Scan(ctx context.Context, page func([]Entry) error) error
+
+	// GetDead reads dead records by id and calls found for those that exist.
+	GetDead(ctx context.Context, ids []string, found func(i int, e Entry)) error
+
+	// ListDead hands out the dead records of a label, the longest dead first,
+	// beginning after the record that died at after.Next with after.ID, until
+	// visit returns false. An empty label means all, in order of label; after
+	// must then be zero, as it names no label.
+	ListDead(ctx context.Context, label string, after Ref, visit func(e Entry) bool) error
+
+	// Close gives the ledger back, so that another process can adopt it at
+	// once. It is idempotent. What Apply has confirmed stays.
+	Close() error
+}
+
+// Settings is implemented by ledgers that also keep a few small named values,
+// such as the settings of topics.
+type Settings interface {
+	// Setting reads one value. Revision 0 means that there is none.
+	Setting(ctx context.Context, name string) (value []byte, revision int64, err error)
+	// PutSetting writes a value (nil deletes it) if its revision is still
+	// ifRevision, and returns the new revision. Writing what is already there
+	// counts as success. A name's revisions only grow, also when it is deleted
+	// and written again. Errors: ErrConflict.
+	PutSetting(ctx context.Context, name string, ifRevision int64, value []byte) (int64, error)
+	// EachSetting visits all values whose names begin with prefix.
+	EachSetting(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) error
+}
+
+// Finder is implemented by ledgers that can find a pending record by its id
+// alone. With others, an id that replay has not reached yet has to wait for it.
+// A record that was found may be finished and forgotten at once, so a Scan does
+// not hand it out with Data afterwards.
+type Finder interface {
+	// Find reads a pending record and calls found if it exists.
+	Find(ctx context.Context, id string, found func(e Entry)) error
+}
+
+// Conditioner is implemented by ledgers that can tell beforehand that they
+// will not take new records.
+type Conditioner interface {
+	// Condition is cheap and returns nil, or ErrFull wrapped with figures.
+	Condition() error
+}

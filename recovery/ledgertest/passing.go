@@ -1,0 +1,117 @@
+package ledgertest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// Adopt implements recovery.Ledger.
+func (f *Faulty) Adopt(ctx context.Context) (terms recovery.Terms, err error) {
+	err = f.do(ctx, Adopt, func() (err error) {
+		terms, err = f.inner.Adopt(ctx)
+		return err
+	})
+	return terms, err
+}
+
+// Apply implements recovery.Ledger.
+func (f *Faulty) Apply(ctx context.Context, shard int, b *recovery.Batch) error {
+	return f.do(ctx, Apply, func() error { return f.inner.Apply(ctx, shard, b) })
+}
+
+// Get implements recovery.Ledger.
+func (f *Faulty) Get(ctx context.Context, shard int, refs []recovery.Ref, found func(i int, e recovery.Entry)) error {
+	return f.do(ctx, Get, func() error { return f.inner.Get(ctx, shard, refs, found) })
+}
+
+// Scan implements recovery.Ledger.
+func (f *Faulty) Scan(ctx context.Context, page func([]recovery.Entry) error) error {
+	return f.do(ctx, Scan, func() error {
+		return f.inner.Scan(ctx, func(entries []recovery.Entry) error {
+			return f.do(ctx, Page, func() error { return page(entries) })
+		})
+	})
+}
+
+// GetDead implements recovery.Ledger.
+func (f *Faulty) GetDead(ctx context.Context, ids []string, found func(i int, e recovery.Entry)) error {
+	return f.do(ctx, GetDead, func() error { return f.inner.GetDead(ctx, ids, found) })
+}
+
+// ListDead implements recovery.Ledger.
+func (f *Faulty) ListDead(ctx context.Context, label string, after recovery.Ref, visit func(e recovery.Entry) bool) error {
+	return f.do(ctx, ListDead, func() error { return f.inner.ListDead(ctx, label, after, visit) })
+}
+
+// Close implements recovery.Ledger.
+func (f *Faulty) Close() error {
+	return f.do(context.Background(), Close, f.inner.Close)
+}
+
+func (f *Faulty) settings() (recovery.Settings, error) {
+	if s, ok := f.inner.(recovery.Settings); ok {
+		return s, nil
+	}
+	return nil, fmt.Errorf("%T keeps no settings", f.inner)
+}
+
+// Setting implements recovery.Settings.
+func (f *Faulty) Setting(ctx context.Context, name string) (value []byte, revision int64, err error) {
+	err = f.do(ctx, Setting, func() error {
+		s, err := f.settings()
+		if err != nil {
+			return err
+		}
+		value, revision, err = s.Setting(ctx, name)
+		return err
+	})
+	return value, revision, err
+}
+
+// PutSetting implements recovery.Settings.
+func (f *Faulty) PutSetting(ctx context.Context, name string, ifRevision int64, value []byte) (revision int64, err error) {
+	err = f.do(ctx, PutSetting, func() error {
+		s, err := f.settings()
+		if err != nil {
+			return err
+		}
+		revision, err = s.PutSetting(ctx, name, ifRevision, value)
+		return err
+	})
+	return revision, err
+}
+
+// EachSetting implements recovery.Settings.
+func (f *Faulty) EachSetting(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) error {
+	return f.do(ctx, EachSetting, func() error {
+		s, err := f.settings()
+		if err != nil {
+			return err
+		}
+		return s.EachSetting(ctx, prefix, visit)
+	})
+}
+
+// Find implements recovery.Finder.
+func (f *Faulty) Find(ctx context.Context, id string, found func(e recovery.Entry)) error {
+	return f.do(ctx, Find, func() error {
+		finder, ok := f.inner.(recovery.Finder)
+		if !ok {
+			return fmt.Errorf("%T finds nothing by id", f.inner)
+		}
+		return finder.Find(ctx, id, found)
+	})
+}
+
+// Condition implements recovery.Conditioner.
+func (f *Faulty) Condition() error {
+	f.mu.Lock()
+	err := f.condition
+	f.mu.Unlock()
+	if c, ok := f.inner.(recovery.Conditioner); ok && err == nil {
+		return c.Condition()
+	}
+	return err
+}

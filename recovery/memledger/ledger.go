@@ -1,0 +1,262 @@
+package memledger
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"sync"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// An Option changes how a new ledger behaves.
+type Option func(*store)
+
+// Shards sets how many shards the ledger has; 1 unless set.
+func Shards(n int) Option { return func(s *store) { s.shards = make([]shard, max(n, 1)) } }
+
+// Nominating makes Scan hand out entries without Data, shuffled and some of
+// them twice.
+func Nominating() Option { return func(s *store) { s.nominating = true } }
+
+// Strict makes Apply panic when a change starts from where its record does not
+// stand. A ledger that files records by time would keep two copies then; tests
+// of whatever decides the changes should use it.
+func Strict() Option { return func(s *store) { s.strict = true } }
+
+// BatchLimits sets Terms.MaxChanges and MaxBytes; 1024 and 1 MiB unless set.
+func BatchLimits(changes, bytes int) Option {
+	return func(s *store) { s.maxChanges, s.maxBytes = changes, bytes }
+}
+
+// A Ledger is one handle on records in memory. It implements recovery.Ledger,
+// Settings and Finder.
+type Ledger struct {
+	s *store
+
+	// scanning is held while a page with Data is handed out, and by Find: the
+	// one place in which a callback runs under a lock. An id that Find handed
+	// out may be finished and forgotten at once; a page copied before must not
+	// bring it back to life afterwards.
+	scanning sync.Mutex
+}
+
+// A store is what all handles share.
+type store struct {
+	nominating, strict   bool
+	maxChanges, maxBytes int
+	seed                 maphash.Seed
+
+	mu       sync.Mutex // guards everything below
+	owner    *Ledger    // nil when nobody has adopted
+	shards   []shard
+	settings map[string]setting
+	adopted  []entry             // pending at Adopt, oldest first; nil after the first scan began
+	first    bool                // the next scan is the first since Adopt
+	exposed  map[string]struct{} // ids that Find handed out since Adopt
+}
+
+// A shard is one shard's records by id.
+type shard struct {
+	pending, dead map[string]record
+}
+
+type record struct {
+	spot recovery.Spot
+	data []byte // never changed once stored
+}
+
+// An entry is a record with its name.
+type entry struct {
+	shard int
+	id    string
+	record
+}
+
+// handOut makes the entry that callbacks see. They must not change its slices.
+func (e entry) handOut() recovery.Entry {
+	return recovery.Entry{Shard: e.shard, ID: []byte(e.id), Spot: e.spot, Data: e.data}
+}
+
+// New makes an empty ledger.
+func New(options ...Option) *Ledger {
+	s := &store{
+		maxChanges: 1024,
+		maxBytes:   1 << 20,
+		seed:       maphash.MakeSeed(),
+		shards:     make([]shard, 1),
+		settings:   map[string]setting{},
+	}
+	for _, o := range options {
+		o(s)
+	}
+	for i := range s.shards {
+		s.shards[i] = shard{pending: map[string]record{}, dead: map[string]record{}}
+	}
+	return &Ledger{s: s}
+}
+
+// Reopen returns another handle on the same records, as another process has.
+func (l *Ledger) Reopen() *Ledger { return &Ledger{s: l.s} }
+
+// Crash cuts the handle off without any clean-up, as if its process had died:
+// its methods answer ErrClosed, and the records can be adopted.
+func (l *Ledger) Crash() { l.release() }
+
+// Adopt implements recovery.Ledger. Unlike with other ledgers, it may be called
+// again after Close.
+func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
+	if err := ctx.Err(); err != nil {
+		return recovery.Terms{}, err
+	}
+	s := l.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.owner != nil {
+		return recovery.Terms{}, fmt.Errorf("%w: another handle of this memory ledger", recovery.ErrHeld)
+	}
+	s.owner = l
+	s.adopted, s.first = s.pendingLocked(), true
+	s.exposed = map[string]struct{}{}
+	n := len(s.shards)
+	return recovery.Terms{
+		Shards:     n,
+		ShardOf:    func(id []byte) int { return int(maphash.Bytes(s.seed, id) % uint64(n)) },
+		MaxChanges: s.maxChanges,
+		MaxBytes:   s.maxBytes,
+	}, nil
+}
+
+// Close implements recovery.Ledger.
+func (l *Ledger) Close() error {
+	l.release()
+	return nil
+}
+
+func (l *Ledger) release() {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	if l.s.owner == l {
+		l.s.owner, l.s.adopted, l.s.exposed = nil, nil, nil
+	}
+}
+
+// lock locks the store for a call, or says why the call must fail.
+func (l *Ledger) lock(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	l.s.mu.Lock()
+	if l.s.owner != l {
+		l.s.mu.Unlock()
+		return fmt.Errorf("memory ledger: %w", recovery.ErrClosed)
+	}
+	return nil
+}
+
+// Apply implements recovery.Ledger.
+func (l *Ledger) Apply(ctx context.Context, shard int, b *recovery.Batch) error {
+	if err := l.lock(ctx); err != nil {
+		return err
+	}
+	defer l.s.mu.Unlock()
+	sh := &l.s.shards[shard]
+	for i := range b.Len() {
+		c := b.At(i)
+		id := string(c.ID)
+		if l.s.strict {
+			sh.check(id, c)
+		}
+		switch c.From.Place {
+		case recovery.Pending:
+			delete(sh.pending, id)
+		case recovery.Dead:
+			delete(sh.dead, id)
+		}
+		r := record{spot: c.To, data: append([]byte{}, c.Data...)}
+		switch c.To.Place {
+		case recovery.Pending:
+			sh.pending[id] = r
+		case recovery.Dead:
+			sh.dead[id] = r
+		}
+	}
+	return nil
+}
+
+// check panics if the record stands neither where the change takes it from nor,
+// because the batch is a repetition, where it takes it to.
+func (sh *shard) check(id string, c recovery.Change) {
+	for _, held := range []map[string]record{sh.pending, sh.dead} {
+		if r, ok := held[id]; ok && r.spot != c.From && r.spot != c.To {
+			panic(fmt.Sprintf("memledger: %s goes from %+v to %+v, but stands at %+v", id, c.From, c.To, r.spot))
+		}
+	}
+}
+
+// Get implements recovery.Ledger.
+func (l *Ledger) Get(ctx context.Context, shard int, refs []recovery.Ref, found func(i int, e recovery.Entry)) error {
+	hits, err := l.collect(ctx, func(s *store, hit func(int, entry)) {
+		for i, ref := range refs {
+			if r, ok := s.shards[shard].pending[ref.ID]; ok {
+				hit(i, entry{shard, ref.ID, r})
+			}
+		}
+	})
+	for _, h := range hits {
+		found(h.i, h.handOut())
+	}
+	return err
+}
+
+// GetDead implements recovery.Ledger.
+func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e recovery.Entry)) error {
+	hits, err := l.collect(ctx, func(s *store, hit func(int, entry)) {
+		for i, id := range ids {
+			for sh := range s.shards {
+				if r, ok := s.shards[sh].dead[id]; ok {
+					hit(i, entry{sh, id, r})
+				}
+			}
+		}
+	})
+	for _, h := range hits {
+		found(h.i, h.handOut())
+	}
+	return err
+}
+
+// Find implements recovery.Finder.
+func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entry)) error {
+	l.scanning.Lock()
+	hits, err := l.collect(ctx, func(s *store, hit func(int, entry)) {
+		for sh := range s.shards {
+			if r, ok := s.shards[sh].pending[id]; ok {
+				s.exposed[id] = struct{}{}
+				hit(0, entry{sh, id, r})
+			}
+		}
+	})
+	l.scanning.Unlock()
+	for _, h := range hits {
+		found(h.handOut())
+	}
+	return err
+}
+
+// A hit is an entry that was asked for, with its position in the question.
+type hit struct {
+	i int
+	entry
+}
+
+// collect runs look under the lock, so that the callbacks can run outside it.
+func (l *Ledger) collect(ctx context.Context, look func(s *store, hit func(int, entry))) ([]hit, error) {
+	if err := l.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer l.s.mu.Unlock()
+	var hits []hit
+	look(l.s, func(i int, e entry) { hits = append(hits, hit{i, e}) })
+	return hits, nil
+}

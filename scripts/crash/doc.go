@@ -1,0 +1,21 @@
+// Package crash tries the built binary where it hurts, and judges afterwards.
+//
+// Clients and receivers work over HTTP while the server is killed, stopped,
+// starved of disk or fed with garbage. Each writes what it asked and what it
+// was answered into a [History]. [Judge] knows only the history, no code of
+// Lapse, and compares it with what a user may rely on:
+//
+//   - what was accepted and not cancelled is delivered and acknowledged;
+//   - nothing is delivered before a deadline that was in force;
+//   - nothing is delivered after its cancellation was answered with 204;
+//   - a second delivery has a reason: the attempt was given back, its lease
+//     ran out, or its acknowledgement was not recorded.
+//
+// A request is an interval, not an instant: it took effect somewhere between
+// its start and its answer, and one without an answer may or may not have taken
+// effect. The judge accepts whatever some order of the instants explains.
+//
+// The judge is tested by `make test`. The suite itself needs the build tag
+// `fault` and is run by `make fault`; `make mainjob` runs the largest of them
+// at full size. Client, server and judge share one machine, hence one clock.
+package crash

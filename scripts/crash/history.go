@@ -1,0 +1,152 @@
+package crash
+
+import (
+	"sync"
+	"time"
+)
+
+// Outcome is what a client knows of a request once it is over.
+type Outcome uint8
+
+// The outcomes of a request.
+const (
+	Done    Outcome = iota + 1 // the server said that it was done
+	Refused                    // the server said that it was not done
+	Unknown                    // no answer, or one that leaves it open
+)
+
+// A Span is when a request was under way, and with which run of the server:
+// each start of the process has the next number and an address of its own,
+// so that no request can reach another run than the one it was made for.
+type Span struct {
+	Run        int
+	Start, End time.Time
+}
+
+// A Change is a request that set, moved or removed a task's deadline.
+type Change struct {
+	Span
+	Kind    Kind
+	Outcome Outcome
+	Due     time.Time // of a creation or a move
+}
+
+// Kind is what a change asks for.
+type Kind uint8
+
+// The kinds of change.
+const (
+	Create Kind = iota + 1
+	Move
+	Cancel
+)
+
+// A Delivery is an attempt as its receiver saw it. Its Span is that of the
+// reserve call: the task was handed out at some instant in between.
+type Delivery struct {
+	Span
+	Due        time.Time // as the server told it
+	LeaseUntil time.Time
+	Attempt    int
+	Settled    *Settlement // nil if the receiver let the lease run out
+}
+
+// A Settlement is what a receiver said of a delivery, and the answer to it.
+type Settlement struct {
+	Span
+	Outcome  Outcome
+	Ack      bool // otherwise the delivery was released
+	Recorded bool // Done: the ledger has confirmed it
+}
+
+// acked: the server has said that the task is finished.
+func (d *Delivery) acked() bool {
+	return d.Settled != nil && d.Settled.Ack && d.Settled.Outcome == Done
+}
+
+// A Task is all that happened to one task, in the order in which its client
+// asked. One client at a time changes a task.
+type Task struct {
+	Changes    []Change // the first one is its creation
+	Deliveries []*Delivery
+}
+
+// A History holds all tasks of a run of the suite. A task is known by the
+// number in its payload, since the id of one whose creation was not answered is
+// unknown.
+type History struct {
+	mu    sync.Mutex // guards tasks and all that it holds
+	tasks map[int]*Task
+}
+
+// NewHistory is empty.
+func NewHistory() *History {
+	return &History{tasks: map[int]*Task{}}
+}
+
+// Change notes the answer to a request that changed task n.
+func (h *History) Change(n int, c Change) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.taskLocked(n)
+	t.Changes = append(t.Changes, c)
+}
+
+// Deliver notes an attempt at task n, which may be delivered before the answer
+// to its creation is noted.
+func (h *History) Deliver(n int, d *Delivery) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.taskLocked(n)
+	t.Deliveries = append(t.Deliveries, d)
+}
+
+// Settle notes what became of a delivery.
+func (h *History) Settle(d *Delivery, s Settlement) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d.Settled = &s
+}
+
+func (h *History) taskLocked(n int) *Task {
+	t := h.tasks[n]
+	if t == nil {
+		t = &Task{}
+		h.tasks[n] = t
+	}
+	return t
+}
+
+// Owed is how many tasks were surely accepted, surely not cancelled, and have
+// no acknowledgement that counts.
+func (h *History) Owed() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, t := range h.tasks {
+		if t.owed() {
+			n++
+		}
+	}
+	return n
+}
+
+// owed: see Owed. An unanswered cancellation may have removed the task.
+func (t *Task) owed() bool {
+	accepted := false
+	for _, c := range t.Changes {
+		if c.Kind == Cancel && c.Outcome != Refused {
+			return false
+		}
+		accepted = accepted || c.Outcome == Done
+	}
+	if !accepted {
+		return false
+	}
+	for _, d := range t.Deliveries {
+		if d.acked() {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,269 @@
+//go:build fault
+
+package crash
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-json"
+)
+
+// TestMainJob does at full size what Lapse is for. LAPSE_TASKS tasks (50,000
+// unless set) are scheduled over HTTP, half of them for one instant, half
+// spread over 30 s. The server is killed three times: while it accepts, when it
+// has accepted all, and while it delivers. Everything is delivered in the end.
+func TestMainJob(t *testing.T) {
+	n := 50_000
+	if text := os.Getenv("LAPSE_TASKS"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil || n < 1000 {
+			t.Fatalf("LAPSE_TASKS must be a number from 1000: %q", text)
+		}
+	}
+	const senders, receivers = 4, 4
+	j := &job{t: t, server: newServer(t), began: time.Now(), state: make([]fate, n)}
+	j.nextBatch.Store(-1)
+
+	// Accept; the first crash comes half-way.
+	r := j.server.start()
+	r.ready(t)
+	var working sync.WaitGroup
+	began := time.Now()
+	for range senders {
+		working.Go(j.send)
+	}
+	every(t, time.Millisecond, 10*time.Minute, func() bool { return int(j.accepted.Load()) >= n/2 })
+	half := time.Since(began)
+	rate := float64(j.accepted.Load()) / half.Seconds()
+	j.server.kill()
+	restarted := time.Now()
+	r = j.server.start()
+	r.ready(t)
+	t.Logf("accepted at %.0f tasks/s over HTTP until the first crash; ready again %s after it, with %d pending",
+		rate, time.Since(restarted).Round(time.Millisecond), j.accepted.Load())
+	working.Wait()
+	t.Logf("all %d accepted, %d of them answered twice; %d MB resident", n, j.repeated.Load(), r.resident(t))
+
+	// All pending, some overdue: the second crash.
+	j.server.kill()
+	restarted = time.Now()
+	r = j.server.start()
+	pulling, stopPulling := context.WithCancel(t.Context())
+	defer stopPulling()
+	for range receivers {
+		working.Go(func() { j.pull(pulling) })
+	}
+	r.ready(t)
+	ready := time.Since(restarted)
+	every(t, time.Millisecond, time.Minute, func() bool { return j.first.Load() != 0 })
+	t.Logf("ready %s after the start with %d pending; the first overdue task was received after %s; %d MB resident",
+		ready.Round(time.Millisecond), n, time.Unix(0, j.first.Load()).Sub(restarted).Round(time.Millisecond), r.resident(t))
+
+	// Half of them delivered: the third crash.
+	every(t, time.Millisecond, 10*time.Minute, func() bool { return int(j.acked.Load()) >= n/2 })
+	j.server.kill()
+	restarted = time.Now()
+	r = j.server.start()
+	r.ready(t)
+	ready = time.Since(restarted)
+	// The clock starts at the last deadline if that is still to come.
+	from := time.Now()
+	if last := j.due(0); from.Before(last) {
+		from = last
+	}
+	before := j.acked.Load()
+	every(t, 10*time.Millisecond, 10*time.Minute, func() bool { return int(j.acked.Load()) >= n })
+	drained := time.Since(from)
+	stopPulling()
+	working.Wait()
+	t.Logf("ready %s after the third crash; the last %d pulled and acknowledged over HTTP in %s",
+		ready.Round(time.Millisecond), int64(n)-before, drained.Round(time.Millisecond))
+
+	lost := 0
+	for i := range j.state {
+		if !j.state[i].acked {
+			lost++
+		}
+	}
+	t.Logf("busiest second: %d acknowledged; delivered again %d, early %d, without a reason %d, lost %d",
+		j.busiest(), j.again, j.early, j.wrong, lost)
+	if lost+j.early+j.wrong > 0 {
+		t.Error("promises were broken")
+	}
+}
+
+// A job is the state of TestMainJob.
+type job struct {
+	t      *testing.T
+	server *server
+	began  time.Time
+
+	nextBatch atomic.Int64
+	accepted  atomic.Int64
+	repeated  atomic.Int64
+	acked     atomic.Int64
+	first     atomic.Int64 // Unix nanoseconds of the first delivery
+
+	mu                  sync.Mutex // guards what follows
+	state               []fate
+	again, early, wrong int
+	seconds             [3600]int // acknowledged, by second since the start
+}
+
+// A fate is what has become of a task.
+type fate struct {
+	run   uint8 // in which it was delivered last
+	acked bool  // and the ledger has confirmed it
+}
+
+const batchSize = 5000
+
+// due: every other task falls due at one instant, the rest over 30 s.
+func (j *job) due(i int) time.Time {
+	after := 20 * time.Second
+	if i%2 == 1 {
+		after = 5*time.Second + time.Duration(i%30_000)*time.Millisecond
+	}
+	return j.began.Add(after).Truncate(time.Millisecond)
+}
+
+// send schedules one batch after the other. One that was not answered is sent
+// again to the next run; the ids make that safe.
+func (j *job) send() {
+	var body bytes.Buffer
+	r := j.server.after(j.t.Context(), 0)
+	for r != nil {
+		from := int(j.nextBatch.Add(1)) * batchSize
+		to := min(from+batchSize, len(j.state))
+		if from >= to {
+			return
+		}
+		body.Reset()
+		for i := from; i < to; i++ {
+			fmt.Fprintf(&body, "%c{\"id\":\"job-%d\",\"topic\":%q,\"due_at\":%q,\"payload\":{\"n\":%d,\"text\":\"a payload of some size, as they are\"}}",
+				"[,"[min(i-from, 1)], i, topic, wire(j.due(i)), i)
+		}
+		body.WriteByte(']')
+		for again := false; ; again = true {
+			var answer struct{ Accepted int }
+			status, _, err := r.call(http.MethodPost, "/v1/tasks/batch", body.Bytes(), &answer)
+			if got := outcome(status, err); got == Done {
+				if answer.Accepted != to-from {
+					j.t.Errorf("a batch of %d: %d accepted", to-from, answer.Accepted)
+				}
+				j.accepted.Add(int64(to - from))
+				if again {
+					j.repeated.Add(int64(to - from))
+				}
+				break
+			} else if err == nil {
+				j.t.Errorf("a batch was answered %d", status)
+				return
+			}
+			if r = j.server.after(j.t.Context(), r.n); r == nil {
+				return
+			}
+		}
+	}
+}
+
+// pull reserves and acknowledges until it is told to stop.
+func (j *job) pull(ctx context.Context) {
+	r := j.server.after(ctx, j.server.latest().n-1)
+	for r != nil && ctx.Err() == nil {
+		var answer struct{ Tasks []pulled }
+		status, span, err := r.call(http.MethodPost, "/v1/topics/"+topic+"/reserve", []byte(`{"max":1000,"wait":"1s","lease":"60s"}`), &answer)
+		if outcome(status, err) == Done && len(answer.Tasks) > 0 {
+			j.deliver(answer.Tasks, span)
+			err = j.ack(r, answer.Tasks)
+		}
+		if err != nil {
+			r = j.server.after(ctx, r.n)
+		} else if status >= 300 && status != http.StatusServiceUnavailable {
+			j.t.Errorf("reserve answered %d", status)
+			return
+		}
+	}
+}
+
+func (j *job) deliver(list []pulled, span Span) {
+	j.first.CompareAndSwap(0, span.End.UnixNano())
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, p := range list {
+		f := &j.state[p.Payload.N]
+		switch {
+		case f.acked, f.run == uint8(span.Run):
+			j.wrong++
+		case f.run != 0:
+			j.again++
+		}
+		f.run = uint8(span.Run)
+		if !p.DueAt.Equal(j.due(p.Payload.N)) || span.End.Before(p.DueAt) {
+			j.early++
+		}
+	}
+}
+
+// ack returns an error if there was no answer.
+func (j *job) ack(r *run, list []pulled) error {
+	receipts := make([]string, len(list))
+	for i, p := range list {
+		receipts[i] = p.Receipt
+	}
+	body, err := json.Marshal(map[string]any{"receipts": receipts})
+	if err != nil {
+		return err
+	}
+	var answer settledAnswer
+	status, _, err := r.call(http.MethodPost, "/v1/receipts/ack", body, &answer)
+	if err != nil {
+		return err
+	}
+	each := answer.outcomes(outcome(status, nil), len(list))
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i, p := range list {
+		if f := &j.state[p.Payload.N]; each[i].recorded && !f.acked {
+			f.acked = true
+			j.acked.Add(1)
+			j.seconds[int(time.Since(j.began).Seconds())]++
+		}
+	}
+	return nil
+}
+
+func (j *job) busiest() int {
+	most := 0
+	for _, n := range j.seconds {
+		most = max(most, n)
+	}
+	return most
+}
+
+var residentLine = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
+
+// resident is the memory of the process in MB; 0 where the system does not tell.
+func (r *run) resident(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	m := residentLine.FindSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	kb, _ := strconv.Atoi(string(m[1])) // digits
+	return kb >> 10
+}

@@ -1,0 +1,233 @@
+//go:build fault
+
+package crash
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-json"
+)
+
+// binary is what is under test.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		if binary = os.Getenv("LAPSE_BIN"); binary != "" {
+			return m.Run()
+		}
+		dir, err := os.MkdirTemp("", "lapse-crash-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "lapse")
+		build := exec.Command("go", "build", "-tags", "nomsgpack", "-o", binary, "../..")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// A server is the binary on one data directory, over all its runs.
+type server struct {
+	t    *testing.T
+	data string
+	args []string
+
+	mu      sync.Mutex    // guards run
+	run     *run          // the latest
+	started chan struct{} // closed and replaced when run changes
+}
+
+// A run is one process of a server. Each has a port of its own, so that a
+// request made for one run never reaches another.
+type run struct {
+	n      int
+	base   string // http://127.0.0.1:port
+	http   *http.Client
+	cmd    *exec.Cmd
+	stderr *bytes.Buffer // to be read once exited is closed
+	exited chan struct{}
+}
+
+// newServer is not started yet. It is killed when the test is over.
+func newServer(t *testing.T, args ...string) *server {
+	s := &server{t: t, data: filepath.Join(t.TempDir(), "data"), args: args, started: make(chan struct{})}
+	t.Cleanup(func() {
+		if r := s.latest(); r != nil {
+			r.signal(syscall.SIGKILL)
+			<-r.exited
+			if t.Failed() {
+				t.Logf("the last run wrote:\n%s", tail(r.stderr.Bytes()))
+			}
+		}
+	})
+	return s
+}
+
+func (s *server) latest() *run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.run
+}
+
+// after waits for a run that comes after run n. It returns nil once ctx is over.
+func (s *server) after(ctx context.Context, n int) *run {
+	for {
+		s.mu.Lock()
+		r, started := s.run, s.started
+		s.mu.Unlock()
+		if r != nil && r.n > n {
+			return r
+		}
+		select {
+		case <-started:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+var servesOn = regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
+
+// start starts the process and returns once it has said where it serves.
+func (s *server) start() *run {
+	s.t.Helper()
+	r := &run{n: 1, stderr: &bytes.Buffer{}, exited: make(chan struct{})}
+	if before := s.latest(); before != nil {
+		r.n = before.n + 1
+	}
+	r.cmd = exec.Command(binary, append([]string{"serve", "--listen", "127.0.0.1:0", "--node", "crash", "--data", s.data}, s.args...)...)
+	r.cmd.Stderr = r.stderr
+	stdout, err := r.cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := r.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	lines := bufio.NewScanner(stdout)
+	for r.base == "" && lines.Scan() {
+		r.base = servesOn.FindString(lines.Text())
+	}
+	go func() {
+		// The pipe must be empty before Wait closes it.
+		_, _ = io.Copy(io.Discard, stdout)
+		_ = r.cmd.Wait()
+		close(r.exited)
+	}()
+	if r.base == "" {
+		<-r.exited
+		s.t.Fatalf("run %d did not start: %v\n%s", r.n, r.cmd.ProcessState, tail(r.stderr.Bytes()))
+	}
+	r.http = &http.Client{
+		Transport: &http.Transport{MaxIdleConnsPerHost: 64},
+		Timeout:   75 * time.Second, // longer than any long-poll
+	}
+	s.mu.Lock()
+	s.run = r
+	close(s.started)
+	s.started = make(chan struct{})
+	s.mu.Unlock()
+	return r
+}
+
+// kill ends the process with no chance to clean up.
+func (s *server) kill() {
+	s.t.Helper()
+	r := s.latest()
+	r.signal(syscall.SIGKILL)
+	<-r.exited
+	r.http.CloseIdleConnections()
+	if status, ok := r.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+		s.t.Errorf("run %d had ended by itself: %v\n%s", r.n, r.cmd.ProcessState, tail(r.stderr.Bytes()))
+	}
+}
+
+// signal fails only if the process is gone, which is what a signal is for.
+func (r *run) signal(sig os.Signal) { _ = r.cmd.Process.Signal(sig) }
+
+// ready waits until replay is over and returns how long that took.
+func (r *run) ready(t *testing.T) time.Duration {
+	t.Helper()
+	began := time.Now()
+	every(t, 2*time.Millisecond, time.Minute, func() bool {
+		status, _, err := r.call(http.MethodGet, "/readyz", nil, nil)
+		return err == nil && status == http.StatusOK
+	})
+	return time.Since(began)
+}
+
+// call sends a request, reads all of the answer and decodes it into answer,
+// unless that is nil.
+func (r *run) call(method, path string, body []byte, answer any) (int, Span, error) {
+	span := Span{Run: r.n, Start: time.Now()}
+	status, data, err := r.exchange(method, path, body)
+	span.End = time.Now()
+	if err == nil && status < 300 && answer != nil {
+		err = json.Unmarshal(data, answer)
+	}
+	return status, span, err
+}
+
+func (r *run) exchange(method, path string, body []byte) (int, []byte, error) {
+	req, err := http.NewRequest(method, r.base+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := r.http.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, data, err
+}
+
+// outcome is what a client may conclude from an answer.
+func outcome(status int, err error) Outcome {
+	switch {
+	case err != nil || status >= 500:
+		return Unknown
+	case status >= 400:
+		return Refused
+	}
+	return Done
+}
+
+// every asks until the answer is yes, and fails the test after a while.
+func every(t *testing.T, period, limit time.Duration, yes func() bool) {
+	t.Helper()
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	over := time.After(limit)
+	for !yes() {
+		select {
+		case <-tick.C:
+		case <-over:
+			t.Fatalf("still waiting after %s", limit)
+		}
+	}
+}
+
+func tail(log []byte) []byte { return log[max(0, len(log)-4000):] }

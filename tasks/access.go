@@ -1,0 +1,166 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// acquire finds a task that is at rest, waiting for what is under way with it,
+// and returns with s.mu held. On an error the lock is not held: ErrNotFound,
+// ErrDead, ErrReplaying, ErrUnavailable, ErrClosed.
+func (s *Scheduler) acquire(ctx context.Context, id string) (uint32, *slot, error) {
+	key := []byte(id)
+	for {
+		s.mu.Lock()
+		n, known := s.book.find(key)
+		switch {
+		case s.ended:
+			s.unlock()
+			return 0, nil, ErrClosed
+		case known && !s.book.slot(n).state.busy():
+			return n, s.book.slot(n), nil
+		case known:
+			ch := s.watchLocked(n)
+			s.unlock()
+			if err := s.waitBusy(ctx, ch); err != nil {
+				return 0, nil, err
+			}
+		case s.buriedLocked(key):
+			s.unlock()
+			return 0, nil, ErrDead
+		case s.isReplayed():
+			s.unlock()
+			return 0, nil, ErrNotFound
+		default:
+			s.unlock()
+			switch absent, err := s.seek(ctx, id); {
+			case err != nil:
+				return 0, nil, err
+			case absent:
+				return 0, nil, ErrNotFound
+			}
+		}
+	}
+}
+
+func (s *Scheduler) buriedLocked(id []byte) bool {
+	_, dead := s.graves[s.book.index.hash(id)]
+	return dead
+}
+
+// watchLocked returns a channel that is closed when the task is no longer busy.
+func (s *Scheduler) watchLocked(n uint32) <-chan struct{} {
+	ch := make(chan struct{})
+	s.waiting[n] = append(s.waiting[n], ch)
+	return ch
+}
+
+// waitBusy waits for it. The caller has not begun anything, so giving up changes
+// nothing.
+func (s *Scheduler) waitBusy(ctx context.Context, ch <-chan struct{}) error {
+	limit := time.NewTimer(s.cfg.AnswerWithin)
+	defer limit.Stop()
+	select {
+	case <-ch:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+	case <-s.done:
+		return ErrClosed
+	case <-limit.C:
+		return fmt.Errorf("%w: an earlier change of this task still waits for its answer", ErrUnavailable)
+	}
+}
+
+func (s *Scheduler) isReplayed() bool {
+	select {
+	case <-s.replayed:
+		return true
+	default:
+		return false
+	}
+}
+
+// seek makes sure that an id which replay has not reached is known, if it exists:
+// by asking the ledger, or, where it cannot find a record by id alone, by
+// waiting for the end of replay. It reports an id that the ledger does not have:
+// only this process could add it, so from then on what memory does not know does
+// not exist. Errors: ErrReplaying, ErrUnavailable, ErrClosed.
+func (s *Scheduler) seek(ctx context.Context, id string) (absent bool, err error) {
+	finder, ok := s.ledger.(recovery.Finder)
+	if !ok {
+		return false, s.waitReplayed(ctx)
+	}
+	s.mu.Lock()
+	if _, known := s.book.find([]byte(id)); known || s.isReplayed() {
+		s.unlock()
+		return false, nil
+	}
+	n := s.checkLocked([]byte(id))
+	s.unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.AnswerWithin)
+	defer cancel()
+	found, readable := false, false
+	err = finder.Find(ctx, id, func(e recovery.Entry) {
+		s.mu.Lock()
+		s.resolveLocked(e, true)
+		_, readable = s.book.find([]byte(id))
+		s.unlock()
+		found = true
+	})
+	switch {
+	case readable:
+		return false, nil
+	case found:
+		return false, fmt.Errorf("%w: the record of this id cannot be read by this version", ErrUnavailable)
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	s.uncheckLocked(n)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return true, nil
+}
+
+// checkLocked locks an id that memory does not know, so that its record can be
+// read while nobody changes it.
+func (s *Scheduler) checkLocked(id []byte) uint32 {
+	n, sl := s.book.enter(id, nil)
+	sl.state = checking
+	return n
+}
+
+// uncheckLocked gives an id up that was locked for reading.
+func (s *Scheduler) uncheckLocked(n uint32) {
+	s.book.leave(n)
+	s.releaseLocked(n)
+}
+
+// releaseLocked wakes those who wait for a task.
+func (s *Scheduler) releaseLocked(n uint32) {
+	for _, ch := range s.waiting[n] {
+		close(ch)
+	}
+	delete(s.waiting, n)
+}
+
+func (s *Scheduler) waitReplayed(ctx context.Context) error {
+	limit := time.NewTimer(s.cfg.AnswerWithin)
+	defer limit.Stop()
+	select {
+	case <-s.replayed:
+		return nil
+	case <-s.closing:
+		return ErrClosed
+	case <-ctx.Done():
+		return errors.Join(ErrReplaying, ctx.Err())
+	case <-limit.C:
+		return ErrReplaying
+	}
+}

@@ -1,0 +1,107 @@
+package tasks
+
+import "github.com/lapsehq/lapse/wheel"
+
+// armLocked makes a task wait for its next attempt, or ready if that is now.
+func (s *Scheduler) armLocked(n uint32, sl *slot, now int64) {
+	sl.gen++
+	sl.timer = 0
+	if sl.next <= now {
+		s.readyLocked(n, sl)
+		return
+	}
+	s.setLocked(sl, pending)
+	sl.timer = s.runner.Add(sl.next, sl.value(n))
+}
+
+// disarmLocked takes a pending or ready task out of the wheel or its queue.
+func (s *Scheduler) disarmLocked(sl *slot) {
+	switch sl.state {
+	case pending:
+		if sl.timer != 0 {
+			s.runner.Cancel(sl.timer)
+			sl.timer = 0
+		}
+	case ready:
+		s.byNumber[sl.topic].queue.gone()
+	}
+	sl.gen++
+}
+
+// fired is called by the wheel with tasks whose time has come.
+func (s *Scheduler) fired(values []uint64) {
+	const atOnce = 256 // so that others get the lock in between
+	for len(values) > 0 {
+		n := min(atOnce, len(values))
+		s.mu.Lock()
+		for _, v := range values[:n] {
+			if n, sl, ok := s.book.unpack(v, pending); ok {
+				sl.timer = wheel.Timer(0)
+				sl.gen++
+				s.readyLocked(n, sl)
+			}
+		}
+		s.unlock()
+		values = values[n:]
+	}
+}
+
+// readyLocked queues a task for its receiver. Its generation is fresh.
+func (s *Scheduler) readyLocked(n uint32, sl *slot) {
+	s.setLocked(sl, ready)
+	t := s.byNumber[sl.topic]
+	t.queue.push(item{sl.next, sl.value(n)})
+	s.wakeLocked(t)
+	if t.queue.crowded() {
+		t.queue.clean(func(v uint64) bool {
+			_, _, live := s.book.unpack(v, ready)
+			return !live
+		})
+	}
+}
+
+// takeLocked takes the next task that may be delivered off a topic's queue. It stays
+// ready until the caller says otherwise.
+func (s *Scheduler) takeLocked(t *topic, now int64) (uint32, *slot, bool) {
+	for !t.settings.Paused && !s.ended {
+		it, ok := t.queue.pop()
+		if !ok {
+			break
+		}
+		n, sl, live := s.book.unpack(it.value, ready)
+		if !live {
+			continue
+		}
+		t.queue.gone()
+		if sl.next > now {
+			// The clock was set back: on the new clock it is not due yet.
+			s.armLocked(n, sl, now)
+			continue
+		}
+		if s.tooLate(sl, now) {
+			s.skipLocked(n, sl)
+			continue
+		}
+		sl.gen++
+		return n, sl, true
+	}
+	return 0, nil, false
+}
+
+// tooLate tells that a task has passed its max_lateness.
+func (s *Scheduler) tooLate(sl *slot, now int64) bool {
+	rec := s.book.record(sl)
+	if recordFlags(rec)&flagMaxLateness == 0 {
+		return false
+	}
+	f, err := decode(rec)
+	return err == nil && now-f.due > f.maxLateness
+}
+
+func (s *Scheduler) skipLocked(n uint32, sl *slot) {
+	s.byNumber[sl.topic].counts.Skipped++
+	s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasSkipped})
+	s.noteLocked(EventSkipped, sl, Event{})
+	s.setLocked(sl, finishing)
+	s.writeLocked(write{slot: n, op: opFinish})
+}

@@ -1,0 +1,166 @@
+package tasks
+
+import (
+	"math"
+
+	"github.com/lapsehq/lapse/wheel"
+)
+
+// A book holds all tasks that are in memory. It has no lock of its own.
+type book struct {
+	chunks [][]slot
+	vacant uint32 // first of the free slots, linked through hash; 0: none
+	used   int
+	arena  *arena
+	index  *index
+}
+
+// A slot is what is at hand about one task; the rest is in its record. 48 bytes,
+// no pointers.
+type slot struct {
+	next   int64       // the next attempt, Unix ms
+	stored int64       // the next under which the ledger has the record
+	rec    address     // id and record in the arena
+	timer  wheel.Timer // while pending
+	hash   uint32      // low half of the id's hash
+	gen    uint32      // one more whenever the task leaves or enters the wheel or a queue: what was armed before is stale
+	topic  uint32      // position in the scheduler's topics
+	shard  uint16
+	state  state
+	flags  slotFlags
+}
+
+// state is a task's state, with the busy ones that callers never see.
+type state uint8
+
+const (
+	vacant state = iota
+	creating
+	pending
+	ready
+	claiming
+	delivering
+	moving
+	cancelling
+	finishing
+	burying
+	requeuing
+	parking
+	checking
+)
+
+// busy tells that a write (or a read) decides what becomes of the task, and
+// that nothing else may be begun before.
+func (s state) busy() bool {
+	switch s {
+	case pending, ready, delivering:
+		return false
+	}
+	return true
+}
+
+// shown is the state that callers see.
+func (s state) shown() State {
+	switch s {
+	case pending, moving, cancelling, requeuing:
+		return Pending
+	case ready, claiming:
+		return Ready
+	case delivering, burying, parking:
+		return Delivering
+	}
+	return 0
+}
+
+type slotFlags uint8
+
+const (
+	writing slotFlags = 1 << iota // a write of this task is with the committer
+	wanted                        // being created, and asked for again since
+)
+
+const (
+	chunkSlots = 8192
+	// notStored in slot.stored: the ledger has no record.
+	notStored = math.MinInt64
+)
+
+func newBook() *book { return &book{arena: newArena(), index: newIndex()} }
+
+func (b *book) slot(n uint32) *slot { return &b.chunks[n/chunkSlots][n%chunkSlots] }
+
+// find returns the slot of an id.
+func (b *book) find(id []byte) (uint32, bool) { return b.index.find(b, b.index.hash(id), id) }
+
+// enter makes a slot for an id that has none. Slot 0 is never used.
+func (b *book) enter(id, rec []byte) (uint32, *slot) {
+	if b.vacant == 0 {
+		b.growSlots()
+	}
+	n := b.vacant
+	s := b.slot(n)
+	b.vacant = s.hash
+	h := b.index.hash(id)
+	*s = slot{hash: uint32(h), gen: s.gen + 1, stored: notStored, rec: b.arena.put(n, id, rec)}
+	b.index.add(b, h, n)
+	b.used++
+	return n, s
+}
+
+func (b *book) growSlots() {
+	first := uint32(len(b.chunks) * chunkSlots)
+	b.chunks = append(b.chunks, make([]slot, chunkSlots))
+	for i := uint32(chunkSlots); i > 0; i-- {
+		if n := first + i - 1; n != 0 {
+			b.slot(n).hash, b.vacant = b.vacant, n
+		}
+	}
+}
+
+// leave forgets a task.
+func (b *book) leave(n uint32) {
+	s := b.slot(n)
+	b.index.remove(b, b.index.hash(b.arena.id(s.rec)), n)
+	b.arena.remove(s.rec)
+	*s = slot{hash: b.vacant, gen: s.gen + 1}
+	b.vacant = n
+	b.used--
+}
+
+func (b *book) id(s *slot) []byte     { return b.arena.id(s.rec) }
+func (b *book) record(s *slot) []byte { return b.arena.record(s.rec) }
+
+// rewrite gives a task another record. rec must not point into the arena.
+func (b *book) rewrite(n uint32, rec []byte) {
+	s := b.slot(n)
+	old := s.rec
+	// The arena may open a new segment but never moves an old one: id stays.
+	s.rec = b.arena.put(n, b.arena.id(old), rec)
+	b.arena.remove(old)
+}
+
+// tidy compacts up to n sparse segments of the arena, from position from on, and returns
+// where to go on, 0 at the end.
+func (b *book) tidy(from uint32, n int) uint32 {
+	owner := func(k uint32) address { return b.slot(k).rec }
+	moved := func(k uint32, to address) { b.slot(k).rec = to }
+	for ; n > 0; n-- {
+		i, ok := b.arena.sparse(from)
+		if !ok {
+			return 0
+		}
+		b.arena.compact(i, owner, moved)
+		from = i + 1
+	}
+	return from
+}
+
+// value packs what a timer or a queue remembers of a slot.
+func (s *slot) value(n uint32) uint64 { return uint64(s.gen)<<32 | uint64(n) }
+
+// unpack is the reverse; ok is false if the slot has moved on since.
+func (b *book) unpack(v uint64, in state) (n uint32, s *slot, ok bool) {
+	n = uint32(v)
+	s = b.slot(n)
+	return n, s, s.state == in && s.gen == uint32(v>>32)
+}

@@ -1,0 +1,54 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+)
+
+// Cancel makes sure that a task is never delivered (again). It returns nil once
+// the ledger has forgotten the task, and again nil, for a while, when it is
+// repeated. A dead task is deleted.
+//
+// Errors: ErrNotFound, ErrDelivering, ErrReplaying, ErrUnavailable, ErrUnknown,
+// ErrClosed. After ErrUnknown the task is not delivered until the ledger has answered.
+func (s *Scheduler) Cancel(ctx context.Context, id string) error {
+	n, sl, err := s.acquire(ctx, id)
+	switch {
+	case errors.Is(err, ErrDead):
+		return s.cancelDead(ctx, id)
+	case errors.Is(err, ErrNotFound):
+		s.mu.Lock()
+		defer s.unlock()
+		if s.outcomes.find(s.book.index.hash([]byte(id))).kind == wasCancelled {
+			return nil
+		}
+		return err
+	case err != nil:
+		return err
+	}
+	if sl.state == delivering {
+		s.unlock()
+		return ErrDelivering
+	}
+	if err := s.writable(int(sl.shard)); err != nil {
+		s.unlock()
+		return err
+	}
+	s.disarmLocked(sl)
+	s.setLocked(sl, cancelling)
+	return s.submitOne(ctx, write{slot: n, op: opCancel})
+}
+
+// submitOne sends a write, gives the lock up and waits for the answer.
+func (s *Scheduler) submitOne(ctx context.Context, w write) error {
+	c := newCall(1)
+	w.call = c
+	c.expect(0)
+	s.writeLocked(w)
+	c.complete()
+	s.unlock()
+	if err := s.await(ctx, c); err != nil {
+		return err
+	}
+	return s.outcomeOf(c, 0)
+}

@@ -1,0 +1,300 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// A write is one change of one task on its way through the committer.
+type write struct {
+	slot  uint32
+	op    op
+	at    int64  // the time under which a put files the record
+	rec   []byte // opMove: the record that takes the old one's place
+	topic uint32 // opMove: the topic in that record
+	call  *call  // who waits for it; may be nil
+	index int    // of this write in the call
+}
+
+// op says what a write does, and so what its confirmation means.
+type op uint8
+
+const (
+	opCreate  op = iota // creating   -> pending
+	opMove              // moving     -> pending
+	opRecord            // a retry: the task is pending already
+	opClaim             // claiming   -> delivering
+	opPark              // parking    -> (the process ends)
+	opFinish            // finishing  -> gone
+	opCancel            // cancelling -> gone
+	opBury              // burying    -> dead
+	opRequeue           // requeuing  -> pending
+	opForget            // cancelling -> gone, from among the dead
+)
+
+// A call is a caller that waits for one or more writes.
+type call struct {
+	phase atomic.Int32 // queued, sent or abandoned
+	done  chan struct{}
+
+	// Guarded by Scheduler.mu.
+	left int     // writes without an answer, and one for the caller until it has sent them all
+	errs []error // by index; errOpen while expected
+	gone bool    // the caller went away after sending
+}
+
+const (
+	queued int32 = iota
+	sent
+	abandoned
+)
+
+// errOpen stands for an answer that has not come.
+var errOpen = errors.New("no answer yet")
+
+func newCall(n int) *call { return &call{left: 1, done: make(chan struct{}), errs: make([]error, n)} }
+
+// expect announces the write with index i, and answer records its outcome;
+// complete tells that no more are coming. Scheduler.mu is held for each.
+func (c *call) expect(i int) { c.errs[i], c.left = errOpen, c.left+1 }
+
+func (c *call) answer(i int, err error) {
+	c.errs[i] = err
+	c.complete()
+}
+
+func (c *call) complete() {
+	if c.left--; c.left == 0 {
+		close(c.done)
+	}
+}
+
+// keep is asked by the committer right before a write is sent: a caller that has
+// given up by then takes its writes back.
+func keep(w write) bool {
+	return w.call == nil || w.call.phase.CompareAndSwap(queued, sent) || w.call.phase.Load() == sent
+}
+
+// await waits until all writes of a call are answered, for at most
+// Config.AnswerWithin. When it gives up, writes that were not sent yet are taken
+// back (ErrUnavailable); the outcome of the others is open (ErrUnknown).
+func (s *Scheduler) await(ctx context.Context, c *call) error {
+	limit := time.NewTimer(s.cfg.AnswerWithin)
+	defer limit.Stop()
+	var why error
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+		why = ctx.Err()
+	case <-limit.C:
+		why = fmt.Errorf("the ledger did not answer within %v", s.cfg.AnswerWithin)
+	}
+	if c.phase.CompareAndSwap(queued, abandoned) {
+		return fmt.Errorf("%w: %w", ErrUnavailable, why)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.left == 0 {
+		return nil
+	}
+	c.gone = true
+	return fmt.Errorf("%w: %w", ErrUnknown, why)
+}
+
+// writable returns nil, or ErrUnavailable when the ledger has not answered for so
+// long that another write would only wait behind.
+func (s *Scheduler) writable(shard int) error {
+	if d := s.committer.Stalled(shard); d > s.cfg.AnswerWithin {
+		return fmt.Errorf("%w: no answer for %v", ErrUnavailable, d.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// writeLocked sends a task's next write, or keeps it until the one under way is
+// answered. A write that was kept before gives way: the new one says all that it
+// would have said.
+func (s *Scheduler) writeLocked(w write) {
+	sl := s.book.slot(w.slot)
+	if sl.flags&writing != 0 {
+		if old, ok := s.deferred[w.slot]; ok && old.call != nil {
+			old.call.answer(old.index, nil)
+		}
+		s.deferred[w.slot] = w
+		return
+	}
+	sl.flags |= writing
+	c := s.changeOf(&w, sl)
+	s.committer.Submit(int(sl.shard), c, w)
+}
+
+// changeOf says what a write means to the ledger. Its slices point into the arena.
+func (s *Scheduler) changeOf(w *write, sl *slot) recovery.Change {
+	c := recovery.Change{ID: s.book.id(sl)}
+	if sl.stored != notStored {
+		c.From = recovery.Spot{Place: recovery.Pending, At: sl.stored}
+	}
+	switch w.op {
+	case opCreate, opRecord, opClaim, opPark:
+		w.at = sl.next
+		c.Data = s.book.record(sl)
+		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
+	case opMove:
+		c.Data = w.rec
+		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
+	case opBury:
+		c.Data = s.book.record(sl)
+		c.To = recovery.Spot{Place: recovery.Dead, At: w.at, Label: s.byNumber[sl.topic].name}
+	case opRequeue:
+		w.at = sl.next
+		c.Data = s.book.record(sl)
+		c.From = recovery.Spot{Place: recovery.Dead, At: sl.stored, Label: s.byNumber[sl.topic].name}
+		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
+	case opForget:
+		c.From = recovery.Spot{Place: recovery.Dead, At: sl.stored, Label: s.byNumber[sl.topic].name}
+	case opFinish, opCancel:
+	}
+	return c
+}
+
+// committed is told by the committer what has become of writes, in order.
+func (s *Scheduler) committed(_ int, writes []write, err error) {
+	const atOnce = 256 // so that others get the lock in between
+	for len(writes) > 0 {
+		n := min(atOnce, len(writes))
+		s.mu.Lock()
+		now := s.now()
+		for i := range writes[:n] {
+			s.answeredLocked(&writes[i], err, now)
+		}
+		s.unlock()
+		writes = writes[n:]
+	}
+	if errors.Is(err, recovery.ErrLost) {
+		s.lose(err)
+	}
+}
+
+func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
+	sl := s.book.slot(w.slot)
+	sl.flags &^= writing
+	switch {
+	case err == nil:
+		s.confirmedLocked(w, sl, now)
+	case errors.Is(err, recovery.ErrDropped):
+		s.takenBackLocked(w, sl, now)
+		err = ErrUnavailable
+	default:
+		// The ledger is closed or lost: what was under way stays as it is, and
+		// its outcome open.
+		err = fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	if w.call != nil {
+		w.call.answer(w.index, err)
+	}
+	if next, ok := s.deferred[w.slot]; ok {
+		delete(s.deferred, w.slot)
+		s.writeLocked(next)
+	}
+	if !sl.state.busy() || sl.state == vacant {
+		s.releaseLocked(w.slot)
+	}
+}
+
+// confirmedLocked takes a task to where its recorded write leads.
+func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
+	t := s.byNumber[sl.topic]
+	switch w.op {
+	case opCreate:
+		s.creating--
+		sl.stored = w.at
+		if w.call.gone && sl.flags&wanted == 0 {
+			// Its caller was told that the outcome is unknown and did not ask again.
+			s.setLocked(sl, cancelling)
+			s.writeLocked(write{slot: w.slot, op: opCancel})
+			return
+		}
+		sl.flags &^= wanted
+		t.counts.Scheduled++
+		s.noteLocked(EventScheduled, sl, Event{})
+		s.armLocked(w.slot, sl, now)
+	case opMove:
+		s.book.rewrite(w.slot, w.rec)
+		s.setLocked(sl, vacant)
+		sl.topic = w.topic
+		sl.stored, sl.next = w.at, w.at
+		s.armLocked(w.slot, sl, now)
+	case opRecord:
+		sl.stored = w.at
+	case opClaim:
+		sl.stored = w.at
+		if w.call.gone {
+			s.unclaimLocked(w.slot, sl)
+		} else {
+			s.setLocked(sl, delivering)
+		}
+	case opPark:
+		sl.stored = w.at
+	case opCancel:
+		t.counts.Cancelled++
+		s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasCancelled})
+		s.noteLocked(EventCancelled, sl, Event{})
+		s.leaveLocked(w.slot, sl)
+	case opFinish:
+		s.leaveLocked(w.slot, sl)
+	case opBury:
+		s.graves[s.book.index.hash(s.book.id(sl))] = struct{}{}
+		t.gauges[Dead]++
+		s.leaveLocked(w.slot, sl)
+	case opRequeue:
+		s.exhumedLocked(sl)
+		sl.stored = w.at
+		s.armLocked(w.slot, sl, now)
+	case opForget:
+		s.exhumedLocked(sl)
+		s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasCancelled})
+		t.counts.Cancelled++
+		s.leaveLocked(w.slot, sl)
+	}
+}
+
+// takenBackLocked undoes a write that was never sent.
+func (s *Scheduler) takenBackLocked(w *write, sl *slot, now int64) {
+	switch w.op {
+	case opCreate:
+		s.creating--
+		s.leaveLocked(w.slot, sl)
+	case opMove, opCancel:
+		s.armLocked(w.slot, sl, now)
+	case opClaim:
+		s.unclaimLocked(w.slot, sl)
+	case opRequeue, opForget:
+		s.leaveLocked(w.slot, sl)
+	case opRecord, opPark, opFinish, opBury:
+		// Nobody gives these up: keep lets them pass once a receipt was accepted.
+	}
+}
+
+func (s *Scheduler) exhumedLocked(sl *slot) {
+	delete(s.graves, s.book.index.hash(s.book.id(sl)))
+	s.byNumber[sl.topic].gauges[Dead]--
+}
+
+// leaveLocked forgets a task that memory has nothing more to do with.
+func (s *Scheduler) leaveLocked(n uint32, sl *slot) {
+	s.setLocked(sl, vacant)
+	s.book.leave(n)
+}
+
+// setLocked changes a task's state and its topic's gauges.
+func (s *Scheduler) setLocked(sl *slot, to state) {
+	t := s.byNumber[sl.topic]
+	t.gauges[sl.state.shown()]--
+	t.gauges[to.shown()]++
+	sl.state = to
+}

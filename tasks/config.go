@@ -1,0 +1,122 @@
+package tasks
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+)
+
+// Config sets a scheduler up. The zero value of every field is its default.
+type Config struct {
+	// Node is the name of this node, shown in answers and metrics. Default:
+	// "local".
+	Node string
+
+	// MaxPending bounds the tasks in memory, 1 to 200,000,000. Default
+	// 20,000,000. A schedule beyond it is answered ErrOverloaded. Replay is not
+	// bound by it: what was accepted once is kept.
+	MaxPending int
+	// MaxInFlight bounds the deliveries that are not settled yet, over all
+	// topics, 1 to 10,000,000. Default 100,000. It also bounds the schedules that
+	// wait for the ledger; beyond it a schedule is answered ErrOverloaded.
+	MaxInFlight int
+	// MaxPayload bounds a payload, in bytes, 1 to 16 MiB. Default 64 KiB.
+	MaxPayload int
+
+	// AnswerWithin is how long a caller waits for the ledger before the answer
+	// is ErrUnknown or ErrUnavailable, 10 ms to 60 s. Default 2 s.
+	AnswerWithin time.Duration
+	// SweepEvery is the period of the sweep, 10 ms to 60 s. Default 1 s.
+	SweepEvery time.Duration
+	// Grace is how long Close waits for running handlers, 1 ms to 10 min. Default
+	// 10 s.
+	Grace time.Duration
+
+	// Topics are settings that the program brings along, for topics that have
+	// none stored in the ledger.
+	Topics map[string]TopicSettings
+
+	// Clock is the wall clock. Default time.Now.
+	Clock func() time.Time
+	// Log receives what an operator should see. Default slog.Default().
+	Log *slog.Logger
+	// Observer is told what happens to tasks. Default: nobody.
+	Observer Observer
+}
+
+// An Observer is told what happens to tasks, right after it happened and
+// without any lock held. It must return quickly, and may be called from many
+// goroutines at once.
+type Observer interface {
+	Observe(Event)
+}
+
+// An Event is one thing that happened to a task.
+type Event struct {
+	Kind     EventKind
+	At       time.Time
+	ID       string
+	Topic    string
+	Attempt  int           // Delivered, Retried, Died: the attempt that ended so
+	Lateness time.Duration // Started, first attempts only
+	Err      string        // Retried, Died: why
+}
+
+// EventKind names what happened.
+type EventKind string
+
+// What an observer hears of.
+const (
+	EventScheduled EventKind = "scheduled" // accepted and recorded
+	EventStarted   EventKind = "started"   // a delivery has begun
+	EventDelivered EventKind = "delivered" // acknowledged
+	EventRetried   EventKind = "retried"   // an attempt failed, another follows
+	EventDied      EventKind = "dead"      // attempts exhausted, or buried
+	EventCancelled EventKind = "cancelled"
+	EventSkipped   EventKind = "skipped" // later than its max_lateness
+	EventRescued   EventKind = "rescued" // the sweep found it overdue
+)
+
+// withDefaults fills in what is zero and reports all that is out of range.
+func (c Config) withDefaults() (Config, error) {
+	var all *multierror.Error
+	if c.Node == "" {
+		c.Node = "local"
+	}
+	if len(c.Node) > MaxIDBytes {
+		all = multierror.Append(all, fmt.Errorf("node must be at most %d bytes long", MaxIDBytes))
+	}
+	all = within(all, "max_pending", &c.MaxPending, 20_000_000, 1, 200_000_000)
+	all = within(all, "max_in_flight", &c.MaxInFlight, 100_000, 1, 10_000_000)
+	all = within(all, "max_payload", &c.MaxPayload, 64<<10, 1, 16<<20)
+	all = within(all, "answer_within", &c.AnswerWithin, 2*time.Second, 10*time.Millisecond, time.Minute)
+	all = within(all, "sweep.every", &c.SweepEvery, time.Second, 10*time.Millisecond, time.Minute)
+	all = within(all, "shutdown.grace", &c.Grace, 10*time.Second, time.Millisecond, 10*time.Minute)
+	for name, t := range c.Topics {
+		if f := checkName("topic", name); f != "" {
+			all = multierror.Append(all, fmt.Errorf("topics: %s", f))
+		}
+		if err := t.Validate(); err != nil {
+			all = multierror.Append(all, fmt.Errorf("topics.%s: %w", name, err))
+		}
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return c, all.ErrorOrNil()
+}
+
+func within[N int | time.Duration](all *multierror.Error, field string, v *N, def, low, high N) *multierror.Error {
+	if *v == 0 {
+		*v = def
+	}
+	if *v < low || *v > high {
+		return multierror.Append(all, fmt.Errorf("%s must be from %v to %v", field, low, high))
+	}
+	return all
+}

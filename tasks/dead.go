@@ -1,0 +1,207 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// loadGraves learns which ids are dead, and how many of which topic.
+func (s *Scheduler) loadGraves(ctx context.Context) error {
+	return s.ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
+		t, ok := s.topics[e.Spot.Label]
+		if !ok {
+			t = s.addTopic(e.Spot.Label)
+		}
+		t.gauges[Dead]++
+		s.graves[s.book.index.hash(e.ID)] = struct{}{}
+		return true
+	})
+}
+
+// DeadTasks lists the dead tasks of a topic, the longest dead first, 1 to 1,000
+// at a time (0 means 100). Errors: ErrInvalid, ErrUnavailable.
+func (s *Scheduler) DeadTasks(ctx context.Context, topic string, limit int, cursor string) (Page, error) {
+	limit, after, err := pageBounds(limit, cursor)
+	if err != nil {
+		return Page{}, err
+	}
+	var page Page
+	var last recovery.Ref
+	more := false
+	err = s.ledger.ListDead(ctx, topic, after, func(e recovery.Entry) bool {
+		if len(page.Tasks) == limit {
+			more = true
+			return false
+		}
+		last = recovery.Ref{ID: string(e.ID), Next: e.Spot.At}
+		if f, err := decode(e.Data); err == nil {
+			page.Tasks = append(page.Tasks, s.describe(last.ID, &f, Dead))
+		}
+		return true
+	})
+	if err != nil {
+		return Page{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if more {
+		page.Cursor = encodeCursor(last)
+	}
+	return page, nil
+}
+
+// Requeue makes dead tasks of a topic pending again, due at once and with all
+// their attempts before them: those with the given ids, or all if ids is nil. It
+// returns how many; ids that are not among the topic's dead are passed over.
+// Errors: ErrUnavailable, ErrUnknown, ErrClosed; then some may be done already.
+func (s *Scheduler) Requeue(ctx context.Context, topic string, ids []string) (int, error) {
+	return s.exhume(ctx, topic, ids, opRequeue)
+}
+
+// DeleteDead deletes dead tasks of a topic. Arguments and errors: as of Requeue.
+func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) (int, error) {
+	return s.exhume(ctx, topic, ids, opForget)
+}
+
+// cancelDead deletes one dead task, whatever its topic.
+func (s *Scheduler) cancelDead(ctx context.Context, id string) error {
+	n, err := s.exhumeSome(ctx, "", []string{id}, opForget)
+	if err == nil && n == 0 {
+		return ErrNotFound
+	}
+	return err
+}
+
+func (s *Scheduler) exhume(ctx context.Context, topic string, ids []string, o op) (int, error) {
+	const atOnce = 500
+	total := 0
+	if ids != nil {
+		for len(ids) > 0 {
+			k := min(atOnce, len(ids))
+			n, err := s.exhumeSome(ctx, topic, ids[:k], o)
+			total += n
+			if err != nil {
+				return total, err
+			}
+			ids = ids[k:]
+		}
+		return total, nil
+	}
+	// All that are dead by now; what dies meanwhile is left for another call.
+	before := s.now()
+	after := recovery.Ref{}
+	for {
+		var some []string
+		err := s.ledger.ListDead(ctx, topic, after, func(e recovery.Entry) bool {
+			if len(some) == atOnce || e.Spot.At > before {
+				return false
+			}
+			some = append(some, string(e.ID))
+			after = recovery.Ref{ID: some[len(some)-1], Next: e.Spot.At}
+			return true
+		})
+		if err != nil {
+			return total, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		if len(some) == 0 {
+			return total, nil
+		}
+		n, err := s.exhumeSome(ctx, topic, some, o)
+		total += n
+		if err != nil {
+			return total, err
+		}
+	}
+}
+
+// exhumeSome locks the ids, reads their records under the lock and takes them from
+// among the dead. An empty topic means any.
+func (s *Scheduler) exhumeSome(ctx context.Context, topic string, ids []string, o op) (int, error) {
+	locked := make(map[string]uint32, len(ids))
+	s.mu.Lock()
+	if s.ended {
+		s.unlock()
+		return 0, ErrClosed
+	}
+	for shard := range s.terms.Shards {
+		if err := s.writable(shard); err != nil {
+			s.unlock()
+			return 0, err
+		}
+	}
+	for _, id := range ids {
+		key := []byte(id)
+		if _, known := s.book.find(key); !known && s.buriedLocked(key) {
+			locked[id] = s.checkLocked(key)
+		}
+	}
+	s.unlock()
+
+	keys := make([]string, 0, len(locked))
+	for id := range locked {
+		keys = append(keys, id)
+	}
+	c := newCall(len(keys))
+	readCtx, cancel := context.WithTimeout(ctx, s.cfg.AnswerWithin)
+	defer cancel()
+	err := s.ledger.GetDead(readCtx, keys, func(i int, e recovery.Entry) {
+		f, err := decode(e.Data)
+		if err != nil || topic != "" && string(f.topic) != topic {
+			return
+		}
+		s.mu.Lock()
+		defer s.unlock()
+		if s.exhumeLocked(locked[keys[i]], e, &f, o, c, i) == nil {
+			delete(locked, keys[i])
+		}
+	})
+	s.mu.Lock()
+	for _, n := range locked {
+		s.uncheckLocked(n)
+	}
+	c.complete()
+	s.unlock()
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if late := s.await(ctx, c); err == nil {
+		err = late
+	}
+	return s.countDone(c, len(keys)-len(locked)), err
+}
+
+func (s *Scheduler) exhumeLocked(n uint32, e recovery.Entry, f *fields, o op, c *call, i int) error {
+	t, err := s.topicLocked(string(f.topic))
+	if err != nil {
+		return err
+	}
+	sl := s.book.slot(n)
+	sl.topic, sl.shard, sl.stored = t.number, uint16(e.Shard), e.Spot.At
+	if o == opRequeue {
+		now := s.now()
+		f.state, f.attempt, f.due, f.next = recPending, 0, now, now
+		f.revision++
+		s.scratch = f.encode(s.scratch[:0])
+		s.book.rewrite(n, s.scratch)
+		sl.next = now
+		s.setLocked(sl, requeuing)
+	} else {
+		s.setLocked(sl, cancelling)
+	}
+	c.expect(i)
+	s.writeLocked(write{slot: n, op: o, call: c, index: i})
+	return nil
+}
+
+// countDone is how many of the writes that were sent have succeeded.
+func (s *Scheduler) countDone(c *call, sent int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	failed := 0
+	for _, err := range c.errs {
+		if err != nil {
+			failed++
+		}
+	}
+	return sent - failed
+}

@@ -1,0 +1,60 @@
+// Package tasks is what Lapse does: it takes tasks in, remembers them through
+// crashes, and delivers each one when it is due and never before. Applications
+// embed this package with one ledger:
+//
+//	ledger, err := diskledger.Open("./lapse-data", diskledger.Options{})
+//	s, err := tasks.Open(ctx, ledger, tasks.Config{})
+//	err = s.Handle("order.unpaid", func(ctx context.Context, d *tasks.Delivery) error {
+//		return orders.Cancel(ctx, d.ID)
+//	})
+//	_, err = s.Schedule(ctx, tasks.Request{ID: "order-42", Topic: "order.unpaid", Delay: 30 * time.Minute})
+//
+// # What flows where
+//
+//	Schedule -> book + committer -> ledger            accepted: on record
+//	committed -> wheel -> fired -> a topic's ready queue
+//	ready -> deliver (handler) or Reserve (pull) -> the receiver
+//	receiver -> settle -> committer -> ledger         finished: off the record
+//	sweep: whatever should have moved on and has not
+//
+// # The life of a task
+//
+// States with a star are busy: a write for that id is under way. A busy task is
+// not delivered and admits no second operation; others wait for it, so that two
+// writes of one id can never swap.
+//
+//	from             event                      via          to
+//	absent           Schedule                   creating*    pending
+//	pending          its time has come                       ready
+//	ready            the clock was set back                  pending
+//	ready            handed out                 (claiming*)  delivering
+//	pending, ready   Reschedule, Replace, Fire  moving*      pending
+//	pending, ready   Cancel                     cancelling*  gone: cancelled
+//	dead             Cancel                     cancelling*  gone: cancelled
+//	delivering       Ack                        finishing*   gone: delivered
+//	delivering       failed, Release, lease out              pending
+//	delivering       Bury, attempts exhausted   burying*     dead
+//	dead             Requeue                    requeuing*   pending
+//	ready            later than max_lateness    finishing*   gone: skipped
+//	delivering       Close with an open lease   parking*     delivering, after the next Open
+//	not in memory    asked for, or nominated    checking*    pending, ready, absent or dead
+//
+// A retry is armed at once and recorded as soon as the ledger answers; claiming
+// happens only in topics that count crashes. Dead tasks live in the ledger, not
+// in memory. What has become of finished tasks is remembered for the last
+// 65,536 of them, so that a repeated cancel or acknowledgement gets the answer
+// of the first.
+//
+// # Where ten million tasks live
+//
+// Every task in memory is a slot of 48 bytes, a record in an arena (the very
+// bytes that the ledger holds), an entry in an index of ids and an entry in the
+// wheel. None of them contains a pointer: the collector has nothing to mark.
+//
+// # Locks
+//
+// One mutex guards the book of tasks, the topics and the open deliveries. Under
+// it the wheel and the committer may be called, each with a lock of its own
+// that it never holds while calling back. No handler, observer or ledger is
+// called under it.
+package tasks

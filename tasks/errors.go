@@ -1,0 +1,95 @@
+package tasks
+
+import (
+	"errors"
+	"strings"
+)
+
+// Errors of the scheduler's methods, to be tested for with errors.Is. An error
+// that says why something did not happen leaves everything as it was, except
+// ErrUnknown.
+var (
+	// ErrInvalid is returned when the request itself is wrong. The error is an
+	// *InvalidError that names each field and what it accepts.
+	ErrInvalid = errors.New("invalid request")
+	// ErrTooLarge is returned when a payload is larger than Config.MaxPayload
+	// or its headers are larger than MaxHeaderBytes.
+	ErrTooLarge = errors.New("too large")
+	// ErrNotFound is returned when no task has this id, or the one that had it
+	// is finished: which of the two is remembered only for a while.
+	ErrNotFound = errors.New("unknown or finished")
+	// ErrExists is returned by Schedule when the id belongs to a task that was
+	// requested with other content.
+	ErrExists = errors.New("the id is taken by a task with other content")
+	// ErrDelivering is returned when the task is being delivered at the moment,
+	// so that it can neither be cancelled nor moved.
+	ErrDelivering = errors.New("the task is being delivered")
+	// ErrDead is returned when the task is dead: requeue it or delete it first.
+	ErrDead = errors.New("the task is dead")
+	// ErrOverloaded is returned when Config.MaxPending or Config.MaxInFlight is
+	// reached. Tasks already accepted are kept.
+	ErrOverloaded = errors.New("overloaded")
+	// ErrUnavailable is returned when the ledger does not take writes at the
+	// moment. Nothing was recorded.
+	ErrUnavailable = errors.New("the ledger is not available")
+	// ErrUnknown is returned when the ledger did not answer in time and the
+	// write may have landed. Repeating the request with the same id is safe.
+	ErrUnknown = errors.New("outcome unknown")
+	// ErrReplaying is returned for an id that may still be among the records
+	// which the running replay has not read yet.
+	ErrReplaying = errors.New("replay has not reached this id yet")
+	// ErrStale is returned for a receipt whose delivery is over: settled,
+	// expired, or handed out again.
+	ErrStale = errors.New("the receipt is stale")
+	// ErrReceipt is returned for a text that is no receipt of this data set.
+	ErrReceipt = errors.New("not a receipt")
+	// ErrNoTopic is returned when a topic has no settings of its own.
+	ErrNoTopic = errors.New("the topic has no settings")
+	// ErrRevision is returned when a topic's settings have changed since the
+	// revision that the caller has seen.
+	ErrRevision = errors.New("the settings have another revision")
+	// ErrHandled is returned by Handle when the topic has a handler already.
+	ErrHandled = errors.New("the topic has a handler already")
+	// ErrClosed is returned by every method once Close has begun.
+	ErrClosed = errors.New("the scheduler is closed")
+)
+
+// A FieldError says what is wrong with one field of a request. It never
+// repeats the value.
+type FieldError struct {
+	Field   string // as on the wire, such as "due_at" or "retry.max_attempts"
+	Problem string // what it must be, with the accepted range
+}
+
+// InvalidError lists everything that is wrong with a request. It wraps
+// ErrInvalid.
+type InvalidError struct{ Fields []FieldError }
+
+// Error names all fields.
+func (e *InvalidError) Error() string {
+	var b strings.Builder
+	b.WriteString(ErrInvalid.Error())
+	for i, f := range e.Fields {
+		sep := "; "
+		if i == 0 {
+			sep = ": "
+		}
+		b.WriteString(sep + f.Field + " " + f.Problem)
+	}
+	return b.String()
+}
+
+// Unwrap makes errors.Is(err, ErrInvalid) hold.
+func (e *InvalidError) Unwrap() error { return ErrInvalid }
+
+// faults gathers field errors.
+type faults []FieldError
+
+func (f *faults) add(field, problem string) { *f = append(*f, FieldError{field, problem}) }
+
+func (f faults) err() error {
+	if len(f) == 0 {
+		return nil
+	}
+	return &InvalidError{Fields: f}
+}

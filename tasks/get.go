@@ -1,0 +1,76 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// Get returns a task. Errors: ErrNotFound, ErrReplaying, ErrUnavailable,
+// ErrClosed.
+func (s *Scheduler) Get(ctx context.Context, id string) (Task, error) {
+	_, sl, err := s.acquire(ctx, id)
+	switch {
+	case errors.Is(err, ErrDead):
+		return s.getDead(ctx, id)
+	case err != nil:
+		return Task{}, err
+	}
+	t := s.taskOf(sl)
+	s.unlock()
+	return t, nil
+}
+
+func (s *Scheduler) getDead(ctx context.Context, id string) (Task, error) {
+	var t Task
+	found := false
+	err := s.ledger.GetDead(ctx, []string{id}, func(_ int, e recovery.Entry) {
+		if f, err := decode(e.Data); err == nil {
+			t, found = s.describe(id, &f, Dead), true
+		}
+	})
+	switch {
+	case err != nil:
+		return Task{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case !found:
+		return Task{}, ErrNotFound
+	}
+	return t, nil
+}
+
+// taskLocked describes a task as it stands.
+func (s *Scheduler) taskLocked(n uint32) Task { return s.taskOf(s.book.slot(n)) }
+
+func (s *Scheduler) taskOf(sl *slot) Task {
+	f, err := decode(s.book.record(sl))
+	if err != nil {
+		panic("tasks: a record in memory is damaged: " + err.Error())
+	}
+	t := s.describe(string(s.book.id(sl)), &f, sl.state.shown())
+	t.Next = fromMillis(sl.next)
+	if sl.state == delivering && f.flags&flagClaimed == 0 {
+		t.Attempt++
+	}
+	return t
+}
+
+// describe makes a Task of a record. Nothing of it points into the record.
+func (s *Scheduler) describe(id string, f *fields, state State) Task {
+	t := Task{
+		ID: id, Topic: string(f.topic), State: state,
+		Due: fromMillis(f.due), Next: fromMillis(f.next), Created: fromMillis(f.created),
+		Payload: append([]byte(nil), f.payload...), Group: string(f.group),
+		MaxLateness: millisDuration(f.maxLateness),
+		Attempt:     int(f.attempt), Revision: int64(f.revision),
+		LastError: string(f.lastError), Node: s.cfg.Node,
+	}
+	if len(f.headers) > 0 {
+		t.Headers, _ = decodeHeaders(f.headers) // checked by decode
+	}
+	if state == Dead {
+		t.Died, t.Next = t.Next, t.Due
+	}
+	return t
+}

@@ -1,0 +1,84 @@
+package tasks
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// A lease is one delivery that is not settled yet.
+type lease struct {
+	nonce   uint64        // tells its receipt from those of other deliveries
+	attempt uint32        // of this delivery
+	until   time.Duration // on the monotonic clock
+	away    bool          // only its receipt can settle it; counts against MaxInFlight
+}
+
+// handOutLocked begins a delivery of a task that was taken off its queue, and
+// claimed if its topic counts crashes.
+func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claimed bool) *Delivery {
+	t := s.byNumber[sl.topic]
+	if rec := s.book.record(sl); !claimed && recordFlags(rec)&flagClaimed != 0 {
+		// The claim of an earlier attempt, which ended with its process.
+		setAttempt(rec, recordAttempt(rec), recordFlags(rec)&^flagClaimed)
+	}
+	s.setLocked(sl, delivering)
+	task := s.taskOf(sl)
+	l := lease{nonce: rand.Uint64(), attempt: uint32(task.Attempt), until: s.elapsed() + term}
+	s.open[n] = l
+	wall := s.cfg.Clock()
+	e := Event{Attempt: task.Attempt}
+	if task.Attempt == 1 {
+		e.Lateness = max(0, wall.Sub(task.Due))
+		t.counts.Lateness.observe(e.Lateness)
+	}
+	s.noteLocked(EventStarted, sl, e)
+	return &Delivery{Task: task, LeaseUntil: wall.Add(term).UTC(), slot: n, lease: l, shard: sl.shard}
+}
+
+// leaveOpenLocked leaves a delivery to its receipt.
+func (s *Scheduler) leaveOpenLocked(n uint32) {
+	l := s.open[n]
+	l.away = true
+	s.open[n] = l
+	s.pulled++
+}
+
+// closeLocked takes a delivery off the open ones.
+func (s *Scheduler) closeLocked(n uint32) {
+	if s.open[n].away {
+		s.pulled--
+	}
+	delete(s.open, n)
+}
+
+// putBackLocked ends a delivery as if it had never begun: nobody has seen it.
+func (s *Scheduler) putBackLocked(n uint32, sl *slot) {
+	s.closeLocked(n)
+	s.unclaimLocked(n, sl)
+}
+
+// expireLocked returns the tasks whose leases have run out and tells how many.
+func (s *Scheduler) expireLocked(now time.Duration) int {
+	count := 0
+	for n, l := range s.open {
+		if l.until > now {
+			continue
+		}
+		sl := s.book.slot(n)
+		s.byNumber[sl.topic].counts.LeaseExpired++
+		s.failLocked(n, sl, "the lease ran out", nil, nil, 0)
+		count++
+	}
+	return count
+}
+
+func (h *Histogram) observe(d time.Duration) {
+	h.Sum += d
+	for i, bound := range LatenessBounds {
+		if d <= bound {
+			h.Counts[i]++
+			return
+		}
+	}
+	h.Counts[len(LatenessBounds)]++
+}

@@ -1,0 +1,129 @@
+package tasks
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"sync"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// A receipt names one delivery. As text it is URL-safe base64 of
+//
+//	0   1  version, 1
+//	1   2  shard
+//	3   4  attempt
+//	7   4  revision of the task
+//	11  8  when the task was created
+//	19  8  nonce
+//	27     id
+//	end 12 the first 12 bytes of HMAC-SHA256 (RFC 2104) over all before
+//
+// integers little-endian. The key is kept in the ledger, so that a receipt counts
+// after a restart too, and is refused by another data set.
+type receipt struct {
+	shard   uint16
+	attempt uint32
+	// Revision and time of creation tell the task from one that has taken its
+	// place, or its id, since.
+	revision uint32
+	created  int64
+	nonce    uint64
+	id       string
+}
+
+const (
+	receiptVersion = 1
+	receiptHead    = 27
+	receiptMAC     = 12
+	receiptKeyName = "receipt-key"
+)
+
+// A signer makes and checks receipts.
+type signer struct{ macs sync.Pool }
+
+func newSigner(key []byte) *signer {
+	g := &signer{}
+	g.macs.New = func() any { return hmac.New(sha256.New, key) }
+	return g
+}
+
+// loadSigner reads the key from the ledger, or makes one there. A ledger without
+// settings gets a key that ends with this process.
+func loadSigner(ctx context.Context, l recovery.Ledger) (*signer, error) {
+	fresh := make([]byte, 32)
+	if _, err := rand.Read(fresh); err != nil {
+		return nil, err
+	}
+	settings, ok := l.(recovery.Settings)
+	if !ok {
+		return newSigner(fresh), nil
+	}
+	for {
+		key, revision, err := settings.Setting(ctx, receiptKeyName)
+		if err != nil {
+			return nil, err
+		}
+		if revision != 0 && len(key) == len(fresh) {
+			return newSigner(key), nil
+		}
+		_, err = settings.PutSetting(ctx, receiptKeyName, revision, fresh)
+		if err != nil && !errors.Is(err, recovery.ErrConflict) {
+			return nil, err
+		}
+	}
+}
+
+func (g *signer) mac(dst, text []byte) []byte {
+	m := g.macs.Get().(hash.Hash)
+	m.Reset()
+	m.Write(text)
+	var sum [sha256.Size]byte
+	dst = append(dst, m.Sum(sum[:0])[:receiptMAC]...)
+	g.macs.Put(m)
+	return dst
+}
+
+// sign makes the receipt of a delivery.
+func (g *signer) sign(d *Delivery) string {
+	b := make([]byte, 0, receiptHead+MaxIDBytes+receiptMAC)
+	b = append(b, receiptVersion)
+	b = binary.LittleEndian.AppendUint16(b, d.shard)
+	b = binary.LittleEndian.AppendUint32(b, d.lease.attempt)
+	b = binary.LittleEndian.AppendUint32(b, uint32(d.Revision))
+	b = binary.LittleEndian.AppendUint64(b, uint64(d.Created.UnixMilli()))
+	b = binary.LittleEndian.AppendUint64(b, d.lease.nonce)
+	b = append(b, d.ID...)
+	return base64.RawURLEncoding.EncodeToString(g.mac(b, b))
+}
+
+// parse reads a receipt. It returns ErrReceipt for anything that sign has not made.
+func (g *signer) parse(text string) (receipt, error) {
+	const longest = receiptHead + MaxIDBytes + receiptMAC
+	if len(text) > base64.RawURLEncoding.EncodedLen(longest) {
+		return receipt{}, fmt.Errorf("%w: too long", ErrReceipt)
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(b) <= receiptHead+receiptMAC || b[0] != receiptVersion {
+		return receipt{}, fmt.Errorf("%w: not the form of one", ErrReceipt)
+	}
+	body, mac := b[:len(b)-receiptMAC], b[len(b)-receiptMAC:]
+	if !hmac.Equal(mac, g.mac(nil, body)) {
+		return receipt{}, fmt.Errorf("%w: not signed here", ErrReceipt)
+	}
+	return receipt{
+		shard:    binary.LittleEndian.Uint16(body[1:]),
+		attempt:  binary.LittleEndian.Uint32(body[3:]),
+		revision: binary.LittleEndian.Uint32(body[7:]),
+		created:  int64(binary.LittleEndian.Uint64(body[11:])),
+		nonce:    binary.LittleEndian.Uint64(body[19:]),
+		id:       string(body[receiptHead:]),
+	}, nil
+}

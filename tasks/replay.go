@@ -1,0 +1,136 @@
+package tasks
+
+import (
+	"errors"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// replay reads the ledger's pending tasks back. What is overdue is delivered
+// while it still runs.
+func (s *Scheduler) replay() {
+	defer s.background.Done()
+	err := recovery.Replay(s.ctx, s.ledger, (*memory)(s), func(p recovery.Progress) {
+		s.mu.Lock()
+		s.progress = p
+		s.mu.Unlock()
+		s.cfg.Log.Info("replay", "node", s.cfg.Node, "read", p.Read, "elapsed", p.Elapsed.Round(time.Millisecond), "done", p.Done)
+	})
+	if err == nil {
+		close(s.replayed)
+		return
+	}
+	select {
+	case <-s.closing:
+	default:
+		s.cfg.Log.Error("replay ended before it was complete", "node", s.cfg.Node, "error", err)
+	}
+}
+
+// memory is the side of a Scheduler that replay fills.
+type memory Scheduler
+
+// Load arms the tasks of a page that are not known yet.
+func (m *memory) Load(page []recovery.Entry) {
+	s := (*Scheduler)(m)
+	const atOnce = 256 // so that others get the lock in between
+	for len(page) > 0 {
+		n := min(atOnce, len(page))
+		s.mu.Lock()
+		now := s.now()
+		for _, e := range page[:n] {
+			h := s.book.index.hash(e.ID)
+			if _, known := s.book.index.find(s.book, h, e.ID); known {
+				continue
+			}
+			if f, ok := s.readableLocked(&e); ok {
+				n, sl := s.book.enter(e.ID, e.Data)
+				s.restoreLocked(n, sl, e, &f, now)
+			}
+		}
+		s.unlock()
+		page = page[n:]
+	}
+}
+
+// Lock locks the nominated ids that are not known.
+func (m *memory) Lock(page []recovery.Entry) []int {
+	s := (*Scheduler)(m)
+	s.mu.Lock()
+	defer s.unlock()
+	var locked []int
+	for i := range page {
+		if _, known := s.book.find(page[i].ID); !known {
+			s.checkLocked(page[i].ID)
+			locked = append(locked, i)
+		}
+	}
+	return locked
+}
+
+// Resolve arms a locked id, or gives it up.
+func (m *memory) Resolve(e recovery.Entry, found bool) {
+	s := (*Scheduler)(m)
+	s.mu.Lock()
+	defer s.unlock()
+	s.resolveLocked(e, found)
+}
+
+func (s *Scheduler) resolveLocked(e recovery.Entry, found bool) {
+	n, ok := s.book.find(e.ID)
+	if !ok {
+		return
+	}
+	f, readable := fields{}, false
+	if found {
+		f, readable = s.readableLocked(&e)
+	}
+	if !readable {
+		s.uncheckLocked(n)
+		return
+	}
+	s.book.rewrite(n, e.Data)
+	s.restoreLocked(n, s.book.slot(n), e, &f, s.now())
+	s.releaseLocked(n)
+}
+
+// readableLocked takes a record apart. One that this binary cannot read is left in
+// the ledger, untouched, and counted.
+func (s *Scheduler) readableLocked(e *recovery.Entry) (fields, bool) {
+	f, err := decode(e.Data)
+	if err == nil && !(validName(string(e.ID)) && validName(string(f.topic))) {
+		err = errBadRecord
+	}
+	if err != nil {
+		s.unknown++
+		if errors.Is(err, errNewerRecord) {
+			s.cfg.Log.Warn("a task was written by a newer version; it is kept, and not delivered here", "task", string(e.ID), "error", err)
+		} else {
+			s.cfg.Log.Error("a task cannot be read; it is kept, and not delivered", "task", string(e.ID), "error", err)
+		}
+		return f, false
+	}
+	return f, true
+}
+
+// restoreLocked takes a task up where its record says it stands.
+func (s *Scheduler) restoreLocked(n uint32, sl *slot, e recovery.Entry, f *fields, now int64) {
+	t, ok := s.topics[string(f.topic)]
+	if !ok {
+		// Not bound by MaxTopics: what was accepted once is kept.
+		t = s.addTopic(string(f.topic))
+	}
+	sl.topic, sl.shard = t.number, uint16(e.Shard)
+	sl.next, sl.stored = f.next, e.Spot.At
+	if f.state != recParked {
+		s.armLocked(n, sl, now)
+		return
+	}
+	// A delivery that was open when the node was closed: its receipt still
+	// counts until its lease ends.
+	s.setLocked(sl, delivering)
+	rest := millisDuration(max(0, f.leaseUntil-now))
+	s.open[n] = lease{nonce: f.nonce, attempt: f.attempt, until: s.elapsed() + rest}
+	s.leaveOpenLocked(n)
+}

@@ -1,0 +1,131 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Reschedule gives a pending or ready task a new deadline, a new payload, or
+// both, in one step: until the ledger has the new record, the task is not
+// delivered, and there is never a moment in which it exists twice or not at all.
+//
+// Errors: ErrInvalid, ErrTooLarge, ErrNotFound, ErrDelivering, ErrDead,
+// ErrReplaying, ErrUnavailable, ErrUnknown, ErrClosed.
+func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, error) {
+	var f faults
+	if m.Delay != nil {
+		if !m.Due.IsZero() {
+			f.add("due_at", "must not stand beside delay")
+		}
+		f.checkDelay("delay", *m.Delay)
+	} else if m.Due.After(s.cfg.Clock().Add(MaxAhead)) {
+		f.add("due_at", "must be at most 3660 days ahead")
+	}
+	if err := f.err(); err != nil {
+		return Task{}, err
+	}
+	if len(m.Payload) > s.cfg.MaxPayload {
+		return Task{}, fmt.Errorf("%w: payload must be at most %d bytes", ErrTooLarge, s.cfg.MaxPayload)
+	}
+	return s.move(ctx, id, func(rec *fields) {
+		if due, ok := s.newDue(m); ok {
+			rec.due, rec.next = due, due
+		}
+		if m.Payload != nil {
+			rec.payload = m.Payload
+		}
+	})
+}
+
+func (s *Scheduler) newDue(m Move) (int64, bool) {
+	switch {
+	case m.Delay != nil:
+		return millis(s.cfg.Clock().Add(*m.Delay)), true
+	case !m.Due.IsZero():
+		return max(millis(m.Due), 0), true
+	}
+	return 0, false
+}
+
+// Fire makes a pending task due now. Errors: as of Reschedule.
+func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
+	return s.move(ctx, id, func(rec *fields) {
+		now := s.now()
+		rec.due, rec.next = min(rec.due, now), now
+	})
+}
+
+// Replace creates the task, or puts it in the place of the pending or ready one
+// that has its id: the deadline moves, and content and revision with it. Repeated
+// tells that there was one. Errors: as of Schedule and Reschedule, without
+// ErrExists.
+func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
+	p, err := s.plan(&r)
+	if err != nil {
+		return Task{}, err
+	}
+	defer p.release()
+	wanted, err := decode(p.rec)
+	if err != nil {
+		return Task{}, err
+	}
+	for p.chosen {
+		t, err := s.move(ctx, p.id, func(rec *fields) {
+			old := *rec
+			*rec = wanted
+			rec.created, rec.revision = old.created, old.revision
+		})
+		if !errors.Is(err, ErrNotFound) {
+			t.Repeated = err == nil
+			return t, err
+		}
+		// Between the look and the creation somebody else may create it: then it
+		// is there to be replaced.
+		t, err = s.create(ctx, &p)
+		if !errors.Is(err, ErrExists) && !t.Repeated {
+			return t, err
+		}
+	}
+	return s.create(ctx, &p)
+}
+
+// move writes a new record for a task that is pending or ready.
+func (s *Scheduler) move(ctx context.Context, id string, change func(*fields)) (Task, error) {
+	n, sl, err := s.acquire(ctx, id)
+	if err != nil {
+		return Task{}, err
+	}
+	if sl.state == delivering {
+		s.unlock()
+		return Task{}, ErrDelivering
+	}
+	if err := s.writable(int(sl.shard)); err != nil {
+		s.unlock()
+		return Task{}, err
+	}
+	rec, err := decode(s.book.record(sl))
+	if err != nil {
+		panic("tasks: a record in memory is damaged: " + err.Error())
+	}
+	rec.next = sl.next
+	topicBefore := string(rec.topic)
+	change(&rec)
+	rec.revision++
+	to := s.byNumber[sl.topic]
+	if string(rec.topic) != topicBefore {
+		if to, err = s.topicLocked(string(rec.topic)); err != nil {
+			s.unlock()
+			return Task{}, err
+		}
+	}
+	s.disarmLocked(sl)
+	s.setLocked(sl, moving)
+	w := write{slot: n, op: opMove, at: rec.next, rec: rec.encode(nil), topic: to.number}
+	moved, err := decode(w.rec)
+	if err != nil {
+		panic("tasks: a record just made is damaged: " + err.Error())
+	}
+	t := s.describe(id, &moved, Pending)
+	return t, s.submitOne(ctx, w)
+}

@@ -1,0 +1,285 @@
+package tasks
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/google/uuid"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// A plan is a request that has been checked, with the record that it makes.
+type plan struct {
+	id     string
+	topic  string
+	chosen bool // the caller chose the id
+	absent bool // the ledger was asked and does not have it
+	rec    []byte
+	print  uint64 // fingerprint
+	next   int64
+	buf    *[]byte // of rec, from buffers
+}
+
+// buffers lends the memory in which records are put together.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
+
+func (p *plan) release() {
+	if p.buf != nil && cap(p.rec) <= 64<<10 {
+		*p.buf = p.rec[:0]
+		buffers.Put(p.buf)
+	}
+	p.buf, p.rec = nil, nil
+}
+
+// plan checks a request. Errors: *InvalidError, ErrTooLarge.
+func (s *Scheduler) plan(r *Request) (plan, error) {
+	var f faults
+	chosen := r.ID != ""
+	if chosen && !validName(r.ID) {
+		f.add("id", nameProblem)
+	}
+	if !validName(r.Topic) {
+		f.add("topic", nameProblem)
+	}
+	if r.Group != "" && !validName(r.Group) {
+		f.add("group", nameProblem)
+	}
+	if r.MaxLateness != 0 && (r.MaxLateness < time.Millisecond || r.MaxLateness > MaxAhead) {
+		f.add("max_lateness", "must be from 1 ms to 3660 days")
+	}
+	wall := s.cfg.Clock()
+	due := f.deadline(wall, r.Due, r.Delay)
+	f.checkHeaders(r.Headers)
+	if err := f.err(); err != nil {
+		return plan{}, err
+	}
+	if len(r.Payload) > s.cfg.MaxPayload {
+		return plan{}, fmt.Errorf("%w: payload must be at most %d bytes", ErrTooLarge, s.cfg.MaxPayload)
+	}
+	headers := encodeHeaders(r.Headers)
+	if len(headers) > MaxHeaderBytes {
+		return plan{}, fmt.Errorf("%w: headers must be at most %d bytes together", ErrTooLarge, MaxHeaderBytes)
+	}
+	p := plan{id: r.ID, topic: r.Topic, chosen: chosen, next: due}
+	if !chosen {
+		p.id = NewID()
+	}
+	p.print = r.fingerprint(headers)
+	p.buf = buffers.Get().(*[]byte)
+	rec := fields{
+		revision: 1, due: due, next: due, created: wall.UnixMilli(), fingerprint: p.print,
+		topic: []byte(r.Topic), headers: headers, group: []byte(r.Group),
+		maxLateness: roundUpMillis(r.MaxLateness), payload: r.Payload,
+	}
+	if chosen {
+		rec.flags = flagChosenID
+	}
+	p.rec = rec.encode((*p.buf)[:0])
+	return p, nil
+}
+
+// deadline returns the due time of a request in Unix milliseconds.
+func (f *faults) deadline(now, due time.Time, delay time.Duration) int64 {
+	if due.IsZero() {
+		f.checkDelay("delay", delay)
+		return millis(now.Add(delay))
+	}
+	if delay != 0 {
+		f.add("due_at", "must not stand beside delay")
+	}
+	if due.After(now.Add(MaxAhead)) {
+		f.add("due_at", "must be at most 3660 days ahead")
+	}
+	return max(millis(due), 0)
+}
+
+// NewID makes an id as Schedule does: a UUIDv7.
+func NewID() string { return uuid.Must(uuid.NewV7()).String() }
+
+func encodeHeaders(headers map[string]string) []byte {
+	if len(headers) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(headers))
+	for name := range headers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	var raw []byte
+	for _, name := range names {
+		raw = appendHeader(raw, name, headers[name])
+	}
+	return raw
+}
+
+// fingerprint tells requests apart by what was asked for: a delay counts as it
+// was given, not as the deadline that it makes.
+func (r *Request) fingerprint(headers []byte) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	var n [8]byte
+	number := func(v int64) {
+		binary.LittleEndian.PutUint64(n[:], uint64(v))
+		_, _ = d.Write(n[:])
+	}
+	text := func(v string) {
+		number(int64(len(v)))
+		_, _ = d.WriteString(v)
+	}
+	text(r.Topic)
+	if r.Due.IsZero() {
+		number(-1)
+		number(int64(r.Delay))
+	} else {
+		number(millis(r.Due))
+	}
+	text(r.Group)
+	number(int64(r.MaxLateness))
+	number(int64(len(headers)))
+	_, _ = d.Write(headers)
+	_, _ = d.Write(r.Payload)
+	return d.Sum64()
+}
+
+// Schedule takes a task in. It returns once the ledger has it: from then on the
+// task is delivered, whatever happens to this process.
+//
+// Asked again for the same id with the same content, it returns the task that is
+// there, with Repeated set. Errors: ErrInvalid, ErrTooLarge, ErrExists, ErrDead,
+// ErrOverloaded, ErrReplaying, ErrUnavailable, ErrUnknown, ErrClosed.
+func (s *Scheduler) Schedule(ctx context.Context, r Request) (Task, error) {
+	p, err := s.plan(&r)
+	if err != nil {
+		return Task{}, err
+	}
+	defer p.release()
+	return s.create(ctx, &p)
+}
+
+func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
+	for {
+		c := newCall(1)
+		s.mu.Lock()
+		n, err := s.createLocked(p, c, 0)
+		c.complete()
+		switch {
+		case errors.Is(err, errBusy):
+			ch := s.watchLocked(n)
+			s.unlock()
+			if err := s.waitBusy(ctx, ch); err != nil {
+				return Task{}, err
+			}
+			continue
+		case errors.Is(err, ErrReplaying):
+			s.unlock()
+			if p.absent, err = s.seek(ctx, p.id); err != nil {
+				return Task{}, err
+			}
+			continue
+		case errors.Is(err, errRepeated):
+			t := s.taskLocked(n)
+			s.unlock()
+			t.Repeated = true
+			return t, nil
+		case err != nil:
+			s.unlock()
+			return Task{ID: p.id}, err
+		}
+		t := s.taskLocked(n)
+		s.unlock()
+		if err := s.await(ctx, c); err != nil {
+			return Task{ID: p.id}, err
+		}
+		t.State = Pending
+		return t, s.outcomeOf(c, 0)
+	}
+}
+
+// outcomeOf is the answer to one write of a call that is over.
+func (s *Scheduler) outcomeOf(c *call, i int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return c.errs[i]
+}
+
+// What createLocked answers besides the errors of Schedule.
+var (
+	errBusy     = errors.New("busy")
+	errRepeated = errors.New("repeated")
+)
+
+// createLocked enters a planned task and sends its first write.
+func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
+	if s.ended {
+		return 0, ErrClosed
+	}
+	id := []byte(p.id)
+	h := s.book.index.hash(id)
+	if n, ok := s.book.index.find(s.book, h, id); ok {
+		sl := s.book.slot(n)
+		switch {
+		case sl.state == creating:
+			if recordFingerprint(s.book.record(sl)) == p.print {
+				sl.flags |= wanted
+			}
+			return n, errBusy
+		case sl.state.busy():
+			return n, errBusy
+		case recordFingerprint(s.book.record(sl)) == p.print:
+			return n, errRepeated
+		}
+		return n, ErrExists
+	}
+	if p.chosen {
+		// 64 bits of a seeded hash: the chance that an id is taken for another
+		// one among a million dead is one in ten million million.
+		if _, dead := s.graves[h]; dead {
+			return 0, ErrDead
+		}
+		if !p.absent && !s.isReplayed() {
+			return 0, ErrReplaying
+		}
+	}
+	if s.book.used >= s.cfg.MaxPending {
+		return 0, fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.book.used)
+	}
+	if s.creating >= s.cfg.MaxInFlight {
+		return 0, fmt.Errorf("%w: %d tasks wait for the ledger", ErrOverloaded, s.creating)
+	}
+	shard := s.terms.ShardOf(id)
+	if err := s.writable(shard); err != nil {
+		return 0, err
+	}
+	if err := s.condition(); err != nil {
+		return 0, err
+	}
+	t, err := s.topicLocked(p.topic)
+	if err != nil {
+		return 0, err
+	}
+	n, sl := s.book.enter(id, p.rec)
+	sl.next, sl.topic, sl.shard = p.next, t.number, uint16(shard)
+	s.setLocked(sl, creating)
+	s.creating++
+	c.expect(i)
+	s.writeLocked(write{slot: n, op: opCreate, call: c, index: i})
+	return n, nil
+}
+
+// condition returns ErrUnavailable when the ledger has said that it takes no new
+// records. Records of tasks that it has already are still written.
+func (s *Scheduler) condition() error {
+	if c, ok := s.ledger.(recovery.Conditioner); ok {
+		if err := c.Condition(); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+	}
+	return nil
+}

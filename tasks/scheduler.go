@@ -1,0 +1,235 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/wheel"
+)
+
+// A Scheduler takes tasks in and delivers them when they are due. Its methods
+// may be called from any goroutine.
+type Scheduler struct {
+	cfg       Config
+	ledger    recovery.Ledger
+	terms     recovery.Terms
+	committer *recovery.Committer[write]
+	runner    *wheel.Runner
+	signer    *signer
+	started   time.Time // zero of the monotonic clock that leases run on
+
+	closing  chan struct{} // closed when Close begins
+	replayed chan struct{} // closed when replay is over
+	done     chan struct{} // closed when nothing runs any more, or the ledger is lost
+
+	ctx        context.Context // of handlers and background work; cancelled at the end of the grace
+	cancel     context.CancelFunc
+	handlers   sync.WaitGroup // running handlers
+	background sync.WaitGroup // sweep and replay
+	closeOnce  sync.Once
+	closeErr   error
+
+	mu       sync.Mutex // guards everything below
+	book     *book
+	topics   map[string]*topic
+	byNumber []*topic
+	open     map[uint32]lease           // deliveries that are not settled, by slot
+	pulled   int                        // of those, how many were reserved
+	creating int                        // tasks that wait for their first write
+	deferred map[uint32]write           // next writes of tasks that have one under way
+	waiting  map[uint32][]chan struct{} // who waits for a busy task
+	outcomes *outcomes
+	graves   map[uint64]struct{} // hashes of the ids of the dead
+	scratch  []byte              // for records on their way into the arena
+	events   []Event             // for the observer, told at unlock
+	progress recovery.Progress
+	sweep    sweepState
+	unknown  int64 // records of a version that this binary does not know, or damaged
+	ended    bool  // Close has begun, or the ledger was lost
+	fault    error // why the ledger was lost
+}
+
+// Open adopts the ledger, starts reading its tasks back, and begins to deliver;
+// it does not wait for the end of replay (see Ready). The scheduler
+// owns the ledger from then on and closes it.
+//
+// Errors: every fault of cfg at once; recovery.ErrHeld when another process owns
+// the ledger; recovery.ErrLayout; or why the ledger cannot be read.
+func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	terms, err := ledger.Adopt(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &Scheduler{
+		cfg: cfg, ledger: ledger, terms: terms, started: time.Now(),
+		closing:  make(chan struct{}),
+		replayed: make(chan struct{}),
+		done:     make(chan struct{}),
+		book:     newBook(),
+		topics:   make(map[string]*topic),
+		open:     make(map[uint32]lease),
+		deferred: make(map[uint32]write),
+		waiting:  make(map[uint32][]chan struct{}),
+		graves:   make(map[uint64]struct{}),
+		outcomes: newOutcomes(),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := s.prepare(ctx); err != nil {
+		s.cancel()
+		return nil, errors.Join(err, ledger.Close())
+	}
+	s.committer = recovery.NewCommitter(recovery.CommitterConfig[write]{
+		Ledger: ledger, Terms: terms, Keep: keep, Done: s.committed, Log: cfg.Log,
+	})
+	s.runner, err = wheel.NewRunner(wheel.Config{Clock: cfg.Clock, Fire: s.fired})
+	if err != nil {
+		s.cancel()
+		return nil, errors.Join(err, s.committer.Close(ctx), ledger.Close())
+	}
+	s.background.Add(2)
+	go s.replay()
+	go s.sweepLoop()
+	return s, nil
+}
+
+// prepare reads what must be known before the first task: the key of receipts,
+// the settings of topics, and which ids are dead.
+func (s *Scheduler) prepare(ctx context.Context) (err error) {
+	if s.signer, err = loadSigner(ctx, s.ledger); err != nil {
+		return fmt.Errorf("receipt key: %w", err)
+	}
+	if err = s.loadTopics(ctx); err != nil {
+		return fmt.Errorf("topic settings: %w", err)
+	}
+	if err = s.loadGraves(ctx); err != nil {
+		return fmt.Errorf("dead tasks: %w", err)
+	}
+	return nil
+}
+
+// Close ends the scheduler. In this order: new calls are refused and waiting
+// receivers sent home; running handlers get Config.Grace (or until ctx ends) to finish,
+// then their context is cancelled; what reserved deliveries are still open is
+// written down with its lease, so that their receipts count after the next Open; what
+// the ledger has not confirmed is written; the ledger is closed.
+//
+// It is idempotent. An error tells what could not be written: after the next Open
+// those tasks stand as they stood before.
+func (s *Scheduler) Close(ctx context.Context) error {
+	s.closeOnce.Do(func() {
+		s.end(nil)
+		s.closeErr = s.shutDown(ctx)
+		s.finish()
+	})
+	return s.closeErr
+}
+
+func (s *Scheduler) shutDown(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Grace)
+	defer cancel()
+
+	idle := make(chan struct{})
+	go func() { s.handlers.Wait(); close(idle) }()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		s.cfg.Log.Warn("handlers still run at the end of the grace; their tasks are delivered again after the next start", "grace", s.cfg.Grace)
+	}
+	s.cancel()
+	s.background.Wait()
+	s.runner.Close()
+	s.park()
+
+	// Writing what is left has a time of its own: handlers may have used up theirs.
+	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.AnswerWithin)
+	defer cancelFlush()
+	var all *multierror.Error
+	if err := s.committer.Close(flush); err != nil {
+		all = multierror.Append(all, err)
+	}
+	if err := s.ledger.Close(); err != nil {
+		all = multierror.Append(all, err)
+	}
+	return all.ErrorOrNil()
+}
+
+func (s *Scheduler) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.done:
+	default:
+		close(s.done)
+	}
+}
+
+// end makes every method refuse new work. It reports whether it was the first to
+// do so.
+func (s *Scheduler) end(fault error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return false
+	}
+	s.ended, s.fault = true, fault
+	close(s.closing)
+	return true
+}
+
+// lose ends the scheduler because the ledger has another owner now.
+func (s *Scheduler) lose(err error) {
+	first := s.end(err)
+	if first {
+		s.cfg.Log.Error("the ledger has passed to another owner; nothing more is delivered here", "error", err)
+		s.finish()
+	}
+}
+
+// Done is closed when the scheduler has ended: after Close, or because the
+// ledger has passed to another owner.
+func (s *Scheduler) Done() <-chan struct{} { return s.done }
+
+// Err tells why the scheduler ended by itself; nil while it runs and after an
+// ordinary Close.
+func (s *Scheduler) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fault
+}
+
+// now is the wall clock in Unix milliseconds, rounded down: a deadline counts as
+// reached only when it has passed.
+func (s *Scheduler) now() int64 { return s.cfg.Clock().UnixMilli() }
+
+// elapsed is the monotonic clock, for leases.
+func (s *Scheduler) elapsed() time.Duration { return time.Since(s.started) }
+
+// unlock ends a critical section and tells the observer what happened in it.
+func (s *Scheduler) unlock() {
+	events := s.events
+	s.events = nil
+	s.mu.Unlock()
+	for _, e := range events {
+		s.cfg.Observer.Observe(e)
+	}
+}
+
+// noteLocked keeps an event for the observer. It costs nothing without one.
+func (s *Scheduler) noteLocked(kind EventKind, sl *slot, e Event) {
+	if s.cfg.Observer == nil {
+		return
+	}
+	e.Kind, e.At = kind, s.cfg.Clock()
+	e.ID, e.Topic = string(s.book.id(sl)), s.byNumber[sl.topic].name
+	s.events = append(s.events, e)
+}

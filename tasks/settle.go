@@ -1,0 +1,165 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Settle ends (or extends) deliveries by their receipts, and returns once the
+// ledger has confirmed what it must, or after Config.AnswerWithin. Each receipt
+// has its own answer, in order. A repeated acknowledgement gets the answer of the
+// first. The error is for the call as a whole: ErrInvalid, ErrClosed.
+//
+// A receipt counts as long as its attempt was not ended or handed out again;
+// also after a restart in between.
+func (s *Scheduler) Settle(ctx context.Context, v Verdict, receipts []string) ([]Settled, error) {
+	var f faults
+	if v.Delay != nil {
+		f.checkDelay("delay", *v.Delay)
+	}
+	if v.Lease != 0 && (v.Lease < MinLease || v.Lease > MaxLease) {
+		f.add("lease", leaseText)
+	}
+	if len(receipts) == 0 || len(receipts) > MaxReserve {
+		f.add("receipts", reserveText)
+	}
+	if v.Verb < Ack || v.Verb > Bury {
+		f.add("verb", "must be Ack, Release, Extend or Bury")
+	}
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	answers := make([]Settled, len(receipts))
+	parsed := make([]receipt, len(receipts))
+	for i, text := range receipts {
+		answers[i].Receipt = text
+		parsed[i], answers[i].Err = s.signer.parse(text)
+		answers[i].ID = parsed[i].id
+	}
+
+	c := newCall(len(receipts))
+	c.phase.Store(sent) // a settled delivery is never taken back
+	again := make(map[int]<-chan struct{})
+	s.mu.Lock()
+	if s.ended {
+		s.unlock()
+		return nil, ErrClosed
+	}
+	for i := range answers {
+		if answers[i].Err == nil {
+			s.settleLocked(&v, &parsed[i], &answers[i], c, i, again)
+		}
+	}
+	c.complete()
+	s.unlock()
+
+	s.awaitRecord(ctx, c)
+	for i, ch := range again {
+		if ch != nil {
+			answers[i].Recorded = s.waitBusy(ctx, ch) == nil
+		}
+	}
+	s.mu.Lock()
+	for i := range answers {
+		if _, repeated := again[i]; !repeated && answers[i].Err == nil {
+			answers[i].Recorded = c.errs[i] == nil
+		}
+	}
+	s.unlock()
+	return answers, nil
+}
+
+// awaitRecord waits for the ledger, but not when it has not answered for so long
+// already that there is no point.
+func (s *Scheduler) awaitRecord(ctx context.Context, c *call) {
+	for shard := range s.terms.Shards {
+		if s.writable(shard) != nil {
+			return
+		}
+	}
+	_ = s.await(ctx, c) // what is not recorded yet will be; the answer says so
+}
+
+func (s *Scheduler) settleLocked(v *Verdict, r *receipt, a *Settled, c *call, i int, again map[int]<-chan struct{}) {
+	id := []byte(r.id)
+	h := s.book.index.hash(id)
+	n, known := s.book.index.find(s.book, h, id)
+	past := s.outcomes.find(h)
+	repeated := v.Verb == Ack && past.kind == wasDelivered && past.nonce == r.nonce
+	switch {
+	case repeated && known && s.book.slot(n).state == finishing:
+		again[i] = s.watchLocked(n)
+		return
+	case repeated:
+		a.Recorded, again[i] = true, nil
+		return
+	case !known && !s.isReplayed():
+		a.Err = ErrReplaying
+		return
+	case !known:
+		a.Err = fmt.Errorf("%w: the task is finished or unknown", ErrStale)
+		return
+	}
+	sl := s.book.slot(n)
+	if l, ok := s.open[n]; sl.state == delivering && ok {
+		if l.nonce != r.nonce {
+			a.Err = fmt.Errorf("%w: the task was handed out again", ErrStale)
+			return
+		}
+	} else if !s.resumeLocked(n, sl, r) {
+		a.Err = fmt.Errorf("%w: the attempt has ended", ErrStale)
+		return
+	}
+	switch v.Verb {
+	case Ack:
+		s.ackLocked(n, sl, c, i)
+	case Release:
+		s.failLocked(n, sl, orText(v.Reason, "released"), v.Delay, c, i)
+	case Bury:
+		s.buryLocked(n, sl, orText(v.Reason, "buried"), c, i)
+	case Extend:
+		a.LeaseUntil = s.extendLocked(n, sl, v.Lease)
+	}
+}
+
+// resumeLocked accepts the receipt of a delivery that an earlier process handed
+// out: its attempt is the one that would come next, or the one that was claimed.
+func (s *Scheduler) resumeLocked(n uint32, sl *slot, r *receipt) bool {
+	if sl.state != pending && sl.state != ready {
+		return false
+	}
+	f, err := decode(s.book.record(sl))
+	if err != nil || f.created != r.created || f.revision != r.revision {
+		return false
+	}
+	next := f.attempt + 1
+	if f.flags&flagClaimed != 0 {
+		next = f.attempt
+	}
+	if r.attempt != next {
+		return false
+	}
+	s.disarmLocked(sl)
+	s.setLocked(sl, delivering)
+	s.open[n] = lease{nonce: r.nonce, attempt: r.attempt, until: s.elapsed() + s.byNumber[sl.topic].settings.Lease}
+	s.leaveOpenLocked(n)
+	return true
+}
+
+func (s *Scheduler) extendLocked(n uint32, sl *slot, term time.Duration) time.Time {
+	if term == 0 {
+		term = s.byNumber[sl.topic].settings.Lease
+	}
+	l := s.open[n]
+	l.until = s.elapsed() + term
+	s.open[n] = l
+	return s.cfg.Clock().Add(term).UTC()
+}
+
+func orText(text, def string) string {
+	if text == "" {
+		return def
+	}
+	return text
+}

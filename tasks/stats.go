@@ -1,0 +1,99 @@
+package tasks
+
+import (
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// Readiness tells whether the scheduler can take and deliver tasks.
+type Readiness struct {
+	Ready     bool          // replay is over
+	Replayed  int64         // records read so far
+	Elapsed   time.Duration // of the replay
+	LedgerOK  bool          // the ledger answers, takes new records, and is ours
+	Stalled   time.Duration // for how long the ledger has not answered a write; 0 if it does
+	Condition string        // why the ledger takes no new records; empty if it does
+}
+
+// Stats are a scheduler's figures at one moment. What is counted is counted
+// since Open.
+type Stats struct {
+	Node      string
+	Topics    []Topic
+	Total     Counts // of all topics
+	Readiness Readiness
+
+	Rescued        int64 // tasks that the sweep found overdue; 0 outside a fault
+	LeasesReturned int64 // deliveries whose lease ran out
+	AuditChecked   int64 // tasks compared with the ledger
+	AuditRepaired  int64 // of those, missing there and written again; 0 outside a fault
+	ClockSteps     int64 // times that the wall clock was set
+	UnknownRecords int64 // records that this version cannot read and has left alone
+
+	Ledger     recovery.CommitterStats
+	Armed      int   // entries of the wheel
+	ArenaBytes int64 // memory of records
+	ArenaLive  int64 // of that, in use
+}
+
+// Stats returns the figures.
+func (s *Scheduler) Stats() Stats {
+	ready, topics := s.Readiness(), s.Topics()
+	st := Stats{
+		Node: s.cfg.Node, Topics: topics, Readiness: ready,
+		Ledger: s.committer.Stats(), Armed: s.runner.Len(),
+	}
+	for i := range topics {
+		st.Total.add(&topics[i].Counts)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.Rescued, st.LeasesReturned = s.sweep.rescued, s.sweep.leases
+	st.AuditChecked, st.AuditRepaired = s.sweep.checked, s.sweep.repaired
+	st.ClockSteps, st.UnknownRecords = s.sweep.clockSteps, s.unknown
+	st.ArenaBytes, st.ArenaLive = s.book.arena.size, s.book.arena.live
+	return st
+}
+
+func (c *Counts) add(o *Counts) {
+	c.Pending += o.Pending
+	c.Ready += o.Ready
+	c.Delivering += o.Delivering
+	c.Dead += o.Dead
+	c.Scheduled += o.Scheduled
+	c.Delivered += o.Delivered
+	c.Failed += o.Failed
+	c.LeaseExpired += o.LeaseExpired
+	c.Died += o.Died
+	c.Cancelled += o.Cancelled
+	c.Skipped += o.Skipped
+	c.Panicked += o.Panicked
+	c.Lateness.Sum += o.Lateness.Sum
+	for i, n := range o.Lateness.Counts {
+		c.Lateness.Counts[i] += n
+	}
+}
+
+// Readiness tells how far the scheduler is.
+func (s *Scheduler) Readiness() Readiness {
+	r := Readiness{Ready: s.isReplayed(), LedgerOK: true}
+	for shard := range s.terms.Shards {
+		r.Stalled = max(r.Stalled, s.committer.Stalled(shard))
+	}
+	if r.Stalled > s.cfg.AnswerWithin {
+		r.LedgerOK = false
+	} else {
+		r.Stalled = 0
+	}
+	if err := s.condition(); err != nil {
+		r.LedgerOK, r.Condition = false, err.Error()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.Replayed, r.Elapsed = s.progress.Read, s.progress.Elapsed
+	if s.fault != nil {
+		r.LedgerOK, r.Condition = false, s.fault.Error()
+	}
+	return r
+}

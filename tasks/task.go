@@ -1,0 +1,162 @@
+package tasks
+
+import (
+	"time"
+)
+
+// State is where a task stands in its life, as a caller sees it. While a write
+// is under way the state before it is shown.
+type State uint8
+
+// The states of a task. A finished task has none: it is no longer known.
+const (
+	Pending    State = iota + 1 // waits for its next attempt
+	Ready                       // due, waits for its receiver
+	Delivering                  // handed out, not settled yet
+	Dead                        // attempts exhausted, or buried
+)
+
+var stateNames = [...]string{Pending: "pending", Ready: "ready", Delivering: "delivering", Dead: "dead"}
+
+// String is the state's name on the wire.
+func (s State) String() string {
+	if s == 0 || int(s) >= len(stateNames) {
+		return "unknown"
+	}
+	return stateNames[s]
+}
+
+// ParseState is the reverse of String. It reports false for any other text.
+func ParseState(name string) (State, bool) {
+	for s, n := range stateNames {
+		if n == name && n != "" {
+			return State(s), true
+		}
+	}
+	return 0, false
+}
+
+// A Task is one thing to deliver when due, as it stood when it was asked for.
+type Task struct {
+	ID          string
+	Topic       string
+	State       State
+	Due         time.Time // the deadline, to the millisecond
+	Next        time.Time // when the next attempt starts: Due at first, later after a backoff
+	Payload     []byte
+	Headers     map[string]string
+	Group       string
+	MaxLateness time.Duration // 0: delivered however late
+	Attempt     int           // deliveries so far, the running one included
+	Revision    int64         // 1 at first, one more with every change by a caller
+	Created     time.Time
+	Died        time.Time // of a dead task
+	LastError   string    // of the last failed attempt, or why it was buried
+	Node        string    // the node that owns it
+
+	// Repeated is set by Schedule when the very same request was accepted
+	// before, and by Replace when there was a task to replace.
+	Repeated bool
+}
+
+// A Request asks for a task. Either Due or Delay says when; both zero means now.
+type Request struct {
+	// ID is chosen by the caller, 1 to 128 of A-Z a-z 0-9 . _ : @ - beginning
+	// with a letter or a digit. Empty: a UUIDv7 is made.
+	ID string
+	// Topic names the kind of task, in the same alphabet. Required.
+	Topic string
+	// Due is the deadline, at most MaxAhead from now. One in the past is due
+	// at once. A fraction of a millisecond rounds up.
+	Due time.Time
+	// Delay is the time until the deadline, 0 to MaxAhead, instead of Due.
+	Delay time.Duration
+	// Payload is handed to the receiver byte for byte, at most
+	// Config.MaxPayload bytes.
+	Payload []byte
+	// Headers are handed to the receiver, names in lower case, together at
+	// most MaxHeaderBytes.
+	Headers map[string]string
+	// Group names the tasks that belong together, in the alphabet of ID.
+	Group string
+	// MaxLateness is how late a delivery may start; later than that, the task
+	// counts as skipped. 0 means any. 1 ms to MaxAhead.
+	MaxLateness time.Duration
+}
+
+// A Move gives a task a new deadline, a new payload, or both. The zero Due and a
+// nil Delay keep the deadline; a nil Payload keeps the payload.
+type Move struct {
+	Due     time.Time
+	Delay   *time.Duration
+	Payload []byte
+}
+
+// Limits of every request, whatever the configuration.
+const (
+	MaxIDBytes     = 128
+	MaxHeaderBytes = 8 << 10 // names and values together
+	MaxHeaders     = 64
+	MaxAhead       = 10 * 366 * 24 * time.Hour // 10 years
+	MaxBatch       = 10_000                    // tasks in one ScheduleBatch
+)
+
+// A Result is the answer to one request of a batch: the id, or why not.
+type Result struct {
+	ID  string
+	Err error
+}
+
+// A Query selects tasks for List.
+type Query struct {
+	Topic  string // empty: all topics
+	State  State  // 0: pending, ready and delivering; Dead lists the dead
+	Limit  int    // 1 to 1,000; 0 means 100
+	Cursor string // Page.Cursor of the page before; empty for the first
+}
+
+// A Page is one page of a list, soonest first. It is no snapshot: a task that
+// moves meanwhile may be seen twice or not at all.
+type Page struct {
+	Tasks  []Task
+	Cursor string // for the next page; empty at the end
+}
+
+// A Delivery is one attempt to hand a task to its receiver.
+type Delivery struct {
+	Task
+	Receipt    string    // settles this delivery, and no other
+	LeaseUntil time.Time // unsettled by then, the attempt has failed
+
+	slot  uint32
+	shard uint16
+	lease lease
+}
+
+// A Verb is what a receiver says of a delivery.
+type Verb uint8
+
+// The ways to settle a delivery.
+const (
+	Ack     Verb = iota + 1 // done: the task is finished
+	Release                 // not done: again after Verdict.Delay, the attempt counts
+	Extend                  // still at work: the lease begins anew, for Verdict.Lease
+	Bury                    // never again: the task is dead, for Verdict.Reason
+)
+
+// A Verdict settles deliveries.
+type Verdict struct {
+	Verb   Verb
+	Delay  *time.Duration // Release: until the next attempt; nil means the topic's backoff. 0 to MaxAhead
+	Lease  time.Duration  // Extend: from now; 0 means the topic's lease. 1 s to 24 h
+	Reason string         // Release, Bury: kept as the task's last error, cut at 1 KiB
+}
+
+// A Settled is the answer to one receipt.
+type Settled struct {
+	Receipt    string
+	ID         string    // of the task, if the receipt could be read
+	Recorded   bool      // the ledger has confirmed it; false: it counts here and now, and is recorded later
+	LeaseUntil time.Time // Extend only
+	Err        error     // ErrReceipt, ErrStale, ErrReplaying or ErrClosed; nil if settled
+}

@@ -1,0 +1,74 @@
+package tasks
+
+import (
+	"time"
+)
+
+// TopicSettings say how the tasks of a topic are delivered and retried. The
+// zero value of a field means its default, except where it says otherwise.
+type TopicSettings struct {
+	Kind         Kind          // Pull unless a handler was registered
+	Retry        Retry         //
+	Lease        time.Duration // how long a delivery may stay unsettled; 1 s to 24 h, default 30 s
+	Concurrency  int           // deliveries at once on this node (Pull is not bound by it); 1 to 100,000, default 64
+	CountCrashes bool          // record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too
+	Paused       bool          // accept, but do not deliver
+}
+
+// Retry is the schedule of attempts after a failed one: exponential backoff
+// with full jitter. The n-th pause is drawn evenly from MinBackoff up to
+// MinBackoff * 2^n, and is never longer than MaxBackoff.
+type Retry struct {
+	MaxAttempts int           // then the task is dead; 1 to 1,000, default 20
+	MinBackoff  time.Duration // 1 ms to 24 h, default 1 s
+	MaxBackoff  time.Duration // MinBackoff to 30 days, default 10 min
+}
+
+// Kind is a way of delivery.
+type Kind string
+
+// The ways of delivery that need no package of their own.
+const (
+	Pull    Kind = "pull"    // receivers ask with Reserve
+	Handler Kind = "handler" // a function in this process, registered with Handle
+)
+
+// A Topic is a topic with its settings and what it is doing.
+type Topic struct {
+	Name     string
+	Settings TopicSettings // with defaults filled in
+	Revision int64         // of the stored settings; 0: nobody has set any
+	Counts   Counts
+}
+
+// Counts are a topic's figures: how many tasks stand where, and what has
+// happened since the start.
+type Counts struct {
+	Pending, Ready, Delivering, Dead int64 // now
+
+	Scheduled    int64 // accepted
+	Delivered    int64 // acknowledged
+	Failed       int64 // attempts that failed, of any cause
+	LeaseExpired int64 // of those, attempts whose lease ran out
+	Died         int64 // exhausted or buried
+	Cancelled    int64
+	Skipped      int64 // past max_lateness
+	Panicked     int64 // handlers that panicked; also in Failed
+
+	Lateness Histogram // of first attempts
+}
+
+// A Histogram counts durations in fixed buckets.
+type Histogram struct {
+	Counts [len(LatenessBounds) + 1]int64 // Counts[i]: up to LatenessBounds[i]; the last one: above
+	Sum    time.Duration
+}
+
+// LatenessBounds are the upper bounds of the histogram's buckets.
+var LatenessBounds = [...]time.Duration{
+	1 * time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond,
+	10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
+	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
+	1 * time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
+	time.Minute, 10 * time.Minute, time.Hour,
+}

@@ -1,0 +1,212 @@
+package wheel
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// steppedClock is the fake time plus what it was stepped by.
+type steppedClock struct{ offset atomic.Int64 }
+
+func (c *steppedClock) now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
+
+func (c *steppedClock) millis() int64 { return c.now().UnixMilli() }
+
+func (c *steppedClock) step(d time.Duration) { c.offset.Add(int64(d)) }
+
+func TestNudgeAfterForwardStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c steppedClock
+		r, f := start(t, c.now)
+		r.Add(c.millis()+3_600_000, 1)
+		r.Add(c.millis()+7_200_000, 2)
+		synctest.Wait()
+		c.step(time.Hour)
+		f.want(t) // nobody has told it
+		r.Nudge()
+		f.want(t, 1)
+		for range 100 {
+			r.Nudge() // they do not pile up
+		}
+		pass(time.Hour)
+		f.want(t, 2)
+	})
+}
+
+func TestOverdueAfterForwardStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c steppedClock
+		r, f := start(t, c.now)
+		r.Add(c.millis()+1000, 1)
+		r.Add(c.millis()+3_600_000-50, 2)
+		r.Add(c.millis()+3_600_001, 3)
+		synctest.Wait()
+		if n := r.Overdue(0); n != 0 {
+			t.Errorf("Overdue = %d with nothing due", n)
+		}
+		c.step(time.Hour)
+		if n := r.Overdue(100 * time.Millisecond); n != 1 {
+			t.Errorf("Overdue = %d; want 1: the other was late by 50 ms only", n)
+		}
+		f.want(t, 1, 2)
+		pass(time.Millisecond)
+		f.want(t)
+		// The one left is due now by the clock, but the poller sleeps.
+		if n := r.Overdue(0); n != 0 {
+			t.Errorf("Overdue = %d for one that is due now", n)
+		}
+		f.want(t, 3)
+	})
+}
+
+// What was past due when it was added is nobody's lateness, even if the wheel
+// has had nothing to do for long.
+func TestOverdueLeavesOutWhatCameLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		block := make(chan struct{})
+		r, err := NewRunner(Config{Fire: func(values []uint64) {
+			if values[0] == 0 {
+				<-block
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Add(0, 0) // keeps the loop busy
+		pass(time.Hour)
+		r.Add(nowMillis()-30*60_000, 1)
+		r.Add(nowMillis()-2*3_600_000, 2)
+		if n := r.Overdue(time.Second); n != 0 || r.Len() != 0 {
+			t.Errorf("Overdue = %d, leaves %d; want 0, 0", n, r.Len())
+		}
+		close(block)
+		r.Close()
+		if n := r.Overdue(0); n != 0 {
+			t.Errorf("Overdue = %d after Close", n)
+		}
+	})
+}
+
+func TestClockSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c steppedClock
+		r, f := start(t, c.now)
+		r.Add(c.millis(), 0)
+		f.want(t, 0) // the wheel has seen the present
+		r.Add(c.millis()+100, 1)
+		c.step(-time.Hour)
+		base := c.millis()
+		pass(100 * time.Millisecond)
+		f.want(t) // 1 is due in an hour now
+		r.Add(base+200, 2)
+		r.Add(base+30*60_000, 3)
+		pass(100 * time.Millisecond)
+		f.want(t, 2)
+		pass(30*time.Minute - 200*time.Millisecond)
+		f.want(t, 3)
+		pass(30 * time.Minute)
+		f.want(t)
+		pass(100 * time.Millisecond)
+		f.want(t, 1)
+	})
+}
+
+// However the clock is stepped, nothing is early by it, and after a Nudge
+// nothing that is due waits.
+func TestRandomSteps(t *testing.T) {
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			var c steppedClock
+			r, f := start(t, c.now)
+			dues := make(map[uint64]int64)
+			span := func() int64 { return rng.Int64N(1 << (1 + rng.IntN(24))) }
+			for v := range uint64(300) {
+				switch rng.IntN(10) {
+				case 0:
+					c.step(time.Duration(span()) * time.Millisecond)
+				case 1:
+					c.step(-time.Duration(span()) * time.Millisecond)
+				case 2, 3, 4:
+					pass(time.Duration(span()) * 100 * time.Microsecond)
+				case 5:
+					r.Overdue(0)
+				}
+				due := c.millis() + span() - 100
+				dues[v] = due
+				if timer := r.Add(due, v); rng.IntN(4) == 0 && r.Cancel(timer) {
+					delete(dues, v)
+				}
+				if rng.IntN(4) == 0 {
+					r.Nudge()
+				}
+				values, at := f.got()
+				for i, v := range values {
+					due, ok := dues[v]
+					if !ok || at[i] < due {
+						t.Fatalf("seed %d: %d, due %d, fired at %d; armed: %v", seed, v, due, at[i], ok)
+					}
+					delete(dues, v)
+				}
+			}
+			for ; len(dues) > 0; pass(time.Hour) {
+				r.Nudge()
+				values, _ := f.got()
+				for _, v := range values {
+					delete(dues, v)
+				}
+				for v, due := range dues {
+					if due <= c.millis() {
+						t.Fatalf("seed %d: %d was due at %d, and waits at %d", seed, v, due, c.millis())
+					}
+				}
+			}
+		})
+	}
+}
+
+// Without forward steps nobody needs to nudge, whatever is set back: the queue
+// always has an element for the earliest bucket.
+func TestRandomStepsBackNeedNoNudge(t *testing.T) {
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 2))
+			var c steppedClock
+			r, f := start(t, c.now)
+			pending := make(map[uint64]int64)
+			span := func() int64 { return rng.Int64N(1 << (1 + rng.IntN(20))) }
+			check := func() {
+				values, at := f.got()
+				for i, v := range values {
+					if at[i] < pending[v] {
+						t.Fatalf("seed %d: %d, due %d, fired at %d", seed, v, pending[v], at[i])
+					}
+					delete(pending, v)
+				}
+				for v, due := range pending {
+					if due <= c.millis() {
+						t.Fatalf("seed %d: %d was due at %d, and waits at %d", seed, v, due, c.millis())
+					}
+				}
+			}
+			for v := range uint64(300) {
+				if rng.IntN(5) == 0 {
+					c.step(-time.Duration(span()) * time.Millisecond)
+				}
+				if rng.IntN(2) == 0 {
+					pass(time.Duration(span()) * time.Millisecond)
+				}
+				check()
+				pending[v] = c.millis() + span() - 50
+				timer := r.Add(pending[v], v)
+				if rng.IntN(4) == 0 && r.Cancel(timer) {
+					delete(pending, v)
+				}
+				check()
+			}
+		})
+	}
+}

@@ -1,0 +1,175 @@
+package wheel
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestCloseRefusesAndForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, f := start(t, time.Now)
+		timer := r.Add(nowMillis()+10, 1)
+		r.Close()
+		r.Close()
+		if r.Add(nowMillis(), 2) != 0 || r.Cancel(timer) || r.Len() != 0 || r.Overdue(0) != 0 {
+			t.Error("a closed Runner still holds timers")
+		}
+		r.Nudge()
+		pass(time.Second)
+		f.want(t)
+	})
+}
+
+// Real time and real threads here: what is tested is that nothing hangs and
+// nothing is fired after Close, whoever meets whom.
+func TestCloseAgainstEverything(t *testing.T) {
+	for seed := range uint64(100) {
+		var closed atomic.Bool
+		var fired atomic.Int64
+		r, err := NewRunner(Config{Fire: func(values []uint64) {
+			if closed.Load() {
+				t.Error("fired after Close")
+			}
+			fired.Add(int64(len(values)))
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var callers sync.WaitGroup
+		begun := make(chan struct{}, 4)
+		for i := range uint64(4) {
+			callers.Go(func() {
+				rng := rand.New(rand.NewPCG(seed, i))
+				for n := 0; ; n++ {
+					timer := r.Add(nowMillis()+rng.Int64N(5)-1, i)
+					if timer == 0 {
+						return
+					}
+					switch rng.IntN(8) {
+					case 0:
+						r.Cancel(timer)
+					case 1:
+						r.Nudge()
+					case 2:
+						r.Overdue(0)
+					}
+					if n == 50 {
+						begun <- struct{}{}
+					}
+				}
+			})
+		}
+		for range 4 {
+			<-begun
+		}
+		var closers sync.WaitGroup
+		for range 3 {
+			closers.Go(func() {
+				r.Close()
+				closed.Store(true)
+			})
+		}
+		closers.Wait()
+		callers.Wait()
+	}
+}
+
+// Close waits for a Fire that is running, on whichever goroutine.
+func TestCloseWaitsForFire(t *testing.T) {
+	for _, how := range []string{"loop", "Overdue"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var c steppedClock
+				var done atomic.Bool
+				r, err := NewRunner(Config{Clock: c.now, Fire: func([]uint64) {
+					pass(time.Minute)
+					done.Store(true)
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Add(c.millis()+1000, 1)
+				if how == "loop" {
+					pass(time.Second)
+				} else {
+					synctest.Wait()
+					c.step(time.Second)
+					go r.Overdue(0)
+				}
+				synctest.Wait()
+				r.Close()
+				if !done.Load() {
+					t.Error("Close returned while Fire was running")
+				}
+			})
+		})
+	}
+}
+
+// A Fire that closes its own Runner does not wait for itself, and nothing more is
+// fired; a Close from elsewhere still waits.
+func TestCloseByFire(t *testing.T) {
+	for _, how := range []string{"loop", "Overdue"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var c steppedClock
+				var r *Runner
+				batches := 0
+				r, err := NewRunner(Config{Clock: c.now, Fire: func([]uint64) {
+					batches++
+					r.Close()
+					pass(time.Minute)
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				due := c.millis() + 1000
+				for v := range uint64(2 * batchSize) {
+					r.Add(due, v)
+				}
+				begun := time.Now()
+				if how == "loop" {
+					pass(time.Second)
+					begun = time.Now()
+				} else {
+					synctest.Wait()
+					c.step(time.Second)
+					go r.Overdue(0)
+				}
+				synctest.Wait()
+				r.Close()
+				if waited := time.Since(begun); waited != time.Minute || batches != 1 {
+					t.Errorf("Close waited %v, %d batches fired; want 1m0s, 1", waited, batches)
+				}
+			})
+		})
+	}
+}
+
+// Two that fire at once and both close must not wait for one another.
+func TestCloseByTwoFires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var both sync.WaitGroup
+		both.Add(2)
+		var r *Runner
+		r, err := NewRunner(Config{Fire: func(values []uint64) {
+			if values[0] == 0 {
+				r.Add(0, 1)
+				go r.Overdue(0)
+			}
+			both.Done()
+			both.Wait()
+			r.Close()
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Add(0, 0)
+		synctest.Wait()
+		r.Close()
+	})
+}

@@ -1,0 +1,27 @@
+// Package wheel orders deadlines in memory. It knows no task, no ledger and
+// no Redis: a deadline is a Unix time in milliseconds, and what is due then is
+// a bare uint64 that only the caller understands.
+//
+// Two types share the work.
+//
+// [Wheel] is the data structure: a hierarchical timing wheel (Varghese and
+// Lauck, "Hashed and Hierarchical Timing Wheels", SOSP 1987). It has no lock,
+// no clock and no goroutine; the caller passes the time in. Entries live in a
+// slab and are linked by index, so adding and cancelling are O(1), allocate
+// nothing once the slab is warm, and give the garbage collector nothing to
+// mark.
+//
+// [Runner] makes a Wheel run: it owns one behind a mutex and lets its buckets
+// wait in a heap-based delay queue. When a bucket's time has come, it is
+// cascaded to a finer level or fired, as one batch, never a goroutine per
+// timer.
+//
+// What can go wrong, and what happens then:
+//
+//   - The clock jumps forward, or the machine was suspended: [Runner.Nudge] or
+//     [Runner.Overdue] reads the clock again and fires what has become due.
+//   - The clock is set back: entries keep their deadlines and wait for them on
+//     the new clock; nothing is fired early.
+//   - The runner is closed while others add: their timers are refused, and
+//     Close never hangs.
+package wheel

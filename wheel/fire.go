@@ -1,0 +1,78 @@
+package wheel
+
+import "math"
+
+// everything is fireDue's limit for who does not want one.
+const everything = math.MaxInt
+
+// fireDue fires what is due, up to about limit values, a batch at a time. The
+// mutex is held only while a batch is filled: others add and cancel in between,
+// and what is still in the wheel can be cancelled. It returns how many values
+// were late by more than slack milliseconds, as Overdue does.
+func (r *Runner) fireDue(slack int64, limit int) (late int) {
+	buf := r.borrow()
+	defer r.giveBack(buf)
+	for more := true; more && limit > 0; {
+		var n, l int
+		n, l, more = r.fill(buf, slack)
+		if n > 0 {
+			r.fire(buf[:n])
+		}
+		late, limit = late+l, limit-n
+	}
+	return late
+}
+
+// fill fills buf with values that are due.
+func (r *Runner) fill(buf []uint64, slack int64) (n, late int, more bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return 0, 0, false
+	}
+	now := r.readClockLocked()
+	n, late, more = r.wheel.take(now, now-slack, buf)
+	r.offerLocked()
+	return n, late, more
+}
+
+// readClockLocked reads the clock, and moves the wheel's present there as far
+// as that goes without anything falling due; or back, if the clock was set back.
+func (r *Runner) readClockLocked() (now int64) {
+	now = r.millis()
+	if was := r.wheel.present(); now < was {
+		r.wheel.Rewind(now)
+		// Elements due up to then have left the queue, or may have. The
+		// others still wait there.
+		for b, at := range r.queued {
+			if at <= was {
+				r.queued[b] = notQueued
+			}
+		}
+		r.offerLocked()
+		return now
+	}
+	r.wheel.skip(now)
+	return now
+}
+
+// millis is the clock in Unix milliseconds. It is truncated, so whoever is due
+// by it is due on the clock itself.
+func (r *Runner) millis() int64 { return r.clock().UnixMilli() }
+
+func (r *Runner) borrow() []uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.buffers); n > 0 {
+		buf := r.buffers[n-1]
+		r.buffers = r.buffers[:n-1]
+		return buf
+	}
+	return make([]uint64, batchSize)
+}
+
+func (r *Runner) giveBack(buf []uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.buffers = append(r.buffers, buf)
+}

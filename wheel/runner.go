@@ -1,0 +1,214 @@
+package wheel
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/RussellLuo/timingwheel/delayqueue"
+	"github.com/hashicorp/go-multierror"
+)
+
+// Config says how a Runner runs.
+type Config struct {
+	// Tick is the resolution: deadlines are rounded up to a multiple of it.
+	// Whole milliseconds; 1 ms if zero.
+	Tick time.Duration
+
+	// Clock is the wall clock that deadlines are compared with; time.Now if
+	// nil. It is read from several goroutines, and under the Runner's mutex: it
+	// must not call the Runner.
+	Clock func() time.Time
+
+	// Fire receives what is due, one batch at a time per caller; required. No
+	// lock is held meanwhile, so it may call any method of the Runner. It is
+	// called from the Runner's goroutine and, concurrently, from whoever calls
+	// Overdue. The slice is valid only during the call. Until Fire returns,
+	// that goroutine fires nothing else: it should hand over, not work.
+	Fire func(values []uint64)
+}
+
+func (c Config) withDefaults() Config {
+	if c.Tick == 0 {
+		c.Tick = time.Millisecond
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var faults *multierror.Error
+	if c.Tick < 0 || c.Tick%time.Millisecond != 0 {
+		faults = multierror.Append(faults, fmt.Errorf("wheel: tick %v is not a positive number of whole milliseconds", c.Tick))
+	}
+	if c.Fire == nil {
+		faults = multierror.Append(faults, errors.New("wheel: Fire is required"))
+	}
+	return faults.ErrorOrNil()
+}
+
+// Runner fires values when they are due by the wall clock: never before, and
+// usually within a millisecond after. Its methods may be called concurrently.
+// Make one with [NewRunner].
+type Runner struct {
+	clock func() time.Time
+	fire  func(values []uint64)
+	queue *delayqueue.DelayQueue
+
+	exit    chan struct{}  // closed by Close, after closed was set
+	running sync.WaitGroup // the poller, the loop and the callers of Overdue
+
+	mu      sync.Mutex // guards what follows, and every Offer to queue
+	closed  bool
+	wheel   *Wheel // nil once closed
+	queued  [buckets]int64
+	nudged  bool          // nudge is in queue
+	spare   []*element    // for reuse
+	buffers [][]uint64    // for reuse
+	firing  map[int64]int // how deep goroutines are in code that calls fire
+}
+
+// NewRunner starts a Runner; Close stops it. The error lists everything that is
+// wrong with cfg.
+func NewRunner(cfg Config) (*Runner, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	r := &Runner{
+		clock:  cfg.Clock,
+		fire:   cfg.Fire,
+		queue:  delayqueue.New(slots), // it cannot grow from nothing
+		exit:   make(chan struct{}),
+		wheel:  New(cfg.Tick.Milliseconds(), cfg.Clock().UnixMilli()),
+		firing: make(map[int64]int),
+	}
+	for b := range r.queued {
+		r.queued[b] = notQueued
+	}
+	r.running.Go(func() { r.queue.Poll(r.exit, r.millis) })
+	r.running.Go(r.loop)
+	return r, nil
+}
+
+// Add arms value for due, in Unix milliseconds, rounded up to a tick. What is
+// past due is fired at once, from the Runner's goroutine. It returns the zero
+// Timer once the Runner is closed.
+func (r *Runner) Add(due int64, value uint64) Timer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return 0
+	}
+	return r.addLocked(due, value)
+}
+
+// AddBatch is Add for each of dues with its value, and fills in timers, with
+// fewer locks. The three must have the same length.
+func (r *Runner) AddBatch(dues []int64, values []uint64, timers []Timer) {
+	if len(values) != len(dues) || len(timers) != len(dues) {
+		panic("wheel: AddBatch needs as many values and timers as dues")
+	}
+	for len(dues) > 0 {
+		n := min(len(dues), batchSize)
+		r.addSome(dues[:n], values[:n], timers[:n])
+		dues, values, timers = dues[n:], values[n:], timers[n:]
+	}
+}
+
+func (r *Runner) addSome(dues []int64, values []uint64, timers []Timer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		clear(timers)
+		return
+	}
+	for i, due := range dues {
+		timers[i] = r.addLocked(due, values[i])
+	}
+}
+
+func (r *Runner) addLocked(due int64, value uint64) Timer {
+	if r.wheel.opens(due) {
+		// It takes an Offer anyway, so this is the time for a look at the
+		// clock. A wheel that had nothing to do is behind; from its present
+		// the entry would be placed too coarsely, and a past due taken for
+		// one that the poller has missed.
+		r.readClockLocked()
+	}
+	t := r.wheel.Add(due, value)
+	if r.wheel.opened {
+		r.offerLocked()
+	}
+	return t
+}
+
+// Cancel disarms t. It reports false if t was fired, cancelled or never made,
+// and once the Runner is closed. A batch on its way to Fire counts as fired; so
+// after true, Fire will not see the value.
+func (r *Runner) Cancel(t Timer) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	_, ok := r.wheel.Cancel(t)
+	return ok
+}
+
+// Len returns the number of values that wait: 0 once the Runner is closed.
+func (r *Runner) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return 0
+	}
+	return r.wheel.Len()
+}
+
+// Overdue fires, on the caller's goroutine, whatever is due now. It returns how
+// many of these were late by more than slack, leaving out those that were past
+// due when they were added: what the Runner's own goroutine should have fired
+// before. That is 0 unless the clock jumped, the machine slept or Fire is slow.
+func (r *Runner) Overdue(slack time.Duration) (late int) {
+	self := goroutineID()
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return 0
+	}
+	r.running.Add(1)
+	r.firing[self]++
+	limit := r.wheel.Len() // lest others who add keep us here for ever
+	r.mu.Unlock()
+
+	defer func() {
+		r.mu.Lock()
+		if r.firing[self]--; r.firing[self] == 0 {
+			delete(r.firing, self)
+		}
+		r.mu.Unlock()
+		r.running.Done()
+	}()
+	return r.fireDue(max(slack, 0).Milliseconds(), limit)
+}
+
+// loop fires what is due whenever an element comes out of the queue. Which
+// element does not matter, only that the clock is read afterwards.
+func (r *Runner) loop() {
+	self := goroutineID()
+	r.mu.Lock()
+	r.firing[self]++
+	r.mu.Unlock()
+	for {
+		select {
+		case e := <-r.queue.C:
+			r.taken(e.(*element))
+		case <-r.exit:
+			return
+		}
+	}
+}
