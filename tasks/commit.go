@@ -16,7 +16,6 @@ type write struct {
 	op    op
 	at    int64  // the time under which a put files the record
 	rec   []byte // opMove: the record that takes the old one's place
-	topic uint32 // opMove: the topic in that record
 	call  *call  // who waits for it; may be nil
 	index int    // of this write in the call
 }
@@ -226,7 +225,7 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 	case opMove:
 		s.book.rewrite(w.slot, w.rec)
 		s.setLocked(sl, vacant)
-		sl.topic = w.topic
+		sl.topic = s.keptTopic(recordTopic(w.rec)).number
 		sl.stored, sl.next = w.at, w.at
 		s.armLocked(w.slot, sl, now)
 	case opRecord:
@@ -294,6 +293,12 @@ func (s *Scheduler) leaveLocked(n uint32, sl *slot) {
 // setLocked changes a task's state and its topic's gauges.
 func (s *Scheduler) setLocked(sl *slot, to state) {
 	t := s.byNumber[sl.topic]
+	if sl.state == vacant {
+		t.slots++
+	}
+	if to == vacant {
+		t.slots--
+	}
 	t.gauges[sl.state.shown()]--
 	t.gauges[to.shown()]++
 	sl.state = to

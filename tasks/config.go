@@ -18,6 +18,9 @@ type Config struct {
 	// 20,000,000. A schedule beyond it is answered ErrOverloaded. Replay is not
 	// bound by it: what was accepted once is kept.
 	MaxPending int
+	// MaxBytes bounds the memory of their ids and records, 1 MiB to 1 TiB. Default
+	// 8 GiB. It is enforced like MaxPending.
+	MaxBytes int64
 	// MaxInFlight bounds the deliveries that are not settled yet, over all
 	// topics, 1 to 10,000,000. Default 100,000. It also bounds the schedules that
 	// wait for the ledger; beyond it a schedule is answered ErrOverloaded.
@@ -89,6 +92,7 @@ func (c Config) withDefaults() (Config, error) {
 		all = multierror.Append(all, fmt.Errorf("node must be at most %d bytes long", MaxIDBytes))
 	}
 	all = within(all, "max_pending", &c.MaxPending, 20_000_000, 1, 200_000_000)
+	all = within(all, "max_bytes", &c.MaxBytes, 8<<30, 1<<20, 1<<40)
 	all = within(all, "max_in_flight", &c.MaxInFlight, 100_000, 1, 10_000_000)
 	all = within(all, "max_payload", &c.MaxPayload, 64<<10, 1, 16<<20)
 	all = within(all, "answer_within", &c.AnswerWithin, 2*time.Second, 10*time.Millisecond, time.Minute)
@@ -111,7 +115,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, all.ErrorOrNil()
 }
 
-func within[N int | time.Duration](all *multierror.Error, field string, v *N, def, low, high N) *multierror.Error {
+func within[N int | int64 | time.Duration](all *multierror.Error, field string, v *N, def, low, high N) *multierror.Error {
 	if *v == 0 {
 		*v = def
 	}

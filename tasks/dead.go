@@ -10,11 +10,7 @@ import (
 // loadGraves learns which ids are dead, and how many of which topic.
 func (s *Scheduler) loadGraves(ctx context.Context) error {
 	return s.ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
-		t, ok := s.topics[e.Spot.Label]
-		if !ok {
-			t = s.addTopic(e.Spot.Label)
-		}
-		t.gauges[Dead]++
+		s.keptTopic([]byte(e.Spot.Label)).gauges[Dead]++
 		s.graves[s.book.index.hash(e.ID)] = struct{}{}
 		return true
 	})
@@ -176,7 +172,7 @@ func (s *Scheduler) exhumeLocked(n uint32, e recovery.Entry, f *fields, o op, c 
 		return err
 	}
 	sl := s.book.slot(n)
-	sl.topic, sl.shard, sl.stored = t.number, uint16(e.Shard), e.Spot.At
+	sl.topic, sl.shard, sl.stored, sl.state = t.number, uint16(e.Shard), e.Spot.At, vacant
 	if o == opRequeue {
 		now := s.now()
 		f.state, f.attempt, f.due, f.next = recPending, 0, now, now

@@ -11,14 +11,14 @@ import (
 // Get returns a task. Errors: ErrNotFound, ErrReplaying, ErrUnavailable,
 // ErrClosed.
 func (s *Scheduler) Get(ctx context.Context, id string) (Task, error) {
-	_, sl, err := s.acquire(ctx, id)
+	n, _, err := s.acquire(ctx, id)
 	switch {
 	case errors.Is(err, ErrDead):
 		return s.getDead(ctx, id)
 	case err != nil:
 		return Task{}, err
 	}
-	t := s.taskOf(sl)
+	t := s.taskLocked(n)
 	s.unlock()
 	return t, nil
 }
@@ -41,17 +41,16 @@ func (s *Scheduler) getDead(ctx context.Context, id string) (Task, error) {
 }
 
 // taskLocked describes a task as it stands.
-func (s *Scheduler) taskLocked(n uint32) Task { return s.taskOf(s.book.slot(n)) }
-
-func (s *Scheduler) taskOf(sl *slot) Task {
+func (s *Scheduler) taskLocked(n uint32) Task {
+	sl := s.book.slot(n)
 	f, err := decode(s.book.record(sl))
 	if err != nil {
 		panic("tasks: a record in memory is damaged: " + err.Error())
 	}
 	t := s.describe(string(s.book.id(sl)), &f, sl.state.shown())
 	t.Next = fromMillis(sl.next)
-	if sl.state == delivering && f.flags&flagClaimed == 0 {
-		t.Attempt++
+	if l, ok := s.open[n]; ok {
+		t.Attempt = int(l.attempt)
 	}
 	return t
 }

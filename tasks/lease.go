@@ -17,14 +17,17 @@ type lease struct {
 // claimed if its topic counts crashes.
 func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claimed bool) *Delivery {
 	t := s.byNumber[sl.topic]
-	if rec := s.book.record(sl); !claimed && recordFlags(rec)&flagClaimed != 0 {
-		// The claim of an earlier attempt, which ended with its process.
-		setAttempt(rec, recordAttempt(rec), recordFlags(rec)&^flagClaimed)
+	rec := s.book.record(sl)
+	l := lease{nonce: rand.Uint64(), attempt: recordAttempt(rec), until: s.elapsed() + term}
+	if !claimed {
+		// A claim that the record still has is that of an earlier attempt, which
+		// ended with its process.
+		setAttempt(rec, l.attempt, recordFlags(rec)&^flagClaimed)
+		l.attempt++
 	}
-	s.setLocked(sl, delivering)
-	task := s.taskOf(sl)
-	l := lease{nonce: rand.Uint64(), attempt: uint32(task.Attempt), until: s.elapsed() + term}
 	s.open[n] = l
+	s.setLocked(sl, delivering)
+	task := s.taskLocked(n)
 	wall := s.cfg.Clock()
 	e := Event{Attempt: task.Attempt}
 	if task.Attempt == 1 {

@@ -250,6 +250,10 @@ func decodeHeaders(raw []byte) (map[string]string, error) {
 
 // The fields that the scheduler needs often are read and written in place.
 
+func recordTopic(rec []byte) []byte {
+	return rec[recordFixed+1 : recordFixed+1+int(rec[recordFixed])]
+}
+
 func recordAttempt(rec []byte) uint32 {
 	return binary.LittleEndian.Uint32(rec[offAttempt:])
 }

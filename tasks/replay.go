@@ -116,13 +116,9 @@ func (s *Scheduler) readableLocked(e *recovery.Entry) (fields, bool) {
 
 // restoreLocked takes a task up where its record says it stands.
 func (s *Scheduler) restoreLocked(n uint32, sl *slot, e recovery.Entry, f *fields, now int64) {
-	t, ok := s.topics[string(f.topic)]
-	if !ok {
-		// Not bound by MaxTopics: what was accepted once is kept.
-		t = s.addTopic(string(f.topic))
-	}
+	t := s.keptTopic(f.topic)
 	sl.topic, sl.shard = t.number, uint16(e.Shard)
-	sl.next, sl.stored = f.next, e.Spot.At
+	sl.next, sl.stored, sl.state = f.next, e.Spot.At, vacant
 	if f.state != recParked {
 		s.armLocked(n, sl, now)
 		return

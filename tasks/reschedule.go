@@ -112,16 +112,15 @@ func (s *Scheduler) move(ctx context.Context, id string, change func(*fields)) (
 	topicBefore := string(rec.topic)
 	change(&rec)
 	rec.revision++
-	to := s.byNumber[sl.topic]
 	if string(rec.topic) != topicBefore {
-		if to, err = s.topicLocked(string(rec.topic)); err != nil {
+		if _, err = s.topicLocked(string(rec.topic)); err != nil {
 			s.unlock()
 			return Task{}, err
 		}
 	}
 	s.disarmLocked(sl)
 	s.setLocked(sl, moving)
-	w := write{slot: n, op: opMove, at: rec.next, rec: rec.encode(nil), topic: to.number}
+	w := write{slot: n, op: opMove, at: rec.next, rec: rec.encode(nil)}
 	moved, err := decode(w.rec)
 	if err != nil {
 		panic("tasks: a record just made is damaged: " + err.Error())

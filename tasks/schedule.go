@@ -250,6 +250,9 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 	if s.book.used >= s.cfg.MaxPending {
 		return 0, fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.book.used)
 	}
+	if s.book.arena.live >= s.cfg.MaxBytes {
+		return 0, fmt.Errorf("%w: the tasks use %d bytes", ErrOverloaded, s.book.arena.live)
+	}
 	if s.creating >= s.cfg.MaxInFlight {
 		return 0, fmt.Errorf("%w: %d tasks wait for the ledger", ErrOverloaded, s.creating)
 	}

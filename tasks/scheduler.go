@@ -35,24 +35,25 @@ type Scheduler struct {
 	closeOnce  sync.Once
 	closeErr   error
 
-	mu       sync.Mutex // guards everything below
-	book     *book
-	topics   map[string]*topic
-	byNumber []*topic
-	open     map[uint32]lease           // deliveries that are not settled, by slot
-	pulled   int                        // of those, how many were reserved
-	creating int                        // tasks that wait for their first write
-	deferred map[uint32]write           // next writes of tasks that have one under way
-	waiting  map[uint32][]chan struct{} // who waits for a busy task
-	outcomes *outcomes
-	graves   map[uint64]struct{} // hashes of the ids of the dead
-	scratch  []byte              // for records on their way into the arena
-	events   []Event             // for the observer, told at unlock
-	progress recovery.Progress
-	sweep    sweepState
-	unknown  int64 // records of a version that this binary does not know, or damaged
-	ended    bool  // Close has begun, or the ledger was lost
-	fault    error // why the ledger was lost
+	mu            sync.Mutex // guards everything below
+	book          *book
+	topics        map[string]*topic
+	byNumber      []*topic
+	vacantNumbers []uint32                   // positions in byNumber of topics that were forgotten
+	open          map[uint32]lease           // deliveries that are not settled, by slot
+	pulled        int                        // of those, how many were reserved
+	creating      int                        // tasks that wait for their first write
+	deferred      map[uint32]write           // next writes of tasks that have one under way
+	waiting       map[uint32][]chan struct{} // who waits for a busy task
+	outcomes      *outcomes
+	graves        map[uint64]struct{} // hashes of the ids of the dead
+	scratch       []byte              // for records on their way into the arena
+	events        []Event             // for the observer, told at unlock
+	progress      recovery.Progress
+	sweep         sweepState
+	unknown       int64 // records of a version that this binary does not know, or damaged
+	ended         bool  // Close has begun, or the ledger was lost
+	fault         error // why the ledger was lost
 }
 
 // Open adopts the ledger, starts reading its tasks back, and begins to deliver;

@@ -21,9 +21,10 @@ type topic struct {
 	deliverer Deliverer
 	queue     queue
 	reservers reservers
-	workers   int // goroutines of work
-	busy      int // of those, how many have a task
-	gauges    [Dead + 1]int64
+	workers   int             // goroutines of work
+	busy      int             // of those, how many have a task
+	slots     int             // tasks in memory, in whatever state
+	gauges    [Dead + 1]int64 // tasks by the state that is shown
 	counts    Counts
 }
 
@@ -37,10 +38,19 @@ func (s *Scheduler) topicLocked(name string) (*topic, error) {
 	if t, ok := s.topics[name]; ok {
 		return t, nil
 	}
-	if len(s.topics) >= MaxTopics {
+	if len(s.topics) >= MaxTopics && !s.evictTopic() {
 		return nil, fmt.Errorf("%w: there are %d topics", ErrOverloaded, MaxTopics)
 	}
 	return s.addTopic(name), nil
+}
+
+// keptTopic returns the topic of a task that was accepted once: MaxTopics does not
+// bound it.
+func (s *Scheduler) keptTopic(name []byte) *topic {
+	if t, ok := s.topics[string(name)]; ok {
+		return t
+	}
+	return s.addTopic(string(name))
 }
 
 func (s *Scheduler) addTopic(name string) *topic {
@@ -48,9 +58,38 @@ func (s *Scheduler) addTopic(name string) *topic {
 		s.byNumber = append(s.byNumber, &topic{}) // number 0: of slots that have none yet
 	}
 	t := &topic{name: name, number: uint32(len(s.byNumber)), settings: s.cfg.Topics[name].withDefaults()}
+	if k := len(s.vacantNumbers); k > 0 {
+		t.number, s.vacantNumbers = s.vacantNumbers[k-1], s.vacantNumbers[:k-1]
+		s.byNumber[t.number] = t
+	} else {
+		s.byNumber = append(s.byNumber, t)
+	}
 	s.topics[name] = t
-	s.byNumber = append(s.byNumber, t)
 	return t
+}
+
+// evictTopic forgets a topic that nothing and nobody needs, if it finds one
+// quickly, so that names used once do not use the places of topics up for ever.
+func (s *Scheduler) evictTopic() bool {
+	const looks = 100
+	n := 0
+	for name, t := range s.topics {
+		if t.idle() {
+			delete(s.topics, name)
+			s.byNumber[t.number] = &topic{}
+			s.vacantNumbers = append(s.vacantNumbers, t.number)
+			return true
+		}
+		if n++; n == looks {
+			break
+		}
+	}
+	return false
+}
+
+func (t *topic) idle() bool {
+	return t.slots == 0 && t.gauges[Dead] == 0 && t.revision == 0 && t.deliverer == nil &&
+		t.workers == 0 && t.reservers.queue.Len() == 0
 }
 
 // withDefaults fills in what is zero.

@@ -1,0 +1,107 @@
+package tasks_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/diskledger"
+	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// ledgers are what the benchmarks run on.
+func ledgers(b *testing.B) map[string]func() recovery.Ledger {
+	return map[string]func() recovery.Ledger{
+		"memory": func() recovery.Ledger { return memledger.New() },
+		"disk": func() recovery.Ledger {
+			l, err := diskledger.Open(b.TempDir(), diskledger.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			return l
+		},
+	}
+}
+
+func open(b *testing.B, l recovery.Ledger, cfg tasks.Config) *tasks.Scheduler {
+	cfg.Log = slog.New(slog.DiscardHandler)
+	s, err := tasks.Open(b.Context(), l, cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
+// fill schedules n tasks in batches and returns their ids.
+func fill(b *testing.B, s *tasks.Scheduler, n int, topic string, due func(i int) time.Time) []string {
+	ids := make([]string, 0, n)
+	requests := make([]tasks.Request, 1000)
+	for first := 0; first < n; first += len(requests) {
+		for i := range requests {
+			requests[i] = tasks.Request{Topic: topic, Due: due(first + i), Payload: payload200}
+		}
+		results, err := s.ScheduleBatch(context.Background(), requests)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, r := range results {
+			if r.Err != nil {
+				b.Fatal(r.Err)
+			}
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
+}
+
+// BenchmarkBurst lets many tasks fall due at one instant and measures until all are
+// handled and forgotten by the ledger.
+func BenchmarkBurst(b *testing.B) {
+	for name, ledger := range ledgers(b) {
+		for _, n := range []int{100_000, 1_000_000} {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				for b.Loop() {
+					b.StopTimer()
+					s := open(b, ledger(), tasks.Config{})
+					var handled atomic.Int64
+					var early atomic.Int64
+					if err := s.Handle("burst", func(_ context.Context, d *tasks.Delivery) error {
+						if time.Now().Before(d.Due) {
+							early.Add(1)
+						}
+						handled.Add(1)
+						return nil
+					}); err != nil {
+						b.Fatal(err)
+					}
+					began := time.Now()
+					due := began.Add(time.Duration(n) * 8 * time.Microsecond).Add(time.Second)
+					fill(b, s, n, "burst", func(int) time.Time { return due })
+					filled := time.Since(began)
+					if time.Now().After(due) {
+						b.Fatal("the burst began before all tasks were scheduled")
+					}
+					time.Sleep(time.Until(due))
+					b.StartTimer()
+					for s.Stats().Total.Delivered < int64(n) || s.Stats().Ledger.Queued > 0 {
+						time.Sleep(2 * time.Millisecond)
+					}
+					b.StopTimer()
+					took := time.Since(due)
+					b.ReportMetric(float64(n)/took.Seconds(), "tasks/s")
+					b.ReportMetric(float64(n)/filled.Seconds(), "filled/s")
+					b.ReportMetric(float64(early.Load()), "early")
+					if err := s.Close(context.Background()); err != nil {
+						b.Fatal(err)
+					}
+					b.StartTimer()
+				}
+			})
+		}
+	}
+}
