@@ -2,6 +2,7 @@ package wheel
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,6 +61,7 @@ func TestCloseAgainstEverything(t *testing.T) {
 					if n == 50 {
 						begun <- struct{}{}
 					}
+					runtime.Gosched() // or a single processor takes 10 ms to go round
 				}
 			})
 		}

@@ -13,8 +13,9 @@
 //
 // [Runner] makes a Wheel run: it owns one behind a mutex and lets its buckets
 // wait in a heap-based delay queue. When a bucket's time has come, it is
-// cascaded to a finer level or fired, as one batch, never a goroutine per
-// timer.
+// cascaded to a finer level or fired, in batches, never a goroutine per timer.
+// The mutex is taken anew for each batch, so that a burst keeps nobody waiting,
+// and what is not yet in a batch can still be cancelled.
 //
 // What can go wrong, and what happens then:
 //
