@@ -1,6 +1,9 @@
 package wheel
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 // everything is fireDue's limit for who does not want one.
 const everything = math.MaxInt
@@ -42,10 +45,10 @@ func (r *Runner) readClockLocked() (now int64) {
 	now = r.millis()
 	if was := r.wheel.present(); now < was {
 		r.wheel.Rewind(now)
-		// Elements due up to then have left the queue, or may have. The
-		// others still wait there.
+		// Elements due up to a millisecond later have left the queue, or may
+		// have (see nextMillis). The others still wait there.
 		for b, at := range r.queued {
-			if at <= was {
+			if at <= was+1 {
 				r.queued[b] = notQueued
 			}
 		}
@@ -59,6 +62,25 @@ func (r *Runner) readClockLocked() (now int64) {
 // millis is the clock in Unix milliseconds. It is truncated, so whoever is due
 // by it is due on the clock itself.
 func (r *Runner) millis() int64 { return r.clock().UnixMilli() }
+
+// nextMillis is the clock rounded up, which is what the poller goes by: it waits
+// in whole milliseconds, and rounded down would come out up to one too late.
+// So elements come out up to a millisecond before their time, and the loop waits
+// for what is left of it.
+func (r *Runner) nextMillis() int64 { return r.millis() + 1 }
+
+// left is the fraction of a millisecond until e's time. It is 0 for a nudge, and
+// for an element that is far ahead of its time, which goes back into the queue.
+func (r *Runner) left(e *element) time.Duration {
+	if e == nudge {
+		return 0
+	}
+	left := time.UnixMilli(e.at).Sub(r.clock())
+	if left > time.Millisecond {
+		return 0
+	}
+	return left
+}
 
 func (r *Runner) borrow() []uint64 {
 	r.mu.Lock()

@@ -22,7 +22,8 @@ type Config struct {
 	Clock func() time.Time
 
 	// Fire receives what is due, one batch at a time per caller; required. No
-	// lock is held meanwhile, so it may call any method of the Runner. It is
+	// lock is held meanwhile, so it may call any method of the Runner but Close,
+	// which would wait for it. It is
 	// called from the Runner's goroutine and, concurrently, from whoever calls
 	// Overdue. The slice is valid only during the call. Until Fire returns,
 	// that goroutine fires nothing else: it should hand over, not work.
@@ -65,10 +66,9 @@ type Runner struct {
 	closed  bool
 	wheel   *Wheel // nil once closed
 	queued  [buckets]int64
-	nudged  bool          // nudge is in queue
-	spare   []*element    // for reuse
-	buffers [][]uint64    // for reuse
-	firing  map[int64]int // how deep goroutines are in code that calls fire
+	nudged  bool       // nudge is in queue
+	spare   []*element // for reuse
+	buffers [][]uint64 // for reuse
 }
 
 // NewRunner starts a Runner; Close stops it. The error lists everything that is
@@ -79,17 +79,16 @@ func NewRunner(cfg Config) (*Runner, error) {
 		return nil, err
 	}
 	r := &Runner{
-		clock:  cfg.Clock,
-		fire:   cfg.Fire,
-		queue:  delayqueue.New(slots), // it cannot grow from nothing
-		exit:   make(chan struct{}),
-		wheel:  New(cfg.Tick.Milliseconds(), cfg.Clock().UnixMilli()),
-		firing: make(map[int64]int),
+		clock: cfg.Clock,
+		fire:  cfg.Fire,
+		queue: delayqueue.New(slots), // it cannot grow from nothing
+		exit:  make(chan struct{}),
+		wheel: New(cfg.Tick.Milliseconds(), cfg.Clock().UnixMilli()),
 	}
 	for b := range r.queued {
 		r.queued[b] = notQueued
 	}
-	r.running.Go(func() { r.queue.Poll(r.exit, r.millis) })
+	r.running.Go(func() { r.queue.Poll(r.exit, r.nextMillis) })
 	r.running.Go(r.loop)
 	return r, nil
 }
@@ -174,39 +173,42 @@ func (r *Runner) Len() int {
 // due when they were added: what the Runner's own goroutine should have fired
 // before. That is 0 unless the clock jumped, the machine slept or Fire is slow.
 func (r *Runner) Overdue(slack time.Duration) (late int) {
-	self := goroutineID()
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
 		return 0
 	}
 	r.running.Add(1)
-	r.firing[self]++
+	defer r.running.Done()
 	limit := r.wheel.Len() // lest others who add keep us here for ever
 	r.mu.Unlock()
-
-	defer func() {
-		r.mu.Lock()
-		if r.firing[self]--; r.firing[self] == 0 {
-			delete(r.firing, self)
-		}
-		r.mu.Unlock()
-		r.running.Done()
-	}()
 	return r.fireDue(max(slack, 0).Milliseconds(), limit)
 }
 
 // loop fires what is due whenever an element comes out of the queue. Which
 // element does not matter, only that the clock is read afterwards.
 func (r *Runner) loop() {
-	self := goroutineID()
-	r.mu.Lock()
-	r.firing[self]++
-	r.mu.Unlock()
+	rest := time.NewTimer(0) // of the millisecond before the early ones are due
+	defer rest.Stop()
+	var early []*element
 	for {
 		select {
-		case e := <-r.queue.C:
-			r.taken(e.(*element))
+		case c := <-r.queue.C:
+			e := c.(*element)
+			left := r.left(e)
+			if left <= 0 {
+				r.taken(e)
+				continue
+			}
+			if len(early) == 0 {
+				rest.Reset(left)
+			}
+			early = append(early, e)
+		case <-rest.C:
+			for _, e := range early {
+				r.taken(e)
+			}
+			early = early[:0]
 		case <-r.exit:
 			return
 		}
