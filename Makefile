@@ -22,7 +22,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/lapse, statically linked
-	CGO_ENABLED=0 $(GO) build -tags $(TAGS) -trimpath -o bin/lapse .
+	CGO_ENABLED=0 $(GO) build -tags $(TAGS) -trimpath -ldflags "-s -w" -o bin/lapse .
 
 .PHONY: run
 run: build ## serve on 127.0.0.1:7480 with the ledger in ./lapse-data (RUN_FLAGS="--log-level debug")

@@ -37,16 +37,23 @@ func (f *faults) err() error {
 }
 
 // note makes kong go on after a number, a duration or a level that cannot be
-// read,
-// whether it stood on the command line, in the environment or in the file.
+// read, whether it stood on the command line, in the environment or in the
+// file. Zero is one of them: to package tasks it means the default, and nobody
+// types it to say that.
 func (f *faults) note() kong.Option {
 	return kong.OptionFunc(func(k *kong.Kong) error {
 		plain := kong.NewRegistry().RegisterDefaults()
-		for _, t := range []reflect.Type{reflect.TypeFor[int](), reflect.TypeFor[time.Duration](), reflect.TypeFor[slog.Level]()} {
+		for t, zero := range map[reflect.Type]bool{
+			reflect.TypeFor[int]():           false,
+			reflect.TypeFor[time.Duration](): false,
+			reflect.TypeFor[slog.Level]():    true, // info
+		} {
 			inner := plain.ForType(t)
 			noting := func(ctx *kong.DecodeContext, target reflect.Value) error {
 				if err := inner.Decode(ctx, target); err != nil {
 					f.add("%s: %w", ctx.Value.Name, err)
+				} else if target.IsZero() && !zero {
+					f.add("%s: must not be zero", ctx.Value.Name)
 				}
 				return nil
 			}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/metrics"
-	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/diskledger"
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -48,16 +47,14 @@ func (s *serve) Run(ctx context.Context, std streams, file *configFile, bad *fau
 	// Ledger.
 	ledger, err := diskledger.Open(s.Data, diskledger.Options{Log: log})
 	if err != nil {
-		listener.Close()
-		return fmt.Errorf("data directory %s: %w", s.Data, err)
+		return multierror.Append(err, listener.Close())
 	}
 
-	// Scheduler. Replay goes on in the background.
+	// Scheduler. It owns the ledger from here on; replay goes on in the
+	// background.
 	scheduler, err := tasks.Open(ctx, ledger, s.scheduler(file.topics, log))
 	if err != nil {
-		listener.Close()
-		ledger.Close()
-		return err
+		return s.notOpened(err, listener, ledger)
 	}
 
 	// HTTP server.
@@ -68,7 +65,7 @@ func (s *serve) Run(ctx context.Context, std streams, file *configFile, bad *fau
 		Metrics:   metrics.Handler(scheduler),
 	})
 	if err != nil {
-		return multierror.Append(err, listener.Close(), scheduler.Close(ctx), ledger.Close())
+		return multierror.Append(err, listener.Close(), scheduler.Close(ctx))
 	}
 	server := api.HTTPServer()
 	served := make(chan error, 1)
@@ -84,22 +81,36 @@ func (s *serve) Run(ctx context.Context, std streams, file *configFile, bad *fau
 		failure = scheduler.Err()
 	case failure = <-served:
 	}
-	return s.shutdown(failure, server, scheduler, ledger)
+	return s.shutdown(failure, server, scheduler)
+}
+
+// notOpened cleans up, and says why there is no scheduler.
+func (s *serve) notOpened(err error, listener, ledger io.Closer) error {
+	listener.Close()
+	ledger.Close() // in case it was opened
+	// Several faults at once are those of the settings.
+	if several := (*multierror.Error)(nil); errors.As(err, &several) {
+		return (&faults{several}).err()
+	}
+	return err
 }
 
 // shutdown stops in the order in which nobody is left without what it needs:
 //
 //  1. no new connections, and the waiting long-polls are answered (Shutdown
 //     does both), then the requests in progress are finished;
-//  2. the scheduler hands nothing out any more, waits for what is running, and
-//     records it;
-//  3. the ledger is closed, so that the next server may open it at once.
+//  2. the scheduler hands nothing out any more, waits for what is running,
+//     and records it;
+//  3. the ledger is closed (by the scheduler, which owns it), so that the
+//     next server may open it at once.
 //
 // The signal that asked for it has ended the context, so none is passed on:
 // each step has a bound of its own.
-func (s *serve) shutdown(failure error, server *http.Server, scheduler *tasks.Scheduler, ledger recovery.Ledger) error {
-	all := multierror.Append(nil, failure)
-
+func (s *serve) shutdown(failure error, server *http.Server, scheduler *tasks.Scheduler) error {
+	var all *multierror.Error
+	if failure != nil {
+		all = multierror.Append(all, failure)
+	}
 	// No request takes longer than its wait for the ledger. Who is still
 	// sending by then, or has connected and said nothing, is cut off.
 	patience, cancel := context.WithTimeout(context.Background(), s.AnswerWithin+time.Second)
@@ -111,9 +122,6 @@ func (s *serve) shutdown(failure error, server *http.Server, scheduler *tasks.Sc
 	}
 	if err := scheduler.Close(context.Background()); err != nil {
 		all = multierror.Append(all, fmt.Errorf("stopping the scheduler: %w", err))
-	}
-	if err := ledger.Close(); err != nil {
-		all = multierror.Append(all, fmt.Errorf("closing the ledger: %w", err))
 	}
 	return all.ErrorOrNil()
 }

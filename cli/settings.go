@@ -49,22 +49,6 @@ func (s *settings) address(bad *faults) *net.TCPAddr {
 	if s.LogFormat != "text" && s.LogFormat != "json" {
 		bad.add("log-format: want text or json")
 	}
-	// Zero means the default to package tasks; here somebody has typed it.
-	for _, v := range []struct {
-		name string
-		zero bool
-	}{
-		{"max-pending", s.MaxPending == 0},
-		{"max-in-flight", s.MaxInFlight == 0},
-		{"max-payload", s.MaxPayload == 0},
-		{"sweep-every", s.SweepEvery == 0},
-		{"shutdown-grace", s.ShutdownGrace == 0},
-		{"answer-within", s.AnswerWithin == 0},
-	} {
-		if v.zero {
-			bad.add("%s: must not be zero", v.name)
-		}
-	}
 	return addr
 }
 

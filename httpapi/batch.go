@@ -27,7 +27,6 @@ type batch struct {
 	requests []tasks.Request
 	index    []int // of each request in the body
 	size     int   // tasks in the body
-	chosen   map[string]struct{}
 	errors   []BatchError
 }
 
@@ -110,18 +109,6 @@ func (b *batch) add(s *scanner) error {
 		s.faults = s.faults[:0]
 		return nil
 	}
-	if r.ID != "" {
-		if _, twice := b.chosen[r.ID]; twice {
-			b.errors = append(b.errors, BatchError{index, r.ID, repeatedID.with("")})
-			return nil
-		}
-		if b.chosen == nil {
-			b.chosen = make(map[string]struct{}, cap(b.requests))
-		}
-		b.chosen[r.ID] = struct{}{}
-	} else if err := chooseID(&r); err != nil {
-		return err
-	}
 	b.requests = append(b.requests, r)
 	b.index = append(b.index, index)
 	return nil
@@ -140,7 +127,7 @@ func (b *batch) answer(results []tasks.Result) (*BatchAnswer, error) {
 			a.IDs[b.index[i]] = r.ID
 			continue
 		}
-		id := b.requests[i].ID
+		id := r.ID // that of a task without one was made by the scheduler
 		p := problemOf(r.Err)
 		if p == nil {
 			return nil, fmt.Errorf("task %d of a batch: %w", b.index[i], r.Err)
@@ -148,7 +135,7 @@ func (b *batch) answer(results []tasks.Result) (*BatchAnswer, error) {
 		a.Errors = append(a.Errors, BatchError{b.index[i], plainID(id), p.withID(id)})
 	}
 	a.Errors = append(a.Errors, early...)
-	if p := a.outage(b); p != nil {
+	if p := a.outage(results); p != nil {
 		return nil, p
 	}
 	return a, nil
@@ -164,7 +151,7 @@ func plainID(id string) string {
 
 // outage returns the problem of the whole batch, if nothing was taken for one
 // reason that will pass. A caller that looks at the status only should see it.
-func (a *BatchAnswer) outage(b *batch) *Problem {
+func (a *BatchAnswer) outage(results []tasks.Result) *Problem {
 	if a.Accepted > 0 || len(a.Errors) == 0 {
 		return nil
 	}
@@ -177,7 +164,7 @@ func (a *BatchAnswer) outage(b *batch) *Problem {
 	p := *first
 	if p.ID != "" {
 		p.ID = ""
-		for _, r := range b.requests {
+		for _, r := range results {
 			p.IDs = append(p.IDs, r.ID)
 		}
 	}

@@ -14,7 +14,8 @@ func (s *scanner) task(r *tasks.Request) {
 	for key := range s.object("") {
 		switch string(key) {
 		case "id":
-			if r.ID = s.str("id"); r.ID == "" && s.err == nil {
+			before := len(s.faults)
+			if r.ID = s.str("id"); r.ID == "" && s.err == nil && len(s.faults) == before {
 				s.fault("id", "must not be empty; leave it out to have one made")
 			}
 		case "topic":
@@ -93,16 +94,15 @@ func (d deadline) check(s *scanner) {
 // headers reads the headers of a task.
 func (s *scanner) headers() map[string]string {
 	var h map[string]string
-	outer := s.within
-	for key := range s.object("headers") {
+	s.within = "headers."
+	for key := range s.object("") {
 		if h == nil {
 			h = make(map[string]string, 4)
 		}
 		name := string(key)
-		s.within = outer + "headers."
 		h[name] = s.str(shorten(name))
-		s.within = outer
 	}
+	s.within = ""
 	return h
 }
 

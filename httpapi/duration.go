@@ -26,6 +26,9 @@ func parseDuration(text string) (time.Duration, error) {
 	if !found {
 		return parseClock(text)
 	}
+	if strings.Trim(days, "+-.0123456789") != "" {
+		return 0, errDuration // other units stand behind the days
+	}
 	negative := strings.HasPrefix(days, "-")
 	// Days are 24 hours, and ParseDuration is exact where a float is not.
 	whole, err := parseClock(days + "h")
@@ -160,22 +163,21 @@ func (s *scanner) instant(field string) time.Time {
 	if s.err != nil {
 		return time.Time{}
 	}
-	t, err := parseInstant(text)
+	t, err := parseInstant(string(text))
 	if err != nil {
-		s.fault(field, "must be "+instantForm)
+		s.fault(field, err.Error())
 	}
 	return t
 }
 
 // parseInstant reads an RFC 3339 time with a fraction of any length. What is
 // beyond a nanosecond rounds up, for a task must never be early.
-func parseInstant(text []byte) (time.Time, error) {
-	var t time.Time
-	// UnmarshalText is strict where time.Parse lets a comma pass.
-	if err := t.UnmarshalText(text); err != nil {
-		return time.Time{}, err
+func parseInstant(text string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil || !strictInstant(text) {
+		return time.Time{}, errInstant
 	}
-	_, fraction, _ := strings.Cut(string(text), ".")
+	_, fraction, _ := strings.Cut(text, ".")
 	const nano = 9
 	for i := 0; i < len(fraction) && isDigit(fraction[i]); i++ {
 		if i >= nano && fraction[i] != '0' {
@@ -183,4 +185,19 @@ func parseInstant(text []byte) (time.Time, error) {
 		}
 	}
 	return t, nil
+}
+
+var errInstant = errors.New("must be " + instantForm)
+
+// strictInstant refuses what time.Parse lets pass and RFC 3339 does not: hours of
+// one digit, a comma before the fraction, and zones beyond a day.
+func strictInstant(text string) bool {
+	const form = "0000-00-00T00:00:00"
+	if len(text) <= len(form) || text[len("0000-00-00T00")] != ':' || strings.Contains(text, ",") {
+		return false
+	}
+	if zone := len(text) - len("+00:00"); text[len(text)-1] != 'Z' {
+		return text[zone+1:zone+3] < "24" && text[zone+4:] < "60"
+	}
+	return true
 }

@@ -105,6 +105,9 @@ var (
 	dead = &kind{"dead", http.StatusConflict, "The task is dead",
 		"Its attempts are exhausted, or its receiver has buried it.",
 		"Requeue it or delete it under /v1/topics/{topic}/dead.", 0}
+	handled = &kind{"handled", http.StatusConflict, "The topic has a handler",
+		"The program that embeds this server handles the topic's tasks itself, so they cannot be reserved.",
+		"Reserve from another topic.", 0}
 	staleReceipt = &kind{"stale_receipt", http.StatusConflict, "The receipt is stale",
 		"The delivery of this receipt is over: it was settled, its lease ran out, or the task was handed out again.",
 		"Drop it. If the task is still unfinished, it is delivered again with another receipt.", 0}
@@ -120,9 +123,6 @@ var (
 	invalid = &kind{"invalid", http.StatusUnprocessableEntity, "A field is wrong",
 		"The body is JSON, but some field, parameter or header is unknown, missing, of the wrong type or out of range.",
 		"Each entry of errors names a field and what it must be.", 0}
-	repeatedID = &kind{"repeated_id", http.StatusUnprocessableEntity, "The id stands in the batch twice",
-		"An earlier task of the same batch has this id. That one was taken.",
-		"Give each task of a batch an id of its own.", 0}
 	badReceipt = &kind{"bad_receipt", http.StatusUnprocessableEntity, "Not a receipt",
 		"The text is no receipt that this server has given out.",
 		"Send receipts exactly as they were reserved.", 0}
@@ -149,36 +149,43 @@ var (
 // catalogue lists all kinds, by status and then by name.
 var catalogue = []*kind{
 	malformed, crossOrigin, notFound, noTopic, wrongMethod, notAcceptable, dead, delivering,
-	idTaken, staleReceipt, changed, tooLarge, wrongMedia, badReceipt, invalid, repeatedID,
+	handled, idTaken, staleReceipt, changed, tooLarge, wrongMedia, badReceipt, invalid,
 	overloaded, internal, unavailable, outcomeUnknown, replaying, closing,
 }
 
-// answers maps the scheduler's errors to problems. The first match counts.
+// answers maps the scheduler's errors to problems. The first match counts. Where
+// tell is set, the error's own text is meant for the caller; that of others may
+// speak of files and hosts.
 var answers = []struct {
 	err  error
 	kind *kind
+	tell bool
 }{
-	{tasks.ErrInvalid, invalid},
-	{tasks.ErrTooLarge, tooLarge},
-	{tasks.ErrNotFound, notFound},
-	{tasks.ErrNoTopic, noTopic},
-	{tasks.ErrExists, idTaken},
-	{tasks.ErrDelivering, delivering},
-	{tasks.ErrDead, dead},
-	{tasks.ErrStale, staleReceipt},
-	{tasks.ErrRevision, changed},
-	{tasks.ErrReceipt, badReceipt},
-	{tasks.ErrOverloaded, overloaded},
-	{tasks.ErrUnknown, outcomeUnknown},
-	{tasks.ErrUnavailable, unavailable},
-	{tasks.ErrReplaying, replaying},
-	{tasks.ErrClosed, closing},
+	{tasks.ErrInvalid, invalid, false},
+	{tasks.ErrTooLarge, tooLarge, true},
+	{tasks.ErrNotFound, notFound, false},
+	{tasks.ErrNoTopic, noTopic, false},
+	{tasks.ErrExists, idTaken, false},
+	{tasks.ErrDelivering, delivering, false},
+	{tasks.ErrDead, dead, false},
+	{tasks.ErrHandled, handled, false},
+	{tasks.ErrStale, staleReceipt, true},
+	{tasks.ErrRevision, changed, false},
+	{tasks.ErrReceipt, badReceipt, false},
+	{tasks.ErrOverloaded, overloaded, true},
+	{tasks.ErrUnknown, outcomeUnknown, false},
+	{tasks.ErrUnavailable, unavailable, false},
+	{tasks.ErrReplaying, replaying, false},
+	{tasks.ErrClosed, closing, false},
 }
 
 // problemOf turns an error of the scheduler, or of the decoder, into an answer.
 // It returns nil for an error that is in no table, which is a defect and is
 // answered 500 by whoever asked.
 func problemOf(err error) *Problem {
+	if err == nil {
+		return nil
+	}
 	if p := (*Problem)(nil); errors.As(err, &p) {
 		return p
 	}
@@ -189,7 +196,11 @@ func problemOf(err error) *Problem {
 		return invalidFields(e.Fields)
 	}
 	for _, a := range answers {
-		if errors.Is(err, a.err) {
+		switch {
+		case !errors.Is(err, a.err):
+		case a.tell:
+			return a.kind.with(err.Error())
+		default:
 			return a.kind.with(a.err.Error())
 		}
 	}

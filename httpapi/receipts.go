@@ -8,14 +8,11 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// maxReceipts bounds one request.
-const maxReceipts = 10_000
-
 // The bodies of the four ways to settle.
 type (
 	// AckReceipts finishes deliveries.
 	AckReceipts struct {
-		Receipts []string `json:"receipts" minItems:"1" maxItems:"10000" nullable:"false"`
+		Receipts []string `json:"receipts" minItems:"1" maxItems:"1000" nullable:"false"`
 	}
 	// ReleaseReceipts gives deliveries back.
 	ReleaseReceipts struct {
@@ -80,12 +77,12 @@ func (s *scanner) verdict(v *tasks.Verdict) (receipts []string) {
 	for key := range s.object("") {
 		switch name := string(key); {
 		case name == "receipts":
-			receipts, given = s.strings("receipts", maxReceipts), true
+			receipts, given = s.strings("receipts", tasks.MaxReserve), true
 		case name == "delay" && v.Verb == tasks.Release:
 			d := s.span("delay", 0, tasks.MaxAhead)
 			v.Delay = &d
 		case name == "lease" && v.Verb == tasks.Extend:
-			v.Lease = s.span("lease", minLease, maxLease)
+			v.Lease = s.span("lease", tasks.MinLease, tasks.MaxLease)
 		case name == "reason" && (v.Verb == tasks.Release || v.Verb == tasks.Bury):
 			v.Reason = s.str("reason")
 		default:

@@ -14,14 +14,6 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// Bounds of a reserve.
-const (
-	maxReserve = 1000
-	maxWait    = time.Minute
-	minLease   = time.Second
-	maxLease   = 24 * time.Hour
-)
-
 // Reserve describes what a receiver asks for.
 type Reserve struct {
 	Max   int  `json:"max,omitempty" minimum:"1" maximum:"1000" default:"1" doc:"At most so many tasks."`
@@ -57,11 +49,11 @@ func (s *Server) reserve(ctx context.Context, in *onTopic) (*huma.StreamResponse
 	for key := range body.object("") {
 		switch string(key) {
 		case "max":
-			number = body.integer("max", 1, maxReserve)
+			number = body.integer("max", 1, tasks.MaxReserve)
 		case "wait":
-			wait = body.span("wait", 0, maxWait)
+			wait = body.span("wait", 0, tasks.MaxWait)
 		case "lease":
-			lease = body.span("lease", minLease, maxLease)
+			lease = body.span("lease", tasks.MinLease, tasks.MaxLease)
 		default:
 			body.unknown(key)
 		}

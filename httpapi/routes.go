@@ -50,7 +50,7 @@ func (s *Server) routes(metrics http.Handler) error {
 	// Receivers that pull.
 	add(a, route{id: "reserve-tasks", method: "POST", path: "/v1/topics/{topic}/reserve", summary: "Reserve tasks that are ready",
 		about: "Waits until there is at least one, or until wait is over. Each task is delivered to one caller, until its lease runs out.",
-		reads: typeOf[Reserve](), optional: true, answers: typeOf[Reserved](), fails: bodies.and(replaying, closing)}, s.reserve)
+		reads: typeOf[Reserve](), optional: true, answers: typeOf[Reserved](), fails: bodies.and(handled, closing)}, s.reserve)
 	add(a, route{id: "ack", method: "POST", path: "/v1/receipts/ack", summary: "Finish deliveries: the tasks are done",
 		reads: typeOf[AckReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Ack))
 	add(a, route{id: "release", method: "POST", path: "/v1/receipts/release", summary: "Give deliveries back: another attempt follows",

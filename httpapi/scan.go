@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/lapsehq/lapse/tasks"
@@ -76,14 +77,13 @@ func (s *scanner) fault(field, problem string) {
 }
 
 func (s *scanner) name(field string) string {
-	name := s.within + field
-	if name == "" {
-		return "body"
+	switch {
+	case field != "":
+		return s.within + field
+	case s.within != "":
+		return strings.TrimSuffix(s.within, ".")
 	}
-	if name[len(name)-1] == '.' {
-		return name[:len(name)-1]
-	}
-	return name
+	return "body"
 }
 
 // unknown refuses the field whose name was just read, and skips its value.

@@ -101,7 +101,7 @@ const (
 	maxHeaderBytes = 64 << 10
 	// writeTimeout counts from the end of the request's header. So it holds the
 	// time for the body, the longest long-poll, and time to write the answer.
-	writeTimeout = bodyTimeout + maxWait + 30*time.Second
+	writeTimeout = bodyTimeout + tasks.MaxWait + 30*time.Second
 )
 
 // HTTPServer returns a server for this handler with limits on everything that a

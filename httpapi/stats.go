@@ -45,6 +45,7 @@ type LedgerStats struct {
 type MemoryStats struct {
 	ArenaBytes int64 `json:"arena_bytes"`
 	ArenaLive  int64 `json:"arena_live_bytes"`
+	Armed      int   `json:"armed" doc:"Entries of the timing wheel."`
 }
 
 // Counts are how many tasks stand where now, and what has happened.
@@ -117,8 +118,8 @@ func (s *Server) wireStats() Stats {
 		Node: t.Node, Version: s.version, Uptime: duration(time.Since(s.started).Round(time.Second)),
 		State: s.wireReadiness(t.Readiness), Total: wireCounts(&t.Total), Topics: wireTopics(t.Topics),
 		Sweep:      SweepStats{t.Rescued, t.LeasesReturned, t.AuditChecked, t.AuditRepaired},
-		Ledger:     LedgerStats{t.Commits, t.Changes, t.Repeats, t.Queued, t.UnknownRecords},
-		Memory:     MemoryStats{t.ArenaBytes, t.ArenaLive},
+		Ledger:     LedgerStats{t.Ledger.Commits, t.Ledger.Changes, t.Ledger.Repeats, t.Ledger.Queued, t.UnknownRecords},
+		Memory:     MemoryStats{t.ArenaBytes, t.ArenaLive, t.Armed},
 		ClockSteps: t.ClockSteps,
 	}
 }

@@ -2,10 +2,7 @@ package httpapi
 
 import (
 	"context"
-	"fmt"
 	"net/http"
-
-	"github.com/google/uuid"
 
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -30,14 +27,9 @@ func (s *Server) schedule(ctx context.Context, in *request) (*taskReply, error) 
 	if err := decodeTask(in, &r); err != nil {
 		return nil, err
 	}
-	// Made here and not by the scheduler, so that it is known to the caller when
-	// the outcome is not.
-	if err := chooseID(&r); err != nil {
-		return nil, err
-	}
 	t, err := s.hot.Schedule(ctx, r)
 	if err != nil {
-		return nil, naming(err, r.ID)
+		return nil, naming(err, t.ID) // the one that was made, if none was chosen
 	}
 	status := http.StatusCreated
 	if t.Repeated {
@@ -73,18 +65,6 @@ func decodeTask(in *request, r *tasks.Request) error {
 	}
 	body.task(r)
 	return body.done()
-}
-
-func chooseID(r *tasks.Request) error {
-	if r.ID != "" {
-		return nil
-	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return fmt.Errorf("making an id: %w", err)
-	}
-	r.ID = id.String()
-	return nil
 }
 
 // naming adds the id to the answer when the outcome is unknown.

@@ -84,7 +84,7 @@ func (s *scanner) settings(t *tasks.TopicSettings) {
 		case "retry":
 			s.retry(&t.Retry)
 		case "lease":
-			t.Lease = s.span("lease", minLease, maxLease)
+			t.Lease = s.span("lease", tasks.MinLease, tasks.MaxLease)
 		case "concurrency":
 			t.Concurrency = s.integer("concurrency", 1, 100_000)
 		case "count_crashes":
@@ -171,16 +171,7 @@ func (s *Server) putTopic(ctx context.Context, in *putTopicInput) (*topicReply, 
 	if err := body.done(); err != nil {
 		return nil, err
 	}
-	now, err := s.scheduler.Topic(in.Topic)
-	unknown := problemOf(err) != nil
-	if err != nil && !unknown {
-		return nil, err
-	}
-	// Functions cannot be sent over HTTP; a topic that has one may say so.
-	if set.Kind == tasks.Handler && (unknown || now.Settings.Kind != tasks.Handler) {
-		return nil, invalidField("delivery.kind", "must be pull: the program has registered no handler for this topic")
-	}
-	revision, err := ifRevision(in, now.Revision)
+	revision, err := s.ifRevision(in)
 	if err != nil {
 		return nil, err
 	}
@@ -192,8 +183,8 @@ func (s *Server) putTopic(ctx context.Context, in *putTopicInput) (*topicReply, 
 }
 
 // ifRevision is the revision that the settings must have: -1 for any, 0 for none
-// being set yet. current is the revision that they have now.
-func ifRevision(in *putTopicInput, current int64) (int64, error) {
+// being set yet.
+func (s *Server) ifRevision(in *putTopicInput) (int64, error) {
 	switch {
 	case in.IfMatch != "" && in.IfNoneMatch != "":
 		return 0, invalidField("If-Match", "must not be given together with If-None-Match")
@@ -201,10 +192,12 @@ func ifRevision(in *putTopicInput, current int64) (int64, error) {
 		return 0, nil
 	case in.IfMatch == "":
 		return -1, nil
-	case in.IfMatch == "*" && current == 0:
-		return 0, changed.with("nobody has set any")
 	case in.IfMatch == "*":
-		return current, nil
+		t, err := s.scheduler.Topic(in.Topic)
+		if err == nil && t.Revision > 0 {
+			return t.Revision, nil
+		}
+		return 0, changed.with("nobody has set any")
 	}
 	tag, opened := strings.CutPrefix(in.IfMatch, `"`)
 	tag, closed := strings.CutSuffix(tag, `"`)

@@ -88,13 +88,14 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(ledgerUp, truth(s.Readiness.LedgerOK))
 	gauge(ledgerStalled, s.Readiness.Stalled.Seconds())
 	gauge(ledgerAccepting, truth(s.Readiness.Condition == ""))
-	counter(ledgerCommits, s.Commits)
-	counter(ledgerChanges, s.Changes)
-	counter(ledgerRepeats, s.Repeats)
-	gauge(ledgerQueued, float64(s.Queued))
+	counter(ledgerCommits, s.Ledger.Commits)
+	counter(ledgerChanges, s.Ledger.Changes)
+	counter(ledgerRepeats, s.Ledger.Repeats)
+	gauge(ledgerQueued, float64(s.Ledger.Queued))
 	gauge(unknownRecords, float64(s.UnknownRecords))
 	gauge(arenaBytes, float64(s.ArenaBytes))
 	gauge(arenaLive, float64(s.ArenaLive))
+	gauge(armed, float64(s.Armed))
 	counter(clockSteps, s.ClockSteps)
 }
 

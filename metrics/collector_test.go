@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -41,7 +42,9 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		Node: "here", Topics: []tasks.Topic{topic},
 		Readiness: tasks.Readiness{Ready: true, Replayed: 13, Elapsed: 1500 * time.Millisecond, LedgerOK: true, Condition: "disk low"},
 		Rescued:   14, LeasesReturned: 15, AuditChecked: 16, AuditRepaired: 17,
-		Commits: 18, Changes: 19, Repeats: 20, Queued: 21, ArenaBytes: 22, ArenaLive: 23, ClockSteps: 24, UnknownRecords: 25,
+		Ledger:     recovery.CommitterStats{Commits: 18, Changes: 19, Repeats: 20, Queued: 21},
+		Armed:      26,
+		ArenaBytes: 22, ArenaLive: 23, ClockSteps: 24, UnknownRecords: 25,
 	})
 	for _, line := range []string{
 		`lapse_tasks{state="pending",topic="order.unpaid"} 1`,
@@ -70,7 +73,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_ledger_up 1`, `lapse_ledger_stalled_seconds 0`, `lapse_ledger_accepting 0`,
 		`lapse_ledger_commits_total 18`, `lapse_ledger_changes_total 19`, `lapse_ledger_repeats_total 20`,
 		`lapse_ledger_queued 21`, `lapse_arena_bytes 22`, `lapse_arena_live_bytes 23`,
-		`lapse_clock_steps_total 24`, `lapse_ledger_unknown_records 25`,
+		`lapse_clock_steps_total 24`, `lapse_wheel_armed 26`, `lapse_ledger_unknown_records 25`,
 	} {
 		if !strings.Contains(got, "\n"+line+"\n") {
 			t.Errorf("no line %q", line)

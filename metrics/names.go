@@ -48,6 +48,7 @@ var (
 	unknownRecords  = name("ledger_unknown_records", "Records that this version cannot read. They are kept.")
 	arenaBytes      = name("arena_bytes", "Memory reserved for tasks.")
 	arenaLive       = name("arena_live_bytes", "Memory in use by tasks.")
+	armed           = name("wheel_armed", "Entries of the timing wheel.")
 	clockSteps      = name("clock_steps_total", "Jumps of the wall clock that were noticed.")
 )
 
@@ -56,5 +57,5 @@ var all = []*prometheus.Desc{
 	tasksNow, scheduled, delivered, died, cancelled, skipped, failed, leaseExpired, panicked, lateness, paused,
 	info, ready, replayRecords, replaySeconds, rescued, leasesReturned, auditChecked, auditRepaired,
 	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, ledgerQueued, unknownRecords,
-	arenaBytes, arenaLive, clockSteps,
+	arenaBytes, arenaLive, armed, clockSteps,
 }

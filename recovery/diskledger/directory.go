@@ -100,6 +100,9 @@ func (l *Ledger) readMarker() (exists bool, err error) {
 // marker that an interrupted creation of a ledger does not leave.
 func (l *Ledger) refuseForeign(names []string) error {
 	for _, name := range names {
+		if strings.HasSuffix(name, ".sst") {
+			return fmt.Errorf("the ledger in %s is torn: it holds records, but no file %s", l.dir, markerName)
+		}
 		ours := false
 		for _, pattern := range []string{
 			"LOCK", ownerName, markerDraft, "lost+found",

@@ -85,6 +85,8 @@ func (l *Ledger) openEngine(lock *pebble.Lock, exists bool) (e *engine, err erro
 		return nil, fmt.Errorf("opening the store in %s: %w", l.dir, f.broken())
 	case errors.Is(err, pebble.ErrDBDoesNotExist):
 		return nil, fmt.Errorf("the ledger in %s is torn: it has no manifest, which lists its files", l.dir)
+	case errors.Is(err, pebble.ErrDBNotPristine) && exists:
+		return nil, fmt.Errorf("the ledger in %s is torn: it has no marker.format-version", l.dir)
 	case errors.Is(err, pebble.ErrDBNotPristine):
 		return nil, fmt.Errorf("the ledger in %s is torn: it holds records, but no file %s", l.dir, markerName)
 	case err != nil:

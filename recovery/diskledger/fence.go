@@ -139,9 +139,12 @@ func (f *fencedFile) WriteAt(p []byte, at int64) (int, error) {
 	return n, nil
 }
 
+// Preallocate is a hint, which some file systems refuse.
 func (f *fencedFile) Preallocate(offset, length int64) error {
-	f.fence.write(func() error { return f.File.Preallocate(offset, length) })
-	return nil
+	if f.fence.broken() != nil {
+		return nil
+	}
+	return f.File.Preallocate(offset, length)
 }
 
 func (f *fencedFile) Sync() error {

@@ -37,16 +37,22 @@ type Options struct {
 	// means slog.Default().
 	Log *slog.Logger
 
-	fs vfs.FS // for tests; nil means the operating system's
+	fs        vfs.FS           // for tests; nil means the operating system's
+	reopening recovery.Backoff // for tests; zero means the one below
 }
+
+// reopening spaces the attempts to open the directory after a failure. Each one
+// that fails costs some file operations on a disk that is in trouble.
+var reopening = recovery.Backoff{Min: 20 * time.Millisecond, Max: 5 * time.Second}
 
 // A Ledger is a ledger in a directory. It implements recovery.Ledger, Settings
 // and Conditioner.
 type Ledger struct {
-	dir   string // without symbolic links once it is locked
-	fs    vfs.FS
-	log   *slog.Logger
-	space space
+	dir       string // without symbolic links once it is locked
+	fs        vfs.FS
+	log       *slog.Logger
+	reopening recovery.Backoff
+	space     space
 
 	// buried is set once there may be dead records. Until then, asking for
 	// one, as every creation with an id of the caller's does, reads nothing.
@@ -87,12 +93,15 @@ func Open(dir string, opts Options) (*Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the ledger's directory: %w", err)
 	}
-	l := &Ledger{dir: dir, fs: opts.fs, log: opts.Log, kept: make(chan struct{})}
+	l := &Ledger{dir: dir, fs: opts.fs, log: opts.Log, reopening: opts.reopening, kept: make(chan struct{})}
 	if l.fs == nil {
 		l.fs = vfs.Default
 	}
 	if l.log == nil {
 		l.log = slog.Default()
+	}
+	if l.reopening == (recovery.Backoff{}) {
+		l.reopening = reopening
 	}
 	switch {
 	case opts.MinFree == 0:
@@ -208,10 +217,6 @@ func (l *Ledger) use(ctx context.Context) (*engine, error) {
 	return l.engine, nil
 }
 
-// reopening spaces the attempts to open the directory after a failure. Each one
-// that fails costs some file operations on a disk that is in trouble.
-var reopening = recovery.Backoff{Min: 20 * time.Millisecond, Max: 5 * time.Second}
-
 // keep replaces an engine whose fence was cut.
 func (l *Ledger) keep(ctx context.Context) {
 	defer close(l.kept)
@@ -243,7 +248,7 @@ func (l *Ledger) keep(ctx context.Context) {
 func (l *Ledger) reopen(ctx context.Context) bool {
 	began := time.Now()
 	for attempt := 0; ; attempt++ {
-		if reopening.Wait(ctx, attempt) != nil {
+		if l.reopening.Wait(ctx, attempt) != nil {
 			return false
 		}
 		e, err := l.openEngine(l.lock, true)

@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -48,10 +49,12 @@ type Delivery struct {
 	Due        time.Time // as the server told it
 	LeaseUntil time.Time
 	Attempt    int
-	Settled    *Settlement // nil if the receiver let the lease run out
+	// Settlements are what the receiver said of it: nothing if it let the
+	// lease run out, and more than one if the first had no answer.
+	Settlements []Settlement
 }
 
-// A Settlement is what a receiver said of a delivery, and the answer to it.
+// A Settlement is a request to settle a delivery, and the answer to it.
 type Settlement struct {
 	Span
 	Outcome  Outcome
@@ -59,9 +62,15 @@ type Settlement struct {
 	Recorded bool // Done: the ledger has confirmed it
 }
 
-// acked: the server has said that the task is finished.
-func (d *Delivery) acked() bool {
-	return d.Settled != nil && d.Settled.Ack && d.Settled.Outcome == Done
+// find returns the first settlement that is an ack, or is none, with one of the
+// outcomes; nil if there is no such settlement.
+func (d *Delivery) find(ack bool, outcomes ...Outcome) *Settlement {
+	for i := range d.Settlements {
+		if s := &d.Settlements[i]; s.Ack == ack && slices.Contains(outcomes, s.Outcome) {
+			return s
+		}
+	}
+	return nil
 }
 
 // A Task is all that happened to one task, in the order in which its client
@@ -101,11 +110,11 @@ func (h *History) Deliver(n int, d *Delivery) {
 	t.Deliveries = append(t.Deliveries, d)
 }
 
-// Settle notes what became of a delivery.
+// Settle notes the answer to a request that settles a delivery.
 func (h *History) Settle(d *Delivery, s Settlement) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	d.Settled = &s
+	d.Settlements = append(d.Settlements, s)
 }
 
 func (h *History) taskLocked(n int) *Task {
@@ -117,8 +126,8 @@ func (h *History) taskLocked(n int) *Task {
 	return t
 }
 
-// Owed is how many tasks were surely accepted, surely not cancelled, and have
-// no acknowledgement that counts.
+// Owed is how many tasks were surely accepted, surely not cancelled, and surely
+// not acknowledged.
 func (h *History) Owed() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,7 +140,8 @@ func (h *History) Owed() int {
 	return n
 }
 
-// owed: see Owed. An unanswered cancellation may have removed the task.
+// owed: see Owed. A cancellation or an ack without an answer may have finished
+// the task.
 func (t *Task) owed() bool {
 	accepted := false
 	for _, c := range t.Changes {
@@ -140,13 +150,7 @@ func (t *Task) owed() bool {
 		}
 		accepted = accepted || c.Outcome == Done
 	}
-	if !accepted {
-		return false
-	}
-	for _, d := range t.Deliveries {
-		if d.acked() {
-			return false
-		}
-	}
-	return true
+	return accepted && !slices.ContainsFunc(t.Deliveries, func(d *Delivery) bool {
+		return d.find(true, Done, Unknown) != nil
+	})
 }

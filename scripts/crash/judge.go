@@ -130,32 +130,33 @@ func (t *Task) cancelledBefore(d *Delivery) bool {
 
 // explain says why a task was delivered again; "" if nothing explains it.
 func (t *Task) explain(before, d *Delivery) string {
-	s := before.Settled
+	acked := before.find(true, Done)
 	switch {
 	case t.repeated(before, d):
 		return AskedAgain
-	case before.acked() && (s.Recorded || d.Run == s.Run):
-		return "" // final; and a process that knows of an ack does not need the ledger to keep to it
+	case acked != nil && (acked.Recorded || d.Run == acked.Run):
+		return "" // final; and a process that knows of an ack keeps to it without the ledger
 	case d.Run == before.Run && d.Attempt <= before.Attempt:
 		return ""
-	case s != nil && !s.Ack && s.Outcome != Refused:
+	case before.find(false, Done, Unknown) != nil:
 		return GivenBack
 	case !d.End.Before(before.LeaseUntil):
 		return LeaseOut
-	case d.Run > before.Run, s != nil && s.Outcome == Unknown:
+	case d.Run > before.Run, before.find(true, Unknown) != nil:
 		return NotRecorded
 	}
 	return ""
 }
 
-// repeated: the creation was sent again and accepted when the task may have
+// repeated: the creation was sent again, and accepted when the task may have
 // been finished and forgotten already.
 func (t *Task) repeated(before, d *Delivery) bool {
-	if !before.acked() || len(t.Changes) == 0 {
+	ack := before.find(true, Done, Unknown)
+	if ack == nil || len(t.Changes) == 0 {
 		return false
 	}
 	return slices.ContainsFunc(t.Changes[1:], func(c Change) bool {
-		return c.Outcome != Refused && c.Kind == Create && c.Run <= d.Run && before.Settled.Start.Before(c.End)
+		return c.Outcome != Refused && c.Kind == Create && c.Run <= d.Run && ack.Start.Before(c.End)
 	})
 }
 

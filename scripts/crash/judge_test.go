@@ -27,12 +27,12 @@ func move(s Span, o Outcome, dueMS int) Change {
 func cancel(s Span, o Outcome) Change { return Change{Span: s, Kind: Cancel, Outcome: o} }
 
 // deliver has a lease of one second.
-func deliver(s Span, attempt, dueMS int, settled *Settlement) *Delivery {
-	return &Delivery{Span: s, Attempt: attempt, Due: due(dueMS), LeaseUntil: s.End.Add(time.Second), Settled: settled}
+func deliver(s Span, attempt, dueMS int, settled ...Settlement) *Delivery {
+	return &Delivery{Span: s, Attempt: attempt, Due: due(dueMS), LeaseUntil: s.End.Add(time.Second), Settlements: settled}
 }
 
-func ack(s Span, o Outcome, recorded bool) *Settlement {
-	return &Settlement{Span: s, Ack: true, Outcome: o, Recorded: recorded}
+func ack(s Span, o Outcome, recorded bool) Settlement {
+	return Settlement{Span: s, Ack: true, Outcome: o, Recorded: recorded}
 }
 
 func TestJudge(t *testing.T) {
@@ -49,7 +49,7 @@ func TestJudge(t *testing.T) {
 		{"unanswered, and never came", []Change{create(at(1, 0), Unknown, 100)}, nil, "", ""},
 		{"unanswered, and came", []Change{create(at(1, 0), Unknown, 100)}, []*Delivery{deliver(at(1, 200), 1, 100, acked)}, "", ""},
 		{"lost", []Change{create(at(1, 0), Done, 100)}, nil, "lost", ""},
-		{"delivered, never acknowledged", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100, nil)}, "lost", ""},
+		{"delivered, never acknowledged", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100)}, "lost", ""},
 		{"never asked for", nil, []*Delivery{deliver(at(1, 200), 1, 100, acked)}, "never asked for", ""},
 		{"delivered though refused", []Change{create(at(1, 0), Refused, 100)}, []*Delivery{deliver(at(1, 200), 1, 100, acked)}, "never asked for", ""},
 		{"early", []Change{create(at(1, 0), Done, 211)}, []*Delivery{deliver(at(1, 200), 1, 211, acked)}, "early by 1ms", ""},
@@ -66,16 +66,18 @@ func TestJudge(t *testing.T) {
 		{"refused cancellation", []Change{create(at(1, 0), Done, 100), cancel(at(1, 20), Refused)}, nil, "lost", ""},
 		{"delivered though cancelled", []Change{create(at(1, 0), Done, 100), cancel(at(1, 20), Done)}, []*Delivery{deliver(at(1, 200), 1, 100, acked)}, "cancellation", ""},
 		{"delivered after a crash though cancelled", []Change{create(at(1, 0), Done, 100), cancel(at(1, 120), Done)}, []*Delivery{deliver(at(2, 110), 1, 100, acked)}, "cancellation", ""},
-		{"cancelled after an attempt", []Change{create(at(1, 0), Done, 100), cancel(at(1, 1500), Done)}, []*Delivery{deliver(at(1, 200), 1, 100, nil)}, "", ""},
+		{"cancelled after an attempt", []Change{create(at(1, 0), Done, 100), cancel(at(1, 1500), Done)}, []*Delivery{deliver(at(1, 200), 1, 100)}, "", ""},
 
-		{"again after a recorded ack", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100, acked), deliver(at(2, 500), 1, 100, nil)}, "without a reason", ""},
-		{"again after a crash", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100, nil), deliver(at(2, 300), 1, 100, ack(at(2, 400), Done, true))}, "", NotRecorded},
+		{"again after a recorded ack", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100, acked), deliver(at(2, 500), 1, 100)}, "without a reason", ""},
+		{"again after a crash", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100), deliver(at(2, 300), 1, 100, ack(at(2, 400), Done, true))}, "", NotRecorded},
 		{"again after an unrecorded ack and a crash", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100, ack(at(1, 230), Done, false)), deliver(at(2, 300), 1, 100, ack(at(2, 400), Done, true))}, "", NotRecorded},
 		{"again after an unrecorded ack, no crash", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100, ack(at(1, 230), Done, false)), deliver(at(1, 300), 2, 100, ack(at(1, 400), Done, true))}, "without a reason", ""},
-		{"again after the lease", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100, nil), deliver(at(1, 1210), 2, 100, ack(at(1, 1300), Done, true))}, "", LeaseOut},
-		{"again within the lease", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100, nil), deliver(at(1, 900), 2, 100, ack(at(1, 1000), Done, true))}, "without a reason", ""},
-		{"again after a release", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100, &Settlement{Span: at(1, 220), Outcome: Done}), deliver(at(1, 300), 2, 100, ack(at(1, 400), Done, true))}, "", GivenBack},
-		{"the same attempt twice", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100, nil), deliver(at(1, 1500), 1, 100, ack(at(1, 1600), Done, true))}, "without a reason", ""},
+		{"ack unanswered, then refused by the next run", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100, ack(at(1, 230), Unknown, false), ack(at(2, 300), Refused, false))}, "", ""},
+		{"ack refused", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100, ack(at(2, 300), Refused, false))}, "lost", ""},
+		{"again after the lease", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100), deliver(at(1, 1210), 2, 100, ack(at(1, 1300), Done, true))}, "", LeaseOut},
+		{"again within the lease", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100), deliver(at(1, 900), 2, 100, ack(at(1, 1000), Done, true))}, "without a reason", ""},
+		{"again after a release", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100, Settlement{Span: at(1, 220), Outcome: Done}), deliver(at(1, 300), 2, 100, ack(at(1, 400), Done, true))}, "", GivenBack},
+		{"the same attempt twice", []Change{create(at(1, 0), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100), deliver(at(1, 1500), 1, 100, ack(at(1, 1600), Done, true))}, "without a reason", ""},
 		{"created again after it was finished", []Change{create(at(1, 0), Unknown, 100), create(at(2, 300), Done, 100)}, []*Delivery{deliver(at(1, 200), 1, 100, acked), deliver(at(2, 400), 1, 100, ack(at(2, 500), Done, true))}, "", AskedAgain},
 	}
 	for _, test := range tests {

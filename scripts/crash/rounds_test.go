@@ -5,6 +5,7 @@ package crash
 import (
 	"context"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +20,15 @@ func TestKillRounds(t *testing.T) {
 	t.Logf("seed %d", seed)
 
 	s := newServer(t)
+	first := s.start()
+	first.ready(t)
+	// Failed attempts come back soon, and the setting has to outlive the crashes.
+	retry := []byte(`{"retry":{"max_attempts":1000,"min_backoff":"50ms","max_backoff":"500ms"}}`)
+	if status, _, err := first.call(http.MethodPut, "/v1/topics/"+topic, retry, nil); outcome(status, err) != Done {
+		t.Fatalf("setting the topic up: %d, %v", status, err)
+	}
+	s.kill()
+
 	h := NewHistory()
 	var numbers atomic.Int64
 	var working sync.WaitGroup
@@ -48,7 +58,7 @@ func TestKillRounds(t *testing.T) {
 	s.start().ready(t)
 	stopAsking()
 	working.Wait()
-	drained(t, h, time.Minute)
+	drained(t, s, h, time.Minute)
 	stopPulling()
 	pulls.Wait()
 

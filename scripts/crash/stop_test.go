@@ -50,7 +50,7 @@ func TestSuspended(t *testing.T) {
 		w := &receiver{t: t, rng: rand.New(rand.NewPCG(1, uint64(i))), server: s, history: h, careful: true}
 		pulls.Go(func() { w.work(pulling) })
 	}
-	drained(t, h, 30*time.Second)
+	drained(t, s, h, 30*time.Second)
 	stopPulling()
 	pulls.Wait()
 

@@ -1,0 +1,181 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/diskledger"
+	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// null accepts everything and keeps nothing: what is left is the cost of HTTP.
+type null struct{}
+
+func (null) Schedule(_ context.Context, r tasks.Request) (tasks.Task, error) {
+	return tasks.Task{ID: nullID(&r), Topic: r.Topic, State: tasks.Pending, Payload: r.Payload, Headers: r.Headers, Revision: 1, Node: "local"}, nil
+}
+
+func (null) ScheduleBatch(_ context.Context, rs []tasks.Request) ([]tasks.Result, error) {
+	results := make([]tasks.Result, len(rs))
+	for i := range rs {
+		results[i].ID = nullID(&rs[i])
+	}
+	return results, nil
+}
+
+// nullID makes an id where the scheduler would: it is part of the answer.
+func nullID(r *tasks.Request) string {
+	if r.ID != "" {
+		return r.ID
+	}
+	return tasks.NewID()
+}
+
+// variants runs a benchmark on nothing, in memory and on disk, one after the
+// other: only within one run do figures compare. It reports tasks a second, and
+// their ratio to those of nothing.
+func variants(b *testing.B, tasksEach int, run func(b *testing.B, r *rig)) {
+	quiet := slog.New(slog.DiscardHandler)
+	var floor float64
+	measured := func(b *testing.B, r *rig) float64 {
+		b.ResetTimer()
+		run(b, r)
+		b.StopTimer()
+		rate := float64(b.N*tasksEach) / b.Elapsed().Seconds()
+		b.ReportMetric(rate, "tasks/s")
+		b.ReportMetric(0, "ns/op")
+		return rate
+	}
+	b.Run("null", func(b *testing.B) {
+		api, err := newServer(Config{Log: quiet}, null{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		floor = measured(b, serve(b, api))
+	})
+	ledgers := []struct {
+		name string
+		open func(b *testing.B) recovery.Ledger
+	}{
+		{"memledger", func(*testing.B) recovery.Ledger { return memledger.New() }},
+		{"diskledger", func(b *testing.B) recovery.Ledger {
+			l, err := diskledger.Open(b.TempDir(), diskledger.Options{Log: quiet})
+			if err != nil {
+				b.Fatal(err)
+			}
+			return l
+		}},
+	}
+	for _, l := range ledgers {
+		b.Run(l.name, func(b *testing.B) {
+			scheduler, err := tasks.Open(b.Context(), l.open(b), tasks.Config{Log: quiet})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() {
+				if err := scheduler.Close(context.Background()); err != nil {
+					b.Error(err)
+				}
+			})
+			api, err := New(Config{Scheduler: scheduler, Log: quiet})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if rate := measured(b, serve(b, api)); floor > 0 {
+				b.ReportMetric(rate/floor, "of-null")
+			}
+		})
+	}
+}
+
+const benchTask = `{"topic":"order.unpaid","delay":"720h","payload":{"order":123456789,"customer":"c-9876543","amount":"123.45","items":[{"sku":"ABC-123","n":1},{"sku":"DEF-456","n":2}],"note":"cancel unless paid, please"},"headers":{"tenant":"eu"}}`
+
+func (r *rig) post(b *testing.B, path, body string, status int) {
+	q, err := http.NewRequestWithContext(b.Context(), "POST", r.url+path, strings.NewReader(body))
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	q.Header.Set("Content-Type", "application/json")
+	a, err := r.client.Do(q)
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	_, err = io.Copy(io.Discard, a.Body)
+	a.Body.Close()
+	if err != nil || a.StatusCode != status {
+		b.Errorf("status %d, %v", a.StatusCode, err)
+	}
+}
+
+// BenchmarkHTTPSingle schedules tasks one by one from 64 callers.
+func BenchmarkHTTPSingle(b *testing.B) {
+	variants(b, 1, func(b *testing.B, r *rig) {
+		b.SetParallelism(32) // times two processors
+		b.RunParallel(func(p *testing.PB) {
+			for p.Next() {
+				r.post(b, "/v1/tasks", benchTask, 201)
+			}
+		})
+	})
+}
+
+// BenchmarkHTTPBatch schedules 1,000 tasks a request from 4 callers.
+func BenchmarkHTTPBatch(b *testing.B) {
+	const size = 1000
+	for _, ids := range []string{"made", "chosen"} {
+		b.Run(ids, func(b *testing.B) {
+			variants(b, size, func(b *testing.B, r *rig) {
+				var number atomic.Int64
+				b.SetParallelism(2)
+				b.RunParallel(func(p *testing.PB) {
+					body := "[" + strings.Repeat(benchTask+",", size-1) + benchTask + "]"
+					for p.Next() {
+						if ids == "chosen" {
+							body = chosenBatch(int(number.Add(1)), size)
+						}
+						r.post(b, "/v1/tasks/batch", body, 200)
+					}
+				})
+			})
+		})
+	}
+}
+
+func chosenBatch(number, size int) string {
+	var text bytes.Buffer
+	text.WriteByte('[')
+	for i := range size {
+		if i > 0 {
+			text.WriteByte(',')
+		}
+		fmt.Fprintf(&text, `{"id":"order-%d-%d",%s`, number, i, benchTask[1:])
+	}
+	text.WriteByte(']')
+	return text.String()
+}
+
+// BenchmarkDecodeBatch is the decoder alone.
+func BenchmarkDecodeBatch(b *testing.B) {
+	const size = 1000
+	data := []byte("[" + strings.Repeat(benchTask+",", size-1) + benchTask + "]")
+	b.SetBytes(int64(len(data)))
+	b.ReportAllocs()
+	for b.Loop() {
+		batch := &batch{requests: make([]tasks.Request, 0, size)}
+		if err := batch.array(data); err != nil || len(batch.requests) != size {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "tasks/s")
+}

@@ -1,0 +1,307 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// pagesAndFiles are the routes that are no part of the API.
+var pagesAndFiles = []string{"/", "/docs", "/openapi.json", "/metrics", "/problems/{name}"}
+
+func document(t *testing.T, r *rig) map[string]any {
+	t.Helper()
+	v := r.want(r.do("GET", "/openapi.json", ""), 200)
+	if !strings.HasPrefix(v["openapi"].(string), "3.1.") {
+		t.Errorf("the document is of version %v", v["openapi"])
+	}
+	return v
+}
+
+func TestOpenAPIHasEveryRoute(t *testing.T) {
+	r := newRig(t)
+	paths := document(t, r)["paths"].(map[string]any)
+	parameter := regexp.MustCompile(`:(\w+)`)
+	operations := 0
+	for _, route := range r.api.engine.Routes() {
+		path := parameter.ReplaceAllString(route.Path, "{$1}")
+		if slices.Contains(pagesAndFiles, path) {
+			continue
+		}
+		operations++
+		item, ok := paths[path].(map[string]any)
+		if !ok || item[strings.ToLower(route.Method)] == nil {
+			t.Errorf("%s %s is missing", route.Method, path)
+		}
+	}
+	for path, item := range paths {
+		operations -= len(item.(map[string]any))
+		_ = path
+	}
+	if operations != 0 {
+		t.Errorf("the document and the router differ by %d operations", operations)
+	}
+}
+
+func TestOpenAPIIsSound(t *testing.T) {
+	r := newRig(t)
+	doc := document(t, r)
+	ids := make(map[any]bool)
+	for path, item := range doc["paths"].(map[string]any) {
+		for method, o := range item.(map[string]any) {
+			op := o.(map[string]any)
+			where := method + " " + path
+			if id := op["operationId"]; id == nil || ids[id] {
+				t.Errorf("%s: operationId is %v", where, id)
+			} else {
+				ids[id] = true
+			}
+			if op["summary"] == nil {
+				t.Errorf("%s has no summary", where)
+			}
+			declared := fmt.Sprint(op["parameters"])
+			for _, name := range regexp.MustCompile(`\{(\w+)\}`).FindAllStringSubmatch(path, -1) {
+				if !strings.Contains(declared, "in:path") || !strings.Contains(declared, "name:"+name[1]) {
+					t.Errorf("%s does not declare %s", where, name[1])
+				}
+			}
+			responses := op["responses"].(map[string]any)
+			problem := responses["default"].(map[string]any)["content"].(map[string]any)[problemMedia]
+			if problem == nil {
+				t.Errorf("%s does not say how it fails", where)
+			}
+			success := 0
+			for status, answer := range responses {
+				if status[0] == '2' {
+					success++
+				}
+				if answer.(map[string]any)["description"] == "" {
+					t.Errorf("%s: %s has no description", where, status)
+				}
+			}
+			if success == 0 {
+				t.Errorf("%s never succeeds", where)
+			}
+		}
+	}
+	// Every reference leads to a schema, and every schema is referred to.
+	schemas := doc["components"].(map[string]any)["schemas"].(map[string]any)
+	used := make(map[string]bool)
+	for _, ref := range regexp.MustCompile(`"\$ref":"([^"]+)"`).FindAllSubmatch(r.api.spec, -1) {
+		name := strings.TrimPrefix(string(ref[1]), "#/components/schemas/")
+		if used[name] = true; schemas[name] == nil {
+			t.Errorf("%s leads nowhere", ref[1])
+		}
+	}
+	for name := range schemas {
+		if !used[name] {
+			t.Errorf("the schema %s is not used", name)
+		}
+	}
+}
+
+// The types that describe requests and the decoder know the same fields.
+func TestDecoderKnowsTheDescribedFields(t *testing.T) {
+	unknown := func(decode func(*scanner), field string) bool {
+		s := scan([]byte(`{"` + field + `":{}}`))
+		decode(s)
+		for _, f := range s.faults {
+			if f.Problem == "is not a known field" {
+				return true
+			}
+		}
+		return false
+	}
+	verdict := func(v tasks.Verb) func(*scanner) {
+		return func(s *scanner) { s.verdict(&tasks.Verdict{Verb: v}) }
+	}
+	for _, c := range []struct {
+		described any
+		decode    func(*scanner)
+	}{
+		{NewTask{}, func(s *scanner) { s.task(new(tasks.Request)) }},
+		{TaskChange{}, func(s *scanner) { s.move(new(tasks.Move)) }},
+		{NewTopic{}, func(s *scanner) { s.settings(new(tasks.TopicSettings)) }},
+		{NewRetry{}, func(s *scanner) { s.retry(new(tasks.Retry)) }},
+		{Delivery{}, func(s *scanner) { s.delivery(new(tasks.TopicSettings)) }},
+		{AckReceipts{}, verdict(tasks.Ack)},
+		{ReleaseReceipts{}, verdict(tasks.Release)},
+		{ExtendReceipts{}, verdict(tasks.Extend)},
+		{BuryReceipts{}, verdict(tasks.Bury)},
+	} {
+		known := make(map[string]bool)
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(c.described)) {
+			if f.Anonymous {
+				continue
+			}
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			known[name] = true
+			if unknown(c.decode, name) {
+				t.Errorf("%T describes %s, which is refused", c.described, name)
+			}
+		}
+		for _, name := range []string{"id", "topic", "delay", "due_at", "payload", "headers", "max_lateness", "group", "delivery", "retry",
+			"lease", "concurrency", "count_crashes", "paused", "kind", "max_attempts", "min_backoff", "max_backoff", "receipts", "reason"} {
+			if !known[name] && !unknown(c.decode, name) {
+				t.Errorf("%T does not describe %s, which is accepted", c.described, name)
+			}
+		}
+	}
+}
+
+// What the server answers is what the document says.
+func TestAnswersMatchTheirSchemas(t *testing.T) {
+	r := newRig(t)
+	var doc struct {
+		Paths map[string]map[string]struct {
+			Responses map[string]struct {
+				Content map[string]struct {
+					Schema struct {
+						Ref string `json:"$ref"`
+					}
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(r.api.spec, &doc); err != nil {
+		t.Fatal(err)
+	}
+	registry := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+	for _, v := range []any{Task{}, TaskPage{}, BatchAnswer{}, Reserved{}, SettleAnswer{}, Topic{}, TopicList{}, Requeued{}, Stats{}, Alive{}, Readiness{}, Problem{}} {
+		registry.Schema(reflect.TypeOf(v), true, "")
+	}
+	r.bury("dead", 1)
+	r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"t","headers":{"x":"1"},"group":"g","max_lateness":"1h","payload":{"deep":[1,null]}}`), 201)
+	receipt := receiptOf(r.reserve("t", `{"wait":"60s"}`, 1)[0])
+	for _, c := range []struct{ method, path, route, body string }{
+		{"POST", "/v1/tasks", "", `{"id":"b","topic":"t","delay":"1h","payload":1}`},
+		{"POST", "/v1/tasks", "", `{"id":"b","topic":"t","delay":"2h"}`},
+		{"GET", "/v1/tasks", "", ""},
+		{"GET", "/v1/tasks/a", "/v1/tasks/{id}", ""},
+		{"PUT", "/v1/tasks/b", "/v1/tasks/{id}", `{"topic":"t","delay":"1h"}`},
+		{"PATCH", "/v1/tasks/b", "/v1/tasks/{id}", `{"delay":"1h"}`},
+		{"PATCH", "/v1/tasks/none", "/v1/tasks/{id}", `{"delay":"1h"}`},
+		{"POST", "/v1/tasks/b/fire", "/v1/tasks/{id}/fire", ""},
+		{"POST", "/v1/tasks/batch", "", `[{"topic":"t"},{}]`},
+		{"POST", "/v1/topics/t/reserve", "/v1/topics/{topic}/reserve", `{"wait":"60s"}`},
+		{"POST", "/v1/receipts/extend", "", `{"receipts":["` + receipt + `"]}`},
+		{"POST", "/v1/receipts/ack", "", `{"receipts":["` + receipt + `","x"]}`},
+		{"PUT", "/v1/topics/t", "/v1/topics/{topic}", `{}`},
+		{"GET", "/v1/topics/t", "/v1/topics/{topic}", ""},
+		{"GET", "/v1/topics", "", ""},
+		{"GET", "/v1/topics/dead/dead", "/v1/topics/{topic}/dead", ""},
+		{"POST", "/v1/topics/dead/dead/requeue", "/v1/topics/{topic}/dead/requeue", `{"all":true}`},
+		{"GET", "/v1/stats", "", ""},
+		{"GET", "/healthz", "", ""},
+		{"GET", "/readyz", "", ""},
+	} {
+		if c.route == "" {
+			c.route = c.path
+		}
+		a := r.do(c.method, c.path, c.body)
+		var value any
+		if err := json.Unmarshal(a.body, &value); err != nil {
+			t.Fatal(err)
+		}
+		ref := doc.Paths[c.route][strings.ToLower(c.method)].Responses[fmt.Sprint(a.status)].Content[a.header.Get("Content-Type")].Schema.Ref
+		schema := registry.SchemaFromRef(ref)
+		if ref == "" || schema == nil {
+			t.Errorf("%s %s: an answer with %d is not described", c.method, c.route, a.status)
+			continue
+		}
+		var result huma.ValidateResult
+		huma.Validate(registry, schema, huma.NewPathBuffer(nil, 0), huma.ModeReadFromServer, value, &result)
+		for _, err := range result.Errors {
+			t.Errorf("%s %s: %v in %s", c.method, c.route, err, a.body)
+		}
+	}
+}
+
+func TestPages(t *testing.T) {
+	r := newRig(t)
+	r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"order.unpaid","delay":"1h"}`), 201)
+	for path, parts := range map[string][]string{
+		"/":                   {"order.unpaid", "Pending", "<script nonce="},
+		"/docs":               {"/v1/tasks/{id}/fire", "due_at", "Schedule a task"},
+		"/problems/not_found": {"Unknown or finished", "/problems/not_found"},
+	} {
+		a := r.do("GET", path, "", "Accept: text/html")
+		policy := a.header.Get("Content-Security-Policy")
+		if a.status != 200 || !strings.HasPrefix(a.header.Get("Content-Type"), "text/html") || !strings.HasPrefix(policy, "default-src 'none'") {
+			t.Errorf("%s is answered %d %v", path, a.status, a.header)
+		}
+		for _, part := range parts {
+			if !strings.Contains(string(a.body), part) {
+				t.Errorf("%s does not show %q", path, part)
+			}
+		}
+		if external := regexp.MustCompile(`(?:src|href)="(?:https?:)?//`).Find(a.body); external != nil {
+			t.Errorf("%s loads from elsewhere", path)
+		}
+		if nonce := regexp.MustCompile(`nonce="([^"]+)"`).FindSubmatch(a.body); nonce != nil && !strings.Contains(policy, "'nonce-"+string(nonce[1])+"'") {
+			t.Errorf("%s: the policy %s does not admit its script", path, policy)
+		}
+	}
+	r.refused(r.do("GET", "/problems/none", ""), 404, "not_found", "")
+}
+
+var update = flag.Bool("update", false, "write docs/problems.md anew")
+
+// docs/problems.md is the catalogue, for people.
+func TestProblemsAreDocumented(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Problems\n\nEvery answer that is not a success is `application/problem+json` (RFC 9457). Compare its `type`;\n" +
+		"`title` and `detail` are for people and may change. `errors[]` names each field that is wrong, and never\n" +
+		"repeats a value. The type is a path on the server, where the same explanation can be read.\n" +
+		"`Retry-After` is given where waiting helps.\n\n" +
+		"This page is generated: `go test ./httpapi -run TestProblemsAreDocumented -update`.\n")
+	status := 0
+	for _, k := range catalogue {
+		if k.status < status {
+			t.Errorf("%s is out of order", k.name)
+		}
+		status = k.status
+		fmt.Fprintf(&b, "\n## `%s%s`\n\n%d, %s.\n\n%s\n\n%s\n", problemBase, k.name, k.status, k.title, k.means, k.remedy)
+	}
+	for _, a := range answers {
+		if !slices.Contains(catalogue, a.kind) {
+			t.Errorf("%s is not in the catalogue", a.kind.name)
+		}
+	}
+	const file = "../docs/problems.md"
+	if *update {
+		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != b.String() {
+		t.Error("docs/problems.md is not up to date: run this test with -update")
+	}
+}
+
+// Every error of the scheduler has an answer.
+func TestEveryErrorHasAProblem(t *testing.T) {
+	for _, a := range answers {
+		p := problemOf(fmt.Errorf("wrapped: %w", a.err))
+		if p == nil || p.Type != problemBase+a.kind.name || p.Status < 400 {
+			t.Errorf("%v is answered %+v", a.err, p)
+		}
+		if waits := p.Status == 429 || p.Status == 503; waits != (p.GetHeaders().Get("Retry-After") != "") {
+			t.Errorf("%v: Retry-After is %q", a.err, p.GetHeaders().Get("Retry-After"))
+		}
+	}
+}

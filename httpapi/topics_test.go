@@ -1,0 +1,107 @@
+package httpapi
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestTopics(t *testing.T) {
+	r := newRig(t)
+	r.refused(r.do("GET", "/v1/topics/t", ""), 404, "topic_not_found", "")
+	r.refused(r.do("DELETE", "/v1/topics/t", ""), 404, "topic_not_found", "")
+	const settings = `{"delivery":{"kind":"pull"},"retry":{"max_attempts":3,"min_backoff":"2s","max_backoff":"1d12h"},
+		"lease":90000,"concurrency":5,"count_crashes":true,"paused":true}`
+	a := r.do("PUT", "/v1/topics/t", settings)
+	v := r.want(a, 200)
+	if a.header.Get("ETag") != `"1"` {
+		t.Errorf("ETag %s", a.header.Get("ETag"))
+	}
+	if got := fmt.Sprintln(v["name"], v["delivery"], v["retry"], v["lease"], v["concurrency"], v["count_crashes"], v["paused"], v["revision"]); got !=
+		"t map[kind:pull] map[max_attempts:3 max_backoff:1d12h min_backoff:2s] 1m30s 5 true true 1\n" {
+		t.Errorf("answered %s", got)
+	}
+	if got := r.do("GET", "/v1/topics/t", ""); string(got.body) != string(a.body) || got.header.Get("ETag") != `"1"` {
+		t.Errorf("GET shows %s, want %s", got.body, a.body)
+	}
+	v = r.want(r.do("PUT", "/v1/topics/t", `{}`), 200)
+	if got := fmt.Sprintln(v["retry"], v["lease"], v["concurrency"], v["paused"]); got != "map[max_attempts:20 max_backoff:10m min_backoff:1s] 30s 64 false\n" {
+		t.Errorf("with defaults it shows %s", got)
+	}
+	if list := r.want(r.do("GET", "/v1/topics", ""), 200)["topics"].([]any); len(list) != 1 {
+		t.Errorf("listed %v", list)
+	}
+	r.want(r.do("DELETE", "/v1/topics/t", ""), 204)
+	r.refused(r.do("DELETE", "/v1/topics/t", ""), 404, "topic_not_found", "")
+}
+
+func TestTopicsAreChangedConditionally(t *testing.T) {
+	r := newRig(t)
+	n := 0
+	put := func(header string) answer { // other settings each time: the same would be no change
+		n++
+		return r.do("PUT", "/v1/topics/t", fmt.Sprintf(`{"concurrency":%d}`, n), header)
+	}
+	r.refused(put(`If-Match: *`), 412, "precondition_failed", "")
+	r.refused(put(`If-Match: "1"`), 412, "precondition_failed", "")
+	r.want(put(`If-None-Match: *`), 200)
+	r.refused(put(`If-None-Match: *`), 412, "precondition_failed", "")
+	r.want(put(`If-Match: *`), 200)
+	r.refused(put(`If-Match: "1"`), 412, "precondition_failed", "")
+	r.want(put(`If-Match: "2"`), 200)
+	r.refused(r.do("PUT", "/v1/topics/t", `{}`, `If-Match: "3"`, `If-None-Match: *`), 422, "invalid", "If-Match")
+	r.refused(put(`If-None-Match: "3"`), 422, "invalid", "If-None-Match")
+}
+
+func TestPauseAndResume(t *testing.T) {
+	r := newRig(t)
+	r.want(r.do("POST", "/v1/topics/t/pause", ""), 204)
+	r.want(r.do("POST", "/v1/tasks", `{"topic":"t"}`), 201)
+	if v := r.want(r.do("GET", "/v1/topics/t", ""), 200); v["paused"] != true {
+		t.Errorf("paused, it shows %v", v)
+	}
+	r.reserve("t", `{"wait":"50ms"}`, 0)
+	r.want(r.do("POST", "/v1/topics/t/resume", ""), 204)
+	r.reserve("t", `{"wait":"60s"}`, 1)
+	r.refused(r.do("POST", "/v1/topics/-/pause", ""), 422, "invalid", "topic")
+}
+
+// bury makes n tasks of a topic dead.
+func (r *rig) bury(topic string, n int) {
+	r.Helper()
+	for i := range n {
+		r.want(r.do("POST", "/v1/tasks", fmt.Sprintf(`{"id":"%s%d","topic":"%s"}`, topic, i, topic)), 201)
+		receipt := receiptOf(r.reserve(topic, `{"wait":"60s"}`, 1)[0])
+		r.want(r.do("POST", "/v1/receipts/bury", `{"receipts":["`+receipt+`"]}`), 200)
+	}
+}
+
+func TestDead(t *testing.T) {
+	r := newRig(t)
+	r.bury("t", 4)
+	r.bury("u", 1)
+	v := r.want(r.do("GET", "/v1/topics/t/dead?limit=3", ""), 200)
+	if len(v["tasks"].([]any)) != 3 || v["next_cursor"] == nil {
+		t.Errorf("listed %v", v)
+	}
+	v = r.want(r.do("GET", "/v1/topics/t/dead?limit=3&cursor="+v["next_cursor"].(string), ""), 200)
+	if len(v["tasks"].([]any)) != 1 || v["next_cursor"] != nil {
+		t.Errorf("the next page is %v", v)
+	}
+	r.refused(r.do("GET", "/v1/topics/t/dead?cursor=x", ""), 422, "invalid", "cursor")
+
+	if v := r.want(r.do("POST", "/v1/topics/t/dead/requeue", `{"ids":["t0","unknown","u0"]}`), 200); v["requeued"] != 1.0 {
+		t.Errorf("requeued %v", v)
+	}
+	if task := r.reserve("t", `{"wait":"60s"}`, 1)[0].(map[string]any); task["id"] != "t0" || task["attempt"] != 1.0 {
+		t.Errorf("back comes %v", task)
+	}
+	r.want(r.do("DELETE", "/v1/topics/t/dead", `{"ids":["t1"]}`), 204)
+	r.refused(r.do("GET", "/v1/tasks/t1", ""), 404, "not_found", "")
+	if v := r.want(r.do("POST", "/v1/topics/t/dead/requeue", `{"all":true}`), 200); v["requeued"] != 2.0 {
+		t.Errorf("requeued %v", v)
+	}
+	r.want(r.do("DELETE", "/v1/topics/u/dead", `{"all":true}`), 204)
+	if n := r.scheduler.Stats().Total.Dead; n != 0 {
+		t.Errorf("%d are dead", n)
+	}
+}

@@ -1,0 +1,254 @@
+package diskledger
+
+import (
+	"encoding/hex"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// The floor of each benchmark is bare Pebble with the same options, doing the
+// same in batches of the same size. Both run in turns within one benchmark, and
+// the ratio is what counts. -benchtime=5x means five turns; the first one warms
+// up.
+
+const benchRecord = 250
+
+// benchID is an id like those that Lapse makes.
+func benchID(dst []byte, n int) []byte {
+	raw := [16]byte{0: 1, 12: byte(n >> 24), 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)}
+	return hex.AppendEncode(dst[:0], raw[:])
+}
+
+// A writer writes or deletes the records from n on, so many at a time.
+type writer interface {
+	write(from, to, batch int, remove bool)
+}
+
+// bare is Pebble as one would use it for the same.
+type bare struct {
+	b  *testing.B
+	db *pebble.DB
+}
+
+func openBare(b *testing.B) *bare {
+	db, err := pebble.Open(b.TempDir(), tuning(vfs.Default, pebbleLog{quiet(), newFence(vfs.Default)}))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = db.Close() })
+	return &bare{b, db}
+}
+
+func (w *bare) write(from, to, batch int, remove bool) {
+	record := make([]byte, benchRecord)
+	var id, key []byte
+	for n := from; n < to; n += batch {
+		wb := w.db.NewBatch()
+		for i := n; i < min(n+batch, to); i++ {
+			id = benchID(id, i)
+			key = appendPending(key[:0], int64(i), id)
+			var err error
+			if remove {
+				err = wb.Delete(key, nil)
+			} else {
+				err = wb.Set(key, record, nil)
+			}
+			if err != nil {
+				w.b.Fatal(err)
+			}
+		}
+		if err := wb.Commit(pebble.Sync); err != nil {
+			w.b.Fatal(err)
+		}
+		_ = wb.Close()
+	}
+}
+
+// committed is the ledger behind its committer.
+type committed struct {
+	b      *testing.B
+	ledger *Ledger
+	terms  recovery.Terms
+}
+
+func openCommitted(b *testing.B) *committed {
+	l, err := Open(b.TempDir(), Options{Log: quiet()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = l.Close() })
+	terms, err := l.Adopt(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return &committed{b, l, terms}
+}
+
+func (w *committed) write(from, to, batch int, remove bool) {
+	record := make([]byte, benchRecord)
+	terms := w.terms
+	terms.MaxChanges = batch
+	room := make(chan int, 4) // batches that the caller may be ahead
+	for range cap(room) {
+		room <- batch
+	}
+	committer := recovery.NewCommitter(recovery.CommitterConfig[struct{}]{
+		Ledger: w.ledger,
+		Terms:  terms,
+		Done: func(_ int, tags []struct{}, err error) {
+			if err != nil {
+				w.b.Error(err)
+			}
+			room <- len(tags)
+		},
+		Log: quiet(),
+	})
+	var id []byte
+	left := 0
+	for i := from; i < to; i++ {
+		for left == 0 {
+			left = <-room
+		}
+		left--
+		id = benchID(id, i)
+		c := recovery.Change{ID: id, To: recovery.Spot{Place: recovery.Pending, At: int64(i)}, Data: record}
+		if remove {
+			c.From, c.To, c.Data = c.To, recovery.Spot{}, nil
+		}
+		committer.Submit(0, c, struct{}{})
+	}
+	go func() { // Done must not block while Close waits
+		for range room {
+		}
+	}()
+	if err := committer.Close(w.b.Context()); err != nil {
+		w.b.Fatal(err)
+	}
+	close(room)
+}
+
+// compare runs one turn of each, b.N times, and reports both rates and the ratio.
+func compare(b *testing.B, unit string, per int, floor, ours func(turn int)) {
+	var floorTime, ourTime time.Duration
+	for turn := range b.N {
+		began := time.Now()
+		floor(turn)
+		middle := time.Now()
+		ours(turn)
+		if turn > 0 || b.N == 1 {
+			floorTime += middle.Sub(began)
+			ourTime += time.Since(middle)
+		}
+	}
+	turns := float64(max(b.N-1, 1) * per)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(turns/floorTime.Seconds(), "bare-"+unit+"/s")
+	b.ReportMetric(turns/ourTime.Seconds(), unit+"/s")
+	b.ReportMetric(floorTime.Seconds()/ourTime.Seconds(), "ratio")
+}
+
+func BenchmarkPut(b *testing.B) {
+	for _, batch := range []int{1024, 64} {
+		b.Run(fmt.Sprint(batch), func(b *testing.B) {
+			per := 200 * batch
+			floor, ours := openBare(b), openCommitted(b)
+			compare(b, "puts", per,
+				func(turn int) { floor.write(turn*per, (turn+1)*per, batch, false) },
+				func(turn int) { ours.write(turn*per, (turn+1)*per, batch, false) })
+		})
+	}
+}
+
+func BenchmarkDeleteAtFront(b *testing.B) {
+	for _, batch := range []int{1024, 64} {
+		b.Run(fmt.Sprint(batch), func(b *testing.B) {
+			per := 200 * batch
+			floor, ours := openBare(b), openCommitted(b)
+			floor.write(0, b.N*per, 1024, false)
+			ours.write(0, b.N*per, 1024, false)
+			compare(b, "deletes", per,
+				func(turn int) { floor.write(turn*per, (turn+1)*per, batch, true) },
+				func(turn int) { ours.write(turn*per, (turn+1)*per, batch, true) })
+		})
+	}
+}
+
+// BenchmarkLoneCaller is one change at a time: nobody to share the sync with.
+func BenchmarkLoneCaller(b *testing.B) {
+	const per = 200
+	floor, ours := openBare(b), openCommitted(b)
+	answered := make(chan error, 1)
+	committer := recovery.NewCommitter(recovery.CommitterConfig[struct{}]{
+		Ledger: ours.ledger, Terms: ours.terms, Log: quiet(),
+		Done: func(_ int, _ []struct{}, err error) { answered <- err },
+	})
+	b.Cleanup(func() { _ = committer.Close(b.Context()) })
+	record := make([]byte, benchRecord)
+	var id []byte
+	compare(b, "commits", per,
+		func(turn int) { floor.write(turn*per, (turn+1)*per, 1, false) },
+		func(turn int) {
+			for i := range per {
+				id = benchID(id, turn*per+i)
+				committer.Submit(0, recovery.Change{
+					ID: id, To: recovery.Spot{Place: recovery.Pending, At: int64(i)}, Data: record,
+				}, struct{}{})
+				if err := <-answered; err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+}
+
+// BenchmarkOpenAndScan is what a restart with a million tasks takes here.
+func BenchmarkOpenAndScan(b *testing.B) {
+	const records = 1_000_000
+	w := openCommitted(b)
+	w.write(0, records, 1024, false)
+	dir := w.ledger.dir
+	if err := w.ledger.Close(); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		scanAll(b, dir, records)
+	}
+}
+
+// BenchmarkScanAfterDeletes is the same after 90 % went at the front, at once.
+func BenchmarkScanAfterDeletes(b *testing.B) {
+	const records = 1_000_000
+	w := openCommitted(b)
+	w.write(0, records, 1024, false)
+	w.write(0, records*9/10, 1024, true)
+	dir := w.ledger.dir
+	if err := w.ledger.Close(); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		scanAll(b, dir, records/10)
+	}
+}
+
+func scanAll(b *testing.B, dir string, want int) {
+	l, err := Open(dir, Options{Log: quiet()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := l.Adopt(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	got := 0
+	if err := l.Scan(b.Context(), func(page []recovery.Entry) error {
+		got += len(page)
+		return nil
+	}); err != nil || got != want {
+		b.Fatalf("read %d records of %d: %v", got, want, err)
+	}
+}

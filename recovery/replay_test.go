@@ -1,0 +1,235 @@
+package recovery_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/recovery/memledger"
+)
+
+// A notebook is a memory that knows ids and which of them are locked.
+type notebook struct {
+	t      *testing.T
+	known  map[string]int64 // next
+	locked map[string]bool
+	loads  int
+}
+
+func newNotebook(t *testing.T) *notebook {
+	return &notebook{t: t, known: map[string]int64{}, locked: map[string]bool{}}
+}
+
+func (n *notebook) Load(page []recovery.Entry) {
+	n.loads++
+	for _, e := range page {
+		if e.Data == nil {
+			n.t.Errorf("Load got %s without Data", e.ID)
+		}
+		if _, known := n.known[string(e.ID)]; !known {
+			n.known[string(e.ID)] = e.Spot.At
+		}
+	}
+}
+
+func (n *notebook) Lock(page []recovery.Entry) []int {
+	var positions []int
+	for i, e := range page {
+		id := string(e.ID)
+		if e.Data != nil {
+			n.t.Errorf("Lock got %s with Data", id)
+		}
+		if _, known := n.known[id]; !known && !n.locked[id] {
+			n.locked[id] = true
+			positions = append(positions, i)
+		}
+	}
+	return positions
+}
+
+func (n *notebook) Resolve(e recovery.Entry, found bool) {
+	id := string(e.ID)
+	if !n.locked[id] {
+		n.t.Errorf("%s is resolved, but not locked", id)
+	}
+	delete(n.locked, id)
+	if found {
+		n.known[id] = e.Spot.At
+	}
+}
+
+// stocked is a ledger with n records, adopted anew.
+func stocked(t *testing.T, n int, options ...memledger.Option) *ledgertest.Faulty {
+	t.Helper()
+	l := memledger.New(append(options, memledger.Strict())...)
+	terms, err := l.Adopt(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		var b recovery.Batch
+		c := creation(fmt.Sprint("task-", i), int64(i))
+		b.Add(c)
+		if err := l.Apply(t.Context(), terms.ShardOf(c.ID), &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f := ledgertest.Wrap(l)
+	if _, err := f.Adopt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestReplay(t *testing.T) {
+	for name, options := range map[string][]memledger.Option{
+		"with data":  {memledger.Shards(3)},
+		"nominating": {memledger.Shards(3), memledger.Nominating()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, m := stocked(t, 500, options...), newNotebook(t)
+			m.known["task-7"] = -1 // already in memory, and newer there
+			var last recovery.Progress
+			if err := recovery.Replay(t.Context(), f, m, func(p recovery.Progress) { last = p }); err != nil {
+				t.Fatal(err)
+			}
+			if len(m.known) != 500 || m.known["task-7"] != -1 || len(m.locked) > 0 {
+				t.Errorf("%d known, %d locked, task-7 at %d", len(m.known), len(m.locked), m.known["task-7"])
+			}
+			if !last.Done || last.Read < 500 {
+				t.Errorf("the last report is %+v", last)
+			}
+		})
+	}
+}
+
+// TestReplayStartsAnew: a scan that breaks is repeated until one is complete.
+func TestReplayStartsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, m := stocked(t, 500), newNotebook(t)
+		f.Inject(ledgertest.Fault{Op: ledgertest.Scan, Times: 2})
+		f.Inject(ledgertest.Fault{Op: ledgertest.Page, Nth: 3})
+		f.Inject(ledgertest.Fault{Op: ledgertest.Get, Nth: 2, Times: 3, After: true})
+		reports := 0
+		if err := recovery.Replay(t.Context(), f, m, func(p recovery.Progress) {
+			if reports++; p.Done && p.Read != 500 {
+				t.Errorf("the complete scan read %d", p.Read)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if len(m.known) != 500 || len(m.locked) > 0 || f.Calls(ledgertest.Scan) != 4 || reports != 1 {
+			t.Errorf("%d known, %d locked after %d scans and %d reports",
+				len(m.known), len(m.locked), f.Calls(ledgertest.Scan), reports)
+		}
+	})
+}
+
+// TestReplayDropsWhatHasGone: a page read before a delete brings nothing back.
+func TestReplayDropsWhatHasGone(t *testing.T) {
+	f, m := stocked(t, 50, memledger.Nominating()), newNotebook(t)
+	reached, release := f.Hold(ledgertest.Get)
+	ended := make(chan error, 1)
+	go func() { ended <- recovery.Replay(t.Context(), f, m, nil) }()
+	<-reached
+	for i := range 50 {
+		var b recovery.Batch
+		b.Add(recovery.Change{ID: fmt.Append(nil, "task-", i), From: pending(int64(i))})
+		if err := f.Apply(t.Context(), 0, &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if len(m.known) > 0 || len(m.locked) > 0 {
+		t.Errorf("%d records came back, %d are locked", len(m.known), len(m.locked))
+	}
+}
+
+// TestReplayGivesUp: in the end nothing stays locked, whatever the reason.
+func TestReplayGivesUp(t *testing.T) {
+	stop := errors.New("shutting down")
+	for name, c := range map[string]struct {
+		fault ledgertest.Fault
+		want  error
+	}{
+		"ctx ends during scans": {ledgertest.Fault{Op: ledgertest.Scan, Times: -1}, stop},
+		"ctx ends during reads": {ledgertest.Fault{Op: ledgertest.Get, Times: -1}, stop},
+		"the ledger is closed":  {ledgertest.Fault{Op: ledgertest.Get, Err: recovery.ErrClosed}, recovery.ErrClosed},
+		"a shard is lost":       {ledgertest.Fault{Op: ledgertest.Get, Err: recovery.ErrLost}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, m := stocked(t, 200, memledger.Nominating()), newNotebook(t)
+				f.Inject(c.fault)
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer time.AfterFunc(time.Minute, func() { cancel(stop) }).Stop()
+				if err := recovery.Replay(ctx, f, m, nil); !errors.Is(err, c.want) {
+					t.Errorf("Replay: %v, want %v", err, c.want)
+				}
+				if len(m.locked) > 0 {
+					t.Errorf("%d ids stay locked", len(m.locked))
+				}
+			})
+		})
+	}
+}
+
+// An auditee samples what it is told and notes what it shall repair.
+type auditee struct {
+	samples map[int][]recovery.Ref
+	missing map[int][]recovery.Ref
+}
+
+func (a *auditee) Sample(shard, n int) []recovery.Ref {
+	s := a.samples[shard]
+	return s[:min(n, len(s))]
+}
+
+func (a *auditee) Repair(shard int, missing []recovery.Ref) int {
+	a.missing[shard] = missing
+	return len(missing) - 1 // one has moved meanwhile
+}
+
+func TestAudit(t *testing.T) {
+	f := stocked(t, 4)
+	ref := func(id string, next int64) recovery.Ref { return recovery.Ref{ID: id, Next: next} }
+	a := &auditee{
+		samples: map[int][]recovery.Ref{
+			0: {ref("task-0", 0), ref("lost-1", 9), ref("task-3", 3), ref("lost-2", 9), ref("beyond-n", 9)},
+		},
+		missing: map[int][]recovery.Ref{},
+	}
+	checked, repaired, err := recovery.Audit(t.Context(), f, a, 1, 4)
+	if err != nil || checked != 4 || repaired != 1 {
+		t.Errorf("Audit = %d, %d, %v, want 4 checked, 1 repaired", checked, repaired, err)
+	}
+	if want := []recovery.Ref{ref("lost-1", 9), ref("lost-2", 9)}; !slices.Equal(a.missing[0], want) {
+		t.Errorf("missing: %v, want %v", a.missing[0], want)
+	}
+}
+
+// TestAuditReadsOtherShards: a shard that cannot be read is nobody's loss.
+func TestAuditReadsOtherShards(t *testing.T) {
+	f := stocked(t, 0, memledger.Shards(3))
+	f.Inject(ledgertest.Fault{Op: ledgertest.Get, Nth: 2})
+	a := &auditee{samples: map[int][]recovery.Ref{}, missing: map[int][]recovery.Ref{}}
+	for shard := range 3 {
+		a.samples[shard] = []recovery.Ref{{ID: "lost"}, {ID: "lost-too"}}
+	}
+	checked, repaired, err := recovery.Audit(t.Context(), f, a, 3, 10)
+	if !errors.Is(err, ledgertest.ErrInjected) || checked != 4 || repaired != 2 || a.missing[1] != nil {
+		t.Errorf("Audit = %d, %d, %v; missing %v", checked, repaired, err, a.missing)
+	}
+}

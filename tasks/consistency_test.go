@@ -1,0 +1,262 @@
+package tasks
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// checkConsistency compares everything that a scheduler keeps twice: the book
+// with its index and its arena, the gauges and queues with a recount, and, where
+// no write is under way, memory with the ledger. Nothing may be running.
+func (r *rig) checkConsistency() {
+	r.t.Helper()
+	s := r.Scheduler
+	s.mu.Lock()
+	errs := errors.Join(s.checkBook(), s.checkTopics(), s.checkOpen())
+	s.mu.Unlock()
+	if errs = errors.Join(errs, r.checkLedger()); errs != nil {
+		r.t.Fatalf("inconsistent: %v", errs)
+	}
+}
+
+// checkBook compares slots, index and arena.
+func (s *Scheduler) checkBook() (errs error) {
+	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
+	b := s.book
+	used, armed, creations := 0, 0, 0
+	var live int64
+	segments := make(map[uint64]int)
+	for n := uint32(1); int(n) < len(b.chunks)*chunkSlots; n++ {
+		sl := b.slot(n)
+		if sl.state == vacant {
+			continue
+		}
+		used++
+		id := string(b.id(sl))
+		if at, ok := b.find([]byte(id)); !ok || at != n {
+			fault("slot %d of %s: the index says %d, %v", n, id, at, ok)
+		}
+		e := b.arena.at(sl.rec)
+		live += int64(len(e))
+		segments[uint64(sl.rec>>32)] += len(e)
+		switch sl.state {
+		case pending:
+			if sl.timer != 0 {
+				armed++
+			}
+		case creating:
+			creations++
+		case checking:
+			continue
+		}
+		if f, err := decode(b.record(sl)); err != nil {
+			fault("record of %s: %w", id, err)
+		} else if string(f.topic) != s.byNumber[sl.topic].name {
+			fault("%s: topic %s in its record, %s in its slot", id, f.topic, s.byNumber[sl.topic].name)
+		}
+		if _, ok := s.deferred[n]; ok && sl.flags&writing == 0 {
+			fault("%s: a write is deferred behind none", id)
+		}
+	}
+	vacancies := 0
+	for n := b.vacant; n != 0; n = b.slot(n).hash {
+		vacancies++
+	}
+	indexed := 0
+	for i := range b.index.tables {
+		t, entries := &b.index.tables[i], 0
+		for _, e := range t.slots {
+			if e != 0 {
+				entries++
+			}
+		}
+		if entries != t.used {
+			fault("index table %d counts %d, holds %d", i, t.used, entries)
+		}
+		indexed += entries
+	}
+	if total := max(0, len(b.chunks)*chunkSlots-1); used != b.used || indexed != used || vacancies != total-used {
+		fault("%d slots in use; the book counts %d, the index holds %d; %d of %d are vacant", used, b.used, indexed, vacancies, total)
+	}
+	if live != b.arena.live {
+		fault("%d bytes of entries, the arena counts %d", live, b.arena.live)
+	}
+	for i := range b.arena.segments {
+		if seg := &b.arena.segments[i]; seg.live != segments[uint64(i)] {
+			fault("segment %d: %d bytes of entries, it counts %d", i, segments[uint64(i)], seg.live)
+		}
+	}
+	if n := s.runner.Len(); n != armed && !s.ended {
+		fault("%d timers for %d armed tasks", n, armed)
+	}
+	if creations != s.creating && !s.ended {
+		fault("%d tasks are being created, %d are counted", creations, s.creating)
+	}
+	return errs
+}
+
+// checkTopics counts the gauges and the queues again.
+func (s *Scheduler) checkTopics() (errs error) {
+	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
+	gauges := make([][Dead + 1]int64, len(s.byNumber))
+	readies := make([]int, len(s.byNumber))
+	for n := uint32(1); int(n) < len(s.book.chunks)*chunkSlots; n++ {
+		if sl := s.book.slot(n); sl.state != vacant {
+			gauges[sl.topic][sl.state.shown()]++
+			if sl.state == ready {
+				readies[sl.topic]++
+			}
+		}
+	}
+	for i, t := range s.byNumber {
+		for _, state := range []State{Pending, Ready, Delivering} {
+			if t.gauges[state] != gauges[i][state] {
+				fault("topic %q counts %d %s, there are %d", t.name, t.gauges[state], state, gauges[i][state])
+			}
+		}
+		items, live := 0, 0
+		t.queue.each(func(it item) {
+			items++
+			if _, _, ok := s.book.unpack(it.value, ready); ok {
+				live++
+			}
+		})
+		if live != readies[i] || t.queue.live != live || t.queue.count != items {
+			fault("topic %q: %d ready; its queue holds %d, %d of them live, and counts %d, %d", t.name, readies[i], items, live, t.queue.count, t.queue.live)
+		}
+		if t.deliverer == nil && (t.workers != 0 || t.busy != 0) || t.busy > t.workers {
+			fault("topic %q: %d of %d workers are busy", t.name, t.busy, t.workers)
+		}
+	}
+	return errs
+}
+
+// each visits the items of a queue, in no order.
+func (q *queue) each(visit func(item)) {
+	for i, block := range q.run.blocks {
+		if i == 0 {
+			block = block[q.run.head:]
+		}
+		for _, it := range block {
+			visit(it)
+		}
+	}
+	for _, it := range q.late {
+		visit(it)
+	}
+}
+
+// checkOpen compares the open deliveries with the states.
+func (s *Scheduler) checkOpen() (errs error) {
+	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
+	away := 0
+	for n, l := range s.open {
+		if l.away {
+			away++
+		}
+		if st := s.book.slot(n).state; st != delivering {
+			fault("slot %d has an open delivery and state %d", n, st)
+		}
+	}
+	if away != s.pulled {
+		fault("%d deliveries are away, %d are counted", away, s.pulled)
+	}
+	for n := uint32(1); int(n) < len(s.book.chunks)*chunkSlots; n++ {
+		if _, open := s.open[n]; s.book.slot(n).state == delivering && !open {
+			fault("slot %d is being delivered without a lease", n)
+		}
+	}
+	for n := range s.waiting {
+		if st := s.book.slot(n).state; !st.busy() || st == vacant {
+			fault("slot %d has state %d and is waited for", n, st)
+		}
+	}
+	return errs
+}
+
+// checkLedger compares memory with the ledger, record by record.
+func (r *rig) checkLedger() (errs error) {
+	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
+	pendings, deads := r.dump()
+	s := r.Scheduler
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	underWay := 0
+	for n := uint32(1); int(n) < len(s.book.chunks)*chunkSlots; n++ {
+		sl := s.book.slot(n)
+		if sl.state == vacant {
+			continue
+		}
+		if !atRest(sl) {
+			underWay++
+			continue
+		}
+		id := string(s.book.id(sl))
+		e, ok := pendings[id]
+		if !ok {
+			fault("%s is in memory, not in the ledger", id)
+			continue
+		}
+		delete(pendings, id)
+		if e.Spot.At != sl.stored || e.Shard != int(sl.shard) {
+			fault("%s: the ledger has it in shard %d at %d, memory believes %d, %d", id, e.Shard, e.Spot.At, sl.shard, sl.stored)
+		}
+		// A claim that was not used counts no longer in memory.
+		if rec := s.book.record(sl); recordFlags(e.Data)&flagClaimed == 0 && !bytes.Equal(rec, e.Data) {
+			fault("%s: the ledger has another record:\n%x\n%x", id, e.Data, rec)
+		}
+	}
+	if underWay != 0 {
+		return errs // the rest may be on its way
+	}
+	for id := range pendings {
+		fault("%s is in the ledger, not in memory", id)
+	}
+	if len(deads) != len(s.graves) {
+		fault("%d dead in the ledger, %d graves", len(deads), len(s.graves))
+	}
+	byTopic := make(map[string]int64)
+	for id, e := range deads {
+		if !s.buriedLocked([]byte(id)) {
+			fault("%s is dead and has no grave", id)
+		}
+		byTopic[e.Spot.Label]++
+	}
+	for _, t := range s.byNumber {
+		if t.gauges[Dead] != byTopic[t.name] {
+			fault("topic %q counts %d dead, the ledger has %d", t.name, t.gauges[Dead], byTopic[t.name])
+		}
+	}
+	return errs
+}
+
+// dump reads the whole ledger.
+func (r *rig) dump() (pendings, deads map[string]recovery.Entry) {
+	r.t.Helper()
+	pendings, deads = make(map[string]recovery.Entry), make(map[string]recovery.Entry)
+	keep := func(to map[string]recovery.Entry, e recovery.Entry) {
+		e.ID, e.Data = bytes.Clone(e.ID), bytes.Clone(e.Data)
+		to[string(e.ID)] = e
+	}
+	ctx := context.Background()
+	err := r.mem.Scan(ctx, func(page []recovery.Entry) error {
+		for _, e := range page {
+			err := r.mem.Get(ctx, e.Shard, []recovery.Ref{{ID: string(e.ID), Next: e.Spot.At}}, func(_ int, e recovery.Entry) { keep(pendings, e) })
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = r.mem.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool { keep(deads, e); return true })
+	}
+	if err != nil {
+		r.t.Fatal("reading the ledger:", err)
+	}
+	return pendings, deads
+}

@@ -1,0 +1,244 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/recovery/memledger"
+)
+
+// kinds are the two ways in which a ledger hands out what it has.
+var kinds = map[string][]memledger.Option{
+	"Snapshot":   {memledger.Strict()},
+	"Nominating": {memledger.Strict(), memledger.Nominating(), memledger.Shards(4)},
+}
+
+// replaying runs a test on a rig whose replay is held up before its first page:
+// the ledger has n tasks of the topic "x", t0 to t<n-1>, in an hour. resume lets
+// replay go on.
+func replaying(t *testing.T, n int, test func(r *rig, resume func())) {
+	for name, options := range kinds {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := rigOn(t, Config{}, memledger.New(options...))
+				for i := range n {
+					r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
+				}
+				r.shut()
+				faulty := ledgertest.Wrap(r.mem)
+				reached, resume := faulty.Hold(ledgertest.Page)
+				r.faulty = faulty
+				var err error
+				if r.Scheduler, err = Open(t.Context(), faulty, r.cfg); err != nil {
+					t.Fatal(err)
+				}
+				<-reached
+				test(r, resume)
+				resume()
+				pass(time.Second)
+				r.checkConsistency()
+			})
+		})
+	}
+}
+
+// An id that replay has not reached is looked up: there is no false 404.
+func TestAskedForWhileReplaying(t *testing.T) {
+	ctx := context.Background()
+	for name, ask := range map[string]func(r *rig, id string) error{
+		"Get":    func(r *rig, id string) error { _, err := r.Get(ctx, id); return err },
+		"Cancel": func(r *rig, id string) error { return r.Cancel(ctx, id) },
+		"Fire":   func(r *rig, id string) error { _, err := r.Fire(ctx, id); return err },
+		"Reschedule": func(r *rig, id string) error {
+			_, err := r.Reschedule(ctx, id, Move{Delay: ptr(time.Minute)})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			replaying(t, 3, func(r *rig, _ func()) {
+				want(t, "known", ask(r, "t1"), nil)
+				want(t, "unknown", ask(r, "t99"), ErrNotFound)
+				if r.Readiness().Ready {
+					t.Error("replay is over")
+				}
+			})
+		})
+	}
+}
+
+func TestScheduleWhileReplaying(t *testing.T) {
+	replaying(t, 2, func(r *rig, resume func()) {
+		_, err := r.Schedule(t.Context(), Request{ID: "t0", Topic: "y"})
+		want(t, "Schedule of an id that exists", err, ErrExists)
+		again := r.must(Request{ID: "t1", Topic: "x", Delay: time.Hour})
+		if !again.Repeated {
+			t.Error("the same request again was not recognised")
+		}
+		r.must(Request{ID: "new", Topic: "x", Delay: time.Hour})
+		r.must(Request{Topic: "x", Delay: time.Hour})
+		results, err := r.ScheduleBatch(t.Context(), []Request{{ID: "t0", Topic: "y"}, {ID: "t1", Topic: "x", Delay: time.Hour}, {ID: "new2", Topic: "x"}})
+		want(t, "ScheduleBatch", err, nil)
+		want(t, "t0", results[0].Err, ErrExists)
+		want(t, "t1", results[1].Err, nil)
+		want(t, "new2", results[2].Err, nil)
+		resume()
+		pass(time.Second)
+		if c := r.counts("x"); c.Pending+c.Ready != 5 {
+			t.Errorf("%d pending, %d ready; want 5 together", c.Pending, c.Ready)
+		}
+	})
+}
+
+// A look-up that fails must not hide its id from the replay that is under way.
+func TestFailedLookUpWhileReplaying(t *testing.T) {
+	replaying(t, 3, func(r *rig, resume func()) {
+		reached, release := r.faulty.Hold(ledgertest.Find)
+		ctx, cancel := context.WithCancel(t.Context())
+		answer := make(chan error, 1)
+		go func() { _, err := r.Get(ctx, "t1"); answer <- err }()
+		<-reached
+		resume() // replay passes the id while it is being looked up
+		synctest.Wait()
+		cancel()
+		<-answer
+		release()
+		pass(time.Second)
+		if task := r.get("t1"); task.State != Pending {
+			t.Errorf("state %v", task.State)
+		}
+		pass(time.Hour)
+		ds, err := r.Reserve(t.Context(), "x", 10, 0, 0)
+		if err != nil || len(ds) != 3 {
+			t.Errorf("%d of 3 delivered, %v", len(ds), err)
+		}
+	})
+}
+
+// A page that was read before a task was finished must not bring it back.
+func TestFinishedWhileReplaying(t *testing.T) {
+	replaying(t, 3, func(r *rig, resume func()) {
+		_, err := r.Fire(t.Context(), "t1")
+		want(t, "Fire", err, nil)
+		r.ack(r.pull("x", "t1")[0])
+		want(t, "Cancel", r.Cancel(t.Context(), "t2"), nil)
+		resume()
+		pass(2 * time.Hour)
+		r.pull("x", "t0")
+	})
+}
+
+// A ledger that cannot look up by id makes the caller wait for the end of replay.
+func TestReplayingWithoutFinder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+		r.shut()
+		r.faulty = ledgertest.Wrap(r.mem)
+		_, resume := r.faulty.Hold(ledgertest.Page)
+		var err error
+		if r.Scheduler, err = Open(t.Context(), struct{ recovery.Ledger }{r.faulty}, r.cfg); err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.Get(t.Context(), "t")
+		want(t, "Get", err, ErrReplaying)
+		_, err = r.Schedule(t.Context(), Request{ID: "t", Topic: "x"})
+		want(t, "Schedule", err, ErrReplaying)
+		answer := make(chan error)
+		go func() { _, err := r.Get(t.Context(), "t"); answer <- err }()
+		pass(time.Second)
+		resume()
+		want(t, "Get", <-answer, nil)
+	})
+}
+
+// What is overdue is delivered while replay still runs, the oldest first.
+func TestOverdueIsDeliveredDuringReplay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		var ids []string
+		for i := range 200 {
+			id := fmt.Sprintf("t%03d", i)
+			r.must(Request{ID: id, Topic: "x", Delay: time.Duration(i+1) * time.Second})
+			ids = append(ids, id)
+		}
+		r.shut()
+		pass(time.Hour)
+		r.faulty = ledgertest.Wrap(r.mem)
+		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Page, Nth: 3}) // and so it starts anew
+		var err error
+		if r.Scheduler, err = Open(t.Context(), r.faulty, r.cfg); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if r.Readiness().Ready {
+			t.Fatal("replay is over")
+		}
+		first, err := r.Reserve(t.Context(), "x", 1000, 0, 0)
+		want(t, "Reserve", err, nil)
+		if len(first) == 0 {
+			t.Fatal("nothing is delivered during replay")
+		}
+		pass(time.Second)
+		rest, err := r.Reserve(t.Context(), "x", 1000, 0, 0)
+		want(t, "Reserve", err, nil)
+		var got []string
+		for _, d := range append(first, rest...) {
+			got = append(got, d.ID)
+		}
+		if !slices.Equal(got, ids) {
+			t.Errorf("delivered in the order %v", got)
+		}
+	})
+}
+
+func TestReplayKeepsWhatItCannotRead(t *testing.T) {
+	for name, options := range kinds {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mem := memledger.New(options...)
+				plant(t, mem, map[string][]byte{
+					"newer": fixture(t, "newer.rec"), "cut": fixture(t, "damaged-cut.rec"),
+					"flags": fixture(t, "damaged-flags.rec"), "good": fixture(t, "minimal.rec"),
+				})
+				r := rigOn(t, Config{}, mem)
+				pass(time.Second)
+				if n := r.Stats().UnknownRecords; n != 3 {
+					t.Errorf("%d unknown records, want 3", n)
+				}
+				r.get("good")
+				if !r.log.has("newer version") || !r.log.has("cannot be read") {
+					t.Error("they are not in the log")
+				}
+				pendings, _ := r.dump()
+				if len(pendings) != 4 {
+					t.Errorf("the ledger has %d of 4 records", len(pendings))
+				}
+			})
+		})
+	}
+}
+
+// plant puts records into a ledger.
+func plant(t testing.TB, mem *memledger.Ledger, records map[string][]byte) {
+	t.Helper()
+	terms, err := mem.Adopt(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, rec := range records {
+		var b recovery.Batch
+		b.Add(recovery.Change{ID: []byte(id), To: recovery.Spot{Place: recovery.Pending, At: 1}, Data: rec})
+		if err := mem.Apply(t.Context(), terms.ShardOf([]byte(id)), &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := mem.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

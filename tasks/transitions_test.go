@@ -1,0 +1,211 @@
+package tasks
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// A transition is one row of the table of states: it takes the task "t" of the
+// topic "x" through a write of the ledger.
+type transition struct {
+	name     string
+	settings TopicSettings
+	from     func(r *rig)       // brings t to where the row begins
+	do       func(r *rig) error // the event; ErrUnknown also for what is not recorded
+	busy     state              // while the write is under way
+	place    recovery.Place     // afterwards, in the ledger
+	state    State              // afterwards; 0: gone
+	late     State              // where t ends if the answer came after the caller had gone; 0: as state
+	gone     bool               // then it is nowhere
+	undone   State              // where t ends if its write was never sent; 0: nowhere
+	kept     bool               // the write is sent even though its caller has gone
+	silent   bool               // no caller waits for the write
+	check    func(before, after fields) error
+}
+
+var transitions = []transition{
+	{
+		name: "absent, Schedule",
+		from: func(*rig) {},
+		do: func(r *rig) error {
+			_, err := r.Schedule(r.t.Context(), Request{ID: "t", Topic: "x", Delay: time.Hour})
+			return err
+		},
+		busy: creating, place: recovery.Pending, state: Pending, gone: true,
+		check: func(_, after fields) error { return wantFields(after, 1, 0, recPending) },
+	},
+	{
+		name: "pending, Reschedule", from: inAnHour,
+		do: func(r *rig) error {
+			_, err := r.Reschedule(r.t.Context(), "t", Move{Delay: ptr(2 * time.Hour)})
+			return err
+		},
+		busy: moving, place: recovery.Pending, state: Pending, undone: Pending,
+		check: func(before, after fields) error {
+			if after.due-before.due < time.Hour.Milliseconds() {
+				return fmt.Errorf("due moved from %d to %d", before.due, after.due)
+			}
+			return wantFields(after, 2, 0, recPending)
+		},
+	},
+	{
+		name: "ready, Reschedule", from: dueNow,
+		do: func(r *rig) error {
+			_, err := r.Reschedule(r.t.Context(), "t", Move{Delay: ptr(2 * time.Hour)})
+			return err
+		},
+		busy: moving, place: recovery.Pending, state: Pending, undone: Ready,
+	},
+	{
+		name: "pending, Fire", from: inAnHour,
+		do:   func(r *rig) error { _, err := r.Fire(r.t.Context(), "t"); return err },
+		busy: moving, place: recovery.Pending, state: Ready, undone: Pending,
+		check: func(_, after fields) error { return wantFields(after, 2, 0, recPending) },
+	},
+	{
+		name: "pending, Replace", from: inAnHour,
+		do: func(r *rig) error {
+			_, err := r.Replace(r.t.Context(), Request{ID: "t", Topic: "x", Delay: 2 * time.Hour, Payload: []byte("2")})
+			return err
+		},
+		busy: moving, place: recovery.Pending, state: Pending, undone: Pending,
+		check: func(_, after fields) error {
+			if string(after.payload) != "2" {
+				return fmt.Errorf("payload %q", after.payload)
+			}
+			return wantFields(after, 2, 0, recPending)
+		},
+	},
+	{
+		name: "pending, Cancel", from: inAnHour, do: cancelT,
+		busy: cancelling, place: recovery.Nowhere, undone: Pending,
+	},
+	{
+		name: "ready, Cancel", from: dueNow, do: cancelT,
+		busy: cancelling, place: recovery.Nowhere, undone: Ready,
+	},
+	{
+		name: "dead, Cancel", from: buried, do: cancelT,
+		busy: cancelling, place: recovery.Nowhere, undone: Dead,
+	},
+	{
+		name: "ready, handed out and claimed", settings: TopicSettings{CountCrashes: true}, from: dueNow,
+		do: func(r *rig) error {
+			ds, err := r.Reserve(r.t.Context(), "x", 1, 0, time.Hour)
+			if err == nil && len(ds) == 0 {
+				err = ErrUnknown
+			}
+			return err
+		},
+		busy: claiming, place: recovery.Pending, state: Delivering, late: Ready, undone: Ready,
+		check: func(_, after fields) error {
+			if after.flags&flagClaimed == 0 {
+				return errors.New("the attempt is not marked as claimed")
+			}
+			return wantFields(after, 1, 1, recPending)
+		},
+	},
+	{
+		name: "delivering, Ack", from: handedOut, do: settleT(Verdict{Verb: Ack}),
+		busy: finishing, place: recovery.Nowhere, kept: true,
+	},
+	{
+		name: "delivering, Bury", from: handedOut, do: settleT(Verdict{Verb: Bury, Reason: "beyond repair"}),
+		busy: burying, place: recovery.Dead, state: Dead, kept: true,
+		check: func(_, after fields) error {
+			if string(after.lastError) != "beyond repair" {
+				return fmt.Errorf("last error %q", after.lastError)
+			}
+			return wantFields(after, 1, 1, recDead)
+		},
+	},
+	{
+		name: "delivering, attempts exhausted", settings: TopicSettings{Retry: Retry{MaxAttempts: 1}},
+		from: handedOut, do: settleT(Verdict{Verb: Release}),
+		busy: burying, place: recovery.Dead, state: Dead, kept: true,
+		check: func(_, after fields) error { return wantFields(after, 1, 1, recDead) },
+	},
+	{
+		name: "delivering, lease out of the last attempt", settings: TopicSettings{Retry: Retry{MaxAttempts: 1}},
+		from: handedOut,
+		do: func(r *rig) error {
+			pass(hour + time.Second)
+			return nil
+		},
+		busy: burying, place: recovery.Dead, state: Dead, kept: true, silent: true,
+	},
+	{
+		name: "dead, Requeue", from: buried,
+		do: func(r *rig) error {
+			n, err := r.Requeue(r.t.Context(), "x", []string{"t"})
+			if err == nil && n != 1 {
+				err = fmt.Errorf("requeued %d", n)
+			}
+			return err
+		},
+		busy: requeuing, place: recovery.Pending, state: Ready, undone: Dead,
+		check: func(_, after fields) error { return wantFields(after, 2, 0, recPending) },
+	},
+	{
+		name: "dead, DeleteDead", from: buried,
+		do: func(r *rig) error {
+			_, err := r.DeleteDead(r.t.Context(), "x", []string{"t"})
+			return err
+		},
+		busy: cancelling, place: recovery.Nowhere, undone: Dead,
+	},
+	{
+		name: "ready, max_lateness passed",
+		from: func(r *rig) {
+			r.must(Request{ID: "t", Topic: "x", MaxLateness: time.Second})
+			pass(2 * time.Second)
+		},
+		do:   func(r *rig) error { _, err := r.Reserve(r.t.Context(), "x", 1, 0, 0); return err },
+		busy: finishing, place: recovery.Nowhere, kept: true, silent: true,
+	},
+}
+
+const hour = time.Hour // the lease of handedOut
+
+func inAnHour(r *rig) { r.must(Request{ID: "t", Topic: "x", Delay: time.Hour}) }
+func dueNow(r *rig)   { r.must(Request{ID: "t", Topic: "x"}) }
+func cancelT(r *rig) error {
+	return r.Cancel(r.t.Context(), "t")
+}
+
+// handedOut leaves the receipt where settleT finds it.
+func handedOut(r *rig) {
+	dueNow(r)
+	ds, err := r.Reserve(r.t.Context(), "x", 1, 0, hour)
+	if err != nil || len(ds) != 1 {
+		r.t.Fatalf("Reserve = %v, %v", ds, err)
+	}
+	r.delivery = ds[0]
+}
+
+func settleT(v Verdict) func(r *rig) error {
+	return func(r *rig) error {
+		a := r.settle(v, r.delivery)
+		if a.Err == nil && !a.Recorded {
+			return ErrUnknown
+		}
+		return a.Err
+	}
+}
+
+func buried(r *rig) {
+	handedOut(r)
+	if err := settleT(Verdict{Verb: Bury})(r); err != nil {
+		r.t.Fatal("Bury:", err)
+	}
+}
+
+func wantFields(f fields, revision, attempt uint32, state uint8) error {
+	if f.revision != revision || f.attempt != attempt || f.state != state {
+		return fmt.Errorf("revision %d, attempt %d, state %d; want %d, %d, %d", f.revision, f.attempt, f.state, revision, attempt, state)
+	}
+	return nil
+}
