@@ -96,7 +96,7 @@ func BenchmarkMemory(b *testing.B) {
 				}
 
 				gc, busy, began := gcCPU(), cpu(), time.Now()
-				time.Sleep(5 * time.Second)
+				<-time.After(5 * time.Second)
 				idle := time.Since(began)
 				b.ReportMetric(100*float64(cpu()-busy)/float64(idle), "%core-idle")
 				b.ReportMetric(100*float64(gcCPU()-gc)/float64(idle), "%core-gc")
@@ -138,7 +138,7 @@ func cancelMost(b *testing.B, s *tasks.Scheduler, ids []string) {
 	}
 	group.Wait()
 	for s.Stats().ArenaBytes > 2*s.Stats().ArenaLive {
-		time.Sleep(100 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 	}
 }
 
@@ -158,7 +158,7 @@ func BenchmarkSteady(b *testing.B) {
 			due := at(i)
 			time.AfterFunc(time.Until(due), func() { timers.add(time.Since(due)) })
 		}
-		time.Sleep(time.Until(base.Add(length + time.Second)))
+		<-time.After(time.Until(base.Add(length + time.Second)))
 
 		s := open(b, ledgers(b)["disk"](), tasks.Config{})
 		if err := s.Handle("steady", func(_ context.Context, d *tasks.Delivery) error {
@@ -169,7 +169,7 @@ func BenchmarkSteady(b *testing.B) {
 		}
 		base = time.Now().Add(3 * time.Second).Truncate(time.Millisecond)
 		fill(b, s, n, "steady", when(base))
-		time.Sleep(time.Until(base.Add(length + time.Second)))
+		<-time.After(time.Until(base.Add(length + time.Second)))
 		b.ReportMetric(timers.quantile(0.99), "timers-p99-ms")
 		b.ReportMetric(lapse.quantile(0.5), "p50-ms")
 		b.ReportMetric(lapse.quantile(0.99), "p99-ms")

@@ -1,0 +1,61 @@
+package tasks_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/diskledger"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// BenchmarkRestart measures a start with 1 million tasks in the embedded ledger,
+// a tenth of them overdue: until the first overdue one is delivered, and until
+// replay is over.
+func BenchmarkRestart(b *testing.B) {
+	const n = 1_000_000
+	dir := b.TempDir()
+	ledger := func() *diskledger.Ledger {
+		l, err := diskledger.Open(dir, diskledger.Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return l
+	}
+	s := open(b, ledger(), tasks.Config{Topics: map[string]tasks.TopicSettings{"restart": {Paused: true}}})
+	base := time.Now()
+	fill(b, s, n, "restart", func(i int) time.Time {
+		if i%10 == 0 {
+			return base.Add(-time.Duration(i) * time.Microsecond)
+		}
+		return base.Add(time.Hour + time.Duration(i)*time.Millisecond)
+	})
+	if err := s.Close(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		began := time.Now()
+		s := open(b, ledger(), tasks.Config{})
+		first := make(chan time.Duration, 1)
+		var once atomic.Bool
+		if err := s.Handle("restart", func(context.Context, *tasks.Delivery) error {
+			if once.CompareAndSwap(false, true) {
+				first <- time.Since(began)
+			}
+			return tasks.RetryAfter(context.Canceled, time.Hour)
+		}); err != nil {
+			b.Fatal(err)
+		}
+		for !s.Readiness().Ready {
+			<-time.After(time.Millisecond)
+		}
+		b.ReportMetric(float64(time.Since(began).Milliseconds()), "ready-ms")
+		b.ReportMetric(float64((<-first).Microseconds())/1000, "first-overdue-ms")
+		b.StopTimer()
+		if err := s.Close(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
