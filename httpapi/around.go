@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -29,7 +30,7 @@ func (s *Server) around(c *gin.Context) {
 	header.Set("X-Content-Type-Options", "nosniff")
 
 	if c.Request.ContentLength != 0 {
-		b := &body{http.MaxBytesReader(c.Writer, c.Request.Body, s.maxBody), &s.bodies, s.maxBody, 0}
+		b := &body{http.MaxBytesReader(connection(c), c.Request.Body, s.maxBody), &s.bodies, s.maxBody, 0}
 		c.Request.Body = b
 		defer b.release()
 	}
@@ -55,7 +56,7 @@ func (s *Server) around(c *gin.Context) {
 // panicked answers a request whose handler has panicked. An answer that has
 // begun cannot be taken back: the connection is cut, so that the caller notices.
 func (s *Server) panicked(c *gin.Context, id string, v any) {
-	if v == http.ErrAbortHandler {
+	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(v)
 	}
 	s.log.Error("a request handler panicked", "request_id", id, "path", c.FullPath(),

@@ -96,7 +96,7 @@ func readBody(c *gin.Context) ([]byte, error) {
 		n, err := b.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			// A deadline left behind would end a long-poll, as if the client had gone.
 			_ = timer.SetReadDeadline(time.Time{})
 			return buf, nil

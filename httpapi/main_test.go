@@ -1,9 +1,9 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -27,7 +27,6 @@ type rig struct {
 	server    *http.Server
 	url       string
 	client    *http.Client
-	log       bytes.Buffer
 }
 
 func newRig(t testing.TB) *rig { return newRigWith(t, tasks.Config{}, Config{}) }
@@ -74,7 +73,9 @@ func serve(t testing.TB, api *Server) *rig {
 		if err := r.server.Shutdown(context.Background()); err != nil {
 			t.Error(err)
 		}
-		<-served
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
 	})
 	return r
 }

@@ -149,7 +149,7 @@ var badInput = []struct {
 	{"bury: reason of another type", "POST", "/v1/receipts/bury", `{"receipts":["a"],"reason":1}`, 422, "invalid", "reason", nil},
 	{"topic: unknown kind", "PUT", "/v1/topics/t", `{"delivery":{"kind":"Zx81secret"}}`, 422, "invalid", "delivery.kind", nil},
 	{"topic: a handler that is none", "PUT", "/v1/topics/t", `{"delivery":{"kind":"handler"}}`, 422, "invalid", "delivery.kind", nil},
-	{"topic: unknown field within", "PUT", "/v1/topics/t", `{"retry":{"max_attemps":1}}`, 422, "invalid", "retry.max_attemps", nil},
+	{"topic: unknown field within", "PUT", "/v1/topics/t", `{"retry":{"max_tries":1}}`, 422, "invalid", "retry.max_tries", nil},
 	{"topic: too many attempts", "PUT", "/v1/topics/t", `{"retry":{"max_attempts":1001}}`, 422, "invalid", "retry.max_attempts", nil},
 	{"topic: maximum below minimum", "PUT", "/v1/topics/t", `{"retry":{"min_backoff":"1h","max_backoff":"1m"}}`, 422, "invalid", "retry.max_backoff", nil},
 	{"topic: object of another type", "PUT", "/v1/topics/t", `{"delivery":"pull"}`, 422, "invalid", "delivery", nil},

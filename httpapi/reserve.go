@@ -104,7 +104,10 @@ func writeReserved(c *gin.Context, deliveries []tasks.Delivery) error {
 	if len(deliveries) == 0 {
 		return nil
 	}
-	// gin's own Flush hides the error.
-	under := c.Writer.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
-	return http.NewResponseController(under).Flush()
+	return http.NewResponseController(connection(c)).Flush() // gin's own hides the error
+}
+
+// connection returns the writer of net/http beneath gin's.
+func connection(c *gin.Context) http.ResponseWriter {
+	return c.Writer.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
 }

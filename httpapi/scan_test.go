@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -35,8 +36,9 @@ func FuzzJSON(f *testing.F) {
 		if got := s.err == nil; got != want && !(want && strings.Contains(s.err.Error(), "nested")) {
 			t.Errorf("valid is %v (%v), want %v", got, s.err, want)
 		}
-		if s.err != nil && (s.err.(*syntaxError).At < 0 || s.err.(*syntaxError).At > len(data)) {
-			t.Errorf("the fault is at byte %d of %d", s.err.(*syntaxError).At, len(data))
+		var fault *syntaxError
+		if errors.As(s.err, &fault) && (fault.At < 0 || fault.At > len(data)) {
+			t.Errorf("the fault is at byte %d of %d", fault.At, len(data))
 		}
 	})
 }
@@ -190,7 +192,7 @@ func TestDurations(t *testing.T) {
 		0: "0s", day: "1d", 90 * time.Second: "1m30s", 36 * time.Hour: "1d12h", 1500 * time.Millisecond: "1.5s", -time.Hour: "-1h", day + time.Millisecond: "1d1ms",
 	} {
 		if got := formatDuration(d); got != want {
-			t.Errorf("%v is written %s, want %s", time.Duration(d), got, want)
+			t.Errorf("%v is written %s, want %s", d, got, want)
 		}
 	}
 }

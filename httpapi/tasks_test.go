@@ -30,14 +30,17 @@ func TestSchedule(t *testing.T) {
 	if got := fmt.Sprint(v["payload"], v["headers"]); got != "map[order:42] map[tenant:eu]" {
 		t.Errorf("payload and headers are %s", got)
 	}
+	times := make(map[string]time.Time)
 	for _, field := range []string{"due_at", "next_at", "created_at"} {
 		at, err := time.Parse("2006-01-02T15:04:05.000Z", v[field].(string))
 		if err != nil {
 			t.Errorf("%s: %v", field, err)
 		}
-		if field == "due_at" && (time.Until(at) > 30*time.Minute || time.Until(at) < 29*time.Minute) {
-			t.Errorf("due at %v", at)
-		}
+		times[field] = at
+	}
+	// The creation is cut to a millisecond, the deadline rounded up to one.
+	if wait := times["due_at"].Sub(times["created_at"]); wait < 30*time.Minute || wait > 30*time.Minute+time.Millisecond || v["due_at"] != v["next_at"] {
+		t.Errorf("due %v after its creation", wait)
 	}
 	if got := r.want(r.do("GET", "/v1/tasks/order-42", ""), 200); got["id"] != "order-42" {
 		t.Errorf("GET shows %v", got)

@@ -115,28 +115,9 @@ func bounded(topics []tasks.Topic) []tasks.Topic {
 	}
 	other := tasks.Topic{Name: OtherTopics}
 	for i := range topics[MaxTopics:] {
-		add(&other.Counts, &topics[MaxTopics+i].Counts)
+		other.Counts.Add(&topics[MaxTopics+i].Counts)
 	}
 	return append(topics[:MaxTopics:MaxTopics], other)
-}
-
-func add(sum, c *tasks.Counts) {
-	sum.Pending += c.Pending
-	sum.Ready += c.Ready
-	sum.Delivering += c.Delivering
-	sum.Dead += c.Dead
-	sum.Scheduled += c.Scheduled
-	sum.Delivered += c.Delivered
-	sum.Failed += c.Failed
-	sum.LeaseExpired += c.LeaseExpired
-	sum.Died += c.Died
-	sum.Cancelled += c.Cancelled
-	sum.Skipped += c.Skipped
-	sum.Panicked += c.Panicked
-	for i, n := range c.Lateness.Counts {
-		sum.Lateness.Counts[i] += n
-	}
-	sum.Lateness.Sum += c.Lateness.Sum
 }
 
 // histogram turns counts per bucket into the cumulative ones of Prometheus.

@@ -123,7 +123,7 @@ func TestAddKnowsEveryCount(t *testing.T) {
 		c.Lateness.Counts[i] = 3
 	}
 	c.Lateness.Sum = time.Second
-	add(&sum, &c)
+	sum.Add(&c)
 	if sum != c {
 		t.Errorf("the sum of one topic is %+v, want %+v", sum, c)
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -51,10 +51,10 @@ type CommitterConfig[T any] struct {
 type Committer[T any] struct {
 	lanes []*lane[T]
 
-	giveUp context.CancelCauseFunc // ends Apply and the waits between repeats
-	once   sync.Once
-	closed chan struct{} // closed after the last lane has ended
-	err    error         // of Close; read after closed
+	giveUp  context.CancelCauseFunc // ends Apply and the waits between repeats
+	closing atomic.Bool             // Close was called
+	closed  chan struct{}           // closed when Close has done its work
+	err     error                   // of Close; read after closed
 }
 
 // CommitterStats are totals since the start, over all shards.
@@ -116,21 +116,25 @@ func (c *Committer[T]) Stats() CommitterStats {
 // before; Apply must therefore return soon after its context has ended. Close
 // is idempotent: later calls wait for the first and return the same.
 func (c *Committer[T]) Close(ctx context.Context) error {
-	c.once.Do(func() {
-		defer close(c.closed)
-		for _, l := range c.lanes {
-			l.beginClose()
-		}
-		stop := context.AfterFunc(ctx, func() { c.giveUp(ErrClosed) })
-		defer stop()
-		var errs []error
-		for _, l := range c.lanes {
-			<-l.ended
-			errs = append(errs, l.unwritten())
-		}
-		c.giveUp(ErrClosed)
-		c.err = errors.Join(errs...)
-	})
+	if c.closing.CompareAndSwap(false, true) {
+		c.err = c.close(ctx)
+		close(c.closed)
+	}
 	<-c.closed
 	return c.err
+}
+
+func (c *Committer[T]) close(ctx context.Context) error {
+	for _, l := range c.lanes {
+		l.beginClose()
+	}
+	stop := context.AfterFunc(ctx, func() { c.giveUp(ErrClosed) })
+	defer stop()
+	var errs []error
+	for _, l := range c.lanes {
+		<-l.ended
+		errs = append(errs, l.unwritten())
+	}
+	c.giveUp(ErrClosed)
+	return errors.Join(errs...)
 }

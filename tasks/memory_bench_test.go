@@ -14,32 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/tasks"
 )
-
-// nullLedger confirms everything and keeps nothing: what is left is the cost of
-// memory alone.
-type nullLedger struct{}
-
-func (nullLedger) Adopt(context.Context) (recovery.Terms, error) {
-	return recovery.Terms{Shards: 1, ShardOf: func([]byte) int { return 0 }, MaxChanges: 1 << 14, MaxBytes: 4 << 20}, nil
-}
-func (nullLedger) Apply(context.Context, int, *recovery.Batch) error { return nil }
-func (nullLedger) Get(_ context.Context, _ int, refs []recovery.Ref, found func(int, recovery.Entry)) error {
-	for i := range refs {
-		found(i, recovery.Entry{})
-	}
-	return nil
-}
-func (nullLedger) Scan(context.Context, func([]recovery.Entry) error) error { return nil }
-func (nullLedger) GetDead(context.Context, []string, func(int, recovery.Entry)) error {
-	return nil
-}
-func (nullLedger) ListDead(context.Context, string, recovery.Ref, func(recovery.Entry) bool) error {
-	return nil
-}
-func (nullLedger) Close() error { return nil }
 
 // resident is the resident memory of this process after everything unused has
 // been given back.
@@ -83,7 +60,7 @@ func BenchmarkMemory(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {
 				before = resident(b)
-				s := open(b, nullLedger{}, tasks.Config{})
+				s := open(b, ledgertest.Null{}, tasks.Config{})
 				far := time.Now().Add(1000 * time.Hour)
 				ids := fill(b, s, n, "memory", func(i int) time.Time { return far.Add(time.Duration(i) * time.Millisecond) })
 				full := resident(b) - before - int64(n)*(36+16) // less the ids that are kept here

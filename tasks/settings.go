@@ -30,8 +30,9 @@ func orDefault[N int | time.Duration](v *N, def N) {
 }
 
 // Validate reports everything that is out of range, as an *InvalidError.
-func (t TopicSettings) Validate() error {
-	var f faults
+func (t TopicSettings) Validate() error { return t.faults().err() }
+
+func (t TopicSettings) faults() (f faults) {
 	t = t.withDefaults()
 	if t.Kind != "" && t.Kind != Pull && t.Kind != Handler {
 		f.add("delivery.kind", "must be pull or handler")
@@ -51,7 +52,7 @@ func (t TopicSettings) Validate() error {
 	if t.Concurrency < 1 || t.Concurrency > 100_000 {
 		f.add("concurrency", "must be from 1 to 100000")
 	}
-	return f.err()
+	return f
 }
 
 // loadTopics reads the stored settings.
@@ -84,13 +85,14 @@ func (s *Scheduler) addTopicsOf(brought map[string]TopicSettings) {
 // from now on, for tasks that wait already too. ifRevision is the revision that
 // the caller has seen, or -1 for any.
 //
-// Errors: ErrInvalid, ErrRevision, ErrOverloaded, ErrUnavailable, ErrClosed.
+// Errors: ErrInvalid, ErrRevision, ErrOverloaded, ErrUnknown, ErrClosed.
 func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, ifRevision int64) (Topic, error) {
 	var f faults
 	if !validName(name) {
 		f.add("topic", nameProblem)
 	}
-	if err := errors.Join(f.err(), t.Validate()); err != nil {
+	f = append(f, t.faults()...)
+	if err := f.err(); err != nil {
 		return Topic{}, err
 	}
 	t = t.withDefaults()
@@ -120,7 +122,7 @@ func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, 
 			}
 		}
 		if err != nil {
-			return Topic{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+			return Topic{}, fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
 		s.mu.Lock()
 		if stored > have.revision {
@@ -218,7 +220,7 @@ func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) er
 }
 
 // DeleteTopic forgets a topic's settings. Its tasks stay, and the defaults hold
-// for them. Errors: ErrNoTopic, ErrUnavailable, ErrClosed.
+// for them. Errors: ErrNoTopic, ErrRevision, ErrUnknown, ErrClosed.
 func (s *Scheduler) DeleteTopic(ctx context.Context, name string) error {
 	s.mu.Lock()
 	have, ok := s.topics[name]
@@ -236,7 +238,7 @@ func (s *Scheduler) DeleteTopic(ctx context.Context, name string) error {
 		if errors.Is(err, recovery.ErrConflict) {
 			return ErrRevision
 		}
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 	s.mu.Lock()
 	have.settings, have.revision = s.cfg.Topics[name].withDefaults(), 0

@@ -45,7 +45,7 @@ func (s *Scheduler) Stats() Stats {
 		Ledger: s.committer.Stats(), Armed: s.runner.Len(),
 	}
 	for i := range topics {
-		st.Total.add(&topics[i].Counts)
+		st.Total.Add(&topics[i].Counts)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,8 @@ func (s *Scheduler) Stats() Stats {
 	return st
 }
 
-func (c *Counts) add(o *Counts) {
+// Add adds other figures to c.
+func (c *Counts) Add(o *Counts) {
 	c.Pending += o.Pending
 	c.Ready += o.Ready
 	c.Delivering += o.Delivering
