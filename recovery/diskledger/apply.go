@@ -75,14 +75,17 @@ func (l *Ledger) Get(ctx context.Context, _ int, refs []recovery.Ref, found func
 	if err != nil {
 		return err
 	}
-	var key []byte
 	r := reader{engine: e}
-	for i, ref := range refs {
-		key = appendPending(key[:0], ref.Next, ref.ID)
-		if r.get(key) {
-			at, id, _ := decodePending(key)
-			r.keep(i, recovery.Entry{ID: id, Spot: recovery.Spot{Place: recovery.Pending, At: at}, Data: r.value})
-		}
-	}
+	var key []byte
+	r.seekEach(kindPending, len(refs), func(i int) []byte {
+		key = appendPending(key[:0], refs[i].Next, refs[i].ID)
+		return key
+	}, func(i int, value []byte) {
+		r.keep(i, recovery.Entry{
+			ID:   []byte(refs[i].ID),
+			Spot: recovery.Spot{Place: recovery.Pending, At: refs[i].Next},
+			Data: value,
+		})
+	})
 	return r.handOut(found)
 }

@@ -31,26 +31,27 @@ func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e 
 		return r.handOut(found)
 	}
 	var key []byte
-	for i, id := range ids {
-		key = appendDead(key[:0], id)
-		if !r.get(key) {
-			continue
-		}
-		at, label, err := decodeWhere(r.value)
-		if err != nil {
-			r.err = err
-			break
-		}
-		key = appendGrave(key[:0], label, at, id)
-		if r.get(key) { // else it was removed in between
-			r.keep(i, recovery.Entry{
-				ID:   []byte(id),
-				Spot: recovery.Spot{Place: recovery.Dead, At: at, Label: label},
-				Data: r.value,
-			})
-		}
-	}
+	r.seekEach(kindDead, len(ids), func(i int) []byte {
+		key = appendDead(key[:0], ids[i])
+		return key
+	}, func(i int, where []byte) { r.keepDead(i, ids[i], where) })
 	return r.handOut(found)
+}
+
+// keepDead reads the record of a dead id from its grave.
+func (r *reader) keepDead(i int, id string, where []byte) {
+	at, label, err := decodeWhere(where)
+	if err != nil {
+		r.err = err
+		return
+	}
+	if r.get(appendGrave(nil, label, at, id)) { // else it was removed in between
+		r.keep(i, recovery.Entry{
+			ID:   []byte(id),
+			Spot: recovery.Spot{Place: recovery.Dead, At: at, Label: label},
+			Data: r.value,
+		})
+	}
 }
 
 // ListDead implements recovery.Ledger.

@@ -230,7 +230,7 @@ func TestDiskFailures(t *testing.T) {
 			const records = 64 // of 512 KiB: twice the memtable
 			for n := range int64(records) {
 				b.submit(n, 512<<10)
-				if n%16 == 15 {
+				if n%32 == 31 {
 					b.await(int(n) - 8)
 					b.afterPowerCut()
 				}

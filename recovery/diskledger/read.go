@@ -1,6 +1,7 @@
 package diskledger
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -36,6 +37,31 @@ func (r *reader) get(key []byte) bool {
 	r.value = append(r.value[:0], value...)
 	r.err = closer.Close()
 	return true
+}
+
+// seekEach looks up n keys of one kind and calls hit for those that exist. One
+// iterator does that in a fraction of the time that as many Gets take: most
+// dead ids that are asked for are absent, and an audit asks for many at once.
+func (r *reader) seekEach(kind byte, n int, key func(i int) []byte, hit func(i int, value []byte)) {
+	it, err := r.db.NewIter(&pebble.IterOptions{LowerBound: []byte{kind}, UpperBound: []byte{kind + 1}})
+	if err != nil {
+		r.err = fmt.Errorf("reading the store: %w", err)
+		return
+	}
+	var limit []byte
+	for i := 0; i < n && r.err == nil; i++ {
+		k := key(i)
+		// Without a limit, an absent key would be sought beyond all the
+		// deleted ones that follow it.
+		limit = append(append(limit[:0], k...), 0)
+		if it.SeekGEWithLimit(k, limit) == pebble.IterValid && bytes.Equal(it.Key(), k) {
+			var value []byte
+			if value, r.err = it.ValueAndErr(); r.err == nil {
+				hit(i, value)
+			}
+		}
+	}
+	r.err = errors.Join(r.err, it.Error(), it.Close())
 }
 
 // keep copies an entry, which belongs to the i-th question.
