@@ -53,7 +53,8 @@ bench: ## run the benchmarks COUNT times; text on stdout and in bench/latest.txt
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME=10s
 	@for pkg in $$($(GO) list -tags $(TAGS) ./...); do \
-		for target in $$($(GO) test -tags $(TAGS) -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+		targets=$$($(GO) test -tags $(TAGS) -list '^Fuzz' $$pkg); \
+		for target in $$(grep '^Fuzz' <<<"$$targets" || true); do \
 			echo "fuzz $$pkg $$target"; \
 			$(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
 		done; \

@@ -210,9 +210,9 @@ func TestSpace(t *testing.T) {
 		{999 * time.Millisecond, 10, false, 1},
 		{time.Millisecond, 99, true, 2},
 		{time.Second, 101, true, 3}, // not enough more
-		{time.Second, 124, true, 4},
+		{time.Second, 106, true, 4},
 		{time.Millisecond, 500, true, 4},
-		{time.Second, 125, false, 5},
+		{time.Second, 107, false, 5},
 		{time.Second, 100, false, 6},
 		{time.Second, 99, true, 7},
 	}

@@ -217,17 +217,16 @@ func (l *Ledger) use(ctx context.Context) (*engine, error) {
 	return l.engine, nil
 }
 
-// keep replaces an engine whose fence was cut.
+// keep tends the engine, and replaces one whose fence was cut.
 func (l *Ledger) keep(ctx context.Context) {
 	defer close(l.kept)
 	for {
 		l.mu.Lock()
 		e := l.engine
 		l.mu.Unlock()
-		select {
-		case <-ctx.Done():
+		l.tend(ctx, e)
+		if ctx.Err() != nil {
 			return
-		case <-e.fence.tripped:
 		}
 		cause := e.fence.broken()
 		l.log.Error("the embedded store failed; opening it anew", "dir", l.dir, "error", cause)

@@ -1,6 +1,7 @@
 package diskledger
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -10,8 +11,14 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// spaceEvery is how often the disk is asked for its free space, at most.
-const spaceEvery = time.Second
+const (
+	// spaceEvery is how often the disk is asked for its free space.
+	spaceEvery = time.Second
+	// shrinkEvery is the pause between two attempts to get space back, and
+	// worthShrinking how much of it, in bytes, makes one worth its writing.
+	shrinkEvery    = 10 * time.Second
+	worthShrinking = 8 << 20
+)
 
 // A space watches the free space of the disk.
 type space struct {
@@ -23,8 +30,8 @@ type space struct {
 }
 
 // Condition implements recovery.Conditioner. It asks the disk at most once a
-// second. Once there is too little room, there must be a quarter more than
-// Options.MinFree before it answers nil again. A full disk that has broken the
+// second. Once there is too little room, there must be a sixteenth more
+// than Options.MinFree before it answers nil again. A full disk that has broken the
 // store counts as well, until the store is open again.
 func (l *Ledger) Condition() error {
 	l.mu.Lock()
@@ -42,6 +49,63 @@ func (l *Ledger) Condition() error {
 	}, l.dir)
 }
 
+// tend watches the disk until the engine's fence is cut or ctx ends: it tells the
+// operator when room runs low and when there is enough again. While it is low, it
+// has Pebble drop what finished tasks still occupy, which Pebble itself does only
+// when enough has been written.
+func (l *Ledger) tend(ctx context.Context, e *engine) {
+	ctx, cancel := context.WithCancel(ctx)
+	var shrinking sync.WaitGroup
+	defer shrinking.Wait()
+	defer cancel()
+	tick := time.NewTicker(spaceEvery)
+	defer tick.Stop()
+	var low error
+	var next time.Time // of shrinking
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.fence.tripped:
+			return
+		case now := <-tick.C:
+			err := l.Condition()
+			switch {
+			case err != nil && low == nil:
+				l.log.Warn("the disk runs low; new tasks are refused", "dir", l.dir, "error", err)
+			case err == nil && low != nil:
+				l.log.Info("the disk has room again", "dir", l.dir)
+			}
+			if low = err; err != nil && now.After(next) {
+				next = now.Add(shrinkEvery)
+				shrinking.Wait()
+				shrinking.Go(func() { l.shrink(ctx, e, now) })
+			}
+		}
+	}
+}
+
+// shrink compacts the records due before now, most of which are finished. Those
+// that are still to come are left where they are: to write them anew would need
+// the very room that there is not.
+func (l *Ledger) shrink(ctx context.Context, e *engine, now time.Time) {
+	from, to := []byte{kindPending}, appendPending(nil, now.UnixMilli(), "")
+	if size, err := e.db.EstimateDiskUsage(from, to); err != nil || size < worthShrinking {
+		// What was deleted may still stand in the log alone: then a flush is all
+		// that it takes to be rid of it.
+		if flushed, err := e.db.AsyncFlush(); err == nil {
+			select {
+			case <-flushed:
+			case <-ctx.Done():
+			}
+		}
+		return
+	}
+	if err := e.db.Compact(ctx, from, to, false); err != nil && ctx.Err() == nil {
+		l.log.Warn("compacting the store", "dir", l.dir, "error", err)
+	}
+}
+
 func (s *space) condition(now time.Time, free func() (uint64, error), dir string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +115,7 @@ func (s *space) condition(now time.Time, free func() (uint64, error), dir string
 	s.asked = now
 	enough := s.floor
 	if s.err != nil {
-		enough += s.floor / 4
+		enough += s.floor / 16
 	}
 	switch bytes, err := free(); {
 	case err != nil:

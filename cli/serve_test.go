@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// started runs a server in this process. It returns the address and a function
+// that stops it and returns its exit code.
+func started(t *testing.T, args ...string) (url string, stop func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	read, write := io.Pipe()
+	var errs bytes.Buffer
+	code := make(chan int, 1)
+	go func() {
+		defer write.Close()
+		code <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...), streams{write, &errs})
+	}()
+	lines := bufio.NewScanner(read)
+	for url == "" && lines.Scan() {
+		url = regexp.MustCompile(`http://[0-9.:]+`).FindString(lines.Text())
+	}
+	if url == "" {
+		t.Fatalf("exit code %d: %s", <-code, &errs)
+	}
+	go func() { _, _ = io.Copy(io.Discard, read) }()
+	stop = sync.OnceValue(func() int {
+		cancel()
+		got := <-code
+		if got != exitOK {
+			t.Log(errs.String())
+		}
+		return got
+	})
+	t.Cleanup(func() { stop() })
+	return url, stop
+}
+
+func TestServe(t *testing.T) {
+	data := t.TempDir()
+	url, stop := started(t, "--data", data)
+	resp, err := http.Post(url+"/v1/tasks", "application/json", strings.NewReader(`{"id":"a","topic":"x","delay":"1h"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusCreated {
+		t.Errorf("schedule answered %d", resp.StatusCode)
+	}
+	if code := stop(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	// What was accepted is there again.
+	url, stop = started(t, "--data", data)
+	resp, err = http.Get(url + "/v1/tasks/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("the task from before: %d", resp.StatusCode)
+	}
+	if code := stop(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestServeRefused(t *testing.T) {
+	data := t.TempDir()
+	url, _ := started(t, "--data", data)
+	for _, test := range []struct {
+		name string
+		args []string
+		code int
+		text string
+	}{
+		{"the address is taken", []string{"--listen", strings.TrimPrefix(url, "http://"), "--data", t.TempDir()}, exitInUse, "address already in use"},
+		{"the data directory is taken", []string{"--listen", "127.0.0.1:0", "--data", data}, exitInUse, data},
+		{"the data directory is a file", []string{"--listen", "127.0.0.1:0", "--data", "serve_test.go"}, exitFailed, "serve_test.go"},
+		{"out of range", []string{"--listen", "127.0.0.1:0", "--data", t.TempDir(), "--max-payload", "99999999999", "--sweep-every", "1h"}, exitUsage, "sweep"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			code := run(t.Context(), append([]string{"serve"}, test.args...), streams{&out, &errs})
+			if code != test.code || !strings.Contains(errs.String(), test.text) {
+				t.Errorf("exit code %d, want %d: %s", code, test.code, &errs)
+			}
+			if test.code == exitInUse && strings.Count(errs.String(), "\n") != 1 {
+				t.Errorf("want one line: %s", &errs)
+			}
+			if out.Len() > 0 {
+				t.Errorf("announced: %s", &out)
+			}
+			t.Logf("%s", &errs)
+		})
+	}
+}
