@@ -24,6 +24,13 @@ func (f *faults) add(format string, args ...any) {
 	f.all = multierror.Append(f.all, fmt.Errorf(format, args...))
 }
 
+// include adds what another check has found.
+func (f *faults) include(err error) {
+	if err != nil {
+		f.all = multierror.Append(f.all, err)
+	}
+}
+
 // err is nil if there was no fault.
 func (f *faults) err() error {
 	if f.all == nil {
@@ -45,6 +52,7 @@ func (f *faults) note() kong.Option {
 		plain := kong.NewRegistry().RegisterDefaults()
 		for t, zero := range map[reflect.Type]bool{
 			reflect.TypeFor[int]():           false,
+			reflect.TypeFor[int64]():         false,
 			reflect.TypeFor[time.Duration](): false,
 			reflect.TypeFor[slog.Level]():    true, // info
 		} {

@@ -31,6 +31,7 @@ type serve struct {
 func (s *serve) Run(ctx context.Context, std streams, file *configFile, bad *faults) error {
 	// Settings.
 	addr := s.address(bad)
+	bad.include(s.scheduler(file.topics, nil).Validate())
 	if err := bad.err(); err != nil {
 		return err
 	}
@@ -50,14 +51,14 @@ func (s *serve) Run(ctx context.Context, std streams, file *configFile, bad *fau
 	// Ledger.
 	ledger, err := diskledger.Open(s.Data, diskledger.Options{Log: log})
 	if err != nil {
-		return multierror.Append(err, listener.Close())
+		return errors.Join(err, listener.Close())
 	}
 
 	// Scheduler. It owns the ledger from here on; replay goes on in the
 	// background.
 	scheduler, err := tasks.Open(ctx, ledger, s.scheduler(file.topics, log))
 	if err != nil {
-		return s.notOpened(err, listener, ledger)
+		return errors.Join(err, listener.Close(), ledger.Close())
 	}
 
 	// HTTP server.
@@ -68,7 +69,7 @@ func (s *serve) Run(ctx context.Context, std streams, file *configFile, bad *fau
 		Metrics:   metrics.Handler(scheduler),
 	})
 	if err != nil {
-		return multierror.Append(err, listener.Close(), scheduler.Close(ctx))
+		return errors.Join(err, listener.Close(), scheduler.Close(ctx))
 	}
 	server := api.HTTPServer()
 	served := make(chan error, 1)
@@ -95,17 +96,6 @@ func collectSooner() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(25)
 	}
-}
-
-// notOpened cleans up, and says why there is no scheduler.
-func (s *serve) notOpened(err error, listener, ledger io.Closer) error {
-	listener.Close()
-	ledger.Close() // in case it was opened
-	// Several faults at once are those of the settings.
-	if several := (*multierror.Error)(nil); errors.As(err, &several) {
-		return (&faults{several}).err()
-	}
-	return err
 }
 
 // shutdown stops in the order in which nobody is left without what it needs:

@@ -20,9 +20,10 @@ type settings struct {
 	Config   kong.ConfigFlag `placeholder:"FILE" help:"YAML file with the same names, and settings of topics."`
 	Insecure bool            `help:"Serve beyond this machine, although anybody who can connect may do anything."`
 
-	MaxPending  int `default:"20000000" help:"Tasks held at once, past which schedules are refused with 429."`
-	MaxInFlight int `default:"100000" help:"Deliveries not settled yet, over all topics."`
-	MaxPayload  int `default:"65536" help:"Bytes of a payload."`
+	MaxPending  int   `default:"20000000" help:"Tasks held at once, past which schedules are refused with 429."`
+	MaxBytes    int64 `default:"8589934592" help:"Memory of their ids and records, past which schedules are refused with 429."`
+	MaxInFlight int   `default:"100000" help:"Deliveries not settled yet, over all topics."`
+	MaxPayload  int   `default:"65536" help:"Bytes of a payload."`
 
 	SweepEvery    time.Duration `default:"1s" help:"How often to look for tasks that are overdue."`
 	ShutdownGrace time.Duration `default:"10s" help:"How long a stop waits for work in progress."`
@@ -57,6 +58,7 @@ func (s *settings) scheduler(topics map[string]tasks.TopicSettings, log *slog.Lo
 	return tasks.Config{
 		Node:         s.Node,
 		MaxPending:   s.MaxPending,
+		MaxBytes:     s.MaxBytes,
 		MaxInFlight:  s.MaxInFlight,
 		MaxPayload:   s.MaxPayload,
 		SweepEvery:   s.SweepEvery,

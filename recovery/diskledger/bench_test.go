@@ -25,11 +25,6 @@ func benchID(dst []byte, n int) []byte {
 	return hex.AppendEncode(dst[:0], raw[:])
 }
 
-// A writer writes or deletes the records from n on, so many at a time.
-type writer interface {
-	write(from, to, batch int, remove bool)
-}
-
 // bare is Pebble as one would use it for the same.
 type bare struct {
 	b  *testing.B

@@ -149,13 +149,12 @@ func testScanWhileWriting(f *fixture) {
 
 // testFind reads pending records by id alone.
 func testFind(f *fixture) {
-	finder, ok := f.ledger.(recovery.Finder)
-	if !ok {
+	if _, ok := f.ledger.(recovery.Finder); !ok {
 		f.Skip("this ledger is not a Finder")
 	}
 	f.fill(300)
 	f.restart()
-	finder = f.ledger.(recovery.Finder)
+	finder := f.ledger.(recovery.Finder)
 	for _, id := range []string{"absent", "dead-1"} {
 		if err := finder.Find(f.ctx(), id, func(e recovery.Entry) {
 			f.Errorf("Find(%s) gives %s", id, e.ID)
