@@ -32,6 +32,9 @@ func (s *Scheduler) acquire(ctx context.Context, id string) (uint32, *slot, erro
 		case s.buriedLocked(key):
 			s.unlock()
 			return 0, nil, ErrDead
+		case s.illegibleLocked(key):
+			s.unlock()
+			return 0, nil, errIllegible
 		case s.isReplayed():
 			s.unlock()
 			return 0, nil, ErrNotFound
@@ -51,6 +54,15 @@ func (s *Scheduler) buriedLocked(id []byte) bool {
 	_, dead := s.graves[s.book.index.hash(id)]
 	return dead
 }
+
+// illegibleLocked tells that the ledger has a record with this id that this
+// version cannot read, and that must be kept.
+func (s *Scheduler) illegibleLocked(id []byte) bool {
+	_, ok := s.illegible[s.book.index.hash(id)]
+	return ok
+}
+
+var errIllegible = fmt.Errorf("%w: the record of this id cannot be read by this version", ErrUnavailable)
 
 // watchLocked returns a channel that is closed when the task is no longer busy.
 func (s *Scheduler) watchLocked(n uint32) <-chan struct{} {
@@ -73,6 +85,15 @@ func (s *Scheduler) waitBusy(ctx context.Context, ch <-chan struct{}) error {
 		return ErrClosed
 	case <-limit.C:
 		return fmt.Errorf("%w: an earlier change of this task still waits for its answer", ErrUnavailable)
+	}
+}
+
+func (s *Scheduler) isClosing() bool {
+	select {
+	case <-s.closing:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -100,39 +121,43 @@ func (s *Scheduler) seek(ctx context.Context, id string) (absent bool, err error
 		s.unlock()
 		return false, nil
 	}
-	n := s.checkLocked([]byte(id))
+	n := s.checkLocked([]byte(id), sought)
+	gen := s.book.slot(n).gen
+	// Replay may come across the id meanwhile: then the lock is, or was, its too.
+	ours := func() bool { sl := s.book.slot(n); return sl.state == checking && sl.gen == gen }
 	s.unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.AnswerWithin)
 	defer cancel()
-	found, readable := false, false
+	found := false
 	err = finder.Find(ctx, id, func(e recovery.Entry) {
 		s.mu.Lock()
-		s.resolveLocked(e, true)
-		_, readable = s.book.find([]byte(id))
-		s.unlock()
+		defer s.unlock()
 		found = true
+		if ours() {
+			s.resolveLocked(n, e, true)
+		}
 	})
-	switch {
-	case readable:
+	if found {
 		return false, nil
-	case found:
-		return false, fmt.Errorf("%w: the record of this id cannot be read by this version", ErrUnavailable)
 	}
 	s.mu.Lock()
 	defer s.unlock()
-	s.uncheckLocked(n)
+	absent = ours()
+	if absent && s.book.slot(n).flags&nominated == 0 {
+		s.uncheckLocked(n)
+	}
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	return true, nil
+	return absent, nil
 }
 
 // checkLocked locks an id that memory does not know, so that its record can be
 // read while nobody changes it.
-func (s *Scheduler) checkLocked(id []byte) uint32 {
+func (s *Scheduler) checkLocked(id []byte, why slotFlags) uint32 {
 	n, sl := s.book.enter(id, nil)
-	sl.state = checking
+	sl.state, sl.flags = checking, why
 	return n
 }
 

@@ -82,6 +82,10 @@ func (s *Scheduler) takeLocked(t *topic, now int64) (uint32, *slot, bool) {
 			s.skipLocked(n, sl)
 			continue
 		}
+		if s.spent(t, sl) {
+			s.expendLocked(n, sl)
+			continue
+		}
 		sl.gen++
 		return n, sl, true
 	}

@@ -75,8 +75,10 @@ func (s state) shown() State {
 type slotFlags uint8
 
 const (
-	writing slotFlags = 1 << iota // a write of this task is with the committer
-	wanted                        // being created, and asked for again since
+	writing   slotFlags = 1 << iota // a write of this task is with the committer
+	wanted                          // being created, and asked for again since
+	sought                          // being checked because a caller asked for it
+	nominated                       // being checked because replay came across it, perhaps as well
 )
 
 const (

@@ -27,6 +27,18 @@ func (s *Scheduler) unclaimLocked(n uint32, sl *slot) {
 	s.armLocked(n, sl, s.now())
 }
 
+// spent tells that a task's last attempt was claimed by a process that ended in it.
+func (s *Scheduler) spent(t *topic, sl *slot) bool {
+	rec := s.book.record(sl)
+	return recordFlags(rec)&flagClaimed != 0 && int(recordAttempt(rec)) >= t.settings.Retry.MaxAttempts
+}
+
+// expendLocked ends that attempt.
+func (s *Scheduler) expendLocked(n uint32, sl *slot) {
+	s.open[n] = lease{attempt: recordAttempt(s.book.record(sl))}
+	s.failLocked(n, sl, "the process ended during the last attempt", nil, nil, 0)
+}
+
 func setAttempt(rec []byte, attempt uint32, flags uint16) {
 	binary.LittleEndian.PutUint32(rec[offAttempt:], attempt)
 	binary.LittleEndian.PutUint16(rec[offFlags:], flags)

@@ -53,8 +53,12 @@ const (
 	abandoned
 )
 
-// errOpen stands for an answer that has not come.
-var errOpen = errors.New("no answer yet")
+// errOpen stands for an answer that has not come, errSuperseded for that of a
+// write that has given way to a later one: it counts, and is not recorded yet.
+var (
+	errOpen       = errors.New("no answer yet")
+	errSuperseded = errors.New("not recorded yet")
+)
 
 func newCall(n int) *call { return &call{left: 1, done: make(chan struct{}), errs: make([]error, n)} }
 
@@ -122,7 +126,7 @@ func (s *Scheduler) writeLocked(w write) {
 	sl := s.book.slot(w.slot)
 	if sl.flags&writing != 0 {
 		if old, ok := s.deferred[w.slot]; ok && old.call != nil {
-			old.call.answer(old.index, nil)
+			old.call.answer(old.index, errSuperseded)
 		}
 		s.deferred[w.slot] = w
 		return
@@ -234,6 +238,7 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		sl.stored = w.at
 		if w.call.gone {
 			s.unclaimLocked(w.slot, sl)
+			w.call = nil // no answer: nobody may take this for a claim that holds
 		} else {
 			s.setLocked(sl, delivering)
 		}
@@ -270,12 +275,22 @@ func (s *Scheduler) takenBackLocked(w *write, sl *slot, now int64) {
 		s.leaveLocked(w.slot, sl)
 	case opMove, opCancel:
 		s.armLocked(w.slot, sl, now)
+		s.recordLocked(w.slot, sl)
 	case opClaim:
 		s.unclaimLocked(w.slot, sl)
+		s.recordLocked(w.slot, sl)
 	case opRequeue, opForget:
 		s.leaveLocked(w.slot, sl)
 	case opRecord, opPark, opFinish, opBury:
 		// Nobody gives these up: keep lets them pass once a receipt was accepted.
+	}
+}
+
+// recordLocked records a retry whose own write had given way to one that was
+// taken back.
+func (s *Scheduler) recordLocked(n uint32, sl *slot) {
+	if sl.stored != sl.next {
+		s.writeLocked(write{slot: n, op: opRecord})
 	}
 }
 

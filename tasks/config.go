@@ -82,6 +82,12 @@ const (
 	EventRescued   EventKind = "rescued" // the sweep found it overdue
 )
 
+// Validate reports everything that is out of range, all at once.
+func (c Config) Validate() error {
+	_, err := c.withDefaults()
+	return err
+}
+
 // withDefaults fills in what is zero and reports all that is out of range.
 func (c Config) withDefaults() (Config, error) {
 	var all *multierror.Error

@@ -17,11 +17,17 @@ func (s *Scheduler) loadGraves(ctx context.Context) error {
 }
 
 // DeadTasks lists the dead tasks of a topic, the longest dead first, 1 to 1,000
-// at a time (0 means 100). Errors: ErrInvalid, ErrUnavailable.
+// at a time (0 means 100). Errors: ErrInvalid, ErrUnavailable, ErrClosed.
 func (s *Scheduler) DeadTasks(ctx context.Context, topic string, limit int, cursor string) (Page, error) {
+	if !validName(topic) {
+		return Page{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+	}
 	limit, after, err := pageBounds(limit, cursor)
 	if err != nil {
 		return Page{}, err
+	}
+	if s.isClosing() {
+		return Page{}, ErrClosed
 	}
 	var page Page
 	var last recovery.Ref
@@ -49,7 +55,7 @@ func (s *Scheduler) DeadTasks(ctx context.Context, topic string, limit int, curs
 // Requeue makes dead tasks of a topic pending again, due at once and with all
 // their attempts before them: those with the given ids, or all if ids is nil. It
 // returns how many; ids that are not among the topic's dead are passed over.
-// Errors: ErrUnavailable, ErrUnknown, ErrClosed; then some may be done already.
+// Errors: ErrInvalid, ErrUnavailable, ErrUnknown, ErrClosed; then some may be done already.
 func (s *Scheduler) Requeue(ctx context.Context, topic string, ids []string) (int, error) {
 	return s.exhume(ctx, topic, ids, opRequeue)
 }
@@ -62,14 +68,25 @@ func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) 
 // cancelDead deletes one dead task, whatever its topic.
 func (s *Scheduler) cancelDead(ctx context.Context, id string) error {
 	n, err := s.exhumeSome(ctx, "", []string{id}, opForget)
-	if err == nil && n == 0 {
-		return ErrNotFound
+	if err != nil || n != 0 {
+		return err
 	}
-	return err
+	// Somebody else may have taken it from among the dead at the same time.
+	s.mu.Lock()
+	_, known := s.book.find([]byte(id))
+	buried := s.buriedLocked([]byte(id))
+	s.unlock()
+	if known || !buried {
+		return s.Cancel(ctx, id)
+	}
+	return ErrNotFound
 }
 
 func (s *Scheduler) exhume(ctx context.Context, topic string, ids []string, o op) (int, error) {
 	const atOnce = 500
+	if !validName(topic) {
+		return 0, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+	}
 	total := 0
 	if ids != nil {
 		for len(ids) > 0 {
@@ -128,7 +145,7 @@ func (s *Scheduler) exhumeSome(ctx context.Context, topic string, ids []string, 
 	for _, id := range ids {
 		key := []byte(id)
 		if _, known := s.book.find(key); !known && s.buriedLocked(key) {
-			locked[id] = s.checkLocked(key)
+			locked[id] = s.checkLocked(key, 0)
 		}
 	}
 	s.unlock()
@@ -182,7 +199,8 @@ func (s *Scheduler) exhumeLocked(n uint32, e recovery.Entry, f *fields, o op, c 
 		sl.next = now
 		s.setLocked(sl, requeuing)
 	} else {
-		s.setLocked(sl, cancelling)
+		s.book.rewrite(n, e.Data)
+		s.setLocked(sl, finishing) // which, unlike cancelling, is not shown as pending
 	}
 	c.expect(i)
 	s.writeLocked(write{slot: n, op: o, call: c, index: i})

@@ -87,24 +87,25 @@ func (s *Scheduler) wakeLocked(t *topic) {
 func (s *Scheduler) work(t *topic, by Deliverer) {
 	defer s.handlers.Done()
 	s.mu.Lock()
-	for t.workers <= t.settings.Concurrency && s.pulled < s.cfg.MaxInFlight {
+	for t.workers <= t.settings.Concurrency && (!t.later || s.pulled < s.cfg.MaxInFlight) {
 		n, sl, ok := s.takeLocked(t, s.now())
 		if !ok {
 			break
 		}
 		t.busy++
-		if t.settings.CountCrashes {
+		claimed := t.settings.CountCrashes // which may change while the attempt is recorded
+		if claimed {
 			c := newCall(1)
 			s.claimLocked(n, sl, c, 0)
 			c.complete()
 			s.unlock()
-			if claimed := s.claim(s.ctx, c, []uint32{n}); len(claimed) == 0 {
+			if len(s.claim(s.ctx, c, []uint32{n})) == 0 {
 				t.busy--
 				continue
 			}
 		}
 		term := t.settings.Lease
-		d := s.handOutLocked(n, sl, term, t.settings.CountCrashes)
+		d := s.handOutLocked(n, sl, term, claimed)
 		s.unlock()
 		d.Receipt = s.signer.sign(d)
 		err := s.attempt(by, d, term)
@@ -115,6 +116,7 @@ func (s *Scheduler) work(t *topic, by Deliverer) {
 			continue
 		}
 		if errors.Is(err, ErrLater) {
+			t.later = true
 			s.leaveOpenLocked(n)
 			continue
 		}

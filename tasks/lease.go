@@ -18,7 +18,7 @@ type lease struct {
 func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claimed bool) *Delivery {
 	t := s.byNumber[sl.topic]
 	rec := s.book.record(sl)
-	l := lease{nonce: rand.Uint64(), attempt: recordAttempt(rec), until: s.elapsed() + term}
+	l := lease{nonce: s.newNonce(), attempt: recordAttempt(rec), until: s.elapsed() + term}
 	if !claimed {
 		// A claim that the record still has is that of an earlier attempt, which
 		// ended with its process.
@@ -37,6 +37,10 @@ func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claime
 	s.noteLocked(EventStarted, sl, e)
 	return &Delivery{Task: task, LeaseUntil: wall.Add(term).UTC(), slot: n, lease: l, shard: sl.shard}
 }
+
+// newNonce makes a nonce that shows, in its high half, which run of the node made
+// it: only a delivery of an earlier one can be resumed by its receipt.
+func (s *Scheduler) newNonce() uint64 { return uint64(s.run)<<32 | uint64(rand.Uint32()) }
 
 // leaveOpenLocked leaves a delivery to its receipt.
 func (s *Scheduler) leaveOpenLocked(n uint32) {

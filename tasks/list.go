@@ -74,10 +74,10 @@ func (s *Scheduler) listDead(ctx context.Context, q Query) (Page, error) {
 
 // selectLocked looks through one chunk of slots for the soonest tasks after a cursor.
 func (s *Scheduler) selectLocked(first *soonest, from uint32, limit int, after recovery.Ref, q Query) {
-	only, ok := uint32(0), true
+	var only uint32 // number of the topic; 0 for all
 	if q.Topic != "" {
-		var t *topic
-		if t, ok = s.topics[q.Topic]; !ok {
+		t, ok := s.topics[q.Topic]
+		if !ok {
 			return
 		}
 		only = t.number

@@ -49,15 +49,6 @@ func (q *queue) pop() (item, bool) {
 	return first, true
 }
 
-// front returns the time of the front item.
-func (q *queue) front() (int64, bool) {
-	first, ok := q.run.first()
-	if len(q.late) > 0 && (!ok || q.late[0].next < first.next) {
-		return q.late[0].next, true
-	}
-	return first.next, ok
-}
-
 // gone tells that one live item has been taken or has become stale.
 func (q *queue) gone() { q.live-- }
 

@@ -257,6 +257,7 @@ func recordTopic(rec []byte) []byte {
 func recordAttempt(rec []byte) uint32 {
 	return binary.LittleEndian.Uint32(rec[offAttempt:])
 }
+func recordDue(rec []byte) int64    { return int64(binary.LittleEndian.Uint64(rec[offDue:])) }
 func recordFlags(rec []byte) uint16 { return binary.LittleEndian.Uint16(rec[offFlags:]) }
 func recordFingerprint(rec []byte) uint64 {
 	return binary.LittleEndian.Uint64(rec[offFingerprint:])

@@ -41,7 +41,11 @@ func (m *memory) Load(page []recovery.Entry) {
 		now := s.now()
 		for _, e := range page[:n] {
 			h := s.book.index.hash(e.ID)
-			if _, known := s.book.index.find(s.book, h, e.ID); known {
+			if n, known := s.book.index.find(s.book, h, e.ID); known {
+				if sl := s.book.slot(n); sl.state == checking && sl.flags&sought != 0 {
+					// It is being looked up, which may fail: this is its record.
+					s.resolveLocked(n, e, true)
+				}
 				continue
 			}
 			if f, ok := s.readableLocked(&e); ok {
@@ -54,15 +58,20 @@ func (m *memory) Load(page []recovery.Entry) {
 	}
 }
 
-// Lock locks the nominated ids that are not known.
+// Lock locks the nominated ids that are not known, or shares the lock of those
+// that are being looked up.
 func (m *memory) Lock(page []recovery.Entry) []int {
 	s := (*Scheduler)(m)
 	s.mu.Lock()
 	defer s.unlock()
 	var locked []int
 	for i := range page {
-		if _, known := s.book.find(page[i].ID); !known {
-			s.checkLocked(page[i].ID)
+		n, known := s.book.find(page[i].ID)
+		if !known {
+			s.checkLocked(page[i].ID, nominated)
+			locked = append(locked, i)
+		} else if sl := s.book.slot(n); sl.state == checking && sl.flags&(sought|nominated) == sought {
+			sl.flags |= nominated
 			locked = append(locked, i)
 		}
 	}
@@ -74,14 +83,18 @@ func (m *memory) Resolve(e recovery.Entry, found bool) {
 	s := (*Scheduler)(m)
 	s.mu.Lock()
 	defer s.unlock()
-	s.resolveLocked(e, found)
-}
-
-func (s *Scheduler) resolveLocked(e recovery.Entry, found bool) {
-	n, ok := s.book.find(e.ID)
-	if !ok {
+	n, known := s.book.find(e.ID)
+	if !known {
 		return
 	}
+	// The look-up that shared the lock may have been faster.
+	if sl := s.book.slot(n); sl.state == checking && sl.flags&nominated != 0 {
+		s.resolveLocked(n, e, found)
+	}
+}
+
+// resolveLocked arms a task that is being checked, or gives it up.
+func (s *Scheduler) resolveLocked(n uint32, e recovery.Entry, found bool) {
 	f, readable := fields{}, false
 	if found {
 		f, readable = s.readableLocked(&e)
@@ -91,7 +104,9 @@ func (s *Scheduler) resolveLocked(e recovery.Entry, found bool) {
 		return
 	}
 	s.book.rewrite(n, e.Data)
-	s.restoreLocked(n, s.book.slot(n), e, &f, s.now())
+	sl := s.book.slot(n)
+	sl.flags &^= sought | nominated
+	s.restoreLocked(n, sl, e, &f, s.now())
 	s.releaseLocked(n)
 }
 
@@ -103,6 +118,11 @@ func (s *Scheduler) readableLocked(e *recovery.Entry) (fields, bool) {
 		err = errBadRecord
 	}
 	if err != nil {
+		h := s.book.index.hash(e.ID)
+		if _, again := s.illegible[h]; again {
+			return f, false
+		}
+		s.illegible[h] = struct{}{}
 		s.unknown++
 		if errors.Is(err, errNewerRecord) {
 			s.cfg.Log.Warn("a task was written by a newer version; it is kept, and not delivered here", "task", string(e.ID), "error", err)

@@ -94,7 +94,8 @@ func (s *Scheduler) failLocked(n uint32, sl *slot, reason string, pause *time.Du
 	}
 	now := s.now()
 	s.noteLocked(EventRetried, sl, Event{Attempt: int(l.attempt), Err: reason})
-	sl.next = now + roundUpMillis(d)
+	// Not before the deadline either, if the clock was set back since.
+	sl.next = max(now+roundUpMillis(d), recordDue(s.book.record(sl)))
 	s.endAttemptLocked(n, sl, recPending, sl.next, reason)
 	s.armLocked(n, sl, now)
 	s.sendLocked(write{slot: n, op: opRecord}, c, i)

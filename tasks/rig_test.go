@@ -96,7 +96,11 @@ func (r *rig) shut() {
 // bubble runs a test with fake time, on a rig.
 func bubble(t *testing.T, cfg Config, test func(t *testing.T, r *rig)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(t, newRig(t, cfg)) })
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, cfg)
+		synctest.Wait() // for replay
+		test(t, r)
+	})
 }
 
 // pass lets fake time pass, and then everything that it has started come to rest.

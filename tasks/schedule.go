@@ -243,6 +243,9 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 		if _, dead := s.graves[h]; dead {
 			return 0, ErrDead
 		}
+		if _, unread := s.illegible[h]; unread {
+			return 0, errIllegible
+		}
 		if !p.absent && !s.isReplayed() {
 			return 0, ErrReplaying
 		}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
@@ -23,6 +25,7 @@ type Scheduler struct {
 	runner    *wheel.Runner
 	signer    *signer
 	started   time.Time // zero of the monotonic clock that leases run on
+	run       uint32    // random: tells this process' deliveries from earlier ones
 
 	closing  chan struct{} // closed when Close begins
 	replayed chan struct{} // closed when replay is over
@@ -32,7 +35,8 @@ type Scheduler struct {
 	cancel     context.CancelFunc
 	handlers   sync.WaitGroup // running handlers
 	background sync.WaitGroup // sweep and replay
-	closeOnce  sync.Once
+	closeBegun atomic.Bool
+	closed     chan struct{} // closed when Close is over, which closeErr waits for
 	closeErr   error
 
 	mu            sync.Mutex // guards everything below
@@ -51,9 +55,10 @@ type Scheduler struct {
 	events        []Event             // for the observer, told at unlock
 	progress      recovery.Progress
 	sweep         sweepState
-	unknown       int64 // records of a version that this binary does not know, or damaged
-	ended         bool  // Close has begun, or the ledger was lost
-	fault         error // why the ledger was lost
+	unknown       int64               // records of a version that this binary does not know, or damaged
+	illegible     map[uint64]struct{} // hashes of their ids, which nobody may take
+	ended         bool                // Close has begun, or the ledger was lost
+	fault         error               // why the ledger was lost
 }
 
 // Open adopts the ledger, starts reading its tasks back, and begins to deliver;
@@ -72,17 +77,19 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		return nil, err
 	}
 	s := &Scheduler{
-		cfg: cfg, ledger: ledger, terms: terms, started: time.Now(),
-		closing:  make(chan struct{}),
-		replayed: make(chan struct{}),
-		done:     make(chan struct{}),
-		book:     newBook(),
-		topics:   make(map[string]*topic),
-		open:     make(map[uint32]lease),
-		deferred: make(map[uint32]write),
-		waiting:  make(map[uint32][]chan struct{}),
-		graves:   make(map[uint64]struct{}),
-		outcomes: newOutcomes(),
+		cfg: cfg, ledger: ledger, terms: terms, started: time.Now(), run: rand.Uint32(),
+		closed:    make(chan struct{}),
+		closing:   make(chan struct{}),
+		replayed:  make(chan struct{}),
+		done:      make(chan struct{}),
+		book:      newBook(),
+		topics:    make(map[string]*topic),
+		open:      make(map[uint32]lease),
+		deferred:  make(map[uint32]write),
+		waiting:   make(map[uint32][]chan struct{}),
+		graves:    make(map[uint64]struct{}),
+		illegible: make(map[uint64]struct{}),
+		outcomes:  newOutcomes(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.prepare(ctx); err != nil {
@@ -127,11 +134,13 @@ func (s *Scheduler) prepare(ctx context.Context) (err error) {
 // It is idempotent. An error tells what could not be written: after the next Open
 // those tasks stand as they stood before.
 func (s *Scheduler) Close(ctx context.Context) error {
-	s.closeOnce.Do(func() {
+	if s.closeBegun.CompareAndSwap(false, true) {
 		s.end(nil)
 		s.closeErr = s.shutDown(ctx)
 		s.finish()
-	})
+		close(s.closed)
+	}
+	<-s.closed
 	return s.closeErr
 }
 

@@ -98,15 +98,21 @@ func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, 
 	t = t.withDefaults()
 	for {
 		s.mu.Lock()
-		have, err := s.topicLocked(name)
+		have, known := s.topics[name]
+		if !known {
+			have = &topic{} // as it would be
+		}
+		var err error
 		switch {
 		case s.ended:
 			err = ErrClosed
-		case err != nil:
 		case ifRevision >= 0 && have.revision != ifRevision:
 			err = ErrRevision
 		default:
 			err = have.deliverableBy(t.Kind)
+		}
+		if err == nil {
+			have, err = s.topicLocked(name)
 		}
 		if err != nil {
 			s.unlock()

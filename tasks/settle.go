@@ -55,9 +55,11 @@ func (s *Scheduler) Settle(ctx context.Context, v Verdict, receipts []string) ([
 	s.unlock()
 
 	s.awaitRecord(ctx, c)
+	waitCtx, cancel := context.WithTimeout(ctx, s.cfg.AnswerWithin) // for all of them together
+	defer cancel()
 	for i, ch := range again {
 		if ch != nil {
-			answers[i].Recorded = s.waitBusy(ctx, ch) == nil
+			answers[i].Recorded = s.waitBusy(waitCtx, ch) == nil
 		}
 	}
 	s.mu.Lock()
@@ -126,7 +128,7 @@ func (s *Scheduler) settleLocked(v *Verdict, r *receipt, a *Settled, c *call, i 
 // resumeLocked accepts the receipt of a delivery that an earlier process handed
 // out: its attempt is the one that would come next, or the one that was claimed.
 func (s *Scheduler) resumeLocked(n uint32, sl *slot, r *receipt) bool {
-	if sl.state != pending && sl.state != ready {
+	if sl.state != pending && sl.state != ready || uint32(r.nonce>>32) == s.run {
 		return false
 	}
 	f, err := decode(s.book.record(sl))

@@ -89,7 +89,7 @@ var transitions = []transition{
 	},
 	{
 		name: "dead, Cancel", from: buried, do: cancelT,
-		busy: cancelling, place: recovery.Nowhere, undone: Dead,
+		busy: finishing, place: recovery.Nowhere, undone: Dead,
 	},
 	{
 		name: "ready, handed out and claimed", settings: TopicSettings{CountCrashes: true}, from: dueNow,
@@ -155,7 +155,7 @@ var transitions = []transition{
 			_, err := r.DeleteDead(r.t.Context(), "x", []string{"t"})
 			return err
 		},
-		busy: cancelling, place: recovery.Nowhere, undone: Dead,
+		busy: finishing, place: recovery.Nowhere, undone: Dead,
 	},
 	{
 		name: "ready, max_lateness passed",

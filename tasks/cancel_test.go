@@ -1,0 +1,127 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/memledger"
+)
+
+// Many tasks are cancelled right around their deadlines, by several callers, in
+// real time: what was cancelled is not delivered afterwards, and what was not
+// cancelled is delivered.
+func TestCancelRace(t *testing.T) {
+	total := 100_000
+	if testing.Short() {
+		total = 10_000
+	}
+	const cancellers = 4
+	r := newRig(t, Config{}, memledger.Shards(4))
+	// Each task belongs to one canceller; a delivery takes note of it under that
+	// one's lock, so that afterwards is afterwards.
+	type entry struct{ cancelled, delivered bool }
+	var mu [cancellers]sync.Mutex
+	tasks := make([]entry, total)
+	var wrong, delivered, cancelled int
+	r.topic("x", TopicSettings{Concurrency: 16})
+	r.handle("x", func(_ context.Context, d *Delivery) error {
+		var i int
+		if _, err := fmt.Sscanf(d.ID, "t%d", &i); err != nil {
+			return Kill(err)
+		}
+		mu[i%cancellers].Lock()
+		defer mu[i%cancellers].Unlock()
+		if tasks[i].cancelled || tasks[i].delivered {
+			wrong++
+		}
+		tasks[i].delivered = true
+		return nil
+	})
+	requests := make([]Request, 0, MaxBatch)
+	begin := time.Now().Add(time.Second)
+	span := time.Duration(total) * 20 * time.Microsecond
+	due := func(i int) time.Time { return begin.Add(span * time.Duration(i) / time.Duration(total)) }
+	for i := range total {
+		requests = append(requests, Request{ID: fmt.Sprint("t", i), Topic: "x", Due: due(i)})
+		if len(requests) == cap(requests) || i == total-1 {
+			if _, err := r.ScheduleBatch(t.Context(), requests); err != nil {
+				t.Fatal(err)
+			}
+			requests = requests[:0]
+		}
+	}
+	var wg sync.WaitGroup
+	for c := range cancellers {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(c), 0))
+			for i := c; i < total; i += cancellers {
+				// From 1 ms before its deadline to 1 ms after.
+				if rest := time.Until(due(i)) + time.Duration(rng.Int64N(int64(2*time.Millisecond))) - time.Millisecond; rest > 0 {
+					<-time.After(rest)
+				}
+				switch err := r.Cancel(context.Background(), fmt.Sprint("t", i)); {
+				case err == nil:
+					mu[c].Lock()
+					if tasks[i].delivered {
+						t.Errorf("t%d was delivered, and then cancelled", i)
+					}
+					tasks[i].cancelled = true
+					mu[c].Unlock()
+				case !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrDelivering):
+					t.Errorf("Cancel(t%d) = %v", i, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for r.Stats().Total.Pending+r.Stats().Total.Ready+r.Stats().Total.Delivering > 0 || r.Stats().Ledger.Queued > 0 {
+		<-time.After(time.Millisecond)
+	}
+	for i := range mu {
+		mu[i].Lock()
+	}
+	for i := range tasks {
+		switch e := tasks[i]; {
+		case e.delivered == e.cancelled:
+			t.Errorf("t%d: delivered %v, cancelled %v", i, e.delivered, e.cancelled)
+		case e.delivered:
+			delivered++
+		default:
+			cancelled++
+		}
+	}
+	t.Logf("%d delivered, %d cancelled", delivered, cancelled)
+	if wrong != 0 || delivered == 0 || cancelled == 0 {
+		t.Errorf("%d delivered, %d cancelled, %d wrongly delivered", delivered, cancelled, wrong)
+	}
+	r.checkConsistency()
+}
+
+// A cancel and its repetitions, at the same time.
+func TestCancelTogether(t *testing.T) {
+	for _, dead := range []bool{false, true} {
+		bubble(t, Config{}, func(t *testing.T, r *rig) {
+			if dead {
+				buried(r)
+			} else {
+				inAnHour(r)
+			}
+			answers := make(chan error, 10)
+			for range cap(answers) {
+				go func() { answers <- r.Cancel(t.Context(), "t") }()
+			}
+			for range cap(answers) {
+				want(t, "Cancel", <-answers, nil)
+			}
+			if c := r.counts("x"); c.Cancelled != 1 {
+				t.Errorf("%d cancelled", c.Cancelled)
+			}
+			r.checkConsistency()
+		})
+	}
+}

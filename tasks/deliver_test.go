@@ -1,0 +1,333 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest"
+)
+
+// handle registers a handler that has to be accepted.
+func (r *rig) handle(topic string, f HandlerFunc) {
+	r.t.Helper()
+	if err := r.Handle(topic, f); err != nil {
+		r.t.Fatalf("Handle(%q): %v", topic, err)
+	}
+}
+
+func TestHandlerGetsTheTask(t *testing.T) {
+	bubble(t, Config{Node: "n1"}, func(t *testing.T, r *rig) {
+		got := make(chan Delivery, 1)
+		r.handle("x", func(_ context.Context, d *Delivery) error { got <- *d; return nil })
+		due := r.clock.now().Add(time.Minute)
+		r.must(Request{ID: "t", Topic: "x", Due: due, Payload: []byte(`{"a":1}`), Headers: map[string]string{"tenant": "eu"}, Group: "g"})
+		d := <-got
+		if d.ID != "t" || d.Topic != "x" || string(d.Payload) != `{"a":1}` || d.Headers["tenant"] != "eu" || d.Group != "g" || d.Attempt != 1 || d.Node != "n1" || d.Receipt == "" || d.State != Delivering {
+			t.Errorf("delivered %+v", d)
+		}
+		pass(0)
+		r.wantEnd(recovery.Nowhere, 0)
+		if c := r.counts("x"); c.Delivered != 1 || c.Scheduled != 1 || c.Failed != 0 {
+			t.Errorf("counts %+v", c)
+		}
+		r.checkConsistency()
+	})
+}
+
+func TestTypedHandler(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		var sum atomic.Int64
+		type order struct{ N int64 }
+		want(t, "Handle", Handle(r.Scheduler, "x", func(_ context.Context, v order, _ *Delivery) error { sum.Add(v.N); return nil }), nil)
+		r.must(Request{ID: "t", Topic: "x", Payload: []byte(`{"N":42}`)})
+		r.must(Request{ID: "bad", Topic: "x", Payload: []byte(`{"N":`)})
+		pass(time.Second)
+		if sum.Load() != 42 {
+			t.Errorf("sum %d", sum.Load())
+		}
+		if task := r.get("bad"); task.State != Dead || task.Attempt != 1 {
+			t.Errorf("a payload that does not decode: %v after %d attempts", task.State, task.Attempt)
+		}
+	})
+}
+
+// What a handler's error does to the task.
+func TestHandlerErrors(t *testing.T) {
+	failure := errors.New("no luck")
+	for name, c := range map[string]struct {
+		err     error
+		state   State
+		pause   time.Duration // exactly, if not 0
+		message string
+	}{
+		"error":                 {failure, Pending, 0, "no luck"},
+		"Kill":                  {Kill(failure), Dead, 0, "no luck"},
+		"wrapped Kill":          {fmt.Errorf("so: %w", Kill(failure)), Dead, 0, "so: no luck"},
+		"RetryAfter":            {RetryAfter(failure, 7*time.Minute), Pending, 7 * time.Minute, "no luck"},
+		"RetryAfter 0":          {RetryAfter(failure, 0), Delivering, 0, "no luck"},
+		"RetryAfter, negative":  {RetryAfter(failure, -time.Hour), Delivering, 0, "no luck"},
+		"RetryAfter, endless":   {RetryAfter(failure, 1<<62), Pending, MaxAhead, "no luck"},
+		"ErrLater":              {ErrLater, Delivering, 0, ""},
+		"a very long message":   {errors.New(string(make([]byte, 5000))), Pending, 0, string(make([]byte, maxReason))},
+		"a cut character":       {errors.New(string(make([]byte, maxReason-1)) + "ä"), Pending, 0, string(make([]byte, maxReason-1))},
+		"context.Canceled":      {context.Canceled, Pending, 0, "context canceled"},
+		"Kill outside the rest": {Kill(RetryAfter(failure, time.Hour)), Dead, 0, "no luck"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Config{}, func(t *testing.T, r *rig) {
+				r.topic("x", TopicSettings{Lease: time.Hour, Concurrency: 1, Retry: Retry{MinBackoff: time.Minute, MaxBackoff: time.Minute}})
+				var calls atomic.Int32
+				done := make(chan struct{})
+				r.handle("x", func(context.Context, *Delivery) error {
+					if calls.Add(1) > 1 {
+						<-done
+					}
+					return c.err
+				})
+				defer close(done)
+				at := r.clock.now()
+				dueNow(r)
+				pass(time.Millisecond)
+				task := r.get("t")
+				if task.State != c.state || task.LastError != c.message {
+					t.Errorf("%v, last error %.50q; want %v, %.50q", task.State, task.LastError, c.state, c.message)
+				}
+				if c.pause != 0 && task.Next.Sub(at) != c.pause {
+					t.Errorf("again after %v, want %v", task.Next.Sub(at), c.pause)
+				}
+			})
+		})
+	}
+}
+
+func TestPanicIsAFailedAttempt(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.handle("x", func(_ context.Context, d *Delivery) error {
+			if d.Attempt == 1 {
+				panic("oh dear")
+			}
+			return nil
+		})
+		dueNow(r)
+		pass(time.Millisecond)
+		if task := r.get("t"); task.State != Pending || task.LastError != "panic: oh dear" {
+			t.Errorf("%v, last error %q", task.State, task.LastError)
+		}
+		if !r.log.has("a handler panicked") || !r.log.has("deliver_test.go") {
+			t.Error("the log does not tell where")
+		}
+		pass(time.Minute)
+		r.wantEnd(recovery.Nowhere, 0)
+		if c := r.counts("x"); c.Panicked != 1 || c.Failed != 1 || c.Delivered != 1 {
+			t.Errorf("counts %+v", c)
+		}
+	})
+}
+
+func TestMaxAttempts(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{Retry: Retry{MaxAttempts: 3}})
+		var attempts []int
+		r.handle("x", func(_ context.Context, d *Delivery) error {
+			attempts = append(attempts, d.Attempt)
+			return errors.New("never")
+		})
+		dueNow(r)
+		pass(time.Hour)
+		if fmt.Sprint(attempts) != "[1 2 3]" {
+			t.Errorf("attempts %v", attempts)
+		}
+		task := r.get("t")
+		if task.State != Dead || task.Attempt != 3 || task.LastError != "never" || task.Died.IsZero() {
+			t.Errorf("afterwards %+v", task)
+		}
+		if c := r.counts("x"); c.Died != 1 || c.Failed != 3 || c.Dead != 1 {
+			t.Errorf("counts %+v", c)
+		}
+		r.checkConsistency()
+	})
+}
+
+// Deliveries at once never exceed the topic's concurrency, also when it is changed
+// while they run.
+func TestConcurrency(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		var running, most, total atomic.Int32
+		r.topic("x", TopicSettings{Concurrency: 3})
+		r.handle("x", func(context.Context, *Delivery) error {
+			n := running.Add(1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			time.Sleep(time.Second)
+			running.Add(-1)
+			total.Add(1)
+			return nil
+		})
+		for range 200 {
+			r.must(Request{Topic: "x"})
+		}
+		for _, limit := range []int32{3, 10, 2} {
+			r.topic("x", TopicSettings{Concurrency: int(limit)})
+			pass(1500 * time.Millisecond) // those that run under the old limit end
+			most.Store(0)
+			pass(3 * time.Second)
+			if most.Load() != limit {
+				t.Errorf("up to %d at once with a concurrency of %d", most.Load(), limit)
+			}
+		}
+		pass(time.Hour)
+		if total.Load() != 200 {
+			t.Errorf("%d of 200 delivered", total.Load())
+		}
+		r.checkConsistency()
+	})
+}
+
+func TestPausedTopic(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		var calls atomic.Int32
+		r.handle("x", func(context.Context, *Delivery) error { calls.Add(1); return nil })
+		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
+		want(t, "PauseTopic", r.PauseTopic(t.Context(), "pulled", true), nil)
+		r.must(Request{ID: "t", Topic: "x"})
+		r.must(Request{ID: "p", Topic: "pulled"})
+		pass(time.Minute)
+		r.wantEnd(recovery.Pending, Ready)
+		r.pull("pulled")
+		if calls.Load() != 0 {
+			t.Fatal("delivered while paused")
+		}
+		r.restart()
+		r.handle("x", func(context.Context, *Delivery) error { calls.Add(1); return nil })
+		pass(time.Minute)
+		if calls.Load() != 0 {
+			t.Fatal("a restart has resumed the topic")
+		}
+		want(t, "resume", r.PauseTopic(t.Context(), "x", false), nil)
+		pass(0)
+		if calls.Load() != 1 {
+			t.Errorf("%d deliveries after the pause", calls.Load())
+		}
+		go func() { pause(r, time.Second) }()
+		ds, err := r.Reserve(t.Context(), "pulled", 1, time.Minute, 0)
+		if err != nil || len(ds) != 1 {
+			t.Errorf("a receiver that waits is not woken by the resume: %v, %v", ds, err)
+		}
+	})
+}
+
+func pause(r *rig, d time.Duration) {
+	time.Sleep(d)
+	_ = r.PauseTopic(context.Background(), "pulled", false)
+}
+
+func TestMaxLateness(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{Paused: true})
+		for id, lateness := range map[string]time.Duration{"5s": 5 * time.Second, "20s": 20 * time.Second, "any": 0} {
+			r.must(Request{ID: id, Topic: "x", MaxLateness: lateness})
+		}
+		pass(10 * time.Second)
+		var mu sync.Mutex
+		var got []string
+		r.handle("x", func(_ context.Context, d *Delivery) error {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, d.ID)
+			return nil
+		})
+		r.topic("x", TopicSettings{})
+		pass(time.Second)
+		if len(got) != 2 {
+			t.Errorf("delivered %v", got)
+		}
+		if c := r.counts("x"); c.Skipped != 1 || c.Delivered != 2 {
+			t.Errorf("skipped %d, delivered %d", c.Skipped, c.Delivered)
+		}
+		_, err := r.Get(t.Context(), "5s")
+		want(t, "Get of the skipped one", err, ErrNotFound)
+		want(t, "Cancel of the skipped one", r.Cancel(t.Context(), "5s"), ErrNotFound)
+		r.checkConsistency()
+	})
+}
+
+func TestHandleTwice(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		f := func(context.Context, *Delivery) error { return nil }
+		r.handle("x", f)
+		want(t, "a second handler", r.Handle("x", f), ErrHandled)
+		want(t, "a bad name", r.Handle("no name", f), ErrInvalid)
+		_, err := r.Reserve(t.Context(), "x", 1, 0, 0)
+		want(t, "Reserve", err, ErrHandled)
+	})
+}
+
+// A topic that counts crashes records the attempt before it is delivered.
+func TestCountCrashes(t *testing.T) {
+	for _, way := range []string{"handler", "pull"} {
+		t.Run(way, func(t *testing.T) {
+			bubble(t, Config{}, func(t *testing.T, r *rig) {
+				r.topic("x", TopicSettings{CountCrashes: true, Retry: Retry{MaxAttempts: 3}})
+				r.must(Request{ID: "t", Topic: "x"})
+				var attempts []int
+				for range 5 {
+					if way == "handler" {
+						stop := make(chan struct{})
+						r.handle("x", func(_ context.Context, d *Delivery) error {
+							attempts = append(attempts, d.Attempt)
+							<-stop
+							return nil
+						})
+						synctest.Wait()
+						r.mem.Crash() // it dies while it delivers
+						close(stop)
+					} else if ds, err := r.Reserve(t.Context(), "x", 1, 0, 0); err != nil {
+						t.Fatal(err)
+					} else if len(ds) > 0 {
+						attempts = append(attempts, ds[0].Attempt)
+					}
+					r.crash()
+					pass(2 * time.Second)
+				}
+				if fmt.Sprint(attempts) != "[1 2 3]" {
+					t.Errorf("attempts %v; want 1 2 3, and then death", attempts)
+				}
+				r.handle("x", func(context.Context, *Delivery) error { return nil })
+				pass(time.Second)
+				if task := r.get("t"); task.State != Dead || task.Attempt != 3 {
+					t.Errorf("afterwards %v, %d attempts", task.State, task.Attempt)
+				}
+				pass(time.Second)
+				r.checkConsistency()
+			})
+		})
+	}
+}
+
+// With the ledger down, nothing that counts crashes is delivered, and nothing is lost.
+func TestCountCrashesDuringOutage(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{CountCrashes: true})
+		var attempts []int
+		r.must(Request{ID: "t", Topic: "x", Delay: time.Second})
+		r.handle("x", func(_ context.Context, d *Delivery) error { attempts = append(attempts, d.Attempt); return nil })
+		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
+		pass(time.Minute)
+		if len(attempts) != 0 {
+			t.Fatal("delivered without its claim")
+		}
+		r.faulty.Heal()
+		pass(time.Minute)
+		if fmt.Sprint(attempts) != "[1]" {
+			t.Errorf("attempts %v", attempts)
+		}
+		r.checkConsistency()
+	})
+}

@@ -1,0 +1,250 @@
+package tasks
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// may is what an id may be, as far as its caller can know.
+type may uint8
+
+const (
+	mayBeAbsent may = 1 << iota
+	mayBeAlive
+	mayBeDead
+)
+
+// A fact is what the model knows of one id.
+type fact struct {
+	may     may
+	dues    []int64 // of a live task: what its deadline may be, Unix ms; nil: anything
+	req     string  // the request that made it; empty: unknown
+	topic   string  // empty: unknown
+	written bool    // what the ledger has is what may says; a crash changes nothing
+	// The last delivery, until it has ended in one way or another.
+	open *outstanding
+	// The last delivery whose acknowledgement was accepted.
+	acked string // its receipt
+	// loose: since the task was made or moved, a restart may have brought attempts
+	// back that had ended, so that more than one receipt may count.
+	loose bool
+	// during: it was delivered while a call was under way, before or after what
+	// the call has done.
+	during bool
+	story  []string // what happened to it
+}
+
+// An outstanding delivery.
+type outstanding struct {
+	receipt string
+	attempt int
+	until   time.Time // monotonic
+	handler bool
+	crashed bool // its process is gone
+	over    bool // the sweep has seen that its lease is out
+}
+
+// A model is what a user may rely on, for the ids that a simulation uses. It is
+// naive: it knows nothing of wheels, slots or batches.
+type model struct {
+	t     testing.TB
+	clock *steppedClock
+
+	mu    sync.Mutex
+	facts map[string]*fact
+	made  []string // ids that Lapse made
+	ended bool     // faults are over, everything is to be delivered now
+	calls bool     // a call is under way
+	told  int      // deliveries
+}
+
+func (m *model) fault(id, format string, args ...any) {
+	f := m.fact(id)
+	m.t.Errorf("%s %s: %s; before:\n%s", m.clock.now().Format("15:04:05.000"), id, fmt.Sprintf(format, args...),
+		strings.Join(f.story[max(0, len(f.story)-15):], "\n"))
+}
+
+// note keeps what happens to an id, for faults.
+func (m *model) note(id, format string, args ...any) {
+	f := m.fact(id)
+	f.story = append(f.story, m.clock.now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+}
+
+func (m *model) fact(id string) *fact {
+	f, ok := m.facts[id]
+	if !ok {
+		f = &fact{may: mayBeAbsent, written: true}
+		m.facts[id] = f
+	}
+	return f
+}
+
+// alive sets a fact to a live task with this deadline, on record.
+func (f *fact) alive(due time.Time) {
+	f.may, f.dues, f.open, f.written, f.loose = mayBeAlive, []int64{due.UnixMilli()}, nil, true, false
+}
+
+// gone sets it to no task, on record.
+func (f *fact) gone() {
+	f.may, f.dues, f.open, f.req, f.topic, f.written, f.loose = mayBeAbsent, nil, nil, "", "", true, false
+}
+
+// is says that the task has been seen in this state, which must be possible.
+func (m *model) is(id string, state may, what string) *fact {
+	f := m.fact(id)
+	if f.may&mayBeAlive != 0 && f.loose && f.topic != "pulled" && f.topic != "handled" {
+		f.may |= mayBeDead // its last attempt may have been claimed by a process that ended
+	}
+	if f.may&state == 0 {
+		m.fault(id, "%s: it is %03b, and may be %03b", what, state, f.may)
+	}
+	return f
+}
+
+// busy tells that the last delivery is surely not over.
+func (f *fact) busy() bool {
+	return f.open != nil && !f.open.crashed && time.Now().Before(f.open.until)
+}
+
+// delivered checks one delivery: never early, of a task that is known, and, if it
+// is not the first one, explained.
+func (m *model) delivered(d *Delivery, term time.Duration, handler bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.told++
+	now := m.clock.now()
+	m.note(d.ID, "delivered, attempt %d, due %v", d.Attempt, d.Due)
+	f := m.fact(d.ID)
+	if now.Before(d.Due) || now.Before(d.Next) {
+		m.fault(d.ID, "early: due %v, next %v", d.Due, d.Next)
+	}
+	if m.calls {
+		f.during, f.dues, f.open = true, nil, nil
+		f.may |= mayBeAlive
+	}
+	f = m.is(d.ID, mayBeAlive, "delivered")
+	if f.dues != nil && !slices.Contains(f.dues, d.Due.UnixMilli()) {
+		m.fault(d.ID, "delivered for the deadline %d, of %d", d.Due.UnixMilli(), f.dues)
+	}
+	if f.busy() {
+		m.fault(d.ID, "attempt %d is delivered while %d is open until %v", d.Attempt, f.open.attempt, f.open.until)
+	}
+	f.may, f.dues = mayBeAlive, []int64{d.Due.UnixMilli()}
+	f.open = &outstanding{receipt: d.Receipt, attempt: d.Attempt, until: time.Now().Add(term), handler: handler}
+}
+
+// acknowledged tells that a delivery was accepted as done. Not recorded, it may
+// come back after a crash.
+func (m *model) acknowledged(id, receipt string, recorded bool) {
+	f := m.fact(id)
+	m.note(id, "acknowledged, recorded %v", recorded)
+	if recorded {
+		f.gone()
+	}
+	f.may, f.open, f.acked, f.written = mayBeAbsent, nil, receipt, recorded
+}
+
+// failed tells that an attempt has ended without success.
+func (m *model) failed(id string, died, recorded bool) {
+	m.note(id, "failed, died %v, recorded %v", died, recorded)
+	f := m.fact(id)
+	f.may, f.open, f.written = mayBeAlive, nil, recorded
+	if died {
+		f.may = mayBeDead
+	}
+}
+
+// expired takes into account that leases have run out: the sweep comes within a
+// second.
+func (m *model) expired(maxAttempts func(topic string) int) {
+	for _, f := range m.facts {
+		o := f.open
+		if o == nil || f.busy() {
+			continue
+		}
+		if o.attempt >= maxAttempts(f.topic) {
+			f.may |= mayBeDead
+		}
+		if !o.over && time.Since(o.until) > 1100*time.Millisecond {
+			o.over, f.written = true, false
+		}
+	}
+}
+
+// crashed makes everything uncertain that was not on record.
+func (m *model) crashed() {
+	for id, f := range m.facts {
+		m.note(id, "crash: written %v", f.written)
+		if f.open != nil {
+			f.open.crashed = true
+		}
+		f.loose = true // of two deliveries of one attempt, either receipt may count
+		if !f.written {
+			// At worst everything since the last answer of the ledger is undone.
+			f.may |= mayBeAlive | mayBeDead
+		}
+	}
+}
+
+// settled takes note that the ledger has answered everything.
+func (m *model) settled() {
+	for _, f := range m.facts {
+		f.written = true
+	}
+}
+
+// call tells that a call begins, of which the model learns only when it is over.
+func (m *model) call() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls = true
+	for _, f := range m.facts {
+		f.during = false
+	}
+}
+
+// over says that the call has ended. It reports whether the id was delivered
+// meanwhile, in which case its answer tells nothing; in an outage, it is not
+// even known what came first.
+func (m *model) over(id string, faults bool) bool {
+	m.calls = false
+	f := m.fact(id)
+	if f.during && faults {
+		f.may, f.dues, f.loose, f.written, f.req, f.topic = mayBeAbsent|mayBeAlive|mayBeDead, nil, true, false, "", ""
+	}
+	return f.during
+}
+
+// saw compares an answer about a task with what is known, and learns from it.
+func (m *model) saw(id string, task Task, err error) {
+	m.note(id, "seen %v, %v", task.State, err)
+	switch {
+	case err == nil && task.State == Dead:
+		m.is(id, mayBeDead, "Get").may = mayBeDead
+	case err == nil:
+		f := m.is(id, mayBeAlive, "Get")
+		if due := task.Due.UnixMilli(); f.dues != nil && !slices.Contains(f.dues, due) {
+			m.fault(id, "due %d, of %d", due, f.dues)
+		} else {
+			f.dues = []int64{due}
+		}
+		if task.State == Delivering && f.open == nil && !f.loose {
+			m.fault(id, "is being delivered, and to nobody")
+		}
+		if f.busy() && !f.open.handler && task.State != Delivering {
+			m.fault(id, "is %v, and its lease ends %v", task.State, f.open.until)
+		}
+		f.may, f.topic = mayBeAlive, task.Topic
+	case errors.Is(err, ErrNotFound):
+		if f := m.is(id, mayBeAbsent, "Get"); f.written {
+			f.gone()
+		} else {
+			f.may = mayBeAbsent
+		}
+	}
+}

@@ -1,0 +1,478 @@
+package tasks
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/ledgertest"
+)
+
+// The moves of a simulation. Each makes a call and compares its answer with the model.
+
+// excused tells whether an error says no more than that the ledger has failed.
+func (s *simulation) excused(id string, err error) bool {
+	for _, kind := range []error{ErrUnavailable, ErrReplaying, ErrUnknown} {
+		if errors.Is(err, kind) {
+			if !s.faults {
+				s.m.fault(id, "%v, and the ledger is well", err)
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// refused checks an error that says why nothing happened.
+func (s *simulation) refused(id string, err error) {
+	f := s.m.fact(id)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		s.m.is(id, mayBeAbsent, "not found")
+		s.m.saw(id, Task{}, err)
+	case errors.Is(err, ErrDead):
+		s.m.is(id, mayBeDead, "dead").may = mayBeDead
+	case errors.Is(err, ErrExists):
+		s.m.is(id, mayBeAlive, "exists").may = mayBeAlive
+	case errors.Is(err, ErrDelivering):
+		s.m.is(id, mayBeAlive, "delivering")
+		// A handler may have ended in the very moment.
+		if f.open == nil && !f.loose && f.topic != "handled" && f.topic != "" {
+			s.m.fault(id, "%v, and nobody has it", err)
+		}
+	default:
+		s.m.fault(id, "%v", err)
+	}
+}
+
+func (s *simulation) schedule() {
+	id := s.anyID()
+	if s.rng.IntN(5) == 0 {
+		id = ""
+	}
+	s.post(s.request(id))
+}
+
+// again repeats a request that was accepted.
+func (s *simulation) again() {
+	if len(s.requests) > 0 {
+		s.post(s.requests[s.rng.IntN(len(s.requests))])
+	}
+}
+
+func (s *simulation) post(r Request) {
+	due, req := fromMillis(millis(s.clock.now().Add(r.Delay))), fmt.Sprint(r)
+	s.m.call()
+	task, err := s.Schedule(s.t.Context(), r)
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	f := s.m.fact(task.ID)
+	if r.ID == "" && task.ID != "" {
+		s.m.made = append(s.m.made, task.ID)
+	}
+	s.m.note(task.ID, "Schedule for %v: repeated %v, %v", due, task.Repeated, err)
+	switch {
+	case s.m.over(task.ID, s.faults):
+	case err == nil && task.Repeated:
+		s.m.saw(task.ID, task, nil)
+		if f.req != "" && f.req != req {
+			s.m.fault(task.ID, "repeated, and the request is another")
+		}
+	case err == nil:
+		s.m.is(task.ID, mayBeAbsent, "created").alive(task.Due)
+		f.topic, f.req = r.Topic, req
+		s.requests = append(s.requests, r)
+	case errors.Is(err, ErrUnknown):
+		s.excused(task.ID, err)
+		f.unsure(due)
+	case s.excused(task.ID, err):
+	default:
+		if errors.Is(err, ErrExists) && f.may == mayBeAlive && f.req == req {
+			s.m.fault(task.ID, "the same request is refused: %v", err)
+		}
+		s.refused(task.ID, err)
+	}
+}
+
+// unsure takes a creation or replacement into account whose outcome is not known.
+func (f *fact) unsure(due time.Time) {
+	if f.dues != nil || f.may == mayBeAbsent {
+		f.dues = append(f.dues, due.UnixMilli())
+	}
+	f.may |= mayBeAlive
+	f.req, f.topic, f.loose = "", "", true
+}
+
+func (s *simulation) batch() {
+	rs := make([]Request, 1+s.rng.IntN(6))
+	for i := range rs {
+		rs[i] = s.request(s.anyID())
+	}
+	s.m.call()
+	results, err := s.ScheduleBatch(s.t.Context(), rs)
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if err != nil {
+		s.m.fault("batch", "%v", err)
+		return
+	}
+	for i, res := range results {
+		f := s.m.fact(res.ID)
+		s.m.note(res.ID, "batch: %v", res.Err)
+		switch {
+		case s.m.over(res.ID, s.faults):
+		case errors.Is(res.Err, ErrInvalid): // a twin
+		case res.Err == nil:
+			s.m.is(res.ID, mayBeAbsent|mayBeAlive, "scheduled")
+			if f.may&mayBeAbsent != 0 {
+				f.alive(s.clock.now())
+				f.dues, f.topic, f.req = nil, rs[i].Topic, ""
+			}
+			f.may = mayBeAlive
+		case errors.Is(res.Err, ErrUnknown):
+			s.excused(res.ID, res.Err)
+			f.unsure(time.Time{})
+			f.dues = nil
+		case s.excused(res.ID, res.Err):
+		default:
+			s.refused(res.ID, res.Err)
+		}
+	}
+}
+
+func (s *simulation) cancel() {
+	id := s.anyID()
+	s.m.call()
+	err := s.Cancel(s.t.Context(), id)
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	f := s.m.fact(id)
+	s.m.note(id, "Cancel: %v", err)
+	switch {
+	case s.m.over(id, s.faults):
+	case err == nil:
+		if f.busy() {
+			s.m.fault(id, "cancelled while it is being delivered")
+		}
+		f.gone()
+	case errors.Is(err, ErrUnknown):
+		s.excused(id, err)
+		f.may |= mayBeAbsent
+		f.loose = true
+	case s.excused(id, err):
+	default:
+		s.refused(id, err)
+	}
+}
+
+// moved checks the answer of what moves a deadline.
+func (s *simulation) moved(id string, task Task, err error) {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	f := s.m.fact(id)
+	s.m.note(id, "moved to %v: %v", task.Due, err)
+	switch {
+	case s.m.over(id, s.faults):
+	case err == nil:
+		if f.busy() {
+			s.m.fault(id, "moved while it is being delivered")
+		}
+		s.m.is(id, mayBeAlive, "moved").alive(task.Due)
+	case errors.Is(err, ErrUnknown):
+		s.excused(id, err)
+		f.dues, f.loose = nil, true
+	case s.excused(id, err):
+	default:
+		s.refused(id, err)
+	}
+}
+
+func (s *simulation) reschedule() {
+	id, delay := s.anyID(), time.Duration(s.rng.Int64N(int64(time.Minute)))
+	s.m.call()
+	task, err := s.Reschedule(s.t.Context(), id, Move{Delay: &delay})
+	s.moved(id, task, err)
+}
+
+func (s *simulation) fire() {
+	id := s.anyID()
+	s.m.call()
+	task, err := s.Fire(s.t.Context(), id)
+	s.moved(id, task, err)
+}
+
+func (s *simulation) replace() {
+	r := s.request(s.anyID())
+	s.m.call()
+	task, err := s.Replace(s.t.Context(), r)
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	f := s.m.fact(r.ID)
+	s.m.note(r.ID, "Replace for %v: repeated %v, %v", task.Due, task.Repeated, err)
+	switch {
+	case s.m.over(r.ID, s.faults):
+	case err == nil:
+		if f.busy() {
+			s.m.fault(r.ID, "replaced while it is being delivered")
+		}
+		was := mayBeAbsent
+		if task.Repeated {
+			was = mayBeAlive
+		}
+		s.m.is(r.ID, was, "replaced").alive(task.Due)
+		f.topic, f.req = r.Topic, fmt.Sprint(r)
+	case errors.Is(err, ErrUnknown):
+		s.excused(r.ID, err)
+		f.unsure(time.Time{})
+		f.dues = nil
+	case s.excused(r.ID, err):
+	default:
+		s.refused(r.ID, err)
+	}
+}
+
+func (s *simulation) look() {
+	id := s.anyID()
+	task, err := s.Get(s.t.Context(), id)
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if err == nil || !s.excused(id, err) {
+		s.m.saw(id, task, err)
+	}
+}
+
+// list pages through everything, and misses nothing that is there.
+func (s *simulation) list() {
+	seen := map[string]bool{}
+	var last time.Time
+	for cursor := ""; ; {
+		page, err := s.List(s.t.Context(), Query{Limit: 1 + s.rng.IntN(20), Cursor: cursor})
+		if err != nil {
+			s.m.fault("list", "%v", err)
+			return
+		}
+		s.m.mu.Lock()
+		for _, task := range page.Tasks {
+			if seen[task.ID] || task.Next.Before(last) {
+				s.m.fault(task.ID, "listed twice, or out of order")
+			}
+			seen[task.ID], last = true, task.Next
+			if !s.faults {
+				s.m.saw(task.ID, task, nil)
+			}
+		}
+		s.m.mu.Unlock()
+		if cursor = page.Cursor; cursor == "" {
+			break
+		}
+	}
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	for id, f := range s.m.facts {
+		if !s.faults && f.may == mayBeAlive && !seen[id] {
+			s.m.fault(id, "is not listed")
+		}
+	}
+}
+
+func (s *simulation) reserve() {
+	topic := []string{"pulled", "counted"}[s.rng.IntN(2)]
+	wait := time.Duration(s.rng.IntN(2)) * time.Duration(s.rng.Int64N(int64(3*time.Second)))
+	ds, err := s.Reserve(s.t.Context(), topic, 1+s.rng.IntN(5), wait, 0)
+	if err != nil {
+		s.m.fault(topic, "Reserve: %v", err)
+	}
+	for i := range ds {
+		s.m.delivered(&ds[i], simulated[topic].Lease, false)
+	}
+	s.receipts = append(s.receipts, ds...)
+	s.fresh += len(ds)
+}
+
+// verdict settles one of the last deliveries, perhaps by a receipt that is stale.
+func (s *simulation) verdict() {
+	n := len(s.receipts)
+	if n == 0 {
+		return
+	}
+	k := n - 1 - min(s.rng.IntN(12), s.rng.IntN(n))
+	d := s.receipts[max(k, 0)]
+	v := Verdict{Verb: []Verb{Ack, Ack, Ack, Release, Release, Extend, Bury}[s.rng.IntN(7)]}
+	if v.Verb == Release && s.rng.IntN(2) == 0 {
+		v.Delay = ptr(time.Duration(s.rng.Int64N(int64(10 * time.Second))))
+	}
+	s.m.mu.Lock()
+	f := s.m.fact(d.ID)
+	current := f.open != nil && f.open.receipt == d.Receipt
+	must := current && f.busy()
+	mustNot := !current && !f.loose && f.written && f.acked != d.Receipt
+	s.m.mu.Unlock()
+	a := s.settle(v, d)
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	s.m.note(d.ID, "verdict %d on attempt %d: %v", v.Verb, d.Attempt, a.Err)
+	switch {
+	case a.Err != nil:
+		if !errors.Is(a.Err, ErrStale) && !s.excused(d.ID, a.Err) {
+			s.m.fault(d.ID, "verdict %d: %v", v.Verb, a.Err)
+		}
+		if must && errors.Is(a.Err, ErrStale) {
+			s.m.fault(d.ID, "verdict %d of an open delivery: %v", v.Verb, a.Err)
+		}
+	case mustNot:
+		s.m.fault(d.ID, "verdict %d: accepted by a receipt that is stale", v.Verb)
+	case v.Verb == Ack && f.acked == d.Receipt && !current: // repeated
+	case v.Verb == Ack:
+		s.m.acknowledged(d.ID, d.Receipt, a.Recorded)
+	case v.Verb == Extend:
+		term := simulated[d.Topic].Lease
+		f.may, f.open = mayBeAlive, &outstanding{receipt: d.Receipt, attempt: d.Attempt, until: time.Now().Add(term)}
+	default:
+		s.m.failed(d.ID, v.Verb == Bury || d.Attempt >= s.maxAttempts(d.Topic), a.Recorded)
+	}
+}
+
+// giveBack returns what this process has pulled last.
+func (s *simulation) giveBack() {
+	if s.fresh == 0 {
+		return
+	}
+	d := s.receipts[len(s.receipts)-1]
+	s.Return([]Delivery{d})
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	s.m.note(d.ID, "returned attempt %d", d.Attempt)
+	if f := s.m.fact(d.ID); f.open != nil && f.open.receipt == d.Receipt && !f.open.over {
+		f.open = nil
+	}
+}
+
+// exhume checks what takes a task from among the dead.
+func (s *simulation) exhume(id string, call func(topic string) (int, error), done func(f *fact)) {
+	s.m.mu.Lock()
+	topic := s.m.fact(id).topic
+	s.m.mu.Unlock()
+	if topic == "" {
+		return
+	}
+	s.m.call()
+	n, err := call(topic)
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	f := s.m.fact(id)
+	s.m.note(id, "exhumed %d: %v", n, err)
+	switch {
+	case s.m.over(id, s.faults):
+	case err != nil:
+		s.excused(id, err)
+		f.may |= mayBeAlive | mayBeAbsent
+		f.dues, f.loose = nil, true
+	case n == 1:
+		done(s.m.is(id, mayBeDead, "exhumed"))
+	case f.may == mayBeDead && !s.faults:
+		s.m.fault(id, "it is dead, and is not found among the dead of %s", topic)
+	}
+}
+
+func (s *simulation) requeue() {
+	id := s.anyID()
+	s.exhume(id, func(topic string) (int, error) { return s.Requeue(s.t.Context(), topic, []string{id}) },
+		func(f *fact) { f.alive(s.clock.now()); f.dues = nil })
+}
+
+func (s *simulation) deleteDead() {
+	id := s.anyID()
+	s.exhume(id, func(topic string) (int, error) { return s.DeleteDead(s.t.Context(), topic, []string{id}) }, (*fact).gone)
+}
+
+func (s *simulation) pauseTopic() {
+	err := s.PauseTopic(s.t.Context(), s.topics[s.rng.IntN(len(s.topics))], s.rng.IntN(3) == 0)
+	if err != nil && !s.excused("topic", err) {
+		s.m.fault("topic", "%v", err)
+	}
+}
+
+func (s *simulation) wait() {
+	longest := []time.Duration{10 * time.Millisecond, time.Second, 15 * time.Second, 2 * time.Minute}
+	pass(time.Duration(s.rng.Int64N(int64(longest[s.rng.IntN(len(longest))]))))
+}
+
+func (s *simulation) stepClock() {
+	step := time.Duration(s.rng.Int64N(int64(20*time.Minute))) - 10*time.Minute
+	if total := time.Duration(s.clock.offset.Load()); total > 30*time.Minute || total < -30*time.Minute {
+		step = -total
+	}
+	s.clock.step(step)
+	pass(1100 * time.Millisecond) // the sweep notices
+}
+
+// breakLedger makes the ledger fail in one of several ways.
+func (s *simulation) breakLedger() {
+	if s.faults {
+		return
+	}
+	s.faults = true
+	switch s.rng.IntN(4) {
+	case 0:
+		s.faulty.Down()
+	case 1:
+		s.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
+	case 2: // carried out, and the answers are lost
+		s.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1, After: true})
+	case 3:
+		_, s.release = s.faulty.Hold(ledgertest.Apply)
+	}
+}
+
+func (s *simulation) heal() {
+	s.faulty.Heal()
+	if s.release != nil {
+		s.release()
+		s.release = nil
+	}
+	pass(3 * time.Second) // of backoff
+	s.faults = false
+}
+
+// kill ends the process as kill -9 does, whatever the ledger is doing.
+func (s *simulation) kill() {
+	s.process.Add(1)
+	s.m.mu.Lock()
+	s.m.crashed()
+	s.m.mu.Unlock()
+	s.crash()
+	s.restarted()
+}
+
+// cleanly closes the scheduler and opens another one.
+func (s *simulation) cleanly() {
+	s.heal()
+	s.restart()
+	s.process.Add(1)
+	s.m.mu.Lock()
+	s.m.settled()
+	for _, f := range s.m.facts {
+		f.loose = true // a returned receipt counts again
+		if f.open != nil && f.open.handler {
+			f.open.crashed = true
+		}
+	}
+	s.m.mu.Unlock()
+	s.restarted()
+}
+
+func (s *simulation) restarted() {
+	s.faults, s.release, s.fresh = false, nil, 0
+	s.m.mu.Lock()
+	for _, f := range s.m.facts {
+		f.acked = "" // outcomes are forgotten
+	}
+	s.m.mu.Unlock()
+	s.begin()
+}
+
+func (s *simulation) inspect() {
+	if !s.faults && s.Stats().Ledger.Queued == 0 {
+		s.checkConsistency()
+	}
+}

@@ -1,0 +1,223 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest"
+)
+
+// The same request again is recognised, whenever it comes; any other content is not
+// the same.
+func TestScheduleAgain(t *testing.T) {
+	base := Request{ID: "t", Topic: "x", Delay: time.Hour, Payload: []byte("p"), Headers: map[string]string{"a": "1", "b": "2"}, Group: "g", MaxLateness: 24 * time.Hour}
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		first := r.must(base)
+		same := func(what string) {
+			t.Helper()
+			again := r.must(base)
+			if !again.Repeated || !again.Due.Equal(first.Due) || again.Revision != 1 {
+				t.Errorf("%s: %+v", what, again)
+			}
+		}
+		same("at once")
+		pass(10 * time.Minute)
+		same("later: a delay counts as it was given")
+		r.crash()
+		same("after a crash")
+		pass(time.Hour)
+		same("once it is ready")
+		d := r.pull("x", "t")[0]
+		same("while it is delivered")
+		r.settle(Verdict{Verb: Release, Delay: ptr(time.Hour)}, d)
+		same("between two attempts")
+		for what, change := range map[string]func(r *Request){
+			"topic":        func(r *Request) { r.Topic = "y" },
+			"delay":        func(r *Request) { r.Delay++ },
+			"due":          func(r *Request) { r.Delay, r.Due = 0, first.Due },
+			"payload":      func(r *Request) { r.Payload = []byte("q") },
+			"headers":      func(r *Request) { r.Headers = map[string]string{"a": "12", "b": ""} },
+			"group":        func(r *Request) { r.Group = "" },
+			"max_lateness": func(r *Request) { r.MaxLateness = 0 },
+		} {
+			other := base
+			change(&other)
+			_, err := r.Schedule(t.Context(), other)
+			want(t, "another "+what, err, ErrExists)
+		}
+		r.ack(r.pullAfter(time.Hour, "x", "t"))
+		if again := r.must(base); again.Repeated {
+			t.Error("a finished task is repeated")
+		}
+	})
+}
+
+func (r *rig) pullAfter(d time.Duration, topic, id string) Delivery {
+	r.t.Helper()
+	pass(d)
+	return r.pull(topic, id)[0]
+}
+
+// A creation whose caller was told that the outcome is unknown is undone, unless the
+// same request has been made again by then.
+func TestScheduleWithoutAnAnswer(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprint(again), func(t *testing.T) {
+			bubble(t, Config{}, func(t *testing.T, r *rig) {
+				_, release := r.faulty.Hold(ledgertest.Apply)
+				_, err := r.Schedule(t.Context(), Request{ID: "t", Topic: "x", Delay: time.Hour})
+				want(t, "Schedule", err, ErrUnknown)
+				answer := make(chan error, 1)
+				if again {
+					go func() {
+						_, err := r.Schedule(t.Context(), Request{ID: "t", Topic: "x", Delay: time.Hour})
+						answer <- err
+					}()
+					synctest.Wait()
+				}
+				release()
+				pass(0)
+				if !again {
+					r.wantEnd(recovery.Nowhere, 0)
+					return
+				}
+				want(t, "Schedule again", <-answer, nil)
+				r.wantEnd(recovery.Pending, Pending)
+			})
+		})
+	}
+}
+
+// A caller that goes away behaves like one that has waited too long.
+func TestScheduleGivenUp(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err := r.Schedule(ctx, Request{ID: "t", Topic: "x"})
+		want(t, "Schedule", err, ErrUnknown)
+		want(t, "Schedule", err, context.DeadlineExceeded)
+		_, err = r.Schedule(ctx, Request{ID: "t2", Topic: "x"})
+		want(t, "Schedule", err, ErrUnavailable)
+		release()
+		pass(time.Second)
+		if pendings, _ := r.dump(); len(pendings) != 0 {
+			t.Errorf("left: %v", pendings)
+		}
+		r.checkConsistency()
+	})
+}
+
+// In a batch, each request has its own answer, during an outage too.
+func TestBatchDuringOutage(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.must(Request{ID: "there", Topic: "x", Delay: time.Hour})
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		results, err := r.ScheduleBatch(t.Context(), []Request{
+			{ID: "there", Topic: "x", Delay: time.Hour}, {ID: "there2", Topic: ""}, {ID: "new", Topic: "x"}, {Topic: "x"},
+		})
+		want(t, "ScheduleBatch", err, nil)
+		for i, kind := range []error{nil, ErrInvalid, ErrUnknown, ErrUnknown} {
+			want(t, results[i].ID, results[i].Err, kind)
+		}
+		release()
+		pass(time.Second)
+		if pendings, _ := r.dump(); len(pendings) != 1 {
+			t.Errorf("%d in the ledger", len(pendings))
+		}
+		r.checkConsistency()
+	})
+}
+
+// A batch is answered as a whole although it takes several writes.
+func TestLargeBatch(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		requests := make([]Request, MaxBatch)
+		for i := range requests {
+			requests[i] = Request{Topic: "x", Delay: time.Hour}
+		}
+		results, err := r.ScheduleBatch(t.Context(), requests)
+		want(t, "ScheduleBatch", err, nil)
+		ids := make(map[string]bool)
+		for _, res := range results {
+			want(t, res.ID, res.Err, nil)
+			ids[res.ID] = true
+		}
+		if pendings, _ := r.dump(); len(pendings) != MaxBatch || len(ids) != MaxBatch {
+			t.Errorf("%d in the ledger, %d ids", len(pendings), len(ids))
+		}
+		r.checkConsistency()
+	})
+}
+
+// A ledger that says beforehand that it is full takes no new tasks, and still records
+// what becomes of the others.
+func TestLedgerIsFull(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		d := r.one("t", "x")
+		r.must(Request{ID: "moved", Topic: "x", Delay: time.Hour})
+		r.faulty.SetCondition(recovery.ErrFull)
+		_, err := r.Schedule(t.Context(), Request{Topic: "x"})
+		want(t, "Schedule", err, ErrUnavailable)
+		want(t, "Schedule", err, recovery.ErrFull)
+		r.ack(d)
+		want(t, "Cancel", r.Cancel(t.Context(), "moved"), nil)
+		if rd := r.Readiness(); rd.LedgerOK || rd.Condition == "" {
+			t.Errorf("readiness %+v", rd)
+		}
+		r.faulty.SetCondition(nil)
+		r.must(Request{Topic: "x"})
+	})
+}
+
+func TestReplaceKeepsAndChanges(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		first, err := r.Replace(t.Context(), Request{ID: "t", Topic: "x", Delay: time.Hour, Payload: []byte("1")})
+		if err != nil || first.Repeated || first.Revision != 1 {
+			t.Fatalf("creates %+v, %v", first, err)
+		}
+		pass(time.Minute)
+		second, err := r.Replace(t.Context(), Request{ID: "t", Topic: "y", Delay: time.Hour, Payload: []byte("2")})
+		if err != nil || !second.Repeated || second.Revision != 2 || second.Topic != "y" || !second.Created.Equal(first.Created) || second.Due.Sub(first.Due) != time.Minute {
+			t.Fatalf("replaces %+v, %v", second, err)
+		}
+		if got := r.get("t"); string(got.Payload) != "2" || got.Topic != "y" {
+			t.Errorf("afterwards %+v", got)
+		}
+		made, err := r.Replace(t.Context(), Request{Topic: "x"})
+		if err != nil || made.ID == "" || made.Repeated {
+			t.Errorf("without an id: %+v, %v", made, err)
+		}
+		r.checkConsistency()
+	})
+}
+
+func TestRescheduleKeepsWhatIsNotGiven(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		first := r.must(Request{ID: "t", Topic: "x", Delay: time.Hour, Payload: []byte("1"), Group: "g"})
+		task, err := r.Reschedule(t.Context(), "t", Move{Payload: []byte("2")})
+		if err != nil || !task.Due.Equal(first.Due) || string(task.Payload) != "2" || task.Group != "g" {
+			t.Errorf("%+v, %v", task, err)
+		}
+		due := first.Due.Add(90*time.Minute + time.Nanosecond)
+		task, err = r.Reschedule(t.Context(), "t", Move{Due: due})
+		if err != nil || task.Due.Before(due) || task.Due.Sub(due) > time.Millisecond || string(task.Payload) != "2" || task.Revision != 3 {
+			t.Errorf("%+v, %v", task, err)
+		}
+		_, err = r.Reschedule(t.Context(), "none", Move{Delay: ptr(time.Hour)})
+		want(t, "Reschedule", err, ErrNotFound)
+		_, err = r.Fire(t.Context(), "none")
+		want(t, "Fire", err, ErrNotFound)
+		task, err = r.Fire(t.Context(), "t")
+		if err != nil || task.Due.After(r.clock.now()) {
+			t.Errorf("fired %+v, %v", task, err)
+		}
+		r.pull("x", "t")
+		_, err = r.Fire(t.Context(), "t")
+		want(t, "Fire", err, ErrDelivering)
+	})
+}

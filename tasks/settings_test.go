@@ -1,0 +1,124 @@
+package tasks
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/ledgertest"
+)
+
+func TestSettingsAreKept(t *testing.T) {
+	bubble(t, Config{Topics: map[string]TopicSettings{"brought": {Lease: time.Minute}, "x": {Lease: time.Minute}}}, func(t *testing.T, r *rig) {
+		set, err := r.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour, Concurrency: 7, CountCrashes: true, Retry: Retry{MaxAttempts: 3}}, 0)
+		want(t, "SetTopic", err, nil)
+		for what, again := range map[string]func(){"now": func() {}, "restart": r.restart, "crash": r.crash} {
+			again()
+			x, err := r.Topic("x")
+			want(t, "Topic", err, nil)
+			if x.Settings != set.Settings || x.Revision != set.Revision || x.Settings.Lease != time.Hour || x.Settings.Retry.MinBackoff != time.Second {
+				t.Errorf("%s: %+v, want %+v", what, x, set)
+			}
+			if b, err := r.Topic("brought"); err != nil || b.Settings.Lease != time.Minute || b.Revision != 0 {
+				t.Errorf("%s: brought along %+v, %v", what, b, err)
+			}
+		}
+		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x"), nil)
+		if x, _ := r.Topic("x"); x.Settings.Lease != time.Minute || x.Revision != 0 {
+			t.Errorf("deleted, it has %+v", x)
+		}
+		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x"), ErrNoTopic)
+		_, err = r.Topic("never")
+		want(t, "Topic", err, ErrNoTopic)
+		var names []string
+		for _, topic := range r.Topics() {
+			names = append(names, topic.Name)
+		}
+		if !slices.Equal(names, []string{"brought", "x"}) {
+			t.Errorf("topics %v", names)
+		}
+	})
+}
+
+func TestRevisions(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		set := func(lease time.Duration, ifRevision int64) (int64, error) {
+			topic, err := r.SetTopic(t.Context(), "x", TopicSettings{Lease: lease}, ifRevision)
+			return topic.Revision, err
+		}
+		first, err := set(time.Minute, 0)
+		want(t, "SetTopic", err, nil)
+		second, err := set(time.Hour, first)
+		want(t, "SetTopic", err, nil)
+		if second <= first {
+			t.Errorf("revisions %d, %d", first, second)
+		}
+		_, err = set(time.Second, first)
+		want(t, "SetTopic of an old revision", err, ErrRevision)
+		_, err = set(time.Second, 0)
+		want(t, "SetTopic of none", err, ErrRevision)
+		_, err = set(time.Second, -1)
+		want(t, "SetTopic of any", err, nil)
+	})
+}
+
+// A change whose answer was lost does not stand in the way of the next one.
+func TestSettingsLostAnswer(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{Lease: time.Minute})
+		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.PutSetting, After: true})
+		_, err := r.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour}, -1)
+		want(t, "SetTopic", err, ErrUnknown)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		topic, err := r.SetTopic(ctx, "x", TopicSettings{Lease: 2 * time.Hour}, -1)
+		if err != nil || topic.Settings.Lease != 2*time.Hour {
+			t.Errorf("SetTopic afterwards = %+v, %v", topic, err)
+		}
+		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.PutSetting})
+		_, err = r.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Second}, -1)
+		want(t, "SetTopic", err, ErrUnknown)
+		if topic, _ := r.Topic("x"); topic.Settings.Lease != 2*time.Hour {
+			t.Errorf("not written, it holds: %+v", topic)
+		}
+	})
+}
+
+// Pausing and resuming at the same time as other changes loses neither.
+func TestSettingsTogether(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{Lease: time.Minute})
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				if err := r.PauseTopic(t.Context(), "x", i%2 == 0); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
+		topic, err := r.Topic("x")
+		if err != nil || topic.Settings.Lease != time.Minute || !topic.Settings.Paused {
+			t.Errorf("%+v, %v", topic, err)
+		}
+		r.restart()
+		if again, _ := r.Topic("x"); again.Settings != topic.Settings {
+			t.Errorf("after a restart %+v", again)
+		}
+	})
+}
+
+// New settings hold for tasks that wait already.
+func TestSettingsHoldAtOnce(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		d := r.one("t", "x")
+		r.topic("x", TopicSettings{Retry: Retry{MaxAttempts: 1}})
+		r.settle(Verdict{Verb: Release}, d)
+		if task := r.get("t"); task.State != Dead {
+			t.Errorf("%v after its only attempt", task.State)
+		}
+	})
+}

@@ -1,0 +1,246 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/memledger"
+)
+
+var (
+	seed = flag.Uint64("seed", 0, "the one run of the simulation to repeat")
+	runs = flag.Int("runs", 16, "runs of the simulation for each kind of ledger")
+)
+
+// A simulation does random things to a scheduler and checks it against the model.
+type simulation struct {
+	*rig
+	m   *model
+	rng *rand.Rand
+
+	topics   []string
+	requests []Request  // those that were accepted
+	receipts []Delivery // all that were ever pulled, the newest last
+	fresh    int        // of these, how many this process has pulled
+	process  atomic.Int32
+	faults   bool   // the ledger fails
+	release  func() // ends a hold-up of the ledger
+}
+
+// Topics of the simulation, and what is special about them.
+var simulated = map[string]TopicSettings{
+	"pulled":  {Lease: 20 * time.Second, Retry: Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
+	"counted": {Lease: 20 * time.Second, CountCrashes: true, Retry: Retry{MaxAttempts: 6, MinBackoff: time.Second, MaxBackoff: time.Minute}},
+	"handled": {Lease: 10 * time.Second, Concurrency: 3, Retry: Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
+}
+
+func TestSimulation(t *testing.T) {
+	runs, steps := *runs, 400
+	if testing.Short() {
+		runs = min(runs, 4)
+	}
+	for name, options := range map[string][]memledger.Option{
+		"Snapshot1": nil, "Snapshot4": {memledger.Shards(4)},
+		"Nominating1": {memledger.Nominating()}, "Nominating4": {memledger.Nominating(), memledger.Shards(4)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for run := range runs {
+				s := *seed
+				if s == 0 {
+					s = rand.Uint64()
+				} else if run > 0 {
+					break
+				}
+				if !simulate(t, s, steps, options) {
+					t.Fatalf("repeat with -run 'TestSimulation/%s' -seed %d", name, s)
+				}
+			}
+		})
+	}
+}
+
+func simulate(t *testing.T, seed uint64, steps int, options []memledger.Option) (ok bool) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{Grace: time.Second}, options...)
+		s := &simulation{
+			rig: r, rng: rand.New(rand.NewPCG(seed, 0)),
+			m: &model{t: t, clock: r.clock, facts: map[string]*fact{}},
+		}
+		for name := range simulated {
+			s.topics = append(s.topics, name)
+		}
+		slices.Sort(s.topics)
+		for _, name := range s.topics {
+			r.topic(name, simulated[name])
+		}
+		s.begin()
+		for range steps {
+			s.step()
+			if t.Failed() {
+				return
+			}
+		}
+		s.end()
+	})
+	return !t.Failed()
+}
+
+// begin sets a new scheduler up.
+func (s *simulation) begin() {
+	s.handle("handled", s.handler)
+	synctest.Wait()
+}
+
+// handler behaves as the task's id and attempt say.
+func (s *simulation) handler(ctx context.Context, d *Delivery) error {
+	term := simulated["handled"].Lease
+	s.m.delivered(d, term, true)
+	process := s.process.Load()
+	kind := (len(d.ID)*7 + int(d.ID[len(d.ID)-1])*3 + d.Attempt*5) % 11
+	s.m.mu.Lock()
+	if s.m.ended {
+		kind = 0
+	}
+	s.m.mu.Unlock()
+	conclude := func(err error) error {
+		s.m.mu.Lock()
+		defer s.m.mu.Unlock()
+		f := s.m.fact(d.ID)
+		if f.open == nil || f.open.receipt != d.Receipt || f.open.crashed || process != s.process.Load() || ctx.Err() != nil {
+			return err // it is no longer this delivery's
+		}
+		var death *deathError
+		if err == nil {
+			s.m.acknowledged(d.ID, d.Receipt, false)
+		} else {
+			s.m.failed(d.ID, errors.As(err, &death) || d.Attempt >= simulated["handled"].Retry.MaxAttempts, false)
+		}
+		return err
+	}
+	switch kind {
+	case 0, 1, 2, 3:
+		return conclude(nil)
+	case 4:
+		time.Sleep(3 * time.Second)
+		return conclude(nil)
+	case 5, 6:
+		return conclude(errors.New("no luck"))
+	case 7:
+		return conclude(RetryAfter(errors.New("busy"), 30*time.Second))
+	case 8:
+		return conclude(Kill(errors.New("hopeless")))
+	case 9:
+		time.Sleep(15 * time.Second) // overruns its lease
+		return nil
+	}
+	panic(conclude(errors.New("oops")))
+}
+
+func (s *simulation) maxAttempts(topic string) int { return simulated[topic].Retry.MaxAttempts }
+
+// step does one thing and lets what it has started come to rest.
+func (s *simulation) step() {
+	type move struct {
+		weight int
+		do     func()
+	}
+	moves := []move{
+		{14, s.schedule}, {4, s.again}, {3, s.batch}, {7, s.cancel}, {5, s.reschedule}, {3, s.replace}, {3, s.fire},
+		{8, s.look}, {2, s.list}, {14, s.reserve}, {16, s.verdict}, {2, s.giveBack}, {3, s.requeue}, {1, s.deleteDead},
+		{2, s.pauseTopic}, {20, s.wait}, {2, s.stepClock}, {3, s.breakLedger}, {6, s.heal}, {1, s.kill}, {1, s.cleanly}, {2, s.inspect},
+	}
+	total := 0
+	for _, m := range moves {
+		total += m.weight
+	}
+	n := s.rng.IntN(total)
+	for _, m := range moves {
+		if n -= m.weight; n < 0 {
+			m.do()
+			break
+		}
+	}
+	synctest.Wait()
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	s.m.expired(s.maxAttempts)
+	if !s.faults && s.Stats().Ledger.Queued == 0 {
+		s.m.settled()
+	}
+}
+
+// end heals everything, waits until all is delivered, and wants nothing to be left.
+func (s *simulation) end() {
+	s.heal()
+	for _, name := range s.topics {
+		want(s.t, "resume", s.PauseTopic(s.t.Context(), name, false), nil)
+	}
+	s.m.mu.Lock()
+	s.m.ended = true
+	s.m.mu.Unlock()
+	for range 4 * 60 {
+		pass(time.Minute)
+		for _, name := range []string{"pulled", "counted"} {
+			ds, err := s.Reserve(s.t.Context(), name, MaxReserve, 0, 0)
+			want(s.t, "Reserve", err, nil)
+			for i := range ds {
+				s.m.delivered(&ds[i], 20*time.Second, false)
+				s.ack(ds[i])
+				s.m.mu.Lock()
+				s.m.acknowledged(ds[i].ID, ds[i].Receipt, true)
+				s.m.mu.Unlock()
+			}
+		}
+		s.m.mu.Lock()
+		s.m.expired(s.maxAttempts)
+		s.m.mu.Unlock()
+		if c := s.Stats().Total; c.Pending+c.Ready+c.Delivering == 0 {
+			break
+		}
+	}
+	pass(time.Second)
+	s.checkConsistency()
+	if stats := s.Stats(); stats.Total.Pending+stats.Total.Ready+stats.Total.Delivering != 0 || stats.AuditRepaired != 0 {
+		s.t.Errorf("left: %+v, repaired %d", stats.Total, stats.AuditRepaired)
+	}
+	for id := range s.m.facts {
+		task, err := s.Get(s.t.Context(), id)
+		s.m.saw(id, task, err)
+		if err == nil && task.State != Dead {
+			s.m.fault(id, "is still %v", task.State)
+		}
+	}
+	if s.m.told == 0 {
+		s.t.Error("nothing was delivered at all")
+	}
+}
+
+// anyID is one of a few, so that things happen to the same task.
+func (s *simulation) anyID() string {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if n := len(s.m.made); n > 0 && s.rng.IntN(4) == 0 {
+		return s.m.made[s.rng.IntN(n)]
+	}
+	return fmt.Sprint("id", s.rng.IntN(25))
+}
+
+func (s *simulation) request(id string) Request {
+	r := Request{ID: id, Topic: s.topics[s.rng.IntN(len(s.topics))], Payload: fmt.Append(nil, s.rng.IntN(1000))}
+	switch s.rng.IntN(4) {
+	case 0: // due now
+	case 1:
+		r.Delay = time.Duration(s.rng.Int64N(int64(time.Hour)))
+	default:
+		r.Delay = time.Duration(s.rng.Int64N(int64(20 * time.Second)))
+	}
+	return r
+}

@@ -1,0 +1,162 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest"
+)
+
+// With a wheel that fires nothing any more, the sweep still finds what is due.
+func TestSweepWithoutTheWheel(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.must(Request{ID: "armed", Topic: "x", Delay: 10 * time.Second})
+		r.runner.Close()
+		r.must(Request{ID: "unarmed", Topic: "x", Delay: 20 * time.Second})
+		for _, id := range []string{"armed", "unarmed"} {
+			pass(9 * time.Second)
+			r.pull("x")
+			pass(3500 * time.Millisecond) // a second of slack, and one of the period
+			r.ack(r.pull("x", id)[0])
+		}
+		if n := r.Stats().Rescued; n != 2 || !r.log.has("overdue") {
+			t.Errorf("%d rescued, want 2, and a line in the log", n)
+		}
+	})
+}
+
+func TestSweepFindsNothingWithoutAFault(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.handle("x", func(context.Context, *Delivery) error { return nil })
+		for i := range 1000 {
+			r.must(Request{Topic: "x", Delay: time.Duration(i) * 37 * time.Millisecond})
+		}
+		pass(time.Minute)
+		s := r.Stats()
+		if s.Rescued != 0 || s.AuditRepaired != 0 || s.ClockSteps != 0 || s.LeasesReturned != 0 || s.Total.Delivered != 1000 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+// The audit writes again what the ledger has lost behind the node's back.
+func TestAuditRepairs(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		for i := range 10 {
+			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
+		}
+		d := r.one("out", "x")
+		pass(2 * time.Second)
+		for _, id := range []string{"t3", "t7", "out"} {
+			spot, _ := r.held(id)
+			var b recovery.Batch
+			b.Add(recovery.Change{ID: []byte(id), From: spot})
+			want(t, "Apply", r.mem.Apply(t.Context(), 0, &b), nil)
+			r.inLedger(id, recovery.Nowhere)
+		}
+		pass(2 * time.Second)
+		if s := r.Stats(); s.AuditRepaired != 3 || s.AuditChecked == 0 || !r.log.has("missing in the ledger") {
+			t.Errorf("repaired %d, checked %d", s.AuditRepaired, s.AuditChecked)
+		}
+		r.checkConsistency()
+		r.ack(d)
+		pass(time.Minute)
+		if s := r.Stats(); s.AuditRepaired != 3 {
+			t.Errorf("repaired %d in the end", s.AuditRepaired)
+		}
+	})
+}
+
+// A ledger that cannot be read does not end the sweep.
+func TestSweepOutlivesErrors(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		d := r.one("t", "x")
+		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Get, Times: -1})
+		pass(time.Minute)
+		want(t, "Ack", r.settle(Verdict{Verb: Ack}, d).Err, ErrStale) // its lease was returned
+		if !r.log.has("the audit could not read") {
+			t.Error("nothing in the log")
+		}
+		r.faulty.Heal()
+		checked := r.Stats().AuditChecked
+		pass(2 * time.Second)
+		if r.Stats().AuditChecked == checked {
+			t.Error("the audit does not go on")
+		}
+	})
+}
+
+// After a step of the clock, or a suspended machine, what is due starts within one
+// period; what is not due on the new clock does not.
+func TestClockSteps(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		var early, calls atomic.Int32
+		r.handle("x", func(_ context.Context, d *Delivery) error {
+			calls.Add(1)
+			if r.clock.now().Before(d.Due) {
+				early.Add(1)
+			}
+			return nil
+		})
+		after := func(what string, total int32) {
+			t.Helper()
+			pass(time.Second + time.Millisecond)
+			if n := calls.Load(); n != total {
+				t.Fatalf("%s: %d delivered, want %d", what, n, total)
+			}
+		}
+		for _, d := range []time.Duration{time.Minute, time.Hour, 3 * time.Hour} {
+			r.must(Request{Topic: "x", Delay: d})
+		}
+		pass(1500 * time.Millisecond)
+		r.clock.step(90 * time.Minute)
+		after("forward", 2)
+		r.clock.step(-2 * time.Hour)
+		after("back", 2)
+		pass(150 * time.Minute)
+		after("not yet", 2)
+		r.clock.step(time.Hour) // the machine has slept
+		after("suspended", 3)
+		if s := r.Stats(); s.ClockSteps != 3 || !r.log.has("the wall clock was set") {
+			t.Errorf("%d clock steps noticed, want 3", s.ClockSteps)
+		}
+		if early.Load() != 0 {
+			t.Errorf("%d early", early.Load())
+		}
+		r.checkConsistency()
+	})
+}
+
+// Memory follows the number of tasks down.
+func TestMemoryFalls(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		const n = 20_000
+		requests := make([]Request, 0, MaxBatch)
+		var ids []string
+		for i := range n {
+			ids = append(ids, fmt.Sprint("t", i))
+			requests = append(requests, Request{ID: ids[i], Topic: "x", Delay: time.Hour, Payload: make([]byte, 200)})
+			if len(requests) == cap(requests) {
+				_, err := r.ScheduleBatch(t.Context(), requests)
+				want(t, "ScheduleBatch", err, nil)
+				requests = requests[:0]
+			}
+		}
+		full := r.Stats()
+		for i, id := range ids {
+			if i%10 != 0 {
+				want(t, "Cancel", r.Cancel(t.Context(), id), nil)
+			}
+		}
+		pass(5 * time.Second)
+		left := r.Stats()
+		if left.Total.Pending != n/10 || left.ArenaBytes > full.ArenaBytes/4 {
+			t.Errorf("%d tasks, %d of %d bytes are left", left.Total.Pending, left.ArenaBytes, full.ArenaBytes)
+		}
+		r.checkConsistency()
+	})
+}
