@@ -102,7 +102,10 @@ func TestRequeue(t *testing.T) {
 		if err != nil || n != 2 {
 			t.Errorf("Requeue of all = %d, %v", n, err)
 		}
-		r.pull("x", "a", "c")
+		ds, err := r.Reserve(t.Context(), "x", 10, 0, 0)
+		if err != nil || len(ds) != 2 || ds[0].ID == "b" || ds[1].ID == "b" {
+			t.Errorf("requeued %v, %v", ds, err)
+		}
 		r.inLedger("z", recovery.Dead)
 		if c := r.counts("x"); c.Dead != 0 || c.Delivering != 2 {
 			t.Errorf("counts %+v", c)

@@ -98,7 +98,7 @@ func TestFixturesStayReadable(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.payload == nil || len(got.payload) == 0 {
+			if len(got.payload) == 0 {
 				got.payload = wanted.payload
 			}
 			if diff := cmp.Diff(wanted, got, exact); diff != "" {

@@ -110,7 +110,7 @@ func TestFailedLookUpWhileReplaying(t *testing.T) {
 		resume() // replay passes the id while it is being looked up
 		synctest.Wait()
 		cancel()
-		<-answer
+		_ = <-answer
 		release()
 		pass(time.Second)
 		if task := r.get("t1"); task.State != Pending {
