@@ -1,0 +1,86 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/diskledger"
+)
+
+// The same life on the embedded ledger, through a few restarts.
+func TestOnDisk(t *testing.T) {
+	dir := t.TempDir()
+	open := func() *Scheduler {
+		ledger, err := diskledger.Open(dir, diskledger.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(t.Context(), ledger, Config{Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-s.replayed
+		return s
+	}
+	s := open()
+	var requests []Request
+	for i := range 300 {
+		requests = append(requests, Request{ID: fmt.Sprint("t", i), Topic: "x", Payload: []byte(`{}`)})
+	}
+	requests = append(requests, Request{ID: "cancelled", Topic: "x", Delay: time.Hour}, Request{ID: "later", Topic: "x", Delay: time.Hour})
+	results, err := s.ScheduleBatch(t.Context(), requests)
+	want(t, "ScheduleBatch", err, nil)
+	for _, res := range results {
+		want(t, res.ID, res.Err, nil)
+	}
+	want(t, "Cancel", s.Cancel(t.Context(), "cancelled"), nil)
+	_, err = s.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour}, 0)
+	want(t, "SetTopic", err, nil)
+
+	take := func(n int) (receipts []string) {
+		t.Helper()
+		ds, err := s.Reserve(t.Context(), "x", n, time.Minute, 0)
+		if err != nil || len(ds) != n {
+			t.Fatalf("reserved %d of %d, %v", len(ds), n, err)
+		}
+		for _, d := range ds {
+			receipts = append(receipts, d.Receipt)
+		}
+		return receipts
+	}
+	settle := func(verb Verb, receipts []string) {
+		t.Helper()
+		answers, err := s.Settle(t.Context(), Verdict{Verb: verb}, receipts)
+		want(t, "Settle", err, nil)
+		for _, a := range answers {
+			if a.Err != nil || !a.Recorded {
+				t.Fatalf("settled: %+v", a)
+			}
+		}
+	}
+	settle(Ack, take(100))
+	settle(Bury, take(50))
+	away := take(50) // their receipts count after the restart
+	for range 3 {
+		want(t, "Close", s.Close(context.Background()), nil)
+		s = open()
+	}
+	settle(Ack, away)
+	settle(Ack, take(100))
+	if topic, err := s.Topic("x"); err != nil || topic.Settings.Lease != time.Hour || topic.Counts.Dead != 50 || topic.Counts.Pending != 1 || topic.Counts.Ready != 0 {
+		t.Errorf("in the end %+v, %v", topic, err)
+	}
+	n, err := s.DeleteDead(t.Context(), "x", nil)
+	if err != nil || n != 50 {
+		t.Errorf("DeleteDead = %d, %v", n, err)
+	}
+	_, err = s.Get(t.Context(), "cancelled")
+	if !errors.Is(err, ErrNotFound) {
+		t.Errorf("Get of the cancelled one = %v", err)
+	}
+	want(t, "Close", s.Close(context.Background()), nil)
+}
