@@ -167,6 +167,9 @@ func (s *scanner) instant(field string) time.Time {
 	if err != nil {
 		s.fault(field, err.Error())
 	}
+	if err == nil && t.IsZero() {
+		t = time.UnixMilli(0) // long past all the same, and not the zero Time, which means none
+	}
 	return t
 }
 

@@ -2,9 +2,7 @@ package tasks
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 )
@@ -66,25 +64,24 @@ var errIllegible = fmt.Errorf("%w: the record of this id cannot be read by this 
 
 // watchLocked returns a channel that is closed when the task is no longer busy.
 func (s *Scheduler) watchLocked(n uint32) <-chan struct{} {
-	ch := make(chan struct{})
-	s.waiting[n] = append(s.waiting[n], ch)
+	ch, ok := s.waiting[n]
+	if !ok {
+		ch = make(chan struct{})
+		s.waiting[n] = ch
+	}
 	return ch
 }
 
 // waitBusy waits for it. The caller has not begun anything, so giving up changes
 // nothing.
 func (s *Scheduler) waitBusy(ctx context.Context, ch <-chan struct{}) error {
-	limit := time.NewTimer(s.cfg.AnswerWithin)
-	defer limit.Stop()
 	select {
 	case <-ch:
 		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
 	case <-s.done:
 		return ErrClosed
-	case <-limit.C:
-		return fmt.Errorf("%w: an earlier change of this task still waits for its answer", ErrUnavailable)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: an earlier change of this task still waits: %w", ErrUnavailable, context.Cause(ctx))
 	}
 }
 
@@ -127,8 +124,6 @@ func (s *Scheduler) seek(ctx context.Context, id string) (absent bool, err error
 	ours := func() bool { sl := s.book.slot(n); return sl.state == checking && sl.gen == gen }
 	s.unlock()
 
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.AnswerWithin)
-	defer cancel()
 	found := false
 	err = finder.Find(ctx, id, func(e recovery.Entry) {
 		s.mu.Lock()
@@ -169,23 +164,19 @@ func (s *Scheduler) uncheckLocked(n uint32) {
 
 // releaseLocked wakes those who wait for a task.
 func (s *Scheduler) releaseLocked(n uint32) {
-	for _, ch := range s.waiting[n] {
+	if ch, ok := s.waiting[n]; ok {
 		close(ch)
+		delete(s.waiting, n)
 	}
-	delete(s.waiting, n)
 }
 
 func (s *Scheduler) waitReplayed(ctx context.Context) error {
-	limit := time.NewTimer(s.cfg.AnswerWithin)
-	defer limit.Stop()
 	select {
 	case <-s.replayed:
 		return nil
 	case <-s.closing:
 		return ErrClosed
 	case <-ctx.Done():
-		return errors.Join(ErrReplaying, ctx.Err())
-	case <-limit.C:
-		return ErrReplaying
+		return fmt.Errorf("%w: %w", ErrReplaying, context.Cause(ctx))
 	}
 }

@@ -2,6 +2,9 @@ package tasks
 
 import "github.com/lapsehq/lapse/wheel"
 
+// atOnce is how many tasks are dealt with before others get the lock.
+const atOnce = 256
+
 // armLocked makes a task wait for its next attempt, or ready if that is now.
 func (s *Scheduler) armLocked(n uint32, sl *slot, now int64) {
 	sl.gen++
@@ -30,7 +33,6 @@ func (s *Scheduler) disarmLocked(sl *slot) {
 
 // fired is called by the wheel with tasks whose time has come.
 func (s *Scheduler) fired(values []uint64) {
-	const atOnce = 256 // so that others get the lock in between
 	for len(values) > 0 {
 		n := min(atOnce, len(values))
 		s.mu.Lock()
@@ -61,9 +63,17 @@ func (s *Scheduler) readyLocked(n uint32, sl *slot) {
 }
 
 // takeLocked takes the next task that may be delivered off a topic's queue. It stays
-// ready until the caller says otherwise.
-func (s *Scheduler) takeLocked(t *topic, now int64) (uint32, *slot, bool) {
-	for !t.settings.Paused && !s.ended {
+// ready until the caller says otherwise. Where many may not be delivered, it gives
+// the lock up in between.
+func (s *Scheduler) takeLocked(t *topic) (uint32, bool) {
+	now := s.now()
+	for passed := 1; !t.settings.Paused && !s.ended; passed++ {
+		if passed%atOnce == 0 {
+			s.unlock()
+			s.mu.Lock()
+			now = s.now()
+			continue
+		}
 		it, ok := t.queue.pop()
 		if !ok {
 			break
@@ -87,9 +97,9 @@ func (s *Scheduler) takeLocked(t *topic, now int64) (uint32, *slot, bool) {
 			continue
 		}
 		sl.gen++
-		return n, sl, true
+		return n, true
 	}
-	return 0, nil, false
+	return 0, false
 }
 
 // tooLate tells that a task has passed its max_lateness.

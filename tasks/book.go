@@ -132,6 +132,19 @@ func (b *book) leave(n uint32) {
 func (b *book) id(s *slot) []byte     { return b.arena.id(s.rec) }
 func (b *book) record(s *slot) []byte { return b.arena.record(s.rec) }
 
+// fields takes a task's record apart. The record was checked when it came into
+// memory: if it is damaged now, so may be all others, and the process ends rather
+// than deliver them. A plain panic would not do: an HTTP server recovers it, and
+// goes on with a lock that nobody gives up.
+func (b *book) fields(s *slot) fields {
+	f, err := decode(b.record(s))
+	if err != nil {
+		go panic("tasks: a record in memory is damaged: " + err.Error())
+		select {}
+	}
+	return f
+}
+
 // rewrite gives a task another record. rec must not point into the arena.
 func (b *book) rewrite(n uint32, rec []byte) {
 	s := b.slot(n)

@@ -12,6 +12,8 @@ import (
 // Errors: ErrNotFound, ErrDelivering, ErrReplaying, ErrUnavailable, ErrUnknown,
 // ErrClosed. After ErrUnknown the task is not delivered until the ledger has answered.
 func (s *Scheduler) Cancel(ctx context.Context, id string) error {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
 	n, sl, err := s.acquire(ctx, id)
 	switch {
 	case errors.Is(err, ErrDead):
@@ -43,12 +45,12 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) error {
 func (s *Scheduler) submitOne(ctx context.Context, w write) error {
 	c := newCall(1)
 	w.call = c
-	c.expect(0)
+	c.expect(0, w.slot)
 	s.writeLocked(w)
 	c.complete()
 	s.unlock()
 	if err := s.await(ctx, c); err != nil {
 		return err
 	}
-	return s.outcomeOf(c, 0)
+	return s.answers(c)[0]
 }

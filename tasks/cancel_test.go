@@ -20,7 +20,7 @@ func TestCancelRace(t *testing.T) {
 	if testing.Short() {
 		total = 10_000
 	}
-	const cancellers = 4
+	const cancellers = 4 // divides the size of a wave
 	r := newRig(t, Config{}, memledger.Shards(4))
 	// Each task belongs to one canceller; a delivery takes note of it under that
 	// one's lock, so that afterwards is afterwards.
@@ -42,43 +42,49 @@ func TestCancelRace(t *testing.T) {
 		tasks[i].delivered = true
 		return nil
 	})
-	requests := make([]Request, 0, MaxBatch)
-	begin := time.Now().Add(time.Second)
-	span := time.Duration(total) * 20 * time.Microsecond
-	due := func(i int) time.Time { return begin.Add(span * time.Duration(i) / time.Duration(total)) }
-	for i := range total {
-		requests = append(requests, Request{ID: fmt.Sprint("t", i), Topic: "x", Due: due(i)})
-		if len(requests) == cap(requests) || i == total-1 {
-			if _, err := r.ScheduleBatch(t.Context(), requests); err != nil {
-				t.Fatal(err)
-			}
-			requests = requests[:0]
+	// In waves, each of which falls due while it is being cancelled. How long before
+	// that it must be scheduled depends on the machine.
+	const waves = 10
+	size, lead := total/waves, 100*time.Millisecond
+	for wave := range waves {
+		first := wave * size
+		began := time.Now()
+		due := func(i int) time.Time { return began.Add(lead).Add(time.Duration(i-first) * 20 * time.Microsecond) }
+		requests := make([]Request, size)
+		for k := range requests {
+			requests[k] = Request{ID: fmt.Sprint("t", first+k), Topic: "x", Due: due(first + k)}
 		}
-	}
-	var wg sync.WaitGroup
-	for c := range cancellers {
-		wg.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(c), 0))
-			for i := c; i < total; i += cancellers {
-				// From 1 ms before its deadline to 1 ms after.
-				if rest := time.Until(due(i)) + time.Duration(rng.Int64N(int64(2*time.Millisecond))) - time.Millisecond; rest > 0 {
-					<-time.After(rest)
-				}
-				switch err := r.Cancel(context.Background(), fmt.Sprint("t", i)); {
-				case err == nil:
-					mu[c].Lock()
-					if tasks[i].delivered {
-						t.Errorf("t%d was delivered, and then cancelled", i)
+		if _, err := r.ScheduleBatch(t.Context(), requests); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > lead {
+			lead = 2 * took
+		}
+		var wg sync.WaitGroup
+		for c := range cancellers {
+			wg.Go(func() {
+				rng := rand.New(rand.NewPCG(uint64(c), uint64(wave)))
+				for i := first + c; i < first+size; i += cancellers {
+					// From 1 ms before its deadline to 1 ms after.
+					if rest := time.Until(due(i)) + time.Duration(rng.Int64N(int64(2*time.Millisecond))) - time.Millisecond; rest > 0 {
+						<-time.After(rest)
 					}
-					tasks[i].cancelled = true
-					mu[c].Unlock()
-				case !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrDelivering):
-					t.Errorf("Cancel(t%d) = %v", i, err)
+					switch err := r.Cancel(context.Background(), fmt.Sprint("t", i)); {
+					case err == nil:
+						mu[c].Lock()
+						if tasks[i].delivered {
+							t.Errorf("t%d was delivered, and then cancelled", i)
+						}
+						tasks[i].cancelled = true
+						mu[c].Unlock()
+					case !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrDelivering):
+						t.Errorf("Cancel(t%d) = %v", i, err)
+					}
 				}
-			}
-		})
+			})
+		}
+		wg.Wait()
 	}
-	wg.Wait()
 	for r.Stats().Total.Pending+r.Stats().Total.Ready+r.Stats().Total.Delivering > 0 || r.Stats().Ledger.Queued > 0 {
 		<-time.After(time.Millisecond)
 	}

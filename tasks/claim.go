@@ -3,28 +3,108 @@ package tasks
 import (
 	"context"
 	"encoding/binary"
+	"time"
 )
 
-// In a topic that counts crashes, an attempt is recorded before it is delivered:
-// a task that kills its process then runs out of attempts like any other.
-
-// claimLocked begins to record the attempt of a task that was taken off its queue.
-func (s *Scheduler) claimLocked(n uint32, sl *slot, c *call, i int) {
-	rec := s.book.record(sl)
-	setAttempt(rec, recordAttempt(rec)+1, recordFlags(rec)|flagClaimed)
-	s.setLocked(sl, claiming)
-	c.expect(i)
-	s.writeLocked(write{slot: n, op: opClaim, call: c, index: i})
+// begin takes up to limit tasks off a topic's queue and begins to deliver them: it
+// is the only way to a delivery, for handlers and for receivers that pull. It
+// returns none if there are none, or if nothing may be delivered now.
+//
+// In a topic that counts crashes, an attempt is recorded before it is delivered: a
+// task that kills its process then runs out of attempts like any other. Close
+// waits for that.
+func (s *Scheduler) begin(ctx context.Context, t *topic, limit int, term time.Duration, away bool) []*Delivery {
+	s.mu.Lock()
+	defer s.unlock()
+	if away || t.later {
+		limit = min(limit, s.cfg.MaxInFlight-s.away)
+	}
+	if term == 0 {
+		term = t.settings.Lease
+	}
+	taken := make([]uint32, 0, min(max(limit, 0), t.queue.live))
+	for len(taken) < limit {
+		n, ok := s.takeLocked(t)
+		if !ok {
+			break
+		}
+		taken = append(taken, n)
+	}
+	places := &t.busy // that are taken from here on
+	if away {
+		places = &s.away
+	}
+	*places += len(taken)
+	claimed := t.settings.CountCrashes // which may change while attempts are recorded
+	if claimed && len(taken) > 0 {
+		asked := len(taken)
+		taken = s.claimLocked(ctx, taken)
+		*places -= asked - len(taken)
+	}
+	ds := make([]*Delivery, len(taken))
+	for i, n := range taken {
+		ds[i] = s.handOutLocked(n, s.book.slot(n), term, claimed, away)
+	}
+	if away {
+		s.wakeLocked(t) // one task wakes one receiver; this one may have left some
+	}
+	return ds
 }
 
-// unclaimLocked makes a task ready again that was taken but not handed out; the
-// attempt that was recorded for it does not count.
-func (s *Scheduler) unclaimLocked(n uint32, sl *slot) {
+// claimLocked records the attempts of tasks that were taken off their queue, and
+// returns those that may be handed out. It gives the lock up meanwhile.
+func (s *Scheduler) claimLocked(ctx context.Context, taken []uint32) []uint32 {
+	c := newCall(len(taken))
+	for i, n := range taken {
+		sl := s.book.slot(n)
+		rec := s.book.record(sl)
+		setAttempt(rec, recordAttempt(rec)+1, recordFlags(rec)|flagClaimed)
+		s.setLocked(sl, claiming)
+		c.expect(i, n)
+		s.writeLocked(write{slot: n, op: opClaim, call: c, index: i})
+	}
+	c.complete()
+	s.handlers.Add(1)
+	defer s.handlers.Done()
+	s.unlock()
+	_ = s.await(ctx, c) // what was not recorded by then is ready again, or will be
+	s.mu.Lock()
+
+	now := s.now()
+	claimed := taken[:0]
+	for i, n := range taken {
+		if c.errs[i] != nil {
+			continue
+		}
+		// Meanwhile Close may have begun, or the clock may have been set back.
+		if sl := s.book.slot(n); s.ended || sl.next > now {
+			s.putBackLocked(n, sl)
+		} else {
+			claimed = append(claimed, n)
+		}
+	}
+	return claimed
+}
+
+// putBackLocked makes a task ready again whose delivery nobody has seen, and has
+// it recorded that a claimed attempt does not count.
+func (s *Scheduler) putBackLocked(n uint32, sl *slot) {
+	s.closeLocked(n)
+	if s.unclaimLocked(n, sl) {
+		s.writeLocked(write{slot: n, op: opRecord})
+	}
+}
+
+// unclaimLocked makes a task ready again that was not handed out, and reports
+// whether an attempt had been counted for it.
+func (s *Scheduler) unclaimLocked(n uint32, sl *slot) bool {
 	rec := s.book.record(sl)
-	if flags := recordFlags(rec); flags&flagClaimed != 0 {
+	flags := recordFlags(rec)
+	if flags&flagClaimed != 0 {
 		setAttempt(rec, recordAttempt(rec)-1, flags&^flagClaimed)
 	}
 	s.armLocked(n, sl, s.now())
+	return flags&flagClaimed != 0
 }
 
 // spent tells that a task's last attempt was claimed by a process that ended in it.
@@ -42,18 +122,4 @@ func (s *Scheduler) expendLocked(n uint32, sl *slot) {
 func setAttempt(rec []byte, attempt uint32, flags uint16) {
 	binary.LittleEndian.PutUint32(rec[offAttempt:], attempt)
 	binary.LittleEndian.PutUint16(rec[offFlags:], flags)
-}
-
-// claim waits until the attempts of taken tasks are recorded and returns, with
-// s.mu held, those that may be handed out.
-func (s *Scheduler) claim(ctx context.Context, c *call, taken []uint32) []uint32 {
-	_ = s.await(ctx, c) // what was not recorded is ready again, or will be
-	s.mu.Lock()
-	claimed := taken[:0]
-	for i, n := range taken {
-		if c.errs[i] == nil {
-			claimed = append(claimed, n)
-		}
-	}
-	return claimed
 }

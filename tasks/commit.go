@@ -1,11 +1,8 @@
 package tasks
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
-	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 )
@@ -35,89 +32,6 @@ const (
 	opRequeue           // requeuing  -> pending
 	opForget            // cancelling -> gone, from among the dead
 )
-
-// A call is a caller that waits for one or more writes.
-type call struct {
-	phase atomic.Int32 // queued, sent or abandoned
-	done  chan struct{}
-
-	// Guarded by Scheduler.mu.
-	left int     // writes without an answer, and one for the caller until it has sent them all
-	errs []error // by index; errOpen while expected
-	gone bool    // the caller went away after sending
-}
-
-const (
-	queued int32 = iota
-	sent
-	abandoned
-)
-
-// errOpen stands for an answer that has not come, errSuperseded for that of a
-// write that has given way to a later one: it counts, and is not recorded yet.
-var (
-	errOpen       = errors.New("no answer yet")
-	errSuperseded = errors.New("not recorded yet")
-)
-
-func newCall(n int) *call { return &call{left: 1, done: make(chan struct{}), errs: make([]error, n)} }
-
-// expect announces the write with index i, and answer records its outcome;
-// complete tells that no more are coming. Scheduler.mu is held for each.
-func (c *call) expect(i int) { c.errs[i], c.left = errOpen, c.left+1 }
-
-func (c *call) answer(i int, err error) {
-	c.errs[i] = err
-	c.complete()
-}
-
-func (c *call) complete() {
-	if c.left--; c.left == 0 {
-		close(c.done)
-	}
-}
-
-// keep is asked by the committer right before a write is sent: a caller that has
-// given up by then takes its writes back.
-func keep(w write) bool {
-	return w.call == nil || w.call.phase.CompareAndSwap(queued, sent) || w.call.phase.Load() == sent
-}
-
-// await waits until all writes of a call are answered, for at most
-// Config.AnswerWithin. When it gives up, writes that were not sent yet are taken
-// back (ErrUnavailable); the outcome of the others is open (ErrUnknown).
-func (s *Scheduler) await(ctx context.Context, c *call) error {
-	limit := time.NewTimer(s.cfg.AnswerWithin)
-	defer limit.Stop()
-	var why error
-	select {
-	case <-c.done:
-		return nil
-	case <-ctx.Done():
-		why = ctx.Err()
-	case <-limit.C:
-		why = fmt.Errorf("the ledger did not answer within %v", s.cfg.AnswerWithin)
-	}
-	if c.phase.CompareAndSwap(queued, abandoned) {
-		return fmt.Errorf("%w: %w", ErrUnavailable, why)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c.left == 0 {
-		return nil
-	}
-	c.gone = true
-	return fmt.Errorf("%w: %w", ErrUnknown, why)
-}
-
-// writable returns nil, or ErrUnavailable when the ledger has not answered for so
-// long that another write would only wait behind.
-func (s *Scheduler) writable(shard int) error {
-	if d := s.committer.Stalled(shard); d > s.cfg.AnswerWithin {
-		return fmt.Errorf("%w: no answer for %v", ErrUnavailable, d.Round(time.Millisecond))
-	}
-	return nil
-}
 
 // writeLocked sends a task's next write, or keeps it until the one under way is
 // answered. A write that was kept before gives way: the new one says all that it
@@ -167,7 +81,6 @@ func (s *Scheduler) changeOf(w *write, sl *slot) recovery.Change {
 
 // committed is told by the committer what has become of writes, in order.
 func (s *Scheduler) committed(_ int, writes []write, err error) {
-	const atOnce = 256 // so that others get the lock in between
 	for len(writes) > 0 {
 		n := min(atOnce, len(writes))
 		s.mu.Lock()
@@ -190,7 +103,7 @@ func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
 	case err == nil:
 		s.confirmedLocked(w, sl, now)
 	case errors.Is(err, recovery.ErrDropped):
-		s.takenBackLocked(w, sl, now)
+		s.droppedLocked(w, sl)
 		err = ErrUnavailable
 	default:
 		// The ledger is closed or lost: what was under way stays as it is, and
@@ -214,9 +127,9 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 	t := s.byNumber[sl.topic]
 	switch w.op {
 	case opCreate:
-		s.creating--
+		s.arriving--
 		sl.stored = w.at
-		if w.call.gone && sl.flags&wanted == 0 {
+		if w.call.over && sl.flags&wanted == 0 {
 			// Its caller was told that the outcome is unknown and did not ask again.
 			s.setLocked(sl, cancelling)
 			s.writeLocked(write{slot: w.slot, op: opCancel})
@@ -227,6 +140,7 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		s.noteLocked(EventScheduled, sl, Event{})
 		s.armLocked(w.slot, sl, now)
 	case opMove:
+		s.arriving--
 		s.book.rewrite(w.slot, w.rec)
 		s.setLocked(sl, vacant)
 		sl.topic = s.keptTopic(recordTopic(w.rec)).number
@@ -236,9 +150,8 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		sl.stored = w.at
 	case opClaim:
 		sl.stored = w.at
-		if w.call.gone {
-			s.unclaimLocked(w.slot, sl)
-			w.call = nil // no answer: nobody may take this for a claim that holds
+		if w.call.over {
+			s.putBackLocked(w.slot, sl)
 		} else {
 			s.setLocked(sl, delivering)
 		}
@@ -267,30 +180,18 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 	}
 }
 
-// takenBackLocked undoes a write that was never sent.
-func (s *Scheduler) takenBackLocked(w *write, sl *slot, now int64) {
+// droppedLocked ends a write that was never sent, because its caller had given it
+// up. What it did to a task that existed before was undone then (see undoLocked).
+func (s *Scheduler) droppedLocked(w *write, sl *slot) {
 	switch w.op {
 	case opCreate:
-		s.creating--
+		s.arriving--
 		s.leaveLocked(w.slot, sl)
-	case opMove, opCancel:
-		s.armLocked(w.slot, sl, now)
-		s.recordLocked(w.slot, sl)
-	case opClaim:
-		s.unclaimLocked(w.slot, sl)
-		s.recordLocked(w.slot, sl)
+	case opMove:
+		s.arriving--
 	case opRequeue, opForget:
 		s.leaveLocked(w.slot, sl)
-	case opRecord, opPark, opFinish, opBury:
-		// Nobody gives these up: keep lets them pass once a receipt was accepted.
-	}
-}
-
-// recordLocked records a retry whose own write had given way to one that was
-// taken back.
-func (s *Scheduler) recordLocked(n uint32, sl *slot) {
-	if sl.stored != sl.next {
-		s.writeLocked(write{slot: n, op: opRecord})
+	case opClaim, opCancel, opRecord, opPark, opFinish, opBury:
 	}
 }
 

@@ -55,7 +55,8 @@ func (s *Scheduler) DeadTasks(ctx context.Context, topic string, limit int, curs
 // Requeue makes dead tasks of a topic pending again, due at once and with all
 // their attempts before them: those with the given ids, or all if ids is nil. It
 // returns how many; ids that are not among the topic's dead are passed over.
-// Errors: ErrInvalid, ErrUnavailable, ErrUnknown, ErrClosed; then some may be done already.
+// Errors: ErrInvalid, ErrOverloaded, ErrUnavailable, ErrUnknown, ErrClosed; then some
+// may be done already.
 func (s *Scheduler) Requeue(ctx context.Context, topic string, ids []string) (int, error) {
 	return s.exhume(ctx, topic, ids, opRequeue)
 }
@@ -83,14 +84,14 @@ func (s *Scheduler) cancelDead(ctx context.Context, id string) error {
 }
 
 func (s *Scheduler) exhume(ctx context.Context, topic string, ids []string, o op) (int, error) {
-	const atOnce = 500
+	const some = 500
 	if !validName(topic) {
 		return 0, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
 	}
 	total := 0
 	if ids != nil {
 		for len(ids) > 0 {
-			k := min(atOnce, len(ids))
+			k := min(some, len(ids))
 			n, err := s.exhumeSome(ctx, topic, ids[:k], o)
 			total += n
 			if err != nil {
@@ -100,31 +101,41 @@ func (s *Scheduler) exhume(ctx context.Context, topic string, ids []string, o op
 		}
 		return total, nil
 	}
-	// All that are dead by now; what dies meanwhile is left for another call.
-	before := s.now()
+	// As many as are dead by now; for what dies meanwhile there is another call.
 	after := recovery.Ref{}
-	for {
-		var some []string
+	for left := s.deadCount(topic); left > 0; {
+		var ids []string
 		err := s.ledger.ListDead(ctx, topic, after, func(e recovery.Entry) bool {
-			if len(some) == atOnce || e.Spot.At > before {
+			if len(ids) == min(some, left) {
 				return false
 			}
-			some = append(some, string(e.ID))
-			after = recovery.Ref{ID: some[len(some)-1], Next: e.Spot.At}
+			ids = append(ids, string(e.ID))
+			after = recovery.Ref{ID: ids[len(ids)-1], Next: e.Spot.At}
 			return true
 		})
 		if err != nil {
 			return total, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
-		if len(some) == 0 {
-			return total, nil
+		if len(ids) == 0 {
+			break
 		}
-		n, err := s.exhumeSome(ctx, topic, some, o)
+		n, err := s.exhumeSome(ctx, topic, ids, o)
 		total += n
 		if err != nil {
 			return total, err
 		}
+		left -= len(ids)
 	}
+	return total, nil
+}
+
+func (s *Scheduler) deadCount(topic string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t, ok := s.topics[topic]; ok {
+		return int(t.gauges[Dead])
+	}
+	return 0
 }
 
 // exhumeSome locks the ids, reads their records under the lock and takes them from
@@ -155,16 +166,20 @@ func (s *Scheduler) exhumeSome(ctx context.Context, topic string, ids []string, 
 		keys = append(keys, id)
 	}
 	c := newCall(len(keys))
-	readCtx, cancel := context.WithTimeout(ctx, s.cfg.AnswerWithin)
+	ctx, cancel := s.within(ctx)
 	defer cancel()
-	err := s.ledger.GetDead(readCtx, keys, func(i int, e recovery.Entry) {
+	var refused error
+	err := s.ledger.GetDead(ctx, keys, func(i int, e recovery.Entry) {
 		f, err := decode(e.Data)
 		if err != nil || topic != "" && string(f.topic) != topic {
 			return
 		}
 		s.mu.Lock()
 		defer s.unlock()
-		if s.exhumeLocked(locked[keys[i]], e, &f, o, c, i) == nil {
+		if refused == nil {
+			refused = s.exhumeLocked(locked[keys[i]], e, &f, o, c, i)
+		}
+		if refused == nil {
 			delete(locked, keys[i])
 		}
 	})
@@ -176,6 +191,8 @@ func (s *Scheduler) exhumeSome(ctx context.Context, topic string, ids []string, 
 	s.unlock()
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	} else {
+		err = refused
 	}
 	if late := s.await(ctx, c); err == nil {
 		err = late
@@ -184,10 +201,15 @@ func (s *Scheduler) exhumeSome(ctx context.Context, topic string, ids []string, 
 }
 
 func (s *Scheduler) exhumeLocked(n uint32, e recovery.Entry, f *fields, o op, c *call, i int) error {
-	t, err := s.topicLocked(string(f.topic))
-	if err != nil {
-		return err
+	if o == opRequeue {
+		if err := s.admitLocked(e.Shard, 0, len(e.Data)); err != nil {
+			return err
+		}
+		if s.book.used > s.cfg.MaxPending {
+			return fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.book.used)
+		}
 	}
+	t := s.keptTopic(f.topic)
 	sl := s.book.slot(n)
 	sl.topic, sl.shard, sl.stored, sl.state = t.number, uint16(e.Shard), e.Spot.At, vacant
 	if o == opRequeue {
@@ -202,7 +224,7 @@ func (s *Scheduler) exhumeLocked(n uint32, e recovery.Entry, f *fields, o op, c 
 		s.book.rewrite(n, e.Data)
 		s.setLocked(sl, finishing) // which, unlike cancelling, is not shown as pending
 	}
-	c.expect(i)
+	c.expect(i, n)
 	s.writeLocked(write{slot: n, op: o, call: c, index: i})
 	return nil
 }

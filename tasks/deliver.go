@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"time"
 )
 
 // A Deliverer hands a task to its receiver: one way of delivery. Whatever the
@@ -76,6 +75,9 @@ func (s *Scheduler) wakeLocked(t *topic) {
 		t.reservers.wake()
 		return
 	}
+	if t.later && s.away >= s.cfg.MaxInFlight {
+		return // closeLocked wakes it
+	}
 	for t.workers < min(t.settings.Concurrency, t.busy+t.queue.live) {
 		t.workers++
 		s.handlers.Add(1)
@@ -86,53 +88,47 @@ func (s *Scheduler) wakeLocked(t *topic) {
 // work delivers a topic's ready tasks, one after the other, until there are none.
 func (s *Scheduler) work(t *topic, by Deliverer) {
 	defer s.handlers.Done()
-	s.mu.Lock()
-	for t.workers <= t.settings.Concurrency && (!t.later || s.pulled < s.cfg.MaxInFlight) {
-		n, sl, ok := s.takeLocked(t, s.now())
-		if !ok {
-			break
-		}
-		t.busy++
-		claimed := t.settings.CountCrashes // which may change while the attempt is recorded
-		if claimed {
-			c := newCall(1)
-			s.claimLocked(n, sl, c, 0)
-			c.complete()
-			s.unlock()
-			if len(s.claim(s.ctx, c, []uint32{n})) == 0 {
-				t.busy--
-				continue
-			}
-		}
-		term := t.settings.Lease
-		d := s.handOutLocked(n, sl, term, claimed)
-		s.unlock()
-		d.Receipt = s.signer.sign(d)
-		err := s.attempt(by, d, term)
+	defer func() { // also when a handler has ended this goroutine
 		s.mu.Lock()
-		t.busy--
-		// After the lease has run out, the task is no longer this delivery's.
-		if l, ok := s.open[n]; !ok || l.nonce != d.lease.nonce {
-			continue
-		}
-		if errors.Is(err, ErrLater) {
-			t.later = true
-			s.leaveOpenLocked(n)
-			continue
-		}
-		s.concludeLocked(n, s.book.slot(n), err)
+		defer s.unlock()
+		t.workers--
+		s.wakeLocked(t)
+	}()
+	for s.workOnce(t, by) {
 	}
-	t.workers--
-	s.unlock()
+}
+
+// workOnce makes one delivery. It reports false if there was none to make, or if
+// there are more workers than there should be.
+func (s *Scheduler) workOnce(t *topic, by Deliverer) (more bool) {
+	ds := s.begin(s.ctx, t, 1, 0, false)
+	if len(ds) == 0 {
+		return false
+	}
+	d := ds[0]
+	d.Receipt = s.signer.sign(d)
+	v := judgement{verb: Release, reason: "the handler ended its goroutine"}
+	defer func() {
+		s.mu.Lock()
+		defer s.unlock()
+		t.busy--
+		more = t.workers <= t.settings.Concurrency
+		// After the lease has run out, the task is no longer this delivery's.
+		if l, ok := s.open[d.slot]; ok && l.nonce == d.lease.nonce {
+			s.concludeLocked(t, d.slot, v)
+		}
+	}()
+	v = s.attempt(by, d)
+	return
 }
 
 // attempt calls the deliverer within the lease.
-func (s *Scheduler) attempt(by Deliverer, d *Delivery, term time.Duration) (err error) {
-	ctx, cancel := context.WithTimeout(s.ctx, term)
+func (s *Scheduler) attempt(by Deliverer, d *Delivery) (v judgement) {
+	ctx, cancel := context.WithTimeout(s.ctx, d.lease.until-s.elapsed())
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
+			v = judgement{verb: Release, reason: fmt.Sprintf("panic: %v", p)}
 			s.cfg.Log.Error("a handler panicked", "task", d.ID, "topic", d.Topic, "attempt", d.Attempt, "panic", p, "stack", string(debug.Stack()))
 			s.mu.Lock()
 			if t, ok := s.topics[d.Topic]; ok {
@@ -141,5 +137,5 @@ func (s *Scheduler) attempt(by Deliverer, d *Delivery, term time.Duration) (err 
 			s.unlock()
 		}
 	}()
-	return by.Deliver(ctx, d)
+	return judge(by.Deliver(ctx, d))
 }

@@ -134,15 +134,15 @@ func TestPanicIsAFailedAttempt(t *testing.T) {
 func TestMaxAttempts(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.topic("x", TopicSettings{Retry: Retry{MaxAttempts: 3}})
-		var attempts []int
+		var attempts collection[int]
 		r.handle("x", func(_ context.Context, d *Delivery) error {
-			attempts = append(attempts, d.Attempt)
+			attempts.add(d.Attempt)
 			return errors.New("never")
 		})
 		dueNow(r)
 		pass(time.Hour)
-		if fmt.Sprint(attempts) != "[1 2 3]" {
-			t.Errorf("attempts %v", attempts)
+		if fmt.Sprint(attempts.list()) != "[1 2 3]" {
+			t.Errorf("attempts %v", attempts.list())
 		}
 		task := r.get("t")
 		if task.State != Dead || task.Attempt != 3 || task.LastError != "never" || task.Died.IsZero() {
@@ -276,12 +276,12 @@ func TestCountCrashes(t *testing.T) {
 			bubble(t, Config{}, func(t *testing.T, r *rig) {
 				r.topic("x", TopicSettings{CountCrashes: true, Retry: Retry{MaxAttempts: 3}})
 				r.must(Request{ID: "t", Topic: "x"})
-				var attempts []int
+				var attempts collection[int]
 				for range 5 {
 					if way == "handler" {
 						stop := make(chan struct{})
 						r.handle("x", func(_ context.Context, d *Delivery) error {
-							attempts = append(attempts, d.Attempt)
+							attempts.add(d.Attempt)
 							<-stop
 							return nil
 						})
@@ -291,13 +291,13 @@ func TestCountCrashes(t *testing.T) {
 					} else if ds, err := r.Reserve(t.Context(), "x", 1, 0, 0); err != nil {
 						t.Fatal(err)
 					} else if len(ds) > 0 {
-						attempts = append(attempts, ds[0].Attempt)
+						attempts.add(ds[0].Attempt)
 					}
 					r.crash()
 					pass(2 * time.Second)
 				}
-				if fmt.Sprint(attempts) != "[1 2 3]" {
-					t.Errorf("attempts %v; want 1 2 3, and then death", attempts)
+				if fmt.Sprint(attempts.list()) != "[1 2 3]" {
+					t.Errorf("attempts %v; want 1 2 3, and then death", attempts.list())
 				}
 				r.handle("x", func(context.Context, *Delivery) error { return nil })
 				pass(time.Second)
@@ -315,18 +315,18 @@ func TestCountCrashes(t *testing.T) {
 func TestCountCrashesDuringOutage(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.topic("x", TopicSettings{CountCrashes: true})
-		var attempts []int
+		var attempts collection[int]
 		r.must(Request{ID: "t", Topic: "x", Delay: time.Second})
-		r.handle("x", func(_ context.Context, d *Delivery) error { attempts = append(attempts, d.Attempt); return nil })
+		r.handle("x", func(_ context.Context, d *Delivery) error { attempts.add(d.Attempt); return nil })
 		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
 		pass(time.Minute)
-		if len(attempts) != 0 {
+		if len(attempts.list()) != 0 {
 			t.Fatal("delivered without its claim")
 		}
 		r.faulty.Heal()
 		pass(time.Minute)
-		if fmt.Sprint(attempts) != "[1]" {
-			t.Errorf("attempts %v", attempts)
+		if fmt.Sprint(attempts.list()) != "[1]" {
+			t.Errorf("attempts %v", attempts.list())
 		}
 		r.checkConsistency()
 	})

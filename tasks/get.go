@@ -11,6 +11,8 @@ import (
 // Get returns a task. Errors: ErrNotFound, ErrReplaying, ErrUnavailable,
 // ErrClosed.
 func (s *Scheduler) Get(ctx context.Context, id string) (Task, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
 	n, _, err := s.acquire(ctx, id)
 	switch {
 	case errors.Is(err, ErrDead):
@@ -43,10 +45,7 @@ func (s *Scheduler) getDead(ctx context.Context, id string) (Task, error) {
 // taskLocked describes a task as it stands.
 func (s *Scheduler) taskLocked(n uint32) Task {
 	sl := s.book.slot(n)
-	f, err := decode(s.book.record(sl))
-	if err != nil {
-		panic("tasks: a record in memory is damaged: " + err.Error())
-	}
+	f := s.book.fields(sl)
 	t := s.describe(string(s.book.id(sl)), &f, sl.state.shown())
 	t.Next = fromMillis(sl.next)
 	if l, ok := s.open[n]; ok {

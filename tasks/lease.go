@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -14,11 +15,12 @@ type lease struct {
 }
 
 // handOutLocked begins a delivery of a task that was taken off its queue, and
-// claimed if its topic counts crashes.
-func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claimed bool) *Delivery {
+// claimed if its topic counts crashes. Its place among the deliveries is taken
+// already.
+func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claimed, away bool) *Delivery {
 	t := s.byNumber[sl.topic]
 	rec := s.book.record(sl)
-	l := lease{nonce: s.newNonce(), attempt: recordAttempt(rec), until: s.elapsed() + term}
+	l := lease{nonce: s.newNonce(), attempt: recordAttempt(rec), until: s.elapsed() + term, away: away}
 	if !claimed {
 		// A claim that the record still has is that of an earlier attempt, which
 		// ended with its process.
@@ -42,39 +44,57 @@ func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claime
 // it: only a delivery of an earlier one can be resumed by its receipt.
 func (s *Scheduler) newNonce() uint64 { return uint64(s.run)<<32 | uint64(rand.Uint32()) }
 
-// leaveOpenLocked leaves a delivery to its receipt.
+// leaveOpenLocked leaves a delivery that a handler has begun to its receipt.
 func (s *Scheduler) leaveOpenLocked(n uint32) {
 	l := s.open[n]
 	l.away = true
 	s.open[n] = l
-	s.pulled++
+	s.away++
 }
 
 // closeLocked takes a delivery off the open ones.
 func (s *Scheduler) closeLocked(n uint32) {
 	if s.open[n].away {
-		s.pulled--
+		s.away--
+		if s.away == s.cfg.MaxInFlight-1 {
+			for _, t := range s.byNumber {
+				if t.later {
+					s.wakeLocked(t)
+				}
+			}
+		}
 	}
 	delete(s.open, n)
 }
 
-// putBackLocked ends a delivery as if it had never begun: nobody has seen it.
-func (s *Scheduler) putBackLocked(n uint32, sl *slot) {
-	s.closeLocked(n)
-	s.unclaimLocked(n, sl)
-}
-
-// expireLocked returns the tasks whose leases have run out and tells how many.
-func (s *Scheduler) expireLocked(now time.Duration) int {
-	count := 0
+// expire returns the tasks whose leases have run out and tells how many.
+func (s *Scheduler) expire() int {
+	type delivery struct {
+		slot  uint32
+		nonce uint64
+	}
+	var over []delivery
+	s.mu.Lock()
+	now := s.elapsed()
 	for n, l := range s.open {
-		if l.until > now {
-			continue
+		if l.until <= now {
+			over = append(over, delivery{n, l.nonce})
 		}
-		sl := s.book.slot(n)
-		s.byNumber[sl.topic].counts.LeaseExpired++
-		s.failLocked(n, sl, "the lease ran out", nil, nil, 0)
-		count++
+	}
+	s.unlock()
+	count := 0
+	for part := range slices.Chunk(over, atOnce) {
+		s.mu.Lock()
+		for _, d := range part {
+			// It may have been settled or extended meanwhile.
+			if l, ok := s.open[d.slot]; ok && l.nonce == d.nonce && l.until <= now {
+				sl := s.book.slot(d.slot)
+				s.byNumber[sl.topic].counts.LeaseExpired++
+				s.failLocked(d.slot, sl, "the lease ran out", nil, nil, 0)
+				count++
+			}
+		}
+		s.unlock()
 	}
 	return count
 }

@@ -6,18 +6,15 @@ package tasks
 func (s *Scheduler) park() {
 	s.mu.Lock()
 	defer s.unlock()
-	now, wall := s.elapsed(), s.now()
+	now := s.elapsed()
 	for n, l := range s.open {
 		sl := s.book.slot(n)
 		if !l.away || sl.state != delivering {
 			continue
 		}
-		f, err := decode(s.book.record(sl))
-		if err != nil {
-			panic("tasks: a record in memory is damaged: " + err.Error())
-		}
+		f := s.book.fields(sl)
 		f.state, f.attempt = recParked, l.attempt
-		f.leaseUntil, f.nonce = wall+max(0, (l.until-now).Milliseconds()), l.nonce
+		f.leaseRest, f.nonce = max(0, (l.until-now).Milliseconds()), l.nonce
 		f.flags = f.flags&^flagClaimed | flagLease
 		s.scratch = f.encode(s.scratch[:0])
 		s.book.rewrite(n, s.scratch)

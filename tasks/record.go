@@ -24,7 +24,7 @@ import (
 //	flagHeaders      uvarint size, then pairs: uvarint length, name, uvarint length, value
 //	flagGroup        1+n group, length first
 //	flagMaxLateness  8   milliseconds
-//	flagLease        8+8 end of the lease, nonce of its receipt
+//	flagLease        8+8 milliseconds left of the lease, nonce of its receipt
 //	flagLastError    uvarint length, text
 //	then the payload, to the end.
 //
@@ -81,7 +81,7 @@ type fields struct {
 	headers     []byte // encoded pairs
 	group       []byte
 	maxLateness int64
-	leaseUntil  int64
+	leaseRest   int64
 	nonce       uint64
 	lastError   []byte
 	payload     []byte
@@ -121,7 +121,7 @@ func (f *fields) encode(dst []byte) []byte {
 		dst = le.AppendUint64(dst, uint64(f.maxLateness))
 	}
 	if flags&flagLease != 0 {
-		dst = le.AppendUint64(dst, uint64(f.leaseUntil))
+		dst = le.AppendUint64(dst, uint64(f.leaseRest))
 		dst = le.AppendUint64(dst, f.nonce)
 	}
 	if flags&flagLastError != 0 {
@@ -170,7 +170,7 @@ func decode(rec []byte) (f fields, err error) {
 		f.maxLateness = int64(r.uint64())
 	}
 	if f.flags&flagLease != 0 {
-		f.leaseUntil = int64(r.uint64())
+		f.leaseRest = int64(r.uint64())
 		f.nonce = r.uint64()
 	}
 	if f.flags&flagLastError != 0 {

@@ -35,7 +35,7 @@ var fixtures = map[string]fields{
 	},
 	"parked.rec": {
 		state: recParked, flags: flagLease, attempt: 1, revision: 1, due: 1_900_000_000_000, next: 1_900_000_000_000,
-		created: 1_800_000_000_000, topic: []byte("x"), leaseUntil: 1_900_000_030_000, nonce: 0x1122334455667788, payload: []byte("p"),
+		created: 1_800_000_000_000, topic: []byte("x"), leaseRest: 1_900_000_030_000, nonce: 0x1122334455667788, payload: []byte("p"),
 	},
 }
 
@@ -137,7 +137,7 @@ func drawFields(t *rapid.T) fields {
 		payload:     text("payload", 0, 300),
 	}
 	if f.flags&flagLease != 0 {
-		f.leaseUntil, f.nonce = rapid.Int64().Draw(t, "lease"), rapid.Uint64().Draw(t, "nonce")
+		f.leaseRest, f.nonce = rapid.Int64().Draw(t, "lease"), rapid.Uint64().Draw(t, "nonce")
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "headers") {
 		f.headers = appendHeader(f.headers, rapid.String().Draw(t, "name"), rapid.String().Draw(t, "value"))

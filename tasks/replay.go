@@ -10,11 +10,13 @@ import (
 // replay reads the ledger's pending tasks back. What is overdue is delivered
 // while it still runs.
 func (s *Scheduler) replay() {
-	defer s.background.Done()
 	err := recovery.Replay(s.ctx, s.ledger, (*memory)(s), func(p recovery.Progress) {
 		s.mu.Lock()
 		s.progress = p
 		s.mu.Unlock()
+		if p.Read == 0 && p.Done {
+			return // nothing to tell
+		}
 		s.cfg.Log.Info("replay", "node", s.cfg.Node, "read", p.Read, "elapsed", p.Elapsed.Round(time.Millisecond), "done", p.Done)
 	})
 	if err == nil {
@@ -34,7 +36,6 @@ type memory Scheduler
 // Load arms the tasks of a page that are not known yet.
 func (m *memory) Load(page []recovery.Entry) {
 	s := (*Scheduler)(m)
-	const atOnce = 256 // so that others get the lock in between
 	for len(page) > 0 {
 		n := min(atOnce, len(page))
 		s.mu.Lock()
@@ -146,7 +147,7 @@ func (s *Scheduler) restoreLocked(n uint32, sl *slot, e recovery.Entry, f *field
 	// A delivery that was open when the node was closed: its receipt still
 	// counts until its lease ends.
 	s.setLocked(sl, delivering)
-	rest := millisDuration(max(0, f.leaseUntil-now))
+	rest := min(max(0, millisDuration(f.leaseRest)), MaxLease)
 	s.open[n] = lease{nonce: f.nonce, attempt: f.attempt, until: s.elapsed() + rest}
 	s.leaveOpenLocked(n)
 }

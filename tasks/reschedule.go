@@ -70,6 +70,8 @@ func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
 	if err != nil {
 		return Task{}, err
 	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
 	for p.chosen {
 		t, err := s.move(ctx, p.id, func(rec *fields) {
 			old := *rec
@@ -92,6 +94,8 @@ func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
 
 // move writes a new record for a task that is pending or ready.
 func (s *Scheduler) move(ctx context.Context, id string, change func(*fields)) (Task, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
 	n, sl, err := s.acquire(ctx, id)
 	if err != nil {
 		return Task{}, err
@@ -100,31 +104,22 @@ func (s *Scheduler) move(ctx context.Context, id string, change func(*fields)) (
 		s.unlock()
 		return Task{}, ErrDelivering
 	}
-	if err := s.writable(int(sl.shard)); err != nil {
+	rec := s.book.fields(sl)
+	rec.next = sl.next
+	change(&rec)
+	rec.revision++
+	t := s.describe(id, &rec, Pending)
+	w := write{slot: n, op: opMove, at: rec.next, rec: rec.encode(nil)}
+	if err := s.admitLocked(int(sl.shard), 0, len(w.rec)-len(s.book.record(sl))); err != nil {
 		s.unlock()
 		return Task{}, err
 	}
-	rec, err := decode(s.book.record(sl))
-	if err != nil {
-		panic("tasks: a record in memory is damaged: " + err.Error())
-	}
-	rec.next = sl.next
-	topicBefore := string(rec.topic)
-	change(&rec)
-	rec.revision++
-	if string(rec.topic) != topicBefore {
-		if _, err = s.topicLocked(string(rec.topic)); err != nil {
-			s.unlock()
-			return Task{}, err
-		}
+	if _, err = s.topicLocked(t.Topic); err != nil {
+		s.unlock()
+		return Task{}, err
 	}
 	s.disarmLocked(sl)
 	s.setLocked(sl, moving)
-	w := write{slot: n, op: opMove, at: rec.next, rec: rec.encode(nil)}
-	moved, err := decode(w.rec)
-	if err != nil {
-		panic("tasks: a record just made is damaged: " + err.Error())
-	}
-	t := s.describe(id, &moved, Pending)
+	s.arriving++
 	return t, s.submitOne(ctx, w)
 }

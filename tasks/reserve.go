@@ -54,16 +54,14 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 			s.unlock()
 			return nil, err
 		}
-		ds := s.pullLocked(ctx, t, limit, lease)
-		if len(ds) > 0 || wait == 0 {
-			s.unlock()
-			for i := range ds {
-				ds[i].Receipt = s.signer.sign(&ds[i])
-			}
-			return ds, nil
-		}
+		// Join before looking, so that nothing becomes ready unnoticed in between.
 		turn := t.reservers.join()
 		s.unlock()
+		ds := s.pull(ctx, t, limit, lease)
+		if len(ds) > 0 || wait == 0 {
+			s.depart(t, turn)
+			return ds, nil
+		}
 		select {
 		case <-turn.ready:
 			continue
@@ -71,12 +69,30 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 		case <-ctx.Done():
 		case <-s.closing:
 		}
-		s.mu.Lock()
-		t.reservers.leave(turn)
-		s.wakeLocked(t) // if this one had just been woken, somebody else should be
-		s.unlock()
+		s.depart(t, turn)
 		return nil, nil
 	}
+}
+
+// depart ends a receiver's wait. If it had just been woken, somebody else should be.
+func (s *Scheduler) depart(t *topic, turn *turn) {
+	s.mu.Lock()
+	defer s.unlock()
+	t.reservers.leave(turn)
+	s.wakeLocked(t)
+}
+
+// pull begins deliveries for a receiver that asks.
+func (s *Scheduler) pull(ctx context.Context, t *topic, limit int, lease time.Duration) []Delivery {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	begun := s.begin(ctx, t, limit, lease, true)
+	ds := make([]Delivery, len(begun))
+	for i, d := range begun {
+		ds[i] = *d
+		ds[i].Receipt = s.signer.sign(d)
+	}
+	return ds
 }
 
 func (s *Scheduler) pullableLocked(name string) (*topic, error) {
@@ -89,49 +105,10 @@ func (s *Scheduler) pullableLocked(name string) (*topic, error) {
 		return nil, err
 	case t.deliverer != nil:
 		return nil, ErrHandled
-	case s.pulled >= s.cfg.MaxInFlight:
-		return nil, fmt.Errorf("%w: %d deliveries are open", ErrOverloaded, s.pulled)
+	case s.away >= s.cfg.MaxInFlight:
+		return nil, fmt.Errorf("%w: %d deliveries are open", ErrOverloaded, s.away)
 	}
 	return t, nil
-}
-
-// pullLocked takes and hands out. It gives the lock up and takes it again while
-// attempts are being recorded.
-func (s *Scheduler) pullLocked(ctx context.Context, t *topic, limit int, lease time.Duration) []Delivery {
-	term := lease
-	if term == 0 {
-		term = t.settings.Lease
-	}
-	limit = min(limit, s.cfg.MaxInFlight-s.pulled)
-	var taken []uint32
-	now := s.now()
-	for len(taken) < limit {
-		n, _, ok := s.takeLocked(t, now)
-		if !ok {
-			break
-		}
-		taken = append(taken, n)
-	}
-	claimed := t.settings.CountCrashes
-	if claimed && len(taken) > 0 {
-		c := newCall(len(taken))
-		for i, n := range taken {
-			s.claimLocked(n, s.book.slot(n), c, i)
-		}
-		c.complete()
-		s.unlock()
-		taken = s.claim(ctx, c, taken)
-	}
-	ds := make([]Delivery, len(taken))
-	for i, n := range taken {
-		ds[i] = *s.handOutLocked(n, s.book.slot(n), term, claimed)
-		s.leaveOpenLocked(n)
-		ds[i].lease.away = true
-	}
-	if t.queue.live > 0 {
-		s.wakeLocked(t) // one push wakes one receiver; it may have left some
-	}
-	return ds
 }
 
 // Return gives deliveries back that never reached their receiver: they are ready

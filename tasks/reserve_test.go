@@ -190,16 +190,16 @@ func TestMaxPending(t *testing.T) {
 // of another.
 func TestPulledTopicDoesNotDelayHandlers(t *testing.T) {
 	bubble(t, Config{MaxInFlight: 2}, func(t *testing.T, r *rig) {
-		var handled []string
-		r.handle("y", func(_ context.Context, d *Delivery) error { handled = append(handled, d.ID); return nil })
+		var handled collection[string]
+		r.handle("y", func(_ context.Context, d *Delivery) error { handled.add(d.ID); return nil })
 		for i := range 2 {
 			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 		}
 		r.pull("x", "t0", "t1")
 		r.must(Request{ID: "h", Topic: "y"})
 		pass(5 * time.Second)
-		if !slices.Equal(handled, []string{"h"}) {
-			t.Errorf("handled %v", handled)
+		if !slices.Equal(handled.list(), []string{"h"}) {
+			t.Errorf("handled %v", handled.list())
 		}
 	})
 }

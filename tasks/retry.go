@@ -10,26 +10,57 @@ import (
 const maxReason = 1 << 10 // bytes of a last error
 
 // A deathError makes a failed attempt the last one.
-type deathError struct{ err error }
+type deathError struct{ error }
 
-func (e *deathError) Error() string { return e.err.Error() }
-func (e *deathError) Unwrap() error { return e.err }
+func (e deathError) Unwrap() error { return e.error }
 
 // Kill marks an error that no further attempt can mend: the task is dead.
-func Kill(err error) error { return &deathError{err} }
+func Kill(err error) error { return deathError{some(err)} }
 
 // A pauseError says when the next attempt may start.
 type pauseError struct {
-	err   error
+	error
 	pause time.Duration
 }
 
-func (e *pauseError) Error() string { return e.err.Error() }
-func (e *pauseError) Unwrap() error { return e.err }
+func (e pauseError) Unwrap() error { return e.error }
 
 // RetryAfter marks an error after which the next attempt starts in pause, instead
 // of after the topic's backoff.
-func RetryAfter(err error, pause time.Duration) error { return &pauseError{err, pause} }
+func RetryAfter(err error, pause time.Duration) error { return pauseError{some(err), pause} }
+
+func some(err error) error {
+	if err == nil {
+		return errors.New("no reason given")
+	}
+	return err
+}
+
+// A judgement is what becomes of a delivery, once its deliverer has returned.
+type judgement struct {
+	verb   Verb // Ack, Release or Bury; 0 leaves it open
+	reason string
+	pause  *time.Duration // Release: nil means the topic's backoff
+}
+
+// judge reads a deliverer's error. It calls methods of that error, which are not
+// ours and may panic, and must not be called under a lock.
+func judge(err error) judgement {
+	var death deathError
+	var pause pauseError
+	switch {
+	case err == nil:
+		return judgement{verb: Ack}
+	case errors.Is(err, ErrLater):
+		return judgement{}
+	case errors.As(err, &death):
+		return judgement{verb: Bury, reason: err.Error()}
+	case errors.As(err, &pause):
+		d := min(max(pause.pause, 0), MaxAhead)
+		return judgement{verb: Release, reason: err.Error(), pause: &d}
+	}
+	return judgement{verb: Release, reason: err.Error()}
+}
 
 // pause is drawn evenly from MinBackoff to MinBackoff * 2^n after the n-th attempt,
 // at most MaxBackoff: exponential backoff with full jitter (Marc Brooker, "Exponential Backoff And
@@ -48,20 +79,19 @@ func (r Retry) pause(attempt uint32) time.Duration {
 	return r.MinBackoff + rand.N(high-r.MinBackoff+1)
 }
 
-// concludeLocked ends a delivery in the way that its receiver's error says.
-func (s *Scheduler) concludeLocked(n uint32, sl *slot, err error) {
-	var death *deathError
-	var pause *pauseError
-	switch {
-	case err == nil:
+// concludeLocked ends a delivery as it was judged.
+func (s *Scheduler) concludeLocked(t *topic, n uint32, v judgement) {
+	sl := s.book.slot(n)
+	switch v.verb {
+	case Ack:
 		s.ackLocked(n, sl, nil, 0)
-	case errors.As(err, &death):
-		s.buryLocked(n, sl, err.Error(), nil, 0)
-	case errors.As(err, &pause):
-		d := min(max(pause.pause, 0), MaxAhead)
-		s.failLocked(n, sl, err.Error(), &d, nil, 0)
+	case Bury:
+		s.buryLocked(n, sl, v.reason, nil, 0)
+	case Release:
+		s.failLocked(n, sl, v.reason, v.pause, nil, 0)
 	default:
-		s.failLocked(n, sl, err.Error(), nil, nil, 0)
+		t.later = true
+		s.leaveOpenLocked(n)
 	}
 }
 
@@ -118,10 +148,7 @@ func (s *Scheduler) deadLocked(n uint32, sl *slot, reason string, c *call, i int
 
 // endAttemptLocked closes the delivery and writes its end into the task's record.
 func (s *Scheduler) endAttemptLocked(n uint32, sl *slot, state uint8, next int64, reason string) {
-	f, err := decode(s.book.record(sl))
-	if err != nil {
-		panic("tasks: a record in memory is damaged: " + err.Error())
-	}
+	f := s.book.fields(sl)
 	f.state, f.next, f.attempt = state, next, s.open[n].attempt
 	f.flags &^= flagClaimed | flagLease
 	f.lastError = []byte(cut(reason, maxReason))
@@ -144,7 +171,7 @@ func cut(text string, n int) string {
 // sendLocked writes for a caller, if there is one.
 func (s *Scheduler) sendLocked(w write, c *call, i int) {
 	if c != nil {
-		c.expect(i)
+		c.expect(i, w.slot)
 		w.call, w.index = c, i
 	}
 	s.writeLocked(w)

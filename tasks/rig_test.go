@@ -256,3 +256,21 @@ func (r *rig) counts(name string) Counts {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// A collection is what handlers report to a test.
+type collection[T any] struct {
+	mu  sync.Mutex
+	all []T
+}
+
+func (c *collection[T]) add(v T) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, v)
+}
+
+func (c *collection[T]) list() []T {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.all)
+}

@@ -11,8 +11,6 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/google/uuid"
-
-	"github.com/lapsehq/lapse/recovery"
 )
 
 // A plan is a request that has been checked, with the record that it makes.
@@ -160,6 +158,8 @@ func (s *Scheduler) Schedule(ctx context.Context, r Request) (Task, error) {
 		return Task{}, err
 	}
 	defer p.release()
+	ctx, cancel := s.within(ctx)
+	defer cancel()
 	return s.create(ctx, &p)
 }
 
@@ -173,14 +173,14 @@ func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
 		case errors.Is(err, errBusy):
 			ch := s.watchLocked(n)
 			s.unlock()
-			if err := s.waitBusy(ctx, ch); err != nil {
-				return Task{}, err
+			if err := s.waitCreated(ctx, ch, errors.Is(err, errWanted)); err != nil {
+				return Task{ID: p.id}, err
 			}
 			continue
 		case errors.Is(err, ErrReplaying):
 			s.unlock()
 			if p.absent, err = s.seek(ctx, p.id); err != nil {
-				return Task{}, err
+				return Task{ID: p.id}, err
 			}
 			continue
 		case errors.Is(err, errRepeated):
@@ -198,20 +198,24 @@ func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
 			return Task{ID: p.id}, err
 		}
 		t.State = Pending
-		return t, s.outcomeOf(c, 0)
+		return t, s.answers(c)[0]
 	}
 }
 
-// outcomeOf is the answer to one write of a call that is over.
-func (s *Scheduler) outcomeOf(c *call, i int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return c.errs[i]
+// waitCreated waits for an earlier change of the same id. If that is a creation
+// which has become this caller's too, giving up leaves its outcome open.
+func (s *Scheduler) waitCreated(ctx context.Context, ch <-chan struct{}, wanted bool) error {
+	err := s.waitBusy(ctx, ch)
+	if wanted && errors.Is(err, ErrUnavailable) {
+		return fmt.Errorf("%w: an earlier request for the same task still waits for its answer", ErrUnknown)
+	}
+	return err
 }
 
 // What createLocked answers besides the errors of Schedule.
 var (
 	errBusy     = errors.New("busy")
+	errWanted   = fmt.Errorf("%w: being created as wanted", errBusy)
 	errRepeated = errors.New("repeated")
 )
 
@@ -224,15 +228,14 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 	h := s.book.index.hash(id)
 	if n, ok := s.book.index.find(s.book, h, id); ok {
 		sl := s.book.slot(n)
+		same := func() bool { return recordFingerprint(s.book.record(sl)) == p.print }
 		switch {
-		case sl.state == creating:
-			if recordFingerprint(s.book.record(sl)) == p.print {
-				sl.flags |= wanted
-			}
-			return n, errBusy
+		case sl.state == creating && same():
+			sl.flags |= wanted
+			return n, errWanted
 		case sl.state.busy():
 			return n, errBusy
-		case recordFingerprint(s.book.record(sl)) == p.print:
+		case same():
 			return n, errRepeated
 		}
 		return n, ErrExists
@@ -250,20 +253,8 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 			return 0, ErrReplaying
 		}
 	}
-	if s.book.used >= s.cfg.MaxPending {
-		return 0, fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.book.used)
-	}
-	if s.book.arena.live >= s.cfg.MaxBytes {
-		return 0, fmt.Errorf("%w: the tasks use %d bytes", ErrOverloaded, s.book.arena.live)
-	}
-	if s.creating >= s.cfg.MaxInFlight {
-		return 0, fmt.Errorf("%w: %d tasks wait for the ledger", ErrOverloaded, s.creating)
-	}
 	shard := s.terms.ShardOf(id)
-	if err := s.writable(shard); err != nil {
-		return 0, err
-	}
-	if err := s.condition(); err != nil {
+	if err := s.admitLocked(shard, 1, len(p.rec)); err != nil {
 		return 0, err
 	}
 	t, err := s.topicLocked(p.topic)
@@ -273,19 +264,37 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 	n, sl := s.book.enter(id, p.rec)
 	sl.next, sl.topic, sl.shard = p.next, t.number, uint16(shard)
 	s.setLocked(sl, creating)
-	s.creating++
-	c.expect(i)
+	s.arriving++
+	c.expect(i, n)
 	s.writeLocked(write{slot: n, op: opCreate, call: c, index: i})
 	return n, nil
 }
 
-// condition returns ErrUnavailable when the ledger has said that it takes no new
-// records. Records of tasks that it has already are still written.
+// admitLocked tells whether there is room for so many more tasks and bytes of
+// records, and whether the ledger takes them.
+func (s *Scheduler) admitLocked(shard, more, bytes int) error {
+	switch {
+	case more > 0 && s.book.used+more > s.cfg.MaxPending:
+		return fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.book.used)
+	case bytes > 0 && s.book.arena.live+int64(bytes) > s.cfg.MaxBytes:
+		return fmt.Errorf("%w: the tasks use %d bytes", ErrOverloaded, s.book.arena.live)
+	case s.arriving >= s.cfg.MaxInFlight:
+		return fmt.Errorf("%w: %d tasks wait for the ledger", ErrOverloaded, s.arriving)
+	}
+	if err := s.writable(shard); err != nil {
+		return err
+	}
+	if bytes > 0 {
+		return s.condition()
+	}
+	return nil
+}
+
+// condition returns ErrUnavailable when the ledger has said, when it was last
+// asked, that it takes no new records. Those that it has already are still written.
 func (s *Scheduler) condition() error {
-	if c, ok := s.ledger.(recovery.Conditioner); ok {
-		if err := c.Condition(); err != nil {
-			return fmt.Errorf("%w: %w", ErrUnavailable, err)
-		}
+	if err := s.refusal.Load(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, *err)
 	}
 	return nil
 }

@@ -161,6 +161,7 @@ func TestLedgerIsFull(t *testing.T) {
 		d := r.one("t", "x")
 		r.must(Request{ID: "moved", Topic: "x", Delay: time.Hour})
 		r.faulty.SetCondition(recovery.ErrFull)
+		pass(time.Second) // the ledger is asked once a second
 		_, err := r.Schedule(t.Context(), Request{Topic: "x"})
 		want(t, "Schedule", err, ErrUnavailable)
 		want(t, "Schedule", err, recovery.ErrFull)
@@ -170,6 +171,7 @@ func TestLedgerIsFull(t *testing.T) {
 			t.Errorf("readiness %+v", rd)
 		}
 		r.faulty.SetCondition(nil)
+		pass(time.Second)
 		r.must(Request{Topic: "x"})
 	})
 }

@@ -33,8 +33,9 @@ type Scheduler struct {
 
 	ctx        context.Context // of handlers and background work; cancelled at the end of the grace
 	cancel     context.CancelFunc
-	handlers   sync.WaitGroup // running handlers
-	background sync.WaitGroup // sweep and replay
+	handlers   sync.WaitGroup        // running handlers
+	background sync.WaitGroup        // replay, sweep and watch
+	refusal    atomic.Pointer[error] // why the ledger takes no new records, when last asked
 	closeBegun atomic.Bool
 	closed     chan struct{} // closed when Close is over, which closeErr waits for
 	closeErr   error
@@ -43,12 +44,12 @@ type Scheduler struct {
 	book          *book
 	topics        map[string]*topic
 	byNumber      []*topic
-	vacantNumbers []uint32                   // positions in byNumber of topics that were forgotten
-	open          map[uint32]lease           // deliveries that are not settled, by slot
-	pulled        int                        // of those, how many were reserved
-	creating      int                        // tasks that wait for their first write
-	deferred      map[uint32]write           // next writes of tasks that have one under way
-	waiting       map[uint32][]chan struct{} // who waits for a busy task
+	vacantNumbers []uint32                 // positions in byNumber of topics that were forgotten
+	open          map[uint32]lease         // deliveries that are not settled, by slot
+	away          int                      // of those, how many only a receipt can settle
+	arriving      int                      // creations and moves that wait for the ledger
+	deferred      map[uint32]write         // next writes of tasks that have one under way
+	waiting       map[uint32]chan struct{} // closed when a task is no longer busy
 	outcomes      *outcomes
 	graves        map[uint64]struct{} // hashes of the ids of the dead
 	scratch       []byte              // for records on their way into the arena
@@ -62,7 +63,7 @@ type Scheduler struct {
 }
 
 // Open adopts the ledger, starts reading its tasks back, and begins to deliver;
-// it does not wait for the end of replay (see Ready). The scheduler
+// it does not wait for the end of replay (see Readiness). The scheduler
 // owns the ledger from then on and closes it.
 //
 // Errors: every fault of cfg at once; recovery.ErrHeld when another process owns
@@ -86,7 +87,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		topics:    make(map[string]*topic),
 		open:      make(map[uint32]lease),
 		deferred:  make(map[uint32]write),
-		waiting:   make(map[uint32][]chan struct{}),
+		waiting:   make(map[uint32]chan struct{}),
 		graves:    make(map[uint64]struct{}),
 		illegible: make(map[uint64]struct{}),
 		outcomes:  newOutcomes(),
@@ -104,9 +105,10 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		s.cancel()
 		return nil, errors.Join(err, s.committer.Close(ctx), ledger.Close())
 	}
-	s.background.Add(2)
-	go s.replay()
-	go s.sweepLoop()
+	s.askCondition()
+	s.background.Go(s.replay)
+	s.background.Go(s.sweepLoop)
+	s.background.Go(s.watchLoop)
 	return s, nil
 }
 
@@ -148,21 +150,18 @@ func (s *Scheduler) shutDown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Grace)
 	defer cancel()
 
-	idle := make(chan struct{})
-	go func() { s.handlers.Wait(); close(idle) }()
-	select {
-	case <-idle:
-	case <-ctx.Done():
+	if !ended(ctx, &s.handlers) {
 		s.cfg.Log.Warn("handlers still run at the end of the grace; their tasks are delivered again after the next start", "grace", s.cfg.Grace)
 	}
 	s.cancel()
-	s.background.Wait()
-	s.runner.Close()
-	s.park()
-
-	// Writing what is left has a time of its own: handlers may have used up theirs.
+	// What is left has a time of its own: handlers may have used up theirs.
 	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.AnswerWithin)
 	defer cancelFlush()
+	if !ended(flush, &s.background) {
+		s.cfg.Log.Warn("the ledger does not answer; it is given up")
+	}
+	s.runner.Close()
+	s.park()
 	var all *multierror.Error
 	if err := s.committer.Close(flush); err != nil {
 		all = multierror.Append(all, err)
@@ -171,6 +170,18 @@ func (s *Scheduler) shutDown(ctx context.Context) error {
 		all = multierror.Append(all, err)
 	}
 	return all.ErrorOrNil()
+}
+
+// ended waits for goroutines, until ctx ends.
+func ended(ctx context.Context, group *sync.WaitGroup) bool {
+	done := make(chan struct{})
+	go func() { group.Wait(); close(done) }()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (s *Scheduler) finish() {

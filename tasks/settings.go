@@ -131,6 +131,7 @@ func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, 
 			return Topic{}, fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
 		s.mu.Lock()
+		have = s.keptTopic([]byte(name)) // it may have been forgotten meanwhile
 		if stored > have.revision {
 			have.settings, have.revision = t, stored
 			s.wakeLocked(have)
@@ -247,8 +248,10 @@ func (s *Scheduler) DeleteTopic(ctx context.Context, name string) error {
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 	s.mu.Lock()
-	have.settings, have.revision = s.cfg.Topics[name].withDefaults(), 0
-	s.wakeLocked(have)
-	s.unlock()
+	defer s.unlock()
+	if have.revision == revision { // else somebody has set them anew
+		have.settings, have.revision = s.cfg.Topics[name].withDefaults(), 0
+		s.wakeLocked(have)
+	}
 	return nil
 }

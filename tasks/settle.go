@@ -30,71 +30,82 @@ func (s *Scheduler) Settle(ctx context.Context, v Verdict, receipts []string) ([
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	answers := make([]Settled, len(receipts))
-	parsed := make([]receipt, len(receipts))
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	settlings := make([]settling, len(receipts))
 	for i, text := range receipts {
-		answers[i].Receipt = text
-		parsed[i], answers[i].Err = s.signer.parse(text)
-		answers[i].ID = parsed[i].id
+		p := &settlings[i]
+		p.receipt, p.answer.Err = s.signer.parse(text)
+		p.answer.Receipt, p.answer.ID = text, p.receipt.id
 	}
-
 	c := newCall(len(receipts))
 	c.phase.Store(sent) // a settled delivery is never taken back
-	again := make(map[int]<-chan struct{})
 	s.mu.Lock()
 	if s.ended {
 		s.unlock()
 		return nil, ErrClosed
 	}
-	for i := range answers {
-		if answers[i].Err == nil {
-			s.settleLocked(&v, &parsed[i], &answers[i], c, i, again)
+	for i := range settlings {
+		if p := &settlings[i]; p.answer.Err == nil {
+			s.settleLocked(&v, p, c, i)
 		}
 	}
 	c.complete()
 	s.unlock()
-
-	s.awaitRecord(ctx, c)
-	waitCtx, cancel := context.WithTimeout(ctx, s.cfg.AnswerWithin) // for all of them together
-	defer cancel()
-	for i, ch := range again {
-		if ch != nil {
-			answers[i].Recorded = s.waitBusy(waitCtx, ch) == nil
-		}
-	}
-	s.mu.Lock()
-	for i := range answers {
-		if _, repeated := again[i]; !repeated && answers[i].Err == nil {
-			answers[i].Recorded = c.errs[i] == nil
-		}
-	}
-	s.unlock()
-	return answers, nil
+	return s.report(ctx, settlings, c), nil
 }
 
-// awaitRecord waits for the ledger, but not when it has not answered for so long
-// already that there is no point.
-func (s *Scheduler) awaitRecord(ctx context.Context, c *call) {
+// A settling is one receipt on its way to its answer.
+type settling struct {
+	receipt receipt
+	answer  Settled
+	repeat  bool            // of an acknowledgement
+	first   <-chan struct{} // repeat: closed when the first one is recorded; nil if it is
+}
+
+// report waits for the ledger and puts the answers together. It does not wait for a
+// ledger that has not answered for so long already that there is no point.
+func (s *Scheduler) report(ctx context.Context, settlings []settling, c *call) []Settled {
+	wait := true
 	for shard := range s.terms.Shards {
-		if s.writable(shard) != nil {
-			return
-		}
+		wait = wait && s.writable(shard) == nil
+	}
+	if !wait {
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		ctx = over
 	}
 	_ = s.await(ctx, c) // what is not recorded yet will be; the answer says so
+	recorded := s.answers(c)
+	answers := make([]Settled, len(settlings))
+	for i := range settlings {
+		p := &settlings[i]
+		switch {
+		case p.answer.Err != nil:
+		case !p.repeat:
+			p.answer.Recorded = recorded[i] == nil
+		case p.first != nil:
+			p.answer.Recorded = s.waitBusy(ctx, p.first) == nil
+		default:
+			p.answer.Recorded = true
+		}
+		answers[i] = p.answer
+	}
+	return answers
 }
 
-func (s *Scheduler) settleLocked(v *Verdict, r *receipt, a *Settled, c *call, i int, again map[int]<-chan struct{}) {
+func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *call, i int) {
+	r, a := &p.receipt, &p.answer
 	id := []byte(r.id)
 	h := s.book.index.hash(id)
 	n, known := s.book.index.find(s.book, h, id)
 	past := s.outcomes.find(h)
-	repeated := v.Verb == Ack && past.kind == wasDelivered && past.nonce == r.nonce
 	switch {
-	case repeated && known && s.book.slot(n).state == finishing:
-		again[i] = s.watchLocked(n)
-		return
-	case repeated:
-		a.Recorded, again[i] = true, nil
+	case v.Verb == Ack && past.kind == wasDelivered && past.nonce == r.nonce:
+		p.repeat = true
+		if known && s.book.slot(n).state == finishing {
+			p.first = s.watchLocked(n)
+		}
 		return
 	case !known && !s.isReplayed():
 		a.Err = ErrReplaying

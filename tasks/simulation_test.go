@@ -117,7 +117,7 @@ func (s *simulation) handler(ctx context.Context, d *Delivery) error {
 		if f.open == nil || f.open.receipt != d.Receipt || f.open.crashed || process != s.process.Load() || ctx.Err() != nil {
 			return err // it is no longer this delivery's
 		}
-		var death *deathError
+		var death deathError
 		if err == nil {
 			s.m.acknowledged(d.ID, d.Receipt, false)
 		} else {

@@ -1,10 +1,7 @@
 package tasks
 
 import (
-	"context"
 	"time"
-
-	"github.com/lapsehq/lapse/recovery"
 )
 
 // sweepState is where the sweep stands and what it has found so far.
@@ -27,8 +24,6 @@ const (
 	// clockSlack is how far the wall clock may drift from the monotonic one
 	// between two sweeps before it counts as a step.
 	clockSlack = 250 * time.Millisecond
-	// Of every shard, so many tasks are compared with the ledger in one sweep.
-	auditSlice = 256
 	// Of the slots, so many are searched for overdue tasks in one sweep, but at
 	// least an eighth.
 	searchSlots = 16 * chunkSlots
@@ -39,7 +34,6 @@ const (
 
 // sweepLoop runs the sweep until Close. An error does not end it.
 func (s *Scheduler) sweepLoop() {
-	defer s.background.Done()
 	tick := time.NewTicker(s.cfg.SweepEvery)
 	defer tick.Stop()
 	s.noteClock()
@@ -59,9 +53,10 @@ func (s *Scheduler) sweepOnce() {
 	s.noteClock()
 	rescued := s.runner.Overdue(overdueSlack)
 	rescued += s.searchOverdue()
+	expired := s.expire()
 	s.mu.Lock()
 	s.sweep.rescued += int64(rescued)
-	s.sweep.leases += int64(s.expireLocked(s.elapsed()))
+	s.sweep.leases += int64(expired)
 	for _, t := range s.byNumber {
 		s.wakeLocked(t) // a receiver that was missed
 	}
@@ -70,7 +65,6 @@ func (s *Scheduler) sweepOnce() {
 		s.cfg.Log.Warn("the sweep found tasks overdue", "node", s.cfg.Node, "rescued", rescued)
 	}
 	s.tidy()
-	s.audit()
 }
 
 // noteClock compares the wall clock with the monotonic one. After a step, or
@@ -137,77 +131,4 @@ func (s *Scheduler) tidy() {
 			return
 		}
 	}
-}
-
-// audit compares a slice of memory with the ledger.
-func (s *Scheduler) audit() {
-	if !s.isReplayed() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.AnswerWithin)
-	defer cancel()
-	checked, repaired, err := recovery.Audit(ctx, s.ledger, (*auditee)(s), s.terms.Shards, auditSlice)
-	s.mu.Lock()
-	s.sweep.checked += int64(checked)
-	s.sweep.repaired += int64(repaired)
-	s.mu.Unlock()
-	if err != nil && s.ctx.Err() == nil {
-		s.cfg.Log.Warn("the audit could not read the ledger", "node", s.cfg.Node, "error", err)
-	}
-	if repaired > 0 {
-		s.cfg.Log.Error("the audit found tasks missing in the ledger and wrote them again", "node", s.cfg.Node, "repaired", repaired)
-	}
-}
-
-// auditee is the side of a Scheduler that is compared with the ledger.
-type auditee Scheduler
-
-// Sample returns tasks with no write under way.
-func (a *auditee) Sample(shard int, n int) []recovery.Ref {
-	s := (*Scheduler)(a)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.sweep.sample == nil {
-		s.sweep.sample = make([]uint32, s.terms.Shards)
-	}
-	total := uint32(len(s.book.chunks) * chunkSlots)
-	refs := make([]recovery.Ref, 0, n)
-	at := s.sweep.sample[shard]
-	for range min(total, chunkSlots) {
-		if at >= total {
-			at = 0
-		}
-		if sl := s.book.slot(at); int(sl.shard) == shard && atRest(sl) {
-			refs = append(refs, recovery.Ref{ID: string(s.book.id(sl)), Next: sl.stored})
-		}
-		at++
-		if len(refs) == n {
-			break
-		}
-	}
-	s.sweep.sample[shard] = at
-	return refs
-}
-
-func atRest(sl *slot) bool {
-	return sl.state != vacant && !sl.state.busy() && sl.flags&writing == 0 && sl.stored != notStored
-}
-
-// Repair writes tasks again that the ledger has lost.
-func (a *auditee) Repair(_ int, missing []recovery.Ref) int {
-	s := (*Scheduler)(a)
-	s.mu.Lock()
-	defer s.unlock()
-	repaired := 0
-	for _, ref := range missing {
-		n, ok := s.book.find([]byte(ref.ID))
-		if !ok {
-			continue
-		}
-		if sl := s.book.slot(n); atRest(sl) && sl.stored == ref.Next {
-			s.writeLocked(write{slot: n, op: opRecord})
-			repaired++
-		}
-	}
-	return repaired
 }

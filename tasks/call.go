@@ -1,0 +1,142 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// A call is a caller that waits for one or more writes, all of one kind.
+type call struct {
+	phase atomic.Int32 // queued, sent or abandoned
+	done  chan struct{}
+
+	// Guarded by Scheduler.mu.
+	slots []uint32 // by index: whose write it is
+	errs  []error  // by index: the answer; errOpen until it has come
+	left  int      // writes without an answer, and one for the caller until it has sent them all
+	over  bool     // the caller has left: answers that come now are nobody's
+}
+
+const (
+	queued int32 = iota
+	sent
+	abandoned
+)
+
+// errOpen stands for an answer that has not come, errSuperseded for that of a
+// write that has given way to a later one: it counts, and is not recorded yet.
+var (
+	errOpen       = errors.New("no answer yet")
+	errSuperseded = errors.New("not recorded yet")
+)
+
+func newCall(n int) *call {
+	return &call{left: 1, done: make(chan struct{}), errs: make([]error, n), slots: make([]uint32, n)}
+}
+
+// expect announces the write with index i, and answer records its outcome;
+// complete tells that no more are coming. Scheduler.mu is held for each.
+func (c *call) expect(i int, slot uint32) {
+	c.errs[i], c.slots[i] = errOpen, slot
+	c.left++
+}
+
+func (c *call) answer(i int, err error) {
+	if c.over {
+		return
+	}
+	c.errs[i] = err
+	c.complete()
+}
+
+func (c *call) complete() {
+	if c.left--; c.left == 0 {
+		close(c.done)
+	}
+}
+
+// keep is asked by the committer right before a write is sent: a caller that has
+// given up by then has taken its writes back.
+func keep(w write) bool {
+	return w.call == nil || w.call.phase.CompareAndSwap(queued, sent) || w.call.phase.Load() == sent
+}
+
+// within bounds a public method by Config.AnswerWithin, however many waits it has.
+func (s *Scheduler) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, s.cfg.AnswerWithin, errLate)
+}
+
+var errLate = errors.New("the ledger did not answer in time")
+
+// await waits until all writes of a call are answered, or ctx ends. Then writes
+// that were not sent yet are taken back (ErrUnavailable), and the outcome of the
+// others is open (ErrUnknown). The call's answers do not change any more.
+func (s *Scheduler) await(ctx context.Context, c *call) error {
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	if c.left == 0 {
+		return nil
+	}
+	c.over = true
+	if !c.phase.CompareAndSwap(queued, abandoned) {
+		return fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx))
+	}
+	now := s.now()
+	for i, n := range c.slots {
+		if errors.Is(c.errs[i], errOpen) {
+			s.undoLocked(n, c, now)
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
+}
+
+// undoLocked returns a task to where it stood before a write that was not sent.
+// The committer may hold that write for long, behind one that is not answered; a
+// task that exists must not wait for it. One that does not exist yet may: its
+// slot cannot be given up before the write comes back.
+func (s *Scheduler) undoLocked(n uint32, c *call, now int64) {
+	sl := s.book.slot(n)
+	if w, ok := s.deferred[n]; ok && w.call == c {
+		delete(s.deferred, n)
+		if w.op == opMove {
+			s.arriving-- // otherwise when the committer gives it back
+		}
+	}
+	switch sl.state {
+	case moving, cancelling:
+		s.armLocked(n, sl, now)
+	case claiming:
+		s.unclaimLocked(n, sl)
+	default:
+		return
+	}
+	if sl.stored != sl.next {
+		// A retry whose own write had given way to the one that is undone.
+		s.writeLocked(write{slot: n, op: opRecord})
+	}
+	s.releaseLocked(n)
+}
+
+// answers returns the outcomes of a call that is over.
+func (s *Scheduler) answers(c *call) []error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return c.errs
+}
+
+// writable returns nil, or ErrUnavailable when the ledger has not answered for so
+// long that another write would only wait behind.
+func (s *Scheduler) writable(shard int) error {
+	if d := s.committer.Stalled(shard); d > s.cfg.AnswerWithin {
+		return fmt.Errorf("%w: no answer for %v", ErrUnavailable, d.Round(time.Millisecond))
+	}
+	return nil
+}
