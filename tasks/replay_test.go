@@ -104,13 +104,13 @@ func TestFailedLookUpWhileReplaying(t *testing.T) {
 	replaying(t, 3, func(t *testing.T, r *rig, resume func()) {
 		reached, release := r.faulty.Hold(ledgertest.Find)
 		ctx, cancel := context.WithCancel(t.Context())
-		answer := make(chan error, 1)
-		go func() { _, err := r.Get(ctx, "t1"); answer <- err }()
+		answered := make(chan struct{})
+		go func() { _, _ = r.Get(ctx, "t1"); close(answered) }()
 		<-reached
 		resume() // replay passes the id while it is being looked up
 		synctest.Wait()
 		cancel()
-		_ = <-answer
+		<-answered
 		release()
 		pass(time.Second)
 		if task := r.get("t1"); task.State != Pending {
