@@ -63,17 +63,11 @@ func (s *Scheduler) readyLocked(n uint32, sl *slot) {
 }
 
 // takeLocked takes the next task that may be delivered off a topic's queue. It stays
-// ready until the caller says otherwise. Where many may not be delivered, it gives
-// the lock up in between.
-func (s *Scheduler) takeLocked(t *topic) (uint32, bool) {
+// ready until the caller says otherwise, which must be before the lock is given up.
+// passed counts those that may not be delivered: it gives up at atOnce of them.
+func (s *Scheduler) takeLocked(t *topic, passed *int) (uint32, bool) {
 	now := s.now()
-	for passed := 1; !t.settings.Paused && !s.ended; passed++ {
-		if passed%atOnce == 0 {
-			s.unlock()
-			s.mu.Lock()
-			now = s.now()
-			continue
-		}
+	for ; *passed < atOnce && !t.settings.Paused && !s.ended; *passed++ {
 		it, ok := t.queue.pop()
 		if !ok {
 			break

@@ -6,40 +6,34 @@ import (
 	"time"
 )
 
-// begin takes up to limit tasks off a topic's queue and begins to deliver them: it
-// is the only way to a delivery, for handlers and for receivers that pull. It
-// returns none if there are none, or if nothing may be delivered now.
+// beginLocked takes up to limit tasks off a topic's queue and begins to deliver them:
+// it is the only way to a delivery, for handlers and for receivers that pull. It
+// returns none if there are none, or if nothing may be delivered now. It may give
+// the lock up meanwhile.
 //
 // In a topic that counts crashes, an attempt is recorded before it is delivered: a
 // task that kills its process then runs out of attempts like any other. Close
 // waits for that.
-func (s *Scheduler) begin(ctx context.Context, t *topic, limit int, term time.Duration, away bool) []*Delivery {
-	s.mu.Lock()
-	defer s.unlock()
-	if away || t.later {
-		limit = min(limit, s.cfg.MaxInFlight-s.away)
-	}
+func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term time.Duration, away bool) []*Delivery {
 	if term == 0 {
 		term = t.settings.Lease
 	}
-	taken := make([]uint32, 0, min(max(limit, 0), t.queue.live))
-	for len(taken) < limit {
-		n, ok := s.takeLocked(t)
-		if !ok {
-			break
-		}
-		taken = append(taken, n)
-	}
-	places := &t.busy // that are taken from here on
+	taken := s.takeSomeLocked(t, limit, away)
+	// Their places are taken from here on.
 	if away {
-		places = &s.away
+		s.away += len(taken)
+	} else {
+		t.busy += len(taken)
 	}
-	*places += len(taken)
 	claimed := t.settings.CountCrashes // which may change while attempts are recorded
 	if claimed && len(taken) > 0 {
 		asked := len(taken)
 		taken = s.claimLocked(ctx, taken)
-		*places -= asked - len(taken)
+		if away {
+			s.freeLocked(asked - len(taken))
+		} else {
+			t.busy -= asked - len(taken)
+		}
 	}
 	ds := make([]*Delivery, len(taken))
 	for i, n := range taken {
@@ -49,6 +43,29 @@ func (s *Scheduler) begin(ctx context.Context, t *topic, limit int, term time.Du
 		s.wakeLocked(t) // one task wakes one receiver; this one may have left some
 	}
 	return ds
+}
+
+// takeSomeLocked takes up to limit tasks off a topic's queue. Where many may not be
+// delivered, it gives the lock up in between, but never with a task in its hands.
+func (s *Scheduler) takeSomeLocked(t *topic, limit int, away bool) (taken []uint32) {
+	for {
+		if away || t.later {
+			limit = min(limit, s.cfg.MaxInFlight-s.away)
+		}
+		passed := 0
+		for len(taken) < limit {
+			n, ok := s.takeLocked(t, &passed)
+			if !ok {
+				break
+			}
+			taken = append(taken, n)
+		}
+		if len(taken) > 0 || passed < atOnce {
+			return taken
+		}
+		s.unlock()
+		s.mu.Lock()
+	}
 }
 
 // claimLocked records the attempts of tasks that were taken off their queue, and

@@ -76,7 +76,7 @@ func (s *Scheduler) wakeLocked(t *topic) {
 		return
 	}
 	if t.later && s.away >= s.cfg.MaxInFlight {
-		return // closeLocked wakes it
+		return // freeLocked wakes it
 	}
 	for t.workers < min(t.settings.Concurrency, t.busy+t.queue.live) {
 		t.workers++
@@ -101,7 +101,9 @@ func (s *Scheduler) work(t *topic, by Deliverer) {
 // workOnce makes one delivery. It reports false if there was none to make, or if
 // there are more workers than there should be.
 func (s *Scheduler) workOnce(t *topic, by Deliverer) (more bool) {
-	ds := s.begin(s.ctx, t, 1, 0, false)
+	s.mu.Lock()
+	ds := s.beginLocked(s.ctx, t, 1, 0, false)
+	s.unlock()
 	if len(ds) == 0 {
 		return false
 	}

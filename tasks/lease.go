@@ -55,16 +55,21 @@ func (s *Scheduler) leaveOpenLocked(n uint32) {
 // closeLocked takes a delivery off the open ones.
 func (s *Scheduler) closeLocked(n uint32) {
 	if s.open[n].away {
-		s.away--
-		if s.away == s.cfg.MaxInFlight-1 {
-			for _, t := range s.byNumber {
-				if t.later {
-					s.wakeLocked(t)
-				}
-			}
-		}
+		s.freeLocked(1)
 	}
 	delete(s.open, n)
+}
+
+// freeLocked gives up places that counted against MaxInFlight. Whoever was kept
+// waiting by that bound may go on.
+func (s *Scheduler) freeLocked(places int) {
+	bound := s.away >= s.cfg.MaxInFlight
+	s.away -= places
+	if bound && s.away < s.cfg.MaxInFlight {
+		for _, t := range s.byNumber {
+			s.wakeLocked(t)
+		}
+	}
 }
 
 // expire returns the tasks whose leases have run out and tells how many.

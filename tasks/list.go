@@ -153,7 +153,7 @@ func decodeCursor(cursor string) (recovery.Ref, bool) {
 		return recovery.Ref{}, true
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
-	if err != nil || len(b) < 9 || !validName(string(b[8:])) {
+	if err != nil || len(b) < 9 || !validName(string(b[8:])) || strings.ContainsAny(cursor, "\r\n") {
 		return recovery.Ref{}, false
 	}
 	return recovery.Ref{Next: int64(binary.BigEndian.Uint64(b)), ID: string(b[8:])}, true

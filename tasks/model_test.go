@@ -97,14 +97,18 @@ func (f *fact) gone() {
 // is says that the task has been seen in this state, which must be possible.
 func (m *model) is(id string, state may, what string) *fact {
 	f := m.fact(id)
-	if f.may&mayBeAlive != 0 && f.loose && f.topic != "pulled" && f.topic != "handled" {
-		f.may |= mayBeDead // its last attempt may have been claimed by a process that ended
+	if f.may&mayBeAlive != 0 && f.spent() {
+		f.may |= mayBeDead
 	}
 	if f.may&state == 0 {
 		m.fault(id, "%s: it is %03b, and may be %03b", what, state, f.may)
 	}
 	return f
 }
+
+// spent tells that a process may have ended in the last attempt, which it had
+// claimed: then the task dies without a word.
+func (f *fact) spent() bool { return f.loose && f.topic != "pulled" && f.topic != "handled" }
 
 // busy tells that the last delivery is surely not over.
 func (f *fact) busy() bool {

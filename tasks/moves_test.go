@@ -175,7 +175,9 @@ func (s *simulation) moved(id string, task Task, err error) {
 		if f.busy() {
 			s.m.fault(id, "moved while it is being delivered")
 		}
+		spent := f.spent()
 		s.m.is(id, mayBeAlive, "moved").alive(task.Due)
+		f.loose = spent // its attempts are what they were
 	case errors.Is(err, ErrUnknown):
 		s.excused(id, err)
 		f.dues, f.loose = nil, true
@@ -267,7 +269,7 @@ func (s *simulation) list() {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	for id, f := range s.m.facts {
-		if !s.faults && f.may == mayBeAlive && !seen[id] {
+		if !s.faults && f.may == mayBeAlive && !f.spent() && !seen[id] {
 			s.m.fault(id, "is not listed")
 		}
 	}

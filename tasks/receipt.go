@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"strings"
 	"sync"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -111,7 +112,8 @@ func (g *signer) parse(text string) (receipt, error) {
 		return receipt{}, fmt.Errorf("%w: too long", ErrReceipt)
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) <= receiptHead+receiptMAC || b[0] != receiptVersion {
+	// Line ends are passed over even by the strict decoder.
+	if err != nil || len(b) <= receiptHead+receiptMAC || b[0] != receiptVersion || strings.ContainsAny(text, "\r\n") {
 		return receipt{}, fmt.Errorf("%w: not the form of one", ErrReceipt)
 	}
 	body, mac := b[:len(b)-receiptMAC], b[len(b)-receiptMAC:]

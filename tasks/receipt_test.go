@@ -41,7 +41,7 @@ func TestReceiptForgeries(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "x", "not base64!", good[:len(good)-1], good + "A", good + "=", " " + good,
+		"", "x", "not base64!", good[:len(good)-1], good + "A", good + "=", " " + good, good + "\n", good[:5] + "\r\n" + good[5:],
 		strings.Repeat("A", 52), strings.Repeat("A", 10_000), newSigner([]byte("other key")).sign(someDelivery("order-42")),
 	} {
 		_, err := g.parse(text)
@@ -52,7 +52,7 @@ func TestReceiptForgeries(t *testing.T) {
 func FuzzReceipt(f *testing.F) {
 	g := newSigner([]byte("key"))
 	good := g.sign(someDelivery("order-42"))
-	for _, text := range []string{good, good[1:], good + good, "", "AQAA", strings.Repeat("_", 300)} {
+	for _, text := range []string{good, good[1:], good + good, good + "\n", "", "AQAA", strings.Repeat("_", 300)} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -82,7 +82,7 @@ func TestCursorRoundTrip(t *testing.T) {
 }
 
 func FuzzCursor(f *testing.F) {
-	for _, text := range []string{"", "AAAAAAAAAAE", encodeCursor(recovery.Ref{ID: "order-42", Next: 1}), "AAAAAAAAAAAh", "***"} {
+	for _, text := range []string{"", "AAAAAAAAAAE", encodeCursor(recovery.Ref{ID: "order-42", Next: 1}), "AAAAAAAAAAAh", "***", "00\r0000000000"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

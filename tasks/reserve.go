@@ -54,14 +54,14 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 			s.unlock()
 			return nil, err
 		}
-		// Join before looking, so that nothing becomes ready unnoticed in between.
-		turn := t.reservers.join()
-		s.unlock()
-		ds := s.pull(ctx, t, limit, lease)
-		if len(ds) > 0 || wait == 0 {
-			s.depart(t, turn)
-			return ds, nil
+		begun := s.pullLocked(ctx, t, limit, lease)
+		if len(begun) > 0 || wait == 0 {
+			s.unlock()
+			return s.handOver(begun), nil
 		}
+		turn := t.reservers.join()
+		s.wakeLocked(t) // for what became ready while the lock was given up
+		s.unlock()
 		select {
 		case <-turn.ready:
 			continue
@@ -82,11 +82,16 @@ func (s *Scheduler) depart(t *topic, turn *turn) {
 	s.wakeLocked(t)
 }
 
-// pull begins deliveries for a receiver that asks.
-func (s *Scheduler) pull(ctx context.Context, t *topic, limit int, lease time.Duration) []Delivery {
+// pullLocked begins deliveries for a receiver that asks. It may give the lock up
+// meanwhile.
+func (s *Scheduler) pullLocked(ctx context.Context, t *topic, limit int, lease time.Duration) []*Delivery {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	begun := s.begin(ctx, t, limit, lease, true)
+	return s.beginLocked(ctx, t, limit, lease, true)
+}
+
+// handOver signs deliveries for their receiver.
+func (s *Scheduler) handOver(begun []*Delivery) []Delivery {
 	ds := make([]Delivery, len(begun))
 	for i, d := range begun {
 		ds[i] = *d

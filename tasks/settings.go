@@ -123,7 +123,7 @@ func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, 
 		stored, err := s.putTopic(ctx, name, revision, &t)
 		if errors.Is(err, recovery.ErrConflict) {
 			// Another call was faster, or a write landed whose answer was lost.
-			if err = s.reloadTopic(ctx, name, have); err == nil {
+			if err = s.reloadTopic(ctx, name, have, revision); err == nil {
 				continue
 			}
 		}
@@ -142,12 +142,10 @@ func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, 
 	}
 }
 
-// reloadTopic takes over what the ledger has for a topic. It returns an error if
-// that is no news, so that nobody tries the same again for ever.
-func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic) error {
-	s.mu.Lock()
-	known := t.revision
-	s.unlock()
+// reloadTopic takes over what the ledger has for a topic, after it has refused a
+// change that was based on the revision known. It returns an error if that is no
+// news, so that nobody tries the same again for ever.
+func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic, known int64) error {
 	settings, ok := s.ledger.(recovery.Settings)
 	if !ok {
 		return recovery.ErrConflict
@@ -162,13 +160,15 @@ func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic) erro
 			return err
 		}
 	}
-	s.mu.Lock()
-	defer s.unlock()
-	if revision == known && t.revision == known {
+	if revision == known {
 		return recovery.ErrConflict
 	}
-	t.settings, t.revision = stored.withDefaults(), revision
-	s.wakeLocked(t)
+	s.mu.Lock()
+	defer s.unlock()
+	if t.revision == known { // else the call that was faster has brought the news
+		t.settings, t.revision = stored.withDefaults(), revision
+		s.wakeLocked(t)
+	}
 	return nil
 }
 
@@ -243,6 +243,7 @@ func (s *Scheduler) DeleteTopic(ctx context.Context, name string) error {
 	s.unlock()
 	if _, err := s.putTopic(ctx, name, revision, nil); err != nil {
 		if errors.Is(err, recovery.ErrConflict) {
+			_ = s.reloadTopic(ctx, name, have, revision) // for the next call
 			return ErrRevision
 		}
 		return fmt.Errorf("%w: %w", ErrUnknown, err)

@@ -86,6 +86,18 @@ func TestSettingsLostAnswer(t *testing.T) {
 	})
 }
 
+// The same for a deletion behind such a change: the second one knows.
+func TestSettingsDeletedAfterALostAnswer(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{Lease: time.Minute})
+		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.PutSetting, After: true})
+		_, err := r.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour}, -1)
+		want(t, "SetTopic", err, ErrUnknown)
+		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x"), ErrRevision)
+		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x"), nil)
+	})
+}
+
 // Pausing and resuming at the same time as other changes loses neither.
 func TestSettingsTogether(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
