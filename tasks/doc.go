@@ -30,7 +30,7 @@
 //	ready            handed out                 (claiming*)  delivering
 //	pending, ready   Reschedule, Replace, Fire  moving*      pending
 //	pending, ready   Cancel                     cancelling*  gone: cancelled
-//	dead             Cancel                     cancelling*  gone: cancelled
+//	dead             Cancel, DeleteDead         finishing*   gone: cancelled
 //	delivering       Ack                        finishing*   gone: delivered
 //	delivering       failed, Release, lease out              pending
 //	delivering       Bury, attempts exhausted   burying*     dead
