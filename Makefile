@@ -65,7 +65,7 @@ fault: build ## kill -9, SIGSTOP, a full disk and garbage against the built bina
 	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 15m ./scripts/crash/
 
 .PHONY: mainjob
-mainjob: build ## schedule TASKS=1000000 over HTTP, kill -9 twice, deliver all; prints the figures
+mainjob: build ## schedule TASKS=1000000 over HTTP, kill -9 three times, deliver all; prints the figures
 	LAPSE_BIN=$(CURDIR)/bin/lapse LAPSE_TASKS=$(TASKS) $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 30m -run '^TestMainJob$$' ./scripts/crash/
 
 .PHONY: cover

@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, std streams) int {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &parse):
-		fmt.Fprintf(std.err, "lapse: %v; see lapse --help\n", err)
+		fmt.Fprintf(std.err, "lapse: %v; see lapse serve --help\n", err)
 		return exitUsage
 	case errors.Is(err, errSettings):
 		fmt.Fprintf(std.err, "lapse: %v\n", err)

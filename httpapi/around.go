@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -44,13 +45,32 @@ func (s *Server) around(c *gin.Context) {
 		}
 	}()
 	switch {
-	case s.guard.Check(c.Request) != nil:
+	case s.guard.Check(c.Request) != nil, misnamed(c.Request):
 		writeProblem(c, crossOrigin.with(""))
 	case !acceptsJSON(c):
 		writeProblem(c, notAcceptable.with(""))
 	default:
 		c.Next()
 	}
+}
+
+// misnamed tells that a browser reached a server of this machine under a name that is
+// not this machine's: a name that was made to lead here so that a page of somebody
+// else's counts as the same origin (DNS rebinding).
+func misnamed(r *http.Request) bool {
+	if r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" {
+		return false // no browser
+	}
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if !ok || !local.IP.IsLoopback() {
+		return false
+	}
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host != "localhost" && !strings.HasSuffix(host, ".localhost") && (ip == nil || !ip.IsLoopback())
 }
 
 // panicked answers a request whose handler has panicked. An answer that has
@@ -122,7 +142,7 @@ func writeProblem(c *gin.Context, p *Problem) {
 }
 
 // noRoute answers for a path that leads nowhere.
-func noRoute(c *gin.Context) { writeProblem(c, notFound.with("there is no such route")) }
+func noRoute(c *gin.Context) { writeProblem(c, noSuchRoute.with("")) }
 
 // noMethod answers for a path that exists with other methods, which gin has put
 // into Allow.

@@ -164,7 +164,7 @@ func TestQuantiles(t *testing.T) {
 
 func TestMetricsAreServedIfGiven(t *testing.T) {
 	r := newRig(t)
-	r.refused(r.do("GET", "/metrics", ""), 404, "not_found", "")
+	r.refused(r.do("GET", "/metrics", ""), 404, "no_such_route", "")
 	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("lapse_up 1\n")) })
 	r = newRigWith(t, tasks.Config{}, Config{Metrics: h})
 	if a := r.do("GET", "/metrics", "", "Accept: text/plain"); a.status != 200 || string(a.body) != "lapse_up 1\n" {

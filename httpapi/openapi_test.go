@@ -252,7 +252,7 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s: the policy %s does not admit its script", path, policy)
 		}
 	}
-	r.refused(r.do("GET", "/problems/none", ""), 404, "not_found", "")
+	r.refused(r.do("GET", "/problems/none", ""), 404, "no_such_route", "")
 }
 
 var update = flag.Bool("update", false, "write docs/problems.md anew")

@@ -82,11 +82,14 @@ var (
 		"The body is empty where one is needed, is not JSON, is not UTF-8, is nested deeper than 256 levels, or goes on after its end.",
 		"Send one JSON value, encoded in UTF-8. The detail says at which byte the text stops being one.", 0}
 	crossOrigin = &kind{"cross_origin", http.StatusForbidden, "Refused from another site",
-		"A browser made this request for a page of another origin.",
-		"Call the API from a program, or from a page of the same origin.", 0}
+		"A browser made this request for a page of another origin, or under a name that is not this server's.",
+		"Call the API from a program, or open its pages at 127.0.0.1 or localhost. A proxy in front of it should set the Host header to the server's address.", 0}
 	notFound = &kind{"not_found", http.StatusNotFound, "Unknown or finished",
-		"There is no such route, or no task with this id, or the task is finished: which of the two is remembered only for a while.",
+		"There is no task with this id, or it is finished: which of the two is remembered only for a while.",
 		"Check the id. A task that was delivered, cancelled or skipped is gone.", 0}
+	noSuchRoute = &kind{"no_such_route", http.StatusNotFound, "No such route",
+		"The path leads nowhere.",
+		"Compare it with the routes at /docs.", 0}
 	noTopic = &kind{"topic_not_found", http.StatusNotFound, "The topic has no settings",
 		"Nobody has set this topic up, so there is nothing to show or to delete.",
 		"Nothing is needed: tasks of such a topic are delivered with the defaults.", 0}
@@ -148,7 +151,7 @@ var (
 
 // catalogue lists all kinds, by status and then by name.
 var catalogue = []*kind{
-	malformed, crossOrigin, notFound, noTopic, wrongMethod, notAcceptable, dead, delivering,
+	malformed, crossOrigin, notFound, noSuchRoute, noTopic, wrongMethod, notAcceptable, dead, delivering,
 	handled, idTaken, staleReceipt, changed, tooLarge, wrongMedia, badReceipt, invalid,
 	overloaded, internal, unavailable, outcomeUnknown, replaying, closing,
 }

@@ -113,6 +113,7 @@ func settleAnswer(results []tasks.Settled) (*SettleAnswer, error) {
 			first = r.LeaseUntil
 		}
 	}
+	a.Recorded = a.Recorded && a.Settled > 0
 	a.LeaseUntil = formatInstant(first)
 	return a, nil
 }

@@ -113,8 +113,8 @@ var badInput = []struct {
 	{"Accept without JSON", "POST", "/v1/tasks", `{"topic":"t"}`, 406, "not_acceptable", "", []string{"Accept: text/html, application/xml;q=0.9"}},
 	{"Accept refuses JSON", "POST", "/v1/tasks", `{"topic":"t"}`, 406, "not_acceptable", "", []string{"Accept: application/json;q=0"}},
 	{"another origin", "POST", "/v1/tasks", `{"topic":"t"}`, 403, "cross_origin", "", []string{"Origin: https://evil.example", "Sec-Fetch-Site: cross-site"}},
-	{"unknown path", "POST", "/v1/task", `{"topic":"t"}`, 404, "not_found", "", nil},
-	{"slash at the end", "POST", "/v1/tasks/", `{"topic":"t"}`, 404, "not_found", "", nil},
+	{"unknown path", "POST", "/v1/task", `{"topic":"t"}`, 404, "no_such_route", "", nil},
+	{"slash at the end", "POST", "/v1/tasks/", `{"topic":"t"}`, 404, "no_such_route", "", nil},
 	{"another method", "PUT", "/v1/tasks", `{"topic":"t"}`, 405, "method_not_allowed", "", nil},
 	{"unknown parameter", "GET", "/v1/tasks?tpoic=Zx81secret", "", 422, "invalid", "tpoic", nil},
 	{"parameter of another type", "GET", "/v1/tasks?limit=Zx81secret", "", 422, "invalid", "limit", nil},
@@ -218,7 +218,7 @@ func TestAllowAndOptions(t *testing.T) {
 	if a := r.do("OPTIONS", "/v1/tasks", ""); a.status != 204 {
 		t.Errorf("OPTIONS is answered %d", a.status)
 	}
-	r.refused(r.do("OPTIONS", "/v2", ""), 404, "not_found", "")
+	r.refused(r.do("OPTIONS", "/v2", ""), 404, "no_such_route", "")
 }
 
 func TestHead(t *testing.T) {

@@ -104,7 +104,8 @@ func (s *Scheduler) await(ctx context.Context, c *call) error {
 // slot cannot be given up before the write comes back.
 func (s *Scheduler) undoLocked(n uint32, c *call, now int64) {
 	sl := s.book.slot(n)
-	if w, ok := s.deferred[n]; ok && w.call == c {
+	w, behind := s.deferred[n]
+	if behind = behind && w.call == c; behind {
 		delete(s.deferred, n)
 		if w.op == opMove {
 			s.arriving-- // otherwise when the committer gives it back
@@ -118,8 +119,8 @@ func (s *Scheduler) undoLocked(n uint32, c *call, now int64) {
 	default:
 		return
 	}
-	if sl.stored != sl.next {
-		// A retry whose own write had given way to the one that is undone.
+	if behind || sl.stored != sl.next {
+		// A retry's own write may have given way to the one that is undone.
 		s.writeLocked(write{slot: n, op: opRecord})
 	}
 	s.releaseLocked(n)

@@ -177,7 +177,7 @@ func (s *Scheduler) exhumeSome(ctx context.Context, topic string, ids []string, 
 		s.mu.Lock()
 		defer s.unlock()
 		if refused == nil {
-			refused = s.exhumeLocked(locked[keys[i]], e, &f, o, c, i)
+			refused = s.exhumeLocked(locked[keys[i]], len(locked), e, &f, o, c, i)
 		}
 		if refused == nil {
 			delete(locked, keys[i])
@@ -200,13 +200,14 @@ func (s *Scheduler) exhumeSome(ctx context.Context, topic string, ids []string, 
 	return s.countDone(c, len(keys)-len(locked)), err
 }
 
-func (s *Scheduler) exhumeLocked(n uint32, e recovery.Entry, f *fields, o op, c *call, i int) error {
+// exhumeLocked takes one of the ids that are locked from among the dead.
+func (s *Scheduler) exhumeLocked(n uint32, locked int, e recovery.Entry, f *fields, o op, c *call, i int) error {
 	if o == opRequeue {
 		if err := s.admitLocked(e.Shard, 0, len(e.Data)); err != nil {
 			return err
 		}
-		if s.book.used > s.cfg.MaxPending {
-			return fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.book.used)
+		if others := s.book.used - locked; others >= s.cfg.MaxPending {
+			return fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, others)
 		}
 	}
 	t := s.keptTopic(f.topic)

@@ -72,7 +72,7 @@ func (s *Scheduler) wakeLocked(t *topic) {
 		return
 	}
 	if t.deliverer == nil {
-		t.reservers.wake()
+		t.reservers.wake(t.queue.live)
 		return
 	}
 	if t.later && s.away >= s.cfg.MaxInFlight {

@@ -47,39 +47,41 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 		defer timer.Stop()
 		over = timer.C
 	}
+	var place turn
+	s.mu.Lock()
 	for {
-		s.mu.Lock()
 		t, err := s.pullableLocked(topic)
 		if err != nil {
 			s.unlock()
 			return nil, err
 		}
 		begun := s.pullLocked(ctx, t, limit, lease)
-		if len(begun) > 0 || wait == 0 {
+		if len(begun) > 0 || wait == 0 || !s.queueLocked(ctx, t, &place, over) {
 			s.unlock()
 			return s.handOver(begun), nil
 		}
-		turn := t.reservers.join()
-		s.wakeLocked(t) // for what became ready while the lock was given up
-		s.unlock()
-		select {
-		case <-turn.ready:
-			continue
-		case <-over:
-		case <-ctx.Done():
-		case <-s.closing:
-		}
-		s.depart(t, turn)
-		return nil, nil
 	}
 }
 
-// depart ends a receiver's wait. If it had just been woken, somebody else should be.
-func (s *Scheduler) depart(t *topic, turn *turn) {
+// queueLocked waits, without the lock, until it is a receiver's turn to look again.
+// It reports false if that did not come in time.
+func (s *Scheduler) queueLocked(ctx context.Context, t *topic, place *turn, over <-chan time.Time) (woken bool) {
+	t.reservers.join(place)
+	s.wakeLocked(t) // for what became ready while the lock was given up
+	s.unlock()
+	select {
+	case <-place.ready:
+		woken = true
+	case <-over:
+	case <-ctx.Done():
+	case <-s.closing:
+	}
 	s.mu.Lock()
-	defer s.unlock()
-	t.reservers.leave(turn)
-	s.wakeLocked(t)
+	t.reservers.leave(place)
+	if !woken {
+		s.wakeLocked(t) // if it has just been woken, somebody else should be
+	}
+	return woken
 }
 
 // pullLocked begins deliveries for a receiver that asks. It may give the lock up
@@ -131,32 +133,56 @@ func (s *Scheduler) Return(ds []Delivery) {
 
 // reservers are the receivers that wait for a topic's tasks, first come, first
 // served. Guarded by Scheduler.mu.
-type reservers struct{ queue list.List }
+type reservers struct {
+	queue list.List // of those that sleep
+	woken int       // those that were woken and have not looked yet
+	last  uint64    // the number drawn last
+}
 
-// A turn is one waiting receiver.
+// A turn is one waiting receiver. It keeps its number for as long as it waits: one
+// that was woken, and found that another had been faster, is not the last one again.
 type turn struct {
-	ready chan struct{}
-	place *list.Element
+	number uint64 // drawn when it joins for the first time
+	ready  chan struct{}
+	place  *list.Element // while it sleeps
 }
 
-func (r *reservers) join() *turn {
-	t := &turn{ready: make(chan struct{})}
-	t.place = r.queue.PushBack(t)
-	return t
+func (r *reservers) join(t *turn) {
+	if t.number == 0 {
+		r.last++
+		t.number = r.last
+	}
+	t.ready = make(chan struct{})
+	before := r.queue.Back()
+	for before != nil && before.Value.(*turn).number > t.number {
+		before = before.Prev()
+	}
+	if before == nil {
+		t.place = r.queue.PushFront(t)
+	} else {
+		t.place = r.queue.InsertAfter(t, before)
+	}
 }
 
+// leave is called by every receiver that has joined, woken or not.
 func (r *reservers) leave(t *turn) {
-	if t.place != nil {
-		r.queue.Remove(t.place)
-		t.place = nil
+	if t.place == nil {
+		r.woken--
+		return
 	}
+	r.queue.Remove(t.place)
+	t.place = nil
 }
 
-// wake lets the one that has waited longest look again.
-func (r *reservers) wake() {
-	if front := r.queue.Front(); front != nil {
-		t := front.Value.(*turn)
-		r.leave(t)
-		close(t.ready)
+// wake lets the one that has waited longest look, unless there are enough on their
+// way for so many ready tasks.
+func (r *reservers) wake(tasks int) {
+	front := r.queue.Front()
+	if front == nil || r.woken >= tasks {
+		return
 	}
+	t := r.queue.Remove(front).(*turn)
+	t.place = nil
+	r.woken++
+	close(t.ready)
 }

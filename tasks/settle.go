@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -61,16 +62,13 @@ type settling struct {
 	answer  Settled
 	repeat  bool            // of an acknowledgement
 	first   <-chan struct{} // repeat: closed when the first one is recorded; nil if it is
+	stalled bool            // the ledger has not answered for the task's shard for long
 }
 
 // report waits for the ledger and puts the answers together. It does not wait for a
 // ledger that has not answered for so long already that there is no point.
 func (s *Scheduler) report(ctx context.Context, settlings []settling, c *call) []Settled {
-	wait := true
-	for shard := range s.terms.Shards {
-		wait = wait && s.writable(shard) == nil
-	}
-	if !wait {
+	if slices.ContainsFunc(settlings, func(p settling) bool { return p.stalled }) {
 		over, cancel := context.WithCancel(ctx)
 		cancel()
 		ctx = over
@@ -100,6 +98,9 @@ func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *call, i int) {
 	h := s.book.index.hash(id)
 	n, known := s.book.index.find(s.book, h, id)
 	past := s.outcomes.find(h)
+	if known {
+		p.stalled = s.writable(int(s.book.slot(n).shard)) != nil
+	}
 	switch {
 	case v.Verb == Ack && past.kind == wasDelivered && past.nonce == r.nonce:
 		p.repeat = true

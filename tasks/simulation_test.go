@@ -17,7 +17,7 @@ import (
 
 var (
 	seed = flag.Uint64("seed", 0, "the one run of the simulation to repeat")
-	runs = flag.Int("runs", 10, "runs of the simulation for each kind of ledger")
+	runs = flag.Int("runs", 6, "runs of the simulation for each kind of ledger")
 )
 
 // A simulation does random things to a scheduler and checks it against the model.

@@ -79,8 +79,8 @@ type Request struct {
 	Headers map[string]string
 	// Group names the tasks that belong together, in the alphabet of ID.
 	Group string
-	// MaxLateness is how late a delivery may start; later than that, the task
-	// counts as skipped. 0 means any. 1 ms to MaxAhead.
+	// MaxLateness is how late a delivery may start, a repeated one too; later
+	// than that, the task counts as skipped. 0 means any. 1 ms to MaxAhead.
 	MaxLateness time.Duration
 }
 

@@ -16,8 +16,8 @@ type topic struct {
 	queue     queue
 	reservers reservers
 	workers   int             // goroutines of work
-	later     bool            // its deliverer leaves deliveries to their receipts
 	busy      int             // of those, how many have a task
+	later     bool            // its deliverer leaves deliveries to their receipts
 	slots     int             // tasks in memory, in whatever state
 	gauges    [Dead + 1]int64 // tasks by the state that is shown
 	counts    Counts

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,6 +41,12 @@ func (l *Ledger) lockDirectory() (*pebble.Lock, error) {
 			return nil, fmt.Errorf("the ledger's directory: %w", err)
 		}
 		l.dir = dir
+	}
+	// Before anything is written: somebody else's directory stays as it is.
+	if names, err := l.fs.List(l.dir); err == nil && !slices.Contains(names, markerName) {
+		if err := l.refuseForeign(names); err != nil {
+			return nil, err
+		}
 	}
 	lock, err := pebble.LockDirectory(l.dir, l.fs)
 	if err != nil {

@@ -1,0 +1,181 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest"
+)
+
+// Attempts of tasks that have only one, in a topic that counts crashes: one that is
+// counted and was never seen would be the death of its task.
+var oneAttempt = TopicSettings{CountCrashes: true, Lease: time.Hour, Retry: Retry{MaxAttempts: 1}}
+
+// wantUnclaimed fails the test unless a ready task has its attempt before it, in
+// memory and in the ledger.
+func (r *rig) wantUnclaimed(id, topic string) {
+	r.t.Helper()
+	pass(time.Millisecond)
+	if f := r.inLedger(id, recovery.Pending); f.attempt != 0 || f.flags&flagClaimed != 0 {
+		r.t.Errorf("recorded: %d attempts, flags %#x", f.attempt, f.flags)
+	}
+	r.crash()
+	pass(time.Millisecond)
+	if d := r.pull(topic, id)[0]; d.Attempt != 1 {
+		r.t.Errorf("attempt %d, want 1", d.Attempt)
+	}
+	r.checkConsistency()
+}
+
+// A delivery that comes back unseen does not count, after a crash either.
+func TestReturnedClaimIsRecorded(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", oneAttempt)
+		r.Return([]Delivery{r.one("t", "x")})
+		r.wantUnclaimed("t", "x")
+	})
+}
+
+// A claim whose receiver did not wait for the ledger does not count either.
+func TestLateClaimIsUndone(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", oneAttempt)
+		r.must(Request{ID: "t", Topic: "x"})
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		r.pull("x") // in vain
+		release()
+		r.wantUnclaimed("t", "x")
+	})
+}
+
+// Close waits for a receiver whose claim is under way. Its delivery is no longer
+// begun, and the task is ready at once after the next start.
+func TestCloseWaitsForClaims(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", oneAttempt)
+		r.must(Request{ID: "t", Topic: "x"})
+		reached, release := r.faulty.Hold(ledgertest.Apply)
+		got := make(chan int, 1)
+		go func() {
+			ds, _ := r.Reserve(context.Background(), "x", 1, 0, 0)
+			got <- len(ds)
+		}()
+		<-reached
+		closed := make(chan error, 1)
+		go func() { closed <- r.Close(context.Background()) }()
+		pass(time.Second)
+		if len(closed) != 0 {
+			t.Fatal("Close has overtaken the claim")
+		}
+		release()
+		want(t, "Close", <-closed, nil)
+		if n := <-got; n != 0 {
+			t.Fatalf("%d handed out although Close had begun", n)
+		}
+		r.mem = r.mem.Reopen()
+		r.open()
+		r.wantUnclaimed("t", "x")
+	})
+}
+
+// The clock is set back while an attempt is being recorded: on the new clock it is
+// too early for it.
+func TestClockSetBackDuringClaim(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", oneAttempt)
+		r.must(Request{ID: "t", Topic: "x"})
+		reached, release := r.faulty.Hold(ledgertest.Apply)
+		go func() {
+			<-reached
+			r.clock.step(-time.Hour)
+			release()
+		}()
+		r.pull("x")
+		r.wantEnd(recovery.Pending, Pending)
+		r.checkConsistency()
+		pass(time.Hour)
+		if d := r.pull("x", "t")[0]; d.Attempt != 1 {
+			t.Errorf("attempt %d", d.Attempt)
+		}
+	})
+}
+
+// Receivers whose claims are under way have their places among the open deliveries
+// already.
+func TestMaxInFlightDuringClaims(t *testing.T) {
+	bubble(t, Config{MaxInFlight: 2}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{CountCrashes: true})
+		for i := range 10 {
+			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
+		}
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		for range 5 {
+			go func() { _, _ = r.Reserve(t.Context(), "x", 2, 0, 0) }()
+		}
+		synctest.Wait()
+		release()
+		pass(time.Millisecond)
+		if n := r.counts("x").Delivering; n != 2 {
+			t.Errorf("%d are being delivered, MaxInFlight is 2", n)
+		}
+		r.checkConsistency()
+	})
+}
+
+// A receiver whose claim is under way is not asleep: what becomes ready meanwhile goes
+// to one that is.
+func TestClaimingReceiverIsNotWoken(t *testing.T) {
+	bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{CountCrashes: true})
+		r.must(Request{ID: "first", Topic: "x"})
+		r.must(Request{ID: "second", Topic: "x", Delay: time.Second})
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		for range 2 {
+			go func() { _, _ = r.Reserve(t.Context(), "x", 1, time.Minute, time.Hour) }()
+			synctest.Wait()
+		}
+		pass(1100 * time.Millisecond)
+		for _, id := range []string{"first", "second"} {
+			r.mu.Lock()
+			n, _ := r.book.find([]byte(id))
+			state := r.book.slot(n).state
+			r.mu.Unlock()
+			if state != claiming {
+				t.Errorf("%s has state %d, nobody claims it", id, state)
+			}
+		}
+		release()
+		pass(time.Millisecond)
+		if n := r.counts("x").Delivering; n != 2 {
+			t.Errorf("%d are being delivered", n)
+		}
+	})
+}
+
+// Places that a claim has given up wake whoever waits for them at once.
+func TestPlacesOfAFailedClaim(t *testing.T) {
+	bubble(t, Config{MaxInFlight: 2, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{CountCrashes: true})
+		r.handle("y", func(context.Context, *Delivery) error { return ErrLater })
+		r.must(Request{ID: "y1", Topic: "y"}) // its handler shows itself to be one that leaves deliveries open
+		r.must(Request{ID: "y2", Topic: "y", Delay: time.Second})
+		r.must(Request{ID: "x1", Topic: "x"})
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		go func() { _, _ = r.Reserve(t.Context(), "x", 1, 0, 0) }()
+		pass(1100 * time.Millisecond)
+		if task := r.get("y2"); task.State != Ready {
+			t.Fatalf("beside two open deliveries y2 is %v", task.State)
+		}
+		pass(time.Second) // AnswerWithin is over
+		if task := r.get("y2"); task.State != Delivering {
+			t.Errorf("beside one open delivery y2 is %v", task.State)
+		}
+		release()
+		pass(time.Millisecond)
+		r.checkConsistency()
+	})
+}

@@ -1,0 +1,57 @@
+package tasks
+
+import (
+	"testing"
+	"time"
+)
+
+// A lease that was parked is measured by what was left of it, not by the wall clock,
+// which may have been set back since.
+func TestParkedLeaseAndClockStep(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{Lease: time.Minute, Retry: Retry{MinBackoff: time.Minute, MaxBackoff: time.Minute}})
+		r.one("t", "x")
+		pass(20 * time.Second)
+		for _, step := range []time.Duration{-24 * time.Hour, 12 * time.Hour} {
+			r.shut()
+			r.clock.step(step)
+			r.open()
+			pass(10 * time.Second)
+			if task := r.get("t"); task.State != Delivering {
+				t.Fatalf("within its lease the task is %v", task.State)
+			}
+		}
+		pass(18 * time.Second)
+		if task := r.get("t"); task.State != Delivering {
+			t.Fatalf("2 s before the end of its lease the task is %v", task.State)
+		}
+		pass(4 * time.Second)
+		if task := r.get("t"); task.State != Pending || task.LastError != "the lease ran out" {
+			t.Errorf("after its lease the task is %v, %q", task.State, task.LastError)
+		}
+		r.checkConsistency()
+	})
+}
+
+// All of the dead are all of them, also those that have died in the future.
+func TestAllTheDeadAfterClockStep(t *testing.T) {
+	for name, do := range map[string]func(r *rig) (int, error){
+		"Requeue":    func(r *rig) (int, error) { return r.Requeue(r.t.Context(), "x", nil) },
+		"DeleteDead": func(r *rig) (int, error) { return r.DeleteDead(r.t.Context(), "x", nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Config{}, func(t *testing.T, r *rig) {
+				r.bury("x", "a", "b", "c")
+				r.clock.step(-time.Hour)
+				n, err := do(r)
+				if want(t, name, err, nil); n != 3 {
+					t.Errorf("%d of 3", n)
+				}
+				if c := r.counts("x"); c.Dead != 0 {
+					t.Errorf("%d are left", c.Dead)
+				}
+				r.checkConsistency()
+			})
+		})
+	}
+}

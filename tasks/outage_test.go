@@ -1,0 +1,332 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/recovery/memledger"
+)
+
+// within fails the test if f takes longer than a caller waits for the ledger.
+func (r *rig) within(what string, f func()) {
+	r.t.Helper()
+	began := time.Now()
+	f()
+	if took := time.Since(began); took > r.Scheduler.cfg.AnswerWithin {
+		r.t.Errorf("%s took %v", what, took)
+	}
+}
+
+// An answer that comes after its caller has left changes nothing of what the caller
+// was told.
+func TestAnswerAfterTheCallerHasLeft(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		p, err := r.plan(&Request{ID: "t", Topic: "x", Delay: time.Hour})
+		want(t, "plan", err, nil)
+		defer p.release()
+		c := newCall(1)
+		r.mu.Lock()
+		_, err = r.createLocked(&p, c, 0)
+		c.complete()
+		r.unlock()
+		want(t, "createLocked", err, nil)
+		synctest.Wait() // it has been sent
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		want(t, "await", r.await(gone, c), ErrUnknown)
+		release()
+		pass(time.Millisecond)
+		want(t, "the answer", r.answers(c)[0], errOpen)
+		r.wantEnd(recovery.Nowhere, 0)
+	})
+}
+
+// Of a batch that was given up in the middle, just those tasks exist that were
+// answered as accepted.
+func TestBatchGivenUpInTheMiddle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{}, memledger.BatchLimits(100, 1<<20))
+		synctest.Wait()
+		var requests []Request
+		for i := range 600 {
+			requests = append(requests, Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
+		}
+		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Nth: 3, Times: -1})
+		results, err := r.ScheduleBatch(t.Context(), requests)
+		want(t, "ScheduleBatch", err, nil)
+		r.faulty.Heal()
+		pass(3 * time.Second)
+		accepted := 0
+		for _, res := range results {
+			place := recovery.Nowhere
+			if res.Err == nil {
+				accepted++
+				place = recovery.Pending
+			}
+			r.inLedger(res.ID, place)
+		}
+		if accepted == 0 || accepted == len(requests) {
+			t.Errorf("%d of %d were accepted", accepted, len(requests))
+		}
+		r.checkConsistency()
+	})
+}
+
+// A batch that is repeated waits once for all of its ids, not once for each.
+func TestRepeatedBatchDuringOutage(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		var requests []Request
+		for i := range 100 {
+			requests = append(requests, Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
+		}
+		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
+		for range 2 {
+			r.within("the batch", func() {
+				results, err := r.ScheduleBatch(t.Context(), requests)
+				want(t, "ScheduleBatch", err, nil)
+				for _, res := range results {
+					want(t, res.ID, res.Err, ErrUnknown)
+				}
+			})
+		}
+		r.faulty.Heal()
+		pass(3 * time.Second)
+		results, err := r.ScheduleBatch(t.Context(), requests)
+		want(t, "ScheduleBatch", err, nil)
+		for _, res := range results {
+			want(t, res.ID, res.Err, nil)
+		}
+		r.checkConsistency()
+	})
+}
+
+// A repetition that has made the creation its own does not know its outcome either.
+func TestWantedCreationGivenUp(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		for range 2 {
+			_, err := r.Schedule(t.Context(), Request{ID: "t", Topic: "x", Delay: time.Hour})
+			want(t, "Schedule", err, ErrUnknown)
+		}
+		_, err := r.Schedule(t.Context(), Request{ID: "t", Topic: "x", Delay: time.Minute})
+		want(t, "Schedule of something else", err, ErrUnavailable)
+		release()
+		pass(time.Millisecond)
+		r.wantEnd(recovery.Pending, Pending) // it was asked for again
+		if r.get("t").Due.Sub(r.clock.now()) < 59*time.Minute {
+			t.Error("it is another one")
+		}
+	})
+}
+
+// What waits for a busy task takes no more memory with every caller that gives up.
+func TestWatchersGiveUp(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		go func() { _, _ = r.Schedule(t.Context(), Request{ID: "t", Topic: "x", Delay: time.Hour}) }()
+		synctest.Wait()
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		watch := func() <-chan struct{} {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			n, _ := r.book.find([]byte("t"))
+			return r.watchLocked(n)
+		}
+		first := watch()
+		for range 100 {
+			_, err := r.Get(gone, "t")
+			want(t, "Get", err, ErrUnavailable)
+		}
+		if watch() != first || len(r.waiting) != 1 {
+			t.Error("each caller has left something behind")
+		}
+		release()
+		pass(time.Millisecond)
+		if <-first; len(r.waiting) != 0 {
+			t.Error("somebody still waits")
+		}
+	})
+}
+
+// A change that was given up before it was sent does not hold its task back for as
+// long as the write before it is not answered.
+func TestGivenUpChangeDoesNotDelayDelivery(t *testing.T) {
+	for name, change := range map[string]func(r *rig) error{
+		"Cancel":     func(r *rig) error { return r.Cancel(r.t.Context(), "t") },
+		"Reschedule": moveT,
+		"Replace": func(r *rig) error {
+			_, err := r.Replace(r.t.Context(), Request{ID: "t", Topic: "z", Delay: time.Hour})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Config{}, func(t *testing.T, r *rig) {
+				var delivered collection[string]
+				r.handle("x", func(_ context.Context, d *Delivery) error { delivered.add(d.ID); return nil })
+				r.must(Request{ID: "t", Topic: "x", Delay: 5 * time.Second})
+				_, release := r.faulty.Hold(ledgertest.Apply)
+				go func() { _, _ = r.Schedule(t.Context(), Request{ID: "before", Topic: "y", Delay: time.Hour}) }()
+				synctest.Wait()
+				want(t, name, change(r), ErrUnavailable)
+				pass(3*time.Second + time.Millisecond)
+				if n := len(delivered.list()); n != 1 {
+					t.Errorf("delivered %d times during the outage", n)
+				}
+				release()
+				pass(time.Second)
+				if n := len(delivered.list()); n != 1 {
+					t.Errorf("delivered %d times in the end", n)
+				}
+				r.checkConsistency()
+			})
+		})
+	}
+}
+
+func moveT(r *rig) error {
+	_, err := r.Reschedule(r.t.Context(), "t", Move{Delay: ptr(time.Hour)})
+	return err
+}
+
+// A change that takes the place of a retry that was not written yet, and is given up
+// itself, leaves the retry to be written; also one that keeps the task's time.
+func TestRetryBehindAGivenUpChange(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		d := r.one("t", "x")
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		for range 2 {
+			go r.settle(Verdict{Verb: Release, Delay: ptr(time.Duration(0))}, d)
+			synctest.Wait()
+			d = r.pull("x", "t")[0]
+		}
+		go r.settle(Verdict{Verb: Release, Delay: ptr(time.Duration(0))}, d)
+		synctest.Wait()
+		want(t, "Reschedule", moveT(r), ErrUnavailable)
+		release()
+		pass(time.Second)
+		if f := r.inLedger("t", recovery.Pending); f.attempt != 3 {
+			t.Errorf("%d attempts are recorded, want 3", f.attempt)
+		}
+		r.checkConsistency()
+	})
+}
+
+// Settle has one deadline, also if it waits for acknowledgements of its own and for
+// those that it repeats.
+func TestSettleWaitsOnce(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		a, b := r.one("a", "x"), r.one("b", "x")
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		_, err := r.Settle(gone, Verdict{Verb: Ack}, []string{a.Receipt})
+		want(t, "Settle", err, nil)
+		r.within("Settle", func() {
+			answers, err := r.Settle(t.Context(), Verdict{Verb: Ack}, []string{a.Receipt, b.Receipt})
+			want(t, "Settle", err, nil)
+			for _, s := range answers {
+				if s.Err != nil || s.Recorded {
+					t.Errorf("answer %+v", s)
+				}
+			}
+		})
+		release()
+		pass(time.Millisecond)
+		r.inLedger("a", recovery.Nowhere)
+		r.inLedger("b", recovery.Nowhere)
+	})
+}
+
+// A shard that does not answer keeps nobody from waiting for another one.
+func TestSettleBesideAStalledShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{}, memledger.Shards(4))
+		synctest.Wait()
+		var ds []Delivery
+		for i := range 20 {
+			ds = append(ds, r.one(fmt.Sprint("t", i), "x"))
+		}
+		apart := func() (a, b Delivery) {
+			for _, d := range ds[1:] {
+				if d.shard != ds[0].shard {
+					return ds[0], d
+				}
+			}
+			panic("all in one shard")
+		}
+		stuck, free := apart()
+		reached, release := r.faulty.Hold(ledgertest.Apply)
+		go r.settle(Verdict{Verb: Ack}, stuck)
+		<-reached
+		pass(3 * time.Second)
+		// The other shard is held up too, but not for long yet.
+		answer := make(chan Settled, 1)
+		go func() { answer <- r.settle(Verdict{Verb: Ack}, free) }()
+		synctest.Wait()
+		if len(answer) != 0 {
+			t.Fatalf("it did not wait: %+v", <-answer)
+		}
+		release()
+		if a := <-answer; a.Err != nil || !a.Recorded {
+			t.Errorf("answer %+v", a)
+		}
+	})
+}
+
+// A ledger that does not let itself be read delays the audit, and nothing else.
+func TestSweepBesideAHangingAudit(t *testing.T) {
+	bubble(t, Config{AnswerWithin: time.Minute}, func(t *testing.T, r *rig) {
+		var delivered atomic.Int32
+		r.handle("x", func(context.Context, *Delivery) error { delivered.Add(1); return nil })
+		r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+		reached, release := r.faulty.Hold(ledgertest.Get)
+		<-reached
+		r.clock.step(2 * time.Hour)
+		pass(1100 * time.Millisecond)
+		if delivered.Load() != 1 {
+			t.Error("the sweep waits for the audit")
+		}
+		release()
+	})
+}
+
+// A conditional hangs, when it is told to, while it is asked for its condition.
+type conditional struct {
+	*ledgertest.Faulty
+	hangs atomic.Bool
+	over  chan struct{}
+}
+
+func (c *conditional) Condition() error {
+	if c.hangs.Load() {
+		<-c.over
+	}
+	return nil
+}
+
+// The ledger is asked how it is without the lock, and nobody waits for the answer.
+func TestHangingCondition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ledger := &conditional{Faulty: ledgertest.Wrap(memledger.New()), over: make(chan struct{})}
+		s, err := Open(t.Context(), ledger, Config{})
+		want(t, "Open", err, nil)
+		ledger.hangs.Store(true)
+		pass(2 * time.Second)
+		_, err = s.Schedule(t.Context(), Request{ID: "t", Topic: "x"})
+		want(t, "Schedule", err, nil)
+		ds, err := s.Reserve(t.Context(), "x", 1, 0, 0)
+		if err != nil || len(ds) != 1 {
+			t.Errorf("Reserve = %d, %v", len(ds), err)
+		}
+		close(ledger.over)
+		want(t, "Close", s.Close(t.Context()), nil)
+	})
+}
