@@ -140,6 +140,19 @@ func (h *History) Owed() int {
 	return n
 }
 
+// Settled tells that nothing is owed. While much is, it is quick: whoever asks often
+// must not hold up those who write.
+func (h *History) Settled() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.tasks {
+		if t.owed() {
+			return false
+		}
+	}
+	return true
+}
+
 // owed: see Owed. A cancellation or an ack without an answer may have finished
 // the task.
 func (t *Task) owed() bool {

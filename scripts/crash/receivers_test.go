@@ -134,10 +134,10 @@ func drained(t *testing.T, s *server, h *History, limit time.Duration) {
 	t.Helper()
 	var list struct{ Tasks []pulled }
 	over := time.After(limit)
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if h.Owed() == 0 {
+		if h.Settled() {
 			status, _, err := s.latest().call(http.MethodGet, "/v1/tasks?limit=5&topic="+topic, nil, &list)
 			if outcome(status, err) == Done && len(list.Tasks) == 0 {
 				return
