@@ -11,17 +11,26 @@ import (
 // period of the sweep.
 const auditSlice = 256
 
-// watchLoop asks the ledger, once in every period of the sweep, whether it takes new
-// records, and compares a slice of memory with it. It has a goroutine of its own:
+// conditionEvery is how often the ledger is asked whether it takes new records. What
+// is accepted in between must fit into what it keeps in reserve.
+const conditionEvery = 100 * time.Millisecond
+
+// watchLoops ask the ledger whether it takes new records, and compare, once in every
+// period of the sweep, a slice of memory with it. They have goroutines of their own:
 // when the ledger does not answer, the sweep goes on.
-func (s *Scheduler) watchLoop() {
-	tick := time.NewTicker(s.cfg.SweepEvery)
+func (s *Scheduler) watchLoops() {
+	s.background.Go(func() { s.every(conditionEvery, s.askCondition) })
+	s.background.Go(func() { s.every(s.cfg.SweepEvery, s.audit) })
+}
+
+// every calls do periodically until Close begins.
+func (s *Scheduler) every(period time.Duration, do func()) {
+	tick := time.NewTicker(period)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			s.askCondition()
-			s.audit()
+			do()
 		case <-s.closing:
 			return
 		}

@@ -108,7 +108,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	s.askCondition()
 	s.background.Go(s.replay)
 	s.background.Go(s.sweepLoop)
-	s.background.Go(s.watchLoop)
+	s.watchLoops()
 	return s, nil
 }
 

@@ -207,7 +207,7 @@ func TestSpace(t *testing.T) {
 		asks  int
 	}{
 		{0, 150, false, 1},
-		{999 * time.Millisecond, 10, false, 1},
+		{99 * time.Millisecond, 10, false, 1},
 		{time.Millisecond, 99, true, 2},
 		{time.Second, 101, true, 3}, // not enough more
 		{time.Second, 106, true, 4},

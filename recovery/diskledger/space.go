@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// spaceEvery is how often the disk is asked for its free space.
-	spaceEvery = time.Second
+	// spaceEvery is how often the disk is asked for its free space: often enough
+	// that a fast disk cannot use up what is kept free in between.
+	spaceEvery = 100 * time.Millisecond
 	// shrinkEvery is the pause between two attempts to get space back, and
 	// worthShrinking how much of it, in bytes, makes one worth its writing.
 	shrinkEvery    = 10 * time.Second
@@ -29,7 +30,7 @@ type space struct {
 	err   error // the answer since
 }
 
-// Condition implements recovery.Conditioner. It asks the disk at most once a
+// Condition implements recovery.Conditioner. It asks the disk at most ten times a
 // second. Once there is too little room, there must be a sixteenth more
 // than Options.MinFree before it answers nil again. A full disk that has broken the
 // store counts as well, until the store is open again.
