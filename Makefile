@@ -29,11 +29,11 @@ run: build ## serve on 127.0.0.1:7480 with the ledger in ./lapse-data (RUN_FLAGS
 	@exec bin/lapse serve $(RUN_FLAGS)
 
 .PHONY: test
-test: ## run all tests; needs nothing but Go
+test: redis ## run all tests; installs redis-server if it is missing
 	$(GO) test -tags $(TAGS) ./...
 
 .PHONY: race
-race: ## run all tests under the race detector, and once more on a single processor; needs a C compiler
+race: redis ## run all tests under the race detector, and once more on a single processor; needs a C compiler
 	CGO_ENABLED=1 $(GO) test -tags $(TAGS) -race -short -timeout 20m ./...
 	$(GO) test -tags $(TAGS) -cpu 1 -short ./...
 
@@ -43,7 +43,7 @@ lint: tools ## check formatting, vet, golangci-lint with the import directions, 
 	if [ -n "$$unformatted" ]; then echo "gofmt is needed for:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet -tags $(TAGS),fault ./...
 	$(LINT) run ./...
-	@if command -v shellcheck >/dev/null; then shellcheck .ci/run; fi
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/need-redis; fi
 
 .PHONY: bench
 bench: ## run the benchmarks COUNT times; text on stdout and in bench/latest.txt (BENCH=regexp COUNT=5)
@@ -76,6 +76,10 @@ cover: ## write coverage.html, and print the coverage of each package
 
 .PHONY: ci
 ci: lint test race fault ## everything that must pass before a change goes in
+
+.PHONY: redis
+redis:
+	@scripts/need-redis
 
 .PHONY: tools
 tools: ## install golangci-lint into bin/ if it is missing

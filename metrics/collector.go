@@ -85,6 +85,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	counter(leasesReturned, s.LeasesReturned)
 	counter(auditChecked, s.AuditChecked)
 	counter(auditRepaired, s.AuditRepaired)
+	counter(ledgerRewinds, s.Rewinds)
 	gauge(ledgerUp, truth(s.Readiness.LedgerOK))
 	gauge(ledgerStalled, s.Readiness.Stalled.Seconds())
 	gauge(ledgerAccepting, truth(s.Readiness.Condition == ""))

@@ -41,7 +41,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 	got := scrape(t, tasks.Stats{
 		Node: "here", Topics: []tasks.Topic{topic},
 		Readiness: tasks.Readiness{Ready: true, Replayed: 13, Elapsed: 1500 * time.Millisecond, LedgerOK: true, Condition: "disk low"},
-		Rescued:   14, LeasesReturned: 15, AuditChecked: 16, AuditRepaired: 17,
+		Rescued:   14, LeasesReturned: 15, AuditChecked: 16, AuditRepaired: 17, Rewinds: 30,
 		Ledger:     recovery.CommitterStats{Commits: 18, Changes: 19, Repeats: 20, Queued: 21},
 		Armed:      26,
 		ArenaBytes: 22, ArenaLive: 23, ClockSteps: 24, UnknownRecords: 25,
@@ -69,7 +69,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_node_info{node="here"} 1`,
 		`lapse_ready 1`, `lapse_replay_records 13`, `lapse_replay_seconds 1.5`,
 		`lapse_sweep_rescued_total 14`, `lapse_sweep_leases_returned_total 15`,
-		`lapse_audit_checked_total 16`, `lapse_audit_repaired_total 17`,
+		`lapse_audit_checked_total 16`, `lapse_audit_repaired_total 17`, `lapse_ledger_rewinds_total 30`,
 		`lapse_ledger_up 1`, `lapse_ledger_stalled_seconds 0`, `lapse_ledger_accepting 0`,
 		`lapse_ledger_commits_total 18`, `lapse_ledger_changes_total 19`, `lapse_ledger_repeats_total 20`,
 		`lapse_ledger_queued 21`, `lapse_arena_bytes 22`, `lapse_arena_live_bytes 23`,

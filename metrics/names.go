@@ -37,6 +37,7 @@ var (
 	rescued         = name("sweep_rescued_total", "Tasks that the sweep found overdue. Outside a fault it stays 0: alert on any increase.")
 	leasesReturned  = name("sweep_leases_returned_total", "Deliveries that the sweep took back because their lease ran out.")
 	auditChecked    = name("audit_checked_total", "Tasks compared between memory and ledger.")
+	ledgerRewinds   = name("ledger_rewinds_total", "Times that the ledger's storage had lost confirmed writes of a shard, which were written again. Outside a fault it stays 0.")
 	auditRepaired   = name("audit_repaired_total", "Differences between memory and ledger that were repaired. Outside a fault it stays 0.")
 	ledgerUp        = name("ledger_up", "1 if the ledger answers.")
 	ledgerStalled   = name("ledger_stalled_seconds", "How long the ledger has not answered a write.")
@@ -55,7 +56,7 @@ var (
 // all lists every metric, for Describe.
 var all = []*prometheus.Desc{
 	tasksNow, scheduled, delivered, died, cancelled, skipped, failed, leaseExpired, panicked, lateness, paused,
-	info, ready, replayRecords, replaySeconds, rescued, leasesReturned, auditChecked, auditRepaired,
+	info, ready, replayRecords, replaySeconds, rescued, leasesReturned, auditChecked, auditRepaired, ledgerRewinds,
 	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, ledgerQueued, unknownRecords,
 	arenaBytes, arenaLive, armed, clockSteps,
 }

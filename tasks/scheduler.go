@@ -27,6 +27,7 @@ type Scheduler struct {
 	started   time.Time // zero of the monotonic clock that leases run on
 	run       uint32    // random: tells this process' deliveries from earlier ones
 
+	opened   chan struct{} // closed when Open has succeeded
 	closing  chan struct{} // closed when Close begins
 	replayed chan struct{} // closed when replay is over
 	done     chan struct{} // closed when nothing runs any more, or the ledger is lost
@@ -73,12 +74,9 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	if err != nil {
 		return nil, err
 	}
-	terms, err := ledger.Adopt(ctx)
-	if err != nil {
-		return nil, err
-	}
 	s := &Scheduler{
-		cfg: cfg, ledger: ledger, terms: terms, started: time.Now(), run: rand.Uint32(),
+		cfg: cfg, ledger: ledger, started: time.Now(), run: rand.Uint32(),
+		opened:    make(chan struct{}),
 		closed:    make(chan struct{}),
 		closing:   make(chan struct{}),
 		replayed:  make(chan struct{}),
@@ -93,12 +91,17 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		outcomes:  newOutcomes(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	s.watchRewinds()
+	if s.terms, err = ledger.Adopt(ctx); err != nil {
+		s.cancel()
+		return nil, err
+	}
 	if err := s.prepare(ctx); err != nil {
 		s.cancel()
 		return nil, errors.Join(err, ledger.Close())
 	}
 	s.committer = recovery.NewCommitter(recovery.CommitterConfig[write]{
-		Ledger: ledger, Terms: terms, Keep: keep, Done: s.committed, Log: cfg.Log,
+		Ledger: ledger, Terms: s.terms, Keep: keep, Done: s.committed, Log: cfg.Log,
 	})
 	s.runner, err = wheel.NewRunner(wheel.Config{Clock: cfg.Clock, Fire: s.fired})
 	if err != nil {
@@ -109,6 +112,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	s.background.Go(s.replay)
 	s.background.Go(s.sweepLoop)
 	s.watchLoops()
+	close(s.opened)
 	return s, nil
 }
 

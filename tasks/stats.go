@@ -29,6 +29,7 @@ type Stats struct {
 	AuditChecked   int64 // tasks compared with the ledger
 	AuditRepaired  int64 // of those, missing there and written again; 0 outside a fault
 	ClockSteps     int64 // times that the wall clock was set
+	Rewinds        int64 // shards whose storage had lost confirmed writes; 0 outside a fault
 	UnknownRecords int64 // records that this version cannot read and has left alone
 
 	Ledger     recovery.CommitterStats
@@ -51,6 +52,7 @@ func (s *Scheduler) Stats() Stats {
 	defer s.mu.Unlock()
 	st.Rescued, st.LeasesReturned = s.sweep.rescued, s.sweep.leases
 	st.AuditChecked, st.AuditRepaired = s.sweep.checked, s.sweep.repaired
+	st.Rewinds = s.sweep.rewinds
 	st.ClockSteps, st.UnknownRecords = s.sweep.clockSteps, s.unknown
 	st.ArenaBytes, st.ArenaLive = s.book.arena.size, s.book.arena.live
 	return st

@@ -16,6 +16,7 @@ type sweepState struct {
 	rescued, leases   int64
 	checked, repaired int64
 	clockSteps        int64
+	rewinds           int64
 }
 
 const (

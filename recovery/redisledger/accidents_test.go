@@ -1,0 +1,254 @@
+package redisledger
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// oneShard makes ledgers with a single shard, so that a test knows where to look.
+func oneShard(url string) *lives {
+	v := newLives(url)
+	v.opts.Shards = 1
+	return v
+}
+
+// A batch is held up on its way. It is sent again, later ones are written, and
+// then it arrives.
+func TestLateDuplicate(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr)
+	v := oneShard(proxy.URL())
+	v.opts.FailoverAfter = time.Hour // nothing but batches on the wire
+	l := v.open(t)
+	adopt(t, l)
+	apply(t, l, put("a", "0"), put("b", "0"))
+
+	release := proxy.Hold()
+	late := batchOf(put("a", "1"), put("c", "1"))
+	if err := l.Apply(t.Context(), 0, late); err == nil {
+		t.Fatal("a batch that did not arrive is called written")
+	}
+	persist(t, l, put("a", "1"), put("c", "1"))
+	apply(t, l, put("a", "2"), remove("c"), bury("b", "2"))
+	token, sequence := l.shards[0].token, l.shards[0].sequence
+	before := scriptCalls(server)
+	release()
+	if n := scriptCalls(server) - before; n != 1 {
+		t.Errorf("%d late copies arrived, want 1: the test shows nothing", n)
+	}
+	wantHeld(t, server.Client(), l, content{"a": "2", "dead b": "2"})
+	apply(t, l, put("a", "3"))
+	if s := l.shards[0]; s.token != token || s.sequence != sequence+1 {
+		t.Errorf("the late copy changed the shard's state: %v %d, then %v %d", token, sequence, s.token, s.sequence)
+	}
+}
+
+// scriptCalls is how many scripts the server has run by their digest.
+func scriptCalls(server *redistest.Server) int {
+	_, after, _ := strings.Cut(server.Do("info", "commandstats").(string), "cmdstat_evalsha:calls=")
+	digits, _, _ := strings.Cut(after, ",")
+	n, _ := strconv.Atoi(digits)
+	return n
+}
+
+// The script runs and its answer is lost: the batch counts once, and no other
+// batch may take its number.
+func TestTimeoutAfterExecution(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr)
+	l := oneShard(proxy.URL()).open(t)
+	adopt(t, l)
+	apply(t, l, put("a", "0"))
+
+	proxy.SetDeaf(true)
+	if err := l.Apply(t.Context(), 0, batchOf(put("a", "1"))); err == nil {
+		t.Fatal("a batch without an answer is called written")
+	}
+	server.Wait("the batch was executed", func(_ ctx, c *redis.Client) bool {
+		return held(t, c, l.shards[0].keys)["a"] == "1"
+	})
+	proxy.SetDeaf(false)
+	if err := l.Apply(t.Context(), 0, batchOf(put("a", "2"))); err == nil || errors.Is(err, recovery.ErrLost) {
+		t.Fatalf("another batch overtakes the unanswered one: %v", err)
+	}
+	persist(t, l, put("a", "1"))
+	if got := l.shards[0].sequence; got != 2 {
+		t.Errorf("two batches were counted as %d", got)
+	}
+	apply(t, l, put("b", "3"))
+	wantHeld(t, server.Client(), l, content{"a": "1", "b": "3"})
+}
+
+func TestScriptFlush(t *testing.T) {
+	server := redistest.Start(t)
+	l := oneShard(server.URL()).open(t)
+	adopt(t, l)
+	apply(t, l, put("a", "1"))
+	server.Do("script", "flush")
+	apply(t, l, put("a", "2"))
+	server.Do("script", "flush")
+	if err := recovery.Replay(t.Context(), l, newMemory(), nil); err != nil {
+		t.Fatal(err)
+	}
+	wantHeld(t, server.Client(), l, content{"a": "2"})
+}
+
+// While Redis reads its files it answers LOADING: nothing was executed.
+func TestLoading(t *testing.T) {
+	server := redistest.Start(t, "key-load-delay 5000", "loading-process-events-interval-bytes 1024")
+	v := oneShard(server.URL())
+	l := v.open(t)
+	adopt(t, l)
+	apply(t, l, put("a", "1"))
+	for n := range 100 {
+		server.Do("set", n, strings.Repeat("x", 1024)) // each costs 5 ms of reading
+	}
+	server.Do("save")
+	server.Kill()
+	server.StartLoading()
+	b := batchOf(put("a", "2"))
+	loading := false
+	eventually(t, "the batch is written", func() bool {
+		err := l.Apply(t.Context(), 0, b)
+		loading = loading || redis.HasErrorPrefix(errors.Unwrap(err), "LOADING")
+		return err == nil
+	})
+	if !loading {
+		t.Error("Redis was never seen loading: the test shows nothing")
+	}
+	wantHeld(t, server.Client(), l, content{"a": "2"})
+}
+
+// A failover leaves the client on a server that has become a replica.
+func TestReadOnly(t *testing.T) {
+	server := redistest.Start(t)
+	l := oneShard(server.URL()).open(t)
+	adopt(t, l)
+	apply(t, l, put("a", "1"))
+	server.Do("replicaof", "127.0.0.1", "1")
+	b := batchOf(put("a", "2"))
+	if err := l.Apply(t.Context(), 0, b); !redis.HasErrorPrefix(errors.Unwrap(err), "READONLY") {
+		t.Fatalf("Apply on a replica: %v", err)
+	}
+	if err := l.Scan(t.Context(), func([]recovery.Entry) error { return nil }); err == nil {
+		t.Error("a scan of a replica is called complete")
+	}
+	server.Do("replicaof", "no", "one")
+	persist(t, l, put("a", "2"))
+	wantHeld(t, server.Client(), l, content{"a": "2"})
+}
+
+// Redis is out of memory and evicts nothing: new tasks are refused whole, and all
+// that may free memory goes on: a restart, life signs, deletions.
+func TestOutOfMemory(t *testing.T) {
+	server := redistest.Start(t, "maxmemory-policy noeviction")
+	v := oneShard(server.URL())
+	l := v.open(t)
+	adopt(t, l)
+	apply(t, l, put("a", "1"), put("b", "1"), put("c", "1"))
+	server.Do("config", "set", "maxmemory", "1mb")
+
+	refused := batchOf(put("d", "2"), put("e", "2"))
+	err := l.Apply(t.Context(), 0, refused)
+	if !redis.HasErrorPrefix(errors.Unwrap(err), "OOM") {
+		t.Fatalf("Apply without memory: %v", err)
+	}
+	wantHeld(t, server.Client(), l, content{"a": "1", "b": "1", "c": "1"})
+	if err := l.Condition(); !errors.Is(err, recovery.ErrFull) {
+		t.Errorf("Condition without memory: %v", err)
+	}
+
+	v.crash()
+	l = v.open(t)
+	adopt(t, l)
+	if err := l.beat(t.Context()); err != nil {
+		t.Errorf("a life sign without memory: %v", err)
+	}
+	m := newMemory()
+	if err := recovery.Replay(t.Context(), l, m, nil); err != nil || len(m.records) != 3 {
+		t.Errorf("replay without memory gives %v: %v", m.records, err)
+	}
+	apply(t, l, remove("a"))
+	apply(t, l, remove("b"), put("c", "3"))
+	wantHeld(t, server.Client(), l, content{"c": "3"})
+	if err := l.Apply(t.Context(), 0, refused); err == nil {
+		t.Fatal("Apply without memory wrote")
+	}
+
+	server.Do("config", "set", "maxmemory", "0")
+	persist(t, l, put("d", "2"), put("e", "2"))
+	eventually(t, "there is room again", func() bool { return l.Condition() == nil })
+	wantHeld(t, server.Client(), l, content{"c": "3", "d": "2", "e": "2"})
+}
+
+// The server is restarted in the middle of a replay: what a cursor would skip
+// afterwards is not missed.
+func TestCursorBroken(t *testing.T) {
+	server := redistest.Start(t, "appendonly yes", "appendfsync always")
+	v := oneShard(server.URL())
+	l := v.open(t)
+	adopt(t, l)
+	want := content{}
+	for _, part := range numbered(20_000, maxChanges) {
+		apply(t, l, part...)
+		for _, c := range part {
+			want[string(c.ID)] = string(c.Data)
+		}
+	}
+	v.crash()
+	l = v.open(t)
+	adopt(t, l)
+	m := newMemory()
+	restarted := false
+	m.locking = func() {
+		if len(m.records) > 0 && !restarted {
+			restarted = true
+			server.Kill()
+			server.Start()
+		}
+	}
+	if err := recovery.Replay(t.Context(), l, m, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !restarted {
+		t.Fatal("the scan had one page only: the test shows nothing")
+	}
+	m.compare(t, want)
+}
+
+// A torn file: ids without a record, and records that are not in the set.
+func TestTornFile(t *testing.T) {
+	server := redistest.Start(t)
+	v := oneShard(server.URL())
+	l := v.open(t)
+	adopt(t, l)
+	apply(t, l, put("a", "1"), put("b", "1"), put("c", "1"), put("d", "1"))
+	keys := l.shards[0].keys
+	for name, tear := range map[string]func(){
+		"a record is missing": func() { server.Do("hdel", keys.tasks(), "a") },
+		"an id is missing":    func() { server.Do("srem", keys.pending(), "b") },
+		"as many of each": func() {
+			server.Do("hdel", keys.tasks(), "c")
+			server.Do("srem", keys.pending(), "d")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tear()
+			m := newMemory()
+			if err := recovery.Replay(t.Context(), l, m, nil); err != nil {
+				t.Fatal(err)
+			}
+			c := server.Client()
+			defer c.Close()
+			m.compare(t, held(t, c, keys)) // which compares set and records
+		})
+	}
+}

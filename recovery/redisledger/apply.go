@@ -1,0 +1,183 @@
+package redisledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// A batch's bounds. Lua puts a block of a batch's arguments on a stack of 8000;
+// and while a script runs, all other clients wait.
+const (
+	maxChanges = 3000
+	maxBytes   = 1 << 20
+)
+
+// Apply implements recovery.Ledger.
+func (l *Ledger) Apply(ctx context.Context, n int, b *recovery.Batch) error {
+	done, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	s := l.shards[n]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.lost != nil:
+		return s.lost
+	case !s.owned.Load():
+		return fmt.Errorf("shard %d was retired", n)
+	case b.Len() == 0:
+		return nil
+	case s.open != 0 && s.open != checksum(b):
+		// Its number may be taken by the batch before, and then Redis would
+		// call this one written.
+		return fmt.Errorf("shard %d: the batch before was not answered and must be repeated first", n)
+	}
+	// The second round writes into a shard that was regained; the third is for
+	// a Redis that loses writes again meanwhile.
+	for range 3 {
+		if err = l.applyLocked(ctx, s, b); !errors.Is(err, errRegained) {
+			break
+		}
+	}
+	if err == nil || errors.Is(err, recovery.ErrLost) {
+		s.open = 0
+	} else if s.open == 0 {
+		s.open = checksum(b)
+	}
+	return err
+}
+
+// errRegained is returned by applyLocked when the batch must be sent again.
+var errRegained = errors.New("the shard was claimed again")
+
+func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) error {
+	v, err := judge(applyScript.send(ctx, l.client, s.arguments(b)))
+	if err != nil {
+		l.noteFull(err)
+		return fmt.Errorf("shard %d: %w", s.number, err)
+	}
+	if v.code != 0 {
+		s.sequence++
+		if s.batch.dead > 0 {
+			l.buried.Store(true)
+		}
+		return nil
+	}
+	owner, sequence := v.text(0), v.number(1)
+	if owner == s.token.String() && sequence > s.sequence {
+		return s.loseLocked(fmt.Sprintf("it has batch %d, written by nobody known", sequence))
+	}
+	if err := l.regainLocked(ctx, s, owner, sequence); err != nil {
+		return err
+	}
+	return errRegained
+}
+
+// batchArguments are the arguments of apply.lua. They are kept for the next
+// batch: per change nothing is allocated once they have grown.
+type batchArguments struct {
+	buf     []byte   // all texts, one after another
+	ends    []int    // where each ends
+	text    string   // buf
+	texts   []string // its parts
+	command []any
+	dead    int // values of those that are put among the dead
+}
+
+// add begins or continues a text, and end completes it.
+func (a *batchArguments) end() { a.ends = append(a.ends, len(a.buf)) }
+
+func (a *batchArguments) add(text []byte) {
+	a.buf = append(a.buf, text...)
+	a.end()
+}
+
+// arguments builds the command for a batch, see scripts/apply.lua.
+func (s *shard) arguments(b *recovery.Batch) []any {
+	a := &s.batch
+	a.buf, a.ends = a.buf[:0], a.ends[:0]
+	sizes := a.blocks(s, b)
+	a.dead = sizes[4]
+
+	// One string for all of them: a slice of bytes would be boxed for each.
+	a.text = string(a.buf)
+	a.texts = a.texts[:0]
+	start := 0
+	for _, end := range a.ends {
+		a.texts = append(a.texts, a.text[start:end])
+		start = end
+	}
+
+	keys := s.keys[:2]
+	if sizes[2]+sizes[3]+sizes[4] > 0 {
+		keys = s.keys[:]
+	}
+	a.command = applyScript.head(a.command, keys)
+	a.command = append(a.command, s.token.String(), s.sequence+1)
+	for _, size := range sizes {
+		a.command = append(a.command, size)
+	}
+	for i := range a.texts {
+		a.command = append(a.command, &a.texts[i])
+	}
+	return a.command
+}
+
+// blocks fills in the six blocks, and returns their sizes.
+func (a *batchArguments) blocks(s *shard, b *recovery.Batch) (sizes [6]int) {
+	size := func(block int, fill func(c *recovery.Change)) {
+		before := len(a.ends)
+		for i := range b.Len() {
+			c := b.At(i)
+			fill(&c)
+		}
+		sizes[block] = len(a.ends) - before
+	}
+	size(0, func(c *recovery.Change) {
+		if c.To.Place != recovery.Pending && c.From.Place == recovery.Pending {
+			a.add(c.ID)
+		}
+	})
+	a.add([]byte(sequenceField))
+	a.buf = fmt.Append(a.buf, s.sequence+1)
+	a.end()
+	size(1, func(c *recovery.Change) {
+		if c.To.Place == recovery.Pending {
+			a.add(c.ID)
+			a.buf = appendPending(a.buf, c.To.At, c.Data)
+			a.end()
+		}
+	})
+	sizes[1] += 2
+	size(2, func(c *recovery.Change) {
+		if c.From.Place == recovery.Dead && c.To.Place != recovery.Dead {
+			a.add(c.ID)
+		}
+	})
+	size(3, func(c *recovery.Change) {
+		if c.From.Place == recovery.Dead && c.From != c.To {
+			a.buf = appendGrave(a.buf, c.From.Label, c.From.At, c.ID)
+			a.end()
+		}
+	})
+	size(4, func(c *recovery.Change) {
+		if c.To.Place == recovery.Dead {
+			a.add(c.ID)
+			a.buf = appendDead(a.buf, c.To.At, c.To.Label, c.Data)
+			a.end()
+		}
+	})
+	size(5, func(c *recovery.Change) {
+		if c.To.Place == recovery.Dead {
+			a.add([]byte("0"))
+			a.buf = appendGrave(a.buf, c.To.Label, c.To.At, c.ID)
+			a.end()
+		}
+	})
+	return sizes
+}

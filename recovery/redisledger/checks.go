@@ -1,0 +1,237 @@
+package redisledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// ErrUnfit is returned by Adopt, wrapped with what to change, when this Redis is
+// too old or may evict tasks.
+var ErrUnfit = errors.New("this Redis is not fit to keep tasks")
+
+// layout is the version of all keys and records, in front of the data set's id.
+const layout = 1
+
+// minVersion is the oldest Redis that will do. Older ones are maintained
+// by nobody, and nothing here was tried with them.
+const minVersion = "6.2"
+
+// fullAt is the share of its maxmemory above which Redis counts as full: what
+// was accepted still needs room for retries and burials.
+const fullAt = 0.95
+
+// Health is what is known of Redis, for readiness and for people.
+type Health struct {
+	Redis      string        // the URL without its secrets
+	Version    string        // of Redis; the lowest, where there are several servers
+	Latency    time.Duration // of the last heartbeat's round trip
+	ClockAhead time.Duration // Redis' clock minus this machine's; Lapse does not use it
+	LastAnswer time.Time     // when the last answered heartbeat was sent
+	Err        error         // why Redis does not answer; nil when it does
+	Warnings   []string      // what an operator should change
+}
+
+// Health never waits for Redis.
+func (l *Ledger) Health() Health {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.health
+	h.Redis, h.LastAnswer, h.Warnings = l.address.String(), l.lastAnswer, slices.Clone(h.Warnings)
+	return h
+}
+
+// Condition implements recovery.Conditioner.
+func (l *Ledger) Condition() error {
+	if full := l.full.Load(); full != nil {
+		return *full
+	}
+	return nil
+}
+
+// noteFull notes that Redis refused a batch for want of memory. The next
+// measurement takes it back.
+func (l *Ledger) noteFull(err error) {
+	if redis.HasErrorPrefix(err, "OOM") || err != nil && strings.Contains(err.Error(), "-OOM ") {
+		full := fmt.Errorf("%w: %w", recovery.ErrFull, err)
+		l.full.Store(&full)
+	}
+}
+
+// note keeps the outcome of a heartbeat.
+func (l *Ledger) note(err error) {
+	l.mu.Lock()
+	before := l.health.Err
+	l.health.Err = err
+	since := l.lastAnswer
+	l.mu.Unlock()
+	switch {
+	case before == nil && err != nil:
+		l.log.Warn("Redis does not answer as it should", "error", err)
+	case before != nil && err == nil:
+		l.log.Info("Redis answers again", "after", time.Since(since).Round(time.Millisecond))
+	}
+}
+
+// info is what a server says of itself.
+type info map[string]string
+
+func parseInfo(text string) info {
+	in := info{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			in[name] = value
+		}
+	}
+	return in
+}
+
+func (in info) number(name string) float64 {
+	n, _ := strconv.ParseFloat(in[name], 64)
+	return n
+}
+
+// eachInfo asks all servers, one answer at a time.
+func (l *Ledger) eachInfo(ctx context.Context, sections []string, f func(in info) error) error {
+	var mu sync.Mutex
+	return l.eachServer(ctx, func(ctx context.Context, c *redis.Client) error {
+		text := ""
+		for _, section := range sections { // several in one command only since 7.0
+			part, err := c.Info(ctx, section).Result()
+			if err != nil {
+				return err
+			}
+			text += part
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return f(parseInfo(text))
+	})
+}
+
+// checkServers refuses servers that are not fit to keep tasks, and collects
+// warnings about the others. It reads INFO: CONFIG is closed where Redis is rented.
+func (l *Ledger) checkServers(ctx context.Context) error {
+	var warnings []string
+	version := ""
+	err := l.eachInfo(ctx, []string{"server", "memory", "persistence"}, func(in info) error {
+		v := in["redis_version"]
+		if version == "" || compareVersions(v, version) < 0 {
+			version = v
+		}
+		found, err := in.fit(l.opts.ForceEviction)
+		warnings = append(warnings, found...)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	slices.Sort(warnings)
+	warnings = slices.Compact(warnings)
+	l.mu.Lock()
+	known := slices.Equal(l.health.Warnings, warnings)
+	l.health.Version, l.health.Warnings = version, warnings
+	l.mu.Unlock()
+	if !known {
+		for _, w := range warnings {
+			l.log.Warn("Redis: " + w)
+		}
+	}
+	return l.measure(ctx)
+}
+
+// fit refuses a server, or warns of it. Force makes a warning of what can be forced.
+func (in info) fit(force bool) (warnings []string, err error) {
+	if v := in["redis_version"]; compareVersions(v, minVersion) < 0 {
+		return nil, fmt.Errorf("%w: it is version %s, and %s is needed", ErrUnfit, v, minVersion)
+	}
+	if policy := in["maxmemory_policy"]; policy != "noeviction" {
+		message := fmt.Sprintf("maxmemory-policy is %s: Redis may delete tasks when its memory is full; set it to noeviction", policy)
+		if !force {
+			return nil, fmt.Errorf("%w: %s", ErrUnfit, message)
+		}
+		warnings = append(warnings, message)
+	}
+	if in["aof_enabled"] == "0" {
+		warnings = append(warnings, "appendonly is off: a crash of Redis loses the tasks of the minutes before")
+	}
+	return warnings, nil
+}
+
+// compareVersions compares numbers with dots.
+func compareVersions(a, b string) int {
+	as, bs := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range max(len(as), len(bs)) {
+		var x, y int
+		if i < len(as) {
+			x, _ = strconv.Atoi(as[i])
+		}
+		if i < len(bs) {
+			y, _ = strconv.Atoi(bs[i])
+		}
+		if x != y {
+			return x - y
+		}
+	}
+	return 0
+}
+
+// measure notes latency, the clocks' distance, and whether memory is running out.
+func (l *Ledger) measure(ctx context.Context) error {
+	began := time.Now()
+	now, err := l.client.Time(ctx).Result()
+	if err != nil {
+		return err
+	}
+	latency := time.Since(began)
+	var full error
+	if err := l.eachInfo(ctx, []string{"memory"}, func(in info) error {
+		limit, used := in.number("maxmemory"), in.number("used_memory")
+		if limit > 0 && used > fullAt*limit {
+			full = fmt.Errorf("%w: Redis uses %.0f of %.0f MiB", recovery.ErrFull, used/(1<<20), limit/(1<<20))
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if full != nil {
+		l.full.Store(&full)
+	} else {
+		l.full.Store(nil)
+	}
+	l.mu.Lock()
+	l.health.Latency = latency
+	l.health.ClockAhead = now.Sub(began.Add(latency / 2)).Round(time.Microsecond)
+	l.mu.Unlock()
+	return nil
+}
+
+// dataset returns the data set's id, and gives it one if it has none: it tells a
+// Redis that has lost everything from one that has lost a shard.
+func (l *Ledger) dataset(ctx context.Context) (string, error) {
+	key := l.keys.dataset()
+	id, err := l.client.Get(ctx, key).Result()
+	if errors.Is(err, redis.Nil) {
+		if err := l.client.SetNX(ctx, key, fmt.Sprintf("%d:%s", layout, newIncarnation()), 0).Err(); err != nil {
+			return "", err
+		}
+		id, err = l.client.Get(ctx, key).Result()
+	}
+	if err != nil {
+		return "", err
+	}
+	version, _, _ := strings.Cut(id, ":")
+	if n, err := strconv.Atoi(version); err != nil || n > layout {
+		return "", fmt.Errorf("%w: %s is %s, and this version knows %d", recovery.ErrLayout, key, id, layout)
+	}
+	return id, nil
+}

@@ -1,0 +1,231 @@
+package redisledger
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// minimalRules are those of doc.go.
+const minimalRules = "~lapse:* +evalsha +eval +get +setnx +set +hget +hmget +hset +hdel +hlen +hexists " +
+	"+hgetall +hscan +sadd +srem +scard +sismember +sscan +zadd +zrem +zrangebylex +incr +exists " +
+	"+info +time +ping +hello"
+
+func TestEvictionIsRefused(t *testing.T) {
+	server := redistest.Start(t, "maxmemory-policy allkeys-lru")
+	v := oneShard(server.URL())
+	_, err := v.open(t).Adopt(t.Context())
+	if !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), "allkeys-lru") {
+		t.Errorf("Adopt: %v", err)
+	}
+	v.opts.ForceEviction = true
+	l := v.open(t)
+	adopt(t, l)
+	if got := l.Health().Warnings; len(got) != 2 || !strings.Contains(got[1], "allkeys-lru") || !strings.Contains(got[0], "appendonly") {
+		t.Errorf("Warnings: %q", got)
+	}
+}
+
+func TestFit(t *testing.T) {
+	good := info{"redis_version": "6.2.14", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
+	for name, c := range map[string]struct {
+		changes info
+		refused bool
+		warns   int
+	}{
+		"good":        {info{}, false, 0},
+		"newer":       {info{"redis_version": "10.0.1"}, false, 0},
+		"old":         {info{"redis_version": "6.0.16"}, true, 0},
+		"ancient":     {info{"redis_version": "5"}, true, 0},
+		"evicting":    {info{"maxmemory_policy": "volatile-ttl"}, true, 0},
+		"without AOF": {info{"aof_enabled": "0"}, false, 1},
+	} {
+		in := info{}
+		for _, from := range []info{good, c.changes} {
+			for k, v := range from {
+				in[k] = v
+			}
+		}
+		warnings, err := in.fit(false)
+		if errors.Is(err, ErrUnfit) != c.refused || len(warnings) != c.warns {
+			t.Errorf("%s: %q, %v", name, warnings, err)
+		}
+	}
+}
+
+func TestNewerLayoutIsRefused(t *testing.T) {
+	server := redistest.Start(t)
+	server.Do("set", "lapse:dataset", "2:x")
+	if _, err := oneShard(server.URL()).open(t).Adopt(t.Context()); !errors.Is(err, recovery.ErrLayout) {
+		t.Errorf("Adopt: %v", err)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	server := redistest.Start(t, "appendonly yes")
+	l := oneShard(server.URL()).open(t)
+	adopt(t, l)
+	h := l.Health()
+	if h.Err != nil || h.Latency <= 0 || h.LastAnswer.IsZero() || len(h.Warnings) > 0 ||
+		compareVersions(h.Version, minVersion) < 0 || h.Redis != "redis://"+server.Addr+"/0" {
+		t.Errorf("Health: %+v", h)
+	}
+	server.Kill()
+	eventually(t, "the outage is known", func() bool { return l.Health().Err != nil })
+	server.Start()
+	eventually(t, "the outage is over", func() bool { return l.Health().Err == nil })
+}
+
+// record is a log that a test can read.
+type record struct {
+	mu  sync.Mutex // guards buf
+	buf bytes.Buffer
+}
+
+func (r *record) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.buf.Write(b)
+}
+
+func (r *record) has(part string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Contains(r.buf.String(), part)
+}
+
+// Redis is not there yet: Adopt says so and waits.
+func TestAbsentAtStart(t *testing.T) {
+	server := redistest.Start(t)
+	server.Kill()
+	v := oneShard(server.URL())
+	if _, err := v.open(t).Adopt(t.Context()); err == nil {
+		t.Fatal("adopted what is not there")
+	}
+	var log record
+	v.opts.Wait = true
+	v.opts.Log = slog.New(slog.NewTextHandler(&log, nil))
+	l := v.open(t)
+	adopted := make(chan error, 1)
+	go func() {
+		_, err := l.Adopt(t.Context())
+		adopted <- err
+	}()
+	eventually(t, "it says that it waits", func() bool { return log.has("waiting for Redis") })
+	server.Start()
+	if err := <-adopted; err != nil {
+		t.Fatalf("Adopt: %v", err)
+	}
+	apply(t, l, put("a", "1"))
+}
+
+func TestWaitingEnds(t *testing.T) {
+	v := oneShard("redis://" + redistest.FreeAddr(t))
+	v.opts.Wait = true
+	ctx, cancel := context.WithCancel(t.Context())
+	l := v.open(t)
+	ended := make(chan error, 2)
+	adopt := func(ctx context.Context) {
+		_, err := l.Adopt(ctx)
+		ended <- err
+	}
+	go adopt(ctx)
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("with its context, Adopt ends with %v", err)
+	}
+	go adopt(t.Context())
+	if err := l.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if err := <-ended; !errors.Is(err, recovery.ErrClosed) {
+		t.Errorf("with Close, Adopt ends with %v", err)
+	}
+}
+
+// A wrong password does not become right by waiting.
+func TestWrongPassword(t *testing.T) {
+	server := redistest.Start(t, "user lapse on >right ~* &* +@all")
+	v := oneShard("redis://lapse:wrong@" + server.Addr)
+	v.opts.Wait = true
+	if _, err := v.open(t).Adopt(t.Context()); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
+		t.Errorf("Adopt: %v", err)
+	}
+}
+
+// The rules of an ACL user that doc.go names are enough.
+func TestUser(t *testing.T) {
+	server := redistest.Start(t, "user lapse on >p@ss "+minimalRules)
+	l := oneShard("redis://lapse:p%40ss@" + server.Addr).open(t)
+	adopt(t, l)
+	apply(t, l, put("a", "1"), put("b", "1"))
+	apply(t, l, bury("a", "2"))
+	apply(t, l, recovery.Change{ID: []byte("a"), From: recovery.Spot{Place: recovery.Dead, At: noon, Label: "topic"}, To: pending(noon), Data: []byte("3")})
+	apply(t, l, bury("a", "4"))
+	m := newMemory()
+	if err := recovery.Replay(t.Context(), l, m, nil); err != nil {
+		t.Fatal(err)
+	}
+	m.compare(t, content{"b": "1"})
+	listed := 0
+	if err := l.ListDead(t.Context(), "topic", recovery.Ref{}, func(recovery.Entry) bool { listed++; return true }); err != nil || listed != 1 {
+		t.Errorf("ListDead gives %d: %v", listed, err)
+	}
+	server.Do("srem", l.shards[0].keys.pending(), "b")
+	if err := recovery.Replay(t.Context(), l, newMemory(), nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := l.PutSetting(t.Context(), "topic", 0, []byte("x")); err != nil {
+		t.Error(err)
+	}
+	if err := l.EachSetting(t.Context(), "", func(string, []byte, int64) {}); err != nil {
+		t.Error(err)
+	}
+	l.keepOnce()
+	if err := l.Health().Err; err != nil {
+		t.Error(err)
+	}
+}
+
+// With Redis gone, Close ends, and says that the name was not given back.
+func TestCloseInAnOutage(t *testing.T) {
+	server := redistest.Start(t)
+	l := oneShard(server.URL()).open(t)
+	adopt(t, l)
+	server.Kill()
+	if err := l.Close(); err == nil {
+		t.Error("Close gave the name back to a Redis that is gone")
+	}
+}
+
+// A Redis that hangs does not hold a caller longer than its context allows.
+func TestHungRedis(t *testing.T) {
+	server := redistest.Start(t)
+	l := oneShard(server.URL()).open(t)
+	adopt(t, l)
+	server.Pause()
+	defer server.Resume()
+	ctx, cancel := context.WithTimeout(t.Context(), 1)
+	defer cancel()
+	b := batchOf(put("a", "1"))
+	if err := l.Apply(ctx, 0, b); err == nil {
+		t.Error("Apply beyond its context succeeded")
+	}
+	if err := l.Apply(t.Context(), 0, b); err == nil || errors.Is(err, recovery.ErrLost) {
+		t.Errorf("Apply: %v", err)
+	}
+	server.Resume()
+	persist(t, l, put("a", "1"))
+	apply(t, l, put("b", "2"))
+	if got := l.shards[0].sequence; got != 2 {
+		t.Errorf("2 batches were counted as %d", got)
+	}
+	wantHeld(t, server.Client(), l, content{"a": "1", "b": "2"})
+}

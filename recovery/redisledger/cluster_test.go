@@ -1,0 +1,82 @@
+package redisledger
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// While a slot moves, some of a shard's keys are here and some are there, and
+// Redis answers TRYAGAIN: nothing was executed, and the batch is repeated until
+// the slot has arrived.
+func TestSlotMoves(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	l := oneShard(cluster.URL()).open(t)
+	adopt(t, l)
+	apply(t, l, put("a", "1"), put("b", "1"), put("c", "1"))
+	keys := l.shards[0].keys
+	// The old master sends the client to the new one, which answers TRYAGAIN;
+	// which of the two answers is the last one depends on the version.
+	refused := func(b *recovery.Batch) {
+		t.Helper()
+		err := errors.Unwrap(l.Apply(t.Context(), 0, b))
+		if !redis.HasErrorPrefix(err, "TRYAGAIN") && !redis.HasErrorPrefix(err, "ASK") {
+			t.Fatalf("Apply: %v, want TRYAGAIN", err)
+		}
+	}
+	find := func(id, want string) {
+		t.Helper()
+		got := ""
+		if err := l.Find(t.Context(), id, func(e recovery.Entry) { got = string(e.Data) }); err != nil || got != want {
+			t.Errorf("Find(%s) = %q, %v, want %q", id, got, err, want)
+		}
+	}
+
+	move := cluster.BeginMove(keys.tasks())
+	apply(t, l, put("a", "2")) // the keys that always exist are all here
+	first := batchOf(bury("b", "2"))
+	refused(first) // the dead have no key yet: it might be there
+	move.Key(keys.tasks())
+	refused(first)
+	find("a", "2")
+	if err := l.Scan(t.Context(), func([]recovery.Entry) error { return nil }); err == nil {
+		t.Error("a scan of half a shard is called complete")
+	}
+	move.Key(keys.pending())
+	refused(first)
+	move.End()
+	persist(t, l, bury("b", "2"))
+	apply(t, l, remove("c"))
+
+	m := newMemory()
+	if err := recovery.Replay(t.Context(), l, m, nil); err != nil {
+		t.Fatal(err)
+	}
+	m.compare(t, content{"a": "2"})
+	if got := l.shards[0].sequence; got != 4 {
+		t.Errorf("4 batches were counted as %d", got)
+	}
+	c := move.To.Client()
+	wantHeld(t, c, l, content{"a": "2", "dead b": "2"})
+}
+
+// A batch without the dead follows its keys to the other master before the slot
+// has been given to it.
+func TestBatchFollowsItsKeys(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	l := oneShard(cluster.URL()).open(t)
+	adopt(t, l)
+	apply(t, l, put("a", "1"))
+	keys := l.shards[0].keys
+	move := cluster.BeginMove(keys.tasks())
+	move.Key(keys.tasks())
+	move.Key(keys.pending())
+	persist(t, l, put("a", "2"))
+	move.End()
+	persist(t, l, put("b", "3"))
+	wantHeld(t, move.To.Client(), l, content{"a": "2", "b": "3"})
+}

@@ -1,0 +1,118 @@
+package redisledger
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Times of the network. go-redis' default of 5 s is longer than the promise of
+// an answer within 2 s.
+const (
+	dialTimeout = time.Second
+	ioTimeout   = time.Second
+)
+
+// bufferSize is that of a connection's buffers: a batch of 1024 tasks takes a
+// handful of writes.
+const bufferSize = 64 << 10
+
+// connect makes a client. It connects to nothing yet.
+func connect(a address, config *tls.Config, connections int) (redis.UniversalClient, error) {
+	if config == nil {
+		var err error
+		if config, err = a.tls(); err != nil {
+			return nil, err
+		}
+	}
+	o := &redis.UniversalOptions{
+		Addrs:            a.hosts,
+		DB:               a.db,
+		MasterName:       a.master,
+		Username:         a.user,
+		Password:         a.password,
+		SentinelUsername: a.sentinelUser,
+		SentinelPassword: a.sentinelPassword,
+		TLSConfig:        config,
+
+		DialTimeout:           dialTimeout,
+		DialerRetries:         1,
+		ReadTimeout:           ioTimeout,
+		WriteTimeout:          ioTimeout,
+		ContextTimeoutEnabled: true,
+		PoolSize:              connections,
+		ReadBufferSize:        bufferSize,
+		WriteBufferSize:       bufferSize,
+
+		// What was not answered is repeated here, where its number is known.
+		// A cluster's redirections are not repeats: nothing was executed.
+		MaxRetries:   -1,
+		MaxRedirects: 4,
+
+		Protocol:                 2,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	switch a.mode {
+	case sentinel:
+		return redis.NewFailoverClient(o.Failover()), nil
+	case cluster:
+		c := o.Cluster()
+		c.DisableRoutingPolicies = true // every command here names its key
+		return redis.NewClusterClient(c), nil
+	default:
+		return redis.NewClient(o.Simple()), nil
+	}
+}
+
+// connection returns one connection to the server that has key, and to no other:
+// when it breaks, every later command fails.
+func (l *Ledger) connection(ctx context.Context, key string) (*redis.Conn, error) {
+	switch c := l.client.(type) {
+	case *redis.ClusterClient:
+		master, err := c.MasterForKey(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		return master.Conn(), nil
+	case *redis.Client:
+		return c.Conn(), nil
+	}
+	return nil, fmt.Errorf("a client of type %T has no connections of its own", l.client)
+}
+
+// eachServer calls f for every server that takes writes.
+func (l *Ledger) eachServer(ctx context.Context, f func(ctx context.Context, c *redis.Client) error) error {
+	switch c := l.client.(type) {
+	case *redis.ClusterClient:
+		return c.ForEachMaster(ctx, f)
+	case *redis.Client:
+		return f(ctx, c)
+	}
+	return nil
+}
+
+// pipeline sends commands together. A nil reply is not an error; any other is
+// that of the first command that failed.
+func (l *Ledger) pipeline(ctx context.Context, fill func(p redis.Pipeliner)) error {
+	p := l.client.Pipeline()
+	fill(p)
+	if p.Len() == 0 {
+		return nil
+	}
+	cmds, err := p.Exec(ctx)
+	if err == nil || errors.Is(err, redis.Nil) {
+		for _, cmd := range cmds {
+			if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+				return err
+			}
+		}
+		return nil
+	}
+	return err
+}

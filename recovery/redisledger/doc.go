@@ -1,0 +1,40 @@
+// Package redisledger keeps the record of a node's tasks in Redis: standalone,
+// behind Sentinel, or in Cluster mode.
+//
+// A node's tasks are spread over shards, by a hash of the id. A shard has a set
+// of pending ids, which is what a restart replays, and a hash of their records,
+// which also holds the token of the shard's owner and the number of its last
+// batch; keys.go has every key and every byte. A batch is one script: it acts
+// only with the owner's token and the next number, so that it is written whole
+// and once, however often and however late it arrives. Every script's first
+// lines say which accident it prevents.
+//
+// A node's name belongs to one process: the registry tells which one, and its
+// heartbeat is a counter. A process that starts under a name adopts at once when
+// the holder gave it back or is known to have died, refuses when it lives, and
+// otherwise watches its heartbeat for Options.FailoverAfter.
+//
+// # What can fail
+//
+// Adopt: with recovery.ErrHeld, recovery.ErrLayout, ErrUnfit when this Redis
+// could lose tasks, or why Redis cannot be reached (with Options.Wait it waits
+// for it instead).
+//
+// Apply: with recovery.ErrLost when the shard has another owner by now. After
+// any other error the batch is to be repeated; it keeps its number until it is
+// confirmed. Not executed are NOSCRIPT, LOADING, READONLY, TRYAGAIN and OOM;
+// after a timeout nobody knows, and the number tells.
+//
+// Redis itself can lose what it confirmed, in a failover, or by starting from an
+// older file or from none. The owner notices: by the sequence number, the epoch
+// of the token, or a token that is missing together with the data set's id. It
+// claims the shard again and reports it, see recovery.Rewinder; whoever has the
+// tasks in memory then makes the shard equal to it.
+//
+// # What Redis must allow
+//
+// An ACL user needs the keys that begin with Options.Prefix, the commands eval,
+// evalsha, get, set, setnx, hget, hmget, hset, hdel, hlen, hexists, hgetall,
+// hscan, sadd, srem, scard, sismember, sscan, zadd, zrem, zrangebylex, incr,
+// exists, info, time, ping and hello, and in Cluster mode cluster.
+package redisledger

@@ -1,0 +1,192 @@
+package redisledger
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// beatsPerFailover is how many life signs fit into FailoverAfter.
+const beatsPerFailover = 10
+
+// keep gives life signs, and looks after the shards, until Close.
+func (l *Ledger) keep() {
+	defer close(l.kept)
+	tick := time.NewTicker(l.opts.FailoverAfter / beatsPerFailover)
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.life.Done():
+			return
+		case <-l.told:
+		case <-tick.C:
+			l.keepOnce()
+		}
+		l.passOn()
+	}
+}
+
+// keepOnce gives one life sign and looks at the shards. A failure is noted for
+// Health, and logged when it begins and when it is over.
+func (l *Ledger) keepOnce() {
+	ctx, cancel := context.WithTimeout(l.life, 2*ioTimeout)
+	defer cancel()
+	began := time.Now()
+	err := l.beat(ctx)
+	if err == nil {
+		l.answered(began)
+		err = l.checkShards(ctx)
+	}
+	if err == nil {
+		err = l.measure(ctx)
+	}
+	if l.life.Err() != nil {
+		return
+	}
+	l.note(err)
+}
+
+// beat counts one life sign. An entry that is gone or older than one's own is
+// written again: Redis has lost it. A newer one is another process's, and then
+// everything is lost.
+func (l *Ledger) beat(ctx context.Context) error {
+	v, err := judge(beatScript.run(ctx, l.client,
+		[]string{l.keys.nodes(), l.keys.heartbeat(l.opts.Node)}, l.opts.Node, l.incarnation))
+	if err != nil {
+		return err
+	}
+	if v.code == 1 {
+		l.mu.Lock()
+		l.alone = v.number(1) <= 1
+		l.mu.Unlock()
+		return nil
+	}
+	raw := v.text(0)
+	var held entry
+	if raw != "" {
+		if err := json.Unmarshal([]byte(raw), &held); err != nil {
+			return fmt.Errorf("the registry's entry of node %s: %w", l.opts.Node, err)
+		}
+	}
+	if held.Generation >= l.entry.Generation || raw == "" && l.overslept() {
+		l.loseAll(held)
+		return nil
+	}
+	done, err := l.writeEntry(ctx, raw, l.entryAfter(held))
+	if err == nil && done {
+		l.log.Error("Redis had lost this node's registration; it was written again", "generation", l.entry.Generation)
+	}
+	return err
+}
+
+// overslept reports whether others may have taken this node for dead: it had no
+// answer for FailoverAfter, and was not the only one that is registered. A node
+// that is alone has nobody who could adopt from it, however long Redis is down.
+func (l *Ledger) overslept() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.alone && time.Since(l.lastAnswer) > l.opts.FailoverAfter
+}
+
+// answered notes a life sign that was sent at began and answered.
+func (l *Ledger) answered(began time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastAnswer = began
+}
+
+// loseAll gives up all shards: the node's name belongs to another process.
+func (l *Ledger) loseAll(held entry) {
+	why := fmt.Sprintf("the name %s now belongs to %s", l.opts.Node, held.process)
+	for _, s := range l.shards {
+		s.mu.Lock()
+		if s.lost == nil {
+			l.tell(s.number, s.loseLocked(why))
+		}
+		s.mu.Unlock()
+	}
+}
+
+// checkShards looks whether each shard still has its token and all confirmed
+// batches. Otherwise a node without traffic would learn of lost writes too late.
+func (l *Ledger) checkShards(ctx context.Context) error {
+	before := make([]position, len(l.shards))
+	lost := make([]error, len(l.shards))
+	for n, s := range l.shards {
+		before[n], lost[n] = s.position()
+	}
+	dataset, err := l.dataset(ctx)
+	if err != nil {
+		return err
+	}
+	heads := make([]*redis.SliceCmd, len(l.shards))
+	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
+		for n, s := range l.shards {
+			if s.owned.Load() && lost[n] == nil {
+				heads[n] = p.HMGet(ctx, s.keys.tasks(), ownerField, sequenceField)
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	for n, s := range l.shards {
+		if heads[n] == nil {
+			continue
+		}
+		owner, sequence := headOf(heads[n].Val())
+		if err := l.check(ctx, s, before[n], owner, sequence); err != nil {
+			return err
+		}
+		// The shard was ours before the data set was asked for, and after it.
+		s.mu.Lock()
+		if s.token == before[n].token && owner == s.token.String() {
+			s.dataset = dataset
+		}
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// A telling is news of a shard for whoever has its tasks in memory.
+type telling struct {
+	shard int
+	lost  error // nil: rewound
+}
+
+// tell keeps news for passOn, which calls back without a lock.
+func (l *Ledger) tell(shard int, lost error) {
+	l.mu.Lock()
+	l.news = append(l.news, telling{shard, lost})
+	l.mu.Unlock()
+	select {
+	case l.told <- struct{}{}:
+	default:
+	}
+}
+
+func (l *Ledger) passOn() {
+	l.mu.Lock()
+	news, w := l.news, l.watcher
+	l.news = nil
+	l.mu.Unlock()
+	for _, t := range news {
+		if t.lost != nil && w.Lost != nil {
+			w.Lost(t.shard, t.lost)
+		}
+		if t.lost == nil && w.Rewound != nil {
+			w.Rewound(t.shard)
+		}
+	}
+}
+
+// Watch implements recovery.Rewinder.
+func (l *Ledger) Watch(w recovery.Watcher) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watcher = w
+}

@@ -1,0 +1,322 @@
+package redisledger
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// Defaults of Options.
+const (
+	DefaultShards        = 16
+	DefaultFailoverAfter = 10 * time.Second
+)
+
+// maxShards bounds Options.Shards: each shard has a lane of its own.
+const maxShards = 1024
+
+// Options of a ledger. URL and Node must be set.
+type Options struct {
+	// URL says where Redis is, see ParseURL.
+	URL string
+	// Node is the name under which the tasks are kept, by custom the server's
+	// address. Two running processes never share one.
+	Node string
+	// Prefix begins every key; DefaultPrefix unless set.
+	Prefix string
+	// Shards is over how many shards new tasks are spread, 1 to 1024;
+	// DefaultShards unless set. It may change at a restart. On Redis Cluster,
+	// count 100,000 tasks a shard.
+	Shards int
+	// FailoverAfter is for how long a process must have shown no sign of life
+	// before another one adopts what it held; DefaultFailoverAfter unless set.
+	// All nodes of one Redis must agree on it.
+	FailoverAfter time.Duration
+	// ForceEviction accepts a Redis that may evict tasks.
+	ForceEviction bool
+	// Wait lets Adopt wait, until its context ends, for a Redis that cannot be
+	// reached, instead of returning why not.
+	Wait bool
+	// TLS is used instead of what the URL says about it; nil means the URL's.
+	TLS *tls.Config
+	// Log is told of outages and of what was lost. Nil means slog.Default().
+	Log *slog.Logger
+
+	process *process           // for tests; nil means this one
+	fateOf  func(process) fate // for tests; nil means what /proc tells
+}
+
+// withDefaults fills in and checks, and reports all faults at once.
+func (o Options) withDefaults() (Options, address, error) {
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
+	if o.Shards == 0 {
+		o.Shards = DefaultShards
+	}
+	if o.FailoverAfter == 0 {
+		o.FailoverAfter = DefaultFailoverAfter
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.process == nil {
+		p := self()
+		o.process = &p
+	}
+	if o.fateOf == nil {
+		o.fateOf = o.process.fateOf
+	}
+	var faults *multierror.Error
+	a, err := parseURL(o.URL)
+	faults = multierror.Append(faults, err, validNode(o.Node), validPrefix(o.Prefix))
+	if o.Shards < 1 || o.Shards > maxShards {
+		faults = multierror.Append(faults, fmt.Errorf("the number of shards must be 1 to %d", maxShards))
+	}
+	if o.FailoverAfter < beatsPerFailover*time.Millisecond {
+		faults = multierror.Append(faults, fmt.Errorf("the time after which others may adopt must be at least %v", beatsPerFailover*time.Millisecond))
+	}
+	return o, a, faults.ErrorOrNil()
+}
+
+// A Ledger is a node's ledger in Redis. It implements recovery.Ledger, Settings,
+// Finder, Conditioner and Rewinder.
+type Ledger struct {
+	opts        Options
+	address     address
+	keys        keys
+	log         *slog.Logger
+	incarnation string // names this process among all that had the node's name
+	process     process
+	fateOf      func(process) fate
+	client      redis.UniversalClient
+
+	entry  entry    // in the registry; changed by Adopt, and by keep
+	counts []int    // numbers of shards ever used; fixed by Adopt
+	shards []*shard // fixed by Adopt
+
+	buried atomic.Bool           // there may be dead records
+	full   atomic.Pointer[error] // what Condition answers
+
+	life    context.Context // ends when Close begins
+	die     context.CancelCauseFunc
+	kept    chan struct{}  // closed when keep has returned
+	told    chan struct{}  // holds one token when there is news
+	users   sync.WaitGroup // calls under way
+	closing sync.Once
+	err     error // of Close
+
+	adopting sync.Mutex // held by Adopt
+
+	mu         sync.Mutex // guards everything below
+	state      state
+	lastAnswer time.Time // when the last answered heartbeat was sent
+	alone      bool      // no other node was registered then
+	health     Health
+	news       []telling
+	watcher    recovery.Watcher
+	missing    map[int][]string // ids without a record, by shard
+}
+
+// A state is a step in a ledger's life.
+type state uint8
+
+const (
+	opened state = iota
+	adopted
+	closed
+)
+
+// Open makes a ledger. It connects to nothing: Adopt does. The error lists all
+// that is wrong with the options.
+func Open(opts Options) (*Ledger, error) {
+	opts, a, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	client, err := connect(a, opts.TLS, opts.Shards+8)
+	if err != nil {
+		return nil, err
+	}
+	life, die := context.WithCancelCause(context.Background())
+	return &Ledger{
+		life:        life,
+		die:         die,
+		opts:        opts,
+		address:     a,
+		keys:        keys{opts.Prefix},
+		log:         opts.Log.With("node", opts.Node),
+		incarnation: newIncarnation(),
+		process:     *opts.process,
+		fateOf:      opts.fateOf,
+		client:      client,
+		kept:        make(chan struct{}),
+		told:        make(chan struct{}, 1),
+		missing:     map[int][]string{},
+	}, nil
+}
+
+func newIncarnation() string {
+	var b [12]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// Adopt implements recovery.Ledger. It may be called again after an error.
+func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
+	l.adopting.Lock()
+	defer l.adopting.Unlock()
+	l.mu.Lock()
+	before := l.state
+	l.mu.Unlock()
+	switch before {
+	case closed:
+		return recovery.Terms{}, l.closed()
+	case adopted:
+		return recovery.Terms{}, fmt.Errorf("%w: this one has adopted node %s already", recovery.ErrHeld, l.opts.Node)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.life, func() { cancel(l.closed()) })()
+	if err := l.adoptOrWait(ctx); err != nil {
+		return recovery.Terms{}, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == closed {
+		return recovery.Terms{}, l.closed()
+	}
+	l.state = adopted
+	go l.keep()
+	count := l.opts.Shards
+	return recovery.Terms{
+		Shards:     len(l.shards),
+		ShardOf:    func(id []byte) int { return shardOf(id, count) },
+		MaxChanges: maxChanges,
+		MaxBytes:   maxBytes,
+	}, nil
+}
+
+// waiting spaces the attempts to reach Redis.
+var waiting = recovery.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
+
+// tellEvery is the time between two log lines while Adopt waits.
+const tellEvery = 10 * time.Second
+
+func (l *Ledger) adoptOrWait(ctx context.Context) error {
+	var told time.Time
+	for attempt := 0; ; attempt++ {
+		err := l.adopt(ctx)
+		if err == nil || !l.opts.Wait || !passing(err) || ctx.Err() != nil {
+			return err
+		}
+		if time.Since(told) > tellEvery {
+			told = time.Now()
+			l.log.Warn("waiting for Redis", "redis", l.address.String(), "error", err)
+		}
+		cause := waiting.Wait(ctx, attempt)
+		if cause != nil {
+			return fmt.Errorf("waiting for Redis: %w (last: %w)", cause, err)
+		}
+	}
+}
+
+// passing reports whether an error of adopt may go away by itself.
+func passing(err error) bool {
+	for _, lasting := range []error{recovery.ErrHeld, recovery.ErrLayout, recovery.ErrClosed, ErrUnfit, redis.ErrClosed} {
+		if errors.Is(err, lasting) {
+			return false
+		}
+	}
+	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "NOPERM", "ERR"} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return false
+		}
+	}
+	return true
+}
+
+func (l *Ledger) adopt(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := l.checkServers(ctx); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := l.register(ctx); err != nil {
+		return err
+	}
+	l.answered(began)
+	l.counts = slices.Clone(l.entry.Counts)
+	return l.claimAll(ctx)
+}
+
+// Close implements recovery.Ledger. It waits for the calls under way.
+func (l *Ledger) Close() error {
+	l.closing.Do(func() { l.err = l.end(true) })
+	return l.err
+}
+
+// end closes the ledger, and gives the name back if asked to.
+func (l *Ledger) end(release bool) error {
+	l.mu.Lock()
+	before := l.state
+	l.state = closed
+	l.mu.Unlock()
+	l.die(l.closed())
+	l.adopting.Lock()
+	defer l.adopting.Unlock()
+	l.users.Wait()
+	var err error
+	if before == adopted {
+		<-l.kept
+		if release {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*ioTimeout)
+			defer cancel()
+			if err = l.release(ctx); err != nil {
+				err = fmt.Errorf("giving the node's name back: %w", err)
+			}
+		}
+	}
+	return errors.Join(err, l.client.Close())
+}
+
+func (l *Ledger) closed() error {
+	return fmt.Errorf("ledger of node %s: %w", l.opts.Node, recovery.ErrClosed)
+}
+
+// closedError is why a long call must end, if it must.
+func (l *Ledger) closedError(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return context.Cause(l.life)
+}
+
+// use begins one call, which ends with done.
+func (l *Ledger) use(ctx context.Context) (done func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state != adopted {
+		return nil, l.closed()
+	}
+	l.users.Add(1)
+	return l.users.Done, nil
+}

@@ -1,0 +1,161 @@
+package redisledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// readAtOnce is how many records are asked for in one command.
+const readAtOnce = 1024
+
+// Get implements recovery.Ledger. A Ref's Next is not needed.
+func (l *Ledger) Get(ctx context.Context, n int, refs []recovery.Ref, found func(i int, e recovery.Entry)) error {
+	done, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	s := l.shards[n]
+	var replies []*redis.SliceCmd
+	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
+		for part := range slices.Chunk(refs, readAtOnce) {
+			replies = append(replies, l.readRecords(ctx, p, s.keys.tasks(), len(part), func(i int) *string { return &part[i].ID }))
+		}
+	}); err != nil {
+		return err
+	}
+	h := handler{shard: n}
+	for c, reply := range replies {
+		for i, v := range reply.Val() {
+			at := c*readAtOnce + i
+			value, ok := v.(string)
+			if !ok {
+				l.noteMissing(n, refs[at].ID)
+				continue
+			}
+			e, err := h.pending(refs[at].ID, value)
+			if err != nil {
+				return err
+			}
+			found(at, e)
+		}
+	}
+	return nil
+}
+
+// readRecords asks for n fields of a hash. Pointers to strings spare an
+// allocation for each.
+func (l *Ledger) readRecords(ctx context.Context, p redis.Pipeliner, key string, n int, id func(i int) *string) *redis.SliceCmd {
+	args := make([]any, 2, 2+n)
+	args[0], args[1] = "hmget", key
+	for i := range n {
+		args = append(args, id(i))
+	}
+	cmd := redis.NewSliceCmd(ctx, args...)
+	_ = p.Process(ctx, cmd)
+	return cmd
+}
+
+// A handler makes the entries that callbacks see. An entry is valid until the
+// next one.
+type handler struct {
+	shard int
+	buf   []byte
+}
+
+func (h *handler) pending(id, value string) (recovery.Entry, error) {
+	at, data, err := decodePending(value)
+	if err != nil {
+		return recovery.Entry{}, fmt.Errorf("%s in shard %d: %w", id, h.shard, err)
+	}
+	return h.entry(id, recovery.Spot{Place: recovery.Pending, At: at}, data), nil
+}
+
+func (h *handler) dead(id, value string) (recovery.Entry, error) {
+	at, label, data, err := decodeDead(value)
+	if err != nil {
+		return recovery.Entry{}, fmt.Errorf("%s in shard %d: %w", id, h.shard, err)
+	}
+	return h.entry(id, recovery.Spot{Place: recovery.Dead, At: at, Label: label}, data), nil
+}
+
+func (h *handler) entry(id string, spot recovery.Spot, data string) recovery.Entry {
+	h.buf = append(append(h.buf[:0], id...), data...)
+	return recovery.Entry{
+		Shard: h.shard,
+		ID:    h.buf[:len(id):len(id)],
+		Spot:  spot,
+		Data:  h.buf[len(id):len(h.buf):len(h.buf)],
+	}
+}
+
+// Find implements recovery.Finder.
+func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entry)) error {
+	done, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	shards := l.shardsOf(id)
+	replies := make([]*redis.StringCmd, len(shards))
+	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
+		for i, s := range shards {
+			replies[i] = p.HGet(ctx, s.keys.tasks(), id)
+		}
+	}); err != nil {
+		return err
+	}
+	for i, s := range shards {
+		if errors.Is(replies[i].Err(), redis.Nil) {
+			continue
+		}
+		h := handler{shard: s.number}
+		e, err := h.pending(id, replies[i].Val())
+		if err != nil {
+			return err
+		}
+		found(e)
+		return nil
+	}
+	return nil
+}
+
+// shardsOf are the shards in which an existing record may be: one for each
+// number of shards that the node has ever used.
+func (l *Ledger) shardsOf(id string) []*shard {
+	var shards []*shard
+	for _, count := range l.counts {
+		s := l.shards[shardOf([]byte(id), count)]
+		if s.owned.Load() && !slices.Contains(shards, s) {
+			shards = append(shards, s)
+		}
+	}
+	return shards
+}
+
+// maxMissing bounds what is remembered of ids without a record.
+const maxMissing = 10_000
+
+// noteMissing remembers an id that was asked for and has no record. If a scan
+// found it in the set of its shard, it is taken out at the end of the scan.
+func (l *Ledger) noteMissing(shard int, id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.missing[shard]) < maxMissing {
+		l.missing[shard] = append(l.missing[shard], id)
+	}
+}
+
+func (l *Ledger) takeMissing(shard int) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids := l.missing[shard]
+	delete(l.missing, shard)
+	return ids
+}

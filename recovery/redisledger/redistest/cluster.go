@@ -1,0 +1,98 @@
+package redistest
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// slots is how many a cluster has.
+const slots = 16384
+
+// A Cluster is three masters without replicas.
+type Cluster struct {
+	Masters []*Server
+	t       testing.TB
+}
+
+// StartCluster starts a cluster, and waits until all masters know all slots.
+func StartCluster(t testing.TB, options ...string) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t}
+	for range 3 {
+		c.Masters = append(c.Masters, Start(t, append([]string{
+			"cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-node-timeout 3000",
+		}, options...)...))
+	}
+	for n, m := range c.Masters {
+		args := []any{"cluster", "addslots"}
+		for slot := n * slots / 3; slot < (n+1)*slots/3; slot++ {
+			args = append(args, slot)
+		}
+		m.Do(args...)
+		host, port, _ := net.SplitHostPort(m.Addr)
+		for _, other := range c.Masters[:n] {
+			other.Do("cluster", "meet", host, port)
+		}
+	}
+	for _, m := range c.Masters {
+		m.Wait("the cluster stands", func(ctx context.Context, r *redis.Client) bool {
+			info := r.ClusterInfo(ctx).Val()
+			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:3")
+		})
+	}
+	return c
+}
+
+// URL is the cluster's address for a ledger.
+func (c *Cluster) URL() string {
+	addrs := make([]string, len(c.Masters))
+	for i, m := range c.Masters {
+		addrs[i] = m.Addr
+	}
+	return "redis+cluster://" + strings.Join(addrs, ",")
+}
+
+// A Move is the move of one slot from one master to another, step by step.
+type Move struct {
+	From, To *Server
+	slot     int64
+	c        *Cluster
+}
+
+// BeginMove begins to move the slot of key to another master. Its keys stay.
+func (c *Cluster) BeginMove(key string) *Move {
+	c.t.Helper()
+	m := &Move{c: c, slot: c.Masters[0].Do("cluster", "keyslot", key).(int64)}
+	owner := int(m.slot * 3 / slots)
+	for int64(owner*slots/3) > m.slot {
+		owner--
+	}
+	for int64((owner+1)*slots/3) <= m.slot {
+		owner++
+	}
+	m.From, m.To = c.Masters[owner], c.Masters[(owner+1)%3]
+	m.To.Do("cluster", "setslot", m.slot, "importing", m.From.Do("cluster", "myid"))
+	m.From.Do("cluster", "setslot", m.slot, "migrating", m.To.Do("cluster", "myid"))
+	return m
+}
+
+// Key moves one key.
+func (m *Move) Key(key string) {
+	m.c.t.Helper()
+	host, port, _ := net.SplitHostPort(m.To.Addr)
+	m.From.Do("migrate", host, port, key, 0, 5000)
+}
+
+// End gives the slot to its new master.
+func (m *Move) End() {
+	m.c.t.Helper()
+	id := m.To.Do("cluster", "myid")
+	m.To.Do("cluster", "setslot", m.slot, "node", id)
+	for _, master := range m.c.Masters {
+		master.Do("cluster", "setslot", m.slot, "node", id)
+	}
+}

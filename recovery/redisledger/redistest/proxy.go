@@ -1,0 +1,170 @@
+package redistest
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// A Proxy passes connections on to a server, as badly as it is told.
+type Proxy struct {
+	Addr string
+
+	target   string
+	listener net.Listener
+	wg       sync.WaitGroup
+
+	mu     sync.Mutex // guards everything below
+	change *sync.Cond
+	deaf   bool
+	closed bool
+	links  map[*link]struct{}
+}
+
+// A link is one connection and what was made of it.
+type link struct {
+	client, server net.Conn
+	held           bool // requests wait; guarded by Proxy.mu
+}
+
+// NewProxy makes a proxy in front of a server's address.
+func NewProxy(t testing.TB, target string) *Proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{Addr: listener.Addr().String(), target: target, listener: listener, links: map[*link]struct{}{}}
+	p.change = sync.NewCond(&p.mu)
+	p.wg.Go(p.accept)
+	t.Cleanup(p.close)
+	return p
+}
+
+// URL is the proxy's address for a ledger.
+func (p *Proxy) URL() string { return "redis://" + p.Addr }
+
+// SetDeaf makes the server's answers vanish: what is sent is executed, and nobody
+// learns of it. Connections that were deaf once are cut when it ends, as their
+// answers would be taken for those of later questions.
+func (p *Proxy) SetDeaf(deaf bool) {
+	p.mu.Lock()
+	p.deaf = deaf
+	p.mu.Unlock()
+	if !deaf {
+		p.Cut()
+	}
+}
+
+// Hold keeps back what is sent over the connections that exist now, until release
+// is called: it then reaches the server, though its sender has long given up, and
+// release returns when the server has worked it off. New connections are passed
+// on at once.
+func (p *Proxy) Hold() (release func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var held []*link
+	for l := range p.links {
+		l.held = true
+		held = append(held, l)
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, l := range held {
+			l.held = false
+			_ = l.client.(*net.TCPConn).CloseRead() // what has come is still read
+		}
+		p.change.Broadcast()
+		for _, l := range held {
+			for _, there := p.links[l]; there && !p.closed; _, there = p.links[l] {
+				p.change.Wait()
+			}
+		}
+	}
+}
+
+// Cut breaks all connections that are not held.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		if !l.held {
+			_, _ = l.client.Close(), l.server.Close()
+		}
+	}
+}
+
+func (p *Proxy) close() {
+	p.mu.Lock()
+	p.closed = true
+	for l := range p.links {
+		_, _ = l.client.Close(), l.server.Close()
+	}
+	p.change.Broadcast()
+	p.mu.Unlock()
+	_ = p.listener.Close()
+	p.wg.Wait()
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", p.target)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		l := &link{client: client, server: server}
+		p.mu.Lock()
+		closed := p.closed
+		p.links[l] = struct{}{}
+		p.mu.Unlock()
+		if closed {
+			_, _ = client.Close(), server.Close()
+			return
+		}
+		p.wg.Go(func() { p.up(l) })
+		p.wg.Go(func() { p.down(l) })
+	}
+}
+
+// up passes requests on. A client that has gone away does not keep what it sent
+// from arriving.
+func (p *Proxy) up(l *link) {
+	_, _ = io.Copy(writer(func(b []byte) (int, error) {
+		p.mu.Lock()
+		for l.held && !p.closed {
+			p.change.Wait()
+		}
+		p.mu.Unlock()
+		return l.server.Write(b)
+	}), l.client)
+	_ = l.server.(*net.TCPConn).CloseWrite()
+}
+
+// down passes answers back, and ends the connection with the server's.
+func (p *Proxy) down(l *link) {
+	_, _ = io.Copy(writer(func(b []byte) (int, error) {
+		p.mu.Lock()
+		deaf := p.deaf
+		p.mu.Unlock()
+		if !deaf {
+			_, _ = l.client.Write(b) // the client may have gone
+		}
+		return len(b), nil
+	}), l.server)
+	_, _ = l.client.Close(), l.server.Close()
+	p.mu.Lock()
+	delete(p.links, l)
+	p.change.Broadcast()
+	p.mu.Unlock()
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(b []byte) (int, error) { return w(b) }

@@ -1,0 +1,65 @@
+package redistest
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// MasterName is what sentinels call the master.
+const MasterName = "lapse"
+
+// Sentinels are a master with a replica, watched by a sentinel that replaces it
+// soon after it is gone.
+type Sentinels struct {
+	Master, Replica *Server
+	sentinel        *Server
+}
+
+// StartSentinel starts them, and waits until the replica has caught up and the
+// sentinel knows it.
+func StartSentinel(t testing.TB, options ...string) *Sentinels {
+	t.Helper()
+	// The replica has a user of its own, so that it can be shut out.
+	options = append([]string{"repl-diskless-sync-delay 0", "user replica on >secret +psync +replconf +ping"}, options...)
+	s := &Sentinels{Master: Start(t, options...)}
+	host, port, _ := net.SplitHostPort(s.Master.Addr)
+	s.Replica = Start(t, append([]string{"masteruser replica", "masterauth secret", "replicaof " + host + " " + port}, options...)...)
+	s.Replica.Wait("the replica has caught up", func(ctx context.Context, c *redis.Client) bool {
+		return strings.Contains(c.Info(ctx, "replication").Val(), "master_link_status:up")
+	})
+	s.sentinel = newServer(t, []string{
+		"sentinel monitor " + MasterName + " " + host + " " + port + " 1",
+		"sentinel down-after-milliseconds " + MasterName + " 500",
+		"sentinel failover-timeout " + MasterName + " 5000",
+	})
+	s.sentinel.args = append(s.sentinel.args, "--sentinel")
+	s.sentinel.Start()
+	s.sentinel.Wait("the sentinel knows the replica", func(ctx context.Context, c *redis.Client) bool {
+		return strings.Contains(c.Info(ctx, "sentinel").Val(), "status=ok") &&
+			strings.Contains(c.Info(ctx, "sentinel").Val(), "slaves=1")
+	})
+	return s
+}
+
+// URL is the sentinel's address for a ledger.
+func (s *Sentinels) URL() string { return "redis+sentinel://" + s.sentinel.Addr + "/" + MasterName }
+
+// ShutReplicaOut keeps the replica from learning of what is written from now on.
+func (s *Sentinels) ShutReplicaOut() {
+	s.Master.t.Helper()
+	s.Master.Do("acl", "setuser", "replica", "off")
+	s.Master.Do("client", "kill", "user", "replica")
+}
+
+// FailOver kills the master and waits until the replica has taken its place.
+func (s *Sentinels) FailOver() {
+	s.Master.t.Helper()
+	s.Master.Kill()
+	s.Replica.Wait("the replica is the master", func(ctx context.Context, c *redis.Client) bool {
+		return strings.Contains(c.Info(ctx, "replication").Val(), "role:master")
+	})
+}

@@ -1,0 +1,179 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// patience bounds every wait for a server.
+const patience = 20 * time.Second
+
+// A Server is one redis-server process, or none while it is stopped.
+type Server struct {
+	Addr string
+	Dir  string // its files, which stay when it stops
+
+	t      testing.TB
+	binary string
+	args   []string
+	cmd    *exec.Cmd
+	log    *os.File
+}
+
+// Start starts a server with persistence off, and waits until it answers. Options
+// are lines of a configuration file, such as "appendonly yes".
+func Start(t testing.TB, options ...string) *Server {
+	t.Helper()
+	s := newServer(t, append([]string{`save ""`}, options...))
+	s.Start()
+	return s
+}
+
+func newServer(t testing.TB, options []string) *Server {
+	t.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Skip("redis-server is not installed (on Debian: apt-get install redis-server)")
+	}
+	s := &Server{Addr: FreeAddr(t), Dir: t.TempDir(), t: t, binary: path}
+	_, port, _ := net.SplitHostPort(s.Addr)
+	lines := append([]string{
+		"bind 127.0.0.1", "port " + port, "dir " + s.Dir, "daemonize no", "protected-mode no",
+	}, options...)
+	config := filepath.Join(s.Dir, "redis.conf")
+	if err := os.WriteFile(config, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.args = []string{config}
+	if s.log, err = os.Create(filepath.Join(s.Dir, "log")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Kill()
+		if t.Failed() {
+			if b, err := os.ReadFile(s.log.Name()); err == nil {
+				t.Logf("the log of the server at %s ends with:\n%s", s.Addr, b[max(0, len(b)-2000):])
+			}
+		}
+		_ = s.log.Close()
+	})
+	return s
+}
+
+// FreeAddr returns an address of the loopback interface on which nobody listens,
+// nor, ten thousand ports further up, on what would be its cluster bus.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr := l.Addr().String()
+		_ = l.Close()
+		port := l.Addr().(*net.TCPAddr).Port
+		if port > 55000 {
+			continue
+		}
+		bus, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+10000))
+		if err != nil {
+			continue
+		}
+		_ = bus.Close()
+		return addr
+	}
+	t.Fatal("no free port")
+	return ""
+}
+
+// Start starts a stopped server on its old address and files, and waits until it
+// answers.
+func (s *Server) Start() {
+	s.t.Helper()
+	s.StartLoading()
+	s.Wait("it answers", func(ctx context.Context, c *redis.Client) bool { return c.Ping(ctx).Err() == nil })
+}
+
+// StartLoading starts a stopped server and does not wait until it has read its
+// files.
+func (s *Server) StartLoading() {
+	s.t.Helper()
+	s.cmd = exec.Command(s.binary, s.args...)
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Wait asks the server until done says so, and fails the test after a while.
+func (s *Server) Wait(what string, done func(ctx context.Context, c *redis.Client) bool) {
+	s.t.Helper()
+	c := s.Client()
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !done(ctx, c) {
+		select {
+		case <-ctx.Done():
+			s.t.Fatalf("waiting in vain until %s: %s at %s", what, s.binary, s.Addr)
+		case <-tick.C:
+		}
+	}
+}
+
+// Kill ends the process with SIGKILL, as a crash would. It does nothing to a
+// stopped server.
+func (s *Server) Kill() { s.end(syscall.SIGKILL) }
+
+// Stop ends the process as an operator would.
+func (s *Server) Stop() { s.end(syscall.SIGTERM) }
+
+func (s *Server) end(signal syscall.Signal) {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Signal(signal)
+	_ = s.cmd.Wait()
+	s.cmd = nil
+}
+
+// Pause stops the process where it stands: connections stay open, and nothing is
+// answered until Resume.
+func (s *Server) Pause() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Resume lets a paused process go on.
+func (s *Server) Resume() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
+
+// URL is the server's address for a ledger.
+func (s *Server) URL() string { return "redis://" + s.Addr }
+
+// Client makes a client, which the caller closes.
+func (s *Server) Client() *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: s.Addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1})
+}
+
+// Do runs one command and fails the test if it fails.
+func (s *Server) Do(args ...any) any {
+	s.t.Helper()
+	c := s.Client()
+	defer c.Close()
+	v, err := c.Do(context.Background(), args...).Result()
+	if err != nil && err != redis.Nil { //nolint:errorlint // a reply is never wrapped
+		s.t.Fatalf("%s: %v", fmt.Sprint(args...), err)
+	}
+	return v
+}

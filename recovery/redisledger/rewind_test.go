@@ -1,0 +1,289 @@
+package redisledger
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// A diary is a Watcher that remembers.
+type diary struct {
+	mu      sync.Mutex // guards everything below
+	rewound []int
+	lost    []error
+}
+
+func (d *diary) watch(l *Ledger) {
+	l.Watch(recovery.Watcher{
+		Rewound: func(shard int) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.rewound = append(d.rewound, shard)
+		},
+		Lost: func(_ int, err error) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.lost = append(d.lost, err)
+		},
+	})
+}
+
+// wait waits until each of n shards was rewound.
+func (d *diary) wait(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, "the shards are rewound", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		seen := slices.Compact(slices.Sorted(slices.Values(d.rewound)))
+		return len(seen) == n
+	})
+}
+
+// Redis comes back empty: the owner takes all of its shards again, with or
+// without traffic, and its name.
+func TestEmptyDataset(t *testing.T) {
+	for name, outage := range map[string]func(s *redistest.Server){
+		"flushed": func(s *redistest.Server) { s.Do("flushall") },
+		"restarted without its files": func(s *redistest.Server) {
+			s.Kill()
+			s.Start()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			v := newLives(server.URL())
+			v.opts.Shards = 4
+			l := v.open(t)
+			var d diary
+			d.watch(l)
+			adopt(t, l)
+			apply(t, l, put("a", "1"))
+			apply(t, l, put("b", "1"))
+			outage(server)
+			persist(t, l, put("c", "2"))
+			wantHeld(t, server.Client(), l, content{"c": "2"})
+			d.wait(t, 4)
+			eventually(t, "the name is registered again", func() bool {
+				return server.Do("hexists", "lapse:nodes", v.opts.Node) == int64(1)
+			})
+			if s := l.shards[0]; s.token.epoch != 2 {
+				t.Errorf("the shard's token is %v, want epoch 2", s.token)
+			}
+			// And once more.
+			outage(server)
+			persist(t, l, put("d", "3"))
+			wantHeld(t, server.Client(), l, content{"d": "3"})
+			v.crash()
+			next := v.open(t)
+			adopt(t, next)
+			wantHeld(t, server.Client(), next, content{"d": "3"})
+		})
+	}
+}
+
+// A node that was alone has nobody who could have taken over, however long Redis
+// was away.
+func TestEmptyDatasetAfterALongOutage(t *testing.T) {
+	server := redistest.Start(t)
+	v := oneShard(server.URL())
+	v.opts.FailoverAfter = time.Hour // no heartbeat but these
+	l := v.open(t)
+	adopt(t, l)
+	if err := l.beat(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.answered(time.Now().Add(-2 * time.Hour))
+	server.Do("flushall")
+	apply(t, l, put("a", "1"))
+	wantHeld(t, server.Client(), l, content{"a": "1"})
+}
+
+// One that others may have taken for dead must not bring back what they have
+// finished: it gives up.
+func TestEmptyDatasetAfterOversleeping(t *testing.T) {
+	server := redistest.Start(t)
+	v := oneShard(server.URL())
+	v.opts.FailoverAfter = time.Hour // no heartbeat
+	l := v.open(t)
+	adopt(t, l)
+	apply(t, l, put("a", "1"))
+	server.Do("hset", "lapse:nodes", "another", "{}")
+	if err := l.beat(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.answered(time.Now().Add(-2 * time.Hour))
+	server.Do("flushall")
+	if err := l.Apply(t.Context(), 0, batchOf(put("b", "1"))); !errors.Is(err, recovery.ErrLost) {
+		t.Errorf("Apply: %v, want ErrLost", err)
+	}
+}
+
+// The answer to the claim that takes a shard back is lost: the next one counts as
+// its repetition.
+func TestClaimUnanswered(t *testing.T) {
+	server := redistest.Start(t)
+	v := oneShard(server.URL())
+	v.opts.FailoverAfter = time.Hour // no heartbeat
+	l := v.open(t)
+	var d diary
+	d.watch(l)
+	adopt(t, l)
+	apply(t, l, put("a", "1"))
+	server.Do("flushall")
+	loss := &lossOf{digest: claimScript.digest}
+	l.client.AddHook(loss)
+	b := batchOf(put("b", "1"))
+	if err := l.Apply(t.Context(), 0, b); !errors.Is(err, errNoAnswer) {
+		t.Fatalf("Apply: %v", err)
+	}
+	if err := l.Apply(t.Context(), 0, b); err != nil {
+		t.Fatal(err)
+	}
+	d.wait(t, 1)
+	wantHeld(t, server.Client(), l, content{"b": "1"})
+	if got := l.shards[0].token.epoch; got != 2 {
+		t.Errorf("the token's epoch is %d, want 2", got)
+	}
+}
+
+// A lossOf loses the answer to the first run of a script.
+type lossOf struct {
+	network
+	digest string
+	done   bool
+}
+
+func (n *lossOf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if len(cmd.Args()) > 1 && cmd.Args()[1] == n.digest && !n.done {
+			n.done = true
+			cmd.SetErr(errNoAnswer)
+			return errNoAnswer
+		}
+		return err
+	}
+}
+
+// A token that is missing alone is not an empty Redis: somebody has removed it.
+func TestMissingToken(t *testing.T) {
+	server := redistest.Start(t)
+	v := oneShard(server.URL())
+	l := v.open(t)
+	adopt(t, l)
+	apply(t, l, put("a", "1"))
+	server.Do("del", l.shards[0].keys.tasks())
+	if err := l.Apply(t.Context(), 0, batchOf(put("b", "1"))); !errors.Is(err, recovery.ErrLost) {
+		t.Errorf("Apply: %v, want ErrLost", err)
+	}
+}
+
+// An older file is restored under a running owner: first one of its own time, then
+// one of its predecessor's.
+func TestOlderFileRestored(t *testing.T) {
+	server := redistest.Start(t, "dbfilename dump.rdb")
+	dump := filepath.Join(server.Dir, "dump.rdb")
+	save := func() []byte {
+		t.Helper()
+		server.Do("save")
+		b, err := os.ReadFile(dump)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	restore := func(b []byte) {
+		t.Helper()
+		server.Kill()
+		if err := os.WriteFile(dump, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		server.Start()
+	}
+	v := oneShard(server.URL())
+	first := v.open(t)
+	adopt(t, first)
+	apply(t, first, put("a", "1"))
+	predecessors := save()
+	v.crash()
+
+	l := v.open(t)
+	var d diary
+	d.watch(l)
+	adopt(t, l)
+	apply(t, l, put("b", "2"))
+	own := save()
+	apply(t, l, remove("a"))
+	apply(t, l, put("c", "2"))
+
+	restore(own)
+	persist(t, l, put("d", "3"))
+	wantHeld(t, server.Client(), l, content{"a": "1", "b": "2", "d": "3"})
+	d.wait(t, 1)
+
+	restore(predecessors)
+	persist(t, l, put("e", "4"))
+	wantHeld(t, server.Client(), l, content{"a": "1", "e": "4"})
+	eventually(t, "the registration is the newest again", func() bool {
+		held, _, err := l.readEntry(t.Context())
+		return err == nil && held.Incarnation == l.incarnation
+	})
+	if got := l.shards[0].token.epoch; got != 4 {
+		t.Errorf("the token's epoch is %d, want 4", got)
+	}
+	// What the shard holds can be looked through, so that memory can delete
+	// what it does not know.
+	var ids []string
+	if err := l.ScanShard(t.Context(), 0, func(page []recovery.Entry) error {
+		for _, e := range page {
+			ids = append(ids, string(e.ID))
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(ids)
+	if !slices.Equal(ids, []string{"a", "e"}) {
+		t.Errorf("ScanShard gives %v", ids)
+	}
+}
+
+// Writes are lost while a replay runs: it begins anew.
+func TestLostWritesDuringReplay(t *testing.T) {
+	server := redistest.Start(t)
+	v := oneShard(server.URL())
+	l := v.open(t)
+	adopt(t, l)
+	for _, part := range numbered(10_000, maxChanges) {
+		apply(t, l, part...)
+	}
+	v.crash()
+	l = v.open(t)
+	adopt(t, l)
+	flushed := false
+	err := l.Scan(t.Context(), func([]recovery.Entry) error {
+		if !flushed {
+			flushed = true
+			server.Do("flushall")
+		}
+		return nil
+	})
+	if err == nil {
+		t.Error("a scan of what was lost meanwhile is called complete")
+	}
+	m := newMemory()
+	if err := recovery.Replay(t.Context(), l, m, nil); err != nil {
+		t.Fatal(err)
+	}
+	m.compare(t, content{})
+}

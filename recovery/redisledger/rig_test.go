@@ -1,0 +1,183 @@
+package redisledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// noon is a time like those that records have.
+const noon = 1_795_000_000_000
+
+func pending(at int64) recovery.Spot { return recovery.Spot{Place: recovery.Pending, At: at} }
+
+func put(id, data string) recovery.Change {
+	return recovery.Change{ID: []byte(id), To: pending(noon), Data: []byte(data)}
+}
+
+func remove(id string) recovery.Change {
+	return recovery.Change{ID: []byte(id), From: pending(noon)}
+}
+
+func bury(id, data string) recovery.Change {
+	to := recovery.Spot{Place: recovery.Dead, At: noon, Label: "topic"}
+	return recovery.Change{ID: []byte(id), From: pending(noon), To: to, Data: []byte(data)}
+}
+
+func batchOf(changes ...recovery.Change) *recovery.Batch {
+	b := new(recovery.Batch)
+	for _, c := range changes {
+		b.Add(c)
+	}
+	return b
+}
+
+func adopt(t testing.TB, l *Ledger) recovery.Terms {
+	t.Helper()
+	terms, err := l.Adopt(t.Context())
+	if err != nil {
+		t.Fatalf("Adopt: %v", err)
+	}
+	return terms
+}
+
+// apply writes to the first shard.
+func apply(t testing.TB, l *Ledger, changes ...recovery.Change) {
+	t.Helper()
+	if err := l.Apply(t.Context(), 0, batchOf(changes...)); err != nil {
+		t.Fatalf("Apply: %v", err)
+	}
+}
+
+// persist writes to the first shard as the committer does, until there is an answer.
+func persist(t testing.TB, l *Ledger, changes ...recovery.Change) {
+	t.Helper()
+	b := batchOf(changes...)
+	eventually(t, "the batch is written", func() bool {
+		err := l.Apply(t.Context(), 0, b)
+		if errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) {
+			t.Fatalf("Apply: %v", err)
+		}
+		return err == nil
+	})
+}
+
+// eventually asks until done says so.
+func eventually(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for n := 0; !done(); n++ {
+		if (recovery.Backoff{Min: time.Millisecond, Max: 50 * time.Millisecond}).Wait(ctx, n) != nil {
+			t.Fatalf("waiting in vain until %s", what)
+		}
+	}
+}
+
+// held is what a shard holds, pending and dead, read without the ledger. The set
+// must agree with the records, and the index with the dead.
+func held(t testing.TB, c redis.UniversalClient, keys shardKeys) map[string]string {
+	t.Helper()
+	ctx := context.Background()
+	all := map[string]string{}
+	tasks := c.HGetAll(ctx, keys.tasks()).Val()
+	delete(tasks, ownerField)
+	delete(tasks, sequenceField)
+	members := slices.DeleteFunc(c.SMembers(ctx, keys.pending()).Val(), reserved)
+	slices.Sort(members)
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(tasks)), members); diff != "" && len(tasks)+len(members) > 0 {
+		t.Fatalf("the set differs from the records:\n%s", diff)
+	}
+	for id, value := range tasks {
+		_, data, err := decodePending(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[id] = data
+	}
+	dead := c.HGetAll(ctx, keys.dead()).Val()
+	for _, m := range c.ZRange(ctx, keys.deadIndex(), 0, -1).Val() {
+		_, _, id, err := decodeGrave(m)
+		value, ok := dead[id]
+		if err != nil || !ok {
+			t.Fatalf("the index has %q (%v), the dead do not", m, err)
+		}
+		_, _, data, err := decodeDead(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all["dead "+id] = data
+		delete(dead, id)
+	}
+	if len(dead) > 0 {
+		t.Fatalf("the index lacks %v", dead)
+	}
+	return all
+}
+
+// wantHeld compares a ledger's first shard with what should be in it.
+func wantHeld(t testing.TB, c *redis.Client, l *Ledger, want map[string]string) {
+	t.Helper()
+	defer c.Close()
+	if diff := cmp.Diff(want, held(t, c, l.shards[0].keys)); diff != "" {
+		t.Errorf("the shard does not hold what it should (-want +got):\n%s", diff)
+	}
+}
+
+type content = map[string]string
+
+type ctx = context.Context
+
+// numbered makes creations in parts.
+func numbered(n, part int) [][]recovery.Change {
+	var all []recovery.Change
+	for i := range n {
+		all = append(all, put(fmt.Sprintf("task-%06d", i), fmt.Sprint("record ", i)))
+	}
+	return slices.Collect(slices.Chunk(all, part))
+}
+
+// memory is what a replay fills.
+type memory struct {
+	records content
+	locking func() // called before ids are locked; may be nil
+}
+
+func newMemory() *memory { return &memory{records: content{}} }
+
+func (m *memory) Load([]recovery.Entry) { panic("this ledger only nominates") }
+
+func (m *memory) Lock(page []recovery.Entry) []int {
+	if m.locking != nil {
+		m.locking()
+	}
+	var locked []int
+	for i, e := range page {
+		if _, known := m.records[string(e.ID)]; !known {
+			locked = append(locked, i)
+		}
+	}
+	return locked
+}
+
+func (m *memory) Resolve(e recovery.Entry, found bool) {
+	if found {
+		m.records[string(e.ID)] = string(e.Data)
+	}
+}
+
+func (m *memory) compare(t testing.TB, want content) {
+	t.Helper()
+	if diff := cmp.Diff(want, m.records); diff != "" {
+		t.Errorf("replay does not give what it should (-want +got):\n%.2000s", diff)
+	}
+}

@@ -1,0 +1,255 @@
+package redisledger
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// scanCount is how many ids a page has, about. While it is read, Redis serves
+// nobody else for half a millisecond.
+const scanCount = 2048
+
+// pagesAhead is how many pages are read while one is handed out.
+const pagesAhead = 2
+
+// Scan implements recovery.Ledger. It only nominates.
+func (l *Ledger) Scan(ctx context.Context, page func([]recovery.Entry) error) error {
+	done, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	for _, s := range l.shards {
+		if !s.owned.Load() {
+			continue
+		}
+		if err := l.scanShard(ctx, s, page); err != nil {
+			return err
+		}
+	}
+	return l.retireSurplus(ctx)
+}
+
+// ScanShard implements recovery.Rewinder.
+func (l *Ledger) ScanShard(ctx context.Context, n int, page func([]recovery.Entry) error) error {
+	done, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if !l.shards[n].owned.Load() {
+		return nil
+	}
+	return l.scanShard(ctx, l.shards[n], page)
+}
+
+// A shardScan reads one shard over one connection: a cursor means nothing to
+// another server, nor to the same one after a restart, and a scan that goes on
+// with it misses what it should have found. When the connection breaks, so does
+// the scan.
+type shardScan struct {
+	l     *Ledger
+	s     *shard
+	conn  *redis.Conn
+	began position
+	page  func([]recovery.Entry) error
+
+	entries []recovery.Entry
+	buf     []byte
+}
+
+func (l *Ledger) scanShard(ctx context.Context, s *shard, page func([]recovery.Entry) error) error {
+	began, err := s.position()
+	if err != nil {
+		return err
+	}
+	conn, err := l.connection(ctx, s.keys.tasks())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	scan := shardScan{l: l, s: s, conn: conn, began: began, page: page}
+	if err := scan.run(ctx); err != nil {
+		return fmt.Errorf("scan of shard %d: %w", s.number, err)
+	}
+	return nil
+}
+
+func (r *shardScan) run(ctx context.Context) error {
+	if err := r.walk(ctx, r.members, r.handOut); err != nil {
+		return err
+	}
+	if missing := r.l.takeMissing(r.s.number); len(missing) > 0 {
+		if err := r.repair(ctx, missing); err != nil {
+			return err
+		}
+	}
+	records, ids, err := r.verify(ctx)
+	if err != nil || records == ids {
+		return err
+	}
+	r.l.log.Error("a shard's set of ids and its records disagree; repairing the set",
+		"shard", r.s.number, "records", records, "ids", ids)
+	for _, source := range []pageSource{r.members, r.fields} {
+		if err := r.walk(ctx, source, func(ids []string) error { return r.repair(ctx, ids) }); err != nil {
+			return err
+		}
+	}
+	_, _, err = r.verify(ctx)
+	return err
+}
+
+// A pageSource reads one page of ids, and returns the cursor of the next one.
+type pageSource func(ctx context.Context, cursor uint64) (ids []string, next uint64, err error)
+
+func (r *shardScan) members(ctx context.Context, cursor uint64) ([]string, uint64, error) {
+	return r.conn.SScan(ctx, r.s.keys.pending(), cursor, "", scanCount).Result()
+}
+
+func (r *shardScan) fields(ctx context.Context, cursor uint64) ([]string, uint64, error) {
+	pairs, next, err := r.conn.HScan(ctx, r.s.keys.tasks(), cursor, "", scanCount).Result()
+	ids := pairs[:0]
+	for i := 0; i < len(pairs); i += 2 {
+		ids = append(ids, pairs[i])
+	}
+	return ids, next, err
+}
+
+// walk reads pages from a source ahead of their use.
+func (r *shardScan) walk(ctx context.Context, source pageSource, use func(ids []string) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	pages := make(chan []string, pagesAhead)
+	var failed error
+	go func() {
+		defer close(pages)
+		for cursor, more := uint64(0), true; more; more = cursor != 0 {
+			var ids []string
+			ids, cursor, failed = source(ctx, cursor)
+			if failed == nil {
+				failed = r.l.closedError(ctx)
+			}
+			if failed != nil {
+				return
+			}
+			select {
+			case pages <- ids:
+			case <-ctx.Done():
+				failed = context.Cause(ctx)
+				return
+			}
+		}
+	}()
+	var err error
+	for ids := range pages {
+		if err != nil {
+			continue // until the reader has seen that ctx ended
+		}
+		ids = slices.DeleteFunc(ids, reserved)
+		if len(ids) == 0 {
+			continue
+		}
+		if err = use(ids); err != nil {
+			cancel()
+		}
+	}
+	cancel()
+	if err == nil {
+		err = failed
+	}
+	return err
+}
+
+// handOut nominates ids.
+func (r *shardScan) handOut(ids []string) error {
+	r.entries, r.buf = r.entries[:0], r.buf[:0]
+	for _, id := range ids {
+		r.buf = append(r.buf, id...)
+	}
+	start := 0
+	for _, id := range ids {
+		end := start + len(id)
+		r.entries = append(r.entries, recovery.Entry{
+			Shard: r.s.number,
+			ID:    r.buf[start:end:end],
+			Spot:  recovery.Spot{Place: recovery.Pending},
+		})
+		start = end
+	}
+	return r.page(r.entries)
+}
+
+// verify makes sure that what was read is this process's shard, on a server that
+// takes its writes, with all that was confirmed before the scan began.
+func (r *shardScan) verify(ctx context.Context) (records, ids int64, err error) {
+	values, err := verifyScript.run(ctx, r.conn, r.s.keys.living()).Slice()
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(values) != 4 {
+		return 0, 0, fmt.Errorf("unexpected reply of a script: %v", values)
+	}
+	v := verdict{values: values}
+	if err := r.l.check(ctx, r.s, r.began, v.text(0), v.number(1)); err != nil {
+		return 0, 0, err
+	}
+	if v.text(0) != r.began.token.String() || v.number(1) < r.began.sequence {
+		return 0, 0, fmt.Errorf("what was read belongs to %s, batch %d, not to %s, batch %d",
+			v.text(0), v.number(1), r.began.token, r.began.sequence)
+	}
+	return v.number(2), v.number(3), nil
+}
+
+// repair makes the set agree with the records for some ids, and nominates those
+// that were not in it.
+func (r *shardScan) repair(ctx context.Context, ids []string) error {
+	args := make([]any, 1, 1+len(ids))
+	args[0] = r.began.token.String()
+	for i := range ids {
+		args = append(args, &ids[i])
+	}
+	v, err := judge(repairScript.run(ctx, r.conn, r.s.keys.living(), args...))
+	if err != nil {
+		return fmt.Errorf("repair of the set: %w", err)
+	}
+	back := make([]string, len(v.values))
+	for i := range back {
+		back[i] = v.text(i)
+	}
+	if v.code > 0 || len(back) > 0 {
+		r.l.log.Warn("the set of ids was made to agree with the records", "shard", r.s.number, "taken out", v.code, "put back", len(back))
+	}
+	if len(back) == 0 {
+		return nil
+	}
+	return r.handOut(back)
+}
+
+// retireSurplus gives up shards beyond the current number that are empty.
+func (l *Ledger) retireSurplus(ctx context.Context) error {
+	for _, s := range l.shards[min(l.opts.Shards, len(l.shards)):] {
+		if err := l.retire(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Ledger) retire(ctx context.Context, s *shard) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.owned.Load() || s.lost != nil || s.open != 0 {
+		return nil
+	}
+	marker := token{retiredNode, l.incarnation, s.token.epoch + 1}
+	retired, err := retireScript.run(ctx, l.client, s.keys[:3], s.token.String(), marker.String()).Bool()
+	if err == nil && retired {
+		s.owned.Store(false)
+		l.log.Info("a shard that is not used any more was retired", "shard", s.number)
+	}
+	return err
+}

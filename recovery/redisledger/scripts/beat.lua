@@ -1,0 +1,17 @@
+-- beat counts a life sign of a node, if the process is still the registered one.
+--
+-- The accident: a process that was replaced keeps its successor's name alive, or
+-- a life sign with a time to live runs out while Redis itself is down, and then
+-- everybody looks dead. A counter that has not moved says what a survivor needs,
+-- and an extra beat does no harm.
+--
+-- KEYS: nodes, heartbeat
+-- ARGV: node, incarnation
+-- Returns {1, count, registered nodes}, or {0, entry} for another process's.
+local entry = redis.call('HGET', KEYS[1], ARGV[1]) or ''
+local ok, held = pcall(cjson.decode, entry)
+if not ok or type(held) ~= 'table' or held.incarnation ~= ARGV[2] then
+  return {0, entry}
+end
+redis.call('HDEL', KEYS[1], '') -- see claim: it must go through when Redis is full
+return {1, redis.call('INCR', KEYS[2]), redis.call('HLEN', KEYS[1])}

@@ -1,0 +1,19 @@
+-- retire gives up a shard that is not used any more, if it is empty.
+--
+-- The accident: the number of shards was lowered, and a shard is dropped that
+-- still holds tasks, or gets one between the look and the drop. The marker stays
+-- in the token's place: a missing token means that Redis has lost its data.
+--
+-- KEYS: tasks, pending, dead
+-- ARGV: token, marker
+-- Returns 1 when the shard is retired, 0 otherwise.
+local owner = redis.call('HGET', KEYS[1], '!o')
+if owner == ARGV[2] then
+  return 1
+end
+if owner ~= ARGV[1] or redis.call('HLEN', KEYS[1]) > 2
+  or redis.call('SCARD', KEYS[2]) > 1 or redis.call('EXISTS', KEYS[3]) == 1 then
+  return 0
+end
+redis.call('HSET', KEYS[1], '!o', ARGV[2])
+return 1

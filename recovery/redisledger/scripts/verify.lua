@@ -1,0 +1,17 @@
+-- verify tells whether a shard is still one's own, on a server that takes writes,
+-- and how many it holds.
+--
+-- The accident: a scan has read a replica, a former master, or what another
+-- process owns by now, and is taken for complete. The removal of nothing is a
+-- write that a replica refuses, and that Redis allows when it is out of memory.
+--
+-- KEYS: tasks, pending
+-- Returns {owner, sequence, records, ids}.
+redis.call('SREM', KEYS[2], '')
+local held = redis.call('HMGET', KEYS[1], '!o', '!s')
+local fields = redis.call('HLEN', KEYS[1])
+for _, name in ipairs({'!o', '!s'}) do
+  fields = fields - redis.call('HEXISTS', KEYS[1], name)
+end
+local members = redis.call('SCARD', KEYS[2]) - redis.call('SISMEMBER', KEYS[2], '!')
+return {held[1] or '', tonumber(held[2] or '') or -1, fields, members}

@@ -1,0 +1,117 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// watchRewinds has the ledger tell when its storage has lost what it had
+// confirmed: a failover to a replica that was behind, an older file, an empty disk.
+func (s *Scheduler) watchRewinds() {
+	if r, ok := s.ledger.(recovery.Rewinder); ok {
+		r.Watch(recovery.Watcher{
+			Rewound: func(shard int) { s.rewound(r, shard) },
+			Lost:    func(_ int, err error) { s.lose(err) },
+		})
+	}
+}
+
+// rewound makes a shard equal to memory again, in the background.
+func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.sweep.rewinds++
+	// Without all of the shard in memory, what memory does not know may be what it
+	// has not read yet.
+	complete := s.isReplayed()
+	s.background.Go(func() {
+		select {
+		case <-s.opened:
+		case <-s.ctx.Done():
+			return
+		}
+		written := s.rewrite(shard)
+		deleted, err := 0, error(nil)
+		if complete {
+			deleted, err = s.deleteStrays(r, shard)
+		}
+		s.cfg.Log.Error("the ledger had lost confirmed writes; the shard was made equal to memory",
+			"node", s.cfg.Node, "shard", shard, "written", written, "deleted", deleted, "error", err)
+	})
+}
+
+// queueAtMost bounds what waits for the committer while a shard is written anew.
+const queueAtMost = 20_000
+
+// rewrite writes every task of a shard that is at rest. The others have a write
+// under way, which says the same.
+func (s *Scheduler) rewrite(shard int) (written int) {
+	for from := 0; s.breathe(); from += atOnce {
+		s.mu.Lock()
+		total := len(s.book.chunks) * chunkSlots
+		for n := from; n < min(from+atOnce, total); n++ {
+			if sl := s.book.slot(uint32(n)); int(sl.shard) == shard && atRest(sl) {
+				s.writeLocked(write{slot: uint32(n), op: opRecord})
+				written++
+			}
+		}
+		s.unlock()
+		if from+atOnce >= total {
+			break
+		}
+	}
+	return written
+}
+
+// breathe waits until the committer has room. It reports false when Close has begun.
+func (s *Scheduler) breathe() bool {
+	for s.committer.Stats().Queued > queueAtMost {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-s.closing:
+			return false
+		}
+	}
+	return !s.isClosing()
+}
+
+// deleteStrays deletes the records of a shard that memory does not know: tasks that
+// are finished, and that the loss has brought back.
+func (s *Scheduler) deleteStrays(r recovery.Rewinder, shard int) (deleted int, err error) {
+	for {
+		deleted = 0
+		err = r.ScanShard(s.ctx, shard, func(page []recovery.Entry) error {
+			s.mu.Lock()
+			defer s.unlock()
+			if s.ended {
+				return ErrClosed
+			}
+			for i := range page {
+				if _, known := s.book.find(page[i].ID); known || s.illegibleLocked(page[i].ID) {
+					continue
+				}
+				n, sl := s.book.enter(page[i].ID, nil)
+				sl.shard, sl.stored = uint16(shard), page[i].Spot.At
+				s.setLocked(sl, finishing)
+				s.writeLocked(write{slot: n, op: opFinish})
+				deleted++
+			}
+			return nil
+		})
+		if err == nil || errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || errors.Is(err, ErrClosed) {
+			return deleted, err
+		}
+		wait, cancel := context.WithTimeout(s.ctx, time.Second)
+		<-wait.Done()
+		cancel()
+		if s.isClosing() {
+			return deleted, err
+		}
+	}
+}
