@@ -24,7 +24,7 @@ const (
 
 // commands is the grammar that kong reads.
 type commands struct {
-	Serve   serve   `cmd:"" help:"Serve tasks over HTTP and keep them on the local disk."`
+	Serve   serve   `cmd:"" help:"Serve tasks over HTTP, and keep them on the local disk or in Redis."`
 	Version version `cmd:"" help:"Print the version."`
 }
 
@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, std streams) int {
 	case errors.Is(err, errSettings):
 		fmt.Fprintf(std.err, "lapse: %v\n", err)
 		return exitUsage
-	case errors.Is(err, recovery.ErrHeld), errors.Is(err, syscall.EADDRINUSE):
+	case errors.Is(err, recovery.ErrHeld), errors.Is(err, recovery.ErrLost), errors.Is(err, syscall.EADDRINUSE):
 		fmt.Fprintf(std.err, "lapse: %v\n", err)
 		return exitInUse
 	default:

@@ -4,7 +4,8 @@
 // `lapse serve` reads as the boot order: settings, ledger, scheduler, HTTP
 // server; and, in the other direction, the shutdown. The address is bound
 // before the ledger is opened, so that a second server is refused before it
-// touches anything, and /readyz can be asked while replay runs.
+// touches anything, and /readyz can be asked while the server waits for a Redis
+// that is not there yet, and while replay runs.
 //
 // A setting has one name everywhere: the flag --max-pending, the variable
 // LAPSE_MAX_PENDING and the line max_pending in the YAML file. A flag wins over
@@ -18,7 +19,9 @@
 //	0  stopped as asked (SIGTERM, SIGINT), or nothing to do
 //	1  failed: the message says why
 //	2  the command line or a setting is wrong; nothing was touched
-//	3  the address or the data directory is in use by another process
+//	3  the address, the data directory or the node's name is in use by another
+//	   process, or another one has taken the tasks over: starting again at once
+//	   would not help
 //
 // The first SIGTERM or SIGINT stops in an orderly way. A second one ends the
 // process at once, as the signal would by itself: that is no more dangerous

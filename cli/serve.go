@@ -9,15 +9,14 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
 
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/metrics"
-	"github.com/lapsehq/lapse/recovery/diskledger"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -39,42 +38,47 @@ func (s *serve) Run(ctx context.Context, std streams, file *configFile, bad *fau
 	slog.SetDefault(log)
 	collectSooner()
 
-	// The address: callers wait in its backlog until there is somebody to answer.
+	// The address.
 	listener, err := net.ListenTCP("tcp", addr)
 	if err != nil {
 		return err
 	}
 	if s.Node == "" {
-		s.Node = listener.Addr().String()
+		s.Node = nodeName(listener.Addr())
 	}
+	announced := sync.OnceFunc(func() { s.announce(std.out, listener.Addr()) })
 
 	// Ledger.
-	ledger, err := diskledger.Open(s.Data, diskledger.Options{Log: log})
+	ledger, err := s.ledger(log, announced)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
+
+	// HTTP server. Until there is a scheduler it tells what it waits for.
+	api, err := httpapi.New(httpapi.Config{
+		Starting: healthOf(ledger),
+		Log:      log,
+		Version:  buildVersion(),
+		Metrics:  metrics.Handler,
+	})
+	if err != nil {
+		return errors.Join(err, listener.Close(), ledger.Close())
+	}
+	server := api.HTTPServer()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
 
 	// Scheduler. It owns the ledger from here on; replay goes on in the
 	// background.
 	scheduler, err := tasks.Open(ctx, ledger, s.scheduler(file.topics, log))
 	if err != nil {
-		return errors.Join(err, listener.Close(), ledger.Close())
+		if ctx.Err() != nil {
+			err = nil // told to stop while it waited
+		}
+		return errors.Join(err, s.shutdown(nil, server, ledger.Close))
 	}
-
-	// HTTP server.
-	api, err := httpapi.New(httpapi.Config{
-		Scheduler: scheduler,
-		Log:       log,
-		Version:   buildVersion(),
-		Metrics:   metrics.Handler(scheduler),
-	})
-	if err != nil {
-		return errors.Join(err, listener.Close(), scheduler.Close(ctx))
-	}
-	server := api.HTTPServer()
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	s.announce(std.out, listener.Addr())
+	api.Attach(scheduler)
+	announced()
 
 	// Until told to stop, or unable to go on.
 	var failure error
@@ -85,7 +89,7 @@ func (s *serve) Run(ctx context.Context, std streams, file *configFile, bad *fau
 		failure = scheduler.Err()
 	case failure = <-served:
 	}
-	return s.shutdown(failure, server, scheduler)
+	return s.shutdown(failure, server, func() error { return scheduler.Close(context.Background()) })
 }
 
 // collectSooner makes the garbage collector run when the heap has grown by a
@@ -108,8 +112,9 @@ func collectSooner() {
 //     next server may open it at once.
 //
 // The signal that asked for it has ended the context, so none is passed on:
-// each step has a bound of its own.
-func (s *serve) shutdown(failure error, server *http.Server, scheduler *tasks.Scheduler) error {
+// each step has a bound of its own. If it never came to a scheduler, last closes
+// the ledger alone.
+func (s *serve) shutdown(failure error, server *http.Server, last func() error) error {
 	var all *multierror.Error
 	if failure != nil {
 		all = multierror.Append(all, failure)
@@ -123,7 +128,7 @@ func (s *serve) shutdown(failure error, server *http.Server, scheduler *tasks.Sc
 	} else if err != nil {
 		all = multierror.Append(all, fmt.Errorf("stopping the HTTP server: %w", err))
 	}
-	if err := scheduler.Close(context.Background()); err != nil {
+	if err := last(); err != nil {
 		all = multierror.Append(all, fmt.Errorf("stopping the scheduler: %w", err))
 	}
 	return all.ErrorOrNil()
@@ -131,13 +136,9 @@ func (s *serve) shutdown(failure error, server *http.Server, scheduler *tasks.Sc
 
 // announce says where the server is and how to try it.
 func (s *serve) announce(w io.Writer, addr net.Addr) {
-	data, err := filepath.Abs(s.Data)
-	if err != nil {
-		data = s.Data
-	}
 	url := "http://" + reachable(addr)
 	fmt.Fprintf(w, "lapse serves on %s\n", url)
-	fmt.Fprintf(w, "tasks are kept on disk in %s\n", data)
+	fmt.Fprintf(w, "tasks are kept %s\n", s.storage())
 	fmt.Fprintf(w, "try: curl %s/v1/tasks --json '{\"topic\":\"hello\",\"delay\":\"10s\",\"payload\":\"world\"}'\n", url)
 }
 

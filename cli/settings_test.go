@@ -39,7 +39,8 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err, bad.err())
 	}
 	want := settings{
-		Listen: "127.0.0.1:7480", Data: "./lapse-data",
+		Listen:      "127.0.0.1:7480",
+		RedisPrefix: "lapse:", RedisShards: 16, FailoverAfter: 10 * time.Second,
 		MaxPending: 20_000_000, MaxBytes: 8 << 30, MaxInFlight: 100_000, MaxPayload: 64 << 10,
 		SweepEvery: time.Second, ShutdownGrace: 10 * time.Second, AnswerWithin: 2 * time.Second,
 		LogLevel: slog.LevelInfo, LogFormat: "text",
@@ -49,6 +50,9 @@ func TestDefaults(t *testing.T) {
 	}
 	if got.address(bad); bad.err() != nil {
 		t.Error(bad.err())
+	}
+	if got.Data != "./lapse-data" {
+		t.Errorf("tasks are kept in %q", got.Data)
 	}
 }
 

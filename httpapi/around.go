@@ -49,9 +49,18 @@ func (s *Server) around(c *gin.Context) {
 		writeProblem(c, crossOrigin.with(""))
 	case !acceptsJSON(c):
 		writeProblem(c, notAcceptable.with(""))
+	case !s.attached.Load() && !answersAlone[c.FullPath()]:
+		writeProblem(c, starting.with(""))
 	default:
 		c.Next()
 	}
+}
+
+// answersAlone has the routes that need no scheduler. The empty one is a path that
+// leads nowhere.
+var answersAlone = map[string]bool{
+	"": true, "/healthz": true, "/readyz": true,
+	"/docs": true, "/openapi.json": true, "/problems/:name": true,
 }
 
 // misnamed tells that a browser reached a server of this machine under a name that is

@@ -67,11 +67,8 @@ func TestPanicsAreAnswered(t *testing.T) {
 }
 
 func TestNewChecksItsConfig(t *testing.T) {
-	if _, err := New(Config{}); err == nil {
-		t.Error("a server without a scheduler was made")
-	}
 	for _, n := range []int64{-1, 1, 2 << 30} {
-		if _, err := newServer(Config{MaxBody: n}, stub{}); err == nil {
+		if _, err := newServer(Config{MaxBody: n}); err == nil {
 			t.Errorf("MaxBody %d was accepted", n)
 		}
 	}
@@ -166,7 +163,7 @@ func TestMetricsAreServedIfGiven(t *testing.T) {
 	r := newRig(t)
 	r.refused(r.do("GET", "/metrics", ""), 404, "no_such_route", "")
 	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("lapse_up 1\n")) })
-	r = newRigWith(t, tasks.Config{}, Config{Metrics: h})
+	r = newRigWith(t, tasks.Config{}, Config{Metrics: func(*tasks.Scheduler) http.Handler { return h }})
 	if a := r.do("GET", "/metrics", "", "Accept: text/plain"); a.status != 200 || string(a.body) != "lapse_up 1\n" {
 		t.Errorf("answered %d %s", a.status, a.body)
 	}

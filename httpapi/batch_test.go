@@ -94,10 +94,11 @@ func (s stub) ScheduleBatch(context.Context, []tasks.Request) ([]tasks.Result, e
 
 func newStub(t *testing.T, s stub) *rig {
 	t.Helper()
-	api, err := newServer(Config{Log: slog.New(slog.DiscardHandler)}, s)
+	api, err := newServer(Config{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
+	api.attach(s)
 	return serve(t, api)
 }
 

@@ -57,10 +57,11 @@ func variants(b *testing.B, tasksEach int, run func(b *testing.B, r *rig)) {
 		return rate
 	}
 	b.Run("bare", func(b *testing.B) {
-		api, err := newServer(Config{Log: quiet}, bare{})
+		api, err := newServer(Config{Log: quiet})
 		if err != nil {
 			b.Fatal(err)
 		}
+		api.attach(bare{})
 		measured(b, serve(b, api))
 	})
 	ledgers := []struct {

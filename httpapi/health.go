@@ -16,6 +16,7 @@ type Alive struct {
 // Readiness is the answer of /readyz.
 type Readiness struct {
 	Ready        bool       `json:"ready"`
+	Starting     bool       `json:"starting" doc:"The ledger was not reached yet since the start."`
 	ShuttingDown bool       `json:"shutting_down" doc:"Requests are still answered, but should go elsewhere."`
 	Replay       Replay     `json:"replay"`
 	Ledger       LedgerView `json:"ledger"`
@@ -32,7 +33,13 @@ type Replay struct {
 type LedgerView struct {
 	OK        bool     `json:"ok"`
 	Stalled   duration `json:"stalled" doc:"How long it has not answered a write."`
-	Condition string   `json:"condition,omitempty" doc:"Why it takes no new records."`
+	Condition string   `json:"condition,omitempty" doc:"Why it takes no new records, or does not answer."`
+
+	Where       string   `json:"where,omitempty" doc:"The storage, without its secrets."`
+	Version     string   `json:"version,omitempty" doc:"Of the storage's server; the lowest, where there are several."`
+	Latency     duration `json:"latency,omitempty" doc:"Of a recent round trip to it."`
+	ClockOffset duration `json:"clock_offset,omitempty" doc:"Its clock minus this machine's. Deadlines are kept by this machine's."`
+	Warnings    []string `json:"warnings,omitempty" nullable:"false" doc:"What an operator should change."`
 }
 
 type statusReply[B any] struct {
@@ -51,26 +58,52 @@ func statusOf[B any](ok bool, body B) *statusReply[B] {
 
 // alive answers GET /healthz.
 func (s *Server) alive(context.Context, *struct{}) (*statusReply[Alive], error) {
-	select {
-	case <-s.scheduler.Done():
-		return statusOf(false, Alive{"ended"}), nil
-	default:
-		return statusOf(true, Alive{"alive"}), nil
+	if s.attached.Load() {
+		select {
+		case <-s.scheduler.Done():
+			return statusOf(false, Alive{"ended"}), nil
+		default:
+		}
 	}
+	return statusOf(true, Alive{"alive"}), nil
 }
 
 // ready answers GET /readyz.
 func (s *Server) ready(context.Context, *struct{}) (*statusReply[Readiness], error) {
-	r := s.wireReadiness(s.scheduler.Readiness())
+	var r Readiness
+	if s.attached.Load() {
+		r = s.wireReadiness(s.scheduler.Readiness())
+	} else {
+		r = s.wireReadiness(s.notYet())
+		r.Starting = true
+	}
 	return statusOf(r.Ready, r), nil
+}
+
+// notYet is what is known before there is a scheduler.
+func (s *Server) notYet() tasks.Readiness {
+	var r tasks.Readiness
+	if s.starting != nil {
+		r.Storage = s.starting()
+	}
+	return r
 }
 
 func (s *Server) wireReadiness(r tasks.Readiness) Readiness {
 	ending := s.ending.Err() != nil
+	ledger := LedgerView{
+		OK: r.LedgerOK, Stalled: duration(r.Stalled.Round(time.Millisecond)), Condition: r.Condition,
+		Where: r.Storage.Where, Version: r.Storage.Version, Warnings: r.Storage.Warnings,
+		Latency:     duration(r.Storage.Latency.Round(10 * time.Microsecond)),
+		ClockOffset: duration(r.Storage.ClockAhead.Round(10 * time.Microsecond)),
+	}
+	if ledger.Condition == "" && r.Storage.Err != nil {
+		ledger.Condition = r.Storage.Err.Error()
+	}
 	return Readiness{
 		Ready:        r.Ready && !ending,
 		ShuttingDown: ending,
 		Replay:       Replay{r.Ready, r.Replayed, duration(r.Elapsed.Round(time.Millisecond))},
-		Ledger:       LedgerView{r.LedgerOK, duration(r.Stalled.Round(time.Millisecond)), r.Condition},
+		Ledger:       ledger,
 	}
 }

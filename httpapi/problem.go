@@ -141,6 +141,9 @@ var (
 	replaying = &kind{"replaying", http.StatusServiceUnavailable, "Still replaying",
 		"The server has just started, and has not read this task's record yet.",
 		"Repeat the request after Retry-After seconds.", time.Second}
+	starting = &kind{"starting", http.StatusServiceUnavailable, "Still starting",
+		"The server has just started, and its ledger cannot be reached yet. /readyz says why.",
+		"Repeat the request after Retry-After seconds.", time.Second}
 	closing = &kind{"shutting_down", http.StatusServiceUnavailable, "Shutting down",
 		"The server is about to end. Tasks already accepted are kept.",
 		"Repeat the request after Retry-After seconds, or with another server.", time.Second}
@@ -153,7 +156,7 @@ var (
 var catalogue = []*kind{
 	malformed, crossOrigin, notFound, noSuchRoute, noTopic, wrongMethod, notAcceptable, dead, delivering,
 	handled, idTaken, staleReceipt, changed, tooLarge, wrongMedia, badReceipt, invalid,
-	overloaded, internal, unavailable, outcomeUnknown, replaying, closing,
+	overloaded, internal, unavailable, outcomeUnknown, replaying, closing, starting,
 }
 
 // answers maps the scheduler's errors to problems. The first match counts. Where

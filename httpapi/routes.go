@@ -9,7 +9,7 @@ import (
 )
 
 // routes builds the router: every route of the server stands here.
-func (s *Server) routes(metrics http.Handler) error {
+func (s *Server) routes() error {
 	gin.SetMode(gin.ReleaseMode)
 	g := gin.New()
 	g.RedirectTrailingSlash = false
@@ -90,10 +90,10 @@ func (s *Server) routes(metrics http.Handler) error {
 	add(a, route{id: "alive", method: "GET", path: "/healthz", summary: "Tell whether the server lives",
 		about: "503 once the scheduler has ended: the process should be restarted."}, s.alive)
 	add(a, route{id: "ready", method: "GET", path: "/readyz", summary: "Tell whether replay is over",
-		about: "503 while the server reads its tasks back, and while it shuts down. An outage of the ledger is told in the body only: the server goes on delivering."}, s.ready)
+		about: "503 while the server waits for its ledger at the start and reads its tasks back, and while it shuts down. A later outage of the ledger is told in the body only: the server goes on delivering."}, s.ready)
 
-	if metrics != nil {
-		g.GET("/metrics", gin.WrapH(metrics))
+	if s.metrics != nil {
+		g.GET("/metrics", func(c *gin.Context) { s.scraped.ServeHTTP(c.Writer, c.Request) })
 	}
 	g.GET("/", s.dashboard)
 	g.GET("/docs", func(c *gin.Context) { writePage(c, "", s.docs) })

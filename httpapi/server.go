@@ -5,17 +5,23 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks"
 )
 
 // Config sets a server up.
 type Config struct {
-	// Scheduler does all the work. Required. The server does not close it.
+	// Scheduler does all the work. The server does not close it. It may come
+	// later, see Attach.
 	Scheduler *tasks.Scheduler
+	// Starting tells, while there is no scheduler yet, what it waits for. Default:
+	// nothing is known.
+	Starting func() recovery.Health
 	// Log receives what an operator should see; every request at level debug.
 	// Default slog.Default().
 	Log *slog.Logger
@@ -26,15 +32,19 @@ type Config struct {
 	// Version of the program, shown in the OpenAPI document and on the
 	// dashboard. Default "dev".
 	Version string
-	// Metrics answers GET /metrics. Default: there is no such route.
-	Metrics http.Handler
+	// Metrics makes the handler of GET /metrics. Default: there is no such route.
+	Metrics func(*tasks.Scheduler) http.Handler
 }
 
 // Server is the handler of all routes. It is safe for concurrent use.
 type Server struct {
 	log       *slog.Logger
-	scheduler *tasks.Scheduler
-	hot       accepter
+	attached  atomic.Bool      // the three below are set, for good
+	scheduler *tasks.Scheduler // does all the work
+	hot       accepter         // the same scheduler
+	scraped   http.Handler     // its metrics
+	metrics   func(*tasks.Scheduler) http.Handler
+	starting  func() recovery.Health
 	bodies    budget
 	maxBody   int64
 	version   string
@@ -58,13 +68,31 @@ type accepter interface {
 
 // New makes a server. The error says what is wrong with cfg.
 func New(cfg Config) (*Server, error) {
-	if cfg.Scheduler == nil {
-		return nil, errors.New("httpapi: Config.Scheduler is required")
+	s, err := newServer(cfg)
+	if err == nil && cfg.Scheduler != nil {
+		s.Attach(cfg.Scheduler)
 	}
-	return newServer(cfg, cfg.Scheduler)
+	return s, err
 }
 
-func newServer(cfg Config, hot accepter) (*Server, error) {
+// Attach gives the server its scheduler, once, if Config had none. Until then
+// /healthz, /readyz, /docs, /openapi.json and /problems are answered, and all
+// else is refused with 503: so callers, and whoever asks for readiness, hear from
+// a server whose ledger cannot be reached yet.
+func (s *Server) Attach(scheduler *tasks.Scheduler) {
+	s.scheduler = scheduler
+	if s.metrics != nil {
+		s.scraped = s.metrics(scheduler)
+	}
+	s.attach(scheduler)
+}
+
+func (s *Server) attach(hot accepter) {
+	s.hot = hot
+	s.attached.Store(true)
+}
+
+func newServer(cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
@@ -78,7 +106,7 @@ func newServer(cfg Config, hot accepter) (*Server, error) {
 		cfg.Version = "dev"
 	}
 	s := &Server{
-		log: cfg.Log, scheduler: cfg.Scheduler, hot: hot,
+		log: cfg.Log, metrics: cfg.Metrics, starting: cfg.Starting,
 		bodies:  budget{limit: bodiesAhead * cfg.MaxBody},
 		maxBody: cfg.MaxBody,
 		version: cfg.Version,
@@ -86,7 +114,7 @@ func newServer(cfg Config, hot accepter) (*Server, error) {
 		guard:   http.NewCrossOriginProtection(),
 	}
 	s.ending, s.end = context.WithCancel(context.Background())
-	return s, s.routes(cfg.Metrics)
+	return s, s.routes()
 }
 
 // Close ends the long-polls that are waiting: they are answered at once with no

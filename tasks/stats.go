@@ -14,6 +14,10 @@ type Readiness struct {
 	LedgerOK  bool          // the ledger answers, takes new records, and is ours
 	Stalled   time.Duration // for how long the ledger has not answered a write; 0 if it does
 	Condition string        // why the ledger takes no new records; empty if it does
+
+	// Storage is what the ledger tells of the storage beneath it; empty if it is
+	// no recovery.Reporter.
+	Storage recovery.Health
 }
 
 // Stats are a scheduler's figures at one moment. What is counted is counted
@@ -91,6 +95,10 @@ func (s *Scheduler) Readiness() Readiness {
 	}
 	if err := s.condition(); err != nil {
 		r.LedgerOK, r.Condition = false, err.Error()
+	}
+	if reporter, ok := s.ledger.(recovery.Reporter); ok {
+		r.Storage = reporter.Health()
+		r.LedgerOK = r.LedgerOK && r.Storage.Err == nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

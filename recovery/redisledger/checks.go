@@ -30,23 +30,13 @@ const minVersion = "6.2"
 // was accepted still needs room for retries and burials.
 const fullAt = 0.95
 
-// Health is what is known of Redis, for readiness and for people.
-type Health struct {
-	Redis      string        // the URL without its secrets
-	Version    string        // of Redis; the lowest, where there are several servers
-	Latency    time.Duration // of the last heartbeat's round trip
-	ClockAhead time.Duration // Redis' clock minus this machine's; Lapse does not use it
-	LastAnswer time.Time     // when the last answered heartbeat was sent
-	Err        error         // why Redis does not answer; nil when it does
-	Warnings   []string      // what an operator should change
-}
-
-// Health never waits for Redis.
-func (l *Ledger) Health() Health {
+// Health implements recovery.Reporter. The answers it speaks of are those to
+// heartbeats, ten in Options.FailoverAfter.
+func (l *Ledger) Health() recovery.Health {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.health
-	h.Redis, h.LastAnswer, h.Warnings = l.address.String(), l.lastAnswer, slices.Clone(h.Warnings)
+	h.Where, h.LastAnswer, h.Warnings = l.address.String(), l.lastAnswer, slices.Clone(h.Warnings)
 	return h
 }
 

@@ -74,7 +74,7 @@ func TestHealth(t *testing.T) {
 	adopt(t, l)
 	h := l.Health()
 	if h.Err != nil || h.Latency <= 0 || h.LastAnswer.IsZero() || len(h.Warnings) > 0 ||
-		compareVersions(h.Version, minVersion) < 0 || h.Redis != "redis://"+server.Addr+"/0" {
+		compareVersions(h.Version, minVersion) < 0 || h.Where != "redis://"+server.Addr+"/0" {
 		t.Errorf("Health: %+v", h)
 	}
 	server.Kill()
@@ -110,7 +110,7 @@ func TestAbsentAtStart(t *testing.T) {
 		t.Fatal("adopted what is not there")
 	}
 	var log record
-	v.opts.Wait = true
+	v.opts.Wait = func(error) {}
 	v.opts.Log = slog.New(slog.NewTextHandler(&log, nil))
 	l := v.open(t)
 	adopted := make(chan error, 1)
@@ -128,7 +128,7 @@ func TestAbsentAtStart(t *testing.T) {
 
 func TestWaitingEnds(t *testing.T) {
 	v := oneShard("redis://" + redistest.FreeAddr(t))
-	v.opts.Wait = true
+	v.opts.Wait = func(error) {}
 	ctx, cancel := context.WithCancel(t.Context())
 	l := v.open(t)
 	ended := make(chan error, 2)
@@ -154,7 +154,7 @@ func TestWaitingEnds(t *testing.T) {
 func TestWrongPassword(t *testing.T) {
 	server := redistest.Start(t, "user lapse on >right ~* &* +@all")
 	v := oneShard("redis://lapse:wrong@" + server.Addr)
-	v.opts.Wait = true
+	v.opts.Wait = func(error) {}
 	if _, err := v.open(t).Adopt(t.Context()); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
 		t.Errorf("Adopt: %v", err)
 	}

@@ -48,8 +48,9 @@ type Options struct {
 	// ForceEviction accepts a Redis that may evict tasks.
 	ForceEviction bool
 	// Wait lets Adopt wait, until its context ends, for a Redis that cannot be
-	// reached, instead of returning why not.
-	Wait bool
+	// reached, instead of returning why not; it is told why each time. Nil means
+	// that Adopt does not wait.
+	Wait func(why error)
 	// TLS is used instead of what the URL says about it; nil means the URL's.
 	TLS *tls.Config
 	// Log is told of outages and of what was lost. Nil means slog.Default().
@@ -92,8 +93,14 @@ func (o Options) withDefaults() (Options, address, error) {
 	return o, a, faults.ErrorOrNil()
 }
 
+// Validate reports all that is wrong with the options, without using them.
+func (o Options) Validate() error {
+	_, _, err := o.withDefaults()
+	return err
+}
+
 // A Ledger is a node's ledger in Redis. It implements recovery.Ledger, Settings,
-// Finder, Conditioner and Rewinder.
+// Finder, Conditioner, Reporter and Rewinder.
 type Ledger struct {
 	opts        Options
 	address     address
@@ -125,7 +132,7 @@ type Ledger struct {
 	state      state
 	lastAnswer time.Time // when the last answered heartbeat was sent
 	alone      bool      // no other node was registered then
-	health     Health
+	health     recovery.Health
 	news       []telling
 	watcher    recovery.Watcher
 	missing    map[int][]string // ids without a record, by shard
@@ -220,9 +227,13 @@ func (l *Ledger) adoptOrWait(ctx context.Context) error {
 	var told time.Time
 	for attempt := 0; ; attempt++ {
 		err := l.adopt(ctx)
-		if err == nil || !l.opts.Wait || !passing(err) || ctx.Err() != nil {
+		l.mu.Lock()
+		l.health.Err = err
+		l.mu.Unlock()
+		if err == nil || l.opts.Wait == nil || !passing(err) || ctx.Err() != nil {
 			return err
 		}
+		l.opts.Wait(err)
 		if time.Since(told) > tellEvery {
 			told = time.Now()
 			l.log.Warn("waiting for Redis", "redis", l.address.String(), "error", err)

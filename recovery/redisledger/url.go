@@ -48,6 +48,16 @@ func ParseURL(s string) error {
 	return err
 }
 
+// WithoutSecrets returns a URL that ParseURL accepts without its user and
+// password, for logs and people.
+func WithoutSecrets(s string) string {
+	a, err := parseURL(s)
+	if err != nil {
+		return "(not a URL of Redis)"
+	}
+	return a.String()
+}
+
 func parseURL(s string) (address, error) {
 	a, err := splitURL(s)
 	if err != nil {

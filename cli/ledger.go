@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/diskledger"
+	"github.com/lapsehq/lapse/recovery/redisledger"
+)
+
+// defaultData is where tasks are kept if nothing says otherwise.
+const defaultData = "./lapse-data"
+
+// checkLedger checks the settings that say where tasks are kept.
+func (s *settings) checkLedger(addr *net.TCPAddr, bad *faults) {
+	if s.Redis == "" {
+		if s.Data == "" {
+			s.Data = defaultData
+		}
+		return
+	}
+	if s.Data != "" {
+		bad.add("data, redis: tasks are kept in one of them, so give only one")
+	}
+	if addr != nil && addr.Port == 0 && s.Node == "" {
+		bad.add("node: want a name, since a port that is chosen anew at every start cannot name the tasks in Redis")
+	}
+	options := s.redis(nil, nil)
+	if options.Node == "" {
+		options.Node = "127.0.0.1:7480" // like the one that is found out later
+	}
+	bad.include(options.Validate())
+}
+
+// ledger opens what keeps the tasks. If it has to be waited for, waiting is called
+// each time that it could not be reached.
+func (s *settings) ledger(log *slog.Logger, waiting func()) (recovery.Ledger, error) {
+	if s.Redis == "" {
+		return diskledger.Open(s.Data, diskledger.Options{Log: log})
+	}
+	redis.SetLogger(redisLog{log})
+	return redisledger.Open(s.redis(log, func(error) { waiting() }))
+}
+
+func (s *settings) redis(log *slog.Logger, wait func(error)) redisledger.Options {
+	return redisledger.Options{
+		URL:           s.Redis,
+		Node:          s.Node,
+		Prefix:        s.RedisPrefix,
+		Shards:        s.RedisShards,
+		ForceEviction: s.RedisForceEviction,
+		FailoverAfter: s.FailoverAfter,
+		Wait:          wait,
+		Log:           log,
+	}
+}
+
+// storage names where the tasks are, for people.
+func (s *settings) storage() string {
+	if s.Redis == "" {
+		data, err := filepath.Abs(s.Data)
+		if err != nil {
+			data = s.Data
+		}
+		return "on disk in " + data
+	}
+	return fmt.Sprintf("in %s under the name %s", redisledger.WithoutSecrets(s.Redis), s.Node)
+}
+
+// healthOf is what a ledger tells while it is being waited for.
+func healthOf(l recovery.Ledger) func() recovery.Health {
+	if reporter, ok := l.(recovery.Reporter); ok {
+		return reporter.Health
+	}
+	return nil
+}
+
+// nodeName is the address of a server, as others know it. One that serves on all
+// addresses of its machine goes by the first that is not only its own.
+func nodeName(addr net.Addr) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || !tcp.IP.IsUnspecified() {
+		return addr.String()
+	}
+	named := net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: tcp.Port}
+	mine, err := net.InterfaceAddrs()
+	if err != nil {
+		return named.String()
+	}
+	for _, a := range mine {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			if v4 := n.IP.To4(); v4 != nil {
+				named.IP = v4
+				break
+			}
+			if named.IP.IsLoopback() {
+				named.IP = n.IP
+			}
+		}
+	}
+	return named.String()
+}
+
+// redisLog takes what the Redis client has to say. The ledger reports what
+// matters of it, so it is for debugging only.
+type redisLog struct{ log *slog.Logger }
+
+// Printf implements the client's interface.
+func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
+	if l.log.Enabled(ctx, slog.LevelDebug) {
+		l.log.DebugContext(ctx, "redis client: "+strings.TrimSpace(fmt.Sprintf(format, args...)))
+	}
+}
