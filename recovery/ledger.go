@@ -113,7 +113,8 @@ type Ledger interface {
 	// would otherwise bring back what was delivered and forgotten since the
 	// first. An entry without Data only nominates an id: the record must be read
 	// with Get, under the reader's lock, since it may have changed or gone. An
-	// error of page ends the scan and is returned. page may call Get.
+	// error of page ends the scan and is returned. page may call Get. It may be
+	// called from several goroutines at once, each with pages of other shards.
 	Scan(ctx context.Context, page func([]Entry) error) error
 
 	// GetDead reads dead records by id and calls found for those that exist.

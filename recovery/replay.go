@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
-// Memory is what Replay fills. Its methods are called from one goroutine, and
-// the entries are valid only during the call.
+// Memory is what Replay fills. Its methods may be called from several goroutines
+// at once, each with entries of other shards, which are valid only during the call.
 type Memory interface {
 	// Load takes entries with Data: it arms those that memory does not know,
 	// and skips the others, whose state in memory is the newer one.
@@ -36,14 +37,20 @@ const reportEvery = time.Second
 
 // Replay reads the pending records of an adopted ledger into memory. It may run
 // while the Committer is writing already. A scan that fails is started anew
-// after a pause, until ctx ends; report, which may be nil, is called about once
-// a second and at the end. Replay returns nil after one complete scan, or else
+// after a pause, until ctx ends; report, which may be nil and must not call back, is
+// called about once a second and at the end. Replay returns nil after one complete scan, or else
 // why it gave up: the cause of ctx, or ErrClosed.
 func Replay(ctx context.Context, l Ledger, m Memory, report func(Progress)) error {
 	began := time.Now()
-	reported := began
-	var read int64
-	tell := func(done bool) {
+	var (
+		mu       sync.Mutex // guards the two below
+		reported = began
+		read     int64
+	)
+	tell := func(more int, done bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		read += int64(more)
 		if now := time.Now(); report != nil && (done || now.Sub(reported) >= reportEvery) {
 			reported = now
 			report(Progress{Read: read, Elapsed: now.Sub(began), Done: done})
@@ -56,12 +63,11 @@ func Replay(ctx context.Context, l Ledger, m Memory, report func(Progress)) erro
 			if err := replayPage(ctx, l, m, page); err != nil {
 				return err
 			}
-			read += int64(len(page))
-			tell(false)
+			tell(len(page), false)
 			return nil
 		})
 		if err == nil {
-			tell(true)
+			tell(0, true)
 			return nil
 		}
 		if errors.Is(err, ErrClosed) {

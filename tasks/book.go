@@ -111,6 +111,9 @@ func (b *book) enter(id, rec []byte) (uint32, *slot) {
 
 func (b *book) growSlots() {
 	first := uint32(len(b.chunks) * chunkSlots)
+	if first+chunkSlots-1 > maxNumber {
+		panic("tasks: one process holds at most 268 million tasks, and its ledger has more: use more nodes")
+	}
 	b.chunks = append(b.chunks, make([]slot, chunkSlots))
 	for i := uint32(chunkSlots); i > 0; i-- {
 		if n := first + i - 1; n != 0 {

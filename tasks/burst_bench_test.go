@@ -11,6 +11,8 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/diskledger"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/recovery/redisledger"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -25,7 +27,17 @@ func ledgers(b *testing.B) map[string]func() recovery.Ledger {
 			}
 			return l
 		},
+		"redis": func() recovery.Ledger { return onRedis(b, redistest.Start(b)) },
 	}
+}
+
+// onRedis is the ledger in a Redis, of the same node every time.
+func onRedis(b *testing.B, server *redistest.Server) recovery.Ledger {
+	l, err := redisledger.Open(redisledger.Options{URL: server.URL(), Node: "bench", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return l
 }
 
 func open(b *testing.B, l recovery.Ledger, cfg tasks.Config) *tasks.Scheduler {

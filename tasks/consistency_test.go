@@ -71,16 +71,16 @@ func (s *Scheduler) checkBook() (errs error) {
 	}
 	indexed := 0
 	for i := range b.index.tables {
-		t, entries := &b.index.tables[i], 0
-		for _, e := range t.slots {
+		t, held := &b.index.tables[i], 0
+		for _, e := range t.entries {
 			if e != 0 {
-				entries++
+				held++
 			}
 		}
-		if entries != t.used {
-			fault("index table %d counts %d, holds %d", i, t.used, entries)
+		if held != t.used {
+			fault("index table %d counts %d, holds %d", i, t.used, held)
 		}
-		indexed += entries
+		indexed += held
 	}
 	if total := max(0, len(b.chunks)*chunkSlots-1); used != b.used || indexed != used || vacancies != total-used {
 		fault("%d slots in use; the book counts %d, the index holds %d; %d of %d are vacant", used, b.used, indexed, vacancies, total)

@@ -87,7 +87,7 @@ func TestIndexShrinks(t *testing.T) {
 	b := newBook()
 	size := func() (n int) {
 		for i := range b.index.tables {
-			n += len(b.index.tables[i].slots)
+			n += len(b.index.tables[i].entries)
 		}
 		return n
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/lapsehq/lapse/recovery"
 )
@@ -72,11 +73,14 @@ func (f *fixture) read(l recovery.Ledger) model {
 // reader is the Memory that a replay fills. It checks what the ledger owes it.
 type reader struct {
 	f      *fixture
+	mu     sync.Mutex      // guards the two below
 	loaded map[string]bool // ids handed out with Data
 	model  model
 }
 
 func (r *reader) Load(page []recovery.Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, e := range page {
 		id := string(e.ID)
 		if r.loaded[id] {
@@ -88,6 +92,8 @@ func (r *reader) Load(page []recovery.Entry) {
 }
 
 func (r *reader) Lock(page []recovery.Entry) []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var locked []int
 	seen := map[string]bool{}
 	for i, e := range page {
@@ -100,6 +106,8 @@ func (r *reader) Lock(page []recovery.Entry) []int {
 }
 
 func (r *reader) Resolve(e recovery.Entry, found bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if found {
 		r.add(e)
 	}

@@ -1,14 +1,17 @@
 package redisledger
 
 import (
+	"context"
 	"encoding/hex"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
@@ -167,7 +170,7 @@ func BenchmarkLoneCaller(b *testing.B) {
 }
 
 // A counter is a memory that only counts.
-type counter struct{ read int }
+type counter struct{ read atomic.Int64 }
 
 func (c *counter) Load([]recovery.Entry) {}
 
@@ -181,12 +184,12 @@ func (c *counter) Lock(page []recovery.Entry) []int {
 
 func (c *counter) Resolve(e recovery.Entry, found bool) {
 	if found && len(e.Data) == benchRecord {
-		c.read++
+		c.read.Add(1)
 	}
 }
 
 // BenchmarkReplay reads everything back: against a loop that asks for the records
-// of a page together with the next page.
+// of a page together with the next page, on as many connections.
 func BenchmarkReplay(b *testing.B) {
 	_, l, bare := startBench(b)
 	const records = 512 * 1024
@@ -194,45 +197,57 @@ func BenchmarkReplay(b *testing.B) {
 	b.ResetTimer()
 	compare(b, "records", records,
 		func(int) {
-			read := 0
+			var read atomic.Int64
+			var shards errgroup.Group
+			shards.SetLimit(shardsAtOnce)
 			for _, s := range l.shards {
-				var ids []string
-				for cursor, more := uint64(0), true; more || len(ids) > 0; {
-					var page *redis.ScanCmd
-					var values *redis.SliceCmd
-					if _, err := bare.Pipelined(b.Context(), func(p redis.Pipeliner) error {
-						if len(ids) > 0 {
-							values = p.HMGet(b.Context(), s.keys.tasks(), ids...)
-						}
-						if more {
-							page = p.SScan(b.Context(), s.keys.pending(), cursor, "", scanCount)
-						}
-						return nil
-					}); err != nil {
-						b.Fatal(err)
-					}
-					if values != nil {
-						for _, v := range values.Val() {
-							if r, ok := v.(string); ok && len(r) == timeLen+benchRecord {
-								read++
-							}
-						}
-					}
-					ids = nil
-					if page != nil {
-						ids, cursor = page.Val()
-						more = cursor != 0
-					}
-				}
+				shards.Go(func() error {
+					n, err := readBare(b.Context(), bare, s.keys)
+					read.Add(n)
+					return err
+				})
 			}
-			if read != records {
-				b.Fatalf("read %d of %d", read, records)
+			if err := shards.Wait(); err != nil || read.Load() != records {
+				b.Fatalf("read %d of %d: %v", read.Load(), records, err)
 			}
 		},
 		func(int) {
 			var m counter
-			if err := recovery.Replay(b.Context(), l, &m, nil); err != nil || m.read != records {
-				b.Fatalf("read %d of %d: %v", m.read, records, err)
+			if err := recovery.Replay(b.Context(), l, &m, nil); err != nil || m.read.Load() != records {
+				b.Fatalf("read %d of %d: %v", m.read.Load(), records, err)
 			}
 		})
+}
+
+// readBare counts the whole records of a shard.
+func readBare(ctx context.Context, bare redis.UniversalClient, k shardKeys) (read int64, err error) {
+	var ids []string
+	for cursor, more := uint64(0), true; more || len(ids) > 0; {
+		var page *redis.ScanCmd
+		var values *redis.SliceCmd
+		if _, err := bare.Pipelined(ctx, func(p redis.Pipeliner) error {
+			if len(ids) > 0 {
+				values = p.HMGet(ctx, k.tasks(), ids...)
+			}
+			if more {
+				page = p.SScan(ctx, k.pending(), cursor, "", scanCount)
+			}
+			return nil
+		}); err != nil {
+			return read, err
+		}
+		if values != nil {
+			for _, v := range values.Val() {
+				if r, ok := v.(string); ok && len(r) == timeLen+benchRecord {
+					read++
+				}
+			}
+		}
+		ids = nil
+		if page != nil {
+			ids, cursor = page.Val()
+			more = cursor != 0
+		}
+	}
+	return read, nil
 }

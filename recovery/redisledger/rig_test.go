@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -148,6 +149,7 @@ func numbered(n, part int) [][]recovery.Change {
 
 // memory is what a replay fills.
 type memory struct {
+	mu      sync.Mutex // guards records
 	records content
 	locking func() // called before ids are locked; may be nil
 }
@@ -160,6 +162,8 @@ func (m *memory) Lock(page []recovery.Entry) []int {
 	if m.locking != nil {
 		m.locking()
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var locked []int
 	for i, e := range page {
 		if _, known := m.records[string(e.ID)]; !known {
@@ -170,6 +174,8 @@ func (m *memory) Lock(page []recovery.Entry) []int {
 }
 
 func (m *memory) Resolve(e recovery.Entry, found bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if found {
 		m.records[string(e.ID)] = string(e.Data)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/lapsehq/lapse/recovery"
 )
@@ -17,6 +18,10 @@ const scanCount = 2048
 // pagesAhead is how many pages are read while one is handed out.
 const pagesAhead = 2
 
+// shardsAtOnce is how many shards are read at the same time, so that Redis reads
+// one while the records of another are being armed.
+const shardsAtOnce = 2
+
 // Scan implements recovery.Ledger. It only nominates.
 func (l *Ledger) Scan(ctx context.Context, page func([]recovery.Entry) error) error {
 	done, err := l.use(ctx)
@@ -24,13 +29,15 @@ func (l *Ledger) Scan(ctx context.Context, page func([]recovery.Entry) error) er
 		return err
 	}
 	defer done()
+	scans, scanning := errgroup.WithContext(ctx)
+	scans.SetLimit(shardsAtOnce)
 	for _, s := range l.shards {
-		if !s.owned.Load() {
-			continue
+		if s.owned.Load() {
+			scans.Go(func() error { return l.scanShard(scanning, s, page) })
 		}
-		if err := l.scanShard(ctx, s, page); err != nil {
-			return err
-		}
+	}
+	if err := scans.Wait(); err != nil {
+		return err
 	}
 	return l.retireSurplus(ctx)
 }
