@@ -14,6 +14,8 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/diskledger"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/recovery/redisledger"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -71,6 +73,14 @@ func variants(b *testing.B, tasksEach int, run func(b *testing.B, r *rig)) {
 		{"null", func(*testing.B) recovery.Ledger { return ledgertest.Null{} }},
 		{"diskledger", func(b *testing.B) recovery.Ledger {
 			l, err := diskledger.Open(b.TempDir(), diskledger.Options{Log: quiet})
+			if err != nil {
+				b.Fatal(err)
+			}
+			return l
+		}},
+		{"redisledger", func(b *testing.B) recovery.Ledger {
+			server := redistest.Start(b, "appendonly yes", "appendfsync everysec")
+			l, err := redisledger.Open(redisledger.Options{URL: server.URL(), Node: "bench", Log: quiet})
 			if err != nil {
 				b.Fatal(err)
 			}

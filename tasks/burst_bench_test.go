@@ -27,7 +27,9 @@ func ledgers(b *testing.B) map[string]func() recovery.Ledger {
 			}
 			return l
 		},
-		"redis": func() recovery.Ledger { return onRedis(b, redistest.Start(b)) },
+		"redis": func() recovery.Ledger {
+			return onRedis(b, redistest.Start(b, "appendonly yes", "appendfsync everysec"))
+		},
 	}
 }
 
@@ -92,7 +94,7 @@ func BenchmarkBurst(b *testing.B) {
 						b.Fatal(err)
 					}
 					began := time.Now()
-					due := began.Add(time.Duration(n) * 8 * time.Microsecond).Add(time.Second)
+					due := began.Add(time.Duration(n) * 20 * time.Microsecond).Add(time.Second)
 					fill(b, s, n, "burst", func(int) time.Time { return due })
 					filled := time.Since(began)
 					if time.Now().After(due) {

@@ -27,7 +27,7 @@ func BenchmarkRestart(b *testing.B) {
 		})
 	})
 	b.Run("redis", func(b *testing.B) {
-		server := redistest.Start(b)
+		server := redistest.Start(b, "appendonly yes", "appendfsync everysec")
 		restart(b, func() recovery.Ledger { return onRedis(b, server) })
 	})
 }

@@ -31,6 +31,13 @@ type Server struct {
 	log    *os.File
 }
 
+// The client's own log would tell every test of every server that was stopped.
+func init() { redis.SetLogger(silent{}) }
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
 // Start starts a server with persistence off, and waits until it answers. Options
 // are lines of a configuration file, such as "appendonly yes".
 func Start(t testing.TB, options ...string) *Server {
