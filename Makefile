@@ -41,9 +41,9 @@ race: redis ## run all tests under the race detector, and once more on a single 
 lint: tools ## check formatting, vet, golangci-lint with the import directions, shellcheck if present
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "gofmt is needed for:"; echo "$$unformatted"; exit 1; fi
-	$(GO) vet -tags $(TAGS),fault ./...
+	$(GO) vet -tags $(TAGS),fault,browser ./...
 	$(LINT) run ./...
-	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/need-redis; fi
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/need-redis scripts/need-browser; fi
 
 .PHONY: bench
 bench: ## run the benchmarks COUNT times; text on stdout and in bench/latest.txt (BENCH=regexp COUNT=5)
@@ -60,8 +60,13 @@ fuzz: ## run every fuzz target for FUZZTIME=10s
 		done; \
 	done
 
+.PHONY: browser
+browser: ## try the pages in a real Chromium; installs one if there is none
+	@scripts/need-browser
+	$(GO) test -tags $(TAGS),browser -count 1 ./scripts/browser/
+
 .PHONY: fault
-fault: build ## kill -9, SIGSTOP, a full disk and garbage against the built binary
+fault: build redis ## kill -9, SIGSTOP, a full disk and garbage against the built binary
 	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 15m ./scripts/crash/
 
 .PHONY: mainjob
@@ -75,7 +80,7 @@ cover: ## write coverage.html, and print the coverage of each package
 	@$(GO) tool cover -func=coverage.out | tail -1
 
 .PHONY: ci
-ci: lint test race fault ## everything that must pass before a change goes in
+ci: lint test race browser fault ## everything that must pass before a change goes in
 
 .PHONY: redis
 redis:
