@@ -26,6 +26,8 @@ type CommitterConfig[T any] struct {
 	// valid only during the call. The error is
 	//   - nil: written, and durable as far as the ledger is;
 	//   - ErrDropped: never sent, because Keep refused it (a call of its own);
+	//   - ErrFull: creations that the ledger has refused for want of room, and
+	//     that will not be written (a call of its own);
 	//   - ErrLost: not written, and nothing of this shard will be any more;
 	//   - ErrClosed: the committer or the ledger was closed first. The outcome
 	//     is open if the batch was under way, and it was not written otherwise.

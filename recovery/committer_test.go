@@ -51,11 +51,11 @@ func newDesk(t *testing.T, change func(*recovery.CommitterConfig[string])) *desk
 
 func (d *desk) done(shard int, tags []string, err error) {
 	outcome := "ok"
-	for _, known := range []error{recovery.ErrDropped, recovery.ErrLost, recovery.ErrClosed} {
+	for known, name := range map[error]string{
+		recovery.ErrDropped: "dropped", recovery.ErrFull: "full", recovery.ErrLost: "lost", recovery.ErrClosed: "closed",
+	} {
 		if errors.Is(err, known) {
-			outcome, err = map[error]string{
-				recovery.ErrDropped: "dropped", recovery.ErrLost: "lost", recovery.ErrClosed: "closed",
-			}[known], nil
+			outcome, err = name, nil
 		}
 	}
 	if err != nil {
@@ -174,6 +174,45 @@ func TestKeep(t *testing.T) {
 		}
 		if calls := d.ledger.Calls(ledgertest.Apply); calls != 5 {
 			t.Errorf("Apply was called %d times, want 5: an empty batch is not sent", calls)
+		}
+	})
+}
+
+// TestFull: a ledger without room refuses what is new and holds nothing else up.
+func TestFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, nil)
+		d.submit(0, "a", "b")
+		synctest.Wait()
+		d.ledger.SetFull(true)
+		d.ledger.Inject(ledgertest.Fault{Op: ledgertest.Apply}) // and does not answer at first
+		reached, release := d.ledger.Hold(ledgertest.Apply)
+		d.submit(0, "c")
+		<-reached
+		d.submit(0, "d")
+		d.committer.Submit(0, recovery.Change{ID: []byte("a"), From: pending(1)}, "a-done")
+		d.submit(0, "e")
+		moved := creation("b", 2)
+		moved.From = pending(1)
+		d.committer.Submit(0, moved, "b-moved")
+		release()
+		time.Sleep(time.Second)
+		d.ledger.SetFull(false)
+		d.submit(0, "d")
+		synctest.Wait()
+		d.want("0 ok: a b", "0 full: c", "0 full: d e", "0 ok: a-done b-moved", "0 ok: d")
+		if got := d.committer.Stats(); got.Queued != 0 || got.Stall != 0 {
+			t.Errorf("something is left: %+v", got)
+		}
+		var held []string
+		refs := []recovery.Ref{{ID: "a", Next: 1}, {ID: "b", Next: 2}, {ID: "c", Next: 1}, {ID: "d", Next: 1}, {ID: "e", Next: 1}}
+		if err := d.ledger.Get(t.Context(), 0, refs, func(_ int, e recovery.Entry) {
+			held = append(held, fmt.Sprint(string(e.ID), e.Spot.At))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(held, []string{"b2", "d1"}) {
+			t.Errorf("the ledger holds %v", held)
 		}
 	})
 }

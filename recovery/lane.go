@@ -125,6 +125,10 @@ func (l *lane[T]) runOnce() bool {
 		l.filter(g)
 		final = l.write(&g.batch)
 	}
+	if errors.Is(final, ErrFull) {
+		l.drop(g, func(i int) bool { c := g.batch.At(i); return !c.Creation() }, final)
+		final = nil
+	}
 	l.answer(g, final)
 	return true
 }
@@ -148,12 +152,16 @@ func (l *lane[T]) take() (*gathering[T], error) {
 
 // filter drops the changes whose callers have given up.
 func (l *lane[T]) filter(g *gathering[T]) {
-	if l.cfg.Keep == nil {
-		return
+	if l.cfg.Keep != nil {
+		l.drop(g, func(i int) bool { return l.cfg.Keep(g.tags[i]) }, ErrDropped)
 	}
+}
+
+// drop takes changes out of a gathering and reports them with err.
+func (l *lane[T]) drop(g *gathering[T], keep func(i int) bool, err error) {
 	kept := 0
 	g.batch.Retain(func(i int) bool {
-		if !l.cfg.Keep(g.tags[i]) {
+		if !keep(i) {
 			l.dropped = append(l.dropped, g.tags[i])
 			return false
 		}
@@ -166,12 +174,12 @@ func (l *lane[T]) filter(g *gathering[T]) {
 	}
 	clear(g.tags[kept:])
 	g.tags = g.tags[:kept]
-	l.report(l.dropped, ErrDropped)
+	l.report(l.dropped, err)
 	clear(l.dropped)
 	l.dropped = l.dropped[:0]
 }
 
-// write sends the batch until it is answered. Its error is nil or final.
+// write sends the batch until it is answered. Its error is nil, ErrFull or final.
 func (l *lane[T]) write(b *Batch) error {
 	if b.Len() == 0 {
 		return nil
@@ -185,7 +193,7 @@ func (l *lane[T]) write(b *Batch) error {
 	repeats := 0
 	for ; ; repeats++ {
 		err = l.cfg.Ledger.Apply(l.ctx, l.shard, b)
-		if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
+		if answered(err) || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
 			break
 		}
 		if repeats == 0 {
@@ -196,7 +204,7 @@ func (l *lane[T]) write(b *Batch) error {
 			break
 		}
 	}
-	if err == nil && repeats > 0 {
+	if answered(err) && repeats > 0 {
 		l.log.Info("the ledger answers again", "repeats", repeats, "after", time.Since(began))
 	}
 
@@ -204,7 +212,7 @@ func (l *lane[T]) write(b *Batch) error {
 	defer l.mu.Unlock()
 	l.since = time.Time{}
 	l.stats.Repeats += int64(repeats)
-	if err == nil {
+	if answered(err) {
 		l.stats.Commits++
 		l.stats.Changes += int64(b.Len())
 		l.stats.LargestBatch = max(l.stats.LargestBatch, b.Len())
@@ -213,6 +221,9 @@ func (l *lane[T]) write(b *Batch) error {
 	}
 	return err
 }
+
+// answered reports whether Apply has written what it will ever write of a batch.
+func answered(err error) bool { return err == nil || errors.Is(err, ErrFull) }
 
 // answer reports the outcome of a gathering and keeps its memory.
 func (l *lane[T]) answer(g *gathering[T], err error) {

@@ -24,7 +24,8 @@ var (
 	ErrLayout = errors.New("the ledger has a layout that this version cannot read")
 	// ErrConflict is returned by PutSetting when the revision has changed.
 	ErrConflict = errors.New("the setting has another revision")
-	// ErrFull is returned by Condition when the ledger has no room to grow.
+	// ErrFull is returned by Condition when the ledger has no room to grow, and
+	// by Apply when it has refused the creations of a batch for want of room.
 	ErrFull = errors.New("the ledger is running out of room")
 )
 
@@ -58,6 +59,11 @@ type Change struct {
 	ID       []byte
 	From, To Spot
 	Data     []byte // the whole record at its new place; nil for Nowhere
+}
+
+// Creation tells whether the record is new to the ledger.
+func (c *Change) Creation() bool {
+	return c.From.Place == Nowhere && c.To.Place != Nowhere
 }
 
 // A Ref names a pending record.
@@ -96,9 +102,11 @@ type Ledger interface {
 	Adopt(ctx context.Context) (Terms, error)
 
 	// Apply writes a batch: all of it or nothing, durable once it returns nil.
-	// ErrLost and ErrClosed are final. After any other error the outcome is
-	// open, and the caller repeats the same batch before it sends another one
-	// to the same shard.
+	// A ledger without room may refuse what would make it grow: with ErrFull,
+	// the batch was written without its creations, all of them, and a copy of it
+	// that is still on its way will not create them either. ErrLost and ErrClosed
+	// are final. After any other error the outcome is open, and the caller repeats
+	// the same batch before it sends another one to the same shard.
 	Apply(ctx context.Context, shard int, b *Batch) error
 
 	// Get reads pending records of one shard and calls found for those that

@@ -105,6 +105,9 @@ func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
 	case errors.Is(err, recovery.ErrDropped):
 		s.droppedLocked(w, sl)
 		err = ErrUnavailable
+	case errors.Is(err, recovery.ErrFull): // of creations only
+		s.droppedLocked(w, sl)
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	default:
 		// The ledger is closed or lost: what was under way stays as it is, and
 		// its outcome open.
@@ -180,8 +183,8 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 	}
 }
 
-// droppedLocked ends a write that was never sent, because its caller had given it
-// up. What it did to a task that existed before was undone then (see undoLocked).
+// droppedLocked ends a write that has not happened: it was never sent, because its
+// caller had given it up, or the ledger had no room for it. What it did to a task that existed before was undone then (see undoLocked).
 func (s *Scheduler) droppedLocked(w *write, sl *slot) {
 	switch w.op {
 	case opCreate:

@@ -49,6 +49,7 @@ type Faulty struct {
 	holds     map[Op]*hold
 	calls     map[Op]int
 	condition error
+	full      bool
 }
 
 // A hold keeps calls waiting.
@@ -130,6 +131,15 @@ func (f *Faulty) SetCondition(err error) {
 	f.condition = err
 }
 
+// SetFull makes Apply refuse creations with recovery.ErrFull, and write the rest,
+// until it is told otherwise. It must not change between a fault that loses the
+// answer of Apply and the repetition of that batch.
+func (f *Faulty) SetFull(full bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.full = full
+}
+
 // do carries out a call, or the fault that it meets.
 func (f *Faulty) do(ctx context.Context, op Op, call func() error) error {
 	f.mu.Lock()
@@ -149,7 +159,7 @@ func (f *Faulty) do(ctx context.Context, op Op, call func() error) error {
 		return call()
 	}
 	if fault.After {
-		if err := call(); err != nil {
+		if err := call(); err != nil && !errors.Is(err, recovery.ErrFull) {
 			return err
 		}
 	}

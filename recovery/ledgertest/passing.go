@@ -18,7 +18,24 @@ func (f *Faulty) Adopt(ctx context.Context) (terms recovery.Terms, err error) {
 
 // Apply implements recovery.Ledger.
 func (f *Faulty) Apply(ctx context.Context, shard int, b *recovery.Batch) error {
-	return f.do(ctx, Apply, func() error { return f.inner.Apply(ctx, shard, b) })
+	return f.do(ctx, Apply, func() error {
+		f.mu.Lock()
+		full := f.full
+		f.mu.Unlock()
+		if !full {
+			return f.inner.Apply(ctx, shard, b)
+		}
+		var rest recovery.Batch
+		for i := range b.Len() {
+			if c := b.At(i); !c.Creation() {
+				rest.Add(c)
+			}
+		}
+		if err := f.inner.Apply(ctx, shard, &rest); err != nil || rest.Len() == b.Len() {
+			return err
+		}
+		return recovery.ErrFull
+	})
 }
 
 // Get implements recovery.Ledger.

@@ -146,49 +146,6 @@ func TestReadOnly(t *testing.T) {
 	wantHeld(t, server.Client(), l, content{"a": "2"})
 }
 
-// Redis is out of memory and evicts nothing: new tasks are refused whole, and all
-// that may free memory goes on: a restart, life signs, deletions.
-func TestOutOfMemory(t *testing.T) {
-	server := redistest.Start(t, "maxmemory-policy noeviction")
-	v := oneShard(server.URL())
-	l := v.open(t)
-	adopt(t, l)
-	apply(t, l, put("a", "1"), put("b", "1"), put("c", "1"))
-	server.Do("config", "set", "maxmemory", "1mb")
-
-	refused := batchOf(put("d", "2"), put("e", "2"))
-	err := l.Apply(t.Context(), 0, refused)
-	if !redis.HasErrorPrefix(errors.Unwrap(err), "OOM") {
-		t.Fatalf("Apply without memory: %v", err)
-	}
-	wantHeld(t, server.Client(), l, content{"a": "1", "b": "1", "c": "1"})
-	if err := l.Condition(); !errors.Is(err, recovery.ErrFull) {
-		t.Errorf("Condition without memory: %v", err)
-	}
-
-	v.crash()
-	l = v.open(t)
-	adopt(t, l)
-	if err := l.beat(t.Context()); err != nil {
-		t.Errorf("a life sign without memory: %v", err)
-	}
-	m := newMemory()
-	if err := recovery.Replay(t.Context(), l, m, nil); err != nil || len(m.records) != 3 {
-		t.Errorf("replay without memory gives %v: %v", m.records, err)
-	}
-	apply(t, l, remove("a"))
-	apply(t, l, remove("b"), put("c", "3"))
-	wantHeld(t, server.Client(), l, content{"c": "3"})
-	if err := l.Apply(t.Context(), 0, refused); err == nil {
-		t.Fatal("Apply without memory wrote")
-	}
-
-	server.Do("config", "set", "maxmemory", "0")
-	persist(t, l, put("d", "2"), put("e", "2"))
-	eventually(t, "there is room again", func() bool { return l.Condition() == nil })
-	wantHeld(t, server.Client(), l, content{"c": "3", "d": "2", "e": "2"})
-}
-
 // The server is restarted in the middle of a replay: what a cursor would skip
 // afterwards is not missed.
 func TestCursorBroken(t *testing.T) {

@@ -44,7 +44,7 @@ func (l *Ledger) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 			break
 		}
 	}
-	if err == nil || errors.Is(err, recovery.ErrLost) {
+	if err == nil || errors.Is(err, recovery.ErrFull) || errors.Is(err, recovery.ErrLost) {
 		s.open = 0
 	} else if s.open == 0 {
 		s.open = checksum(b)
@@ -58,13 +58,17 @@ var errRegained = errors.New("the shard was claimed again")
 func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) error {
 	v, err := judge(applyScript.send(ctx, l.client, s.arguments(b)))
 	if err != nil {
-		l.noteFull(err)
 		return fmt.Errorf("shard %d: %w", s.number, err)
 	}
 	if v.code != 0 {
 		s.sequence++
 		if s.batch.dead > 0 {
 			l.buried.Store(true)
+		}
+		if v.number(0) == 1 {
+			full := fmt.Errorf("%w: Redis is out of memory and has refused new tasks", recovery.ErrFull)
+			l.noteFull(full)
+			return full
 		}
 		return nil
 	}
@@ -102,7 +106,7 @@ func (s *shard) arguments(b *recovery.Batch) []any {
 	a := &s.batch
 	a.buf, a.ends = a.buf[:0], a.ends[:0]
 	sizes := a.blocks(s, b)
-	a.dead = sizes[4]
+	a.dead = sizes[5]
 
 	// One string for all of them: a slice of bytes would be boxed for each.
 	a.text = string(a.buf)
@@ -114,7 +118,7 @@ func (s *shard) arguments(b *recovery.Batch) []any {
 	}
 
 	keys := s.keys[:2]
-	if sizes[2]+sizes[3]+sizes[4] > 0 {
+	if sizes[3]+sizes[4]+sizes[5] > 0 {
 		keys = s.keys[:]
 	}
 	a.command = applyScript.head(a.command, keys)
@@ -128,8 +132,8 @@ func (s *shard) arguments(b *recovery.Batch) []any {
 	return a.command
 }
 
-// blocks fills in the six blocks, and returns their sizes.
-func (a *batchArguments) blocks(s *shard, b *recovery.Batch) (sizes [6]int) {
+// blocks fills in the seven blocks, and returns their sizes.
+func (a *batchArguments) blocks(s *shard, b *recovery.Batch) (sizes [7]int) {
 	size := func(block int, fill func(c *recovery.Change)) {
 		before := len(a.ends)
 		for i := range b.Len() {
@@ -138,41 +142,49 @@ func (a *batchArguments) blocks(s *shard, b *recovery.Batch) (sizes [6]int) {
 		}
 		sizes[block] = len(a.ends) - before
 	}
+	put := func(c *recovery.Change) {
+		a.add(c.ID)
+		a.buf = appendPending(a.buf, c.To.At, c.Data)
+		a.end()
+	}
 	size(0, func(c *recovery.Change) {
-		if c.To.Place != recovery.Pending && c.From.Place == recovery.Pending {
-			a.add(c.ID)
+		if c.Creation() {
+			put(c)
 		}
 	})
 	a.add([]byte(sequenceField))
 	a.buf = fmt.Append(a.buf, s.sequence+1)
 	a.end()
+	sizes[0] += 2
 	size(1, func(c *recovery.Change) {
-		if c.To.Place == recovery.Pending {
+		if c.To.Place != recovery.Pending && c.From.Place == recovery.Pending {
 			a.add(c.ID)
-			a.buf = appendPending(a.buf, c.To.At, c.Data)
-			a.end()
 		}
 	})
-	sizes[1] += 2
 	size(2, func(c *recovery.Change) {
+		if c.To.Place == recovery.Pending && !c.Creation() {
+			put(c)
+		}
+	})
+	size(3, func(c *recovery.Change) {
 		if c.From.Place == recovery.Dead && c.To.Place != recovery.Dead {
 			a.add(c.ID)
 		}
 	})
-	size(3, func(c *recovery.Change) {
+	size(4, func(c *recovery.Change) {
 		if c.From.Place == recovery.Dead && c.From != c.To {
 			a.buf = appendGrave(a.buf, c.From.Label, c.From.At, c.ID)
 			a.end()
 		}
 	})
-	size(4, func(c *recovery.Change) {
+	size(5, func(c *recovery.Change) {
 		if c.To.Place == recovery.Dead {
 			a.add(c.ID)
 			a.buf = appendDead(a.buf, c.To.At, c.To.Label, c.Data)
 			a.end()
 		}
 	})
-	size(5, func(c *recovery.Change) {
+	size(6, func(c *recovery.Change) {
 		if c.To.Place == recovery.Dead {
 			a.add([]byte("0"))
 			a.buf = appendGrave(a.buf, c.To.Label, c.To.At, c.ID)

@@ -48,12 +48,17 @@ func (l *Ledger) Condition() error {
 	return nil
 }
 
-// noteFull notes that Redis refused a batch for want of memory. The next
-// measurement takes it back.
-func (l *Ledger) noteFull(err error) {
-	if redis.HasErrorPrefix(err, "OOM") || err != nil && strings.Contains(err.Error(), "-OOM ") {
-		full := fmt.Errorf("%w: %w", recovery.ErrFull, err)
-		l.full.Store(&full)
+// noteFull notes why Redis takes no new tasks, or, with nil, that it does. What
+// a refused batch has noted, the next measurement may take back.
+func (l *Ledger) noteFull(full error) {
+	if full == nil {
+		if l.full.Swap(nil) != nil {
+			l.log.Info("Redis has room again")
+		}
+		return
+	}
+	if l.full.Swap(&full) == nil {
+		l.log.Warn("Redis runs out of memory; new tasks are refused", "error", full)
 	}
 }
 
@@ -193,11 +198,7 @@ func (l *Ledger) measure(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if full != nil {
-		l.full.Store(&full)
-	} else {
-		l.full.Store(nil)
-	}
+	l.noteFull(full)
 	l.mu.Lock()
 	l.health.Latency = latency
 	l.health.ClockAhead = now.Sub(began.Add(latency / 2)).Round(time.Microsecond)

@@ -13,7 +13,8 @@ import (
 // so do the registry and the heartbeats, so that one script reaches them all.
 //
 //	lapse:{<node>/<shard>}:pending    set     ids of unfinished tasks, and "!"
-//	lapse:{<node>/<shard>}:tasks      hash    id -> record; "!o" token, "!s" sequence
+//	lapse:{<node>/<shard>}:tasks      hash    id -> record; "!o" token, "!s" sequence,
+//	                                          "!r" sequence of a batch that was cut, see apply.lua
 //	lapse:{<node>/<shard>}:dead       hash    id -> record of a dead task
 //	lapse:{<node>/<shard>}:deadindex  zset    dead tasks in order, all of score 0
 //	lapse:nodes                       hash    node -> entry
@@ -53,6 +54,7 @@ func (s *shardKeys) living() []string { return s[:2] }
 const (
 	ownerField    = "!o"
 	sequenceField = "!s"
+	refusedField  = "!r"
 	anchorMember  = "!"
 )
 

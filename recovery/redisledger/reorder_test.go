@@ -83,9 +83,9 @@ func copied(args []any) []any {
 
 // Whatever a network does to scripts, a batch that is called written was written
 // once, in its turn, and nothing else ever changes: over several owners, whose
-// late scripts stay on the way.
+// late scripts stay on the way, and whether there is memory for what is new or not.
 func TestReorderedScripts(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.Start(t, "maxmemory-policy noeviction")
 	seed := rand.Uint64()
 	if set := os.Getenv("LEDGERTEST_SEED"); set != "" {
 		seed, _ = strconv.ParseUint(set, 10, 64)
@@ -98,6 +98,7 @@ func TestReorderedScripts(t *testing.T) {
 	v := oneShard(server.URL())
 	model := content{}
 	spots := map[string]recovery.Spot{}
+	refused := 0
 	for range 8 {
 		l := v.open(t)
 		l.opts.FailoverAfter = 1 << 62 // no heartbeats beside
@@ -110,8 +111,14 @@ func TestReorderedScripts(t *testing.T) {
 		for range 60 {
 			b := randomBatch(net.rng, spots, model)
 			for {
+				observer.ConfigSet(t.Context(), "maxmemory", []string{"0", "1mb"}[net.rng.IntN(2)])
 				err := l.Apply(t.Context(), 0, b)
 				if err == nil {
+					break
+				}
+				if errors.Is(err, recovery.ErrFull) {
+					forget(b, spots, model)
+					refused++
 					break
 				}
 				if !errors.Is(err, errNoAnswer) {
@@ -130,6 +137,9 @@ func TestReorderedScripts(t *testing.T) {
 			settle(t, observer, l, spots, model)
 		}
 		v.crash()
+	}
+	if refused == 0 {
+		t.Error("nothing was ever refused")
 	}
 }
 
@@ -159,6 +169,16 @@ func randomBatch(rng *rand.Rand, spots map[string]recovery.Spot, model content) 
 		b.Add(c)
 	}
 	return b
+}
+
+// forget takes the creations of a batch out of the model.
+func forget(b *recovery.Batch, spots map[string]recovery.Spot, model content) {
+	for i := range b.Len() {
+		if c := b.At(i); c.Creation() {
+			delete(model, string(c.ID))
+			delete(spots, string(c.ID))
+		}
+	}
 }
 
 // settle lets the shard decide what an unanswered batch has done, once no copy of

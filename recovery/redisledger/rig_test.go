@@ -93,6 +93,7 @@ func held(t testing.TB, c redis.UniversalClient, keys shardKeys) map[string]stri
 	tasks := c.HGetAll(ctx, keys.tasks()).Val()
 	delete(tasks, ownerField)
 	delete(tasks, sequenceField)
+	delete(tasks, refusedField)
 	members := slices.DeleteFunc(c.SMembers(ctx, keys.pending()).Val(), reserved)
 	slices.Sort(members)
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(tasks)), members); diff != "" && len(tasks)+len(members) > 0 {

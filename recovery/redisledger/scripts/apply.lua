@@ -7,32 +7,36 @@
 -- changes nothing.
 --
 -- KEYS: tasks, pending, and for a batch that touches the dead: dead, deadindex
--- ARGV: token, sequence, the sizes of six blocks, the blocks:
---   1 ids that leave the pending       2 field and record of those that are put;
---   3 ids that leave the dead            it begins with '!s' and the sequence
---   4 members that leave the index     5 id and record of the dead that are put
---   6 score and member of the same
--- Returns {1} written, {2} written before, {0, owner, sequence} refused.
+-- ARGV: token, sequence, the sizes of seven blocks, the blocks:
+--   1 field and record of those that are new; it ends with '!s' and the sequence
+--   2 ids that leave the pending       3 field and record of those that are put
+--   4 ids that leave the dead          5 members that leave the index
+--   6 id and record of the dead that are put
+--   7 score and member of the same
+-- Returns {1, refused} written, {2, refused} written before, {0, owner, sequence}
+-- not written.
 --
--- What leaves goes first: once a script has removed something, Redis lets it
--- write although it is out of memory. So a batch with a removal is never refused
--- half-way, and acknowledgements go through when Redis is full.
+-- Out of memory, Redis refuses a script's first write if it adds something, and
+-- lets it write whatever it likes once it has removed something. So what is new
+-- goes first. If it is refused, the rest is written without it: acknowledgements
+-- and retries must not wait for memory, as they alone will free it. '!r' then
+-- remembers the number, so that every copy of the batch gives the same answer.
 local tasks, pending, dead, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local held = redis.call('HMGET', tasks, '!o', '!s')
+local held = redis.call('HMGET', tasks, '!o', '!s', '!r')
 local last, sequence = tonumber(held[2] or ''), tonumber(ARGV[2])
 if held[1] ~= ARGV[1] or not last then
   return {0, held[1] or '', last or -1}
 end
 if last == sequence then
-  return {2}
+  return {2, held[3] == ARGV[2] and 1 or 0}
 end
 if last + 1 ~= sequence then
   return {0, held[1], last}
 end
 
 local from, to = {}, {}
-local at = 9
-for block = 1, 6 do
+local at = 10
+for block = 1, 7 do
   from[block] = at
   at = at + tonumber(ARGV[2 + block])
   to[block] = at - 1
@@ -43,18 +47,36 @@ local function call(command, key, block)
   end
 end
 
-call('HDEL', tasks, 1)
-call('SREM', pending, 1)
-call('HDEL', dead, 3)
-call('ZREM', index, 4)
-call('HSET', tasks, 2)
+local refused = 0
+local reply = redis.pcall('HSET', tasks, unpack(ARGV, from[1], to[1]))
+if type(reply) == 'table' then
+  if not string.find(reply.err, 'OOM ', 1, true) then
+    return reply -- nothing was written
+  end
+  redis.call('SREM', pending, '') -- the removal, if only of nothing
+  redis.call('HSET', tasks, '!s', ARGV[2])
+  if to[1] > from[1] + 1 then
+    refused = 1
+    redis.call('HSET', tasks, '!r', ARGV[2])
+  end
+end
+call('HDEL', tasks, 2)
+call('SREM', pending, 2)
+call('HDEL', dead, 4)
+call('ZREM', index, 5)
+call('HSET', tasks, 3)
 local ids = {}
-for i = from[2] + 2, to[2], 2 do
+if refused == 0 then
+  for i = from[1], to[1] - 2, 2 do
+    ids[#ids + 1] = ARGV[i]
+  end
+end
+for i = from[3], to[3], 2 do
   ids[#ids + 1] = ARGV[i]
 end
 if #ids > 0 then
   redis.call('SADD', pending, unpack(ids))
 end
-call('HSET', dead, 5)
-call('ZADD', index, 6)
-return {1}
+call('HSET', dead, 6)
+call('ZADD', index, 7)
+return {1, refused}

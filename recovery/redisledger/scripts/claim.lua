@@ -16,8 +16,9 @@ if owner ~= ARGV[1] then
   return {0, owner}
 end
 -- A Redis that is out of memory must still be adoptable, since only deliveries
--- will free it: after a removal, if only of nothing, a script may write.
-redis.call('SREM', KEYS[2], '')
+-- will free it: after a removal, if only of nothing, a script may write. What is
+-- removed is apply's note, whose number means nothing under the new token.
+redis.call('HDEL', KEYS[1], '!r')
 redis.call('HSET', KEYS[1], '!o', ARGV[2], '!s', 0)
 redis.call('SADD', KEYS[2], '!')
 return {1}

@@ -18,6 +18,7 @@ end
 if current ~= tonumber(ARGV[2]) then
   return {0, current}
 end
+redis.call('HDEL', KEYS[1], '') -- see claim: a topic can be paused when Redis is full
 local revision = string.format('%.0f', last + 1)
 if ARGV[3] == '0' then
   redis.call('HSET', KEYS[1], ARGV[1], revision)

@@ -12,6 +12,7 @@
 if redis.call('HGET', KEYS[1], '!o') ~= ARGV[1] then
   return false
 end
+redis.call('SREM', KEYS[2], '') -- see claim: it must go through when Redis is full
 local result = {0}
 for i = 2, #ARGV do
   if redis.call('HEXISTS', KEYS[1], ARGV[i]) == 0 then

@@ -1,0 +1,86 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest"
+)
+
+// A ledger without room refuses new tasks at once, and for good; acknowledgements,
+// retries and cancellations go through beside them.
+func TestFullLedger(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		acked, failed := r.one("acked", "x"), r.one("failed", "x")
+		r.must(Request{ID: "cancelled", Topic: "y", Delay: time.Hour})
+		r.faulty.SetFull(true)
+		reached, release := r.faulty.Hold(ledgertest.Apply)
+		answers := make(chan error, 4)
+		for i := range 3 { // two of them together, and one that wants the same task
+			id := fmt.Sprint("new", i/2)
+			go func() {
+				_, err := r.Schedule(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour})
+				answers <- err
+			}()
+		}
+		<-reached
+		synctest.Wait()
+		go func() { answers <- r.Cancel(t.Context(), "cancelled") }()
+		settled := make(chan Settled, 2)
+		go func() { settled <- r.settle(Verdict{Verb: Ack}, acked) }()
+		go func() { settled <- r.settle(Verdict{Verb: Release, Delay: ptr(time.Hour)}, failed) }()
+		synctest.Wait()
+		began := time.Now()
+		release()
+		refused := 0
+		for range cap(answers) {
+			if err := <-answers; errors.Is(err, ErrUnavailable) && errors.Is(err, recovery.ErrFull) && !errors.Is(err, ErrUnknown) {
+				refused++
+			} else if err != nil {
+				t.Error(err)
+			}
+		}
+		if refused != 3 || time.Since(began) != 0 {
+			t.Errorf("%d of 3 were refused, after %v", refused, time.Since(began))
+		}
+		for range cap(settled) {
+			if a := <-settled; a.Err != nil || !a.Recorded {
+				t.Errorf("settled: %+v", a)
+			}
+		}
+		r.inLedger("acked", recovery.Nowhere)
+		r.inLedger("cancelled", recovery.Nowhere)
+		r.inLedger("failed", recovery.Pending)
+		r.inLedger("new0", recovery.Nowhere)
+		r.faulty.SetFull(false)
+		r.must(Request{ID: "new0", Topic: "x", Delay: time.Minute})
+		r.checkConsistency()
+		r.crash()
+		synctest.Wait()
+		if s := r.Stats().Total; s.Pending != 2 {
+			t.Errorf("after a restart %d are pending", s.Pending)
+		}
+	})
+}
+
+// What was told to be unknown, since the ledger had not answered in time, and is
+// refused then, leaves nothing behind.
+func TestFullLedgerAnswersLate(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.faulty.SetFull(true)
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		_, err := r.Schedule(context.Background(), Request{ID: "t", Topic: "x", Delay: time.Hour})
+		want(t, "Schedule", err, ErrUnknown)
+		release()
+		pass(time.Millisecond)
+		_, err = r.Get(t.Context(), "t")
+		want(t, "Get", err, ErrNotFound)
+		r.inLedger("t", recovery.Nowhere)
+		r.checkConsistency()
+	})
+}
