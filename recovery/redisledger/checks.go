@@ -206,8 +206,9 @@ func (l *Ledger) measure(ctx context.Context) error {
 	return nil
 }
 
-// dataset returns the data set's id, and gives it one if it has none: it tells a
-// Redis that has lost everything from one that has lost a shard.
+// dataset returns the data set's layout and id, and gives it one if it has none. To
+// people, the id in the log tells a Redis that has lost everything from one that has
+// lost some shards.
 func (l *Ledger) dataset(ctx context.Context) (string, error) {
 	key := l.keys.dataset()
 	id, err := l.client.Get(ctx, key).Result()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -79,4 +80,53 @@ func TestBatchFollowsItsKeys(t *testing.T) {
 	move.End()
 	persist(t, l, put("b", "3"))
 	wantHeld(t, move.To.Client(), l, content{"a": "2", "b": "3"})
+}
+
+// One master of several comes back without its data, and the data set's id is on
+// another: its shards are taken back, and the others go on as if nothing had happened.
+func TestOneMasterEmpty(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	v := newLives(cluster.URL())
+	l := v.open(t)
+	var d diary
+	d.watch(l)
+	adopt(t, l)
+	home := cluster.Master(l.keys.dataset())
+	var victim *redistest.Server
+	lost, kept, count := 0, 0, 0
+	for n, s := range l.shards { // of 16, each master has some
+		if err := l.Apply(t.Context(), n, batchOf(put("before", "1"))); err != nil {
+			t.Fatal(err)
+		}
+		master := cluster.Master(s.keys.tasks())
+		if victim == nil && master != home {
+			victim = master
+		}
+		if master == victim {
+			lost = n
+			count++
+		} else {
+			kept = n
+		}
+	}
+	victim.Kill()
+	victim.Start()
+	d.wait(t, count)
+	for _, n := range []int{lost, kept} {
+		b := batchOf(put("after", "2"))
+		eventually(t, "the batch is written", func() bool { return l.Apply(t.Context(), n, b) == nil })
+	}
+	all := content{"before": "1", "after": "2"}
+	for n, want := range map[int]content{kept: all, lost: {"after": "2"}} {
+		c := cluster.Master(l.shards[n].keys.tasks()).Client()
+		defer c.Close()
+		if diff := cmp.Diff(want, held(t, c, l.shards[n].keys)); diff != "" {
+			t.Errorf("shard %d (-want +got):\n%s", n, diff)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.lost) > 0 {
+		t.Errorf("given up: %v", d.lost)
+	}
 }

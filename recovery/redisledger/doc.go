@@ -22,12 +22,13 @@
 //
 // Apply: with recovery.ErrLost when the shard has another owner by now. After
 // any other error the batch is to be repeated; it keeps its number until it is
-// confirmed. Not executed are NOSCRIPT, LOADING, READONLY, TRYAGAIN and OOM;
-// after a timeout nobody knows, and the number tells.
+// confirmed. Not executed are NOSCRIPT, LOADING, READONLY, TRYAGAIN and MISCONF;
+// after a timeout nobody knows, and the number tells. A Redis that is out of
+// memory refuses what is new: recovery.ErrFull.
 //
 // Redis itself can lose what it confirmed, in a failover, or by starting from an
 // older file or from none. The owner notices: by the sequence number, the epoch
-// of the token, or a token that is missing together with the data set's id. It
+// of the token, or a token that is missing. It
 // claims the shard again and reports it, see recovery.Rewinder; whoever has the
 // tasks in memory then makes the shard equal to it.
 //

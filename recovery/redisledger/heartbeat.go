@@ -73,7 +73,7 @@ func (l *Ledger) beat(ctx context.Context) error {
 			return fmt.Errorf("the registry's entry of node %s: %w", l.opts.Node, err)
 		}
 	}
-	if held.Generation >= l.entry.Generation || raw == "" && l.overslept() {
+	if held.Generation >= l.entry.Generation || raw == "" && l.overslept(l.streak()) {
 		l.loseAll(held)
 		return nil
 	}
@@ -84,20 +84,39 @@ func (l *Ledger) beat(ctx context.Context) error {
 	return err
 }
 
-// overslept reports whether others may have taken this node for dead: it had no
-// answer for FailoverAfter, and was not the only one that is registered. A node
-// that is alone has nobody who could adopt from it, however long Redis is down.
-func (l *Ledger) overslept() bool {
+// overslept reports whether others may have taken this node for dead since its
+// life signs had the given streak: one has gone without an answer for
+// FailoverAfter, and others were registered. A node that is alone has nobody who
+// could adopt from it, however long Redis is down.
+func (l *Ledger) overslept(since int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.alone && time.Since(l.lastAnswer) > l.opts.FailoverAfter
+	return !l.alone && (since != l.unbroken || l.silentLocked())
 }
 
-// answered notes a life sign that was sent at began and answered.
+// silentLocked reports whether no life sign was answered for FailoverAfter, by the
+// clock on which more has passed: the monotonic one stands still while a machine
+// is suspended, and others go on.
+func (l *Ledger) silentLocked() bool {
+	now := time.Now()
+	return max(now.Sub(l.lastAnswer), now.Round(0).Sub(l.lastAnswer.Round(0))) > l.opts.FailoverAfter
+}
+
+// answered notes a life sign that was sent at began and answered just now.
 func (l *Ledger) answered(began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.silentLocked() {
+		l.unbroken++
+	}
 	l.lastAnswer = began
+}
+
+// streak is the number of the current streak of life signs.
+func (l *Ledger) streak() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unbroken
 }
 
 // loseAll gives up all shards: the node's name belongs to another process.
@@ -120,10 +139,7 @@ func (l *Ledger) checkShards(ctx context.Context) error {
 	for n, s := range l.shards {
 		before[n], lost[n] = s.position()
 	}
-	dataset, err := l.dataset(ctx)
-	if err != nil {
-		return err
-	}
+	unbroken := l.streak()
 	heads := make([]*redis.SliceCmd, len(l.shards))
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
 		for n, s := range l.shards {
@@ -142,10 +158,9 @@ func (l *Ledger) checkShards(ctx context.Context) error {
 		if err := l.check(ctx, s, before[n], owner, sequence); err != nil {
 			return err
 		}
-		// The shard was ours before the data set was asked for, and after it.
 		s.mu.Lock()
 		if s.token == before[n].token && owner == s.token.String() {
-			s.dataset = dataset
+			s.unbroken = unbroken
 		}
 		s.mu.Unlock()
 	}

@@ -131,6 +131,7 @@ type Ledger struct {
 	mu         sync.Mutex // guards everything below
 	state      state
 	lastAnswer time.Time // when the last answered heartbeat was sent
+	unbroken   int       // number of the streak of heartbeats with less than FailoverAfter between them
 	alone      bool      // no other node was registered then
 	health     recovery.Health
 	news       []telling

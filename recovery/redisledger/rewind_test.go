@@ -175,16 +175,50 @@ func (n *lossOf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A token that is missing alone is not an empty Redis: somebody has removed it.
+// A token that is missing alone, while Redis has kept the rest, is a lost shard whose
+// owner takes it back: unless others may have adopted it, and finished its tasks,
+// before it went; also if its owner has shown signs of life again since.
 func TestMissingToken(t *testing.T) {
-	server := redistest.Start(t)
-	v := oneShard(server.URL())
-	l := v.open(t)
-	adopt(t, l)
-	apply(t, l, put("a", "1"))
-	server.Do("del", l.shards[0].keys.tasks())
-	if err := l.Apply(t.Context(), 0, batchOf(put("b", "1"))); !errors.Is(err, recovery.ErrLost) {
-		t.Errorf("Apply: %v, want ErrLost", err)
+	for name, test := range map[string]struct {
+		others bool          // another node is registered
+		gap    time.Duration // between two life signs, after the shard was seen last
+		lost   bool
+	}{
+		"alone":                        {},
+		"alone, after a gap":           {gap: 2 * time.Hour},
+		"among others":                 {others: true, gap: time.Minute},
+		"among others, after a gap":    {others: true, gap: 2 * time.Hour, lost: true},
+		"among others, barely in time": {others: true, gap: 59 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			v := oneShard(server.URL())
+			v.opts.FailoverAfter = time.Hour // no heartbeat but these
+			l := v.open(t)
+			var d diary
+			d.watch(l)
+			adopt(t, l)
+			apply(t, l, put("a", "1"))
+			if test.others {
+				server.Do("hset", "lapse:nodes", "another", "{}")
+			}
+			l.keepOnce()
+			l.mu.Lock()
+			l.lastAnswer = time.Now().Add(-test.gap)
+			l.mu.Unlock()
+			if err := l.beat(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			l.answered(time.Now()) // and before the shards are looked at, one is lost
+			server.Do("del", l.shards[0].keys.tasks())
+			err := l.Apply(t.Context(), 0, batchOf(put("b", "1")))
+			if errors.Is(err, recovery.ErrLost) != test.lost || err != nil && !test.lost {
+				t.Fatalf("Apply: %v; lost wanted: %v", err, test.lost)
+			}
+			if !test.lost {
+				d.wait(t, 1)
+			}
+		})
 	}
 }
 

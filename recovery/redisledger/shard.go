@@ -24,7 +24,7 @@ type shard struct {
 	mu       sync.Mutex // held while a batch or a claim is under way; guards everything below
 	token    token
 	sequence int64  // of the last confirmed batch
-	dataset  string // id of the data set in which the shard was claimed last
+	unbroken int    // Ledger.unbroken when the shard was last seen with our token
 	lost     error  // why nothing is written any more
 	open     uint64 // checksum of the batch whose outcome is open; 0 means none
 	batch    batchArguments
@@ -65,15 +65,15 @@ func (s *shard) position() (position, error) {
 
 // claimAll makes this process the owner of all shards of its node.
 func (l *Ledger) claimAll(ctx context.Context) error {
-	dataset, err := l.dataset(ctx)
-	if err != nil {
+	if _, err := l.dataset(ctx); err != nil {
 		return err
 	}
+	unbroken := l.streak()
 	shards := make([]*shard, l.entry.shards())
 	owners := make([]*redis.StringCmd, len(shards))
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
 		for n := range shards {
-			shards[n] = &shard{number: n, keys: l.keys.shard(l.opts.Node, n), dataset: dataset}
+			shards[n] = &shard{number: n, keys: l.keys.shard(l.opts.Node, n), unbroken: unbroken}
 			owners[n] = p.HGet(ctx, shards[n].keys.tasks(), ownerField)
 		}
 	}); err != nil {
@@ -141,9 +141,7 @@ func (l *Ledger) regainLocked(ctx context.Context, s *shard, owner string, seque
 	switch {
 	case held == next:
 		// Our own claim, whose answer was lost.
-	case owner == "" && dataset == s.dataset:
-		return s.loseLocked("its token is missing, though Redis has kept its other data")
-	case owner == "" && l.overslept():
+	case owner == "" && l.overslept(s.unbroken):
 		return s.loseLocked("Redis has lost its data, and others may have taken over before")
 	case held.epoch > s.token.epoch, held.epoch == s.token.epoch && held != s.token:
 		return s.loseLocked("its owner is " + owner)
@@ -157,8 +155,8 @@ func (l *Ledger) regainLocked(ctx context.Context, s *shard, owner string, seque
 		}
 	}
 	l.log.Error("Redis has lost writes that it had confirmed; the shard was claimed again",
-		"shard", s.number, "found", owner, "sequence", sequence, "confirmed", s.sequence, "token", next.String())
-	s.token, s.sequence, s.dataset = next, 0, dataset
+		"shard", s.number, "found", owner, "sequence", sequence, "confirmed", s.sequence, "token", next.String(), "dataset", dataset)
+	s.token, s.sequence, s.unbroken = next, 0, l.streak()
 	l.buried.Store(true) // an older state may have dead records that are gone in ours
 	l.tell(s.number, nil)
 	return nil

@@ -63,17 +63,29 @@ type Move struct {
 	c        *Cluster
 }
 
+// Master is the one that got the slot of key when the cluster was started.
+func (c *Cluster) Master(key string) *Server {
+	c.t.Helper()
+	return c.Masters[c.ownerOf(c.slotOf(key))]
+}
+
+func (c *Cluster) slotOf(key string) int64 {
+	return c.Masters[0].Do("cluster", "keyslot", key).(int64)
+}
+
+func (c *Cluster) ownerOf(slot int64) int {
+	owner := 0
+	for int64((owner+1)*slots/3) <= slot {
+		owner++
+	}
+	return owner
+}
+
 // BeginMove begins to move the slot of key to another master. Its keys stay.
 func (c *Cluster) BeginMove(key string) *Move {
 	c.t.Helper()
-	m := &Move{c: c, slot: c.Masters[0].Do("cluster", "keyslot", key).(int64)}
-	owner := int(m.slot * 3 / slots)
-	for int64(owner*slots/3) > m.slot {
-		owner--
-	}
-	for int64((owner+1)*slots/3) <= m.slot {
-		owner++
-	}
+	m := &Move{c: c, slot: c.slotOf(key)}
+	owner := c.ownerOf(m.slot)
 	m.From, m.To = c.Masters[owner], c.Masters[(owner+1)%3]
 	m.To.Do("cluster", "setslot", m.slot, "importing", m.From.Do("cluster", "myid"))
 	m.From.Do("cluster", "setslot", m.slot, "migrating", m.To.Do("cluster", "myid"))
