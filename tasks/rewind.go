@@ -81,28 +81,19 @@ func (s *Scheduler) breathe() bool {
 	return !s.isClosing()
 }
 
-// deleteStrays deletes the records of a shard that memory does not know: tasks that
-// are finished, and that the loss has brought back.
+// deleteStrays deletes the pending records of a shard that memory does not know:
+// tasks that are finished, and that the loss has brought back. Those that memory
+// knows to be dead are buried again.
 func (s *Scheduler) deleteStrays(r recovery.Rewinder, shard int) (deleted int, err error) {
 	for {
 		deleted = 0
 		err = r.ScanShard(s.ctx, shard, func(page []recovery.Entry) error {
-			s.mu.Lock()
-			defer s.unlock()
-			if s.ended {
-				return ErrClosed
+			n, dead, err := s.deleteSome(shard, page)
+			deleted += n
+			if err == nil && len(dead) > 0 {
+				err = s.buryAgain(shard, dead)
 			}
-			for i := range page {
-				if _, known := s.book.find(page[i].ID); known || s.illegibleLocked(page[i].ID) {
-					continue
-				}
-				n, sl := s.book.enter(page[i].ID, nil)
-				sl.shard, sl.stored = uint16(shard), page[i].Spot.At
-				s.setLocked(sl, finishing)
-				s.writeLocked(write{slot: n, op: opFinish})
-				deleted++
-			}
-			return nil
+			return err
 		})
 		if err == nil || errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || errors.Is(err, ErrClosed) {
 			return deleted, err
@@ -114,4 +105,55 @@ func (s *Scheduler) deleteStrays(r recovery.Rewinder, shard int) (deleted int, e
 			return deleted, err
 		}
 	}
+}
+
+// deleteSome deletes the strays of a page, and returns the dead among them.
+func (s *Scheduler) deleteSome(shard int, page []recovery.Entry) (deleted int, dead []recovery.Ref, err error) {
+	s.mu.Lock()
+	defer s.unlock()
+	if s.ended {
+		return 0, nil, ErrClosed
+	}
+	for i := range page {
+		id := page[i].ID
+		if _, known := s.book.find(id); known || s.illegibleLocked(id) {
+			continue
+		}
+		if s.buriedLocked(id) {
+			dead = append(dead, recovery.Ref{ID: string(id), Next: page[i].Spot.At})
+			continue
+		}
+		n, sl := s.book.enter(id, nil)
+		sl.shard, sl.stored = uint16(shard), page[i].Spot.At
+		s.setLocked(sl, finishing)
+		s.writeLocked(write{slot: n, op: opFinish})
+		deleted++
+	}
+	return deleted, dead, nil
+}
+
+// buryAgain buries tasks whose burial is among what was lost: memory has kept
+// nothing of them but that they are dead, so their older records must do.
+func (s *Scheduler) buryAgain(shard int, dead []recovery.Ref) error {
+	return s.ledger.Get(s.ctx, shard, dead, func(_ int, e recovery.Entry) {
+		f, err := decode(e.Data)
+		if err != nil {
+			return // it is kept where it is
+		}
+		s.mu.Lock()
+		defer s.unlock()
+		if _, known := s.book.find(e.ID); known || s.ended || !s.buriedLocked(e.ID) {
+			return
+		}
+		died := s.now()
+		f.state, f.next = recDead, died
+		f.flags &^= flagClaimed | flagLease
+		f.lastError = []byte("dead; the ledger has lost why")
+		s.scratch = f.encode(s.scratch[:0])
+		n, sl := s.book.enter(e.ID, s.scratch)
+		sl.topic, sl.shard, sl.stored = s.keptTopic(f.topic).number, uint16(shard), e.Spot.At
+		s.setLocked(sl, burying)
+		s.exhumedLocked(sl) // the confirmation counts it again
+		s.writeLocked(write{slot: n, op: opBury, at: died})
+	})
 }

@@ -27,10 +27,10 @@
 // memory refuses what is new: recovery.ErrFull.
 //
 // Redis itself can lose what it confirmed, in a failover, or by starting from an
-// older file or from none. The owner notices: by the sequence number, the epoch
-// of the token, or a token that is missing. It
-// claims the shard again and reports it, see recovery.Rewinder; whoever has the
-// tasks in memory then makes the shard equal to it.
+// older file or from none. The owner notices: by the sequence number, the epoch of
+// the token, or a token that is missing. It claims the shard again and reports it,
+// see recovery.Rewinder; whoever has the tasks in memory then makes the shard equal
+// to it. Only a shard that others may have adopted meanwhile is lost.
 //
 // # What Redis must allow
 //
