@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -18,7 +17,6 @@ import (
 
 func TestMain(m *testing.M) {
 	runChild()
-	logging.Disable() // go-redis', of connections that the tests break
 	goleak.VerifyTestMain(m)
 }
 

@@ -62,7 +62,7 @@ func (c *client) work(ctx context.Context) {
 			o = c.cancel(r)
 		}
 		if o == Unknown {
-			r = c.server.after(ctx, r.n)
+			r = c.server.again(ctx, r)
 		}
 	}
 }
@@ -80,8 +80,8 @@ func (c *client) soon() time.Time {
 	return time.Now().Add(time.Duration(c.rng.IntN(4000)-100) * time.Millisecond).Truncate(time.Millisecond)
 }
 
-// create schedules one task. If it has an id, a request without an answer is
-// repeated with the next run, as a careful client does.
+// create schedules one task. If it has an id, a request without an answer, or
+// answered 503, is repeated, as a careful client does.
 func (c *client) create(ctx context.Context, r *run) Outcome {
 	o := c.order()
 	body, err := json.Marshal(o)
@@ -103,7 +103,7 @@ func (c *client) create(ctx context.Context, r *run) Outcome {
 		if got != Unknown || o.id == "" {
 			return got
 		}
-		if r = c.server.after(ctx, r.n); r == nil {
+		if r = c.server.again(ctx, r); r == nil {
 			return Unknown
 		}
 	}

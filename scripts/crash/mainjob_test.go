@@ -22,7 +22,9 @@ import (
 // unless set) are scheduled over HTTP, half of them for one instant, half
 // spread over 30 s. The server is killed three times: while it accepts, when it
 // has accepted all, and while it delivers. Everything is delivered in the end.
-func TestMainJob(t *testing.T) {
+func TestMainJob(t *testing.T) { onBoth(t, mainJob) }
+
+func mainJob(t *testing.T, s *server) {
 	n := 50_000
 	if text := os.Getenv("LAPSE_TASKS"); text != "" {
 		var err error
@@ -31,7 +33,7 @@ func TestMainJob(t *testing.T) {
 		}
 	}
 	const senders, receivers = 4, 4
-	j := &job{t: t, server: newServer(t), began: time.Now(), state: make([]fate, n)}
+	j := &job{t: t, server: s, began: time.Now(), state: make([]fate, n)}
 	j.nextBatch.Store(-1)
 
 	// Accept; the first crash comes half-way.
@@ -165,11 +167,11 @@ func (j *job) send() {
 					j.repeated.Add(int64(to - from))
 				}
 				break
-			} else if err == nil {
+			} else if err == nil && status != http.StatusServiceUnavailable {
 				j.t.Errorf("a batch was answered %d", status)
 				return
 			}
-			if r = j.server.after(j.t.Context(), r.n); r == nil {
+			if r = j.server.again(j.t.Context(), r); r == nil {
 				return
 			}
 		}
@@ -187,7 +189,7 @@ func (j *job) pull(ctx context.Context) {
 			err = j.ack(r, answer.Tasks)
 		}
 		if err != nil {
-			r = j.server.after(ctx, r.n)
+			r = j.server.again(ctx, r)
 		} else if status >= 300 && status != http.StatusServiceUnavailable {
 			j.t.Errorf("reserve answered %d", status)
 			return

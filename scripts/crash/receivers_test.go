@@ -41,7 +41,7 @@ func (w *receiver) work(ctx context.Context) {
 			if err == nil && status != http.StatusServiceUnavailable {
 				w.t.Errorf("reserve answered %d", status)
 			}
-			r = w.server.after(ctx, r.n)
+			r = w.server.again(ctx, r)
 			continue
 		}
 		var acks, releases []held
@@ -70,7 +70,7 @@ type held struct {
 }
 
 // settle settles deliveries and returns the run to go on with. An ack that was
-// not answered is sent again to the next run: receipts outlive a restart.
+// not answered is sent again, to the next run if need be: receipts outlive a restart.
 func (w *receiver) settle(ctx context.Context, r *run, verb string, list []held) *run {
 	for len(list) > 0 {
 		receipts := make([]string, len(list))
@@ -95,7 +95,7 @@ func (w *receiver) settle(ctx context.Context, r *run, verb string, list []held)
 		if got != Unknown {
 			return r
 		}
-		if r = w.server.after(ctx, r.n); r == nil || verb != "ack" {
+		if r = w.server.again(ctx, r); r == nil || verb != "ack" {
 			return r
 		}
 	}

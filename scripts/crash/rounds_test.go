@@ -12,14 +12,84 @@ import (
 	"time"
 )
 
-// TestKillRounds kills the server twenty times while clients schedule, move and
-// cancel and receivers pull and settle, and then judges what each was told.
+// TestKillRounds kills the server, many times, while clients schedule, move and
+// cancel and receivers pull and settle, and then judges what each was told. On Redis
+// there are rounds in which Redis is killed or stopped as well, or alone.
 func TestKillRounds(t *testing.T) {
-	const rounds, clients, receivers = 20, 8, 2
+	t.Run("Disk", func(t *testing.T) {
+		killRounds(t, newServer(t), 20, func(s *server, _ int, life time.Duration) {
+			s.start().ready(t)
+			// The length of a life is what this test is about, not a wait.
+			<-time.After(life)
+			s.kill()
+		})
+	})
+	t.Run("Redis", func(t *testing.T) {
+		killRounds(t, onRedis(t), 3*len(mishaps), func(s *server, round int, life time.Duration) {
+			mishaps[round%len(mishaps)](s, life)
+		})
+	})
+}
+
+// Lives of a server on Redis, each with another end.
+var mishaps = []func(s *server, life time.Duration){
+	func(s *server, life time.Duration) { // the server is killed
+		s.start().ready(s.t)
+		<-time.After(life)
+		s.kill()
+	},
+	func(s *server, life time.Duration) { // Redis is killed and comes back
+		s.start().ready(s.t)
+		<-time.After(life / 2)
+		s.redis.Kill()
+		<-time.After(life / 4)
+		s.redis.Start()
+		<-time.After(life / 2)
+		s.kill()
+	},
+	func(s *server, life time.Duration) { // both are killed, Redis first
+		s.start().ready(s.t)
+		<-time.After(life)
+		s.redis.Kill()
+		<-time.After(life / 8)
+		s.kill()
+		s.redis.Start()
+	},
+	func(s *server, life time.Duration) { // Redis stands still, and answers late
+		s.start().ready(s.t)
+		<-time.After(life / 2)
+		s.redis.Pause()
+		<-time.After(3 * life)
+		s.redis.Resume()
+		<-time.After(life / 2)
+		s.kill()
+	},
+	func(s *server, life time.Duration) { // what was sent to Redis outlives its sender
+		s.start().ready(s.t)
+		<-time.After(life)
+		s.redis.Pause()
+		<-time.After(life / 8)
+		s.kill()
+		s.redis.Resume()
+	},
+	func(s *server, life time.Duration) { // the server is there before Redis, and both are killed
+		s.redis.Kill()
+		r := s.start()
+		<-time.After(life / 4)
+		s.redis.Start()
+		r.ready(s.t)
+		<-time.After(life / 2)
+		s.kill()
+		s.redis.Kill()
+		s.redis.Start()
+	},
+}
+
+func killRounds(t *testing.T, s *server, rounds int, round func(s *server, n int, life time.Duration)) {
+	const clients, receivers = 8, 2
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 
-	s := newServer(t)
 	first := s.start()
 	first.ready(t)
 	// Failed attempts come back soon, and the setting has to outlive the crashes.
@@ -47,15 +117,12 @@ func TestKillRounds(t *testing.T) {
 	}
 
 	rng := rand.New(rand.NewPCG(seed, 1000))
-	var slowest time.Duration
-	for range rounds {
-		r := s.start()
-		slowest = max(slowest, r.ready(t))
-		// The length of a life is what this test is about, not a wait.
-		<-time.After(time.Duration(100+rng.IntN(800)) * time.Millisecond)
-		s.kill()
+	for n := range rounds {
+		round(s, n, time.Duration(100+rng.IntN(800))*time.Millisecond)
 	}
+	began := time.Now()
 	s.start().ready(t)
+	ready := time.Since(began)
 	stopAsking()
 	working.Wait()
 	drained(t, s, h, time.Minute)
@@ -63,7 +130,7 @@ func TestKillRounds(t *testing.T) {
 	pulls.Wait()
 
 	v := Judge(h)
-	t.Logf("%d rounds, slowest to be ready %s: %v", rounds, slowest.Round(time.Millisecond), v)
+	t.Logf("%d rounds, ready %s after the last: %v", rounds, ready.Round(time.Millisecond), v)
 	if len(v.Faults) > 0 {
 		t.Errorf("%d promises were broken", len(v.Faults))
 	}

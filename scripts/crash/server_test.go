@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-json"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
 // binary is what is under test.
@@ -45,11 +47,11 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// A server is the binary on one data directory, over all its runs.
+// A server is the binary on one data directory or one Redis, over all its runs.
 type server struct {
-	t    *testing.T
-	data string
-	args []string
+	t     *testing.T
+	data  string
+	redis *redistest.Server // nil: on disk
 
 	mu      sync.Mutex    // guards run
 	run     *run          // the latest
@@ -67,9 +69,10 @@ type run struct {
 	exited chan struct{}
 }
 
-// newServer is not started yet. It is killed when the test is over.
-func newServer(t *testing.T, args ...string) *server {
-	s := &server{t: t, data: filepath.Join(t.TempDir(), "data"), args: args, started: make(chan struct{})}
+// newServer is not started yet, and keeps its tasks on disk. It is killed when the
+// test is over.
+func newServer(t *testing.T) *server {
+	s := &server{t: t, data: filepath.Join(t.TempDir(), "data"), started: make(chan struct{})}
 	t.Cleanup(func() {
 		if r := s.latest(); r != nil {
 			r.signal(syscall.SIGKILL)
@@ -80,6 +83,20 @@ func newServer(t *testing.T, args ...string) *server {
 		}
 	})
 	return s
+}
+
+// onRedis is newServer on a Redis of its own, which writes to disk before it answers.
+func onRedis(t *testing.T, options ...string) *server {
+	redis := redistest.Start(t, append([]string{"appendonly yes", "appendfsync always"}, options...)...)
+	s := newServer(t)
+	s.redis = redis
+	return s
+}
+
+// onBoth runs a test on each kind of ledger.
+func onBoth(t *testing.T, test func(t *testing.T, s *server)) {
+	t.Run("Disk", func(t *testing.T) { test(t, newServer(t)) })
+	t.Run("Redis", func(t *testing.T) { test(t, onRedis(t)) })
 }
 
 func (s *server) latest() *run {
@@ -105,6 +122,19 @@ func (s *server) after(ctx context.Context, n int) *run {
 	}
 }
 
+// again waits a little and returns the run to go on with after one has given no
+// answer, or answered 503: the same if its process lives.
+func (s *server) again(ctx context.Context, r *run) *run {
+	select {
+	case <-r.exited:
+		return s.after(ctx, r.n)
+	case <-time.After(50 * time.Millisecond): // sooner than Retry-After asks for
+		return r
+	case <-ctx.Done():
+		return nil
+	}
+}
+
 var servesOn = regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
 
 // start starts the process and returns once it has said where it serves.
@@ -114,7 +144,7 @@ func (s *server) start() *run {
 	if before := s.latest(); before != nil {
 		r.n = before.n + 1
 	}
-	r.cmd = exec.Command(binary, append([]string{"serve", "--listen", "127.0.0.1:0", "--node", "crash", "--data", s.data}, s.args...)...)
+	r.cmd = exec.Command(binary, append([]string{"serve", "--listen", "127.0.0.1:0"}, s.where()...)...)
 	r.cmd.Stderr = r.stderr
 	stdout, err := r.cmd.StdoutPipe()
 	if err != nil {
@@ -147,6 +177,14 @@ func (s *server) start() *run {
 	s.started = make(chan struct{})
 	s.mu.Unlock()
 	return r
+}
+
+// where are the arguments that say where tasks are kept, and under which name.
+func (s *server) where() []string {
+	if s.redis != nil {
+		return []string{"--node", "crash", "--redis", s.redis.URL()}
+	}
+	return []string{"--node", "crash", "--data", s.data}
 }
 
 // kill ends the process with no chance to clean up.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 // patience bounds every wait for a server.
@@ -49,6 +50,7 @@ func Start(t testing.TB, options ...string) *Server {
 
 func newServer(t testing.TB, options []string) *Server {
 	t.Helper()
+	logging.Disable() // go-redis', of connections that tests break
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		t.Skip("redis-server is not installed (on Debian: apt-get install redis-server)")
