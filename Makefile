@@ -66,11 +66,11 @@ browser: ## try the pages in a real Chromium; installs one if there is none
 	$(GO) test -tags $(TAGS),browser -count 1 ./scripts/browser/
 
 .PHONY: fault
-fault: build redis ## kill -9, SIGSTOP, a full disk and garbage against the built binary
-	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 15m ./scripts/crash/
+fault: build redis ## kill -9, SIGSTOP, a full disk, Redis gone or full, and garbage against the built binary
+	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -parallel 4 -timeout 15m ./scripts/crash/
 
 .PHONY: mainjob
-mainjob: build ## schedule TASKS=1000000 over HTTP, kill -9 three times, deliver all; prints the figures
+mainjob: build redis ## schedule TASKS=1000000 over HTTP, kill -9 three times, deliver all, on each ledger; prints the figures
 	LAPSE_BIN=$(CURDIR)/bin/lapse LAPSE_TASKS=$(TASKS) $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 30m -run '^TestMainJob$$' ./scripts/crash/
 
 .PHONY: cover

@@ -20,16 +20,22 @@ func TestCancelRace(t *testing.T) {
 	if testing.Short() {
 		total = 10_000
 	}
-	const cancellers = 4 // divides the size of a wave
 	r := newRig(t, Config{}, memledger.Shards(4))
+	cancelRace(t, r.Scheduler, total)
+	r.checkConsistency()
+}
+
+func cancelRace(t *testing.T, s *Scheduler, total int) {
+	const cancellers = 4 // divides the size of a wave
 	// Each task belongs to one canceller; a delivery takes note of it under that
 	// one's lock, so that afterwards is afterwards.
 	type entry struct{ cancelled, delivered bool }
 	var mu [cancellers]sync.Mutex
 	tasks := make([]entry, total)
 	var wrong, delivered, cancelled int
-	r.topic("x", TopicSettings{Concurrency: 16})
-	r.handle("x", func(_ context.Context, d *Delivery) error {
+	_, err := s.SetTopic(t.Context(), "x", TopicSettings{Concurrency: 16}, 0)
+	want(t, "SetTopic", err, nil)
+	want(t, "Handle", s.Handle("x", func(_ context.Context, d *Delivery) error {
 		var i int
 		if _, err := fmt.Sscanf(d.ID, "t%d", &i); err != nil {
 			return Kill(err)
@@ -41,7 +47,7 @@ func TestCancelRace(t *testing.T) {
 		}
 		tasks[i].delivered = true
 		return nil
-	})
+	}), nil)
 	// In waves, each of which falls due while it is being cancelled. How long before
 	// that it must be scheduled depends on the machine.
 	const waves = 10
@@ -54,7 +60,7 @@ func TestCancelRace(t *testing.T) {
 		for k := range requests {
 			requests[k] = Request{ID: fmt.Sprint("t", first+k), Topic: "x", Due: due(first + k)}
 		}
-		if _, err := r.ScheduleBatch(t.Context(), requests); err != nil {
+		if _, err := s.ScheduleBatch(t.Context(), requests); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took > lead {
@@ -69,7 +75,7 @@ func TestCancelRace(t *testing.T) {
 					if rest := time.Until(due(i)) + time.Duration(rng.Int64N(int64(2*time.Millisecond))) - time.Millisecond; rest > 0 {
 						<-time.After(rest)
 					}
-					switch err := r.Cancel(context.Background(), fmt.Sprint("t", i)); {
+					switch err := s.Cancel(context.Background(), fmt.Sprint("t", i)); {
 					case err == nil:
 						mu[c].Lock()
 						if tasks[i].delivered {
@@ -85,7 +91,7 @@ func TestCancelRace(t *testing.T) {
 		}
 		wg.Wait()
 	}
-	for r.Stats().Total.Pending+r.Stats().Total.Ready+r.Stats().Total.Delivering > 0 || r.Stats().Ledger.Queued > 0 {
+	for left := s.Stats(); left.Total.Pending+left.Total.Ready+left.Total.Delivering > 0 || left.Ledger.Queued > 0; left = s.Stats() {
 		<-time.After(time.Millisecond)
 	}
 	for i := range mu {
@@ -105,7 +111,6 @@ func TestCancelRace(t *testing.T) {
 	if wrong != 0 || delivered == 0 || cancelled == 0 {
 		t.Errorf("%d delivered, %d cancelled, %d wrongly delivered", delivered, cancelled, wrong)
 	}
-	r.checkConsistency()
 }
 
 // A cancel and its repetitions, at the same time.

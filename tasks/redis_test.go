@@ -264,3 +264,14 @@ func TestEmptyMaster(t *testing.T) {
 		t.Errorf("the next process reads something else (-want +got):\n%s", diff)
 	}
 }
+
+// The race of cancellation and delivery, see TestCancelRace. Afterwards Redis holds
+// nothing.
+func TestCancelRaceOnRedis(t *testing.T) {
+	server := redistest.Start(t)
+	n := newNode(t, server.URL())
+	cancelRace(t, n.Scheduler, 20_000)
+	if left := n.recorded(server); len(left) > 0 {
+		t.Errorf("%d tasks are left in Redis: %.200v", len(left), left)
+	}
+}

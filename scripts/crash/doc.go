@@ -1,7 +1,8 @@
 // Package crash tries the built binary where it hurts, and judges afterwards.
 //
 // Clients and receivers work over HTTP while the server is killed, stopped,
-// starved of disk or fed with garbage. Each writes what it asked and what it
+// starved of disk or fed with garbage, and while the Redis that it keeps its tasks
+// in is killed, stopped, absent or full. Each writes what it asked and what it
 // was answered into a [History]. [Judge] knows only the history, no code of
 // Lapse, and compares it with what a user may rely on:
 //
