@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -48,10 +49,13 @@ const (
 )
 
 // A signer makes and checks receipts.
-type signer struct{ macs sync.Pool }
+type signer struct {
+	key  []byte
+	macs sync.Pool
+}
 
 func newSigner(key []byte) *signer {
-	g := &signer{}
+	g := &signer{key: bytes.Clone(key)}
 	g.macs.New = func() any { return hmac.New(sha256.New, key) }
 	return g
 }

@@ -217,7 +217,7 @@ func TestOlderRedisFile(t *testing.T) {
 	}
 }
 
-// Redis loses everything, twice: flushed, and started without its files.
+// Redis loses everything, more than once: flushed, and started without its files.
 func TestEmptyRedis(t *testing.T) {
 	server := redistest.Start(t)
 	n := newNode(t, server.URL())
@@ -227,15 +227,33 @@ func TestEmptyRedis(t *testing.T) {
 	}
 	n.settle(Ack, n.pull("acked"))
 	n.settle(Release, n.pull("retried"))
+	_, err := n.SetTopic(t.Context(), "x", TopicSettings{Lease: 2 * time.Hour}, 0)
+	want(t, "SetTopic", err, nil)
+	_, err = n.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour}, 1)
+	want(t, "SetTopic", err, nil)
+	n.schedule("x", "open")
 	wanted := n.all()
+	open := n.pull("open")
+	delete(wanted, "open")
 	server.Do("flushall")
-	n.waitFor("the loss is noticed", func() bool { return n.Stats().Rewinds == 4 })
+	n.waitFor("the shards are taken back", func() bool { return n.Stats().Rewinds == 4 })
+	n.waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(2) })
+	n.waitFor("everything is recorded", func() bool { return n.Stats().Ledger.Queued == 0 })
+	want(t, "Close", n.Close(context.Background()), nil)
+	n.open()
+	n.settle(Ack, open) // its receipt was signed before the loss
+	if topic, err := n.Topic("x"); err != nil || topic.Settings.Lease != time.Hour || topic.Revision != 1 {
+		t.Errorf("the topic's settings have become %+v, %v", topic, err)
+	}
+
+	server.Do("flushall")
 	n.wantEqual(server, 4, wanted)
 
 	server.Kill()
 	server.Start()
-	n.waitFor("the loss is noticed", func() bool { return n.Stats().Rewinds == 4 })
 	n.wantEqual(server, 4, wanted)
+	_, err = n.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Minute}, -1)
+	want(t, "SetTopic", err, nil)
 }
 
 // One master of a cluster loses everything.

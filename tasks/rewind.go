@@ -36,6 +36,7 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 		case <-s.ctx.Done():
 			return
 		}
+		s.background.Go(s.restoreSettings)
 		written := s.rewrite(shard)
 		deleted, err := 0, error(nil)
 		if complete {

@@ -37,6 +37,7 @@ type Scheduler struct {
 	handlers   sync.WaitGroup        // running handlers
 	background sync.WaitGroup        // replay, sweep and watch
 	refusal    atomic.Pointer[error] // why the ledger takes no new records, when last asked
+	restoring  sync.Mutex            // held while settings that the ledger has lost are written again
 	closeBegun atomic.Bool
 	closed     chan struct{} // closed when Close is over, which closeErr waits for
 	closeErr   error

@@ -1,0 +1,91 @@
+package tasks
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// restoreSettings writes again what the ledger has lost of what it keeps beside the
+// tasks: the key of receipts, without which no receipt would count after the next
+// start, and the settings of topics. What it holds and memory does not is left: it
+// may be what this version cannot read. It goes on until it has succeeded, or Close
+// has begun.
+func (s *Scheduler) restoreSettings() {
+	settings, ok := s.ledger.(recovery.Settings)
+	if !ok {
+		return
+	}
+	s.restoring.Lock() // shards lose writes together: the first one restores for all
+	defer s.restoring.Unlock()
+	for n := 0; !s.isClosing(); n++ {
+		restored, err := s.restoreOnce(s.ctx, settings)
+		if restored > 0 {
+			s.cfg.Log.Error("the ledger had lost settings; they were written again", "node", s.cfg.Node, "written", restored)
+		}
+		if err == nil || errors.Is(err, recovery.ErrClosed) || (recovery.Backoff{}).Wait(s.ctx, n) != nil {
+			return
+		}
+	}
+}
+
+// storedSetting is a setting as the ledger holds it.
+type storedSetting struct {
+	value    []byte
+	revision int64
+}
+
+func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings) (restored int, err error) {
+	var key storedSetting
+	if key.value, key.revision, err = settings.Setting(ctx, receiptKeyName); err != nil {
+		return 0, err
+	}
+	if !bytes.Equal(key.value, s.signer.key) {
+		if _, err := settings.PutSetting(ctx, receiptKeyName, key.revision, s.signer.key); err != nil {
+			return 0, err
+		}
+		restored++
+	}
+	held := make(map[string]storedSetting)
+	if err := settings.EachSetting(ctx, settingPrefix, func(name string, value []byte, revision int64) {
+		held[strings.TrimPrefix(name, settingPrefix)] = storedSetting{bytes.Clone(value), revision}
+	}); err != nil {
+		return restored, err
+	}
+	for name, t := range s.topicsSet() {
+		value, err := json.Marshal(t.settings)
+		if err != nil {
+			return restored, err
+		}
+		has := held[name]
+		if !bytes.Equal(has.value, value) {
+			if has.revision, err = settings.PutSetting(ctx, settingPrefix+name, has.revision, value); err != nil {
+				return restored, err
+			}
+			restored++
+		}
+		s.mu.Lock()
+		if have, ok := s.topics[name]; ok && have.revision == t.revision {
+			have.revision = has.revision
+		}
+		s.mu.Unlock()
+	}
+	return restored, nil
+}
+
+// topicsSet returns copies of the topics that have settings of their own.
+func (s *Scheduler) topicsSet() map[string]topic {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	set := make(map[string]topic)
+	for name, t := range s.topics {
+		if t.revision != 0 {
+			set[name] = topic{settings: t.settings, revision: t.revision}
+		}
+	}
+	return set
+}
