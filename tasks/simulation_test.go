@@ -210,6 +210,7 @@ func (s *simulation) end() {
 	}
 	pass(time.Second)
 	s.checkConsistency()
+	s.wantNoRescue()
 	if stats := s.Stats(); stats.Total.Pending+stats.Total.Ready+stats.Total.Delivering != 0 || stats.AuditRepaired != 0 {
 		s.t.Errorf("left: %+v, repaired %d", stats.Total, stats.AuditRepaired)
 	}
