@@ -69,7 +69,7 @@ func TestSimulation(t *testing.T) {
 
 func simulate(t *testing.T, seed uint64, steps int, options []memledger.Option) (ok bool) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{Grace: time.Second}, options...)
+		r := newRig(t, Config{Grace: time.Second, SweepBacklog: 2}, options...)
 		s := &simulation{
 			rig: r, rng: rand.New(rand.NewPCG(seed, 0)),
 			m: &model{t: t, clock: r.clock, facts: map[string]*fact{}},
