@@ -25,7 +25,11 @@ type settings struct {
 	MaxInFlight int   `default:"100000" help:"Deliveries not settled yet, over all topics."`
 	MaxPayload  int   `default:"65536" help:"Bytes of a payload."`
 
-	SweepEvery    time.Duration `default:"1s" help:"How often to look for tasks that are overdue."`
+	SweepEvery          time.Duration `default:"1s" help:"How often to look for tasks that are overdue."`
+	SweepAt             []string      `sep:";" placeholder:"TIME" help:"When to look through everything, in memory and in the ledger: a cron expression of five fields in UTC, or as in 'CRON_TZ=Europe/Berlin 0 3 * * *'. May be repeated."`
+	SweepBacklog        int           `default:"100000" help:"Ready tasks past which topics without a concurrency of their own are raised."`
+	SweepMaxConcurrency int           `default:"1024" help:"What they are raised to, as far as max-in-flight allows."`
+
 	ShutdownGrace time.Duration `default:"10s" help:"How long a stop waits for work in progress."`
 	AnswerWithin  time.Duration `default:"2s" help:"How long a request waits for the ledger, past which the answer is 503."`
 
@@ -56,12 +60,17 @@ func (s *settings) address(bad *faults) *net.TCPAddr {
 // scheduler is what package tasks is told.
 func (s *settings) scheduler(topics map[string]tasks.TopicSettings, log *slog.Logger) tasks.Config {
 	return tasks.Config{
-		Node:         s.Node,
-		MaxPending:   s.MaxPending,
-		MaxBytes:     s.MaxBytes,
-		MaxInFlight:  s.MaxInFlight,
-		MaxPayload:   s.MaxPayload,
-		SweepEvery:   s.SweepEvery,
+		Node:        s.Node,
+		MaxPending:  s.MaxPending,
+		MaxBytes:    s.MaxBytes,
+		MaxInFlight: s.MaxInFlight,
+		MaxPayload:  s.MaxPayload,
+		SweepEvery:  s.SweepEvery,
+
+		SweepAt:             s.SweepAt,
+		SweepBacklog:        s.SweepBacklog,
+		SweepMaxConcurrency: s.SweepMaxConcurrency,
+
 		Grace:        s.ShutdownGrace,
 		AnswerWithin: s.AnswerWithin,
 		Topics:       topics,

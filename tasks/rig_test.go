@@ -162,6 +162,12 @@ func (l *logged) has(text string) bool {
 	return strings.Contains(l.text.String(), text)
 }
 
+func (l *logged) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
 // must schedules a task that has to be accepted.
 func (r *rig) must(req Request) Task {
 	r.t.Helper()
