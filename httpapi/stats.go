@@ -40,9 +40,9 @@ type SweepStats struct {
 
 // FullSweep tells of the sweeps that look at everything.
 type FullSweep struct {
-	Count  int64      `json:"count" doc:"That are over."`
-	LastAt *time.Time `json:"last_at,omitempty" doc:"When the last of them began; absent if there was none."`
-	Took   duration   `json:"took" doc:"How long it took."`
+	Count  int64    `json:"count" doc:"That are over."`
+	LastAt string   `json:"last_at,omitempty" format:"date-time" doc:"When the last of them began; absent if there was none."`
+	Took   duration `json:"took" doc:"How long it took."`
 }
 
 // LedgerStats are the counts of writes.
@@ -88,16 +88,11 @@ type Lateness struct {
 }
 
 func wireSweep(t *tasks.Stats) SweepStats {
-	w := SweepStats{
+	return SweepStats{
 		Rescued: t.Rescued, LeasesReturned: t.LeasesReturned, AuditChecked: t.AuditChecked, AuditRepaired: t.AuditRepaired,
 		MissedWakes: t.MissedWakes, Backlog: t.Backlog, Backlogs: t.Backlogs, Concurrency: t.Concurrency,
-		Full: FullSweep{Count: t.FullSweeps, Took: duration(t.FullSweepTook.Round(time.Millisecond))},
+		Full: FullSweep{Count: t.FullSweeps, LastAt: formatInstant(t.FullSweepAt), Took: duration(t.FullSweepTook.Round(time.Millisecond))},
 	}
-	if !t.FullSweepAt.IsZero() {
-		at := t.FullSweepAt.UTC().Truncate(time.Millisecond)
-		w.Full.LastAt = &at
-	}
-	return w
 }
 
 func wireCounts(c *tasks.Counts) Counts {
