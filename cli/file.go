@@ -24,7 +24,7 @@ import (
 //
 // with its parts nested, and the settings of topics under "topics".
 type configFile struct {
-	values map[string]string // by flag name
+	values map[string]any // by flag name: a string, or a list of them
 	topics map[string]tasks.TopicSettings
 	faults *faults
 }
@@ -58,7 +58,7 @@ func (c *configFile) load(r io.Reader) (kong.Resolver, error) {
 		}
 		delete(all, "topics")
 	}
-	c.values = map[string]string{}
+	c.values = map[string]any{}
 	if err := c.flatten("", all); err != nil {
 		return nil, err
 	}
@@ -76,14 +76,31 @@ func (c *configFile) flatten(prefix string, nested map[string]any) error {
 				return err
 			}
 		case []any:
-			return fmt.Errorf("%s: a list is not expected here", name)
-		default:
-			if _, twice := c.values[name]; twice {
-				return fmt.Errorf("%s: set twice", name)
+			list := make([]any, len(v))
+			for i, element := range v {
+				switch element.(type) {
+				case nil, []any, map[string]any:
+					return fmt.Errorf("%s[%d]: want a plain value", name, i)
+				}
+				list[i] = fmt.Sprint(element)
 			}
-			c.values[name] = fmt.Sprint(v)
+			if err := c.set(name, list); err != nil {
+				return err
+			}
+		default:
+			if err := c.set(name, fmt.Sprint(v)); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
+}
+
+func (c *configFile) set(name string, v any) error {
+	if _, twice := c.values[name]; twice {
+		return fmt.Errorf("%s: set twice", name)
+	}
+	c.values[name] = v
 	return nil
 }
 
@@ -110,17 +127,23 @@ func (c *configFile) loadTopics(section any) error {
 	return nil
 }
 
-// Validate notes every name in the file that is no setting.
+// Validate notes every name in the file that is no setting, and every list for one
+// that takes a single value.
 func (c *configFile) Validate(app *kong.Application) error {
-	known := map[string]bool{}
+	known, takesList := map[string]bool{}, map[string]bool{}
 	for _, command := range app.Children {
 		for _, flag := range command.Flags {
-			known[flag.Name] = flag.Name != "config"
+			known[flag.Name], takesList[flag.Name] = flag.Name != "config", flag.IsSlice()
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.values)) {
-		if !known[name] {
+		_, list := c.values[name].([]any)
+		switch {
+		case !known[name]:
 			c.faults.add("%s in the file is no setting", strings.ReplaceAll(name, "-", "_"))
+		case list && !takesList[name]:
+			c.faults.add("%s: a list is not expected here", name)
+			delete(c.values, name)
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+	_ "time/tzdata" // for times with a zone, on machines that have no zones
 
 	"github.com/hashicorp/go-multierror"
 

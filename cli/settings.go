@@ -31,7 +31,11 @@ type settings struct {
 	RedisForceEviction bool          `help:"Use Redis although it may delete tasks when its memory is full."`
 	FailoverAfter      time.Duration `default:"10s" help:"For how long a node must show no life sign before another one adopts its tasks. The same for all nodes."`
 
-	SweepEvery    time.Duration `default:"1s" help:"How often to look for tasks that are overdue."`
+	SweepEvery          time.Duration `default:"1s" help:"How often to look for tasks that are overdue."`
+	SweepAt             []string      `sep:";" placeholder:"TIME" help:"When to look through everything, in memory and in the ledger: a cron expression of five fields in UTC, or as in 'CRON_TZ=Europe/Berlin 0 3 * * *'. May be repeated."`
+	SweepBacklog        int           `default:"100000" help:"Ready tasks past which topics without a concurrency of their own are raised."`
+	SweepMaxConcurrency int           `default:"1024" help:"What they are raised to, as far as max-in-flight allows."`
+
 	ShutdownGrace time.Duration `default:"10s" help:"How long a stop waits for work in progress."`
 	AnswerWithin  time.Duration `default:"2s" help:"How long a request waits for the ledger, past which the answer is 503."`
 
@@ -60,12 +64,17 @@ func (s *settings) address(bad *faults) *net.TCPAddr {
 // scheduler is what package tasks is told.
 func (s *settings) scheduler(topics map[string]tasks.TopicSettings, log *slog.Logger) tasks.Config {
 	return tasks.Config{
-		Node:         s.Node,
-		MaxPending:   s.MaxPending,
-		MaxBytes:     s.MaxBytes,
-		MaxInFlight:  s.MaxInFlight,
-		MaxPayload:   s.MaxPayload,
-		SweepEvery:   s.SweepEvery,
+		Node:        s.Node,
+		MaxPending:  s.MaxPending,
+		MaxBytes:    s.MaxBytes,
+		MaxInFlight: s.MaxInFlight,
+		MaxPayload:  s.MaxPayload,
+		SweepEvery:  s.SweepEvery,
+
+		SweepAt:             s.SweepAt,
+		SweepBacklog:        s.SweepBacklog,
+		SweepMaxConcurrency: s.SweepMaxConcurrency,
+
 		Grace:        s.ShutdownGrace,
 		AnswerWithin: s.AnswerWithin,
 		Topics:       topics,

@@ -42,7 +42,7 @@ func TestDefaults(t *testing.T) {
 		Listen:      "127.0.0.1:7480",
 		RedisPrefix: "lapse:", RedisShards: 16, FailoverAfter: 10 * time.Second,
 		MaxPending: 20_000_000, MaxBytes: 8 << 30, MaxInFlight: 100_000, MaxPayload: 64 << 10,
-		SweepEvery: time.Second, ShutdownGrace: 10 * time.Second, AnswerWithin: 2 * time.Second,
+		SweepEvery: time.Second, SweepBacklog: 100_000, SweepMaxConcurrency: 1024, ShutdownGrace: 10 * time.Second, AnswerWithin: 2 * time.Second,
 		LogLevel: slog.LevelInfo, LogFormat: "text",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -81,6 +81,42 @@ log: {level: debug}
 	}
 	if got.AnswerWithin != 2*time.Second {
 		t.Errorf("not set anywhere: got %s, want the default", got.AnswerWithin)
+	}
+}
+
+// Times may be several, from wherever they come; commas are part of them.
+func TestTimes(t *testing.T) {
+	const file = "sweep: {at: ['0,30 3 * * *', 0 4 * * *]}"
+	check := func(what, text string, want []string, args ...string) {
+		t.Helper()
+		got, _, bad, err := parsed(t, text, args...)
+		if err != nil || bad.err() != nil || got.scheduler(nil, nil).Validate() != nil {
+			t.Fatal(what, err, bad.err(), got.scheduler(nil, nil).Validate())
+		}
+		if diff := cmp.Diff(want, got.SweepAt); diff != "" {
+			t.Errorf("%s: %s", what, diff)
+		}
+	}
+	check("none", "", nil)
+	check("file, a list", file, []string{"0,30 3 * * *", "0 4 * * *"})
+	check("file, one", "sweep: {at: 0 3 * * *}", []string{"0 3 * * *"})
+	check("flags over file", file, []string{"1,2 1 * * *", "TZ=Asia/Tokyo 2 2 * * *"}, "--sweep-at", "1,2 1 * * *", "--sweep-at", "TZ=Asia/Tokyo 2 2 * * *")
+	t.Setenv("LAPSE_SWEEP_AT", "5,6 5 * * *;6 6 * * *")
+	check("environment over file", file, []string{"5,6 5 * * *", "6 6 * * *"})
+	check("flag over all", file, []string{"1 1 * * *"}, "--sweep-at", "1 1 * * *")
+}
+
+// A bad time is named with its position, beside the other faults.
+func TestBadTimes(t *testing.T) {
+	got, _, bad, err := parsed(t, "sweep: {at: ['0 3 * * *', soon], backlog: -1, max_concurrency: 5}\nmax_pending: [1]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad.include(got.scheduler(nil, nil).Validate())
+	for _, fault := range []string{`sweep.at[1] "soon"`, "sweep.backlog", "sweep.max_concurrency", "max-pending: a list"} {
+		if !strings.Contains(bad.err().Error(), fault) {
+			t.Errorf("%s is not reported in %v", fault, bad.err())
+		}
 	}
 }
 
@@ -127,6 +163,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	t.Setenv("LAPSE_MAX_PAYLOAD", "much")
 	got, _, bad, err := parsed(t, `
 max_in_flight: lots
+max_bytes: [1, 2]
 colour: red
 sweep: {often: yes}
 `, "--listen", "0.0.0.0:0", "--answer-within", "soon", "--log-format", "xml", "--log-level", "loud", "--max-pending", "0")
@@ -135,7 +172,7 @@ sweep: {often: yes}
 	}
 	got.address(bad)
 	text := bad.err().Error()
-	for _, name := range []string{"max-payload", "max-in-flight", "colour", "sweep_often", "listen", "answer-within", "log-format", "log-level", "max-pending"} {
+	for _, name := range []string{"max-payload", "max-in-flight", "max-bytes", "colour", "sweep_often", "listen", "answer-within", "log-format", "log-level", "max-pending"} {
 		if !strings.Contains(text, "\n  "+name) {
 			t.Errorf("%s is not reported", name)
 		}
@@ -148,7 +185,9 @@ sweep: {often: yes}
 func TestUnreadableFile(t *testing.T) {
 	for name, text := range map[string]string{
 		"not yaml":       "max_pending: [",
-		"a list":         "max_pending: [1, 2]",
+		"a nested list":  "sweep: {at: [[1]]}",
+		"a gap":          "sweep: {at: [0 3 * * *, ]}\nlog: {level: [null]}",
+		"twice, a list":  "sweep_at: [a]\nsweep: {at: [b]}",
 		"twice":          "sweep_every: 1s\nsweep: {every: 2s}",
 		"topic, typo":    "topics: {a: {leese: 3s}}",
 		"topic, type":    "topics: {a: {concurrency: many}}",

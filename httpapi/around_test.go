@@ -2,11 +2,13 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -138,6 +140,13 @@ func TestStats(t *testing.T) {
 	}
 	if l := total["lateness"].(map[string]any); l["count"] != 1.0 {
 		t.Errorf("lateness is %v", l)
+	}
+	if s := v["sweep"].(map[string]any); fmt.Sprint(s["rescued"], s["missed_wakes"], s["backlog"], s["backlogs"], s["concurrency"], s["full"]) != "0 0 0 0 64 map[count:0 took:0s]" {
+		t.Errorf("sweep is %v", s)
+	}
+	full := wireSweep(&tasks.Stats{FullSweeps: 2, FullSweepAt: time.Date(2026, 3, 1, 3, 0, 0, 5e6, time.UTC), FullSweepTook: 90 * time.Second}).Full
+	if full != (FullSweep{2, "2026-03-01T03:00:00.005Z", duration(90 * time.Second)}) {
+		t.Errorf("full sweeps are %+v", full)
 	}
 	if topics := v["topics"].([]any); len(topics) != 2 {
 		t.Errorf("topics are %v", topics)

@@ -30,6 +30,19 @@ type SweepStats struct {
 	LeasesReturned int64 `json:"leases_returned"`
 	AuditChecked   int64 `json:"audit_checked"`
 	AuditRepaired  int64 `json:"audit_repaired"`
+
+	MissedWakes int64     `json:"missed_wakes" doc:"Topics whose receivers did not know of ready tasks; outside a fault always 0."`
+	Backlog     int       `json:"backlog" doc:"Ready tasks of topics that the node delivers by itself."`
+	Backlogs    int64     `json:"backlogs" doc:"Times that they were more than sweep.backlog."`
+	Concurrency int       `json:"concurrency" doc:"What topics without a concurrency of their own have now; raised during a backlog."`
+	Full        FullSweep `json:"full"`
+}
+
+// FullSweep tells of the sweeps that look at everything.
+type FullSweep struct {
+	Count  int64    `json:"count" doc:"That are over."`
+	LastAt string   `json:"last_at,omitempty" format:"date-time" doc:"When the last of them began; absent if there was none."`
+	Took   duration `json:"took" doc:"How long it took."`
 }
 
 // LedgerStats are the counts of writes.
@@ -72,6 +85,14 @@ type Lateness struct {
 	Mean  duration `json:"mean"`
 	P50   duration `json:"p50" doc:"Half of them were at most so late: the upper bound of a bucket. What is above the last one, 1h, is shown as that."`
 	P99   duration `json:"p99"`
+}
+
+func wireSweep(t *tasks.Stats) SweepStats {
+	return SweepStats{
+		Rescued: t.Rescued, LeasesReturned: t.LeasesReturned, AuditChecked: t.AuditChecked, AuditRepaired: t.AuditRepaired,
+		MissedWakes: t.MissedWakes, Backlog: t.Backlog, Backlogs: t.Backlogs, Concurrency: t.Concurrency,
+		Full: FullSweep{Count: t.FullSweeps, LastAt: formatInstant(t.FullSweepAt), Took: duration(t.FullSweepTook.Round(time.Millisecond))},
+	}
 }
 
 func wireCounts(c *tasks.Counts) Counts {
@@ -117,7 +138,7 @@ func (s *Server) wireStats() Stats {
 	return Stats{
 		Node: t.Node, Version: s.version, Uptime: duration(time.Since(s.started).Round(time.Second)),
 		State: s.wireReadiness(t.Readiness), Total: wireCounts(&t.Total), Topics: wireTopics(t.Topics),
-		Sweep:      SweepStats{t.Rescued, t.LeasesReturned, t.AuditChecked, t.AuditRepaired},
+		Sweep:      wireSweep(&t),
 		Ledger:     LedgerStats{t.Ledger.Commits, t.Ledger.Changes, t.Ledger.Repeats, t.Ledger.Queued, t.UnknownRecords},
 		Memory:     MemoryStats{t.ArenaBytes, t.ArenaLive, t.Armed},
 		ClockSteps: t.ClockSteps,

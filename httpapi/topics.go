@@ -14,7 +14,7 @@ type NewTopic struct {
 	Delivery     Delivery  `json:"delivery,omitempty"`
 	Retry        *NewRetry `json:"retry,omitempty"`
 	Lease        span      `json:"lease,omitempty" doc:"How long a delivery may stay unsettled, 1s to 24h. Default 30s."`
-	Concurrency  int       `json:"concurrency,omitempty" minimum:"1" maximum:"100000" default:"64" doc:"Deliveries at once; pull is not bound by it."`
+	Concurrency  int       `json:"concurrency,omitempty" minimum:"1" maximum:"100000" default:"64" doc:"Deliveries at once; pull is not bound by it. Left out, a backlog may raise it (sweep.max_concurrency)."`
 	CountCrashes bool      `json:"count_crashes,omitempty" doc:"Record each attempt before it is delivered."`
 	Paused       bool      `json:"paused,omitempty" doc:"Accept tasks, but do not deliver them."`
 }
@@ -42,6 +42,9 @@ type Topic struct {
 	Paused       bool     `json:"paused"`
 	Revision     int64    `json:"revision" doc:"Of the settings; 0 if nobody has set any."`
 	Counts       Counts   `json:"counts"`
+
+	ConcurrencySet bool `json:"concurrency_set" doc:"Somebody has set concurrency. Where nobody has, it is the default, and a backlog raises it."`
+	ConcurrencyNow int  `json:"concurrency_now" doc:"What holds at this moment: concurrency, or more during a backlog."`
 }
 
 // Retry is the schedule of attempts in an answer.
@@ -64,6 +67,7 @@ func wireTopic(t *tasks.Topic) Topic {
 		Lease: duration(set.Lease), Concurrency: set.Concurrency,
 		CountCrashes: set.CountCrashes, Paused: set.Paused,
 		Revision: t.Revision, Counts: wireCounts(&t.Counts),
+		ConcurrencySet: t.ConcurrencySet, ConcurrencyNow: t.ConcurrencyNow,
 	}
 }
 

@@ -20,12 +20,18 @@ func TestTopics(t *testing.T) {
 		"t map[kind:pull] map[max_attempts:3 max_backoff:1d12h min_backoff:2s] 1m30s 5 true true 1\n" {
 		t.Errorf("answered %s", got)
 	}
+	if fmt.Sprint(v["concurrency_set"], v["concurrency_now"]) != "true 5" {
+		t.Errorf("with a concurrency of its own it shows %v, %v", v["concurrency_set"], v["concurrency_now"])
+	}
 	if got := r.do("GET", "/v1/topics/t", ""); string(got.body) != string(a.body) || got.header.Get("ETag") != `"1"` {
 		t.Errorf("GET shows %s, want %s", got.body, a.body)
 	}
 	v = r.want(r.do("PUT", "/v1/topics/t", `{}`), 200)
 	if got := fmt.Sprintln(v["retry"], v["lease"], v["concurrency"], v["paused"]); got != "map[max_attempts:20 max_backoff:10m min_backoff:1s] 30s 64 false\n" {
 		t.Errorf("with defaults it shows %s", got)
+	}
+	if fmt.Sprint(v["concurrency_set"], v["concurrency_now"]) != "false 64" {
+		t.Errorf("with the default concurrency it shows %v, %v", v["concurrency_set"], v["concurrency_now"])
 	}
 	if list := r.want(r.do("GET", "/v1/topics", ""), 200)["topics"].([]any); len(list) != 1 {
 		t.Errorf("listed %v", list)

@@ -3,6 +3,7 @@ package metrics
 import (
 	"net/http"
 	"sort"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -82,7 +83,14 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(replayRecords, float64(s.Readiness.Replayed))
 	gauge(replaySeconds, s.Readiness.Elapsed.Seconds())
 	counter(rescued, s.Rescued)
+	counter(missedWakes, s.MissedWakes)
 	counter(leasesReturned, s.LeasesReturned)
+	counter(fullSweeps, s.FullSweeps)
+	gauge(fullSweepAt, unix(s.FullSweepAt))
+	gauge(fullSweepTook, s.FullSweepTook.Seconds())
+	gauge(backlog, float64(s.Backlog))
+	counter(backlogs, s.Backlogs)
+	gauge(concurrency, float64(s.Concurrency))
 	counter(auditChecked, s.AuditChecked)
 	counter(auditRepaired, s.AuditRepaired)
 	counter(ledgerRewinds, s.Rewinds)
@@ -105,6 +113,13 @@ func truth(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+func unix(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
 }
 
 // bounded sorts the topics by name and adds up those beyond MaxTopics.

@@ -35,7 +35,14 @@ var (
 	replayRecords   = name("replay_records", "Records that the replay at the start has read.")
 	replaySeconds   = name("replay_seconds", "How long that replay took, or has been running.")
 	rescued         = name("sweep_rescued_total", "Tasks that the sweep found overdue. Outside a fault it stays 0: alert on any increase.")
+	missedWakes     = name("sweep_missed_wakes_total", "Topics whose receivers did not know of ready tasks until the sweep came. Outside a fault it stays 0.")
 	leasesReturned  = name("sweep_leases_returned_total", "Deliveries that the sweep took back because their lease ran out.")
+	fullSweeps      = name("sweep_full_total", "Full sweeps that are over: all of memory searched, and compared with the ledger.")
+	fullSweepAt     = name("sweep_full_timestamp_seconds", "When the last of them began, in Unix time; 0 if there was none.")
+	fullSweepTook   = name("sweep_full_seconds", "How long it took.")
+	backlog         = name("sweep_backlog", "Ready tasks of topics that the node delivers by itself.")
+	backlogs        = name("sweep_backlogs_total", "Times that they were more than sweep.backlog.")
+	concurrency     = name("sweep_concurrency", "Deliveries at once that a topic without a concurrency of its own may have now; raised during a backlog.")
 	auditChecked    = name("audit_checked_total", "Tasks compared between memory and ledger.")
 	ledgerRewinds   = name("ledger_rewinds_total", "Times that the ledger's storage had lost confirmed writes of a shard, which were written again. Outside a fault it stays 0.")
 	auditRepaired   = name("audit_repaired_total", "Differences between memory and ledger that were repaired. Outside a fault it stays 0.")
@@ -56,7 +63,8 @@ var (
 // all lists every metric, for Describe.
 var all = []*prometheus.Desc{
 	tasksNow, scheduled, delivered, died, cancelled, skipped, failed, leaseExpired, panicked, lateness, paused,
-	info, ready, replayRecords, replaySeconds, rescued, leasesReturned, auditChecked, auditRepaired, ledgerRewinds,
+	info, ready, replayRecords, replaySeconds, rescued, missedWakes, leasesReturned,
+	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, concurrency, auditChecked, auditRepaired, ledgerRewinds,
 	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, ledgerQueued, unknownRecords,
 	arenaBytes, arenaLive, armed, clockSteps,
 }

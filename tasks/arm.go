@@ -26,13 +26,16 @@ func (s *Scheduler) disarmLocked(sl *slot) {
 			sl.timer = 0
 		}
 	case ready:
-		s.byNumber[sl.topic].queue.gone()
+		s.unqueuedLocked(s.byNumber[sl.topic])
 	}
 	sl.gen++
 }
 
 // fired is called by the wheel with tasks whose time has come.
 func (s *Scheduler) fired(values []uint64) {
+	if s.cfg.sabotage != nil {
+		values = s.cfg.sabotage(values)
+	}
 	for len(values) > 0 {
 		n := min(atOnce, len(values))
 		s.mu.Lock()
@@ -53,6 +56,7 @@ func (s *Scheduler) readyLocked(n uint32, sl *slot) {
 	s.setLocked(sl, ready)
 	t := s.byNumber[sl.topic]
 	t.queue.push(item{sl.next, sl.value(n)})
+	s.queuedLocked(t)
 	s.wakeLocked(t)
 	if t.queue.crowded() {
 		t.queue.clean(func(v uint64) bool {
@@ -76,7 +80,7 @@ func (s *Scheduler) takeLocked(t *topic, passed *int) (uint32, bool) {
 		if !live {
 			continue
 		}
-		t.queue.gone()
+		s.unqueuedLocked(t)
 		if sl.next > now {
 			// The clock was set back: on the new clock it is not due yet.
 			s.armLocked(n, sl, now)

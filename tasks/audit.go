@@ -7,95 +7,153 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// auditSlice is how many tasks of every shard are compared with the ledger in one
-// period of the sweep.
-const auditSlice = 256
+const (
+	// auditSlice is how many tasks of every shard are compared with the ledger at
+	// once, and auditBytes what their records may weigh together: the ledger answers
+	// nobody else meanwhile.
+	auditSlice, auditBytes = 256, 1 << 20
+	// auditRest is for how long an audit of everything rests after a slice, in
+	// multiples of the time that the ledger took to answer it: it has nine tenths of
+	// its time for others.
+	auditRest = 9
+)
 
-// conditionEvery is how often the ledger is asked whether it takes new records. What
-// is accepted in between must fit into what it keeps in reserve.
-const conditionEvery = 100 * time.Millisecond
-
-// watchLoops ask the ledger whether it takes new records, and compare, once in every
-// period of the sweep, a slice of memory with it. They have goroutines of their own:
-// when the ledger does not answer, the sweep goes on.
-func (s *Scheduler) watchLoops() {
-	s.background.Go(func() { s.every(conditionEvery, s.askCondition) })
-	s.background.Go(func() { s.every(s.cfg.SweepEvery, s.audit) })
-}
-
-// every calls do periodically until Close begins.
-func (s *Scheduler) every(period time.Duration, do func()) {
-	tick := time.NewTicker(period)
+// auditLoop compares, once in every period of the sweep, a slice of memory with the
+// ledger, and all of it when a full sweep asks for that. It has a goroutine of its
+// own: when the ledger does not answer, the sweep goes on.
+func (s *Scheduler) auditLoop() {
+	tick := time.NewTicker(s.cfg.SweepEvery)
 	defer tick.Stop()
+	slices := s.newAuditee(false)
 	for {
 		select {
 		case <-tick.C:
-			do()
+			if s.isReplayed() {
+				s.audit(slices)
+			}
+		case full := <-s.everything:
+			s.auditAll(full)
 		case <-s.closing:
 			return
 		}
 	}
 }
 
-func (s *Scheduler) askCondition() {
-	c, ok := s.ledger.(recovery.Conditioner)
-	if !ok {
+// auditAll compares all of memory with the ledger, slice by slice, and ends a full
+// sweep. While writes queue up it waits; while the ledger cannot be read it tries
+// again, once in a period.
+func (s *Scheduler) auditAll(full fullSweep) {
+	if s.waitReplayed(s.ctx) != nil {
+		return // Close has begun
+	}
+	all := s.newAuditee(true)
+	checked, repaired := 0, 0
+	for !all.over() && s.breathe() {
+		asked := s.elapsed()
+		c, r, ok := s.audit(all)
+		rest := max(auditRest*(s.elapsed()-asked), time.Millisecond)
+		if !ok {
+			rest = s.cfg.SweepEvery
+		}
+		checked, repaired = checked+c, repaired+r
+		select {
+		case <-time.After(rest):
+		case <-s.closing:
+		}
+	}
+	if s.isClosing() {
 		return
 	}
-	if err := c.Condition(); err != nil {
-		s.refusal.Store(&err)
-	} else {
-		s.refusal.Store(nil)
-	}
+	took := s.elapsed() - full.since
+	s.mu.Lock()
+	s.sweep.fulls++
+	s.sweep.last, s.sweep.lastTook = full, took
+	s.mu.Unlock()
+	s.cfg.Log.Info("a full sweep is over", "node", s.cfg.Node,
+		"checked", checked, "repaired", repaired, "took", took.Round(time.Millisecond))
 }
 
-// audit compares a slice of memory with the ledger.
-func (s *Scheduler) audit() {
-	if !s.isReplayed() {
-		return
-	}
+// audit compares a slice of memory with the ledger. It reports false when the ledger
+// could not be read; then the same slice comes again.
+func (s *Scheduler) audit(a *auditee) (checked, repaired int, ok bool) {
+	a.begin()
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.AnswerWithin)
 	defer cancel()
-	checked, repaired, err := recovery.Audit(ctx, s.ledger, (*auditee)(s), s.terms.Shards, auditSlice)
+	checked, repaired, err := recovery.Audit(ctx, s.ledger, a, s.terms.Shards, auditSlice)
 	s.mu.Lock()
 	s.sweep.checked += int64(checked)
 	s.sweep.repaired += int64(repaired)
+	was := s.sweep.deaf
+	s.sweep.deaf = err != nil
 	s.mu.Unlock()
-	if err != nil && s.ctx.Err() == nil {
+	if err != nil {
+		a.repeat()
+	}
+	switch { // once an outage
+	case err != nil && !was && s.ctx.Err() == nil:
 		s.cfg.Log.Warn("the audit could not read the ledger", "node", s.cfg.Node, "error", err)
+	case err == nil && was:
+		s.cfg.Log.Info("the audit can read the ledger again", "node", s.cfg.Node)
 	}
 	if repaired > 0 {
 		s.cfg.Log.Error("the audit found tasks missing in the ledger and wrote them again", "node", s.cfg.Node, "repaired", repaired)
 	}
+	return checked, repaired, err == nil
 }
 
-// auditee is the side of a Scheduler that is compared with the ledger.
-type auditee Scheduler
+// An auditee is the side of a Scheduler that is compared with the ledger.
+type auditee struct {
+	s    *Scheduler
+	once bool     // ends at the end of the book, instead of going round and round
+	at   []uint32 // by shard: the slot where it goes on
+	was  []uint32 // at, before the slice
+}
 
-// Sample returns tasks with no write under way.
+func (s *Scheduler) newAuditee(once bool) *auditee {
+	return &auditee{s: s, once: once, at: make([]uint32, s.terms.Shards), was: make([]uint32, s.terms.Shards)}
+}
+
+func (a *auditee) begin()  { copy(a.was, a.at) }
+func (a *auditee) repeat() { copy(a.at, a.was) }
+
+// over tells that every shard has come to the end of the book.
+func (a *auditee) over() bool {
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
+	for _, at := range a.at {
+		if at < a.s.book.slots() {
+			return false
+		}
+	}
+	return true
+}
+
+// Sample returns tasks with no write under way: what one that is busy says is on its
+// way to the ledger.
 func (a *auditee) Sample(shard int, n int) []recovery.Ref {
-	s := (*Scheduler)(a)
+	s := a.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.sweep.sample == nil {
-		s.sweep.sample = make([]uint32, s.terms.Shards)
-	}
-	total := uint32(len(s.book.chunks) * chunkSlots)
+	total := s.book.slots()
 	refs := make([]recovery.Ref, 0, n)
-	at := s.sweep.sample[shard]
+	at, size := a.at[shard], 0
 	for range min(total, chunkSlots) {
 		if at >= total {
+			if a.once {
+				break
+			}
 			at = 0
 		}
 		if sl := s.book.slot(at); int(sl.shard) == shard && atRest(sl) {
 			refs = append(refs, recovery.Ref{ID: string(s.book.id(sl)), Next: sl.stored})
+			size += len(s.book.record(sl))
 		}
 		at++
-		if len(refs) == n {
+		if len(refs) == n || size >= auditBytes {
 			break
 		}
 	}
-	s.sweep.sample[shard] = at
+	a.at[shard] = at
 	return refs
 }
 
@@ -105,7 +163,7 @@ func atRest(sl *slot) bool {
 
 // Repair writes tasks again that the ledger has lost.
 func (a *auditee) Repair(_ int, missing []recovery.Ref) int {
-	s := (*Scheduler)(a)
+	s := a.s
 	s.mu.Lock()
 	defer s.unlock()
 	repaired := 0

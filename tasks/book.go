@@ -91,6 +91,9 @@ func newBook() *book { return &book{arena: newArena(), index: newIndex()} }
 
 func (b *book) slot(n uint32) *slot { return &b.chunks[n/chunkSlots][n%chunkSlots] }
 
+// slots is how many there are, vacant ones too.
+func (b *book) slots() uint32 { return uint32(len(b.chunks) * chunkSlots) }
+
 // find returns the slot of an id.
 func (b *book) find(id []byte) (uint32, bool) { return b.index.find(b, b.index.hash(id), id) }
 

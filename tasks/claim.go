@@ -22,25 +22,30 @@ func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term t
 	// Their places are taken from here on.
 	if away {
 		s.away += len(taken)
+		s.wakeLocked(t) // one task wakes one receiver; this one may have left some
 	} else {
 		t.busy += len(taken)
+		if t.later {
+			s.pledged += len(taken)
+		}
 	}
 	claimed := t.settings.CountCrashes // which may change while attempts are recorded
 	if claimed && len(taken) > 0 {
 		asked := len(taken)
 		taken = s.claimLocked(ctx, taken)
-		if away {
-			s.freeLocked(asked - len(taken))
-		} else {
-			t.busy -= asked - len(taken)
+		switch missed := asked - len(taken); {
+		case away:
+			s.freeLocked(missed, 0)
+		default:
+			t.busy -= missed
+			if t.later {
+				s.freeLocked(0, missed)
+			}
 		}
 	}
 	ds := make([]*Delivery, len(taken))
 	for i, n := range taken {
 		ds[i] = s.handOutLocked(n, s.book.slot(n), term, claimed, away)
-	}
-	if away {
-		s.wakeLocked(t) // one task wakes one receiver; this one may have left some
 	}
 	return ds
 }
@@ -50,7 +55,7 @@ func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term t
 func (s *Scheduler) takeSomeLocked(t *topic, limit int, away bool) (taken []uint32) {
 	for {
 		if away || t.later {
-			limit = min(limit, s.cfg.MaxInFlight-s.away)
+			limit = min(limit, s.roomLocked())
 		}
 		passed := 0
 		for len(taken) < limit {
@@ -63,6 +68,7 @@ func (s *Scheduler) takeSomeLocked(t *topic, limit int, away bool) (taken []uint
 		if len(taken) > 0 || passed < atOnce {
 			return taken
 		}
+		s.wakeLocked(t) // others may be faster
 		s.unlock()
 		s.mu.Lock()
 	}

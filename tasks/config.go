@@ -33,6 +33,23 @@ type Config struct {
 	AnswerWithin time.Duration
 	// SweepEvery is the period of the sweep, 10 ms to 60 s. Default 1 s.
 	SweepEvery time.Duration
+	// SweepAt are times at which a full sweep runs: all of memory is searched for
+	// overdue tasks, and compared with the ledger. Each is a cron expression of five
+	// fields (minute, hour, day of month, month, day of week), in UTC unless it begins
+	// with a time zone, as in "CRON_TZ=Europe/Berlin 0 3 * * *"; at most 100. A
+	// time that a suspended machine or a step of the clock has left out is made up for,
+	// once. Default: none.
+	SweepAt []string
+	// SweepBacklog is how many ready tasks of the topics that this process delivers
+	// may wait before a sweep runs at once and topics without a Concurrency of their
+	// own rise to SweepMaxConcurrency, until no more than half as many wait; 1 to
+	// 200,000,000. Default 100,000. Tasks of paused topics, and of those that are
+	// pulled, do not count: they wait for somebody else.
+	SweepBacklog int
+	// SweepMaxConcurrency is how many deliveries at once a topic that nobody has set a
+	// Concurrency for may have during a backlog, as far as MaxInFlight allows; 64
+	// (which is what it has anyway) to 100,000. Default 1024.
+	SweepMaxConcurrency int
 	// Grace is how long Close waits for running handlers, 1 ms to 10 min. Default
 	// 10 s.
 	Grace time.Duration
@@ -47,6 +64,10 @@ type Config struct {
 	Log *slog.Logger
 	// Observer is told what happens to tasks. Default: nobody.
 	Observer Observer
+
+	at *times // SweepAt, once checked
+	// sabotage is what a test does to a batch on its way from the wheel.
+	sabotage func(values []uint64) []uint64
 }
 
 // An Observer is told what happens to tasks, right after it happened and
@@ -103,6 +124,12 @@ func (c Config) withDefaults() (Config, error) {
 	all = within(all, "max_payload", &c.MaxPayload, 64<<10, 1, 16<<20)
 	all = within(all, "answer_within", &c.AnswerWithin, 2*time.Second, 10*time.Millisecond, time.Minute)
 	all = within(all, "sweep.every", &c.SweepEvery, time.Second, 10*time.Millisecond, time.Minute)
+	all = within(all, "sweep.backlog", &c.SweepBacklog, 100_000, 1, 200_000_000)
+	all = within(all, "sweep.max_concurrency", &c.SweepMaxConcurrency, 1024, defaultConcurrency, 100_000)
+	var err error
+	if c.at, err = newTimes(c.SweepAt); err != nil {
+		all = multierror.Append(all, err)
+	}
 	all = within(all, "shutdown.grace", &c.Grace, 10*time.Second, time.Millisecond, 10*time.Minute)
 	for name, t := range c.Topics {
 		if f := checkName("topic", name); f != "" {

@@ -116,7 +116,21 @@ func (s *Scheduler) checkTopics() (errs error) {
 			}
 		}
 	}
+	workers, pledged, backlog := 0, 0, 0
 	for i, t := range s.byNumber {
+		workers += t.workers
+		if t.later {
+			pledged += t.busy
+		}
+		if t.pushed {
+			backlog += t.queue.live
+		}
+		if pushed := t.deliverer != nil && !t.settings.Paused; t.pushed != pushed {
+			fault("topic %q counts for a backlog: %v", t.name, t.pushed)
+		}
+		if s.neglectedLocked(t) {
+			fault("topic %q: nobody has been woken for its ready tasks", t.name)
+		}
 		for _, state := range []State{Pending, Ready, Delivering} {
 			if t.gauges[state] != gauges[i][state] {
 				fault("topic %q counts %d %s, there are %d", t.name, t.gauges[state], state, gauges[i][state])
@@ -135,6 +149,9 @@ func (s *Scheduler) checkTopics() (errs error) {
 		if t.deliverer == nil && (t.workers != 0 || t.busy != 0) || t.busy > t.workers {
 			fault("topic %q: %d of %d workers are busy", t.name, t.busy, t.workers)
 		}
+	}
+	if workers != s.workers || pledged != s.pledged || backlog != s.backlog {
+		fault("%d workers, %d pledged, %d in the backlog; counted %d, %d, %d", workers, pledged, backlog, s.workers, s.pledged, s.backlog)
 	}
 	return errs
 }

@@ -49,6 +49,7 @@ func (s *Scheduler) Deliver(topic string, d Deliverer) error {
 		return ErrHandled
 	}
 	t.deliverer = d
+	s.countBacklogLocked(t)
 	s.wakeLocked(t)
 	return nil
 }
@@ -75,14 +76,46 @@ func (s *Scheduler) wakeLocked(t *topic) {
 		t.reservers.wake(t.queue.live)
 		return
 	}
-	if t.later && s.away >= s.cfg.MaxInFlight {
-		return // freeLocked wakes it
+	if t.later && s.roomLocked() <= 0 {
+		s.holdLocked(t)
+		return
 	}
-	for t.workers < min(t.settings.Concurrency, t.busy+t.queue.live) {
-		t.workers++
-		s.handlers.Add(1)
-		go s.work(t, t.deliverer)
+	wanted := t.busy + t.queue.live
+	for t.workers < min(t.settings.Concurrency, wanted) {
+		s.hireLocked(t)
 	}
+	for t.workers < min(s.raisedLocked(t), wanted) && s.workers+s.away < s.cfg.MaxInFlight {
+		s.hireLocked(t)
+	}
+}
+
+func (s *Scheduler) hireLocked(t *topic) {
+	t.workers++
+	s.workers++
+	s.handlers.Add(1)
+	go s.work(t, t.deliverer)
+}
+
+// surplusLocked tells that a topic has more workers than it should have: its
+// settings have changed, or a backlog has gone.
+func (s *Scheduler) surplusLocked(t *topic) bool {
+	return t.workers > t.settings.Concurrency &&
+		(t.workers > s.raisedLocked(t) || s.workers+s.away > s.cfg.MaxInFlight)
+}
+
+// neglectedLocked tells that a topic has ready tasks that somebody could take, and
+// nobody is on the way to them: a wake-up was lost. Whoever gives the lock up has
+// called wakeLocked first, so outside a fault it is never so.
+func (s *Scheduler) neglectedLocked(t *topic) bool {
+	switch {
+	case t.settings.Paused || s.ended || t.queue.live == 0:
+		return false
+	case t.deliverer == nil:
+		return t.reservers.woken == 0 && t.reservers.queue.Len() > 0 && s.roomLocked() > 0
+	case t.later && s.roomLocked() <= 0:
+		return false
+	}
+	return t.workers < min(t.settings.Concurrency, t.busy+t.queue.live)
 }
 
 // work delivers a topic's ready tasks, one after the other, until there are none.
@@ -92,6 +125,7 @@ func (s *Scheduler) work(t *topic, by Deliverer) {
 		s.mu.Lock()
 		defer s.unlock()
 		t.workers--
+		s.workers--
 		s.wakeLocked(t)
 	}()
 	for s.workOnce(t, by) {
@@ -113,11 +147,15 @@ func (s *Scheduler) workOnce(t *topic, by Deliverer) (more bool) {
 	defer func() {
 		s.mu.Lock()
 		defer s.unlock()
+		later := t.later // which the conclusion may make so
 		t.busy--
-		more = t.workers <= t.settings.Concurrency
+		more = !s.surplusLocked(t)
 		// After the lease has run out, the task is no longer this delivery's.
 		if l, ok := s.open[d.slot]; ok && l.nonce == d.lease.nonce {
 			s.concludeLocked(t, d.slot, v)
+		}
+		if later {
+			s.freeLocked(0, 1) // now that it is either settled or away
 		}
 	}()
 	v = s.attempt(by, d)

@@ -17,6 +17,24 @@
 //	receiver -> settle -> committer -> ledger         finished: off the record
 //	sweep: whatever should have moved on and has not
 //
+// # The sweep
+//
+// Every Config.SweepEvery it fires what the wheel should have fired, searches a part
+// of memory for overdue tasks that the wheel has lost, takes back deliveries whose lease
+// has run out, wakes receivers that were missed, and compares a slice of memory with the
+// ledger. Once it has found a lost task it searches all of memory, until it finds none.
+// Outside a fault Stats.Rescued, MissedWakes and AuditRepaired stay zero.
+//
+// At the times in Config.SweepAt a full sweep does all that for the whole of memory. Its
+// audit goes slice by slice and rests in between for nine times as long as the ledger
+// took to answer: it takes minutes for millions of tasks, and nobody waits for it.
+//
+// When more than Config.SweepBacklog ready tasks wait for this process to deliver them,
+// a sweep runs at once, and topics whose concurrency nobody has set rise to
+// Config.SweepMaxConcurrency, as long as workers and deliveries left to receipts
+// together are fewer than Config.MaxInFlight. The first periodic sweep
+// that finds no more than half of SweepBacklog waiting ends that.
+//
 // # The life of a task
 //
 // States with a star are busy: a write for that id is under way. A busy task is

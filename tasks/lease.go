@@ -55,20 +55,37 @@ func (s *Scheduler) leaveOpenLocked(n uint32) {
 // closeLocked takes a delivery off the open ones.
 func (s *Scheduler) closeLocked(n uint32) {
 	if s.open[n].away {
-		s.freeLocked(1)
+		s.freeLocked(1, 0)
 	}
 	delete(s.open, n)
 }
 
+// roomLocked is how many more deliveries MaxInFlight allows that only a receipt can
+// settle. It may be negative: receipts of before a restart are honoured beyond it.
+func (s *Scheduler) roomLocked() int { return s.cfg.MaxInFlight - s.away - s.pledged }
+
+// holdLocked remembers a topic that finds no room, for freeLocked.
+func (s *Scheduler) holdLocked(t *topic) {
+	if !t.held {
+		t.held = true
+		s.held = append(s.held, t)
+	}
+}
+
 // freeLocked gives up places that counted against MaxInFlight. Whoever was kept
 // waiting by that bound may go on.
-func (s *Scheduler) freeLocked(places int) {
-	bound := s.away >= s.cfg.MaxInFlight
-	s.away -= places
-	if bound && s.away < s.cfg.MaxInFlight {
-		for _, t := range s.byNumber {
-			s.wakeLocked(t)
-		}
+func (s *Scheduler) freeLocked(away, pledged int) {
+	bound := s.roomLocked() <= 0
+	s.away -= away
+	s.pledged -= pledged
+	if !bound || s.roomLocked() <= 0 {
+		return
+	}
+	held := s.held
+	s.held = nil // some may be held again
+	for _, t := range held {
+		t.held = false
+		s.wakeLocked(t)
 	}
 }
 

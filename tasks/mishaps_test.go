@@ -15,6 +15,7 @@ func (s *simulation) stepClock() {
 	}
 	s.clock.step(step)
 	pass(1100 * time.Millisecond) // the sweep notices
+	s.forgive()
 }
 
 // breakLedger makes the ledger fail in one of several ways.
@@ -47,6 +48,7 @@ func (s *simulation) heal() {
 
 // kill ends the process as kill -9 does, whatever the ledger is doing.
 func (s *simulation) kill() {
+	s.wantNoRescue()
 	s.process.Add(1)
 	s.m.mu.Lock()
 	s.m.crashed()
@@ -58,6 +60,7 @@ func (s *simulation) kill() {
 // cleanly closes the scheduler and opens another one.
 func (s *simulation) cleanly() {
 	s.heal()
+	s.wantNoRescue()
 	s.restart()
 	s.process.Add(1)
 	s.m.mu.Lock()

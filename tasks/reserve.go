@@ -112,8 +112,9 @@ func (s *Scheduler) pullableLocked(name string) (*topic, error) {
 		return nil, err
 	case t.deliverer != nil:
 		return nil, ErrHandled
-	case s.away >= s.cfg.MaxInFlight:
-		return nil, fmt.Errorf("%w: %d deliveries are open", ErrOverloaded, s.away)
+	case s.roomLocked() <= 0:
+		s.holdLocked(t)
+		return nil, fmt.Errorf("%w: %d deliveries are open", ErrOverloaded, s.away+s.pledged)
 	}
 	return t, nil
 }

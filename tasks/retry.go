@@ -90,7 +90,10 @@ func (s *Scheduler) concludeLocked(t *topic, n uint32, v judgement) {
 	case Release:
 		s.failLocked(n, sl, v.reason, v.pause, nil, 0)
 	default:
-		t.later = true
+		if !t.later {
+			t.later = true
+			s.pledged += t.busy
+		}
 		s.leaveOpenLocked(n)
 	}
 }

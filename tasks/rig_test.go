@@ -29,7 +29,9 @@ type rig struct {
 	mem    *memledger.Ledger // the handle in use
 	faulty *ledgertest.Faulty
 
-	delivery Delivery // the one that the test is about
+	delivery  Delivery // the one that the test is about
+	sabotaged bool     // the sweep will find something
+	forgiven  int64    // what it may have found, see forgive
 }
 
 // newRig starts a scheduler whose clock can be stepped; it is closed with the test.
@@ -54,7 +56,7 @@ func rigOn(t testing.TB, cfg Config, mem *memledger.Ledger) *rig {
 
 func (r *rig) open() {
 	r.t.Helper()
-	r.faulty = ledgertest.Wrap(r.mem)
+	r.faulty, r.forgiven = ledgertest.Wrap(r.mem), 0
 	var err error
 	if r.Scheduler, err = Open(r.t.Context(), r.faulty, r.cfg); err != nil {
 		r.t.Fatal("Open:", err)
@@ -100,7 +102,27 @@ func bubble(t *testing.T, cfg Config, test func(t *testing.T, r *rig)) {
 		r := newRig(t, cfg)
 		synctest.Wait() // for replay
 		test(t, r)
+		r.wantNoRescue()
 	})
+}
+
+// wantNoRescue fails the test if the sweep has found what it finds only after a fault.
+// A step of the clock is one.
+func (r *rig) wantNoRescue() {
+	r.t.Helper()
+	s := r.Stats()
+	if s.MissedWakes != 0 && !r.sabotaged {
+		r.t.Errorf("the sweep found %d topics that nobody had woken", s.MissedWakes)
+	}
+	if s.Rescued != r.forgiven && !r.sabotaged && !r.clock.stepped.Load() {
+		r.t.Errorf("the sweep has rescued %d tasks, %d of them after a step of the clock", s.Rescued, r.forgiven)
+	}
+}
+
+// forgive accepts what the sweep has found so far, after a step of the clock.
+func (r *rig) forgive() {
+	r.forgiven = r.Stats().Rescued
+	r.clock.stepped.Store(false)
 }
 
 // pass lets fake time pass, and then everything that it has started come to rest.
@@ -110,10 +132,17 @@ func pass(d time.Duration) {
 }
 
 // A steppedClock is the time plus what it was stepped by.
-type steppedClock struct{ offset atomic.Int64 }
+type steppedClock struct {
+	offset  atomic.Int64
+	stepped atomic.Bool
+}
 
-func (c *steppedClock) now() time.Time       { return time.Now().Add(time.Duration(c.offset.Load())) }
-func (c *steppedClock) step(d time.Duration) { c.offset.Add(int64(d)) }
+func (c *steppedClock) now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
+
+func (c *steppedClock) step(d time.Duration) {
+	c.offset.Add(int64(d))
+	c.stepped.Store(true)
+}
 
 // logged keeps what was logged.
 type logged struct {
@@ -131,6 +160,12 @@ func (l *logged) has(text string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Contains(l.text.String(), text)
+}
+
+func (l *logged) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
 }
 
 // must schedules a task that has to be accepted.

@@ -38,6 +38,9 @@ type Scheduler struct {
 	background sync.WaitGroup        // replay, sweep and watch
 	refusal    atomic.Pointer[error] // why the ledger takes no new records, when last asked
 	restoring  sync.Mutex            // held while settings that the ledger has lost are written again
+	hurry      chan struct{}         // asks for a sweep at once; holds one request
+	everything chan fullSweep        // asks for the rest of a full sweep: an audit of everything; holds one request
+	unstored   atomic.Int64          // the last revision of settings that the ledger does not keep
 	closeBegun atomic.Bool
 	closed     chan struct{} // closed when Close is over, which closeErr waits for
 	closeErr   error
@@ -49,6 +52,10 @@ type Scheduler struct {
 	vacantNumbers []uint32                 // positions in byNumber of topics that were forgotten
 	open          map[uint32]lease         // deliveries that are not settled, by slot
 	away          int                      // of those, how many only a receipt can settle
+	pledged       int                      // deliveries under way that may join them: of topics whose deliverer leaves them to receipts
+	held          []*topic                 // that MaxInFlight keeps waiting
+	workers       int                      // goroutines of work, of all topics
+	backlog       int                      // ready tasks of the topics that are pushed
 	arriving      int                      // creations and moves that wait for the ledger
 	deferred      map[uint32]write         // next writes of tasks that have one under way
 	waiting       map[uint32]chan struct{} // closed when a task is no longer busy
@@ -77,19 +84,21 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	}
 	s := &Scheduler{
 		cfg: cfg, ledger: ledger, started: time.Now(), run: rand.Uint32(),
-		opened:    make(chan struct{}),
-		closed:    make(chan struct{}),
-		closing:   make(chan struct{}),
-		replayed:  make(chan struct{}),
-		done:      make(chan struct{}),
-		book:      newBook(),
-		topics:    make(map[string]*topic),
-		open:      make(map[uint32]lease),
-		deferred:  make(map[uint32]write),
-		waiting:   make(map[uint32]chan struct{}),
-		graves:    make(map[uint64]struct{}),
-		illegible: make(map[uint64]struct{}),
-		outcomes:  newOutcomes(),
+		opened:     make(chan struct{}),
+		closed:     make(chan struct{}),
+		closing:    make(chan struct{}),
+		replayed:   make(chan struct{}),
+		done:       make(chan struct{}),
+		hurry:      make(chan struct{}, 1),
+		everything: make(chan fullSweep, 1),
+		book:       newBook(),
+		topics:     make(map[string]*topic),
+		open:       make(map[uint32]lease),
+		deferred:   make(map[uint32]write),
+		waiting:    make(map[uint32]chan struct{}),
+		graves:     make(map[uint64]struct{}),
+		illegible:  make(map[uint64]struct{}),
+		outcomes:   newOutcomes(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.watchRewinds()
@@ -112,7 +121,8 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	s.askCondition()
 	s.background.Go(s.replay)
 	s.background.Go(s.sweepLoop)
-	s.watchLoops()
+	s.background.Go(s.auditLoop)
+	s.background.Go(s.conditionLoop)
 	close(s.opened)
 	return s, nil
 }

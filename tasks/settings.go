@@ -11,7 +11,10 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-const settingPrefix = "topic/"
+const (
+	settingPrefix      = "topic/"
+	defaultConcurrency = 64
+)
 
 // withDefaults fills in what is zero.
 func (t TopicSettings) withDefaults() TopicSettings {
@@ -19,8 +22,17 @@ func (t TopicSettings) withDefaults() TopicSettings {
 	orDefault(&t.Retry.MinBackoff, time.Second)
 	orDefault(&t.Retry.MaxBackoff, max(10*time.Minute, t.Retry.MinBackoff))
 	orDefault(&t.Lease, 30*time.Second)
-	orDefault(&t.Concurrency, 64)
+	orDefault(&t.Concurrency, defaultConcurrency)
 	return t
+}
+
+// stored is what the ledger keeps: with the defaults that hold today, except for a
+// Concurrency that nobody has set, so that a backlog may raise it. Records of before
+// have 64 there whether it was set or not; they count as set and are never raised.
+func (t TopicSettings) stored() TopicSettings {
+	full := t.withDefaults()
+	full.Concurrency = t.Concurrency
+	return full
 }
 
 func orDefault[N int | time.Duration](v *N, def N) {
@@ -70,9 +82,27 @@ func (s *Scheduler) loadTopics(ctx context.Context) error {
 			return
 		}
 		if t, err := s.topicLocked(name); err == nil {
-			t.settings, t.revision = stored.withDefaults(), revision
+			s.equipLocked(t, stored, revision)
 		}
 	})
+}
+
+// equipLocked gives a topic other settings, as they were set; revision 0 means that
+// nobody has stored them.
+func (s *Scheduler) equipLocked(t *topic, set TopicSettings, revision int64) {
+	t.settings, t.own = set.withDefaults(), set.Concurrency != 0
+	t.revision, t.seen = revision, max(t.seen, revision)
+	s.countBacklogLocked(t)
+	s.wakeLocked(t)
+}
+
+// given is what was set, without the default of Concurrency.
+func (t *topic) given() TopicSettings {
+	set := t.settings
+	if !t.own {
+		set.Concurrency = 0
+	}
+	return set
 }
 
 func (s *Scheduler) addTopicsOf(brought map[string]TopicSettings) {
@@ -95,7 +125,6 @@ func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, 
 	if err := f.err(); err != nil {
 		return Topic{}, err
 	}
-	t = t.withDefaults()
 	for {
 		s.mu.Lock()
 		have, known := s.topics[name]
@@ -132,11 +161,10 @@ func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, 
 		}
 		s.mu.Lock()
 		have = s.keptTopic([]byte(name)) // it may have been forgotten meanwhile
-		if stored > have.revision {
-			have.settings, have.revision = t, stored
-			s.wakeLocked(have)
+		if stored > have.seen {          // else somebody has changed or deleted them since
+			s.equipLocked(have, t, stored)
 		}
-		described := have.describe()
+		described := s.describeLocked(have)
 		s.unlock()
 		return described, nil
 	}
@@ -166,8 +194,7 @@ func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic, know
 	s.mu.Lock()
 	defer s.unlock()
 	if t.revision == known { // else the call that was faster has brought the news
-		t.settings, t.revision = stored.withDefaults(), revision
-		s.wakeLocked(t)
+		s.equipLocked(t, stored, revision)
 	}
 	return nil
 }
@@ -194,12 +221,12 @@ func (t *topic) kind() Kind {
 func (s *Scheduler) putTopic(ctx context.Context, name string, revision int64, t *TopicSettings) (int64, error) {
 	settings, ok := s.ledger.(recovery.Settings)
 	if !ok {
-		return revision + 1, nil
+		return s.unstored.Add(1), nil
 	}
 	var value []byte
 	if t != nil {
 		var err error
-		if value, err = json.Marshal(t); err != nil {
+		if value, err = json.Marshal(t.stored()); err != nil {
 			return 0, err
 		}
 	}
@@ -216,7 +243,7 @@ func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) er
 		var t TopicSettings
 		var revision int64
 		if have, ok := s.topics[name]; ok {
-			t, revision = have.settings, have.revision
+			t, revision = have.given(), have.revision
 		}
 		s.unlock()
 		t.Paused, t.Kind = paused, ""
@@ -251,8 +278,7 @@ func (s *Scheduler) DeleteTopic(ctx context.Context, name string) error {
 	s.mu.Lock()
 	defer s.unlock()
 	if have.revision == revision { // else somebody has set them anew
-		have.settings, have.revision = s.cfg.Topics[name].withDefaults(), 0
-		s.wakeLocked(have)
+		s.equipLocked(have, s.cfg.Topics[name], 0)
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ func TestSimulation(t *testing.T) {
 
 func simulate(t *testing.T, seed uint64, steps int, options []memledger.Option) (ok bool) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{Grace: time.Second}, options...)
+		r := newRig(t, Config{Grace: time.Second, SweepBacklog: 2}, options...)
 		s := &simulation{
 			rig: r, rng: rand.New(rand.NewPCG(seed, 0)),
 			m: &model{t: t, clock: r.clock, facts: map[string]*fact{}},
@@ -210,6 +210,7 @@ func (s *simulation) end() {
 	}
 	pass(time.Second)
 	s.checkConsistency()
+	s.wantNoRescue()
 	if stats := s.Stats(); stats.Total.Pending+stats.Total.Ready+stats.Total.Delivering != 0 || stats.AuditRepaired != 0 {
 		s.t.Errorf("left: %+v, repaired %d", stats.Total, stats.AuditRepaired)
 	}

@@ -29,12 +29,21 @@ type Stats struct {
 	Readiness Readiness
 
 	Rescued        int64 // tasks that the sweep found overdue; 0 outside a fault
+	MissedWakes    int64 // topics whose receivers did not know of ready tasks until the sweep came; 0 outside a fault
 	LeasesReturned int64 // deliveries whose lease ran out
 	AuditChecked   int64 // tasks compared with the ledger
 	AuditRepaired  int64 // of those, missing there and written again; 0 outside a fault
 	ClockSteps     int64 // times that the wall clock was set
 	Rewinds        int64 // shards whose storage had lost confirmed writes; 0 outside a fault
 	UnknownRecords int64 // records that this version cannot read and has left alone
+
+	Backlog     int   // ready tasks of topics that this process delivers, see Config.SweepBacklog
+	Backlogs    int64 // times that they were too many
+	Concurrency int   // what holds now for topics without a Concurrency of their own: raised during a backlog
+
+	FullSweeps    int64         // that are over, see Config.SweepAt
+	FullSweepAt   time.Time     // when the last of them began; zero if there was none
+	FullSweepTook time.Duration // from then until all of memory was compared with the ledger
 
 	Ledger     recovery.CommitterStats
 	Armed      int   // entries of the wheel
@@ -57,6 +66,12 @@ func (s *Scheduler) Stats() Stats {
 	st.Rescued, st.LeasesReturned = s.sweep.rescued, s.sweep.leases
 	st.AuditChecked, st.AuditRepaired = s.sweep.checked, s.sweep.repaired
 	st.Rewinds = s.sweep.rewinds
+	st.MissedWakes, st.Backlog, st.Backlogs = s.sweep.missedWakes, s.backlog, s.sweep.backlogs
+	st.Concurrency = defaultConcurrency
+	if s.sweep.raised {
+		st.Concurrency = s.cfg.SweepMaxConcurrency
+	}
+	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.sweep.fulls, s.sweep.last.at, s.sweep.lastTook
 	st.ClockSteps, st.UnknownRecords = s.sweep.clockSteps, s.unknown
 	st.ArenaBytes, st.ArenaLive = s.book.arena.size, s.book.arena.live
 	return st

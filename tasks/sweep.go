@@ -6,17 +6,31 @@ import (
 
 // sweepState is where the sweep stands and what it has found so far.
 type sweepState struct {
-	slots  uint32   // where the search for overdue tasks goes on
-	arena  uint32   // where tidying goes on
-	sample []uint32 // where the audit of each shard goes on
+	slots   uint32 // where the search for overdue tasks goes on
+	arena   uint32 // where tidying goes on
+	alarmed bool   // the search has just found something: all is searched next time
+	raised  bool   // during a backlog
+	deaf    bool   // the ledger could not be read when the audit asked last
 
 	lastWall time.Time // of the sweep before, to notice steps of the clock
 	lastMono time.Duration
 
 	rescued, leases   int64
+	missedWakes       int64
+	backlogs          int64
 	checked, repaired int64
 	clockSteps        int64
 	rewinds           int64
+
+	fulls    int64 // full sweeps that are over
+	last     fullSweep
+	lastTook time.Duration
+}
+
+// A fullSweep is one that looks at everything; when it began, on either clock.
+type fullSweep struct {
+	at    time.Time
+	since time.Duration
 }
 
 const (
@@ -33,39 +47,53 @@ const (
 	tidyAtOnce, tidySections = 4, 256
 )
 
-// sweepLoop runs the sweep until Close. An error does not end it.
+// sweepLoop runs the sweep until Close: periodically, where it also looks whether
+// one of the times for a full sweep has come, and at once when a backlog has begun.
+// An error does not end it.
 func (s *Scheduler) sweepLoop() {
 	tick := time.NewTicker(s.cfg.SweepEvery)
 	defer tick.Stop()
 	s.noteClock()
+	s.cfg.at.due(s.cfg.Clock())
 	for {
 		select {
 		case <-tick.C:
-			s.sweepOnce()
+			s.sweepOnce(s.cfg.at.due(s.cfg.Clock()))
+		case <-s.hurry:
+			s.sweepOnce(false)
 		case <-s.closing:
 			return
 		}
 	}
 }
 
-// sweepOnce makes sure that whatever should have moved on does so. Outside a
-// fault it finds nothing.
-func (s *Scheduler) sweepOnce() {
+// sweepOnce makes sure that whatever should have moved on does so. Outside a fault
+// it finds nothing. A full sweep looks at all of memory instead of a part, and asks
+// for all of it to be compared with the ledger.
+func (s *Scheduler) sweepOnce(full bool) {
+	this := fullSweep{at: s.cfg.Clock(), since: s.elapsed()}
 	s.noteClock()
-	rescued := s.runner.Overdue(overdueSlack)
-	rescued += s.searchOverdue()
+	s.judgeBacklog()
+	late := s.runner.Overdue(overdueSlack)
+	lost := s.searchOverdue(full)
 	expired := s.expire()
+	missed := s.wakeAll()
 	s.mu.Lock()
-	s.sweep.rescued += int64(rescued)
+	s.sweep.rescued += int64(late + lost)
 	s.sweep.leases += int64(expired)
-	for _, t := range s.byNumber {
-		s.wakeLocked(t) // a receiver that was missed
-	}
-	s.unlock()
-	if rescued > 0 {
-		s.cfg.Log.Warn("the sweep found tasks overdue", "node", s.cfg.Node, "rescued", rescued)
+	s.sweep.missedWakes += int64(missed)
+	s.mu.Unlock()
+	if late+lost+missed > 0 {
+		s.cfg.Log.Warn("the sweep found tasks overdue", "node", s.cfg.Node,
+			"rescued", late+lost, "lost_by_wheel", lost, "missed_wakes", missed)
 	}
 	s.tidy()
+	if full {
+		select {
+		case s.everything <- this:
+		default: // one that began earlier is still waiting for its turn
+		}
+	}
 }
 
 // noteClock compares the wall clock with the monotonic one. After a step, or
@@ -87,38 +115,70 @@ func (s *Scheduler) noteClock() {
 	}
 }
 
-// searchOverdue looks through a part of the book for pending tasks that the wheel
-// should have fired, and makes them ready. It does not trust the wheel.
-func (s *Scheduler) searchOverdue() int {
+// searchOverdue looks through a part of the book, or all of it, for pending tasks that
+// the wheel should have fired, and makes them ready. It does not trust the wheel:
+// once it has found one, it looks through everything the next time too.
+func (s *Scheduler) searchOverdue(all bool) (found int) {
 	s.mu.Lock()
-	from := s.sweep.slots
-	count := max(searchSlots, uint32(len(s.book.chunks)*chunkSlots/8))
+	from, total := s.sweep.slots, s.book.slots()
+	count := max(searchSlots, total/8)
+	if all || s.sweep.alarmed {
+		from, count = 0, total
+	}
 	s.mu.Unlock()
-	found := 0
-	for ; count > 0; count -= min(count, chunkSlots) {
+	for end := uint64(from) + uint64(count); uint64(from) < end; {
 		s.mu.Lock()
-		if int(from) >= len(s.book.chunks)*chunkSlots {
-			from = 0
+		if from >= s.book.slots() {
 			s.mu.Unlock()
 			break
 		}
-		before := s.now() - overdueSlack.Milliseconds()
-		chunk := s.book.chunks[from/chunkSlots]
-		for i := range chunk {
-			if sl := &chunk[i]; sl.state == pending && sl.next < before {
-				s.noteLocked(EventRescued, sl, Event{})
-				s.disarmLocked(sl)
-				s.readyLocked(from+uint32(i), sl)
-				found++
-			}
-		}
-		from += chunkSlots
+		n, to := s.searchSomeLocked(from)
 		s.unlock()
+		found, from = found+n, to
 	}
 	s.mu.Lock()
-	s.sweep.slots = from
+	if from >= s.book.slots() {
+		from = 0
+	}
+	s.sweep.slots, s.sweep.alarmed = from, found > 0
 	s.mu.Unlock()
 	return found
+}
+
+// searchSomeLocked looks at one chunk of slots from there on, but ends early when it
+// has made enough tasks ready. It returns where to go on.
+func (s *Scheduler) searchSomeLocked(from uint32) (found int, to uint32) {
+	before := s.now() - overdueSlack.Milliseconds()
+	chunk := s.book.chunks[from/chunkSlots]
+	for i := from % chunkSlots; i < chunkSlots && found < atOnce; i++ {
+		if sl := &chunk[i]; sl.state == pending && sl.next < before {
+			s.noteLocked(EventRescued, sl, Event{})
+			s.disarmLocked(sl)
+			s.readyLocked(from, sl)
+			found++
+		}
+		from++
+	}
+	return found, from
+}
+
+// wakeAll sees to it that somebody takes what the topics have ready, and returns
+// how many of them had been forgotten. It is also how a backlog raises them.
+func (s *Scheduler) wakeAll() (missed int) {
+	for from, more := 0, true; more; from += atOnce {
+		s.mu.Lock()
+		to := min(from+atOnce, len(s.byNumber))
+		for i := from; i < to; i++ {
+			t := s.byNumber[i]
+			if s.neglectedLocked(t) {
+				missed++
+			}
+			s.wakeLocked(t)
+		}
+		more = to < len(s.byNumber)
+		s.unlock()
+	}
+	return missed
 }
 
 // tidy empties sparse segments of the arena.

@@ -10,7 +10,7 @@ type TopicSettings struct {
 	Kind         Kind          // Pull unless a handler was registered
 	Retry        Retry         //
 	Lease        time.Duration // how long a delivery may stay unsettled; 1 s to 24 h, default 30 s
-	Concurrency  int           // deliveries at once on this node (Pull is not bound by it); 1 to 100,000, default 64
+	Concurrency  int           // deliveries at once on this node (Pull is not bound by it); 1 to 100,000, default 64, which a backlog may raise
 	CountCrashes bool          // record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too
 	Paused       bool          // accept, but do not deliver
 }
@@ -39,6 +39,12 @@ type Topic struct {
 	Settings TopicSettings // with defaults filled in
 	Revision int64         // of the stored settings; 0: nobody has set any
 	Counts   Counts
+
+	// ConcurrencySet tells that somebody has set Settings.Concurrency. Where nobody
+	// has, it is the default, and a backlog raises it (see Config.SweepBacklog).
+	ConcurrencySet bool
+	// ConcurrencyNow is what holds at this moment: Settings.Concurrency, or more.
+	ConcurrencyNow int
 }
 
 // Counts are a topic's figures: how many tasks stand where, and what has

@@ -11,13 +11,17 @@ type topic struct {
 	name      string
 	number    uint32 // position in Scheduler.byNumber
 	settings  TopicSettings
+	own       bool  // somebody has set its concurrency; a backlog does not raise it
 	revision  int64 // of the stored settings; 0: none
+	seen      int64 // the highest revision met so far, also of settings deleted since
 	deliverer Deliverer
 	queue     queue
 	reservers reservers
 	workers   int             // goroutines of work
 	busy      int             // of those, how many have a task
 	later     bool            // its deliverer leaves deliveries to their receipts
+	held      bool            // MaxInFlight keeps it waiting; it is in Scheduler.held
+	pushed    bool            // its ready tasks are in Scheduler.backlog
 	slots     int             // tasks in memory, in whatever state
 	gauges    [Dead + 1]int64 // tasks by the state that is shown
 	counts    Counts
@@ -50,7 +54,8 @@ func (s *Scheduler) addTopic(name string) *topic {
 	if len(s.byNumber) == 0 {
 		s.byNumber = append(s.byNumber, &topic{}) // number 0: of slots that have none yet
 	}
-	t := &topic{name: name, number: uint32(len(s.byNumber)), settings: s.cfg.Topics[name].withDefaults()}
+	brought := s.cfg.Topics[name]
+	t := &topic{name: name, number: uint32(len(s.byNumber)), settings: brought.withDefaults(), own: brought.Concurrency != 0}
 	if k := len(s.vacantNumbers); k > 0 {
 		t.number, s.vacantNumbers = s.vacantNumbers[k-1], s.vacantNumbers[:k-1]
 		s.byNumber[t.number] = t
@@ -90,7 +95,7 @@ func (s *Scheduler) Topic(name string) (Topic, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if t, ok := s.topics[name]; ok {
-		return t.describe(), nil
+		return s.describeLocked(t), nil
 	}
 	return Topic{}, ErrNoTopic
 }
@@ -101,16 +106,17 @@ func (s *Scheduler) Topics() []Topic {
 	defer s.unlock()
 	all := make([]Topic, 0, len(s.topics))
 	for _, t := range s.topics {
-		all = append(all, t.describe())
+		all = append(all, s.describeLocked(t))
 	}
 	slices.SortFunc(all, func(a, b Topic) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
-func (t *topic) describe() Topic {
+func (s *Scheduler) describeLocked(t *topic) Topic {
 	c := t.counts
 	c.Pending, c.Ready, c.Delivering, c.Dead = t.gauges[Pending], t.gauges[Ready], t.gauges[Delivering], t.gauges[Dead]
 	d := Topic{Name: t.name, Settings: t.settings, Revision: t.revision, Counts: c}
 	d.Settings.Kind = t.kind()
+	d.ConcurrencySet, d.ConcurrencyNow = t.own, max(t.settings.Concurrency, s.raisedLocked(t))
 	return d
 }

@@ -1,0 +1,163 @@
+package tasks
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/recovery/memledger"
+)
+
+// The audit writes again what the ledger has lost behind the node's back.
+func TestAuditRepairs(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		for i := range 10 {
+			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
+		}
+		d := r.one("out", "x")
+		pass(2 * time.Second)
+		for _, id := range []string{"t3", "t7", "out"} {
+			spot, _ := r.held(id)
+			var b recovery.Batch
+			b.Add(recovery.Change{ID: []byte(id), From: spot})
+			want(t, "Apply", r.mem.Apply(t.Context(), 0, &b), nil)
+			r.inLedger(id, recovery.Nowhere)
+		}
+		pass(2 * time.Second)
+		if s := r.Stats(); s.AuditRepaired != 3 || s.AuditChecked == 0 || !r.log.has("missing in the ledger") {
+			t.Errorf("repaired %d, checked %d", s.AuditRepaired, s.AuditChecked)
+		}
+		r.checkConsistency()
+		r.ack(d)
+		pass(time.Minute)
+		if s := r.Stats(); s.AuditRepaired != 3 {
+			t.Errorf("repaired %d in the end", s.AuditRepaired)
+		}
+	})
+}
+
+// A ledger that cannot be read does not end the sweep.
+func TestSweepOutlivesErrors(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		d := r.one("t", "x")
+		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Get, Times: -1})
+		pass(time.Minute)
+		want(t, "Ack", r.settle(Verdict{Verb: Ack}, d).Err, ErrStale) // its lease was returned
+		if !r.log.has("the audit could not read") {
+			t.Error("nothing in the log")
+		}
+		r.faulty.Heal()
+		checked := r.Stats().AuditChecked
+		pass(2 * time.Second)
+		if r.Stats().AuditChecked == checked {
+			t.Error("the audit does not go on")
+		}
+	})
+}
+
+// forget has the ledger lose records behind the node's back.
+func (r *rig) forget(ids ...string) {
+	r.t.Helper()
+	for _, id := range ids {
+		spot, _ := r.held(id)
+		n, _ := r.book.find([]byte(id))
+		var b recovery.Batch
+		b.Add(recovery.Change{ID: []byte(id), From: spot})
+		want(r.t, "Apply", r.mem.Apply(r.t.Context(), int(r.book.slot(n).shard), &b), nil)
+	}
+}
+
+// A full sweep compares everything with the ledger, where a slice in every period would
+// need long to come round.
+func TestFullAudit(t *testing.T) {
+	for _, shards := range []int{1, 4} {
+		t.Run(fmt.Sprint(shards), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const n = 20_000
+				r := newRig(t, Config{SweepAt: []string{"5 * * * *"}, SweepEvery: 30 * time.Second}, memledger.Shards(shards))
+				synctest.Wait()
+				requests := make([]Request, MaxBatch)
+				for first := 0; first < n; first += MaxBatch {
+					for i := range requests {
+						requests[i] = Request{ID: fmt.Sprint("t", first+i), Topic: "x", Delay: 24 * time.Hour}
+					}
+					_, err := r.ScheduleBatch(t.Context(), requests)
+					want(t, "ScheduleBatch", err, nil)
+				}
+				pass(4 * time.Minute)
+				lost := []string{"t0", "t7777", "t12345", "t19999"}
+				r.forget(lost...)
+				// The ledger cannot be read at first: nothing is left out for that.
+				r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Get, Times: 6})
+				pass(5 * time.Minute)
+				s := r.Stats()
+				if s.AuditRepaired != int64(len(lost)) || s.FullSweeps != 1 || s.AuditChecked < n || s.Rescued != 0 {
+					t.Errorf("%d full sweeps, %d checked, %d repaired", s.FullSweeps, s.AuditChecked, s.AuditRepaired)
+				}
+				for _, id := range lost {
+					r.inLedger(id, recovery.Pending)
+				}
+				if s.FullSweepTook <= 0 || s.FullSweepTook > 5*time.Minute || s.FullSweepAt.Minute() != 5 {
+					t.Errorf("it began at %v and took %v", s.FullSweepAt, s.FullSweepTook)
+				}
+				r.checkConsistency()
+				r.wantNoRescue()
+			})
+		})
+	}
+}
+
+// A full sweep that the ledger does not let come to its end holds nothing else up: not
+// the sweep, not Close. And it is told once.
+func TestFullAuditOfADeafLedger(t *testing.T) {
+	bubble(t, Config{SweepAt: []string{"1 * * * *"}}, func(t *testing.T, r *rig) {
+		for i := range 1000 {
+			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: 24 * time.Hour})
+		}
+		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Get, Times: -1})
+		d := r.one("t", "y")
+		pass(5 * time.Minute)
+		want(t, "Ack", r.settle(Verdict{Verb: Ack}, d).Err, ErrStale) // its lease was returned
+		if n := r.log.count("the audit could not read"); n != 1 || r.Stats().FullSweeps != 0 {
+			t.Errorf("told %d times", n)
+		}
+	})
+}
+
+// What is with the ledger already, or on its way there, is not asked for; and a
+// sample of large records is a small one.
+func TestSamples(t *testing.T) {
+	bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
+		for i := range 100 {
+			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour, Payload: make([]byte, 60<<10)})
+		}
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		go func() { _ = r.Cancel(t.Context(), "t0") }()
+		synctest.Wait()
+		a, seen := r.newAuditee(true), map[string]bool{}
+		for !a.over() {
+			refs := a.Sample(0, auditSlice)
+			if len(refs) > auditBytes/(60<<10)+1 {
+				t.Errorf("%d records at once", len(refs))
+			}
+			for _, ref := range refs {
+				seen[ref.ID] = true
+			}
+		}
+		if len(seen) != 99 || seen["t0"] {
+			t.Errorf("%d sampled, the busy one among them: %v", len(seen), seen["t0"])
+		}
+		if refs := a.Sample(0, auditSlice); len(refs) != 0 {
+			t.Errorf("%d more at the end", len(refs))
+		}
+		// A repair looks again: neither what is busy now nor what has moved is written.
+		moved := recovery.Ref{ID: "t1", Next: 1}
+		if n := a.Repair(0, []recovery.Ref{{ID: "t0"}, moved, {ID: "nobody"}}); n != 0 {
+			t.Errorf("%d repaired", n)
+		}
+		release()
+	})
+}

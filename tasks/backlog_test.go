@@ -1,0 +1,332 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// A crowd is a handler whose calls all take a second, and how many were made at once.
+type crowd struct{ running, most, total atomic.Int64 }
+
+func (c *crowd) handler(context.Context, *Delivery) error {
+	c.most.Store(max(c.most.Load(), c.running.Add(1)))
+	time.Sleep(time.Second)
+	c.running.Add(-1)
+	c.total.Add(1)
+	return nil
+}
+
+func (r *rig) many(topic string, n int) {
+	r.t.Helper()
+	requests := make([]Request, n)
+	for i := range requests {
+		requests[i] = Request{Topic: topic}
+	}
+	results, err := r.ScheduleBatch(r.t.Context(), requests)
+	want(r.t, "ScheduleBatch", err, nil)
+	for _, res := range results {
+		want(r.t, "ScheduleBatch of "+res.ID, res.Err, nil)
+	}
+}
+
+// During a backlog topics rise to sweep.max_concurrency, at once, except those with a
+// concurrency of their own; and they fall again when half of the bound is left.
+func TestBacklogRaises(t *testing.T) {
+	cfg := Config{SweepBacklog: 200, SweepMaxConcurrency: 200, SweepEvery: 20 * time.Second,
+		Topics: map[string]TopicSettings{"brought": {Concurrency: 64}, "other": {Lease: time.Hour}}}
+	bubble(t, cfg, func(t *testing.T, r *rig) {
+		r.topic("set", TopicSettings{Concurrency: 64})
+		r.topic("unset", TopicSettings{Lease: time.Minute})
+		crowds := map[string]*crowd{}
+		for _, name := range []string{"set", "brought", "unset", "other", "new"} {
+			crowds[name] = &crowd{}
+			r.handle(name, crowds[name].handler)
+			r.many(name, 64+15) // 15 of each wait
+		}
+		pass(time.Millisecond)
+		if s := r.Stats(); s.Backlog != 75 || s.Backlogs != 0 || s.Concurrency != 64 {
+			t.Fatalf("backlog %d, %d of them, concurrency %d", s.Backlog, s.Backlogs, s.Concurrency)
+		}
+		r.many("set", 70)
+		r.many("brought", 70)
+		pass(time.Millisecond) // long before the next period
+		for name, most := range map[string]int64{"set": 64, "brought": 64, "unset": 79, "other": 79, "new": 79} {
+			topic, err := r.Topic(name)
+			want(t, "Topic", err, nil)
+			own := most == 64
+			if now := topic.ConcurrencyNow; crowds[name].most.Load() != most || topic.ConcurrencySet != own || (now == 200) == own || topic.Settings.Concurrency != 64 {
+				t.Errorf("%s: %d at once, want %d; %+v", name, crowds[name].most.Load(), most, topic)
+			}
+		}
+		if s := r.Stats(); s.Backlogs != 1 || s.Concurrency != 200 || !r.log.has("a backlog") {
+			t.Errorf("%d backlogs, concurrency %d", s.Backlogs, s.Concurrency)
+		}
+		r.checkConsistency()
+		r.many("new", 300)
+		pass(time.Millisecond)
+		if n := crowds["new"].most.Load(); n != 200 {
+			t.Errorf("%d at once; want 200", n)
+		}
+		pass(21 * time.Second)
+		if s := r.Stats(); s.Concurrency != 64 || s.Backlogs != 1 || s.Backlog != 0 || s.Total.Delivered != 5*79+140+300 || !r.log.has("the backlog is gone") {
+			t.Errorf("afterwards: %+v", s)
+		}
+		crowds["new"].most.Store(0)
+		r.many("new", 150)
+		pass(time.Millisecond)
+		if n := crowds["new"].most.Load(); n != 64 {
+			t.Errorf("%d at once with %d waiting", n, r.Stats().Backlog)
+		}
+		pass(5 * time.Second)
+		r.checkConsistency()
+	})
+}
+
+// An episode goes on until half of the bound is left, and its workers go home then.
+func TestBacklogEndsAtHalf(t *testing.T) {
+	bubble(t, Config{SweepBacklog: 1000, SweepMaxConcurrency: 100}, func(t *testing.T, r *rig) {
+		var c crowd
+		r.handle("x", c.handler)
+		r.many("x", 1100)
+		for second := range 8 {
+			pass(time.Second)
+			s := r.Stats()
+			// Once in a period the sweep looks, with the deliveries of one second or two.
+			if raised := s.Concurrency != 64; raised != (s.Backlog > 500) && raised != (s.Backlog+100 > 500) {
+				t.Errorf("after %d s: %d wait, concurrency %d", second+1, s.Backlog, s.Concurrency)
+			}
+		}
+		c.most.Store(0)
+		pass(2 * time.Second)
+		if n := c.most.Load(); n > 64 {
+			t.Errorf("%d at once, after the backlog", n)
+		}
+		pass(time.Minute)
+		if n := c.total.Load(); n != 1100 || r.Stats().Backlogs != 1 {
+			t.Errorf("%d delivered, %d episodes", n, r.Stats().Backlogs)
+		}
+		r.checkConsistency()
+	})
+}
+
+// Tasks that wait for somebody else raise nothing: those of paused topics, and those
+// that are pulled. They count as soon as that changes.
+func TestWhatIsNoBacklog(t *testing.T) {
+	bubble(t, Config{SweepBacklog: 50, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
+		wants := func(what string, backlog int, backlogs int64) {
+			t.Helper()
+			synctest.Wait()
+			if s := r.Stats(); s.Backlog != backlog || s.Backlogs != backlogs {
+				t.Errorf("%s: %d, %d times; want %d, %d", what, s.Backlog, s.Backlogs, backlog, backlogs)
+			}
+			r.checkConsistency()
+		}
+		var c crowd
+		r.handle("paused", c.handler)
+		want(t, "PauseTopic", r.PauseTopic(t.Context(), "paused", true), nil)
+		r.many("paused", 400)
+		r.many("pulled", 400)
+		wants("paused and pulled", 0, 0)
+		r.handle("pulled", c.handler)
+		wants("handled", 0, 1) // all 400 are being delivered
+		pass(2 * time.Minute)
+		wants("gone", 0, 1)
+		want(t, "PauseTopic", r.PauseTopic(t.Context(), "paused", false), nil)
+		wants("resumed", 0, 2)
+		r.many("paused", 1000)
+		wants("more than there are workers", 400+1000-1024, 2)
+		want(t, "PauseTopic", r.PauseTopic(t.Context(), "paused", true), nil)
+		wants("paused again", 0, 2)
+		want(t, "PauseTopic", r.PauseTopic(t.Context(), "paused", false), nil)
+		pass(5 * time.Minute)
+		wants("gone", 0, 2)
+	})
+}
+
+// MaxInFlight bounds what is raised, all topics and open deliveries together.
+func TestBacklogObeysMaxInFlight(t *testing.T) {
+	bubble(t, Config{SweepBacklog: 10, MaxInFlight: 300, SweepEvery: 100 * time.Millisecond}, func(t *testing.T, r *rig) {
+		r.many("pulled", 50)
+		ds, err := r.Reserve(t.Context(), "pulled", 50, 0, time.Minute)
+		if want(t, "Reserve", err, nil); len(ds) != 50 {
+			t.Fatalf("%d reserved", len(ds))
+		}
+		var c crowd
+		r.handle("x", c.handler)
+		r.handle("y", c.handler)
+		due := r.clock.now().Add(time.Second)
+		for i := range 1000 {
+			r.must(Request{Topic: []string{"x", "y"}[i%2], Due: due})
+		}
+		pass(1500 * time.Millisecond)
+		if n := c.most.Load(); n != 250 {
+			t.Errorf("%d at once beside 50 open ones; want 250", n)
+		}
+		pass(time.Minute)
+		if c.total.Load() != 1000 {
+			t.Errorf("%d delivered", c.total.Load())
+		}
+		r.checkConsistency()
+	})
+}
+
+// What was set stays set, and what was not stays so: after a pause, a restart, and
+// with what earlier versions have stored.
+func TestOwnConcurrencyIsKept(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		own := func(what string, names ...string) {
+			t.Helper()
+			var got []string
+			for _, topic := range r.Topics() {
+				if topic.ConcurrencySet {
+					got = append(got, topic.Name)
+				}
+			}
+			if !slices.Equal(got, names) {
+				t.Errorf("%s: %q have a concurrency of their own; want %q", what, got, names)
+			}
+		}
+		r.topic("set", TopicSettings{Concurrency: 64})
+		r.topic("unset", TopicSettings{Lease: time.Minute})
+		own("set", "set")
+		for _, name := range []string{"set", "unset"} {
+			want(t, "PauseTopic", r.PauseTopic(t.Context(), name, true), nil)
+		}
+		own("paused", "set")
+		r.restart()
+		own("restarted", "set")
+		r.topic("set", TopicSettings{})
+		own("no longer set")
+		r.topic("set", TopicSettings{Concurrency: 7})
+		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "set"), nil)
+		own("deleted")
+
+		// What is stored looks the same for ever.
+		for name, file := range map[string]string{"old": "topic-before.json", "own": "topic-own.json", "default": "topic-default.json"} {
+			value, err := os.ReadFile("testdata/" + file)
+			want(t, file, err, nil)
+			_, err = r.mem.PutSetting(t.Context(), settingPrefix+name, 0, value)
+			want(t, "PutSetting", err, nil)
+		}
+		r.restart()
+		own("read", "old", "own")
+		for _, name := range []string{"old", "own", "default"} {
+			topic, err := r.Topic(name)
+			want(t, "Topic", err, nil)
+			if topic.Settings != (TopicSettings{Kind: Pull, Lease: time.Minute, Concurrency: 64, Retry: Retry{20, time.Second, 10 * time.Minute}}) {
+				t.Errorf("%s: %+v", name, topic.Settings)
+			}
+		}
+		r.topic("a", TopicSettings{Lease: time.Minute, Concurrency: 64})
+		r.topic("b", TopicSettings{Lease: time.Minute})
+		for name, file := range map[string]string{"a": "topic-own.json", "b": "topic-default.json"} {
+			stored, _, err := r.mem.Setting(t.Context(), settingPrefix+name)
+			want(t, "Setting", err, nil)
+			if golden, err := os.ReadFile("testdata/" + file); err != nil || string(stored) != string(golden) {
+				t.Errorf("%s is stored as\n%s\nnot as in %s\n%s", name, stored, file, golden)
+			}
+		}
+	})
+}
+
+// A change of settings that is slower than the deletion after it brings nothing back.
+func TestSlowSetTopicBesideDelete(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{Lease: time.Minute})
+		// Its answer is held up; another process of this name would do the same.
+		slow := &answers{Settings: r.mem, hold: make(chan struct{})}
+		ledger := r.Scheduler.ledger
+		r.Scheduler.ledger = struct {
+			recovery.Ledger
+			recovery.Settings
+		}{ledger, slow}
+		done := make(chan error)
+		go func() {
+			_, err := r.SetTopic(context.Background(), "x", TopicSettings{Lease: time.Hour}, -1)
+			done <- err
+		}()
+		synctest.Wait()
+		if err := r.DeleteTopic(t.Context(), "x"); err != nil && !errors.Is(err, ErrRevision) {
+			t.Fatal(err)
+		}
+		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x"), nil)
+		close(slow.hold)
+		want(t, "SetTopic", <-done, nil)
+		if x, err := r.Topic("x"); err == nil && (x.Revision != 0 || x.Settings.Lease != 30*time.Second) {
+			t.Errorf("deleted, it has %+v", x)
+		}
+		r.Scheduler.ledger = ledger
+		for i := range 3 {
+			r.topic("x", TopicSettings{Concurrency: i + 1})
+			if x, _ := r.Topic("x"); x.Settings.Concurrency != i+1 {
+				t.Errorf("set anew, it has %+v", x)
+			}
+			want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x"), nil)
+		}
+	})
+}
+
+// answers holds the answer of the first write up.
+type answers struct {
+	recovery.Settings
+	hold chan struct{}
+	once atomic.Bool
+}
+
+func (a *answers) PutSetting(ctx context.Context, name string, ifRevision int64, value []byte) (int64, error) {
+	revision, err := a.Settings.PutSetting(context.WithoutCancel(ctx), name, ifRevision, value)
+	if a.once.CompareAndSwap(false, true) {
+		<-a.hold
+	}
+	return revision, err
+}
+
+// Handlers that leave deliveries to receipts obey MaxInFlight together, as soon as it is
+// known that they do; and when a place is free, one that was kept waiting gets it.
+func TestPledgesObeyMaxInFlight(t *testing.T) {
+	bubble(t, Config{MaxInFlight: 10, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
+		var ds collection[Delivery]
+		var topics []string
+		for i := range 5 {
+			topics = append(topics, fmt.Sprint("t", i))
+			r.topic(topics[i], TopicSettings{Lease: time.Hour})
+			r.handle(topics[i], func(_ context.Context, d *Delivery) error {
+				time.Sleep(100 * time.Millisecond)
+				ds.add(*d)
+				return ErrLater
+			})
+			r.must(Request{Topic: topics[i]}) // from now on it is known
+		}
+		pass(time.Second)
+		for _, name := range topics {
+			for range 20 {
+				r.must(Request{Topic: name})
+			}
+		}
+		pass(time.Second)
+		if n := len(ds.list()); n != 10 {
+			t.Errorf("%d are open; want 10", n)
+		}
+		r.checkConsistency()
+		for done := 0; done < 105; done++ {
+			if done >= len(ds.list()) {
+				t.Fatalf("nobody goes on after %d", done)
+			}
+			r.ack(ds.list()[done])
+			pass(101 * time.Millisecond)
+			if n := len(ds.list()) - done - 1; n > 10 {
+				t.Fatalf("%d are open", n)
+			}
+		}
+		r.checkConsistency()
+	})
+}

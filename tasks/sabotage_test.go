@@ -1,0 +1,271 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// saboteur is a scheduler whose wheel's batches go through spoil.
+func saboteur(t *testing.T, cfg Config, spoil func([]uint64) []uint64, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	cfg.sabotage = spoil
+	bubble(t, cfg, func(t *testing.T, r *rig) {
+		r.sabotaged = true
+		test(t, r)
+	})
+}
+
+// arrivals are deliveries that a handler has seen.
+type arrivals struct {
+	collection[string]
+	early, latest atomic.Int64
+}
+
+func (a *arrivals) handler(r *rig) HandlerFunc {
+	return func(_ context.Context, d *Delivery) error {
+		late := r.clock.now().Sub(d.Due)
+		if late < 0 {
+			a.early.Add(1)
+		}
+		a.latest.Store(max(a.latest.Load(), int64(late)))
+		a.add(d.ID)
+		return nil
+	}
+}
+
+// complete fails the test unless n different tasks came, none of them early or later
+// than that.
+func (a *arrivals) complete(t *testing.T, n int, latest time.Duration) {
+	t.Helper()
+	got := a.list()
+	slices.Sort(got)
+	if distinct := len(slices.Compact(slices.Clone(got))); len(got) != n || distinct != n {
+		t.Errorf("%d deliveries of %d tasks; want %d", len(got), distinct, n)
+	}
+	if a.early.Load() != 0 || time.Duration(a.latest.Load()) > latest {
+		t.Errorf("%d early, the latest by %v", a.early.Load(), time.Duration(a.latest.Load()))
+	}
+}
+
+// The wheel fires nothing at all: the sweep alone delivers everything, none of it
+// early, and says so.
+func TestSweepAloneDeliversEverything(t *testing.T) {
+	const n = 5000
+	var fired atomic.Int64
+	lose := func(values []uint64) []uint64 { fired.Add(int64(len(values))); return nil }
+	saboteur(t, Config{}, lose, func(t *testing.T, r *rig) {
+		var a arrivals
+		r.handle("x", a.handler(r))
+		for i := range n {
+			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Second + time.Duration(i)*7*time.Millisecond})
+		}
+		pass(time.Minute)
+		a.complete(t, n, overdueSlack+r.cfg.SweepEvery+time.Second+time.Millisecond)
+		s := r.Stats()
+		if s.Rescued != n || fired.Load() != n || s.MissedWakes != 0 {
+			t.Errorf("%d rescued of %d that the wheel has lost; %d wakes missed", s.Rescued, fired.Load(), s.MissedWakes)
+		}
+		if !r.log.has("the sweep found tasks overdue") || !r.log.has("lost_by_wheel=") {
+			t.Error("the log does not say so")
+		}
+		r.checkConsistency()
+	})
+}
+
+// The wheel's own goroutine hangs in its first batch for ever: what the wheel still
+// holds is fired by the sweep.
+func TestSweepInPlaceOfTheWheelsGoroutine(t *testing.T) {
+	const n = 1000
+	var hung chan struct{} // of the bubble
+	var first atomic.Bool
+	hang := func(values []uint64) []uint64 {
+		if first.CompareAndSwap(false, true) {
+			values = slices.Clone(values)
+			<-hung
+		}
+		return values
+	}
+	saboteur(t, Config{SweepEvery: 3 * time.Second}, hang, func(t *testing.T, r *rig) {
+		hung = make(chan struct{})
+		defer close(hung)
+		var a arrivals
+		r.handle("x", a.handler(r))
+		for i := range n {
+			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: 3100*time.Millisecond + time.Duration(i)*7*time.Millisecond})
+		}
+		pass(time.Minute)
+		a.complete(t, n, overdueSlack+r.cfg.SweepEvery+time.Second)
+		// What was less than a second late is fired just as well, and not counted.
+		if s := r.Stats(); s.Rescued == 0 || s.Rescued >= n {
+			t.Errorf("%d rescued", s.Rescued)
+		}
+	})
+}
+
+// The wheel loses every third task: just those are rescued, and the others are on time.
+func TestSweepRescuesWhatIsLost(t *testing.T) {
+	const n = 3000
+	lose := func(values []uint64) (left []uint64) {
+		for _, v := range values {
+			if uint32(v)%3 != 0 { // by slot
+				left = append(left, v)
+			}
+		}
+		return left
+	}
+	saboteur(t, Config{}, lose, func(t *testing.T, r *rig) {
+		var a arrivals
+		r.handle("x", a.handler(r))
+		for i := range n {
+			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Second + time.Duration(i)*7*time.Millisecond})
+		}
+		pass(time.Minute)
+		a.complete(t, n, overdueSlack+r.cfg.SweepEvery+time.Second)
+		s := r.Stats()
+		onTime := int64(0)
+		for i, c := range s.Total.Lateness.Counts {
+			if i < len(LatenessBounds) && LatenessBounds[i] <= 10*time.Millisecond {
+				onTime += c
+			}
+		}
+		if s.Rescued == 0 || s.Rescued+onTime != n {
+			t.Errorf("%d rescued, %d on time, of %d", s.Rescued, onTime, n)
+		}
+		r.checkConsistency()
+	})
+}
+
+// In a book of many chunks a sweep looks at a part of it: the first find has all of it
+// searched, and so do the times of a full sweep.
+func TestSearchOfALargeBook(t *testing.T) {
+	const n = 20 * chunkSlots
+	fill := func(r *rig, delay time.Duration) {
+		requests := make([]Request, MaxBatch)
+		for left := n; left > 0; left -= len(requests) {
+			requests = requests[:min(left, MaxBatch)]
+			for i := range requests {
+				requests[i] = Request{Topic: "x", Delay: delay}
+			}
+			_, err := r.ScheduleBatch(r.t.Context(), requests)
+			want(r.t, "ScheduleBatch", err, nil)
+		}
+	}
+	lose := func([]uint64) []uint64 { return nil }
+	t.Run("after a find", func(t *testing.T) {
+		saboteur(t, Config{}, lose, func(t *testing.T, r *rig) {
+			fill(r, 10*time.Second)
+			pass(13*time.Second + time.Millisecond) // a sweep that finds some, and one more
+			if s := r.Stats(); s.Rescued != n || s.Total.Ready != n {
+				t.Errorf("%d rescued, %d ready, of %d", s.Rescued, s.Total.Ready, n)
+			}
+			r.checkConsistency()
+		})
+	})
+	t.Run("at its time", func(t *testing.T) {
+		// Fake time begins at midnight.
+		saboteur(t, Config{SweepAt: []string{"1 0 * * *"}, SweepEvery: time.Minute}, lose, func(t *testing.T, r *rig) {
+			fill(r, 10*time.Second)
+			pass(59 * time.Second)
+			if s := r.Stats(); s.Rescued != 0 {
+				t.Errorf("%d rescued before any sweep", s.Rescued)
+			}
+			pass(2 * time.Second)
+			if s := r.Stats(); s.Rescued != n {
+				t.Errorf("%d rescued, of %d", s.Rescued, n)
+			}
+			pass(10 * time.Minute)
+			s := r.Stats()
+			if s.FullSweeps != 1 || s.FullSweepAt.Minute() != 1 || s.AuditChecked < n || !r.log.has("a full sweep is over") {
+				t.Errorf("%d full sweeps, at %v, %d checked", s.FullSweeps, s.FullSweepAt, s.AuditChecked)
+			}
+		})
+	})
+}
+
+// A wheel that loses everything, and more overdue at once than may wait.
+func TestSabotageAndBacklog(t *testing.T) {
+	const n = 3000
+	lose := func([]uint64) []uint64 { return nil }
+	saboteur(t, Config{SweepBacklog: 1000, SweepMaxConcurrency: 500}, lose, func(t *testing.T, r *rig) {
+		var a arrivals
+		var running, most atomic.Int64
+		r.handle("x", func(ctx context.Context, d *Delivery) error {
+			most.Store(max(most.Load(), running.Add(1)))
+			time.Sleep(100 * time.Millisecond)
+			running.Add(-1)
+			return a.handler(r)(ctx, d)
+		})
+		due := r.clock.now().Add(5 * time.Second)
+		for i := range n {
+			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Due: due})
+		}
+		pass(time.Minute)
+		a.complete(t, n, 2*time.Second+time.Duration(n/500+2)*100*time.Millisecond+time.Second)
+		s := r.Stats()
+		if s.Rescued != n || s.Backlogs != 1 || s.Backlog != 0 || s.Concurrency != defaultConcurrency || most.Load() != 500 {
+			t.Errorf("rescued %d; %d backlogs, %d left, concurrency %d, %d at once", s.Rescued, s.Backlogs, s.Backlog, s.Concurrency, most.Load())
+		}
+		r.checkConsistency()
+	})
+}
+
+// unheard makes a pending task ready, as readyLocked does, but nobody is woken.
+func (r *rig) unheard(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, _ := r.book.find([]byte(id))
+	sl := r.book.slot(n)
+	r.disarmLocked(sl)
+	sl.next = r.now()
+	r.setLocked(sl, ready)
+	t := r.byNumber[sl.topic]
+	t.queue.push(item{sl.next, sl.value(n)})
+	r.queuedLocked(t)
+}
+
+// Ready tasks whose receiver was not woken are found by the next sweep.
+func TestLostWakes(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.sabotaged = true
+		var a arrivals
+		r.handle("handled", a.handler(r))
+		for _, id := range []string{"h1", "h2"} {
+			r.must(Request{ID: id, Topic: "handled", Delay: time.Hour})
+		}
+		for _, id := range []string{"p1", "p2"} {
+			r.must(Request{ID: id, Topic: "pulled", Delay: time.Hour})
+		}
+		var got collection[string]
+		for range 2 {
+			go func() {
+				ds, err := r.Reserve(context.Background(), "pulled", 1, time.Minute, 0)
+				if err != nil || len(ds) != 1 {
+					t.Errorf("Reserve = %v, %v", ds, err)
+					return
+				}
+				got.add(ds[0].ID)
+			}()
+		}
+		synctest.Wait()
+		for _, id := range []string{"h1", "h2", "p1", "p2"} {
+			r.unheard(id)
+		}
+		synctest.Wait()
+		if len(a.list()) != 0 || len(got.list()) != 0 {
+			t.Fatal("somebody has heard of it")
+		}
+		pass(r.Scheduler.cfg.SweepEvery)
+		if len(a.list()) != 2 || len(got.list()) != 2 {
+			t.Errorf("handled %v, pulled %v", a.list(), got.list())
+		}
+		if s := r.Stats(); s.MissedWakes != 2 || s.Rescued != 0 || !r.log.has("missed_wakes=2") {
+			t.Errorf("%d missed wakes, %d rescued", s.MissedWakes, s.Rescued)
+		}
+		r.checkConsistency()
+	})
+}

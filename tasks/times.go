@@ -1,0 +1,80 @@
+package tasks
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"github.com/robfig/cron/v3"
+)
+
+// times are the moments of Config.SweepAt. They read no clock: the sweep hands the
+// time in.
+type times struct {
+	all   []cron.Schedule
+	next  time.Time // the soonest to come, as seen from asked
+	asked time.Time // when due was last called
+}
+
+const maxTimes = 100
+
+// fiveFields are minute, hour, day of month, month and day of week.
+var fiveFields = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
+
+// newTimes reports every expression that cannot be read, with its position.
+func newTimes(expressions []string) (*times, error) {
+	var all *multierror.Error
+	if len(expressions) > maxTimes {
+		all = multierror.Append(all, fmt.Errorf("sweep.at must be at most %d times", maxTimes))
+		expressions = nil
+	}
+	t := &times{}
+	for i, text := range expressions {
+		schedule, err := parseTime(text)
+		if err != nil {
+			all = multierror.Append(all, fmt.Errorf("sweep.at[%d] %.100q must be a cron expression of five fields: %w", i, text, err))
+		}
+		t.all = append(t.all, schedule)
+	}
+	return t, all.ErrorOrNil()
+}
+
+func parseTime(text string) (cron.Schedule, error) {
+	text = strings.TrimSpace(text)
+	if zoned := strings.HasPrefix(text, "TZ=") || strings.HasPrefix(text, "CRON_TZ="); zoned && !strings.Contains(text, " ") {
+		return nil, errors.New("nothing follows the time zone") // the parser would panic
+	}
+	schedule, err := fiveFields.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	// Within five years of a date before a leap day: 30 February never comes.
+	if schedule.Next(time.Date(2023, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
+		return nil, errors.New("it never comes")
+	}
+	return schedule, nil
+}
+
+// due tells whether one of the times has passed since the last call, however many
+// have: whoever slept through several is told once. The first call only begins to
+// count.
+func (t *times) due(now time.Time) bool {
+	// Without its monotonic reading, which stands still while the machine sleeps; and
+	// in UTC, which the parser takes for the zone of those that name none.
+	now = now.Round(0).UTC()
+	// Seen from a wrong year, the next time may be years ahead.
+	setBack := now.Before(t.asked.Add(-time.Minute))
+	t.asked = now
+	due := !t.next.IsZero() && !now.Before(t.next)
+	if due || setBack || t.next.IsZero() {
+		t.next = time.Time{}
+		for _, schedule := range t.all {
+			if at := schedule.Next(now); t.next.IsZero() || !at.IsZero() && at.Before(t.next) {
+				t.next = at
+			}
+		}
+	}
+	return due
+}
