@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"testing"
 
 	"github.com/gin-gonic/gin"
@@ -150,7 +151,7 @@ func TestShutdownAtTheLimit(t *testing.T) {
 	<-entered
 	b.ask("/quick")
 	<-log // b waits
-	r.server.RegisterOnShutdown(func() { hold <- struct{}{} })
+	r.server.RegisterOnShutdown(sync.OnceFunc(func() { close(hold) }))
 	if err := r.server.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
