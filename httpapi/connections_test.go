@@ -17,10 +17,11 @@ import (
 // and answers when something is sent to hold.
 func limited(t *testing.T, n int, log *slog.Logger) (r *rig, listener *connections, entered, hold chan struct{}) {
 	t.Helper()
-	api, err := newServer(Config{Log: log}, stub{})
+	api, err := newServer(Config{Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
+	api.attach(stub{})
 	entered, hold = make(chan struct{}, 2), make(chan struct{})
 	api.engine.GET("/hold", func(*gin.Context) {
 		entered <- struct{}{}

@@ -203,6 +203,18 @@ func (s *Server) admit(c *gin.Context) (caller string, refusal *Problem) {
 	return token.Name, nil
 }
 
+// mayRead tells whether a request to a route that is open to everybody comes from
+// somebody who may read the others too.
+func (s *Server) mayRead(r *http.Request) bool {
+	set := s.tokens.Load()
+	if set == nil {
+		return true
+	}
+	text, err := credential(r)
+	token := set.find(text)
+	return err == nil && token != nil && token.may&(readers|admins) != 0
+}
+
 // challenge asks for a token. Where people open a page, their browser is told that it
 // may ask for it; behind a page that is open already, it must not.
 func challenge(c *gin.Context, detail string) *Problem {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -30,7 +31,7 @@ func guarded(t *testing.T, hc Config) *rig {
 	for _, s := range Scopes {
 		hc.Tokens = append(hc.Tokens, tokenOf(string(s), s))
 	}
-	hc.Metrics = http.NotFoundHandler()
+	hc.Metrics = func(*tasks.Scheduler) http.Handler { return http.NotFoundHandler() }
 	return newRigWith(t, tasks.Config{}, hc)
 }
 
@@ -307,6 +308,29 @@ func TestOpenAPISaysWhoMayUseWhat(t *testing.T) {
 					t.Errorf("%s %s wants %v, not %s", method, path, scopes, wanted)
 				}
 			}
+		}
+	}
+}
+
+// Who asks for readiness needs no token, and learns no more than that.
+func TestReadinessTellsStrangersLittle(t *testing.T) {
+	api, err := newServer(Config{
+		Starting: func() recovery.Health { return recovery.Health{Where: "redis.internal"} },
+		Tokens:   []Token{tokenOf("read", ScopeRead), tokenOf("receive", ScopeReceive)},
+		Log:      slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := serve(t, api)
+	for header, told := range map[string]bool{"": false, bearer("receive"): false, bearer("none"): false, bearer("read"): true, password("read"): true} {
+		var headers []string
+		if header != "" {
+			headers = append(headers, header)
+		}
+		a := r.do("GET", "/readyz", "", headers...)
+		if a.status != 503 || strings.Contains(string(a.body), "redis.internal") != told {
+			t.Errorf("with %q it is answered %d %s", header, a.status, a.body)
 		}
 	}
 }
