@@ -86,7 +86,8 @@ func readTokens(file string) ([]httpapi.Token, error) {
 // readToken reads one entry and returns what is wrong with it.
 func readToken(t *httpapi.Token, fields map[string]any) (all []error) {
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		ok, want := false, ""
+		var ok bool
+		var want string
 		switch value := fields[key]; key {
 		case "name":
 			t.Name, ok = value.(string)
