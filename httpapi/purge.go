@@ -18,8 +18,10 @@ type Purged struct {
 func (s *Server) purge(ctx context.Context, in *onTopic) (*reply[Purged], error) {
 	defer unhurried(in.gin)()
 	p, err := s.scheduler.Purge(ctx, in.Topic)
-	s.log.Info("a topic was purged", "request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", in.gin.GetString(callerKey), "topic", in.Topic,
-		"cancelled", p.Cancelled, "delivering", p.Delivering, "complete", err == nil)
+	if err == nil || p.Cancelled > 0 {
+		s.log.Info("a topic was purged", "request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", in.gin.GetString(callerKey),
+			"topic", in.Topic, "cancelled", p.Cancelled, "delivering", p.Delivering, "complete", err == nil)
+	}
 	if err != nil {
 		return nil, partly(err, p.Cancelled)
 	}

@@ -231,7 +231,7 @@ func challenge(c *gin.Context, detail string) *Problem {
 func credential(r *http.Request) (string, error) {
 	given := r.Header.Values("Authorization")
 	if len(given) == 0 {
-		return "", errors.New("there is none")
+		return "", errors.New("the request brought none")
 	}
 	if len(given) > 1 {
 		return "", errors.New("there must be one Authorization header")
