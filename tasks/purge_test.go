@@ -249,6 +249,33 @@ func TestPurgeOfBusyTasks(t *testing.T) {
 	}
 }
 
+// A cancel that is given up leaves its task to the purge that found it busy.
+func TestPurgeAfterACancelThatWasGivenUp(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		inAnHour(r)
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		go func() { _, _ = r.Schedule(t.Context(), Request{ID: "before", Topic: "y", Delay: time.Hour}) }()
+		synctest.Wait()
+		given := make(chan error, 1)
+		go func() { given <- cancelT(r) }()
+		pass(1500 * time.Millisecond)
+		purged := make(chan Purged, 1)
+		go func() {
+			p, err := r.Purge(t.Context(), "x")
+			want(t, "Purge", err, nil)
+			purged <- p
+		}()
+		pass(time.Second)
+		want(t, "Cancel", <-given, ErrUnavailable)
+		release()
+		if p := <-purged; p != (Purged{Cancelled: 1}) {
+			t.Errorf("purged %+v", p)
+		}
+		r.inLedger("t", recovery.Nowhere)
+		r.checkConsistency()
+	})
+}
+
 // Each task is either delivered or cancelled, whatever the two do at the same time.
 func TestPurgeRace(t *testing.T) {
 	r := newRig(t, Config{}, memledger.Shards(4))
