@@ -25,6 +25,7 @@ const (
 // commands is the grammar that kong reads.
 type commands struct {
 	Serve   serve   `cmd:"" help:"Serve tasks over HTTP, and keep them on the local disk or in Redis."`
+	Token   token   `cmd:"" help:"Make a token for the token file of a server."`
 	Version version `cmd:"" help:"Print the version."`
 }
 

@@ -25,5 +25,6 @@
 //
 // The first SIGTERM or SIGINT stops in an orderly way. A second one ends the
 // process at once, as the signal would by itself: that is no more dangerous
-// than any other crash.
+// than any other crash. SIGHUP makes a server that has tokens or a certificate read
+// their files again; without either it keeps its usual effect.
 package cli

@@ -31,6 +31,7 @@ type serve struct {
 func (s *serve) Run(ctx context.Context, std streams, file *configFile, bad *faults) error {
 	// Settings.
 	addr := s.address(bad)
+	entrance := s.entrance(bad)
 	bad.include(s.scheduler(file.topics, nil).Validate())
 	if err := bad.err(); err != nil {
 		return err
@@ -38,6 +39,7 @@ func (s *serve) Run(ctx context.Context, std streams, file *configFile, bad *fau
 	log := s.logger(std.err)
 	slog.SetDefault(log)
 	collectSooner()
+	entrance.warn(!addr.IP.IsLoopback(), log)
 
 	// The address.
 	listener, err := net.ListenTCP("tcp", addr)
@@ -59,15 +61,19 @@ func (s *serve) Run(ctx context.Context, std streams, file *configFile, bad *fau
 	api, err := httpapi.New(httpapi.Config{
 		Starting: healthOf(ledger),
 		Log:      log,
+		MaxBody:  s.MaxBody,
 		Version:  buildVersion(),
 		Metrics:  metrics.Handler,
+		Tokens:   entrance.tokens,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close(), ledger.Close())
 	}
 	server := api.HTTPServer()
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	limited := api.LimitConnections(server, listener, s.MaxConnections)
+	go func() { served <- entrance.certificates.serve(server, limited) }()
+	entrance.watch(ctx, api, log)
 
 	// Scheduler. It owns the ledger from here on; replay goes on in the
 	// background.
@@ -137,10 +143,16 @@ func (s *serve) shutdown(failure error, server *http.Server, last func() error) 
 
 // announce says where the server is and how to try it.
 func (s *serve) announce(w io.Writer, addr net.Addr) {
-	url := "http://" + reachable(addr)
+	url, auth := "http://"+reachable(addr), ""
+	if s.TLSCert != "" {
+		url = "https://" + reachable(addr)
+	}
+	if s.TokenFile != "" {
+		auth = " -H \"Authorization: Bearer $TOKEN\""
+	}
 	fmt.Fprintf(w, "lapse serves on %s\n", url)
 	fmt.Fprintf(w, "tasks are kept %s\n", s.storage())
-	fmt.Fprintf(w, "try: curl %s/v1/tasks --json '{\"topic\":\"hello\",\"delay\":\"10s\",\"payload\":\"world\"}'\n", url)
+	fmt.Fprintf(w, "try: curl %s/v1/tasks%s --json '{\"topic\":\"hello\",\"delay\":\"10s\",\"payload\":\"world\"}'\n", url, auth)
 }
 
 // reachable is an address under which this machine reaches itself.

@@ -19,12 +19,20 @@ type settings struct {
 	Redis    string          `placeholder:"URL" help:"Keep tasks in Redis instead: redis://, redis+sentinel://host,host/master or redis+cluster://host,host; with rediss for TLS."`
 	Node     string          `placeholder:"NAME" help:"Name of this node, under which Redis keeps its tasks. Default: the address it serves on."`
 	Config   kong.ConfigFlag `placeholder:"FILE" help:"YAML file with the same names, and settings of topics."`
-	Insecure bool            `help:"Serve beyond this machine, although anybody who can connect may do anything."`
+	Insecure bool            `help:"Serve beyond this machine without tokens, although anybody who can connect may do anything."`
+
+	TokenFile   string `placeholder:"FILE" help:"YAML list of who may call: name, scopes and sha256 of each token. See lapse token. SIGHUP reads it again."`
+	TLSCert     string `placeholder:"FILE" help:"Serve over TLS with this certificate (PEM, the server's own first). SIGHUP reads it again."`
+	TLSKey      string `placeholder:"FILE" help:"Its private key (PEM)."`
+	TLSClientCA string `placeholder:"FILE" help:"Let in only who shows a certificate of these authorities (PEM)."`
 
 	MaxPending  int   `default:"20000000" help:"Tasks held at once, past which schedules are refused with 429."`
 	MaxBytes    int64 `default:"8589934592" help:"Memory of their ids and records, past which schedules are refused with 429."`
 	MaxInFlight int   `default:"100000" help:"Deliveries not settled yet, over all topics."`
 	MaxPayload  int   `default:"65536" help:"Bytes of a payload."`
+
+	MaxBody        int64 `default:"16777216" help:"Bytes of a request's body. All bodies in memory together may have 16 times as much."`
+	MaxConnections int   `default:"10000" help:"Connections at once. Past it a new one takes the place of an idle one, or waits."`
 
 	RedisPrefix        string        `default:"lapse:" help:"Beginning of all keys in Redis."`
 	RedisShards        int           `default:"16" help:"Over how many shards new tasks are spread, 1 to 1024. On Redis Cluster, count 100,000 tasks a shard."`
@@ -50,9 +58,9 @@ func (s *settings) address(bad *faults) *net.TCPAddr {
 	switch {
 	case err != nil:
 		bad.add("listen: want host:port: %w", err)
-	case !addr.IP.IsLoopback() && !s.Insecure:
+	case !addr.IP.IsLoopback() && !s.Insecure && s.TokenFile == "":
 		bad.add("listen: %s can be reached from other machines, and there is no access control:"+
-			" serve on 127.0.0.1, or add --insecure if the network is trusted", s.Listen)
+			" serve on 127.0.0.1, give a --token-file, or add --insecure if the network is trusted", s.Listen)
 	}
 	s.checkLedger(addr, bad)
 	if s.LogFormat != "text" && s.LogFormat != "json" {

@@ -32,10 +32,17 @@ func (s *Server) newAPI(g *gin.Engine) *api {
 				Version:     s.version,
 				Description: "Makes things happen the moment their time runs out. Every failure is a problem document (RFC 9457) of a type that /problems/ explains.",
 			},
+			Components: &huma.Components{
+				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					"token":    {Type: "http", Scheme: "bearer", Description: "Needed where the server has tokens. The names at each operation are scopes, any of which will do; admin opens everything."},
+					"password": {Type: "http", Scheme: "basic", Description: "For browsers: the token as the password, with any name. For reading only."},
+				},
+			},
 		},
 		Formats:                      map[string]huma.Format{mediaJSON: format, "json": format},
 		DefaultFormat:                mediaJSON,
-		Transformers:                 []huma.Transformer{translate},
+		Transformers:                 []huma.Transformer{s.translate},
 		RejectUnknownQueryParameters: true,
 	}
 	return &api{humagin.New(g, config), s}
@@ -55,6 +62,7 @@ func (k kinds) and(more ...*kind) kinds { return append(slices.Clip(k), more...)
 // its handler.
 type route struct {
 	id, method, path string
+	allow            allow // who may use it
 	summary, about   string
 	status           int          // of a success; 0: 200
 	also             int          // another status of a success, with the same body
@@ -68,32 +76,52 @@ type route struct {
 // add makes a route of a handler. The handler returns errors as they come; here
 // they become problems.
 func add[I, O any](a *api, r route, handler func(context.Context, *I) (*O, error)) {
+	a.server.access[routeKey{r.method, strings.NewReplacer("{", ":", "}", "").Replace(r.path)}] = r.allow
+	if r.allow != anybody {
+		r.fails = r.fails.and(unauthorized, forbidden)
+	}
 	op := huma.Operation{
 		OperationID: r.id, Method: r.method, Path: r.path,
 		Summary: r.summary, Description: r.about,
 		DefaultStatus: r.status,
 		Responses:     a.failures(r.fails),
+		Security:      r.security(),
 	}
 	huma.Register(a.API, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handler(ctx, in)
 		if err != nil {
-			return nil, a.server.problem(ctx, r.id, err)
+			return nil, problem(ctx, err)
 		}
 		return out, nil
 	})
 	a.complete(r)
 }
 
+// security describes who may use a route: each entry is a way in.
+func (r *route) security() (ways []map[string][]string) {
+	if r.allow == anybody {
+		return nil
+	}
+	for _, scope := range (r.allow | admins).scopes() {
+		ways = append(ways, map[string][]string{"token": {string(scope)}})
+		if r.method == http.MethodGet {
+			ways = append(ways, map[string][]string{"password": {string(scope)}})
+		}
+	}
+	return ways
+}
+
 // problem turns what a handler returned into the answer. An error that is in no
-// table is a defect, and the only one that is logged.
-func (s *Server) problem(ctx context.Context, operation string, err error) *Problem {
+// table is a defect, and the only one that is logged, by translate.
+func problem(ctx context.Context, err error) *Problem {
 	if p := problemOf(err); p != nil {
 		return p
 	}
+	p := internal.with("")
 	if ctx.Err() == nil { // otherwise the caller has gone, and nobody reads this
-		s.log.Error("a request failed", "operation", operation, "err", err)
+		p.cause = err
 	}
-	return internal.with("")
+	return p
 }
 
 // failures describes the answers of these kinds, and that of any other.

@@ -18,8 +18,11 @@ import (
 // requestIDHeader names a request in its answer and in the log.
 const requestIDHeader = "X-Request-Id"
 
+// callerKey is where a request keeps the name of its token.
+const callerKey = "token"
+
 // around does what every request needs before and after its handler: a request
-// id, limits, an answer if the handler panics, and a line in the log.
+// id, limits, access control, an answer if the handler panics, and a line in the log.
 func (s *Server) around(c *gin.Context) {
 	started := time.Now()
 	id := c.GetHeader(requestIDHeader)
@@ -35,23 +38,32 @@ func (s *Server) around(c *gin.Context) {
 		c.Request.Body = b
 		defer b.release()
 	}
+	caller := ""
 	defer func() {
 		if v := recover(); v != nil {
 			s.panicked(c, id, v)
 		}
 		if s.log.Enabled(c.Request.Context(), slog.LevelDebug) {
-			s.log.Debug("request", "request_id", id, "method", c.Request.Method, "path", c.Request.URL.Path,
+			s.log.Debug("request", "request_id", id, "token", caller, "method", c.Request.Method, "path", c.Request.URL.Path,
 				"status", c.Writer.Status(), "bytes", max(c.Writer.Size(), 0), "took", time.Since(started))
 		}
 	}()
-	switch {
-	case s.guard.Check(c.Request) != nil, misnamed(c.Request):
+	if s.guard.Check(c.Request) != nil || misnamed(c.Request) {
 		writeProblem(c, crossOrigin.with(""))
+		return
+	}
+	var refusal *Problem
+	switch caller, refusal = s.admit(c); {
+	case refusal != nil:
+		writeProblem(c, refusal)
 	case !acceptsJSON(c):
 		writeProblem(c, notAcceptable.with(""))
 	case !s.attached.Load() && !answersAlone[c.FullPath()]:
 		writeProblem(c, starting.with(""))
 	default:
+		if caller != "" {
+			c.Set(callerKey, caller)
+		}
 		c.Next()
 	}
 }
@@ -145,6 +157,7 @@ func writeProblem(c *gin.Context, p *Problem) {
 	for name, values := range p.GetHeaders() {
 		c.Writer.Header()[name] = values
 	}
+	p.RequestID = c.Writer.Header().Get(requestIDHeader)
 	text, _ := json.Marshal(p) // strings and numbers only: it cannot fail
 	c.Abort()
 	c.Data(p.Status, problemMedia, append(text, '\n'))

@@ -5,6 +5,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -102,6 +103,8 @@ func readBody(c *gin.Context) ([]byte, error) {
 			return buf, nil
 		case errors.As(err, new(*http.MaxBytesError)):
 			return nil, errBodySize
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, tooSlow.with("")
 		case err != nil:
 			return nil, malformed.with("the body ended too early")
 		}

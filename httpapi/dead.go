@@ -39,6 +39,7 @@ func (s *Server) requeue(ctx context.Context, in *onTopic) (*reply[Requeued], er
 	if err != nil {
 		return nil, err
 	}
+	defer unhurried(in.gin)()
 	n, err := s.scheduler.Requeue(ctx, in.Topic, ids)
 	if err != nil {
 		return nil, partly(err, n)
@@ -52,6 +53,7 @@ func (s *Server) deleteDead(ctx context.Context, in *onTopic) (*struct{}, error)
 	if err != nil {
 		return nil, err
 	}
+	defer unhurried(in.gin)()
 	n, err := s.scheduler.DeleteDead(ctx, in.Topic, ids)
 	return nil, partly(err, n)
 }
@@ -61,6 +63,7 @@ func (s *Server) deleteDead(ctx context.Context, in *onTopic) (*struct{}, error)
 func partly(err error, n int) error {
 	if p := problemOf(err); p != nil && n > 0 {
 		p.Detail += fmt.Sprintf("; %d were done before that", n)
+		p.Done = n
 		return p
 	}
 	return err

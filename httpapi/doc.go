@@ -22,6 +22,12 @@
 // is in problem.go; docs/problems.md is generated from it. A problem names fields
 // and never repeats values.
 //
+// # Who may call
+//
+// Each route says in routes.go which scopes open it, and one that says nothing is for
+// admins. tokens.go checks it before anything of a body is read. Without tokens
+// everybody may do anything.
+//
 // # Ending
 //
 // A long-poll ends when tasks are ready, when its wait is over, when the client

@@ -68,14 +68,20 @@ func (s *Server) alive(context.Context, *struct{}) (*statusReply[Alive], error) 
 	return statusOf(true, Alive{"alive"}), nil
 }
 
-// ready answers GET /readyz.
-func (s *Server) ready(context.Context, *struct{}) (*statusReply[Readiness], error) {
+type probe struct{ request }
+
+// ready answers GET /readyz. Who may not read anything else is not told about the
+// ledger either, which would name hosts and files.
+func (s *Server) ready(_ context.Context, in *probe) (*statusReply[Readiness], error) {
 	var r Readiness
 	if s.attached.Load() {
 		r = s.wireReadiness(s.scheduler.Readiness())
 	} else {
 		r = s.wireReadiness(s.notYet())
 		r.Starting = true
+	}
+	if !s.mayRead(in.gin.Request) {
+		r.Ledger = LedgerView{OK: r.Ledger.OK, Stalled: r.Ledger.Stalled}
 	}
 	return statusOf(r.Ready, r), nil
 }

@@ -177,7 +177,7 @@ func TestAnswersMatchTheirSchemas(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
-	for _, v := range []any{Task{}, TaskPage{}, BatchAnswer{}, Reserved{}, SettleAnswer{}, Topic{}, TopicList{}, Requeued{}, Stats{}, Alive{}, Readiness{}, Problem{}} {
+	for _, v := range []any{Task{}, TaskPage{}, BatchAnswer{}, Reserved{}, SettleAnswer{}, Topic{}, TopicList{}, Requeued{}, Purged{}, Forecast{}, Stats{}, Alive{}, Readiness{}, Problem{}} {
 		registry.Schema(reflect.TypeOf(v), true, "")
 	}
 	r.bury("dead", 1)
@@ -201,6 +201,9 @@ func TestAnswersMatchTheirSchemas(t *testing.T) {
 		{"GET", "/v1/topics", "", ""},
 		{"GET", "/v1/topics/dead/dead", "/v1/topics/{topic}/dead", ""},
 		{"POST", "/v1/topics/dead/dead/requeue", "/v1/topics/{topic}/dead/requeue", `{"all":true}`},
+		{"GET", "/v1/forecast", "", ""},
+		{"GET", "/v1/forecast?window=0", "/v1/forecast", ""},
+		{"DELETE", "/v1/topics/t/tasks", "/v1/topics/{topic}/tasks", ""},
 		{"GET", "/v1/stats", "", ""},
 		{"GET", "/healthz", "", ""},
 		{"GET", "/readyz", "", ""},

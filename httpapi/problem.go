@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humagin"
 
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -23,8 +24,12 @@ type Problem struct {
 	Errors []FieldFault `json:"errors,omitempty" nullable:"false" doc:"Each field that is wrong."`
 	ID     string       `json:"id,omitempty" doc:"The id of the task, where repeating the request with it is safe."`
 	IDs    []string     `json:"ids,omitempty" nullable:"false" doc:"The same for a batch, in its order."`
+	Done   int          `json:"done,omitempty" doc:"How many tasks were dealt with before, where a request goes in pieces. Repeating it does the rest."`
+
+	RequestID string `json:"request_id,omitempty" doc:"The X-Request-Id of the answer, by which the log knows the request."`
 
 	retryAfter time.Duration
+	cause      error // of a defect, for the log
 }
 
 // FieldFault says what is wrong with one field.
@@ -81,6 +86,12 @@ var (
 	malformed = &kind{"malformed", http.StatusBadRequest, "The body cannot be parsed",
 		"The body is empty where one is needed, is not JSON, is not UTF-8, is nested deeper than 256 levels, or goes on after its end.",
 		"Send one JSON value, encoded in UTF-8. The detail says at which byte the text stops being one.", 0}
+	unauthorized = &kind{"unauthorized", http.StatusUnauthorized, "A token is needed",
+		"The server has tokens, and the request brought none, an unknown one, or one in a way that does not serve here.",
+		"Send Authorization: Bearer with a token of this server; a browser may send it as a password, for reading.", 0}
+	forbidden = &kind{"forbidden", http.StatusForbidden, "The token does not open this",
+		"The token is known, but has none of the scopes that the route needs.",
+		"Use a token with the scope that the detail names, or have the scope added to this one.", 0}
 	crossOrigin = &kind{"cross_origin", http.StatusForbidden, "Refused from another site",
 		"A browser made this request for a page of another origin, or under a name that is not this server's.",
 		"Call the API from a program, or open its pages at 127.0.0.1 or localhost. A proxy in front of it should set the Host header to the server's address.", 0}
@@ -117,6 +128,9 @@ var (
 	changed = &kind{"precondition_failed", http.StatusPreconditionFailed, "The settings have another revision",
 		"The settings of the topic are not those that If-Match or If-None-Match names.",
 		"Read them again, and repeat the change with the new ETag.", 0}
+	tooSlow = &kind{"too_slow", http.StatusRequestTimeout, "The body came too slowly",
+		"The body was not complete within a minute.",
+		"Send smaller bodies, or find out what holds them up on the way.", 0}
 	tooLarge = &kind{"too_large", http.StatusRequestEntityTooLarge, "Too large",
 		"The body, a payload or the headers of a task are larger than this server accepts.",
 		"Send less: put the data elsewhere and a reference to it into the payload, or send smaller batches.", 0}
@@ -134,9 +148,9 @@ var (
 		"Repeat the request after Retry-After seconds.", time.Second}
 	outcomeUnknown = &kind{"outcome_unknown", http.StatusServiceUnavailable, "The outcome is unknown",
 		"The ledger has not answered in time, and the write may have landed.",
-		"Repeat the request with the id that the problem names: that is safe, whatever the outcome was.", time.Second}
+		"Repeat the request, with the id that the problem names if it names one: that is safe, whatever the outcome was.", time.Second}
 	unavailable = &kind{"ledger_unavailable", http.StatusServiceUnavailable, "The ledger is not available",
-		"The ledger takes no writes at the moment. Nothing was recorded.",
+		"The ledger takes no writes at the moment. Nothing was recorded, but for what done counts.",
 		"Repeat the request after Retry-After seconds.", time.Second}
 	replaying = &kind{"replaying", http.StatusServiceUnavailable, "Still replaying",
 		"The server has just started, and has not read this task's record yet.",
@@ -154,7 +168,7 @@ var (
 
 // catalogue lists all kinds, by status and then by name.
 var catalogue = []*kind{
-	malformed, crossOrigin, notFound, noSuchRoute, noTopic, wrongMethod, notAcceptable, dead, delivering,
+	malformed, unauthorized, crossOrigin, forbidden, notFound, noSuchRoute, noTopic, wrongMethod, notAcceptable, tooSlow, dead, delivering,
 	handled, idTaken, staleReceipt, changed, tooLarge, wrongMedia, badReceipt, invalid,
 	overloaded, internal, unavailable, outcomeUnknown, replaying, closing, starting,
 }
@@ -240,14 +254,26 @@ func (p *Problem) withID(id string) *Problem {
 }
 
 // translate is a huma transformer: it makes huma's own errors, which are about
-// parameters only, problems of the catalogue. Their values stay behind.
-func translate(_ huma.Context, _ string, v any) (any, error) {
-	e, ok := v.(*huma.ErrorModel)
+// parameters only, problems of the catalogue, and names the request in every problem.
+func (s *Server) translate(ctx huma.Context, _ string, v any) (any, error) {
+	p, ok := v.(*Problem)
+	if e, theirs := v.(*huma.ErrorModel); theirs {
+		p, ok = problemOfHuma(e), true
+	}
 	if !ok {
 		return v, nil
 	}
+	p.RequestID = humagin.Unwrap(ctx).Writer.Header().Get(requestIDHeader)
+	if p.cause != nil {
+		s.log.Error("a request failed", "request_id", p.RequestID, "operation", ctx.Operation().OperationID, "err", p.cause)
+	}
+	return p, nil
+}
+
+// problemOfHuma leaves the values behind that huma repeats.
+func problemOfHuma(e *huma.ErrorModel) *Problem {
 	if e.Status != http.StatusUnprocessableEntity {
-		return internal.with(""), nil
+		return internal.with("")
 	}
 	var faults []tasks.FieldError
 	for _, d := range e.Errors {
@@ -257,5 +283,5 @@ func translate(_ huma.Context, _ string, v any) (any, error) {
 		}
 		faults = append(faults, tasks.FieldError{Field: field, Problem: d.Message})
 	}
-	return invalidFields(faults), nil
+	return invalidFields(faults)
 }

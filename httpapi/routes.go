@@ -8,7 +8,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// routes builds the router: every route of the server stands here.
+// routes builds the router: every route of the server stands here, with who may use it.
 func (s *Server) routes() error {
 	gin.SetMode(gin.ReleaseMode)
 	g := gin.New()
@@ -25,79 +25,92 @@ func (s *Server) routes() error {
 	bodies := kinds{malformed, tooLarge, wrongMedia, invalid, overloaded}
 
 	// Tasks.
-	add(a, route{id: "schedule-task", method: "POST", path: "/v1/tasks", summary: "Schedule a task",
+	add(a, route{id: "schedule-task", allow: schedulers, method: "POST", path: "/v1/tasks", summary: "Schedule a task",
 		about: "A request with an id may be repeated: the same content is answered 200 with the task that exists.",
 		reads: typeOf[NewTask](), status: 201, also: 200, fails: bodies.and(idTaken).and(writes...)}, s.schedule)
-	add(a, route{id: "list-tasks", method: "GET", path: "/v1/tasks", summary: "List tasks, soonest first",
+	add(a, route{id: "list-tasks", allow: schedulers | readers, method: "GET", path: "/v1/tasks", summary: "List tasks, soonest first",
 		about: "A list is no snapshot: a task that moves meanwhile may be seen twice or not at all.",
 		fails: kinds{invalid, replaying, closing}}, s.list)
-	add(a, route{id: "schedule-batch", method: "POST", path: "/v1/tasks/batch", summary: "Schedule up to 10,000 tasks",
+	add(a, route{id: "schedule-batch", allow: schedulers, method: "POST", path: "/v1/tasks/batch", summary: "Schedule up to 10,000 tasks",
 		about: "Takes a JSON array, or with application/x-ndjson one task a line. Tasks are taken or refused one by one; text that is not JSON refuses the whole batch.",
 		reads: typeOf[[]NewTask](), lines: true, fails: bodies.and(writes...)}, s.batch)
-	add(a, route{id: "get-task", method: "GET", path: "/v1/tasks/{id}", summary: "Show a task",
+	add(a, route{id: "get-task", allow: schedulers | readers, method: "GET", path: "/v1/tasks/{id}", summary: "Show a task",
 		fails: kinds{invalid, notFound, unavailable, replaying, closing}}, s.get)
-	add(a, route{id: "put-task", method: "PUT", path: "/v1/tasks/{id}", summary: "Create or replace a task",
+	add(a, route{id: "put-task", allow: schedulers, method: "PUT", path: "/v1/tasks/{id}", summary: "Create or replace a task",
 		about: "A task that exists gets the new deadline and content in one step.",
 		reads: typeOf[TaskBody](), also: 201, fails: bodies.and(delivering, dead).and(writes...)}, s.put)
-	add(a, route{id: "change-task", method: "PATCH", path: "/v1/tasks/{id}", summary: "Move a task's deadline, or change its payload",
+	add(a, route{id: "change-task", allow: schedulers, method: "PATCH", path: "/v1/tasks/{id}", summary: "Move a task's deadline, or change its payload",
 		reads: typeOf[TaskChange](), fails: bodies.and(notFound, delivering, dead).and(writes...)}, s.patch)
-	add(a, route{id: "cancel-task", method: "DELETE", path: "/v1/tasks/{id}", summary: "Cancel a task",
+	add(a, route{id: "cancel-task", allow: schedulers, method: "DELETE", path: "/v1/tasks/{id}", summary: "Cancel a task",
 		about:  "Repeated soon after, it is answered 204 again.",
 		status: 204, fails: kinds{invalid, notFound, delivering}.and(writes...)}, s.cancel)
-	add(a, route{id: "fire-task", method: "POST", path: "/v1/tasks/{id}/fire", summary: "Make a task due now",
+	add(a, route{id: "fire-task", allow: schedulers, method: "POST", path: "/v1/tasks/{id}/fire", summary: "Make a task due now",
 		status: 202, fails: kinds{invalid, notFound, delivering, dead}.and(writes...)}, s.fire)
 
 	// Receivers that pull.
-	add(a, route{id: "reserve-tasks", method: "POST", path: "/v1/topics/{topic}/reserve", summary: "Reserve tasks that are ready",
+	add(a, route{id: "reserve-tasks", allow: receivers, method: "POST", path: "/v1/topics/{topic}/reserve", summary: "Reserve tasks that are ready",
 		about: "Waits until there is at least one, or until wait is over. Each task is delivered to one caller, until its lease runs out.",
 		reads: typeOf[Reserve](), optional: true, answers: typeOf[Reserved](), fails: bodies.and(handled, closing)}, s.reserve)
-	add(a, route{id: "ack", method: "POST", path: "/v1/receipts/ack", summary: "Finish deliveries: the tasks are done",
+	add(a, route{id: "ack", allow: receivers, method: "POST", path: "/v1/receipts/ack", summary: "Finish deliveries: the tasks are done",
 		reads: typeOf[AckReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Ack))
-	add(a, route{id: "release", method: "POST", path: "/v1/receipts/release", summary: "Give deliveries back: another attempt follows",
+	add(a, route{id: "release", allow: receivers, method: "POST", path: "/v1/receipts/release", summary: "Give deliveries back: another attempt follows",
 		reads: typeOf[ReleaseReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Release))
-	add(a, route{id: "extend", method: "POST", path: "/v1/receipts/extend", summary: "Begin the leases of deliveries anew",
+	add(a, route{id: "extend", allow: receivers, method: "POST", path: "/v1/receipts/extend", summary: "Begin the leases of deliveries anew",
 		reads: typeOf[ExtendReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Extend))
-	add(a, route{id: "bury", method: "POST", path: "/v1/receipts/bury", summary: "Give deliveries up: the tasks are dead",
+	add(a, route{id: "bury", allow: receivers, method: "POST", path: "/v1/receipts/bury", summary: "Give deliveries up: the tasks are dead",
 		reads: typeOf[BuryReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Bury))
 
 	// Topics.
-	add(a, route{id: "list-topics", method: "GET", path: "/v1/topics", summary: "List topics with settings and counts"}, s.topics)
-	add(a, route{id: "get-topic", method: "GET", path: "/v1/topics/{topic}", summary: "Show a topic",
+	add(a, route{id: "list-topics", allow: readers, method: "GET", path: "/v1/topics", summary: "List topics with settings and counts"}, s.topics)
+	add(a, route{id: "get-topic", allow: readers, method: "GET", path: "/v1/topics/{topic}", summary: "Show a topic",
 		fails: kinds{invalid, noTopic}}, s.topic)
-	add(a, route{id: "put-topic", method: "PUT", path: "/v1/topics/{topic}", summary: "Set a topic up",
+	add(a, route{id: "put-topic", allow: admins, method: "PUT", path: "/v1/topics/{topic}", summary: "Set a topic up",
 		about: "Replaces all settings; a field that is left out gets its default. If-Match with an ETag guards against changes by others.",
 		reads: typeOf[NewTopic](), fails: bodies.and(changed, unavailable, outcomeUnknown, closing)}, s.putTopic)
-	add(a, route{id: "delete-topic", method: "DELETE", path: "/v1/topics/{topic}", summary: "Forget a topic's settings",
+	add(a, route{id: "delete-topic", allow: admins, method: "DELETE", path: "/v1/topics/{topic}", summary: "Forget a topic's settings",
 		about:  "Its tasks stay, and are delivered with the defaults.",
 		status: 204, fails: kinds{invalid, noTopic, unavailable, outcomeUnknown, closing}}, s.deleteTopic)
-	add(a, route{id: "pause-topic", method: "POST", path: "/v1/topics/{topic}/pause", summary: "Stop delivering a topic's tasks",
+	add(a, route{id: "pause-topic", allow: admins, method: "POST", path: "/v1/topics/{topic}/pause", summary: "Stop delivering a topic's tasks",
 		status: 204, fails: kinds{invalid, unavailable, outcomeUnknown, closing}}, s.pause(true))
-	add(a, route{id: "resume-topic", method: "POST", path: "/v1/topics/{topic}/resume", summary: "Deliver a topic's tasks again",
+	add(a, route{id: "resume-topic", allow: admins, method: "POST", path: "/v1/topics/{topic}/resume", summary: "Deliver a topic's tasks again",
 		status: 204, fails: kinds{invalid, unavailable, outcomeUnknown, closing}}, s.pause(false))
 
+	add(a, route{id: "purge-topic", allow: admins, method: "DELETE", path: "/v1/topics/{topic}/tasks", summary: "Cancel all pending and ready tasks of a topic",
+		about: "Goes in pieces: what was cancelled before a problem is told by done, and repeating the request does the rest. Tasks that are being delivered are left.",
+		fails: kinds{invalid}.and(writes...)}, s.purge)
+
 	// Dead tasks.
-	add(a, route{id: "list-dead", method: "GET", path: "/v1/topics/{topic}/dead", summary: "List dead tasks",
+	add(a, route{id: "list-dead", allow: readers, method: "GET", path: "/v1/topics/{topic}/dead", summary: "List dead tasks",
 		fails: kinds{invalid, unavailable, closing}}, s.listDead)
-	add(a, route{id: "requeue-dead", method: "POST", path: "/v1/topics/{topic}/dead/requeue", summary: "Bring dead tasks back",
+	add(a, route{id: "requeue-dead", allow: admins, method: "POST", path: "/v1/topics/{topic}/dead/requeue", summary: "Bring dead tasks back",
 		about: "They are due at once and have all their attempts again. Ids that are not dead are skipped.",
 		reads: typeOf[Choice](), fails: bodies.and(writes...)}, s.requeue)
-	add(a, route{id: "delete-dead", method: "DELETE", path: "/v1/topics/{topic}/dead", summary: "Delete dead tasks",
+	add(a, route{id: "delete-dead", allow: admins, method: "DELETE", path: "/v1/topics/{topic}/dead", summary: "Delete dead tasks",
 		about: "Ids that are not dead are skipped.",
 		reads: typeOf[Choice](), status: 204, fails: bodies.and(writes...)}, s.deleteDead)
 
 	// The server itself.
-	add(a, route{id: "stats", method: "GET", path: "/v1/stats", summary: "Counts of everything"}, s.stats)
-	add(a, route{id: "alive", method: "GET", path: "/healthz", summary: "Tell whether the server lives",
+	add(a, route{id: "stats", allow: readers, method: "GET", path: "/v1/stats", summary: "Counts of everything"}, s.stats)
+	add(a, route{id: "forecast", allow: readers, method: "GET", path: "/v1/forecast", summary: "Tell how many tasks fall due when",
+		about: "Counts the next attempt of each task, be it the first or a retry. It is no snapshot.",
+		fails: kinds{invalid, closing}}, s.forecast)
+	add(a, route{id: "alive", allow: anybody, method: "GET", path: "/healthz", summary: "Tell whether the server lives",
 		about: "503 once the scheduler has ended: the process should be restarted."}, s.alive)
-	add(a, route{id: "ready", method: "GET", path: "/readyz", summary: "Tell whether replay is over",
+	add(a, route{id: "ready", allow: anybody, method: "GET", path: "/readyz", summary: "Tell whether replay is over",
 		about: "503 while the server waits for its ledger at the start and reads its tasks back, and while it shuts down. A later outage of the ledger is told in the body only: the server goes on delivering."}, s.ready)
 
 	if s.metrics != nil {
-		g.GET("/metrics", func(c *gin.Context) { s.scraped.ServeHTTP(c.Writer, c.Request) })
+		s.page("/metrics", readers, func(c *gin.Context) { s.scraped.ServeHTTP(c.Writer, c.Request) })
 	}
-	g.GET("/", s.dashboard)
-	g.GET("/docs", func(c *gin.Context) { writePage(c, "", s.docs) })
-	g.GET("/openapi.json", func(c *gin.Context) { c.Data(http.StatusOK, mediaJSON, s.spec) })
-	g.GET("/problems/:name", explainProblem)
+	s.page("/", readers, s.dashboard)
+	s.page("/docs", bearers, func(c *gin.Context) { writePage(c, "", s.docs) })
+	s.page("/openapi.json", bearers, func(c *gin.Context) { c.Data(http.StatusOK, mediaJSON, s.spec) })
+	s.page("/problems/:name", anybody, explainProblem)
 	return s.describe(a)
+}
+
+// page adds a route that is no part of the API.
+func (s *Server) page(path string, who allow, handler gin.HandlerFunc) {
+	s.access[routeKey{http.MethodGet, path}] = who
+	s.engine.GET(path, handler)
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -34,7 +35,15 @@ type Config struct {
 	Version string
 	// Metrics makes the handler of GET /metrics. Default: there is no such route.
 	Metrics func(*tasks.Scheduler) http.Handler
+	// Tokens are who may call, see SetTokens. Default: everybody may do anything.
+	Tokens []Token
 }
+
+// Bounds of Config.MaxBody.
+const (
+	LeastMaxBody = 1 << 10
+	MostMaxBody  = 1 << 30
+)
 
 // Server is the handler of all routes. It is safe for concurrent use.
 type Server struct {
@@ -52,8 +61,10 @@ type Server struct {
 
 	engine *gin.Engine
 	guard  *http.CrossOriginProtection
-	spec   []byte // the OpenAPI document
-	docs   []byte // the page that lists the routes
+	access map[routeKey]allow       // does not change once the routes stand
+	tokens atomic.Pointer[tokenSet] // nil: no access control
+	spec   []byte                   // the OpenAPI document
+	docs   []byte                   // the page that lists the routes
 
 	ending context.Context // done once Close was called
 	end    context.CancelFunc
@@ -99,7 +110,7 @@ func newServer(cfg Config) (*Server, error) {
 	if cfg.MaxBody == 0 {
 		cfg.MaxBody = 16 << 20
 	}
-	if cfg.MaxBody < 1<<10 || cfg.MaxBody > 1<<30 {
+	if cfg.MaxBody < LeastMaxBody || cfg.MaxBody > MostMaxBody {
 		return nil, errors.New("httpapi: Config.MaxBody must be from 1 KiB to 1 GiB")
 	}
 	if cfg.Version == "" {
@@ -112,6 +123,12 @@ func newServer(cfg Config) (*Server, error) {
 		version: cfg.Version,
 		started: time.Now(),
 		guard:   http.NewCrossOriginProtection(),
+		access:  make(map[routeKey]allow),
+	}
+	if cfg.Tokens != nil {
+		if err := s.SetTokens(cfg.Tokens); err != nil {
+			return nil, fmt.Errorf("httpapi: Config.Tokens: %w", err)
+		}
 	}
 	s.ending, s.end = context.WithCancel(context.Background())
 	return s, s.routes()
@@ -129,7 +146,14 @@ const (
 	maxHeaderBytes = 64 << 10
 	// writeTimeout counts from the end of the request's header. So it holds the
 	// time for the body, the longest long-poll, and time to write the answer.
-	writeTimeout = bodyTimeout + tasks.MaxWait + 30*time.Second
+	writeTimeout = bodyTimeout + tasks.MaxWait + answerTimeout
+	// answerTimeout is the time to write an answer.
+	answerTimeout = 30 * time.Second
+	// Of one HTTP/2 connection: requests at once, and how long its other end may be
+	// silent while it owes something before it is asked, and then cut off.
+	maxStreams  = 250
+	pingAfter   = 30 * time.Second
+	pingTimeout = 15 * time.Second
 )
 
 // HTTPServer returns a server for this handler with limits on everything that a
@@ -142,7 +166,13 @@ func (s *Server) HTTPServer() *http.Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams,
+			SendPingTimeout:      pingAfter,
+			PingTimeout:          pingTimeout,
+			WriteByteTimeout:     pingAfter,
+		},
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	h.RegisterOnShutdown(s.Close)
 	return h

@@ -47,7 +47,7 @@
 //	ready            the clock was set back                  pending
 //	ready            handed out                 (claiming*)  delivering
 //	pending, ready   Reschedule, Replace, Fire  moving*      pending
-//	pending, ready   Cancel                     cancelling*  gone: cancelled
+//	pending, ready   Cancel, Purge              cancelling*  gone: cancelled
 //	dead             Cancel, DeleteDead         finishing*   gone: cancelled
 //	delivering       Ack                        finishing*   gone: delivered
 //	delivering       failed, Release, lease out              pending

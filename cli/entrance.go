@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/lapsehq/lapse/httpapi"
+)
+
+// An entrance is who may come in, and how the server proves itself: what SIGHUP reads
+// again.
+type entrance struct {
+	tokenFile    string
+	tokens       []httpapi.Token
+	certificates *certificates // nil: no TLS
+}
+
+// entrance checks the settings of who may come in, and reads the files. All faults are
+// noted in bad.
+func (s *settings) entrance(bad *faults) *entrance {
+	e := &entrance{tokenFile: s.TokenFile}
+	if s.TokenFile != "" {
+		var err error
+		e.tokens, err = readTokens(s.TokenFile)
+		for _, fault := range flattenedErrors(err) {
+			bad.add("token-file: %w", fault)
+		}
+	}
+	switch {
+	case (s.TLSCert == "") != (s.TLSKey == ""):
+		bad.add("tls-cert, tls-key: want both or neither")
+	case s.TLSCert != "":
+		e.certificates = &certificates{cert: s.TLSCert, key: s.TLSKey, clientCA: s.TLSClientCA}
+		for _, fault := range flattenedErrors(e.certificates.read()) {
+			bad.include(fault)
+		}
+	case s.TLSClientCA != "":
+		bad.add("tls-client-ca: want tls-cert and tls-key with it")
+	}
+	if s.MaxBody < httpapi.LeastMaxBody || s.MaxBody > httpapi.MostMaxBody {
+		bad.add("max-body: must be from %d to %d", httpapi.LeastMaxBody, httpapi.MostMaxBody)
+	}
+	if s.MaxConnections < 1 || s.MaxConnections > mostConnections {
+		bad.add("max-connections: must be from 1 to %d", mostConnections)
+	}
+	return e
+}
+
+const mostConnections = 1_000_000
+
+func flattenedErrors(err error) []error {
+	if all := flattened(err); all != nil {
+		return all.Errors
+	}
+	return nil
+}
+
+// warn tells what an operator should know about the entrance.
+func (e *entrance) warn(beyond bool, log *slog.Logger) {
+	if e.certificates == nil {
+		if beyond && e.tokenFile != "" {
+			log.Warn("tokens cross the network in the clear: set tls-cert and tls-key, or put something in front that does TLS")
+		}
+		return
+	}
+	if ends := e.certificates.ends(); time.Now().After(ends) {
+		log.Warn("the certificate has run out", "ended", ends)
+	}
+}
+
+// watch reads the files again whenever the process gets SIGHUP, until ctx ends. With
+// nothing to read again, the signal keeps its usual effect: the end.
+func (e *entrance) watch(ctx context.Context, api *httpapi.Server, log *slog.Logger) {
+	if e.tokenFile == "" && e.certificates == nil {
+		return
+	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		defer signal.Stop(hangups)
+		for {
+			select {
+			case <-hangups:
+				e.reload(api, log)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+}
+
+// reload reads the files again. One that is wrong changes nothing.
+func (e *entrance) reload(api *httpapi.Server, log *slog.Logger) {
+	if e.tokenFile != "" {
+		tokens, err := readTokens(e.tokenFile)
+		if err == nil {
+			err = api.SetTokens(tokens)
+		}
+		if err != nil {
+			log.Error("the tokens stay as they were", "error", err)
+		} else {
+			added, removed, changed := changesOf(e.tokens, tokens)
+			e.tokens = tokens
+			log.Info("the tokens were read again", "added", added, "removed", removed, "changed", changed)
+		}
+	}
+	if e.certificates != nil {
+		if err := e.certificates.read(); err != nil {
+			log.Error("the certificate stays as it was", "error", err)
+		} else {
+			log.Info("the certificate was read again", "ends", e.certificates.ends())
+			e.warn(false, log)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+)
+
+// certificates are what the server proves itself with, and whom it asks to do the
+// same. They can be read again while it runs: connections that begin afterwards use
+// the new ones.
+type certificates struct {
+	cert, key, clientCA string // files
+	current             atomic.Pointer[tls.Config]
+}
+
+// read reads the files. On an error, which lists everything that is wrong, what was
+// read before stays in use.
+func (c *certificates) read() error {
+	var all *multierror.Error
+	next := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2", "http/1.1"},
+	}
+	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		all = multierror.Append(all, fmt.Errorf("tls-cert, tls-key: %w", err))
+	}
+	next.Certificates = []tls.Certificate{pair}
+	if c.clientCA != "" {
+		next.ClientAuth = tls.RequireAndVerifyClientCert
+		if next.ClientCAs, err = readAuthorities(c.clientCA); err != nil {
+			all = multierror.Append(all, fmt.Errorf("tls-client-ca: %w", err))
+		}
+	}
+	if all == nil {
+		c.current.Store(next)
+	}
+	return all.ErrorOrNil()
+}
+
+func readAuthorities(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s holds no certificate", file)
+	}
+	return pool, nil
+}
+
+// ends is when the certificate in use runs out.
+func (c *certificates) ends() time.Time { return c.current.Load().Certificates[0].Leaf.NotAfter }
+
+// serve is server.Serve, over TLS if there are certificates.
+func (c *certificates) serve(server *http.Server, listener net.Listener) error {
+	if c == nil {
+		return server.Serve(listener)
+	}
+	server.TLSConfig = &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		// Asked for each connection. Tickets of sessions belong to the configuration
+		// that made them, so that none outlives the certificates it was made with.
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.current.Load(), nil },
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return nil, errors.New("every connection has a configuration of its own")
+		},
+	}
+	return server.ServeTLS(listener, "", "")
+}

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lapsehq/lapse/httpapi"
+)
+
+// written makes a file of this text.
+func written(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// made runs lapse token and returns the token and its line.
+func made(t *testing.T, args ...string) (text, line string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), append([]string{"token"}, args...), streams{&out, &errs}); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, &errs)
+	}
+	text, _, _ = strings.Cut(errs.String(), "\n")
+	return text, out.String()
+}
+
+// What lapse token prints is what the server reads.
+func TestTokenCommand(t *testing.T) {
+	text, line := made(t, "shop", "--scopes", "schedule,read")
+	other, _ := made(t, "shop", "--scopes", "schedule,read")
+	if text == other || len(text) < 30 || !strings.HasPrefix(text, "lapse_") || strings.Contains(line, text) {
+		t.Errorf("made %q, then %q, with the line %s", text, other, line)
+	}
+	_, second := made(t, "ops", "--scopes", "admin")
+	got, err := readTokens(written(t, "tokens.yaml", line+second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := httpapi.Token{Name: "shop", Scopes: []httpapi.Scope{"schedule", "read"}, SHA256: sha256.Sum256([]byte(text))}
+	if diff := cmp.Diff(want, got[0]); diff != "" || len(got) != 2 || got[1].Name != "ops" {
+		t.Errorf("%s; read %v", diff, got)
+	}
+	for _, args := range [][]string{{"a b", "--scopes", "read"}, {"shop", "--scopes", "reed"}, {"shop"}, {"--scopes", "read"}} {
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), append([]string{"token"}, args...), streams{&out, &errs}); code != exitUsage || out.Len() > 0 {
+			t.Errorf("%q: exit code %d, %s", args, code, &out)
+		}
+	}
+}
+
+// All faults of a file are told at once, by name or place.
+func TestTokenFileFaults(t *testing.T) {
+	digest := strings.Repeat("ab", sha256.Size)
+	for name, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		"not yaml":  {"- {name: [", nil},
+		"a map":     {"name: a", []string{"want a list"}},
+		"empty":     {"", []string{"at least one token"}},
+		"no tokens": {"[]", []string{"at least one token"}},
+		"json":      {`[{"name":"a","scopes":["read"],"sha256":"` + digest + `"}]`, nil},
+		"many": {`
+- {name: short, scopes: [read], sha256: "abab"}
+- {name: long, scopes: [read], sha256: "` + digest + `ab"}
+- {name: odd, scopes: [read], sha256: "` + digest[1:] + `g"}
+- {name: number, scopes: [read], sha256: 12}
+- {name: one, scopes: read, sha256: "` + digest + `"}
+- {name: typo, scope: [read], sha256: "` + digest + `"}
+- {scopes: [read], sha256: "` + digest + `"}
+- text
+- {name: 7, scopes: [1], sha256: "` + digest + `"}
+- {name: plain, scopes: [read], token: "lapse_x"}
+`, []string{"short: sha256: want 64", "long: sha256", "odd: sha256", "number: sha256", "one: scopes: want a list", "typo: scope is not known",
+			"typo: scopes is missing", "token 7: name is missing", "token 8: want name", "token 9: name: want a text", "token 9: scopes",
+			"plain: token is not known", "plain: sha256 is missing"}},
+		"meaning": {`
+- {name: a, scopes: [reed], sha256: "` + digest + `"}
+- {name: a, scopes: [], sha256: "` + digest + `"}
+`, []string{`a: scopes: there is no "reed"`, "a: the name is given twice", "scopes must name", "one token cannot have two names"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := written(t, "tokens.yaml", c.text)
+			_, err := readTokens(file)
+			if name == "json" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, part := range append(c.want, file) {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q is not told in\n%v", part, err)
+				}
+			}
+			if strings.Contains(err.Error(), digest) {
+				t.Error("a digest is told")
+			}
+		})
+	}
+	if _, err := readTokens(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("a missing file: no error")
+	}
+}
+
+func TestChangesOfTokens(t *testing.T) {
+	token := func(name string, digest byte, scopes ...httpapi.Scope) httpapi.Token {
+		return httpapi.Token{Name: name, Scopes: scopes, SHA256: [sha256.Size]byte{digest}}
+	}
+	added, removed, changed := changesOf(
+		[]httpapi.Token{token("same", 1, "read"), token("gone", 2, "read"), token("new digest", 3, "read"), token("new scope", 4, "read")},
+		[]httpapi.Token{token("new scope", 4, "admin"), token("new digest", 5, "read"), token("added", 6, "read"), token("same", 1, "read")})
+	if diff := cmp.Diff([][]string{{"added"}, {"gone"}, {"new scope", "new digest"}}, [][]string{added, removed, changed}); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// lineOf is a line of a token file for a token of this text.
+func lineOf(name, text, scope string) string {
+	digest := sha256.Sum256([]byte(text))
+	return "- {name: " + name + ", scopes: [" + scope + `], sha256: "` + hex.EncodeToString(digest[:]) + "\"}\n"
+}

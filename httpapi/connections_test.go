@@ -1,0 +1,163 @@
+package httpapi
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+)
+
+// limited starts a server that has room for n connections. GET /hold tells entered
+// and answers when something is sent to hold.
+func limited(t *testing.T, n int, log *slog.Logger) (r *rig, listener *connections, entered, hold chan struct{}) {
+	t.Helper()
+	api, err := newServer(Config{Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api.attach(stub{})
+	entered, hold = make(chan struct{}, 2), make(chan struct{})
+	api.engine.GET("/hold", func(*gin.Context) {
+		entered <- struct{}{}
+		<-hold
+	})
+	api.engine.GET("/quick", func(*gin.Context) {})
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = &rig{TB: t, api: api, server: api.HTTPServer(), url: inner.Addr().String()}
+	listener = api.LimitConnections(r.server, inner, n).(*connections)
+	served := make(chan error, 1)
+	go func() { served <- r.server.Serve(listener) }()
+	t.Cleanup(func() {
+		if err := r.server.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return r, listener, entered, hold
+}
+
+// A line is one connection of a client.
+type line struct {
+	net.Conn
+	t      *testing.T
+	answer *bufio.Reader
+}
+
+func (r *rig) connect(t *testing.T) *line {
+	t.Helper()
+	c, err := net.Dial("tcp", r.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return &line{c, t, bufio.NewReader(c)}
+}
+
+func (l *line) ask(path string) {
+	l.t.Helper()
+	if _, err := l.Write([]byte("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n")); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *line) answered() {
+	l.t.Helper()
+	a, err := http.ReadResponse(l.answer, nil)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	a.Body.Close()
+	if a.StatusCode != 200 {
+		l.t.Errorf("answered %d", a.StatusCode)
+	}
+}
+
+// rested waits until the server has noticed that n connections are idle.
+func (c *connections) rested(t *testing.T, n int) {
+	t.Helper()
+	for t.Context().Err() == nil {
+		c.mu.Lock()
+		have := c.idle.Len()
+		c.mu.Unlock()
+		if have == n {
+			return
+		}
+	}
+}
+
+// A connection too many waits until another one is closed, and is answered then.
+func TestConnectionsBeyondTheLimitWait(t *testing.T) {
+	log := make(lines, 10)
+	r, _, entered, hold := limited(t, 2, slog.New(log))
+	a, b := r.connect(t), r.connect(t)
+	a.ask("/hold")
+	b.ask("/hold")
+	<-entered
+	<-entered
+	c := r.connect(t)
+	c.ask("/quick")
+	if text := <-log; text != "all connections are in use; others wait limit=2" {
+		t.Errorf("the log has %q", text)
+	}
+	hold <- struct{}{} // one of the two is answered, and idle: it gives way
+	c.answered()
+	hold <- struct{}{}
+}
+
+// Whoever connects takes the place of a connection that is idle, the longest first.
+func TestIdleConnectionsGiveWay(t *testing.T) {
+	r, listener, _, _ := limited(t, 2, slog.New(slog.DiscardHandler))
+	a, b := r.connect(t), r.connect(t)
+	a.ask("/quick")
+	a.answered()
+	b.ask("/quick")
+	b.answered()
+	listener.rested(t, 2)
+	a.ask("/quick") // now b has been idle longer
+	a.answered()
+	for range 3 {
+		listener.rested(t, 2)
+		c := r.connect(t)
+		c.ask("/quick")
+		c.answered()
+		listener.rested(t, 2)
+		a.ask("/quick") // now c has
+		a.answered()
+		listener.rested(t, 2)
+	}
+	if _, err := b.answer.Peek(1); err == nil {
+		t.Error("the idle connection was kept")
+	}
+	a.ask("/quick")
+	a.answered()
+}
+
+// The server stops although somebody waits for a place.
+func TestShutdownAtTheLimit(t *testing.T) {
+	log := make(lines, 10)
+	r, _, entered, hold := limited(t, 1, slog.New(log))
+	a, b := r.connect(t), r.connect(t)
+	a.ask("/hold")
+	<-entered
+	b.ask("/quick")
+	<-log // b waits
+	r.server.RegisterOnShutdown(sync.OnceFunc(func() { close(hold) }))
+	if err := r.server.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	a.answered()
+	if _, err := b.answer.Peek(1); err == nil {
+		t.Error("a request was answered after the shutdown")
+	}
+}

@@ -1,0 +1,69 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// Forecast tells how many tasks fall due when.
+type Forecast struct {
+	From       string   `json:"from" format:"date-time" doc:"Where the first step begins: now."`
+	Step       duration `json:"step" doc:"Length of each step."`
+	Counts     []int64  `json:"counts" nullable:"false" doc:"By step: tasks whose next attempt falls into it."`
+	Ready      int64    `json:"ready" doc:"Tasks whose time has come, and that wait for their receiver."`
+	Delivering int64    `json:"delivering" doc:"Tasks that are being delivered."`
+	Later      int64    `json:"later" doc:"Tasks whose next attempt is after the last step."`
+	Complete   bool     `json:"complete" doc:"false while replay runs: what was not read yet is missing."`
+}
+
+type outlook struct {
+	Topic  string `query:"topic" maxLength:"128" doc:"Only tasks of this topic."`
+	Window string `query:"window" maxLength:"64" doc:"How far to look ahead, 1s to 3660d. Default 1h."`
+	Step   string `query:"step" maxLength:"64" doc:"Length of a step; 1 to 1,000 make up the window. Default: a 60th of the window."`
+}
+
+const (
+	usualWindow = time.Hour
+	usualSteps  = 60
+)
+
+// forecast answers GET /v1/forecast.
+func (s *Server) forecast(ctx context.Context, in *outlook) (*reply[Forecast], error) {
+	o := tasks.Outlook{Topic: in.Topic, Window: usualWindow}
+	var faults []tasks.FieldError
+	read := func(field, text string, to *time.Duration) {
+		d, err := parseSpan(text)
+		if err != nil {
+			faults = append(faults, tasks.FieldError{Field: field, Problem: err.Error()})
+		}
+		*to = d
+	}
+	if in.Window != "" {
+		read("window", in.Window, &o.Window)
+	}
+	o.Step = o.Window / usualSteps
+	if in.Step != "" {
+		read("step", in.Step, &o.Step)
+	}
+	if faults != nil {
+		return nil, invalidFields(faults)
+	}
+	f, err := s.scheduler.Forecast(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return &reply[Forecast]{Forecast{
+		From: formatInstant(f.From), Step: duration(f.Step), Counts: f.Counts,
+		Ready: f.Ready, Delivering: f.Delivering, Later: f.Later, Complete: f.Complete,
+	}}, nil
+}
+
+// parseSpan reads a duration in a query: the two forms that bodies have.
+func parseSpan(text string) (time.Duration, error) {
+	if len(text) > 0 && isDigit(text[len(text)-1]) {
+		return parseMillis(text)
+	}
+	return parseDuration(text)
+}

@@ -1,0 +1,336 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// tokenOf makes a token whose text is "secret-" and its name.
+func tokenOf(name string, scopes ...Scope) Token {
+	return Token{Name: name, Scopes: scopes, SHA256: sha256.Sum256([]byte("secret-" + name))}
+}
+
+func bearer(name string) string { return "Authorization: Bearer secret-" + name }
+
+func password(name string) string {
+	return "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("anybody:secret-"+name))
+}
+
+// guarded is a rig whose server has a token of each scope, under the scope's name.
+func guarded(t *testing.T, hc Config) *rig {
+	for _, s := range Scopes {
+		hc.Tokens = append(hc.Tokens, tokenOf(string(s), s))
+	}
+	hc.Metrics = func(*tasks.Scheduler) http.Handler { return http.NotFoundHandler() }
+	return newRigWith(t, tasks.Config{}, hc)
+}
+
+// Who may use which route: written down a second time, so that a change is meant.
+var mayUse = map[string]string{
+	"POST /v1/tasks":          "schedule",
+	"POST /v1/tasks/batch":    "schedule",
+	"GET /v1/tasks":           "schedule read",
+	"GET /v1/tasks/:id":       "schedule read",
+	"PUT /v1/tasks/:id":       "schedule",
+	"PATCH /v1/tasks/:id":     "schedule",
+	"DELETE /v1/tasks/:id":    "schedule",
+	"POST /v1/tasks/:id/fire": "schedule",
+
+	"POST /v1/topics/:topic/reserve": "receive",
+	"POST /v1/receipts/ack":          "receive",
+	"POST /v1/receipts/release":      "receive",
+	"POST /v1/receipts/extend":       "receive",
+	"POST /v1/receipts/bury":         "receive",
+
+	"GET /v1/topics":                 "read",
+	"GET /v1/topics/:topic":          "read",
+	"GET /v1/topics/:topic/dead":     "read",
+	"GET /v1/stats":                  "read",
+	"GET /v1/forecast":               "read",
+	"GET /metrics":                   "read",
+	"GET /":                          "read",
+	"GET /docs":                      "read schedule receive",
+	"GET /openapi.json":              "read schedule receive",
+	"PUT /v1/topics/:topic":          "",
+	"DELETE /v1/topics/:topic":       "",
+	"POST /v1/topics/:topic/pause":   "",
+	"POST /v1/topics/:topic/resume":  "",
+	"DELETE /v1/topics/:topic/tasks": "",
+
+	"POST /v1/topics/:topic/dead/requeue": "",
+	"DELETE /v1/topics/:topic/dead":       "",
+
+	"GET /healthz":        "anybody",
+	"GET /readyz":         "anybody",
+	"GET /problems/:name": "anybody",
+}
+
+func TestScopesOfEveryRoute(t *testing.T) {
+	r := guarded(t, Config{})
+	parameter := regexp.MustCompile(`:\w+`)
+	routes := r.api.engine.Routes()
+	if len(routes) != len(mayUse) {
+		t.Errorf("there are %d routes, of which %d are written down", len(routes), len(mayUse))
+	}
+	for _, route := range routes {
+		name := route.Method + " " + route.Path
+		who, known := mayUse[name]
+		if !known || r.api.access[routeKey{route.Method, route.Path}] == 0 {
+			t.Errorf("%s does not say who may use it", name)
+			continue
+		}
+		path := parameter.ReplaceAllString(route.Path, "a")
+		body := ""
+		if route.Method == "POST" || route.Method == "PUT" {
+			body = "{}"
+		}
+		call := func(headers ...string) answer { return r.do(route.Method, path, body, headers...) }
+		if who == "anybody" {
+			for _, headers := range [][]string{nil, {bearer("nobody")}} {
+				if a := call(headers...); a.status == 401 || a.status == 403 {
+					t.Errorf("%s is answered %d with %v", name, a.status, headers)
+				}
+			}
+			continue
+		}
+		r.refused(call(), 401, "unauthorized", "")
+		r.refused(call(bearer("nobody")), 401, "unauthorized", "")
+		for _, s := range Scopes {
+			a := call(bearer(string(s)))
+			opens := s == ScopeAdmin || slices.Contains(strings.Fields(who), string(s))
+			if opens == (a.status == 401 || a.status == 403) {
+				t.Errorf("%s is answered %d for %s: %s", name, a.status, s, a.body)
+			}
+			if !opens {
+				r.refused(a, 403, "forbidden", "")
+				needs := strings.Fields(who + " admin")[0]
+				if !strings.Contains(string(a.body), "scope ") || !strings.Contains(a.header.Get("WWW-Authenticate"), `error="insufficient_scope"`) {
+					t.Errorf("%s does not say that it needs %s: %s", name, needs, a.body)
+				}
+			}
+		}
+	}
+}
+
+func TestWaysToSendAToken(t *testing.T) {
+	r := guarded(t, Config{})
+	for _, c := range []struct {
+		method, path string
+		headers      []string
+		status       int
+	}{
+		{"GET", "/v1/stats", []string{bearer("read")}, 200},
+		{"GET", "/v1/stats", []string{"Authorization: bearer secret-read"}, 200},
+		{"GET", "/v1/stats", []string{"Authorization: Bearer   secret-read"}, 200},
+		{"HEAD", "/v1/stats", []string{bearer("read")}, 200},
+		{"GET", "/v1/stats", []string{password("read")}, 200},
+		{"HEAD", "/", []string{password("admin")}, 200},
+		{"GET", "/", []string{password("schedule")}, 403},
+		{"GET", "/v1/none", nil, 404},
+		{"PATCH", "/v1/stats", nil, 405},
+		{"OPTIONS", "/v1/stats", nil, 204},
+
+		{"GET", "/v1/stats", []string{"Authorization: secret-read"}, 401},
+		{"GET", "/v1/stats", []string{"Authorization: Bearer"}, 401},
+		{"GET", "/v1/stats", []string{"Authorization: Bearer "}, 401},
+		{"GET", "/v1/stats", []string{"Authorization: Bearer secret-rea"}, 401},
+		{"GET", "/v1/stats", []string{"Authorization: Bearer secret-read x"}, 401},
+		{"GET", "/v1/stats", []string{"Authorization: Digest secret-read"}, 401},
+		{"GET", "/v1/stats", []string{"Authorization: Basic secret-read"}, 401},
+		{"GET", "/v1/stats?token=secret-read", nil, 401},
+		{"HEAD", "/v1/stats", nil, 401},
+		// What a browser adds by itself changes nothing.
+		{"DELETE", "/v1/tasks/a", []string{password("admin")}, 401},
+		{"POST", "/v1/topics/t/pause", []string{password("admin")}, 401},
+		// A token does not make a stranger's page a friend.
+		{"POST", "/v1/topics/t/pause", []string{bearer("admin"), "Sec-Fetch-Site: cross-site"}, 403},
+	} {
+		a := r.do(c.method, c.path, "", c.headers...)
+		if a.status != c.status {
+			t.Errorf("%s %s with %v is answered %d, want %d", c.method, c.path, c.headers, a.status, c.status)
+		}
+		if strings.Contains(string(a.body), "secret") {
+			t.Errorf("the answer tells %s", a.body)
+		}
+	}
+	q, err := http.NewRequestWithContext(t.Context(), "GET", r.url+"/v1/stats", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header["Authorization"] = []string{"Bearer secret-read", "Bearer secret-admin"}
+	r.refused(r.send(q), 401, "unauthorized", "")
+}
+
+// A browser asks for a password where it opens a page, and not behind one.
+func TestChallenges(t *testing.T) {
+	r := guarded(t, Config{})
+	for path, basic := range map[string]bool{"/": true, "/docs": true, "/metrics": true, "/v1/stats": false} {
+		a := r.do("GET", path, "")
+		all := fmt.Sprint(a.header.Values("WWW-Authenticate"))
+		if a.status != 401 || strings.Contains(all, "Basic") != basic || !strings.Contains(all, `Bearer realm="Lapse"`) {
+			t.Errorf("%s is answered %d, %s", path, a.status, all)
+		}
+	}
+}
+
+// Who is refused is refused before his body is read.
+func TestRefusedBeforeTheBody(t *testing.T) {
+	r := guarded(t, Config{MaxBody: 1 << 10})
+	r.refused(r.do("POST", "/v1/tasks", strings.Repeat("x", 100<<10)), 401, "unauthorized", "")
+	r.refused(r.do("POST", "/v1/tasks", "not JSON", bearer("read")), 403, "forbidden", "")
+	r.empty()
+}
+
+func TestTokensAreReplaced(t *testing.T) {
+	r := guarded(t, Config{})
+	status := func(name string) int { return r.do("GET", "/v1/stats", "", bearer(name)).status }
+	if err := r.api.SetTokens([]Token{tokenOf("next", ScopeRead)}); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := status("read"), status("next"); a != 401 || b != 200 {
+		t.Errorf("the old token is answered %d, the new one %d", a, b)
+	}
+	for _, bad := range [][]Token{nil, {}, {tokenOf("")}} {
+		if err := r.api.SetTokens(bad); err == nil {
+			t.Errorf("%v was accepted", bad)
+		}
+	}
+	if n := status("next"); n != 200 {
+		t.Errorf("after tokens that were refused: %d", n)
+	}
+	if _, err := New(Config{Scheduler: r.scheduler, Tokens: []Token{}}); err == nil {
+		t.Error("a server that nobody can call was made")
+	}
+}
+
+// All faults are reported at once, and none of them tells a digest.
+func TestTokenFaults(t *testing.T) {
+	many := make([]Token, MaxTokens+1)
+	for i := range many {
+		many[i] = tokenOf(fmt.Sprint("t", i), ScopeRead)
+	}
+	for _, c := range []struct {
+		tokens []Token
+		want   []string
+	}{
+		{nil, []string{"at least one token"}},
+		{many, []string{"at most 1000"}},
+		{[]Token{
+			tokenOf("good", ScopeRead, ScopeReceive), tokenOf("a b", ScopeRead), tokenOf(strings.Repeat("n", 65), ScopeRead),
+			tokenOf("none"), tokenOf("typo", "reed"), {Name: "zero", Scopes: []Scope{ScopeRead}},
+			{Name: "void", Scopes: []Scope{ScopeRead}, SHA256: sha256.Sum256(nil)},
+			{Name: "twin", Scopes: []Scope{ScopeRead}, SHA256: sha256.Sum256([]byte("secret-good"))},
+			{Name: "good", Scopes: []Scope{ScopeRead}, SHA256: sha256.Sum256([]byte("other"))},
+		}, []string{"token 2: name", "token 3: name", "none: scopes", `typo: scopes: there is no "reed"`, "zero: sha256", "void: sha256",
+			"twin: sha256 is that of good", "good: the name is given twice"}},
+	} {
+		err := CheckTokens(c.tokens)
+		if err == nil {
+			t.Errorf("%v was accepted", c.want)
+			continue
+		}
+		for _, part := range c.want {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%q is not reported in %v", part, err)
+			}
+		}
+	}
+}
+
+func TestAccessLogNamesTheToken(t *testing.T) {
+	log := make(lines, 10)
+	r := guarded(t, Config{Log: slog.New(log)})
+	r.do("GET", "/v1/stats", "", bearer("read"))
+	if line := <-log; !strings.Contains(line, "token=read ") {
+		t.Errorf("the log has %q", line)
+	}
+	r.do("PUT", "/v1/topics/t", "{}", bearer("read"))
+	if line := <-log; !strings.Contains(line, "token=read ") || !strings.Contains(line, "status=403") {
+		t.Errorf("the log has %q", line)
+	}
+	r.do("GET", "/v1/stats", "", bearer("guess"))
+	if line := <-log; strings.Contains(line, "guess") || !strings.Contains(line, "status=401") {
+		t.Errorf("the log has %q", line)
+	}
+	r.do("DELETE", "/v1/topics/t/tasks", "", bearer("admin"))
+	if line := <-log; !strings.Contains(line, "purged") || !strings.Contains(line, "token=admin ") {
+		t.Errorf("the log has %q", line)
+	}
+}
+
+func TestOpenAPISaysWhoMayUseWhat(t *testing.T) {
+	r := newRig(t)
+	doc := document(t, r)
+	schemes := doc["components"].(map[string]any)["securitySchemes"].(map[string]any)
+	if schemes["token"].(map[string]any)["scheme"] != "bearer" || schemes["password"].(map[string]any)["scheme"] != "basic" {
+		t.Errorf("the schemes are %v", schemes)
+	}
+	for path, item := range doc["paths"].(map[string]any) {
+		for method, o := range item.(map[string]any) {
+			op := o.(map[string]any)
+			who := mayUse[strings.ToUpper(method)+" "+strings.NewReplacer("{", ":", "}", "").Replace(path)]
+			scopes := map[string]bool{}
+			ways, _ := op["security"].([]any)
+			for _, way := range ways {
+				for scheme, names := range way.(map[string]any) {
+					if scheme == "password" && method != "get" {
+						t.Errorf("%s %s can be used with a password", method, path)
+					}
+					scopes[fmt.Sprint(names)] = true
+				}
+			}
+			responses := op["responses"].(map[string]any)
+			if who == "anybody" {
+				if len(scopes) != 0 || responses["401"] != nil {
+					t.Errorf("%s %s wants %v", method, path, scopes)
+				}
+				continue
+			}
+			if responses["401"] == nil || responses["403"] == nil {
+				t.Errorf("%s %s does not say that it may be refused", method, path)
+			}
+			wanted := strings.Fields(who)
+			if len(wanted) == 0 {
+				wanted = []string{"admin"}
+			}
+			for _, s := range wanted {
+				if !scopes["["+s+"]"] || len(scopes) != len(wanted) {
+					t.Errorf("%s %s wants %v, not %s", method, path, scopes, wanted)
+				}
+			}
+		}
+	}
+}
+
+// Who asks for readiness needs no token, and learns no more than that.
+func TestReadinessTellsStrangersLittle(t *testing.T) {
+	api, err := newServer(Config{
+		Starting: func() recovery.Health { return recovery.Health{Where: "redis.internal"} },
+		Tokens:   []Token{tokenOf("read", ScopeRead), tokenOf("receive", ScopeReceive)},
+		Log:      slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := serve(t, api)
+	for header, told := range map[string]bool{"": false, bearer("receive"): false, bearer("none"): false, bearer("read"): true, password("read"): true} {
+		var headers []string
+		if header != "" {
+			headers = append(headers, header)
+		}
+		a := r.do("GET", "/readyz", "", headers...)
+		if a.status != 503 || strings.Contains(string(a.body), "redis.internal") != told {
+			t.Errorf("with %q it is answered %d %s", header, a.status, a.body)
+		}
+	}
+}
