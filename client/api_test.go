@@ -75,12 +75,7 @@ func TestPayloadBytes(t *testing.T) {
 	check(t, "Schedule", err, nil)
 	_, err = c.ScheduleBatch(ctx, []client.Request{{ID: "batch", Topic: "x", Payload: payload}})
 	check(t, "ScheduleBatch", err, nil)
-	got, err := c.Reserve(ctx, "x", client.Reservation{Max: 2})
-	check(t, "Reserve", err, nil)
-	if len(got) != 2 {
-		t.Fatalf("got %+v", got)
-	}
-	for _, d := range got {
+	for _, d := range reserved(t, c, 2) {
 		want := `{"n":1.50,"t":"<&>` + "\\u00e9" + `"}`
 		var compact bytes.Buffer
 		for _, b := range d.Payload {
@@ -131,14 +126,26 @@ func TestList(t *testing.T) {
 	if diff := cmp.Diff([]string{"0", "1", "2", "3", "4", "5", "6"}, ids); diff != "" {
 		t.Error(diff)
 	}
-	for range c.All(ctx, client.Query{Limit: 2}) {
-		break // without a fault
+	for _, err = range c.All(ctx, client.Query{Limit: 2}) {
+		check(t, "All", err, nil)
+		break
 	}
 	_, err = c.List(ctx, client.Query{Limit: 100_000, State: "odd"})
 	check(t, "List", err, client.ErrInvalid)
 	for _, err = range c.All(ctx, client.Query{State: "odd"}) {
 		check(t, "All", err, client.ErrInvalid)
 	}
+}
+
+// reserved takes n tasks of topic x. They become ready one by one.
+func reserved(t *testing.T, c *client.Client, n int) (all []client.Delivery) {
+	t.Helper()
+	for len(all) < n {
+		got, err := c.Reserve(t.Context(), "x", client.Reservation{Max: n, Wait: time.Minute, Lease: time.Minute})
+		check(t, "Reserve", err, nil)
+		all = append(all, got...)
+	}
+	return all
 }
 
 func TestReceivers(t *testing.T) {
@@ -151,12 +158,11 @@ func TestReceivers(t *testing.T) {
 			t.Errorf("got %+v", fired)
 		}
 	}
-	got, err := c.Reserve(ctx, "x", client.Reservation{Max: 10, Wait: time.Second, Lease: time.Minute})
-	check(t, "Reserve", err, nil)
-	if len(got) != 4 || got[0].State != client.Delivering || got[0].Attempt != 1 || time.Until(got[0].LeaseUntil) < 50*time.Second {
+	got := reserved(t, c, 4)
+	if got[0].State != client.Delivering || got[0].Attempt != 1 || time.Until(got[0].LeaseUntil) < 50*time.Second {
 		t.Fatalf("got %+v", got)
 	}
-	_, err = c.Change(ctx, got[0].ID, client.After(time.Hour))
+	_, err := c.Change(ctx, got[0].ID, client.After(time.Hour))
 	check(t, "Change", err, client.ErrDelivering)
 	check(t, "Cancel", c.Cancel(ctx, got[0].ID), client.ErrDelivering)
 	s, err := c.Extend(ctx, time.Hour, got[0].Receipt)
@@ -198,10 +204,8 @@ func TestDead(t *testing.T) {
 		_, err := c.Schedule(ctx, client.Request{ID: fmt.Sprint(i), Topic: "x"})
 		check(t, "Schedule", err, nil)
 	}
-	got, err := c.Reserve(ctx, "x", client.Reservation{Max: 10, Wait: time.Second})
-	check(t, "Reserve", err, nil)
-	for _, d := range got {
-		_, err = c.Bury(ctx, "poison", d.Receipt)
+	for _, d := range reserved(t, c, 5) {
+		_, err := c.Bury(ctx, "poison", d.Receipt)
 		check(t, "Bury", err, nil)
 	}
 	n := 0
@@ -222,7 +226,7 @@ func TestDead(t *testing.T) {
 		t.Errorf("requeued %d, %v", n, err)
 	}
 	check(t, "DeleteDead", c.DeleteDead(ctx, "x"), nil)
-	_, err = c.ListDead(ctx, client.Query{})
+	_, err := c.ListDead(ctx, client.Query{})
 	check(t, "ListDead", err, client.ErrInvalid)
 }
 

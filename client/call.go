@@ -153,22 +153,22 @@ func (c *Client) attempt(ctx context.Context, q *call) (*answer, error) {
 // broken says what a failed connection means. The attempt was bounded by within, the
 // whole call by ctx.
 func (q *call) broken(ctx, within context.Context, err error) error {
-	what := ErrUnknown
-	if q.effect == reads || !sent(err) {
-		what = ErrUnreachable
-	}
+	nothing := q.effect == reads || !sent(err)
 	if verbose := (*url.Error)(nil); errors.As(err, &verbose) {
 		err = verbose.Err // without method and URL
 	}
 	switch {
-	case ctx.Err() != nil && what == ErrUnreachable:
+	case ctx.Err() != nil && nothing:
 		return context.Cause(ctx)
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case within.Err() != nil:
 		err = errors.New("no answer in time")
 	}
-	return fmt.Errorf("%w: %w", what, err)
+	if nothing {
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
 // sent tells whether the request may have reached the server: not if no connection

@@ -3,7 +3,6 @@ package client
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -59,26 +58,26 @@ func New(o Options) (*Client, error) {
 	u, err := url.Parse(o.URL)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		faults = append(faults, errors.New("URL: must be http://host:port or https://host:port"))
+		faults = append(faults, errors.New("option URL must be http://host:port or https://host:port"))
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		faults = append(faults, errors.New("URL: must have neither a user nor a query; a token is an option of its own"))
+		faults = append(faults, errors.New("option URL must have neither a user nor a query; a token is an option of its own"))
 	default:
 		c.base = strings.TrimRight(u.String(), "/")
 	}
 	if strings.ContainsFunc(o.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		faults = append(faults, errors.New("Token: must be printable ASCII without spaces"))
+		faults = append(faults, errors.New("option Token must be printable ASCII without spaces"))
 	}
 	if o.TLS != nil && o.HTTPClient != nil {
-		faults = append(faults, errors.New("TLS: must not be given together with HTTPClient"))
+		faults = append(faults, errors.New("option TLS must not be given together with HTTPClient"))
 	}
 	if o.Timeout < 0 {
-		faults = append(faults, errors.New("Timeout: must not be negative"))
+		faults = append(faults, errors.New("option Timeout must not be negative"))
 	}
 	if o.MaxWait < 0 {
-		faults = append(faults, errors.New("MaxWait: must not be negative"))
+		faults = append(faults, errors.New("option MaxWait must not be negative"))
 	}
 	if len(faults) > 0 {
-		return nil, fmt.Errorf("client options: %w", errors.Join(faults...))
+		return nil, errors.Join(faults...)
 	}
 	if c.timeout == 0 {
 		c.timeout = 10 * time.Second

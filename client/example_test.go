@@ -15,7 +15,6 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close()
 
 	// The order has 30 minutes to be paid.
 	_, err = c.Schedule(ctx, client.Request{

@@ -16,21 +16,24 @@ import (
 func TestStrangers(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		resp   *http.Response
+		body   string
+		header string
 		is     error
 		text   string
 		status int
 	}{
-		{"a proxy's 502", answer(502, "<html>Bad Gateway</html>", "Content-Type: text/html"), client.ErrUnknown, "Bad Gateway (status 502)", 502},
-		{"a proxy's 503", answer(503, "no healthy upstream", "Content-Type: text/plain"), client.ErrUnavailable, "no healthy upstream", 503},
-		{"a redirect", answer(302, "", "Location: https://login.test/"), nil, "redirected to https://login.test/", 302},
-		{"TLS is expected", answer(400, "Client sent an HTTP request to an HTTPS server.\n"), nil, "HTTPS server", 400},
-		{"JSON of another kind", answer(404, `{"error":"nope"}`), nil, "Not Found (status 404)", 404},
-		{"nothing", answer(599, ""), client.ErrUnknown, "Unexpected answer (status 599)", 599},
-		{"unauthorized", answer(401, `{"type":"/problems/unauthorized","title":"A token is needed"}`), client.ErrUnauthorized, "A token is needed", 401},
+		{"a proxy's 502", "<html>Bad Gateway</html>", "Content-Type: text/html", client.ErrUnknown, "Bad Gateway (status 502)", 502},
+		{"a proxy's 503", "no healthy upstream", "Content-Type: text/plain", client.ErrUnavailable, "no healthy upstream", 503},
+		{"a redirect", "", "Location: https://login.test/", nil, "redirected to https://login.test/", 302},
+		{"TLS is expected", "Client sent an HTTP request to an HTTPS server.\n", "", nil, "HTTPS server", 400},
+		{"JSON of another kind", `{"error":"nope"}`, "", nil, "Not Found (status 404)", 404},
+		{"nothing", "", "", client.ErrUnknown, "Unexpected answer (status 599)", 599},
+		{"unauthorized", `{"type":"/problems/unauthorized","title":"A token is needed"}`, "", client.ErrUnauthorized, "A token is needed", 401},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := over(t, client.Options{Retries: -1}, func(*http.Request, string) (*http.Response, error) { return test.resp, nil })
+			c := over(t, client.Options{Retries: -1}, func(*http.Request, string) (*http.Response, error) {
+				return answer(test.status, test.body, test.header), nil
+			})
 			err := c.Cancel(t.Context(), "x")
 			p := (*client.Problem)(nil)
 			if !errors.As(err, &p) || p.Status != test.status || !strings.Contains(err.Error(), test.text) {
@@ -121,7 +124,7 @@ func TestOptions(t *testing.T) {
 		t.Fatal("want an error")
 	}
 	for _, name := range []string{"URL", "Token", "Timeout", "MaxWait"} {
-		if !strings.Contains(err.Error(), name+":") {
+		if !strings.Contains(err.Error(), "option "+name+" ") {
 			t.Errorf("%s is not in %v", name, err)
 		}
 	}
@@ -129,7 +132,9 @@ func TestOptions(t *testing.T) {
 		t.Error("the token is in the error")
 	}
 	// A path in front is kept.
-	w := func(r *http.Request, _ string) (*http.Response, error) { return answer(200, `{"id":"`+r.URL.Path+`"}`), nil }
+	w := func(r *http.Request, _ string) (*http.Response, error) {
+		return answer(200, `{"id":"`+r.URL.Path+`"}`), nil
+	}
 	c := made(t, client.Options{URL: "http://x/lapse/", HTTPClient: &http.Client{Transport: wire(w)}})
 	if task, err := c.Get(t.Context(), "a"); err != nil || task.ID != "/lapse/v1/tasks/a" {
 		t.Errorf("got %+v, %v", task, err)
