@@ -52,13 +52,13 @@ func (s *session) scheduleBatch(ctx context.Context, name string) error {
 		err = run.send(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("%w (%d tasks were scheduled before that)", err, run.taken)
+		return fmt.Errorf("%w (scheduled before that: %d)", err, run.taken)
 	}
 	if !s.json {
-		fmt.Fprintf(s.std.out, "%d tasks are scheduled\n", run.taken)
+		fmt.Fprintf(s.std.out, "scheduled %d of %d tasks\n", run.taken, run.taken+run.refused)
 	}
 	if run.refused > 0 {
-		return errors.Join(append([]error{fmt.Errorf("%d tasks were refused", run.refused)}, run.reasons...)...)
+		return errors.Join(append([]error{fmt.Errorf("refused %d tasks", run.refused)}, run.reasons...)...)
 	}
 	return nil
 }

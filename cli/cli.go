@@ -20,7 +20,7 @@ type commands struct {
 	Reschedule reschedule `cmd:"" group:"Tasks" help:"Move the deadline of a task, or change its payload."`
 	Fire       fire       `cmd:"" group:"Tasks" help:"Make tasks due now."`
 	Cancel     cancel     `cmd:"" group:"Tasks" help:"Cancel tasks."`
-	Get        get        `cmd:"" group:"Tasks" help:"Show tasks."`
+	Get        getTasks   `cmd:"" group:"Tasks" help:"Show tasks."`
 	List       list       `cmd:"" group:"Tasks" help:"List tasks, the soonest first."`
 
 	Reserve reserve `cmd:"" group:"Receivers" help:"Take tasks that are ready: print them, or run a command for each."`

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// get is the command that shows tasks.
-type get struct {
+// getTasks is the command that shows tasks.
+type getTasks struct {
 	remote
 	IDs []string `arg:"" name:"id" help:"Ids of tasks; - reads them from standard input."`
 }
 
 // Run shows one after the other.
-func (c *get) Run(ctx context.Context, std streams, bad *faults) error {
+func (c *getTasks) Run(ctx context.Context, std streams, bad *faults) error {
 	s, err := c.connect(std, bad)
 	if err != nil {
 		return err

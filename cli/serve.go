@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/hashicorp/go-multierror"
 
 	"github.com/lapsehq/lapse/httpapi"
@@ -27,12 +28,15 @@ type serve struct {
 
 // Run starts what a server is made of, one on top of the other, and returns
 // once it has stopped: nil if it was asked to.
-func (s *serve) Run(ctx context.Context, std streams, file *configFile, bad *faults) error {
+func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, file *configFile, bad *faults) error {
 	// Settings.
 	addr := s.address(bad)
 	bad.include(s.scheduler(file.topics, nil).Validate())
 	if err := bad.err(); err != nil {
 		return err
+	}
+	if s.PrintConfig {
+		return printConfig(std.out, command, file)
 	}
 	log := s.logger(std.err)
 	slog.SetDefault(log)

@@ -21,6 +21,8 @@ type settings struct {
 	Config   kong.ConfigFlag `placeholder:"FILE" help:"YAML file with the same names, and settings of topics."`
 	Insecure bool            `help:"Serve beyond this machine, although anybody who can connect may do anything."`
 
+	PrintConfig bool `env:"-" help:"Print the settings in effect as YAML that --config reads back, with where each comes from, and do nothing else."`
+
 	MaxPending  int   `default:"20000000" help:"Tasks held at once, past which schedules are refused with 429."`
 	MaxBytes    int64 `default:"8589934592" help:"Memory of their ids and records, past which schedules are refused with 429."`
 	MaxInFlight int   `default:"100000" help:"Deliveries not settled yet, over all topics."`

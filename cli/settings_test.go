@@ -156,7 +156,11 @@ func TestUnreadableFile(t *testing.T) {
 		"a scalar":       "42",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, _, _, err := parsed(t, text); err == nil {
+			_, _, bad, err := parsed(t, text)
+			if err == nil {
+				err = bad.err()
+			}
+			if err == nil {
 				t.Error("want an error")
 			} else if strings.Contains(err.Error(), "goroutine") {
 				t.Error(err)

@@ -55,10 +55,10 @@ func (i *instant) Decode(ctx *kong.DecodeContext) error {
 func relative(t, now time.Time) string {
 	d := t.Sub(now)
 	switch {
+	case rough(d) == "0s", rough(-d) == "0s":
+		return "now"
 	case d > 0:
 		return "in " + rough(d)
-	case rough(-d) == "0s":
-		return "now"
 	}
 	return rough(-d) + " ago"
 }
