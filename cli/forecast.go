@@ -16,7 +16,7 @@ type forecast struct {
 	remote
 	Topic  string `env:"-" placeholder:"NAME" help:"Only of this topic."`
 	Window span   `env:"-" placeholder:"1h" help:"How far to look ahead. Default: 1h."`
-	Step   span   `env:"-" placeholder:"1m" help:"What to count together. Default: the window's 60th part, at least 1s."`
+	Step   span   `env:"-" placeholder:"1m" help:"What to count together. Default: a 60th of the window."`
 }
 
 // Run counts.
@@ -24,12 +24,6 @@ func (c *forecast) Run(ctx context.Context, std streams, bad *faults) error {
 	s, err := c.connect(std, bad)
 	if err != nil {
 		return err
-	}
-	if !c.Window.given {
-		c.Window.Duration = time.Hour
-	}
-	if !c.Step.given {
-		c.Step.Duration = min(c.Window.Duration, max(c.Window.Duration/60, time.Second))
 	}
 	f, err := s.Forecast(ctx, client.Outlook{Topic: c.Topic, Window: c.Window.Duration, Step: c.Step.Duration})
 	if err != nil {

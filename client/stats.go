@@ -118,7 +118,7 @@ func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
 type Outlook struct {
 	Topic  string        // empty: all topics
 	Window time.Duration // how far to look ahead. 0: the server's default, an hour
-	Step   time.Duration // what to count together. 0: the server's default, a minute
+	Step   time.Duration // what to count together. 0: a 60th of the window
 }
 
 // Forecast tells how many attempts will start when. It is no snapshot.
