@@ -80,16 +80,7 @@ func parseAndRun(ctx context.Context, args []string, std streams) error {
 // been printed.
 func parse(args []string, std streams, grammar *commands, file *configFile, bad *faults) (*kong.Context, error) {
 	helped := false
-	parser, err := kong.New(grammar,
-		kong.Name("lapse"),
-		kong.Description(description),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Writers(std.out, std.err),
-		kong.Exit(func(int) { helped = true }),
-		kong.DefaultEnvars("LAPSE"),
-		kong.Configuration(file.load),
-		bad.note(),
-	)
+	parser, err := newParser(std, grammar, file, bad, func(int) { helped = true })
 	if err != nil {
 		return nil, err
 	}
@@ -98,4 +89,17 @@ func parse(args []string, std streams, grammar *commands, file *configFile, bad 
 		return nil, nil // kong goes on after printing it, and finds fault with the rest
 	}
 	return command, err
+}
+
+func newParser(std streams, grammar *commands, file *configFile, bad *faults, exit func(int)) (*kong.Kong, error) {
+	return kong.New(grammar,
+		kong.Name("lapse"),
+		kong.Description(description),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Writers(std.out, std.err),
+		kong.Exit(exit),
+		kong.DefaultEnvars("LAPSE"),
+		kong.Configuration(file.load),
+		bad.note(),
+	)
 }

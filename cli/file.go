@@ -28,7 +28,8 @@ type configFile struct {
 	name   string
 	values map[string]any // by flag name: a string, or a list of them
 	topics map[string]tasks.TopicSettings
-	lines  map[string]int // by flag name; of topics and what they hold by path
+	lines  map[string]int    // by flag name; of topics and what they hold by path
+	texts  map[string]string // in the same way: what stands there, if that is no list or mapping
 	faults *faults
 }
 
@@ -45,7 +46,7 @@ func (c *configFile) load(r io.Reader) (kong.Resolver, error) {
 	if file, ok := r.(interface{ Name() string }); ok {
 		c.name = file.Name()
 	}
-	c.values, c.lines = map[string]any{}, map[string]int{}
+	c.values, c.lines, c.texts = map[string]any{}, map[string]int{}, map[string]string{}
 	document, err := parser.ParseBytes(text, 0)
 	if err != nil {
 		return nil, c.misread(err)
@@ -104,8 +105,18 @@ func (c *configFile) locate(prefix string, node ast.Node) {
 		if prefix == "" && name != "topics" || prefix != "" && !strings.HasPrefix(prefix, "topics.") {
 			name, separator = strings.ReplaceAll(name, "_", "-"), "-"
 		}
+		value := f.Value
+		switch v := value.(type) {
+		case *ast.NullNode, *ast.AliasNode:
+			continue // not set, or set elsewhere
+		case *ast.AnchorNode:
+			value = v.Value
+		}
 		c.lines[prefix+name] = f.Key.GetToken().Position.Line
-		c.locate(prefix+name+separator, f.Value)
+		if scalar, ok := value.(ast.ScalarNode); ok {
+			c.texts[prefix+name] = scalar.GetToken().Value
+		}
+		c.locate(prefix+name+separator, value)
 	}
 }
 

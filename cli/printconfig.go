@@ -15,10 +15,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/goccy/go-json"
-	"github.com/goccy/go-yaml"
 
 	"github.com/lapsehq/lapse/client"
-	"github.com/lapsehq/lapse/tasks"
 )
 
 // printConfig writes the settings in effect as YAML that --config reads back, each with
@@ -44,9 +42,7 @@ func printConfig(w io.Writer, command *kong.Context, file *configFile) error {
 		}
 		fmt.Fprintf(&text, "%s: %s  # %s\n", name, value, source)
 	}
-	if err := printTopics(&text, file); err != nil {
-		return err
-	}
+	printTopics(&text, file)
 	_, err := w.Write(text.Bytes())
 	return err
 }
@@ -89,34 +85,13 @@ func settingText(v any) (text string, masked bool, err error) {
 }
 
 // printTopics writes what the file says about topics: nothing else does.
-func printTopics(w io.Writer, file *configFile) error {
+func printTopics(w io.Writer, file *configFile) {
 	if len(file.topics) == 0 {
-		return nil
+		return
 	}
 	fmt.Fprintln(w, "topics:")
 	for _, name := range slices.Sorted(maps.Keys(file.topics)) {
 		set := file.topics[name]
-		text, err := yaml.MarshalWithOptions(map[string]topicInFile{name: topicText(&set)}, yaml.Flow(true))
-		if err != nil {
-			return err
-		}
-		line := strings.TrimPrefix(strings.TrimSpace(string(text)), "{")
-		fmt.Fprintf(w, "  %s  # %s\n", strings.TrimSuffix(line, "}"), file.place("topics."+name))
+		fmt.Fprintf(w, "  %q: %s  # %s\n", name, topicText(&set), file.place("topics."+name))
 	}
-	return nil
-}
-
-func topicText(t *tasks.TopicSettings) topicInFile {
-	f := topicInFile{CountCrashes: t.CountCrashes, Paused: t.Paused}
-	for to, n := range map[*any]int{&f.Retry.MaxAttempts: t.Retry.MaxAttempts, &f.Concurrency: t.Concurrency} {
-		if n != 0 {
-			*to = n
-		}
-	}
-	for to, d := range map[*any]time.Duration{&f.Retry.MinBackoff: t.Retry.MinBackoff, &f.Retry.MaxBackoff: t.Retry.MaxBackoff, &f.Lease: t.Lease} {
-		if d != 0 {
-			*to = client.Duration(d).String()
-		}
-	}
-	return f
 }
