@@ -78,7 +78,7 @@ func (r *receiver) receive(ctx context.Context, running *sync.WaitGroup) error {
 			})
 		}
 		switch {
-		case !r.follow:
+		case !r.follow || ctx.Err() != nil:
 			return err
 		case exitOf(err) == exitUnavailable:
 			r.say("%s", explain(err)) // and again

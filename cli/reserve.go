@@ -56,7 +56,7 @@ func (c *reserve) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 	for {
 		err := c.once(ctx, s)
-		if exitOf(err) == exitUnavailable {
+		if ctx.Err() == nil && exitOf(err) == exitUnavailable {
 			fmt.Fprintf(std.err, "lapse: %s\n", explain(err)) // and again
 			err = pause(ctx, time.Second)
 		}

@@ -214,6 +214,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"--help"}, exitOK, "serve", ""},
 		{[]string{"serve", "--help"}, exitOK, "LAPSE_MAX_PENDING", ""},
 		{nil, exitUsage, "", "expected"},
+		{[]string{"topics"}, exitUsage, "", "lapse topics --help"},
 		{[]string{"frobnicate"}, exitUsage, "", "frobnicate"},
 		{[]string{"serve", "--frobnicate"}, exitUsage, "", "frobnicate"},
 		{[]string{"serve", "--listen", "0.0.0.0:0"}, exitUsage, "", "--insecure"},
