@@ -40,8 +40,8 @@ func (s *shell) until(what func() bool) {
 func TestReserveAndSettle(t *testing.T) {
 	s := newShell(t)
 	s.ready("a", "b", "c", "d")
-	out := s.ok("reserve", "x", "--max", "1", "--lease", "1h")
-	if !strings.HasPrefix(out, "ID  DUE") || !strings.Contains(out, "\na   ") || !strings.Contains(out, `in 1h       {"id":"a"}`) {
+	out := s.ok("reserve", "x", "--max", "1", "--lease", "24h")
+	if !strings.HasPrefix(out, "ID  DUE") || !strings.Contains(out, "\na   ") || !strings.Contains(out, `in 1d       {"id":"a"}`) {
 		t.Errorf("got\n%s", out)
 	}
 	fields := strings.Fields(out)

@@ -98,15 +98,15 @@ func TestRescheduleFireCancel(t *testing.T) {
 func TestGetAndList(t *testing.T) {
 	s := newShell(t)
 	for i := range 5 {
-		s.ok("schedule", "x", "--id", fmt.Sprint("t", i), "--delay", fmt.Sprint(i+1, "h"), "--payload", "[1]", "--header", "k=v")
+		s.ok("schedule", "x", "--id", fmt.Sprint("t", i), "--delay", fmt.Sprint(i+1, "d"), "--payload", "[1]", "--header", "k=v")
 	}
-	s.prints([]string{"get", "t0"}, "t0\n  topic     x\n", "  state     pending\n", "  due       in 1h (2", "  payload   [1]\n", "  headers   k=v\n")
+	s.prints([]string{"get", "t0"}, "t0\n  topic     x\n", "  state     pending\n", "  due       in 1d (2", "  payload   [1]\n", "  headers   k=v\n")
 	if got := s.lines("get", "t0", "t3"); len(got) != 2 || got[1]["id"] != "t3" {
 		t.Errorf("got %v", got)
 	}
 	out := s.ok("list", "--topic", "x")
 	rows := strings.Split(strings.TrimSpace(out), "\n")
-	if len(rows) != 6 || !strings.HasPrefix(rows[0], "ID  TOPIC  STATE    NEXT   ATTEMPT") || !strings.HasPrefix(rows[5], "t4  x      pending  in 5h  0") {
+	if len(rows) != 6 || !strings.HasPrefix(rows[0], "ID  TOPIC  STATE    NEXT   ATTEMPT") || !strings.HasPrefix(rows[5], "t4  x      pending  in 5d  0") {
 		t.Errorf("got\n%s", out)
 	}
 	for line := range strings.Lines(out) {
