@@ -2,24 +2,13 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/alecthomas/kong"
-
-	"github.com/lapsehq/lapse/recovery"
-)
-
-// Exit codes, as documented at the package.
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
-	exitInUse  = 3
 )
 
 // commands is the grammar that kong reads.
@@ -27,7 +16,29 @@ type commands struct {
 	Serve   serve   `cmd:"" help:"Serve tasks over HTTP, and keep them on the local disk or in Redis."`
 	Token   token   `cmd:"" help:"Make a token for the token file of a server."`
 	Version version `cmd:"" help:"Print the version."`
+
+	Schedule   schedule   `cmd:"" group:"Tasks" help:"Schedule a task, or a file of them."`
+	Reschedule reschedule `cmd:"" group:"Tasks" help:"Move the deadline of a task, or change its payload."`
+	Fire       fire       `cmd:"" group:"Tasks" help:"Make tasks due now."`
+	Cancel     cancel     `cmd:"" group:"Tasks" help:"Cancel tasks."`
+	Get        getTasks   `cmd:"" group:"Tasks" help:"Show tasks."`
+	List       list       `cmd:"" group:"Tasks" help:"List tasks, the soonest first."`
+
+	Reserve reserve `cmd:"" group:"Receivers" help:"Take tasks that are ready: print them, or run a command for each."`
+	Ack     ack     `cmd:"" group:"Receivers" help:"Finish deliveries: the tasks are done."`
+	Release release `cmd:"" group:"Receivers" help:"Give deliveries back: another attempt follows."`
+	Extend  extend  `cmd:"" group:"Receivers" help:"Begin the leases of deliveries anew."`
+	Bury    bury    `cmd:"" group:"Receivers" help:"Give deliveries up: the tasks are dead."`
+
+	Topics   topics   `cmd:"" group:"Operation" help:"Look at topics and set them up."`
+	Dead     dead     `cmd:"" group:"Operation" help:"Look at dead tasks, bring them back or delete them."`
+	Stats    stats    `cmd:"" group:"Operation" help:"Show the counts of a server."`
+	Forecast forecast `cmd:"" group:"Operation" help:"Tell how many tasks fall due when."`
 }
+
+const description = "Lapse makes things happen the moment their time runs out.\n\n" +
+	"Exit codes: 0 done; 1 failed; 2 wrong arguments or settings; 3 address or data in use; 4 unknown or finished; " +
+	"5 the state forbids it; 6 server unreachable, unavailable or overloaded, or outcome unknown: try again."
 
 // streams are where a command writes.
 type streams struct{ out, err io.Writer }
@@ -42,23 +53,10 @@ func Main(args []string) int {
 
 func run(ctx context.Context, args []string, std streams) int {
 	err := parseAndRun(ctx, args, std)
-	var parse *kong.ParseError
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.As(err, &parse):
-		fmt.Fprintf(std.err, "lapse: %v; see lapse serve --help\n", err)
-		return exitUsage
-	case errors.Is(err, errSettings):
-		fmt.Fprintf(std.err, "lapse: %v\n", err)
-		return exitUsage
-	case errors.Is(err, recovery.ErrHeld), errors.Is(err, recovery.ErrLost), errors.Is(err, syscall.EADDRINUSE):
-		fmt.Fprintf(std.err, "lapse: %v\n", err)
-		return exitInUse
-	default:
-		fmt.Fprintf(std.err, "lapse: %v\n", err)
-		return exitFailed
+	if err != nil {
+		complain(std.err, err)
 	}
+	return exitOf(err)
 }
 
 func parseAndRun(ctx context.Context, args []string, std streams) error {
@@ -72,22 +70,18 @@ func parseAndRun(ctx context.Context, args []string, std streams) error {
 		return err
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
-	return command.Run(std, &file, &bad)
+	err = command.Run(std, &file, &bad)
+	if err != nil && slices.ContainsFunc(command.Flags(), func(f *kong.Flag) bool { return f.Name == "json" && f.Target.Bool() }) {
+		err = jsonFailure{err}
+	}
+	return err
 }
 
 // parse fills in the grammar. It returns nil, nil if help was asked for and has
 // been printed.
 func parse(args []string, std streams, grammar *commands, file *configFile, bad *faults) (*kong.Context, error) {
 	helped := false
-	parser, err := kong.New(grammar,
-		kong.Name("lapse"),
-		kong.Description("Lapse makes things happen the moment their time runs out."),
-		kong.Writers(std.out, std.err),
-		kong.Exit(func(int) { helped = true }),
-		kong.DefaultEnvars("LAPSE"),
-		kong.Configuration(file.load),
-		bad.note(),
-	)
+	parser, err := newParser(std, grammar, file, bad, func(int) { helped = true })
 	if err != nil {
 		return nil, err
 	}
@@ -96,4 +90,17 @@ func parse(args []string, std streams, grammar *commands, file *configFile, bad 
 		return nil, nil // kong goes on after printing it, and finds fault with the rest
 	}
 	return command, err
+}
+
+func newParser(std streams, grammar *commands, file *configFile, bad *faults, exit func(int)) (*kong.Kong, error) {
+	return kong.New(grammar,
+		kong.Name("lapse"),
+		kong.Description(description),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Writers(std.out, std.err),
+		kong.Exit(exit),
+		kong.DefaultEnvars("LAPSE"),
+		kong.Configuration(file.load),
+		bad.note(),
+	)
 }

@@ -11,17 +11,30 @@
 // LAPSE_MAX_PENDING and the line max_pending in the YAML file. A flag wins over
 // the environment, which wins over the file. All faults are reported at once.
 //
+// The other commands call a running server through package client, whose address
+// and token they take from --server and LAPSE_TOKEN; remote.go has what they share,
+// and each verb or noun a file. What a single call does is said by arguments and flags
+// alone: a variable left behind in the environment must not cancel anything.
+//
 // Standard output carries what was asked for: where the server is and how to
-// try it, the version, help. Logs and errors go to standard error.
+// try it, the answer of a call, for people or with --json as the API gave it, help.
+// Logs and errors go to standard error.
 //
 // Exit codes, for service managers and scripts:
 //
-//	0  stopped as asked (SIGTERM, SIGINT), or nothing to do
-//	1  failed: the message says why
-//	2  the command line or a setting is wrong; nothing was touched
+//	0  done; a server: stopped as asked (SIGTERM, SIGINT)
+//	1  failed, or not allowed: the message says why
+//	2  the command line, a setting or a field is wrong; nothing was touched
 //	3  the address, the data directory or the node's name is in use by another
 //	   process, or another one has taken the tasks over: starting again at once
 //	   would not help
+//	4  the task is unknown or finished, or the topic has no settings
+//	5  the state forbids it: the task is being delivered or dead, the id is taken,
+//	   the receipt is stale, the settings have changed
+//	6  the server cannot be reached, is unavailable or overloaded, or the outcome is
+//	   unknown: trying again may help
+//
+// exit.go maps errors to them.
 //
 // The first SIGTERM or SIGINT stops in an orderly way. A second one ends the
 // process at once, as the signal would by itself: that is no more dangerous

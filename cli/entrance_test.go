@@ -91,7 +91,7 @@ func (a *authority) client(shown ...tls.Certificate) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-func replace(t *testing.T, file, by string) {
+func overwrite(t *testing.T, file, by string) {
 	t.Helper()
 	if err := os.Rename(by, file); err != nil {
 		t.Fatal(err)
@@ -226,13 +226,13 @@ func TestReload(t *testing.T) {
 	}
 	is("first", "old", 200)
 	second, secondKey := a.save(a.server("second"))
-	replace(t, cert, second)
-	replace(t, tokens, written(t, "tokens.yaml", lineOf("b", "new", "reed")))
+	overwrite(t, cert, second)
+	overwrite(t, tokens, written(t, "tokens.yaml", lineOf("b", "new", "reed")))
 	f.reload(f.api, f.log) // the key does not fit, and there is no such scope
 	is("first", "old", 200)
 	is("first", "new", 401)
-	replace(t, key, secondKey)
-	replace(t, tokens, written(t, "tokens.yaml", lineOf("b", "new", "read")))
+	overwrite(t, key, secondKey)
+	overwrite(t, tokens, written(t, "tokens.yaml", lineOf("b", "new", "read")))
 	f.reload(f.api, f.log)
 	is("second", "new", 200)
 	is("second", "old", 401)
@@ -260,7 +260,7 @@ func TestHangup(t *testing.T) {
 	if n := status("new"); n != 401 {
 		t.Errorf("a token that is not known is answered %d", n)
 	}
-	replace(t, tokens, written(t, "tokens.yaml", lineOf("b", "new", "read")))
+	overwrite(t, tokens, written(t, "tokens.yaml", lineOf("b", "new", "read")))
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}

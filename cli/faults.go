@@ -10,6 +10,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/hashicorp/go-multierror"
+
+	"github.com/lapsehq/lapse/client"
 )
 
 // errSettings is returned, with all faults in its text, when the server cannot
@@ -18,7 +20,28 @@ var errSettings = errors.New("the settings are wrong")
 
 // faults gathers what is wrong with the settings, so that an operator sees all
 // of it at once and not one fault a start.
-type faults struct{ all *multierror.Error }
+type faults struct {
+	all    *multierror.Error
+	places map[string]string // by name of what is in the configuration file: where
+}
+
+// place notes where the value of a setting stands, to be told with its faults.
+func (f *faults) place(name, where string) {
+	if f.places == nil {
+		f.places = map[string]string{}
+	}
+	f.places[name] = where
+}
+
+// where finds the place of what a fault begins with: the name of a setting, with
+// hyphens, underscores or dots, or the path of something under topics.
+func (f *faults) where(fault string) string {
+	name := strings.TrimRight(strings.Fields(fault + " .")[0], ":")
+	if place, ok := f.places[name]; ok {
+		return place
+	}
+	return f.places[strings.NewReplacer("_", "-", ".", "-").Replace(name)]
+}
 
 func (f *faults) add(format string, args ...any) {
 	f.all = multierror.Append(f.all, fmt.Errorf(format, args...))
@@ -38,7 +61,11 @@ func (f *faults) err() error {
 	}
 	var lines strings.Builder
 	for _, fault := range f.all.Errors {
-		lines.WriteString("\n  " + fault.Error())
+		text := fault.Error()
+		lines.WriteString("\n  " + text)
+		if place := f.where(text); place != "" {
+			lines.WriteString(" (" + place + ")")
+		}
 	}
 	return fmt.Errorf("%w:%s", errSettings, lines.String())
 }
@@ -57,6 +84,9 @@ func (f *faults) note() kong.Option {
 			reflect.TypeFor[slog.Level]():    true, // info
 		} {
 			inner := plain.ForType(t)
+			if t == reflect.TypeFor[time.Duration]() {
+				inner = kong.MapperFunc(decodeDuration)
+			}
 			noting := func(ctx *kong.DecodeContext, target reflect.Value) error {
 				if err := inner.Decode(ctx, target); err != nil {
 					f.add("%s: %w", ctx.Value.Name, err)
@@ -71,4 +101,15 @@ func (f *faults) note() kong.Option {
 		}
 		return nil
 	})
+}
+
+// decodeDuration reads a duration, which may also be in days.
+func decodeDuration(ctx *kong.DecodeContext, target reflect.Value) error {
+	t, err := ctx.Scan.PopValue("duration")
+	if err != nil {
+		return err
+	}
+	d, err := client.ParseDuration(t.String())
+	target.SetInt(int64(d))
+	return err
 }

@@ -8,10 +8,11 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
 
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -24,23 +25,16 @@ import (
 //
 // with its parts nested, and the settings of topics under "topics".
 type configFile struct {
+	name   string
 	values map[string]any // by flag name: a string, or a list of them
 	topics map[string]tasks.TopicSettings
+	lines  map[string]int    // by flag name; of topics and what they hold by path
+	texts  map[string]string // in the same way: what stands there, if that is no list or mapping
 	faults *faults
 }
 
-// topicInFile is a topic in the file, with the names that the HTTP API uses.
-type topicInFile struct {
-	Retry struct {
-		MaxAttempts int           `yaml:"max_attempts"`
-		MinBackoff  time.Duration `yaml:"min_backoff"`
-		MaxBackoff  time.Duration `yaml:"max_backoff"`
-	} `yaml:"retry"`
-	Lease        time.Duration `yaml:"lease"`
-	Concurrency  int           `yaml:"concurrency"`
-	CountCrashes bool          `yaml:"count_crashes"`
-	Paused       bool          `yaml:"paused"`
-}
+// notSettings are flags of serve that say what to do with settings.
+var notSettings = map[string]bool{"config": true, "print-config": true, "help": true}
 
 // load reads the file and returns itself as the source of flags.
 func (c *configFile) load(r io.Reader) (kong.Resolver, error) {
@@ -48,80 +42,117 @@ func (c *configFile) load(r io.Reader) (kong.Resolver, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.name = "the file"
+	if file, ok := r.(interface{ Name() string }); ok {
+		c.name = file.Name()
+	}
+	c.values, c.lines, c.texts = map[string]any{}, map[string]int{}, map[string]string{}
+	document, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		return nil, c.misread(err)
+	}
+	if len(document.Docs) > 1 {
+		return nil, fmt.Errorf("%s: there is more than one document", c.name)
+	}
 	var all map[string]any
 	if err := yaml.Unmarshal(text, &all); err != nil {
-		return nil, err
+		return nil, c.misread(err)
 	}
-	if topics, ok := all["topics"]; ok {
-		if err := c.loadTopics(topics); err != nil {
-			return nil, fmt.Errorf("topics: %w", err)
+	for _, doc := range document.Docs {
+		c.locate("", doc.Body)
+		if topics := member(doc.Body, "topics"); topics != nil {
+			if err := c.loadTopics(topics); err != nil {
+				return nil, c.misread(err)
+			}
 		}
-		delete(all, "topics")
 	}
-	c.values = map[string]any{}
-	if err := c.flatten("", all); err != nil {
-		return nil, err
+	delete(all, "topics")
+	return c, c.flatten("", all)
+}
+
+// misread puts the place of an error in front, as compilers do.
+func (c *configFile) misread(err error) error {
+	if e := yaml.Error(nil); errors.As(err, &e) && e.GetToken() != nil {
+		return fmt.Errorf("%s:%d: %s", c.name, e.GetToken().Position.Line, e.GetMessage())
 	}
-	return c, nil
+	return fmt.Errorf("%s: %w", c.name, err)
+}
+
+// fields returns what a YAML node holds, if it is a mapping.
+func fields(node ast.Node) []*ast.MappingValueNode {
+	switch n := node.(type) {
+	case *ast.MappingNode:
+		return n.Values
+	case *ast.MappingValueNode:
+		return []*ast.MappingValueNode{n}
+	}
+	return nil
+}
+
+func member(node ast.Node, name string) ast.Node {
+	for _, f := range fields(node) {
+		if f.Key.GetToken().Value == name {
+			return f.Value
+		}
+	}
+	return nil
+}
+
+// locate notes on which line each name stands.
+func (c *configFile) locate(prefix string, node ast.Node) {
+	for _, f := range fields(node) {
+		name, separator := f.Key.GetToken().Value, "."
+		if prefix == "" && name != "topics" || prefix != "" && !strings.HasPrefix(prefix, "topics.") {
+			name, separator = strings.ReplaceAll(name, "_", "-"), "-"
+		}
+		value := f.Value
+		switch v := value.(type) {
+		case *ast.NullNode, *ast.AliasNode:
+			continue // not set, or set elsewhere
+		case *ast.AnchorNode:
+			value = v.Value
+		}
+		c.lines[prefix+name] = f.Key.GetToken().Position.Line
+		if scalar, ok := value.(ast.ScalarNode); ok {
+			c.texts[prefix+name] = scalar.GetToken().Value
+		}
+		c.locate(prefix+name+separator, value)
+	}
+}
+
+// place is where a name stands, "" if it does not.
+func (c *configFile) place(name string) string {
+	if line, ok := c.lines[name]; ok {
+		return fmt.Sprintf("%s:%d", c.name, line)
+	}
+	return ""
 }
 
 // flatten turns nested names into flag names: sweep.every into sweep-every.
 func (c *configFile) flatten(prefix string, nested map[string]any) error {
-	for key, v := range nested {
+	for _, key := range slices.Sorted(maps.Keys(nested)) {
 		name := prefix + strings.ReplaceAll(key, "_", "-")
-		switch v := v.(type) {
+		if _, twice := c.values[name]; twice {
+			return fmt.Errorf("%s: %s is set twice", c.place(name), name)
+		}
+		switch v := nested[key].(type) {
 		case nil: // a name without a value: not set
 		case map[string]any:
 			if err := c.flatten(name+"-", v); err != nil {
 				return err
 			}
 		case []any:
-			list := make([]any, len(v))
-			for i, element := range v {
-				switch element.(type) {
+			texts := make([]any, len(v))
+			for i := range v {
+				switch v[i].(type) {
 				case nil, []any, map[string]any:
-					return fmt.Errorf("%s[%d]: want a plain value", name, i)
+					return fmt.Errorf("%s: %s: the list must hold plain values", c.place(name), name)
 				}
-				list[i] = fmt.Sprint(element)
+				texts[i] = fmt.Sprint(v[i])
 			}
-			if err := c.set(name, list); err != nil {
-				return err
-			}
+			c.values[name] = texts
 		default:
-			if err := c.set(name, fmt.Sprint(v)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (c *configFile) set(name string, v any) error {
-	if _, twice := c.values[name]; twice {
-		return fmt.Errorf("%s: set twice", name)
-	}
-	c.values[name] = v
-	return nil
-}
-
-// loadTopics decodes strictly: a misspelt setting must not go unnoticed.
-func (c *configFile) loadTopics(section any) error {
-	text, err := yaml.Marshal(section)
-	if err != nil {
-		return err
-	}
-	var topics map[string]topicInFile
-	if err := yaml.UnmarshalWithOptions(text, &topics, yaml.Strict()); err != nil {
-		return errors.New(yaml.FormatError(err, false, false))
-	}
-	c.topics = make(map[string]tasks.TopicSettings, len(topics))
-	for name, t := range topics {
-		c.topics[name] = tasks.TopicSettings{
-			Retry:        tasks.Retry(t.Retry),
-			Lease:        t.Lease,
-			Concurrency:  t.Concurrency,
-			CountCrashes: t.CountCrashes,
-			Paused:       t.Paused,
+			c.values[name] = fmt.Sprint(v)
 		}
 	}
 	return nil
@@ -130,20 +161,27 @@ func (c *configFile) loadTopics(section any) error {
 // Validate notes every name in the file that is no setting, and every list for one
 // that takes a single value.
 func (c *configFile) Validate(app *kong.Application) error {
-	known, takesList := map[string]bool{}, map[string]bool{}
+	known := map[string]*kong.Flag{}
 	for _, command := range app.Children {
+		if command.Name != "serve" {
+			continue
+		}
 		for _, flag := range command.Flags {
-			known[flag.Name], takesList[flag.Name] = flag.Name != "config", flag.IsSlice()
+			if !notSettings[flag.Name] {
+				known[flag.Name] = flag
+			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.values)) {
-		_, list := c.values[name].([]any)
-		switch {
-		case !known[name]:
+		flag := known[name]
+		if flag == nil {
+			c.faults.place(name, c.place(name))
 			c.faults.add("%s in the file is no setting", strings.ReplaceAll(name, "-", "_"))
-		case list && !takesList[name]:
+			continue
+		}
+		if _, many := c.values[name].([]any); many && !flag.IsSlice() {
+			c.faults.place(name, c.place(name))
 			c.faults.add("%s: a list is not expected here", name)
-			delete(c.values, name)
 		}
 	}
 	return nil
@@ -158,8 +196,12 @@ func (c *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 			return nil, nil
 		}
 	}
-	if v, ok := c.values[flag.Name]; ok {
-		return v, nil
+	v, ok := c.values[flag.Name]
+	if ok {
+		c.faults.place(flag.Name, c.place(flag.Name))
 	}
-	return nil, nil
+	if _, many := v.([]any); many && !flag.IsSlice() {
+		return nil, nil // Validate notes it
+	}
+	return v, nil
 }

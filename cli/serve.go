@@ -14,6 +14,7 @@ import (
 	"time"
 	_ "time/tzdata" // for times with a zone, on machines that have no zones
 
+	"github.com/alecthomas/kong"
 	"github.com/hashicorp/go-multierror"
 
 	"github.com/lapsehq/lapse/httpapi"
@@ -28,13 +29,16 @@ type serve struct {
 
 // Run starts what a server is made of, one on top of the other, and returns
 // once it has stopped: nil if it was asked to.
-func (s *serve) Run(ctx context.Context, std streams, file *configFile, bad *faults) error {
+func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, file *configFile, bad *faults) error {
 	// Settings.
 	addr := s.address(bad)
 	entrance := s.entrance(bad)
 	bad.include(s.scheduler(file.topics, nil).Validate())
 	if err := bad.err(); err != nil {
 		return err
+	}
+	if s.PrintConfig {
+		return printConfig(std.out, command, file)
 	}
 	log := s.logger(std.err)
 	slog.SetDefault(log)

@@ -26,6 +26,8 @@ type settings struct {
 	TLSKey      string `placeholder:"FILE" help:"Its private key (PEM)."`
 	TLSClientCA string `placeholder:"FILE" help:"Let in only who shows a certificate of these authorities (PEM)."`
 
+	PrintConfig bool `env:"-" help:"Print the settings in effect as YAML that --config reads back, with where each comes from, and do nothing else."`
+
 	MaxPending  int   `default:"20000000" help:"Tasks held at once, past which schedules are refused with 429."`
 	MaxBytes    int64 `default:"8589934592" help:"Memory of their ids and records, past which schedules are refused with 429."`
 	MaxInFlight int   `default:"100000" help:"Deliveries not settled yet, over all topics."`

@@ -195,7 +195,11 @@ func TestUnreadableFile(t *testing.T) {
 		"a scalar":       "42",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, _, _, err := parsed(t, text); err == nil {
+			_, _, bad, err := parsed(t, text)
+			if err == nil {
+				err = bad.err()
+			}
+			if err == nil {
 				t.Error("want an error")
 			} else if strings.Contains(err.Error(), "goroutine") {
 				t.Error(err)
@@ -249,6 +253,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"--help"}, exitOK, "serve", ""},
 		{[]string{"serve", "--help"}, exitOK, "LAPSE_MAX_PENDING", ""},
 		{nil, exitUsage, "", "expected"},
+		{[]string{"topics"}, exitUsage, "", "lapse topics --help"},
 		{[]string{"frobnicate"}, exitUsage, "", "frobnicate"},
 		{[]string{"serve", "--frobnicate"}, exitUsage, "", "frobnicate"},
 		{[]string{"serve", "--listen", "0.0.0.0:0"}, exitUsage, "", "--insecure"},

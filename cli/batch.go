@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/goccy/go-json"
+
+	"github.com/lapsehq/lapse/client"
+)
+
+const (
+	batchTasks = 10_000  // in a request: the API's limit
+	batchBytes = 8 << 20 // of lines in a request, half of what the server reads at most
+	lineBytes  = 1 << 25 // of one line: a payload of the largest size, and room
+
+	reasonsTold = 20 // of tasks that were refused
+)
+
+// A batchRun schedules the lines of a file, a request's worth at a time.
+type batchRun struct {
+	*session
+	requests []client.Request
+	lines    []int // of the requests
+	size     int   // bytes of their lines
+	taken    int
+	refused  int
+	reasons  []error // of the first of them
+}
+
+// scheduleBatch schedules each line of a file. A line that cannot be read ends it, a task
+// that is refused does not. What was taken stays taken; with ids in the file, all of it
+// may be repeated.
+func (s *session) scheduleBatch(ctx context.Context, name string) error {
+	file := os.Stdin
+	if name != "-" {
+		var err error
+		if file, err = os.Open(name); err != nil {
+			return fmt.Errorf("%w: batch: %w", errSettings, err)
+		}
+		defer file.Close()
+	}
+	run := &batchRun{session: s}
+	err := run.read(ctx, file)
+	if err == nil {
+		err = run.send(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("%w (scheduled before that: %d)", err, run.taken)
+	}
+	if !s.json {
+		fmt.Fprintf(s.std.out, "scheduled %d of %d tasks\n", run.taken, run.taken+run.refused)
+	}
+	if run.refused > 0 {
+		return errors.Join(append([]error{fmt.Errorf("refused %d tasks", run.refused)}, run.reasons...)...)
+	}
+	return nil
+}
+
+func (b *batchRun) read(ctx context.Context, r io.Reader) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, lineBytes)
+	n := 0
+	for lines.Scan() {
+		n++
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		request, err := readRequest(line)
+		if err != nil {
+			return fmt.Errorf("%w: line %d: %w", client.ErrInvalid, n, err)
+		}
+		if len(b.requests) == batchTasks || b.size+len(line) > batchBytes && b.size > 0 {
+			if err := b.send(ctx); err != nil {
+				return err
+			}
+		}
+		b.requests, b.lines, b.size = append(b.requests, request), append(b.lines, n), b.size+len(line)
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("line %d: %w", n+1, err)
+	}
+	return nil
+}
+
+// readRequest reads a line in the form of the HTTP API.
+func readRequest(line []byte) (client.Request, error) {
+	var t struct {
+		ID          string            `json:"id"`
+		Topic       string            `json:"topic"`
+		Delay       client.Duration   `json:"delay"`
+		DueAt       time.Time         `json:"due_at"`
+		Payload     json.RawMessage   `json:"payload"`
+		Headers     map[string]string `json:"headers"`
+		MaxLateness client.Duration   `json:"max_lateness"`
+		Group       string            `json:"group"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&t); err != nil {
+		return client.Request{}, err
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return client.Request{}, errors.New("there is more than one task")
+	}
+	return client.Request{ID: t.ID, Topic: t.Topic, Delay: time.Duration(t.Delay), DueAt: t.DueAt, Payload: t.Payload,
+		Headers: t.Headers, MaxLateness: time.Duration(t.MaxLateness), Group: t.Group}, nil
+}
+
+// send schedules what has gathered, and reports it.
+func (b *batchRun) send(ctx context.Context) error {
+	if len(b.requests) == 0 {
+		return nil
+	}
+	results, err := b.ScheduleBatch(ctx, b.requests)
+	if err != nil {
+		return fmt.Errorf("lines %d to %d: %w", b.lines[0], b.lines[len(b.lines)-1], err)
+	}
+	var report bytes.Buffer
+	for i, r := range results {
+		if b.json {
+			text, err := json.Marshal(struct {
+				Line    int             `json:"line"`
+				ID      string          `json:"id,omitempty"`
+				Problem *client.Problem `json:"problem,omitempty"`
+			}{b.lines[i], r.ID, r.Problem})
+			if err != nil {
+				return err
+			}
+			report.Write(append(text, '\n'))
+		}
+		if r.Problem == nil {
+			b.taken++
+			continue
+		}
+		if b.refused++; len(b.reasons) < reasonsTold {
+			b.reasons = append(b.reasons, fmt.Errorf("line %d: %w", b.lines[i], r.Problem))
+		}
+	}
+	b.requests, b.lines, b.size = b.requests[:0], b.lines[:0], 0
+	_, err = b.std.out.Write(report.Bytes())
+	return err
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/lapsehq/lapse/client"
+)
+
+// dead are the commands about dead tasks.
+type dead struct {
+	List    deadList    `cmd:"" help:"List the dead tasks of a topic, the longest dead first."`
+	Requeue deadRequeue `cmd:"" help:"Bring dead tasks back: due at once, with all their attempts."`
+	Delete  deadDelete  `cmd:"" help:"Delete dead tasks."`
+}
+
+type deadList struct {
+	remote
+	paging
+	Topic string `arg:"" help:"The topic."`
+}
+
+// Run lists.
+func (c *deadList) Run(ctx context.Context, std streams, bad *faults) error {
+	c.check(bad)
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	return c.pages(ctx, s, client.Query{Topic: c.Topic}, s.ListDead, deadTable)
+}
+
+func deadTable(w io.Writer, list []client.Task, now time.Time) {
+	rows := [][]string{{"ID", "DIED", "ATTEMPTS", "WAS DUE", "LAST ERROR"}}
+	for i := range list {
+		t := &list[i]
+		died := ""
+		if t.DiedAt != nil {
+			died = relative(*t.DiedAt, now)
+		}
+		rows = append(rows, []string{t.ID, died, fmt.Sprint(t.Attempt), relative(t.DueAt, now), short(t.LastError, 80)})
+	}
+	table(w, rows)
+}
+
+// choice names dead tasks of a topic: some, or all.
+type choice struct {
+	Topic string   `arg:"" help:"The topic."`
+	IDs   []string `arg:"" optional:"" name:"id" help:"Ids of dead tasks; - reads them from standard input."`
+	All   bool     `env:"-" help:"All dead tasks of the topic."`
+}
+
+// check returns the ids, none of them meaning all.
+func (c *choice) check(bad *faults) []string {
+	if c.All == (len(c.IDs) > 0) {
+		bad.add("id: give ids, or --all, not both")
+	}
+	ids, err := expand(c.IDs)
+	if err != nil {
+		bad.include(err)
+	} else if len(c.IDs) > 0 && len(ids) == 0 {
+		bad.add("id: standard input holds none")
+	}
+	return ids
+}
+
+type deadRequeue struct {
+	remote
+	choice
+}
+
+// Run brings back.
+func (c *deadRequeue) Run(ctx context.Context, std streams, bad *faults) error {
+	ids := c.check(bad)
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	n, err := s.RequeueDead(ctx, c.Topic, ids...)
+	if err != nil {
+		return err
+	}
+	return s.tell(func(w io.Writer) { fmt.Fprintf(w, "%d dead tasks of %s are requeued\n", n, c.Topic) })
+}
+
+type deadDelete struct {
+	remote
+	choice
+}
+
+// Run deletes.
+func (c *deadDelete) Run(ctx context.Context, std streams, bad *faults) error {
+	ids := c.check(bad)
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	if err := s.DeleteDead(ctx, c.Topic, ids...); err != nil {
+		return err
+	}
+	return s.tell(func(w io.Writer) { fmt.Fprintf(w, "the dead tasks of %s are deleted\n", c.Topic) })
+}

@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+var updateCommands = flag.Bool("update-commands", false, "write docs/cli.md anew")
+
+// model is the grammar as kong sees it.
+func model(t *testing.T) *kong.Application {
+	t.Helper()
+	var bad faults
+	parser, err := newParser(streams{io.Discard, io.Discard}, &commands{}, &configFile{faults: &bad}, &bad, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parser.Model
+}
+
+// docs/cli.md is the help of all commands, for people.
+func TestCommandsAreDocumented(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(cliHead)
+	common := map[string]bool{}
+	var about []*kong.Flag
+	group := ""
+	for _, leaf := range model(t).Leaves(true) {
+		flags := leaf.Flags
+		for node := leaf.Parent; node != nil && node.Type == kong.CommandNode; node = node.Parent {
+			flags = append(flags, node.Flags...)
+		}
+		if name := groupOf(leaf); name != group {
+			group = name
+			fmt.Fprintf(&b, "\n## %s\n", group)
+		}
+		fmt.Fprintf(&b, "\n### `%s`\n\n%s\n", usage(leaf), sentence(leaf.Help, leaf.Detail))
+		if leaf.Name == "serve" {
+			b.WriteString("\nIts settings are listed by `lapse serve --help`, and with their values by `lapse serve --print-config`.\n")
+		}
+		var rows []string
+		for _, arg := range leaf.Positional {
+			rows = append(rows, row("`"+strings.ToUpper(arg.Name)+"`", "", arg.Help))
+		}
+		for _, f := range flags {
+			switch {
+			case f.Name == "help", leaf.Name == "serve" && !notSettings[f.Name]:
+			case f.Group != nil && f.Group.Key == "Server":
+				if !common[f.Name] {
+					common[f.Name] = true
+					about = append(about, f)
+				}
+			default:
+				rows = append(rows, flagRow(f))
+			}
+		}
+		if len(rows) > 0 {
+			fmt.Fprintf(&b, "\n| | default | |\n| --- | --- | --- |\n%s", strings.Join(rows, ""))
+		}
+	}
+	b.WriteString("\n## Flags of all commands that call a server\n\n| | default | |\n| --- | --- | --- |\n")
+	for _, f := range about {
+		b.WriteString(flagRow(f))
+	}
+	const file = "../docs/cli.md"
+	if *updateCommands {
+		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != b.String() {
+		t.Error("docs/cli.md is not up to date: run this test with -update-commands")
+	}
+}
+
+func groupOf(leaf *kong.Node) string {
+	for node := leaf; node != nil; node = node.Parent {
+		if node.Group != nil {
+			return node.Group.Title
+		}
+	}
+	return "The server"
+}
+
+func usage(leaf *kong.Node) string {
+	text := leaf.FullPath()
+	for _, arg := range leaf.Positional {
+		name := strings.ToUpper(arg.Name)
+		if arg.IsCumulative() {
+			name += "..."
+		}
+		if !arg.Required {
+			name = "[" + name + "]"
+		}
+		text += " " + name
+	}
+	return text
+}
+
+func sentence(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "\n\n")
+}
+
+func row(name, def, help string) string {
+	return fmt.Sprintf("| %s | %s | %s |\n", name, def, strings.ReplaceAll(help, "|", "\\|"))
+}
+
+func flagRow(f *kong.Flag) string {
+	name, def := "`--"+f.Name, ""
+	if f.Tag.Negatable != "" {
+		name = "`--[no-]" + f.Name
+	}
+	if f.HasDefault {
+		def = "`" + f.Default + "`"
+	}
+	if !f.IsBool() {
+		name += "=" + placeholder(f)
+	}
+	name += "`"
+	for _, env := range f.Envs {
+		name += " `$" + env + "`"
+	}
+	return row(name, def, f.Help)
+}
+
+func placeholder(f *kong.Flag) string {
+	if f.PlaceHolder != "" {
+		return f.PlaceHolder
+	}
+	switch f.Target.Interface().(type) {
+	case time.Duration:
+		return "DURATION"
+	case int, int64, *int:
+		return "N"
+	}
+	return "TEXT"
+}
+
+const cliHead = `# Command line
+
+This page is generated: ` + "`go test ./cli -run TestCommandsAreDocumented -update-commands`" + `. The same is told by
+` + "`lapse --help`" + ` and ` + "`lapse COMMAND --help`" + `.
+
+Each flag with a variable may be set by it instead; a flag wins. ` + "`lapse serve`" + ` also reads a YAML file, where the flag
+` + "`--max-pending`" + ` is ` + "`max_pending`" + `; the environment wins over it. Durations are those of Go, also with d for 24 hours:
+` + "`90s`, `30m`, `1d12h`" + `. Flags that say what a single call does have no variable.
+
+## Output
+
+Without ` + "`--json`" + `, output is for people, and may change. With it, standard output carries the very answer of the
+[HTTP API](http.md): one document, or one a line for lists, and nothing where the API answers nothing. Failures then are
+one JSON object on standard error, ` + "`{\"error\":..., \"exit\":4, \"problem\":{...}}`" + `, where problem is the API's, if it has
+answered.
+
+## Exit codes
+
+| code | means |
+| --- | --- |
+| 0 | done; a server: stopped as asked |
+| 1 | failed, or not allowed: the message says why |
+| 2 | an argument, a setting or a field is wrong; nothing was changed |
+| 3 | the address, the data directory or the node's name is in use, or another server has taken the tasks over |
+| 4 | the task is unknown or finished, or the topic has no settings |
+| 5 | the state forbids it: the task is being delivered or dead, the id is taken, the receipt is stale, the settings have changed |
+| 6 | the server cannot be reached, is unavailable or overloaded, or the outcome is unknown: try again |
+
+Of several failures, as of ` + "`lapse cancel a b c`" + `, the first that occurs in the order 2, 6, 5, 4, 1 counts. Calls that can be
+repeated without harm have been repeated for some seconds before 6.
+
+## Receiving in a shell
+
+` + "`lapse reserve TOPIC --follow --exec COMMAND`" + ` is a receiver: it runs the command with ` + "`sh -c`" + ` for each task, ` + "`--max`" + ` at once,
+with the payload on standard input, and ` + "`LAPSE_TASK_ID`, `LAPSE_TASK_TOPIC`, `LAPSE_TASK_ATTEMPT`, `LAPSE_TASK_DUE_AT`,\n`LAPSE_TASK_GROUP` and `LAPSE_TASK_HEADERS`" + ` (JSON) in the environment. Exit code 0 acknowledges the task, any other
+releases it, and it comes again after the topic's backoff. The lease is extended while the command runs, and the command
+is killed if it is lost all the same. The first SIGTERM or SIGINT ends the asking, and what runs is waited for.
+
+` + "```" + `
+$ lapse schedule order.unpaid --id order-42 --delay 30m --payload '{"order":42}'
+order-42 is scheduled: due in 30m (2026-11-20 14:06:41.249 +0000)
+$ lapse reserve order.unpaid --follow --max 8 --exec 'curl -fsS --json @- https://shop.internal/cancel'
+` + "```" + `
+`

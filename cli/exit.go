@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+	"github.com/goccy/go-json"
+
+	"github.com/lapsehq/lapse/client"
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// Exit codes, as documented at the package.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInUse       = 3
+	exitNotFound    = 4
+	exitConflict    = 5
+	exitUnavailable = 6
+)
+
+// exits says what an error means to a script. Of several errors, the first match in
+// this order counts.
+var exits = []struct {
+	code int
+	errs []error
+}{
+	{exitUsage, []error{errSettings, client.ErrInvalid, client.ErrReceipt, client.ErrTooLarge}},
+	{exitInUse, []error{recovery.ErrHeld, recovery.ErrLost, syscall.EADDRINUSE}},
+	{exitUnavailable, []error{client.ErrUnknown, client.ErrUnavailable, client.ErrUnreachable, client.ErrOverloaded}},
+	{exitConflict, []error{client.ErrDelivering, client.ErrDead, client.ErrExists, client.ErrStale, client.ErrRevision, client.ErrHandled}},
+	{exitNotFound, []error{client.ErrNotFound, client.ErrNoTopic}},
+}
+
+func exitOf(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if errors.As(err, new(*kong.ParseError)) {
+		return exitUsage
+	}
+	for _, e := range exits {
+		for _, target := range e.errs {
+			if errors.Is(err, target) {
+				return e.code
+			}
+		}
+	}
+	return exitFailed
+}
+
+// A jsonFailure is an error of a command that was given --json.
+type jsonFailure struct{ error }
+
+func (f jsonFailure) Unwrap() error { return f.error }
+
+// complain writes an error to standard error: a line, or with --json an object.
+func complain(w io.Writer, err error) {
+	var parse *kong.ParseError
+	switch {
+	case errors.As(err, &parse):
+		command := "lapse"
+		if node := parse.Context.Selected(); node != nil {
+			command = node.FullPath()
+		}
+		fmt.Fprintf(w, "lapse: %v; see %s --help\n", err, command)
+	case errors.As(err, new(jsonFailure)):
+		failure := struct {
+			Error   string          `json:"error"`
+			Exit    int             `json:"exit"`
+			Problem *client.Problem `json:"problem,omitempty"`
+		}{Error: explain(err), Exit: exitOf(err)}
+		errors.As(err, &failure.Problem)
+		text, _ := json.Marshal(failure) // strings and numbers only: it cannot fail
+		fmt.Fprintf(w, "%s\n", text)
+	default:
+		fmt.Fprintf(w, "lapse: %s\n", explain(err))
+	}
+}
+
+// explain is the text of an error, with what the operator can do about it.
+func explain(err error) string {
+	text := err.Error()
+	switch {
+	case errors.Is(err, context.Canceled) && errors.Is(err, client.ErrUnknown):
+		text = "interrupted; the outcome is unknown"
+	case errors.Is(err, context.Canceled):
+		text = "interrupted"
+	case errors.Is(err, client.ErrUnauthorized):
+		text += "; a token is given in LAPSE_TOKEN, or in the file that --token-from names"
+	}
+	if p := (*client.Problem)(nil); errors.As(err, &p) && p.Status == 500 {
+		text += "; request id " + p.RequestID
+	}
+	return text
+}

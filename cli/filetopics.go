@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/lapsehq/lapse/client"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// topicInFile is a topic in the file, with the names that the HTTP API uses.
+type topicInFile struct {
+	Retry struct {
+		MaxAttempts int           `yaml:"max_attempts"`
+		MinBackoff  time.Duration `yaml:"min_backoff"`
+		MaxBackoff  time.Duration `yaml:"max_backoff"`
+	} `yaml:"retry"`
+	Lease        time.Duration `yaml:"lease"`
+	Concurrency  int           `yaml:"concurrency"`
+	CountCrashes bool          `yaml:"count_crashes"`
+	Paused       bool          `yaml:"paused"`
+}
+
+// loadTopics decodes strictly: a misspelt setting must not go unnoticed.
+func (c *configFile) loadTopics(section ast.Node) error {
+	faultless := true
+	for _, f := range fields(section) {
+		path := "topics." + f.Key.GetToken().Value
+		c.faults.place(path, c.place(path))
+		for _, name := range []string{".retry.max_attempts", ".concurrency"} {
+			faultless = c.wants(path+name, aNumber) && faultless
+		}
+		for _, name := range []string{".retry.min_backoff", ".retry.max_backoff", ".lease"} {
+			faultless = c.wants(path+name, aDuration) && faultless
+		}
+	}
+	if !faultless {
+		return nil // the decoder would stop at the first of them
+	}
+	var topics map[string]topicInFile
+	if err := yaml.NodeToValue(section, &topics, yaml.Strict(), yaml.CustomUnmarshaler(durationInFile)); err != nil {
+		return err
+	}
+	c.topics = make(map[string]tasks.TopicSettings, len(topics))
+	for name, t := range topics {
+		c.topics[name] = tasks.TopicSettings{
+			Retry:        tasks.Retry(t.Retry),
+			Lease:        t.Lease,
+			Concurrency:  t.Concurrency,
+			CountCrashes: t.CountCrashes,
+			Paused:       t.Paused,
+		}
+	}
+	return nil
+}
+
+// wants notes a fault if a setting stands in the file and is not what it must be. A zero
+// is one: to package tasks it means the default, and nobody writes it to say that.
+func (c *configFile) wants(path string, must func(text string) error) bool {
+	if c.lines[path] == 0 {
+		return true
+	}
+	err := must(c.texts[path])
+	if err != nil {
+		c.faults.place(path, c.place(path))
+		c.faults.add("%s: %w", path, err)
+	}
+	return err == nil
+}
+
+func aNumber(text string) error {
+	switch n, err := strconv.ParseInt(text, 0, 32); {
+	case err != nil:
+		return errors.New("must be an integer")
+	case n == 0:
+		return errors.New("must not be zero")
+	}
+	return nil
+}
+
+func aDuration(text string) error {
+	d, err := client.ParseDuration(text)
+	if err == nil && d == 0 {
+		return errors.New("must not be zero")
+	}
+	return err
+}
+
+// durationInFile reads a duration, which may also be in days.
+func durationInFile(d *time.Duration, text []byte) (err error) {
+	var plain string
+	if err := yaml.Unmarshal(text, &plain); err != nil {
+		return err
+	}
+	*d, err = client.ParseDuration(plain)
+	return err
+}
+
+// topicText is a topic as the file may have it, on one line.
+func topicText(t *tasks.TopicSettings) string {
+	var parts, retry []string
+	number := func(parts *[]string, name string, n int) {
+		if n != 0 {
+			*parts = append(*parts, fmt.Sprintf("%s: %d", name, n))
+		}
+	}
+	duration := func(parts *[]string, name string, d time.Duration) {
+		if d != 0 {
+			*parts = append(*parts, fmt.Sprintf("%s: %s", name, client.Duration(d)))
+		}
+	}
+	number(&retry, "max_attempts", t.Retry.MaxAttempts)
+	duration(&retry, "min_backoff", t.Retry.MinBackoff)
+	duration(&retry, "max_backoff", t.Retry.MaxBackoff)
+	if len(retry) > 0 {
+		parts = append(parts, "retry: {"+strings.Join(retry, ", ")+"}")
+	}
+	duration(&parts, "lease", t.Lease)
+	number(&parts, "concurrency", t.Concurrency)
+	if t.CountCrashes {
+		parts = append(parts, "count_crashes: true")
+	}
+	if t.Paused {
+		parts = append(parts, "paused: true")
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}

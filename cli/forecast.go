@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lapsehq/lapse/client"
+)
+
+// forecast is the command that tells how many tasks fall due when.
+type forecast struct {
+	remote
+	Topic  string `env:"-" placeholder:"NAME" help:"Only of this topic."`
+	Window span   `env:"-" placeholder:"1h" help:"How far to look ahead. Default: 1h."`
+	Step   span   `env:"-" placeholder:"1m" help:"What to count together. Default: a 60th of the window."`
+}
+
+// Run counts.
+func (c *forecast) Run(ctx context.Context, std streams, bad *faults) error {
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	f, err := s.Forecast(ctx, client.Outlook{Topic: c.Topic, Window: c.Window.Duration, Step: c.Step.Duration})
+	if err != nil {
+		return err
+	}
+	return s.tell(func(w io.Writer) { forecastChart(w, f) })
+}
+
+// forecastChart draws the steps in which something falls due.
+func forecastChart(w io.Writer, f *client.Forecast) {
+	const width = 40
+	var rows [][]string
+	if len(f.Counts) > 0 {
+		largest := max(slices.Max(f.Counts), 1)
+		for i, n := range f.Counts {
+			if n > 0 {
+				begins := f.From.Add(time.Duration(i) * time.Duration(f.Step))
+				bar := strings.Repeat("#", int(max(n*width/largest, 1)))
+				rows = append(rows, []string{begins.Local().Format("01-02 15:04:05"), fmt.Sprint(n), bar})
+			}
+		}
+	}
+	fmt.Fprintf(w, "%d ready, %d delivering; next attempts by %s:\n", f.Ready, f.Delivering, rough(time.Duration(f.Step)))
+	table(w, rows)
+	ahead := time.Duration(len(f.Counts)) * time.Duration(f.Step)
+	fmt.Fprintf(w, "%d later than %s from now\n", f.Later, rough(ahead))
+	if !f.Complete {
+		fmt.Fprintln(w, "replay is not over: some are missing")
+	}
+}

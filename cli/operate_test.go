@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestTopicsCommands(t *testing.T) {
+	s := newShell(t)
+	s.fails(exitNotFound, []string{"topics", "get", "x"}, "no settings")
+	s.prints([]string{"topics", "set", "x", "--lease", "1h", "--max-attempts", "3", "--max-backoff", "2d", "--count-crashes"},
+		"x\n  delivery       pull\n", "  max attempts   3\n", "  backoff        1s to 2d\n", "  lease          1h\n", "  count crashes  true\n")
+	// What is not given stays.
+	got := s.object("topics", "set", "x", "--concurrency", "7", "--no-count-crashes", "--kind", "pull", "--min-backoff", "5s")
+	if fmt.Sprintf("%v %v %v %v %v", got["lease"], got["retry"], got["concurrency"], got["count_crashes"], got["revision"]) !=
+		"1h map[max_attempts:3 max_backoff:2d min_backoff:5s] 7 false 2" {
+		t.Errorf("got %v", got)
+	}
+	s.fails(exitUsage, []string{"topics", "set", "x", "--lease", "1ms", "--concurrency", "1000000"}, "lease", "concurrency")
+	s.prints([]string{"topics", "pause", "x", "y"}, "x is paused\ny is paused\n")
+	if got := s.lines("topics", "list"); len(got) != 2 || got[0]["paused"] != true || got[0]["name"] != "x" {
+		t.Errorf("got %v", got)
+	}
+	s.prints([]string{"topics", "resume", "x"}, "x is delivered again\n")
+	out := s.ok("topics", "list")
+	rows := strings.Split(strings.TrimSpace(out), "\n")
+	if len(rows) != 3 || !strings.HasPrefix(rows[0], "TOPIC  PENDING  READY") || strings.HasSuffix(rows[1], "paused") || !strings.HasSuffix(rows[2], "paused") {
+		t.Errorf("got\n%s", out)
+	}
+	s.prints([]string{"topics", "delete", "x", "y"}, "x has its defaults again\ny has its defaults again\n")
+	s.fails(exitNotFound, []string{"topics", "delete", "nobody"}, "no settings")
+}
+
+// Settings that somebody else has changed meanwhile are not overwritten.
+func TestTopicsSetIsGuarded(t *testing.T) {
+	s := canned(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			fmt.Fprint(w, `{"name":"x","lease":"1h","revision":7}`)
+			return
+		}
+		if r.Header.Get("If-Match") != `"7"` {
+			t.Errorf("If-Match is %s", r.Header.Get("If-Match"))
+		}
+		w.WriteHeader(http.StatusPreconditionFailed)
+		fmt.Fprint(w, `{"type":"/problems/precondition_failed","title":"The settings have another revision","status":412}`)
+	})
+	s.fails(exitConflict, []string{"topics", "set", "x", "--paused"}, "another revision")
+}
+
+func TestPurgeCommand(t *testing.T) {
+	s := canned(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method+r.URL.Path != "DELETE/v1/topics/x/tasks" {
+			t.Errorf("got %s %s", r.Method, r.URL)
+		}
+		fmt.Fprint(w, `{"cancelled":12,"delivering":3}`)
+	})
+	s.prints([]string{"topics", "purge", "x"}, "x is purged: 12 tasks are cancelled, 3 are being delivered and stay\n")
+	if got := s.object("topics", "purge", "x"); fmt.Sprint(got) != "map[cancelled:12 delivering:3]" {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestDeadCommands(t *testing.T) {
+	s := newShell(t)
+	s.ready("a", "b", "c", "d")
+	for _, d := range s.lines("reserve", "x", "--max", "4") {
+		s.ok("bury", d["receipt"].(string), "--reason", "poison\x1b[2J")
+	}
+	out := s.ok("dead", "list", "x")
+	rows := strings.Split(strings.TrimSpace(out), "\n")
+	if len(rows) != 5 || !strings.HasPrefix(rows[0], "ID  DIED") || !strings.HasSuffix(rows[1], "poison [2J") {
+		t.Errorf("got\n%s", out)
+	}
+	if got := s.lines("dead", "list", "x", "--limit", "10"); len(got) != 4 || got[0]["state"] != "dead" {
+		t.Errorf("got %v", got)
+	}
+	s.typed("b\nnobody\n")
+	s.prints([]string{"dead", "requeue", "x", "a", "-"}, "2 dead tasks of x are requeued\n")
+	s.prints([]string{"dead", "delete", "x", "c"}, "the dead tasks of x are deleted\n")
+	if got := s.object("dead", "requeue", "x", "--all"); fmt.Sprint(got["requeued"]) != "1" {
+		t.Errorf("got %v", got)
+	}
+	// No ids on standard input must not mean all.
+	s.typed("\n")
+	s.fails(exitUsage, []string{"dead", "delete", "x", "-"}, "standard input holds none")
+}
+
+func TestStatsCommand(t *testing.T) {
+	s := newShell(t)
+	s.ok("schedule", "x", "--delay", "1h")
+	s.prints([]string{"stats"}, "  state        ready\n", "  tasks        1 pending, 0 ready, 0 delivering, 0 dead\n", "  rescued      0\n", "\nTOPIC  PENDING")
+	if got := s.object("stats"); got["node"] == nil || got["version"] != buildVersion() {
+		t.Errorf("got %v", got)
+	}
+	s = canned(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"node":"n","uptime":"2s","state":{"ready":false,"replay":{"records":9,"elapsed":"2s"},"ledger":{"stalled":"3s","condition":"the disk is full"}}}`)
+	})
+	s.prints([]string{"stats"}, "replaying for 2s, 9 records so far", "silent for 3s, the disk is full")
+}
+
+func TestForecastCommand(t *testing.T) {
+	query := ""
+	s := canned(t, func(w http.ResponseWriter, r *http.Request) {
+		query = r.URL.RawQuery
+		fmt.Fprint(w, `{"from":"2026-11-20T12:00:00.000Z","step":"1m","counts":[0,4,0,2000,1],"ready":5,"delivering":2,"later":77,"complete":false}`)
+	})
+	out := s.ok("forecast", "--topic", "x", "--window", "5m", "--step", "1m")
+	if query != "step=1m&topic=x&window=5m" {
+		t.Errorf("asked for %s", query)
+	}
+	if rows := strings.Split(out, "\n"); len(rows) != 7 || rows[0] != "5 ready, 2 delivering; next attempts by 1m:" ||
+		!strings.HasSuffix(rows[1], "  4     #") || !strings.HasSuffix(rows[2], "  2000  "+strings.Repeat("#", 40)) ||
+		rows[4] != "77 later than 5m from now" || !strings.Contains(rows[5], "some are missing") {
+		t.Errorf("got\n%s", out)
+	}
+	s.ok("forecast")
+	if query != "" {
+		t.Errorf("asked for %s", query)
+	}
+}

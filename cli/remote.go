@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-json"
+
+	"github.com/lapsehq/lapse/client"
+)
+
+// remote are the flags of every command that calls a server. A token is no flag: the
+// arguments of a process can be read by everybody on its machine.
+type remote struct {
+	Server    string        `default:"http://127.0.0.1:7480" placeholder:"URL" group:"Server" help:"URL of the server."`
+	TokenFrom string        `placeholder:"FILE" group:"Server" help:"File that holds the access token. Default: the token in $$LAPSE_TOKEN, if it is set."`
+	CAFile    string        `name:"ca-file" placeholder:"FILE" group:"Server" help:"PEM file of the authorities that may have signed the server's certificate. Default: those of the system."`
+	Timeout   time.Duration `default:"10s" group:"Server" help:"How long each request may take."`
+	JSON      bool          `name:"json" group:"Server" help:"Print what the API answers: a JSON document, or one a line for lists."`
+}
+
+// A session is a command's connection to its server and its user.
+type session struct {
+	*client.Client
+	std  streams
+	json bool
+	tape *tape
+}
+
+// connect makes a session. All that is wrong with the flags is reported at once.
+func (r *remote) connect(std streams, bad *faults) (*session, error) {
+	token := os.Getenv("LAPSE_TOKEN")
+	if r.TokenFrom != "" {
+		text, err := os.ReadFile(r.TokenFrom)
+		if err != nil {
+			bad.add("token-from: %w", err)
+		}
+		token = strings.TrimSpace(string(text))
+		if err == nil && token == "" {
+			bad.add("token-from: %s is empty", r.TokenFrom)
+		}
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	if r.CAFile != "" {
+		pem, err := os.ReadFile(r.CAFile)
+		pool := x509.NewCertPool()
+		if err != nil {
+			bad.add("ca-file: %w", err)
+		} else if !pool.AppendCertsFromPEM(pem) {
+			bad.add("ca-file: %s holds no certificate in PEM form", r.CAFile)
+		}
+		transport.TLSClientConfig.RootCAs = pool
+	}
+	s := &session{std: std, json: r.JSON}
+	o := client.Options{URL: r.Server, Token: token, Timeout: r.Timeout, UserAgent: "lapse"}
+	o.HTTPClient = &http.Client{Transport: transport}
+	if r.JSON {
+		s.tape = &tape{inner: transport}
+		o.HTTPClient.Transport = s.tape
+	}
+	var err error
+	if s.Client, err = client.New(o); err != nil {
+		bad.include(err)
+	}
+	return s, bad.err()
+}
+
+// A tape keeps the body of the last answer, for --json: what the API says is passed on
+// as it is, also where this program does not know all of it.
+type tape struct {
+	inner http.RoundTripper
+	last  bytes.Buffer
+}
+
+// RoundTrip records the answer while it is read.
+func (t *tape) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.inner.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	t.last.Reset()
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.TeeReader(resp.Body, &t.last), resp.Body}
+	return resp, nil
+}
+
+// tell writes the last answer: as it is with --json, or else as human does. An answer
+// without a body is nothing with --json.
+func (s *session) tell(human func(io.Writer)) error {
+	var text bytes.Buffer
+	if !s.json {
+		human(&text)
+	} else if s.tape.last.Len() > 0 {
+		text.Write(bytes.TrimSpace(s.tape.last.Bytes()))
+		text.WriteByte('\n')
+	}
+	_, err := s.std.out.Write(text.Bytes())
+	return err
+}
+
+// tellList is tell for an answer that holds a list under a name: with --json, one element
+// a line.
+func (s *session) tellList(name string, human func(io.Writer)) error {
+	if !s.json {
+		return s.tell(human)
+	}
+	var answer map[string]json.RawMessage
+	var list []json.RawMessage
+	if err := json.Unmarshal(s.tape.last.Bytes(), &answer); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(answer[name], &list); err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	for _, element := range list {
+		text.Write(element)
+		text.WriteByte('\n')
+	}
+	_, err := s.std.out.Write(text.Bytes())
+	return err
+}
+
+// each does something for every name, one after the other, also after a failure; "-"
+// stands for the lines of standard input. The errors name what they are about.
+func each(names []string, do func(name string) error) error {
+	names, err := expand(names)
+	if err != nil {
+		return err
+	}
+	var all []error
+	for _, name := range names {
+		if err := do(name); err != nil {
+			if len(names) > 1 {
+				err = fmt.Errorf("%s: %w", name, err)
+			}
+			all = append(all, err)
+		}
+	}
+	return errors.Join(all...)
+}
+
+// expand replaces "-" by the lines of standard input that are not empty.
+func expand(names []string) ([]string, error) {
+	var all []string
+	for _, name := range names {
+		if name != "-" {
+			all = append(all, name)
+			continue
+		}
+		text, err := io.ReadAll(os.Stdin)
+		if err != nil {
+			return nil, fmt.Errorf("standard input: %w", err)
+		}
+		all = append(all, strings.Fields(string(text))...)
+	}
+	return all, nil
+}
+
+// input reads a flag's value that may stand elsewhere: "-" is standard input, "@name" a
+// file.
+func input(flag, value string) ([]byte, error) {
+	var text []byte
+	var err error
+	name, isFile := strings.CutPrefix(value, "@")
+	switch {
+	case value == "-":
+		text, err = io.ReadAll(os.Stdin)
+	case isFile:
+		text, err = os.ReadFile(name)
+	default:
+		return []byte(value), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", errSettings, flag, err)
+	}
+	return text, nil
+}

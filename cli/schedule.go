@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/lapsehq/lapse/client"
+)
+
+// schedule is the command that schedules a task, or many.
+type schedule struct {
+	remote
+	Topic       string            `arg:"" optional:"" help:"The kind of task. Not with --batch."`
+	ID          string            `name:"id" env:"-" placeholder:"ID" help:"Id of the task, so that the command may be repeated. Default: one is made."`
+	Delay       span              `env:"-" placeholder:"30m" help:"Time until the task is due, also in days: 7d, 1d12h. Default: now."`
+	DueAt       instant           `env:"-" placeholder:"TIME" help:"The deadline itself, RFC 3339. Not with --delay."`
+	Payload     string            `env:"-" placeholder:"JSON" help:"Any JSON; - reads standard input, @FILE a file."`
+	Header      map[string]string `env:"-" placeholder:"NAME=VALUE" mapsep:"none" help:"Handed to the receiver. May be given several times."`
+	Group       string            `env:"-" placeholder:"NAME" help:"Names the tasks that belong together."`
+	MaxLateness span              `env:"-" placeholder:"2h" help:"Not delivered if later than that."`
+	Replace     bool              `env:"-" help:"Replace the task of this id, if there is one. Needs --id."`
+	Batch       string            `env:"-" placeholder:"FILE" help:"Schedule the tasks in a file, one JSON object a line as in the HTTP API; - reads standard input."`
+}
+
+// Run schedules.
+func (c *schedule) Run(ctx context.Context, std streams, bad *faults) error {
+	c.check(bad)
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	if c.Batch != "" {
+		return s.scheduleBatch(ctx, c.Batch)
+	}
+	r := client.Request{ID: c.ID, Topic: c.Topic, Delay: c.Delay.Duration, DueAt: c.DueAt.Time,
+		Headers: c.Header, Group: c.Group, MaxLateness: c.MaxLateness.Duration}
+	if c.Payload != "" {
+		if r.Payload, err = input("payload", c.Payload); err != nil {
+			return err
+		}
+	}
+	call := s.Schedule
+	if c.Replace {
+		call = s.Put
+	}
+	t, err := call(ctx, r)
+	if errors.Is(err, client.ErrUnknown) && t != nil && t.ID != "" && t.ID != c.ID {
+		return fmt.Errorf("%w; to repeat it safely, add --id %s", err, t.ID)
+	}
+	if err != nil {
+		return err
+	}
+	return s.tell(func(w io.Writer) {
+		done := "scheduled"
+		switch {
+		case !t.Created && c.Replace:
+			done = "replaced"
+		case !t.Created:
+			done = "there already"
+		}
+		fmt.Fprintf(w, "%s is %s: due %s\n", t.ID, done, exactly(t.DueAt, time.Now()))
+	})
+}
+
+func (c *schedule) check(bad *faults) {
+	single := c.ID != "" || c.Delay.given || !c.DueAt.IsZero() || c.Payload != "" || len(c.Header) > 0 ||
+		c.Group != "" || c.MaxLateness.given || c.Replace
+	switch {
+	case c.Batch != "" && (c.Topic != "" || single):
+		bad.add("batch: the file says everything: give no topic, and no flag about a single task")
+	case c.Batch == "" && c.Topic == "":
+		bad.add("topic: must be given, or --batch")
+	}
+	if c.Delay.given && !c.DueAt.IsZero() {
+		bad.add("delay: must not be given together with --due-at")
+	}
+	if c.Replace && c.ID == "" {
+		bad.add("replace: needs --id")
+	}
+}

@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/lapsehq/lapse/client"
+)
+
+// stats is the command that shows all counts of a server.
+type stats struct{ remote }
+
+// Run shows.
+func (c *stats) Run(ctx context.Context, std streams, bad *faults) error {
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	all, err := s.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	return s.tell(func(w io.Writer) { statsBlock(w, all) })
+}
+
+func statsBlock(w io.Writer, s *client.Stats) {
+	n := &s.Total
+	state := "ready"
+	switch {
+	case s.State.ShuttingDown:
+		state = "shutting down"
+	case !s.State.Ready:
+		state = fmt.Sprintf("replaying for %s, %d records so far", rough(time.Duration(s.State.Replay.Elapsed)), s.State.Replay.Records)
+	}
+	ledger := fmt.Sprintf("%d changes in %d commits", s.Ledger.Changes, s.Ledger.Commits)
+	if s.State.Ledger.Stalled > 0 {
+		ledger += ", silent for " + rough(time.Duration(s.State.Ledger.Stalled))
+	}
+	if s.State.Ledger.Condition != "" {
+		ledger += ", " + s.State.Ledger.Condition
+	}
+	block(w, s.Node, "version", s.Version, "up", rough(time.Duration(s.Uptime)), "state", state,
+		"tasks", fmt.Sprintf("%d pending, %d ready, %d delivering, %d dead", n.Pending, n.Ready, n.Delivering, n.Dead),
+		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
+			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
+		"lateness", fmt.Sprintf("mean %s, p50 %s, p99 %s", n.Lateness.Mean, n.Lateness.P50, n.Lateness.P99),
+		"ledger", ledger, "memory", fmt.Sprintf("%.1f MiB of tasks", float64(s.Memory.ArenaLive)/(1<<20)),
+		"rescued", strconv.FormatInt(s.Sweep.Rescued, 10))
+	if len(s.Topics) > 0 {
+		fmt.Fprintln(w)
+		topicTable(w, s.Topics)
+	}
+}

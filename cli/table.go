@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/lapsehq/lapse/client"
+)
+
+// table writes rows in aligned columns, the first row being the heads.
+func table(w io.Writer, rows [][]string) {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			fmt.Fprintf(&line, "%-*s  ", widths[i], cell)
+		}
+		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
+	}
+}
+
+// block writes the properties of one thing under its name; those without a value are
+// left out.
+func block(w io.Writer, name string, pairs ...string) {
+	fmt.Fprintln(w, plain(name))
+	var rows [][]string
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			rows = append(rows, []string{"  " + pairs[i], plain(pairs[i+1])})
+		}
+	}
+	table(w, rows)
+}
+
+// taskTable is a list of tasks.
+func taskTable(w io.Writer, list []client.Task, now time.Time) {
+	rows := [][]string{{"ID", "TOPIC", "STATE", "NEXT", "ATTEMPT", "LAST ERROR"}}
+	for i := range list {
+		t := &list[i]
+		rows = append(rows, []string{t.ID, t.Topic, string(t.State), relative(t.NextAt, now), fmt.Sprint(t.Attempt), short(t.LastError, 60)})
+	}
+	table(w, rows)
+}
+
+// taskBlock is all about one task.
+func taskBlock(w io.Writer, t *client.Task, now time.Time) {
+	var headers []string
+	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
+		headers = append(headers, name+"="+t.Headers[name])
+	}
+	payload := string(t.Payload)
+	if len(t.Binary) > 0 {
+		payload = fmt.Sprintf("%d bytes that are not JSON", len(t.Binary))
+	}
+	next, died, late := "", "", ""
+	if !t.NextAt.Equal(t.DueAt) {
+		next = exactly(t.NextAt, now)
+	}
+	if t.DiedAt != nil {
+		died = exactly(*t.DiedAt, now)
+	}
+	if t.MaxLateness > 0 {
+		late = t.MaxLateness.String()
+	}
+	block(w, t.ID, "topic", t.Topic, "state", string(t.State), "due", exactly(t.DueAt, now), "next", next, "died", died,
+		"attempt", fmt.Sprint(t.Attempt), "last error", t.LastError, "payload", payload, "headers", strings.Join(headers, ", "),
+		"group", t.Group, "max lateness", late, "revision", fmt.Sprint(t.Revision), "created", exactly(t.CreatedAt, now), "node", t.Node)
+}

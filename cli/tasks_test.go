@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestScheduleCommand(t *testing.T) {
+	s := newShell(t)
+	s.prints([]string{"schedule", "x", "--id", "a", "--delay", "1d12h", "--payload", `{"n":1}`, "--header", "tenant=eu",
+		"--header", "list=a,b;c", "--group", "g", "--max-lateness", "2d"}, "a is scheduled: due in 1d12h (2")
+	s.prints([]string{"schedule", "x", "--id", "a", "--delay", "1d12h", "--payload", `{"n":1}`, "--header", "tenant=eu",
+		"--header", "list=a,b;c", "--group", "g", "--max-lateness", "2d"}, "a is there already: due in 1d12h (2")
+	got := s.object("get", "a")
+	for name, want := range map[string]string{"topic": "x", "state": "pending", "payload": "map[n:1]",
+		"headers": "map[list:a,b;c tenant:eu]", "group": "g", "max_lateness": "2d"} {
+		if fmt.Sprint(got[name]) != want {
+			t.Errorf("%s is %v, want %s", name, got[name], want)
+		}
+	}
+	s.fails(exitConflict, []string{"schedule", "x", "--id", "a"}, "The id is taken")
+	s.prints([]string{"schedule", "x", "--id", "a", "--due-at", "2031-01-31T12:00:00+01:00", "--replace"}, "a is replaced: due in ")
+	if got := s.object("get", "a"); got["due_at"] != "2031-01-31T11:00:00.000Z" || got["payload"] != nil {
+		t.Errorf("got %v", got)
+	}
+	s.prints([]string{"schedule", "x", "--id", "new", "--delay", "1h", "--replace"}, "new is scheduled")
+	// The payload from elsewhere, as it is.
+	if got := s.object("schedule", "x", "--delay", "1h", "--payload", "@"+s.file(`[1,"2"]`)); fmt.Sprint(got["payload"]) != "[1 2]" {
+		t.Errorf("got %v", got)
+	}
+	s.typed(`"typed"`)
+	if got := s.object("schedule", "x", "--delay", "1h", "--payload", "-"); got["payload"] != "typed" {
+		t.Errorf("got %v", got)
+	}
+}
+
+// Nothing is sent if the command line is wrong, and all of it is reported.
+func TestWrongArguments(t *testing.T) {
+	s := &shell{t, "http://127.0.0.1:1"} // nobody is there
+	for _, test := range []struct {
+		args  []string
+		parts []string
+	}{
+		{[]string{"schedule"}, []string{"topic"}},
+		{[]string{"schedule", "x", "--delay", "soon"}, []string{"--delay", "30m", "lapse schedule --help"}},
+		{[]string{"schedule", "x", "--due-at", "tomorrow"}, []string{"--due-at", "RFC 3339"}},
+		{[]string{"schedule", "x", "--delay", "0s", "--due-at", "2031-01-31T12:00:00Z", "--replace"}, []string{"delay", "replace"}},
+		{[]string{"schedule", "x", "--payload", "{"}, []string{"payload must be JSON"}},
+		{[]string{"schedule", "x", "--payload", "@/no/such/file"}, []string{"payload", "/no/such/file"}},
+		{[]string{"schedule", "x", "--batch", "f"}, []string{"batch"}},
+		{[]string{"schedule", "--delay", "1h", "--batch", "f"}, []string{"batch"}},
+		{[]string{"schedule", "--batch", "/no/such/file"}, []string{"batch", "/no/such/file"}},
+		{[]string{"reschedule", "a"}, []string{"delay"}},
+		{[]string{"reschedule", "a", "--delay", "1h", "--due-at", "2031-01-31T12:00:00Z"}, []string{"delay"}},
+		{[]string{"cancel"}, []string{"<id>", "lapse cancel --help"}},
+		{[]string{"list", "--limit", "0"}, []string{"limit"}},
+		{[]string{"list", "--limit", "-1", "--timeout", "0s"}, []string{"limit", "timeout"}},
+		{[]string{"reserve", "x", "--max", "-1"}, []string{"max"}},
+		{[]string{"reserve", "x", "--exec", "true", "--ack"}, []string{"exec"}},
+		{[]string{"reserve", "x", "--exec", "true", "--lease", "10ms"}, []string{"lease"}},
+		{[]string{"dead", "requeue", "x"}, []string{"--all"}},
+		{[]string{"dead", "delete", "x", "a", "--all"}, []string{"--all"}},
+		{[]string{"topics", "set", "x", "--lease", "0s", "--max-attempts", "0"}, []string{"lease", "max-attempts"}},
+		{[]string{"stats", "--timeout=-1s"}, []string{"Timeout"}},
+		{[]string{"stats", "--ca-file", "/no/such/file", "--token-from", "/no/such/token"}, []string{"ca-file", "token-from"}},
+		{[]string{"stats", "--ca-file", "remote.go"}, []string{"ca-file", "no certificate"}},
+		{[]string{"stats", "--token-from", "/dev/null"}, []string{"token-from", "empty"}},
+		{[]string{"get", ""}, []string{"id must be given"}},
+	} {
+		s.fails(exitUsage, test.args, test.parts...)
+	}
+}
+
+func TestRescheduleFireCancel(t *testing.T) {
+	s := newShell(t)
+	s.ok("schedule", "x", "--id", "a", "--delay", "1h")
+	s.ok("schedule", "x", "--id", "b", "--delay", "1h")
+	s.prints([]string{"reschedule", "a", "--delay", "3d"}, "a is due in 3d (")
+	if got := s.object("reschedule", "a", "--payload", "7"); fmt.Sprint(got["payload"], got["revision"]) != "7 3" {
+		t.Errorf("got %v", got)
+	}
+	s.prints([]string{"fire", "a"}, "a is due now")
+	s.prints([]string{"cancel", "a", "b"}, "a is cancelled\nb is cancelled\n")
+	// With --json, what the API answers: nothing.
+	if out := s.ok("cancel", "a", "--json"); out != "" {
+		t.Errorf("got %q", out)
+	}
+	s.ok("schedule", "x", "--id", "c", "--delay", "1h")
+	s.typed("nobody\n\nc\n")
+	s.fails(exitNotFound, []string{"cancel", "-"}, "nobody: Unknown or finished")
+	s.fails(exitNotFound, []string{"get", "c"}, "Unknown or finished")
+	s.fails(exitNotFound, []string{"reschedule", "c", "--delay", "0"}, "Unknown or finished")
+	s.fails(exitNotFound, []string{"fire", "c", "--json"}, `{"error":"Unknown or finished","exit":4,"problem":{"type":"/problems/not_found"`)
+}
+
+func TestGetAndList(t *testing.T) {
+	s := newShell(t)
+	for i := range 5 {
+		s.ok("schedule", "x", "--id", fmt.Sprint("t", i), "--delay", fmt.Sprint(i+1, "d"), "--payload", "[1]", "--header", "k=v")
+	}
+	s.prints([]string{"get", "t0"}, "t0\n  topic     x\n", "  state     pending\n", "  due       in 1d (2", "  payload   [1]\n", "  headers   k=v\n")
+	if got := s.lines("get", "t0", "t3"); len(got) != 2 || got[1]["id"] != "t3" {
+		t.Errorf("got %v", got)
+	}
+	out := s.ok("list", "--topic", "x")
+	rows := strings.Split(strings.TrimSpace(out), "\n")
+	if len(rows) != 6 || !strings.HasPrefix(rows[0], "ID  TOPIC  STATE    NEXT   ATTEMPT") || !strings.HasPrefix(rows[5], "t4  x      pending  in 5d  0") {
+		t.Errorf("got\n%s", out)
+	}
+	for line := range strings.Lines(out) {
+		if strings.TrimRight(line, " \n") != strings.TrimSuffix(line, "\n") {
+			t.Errorf("blanks at the end of %q", line)
+		}
+	}
+	if got := s.lines("list", "--all"); len(got) != 5 || got[0]["id"] != "t0" {
+		t.Errorf("got %v", got)
+	}
+	// Part by part.
+	code, out, errs := s.run("list", "--limit", "2", "--json")
+	_, cursor, more := strings.Cut(errs, "--cursor ")
+	cursor, _, _ = strings.Cut(cursor, ",")
+	if code != exitOK || strings.Count(out, "\n") != 2 || !more {
+		t.Fatalf("exit code %d: %s%s", code, out, errs)
+	}
+	if got := s.lines("list", "--cursor", cursor); len(got) != 3 || got[0]["id"] != "t2" {
+		t.Errorf("got %v", got)
+	}
+	if out := s.ok("list", "--topic", "nobody", "--json"); out != "" {
+		t.Errorf("got %q", out)
+	}
+	s.fails(exitUsage, []string{"list", "--state", "odd"}, "state")
+	s.fails(exitUsage, []string{"list", "--cursor", "odd"}, "cursor")
+}
+
+func TestBatchCommand(t *testing.T) {
+	s := newShell(t)
+	text := `{"id":"a","topic":"x","delay":"1d","payload":{"n": 1},"headers":{"k":"v"},"max_lateness":60000,"group":"g"}
+
+{"id":"b","topic":"x","due_at":"2031-01-31T12:00:00Z"}
+`
+	s.prints([]string{"schedule", "--batch", s.file(text)}, "scheduled 2 of 2 tasks\n")
+	got := s.object("get", "a")
+	if fmt.Sprintf("%v %v %v", got["payload"], got["max_lateness"], got["group"]) != "map[n:1] 1m g" {
+		t.Errorf("got %v", got)
+	}
+	s.typed(text)
+	s.prints([]string{"schedule", "--batch", "-"}, "scheduled 2 of 2 tasks\n") // again: there already
+	// Some are refused, the others stay.
+	mixed := s.file(`{"id":"c","topic":"x","delay":"1h"}` + "\n\n" + `{"id":"d","topic":"?","delay":-1}` + "\n")
+	s.fails(exitUsage, []string{"schedule", "--batch", mixed}, "refused 1 tasks\n", "line 3: ", "topic", "delay")
+	s.ok("get", "c")
+	code, out, errs := s.run("schedule", "--batch", mixed, "--json")
+	if code != exitUsage || !strings.Contains(out, `{"line":1,"id":"c"}`+"\n") || !strings.Contains(out, `{"line":3,"id":"d","problem":{"type":"/problems/invalid"`) {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+	// A line that cannot be read is named, and what stood before it.
+	for _, line := range []string{`{"topic":"x","dely":"1h"}`, `{`, `[]`, `{"topic":"x"} {}`, `{"topic":"x","delay":"soon"}`, `{"topic":"x","due_at":"soon"}`} {
+		s.fails(exitUsage, []string{"schedule", "--batch", s.file("\n" + line + "\n")}, "line 2: ", "scheduled before that: 0")
+	}
+	// More than one request's worth.
+	var many strings.Builder
+	for i := range batchTasks + 10 {
+		fmt.Fprintf(&many, `{"id":"m%d","topic":"many","delay":"1h"}`+"\n", i)
+	}
+	s.prints([]string{"schedule", "--batch", s.file(many.String())}, fmt.Sprintf("scheduled %d of %d tasks", batchTasks+10, batchTasks+10))
+	s.fails(exitUsage, []string{"schedule", "--batch", s.file(many.String() + "nonsense\n")}, fmt.Sprintf("line %d: ", batchTasks+11), fmt.Sprintf("before that: %d", batchTasks))
+}
+
+func TestRelative(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for d, want := range map[time.Duration]string{
+		0: "now", 400 * time.Microsecond: "now", -400 * time.Microsecond: "now", 1500 * time.Microsecond: "in 2ms",
+		29*time.Minute + 58*time.Second + 600*time.Millisecond: "in 29m59s", -3210 * time.Millisecond: "3.2s ago",
+		25 * time.Hour: "in 1d1h", -400 * 24 * time.Hour: "400d ago", 90 * time.Minute: "in 1h30m",
+	} {
+		if got := relative(now.Add(d), now); got != want {
+			t.Errorf("%s: got %q, want %q", d, got, want)
+		}
+	}
+	if got := short("a\x1b[2Jb\nc\u2028d", 100); got != "a [2Jb c d" {
+		t.Errorf("got %q", got)
+	}
+	if got := short(strings.Repeat("é", 50), 10); got != "ééééééé..." {
+		t.Errorf("got %q", got)
+	}
+}

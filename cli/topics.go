@@ -1,0 +1,213 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/lapsehq/lapse/client"
+)
+
+// topics are the commands about topics.
+type topics struct {
+	List   topicsList   `cmd:"" help:"List the topics, with counts."`
+	Get    topicsGet    `cmd:"" help:"Show the settings and counts of a topic."`
+	Set    topicsSet    `cmd:"" help:"Change settings of a topic; those that are not given stay as they are."`
+	Pause  topicsPause  `cmd:"" help:"Stop the delivery of topics' tasks. They are accepted, and wait."`
+	Resume topicsResume `cmd:"" help:"Deliver topics' tasks again."`
+	Delete topicsDelete `cmd:"" help:"Forget the settings of topics. Their tasks stay, and get the defaults."`
+	Purge  topicsPurge  `cmd:"" help:"Cancel all pending and ready tasks of topics."`
+}
+
+type topicsList struct{ remote }
+
+// Run lists.
+func (c *topicsList) Run(ctx context.Context, std streams, bad *faults) error {
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	list, err := s.Topics(ctx)
+	if err != nil {
+		return err
+	}
+	return s.tellList("topics", func(w io.Writer) { topicTable(w, list) })
+}
+
+func topicTable(w io.Writer, list []client.Topic) {
+	rows := [][]string{{"TOPIC", "PENDING", "READY", "DELIVERING", "DEAD", "DELIVERED", "FAILED", "LATE (P99)", ""}}
+	for i := range list {
+		t, n := &list[i], &list[i].Counts
+		paused := ""
+		if t.Paused {
+			paused = "paused"
+		}
+		row := []string{t.Name}
+		for _, count := range []int64{n.Pending, n.Ready, n.Delivering, n.Dead, n.Delivered, n.Failed} {
+			row = append(row, strconv.FormatInt(count, 10))
+		}
+		rows = append(rows, append(row, n.Lateness.P99.String(), paused))
+	}
+	table(w, rows)
+}
+
+type topicsGet struct {
+	remote
+	Topic string `arg:"" help:"The topic."`
+}
+
+// Run shows.
+func (c *topicsGet) Run(ctx context.Context, std streams, bad *faults) error {
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	t, err := s.Topic(ctx, c.Topic)
+	if err != nil {
+		return err
+	}
+	return s.tell(func(w io.Writer) { topicBlock(w, t) })
+}
+
+func topicBlock(w io.Writer, t *client.Topic) {
+	n := &t.Counts
+	block(w, t.Name, "delivery", t.Delivery.Kind, "paused", strconv.FormatBool(t.Paused), "max attempts", strconv.Itoa(t.Retry.MaxAttempts),
+		"backoff", t.Retry.MinBackoff.String()+" to "+t.Retry.MaxBackoff.String(), "lease", t.Lease.String(),
+		"concurrency", strconv.Itoa(t.Concurrency), "count crashes", strconv.FormatBool(t.CountCrashes), "revision", strconv.FormatInt(t.Revision, 10),
+		"tasks", fmt.Sprintf("%d pending, %d ready, %d delivering, %d dead", n.Pending, n.Ready, n.Delivering, n.Dead),
+		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
+			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
+		"lateness", fmt.Sprintf("mean %s, p50 %s, p99 %s", n.Lateness.Mean, n.Lateness.P50, n.Lateness.P99))
+}
+
+type topicsSet struct {
+	remote
+	Topic        string `arg:"" help:"The topic."`
+	Kind         string `env:"-" placeholder:"KIND" help:"Way of delivery: pull."`
+	MaxAttempts  *int   `env:"-" placeholder:"N" help:"Then a task is dead, 1 to 1000."`
+	MinBackoff   span   `env:"-" placeholder:"1s" help:"Shortest pause after a failed attempt, 1ms to 24h."`
+	MaxBackoff   span   `env:"-" placeholder:"10m" help:"Longest pause after a failed attempt, to 30d."`
+	Lease        span   `env:"-" placeholder:"30s" help:"How long a delivery may stay unsettled, 1s to 24h."`
+	Concurrency  *int   `env:"-" placeholder:"N" help:"Deliveries at once, 1 to 100000; pull is not bound by it."`
+	CountCrashes *bool  `env:"-" negatable:"" help:"Record each attempt before it is delivered."`
+	Paused       *bool  `env:"-" negatable:"" help:"Accept tasks, but do not deliver them."`
+}
+
+// Run changes what is given, unless somebody else changes the settings meanwhile.
+func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
+	for name, d := range map[string]span{"min-backoff": c.MinBackoff, "max-backoff": c.MaxBackoff, "lease": c.Lease} {
+		if d.given && d.Duration == 0 {
+			bad.add("%s: must not be zero", name)
+		}
+	}
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	var settings client.Settings
+	var revision int64
+	switch have, err := s.Topic(ctx, c.Topic); {
+	case err == nil:
+		settings, revision = have.Settings, have.Revision
+	case !errors.Is(err, client.ErrNoTopic):
+		return err
+	}
+	c.change(&settings)
+	t, err := s.SetTopic(ctx, c.Topic, settings, revision)
+	if err != nil {
+		return err
+	}
+	return s.tell(func(w io.Writer) { topicBlock(w, t) })
+}
+
+func (c *topicsSet) change(s *client.Settings) {
+	if c.Kind != "" {
+		s.Delivery.Kind = c.Kind
+	}
+	replace(&s.Retry.MaxAttempts, c.MaxAttempts)
+	replace(&s.Concurrency, c.Concurrency)
+	replace(&s.CountCrashes, c.CountCrashes)
+	replace(&s.Paused, c.Paused)
+	replace(&s.Retry.MinBackoff, (*client.Duration)(c.MinBackoff.pointer()))
+	replace(&s.Retry.MaxBackoff, (*client.Duration)(c.MaxBackoff.pointer()))
+	replace(&s.Lease, (*client.Duration)(c.Lease.pointer()))
+}
+
+// replace sets a value if another one was given.
+func replace[T any](value, given *T) {
+	if given != nil {
+		*value = *given
+	}
+}
+
+// topicNames are the arguments of commands about several topics.
+type topicNames struct {
+	Topics []string `arg:"" name:"topic" help:"Topics."`
+}
+
+type topicsPause struct {
+	remote
+	topicNames
+}
+
+// Run pauses.
+func (c *topicsPause) Run(ctx context.Context, std streams, bad *faults) error {
+	return c.each(&c.remote, std, bad, "is paused", func(s *session, topic string) error { return s.Pause(ctx, topic) })
+}
+
+type topicsResume struct {
+	remote
+	topicNames
+}
+
+// Run resumes.
+func (c *topicsResume) Run(ctx context.Context, std streams, bad *faults) error {
+	return c.each(&c.remote, std, bad, "is delivered again", func(s *session, topic string) error { return s.Resume(ctx, topic) })
+}
+
+type topicsDelete struct {
+	remote
+	topicNames
+}
+
+// Run forgets.
+func (c *topicsDelete) Run(ctx context.Context, std streams, bad *faults) error {
+	return c.each(&c.remote, std, bad, "has its defaults again", func(s *session, topic string) error { return s.DeleteTopic(ctx, topic) })
+}
+
+func (n *topicNames) each(r *remote, std streams, bad *faults, done string, do func(*session, string) error) error {
+	s, err := r.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	return each(n.Topics, func(topic string) error {
+		if err := do(s, topic); err != nil {
+			return err
+		}
+		return s.tell(func(w io.Writer) { fmt.Fprintf(w, "%s %s\n", topic, done) })
+	})
+}
+
+type topicsPurge struct {
+	remote
+	topicNames
+}
+
+// Run purges.
+func (c *topicsPurge) Run(ctx context.Context, std streams, bad *faults) error {
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	return each(c.Topics, func(topic string) error {
+		p, err := s.Purge(ctx, topic)
+		if err != nil {
+			return err
+		}
+		return s.tell(func(w io.Writer) {
+			fmt.Fprintf(w, "%s is purged: %d tasks are cancelled, %d are being delivered and stay\n", topic, p.Cancelled, p.Delivering)
+		})
+	})
+}

@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/lapsehq/lapse/client"
+)
+
+// span is a duration on the command line. It knows d for days, and whether it was given.
+type span struct {
+	time.Duration
+	given bool
+}
+
+// Decode reads it for kong.
+func (s *span) Decode(ctx *kong.DecodeContext) error {
+	var text string
+	err := ctx.Scan.PopValueInto("duration", &text)
+	if err == nil {
+		s.Duration, err = client.ParseDuration(text)
+	}
+	s.given = err == nil
+	return err
+}
+
+// pointer is nil if it was not given.
+func (s *span) pointer() *time.Duration {
+	if !s.given {
+		return nil
+	}
+	return &s.Duration
+}
+
+// instant is a point in time on the command line.
+type instant struct{ time.Time }
+
+// Decode reads it for kong.
+func (i *instant) Decode(ctx *kong.DecodeContext) error {
+	var text string
+	err := ctx.Scan.PopValueInto("time", &text)
+	if err == nil {
+		if i.Time, err = time.Parse(time.RFC3339Nano, text); err != nil {
+			err = fmt.Errorf("must be an RFC 3339 time such as %q", "2030-01-31T12:00:00Z")
+		}
+	}
+	return err
+}
+
+// relative says how far away a time is: "in 29m58s", "3.2s ago".
+func relative(t, now time.Time) string {
+	d := t.Sub(now)
+	switch {
+	case rough(d) == "0s", rough(-d) == "0s":
+		return "now"
+	case d > 0:
+		return "in " + rough(d)
+	}
+	return rough(-d) + " ago"
+}
+
+// rough is a duration to two units, or to a tenth of a second below a minute.
+func rough(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + rough(-d)
+	case d < time.Second:
+		d = d.Round(time.Millisecond)
+	case d < time.Minute:
+		d = d.Round(100 * time.Millisecond)
+	case d < time.Hour:
+		d = d.Round(time.Second)
+	case d < 24*time.Hour:
+		d = d.Round(time.Minute)
+	default:
+		d = d.Round(time.Hour)
+	}
+	return client.Duration(d).String()
+}
+
+// exactly is a time with what is relative about it.
+func exactly(t, now time.Time) string {
+	return fmt.Sprintf("%s (%s)", relative(t, now), t.Local().Format("2006-01-02 15:04:05.000 -0700"))
+}
+
+// plain is a text that cannot move the cursor or break a table.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+// short is a plain text cut to a width.
+func short(text string, width int) string {
+	runes := []rune(plain(text))
+	if len(runes) <= width {
+		return string(runes)
+	}
+	return string(runes[:width-3]) + "..."
+}

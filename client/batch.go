@@ -1,0 +1,85 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// Result is what has become of one task of a batch.
+type Result struct {
+	// ID of the task; also of one that was not taken, if it has one.
+	ID string
+	// Problem is nil if the task was taken.
+	Problem *Problem
+}
+
+// ScheduleBatch schedules up to 10,000 tasks with one request. They are taken or
+// refused one by one: the results stand in the order of the requests. Tasks without an
+// id get one, as with Schedule.
+//
+// The error is about the batch as a whole; then nothing was taken, or with ErrUnknown
+// perhaps some. In that case the results carry the ids, with which the same batch may
+// be sent again. Errors: ErrInvalid, ErrTooLarge, ErrOverloaded, ErrUnavailable,
+// ErrUnknown, ErrUnreachable.
+func (c *Client) ScheduleBatch(ctx context.Context, requests []Request) ([]Result, error) {
+	q := call{method: http.MethodPost, path: "/v1/tasks/batch", effect: same}
+	results := make([]Result, len(requests))
+	q.body = append(q.body, '[')
+	for i, r := range requests {
+		if r.ID == "" && c.retries >= 0 {
+			r.ID = NewID()
+		}
+		if r.ID == "" {
+			q.effect = again
+		}
+		text, err := r.encode()
+		if err != nil {
+			return nil, fmt.Errorf("task %d of the batch: %w", i, err)
+		}
+		if i > 0 {
+			q.body = append(q.body, ',')
+		}
+		q.body = append(q.body, text...)
+		results[i].ID = r.ID
+	}
+	q.body = append(q.body, ']')
+	var answer struct {
+		IDs    []string `json:"ids"`
+		Errors []struct {
+			Index   int      `json:"index"`
+			ID      string   `json:"id"`
+			Problem *Problem `json:"problem"`
+		} `json:"errors"`
+	}
+	if _, err := c.do(ctx, q, &answer); err != nil {
+		if !errors.Is(err, ErrUnknown) {
+			return nil, err
+		}
+		if p := (*Problem)(nil); errors.As(err, &p) && len(p.IDs) == len(results) {
+			for i, id := range p.IDs {
+				results[i].ID = id
+			}
+		}
+		return results, err
+	}
+	if len(answer.IDs) != len(results) {
+		return nil, errors.New("the answer to a batch has another number of tasks than the batch")
+	}
+	for i, id := range answer.IDs {
+		if id != "" {
+			results[i].ID = id
+		}
+	}
+	for _, e := range answer.Errors {
+		if e.Index < 0 || e.Index >= len(results) || e.Problem == nil {
+			return nil, errors.New("the answer to a batch names a task that is not in it")
+		}
+		results[e.Index].Problem = e.Problem
+		if e.ID != "" {
+			results[e.Index].ID = e.ID
+		}
+	}
+	return results, nil
+}

@@ -1,0 +1,164 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-json"
+)
+
+// Returned, wrapped, when the server refuses a call. errors.As with a *Problem tells
+// the details.
+var (
+	// ErrInvalid: a field is wrong, or the text is not JSON. Problem.Fields names them.
+	ErrInvalid = errors.New("the request is wrong")
+	// ErrUnauthorized: the token is missing or unknown, or lacks the right to do this.
+	ErrUnauthorized = errors.New("not allowed")
+	// ErrNotFound: the task is unknown or finished.
+	ErrNotFound = errors.New("unknown or finished")
+	// ErrNoTopic: nobody has set the topic up.
+	ErrNoTopic = errors.New("the topic has no settings")
+	// ErrExists: the id is taken by a task with other content.
+	ErrExists = errors.New("the id is taken")
+	// ErrDelivering: the task is being delivered, and can be neither cancelled nor changed.
+	ErrDelivering = errors.New("the task is being delivered")
+	// ErrDead: the task is dead. Requeue it or delete it.
+	ErrDead = errors.New("the task is dead")
+	// ErrHandled: the program that embeds the server handles the topic itself.
+	ErrHandled = errors.New("the topic has a handler")
+	// ErrStale: the delivery of a receipt is over.
+	ErrStale = errors.New("the receipt is stale")
+	// ErrReceipt: the text is no receipt of this server.
+	ErrReceipt = errors.New("not a receipt")
+	// ErrRevision: the settings of the topic have been changed by somebody else.
+	ErrRevision = errors.New("the settings have another revision")
+	// ErrTooLarge: a body, payload or header is larger than the server accepts.
+	ErrTooLarge = errors.New("too large")
+	// ErrOverloaded: a limit of the server is reached. Nothing has happened.
+	ErrOverloaded = errors.New("the server is overloaded")
+	// ErrUnavailable: the server takes no writes, replays, or shuts down. Nothing has
+	// happened.
+	ErrUnavailable = errors.New("the server is unavailable")
+)
+
+// Returned, wrapped, when a call got no answer that counts.
+var (
+	// ErrUnknown: the request may have been carried out. Problem.ID and IDs, or the ID
+	// of the Task that comes with the error, name the ids with which repeating it is
+	// safe.
+	ErrUnknown = errors.New("the outcome is unknown")
+	// ErrUnreachable: no connection to the server came about, or nothing could be read
+	// from it. Nothing has happened.
+	ErrUnreachable = errors.New("the server cannot be reached")
+)
+
+// sentinels maps the last part of a problem's type.
+var sentinels = map[string]error{
+	"malformed": ErrInvalid, "invalid": ErrInvalid, "unsupported_media_type": ErrInvalid,
+	"not_found": ErrNotFound, "topic_not_found": ErrNoTopic,
+	"id_taken": ErrExists, "delivering": ErrDelivering, "dead": ErrDead, "handled": ErrHandled,
+	"stale_receipt": ErrStale, "bad_receipt": ErrReceipt, "precondition_failed": ErrRevision,
+	"too_large": ErrTooLarge, "overloaded": ErrOverloaded, "outcome_unknown": ErrUnknown,
+	"ledger_unavailable": ErrUnavailable, "replaying": ErrUnavailable, "shutting_down": ErrUnavailable,
+}
+
+// Problem is the server's answer to a call that it refuses (RFC 9457).
+type Problem struct {
+	// Type names the kind of problem: a path on the server where it is explained, or
+	// "about:blank" for an answer that does not come from Lapse, such as a proxy's.
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"` // of HTTP
+	Detail string `json:"detail,omitempty"`
+	// Fields are those that are wrong.
+	Fields []FieldFault `json:"errors,omitempty"`
+	// ID is that of the task, where repeating the request with it is safe; of a batch,
+	// IDs are.
+	ID  string   `json:"id,omitempty"`
+	IDs []string `json:"ids,omitempty"`
+
+	// RequestID finds the request in the server's log.
+	RequestID string `json:"request_id,omitempty"`
+	// RetryAfter is how long the server asks to wait. Zero: it does not say.
+	RetryAfter time.Duration `json:"-"`
+}
+
+// FieldFault says what is wrong with one field.
+type FieldFault struct {
+	Field   string `json:"field"`
+	Problem string `json:"problem"`
+}
+
+// Error tells the title, and each field with its fault, or the detail.
+func (p *Problem) Error() string {
+	if len(p.Fields) > 0 {
+		faults := make([]string, len(p.Fields))
+		for i, f := range p.Fields {
+			faults[i] = f.Field + " " + f.Problem
+		}
+		return p.Title + ": " + strings.Join(faults, "; ")
+	}
+	if p.Detail == "" || strings.EqualFold(p.Detail, p.Title) {
+		return p.Title
+	}
+	return p.Title + ": " + p.Detail
+}
+
+// Is matches the sentinel of this kind of problem.
+func (p *Problem) Is(target error) bool {
+	switch p.Status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return target == ErrUnauthorized
+	}
+	name := p.Type[strings.LastIndexByte(p.Type, '/')+1:]
+	if sentinel, ok := sentinels[name]; ok {
+		return target == sentinel
+	}
+	switch {
+	case p.Status == http.StatusTooManyRequests:
+		return target == ErrOverloaded
+	case p.Status == http.StatusServiceUnavailable:
+		return target == ErrUnavailable // a proxy's, which has not passed the request on
+	case p.Status >= 500:
+		return target == ErrUnknown // 500, and the 502 and 504 of a proxy
+	}
+	return false
+}
+
+// problemOf reads an answer that is not a success.
+func problemOf(resp *http.Response, body []byte) *Problem {
+	p := &Problem{}
+	if json.Unmarshal(body, p) != nil || p.Type == "" {
+		p = &Problem{Type: "about:blank", Title: http.StatusText(resp.StatusCode)}
+		if p.Title == "" {
+			p.Title = "Unexpected answer"
+		}
+		p.Title = fmt.Sprintf("%s (status %d)", p.Title, resp.StatusCode)
+		switch location := resp.Header.Get("Location"); {
+		case location != "":
+			p.Detail = "redirected to " + location
+		case strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain"), len(body) > 0 && body[0] != '<' && len(body) < 200:
+			line, _, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
+			p.Detail = strings.ToValidUTF8(line[:min(len(line), 200)], "")
+		}
+	}
+	p.Status = resp.StatusCode
+	p.RequestID = resp.Header.Get("X-Request-Id")
+	p.RetryAfter = retryAfter(resp.Header.Get("Retry-After"))
+	return p
+}
+
+// retryAfter reads the header, a number of seconds or a date.
+func retryAfter(text string) time.Duration {
+	if seconds, err := strconv.ParseInt(text, 10, 32); err == nil && seconds >= 0 {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(time.Until(at), 0)
+	}
+	return 0
+}

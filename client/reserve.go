@@ -1,0 +1,54 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/goccy/go-json"
+)
+
+// Reservation says what a receiver asks for.
+type Reservation struct {
+	// Max is how many tasks at most, 1 to 1,000. 0: one.
+	Max int
+	// Wait is how long to wait for the first one, up to 60 s. 0: not at all.
+	Wait time.Duration
+	// Lease is how long the deliveries may stay unsettled, 1 s to 24 h. 0: the topic's.
+	Lease time.Duration
+}
+
+// Delivery is one attempt to deliver a task: it is the caller's until LeaseUntil.
+type Delivery struct {
+	Task
+	// Receipt settles this delivery and no other.
+	Receipt string `json:"receipt"`
+	// LeaseUntil is when the attempt counts as failed, by the server's clock.
+	LeaseUntil time.Time `json:"lease_until"`
+}
+
+// Reserve takes tasks of a topic that are ready, the oldest deadline first, and waits
+// until there is at least one. None is no error. What was handed out when the answer
+// got lost is delivered again after its lease.
+//
+// Errors: ErrInvalid, ErrHandled, ErrUnavailable, ErrUnknown, ErrUnreachable.
+func (c *Client) Reserve(ctx context.Context, topic string, r Reservation) ([]Delivery, error) {
+	path, err := pathOf("/v1/topics/", "topic", topic)
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(struct {
+		Max   int      `json:"max,omitempty"`
+		Wait  Duration `json:"wait,omitempty"`
+		Lease Duration `json:"lease,omitempty"`
+	}{r.Max, Duration(r.Wait), Duration(r.Lease)})
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Tasks []Delivery `json:"tasks"`
+	}
+	q := call{method: http.MethodPost, path: path + "/reserve", body: body, extra: max(r.Wait, 0), effect: again}
+	_, err = c.do(ctx, q, &answer)
+	return answer.Tasks, err
+}

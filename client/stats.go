@@ -1,0 +1,153 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Stats are the counts of a server. What only grows is counted since it started.
+type Stats struct {
+	Node    string      `json:"node"`
+	Version string      `json:"version"`
+	Uptime  Duration    `json:"uptime"`
+	State   Readiness   `json:"state"`
+	Total   Counts      `json:"total"`
+	Topics  []Topic     `json:"topics"`
+	Sweep   SweepStats  `json:"sweep"`
+	Ledger  LedgerStats `json:"ledger"`
+	Memory  MemoryStats `json:"memory"`
+	// ClockSteps are jumps of the wall clock that were noticed.
+	ClockSteps int64 `json:"clock_steps"`
+}
+
+// SweepStats are the counts of the sweep and its audit.
+type SweepStats struct {
+	Rescued        int64 `json:"rescued"` // tasks found overdue; outside a fault always 0
+	LeasesReturned int64 `json:"leases_returned"`
+	AuditChecked   int64 `json:"audit_checked"`
+	AuditRepaired  int64 `json:"audit_repaired"`
+}
+
+// LedgerStats are the counts of writes.
+type LedgerStats struct {
+	Commits        int64 `json:"commits"`
+	Changes        int64 `json:"changes"`         // in those commits
+	Repeats        int64 `json:"repeats"`         // commits that were sent again
+	Queued         int   `json:"queued"`          // changes that wait now
+	UnknownRecords int64 `json:"unknown_records"` // of a newer version, kept and not read
+}
+
+// MemoryStats tell where the tasks are.
+type MemoryStats struct {
+	ArenaBytes int64 `json:"arena_bytes"`
+	ArenaLive  int64 `json:"arena_live_bytes"`
+	Armed      int   `json:"armed"` // entries of the timing wheel
+}
+
+// Counts are how many tasks stand where now, and what has happened.
+type Counts struct {
+	Pending    int64 `json:"pending"`
+	Ready      int64 `json:"ready"`
+	Delivering int64 `json:"delivering"`
+	Dead       int64 `json:"dead"`
+
+	Scheduled    int64    `json:"scheduled"`
+	Delivered    int64    `json:"delivered"`     // acknowledged
+	Failed       int64    `json:"failed"`        // attempts, of any cause
+	LeaseExpired int64    `json:"lease_expired"` // also in Failed
+	Panicked     int64    `json:"panicked"`      // also in Failed
+	Died         int64    `json:"died"`
+	Cancelled    int64    `json:"cancelled"`
+	Skipped      int64    `json:"skipped"` // later than their MaxLateness
+	Lateness     Lateness `json:"lateness"`
+}
+
+// Lateness sums up how late first attempts began. P50 and P99 are upper bounds.
+type Lateness struct {
+	Count int64    `json:"count"`
+	Mean  Duration `json:"mean"`
+	P50   Duration `json:"p50"`
+	P99   Duration `json:"p99"`
+}
+
+// Readiness tells whether a server has read its tasks back, and how its ledger does.
+type Readiness struct {
+	Ready        bool        `json:"ready"`
+	ShuttingDown bool        `json:"shutting_down"`
+	Replay       Replay      `json:"replay"`
+	Ledger       LedgerState `json:"ledger"`
+}
+
+// Replay tells how far the reading back has come.
+type Replay struct {
+	Over    bool     `json:"over"`
+	Records int64    `json:"records"` // read so far
+	Elapsed Duration `json:"elapsed"`
+}
+
+// LedgerState tells how the ledger does.
+type LedgerState struct {
+	OK        bool     `json:"ok"`
+	Stalled   Duration `json:"stalled"`             // how long it has not answered a write
+	Condition string   `json:"condition,omitempty"` // why it takes no new records
+}
+
+// Stats returns the counts of the server. Errors: ErrUnreachable.
+func (c *Client) Stats(ctx context.Context) (*Stats, error) {
+	s := &Stats{}
+	if _, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/stats", effect: reads}, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Ready asks once whether the server is ready. A server that answers that it is not is
+// no error: Readiness tells how far it is. Errors: ErrUnreachable.
+func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
+	r := &Readiness{}
+	q := call{method: http.MethodGet, path: "/readyz", effect: reads, also: http.StatusServiceUnavailable}
+	if _, err := c.do(ctx, q, r); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Outlook says what a forecast is about.
+type Outlook struct {
+	Topic  string        // empty: all topics
+	Window time.Duration // how far to look ahead. 0: the server's default, an hour
+	Step   time.Duration // what to count together. 0: a 60th of the window
+}
+
+// Forecast tells how many attempts will start when. It is no snapshot.
+type Forecast struct {
+	From       time.Time `json:"from"`
+	Step       Duration  `json:"step"`
+	Counts     []int64   `json:"counts"`     // by step, the first one beginning at From
+	Ready      int64     `json:"ready"`      // wait for their receiver already
+	Delivering int64     `json:"delivering"` // are being delivered
+	Later      int64     `json:"later"`      // come after the last step
+	Complete   bool      `json:"complete"`   // false while replay runs: some may be missing
+}
+
+// Forecast counts pending tasks by the time of their next attempt.
+// Errors: ErrInvalid, ErrUnavailable, ErrUnreachable.
+func (c *Client) Forecast(ctx context.Context, o Outlook) (*Forecast, error) {
+	values := url.Values{}
+	if o.Topic != "" {
+		values.Set("topic", o.Topic)
+	}
+	if o.Window != 0 {
+		values.Set("window", Duration(o.Window).String())
+	}
+	if o.Step != 0 {
+		values.Set("step", Duration(o.Step).String())
+	}
+	f := &Forecast{}
+	if _, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/forecast", query: values, effect: reads}, f); err != nil {
+		return nil, err
+	}
+	return f, nil
+}

@@ -1,0 +1,243 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"github.com/goccy/go-json"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// State is where a task stands.
+type State string
+
+// The states of a task. Finished tasks are not found.
+const (
+	Pending    State = "pending"    // waits for its time
+	Ready      State = "ready"      // due, and not handed out yet
+	Delivering State = "delivering" // handed to its receiver
+	Dead       State = "dead"       // its attempts are exhausted, or it was buried
+)
+
+// Task is a task as the server shows it.
+type Task struct {
+	ID    string `json:"id"`
+	Topic string `json:"topic"`
+	State State  `json:"state"`
+	// DueAt is the deadline, NextAt when the next attempt starts. Both in UTC, to the
+	// millisecond, by the server's clock.
+	DueAt  time.Time `json:"due_at"`
+	NextAt time.Time `json:"next_at"`
+	// Payload is JSON; nil if there is none. Binary is set instead where a program that
+	// embeds the scheduler gave one that is not JSON.
+	Payload     json.RawMessage   `json:"payload,omitempty"`
+	Binary      []byte            `json:"payload_base64,omitempty"`
+	Headers     map[string]string `json:"headers,omitempty"`
+	Group       string            `json:"group,omitempty"`
+	MaxLateness Duration          `json:"max_lateness,omitempty"` // 0: none
+	// Attempt counts deliveries, a running one included.
+	Attempt int `json:"attempt"`
+	// Revision is 1 at first, and one more with every change.
+	Revision  int64      `json:"revision"`
+	CreatedAt time.Time  `json:"created_at"`
+	DiedAt    *time.Time `json:"died_at,omitempty"` // of a dead task
+	LastError string     `json:"last_error,omitempty"`
+	Node      string     `json:"node"`
+
+	// Created is set by Schedule and Put: the task is new. Otherwise Schedule found the
+	// one of an earlier request, and Put has replaced it.
+	Created bool `json:"-"`
+}
+
+// Request asks for a task. Topic is required.
+type Request struct {
+	// ID has 1 to 128 of A-Za-z0-9._:@-, the first one a letter or digit. Empty: one is
+	// made, see the package's text about repetition.
+	ID    string
+	Topic string // in the same alphabet
+	// Delay is the time until the task is due, at most 10 years; DueAt the deadline
+	// itself, a time in the past meaning now. Not both; neither means now.
+	Delay time.Duration
+	DueAt time.Time
+	// Payload is any JSON. The receiver gets its very bytes. Nil: none.
+	Payload []byte
+	// Headers are handed to the receiver: up to 64, 8 KiB together.
+	Headers map[string]string
+	// MaxLateness: not delivered if later than that. 0: however late.
+	MaxLateness time.Duration
+	// Group names the tasks that belong together.
+	Group string
+}
+
+// encode writes the request for the wire.
+func (r *Request) encode() ([]byte, error) {
+	text, err := json.Marshal(struct {
+		ID          string            `json:"id,omitempty"`
+		Topic       string            `json:"topic"`
+		Delay       Duration          `json:"delay,omitempty"`
+		DueAt       *time.Time        `json:"due_at,omitempty"`
+		Headers     map[string]string `json:"headers,omitempty"`
+		MaxLateness Duration          `json:"max_lateness,omitempty"`
+		Group       string            `json:"group,omitempty"`
+	}{r.ID, r.Topic, Duration(r.Delay), instant(r.DueAt), r.Headers, Duration(r.MaxLateness), r.Group})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return withPayload(text, r.Payload)
+}
+
+// instant is nil for the zero time.
+func instant(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// withPayload adds a payload to an encoded object, byte for byte: an encoder would
+// write an equal value, which is not the same.
+func withPayload(object, payload []byte) ([]byte, error) {
+	if payload == nil {
+		return object, nil
+	}
+	if !json.Valid(payload) {
+		return nil, fmt.Errorf("%w: payload must be JSON", ErrInvalid)
+	}
+	text := make([]byte, 0, len(object)+len(payload)+len(`,"payload":`))
+	text = append(text, object[:len(object)-1]...)
+	if len(object) > len("{}") {
+		text = append(text, ',')
+	}
+	text = append(text, `"payload":`...)
+	text = append(text, payload...)
+	return append(text, '}'), nil
+}
+
+// Move says what to change about a task. What is nil or zero stays as it is.
+type Move struct {
+	Delay   *time.Duration // the new deadline, from now
+	DueAt   time.Time      // or as a time
+	Payload []byte         // JSON
+}
+
+// After is a Move by a delay from now.
+func After(delay time.Duration) Move { return Move{Delay: &delay} }
+
+// Schedule has a task delivered when it is due. It returns once the server has
+// recorded it. The same request with the same ID may be repeated, and returns the task
+// that is there; after ErrUnknown the returned task carries the ID to do that with.
+//
+// Errors: ErrInvalid, ErrExists, ErrTooLarge, ErrOverloaded, ErrUnavailable,
+// ErrUnknown, ErrUnreachable.
+func (c *Client) Schedule(ctx context.Context, r Request) (*Task, error) {
+	q := call{method: http.MethodPost, path: "/v1/tasks", effect: same}
+	if r.ID == "" && c.retries >= 0 {
+		r.ID = NewID()
+	}
+	if r.ID == "" {
+		q.effect = again
+	}
+	t, err := c.put(ctx, q, &r)
+	if errors.Is(err, ErrUnknown) {
+		p := (*Problem)(nil)
+		if r.ID == "" && errors.As(err, &p) {
+			r.ID = p.ID
+		}
+		return &Task{ID: r.ID, Topic: r.Topic}, err
+	}
+	return t, err
+}
+
+// Put creates a task, or replaces a pending or ready one as a whole: deadline and
+// content. The ID is required.
+//
+// Errors: those of Schedule but ErrExists, and ErrDelivering, ErrDead.
+func (c *Client) Put(ctx context.Context, r Request) (*Task, error) {
+	path, err := pathOf("/v1/tasks/", "id", r.ID)
+	if err != nil {
+		return nil, err
+	}
+	return c.put(ctx, call{method: http.MethodPut, path: path, effect: same}, &r)
+}
+
+func (c *Client) put(ctx context.Context, q call, r *Request) (*Task, error) {
+	var err error
+	if q.body, err = r.encode(); err != nil {
+		return nil, err
+	}
+	t := &Task{}
+	a, err := c.do(ctx, q, t)
+	if err != nil {
+		return nil, err
+	}
+	t.Created = a.status == http.StatusCreated
+	return t, nil
+}
+
+// Get returns a task. Errors: ErrNotFound, ErrUnavailable, ErrUnreachable.
+func (c *Client) Get(ctx context.Context, id string) (*Task, error) {
+	return c.onTask(ctx, call{method: http.MethodGet, effect: reads}, id, "")
+}
+
+// Change moves the deadline of a pending or ready task, or gives it another payload, in
+// one step: the old deadline is never delivered after it.
+//
+// Errors: ErrInvalid, ErrNotFound, ErrDelivering, ErrDead, ErrTooLarge, ErrOverloaded,
+// ErrUnavailable, ErrUnknown, ErrUnreachable.
+func (c *Client) Change(ctx context.Context, id string, m Move) (*Task, error) {
+	text, err := json.Marshal(struct {
+		Delay *Duration  `json:"delay,omitempty"`
+		DueAt *time.Time `json:"due_at,omitempty"`
+	}{(*Duration)(m.Delay), instant(m.DueAt)})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	q := call{method: http.MethodPatch, effect: same}
+	if q.body, err = withPayload(text, m.Payload); err != nil {
+		return nil, err
+	}
+	return c.onTask(ctx, q, id, "")
+}
+
+// Fire makes a pending task due now. Errors: those of Change.
+func (c *Client) Fire(ctx context.Context, id string) (*Task, error) {
+	return c.onTask(ctx, call{method: http.MethodPost, effect: again}, id, "/fire")
+}
+
+// Cancel makes sure that a task is not delivered any more; a dead one is deleted. It
+// may be repeated for a while, after which it returns ErrNotFound.
+//
+// Errors: ErrNotFound, ErrDelivering, ErrOverloaded, ErrUnavailable, ErrUnknown,
+// ErrUnreachable.
+func (c *Client) Cancel(ctx context.Context, id string) error {
+	path, err := pathOf("/v1/tasks/", "id", id)
+	if err != nil {
+		return err
+	}
+	_, err = c.do(ctx, call{method: http.MethodDelete, path: path, effect: same}, nil)
+	return err
+}
+
+func (c *Client) onTask(ctx context.Context, q call, id, rest string) (*Task, error) {
+	path, err := pathOf("/v1/tasks/", "id", id)
+	if err != nil {
+		return nil, err
+	}
+	q.path = path + rest
+	t := &Task{}
+	if _, err := c.do(ctx, q, t); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// pathOf puts a name into a path. Without one it would be the path of something else.
+func pathOf(prefix, field, name string) (string, error) {
+	if name == "" || name == "." || name == ".." {
+		return "", fmt.Errorf("%w: %s must be given", ErrInvalid, field)
+	}
+	return prefix + url.PathEscape(name), nil
+}

@@ -1,0 +1,140 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/goccy/go-json"
+)
+
+// Settings say how the tasks of a topic are delivered. Zero fields get the server's
+// defaults.
+type Settings struct {
+	Delivery Way   `json:"delivery,omitzero"`
+	Retry    Retry `json:"retry,omitzero"`
+	// Lease is how long a delivery may stay unsettled, 1 s to 24 h.
+	Lease Duration `json:"lease,omitempty"`
+	// Concurrency bounds the deliveries at once, 1 to 100,000. Pull is not bound by it.
+	Concurrency int `json:"concurrency,omitempty"`
+	// CountCrashes records each attempt before it is delivered.
+	CountCrashes bool `json:"count_crashes"`
+	// Paused: tasks are accepted, but not delivered.
+	Paused bool `json:"paused"`
+}
+
+// Way is a way of delivery.
+type Way struct {
+	Kind string `json:"kind,omitempty"` // "pull", "handler"
+}
+
+// Retry is the schedule of attempts.
+type Retry struct {
+	MaxAttempts int      `json:"max_attempts,omitempty"` // 1 to 1,000; then the task is dead
+	MinBackoff  Duration `json:"min_backoff,omitempty"`  // 1 ms to 24 h
+	MaxBackoff  Duration `json:"max_backoff,omitempty"`  // MinBackoff to 30 days
+}
+
+// Topic is a topic as the server shows it: all its settings, defaults included.
+type Topic struct {
+	Name string `json:"name"`
+	Settings
+	// Revision of the settings; 0 if nobody has set any.
+	Revision int64  `json:"revision"`
+	Counts   Counts `json:"counts"`
+}
+
+// AnyRevision lets SetTopic replace settings of whatever revision.
+const AnyRevision int64 = -1
+
+// Topics returns all topics, with settings and counts. Errors: ErrUnreachable.
+func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
+	var answer struct {
+		Topics []Topic `json:"topics"`
+	}
+	_, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/topics", effect: reads}, &answer)
+	return answer.Topics, err
+}
+
+// Topic returns a topic. Errors: ErrNoTopic if nobody has set it up and it never had a
+// task, ErrInvalid, ErrUnreachable.
+func (c *Client) Topic(ctx context.Context, name string) (*Topic, error) {
+	return c.topic(ctx, call{method: http.MethodGet, effect: reads}, name)
+}
+
+// SetTopic replaces all settings of a topic; what is zero gets its default. With a
+// revision other than AnyRevision they are replaced only if nobody has changed them
+// since, 0 meaning that nobody has set any.
+//
+// Errors: ErrInvalid, ErrRevision, ErrUnavailable, ErrUnknown, ErrUnreachable.
+func (c *Client) SetTopic(ctx context.Context, name string, s Settings, revision int64) (*Topic, error) {
+	body, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	q := call{method: http.MethodPut, body: body, effect: same}
+	if revision != AnyRevision {
+		// Repeated, it would find its own new revision.
+		q.effect = again
+		q.header = http.Header{"If-Match": {`"` + strconv.FormatInt(revision, 10) + `"`}}
+	}
+	return c.topic(ctx, q, name)
+}
+
+func (c *Client) topic(ctx context.Context, q call, name string) (*Topic, error) {
+	path, err := pathOf("/v1/topics/", "topic", name)
+	if err != nil {
+		return nil, err
+	}
+	q.path = path
+	t := &Topic{}
+	if _, err := c.do(ctx, q, t); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// DeleteTopic forgets the settings of a topic. Its tasks stay, and are delivered with the
+// defaults. Errors: ErrNoTopic, ErrUnavailable, ErrUnknown, ErrUnreachable.
+func (c *Client) DeleteTopic(ctx context.Context, name string) error {
+	return c.onTopic(ctx, call{method: http.MethodDelete, effect: again}, name, "", nil)
+}
+
+// Pause stops the delivery of a topic's tasks; they are accepted, and wait.
+// Errors: ErrInvalid, ErrUnavailable, ErrUnknown, ErrUnreachable.
+func (c *Client) Pause(ctx context.Context, topic string) error {
+	return c.onTopic(ctx, call{method: http.MethodPost, effect: same}, topic, "/pause", nil)
+}
+
+// Resume delivers a topic's tasks again. Errors: those of Pause.
+func (c *Client) Resume(ctx context.Context, topic string) error {
+	return c.onTopic(ctx, call{method: http.MethodPost, effect: same}, topic, "/resume", nil)
+}
+
+// Purged tells what a purge has met.
+type Purged struct {
+	Cancelled  int `json:"cancelled"`
+	Delivering int `json:"delivering"` // left alone, since they are being delivered
+}
+
+// Purge cancels all pending and ready tasks of a topic.
+// Errors: ErrInvalid, ErrUnavailable, ErrUnknown, ErrUnreachable. Some may have been
+// cancelled before the error; repeating the call does the rest.
+func (c *Client) Purge(ctx context.Context, topic string) (*Purged, error) {
+	p := &Purged{}
+	if err := c.onTopic(ctx, call{method: http.MethodDelete, effect: again, extra: wholeTopic}, topic, "/tasks", p); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (c *Client) onTopic(ctx context.Context, q call, topic, rest string, into any) error {
+	path, err := pathOf("/v1/topics/", "topic", topic)
+	if err != nil {
+		return err
+	}
+	q.path = path + rest
+	_, err = c.do(ctx, q, into)
+	return err
+}
