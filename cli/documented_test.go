@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,7 +35,7 @@ type documented struct {
 	meaning string
 	refused func(value string) (why string) // "" if the value is accepted
 
-	zeroIsDefault bool
+	zeroIsDefault bool // so it may be accepted although it is outside the range
 	low, high     int64
 	bounded       [2]bool // whether low and high are known
 	rng           string  // low and high, for people
@@ -132,7 +133,7 @@ func flagsOfServe(t *testing.T) (all []documented) {
 			if f.Hidden || f.Name == "help" {
 				continue
 			}
-			d := documented{name: f.Name, envs: f.Envs, kind: f.Target.Type(), def: f.Default, meaning: f.Help}
+			d := documented{name: f.Name, envs: slices.DeleteFunc(slices.Clone(f.Envs), func(e string) bool { return e == "-" }), kind: f.Target.Type(), def: f.Default, meaning: f.Help}
 			if f.IsBool() && d.def == "" {
 				d.def = "false"
 			}
@@ -145,6 +146,18 @@ func flagsOfServe(t *testing.T) (all []documented) {
 		}
 	}
 	return all
+}
+
+// topicMeanings says what the settings of a topic do.
+var topicMeanings = map[string]string{
+	"retry.max_attempts": "Attempts, after which a task is dead.",
+	"retry.min_backoff":  "Shortest pause before the next attempt.",
+	"retry.max_backoff": "Longest pause. After the n-th attempt it is drawn evenly from `min_backoff` to `min_backoff * 2^n`," +
+		" or to this where that is less.",
+	"lease":         "How long a delivery may stay unsettled before the attempt counts as failed.",
+	"concurrency":   "Deliveries to handlers at once. Receivers that pull are not bound by it.",
+	"count_crashes": "Record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too.",
+	"paused":        "Accept tasks, but do not deliver them.",
 }
 
 // settingsOfTopics reads what a topic may have in the file.
@@ -160,19 +173,19 @@ func settingsOfTopics(t *testing.T) (all []documented) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "lapse.yaml")
-	var walk func(prefix string, in reflect.Type, defaults reflect.Value)
-	walk = func(prefix string, in reflect.Type, defaults reflect.Value) {
-		for i := range in.NumField() {
-			f := in.Field(i)
-			name, def := prefix+f.Tag.Get("yaml"), defaults.FieldByName(f.Name)
-			if f.Type.Kind() == reflect.Struct {
-				walk(name+".", f.Type, def)
+	var walk func(prefix string, settings reflect.Value)
+	walk = func(prefix string, settings reflect.Value) {
+		for i := range settings.NumField() {
+			f := settings.Type().Field(i)
+			name := prefix + strings.ToLower(capital.ReplaceAllString(f.Name, "${1}_${2}"))
+			switch {
+			case f.Type.Kind() == reflect.Struct:
+				walk(name+".", settings.Field(i))
 				continue
+			case f.Type == reflect.TypeFor[tasks.Kind]():
+				continue // not in the file: it depends on who has a handler
 			}
-			d := documented{name: name, kind: f.Type, meaning: f.Tag.Get("help"), zeroIsDefault: true}
-			if def.IsValid() {
-				d.def = fmt.Sprint(def.Interface())
-			}
+			d := documented{name: name, kind: f.Type, def: fmt.Sprint(settings.Field(i).Interface()), meaning: topicMeanings[name]}
 			d.refused = func(value string) string {
 				text := "topics: {t: {" + strings.ReplaceAll(name, ".", ": {") + ": " + value + strings.Repeat("}", strings.Count(name, ".")) + "}}\n"
 				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -180,13 +193,17 @@ func settingsOfTopics(t *testing.T) (all []documented) {
 				}
 				return refusal("--config=" + path)
 			}
+			d.zeroIsDefault = true
 			d.findRange()
 			all = append(all, d)
 		}
 	}
-	walk("", reflect.TypeFor[topicInFile](), reflect.ValueOf(topic.Settings))
+	walk("", reflect.ValueOf(topic.Settings))
 	return all
 }
+
+// capital finds where one word of a name ends and another begins.
+var capital = regexp.MustCompile(`([a-z])([A-Z])`)
 
 // Every bound that docs/settings.md names is the last value that is accepted.
 func TestDocumentedRanges(t *testing.T) {
@@ -223,7 +240,7 @@ const settingsHead = "# Settings\n\n" +
 
 const topicsHead = "\n## A topic\n\n" +
 	"Under `topics` and the topic's name in the file, for topics that nobody has set over HTTP; or, with the same names,\n" +
-	"by `PUT /v1/topics/{topic}` at run time ([http.md](http.md)), where durations may also have days (`7d`). In the file, 0 means the default.\n\n" +
+	"by `PUT /v1/topics/{topic}` at run time ([http.md](http.md)), where durations may also have days (`7d`).\n\n" +
 	"| name | default | range | |\n| --- | --- | --- | --- |\n"
 
 func TestSettingsAreDocumented(t *testing.T) {
@@ -238,8 +255,8 @@ func TestSettingsAreDocumented(t *testing.T) {
 	b.WriteString(settingsHead)
 	for _, d := range flagsOfServe(t) {
 		inFile := code(strings.ReplaceAll(d.name, "-", "_"))
-		if d.name == "config" {
-			inFile = ""
+		if d.name == "config" || len(d.envs) == 0 {
+			inFile = "" // it says what to do with settings
 		}
 		fmt.Fprintf(&b, "| `--%s` | %s | %s | %s | %s | %s |\n", d.name, code(strings.Join(d.envs, "`, `")), inFile,
 			code(d.def), d.rng, cell(d.meaning))

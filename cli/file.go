@@ -29,18 +29,17 @@ type configFile struct {
 	faults *faults
 }
 
-// topicInFile is a topic in the file, with the names that the HTTP API uses. What
-// help says is for docs/settings.md.
+// topicInFile is a topic in the file, with the names that the HTTP API uses.
 type topicInFile struct {
 	Retry struct {
-		MaxAttempts int           `yaml:"max_attempts" help:"Attempts, after which a task is dead."`
-		MinBackoff  time.Duration `yaml:"min_backoff" help:"Shortest pause before the next attempt."`
-		MaxBackoff  time.Duration `yaml:"max_backoff" help:"Longest pause. After the n-th attempt it is drawn evenly from min_backoff to min_backoff * 2^n, or to this if that is less."`
+		MaxAttempts int           `yaml:"max_attempts"`
+		MinBackoff  time.Duration `yaml:"min_backoff"`
+		MaxBackoff  time.Duration `yaml:"max_backoff"`
 	} `yaml:"retry"`
-	Lease        time.Duration `yaml:"lease" help:"How long a delivery may stay unsettled before the attempt counts as failed."`
-	Concurrency  int           `yaml:"concurrency" help:"Deliveries to handlers at once; receivers that pull are not bound by it."`
-	CountCrashes bool          `yaml:"count_crashes" help:"Record each attempt before it is delivered, so that a task that kills its process runs out of attempts too. One more write."`
-	Paused       bool          `yaml:"paused" help:"Accept tasks, but do not deliver them."`
+	Lease        time.Duration `yaml:"lease"`
+	Concurrency  int           `yaml:"concurrency"`
+	CountCrashes bool          `yaml:"count_crashes"`
+	Paused       bool          `yaml:"paused"`
 }
 
 // load reads the file and returns itself as the source of flags.
