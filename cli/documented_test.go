@@ -49,7 +49,10 @@ func (d *documented) findRange() {
 	if !d.isNumber() {
 		return
 	}
-	m := rangeIn.FindStringSubmatch(d.refused(d.format(-1)))
+	m := rangeIn.FindStringSubmatch(d.refused(d.format(1 << 62)))
+	if m == nil { // no upper bound
+		m = rangeIn.FindStringSubmatch(d.refused(d.format(-1)))
+	}
 	switch {
 	case m == nil:
 	case m[3] != "":
@@ -233,7 +236,7 @@ const settingsHead = "# Settings\n\n" +
 	"the server names when it refuses a value; `TestDocumentedRanges` tries each bound and the value beyond it.\n\n" +
 	"A setting of `lapse serve` is a flag, a variable or a line of the YAML file that `--config` names. A flag wins\n" +
 	"over the variable, which wins over the file. In the file, `sweep_every: 1s` may also be written\n" +
-	"`sweep: {every: 1s}`. Durations are in Go's form (`500ms`, `90s`, `1h30m`). All faults are reported at once,\n" +
+	"`sweep: {every: 1s}`. Durations are written `500ms`, `90s`, `1h30m`. All faults are reported at once,\n" +
 	"with exit code 2, before anything is touched.\n\n" +
 	"## The server\n\n" +
 	"| flag | variable | in the file | default | range | |\n| --- | --- | --- | --- | --- | --- |\n"
