@@ -49,9 +49,11 @@ func (d *documented) findRange() {
 	if !d.isNumber() {
 		return
 	}
-	m := rangeIn.FindStringSubmatch(d.refused(d.format(1 << 62)))
-	if m == nil { // no upper bound
-		m = rangeIn.FindStringSubmatch(d.refused(d.format(-1)))
+	var m []string
+	for _, beyond := range []int64{1 << 62, 1 << 30, -1} { // the first may be refused for its size alone
+		if m = rangeIn.FindStringSubmatch(d.refused(d.format(beyond))); m != nil {
+			break
+		}
 	}
 	switch {
 	case m == nil:
