@@ -1,0 +1,286 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+var update = flag.Bool("update", false, "write docs/settings.md anew")
+
+// A documented setting is a row of docs/settings.md. Its range is what the server
+// says when it refuses a value, so the page cannot promise what the code does not.
+type documented struct {
+	name    string // as a flag, or as a path in the file
+	envs    []string
+	kind    reflect.Type
+	def     string
+	meaning string
+	refused func(value string) (why string) // "" if the value is accepted
+
+	zeroIsDefault bool // so it may be accepted although it is outside the range
+	low, high     int64
+	bounded       [2]bool // whether low and high are known
+	rng           string  // low and high, for people
+}
+
+// rangeIn finds the range in a message of refusal.
+var rangeIn = regexp.MustCompile(`must be (?:from )?(\S+(?: [a-z]+)?) to (\S+(?: [a-z]+)?)|must be (at least) (\S+(?: [a-z]+)?)`)
+
+// findRange lets the server refuse a number and takes the range from what it says.
+func (d *documented) findRange() {
+	if !d.isNumber() {
+		return
+	}
+	var m []string
+	for _, beyond := range []int64{1 << 62, 1 << 30, -1} { // the first may be refused for its size alone
+		if m = rangeIn.FindStringSubmatch(d.refused(d.format(beyond))); m != nil {
+			break
+		}
+	}
+	switch {
+	case m == nil:
+	case m[3] != "":
+		d.rng = "from " + tidy(m[4])
+		d.low, d.bounded[0] = d.read(m[4])
+	default:
+		d.rng = tidy(m[1]) + " to " + tidy(m[2])
+		d.low, d.bounded[0] = d.read(m[1])
+		d.high, d.bounded[1] = d.read(m[2])
+	}
+}
+
+func (d *documented) isDuration() bool { return d.kind == reflect.TypeFor[time.Duration]() }
+
+func (d *documented) isNumber() bool {
+	return d.kind.Kind() >= reflect.Int && d.kind.Kind() <= reflect.Int64 && d.kind != reflect.TypeFor[slog.Level]()
+}
+
+func (d *documented) format(n int64) string {
+	if d.isDuration() {
+		return time.Duration(n).String()
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// read understands a bound: 200, 10ms, 24 h or 30 days, but no other setting's name.
+func (d *documented) read(bound string) (int64, bool) {
+	if !d.isDuration() {
+		n, err := strconv.ParseInt(bound, 10, 64)
+		return n, err == nil
+	}
+	if days, ok := strings.CutSuffix(bound, " days"); ok {
+		n, err := strconv.Atoi(days)
+		return int64(n) * int64(24*time.Hour), err == nil
+	}
+	n, err := time.ParseDuration(strings.ReplaceAll(bound, " ", ""))
+	return int64(n), err == nil
+}
+
+// tidy writes a bound or a default for people.
+func tidy(s string) string {
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil && n >= 10_000 {
+		for i := len(s) - 3; i > 0; i -= 3 {
+			s = s[:i] + "," + s[i:]
+		}
+	}
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	return s
+}
+
+// refusal starts a server that cannot start, and returns what it finds wrong besides.
+func refusal(args ...string) string {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var errs bytes.Buffer
+	args = append([]string{"serve", "--listen=127.0.0.1:0", "--log-format=none"}, args...)
+	run(ctx, args, streams{io.Discard, &errs})
+	var faults []string
+	for line := range strings.Lines(errs.String()) {
+		if fault, ok := strings.CutPrefix(line, "  "); ok && !strings.HasPrefix(fault, "log-format") {
+			faults = append(faults, strings.TrimSpace(fault))
+		}
+	}
+	return strings.Join(faults, "; ")
+}
+
+// flagsOfServe reads the grammar.
+func flagsOfServe(t *testing.T) (all []documented) {
+	t.Helper()
+	parser, err := kong.New(&commands{}, kong.Name("lapse"), kong.DefaultEnvars("LAPSE"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range parser.Model.Children {
+		if command.Name != "serve" {
+			continue
+		}
+		for _, f := range command.Flags {
+			if f.Hidden || f.Name == "help" {
+				continue
+			}
+			d := documented{name: f.Name, envs: slices.DeleteFunc(slices.Clone(f.Envs), func(e string) bool { return e == "-" }), kind: f.Target.Type(), def: f.Default, meaning: f.Help}
+			if f.IsBool() && d.def == "" {
+				d.def = "false"
+			}
+			d.refused = func(value string) string {
+				// What belongs to Redis is looked at only if there is one.
+				return refusal("--redis=redis://127.0.0.1:1", "--node=n", "--"+f.Name+"="+value)
+			}
+			d.findRange()
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// topicMeanings says what the settings of a topic do.
+var topicMeanings = map[string]string{
+	"retry.max_attempts": "Attempts, after which a task is dead.",
+	"retry.min_backoff":  "Shortest pause before the next attempt.",
+	"retry.max_backoff": "Longest pause. After the n-th attempt it is drawn evenly from `min_backoff` to `min_backoff * 2^n`," +
+		" or to this where that is less.",
+	"lease":         "How long a delivery may stay unsettled before the attempt counts as failed.",
+	"concurrency":   "Deliveries to handlers at once. Receivers that pull are not bound by it.",
+	"count_crashes": "Record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too.",
+	"paused":        "Accept tasks, but do not deliver them.",
+}
+
+// settingsOfTopics reads what a topic may have in the file.
+func settingsOfTopics(t *testing.T) (all []documented) {
+	t.Helper()
+	s, err := tasks.Open(t.Context(), memledger.New(), tasks.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(t.Context())
+	topic, err := s.SetTopic(t.Context(), "t", tasks.TopicSettings{}, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "lapse.yaml")
+	var walk func(prefix string, settings reflect.Value)
+	walk = func(prefix string, settings reflect.Value) {
+		for i := range settings.NumField() {
+			f := settings.Type().Field(i)
+			name := prefix + strings.ToLower(capital.ReplaceAllString(f.Name, "${1}_${2}"))
+			switch {
+			case f.Type.Kind() == reflect.Struct:
+				walk(name+".", settings.Field(i))
+				continue
+			case f.Type == reflect.TypeFor[tasks.Kind]():
+				continue // not in the file: it depends on who has a handler
+			}
+			d := documented{name: name, kind: f.Type, def: fmt.Sprint(settings.Field(i).Interface()), meaning: topicMeanings[name]}
+			d.refused = func(value string) string {
+				text := "topics: {t: {" + strings.ReplaceAll(name, ".", ": {") + ": " + value + strings.Repeat("}", strings.Count(name, ".")) + "}}\n"
+				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+					return err.Error()
+				}
+				return refusal("--config=" + path)
+			}
+			d.zeroIsDefault = true
+			d.findRange()
+			all = append(all, d)
+		}
+	}
+	walk("", reflect.ValueOf(topic.Settings))
+	return all
+}
+
+// capital finds where one word of a name ends and another begins.
+var capital = regexp.MustCompile(`([a-z])([A-Z])`)
+
+// Every bound that docs/settings.md names is the last value that is accepted.
+func TestDocumentedRanges(t *testing.T) {
+	found := 0
+	for _, d := range append(flagsOfServe(t), settingsOfTopics(t)...) {
+		for i, bound := range []int64{d.low, d.high} {
+			if !d.bounded[i] {
+				continue
+			}
+			found++
+			if why := d.refused(d.format(bound)); why != "" {
+				t.Errorf("%s: %s is in the range and refused: %s", d.name, d.format(bound), why)
+			}
+			beyond := d.format(bound + int64(2*i-1))
+			if d.refused(beyond) == "" && !(d.zeroIsDefault && bound == 1) {
+				t.Errorf("%s: %s is outside the range and accepted", d.name, beyond)
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("only %d bounds were found: do the messages still say \"must be from x to y\"?", found)
+	}
+}
+
+const settingsHead = "# Settings\n\n" +
+	"This page is generated: `go test ./cli -run TestSettingsAreDocumented -update`. Its ranges are those that\n" +
+	"the server names when it refuses a value; `TestDocumentedRanges` tries each bound and the value beyond it.\n\n" +
+	"A setting of `lapse serve` is a flag, a variable or a line of the YAML file that `--config` names. A flag wins\n" +
+	"over the variable, which wins over the file. In the file, `sweep_every: 1s` may also be written\n" +
+	"`sweep: {every: 1s}`. Durations are written `500ms`, `90s`, `1h30m`. All faults are reported at once,\n" +
+	"with exit code 2, before anything is touched.\n\n" +
+	"## The server\n\n" +
+	"| flag | variable | in the file | default | range | |\n| --- | --- | --- | --- | --- | --- |\n"
+
+const topicsHead = "\n## A topic\n\n" +
+	"Under `topics` and the topic's name in the file, for topics that nobody has set over HTTP; or, with the same names,\n" +
+	"by `PUT /v1/topics/{topic}` at run time ([http.md](http.md)), where durations may also have days (`7d`).\n\n" +
+	"| name | default | range | |\n| --- | --- | --- | --- |\n"
+
+func TestSettingsAreDocumented(t *testing.T) {
+	code := func(s string) string {
+		if s == "" {
+			return ""
+		}
+		return "`" + s + "`"
+	}
+	cell := func(s string) string { return strings.ReplaceAll(s, "|", "\\|") }
+	var b strings.Builder
+	b.WriteString(settingsHead)
+	for _, d := range flagsOfServe(t) {
+		inFile := code(strings.ReplaceAll(d.name, "-", "_"))
+		if d.name == "config" || len(d.envs) == 0 {
+			inFile = "" // it says what to do with settings
+		}
+		fmt.Fprintf(&b, "| `--%s` | %s | %s | %s | %s | %s |\n", d.name, code(strings.Join(d.envs, "`, `")), inFile,
+			code(d.def), d.rng, cell(d.meaning))
+	}
+	b.WriteString(topicsHead)
+	for _, d := range settingsOfTopics(t) {
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n", d.name, tidy(d.def), d.rng, cell(d.meaning))
+	}
+	const file = "../docs/settings.md"
+	if *update {
+		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != b.String() {
+		t.Error("docs/settings.md is not up to date: run this test with -update")
+	}
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// files reads all files of the repository with one ending.
+func files(t *testing.T, ending string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules"):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ending):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		all[path] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	fence   = regexp.MustCompile("(?ms)^```.*?^```")
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	outside = regexp.MustCompile(`^[a-z]+:`)
+	notWord = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchors are what GitHub makes of the headings.
+func anchors(text string) map[string]bool {
+	all := map[string]bool{}
+	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+		name := notWord.ReplaceAllString(strings.ToLower(m[1]), "")
+		all[strings.ReplaceAll(name, " ", "-")] = true
+	}
+	return all
+}
+
+// Every link within the repository leads somewhere.
+func TestLinks(t *testing.T) {
+	pages := files(t, ".md")
+	for page, text := range pages {
+		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+			if outside.MatchString(m[1]) {
+				continue
+			}
+			path, anchor, _ := strings.Cut(m[1], "#")
+			target := page
+			if path != "" {
+				target = filepath.Join(filepath.Dir(page), path)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: there is no %s", page, m[1])
+			} else if anchor != "" && !anchors(pages[target])[anchor] {
+				t.Errorf("%s: %s has no heading %s", page, target, anchor)
+			}
+		}
+	}
+}
+
+// Every test that a page names exists: a promise without its test is a claim.
+func TestNamedTestsExist(t *testing.T) {
+	var code strings.Builder
+	for path, text := range files(t, ".go") {
+		if strings.HasSuffix(path, "_test.go") || strings.Contains(path, "ledgertest") {
+			code.WriteString(text)
+		}
+	}
+	for page, text := range files(t, ".md") {
+		for _, name := range regexp.MustCompile("`(Test[A-Z]\\w+)").FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(code.String(), "\nfunc "+name[1]+"(") {
+				t.Errorf("%s names %s, which does not exist", page, name[1])
+			}
+		}
+	}
+}
+
+// The program in README.md is compiled, as an example of package tasks.
+func TestReadmeIsCompiled(t *testing.T) {
+	example, err := os.ReadFile("tasks/example_disk_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, program, found := strings.Cut(string(readme), "```go\n")
+	program, _, _ = strings.Cut(program, "```")
+	if !found || len(program) < 100 {
+		t.Fatal("README.md has no program")
+	}
+	for line := range strings.Lines(program) {
+		// The example has its settings, and returns what the last call does.
+		line = strings.TrimSpace(strings.ReplaceAll(line, "tasks.Config{}", "quiet"))
+		if !strings.Contains(string(example), line) {
+			t.Errorf("not in the example: %s", line)
+		}
+	}
+}
