@@ -69,7 +69,7 @@ func (s *Server) routes() error {
 		reads: typeOf[NewTopic](), fails: bodies.and(changed, unavailable, outcomeUnknown, closing)}, s.putTopic)
 	add(a, route{id: "delete-topic", allow: admins, method: "DELETE", path: "/v1/topics/{topic}", summary: "Forget a topic's settings",
 		about:  "Its tasks stay, and are delivered with the defaults.",
-		status: 204, fails: kinds{invalid, noTopic, unavailable, outcomeUnknown, closing}}, s.deleteTopic)
+		status: 204, fails: kinds{invalid, noTopic, changed, unavailable, outcomeUnknown, closing}}, s.deleteTopic)
 	add(a, route{id: "pause-topic", allow: admins, method: "POST", path: "/v1/topics/{topic}/pause", summary: "Stop delivering a topic's tasks",
 		status: 204, fails: kinds{invalid, unavailable, outcomeUnknown, closing}}, s.pause(true))
 	add(a, route{id: "resume-topic", allow: admins, method: "POST", path: "/v1/topics/{topic}/resume", summary: "Deliver a topic's tasks again",

@@ -175,7 +175,7 @@ func (s *Server) putTopic(ctx context.Context, in *putTopicInput) (*topicReply, 
 	if err := body.done(); err != nil {
 		return nil, err
 	}
-	revision, err := s.ifRevision(in)
+	revision, err := s.ifRevision(in.Topic, in.IfMatch, in.IfNoneMatch)
 	if err != nil {
 		return nil, err
 	}
@@ -188,22 +188,22 @@ func (s *Server) putTopic(ctx context.Context, in *putTopicInput) (*topicReply, 
 
 // ifRevision is the revision that the settings must have: -1 for any, 0 for none
 // being set yet.
-func (s *Server) ifRevision(in *putTopicInput) (int64, error) {
+func (s *Server) ifRevision(topic, ifMatch, ifNoneMatch string) (int64, error) {
 	switch {
-	case in.IfMatch != "" && in.IfNoneMatch != "":
+	case ifMatch != "" && ifNoneMatch != "":
 		return 0, invalidField("If-Match", "must not be given together with If-None-Match")
-	case in.IfNoneMatch != "":
+	case ifNoneMatch != "":
 		return 0, nil
-	case in.IfMatch == "":
+	case ifMatch == "":
 		return -1, nil
-	case in.IfMatch == "*":
-		t, err := s.scheduler.Topic(in.Topic)
+	case ifMatch == "*":
+		t, err := s.scheduler.Topic(topic)
 		if err == nil && t.Revision > 0 {
 			return t.Revision, nil
 		}
 		return 0, changed.with("nobody has set any")
 	}
-	tag, opened := strings.CutPrefix(in.IfMatch, `"`)
+	tag, opened := strings.CutPrefix(ifMatch, `"`)
 	tag, closed := strings.CutSuffix(tag, `"`)
 	revision, err := strconv.ParseInt(tag, 10, 64)
 	if !opened || !closed || err != nil || revision < 0 {
@@ -212,9 +212,18 @@ func (s *Server) ifRevision(in *putTopicInput) (int64, error) {
 	return revision, nil
 }
 
+type deleteTopicInput struct {
+	Topic   string `path:"topic" doc:"Name of the topic."`
+	IfMatch string `header:"If-Match" maxLength:"64" doc:"Forget only settings that have this ETag."`
+}
+
 // deleteTopic answers DELETE /v1/topics/{topic}.
-func (s *Server) deleteTopic(ctx context.Context, in *onTopic) (*struct{}, error) {
-	return nil, s.scheduler.DeleteTopic(ctx, in.Topic)
+func (s *Server) deleteTopic(ctx context.Context, in *deleteTopicInput) (*struct{}, error) {
+	revision, err := s.ifRevision(in.Topic, in.IfMatch, "")
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.scheduler.DeleteTopic(ctx, in.Topic, revision)
 }
 
 // pause answers POST /v1/topics/{topic}/pause and /resume.

@@ -56,6 +56,10 @@ func TestTopicsAreChangedConditionally(t *testing.T) {
 	r.want(put(`If-Match: "2"`), 200)
 	r.refused(r.do("PUT", "/v1/topics/t", `{}`, `If-Match: "3"`, `If-None-Match: *`), 422, "invalid", "If-Match")
 	r.refused(put(`If-None-Match: "3"`), 422, "invalid", "If-None-Match")
+	r.refused(r.do("DELETE", "/v1/topics/t", "", `If-Match: "2"`), 412, "precondition_failed", "")
+	r.refused(r.do("DELETE", "/v1/topics/t", "", `If-Match: 3`), 422, "invalid", "If-Match")
+	r.want(r.do("DELETE", "/v1/topics/t", "", `If-Match: "3"`), 204)
+	r.refused(r.do("DELETE", "/v1/topics/t", "", `If-Match: *`), 412, "precondition_failed", "")
 }
 
 func TestPauseAndResume(t *testing.T) {

@@ -51,7 +51,7 @@ func (r *rig) everything(ctx context.Context, d Delivery) map[string]error {
 	errs["Handle"] = r.Handle("new", func(context.Context, *Delivery) error { return nil })
 	_, errs["SetTopic"] = r.SetTopic(ctx, "x", TopicSettings{}, -1)
 	errs["PauseTopic"] = r.PauseTopic(ctx, "x", true)
-	errs["DeleteTopic"] = r.DeleteTopic(ctx, "x")
+	errs["DeleteTopic"] = r.DeleteTopic(ctx, "x", -1)
 	results, err := r.ScheduleBatch(ctx, []Request{{ID: "new", Topic: "x"}})
 	if err == nil {
 		err = results[0].Err

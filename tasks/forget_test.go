@@ -34,7 +34,7 @@ func TestDeletionDoesNotForgetNewerSettings(t *testing.T) {
 		_, err = s.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Minute}, -1)
 		want(t, "SetTopic", err, nil)
 		deleted := make(chan error, 1)
-		go func() { deleted <- s.DeleteTopic(t.Context(), "x") }()
+		go func() { deleted <- s.DeleteTopic(t.Context(), "x", -1) }()
 		synctest.Wait()
 		set, err := s.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour}, -1)
 		want(t, "SetTopic", err, nil)

@@ -254,8 +254,9 @@ func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) er
 }
 
 // DeleteTopic forgets a topic's settings. Its tasks stay, and the defaults hold
-// for them. Errors: ErrNoTopic, ErrRevision, ErrUnknown, ErrClosed.
-func (s *Scheduler) DeleteTopic(ctx context.Context, name string) error {
+// for them. ifRevision is the revision that the caller has seen, or -1 for any.
+// Errors: ErrNoTopic, ErrRevision, ErrUnknown, ErrClosed.
+func (s *Scheduler) DeleteTopic(ctx context.Context, name string, ifRevision int64) error {
 	s.mu.Lock()
 	have, ok := s.topics[name]
 	if s.ended {
@@ -268,6 +269,9 @@ func (s *Scheduler) DeleteTopic(ctx context.Context, name string) error {
 	}
 	revision := have.revision
 	s.unlock()
+	if ifRevision >= 0 && revision != ifRevision {
+		return ErrRevision
+	}
 	if _, err := s.putTopic(ctx, name, revision, nil); err != nil {
 		if errors.Is(err, recovery.ErrConflict) {
 			_ = s.reloadTopic(ctx, name, have, revision) // for the next call

@@ -25,11 +25,11 @@ func TestSettingsAreKept(t *testing.T) {
 				t.Errorf("%s: brought along %+v, %v", what, b, err)
 			}
 		}
-		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x"), nil)
+		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), nil)
 		if x, _ := r.Topic("x"); x.Settings.Lease != time.Minute || x.Revision != 0 {
 			t.Errorf("deleted, it has %+v", x)
 		}
-		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x"), ErrNoTopic)
+		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), ErrNoTopic)
 		_, err = r.Topic("never")
 		want(t, "Topic", err, ErrNoTopic)
 		var names []string
@@ -93,8 +93,8 @@ func TestSettingsDeletedAfterALostAnswer(t *testing.T) {
 		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.PutSetting, After: true})
 		_, err := r.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour}, -1)
 		want(t, "SetTopic", err, ErrUnknown)
-		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x"), ErrRevision)
-		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x"), nil)
+		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), ErrRevision)
+		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), nil)
 	})
 }
 
