@@ -151,6 +151,9 @@ func (m *model) acknowledged(id, receipt string, recorded bool) {
 		f.gone()
 	}
 	f.may, f.open, f.acked, f.written = mayBeAbsent, nil, receipt, recorded
+	if m.calls { // which may have come before, or have made it anew after
+		f.during, f.may, f.dues, f.req, f.topic = true, mayBeAbsent|mayBeAlive, nil, "", ""
+	}
 }
 
 // failed tells that an attempt has ended without success.
