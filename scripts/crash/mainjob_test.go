@@ -138,8 +138,9 @@ func (j *job) due(i int) time.Time {
 	return j.began.Add(after).Truncate(time.Millisecond)
 }
 
-// send schedules one batch after the other. One that was not answered is sent
-// again to the next run; the ids make that safe.
+// send schedules one batch after the other. One that was not answered, or in part
+// with 503, as on a machine that is busy otherwise, is sent again; the ids make that
+// safe.
 func (j *job) send() {
 	var body bytes.Buffer
 	r := j.server.after(j.t.Context(), 0)
@@ -156,9 +157,18 @@ func (j *job) send() {
 		}
 		body.WriteByte(']')
 		for again := false; ; again = true {
-			var answer struct{ Accepted int }
+			var answer struct {
+				Accepted int
+				Errors   []struct{ Problem struct{ Status int } }
+			}
 			status, _, err := r.call(http.MethodPost, "/v1/tasks/batch", body.Bytes(), &answer)
-			if got := outcome(status, err); got == Done {
+			for _, e := range answer.Errors {
+				if e.Problem.Status != http.StatusServiceUnavailable {
+					j.t.Errorf("a task of a batch was answered %d", e.Problem.Status)
+					return
+				}
+			}
+			if got := outcome(status, err); got == Done && len(answer.Errors) == 0 {
 				if answer.Accepted != to-from {
 					j.t.Errorf("a batch of %d: %d accepted", to-from, answer.Accepted)
 				}
@@ -167,7 +177,7 @@ func (j *job) send() {
 					j.repeated.Add(int64(to - from))
 				}
 				break
-			} else if err == nil && status != http.StatusServiceUnavailable {
+			} else if got == Refused {
 				j.t.Errorf("a batch was answered %d", status)
 				return
 			}
