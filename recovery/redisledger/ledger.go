@@ -268,8 +268,13 @@ func (l *Ledger) adopt(ctx context.Context) error {
 	if err := l.checkServers(ctx); err != nil {
 		return err
 	}
-	began := time.Now()
 	if err := l.register(ctx); err != nil {
+		return err
+	}
+	// The first life sign, which also tells whether others are registered: without
+	// knowing, a node that is alone would have to take what Redis loses for adopted.
+	began := time.Now()
+	if err := l.beat(ctx); err != nil {
 		return err
 	}
 	l.answered(began)
