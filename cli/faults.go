@@ -36,7 +36,7 @@ func (f *faults) place(name, where string) {
 // where finds the place of what a fault begins with: the name of a setting, with
 // hyphens, underscores or dots, or the path of something under topics.
 func (f *faults) where(fault string) string {
-	name := strings.TrimRight(strings.Fields(fault + " .")[0], ":")
+	name, _, _ := strings.Cut(strings.TrimRight(strings.Fields(fault + " .")[0], ":"), "[")
 	if place, ok := f.places[name]; ok {
 		return place
 	}

@@ -143,12 +143,12 @@ func (c *configFile) flatten(prefix string, nested map[string]any) error {
 			}
 		case []any:
 			texts := make([]any, len(v))
-			for i := range v {
-				switch v[i].(type) {
+			for i, element := range v {
+				switch element.(type) {
 				case nil, []any, map[string]any:
-					return fmt.Errorf("%s: %s: the list must hold plain values", c.place(name), name)
+					return fmt.Errorf("%s: %s[%d]: want a plain value", c.place(name), name, i)
 				}
-				texts[i] = fmt.Sprint(v[i])
+				texts[i] = fmt.Sprint(element)
 			}
 			c.values[name] = texts
 		default:

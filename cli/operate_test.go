@@ -12,7 +12,10 @@ func TestTopicsCommands(t *testing.T) {
 	s.fails(exitNotFound, []string{"topics", "get", "x"}, "no settings")
 	s.prints([]string{"topics", "set", "x", "--lease", "1h", "--max-attempts", "3", "--max-backoff", "2d", "--count-crashes"},
 		"x\n  delivery       pull\n", "  max attempts   3\n", "  backoff        1s to 2d\n", "  lease          1h\n", "  count crashes  true\n")
-	// What is not given stays.
+	// What is not given stays, also left to the server.
+	if got := s.object("topics", "get", "x"); got["concurrency_set"] != false {
+		t.Errorf("got %v", got)
+	}
 	got := s.object("topics", "set", "x", "--concurrency", "7", "--no-count-crashes", "--kind", "pull", "--min-backoff", "5s")
 	if fmt.Sprintf("%v %v %v %v %v", got["lease"], got["retry"], got["concurrency"], got["count_crashes"], got["revision"]) !=
 		"1h map[max_attempts:3 max_backoff:2d min_backoff:5s] 7 false 2" {

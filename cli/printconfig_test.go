@@ -61,7 +61,7 @@ func TestPrintConfig(t *testing.T) {
 
 // What was printed is read back as the same settings, all of them from the file.
 func TestPrintConfigRoundTrip(t *testing.T) {
-	first := []string{"--max-pending", "5", "--node", "it's #1: {x}", "--log-level", "error", "--insecure", "--sweep-every", "1500ms",
+	first := []string{"--max-pending", "5", "--node", "it's #1: {x}", "--log-level", "error", "--insecure", "--sweep-every", "1500ms", "--sweep-at", "0,30 3 * * *", "--sweep-at", "TZ=Asia/Tokyo 2 2 * * *",
 		"--config", configured(t, "topics: {a: {lease: 20h, paused: true, concurrency: 3}, b: {}, c: {retry: {min_backoff: 5ms, max_backoff: 3d}}}")}
 	text := printed(t, first...)
 	file := configured(t, text)
@@ -167,6 +167,7 @@ topics:
 		"topics: {a: {lease: 25h}}":                "lease must be from 1 s to 24 h",
 		"topics: {a: {retry: {max_attempts: -1}}}": "retry.max_attempts must be from 1 to 1000",
 		"answer_within: 1.5":                       "answer-within: ",
+		"sweep:\n  at: ['0 3 * * *', soon]":        ":2)",
 	} {
 		errs.Reset()
 		name := configured(t, text)

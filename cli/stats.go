@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lapsehq/lapse/client"
@@ -32,6 +33,8 @@ func statsBlock(w io.Writer, s *client.Stats) {
 	switch {
 	case s.State.ShuttingDown:
 		state = "shutting down"
+	case s.State.Starting:
+		state = "waiting for the ledger"
 	case !s.State.Ready:
 		state = fmt.Sprintf("replaying for %s, %d records so far", rough(time.Duration(s.State.Replay.Elapsed)), s.State.Replay.Records)
 	}
@@ -47,7 +50,7 @@ func statsBlock(w io.Writer, s *client.Stats) {
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
 		"lateness", fmt.Sprintf("mean %s, p50 %s, p99 %s", n.Lateness.Mean, n.Lateness.P50, n.Lateness.P99),
-		"ledger", ledger, "memory", fmt.Sprintf("%.1f MiB of tasks", float64(s.Memory.ArenaLive)/(1<<20)),
+		"ledger", ledger, "warnings", strings.Join(s.State.Ledger.Warnings, "; "), "memory", fmt.Sprintf("%.1f MiB of tasks", float64(s.Memory.ArenaLive)/(1<<20)),
 		"rescued", strconv.FormatInt(s.Sweep.Rescued, 10))
 	if len(s.Topics) > 0 {
 		fmt.Fprintln(w)

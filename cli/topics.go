@@ -73,9 +73,13 @@ func (c *topicsGet) Run(ctx context.Context, std streams, bad *faults) error {
 
 func topicBlock(w io.Writer, t *client.Topic) {
 	n := &t.Counts
+	concurrency := strconv.Itoa(t.Concurrency)
+	if t.ConcurrencyNow > t.Concurrency {
+		concurrency += fmt.Sprintf(", %d during the backlog", t.ConcurrencyNow)
+	}
 	block(w, t.Name, "delivery", t.Delivery.Kind, "paused", strconv.FormatBool(t.Paused), "max attempts", strconv.Itoa(t.Retry.MaxAttempts),
 		"backoff", t.Retry.MinBackoff.String()+" to "+t.Retry.MaxBackoff.String(), "lease", t.Lease.String(),
-		"concurrency", strconv.Itoa(t.Concurrency), "count crashes", strconv.FormatBool(t.CountCrashes), "revision", strconv.FormatInt(t.Revision, 10),
+		"concurrency", concurrency, "count crashes", strconv.FormatBool(t.CountCrashes), "revision", strconv.FormatInt(t.Revision, 10),
 		"tasks", fmt.Sprintf("%d pending, %d ready, %d delivering, %d dead", n.Pending, n.Ready, n.Delivering, n.Dead),
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
@@ -110,7 +114,7 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 	var revision int64
 	switch have, err := s.Topic(ctx, c.Topic); {
 	case err == nil:
-		settings, revision = have.Settings, have.Revision
+		settings, revision = have.Chosen(), have.Revision
 	case !errors.Is(err, client.ErrNoTopic):
 		return err
 	}

@@ -40,7 +40,7 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrOverloaded: a limit of the server is reached. Nothing has happened.
 	ErrOverloaded = errors.New("the server is overloaded")
-	// ErrUnavailable: the server takes no writes, replays, or shuts down. Nothing has
+	// ErrUnavailable: the server takes no writes, starts, replays or shuts down. Nothing has
 	// happened.
 	ErrUnavailable = errors.New("the server is unavailable")
 )
@@ -63,7 +63,7 @@ var sentinels = map[string]error{
 	"id_taken": ErrExists, "delivering": ErrDelivering, "dead": ErrDead, "handled": ErrHandled,
 	"stale_receipt": ErrStale, "bad_receipt": ErrReceipt, "precondition_failed": ErrRevision,
 	"too_large": ErrTooLarge, "overloaded": ErrOverloaded, "outcome_unknown": ErrUnknown,
-	"ledger_unavailable": ErrUnavailable, "replaying": ErrUnavailable, "shutting_down": ErrUnavailable,
+	"ledger_unavailable": ErrUnavailable, "replaying": ErrUnavailable, "shutting_down": ErrUnavailable, "starting": ErrUnavailable,
 }
 
 // Problem is the server's answer to a call that it refuses (RFC 9457).

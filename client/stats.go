@@ -28,6 +28,19 @@ type SweepStats struct {
 	LeasesReturned int64 `json:"leases_returned"`
 	AuditChecked   int64 `json:"audit_checked"`
 	AuditRepaired  int64 `json:"audit_repaired"`
+	MissedWakes    int64 `json:"missed_wakes"` // outside a fault always 0
+	Backlog        int   `json:"backlog"`      // ready tasks that the node delivers by itself
+	Backlogs       int64 `json:"backlogs"`     // times that they were too many
+	// Concurrency is that of topics without one of their own; raised during a backlog.
+	Concurrency int       `json:"concurrency"`
+	Full        FullSweep `json:"full"`
+}
+
+// FullSweep tells of the sweeps that look at everything.
+type FullSweep struct {
+	Count  int64      `json:"count"`             // that are over
+	LastAt *time.Time `json:"last_at,omitempty"` // when the last one began
+	Took   Duration   `json:"took"`
 }
 
 // LedgerStats are the counts of writes.
@@ -75,6 +88,7 @@ type Lateness struct {
 // Readiness tells whether a server has read its tasks back, and how its ledger does.
 type Readiness struct {
 	Ready        bool        `json:"ready"`
+	Starting     bool        `json:"starting"` // the ledger was not reached yet since the start
 	ShuttingDown bool        `json:"shutting_down"`
 	Replay       Replay      `json:"replay"`
 	Ledger       LedgerState `json:"ledger"`
@@ -91,7 +105,13 @@ type Replay struct {
 type LedgerState struct {
 	OK        bool     `json:"ok"`
 	Stalled   Duration `json:"stalled"`             // how long it has not answered a write
-	Condition string   `json:"condition,omitempty"` // why it takes no new records
+	Condition string   `json:"condition,omitempty"` // why it takes no new records, or does not answer
+
+	Where       string   `json:"where,omitempty"`        // the storage, without its secrets
+	Version     string   `json:"version,omitempty"`      // of the storage's server
+	Latency     Duration `json:"latency,omitempty"`      // of a recent round trip to it
+	ClockOffset Duration `json:"clock_offset,omitempty"` // its clock minus the server's
+	Warnings    []string `json:"warnings,omitempty"`     // what an operator should change
 }
 
 // Stats returns the counts of the server. Errors: ErrUnreachable.

@@ -40,9 +40,23 @@ type Retry struct {
 type Topic struct {
 	Name string `json:"name"`
 	Settings
+	// ConcurrencySet tells whether somebody has set Concurrency. Where nobody has, it is
+	// the default, and a backlog raises it: ConcurrencyNow is what holds at this moment.
+	ConcurrencySet bool `json:"concurrency_set"`
+	ConcurrencyNow int  `json:"concurrency_now"`
 	// Revision of the settings; 0 if nobody has set any.
 	Revision int64  `json:"revision"`
 	Counts   Counts `json:"counts"`
+}
+
+// Chosen returns the settings to change some of them and give them to SetTopic: what
+// must be left to the server, because nobody has set it, is zero.
+func (t *Topic) Chosen() Settings {
+	s := t.Settings
+	if !t.ConcurrencySet {
+		s.Concurrency = 0
+	}
+	return s
 }
 
 // AnyRevision lets SetTopic replace settings of whatever revision.
