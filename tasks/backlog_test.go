@@ -207,7 +207,7 @@ func TestOwnConcurrencyIsKept(t *testing.T) {
 		r.topic("set", TopicSettings{})
 		own("no longer set")
 		r.topic("set", TopicSettings{Concurrency: 7})
-		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "set"), nil)
+		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "set", -1), nil)
 		own("deleted")
 
 		// What is stored looks the same for ever.
@@ -255,10 +255,10 @@ func TestSlowSetTopicBesideDelete(t *testing.T) {
 			done <- err
 		}()
 		synctest.Wait()
-		if err := r.DeleteTopic(t.Context(), "x"); err != nil && !errors.Is(err, ErrRevision) {
+		if err := r.DeleteTopic(t.Context(), "x", -1); err != nil && !errors.Is(err, ErrRevision) {
 			t.Fatal(err)
 		}
-		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x"), nil)
+		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), nil)
 		close(slow.hold)
 		want(t, "SetTopic", <-done, nil)
 		if x, err := r.Topic("x"); err == nil && (x.Revision != 0 || x.Settings.Lease != 30*time.Second) {
@@ -270,7 +270,7 @@ func TestSlowSetTopicBesideDelete(t *testing.T) {
 			if x, _ := r.Topic("x"); x.Settings.Concurrency != i+1 {
 				t.Errorf("set anew, it has %+v", x)
 			}
-			want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x"), nil)
+			want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), nil)
 		}
 	})
 }
