@@ -276,6 +276,13 @@ func TestServer(t *testing.T) {
 	ctx, c := t.Context(), served(t)
 	_, err := c.Schedule(ctx, client.Request{Topic: "x", Delay: time.Hour})
 	check(t, "Schedule", err, nil)
+	f, err := c.Forecast(ctx, client.Outlook{Topic: "x", Window: 2 * time.Hour, Step: time.Minute})
+	check(t, "Forecast", err, nil)
+	if len(f.Counts) != 120 || f.Counts[58]+f.Counts[59]+f.Counts[60] != 1 || f.Step != client.Duration(time.Minute) || !f.Complete {
+		t.Errorf("got %+v", f)
+	}
+	_, err = c.Forecast(ctx, client.Outlook{Window: 1})
+	check(t, "Forecast", err, client.ErrInvalid)
 	s, err := c.Stats(ctx)
 	check(t, "Stats", err, nil)
 	if s.Node != "n1" || s.Version != "v0" || s.Total.Pending != 1 || len(s.Topics) != 1 || s.Topics[0].Name != "x" || !s.State.Ready {
@@ -284,6 +291,10 @@ func TestServer(t *testing.T) {
 	r, err := c.Ready(ctx)
 	if check(t, "Ready", err, nil); !r.Ready || !r.Ledger.OK {
 		t.Errorf("got %+v", r)
+	}
+	p, err := c.Purge(ctx, "x")
+	if check(t, "Purge", err, nil); p.Cancelled != 1 || p.Delivering != 0 {
+		t.Errorf("got %+v", p)
 	}
 	// One that is not ready says so without an error.
 	c = over(t, client.Options{}, func(*http.Request, string) (*http.Response, error) {

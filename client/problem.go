@@ -80,6 +80,8 @@ type Problem struct {
 	// IDs are.
 	ID  string   `json:"id,omitempty"`
 	IDs []string `json:"ids,omitempty"`
+	// Done is how many tasks were done before the problem, by a call about many.
+	Done int `json:"done,omitempty"`
 
 	// RequestID finds the request in the server's log.
 	RequestID string `json:"request_id,omitempty"`
