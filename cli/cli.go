@@ -24,8 +24,9 @@ const (
 
 // commands is the grammar that kong reads.
 type commands struct {
-	Serve   serve   `cmd:"" help:"Serve tasks over HTTP, and keep them on the local disk or in Redis."`
-	Version version `cmd:"" help:"Print the version."`
+	Serve   serve     `cmd:"" help:"Serve tasks over HTTP, and keep them on the local disk or in Redis."`
+	Bench   benchmark `cmd:"" help:"Measure how fast and how late Lapse is, and what it costs."`
+	Version version   `cmd:"" help:"Print the version."`
 }
 
 // streams are where a command writes.
