@@ -16,6 +16,7 @@ type Load struct {
 	Rate       int           // Steady: tasks a second
 	Duration   time.Duration // Steady: for how long tasks fall due. Memory: of the idleness
 	Background int           // Steady: tasks that are pending far ahead meanwhile
+	Rest       time.Duration // Burst, Steady: at least so long between the last acceptance and the first deadline
 	Patience   time.Duration // without a delivery for so long, the tasks that are missing are lost
 }
 
@@ -58,10 +59,8 @@ type outcome struct {
 	took   time.Duration // from base until all were handled and forgotten
 }
 
-const (
-	refills      = 5
-	atLeastAhead = 2 * time.Second // filled this long before, a burst meets a system at rest
-)
+// refills is how often a base that has come too soon is put further ahead.
+const refills = 5
 
 // appointment has n tasks fall due from a base on that lies ahead, a whole second
 // because some systems count in those, and waits until they are handled and
@@ -86,7 +85,7 @@ func (b *bout) appointment(ctx context.Context, n int, due func(base time.Time) 
 	}
 	for range refills {
 		began := time.Now()
-		base := began.Add(ahead + atLeastAhead + time.Second).Truncate(time.Second)
+		base := began.Add(ahead + b.l.Rest + time.Second).Truncate(time.Second)
 		round, t := b.rounds.begin(n, due(base))
 		if err := b.fill(ctx, round, n, t.due); err != nil {
 			return outcome{}, err
@@ -110,7 +109,10 @@ func (b *bout) await(ctx context.Context, t *tally) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	var last int64
-	moved := time.Now()
+	moved := t.due(0) // until then nothing can have come
+	if now := time.Now(); now.After(moved) {
+		moved = now
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -121,7 +123,7 @@ func (b *bout) await(ctx context.Context, t *tally) error {
 		if came > last {
 			last, moved = came, time.Now()
 		}
-		patient := time.Since(moved) < b.l.Patience || time.Now().Before(t.due(0))
+		patient := time.Since(moved) < b.l.Patience
 		if t.complete() || !patient {
 			st, err := b.s.Standing(ctx)
 			if err != nil {

@@ -67,6 +67,8 @@ type Options struct {
 	Version string
 	// Progress is told what is going on. Default: nobody.
 	Progress io.Writer
+
+	rest time.Duration // for tests; 0 means restBefore
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -113,6 +115,9 @@ func (o Options) withDefaults() (Options, error) {
 	within("callers", &o.Callers, 64, 1, 10_000)
 	within("batch", &o.Batch, 1000, 1, tasks.MaxBatch)
 	within("payload", &o.Payload, 200, MinPayload, 64<<10)
+	if o.rest == 0 {
+		o.rest = restBefore
+	}
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}

@@ -14,6 +14,10 @@ import (
 // would still be an answer.
 const patience = 30 * time.Second
 
+// restBefore a burst lets what filling has left behind settle: collections, the
+// ledger's own files.
+const restBefore = 2 * time.Second
+
 // A step is one workload on one system.
 type step struct {
 	what   string
@@ -108,7 +112,7 @@ func (o *Options) steps() []step {
 func (o *Options) load(tasks int) Load {
 	return Load{
 		Tasks: tasks, Callers: o.Callers, Batch: o.Batch, Payload: o.Payload,
-		Duration: o.Duration, Patience: patience,
+		Duration: o.Duration, Rest: o.rest, Patience: patience,
 	}
 }
 

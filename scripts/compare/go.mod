@@ -1,0 +1,5 @@
+module github.com/lapsehq/lapse/scripts/compare
+
+go 1.26.0
+
+replace github.com/lapsehq/lapse => ../..
