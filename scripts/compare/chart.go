@@ -1,12 +1,13 @@
 package main
 
 import (
-	"fmt"
+	"bytes"
 	"image/color"
 	"io"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/text"
@@ -50,13 +51,14 @@ func (c *comparison) chart(w io.Writer) error {
 		if len(panel.bars) == 0 {
 			continue
 		}
-		p, err := panelOf(panel.title, panel.axis, panel.bars)
-		if err != nil {
-			return err
-		}
-		p.Draw(panel.area)
+		panelOf(panel.title, panel.axis, panel.bars).Draw(panel.area)
 	}
-	_, err := canvas.WriteTo(w)
+	var image bytes.Buffer
+	if _, err := canvas.WriteTo(&image); err != nil {
+		return err
+	}
+	// The font is not everywhere. Arial has its measures.
+	_, err := io.WriteString(w, strings.ReplaceAll(image.String(), "font-family:Liberation Sans", "font-family:Liberation Sans,Arial,Helvetica,sans-serif"))
 	return err
 }
 
@@ -67,13 +69,10 @@ func (c *comparison) speeds() (all []bar) {
 		if k.lateness {
 			continue
 		}
-		all = append(all, bar{heading: true, name: k.title})
-		for j := range k.outcomes {
-			o := &k.outcomes[j]
-			if v := o.median(speed); v > 0 {
-				all = append(all, bar{name: o.name, lapse: o.lapse, to: v, text: thousands(v)})
-			}
-		}
+		all = append(all, under(k.title, k.outcomes, func(o *outcome) (bar, bool) {
+			v := o.median(speed)
+			return bar{name: o.name, lapse: o.lapse, to: v, text: thousands(v)}, v > 0
+		})...)
 	}
 	return all
 }
@@ -84,21 +83,33 @@ func (c *comparison) latenesses() (all []bar) {
 		if !k.lateness {
 			continue
 		}
-		all = append(all, bar{heading: true, name: k.title})
-		for j := range k.outcomes {
-			o := &k.outcomes[j]
-			if v := o.median(p99); v > 0 {
-				low := min(o.median(p50), v)
-				all = append(all, bar{name: o.name, lapse: o.lapse, from: max(low, 0.01), to: v, text: millis(low) + " to " + millis(v)})
-			}
-		}
+		all = append(all, under(k.title, k.outcomes, func(o *outcome) (bar, bool) {
+			low, high := o.median(p50), o.median(p99)
+			return bar{name: o.name, lapse: o.lapse, from: max(low, 0.01), to: high, text: millis(low) + " to " + millis(high)}, high > 0
+		})...)
 	}
 	return all
 }
 
-func panelOf(title, axis string, bars []bar) (*plot.Plot, error) {
+// under returns the bars of those that were measured, with a heading unless there
+// are none.
+func under(title string, outcomes []outcome, of func(*outcome) (bar, bool)) []bar {
+	all := []bar{{heading: true, name: title}}
+	for i := range outcomes {
+		if b, ok := of(&outcomes[i]); ok {
+			all = append(all, b)
+		}
+	}
+	if len(all) == 1 {
+		return nil
+	}
+	return all
+}
+
+// panelOf makes the plot of at least one bar.
+func panelOf(title, axis string, bars []bar) *plot.Plot {
 	p := plot.New()
-	p.BackgroundColor = color.Transparent
+	p.BackgroundColor = nil
 	p.Title.Text, p.X.Label.Text = title, axis
 	low, high := math.Inf(1), 0.0
 	for _, b := range bars {
@@ -110,9 +121,6 @@ func panelOf(title, axis string, bars []bar) (*plot.Plot, error) {
 			least = b.to
 		}
 		low, high = min(low, least), max(high, b.to)
-	}
-	if high == 0 {
-		return nil, fmt.Errorf("%s: nothing was measured", title)
 	}
 	p.X.Min, p.X.Max = math.Pow(10, math.Floor(math.Log10(low))), math.Pow(10, math.Ceil(math.Log10(high)))*2
 	p.X.Scale = plot.LogScale{}
@@ -138,7 +146,7 @@ func panelOf(title, axis string, bars []bar) (*plot.Plot, error) {
 		line.Color = ink
 	}
 	p.Add(barPlotter(bars))
-	return p, nil
+	return p
 }
 
 // barPlotter draws the bars, the first one at the top.
