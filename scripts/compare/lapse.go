@@ -10,19 +10,32 @@ import (
 type lapseServer struct {
 	bench.System
 	server *server
+	redis  *server // nil: on disk
 }
 
-func openLapse(ctx context.Context, binary string) (bench.System, error) {
-	s, err := startLapse(ctx, binary)
+// openLapse starts one on a Redis of its own, or on disk.
+func openLapse(ctx context.Context, binary string, onRedis bool) (bench.System, error) {
+	var redis *server
+	address := ""
+	if onRedis {
+		var err error
+		if redis, err = startRedis(ctx); err != nil {
+			return nil, err
+		}
+		address = redis.addr
+	}
+	s, err := startLapse(ctx, binary, address)
 	if err != nil {
+		redis.stop()
 		return nil, err
 	}
 	system, err := bench.OpenServer(ctx, "http://"+s.addr, "")
 	if err != nil {
 		s.stop()
+		redis.stop()
 		return nil, err
 	}
-	return &lapseServer{system, s}, nil
+	return &lapseServer{system, s, redis}, nil
 }
 
 // Close also stops the server. It may be called more than once.
@@ -32,6 +45,7 @@ func (l *lapseServer) Close() error {
 	}
 	err := l.System.Close()
 	l.server.stop()
+	l.redis.stop()
 	l.server = nil
 	return err
 }

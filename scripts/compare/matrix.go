@@ -49,6 +49,7 @@ const (
 	lapseRedis  = "Lapse embedded, Redis"
 	lapseDisk   = "Lapse embedded, disk"
 	lapseHTTP   = "Lapse over HTTP, disk"
+	lapseHTTPR  = "Lapse over HTTP, Redis"
 	lapseSmall  = "Lapse embedded, Redis, a tenth of the tasks"
 	asynqName   = "asynq"
 	beanName    = "beanstalkd"
@@ -69,22 +70,22 @@ func matrix(z sizes) []row {
 	rows := []row{
 		{
 			key: "single", title: fmt.Sprintf("%d tasks scheduled one by one, by 64 callers", z.tasks), load: load,
-			note:     "As a library: an accepted task is in Redis. Over a socket: it is on disk; beanstalkd syncs its log every 50 ms, Lapse before each answer.",
-			entrants: []entrant{z.embeddedRedis(bench.Single), z.asynq(bench.Single), z.http(bench.Single), z.beanstalkd(bench.Single, false)},
-			ratios:   []ratio{{of: lapseRedis, to: asynqName, bar: 2}, {of: lapseHTTP, to: beanName}},
+			note:     "Accepted by Lapse on disk is synced; on Redis, and by asynq, it is in Redis, which syncs its file every second; by beanstalkd it is in a log that is synced every 50 ms.",
+			entrants: []entrant{z.embeddedRedis(bench.Single), z.asynq(bench.Single), z.http(bench.Single), z.httpRedis(bench.Single), z.beanstalkd(bench.Single, false)},
+			ratios:   []ratio{{of: lapseRedis, to: asynqName, bar: 2}, {of: lapseHTTP, to: beanName}, {of: lapseHTTPR, to: beanName}},
 		},
 		{
 			key: "batch", title: fmt.Sprintf("%d tasks scheduled, 1000 a request, by 4 senders", z.tasks), load: load,
 			note:     "asynq has no batches. beanstalkd gets 1000 commands at once.",
-			entrants: []entrant{z.embeddedRedis(bench.Batch), z.http(bench.Batch), z.beanstalkd(bench.Batch, false)},
-			ratios:   []ratio{{of: lapseHTTP, to: beanName}},
+			entrants: []entrant{z.embeddedRedis(bench.Batch), z.http(bench.Batch), z.httpRedis(bench.Batch), z.beanstalkd(bench.Batch, false)},
+			ratios:   []ratio{{of: lapseHTTP, to: beanName}, {of: lapseHTTPR, to: beanName}},
 		},
 		{
 			key: "burst", title: fmt.Sprintf("%d tasks due at one instant, handled and forgotten", z.tasks), load: load,
 			note: "Over HTTP, Lapse's 4 receivers pull and acknowledge up to 1000 tasks a request; beanstalkd's 4 reserve and delete up to 100 at once, and its " +
 				"jobs are ready when the instant comes. asynq looks for due tasks once a second. Expiry events are not acknowledged.",
-			entrants: []entrant{z.embeddedRedis(bench.Burst), z.deletes(), z.asynq(bench.Burst), z.http(bench.Burst), z.beanstalkd(bench.Burst, true), z.expiry(bench.Burst, false), z.expiry(bench.Burst, true)},
-			ratios: []ratio{{of: lapseRedis, to: asynqName, bar: 15}, {of: lapseRedis, to: deletesName, bar: 0.5}, {of: lapseHTTP, to: beanName, bar: 1.3},
+			entrants: []entrant{z.embeddedRedis(bench.Burst), z.deletes(), z.asynq(bench.Burst), z.http(bench.Burst), z.httpRedis(bench.Burst), z.beanstalkd(bench.Burst, true), z.expiry(bench.Burst, false), z.expiry(bench.Burst, true)},
+			ratios: []ratio{{of: lapseRedis, to: asynqName, bar: 15}, {of: lapseRedis, to: deletesName, bar: 0.5}, {of: lapseHTTP, to: beanName, bar: 1.3}, {of: lapseHTTPR, to: beanName, bar: 1.3},
 				{of: lapseRedis, to: expiryName}},
 		},
 		{
@@ -139,7 +140,13 @@ func (z sizes) embeddedDisk(w workload) entrant {
 
 func (z sizes) http(w workload) entrant {
 	return on(lapseHTTP, true, "", w, func(ctx context.Context) (bench.System, error) {
-		return openLapse(ctx, z.binary)
+		return openLapse(ctx, z.binary, false)
+	})
+}
+
+func (z sizes) httpRedis(w workload) entrant {
+	return on(lapseHTTPR, true, "redis-server", w, func(ctx context.Context) (bench.System, error) {
+		return openLapse(ctx, z.binary, true)
 	})
 }
 

@@ -105,9 +105,13 @@ func startBeanstalkd(ctx context.Context) (*server, error) {
 	})
 }
 
-// startLapse starts `lapse serve` with the ledger on disk.
-func startLapse(ctx context.Context, binary string) (*server, error) {
+// startLapse starts `lapse serve` with the ledger in a Redis, or on disk without one.
+func startLapse(ctx context.Context, binary, redis string) (*server, error) {
 	return start(ctx, binary, func(host, port, dir string) []string {
-		return []string{"serve", "--listen", net.JoinHostPort(host, port), "--data", filepath.Join(dir, "data"), "--log-level", "warn"}
+		args := []string{"serve", "--listen", net.JoinHostPort(host, port), "--log-level", "warn"}
+		if redis != "" {
+			return append(args, "--redis", "redis://"+redis)
+		}
+		return append(args, "--data", filepath.Join(dir, "data"))
 	})
 }
