@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks"
@@ -25,8 +26,9 @@ type embedded struct {
 func openEmbedded(ctx context.Context, ledger recovery.Ledger, settings tasks.TopicSettings, remove func() error) (*embedded, error) {
 	scheduler, err := tasks.Open(ctx, ledger, tasks.Config{
 		MaxPending: 200_000_000, MaxBytes: 1 << 40, // memory is the caller's matter
-		Topics: map[string]tasks.TopicSettings{topic: settings},
-		Log:    slog.New(slog.DiscardHandler),
+		AnswerWithin: time.Minute, // a disk that is busy for seconds is to be seen in the figures
+		Topics:       map[string]tasks.TopicSettings{topic: settings},
+		Log:          slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, errors.Join(err, ledger.Close(), remove())

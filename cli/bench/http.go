@@ -51,16 +51,18 @@ func openHTTP(ctx context.Context, address, token, topic string) (*overHTTP, err
 	defer tick.Stop()
 	for {
 		status, _, err := h.call(ctx, http.MethodGet, "/readyz", nil)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if status == http.StatusOK {
+		case status == http.StatusOK:
 			return h, nil
+		case status != http.StatusServiceUnavailable: // that is a replay which is not over
+			return nil, fmt.Errorf("%s/readyz was answered %d: that is no Lapse, or it wants another token", h.url, status)
 		}
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-tick.C: // replay is not over
+		case <-tick.C:
 		}
 	}
 }
@@ -118,10 +120,13 @@ func (h *overHTTP) appendTask(dst []byte, t Task) []byte {
 	return append(dst, '}')
 }
 
+// Schedule lets the request come to its end when ctx ends: what is accepted after
+// Close has looked would stay.
 func (h *overHTTP) Schedule(ctx context.Context, t Task) error {
-	return h.expect(ctx, http.StatusCreated, http.MethodPost, "/v1/tasks", h.appendTask(nil, t), nil)
+	return h.expect(context.WithoutCancel(ctx), http.StatusCreated, http.MethodPost, "/v1/tasks", h.appendTask(nil, t), nil)
 }
 
+// ScheduleBatch does the same, see Schedule.
 func (h *overHTTP) ScheduleBatch(ctx context.Context, ts []Task) error {
 	if len(ts) == 0 {
 		return nil
@@ -135,7 +140,7 @@ func (h *overHTTP) ScheduleBatch(ctx context.Context, ts []Task) error {
 		Accepted int             `json:"accepted"`
 		Errors   json.RawMessage `json:"errors"`
 	}
-	err := h.expect(ctx, http.StatusOK, http.MethodPost, "/v1/tasks/batch", append(body, ']'), &answer)
+	err := h.expect(context.WithoutCancel(ctx), http.StatusOK, http.MethodPost, "/v1/tasks/batch", append(body, ']'), &answer)
 	if err == nil && answer.Accepted != len(ts) {
 		err = fmt.Errorf("of a batch of %d only %d were accepted: %s", len(ts), answer.Accepted, answer.Errors[:min(len(answer.Errors), 500)])
 	}

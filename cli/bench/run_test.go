@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -254,7 +255,13 @@ func TestUnreachable(t *testing.T) {
 	if r, err := Run(t.Context(), o); err == nil || r == nil {
 		t.Errorf("Redis: %v, %v", r, err)
 	}
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
 	o = small("", "")
+	o.Server = other.URL
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("another kind of server: %v", err)
+	}
 	o.Server = "http://127.0.0.1:1"
 	if r, err := Run(t.Context(), o); err == nil || r == nil {
 		t.Errorf("server: %v, %v", r, err)

@@ -108,7 +108,7 @@ func startBeanstalkd(ctx context.Context) (*server, error) {
 // startLapse starts `lapse serve` with the ledger in a Redis, or on disk without one.
 func startLapse(ctx context.Context, binary, redis string) (*server, error) {
 	return start(ctx, binary, func(host, port, dir string) []string {
-		args := []string{"serve", "--listen", net.JoinHostPort(host, port), "--log-level", "warn"}
+		args := []string{"serve", "--listen", net.JoinHostPort(host, port), "--log-level", "warn", "--answer-within", "20s"}
 		if redis != "" {
 			return append(args, "--redis", "redis://"+redis)
 		}
