@@ -17,7 +17,8 @@
 // Exit codes, for service managers and scripts:
 //
 //	0  stopped as asked (SIGTERM, SIGINT), or nothing to do
-//	1  failed: the message says why
+//	1  failed: the message says why. bench: also when it was interrupted, or a
+//	   promise was broken
 //	2  the command line or a setting is wrong; nothing was touched
 //	3  the address, the data directory or the node's name is in use by another
 //	   process, or another one has taken the tasks over: starting again at once
