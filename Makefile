@@ -11,6 +11,7 @@ COUNT     ?= 5
 BENCH     ?= .
 TASKS     ?= 1000000
 RUN_FLAGS ?=
+COMPARE_FLAGS ?=
 
 LINT_VERSION := v2.15.0
 LINT         := $(or $(shell command -v golangci-lint 2>/dev/null),$(wildcard $(shell $(GO) env GOPATH)/bin/golangci-lint),bin/golangci-lint)
@@ -18,7 +19,7 @@ BENCHED      := ./wheel/... ./recovery/... ./tasks/... ./httpapi/...
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/lapse, statically linked
@@ -42,13 +43,18 @@ lint: tools ## check formatting, vet, golangci-lint with the import directions, 
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "gofmt is needed for:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet -tags $(TAGS),fault,browser ./...
+	cd scripts/compare && $(GO) vet -tags $(TAGS) ./...
 	$(LINT) run ./...
-	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/need-redis scripts/need-browser; fi
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/need-redis scripts/need-browser scripts/bench-compare; fi
 
 .PHONY: bench
 bench: ## run the benchmarks COUNT times; text on stdout and in bench/latest.txt (BENCH=regexp COUNT=5)
 	@mkdir -p bench
 	$(GO) test -tags $(TAGS) -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m $(BENCHED) | tee bench/latest.txt
+
+.PHONY: bench-compare
+bench-compare: build ## run Lapse beside asynq, beanstalkd and Redis expiry; writes docs/comparison.md and .svg (20 minutes)
+	scripts/bench-compare $(COMPARE_FLAGS)
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME=10s

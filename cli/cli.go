@@ -13,9 +13,10 @@ import (
 
 // commands is the grammar that kong reads.
 type commands struct {
-	Serve   serve   `cmd:"" help:"Serve tasks over HTTP, and keep them on the local disk or in Redis."`
-	Token   token   `cmd:"" help:"Make a token for the token file of a server."`
-	Version version `cmd:"" help:"Print the version."`
+	Serve   serve     `cmd:"" help:"Serve tasks over HTTP, and keep them on the local disk or in Redis."`
+	Bench   benchmark `cmd:"" help:"Measure how fast and how late Lapse is, and what it costs."`
+	Token   token     `cmd:"" help:"Make a token for the token file of a server."`
+	Version version   `cmd:"" help:"Print the version."`
 
 	Schedule   schedule   `cmd:"" group:"Tasks" help:"Schedule a task, or a file of them."`
 	Reschedule reschedule `cmd:"" group:"Tasks" help:"Move the deadline of a task, or change its payload."`

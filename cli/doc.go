@@ -23,7 +23,8 @@
 // Exit codes, for service managers and scripts:
 //
 //	0  done; a server: stopped as asked (SIGTERM, SIGINT)
-//	1  failed, or not allowed: the message says why
+//	1  failed, or not allowed: the message says why. bench: also when it was
+//	   interrupted, or a promise was broken
 //	2  the command line, a setting or a field is wrong; nothing was touched
 //	3  the address, the data directory or the node's name is in use by another
 //	   process, or another one has taken the tasks over: starting again at once

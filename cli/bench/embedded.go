@@ -1,0 +1,82 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// topic is that of all tasks, except on a server that others use too.
+const topic = "bench"
+
+// embedded is a scheduler in this process.
+type embedded struct {
+	scheduler *tasks.Scheduler
+	close     func() error
+}
+
+// openEmbedded opens a scheduler, which owns the ledger from then on. After it was
+// closed, remove is called.
+func openEmbedded(ctx context.Context, ledger recovery.Ledger, settings tasks.TopicSettings, remove func() error) (*embedded, error) {
+	scheduler, err := tasks.Open(ctx, ledger, tasks.Config{
+		MaxPending: 200_000_000, MaxBytes: 1 << 40, // memory is the caller's matter
+		AnswerWithin: time.Minute, // a disk that is busy for seconds is to be seen in the figures
+		Topics:       map[string]tasks.TopicSettings{topic: settings},
+		Log:          slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return nil, errors.Join(err, ledger.Close(), remove())
+	}
+	return &embedded{scheduler, sync.OnceValue(func() error {
+		return errors.Join(scheduler.Close(context.Background()), remove())
+	})}, nil
+}
+
+func (e *embedded) Schedule(ctx context.Context, t Task) error {
+	_, err := e.scheduler.Schedule(ctx, tasks.Request{Topic: topic, Due: t.Due, Payload: t.Payload})
+	return err
+}
+
+func (e *embedded) ScheduleBatch(ctx context.Context, ts []Task) error {
+	requests := make([]tasks.Request, len(ts))
+	for i, t := range ts {
+		requests[i] = tasks.Request{Topic: topic, Due: t.Due, Payload: t.Payload}
+	}
+	results, err := e.scheduler.ScheduleBatch(ctx, requests)
+	if err != nil {
+		return err
+	}
+	for i := range results {
+		if results[i].Err != nil {
+			return fmt.Errorf("task %d of a batch: %w", i, results[i].Err)
+		}
+	}
+	return nil
+}
+
+func (e *embedded) Receive(_ context.Context, got func([]byte)) error {
+	return e.scheduler.Handle(topic, func(_ context.Context, d *tasks.Delivery) error {
+		got(d.Payload)
+		return nil
+	})
+}
+
+func (e *embedded) Standing(context.Context) (Standing, error) {
+	if err := e.scheduler.Err(); err != nil {
+		return Standing{}, err
+	}
+	t, err := e.scheduler.Topic(topic)
+	if errors.Is(err, tasks.ErrNoTopic) {
+		return Standing{}, nil
+	}
+	c := &t.Counts
+	return Standing{Left: int(c.Pending + c.Ready + c.Delivering + c.Dead), Explained: int(c.Failed)}, err
+}
+
+func (e *embedded) Close() error { return e.close() }

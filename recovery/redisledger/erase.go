@@ -1,0 +1,65 @@
+package redisledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Erase removes every key that begins with opts.Prefix, and no other: for tools
+// that keep a data set of their own for a while, such as `lapse bench`. Their
+// ledgers must be closed. It returns how many keys there were.
+//
+// Refused are DefaultPrefix, what it begins with, and what begins with it: nothing
+// erases what servers keep. An ACL user needs the commands scan and unlink for it.
+func Erase(ctx context.Context, opts Options) (int, error) {
+	if strings.HasPrefix(DefaultPrefix, opts.Prefix) || strings.HasPrefix(opts.Prefix, DefaultPrefix) {
+		return 0, errors.New("erase: only keys of a prefix that no server uses unasked can be erased")
+	}
+	opts, a, err := opts.withDefaults()
+	if err != nil {
+		return 0, err
+	}
+	client, err := connect(a, opts.TLS, 1)
+	if err != nil {
+		return 0, err
+	}
+	defer client.Close()
+	l := Ledger{client: client}
+	removed := 0
+	err = l.eachServer(ctx, func(ctx context.Context, c *redis.Client) error {
+		n, err := erase(ctx, c, client, opts.Prefix)
+		removed += n
+		return err
+	})
+	if err != nil {
+		return removed, fmt.Errorf("erasing the keys of %s: %w", opts.Prefix, err)
+	}
+	return removed, nil
+}
+
+// erase removes the keys of one server. They are looked at once more before: what
+// a pattern matches is Redis' affair.
+func erase(ctx context.Context, c *redis.Client, all redis.UniversalClient, prefix string) (removed int, err error) {
+	pages := c.Scan(ctx, 0, escapeGlob(prefix)+"*", 10_000).Iterator()
+	for pages.Next(ctx) {
+		key := pages.Val()
+		if !strings.HasPrefix(key, prefix) {
+			continue
+		}
+		n, err := all.Unlink(ctx, key).Result()
+		if err != nil {
+			return removed, err
+		}
+		removed += int(n)
+	}
+	return removed, pages.Err()
+}
+
+var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
+
+// escapeGlob makes a pattern that matches only the text itself.
+func escapeGlob(text string) string { return globEscaper.Replace(text) }
