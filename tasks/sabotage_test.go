@@ -143,6 +143,9 @@ func TestSweepRescuesWhatIsLost(t *testing.T) {
 // In a book of many chunks a sweep looks at a part of it: the first find has all of it
 // searched, and so do the times of a full sweep.
 func TestSearchOfALargeBook(t *testing.T) {
+	if testing.Short() {
+		t.Skip("fills memory with 300,000 tasks")
+	}
 	const n = 36 * chunkSlots // three sweeps would see all of it, at their usual pace
 	fill := func(r *rig, delay time.Duration) {
 		requests := make([]Request, MaxBatch)
