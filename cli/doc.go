@@ -27,8 +27,8 @@
 //	   interrupted, or a promise was broken
 //	2  the command line, a setting or a field is wrong; nothing was touched
 //	3  the address, the data directory or the node's name is in use by another
-//	   process, or another one has taken the tasks over: starting again at once
-//	   would not help
+//	   process, another one has taken the tasks over, or a newer version has
+//	   written them: starting again at once would not help
 //	4  the task is unknown or finished, or the topic has no settings
 //	5  the state forbids it: the task is being delivered or dead, the id is taken,
 //	   the receipt is stale, the settings have changed

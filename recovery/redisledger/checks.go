@@ -65,9 +65,11 @@ func (l *Ledger) noteFull(full error) {
 // note keeps the outcome of a heartbeat.
 func (l *Ledger) note(err error) {
 	l.mu.Lock()
-	before := l.health.Err
+	before, since := l.health.Err, l.silentSince
 	l.health.Err = err
-	since := l.lastAnswer
+	if before == nil && err != nil {
+		l.silentSince = time.Now()
+	}
 	l.mu.Unlock()
 	switch {
 	case before == nil && err != nil:

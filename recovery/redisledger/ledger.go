@@ -128,15 +128,16 @@ type Ledger struct {
 
 	adopting sync.Mutex // held by Adopt
 
-	mu         sync.Mutex // guards everything below
-	state      state
-	lastAnswer time.Time // when the last answered heartbeat was sent
-	unbroken   int       // number of the streak of heartbeats with less than FailoverAfter between them
-	alone      bool      // no other node was registered then
-	health     recovery.Health
-	news       []telling
-	watcher    recovery.Watcher
-	missing    map[int][]string // ids without a record, by shard
+	mu          sync.Mutex // guards everything below
+	state       state
+	lastAnswer  time.Time // when the last answered heartbeat was sent
+	silentSince time.Time // when the outage began that health.Err tells of
+	unbroken    int       // number of the streak of heartbeats with less than FailoverAfter between them
+	alone       bool      // no other node was registered then
+	health      recovery.Health
+	news        []telling
+	watcher     recovery.Watcher
+	missing     map[int][]string // ids without a record, by shard
 }
 
 // A state is a step in a ledger's life.
