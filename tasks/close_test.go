@@ -47,7 +47,7 @@ func (r *rig) everything(ctx context.Context, d Delivery) map[string]error {
 	_, errs["Requeue"] = r.Requeue(ctx, "x", []string{"t"})
 	_, errs["DeleteDead"] = r.DeleteDead(ctx, "x", []string{"t"})
 	_, errs["Reserve"] = r.Reserve(ctx, "x", 1, time.Second, 0)
-	_, errs["Settle"] = r.Settle(ctx, Verdict{Verb: Ack}, []string{d.Receipt})
+	_, errs["Settle"] = r.Settle(ctx, Verdict{Verb: Ack}, []string{d.Receipt()})
 	errs["Handle"] = r.Handle("new", func(context.Context, *Delivery) error { return nil })
 	_, errs["SetTopic"] = r.SetTopic(ctx, "x", TopicSettings{}, -1)
 	errs["PauseTopic"] = r.PauseTopic(ctx, "x", true)
@@ -84,7 +84,7 @@ func TestCloseBesideEverything(t *testing.T) {
 						_, _ = r.Schedule(context.Background(), Request{Topic: "h"})
 						ds, _ := r.Reserve(context.Background(), "x", 3, time.Millisecond, 0)
 						for _, d := range ds {
-							answers, err := r.Settle(context.Background(), Verdict{Verb: Ack}, []string{d.Receipt})
+							answers, err := r.Settle(context.Background(), Verdict{Verb: Ack}, []string{d.Receipt()})
 							if err == nil && answers[0].Err == nil {
 								mu.Lock()
 								acked[d.ID] = true

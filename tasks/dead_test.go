@@ -126,7 +126,7 @@ func TestManyDead(t *testing.T) {
 			want(t, "Reserve", err, nil)
 			var receipts []string
 			for _, d := range ds {
-				receipts = append(receipts, d.Receipt)
+				receipts = append(receipts, d.Receipt())
 			}
 			_, err = r.Settle(t.Context(), Verdict{Verb: Bury}, receipts)
 			want(t, "Settle", err, nil)

@@ -142,7 +142,6 @@ func (s *Scheduler) workOnce(t *topic, by Deliverer) (more bool) {
 		return false
 	}
 	d := ds[0]
-	d.Receipt = s.signer.sign(d)
 	v := judgement{verb: Release, reason: "the handler ended its goroutine"}
 	defer func() {
 		s.mu.Lock()
@@ -164,8 +163,8 @@ func (s *Scheduler) workOnce(t *topic, by Deliverer) (more bool) {
 
 // attempt calls the deliverer within the lease.
 func (s *Scheduler) attempt(by Deliverer, d *Delivery) (v judgement) {
-	ctx, cancel := context.WithTimeout(s.ctx, d.lease.until-s.elapsed())
-	defer cancel()
+	ctx := &leaseContext{parent: s.ctx, deadline: s.started.Add(d.lease.until)}
+	defer ctx.end()
 	defer func() {
 		if p := recover(); p != nil {
 			v = judgement{verb: Release, reason: fmt.Sprintf("panic: %v", p)}

@@ -29,7 +29,7 @@ func TestHandlerGetsTheTask(t *testing.T) {
 		due := r.clock.now().Add(time.Minute)
 		r.must(Request{ID: "t", Topic: "x", Due: due, Payload: []byte(`{"a":1}`), Headers: map[string]string{"tenant": "eu"}, Group: "g"})
 		d := <-got
-		if d.ID != "t" || d.Topic != "x" || string(d.Payload) != `{"a":1}` || d.Headers["tenant"] != "eu" || d.Group != "g" || d.Attempt != 1 || d.Node != "n1" || d.Receipt == "" || d.State != Delivering {
+		if d.ID != "t" || d.Topic != "x" || string(d.Payload) != `{"a":1}` || d.Headers["tenant"] != "eu" || d.Group != "g" || d.Attempt != 1 || d.Node != "n1" || d.Receipt() == "" || d.State != Delivering {
 			t.Errorf("delivered %+v", d)
 		}
 		pass(0)

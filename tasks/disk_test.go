@@ -48,7 +48,7 @@ func TestOnDisk(t *testing.T) {
 			t.Fatalf("reserved %d of %d, %v", len(ds), n, err)
 		}
 		for _, d := range ds {
-			receipts = append(receipts, d.Receipt)
+			receipts = append(receipts, d.Receipt())
 		}
 		return receipts
 	}

@@ -149,7 +149,7 @@ func ExampleScheduler_Reserve() {
 		panic(err)
 	}
 	for _, d := range ds {
-		answers, err := s.Settle(ctx, tasks.Verdict{Verb: tasks.Ack}, []string{d.Receipt})
+		answers, err := s.Settle(ctx, tasks.Verdict{Verb: tasks.Ack}, []string{d.Receipt()})
 		if err != nil || answers[0].Err != nil {
 			panic("not settled")
 		}

@@ -37,7 +37,7 @@ func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claime
 		t.counts.Lateness.observe(e.Lateness)
 	}
 	s.noteLocked(EventStarted, sl, e)
-	return &Delivery{Task: task, LeaseUntil: wall.Add(term).UTC(), slot: n, lease: l, shard: sl.shard}
+	return &Delivery{Task: task, LeaseUntil: wall.Add(term).UTC(), slot: n, lease: l, shard: sl.shard, signer: s.signer}
 }
 
 // newNonce makes a nonce that shows, in its high half, which run of the node made

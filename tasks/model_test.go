@@ -139,7 +139,7 @@ func (m *model) delivered(d *Delivery, term time.Duration, handler bool) {
 		m.fault(d.ID, "attempt %d is delivered while %d is open until %v", d.Attempt, f.open.attempt, f.open.until)
 	}
 	f.may, f.dues = mayBeAlive, []int64{d.Due.UnixMilli()}
-	f.open = &outstanding{receipt: d.Receipt, attempt: d.Attempt, until: time.Now().Add(term), handler: handler}
+	f.open = &outstanding{receipt: d.Receipt(), attempt: d.Attempt, until: time.Now().Add(term), handler: handler}
 }
 
 // acknowledged tells that a delivery was accepted as done. Not recorded, it may

@@ -303,9 +303,9 @@ func (s *simulation) verdict() {
 	}
 	s.m.mu.Lock()
 	f := s.m.fact(d.ID)
-	current := f.open != nil && f.open.receipt == d.Receipt
+	current := f.open != nil && f.open.receipt == d.Receipt()
 	must := current && f.busy()
-	mustNot := !current && !f.loose && f.written && f.acked != d.Receipt
+	mustNot := !current && !f.loose && f.written && f.acked != d.Receipt()
 	s.m.mu.Unlock()
 	a := s.settle(v, d)
 	s.m.mu.Lock()
@@ -321,12 +321,12 @@ func (s *simulation) verdict() {
 		}
 	case mustNot:
 		s.m.fault(d.ID, "verdict %d: accepted by a receipt that is stale", v.Verb)
-	case v.Verb == Ack && f.acked == d.Receipt && !current: // repeated
+	case v.Verb == Ack && f.acked == d.Receipt() && !current: // repeated
 	case v.Verb == Ack:
-		s.m.acknowledged(d.ID, d.Receipt, a.Recorded)
+		s.m.acknowledged(d.ID, d.Receipt(), a.Recorded)
 	case v.Verb == Extend:
 		term := simulated[d.Topic].Lease
-		f.may, f.open = mayBeAlive, &outstanding{receipt: d.Receipt, attempt: d.Attempt, until: time.Now().Add(term)}
+		f.may, f.open = mayBeAlive, &outstanding{receipt: d.Receipt(), attempt: d.Attempt, until: time.Now().Add(term)}
 	default:
 		s.m.failed(d.ID, v.Verb == Bury || d.Attempt >= s.maxAttempts(d.Topic), a.Recorded)
 	}
@@ -342,7 +342,7 @@ func (s *simulation) giveBack() {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	s.m.note(d.ID, "returned attempt %d", d.Attempt)
-	if f := s.m.fact(d.ID); f.open != nil && f.open.receipt == d.Receipt && !f.open.over {
+	if f := s.m.fact(d.ID); f.open != nil && f.open.receipt == d.Receipt() && !f.open.over {
 		f.open = nil
 	}
 }

@@ -227,10 +227,10 @@ func TestSettleWaitsOnce(t *testing.T) {
 		_, release := r.faulty.Hold(ledgertest.Apply)
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		_, err := r.Settle(gone, Verdict{Verb: Ack}, []string{a.Receipt})
+		_, err := r.Settle(gone, Verdict{Verb: Ack}, []string{a.Receipt()})
 		want(t, "Settle", err, nil)
 		r.within("Settle", func() {
-			answers, err := r.Settle(t.Context(), Verdict{Verb: Ack}, []string{a.Receipt, b.Receipt})
+			answers, err := r.Settle(t.Context(), Verdict{Verb: Ack}, []string{a.Receipt(), b.Receipt()})
 			want(t, "Settle", err, nil)
 			for _, s := range answers {
 				if s.Err != nil || s.Recorded {

@@ -339,7 +339,7 @@ func TestPromise9BadInputChangesNothing(t *testing.T) {
 			func() error { _, err := r.Replace(t.Context(), Request{ID: "t"}); return err }(),
 			func() error { _, err := r.Reserve(t.Context(), "x", -1, 0, 0); return err }(),
 			func() error { _, err := r.Reserve(t.Context(), "x y", 1, 0, 0); return err }(),
-			func() error { _, err := r.Settle(t.Context(), Verdict{}, []string{d.Receipt}); return err }(),
+			func() error { _, err := r.Settle(t.Context(), Verdict{}, []string{d.Receipt()}); return err }(),
 			func() error {
 				_, err := r.SetTopic(t.Context(), "new", TopicSettings{Lease: 1}, -1)
 				return err
@@ -351,7 +351,9 @@ func TestPromise9BadInputChangesNothing(t *testing.T) {
 		} {
 			want(t, "bad input", err, ErrInvalid)
 		}
-		want(t, "a bad receipt", r.settle(Verdict{Verb: Bury}, Delivery{Receipt: "xyz"}).Err, ErrReceipt)
+		answers, err := r.Settle(t.Context(), Verdict{Verb: Bury}, []string{"xyz"})
+		want(t, "Settle", err, nil)
+		want(t, "a bad receipt", answers[0].Err, ErrReceipt)
 		if after := fmt.Sprint(r.get("t"), r.get("out"), r.Topics()); after != before {
 			t.Errorf("before %s\nafter %s", before, after)
 		}

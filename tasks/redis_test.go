@@ -84,7 +84,7 @@ func (n *node) pull(id string) Delivery {
 func (n *node) settle(verb Verb, d Delivery) {
 	n.t.Helper()
 	hour := time.Hour
-	answers, err := n.Settle(n.t.Context(), Verdict{Verb: verb, Delay: &hour}, []string{d.Receipt})
+	answers, err := n.Settle(n.t.Context(), Verdict{Verb: verb, Delay: &hour}, []string{d.Receipt()})
 	if err != nil || answers[0].Err != nil || !answers[0].Recorded {
 		n.t.Fatalf("settling %s: %+v, %v", d.ID, answers, err)
 	}
@@ -180,10 +180,10 @@ func TestOlderRedisFile(t *testing.T) {
 	server.Kill()
 	want(t, "WriteFile", os.WriteFile(dump, older, 0o600), nil)
 	// What happens meanwhile is on top of the older state.
-	go func() { _, _ = n.Settle(context.Background(), Verdict{Verb: Ack}, []string{open.Receipt}) }()
+	go func() { _, _ = n.Settle(context.Background(), Verdict{Verb: Ack}, []string{open.Receipt()}) }()
 	server.Start()
 	n.waitFor("the acknowledgement is recorded", func() bool {
-		a, err := n.Settle(t.Context(), Verdict{Verb: Ack}, []string{open.Receipt})
+		a, err := n.Settle(t.Context(), Verdict{Verb: Ack}, []string{open.Receipt()})
 		return err == nil && a[0].Err == nil && a[0].Recorded
 	})
 	n.wantEqual(server, 4, wanted)

@@ -58,7 +58,7 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 		begun := s.pullLocked(ctx, t, limit, lease)
 		if len(begun) > 0 || wait == 0 || !s.queueLocked(ctx, t, &place, over) {
 			s.unlock()
-			return s.handOver(begun), nil
+			return handOver(begun), nil
 		}
 	}
 }
@@ -92,12 +92,11 @@ func (s *Scheduler) pullLocked(ctx context.Context, t *topic, limit int, lease t
 	return s.beginLocked(ctx, t, limit, lease, true)
 }
 
-// handOver signs deliveries for their receiver.
-func (s *Scheduler) handOver(begun []*Delivery) []Delivery {
+// handOver gives deliveries to their receiver.
+func handOver(begun []*Delivery) []Delivery {
 	ds := make([]Delivery, len(begun))
 	for i, d := range begun {
 		ds[i] = *d
-		ds[i].Receipt = s.signer.sign(d)
 	}
 	return ds
 }

@@ -205,7 +205,7 @@ func (r *rig) one(id, topic string) Delivery {
 // settle settles one delivery and returns the answer.
 func (r *rig) settle(v Verdict, d Delivery) Settled {
 	r.t.Helper()
-	answers, err := r.Settle(r.t.Context(), v, []string{d.Receipt})
+	answers, err := r.Settle(r.t.Context(), v, []string{d.Receipt()})
 	if err != nil {
 		r.t.Fatal("Settle:", err)
 	}

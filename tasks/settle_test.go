@@ -81,7 +81,7 @@ func TestRepeatedAck(t *testing.T) {
 		for range 3 {
 			r.ack(d)
 		}
-		answers, err := r.Settle(t.Context(), Verdict{Verb: Ack}, []string{d.Receipt, d.Receipt})
+		answers, err := r.Settle(t.Context(), Verdict{Verb: Ack}, []string{d.Receipt(), d.Receipt()})
 		want(t, "Settle", err, nil)
 		for _, a := range answers {
 			if a.Err != nil || !a.Recorded || a.ID != "t" {
@@ -112,7 +112,7 @@ func TestSettleDuringOutage(t *testing.T) {
 		ds, err := r.Reserve(t.Context(), "x", 50, 0, time.Hour)
 		want(t, "Reserve", err, nil)
 		for _, d := range ds {
-			receipts = append(receipts, d.Receipt)
+			receipts = append(receipts, d.Receipt())
 		}
 		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
 		for range 3 {
@@ -196,7 +196,7 @@ func TestSettleAnswersEachReceipt(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		a, b := r.one("a", "x"), r.one("b", "x")
 		other := newRig(t, Config{})
-		answers, err := r.Settle(t.Context(), Verdict{Verb: Ack}, []string{a.Receipt, "nonsense", other.one("a", "x").Receipt, b.Receipt})
+		answers, err := r.Settle(t.Context(), Verdict{Verb: Ack}, []string{a.Receipt(), "nonsense", other.one("a", "x").Receipt(), b.Receipt()})
 		want(t, "Settle", err, nil)
 		for i, kind := range []error{nil, ErrReceipt, ErrReceipt, nil} {
 			want(t, "answer", answers[i].Err, kind)

@@ -116,12 +116,12 @@ func (s *simulation) handler(ctx context.Context, d *Delivery) error {
 		s.m.mu.Lock()
 		defer s.m.mu.Unlock()
 		f := s.m.fact(d.ID)
-		if f.open == nil || f.open.receipt != d.Receipt || f.open.crashed || process != s.process.Load() || ctx.Err() != nil {
+		if f.open == nil || f.open.receipt != d.Receipt() || f.open.crashed || process != s.process.Load() || ctx.Err() != nil {
 			return err // it is no longer this delivery's
 		}
 		var death deathError
 		if err == nil {
-			s.m.acknowledged(d.ID, d.Receipt, false)
+			s.m.acknowledged(d.ID, d.Receipt(), false)
 		} else {
 			s.m.failed(d.ID, errors.As(err, &death) || d.Attempt >= simulated["handled"].Retry.MaxAttempts, false)
 		}
@@ -197,7 +197,7 @@ func (s *simulation) end() {
 				s.m.delivered(&ds[i], 20*time.Second, false)
 				s.ack(ds[i])
 				s.m.mu.Lock()
-				s.m.acknowledged(ds[i].ID, ds[i].Receipt, true)
+				s.m.acknowledged(ds[i].ID, ds[i].Receipt(), true)
 				s.m.mu.Unlock()
 			}
 		}

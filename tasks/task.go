@@ -125,13 +125,17 @@ type Page struct {
 // A Delivery is one attempt to hand a task to its receiver.
 type Delivery struct {
 	Task
-	Receipt    string    // settles this delivery, and no other
 	LeaseUntil time.Time // unsettled by then, the attempt has failed
 
-	slot  uint32
-	shard uint16
-	lease lease
+	slot   uint32
+	shard  uint16
+	lease  lease
+	signer *signer
 }
+
+// Receipt settles this delivery, and no other. It is made when it is asked for: most
+// handlers need none.
+func (d Delivery) Receipt() string { return d.signer.sign(&d) }
 
 // A Verb is what a receiver says of a delivery.
 type Verb uint8
