@@ -45,7 +45,8 @@ type CommitterConfig[T any] struct {
 // a goroutine that sends whatever has gathered while the batch before was under
 // way. There is no timer, so a lone caller waits for nobody; and a batch that
 // was not answered is repeated unchanged for as long as it takes, so nothing
-// overtakes it.
+// overtakes it. Lanes take turns if the ledger's Terms say how many may send at
+// once; one that pauses before it repeats a batch gives its turn to others.
 //
 // The queue is not bounded here: the caller bounds what it submits and watches
 // Stats. A panic of Ledger.Apply is not recovered and ends the process: going on
@@ -80,8 +81,12 @@ func NewCommitter[T any](cfg CommitterConfig[T]) *Committer[T] {
 		giveUp: cancel,
 		closed: make(chan struct{}),
 	}
+	var turns chan struct{}
+	if cfg.Terms.AtOnce > 0 {
+		turns = make(chan struct{}, cfg.Terms.AtOnce)
+	}
 	for i := range c.lanes {
-		c.lanes[i] = newLane(ctx, i, &cfg)
+		c.lanes[i] = newLane(ctx, i, &cfg, turns)
 	}
 	return c
 }
@@ -98,7 +103,7 @@ func (c *Committer[T]) Submit(shard int, ch Change, tag T) {
 }
 
 // Stalled is for how long the shard's current batch has been under way,
-// including its repeats. It is 0 when nothing is under way.
+// including its wait for a turn and its repeats. It is 0 when nothing is under way.
 func (c *Committer[T]) Stalled(shard int) time.Duration {
 	return c.lanes[shard].stalled()
 }

@@ -217,6 +217,40 @@ func TestFull(t *testing.T) {
 	})
 }
 
+// Lanes take turns: so many send at once as the ledger says, what comes meanwhile
+// joins the batch that waits, and a lane that must repeat its batch holds nobody up.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, func(cfg *recovery.CommitterConfig[string]) { cfg.Terms.AtOnce = 1 })
+		reached, release := d.ledger.Hold(ledgertest.Apply)
+		d.submit(0, "a")
+		<-reached
+		d.submit(1, "b")
+		synctest.Wait()
+		d.submit(1, "c") // joins b
+		time.Sleep(time.Second)
+		if n := d.ledger.Calls(ledgertest.Apply); n != 1 {
+			t.Errorf("%d batches are under way", n)
+		}
+		if got := d.committer.Stalled(1); got != time.Second {
+			t.Errorf("a lane that waits for its turn counts as stalled for %s", got)
+		}
+		release()
+		synctest.Wait()
+		d.want("0 ok: a", "1 ok: b c")
+		if got := d.committer.Stalled(1); got != 0 {
+			t.Errorf("a lane without work counts as stalled for %s", got)
+		}
+
+		d.ledger.Inject(ledgertest.Fault{Op: ledgertest.Apply})
+		d.submit(0, "d")
+		synctest.Wait() // it has failed, and pauses
+		d.submit(1, "e")
+		time.Sleep(time.Minute)
+		d.want("0 ok: a", "1 ok: b c", "1 ok: e", "0 ok: d")
+	})
+}
+
 func TestLostShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, nil)

@@ -28,6 +28,7 @@ type lane[T any] struct {
 	ctx   context.Context // ends when Close gives up
 	log   *slog.Logger
 
+	turns chan struct{} // holds a token for each lane that has its turn; nil: all have
 	wake  chan struct{} // holds one token when there may be something to do
 	ended chan struct{} // closed when run has returned
 
@@ -37,7 +38,7 @@ type lane[T any] struct {
 	closing bool      // run ends when the queue is empty
 	over    bool      // run has ended: later submissions are answered by answerLate
 	final   error     // ErrLost or ErrClosed: why nothing is written any more
-	since   time.Time // when the batch under way was sent first; zero when none is
+	since   time.Time // when the batch under way began to wait for its turn; zero when none is
 	late    bool      // answerLate is running
 	given   int       // changes answered with ErrClosed because Close gave up
 	stats   CommitterStats
@@ -45,12 +46,13 @@ type lane[T any] struct {
 	dropped []T // of the batch being filtered; used by run alone
 }
 
-func newLane[T any](ctx context.Context, shard int, cfg *CommitterConfig[T]) *lane[T] {
+func newLane[T any](ctx context.Context, shard int, cfg *CommitterConfig[T], turns chan struct{}) *lane[T] {
 	l := &lane[T]{
 		cfg:   cfg,
 		shard: shard,
 		ctx:   ctx,
 		log:   cfg.Log.With("shard", shard),
+		turns: turns,
 		wake:  make(chan struct{}, 1),
 		ended: make(chan struct{}),
 	}
@@ -115,16 +117,22 @@ func (l *lane[T]) run() {
 	}
 }
 
-// runOnce writes one batch, and reports whether there was one.
+// runOnce writes one batch, and reports whether there was one. What is submitted
+// while the lane waits for its turn still joins it.
 func (l *lane[T]) runOnce() bool {
-	g, final := l.take()
-	if g == nil {
+	if !l.begin() {
 		return false
 	}
+	l.beginTurn()
+	g, final := l.take()
 	if final == nil {
 		l.filter(g)
 		final = l.write(&g.batch)
 	}
+	l.endTurn()
+	l.mu.Lock()
+	l.since = time.Time{}
+	l.mu.Unlock()
 	if errors.Is(final, ErrFull) {
 		l.drop(g, func(i int) bool { c := g.batch.At(i); return !c.Creation() }, final)
 		final = nil
@@ -133,13 +141,33 @@ func (l *lane[T]) runOnce() bool {
 	return true
 }
 
-// take removes the oldest gathering from the queue.
-func (l *lane[T]) take() (*gathering[T], error) {
+// begin reports whether there is something to write, from now on.
+func (l *lane[T]) begin() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.queue) == 0 {
-		return nil, nil
+		return false
 	}
+	l.since = time.Now()
+	return true
+}
+
+func (l *lane[T]) beginTurn() {
+	if l.turns != nil {
+		l.turns <- struct{}{}
+	}
+}
+
+func (l *lane[T]) endTurn() {
+	if l.turns != nil {
+		<-l.turns
+	}
+}
+
+// take removes the oldest gathering from the queue, which is not empty.
+func (l *lane[T]) take() (*gathering[T], error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	g := l.queue[0]
 	n := copy(l.queue, l.queue[1:])
 	l.queue[n] = nil
@@ -185,10 +213,6 @@ func (l *lane[T]) write(b *Batch) error {
 		return nil
 	}
 	began := time.Now()
-	l.mu.Lock()
-	l.since = began
-	l.mu.Unlock()
-
 	var err error
 	repeats := 0
 	for ; ; repeats++ {
@@ -199,7 +223,10 @@ func (l *lane[T]) write(b *Batch) error {
 		if repeats == 0 {
 			l.log.Warn("the ledger did not answer a batch; repeating it", "changes", b.Len(), "error", err)
 		}
-		if l.cfg.Backoff.Wait(l.ctx, repeats) != nil {
+		l.endTurn()
+		cause := l.cfg.Backoff.Wait(l.ctx, repeats)
+		l.beginTurn()
+		if cause != nil {
 			err = ErrClosed
 			break
 		}
@@ -210,7 +237,6 @@ func (l *lane[T]) write(b *Batch) error {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.since = time.Time{}
 	l.stats.Repeats += int64(repeats)
 	if answered(err) {
 		l.stats.Commits++

@@ -89,6 +89,10 @@ type Terms struct {
 	// ShardOf names the shard, in [0, Shards), in which a new record with this
 	// id belongs. An existing record stays in the shard that has it.
 	ShardOf func(id []byte) int
+	// AtOnce is how many batches, of as many shards, are worth sending at the
+	// same time; 0 means one of each shard. Where all shards are kept by one server,
+	// more of them only wait there, and each has gathered less.
+	AtOnce int
 	// MaxChanges and MaxBytes bound a batch. A single change that is larger
 	// than MaxBytes goes alone.
 	MaxChanges, MaxBytes int
