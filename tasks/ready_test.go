@@ -96,30 +96,3 @@ func TestQueueGivesMemoryBack(t *testing.T) {
 		t.Errorf("%d blocks are left", len(q.run.blocks))
 	}
 }
-
-func TestOutcomesAgainstMap(t *testing.T) {
-	o, model := newOutcomes(), map[uint64]outcome{}
-	var order []uint64
-	rng := rand.New(rand.NewPCG(1, 1))
-	for i := range 3 * outcomesKept {
-		h, what := rng.Uint64N(2*outcomesKept), outcome{kind: wasDelivered, nonce: uint64(i)}
-		o.add(h, what)
-		model[h] = what
-		order = append(order, h)
-	}
-	kept := map[uint64]bool{}
-	for _, h := range order[len(order)-outcomesKept:] {
-		kept[h] = true
-	}
-	for h, what := range model {
-		switch got := o.find(h); {
-		case kept[h] && got != what:
-			t.Fatalf("outcome of %d is %+v, want %+v", h, got, what)
-		case !kept[h] && got != outcome{}:
-			t.Fatalf("outcome of %d is %+v, and should be forgotten", h, got)
-		}
-	}
-	if len(o.byHash) != len(kept) {
-		t.Errorf("%d hashes are kept, want %d", len(o.byHash), len(kept))
-	}
-}
