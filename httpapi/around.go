@@ -34,6 +34,9 @@ func (s *Server) around(c *gin.Context) {
 	header.Set("X-Content-Type-Options", "nosniff")
 
 	if c.Request.ContentLength != 0 {
+		// It holds for a body that nobody reads, too: the server waits for its end before
+		// it answers. Errors say that the connection knows no deadlines; then there is none.
+		_ = http.NewResponseController(connection(c)).SetReadDeadline(time.Now().Add(bodyTimeout))
 		b := &body{http.MaxBytesReader(connection(c), c.Request.Body, s.maxBody), &s.bodies, s.maxBody, 0}
 		c.Request.Body = b
 		defer b.release()
