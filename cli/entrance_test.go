@@ -309,3 +309,39 @@ func TestEntranceFaults(t *testing.T) {
 		t.Error(bad.err())
 	}
 }
+
+// A session of TLS does not outlive the certificates that it was begun with: resumed, it
+// would go on showing the old one.
+func TestReloadEndsSessions(t *testing.T) {
+	for name, version := range map[string]uint16{"TLS 1.2": tls.VersionTLS12, "TLS 1.3": tls.VersionTLS13} {
+		t.Run(name, func(t *testing.T) {
+			a := newAuthority(t)
+			cert, key := a.save(a.server("first"))
+			f := fixtureOf(t, settings{TLSCert: cert, TLSKey: key})
+			transport := a.client().Transport.(*http.Transport)
+			transport.DisableKeepAlives, transport.ForceAttemptHTTP2 = true, false
+			transport.TLSClientConfig.ClientSessionCache, transport.TLSClientConfig.MaxVersion = tls.NewLRUClientSessionCache(1), version
+			resumed := func() (bool, string) {
+				t.Helper()
+				got, err := (&http.Client{Transport: transport}).Get(f.url + "/healthz")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer got.Body.Close()
+				_, _ = io.Copy(io.Discard, got.Body)
+				return got.TLS.DidResume, got.TLS.PeerCertificates[0].Subject.CommonName
+			}
+			resumed()
+			if again, name := resumed(); !again || name != "first" {
+				t.Fatalf("resumed: %t, with the certificate of %s", again, name)
+			}
+			second, secondKey := a.save(a.server("second"))
+			overwrite(t, cert, second)
+			overwrite(t, key, secondKey)
+			f.reload(f.api, f.log)
+			if again, name := resumed(); again || name != "second" {
+				t.Errorf("after the reload, resumed: %t, with the certificate of %s", again, name)
+			}
+		})
+	}
+}
