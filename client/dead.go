@@ -43,7 +43,11 @@ func (c *Client) RequeueDead(ctx context.Context, topic string, ids ...string) (
 // DeleteDead deletes dead tasks of a topic, up to 10,000 ids; without ids all of them.
 // Ids that are not dead are passed over. Errors: those of RequeueDead.
 func (c *Client) DeleteDead(ctx context.Context, topic string, ids ...string) error {
-	return c.onDead(ctx, call{method: http.MethodDelete, effect: same, extra: wholeTopic}, topic, "/dead", ids, nil)
+	q := call{method: http.MethodDelete, effect: same, extra: wholeTopic}
+	if len(ids) == 0 {
+		q.effect = again // on those that have died since
+	}
+	return c.onDead(ctx, q, topic, "/dead", ids, nil)
 }
 
 func (c *Client) onDead(ctx context.Context, q call, topic, rest string, ids []string, answer any) error {
