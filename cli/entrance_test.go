@@ -274,6 +274,30 @@ func TestHangup(t *testing.T) {
 	}
 }
 
+// A server that has nothing to read again takes no notice: the signal would end the process.
+func TestHangupWithoutFiles(t *testing.T) {
+	url, stop := started(t, "--data", t.TempDir())
+	status := func() int {
+		a, err := http.Get(url + "/v1/stats")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Body.Close()
+		return a.StatusCode
+	}
+	for status() != 200 { // it has just started
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if n := status(); n != 200 {
+		t.Errorf("answered %d", n)
+	}
+	if code := stop(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
 // Every fault of the entrance is reported, and all of them at once.
 func TestEntranceFaults(t *testing.T) {
 	a := newAuthority(t)
