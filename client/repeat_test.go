@@ -60,7 +60,7 @@ func TestRepetition(t *testing.T) {
 		return err
 	}
 	purge := func(c *client.Client) error { _, err := c.Purge(context.Background(), "x"); return err }
-	deleteAll := func(c *client.Client) error { return c.DeleteDead(context.Background(), "x") }
+	deleteAll := func(c *client.Client) error { return c.DeleteAllDead(context.Background(), "x") }
 	deleteOne := func(c *client.Client) error { return c.DeleteDead(context.Background(), "x", "a") }
 	down := "ledger_unavailable"
 	for _, test := range []struct {
