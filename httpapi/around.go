@@ -80,9 +80,11 @@ var answersAlone = map[string]bool{
 
 // misnamed tells that a browser reached a server of this machine under a name that is
 // not this machine's: a name that was made to lead here so that a page of somebody
-// else's counts as the same origin (DNS rebinding).
+// else's counts as the same origin (DNS rebinding). Without TLS, a browser that reads from
+// what it takes for the same origin shows itself only by the language, which it always
+// sends and no page can take away.
 func misnamed(r *http.Request) bool {
-	if r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" {
+	if r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" && r.Header["Accept-Language"] == nil {
 		return false // no browser
 	}
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
