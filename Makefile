@@ -32,6 +32,7 @@ run: build ## serve on 127.0.0.1:7480 with the ledger in ./lapse-data (RUN_FLAGS
 .PHONY: test
 test: redis ## run all tests; installs redis-server if it is missing
 	$(GO) test -tags $(TAGS) ./...
+	cd scripts/compare && $(GO) test -tags $(TAGS) ./...
 
 .PHONY: race
 race: redis ## run all tests under the race detector, and once more on a single processor; needs a C compiler

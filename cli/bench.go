@@ -14,13 +14,13 @@ import (
 // environment: a LAPSE_REDIS that is meant for the server is not to be put under
 // load by accident.
 type benchmark struct {
-	Workload []string `env:"-" placeholder:"NAME,..." help:"single, batch, burst, steady, memory, restart. Default: all that are possible."`
-	Ledger   []string `env:"-" placeholder:"NAME,..." help:"memory, disk, redis. Default: memory and disk, and redis if there is a URL."`
-	Redis    string   `env:"-" placeholder:"URL" help:"Redis to measure on, under keys of its own, which are removed afterwards."`
-	Dir      string   `env:"-" default:"." help:"Where the temporary directories of the ledger disk are made. A directory in memory would flatter it."`
-	Server   string   `env:"-" placeholder:"URL" help:"Measure a running server, with tasks of a topic of their own, which are cancelled afterwards."`
-	Token    string   `placeholder:"TOKEN" help:"What the server wants to see."`
-	HTTP     bool     `env:"-" name:"http" help:"Put a server before each ledger, and measure over HTTP."`
+	Workload  []string `env:"-" placeholder:"NAME,..." help:"single, batch, burst, steady, memory, restart. Default: all that are possible."`
+	Ledger    []string `env:"-" placeholder:"NAME,..." help:"memory, disk, redis. Default: memory and disk, and redis if there is a URL."`
+	Redis     string   `env:"-" placeholder:"URL" help:"Redis to measure on, under keys of its own, which are removed afterwards."`
+	Dir       string   `env:"-" default:"." help:"Where the temporary directories of the ledger disk are made. A directory in memory would flatter it."`
+	Server    string   `env:"-" placeholder:"URL" help:"Measure a running server, with tasks of a topic of their own, which are cancelled afterwards."`
+	TokenFrom string   `env:"-" placeholder:"FILE" help:"File that holds the server's access token. Default: the token in $$LAPSE_TOKEN, if it is set."`
+	HTTP      bool     `env:"-" name:"http" help:"Put a server before each ledger, and measure over HTTP."`
 
 	Tasks    int           `env:"-" placeholder:"N" help:"Tasks of each workload but steady. Default: 100,000 to 1,000,000."`
 	Rate     []int         `env:"-" placeholder:"N,..." help:"Tasks a second of steady. Default: 1000,10000,100000."`
@@ -41,12 +41,15 @@ func (*benchmark) Help() string {
 // Run measures, and prints what was measured also when it could not go on.
 func (b *benchmark) Run(ctx context.Context, std streams, bad *faults) error {
 	o := bench.Options{
-		Workloads: b.Workload, Ledgers: b.Ledger, Redis: b.Redis, Dir: b.Dir, Server: b.Server, Token: b.Token, HTTP: b.HTTP,
+		Workloads: b.Workload, Ledgers: b.Ledger, Redis: b.Redis, Dir: b.Dir, Server: b.Server, HTTP: b.HTTP,
 		Tasks: b.Tasks, Rates: b.Rate, Duration: b.Duration, Callers: b.Callers, Batch: b.Batch, Payload: b.Payload,
 		Version: buildVersion(), Progress: std.err,
 	}
-	if b.Server == "" {
-		o.Token = "" // the environment may have one for other commands
+	switch {
+	case b.Server != "":
+		o.Token = tokenFrom(b.TokenFrom, bad)
+	case b.TokenFrom != "":
+		bad.add("token-from: goes with server only")
 	}
 	bad.include(o.Validate())
 	if err := bad.err(); err != nil {

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -55,5 +56,29 @@ func TestBenchRefused(t *testing.T) {
 	}
 	if code := run(t.Context(), []string{"bench", "--server", "http://127.0.0.1:1"}, streams{&out, &errs}); code != exitFailed {
 		t.Errorf("no server: exit code %d", code)
+	}
+}
+
+// A token is no argument, which everybody on the machine could read.
+func TestBenchToken(t *testing.T) {
+	var text string
+	s := canned(t, func(w http.ResponseWriter, r *http.Request) {
+		text = r.Header.Get("Authorization")
+		w.WriteHeader(http.StatusTeapot)
+	})
+	file := written(t, "token", "from-a-file\n")
+	t.Setenv("LAPSE_TOKEN", "from-the-environment")
+	for want, args := range map[string][]string{"from-a-file": {"--token-from", file}, "from-the-environment": {}} {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), append([]string{"bench", "--server", s.url}, args...), streams{&out, &errs})
+		if code != exitFailed || text != "Bearer "+want {
+			t.Errorf("exit code %d, sent %q: %s", code, text, &errs)
+		}
+	}
+	var out, errs bytes.Buffer
+	for _, args := range [][]string{{"--token", "x"}, {"--token-from", file}, {"--server", s.url, "--token-from", file + "-none"}} {
+		if code := run(t.Context(), append([]string{"bench"}, args...), streams{&out, &errs}); code != exitUsage {
+			t.Errorf("%v: exit code %d: %s", args, code, &errs)
+		}
 	}
 }

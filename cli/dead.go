@@ -52,7 +52,7 @@ type choice struct {
 	All   bool     `env:"-" help:"All dead tasks of the topic."`
 }
 
-// check returns the ids, none of them meaning all.
+// check returns the ids; there is at least one, unless all are meant.
 func (c *choice) check(bad *faults) []string {
 	if c.All == (len(c.IDs) > 0) {
 		bad.add("id: give ids, or --all, not both")
@@ -78,7 +78,12 @@ func (c *deadRequeue) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	n, err := s.RequeueDead(ctx, c.Topic, ids...)
+	var n int
+	if c.All {
+		n, err = s.RequeueAllDead(ctx, c.Topic)
+	} else {
+		n, err = s.RequeueDead(ctx, c.Topic, ids...)
+	}
 	if err != nil {
 		return err
 	}
@@ -97,7 +102,12 @@ func (c *deadDelete) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	if err := s.DeleteDead(ctx, c.Topic, ids...); err != nil {
+	if c.All {
+		err = s.DeleteAllDead(ctx, c.Topic)
+	} else {
+		err = s.DeleteDead(ctx, c.Topic, ids...)
+	}
+	if err != nil {
 		return err
 	}
 	return s.tell(func(w io.Writer) { fmt.Fprintf(w, "the dead tasks of %s are deleted\n", c.Topic) })

@@ -39,6 +39,6 @@
 //
 // The first SIGTERM or SIGINT stops in an orderly way. A second one ends the
 // process at once, as the signal would by itself: that is no more dangerous
-// than any other crash. SIGHUP makes a server that has tokens or a certificate read
-// their files again; without either it keeps its usual effect.
+// than any other crash. SIGHUP makes a server read the files of its tokens and of its
+// certificate again; with neither it does nothing.
 package cli

@@ -72,12 +72,10 @@ func (e *entrance) warn(beyond bool, log *slog.Logger) {
 	}
 }
 
-// watch reads the files again whenever the process gets SIGHUP, until ctx ends. With
-// nothing to read again, the signal keeps its usual effect: the end.
+// watch reads the files again whenever the process gets SIGHUP, until ctx ends. The signal
+// does no harm where there is nothing to read: a service manager that reloads does not
+// know, and its usual effect is the end, in disorder.
 func (e *entrance) watch(ctx context.Context, api *httpapi.Server, log *slog.Logger) {
-	if e.tokenFile == "" && e.certificates == nil {
-		return
-	}
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	go func() {
@@ -95,6 +93,9 @@ func (e *entrance) watch(ctx context.Context, api *httpapi.Server, log *slog.Log
 
 // reload reads the files again. One that is wrong changes nothing.
 func (e *entrance) reload(api *httpapi.Server, log *slog.Logger) {
+	if e.tokenFile == "" && e.certificates == nil {
+		log.Info("there are no tokens and no certificate to read again")
+	}
 	if e.tokenFile != "" {
 		tokens, err := readTokens(e.tokenFile)
 		if err == nil {

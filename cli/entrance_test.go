@@ -274,6 +274,30 @@ func TestHangup(t *testing.T) {
 	}
 }
 
+// A server that has nothing to read again takes no notice: the signal would end the process.
+func TestHangupWithoutFiles(t *testing.T) {
+	url, stop := started(t, "--data", t.TempDir())
+	status := func() int {
+		a, err := http.Get(url + "/v1/stats")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Body.Close()
+		return a.StatusCode
+	}
+	for status() != 200 { // it has just started
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if n := status(); n != 200 {
+		t.Errorf("answered %d", n)
+	}
+	if code := stop(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
 // Every fault of the entrance is reported, and all of them at once.
 func TestEntranceFaults(t *testing.T) {
 	a := newAuthority(t)
@@ -307,5 +331,41 @@ func TestEntranceFaults(t *testing.T) {
 	bad := &faults{}
 	if s.address(bad); bad.err() != nil {
 		t.Error(bad.err())
+	}
+}
+
+// A session of TLS does not outlive the certificates that it was begun with: resumed, it
+// would go on showing the old one.
+func TestReloadEndsSessions(t *testing.T) {
+	for name, version := range map[string]uint16{"TLS 1.2": tls.VersionTLS12, "TLS 1.3": tls.VersionTLS13} {
+		t.Run(name, func(t *testing.T) {
+			a := newAuthority(t)
+			cert, key := a.save(a.server("first"))
+			f := fixtureOf(t, settings{TLSCert: cert, TLSKey: key})
+			transport := a.client().Transport.(*http.Transport)
+			transport.DisableKeepAlives, transport.ForceAttemptHTTP2 = true, false
+			transport.TLSClientConfig.ClientSessionCache, transport.TLSClientConfig.MaxVersion = tls.NewLRUClientSessionCache(1), version
+			resumed := func() (bool, string) {
+				t.Helper()
+				got, err := (&http.Client{Transport: transport}).Get(f.url + "/healthz")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer got.Body.Close()
+				_, _ = io.Copy(io.Discard, got.Body)
+				return got.TLS.DidResume, got.TLS.PeerCertificates[0].Subject.CommonName
+			}
+			resumed()
+			if again, name := resumed(); !again || name != "first" {
+				t.Fatalf("resumed: %t, with the certificate of %s", again, name)
+			}
+			second, secondKey := a.save(a.server("second"))
+			overwrite(t, cert, second)
+			overwrite(t, key, secondKey)
+			f.reload(f.api, f.log)
+			if again, name := resumed(); again || name != "second" {
+				t.Errorf("after the reload, resumed: %t, with the certificate of %s", again, name)
+			}
+		})
 	}
 }

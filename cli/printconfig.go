@@ -67,21 +67,24 @@ func sourceOf(command *kong.Context, file *configFile, flag *kong.Flag) string {
 	return source
 }
 
-// secrets are the passwords in a URL.
-var secrets = regexp.MustCompile(`(://[^/?#"]*?:)[^/?#"]*(@)|([?&][a-z_]*password=)[^&"]*`)
+// secrets are the passwords in a URL of Redis: behind a colon in front of the last @ of its
+// hosts, and in parameters.
+var secrets = regexp.MustCompile(`(://[^/?:]*:)[^/?]*(@)|([?&][^=&]*password=)[^&]*`)
 
 // settingText is a value as the file may have it, and tells whether something in it was
 // masked. JSON is YAML, and leaves no doubt about what is text.
 func settingText(v any) (text string, masked bool, err error) {
-	switch v := v.(type) {
+	switch set := v.(type) {
 	case time.Duration:
-		return client.Duration(v).String(), false, nil
+		return client.Duration(set).String(), false, nil
 	case slog.Level:
-		return strings.ToLower(v.String()), false, nil
+		return strings.ToLower(set.String()), false, nil
+	case string:
+		shown := secrets.ReplaceAllString(set, "$1$3***$2")
+		v, masked = shown, shown != set
 	}
 	plain, err := json.MarshalWithOption(v, json.DisableHTMLEscape())
-	shown := secrets.ReplaceAllString(string(plain), "$1$3***$2")
-	return shown, shown != string(plain), err
+	return string(plain), masked, err
 }
 
 // printTopics writes what the file says about topics: nothing else does.

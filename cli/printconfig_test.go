@@ -90,11 +90,16 @@ func TestPrintConfigRoundTrip(t *testing.T) {
 
 func TestPrintConfigMasksPasswords(t *testing.T) {
 	for url, want := range map[string]string{
-		"redis://:s3cret@127.0.0.1:1/0":      `"redis://:***@127.0.0.1:1/0"`,
-		"rediss://u:s3cret%40x@127.0.0.1":    `"rediss://u:***@127.0.0.1"`,
-		"redis://u:s3c:s3cret@127.0.0.1":     `"redis://u:***@127.0.0.1"`,
-		"redis://127.0.0.1:1":                `"redis://127.0.0.1:1"`,
-		"redis+cluster://u:s3cret@h1:1,h2:2": `"redis+cluster://u:***@h1:1,h2:2"`,
+		"redis://:s3cret@127.0.0.1:1/0":                                               `"redis://:***@127.0.0.1:1/0"`,
+		"rediss://u:s3cret%40x@127.0.0.1":                                             `"rediss://u:***@127.0.0.1"`,
+		"redis://u:s3c:s3cret@127.0.0.1":                                              `"redis://u:***@127.0.0.1"`,
+		"redis://127.0.0.1:1":                                                         `"redis://127.0.0.1:1"`,
+		"redis://u:s3c#s3cret@h":                                                      `"redis://u:***@h"`,
+		`redis://u:s3c"s3cret@h`:                                                      `"redis://u:***@h"`,
+		"redis://u:s3c@s3cret@h":                                                      `"redis://u:***@h"`,
+		"redis+sentinel://h/m?sentinel%5Fpassword=s3cret":                             `"redis+sentinel://h/m?sentinel%5Fpassword=***"`,
+		`redis+sentinel://h/m?sentinel_password=s3c"s3cret`:                           `"redis+sentinel://h/m?sentinel_password=***"`,
+		"redis+cluster://u:s3cret@h1:1,h2:2":                                          `"redis+cluster://u:***@h1:1,h2:2"`,
 		"redis+sentinel://u:s3cret@h1,h2/m?sentinel_user=x&sentinel_password=s3cret2": `"redis+sentinel://u:***@h1,h2/m?sentinel_user=x&sentinel_password=***"`,
 	} {
 		text := printed(t, "--redis", url, "--node", "n")

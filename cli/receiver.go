@@ -17,7 +17,7 @@ import (
 
 // A receiver runs a shell command for each task of a topic, several at once. A task's
 // lease is extended while its command runs; a command whose lease was lost all the same
-// is killed, since the task is somebody else's then.
+// is killed with all that it has started, since the task is somebody else's then.
 type receiver struct {
 	*session
 	topic   string
@@ -150,6 +150,7 @@ func (r *receiver) execute(ctx context.Context, d *client.Delivery) error {
 	command.Stdout, command.Stderr = r.std.out, r.std.err
 	command.Env = append(os.Environ(), describe(d)...)
 	command.WaitDelay = orphanGrace
+	alone(command)
 	if err := command.Start(); err != nil {
 		return err
 	}
@@ -160,8 +161,11 @@ func (r *receiver) execute(ctx context.Context, d *client.Delivery) error {
 	close(ended)
 	kill(nil) // of an extension that is under way, too
 	keeper.Wait()
-	if errors.Is(context.Cause(ctx), errLeaseLost) {
+	switch {
+	case errors.Is(context.Cause(ctx), errLeaseLost):
 		return errLeaseLost
+	case errors.Is(err, exec.ErrWaitDelay): // exit code 0; what it left behind does not count
+		return nil
 	}
 	return err
 }

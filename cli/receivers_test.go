@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -236,4 +238,44 @@ func TestDescribe(t *testing.T) {
 	if got := strings.Join(describe(d), "|"); got != want {
 		t.Errorf("got %s", got)
 	}
+}
+
+// With the shell everything that it has started is killed: none of it works on a task
+// that is somebody else's.
+func TestExecLosesLeaseWithChildren(t *testing.T) {
+	const stale = `{"settled":0,"recorded":false,"errors":[{"index":0,"id":"a","problem":{"type":"/problems/stale_receipt","title":"The receipt is stale","status":409}}]}`
+	s := canned(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/reserve") {
+			fmt.Fprint(w, `{"tasks":[{"id":"a","topic":"x","attempt":1,"receipt":"r"}]}`)
+			return
+		}
+		fmt.Fprint(w, stale)
+	})
+	pid := filepath.Join(t.TempDir(), "pid")
+	code, _, errs := s.run("reserve", "x", "--lease", "1s", "--exec", "sh -c 'echo $$ > "+pid+"; exec sleep 60'; true")
+	if code != exitFailed || !strings.Contains(errs, "a, attempt 1: the lease was lost") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+	text, err := os.ReadFile(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(child, syscall.SIGKILL) })
+	if ran, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child)); err == nil && strings.HasPrefix(string(ran), "sleep") {
+		t.Error("the shell's child goes on")
+	}
+}
+
+// Exit code 0 acknowledges, also when something is left behind that holds the output.
+func TestExecLeavesSomethingBehind(t *testing.T) {
+	s := newShell(t)
+	s.ready("a")
+	if code, _, errs := s.run("reserve", "x", "--exec", "sleep 7 & exit 0"); code != exitOK {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+	s.fails(exitNotFound, []string{"get", "a"})
 }

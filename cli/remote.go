@@ -37,17 +37,7 @@ type session struct {
 
 // connect makes a session. All that is wrong with the flags is reported at once.
 func (r *remote) connect(std streams, bad *faults) (*session, error) {
-	token := os.Getenv("LAPSE_TOKEN")
-	if r.TokenFrom != "" {
-		text, err := os.ReadFile(r.TokenFrom)
-		if err != nil {
-			bad.add("token-from: %w", err)
-		}
-		token = strings.TrimSpace(string(text))
-		if err == nil && token == "" {
-			bad.add("token-from: %s is empty", r.TokenFrom)
-		}
-	}
+	token := tokenFrom(r.TokenFrom, bad)
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	if r.CAFile != "" {
@@ -72,6 +62,22 @@ func (r *remote) connect(std streams, bad *faults) (*session, error) {
 		bad.include(err)
 	}
 	return s, bad.err()
+}
+
+// tokenFrom is the token in a file, or that of the environment if there is no file.
+func tokenFrom(file string, bad *faults) string {
+	if file == "" {
+		return os.Getenv("LAPSE_TOKEN")
+	}
+	text, err := os.ReadFile(file)
+	token := strings.TrimSpace(string(text))
+	switch {
+	case err != nil:
+		bad.add("token-from: %w", err)
+	case token == "":
+		bad.add("token-from: %s is empty", file)
+	}
+	return token
 }
 
 // A tape keeps the body of the last answer, for --json: what the API says is passed on

@@ -3,7 +3,6 @@ package cli
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -64,17 +63,26 @@ func (c *certificates) ends() time.Time { return c.current.Load().Certificates[0
 
 // serve is server.Serve, over TLS if there are certificates.
 func (c *certificates) serve(server *http.Server, listener net.Listener) error {
-	if c == nil {
-		return server.Serve(listener)
+	if c != nil {
+		listener = secured{listener, c}
 	}
-	server.TLSConfig = &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		// Asked for each connection. Tickets of sessions belong to the configuration
-		// that made them, so that none outlives the certificates it was made with.
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.current.Load(), nil },
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return nil, errors.New("every connection has a configuration of its own")
-		},
+	return server.Serve(listener)
+}
+
+// A secured listener gives each connection the certificates that are in use when it
+// begins. Keys for the tickets of sessions belong to a configuration, so that no session
+// outlives the certificates it was begun with. (Those of tls.Config.GetConfigForClient
+// would share the keys of the one that asks it.)
+type secured struct {
+	net.Listener
+	with *certificates
+}
+
+// Accept waits for a connection.
+func (s secured) Accept() (net.Conn, error) {
+	conn, err := s.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
-	return server.ServeTLS(listener, "", "")
+	return tls.Server(conn, s.with.current.Load()), nil
 }

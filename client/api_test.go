@@ -222,10 +222,15 @@ func TestDead(t *testing.T) {
 		t.Errorf("requeued %d, %v", n, err)
 	}
 	check(t, "DeleteDead", c.DeleteDead(ctx, "x", "2"), nil)
-	if n, err := c.RequeueDead(ctx, "x"); err != nil || n != 2 {
+	// An empty list is a mistake, and not all of them.
+	if n, err := c.RequeueDead(ctx, "x"); n != 0 || !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("RequeueDead without ids: %d, %v", n, err)
+	}
+	check(t, "DeleteDead without ids", c.DeleteDead(ctx, "x", []string{}...), client.ErrInvalid)
+	if n, err := c.RequeueAllDead(ctx, "x"); err != nil || n != 2 {
 		t.Errorf("requeued %d, %v", n, err)
 	}
-	check(t, "DeleteDead", c.DeleteDead(ctx, "x"), nil)
+	check(t, "DeleteAllDead", c.DeleteAllDead(ctx, "x"), nil)
 	_, err := c.ListDead(ctx, client.Query{})
 	check(t, "ListDead", err, client.ErrInvalid)
 }

@@ -28,9 +28,13 @@
 //   - when the outcome is unknown (the connection broke, the answer did not come in
 //     time, or the server says so), only for calls that have the same effect twice as
 //     once: whatever reads, Schedule, ScheduleBatch, Put, Change, Cancel, Ack, Extend,
-//     Pause, Resume, SetTopic without a revision, DeleteDead. Others return ErrUnknown:
-//     repeating a Fire or a RequeueDead could start a second attempt, a Purge could
-//     reach tasks that came later, a Release or Bury would find its receipt stale.
+//     Pause, Resume, SetTopic without a revision, DeleteDead. Others return
+//     ErrUnknown: repeating a Fire or a RequeueDead could start a second attempt, a Purge
+//     or a DeleteAllDead could reach tasks that came later, a Release or Bury would
+//     find its receipt stale.
+//
+// A 503 that does not come from Lapse counts as an unknown outcome: a proxy may have
+// passed the request on.
 //
 // A Schedule can be repeated because its task has an id: the server answers the same
 // request with the task that is there. To a task without one the client gives one, a

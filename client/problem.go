@@ -123,10 +123,10 @@ func (p *Problem) Is(target error) bool {
 	switch {
 	case p.Status == http.StatusTooManyRequests:
 		return target == ErrOverloaded
-	case p.Status == http.StatusServiceUnavailable:
-		return target == ErrUnavailable // a proxy's, which has not passed the request on
 	case p.Status >= 500:
-		return target == ErrUnknown // 500, and the 502 and 504 of a proxy
+		// 500, and the 502, 503 and 504 of a proxy: some answer 503 also when the connection
+		// broke behind a request that they have passed on.
+		return target == ErrUnknown
 	}
 	return false
 }

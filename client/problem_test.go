@@ -23,7 +23,7 @@ func TestStrangers(t *testing.T) {
 		status int
 	}{
 		{"a proxy's 502", "<html>Bad Gateway</html>", "Content-Type: text/html", client.ErrUnknown, "Bad Gateway (status 502)", 502},
-		{"a proxy's 503", "no healthy upstream", "Content-Type: text/plain", client.ErrUnavailable, "no healthy upstream", 503},
+		{"a proxy's 503", "no healthy upstream", "Content-Type: text/plain", client.ErrUnknown, "no healthy upstream", 503},
 		{"a redirect", "", "Location: https://login.test/", nil, "redirected to https://login.test/", 302},
 		{"TLS is expected", "Client sent an HTTP request to an HTTPS server.\n", "", nil, "HTTPS server", 400},
 		{"JSON of another kind", `{"error":"nope"}`, "", nil, "Not Found (status 404)", 404},

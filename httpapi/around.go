@@ -34,6 +34,9 @@ func (s *Server) around(c *gin.Context) {
 	header.Set("X-Content-Type-Options", "nosniff")
 
 	if c.Request.ContentLength != 0 {
+		// It holds for a body that nobody reads, too: the server waits for its end before
+		// it answers. Errors say that the connection knows no deadlines; then there is none.
+		_ = http.NewResponseController(connection(c)).SetReadDeadline(time.Now().Add(bodyTimeout))
 		b := &body{http.MaxBytesReader(connection(c), c.Request.Body, s.maxBody), &s.bodies, s.maxBody, 0}
 		c.Request.Body = b
 		defer b.release()
@@ -77,9 +80,11 @@ var answersAlone = map[string]bool{
 
 // misnamed tells that a browser reached a server of this machine under a name that is
 // not this machine's: a name that was made to lead here so that a page of somebody
-// else's counts as the same origin (DNS rebinding).
+// else's counts as the same origin (DNS rebinding). Without TLS, a browser that reads from
+// what it takes for the same origin shows itself only by the language, which it always
+// sends and no page can take away.
 func misnamed(r *http.Request) bool {
-	if r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" {
+	if r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" && r.Header["Accept-Language"] == nil {
 		return false // no browser
 	}
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)

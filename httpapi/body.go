@@ -15,7 +15,7 @@ import (
 
 // Bounds on reading a body.
 const (
-	bodyTimeout = time.Minute // for all of it
+	bodyTimeout = time.Minute // for all of it, read or not
 	bodiesAhead = 16          // bodies of full size that may be in memory at once
 	firstRead   = 256 << 10   // memory given to a body before it has proved to be larger
 )
@@ -83,9 +83,6 @@ func readBody(c *gin.Context) ([]byte, error) {
 	if c.Request.ContentLength > b.limit {
 		return nil, errBodySize
 	}
-	timer := http.NewResponseController(c.Writer)
-	// Errors say that the connection knows no deadlines; then there is none.
-	_ = timer.SetReadDeadline(time.Now().Add(bodyTimeout))
 	var buf []byte
 	for {
 		if len(buf) == cap(buf) {
@@ -98,8 +95,8 @@ func readBody(c *gin.Context) ([]byte, error) {
 		buf = buf[:len(buf)+n]
 		switch {
 		case errors.Is(err, io.EOF):
-			// A deadline left behind would end a long-poll, as if the client had gone.
-			_ = timer.SetReadDeadline(time.Time{})
+			// The deadline, which around has set, would end a long-poll as if the client had gone.
+			_ = http.NewResponseController(connection(c)).SetReadDeadline(time.Time{})
 			return buf, nil
 		case errors.As(err, new(*http.MaxBytesError)):
 			return nil, errBodySize

@@ -214,3 +214,26 @@ func TestProblemsNameTheRequest(t *testing.T) {
 		t.Errorf("answered %v", v)
 	}
 }
+
+// A body that is announced and never sent, to a request that is refused before it is
+// read, holds the connection no longer than one that is read.
+func TestUnsentBody(t *testing.T) {
+	for name, request := range map[string]string{
+		"refused":      "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n",
+		"no route":     "POST /v1/none HTTP/1.1\r\nHost: x\r\n",
+		"body ignored": "GET /v1/topics HTTP/1.1\r\nHost: x\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			slowly(t, func(w *wire, _ *tasks.Scheduler) {
+				began := time.Now()
+				cut := time.AfterFunc(time.Hour, func() { w.Close() }) // fake
+				defer cut.Stop()
+				w.say(request + "Content-Length: 1000\r\n\r\n")
+				_, _ = io.ReadAll(w.answers)
+				if took := time.Since(began); took > bodyTimeout+2*time.Second {
+					t.Errorf("the connection was held for %v", took)
+				}
+			})
+		})
+	}
+}

@@ -287,3 +287,22 @@ func TestBodiesAreBoundedTogether(t *testing.T) {
 	}
 	r.want(r.do("POST", "/v1/tasks", `{"topic":"t","delay":"1h"}`), 201)
 }
+
+// A slash in a name does not lead to another route: bad input changes nothing.
+func TestSlashesInNames(t *testing.T) {
+	r := newRig(t)
+	r.do("POST", "/v1/tasks", `{"id":"a","topic":"orders","delay":"1h"}`)
+	for path, kind := range map[string]string{
+		"/v1/topics/orders%2Ftasks": "topic_not_found", "/v1/topics/orders%2ftasks": "topic_not_found", "/v1/tasks/..%2Ftopics%2Forders%2Ftasks": "not_found",
+	} {
+		r.refused(r.do("DELETE", path, ""), 404, kind, "")
+	}
+	r.refused(r.do("DELETE", "/v1/topics/orders%2Ftasks/tasks", ""), 422, "invalid", "topic")
+	r.refused(r.do("POST", "/v1/tasks/a%2Ffire", ""), 405, "method_not_allowed", "")
+	if n := r.scheduler.Stats().Total.Pending; n != 1 {
+		t.Errorf("%d tasks are pending, want 1", n)
+	}
+	if a := r.do("GET", "/v1/tasks/%61", ""); a.status != 200 {
+		t.Errorf("an escaped letter is answered %d", a.status)
+	}
+}

@@ -14,6 +14,7 @@ func (s *Server) routes() error {
 	g := gin.New()
 	g.RedirectTrailingSlash = false
 	g.HandleMethodNotAllowed = true
+	g.UseRawPath = true // a slash that is written %2F belongs to a name, and parts nothing
 	g.Use(s.around)
 	g.NoRoute(noRoute)
 	g.NoMethod(noMethod)

@@ -87,8 +87,9 @@ func splitURL(s string) (a address, err error) {
 	}
 	a.secure = base == "rediss"
 
-	rest, query, _ := strings.Cut(rest, "?")
-	authority, path, _ := strings.Cut(rest, "/")
+	front, query, _ := strings.Cut(rest, "?")
+	authority, path, _ := strings.Cut(front, "/")
+	named := strings.ContainsRune(authority, '@')
 	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
 		user, password, _ := strings.Cut(authority[:at], ":")
 		if a.user, err = url.PathUnescape(user); err == nil {
@@ -99,13 +100,17 @@ func splitURL(s string) (a address, err error) {
 		}
 		authority = authority[at+1:]
 	}
-	if err := a.setHosts(authority); err != nil {
-		return a, err
+	if err = a.setHosts(authority); err == nil {
+		err = a.setPath(strings.Trim(path, "/"))
 	}
-	if err := a.setPath(strings.Trim(path, "/")); err != nil {
-		return a, err
+	if err == nil {
+		err = a.setQuery(query)
 	}
-	return a, a.setQuery(query)
+	if err != nil && !named && strings.ContainsRune(rest, '@') {
+		// What looks like a host may be half of a password, which no error repeats.
+		err = errors.New("a / or ? stands in front of the @; in a password it is written %2F or %3F")
+	}
+	return a, err
 }
 
 func (a *address) setHosts(list string) error {

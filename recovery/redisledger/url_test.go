@@ -18,6 +18,7 @@ func TestURL(t *testing.T) {
 		"redis://[::1]":              {hosts: []string{"[::1]:6379"}},
 		"rediss://h?ca=/ca.pem":      {hosts: []string{"h:6379"}, secure: true, ca: "/ca.pem"},
 		"redis+cluster://a,b:7000,c": {mode: cluster, hosts: []string{"a:6379", "b:7000", "c:6379"}},
+		"rediss://h?ca=/a@b.pem":     {hosts: []string{"h:6379"}, secure: true, ca: "/a@b.pem"},
 		"redis+sentinel://a,b:1/m":   {mode: sentinel, hosts: []string{"a:26379", "b:1"}, master: "m"},
 		"rediss+sentinel://u:p@a/m/2?sentinel_user=s&sentinel_password=x": {
 			mode: sentinel, hosts: []string{"a:26379"}, master: "m", db: 2, user: "u", password: "p",
@@ -55,6 +56,11 @@ func TestBadURL(t *testing.T) {
 		"rediss://h?cert=x":            "belong together",
 		"redis://user:secret%zz@h":     "password cannot be read",
 		"redis://user:secret@h:999999": "host",
+		"redis://user:secret/x@h":      "%2F",
+		"redis://user:secret?x@h":      "%2F or %3F",
+		"redis://user:1/secret@h":      "%2F",
+
+		"redis+sentinel://user:secret?x@h/m": "%3F",
 	} {
 		err := ParseURL(url)
 		switch {

@@ -61,7 +61,7 @@ type tab struct {
 	complaints []string
 }
 
-func open(t *testing.T) *tab {
+func open(t *testing.T, more ...chromedp.ExecAllocatorOption) *tab {
 	t.Helper()
 	binary := ""
 	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
@@ -77,7 +77,7 @@ func open(t *testing.T) *tab {
 		chromedp.ExecPath(binary), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()),
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-dev-shm-usage", true))
-	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(options, more...)...)
 	t.Cleanup(stop)
 	ctx, closeTab := chromedp.NewContext(allocator)
 	p := &tab{T: t, ctx: ctx}
@@ -247,5 +247,46 @@ func TestForeignPage(t *testing.T) {
 	}
 	if n := scheduler.Stats().Total.Scheduled; n != 0 {
 		t.Errorf("a foreign page scheduled %d tasks", n)
+	}
+}
+
+// A page whose host's name was made to lead to this machine after it had been loaded is of
+// the same origin, to the browser, and reads nothing all the same.
+func TestReboundName(t *testing.T) {
+	scheduler, err := tasks.Open(t.Context(), memledger.New(), tasks.Config{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer scheduler.Close(context.Background())
+	api, err := httpapi.New(httpapi.Config{Scheduler: scheduler, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	schedule(t, scheduler, "secret")
+	both := http.NewServeMux()
+	both.Handle("/", api)
+	both.HandleFunc("/page", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write([]byte(`<!doctype html><title>rebound</title><p id="outcome"></p><script>
+			const how = [{}, {headers: {"Accept-Language": ""}}, {headers: {"Accept-Language": "x", "User-Agent": "curl"}, referrerPolicy: "no-referrer", credentials: "omit"}];
+			Promise.all(how.map(h => fetch("/v1/tasks", h).then(a => a.status))).then(r =>
+				document.getElementById("outcome").textContent = "done: " + r.join(", "));
+		</script>`))
+	})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: both}
+	served := make(chan struct{})
+	go func() { _ = server.Serve(listener); close(served) }()
+	defer func() { _ = server.Close(); <-served }()
+
+	p := open(t, chromedp.Flag("host-resolver-rules", "MAP rebound.example 127.0.0.1"))
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	p.load("http://rebound.example:" + port + "/page")
+	p.shows("#outcome", "done")
+	if outcome := p.text("#outcome"); outcome != "done: 403, 403, 403" {
+		t.Errorf("the tasks were answered to a rebound page: %s", outcome)
 	}
 }

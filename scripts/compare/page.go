@@ -32,7 +32,8 @@ may have had other work: compare ratios with another run, never figures.**
 The systems do not promise the same:
 
 - **Lapse** answers once a task is recorded (on disk: synced; in Redis: applied), and delivers until it is
-  acknowledged and that is recorded. Deadlines are milliseconds.
+  acknowledged and that is recorded. Deadlines are milliseconds. Here it waits for its ledger for 20 s (over HTTP) or a
+  minute (embedded) and not for 2 s, so that a stall shows in the figures and does not end the run.
 - **asynq** records in Redis, too, delivers until acknowledged, and does much else. Deadlines are whole seconds, and
   due tasks are looked for once a second at the most (every 5 s by default).
 - **beanstalkd** keeps a log that is synced every 50 ms by default: what was accepted in the last moment before a power
@@ -78,12 +79,20 @@ func (o *outcome) write(b *strings.Builder) {
 		fmt.Fprintf(b, "| %s | *%s is not installed* | | | | | | |\n", o.name, o.missing)
 		return
 	case len(o.rounds) == 0:
-		fmt.Fprintf(b, "| %s | *failed: %v* | | | | | | |\n", o.name, o.failed)
+		fmt.Fprintf(b, "| %s | *failed: %s* | | | | | | |\n", o.name, cell(o.failed))
 		return
 	}
-	f := o.faults()
-	fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %d | %d | %d |\n", o.name, thousands(o.median(speed)),
+	f, name := o.faults(), o.name
+	if o.failed != nil {
+		name += fmt.Sprintf(" *(failed in round %d, and no more was measured: %s)*", len(o.rounds)+1, cell(o.failed))
+	}
+	fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %d | %d | %d |\n", name, thousands(o.median(speed)),
 		millis(o.median(p50)), millis(o.median(p99)), millis(o.median(top)), f.Early, f.Lost, f.Repeated)
+}
+
+// cell is an error as a cell of a table holds it.
+func cell(err error) string {
+	return strings.NewReplacer("\n", " ", "|", "\\|").Replace(err.Error())
 }
 
 func (k *ranking) writeRatio(b *strings.Builder, r ratio) {

@@ -17,7 +17,7 @@ func measured(name string, lapse bool, figures ...float64) entrant {
 	round := 0
 	return entrant{name, lapse, "", func(context.Context, bench.Load) (bench.Result, error) {
 		if round == len(figures) {
-			return bench.Result{}, errors.New("worn out")
+			return bench.Result{}, errors.New("worn\nout|")
 		}
 		v := figures[round]
 		round++
@@ -49,6 +49,7 @@ func TestPage(t *testing.T) {
 		"| Lapse | 500 | 250 | 500 | 1000 | 0 | 0 | 0 |",          // the median
 		"Lapse to peer: **3.00** (the bar is at least 3.00: met)", // the median of 3, 1 and 5
 		"Lapse to worn out: **113.3** (the bar is at least 1000.0: **missed**)",
+		`| worn out *(failed in round 3, and no more was measured: worn out\|)* | 6 |`,
 		"| absent | *no-such-program-anywhere is not installed* |",
 		"Lapse to absent: not measured",
 		"p99 lateness, Lapse to peer: **5.00** (the bar is at most 3.00: **missed**)",
