@@ -118,7 +118,7 @@ func TestExitCodesOfCalls(t *testing.T) {
 		s.fails(test.code, []string{"fire", "a", "--json"}, fmt.Sprintf(`"exit":%d`, test.code), `"request_id":"req-1"`)
 	}
 	s := &shell{t, "http://127.0.0.1:1"}
-	s.fails(exitUnavailable, []string{"fire", "a"}, "cannot be reached")
+	s.fails(exitUnavailable, []string{"fire", "a"}, "cannot be reached", "--server or LAPSE_SERVER names another")
 	s.fails(exitUnavailable, []string{"fire", "a", "--json"}, `{"error":"the server cannot be reached`, `"exit":6}`)
 }
 
@@ -147,7 +147,7 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 	s.fails(exitUnavailable, []string{"schedule", "x"}, "The outcome is unknown; to repeat it safely, add --id 0")
 	code, _, errs := s.run("schedule", "x", "--id", "mine")
-	if code != exitUnavailable || strings.Contains(errs, "--id") {
+	if code != exitUnavailable || strings.Contains(errs, "--id") || !strings.Contains(errs, "safe to give the same command again") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }
