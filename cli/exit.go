@@ -102,8 +102,13 @@ func explain(err error) string {
 	case errors.Is(err, syscall.EADDRINUSE):
 		text += "; --listen names another one, as in --listen 127.0.0.1:7481"
 	}
-	if p := (*client.Problem)(nil); errors.As(err, &p) && p.Status == 500 {
-		text += "; request id " + p.RequestID
+	if p := (*client.Problem)(nil); errors.As(err, &p) {
+		switch {
+		case p.Status == 500:
+			text += "; request id " + p.RequestID
+		case p.Type == "/problems/ledger_unavailable", p.Type == "/problems/starting":
+			text += "; /readyz of the server says why"
+		}
 	}
 	return text
 }

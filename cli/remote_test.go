@@ -117,6 +117,14 @@ func TestExitCodesOfCalls(t *testing.T) {
 		s.fails(test.code, []string{"fire", "a"}, "lapse: A title")
 		s.fails(test.code, []string{"fire", "a", "--json"}, fmt.Sprintf(`"exit":%d`, test.code), `"request_id":"req-1"`)
 	}
+	for _, name := range []string{"ledger_unavailable", "starting"} {
+		s := canned(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprintf(w, `{"type":"/problems/%s","title":"A title","status":503}`, name)
+		})
+		s.fails(exitUnavailable, []string{"fire", "a"}, "lapse: A title; /readyz of the server says why\n")
+	}
 	s := &shell{t, "http://127.0.0.1:1"}
 	s.fails(exitUnavailable, []string{"fire", "a"}, "cannot be reached", "--server or LAPSE_SERVER names another")
 	s.fails(exitUnavailable, []string{"fire", "a", "--json"}, `{"error":"the server cannot be reached`, `"exit":6}`)
