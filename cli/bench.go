@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/cli/bench"
 )
@@ -55,6 +58,7 @@ func (b *benchmark) Run(ctx context.Context, std streams, bad *faults) error {
 	if err := bad.err(); err != nil {
 		return err
 	}
+	redis.SetLogger(redisLog{slog.New(slog.DiscardHandler)}) // the error of the run says it, once
 	report, err := bench.Run(ctx, o)
 	if report != nil {
 		err = errors.Join(err, report.Err())

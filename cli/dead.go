@@ -110,5 +110,9 @@ func (c *deadDelete) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	return s.tell(func(w io.Writer) { fmt.Fprintf(w, "the dead tasks of %s are deleted\n", c.Topic) })
+	which := "the dead tasks"
+	if len(ids) > 0 {
+		which = "these dead tasks"
+	}
+	return s.tell(func(w io.Writer) { fmt.Fprintf(w, "%s of %s are deleted\n", which, c.Topic) })
 }

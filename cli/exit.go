@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -94,9 +95,20 @@ func explain(err error) string {
 		text = "interrupted"
 	case errors.Is(err, client.ErrUnauthorized):
 		text += "; a token is given in LAPSE_TOKEN, or in the file that --token-from names"
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		text += "; --ca-file names those that may have signed it"
+	case errors.Is(err, client.ErrUnreachable) && errors.Is(err, syscall.ECONNREFUSED):
+		text += "; lapse serve starts a server, --server or LAPSE_SERVER names another one"
+	case errors.Is(err, syscall.EADDRINUSE):
+		text += "; --listen names another one, as in --listen 127.0.0.1:7481"
 	}
-	if p := (*client.Problem)(nil); errors.As(err, &p) && p.Status == 500 {
-		text += "; request id " + p.RequestID
+	if p := (*client.Problem)(nil); errors.As(err, &p) {
+		switch {
+		case p.Status == 500:
+			text += "; request id " + p.RequestID
+		case p.Type == "/problems/ledger_unavailable", p.Type == "/problems/starting":
+			text += "; /readyz of the server says why"
+		}
 	}
 	return text
 }

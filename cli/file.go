@@ -133,7 +133,9 @@ func (c *configFile) flatten(prefix string, nested map[string]any) error {
 	for _, key := range slices.Sorted(maps.Keys(nested)) {
 		name := prefix + strings.ReplaceAll(key, "_", "-")
 		if _, twice := c.values[name]; twice {
-			return fmt.Errorf("%s: %s is set twice", c.place(name), name)
+			c.faults.place(name, c.place(name))
+			c.faults.add("%s: is set twice", name)
+			continue
 		}
 		switch v := nested[key].(type) {
 		case nil: // a name without a value: not set

@@ -81,7 +81,7 @@ func TestDeadCommands(t *testing.T) {
 	}
 	s.typed("b\nnobody\n")
 	s.prints([]string{"dead", "requeue", "x", "a", "-"}, "2 dead tasks of x are requeued\n")
-	s.prints([]string{"dead", "delete", "x", "c"}, "the dead tasks of x are deleted\n")
+	s.prints([]string{"dead", "delete", "x", "c"}, "these dead tasks of x are deleted\n")
 	if got := s.object("dead", "requeue", "x", "--all"); fmt.Sprint(got["requeued"]) != "1" {
 		t.Errorf("got %v", got)
 	}

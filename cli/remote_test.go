@@ -117,8 +117,16 @@ func TestExitCodesOfCalls(t *testing.T) {
 		s.fails(test.code, []string{"fire", "a"}, "lapse: A title")
 		s.fails(test.code, []string{"fire", "a", "--json"}, fmt.Sprintf(`"exit":%d`, test.code), `"request_id":"req-1"`)
 	}
+	for _, name := range []string{"ledger_unavailable", "starting"} {
+		s := canned(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprintf(w, `{"type":"/problems/%s","title":"A title","status":503}`, name)
+		})
+		s.fails(exitUnavailable, []string{"fire", "a"}, "lapse: A title; /readyz of the server says why\n")
+	}
 	s := &shell{t, "http://127.0.0.1:1"}
-	s.fails(exitUnavailable, []string{"fire", "a"}, "cannot be reached")
+	s.fails(exitUnavailable, []string{"fire", "a"}, "cannot be reached", "--server or LAPSE_SERVER names another")
 	s.fails(exitUnavailable, []string{"fire", "a", "--json"}, `{"error":"the server cannot be reached`, `"exit":6}`)
 }
 
@@ -147,7 +155,7 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 	s.fails(exitUnavailable, []string{"schedule", "x"}, "The outcome is unknown; to repeat it safely, add --id 0")
 	code, _, errs := s.run("schedule", "x", "--id", "mine")
-	if code != exitUnavailable || strings.Contains(errs, "--id") {
+	if code != exitUnavailable || strings.Contains(errs, "--id") || !strings.Contains(errs, "safe to give the same command again") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

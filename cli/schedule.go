@@ -47,7 +47,10 @@ func (c *schedule) Run(ctx context.Context, std streams, bad *faults) error {
 		call = s.Put
 	}
 	t, err := call(ctx, r)
-	if errors.Is(err, client.ErrUnknown) && t != nil && t.ID != "" && t.ID != c.ID {
+	switch {
+	case errors.Is(err, client.ErrUnknown) && c.ID != "":
+		return fmt.Errorf("%w; it is safe to give the same command again", err)
+	case errors.Is(err, client.ErrUnknown) && t != nil && t.ID != "":
 		return fmt.Errorf("%w; to repeat it safely, add --id %s", err, t.ID)
 	}
 	if err != nil {

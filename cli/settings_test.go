@@ -165,14 +165,15 @@ func TestAllFaultsAtOnce(t *testing.T) {
 max_in_flight: lots
 max_bytes: [1, 2]
 colour: red
-sweep: {often: yes}
+sweep: {often: yes, at: 0 3 * * *}
+sweep_at: 0 4 * * *
 `, "--listen", "0.0.0.0:0", "--answer-within", "soon", "--log-format", "xml", "--log-level", "loud", "--max-pending", "0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	got.address(bad)
 	text := bad.err().Error()
-	for _, name := range []string{"max-payload", "max-in-flight", "max-bytes", "colour", "sweep_often", "listen", "answer-within", "log-format", "log-level", "max-pending"} {
+	for _, name := range []string{"max-payload", "max-in-flight", "max-bytes", "colour", "sweep_often", "sweep-at: is set twice", "listen", "answer-within", "log-format", "log-level", "max-pending"} {
 		if !strings.Contains(text, "\n  "+name) {
 			t.Errorf("%s is not reported", name)
 		}

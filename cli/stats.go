@@ -27,6 +27,15 @@ func (c *stats) Run(ctx context.Context, std streams, bad *faults) error {
 	return s.tell(func(w io.Writer) { statsBlock(w, all) })
 }
 
+// lateness is for people: the quantiles are the upper bounds of wide buckets, and would
+// otherwise seem to be far beyond the mean.
+func lateness(n *client.Counts) string {
+	if n.Lateness.Count == 0 {
+		return "nothing was delivered yet"
+	}
+	return fmt.Sprintf("mean %s, p50 up to %s, p99 up to %s", n.Lateness.Mean, n.Lateness.P50, n.Lateness.P99)
+}
+
 func statsBlock(w io.Writer, s *client.Stats) {
 	n := &s.Total
 	state := "ready"
@@ -49,7 +58,7 @@ func statsBlock(w io.Writer, s *client.Stats) {
 		"tasks", fmt.Sprintf("%d pending, %d ready, %d delivering, %d dead", n.Pending, n.Ready, n.Delivering, n.Dead),
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
-		"lateness", fmt.Sprintf("mean %s, p50 %s, p99 %s", n.Lateness.Mean, n.Lateness.P50, n.Lateness.P99),
+		"lateness", lateness(n),
 		"ledger", ledger, "warnings", strings.Join(s.State.Ledger.Warnings, "; "), "memory", fmt.Sprintf("%.1f MiB of tasks", float64(s.Memory.ArenaLive)/(1<<20)),
 		"rescued", strconv.FormatInt(s.Sweep.Rescued, 10))
 	if len(s.Topics) > 0 {

@@ -83,7 +83,7 @@ func topicBlock(w io.Writer, t *client.Topic) {
 		"tasks", fmt.Sprintf("%d pending, %d ready, %d delivering, %d dead", n.Pending, n.Ready, n.Delivering, n.Dead),
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
-		"lateness", fmt.Sprintf("mean %s, p50 %s, p99 %s", n.Lateness.Mean, n.Lateness.P50, n.Lateness.P99))
+		"lateness", lateness(n))
 }
 
 type topicsSet struct {

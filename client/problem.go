@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -95,7 +96,8 @@ type FieldFault struct {
 	Problem string `json:"problem"`
 }
 
-// Error tells the title, and each field with its fault, or the detail.
+// Error tells the title, and each field with its fault, or the detail as far as that
+// says more.
 func (p *Problem) Error() string {
 	if len(p.Fields) > 0 {
 		faults := make([]string, len(p.Fields))
@@ -104,10 +106,16 @@ func (p *Problem) Error() string {
 		}
 		return p.Title + ": " + strings.Join(faults, "; ")
 	}
-	if p.Detail == "" || strings.EqualFold(p.Detail, p.Title) {
-		return p.Title
+	if n := len(p.Title); len(p.Detail) > n && strings.EqualFold(p.Detail[:n], p.Title) {
+		return p.Title + p.Detail[n:] // "The id is taken" by "the id is taken by a task with other content"
 	}
-	return p.Title + ": " + p.Detail
+	title := strings.Fields(strings.ToLower(p.Title))
+	for _, word := range strings.Fields(strings.ToLower(p.Detail)) {
+		if !slices.Contains(title, word) {
+			return p.Title + ": " + p.Detail
+		}
+	}
+	return p.Title
 }
 
 // Is matches the sentinel of this kind of problem.

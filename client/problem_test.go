@@ -158,3 +158,19 @@ func TestNamesInPaths(t *testing.T) {
 		t.Errorf("got %+v, %v", task, err)
 	}
 }
+
+// A detail is told as far as it says more than the title.
+func TestProblemText(t *testing.T) {
+	for _, test := range [][3]string{
+		{"The outcome is unknown", "outcome unknown", "The outcome is unknown"},
+		{"Unknown or finished", "unknown or finished", "Unknown or finished"},
+		{"The receipt is stale", "the receipt is stale: the attempt has ended", "The receipt is stale: the attempt has ended"},
+		{"The id is taken", "the id is taken by a task with other content", "The id is taken by a task with other content"},
+		{"A token is needed", "the token is unknown", "A token is needed: the token is unknown"},
+		{"Starting", "", "Starting"},
+	} {
+		if got := (&client.Problem{Title: test[0], Detail: test[1]}).Error(); got != test[2] {
+			t.Errorf("%q and %q: got %q", test[0], test[1], got)
+		}
+	}
+}

@@ -42,8 +42,12 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 		if complete {
 			deleted, err = s.deleteStrays(r, shard)
 		}
-		s.cfg.Log.Error("the ledger had lost confirmed writes; the shard was made equal to memory",
-			"node", s.cfg.Node, "shard", shard, "written", written, "deleted", deleted, "error", err)
+		log := s.cfg.Log.With("node", s.cfg.Node, "shard", shard, "written", written, "deleted", deleted)
+		if err != nil {
+			log.Error("the ledger had lost confirmed writes; the shard may have records that memory does not know", "error", err)
+			return
+		}
+		log.Error("the ledger had lost confirmed writes; the shard was made equal to memory")
 	})
 }
 

@@ -244,7 +244,10 @@ func (l *Ledger) adoptOrWait(ctx context.Context) error {
 		l.mu.Lock()
 		l.health.Err = err
 		l.mu.Unlock()
-		if err == nil || l.opts.Wait == nil || !passing(err) || ctx.Err() != nil {
+		switch {
+		case err != nil && refused(err):
+			return fmt.Errorf("%s refuses: %w", l.address, err)
+		case err == nil || l.opts.Wait == nil || !passing(err) || ctx.Err() != nil:
 			return err
 		}
 		l.opts.Wait(err)
@@ -266,12 +269,17 @@ func passing(err error) bool {
 			return false
 		}
 	}
+	return !refused(err)
+}
+
+// refused reports whether Redis itself has said no, for good.
+func refused(err error) bool {
 	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "NOPERM", "ERR"} {
 		if redis.HasErrorPrefix(err, prefix) {
-			return false
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 func (l *Ledger) adopt(ctx context.Context) error {
