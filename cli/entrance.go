@@ -73,13 +73,13 @@ func (e *entrance) warn(beyond bool, log *slog.Logger) {
 }
 
 // watch reads the files again whenever the process gets SIGHUP, until ctx ends. The signal
-// does no harm where there is nothing to read: a service manager that reloads does not
-// know, and its usual effect is the end, in disorder.
+// does no harm where there is nothing to read, nor during the shutdown, so it is never
+// given its usual effect again: that is the end, in disorder, and a service manager that
+// reloads does not know.
 func (e *entrance) watch(ctx context.Context, api *httpapi.Server, log *slog.Logger) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	go func() {
-		defer signal.Stop(hangups)
 		for {
 			select {
 			case <-hangups:

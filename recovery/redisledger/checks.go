@@ -1,6 +1,7 @@
 package redisledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,8 +152,7 @@ func (in info) fit(force bool) (warnings []string, err error) {
 	if v := in["redis_version"]; compareVersions(v, minVersion) < 0 {
 		return nil, fmt.Errorf("%w: it is version %s, and %s is needed", ErrUnfit, v, minVersion)
 	}
-	if policy := in["maxmemory_policy"]; policy != "noeviction" {
-		message := fmt.Sprintf("maxmemory-policy is %s: Redis may delete tasks when its memory is full; set it to noeviction", policy)
+	if message := in.evicting(); message != "" {
 		if !force {
 			return nil, fmt.Errorf("%w: %s", ErrUnfit, message)
 		}
@@ -162,6 +162,32 @@ func (in info) fit(force bool) (warnings []string, err error) {
 		warnings = append(warnings, "appendonly is off: a crash of Redis loses the tasks of the minutes before")
 	}
 	return warnings, nil
+}
+
+const evictionSetting = "maxmemory-policy"
+
+// evicting tells that a server may delete tasks; it is empty otherwise.
+func (in info) evicting() string {
+	if policy := in["maxmemory_policy"]; policy != "noeviction" {
+		return fmt.Sprintf(evictionSetting+" is %s: Redis may delete tasks when its memory is full; set it to noeviction", policy)
+	}
+	return ""
+}
+
+// noteEviction keeps what is to be warned of now, or nothing, and logs what is new:
+// the policy of a running Redis can be changed.
+func (l *Ledger) noteEviction(warning string) {
+	l.mu.Lock()
+	h := &l.health
+	known := warning == "" || slices.Contains(h.Warnings, warning)
+	h.Warnings = slices.DeleteFunc(h.Warnings, func(w string) bool { return strings.HasPrefix(w, evictionSetting) })
+	if warning != "" {
+		h.Warnings = append(h.Warnings, warning)
+	}
+	l.mu.Unlock()
+	if !known {
+		l.log.Warn("Redis: " + warning)
+	}
 }
 
 // compareVersions compares numbers with dots.
@@ -191,7 +217,9 @@ func (l *Ledger) measure(ctx context.Context) error {
 	}
 	latency := time.Since(began)
 	var full error
+	evicting := ""
 	if err := l.eachInfo(ctx, []string{"memory"}, func(in info) error {
+		evicting = cmp.Or(evicting, in.evicting())
 		limit, used := in.number("maxmemory"), in.number("used_memory")
 		if limit > 0 && used > fullAt*limit {
 			full = fmt.Errorf("%w: Redis uses %.0f of %.0f MiB", recovery.ErrFull, used/(1<<20), limit/(1<<20))
@@ -201,6 +229,7 @@ func (l *Ledger) measure(ctx context.Context) error {
 		return err
 	}
 	l.noteFull(full)
+	l.noteEviction(evicting)
 	l.mu.Lock()
 	l.health.Latency = latency
 	l.health.ClockAhead = now.Sub(began.Add(latency / 2)).Round(time.Microsecond)

@@ -33,6 +33,20 @@ func TestEvictionIsRefused(t *testing.T) {
 	}
 }
 
+// The policy of a running Redis can be changed, and back.
+func TestEvictionBegins(t *testing.T) {
+	server := redistest.Start(t, "appendonly yes")
+	l := oneShard(server.URL()).open(t)
+	adopt(t, l)
+	server.Do("config", "set", "maxmemory-policy", "allkeys-lru")
+	eventually(t, "it is warned of", func() bool {
+		w := l.Health().Warnings
+		return len(w) == 1 && strings.Contains(w[0], "allkeys-lru")
+	})
+	server.Do("config", "set", "maxmemory-policy", "noeviction")
+	eventually(t, "all is well again", func() bool { return len(l.Health().Warnings) == 0 })
+}
+
 func TestFit(t *testing.T) {
 	good := info{"redis_version": "6.2.14", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
 	for name, c := range map[string]struct {
