@@ -44,6 +44,7 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	slog.SetDefault(log)
 	collectSooner()
 	entrance.warn(!addr.IP.IsLoopback(), log)
+	s.warnOfMemory(log)
 
 	// The address.
 	listener, err := net.ListenTCP("tcp", addr)
