@@ -57,7 +57,7 @@ func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings)
 		return restored, err
 	}
 	for name, t := range s.topicsSet() {
-		value, err := json.Marshal(t.settings)
+		value, err := json.Marshal(t.given().stored())
 		if err != nil {
 			return restored, err
 		}
@@ -70,7 +70,7 @@ func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings)
 		}
 		s.mu.Lock()
 		if have, ok := s.topics[name]; ok && have.revision == t.revision {
-			have.revision = has.revision
+			have.revisedLocked(has.revision)
 		}
 		s.mu.Unlock()
 	}
@@ -84,7 +84,7 @@ func (s *Scheduler) topicsSet() map[string]topic {
 	set := make(map[string]topic)
 	for name, t := range s.topics {
 		if t.revision != 0 {
-			set[name] = topic{settings: t.settings, revision: t.revision}
+			set[name] = topic{settings: t.settings, own: t.own, revision: t.revision}
 		}
 	}
 	return set

@@ -1,0 +1,39 @@
+package tasks
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// Settings that were written again, because Redis had lost them, are what was set: a
+// concurrency that nobody has set stays unset, and what is set next holds at once,
+// although the revisions have begun anew.
+func TestSettingsAfterALoss(t *testing.T) {
+	server := redistest.Start(t)
+	n := newNode(t, server.URL())
+	for lease := time.Second; lease <= 5*time.Second; lease += time.Second {
+		_, err := n.SetTopic(t.Context(), "x", TopicSettings{Lease: lease}, -1)
+		want(t, "SetTopic", err, nil)
+	}
+	server.Do("flushall")
+	n.waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(2) })
+	n.waitFor("memory knows their revision", func() bool {
+		topic, err := n.Topic("x")
+		return err == nil && topic.Revision == 1
+	})
+
+	set, err := n.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Minute}, 1)
+	if err != nil || set.Settings.Lease != time.Minute || set.Revision != 2 {
+		t.Errorf("set to a minute: %+v, %v", set, err)
+	}
+	server.Do("flushall")
+	n.waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(2) })
+	want(t, "Close", n.Close(context.Background()), nil)
+	n.open()
+	if topic, err := n.Topic("x"); err != nil || topic.Settings.Lease != time.Minute || topic.ConcurrencySet {
+		t.Errorf("after a restart: %+v, %v", topic, err)
+	}
+}
