@@ -62,6 +62,9 @@ func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings)
 			return restored, err
 		}
 		has := held[name]
+		if has.revision >= t.revision {
+			continue // not lost, or set anew by somebody whose news is still to come
+		}
 		if !bytes.Equal(has.value, value) {
 			if has.revision, err = settings.PutSetting(ctx, settingPrefix+name, has.revision, value); err != nil {
 				return restored, err

@@ -1,7 +1,9 @@
 package tasks
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -36,4 +38,24 @@ func TestSettingsAfterALoss(t *testing.T) {
 	if topic, err := n.Topic("x"); err != nil || topic.Settings.Lease != time.Minute || topic.ConcurrencySet {
 		t.Errorf("after a restart: %+v, %v", topic, err)
 	}
+}
+
+// Settings that are newer than memory's are not lost: a call of SetTopic has them
+// written, and has not told memory yet.
+func TestNewerSettingsAreNotOverwritten(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{Lease: time.Second})
+		newer, err := json.Marshal(TopicSettings{Lease: time.Minute}.stored())
+		want(t, "Marshal", err, nil)
+		_, err = r.faulty.PutSetting(t.Context(), "topic/x", 1, newer)
+		want(t, "PutSetting", err, nil)
+		restored, err := r.restoreOnce(t.Context(), r.faulty)
+		if restored != 0 || err != nil {
+			t.Errorf("%d restored, %v", restored, err)
+		}
+		held, revision, err := r.faulty.Setting(t.Context(), "topic/x")
+		if err != nil || !bytes.Equal(held, newer) || revision != 2 {
+			t.Errorf("the ledger holds %s, revision %d, %v", held, revision, err)
+		}
+	})
 }
