@@ -79,3 +79,33 @@ func TestRewoundShardIsMadeEqualToMemory(t *testing.T) {
 		}
 	})
 }
+
+// A process that has met no topic yet finds a stray, and only that goes.
+func TestRewoundShardOfAnEmptyMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		l := &forgetful{Ledger: memledger.New(memledger.Nominating())}
+		s, err := Open(ctx, l, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close(ctx)
+		synctest.Wait()
+		due := time.Now().Add(time.Hour)
+		filed := recovery.Spot{Place: recovery.Pending, At: due.UnixMilli()}
+		var loss recovery.Batch
+		stray := fields{revision: 1, due: due.UnixMilli(), next: due.UnixMilli(), topic: []byte("x")}
+		loss.Add(recovery.Change{ID: []byte("stray"), To: filed, Data: stray.encode(nil)})
+		if err := l.Apply(ctx, 0, &loss); err != nil {
+			t.Fatal(err)
+		}
+		l.watcher.Rewound(0)
+		synctest.Wait()
+		if err := l.Find(ctx, "stray", func(recovery.Entry) { t.Error("the stray is still there") }); err != nil {
+			t.Fatal(err)
+		}
+		if n, used := s.Stats().Rewinds, s.book.used; n != 1 || used != 0 {
+			t.Errorf("%d rewinds, %d slots in use", n, used)
+		}
+	})
+}
