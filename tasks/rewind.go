@@ -54,14 +54,20 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 // queueAtMost bounds what waits for the committer while a shard is written anew.
 const queueAtMost = 20_000
 
-// rewrite writes every task of a shard that is at rest. The others have a write
-// under way, which says the same.
+// rewrite writes every task of a shard that is at rest. The others have a write under
+// way, which says the same; but the ledger may have confirmed it before the loss, and
+// memory not have heard of that yet, so it is written once more before it counts.
 func (s *Scheduler) rewrite(shard int) (written int) {
 	for from := 0; s.breathe(); from += atOnce {
 		s.mu.Lock()
 		total := len(s.book.chunks) * chunkSlots
 		for n := from; n < min(from+atOnce, total); n++ {
-			if sl := s.book.slot(uint32(n)); int(sl.shard) == shard && atRest(sl) {
+			sl := s.book.slot(uint32(n))
+			switch {
+			case int(sl.shard) != shard:
+			case sl.flags&writing != 0:
+				sl.flags |= doubtful
+			case atRest(sl):
 				s.writeLocked(write{slot: uint32(n), op: opRecord})
 				written++
 			}

@@ -3,6 +3,8 @@ package tasks
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +17,16 @@ import (
 type forgetful struct {
 	*memledger.Ledger
 	watcher recovery.Watcher
+	lose    func(b *recovery.Batch) // loses what was just written, before that is answered; may be nil
+}
+
+func (f *forgetful) Apply(ctx context.Context, shard int, b *recovery.Batch) error {
+	err := f.Ledger.Apply(ctx, shard, b)
+	if lose := f.lose; lose != nil && err == nil {
+		f.lose = nil
+		lose(b)
+	}
+	return err
 }
 
 func (f *forgetful) Watch(w recovery.Watcher) { f.watcher = w }
@@ -108,4 +120,71 @@ func TestRewoundShardOfAnEmptyMemory(t *testing.T) {
 			t.Errorf("%d rewinds, %d slots in use", n, used)
 		}
 	})
+}
+
+// A write is confirmed by the storage, and lost, before memory has heard of the
+// confirmation: the shard is made equal to memory while the task is still busy.
+func TestRewoundUnderAConfirmedWrite(t *testing.T) {
+	for name, change := range map[string]func(s *Scheduler, id string) error{
+		"creation": func(s *Scheduler, _ string) error {
+			_, err := s.Schedule(context.Background(), Request{ID: "new", Topic: "x", Delay: 2 * time.Hour})
+			return err
+		},
+		"move": func(s *Scheduler, id string) error {
+			_, err := s.Reschedule(context.Background(), id, Move{Delay: ptr(2 * time.Hour)})
+			return err
+		},
+		"cancellation": func(s *Scheduler, id string) error { return s.Cancel(context.Background(), id) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				l := &forgetful{Ledger: memledger.New(memledger.Nominating())}
+				s, err := Open(ctx, l, Config{})
+				want(t, "Open", err, nil)
+				defer s.Close(ctx)
+				synctest.Wait()
+				_, err = s.Schedule(ctx, Request{ID: "old", Topic: "x", Delay: time.Hour})
+				want(t, "Schedule", err, nil)
+				var before fields
+				var filed recovery.Spot
+				want(t, "Find", l.Find(ctx, "old", func(e recovery.Entry) {
+					filed = e.Spot
+					before, _ = decode(slices.Clone(e.Data))
+				}), nil)
+
+				l.lose = func(b *recovery.Batch) {
+					c := b.At(0)
+					undo := recovery.Change{ID: c.ID, From: c.To, To: c.From}
+					if !c.Creation() {
+						undo.Data = before.encode(nil)
+					}
+					var loss recovery.Batch
+					loss.Add(undo)
+					want(t, "Apply", l.Ledger.Apply(ctx, 0, &loss), nil)
+					l.watcher.Rewound(0)
+					time.Sleep(time.Millisecond) // until that is done
+				}
+				want(t, name, change(s, "old"), nil)
+				synctest.Wait()
+
+				held := map[string]int64{}
+				want(t, "Scan", l.Scan(ctx, func(page []recovery.Entry) error {
+					for _, e := range page {
+						held[string(e.ID)] = e.Spot.At
+					}
+					return nil
+				}), nil)
+				wanted := map[string]int64{}
+				page, err := s.List(ctx, Query{})
+				want(t, "List", err, nil)
+				for _, task := range page.Tasks {
+					wanted[task.ID] = task.Next.UnixMilli()
+				}
+				if !maps.Equal(held, wanted) {
+					t.Errorf("the ledger holds %v, memory %v; before %v", held, wanted, filed.At)
+				}
+			})
+		})
+	}
 }
