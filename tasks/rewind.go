@@ -27,9 +27,6 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 		return
 	}
 	s.sweep.rewinds++
-	// Without all of the shard in memory, what memory does not know may be what it
-	// has not read yet.
-	complete := s.isReplayed()
 	s.background.Go(func() {
 		select {
 		case <-s.opened:
@@ -38,8 +35,10 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 		}
 		s.background.Go(s.restoreSettings)
 		written := s.rewrite(shard)
-		deleted, err := 0, error(nil)
-		if complete {
+		// While replay runs, what memory does not know may be what it has not read yet.
+		deleted := 0
+		err := s.waitReplayed(s.ctx)
+		if err == nil {
 			deleted, err = s.deleteStrays(r, shard)
 		}
 		log := s.cfg.Log.With("node", s.cfg.Node, "shard", shard, "written", written, "deleted", deleted)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,7 +33,7 @@ func (f *forgetful) Apply(ctx context.Context, shard int, b *recovery.Batch) err
 func (f *forgetful) Watch(w recovery.Watcher) { f.watcher = w }
 
 func (f *forgetful) ScanShard(ctx context.Context, shard int, page func([]recovery.Entry) error) error {
-	return f.Scan(ctx, func(all []recovery.Entry) error {
+	return f.Ledger.Scan(ctx, func(all []recovery.Entry) error {
 		var some []recovery.Entry
 		for _, e := range all {
 			if e.Shard == shard {
@@ -187,4 +188,42 @@ func TestRewoundUnderAConfirmedWrite(t *testing.T) {
 			})
 		})
 	}
+}
+
+// scannedBefore is forgetful right after its first scan.
+type scannedBefore struct {
+	forgetful
+	once sync.Once
+	loss recovery.Batch
+}
+
+func (l *scannedBefore) Scan(ctx context.Context, page func([]recovery.Entry) error) error {
+	err := l.forgetful.Scan(ctx, page)
+	l.once.Do(func() {
+		_ = l.Apply(ctx, 0, &l.loss)
+		l.watcher.Rewound(0)
+	})
+	return err
+}
+
+// A shard is rewound when replay has read all of it and still reads others: its strays
+// go when replay is over.
+func TestRewoundDuringReplay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		l := &scannedBefore{forgetful: forgetful{Ledger: memledger.New(memledger.Nominating())}}
+		due := time.Now().Add(time.Hour).UnixMilli()
+		stray := fields{revision: 1, due: due, next: due, topic: []byte("x")}
+		l.loss.Add(recovery.Change{
+			ID: []byte("stray"), To: recovery.Spot{Place: recovery.Pending, At: due}, Data: stray.encode(nil),
+		})
+		s, err := Open(ctx, l, Config{})
+		want(t, "Open", err, nil)
+		defer s.Close(ctx)
+		synctest.Wait()
+		if got := s.Stats(); got.Rewinds != 1 || !got.Readiness.Ready {
+			t.Errorf("%+v", got)
+		}
+		want(t, "Find", l.Find(ctx, "stray", func(recovery.Entry) { t.Error("the stray is still there") }), nil)
+	})
 }
