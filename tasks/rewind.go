@@ -98,6 +98,9 @@ func (s *Scheduler) deleteStrays(r recovery.Rewinder, shard int) (deleted int, e
 	for {
 		deleted = 0
 		err = r.ScanShard(s.ctx, shard, func(page []recovery.Entry) error {
+			if !s.breathe() {
+				return ErrClosed
+			}
 			n, dead, err := s.deleteSome(shard, page)
 			deleted += n
 			if err == nil && len(dead) > 0 {

@@ -19,9 +19,13 @@ type forgetful struct {
 	*memledger.Ledger
 	watcher recovery.Watcher
 	lose    func(b *recovery.Batch) // loses what was just written, before that is answered; may be nil
+	gate    chan struct{}           // keeps Apply waiting until it is closed; may be nil
 }
 
 func (f *forgetful) Apply(ctx context.Context, shard int, b *recovery.Batch) error {
+	if f.gate != nil {
+		<-f.gate
+	}
 	err := f.Ledger.Apply(ctx, shard, b)
 	if lose := f.lose; lose != nil && err == nil {
 		f.lose = nil
@@ -225,5 +229,39 @@ func TestRewoundDuringReplay(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		want(t, "Find", l.Find(ctx, "stray", func(recovery.Entry) { t.Error("the stray is still there") }), nil)
+	})
+}
+
+// However many strays there are, only so many wait for the committer.
+func TestManyStrays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		l := &forgetful{Ledger: memledger.New(memledger.Nominating())}
+		s, err := Open(ctx, l, Config{})
+		want(t, "Open", err, nil)
+		defer s.Close(ctx)
+		synctest.Wait()
+		due := time.Now().Add(time.Hour).UnixMilli()
+		stray := fields{revision: 1, due: due, next: due, topic: []byte("x")}
+		var loss recovery.Batch
+		for i := range 3 * queueAtMost {
+			loss.Add(recovery.Change{
+				ID: fmt.Append(nil, "stray-", i), To: recovery.Spot{Place: recovery.Pending, At: due}, Data: stray.encode(nil),
+			})
+		}
+		want(t, "Apply", l.Ledger.Apply(ctx, 0, &loss), nil)
+		l.gate = make(chan struct{})
+		l.watcher.Rewound(0)
+		pass(time.Second)
+		if queued := s.Stats().Ledger.Queued; queued < queueAtMost || queued > 3*queueAtMost/2 {
+			t.Errorf("%d deletions wait for the ledger", queued)
+		}
+		close(l.gate)
+		pass(time.Minute)
+		left := 0
+		want(t, "Scan", l.Scan(ctx, func(page []recovery.Entry) error { left += len(page); return nil }), nil)
+		if left != 0 {
+			t.Errorf("%d strays are left", left)
+		}
 	})
 }
