@@ -293,3 +293,23 @@ func TestCancelRaceOnRedis(t *testing.T) {
 		t.Errorf("%d tasks are left in Redis: %.200v", len(left), left)
 	}
 }
+
+// One record that is too short to be one is kept and counted. The others of its page
+// do not wait for it.
+func TestDamagedRecordInRedis(t *testing.T) {
+	server := redistest.Start(t)
+	n := newNode(t, server.URL())
+	n.schedule("x", "a", "b", "c", "d", "e", "f", "g", "h")
+	want(t, "Close", n.Close(context.Background()), nil)
+	server.Do("hset", "lapse:{a/0}:tasks", "damaged", "short")
+	server.Do("sadd", "lapse:{a/0}:pending", "damaged")
+	n.open()
+	if s := n.Stats(); s.UnknownRecords != 1 || s.Total.Pending != 8 {
+		t.Errorf("%d records are unknown, %d tasks pending", s.UnknownRecords, s.Total.Pending)
+	}
+	_, err := n.Get(t.Context(), "damaged")
+	want(t, "Get", err, ErrUnavailable)
+	if held := server.Do("hget", "lapse:{a/0}:tasks", "damaged"); held != "short" {
+		t.Errorf("Redis holds %v", held)
+	}
+}
