@@ -40,16 +40,6 @@ type storedSetting struct {
 }
 
 func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings) (restored int, err error) {
-	var key storedSetting
-	if key.value, key.revision, err = settings.Setting(ctx, receiptKeyName); err != nil {
-		return 0, err
-	}
-	if !bytes.Equal(key.value, s.signer.key) {
-		if _, err := settings.PutSetting(ctx, receiptKeyName, key.revision, s.signer.key); err != nil {
-			return 0, err
-		}
-		restored++
-	}
 	held := make(map[string]storedSetting)
 	if err := settings.EachSetting(ctx, settingPrefix, func(name string, value []byte, revision int64) {
 		held[strings.TrimPrefix(name, settingPrefix)] = storedSetting{bytes.Clone(value), revision}
@@ -77,7 +67,25 @@ func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings)
 		}
 		s.mu.Unlock()
 	}
+	// The key comes last, see settingsLost.
+	key, revision, err := settings.Setting(ctx, receiptKeyName)
+	if err != nil {
+		return restored, err
+	}
+	if !bytes.Equal(key, s.signer.key) {
+		if _, err := settings.PutSetting(ctx, receiptKeyName, revision, s.signer.key); err != nil {
+			return restored, err
+		}
+		restored++
+	}
 	return restored, nil
+}
+
+// settingsLost tells that the ledger has lost its settings, and that restoreOnce has
+// not written all of them again yet: the key of receipts is never deleted.
+func (s *Scheduler) settingsLost(ctx context.Context, settings recovery.Settings) (bool, error) {
+	key, _, err := settings.Setting(ctx, receiptKeyName)
+	return !bytes.Equal(key, s.signer.key), err
 }
 
 // topicsSet returns copies of the topics that have settings of their own.

@@ -40,6 +40,31 @@ func TestSettingsAfterALoss(t *testing.T) {
 	}
 }
 
+// A change that comes before the loss was noticed changes what was set, not the
+// defaults.
+func TestPauseAfterALoss(t *testing.T) {
+	server := redistest.Start(t)
+	n := newNode(t, server.URL())
+	_, err := n.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Minute}, -1)
+	want(t, "SetTopic", err, nil)
+	_, err = n.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour, Concurrency: 3}, -1)
+	want(t, "SetTopic", err, nil)
+	for _, loss := range []string{"everything", "the last change"} {
+		if loss == "everything" {
+			server.Do("flushall")
+		} else {
+			server.Do("hset", "lapse:topics", "topic/x", `1:{"Lease":60000000000}`)
+		}
+		for _, paused := range []bool{true, false} {
+			want(t, "PauseTopic", n.PauseTopic(t.Context(), "x", paused), nil)
+			topic, err := n.Topic("x")
+			if err != nil || topic.Settings.Lease != time.Hour || topic.Settings.Concurrency != 3 || topic.Settings.Paused != paused {
+				t.Errorf("%s lost: %+v, %v", loss, topic.Settings, err)
+			}
+		}
+	}
+}
+
 // Settings that are newer than memory's are not lost: a call of SetTopic has them
 // written, and has not told memory yet.
 func TestNewerSettingsAreNotOverwritten(t *testing.T) {

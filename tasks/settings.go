@@ -178,8 +178,19 @@ func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic, know
 	if !ok {
 		return recovery.ErrConflict
 	}
+	lost, err := s.settingsLost(ctx, settings)
+	if err != nil {
+		return err
+	}
 	value, revision, err := settings.Setting(ctx, settingPrefix+name)
 	if err != nil {
+		return err
+	}
+	if lost || revision != 0 && revision < known {
+		// The news is that memory knows better. Who asks for it first writes it again.
+		if _, err = s.restoreOnce(ctx, settings); errors.Is(err, recovery.ErrConflict) {
+			err = nil // somebody else does already
+		}
 		return err
 	}
 	var stored TopicSettings
