@@ -111,6 +111,9 @@ func (s *Scheduler) resolveLocked(n uint32, e recovery.Entry, found bool) {
 	s.releaseLocked(n)
 }
 
+// illegibleLines is how many records that cannot be read are told one by one.
+const illegibleLines = 20
+
 // readableLocked takes a record apart. One that this binary cannot read is left in
 // the ledger, untouched, and counted.
 func (s *Scheduler) readableLocked(e *recovery.Entry) (fields, bool) {
@@ -125,10 +128,15 @@ func (s *Scheduler) readableLocked(e *recovery.Entry) (fields, bool) {
 		}
 		s.illegible[h] = struct{}{}
 		s.unknown++
-		if errors.Is(err, errNewerRecord) {
+		switch {
+		case s.unknown > illegibleLines: // the lock is held, and a downgrade may leave a million
+		case errors.Is(err, errNewerRecord):
 			s.cfg.Log.Warn("a task was written by a newer version; it is kept, and not delivered here", "task", string(e.ID), "error", err)
-		} else {
+		default:
 			s.cfg.Log.Error("a task cannot be read; it is kept, and not delivered", "task", string(e.ID), "error", err)
+		}
+		if s.unknown == illegibleLines {
+			s.cfg.Log.Warn("further tasks that cannot be read here are only counted")
 		}
 		return f, false
 	}
