@@ -94,7 +94,7 @@ func (m *memory) Resolve(e recovery.Entry, found bool) {
 	}
 }
 
-// resolveLocked arms a task that is being checked, or gives it up.
+// resolveLocked arms a task that is being checked, gives it up, or finishes it again.
 func (s *Scheduler) resolveLocked(n uint32, e recovery.Entry, found bool) {
 	f, readable := fields{}, false
 	if found {
@@ -107,6 +107,13 @@ func (s *Scheduler) resolveLocked(n uint32, e recovery.Entry, found bool) {
 	s.book.rewrite(n, e.Data)
 	sl := s.book.slot(n)
 	sl.flags &^= sought | nominated
+	if s.outcomes.find(s.book.index.hash(e.ID)).kind != 0 {
+		// This process has finished it, and the ledger has lost that since.
+		sl.shard, sl.stored, sl.state = uint16(e.Shard), e.Spot.At, vacant
+		s.setLocked(sl, finishing)
+		s.writeLocked(write{slot: n, op: opFinish})
+		return
+	}
 	s.restoreLocked(n, sl, e, &f, s.now())
 	s.releaseLocked(n)
 }

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -229,6 +230,68 @@ func TestRewoundDuringReplay(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		want(t, "Find", l.Find(ctx, "stray", func(recovery.Entry) { t.Error("the stray is still there") }), nil)
+	})
+}
+
+// brokenScan is forgetful; its first scan breaks when the test says so.
+type brokenScan struct {
+	forgetful
+	once    sync.Once
+	scanned chan struct{}
+}
+
+func (l *brokenScan) Scan(ctx context.Context, page func([]recovery.Entry) error) (err error) {
+	l.once.Do(func() {
+		<-l.scanned
+		err = errors.New("the scan is broken")
+	})
+	if err != nil {
+		return err
+	}
+	return l.forgetful.Scan(ctx, page)
+}
+
+// A shard is rewound while replay runs, which then begins anew: what this process has
+// finished meanwhile does not come back to life.
+func TestReplayAfterARewindFinishesTheFinished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		l := &brokenScan{
+			forgetful: forgetful{Ledger: memledger.New(memledger.Nominating())}, scanned: make(chan struct{}),
+		}
+		s, err := Open(ctx, l, Config{})
+		want(t, "Open", err, nil)
+		defer s.Close(ctx)
+		for _, id := range []string{"cancelled", "acked"} {
+			_, err = s.Schedule(ctx, Request{ID: id, Topic: "x"})
+			want(t, "Schedule", err, nil)
+		}
+		due := time.Now().UnixMilli()
+		want(t, "Cancel", s.Cancel(ctx, "cancelled"), nil)
+		ds, err := s.Reserve(ctx, "x", 1, 0, 0)
+		want(t, "Reserve", err, nil)
+		answers, err := s.Settle(ctx, Verdict{Verb: Ack}, []string{ds[0].Receipt()})
+		if err != nil || !answers[0].Recorded {
+			t.Fatalf("Settle: %+v, %v", answers, err)
+		}
+		var loss recovery.Batch
+		for _, id := range []string{"cancelled", "acked", "unread"} {
+			rec := fields{revision: 1, due: due, next: due, topic: []byte("x")}
+			loss.Add(recovery.Change{
+				ID: []byte(id), To: recovery.Spot{Place: recovery.Pending, At: due}, Data: rec.encode(nil),
+			})
+		}
+		want(t, "Apply", l.Apply(ctx, 0, &loss), nil)
+		l.watcher.Rewound(0)
+		close(l.scanned)
+		pass(time.Second)
+		ds, err = s.Reserve(ctx, "x", 10, 0, 0)
+		if err != nil || len(ds) != 1 || ds[0].ID != "unread" {
+			t.Errorf("delivered: %+v, %v", ds, err)
+		}
+		for _, id := range []string{"cancelled", "acked"} {
+			want(t, "Find", l.Find(ctx, id, func(recovery.Entry) { t.Errorf("%s is still there", id) }), nil)
+		}
 	})
 }
 
