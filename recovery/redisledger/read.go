@@ -3,7 +3,6 @@ package redisledger
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -75,12 +74,10 @@ func (h *handler) pending(id, value string) recovery.Entry {
 	return h.entry(id, recovery.Spot{Place: recovery.Pending, At: at}, data)
 }
 
-func (h *handler) dead(id, value string) (recovery.Entry, error) {
+// dead makes an entry, likewise. It reports whether the value could be read.
+func (h *handler) dead(id, value string) (e recovery.Entry, readable bool) {
 	at, label, data, err := decodeDead(value)
-	if err != nil {
-		return recovery.Entry{}, fmt.Errorf("%s in shard %d: %w", id, h.shard, err)
-	}
-	return h.entry(id, recovery.Spot{Place: recovery.Dead, At: at, Label: label}, data), nil
+	return h.entry(id, recovery.Spot{Place: recovery.Dead, At: at, Label: label}, data), err == nil
 }
 
 func (h *handler) entry(id string, spot recovery.Spot, data string) recovery.Entry {
