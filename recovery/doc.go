@@ -19,8 +19,9 @@
 // all decisions are taken in that writer's memory, no change carries a
 // condition: applied twice in order, it has the effect of being applied once.
 //
-// What can fail: a ledger may be held by another process ([ErrHeld]), may be
-// out of reach or may have left the outcome of a batch open (any other error
-// of Apply, after which the committer repeats the batch), or may have passed
-// to another owner ([ErrLost], which is final).
+// What can fail: a ledger may be held by another process ([ErrHeld]), may have
+// refused what was new in a batch for want of room ([ErrFull]), may have passed
+// to another owner ([ErrLost], which is final), or may be out of reach and have
+// left the outcome of a batch open (any other error of Apply, after which the
+// committer repeats the batch).
 package recovery

@@ -11,8 +11,9 @@ type Watcher struct {
 	// that follow stand on the older state. If memory had read all of the
 	// shard before, it should now make it equal to itself: write every record
 	// that it has, and delete those that ScanShard nominates and it does not
-	// know. Otherwise the scan under way fails and starts anew, and memory
-	// should write what it has.
+	// know. Otherwise it should write what it has, and delete once replay is over:
+	// a scan that is reading the shard fails and starts anew, and one that has
+	// read it does not come back.
 	Rewound func(shard int)
 	// Lost is called when a shard was found to have another owner, though no
 	// batch met it: what Apply would answer with err, which is ErrLost.

@@ -79,6 +79,7 @@ const (
 	wanted                          // being created, and asked for again since
 	sought                          // being checked because a caller asked for it
 	nominated                       // being checked because replay came across it, perhaps as well
+	doubtful                        // the write was under way when the shard was rewound: once more before it counts
 )
 
 const (

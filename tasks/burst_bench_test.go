@@ -110,6 +110,7 @@ func BenchmarkBurst(b *testing.B) {
 					b.ReportMetric(float64(n)/took.Seconds(), "tasks/s")
 					b.ReportMetric(float64(n)/filled.Seconds(), "filled/s")
 					b.ReportMetric(float64(early.Load()), "early")
+					b.ReportMetric(float64(s.Stats().Rescued), "rescued")
 					if err := s.Close(context.Background()); err != nil {
 						b.Fatal(err)
 					}

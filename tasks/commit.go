@@ -98,8 +98,12 @@ func (s *Scheduler) committed(_ int, writes []write, err error) {
 
 func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
 	sl := s.book.slot(w.slot)
-	sl.flags &^= writing
+	again := err == nil && sl.flags&doubtful != 0
+	sl.flags &^= writing | doubtful
 	switch {
+	case again:
+		s.repeatLocked(*w, sl)
+		return
 	case err == nil:
 		s.confirmedLocked(w, sl, now)
 	case errors.Is(err, recovery.ErrDropped):
@@ -123,6 +127,15 @@ func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
 	if !sl.state.busy() || sl.state == vacant {
 		s.releaseLocked(w.slot)
 	}
+}
+
+// repeatLocked sends a write once more that the ledger has confirmed, and may have lost
+// since. A creation is no longer one: the ledger may have it, and must not refuse it.
+func (s *Scheduler) repeatLocked(w write, sl *slot) {
+	if w.op == opCreate {
+		sl.stored = w.at
+	}
+	s.writeLocked(w)
 }
 
 // confirmedLocked takes a task to where its recorded write leads.
@@ -184,7 +197,8 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 }
 
 // droppedLocked ends a write that has not happened: it was never sent, because its
-// caller had given it up, or the ledger had no room for it. What it did to a task that existed before was undone then (see undoLocked).
+// caller had given it up, or the ledger had no room for it. What it did to a task that existed
+// before was undone then (see undoLocked).
 func (s *Scheduler) droppedLocked(w *write, sl *slot) {
 	switch w.op {
 	case opCreate:

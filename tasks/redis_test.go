@@ -293,3 +293,30 @@ func TestCancelRaceOnRedis(t *testing.T) {
 		t.Errorf("%d tasks are left in Redis: %.200v", len(left), left)
 	}
 }
+
+// A record that is too short to be one is kept and counted, among the dead as well. The
+// others of its page do not wait for it, nor does the start.
+func TestDamagedRecordInRedis(t *testing.T) {
+	server := redistest.Start(t)
+	n := newNode(t, server.URL())
+	n.schedule("x", "a", "b", "c", "d", "e", "f", "g", "h")
+	want(t, "Close", n.Close(context.Background()), nil)
+	server.Do("hset", "lapse:{a/0}:tasks", "damaged", "short")
+	server.Do("sadd", "lapse:{a/0}:pending", "damaged")
+	server.Do("hset", "lapse:{a/0}:dead", "damaged-dead", "short")
+	server.Do("zadd", "lapse:{a/0}:deadindex", "0", "x\x000000000000000001damaged-dead", "0", "neither")
+	n.open()
+	if s := n.Stats(); s.UnknownRecords != 1 || s.Total.Pending != 8 {
+		t.Errorf("%d records are unknown, %d tasks pending", s.UnknownRecords, s.Total.Pending)
+	}
+	_, err := n.Get(t.Context(), "damaged")
+	want(t, "Get", err, ErrUnavailable)
+	_, err = n.Schedule(t.Context(), Request{ID: "damaged-dead", Topic: "x"})
+	want(t, "Schedule", err, ErrDead)
+	if requeued, err := n.Requeue(t.Context(), "x", nil); requeued != 0 || err != nil {
+		t.Errorf("requeued %d, %v", requeued, err)
+	}
+	if held := server.Do("hget", "lapse:{a/0}:tasks", "damaged"); held != "short" {
+		t.Errorf("Redis holds %v", held)
+	}
+}

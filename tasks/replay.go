@@ -94,7 +94,7 @@ func (m *memory) Resolve(e recovery.Entry, found bool) {
 	}
 }
 
-// resolveLocked arms a task that is being checked, or gives it up.
+// resolveLocked arms a task that is being checked, gives it up, or finishes it again.
 func (s *Scheduler) resolveLocked(n uint32, e recovery.Entry, found bool) {
 	f, readable := fields{}, false
 	if found {
@@ -107,9 +107,19 @@ func (s *Scheduler) resolveLocked(n uint32, e recovery.Entry, found bool) {
 	s.book.rewrite(n, e.Data)
 	sl := s.book.slot(n)
 	sl.flags &^= sought | nominated
+	if s.outcomes.find(s.book.index.hash(e.ID)).kind != 0 {
+		// This process has finished it, and the ledger has lost that since.
+		sl.shard, sl.stored, sl.state = uint16(e.Shard), e.Spot.At, vacant
+		s.setLocked(sl, finishing)
+		s.writeLocked(write{slot: n, op: opFinish})
+		return
+	}
 	s.restoreLocked(n, sl, e, &f, s.now())
 	s.releaseLocked(n)
 }
+
+// illegibleLines is how many records that cannot be read are told one by one.
+const illegibleLines = 20
 
 // readableLocked takes a record apart. One that this binary cannot read is left in
 // the ledger, untouched, and counted.
@@ -125,10 +135,15 @@ func (s *Scheduler) readableLocked(e *recovery.Entry) (fields, bool) {
 		}
 		s.illegible[h] = struct{}{}
 		s.unknown++
-		if errors.Is(err, errNewerRecord) {
+		switch {
+		case s.unknown > illegibleLines: // the lock is held, and a downgrade may leave a million
+		case errors.Is(err, errNewerRecord):
 			s.cfg.Log.Warn("a task was written by a newer version; it is kept, and not delivered here", "task", string(e.ID), "error", err)
-		} else {
+		default:
 			s.cfg.Log.Error("a task cannot be read; it is kept, and not delivered", "task", string(e.ID), "error", err)
+		}
+		if s.unknown == illegibleLines {
+			s.cfg.Log.Warn("further tasks that cannot be read here are only counted")
 		}
 		return f, false
 	}

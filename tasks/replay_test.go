@@ -234,6 +234,23 @@ func TestReplayKeepsWhatItCannotRead(t *testing.T) {
 	}
 }
 
+// After a downgrade there may be a million such records: only the first are told.
+func TestReplayTellsFewOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := map[string][]byte{}
+		for i := range 100 {
+			records[fmt.Sprint("newer", i)] = fixture(t, "newer.rec")
+		}
+		mem := memledger.New()
+		plant(t, mem, records)
+		r := rigOn(t, Config{}, mem)
+		pass(time.Second)
+		if told, n := r.log.count("it is kept"), r.Stats().UnknownRecords; n != 100 || told != illegibleLines || !r.log.has("only counted") {
+			t.Errorf("%d of %d are told", told, n)
+		}
+	})
+}
+
 // plant puts records into a ledger.
 func plant(t testing.TB, mem *memledger.Ledger, records map[string][]byte) {
 	t.Helper()

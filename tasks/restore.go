@@ -40,16 +40,6 @@ type storedSetting struct {
 }
 
 func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings) (restored int, err error) {
-	var key storedSetting
-	if key.value, key.revision, err = settings.Setting(ctx, receiptKeyName); err != nil {
-		return 0, err
-	}
-	if !bytes.Equal(key.value, s.signer.key) {
-		if _, err := settings.PutSetting(ctx, receiptKeyName, key.revision, s.signer.key); err != nil {
-			return 0, err
-		}
-		restored++
-	}
 	held := make(map[string]storedSetting)
 	if err := settings.EachSetting(ctx, settingPrefix, func(name string, value []byte, revision int64) {
 		held[strings.TrimPrefix(name, settingPrefix)] = storedSetting{bytes.Clone(value), revision}
@@ -57,11 +47,14 @@ func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings)
 		return restored, err
 	}
 	for name, t := range s.topicsSet() {
-		value, err := json.Marshal(t.settings)
+		value, err := json.Marshal(t.given().stored())
 		if err != nil {
 			return restored, err
 		}
 		has := held[name]
+		if has.revision >= t.revision {
+			continue // not lost, or set anew by somebody whose news is still to come
+		}
 		if !bytes.Equal(has.value, value) {
 			if has.revision, err = settings.PutSetting(ctx, settingPrefix+name, has.revision, value); err != nil {
 				return restored, err
@@ -70,11 +63,29 @@ func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings)
 		}
 		s.mu.Lock()
 		if have, ok := s.topics[name]; ok && have.revision == t.revision {
-			have.revision = has.revision
+			have.revisedLocked(has.revision)
 		}
 		s.mu.Unlock()
 	}
+	// The key comes last, see settingsLost.
+	key, revision, err := settings.Setting(ctx, receiptKeyName)
+	if err != nil {
+		return restored, err
+	}
+	if !bytes.Equal(key, s.signer.key) {
+		if _, err := settings.PutSetting(ctx, receiptKeyName, revision, s.signer.key); err != nil {
+			return restored, err
+		}
+		restored++
+	}
 	return restored, nil
+}
+
+// settingsLost tells that the ledger has lost its settings, and that restoreOnce has
+// not written all of them again yet: the key of receipts is never deleted.
+func (s *Scheduler) settingsLost(ctx context.Context, settings recovery.Settings) (bool, error) {
+	key, _, err := settings.Setting(ctx, receiptKeyName)
+	return !bytes.Equal(key, s.signer.key), err
 }
 
 // topicsSet returns copies of the topics that have settings of their own.
@@ -84,7 +95,7 @@ func (s *Scheduler) topicsSet() map[string]topic {
 	set := make(map[string]topic)
 	for name, t := range s.topics {
 		if t.revision != 0 {
-			set[name] = topic{settings: t.settings, revision: t.revision}
+			set[name] = topic{settings: t.settings, own: t.own, revision: t.revision}
 		}
 	}
 	return set

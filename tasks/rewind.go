@@ -27,9 +27,6 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 		return
 	}
 	s.sweep.rewinds++
-	// Without all of the shard in memory, what memory does not know may be what it
-	// has not read yet.
-	complete := s.isReplayed()
 	s.background.Go(func() {
 		select {
 		case <-s.opened:
@@ -38,8 +35,10 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 		}
 		s.background.Go(s.restoreSettings)
 		written := s.rewrite(shard)
-		deleted, err := 0, error(nil)
-		if complete {
+		// While replay runs, what memory does not know may be what it has not read yet.
+		deleted := 0
+		err := s.waitReplayed(s.ctx)
+		if err == nil {
 			deleted, err = s.deleteStrays(r, shard)
 		}
 		log := s.cfg.Log.With("node", s.cfg.Node, "shard", shard, "written", written, "deleted", deleted)
@@ -54,14 +53,20 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 // queueAtMost bounds what waits for the committer while a shard is written anew.
 const queueAtMost = 20_000
 
-// rewrite writes every task of a shard that is at rest. The others have a write
-// under way, which says the same.
+// rewrite writes every task of a shard that is at rest. The others have a write under
+// way, which says the same; but the ledger may have confirmed it before the loss, and
+// memory not have heard of that yet, so it is written once more before it counts.
 func (s *Scheduler) rewrite(shard int) (written int) {
 	for from := 0; s.breathe(); from += atOnce {
 		s.mu.Lock()
 		total := len(s.book.chunks) * chunkSlots
 		for n := from; n < min(from+atOnce, total); n++ {
-			if sl := s.book.slot(uint32(n)); int(sl.shard) == shard && atRest(sl) {
+			sl := s.book.slot(uint32(n))
+			switch {
+			case int(sl.shard) != shard:
+			case sl.flags&writing != 0:
+				sl.flags |= doubtful
+			case atRest(sl):
 				s.writeLocked(write{slot: uint32(n), op: opRecord})
 				written++
 			}
@@ -93,6 +98,9 @@ func (s *Scheduler) deleteStrays(r recovery.Rewinder, shard int) (deleted int, e
 	for {
 		deleted = 0
 		err = r.ScanShard(s.ctx, shard, func(page []recovery.Entry) error {
+			if !s.breathe() {
+				return ErrClosed
+			}
 			n, dead, err := s.deleteSome(shard, page)
 			deleted += n
 			if err == nil && len(dead) > 0 {

@@ -93,6 +93,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		everything: make(chan fullSweep, 1),
 		book:       newBook(),
 		topics:     make(map[string]*topic),
+		byNumber:   []*topic{{}}, // number 0: of slots that have none, or none yet
 		open:       make(map[uint32]lease),
 		deferred:   make(map[uint32]write),
 		waiting:    make(map[uint32]chan struct{}),

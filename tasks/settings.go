@@ -178,8 +178,19 @@ func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic, know
 	if !ok {
 		return recovery.ErrConflict
 	}
+	lost, err := s.settingsLost(ctx, settings)
+	if err != nil {
+		return err
+	}
 	value, revision, err := settings.Setting(ctx, settingPrefix+name)
 	if err != nil {
+		return err
+	}
+	if lost || revision != 0 && revision < known {
+		// The news is that memory knows better. Who asks for it first writes it again.
+		if _, err = s.restoreOnce(ctx, settings); errors.Is(err, recovery.ErrConflict) {
+			err = nil // somebody else does already
+		}
 		return err
 	}
 	var stored TopicSettings
@@ -194,9 +205,20 @@ func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic, know
 	s.mu.Lock()
 	defer s.unlock()
 	if t.revision == known { // else the call that was faster has brought the news
+		t.revisedLocked(revision)
 		s.equipLocked(t, stored, revision)
 	}
 	return nil
+}
+
+// revisedLocked takes over the revision that the ledger has. If it is a lower one,
+// the ledger has lost the settings and its revisions have begun anew: they must not
+// be taken for those of before.
+func (t *topic) revisedLocked(revision int64) {
+	if revision < t.revision {
+		t.seen = revision
+	}
+	t.revision = revision
 }
 
 // deliverableBy tells whether this process can deliver the topic's tasks so.

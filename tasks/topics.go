@@ -51,9 +51,6 @@ func (s *Scheduler) keptTopic(name []byte) *topic {
 }
 
 func (s *Scheduler) addTopic(name string) *topic {
-	if len(s.byNumber) == 0 {
-		s.byNumber = append(s.byNumber, &topic{}) // number 0: of slots that have none yet
-	}
 	brought := s.cfg.Topics[name]
 	t := &topic{name: name, number: uint32(len(s.byNumber)), settings: brought.withDefaults(), own: brought.Concurrency != 0}
 	if k := len(s.vacantNumbers); k > 0 {

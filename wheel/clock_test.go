@@ -90,6 +90,45 @@ func TestOverdueLeavesOutWhatCameLate(t *testing.T) {
 	})
 }
 
+// What the Runner's goroutine is working off is not overdue, however long that takes;
+// it is when the goroutine hangs.
+func TestOverdueBesideASlowLoop(t *testing.T) {
+	for name, hangs := range map[string]bool{"slow": false, "hanging": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var fired atomic.Int64
+				release := make(chan struct{})
+				r, err := NewRunner(Config{Fire: func(values []uint64) {
+					if hangs && fired.Load() == 0 {
+						fired.Add(int64(len(values)))
+						<-release
+						return
+					}
+					fired.Add(int64(len(values)))
+					time.Sleep(500 * time.Millisecond)
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				const n = 8 * batchSize
+				for range n {
+					r.Add(nowMillis()+1000, 1)
+				}
+				time.Sleep(3 * time.Second)
+				late := r.Overdue(time.Second)
+				if left := r.Len(); left != 0 || hangs != (late > 0) {
+					t.Errorf("%d are late, %d left", late, left)
+				}
+				close(release)
+				r.Close()
+				if fired.Load() != n {
+					t.Errorf("%d fired", fired.Load())
+				}
+			})
+		})
+	}
+}
+
 func TestClockSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c steppedClock

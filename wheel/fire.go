@@ -5,14 +5,18 @@ import (
 	"time"
 )
 
-// everything is fireDue's limit for who does not want one.
-const everything = math.MaxInt
+// everything is fireDue's limit for who does not want one, and ownLoop its slack for
+// the loop, which counts nothing.
+const (
+	everything = math.MaxInt
+	ownLoop    = time.Duration(-1)
+)
 
 // fireDue fires what is due, up to about limit values, a batch at a time. The
 // mutex is held only while a batch is filled: others add and cancel in between,
 // and what is still in the wheel can be cancelled. It returns how many values
-// were late by more than slack milliseconds, as Overdue does.
-func (r *Runner) fireDue(slack int64, limit int) (late int) {
+// were late by more than slack, as Overdue does.
+func (r *Runner) fireDue(slack time.Duration, limit int) (late int) {
 	buf := r.borrow()
 	defer r.giveBack(buf)
 	for more := true; more && limit > 0; {
@@ -27,15 +31,23 @@ func (r *Runner) fireDue(slack int64, limit int) (late int) {
 }
 
 // fill fills buf with values that are due.
-func (r *Runner) fill(buf []uint64, slack int64) (n, late int, more bool) {
+func (r *Runner) fill(buf []uint64, slack time.Duration) (n, late int, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return 0, 0, false
 	}
 	now := r.readClockLocked()
-	n, late, more = r.wheel.take(now, now-slack, buf)
+	n, late, more = r.wheel.take(now, now-slack.Milliseconds(), buf)
 	r.offerLocked()
+	switch {
+	case slack == ownLoop && more:
+		r.taking = time.Now()
+	case slack == ownLoop:
+		r.taking = time.Time{}
+	case time.Since(r.taking) < slack:
+		late = 0
+	}
 	return n, late, more
 }
 

@@ -109,7 +109,7 @@ func (r *Runner) taken(e *element) {
 		r.nudged = false // before the clock is read: a later Nudge is another
 		r.mu.Unlock()
 	}
-	r.fireDue(0, everything)
+	r.fireDue(ownLoop, everything)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()

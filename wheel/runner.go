@@ -67,6 +67,7 @@ type Runner struct {
 	wheel   *Wheel // nil once closed
 	queued  [buckets]int64
 	nudged  bool       // nudge is in queue
+	taking  time.Time  // when the loop last took a batch and left more that was due; zero if it has left none
 	spare   []*element // for reuse
 	buffers [][]uint64 // for reuse
 }
@@ -182,7 +183,7 @@ func (r *Runner) Overdue(slack time.Duration) (late int) {
 	defer r.running.Done()
 	limit := r.wheel.Len() // lest others who add keep us here for ever
 	r.mu.Unlock()
-	return r.fireDue(max(slack, 0).Milliseconds(), limit)
+	return r.fireDue(max(slack, 0), limit)
 }
 
 // loop fires what is due whenever an element comes out of the queue. Which

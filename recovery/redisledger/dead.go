@@ -68,10 +68,7 @@ func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e 
 				continue
 			}
 			i := q.positions[k]
-			e, err := h.dead(ids[i], value)
-			if err != nil {
-				return err
-			}
+			e, _ := h.dead(ids[i], value)
 			found(i, e)
 		}
 	}
@@ -110,11 +107,7 @@ func (l *Ledger) ListDead(ctx context.Context, label string, after recovery.Ref,
 			return nil
 		}
 		first := slices.MinFunc(lists, func(a, b *graveyard) int { return strings.Compare(a.members[0], b.members[0]) })
-		e, ok, err := first.take()
-		if err != nil {
-			return err
-		}
-		if ok && !visit(e) {
+		if e, ok := first.take(); ok && !visit(e) {
 			return nil
 		}
 	}
@@ -164,7 +157,7 @@ func (l *Ledger) refill(ctx context.Context, lists []*graveyard) error {
 			g.from = "(" + g.members[len(g.members)-1]
 			ids := make([]string, len(g.members))
 			for k, m := range g.members {
-				_, _, ids[k], _ = decodeGrave(m) // take tells the error
+				_, _, ids[k], _ = decodeGrave(m) // take passes over what cannot be read
 			}
 			records[i] = l.readRecords(ctx, p, g.shard.keys.dead(), len(ids), func(k int) *string { return &ids[k] })
 		}
@@ -181,19 +174,20 @@ func (l *Ledger) refill(ctx context.Context, lists []*graveyard) error {
 }
 
 // take returns the first record of the list, unless it has gone or moved since
-// the list was read.
-func (g *graveyard) take() (recovery.Entry, bool, error) {
+// the list was read. One that cannot be read stands where the index says, without
+// data: nobody else may have its id.
+func (g *graveyard) take() (recovery.Entry, bool) {
 	member, value := g.members[0], g.records[0]
 	g.members, g.records = g.members[1:], g.records[1:]
 	label, at, id, err := decodeGrave(member)
-	if err != nil {
-		return recovery.Entry{}, false, err
-	}
-	record, ok := value.(string)
-	if !ok {
-		return recovery.Entry{}, false, nil
+	record, there := value.(string)
+	if err != nil || !there {
+		return recovery.Entry{}, false
 	}
 	g.h.shard = g.shard.number
-	e, err := g.h.dead(id, record)
-	return e, err == nil && e.Spot.Label == label && e.Spot.At == at, err
+	e, readable := g.h.dead(id, record)
+	if !readable {
+		e.Spot.Label, e.Spot.At = label, at
+	}
+	return e, e.Spot.Label == label && e.Spot.At == at
 }

@@ -62,7 +62,8 @@ func (l *Ledger) beat(ctx context.Context) error {
 	}
 	if v.code == 1 {
 		l.mu.Lock()
-		l.alone = v.number(1) <= 1
+		// Where the registry was lost, others have yet to write their entries again.
+		l.alone = v.number(1) <= 1 && (l.alone || time.Since(l.recounted) > l.opts.FailoverAfter)
 		l.mu.Unlock()
 		return nil
 	}
@@ -79,6 +80,9 @@ func (l *Ledger) beat(ctx context.Context) error {
 	}
 	done, err := l.writeEntry(ctx, raw, l.entryAfter(held))
 	if err == nil && done {
+		l.mu.Lock()
+		l.recounted = time.Now()
+		l.mu.Unlock()
 		l.log.Error("Redis had lost this node's registration; it was written again", "generation", l.entry.Generation)
 	}
 	return err

@@ -134,6 +134,7 @@ type Ledger struct {
 	silentSince time.Time // when the outage began that health.Err tells of
 	unbroken    int       // number of the streak of heartbeats with less than FailoverAfter between them
 	alone       bool      // no other node was registered then
+	recounted   time.Time // when the registry had last been lost, others' entries with it
 	health      recovery.Health
 	news        []telling
 	watcher     recovery.Watcher

@@ -3,7 +3,6 @@ package redisledger
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -39,11 +38,7 @@ func (l *Ledger) Get(ctx context.Context, n int, refs []recovery.Ref, found func
 				l.noteMissing(n, refs[at].ID)
 				continue
 			}
-			e, err := h.pending(refs[at].ID, value)
-			if err != nil {
-				return err
-			}
-			found(at, e)
+			found(at, h.pending(refs[at].ID, value))
 		}
 	}
 	return nil
@@ -69,20 +64,20 @@ type handler struct {
 	buf   []byte
 }
 
-func (h *handler) pending(id, value string) (recovery.Entry, error) {
+// pending makes an entry without data of a value that is too short to be a record:
+// whoever reads it finds out, and the others of its page are not held up.
+func (h *handler) pending(id, value string) recovery.Entry {
 	at, data, err := decodePending(value)
 	if err != nil {
-		return recovery.Entry{}, fmt.Errorf("%s in shard %d: %w", id, h.shard, err)
+		at, data = 0, ""
 	}
-	return h.entry(id, recovery.Spot{Place: recovery.Pending, At: at}, data), nil
+	return h.entry(id, recovery.Spot{Place: recovery.Pending, At: at}, data)
 }
 
-func (h *handler) dead(id, value string) (recovery.Entry, error) {
+// dead makes an entry, likewise. It reports whether the value could be read.
+func (h *handler) dead(id, value string) (e recovery.Entry, readable bool) {
 	at, label, data, err := decodeDead(value)
-	if err != nil {
-		return recovery.Entry{}, fmt.Errorf("%s in shard %d: %w", id, h.shard, err)
-	}
-	return h.entry(id, recovery.Spot{Place: recovery.Dead, At: at, Label: label}, data), nil
+	return h.entry(id, recovery.Spot{Place: recovery.Dead, At: at, Label: label}, data), err == nil
 }
 
 func (h *handler) entry(id string, spot recovery.Spot, data string) recovery.Entry {
@@ -116,11 +111,7 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 			continue
 		}
 		h := handler{shard: s.number}
-		e, err := h.pending(id, replies[i].Val())
-		if err != nil {
-			return err
-		}
-		found(e)
+		found(h.pending(id, replies[i].Val()))
 		return nil
 	}
 	return nil

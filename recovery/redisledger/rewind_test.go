@@ -229,6 +229,37 @@ func TestMissingToken(t *testing.T) {
 	}
 }
 
+// The registry is lost with everything else: that it names nobody else by then does
+// not make a node that has overslept one that was alone.
+func TestLostRegistryNamesNobody(t *testing.T) {
+	server := redistest.Start(t)
+	v := oneShard(server.URL())
+	v.opts.FailoverAfter = time.Hour // no heartbeat but these
+	l := v.open(t)
+	adopt(t, l)
+	apply(t, l, put("a", "1"))
+	beat := func() {
+		t.Helper()
+		began := time.Now()
+		if err := l.beat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l.answered(began)
+	}
+	server.Do("hset", "lapse:nodes", "another", "{}")
+	beat()
+	l.mu.Lock()
+	l.lastAnswer = time.Now().Add(-2 * time.Hour)
+	l.mu.Unlock()
+	beat() // and the shards cannot be looked at
+	server.Do("flushall")
+	beat() // registers again
+	beat()
+	if err := l.Apply(t.Context(), 0, batchOf(put("b", "1"))); !errors.Is(err, recovery.ErrLost) {
+		t.Errorf("Apply: %v, want ErrLost", err)
+	}
+}
+
 // An older file is restored under a running owner: first one of its own time, then
 // one of its predecessor's.
 func TestOlderFileRestored(t *testing.T) {
