@@ -45,6 +45,7 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	collectSooner()
 	entrance.warn(!addr.IP.IsLoopback(), log)
 	s.warnOfMemory(log)
+	warnOfVariables(command.Model, os.Environ(), log)
 
 	// The address.
 	listener, err := net.ListenTCP("tcp", addr)

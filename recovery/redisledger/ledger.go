@@ -126,7 +126,8 @@ type Ledger struct {
 	closing sync.Once
 	err     error // of Close
 
-	adopting sync.Mutex // held by Adopt
+	adopting   sync.Mutex // held by Adopt; guards registered
+	registered bool       // the node's name was ours
 
 	mu          sync.Mutex // guards everything below
 	state       state
@@ -293,6 +294,7 @@ func (l *Ledger) adopt(ctx context.Context) error {
 	if err := l.register(ctx); err != nil {
 		return err
 	}
+	l.registered = true
 	// The first life sign, which also tells whether others are registered: without
 	// knowing, a node that is alone would have to take what Redis loses for adopted.
 	began := time.Now()
@@ -323,12 +325,12 @@ func (l *Ledger) end(release bool) error {
 	var err error
 	if before == adopted {
 		<-l.kept
-		if release {
-			ctx, cancel := context.WithTimeout(context.Background(), 2*ioTimeout)
-			defer cancel()
-			if err = l.release(ctx); err != nil {
-				err = fmt.Errorf("giving the node's name back: %w", err)
-			}
+	}
+	if release && l.registered { // also if Adopt failed after that
+		ctx, cancel := context.WithTimeout(context.Background(), 2*ioTimeout)
+		defer cancel()
+		if err = l.release(ctx); err != nil {
+			err = fmt.Errorf("giving the node's name back: %w", err)
 		}
 	}
 	return errors.Join(err, l.client.Close())

@@ -46,6 +46,22 @@ func TestHeldByTheLiving(t *testing.T) {
 	}
 }
 
+// A process whose Adopt fails after it has got the name gives it back.
+func TestNameIsGivenBackAfterAFailure(t *testing.T) {
+	server := redistest.Start(t)
+	v := oneShard(server.URL())
+	first := v.open(t)
+	server.Do("set", first.keys.dataset(), "99:newer")
+	if _, err := first.Adopt(t.Context()); !errors.Is(err, recovery.ErrLayout) {
+		t.Fatalf("Adopt: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	server.Do("del", first.keys.dataset())
+	adopt(t, v.open(t)) // though the first process lives
+}
+
 // A process on another machine that has stopped beating is adopted from after
 // FailoverAfter, and when it wakes up it has lost its shards.
 func TestAdoptFromTheSilent(t *testing.T) {

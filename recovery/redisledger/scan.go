@@ -236,11 +236,15 @@ func (r *shardScan) repair(ctx context.Context, ids []string) error {
 	return r.handOut(back)
 }
 
-// retireSurplus gives up shards beyond the current number that are empty.
+// retireSurplus gives up shards beyond the current number that are empty. One that
+// cannot be given up now does no harm until the next start.
 func (l *Ledger) retireSurplus(ctx context.Context) error {
 	for _, s := range l.shards[min(l.opts.Shards, len(l.shards)):] {
 		if err := l.retire(ctx, s); err != nil {
-			return err
+			if cause := l.closedError(ctx); cause != nil {
+				return cause
+			}
+			l.log.Warn("a shard that is not used any more could not be retired", "shard", s.number, "error", err)
 		}
 	}
 	return nil
