@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -50,7 +49,7 @@ func TestRedisAbsent(t *testing.T) {
 		t.Fatalf("answered %d, %v", status, err)
 	}
 
-	second := exec.Command(binary, append([]string{"serve", "--listen", "127.0.0.1:0"}, s.where()...)...)
+	second := command(append([]string{"serve", "--listen", "127.0.0.1:0"}, s.where()...)...)
 	out, err := second.CombinedOutput()
 	if code := second.ProcessState.ExitCode(); err == nil || code != 3 {
 		t.Errorf("a second server of the same name ended with %d, want 3:\n%s", code, out)

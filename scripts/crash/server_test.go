@@ -13,6 +13,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -45,6 +47,14 @@ func TestMain(m *testing.M) {
 		}
 		return m.Run()
 	}())
+}
+
+// command is a call of the binary, without the settings that this environment may have,
+// or those of the test that look like some.
+func command(args ...string) *exec.Cmd {
+	c := exec.Command(binary, args...)
+	c.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "LAPSE_") })
+	return c
 }
 
 // A server is the binary on one data directory or one Redis, over all its runs.
@@ -144,7 +154,7 @@ func (s *server) start() *run {
 	if before := s.latest(); before != nil {
 		r.n = before.n + 1
 	}
-	r.cmd = exec.Command(binary, append([]string{"serve", "--listen", "127.0.0.1:0"}, s.where()...)...)
+	r.cmd = command(append([]string{"serve", "--listen", "127.0.0.1:0"}, s.where()...)...)
 	r.cmd.Stderr = r.stderr
 	stdout, err := r.cmd.StdoutPipe()
 	if err != nil {

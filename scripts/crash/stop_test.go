@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptrace"
-	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -118,7 +117,7 @@ func TestSecondProcess(t *testing.T) {
 		"address": {"--listen", strings.TrimPrefix(r.base, "http://"), "--data", t.TempDir()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			second := exec.Command(binary, append([]string{"serve"}, args...)...)
+			second := command(append([]string{"serve"}, args...)...)
 			out, err := second.CombinedOutput()
 			if code := second.ProcessState.ExitCode(); err == nil || code != 3 {
 				t.Errorf("exit code %d, want 3", code)
