@@ -23,8 +23,8 @@ import (
 // patience bounds what a page may take to show something.
 const patience = 30 * time.Second
 
-// serve runs a server on a port of its own.
-func serve(t *testing.T) (*tasks.Scheduler, string) {
+// serve runs a server on a port of its own. It ends with the test, or with stop.
+func serve(t *testing.T) (scheduler *tasks.Scheduler, url string, stop func()) {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	scheduler, err := tasks.Open(t.Context(), memledger.New(), tasks.Config{Log: quiet})
@@ -42,14 +42,15 @@ func serve(t *testing.T) (*tasks.Scheduler, string) {
 	server := api.HTTPServer()
 	served := make(chan struct{})
 	go func() { _ = server.Serve(listener); close(served) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		_ = server.Close()
 		<-served
 		if err := scheduler.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	return scheduler, "http://" + listener.Addr().String()
+	t.Cleanup(stop)
+	return scheduler, "http://" + listener.Addr().String(), stop
 }
 
 // A tab is a page of a browser that keeps what the page complains about.
@@ -157,7 +158,7 @@ func schedule(t *testing.T, s *tasks.Scheduler, topic string) {
 
 // The dashboard shows what happens, without being loaded again.
 func TestDashboard(t *testing.T) {
-	scheduler, url := serve(t)
+	scheduler, url, _ := serve(t)
 	schedule(t, scheduler, "order.unpaid")
 	p := open(t)
 	p.load(url)
@@ -175,35 +176,17 @@ func TestDashboard(t *testing.T) {
 
 // A server that has gone is told.
 func TestDashboardOfADeadServer(t *testing.T) {
-	scheduler, err := tasks.Open(t.Context(), memledger.New(), tasks.Config{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer scheduler.Close(context.Background())
-	api, err := httpapi.New(httpapi.Config{Scheduler: scheduler, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := api.HTTPServer()
-	served := make(chan struct{})
-	go func() { _ = server.Serve(listener); close(served) }()
+	_, url, stop := serve(t)
 	p := open(t)
-	p.load("http://" + listener.Addr().String())
+	p.load(url)
 	p.shows(`[data-total="pending"]`, "0")
-	if err := server.Close(); err != nil {
-		t.Fatal(err)
-	}
-	<-served
+	stop()
 	p.shows("#state", "does not answer")
 }
 
 // The page of routes names them all, and each problem has a page.
 func TestPages(t *testing.T) {
-	_, url := serve(t)
+	_, url, _ := serve(t)
 	p := open(t)
 	p.load(url + "/docs")
 	for _, route := range []string{"/v1/tasks/batch", "/v1/topics/{topic}/reserve", "/v1/receipts/ack", "/readyz"} {
@@ -216,7 +199,7 @@ func TestPages(t *testing.T) {
 
 // A page of somebody else can neither schedule nor read.
 func TestForeignPage(t *testing.T) {
-	scheduler, url := serve(t)
+	scheduler, url, _ := serve(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
