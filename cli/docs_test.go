@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"flag"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,8 +10,6 @@ import (
 
 	"github.com/alecthomas/kong"
 )
-
-var updateCommands = flag.Bool("update-commands", false, "write docs/cli.md anew")
 
 // model is the grammar as kong sees it.
 func model(t *testing.T) *kong.Application {
@@ -70,19 +66,7 @@ func TestCommandsAreDocumented(t *testing.T) {
 	for _, f := range about {
 		b.WriteString(flagRow(f))
 	}
-	const file = "../docs/cli.md"
-	if *updateCommands {
-		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != b.String() {
-		t.Error("docs/cli.md is not up to date: run this test with -update-commands")
-	}
+	generated(t, "../docs/cli.md", b.String())
 }
 
 func groupOf(leaf *kong.Node) string {
@@ -150,7 +134,7 @@ func placeholder(f *kong.Flag) string {
 
 const cliHead = `# Command line
 
-This page is generated: ` + "`go test ./cli -run TestCommandsAreDocumented -update-commands`" + `. The same is told by
+This page is generated: ` + "`go test ./cli -run TestCommandsAreDocumented -update`" + `. The same is told by
 ` + "`lapse --help`" + ` and ` + "`lapse COMMAND --help`" + `.
 
 Each flag with a variable may be set by it instead; a flag wins. ` + "`lapse serve`" + ` also reads a YAML file, where the flag

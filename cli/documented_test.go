@@ -23,7 +23,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-var update = flag.Bool("update", false, "write docs/settings.md anew")
+var update = flag.Bool("update", false, "write the generated documents anew")
 
 // A documented setting is a row of docs/settings.md. Its range is what the server
 // says when it refuses a value, so the page cannot promise what the code does not.
@@ -270,9 +270,14 @@ func TestSettingsAreDocumented(t *testing.T) {
 	for _, d := range settingsOfTopics(t) {
 		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n", d.name, tidy(d.def), d.rng, cell(d.meaning))
 	}
-	const file = "../docs/settings.md"
+	generated(t, "../docs/settings.md", b.String())
+}
+
+// generated compares a document with what it should be, or writes it.
+func generated(t *testing.T, file, text string) {
+	t.Helper()
 	if *update {
-		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -280,7 +285,7 @@ func TestSettingsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(got) != b.String() {
-		t.Error("docs/settings.md is not up to date: run this test with -update")
+	if string(got) != text {
+		t.Errorf("%s is not up to date: run this test with -update", file)
 	}
 }
