@@ -1,17 +1,19 @@
 package cli
 
 import (
-	"bufio"
 	"log/slog"
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/lapsehq/lapse/cli/bench"
 )
 
 // warnOfMemory tells that tasks may take more memory than there is: then the kernel
 // ends the process before a schedule is refused.
 func (s *settings) warnOfMemory(log *slog.Logger) {
-	if has := memoryLimit("/proc/meminfo", "/sys/fs/cgroup/memory.max"); has > 0 && s.MaxBytes > has/2 {
+	machine := int64(bench.ThisMachine().MemoryMB) << 20
+	if has := memoryLimit(machine, "/sys/fs/cgroup/memory.max"); has > 0 && s.MaxBytes > has/2 {
 		log.Warn("max_bytes is more than half of the memory here: set max_bytes and max_pending to what fits",
 			"max_bytes", s.MaxBytes, "memory", has)
 	}
@@ -19,21 +21,14 @@ func (s *settings) warnOfMemory(log *slog.Logger) {
 
 // memoryLimit is how many bytes this process may use, as far as Linux tells: what the
 // machine has, or less in a container. 0 means that nothing is known.
-func memoryLimit(meminfo, cgroup string) (limit int64) {
-	if file, err := os.Open(meminfo); err == nil {
-		defer file.Close()
-		for lines := bufio.NewScanner(file); lines.Scan(); {
-			if rest, ok := strings.CutPrefix(lines.Text(), "MemTotal:"); ok {
-				kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-				limit = kib << 10
-				break
-			}
-		}
+func memoryLimit(machine int64, cgroup string) int64 {
+	text, err := os.ReadFile(cgroup)
+	if err != nil {
+		return machine
 	}
-	if text, err := os.ReadFile(cgroup); err == nil {
-		if most, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && (limit == 0 || most < limit) {
-			limit = most // "max" is no number
-		}
+	most, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil || machine > 0 && machine < most { // "max" is no number
+		return machine
 	}
-	return limit
+	return most
 }
