@@ -146,16 +146,11 @@ func (s *Server) Wait(what string, done func(ctx context.Context, c *redis.Clien
 
 // Kill ends the process with SIGKILL, as a crash would. It does nothing to a
 // stopped server.
-func (s *Server) Kill() { s.end(syscall.SIGKILL) }
-
-// Stop ends the process as an operator would.
-func (s *Server) Stop() { s.end(syscall.SIGTERM) }
-
-func (s *Server) end(signal syscall.Signal) {
+func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
 	}
-	_ = s.cmd.Process.Signal(signal)
+	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait()
 	s.cmd = nil
 }
