@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -11,20 +12,59 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/lapsehq/lapse/client"
+	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/tasks"
 )
 
 // topicInFile is a topic in the file, with the names that the HTTP API uses.
 type topicInFile struct {
-	Retry struct {
+	Delivery map[string]any `yaml:"delivery"`
+	Retry    struct {
 		MaxAttempts int           `yaml:"max_attempts"`
 		MinBackoff  time.Duration `yaml:"min_backoff"`
 		MaxBackoff  time.Duration `yaml:"max_backoff"`
 	} `yaml:"retry"`
-	Lease        time.Duration `yaml:"lease"`
-	Concurrency  int           `yaml:"concurrency"`
-	CountCrashes bool          `yaml:"count_crashes"`
-	Paused       bool          `yaml:"paused"`
+	Lease       time.Duration `yaml:"lease"`
+	Concurrency int           `yaml:"concurrency"`
+	Rate        struct {
+		PerSecond float64 `yaml:"per_second"`
+		Burst     int     `yaml:"burst"`
+	} `yaml:"rate"`
+	Weight        int           `yaml:"weight"`
+	Spread        time.Duration `yaml:"spread"`
+	Misfire       string        `yaml:"misfire"`
+	CountCrashes  bool          `yaml:"count_crashes"`
+	Paused        bool          `yaml:"paused"`
+	DeadRetention time.Duration `yaml:"dead_retention"`
+}
+
+// settings are what the file says of a topic.
+func (t *topicInFile) settings() (tasks.TopicSettings, error) {
+	set := tasks.TopicSettings{
+		Retry:         tasks.Retry(t.Retry),
+		Lease:         t.Lease,
+		Concurrency:   t.Concurrency,
+		Rate:          tasks.Rate(t.Rate),
+		Weight:        t.Weight,
+		Spread:        t.Spread,
+		Misfire:       tasks.Misfire(t.Misfire),
+		CountCrashes:  t.CountCrashes,
+		Paused:        t.Paused,
+		DeadRetention: t.DeadRetention,
+	}
+	kind, found := t.Delivery["kind"]
+	if text, ok := kind.(string); ok {
+		set.Kind = tasks.Kind(text)
+	} else if found {
+		return set, errors.New("delivery.kind: must be text")
+	}
+	delete(t.Delivery, "kind")
+	if len(t.Delivery) == 0 {
+		return set, nil
+	}
+	var err error
+	set.Delivery, err = json.Marshal(t.Delivery)
+	return set, err
 }
 
 // loadTopics decodes strictly: a misspelt setting must not go unnoticed.
@@ -33,10 +73,10 @@ func (c *configFile) loadTopics(section ast.Node) error {
 	for _, f := range fields(section) {
 		path := "topics." + f.Key.GetToken().Value
 		c.faults.place(path, c.place(path))
-		for _, name := range []string{".retry.max_attempts", ".concurrency"} {
+		for _, name := range []string{".retry.max_attempts", ".concurrency", ".rate.burst", ".weight"} {
 			faultless = c.wants(path+name, aNumber) && faultless
 		}
-		for _, name := range []string{".retry.min_backoff", ".retry.max_backoff", ".lease"} {
+		for _, name := range []string{".retry.min_backoff", ".retry.max_backoff", ".lease", ".dead_retention"} {
 			faultless = c.wants(path+name, aDuration) && faultless
 		}
 	}
@@ -49,12 +89,11 @@ func (c *configFile) loadTopics(section ast.Node) error {
 	}
 	c.topics = make(map[string]tasks.TopicSettings, len(topics))
 	for name, t := range topics {
-		c.topics[name] = tasks.TopicSettings{
-			Retry:        tasks.Retry(t.Retry),
-			Lease:        t.Lease,
-			Concurrency:  t.Concurrency,
-			CountCrashes: t.CountCrashes,
-			Paused:       t.Paused,
+		path := "topics." + name
+		var err error
+		if c.topics[name], err = t.settings(); err != nil {
+			c.faults.place(path, c.place(path))
+			c.faults.add("%s.%w", path, err)
 		}
 	}
 	return nil
@@ -104,7 +143,7 @@ func durationInFile(d *time.Duration, text []byte) (err error) {
 
 // topicText is a topic as the file may have it, on one line.
 func topicText(t *tasks.TopicSettings) string {
-	var parts, retry []string
+	var parts, retry, rate []string
 	number := func(parts *[]string, name string, n int) {
 		if n != 0 {
 			*parts = append(*parts, fmt.Sprintf("%s: %d", name, n))
@@ -115,6 +154,9 @@ func topicText(t *tasks.TopicSettings) string {
 			*parts = append(*parts, fmt.Sprintf("%s: %s", name, client.Duration(d)))
 		}
 	}
+	if t.Kind != "" {
+		parts = append(parts, "delivery: "+deliveryText(t))
+	}
 	number(&retry, "max_attempts", t.Retry.MaxAttempts)
 	duration(&retry, "min_backoff", t.Retry.MinBackoff)
 	duration(&retry, "max_backoff", t.Retry.MaxBackoff)
@@ -123,6 +165,18 @@ func topicText(t *tasks.TopicSettings) string {
 	}
 	duration(&parts, "lease", t.Lease)
 	number(&parts, "concurrency", t.Concurrency)
+	if t.Rate.PerSecond != 0 {
+		rate = append(rate, fmt.Sprintf("per_second: %v", t.Rate.PerSecond))
+	}
+	if number(&rate, "burst", t.Rate.Burst); len(rate) > 0 {
+		parts = append(parts, "rate: {"+strings.Join(rate, ", ")+"}")
+	}
+	number(&parts, "weight", t.Weight)
+	duration(&parts, "spread", t.Spread)
+	if t.Misfire != "" {
+		parts = append(parts, "misfire: "+string(t.Misfire))
+	}
+	duration(&parts, "dead_retention", t.DeadRetention)
 	if t.CountCrashes {
 		parts = append(parts, "count_crashes: true")
 	}
@@ -130,4 +184,13 @@ func topicText(t *tasks.TopicSettings) string {
 		parts = append(parts, "paused: true")
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// deliveryText is a way of delivery on one line: JSON is YAML.
+func deliveryText(t *tasks.TopicSettings) string {
+	text, err := json.Marshal(httpapi.Delivery{Kind: string(t.Kind), Settings: t.Delivery})
+	if err != nil {
+		return `{kind: ` + string(t.Kind) + `}` // what the file said is always JSON
+	}
+	return string(text)
 }

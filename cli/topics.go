@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -77,9 +78,18 @@ func topicBlock(w io.Writer, t *client.Topic) {
 	if t.ConcurrencyNow > t.Concurrency {
 		concurrency += fmt.Sprintf(", %d during the backlog", t.ConcurrencyNow)
 	}
-	block(w, t.Name, "delivery", t.Delivery.Kind, "paused", strconv.FormatBool(t.Paused), "max attempts", strconv.Itoa(t.Retry.MaxAttempts),
+	way, rate := t.Delivery.Kind, ""
+	if len(t.Delivery.Settings) > 0 {
+		settings, _ := json.Marshal(t.Delivery.Settings) // it came as JSON
+		way += " " + string(settings)
+	}
+	if t.Rate != nil {
+		rate = fmt.Sprintf("%v a second, %d at once", t.Rate.PerSecond, t.Rate.Burst)
+	}
+	block(w, t.Name, "delivery", way, "undeliverable", t.Undeliverable, "paused", strconv.FormatBool(t.Paused), "max attempts", strconv.Itoa(t.Retry.MaxAttempts),
 		"backoff", t.Retry.MinBackoff.String()+" to "+t.Retry.MaxBackoff.String(), "lease", t.Lease.String(),
-		"concurrency", concurrency, "count crashes", strconv.FormatBool(t.CountCrashes), "revision", strconv.FormatInt(t.Revision, 10),
+		"concurrency", concurrency, "rate", rate, "weight", strconv.Itoa(t.Weight), "spread", t.Spread.String(), "misfire", t.Misfire,
+		"dead kept", t.DeadRetention.String(), "count crashes", strconv.FormatBool(t.CountCrashes), "revision", strconv.FormatInt(t.Revision, 10),
 		"tasks", fmt.Sprintf("%d pending, %d ready, %d delivering, %d dead", n.Pending, n.Ready, n.Delivering, n.Dead),
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
@@ -88,23 +98,42 @@ func topicBlock(w io.Writer, t *client.Topic) {
 
 type topicsSet struct {
 	remote
-	Topic        string `arg:"" help:"The topic."`
-	Kind         string `env:"-" placeholder:"KIND" help:"Way of delivery: pull."`
-	MaxAttempts  *int   `env:"-" placeholder:"N" help:"Then a task is dead, 1 to 1000."`
-	MinBackoff   span   `env:"-" placeholder:"1s" help:"Shortest pause after a failed attempt, 1ms to 24h."`
-	MaxBackoff   span   `env:"-" placeholder:"10m" help:"Longest pause after a failed attempt, to 30d."`
-	Lease        span   `env:"-" placeholder:"30s" help:"How long a delivery may stay unsettled, 1s to 24h."`
-	Concurrency  *int   `env:"-" placeholder:"N" help:"Deliveries at once, 1 to 100000; pull is not bound by it."`
-	CountCrashes *bool  `env:"-" negatable:"" help:"Record each attempt before it is delivered."`
-	Paused       *bool  `env:"-" negatable:"" help:"Accept tasks, but do not deliver them."`
+	Topic         string   `arg:"" help:"The topic."`
+	Delivery      string   `env:"-" placeholder:"JSON" help:"Way of delivery, with its fields: '{\"kind\":\"webhook\",\"url\":\"https://shop/hooks\"}'."`
+	Kind          string   `env:"-" placeholder:"KIND" help:"Way of delivery, if it needs no more: pull."`
+	MaxAttempts   *int     `env:"-" placeholder:"N" help:"Then a task is dead, 1 to 1000."`
+	MinBackoff    span     `env:"-" placeholder:"1s" help:"Shortest pause after a failed attempt, 1ms to 24h."`
+	MaxBackoff    span     `env:"-" placeholder:"10m" help:"Longest pause after a failed attempt, to 30d."`
+	Lease         span     `env:"-" placeholder:"30s" help:"How long a delivery may stay unsettled, 1s to 24h."`
+	Concurrency   *int     `env:"-" placeholder:"N" help:"Deliveries at once, 1 to 100000; pull is not bound by it."`
+	Rate          *float64 `env:"-" placeholder:"N" help:"Deliveries a second, on each node, 0.001 to 1000000; 0 takes the bound away."`
+	Burst         *int     `env:"-" placeholder:"N" help:"How many may begin at once after a rest, 1 to 1000000."`
+	Weight        *int     `env:"-" placeholder:"N" help:"Share of the node's places for deliveries when they are scarce, 1 to 1000."`
+	Spread        span     `env:"-" placeholder:"1m" help:"Window over which tasks of one instant are delivered, to 24h."`
+	Misfire       string   `env:"-" enum:",deliver,skip,coalesce" default:"" placeholder:"deliver" help:"What becomes of tasks that fell due while no process held them: deliver, skip or coalesce."`
+	DeadRetention span     `env:"-" placeholder:"7d" help:"How long dead tasks are kept, 1m to 3660d."`
+	CountCrashes  *bool    `env:"-" negatable:"" help:"Record each attempt before it is delivered."`
+	Paused        *bool    `env:"-" negatable:"" help:"Accept tasks, but do not deliver them."`
 }
 
 // Run changes what is given, unless somebody else changes the settings meanwhile.
 func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
-	for name, d := range map[string]span{"min-backoff": c.MinBackoff, "max-backoff": c.MaxBackoff, "lease": c.Lease} {
+	for name, d := range map[string]span{"min-backoff": c.MinBackoff, "max-backoff": c.MaxBackoff, "lease": c.Lease, "dead-retention": c.DeadRetention} {
 		if d.given && d.Duration == 0 {
 			bad.add("%s: must not be zero", name)
 		}
+	}
+	var way client.Way
+	if c.Delivery != "" {
+		if err := json.Unmarshal([]byte(c.Delivery), &way); err != nil {
+			bad.add("delivery: must be a JSON object such as {\"kind\":\"pull\"}")
+		}
+		if c.Kind != "" {
+			bad.add("kind: must not be given beside delivery")
+		}
+	}
+	if c.Kind != "" {
+		way = client.Way{Kind: c.Kind}
 	}
 	s, err := c.connect(std, bad)
 	if err != nil {
@@ -118,6 +147,9 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 	case !errors.Is(err, client.ErrNoTopic):
 		return err
 	}
+	if !way.IsZero() {
+		settings.Delivery = way
+	}
 	c.change(&settings)
 	t, err := s.SetTopic(ctx, c.Topic, settings, revision)
 	if err != nil {
@@ -127,9 +159,27 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 }
 
 func (c *topicsSet) change(s *client.Settings) {
-	if c.Kind != "" {
-		s.Delivery.Kind = c.Kind
+	if c.Rate != nil || c.Burst != nil {
+		rate := client.Rate{}
+		if s.Rate != nil {
+			rate = *s.Rate
+		}
+		if c.Rate != nil && c.Burst == nil {
+			rate.Burst = 0 // its default follows the rate
+		}
+		replace(&rate.PerSecond, c.Rate)
+		replace(&rate.Burst, c.Burst)
+		s.Rate = &rate
+		if rate.PerSecond == 0 {
+			s.Rate = nil
+		}
 	}
+	replace(&s.Weight, c.Weight)
+	replace(&s.Spread, (*client.Duration)(c.Spread.pointer()))
+	if c.Misfire != "" {
+		s.Misfire = c.Misfire
+	}
+	replace(&s.DeadRetention, (*client.Duration)(c.DeadRetention.pointer()))
 	replace(&s.Retry.MaxAttempts, c.MaxAttempts)
 	replace(&s.Concurrency, c.Concurrency)
 	replace(&s.CountCrashes, c.CountCrashes)

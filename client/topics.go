@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 
@@ -18,15 +19,58 @@ type Settings struct {
 	Lease Duration `json:"lease,omitempty"`
 	// Concurrency bounds the deliveries at once, 1 to 100,000. Pull is not bound by it.
 	Concurrency int `json:"concurrency,omitempty"`
+	// Rate bounds how many deliveries begin; nil: no bound.
+	Rate *Rate `json:"rate,omitempty"`
+	// Weight is the share of the node's places for deliveries when they are scarce, 1 to 1,000.
+	Weight int `json:"weight,omitempty"`
+	// Spread is the window over which tasks of one instant are delivered, to 24 h.
+	Spread Duration `json:"spread,omitempty"`
+	// Misfire says what becomes of tasks that fell due while no process held them:
+	// "deliver", "skip" or "coalesce".
+	Misfire string `json:"misfire,omitempty"`
+	// DeadRetention is how long dead tasks are kept, 1 min to 3660 days.
+	DeadRetention Duration `json:"dead_retention,omitempty"`
 	// CountCrashes records each attempt before it is delivered.
 	CountCrashes bool `json:"count_crashes"`
 	// Paused: tasks are accepted, but not delivered.
 	Paused bool `json:"paused"`
 }
 
-// Way is a way of delivery.
+// Way is a way of delivery, with the fields that the way itself defines, such as
+// Way{Kind: "webhook", Settings: map[string]any{"url": "https://shop/hooks"}}.
 type Way struct {
-	Kind string `json:"kind,omitempty"` // "pull", "handler"
+	Kind     string // "pull", "webhook", "stream", "pubsub", "handler" and what else the server has
+	Settings map[string]any
+}
+
+// MarshalJSON writes kind and settings into one object.
+func (w Way) MarshalJSON() ([]byte, error) {
+	all := map[string]any{}
+	maps.Copy(all, w.Settings)
+	if w.Kind != "" {
+		all["kind"] = w.Kind
+	}
+	return json.Marshal(all)
+}
+
+// UnmarshalJSON is the reverse.
+func (w *Way) UnmarshalJSON(text []byte) error {
+	*w = Way{}
+	if err := json.Unmarshal(text, &w.Settings); err != nil {
+		return err
+	}
+	w.Kind, _ = w.Settings["kind"].(string)
+	delete(w.Settings, "kind")
+	return nil
+}
+
+// IsZero tells that nobody has chosen a way.
+func (w Way) IsZero() bool { return w.Kind == "" && len(w.Settings) == 0 }
+
+// Rate bounds how many deliveries begin, on each node.
+type Rate struct {
+	PerSecond float64 `json:"per_second"`      // 0.001 to 1,000,000
+	Burst     int     `json:"burst,omitempty"` // how many may begin at once after a rest
 }
 
 // Retry is the schedule of attempts.
@@ -44,6 +88,8 @@ type Topic struct {
 	// the default, and a backlog raises it: ConcurrencyNow is what holds at this moment.
 	ConcurrencySet bool `json:"concurrency_set"`
 	ConcurrencyNow int  `json:"concurrency_now"`
+	// Undeliverable tells why the node cannot deliver the topic's tasks, which wait.
+	Undeliverable string `json:"undeliverable"`
 	// Revision of the settings; 0 if nobody has set any.
 	Revision int64  `json:"revision"`
 	Counts   Counts `json:"counts"`

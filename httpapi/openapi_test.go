@@ -133,7 +133,7 @@ func TestDecoderKnowsTheDescribedFields(t *testing.T) {
 		{TaskChange{}, func(s *scanner) { s.move(new(tasks.Move)) }},
 		{NewTopic{}, func(s *scanner) { s.settings(new(tasks.TopicSettings)) }},
 		{NewRetry{}, func(s *scanner) { s.retry(new(tasks.Retry)) }},
-		{Delivery{}, func(s *scanner) { s.delivery(new(tasks.TopicSettings)) }},
+		{Rate{}, func(s *scanner) { s.rate(new(tasks.Rate)) }},
 		{AckReceipts{}, verdict(tasks.Ack)},
 		{ReleaseReceipts{}, verdict(tasks.Release)},
 		{ExtendReceipts{}, verdict(tasks.Extend)},
@@ -151,7 +151,8 @@ func TestDecoderKnowsTheDescribedFields(t *testing.T) {
 			}
 		}
 		for _, name := range []string{"id", "topic", "delay", "due_at", "payload", "headers", "max_lateness", "group", "delivery", "retry",
-			"lease", "concurrency", "count_crashes", "paused", "kind", "max_attempts", "min_backoff", "max_backoff", "receipts", "reason"} {
+			"lease", "concurrency", "count_crashes", "paused", "kind", "max_attempts", "min_backoff", "max_backoff", "receipts", "reason",
+			"rate", "per_second", "burst", "weight", "spread", "misfire", "dead_retention"} {
 			if !known[name] && !unknown(c.decode, name) {
 				t.Errorf("%T does not describe %s, which is accepted", c.described, name)
 			}

@@ -267,10 +267,20 @@ func (s *scanner) boolean(field string) bool {
 
 // integer reads a number without a fraction that lies within low and high.
 func (s *scanner) integer(field string, low, high int) int {
+	must := fmt.Sprintf("an integer from %d to %d", low, high)
+	return int(s.numeric(field, must, float64(low), float64(high), func(f float64) bool { return f == math.Trunc(f) }))
+}
+
+// number64 reads a number that lies within low and high.
+func (s *scanner) number64(field string, low, high float64) float64 {
+	must := fmt.Sprintf("a number from %v to %v", low, strconv.FormatFloat(high, 'f', -1, 64))
+	return s.numeric(field, must, low, high, func(float64) bool { return true })
+}
+
+func (s *scanner) numeric(field, must string, low, high float64, fits func(float64) bool) float64 {
 	if s.err != nil {
 		return 0
 	}
-	must := fmt.Sprintf("an integer from %d to %d", low, high)
 	if c := s.peek(); c != '-' && !isDigit(c) {
 		s.wrong(field, must)
 		return 0
@@ -280,11 +290,11 @@ func (s *scanner) integer(field string, low, high int) int {
 		return 0
 	}
 	f, err := strconv.ParseFloat(string(raw), 64)
-	if err != nil || f != math.Trunc(f) || f < float64(low) || f > float64(high) {
+	if err != nil || !fits(f) || f < low || f > high {
 		s.fault(field, "must be "+must)
 		return 0
 	}
-	return int(f)
+	return f
 }
 
 // raw returns the next value as it stands in the text, pointing into it.

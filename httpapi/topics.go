@@ -15,8 +15,14 @@ type NewTopic struct {
 	Retry        *NewRetry `json:"retry,omitempty"`
 	Lease        span      `json:"lease,omitempty" doc:"How long a delivery may stay unsettled, 1s to 24h. Default 30s."`
 	Concurrency  int       `json:"concurrency,omitempty" minimum:"1" maximum:"100000" default:"64" doc:"Deliveries at once; pull is not bound by it. Left out, a backlog may raise it (sweep.max_concurrency)."`
+	Rate         *Rate     `json:"rate,omitempty"`
+	Weight       int       `json:"weight,omitempty" minimum:"1" maximum:"1000" default:"1" doc:"Share of the node's places for deliveries when they are scarce, beside other topics."`
+	Spread       span      `json:"spread,omitempty" doc:"Window over which tasks of one instant are delivered, 0 to 24h. Default 0."`
+	Misfire      string    `json:"misfire,omitempty" enum:"deliver,skip,coalesce" default:"deliver" doc:"What becomes of tasks that fell due while no process held them. coalesce: of those with the same group only the one with the latest deadline is delivered."`
 	CountCrashes bool      `json:"count_crashes,omitempty" doc:"Record each attempt before it is delivered."`
 	Paused       bool      `json:"paused,omitempty" doc:"Accept tasks, but do not deliver them."`
+
+	DeadRetention span `json:"dead_retention,omitempty" doc:"How long dead tasks are kept, 1m to 3660d. Default 7d."`
 }
 
 // NewRetry describes the schedule of attempts in a request.
@@ -26,9 +32,10 @@ type NewRetry struct {
 	MaxBackoff  span `json:"max_backoff,omitempty" doc:"min_backoff to 30d. Default 10m."`
 }
 
-// Delivery is a way of delivery.
-type Delivery struct {
-	Kind string `json:"kind,omitempty" enum:"pull,handler" default:"pull" doc:"handler: a function of the program that embeds this server; it cannot be chosen where there is none."`
+// Rate bounds how many deliveries begin.
+type Rate struct {
+	PerSecond float64 `json:"per_second" minimum:"0.001" maximum:"1000000" doc:"Deliveries a second, on each node."`
+	Burst     int     `json:"burst,omitempty" minimum:"1" maximum:"1000000" doc:"How many may begin at once after a rest. Default: per_second, rounded up."`
 }
 
 // Topic is a topic in an answer.
@@ -38,13 +45,19 @@ type Topic struct {
 	Retry        Retry    `json:"retry"`
 	Lease        duration `json:"lease"`
 	Concurrency  int      `json:"concurrency"`
+	Rate         *Rate    `json:"rate,omitempty" doc:"Absent: no bound."`
+	Weight       int      `json:"weight"`
+	Spread       duration `json:"spread"`
+	Misfire      string   `json:"misfire"`
 	CountCrashes bool     `json:"count_crashes"`
 	Paused       bool     `json:"paused"`
 	Revision     int64    `json:"revision" doc:"Of the settings; 0 if nobody has set any."`
 	Counts       Counts   `json:"counts"`
 
-	ConcurrencySet bool `json:"concurrency_set" doc:"Somebody has set concurrency. Where nobody has, it is the default, and a backlog raises it."`
-	ConcurrencyNow int  `json:"concurrency_now" doc:"What holds at this moment: concurrency, or more during a backlog."`
+	ConcurrencySet bool     `json:"concurrency_set" doc:"Somebody has set concurrency. Where nobody has, it is the default, and a backlog raises it."`
+	DeadRetention  duration `json:"dead_retention"`
+	Undeliverable  string   `json:"undeliverable,omitempty" doc:"Why this node cannot deliver the topic's tasks, which wait: its settings ask for what it does not have."`
+	ConcurrencyNow int      `json:"concurrency_now" doc:"What holds at this moment: concurrency, or more during a backlog."`
 }
 
 // Retry is the schedule of attempts in an answer.
@@ -61,14 +74,20 @@ type TopicList struct {
 
 func wireTopic(t *tasks.Topic) Topic {
 	set := &t.Settings
-	return Topic{
-		Name: t.Name, Delivery: Delivery{Kind: string(set.Kind)},
+	wire := Topic{
+		Name: t.Name, Delivery: Delivery{string(set.Kind), set.Delivery},
 		Retry: Retry{set.Retry.MaxAttempts, duration(set.Retry.MinBackoff), duration(set.Retry.MaxBackoff)},
 		Lease: duration(set.Lease), Concurrency: set.Concurrency,
+		Weight: set.Weight, Spread: duration(set.Spread), Misfire: string(set.Misfire),
 		CountCrashes: set.CountCrashes, Paused: set.Paused,
+		DeadRetention: duration(set.DeadRetention), Undeliverable: t.Undeliverable,
 		Revision: t.Revision, Counts: wireCounts(&t.Counts),
 		ConcurrencySet: t.ConcurrencySet, ConcurrencyNow: t.ConcurrencyNow,
 	}
+	if set.Rate != (tasks.Rate{}) {
+		wire.Rate = &Rate{set.Rate.PerSecond, set.Rate.Burst}
+	}
+	return wire
 }
 
 func wireTopics(topics []tasks.Topic) []Topic {
@@ -91,6 +110,18 @@ func (s *scanner) settings(t *tasks.TopicSettings) {
 			t.Lease = s.span("lease", tasks.MinLease, tasks.MaxLease)
 		case "concurrency":
 			t.Concurrency = s.integer("concurrency", 1, 100_000)
+		case "rate":
+			s.rate(&t.Rate)
+		case "weight":
+			t.Weight = s.integer("weight", 1, 1000)
+		case "spread":
+			t.Spread = s.span("spread", 0, day)
+		case "misfire":
+			if t.Misfire = tasks.Misfire(s.str("misfire")); s.err == nil && t.Misfire == "" {
+				s.fault("misfire", "must be deliver, skip or coalesce")
+			}
+		case "dead_retention":
+			t.DeadRetention = s.span("dead_retention", time.Minute, tasks.MaxAhead)
 		case "count_crashes":
 			t.CountCrashes = s.boolean("count_crashes")
 		case "paused":
@@ -101,17 +132,20 @@ func (s *scanner) settings(t *tasks.TopicSettings) {
 	}
 }
 
-func (s *scanner) delivery(t *tasks.TopicSettings) {
-	s.within = "delivery."
+func (s *scanner) rate(r *tasks.Rate) {
+	s.within = "rate."
 	for key := range s.object("") {
-		if string(key) != "kind" {
+		switch string(key) {
+		case "per_second":
+			r.PerSecond = s.number64("per_second", 0.001, 1_000_000)
+		case "burst":
+			r.Burst = s.integer("burst", 1, 1_000_000)
+		default:
 			s.unknown(key)
-			continue
 		}
-		t.Kind = tasks.Kind(s.str("kind"))
-		if s.err == nil && t.Kind != tasks.Pull && t.Kind != tasks.Handler {
-			s.fault("kind", "must be a way of delivery that this server has: pull or handler")
-		}
+	}
+	if s.err == nil && r.PerSecond == 0 && len(s.faults) == 0 {
+		s.fault("per_second", "must be given")
 	}
 	s.within = ""
 }

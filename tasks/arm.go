@@ -71,7 +71,7 @@ func (s *Scheduler) readyLocked(n uint32, sl *slot) {
 // passed counts those that may not be delivered: it gives up at atOnce of them.
 func (s *Scheduler) takeLocked(t *topic, passed *int) (uint32, bool) {
 	now := s.now()
-	for ; *passed < atOnce && !t.settings.Paused && !s.ended; *passed++ {
+	for ; *passed < atOnce && !t.stopped() && !s.ended; *passed++ {
 		it, ok := t.queue.pop()
 		if !ok {
 			break

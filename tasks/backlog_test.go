@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -223,7 +224,7 @@ func TestOwnConcurrencyIsKept(t *testing.T) {
 		for _, name := range []string{"old", "own", "default"} {
 			topic, err := r.Topic(name)
 			want(t, "Topic", err, nil)
-			if topic.Settings != (TopicSettings{Kind: Pull, Lease: time.Minute, Concurrency: 64, Retry: Retry{20, time.Second, 10 * time.Minute}}) {
+			if !reflect.DeepEqual(topic.Settings, TopicSettings{Kind: Pull, Lease: time.Minute, Concurrency: 64, Retry: Retry{20, time.Second, 10 * time.Minute}, Weight: 1, Misfire: MisfireDeliver, DeadRetention: 7 * 24 * time.Hour}) {
 				t.Errorf("%s: %+v", name, topic.Settings)
 			}
 		}

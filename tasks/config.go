@@ -54,6 +54,10 @@ type Config struct {
 	// 10 s.
 	Grace time.Duration
 
+	// Ways are the ways of delivery that topics may choose by their kind, besides Pull
+	// and Handler. Default: none.
+	Ways []Way
+
 	// Topics are settings that the program brings along, for topics that have
 	// none stored in the ledger.
 	Topics map[string]TopicSettings
@@ -65,7 +69,9 @@ type Config struct {
 	// Observer is told what happens to tasks. Default: nobody.
 	Observer Observer
 
-	at *times // SweepAt, once checked
+	at      *times               // SweepAt, once checked
+	ways    ways                 // Ways, by kind
+	brought map[string]equipment // Topics, with what they ask for
 	// sabotage is what a test does to a batch on its way from the wheel.
 	sabotage func(values []uint64) []uint64
 }
@@ -131,11 +137,15 @@ func (c Config) withDefaults() (Config, error) {
 		all = multierror.Append(all, err)
 	}
 	all = within(all, "shutdown.grace", &c.Grace, 10*time.Second, time.Millisecond, 10*time.Minute)
+	if c.ways, err = newWays(c.Ways); err != nil {
+		all = multierror.Append(all, err)
+	}
+	c.brought = make(map[string]equipment, len(c.Topics))
 	for name, t := range c.Topics {
 		if f := checkName("topic", name); f != "" {
 			all = multierror.Append(all, fmt.Errorf("topics: %s", f))
 		}
-		if err := t.Validate(); err != nil {
+		if c.brought[name], err = c.ways.equip(name, t); err != nil {
 			all = multierror.Append(all, fmt.Errorf("topics.%s: %w", name, err))
 		}
 	}

@@ -28,7 +28,8 @@ func (f HandlerFunc) Deliver(ctx context.Context, d *Delivery) error { return f(
 
 // Handle delivers the tasks of a topic to f, up to its Concurrency at once. A
 // panic of f is a failed attempt, with its stack in the log. Errors: ErrInvalid,
-// ErrHandled, ErrOverloaded, ErrClosed.
+// ErrHandled (also when the topic's settings choose a way of delivery), ErrOverloaded,
+// ErrClosed.
 func (s *Scheduler) Handle(topic string, f HandlerFunc) error { return s.Deliver(topic, f) }
 
 // Deliver delivers the tasks of a topic by d. Errors: as of Handle.
@@ -48,9 +49,8 @@ func (s *Scheduler) Deliver(topic string, d Deliverer) error {
 	if t.deliverer != nil {
 		return ErrHandled
 	}
-	t.deliverer = d
-	s.countBacklogLocked(t)
-	s.wakeLocked(t)
+	t.handler = d
+	s.equipLocked(t, equipment{set: t.given()}, t.revision)
 	return nil
 }
 
@@ -69,10 +69,10 @@ func Handle[T any](s *Scheduler, topic string, f func(ctx context.Context, v T, 
 
 // wakeLocked sees to it that somebody takes what a topic has ready.
 func (s *Scheduler) wakeLocked(t *topic) {
-	if t.settings.Paused || s.ended || t.queue.live == 0 {
+	if t.stopped() || s.ended || t.queue.live == 0 {
 		return
 	}
-	if t.deliverer == nil {
+	if t.pulled() {
 		t.reservers.wake(t.queue.live)
 		return
 	}
@@ -93,7 +93,7 @@ func (s *Scheduler) hireLocked(t *topic) {
 	t.workers++
 	s.workers++
 	s.handlers.Add(1)
-	go s.work(t, t.deliverer)
+	go s.work(t)
 }
 
 // surplusLocked tells that a topic has more workers than it should have: its
@@ -108,9 +108,9 @@ func (s *Scheduler) surplusLocked(t *topic) bool {
 // called wakeLocked first, so outside a fault it is never so.
 func (s *Scheduler) neglectedLocked(t *topic) bool {
 	switch {
-	case t.settings.Paused || s.ended || t.queue.live == 0:
+	case t.stopped() || s.ended || t.queue.live == 0:
 		return false
-	case t.deliverer == nil:
+	case t.pulled():
 		return t.reservers.woken == 0 && t.reservers.queue.Len() > 0 && s.roomLocked() > 0
 	case t.later && s.roomLocked() <= 0:
 		return false
@@ -119,7 +119,7 @@ func (s *Scheduler) neglectedLocked(t *topic) bool {
 }
 
 // work delivers a topic's ready tasks, one after the other, until there are none.
-func (s *Scheduler) work(t *topic, by Deliverer) {
+func (s *Scheduler) work(t *topic) {
 	defer s.handlers.Done()
 	defer func() { // also when a handler has ended this goroutine
 		s.mu.Lock()
@@ -128,15 +128,23 @@ func (s *Scheduler) work(t *topic, by Deliverer) {
 		s.workers--
 		s.wakeLocked(t)
 	}()
-	for s.workOnce(t, by) {
+	for s.workOnce(t) {
 	}
 }
 
-// workOnce makes one delivery. It reports false if there was none to make, or if
-// there are more workers than there should be.
-func (s *Scheduler) workOnce(t *topic, by Deliverer) (more bool) {
+// workOnce makes one delivery, by what holds for the topic when it begins. It reports
+// false if there was none to make, or if there are more workers than there should be.
+func (s *Scheduler) workOnce(t *topic) (more bool) {
 	s.mu.Lock()
+	by := t.deliverer
+	if by == nil { // its tasks are pulled from now on, or wait for better settings
+		s.unlock()
+		return false
+	}
 	ds := s.beginLocked(s.ctx, t, 1, 0, false)
+	if t.deliverer != nil {
+		by = t.deliverer // which has changed while the attempt was recorded
+	}
 	s.unlock()
 	if len(ds) == 0 {
 		return false

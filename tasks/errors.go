@@ -48,8 +48,9 @@ var (
 	// ErrRevision is returned when a topic's settings have changed since the
 	// revision that the caller has seen.
 	ErrRevision = errors.New("the settings have another revision")
-	// ErrHandled is returned by Handle when the topic has a handler already.
-	ErrHandled = errors.New("the topic has a handler already")
+	// ErrHandled is returned by Handle when the topic has a handler or another way of
+	// delivery already, and by Reserve when its tasks are not pulled.
+	ErrHandled = errors.New("the topic has a handler or another way of delivery already")
 	// ErrClosed is returned by every method once Close has begun.
 	ErrClosed = errors.New("the scheduler is closed")
 )

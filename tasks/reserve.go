@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -109,7 +110,7 @@ func (s *Scheduler) pullableLocked(name string) (*topic, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case t.deliverer != nil:
+	case !t.pulled():
 		return nil, ErrHandled
 	case s.roomLocked() <= 0:
 		s.holdLocked(t)
@@ -172,6 +173,13 @@ func (r *reservers) leave(t *turn) {
 	}
 	r.queue.Remove(t.place)
 	t.place = nil
+}
+
+// dismiss lets all look who sleep: there is nothing for them any more.
+func (r *reservers) dismiss() {
+	for r.queue.Len() > 0 {
+		r.wake(math.MaxInt)
+	}
 }
 
 // wake lets the one that has waited longest look, unless there are enough on their

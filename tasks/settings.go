@@ -1,19 +1,15 @@
 package tasks
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"strings"
+	"math"
 	"time"
-
-	"github.com/lapsehq/lapse/recovery"
 )
 
 const (
 	settingPrefix      = "topic/"
 	defaultConcurrency = 64
+	maxDelivery        = 16 << 10 // bytes of a topic's delivery object
 )
 
 // withDefaults fills in what is zero.
@@ -23,8 +19,16 @@ func (t TopicSettings) withDefaults() TopicSettings {
 	orDefault(&t.Retry.MaxBackoff, max(10*time.Minute, t.Retry.MinBackoff))
 	orDefault(&t.Lease, 30*time.Second)
 	orDefault(&t.Concurrency, defaultConcurrency)
+	if t.Rate.PerSecond > 0 && t.Rate.PerSecond <= maxPerSecond {
+		orDefault(&t.Rate.Burst, int(math.Ceil(t.Rate.PerSecond)))
+	}
+	orDefault(&t.Weight, 1)
+	orDefault(&t.Misfire, MisfireDeliver)
+	orDefault(&t.DeadRetention, 7*24*time.Hour)
 	return t
 }
+
+const maxPerSecond = 1_000_000
 
 // stored is what the ledger keeps: with the defaults that hold today, except for a
 // Concurrency that nobody has set, so that a backlog may raise it. Records of before
@@ -35,65 +39,88 @@ func (t TopicSettings) stored() TopicSettings {
 	return full
 }
 
-func orDefault[N int | time.Duration](v *N, def N) {
-	if *v == 0 {
+func orDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
 		*v = def
 	}
 }
 
-// Validate reports everything that is out of range, as an *InvalidError.
+// Validate reports everything that is out of range, as an *InvalidError. Whether a
+// process can deliver so is another question: see Config.Ways.
 func (t TopicSettings) Validate() error { return t.faults().err() }
 
 func (t TopicSettings) faults() (f faults) {
 	t = t.withDefaults()
-	if t.Kind != "" && t.Kind != Pull && t.Kind != Handler {
-		f.add("delivery.kind", "must be pull or handler")
+	f.checkDelivery(t)
+	within := func(ok bool, field, problem string) {
+		if !ok {
+			f.add(field, problem)
+		}
 	}
-	if t.Retry.MaxAttempts < 1 || t.Retry.MaxAttempts > 1000 {
-		f.add("retry.max_attempts", "must be from 1 to 1000")
+	within(t.Retry.MaxAttempts >= 1 && t.Retry.MaxAttempts <= 1000, "retry.max_attempts", "must be from 1 to 1000")
+	within(t.Retry.MinBackoff >= time.Millisecond && t.Retry.MinBackoff <= 24*time.Hour, "retry.min_backoff", "must be from 1 ms to 24 h")
+	within(t.Retry.MaxBackoff >= t.Retry.MinBackoff && t.Retry.MaxBackoff <= 30*24*time.Hour, "retry.max_backoff", "must be from min_backoff to 30 days")
+	within(t.Lease >= MinLease && t.Lease <= MaxLease, "lease", leaseText)
+	within(t.Concurrency >= 1 && t.Concurrency <= 100_000, "concurrency", "must be from 1 to 100000")
+	if r := t.Rate; r != (Rate{}) {
+		within(r.PerSecond >= 0.001 && r.PerSecond <= maxPerSecond, "rate.per_second", "must be from 0.001 to 1000000")
+		within(r.Burst >= 0 && r.Burst <= maxPerSecond, "rate.burst", "must be from 1 to 1000000")
 	}
-	if t.Retry.MinBackoff < time.Millisecond || t.Retry.MinBackoff > 24*time.Hour {
-		f.add("retry.min_backoff", "must be from 1 ms to 24 h")
+	within(t.Weight >= 1 && t.Weight <= 1000, "weight", "must be from 1 to 1000")
+	within(t.Spread >= 0 && t.Spread <= 24*time.Hour, "spread", "must be from 0 to 24 h")
+	switch t.Misfire {
+	case MisfireDeliver, MisfireSkip, MisfireCoalesce:
+	default:
+		f.add("misfire", "must be deliver, skip or coalesce")
 	}
-	if t.Retry.MaxBackoff < t.Retry.MinBackoff || t.Retry.MaxBackoff > 30*24*time.Hour {
-		f.add("retry.max_backoff", "must be from min_backoff to 30 days")
-	}
-	if t.Lease < MinLease || t.Lease > MaxLease {
-		f.add("lease", leaseText)
-	}
-	if t.Concurrency < 1 || t.Concurrency > 100_000 {
-		f.add("concurrency", "must be from 1 to 100000")
-	}
+	within(t.DeadRetention >= time.Minute && t.DeadRetention <= MaxAhead, "dead_retention", "must be from 1 min to 3660 days")
 	return f
 }
 
-// loadTopics reads the stored settings.
-func (s *Scheduler) loadTopics(ctx context.Context) error {
-	s.addTopicsOf(s.cfg.Topics)
-	settings, ok := s.ledger.(recovery.Settings)
-	if !ok {
-		return nil
+func (f *faults) checkDelivery(t TopicSettings) {
+	switch {
+	case t.Kind != "" && !validName(string(t.Kind)):
+		f.add("delivery.kind", nameProblem)
+	case len(t.Delivery) == 0:
+	case t.Kind == "" || t.Kind == Pull || t.Kind == Handler:
+		f.add("delivery", "must have nothing but its kind, unless that is another way of delivery")
+	case len(t.Delivery) > maxDelivery:
+		f.add("delivery", "must be at most 16 KiB long")
+	case t.Delivery[0] != '{' || !json.Valid(t.Delivery):
+		f.add("delivery", "must be a JSON object")
 	}
-	return settings.EachSetting(ctx, settingPrefix, func(name string, value []byte, revision int64) {
-		name = strings.TrimPrefix(name, settingPrefix)
-		var stored TopicSettings
-		if err := json.Unmarshal(value, &stored); err != nil {
-			s.cfg.Log.Error("the stored settings of a topic cannot be read; its defaults hold", "topic", name, "error", err)
-			return
-		}
-		if t, err := s.topicLocked(name); err == nil {
-			s.equipLocked(t, stored, revision)
-		}
-	})
 }
 
-// equipLocked gives a topic other settings, as they were set; revision 0 means that
-// nobody has stored them.
-func (s *Scheduler) equipLocked(t *topic, set TopicSettings, revision int64) {
-	t.settings, t.own = set.withDefaults(), set.Concurrency != 0
+// take gives a topic other equipment.
+func (t *topic) take(e equipment) {
+	t.settings, t.own = e.set.withDefaults(), e.set.Concurrency != 0
+	t.deliverer, t.unfit = e.by, e.unfit
+	if t.handler != nil {
+		t.deliverer, t.unfit = t.handler, nil
+	}
+}
+
+// equipLocked gives a topic other equipment; revision 0 means that nobody has stored its
+// settings. Deliveries under way are not touched: they end by what held when they began.
+func (s *Scheduler) equipLocked(t *topic, e equipment, revision int64) {
+	pulled := t.pulled()
+	t.take(e)
 	t.revision, t.seen = revision, max(t.seen, revision)
+	if t.later { // of the deliverer before; this one may be another
+		t.later = false
+		s.freeLocked(0, t.busy)
+	}
 	s.countBacklogLocked(t)
+	if pulled && !t.pulled() {
+		t.reservers.dismiss()
+	}
 	s.wakeLocked(t)
+}
+
+// equipment is what a topic has, to change some of it.
+func (t *topic) equipment() equipment {
+	return equipment{set: t.given(), by: t.deliverer, unfit: t.unfit}
 }
 
 // given is what was set, without the default of Concurrency.
@@ -105,206 +132,35 @@ func (t *topic) given() TopicSettings {
 	return set
 }
 
-func (s *Scheduler) addTopicsOf(brought map[string]TopicSettings) {
-	for name := range brought {
-		_, _ = s.topicLocked(name) // far below MaxTopics
-	}
-}
-
-// SetTopic replaces a topic's settings; zero fields take their defaults. They hold
-// from now on, for tasks that wait already too. ifRevision is the revision that
-// the caller has seen, or -1 for any.
-//
-// Errors: ErrInvalid, ErrRevision, ErrOverloaded, ErrUnknown, ErrClosed.
-func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, ifRevision int64) (Topic, error) {
-	var f faults
-	if !validName(name) {
-		f.add("topic", nameProblem)
-	}
-	f = append(f, t.faults()...)
-	if err := f.err(); err != nil {
-		return Topic{}, err
-	}
-	for {
-		s.mu.Lock()
-		have, known := s.topics[name]
-		if !known {
-			have = &topic{} // as it would be
-		}
-		var err error
-		switch {
-		case s.ended:
-			err = ErrClosed
-		case ifRevision >= 0 && have.revision != ifRevision:
-			err = ErrRevision
-		default:
-			err = have.deliverableBy(t.Kind)
-		}
-		if err == nil {
-			have, err = s.topicLocked(name)
-		}
-		if err != nil {
-			s.unlock()
-			return Topic{}, err
-		}
-		revision := have.revision
-		s.unlock()
-		stored, err := s.putTopic(ctx, name, revision, &t)
-		if errors.Is(err, recovery.ErrConflict) {
-			// Another call was faster, or a write landed whose answer was lost.
-			if err = s.reloadTopic(ctx, name, have, revision); err == nil {
-				continue
-			}
-		}
-		if err != nil {
-			return Topic{}, fmt.Errorf("%w: %w", ErrUnknown, err)
-		}
-		s.mu.Lock()
-		have = s.keptTopic([]byte(name)) // it may have been forgotten meanwhile
-		if stored > have.seen {          // else somebody has changed or deleted them since
-			s.equipLocked(have, t, stored)
-		}
-		described := s.describeLocked(have)
-		s.unlock()
-		return described, nil
-	}
-}
-
-// reloadTopic takes over what the ledger has for a topic, after it has refused a
-// change that was based on the revision known. It returns an error if that is no
-// news, so that nobody tries the same again for ever.
-func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic, known int64) error {
-	settings, ok := s.ledger.(recovery.Settings)
-	if !ok {
-		return recovery.ErrConflict
-	}
-	lost, err := s.settingsLost(ctx, settings)
-	if err != nil {
-		return err
-	}
-	value, revision, err := settings.Setting(ctx, settingPrefix+name)
-	if err != nil {
-		return err
-	}
-	if lost || revision != 0 && revision < known {
-		// The news is that memory knows better. Who asks for it first writes it again.
-		if _, err = s.restoreOnce(ctx, settings); errors.Is(err, recovery.ErrConflict) {
-			err = nil // somebody else does already
-		}
-		return err
-	}
-	var stored TopicSettings
-	if revision != 0 {
-		if err := json.Unmarshal(value, &stored); err != nil {
-			return err
-		}
-	}
-	if revision == known {
-		return recovery.ErrConflict
-	}
-	s.mu.Lock()
-	defer s.unlock()
-	if t.revision == known { // else the call that was faster has brought the news
-		t.revisedLocked(revision)
-		s.equipLocked(t, stored, revision)
-	}
-	return nil
-}
-
-// revisedLocked takes over the revision that the ledger has. If it is a lower one,
-// the ledger has lost the settings and its revisions have begun anew: they must not
-// be taken for those of before.
-func (t *topic) revisedLocked(revision int64) {
-	if revision < t.revision {
-		t.seen = revision
-	}
-	t.revision = revision
-}
-
-// deliverableBy tells whether this process can deliver the topic's tasks so.
-func (t *topic) deliverableBy(k Kind) error {
-	if k == "" || k == t.kind() {
-		return nil
-	}
-	problem := "must be pull: this process has no handler for the topic"
-	if t.deliverer != nil {
-		problem = "must be handler: this process has one for the topic"
-	}
-	return &InvalidError{Fields: []FieldError{{"delivery.kind", problem}}}
-}
-
+// kind is how a topic's tasks are delivered.
 func (t *topic) kind() Kind {
-	if t.deliverer != nil {
+	switch {
+	case t.handler != nil:
 		return Handler
+	case t.deliverer != nil || t.unfit != nil && t.settings.Kind != "":
+		return t.settings.Kind
 	}
 	return Pull
 }
 
-func (s *Scheduler) putTopic(ctx context.Context, name string, revision int64, t *TopicSettings) (int64, error) {
-	settings, ok := s.ledger.(recovery.Settings)
-	if !ok {
-		return s.unstored.Add(1), nil
-	}
-	var value []byte
-	if t != nil {
-		var err error
-		if value, err = json.Marshal(t.stored()); err != nil {
-			return 0, err
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.AnswerWithin)
-	defer cancel()
-	return settings.PutSetting(ctx, settingPrefix+name, revision, value)
-}
+// pulled tells that receivers ask for the topic's tasks.
+func (t *topic) pulled() bool { return t.deliverer == nil && t.unfit == nil }
 
-// PauseTopic stops the delivery of a topic's tasks, or resumes it. They are
-// accepted meanwhile, and wait. Errors: as of SetTopic.
-func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) error {
-	for {
-		s.mu.Lock()
-		var t TopicSettings
-		var revision int64
-		if have, ok := s.topics[name]; ok {
-			t, revision = have.given(), have.revision
-		}
-		s.unlock()
-		t.Paused, t.Kind = paused, ""
-		if _, err := s.SetTopic(ctx, name, t, revision); !errors.Is(err, ErrRevision) {
-			return err
-		}
-	}
-}
+// stopped tells that nobody may have the topic's tasks.
+func (t *topic) stopped() bool { return t.settings.Paused || t.unfit != nil }
 
-// DeleteTopic forgets a topic's settings. Its tasks stay, and the defaults hold
-// for them. ifRevision is the revision that the caller has seen, or -1 for any.
-// Errors: ErrNoTopic, ErrRevision, ErrUnknown, ErrClosed.
-func (s *Scheduler) DeleteTopic(ctx context.Context, name string, ifRevision int64) error {
-	s.mu.Lock()
-	have, ok := s.topics[name]
-	if s.ended {
-		s.unlock()
-		return ErrClosed
+// deliverableBy tells whether settings may choose a way of delivery in this process.
+func (t *topic) deliverableBy(k Kind) error {
+	var problem string
+	switch {
+	case k == "":
+	case t.handler != nil && k != Handler:
+		problem = "must be handler: this process has one for the topic"
+	case t.handler == nil && k == Handler:
+		problem = "must be pull or another way of delivery: this process has no handler for the topic"
 	}
-	if !ok || have.revision == 0 {
-		s.unlock()
-		return ErrNoTopic
+	if problem == "" {
+		return nil
 	}
-	revision := have.revision
-	s.unlock()
-	if ifRevision >= 0 && revision != ifRevision {
-		return ErrRevision
-	}
-	if _, err := s.putTopic(ctx, name, revision, nil); err != nil {
-		if errors.Is(err, recovery.ErrConflict) {
-			_ = s.reloadTopic(ctx, name, have, revision) // for the next call
-			return ErrRevision
-		}
-		return fmt.Errorf("%w: %w", ErrUnknown, err)
-	}
-	s.mu.Lock()
-	defer s.unlock()
-	if have.revision == revision { // else somebody has set them anew
-		s.equipLocked(have, s.cfg.Topics[name], 0)
-	}
-	return nil
+	return &InvalidError{Fields: []FieldError{{"delivery.kind", problem}}}
 }

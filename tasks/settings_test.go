@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -18,7 +19,7 @@ func TestSettingsAreKept(t *testing.T) {
 			again()
 			x, err := r.Topic("x")
 			want(t, "Topic", err, nil)
-			if x.Settings != set.Settings || x.Revision != set.Revision || x.Settings.Lease != time.Hour || x.Settings.Retry.MinBackoff != time.Second {
+			if !reflect.DeepEqual(x.Settings, set.Settings) || x.Revision != set.Revision || x.Settings.Lease != time.Hour || x.Settings.Retry.MinBackoff != time.Second {
 				t.Errorf("%s: %+v, want %+v", what, x, set)
 			}
 			if b, err := r.Topic("brought"); err != nil || b.Settings.Lease != time.Minute || b.Revision != 0 {
@@ -117,7 +118,7 @@ func TestSettingsTogether(t *testing.T) {
 			t.Errorf("%+v, %v", topic, err)
 		}
 		r.restart()
-		if again, _ := r.Topic("x"); again.Settings != topic.Settings {
+		if again, _ := r.Topic("x"); !reflect.DeepEqual(again.Settings, topic.Settings) {
 			t.Errorf("after a restart %+v", again)
 		}
 	})

@@ -45,6 +45,8 @@ type Stats struct {
 	FullSweepAt   time.Time     // when the last of them began; zero if there was none
 	FullSweepTook time.Duration // from then until all of memory was compared with the ledger
 
+	Ways []WayStats // of Config.Ways, by kind
+
 	Ledger     recovery.CommitterStats
 	Armed      int   // entries of the wheel
 	ArenaBytes int64 // memory of records
@@ -56,7 +58,7 @@ func (s *Scheduler) Stats() Stats {
 	ready, topics := s.Readiness(), s.Topics()
 	st := Stats{
 		Node: s.cfg.Node, Topics: topics, Readiness: ready,
-		Ledger: s.committer.Stats(), Armed: s.runner.Len(),
+		Ledger: s.committer.Stats(), Armed: s.runner.Len(), Ways: s.cfg.ways.stats(),
 	}
 	for i := range topics {
 		st.Total.Add(&topics[i].Counts)

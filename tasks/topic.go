@@ -1,19 +1,43 @@
 package tasks
 
 import (
+	"encoding/json"
 	"time"
 )
 
 // TopicSettings say how the tasks of a topic are delivered and retried. The
 // zero value of a field means its default, except where it says otherwise.
 type TopicSettings struct {
-	Kind         Kind          // Pull unless a handler was registered
-	Retry        Retry         //
-	Lease        time.Duration // how long a delivery may stay unsettled; 1 s to 24 h, default 30 s
-	Concurrency  int           // deliveries at once on this node (Pull is not bound by it); 1 to 100,000, default 64, which a backlog may raise
-	CountCrashes bool          // record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too
-	Paused       bool          // accept, but do not deliver
+	Kind          Kind            // a way of Config.Ways; unless set, Handler if one was registered, else Pull
+	Delivery      json.RawMessage `json:",omitempty"` // what the way needs to know: a JSON object, see the way's package
+	Retry         Retry           //
+	Lease         time.Duration   // how long a delivery may stay unsettled; 1 s to 24 h, default 30 s
+	Concurrency   int             // deliveries at once on this node (Pull is not bound by it); 1 to 100,000, default 64, which a backlog may raise
+	Rate          Rate            // deliveries a second on this node; default: no bound
+	Weight        int             // share of the node's places for deliveries when they are scarce, beside other topics; 1 to 1,000, default 1
+	Spread        time.Duration   // window over which tasks of one instant are delivered; 0 to 24 h, default 0
+	Misfire       Misfire         // what becomes of tasks that fell due while no process held them; default MisfireDeliver
+	CountCrashes  bool            // record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too
+	Paused        bool            // accept, but do not deliver
+	DeadRetention time.Duration   // how long dead tasks are kept; 1 min to 3660 days, default 7 days
 }
+
+// Rate bounds how many deliveries of a topic begin, by a bucket of tokens. The zero
+// value is no bound.
+type Rate struct {
+	PerSecond float64 // 0.001 to 1,000,000
+	Burst     int     // how many may begin at once after a rest; 1 to 1,000,000, default PerSecond rounded up
+}
+
+// Misfire says what becomes of a task whose deadline passed while no process held it.
+type Misfire string
+
+// What may become of such tasks.
+const (
+	MisfireDeliver  Misfire = "deliver"  // it is delivered late
+	MisfireSkip     Misfire = "skip"     // it is not delivered, and counts as skipped
+	MisfireCoalesce Misfire = "coalesce" // of such tasks with the same group only the one with the latest deadline is delivered; tasks without a group all are
+)
 
 // Retry is the schedule of attempts after a failed one: exponential backoff
 // with full jitter. The n-th pause is drawn evenly from MinBackoff up to
@@ -45,6 +69,10 @@ type Topic struct {
 	ConcurrencySet bool
 	// ConcurrencyNow is what holds at this moment: Settings.Concurrency, or more.
 	ConcurrencyNow int
+	// Undeliverable tells why this process cannot deliver the topic's tasks, which wait:
+	// its settings name a way of delivery that the process does not have, or that
+	// does not accept them (any more). Empty if it can.
+	Undeliverable string
 }
 
 // Counts are a topic's figures: how many tasks stand where, and what has

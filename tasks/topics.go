@@ -11,10 +11,12 @@ type topic struct {
 	name      string
 	number    uint32 // position in Scheduler.byNumber
 	settings  TopicSettings
-	own       bool  // somebody has set its concurrency; a backlog does not raise it
-	revision  int64 // of the stored settings; 0: none
-	seen      int64 // the highest revision met so far, also of settings deleted since
-	deliverer Deliverer
+	own       bool      // somebody has set its concurrency; a backlog does not raise it
+	revision  int64     // of the stored settings; 0: none
+	seen      int64     // the highest revision met so far, also of settings deleted since
+	handler   Deliverer // what the program has registered; it goes before what the settings say
+	deliverer Deliverer // the handler, or what a way has made of the settings; nil: the topic is pulled, or unfit
+	unfit     error     // why nobody can have its tasks at present: this process cannot do what its settings say
 	queue     queue
 	reservers reservers
 	workers   int             // goroutines of work
@@ -51,8 +53,8 @@ func (s *Scheduler) keptTopic(name []byte) *topic {
 }
 
 func (s *Scheduler) addTopic(name string) *topic {
-	brought := s.cfg.Topics[name]
-	t := &topic{name: name, number: uint32(len(s.byNumber)), settings: brought.withDefaults(), own: brought.Concurrency != 0}
+	t := &topic{name: name, number: uint32(len(s.byNumber))}
+	t.take(s.cfg.brought[name])
 	if k := len(s.vacantNumbers); k > 0 {
 		t.number, s.vacantNumbers = s.vacantNumbers[k-1], s.vacantNumbers[:k-1]
 		s.byNumber[t.number] = t
@@ -83,7 +85,7 @@ func (s *Scheduler) evictTopic() bool {
 }
 
 func (t *topic) idle() bool {
-	return t.slots == 0 && t.gauges[Dead] == 0 && t.revision == 0 && t.deliverer == nil &&
+	return t.slots == 0 && t.gauges[Dead] == 0 && t.revision == 0 && t.handler == nil &&
 		t.workers == 0 && t.reservers.queue.Len() == 0
 }
 
@@ -114,6 +116,9 @@ func (s *Scheduler) describeLocked(t *topic) Topic {
 	c.Pending, c.Ready, c.Delivering, c.Dead = t.gauges[Pending], t.gauges[Ready], t.gauges[Delivering], t.gauges[Dead]
 	d := Topic{Name: t.name, Settings: t.settings, Revision: t.revision, Counts: c}
 	d.Settings.Kind = t.kind()
+	if t.unfit != nil {
+		d.Undeliverable = t.unfit.Error()
+	}
 	d.ConcurrencySet, d.ConcurrencyNow = t.own, max(t.settings.Concurrency, s.raisedLocked(t))
 	return d
 }

@@ -1,0 +1,148 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// SetTopic replaces a topic's settings; zero fields take their defaults. They hold for
+// every delivery that begins from now on, also of tasks that wait already; on other
+// nodes of the same ledger within a second. ifRevision is the revision that the caller
+// has seen, or -1 for any.
+//
+// Errors: ErrInvalid, ErrRevision, ErrOverloaded, ErrUnknown, ErrClosed.
+func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, ifRevision int64) (Topic, error) {
+	if !validName(name) {
+		return Topic{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+	}
+	e, err := s.cfg.ways.equip(name, t)
+	if err != nil {
+		return Topic{}, err
+	}
+	return s.store(ctx, name, e, ifRevision)
+}
+
+// store writes what holds for a topic down, and lets it hold.
+func (s *Scheduler) store(ctx context.Context, name string, e equipment, ifRevision int64) (Topic, error) {
+	for {
+		s.mu.Lock()
+		have, known := s.topics[name]
+		if !known {
+			have = &topic{} // as it would be
+		}
+		var err error
+		switch {
+		case s.ended:
+			err = ErrClosed
+		case ifRevision >= 0 && have.revision != ifRevision:
+			err = ErrRevision
+		default:
+			err = have.deliverableBy(e.set.Kind)
+		}
+		if err == nil {
+			have, err = s.topicLocked(name)
+		}
+		if err != nil {
+			s.unlock()
+			return Topic{}, err
+		}
+		revision := have.revision
+		s.unlock()
+		stored, err := s.putTopic(ctx, name, revision, &e.set)
+		if errors.Is(err, recovery.ErrConflict) {
+			// Another call was faster, or a write landed whose answer was lost.
+			if err = s.reloadTopic(ctx, name, have, revision); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return Topic{}, fmt.Errorf("%w: %w", ErrUnknown, err)
+		}
+		s.mu.Lock()
+		have = s.keptTopic([]byte(name)) // it may have been forgotten meanwhile
+		if stored > have.seen {          // else somebody has changed or deleted them since
+			s.equipLocked(have, e, stored)
+		}
+		described := s.describeLocked(have)
+		s.unlock()
+		return described, nil
+	}
+}
+
+func (s *Scheduler) putTopic(ctx context.Context, name string, revision int64, t *TopicSettings) (int64, error) {
+	settings, ok := s.ledger.(recovery.Settings)
+	if !ok {
+		return s.unstored.Add(1), nil
+	}
+	var value []byte
+	if t != nil {
+		var err error
+		if value, err = json.Marshal(t.stored()); err != nil {
+			return 0, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.AnswerWithin)
+	defer cancel()
+	return settings.PutSetting(ctx, settingPrefix+name, revision, value)
+}
+
+// PauseTopic stops the delivery of a topic's tasks, or resumes it. They are
+// accepted meanwhile, and wait. Errors: as of SetTopic.
+func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) error {
+	if !validName(name) {
+		return &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+	}
+	for {
+		s.mu.Lock()
+		e, revision := s.cfg.brought[name], int64(0)
+		if have, ok := s.topics[name]; ok {
+			e, revision = have.equipment(), have.revision
+		}
+		s.unlock()
+		e.set.Paused = paused
+		if e.set.Kind == Pull || e.set.Kind == Handler {
+			e.set.Kind = "" // which of them is this process' own matter
+		}
+		if _, err := s.store(ctx, name, e, revision); !errors.Is(err, ErrRevision) {
+			return err
+		}
+	}
+}
+
+// DeleteTopic forgets a topic's settings. Its tasks stay, and the defaults hold
+// for them. ifRevision is the revision that the caller has seen, or -1 for any.
+// Errors: ErrNoTopic, ErrRevision, ErrUnknown, ErrClosed.
+func (s *Scheduler) DeleteTopic(ctx context.Context, name string, ifRevision int64) error {
+	s.mu.Lock()
+	have, ok := s.topics[name]
+	if s.ended {
+		s.unlock()
+		return ErrClosed
+	}
+	if !ok || have.revision == 0 {
+		s.unlock()
+		return ErrNoTopic
+	}
+	revision := have.revision
+	s.unlock()
+	if ifRevision >= 0 && revision != ifRevision {
+		return ErrRevision
+	}
+	if _, err := s.putTopic(ctx, name, revision, nil); err != nil {
+		if errors.Is(err, recovery.ErrConflict) {
+			_ = s.reloadTopic(ctx, name, have, revision) // for the next call
+			return ErrRevision
+		}
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	if have.revision == revision { // else somebody has set them anew
+		s.equipLocked(have, s.cfg.brought[name], 0)
+	}
+	return nil
+}
