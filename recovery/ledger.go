@@ -157,6 +157,14 @@ type Settings interface {
 	EachSetting(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) error
 }
 
+// SharedSettings is implemented by ledgers whose settings other processes change as well.
+type SharedSettings interface {
+	Settings
+	// SettingsVersion is another number after every change of any setting. It costs one
+	// short round trip, so that it can be asked for several times a second.
+	SettingsVersion(ctx context.Context) (int64, error)
+}
+
 // Finder is implemented by ledgers that can find a pending record by its id
 // alone. With others, an id that replay has not reached yet has to wait for it.
 // A record that was found may be finished and forgotten at once, so a Scan does

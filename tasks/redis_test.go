@@ -20,12 +20,17 @@ import (
 // A node is a scheduler on a real Redis.
 type node struct {
 	*Scheduler
-	t   testing.TB
-	url string
+	t    testing.TB
+	url  string
+	name string
 }
 
 func newNode(t testing.TB, url string) *node {
-	n := &node{t: t, url: url}
+	return newNamedNode(t, url, "a")
+}
+
+func newNamedNode(t testing.TB, url, name string) *node {
+	n := &node{t: t, url: url, name: name}
 	n.open()
 	t.Cleanup(func() { _ = n.Close(context.Background()) })
 	return n
@@ -34,7 +39,7 @@ func newNode(t testing.TB, url string) *node {
 func (n *node) open() {
 	n.t.Helper()
 	ledger, err := redisledger.Open(redisledger.Options{
-		URL: n.url, Node: "a", Shards: 4, FailoverAfter: time.Second, Log: slog.New(slog.DiscardHandler),
+		URL: n.url, Node: n.name, Shards: 4, FailoverAfter: time.Second, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		n.t.Fatal(err)

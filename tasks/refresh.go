@@ -1,14 +1,82 @@
 package tasks
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 )
+
+// This file is how settings come from the ledger: at the start, when another node has
+// changed them, and when a change was refused because it was based on older ones.
+
+// refreshEvery is how often a ledger that other nodes use is asked for news. What they
+// set holds here within a second.
+const refreshEvery = 400 * time.Millisecond
+
+// refreshLoop takes over what other nodes set. An error is no news: an outage is told
+// elsewhere, and what was set meanwhile is found when it is over.
+func (s *Scheduler) refreshLoop() {
+	shared, ok := s.ledger.(recovery.SharedSettings)
+	if !ok {
+		return
+	}
+	tick := time.NewTicker(refreshEvery)
+	defer tick.Stop()
+	for seen := int64(-1); ; {
+		if version, err := shared.SettingsVersion(s.ctx); err == nil && version != seen && s.refresh(shared) == nil {
+			seen = version // read before: what came in between is found the next time
+		}
+		select {
+		case <-tick.C:
+		case <-s.closing:
+			return
+		}
+	}
+}
+
+// refresh makes the settings of all topics those that the ledger has.
+func (s *Scheduler) refresh(settings recovery.Settings) error {
+	s.restoring.Lock() // what the ledger has lost is no deletion
+	defer s.restoring.Unlock()
+	gone := s.topicsSet()
+	news := make(map[string]storedSetting)
+	if err := settings.EachSetting(s.ctx, settingPrefix, func(name string, value []byte, revision int64) {
+		name = strings.TrimPrefix(name, settingPrefix)
+		if t, known := gone[name]; !known || t.revision < revision {
+			news[name] = storedSetting{bytes.Clone(value), revision}
+		}
+		delete(gone, name)
+	}); err != nil {
+		return err
+	}
+	if lost, err := s.settingsLost(s.ctx, settings); err != nil || lost {
+		return errors.Join(err, errSettingsLost)
+	}
+	for name, set := range news {
+		e := s.understand(name, set.value)
+		s.mu.Lock()
+		if t, err := s.topicLocked(name); err == nil && set.revision > t.seen {
+			s.equipLocked(t, e, set.revision)
+		}
+		s.unlock()
+	}
+	for name, before := range gone {
+		s.mu.Lock()
+		if t, ok := s.topics[name]; ok && t.revision == before.revision {
+			s.equipLocked(t, s.cfg.brought[name], 0)
+		}
+		s.unlock()
+	}
+	return nil
+}
+
+var errSettingsLost = errors.New("the ledger has lost its settings")
 
 // loadTopics reads the stored settings.
 func (s *Scheduler) loadTopics(ctx context.Context) error {

@@ -21,7 +21,7 @@ func TestSettingsAfterALoss(t *testing.T) {
 		want(t, "SetTopic", err, nil)
 	}
 	server.Do("flushall")
-	n.waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(2) })
+	n.waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(3) })
 	n.waitFor("memory knows their revision", func() bool {
 		topic, err := n.Topic("x")
 		return err == nil && topic.Revision == 1
@@ -32,7 +32,7 @@ func TestSettingsAfterALoss(t *testing.T) {
 		t.Errorf("set to a minute: %+v, %v", set, err)
 	}
 	server.Do("flushall")
-	n.waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(2) })
+	n.waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(3) })
 	want(t, "Close", n.Close(context.Background()), nil)
 	n.open()
 	if topic, err := n.Topic("x"); err != nil || topic.Settings.Lease != time.Minute || topic.ConcurrencySet {

@@ -35,7 +35,7 @@ type Scheduler struct {
 	ctx        context.Context // of handlers and background work; cancelled at the end of the grace
 	cancel     context.CancelFunc
 	handlers   sync.WaitGroup        // running handlers
-	background sync.WaitGroup        // replay, sweep and watch
+	background sync.WaitGroup        // replay, sweep, refresh and watch
 	refusal    atomic.Pointer[error] // why the ledger takes no new records, when last asked
 	restoring  sync.Mutex            // held while settings that the ledger has lost are written again
 	hurry      chan struct{}         // asks for a sweep at once; holds one request
@@ -124,6 +124,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	s.background.Go(s.sweepLoop)
 	s.background.Go(s.auditLoop)
 	s.background.Go(s.conditionLoop)
+	s.background.Go(s.refreshLoop)
 	close(s.opened)
 	return s, nil
 }

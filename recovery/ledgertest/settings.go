@@ -76,6 +76,29 @@ func testSettings(f *fixture) {
 	if !slices.Equal(names, []string{"topic/a", "topic/b"}) {
 		f.Errorf("EachSetting(topic/) visits %v", names)
 	}
+
+	shared, ok := f.ledger.(recovery.SharedSettings)
+	if !ok {
+		return
+	}
+	version := func() int64 {
+		f.Helper()
+		v, err := shared.SettingsVersion(f.ctx())
+		if err != nil {
+			f.Fatalf("SettingsVersion: %v", err)
+		}
+		return v
+	}
+	before := version()
+	if again := version(); again != before {
+		f.Errorf("SettingsVersion %d follows %d, and nothing has changed", again, before)
+	}
+	fourth := put("topic/a", third, []byte("four"))
+	changed := version()
+	put("topic/a", fourth, nil)
+	if deleted := version(); changed == before || deleted == changed || deleted == before {
+		f.Errorf("SettingsVersion %d, %d after a change, %d after a deletion", before, changed, deleted)
+	}
 }
 
 // testSettingsConcurrently: of those who compare with the same revision, one wins.

@@ -62,6 +62,20 @@ func (l *Ledger) PutSetting(ctx context.Context, name string, ifRevision int64, 
 	return v.number(0), nil
 }
 
+// SettingsVersion implements recovery.SharedSettings.
+func (l *Ledger) SettingsVersion(ctx context.Context) (int64, error) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	version, err := l.client.HGet(ctx, l.keys.topics(), "!v").Int64()
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	return version, err
+}
+
 // EachSetting implements recovery.Settings.
 func (l *Ledger) EachSetting(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) error {
 	done, err := l.use(ctx)

@@ -5,6 +5,8 @@
 -- colon and its bytes; a deleted one as its revision alone, so that revisions
 -- only grow and a late copy never meets the revision that it expects.
 --
+-- Every change counts the field '!v' up, by which other nodes notice it.
+--
 -- KEYS: topics
 -- ARGV: name, revision that must be current (0: none), '1' and value, or '0' and ''
 -- Returns {1, revision}, or {0, current revision}.
@@ -19,6 +21,7 @@ if current ~= tonumber(ARGV[2]) then
   return {0, current}
 end
 redis.call('HDEL', KEYS[1], '') -- see claim: a topic can be paused when Redis is full
+redis.call('HINCRBY', KEYS[1], '!v', 1)
 local revision = string.format('%.0f', last + 1)
 if ARGV[3] == '0' then
   redis.call('HSET', KEYS[1], ARGV[1], revision)

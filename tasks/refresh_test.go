@@ -1,0 +1,83 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// What one node sets holds on the other one too, and stays what it is when Redis loses
+// it. So does a deletion.
+func TestSettingsReachOtherNodes(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := newNamedNode(t, server.URL(), "a"), newNamedNode(t, server.URL(), "b")
+	waitFor := func(what string, n *node, lease time.Duration, revision int64) {
+		t.Helper()
+		n.waitFor(what, func() bool {
+			x, err := n.Topic("x")
+			if errors.Is(err, ErrNoTopic) {
+				return revision == 0
+			}
+			return err == nil && x.Settings.Lease == lease && x.Revision == revision
+		})
+	}
+	for i := range 20 {
+		from, to := a, b
+		if i%2 == 1 {
+			from, to = b, a
+		}
+		lease := time.Duration(i+1) * time.Minute
+		set, err := from.SetTopic(t.Context(), "x", TopicSettings{Lease: lease}, -1)
+		want(t, "SetTopic", err, nil)
+		waitFor(fmt.Sprintf("node %s has heard of change %d", to.name, i), to, lease, set.Revision)
+	}
+	// Based on what it has not heard of, a change is refused or repeated, never lost.
+	set, err := a.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour}, -1)
+	want(t, "SetTopic", err, nil)
+	_, err = b.SetTopic(t.Context(), "x", TopicSettings{Lease: 2 * time.Hour}, set.Revision-1)
+	want(t, "SetTopic with an old revision", err, ErrRevision)
+	want(t, "PauseTopic", b.PauseTopic(t.Context(), "x", true), nil)
+	waitFor("the pause is known", a, time.Hour, set.Revision+1)
+
+	want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), nil)
+	waitFor("the deletion is known", b, 30*time.Second, 0)
+	_, err = b.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Minute}, 0)
+	want(t, "SetTopic after a deletion", err, nil)
+	a.waitFor("it is there again", func() bool {
+		x, err := a.Topic("x")
+		return err == nil && x.Settings.Lease == time.Minute
+	})
+
+	// A Redis that has lost the settings has not deleted them.
+	client := server.Client()
+	want(t, "FLUSHALL", client.FlushAll(t.Context()).Err(), nil)
+	a.waitFor("they are restored", func() bool {
+		_, err := a.Schedule(t.Context(), Request{Topic: "x", Delay: time.Hour})
+		kept, _ := client.HGet(t.Context(), "lapse:topics", settingPrefix+"x").Result()
+		return err == nil && kept != ""
+	})
+	for _, n := range []*node{a, b} {
+		n.waitFor("it has kept them", func() bool {
+			x, err := n.Topic("x")
+			return err == nil && x.Settings.Lease == time.Minute && x.Revision > 0
+		})
+	}
+}
+
+// A node that does not have the way of delivery that another one has chosen says so.
+func TestSettingsOfAnotherNodesWay(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := newNamedNode(t, server.URL(), "a"), newNamedNode(t, server.URL(), "b")
+	a.cfg.ways = ways{"postal": &postal{}}
+	_, err := a.SetTopic(context.Background(), "x", TopicSettings{Kind: "postal", Delivery: json.RawMessage(`{"to":"rome"}`)}, -1)
+	want(t, "SetTopic", err, nil)
+	b.waitFor("it says that it cannot deliver so", func() bool {
+		x, err := b.Topic("x")
+		return err == nil && x.Undeliverable != "" && x.Settings.Kind == "postal"
+	})
+}
