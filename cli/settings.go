@@ -28,10 +28,11 @@ type settings struct {
 
 	PrintConfig bool `env:"-" help:"Print the settings in effect as YAML that --config reads back, with where each comes from, and do nothing else."`
 
-	MaxPending  int   `default:"20000000" help:"Tasks held at once, past which schedules are refused with 429."`
-	MaxBytes    int64 `default:"8589934592" help:"Memory of their ids and records, past which schedules are refused with 429."`
-	MaxInFlight int   `default:"100000" help:"Deliveries not settled yet, over all topics."`
-	MaxPayload  int   `default:"65536" help:"Bytes of a payload."`
+	MaxPending    int   `default:"20000000" help:"Tasks held at once, past which schedules are refused with 429."`
+	MaxBytes      int64 `default:"8589934592" help:"Memory of their ids and records, past which schedules are refused with 429."`
+	MaxInFlight   int   `default:"100000" help:"Deliveries not settled yet, over all topics."`
+	MaxDeliveries int   `default:"4096" help:"Deliveries at the same time, over all topics that are not pulled, past which topics share them by weight."`
+	MaxPayload    int   `default:"65536" help:"Bytes of a payload."`
 
 	MaxBody        int64 `default:"16777216" help:"Bytes of a request's body. All bodies in memory together may have 16 times as much."`
 	MaxConnections int   `default:"10000" help:"Connections at once. Past it a new one takes the place of an idle one, or waits."`
@@ -74,12 +75,13 @@ func (s *settings) address(bad *faults) *net.TCPAddr {
 // scheduler is what package tasks is told.
 func (s *settings) scheduler(topics map[string]tasks.TopicSettings, log *slog.Logger) tasks.Config {
 	return tasks.Config{
-		Node:        s.Node,
-		MaxPending:  s.MaxPending,
-		MaxBytes:    s.MaxBytes,
-		MaxInFlight: s.MaxInFlight,
-		MaxPayload:  s.MaxPayload,
-		SweepEvery:  s.SweepEvery,
+		Node:          s.Node,
+		MaxPending:    s.MaxPending,
+		MaxBytes:      s.MaxBytes,
+		MaxInFlight:   s.MaxInFlight,
+		MaxDeliveries: s.MaxDeliveries,
+		MaxPayload:    s.MaxPayload,
+		SweepEvery:    s.SweepEvery,
 
 		SweepAt:             s.SweepAt,
 		SweepBacklog:        s.SweepBacklog,

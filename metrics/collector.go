@@ -91,6 +91,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(backlog, float64(s.Backlog))
 	counter(backlogs, s.Backlogs)
 	gauge(concurrency, float64(s.Concurrency))
+	gauge(workers, float64(s.Workers))
+	gauge(crowd, float64(s.Crowd))
 	counter(auditChecked, s.AuditChecked)
 	counter(auditRepaired, s.AuditRepaired)
 	counter(ledgerRewinds, s.Rewinds)

@@ -42,6 +42,8 @@ var (
 	fullSweepTook   = name("sweep_full_seconds", "How long it took.")
 	backlog         = name("sweep_backlog", "Ready tasks of topics that the node delivers by itself.")
 	backlogs        = name("sweep_backlogs_total", "Times that they were more than sweep.backlog.")
+	workers         = name("deliveries_running", "Deliveries that this process is making, of at most max_deliveries.")
+	crowd           = name("deliveries_waiting_topics", "Topics that want to make more, and share the places by their weight; 0 while there are enough.")
 	concurrency     = name("sweep_concurrency", "Deliveries at once that a topic without a concurrency of its own may have now; raised during a backlog.")
 	auditChecked    = name("audit_checked_total", "Tasks compared between memory and ledger.")
 	ledgerRewinds   = name("ledger_rewinds_total", "Times that the ledger's storage had lost confirmed writes of a shard, which were written again. Outside a fault it stays 0.")
@@ -64,7 +66,7 @@ var (
 var all = []*prometheus.Desc{
 	tasksNow, scheduled, delivered, died, cancelled, skipped, failed, leaseExpired, panicked, lateness, paused,
 	info, ready, replayRecords, replaySeconds, rescued, missedWakes, leasesReturned,
-	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, concurrency, auditChecked, auditRepaired, ledgerRewinds,
+	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, auditChecked, auditRepaired, ledgerRewinds,
 	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, ledgerQueued, unknownRecords,
 	arenaBytes, arenaLive, armed, clockSteps,
 }

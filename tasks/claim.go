@@ -28,6 +28,9 @@ func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term t
 		if t.later {
 			s.pledged += len(taken)
 		}
+		if t.limiter != nil {
+			s.wakeLocked(t) // it may have to rest from now on
+		}
 	}
 	claimed := t.settings.CountCrashes // which may change while attempts are recorded
 	if claimed && len(taken) > 0 {
@@ -57,6 +60,7 @@ func (s *Scheduler) takeSomeLocked(t *topic, limit int, away bool) (taken []uint
 		if away || t.later {
 			limit = min(limit, s.roomLocked())
 		}
+		limit = t.allowed(limit)
 		passed := 0
 		for len(taken) < limit {
 			n, ok := s.takeLocked(t, &passed)
@@ -66,6 +70,7 @@ func (s *Scheduler) takeSomeLocked(t *topic, limit int, away bool) (taken []uint
 			taken = append(taken, n)
 		}
 		if len(taken) > 0 || passed < atOnce {
+			t.spend(len(taken))
 			return taken
 		}
 		s.wakeLocked(t) // others may be faster

@@ -25,6 +25,10 @@ type Config struct {
 	// topics, 1 to 10,000,000. Default 100,000. It also bounds the schedules that
 	// wait for the ledger; beyond it a schedule is answered ErrOverloaded.
 	MaxInFlight int
+	// MaxDeliveries bounds the deliveries that this process makes at the same time, over
+	// all topics, 1 to 1,000,000. Default 4096. Past it topics share them by their
+	// Weight. Deliveries that are pulled do not count.
+	MaxDeliveries int
 	// MaxPayload bounds a payload, in bytes, 1 to 16 MiB. Default 64 KiB.
 	MaxPayload int
 
@@ -127,6 +131,7 @@ func (c Config) withDefaults() (Config, error) {
 	all = within(all, "max_pending", &c.MaxPending, 20_000_000, 1, 200_000_000)
 	all = within(all, "max_bytes", &c.MaxBytes, 8<<30, 1<<20, 1<<40)
 	all = within(all, "max_in_flight", &c.MaxInFlight, 100_000, 1, 10_000_000)
+	all = within(all, "max_deliveries", &c.MaxDeliveries, 4096, 1, 1_000_000)
 	all = within(all, "max_payload", &c.MaxPayload, 64<<10, 1, 16<<20)
 	all = within(all, "answer_within", &c.AnswerWithin, 2*time.Second, 10*time.Millisecond, time.Minute)
 	all = within(all, "sweep.every", &c.SweepEvery, time.Second, 10*time.Millisecond, time.Minute)

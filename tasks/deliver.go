@@ -72,19 +72,24 @@ func (s *Scheduler) wakeLocked(t *topic) {
 	if t.stopped() || s.ended || t.queue.live == 0 {
 		return
 	}
+	if t.allowed(1) == 0 {
+		s.restLocked(t)
+		return
+	}
 	if t.pulled() {
-		t.reservers.wake(t.queue.live)
+		t.reservers.wake(t.allowed(t.queue.live))
 		return
 	}
 	if t.later && s.roomLocked() <= 0 {
 		s.holdLocked(t)
 		return
 	}
-	wanted := t.busy + t.queue.live
-	for t.workers < min(t.settings.Concurrency, wanted) {
-		s.hireLocked(t)
-	}
-	for t.workers < min(s.raisedLocked(t), wanted) && s.workers+s.away < s.cfg.MaxInFlight {
+	for s.wantsLocked(t) {
+		if len(s.crowd) > 0 || s.workers >= s.cfg.MaxDeliveries {
+			s.joinLocked(t)
+			s.placeLocked()
+			return
+		}
 		s.hireLocked(t)
 	}
 }
@@ -108,14 +113,14 @@ func (s *Scheduler) surplusLocked(t *topic) bool {
 // called wakeLocked first, so outside a fault it is never so.
 func (s *Scheduler) neglectedLocked(t *topic) bool {
 	switch {
-	case t.stopped() || s.ended || t.queue.live == 0:
+	case t.stopped() || s.ended || t.queue.live == 0 || t.allowed(1) == 0 || t.rest != nil || t.crowded != 0:
 		return false
 	case t.pulled():
 		return t.reservers.woken == 0 && t.reservers.queue.Len() > 0 && s.roomLocked() > 0
 	case t.later && s.roomLocked() <= 0:
 		return false
 	}
-	return t.workers < min(t.settings.Concurrency, t.busy+t.queue.live)
+	return t.workers < min(t.settings.Concurrency, t.busy+t.allowed(t.queue.live))
 }
 
 // work delivers a topic's ready tasks, one after the other, until there are none.
@@ -126,6 +131,7 @@ func (s *Scheduler) work(t *topic) {
 		defer s.unlock()
 		t.workers--
 		s.workers--
+		s.placeLocked()
 		s.wakeLocked(t)
 	}()
 	for s.workOnce(t) {
@@ -156,7 +162,7 @@ func (s *Scheduler) workOnce(t *topic) (more bool) {
 		defer s.unlock()
 		later := t.later // which the conclusion may make so
 		t.busy--
-		more = !s.surplusLocked(t)
+		more = !s.turnLocked(t) && !s.surplusLocked(t)
 		// After the lease has run out, the task is no longer this delivery's.
 		if l, ok := s.open[d.slot]; ok && l.nonce == d.lease.nonce {
 			s.concludeLocked(t, d.slot, v)

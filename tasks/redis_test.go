@@ -242,7 +242,7 @@ func TestEmptyRedis(t *testing.T) {
 	delete(wanted, "open")
 	server.Do("flushall")
 	n.waitFor("the shards are taken back", func() bool { return n.Stats().Rewinds == 4 })
-	n.waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(2) })
+	n.waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(3) })
 	n.waitFor("everything is recorded", func() bool { return n.Stats().Ledger.Queued == 0 })
 	want(t, "Close", n.Close(context.Background()), nil)
 	n.open()

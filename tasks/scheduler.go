@@ -55,6 +55,8 @@ type Scheduler struct {
 	pledged       int                      // deliveries under way that may join them: of topics whose deliverer leaves them to receipts
 	held          []*topic                 // that MaxInFlight keeps waiting
 	workers       int                      // goroutines of work, of all topics
+	crowd         crowd                    // topics that want more of them than there may be
+	turns         float64                  // of the topic that was let in last, see topic.turns
 	backlog       int                      // ready tasks of the topics that are pushed
 	arriving      int                      // creations and moves that wait for the ledger
 	deferred      map[uint32]write         // next writes of tasks that have one under way

@@ -95,6 +95,7 @@ func (f *faults) checkDelivery(t TopicSettings) {
 // take gives a topic other equipment.
 func (t *topic) take(e equipment) {
 	t.settings, t.own = e.set.withDefaults(), e.set.Concurrency != 0
+	t.limit()
 	t.deliverer, t.unfit = e.by, e.unfit
 	if t.handler != nil {
 		t.deliverer, t.unfit = t.handler, nil

@@ -41,6 +41,9 @@ type Stats struct {
 	Backlogs    int64 // times that they were too many
 	Concurrency int   // what holds now for topics without a Concurrency of their own: raised during a backlog
 
+	Workers int // deliveries that this process is making, see Config.MaxDeliveries
+	Crowd   int // topics that want to make more, and have to share
+
 	FullSweeps    int64         // that are over, see Config.SweepAt
 	FullSweepAt   time.Time     // when the last of them began; zero if there was none
 	FullSweepTook time.Duration // from then until all of memory was compared with the ledger
@@ -69,6 +72,7 @@ func (s *Scheduler) Stats() Stats {
 	st.AuditChecked, st.AuditRepaired = s.sweep.checked, s.sweep.repaired
 	st.Rewinds = s.sweep.rewinds
 	st.MissedWakes, st.Backlog, st.Backlogs = s.sweep.missedWakes, s.backlog, s.sweep.backlogs
+	st.Workers, st.Crowd = s.workers, len(s.crowd)
 	st.Concurrency = defaultConcurrency
 	if s.sweep.raised {
 		st.Concurrency = s.cfg.SweepMaxConcurrency

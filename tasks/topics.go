@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // topic is what a scheduler knows of one topic. Guarded by Scheduler.mu.
@@ -22,6 +25,10 @@ type topic struct {
 	workers   int             // goroutines of work
 	busy      int             // of those, how many have a task
 	later     bool            // its deliverer leaves deliveries to their receipts
+	crowded   int             // 1 + its position in Scheduler.crowd; 0: it is not there
+	turns     float64         // deliveries for its weight, while places were scarce
+	limiter   *rate.Limiter   // of its rate; nil: no bound
+	rest      *time.Timer     // until the limiter lets another delivery begin
 	held      bool            // MaxInFlight keeps it waiting; it is in Scheduler.held
 	pushed    bool            // its ready tasks are in Scheduler.backlog
 	slots     int             // tasks in memory, in whatever state

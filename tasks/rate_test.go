@@ -1,0 +1,84 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// No more deliveries begin than the rate and the burst allow, and no fewer; handed out
+// or pulled.
+func TestRate(t *testing.T) {
+	for name, pulled := range map[string]bool{"handler": false, "pull": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Config{}, func(t *testing.T, r *rig) {
+				r.topic("x", TopicSettings{Rate: Rate{PerSecond: 10, Burst: 5}})
+				done := make(chan struct{})
+				ctx, stop := context.WithCancel(t.Context())
+				if pulled {
+					go func() {
+						defer close(done)
+						for {
+							ds, err := r.Reserve(ctx, "x", 7, time.Minute, 0)
+							if err != nil || ctx.Err() != nil {
+								return
+							}
+							for _, d := range ds {
+								r.ack(d)
+							}
+						}
+					}()
+				} else {
+					close(done)
+					r.handle("x", (&throng{}).handler)
+				}
+				started := func() int { return int(r.counts("x").Ready) }
+				backlogOf(r, 200, "x")
+				pass(time.Millisecond)
+				for second := range 10 {
+					if left := started(); left != 200-5-10*second {
+						t.Errorf("after %d s %d are left", second, left)
+					}
+					pass(time.Second)
+				}
+				// A faster rate holds at once, although the topic rests.
+				r.topic("x", TopicSettings{Rate: Rate{PerSecond: 0.001}})
+				pass(2 * time.Second)
+				before := started()
+				pass(time.Minute)
+				if left := started(); left != before {
+					t.Errorf("%d deliveries at a rate of one in 1000 s", before-left)
+				}
+				r.topic("x", TopicSettings{})
+				pass(3 * time.Second)
+				if c := r.counts("x"); c.Ready != 0 || c.Delivered != 200 {
+					t.Errorf("without a bound: %+v", c)
+				}
+				if st := r.Stats(); st.MissedWakes != 0 {
+					t.Errorf("%d missed wakes", st.MissedWakes)
+				}
+				r.checkConsistency()
+				stop()
+				<-done
+			})
+		})
+	}
+}
+
+// Settings that are set again do not fill the bucket.
+func TestRateAndSettings(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		c := &throng{}
+		r.handle("x", c.handler)
+		r.topic("x", TopicSettings{Rate: Rate{PerSecond: 1, Burst: 3}})
+		backlogOf(r, 100, "x")
+		for i := range 50 {
+			r.topic("x", TopicSettings{Rate: Rate{PerSecond: 1, Burst: 3}, Lease: time.Duration(i+1) * time.Second})
+			pass(100 * time.Millisecond)
+		}
+		if begun := c.total.Load(); begun > 9 || begun < 6 {
+			t.Errorf("%s began within 5 s at a rate of 1 and bursts of 3", fmt.Sprint(begun))
+		}
+	})
+}

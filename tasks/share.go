@@ -1,0 +1,98 @@
+package tasks
+
+import "container/heap"
+
+// A worker takes one of Config.MaxDeliveries places. While there are enough, a topic
+// has as many as its concurrency allows. When they are all taken, topics share them by
+// weight: those that want more stand in a crowd, and whoever has finished a delivery
+// gives its place up if somebody in the crowd has a better claim to it.
+//
+// The better claim is that of the topic with fewer places for its weight: so a topic with
+// receivers that hang holds no more than its share, however long they take. Between
+// equals it is that of the topic which has had fewer turns for its weight, as in stride
+// scheduling (Waldspurger and Weihl, "Stride Scheduling", 1995): so a single place, too,
+// goes round by weight, and nobody starves.
+type crowd []*topic
+
+// A claim is what a topic's wish for a place is judged by.
+type claim struct{ places, turns float64 }
+
+func (c claim) before(o claim) bool {
+	return c.places < o.places || c.places == o.places && c.turns < o.turns
+}
+
+// claim is that of a topic as it would be with some places less.
+func (t *topic) claim(less int) claim {
+	return claim{float64(t.workers-less) / float64(t.settings.Weight), t.turns}
+}
+
+func (c crowd) Len() int           { return len(c) }
+func (c crowd) Less(i, j int) bool { return c[i].claim(0).before(c[j].claim(0)) }
+func (c crowd) Swap(i, j int) {
+	c[i], c[j] = c[j], c[i]
+	c[i].crowded, c[j].crowded = i+1, j+1
+}
+func (c *crowd) Push(x any) {
+	t := x.(*topic)
+	*c = append(*c, t)
+	t.crowded = len(*c)
+}
+func (c *crowd) Pop() any {
+	old := *c
+	t := old[len(old)-1]
+	old[len(old)-1] = nil
+	*c = old[:len(old)-1]
+	t.crowded = 0
+	return t
+}
+
+// wantsLocked tells that a topic could use one more worker.
+func (s *Scheduler) wantsLocked(t *topic) bool {
+	if t.stopped() || s.ended || t.deliverer == nil || t.later && s.roomLocked() <= 0 {
+		return false
+	}
+	wanted := t.busy + t.allowed(t.queue.live)
+	return t.workers < min(t.settings.Concurrency, wanted) ||
+		t.workers < min(s.raisedLocked(t), wanted) && s.workers+s.away < s.cfg.MaxInFlight
+}
+
+// joinLocked lets a topic stand in the crowd, or finds its place there anew. A topic
+// that has not stood there for long does not make up for it: it begins where the others are.
+func (s *Scheduler) joinLocked(t *topic) {
+	if t.crowded != 0 {
+		heap.Fix(&s.crowd, t.crowded-1)
+		return
+	}
+	t.turns = max(t.turns, s.turns)
+	heap.Push(&s.crowd, t)
+}
+
+// placeLocked gives free places to the crowd.
+func (s *Scheduler) placeLocked() {
+	for len(s.crowd) > 0 && s.workers < s.cfg.MaxDeliveries {
+		t := s.crowd[0]
+		if !s.wantsLocked(t) {
+			heap.Pop(&s.crowd)
+			continue
+		}
+		s.turns = max(s.turns, t.turns)
+		s.hireLocked(t)
+		heap.Fix(&s.crowd, 0)
+	}
+}
+
+// turnLocked counts a delivery, and tells that the place of its worker is better given to
+// somebody else.
+func (s *Scheduler) turnLocked(t *topic) (yield bool) {
+	if len(s.crowd) == 0 {
+		return false
+	}
+	t.turns += 1 / float64(t.settings.Weight)
+	if t.crowded != 0 {
+		heap.Fix(&s.crowd, t.crowded-1)
+	}
+	for len(s.crowd) > 0 && !s.wantsLocked(s.crowd[0]) {
+		heap.Pop(&s.crowd)
+	}
+	return len(s.crowd) > 0 && s.crowd[0] != t && s.crowd[0].claim(0).before(t.claim(1))
+}
