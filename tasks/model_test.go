@@ -26,7 +26,7 @@ type fact struct {
 	req     string  // the request that made it; empty: unknown
 	topic   string  // empty: unknown, and then the group is too
 	group   string
-	written bool    // what the ledger has is what may says; a crash changes nothing
+	written bool // what the ledger has is what may says; a crash changes nothing
 	// The last delivery, until it has ended in one way or another.
 	open *outstanding
 	// The last delivery whose acknowledgement was accepted.
