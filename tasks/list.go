@@ -86,7 +86,10 @@ func (s *Scheduler) selectSoonest(ctx context.Context, q Query, limit int, after
 			defer w.leave()
 		}
 		for _, sl := range w.pieceLocked() {
-			if shown := sl.state.shown(); shown != 0 && (q.State == 0 || shown == q.State) && sl.next >= after.Next {
+			if sl.next < after.Next || len(first) == limit && sl.next > first[0].Next {
+				continue
+			}
+			if shown := sl.state.shown(); shown != 0 && (q.State == 0 || shown == q.State) {
 				s.considerLocked(&first, limit, sl, after)
 			}
 		}
@@ -97,9 +100,6 @@ func (s *Scheduler) selectSoonest(ctx context.Context, q Query, limit int, after
 
 // considerLocked keeps a task if it is among the soonest so far.
 func (s *Scheduler) considerLocked(first *soonest, limit int, sl *slot, after recovery.Ref) {
-	if len(*first) == limit && sl.next > (*first)[0].Next {
-		return
-	}
 	ref := recovery.Ref{Next: sl.next, ID: string(s.book.id(sl))}
 	if compareRefs(ref, after) <= 0 {
 		return

@@ -75,13 +75,14 @@ func (w *walk) slots(only uint32, yield func(uint32, *slot) bool) {
 	if w.over = w.from >= w.end; w.over {
 		return
 	}
-	chunk := w.book.chunks[w.from/chunkSlots]
-	for i := w.from % chunkSlots; i < chunkSlots; i++ {
-		n := w.from
-		w.from++
-		if sl := &chunk[i]; sl.state != vacant && (only == 0 || sl.topic == only) && !yield(n, sl) {
-			break
+	first := w.from - w.from%chunkSlots
+	chunk := w.book.chunks[first/chunkSlots]
+	for i := w.from - first; i < chunkSlots; i++ {
+		if sl := &chunk[i]; sl.state != vacant && (only == 0 || sl.topic == only) && !yield(first+i, sl) {
+			w.from = first + i + 1
+			return
 		}
 	}
+	w.from = first + chunkSlots
 	w.over = w.from >= w.end
 }
