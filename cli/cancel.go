@@ -4,19 +4,33 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
+
+	"github.com/lapsehq/lapse/client"
 )
 
-// cancel is the command that cancels tasks.
+// cancel is the command that cancels tasks: some, or those of a group.
 type cancel struct {
 	remote
-	IDs []string `arg:"" name:"id" help:"Ids of tasks; - reads them from standard input."`
+	IDs   []string `arg:"" optional:"" name:"id" help:"Ids of tasks; - reads them from standard input."`
+	Group string   `env:"-" placeholder:"NAME" help:"All pending and ready tasks of this group, in place of ids."`
 }
 
-// Run cancels one after the other.
+// Run cancels one after the other, or a group at once.
 func (c *cancel) Run(ctx context.Context, std streams, bad *faults) error {
+	if (c.Group == "") == (len(c.IDs) == 0) {
+		bad.add("id: give ids, or --group, not both")
+	}
 	s, err := c.connect(std, bad)
 	if err != nil {
 		return err
+	}
+	if c.Group != "" {
+		done, err := s.CancelGroup(ctx, c.Group)
+		if err != nil {
+			return err
+		}
+		return s.tell(func(w io.Writer) { groupCancelled(w, c.Group, done) })
 	}
 	return each(c.IDs, func(id string) error {
 		if err := s.Cancel(ctx, id); err != nil {
@@ -24,4 +38,16 @@ func (c *cancel) Run(ctx context.Context, std streams, bad *faults) error {
 		}
 		return s.tell(func(w io.Writer) { fmt.Fprintf(w, "%s is cancelled\n", id) })
 	})
+}
+
+// groupCancelled names those that were too late to cancel.
+func groupCancelled(w io.Writer, group string, done *client.GroupCancelled) {
+	fmt.Fprintf(w, "%d tasks of the group %s are cancelled\n", done.Cancelled, group)
+	if n := len(done.Delivering) + done.MoreDelivering; n > 0 {
+		more := ""
+		if done.MoreDelivering > 0 {
+			more = fmt.Sprintf(" and %d more", done.MoreDelivering)
+		}
+		fmt.Fprintf(w, "%d are being delivered, and stay: %s%s\n", n, plain(strings.Join(done.Delivering, " ")), more)
+	}
 }

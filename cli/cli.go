@@ -21,7 +21,7 @@ type commands struct {
 	Schedule   schedule   `cmd:"" group:"Tasks" help:"Schedule a task, or a file of them."`
 	Reschedule reschedule `cmd:"" group:"Tasks" help:"Move the deadline of a task, or change its payload."`
 	Fire       fire       `cmd:"" group:"Tasks" help:"Make tasks due now."`
-	Cancel     cancel     `cmd:"" group:"Tasks" help:"Cancel tasks."`
+	Cancel     cancel     `cmd:"" group:"Tasks" help:"Cancel tasks, or a group of them."`
 	Get        getTasks   `cmd:"" group:"Tasks" help:"Show tasks."`
 	List       list       `cmd:"" group:"Tasks" help:"List tasks, the soonest first."`
 

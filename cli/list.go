@@ -23,6 +23,7 @@ type list struct {
 	remote
 	paging
 	Topic string `env:"-" placeholder:"NAME" help:"Only of this topic."`
+	Group string `env:"-" placeholder:"NAME" help:"Only of this group. Not with the state dead."`
 	State string `env:"-" placeholder:"STATE" help:"Only in this state: pending, ready, delivering or dead. Default: all but the dead."`
 }
 
@@ -33,7 +34,7 @@ func (c *list) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	query := client.Query{Topic: c.Topic, State: client.State(c.State)}
+	query := client.Query{Topic: c.Topic, Group: c.Group, State: client.State(c.State)}
 	return c.pages(ctx, s, query, s.List, taskTable)
 }
 

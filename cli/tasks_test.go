@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -54,7 +55,8 @@ func TestWrongArguments(t *testing.T) {
 		{[]string{"schedule", "--batch", "/no/such/file"}, []string{"batch", "/no/such/file"}},
 		{[]string{"reschedule", "a"}, []string{"delay"}},
 		{[]string{"reschedule", "a", "--delay", "1h", "--due-at", "2031-01-31T12:00:00Z"}, []string{"delay"}},
-		{[]string{"cancel"}, []string{"<id>", "lapse cancel --help"}},
+		{[]string{"fire"}, []string{"<id>", "lapse fire --help"}},
+		{[]string{"cancel"}, []string{"id", "--group"}},
 		{[]string{"list", "--limit", "0"}, []string{"limit"}},
 		{[]string{"list", "--limit", "-1", "--timeout", "0s"}, []string{"limit", "timeout"}},
 		{[]string{"reserve", "x", "--max", "-1"}, []string{"max"}},
@@ -166,6 +168,29 @@ func TestBatchCommand(t *testing.T) {
 	}
 	s.prints([]string{"schedule", "--batch", s.file(many.String())}, fmt.Sprintf("scheduled %d of %d tasks", batchTasks+10, batchTasks+10))
 	s.fails(exitUsage, []string{"schedule", "--batch", s.file(many.String() + "nonsense\n")}, fmt.Sprintf("line %d: ", batchTasks+11), fmt.Sprintf("before that: %d", batchTasks))
+}
+
+func TestGroupCommands(t *testing.T) {
+	s := newShell(t)
+	s.typed(`{"id":"a","topic":"x","delay":"2h","group":"g"}` + "\n" + `{"id":"b","topic":"y","delay":"1h","group":"g"}` + "\n" + `{"id":"c","topic":"x","delay":"1h"}` + "\n")
+	s.ok("schedule", "--batch", "-")
+	if got := s.lines("list", "--group", "g"); len(got) != 2 || got[0]["id"] != "b" || got[1]["id"] != "a" {
+		t.Errorf("got %v", got)
+	}
+	s.fails(exitUsage, []string{"cancel", "a", "--group", "g"}, "give ids, or --group, not both")
+	s.fails(exitUsage, []string{"cancel", "--group", "a/b"}, "group")
+	s.prints([]string{"cancel", "--group", "g"}, "2 tasks of the group g are cancelled\n")
+	if got := s.object("cancel", "--group", "g"); fmt.Sprint(got) != "map[cancelled:0 delivering:[]]" {
+		t.Errorf("got %v", got)
+	}
+	s.ok("get", "c")
+	s = canned(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method+r.URL.Path != "DELETE/v1/groups/g" {
+			t.Errorf("got %s %s", r.Method, r.URL)
+		}
+		fmt.Fprint(w, `{"cancelled":12,"delivering":["a","b"],"more_delivering":3}`)
+	})
+	s.prints([]string{"cancel", "--group", "g"}, "12 tasks of the group g are cancelled\n5 are being delivered, and stay: a b and 3 more\n")
 }
 
 func TestRelative(t *testing.T) {

@@ -45,7 +45,7 @@ type answer struct {
 }
 
 const (
-	wholeTopic   = 2 * time.Minute        // more for a call that may touch all tasks of a topic
+	wholeTopic   = 2 * time.Minute        // more for a call that may touch all tasks of a topic or a group
 	firstPause   = 100 * time.Millisecond // before a repetition, where the server names none
 	longestPause = 2 * time.Second
 )

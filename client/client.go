@@ -25,7 +25,7 @@ type Options struct {
 	// GET, and seem to succeed.
 	HTTPClient *http.Client
 	// Timeout bounds each attempt of a call, 10 s by default. Reserve adds its wait to
-	// it, and calls that may touch all tasks of a topic two minutes. A call as a whole is
+	// it, and calls that may touch all tasks of a topic or a group two minutes. A call as a whole is
 	// bounded by its context only.
 	Timeout time.Duration
 	// Retries is how often a call is repeated when that is safe, 3 by default. A

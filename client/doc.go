@@ -29,9 +29,9 @@
 //     time, or the server says so), only for calls that have the same effect twice as
 //     once: whatever reads, Schedule, ScheduleBatch, Put, Change, Cancel, Ack, Extend,
 //     Pause, Resume, SetTopic without a revision, DeleteDead. Others return
-//     ErrUnknown: repeating a Fire or a RequeueDead could start a second attempt, a Purge
-//     or a DeleteAllDead could reach tasks that came later, a Release or Bury would
-//     find its receipt stale.
+//     ErrUnknown: repeating a Fire or a RequeueDead could start a second attempt, a Purge,
+//     a CancelGroup or a DeleteAllDead could reach tasks that came later, a Release or
+//     Bury would find its receipt stale.
 //
 // A 503 that does not come from Lapse counts as an unknown outcome: a proxy may have
 // passed the request on.

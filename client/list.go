@@ -11,6 +11,7 @@ import (
 // Query chooses tasks.
 type Query struct {
 	Topic string // empty: of all topics
+	Group string // empty: all, also those without a group. Not with Dead
 	State State  // empty: all but the dead. Dead needs a topic
 	// Limit is how many tasks a page has at most, 1 to 1,000. 0: 100.
 	Limit int
@@ -41,7 +42,7 @@ func (c *Client) All(ctx context.Context, query Query) iter.Seq2[*Task, error] {
 
 func (c *Client) page(ctx context.Context, path string, query Query) (*Page, error) {
 	values := url.Values{}
-	for name, value := range map[string]string{"topic": query.Topic, "state": string(query.State), "cursor": query.Cursor} {
+	for name, value := range map[string]string{"topic": query.Topic, "group": query.Group, "state": string(query.State), "cursor": query.Cursor} {
 		if value != "" {
 			values.Set(name, value)
 		}

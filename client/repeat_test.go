@@ -60,6 +60,7 @@ func TestRepetition(t *testing.T) {
 		return err
 	}
 	purge := func(c *client.Client) error { _, err := c.Purge(context.Background(), "x"); return err }
+	cancelGroup := func(c *client.Client) error { _, err := c.CancelGroup(context.Background(), "g"); return err }
 	deleteAll := func(c *client.Client) error { return c.DeleteAllDead(context.Background(), "x") }
 	deleteOne := func(c *client.Client) error { return c.DeleteDead(context.Background(), "x", "a") }
 	down := "ledger_unavailable"
@@ -80,6 +81,8 @@ func TestRepetition(t *testing.T) {
 		{"broken, a cancel", cancel, []any{io.ErrUnexpectedEOF}, 2, nil, nil},
 		{"broken, a fire", fire, []any{brokenPipe}, 1, client.ErrUnknown, client.ErrUnreachable},
 		{"broken, a purge", purge, []any{brokenPipe}, 1, client.ErrUnknown, client.ErrUnreachable},
+		{"unavailable, a group", cancelGroup, []any{down}, 2, nil, nil},
+		{"broken, a group", cancelGroup, []any{brokenPipe}, 1, client.ErrUnknown, client.ErrUnreachable},
 		{"broken, all the dead", deleteAll, []any{brokenPipe}, 1, client.ErrUnknown, client.ErrUnreachable},
 		{"broken, some of the dead", deleteOne, []any{brokenPipe}, 2, nil, nil},
 		{"broken, a guarded change", setIf, []any{brokenPipe}, 1, client.ErrUnknown, client.ErrUnreachable},

@@ -131,6 +131,11 @@ var badInput = []struct {
 	{"1001 steps", "GET", "/v1/forecast?window=1001s&step=1s", "", 422, "invalid", "step", nil},
 	{"forecast of no topic", "GET", "/v1/forecast?topic=a%20Zx81secret", "", 422, "invalid", "topic", nil},
 	{"purge of no topic", "DELETE", "/v1/topics/-/tasks", "", 422, "invalid", "topic", nil},
+	{"group of no name", "DELETE", "/v1/groups/-", "", 422, "invalid", "group", nil},
+	{"group with a slash", "DELETE", "/v1/groups/a%2Fb", "", 422, "invalid", "group", nil},
+	{"list of a group of no name", "GET", "/v1/groups/-", "", 422, "invalid", "group", nil},
+	{"group of a list in another alphabet", "GET", "/v1/tasks?group=%21", "", 422, "invalid", "group", nil},
+	{"dead tasks of a group", "GET", "/v1/tasks?topic=t&state=dead&group=g", "", 422, "invalid", "group", nil},
 	{"broken cursor", "GET", "/v1/tasks?cursor=Zx81secret", "", 422, "invalid", "cursor", nil},
 	{"topic of a list in another alphabet", "GET", "/v1/tasks?topic=%21", "", 422, "invalid", "topic", nil},
 

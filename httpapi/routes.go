@@ -48,6 +48,14 @@ func (s *Server) routes() error {
 	add(a, route{id: "fire-task", allow: schedulers, method: "POST", path: "/v1/tasks/{id}/fire", summary: "Make a task due now",
 		status: 202, fails: kinds{invalid, notFound, delivering, dead}.and(writes...)}, s.fire)
 
+	// Groups.
+	add(a, route{id: "list-group", allow: schedulers | readers, method: "GET", path: "/v1/groups/{group}", summary: "List the tasks of a group, soonest first",
+		about: "All but the dead. A group that nobody has met is empty.",
+		fails: kinds{invalid, replaying, closing}}, s.listGroup)
+	add(a, route{id: "cancel-group", allow: schedulers, method: "DELETE", path: "/v1/groups/{group}", summary: "Cancel all pending and ready tasks of a group",
+		about: "Each of them definitely, but not all in one step: what was cancelled before a problem is told by done, and repeating the request does the rest. Tasks that are being delivered are left and named.",
+		fails: kinds{invalid}.and(writes...)}, s.cancelGroup)
+
 	// Receivers that pull.
 	add(a, route{id: "reserve-tasks", allow: receivers, method: "POST", path: "/v1/topics/{topic}/reserve", summary: "Reserve tasks that are ready",
 		about: "Waits until there is at least one, or until wait is over. Each task is delivered to one caller, until its lease runs out.",

@@ -118,6 +118,7 @@ func (s *Server) fire(ctx context.Context, in *onTask) (*reply[Task], error) {
 
 type listing struct {
 	Topic  string `query:"topic" maxLength:"128" doc:"Only tasks of this topic."`
+	Group  string `query:"group" maxLength:"128" doc:"Only tasks of this group. Not with the state dead."`
 	State  string `query:"state" enum:"pending,ready,delivering,dead" doc:"Only tasks in this state. Without it, all but the dead."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Tasks a page."`
 	Cursor string `query:"cursor" maxLength:"1024" doc:"The next_cursor of the page before."`
@@ -126,7 +127,7 @@ type listing struct {
 // list answers GET /v1/tasks.
 func (s *Server) list(ctx context.Context, in *listing) (*reply[TaskPage], error) {
 	state, _ := tasks.ParseState(in.State) // none of them is 0; huma has checked the others
-	page, err := s.scheduler.List(ctx, tasks.Query{Topic: in.Topic, State: state, Limit: in.Limit, Cursor: in.Cursor})
+	page, err := s.scheduler.List(ctx, tasks.Query{Topic: in.Topic, Group: in.Group, State: state, Limit: in.Limit, Cursor: in.Cursor})
 	if err != nil {
 		return nil, err
 	}

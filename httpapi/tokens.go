@@ -18,7 +18,7 @@ type Scope string
 
 // The scopes. /healthz and /readyz are open to everybody.
 const (
-	ScopeSchedule Scope = "schedule" // create, replace, move, cancel, fire, get and list tasks
+	ScopeSchedule Scope = "schedule" // create, replace, move, cancel, fire, get and list tasks, also by group
 	ScopeReceive  Scope = "receive"  // reserve tasks, and settle deliveries
 	ScopeRead     Scope = "read"     // everything that changes nothing, metrics and the dashboard included
 	ScopeAdmin    Scope = "admin"    // everything

@@ -46,6 +46,9 @@ var mayUse = map[string]string{
 	"DELETE /v1/tasks/:id":    "schedule",
 	"POST /v1/tasks/:id/fire": "schedule",
 
+	"GET /v1/groups/:group":    "schedule read",
+	"DELETE /v1/groups/:group": "schedule",
+
 	"POST /v1/topics/:topic/reserve": "receive",
 	"POST /v1/receipts/ack":          "receive",
 	"POST /v1/receipts/release":      "receive",

@@ -10,10 +10,11 @@ import "encoding/binary"
 //
 // An entry in a segment:
 //
-//	0  4  the slot that it belongs to
+//	0  4  the slot that it belongs to; with its highest bit set, links follow the head
 //	4  4  its size, this head included
 //	8  1  length of the id
-//	9     id, then the record to the end
+//	9  8  only then: the links of a task that is in a group, see groups.go
+//	      id, then the record to the end
 type arena struct {
 	segments []segment
 	free     []uint32 // positions in segments that hold none
@@ -34,6 +35,8 @@ type address uint64
 const (
 	segmentSize = 256 << 10
 	entryHead   = 9
+	entryLinks  = 8
+	linkedBit   = 1 << 31 // in an entry's slot; slots have numbers far below
 	maxSpare    = 64
 )
 
@@ -50,24 +53,40 @@ func (a *arena) at(p address) []byte {
 // id returns the id of the entry at p. It is valid until the next put or compact.
 func (a *arena) id(p address) []byte {
 	e := a.at(p)
-	return e[entryHead : entryHead+int(e[8])]
+	head := headOf(e)
+	return e[head : head+int(e[8])]
 }
+
+// headOf is how many bytes of an entry stand before its id.
+func headOf(e []byte) int { return entryHead + int(e[3]>>7)*entryLinks }
 
 // record returns the record of the entry at p, valid like id.
 func (a *arena) record(p address) []byte {
 	e := a.at(p)
-	return e[entryHead+int(e[8]):]
+	return e[headOf(e)+int(e[8]):]
 }
 
-// put stores an id and a record for a slot.
-func (a *arena) put(slot uint32, id, rec []byte) address {
-	n := entryHead + len(id) + len(rec)
+// links returns the place for links in the entry at p, valid like id; empty if it has none.
+func (a *arena) links(p address) []byte {
+	e := a.at(p)
+	return e[entryHead:headOf(e):headOf(e)]
+}
+
+// put stores an id and a record for a slot, with room for links or without.
+func (a *arena) put(slot uint32, id, rec []byte, linked bool) address {
+	head := entryHead
+	if linked {
+		head += entryLinks
+		slot |= linkedBit
+	}
+	n := head + len(id) + len(rec)
 	p, e := a.alloc(n)
 	binary.LittleEndian.PutUint32(e, slot)
 	binary.LittleEndian.PutUint32(e[4:], uint32(n))
 	e[8] = byte(len(id))
-	copy(e[entryHead:], id)
-	copy(e[entryHead+len(id):], rec)
+	clear(e[entryHead:head]) // the memory may have been used before
+	copy(e[head:], id)
+	copy(e[head+len(id):], rec)
 	return p
 }
 
@@ -149,7 +168,7 @@ func (a *arena) compact(i uint32, owner func(slot uint32) address, moved func(sl
 	mem := a.segments[i].mem
 	for off := 0; off < len(mem); {
 		e := mem[off:]
-		slot, n := binary.LittleEndian.Uint32(e), binary.LittleEndian.Uint32(e[4:])
+		slot, n := binary.LittleEndian.Uint32(e)&^linkedBit, binary.LittleEndian.Uint32(e[4:])
 		here := address(uint64(i)<<32 | uint64(off))
 		off += int(n)
 		if owner(slot) != here {

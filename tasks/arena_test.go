@@ -26,7 +26,7 @@ func (s *shelf) put(slot uint32, size int) {
 	for i := range rec {
 		rec[i] = byte(s.rng.Uint32())
 	}
-	s.at[slot], s.held[slot] = s.arena.put(slot, id, rec), [2][]byte{id, rec}
+	s.at[slot], s.held[slot] = s.arena.put(slot, id, rec, slot%3 == 0), [2][]byte{id, rec}
 }
 
 func (s *shelf) remove(slot uint32) {

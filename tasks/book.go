@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"bytes"
 	"math"
 
 	"github.com/lapsehq/lapse/wheel"
@@ -13,6 +14,7 @@ type book struct {
 	used   int
 	arena  *arena
 	index  *index
+	groups groups
 }
 
 // A slot is what is at hand about one task; the rest is in its record. 48 bytes,
@@ -107,8 +109,12 @@ func (b *book) enter(id, rec []byte) (uint32, *slot) {
 	s := b.slot(n)
 	b.vacant = s.hash
 	h := b.index.hash(id)
-	*s = slot{hash: uint32(h), gen: s.gen + 1, stored: notStored, rec: b.arena.put(n, id, rec)}
+	group := recordGroup(rec)
+	*s = slot{hash: uint32(h), gen: s.gen + 1, stored: notStored, rec: b.arena.put(n, id, rec, len(group) > 0)}
 	b.index.add(b, h, n)
+	if len(group) > 0 {
+		b.groups.add(b, n)
+	}
 	b.used++
 	return n, s
 }
@@ -129,6 +135,9 @@ func (b *book) growSlots() {
 // leave forgets a task.
 func (b *book) leave(n uint32) {
 	s := b.slot(n)
+	if b.grouped(s) {
+		b.groups.remove(b, n)
+	}
 	b.index.remove(b, b.index.hash(b.arena.id(s.rec)), n)
 	b.arena.remove(s.rec)
 	*s = slot{hash: b.vacant, gen: s.gen + 1}
@@ -138,6 +147,16 @@ func (b *book) leave(n uint32) {
 
 func (b *book) id(s *slot) []byte     { return b.arena.id(s.rec) }
 func (b *book) record(s *slot) []byte { return b.arena.record(s.rec) }
+
+// group returns the name of a task's group, valid like its id; nil if it has none.
+func (b *book) group(s *slot) []byte {
+	if !b.grouped(s) {
+		return nil
+	}
+	return recordGroup(b.record(s))
+}
+
+func (b *book) grouped(s *slot) bool { return len(b.arena.links(s.rec)) > 0 }
 
 // fields takes a task's record apart. The record was checked when it came into
 // memory: if it is damaged now, so may be all others, and the process ends rather
@@ -155,9 +174,19 @@ func (b *book) fields(s *slot) fields {
 // rewrite gives a task another record. rec must not point into the arena.
 func (b *book) rewrite(n uint32, rec []byte) {
 	s := b.slot(n)
-	old := s.rec
+	old, group := s.rec, recordGroup(rec)
+	stays := bytes.Equal(b.group(s), group)
+	if !stays && b.grouped(s) {
+		b.groups.remove(b, n)
+	}
 	// The arena may open a new segment but never moves an old one: id stays.
-	s.rec = b.arena.put(n, b.arena.id(old), rec)
+	s.rec = b.arena.put(n, b.arena.id(old), rec, len(group) > 0)
+	switch {
+	case stays:
+		copy(b.arena.links(s.rec), b.arena.links(old))
+	case len(group) > 0:
+		b.groups.add(b, n)
+	}
 	b.arena.remove(old)
 }
 

@@ -44,6 +44,14 @@ func (c *call) expect(i int, slot uint32) {
 	c.left++
 }
 
+// join announces one write more than were planned for, and returns its index.
+// Scheduler.mu is held.
+func (c *call) join(slot uint32) int {
+	c.errs, c.slots = append(c.errs, errOpen), append(c.slots, slot)
+	c.left++
+	return len(c.errs) - 1
+}
+
 func (c *call) answer(i int, err error) {
 	if c.over {
 		return

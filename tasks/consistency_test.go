@@ -16,7 +16,7 @@ func (r *rig) checkConsistency() {
 	r.t.Helper()
 	s := r.Scheduler
 	s.mu.Lock()
-	errs := errors.Join(s.checkBook(), s.checkTopics(), s.checkOpen())
+	errs := errors.Join(s.checkBook(), s.book.checkGroups(), s.checkTopics(), s.checkOpen())
 	s.mu.Unlock()
 	if errs = errors.Join(errs, r.checkLedger()); errs != nil {
 		r.t.Fatalf("inconsistent: %v", errs)
@@ -99,6 +99,61 @@ func (s *Scheduler) checkBook() (errs error) {
 	// A move that was given up is counted until the committer gives it back.
 	if arriving > s.arriving || writes == 0 && s.arriving != 0 && !s.ended {
 		fault("%d tasks are being created or moved, %d are counted", arriving, s.arriving)
+	}
+	return errs
+}
+
+// checkGroups compares the lists of groups with the records.
+func (b *book) checkGroups() (errs error) {
+	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
+	grouped := make(map[uint32]string)
+	for n := uint32(1); n < b.slots(); n++ {
+		sl := b.slot(n)
+		if sl.state == vacant {
+			continue
+		}
+		group := recordGroup(b.record(sl))
+		if b.grouped(sl) != (len(group) > 0) {
+			fault("%s of the group %q: it has links: %v", b.id(sl), group, b.grouped(sl))
+		} else if len(group) > 0 {
+			grouped[n] = string(group)
+		}
+	}
+	seen := make(map[string]bool)
+	for i := range b.groups.tables {
+		t, held := &b.groups.tables[i], 0
+		for at, first := range t.firsts {
+			if first == 0 {
+				continue
+			}
+			held++
+			n, before := uint32(first), uint32(0)
+			group := grouped[n]
+			if group == "" || seen[group] {
+				fault("slot %d is the first of the group %q, seen %v", n, group, seen[group])
+				continue
+			}
+			seen[group] = true
+			if h := b.index.hash([]byte(group)); h>>56 != uint64(i) || t.seek(b, uint32(h), []byte(group)) != uint32(at) {
+				fault("the group %q cannot be found", group)
+			}
+			for ; n != 0; before, n = n, b.following(n) {
+				if grouped[n] != group || b.preceding(n) != before {
+					fault("slot %d of the group %q is listed in %q, or listed twice; %d stands before it, it says %d", n, grouped[n], group, before, b.preceding(n))
+					break
+				}
+				delete(grouped, n)
+			}
+		}
+		if held != t.used {
+			fault("group table %d counts %d, holds %d", i, t.used, held)
+		}
+	}
+	for n, group := range grouped {
+		fault("slot %d is not listed in its group %q", n, group)
+	}
+	if n := len(b.groups.tours); n != 0 {
+		fault("%d tours were never ended", n)
 	}
 	return errs
 }

@@ -47,7 +47,7 @@
 //	ready            the clock was set back                  pending
 //	ready            handed out                 (claiming*)  delivering
 //	pending, ready   Reschedule, Replace, Fire  moving*      pending
-//	pending, ready   Cancel, Purge              cancelling*  gone: cancelled
+//	pending, ready   Cancel, Purge, CancelGroup cancelling*  gone: cancelled
 //	dead             Cancel, DeleteDead         finishing*   gone: cancelled
 //	delivering       Ack                        finishing*   gone: delivered
 //	delivering       failed, Release, lease out              pending
@@ -67,7 +67,8 @@
 //
 // Every task in memory is a slot of 48 bytes, a record in an arena (the very
 // bytes that the ledger holds), an entry in an index of ids and an entry in the
-// wheel. None of them contains a pointer: the collector has nothing to mark.
+// wheel. None of them contains a pointer: the collector has nothing to mark. Those
+// that share a group are linked through the arena; the others pay nothing for that.
 //
 // # Locks
 //

@@ -13,17 +13,24 @@ import (
 )
 
 // List returns one page of the tasks that a query selects, soonest first. It
-// visits every task in memory once, a few thousand under one lock, so its cost
-// grows with the number of tasks and does not hold others up. While replay runs,
-// what was not read yet is missing.
+// visits every task in memory once, or every task of the group that is asked for, a
+// few thousand under one lock, so its cost grows with the number of tasks and does not
+// hold others up. While replay runs, what was not read yet is missing.
 //
 // Errors: ErrInvalid, ErrUnavailable (dead tasks only), ErrClosed.
 func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
+	var f faults
 	if q.State > Dead {
-		return Page{}, &InvalidError{Fields: []FieldError{{"state", "must be pending, ready, delivering or dead"}}}
+		f.add("state", "must be pending, ready, delivering or dead")
 	}
 	if q.Topic != "" && !validName(q.Topic) {
-		return Page{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+		f.add("topic", nameProblem)
+	}
+	if q.Group != "" && !validName(q.Group) {
+		f.add("group", nameProblem)
+	}
+	if err := f.err(); err != nil {
+		return Page{}, err
 	}
 	if q.State == Dead {
 		return s.listDead(ctx, q)
@@ -32,22 +39,9 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	var first soonest
-	for from := uint32(0); ; from += chunkSlots {
-		if err := ctx.Err(); err != nil {
-			return Page{}, err
-		}
-		s.mu.Lock()
-		if s.ended {
-			s.unlock()
-			return Page{}, ErrClosed
-		}
-		if int(from) >= len(s.book.chunks)*chunkSlots {
-			s.unlock()
-			break
-		}
-		s.selectLocked(&first, from, limit+1, after, q)
-		s.unlock()
+	first, err := s.selectSoonest(ctx, q, limit+1, after)
+	if err != nil {
+		return Page{}, err
 	}
 	slices.SortFunc(first, compareRefs)
 	page := Page{Tasks: make([]Task, 0, min(limit, len(first)))}
@@ -66,42 +60,55 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 }
 
 func (s *Scheduler) listDead(ctx context.Context, q Query) (Page, error) {
-	if q.Topic != "" {
-		return s.DeadTasks(ctx, q.Topic, q.Limit, q.Cursor)
+	switch {
+	case q.Group != "": // the ledger orders the dead by topic only
+		return Page{}, &InvalidError{Fields: []FieldError{{"group", "must not stand beside the state dead"}}}
+	case q.Topic == "":
+		return Page{}, &InvalidError{Fields: []FieldError{{"topic", "must be given with the state dead"}}}
 	}
-	return Page{}, &InvalidError{Fields: []FieldError{{"topic", "must be given with the state dead"}}}
+	return s.DeadTasks(ctx, q.Topic, q.Limit, q.Cursor)
 }
 
-// selectLocked looks through one chunk of slots for the soonest tasks after a cursor.
-func (s *Scheduler) selectLocked(first *soonest, from uint32, limit int, after recovery.Ref, q Query) {
-	var only uint32 // number of the topic; 0 for all
-	if q.Topic != "" {
-		t, ok := s.topics[q.Topic]
-		if !ok {
-			return
+// selectSoonest looks for the soonest tasks after a cursor.
+func (s *Scheduler) selectSoonest(ctx context.Context, q Query, limit int, after recovery.Ref) (first soonest, err error) {
+	var w *walk
+	for w == nil || !w.over {
+		if err := ctx.Err(); err != nil {
+			return nil, err
 		}
-		only = t.number
+		s.mu.Lock()
+		if s.ended {
+			s.unlock()
+			return nil, ErrClosed
+		}
+		if w == nil {
+			w = s.walkLocked(q.Topic, q.Group)
+			defer w.leave()
+		}
+		for _, sl := range w.pieceLocked() {
+			if sl.next < after.Next || len(first) == limit && sl.next > first[0].Next {
+				continue
+			}
+			if shown := sl.state.shown(); shown != 0 && (q.State == 0 || shown == q.State) {
+				s.considerLocked(&first, limit, sl, after)
+			}
+		}
+		s.unlock()
 	}
-	chunk := s.book.chunks[from/chunkSlots]
-	for i := range chunk {
-		sl := &chunk[i]
-		shown := sl.state.shown()
-		if shown == 0 || q.State != 0 && shown != q.State || only != 0 && sl.topic != only || sl.next < after.Next {
-			continue
-		}
-		if len(*first) == limit && sl.next > (*first)[0].Next {
-			continue
-		}
-		ref := recovery.Ref{Next: sl.next, ID: string(s.book.id(sl))}
-		if compareRefs(ref, after) <= 0 {
-			continue
-		}
-		if len(*first) < limit {
-			heap.Push(first, ref)
-		} else if compareRefs(ref, (*first)[0]) < 0 {
-			(*first)[0] = ref
-			heap.Fix(first, 0)
-		}
+	return first, nil
+}
+
+// considerLocked keeps a task if it is among the soonest so far.
+func (s *Scheduler) considerLocked(first *soonest, limit int, sl *slot, after recovery.Ref) {
+	ref := recovery.Ref{Next: sl.next, ID: string(s.book.id(sl))}
+	if compareRefs(ref, after) <= 0 {
+		return
+	}
+	if len(*first) < limit {
+		heap.Push(first, ref)
+	} else if compareRefs(ref, (*first)[0]) < 0 {
+		(*first)[0] = ref
+		heap.Fix(first, 0)
 	}
 }
 

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -16,7 +17,7 @@ func TestListAgainstSort(t *testing.T) {
 		t.Logf("seed %d", seed)
 		rng := rand.New(rand.NewPCG(seed, 0))
 		for i := range 400 {
-			r.must(Request{ID: fmt.Sprint("t", i), Topic: []string{"x", "y", "z"}[rng.IntN(3)], Delay: time.Duration(rng.IntN(60)) * time.Second})
+			r.must(Request{ID: fmt.Sprint("t", i), Topic: []string{"x", "y", "z"}[rng.IntN(3)], Group: []string{"", "a", "b"}[rng.IntN(3)], Delay: time.Duration(rng.IntN(60)) * time.Second})
 		}
 		pass(20 * time.Second)
 		_, err := r.Reserve(t.Context(), "x", 10, 0, time.Hour)
@@ -26,23 +27,36 @@ func TestListAgainstSort(t *testing.T) {
 			t.Fatalf("%d listed", len(everything))
 		}
 		for _, topic := range []string{"", "x", "none"} {
-			for _, state := range []State{0, Pending, Ready, Delivering} {
-				for _, limit := range []int{1, 7, 1000} {
-					var wanted []Task
-					for _, task := range everything {
-						if (topic == "" || task.Topic == topic) && (state == 0 || task.State == state) {
-							wanted = append(wanted, task)
-						}
-					}
-					slices.SortFunc(wanted, func(a, b Task) int { return cmp.Or(a.Next.Compare(b.Next), cmp.Compare(a.ID, b.ID)) })
-					got := r.pages(Query{Topic: topic, State: state, Limit: limit})
-					if !slices.Equal(idsOf(got), idsOf(wanted)) {
-						t.Errorf("topic %q, %v, %d at a time: %d listed, want %d in their order", topic, state, limit, len(got), len(wanted))
+			for _, group := range []string{"", "a", "none"} {
+				for _, state := range []State{0, Pending, Ready, Delivering} {
+					for _, limit := range []int{1, 7, 1000} {
+						r.listsSorted(everything, Query{Topic: topic, Group: group, State: state, Limit: limit})
 					}
 				}
 			}
 		}
+		_, err = r.List(t.Context(), Query{Topic: "x", Group: "a", State: Dead})
+		want(t, "List", err, ErrInvalid)
+		_, err = r.List(t.Context(), Query{Topic: "-", Group: "-", State: Dead + 1})
+		if e := (*InvalidError)(nil); !errors.As(err, &e) || len(e.Fields) != 3 {
+			t.Errorf("List = %v; want three faults", err)
+		}
 	})
+}
+
+// listsSorted compares the pages of a query with what it should select of everything.
+func (r *rig) listsSorted(everything []Task, q Query) {
+	r.t.Helper()
+	var wanted []Task
+	for _, task := range everything {
+		if (q.Topic == "" || task.Topic == q.Topic) && (q.Group == "" || task.Group == q.Group) && (q.State == 0 || task.State == q.State) {
+			wanted = append(wanted, task)
+		}
+	}
+	slices.SortFunc(wanted, func(a, b Task) int { return cmp.Or(a.Next.Compare(b.Next), cmp.Compare(a.ID, b.ID)) })
+	if got := r.pages(q); !slices.Equal(idsOf(got), idsOf(wanted)) {
+		r.t.Errorf("%+v: %d listed, want %d in their order", q, len(got), len(wanted))
+	}
 }
 
 // pages reads all pages of a query.

@@ -24,8 +24,9 @@ type fact struct {
 	may     may
 	dues    []int64 // of a live task: what its deadline may be, Unix ms; nil: anything
 	req     string  // the request that made it; empty: unknown
-	topic   string  // empty: unknown
-	written bool    // what the ledger has is what may says; a crash changes nothing
+	topic   string  // empty: unknown, and then the group is too
+	group   string
+	written bool // what the ledger has is what may says; a crash changes nothing
 	// The last delivery, until it has ended in one way or another.
 	open *outstanding
 	// The last delivery whose acknowledgement was accepted.
@@ -246,7 +247,10 @@ func (m *model) saw(id string, task Task, err error) {
 		if f.busy() && !f.open.handler && task.State != Delivering {
 			m.fault(id, "is %v, and its lease ends %v", task.State, f.open.until)
 		}
-		f.may, f.topic = mayBeAlive, task.Topic
+		if f.topic != "" && (task.Topic != f.topic || task.Group != f.group) {
+			m.fault(id, "of topic %q and group %q, not %q and %q", task.Topic, task.Group, f.topic, f.group)
+		}
+		f.may, f.topic, f.group = mayBeAlive, task.Topic, task.Group
 	case errors.Is(err, ErrNotFound):
 		if f := m.is(id, mayBeAbsent, "Get"); f.written {
 			f.gone()

@@ -78,7 +78,7 @@ func (s *simulation) post(r Request) {
 		}
 	case err == nil:
 		s.m.is(task.ID, mayBeAbsent, "created").alive(task.Due)
-		f.topic, f.req = r.Topic, req
+		f.topic, f.group, f.req = r.Topic, r.Group, req
 		s.requests = append(s.requests, r)
 	case errors.Is(err, ErrUnknown):
 		s.excused(task.ID, err)
@@ -124,7 +124,7 @@ func (s *simulation) batch() {
 			s.m.is(res.ID, mayBeAbsent|mayBeAlive, "scheduled")
 			if f.may&mayBeAbsent != 0 {
 				f.alive(s.clock.now())
-				f.dues, f.topic, f.req = nil, rs[i].Topic, ""
+				f.dues, f.topic, f.group, f.req = nil, rs[i].Topic, rs[i].Group, ""
 			}
 			f.may = mayBeAlive
 		case errors.Is(res.Err, ErrUnknown):
@@ -220,7 +220,7 @@ func (s *simulation) replace() {
 			was = mayBeAlive
 		}
 		s.m.is(r.ID, was, "replaced").alive(task.Due)
-		f.topic, f.req = r.Topic, fmt.Sprint(r)
+		f.topic, f.group, f.req = r.Topic, r.Group, fmt.Sprint(r)
 	case errors.Is(err, ErrUnknown):
 		s.excused(r.ID, err)
 		f.unsure(time.Time{})
@@ -241,12 +241,13 @@ func (s *simulation) look() {
 	}
 }
 
-// list pages through everything, and misses nothing that is there.
+// list pages through everything, or through a group, and misses nothing that is there.
 func (s *simulation) list() {
+	group := s.anyGroup()
 	seen := map[string]bool{}
 	var last time.Time
 	for cursor := ""; ; {
-		page, err := s.List(s.t.Context(), Query{Limit: 1 + s.rng.IntN(20), Cursor: cursor})
+		page, err := s.List(s.t.Context(), Query{Group: group, Limit: 1 + s.rng.IntN(20), Cursor: cursor})
 		if err != nil {
 			s.m.fault("list", "%v", err)
 			return
@@ -255,6 +256,9 @@ func (s *simulation) list() {
 		for _, task := range page.Tasks {
 			if seen[task.ID] || task.Next.Before(last) {
 				s.m.fault(task.ID, "listed twice, or out of order")
+			}
+			if group != "" && task.Group != group {
+				s.m.fault(task.ID, "of the group %q is listed in %q", task.Group, group)
 			}
 			seen[task.ID], last = true, task.Next
 			if !s.faults {
@@ -269,7 +273,8 @@ func (s *simulation) list() {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	for id, f := range s.m.facts {
-		if !s.faults && f.may == mayBeAlive && !f.spent() && !seen[id] {
+		in := group == "" || f.group == group && f.topic != ""
+		if !s.faults && in && f.may == mayBeAlive && !f.spent() && !seen[id] {
 			s.m.fault(id, "is not listed")
 		}
 	}

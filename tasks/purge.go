@@ -30,27 +30,37 @@ func (s *Scheduler) Purge(ctx context.Context, topic string) (Purged, error) {
 		return Purged{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
 	}
 	p := purge{Scheduler: s, topic: topic}
-	if err := p.begin(ctx); err != nil {
-		return Purged{}, err
-	}
-	for p.from < p.end || len(p.busy) > 0 {
-		if err := ctx.Err(); err != nil {
-			return p.done, err
-		}
-		if err := p.piece(ctx); err != nil {
-			return p.done, err
-		}
-	}
-	return p.done, nil
+	err := p.run(ctx)
+	return Purged{Cancelled: p.cancelled, Delivering: p.delivering}, err
 }
 
-// A purge is a Purge under way: a walk over the slots that were there at its start.
+// A purge cancels all tasks of a topic, or of a group, that can be cancelled.
 type purge struct {
 	*Scheduler
-	topic     string
-	from, end uint32   // slots that are not visited yet
-	busy      []string // ids of visited tasks that somebody else was changing
-	done      Purged
+	topic, group string // the one that is empty is not asked for
+
+	walk       *walk
+	busy       []string // ids of visited tasks that somebody else was changing
+	cancelled  int
+	delivering int
+	left       []string // ids of the first of those that were being delivered, up to keep
+	keep       int
+}
+
+func (p *purge) run(ctx context.Context) error {
+	if err := p.begin(ctx); err != nil {
+		return err
+	}
+	defer p.walk.leave()
+	for !p.walk.over || len(p.busy) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := p.piece(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *purge) begin(ctx context.Context) error {
@@ -64,7 +74,7 @@ func (p *purge) begin(ctx context.Context) error {
 	if p.ended {
 		return ErrClosed
 	}
-	p.end = uint32(len(p.book.chunks) * chunkSlots)
+	p.walk = p.walkLocked(p.topic, p.group)
 	return nil
 }
 
@@ -73,13 +83,8 @@ func (p *purge) begin(ctx context.Context) error {
 func (p *purge) piece(ctx context.Context) error {
 	ctx, cancel := p.within(ctx)
 	defer cancel()
-	for shard := range p.terms.Shards {
-		if err := p.writable(shard); err != nil {
-			return err
-		}
-	}
-	c := newCall(purgeAtOnce)
-	sent, err := p.collect(ctx, c)
+	c := newCall(0)
+	err := p.collect(ctx, c)
 	p.mu.Lock()
 	c.complete()
 	p.unlock()
@@ -87,10 +92,10 @@ func (p *purge) piece(ctx context.Context) error {
 	if late := p.await(ctx, c); err == nil || errors.Is(late, ErrUnknown) {
 		err = late
 	}
-	for _, answer := range p.answers(c)[:sent] {
+	for _, answer := range p.answers(c) {
 		switch {
 		case answer == nil:
-			p.done.Cancelled++
+			p.cancelled++
 		case err == nil:
 			err = answer
 		}
@@ -98,65 +103,76 @@ func (p *purge) piece(ctx context.Context) error {
 	return err
 }
 
-// collect begins to cancel the tasks of a piece and returns how many. First come those
-// that were busy before, for which it waits.
-func (p *purge) collect(ctx context.Context, c *call) (sent int, err error) {
+// collect begins to cancel the tasks of a piece. First come those that were busy before,
+// for which it waits.
+func (p *purge) collect(ctx context.Context, c *call) error {
+	sent := 0
 	for ; len(p.busy) > 0 && sent < purgeAtOnce; p.busy = p.busy[1:] {
 		n, sl, err := p.acquire(ctx, p.busy[0])
 		switch {
 		case errors.Is(err, ErrNotFound), errors.Is(err, ErrDead):
 			continue
 		case err != nil:
-			return sent, err
+			return err
 		}
-		// It may have passed to another topic.
-		if t, ok := p.topics[p.topic]; ok && sl.topic == t.number {
-			sent += p.visitLocked(n, sl, c, sent)
+		if p.belongsLocked(sl) {
+			sent, err = p.visitLocked(n, sl, c, sent)
 		}
-		p.unlock()
+		if p.unlock(); err != nil {
+			return err
+		}
 	}
-	for p.from < p.end && sent <= purgeAtOnce-atOnce && len(p.busy) < purgeAtOnce {
-		n, err := p.walk(c, sent)
+	for !p.walk.over && sent <= purgeAtOnce-atOnce && len(p.busy) < purgeAtOnce {
+		n, err := p.some(c)
 		if sent += n; err != nil {
-			return sent, err
+			return err
 		}
 	}
-	return sent, nil
+	return nil
 }
 
-// walk visits the rest of a chunk of slots, or as much of it as is dealt with under one
-// lock, and returns how many cancellations were sent.
-func (p *purge) walk(c *call, first int) (sent int, err error) {
+// some visits the next tasks, as many as are dealt with under one lock, and returns how
+// many cancellations were sent.
+func (p *purge) some(c *call) (sent int, err error) {
 	p.mu.Lock()
 	defer p.unlock()
 	if p.ended {
 		return 0, ErrClosed
 	}
-	t, ok := p.topics[p.topic]
-	if !ok {
-		p.from = p.end
-		return 0, nil
-	}
-	for last := p.from - p.from%chunkSlots + chunkSlots; p.from < last && sent < atOnce; p.from++ {
-		if sl := p.book.slot(p.from); sl.topic == t.number {
-			sent += p.visitLocked(p.from, sl, c, first+sent)
+	for n, sl := range p.walk.pieceLocked() {
+		if sent, err = p.visitLocked(n, sl, c, sent); err != nil || sent == atOnce {
+			break
 		}
 	}
-	return sent, nil
+	return sent, err
 }
 
-// visitLocked sends the cancellation of a task, which is write i of the call, and
-// returns how many it has sent: 1 or 0.
-func (p *purge) visitLocked(n uint32, sl *slot, c *call, i int) int {
+// belongsLocked tells whether a task that was waited for is still one to be cancelled: it
+// may have passed to another topic or group.
+func (p *purge) belongsLocked(sl *slot) bool {
+	if p.group != "" {
+		return string(p.book.group(sl)) == p.group
+	}
+	t, ok := p.topics[p.topic]
+	return ok && sl.topic == t.number
+}
+
+// visitLocked sends the cancellation of a task if it can be cancelled, and returns how
+// many have been sent now.
+func (p *purge) visitLocked(n uint32, sl *slot, c *call, sent int) (int, error) {
 	switch sl.state {
 	case pending, ready:
+		if err := p.writable(int(sl.shard)); err != nil {
+			return sent, err
+		}
 		p.disarmLocked(sl)
 		p.setLocked(sl, cancelling)
-		c.expect(i, n)
-		p.writeLocked(write{slot: n, op: opCancel, call: c, index: i})
-		return 1
+		p.writeLocked(write{slot: n, op: opCancel, call: c, index: c.join(n)})
+		sent++
 	case delivering:
-		p.done.Delivering++
+		if p.delivering++; p.delivering <= p.keep {
+			p.left = append(p.left, string(p.book.id(sl)))
+		}
 	case claiming, moving, cancelling:
 		// It was there when the purge began, and may be pending again soon; that
 		// somebody cancels it does not say that it works out.
@@ -164,5 +180,5 @@ func (p *purge) visitLocked(n uint32, sl *slot, c *call, i int) int {
 	case vacant, creating, finishing, burying, requeuing, parking, checking:
 		// Gone, going, or not there yet.
 	}
-	return 0
+	return sent, nil
 }

@@ -349,19 +349,25 @@ func TestPurgeRace(t *testing.T) {
 // not being delivered before is gone.
 func (s *simulation) purgeTopic() {
 	topic := []string{"pulled", "counted"}[s.rng.IntN(2)]
+	s.m.call()
 	p, err := s.Purge(s.t.Context(), topic)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
+	s.purged(fmt.Sprintf("Purge of %s: %+v", topic, p), err, func(f *fact) bool { return f.topic == topic })
+}
+
+// purged takes note of a purge of the tasks that belong to something, or may.
+func (s *simulation) purged(what string, err error, belongs func(*fact) bool) {
 	if err != nil && !s.excused("purge", err) {
-		s.m.fault("purge", "%v", err)
+		s.m.fault("purge", "%s: %v", what, err)
 	}
 	for id, f := range s.m.facts {
-		if f.topic != topic && f.topic != "" || f.may&mayBeAlive == 0 {
+		if !belongs(f) && f.topic != "" || f.may&mayBeAlive == 0 {
 			continue
 		}
-		s.m.note(id, "Purge of %s: %+v, %v", topic, p, err)
-		switch sure := f.may == mayBeAlive && !f.loose && f.topic == topic; {
-		case f.busy():
+		s.m.note(id, "%s, %v", what, err)
+		switch sure := f.may == mayBeAlive && !f.loose && belongs(f); {
+		case s.m.over(id, s.faults), f.busy():
 		case err == nil && sure && f.open == nil:
 			f.gone()
 		default:
@@ -369,4 +375,5 @@ func (s *simulation) purgeTopic() {
 			f.loose = true
 		}
 	}
+	s.m.calls = false
 }

@@ -254,6 +254,20 @@ func recordTopic(rec []byte) []byte {
 	return rec[recordFixed+1 : recordFixed+1+int(rec[recordFixed])]
 }
 
+// recordGroup returns the group, nil if there is none. It takes a record that is not
+// whole, such as that of a task which is still being looked up.
+func recordGroup(rec []byte) []byte {
+	if len(rec) <= recordFixed || recordFlags(rec)&flagGroup == 0 {
+		return nil
+	}
+	r := reader{rec: rec[recordFixed:]}
+	r.short() // the topic
+	if recordFlags(rec)&flagHeaders != 0 {
+		r.long()
+	}
+	return r.short()
+}
+
 func recordAttempt(rec []byte) uint32 {
 	return binary.LittleEndian.Uint32(rec[offAttempt:])
 }

@@ -156,7 +156,7 @@ func (s *simulation) step() {
 	}
 	moves := []move{
 		{14, s.schedule}, {4, s.again}, {3, s.batch}, {7, s.cancel}, {5, s.reschedule}, {3, s.replace}, {3, s.fire},
-		{8, s.look}, {2, s.list}, {14, s.reserve}, {16, s.verdict}, {2, s.giveBack}, {3, s.requeue}, {1, s.deleteDead}, {1, s.purgeTopic},
+		{8, s.look}, {2, s.list}, {14, s.reserve}, {16, s.verdict}, {2, s.giveBack}, {3, s.requeue}, {1, s.deleteDead}, {1, s.purgeTopic}, {2, s.cancelGroup},
 		{2, s.pauseTopic}, {20, s.wait}, {2, s.stepClock}, {3, s.breakLedger}, {6, s.heal}, {1, s.kill}, {1, s.cleanly}, {2, s.inspect},
 	}
 	total := 0
@@ -237,7 +237,7 @@ func (s *simulation) anyID() string {
 }
 
 func (s *simulation) request(id string) Request {
-	r := Request{ID: id, Topic: s.topics[s.rng.IntN(len(s.topics))], Payload: fmt.Append(nil, s.rng.IntN(1000))}
+	r := Request{ID: id, Topic: s.topics[s.rng.IntN(len(s.topics))], Group: s.anyGroup(), Payload: fmt.Append(nil, s.rng.IntN(1000))}
 	switch s.rng.IntN(4) {
 	case 0: // due now
 	case 1:
@@ -247,3 +247,6 @@ func (s *simulation) request(id string) Request {
 	}
 	return r
 }
+
+// anyGroup is one of a few, or none.
+func (s *simulation) anyGroup() string { return []string{"", "one", "two", "three"}[s.rng.IntN(4)] }

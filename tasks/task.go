@@ -110,6 +110,7 @@ type Result struct {
 // A Query selects tasks for List.
 type Query struct {
 	Topic  string // empty: all topics
+	Group  string // empty: all tasks, also those without a group; not with Dead
 	State  State  // 0: pending, ready and delivering; Dead lists the dead
 	Limit  int    // 1 to 1,000; 0 means 100
 	Cursor string // Page.Cursor of the page before; empty for the first

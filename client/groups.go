@@ -1,0 +1,45 @@
+package client
+
+import (
+	"context"
+	"net/http"
+)
+
+// Group returns a page of the tasks of a group, the soonest first; limit and cursor are
+// those of a Query. A group that nobody has met is empty. All with Query.Group goes
+// through all of them.
+//
+// Errors: ErrInvalid, ErrUnavailable, ErrUnreachable.
+func (c *Client) Group(ctx context.Context, group string, limit int, cursor string) (*Page, error) {
+	path, err := pathOf("/v1/groups/", "group", group)
+	if err != nil {
+		return nil, err
+	}
+	return c.page(ctx, path, Query{Limit: limit, Cursor: cursor})
+}
+
+// GroupCancelled tells what CancelGroup has done.
+type GroupCancelled struct {
+	Cancelled int `json:"cancelled"`
+	// Delivering are the ids of tasks that were left alone, since they are being
+	// delivered: the first 1,000, and MoreDelivering says how many more there were.
+	Delivering     []string `json:"delivering"`
+	MoreDelivering int      `json:"more_delivering,omitempty"`
+}
+
+// CancelGroup cancels all pending and ready tasks of a group, of whatever topic: each
+// definitely, as Cancel does, but not all in one step. Dead tasks are not touched.
+//
+// Errors: ErrInvalid, ErrUnavailable, ErrUnknown, ErrUnreachable. Some may have been
+// cancelled before the error; repeating the call does the rest.
+func (c *Client) CancelGroup(ctx context.Context, group string) (*GroupCancelled, error) {
+	path, err := pathOf("/v1/groups/", "group", group)
+	if err != nil {
+		return nil, err
+	}
+	done := &GroupCancelled{}
+	if _, err := c.do(ctx, call{method: http.MethodDelete, path: path, effect: again, extra: wholeTopic}, done); err != nil {
+		return nil, err
+	}
+	return done, nil
+}

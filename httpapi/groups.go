@@ -1,0 +1,47 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// GroupCancelled tells what the cancelling of a group has done.
+type GroupCancelled struct {
+	Cancelled      int      `json:"cancelled" doc:"Tasks that are never delivered (again)."`
+	Delivering     []string `json:"delivering" nullable:"false" maxItems:"1000" doc:"Ids of tasks that were being delivered, and are left to their receivers."`
+	MoreDelivering int      `json:"more_delivering,omitempty" doc:"How many of those there were beyond the first 1,000. Left out if all are named."`
+}
+
+type onGroup struct {
+	request
+	Group string `path:"group" doc:"Name of the group."`
+}
+
+// cancelGroup answers DELETE /v1/groups/{group}.
+func (s *Server) cancelGroup(ctx context.Context, in *onGroup) (*reply[GroupCancelled], error) {
+	defer unhurried(in.gin)()
+	c, err := s.scheduler.CancelGroup(ctx, in.Group)
+	if err != nil {
+		return nil, partly(err, c.Cancelled)
+	}
+	if c.Delivering == nil {
+		c.Delivering = []string{}
+	}
+	return &reply[GroupCancelled]{GroupCancelled{c.Cancelled, c.Delivering, c.More}}, nil
+}
+
+type groupListing struct {
+	Group  string `path:"group" doc:"Name of the group."`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Tasks a page."`
+	Cursor string `query:"cursor" maxLength:"1024" doc:"The next_cursor of the page before."`
+}
+
+// listGroup answers GET /v1/groups/{group}.
+func (s *Server) listGroup(ctx context.Context, in *groupListing) (*reply[TaskPage], error) {
+	page, err := s.scheduler.List(ctx, tasks.Query{Group: in.Group, Limit: in.Limit, Cursor: in.Cursor})
+	if err != nil {
+		return nil, err
+	}
+	return &reply[TaskPage]{wirePage(page)}, nil
+}

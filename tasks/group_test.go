@@ -1,0 +1,424 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/recovery/memledger"
+)
+
+// cancelGroup cancels the group g.
+func (r *rig) cancelGroup(cancelled int, delivering ...string) {
+	r.t.Helper()
+	c, err := r.CancelGroup(r.t.Context(), "g")
+	want(r.t, "CancelGroup", err, nil)
+	slices.Sort(c.Delivering)
+	if c.Cancelled != cancelled || !slices.Equal(c.Delivering, delivering) || c.More != 0 {
+		r.t.Fatalf("cancelled %+v; want %d, %q being delivered", c, cancelled, delivering)
+	}
+}
+
+// group lists the ids of a group, soonest first.
+func (r *rig) group(name string, want ...string) {
+	r.t.Helper()
+	if got := idsOf(r.pages(Query{Group: name, Limit: 2})); !slices.Equal(got, want) {
+		r.t.Fatalf("the group %s has %q; want %q", name, got, want)
+	}
+}
+
+func TestCancelGroup(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		for _, name := range []string{"", "no group", "-"} {
+			_, err := r.CancelGroup(t.Context(), name)
+			want(t, "CancelGroup", err, ErrInvalid)
+		}
+		r.cancelGroup(0) // a group that nobody has met
+		r.must(Request{ID: "dead", Topic: "x", Group: "g"})
+		r.settle(Verdict{Verb: Bury}, r.pull("x", "dead")[0])
+		r.must(Request{ID: "out", Topic: "x", Group: "g"})
+		d := r.pull("x", "out")[0]
+		r.must(Request{ID: "retried", Topic: "x", Group: "g"})
+		r.settle(Verdict{Verb: Release, Delay: ptr(time.Minute)}, r.pull("x", "retried")[0])
+		r.must(Request{ID: "ready", Topic: "x", Group: "g"})
+		r.must(Request{ID: "pending", Topic: "y", Group: "g", Delay: time.Hour})
+		r.must(Request{ID: "other", Topic: "x", Group: "h", Delay: time.Hour})
+		r.must(Request{ID: "none", Topic: "x", Delay: time.Hour})
+		r.group("g", "out", "ready", "retried", "pending")
+
+		r.cancelGroup(3, "out")
+		r.cancelGroup(0, "out")
+		for _, id := range []string{"ready", "retried", "pending"} {
+			r.inLedger(id, recovery.Nowhere)
+			want(t, "Cancel again", r.Cancel(t.Context(), id), nil)
+		}
+		r.inLedger("dead", recovery.Dead)
+		r.group("g", "out")
+		r.group("h", "other")
+		if c := r.Stats().Total; c.Cancelled != 3 || c.Pending != 2 || c.Ready != 0 || c.Delivering != 1 || c.Dead != 1 {
+			t.Errorf("counts %+v", c)
+		}
+		r.checkConsistency()
+		r.ack(d)
+		r.group("g")
+		r.restart()
+		synctest.Wait()
+		r.pull("x")
+		r.group("g")
+		r.group("h", "other")
+		// Brought back, a dead one is a member again.
+		_, err := r.Requeue(t.Context(), "x", nil)
+		want(t, "Requeue", err, nil)
+		r.group("g", "dead")
+		r.cancelGroup(1)
+		r.checkConsistency()
+		want(t, "Close", r.Close(t.Context()), nil)
+		_, err = r.CancelGroup(t.Context(), "g")
+		want(t, "CancelGroup", err, ErrClosed)
+	})
+}
+
+// Several deadlines of one thing are a batch of one group.
+func TestGroupOfABatch(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		const day = time.Minute // the test is as long as there are sweeps
+		results, err := r.ScheduleBatch(t.Context(), []Request{
+			{ID: "c7-close", Topic: "coupon.close", Group: "g", Delay: 30 * day},
+			{ID: "c7-week", Topic: "coupon.warn", Group: "g", Delay: 23 * day},
+			{ID: "c7-day", Topic: "coupon.warn", Group: "g", Delay: 29 * day},
+		})
+		want(t, "ScheduleBatch", errors.Join(err, results[0].Err, results[1].Err, results[2].Err), nil)
+		r.group("g", "c7-week", "c7-day", "c7-close")
+		pass(23*day + time.Second)
+		r.ack(r.pull("coupon.warn", "c7-week")[0])
+		r.group("g", "c7-day", "c7-close")
+		r.cancelGroup(2) // redeemed: no more warnings
+		pass(10 * day)
+		r.pull("coupon.warn")
+		r.pull("coupon.close")
+		r.checkConsistency()
+	})
+}
+
+// A task is listed in the group of its last content, after moves, a crash and a restart.
+func TestGroupAfterMoves(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		replace := func(id, group string, delay time.Duration) {
+			_, err := r.Replace(t.Context(), Request{ID: id, Topic: "x", Group: group, Delay: delay})
+			want(t, "Replace", err, nil)
+		}
+		for i := range 4 {
+			replace(fmt.Sprint("t", i), "g", time.Duration(i+1)*time.Hour)
+		}
+		replace("t1", "h", time.Hour)
+		replace("t2", "", time.Hour)
+		replace("t3", "g", time.Minute)
+		_, err := r.Reschedule(t.Context(), "t0", Move{Delay: ptr(9 * time.Hour), Payload: []byte("longer than before")})
+		want(t, "Reschedule", err, nil)
+		check := func() {
+			t.Helper()
+			r.group("g", "t3", "t0")
+			r.group("h", "t1")
+			r.checkConsistency()
+		}
+		check()
+		r.restart()
+		synctest.Wait()
+		check()
+		r.crash()
+		synctest.Wait()
+		check()
+		replace("t1", "g", 2*time.Hour)
+		replace("t2", "g", 3*time.Hour)
+		r.group("g", "t3", "t1", "t2", "t0")
+		r.group("h")
+		r.cancelGroup(4)
+	})
+}
+
+// What the storage has lost is written again, and is in its group as before; what it has
+// brought back is in none.
+func TestGroupAfterARewind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &forgetful{Ledger: memledger.New(memledger.Nominating())}
+		s, err := Open(t.Context(), l, Config{})
+		want(t, "Open", err, nil)
+		defer s.Close(t.Context())
+		synctest.Wait()
+		due := time.Now().Add(time.Hour)
+		for i := range 10 {
+			_, err := s.Schedule(t.Context(), Request{ID: fmt.Sprint("t", i), Topic: "x", Group: "g", Due: due})
+			want(t, "Schedule", err, nil)
+		}
+		filed := recovery.Spot{Place: recovery.Pending, At: due.UnixMilli()}
+		var loss recovery.Batch
+		for i := range 5 {
+			loss.Add(recovery.Change{ID: fmt.Append(nil, "t", i), From: filed})
+		}
+		stray := fields{revision: 1, due: filed.At, next: filed.At, topic: []byte("x"), group: []byte("g")}
+		loss.Add(recovery.Change{ID: []byte("stray"), To: filed, Data: stray.encode(nil)})
+		want(t, "Apply", l.Apply(t.Context(), 0, &loss), nil)
+		l.watcher.Rewound(0)
+		synctest.Wait()
+		c, err := s.CancelGroup(t.Context(), "g")
+		if want(t, "CancelGroup", err, nil); c.Cancelled != 10 || len(c.Delivering) != 0 {
+			t.Errorf("cancelled %+v", c)
+		}
+		want(t, "Scan", l.Scan(t.Context(), func(page []recovery.Entry) error {
+			for _, e := range page {
+				t.Errorf("%s is left", e.ID)
+			}
+			return nil
+		}), nil)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		want(t, "groups", s.book.checkGroups(), nil)
+	})
+}
+
+// Members that somebody else is changing are waited for; what has left the group stays.
+func TestCancelGroupOfBusyTasks(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		delay      time.Duration
+		begin      func(r *rig)
+		cancelled  int
+		delivering []string
+		place      recovery.Place
+	}{
+		{"moved", time.Hour, func(r *rig) { _ = moveT(r) }, 1, nil, recovery.Nowhere},
+		{"cancelled", time.Hour, func(r *rig) { _ = cancelT(r) }, 0, nil, recovery.Nowhere},
+		{"replaced", time.Hour, func(r *rig) {
+			_, _ = r.Replace(r.t.Context(), Request{ID: "t", Topic: "y", Group: "g", Delay: time.Hour})
+		}, 1, nil, recovery.Nowhere},
+		{"given another group", time.Hour, func(r *rig) {
+			_, _ = r.Replace(r.t.Context(), Request{ID: "t", Topic: "x", Group: "h", Delay: time.Hour})
+		}, 0, nil, recovery.Pending},
+		{"claimed", 0, func(r *rig) {
+			_, _ = r.Reserve(r.t.Context(), "x", 1, 0, time.Hour)
+		}, 0, []string{"t"}, recovery.Pending},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, Config{}, func(t *testing.T, r *rig) {
+				r.topic("x", TopicSettings{CountCrashes: true})
+				r.must(Request{ID: "t", Topic: "x", Group: "g", Delay: c.delay})
+				_, release := r.faulty.Hold(ledgertest.Apply)
+				go c.begin(r)
+				synctest.Wait()
+				cancelled := make(chan GroupCancelled, 1)
+				go func() {
+					got, err := r.CancelGroup(t.Context(), "g")
+					want(t, "CancelGroup", err, nil)
+					cancelled <- got
+				}()
+				synctest.Wait()
+				release()
+				if got := <-cancelled; got.Cancelled != c.cancelled || !slices.Equal(got.Delivering, c.delivering) {
+					t.Errorf("%+v", got)
+				}
+				pass(time.Second)
+				r.inLedger("t", c.place)
+				r.checkConsistency()
+			})
+		})
+	}
+}
+
+// When the ledger stops in the middle, the answer tells what was done before, and a
+// repetition does the rest. Nothing that is open is delivered meanwhile.
+func TestCancelGroupDuringAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{}, memledger.BatchLimits(100, 1<<20))
+		synctest.Wait()
+		const n = 2*purgeAtOnce + 100
+		r.members(n, time.Hour)
+		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Nth: 25, Times: -1})
+		var c GroupCancelled
+		var err error
+		r.within("CancelGroup", func() { c, err = r.CancelGroup(t.Context(), "g") })
+		want(t, "CancelGroup", err, ErrUnknown)
+		if pendings, _ := r.dump(); c.Cancelled == 0 || c.Cancelled+len(pendings) != n {
+			t.Errorf("%d were cancelled, %d are left of %d", c.Cancelled, len(pendings), n)
+		}
+		r.within("CancelGroup", func() { c, err = r.CancelGroup(t.Context(), "g") })
+		if want(t, "CancelGroup during an outage", err, ErrUnavailable); c.Cancelled != 0 {
+			t.Errorf("during an outage %+v", c)
+		}
+		r.checkConsistency()
+		r.faulty.Heal()
+		pass(3 * time.Second)
+		_, err = r.CancelGroup(t.Context(), "g")
+		want(t, "CancelGroup", err, nil)
+		if total := r.Stats().Total; total.Cancelled != n || total.Pending != 0 {
+			t.Errorf("in the end %+v", total)
+		}
+		r.group("g")
+		r.checkConsistency()
+	})
+}
+
+// members schedules n tasks of the group g.
+func (r *rig) members(n int, delay time.Duration) {
+	r.t.Helper()
+	requests := make([]Request, n)
+	for i := range requests {
+		requests[i] = Request{ID: fmt.Sprint("t", i), Topic: "x", Group: "g", Delay: delay}
+	}
+	for part := range slices.Chunk(requests, MaxBatch) {
+		results, err := r.ScheduleBatch(r.t.Context(), part)
+		want(r.t, "ScheduleBatch", err, nil)
+		for _, res := range results {
+			want(r.t, res.ID, res.Err, nil)
+		}
+	}
+}
+
+// What replay has not read yet does not survive unnoticed.
+func TestCancelGroupDuringReplay(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.members(100, time.Hour)
+		r.shut()
+		r.faulty = ledgertest.Wrap(r.mem)
+		_, release := r.faulty.Hold(ledgertest.Scan)
+		var err error
+		r.Scheduler, err = Open(t.Context(), r.faulty, r.cfg)
+		want(t, "Open", err, nil)
+		r.within("CancelGroup", func() { _, err = r.CancelGroup(t.Context(), "g") })
+		want(t, "CancelGroup", err, ErrReplaying)
+		release()
+		r.cancelGroup(100) // it waits for the end of replay
+	})
+}
+
+// The answer names no more than a thousand of those that are being delivered.
+func TestCancelGroupBeingDelivered(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		const out, left = MaxGroupDelivering + 500, 700
+		r.members(out, 0)
+		for taken := 0; taken < out; {
+			ds, err := r.Reserve(t.Context(), "x", MaxReserve, 0, time.Hour)
+			want(t, "Reserve", err, nil)
+			taken += len(ds)
+		}
+		for i := range left {
+			r.must(Request{Topic: "y", Group: "g", Delay: time.Duration(i) * time.Second})
+		}
+		c, err := r.CancelGroup(t.Context(), "g")
+		want(t, "CancelGroup", err, nil)
+		slices.Sort(c.Delivering)
+		if n := len(slices.Compact(c.Delivering)); c.Cancelled != left || n != MaxGroupDelivering || c.More != out-MaxGroupDelivering {
+			t.Errorf("%d cancelled, %d named, %d more", c.Cancelled, n, c.More)
+		}
+		r.checkConsistency()
+	})
+}
+
+// Each task is cancelled, or delivered; those that CancelGroup neither cancels nor names
+// were gone before. Members go and come in the meantime.
+func TestCancelGroupRace(t *testing.T) {
+	r := newRig(t, Config{}, memledger.Shards(4))
+	rounds, members := 40, 300
+	if testing.Short() {
+		rounds = 8
+	}
+	var mu sync.Mutex
+	began, ended := make(map[string]int), make(map[string]int)
+	r.topic("x", TopicSettings{Concurrency: 8})
+	r.handle("x", func(_ context.Context, d *Delivery) error {
+		mu.Lock()
+		began[d.ID]++
+		mu.Unlock()
+		<-time.After(100 * time.Microsecond)
+		mu.Lock()
+		ended[d.ID]++
+		mu.Unlock()
+		return nil
+	})
+	total := 0
+	for round := range rounds {
+		group, now := fmt.Sprint("g", round), time.Now()
+		requests := make([]Request, members)
+		for i := range requests {
+			requests[i] = Request{ID: fmt.Sprint(group, "-", i), Topic: "x", Group: group, Due: now.Add(time.Duration(i) * 100 * time.Microsecond)}
+		}
+		results, err := r.ScheduleBatch(t.Context(), requests)
+		want(t, "ScheduleBatch", err, nil)
+		for _, res := range results {
+			want(t, "Schedule", res.Err, nil)
+		}
+		// Others move members meanwhile, within the group.
+		var movers sync.WaitGroup
+		movers.Go(func() {
+			for i := 0; i < members; i += 7 {
+				_, err := r.Reschedule(t.Context(), requests[i].ID, Move{Delay: ptr(time.Millisecond)})
+				if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrDelivering) {
+					t.Errorf("Reschedule: %v", err)
+				}
+			}
+		})
+		c, err := r.CancelGroup(t.Context(), group)
+		want(t, "CancelGroup", err, nil)
+		mu.Lock()
+		seen := 0
+		for i := range requests {
+			seen += min(1, began[requests[i].ID])
+		}
+		for _, id := range c.Delivering {
+			if ended[id] == 0 && began[id] == 0 {
+				seen++ // its handler is about to be called
+			}
+		}
+		mu.Unlock()
+		if c.Cancelled+seen != members {
+			t.Errorf("round %d: of %d, %d were cancelled, %d delivered or being so", round, members, c.Cancelled, seen)
+		}
+		total += c.Cancelled
+		movers.Wait()
+	}
+	for r.Stats().Total.Pending+r.Stats().Total.Ready+r.Stats().Total.Delivering > 0 || r.Stats().Ledger.Queued > 0 {
+		<-time.After(time.Millisecond)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if total+len(began) != rounds*members || int(r.counts("x").Cancelled) != total {
+		t.Errorf("of %d, %d were cancelled and %d delivered; the counter says %d", rounds*members, total, len(began), r.counts("x").Cancelled)
+	}
+	for id, n := range began {
+		if n != 1 {
+			t.Errorf("%s was delivered %d times", id, n)
+		}
+	}
+	t.Logf("%d cancelled, %d delivered", total, len(began))
+	r.checkConsistency()
+}
+
+// cancelGroup is a move of the simulation, like purgeTopic.
+func (s *simulation) cancelGroup() {
+	group := []string{"one", "two", "three"}[s.rng.IntN(3)]
+	s.m.call()
+	c, err := s.CancelGroup(s.t.Context(), group)
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	belongs := func(f *fact) bool { return f.topic != "" && f.group == group }
+	for _, id := range c.Delivering {
+		if f := s.m.fact(id); !f.during {
+			s.m.is(id, mayBeAlive, "left by CancelGroup")
+			if f.topic != "" && !belongs(f) {
+				s.m.fault(id, "of the group %q is left by CancelGroup of %q", f.group, group)
+			}
+		}
+	}
+	for id, f := range s.m.facts {
+		if err == nil && !f.during && f.may == mayBeAlive && belongs(f) && f.busy() && !slices.Contains(c.Delivering, id) {
+			s.m.fault(id, "is being delivered, and CancelGroup does not say so")
+		}
+	}
+	s.purged(fmt.Sprintf("CancelGroup of %s: %+v", group, c), err, belongs)
+}

@@ -1,0 +1,213 @@
+package tasks
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// An album is a book with what it should hold: the group of each id, "" for none.
+type album struct {
+	*book
+	t   *testing.T
+	rng *rand.Rand
+	of  map[string]string
+}
+
+func newAlbum(t *testing.T) *album {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	return &album{book: newBook(), t: t, rng: rand.New(rand.NewPCG(seed, 0)), of: map[string]string{}}
+}
+
+// record is one of random size, of a group.
+func (a *album) record(group string) []byte {
+	f := fields{topic: []byte("topic"), group: []byte(group), payload: make([]byte, a.rng.IntN(300))}
+	if a.rng.IntN(2) == 0 {
+		f.headers = appendHeader(nil, "tenant", "eu")
+	}
+	return f.encode(nil)
+}
+
+func (a *album) enter(id, group string) {
+	_, sl := a.book.enter([]byte(id), a.record(group))
+	sl.state, a.of[id] = pending, group
+}
+
+func (a *album) rewrite(id, group string) {
+	n, _ := a.find([]byte(id))
+	a.book.rewrite(n, a.record(group))
+	a.of[id] = group
+}
+
+func (a *album) leave(id string) {
+	n, _ := a.find([]byte(id))
+	a.slot(n).state = vacant
+	a.book.leave(n)
+	delete(a.of, id)
+}
+
+// members tours a group.
+func (a *album) members(group string) (ids []string) {
+	t := a.groups.begin(a.book, group)
+	defer a.groups.end(t)
+	for n := a.groups.advance(a.book, t); n != 0; n = a.groups.advance(a.book, t) {
+		ids = append(ids, string(a.id(a.slot(n))))
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (a *album) check() {
+	a.t.Helper()
+	if err := a.checkGroups(); err != nil {
+		a.t.Fatal(err)
+	}
+	want := map[string][]string{}
+	for id, group := range a.of {
+		want[group] = append(want[group], id)
+	}
+	delete(want, "")
+	for group, ids := range want {
+		slices.Sort(ids)
+		if got := a.members(group); !slices.Equal(got, ids) {
+			a.t.Fatalf("the group %s has %q; want %q", group, got, ids)
+		}
+	}
+	if got := a.members("of nobody"); got != nil {
+		a.t.Fatalf("a group that nobody has met has %q", got)
+	}
+}
+
+// Whatever tasks do, each group has just those that belong to it: many small groups and
+// one that is large, few hash tables, records that move about in the arena.
+func TestGroupsAgainstMap(t *testing.T) {
+	a := newAlbum(t)
+	group := func() string {
+		switch a.rng.IntN(4) {
+		case 0:
+			return ""
+		case 1:
+			return "large"
+		}
+		return fmt.Sprint("g", a.rng.IntN(3000))
+	}
+	var from uint32
+	for i := range 40_000 {
+		id := fmt.Sprint("t", a.rng.IntN(6000))
+		_, known := a.of[id]
+		switch {
+		case !known:
+			a.enter(id, group())
+		case a.rng.IntN(3) == 0:
+			a.rewrite(id, a.of[id])
+		case a.rng.IntN(2) == 0:
+			a.rewrite(id, group())
+		default:
+			a.leave(id)
+		}
+		if i%100 == 0 {
+			from = a.tidy(from, 4)
+		}
+		if i%10_000 == 0 {
+			a.check()
+		}
+	}
+	a.check()
+	for id := range a.of {
+		a.leave(id)
+	}
+	a.check()
+	for i := range a.groups.tables {
+		if n := len(a.groups.tables[i].firsts); n > 64 {
+			t.Fatalf("a table without groups has %d entries", n)
+		}
+	}
+}
+
+// Groups whose names collide in half of the hash are kept apart all the same.
+func TestGroupsThatCollide(t *testing.T) {
+	a := newAlbum(t)
+	// Half of a hash that is the same for all: what seek compares, but for the names.
+	table := &groupTable{firsts: make([]uint64, 16)}
+	for i := range uint32(8) {
+		name := fmt.Sprint("g", i)
+		a.enter("t"+name, name)
+		n, _ := a.find([]byte("t" + name))
+		table.firsts[table.seek(a.book, 15, []byte(name))] = firstOf(15, n)
+		table.used++
+	}
+	find := func(i int) uint32 {
+		return uint32(table.firsts[table.seek(a.book, 15, fmt.Append(nil, "g", i))])
+	}
+	for out := range 8 {
+		for i := range 8 {
+			n, _ := a.find(fmt.Append(nil, "tg", i))
+			if i < out {
+				n = 0
+			}
+			if got := find(i); got != n {
+				t.Fatalf("with %d of 8 gone, g%d is in slot %d; want %d", out, i, got, n)
+			}
+		}
+		table.empty(table.seek(a.book, 15, fmt.Append(nil, "g", out)))
+	}
+}
+
+// A tour meets each task once that is there from its begin to its end, whoever leaves,
+// changes its record or its group, or joins meanwhile.
+func TestTourWhileOthersComeAndGo(t *testing.T) {
+	for range 200 {
+		a := newAlbum(t)
+		const n = 60
+		for i := range n {
+			a.enter(fmt.Sprint("t", i), "g")
+		}
+		stays := map[string]bool{}
+		for id := range a.of {
+			stays[id] = true
+		}
+		met := map[string]int{}
+		tour := a.groups.begin(a.book, "g")
+		fresh := 0
+		for k := a.groups.advance(a.book, tour); k != 0; k = a.groups.advance(a.book, tour) {
+			met[string(a.id(a.slot(k)))]++
+			for range a.rng.IntN(4) {
+				id := fmt.Sprint("t", a.rng.IntN(n))
+				_, known := a.of[id]
+				switch a.rng.IntN(4) {
+				case 0:
+					fresh++
+					a.enter(fmt.Sprint("fresh", fresh), "g") // perhaps in the slot of one that has left
+				case 1:
+					if known {
+						a.leave(id)
+						delete(stays, id)
+					}
+				case 2:
+					if known {
+						a.rewrite(id, "other")
+						delete(stays, id)
+					}
+				case 3:
+					if known {
+						a.rewrite(id, a.of[id])
+					}
+				}
+			}
+		}
+		a.groups.end(tour)
+		for id := range stays {
+			if met[id] != 1 {
+				t.Fatalf("%s was there all the time and came by %d times", id, met[id])
+			}
+		}
+		for id, times := range met {
+			if times != 1 {
+				t.Fatalf("%s came by %d times", id, times)
+			}
+		}
+		a.check()
+	}
+}
