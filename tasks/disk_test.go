@@ -11,6 +11,71 @@ import (
 	"github.com/lapsehq/lapse/recovery/diskledger"
 )
 
+// Whose time is over while nobody runs is deleted after the next start, and the others
+// are kept: across the ends of pages and pieces, and on a disk.
+func TestRetentionOnDisk(t *testing.T) {
+	dir := t.TempDir()
+	var ahead time.Duration
+	open := func() *Scheduler {
+		ledger, err := diskledger.Open(dir, diskledger.Options{})
+		want(t, "diskledger.Open", err, nil)
+		s, err := Open(t.Context(), ledger, Config{
+			SweepEvery: 50 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
+			Clock: func() time.Time { return time.Now().Add(ahead) },
+		})
+		want(t, "Open", err, nil)
+		<-s.replayed
+		return s
+	}
+	s := open()
+	die := func(topic string, n int) {
+		t.Helper()
+		ids := make([]Request, n)
+		for i := range ids {
+			ids[i] = Request{Topic: topic}
+		}
+		_, err := s.ScheduleBatch(t.Context(), ids)
+		want(t, "ScheduleBatch", err, nil)
+		for n > 0 {
+			ds, err := s.Reserve(t.Context(), topic, min(n, MaxReserve), time.Minute, 0)
+			want(t, "Reserve", err, nil)
+			var receipts []string
+			for _, d := range ds {
+				receipts = append(receipts, d.Receipt())
+			}
+			_, err = s.Settle(t.Context(), Verdict{Verb: Bury}, receipts)
+			want(t, "Settle", err, nil)
+			n -= len(ds)
+		}
+	}
+	const n = 2*exhumedAtOnce + 7
+	die("x", n)
+	die("y", 3)
+	_, err := s.SetTopic(t.Context(), "y", TopicSettings{DeadRetention: 30 * 24 * time.Hour}, -1)
+	want(t, "SetTopic", err, nil)
+	want(t, "Close", s.Close(context.Background()), nil)
+
+	ahead = 4 * 24 * time.Hour
+	s = open()
+	die("x", 5)
+	want(t, "Close", s.Close(context.Background()), nil)
+	ahead = 8 * 24 * time.Hour
+	s = open()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for s.Stats().Total.Expired < n {
+		<-tick.C
+	}
+	if c := s.Stats().Total; c.Expired != n || c.Dead != 8 {
+		t.Errorf("counts %+v", c)
+	}
+	page, err := s.DeadTasks(t.Context(), "x", 0, "")
+	if err != nil || len(page.Tasks) != 5 {
+		t.Errorf("%d are left, %v", len(page.Tasks), err)
+	}
+	want(t, "Close", s.Close(context.Background()), nil)
+}
+
 // The same life on the embedded ledger, through a few restarts.
 func TestOnDisk(t *testing.T) {
 	dir := t.TempDir()
@@ -76,8 +141,16 @@ func TestOnDisk(t *testing.T) {
 	if topic, err := s.Topic("x"); err != nil || topic.Settings.Lease != time.Hour || topic.Counts.Dead != 50 || topic.Counts.Pending != 1 || topic.Counts.Ready != 0 {
 		t.Errorf("in the end %+v, %v", topic, err)
 	}
+	page, err := s.DeadTasks(t.Context(), "x", 0, "")
+	if err != nil || len(page.Tasks) != 50 || page.Tasks[7].Reason != Buried || !s.Stats().Total.DeadOldest.Equal(page.Tasks[0].Died) {
+		t.Errorf("the dead: %+v, %v", page, err)
+	}
+	q, err := s.Requeue(t.Context(), "x", Requeue{IDs: []string{page.Tasks[7].ID, "nobody"}, Delay: time.Hour})
+	if err != nil || q.Requeued != 1 || len(q.Unknown) != 1 {
+		t.Errorf("requeued %+v, %v", q, err)
+	}
 	n, err := s.DeleteDead(t.Context(), "x", nil)
-	if err != nil || n != 50 {
+	if err != nil || n != 49 {
 		t.Errorf("DeleteDead = %d, %v", n, err)
 	}
 	_, err = s.Get(t.Context(), "cancelled")

@@ -381,7 +381,9 @@ func (s *simulation) exhume(id string, call func(topic string) (int, error), don
 
 func (s *simulation) requeue() {
 	id := s.anyID()
-	s.exhume(id, func(topic string) (int, error) { return s.Requeue(s.t.Context(), topic, []string{id}) },
+	s.exhume(id, func(topic string) (int, error) {
+		return requeued(s.Requeue(s.t.Context(), topic, Requeue{IDs: []string{id}}))
+	},
 		func(f *fact) { f.alive(s.clock.now()); f.dues = nil })
 }
 
