@@ -153,6 +153,48 @@ func TestDeadOldest(t *testing.T) {
 	})
 }
 
+// What happens while the ledger is asked for the oldest is not forgotten.
+func TestDeadOldestMeanwhile(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.bury("x", "a", "b", "c")
+		want(t, "Cancel", r.Cancel(t.Context(), "a"), nil)
+		longest := &r.topics["x"].longest
+		ask := func(answer string, meanwhile func()) {
+			t.Helper()
+			died := r.get(answer).Died.UnixMilli()
+			r.mu.Lock()
+			before := longest.askLocked()
+			r.mu.Unlock()
+			meanwhile()
+			r.mu.Lock()
+			longest.learnLocked(before, died)
+			r.mu.Unlock()
+		}
+		ask("b", func() { want(t, "Cancel", r.Cancel(t.Context(), "b"), nil) })
+		pass(aFewSweeps)
+		r.wantDead("x", "c")
+		ask("c", func() {
+			r.clock.step(-time.Hour)
+			r.bury("x", "d")
+		})
+		r.wantDead("x", "d", "c")
+	})
+}
+
+// Whoever was on the list of the sweep and has died again since is not meant.
+func TestRetentionLooksAtTheRecord(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.bury("x", "a")
+		x := exhumation{Scheduler: r.Scheduler, topic: "x", op: opExpire, until: r.get("a").Died.UnixMilli() - 1}
+		want(t, "piece", x.piece(t.Context(), []string{"a"}), nil)
+		r.wantDead("x", "a")
+		x.until++
+		want(t, "piece", x.piece(t.Context(), []string{"a"}), nil)
+		pass(aFewSweeps)
+		r.wantDead("x")
+	})
+}
+
 // A clock that was set forward has an hour to be mended.
 func TestRetentionAfterClockStep(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
@@ -292,7 +334,7 @@ func TestRetentionBesideRequeue(t *testing.T) {
 		t.Run(fmt.Sprint("fails ", fails), func(t *testing.T) {
 			bubble(t, Config{}, func(t *testing.T, r *rig) {
 				r.kept("x", time.Hour)
-				r.bury("x", "a", "b")
+				r.bury("x", "a")
 				died := r.get("a").Died
 				pass(time.Until(died.Add(time.Hour)) - 10*time.Millisecond)
 				_, release := r.faulty.Hold(ledgertest.GetDead)
