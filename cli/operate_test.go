@@ -84,6 +84,7 @@ func TestDeadCommands(t *testing.T) {
 	if fields := strings.Fields(rows[1]); !slices.Contains(fields, "buried") {
 		t.Errorf("got\n%s", out)
 	}
+	s.prints([]string{"stats"}, "4 dead, the first of them ")
 	s.prints([]string{"dead", "requeue", "x", "a", "-", "--delay", "1h"}, "2 dead tasks of x are requeued\nnot among its dead: nobody\n")
 	if got := s.object("get", "a"); got["state"] != "pending" || got["attempt"] != 0.0 {
 		t.Errorf("got %v", got)

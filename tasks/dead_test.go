@@ -179,7 +179,11 @@ func TestRequeueWithDeadline(t *testing.T) {
 		past := fromMillis(r.clock.now().Add(-time.Hour).UnixMilli())
 		_, err = r.Requeue(t.Context(), "x", Requeue{Due: past})
 		want(t, "Requeue", err, nil)
-		for _, d := range r.pull("x", "c", "d") {
+		ds, err := r.Reserve(t.Context(), "x", MaxReserve, 0, 0)
+		if err != nil || len(ds) != 2 {
+			t.Fatalf("reserved %d, %v", len(ds), err)
+		}
+		for _, d := range ds {
 			if !d.Due.Equal(past) || d.Attempt != 1 {
 				t.Errorf("back comes %+v", d.Task)
 			}

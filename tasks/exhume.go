@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -80,7 +79,7 @@ func (x *exhumation) piece(ctx context.Context, ids []string) error {
 	if err != nil {
 		return err
 	}
-	keys := slices.Collect(maps.Keys(locked))
+	keys := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, ok := locked[id]; return !ok })
 	c := newCall(len(keys))
 	var refused error
 	var sent []int // positions in keys, and in the call
