@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/lapsehq/lapse/client"
@@ -12,7 +13,7 @@ import (
 // dead are the commands about dead tasks.
 type dead struct {
 	List    deadList    `cmd:"" help:"List the dead tasks of a topic, the longest dead first."`
-	Requeue deadRequeue `cmd:"" help:"Bring dead tasks back: due at once, with all their attempts."`
+	Requeue deadRequeue `cmd:"" help:"Bring dead tasks back, with all their attempts: due at once, or when you say."`
 	Delete  deadDelete  `cmd:"" help:"Delete dead tasks."`
 }
 
@@ -33,14 +34,14 @@ func (c *deadList) Run(ctx context.Context, std streams, bad *faults) error {
 }
 
 func deadTable(w io.Writer, list []client.Task, now time.Time) {
-	rows := [][]string{{"ID", "DIED", "ATTEMPTS", "WAS DUE", "LAST ERROR"}}
+	rows := [][]string{{"ID", "DIED", "REASON", "ATTEMPTS", "WAS DUE", "LAST ERROR"}}
 	for i := range list {
 		t := &list[i]
 		died := ""
 		if t.DiedAt != nil {
 			died = relative(*t.DiedAt, now)
 		}
-		rows = append(rows, []string{t.ID, died, fmt.Sprint(t.Attempt), relative(t.DueAt, now), short(t.LastError, 80)})
+		rows = append(rows, []string{t.ID, died, string(t.Reason), fmt.Sprint(t.Attempt), relative(t.DueAt, now), short(t.LastError, 80)})
 	}
 	table(w, rows)
 }
@@ -69,25 +70,30 @@ func (c *choice) check(bad *faults) []string {
 type deadRequeue struct {
 	remote
 	choice
+	Delay span    `env:"-" placeholder:"30m" help:"Time until they are due, also in days: 7d, 1d12h. Default: now."`
+	DueAt instant `env:"-" placeholder:"TIME" help:"Their new deadline itself, RFC 3339. Not with --delay."`
 }
 
 // Run brings back.
 func (c *deadRequeue) Run(ctx context.Context, std streams, bad *faults) error {
 	ids := c.check(bad)
+	if c.Delay.given && !c.DueAt.IsZero() {
+		bad.add("delay: must not be given together with --due-at")
+	}
 	s, err := c.connect(std, bad)
 	if err != nil {
 		return err
 	}
-	var n int
-	if c.All {
-		n, err = s.RequeueAllDead(ctx, c.Topic)
-	} else {
-		n, err = s.RequeueDead(ctx, c.Topic, ids...)
-	}
+	done, err := s.RequeueDead(ctx, c.Topic, client.Requeue{IDs: ids, All: c.All, Delay: c.Delay.Duration, DueAt: c.DueAt.Time})
 	if err != nil {
 		return err
 	}
-	return s.tell(func(w io.Writer) { fmt.Fprintf(w, "%d dead tasks of %s are requeued\n", n, c.Topic) })
+	return s.tell(func(w io.Writer) {
+		fmt.Fprintf(w, "%d dead tasks of %s are requeued\n", done.Requeued, c.Topic)
+		if len(done.Unknown) > 0 {
+			fmt.Fprintf(w, "not among its dead: %s\n", plain(strings.Join(done.Unknown, " ")))
+		}
+	})
 }
 
 type deadDelete struct {

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -80,7 +81,14 @@ func TestDeadCommands(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	s.typed("b\nnobody\n")
-	s.prints([]string{"dead", "requeue", "x", "a", "-"}, "2 dead tasks of x are requeued\n")
+	if fields := strings.Fields(rows[1]); !slices.Contains(fields, "buried") {
+		t.Errorf("got\n%s", out)
+	}
+	s.prints([]string{"stats"}, "4 dead, the first of them ")
+	s.prints([]string{"dead", "requeue", "x", "a", "-", "--delay", "1h"}, "2 dead tasks of x are requeued\nnot among its dead: nobody\n")
+	if got := s.object("get", "a"); got["state"] != "pending" || got["attempt"] != 0.0 {
+		t.Errorf("got %v", got)
+	}
 	s.prints([]string{"dead", "delete", "x", "c"}, "these dead tasks of x are deleted\n")
 	if got := s.object("dead", "requeue", "x", "--all"); fmt.Sprint(got["requeued"]) != "1" {
 		t.Errorf("got %v", got)

@@ -24,7 +24,7 @@ func (c *stats) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	return s.tell(func(w io.Writer) { statsBlock(w, all) })
+	return s.tell(func(w io.Writer) { statsBlock(w, all, time.Now()) })
 }
 
 // lateness is for people: the quantiles are the upper bounds of wide buckets, and would
@@ -36,8 +36,12 @@ func lateness(n *client.Counts) string {
 	return fmt.Sprintf("mean %s, p50 up to %s, p99 up to %s", n.Lateness.Mean, n.Lateness.P50, n.Lateness.P99)
 }
 
-func statsBlock(w io.Writer, s *client.Stats) {
+func statsBlock(w io.Writer, s *client.Stats, now time.Time) {
 	n := &s.Total
+	dead := ""
+	if n.DeadOldestAt != nil {
+		dead = ", the first of them " + relative(*n.DeadOldestAt, now)
+	}
 	state := "ready"
 	switch {
 	case s.State.ShuttingDown:
@@ -55,7 +59,7 @@ func statsBlock(w io.Writer, s *client.Stats) {
 		ledger += ", " + s.State.Ledger.Condition
 	}
 	block(w, s.Node, "version", s.Version, "up", rough(time.Duration(s.Uptime)), "state", state,
-		"tasks", fmt.Sprintf("%d pending, %d ready, %d delivering, %d dead", n.Pending, n.Ready, n.Delivering, n.Dead),
+		"tasks", fmt.Sprintf("%d pending, %d ready, %d delivering, %d dead", n.Pending, n.Ready, n.Delivering, n.Dead)+dead,
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
 		"lateness", lateness(n),

@@ -71,6 +71,9 @@ func taskBlock(w io.Writer, t *client.Task, now time.Time) {
 	}
 	if t.DiedAt != nil {
 		died = exactly(*t.DiedAt, now)
+		if t.Reason != "" {
+			died += ", " + string(t.Reason)
+		}
 	}
 	if t.MaxLateness > 0 {
 		late = t.MaxLateness.String()

@@ -63,6 +63,7 @@ func TestWrongArguments(t *testing.T) {
 		{[]string{"reserve", "x", "--exec", "true", "--ack"}, []string{"exec"}},
 		{[]string{"reserve", "x", "--exec", "true", "--lease", "10ms"}, []string{"lease"}},
 		{[]string{"dead", "requeue", "x"}, []string{"--all"}},
+		{[]string{"dead", "requeue", "x", "a", "--delay", "1h", "--due-at", "2030-01-31T12:00:00Z"}, []string{"--due-at"}},
 		{[]string{"dead", "delete", "x", "a", "--all"}, []string{"--all"}},
 		{[]string{"topics", "set", "x", "--lease", "0s", "--max-attempts", "0"}, []string{"lease", "max-attempts"}},
 		{[]string{"stats", "--timeout=-1s"}, []string{"Timeout"}},

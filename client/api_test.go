@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -211,27 +212,38 @@ func TestDead(t *testing.T) {
 	n := 0
 	for task, err := range c.AllDead(ctx, client.Query{Topic: "x", Limit: 2}) {
 		check(t, "AllDead", err, nil)
-		if n++; task.State != client.Dead || task.LastError != "poison" || task.DiedAt == nil {
+		if n++; task.State != client.Dead || task.LastError != "poison" || task.Reason != client.Buried || task.DiedAt == nil {
 			t.Errorf("got %+v", task)
 		}
 	}
 	if n != 5 {
 		t.Errorf("%d are dead", n)
 	}
-	if n, err := c.RequeueDead(ctx, "x", "0", "1", "nobody"); err != nil || n != 2 {
-		t.Errorf("requeued %d, %v", n, err)
+	r, err := c.RequeueDead(ctx, "x", client.Requeue{IDs: []string{"0", "nobody", "1"}, Delay: time.Hour})
+	if err != nil || r.Requeued != 2 || !slices.Equal(r.Unknown, []string{"nobody"}) {
+		t.Errorf("requeued %+v, %v", r, err)
+	}
+	if task, err := c.Get(ctx, "0"); err != nil || time.Until(task.DueAt) < 50*time.Minute || task.Attempt != 0 || task.Reason != "" {
+		t.Errorf("back comes %+v, %v", task, err)
 	}
 	check(t, "DeleteDead", c.DeleteDead(ctx, "x", "2"), nil)
 	// An empty list is a mistake, and not all of them.
-	if n, err := c.RequeueDead(ctx, "x"); n != 0 || !errors.Is(err, client.ErrInvalid) {
-		t.Errorf("RequeueDead without ids: %d, %v", n, err)
+	for name, r := range map[string]client.Requeue{
+		"no ids": {}, "both": {IDs: []string{"3"}, All: true}, "two deadlines": {All: true, Delay: 1, DueAt: time.Now()},
+	} {
+		_, err = c.RequeueDead(ctx, "x", r)
+		check(t, "RequeueDead, "+name, err, client.ErrInvalid)
 	}
 	check(t, "DeleteDead without ids", c.DeleteDead(ctx, "x", []string{}...), client.ErrInvalid)
-	if n, err := c.RequeueAllDead(ctx, "x"); err != nil || n != 2 {
-		t.Errorf("requeued %d, %v", n, err)
+	due := time.Now().Add(24 * time.Hour).Truncate(time.Millisecond)
+	if r, err = c.RequeueDead(ctx, "x", client.Requeue{All: true, DueAt: due}); err != nil || r.Requeued != 2 {
+		t.Errorf("requeued %+v, %v", r, err)
+	}
+	if task, err := c.Get(ctx, "3"); err != nil || !task.DueAt.Equal(due) {
+		t.Errorf("back comes %+v, %v", task, err)
 	}
 	check(t, "DeleteAllDead", c.DeleteAllDead(ctx, "x"), nil)
-	_, err := c.ListDead(ctx, client.Query{})
+	_, err = c.ListDead(ctx, client.Query{})
 	check(t, "ListDead", err, client.ErrInvalid)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"net/http"
+	"time"
 
 	"github.com/goccy/go-json"
 )
@@ -26,19 +27,37 @@ func (c *Client) AllDead(ctx context.Context, query Query) iter.Seq2[*Task, erro
 	return pages(ctx, query, c.ListDead)
 }
 
-// RequeueDead brings dead tasks of a topic back, 1 to 10,000 ids. They are due at once and
-// have all their attempts again. Ids that are not dead are passed over. It returns how many
-// came back.
+// Requeue says which dead tasks of a topic come back, and when.
+type Requeue struct {
+	// IDs are 1 to 10,000 of them; All means all of the topic, instead. A list that
+	// turned out empty does not mean all.
+	IDs []string
+	All bool
+	// Delay is the time until they are due, at most 10 years; DueAt the deadline itself,
+	// a time in the past meaning now. Not both; neither means now.
+	Delay time.Duration
+	DueAt time.Time
+}
+
+// Requeued tells which dead tasks came back.
+type Requeued struct {
+	Requeued int      `json:"requeued"`
+	Unknown  []string `json:"unknown,omitempty"` // those of the ids that are not among the dead of the topic
+}
+
+// RequeueDead brings dead tasks of a topic back: with one new deadline, and all their
+// attempts again.
 //
 // Errors: ErrInvalid, ErrOverloaded, ErrUnavailable, ErrUnknown, ErrUnreachable. Some may
 // have come back before the error; repeating the call does the rest.
-func (c *Client) RequeueDead(ctx context.Context, topic string, ids ...string) (int, error) {
-	return c.requeue(ctx, topic, chosen{IDs: ids})
-}
-
-// RequeueAllDead brings all dead tasks of a topic back. See RequeueDead.
-func (c *Client) RequeueAllDead(ctx context.Context, topic string) (int, error) {
-	return c.requeue(ctx, topic, chosen{All: true})
+func (c *Client) RequeueDead(ctx context.Context, topic string, r Requeue) (Requeued, error) {
+	var done Requeued
+	err := c.onDead(ctx, call{method: http.MethodPost, effect: again}, topic, "/dead/requeue", struct {
+		chosen
+		Delay Duration   `json:"delay,omitempty"`
+		DueAt *time.Time `json:"due_at,omitempty"`
+	}{chosen{r.IDs, r.All}, Duration(r.Delay), instant(r.DueAt)}, &done)
+	return done, err
 }
 
 // DeleteDead deletes dead tasks of a topic, 1 to 10,000 ids. Ids that are not dead are
@@ -60,15 +79,7 @@ type chosen struct {
 	All bool     `json:"all,omitempty"`
 }
 
-func (c *Client) requeue(ctx context.Context, topic string, which chosen) (int, error) {
-	var answer struct {
-		Requeued int `json:"requeued"`
-	}
-	err := c.onDead(ctx, call{method: http.MethodPost, effect: again}, topic, "/dead/requeue", which, &answer)
-	return answer.Requeued, err
-}
-
-func (c *Client) onDead(ctx context.Context, q call, topic, rest string, which chosen, answer any) error {
+func (c *Client) onDead(ctx context.Context, q call, topic, rest string, which, answer any) error {
 	path, err := pathOf("/v1/topics/", "topic", topic)
 	if err != nil {
 		return err

@@ -66,12 +66,16 @@ type Counts struct {
 	Delivering int64 `json:"delivering"`
 	Dead       int64 `json:"dead"`
 
+	// DeadOldestAt is when the first of those that are dead died; nil if there are none.
+	DeadOldestAt *time.Time `json:"dead_oldest_at,omitempty"`
+
 	Scheduled    int64    `json:"scheduled"`
 	Delivered    int64    `json:"delivered"`     // acknowledged
 	Failed       int64    `json:"failed"`        // attempts, of any cause
 	LeaseExpired int64    `json:"lease_expired"` // also in Failed
 	Panicked     int64    `json:"panicked"`      // also in Failed
 	Died         int64    `json:"died"`
+	Expired      int64    `json:"expired"` // dead, and deleted because they were kept long enough
 	Cancelled    int64    `json:"cancelled"`
 	Skipped      int64    `json:"skipped"` // later than their MaxLateness
 	Lateness     Lateness `json:"lateness"`

@@ -21,6 +21,16 @@ const (
 	Dead       State = "dead"       // its attempts are exhausted, or it was buried
 )
 
+// Reason is why a task is dead. It is empty if nobody knows it any more.
+type Reason string
+
+// The reasons of a death.
+const (
+	Exhausted    Reason = "exhausted" // its last attempt failed, or ran out of time
+	Buried       Reason = "buried"    // its receiver gave it up
+	TopicDeleted Reason = "deleted"   // its topic was deleted by force
+)
+
 // Task is a task as the server shows it.
 type Task struct {
 	ID    string `json:"id"`
@@ -43,6 +53,7 @@ type Task struct {
 	Revision  int64      `json:"revision"`
 	CreatedAt time.Time  `json:"created_at"`
 	DiedAt    *time.Time `json:"died_at,omitempty"` // of a dead task
+	Reason    Reason     `json:"reason,omitempty"`  // why it is dead
 	LastError string     `json:"last_error,omitempty"`
 	Node      string     `json:"node"`
 

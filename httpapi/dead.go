@@ -13,9 +13,18 @@ type Choice struct {
 	All bool     `json:"all,omitempty" doc:"true: all of the topic."`
 }
 
-// Requeued tells how many dead tasks came back.
+// Requeue describes which dead tasks of a topic come back, and when.
+type Requeue struct {
+	IDs   []string `json:"ids,omitempty" minItems:"1" maxItems:"10000" nullable:"false" doc:"These."`
+	All   bool     `json:"all,omitempty" doc:"true: all of the topic. Instead of ids."`
+	Delay span     `json:"delay,omitempty" doc:"Time until they are due, at most 10 years. Not together with due_at; neither means now."`
+	DueAt string   `json:"due_at,omitempty" format:"date-time" doc:"Their new deadline, at most 10 years ahead. One in the past is due at once."`
+}
+
+// Requeued tells which dead tasks came back.
 type Requeued struct {
-	Requeued int `json:"requeued"`
+	Requeued int      `json:"requeued" doc:"How many came back."`
+	Unknown  []string `json:"unknown,omitempty" nullable:"false" doc:"Those of the ids that are not among the dead of the topic."`
 }
 
 type deadListing struct {
@@ -35,21 +44,35 @@ func (s *Server) listDead(ctx context.Context, in *deadListing) (*reply[TaskPage
 
 // requeue answers POST /v1/topics/{topic}/dead/requeue.
 func (s *Server) requeue(ctx context.Context, in *onTopic) (*reply[Requeued], error) {
-	ids, err := decodeChoice(in)
+	var q tasks.Requeue
+	var when deadline
+	ids, err := decodeChoice(in, func(s *scanner, key []byte) bool {
+		switch string(key) {
+		case "delay":
+			q.Delay, when.delay = s.duration("delay"), true
+		case "due_at":
+			q.Due, when.due = s.instant("due_at"), true
+		default:
+			return false
+		}
+		when.check(s)
+		return true
+	})
 	if err != nil {
 		return nil, err
 	}
+	q.IDs = ids
 	defer unhurried(in.gin)()
-	n, err := s.scheduler.Requeue(ctx, in.Topic, ids)
+	done, err := s.scheduler.Requeue(ctx, in.Topic, q)
 	if err != nil {
-		return nil, partly(err, n)
+		return nil, partly(err, done.Requeued)
 	}
-	return &reply[Requeued]{Requeued{n}}, nil
+	return &reply[Requeued]{Requeued(done)}, nil
 }
 
 // deleteDead answers DELETE /v1/topics/{topic}/dead.
 func (s *Server) deleteDead(ctx context.Context, in *onTopic) (*struct{}, error) {
-	ids, err := decodeChoice(in)
+	ids, err := decodeChoice(in, func(*scanner, []byte) bool { return false })
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +92,9 @@ func partly(err error, n int) error {
 	return err
 }
 
-// decodeChoice returns the chosen ids, nil for all.
-func decodeChoice(in *onTopic) ([]string, error) {
+// decodeChoice returns the chosen ids, nil for all. What else may stand beside them is
+// read by more, which tells whether it knows the key.
+func decodeChoice(in *onTopic, more func(body *scanner, key []byte) bool) ([]string, error) {
 	body, err := jsonBody(in.gin)
 	if err != nil {
 		return nil, err
@@ -86,7 +110,9 @@ func decodeChoice(in *onTopic) ([]string, error) {
 				body.fault("all", "must be true, or be left out")
 			}
 		default:
-			body.unknown(key)
+			if !more(body, key) {
+				body.unknown(key)
+			}
 		}
 	}
 	if named == all {

@@ -92,8 +92,8 @@ func (s *Server) routes() error {
 	add(a, route{id: "list-dead", allow: readers, method: "GET", path: "/v1/topics/{topic}/dead", summary: "List dead tasks",
 		fails: kinds{invalid, unavailable, closing}}, s.listDead)
 	add(a, route{id: "requeue-dead", allow: admins, method: "POST", path: "/v1/topics/{topic}/dead/requeue", summary: "Bring dead tasks back",
-		about: "They are due at once and have all their attempts again. Ids that are not dead are skipped.",
-		reads: typeOf[Choice](), fails: bodies.and(writes...)}, s.requeue)
+		about: "They have all their attempts again, and one deadline: now, unless it is given. Ids that are not among the dead of the topic are skipped, and told.",
+		reads: typeOf[Requeue](), fails: bodies.and(writes...)}, s.requeue)
 	add(a, route{id: "delete-dead", allow: admins, method: "DELETE", path: "/v1/topics/{topic}/dead", summary: "Delete dead tasks",
 		about: "Ids that are not dead are skipped.",
 		reads: typeOf[Choice](), status: 204, fails: bodies.and(writes...)}, s.deleteDead)

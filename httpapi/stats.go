@@ -68,12 +68,15 @@ type Counts struct {
 	Delivering int64 `json:"delivering"`
 	Dead       int64 `json:"dead"`
 
+	DeadOldestAt string `json:"dead_oldest_at,omitempty" format:"date-time" doc:"When the first of those that are dead died. Left out if there are none."`
+
 	Scheduled    int64    `json:"scheduled"`
 	Delivered    int64    `json:"delivered" doc:"Acknowledged."`
 	Failed       int64    `json:"failed" doc:"Attempts, of any cause."`
 	LeaseExpired int64    `json:"lease_expired" doc:"Attempts whose lease ran out; also in failed."`
 	Panicked     int64    `json:"panicked" doc:"Handlers that panicked; also in failed."`
 	Died         int64    `json:"died"`
+	Expired      int64    `json:"expired" doc:"Dead tasks that were deleted because dead_retention had passed."`
 	Cancelled    int64    `json:"cancelled"`
 	Skipped      int64    `json:"skipped" doc:"Later than their max_lateness."`
 	Lateness     Lateness `json:"lateness"`
@@ -99,7 +102,8 @@ func wireCounts(c *tasks.Counts) Counts {
 	return Counts{
 		Pending: c.Pending, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead,
 		Scheduled: c.Scheduled, Delivered: c.Delivered, Failed: c.Failed, LeaseExpired: c.LeaseExpired,
-		Panicked: c.Panicked, Died: c.Died, Cancelled: c.Cancelled, Skipped: c.Skipped,
+		DeadOldestAt: formatInstant(c.DeadOldest),
+		Panicked:     c.Panicked, Died: c.Died, Expired: c.Expired, Cancelled: c.Cancelled, Skipped: c.Skipped,
 		Lateness: wireLateness(&c.Lateness),
 	}
 }

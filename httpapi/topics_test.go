@@ -99,7 +99,16 @@ func TestDead(t *testing.T) {
 	}
 	r.refused(r.do("GET", "/v1/topics/t/dead?cursor=x", ""), 422, "invalid", "cursor")
 
-	if v := r.want(r.do("POST", "/v1/topics/t/dead/requeue", `{"ids":["t0","unknown","u0"]}`), 200); v["requeued"] != 1.0 {
+	v = r.want(r.do("GET", "/v1/topics/t", ""), 200)
+	if c := v["counts"].(map[string]any); c["dead_oldest_at"] == nil || c["dead"] != 4.0 || c["expired"] != 0.0 {
+		t.Errorf("counts %v", c)
+	}
+	if v := r.want(r.do("GET", "/v1/tasks/t0", ""), 200); v["reason"] != "buried" {
+		t.Errorf("a dead task: %v", v)
+	}
+
+	v = r.want(r.do("POST", "/v1/topics/t/dead/requeue", `{"ids":["t0","unknown","u0"]}`), 200)
+	if v["requeued"] != 1.0 || fmt.Sprint(v["unknown"]) != "[unknown u0]" {
 		t.Errorf("requeued %v", v)
 	}
 	if task := r.reserve("t", `{"wait":"60s"}`, 1)[0].(map[string]any); task["id"] != "t0" || task["attempt"] != 1.0 {
@@ -107,9 +116,17 @@ func TestDead(t *testing.T) {
 	}
 	r.want(r.do("DELETE", "/v1/topics/t/dead", `{"ids":["t1"]}`), 204)
 	r.refused(r.do("GET", "/v1/tasks/t1", ""), 404, "not_found", "")
-	if v := r.want(r.do("POST", "/v1/topics/t/dead/requeue", `{"all":true}`), 200); v["requeued"] != 2.0 {
+	v = r.want(r.do("POST", "/v1/topics/t/dead/requeue", `{"ids":["t2"],"due_at":"2030-01-31T12:00:00Z"}`), 200)
+	if v["requeued"] != 1.0 || v["unknown"] != nil {
 		t.Errorf("requeued %v", v)
 	}
+	if v := r.want(r.do("GET", "/v1/tasks/t2", ""), 200); v["due_at"] != "2030-01-31T12:00:00.000Z" || v["state"] != "pending" || v["reason"] != nil {
+		t.Errorf("back comes %v", v)
+	}
+	if v := r.want(r.do("POST", "/v1/topics/t/dead/requeue", `{"delay":"1h","all":true}`), 200); v["requeued"] != 1.0 {
+		t.Errorf("requeued %v", v)
+	}
+	r.reserve("t", `{}`, 0) // not due yet
 	r.want(r.do("DELETE", "/v1/topics/u/dead", `{"all":true}`), 204)
 	if n := r.scheduler.Stats().Total.Dead; n != 0 {
 		t.Errorf("%d are dead", n)

@@ -77,6 +77,7 @@ type Task struct {
 	Revision    int64             `json:"revision" doc:"1 at first, one more with every change."`
 	CreatedAt   string            `json:"created_at" format:"date-time"`
 	DiedAt      string            `json:"died_at,omitempty" format:"date-time" doc:"Of a dead task."`
+	Reason      string            `json:"reason,omitempty" enum:"exhausted,buried,deleted" doc:"Why a dead task is dead: its attempts were exhausted, it was buried by its receiver, or its topic was deleted by force. Left out if nobody knows it any more."`
 	LastError   string            `json:"last_error,omitempty" doc:"Of the last failed attempt, or why it was buried."`
 	Node        string            `json:"node" doc:"The node that owns the task."`
 }
@@ -113,7 +114,7 @@ func wireTask(t *tasks.Task) Task {
 		Headers: t.Headers, Group: t.Group,
 		Attempt: t.Attempt, Revision: t.Revision,
 		CreatedAt: formatInstant(t.Created), DiedAt: formatInstant(t.Died),
-		LastError: t.LastError, Node: t.Node,
+		Reason: string(t.Reason), LastError: t.LastError, Node: t.Node,
 	}
 	if t.MaxLateness > 0 {
 		w.MaxLateness = (*duration)(&t.MaxLateness)

@@ -67,6 +67,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		counter(scheduled, n.Scheduled, t.Name)
 		counter(delivered, n.Delivered, t.Name)
 		counter(died, n.Died, t.Name)
+		counter(expired, n.Expired, t.Name)
+		gauge(deadOldest, age(n.DeadOldest, s.At), t.Name)
 		counter(cancelled, n.Cancelled, t.Name)
 		counter(skipped, n.Skipped, t.Name)
 		counter(failed, n.Failed, t.Name)
@@ -115,6 +117,14 @@ func truth(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// age is 0 for what there is not, and for what a clock that was set back has yet to see.
+func age(since, now time.Time) float64 {
+	if since.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(since).Seconds())
 }
 
 func unix(t time.Time) float64 {

@@ -33,13 +33,14 @@ func TestMetricsShowTheFigures(t *testing.T) {
 	topic := tasks.Topic{Name: "order.unpaid", Settings: tasks.TopicSettings{Paused: true}, Counts: tasks.Counts{
 		Pending: 1, Ready: 2, Delivering: 3, Dead: 4, Scheduled: 5, Delivered: 6, Failed: 7,
 		LeaseExpired: 8, Died: 9, Cancelled: 10, Skipped: 11, Panicked: 12,
+		Expired: 38, DeadOldest: time.UnixMilli(1_000_000),
 	}}
 	topic.Counts.Lateness.Counts[0] = 2                         // up to 1 ms
 	topic.Counts.Lateness.Counts[2] = 3                         // up to 5 ms
 	topic.Counts.Lateness.Counts[len(tasks.LatenessBounds)] = 1 // above
 	topic.Counts.Lateness.Sum = 2 * time.Hour
 	got := scrape(t, tasks.Stats{
-		Node: "here", Topics: []tasks.Topic{topic},
+		Node: "here", At: time.UnixMilli(1_039_500), Topics: []tasks.Topic{topic},
 		Readiness: tasks.Readiness{Ready: true, Replayed: 13, Elapsed: 1500 * time.Millisecond, LedgerOK: true, Condition: "disk low"},
 		Rescued:   14, LeasesReturned: 15, AuditChecked: 16, AuditRepaired: 17, Rewinds: 30,
 		MissedWakes: 31, FullSweeps: 32, FullSweepAt: time.UnixMilli(33_500), FullSweepTook: 34 * time.Second, Backlog: 35, Backlogs: 36, Concurrency: 37, Workers: 38, Crowd: 39,
@@ -57,6 +58,8 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_attempts_failed_total{topic="order.unpaid"} 7`,
 		`lapse_attempts_lease_expired_total{topic="order.unpaid"} 8`,
 		`lapse_tasks_died_total{topic="order.unpaid"} 9`,
+		`lapse_dead_expired_total{topic="order.unpaid"} 38`,
+		`lapse_dead_oldest_age_seconds{topic="order.unpaid"} 39.5`,
 		`lapse_tasks_cancelled_total{topic="order.unpaid"} 10`,
 		`lapse_tasks_skipped_total{topic="order.unpaid"} 11`,
 		`lapse_attempts_panicked_total{topic="order.unpaid"} 12`,
@@ -125,7 +128,7 @@ func TestAddKnowsEveryCount(t *testing.T) {
 	for i := range c.Lateness.Counts {
 		c.Lateness.Counts[i] = 3
 	}
-	c.Lateness.Sum = time.Second
+	c.Lateness.Sum, c.DeadOldest = time.Second, time.UnixMilli(5)
 	sum.Add(&c)
 	if sum != c {
 		t.Errorf("the sum of one topic is %+v, want %+v", sum, c)

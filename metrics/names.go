@@ -19,6 +19,8 @@ var (
 	scheduled    = name("tasks_scheduled_total", "Tasks accepted.", labelTopic)
 	delivered    = name("tasks_delivered_total", "Tasks acknowledged by their receiver.", labelTopic)
 	died         = name("tasks_died_total", "Tasks whose attempts were exhausted, or that were buried.", labelTopic)
+	expired      = name("dead_expired_total", "Dead tasks deleted because their topic's dead_retention had passed.", labelTopic)
+	deadOldest   = name("dead_oldest_age_seconds", "How long the first of those that are dead has been; 0 if there are none.", labelTopic)
 	cancelled    = name("tasks_cancelled_total", "Tasks cancelled.", labelTopic)
 	skipped      = name("tasks_skipped_total", "Tasks not delivered because they were later than their max_lateness.", labelTopic)
 	failed       = name("attempts_failed_total", "Attempts that failed, of any cause.", labelTopic)
@@ -64,7 +66,7 @@ var (
 
 // all lists every metric, for Describe.
 var all = []*prometheus.Desc{
-	tasksNow, scheduled, delivered, died, cancelled, skipped, failed, leaseExpired, panicked, lateness, paused,
+	tasksNow, scheduled, delivered, died, expired, deadOldest, cancelled, skipped, failed, leaseExpired, panicked, lateness, paused,
 	info, ready, replayRecords, replaySeconds, rescued, missedWakes, leasesReturned,
 	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, auditChecked, auditRepaired, ledgerRewinds,
 	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, ledgerQueued, unknownRecords,

@@ -95,7 +95,7 @@ func TestRequeueObeysMaxPending(t *testing.T) {
 		}
 		r.bury("x", ids...)
 		r.must(Request{ID: "there", Topic: "y", Delay: time.Hour})
-		n, err := r.Requeue(t.Context(), "x", nil)
+		n, err := requeued(r.Requeue(t.Context(), "x", Requeue{}))
 		want(t, "Requeue", err, ErrOverloaded)
 		if c := r.counts("x"); n != 2 || c.Ready != 2 || c.Dead != 8 {
 			t.Errorf("%d requeued; counts %+v", n, c)

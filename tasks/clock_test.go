@@ -36,7 +36,7 @@ func TestParkedLeaseAndClockStep(t *testing.T) {
 // All of the dead are all of them, also those that have died in the future.
 func TestAllTheDeadAfterClockStep(t *testing.T) {
 	for name, do := range map[string]func(r *rig) (int, error){
-		"Requeue":    func(r *rig) (int, error) { return r.Requeue(r.t.Context(), "x", nil) },
+		"Requeue":    func(r *rig) (int, error) { return requeued(r.Requeue(r.t.Context(), "x", Requeue{})) },
 		"DeleteDead": func(r *rig) (int, error) { return r.DeleteDead(r.t.Context(), "x", nil) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -44,7 +44,7 @@ func (r *rig) everything(ctx context.Context, d Delivery) map[string]error {
 	_, errs["Get"] = r.Get(ctx, "t")
 	_, errs["List"] = r.List(ctx, Query{})
 	_, errs["DeadTasks"] = r.DeadTasks(ctx, "x", 0, "")
-	_, errs["Requeue"] = r.Requeue(ctx, "x", []string{"t"})
+	_, errs["Requeue"] = r.Requeue(ctx, "x", Requeue{IDs: []string{"t"}})
 	_, errs["DeleteDead"] = r.DeleteDead(ctx, "x", []string{"t"})
 	_, errs["Reserve"] = r.Reserve(ctx, "x", 1, time.Second, 0)
 	_, errs["Settle"] = r.Settle(ctx, Verdict{Verb: Ack}, []string{d.Receipt()})

@@ -30,7 +30,8 @@ const (
 	opCancel            // cancelling -> gone
 	opBury              // burying    -> dead
 	opRequeue           // requeuing  -> pending
-	opForget            // cancelling -> gone, from among the dead
+	opForget            // finishing  -> gone, from among the dead
+	opExpire            // the same, because it was kept long enough
 )
 
 // writeLocked sends a task's next write, or keeps it until the one under way is
@@ -72,7 +73,7 @@ func (s *Scheduler) changeOf(w *write, sl *slot) recovery.Change {
 		c.Data = s.book.record(sl)
 		c.From = recovery.Spot{Place: recovery.Dead, At: sl.stored, Label: s.byNumber[sl.topic].name}
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
-	case opForget:
+	case opForget, opExpire:
 		c.From = recovery.Spot{Place: recovery.Dead, At: sl.stored, Label: s.byNumber[sl.topic].name}
 	case opFinish, opCancel:
 	}
@@ -181,17 +182,20 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 	case opFinish:
 		s.leaveLocked(w.slot, sl)
 	case opBury:
-		s.graves[s.book.index.hash(s.book.id(sl))] = struct{}{}
-		t.gauges[Dead]++
+		s.enterGraveLocked(t, s.book.id(sl), w.at)
 		s.leaveLocked(w.slot, sl)
 	case opRequeue:
-		s.exhumedLocked(sl)
+		s.leaveGraveLocked(t, s.book.id(sl), sl.stored)
 		sl.stored = w.at
 		s.armLocked(w.slot, sl, now)
 	case opForget:
-		s.exhumedLocked(sl)
+		s.leaveGraveLocked(t, s.book.id(sl), sl.stored)
 		s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasCancelled})
 		t.counts.Cancelled++
+		s.leaveLocked(w.slot, sl)
+	case opExpire:
+		s.leaveGraveLocked(t, s.book.id(sl), noneDead)
+		t.counts.Expired++
 		s.leaveLocked(w.slot, sl)
 	}
 }
@@ -206,15 +210,10 @@ func (s *Scheduler) droppedLocked(w *write, sl *slot) {
 		s.leaveLocked(w.slot, sl)
 	case opMove:
 		s.arriving--
-	case opRequeue, opForget:
+	case opRequeue, opForget, opExpire:
 		s.leaveLocked(w.slot, sl)
 	case opClaim, opCancel, opRecord, opPark, opFinish, opBury:
 	}
-}
-
-func (s *Scheduler) exhumedLocked(sl *slot) {
-	delete(s.graves, s.book.index.hash(s.book.id(sl)))
-	s.byNumber[sl.topic].gauges[Dead]--
 }
 
 // leaveLocked forgets a task that memory has nothing more to do with.

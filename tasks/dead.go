@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 )
@@ -10,8 +11,7 @@ import (
 // loadGraves learns which ids are dead, and how many of which topic.
 func (s *Scheduler) loadGraves(ctx context.Context) error {
 	return s.ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
-		s.keptTopic([]byte(e.Spot.Label)).gauges[Dead]++
-		s.graves[s.book.index.hash(e.ID)] = struct{}{}
+		s.enterGraveLocked(s.keptTopic([]byte(e.Spot.Label)), e.ID, e.Spot.At)
 		return true
 	})
 }
@@ -52,24 +52,72 @@ func (s *Scheduler) DeadTasks(ctx context.Context, topic string, limit int, curs
 	return page, nil
 }
 
-// Requeue makes dead tasks of a topic pending again, due at once and with all
-// their attempts before them: those with the given ids, or all if ids is nil. It
-// returns how many; ids that are not among the topic's dead are passed over.
-// Errors: ErrInvalid, ErrOverloaded, ErrUnavailable, ErrUnknown, ErrClosed; then some
-// may be done already.
-func (s *Scheduler) Requeue(ctx context.Context, topic string, ids []string) (int, error) {
-	return s.exhume(ctx, topic, ids, opRequeue)
+// A Requeue says which dead tasks of a topic come back, and when.
+type Requeue struct {
+	// IDs are those of the tasks; nil means all of the topic.
+	IDs []string
+	// Due is their new deadline, or Delay the time until then, as in a Request: at most
+	// MaxAhead from now, not both; both zero means now.
+	Due   time.Time
+	Delay time.Duration
 }
 
-// DeleteDead deletes dead tasks of a topic. Arguments and errors: as of Requeue.
+// Requeued tells what a Requeue has done.
+type Requeued struct {
+	Requeued int
+	// Unknown are those of the given ids that are not among the dead of the topic.
+	Unknown []string
+}
+
+// Requeue makes dead tasks of a topic pending again, with a new deadline, the same for
+// all of them, and all their attempts before them. Where it returns an error, what it
+// tells about Requeued is right, and repeating the call does the rest.
+//
+// Errors: ErrInvalid, ErrOverloaded, ErrUnavailable, ErrUnknown, ErrClosed.
+func (s *Scheduler) Requeue(ctx context.Context, topic string, r Requeue) (Requeued, error) {
+	var f faults
+	if !validName(topic) {
+		f.add("topic", nameProblem)
+	}
+	x := exhumation{Scheduler: s, topic: topic, op: opRequeue}
+	if r.Due.IsZero() && r.Delay == 0 {
+		x.due = s.now() // which is past, and so due at once
+	} else {
+		x.due = f.deadline(s.cfg.Clock(), r.Due, r.Delay)
+	}
+	if err := f.err(); err != nil {
+		return Requeued{}, err
+	}
+	if r.IDs == nil {
+		err := x.all(ctx)
+		return Requeued{Requeued: x.done}, err
+	}
+	if err := x.these(ctx, r.IDs); err != nil {
+		return Requeued{Requeued: x.done}, err
+	}
+	return Requeued{Requeued: x.done, Unknown: x.passed}, nil
+}
+
+// DeleteDead deletes dead tasks of a topic: those with the given ids, or all if ids is
+// nil. It returns how many; ids that are not among the topic's dead are passed over.
+// Errors: as of Requeue, without ErrOverloaded; then some may be done already.
 func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) (int, error) {
-	return s.exhume(ctx, topic, ids, opForget)
+	if !validName(topic) {
+		return 0, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+	}
+	x := exhumation{Scheduler: s, topic: topic, op: opForget}
+	if ids == nil {
+		err := x.all(ctx)
+		return x.done, err
+	}
+	err := x.these(ctx, ids)
+	return x.done, err
 }
 
 // cancelDead deletes one dead task, whatever its topic.
 func (s *Scheduler) cancelDead(ctx context.Context, id string) error {
-	n, err := s.exhumeSome(ctx, "", []string{id}, opForget)
-	if err != nil || n != 0 {
+	x := exhumation{Scheduler: s, op: opForget}
+	if err := x.piece(ctx, []string{id}); err != nil || x.done != 0 {
 		return err
 	}
 	// Somebody else may have taken it from among the dead at the same time.
@@ -81,164 +129,4 @@ func (s *Scheduler) cancelDead(ctx context.Context, id string) error {
 		return s.Cancel(ctx, id)
 	}
 	return ErrNotFound
-}
-
-func (s *Scheduler) exhume(ctx context.Context, topic string, ids []string, o op) (int, error) {
-	const some = 500
-	if !validName(topic) {
-		return 0, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
-	}
-	total := 0
-	if ids != nil {
-		for len(ids) > 0 {
-			k := min(some, len(ids))
-			n, err := s.exhumeSome(ctx, topic, ids[:k], o)
-			total += n
-			if err != nil {
-				return total, err
-			}
-			ids = ids[k:]
-		}
-		return total, nil
-	}
-	// As many as are dead by now; for what dies meanwhile there is another call.
-	after := recovery.Ref{}
-	for left := s.deadCount(topic); left > 0; {
-		var ids []string
-		err := s.ledger.ListDead(ctx, topic, after, func(e recovery.Entry) bool {
-			if len(ids) == min(some, left) {
-				return false
-			}
-			ids = append(ids, string(e.ID))
-			after = recovery.Ref{ID: ids[len(ids)-1], Next: e.Spot.At}
-			return true
-		})
-		if err != nil {
-			return total, fmt.Errorf("%w: %w", ErrUnavailable, err)
-		}
-		if len(ids) == 0 {
-			break
-		}
-		n, err := s.exhumeSome(ctx, topic, ids, o)
-		total += n
-		if err != nil {
-			return total, err
-		}
-		left -= len(ids)
-	}
-	return total, nil
-}
-
-func (s *Scheduler) deadCount(topic string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t, ok := s.topics[topic]; ok {
-		return int(t.gauges[Dead])
-	}
-	return 0
-}
-
-// exhumeSome locks the ids, reads their records under the lock and takes them from
-// among the dead. An empty topic means any.
-func (s *Scheduler) exhumeSome(ctx context.Context, topic string, ids []string, o op) (int, error) {
-	locked := make(map[string]uint32, len(ids))
-	s.mu.Lock()
-	if s.ended {
-		s.unlock()
-		return 0, ErrClosed
-	}
-	for shard := range s.terms.Shards {
-		if err := s.writable(shard); err != nil {
-			s.unlock()
-			return 0, err
-		}
-	}
-	for _, id := range ids {
-		key := []byte(id)
-		if _, known := s.book.find(key); !known && s.buriedLocked(key) {
-			locked[id] = s.checkLocked(key, 0)
-		}
-	}
-	s.unlock()
-
-	keys := make([]string, 0, len(locked))
-	for id := range locked {
-		keys = append(keys, id)
-	}
-	c := newCall(len(keys))
-	ctx, cancel := s.within(ctx)
-	defer cancel()
-	var refused error
-	err := s.ledger.GetDead(ctx, keys, func(i int, e recovery.Entry) {
-		f, err := decode(e.Data)
-		if err != nil || topic != "" && string(f.topic) != topic {
-			return
-		}
-		s.mu.Lock()
-		defer s.unlock()
-		if refused == nil {
-			refused = s.exhumeLocked(locked[keys[i]], len(locked), e, &f, o, c, i)
-		}
-		if refused == nil {
-			delete(locked, keys[i])
-		}
-	})
-	s.mu.Lock()
-	for _, n := range locked {
-		s.uncheckLocked(n)
-	}
-	c.complete()
-	s.unlock()
-	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
-	} else {
-		err = refused
-	}
-	if late := s.await(ctx, c); err == nil {
-		err = late
-	}
-	return s.countDone(c, len(keys)-len(locked)), err
-}
-
-// exhumeLocked takes one of the ids that are locked from among the dead.
-func (s *Scheduler) exhumeLocked(n uint32, locked int, e recovery.Entry, f *fields, o op, c *call, i int) error {
-	if o == opRequeue {
-		if err := s.admitLocked(e.Shard, 0, len(e.Data)); err != nil {
-			return err
-		}
-		if others := s.book.used - locked; others >= s.cfg.MaxPending {
-			return fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, others)
-		}
-	}
-	t := s.keptTopic(f.topic)
-	sl := s.book.slot(n)
-	sl.topic, sl.shard, sl.stored, sl.state = t.number, uint16(e.Shard), e.Spot.At, vacant
-	if o == opRequeue {
-		now := s.now()
-		f.state, f.attempt, f.due, f.next = recPending, 0, now, now
-		f.revision++
-		s.scratch = f.encode(s.scratch[:0])
-		s.book.rewrite(n, s.scratch)
-		sl.next = now
-		s.setLocked(sl, requeuing)
-	} else {
-		s.book.rewrite(n, e.Data)
-		s.setLocked(sl, finishing) // which, unlike cancelling, is not shown as pending
-	}
-	c.expect(i, n)
-	s.writeLocked(write{slot: n, op: o, call: c, index: i})
-	return nil
-}
-
-// countDone is how many of the writes that were sent have succeeded.
-func (s *Scheduler) countDone(c *call, sent int) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	failed := 0
-	for _, err := range c.errs {
-		if err != nil {
-			failed++
-		}
-	}
-	return sent - failed
 }

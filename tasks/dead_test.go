@@ -1,6 +1,8 @@
 package tasks
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -21,6 +23,9 @@ func (r *rig) bury(topic string, ids ...string) {
 		pass(time.Second)
 	}
 }
+
+// requeued is how many tasks came back.
+func requeued(r Requeued, err error) (int, error) { return r.Requeued, err }
 
 func idsOf(tasks []Task) []string {
 	var ids []string
@@ -48,7 +53,7 @@ func TestDeadTasks(t *testing.T) {
 				t.Errorf("the dead of x: %v", got)
 			}
 			task := r.get("c")
-			if task.State != Dead || task.LastError != "no use" || task.Attempt != 1 || task.Died.IsZero() || task.Died.Before(task.Due) {
+			if task.State != Dead || task.LastError != "no use" || task.Reason != Buried || task.Attempt != 1 || task.Died.IsZero() || task.Died.Before(task.Due) {
 				t.Errorf("a dead task: %+v", task)
 			}
 			if c := r.counts("x"); c.Dead != 5 {
@@ -89,7 +94,7 @@ func TestRequeue(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.bury("x", "a", "b", "c")
 		r.bury("y", "z")
-		n, err := r.Requeue(t.Context(), "x", []string{"b", "z", "unknown", "b"})
+		n, err := requeued(r.Requeue(t.Context(), "x", Requeue{IDs: []string{"b", "z", "unknown", "b"}}))
 		if err != nil || n != 1 {
 			t.Fatalf("Requeue = %d, %v", n, err)
 		}
@@ -98,7 +103,7 @@ func TestRequeue(t *testing.T) {
 			t.Errorf("again: %+v", d.Task)
 		}
 		r.ack(d)
-		n, err = r.Requeue(t.Context(), "x", nil)
+		n, err = requeued(r.Requeue(t.Context(), "x", Requeue{}))
 		if err != nil || n != 2 {
 			t.Errorf("Requeue of all = %d, %v", n, err)
 		}
@@ -111,6 +116,106 @@ func TestRequeue(t *testing.T) {
 			t.Errorf("counts %+v", c)
 		}
 		r.checkConsistency()
+	})
+}
+
+// Why they are dead is known after a restart, and forgotten when they come back.
+func TestReasons(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		once := TopicSettings{Retry: Retry{MaxAttempts: 1}, Lease: time.Minute}
+		r.topic("x", once)
+		want(t, "Handle", r.Handle("h", func(_ context.Context, d *Delivery) error {
+			if d.ID == "killed" {
+				return Kill(errors.New("hopeless"))
+			}
+			return errors.New("no luck")
+		}), nil)
+		r.topic("h", once)
+		r.bury("x", "buried")
+		r.settle(Verdict{Verb: Release}, r.one("released", "x"))
+		r.one("expired", "x")
+		r.must(Request{ID: "killed", Topic: "h"})
+		r.must(Request{ID: "failed", Topic: "h"})
+		pass(2 * time.Minute)
+		for range 2 {
+			for id, reason := range map[string]Reason{
+				"buried": Buried, "killed": Buried, "released": Exhausted, "expired": Exhausted, "failed": Exhausted,
+			} {
+				if task := r.get(id); task.State != Dead || task.Reason != reason || task.Attempt != 1 || task.LastError == "" {
+					t.Errorf("%s: %+v", id, task)
+				}
+			}
+			r.crash()
+			pass(time.Second)
+		}
+		_, err := r.Requeue(t.Context(), "x", Requeue{Delay: time.Hour})
+		want(t, "Requeue", err, nil)
+		if task := r.get("buried"); task.State != Pending || task.Reason != "" || !task.Died.IsZero() {
+			t.Errorf("back comes %+v", task)
+		}
+		r.checkConsistency()
+	})
+}
+
+// They come back when they are told to, with all their attempts before them, also after
+// a restart in between.
+func TestRequeueWithDeadline(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{Retry: Retry{MaxAttempts: 1}})
+		r.bury("x", "a", "b", "c", "d")
+		r.bury("y", "z")
+		due := r.clock.now().Add(3 * time.Hour).Add(time.Microsecond)
+		q, err := r.Requeue(t.Context(), "x", Requeue{IDs: []string{"a", "z", "nobody", "z", "a"}, Delay: 2 * time.Hour})
+		if err != nil || q.Requeued != 1 || !slices.Equal(q.Unknown, []string{"z", "nobody"}) {
+			t.Fatalf("requeued %+v, %v", q, err)
+		}
+		q, err = r.Requeue(t.Context(), "x", Requeue{IDs: []string{"b"}, Due: due})
+		if err != nil || q.Requeued != 1 || q.Unknown != nil {
+			t.Fatalf("requeued %+v, %v", q, err)
+		}
+		if task := r.get("b"); task.State != Pending || !task.Due.Equal(due.Truncate(time.Millisecond).Add(time.Millisecond)) || task.Revision != 2 {
+			t.Errorf("back comes %+v", task)
+		}
+		past := fromMillis(r.clock.now().Add(-time.Hour).UnixMilli())
+		_, err = r.Requeue(t.Context(), "x", Requeue{Due: past})
+		want(t, "Requeue", err, nil)
+		ds, err := r.Reserve(t.Context(), "x", MaxReserve, 0, 0)
+		if err != nil || len(ds) != 2 {
+			t.Fatalf("reserved %d, %v", len(ds), err)
+		}
+		for _, d := range ds {
+			if !d.Due.Equal(past) || d.Attempt != 1 {
+				t.Errorf("back comes %+v", d.Task)
+			}
+			r.ack(d)
+		}
+		pass(time.Hour)
+		r.crash()
+		pass(59 * time.Minute)
+		r.pull("x")
+		pass(time.Minute)
+		d := r.pull("x", "a")[0]
+		r.settle(Verdict{Verb: Release}, d)
+		if task := r.get("a"); task.State != Dead || task.Reason != Exhausted {
+			t.Errorf("after its only attempt: %+v", task)
+		}
+		pass(time.Hour)
+		r.pull("x")
+		pass(time.Second)
+		r.ack(r.pull("x", "b")[0])
+		r.checkConsistency()
+	})
+}
+
+// Nothing may be dead any more where ids were chosen and none is left: that is not all.
+func TestRequeueOfNone(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.bury("x", "a")
+		q, err := r.Requeue(t.Context(), "x", Requeue{IDs: []string{}})
+		if err != nil || q.Requeued != 0 {
+			t.Errorf("requeued %+v, %v", q, err)
+		}
+		r.inLedger("a", recovery.Dead)
 	})
 }
 
@@ -132,7 +237,7 @@ func TestManyDead(t *testing.T) {
 			want(t, "Settle", err, nil)
 			left -= len(ds)
 		}
-		got, err := r.Requeue(t.Context(), "x", nil)
+		got, err := requeued(r.Requeue(t.Context(), "x", Requeue{}))
 		if err != nil || got != n {
 			t.Errorf("Requeue of all = %d, %v", got, err)
 		}
@@ -150,7 +255,7 @@ func TestListBesideExhuming(t *testing.T) {
 		r.bury("x", "deleted", "requeued")
 		_, release := r.faulty.Hold(ledgertest.Apply)
 		go func() { _, _ = r.DeleteDead(t.Context(), "x", []string{"deleted"}) }()
-		go func() { _, _ = r.Requeue(t.Context(), "x", []string{"requeued"}) }()
+		go func() { _, _ = r.Requeue(t.Context(), "x", Requeue{IDs: []string{"requeued"}}) }()
 		pass(time.Millisecond)
 		page, err := r.List(t.Context(), Query{})
 		want(t, "List", err, nil)
@@ -170,7 +275,7 @@ func TestDeadDuringOutage(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.bury("x", "t")
 		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.GetDead, Times: -1})
-		_, err := r.Requeue(t.Context(), "x", []string{"t"})
+		_, err := r.Requeue(t.Context(), "x", Requeue{IDs: []string{"t"}})
 		want(t, "Requeue", err, ErrUnavailable)
 		want(t, "Cancel", r.Cancel(t.Context(), "t"), ErrUnavailable)
 		_, err = r.Get(t.Context(), "t")

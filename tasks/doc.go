@@ -35,6 +35,10 @@
 // together are fewer than Config.MaxInFlight. The first periodic sweep
 // that finds no more than half of SweepBacklog waiting ends that.
 //
+// In the same period the dead of each topic that have been so for TopicSettings.DeadRetention
+// are deleted, the longest dead first and at most 10,000 at a time. Memory knows of every
+// topic when the first of its dead died, and asks the ledger only when that one has to go.
+//
 // # The life of a task
 //
 // States with a star are busy: a write for that id is under way. A busy task is
@@ -53,6 +57,7 @@
 //	delivering       failed, Release, lease out              pending
 //	delivering       Bury, attempts exhausted   burying*     dead
 //	dead             Requeue                    requeuing*   pending
+//	dead             for DeadRetention          finishing*   gone
 //	ready            later than max_lateness    finishing*   gone: skipped
 //	delivering       Close with an open lease   parking*     delivering, after the next Open
 //	not in memory    asked for, or nominated    checking*    pending, ready, absent or dead

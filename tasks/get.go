@@ -68,7 +68,7 @@ func (s *Scheduler) describe(id string, f *fields, state State) Task {
 		t.Headers, _ = decodeHeaders(f.headers) // checked by decode
 	}
 	if state == Dead {
-		t.Died, t.Next = t.Next, t.Due
+		t.Died, t.Next, t.Reason = t.Next, t.Due, reasons[f.state]
 	}
 	return t
 }

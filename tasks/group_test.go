@@ -74,7 +74,7 @@ func TestCancelGroup(t *testing.T) {
 		r.group("g")
 		r.group("h", "other")
 		// Brought back, a dead one is a member again.
-		_, err := r.Requeue(t.Context(), "x", nil)
+		_, err := r.Requeue(t.Context(), "x", Requeue{})
 		want(t, "Requeue", err, nil)
 		r.group("g", "dead")
 		r.cancelGroup(1)

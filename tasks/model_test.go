@@ -37,6 +37,8 @@ type fact struct {
 	// during: it was delivered while a call was under way, before or after what
 	// the call has done.
 	during bool
+	// living is the wall clock when it was surely not dead for the last time.
+	living time.Time
 	story  []string // what happened to it
 }
 
@@ -180,6 +182,22 @@ func (m *model) expired(maxAttempts func(topic string) int) {
 		}
 		if !o.over && time.Since(o.until) > 1100*time.Millisecond {
 			o.over, f.written = true, false
+		}
+	}
+}
+
+// kept takes into account that who has been dead for so long is deleted, and nobody
+// before.
+func (m *model) kept(keep time.Duration) {
+	const slack = 5 * time.Second // of a step
+	now := m.clock.now()
+	for _, f := range m.facts {
+		dead := f.may&mayBeDead != 0 || f.may&mayBeAlive != 0 && f.spent()
+		switch {
+		case !dead || now.Before(f.living):
+			f.living = now
+		case now.Sub(f.living) > keep-slack:
+			f.may |= mayBeDead | mayBeAbsent
 		}
 	}
 }

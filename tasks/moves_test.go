@@ -380,9 +380,14 @@ func (s *simulation) exhume(id string, call func(topic string) (int, error), don
 }
 
 func (s *simulation) requeue() {
-	id := s.anyID()
-	s.exhume(id, func(topic string) (int, error) { return s.Requeue(s.t.Context(), topic, []string{id}) },
-		func(f *fact) { f.alive(s.clock.now()); f.dues = nil })
+	id, delay := s.anyID(), time.Duration(s.rng.IntN(2))*time.Duration(s.rng.Int64N(int64(time.Minute)))
+	due := s.clock.now().UnixMilli()
+	if delay != 0 {
+		due = millis(s.clock.now().Add(delay))
+	}
+	s.exhume(id, func(topic string) (int, error) {
+		return requeued(s.Requeue(s.t.Context(), topic, Requeue{IDs: []string{id}, Delay: delay}))
+	}, func(f *fact) { f.alive(fromMillis(due)) })
 }
 
 func (s *simulation) deleteDead() {

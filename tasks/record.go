@@ -11,7 +11,9 @@ import (
 //
 //	offset size
 //	0      1    version, 1
-//	1      1    state: 0 pending, 1 delivering with a parked lease, 2 dead
+//	1      1    state: 0 pending, 1 delivering with a parked lease; dead: 2 for a reason
+//	            that nobody remembers, 3 its attempts were exhausted, 4 buried by its
+//	            receiver, 5 its topic was deleted by force
 //	2      2    flags, see below
 //	4      4    attempt: deliveries that have ended, or begun if claimed
 //	8      4    revision
@@ -31,6 +33,11 @@ import (
 // A change of this layout gets a new version number, and this version stays
 // readable for ever: testdata holds a fixture of each. A record of a version
 // that this binary does not know is kept as it is, and counted.
+//
+// The reason of a death is a state, and no optional part, because it is one of a few
+// values, of dead records only. It came before the first release, and so needs no
+// version of its own; 2 is what dead records said until then, and still say if
+// the ledger has lost why.
 const (
 	recordVersion = 1
 	recordFixed   = 44
@@ -60,6 +67,10 @@ const (
 	recPending uint8 = iota
 	recParked
 	recDead
+	recExhausted
+	recBuried
+	recTopicDeleted
+	recordStates // how many there are
 )
 
 var (
@@ -152,7 +163,7 @@ func decode(rec []byte) (f fields, err error) {
 		created:     int64(le.Uint64(rec[offCreated:])),
 		fingerprint: le.Uint64(rec[offFingerprint:]),
 	}
-	if f.state > recDead || f.flags&^uint16(flagsKnown) != 0 {
+	if f.state >= recordStates || f.flags&^uint16(flagsKnown) != 0 {
 		return f, fmt.Errorf("%w: state %d, flags %#x", errBadRecord, f.state, f.flags)
 	}
 	r := reader{rec: rec[recordFixed:]}

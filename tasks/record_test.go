@@ -33,6 +33,18 @@ var fixtures = map[string]fields{
 		state: recDead, flags: flagLastError, attempt: 20, revision: 1, due: 1_900_000_000_000, next: 1_900_000_999_000,
 		created: 1_800_000_000_000, fingerprint: 1, topic: []byte("x"), lastError: []byte("the lease ran out"), payload: []byte("p"),
 	},
+	"dead-exhausted.rec": {
+		state: recExhausted, flags: flagLastError, attempt: 20, revision: 1, due: 1_900_000_000_000, next: 1_900_000_999_000,
+		created: 1_800_000_000_000, fingerprint: 1, topic: []byte("x"), lastError: []byte("the lease ran out"), payload: []byte("p"),
+	},
+	"dead-buried.rec": {
+		state: recBuried, flags: flagLastError | flagGroup, attempt: 1, revision: 3, due: 1_900_000_000_000, next: 1_900_000_000_001,
+		created: 1_800_000_000_000, fingerprint: 1, topic: []byte("x"), group: []byte("g"), lastError: []byte("no such order"), payload: []byte("p"),
+	},
+	"dead-topic-deleted.rec": {
+		state: recTopicDeleted, flags: flagChosenID, revision: 1, due: 1_900_000_000_000, next: 1_900_000_000_001,
+		created: 1_800_000_000_000, fingerprint: 1, topic: []byte("x"), payload: []byte("p"),
+	},
 	"parked.rec": {
 		state: recParked, flags: flagLease, attempt: 1, revision: 1, due: 1_900_000_000_000, next: 1_900_000_000_000,
 		created: 1_800_000_000_000, topic: []byte("x"), leaseRest: 1_900_000_030_000, nonce: 0x1122334455667788, payload: []byte("p"),
@@ -122,7 +134,7 @@ func drawFields(t *rapid.T) fields {
 		return rapid.SliceOfN(rapid.Byte(), low, high).Draw(t, label)
 	}
 	f := fields{
-		state:       rapid.Uint8Range(0, recDead).Draw(t, "state"),
+		state:       rapid.Uint8Range(0, recordStates-1).Draw(t, "state"),
 		flags:       rapid.Uint16().Draw(t, "flags") & (flagClaimed | flagChosenID | flagLease),
 		attempt:     rapid.Uint32().Draw(t, "attempt"),
 		revision:    rapid.Uint32().Draw(t, "revision"),

@@ -195,9 +195,9 @@ func TestOlderRedisFile(t *testing.T) {
 	if _, known := n.all()["dead buried"]; !known {
 		t.Error("what was buried is gone")
 	}
-	requeued, err := n.Requeue(t.Context(), "x", []string{"buried"})
-	if err != nil || requeued != 1 {
-		t.Errorf("requeued %d, %v", requeued, err)
+	came, err := requeued(n.Requeue(t.Context(), "x", Requeue{IDs: []string{"buried"}}))
+	if err != nil || came != 1 {
+		t.Errorf("requeued %d, %v", came, err)
 	}
 	for _, id := range []string{"kept", "retried", "moved", "new"} {
 		_, err := n.Fire(t.Context(), id)
@@ -318,8 +318,8 @@ func TestDamagedRecordInRedis(t *testing.T) {
 	want(t, "Get", err, ErrUnavailable)
 	_, err = n.Schedule(t.Context(), Request{ID: "damaged-dead", Topic: "x"})
 	want(t, "Schedule", err, ErrDead)
-	if requeued, err := n.Requeue(t.Context(), "x", nil); requeued != 0 || err != nil {
-		t.Errorf("requeued %d, %v", requeued, err)
+	if came, err := requeued(n.Requeue(t.Context(), "x", Requeue{})); came != 0 || err != nil {
+		t.Errorf("requeued %d, %v", came, err)
 	}
 	if held := server.Do("hget", "lapse:{a/0}:tasks", "damaged"); held != "short" {
 		t.Errorf("Redis holds %v", held)

@@ -118,7 +118,7 @@ func (s *Scheduler) failLocked(n uint32, sl *slot, reason string, pause *time.Du
 	t.counts.Failed++
 	l := s.open[n]
 	if int(l.attempt) >= t.settings.Retry.MaxAttempts {
-		s.deadLocked(n, sl, reason, c, i)
+		s.deadLocked(n, sl, recExhausted, reason, c, i)
 		return
 	}
 	d := t.settings.Retry.pause(l.attempt)
@@ -137,15 +137,16 @@ func (s *Scheduler) failLocked(n uint32, sl *slot, reason string, pause *time.Du
 // buryLocked ends an attempt for good because its receiver said so.
 func (s *Scheduler) buryLocked(n uint32, sl *slot, reason string, c *call, i int) {
 	s.byNumber[sl.topic].counts.Failed++
-	s.deadLocked(n, sl, reason, c, i)
+	s.deadLocked(n, sl, recBuried, reason, c, i)
 }
 
-func (s *Scheduler) deadLocked(n uint32, sl *slot, reason string, c *call, i int) {
+// deadLocked ends an attempt, and with it the task. The state of its record says why.
+func (s *Scheduler) deadLocked(n uint32, sl *slot, state uint8, reason string, c *call, i int) {
 	s.byNumber[sl.topic].counts.Died++
 	s.noteLocked(EventDied, sl, Event{Attempt: int(s.open[n].attempt), Err: reason})
 	died := s.now()
 	s.setLocked(sl, burying)
-	s.endAttemptLocked(n, sl, recDead, died, reason)
+	s.endAttemptLocked(n, sl, state, died, reason)
 	s.sendLocked(write{slot: n, op: opBury, at: died}, c, i)
 }
 

@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -166,7 +167,8 @@ func (s *Scheduler) buryAgain(shard int, dead []recovery.Ref) error {
 		n, sl := s.book.enter(e.ID, s.scratch)
 		sl.topic, sl.shard, sl.stored = s.keptTopic(f.topic).number, uint16(shard), e.Spot.At
 		s.setLocked(sl, burying)
-		s.exhumedLocked(sl) // the confirmation counts it again
+		// The confirmation counts it again. It may have been who was dead the longest.
+		s.leaveGraveLocked(s.byNumber[sl.topic], e.ID, math.MinInt64)
 		s.writeLocked(write{slot: n, op: opBury, at: died})
 	})
 }

@@ -125,6 +125,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	s.background.Go(s.replay)
 	s.background.Go(s.sweepLoop)
 	s.background.Go(s.auditLoop)
+	s.background.Go(s.retentionLoop)
 	s.background.Go(s.conditionLoop)
 	s.background.Go(s.refreshLoop)
 	close(s.opened)

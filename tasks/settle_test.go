@@ -37,7 +37,7 @@ func TestStaleReceipts(t *testing.T) {
 		"returned": func(r *rig, d Delivery) { r.Return([]Delivery{d}) },
 		"requeued since": func(r *rig, d Delivery) {
 			r.settle(Verdict{Verb: Bury}, d)
-			_, err := r.Requeue(r.t.Context(), "x", nil)
+			_, err := r.Requeue(r.t.Context(), "x", Requeue{})
 			want(r.t, "Requeue", err, nil)
 		},
 		"crash and handed out again": func(r *rig, _ Delivery) {

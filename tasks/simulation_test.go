@@ -37,10 +37,13 @@ type simulation struct {
 
 // Topics of the simulation, and what is special about them.
 var simulated = map[string]TopicSettings{
-	"pulled":  {Lease: 20 * time.Second, Retry: Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
-	"counted": {Lease: 20 * time.Second, CountCrashes: true, Retry: Retry{MaxAttempts: 6, MinBackoff: time.Second, MaxBackoff: time.Minute}},
-	"handled": {Lease: 10 * time.Second, Concurrency: 3, Retry: Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
+	"pulled":  {Lease: 20 * time.Second, DeadRetention: keepsDead, Retry: Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
+	"counted": {Lease: 20 * time.Second, CountCrashes: true, DeadRetention: keepsDead, Retry: Retry{MaxAttempts: 6, MinBackoff: time.Second, MaxBackoff: time.Minute}},
+	"handled": {Lease: 10 * time.Second, Concurrency: 3, DeadRetention: keepsDead, Retry: Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
 }
+
+// keepsDead is how long they keep their dead: some of a run are deleted.
+const keepsDead = 3 * time.Minute
 
 func TestSimulation(t *testing.T) {
 	runs, steps := *runs, 400
@@ -174,6 +177,7 @@ func (s *simulation) step() {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	s.m.expired(s.maxAttempts)
+	s.m.kept(keepsDead)
 	if !s.faults && s.Stats().Ledger.Queued == 0 {
 		s.m.settled()
 	}
@@ -203,6 +207,7 @@ func (s *simulation) end() {
 		}
 		s.m.mu.Lock()
 		s.m.expired(s.maxAttempts)
+		s.m.kept(keepsDead)
 		s.m.mu.Unlock()
 		if c := s.Stats().Total; c.Pending+c.Ready+c.Delivering == 0 {
 			break
@@ -220,6 +225,13 @@ func (s *simulation) end() {
 		if err == nil && task.State != Dead {
 			s.m.fault(id, "is still %v", task.State)
 		}
+	}
+	// Who died on a clock that was ahead is kept until it has come so far; and after a
+	// step of the clock nobody is deleted for a while.
+	pass(2 * time.Hour)
+	s.checkConsistency()
+	if c := s.Stats().Total; c.Dead != 0 || !c.DeadOldest.IsZero() {
+		s.t.Errorf("%d are still dead, since %v", c.Dead, c.DeadOldest)
 	}
 	if s.m.told == 0 {
 		s.t.Error("nothing was delivered at all")

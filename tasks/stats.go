@@ -24,6 +24,7 @@ type Readiness struct {
 // since Open.
 type Stats struct {
 	Node      string
+	At        time.Time // when they were taken
 	Topics    []Topic
 	Total     Counts // of all topics
 	Readiness Readiness
@@ -60,7 +61,7 @@ type Stats struct {
 func (s *Scheduler) Stats() Stats {
 	ready, topics := s.Readiness(), s.Topics()
 	st := Stats{
-		Node: s.cfg.Node, Topics: topics, Readiness: ready,
+		Node: s.cfg.Node, At: s.cfg.Clock(), Topics: topics, Readiness: ready,
 		Ledger: s.committer.Stats(), Armed: s.runner.Len(), Ways: s.cfg.ways.stats(),
 	}
 	for i := range topics {
@@ -94,9 +95,13 @@ func (c *Counts) Add(o *Counts) {
 	c.Failed += o.Failed
 	c.LeaseExpired += o.LeaseExpired
 	c.Died += o.Died
+	c.Expired += o.Expired
 	c.Cancelled += o.Cancelled
 	c.Skipped += o.Skipped
 	c.Panicked += o.Panicked
+	if c.DeadOldest.IsZero() || !o.DeadOldest.IsZero() && o.DeadOldest.Before(c.DeadOldest) {
+		c.DeadOldest = o.DeadOldest
+	}
 	c.Lateness.Sum += o.Lateness.Sum
 	for i, n := range o.Lateness.Counts {
 		c.Lateness.Counts[i] += n

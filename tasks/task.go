@@ -51,6 +51,7 @@ type Task struct {
 	Revision    int64         // 1 at first, one more with every change by a caller
 	Created     time.Time
 	Died        time.Time // of a dead task
+	Reason      Reason    // why it is dead; empty for any other
 	LastError   string    // of the last failed attempt, or why it was buried
 	Node        string    // the node that owns it
 

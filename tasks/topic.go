@@ -85,9 +85,14 @@ type Counts struct {
 	Failed       int64 // attempts that failed, of any cause
 	LeaseExpired int64 // of those, attempts whose lease ran out
 	Died         int64 // exhausted or buried
+	Expired      int64 // dead tasks that were deleted because TopicSettings.DeadRetention had passed
 	Cancelled    int64
 	Skipped      int64 // past max_lateness
 	Panicked     int64 // handlers that panicked; also in Failed
+
+	// DeadOldest is when the first of those that are dead now died; zero if there are
+	// none. It follows within a period of the sweep.
+	DeadOldest time.Time
 
 	Lateness Histogram // of first attempts
 }

@@ -33,6 +33,7 @@ type topic struct {
 	pushed    bool            // its ready tasks are in Scheduler.backlog
 	slots     int             // tasks in memory, in whatever state
 	gauges    [Dead + 1]int64 // tasks by the state that is shown
+	longest   longestDead     // who has been dead the longest
 	counts    Counts
 }
 
@@ -121,6 +122,7 @@ func (s *Scheduler) Topics() []Topic {
 func (s *Scheduler) describeLocked(t *topic) Topic {
 	c := t.counts
 	c.Pending, c.Ready, c.Delivering, c.Dead = t.gauges[Pending], t.gauges[Ready], t.gauges[Delivering], t.gauges[Dead]
+	c.DeadOldest = t.deadSince()
 	d := Topic{Name: t.name, Settings: t.settings, Revision: t.revision, Counts: c}
 	d.Settings.Kind = t.kind()
 	if t.unfit != nil {

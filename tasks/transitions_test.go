@@ -119,14 +119,14 @@ var transitions = []transition{
 			if string(after.lastError) != "beyond repair" {
 				return fmt.Errorf("last error %q", after.lastError)
 			}
-			return wantFields(after, 1, 1, recDead)
+			return wantFields(after, 1, 1, recBuried)
 		},
 	},
 	{
 		name: "delivering, attempts exhausted", settings: TopicSettings{Retry: Retry{MaxAttempts: 1}},
 		from: handedOut, do: settleT(Verdict{Verb: Release}),
 		busy: burying, place: recovery.Dead, state: Dead, kept: true,
-		check: func(_, after fields) error { return wantFields(after, 1, 1, recDead) },
+		check: func(_, after fields) error { return wantFields(after, 1, 1, recExhausted) },
 	},
 	{
 		name: "delivering, lease out of the last attempt", settings: TopicSettings{Retry: Retry{MaxAttempts: 1}},
@@ -140,7 +140,7 @@ var transitions = []transition{
 	{
 		name: "dead, Requeue", from: buried,
 		do: func(r *rig) error {
-			n, err := r.Requeue(r.t.Context(), "x", []string{"t"})
+			n, err := requeued(r.Requeue(r.t.Context(), "x", Requeue{IDs: []string{"t"}}))
 			if err == nil && n != 1 {
 				err = fmt.Errorf("requeued %d", n)
 			}
@@ -156,6 +156,11 @@ var transitions = []transition{
 			return err
 		},
 		busy: finishing, place: recovery.Nowhere, undone: Dead,
+	},
+	{
+		name: "dead, kept long enough", settings: TopicSettings{DeadRetention: time.Hour}, from: buried,
+		do:   func(*rig) error { pass(time.Hour + time.Second); return nil },
+		busy: finishing, place: recovery.Nowhere, silent: true, undone: Dead,
 	},
 	{
 		name: "ready, max_lateness passed",

@@ -123,6 +123,7 @@ func TestArgumentLimits(t *testing.T) {
 			return err
 		}
 		settle := func(v Verdict, receipts ...string) error { _, err := r.Settle(ctx, v, receipts); return err }
+		requeue := func(q Requeue) error { _, err := r.Requeue(ctx, "x", q); return err }
 		move := func(m Move) error { _, err := r.Reschedule(ctx, "p", m); return err }
 		list := func(q Query) error { _, err := r.List(ctx, q); return err }
 		set := func(s TopicSettings) error { _, err := r.SetTopic(ctx, "x", s, -1); return err }
@@ -164,7 +165,11 @@ func TestArgumentLimits(t *testing.T) {
 			{set(TopicSettings{Kind: Handler}), "delivery.kind", "must be pull"},
 			{func() error { _, err := r.SetTopic(ctx, "no topic", TopicSettings{}, -1); return err }(), "topic", "A-Z"},
 			{func() error { _, err := r.DeadTasks(ctx, "no topic", 0, ""); return err }(), "topic", "A-Z"},
-			{func() error { _, err := r.Requeue(ctx, "", nil); return err }(), "topic", "A-Z"},
+			{func() error { _, err := r.Requeue(ctx, "", Requeue{}); return err }(), "topic", "A-Z"},
+			{requeue(Requeue{Delay: -1}), "delay", "0 to 3660 days"},
+			{requeue(Requeue{Delay: MaxAhead + 1}), "delay", "0 to 3660 days"},
+			{requeue(Requeue{Due: time.Now().Add(MaxAhead + time.Hour)}), "due_at", "3660 days"},
+			{requeue(Requeue{Due: time.Now(), Delay: 1}), "due_at", "beside delay"},
 			{func() error { _, err := r.DeleteDead(ctx, "", nil); return err }(), "topic", "A-Z"},
 			{func() error { _, err := r.ScheduleBatch(ctx, make([]Request, MaxBatch+1)); return err }(), "tasks", "at most 10000"},
 		} {

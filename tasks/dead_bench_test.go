@@ -1,0 +1,82 @@
+package tasks_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/diskledger"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// BenchmarkDead measures what 1 million dead tasks cost: a start, memory, and the
+// sweep that deletes them when they were kept long enough.
+func BenchmarkDead(b *testing.B) {
+	b.Run("disk", func(b *testing.B) {
+		dir := b.TempDir()
+		dead(b, func() recovery.Ledger {
+			l, err := diskledger.Open(dir, diskledger.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			return l
+		})
+	})
+	b.Run("redis", func(b *testing.B) {
+		server := redistest.Start(b, "appendonly yes", "appendfsync everysec")
+		dead(b, func() recovery.Ledger { return onRedis(b, server) })
+	})
+}
+
+func dead(b *testing.B, ledger func() recovery.Ledger) {
+	const n = 1_000_000
+	s := open(b, ledger(), tasks.Config{Topics: map[string]tasks.TopicSettings{"dead": {Concurrency: 1024}}})
+	if err := s.Handle("dead", func(context.Context, *tasks.Delivery) error { return tasks.Kill(errors.New("no use")) }); err != nil {
+		b.Fatal(err)
+	}
+	now := time.Now()
+	fill(b, s, n, "dead", func(int) time.Time { return now })
+	wait(func() bool { return s.Stats().Total.Dead == n })
+	shut := func() {
+		if err := s.Close(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	shut()
+	ahead := time.Duration(0)
+	clock := func() time.Time { return time.Now().Add(ahead) }
+	for b.Loop() {
+		before := heap()
+		began := time.Now()
+		ahead = 0
+		s = open(b, ledger(), tasks.Config{Clock: clock})
+		b.ReportMetric(float64(time.Since(began).Milliseconds()), "open-ms")
+		b.ReportMetric(float64(heap()-before)/n, "bytes/dead")
+		shut()
+	}
+	ahead = 8 * 24 * time.Hour // a process that starts then has seen no step of its clock
+	s = open(b, ledger(), tasks.Config{Clock: clock})
+	began := time.Now()
+	wait(func() bool { return s.Stats().Total.Expired >= n/10 })
+	b.ReportMetric(float64(s.Stats().Total.Expired)/time.Since(began).Seconds(), "expired/s")
+	shut()
+}
+
+func wait(done func() bool) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		<-tick.C
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

@@ -1,0 +1,230 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// exhumedAtOnce bounds how many dead tasks are locked, and read, at once.
+const exhumedAtOnce = 500
+
+// An exhumation takes tasks from among the dead, in pieces.
+type exhumation struct {
+	*Scheduler
+	topic string // empty: any
+	op    op     // opRequeue, opForget or opExpire
+	due   int64  // opRequeue: the new deadline
+	until int64  // opExpire: only of those that had died by then
+
+	done   int
+	missed bool     // opExpire: somebody else was about to change one of them
+	passed []string // ids that were asked for, and are not among the dead of the topic
+}
+
+// these exhumes the tasks with the given ids.
+func (x *exhumation) these(ctx context.Context, ids []string) error {
+	// An id that is given twice must not be found missing the second time.
+	seen := make(map[string]bool, len(ids))
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+		twice := seen[id]
+		seen[id] = true
+		return twice
+	})
+	for some := range slices.Chunk(ids, exhumedAtOnce) {
+		if err := x.piece(ctx, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// all exhumes as many as are dead by now; for what dies meanwhile there is another call.
+func (x *exhumation) all(ctx context.Context) error {
+	after := recovery.Ref{}
+	for left := x.deadCount(x.topic); left > 0; {
+		var ids []string
+		err := x.ledger.ListDead(ctx, x.topic, after, func(e recovery.Entry) bool {
+			if len(ids) == min(exhumedAtOnce, left) {
+				return false
+			}
+			ids = append(ids, string(e.ID))
+			after = recovery.Ref{ID: ids[len(ids)-1], Next: e.Spot.At}
+			return true
+		})
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		if len(ids) == 0 {
+			break
+		}
+		if err := x.piece(ctx, ids); err != nil {
+			return err
+		}
+		left -= len(ids)
+	}
+	return nil
+}
+
+// piece locks the ids, reads their records under the lock and takes them from among
+// the dead. It returns once the ledger has confirmed that, and counts what was done
+// also where it returns an error.
+func (x *exhumation) piece(ctx context.Context, ids []string) error {
+	ctx, cancel := x.within(ctx)
+	defer cancel()
+	locked, err := x.lock(ctx, ids)
+	if err != nil {
+		return err
+	}
+	keys := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, ok := locked[id]; return !ok })
+	c := newCall(len(keys))
+	var refused error
+	var sent []int // positions in keys, and in the call
+	err = x.ledger.GetDead(ctx, keys, func(i int, e recovery.Entry) {
+		f, err := decode(e.Data)
+		if err != nil || x.topic != "" && string(f.topic) != x.topic || x.op == opExpire && e.Spot.At > x.until {
+			return
+		}
+		x.mu.Lock()
+		defer x.unlock()
+		n, still := locked[keys[i]]
+		if !still || refused != nil {
+			return
+		}
+		if refused = x.exhumeLocked(n, len(locked), e, &f, c, i); refused == nil {
+			delete(locked, keys[i])
+			sent = append(sent, i)
+		}
+	})
+	x.mu.Lock()
+	for _, n := range locked {
+		x.uncheckLocked(n)
+	}
+	c.complete()
+	x.unlock()
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	} else {
+		err = refused
+	}
+	// That an outcome is open weighs more than why no more was begun.
+	if late := x.await(ctx, c); err == nil || errors.Is(late, ErrUnknown) {
+		err = late
+	}
+	done := make(map[string]bool, len(sent))
+	answers := x.answers(c)
+	for _, i := range sent {
+		switch {
+		case answers[i] == nil:
+			done[keys[i]] = true
+		case err == nil:
+			err = answers[i]
+		}
+	}
+	x.done += len(done)
+	for _, id := range ids {
+		if !done[id] {
+			x.passed = append(x.passed, id)
+		}
+	}
+	return err
+}
+
+// lock locks those of the ids that are dead, so that their records can be read while
+// nobody changes them. A caller waits for whoever is about to change one of them: only
+// then is it known whether it stays dead. The sweep passes over it.
+func (x *exhumation) lock(ctx context.Context, ids []string) (map[string]uint32, error) {
+	for {
+		x.mu.Lock()
+		err := x.openLocked()
+		if err != nil {
+			x.unlock()
+			return nil, err
+		}
+		ch := x.busyLocked(ids)
+		x.missed = ch != nil
+		if x.missed && x.op != opExpire {
+			x.unlock() // with none of them locked, or two callers would wait for each other
+			if err := x.waitBusy(ctx, ch); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		locked := make(map[string]uint32, len(ids))
+		for _, id := range ids {
+			key := []byte(id)
+			if _, known := x.book.find(key); !known && x.buriedLocked(key) {
+				locked[id] = x.checkLocked(key, 0)
+			}
+		}
+		x.unlock()
+		return locked, nil
+	}
+}
+
+// openLocked tells whether dead tasks may be changed: which shards they are in is not
+// known yet.
+func (x *exhumation) openLocked() error {
+	if x.ended {
+		return ErrClosed
+	}
+	for shard := range x.terms.Shards {
+		if err := x.writable(shard); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// busyLocked returns a channel that is closed when the first of the ids that somebody
+// is taking from among the dead is at rest; nil if there is none.
+func (x *exhumation) busyLocked(ids []string) <-chan struct{} {
+	for _, id := range ids {
+		key := []byte(id)
+		if n, known := x.book.find(key); known && x.book.slot(n).state.busy() && x.buriedLocked(key) {
+			return x.watchLocked(n)
+		}
+	}
+	return nil
+}
+
+// exhumeLocked takes one of the ids that are locked from among the dead.
+func (x *exhumation) exhumeLocked(n uint32, locked int, e recovery.Entry, f *fields, c *call, i int) error {
+	if x.op == opRequeue {
+		if err := x.admitLocked(e.Shard, 0, len(e.Data)); err != nil {
+			return err
+		}
+		if others := x.book.used - locked; others >= x.cfg.MaxPending {
+			return fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, others)
+		}
+	}
+	t := x.keptTopic(f.topic)
+	sl := x.book.slot(n)
+	sl.topic, sl.shard, sl.stored, sl.state = t.number, uint16(e.Shard), e.Spot.At, vacant
+	if x.op == opRequeue {
+		f.state, f.attempt, f.due, f.next = recPending, 0, x.due, x.due
+		f.revision++
+		x.scratch = f.encode(x.scratch[:0])
+		x.book.rewrite(n, x.scratch)
+		sl.next = x.due
+		x.setLocked(sl, requeuing)
+	} else {
+		x.book.rewrite(n, e.Data)
+		x.setLocked(sl, finishing) // which, unlike cancelling, is not shown as pending
+	}
+	c.expect(i, n)
+	x.writeLocked(write{slot: n, op: x.op, call: c, index: i})
+	return nil
+}
+
+func (s *Scheduler) deadCount(topic string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t, ok := s.topics[topic]; ok {
+		return int(t.gauges[Dead])
+	}
+	return 0
+}
