@@ -18,7 +18,7 @@ type topics struct {
 	Set    topicsSet    `cmd:"" help:"Change settings of a topic; those that are not given stay as they are."`
 	Pause  topicsPause  `cmd:"" help:"Stop the delivery of topics' tasks. They are accepted, and wait."`
 	Resume topicsResume `cmd:"" help:"Deliver topics' tasks again."`
-	Delete topicsDelete `cmd:"" help:"Forget the settings of topics. Their tasks stay, and get the defaults."`
+	Delete topicsDelete `cmd:"" help:"Forget the settings of topics that have no tasks."`
 	Purge  topicsPurge  `cmd:"" help:"Cancel all pending and ready tasks of topics."`
 }
 
@@ -223,12 +223,18 @@ func (c *topicsResume) Run(ctx context.Context, std streams, bad *faults) error 
 
 type topicsDelete struct {
 	remote
+	Force bool `env:"-" help:"Make their pending and ready tasks dead first."`
 	topicNames
 }
 
 // Run forgets.
 func (c *topicsDelete) Run(ctx context.Context, std streams, bad *faults) error {
-	return c.each(&c.remote, std, bad, "has its defaults again", func(s *session, topic string) error { return s.DeleteTopic(ctx, topic) })
+	return c.each(&c.remote, std, bad, "has its defaults again", func(s *session, topic string) error {
+		if c.Force {
+			return s.KillTopic(ctx, topic)
+		}
+		return s.DeleteTopic(ctx, topic)
+	})
 }
 
 func (n *topicNames) each(r *remote, std streams, bad *faults, done string, do func(*session, string) error) error {

@@ -29,8 +29,10 @@ var (
 	ErrDelivering = errors.New("the task is being delivered")
 	// ErrDead: the task is dead. Requeue it or delete it.
 	ErrDead = errors.New("the task is dead")
-	// ErrHandled: the program that embeds the server handles the topic itself.
-	ErrHandled = errors.New("the topic has a handler")
+	// ErrHandled: the topic's tasks are not pulled.
+	ErrHandled = errors.New("the topic is not pulled")
+	// ErrInUse: the topic has tasks, and cannot be deleted.
+	ErrInUse = errors.New("the topic has tasks")
 	// ErrStale: the delivery of a receipt is over.
 	ErrStale = errors.New("the receipt is stale")
 	// ErrReceipt: the text is no receipt of this server.
@@ -61,7 +63,7 @@ var (
 var sentinels = map[string]error{
 	"malformed": ErrInvalid, "invalid": ErrInvalid, "unsupported_media_type": ErrInvalid,
 	"not_found": ErrNotFound, "topic_not_found": ErrNoTopic,
-	"id_taken": ErrExists, "delivering": ErrDelivering, "dead": ErrDead, "handled": ErrHandled,
+	"id_taken": ErrExists, "delivering": ErrDelivering, "dead": ErrDead, "handled": ErrHandled, "topic_in_use": ErrInUse,
 	"stale_receipt": ErrStale, "bad_receipt": ErrReceipt, "precondition_failed": ErrRevision,
 	"too_large": ErrTooLarge, "overloaded": ErrOverloaded, "outcome_unknown": ErrUnknown,
 	"ledger_unavailable": ErrUnavailable, "replaying": ErrUnavailable, "shutting_down": ErrUnavailable, "starting": ErrUnavailable,

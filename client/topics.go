@@ -155,10 +155,18 @@ func (c *Client) topic(ctx context.Context, q call, name string) (*Topic, error)
 	return t, nil
 }
 
-// DeleteTopic forgets the settings of a topic. Its tasks stay, and are delivered with the
-// defaults. Errors: ErrNoTopic, ErrUnavailable, ErrUnknown, ErrUnreachable.
+// DeleteTopic forgets the settings of a topic that has no tasks, its dead ones aside.
+// Errors: ErrNoTopic, ErrInUse, ErrUnavailable, ErrUnknown, ErrUnreachable.
 func (c *Client) DeleteTopic(ctx context.Context, name string) error {
 	return c.onTopic(ctx, call{method: http.MethodDelete, effect: again}, name, "", nil)
+}
+
+// KillTopic makes the pending and ready tasks of a topic dead, and then forgets its
+// settings. Tasks that are being delivered are left to their receivers. Errors:
+// ErrNoTopic, ErrUnavailable, ErrUnknown, ErrUnreachable. Some may be dead before the
+// error; repeating the call does the rest.
+func (c *Client) KillTopic(ctx context.Context, name string) error {
+	return c.onTopic(ctx, call{method: http.MethodDelete, effect: again, extra: wholeTopic}, name, "?force=true", nil)
 }
 
 // Pause stops the delivery of a topic's tasks; they are accepted, and wait.

@@ -119,9 +119,12 @@ var (
 	dead = &kind{"dead", http.StatusConflict, "The task is dead",
 		"Its attempts are exhausted, or its receiver has buried it.",
 		"Requeue it or delete it under /v1/topics/{topic}/dead.", 0}
-	handled = &kind{"handled", http.StatusConflict, "The topic has a handler",
-		"The program that embeds this server handles the topic's tasks itself, so they cannot be reserved.",
-		"Reserve from another topic.", 0}
+	handled = &kind{"handled", http.StatusConflict, "The topic is not pulled",
+		"The topic's tasks go to a handler of the program that embeds this server, or by another way of delivery, so they cannot be reserved.",
+		"Reserve from another topic, or set the topic's delivery to pull.", 0}
+	inUse = &kind{"topic_in_use", http.StatusConflict, "The topic has tasks",
+		"The topic has tasks that are pending, ready or being delivered. Without its settings they would be delivered by the defaults.",
+		"Purge the topic first, or delete it with ?force=true, which makes them dead.", 0}
 	staleReceipt = &kind{"stale_receipt", http.StatusConflict, "The receipt is stale",
 		"The delivery of this receipt is over: it was settled, its lease ran out, or the task was handed out again.",
 		"Drop it. If the task is still unfinished, it is delivered again with another receipt.", 0}
@@ -169,7 +172,7 @@ var (
 // catalogue lists all kinds, by status and then by name.
 var catalogue = []*kind{
 	malformed, unauthorized, crossOrigin, forbidden, notFound, noSuchRoute, noTopic, wrongMethod, notAcceptable, tooSlow, dead, delivering,
-	handled, idTaken, staleReceipt, changed, tooLarge, wrongMedia, badReceipt, invalid,
+	handled, idTaken, staleReceipt, inUse, changed, tooLarge, wrongMedia, badReceipt, invalid,
 	overloaded, internal, unavailable, outcomeUnknown, replaying, closing, starting,
 }
 
@@ -189,6 +192,7 @@ var answers = []struct {
 	{tasks.ErrDelivering, delivering, false},
 	{tasks.ErrDead, dead, false},
 	{tasks.ErrHandled, handled, false},
+	{tasks.ErrInUse, inUse, false},
 	{tasks.ErrStale, staleReceipt, true},
 	{tasks.ErrRevision, changed, false},
 	{tasks.ErrReceipt, badReceipt, false},

@@ -77,8 +77,9 @@ func (s *Server) routes() error {
 		about: "Replaces all settings; a field that is left out gets its default. If-Match with an ETag guards against changes by others.",
 		reads: typeOf[NewTopic](), fails: bodies.and(changed, unavailable, outcomeUnknown, closing)}, s.putTopic)
 	add(a, route{id: "delete-topic", allow: admins, method: "DELETE", path: "/v1/topics/{topic}", summary: "Forget a topic's settings",
-		about:  "Its tasks stay, and are delivered with the defaults.",
-		status: 204, fails: kinds{invalid, noTopic, changed, unavailable, outcomeUnknown, closing}}, s.deleteTopic)
+		about: "Refused while the topic has tasks on this node, unless force is true: then those that are pending or ready become dead, a piece " +
+			"at a time, and those that are being delivered are left to their receivers.",
+		status: 204, fails: kinds{invalid, noTopic, inUse, changed}.and(writes...)}, s.deleteTopic)
 	add(a, route{id: "pause-topic", allow: admins, method: "POST", path: "/v1/topics/{topic}/pause", summary: "Stop delivering a topic's tasks",
 		status: 204, fails: kinds{invalid, unavailable, outcomeUnknown, closing}}, s.pause(true))
 	add(a, route{id: "resume-topic", allow: admins, method: "POST", path: "/v1/topics/{topic}/resume", summary: "Deliver a topic's tasks again",

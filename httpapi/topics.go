@@ -247,7 +247,9 @@ func (s *Server) ifRevision(topic, ifMatch, ifNoneMatch string) (int64, error) {
 }
 
 type deleteTopicInput struct {
+	request
 	Topic   string `path:"topic" doc:"Name of the topic."`
+	Force   bool   `query:"force" doc:"Make the topic's tasks dead first."`
 	IfMatch string `header:"If-Match" maxLength:"64" doc:"Forget only settings that have this ETag."`
 }
 
@@ -257,7 +259,19 @@ func (s *Server) deleteTopic(ctx context.Context, in *deleteTopicInput) (*struct
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.scheduler.DeleteTopic(ctx, in.Topic, revision)
+	if !in.Force {
+		return nil, s.scheduler.DeleteTopic(ctx, in.Topic, revision)
+	}
+	defer unhurried(in.gin)()
+	done, err := s.scheduler.KillTopic(ctx, in.Topic, revision)
+	if err == nil || done.Killed > 0 {
+		s.log.Info("a topic was deleted by force", "request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", in.gin.GetString(callerKey),
+			"topic", in.Topic, "killed", done.Killed, "delivering", done.Delivering, "complete", err == nil)
+	}
+	if err != nil {
+		return nil, partly(err, done.Killed)
+	}
+	return nil, nil
 }
 
 // pause answers POST /v1/topics/{topic}/pause and /resume.

@@ -52,6 +52,7 @@
 //	ready            handed out                 (claiming*)  delivering
 //	pending, ready   Reschedule, Replace, Fire  moving*      pending
 //	pending, ready   Cancel, Purge, CancelGroup cancelling*  gone: cancelled
+//	pending, ready   KillTopic                  burying*     dead
 //	dead             Cancel, DeleteDead         finishing*   gone: cancelled
 //	delivering       Ack                        finishing*   gone: delivered
 //	delivering       failed, Release, lease out              pending

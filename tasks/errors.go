@@ -45,6 +45,8 @@ var (
 	ErrReceipt = errors.New("not a receipt")
 	// ErrNoTopic is returned when a topic has no settings of its own.
 	ErrNoTopic = errors.New("the topic has no settings")
+	// ErrInUse is returned by DeleteTopic when the topic has tasks.
+	ErrInUse = errors.New("the topic has tasks")
 	// ErrRevision is returned when a topic's settings have changed since the
 	// revision that the caller has seen.
 	ErrRevision = errors.New("the settings have another revision")

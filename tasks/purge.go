@@ -34,10 +34,12 @@ func (s *Scheduler) Purge(ctx context.Context, topic string) (Purged, error) {
 	return Purged{Cancelled: p.cancelled, Delivering: p.delivering}, err
 }
 
-// A purge cancels all tasks of a topic, or of a group, that can be cancelled.
+// A purge cancels all tasks of a topic, or of a group, that can be cancelled; or it kills
+// them.
 type purge struct {
 	*Scheduler
 	topic, group string // the one that is empty is not asked for
+	kill         bool   // they become dead instead
 
 	walk       *walk
 	busy       []string // ids of visited tasks that somebody else was changing
@@ -84,6 +86,9 @@ func (p *purge) piece(ctx context.Context) error {
 	ctx, cancel := p.within(ctx)
 	defer cancel()
 	c := newCall(0)
+	if p.kill {
+		c.phase.Store(sent) // a death is never taken back
+	}
 	err := p.collect(ctx, c)
 	p.mu.Lock()
 	c.complete()
@@ -165,10 +170,13 @@ func (p *purge) visitLocked(n uint32, sl *slot, c *call, sent int) (int, error) 
 		if err := p.writable(int(sl.shard)); err != nil {
 			return sent, err
 		}
+		if sent++; p.kill {
+			p.killLocked(n, sl, c)
+			break
+		}
 		p.disarmLocked(sl)
 		p.setLocked(sl, cancelling)
 		p.writeLocked(write{slot: n, op: opCancel, call: c, index: c.join(n)})
-		sent++
 	case delivering:
 		if p.delivering++; p.delivering <= p.keep {
 			p.left = append(p.left, string(p.book.id(sl)))

@@ -112,37 +112,3 @@ func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) er
 		}
 	}
 }
-
-// DeleteTopic forgets a topic's settings. Its tasks stay, and the defaults hold
-// for them. ifRevision is the revision that the caller has seen, or -1 for any.
-// Errors: ErrNoTopic, ErrRevision, ErrUnknown, ErrClosed.
-func (s *Scheduler) DeleteTopic(ctx context.Context, name string, ifRevision int64) error {
-	s.mu.Lock()
-	have, ok := s.topics[name]
-	if s.ended {
-		s.unlock()
-		return ErrClosed
-	}
-	if !ok || have.revision == 0 {
-		s.unlock()
-		return ErrNoTopic
-	}
-	revision := have.revision
-	s.unlock()
-	if ifRevision >= 0 && revision != ifRevision {
-		return ErrRevision
-	}
-	if _, err := s.putTopic(ctx, name, revision, nil); err != nil {
-		if errors.Is(err, recovery.ErrConflict) {
-			_ = s.reloadTopic(ctx, name, have, revision) // for the next call
-			return ErrRevision
-		}
-		return fmt.Errorf("%w: %w", ErrUnknown, err)
-	}
-	s.mu.Lock()
-	defer s.unlock()
-	if have.revision == revision { // else somebody has set them anew
-		s.equipLocked(have, s.cfg.brought[name], 0)
-	}
-	return nil
-}

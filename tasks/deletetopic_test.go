@@ -1,0 +1,120 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A topic with tasks is deleted by force only. Then its tasks are dead, but for those
+// that are being delivered, and what can be done with the dead can be done with them.
+func TestDeleteTopicWithTasks(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		set, err := r.SetTopic(ctx, "x", TopicSettings{Lease: time.Hour}, -1)
+		want(t, "SetTopic", err, nil)
+		for _, id := range []string{"open", "retried", "ready"} {
+			r.must(Request{ID: id, Topic: "x"})
+			pass(time.Millisecond)
+		}
+		r.must(Request{ID: "pending", Topic: "x", Delay: time.Hour, Group: "g"})
+		r.must(Request{ID: "other", Topic: "y", Delay: time.Hour})
+		ds := r.pull("x", "open", "retried", "ready")
+		open, minute, now := ds[0], time.Minute, time.Duration(0)
+		r.settle(Verdict{Verb: Release, Reason: "not now", Delay: &minute}, ds[1])
+		r.settle(Verdict{Verb: Release, Reason: "not I", Delay: &now}, ds[2])
+
+		want(t, "DeleteTopic", r.DeleteTopic(ctx, "x", -1), ErrInUse)
+		_, err = r.KillTopic(ctx, "x", set.Revision+1)
+		want(t, "KillTopic of another revision", err, ErrRevision)
+		if x, err := r.Topic("x"); err != nil || x.Revision != set.Revision || x.Counts.Dead != 0 {
+			t.Errorf("refused, it has become %+v, %v", x, err)
+		}
+		killed, err := r.KillTopic(ctx, "x", set.Revision)
+		if err != nil || killed != (Killed{Killed: 3, Delivering: 1}) {
+			t.Errorf("KillTopic = %+v, %v", killed, err)
+		}
+		if x, err := r.Topic("x"); err != nil || x.Revision != 0 || x.Settings.Lease != 30*time.Second || x.Counts.Dead != 3 || x.Counts.Died != 3 {
+			t.Errorf("afterwards %+v, %v", x, err)
+		}
+		r.ack(open)
+		want(t, "DeleteTopic without settings or tasks", r.DeleteTopic(ctx, "x", -1), ErrNoTopic)
+		dead, err := r.DeadTasks(ctx, "x", 10, "")
+		want(t, "DeadTasks", err, nil)
+		attempts := ""
+		for _, d := range dead.Tasks {
+			if d.Reason != TopicDeleted || d.LastError != "the topic was deleted" {
+				t.Errorf("dead is %+v", d)
+			}
+			attempts += fmt.Sprint(d.ID, d.Attempt, " ")
+		}
+		if len(dead.Tasks) != 3 {
+			t.Errorf("dead are %s", attempts)
+		}
+		_, err = r.Requeue(ctx, "x", Requeue{})
+		want(t, "Requeue", err, nil)
+		pass(time.Second)
+		ds, err = r.Reserve(ctx, "x", 10, 0, 0)
+		if err != nil || len(ds) != 3 {
+			t.Errorf("requeued are %+v, %v", ds, err)
+		}
+		for _, d := range ds {
+			r.ack(d)
+		}
+		if other := r.get("other"); other.State != Pending {
+			t.Errorf("a task of another topic: %+v", other)
+		}
+		r.checkConsistency()
+	})
+}
+
+// A topic that nobody has set up, and that has tasks, can be deleted by force too. What
+// comes meanwhile is delivered by the defaults; nothing is lost or done twice.
+func TestKillTopicUnderLoad(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		accepted := 0
+		var handled atomic.Int64
+		r.handle("x", func(context.Context, *Delivery) error { handled.Add(1); return nil })
+		for round := range 20 {
+			for i := range 50 {
+				r.must(Request{ID: fmt.Sprintf("t%d-%d", round, i), Topic: "x", Delay: time.Duration(i) * 100 * time.Millisecond})
+				accepted++
+			}
+			pass(2 * time.Second)
+			_, err := r.KillTopic(t.Context(), "x", -1)
+			want(t, "KillTopic", err, nil)
+		}
+		pass(time.Minute)
+		c := r.counts("x")
+		if int(c.Dead+handled.Load()) != accepted || c.Pending+c.Ready+c.Delivering != 0 {
+			t.Errorf("of %d tasks %d are dead and %d were handled: %+v", accepted, c.Dead, handled.Load(), c)
+		}
+		r.checkConsistency()
+	})
+}
+
+// What was killed during an outage is dead when the ledger is back: nothing of it is
+// delivered any more.
+func TestKillTopicInAnOutage(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{Lease: time.Hour})
+		r.must(Request{ID: "a", Topic: "x", Delay: time.Minute})
+		r.faulty.Down()
+		_, err := r.KillTopic(t.Context(), "x", -1)
+		want(t, "KillTopic", err, ErrUnknown)
+		pass(2 * time.Minute)
+		if ds, err := r.Reserve(t.Context(), "x", 1, 0, 0); err == nil && len(ds) > 0 {
+			t.Errorf("delivered: %+v", ds)
+		}
+		r.faulty.Heal()
+		pass(time.Minute)
+		if c := r.counts("x"); c.Dead != 1 {
+			t.Errorf("afterwards %+v", c)
+		}
+		_, err = r.KillTopic(t.Context(), "x", -1)
+		want(t, "KillTopic again", err, nil)
+		r.checkConsistency()
+	})
+}
