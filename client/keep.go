@@ -10,19 +10,23 @@ import (
 // keep extends the leases of all open deliveries, also of those that wait for a handler
 // or for the answer that they are settled. It looks six times in a lease for those of
 // which a third has gone, so that each is extended between a third and half of its
-// time, many with one call; and there is time to try again when a call fails.
+// time, many with one call; and more often while that fails.
 func (r *run) keep(ctx context.Context) {
-	ticker := time.NewTicker(r.o.Lease / 6)
-	defer ticker.Stop()
+	timer := time.NewTimer(r.o.Lease / 6)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-timer.C:
 		}
+		next := r.o.Lease / 6
 		for part := range slices.Chunk(r.expiring(time.Now()), maxReceipt) {
-			r.extend(ctx, part)
+			if !r.extend(ctx, part) {
+				next = r.o.Lease / 30
+			}
 		}
+		timer.Reset(next)
 	}
 }
 
@@ -49,21 +53,22 @@ func (r *run) expiring(now time.Time) (list []*held) {
 }
 
 // extend extends leases with one call, which takes no more than half of what is left of
-// the first of them. A failure is left to the next time.
-func (r *run) extend(ctx context.Context, list []*held) {
+// the first of them, so that there is time for another.
+func (r *run) extend(ctx context.Context, list []*held) bool {
 	first := slices.MinFunc(list, func(a, b *held) int { return a.until.Compare(b.until) })
 	asked := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, max(first.until.Sub(asked)/2, r.o.Lease/12))
+	within, cancel := context.WithTimeout(ctx, max(first.until.Sub(asked)/2, r.o.Lease/12))
 	defer cancel()
-	s, err := r.client.Extend(ctx, r.o.Lease, receipts(list)...)
+	s, err := r.client.Extend(within, r.o.Lease, receipts(list)...)
 	switch {
 	case err == nil:
 		r.extended(list, s, asked.Add(r.o.Lease))
-	case !heals(err) && ctx.Err() == nil:
+	case ctx.Err() == nil && !heals(err):
 		r.fail(err)
 	default:
 		r.o.Log.Debug("leases could not be extended; trying again", "leases", len(list), "err", err)
 	}
+	return err == nil
 }
 
 // extended notes what a call has come to.
