@@ -12,6 +12,7 @@ import (
 const (
 	flushTime  = 5 * time.Second // for what is left when a worker's grace is over
 	otherCalls = 4               // at once, that release and bury
+	patience   = time.Second     // how old a reserve may be and still have its answer on the way
 )
 
 // A run is one Run of a worker. A delivery is open from its reservation until it is
@@ -67,7 +68,7 @@ func (r *run) receive(ctx context.Context) {
 	failures, told := 0, false
 	for n := r.room(); n > 0; n = r.room() {
 		asked := time.Now()
-		list, err := r.client.Reserve(ctx, r.topic, Reservation{Max: n, Wait: r.o.Wait, Lease: r.o.Lease})
+		list, err := r.reserve(ctx, n)
 		r.accept(list)
 		switch {
 		case ctx.Err() != nil:
@@ -89,6 +90,25 @@ func (r *run) receive(ctx context.Context) {
 		r.client.rest(ctx, failures, err)
 		failures++
 	}
+}
+
+// reserve makes one call. If ctx ends while the answer may be on its way already, it is
+// waited for: what it brings would otherwise be nobody's until its lease is over. An
+// older call waits for tasks, and is given up.
+func (r *run) reserve(ctx context.Context, n int) ([]Delivery, error) {
+	polling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	asked := time.Now()
+	defer context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(patience - time.Since(asked))
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			giveUp()
+		case <-polling.Done():
+		}
+	})()
+	return r.client.Reserve(polling, r.topic, Reservation{Max: n, Wait: r.o.Wait, Lease: r.o.Lease})
 }
 
 // room waits until there is room for deliveries, and returns for how many; 0 when the

@@ -79,16 +79,15 @@ type station struct {
 	t       testing.TB
 	ledger  *memledger.Ledger
 	address string
-	end     func()
+	end     func(crashed bool)
 }
 
-// newStation starts a server. Its client gives up calls that are not answered within
-// half a second.
+// newStation starts a server.
 func newStation(t testing.TB) (*station, *client.Client) {
 	s := &station{t: t, ledger: memledger.New(), address: "127.0.0.1:0"}
 	s.start()
-	t.Cleanup(func() { s.end() })
-	return s, made(t, client.Options{URL: "http://" + s.address, Timeout: 5 * time.Second})
+	t.Cleanup(func() { s.end(false) })
+	return s, made(t, client.Options{URL: "http://" + s.address})
 }
 
 func (s *station) start() {
@@ -109,9 +108,9 @@ func (s *station) start() {
 	server := api.HTTPServer()
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
-	s.end = func() {
-		_ = server.Close() // connections break off, as in a crash
-		if err := scheduler.Close(context.Background()); err != nil {
+	s.end = func(crashed bool) {
+		_ = server.Close() // connections break off
+		if err := scheduler.Close(context.Background()); err != nil && !crashed {
 			s.t.Error(err)
 		}
 		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
@@ -123,7 +122,17 @@ func (s *station) start() {
 // restart ends the server with all its connections, and starts it again.
 func (s *station) restart() {
 	s.t.Helper()
-	s.end()
+	s.end(false)
+	s.start()
+}
+
+// crash does so without any clean-up.
+func (s *station) crash() {
+	s.t.Helper()
+	old := s.ledger
+	s.ledger = old.Reopen()
+	old.Crash()
+	s.end(true)
 	s.start()
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"runtime"
 	"strconv"
 	"strings"
@@ -196,6 +197,36 @@ func TestWorkerStops(t *testing.T) {
 		}
 		if diff := cmp.Diff(client.WorkerStats{Reserved: 5, Acked: 2, Returned: 3, Extended: w.Stats().Extended}, w.Stats()); diff != "" {
 			t.Error(diff)
+		}
+	})
+}
+
+// What is on its way to a worker when it stops is given back, too.
+func TestWorkerStopsInAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, faults := within(t, client.Options{})
+		schedule(t, c, 10)
+		set(faults, func(r *http.Request, serve through) (*http.Response, error) {
+			resp, err := serve(r)
+			if to(r, "/reserve") {
+				pause(r.Context(), 900*time.Millisecond)
+			}
+			return resp, errors.Join(err, r.Context().Err())
+		})
+		w := worker(t, c, client.WorkerOptions{}, func(context.Context, *client.Delivery) error { t.Error("called"); return nil })
+		stop := run(t, w)
+		synctest.Wait()
+		check(t, "Run", stop(), nil)
+		set(faults, nil)
+		if rest, err := c.Reserve(t.Context(), "x", client.Reservation{Max: 100}); err != nil || len(rest) != 10 || rest[0].LastError == "" {
+			t.Errorf("got %+v, %v", rest, err)
+		}
+		// A call that waits for tasks is not waited for.
+		stop = run(t, w)
+		pause(t.Context(), 10*time.Second)
+		from := time.Now()
+		if check(t, "Run", stop(), nil); time.Since(from) > 0 {
+			t.Errorf("took %s", time.Since(from))
 		}
 	})
 }
