@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	flushTime  = 5 * time.Second // for what is left when a worker's grace is over
-	otherCalls = 4               // at once, that release and bury
-	patience   = time.Second     // how old a reserve may be and still have its answer on the way
+	flushTime  = 5 * time.Second        // for what is left when a worker's grace is over
+	otherCalls = 4                      // at once, that release and bury
+	patience   = 500 * time.Millisecond // so old may a reserve be and still have its answer on the way
 )
 
 // A run is one Run of a worker. A delivery is open from its reservation until it is

@@ -209,7 +209,7 @@ func TestWorkerStopsInAnAnswer(t *testing.T) {
 		set(faults, func(r *http.Request, serve through) (*http.Response, error) {
 			resp, err := serve(r)
 			if to(r, "/reserve") {
-				pause(r.Context(), 900*time.Millisecond)
+				pause(r.Context(), 400*time.Millisecond)
 			}
 			return resp, errors.Join(err, r.Context().Err())
 		})
