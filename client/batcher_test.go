@@ -72,6 +72,28 @@ func TestBatcherGathers(t *testing.T) {
 	})
 }
 
+// A call is no larger than servers accept, however large its tasks are.
+func TestBatcherBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, faults := within(t, client.Options{})
+		var calls []int
+		set(faults, sizes(&calls))
+		b := batcher(t, c, client.BatcherOptions{Calls: 1})
+		payload := []byte(`"` + strings.Repeat("x", 60_000) + `"`)
+		var all sync.WaitGroup
+		for range 150 {
+			all.Go(func() {
+				check(t, "Schedule", second(b.Schedule(t.Context(), client.Request{Topic: "x", Delay: time.Hour, Payload: payload})), nil)
+			})
+		}
+		all.Wait()
+		if len(calls) != 4 || calls[1] < 65 || calls[1] > 70 {
+			t.Errorf("calls of %v", calls)
+		}
+		check(t, "Close", b.Close(t.Context()), nil)
+	})
+}
+
 // Each caller gets the outcome of its own task, also where one task spoils the call for
 // all, and where two ask for the same id.
 func TestBatcherOutcomes(t *testing.T) {
@@ -128,7 +150,9 @@ func TestBatcherRepeats(t *testing.T) {
 		b := batcher(t, c, client.BatcherOptions{Calls: 1})
 		var all sync.WaitGroup
 		for range 50 {
-			all.Go(func() { check(t, "Schedule", second(b.Schedule(t.Context(), client.Request{Topic: "x", Delay: time.Hour})), nil) })
+			all.Go(func() {
+				check(t, "Schedule", second(b.Schedule(t.Context(), client.Request{Topic: "x", Delay: time.Hour})), nil)
+			})
 		}
 		all.Wait()
 		set(faults, nil)

@@ -20,7 +20,7 @@ import (
 type Handler func(ctx context.Context, d *Delivery) error
 
 // Decode makes a Handler that gets the payload decoded from JSON into a T. A payload that
-// does not decode kills its task: no further attempt could mend it.
+// does not decode, or is not there, kills its task: no further attempt could mend it.
 func Decode[T any](f func(ctx context.Context, v T, d *Delivery) error) Handler {
 	return func(ctx context.Context, d *Delivery) error {
 		var v T

@@ -63,6 +63,25 @@ func TestLeaseIsExtended(t *testing.T) {
 	})
 }
 
+// A worker may hold more than a call can carry.
+func TestManyLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, _ := within(t, client.Options{})
+		const n = 2500
+		schedule(t, c, n)
+		w := worker(t, c, client.WorkerOptions{Concurrency: n, Lease: 12 * time.Second}, func(ctx context.Context, _ *client.Delivery) error {
+			pause(ctx, 20*time.Second)
+			return context.Cause(ctx)
+		})
+		stop := run(t, w)
+		finished(t, c)
+		check(t, "Run", stop(), nil)
+		if s := w.Stats(); s.Acked != n || s.Reserved != n || s.Extended < 3*n || s.Extended > 5*n {
+			t.Errorf("got %+v", s)
+		}
+	})
+}
+
 // A delivery that the server says is over ends its handler, and is not settled. One that
 // still waits for a handler gets none.
 func TestLostLease(t *testing.T) {

@@ -33,7 +33,7 @@ type WorkerOptions struct {
 	// Prefetch is how many deliveries may wait for a handler, 0 to 1,000. Default 0: no
 	// more are reserved than can begin at once. A few hide the way to the server from
 	// handlers that take no longer than it. What still waits when the worker stops is
-	// released, which counts as an attempt.
+	// released, which counts as an attempt, and so may be a task's last one.
 	Prefetch int
 	// Lease is for how long the tasks of a worker that has died are kept from others, 1 s
 	// to 24 h. Default 30 s. It bounds no handler: it is extended between a third and half

@@ -224,36 +224,36 @@ func TestServerDeclines(t *testing.T) {
 
 // What cannot heal ends Run, in order: handlers finish, and what can be settled is.
 func TestWorkerGivesUp(t *testing.T) {
-	refuse := func(status int, name string) func() *http.Response {
-		return func() *http.Response { return problem(status, name) }
-	}
 	for _, test := range []struct {
 		name, route string
-		with        func() *http.Response
+		status      int
+		problem     string // empty: the answer is not Lapse's
 		want        error
 	}{
-		{"no token", "/reserve", refuse(401, "unauthorized"), client.ErrUnauthorized},
-		{"no right", "/reserve", refuse(403, "forbidden"), client.ErrUnauthorized},
-		{"another way of delivery", "/reserve", refuse(409, "handled"), client.ErrHandled},
-		{"a wrong name", "/reserve", refuse(422, "invalid"), client.ErrInvalid},
-		{"no server of ours", "/reserve", func() *http.Response { return answer(404, "not here") }, nil},
-		{"a redirection", "/reserve", func() *http.Response { return answer(302, "", "Location: /login") }, nil},
-		{"no token any more", "/extend", refuse(401, "unauthorized"), client.ErrUnauthorized},
-		{"no token any more", "/ack", refuse(401, "unauthorized"), client.ErrUnauthorized},
+		{"no token", "/reserve", 401, "unauthorized", client.ErrUnauthorized},
+		{"no right", "/reserve", 403, "forbidden", client.ErrUnauthorized},
+		{"another way of delivery", "/reserve", 409, "handled", client.ErrHandled},
+		{"a wrong name", "/reserve", 422, "invalid", client.ErrInvalid},
+		{"no server of ours", "/reserve", 404, "", nil},
+		{"a redirection", "/reserve", 302, "", nil},
+		{"no token any more", "/extend", 401, "unauthorized", client.ErrUnauthorized},
+		{"no token any more", "/ack", 401, "unauthorized", client.ErrUnauthorized},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, _, faults := within(t, client.Options{})
 				schedule(t, c, 1)
-				var refused atomic.Bool
-				served := false // at first, a delivery for the handler
+				var served, refused atomic.Bool
 				set(faults, func(r *http.Request, serve through) (*http.Response, error) {
-					if to(r, test.route) && (served || test.route != "/reserve") {
-						refused.Store(true)
-						return test.with(), nil
+					// At first, there is a delivery for the handler.
+					if !to(r, test.route) || to(r, "/reserve") && served.CompareAndSwap(false, true) {
+						return serve(r)
 					}
-					served = served || to(r, "/reserve")
-					return serve(r)
+					refused.Store(true)
+					if test.problem == "" {
+						return answer(test.status, "not here", "Location: /login"), nil
+					}
+					return problem(test.status, test.problem), nil
 				})
 				w := worker(t, c, client.WorkerOptions{}, func(ctx context.Context, _ *client.Delivery) error {
 					pause(ctx, 15*time.Second)
