@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -179,8 +180,13 @@ func TestServerHangs(t *testing.T) {
 				var calls atomic.Int64
 				w := worker(t, c, client.WorkerOptions{Concurrency: 5, Lease: time.Minute, Wait: time.Second}, func(ctx context.Context, _ *client.Delivery) error {
 					calls.Add(1)
+					from := time.Now()
 					pause(ctx, 100*time.Second)
-					return context.Cause(ctx)
+					err := context.Cause(ctx)
+					if took := time.Since(from); err != nil && took > 63*time.Second { // before the server is back
+						t.Errorf("the handler was told after %s", took)
+					}
+					return err
 				})
 				stop := run(t, w)
 				pause(t.Context(), 11*time.Second)
@@ -209,10 +215,11 @@ func TestSettlingIsRepeated(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, _, faults := within(t, client.Options{Retries: -1})
 				schedule(t, c, 100)
-				var left atomic.Int64
-				left.Store(5)
+				var asked atomic.Int64
+				well := time.Now().Add(2 * time.Minute)
 				set(faults, func(r *http.Request, serve through) (*http.Response, error) {
-					if to(r, route) && left.Add(-1) >= 0 {
+					if to(r, route) && time.Now().Before(well) {
+						asked.Add(1)
 						if served {
 							_, _ = serve(r)
 						}
@@ -237,9 +244,38 @@ func TestSettlingIsRepeated(t *testing.T) {
 				if s := w.Stats(); calls.Load() != 100 || s.Lost != 0 {
 					t.Errorf("%s, served %v: %d calls, %+v", route, served, calls.Load(), s)
 				}
+				if n := asked.Load(); n < 50 || n > 1000 { // up to four calls at once, every second or two
+					t.Errorf("%s, served %v: asked %d times", route, served, n)
+				}
 			})
 		}
 	}
+}
+
+// An extension that finds a delivery settled by an answer that is still on its way is no
+// lost lease.
+func TestExtendedWhileSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, faults := within(t, client.Options{Timeout: time.Hour})
+		schedule(t, c, 1)
+		extended := false
+		set(faults, func(r *http.Request, serve through) (*http.Response, error) {
+			resp, err := serve(r)
+			extended = extended || to(r, "/extend")
+			if to(r, "/ack") {
+				pause(r.Context(), 20*time.Minute)
+			}
+			return resp, err
+		})
+		var log bytes.Buffer
+		w := worker(t, c, client.WorkerOptions{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(context.Context, *client.Delivery) error { return nil })
+		stop := run(t, w)
+		eventually(t, "it is settled", func() bool { return w.Stats().Acked == 1 })
+		check(t, "Run", stop(), nil)
+		if s := w.Stats(); !extended || s.Lost != 0 || log.Len() > 0 {
+			t.Errorf("got %+v, and in the log %s", s, log.String())
+		}
+	})
 }
 
 // A receipt that the server cannot judge yet is asked about again.
@@ -261,7 +297,7 @@ func TestSettlingWaitsForReplay(t *testing.T) {
 		stop := run(t, w)
 		finished(t, c)
 		check(t, "Run", stop(), nil)
-		if s := w.Stats(); s.Acked != 1 || sent != 2 {
+		if s := w.Stats(); s.Acked != 1 || s.Reserved != 1 || sent != 2 {
 			t.Errorf("got %+v after %d acks", s, sent)
 		}
 	})

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -270,6 +272,17 @@ func TestWorkerGivesUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server that is not whom TLS demands does not become it by waiting.
+func TestWorkerDistrusts(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	server.StartTLS()
+	defer server.Close()
+	c := made(t, client.Options{URL: server.URL})
+	w := worker(t, c, client.WorkerOptions{}, func(context.Context, *client.Delivery) error { return nil })
+	check(t, "Run", w.Run(t.Context()), client.ErrUnreachable)
 }
 
 // A server that is away when the worker stops does not keep it for ever.
