@@ -176,14 +176,15 @@ func TestBatcherRepeats(t *testing.T) {
 func TestBatcherBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, faults := within(t, client.Options{Timeout: time.Hour})
-		release := make(chan struct{})
+		release, calls := make(chan struct{}), 0
 		set(faults, func(r *http.Request, serve through) (*http.Response, error) {
 			if to(r, "/batch") {
+				calls++
 				<-release
 			}
 			return serve(r)
 		})
-		b := batcher(t, c, client.BatcherOptions{Calls: 1, MaxWaiting: 2})
+		b := batcher(t, c, client.BatcherOptions{Calls: 1, MaxWaiting: 3})
 		results := make(chan error, 4)
 		start := func(id string) context.CancelFunc {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -192,11 +193,11 @@ func TestBatcherBounds(t *testing.T) {
 			return cancel
 		}
 		for range 3 {
-			sent, queued, outside := start("sent"), start("queued"), start("outside")
+			sent, queued, another, outside := start("sent"), start("queued"), start("another"), start("outside")
 			for _, test := range []struct {
 				give    context.CancelFunc
 				unknown bool
-			}{{outside, false}, {queued, false}, {sent, true}} {
+			}{{outside, false}, {another, false}, {queued, false}, {sent, true}} {
 				test.give()
 				err := <-results
 				if check(t, "Schedule", err, context.Canceled); errors.Is(err, client.ErrUnknown) != test.unknown {
@@ -206,12 +207,20 @@ func TestBatcherBounds(t *testing.T) {
 			release <- struct{}{}
 			synctest.Wait()
 		}
-		waits := start("waits")
-		defer waits()
+		// All places are free again: of three tasks, two go together.
+		for _, id := range []string{"a", "b", "c"} {
+			defer start(id)()
+		}
+		calls = 0
 		close(release)
-		check(t, "Schedule", <-results, nil)
+		for range 3 {
+			check(t, "Schedule", <-results, nil)
+		}
+		if calls != 1 {
+			t.Errorf("%d more calls", calls)
+		}
 		check(t, "Close", b.Close(t.Context()), nil)
-		for id, want := range map[string]error{"sent": nil, "queued": client.ErrNotFound, "outside": client.ErrNotFound, "waits": nil} {
+		for id, want := range map[string]error{"sent": nil, "queued": client.ErrNotFound, "outside": client.ErrNotFound, "a": nil, "c": nil} {
 			_, err := c.Get(t.Context(), id)
 			check(t, id, err, want)
 		}
