@@ -45,6 +45,12 @@ func (c *Client) ScheduleBatch(ctx context.Context, requests []Request) ([]Resul
 		results[i].ID = r.ID
 	}
 	q.body = append(q.body, ']')
+	return c.batch(ctx, q, results)
+}
+
+// batch makes the call of a batch, and puts down its answer beside the ids that the
+// tasks have been given.
+func (c *Client) batch(ctx context.Context, q call, results []Result) ([]Result, error) {
 	var answer struct {
 		IDs    []string `json:"ids"`
 		Errors []struct {

@@ -10,6 +10,25 @@
 // There is one method for each route. A Client may be used by many goroutines at
 // once, and needs no more of this repository than itself.
 //
+// # Receiving
+//
+// A Worker is the receiver of a topic: it reserves what is ready, runs a handler for each
+// delivery, several at once, keeps the leases meanwhile, and settles what comes of it.
+//
+//	w, err := client.NewWorker(c, "order.unpaid", func(ctx context.Context, d *client.Delivery) error {
+//		return cancelOrder(ctx, d.Payload) // nil acknowledges the task; an error has it delivered again
+//	}, client.WorkerOptions{Concurrency: 16})
+//	...
+//	err = w.Run(ctx) // until ctx ends and what is under way is done
+//
+// A handler may see a task twice: after a crash of either side, or when its lease was
+// lost. Whatever it does should bear that, by the task's id.
+//
+// # Scheduling in bulk
+//
+// ScheduleBatch schedules the tasks that one caller has at hand. A Batcher does so for
+// those of many goroutines: each calls Schedule, and calls of all of them go together.
+//
 // # Failure
 //
 // Whatever the server refuses comes back as a *Problem, which names the fields that
