@@ -66,7 +66,7 @@ func TestProblemsAreKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	sentinels := []error{client.ErrInvalid, client.ErrUnauthorized, client.ErrNotFound, client.ErrNoTopic, client.ErrExists, client.ErrDelivering,
-		client.ErrDead, client.ErrHandled, client.ErrStale, client.ErrReceipt, client.ErrRevision, client.ErrTooLarge, client.ErrOverloaded,
+		client.ErrDead, client.ErrHandled, client.ErrInUse, client.ErrStale, client.ErrReceipt, client.ErrRevision, client.ErrTooLarge, client.ErrOverloaded,
 		client.ErrUnavailable, client.ErrUnknown}
 	of := map[string]error{"outcome_unknown": client.ErrUnknown, "starting": client.ErrUnavailable, "overloaded": client.ErrOverloaded, "id_taken": client.ErrExists}
 	none := []string{"no_such_route", "method_not_allowed", "not_acceptable"}
