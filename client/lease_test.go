@@ -261,10 +261,12 @@ func TestExtendedWhileSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, faults := within(t, client.Options{Timeout: time.Hour})
 		schedule(t, c, 1)
-		extended := false
+		var extended atomic.Bool
 		set(faults, func(r *http.Request, serve through) (*http.Response, error) {
 			resp, err := serve(r)
-			extended = extended || to(r, "/extend")
+			if to(r, "/extend") {
+				extended.Store(true)
+			}
 			if to(r, "/ack") {
 				pause(r.Context(), 20*time.Minute)
 			}
@@ -275,7 +277,7 @@ func TestExtendedWhileSettled(t *testing.T) {
 		stop := run(t, w)
 		eventually(t, "it is settled", func() bool { return w.Stats().Acked == 1 })
 		check(t, "Run", stop(), nil)
-		if s := w.Stats(); !extended || s.Lost != 0 || log.Len() > 0 {
+		if s := w.Stats(); !extended.Load() || s.Lost != 0 || log.Len() > 0 {
 			t.Errorf("got %+v, and in the log %s", s, log.String())
 		}
 	})

@@ -64,7 +64,7 @@ func TestServerRestarts(t *testing.T) {
 			var handled tally
 			var count atomic.Int64
 			now := make(chan struct{})
-			w := worker(t, c, client.WorkerOptions{Concurrency: 50}, func(_ context.Context, d *client.Delivery) error {
+			w := worker(t, c, client.WorkerOptions{Concurrency: 50, Lease: 10 * time.Second}, func(_ context.Context, d *client.Delivery) error {
 				handled.add(d.ID)
 				if k := count.Add(1); k%(n/4) == 0 && k <= times*n/4 {
 					now <- struct{}{}
