@@ -121,8 +121,9 @@ func (v *visit) walk() bool {
 		}
 		v.mu.Lock()
 		if from >= v.book.slots() || v.ended {
-			defer v.unlock()
-			return !v.ended
+			ended := v.ended
+			v.unlock()
+			return !ended
 		}
 		now, done := v.now(), 0
 		chunk := v.book.chunks[from/chunkSlots]
