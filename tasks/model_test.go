@@ -118,7 +118,9 @@ func (m *model) is(id string, state may, what string) *fact {
 
 // spent tells that a process may have ended in the last attempt, which it had
 // claimed: then the task dies without a word.
-func (f *fact) spent() bool { return f.loose && f.topic != "pulled" && f.topic != "handled" && f.topic != "missed" }
+func (f *fact) spent() bool {
+	return f.loose && f.topic != "pulled" && f.topic != "handled" && f.topic != "missed"
+}
 
 // busy tells that the last delivery is surely not over.
 func (f *fact) busy() bool {
