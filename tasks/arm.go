@@ -7,7 +7,7 @@ const atOnce = 256
 
 // armLocked makes a task wait for its next attempt, or ready if that is now.
 func (s *Scheduler) armLocked(n uint32, sl *slot, now int64) {
-	s.displaceLocked(sl)
+	s.leaveWindowLocked(sl)
 	sl.gen++
 	sl.timer = 0
 	if sl.next <= now {
@@ -25,7 +25,7 @@ func (s *Scheduler) waitLocked(n uint32, sl *slot) {
 // dueLocked makes a task whose time has come ready, unless it first has to wait for its
 // place in its topic's window. Its generation is fresh.
 func (s *Scheduler) dueLocked(n uint32, sl *slot, now int64) {
-	if t := s.byNumber[sl.topic]; t.settings.Spread != 0 && s.placeLocked(t, sl) && sl.next > now {
+	if t := s.byNumber[sl.topic]; t.settings.Spread != 0 && s.enterWindowLocked(t, sl) && sl.next > now {
 		s.waitLocked(n, sl)
 	} else {
 		s.readyLocked(n, sl)

@@ -163,7 +163,7 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		s.setLocked(sl, vacant)
 		sl.topic = s.keptTopic(recordTopic(w.rec)).number
 		sl.stored, sl.next = w.at, w.at
-		sl.flags &^= placed | prompt | misfired
+		sl.flags &^= windowed | prompt | misfired
 		if w.fired {
 			sl.flags |= prompt
 		}

@@ -12,8 +12,11 @@ import (
 //
 // What becomes of it is decided when it would be delivered, by the settings of that
 // moment; then the flag goes, as it does when a caller moves the task. MisfireCoalesce
-// needs to know the whole group: its grouped tasks are held back, which is pending without a timer,
-// until replay is over. Then, and whenever more are held back, revisit chooses.
+// needs to know the whole group: its grouped tasks are held back, which is pending without
+// a timer, until replay is over. Then, and whenever more are held back, a visit chooses.
+//
+// Only tasks at rest are compared. One that is just being cancelled or moved does not
+// count; should that be undone, it is held back again, and is the newest of those that are left.
 
 // foundLocked is told of every task that was restored for another attempt.
 func (s *Scheduler) foundLocked(t *topic, sl *slot, f *fields, since int64) {
@@ -32,7 +35,7 @@ func (s *Scheduler) missedLocked(n uint32, t *topic, sl *slot) bool {
 	switch {
 	case t.settings.Misfire == MisfireSkip:
 		s.skipLocked(n, sl)
-	case t.settings.Misfire == MisfireCoalesce && recordFlags(s.book.record(sl))&flagGroup != 0:
+	case t.settings.Misfire == MisfireCoalesce && s.book.grouped(sl):
 		s.setLocked(sl, pending)
 		sl.gen++
 		t.undecided = true
@@ -79,7 +82,7 @@ func (s *Scheduler) revisitLocked(t *topic) {
 func (s *Scheduler) revisit() {
 	for {
 		s.mu.Lock()
-		v := visit{Scheduler: s, topics: s.revisits, newest: make(map[groupOf]candidate), decides: s.isReplayed()}
+		v := visit{walk: s.walkLocked("", ""), topics: s.revisits, newest: make(map[groupOf]candidate), decides: s.isReplayed()}
 		s.revisits = nil
 		if len(v.topics) > 0 {
 			s.revisits = make(map[*topic]bool)
@@ -88,7 +91,7 @@ func (s *Scheduler) revisit() {
 			t.undecided = false
 		}
 		s.unlock()
-		if len(v.topics) == 0 || !v.walk() || !v.release() {
+		if len(v.topics) == 0 || !v.run() {
 			return
 		}
 	}
@@ -96,7 +99,7 @@ func (s *Scheduler) revisit() {
 
 // A visit is one walk over the book for some topics.
 type visit struct {
-	*Scheduler
+	*walk
 	topics  map[*topic]bool
 	newest  map[groupOf]candidate // of the misfired tasks seen so far
 	decides bool                  // replay was over when it began: every group is complete
@@ -104,7 +107,7 @@ type visit struct {
 
 type groupOf struct {
 	topic uint32
-	group string
+	name  string
 }
 
 type candidate struct {
@@ -112,40 +115,45 @@ type candidate struct {
 	due, created int64
 }
 
-// walk visits all slots, not too many under one lock, nor faster than the ledger takes
+// run visits all tasks, not too many under one lock, nor faster than the ledger takes
 // what is skipped. It reports false if Close has begun.
-func (v *visit) walk() bool {
-	for from := uint32(0); ; {
+func (v *visit) run() bool {
+	defer v.leave()
+	for !v.over {
 		if len(v.newest) > 0 && !v.breathe() {
 			return false
 		}
 		v.mu.Lock()
-		if from >= v.book.slots() || v.ended {
-			ended := v.ended
+		if v.ended {
 			v.unlock()
-			return !ended
+			return false
 		}
 		now, done := v.now(), 0
-		chunk := v.book.chunks[from/chunkSlots]
-		for i := from % chunkSlots; i < chunkSlots && done < atOnce; i++ {
-			if sl := &chunk[i]; (sl.state == pending || sl.state == ready) && sl.flags&(placed|misfired) != 0 && v.topics[v.byNumber[sl.topic]] {
-				v.visitLocked(from, sl, now)
+		for n, sl := range v.pieceLocked() {
+			if (sl.state == pending || sl.state == ready) && sl.flags&(windowed|misfired) != 0 && v.topics[v.byNumber[sl.topic]] {
+				v.visitLocked(n, sl, now)
 				done++
 			}
-			from++
+			if done == atOnce {
+				break
+			}
 		}
 		v.unlock()
 	}
+	return v.release()
 }
 
 func (v *visit) visitLocked(n uint32, sl *slot, now int64) {
 	t := v.byNumber[sl.topic]
-	coalesces := sl.flags&misfired != 0 && t.settings.Misfire == MisfireCoalesce && recordFlags(v.book.record(sl))&flagGroup != 0
+	coalesces := sl.flags&misfired != 0 && t.settings.Misfire == MisfireCoalesce && v.book.grouped(sl)
 	switch {
 	case coalesces && v.decides && !t.stopped():
 		v.compareLocked(n, sl)
 	case coalesces:
 		t.undecided = true
+		if !v.decides && v.isReplayed() { // since this visit began: decideAll has not seen this topic
+			v.revisitLocked(t)
+		}
 	case sl.state == pending: // by settings of before, perhaps
 		v.disarmLocked(sl)
 		v.armLocked(n, sl, now)
@@ -154,8 +162,8 @@ func (v *visit) visitLocked(n uint32, sl *slot, now int64) {
 
 // compareLocked skips a misfired task, or the newest one of its group so far.
 func (v *visit) compareLocked(n uint32, sl *slot) {
-	f := v.book.fields(sl)
-	key, this := groupOf{sl.topic, string(f.group)}, candidate{n, f.due, f.created}
+	rec := v.book.record(sl)
+	key, this := groupOf{sl.topic, string(recordGroup(rec))}, candidate{n, recordDue(rec), recordCreated(rec)}
 	other, ok := v.newest[key]
 	if !ok || !v.standsLocked(key, other) {
 		v.newest[key] = this
@@ -175,7 +183,7 @@ func (v *visit) compareLocked(n uint32, sl *slot) {
 func (v *visit) standsLocked(key groupOf, c candidate) bool {
 	sl := v.book.slot(c.slot)
 	return (sl.state == pending || sl.state == ready) && sl.flags&misfired != 0 && sl.topic == key.topic &&
-		string(v.book.fields(sl).group) == key.group
+		string(v.book.group(sl)) == key.name
 }
 
 // later orders the tasks of a group.

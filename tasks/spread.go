@@ -12,7 +12,7 @@ import (
 // place follows from the id: it is the same after a restart, on another node, and
 // however often it is asked for. So nothing about it is written down: the ledger has
 // the deadline as the next attempt, and slot.next is the place for as long as the flag
-// placed is set.
+// windowed is set.
 //
 // Example: Spread 10 s, 10,000 tasks due at 12:00:00.000. One whose id hashes to 0.75 of the
 // range of hashes is delivered at 12:00:07.500, and late from then on.
@@ -24,24 +24,24 @@ func offset(id []byte, window time.Duration) int64 {
 	return int64(part)
 }
 
-// placeLocked gives a task whose deadline has come its place in its topic's window. It
+// enterWindowLocked gives a task whose deadline has come its place in its topic's window. It
 // reports false if the task does not go there: it has its place already, or its next
 // attempt is not the first one, or was asked for by Fire.
-func (s *Scheduler) placeLocked(t *topic, sl *slot) bool {
+func (s *Scheduler) enterWindowLocked(t *topic, sl *slot) bool {
 	rec := s.book.record(sl)
-	if sl.flags&(placed|prompt) != 0 || recordAttempt(rec) != 0 || recordNext(rec) != recordDue(rec) {
+	if sl.flags&(windowed|prompt) != 0 || recordAttempt(rec) != 0 || recordNext(rec) != recordDue(rec) {
 		return false
 	}
 	sl.next += offset(s.book.id(sl), t.settings.Spread)
-	sl.flags |= placed
+	sl.flags |= windowed
 	return true
 }
 
-// displaceLocked takes a task out of its place: its time is what its record says.
-func (s *Scheduler) displaceLocked(sl *slot) {
-	if sl.flags&placed != 0 {
+// leaveWindowLocked takes a task out of its place: its time is what its record says.
+func (s *Scheduler) leaveWindowLocked(sl *slot) {
+	if sl.flags&windowed != 0 {
 		sl.next = recordNext(s.book.record(sl))
-		sl.flags &^= placed
+		sl.flags &^= windowed
 	}
 }
 
@@ -50,7 +50,7 @@ func (s *Scheduler) displaceLocked(sl *slot) {
 func (s *Scheduler) deadlineLocked(t *topic, sl *slot, first bool) int64 {
 	due := recordDue(s.book.record(sl))
 	switch {
-	case sl.flags&placed != 0:
+	case sl.flags&windowed != 0:
 		return sl.next
 	case t.settings.Spread == 0:
 		return due
