@@ -90,7 +90,7 @@ func TestMovesInsideTheWindow(t *testing.T) {
 			}
 			r.inLedger(id, recovery.Dead)
 			if round == 0 {
-				n, err := r.Requeue(t.Context(), "x", nil)
+				n, err := requeued(r.Requeue(t.Context(), "x", Requeue{}))
 				if want(t, "Requeue", err, nil); n != 1 {
 					t.Fatal("not requeued")
 				}
