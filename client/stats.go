@@ -77,7 +77,7 @@ type Counts struct {
 	Died         int64    `json:"died"`
 	Expired      int64    `json:"expired"` // dead, and deleted because they were kept long enough
 	Cancelled    int64    `json:"cancelled"`
-	Skipped      int64    `json:"skipped"` // later than their MaxLateness
+	Skipped      int64    `json:"skipped"` // later than their MaxLateness, or because of their topic's Misfire
 	Lateness     Lateness `json:"lateness"`
 }
 

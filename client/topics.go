@@ -23,7 +23,8 @@ type Settings struct {
 	Rate *Rate `json:"rate,omitempty"`
 	// Weight is the share of the node's places for deliveries when they are scarce, 1 to 1,000.
 	Weight int `json:"weight,omitempty"`
-	// Spread is the window over which tasks of one instant are delivered, to 24 h.
+	// Spread is the window from the deadline on over which the first attempts of tasks of
+	// one instant are spread evenly, to 24 h.
 	Spread Duration `json:"spread,omitempty"`
 	// Misfire says what becomes of tasks that fell due while no process held them:
 	// "deliver", "skip" or "coalesce".

@@ -78,7 +78,7 @@ type Counts struct {
 	Died         int64    `json:"died"`
 	Expired      int64    `json:"expired" doc:"Dead tasks that were deleted because dead_retention had passed."`
 	Cancelled    int64    `json:"cancelled"`
-	Skipped      int64    `json:"skipped" doc:"Later than their max_lateness."`
+	Skipped      int64    `json:"skipped" doc:"Later than their max_lateness, or not delivered because of their topic's misfire."`
 	Lateness     Lateness `json:"lateness"`
 }
 

@@ -67,7 +67,7 @@ type Task struct {
 	Topic       string            `json:"topic"`
 	State       string            `json:"state" enum:"pending,ready,delivering,dead"`
 	DueAt       string            `json:"due_at" format:"date-time" doc:"The deadline."`
-	NextAt      string            `json:"next_at" format:"date-time" doc:"When the next attempt starts."`
+	NextAt      string            `json:"next_at" format:"date-time" doc:"When the next attempt starts: at the deadline; once that has come, at the place in the topic's spread; after a failed attempt, later."`
 	Payload     payload           `json:"payload,omitempty" doc:"As it was given. Left out if there is none."`
 	PayloadB64  string            `json:"payload_base64,omitempty" contentEncoding:"base64" doc:"Instead of payload, where a program that embeds the scheduler gave one that is not JSON."`
 	Headers     map[string]string `json:"headers,omitempty"`

@@ -22,11 +22,11 @@ var (
 	expired      = name("dead_expired_total", "Dead tasks deleted because their topic's dead_retention had passed.", labelTopic)
 	deadOldest   = name("dead_oldest_age_seconds", "How long the first of those that are dead has been; 0 if there are none.", labelTopic)
 	cancelled    = name("tasks_cancelled_total", "Tasks cancelled.", labelTopic)
-	skipped      = name("tasks_skipped_total", "Tasks not delivered because they were later than their max_lateness.", labelTopic)
+	skipped      = name("tasks_skipped_total", "Tasks not delivered because they were later than their max_lateness, or because of their topic's misfire.", labelTopic)
 	failed       = name("attempts_failed_total", "Attempts that failed, of any cause.", labelTopic)
 	leaseExpired = name("attempts_lease_expired_total", "Attempts whose lease ran out; also in attempts_failed.", labelTopic)
 	panicked     = name("attempts_panicked_total", "Attempts whose handler panicked; also in attempts_failed.", labelTopic)
-	lateness     = name("lateness_seconds", "Start of a task's first attempt minus its deadline.", labelTopic)
+	lateness     = name("lateness_seconds", "Start of a task's first attempt minus its deadline, or minus its place in its topic's spread.", labelTopic)
 	paused       = name("topic_paused", "1 if the topic accepts tasks but does not deliver them.", labelTopic)
 )
 

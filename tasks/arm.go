@@ -7,14 +7,29 @@ const atOnce = 256
 
 // armLocked makes a task wait for its next attempt, or ready if that is now.
 func (s *Scheduler) armLocked(n uint32, sl *slot, now int64) {
+	s.leaveWindowLocked(sl)
 	sl.gen++
 	sl.timer = 0
 	if sl.next <= now {
-		s.readyLocked(n, sl)
-		return
+		s.dueLocked(n, sl, now)
+	} else {
+		s.waitLocked(n, sl)
 	}
+}
+
+func (s *Scheduler) waitLocked(n uint32, sl *slot) {
 	s.setLocked(sl, pending)
 	sl.timer = s.runner.Add(sl.next, sl.value(n))
+}
+
+// dueLocked makes a task whose time has come ready, unless it first has to wait for its
+// place in its topic's window. Its generation is fresh.
+func (s *Scheduler) dueLocked(n uint32, sl *slot, now int64) {
+	if t := s.byNumber[sl.topic]; t.settings.Spread != 0 && s.enterWindowLocked(t, sl) && sl.next > now {
+		s.waitLocked(n, sl)
+	} else {
+		s.readyLocked(n, sl)
+	}
 }
 
 // disarmLocked takes a pending or ready task out of the wheel or its queue.
@@ -39,11 +54,12 @@ func (s *Scheduler) fired(values []uint64) {
 	for len(values) > 0 {
 		n := min(atOnce, len(values))
 		s.mu.Lock()
+		now := s.now()
 		for _, v := range values[:n] {
 			if n, sl, ok := s.book.unpack(v, pending); ok {
 				sl.timer = wheel.Timer(0)
 				sl.gen++
-				s.readyLocked(n, sl)
+				s.dueLocked(n, sl, now)
 			}
 		}
 		s.unlock()
@@ -86,8 +102,11 @@ func (s *Scheduler) takeLocked(t *topic, passed *int) (uint32, bool) {
 			s.armLocked(n, sl, now)
 			continue
 		}
-		if s.tooLate(sl, now) {
+		if s.tooLateLocked(t, sl, now) {
 			s.skipLocked(n, sl)
+			continue
+		}
+		if sl.flags&misfired != 0 && s.missedLocked(n, t, sl) {
 			continue
 		}
 		if s.spent(t, sl) {
@@ -100,14 +119,14 @@ func (s *Scheduler) takeLocked(t *topic, passed *int) (uint32, bool) {
 	return 0, false
 }
 
-// tooLate tells that a task has passed its max_lateness.
-func (s *Scheduler) tooLate(sl *slot, now int64) bool {
+// tooLateLocked tells that a task has passed its max_lateness.
+func (s *Scheduler) tooLateLocked(t *topic, sl *slot, now int64) bool {
 	rec := s.book.record(sl)
 	if recordFlags(rec)&flagMaxLateness == 0 {
 		return false
 	}
 	f, err := decode(rec)
-	return err == nil && now-f.due > f.maxLateness
+	return err == nil && now-s.deadlineLocked(t, sl, f.attempt == 0) > f.maxLateness
 }
 
 func (s *Scheduler) skipLocked(n uint32, sl *slot) {

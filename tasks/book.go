@@ -20,7 +20,7 @@ type book struct {
 // A slot is what is at hand about one task; the rest is in its record. 48 bytes,
 // no pointers.
 type slot struct {
-	next   int64       // the next attempt, Unix ms
+	next   int64       // the next attempt, Unix ms; that of the record, unless windowed
 	stored int64       // the next under which the ledger has the record
 	rec    address     // id and record in the arena
 	timer  wheel.Timer // while pending
@@ -82,6 +82,9 @@ const (
 	sought                          // being checked because a caller asked for it
 	nominated                       // being checked because replay came across it, perhaps as well
 	doubtful                        // the write was under way when the shard was rewound: once more before it counts
+	windowed                        // next is its place in its topic's window, see spread.go; in the record it is when it is due
+	prompt                          // Fire was asked for: it is not spread. Forgotten by a restart
+	misfired                        // its deadline passed while nobody held it, see misfire.go
 )
 
 const (

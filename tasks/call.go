@@ -127,7 +127,7 @@ func (s *Scheduler) undoLocked(n uint32, c *call, now int64) {
 	default:
 		return
 	}
-	if behind || sl.stored != sl.next {
+	if behind || sl.stored != recordNext(s.book.record(sl)) {
 		// A retry's own write may have given way to the one that is undone.
 		s.writeLocked(write{slot: n, op: opRecord})
 	}

@@ -11,6 +11,7 @@ import (
 type write struct {
 	slot  uint32
 	op    op
+	fired bool   // opMove: by Fire
 	at    int64  // the time under which a put files the record
 	rec   []byte // opMove: the record that takes the old one's place
 	call  *call  // who waits for it; may be nil
@@ -59,8 +60,8 @@ func (s *Scheduler) changeOf(w *write, sl *slot) recovery.Change {
 	}
 	switch w.op {
 	case opCreate, opRecord, opClaim, opPark:
-		w.at = sl.next
 		c.Data = s.book.record(sl)
+		w.at = recordNext(c.Data)
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
 	case opMove:
 		c.Data = w.rec
@@ -69,8 +70,8 @@ func (s *Scheduler) changeOf(w *write, sl *slot) recovery.Change {
 		c.Data = s.book.record(sl)
 		c.To = recovery.Spot{Place: recovery.Dead, At: w.at, Label: s.byNumber[sl.topic].name}
 	case opRequeue:
-		w.at = sl.next
 		c.Data = s.book.record(sl)
+		w.at = recordNext(c.Data)
 		c.From = recovery.Spot{Place: recovery.Dead, At: sl.stored, Label: s.byNumber[sl.topic].name}
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
 	case opForget, opExpire:
@@ -162,6 +163,10 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		s.setLocked(sl, vacant)
 		sl.topic = s.keptTopic(recordTopic(w.rec)).number
 		sl.stored, sl.next = w.at, w.at
+		sl.flags &^= windowed | prompt | misfired
+		if w.fired {
+			sl.flags |= prompt
+		}
 		s.armLocked(w.slot, sl, now)
 	case opRecord:
 		sl.stored = w.at

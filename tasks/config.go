@@ -94,7 +94,7 @@ type Event struct {
 	ID       string
 	Topic    string
 	Attempt  int           // Delivered, Retried, Died: the attempt that ended so
-	Lateness time.Duration // Started, first attempts only
+	Lateness time.Duration // Started, first attempts only: since it was due, or since its place in its topic's Spread
 	Err      string        // Retried, Died: why
 }
 
@@ -109,7 +109,7 @@ const (
 	EventRetried   EventKind = "retried"   // an attempt failed, another follows
 	EventDied      EventKind = "dead"      // attempts exhausted, or buried
 	EventCancelled EventKind = "cancelled"
-	EventSkipped   EventKind = "skipped" // later than its max_lateness
+	EventSkipped   EventKind = "skipped" // later than its max_lateness, or misfired
 	EventRescued   EventKind = "rescued" // the sweep found it overdue
 )
 

@@ -47,7 +47,7 @@
 //
 //	from             event                      via          to
 //	absent           Schedule                   creating*    pending
-//	pending          its time has come                       ready
+//	pending          its time has come                       ready, or pending until its place in a Spread
 //	ready            the clock was set back                  pending
 //	ready            handed out                 (claiming*)  delivering
 //	pending, ready   Reschedule, Replace, Fire  moving*      pending
@@ -60,6 +60,9 @@
 //	dead             Requeue                    requeuing*   pending
 //	dead             for DeadRetention          finishing*   gone
 //	ready            later than max_lateness    finishing*   gone: skipped
+//	ready            misfired, topic skips      finishing*   gone: skipped
+//	ready            misfired, topic coalesces               pending, until its group is known
+//	pending, ready   not the newest misfired    finishing*   gone: skipped
 //	delivering       Close with an open lease   parking*     delivering, after the next Open
 //	not in memory    asked for, or nominated    checking*    pending, ready, absent or dead
 //

@@ -33,7 +33,7 @@ func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claime
 	wall := s.cfg.Clock()
 	e := Event{Attempt: task.Attempt}
 	if task.Attempt == 1 {
-		e.Lateness = max(0, wall.Sub(task.Due))
+		e.Lateness = max(0, wall.Sub(fromMillis(s.deadlineLocked(t, sl, true))))
 		t.counts.Lateness.observe(e.Lateness)
 	}
 	s.noteLocked(EventStarted, sl, e)

@@ -78,9 +78,7 @@ func (s *simulation) cleanly() {
 func (s *simulation) restarted() {
 	s.faults, s.release, s.fresh = false, nil, 0
 	s.m.mu.Lock()
-	for _, f := range s.m.facts {
-		f.acked = "" // outcomes are forgotten
-	}
+	s.m.restarted()
 	s.m.mu.Unlock()
 	s.begin()
 }

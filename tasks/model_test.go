@@ -34,6 +34,9 @@ type fact struct {
 	// loose: since the task was made or moved, a restart may have brought attempts
 	// back that had ended, so that more than one receipt may count.
 	loose bool
+	// missable: it may have been due while there was no process, so that it may be skipped,
+	// which is recorded sooner or later.
+	missable bool
 	// during: it was delivered while a call was under way, before or after what
 	// the call has done.
 	during bool
@@ -90,6 +93,7 @@ func (m *model) fact(id string) *fact {
 // alive sets a fact to a live task with this deadline, on record.
 func (f *fact) alive(due time.Time) {
 	f.may, f.dues, f.open, f.written, f.loose = mayBeAlive, []int64{due.UnixMilli()}, nil, true, false
+	f.missable = false
 }
 
 // gone sets it to no task, on record.
@@ -103,6 +107,9 @@ func (m *model) is(id string, state may, what string) *fact {
 	if f.may&mayBeAlive != 0 && f.spent() {
 		f.may |= mayBeDead
 	}
+	if f.may&mayBeAlive != 0 && f.missable {
+		f.may |= mayBeAbsent
+	}
 	if f.may&state == 0 {
 		m.fault(id, "%s: it is %03b, and may be %03b", what, state, f.may)
 	}
@@ -111,7 +118,9 @@ func (m *model) is(id string, state may, what string) *fact {
 
 // spent tells that a process may have ended in the last attempt, which it had
 // claimed: then the task dies without a word.
-func (f *fact) spent() bool { return f.loose && f.topic != "pulled" && f.topic != "handled" }
+func (f *fact) spent() bool {
+	return f.loose && f.topic != "pulled" && f.topic != "handled" && f.topic != "missed"
+}
 
 // busy tells that the last delivery is surely not over.
 func (f *fact) busy() bool {
@@ -141,7 +150,7 @@ func (m *model) delivered(d *Delivery, term time.Duration, handler bool) {
 	if f.busy() {
 		m.fault(d.ID, "attempt %d is delivered while %d is open until %v", d.Attempt, f.open.attempt, f.open.until)
 	}
-	f.may, f.dues = mayBeAlive, []int64{d.Due.UnixMilli()}
+	f.may, f.dues, f.missable = mayBeAlive, []int64{d.Due.UnixMilli()}, false
 	f.open = &outstanding{receipt: d.Receipt(), attempt: d.Attempt, until: time.Now().Add(term), handler: handler}
 }
 
@@ -217,6 +226,17 @@ func (m *model) crashed() {
 	}
 }
 
+// restarted takes into account that what was due may be skipped from now on.
+func (m *model) restarted() {
+	for _, f := range m.facts {
+		f.acked = "" // outcomes are forgotten
+		due := len(f.dues) == 0 || slices.Min(f.dues) <= m.clock.now().UnixMilli()
+		if (f.topic == "missed" || f.topic == "") && due {
+			f.missable = true
+		}
+	}
+}
+
 // settled takes note that the ledger has answered everything.
 func (m *model) settled() {
 	for _, f := range m.facts {
@@ -270,9 +290,12 @@ func (m *model) saw(id string, task Task, err error) {
 		}
 		f.may, f.topic, f.group = mayBeAlive, task.Topic, task.Group
 	case errors.Is(err, ErrNotFound):
-		if f := m.is(id, mayBeAbsent, "Get"); f.written {
+		switch f := m.is(id, mayBeAbsent, "Get"); {
+		case f.missable:
+			f.may, f.written = mayBeAbsent, false
+		case f.written:
 			f.gone()
-		} else {
+		default:
 			f.may = mayBeAbsent
 		}
 	}

@@ -274,14 +274,14 @@ func (s *simulation) list() {
 	defer s.m.mu.Unlock()
 	for id, f := range s.m.facts {
 		in := group == "" || f.group == group && f.topic != ""
-		if !s.faults && in && f.may == mayBeAlive && !f.spent() && !seen[id] {
+		if !s.faults && in && f.may == mayBeAlive && !f.spent() && !f.missable && !seen[id] {
 			s.m.fault(id, "is not listed")
 		}
 	}
 }
 
 func (s *simulation) reserve() {
-	topic := []string{"pulled", "counted"}[s.rng.IntN(2)]
+	topic := reserved[s.rng.IntN(len(reserved))]
 	wait := time.Duration(s.rng.IntN(2)) * time.Duration(s.rng.Int64N(int64(3*time.Second)))
 	ds, err := s.Reserve(s.t.Context(), topic, 1+s.rng.IntN(5), wait, 0)
 	if err != nil {
@@ -398,6 +398,19 @@ func (s *simulation) deleteDead() {
 func (s *simulation) pauseTopic() {
 	err := s.PauseTopic(s.t.Context(), s.topics[s.rng.IntN(len(s.topics))], s.rng.IntN(3) == 0)
 	if err != nil && !s.excused("topic", err) {
+		s.m.fault("topic", "%v", err)
+	}
+}
+
+// setTopic changes what the model need not know.
+func (s *simulation) setTopic() {
+	name := s.topics[s.rng.IntN(len(s.topics))]
+	set := simulated[name]
+	set.Spread = time.Duration(s.rng.IntN(3)) * time.Duration(s.rng.Int64N(int64(20*time.Second)))
+	if name == "missed" {
+		set.Misfire = []Misfire{MisfireDeliver, MisfireSkip, MisfireCoalesce}[s.rng.IntN(3)]
+	}
+	if _, err := s.SetTopic(s.t.Context(), name, set, -1); err != nil && !s.excused("topic", err) {
 		s.m.fault("topic", "%v", err)
 	}
 }

@@ -282,7 +282,11 @@ func recordGroup(rec []byte) []byte {
 func recordAttempt(rec []byte) uint32 {
 	return binary.LittleEndian.Uint32(rec[offAttempt:])
 }
-func recordDue(rec []byte) int64    { return int64(binary.LittleEndian.Uint64(rec[offDue:])) }
+func recordDue(rec []byte) int64  { return int64(binary.LittleEndian.Uint64(rec[offDue:])) }
+func recordNext(rec []byte) int64 { return int64(binary.LittleEndian.Uint64(rec[offNext:])) }
+func recordCreated(rec []byte) int64 {
+	return int64(binary.LittleEndian.Uint64(rec[offCreated:]))
+}
 func recordFlags(rec []byte) uint16 { return binary.LittleEndian.Uint16(rec[offFlags:]) }
 func recordFingerprint(rec []byte) uint64 {
 	return binary.LittleEndian.Uint64(rec[offFingerprint:])

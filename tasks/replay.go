@@ -21,6 +21,7 @@ func (s *Scheduler) replay() {
 	})
 	if err == nil {
 		close(s.replayed)
+		s.decideAll()
 		return
 	}
 	select {
@@ -157,6 +158,7 @@ func (s *Scheduler) restoreLocked(n uint32, sl *slot, e recovery.Entry, f *field
 	sl.next, sl.stored, sl.state = f.next, e.Spot.At, vacant
 	if f.state != recParked {
 		s.armLocked(n, sl, now)
+		s.foundLocked(t, sl, f, s.since[e.Shard])
 		return
 	}
 	// A delivery that was open when the node was closed: its receipt still

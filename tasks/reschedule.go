@@ -28,9 +28,9 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 	if len(m.Payload) > s.cfg.MaxPayload {
 		return Task{}, fmt.Errorf("%w: payload must be at most %d bytes", ErrTooLarge, s.cfg.MaxPayload)
 	}
-	return s.move(ctx, id, func(rec *fields) {
+	return s.move(ctx, id, func(rec *fields, w *write) {
 		if due, ok := s.newDue(m); ok {
-			rec.due, rec.next = due, due
+			rec.due, rec.next, w.fired = due, due, false
 		}
 		if m.Payload != nil {
 			rec.payload = m.Payload
@@ -48,11 +48,12 @@ func (s *Scheduler) newDue(m Move) (int64, bool) {
 	return 0, false
 }
 
-// Fire makes a pending task due now. Errors: as of Reschedule.
+// Fire makes a pending task due now, also in a topic with a Spread; but if a restart
+// comes before its delivery, it may be spread. Errors: as of Reschedule.
 func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
-	return s.move(ctx, id, func(rec *fields) {
+	return s.move(ctx, id, func(rec *fields, w *write) {
 		now := s.now()
-		rec.due, rec.next = min(rec.due, now), now
+		rec.due, rec.next, w.fired = min(rec.due, now), now, true
 	})
 }
 
@@ -73,9 +74,9 @@ func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	for p.chosen {
-		t, err := s.move(ctx, p.id, func(rec *fields) {
+		t, err := s.move(ctx, p.id, func(rec *fields, w *write) {
 			old := *rec
-			*rec = wanted
+			*rec, w.fired = wanted, false
 			rec.created, rec.revision = old.created, old.revision
 		})
 		if !errors.Is(err, ErrNotFound) {
@@ -93,7 +94,7 @@ func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
 }
 
 // move writes a new record for a task that is pending or ready.
-func (s *Scheduler) move(ctx context.Context, id string, change func(*fields)) (Task, error) {
+func (s *Scheduler) move(ctx context.Context, id string, change func(*fields, *write)) (Task, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	n, sl, err := s.acquire(ctx, id)
@@ -105,11 +106,11 @@ func (s *Scheduler) move(ctx context.Context, id string, change func(*fields)) (
 		return Task{}, ErrDelivering
 	}
 	rec := s.book.fields(sl)
-	rec.next = sl.next
-	change(&rec)
+	w := write{slot: n, op: opMove, fired: sl.flags&prompt != 0}
+	change(&rec, &w)
 	rec.revision++
 	t := s.describe(id, &rec, Pending)
-	w := write{slot: n, op: opMove, at: rec.next, rec: rec.encode(nil)}
+	w.at, w.rec = rec.next, rec.encode(nil)
 	if err := s.admitLocked(int(sl.shard), 0, len(w.rec)-len(s.book.record(sl))); err != nil {
 		s.unlock()
 		return Task{}, err

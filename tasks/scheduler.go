@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ type Scheduler struct {
 	cfg       Config
 	ledger    recovery.Ledger
 	terms     recovery.Terms
+	since     []int64 // by shard: when this process began to hold it, Unix ms by the wall clock
 	committer *recovery.Committer[write]
 	runner    *wheel.Runner
 	signer    *signer
@@ -61,6 +63,7 @@ type Scheduler struct {
 	arriving      int                      // creations and moves that wait for the ledger
 	deferred      map[uint32]write         // next writes of tasks that have one under way
 	waiting       map[uint32]chan struct{} // closed when a task is no longer busy
+	revisits      map[*topic]bool          // topics that wait for revisit; nil if it does not run
 	outcomes      *outcomes
 	graves        map[uint64]struct{} // hashes of the ids of the dead
 	scratch       []byte              // for records on their way into the arena
@@ -109,6 +112,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		s.cancel()
 		return nil, err
 	}
+	s.since = slices.Repeat([]int64{s.now()}, s.terms.Shards)
 	if err := s.prepare(ctx); err != nil {
 		s.cancel()
 		return nil, errors.Join(err, ledger.Close())

@@ -155,6 +155,7 @@ func (s *Scheduler) resumeLocked(n uint32, sl *slot, r *receipt) bool {
 		return false
 	}
 	s.disarmLocked(sl)
+	sl.flags &^= misfired
 	s.setLocked(sl, delivering)
 	s.open[n] = lease{nonce: r.nonce, attempt: r.attempt, until: s.elapsed() + s.byNumber[sl.topic].settings.Lease}
 	s.leaveOpenLocked(n)

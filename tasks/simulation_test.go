@@ -38,9 +38,13 @@ type simulation struct {
 // Topics of the simulation, and what is special about them.
 var simulated = map[string]TopicSettings{
 	"pulled":  {Lease: 20 * time.Second, DeadRetention: keepsDead, Retry: Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
-	"counted": {Lease: 20 * time.Second, CountCrashes: true, DeadRetention: keepsDead, Retry: Retry{MaxAttempts: 6, MinBackoff: time.Second, MaxBackoff: time.Minute}},
-	"handled": {Lease: 10 * time.Second, Concurrency: 3, DeadRetention: keepsDead, Retry: Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
+	"counted": {Lease: 20 * time.Second, CountCrashes: true, Spread: 7 * time.Second, DeadRetention: keepsDead, Retry: Retry{MaxAttempts: 6, MinBackoff: time.Second, MaxBackoff: time.Minute}},
+	"handled": {Lease: 10 * time.Second, Concurrency: 3, Spread: 2 * time.Second, DeadRetention: keepsDead, Retry: Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
+	"missed":  {Lease: 20 * time.Second, Misfire: MisfireSkip, DeadRetention: keepsDead, Retry: Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
 }
+
+// reserved are those that are pulled.
+var reserved = []string{"pulled", "counted", "missed"}
 
 // keepsDead is how long they keep their dead: some of a run are deleted.
 const keepsDead = 3 * time.Minute
@@ -160,7 +164,7 @@ func (s *simulation) step() {
 	moves := []move{
 		{14, s.schedule}, {4, s.again}, {3, s.batch}, {7, s.cancel}, {5, s.reschedule}, {3, s.replace}, {3, s.fire},
 		{8, s.look}, {2, s.list}, {14, s.reserve}, {16, s.verdict}, {2, s.giveBack}, {3, s.requeue}, {1, s.deleteDead}, {1, s.purgeTopic}, {2, s.cancelGroup},
-		{2, s.pauseTopic}, {20, s.wait}, {2, s.stepClock}, {3, s.breakLedger}, {6, s.heal}, {1, s.kill}, {1, s.cleanly}, {2, s.inspect},
+		{2, s.pauseTopic}, {2, s.setTopic}, {20, s.wait}, {2, s.stepClock}, {3, s.breakLedger}, {6, s.heal}, {1, s.kill}, {1, s.cleanly}, {2, s.inspect},
 	}
 	total := 0
 	for _, m := range moves {
@@ -194,7 +198,7 @@ func (s *simulation) end() {
 	s.m.mu.Unlock()
 	for range 4 * 60 {
 		pass(time.Minute)
-		for _, name := range []string{"pulled", "counted"} {
+		for _, name := range reserved {
 			ds, err := s.Reserve(s.t.Context(), name, MaxReserve, 0, 0)
 			want(s.t, "Reserve", err, nil)
 			for i := range ds {

@@ -148,13 +148,14 @@ func (s *Scheduler) searchOverdue(all bool) (found int) {
 // searchSomeLocked looks at one chunk of slots from there on, but ends early when it
 // has made enough tasks ready. It returns where to go on.
 func (s *Scheduler) searchSomeLocked(from uint32) (found int, to uint32) {
-	before := s.now() - overdueSlack.Milliseconds()
+	now := s.now()
+	before := now - overdueSlack.Milliseconds()
 	chunk := s.book.chunks[from/chunkSlots]
 	for i := from % chunkSlots; i < chunkSlots && found < atOnce; i++ {
-		if sl := &chunk[i]; sl.state == pending && sl.next < before {
+		if sl := &chunk[i]; sl.state == pending && sl.next < before && !sl.heldBack() {
 			s.noteLocked(EventRescued, sl, Event{})
 			s.disarmLocked(sl)
-			s.readyLocked(from, sl)
+			s.dueLocked(from, sl, now)
 			found++
 		}
 		from++

@@ -42,7 +42,7 @@ type Task struct {
 	Topic       string
 	State       State
 	Due         time.Time // the deadline, to the millisecond
-	Next        time.Time // when the next attempt starts: Due at first, later after a backoff
+	Next        time.Time // when the next attempt starts: Due at first, then its place if the topic has a Spread; later after a backoff
 	Payload     []byte
 	Headers     map[string]string
 	Group       string
@@ -81,7 +81,8 @@ type Request struct {
 	// Group names the tasks that belong together, in the alphabet of ID.
 	Group string
 	// MaxLateness is how late a delivery may start, a repeated one too; later
-	// than that, the task counts as skipped. 0 means any. 1 ms to MaxAhead.
+	// than that, the task counts as skipped. In a topic with a Spread it counts from
+	// the task's place. 0 means any. 1 ms to MaxAhead.
 	MaxLateness time.Duration
 }
 

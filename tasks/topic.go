@@ -15,7 +15,7 @@ type TopicSettings struct {
 	Concurrency   int             // deliveries at once on this node (Pull is not bound by it); 1 to 100,000, default 64, which a backlog may raise
 	Rate          Rate            // deliveries a second on this node; default: no bound
 	Weight        int             // share of the node's places for deliveries when they are scarce, beside other topics; 1 to 1,000, default 1
-	Spread        time.Duration   // window over which tasks of one instant are delivered; 0 to 24 h, default 0
+	Spread        time.Duration   // window from the deadline on over which the first attempts of tasks of one instant are spread evenly, by their ids; 0 to 24 h, default 0
 	Misfire       Misfire         // what becomes of tasks that fell due while no process held them; default MisfireDeliver
 	CountCrashes  bool            // record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too
 	Paused        bool            // accept, but do not deliver
@@ -29,14 +29,21 @@ type Rate struct {
 	Burst     int     // how many may begin at once after a rest; 1 to 1,000,000, default PerSecond rounded up
 }
 
-// Misfire says what becomes of a task whose deadline passed while no process held it.
+// Misfire says what becomes of a task whose deadline (its place, in a topic with a
+// Spread) passed while no process held it: one that was read back from the ledger for its
+// first attempt, with a deadline before Open. A restart of one second is downtime
+// too, and nobody knows when the process before has ended: a task that was due before
+// that, and was neither delivered nor failed, is misfired as well, an attempt that was under way
+// included unless the topic has CountCrashes. Whoever wants to drop only what is
+// old uses Request.MaxLateness. It is decided when a task would be delivered; one that a
+// caller has moved, fired or changed since Open is not misfired.
 type Misfire string
 
 // What may become of such tasks.
 const (
 	MisfireDeliver  Misfire = "deliver"  // it is delivered late
 	MisfireSkip     Misfire = "skip"     // it is not delivered, and counts as skipped
-	MisfireCoalesce Misfire = "coalesce" // of such tasks with the same group only the one with the latest deadline is delivered; tasks without a group all are
+	MisfireCoalesce Misfire = "coalesce" // of such tasks with the same group only the one with the latest deadline is delivered (then the one created last, then the greater id), once replay is over; tasks without a group all are
 )
 
 // Retry is the schedule of attempts after a failed one: exponential backoff
@@ -87,14 +94,14 @@ type Counts struct {
 	Died         int64 // exhausted or buried
 	Expired      int64 // dead tasks that were deleted because TopicSettings.DeadRetention had passed
 	Cancelled    int64
-	Skipped      int64 // past max_lateness
+	Skipped      int64 // past max_lateness, or misfired
 	Panicked     int64 // handlers that panicked; also in Failed
 
 	// DeadOldest is when the first of those that are dead now died; zero if there are
 	// none. It follows within a period of the sweep.
 	DeadOldest time.Time
 
-	Lateness Histogram // of first attempts
+	Lateness Histogram // of first attempts, from the deadline or the place in the Spread on
 }
 
 // A Histogram counts durations in fixed buckets.

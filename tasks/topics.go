@@ -32,6 +32,7 @@ type topic struct {
 	held      bool            // MaxInFlight keeps it waiting; it is in Scheduler.held
 	pushed    bool            // its ready tasks are in Scheduler.backlog
 	slots     int             // tasks in memory, in whatever state
+	undecided bool            // misfired tasks of it wait to be coalesced
 	gauges    [Dead + 1]int64 // tasks by the state that is shown
 	longest   longestDead     // who has been dead the longest
 	counts    Counts

@@ -1,0 +1,223 @@
+package tasks
+
+import (
+	"bytes"
+	"cmp"
+)
+
+// A task is misfired when it was read back from the ledger for its first attempt, and its
+// deadline (its place, in a topic with a Spread) is before the moment when this process
+// began to hold its shard. Nobody has written down when the process before has ended, so
+// that includes what was due before then, and not delivered or not settled.
+//
+// What becomes of it is decided when it would be delivered, by the settings of that
+// moment; then the flag goes, as it does when a caller moves the task. MisfireCoalesce
+// needs to know the whole group: its grouped tasks are held back, which is pending without
+// a timer, until replay is over. Then, and whenever more are held back, a visit chooses.
+//
+// Only tasks at rest are compared. One that is just being cancelled or moved does not
+// count; should that be undone, it is held back again, and is the newest of those that are left.
+
+// foundLocked is told of every task that was restored for another attempt.
+func (s *Scheduler) foundLocked(t *topic, sl *slot, f *fields, since int64) {
+	if sl.state != ready || f.attempt != 0 || sl.next >= since {
+		return
+	}
+	sl.flags |= misfired
+	if t.settings.Misfire == MisfireCoalesce && len(f.group) > 0 {
+		t.undecided = true
+	}
+}
+
+// missedLocked decides about a misfired task that was taken off its queue. It reports
+// true if it is not to be delivered, or not yet.
+func (s *Scheduler) missedLocked(n uint32, t *topic, sl *slot) bool {
+	switch {
+	case t.settings.Misfire == MisfireSkip:
+		s.skipLocked(n, sl)
+	case t.settings.Misfire == MisfireCoalesce && s.book.grouped(sl):
+		s.setLocked(sl, pending)
+		sl.gen++
+		t.undecided = true
+		if s.isReplayed() {
+			s.revisitLocked(t)
+		}
+	default:
+		sl.flags &^= misfired
+		return false
+	}
+	return true
+}
+
+// heldBack tells that a task waits for a decision.
+func (sl *slot) heldBack() bool {
+	return sl.state == pending && sl.flags&misfired != 0 && sl.timer == 0
+}
+
+// decideAll has the topics decide that have waited for the end of replay.
+func (s *Scheduler) decideAll() {
+	s.mu.Lock()
+	defer s.unlock()
+	for _, t := range s.topics {
+		if t.undecided {
+			s.revisitLocked(t)
+		}
+	}
+}
+
+// revisitLocked has the waiting tasks of a topic looked at again, in the background: its
+// settings have changed, or some are held back that can be decided about now.
+func (s *Scheduler) revisitLocked(t *topic) {
+	if s.ended {
+		return
+	}
+	if s.revisits == nil {
+		s.revisits = make(map[*topic]bool)
+		s.background.Go(s.revisit)
+	}
+	s.revisits[t] = true
+}
+
+// revisit goes through the book, as often as topics ask for that.
+func (s *Scheduler) revisit() {
+	for {
+		s.mu.Lock()
+		v := visit{walk: s.walkLocked("", ""), topics: s.revisits, newest: make(map[groupOf]candidate), decides: s.isReplayed()}
+		s.revisits = nil
+		if len(v.topics) > 0 {
+			s.revisits = make(map[*topic]bool)
+		}
+		for t := range v.topics {
+			t.undecided = false
+		}
+		s.unlock()
+		if len(v.topics) == 0 || !v.run() {
+			return
+		}
+	}
+}
+
+// A visit is one walk over the book for some topics.
+type visit struct {
+	*walk
+	topics  map[*topic]bool
+	newest  map[groupOf]candidate // of the misfired tasks seen so far
+	decides bool                  // replay was over when it began: every group is complete
+}
+
+type groupOf struct {
+	topic uint32
+	name  string
+}
+
+type candidate struct {
+	slot         uint32
+	due, created int64
+}
+
+// run visits all tasks, not too many under one lock, nor faster than the ledger takes
+// what is skipped. It reports false if Close has begun.
+func (v *visit) run() bool {
+	defer v.leave()
+	for !v.over {
+		if len(v.newest) > 0 && !v.breathe() {
+			return false
+		}
+		v.mu.Lock()
+		if v.ended {
+			v.unlock()
+			return false
+		}
+		now, done := v.now(), 0
+		for n, sl := range v.pieceLocked() {
+			if (sl.state == pending || sl.state == ready) && sl.flags&(windowed|misfired) != 0 && v.topics[v.byNumber[sl.topic]] {
+				v.visitLocked(n, sl, now)
+				done++
+			}
+			if done == atOnce {
+				break
+			}
+		}
+		v.unlock()
+	}
+	return v.release()
+}
+
+func (v *visit) visitLocked(n uint32, sl *slot, now int64) {
+	t := v.byNumber[sl.topic]
+	coalesces := sl.flags&misfired != 0 && t.settings.Misfire == MisfireCoalesce && v.book.grouped(sl)
+	switch {
+	case coalesces && v.decides && !t.stopped():
+		v.compareLocked(n, sl)
+	case coalesces:
+		t.undecided = true
+		if !v.decides && v.isReplayed() { // since this visit began: decideAll has not seen this topic
+			v.revisitLocked(t)
+		}
+	case sl.state == pending: // by settings of before, perhaps
+		v.disarmLocked(sl)
+		v.armLocked(n, sl, now)
+	}
+}
+
+// compareLocked skips a misfired task, or the newest one of its group so far.
+func (v *visit) compareLocked(n uint32, sl *slot) {
+	rec := v.book.record(sl)
+	key, this := groupOf{sl.topic, string(recordGroup(rec))}, candidate{n, recordDue(rec), recordCreated(rec)}
+	other, ok := v.newest[key]
+	if !ok || !v.standsLocked(key, other) {
+		v.newest[key] = this
+		return
+	}
+	loser := n
+	if v.later(this, other) {
+		v.newest[key], loser = this, other.slot
+	}
+	sl = v.book.slot(loser)
+	v.disarmLocked(sl)
+	v.skipLocked(loser, sl)
+}
+
+// standsLocked tells that a candidate is still what it was when it was visited: nobody
+// has cancelled or moved it, or is about to.
+func (v *visit) standsLocked(key groupOf, c candidate) bool {
+	sl := v.book.slot(c.slot)
+	return (sl.state == pending || sl.state == ready) && sl.flags&misfired != 0 && sl.topic == key.topic &&
+		string(v.book.group(sl)) == key.name
+}
+
+// later orders the tasks of a group.
+func (v *visit) later(a, b candidate) bool {
+	c := cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.created, b.created))
+	if c == 0 {
+		c = bytes.Compare(v.book.id(v.book.slot(a.slot)), v.book.id(v.book.slot(b.slot)))
+	}
+	return c > 0
+}
+
+// release lets the newest of each group go. It reports false if Close has begun.
+func (v *visit) release() bool {
+	v.mu.Lock()
+	defer func() { v.unlock() }()
+	done, now := 0, v.now()
+	for key, c := range v.newest {
+		if done++; done%atOnce == 0 {
+			v.unlock()
+			v.mu.Lock()
+			now = v.now()
+		}
+		if v.ended {
+			return false
+		}
+		if !v.standsLocked(key, c) {
+			continue
+		}
+		sl := v.book.slot(c.slot)
+		sl.flags &^= misfired
+		if sl.state == pending {
+			v.disarmLocked(sl)
+			v.armLocked(c.slot, sl, now)
+		}
+	}
+	return !v.ended
+}

@@ -1,0 +1,61 @@
+package tasks
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// In a topic with a Spread, a task whose deadline has come does not become ready for its
+// first attempt, but waits for its place in the window that begins with the deadline. The
+// place follows from the id: it is the same after a restart, on another node, and
+// however often it is asked for. So nothing about it is written down: the ledger has
+// the deadline as the next attempt, and slot.next is the place for as long as the flag
+// windowed is set.
+//
+// Example: Spread 10 s, 10,000 tasks due at 12:00:00.000. One whose id hashes to 0.75 of the
+// range of hashes is delivered at 12:00:07.500, and late from then on.
+
+// offset is how far into a window of that length an id has its place, in milliseconds. It
+// is less than the window, and evenly distributed, whoever has made the ids.
+func offset(id []byte, window time.Duration) int64 {
+	part, _ := bits.Mul64(xxhash.Sum64(id), uint64(window.Milliseconds()))
+	return int64(part)
+}
+
+// enterWindowLocked gives a task whose deadline has come its place in its topic's window. It
+// reports false if the task does not go there: it has its place already, or its next
+// attempt is not the first one, or was asked for by Fire.
+func (s *Scheduler) enterWindowLocked(t *topic, sl *slot) bool {
+	rec := s.book.record(sl)
+	if sl.flags&(windowed|prompt) != 0 || recordAttempt(rec) != 0 || recordNext(rec) != recordDue(rec) {
+		return false
+	}
+	sl.next += offset(s.book.id(sl), t.settings.Spread)
+	sl.flags |= windowed
+	return true
+}
+
+// leaveWindowLocked takes a task out of its place: its time is what its record says.
+func (s *Scheduler) leaveWindowLocked(sl *slot) {
+	if sl.flags&windowed != 0 {
+		sl.next = recordNext(s.book.record(sl))
+		sl.flags &^= windowed
+	}
+}
+
+// deadlineLocked is when a delivery should begin at the latest: what lateness is measured
+// against. first tells that it is the first one.
+func (s *Scheduler) deadlineLocked(t *topic, sl *slot, first bool) int64 {
+	due := recordDue(s.book.record(sl))
+	switch {
+	case sl.flags&windowed != 0:
+		return sl.next
+	case t.settings.Spread == 0:
+		return due
+	case first:
+		return sl.next // of one that Fire was asked for, the time of that
+	}
+	return due + offset(s.book.id(sl), t.settings.Spread)
+}
