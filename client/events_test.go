@@ -102,17 +102,17 @@ func TestReadingEvents(t *testing.T) {
 		t.Errorf("told %q, want %s", got, want)
 	}
 	for name, bad := range map[string]struct {
-		answer *http.Response
+		answer func() *http.Response
 		opened error
 		read   error
 	}{
-		"no events":  {answer(200, "<html>", "Content-Type: text/html"), client.ErrUnreachable, nil},
-		"a redirect": {answer(302, "", "Location: /elsewhere"), nil, nil},
-		"too long":   {sse(strings.NewReader("data: " + strings.Repeat("x", 2<<20))), nil, client.ErrUnreachable},
-		"broken":     {sse(io.MultiReader(strings.NewReader(":\n"), badly{})), nil, client.ErrUnreachable},
-		"nonsense":   {sse(strings.NewReader("data: {\n\n")), nil, nil},
+		"no events":  {func() *http.Response { return answer(200, "<html>", "Content-Type: text/html") }, client.ErrUnreachable, nil},
+		"a redirect": {func() *http.Response { return answer(302, "", "Location: /elsewhere") }, nil, nil},
+		"too long":   {func() *http.Response { return sse(strings.NewReader("data: " + strings.Repeat("x", 2<<20))) }, nil, client.ErrUnreachable},
+		"broken":     {func() *http.Response { return sse(io.MultiReader(strings.NewReader(":\n"), badly{})) }, nil, client.ErrUnreachable},
+		"nonsense":   {func() *http.Response { return sse(strings.NewReader("data: {\n\n")) }, nil, nil},
 	} {
-		c := over(t, client.Options{Retries: -1}, func(*http.Request, string) (*http.Response, error) { return bad.answer, nil })
+		c := over(t, client.Options{Retries: -1}, func(*http.Request, string) (*http.Response, error) { return bad.answer(), nil })
 		events, err := c.Events(t.Context(), client.EventFilter{})
 		if err != nil {
 			if bad.opened != nil {

@@ -45,6 +45,10 @@ const (
 	// gather is the least time from one piece to the next. What happens alone is told at
 	// once; of what happens in quick succession, more is told with one write.
 	gather = 10 * time.Millisecond
+	// fairShare is the time that an event takes up for each stream that is open: so all of
+	// them together make text of a million events a second at most, which leaves most of
+	// any machine to deliveries. Beyond that they fall behind, and lose.
+	fairShare = time.Microsecond
 	// eventPiece is about how much is written at once. Each piece has answerTimeout to
 	// get through, and before each the caller's token is looked at again.
 	eventPiece = 32 << 10
@@ -91,6 +95,7 @@ type eventStream struct {
 	gin     *gin.Context
 	timer   *http.ResponseController
 	text    []byte    // that was not written yet
+	wrote   int       // events in the last batch
 	number  int64     // of the last event; those that were lost count
 	allowed *tokenSet // the tokens that let the caller hear this
 }
@@ -118,12 +123,14 @@ func (s *Server) tell(c *gin.Context, heard *tasks.Subscription) {
 
 // next waits for events, or for the time to say that there are none, and writes them.
 func (e *eventStream) next(ctx context.Context, heard *tasks.Subscription) error {
-	if err := pause(ctx, gather); err != nil {
+	rest := max(gather, fairShare*time.Duration(int64(e.wrote)*e.server.streams.Load()))
+	if err := pause(ctx, rest); err != nil {
 		return err
 	}
-	wait, cancel := context.WithTimeout(ctx, heartbeat-gather)
+	wait, cancel := context.WithTimeout(ctx, heartbeat-rest)
 	defer cancel()
 	events, lost, err := heard.Next(wait)
+	e.wrote = len(events)
 	switch {
 	case err == nil:
 		err = e.add(events, lost)
@@ -159,15 +166,15 @@ func (e *eventStream) cutAtTheEnd(cancel func()) (over func()) {
 
 var errRevoked = errors.New("the token opens this no more")
 
-// add writes events, in pieces.
+// add makes text of events, and writes all but the last piece of it.
 func (e *eventStream) add(events []tasks.Event, lost int64) error {
-	for len(events) > 0 {
-		n := e.encode(events)
-		if events = events[n:]; len(e.text) >= eventPiece {
+	for i := range events {
+		if len(e.text) >= eventPiece {
 			if err := e.write(); err != nil {
 				return err
 			}
 		}
+		e.encode(&events[i])
 	}
 	if lost > 0 {
 		e.number += lost
@@ -178,18 +185,6 @@ func (e *eventStream) add(events []tasks.Event, lost int64) error {
 	return nil
 }
 
-// encode makes text of events, a piece at most, and tells of how many. All streams together
-// do so one at a time: however many there are, most of the machine is left to deliveries.
-func (e *eventStream) encode(events []tasks.Event) (n int) {
-	e.server.encoding.Lock()
-	defer e.server.encoding.Unlock()
-	for n < len(events) && len(e.text) < eventPiece {
-		e.encodeOne(&events[n])
-		n++
-	}
-	return n
-}
-
 func (e *eventStream) begin(kind string) {
 	e.text = append(e.text, "id: "...)
 	e.text = strconv.AppendInt(e.text, e.number, 10)
@@ -197,26 +192,27 @@ func (e *eventStream) begin(kind string) {
 	e.text = append(e.text, "\ndata: "...)
 }
 
-// encodeOne writes what an Event describes. Ids and names need no escapes; and what text
+// encode writes what an Event describes. Ids and names need no escapes; and what text
 // an error is, JSON has it in one line.
-func (e *eventStream) encodeOne(v *tasks.Event) {
+func (e *eventStream) encode(v *tasks.Event) {
 	e.number++
 	e.begin(string(v.Kind))
-	b := append(append(e.text, `{"kind":"`...), v.Kind...)
-	b = v.At.UTC().AppendFormat(append(b, `","at":"`...), instantLayout)
-	b = append(append(b, `","id":"`...), v.ID...)
-	b = append(append(append(b, `","topic":"`...), v.Topic...), '"')
+	e.text = append(append(e.text, `{"kind":"`...), v.Kind...)
+	e.text = v.At.UTC().AppendFormat(append(e.text, `","at":"`...), instantLayout)
+	e.text = append(append(e.text, `","id":"`...), v.ID...)
+	e.text = append(append(append(e.text, `","topic":"`...), v.Topic...), '"')
 	if v.Attempt > 0 {
-		b = strconv.AppendInt(append(b, `,"attempt":`...), int64(v.Attempt), 10)
+		e.text = strconv.AppendInt(append(e.text, `,"attempt":`...), int64(v.Attempt), 10)
 	}
 	if v.Kind == tasks.EventStarted && v.Attempt == 1 {
-		b = append(append(append(b, `,"lateness":"`...), formatDuration(v.Lateness.Round(10*time.Microsecond))...), '"')
+		late := formatDuration(v.Lateness.Round(10 * time.Microsecond))
+		e.text = append(append(append(e.text, `,"lateness":"`...), late...), '"')
 	}
 	if v.Err != "" {
 		text, _ := json.Marshal(v.Err) // a string: it cannot fail
-		b = append(append(b, `,"error":`...), text...)
+		e.text = append(append(e.text, `,"error":`...), text...)
 	}
-	e.text = append(b, "}\n\n"...)
+	e.text = append(e.text, "}\n\n"...)
 }
 
 // write writes what there is through to the connection, if the caller may still have it.

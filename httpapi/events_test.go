@@ -42,6 +42,7 @@ type stream struct {
 
 func newStream(t testing.TB, a *http.Response) *stream {
 	t.Helper()
+	t.Cleanup(func() { a.Body.Close() })
 	s := &stream{t, a.Body, bufio.NewScanner(a.Body), 0}
 	if a.StatusCode != 200 || a.Header.Get("Content-Type") != mediaEvents || a.Header.Get("Cache-Control") != "no-cache" {
 		text, _ := io.ReadAll(a.Body)
@@ -68,7 +69,6 @@ func (r *rig) listen(path string, headers ...string) *stream {
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.Cleanup(func() { a.Body.Close() })
 	return newStream(r, a)
 }
 
@@ -174,7 +174,7 @@ func TestEventsAreAsDescribed(t *testing.T) {
 			`{"kind":"dead","at":"2026-11-20T12:36:41.248Z","id":"a","topic":"t","attempt":3,"error":"bad\r\n\ufffd"}`},
 	} {
 		e := eventStream{number: 41}
-		e.encodeOne(&c.event)
+		e.encode(&c.event)
 		if got, want := string(e.text), "id: 42\nevent: "+string(c.event.Kind)+"\ndata: "+c.want+"\n\n"; got != want {
 			t.Errorf("told\n%s\nwant\n%s", got, want)
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -65,8 +64,7 @@ type Server struct {
 	access map[routeKey]allow       // does not change once the routes stand
 	tokens atomic.Pointer[tokenSet] // nil: no access control
 
-	streams  atomic.Int64 // of events, that are open
-	encoding sync.Mutex   // held while events are made text, see eventStream.encode
+	streams atomic.Int64 // of events, that are open
 
 	spec []byte // the OpenAPI document
 	docs []byte // the page that lists the routes
