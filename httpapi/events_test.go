@@ -42,7 +42,6 @@ type stream struct {
 
 func newStream(t testing.TB, a *http.Response) *stream {
 	t.Helper()
-	t.Cleanup(func() { a.Body.Close() })
 	s := &stream{t, a.Body, bufio.NewScanner(a.Body), 0}
 	if a.StatusCode != 200 || a.Header.Get("Content-Type") != mediaEvents || a.Header.Get("Cache-Control") != "no-cache" {
 		text, _ := io.ReadAll(a.Body)
@@ -69,6 +68,7 @@ func (r *rig) listen(path string, headers ...string) *stream {
 	if err != nil {
 		r.Fatal(err)
 	}
+	r.Cleanup(func() { a.Body.Close() })
 	return newStream(r, a)
 }
 

@@ -25,6 +25,7 @@ func (w *wire) listen(headers string) *stream {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.t.Cleanup(func() { a.Body.Close() })
 	return newStream(w.t, a)
 }
 
