@@ -81,7 +81,8 @@ func tokenFrom(file string, bad *faults) string {
 }
 
 // A tape keeps the body of the last answer, for --json: what the API says is passed on
-// as it is, also where this program does not know all of it.
+// as it is, also where this program does not know all of it. A stream of events, which
+// has no end, is not kept.
 type tape struct {
 	inner http.RoundTripper
 	last  bytes.Buffer
@@ -94,6 +95,9 @@ func (t *tape) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	t.last.Reset()
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		return resp, nil
+	}
 	resp.Body = struct {
 		io.Reader
 		io.Closer

@@ -52,7 +52,7 @@ const (
 
 // do makes a call and decodes the answer into into, unless that is nil.
 func (c *Client) do(ctx context.Context, q call, into any) (*answer, error) {
-	a, err := c.repeat(ctx, &q)
+	a, err := c.repeat(ctx, &q, c.attempt)
 	if err != nil || into == nil {
 		return a, err
 	}
@@ -63,10 +63,10 @@ func (c *Client) do(ctx context.Context, q call, into any) (*answer, error) {
 }
 
 // repeat makes a call as often as it is useful and allowed.
-func (c *Client) repeat(ctx context.Context, q *call) (*answer, error) {
+func (c *Client) repeat(ctx context.Context, q *call, attempt func(context.Context, *call) (*answer, error)) (*answer, error) {
 	open := false // an attempt may have been carried out
 	for n := 0; ; n++ {
-		a, err := c.attempt(ctx, q)
+		a, err := attempt(ctx, q)
 		if err == nil {
 			return a, nil
 		}
@@ -112,28 +112,9 @@ func (c *Client) pause(n int, err error) (time.Duration, bool) {
 func (c *Client) attempt(ctx context.Context, q *call) (*answer, error) {
 	within, cancel := context.WithTimeout(ctx, c.timeout+q.extra)
 	defer cancel()
-	target := c.base + q.path
-	if len(q.query) > 0 {
-		target += "?" + q.query.Encode()
-	}
-	var body io.Reader
-	if q.body != nil {
-		body = bytes.NewReader(q.body)
-	}
-	r, err := http.NewRequestWithContext(within, q.method, target, body)
+	r, err := c.request(within, q)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
-	for name, values := range q.header {
-		r.Header[name] = values
-	}
-	if q.body != nil {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	r.Header.Set("Accept", "application/json")
-	r.Header.Set("User-Agent", c.agent)
-	if c.token != "" {
-		r.Header.Set("Authorization", "Bearer "+c.token)
+		return nil, err
 	}
 	resp, err := c.http.Do(r)
 	if err != nil {
@@ -148,6 +129,34 @@ func (c *Client) attempt(ctx context.Context, q *call) (*answer, error) {
 		return nil, problemOf(resp, text)
 	}
 	return &answer{resp.StatusCode, resp.Header, text}, nil
+}
+
+// request makes the request of one attempt.
+func (c *Client) request(ctx context.Context, q *call) (*http.Request, error) {
+	target := c.base + q.path
+	if len(q.query) > 0 {
+		target += "?" + q.query.Encode()
+	}
+	var body io.Reader
+	if q.body != nil {
+		body = bytes.NewReader(q.body)
+	}
+	r, err := http.NewRequestWithContext(ctx, q.method, target, body)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	for name, values := range q.header {
+		r.Header[name] = values
+	}
+	if q.body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	r.Header.Set("Accept", "application/json")
+	r.Header.Set("User-Agent", c.agent)
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	return r, nil
 }
 
 // broken says what a failed connection means. The attempt was bounded by within, the

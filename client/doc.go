@@ -52,6 +52,9 @@
 //     a CancelGroup or a DeleteAllDead could reach tasks that came later, a Release or
 //     Bury would find its receipt stale.
 //
+// That holds for opening a stream of Events, too; one that breaks off later is not opened
+// again, for what happened meanwhile would be missing.
+//
 // A 503 that does not come from Lapse counts as an unknown outcome: a proxy may have
 // passed the request on.
 //

@@ -18,6 +18,7 @@ type Stats struct {
 	Sweep   SweepStats  `json:"sweep"`
 	Ledger  LedgerStats `json:"ledger"`
 	Memory  MemoryStats `json:"memory"`
+	Events  EventStats  `json:"events"`
 	// ClockSteps are jumps of the wall clock that were noticed.
 	ClockSteps int64 `json:"clock_steps"`
 }
@@ -57,6 +58,12 @@ type MemoryStats struct {
 	ArenaBytes int64 `json:"arena_bytes"`
 	ArenaLive  int64 `json:"arena_live_bytes"`
 	Armed      int   `json:"armed"` // entries of the timing wheel
+}
+
+// EventStats tell of those who hear of events.
+type EventStats struct {
+	Streams int   `json:"streams"` // that are open
+	Lost    int64 `json:"lost"`    // events that their readers were too slow for
 }
 
 // Counts are how many tasks stand where now, and what has happened.

@@ -51,6 +51,10 @@ func TestAnswersAreKnown(t *testing.T) {
 		{httpapi.Readiness{}, client.Readiness{}},
 		{httpapi.Forecast{}, client.Forecast{}},
 		{httpapi.Problem{}, client.Problem{}},
+		{struct {
+			httpapi.Event
+			Count int64 `json:"count"` // of httpapi.EventsLost
+		}{}, client.Event{}},
 	} {
 		server, known := names(reflect.TypeOf(pair[0]), ""), names(reflect.TypeOf(pair[1]), "")
 		if diff := cmp.Diff(server, known); diff != "" {

@@ -70,6 +70,7 @@ type route struct {
 	optional         bool         // the body may be left out
 	lines            bool         // the body may be one value a line
 	answers          reflect.Type // the answer, where the handler's type does not tell
+	streams          []any        // what the server-sent events of the answer hold
 	fails            kinds
 }
 
@@ -169,6 +170,13 @@ func (a *api) complete(r route) {
 	success := op.Responses[strconv.Itoa(op.DefaultStatus)]
 	if r.answers != nil {
 		success.Content = map[string]*huma.MediaType{mediaJSON: {Schema: schemas.Schema(r.answers, true, "")}}
+	}
+	if r.streams != nil {
+		one := &huma.Schema{Description: "The data of one event, JSON in one line."}
+		for _, v := range r.streams {
+			one.OneOf = append(one.OneOf, schemas.Schema(reflect.TypeOf(v), true, ""))
+		}
+		success.Content = map[string]*huma.MediaType{mediaEvents: {Schema: &huma.Schema{Type: huma.TypeArray, Items: one}}}
 	}
 	if r.also != 0 {
 		other := *success

@@ -125,8 +125,8 @@ func validRequestID(id string) bool {
 	return true
 }
 
-// acceptsJSON tells whether the caller takes what the API answers. Pages and
-// metrics are not negotiated.
+// acceptsJSON tells whether the caller takes what the API answers: JSON, or of one route
+// server-sent events. Pages and metrics are not negotiated.
 func acceptsJSON(c *gin.Context) bool {
 	accept := c.Request.Header["Accept"]
 	if len(accept) == 0 || !strings.HasPrefix(c.Request.URL.Path, "/v1/") {
@@ -138,6 +138,10 @@ func acceptsJSON(c *gin.Context) bool {
 			switch strings.ToLower(strings.TrimSpace(media)) {
 			case "", "*/*", "application/*", mediaJSON, problemMedia:
 				if !refusing(params) {
+					return true
+				}
+			case "text/*", mediaEvents:
+				if c.FullPath() == eventsPath && !refusing(params) {
 					return true
 				}
 			}

@@ -41,6 +41,7 @@ type wire struct {
 	net.Conn
 	t       *testing.T
 	answers *bufio.Reader
+	api     *Server
 }
 
 // slowly runs a test against a server in fake time.
@@ -62,7 +63,7 @@ func slowly(t *testing.T, test func(w *wire, s *tasks.Scheduler)) {
 		go func() { served <- server.Serve(p) }()
 		ours, theirs := net.Pipe()
 		p.conns <- theirs
-		test(&wire{ours, t, bufio.NewReader(ours)}, scheduler)
+		test(&wire{ours, t, bufio.NewReader(ours), api}, scheduler)
 		ours.Close()
 		if err := server.Shutdown(context.Background()); err != nil {
 			t.Error(err)

@@ -147,7 +147,7 @@ var (
 		"The text is no receipt that this server has given out.",
 		"Send receipts exactly as they were reserved.", 0}
 	overloaded = &kind{"overloaded", http.StatusTooManyRequests, "Overloaded",
-		"A limit is reached: of tasks in memory, of deliveries or writes under way, or of bodies being read. Tasks already accepted are kept.",
+		"A limit is reached: of tasks in memory, of deliveries or writes under way, of bodies being read, or of streams of events. Tasks already accepted are kept.",
 		"Repeat the request after Retry-After seconds.", time.Second}
 	outcomeUnknown = &kind{"outcome_unknown", http.StatusServiceUnavailable, "The outcome is unknown",
 		"The ledger has not answered in time, and the write may have landed.",
@@ -281,7 +281,8 @@ func problemOfHuma(e *huma.ErrorModel) *Problem {
 	}
 	var faults []tasks.FieldError
 	for _, d := range e.Errors {
-		_, field, _ := strings.Cut(d.Location, ".") // "query.limit", "path.id"
+		_, field, _ := strings.Cut(d.Location, ".") // "query.limit", "path.id", "query.kind[1]"
+		field, _, _ = strings.Cut(field, "[")
 		if len(field) > maxNamed {
 			field = strings.ToValidUTF8(field[:maxNamed], "") + "..."
 		}

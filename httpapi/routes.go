@@ -104,6 +104,9 @@ func (s *Server) routes() error {
 	add(a, route{id: "forecast", allow: readers, method: "GET", path: "/v1/forecast", summary: "Tell how many tasks fall due when",
 		about: "Counts the next attempt of each task, be it the first or a retry. It is no snapshot.",
 		fails: kinds{invalid, closing}}, s.forecast)
+	add(a, route{id: "events", allow: readers, method: "GET", path: eventsPath, summary: "Hear of what happens to tasks",
+		about:   "Server-sent events, from now on, without an end. A reader that is too slow loses events, and is told how many by an event of the type lost. Ids count those too; they begin anew with each stream, and Last-Event-ID changes nothing.",
+		streams: []any{Event{}, EventsLost{}}, fails: kinds{invalid, overloaded, closing}}, s.events)
 	add(a, route{id: "alive", allow: anybody, method: "GET", path: "/healthz", summary: "Tell whether the server lives",
 		about: "503 once the scheduler has ended: the process should be restarted."}, s.alive)
 	add(a, route{id: "ready", allow: anybody, method: "GET", path: "/readyz", summary: "Tell whether replay is over",

@@ -63,8 +63,11 @@ type Server struct {
 	guard  *http.CrossOriginProtection
 	access map[routeKey]allow       // does not change once the routes stand
 	tokens atomic.Pointer[tokenSet] // nil: no access control
-	spec   []byte                   // the OpenAPI document
-	docs   []byte                   // the page that lists the routes
+
+	streams atomic.Int64 // of events, that are open
+
+	spec []byte // the OpenAPI document
+	docs []byte // the page that lists the routes
 
 	ending context.Context // done once Close was called
 	end    context.CancelFunc
@@ -134,9 +137,9 @@ func newServer(cfg Config) (*Server, error) {
 	return s, s.routes()
 }
 
-// Close ends the long-polls that are waiting: they are answered at once with no
-// tasks. Afterwards reserves do not wait, and /readyz says 503 so that a load
-// balancer looks elsewhere. It may be called more than once.
+// Close ends the long-polls that are waiting, which are answered at once with no
+// tasks, and the streams of events. Afterwards reserves do not wait, and /readyz says
+// 503 so that a load balancer looks elsewhere. It may be called more than once.
 func (s *Server) Close() { s.end() }
 
 // Limits of the server that HTTPServer makes.
@@ -178,13 +181,15 @@ func (s *Server) HTTPServer() *http.Server {
 	return h
 }
 
+// headOnly is where the context of a request says that it was a HEAD.
+type headOnly struct{}
+
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		// A HEAD is answered like a GET; net/http leaves the body out.
-		get := *r
-		get.Method = http.MethodGet
-		r = &get
+		r = r.WithContext(context.WithValue(r.Context(), headOnly{}, true))
+		r.Method = http.MethodGet
 	}
 	s.engine.ServeHTTP(w, r)
 }

@@ -41,7 +41,7 @@ func TestStarting(t *testing.T) {
 		ledger["where"] != "redis://far:6379/0" || ledger["condition"] != "connection refused" {
 		t.Errorf("%v", ready)
 	}
-	for _, path := range []string{"/", "/metrics", "/v1/tasks", "/v1/stats"} {
+	for _, path := range []string{"/", "/metrics", "/v1/tasks", "/v1/stats", "/v1/events"} {
 		a := r.do("GET", path, "")
 		r.refused(a, 503, "starting", "")
 		if a.header.Get("Retry-After") == "" {

@@ -20,6 +20,7 @@ type Stats struct {
 	Sweep   SweepStats  `json:"sweep"`
 	Ledger  LedgerStats `json:"ledger"`
 	Memory  MemoryStats `json:"memory"`
+	Events  EventStats  `json:"events"`
 
 	ClockSteps int64 `json:"clock_steps" doc:"Jumps of the wall clock that were noticed."`
 }
@@ -59,6 +60,12 @@ type MemoryStats struct {
 	ArenaBytes int64 `json:"arena_bytes"`
 	ArenaLive  int64 `json:"arena_live_bytes"`
 	Armed      int   `json:"armed" doc:"Entries of the timing wheel."`
+}
+
+// EventStats tell of those who hear of events.
+type EventStats struct {
+	Streams int   `json:"streams" doc:"That are open."`
+	Lost    int64 `json:"lost" doc:"Events that their readers were too slow for."`
 }
 
 // Counts are how many tasks stand where now, and what has happened.
@@ -145,6 +152,7 @@ func (s *Server) wireStats() Stats {
 		Sweep:      wireSweep(&t),
 		Ledger:     LedgerStats{t.Ledger.Commits, t.Ledger.Changes, t.Ledger.Repeats, t.Ledger.Queued, t.UnknownRecords},
 		Memory:     MemoryStats{t.ArenaBytes, t.ArenaLive, t.Armed},
+		Events:     EventStats{t.Subscriptions, t.EventsLost},
 		ClockSteps: t.ClockSteps,
 	}
 }

@@ -60,6 +60,7 @@ var mayUse = map[string]string{
 	"GET /v1/topics/:topic/dead":     "read",
 	"GET /v1/stats":                  "read",
 	"GET /v1/forecast":               "read",
+	"GET /v1/events":                 "read",
 	"GET /metrics":                   "read",
 	"GET /":                          "read",
 	"GET /docs":                      "read schedule receive",
@@ -93,6 +94,9 @@ func TestScopesOfEveryRoute(t *testing.T) {
 			continue
 		}
 		path := parameter.ReplaceAllString(route.Path, "a")
+		if path == eventsPath {
+			path += "?kind=none" // refused, as an answer without an end would not be
+		}
 		body := ""
 		if route.Method == "POST" || route.Method == "PUT" {
 			body = "{}"

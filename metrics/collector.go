@@ -109,6 +109,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(arenaBytes, float64(s.ArenaBytes))
 	gauge(arenaLive, float64(s.ArenaLive))
 	gauge(armed, float64(s.Armed))
+	gauge(eventStreams, float64(s.Subscriptions))
+	counter(eventsLost, s.EventsLost)
 	counter(clockSteps, s.ClockSteps)
 }
 

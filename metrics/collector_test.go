@@ -46,7 +46,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		MissedWakes: 31, FullSweeps: 32, FullSweepAt: time.UnixMilli(33_500), FullSweepTook: 34 * time.Second, Backlog: 35, Backlogs: 36, Concurrency: 37, Workers: 38, Crowd: 39,
 		Ledger:     recovery.CommitterStats{Commits: 18, Changes: 19, Repeats: 20, Queued: 21},
 		Armed:      26,
-		ArenaBytes: 22, ArenaLive: 23, ClockSteps: 24, UnknownRecords: 25,
+		ArenaBytes: 22, ArenaLive: 23, ClockSteps: 24, UnknownRecords: 25, Subscriptions: 38, EventsLost: 39,
 	})
 	for _, line := range []string{
 		`lapse_tasks{state="pending",topic="order.unpaid"} 1`,
@@ -80,6 +80,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_ledger_commits_total 18`, `lapse_ledger_changes_total 19`, `lapse_ledger_repeats_total 20`,
 		`lapse_ledger_queued 21`, `lapse_arena_bytes 22`, `lapse_arena_live_bytes 23`,
 		`lapse_clock_steps_total 24`, `lapse_wheel_armed 26`, `lapse_ledger_unknown_records 25`,
+		`lapse_event_streams 38`, `lapse_events_lost_total 39`,
 	} {
 		if !strings.Contains(got, "\n"+line+"\n") {
 			t.Errorf("no line %q", line)

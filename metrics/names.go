@@ -61,6 +61,8 @@ var (
 	arenaBytes      = name("arena_bytes", "Memory reserved for tasks.")
 	arenaLive       = name("arena_live_bytes", "Memory in use by tasks.")
 	armed           = name("wheel_armed", "Entries of the timing wheel.")
+	eventStreams    = name("event_streams", "Readers of events, that are connected now.")
+	eventsLost      = name("events_lost_total", "Events that a reader was too slow for. No task is any later for it.")
 	clockSteps      = name("clock_steps_total", "Jumps of the wall clock that were noticed.")
 )
 
@@ -70,5 +72,5 @@ var all = []*prometheus.Desc{
 	info, ready, replayRecords, replaySeconds, rescued, missedWakes, leasesReturned,
 	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, auditChecked, auditRepaired, ledgerRewinds,
 	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, ledgerQueued, unknownRecords,
-	arenaBytes, arenaLive, armed, clockSteps,
+	arenaBytes, arenaLive, armed, eventStreams, eventsLost, clockSteps,
 }

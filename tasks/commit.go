@@ -197,6 +197,7 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		s.leaveGraveLocked(t, s.book.id(sl), sl.stored)
 		s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasCancelled})
 		t.counts.Cancelled++
+		s.noteLocked(EventCancelled, sl, Event{})
 		s.leaveLocked(w.slot, sl)
 	case opExpire:
 		s.leaveGraveLocked(t, s.book.id(sl), noneDead)

@@ -70,7 +70,8 @@ type Config struct {
 	Clock func() time.Time
 	// Log receives what an operator should see. Default slog.Default().
 	Log *slog.Logger
-	// Observer is told what happens to tasks. Default: nobody.
+	// Observer is told what happens to tasks. Default: nobody. Where somebody listens for
+	// a time only, or may be slow, see Scheduler.Subscribe.
 	Observer Observer
 
 	at      *times               // SweepAt, once checked
@@ -82,7 +83,7 @@ type Config struct {
 
 // An Observer is told what happens to tasks, right after it happened and
 // without any lock held. It must return quickly, and may be called from many
-// goroutines at once.
+// goroutines at once, so not always in the order of events.
 type Observer interface {
 	Observe(Event)
 }
@@ -93,15 +94,15 @@ type Event struct {
 	At       time.Time
 	ID       string
 	Topic    string
-	Attempt  int           // Delivered, Retried, Died: the attempt that ended so
+	Attempt  int           // Started: the attempt that begins; Delivered, Retried, Died: the one that ended so
 	Lateness time.Duration // Started, first attempts only: since it was due, or since its place in its topic's Spread
-	Err      string        // Retried, Died: why
+	Err      string        // Retried, Died: why, at most 1 KiB
 }
 
 // EventKind names what happened.
 type EventKind string
 
-// What an observer hears of.
+// What observers and subscriptions hear of.
 const (
 	EventScheduled EventKind = "scheduled" // accepted and recorded
 	EventStarted   EventKind = "started"   // a delivery has begun
@@ -112,6 +113,11 @@ const (
 	EventSkipped   EventKind = "skipped" // later than its max_lateness, or misfired
 	EventRescued   EventKind = "rescued" // the sweep found it overdue
 )
+
+// EventKinds are all kinds there are.
+var EventKinds = []EventKind{
+	EventScheduled, EventStarted, EventDelivered, EventRetried, EventDied, EventCancelled, EventSkipped, EventRescued,
+}
 
 // Validate reports everything that is out of range, all at once.
 func (c Config) Validate() error {

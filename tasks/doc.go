@@ -72,6 +72,12 @@
 // 65,536 of them, so that a repeated cancel or acknowledgement gets the answer
 // of the first.
 //
+// # Who hears of it
+//
+// Config.Observer hears of everything for as long as the scheduler runs. A Subscription
+// comes and goes, tells in order what has happened to the tasks of some topics or all,
+// and loses events rather than keep a task waiting.
+//
 // # Where ten million tasks live
 //
 // Every task in memory is a slot of 48 bytes, a record in an arena (the very
@@ -82,7 +88,7 @@
 // # Locks
 //
 // One mutex guards the book of tasks, the topics and the open deliveries. Under
-// it the wheel and the committer may be called, each with a lock of its own
-// that it never holds while calling back. No handler, observer or ledger is
+// it the wheel, the committer and subscriptions may be called, each with a lock of
+// its own that it never holds while calling back. No handler, observer or ledger is
 // called under it.
 package tasks

@@ -68,6 +68,7 @@ type Scheduler struct {
 	graves        map[uint64]struct{} // hashes of the ids of the dead
 	scratch       []byte              // for records on their way into the arena
 	events        []Event             // for the observer, told at unlock
+	feed          feed
 	progress      recovery.Progress
 	sweep         sweepState
 	unknown       int64               // records of a version that this binary does not know, or damaged
@@ -267,14 +268,4 @@ func (s *Scheduler) unlock() {
 	for _, e := range events {
 		s.cfg.Observer.Observe(e)
 	}
-}
-
-// noteLocked keeps an event for the observer. It costs nothing without one.
-func (s *Scheduler) noteLocked(kind EventKind, sl *slot, e Event) {
-	if s.cfg.Observer == nil {
-		return
-	}
-	e.Kind, e.At = kind, s.cfg.Clock()
-	e.ID, e.Topic = string(s.book.id(sl)), s.byNumber[sl.topic].name
-	s.events = append(s.events, e)
 }

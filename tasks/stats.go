@@ -42,8 +42,10 @@ type Stats struct {
 	Backlogs    int64 // times that they were too many
 	Concurrency int   // what holds now for topics without a Concurrency of their own: raised during a backlog
 
-	Workers int // deliveries that this process is making, see Config.MaxDeliveries
-	Crowd   int // topics that want to make more, and have to share
+	Workers       int   // deliveries that this process is making, see Config.MaxDeliveries
+	Crowd         int   // topics that want to make more, and have to share
+	Subscriptions int   // that are open, see Scheduler.Subscribe
+	EventsLost    int64 // events that a reader of any subscription was too slow for
 
 	FullSweeps    int64         // that are over, see Config.SweepAt
 	FullSweepAt   time.Time     // when the last of them began; zero if there was none
@@ -78,6 +80,7 @@ func (s *Scheduler) Stats() Stats {
 	if s.sweep.raised {
 		st.Concurrency = s.cfg.SweepMaxConcurrency
 	}
+	st.Subscriptions, st.EventsLost = s.feed.count, s.feed.lost
 	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.sweep.fulls, s.sweep.last.at, s.sweep.lastTook
 	st.ClockSteps, st.UnknownRecords = s.sweep.clockSteps, s.unknown
 	st.ArenaBytes, st.ArenaLive = s.book.arena.size, s.book.arena.live

@@ -1,0 +1,192 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-json"
+)
+
+// EventKind names what happened to a task.
+type EventKind string
+
+// The kinds of events. A newer server may have more.
+const (
+	EventScheduled EventKind = "scheduled" // accepted and recorded
+	EventStarted   EventKind = "started"   // a delivery has begun
+	EventDelivered EventKind = "delivered" // acknowledged
+	EventRetried   EventKind = "retried"   // an attempt failed, another follows
+	EventDied      EventKind = "dead"      // attempts exhausted, or buried
+	EventCancelled EventKind = "cancelled"
+	EventSkipped   EventKind = "skipped" // later than its MaxLateness
+	EventRescued   EventKind = "rescued" // the server's sweep found it overdue
+	// EventsLost is none that happened: the reader was too slow for Event.Count others.
+	EventsLost EventKind = "lost"
+)
+
+// An Event is one thing that happened to a task.
+type Event struct {
+	Kind     EventKind `json:"kind"`
+	At       time.Time `json:"at"`
+	ID       string    `json:"id"`
+	Topic    string    `json:"topic"`
+	Attempt  int       `json:"attempt,omitempty"`  // Started: the one that begins; Delivered, Retried, Died: the one that ended so
+	Lateness Duration  `json:"lateness,omitempty"` // Started, first attempts only
+	Error    string    `json:"error,omitempty"`    // Retried, Died: why
+	Count    int64     `json:"count,omitempty"`    // EventsLost, which has nothing else: how many
+
+	// Number counts the events of a stream from 1, those that were lost included.
+	Number int64 `json:"-"`
+	// Data is what the server said: a JSON object in one line.
+	Data []byte `json:"-"`
+}
+
+// EventFilter says which events are told. Its zero value is all.
+type EventFilter struct {
+	Topics []string    // up to 100. Empty: all
+	Kinds  []EventKind // empty: all. EventsLost is told in any case
+}
+
+const (
+	// silence is how long a stream may say nothing before it is taken for broken: a
+	// server says something every 15 seconds.
+	silence   = 45 * time.Second
+	longEvent = 1 << 20 // bytes of a line
+)
+
+var errSilent = errors.New("the server has fallen silent")
+
+// Events opens a stream of what happens to tasks on the server, in the order in which it
+// happens, beginning with what happens after Events has returned. Range over it: it goes
+// on until the loop is left, ctx ends, or there is an error, which comes last. Where a
+// stream has ended, what happens before the next one is not told.
+//
+// Errors of Events: ErrInvalid, ErrOverloaded (too many streams are open), ErrUnavailable,
+// ErrUnreachable. Of the stream: that of ctx; ErrUnavailable when the server has ended it,
+// because it shuts down or the token was revoked; ErrUnreachable.
+func (c *Client) Events(ctx context.Context, f EventFilter) (iter.Seq2[*Event, error], error) {
+	q := call{method: http.MethodGet, path: "/v1/events", query: url.Values{}, effect: reads}
+	for _, t := range f.Topics {
+		q.query.Add("topic", t)
+	}
+	for _, k := range f.Kinds {
+		q.query.Add("kind", string(k))
+	}
+	var s *eventStream
+	_, err := c.repeat(ctx, &q, func(ctx context.Context, q *call) (_ *answer, err error) {
+		s, err = c.openEvents(ctx, q)
+		return nil, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.all, nil
+}
+
+// An eventStream reads server-sent events. Its context ends with the caller's, or with
+// why it is given up.
+type eventStream struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	body   io.Closer
+	lines  *bufio.Scanner
+	timer  *time.Timer // runs while the server is listened to
+}
+
+func (c *Client) openEvents(ctx context.Context, q *call) (_ *eventStream, err error) {
+	within, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(c.timeout, func() { cancel(errSilent) })
+	defer func() {
+		timer.Stop()
+		if err != nil {
+			cancel(nil)
+		}
+	}()
+	r, err := c.request(within, q)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Accept", "text/event-stream, application/problem+json")
+	resp, err := c.http.Do(r)
+	if err != nil {
+		return nil, q.broken(ctx, within, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		text, err := io.ReadAll(io.LimitReader(resp.Body, longEvent))
+		if err != nil {
+			return nil, q.broken(ctx, within, err)
+		}
+		return nil, problemOf(resp, text)
+	}
+	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "text/event-stream" {
+		resp.Body.Close()
+		return nil, fmt.Errorf("%w: what answers sends no events", ErrUnreachable)
+	}
+	s := &eventStream{ctx: within, cancel: cancel, body: resp.Body, lines: bufio.NewScanner(resp.Body), timer: timer}
+	s.lines.Buffer(nil, longEvent)
+	return s, nil
+}
+
+// all goes through the events.
+func (s *eventStream) all(yield func(*Event, error) bool) {
+	defer s.body.Close()
+	defer s.cancel(nil)
+	for {
+		e, err := s.next()
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		if !yield(e, nil) {
+			return
+		}
+	}
+}
+
+// next reads one event. Comments only show that the server is there.
+func (s *eventStream) next() (*Event, error) {
+	e := &Event{}
+	s.timer.Reset(silence)
+	defer s.timer.Stop()
+	for s.lines.Scan() {
+		s.timer.Reset(silence)
+		name, value, _ := strings.Cut(s.lines.Text(), ":")
+		value = strings.TrimPrefix(value, " ")
+		switch {
+		case s.lines.Text() == "" && e.Data == nil:
+			e.Number = 0 // nothing to tell
+		case s.lines.Text() == "":
+			if err := json.Unmarshal(e.Data, e); err != nil {
+				return nil, fmt.Errorf("an event cannot be read: %w", err)
+			}
+			return e, nil
+		case name == "id":
+			e.Number, _ = strconv.ParseInt(value, 10, 64)
+		case name == "data" && e.Data == nil:
+			e.Data = []byte(value)
+		case name == "data":
+			e.Data = append(append(e.Data, '\n'), value...)
+		}
+	}
+	err := s.lines.Err()
+	switch {
+	case s.ctx.Err() != nil && !errors.Is(context.Cause(s.ctx), errSilent):
+		return nil, context.Cause(s.ctx)
+	case s.ctx.Err() != nil:
+		err = errSilent
+	case err == nil:
+		return nil, fmt.Errorf("%w: it has ended the stream of events", ErrUnavailable)
+	}
+	return nil, fmt.Errorf("%w: the stream of events broke: %w", ErrUnreachable, err)
+}

@@ -1,0 +1,251 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humagin"
+	"github.com/gin-gonic/gin"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// Event is the data of a server-sent event.
+type Event struct {
+	Kind     string    `json:"kind" enum:"scheduled,started,delivered,retried,dead,cancelled,skipped,rescued" doc:"What happened; also the event's type."`
+	At       string    `json:"at" format:"date-time" doc:"When."`
+	ID       string    `json:"id" doc:"The task."`
+	Topic    string    `json:"topic"`
+	Attempt  int       `json:"attempt,omitempty" doc:"Of started: the attempt that begins; of delivered, retried and dead: the one that ended so."`
+	Lateness *duration `json:"lateness,omitempty" doc:"Of started, first attempts only: how long after its deadline."`
+	Error    string    `json:"error,omitempty" doc:"Of retried and dead: why."`
+}
+
+// EventsLost is the data of the event that tells a slow reader of a gap.
+type EventsLost struct {
+	Kind  string `json:"kind" enum:"lost"`
+	Count int64  `json:"count" doc:"Events that this reader was too slow for, between the one before and the one after."`
+}
+
+const (
+	mediaEvents = "text/event-stream"
+	eventsPath  = "/v1/events"
+
+	// maxEventStreams bounds the streams at once: each costs a scheduler that is busy some
+	// nanoseconds for every event that it may hear of.
+	maxEventStreams = 100
+	// heartbeat is how often a stream says something: so that nothing on the way takes
+	// it for dead, and a client that is gone is noticed.
+	heartbeat = 15 * time.Second
+	// gather is the least time from one piece to the next. What happens alone is told at
+	// once; of what happens in quick succession, more is told with one write.
+	gather = 10 * time.Millisecond
+	// fairShare is the time that an event takes up for each stream that is open: so all of
+	// them together make text of a million events a second at most, which leaves most of
+	// any machine to deliveries. Beyond that they fall behind, and lose.
+	fairShare = time.Microsecond
+	// eventPiece is about how much is written at once. Each piece has answerTimeout to
+	// get through, and before each the caller's token is looked at again.
+	eventPiece = 32 << 10
+	// lastPiece is the time that the one under way gets when the server ends.
+	lastPiece = time.Second
+)
+
+type hearing struct {
+	request
+	Topics []string `query:"topic,explode" maxItems:"100" nullable:"false" doc:"Only events of this topic. May be repeated, for several."`
+	Kinds  []string `query:"kind,explode" enum:"scheduled,started,delivered,retried,dead,cancelled,skipped,rescued" nullable:"false" doc:"Only events of this kind. May be repeated, for several."`
+}
+
+// events answers GET /v1/events.
+func (s *Server) events(_ context.Context, in *hearing) (*huma.StreamResponse, error) {
+	// As it was sent: huma takes a value that is empty for one that was not given.
+	query := in.gin.Request.URL.Query()
+	f := tasks.EventFilter{Topics: query["topic"]}
+	for _, k := range query["kind"] {
+		f.Kinds = append(f.Kinds, tasks.EventKind(k))
+	}
+	if s.ending.Err() != nil {
+		return nil, closing.with("")
+	}
+	if s.streams.Add(1) > maxEventStreams {
+		s.streams.Add(-1)
+		return nil, overloaded.with(strconv.Itoa(maxEventStreams) + " event streams are open")
+	}
+	heard, err := s.scheduler.Subscribe(f)
+	if err != nil {
+		s.streams.Add(-1)
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(ctx huma.Context) {
+		defer s.streams.Add(-1)
+		defer heard.Close()
+		s.tell(humagin.Unwrap(ctx), heard)
+	}}, nil
+}
+
+// An eventStream is one answer of server-sent events, on its way.
+type eventStream struct {
+	server  *Server
+	gin     *gin.Context
+	timer   *http.ResponseController
+	text    []byte    // that was not written yet
+	wrote   int       // events in the last batch
+	number  int64     // of the last event; those that were lost count
+	allowed *tokenSet // the tokens that let the caller hear this
+}
+
+// tell writes what is heard until the caller has gone or may not hear it any more, or the
+// server ends.
+func (s *Server) tell(c *gin.Context, heard *tasks.Subscription) {
+	header := c.Writer.Header()
+	header.Set("Content-Type", mediaEvents)
+	header.Set("Cache-Control", "no-cache")
+	header.Set("X-Accel-Buffering", "no") // nginx would keep events until it has some KiB
+	c.Status(http.StatusOK)
+	if c.Request.Context().Value(headOnly{}) != nil {
+		return // nothing of a body would arrive
+	}
+	ctx, cancel := context.WithCancel(c.Request.Context())
+	defer cancel()
+	e := &eventStream{server: s, gin: c, timer: http.NewResponseController(connection(c)), text: []byte(": events\n\n")}
+	defer e.cutAtTheEnd(cancel)()
+	err := e.write() // so that the caller knows that it misses nothing from here on
+	for err == nil {
+		err = e.next(ctx, heard)
+	}
+}
+
+// next waits for events, or for the time to say that there are none, and writes them.
+func (e *eventStream) next(ctx context.Context, heard *tasks.Subscription) error {
+	rest := max(gather, fairShare*time.Duration(int64(e.wrote)*e.server.streams.Load()))
+	if err := pause(ctx, rest); err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, heartbeat-rest)
+	defer cancel()
+	events, lost, err := heard.Next(wait)
+	e.wrote = len(events)
+	switch {
+	case err == nil:
+		err = e.add(events, lost)
+	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+		e.text, err = append(e.text, ":\n\n"...), nil
+	}
+	if err != nil {
+		return err
+	}
+	return e.write()
+}
+
+// cutAtTheEnd ends the stream when the server ends, also while it waits for a caller who
+// does not read. What it returns must be called before the answer is over.
+func (e *eventStream) cutAtTheEnd(cancel func()) (over func()) {
+	cut := make(chan struct{})
+	stop := context.AfterFunc(e.server.ending, func() {
+		defer close(cut)
+		cancel()
+		// For a piece that is being written. There is no other one, see write.
+		_ = e.timer.SetWriteDeadline(time.Now().Add(lastPiece))
+	})
+	return func() {
+		left := answerTimeout
+		if !stop() {
+			<-cut // the connection must not be touched once it has gone on
+			left = lastPiece
+		}
+		// For the end of the answer. After a write that failed there is none.
+		_ = e.timer.SetWriteDeadline(time.Now().Add(left))
+	}
+}
+
+var errRevoked = errors.New("the token opens this no more")
+
+// add makes text of events, and writes all but the last piece of it.
+func (e *eventStream) add(events []tasks.Event, lost int64) error {
+	for i := range events {
+		if len(e.text) >= eventPiece {
+			if err := e.write(); err != nil {
+				return err
+			}
+		}
+		e.encode(&events[i])
+	}
+	if lost > 0 {
+		e.number += lost
+		e.begin("lost")
+		e.text = append(e.text, `{"kind":"lost","count":`...)
+		e.text = append(strconv.AppendInt(e.text, lost, 10), "}\n\n"...)
+	}
+	return nil
+}
+
+func (e *eventStream) begin(kind string) {
+	e.text = append(e.text, "id: "...)
+	e.text = strconv.AppendInt(e.text, e.number, 10)
+	e.text = append(append(e.text, "\nevent: "...), kind...)
+	e.text = append(e.text, "\ndata: "...)
+}
+
+// encode writes what an Event describes. Ids and names need no escapes; and what text
+// an error is, JSON has it in one line.
+func (e *eventStream) encode(v *tasks.Event) {
+	e.number++
+	e.begin(string(v.Kind))
+	e.text = append(append(e.text, `{"kind":"`...), v.Kind...)
+	e.text = v.At.UTC().AppendFormat(append(e.text, `","at":"`...), instantLayout)
+	e.text = append(append(e.text, `","id":"`...), v.ID...)
+	e.text = append(append(append(e.text, `","topic":"`...), v.Topic...), '"')
+	if v.Attempt > 0 {
+		e.text = strconv.AppendInt(append(e.text, `,"attempt":`...), int64(v.Attempt), 10)
+	}
+	if v.Kind == tasks.EventStarted && v.Attempt == 1 {
+		late := formatDuration(v.Lateness.Round(10 * time.Microsecond))
+		e.text = append(append(append(e.text, `,"lateness":"`...), late...), '"')
+	}
+	if v.Err != "" {
+		text, _ := json.Marshal(v.Err) // a string: it cannot fail
+		e.text = append(append(e.text, `,"error":`...), text...)
+	}
+	e.text = append(e.text, "}\n\n"...)
+}
+
+// write writes what there is through to the connection, if the caller may still have it.
+func (e *eventStream) write() error {
+	if now := e.server.tokens.Load(); now != e.allowed {
+		if !e.server.mayRead(e.gin.Request) {
+			return errRevoked
+		}
+		e.allowed = now
+	}
+	_ = e.timer.SetWriteDeadline(time.Now().Add(answerTimeout))
+	if e.server.ending.Err() != nil {
+		return e.server.ending.Err()
+	}
+	if _, err := e.gin.Writer.Write(e.text); err != nil {
+		return err
+	}
+	e.text = e.text[:0]
+	if err := e.timer.Flush(); err != nil {
+		return err
+	}
+	// While nothing is written there is no deadline: HTTP/2 ends a stream at it all the same.
+	return e.timer.SetWriteDeadline(time.Time{})
+}
+
+// pause waits, or returns why ctx has ended.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

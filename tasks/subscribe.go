@@ -1,0 +1,258 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// Limits of a subscription.
+const (
+	MaxEventTopics = 100       // that one subscription may name
+	MaxEventBuffer = 1_000_000 // events that may wait for its reader
+
+	defaultEventBuffer = 4096
+	// textPerEvent is what the ids and errors of waiting events may take, on average: the
+	// memory of a subscription is bounded, whatever a topic fails with.
+	textPerEvent = 256
+)
+
+// EventFilter says what a subscription hears of. Its zero value is everything.
+type EventFilter struct {
+	// Topics are those whose events are told, up to MaxEventTopics; a topic that nobody
+	// has met yet may be one. Empty: all.
+	Topics []string
+	// Kinds are the kinds that are told. Empty: all.
+	Kinds []EventKind
+	// Buffer is how many events may wait for Next, 1 to MaxEventBuffer; as far as their
+	// ids and errors take no more than 256 bytes each on average. 0: 4,096.
+	Buffer int
+}
+
+// validate reports everything that is wrong, all at once.
+func (f *EventFilter) validate() error {
+	var all faults
+	switch {
+	case len(f.Topics) > MaxEventTopics:
+		all.add("topic", fmt.Sprintf("must be given at most %d times", MaxEventTopics))
+	case slices.ContainsFunc(f.Topics, func(t string) bool { return !validName(t) }):
+		all.add("topic", nameProblem)
+	}
+	if slices.ContainsFunc(f.Kinds, func(k EventKind) bool { return !slices.Contains(EventKinds, k) }) {
+		names := make([]string, len(EventKinds))
+		for i, k := range EventKinds {
+			names[i] = string(k)
+		}
+		all.add("kind", "must be one of "+strings.Join(names, ", "))
+	}
+	if f.Buffer < 0 || f.Buffer > MaxEventBuffer {
+		all.add("buffer", fmt.Sprintf("must be from 1 to %d", MaxEventBuffer))
+	}
+	return all.err()
+}
+
+// A Subscription hears of what happens to tasks, in the order in which it happens. What
+// finds no room in its buffer, because its reader is slow, is lost and counted: nothing
+// ever waits for a reader, and one that does not read costs a task only the counting.
+//
+// It begins with what happens after Subscribe, and tells of this node alone.
+type Subscription struct {
+	scheduler *Scheduler
+	topics    []string
+	kinds     []EventKind
+	events    int // that may wait
+	text      int // bytes of their ids and errors
+	wake      chan struct{}
+	closed    chan struct{}
+	once      sync.Once
+
+	batch []Event // given to the reader by Next, whose it is
+
+	// A reader takes no lock but this one, which is held for a few instructions: so it
+	// cannot keep Scheduler.mu from those who deliver. Scheduler.mu may be held before it.
+	mu      sync.Mutex // guards everything below
+	waiting []Event
+	bytes   int // of text in them
+	// lost counts events after those that wait. Where there are some already, one more is
+	// counted without the lock: a reader that is stuck must cost nearly nothing.
+	lost atomic.Int64
+}
+
+// A feed is who hears of what. Guarded by Scheduler.mu.
+type feed struct {
+	count   int
+	all     []*Subscription            // that hear of every topic
+	byTopic map[string][]*Subscription // those of the others that hear of one
+	lost    int64                      // events, of all subscriptions there were
+}
+
+// Subscribe makes a subscription, which the caller closes. While there is none, events
+// cost nothing. Errors: ErrInvalid, which names topic, kind or buffer; ErrClosed.
+func (s *Scheduler) Subscribe(f EventFilter) (*Subscription, error) {
+	if err := f.validate(); err != nil {
+		return nil, err
+	}
+	if f.Buffer == 0 {
+		f.Buffer = defaultEventBuffer
+	}
+	topics := slices.Sorted(slices.Values(f.Topics))
+	u := &Subscription{
+		scheduler: s, topics: slices.Compact(topics), kinds: slices.Clone(f.Kinds),
+		events: f.Buffer, text: textPerEvent * f.Buffer,
+		wake: make(chan struct{}, 1), closed: make(chan struct{}),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return nil, ErrClosed
+	}
+	s.feed.add(u)
+	return u, nil
+}
+
+func (f *feed) add(u *Subscription) {
+	f.count++
+	if len(u.topics) == 0 {
+		f.all = append(f.all, u)
+		return
+	}
+	if f.byTopic == nil {
+		f.byTopic = make(map[string][]*Subscription)
+	}
+	for _, t := range u.topics {
+		f.byTopic[t] = append(f.byTopic[t], u)
+	}
+}
+
+func (f *feed) remove(u *Subscription) {
+	is := func(o *Subscription) bool { return o == u }
+	f.count--
+	f.all = slices.DeleteFunc(f.all, is)
+	for _, t := range u.topics {
+		if left := slices.DeleteFunc(f.byTopic[t], is); len(left) > 0 {
+			f.byTopic[t] = left
+		} else {
+			delete(f.byTopic, t)
+		}
+	}
+}
+
+// Close ends the subscription, and a Next that waits. It is idempotent, and may be called
+// from any goroutine.
+func (u *Subscription) Close() {
+	u.once.Do(func() {
+		s := u.scheduler
+		s.mu.Lock()
+		s.feed.remove(u)
+		s.mu.Unlock()
+		u.mu.Lock()
+		u.waiting = nil
+		u.lost.Store(0)
+		u.mu.Unlock()
+		close(u.closed)
+	})
+}
+
+// Next waits until something has happened, and returns all of it, the oldest first. Lost
+// is how many events found no room after these; what the next call returns came after
+// them. The events are valid until the next call. One goroutine at a time may call it.
+//
+// Errors: that of ctx; ErrClosed once the subscription was closed, or the scheduler has
+// ended and everything was returned.
+func (u *Subscription) Next(ctx context.Context) (events []Event, lost int64, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, 0, err
+	}
+	for ended := false; ; {
+		if events, lost = u.take(); len(events) > 0 || lost > 0 {
+			return events, lost, nil
+		}
+		if ended {
+			return nil, 0, ErrClosed
+		}
+		select {
+		case <-u.wake:
+		case <-u.closed:
+			return nil, 0, ErrClosed
+		case <-u.scheduler.done:
+			ended = true // but something may have happened just before
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		}
+	}
+}
+
+// take exchanges the events that wait for the batch before, whose memory is used again.
+func (u *Subscription) take() (events []Event, lost int64) {
+	clear(u.batch) // its texts
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.batch, u.waiting = u.waiting, u.batch[:0]
+	u.bytes = 0
+	return u.batch, u.lost.Swap(0)
+}
+
+// offerLocked gives an event to a subscription that hears of its topic. The event has no
+// id until somebody has room for it.
+func (s *Scheduler) offerLocked(u *Subscription, sl *slot, e *Event) {
+	if len(u.kinds) > 0 && !slices.Contains(u.kinds, e.Kind) {
+		return
+	}
+	// Once something is lost all else is, until the reader comes: so that it can be told
+	// where the gap is.
+	for n := u.lost.Load(); n > 0; n = u.lost.Load() {
+		if u.lost.CompareAndSwap(n, n+1) {
+			s.feed.lost++
+			return
+		}
+	}
+	u.mu.Lock()
+	if len(u.waiting) >= u.events || u.bytes >= u.text {
+		u.lost.Store(1)
+		s.feed.lost++
+	} else {
+		s.completeLocked(sl, e)
+		u.bytes += len(e.ID) + len(e.Err)
+		if u.waiting = append(u.waiting, *e); len(u.waiting) == 1 {
+			select {
+			case u.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+	u.mu.Unlock()
+}
+
+// completeLocked fills in what costs something. Whoever hears of an event shares its
+// texts.
+func (s *Scheduler) completeLocked(sl *slot, e *Event) {
+	if e.ID == "" {
+		e.ID, e.At = string(s.book.id(sl)), s.cfg.Clock()
+		if len(e.Err) > maxReason {
+			e.Err = strings.Clone(cut(e.Err, maxReason))
+		}
+	}
+}
+
+// noteLocked tells of something that has happened to a task: the subscriptions now, so
+// that they hear of it in this order, the observer at unlock. It costs nothing without
+// either.
+func (s *Scheduler) noteLocked(kind EventKind, sl *slot, e Event) {
+	if s.cfg.Observer == nil && s.feed.count == 0 {
+		return
+	}
+	e.Kind, e.Topic = kind, s.byNumber[sl.topic].name
+	for _, u := range s.feed.all {
+		s.offerLocked(u, sl, &e)
+	}
+	for _, u := range s.feed.byTopic[e.Topic] {
+		s.offerLocked(u, sl, &e)
+	}
+	if s.cfg.Observer != nil {
+		s.completeLocked(sl, &e)
+		s.events = append(s.events, e)
+	}
+}
