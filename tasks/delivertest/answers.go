@@ -79,8 +79,8 @@ func testExhausted(f *fixture) {
 	}
 	f.fault(None)
 	f.history.begin()
-	if n, err := f.s.Requeue(f.Context(), subject, nil); err != nil || n != 30 {
-		f.Fatalf("Requeue = %d, %v", n, err)
+	if done, err := f.s.Requeue(f.Context(), subject, tasks.Requeue{}); err != nil || done.Requeued != 30 {
+		f.Fatalf("Requeue = %+v, %v", done, err)
 	}
 	f.finish()
 	if c := f.counts(); c.Dead != 0 || c.Delivered != 30 {
