@@ -89,7 +89,8 @@ func (j *judge) sequence(st *story, before []*attempt, a *attempt) {
 		j.fault("attempt %d of %d", a.n, j.settings.Retry.MaxAttempts)
 	}
 	if len(before) == 0 {
-		if a.n != 1 {
+		// An attempt may have been counted, and cut off before it began.
+		if a.n != 1 && !(a.n == 2 && j.settings.CountCrashes && j.crashed[a.run-1]) {
 			j.fault("the first attempt has the number %d", a.n)
 		}
 		return

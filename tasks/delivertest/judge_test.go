@@ -9,13 +9,14 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// A told story has one line for each thing that happened: seconds after its due time,
-// the run, what happened, and to which attempt.
+// A tale is a task's story, short to write: a line for each thing that happened.
+type tale []told
+
 type told struct {
-	at   float64
+	at   float64 // in seconds after its deadline
 	run  int
 	what string // an event, "arrived", or what its receiver said
-	n    int
+	n    int    // the attempt
 }
 
 func (lines tale) story() *story {
@@ -39,8 +40,6 @@ func (lines tale) story() *story {
 	}
 	return st
 }
-
-type tale []told
 
 // once is an attempt from begin to end.
 func once(at float64, run, n int, said Say, how tasks.EventKind) tale {

@@ -41,6 +41,7 @@ func Run(t *testing.T, fresh func(t *testing.T, r *Receiver) Rig) {
 		{"SettlesAfterRestart", testSettlesAfterRestart},
 		{"Shutdown", testShutdown},
 		{"Crash", testCrash},
+		{"CrashCounted", testCrashCounted},
 		{"Load", testLoad},
 	} {
 		t.Run(c.name, func(t *testing.T) {
