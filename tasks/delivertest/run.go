@@ -44,13 +44,7 @@ func Run(t *testing.T, fresh func(t *testing.T, r *Receiver) Rig) {
 		{"CrashCounted", testCrashCounted},
 		{"Load", testLoad},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			h := newHistory()
-			r := &Receiver{h: h, script: accept}
-			f := &fixture{T: t, rig: fresh(t, r), receiver: r, history: h, mem: memledger.New(memledger.Strict())}
-			f.breaker, _ = f.rig.(Breaker)
-			c.test(f)
-		})
+		t.Run(c.name, func(t *testing.T) { c.test(newFixture(t, fresh)) })
 	}
 }
 
@@ -67,6 +61,14 @@ type fixture struct {
 	s        *tasks.Scheduler
 	leave    context.CancelFunc  // ends what Serve has begun
 	settings tasks.TopicSettings // of the subject, with defaults
+}
+
+func newFixture(t *testing.T, fresh func(t *testing.T, r *Receiver) Rig) *fixture {
+	h := newHistory()
+	r := &Receiver{h: h, script: accept}
+	f := &fixture{T: t, rig: fresh(t, r), receiver: r, history: h, mem: memledger.New(memledger.Strict())}
+	f.breaker, _ = f.rig.(Breaker)
+	return f
 }
 
 // start opens the first scheduler, with settings for the topic under test.
