@@ -128,7 +128,7 @@ func TestGrace(t *testing.T) {
 	}{
 		"quick":           {work: time.Second, closed: time.Second, acked: true},
 		"told to stop":    {work: time.Hour, closed: 10 * time.Second},
-		"does not listen": {work: 25 * time.Second, deaf: true, closed: 10 * time.Second},
+		"does not listen": {work: 25 * time.Second, deaf: true, closed: 10*time.Second + lastWords},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, Config{Grace: 10 * time.Second}, func(t *testing.T, r *rig) {
@@ -164,6 +164,9 @@ func TestGrace(t *testing.T) {
 					r.wantEnd(recovery.Nowhere, 0)
 				} else {
 					r.wantEnd(recovery.Pending, Ready)
+				}
+				if task, err := r.Get(t.Context(), "t"); !c.acked && (err != nil || (task.Attempt == 1) == c.deaf) {
+					t.Errorf("only an attempt that was ended in time is recorded: %+v, %v", task, err)
 				}
 			})
 		})

@@ -154,7 +154,8 @@ func (s *Scheduler) prepare(ctx context.Context) (err error) {
 
 // Close ends the scheduler. In this order: new calls are refused and waiting
 // receivers sent home; running handlers get Config.Grace (or until ctx ends) to finish,
-// then their context is cancelled; what reserved deliveries are still open is
+// then their context is cancelled, and those that heed it have a moment to tell what
+// became of their attempts; what reserved deliveries are still open is
 // written down with its lease, so that their receipts count after the next Open; what
 // the ledger has not confirmed is written; the ledger is closed.
 //
@@ -171,6 +172,10 @@ func (s *Scheduler) Close(ctx context.Context) error {
 	return s.closeErr
 }
 
+// lastWords is how long Close waits for handlers whose context it has cancelled, so that
+// what becomes of their attempts is recorded. Those that do not mind it are given up.
+const lastWords = 100 * time.Millisecond
+
 func (s *Scheduler) shutDown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Grace)
 	defer cancel()
@@ -179,6 +184,9 @@ func (s *Scheduler) shutDown(ctx context.Context) error {
 		s.cfg.Log.Warn("handlers still run at the end of the grace; their tasks are delivered again after the next start", "grace", s.cfg.Grace)
 	}
 	s.cancel()
+	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	defer cancelLast()
+	ended(last, &s.handlers)
 	// What is left has a time of its own: handlers may have used up theirs.
 	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.AnswerWithin)
 	defer cancelFlush()

@@ -1,0 +1,131 @@
+package delivertest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// An Arrival is one delivery, as its receiver saw it.
+type Arrival struct {
+	ID      string
+	Attempt int               // 0 unless the way carries it
+	Payload []byte            // nil unless the way carries it
+	Headers map[string]string // of the task, names in lower case; others may be among them
+	Receipt string            // empty unless the way carries it
+	At      time.Time         // zero means now; a broker may know better
+}
+
+// An Answer is what a receiver says to an arrival.
+type Answer struct {
+	Say   Say
+	Why   string        // Fail, Bury: the reason
+	Pause time.Duration // Wait: until the next attempt; whole seconds
+
+	after <-chan struct{} // the answer is held back until it is closed
+	deaf  bool            // also if the sender has given up
+}
+
+// Say is the sort of an answer.
+type Say string
+
+// What a receiver may say.
+const (
+	Accept  Say = "accept" // it is done
+	Fail    Say = "fail"   // not done; try again
+	Wait    Say = "wait"   // not done; try again in Answer.Pause
+	Bury    Say = "bury"   // not done; never try again
+	Later   Say = "later"  // its receipt will settle it, see [Receipt]
+	Panic   Say = "panic"  // nothing: the receiver breaks down in the middle
+	Silence Say = "silent" // nothing: the sender has given up, or the receiver ends
+)
+
+// A Receiver decides what a test's receiver says, and remembers it. Its methods may
+// be called from any goroutine.
+type Receiver struct {
+	h *history
+
+	mu     sync.Mutex // guards everything below
+	script func(a Arrival, n int) Answer
+	busy   int // arrivals that have no answer yet
+	most   int // the most that there were since the script was set
+}
+
+func accept(Arrival, int) Answer { return Answer{Say: Accept} }
+
+// play sets what the receiver says to the n-th arrival of a task, 1 being the first.
+func (r *Receiver) play(script func(a Arrival, n int) Answer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.script, r.most = script, r.busy
+}
+
+// say makes the receiver say the same to everything.
+func (r *Receiver) say(a Answer) { r.play(func(Arrival, int) Answer { return a }) }
+
+// Receive notes an arrival and returns what the receiver says to it, at once or in a
+// while. ctx is that of the arrival: it ends when the sender has given up, or the
+// receiver ends; then the answer is [Silence].
+func (r *Receiver) Receive(ctx context.Context, a Arrival) Answer {
+	if a.At.IsZero() {
+		a.At = time.Now()
+	}
+	a.Payload, a.Headers = bytes.Clone(a.Payload), maps.Clone(a.Headers)
+	seen, n := r.h.arrive(a)
+	r.mu.Lock()
+	script := r.script
+	r.busy++
+	r.most = max(r.most, r.busy)
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.busy--
+	}()
+	answer := script(a, n)
+	gaveUp := ctx.Done()
+	if answer.deaf {
+		gaveUp = nil
+	}
+	if answer.Say == Silence {
+		<-gaveUp
+	} else if answer.after != nil {
+		select {
+		case <-answer.after:
+		case <-gaveUp:
+			answer = Answer{Say: Silence}
+		}
+	}
+	r.h.answer(seen, answer)
+	return answer
+}
+
+// underWay is how many arrivals have no answer yet.
+func (r *Receiver) underWay() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.busy
+}
+
+// mostAtOnce is how many arrivals had no answer at the same time since the script was set.
+func (r *Receiver) mostAtOnce() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.most
+}
+
+// verdicts are what a receipt says instead of an answer.
+var verdicts = map[tasks.Verb]Say{tasks.Ack: Accept, tasks.Release: Fail, tasks.Bury: Bury}
+
+// failsNow tells which attempts a flaky receiver fails: three of ten.
+func failsNow(id string, n int) bool {
+	sum := fnv.New32a()
+	fmt.Fprint(sum, n, id)
+	return sum.Sum32()%10 < 3
+}
