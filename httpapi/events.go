@@ -40,7 +40,8 @@ const (
 	// nanoseconds for every event that it may hear of.
 	maxEventStreams = 100
 	// heartbeat is how often a stream says something: so that nothing on the way takes
-	// it for dead, and a client that is gone is noticed.
+	// it for dead, and a client that is gone is noticed. It is shorter than answerTimeout,
+	// for HTTP/2 ends a stream at its write deadline also when nothing is being written.
 	heartbeat = 15 * time.Second
 	// gather is the least time from one piece to the next. What happens alone is told at
 	// once; of what happens in quick succession, more is told with one write.
@@ -231,11 +232,7 @@ func (e *eventStream) write() error {
 		return err
 	}
 	e.text = e.text[:0]
-	if err := e.timer.Flush(); err != nil {
-		return err
-	}
-	// While nothing is written there is no deadline: HTTP/2 ends a stream at it all the same.
-	return e.timer.SetWriteDeadline(time.Time{})
+	return e.timer.Flush()
 }
 
 // pause waits, or returns why ctx has ended.
