@@ -248,9 +248,67 @@ func TestMisfireCoalesceWaitsForReplay(t *testing.T) {
 		if task := r.get("t4"); task.State != Pending {
 			t.Errorf("while replay runs: %v", task.State)
 		}
+		r.topic("x", TopicSettings{Misfire: MisfireCoalesce, Lease: time.Hour}) // a reason to look again
+		pass(5 * time.Second)
+		r.come(0)
 		resume()
 		r.come(4, "t4")
 	})
+}
+
+// A visit that began while replay ran leaves the choice to another, also where it comes to
+// the tasks after the end of replay.
+func TestMisfireCoalesceAtTheEndOfReplay(t *testing.T) {
+	missing(t, MisfireCoalesce, func(t *testing.T, r *rig) {
+		r.in(time.Second, "t0", "g")
+		r.in(time.Minute, "t1", "g")
+		resume := r.heldUp(10 * time.Minute)
+		r.get("t1")
+		r.come(0)
+		v := r.visit("x")
+		resume()
+		v.run()
+		synctest.Wait()
+		r.come(1, "t1")
+	})
+}
+
+// The newest so far that is cancelled before the visit is over does not make others be
+// skipped any more.
+func TestMisfireCoalesceBesideACancel(t *testing.T) {
+	missing(t, MisfireCoalesce, func(t *testing.T, r *rig) {
+		for i := range 3 {
+			r.in(time.Duration(1+i)*time.Second, fmt.Sprint("t", i), "g")
+		}
+		resume := r.heldUp(10 * time.Minute)
+		for i := range 3 {
+			r.get(fmt.Sprint("t", i))
+		}
+		v := r.visit("x")
+		compare := func(id string) {
+			r.mu.Lock()
+			n, _ := r.book.find([]byte(id))
+			v.compareLocked(n, r.book.slot(n))
+			r.unlock()
+		}
+		compare("t2")
+		want(t, "Cancel", r.Cancel(t.Context(), "t2"), nil)
+		compare("t0")
+		compare("t1")
+		v.release()
+		v.leave()
+		r.come(1, "t1")
+		resume()
+	})
+}
+
+// visit is one that begins now.
+func (r *rig) visit(name string) *visit {
+	r.mu.Lock()
+	defer r.unlock()
+	x := r.topics[name]
+	x.undecided = false
+	return &visit{walk: r.walkLocked("", ""), topics: map[*topic]bool{x: true}, newest: make(map[groupOf]candidate), decides: r.isReplayed()}
 }
 
 // The newest is the newest of those that are there when replay is over: one that was

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -39,6 +40,15 @@ func TestFireIsNotSpread(t *testing.T) {
 		pass(time.Second)
 		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
 		at("t3", 3)
+		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
+		_, err = r.Fire(t.Context(), "t4")
+		want(t, "Fire", err, nil)
+		task, err := r.Reschedule(t.Context(), "t4", Move{Delay: ptr(time.Duration(0))})
+		want(t, "Reschedule", err, nil)
+		pass(time.Millisecond)
+		if in := r.get("t4"); !in.Next.Equal(place("t4", task.Due, time.Hour)) {
+			t.Errorf("with a new deadline: %+v", in)
+		}
 		if l := r.counts("x").Lateness; l.Sum < time.Second || l.Sum > 1100*time.Millisecond {
 			t.Errorf("lateness %+v; want the second that t3 has waited", l)
 		}
@@ -158,6 +168,23 @@ func TestReturnedTaskKeepsItsPlace(t *testing.T) {
 		r.Return(r.pull("x", "t1"))
 		r.ack(r.pull("x", "t1")[0])
 		r.checkConsistency()
+	})
+}
+
+// An attempt on record is the first one, though the process has ended in it: the next
+// is not spread.
+func TestCrashedAttemptIsNotSpreadAgain(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{CountCrashes: true})
+		r.must(Request{ID: "t1", Topic: "x"})
+		pass(time.Millisecond)
+		r.pull("x", "t1")
+		r.topic("x", TopicSettings{CountCrashes: true, Spread: time.Hour})
+		r.crash()
+		synctest.Wait()
+		if d := r.pull("x", "t1")[0]; d.Attempt != 2 {
+			t.Errorf("attempt %d", d.Attempt)
+		}
 	})
 }
 
