@@ -106,7 +106,10 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 		failure = scheduler.Err()
 	case failure = <-served:
 	}
-	return s.shutdown(failure, server, func() error { return scheduler.Close(context.Background()) })
+	return s.shutdown(failure, server, func() error {
+		defer ways.close()
+		return scheduler.Close(context.Background())
+	})
 }
 
 // collectSooner makes the garbage collector run when the heap has grown by a
@@ -126,7 +129,7 @@ func collectSooner() {
 //  2. the scheduler hands nothing out any more, waits for what is running,
 //     and records it;
 //  3. the ledger is closed (by the scheduler, which owns it), so that the
-//     next server may open it at once.
+//     next server may open it at once, and so are the ways of delivery.
 //
 // The signal that asked for it has ended the context, so none is passed on:
 // each step has a bound of its own. If it never came to a scheduler, last closes

@@ -32,6 +32,9 @@ func (w *ways) list() []tasks.Way {
 	}
 }
 
+// close is called once the scheduler is closed.
+func (w *ways) close() { w.webhook.Close() }
+
 // ways makes the ways of delivery. All faults are noted in bad. addr is what the server
 // listens on, nil if that is wrong.
 func (s *settings) ways(addr *net.TCPAddr, bad *faults) *ways {

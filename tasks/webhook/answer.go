@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -88,9 +87,8 @@ func judge(answer *http.Response, said string, now time.Time) (outcome, error) {
 }
 
 // retryAfter reads a Retry-After header: seconds, or a date. The pause is 1 s to 24 h,
-// whatever it says, and up to a tenth longer, so that tasks that were sent away together do
-// not come back together. It reports false if the header says nothing of use, also if its
-// date is past.
+// whatever it says. It reports false if the header says nothing of use, also if its date is
+// past.
 func retryAfter(header string, now time.Time) (pause time.Duration, ok bool) {
 	if seconds, err := strconv.ParseUint(header, 10, 32); err == nil {
 		pause = time.Duration(seconds) * time.Second
@@ -102,6 +100,5 @@ func retryAfter(header string, now time.Time) (pause time.Duration, ok bool) {
 	if pause <= 0 {
 		return 0, false
 	}
-	pause = min(max(pause, minRetryAfter), maxRetryAfter)
-	return pause + rand.N(pause/10), true
+	return min(max(pause, minRetryAfter), maxRetryAfter), true
 }

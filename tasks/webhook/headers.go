@@ -9,7 +9,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// Names of headers as net/http keeps them. On the wire their case means nothing.
+// Names of our headers, as net/http keeps them. On the wire their case means nothing.
 const (
 	contentType = "Content-Type"
 	userAgent   = "User-Agent"
@@ -34,31 +34,19 @@ const (
 	lapseGroup      = "Lapse-Group"
 	lapseReceipt    = "Lapse-Receipt"
 	lapseLeaseUntil = "Lapse-Lease-Until"
-
-	// With this key, and no value, which sends nothing, the transport may send a request
-	// again if a kept connection turns out to have been closed by the receiver meanwhile. That
-	// is no failure of the receiver, and must not cost a task an attempt and a backoff.
-	idempotencyKey = "Idempotency-Key"
 )
 
 // notFromTasks are headers that a task cannot set, besides those that begin like ours: they
-// belong to the connection, or decide where the message ends or goes.
+// belong to the connection, or decide where the message ends or goes. In lower case, as the
+// names of tasks' headers are.
 var notFromTasks = map[string]bool{
-	"Host": true, "Content-Length": true, "Transfer-Encoding": true, "Te": true, "Trailer": true,
-	"Connection": true, "Keep-Alive": true, "Proxy-Connection": true, "Upgrade": true, "Http2-Settings": true, "Expect": true,
-	"Proxy-Authenticate": true, "Proxy-Authorization": true, "Accept-Encoding": true, userAgent: true,
+	"host": true, "content-length": true, "transfer-encoding": true, "te": true, "trailer": true,
+	"connection": true, "keep-alive": true, "proxy-connection": true, "upgrade": true, "http2-settings": true, "expect": true,
+	"proxy-authenticate": true, "proxy-authorization": true, "accept-encoding": true, "user-agent": true,
 }
 
-// notFromTasksBegin are the beginnings of our own names.
-var notFromTasksBegin = []string{"Ce-", "Webhook-", "Lapse-"}
-
-func ours(name string) bool {
-	for _, begin := range notFromTasksBegin {
-		if strings.HasPrefix(name, begin) {
-			return true
-		}
-	}
-	return notFromTasks[name]
+func notFromTask(name string) bool {
+	return notFromTasks[name] || strings.HasPrefix(name, "ce-") || strings.HasPrefix(name, "webhook-") || strings.HasPrefix(name, "lapse-")
 }
 
 const timeForm = "2006-01-02T15:04:05.000Z07:00"
@@ -66,17 +54,17 @@ const timeForm = "2006-01-02T15:04:05.000Z07:00"
 // headers are those of an attempt, but for the signature.
 func (r *receiver) headers(d *tasks.Delivery) http.Header {
 	h := make(http.Header, 16+len(d.Headers))
-	for name, value := range d.Headers {
-		if name = http.CanonicalHeaderKey(name); !ours(name) {
-			h[name] = []string{value}
-		}
-	}
 	one := func(name, value string) { h[name] = []string{value} }
-	if h[contentType] == nil {
-		one(contentType, "application/json")
-	}
-	if h[idempotencyKey] == nil {
-		h[idempotencyKey] = nil
+	one(contentType, "application/json")
+	for name, value := range d.Headers {
+		switch {
+		case name == "content-type":
+			one(contentType, value)
+		case !notFromTask(name):
+			// In lower case, where the transport does not look for them: an
+			// Idempotency-Key would make it send a request again by itself.
+			one(name, value)
+		}
 	}
 	one(userAgent, "lapse")
 	due := d.Due.UTC().Format(timeForm)

@@ -16,8 +16,8 @@ type names struct {
 
 	mu     sync.Mutex              // guards the rest
 	known  map[string][]netip.Addr // by name with its last dot
-	asked  int
 	silent bool
+	asked  []net.Conn // that a resolver has opened
 }
 
 func newNames(t *testing.T, known map[string][]string) *names {
@@ -44,7 +44,15 @@ func newNames(t *testing.T, known map[string][]string) *names {
 			}
 		}
 	}()
-	t.Cleanup(func() { conn.Close(); <-done })
+	t.Cleanup(func() {
+		conn.Close()
+		<-done
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, c := range n.asked { // a resolver waits for an answer whatever happens
+			c.Close()
+		}
+	})
 	return n
 }
 
@@ -61,7 +69,13 @@ func (n *names) set(name string, addrs ...string) {
 // resolver asks this server alone.
 func (n *names) resolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "udp", n.conn.LocalAddr().String())
+		conn, err := new(net.Dialer).DialContext(ctx, "udp", n.conn.LocalAddr().String())
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if err == nil {
+			n.asked = append(n.asked, conn)
+		}
+		return conn, err
 	}}
 }
 
@@ -72,7 +86,6 @@ func (n *names) answer(query []byte) []byte {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.asked++
 	if n.silent {
 		return nil
 	}

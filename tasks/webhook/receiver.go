@@ -84,7 +84,7 @@ func (r *receiver) request(ctx context.Context, h http.Header, payload []byte) *
 func (r *receiver) failure(err error, lease context.Context, at stage) (outcome, error) {
 	var connecting dialError
 	switch {
-	case errors.Is(lease.Err(), context.Canceled):
+	case errors.Is(lease.Err(), context.Canceled), r.way.closed.Err() != nil:
 		return stopped, errors.New("given up: the server stops")
 	case errors.As(err, &connecting):
 		return connecting.outcome(), err

@@ -18,18 +18,23 @@ import (
 const (
 	connectWithin = 30 * time.Second // DNS and connecting; the attempt's own timeout may be shorter
 	secureWithin  = 10 * time.Second // TLS
-	idleFor       = 90 * time.Second
-	idlePerHost   = 256
-	idleInAll     = 4096
+
+	// Less than common servers keep an idle connection (many for 5 s): a request that
+	// crosses their farewell is a failed attempt.
+	idleFor     = 4 * time.Second
+	idlePerHost = 256
+	idleInAll   = 4096
 
 	maxAnswerHead = 64 << 10 // bytes of an answer's headers
 )
 
 // newTransport makes what keeps the connections. Requests go through it directly, not
 // through an http.Client: nothing follows redirects, keeps cookies or adds a Referer.
-func newTransport(p *policy, resolver *net.Resolver, roots *x509.CertPool) *http.Transport {
+// No connection is begun after closed ends.
+func newTransport(closed context.Context, p *policy, resolver *net.Resolver, roots *x509.CertPool) *http.Transport {
 	d := &dialer{
-		net: net.Dialer{Timeout: connectWithin, Resolver: resolver, ControlContext: p.control},
+		closed: closed,
+		net:    net.Dialer{Timeout: connectWithin, Resolver: resolver, ControlContext: p.control},
 		tls: &tls.Config{
 			MinVersion:         tls.VersionTLS12,
 			RootCAs:            roots,
@@ -86,17 +91,29 @@ func (e dialError) Unwrap() error { return e.error }
 
 // A dialer connects.
 type dialer struct {
-	net net.Dialer
-	tls *tls.Config
+	closed context.Context
+	net    net.Dialer
+	tls    *tls.Config
+}
+
+// until ends a context with the way as well.
+func (d *dialer) until(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(d.closed, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := d.connect(ctx, network, address)
-	enter(ctx, connected)
-	return conn, err
+	ctx, cancel := d.until(ctx)
+	defer cancel()
+	defer enter(ctx, connected)
+	return d.connect(ctx, network, address)
 }
 
 func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn, error) {
+	if err := d.closed.Err(); err != nil {
+		return nil, dialError{err, connecting}
+	}
 	enter(ctx, resolving)
 	conn, err := d.net.DialContext(ctx, network, address)
 	if err == nil {
@@ -110,6 +127,8 @@ func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn
 }
 
 func (d *dialer) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := d.until(ctx)
+	defer cancel()
 	defer enter(ctx, connected)
 	plain, err := d.connect(ctx, network, address)
 	if err != nil {
@@ -121,10 +140,10 @@ func (d *dialer) dialTLS(ctx context.Context, network, address string) (net.Conn
 		plain.Close()
 		return nil, dialError{err, securing}
 	}
-	ctx, cancel := context.WithTimeout(ctx, secureWithin)
-	defer cancel()
+	within, end := context.WithTimeout(ctx, secureWithin)
+	defer end()
 	conn := tls.Client(plain, cfg)
-	if err := conn.HandshakeContext(ctx); err != nil {
+	if err := conn.HandshakeContext(within); err != nil {
 		plain.Close()
 		return nil, dialError{fmt.Errorf("TLS: %w", err), securing}
 	}

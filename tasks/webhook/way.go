@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"crypto/x509"
 	"encoding/json"
 	"net"
@@ -42,6 +43,9 @@ type Way struct {
 	transport *http.Transport
 	secrets   atomic.Pointer[secrets]
 	tally     tally
+
+	closed context.Context
+	close  context.CancelFunc
 }
 
 // New makes a way of delivery. The error lists everything in the configuration that is
@@ -55,7 +59,9 @@ func New(cfg Config) (*Way, error) {
 	if err := all.ErrorOrNil(); err != nil {
 		return nil, err
 	}
-	w := &Way{policy: p, transport: newTransport(p, cfg.Resolver, cfg.RootCAs)}
+	w := &Way{policy: p}
+	w.closed, w.close = context.WithCancel(context.Background())
+	w.transport = newTransport(w.closed, p, cfg.Resolver, cfg.RootCAs)
 	w.secrets.Store(s)
 	return w, nil
 }
@@ -101,6 +107,10 @@ func (w *Way) SetSecrets(byName map[string][]string) error {
 // there: see the constants.
 func (w *Way) Tally() map[string]int64 { return w.tally.counts() }
 
-// Close closes the connections that wait for the next request. It is for a program that
-// needs the way no longer, once its scheduler is closed.
-func (w *Way) Close() { w.transport.CloseIdleConnections() }
+// Close closes the connections that wait for the next request, and gives up those that are
+// being made, which may go on for a while after the attempt that needed them. It is to be
+// called once the scheduler is closed: later attempts fail.
+func (w *Way) Close() {
+	w.close()
+	w.transport.CloseIdleConnections()
+}
