@@ -75,7 +75,7 @@ func TestFailuresToConnect(t *testing.T) {
 func TestStages(t *testing.T) {
 	for s, want := range map[stage]string{connected: "timeout", resolving: "dns", connecting: "dial", securing: "tls"} {
 		r := &receiver{way: newWay(t, here), timeout: time.Second}
-		o, err := r.failure(context.DeadlineExceeded, context.Background(), s)
+		o, err := r.failure(context.Background(), context.DeadlineExceeded, s)
 		if outcomeNames[o] != want || !strings.HasSuffix(err.Error(), "after 1s") {
 			t.Errorf("%d: %s, %v", s, outcomeNames[o], err)
 		}

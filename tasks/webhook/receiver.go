@@ -56,7 +56,7 @@ func (r *receiver) attempt(lease context.Context, d *tasks.Delivery) (outcome, e
 		if within.Err() != nil && !errors.As(err, new(dialError)) {
 			err = within.Err() // whatever broke because of it
 		}
-		return r.failure(err, lease, stage(p.stage.Load()))
+		return r.failure(lease, err, stage(p.stage.Load()))
 	}
 	said := read(answer, cancel)
 	o, err := judge(answer, said, time.Now())
@@ -81,7 +81,7 @@ func (r *receiver) request(ctx context.Context, h http.Header, payload []byte) *
 }
 
 // failure says why there is no answer.
-func (r *receiver) failure(err error, lease context.Context, at stage) (outcome, error) {
+func (r *receiver) failure(lease context.Context, err error, at stage) (outcome, error) {
 	var connecting dialError
 	switch {
 	case errors.Is(lease.Err(), context.Canceled), r.way.closed.Err() != nil:

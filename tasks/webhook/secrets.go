@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,9 +25,10 @@ const (
 	// More would only make the header longer: two are enough for a change.
 	maxSecretsOfName = 10
 
-	secretProblem = "must be whsec_ and the base64 of 24 to 64 bytes"
-	nameProblem   = "must be 1 to 128 characters of A-Z a-z 0-9 . _ : @ - and begin with a letter or a digit"
+	nameProblem = "must be 1 to 128 characters of A-Z a-z 0-9 . _ : @ - and begin with a letter or a digit"
 )
+
+var errSecret = errors.New("must be whsec_ and the base64 of 24 to 64 bytes")
 
 // newSecrets reads secrets. The error lists everything that is wrong, and repeats none.
 func newSecrets(byName map[string][]string) (*secrets, error) {
@@ -62,7 +64,7 @@ func readSecret(text string) ([]byte, error) {
 	digits, found := strings.CutPrefix(text, secretPrefix)
 	key, err := base64.StdEncoding.Strict().DecodeString(digits)
 	if !found || err != nil || len(key) < minSecret || len(key) > maxSecret {
-		return nil, fmt.Errorf(secretProblem) // the cause would show a part of it
+		return nil, errSecret // the cause would show a part of it
 	}
 	return key, nil
 }

@@ -114,14 +114,11 @@ func (r *reader) text(field string, value json.RawMessage) (text string, ok bool
 }
 
 func (r *reader) duration(field string, value json.RawMessage) time.Duration {
-	d, err := time.Duration(0), error(nil)
+	ms, err := strconv.ParseInt(string(value), 10, 32) // 10 min are far less
+	d := time.Duration(ms) * time.Millisecond
 	var text string
-	if json.Unmarshal(value, &text) == nil && value[0] == '"' {
+	if value[0] == '"' && json.Unmarshal(value, &text) == nil {
 		d, err = time.ParseDuration(text)
-	} else {
-		var ms int64
-		ms, err = strconv.ParseInt(string(value), 10, 32) // 10 min are far less
-		d = time.Duration(ms) * time.Millisecond
 	}
 	if err != nil || d < minTimeout || d > maxTimeout {
 		r.fault(field, timeoutText)
