@@ -23,6 +23,7 @@ func TestConformanceSync(t *testing.T) { conform(t, "sync") }
 func TestConformanceAsync(t *testing.T) { conform(t, "async") }
 
 func conform(t *testing.T, mode string) {
+	t.Parallel()
 	delivertest.Run(t, func(t *testing.T, r *delivertest.Receiver) delivertest.Rig {
 		way, err := webhook.New(webhook.Config{
 			Allow:   []string{"loopback"},

@@ -179,7 +179,7 @@ func TestBodies(t *testing.T) {
 			c.body(w, r.Context().Done())
 		})
 		w := newWay(t, here)
-		err := to(t, w, s.URL).Deliver(t.Context(), order("{}"))
+		err := to(t, w, s.URL, "timeout", "10m").Deliver(t.Context(), order("{}"))
 		if (err == nil) != (c.status == 200) || err != nil && !strings.HasPrefix(err.Error(), "answered 500 Internal Server Error: xx") {
 			t.Errorf("%s: %v", what, err)
 		}
