@@ -76,14 +76,18 @@ func (e *entrance) warn(beyond bool, log *slog.Logger) {
 // does no harm where there is nothing to read, nor during the shutdown, so it is never
 // given its usual effect again: that is the end, in disorder, and a service manager that
 // reloads does not know.
-func (e *entrance) watch(ctx context.Context, api *httpapi.Server, log *slog.Logger) {
+func (e *entrance) watch(ctx context.Context, api *httpapi.Server, ways *ways, log *slog.Logger) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	go func() {
 		for {
 			select {
 			case <-hangups:
+				if e.tokenFile == "" && e.certificates == nil && ways.secretFile == "" {
+					log.Info("there are no tokens, no certificate and no secrets to read again")
+				}
 				e.reload(api, log)
+				ways.reload(log)
 			case <-ctx.Done():
 				return
 			}
@@ -93,9 +97,6 @@ func (e *entrance) watch(ctx context.Context, api *httpapi.Server, log *slog.Log
 
 // reload reads the files again. One that is wrong changes nothing.
 func (e *entrance) reload(api *httpapi.Server, log *slog.Logger) {
-	if e.tokenFile == "" && e.certificates == nil {
-		log.Info("there are no tokens and no certificate to read again")
-	}
 	if e.tokenFile != "" {
 		tokens, err := readTokens(e.tokenFile)
 		if err == nil {

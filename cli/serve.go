@@ -33,7 +33,9 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	// Settings.
 	addr := s.address(bad)
 	entrance := s.entrance(bad)
-	bad.include(s.scheduler(file.topics, nil).Validate())
+	ways := s.ways(addr, bad)
+	cfg := s.scheduler(file.topics, ways.list())
+	bad.include(cfg.Validate())
 	if err := bad.err(); err != nil {
 		return err
 	}
@@ -79,17 +81,19 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	served := make(chan error, 1)
 	limited := api.LimitConnections(server, listener, s.MaxConnections)
 	go func() { served <- entrance.certificates.serve(server, limited) }()
-	entrance.watch(ctx, api, log)
+	entrance.watch(ctx, api, ways, log)
 
 	// Scheduler. It owns the ledger from here on; replay goes on in the
 	// background.
-	scheduler, err := tasks.Open(ctx, ledger, s.scheduler(file.topics, log))
+	cfg.Node, cfg.Log = s.Node, log
+	scheduler, err := tasks.Open(ctx, ledger, cfg)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = nil // told to stop while it waited
 		}
 		return errors.Join(err, s.shutdown(nil, server, ledger.Close))
 	}
+	ways.attach(scheduler)
 	api.Attach(scheduler)
 	announced()
 
@@ -102,7 +106,10 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 		failure = scheduler.Err()
 	case failure = <-served:
 	}
-	return s.shutdown(failure, server, func() error { return scheduler.Close(context.Background()) })
+	return s.shutdown(failure, server, func() error {
+		defer ways.close()
+		return scheduler.Close(context.Background())
+	})
 }
 
 // collectSooner makes the garbage collector run when the heap has grown by a
@@ -122,7 +129,7 @@ func collectSooner() {
 //  2. the scheduler hands nothing out any more, waits for what is running,
 //     and records it;
 //  3. the ledger is closed (by the scheduler, which owns it), so that the
-//     next server may open it at once.
+//     next server may open it at once, and so are the ways of delivery.
 //
 // The signal that asked for it has ended the context, so none is passed on:
 // each step has a bound of its own. If it never came to a scheduler, last closes

@@ -26,6 +26,9 @@ type settings struct {
 	TLSKey      string `placeholder:"FILE" help:"Its private key (PEM)."`
 	TLSClientCA string `placeholder:"FILE" help:"Let in only who shows a certificate of these authorities (PEM)."`
 
+	WebhookAllow      []string `placeholder:"NETWORK" help:"What webhooks may reach although it is not a public address: loopback, private, an address or a network such as 10.1.0.0/16; or none. May be repeated. Default: loopback on a server that itself listens there, else none."`
+	WebhookSecretFile string   `placeholder:"FILE" help:"YAML mapping of names to lists of secrets (whsec_...) that webhooks are signed with. SIGHUP reads it again."`
+
 	PrintConfig bool `env:"-" help:"Print the settings in effect as YAML that --config reads back, with where each comes from, and do nothing else."`
 
 	MaxPending    int   `default:"20000000" help:"Tasks held at once, past which schedules are refused with 429."`
@@ -72,8 +75,8 @@ func (s *settings) address(bad *faults) *net.TCPAddr {
 	return addr
 }
 
-// scheduler is what package tasks is told.
-func (s *settings) scheduler(topics map[string]tasks.TopicSettings, log *slog.Logger) tasks.Config {
+// scheduler is what package tasks is told, but for its log.
+func (s *settings) scheduler(topics map[string]tasks.TopicSettings, ways []tasks.Way) tasks.Config {
 	return tasks.Config{
 		Node:          s.Node,
 		MaxPending:    s.MaxPending,
@@ -90,7 +93,7 @@ func (s *settings) scheduler(topics map[string]tasks.TopicSettings, log *slog.Lo
 		Grace:        s.ShutdownGrace,
 		AnswerWithin: s.AnswerWithin,
 		Topics:       topics,
-		Log:          log,
+		Ways:         ways,
 	}
 }
 

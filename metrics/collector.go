@@ -80,6 +80,12 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 
+	for _, way := range s.Ways {
+		for outcome, n := range way.Outcomes {
+			counter(deliveryOutcomes, n, string(way.Kind), outcome)
+		}
+	}
+
 	gauge(info, 1, s.Node)
 	gauge(ready, truth(s.Readiness.Ready))
 	gauge(replayRecords, float64(s.Readiness.Replayed))

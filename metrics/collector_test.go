@@ -41,6 +41,10 @@ func TestMetricsShowTheFigures(t *testing.T) {
 	topic.Counts.Lateness.Sum = 2 * time.Hour
 	got := scrape(t, tasks.Stats{
 		Node: "here", At: time.UnixMilli(1_039_500), Topics: []tasks.Topic{topic},
+		Ways: []tasks.WayStats{
+			{Kind: "webhook", Outcomes: map[string]int64{"2xx": 38, "dns": 0}},
+			{Kind: "stream"},
+		},
 		Readiness: tasks.Readiness{Ready: true, Replayed: 13, Elapsed: 1500 * time.Millisecond, LedgerOK: true, Condition: "disk low"},
 		Rescued:   14, LeasesReturned: 15, AuditChecked: 16, AuditRepaired: 17, Rewinds: 30,
 		MissedWakes: 31, FullSweeps: 32, FullSweepAt: time.UnixMilli(33_500), FullSweepTook: 34 * time.Second, Backlog: 35, Backlogs: 36, Concurrency: 37, Workers: 38, Crowd: 39,
@@ -70,6 +74,8 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_lateness_seconds_bucket{topic="order.unpaid",le="+Inf"} 6`,
 		`lapse_lateness_seconds_sum{topic="order.unpaid"} 7200`,
 		`lapse_topic_paused{topic="order.unpaid"} 1`,
+		`lapse_delivery_outcomes_total{kind="webhook",outcome="2xx"} 38`,
+		`lapse_delivery_outcomes_total{kind="webhook",outcome="dns"} 0`,
 		`lapse_node_info{node="here"} 1`,
 		`lapse_ready 1`, `lapse_replay_records 13`, `lapse_replay_seconds 1.5`,
 		`lapse_sweep_rescued_total 14`, `lapse_sweep_leases_returned_total 15`,
@@ -142,7 +148,8 @@ func TestDescribeListsWhatCollectSends(t *testing.T) {
 		described[d.String()] = true
 	}
 	ch := make(chan prometheus.Metric, 1000)
-	(&Collector{fixed{Topics: []tasks.Topic{{Name: "a"}}}}).Collect(ch)
+	ways := []tasks.WayStats{{Kind: "webhook", Outcomes: map[string]int64{"2xx": 1}}}
+	(&Collector{fixed{Topics: []tasks.Topic{{Name: "a"}}, Ways: ways}}).Collect(ch)
 	close(ch)
 	sent := make(map[string]bool)
 	for m := range ch {

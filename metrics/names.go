@@ -7,6 +7,9 @@ const (
 	labelTopic = "topic"
 	labelState = "state"
 	labelNode  = "node"
+
+	labelKind    = "kind"
+	labelOutcome = "outcome"
 )
 
 func name(name, help string, labels ...string) *prometheus.Desc {
@@ -29,6 +32,9 @@ var (
 	lateness     = name("lateness_seconds", "Start of a task's first attempt minus its deadline, or minus its place in its topic's spread.", labelTopic)
 	paused       = name("topic_paused", "1 if the topic accepts tasks but does not deliver them.", labelTopic)
 )
+
+// By way of delivery.
+var deliveryOutcomes = name("delivery_outcomes_total", "Attempts by way of delivery and what became of them, as the way counts them.", labelKind, labelOutcome)
 
 // Of the node.
 var (
@@ -69,6 +75,7 @@ var (
 // all lists every metric, for Describe.
 var all = []*prometheus.Desc{
 	tasksNow, scheduled, delivered, died, expired, deadOldest, cancelled, skipped, failed, leaseExpired, panicked, lateness, paused,
+	deliveryOutcomes,
 	info, ready, replayRecords, replaySeconds, rescued, missedWakes, leasesReturned,
 	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, auditChecked, auditRepaired, ledgerRewinds,
 	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, ledgerQueued, unknownRecords,

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"sync/atomic"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/webhook"
+)
+
+// ways are the ways of delivery that topics of this server may choose, besides pull.
+type ways struct {
+	webhook    *webhook.Way
+	secretFile string   // "": there are no secrets
+	names      []string // of the secrets
+
+	scheduler atomic.Pointer[tasks.Scheduler] // once there is one
+}
+
+// list is what package tasks is told.
+func (w *ways) list() []tasks.Way {
+	return []tasks.Way{
+		w.webhook,
+	}
+}
+
+// close is called once the scheduler is closed.
+func (w *ways) close() { w.webhook.Close() }
+
+// ways makes the ways of delivery. All faults are noted in bad. addr is what the server
+// listens on, nil if that is wrong.
+func (s *settings) ways(addr *net.TCPAddr, bad *faults) *ways {
+	w := &ways{secretFile: s.WebhookSecretFile}
+	w.webhook = s.webhook(addr, bad)
+	if s.WebhookSecretFile != "" {
+		if err := w.readSecrets(); err != nil {
+			for _, fault := range flattenedErrors(err) {
+				bad.add("webhook-secret-file: %w", fault)
+			}
+		}
+	}
+	return w
+}
+
+// webhook makes the way of delivery by HTTP. A server that only this machine can reach is
+// taken for one of a developer, whose receivers are here too, unless it is told otherwise.
+func (s *settings) webhook(addr *net.TCPAddr, bad *faults) *webhook.Way {
+	allow := s.WebhookAllow
+	switch {
+	case len(allow) == 1 && allow[0] == "none":
+		allow = nil
+	case len(allow) == 0 && addr != nil && addr.IP.IsLoopback():
+		allow = []string{"loopback"}
+	}
+	w, err := webhook.New(webhook.Config{Allow: allow})
+	if err != nil {
+		for _, fault := range flattenedErrors(err) {
+			bad.add("webhook-%w", fault)
+		}
+		w, _ = webhook.New(webhook.Config{}) // to look at the topics all the same
+	}
+	return w
+}
+
+// readSecrets reads the file of secrets, a YAML mapping of lists:
+//
+//	shop: [whsec_<new>, whsec_<old>]
+//
+// The error lists everything that is wrong, and repeats no secret; then the secrets stay
+// as they were.
+func (w *ways) readSecrets() error {
+	text, err := os.ReadFile(w.secretFile)
+	if err != nil {
+		return err
+	}
+	var names map[string]any
+	if err := yaml.Unmarshal(text, &names); err != nil {
+		where := ""
+		if e := yaml.Error(nil); errors.As(err, &e) && e.GetToken() != nil {
+			where = fmt.Sprintf(":%d", e.GetToken().Position.Line)
+		}
+		// The parser's own words may repeat what stands there.
+		return fmt.Errorf("%s%s: want a YAML mapping of names to lists of secrets", w.secretFile, where)
+	}
+	secrets := make(map[string][]string, len(names))
+	for name, value := range names {
+		list, _ := value.([]any)
+		secrets[name] = make([]string, len(list))
+		for i, v := range list {
+			secrets[name][i], _ = v.(string) // "" is refused as any other that is wrong
+		}
+	}
+	err = w.webhook.SetSecrets(secrets)
+	if all := flattened(err); all != nil {
+		for i, err := range all.Errors {
+			all.Errors[i] = fmt.Errorf("%s: %w", w.secretFile, err)
+		}
+		return all
+	}
+	w.names = slices.Sorted(maps.Keys(secrets))
+	return nil
+}
+
+// attach is called once there is a scheduler.
+func (w *ways) attach(s *tasks.Scheduler) { w.scheduler.Store(s) }
+
+// reload reads again what may change while the server runs. A file that is wrong changes
+// nothing.
+func (w *ways) reload(log *slog.Logger) {
+	if w.secretFile == "" {
+		return
+	}
+	if err := w.readSecrets(); err != nil {
+		log.Error("the secrets of webhooks stay as they were", "error", err)
+		return
+	}
+	log.Info("the secrets of webhooks were read again", "names", w.names)
+	if s := w.scheduler.Load(); s != nil {
+		s.Reconsider() // topics whose secret was missing
+	}
+}

@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+)
+
+const (
+	firstSecret  = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	secondSecret = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
+)
+
+// A developer's server delivers to receivers on the same machine, signed with the secrets of
+// a file, which SIGHUP reads again; also after a start without the one that a topic needs.
+func TestServeWebhooks(t *testing.T) {
+	got := make(chan string, 10) // with which secrets they were signed
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		signed := r.Header.Get("ce-id")
+		for _, secret := range []string{firstSecret, secondSecret} {
+			if v, err := standardwebhooks.NewWebhook(secret); err == nil && v.Verify(body, r.Header) == nil {
+				signed += " " + secret[6:9]
+			}
+		}
+		got <- signed
+	}))
+	t.Cleanup(receiver.Close)
+	is := func(want string) {
+		t.Helper()
+		select {
+		case signed := <-got:
+			if signed != want {
+				t.Errorf("got %q, want %q", signed, want)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%q did not come", want)
+		}
+	}
+	secrets := written(t, "secrets.yaml", "shop: ["+firstSecret+"]\n")
+	args := []string{"--data", t.TempDir(), "--webhook-secret-file", secrets}
+	url, stop := started(t, args...)
+	s := &shell{t, url}
+	until := func(command []string, part string) {
+		t.Helper()
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for over := time.After(30 * time.Second); ; {
+			if _, out, errs := s.run(command...); strings.Contains(out+errs, part) {
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-over:
+				t.Fatalf("%q never says %q", command, part)
+			}
+		}
+	}
+	delivery := func(secret string) string {
+		return `{"kind":"webhook","url":"` + receiver.URL + `","secret":"` + secret + `"}`
+	}
+	s.fails(exitUsage, []string{"topics", "set", "x", "--delivery", delivery("shpo")}, "delivery.secret must name a secret that this process has")
+	s.prints([]string{"topics", "set", "x", "--delivery", delivery("shop")}, `webhook {"secret":"shop","url":"`)
+	if out := s.ok("topics", "get", "x", "--json"); strings.Contains(out, "whsec") {
+		t.Errorf("a secret can be read: %s", out)
+	}
+	s.ok("schedule", "x", "--id", "a", "--delay", "0s")
+	is("a MfK")
+
+	hangup := func(text string) {
+		t.Helper()
+		overwrite(t, secrets, written(t, "new.yaml", text))
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hangup("shop: [" + secondSecret + ", " + firstSecret + "]\nother: [" + firstSecret + "]\n")
+	until([]string{"topics", "set", "y", "--delivery", delivery("other")}, "webhook")
+	s.ok("schedule", "x", "--id", "b", "--delay", "0s")
+	is("b MfK MDE")
+
+	if code := stop(); code != exitOK {
+		t.Fatal(code)
+	}
+	overwrite(t, secrets, written(t, "new.yaml", "{}"))
+	url, _ = started(t, args...)
+	s.url = url
+	until([]string{"topics", "get", "x"}, "undeliverable")
+	s.ok("schedule", "x", "--id", "c", "--delay", "0s")
+	hangup("shop: [" + secondSecret + "]\n")
+	is("c MDE")
+}
+
+func TestServeRefusesWebhookSettings(t *testing.T) {
+	secrets := written(t, "secrets.yaml", "shop: ["+firstSecret+"x]\nempty: []\ntext: "+firstSecret+"\nnumber: [7]\n")
+	got := refusal("--webhook-allow=private,10.0.0.1/8", "--webhook-allow=shop.example", "--webhook-secret-file="+secrets)
+	for _, part := range []string{"webhook-allow[1]: must be a network", "webhook-allow[2]: must be loopback, private,",
+		"secret shop: value 1 must be whsec_", "secret empty: must have", "secret text: must have", "secret number: value 1 must be"} {
+		if !strings.Contains(got, part) {
+			t.Errorf("%q is not in %s", part, got)
+		}
+	}
+	if strings.Contains(got, "MfK") {
+		t.Errorf("a secret is shown: %s", got)
+	}
+	for _, text := range []string{"- shop\n", "shop: {" + firstSecret + "\n", "shop: [" + firstSecret + "]\nshop: [" + firstSecret + "]\n"} {
+		got := refusal("--webhook-secret-file=" + written(t, "secrets.yaml", text))
+		if !strings.Contains(got, "want a YAML mapping of names to lists of secrets") || strings.Contains(got, "MfK") {
+			t.Errorf("%q: %s", text, got)
+		}
+	}
+	if got := refusal("--webhook-secret-file=/no/such/file"); !strings.Contains(got, "webhook-secret-file: open /no/such/file") {
+		t.Error(got)
+	}
+}
+
+// What may be reached depends on where the server listens, unless it is told.
+func TestServeAllows(t *testing.T) {
+	for _, c := range []struct {
+		args  []string
+		local bool
+	}{
+		{[]string{"--listen=127.0.0.1:7480"}, true},
+		{[]string{"--listen=[::1]:7480"}, true},
+		{[]string{"--listen=0.0.0.0:7480"}, false},
+		{[]string{"--listen=0.0.0.0:7480", "--webhook-allow=loopback"}, true},
+		{[]string{"--listen=127.0.0.1:7480", "--webhook-allow=private"}, false},
+		{[]string{"--listen=127.0.0.1:7480", "--webhook-allow=none"}, false},
+	} {
+		got, _, bad, err := parsed(t, "insecure: true\n", c.args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := got.ways(got.address(bad), bad)
+		t.Cleanup(w.close)
+		if bad.err() != nil {
+			t.Error(c.args, bad.err())
+		}
+		if _, err := w.webhook.Deliverer("x", []byte(`{"url":"http://127.0.0.1"}`)); (err == nil) != c.local {
+			t.Errorf("%v: %v", c.args, err)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package tasks
+
+import (
+	"encoding/json"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A picky way accepts settings only while it has what it needs.
+type picky struct {
+	*postal
+	lacks atomic.Bool
+}
+
+func (p *picky) Deliverer(topic string, settings json.RawMessage) (Deliverer, error) {
+	if p.lacks.Load() {
+		return nil, &InvalidError{Fields: []FieldError{{"to", "must be known"}}}
+	}
+	return p.postal.Deliverer(topic, settings)
+}
+
+// A way that has got what it lacked delivers what waits, and only then.
+func TestReconsider(t *testing.T) {
+	p := &picky{postal: &postal{}}
+	bubble(t, Config{Ways: []Way{p}}, func(t *testing.T, r *rig) {
+		r.topic("x", to("rome"))
+		r.topic("other", TopicSettings{})
+		p.lacks.Store(true)
+		r.restart()
+		r.must(Request{ID: "a", Topic: "x"})
+		for range 2 {
+			r.Reconsider()
+			pass(2 * time.Second)
+			if x, err := r.Topic("x"); err != nil || x.Undeliverable == "" || p.text() != "" {
+				t.Fatalf("while it lacks something: %+v, %v, delivered: %s", x, err, p.text())
+			}
+		}
+		p.lacks.Store(false)
+		r.Reconsider()
+		pass(2 * time.Second)
+		if x, err := r.Topic("x"); err != nil || x.Undeliverable != "" || p.text() != "a to rome" || x.Settings.Kind != "postal" {
+			t.Errorf("when it has it: %+v, %v, delivered: %s", x, err, p.text())
+		}
+		if x, err := r.Topic("other"); err != nil || x.Settings.Kind == "postal" {
+			t.Errorf("another topic: %+v, %v", x, err)
+		}
+		// Changes are still told from those that somebody else has made.
+		x, err := r.Topic("x")
+		want(t, "Topic", err, nil)
+		_, err = r.SetTopic(t.Context(), "x", to("oslo"), x.Revision)
+		want(t, "SetTopic", err, nil)
+		r.checkConsistency()
+	})
+}

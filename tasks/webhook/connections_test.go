@@ -1,0 +1,109 @@
+package webhook
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// counting counts the connections that a receiver gets.
+func counting(t *testing.T, h http.HandlerFunc) (s *httptest.Server, connections *atomic.Int64) {
+	t.Helper()
+	connections = new(atomic.Int64)
+	s = httptest.NewUnstartedServer(h)
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	return s, connections
+}
+
+// Connections are used again, whatever the answer was, up to a body of 64 KiB.
+func TestConnectionsAreKept(t *testing.T) {
+	var status atomic.Int64
+	s, connections := counting(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(int(status.Load()))
+		_, _ = io.WriteString(w, strings.Repeat("x", 60<<10))
+	})
+	w := newWay(t, here)
+	one, other := to(t, w, s.URL+"/one"), to(t, w, s.URL+"/other")
+	for i := range 20 {
+		status.Store([]int64{200, 404, 500, 429, 302, 410}[i%6])
+		_ = one.Deliver(t.Context(), order("{}"))
+		_ = other.Deliver(t.Context(), order("{}"))
+	}
+	if n := connections.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// As many as are needed at once are kept, too.
+func TestConnectionsOfManyAtOnce(t *testing.T) {
+	const many, rounds = 64, 10
+	var round sync.WaitGroup
+	s, connections := counting(t, func(http.ResponseWriter, *http.Request) { round.Done(); round.Wait() })
+	w := newWay(t, here)
+	d := to(t, w, s.URL)
+	for range rounds {
+		round.Add(many)
+		var done sync.WaitGroup
+		for range many {
+			done.Go(func() {
+				if err := d.Deliver(t.Context(), order("{}")); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		done.Wait()
+	}
+	if n := connections.Load(); n > many+many/4 {
+		t.Errorf("%d connections for %d at once", n, many)
+	}
+}
+
+// An attempt is one request, even if a kept connection breaks and the task has a header that
+// would let the transport try once more.
+func TestConnectionThatBreaks(t *testing.T) {
+	var count atomic.Int64
+	s, _ := counting(t, func(w http.ResponseWriter, r *http.Request) {
+		if count.Add(1)%2 == 0 {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	w := newWay(t, here)
+	d := to(t, w, s.URL)
+	task := order("{}")
+	task.Headers = map[string]string{"idempotency-key": "k", "x-idempotency-key": "k"}
+	for range 10 {
+		_ = d.Deliver(t.Context(), task)
+	}
+	if tally := w.Tally(); count.Load() != 10 || tally["2xx"] != 5 || tally["broken"] != 5 {
+		t.Errorf("%d requests, %v", count.Load(), tally)
+	}
+}
+
+// Close may be called twice. Nothing is sent afterwards.
+func TestClose(t *testing.T) {
+	s, connections := counting(t, func(http.ResponseWriter, *http.Request) {})
+	w := newWay(t, here)
+	d := to(t, w, s.URL)
+	if err := d.Deliver(t.Context(), order("{}")); err != nil {
+		t.Error(err)
+	}
+	w.Close()
+	w.Close()
+	if err := d.Deliver(t.Context(), order("{}")); err == nil {
+		t.Error("it is delivered")
+	}
+	if n, tally := connections.Load(), w.Tally(); n != 1 || tally["stopped"] != 1 {
+		t.Errorf("%d connections, %v", n, tally)
+	}
+}

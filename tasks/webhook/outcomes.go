@@ -1,0 +1,45 @@
+package webhook
+
+import "sync/atomic"
+
+// An outcome is what has become of an attempt.
+type outcome int
+
+// The outcomes, in the order of an attempt.
+const (
+	unsigned       outcome = iota // not sent: the secret that the topic names is not there
+	dns                           // the host's name could not be resolved
+	refusedAddress                // what it resolves to is not allowed
+	dial                          // no connection
+	tlsFailed                     // a connection, but no TLS
+	timeout                       // sent, and no answer in time
+	broken                        // the connection broke, or what came is no HTTP
+	stopped                       // given up, because this process stops
+	ok                            // 2xx
+	redirect                      // 3xx
+	refused                       // 4xx, except the next two
+	gone                          // 410
+	throttled                     // 429 and 503
+	failed                        // 5xx, except 503
+	odd                           // any other status
+	outcomes                      // how many there are
+)
+
+var outcomeNames = [outcomes]string{
+	unsigned: "unsigned", dns: "dns", refusedAddress: "refused_address", dial: "dial", tlsFailed: "tls",
+	timeout: "timeout", broken: "broken", stopped: "stopped",
+	ok: "2xx", redirect: "3xx", refused: "4xx", gone: "gone", throttled: "throttled", failed: "5xx", odd: "odd_status",
+}
+
+// A tally counts attempts by outcome.
+type tally [outcomes]atomic.Int64
+
+func (t *tally) add(o outcome) { t[o].Add(1) }
+
+func (t *tally) counts() map[string]int64 {
+	all := make(map[string]int64, outcomes)
+	for o := range t {
+		all[outcomeNames[o]] = t[o].Load()
+	}
+	return all
+}

@@ -1,0 +1,118 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// A receiver is where the tasks of one topic go.
+type receiver struct {
+	way     *Way
+	topic   string
+	source  string // of the events, as CloudEvents has it
+	timeout time.Duration
+	async   bool
+	secret  string
+	blank   *http.Request // what all requests have in common
+}
+
+func newReceiver(w *Way, topic string, set settings) *receiver {
+	return &receiver{
+		way: w, topic: topic, source: "/topics/" + topic,
+		timeout: set.timeout, async: set.async, secret: set.secret,
+		blank: &http.Request{
+			Method: http.MethodPost, URL: set.url, Host: set.url.Host,
+			Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		},
+	}
+}
+
+// Deliver makes one attempt. It takes no longer than the topic's timeout, and ends with the
+// lease.
+func (r *receiver) Deliver(ctx context.Context, d *tasks.Delivery) error {
+	o, err := r.attempt(ctx, d)
+	r.way.tally.add(o)
+	return err
+}
+
+func (r *receiver) attempt(lease context.Context, d *tasks.Delivery) (outcome, error) {
+	now := time.Now()
+	h := r.headers(d)
+	if r.secret != "" && !r.sign(h, d.ID, now, d.Payload) {
+		return unsigned, fmt.Errorf("not sent: the secret %s is not there", r.secret)
+	}
+	within, cancel := context.WithDeadline(lease, now.Add(r.timeout))
+	defer cancel()
+	var p progress
+	answer, err := r.way.transport.RoundTrip(r.request(context.WithValue(within, progressKey{}, &p), h, d.Payload))
+	if err != nil {
+		if within.Err() != nil && !errors.As(err, new(dialError)) {
+			err = within.Err() // whatever broke because of it
+		}
+		return r.failure(lease, err, stage(p.stage.Load()))
+	}
+	said := read(answer, cancel)
+	o, err := judge(answer, said, time.Now())
+	if o == ok && r.async {
+		return o, tasks.ErrLater
+	}
+	return o, err
+}
+
+// request is what is sent: the blank with what this attempt has of its own. Whatever still
+// reads the payload when the attempt is over does no harm: it is the delivery's own.
+func (r *receiver) request(ctx context.Context, h http.Header, payload []byte) *http.Request {
+	req := r.blank.WithContext(ctx)
+	req.Header = h
+	req.ContentLength = int64(len(payload))
+	req.Body, req.GetBody = http.NoBody, func() (io.ReadCloser, error) { return http.NoBody, nil }
+	if len(payload) > 0 {
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(payload)), nil }
+		req.Body, _ = req.GetBody()
+	}
+	return req
+}
+
+// failure says why there is no answer.
+func (r *receiver) failure(lease context.Context, err error, at stage) (outcome, error) {
+	var connecting dialError
+	switch {
+	case errors.Is(lease.Err(), context.Canceled), r.way.closed.Err() != nil:
+		return stopped, errors.New("given up: the server stops")
+	case errors.As(err, &connecting):
+		return connecting.outcome(), err
+	case errors.Is(err, context.DeadlineExceeded):
+		after := "after " + r.timeout.String()
+		if lease.Err() != nil {
+			after = "when the lease ran out"
+		}
+		return at.timeout(), fmt.Errorf("%s %s", at.text(), after)
+	}
+	return broken, err
+}
+
+// outcome is what a failure to connect counts as.
+func (e dialError) outcome() outcome {
+	if errors.Is(e, errRefused) {
+		return refusedAddress
+	}
+	return e.stage.timeout()
+}
+
+// timeout is what it counts as when time runs out in a stage.
+func (s stage) timeout() outcome {
+	return [...]outcome{connected: timeout, resolving: dns, connecting: dial, securing: tlsFailed}[s]
+}
+
+func (s stage) text() string {
+	return [...]string{
+		connected: "no answer", resolving: "the host's name was not resolved", connecting: "no connection", securing: "no TLS",
+	}[s]
+}
