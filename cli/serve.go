@@ -33,7 +33,11 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	// Settings.
 	addr := s.address(bad)
 	entrance := s.entrance(bad)
-	bad.include(s.scheduler(file.topics, nil).Validate())
+	ways, hangUp := s.redisWays(bad)
+	defer hangUp() // when the scheduler has stopped
+	config := s.scheduler(file.topics, nil)
+	config.Ways = ways
+	bad.include(config.Validate())
 	if err := bad.err(); err != nil {
 		return err
 	}
@@ -42,6 +46,7 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	}
 	log := s.logger(std.err)
 	slog.SetDefault(log)
+	redisTo(log)
 	collectSooner()
 	entrance.warn(!addr.IP.IsLoopback(), log)
 	s.warnOfMemory(log)
@@ -83,7 +88,9 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 
 	// Scheduler. It owns the ledger from here on; replay goes on in the
 	// background.
-	scheduler, err := tasks.Open(ctx, ledger, s.scheduler(file.topics, log))
+	config = s.scheduler(file.topics, log)
+	config.Ways = ways
+	scheduler, err := tasks.Open(ctx, ledger, config)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = nil // told to stop while it waited
@@ -122,7 +129,8 @@ func collectSooner() {
 //  2. the scheduler hands nothing out any more, waits for what is running,
 //     and records it;
 //  3. the ledger is closed (by the scheduler, which owns it), so that the
-//     next server may open it at once.
+//     next server may open it at once;
+//  4. Run closes the connections of the ways of delivery.
 //
 // The signal that asked for it has ended the context, so none is passed on:
 // each step has a bound of its own. If it never came to a scheduler, last closes

@@ -2,7 +2,7 @@ package tasks
 
 import "container/heap"
 
-// A worker takes one of Config.MaxDeliveries places. While there are enough, a topic
+// A worker takes one of Config.MaxDeliveries places, or, if it delivers batches, several. While there are enough, a topic
 // has as many as its concurrency allows. When they are all taken, topics share them by
 // weight: those that want more stand in a crowd, and whoever has finished a delivery
 // gives its place up if somebody in the crowd has a better claim to it.
@@ -46,6 +46,11 @@ func (c *crowd) Pop() any {
 	return t
 }
 
+// placesLeftLocked is how many places more a topic may have.
+func (s *Scheduler) placesLeftLocked(t *topic) int {
+	return max(t.settings.Concurrency-t.workers, min(s.raisedLocked(t)-t.workers, s.cfg.MaxInFlight-s.workers-s.away))
+}
+
 // wantsLocked tells that a topic could use one more worker.
 func (s *Scheduler) wantsLocked(t *topic) bool {
 	if t.stopped() || s.ended || t.deliverer == nil || t.later && s.roomLocked() <= 0 {
@@ -81,18 +86,18 @@ func (s *Scheduler) placeLocked() {
 	}
 }
 
-// turnLocked counts a delivery, and tells that the place of its worker is better given to
-// somebody else.
-func (s *Scheduler) turnLocked(t *topic) (yield bool) {
+// turnLocked counts deliveries, and tells that the places of their worker are better given
+// to somebody else.
+func (s *Scheduler) turnLocked(t *topic, deliveries, places int) (yield bool) {
 	if len(s.crowd) == 0 {
 		return false
 	}
-	t.turns += 1 / float64(t.settings.Weight)
+	t.turns += float64(deliveries) / float64(t.settings.Weight)
 	if t.crowded != 0 {
 		heap.Fix(&s.crowd, t.crowded-1)
 	}
 	for len(s.crowd) > 0 && !s.wantsLocked(s.crowd[0]) {
 		heap.Pop(&s.crowd)
 	}
-	return len(s.crowd) > 0 && s.crowd[0] != t && s.crowd[0].claim(0).before(t.claim(1))
+	return len(s.crowd) > 0 && s.crowd[0] != t && s.crowd[0].claim(0).before(t.claim(places))
 }
