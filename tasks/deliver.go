@@ -138,22 +138,23 @@ func (s *Scheduler) work(t *topic, places int) {
 		s.placeLocked()
 		s.wakeLocked(t)
 	}()
-	for s.workOnce(t, places) {
+	for s.workOnce(t, &places) {
 	}
 }
 
 // workOnce makes deliveries, by what holds for the topic when they begin. It reports
 // false if there were none to make, or if there are more workers than there should be.
-func (s *Scheduler) workOnce(t *topic, places int) (more bool) {
+// Of its places it may lose some to topics with a better claim.
+func (s *Scheduler) workOnce(t *topic, places *int) (more bool) {
 	s.mu.Lock()
 	by := t.deliverer
-	if by == nil || places > s.placesLocked(t) {
+	if by == nil || *places > s.placesLocked(t) {
 		// Its tasks are pulled from now on, or wait for better settings; or places
 		// of this worker, which makes fewer deliveries at once now, are for others.
 		s.unlock()
 		return false
 	}
-	ds := s.beginLocked(s.ctx, t, places, 0, false)
+	ds := s.beginLocked(s.ctx, t, *places, 0, false)
 	if now := t.deliverer; now != nil && (len(ds) == 1 || takesBatches(now)) {
 		by = now // it has changed while the attempts were recorded
 	}
@@ -175,7 +176,8 @@ func (s *Scheduler) workOnce(t *topic, places int) (more bool) {
 		for i, d := range ds {
 			s.returnLocked(t, d, vs[i])
 		}
-		more = !s.turnLocked(t, len(ds), places) && !s.surplusLocked(t)
+		*places = s.turnLocked(t, len(ds), *places)
+		more = *places > 0 && !s.surplusLocked(t)
 	}()
 	s.attempt(by, ds, vs)
 	return

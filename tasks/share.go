@@ -86,18 +86,33 @@ func (s *Scheduler) placeLocked() {
 	}
 }
 
-// turnLocked counts deliveries, and tells that the places of their worker are better given
-// to somebody else.
-func (s *Scheduler) turnLocked(t *topic, deliveries, places int) (yield bool) {
+// turnLocked counts deliveries, and tells how many of its places their worker keeps: the
+// others are better given to somebody else, and have been.
+func (s *Scheduler) turnLocked(t *topic, deliveries, places int) (kept int) {
 	if len(s.crowd) == 0 {
-		return false
+		return places
 	}
 	t.turns += float64(deliveries) / float64(t.settings.Weight)
+	for places > 0 && s.outclaimedLocked(t) {
+		places--
+		t.workers--
+		s.workers--
+		s.placeLocked()
+	}
+	if places > 0 {
+		s.wakeLocked(t) // it may want back what it has given
+	}
+	return places
+}
+
+// outclaimedLocked tells that somebody in the crowd has a better claim to a place of a
+// topic.
+func (s *Scheduler) outclaimedLocked(t *topic) bool {
 	if t.crowded != 0 {
 		heap.Fix(&s.crowd, t.crowded-1)
 	}
 	for len(s.crowd) > 0 && !s.wantsLocked(s.crowd[0]) {
 		heap.Pop(&s.crowd)
 	}
-	return len(s.crowd) > 0 && s.crowd[0] != t && s.crowd[0].claim(0).before(t.claim(places))
+	return len(s.crowd) > 0 && s.crowd[0] != t && s.crowd[0].claim(0).before(t.claim(1))
 }
