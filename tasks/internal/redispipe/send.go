@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -25,10 +26,31 @@ type Command struct {
 	Err   error // wraps ErrUnreachable, or is what Redis replied
 }
 
-// Send sends commands in their order and returns when each has its outcome. Once
-// Redis has not answered one of a pipeline, what comes after it is not sent any more:
-// the whole takes no longer than one timeout, however many there are.
+// Send sends commands in their order and returns when each has its outcome, or when ctx
+// ends. The client heeds a context's deadline, but not its end: then what is under way
+// is left to itself. It ends when Redis answers, with the client's timeout, or when
+// the client is closed.
 func Send(ctx context.Context, client redis.UniversalClient, commands []Command) {
+	sent := make(chan []Command, 1)
+	own := slices.Clone(commands) // these are the caller's, who may be gone first
+	go func() {
+		sendAll(ctx, client, own)
+		sent <- own
+	}()
+	select {
+	case own := <-sent:
+		copy(commands, own)
+	case <-ctx.Done():
+		for i := range commands {
+			commands[i].Err = fmt.Errorf("%w: %w", ErrUnreachable, context.Cause(ctx))
+		}
+	}
+}
+
+// sendAll sends as many pipelines as it takes. Once Redis has not answered one, what
+// comes after it is not sent any more: the whole takes no longer than one timeout,
+// however many there are.
+func sendAll(ctx context.Context, client redis.UniversalClient, commands []Command) {
 	for len(commands) > 0 {
 		n, size := 0, 0
 		for n < len(commands) && size < pipelineBytes {
