@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/memledger"
@@ -20,7 +19,7 @@ import (
 func Example_cacheInvalidation() {
 	client, err := redisledger.Connect(exampleURL, 4) // such as redis://127.0.0.1:6379
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer client.Close()
 	scheduler, err := tasks.Open(context.Background(), memledger.New(), tasks.Config{
@@ -31,7 +30,7 @@ func Example_cacheInvalidation() {
 		}},
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer scheduler.Close(context.Background())
 
@@ -40,7 +39,7 @@ func Example_cacheInvalidation() {
 	subscription := client.Subscribe(context.Background(), "__keyevent@0__:expired")
 	defer subscription.Close()
 	if _, err := subscription.Receive(context.Background()); err != nil { // it is subscribed
-		log.Fatal(err)
+		panic(err)
 	}
 
 	// The campaign.
@@ -49,11 +48,11 @@ func Example_cacheInvalidation() {
 		Headers: map[string]string{"key": "price:7"},
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	message, err := subscription.ReceiveMessage(context.Background())
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	delete(cache, message.Payload)
 	fmt.Println(message.Payload, "is forgotten; left are", cache)
