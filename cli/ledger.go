@@ -45,7 +45,6 @@ func (s *settings) ledger(log *slog.Logger, waiting func()) (recovery.Ledger, er
 	if s.Redis == "" {
 		return diskledger.Open(s.Data, diskledger.Options{Log: log})
 	}
-	redis.SetLogger(redisLog{log})
 	return redisledger.Open(s.redis(log, func(error) { waiting() }))
 }
 
@@ -107,6 +106,9 @@ func nodeName(addr net.Addr) string {
 	}
 	return named.String()
 }
+
+// redisTo lets the Redis client log there.
+func redisTo(log *slog.Logger) { redis.SetLogger(redisLog{log}) }
 
 // redisLog takes what the Redis client has to say. The ledger reports what
 // matters of it, so it is for debugging only.

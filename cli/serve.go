@@ -44,6 +44,7 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	}
 	log := s.logger(std.err)
 	slog.SetDefault(log)
+	redisTo(log)
 	collectSooner()
 	entrance.warn(!addr.IP.IsLoopback(), log)
 	s.warnOfMemory(log)

@@ -45,6 +45,8 @@ type settings struct {
 	RedisForceEviction bool          `help:"Use Redis although it may delete tasks when its memory is full."`
 	FailoverAfter      time.Duration `default:"10s" help:"For how long a node must show no life sign before another one adopts its tasks. The same for all nodes."`
 
+	DeliveryRedis string `placeholder:"URL" help:"Redis into which tasks are delivered, as streams and channels. Default: that of --redis; without either, topics cannot choose them."`
+
 	SweepEvery          time.Duration `default:"1s" help:"How often to look for tasks that are overdue."`
 	SweepAt             []string      `sep:";" placeholder:"TIME" help:"When to look through everything, in memory and in the ledger: a cron expression of five fields in UTC, or as in 'CRON_TZ=Europe/Berlin 0 3 * * *'. May be repeated."`
 	SweepBacklog        int           `default:"100000" help:"Ready tasks past which topics without a concurrency of their own are raised."`

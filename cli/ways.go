@@ -22,24 +22,29 @@ type ways struct {
 	secretFile string   // "": there are no secrets
 	names      []string // of the secrets
 
+	redis  []tasks.Way // those that need a Redis, if there is one
+	hangUp func()      // closes their connections
+
 	scheduler atomic.Pointer[tasks.Scheduler] // once there is one
 }
 
 // list is what package tasks is told.
 func (w *ways) list() []tasks.Way {
-	return []tasks.Way{
-		w.webhook,
-	}
+	return append([]tasks.Way{w.webhook}, w.redis...)
 }
 
 // close is called once the scheduler is closed.
-func (w *ways) close() { w.webhook.Close() }
+func (w *ways) close() {
+	w.webhook.Close()
+	w.hangUp()
+}
 
 // ways makes the ways of delivery. All faults are noted in bad. addr is what the server
 // listens on, nil if that is wrong.
 func (s *settings) ways(addr *net.TCPAddr, bad *faults) *ways {
 	w := &ways{secretFile: s.WebhookSecretFile}
 	w.webhook = s.webhook(addr, bad)
+	w.redis, w.hangUp = s.redisWays(bad)
 	if s.WebhookSecretFile != "" {
 		if err := w.readSecrets(); err != nil {
 			for _, fault := range flattenedErrors(err) {

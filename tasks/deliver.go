@@ -94,11 +94,14 @@ func (s *Scheduler) wakeLocked(t *topic) {
 	}
 }
 
+// hireLocked starts a worker for a topic that wants one, in one place or several: a
+// topic's workers are counted by the deliveries that they may be making.
 func (s *Scheduler) hireLocked(t *topic) {
-	t.workers++
-	s.workers++
+	places := min(s.placesLocked(t), s.placesLeftLocked(t), s.cfg.MaxDeliveries-s.workers)
+	t.workers += places
+	s.workers += places
 	s.handlers.Add(1)
-	go s.work(t)
+	go s.work(t, places)
 }
 
 // surplusLocked tells that a topic has more workers than it should have: its
@@ -123,72 +126,93 @@ func (s *Scheduler) neglectedLocked(t *topic) bool {
 	return t.workers < min(t.settings.Concurrency, t.busy+t.allowed(t.queue.live))
 }
 
-// work delivers a topic's ready tasks, one after the other, until there are none.
-func (s *Scheduler) work(t *topic) {
+// work delivers a topic's ready tasks, as many at once as it has places, until there
+// are none.
+func (s *Scheduler) work(t *topic, places int) {
 	defer s.handlers.Done()
 	defer func() { // also when a handler has ended this goroutine
 		s.mu.Lock()
 		defer s.unlock()
-		t.workers--
-		s.workers--
+		t.workers -= places
+		s.workers -= places
 		s.placeLocked()
 		s.wakeLocked(t)
 	}()
-	for s.workOnce(t) {
+	for s.workOnce(t, &places) {
 	}
 }
 
-// workOnce makes one delivery, by what holds for the topic when it begins. It reports
-// false if there was none to make, or if there are more workers than there should be.
-func (s *Scheduler) workOnce(t *topic) (more bool) {
+// workOnce makes deliveries, by what holds for the topic when they begin. It reports
+// false if there were none to make, or if there are more workers than there should be.
+// Of its places it may lose some to topics with a better claim.
+func (s *Scheduler) workOnce(t *topic, places *int) (more bool) {
 	s.mu.Lock()
 	by := t.deliverer
-	if by == nil { // its tasks are pulled from now on, or wait for better settings
+	if by == nil || *places > s.placesLocked(t) {
+		// Its tasks are pulled from now on, or wait for better settings; or places
+		// of this worker, which makes fewer deliveries at once now, are for others.
 		s.unlock()
 		return false
 	}
-	ds := s.beginLocked(s.ctx, t, 1, 0, false)
-	if t.deliverer != nil {
-		by = t.deliverer // which has changed while the attempt was recorded
+	ds := s.beginLocked(s.ctx, t, *places, 0, false)
+	if now := t.deliverer; now != nil && (len(ds) == 1 || takesBatches(now)) {
+		by = now // it has changed while the attempts were recorded
 	}
 	s.unlock()
 	if len(ds) == 0 {
 		return false
 	}
-	d := ds[0]
-	v := judgement{verb: Release, reason: "the handler ended its goroutine"}
+	var few [1]judgement // most deliverers get one task at a time
+	vs := few[:]
+	if len(ds) > 1 {
+		vs = make([]judgement, len(ds))
+	}
+	for i := range vs {
+		vs[i] = judgement{verb: Release, reason: "the handler ended its goroutine"}
+	}
 	defer func() {
 		s.mu.Lock()
 		defer s.unlock()
-		later := t.later // which the conclusion may make so
-		t.busy--
-		more = !s.turnLocked(t) && !s.surplusLocked(t)
-		// After the lease has run out, the task is no longer this delivery's.
-		if l, ok := s.open[d.slot]; ok && l.nonce == d.lease.nonce {
-			s.concludeLocked(t, d.slot, v)
+		for i, d := range ds {
+			s.returnLocked(t, d, vs[i])
 		}
-		if later {
-			s.freeLocked(0, 1) // now that it is either settled or away
-		}
+		*places = s.turnLocked(t, len(ds), *places)
+		more = *places > 0 && !s.surplusLocked(t)
 	}()
-	v = s.attempt(by, d)
+	s.attempt(by, ds, vs)
 	return
 }
 
-// attempt calls the deliverer within the lease.
-func (s *Scheduler) attempt(by Deliverer, d *Delivery) (v judgement) {
-	ctx := &leaseContext{parent: s.ctx, deadline: s.started.Add(d.lease.until)}
+// returnLocked ends what a worker had to do with a delivery.
+func (s *Scheduler) returnLocked(t *topic, d *Delivery, v judgement) {
+	later := t.later // which the conclusion may make so
+	t.busy--
+	// After the lease has run out, the task is no longer this delivery's.
+	if l, ok := s.open[d.slot]; ok && l.nonce == d.lease.nonce {
+		s.concludeLocked(t, d.slot, v)
+	}
+	if later {
+		s.freeLocked(0, 1) // now that it is either settled or away
+	}
+}
+
+// attempt calls the deliverer within the lease, the first one if there are several.
+func (s *Scheduler) attempt(by Deliverer, ds []*Delivery, vs []judgement) {
+	ctx := &leaseContext{parent: s.ctx, deadline: s.started.Add(ds[0].lease.until)}
 	defer ctx.end()
 	defer func() {
 		if p := recover(); p != nil {
-			v = judgement{verb: Release, reason: fmt.Sprintf("panic: %v", p)}
-			s.cfg.Log.Error("a handler panicked", "task", d.ID, "topic", d.Topic, "attempt", d.Attempt, "panic", p, "stack", string(debug.Stack()))
+			d := ds[0]
+			for i := range vs {
+				vs[i] = judgement{verb: Release, reason: fmt.Sprintf("panic: %v", p)}
+			}
+			s.cfg.Log.Error("a handler panicked", "task", d.ID, "topic", d.Topic, "attempt", d.Attempt, "deliveries", len(ds), "panic", p, "stack", string(debug.Stack()))
 			s.mu.Lock()
 			if t, ok := s.topics[d.Topic]; ok {
-				t.counts.Panicked++
+				t.counts.Panicked += int64(len(ds))
 			}
 			s.unlock()
 		}
 	}()
-	return judge(by.Deliver(ctx, d))
+	deliver(ctx, by, ds, vs)
 }

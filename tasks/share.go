@@ -2,10 +2,11 @@ package tasks
 
 import "container/heap"
 
-// A worker takes one of Config.MaxDeliveries places. While there are enough, a topic
-// has as many as its concurrency allows. When they are all taken, topics share them by
-// weight: those that want more stand in a crowd, and whoever has finished a delivery
-// gives its place up if somebody in the crowd has a better claim to it.
+// A worker takes one of Config.MaxDeliveries places, or several if it delivers batches.
+// While there are enough, a topic has as many as its concurrency allows. When they are
+// all taken, topics share them by weight: those that want more stand in a crowd, and
+// whoever has finished a delivery gives its place up if somebody in the crowd has a
+// better claim to it.
 //
 // The better claim is that of the topic with fewer places for its weight: so a topic with
 // receivers that hang holds no more than its share, however long they take. Between
@@ -46,6 +47,11 @@ func (c *crowd) Pop() any {
 	return t
 }
 
+// placesLeftLocked is how many places more a topic may have.
+func (s *Scheduler) placesLeftLocked(t *topic) int {
+	return max(t.settings.Concurrency-t.workers, min(s.raisedLocked(t)-t.workers, s.cfg.MaxInFlight-s.workers-s.away))
+}
+
 // wantsLocked tells that a topic could use one more worker.
 func (s *Scheduler) wantsLocked(t *topic) bool {
 	if t.stopped() || s.ended || t.deliverer == nil || t.later && s.roomLocked() <= 0 {
@@ -81,13 +87,28 @@ func (s *Scheduler) placeLocked() {
 	}
 }
 
-// turnLocked counts a delivery, and tells that the place of its worker is better given to
-// somebody else.
-func (s *Scheduler) turnLocked(t *topic) (yield bool) {
+// turnLocked counts deliveries, and tells how many of its places their worker keeps: the
+// others are better given to somebody else, and have been.
+func (s *Scheduler) turnLocked(t *topic, deliveries, places int) (kept int) {
 	if len(s.crowd) == 0 {
-		return false
+		return places
 	}
-	t.turns += 1 / float64(t.settings.Weight)
+	t.turns += float64(deliveries) / float64(t.settings.Weight)
+	for places > 0 && s.outclaimedLocked(t) {
+		places--
+		t.workers--
+		s.workers--
+		s.placeLocked()
+	}
+	if places > 0 {
+		s.wakeLocked(t) // it may want back what it has given
+	}
+	return places
+}
+
+// outclaimedLocked tells that somebody in the crowd has a better claim to a place of a
+// topic.
+func (s *Scheduler) outclaimedLocked(t *topic) bool {
 	if t.crowded != 0 {
 		heap.Fix(&s.crowd, t.crowded-1)
 	}

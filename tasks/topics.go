@@ -64,6 +64,7 @@ func (s *Scheduler) keptTopic(name []byte) *topic {
 func (s *Scheduler) addTopic(name string) *topic {
 	t := &topic{name: name, number: uint32(len(s.byNumber))}
 	t.take(s.cfg.brought[name])
+	s.countBacklogLocked(t)
 	if k := len(s.vacantNumbers); k > 0 {
 		t.number, s.vacantNumbers = s.vacantNumbers[k-1], s.vacantNumbers[:k-1]
 		s.byNumber[t.number] = t

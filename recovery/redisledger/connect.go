@@ -22,6 +22,17 @@ const (
 // handful of writes.
 const bufferSize = 64 << 10
 
+// Connect makes a client for a URL that ParseURL accepts, with the times of the ledger's
+// own: what Redis does not answer within a second fails, and nothing is sent twice. It
+// connects to nothing yet. connections is how many it has at most, for each server.
+func Connect(url string, connections int) (redis.UniversalClient, error) {
+	a, err := parseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return connect(a, nil, connections)
+}
+
 // connect makes a client. It connects to nothing yet.
 func connect(a address, config *tls.Config, connections int) (redis.UniversalClient, error) {
 	if config == nil {

@@ -3,9 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lapsehq/lapse/cli/bench"
+	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/pubsub"
+	"github.com/lapsehq/lapse/tasks/stream"
 )
 
 // An entrant takes part in a row.
@@ -53,6 +57,8 @@ const (
 	lapseSmall  = "Lapse embedded, Redis, a tenth of the tasks"
 	asynqName   = "asynq"
 	beanName    = "beanstalkd"
+	channelName = "Lapse embedded, Redis, by channel"
+	streamName  = "Lapse embedded, Redis, by stream"
 	expiryName  = "Redis expiry events"
 	expiryFast  = "Redis expiry events, hz 500, effort 10"
 	timersName  = "time.AfterFunc"
@@ -68,6 +74,13 @@ func matrix(z sizes) []row {
 	among.Rate, among.Duration, among.Background = 1000, time.Minute, 5_000_000
 
 	rows := []row{
+		{
+			key: "channel", title: fmt.Sprintf("%d tasks due at one instant reach a subscriber of expired keys", million.Tasks), load: million,
+			note: "Lapse publishes them on `__keyevent@0__:expired` (`compat: keyevent`), for the same subscriber, and keeps them in the same Redis until they are published. " +
+				"By stream, they are read from it.",
+			entrants: []entrant{z.inRedis(bench.Burst, pubsub.Kind), z.inRedis(bench.Burst, stream.Kind), z.expiry(bench.Burst, false), z.expiry(bench.Burst, true)},
+			ratios:   []ratio{{of: channelName, to: expiryName, bar: 2}, {of: channelName, to: expiryFast, bar: 0.6}},
+		},
 		{
 			key: "single", title: fmt.Sprintf("%d tasks scheduled one by one, by 64 callers", z.tasks), load: load,
 			note:     "Accepted by Lapse on disk is synced; on Redis, and by asynq, it is in Redis, which syncs its file every second; by beanstalkd it is in a log that is synced every 50 ms.",
@@ -103,15 +116,15 @@ func matrix(z sizes) []row {
 		},
 	}
 	if z.million {
-		r := &rows[3]
+		r := &rows[slices.IndexFunc(rows, func(r row) bool { return r.key == "million" })]
 		r.entrants = append(r.entrants, z.asynq(bench.Burst), z.beanstalkd(bench.Burst, true), z.expiry(bench.Burst, false), z.expiry(bench.Burst, true))
 	}
 	if z.among {
 		rows = append(rows, row{
 			key: "among", title: "60,000 tasks due over 60 s, among 5 million pending: lateness", lateness: true, load: among,
 			note:     "Redis looks for expired keys at random, so few among many are found late or not at all within the run.",
-			entrants: []entrant{z.embeddedRedis(bench.Steady), z.expiry(bench.Steady, false)},
-			ratios:   []ratio{{of: lapseRedis, to: expiryName}},
+			entrants: []entrant{z.embeddedRedis(bench.Steady), z.inRedis(bench.Steady, pubsub.Kind), z.expiry(bench.Steady, false)},
+			ratios:   []ratio{{of: lapseRedis, to: expiryName}, {of: channelName, to: expiryName}},
 		})
 	}
 	return rows
@@ -164,6 +177,14 @@ func (z sizes) expiry(w workload, fast bool) entrant {
 		name, options = expiryFast, []string{"--hz", "500", "--active-expire-effort", "10"}
 	}
 	return on(name, false, "redis-server", w, func(ctx context.Context) (bench.System, error) { return openExpiry(ctx, options...) })
+}
+
+func (z sizes) inRedis(w workload, way tasks.Kind) entrant {
+	name := channelName
+	if way == stream.Kind {
+		name = streamName
+	}
+	return on(name, true, "redis-server", w, func(ctx context.Context) (bench.System, error) { return openInRedis(ctx, way) })
 }
 
 func (z sizes) timers(w workload) entrant {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/cli/bench"
+	"github.com/lapsehq/lapse/tasks/pubsub"
+	"github.com/lapsehq/lapse/tasks/stream"
 )
 
 // Every peer delivers everything, once and not early, as far as the workloads of a
@@ -29,6 +31,8 @@ func TestPeers(t *testing.T) {
 		{"asynq", "redis-server", func(context.Context) (bench.System, error) { return openAsynq(redis.addr), nil }},
 		{"beanstalkd", "beanstalkd", func(ctx context.Context) (bench.System, error) { return openBeanstalkd(ctx, false) }},
 		{"beanstalkd, instant", "beanstalkd", func(ctx context.Context) (bench.System, error) { return openBeanstalkd(ctx, true) }},
+		{"by channel", "redis-server", func(ctx context.Context) (bench.System, error) { return openInRedis(ctx, pubsub.Kind) }},
+		{"by stream", "redis-server", func(ctx context.Context) (bench.System, error) { return openInRedis(ctx, stream.Kind) }},
 		{"expiry", "redis-server", func(ctx context.Context) (bench.System, error) { return openExpiry(ctx) }},
 	} {
 		t.Run(peer.name, func(t *testing.T) {

@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"github.com/lapsehq/lapse/recovery/redisledger"
+	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/pubsub"
+	"github.com/lapsehq/lapse/tasks/stream"
+)
+
+// deliveryConnections is how many batches may be on their way to each server of Redis
+// at once; more wait for one another.
+const deliveryConnections = 64
+
+// redisWays are the ways of delivery that need a Redis, if there is one, and what
+// closes their connections. None is made yet. A fault is noted in bad.
+func (s *settings) redisWays(bad *faults) (ways []tasks.Way, hangUp func()) {
+	name, url := "delivery-redis", s.DeliveryRedis
+	if url == "" {
+		name, url = "redis", s.Redis
+	}
+	if url == "" {
+		return nil, func() {}
+	}
+	client, err := redisledger.Connect(url, deliveryConnections)
+	hangUp = func() { _ = client.Close() }
+	if err != nil {
+		hangUp = func() {}
+		if name != "redis" || redisledger.ParseURL(url) == nil { // else it is noted with the ledger's faults
+			bad.add("%s: %w", name, err)
+		}
+	}
+	// With a fault they are there all the same, so that topics that choose them are
+	// checked, too.
+	return []tasks.Way{
+		stream.New(client, stream.Config{Prefix: s.RedisPrefix}),
+		pubsub.New(client, pubsub.Config{Prefix: s.RedisPrefix}),
+	}, hangUp
+}

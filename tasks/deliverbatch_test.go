@@ -1,0 +1,358 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest"
+)
+
+// A crate is a way of delivery that takes batches, for a second each, and notes them.
+type crate struct {
+	fate func(ds []*Delivery) []error // nil: all are acknowledged
+
+	mu      sync.Mutex
+	batches []string // ids, in their order
+	now     int
+	most    int // deliveries at once
+}
+
+func (c *crate) Kind() Kind { return "crate" }
+
+func (c *crate) Deliverer(string, json.RawMessage) (Deliverer, error) { return c, nil }
+
+func (c *crate) Deliver(ctx context.Context, d *Delivery) error {
+	return errors.New("one by one, though it takes batches")
+}
+
+func (c *crate) DeliverBatch(_ context.Context, ds []*Delivery) []error {
+	ids := make([]string, len(ds))
+	for i, d := range ds {
+		ids[i] = d.ID
+	}
+	c.mu.Lock()
+	c.batches = append(c.batches, strings.Join(ids, " "))
+	c.now += len(ds)
+	c.most = max(c.most, c.now)
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.now -= len(ds)
+	}()
+	time.Sleep(time.Second)
+	if c.fate != nil {
+		return c.fate(ds)
+	}
+	return make([]error, len(ds))
+}
+
+// taken returns the batches since the last call, and how many deliveries there were at
+// once.
+func (c *crate) taken() (batches []string, most int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	batches, most = c.batches, c.most
+	c.batches, c.most = nil, c.now
+	return batches, most
+}
+
+func crates() TopicSettings { return TopicSettings{Kind: "crate"} }
+
+// Whatever has become ready meanwhile goes together, and a lone task waits for nobody.
+func TestBatchesFormByThemselves(t *testing.T) {
+	c := &crate{}
+	bubble(t, Config{Ways: []Way{c}}, func(t *testing.T, r *rig) {
+		set := crates()
+		set.Concurrency = 2 // one at a time and by each of two goroutines
+		r.topic("x", crates())
+		r.topic("small", set)
+		r.must(Request{ID: "a", Topic: "x"})
+		pass(500 * time.Millisecond)
+		for _, id := range []string{"b", "c", "d"} {
+			r.must(Request{ID: id, Topic: "x"})
+		}
+		pass(3 * time.Second)
+		if got, _ := c.taken(); fmt.Sprint(got) != "[a b c d]" || len(got) != 2 {
+			t.Errorf("batches %q", got)
+		}
+		for i := range 4 {
+			r.must(Request{ID: fmt.Sprint("s", i), Topic: "small"})
+		}
+		pass(5 * time.Second)
+		if got, most := c.taken(); len(got) != 4 || most != 2 {
+			t.Errorf("%d at once, batches %q", most, got)
+		}
+		r.checkConsistency()
+	})
+}
+
+// The bound of deliveries at once counts tasks and not batches, whatever it is set to
+// while they are under way; and so when another way takes over, and back again.
+func TestBatchesKeepToConcurrency(t *testing.T) {
+	c, p := &crate{}, &postal{}
+	bubble(t, Config{Ways: []Way{c, p}}, func(t *testing.T, r *rig) {
+		set := crates()
+		set.Concurrency = 64
+		r.topic("x", set)
+		for range 3000 {
+			r.must(Request{Topic: "x"})
+		}
+		for _, limit := range []int{64, 7, 1, 65, 600} {
+			set.Concurrency = limit
+			r.topic("x", set)
+			pass(1500 * time.Millisecond) // those under the old limit end
+			c.taken()
+			pass(2 * time.Second)
+			if got, most := c.taken(); most != limit || limit > 3 && len(got) > 3*limit {
+				t.Errorf("up to %d at once with a concurrency of %d, in %d batches", most, limit, len(got))
+			}
+		}
+		other := to("rome")
+		other.Concurrency = 5
+		r.topic("x", other)
+		pass(3500 * time.Millisecond)
+		if sent := strings.Count(p.text(), ","); sent < 9 || sent > 15 {
+			t.Errorf("%d delivered singly in 3 s, 5 at once", sent+1)
+		}
+		set.Concurrency = 50
+		r.topic("x", set)
+		c.taken()
+		pass(time.Hour)
+		if _, most := c.taken(); most > 50 {
+			t.Errorf("up to %d at once with a concurrency of 50", most)
+		}
+		if n := r.counts("x"); n.Delivered != 3000 || n.Failed != 0 {
+			t.Errorf("%+v", n)
+		}
+		r.checkConsistency()
+	})
+}
+
+// Each delivery of a batch has its own outcome.
+func TestBatchOutcomesAreApart(t *testing.T) {
+	c := &crate{}
+	c.fate = func(ds []*Delivery) []error {
+		errs := make([]error, len(ds))
+		for i, d := range ds {
+			switch d.ID {
+			case "fails":
+				if d.Attempt == 1 {
+					errs[i] = errors.New("no luck")
+				}
+			case "dies":
+				errs[i] = Kill(errors.New("never"))
+			case "waits":
+				errs[i] = RetryAfter(errors.New("not now"), time.Hour)
+			case "later", "later2":
+				errs[i] = ErrLater
+			}
+		}
+		return errs
+	}
+	bubble(t, Config{Ways: []Way{c}, MaxInFlight: 100}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{Kind: "crate", Lease: time.Minute, Retry: Retry{MinBackoff: 10 * time.Second, MaxBackoff: 10 * time.Second}})
+		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
+		for _, id := range []string{"done", "fails", "later", "dies", "waits", "later2"} {
+			r.must(Request{ID: id, Topic: "x"})
+		}
+		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
+		pass(2 * time.Second)
+		r.checkConsistency()
+		if got, _ := c.taken(); len(got) != 1 {
+			t.Fatalf("batches %q", got)
+		}
+		_, err := r.Get(t.Context(), "done")
+		want(t, "Get of the acknowledged one", err, ErrNotFound)
+		for id, state := range map[string]State{"fails": Pending, "dies": Dead, "waits": Pending, "later": Delivering, "later2": Delivering} {
+			if task := r.get(id); task.State != state || task.Attempt != 1 {
+				t.Errorf("%s is %v after %d attempts, want %v", id, task.State, task.Attempt, state)
+			}
+		}
+		pass(30 * time.Second)
+		_, err = r.Get(t.Context(), "fails")
+		want(t, "Get of the one that failed once", err, ErrNotFound)
+		pass(40 * time.Second) // the leases of those that are left to receipts end
+		if n := r.counts("x"); n.LeaseExpired != 2 {
+			t.Errorf("%d leases ran out, want 2", n.LeaseExpired)
+		}
+		r.checkConsistency()
+	})
+}
+
+// A batch fails as a whole when its deliverer panics, ends its goroutine, or does not
+// say what has become of each.
+func TestBatchMishaps(t *testing.T) {
+	for name, mishap := range map[string]func(ds []*Delivery) []error{
+		"panic":    func([]*Delivery) []error { panic("oh dear") },
+		"Goexit":   func([]*Delivery) []error { runtime.Goexit(); return nil },
+		"too few":  func(ds []*Delivery) []error { return make([]error, len(ds)-1) },
+		"too many": func(ds []*Delivery) []error { return make([]error, len(ds)+1) },
+		"none":     func([]*Delivery) []error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &crate{fate: mishap}
+			bubble(t, Config{Ways: []Way{c}}, func(t *testing.T, r *rig) {
+				r.topic("x", TopicSettings{Kind: "crate", Retry: Retry{MaxAttempts: 3}})
+				for i := range 40 {
+					r.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
+				}
+				pass(time.Minute)
+				for i := range 40 {
+					if task := r.get(fmt.Sprint("t", i)); task.State != Dead || task.Attempt != 3 || task.LastError == "" {
+						t.Fatalf("%v after %d attempts: %q", task.State, task.Attempt, task.LastError)
+					}
+				}
+				if n := r.counts("x"); n.Failed != 120 || n.Died != 40 || name != "Goexit" && n.Panicked != 120 {
+					t.Errorf("%+v", n)
+				}
+				r.checkConsistency()
+			})
+		})
+	}
+}
+
+// A batch that outlives its leases settles nothing, and its tasks come again.
+func TestBatchOutlivesItsLease(t *testing.T) {
+	c := &crate{}
+	var slow bool
+	c.fate = func(ds []*Delivery) []error {
+		if !slow {
+			slow = true
+			time.Sleep(10 * time.Second)
+		}
+		return make([]error, len(ds))
+	}
+	bubble(t, Config{Ways: []Way{c}}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{Kind: "crate", Lease: 3 * time.Second})
+		r.must(Request{ID: "a", Topic: "x"})
+		pass(8 * time.Second)
+		if task := r.get("a"); task.Attempt != 1 || task.LastError != "the lease ran out" {
+			t.Errorf("%+v", task)
+		}
+		pass(time.Minute)
+		r.wantGone("a")
+		if n := r.counts("x"); n.LeaseExpired != 1 || n.Delivered != 1 {
+			t.Errorf("%+v", n)
+		}
+		r.checkConsistency()
+	})
+}
+
+func (r *rig) wantGone(id string) {
+	r.t.Helper()
+	_, err := r.Get(r.t.Context(), id)
+	want(r.t, "Get("+id+")", err, ErrNotFound)
+}
+
+// Attempts that are counted before they begin are recorded together, and a process that
+// ends in a batch has used up one of each.
+func TestBatchesCountCrashes(t *testing.T) {
+	c := &crate{}
+	bubble(t, Config{Ways: []Way{c}}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{Kind: "crate", CountCrashes: true, Retry: Retry{MaxAttempts: 2}})
+		for i := range 20 {
+			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Second})
+		}
+		pass(time.Second)
+		for range 2 {
+			pass(500 * time.Millisecond) // in the middle of a batch
+			r.crash()
+		}
+		pass(5 * time.Second)
+		for i := range 20 {
+			r.inLedger(fmt.Sprint("t", i), recovery.Dead)
+		}
+		if got, _ := c.taken(); len(got) != 2 {
+			t.Errorf("batches %q", got)
+		}
+		// Without a ledger nothing is delivered, and nothing is lost.
+		r.must(Request{ID: "late", Topic: "x", Delay: time.Second})
+		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
+		pass(time.Minute)
+		if got, _ := c.taken(); len(got) != 0 {
+			t.Errorf("without their claims: %q", got)
+		}
+		r.faulty.Heal()
+		pass(time.Minute)
+		r.wantGone("late")
+		r.checkConsistency()
+	})
+}
+
+// A backlog raises also a topic that the program has brought along, and its batches
+// with it.
+func TestBacklogRaisesBatches(t *testing.T) {
+	c := &crate{}
+	bubble(t, Config{Ways: []Way{c}, Topics: map[string]TopicSettings{"x": crates()}, SweepBacklog: 1000, SweepMaxConcurrency: 1000, MaxInFlight: 900},
+		func(t *testing.T, r *rig) {
+			for range 8 {
+				r.many("x", 800)
+			}
+			pass(2 * time.Second)
+			c.taken()
+			pass(2 * time.Second)
+			if got, most := c.taken(); most != 900 {
+				t.Errorf("up to %d at once, as far as MaxInFlight allows; batches %d", most, len(got))
+			}
+			pass(time.Minute)
+			if n := r.counts("x"); n.Delivered != 6400 {
+				t.Errorf("%+v", n)
+			}
+			r.checkConsistency()
+		})
+}
+
+// Scarce places are shared by weight also between topics that deliver batches and others,
+// to the last of them.
+func TestBatchesShareByWeight(t *testing.T) {
+	all := map[string]*crate{"light": {}, "heavy": {}}
+	var ways []Way
+	for kind, c := range all {
+		ways = append(ways, kinded{c, Kind(kind)})
+	}
+	bubble(t, Config{Ways: ways, MaxDeliveries: 40}, func(t *testing.T, r *rig) {
+		var single throng
+		r.topic("light", TopicSettings{Kind: "light"})
+		r.topic("heavy", TopicSettings{Kind: "heavy", Weight: 3})
+		r.handle("single", single.handler)
+		backlogOf(r, 4000, "light")
+		pass(500 * time.Millisecond)
+		backlogOf(r, 4000, "heavy", "single")
+		pass(10 * time.Second)
+		for name, c := range all {
+			c.mu.Lock()
+			if fair := map[string]int{"light": 8, "heavy": 24}[name]; c.now != fair {
+				t.Errorf("%s: %d at once, want %d", name, c.now, fair)
+			}
+			c.mu.Unlock()
+		}
+		if n := single.running.Load(); n != 8 {
+			t.Errorf("single: %d at once, want 8", n)
+		}
+		r.checkConsistency()
+		pass(time.Hour)
+		for _, name := range []string{"light", "heavy", "single"} {
+			if n := r.counts(name); n.Delivered != 4000 {
+				t.Errorf("%s: %+v", name, n)
+			}
+		}
+		r.checkConsistency()
+	})
+}
+
+// A kinded crate is a way of its own kind.
+type kinded struct {
+	*crate
+	kind Kind
+}
+
+func (k kinded) Kind() Kind { return k.kind }

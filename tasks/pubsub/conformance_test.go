@@ -1,0 +1,68 @@
+package pubsub_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+
+	"github.com/lapsehq/lapse/recovery/redisledger"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/delivertest"
+	"github.com/lapsehq/lapse/tasks/internal/redisfault"
+	"github.com/lapsehq/lapse/tasks/pubsub"
+)
+
+func TestConformance(t *testing.T) {
+	delivertest.Run(t, func(t *testing.T, r *delivertest.Receiver) delivertest.Rig {
+		server := redistest.Start(t)
+		client, err := redisledger.Connect(server.URL(), 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &rig{Fault: redisfault.Put(t, server, client), way: pubsub.New(client, pubsub.Config{})}
+		subscriber := server.Client()
+		events := subscriber.Subscribe(t.Context(), "all")
+		if _, err := events.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var reading sync.WaitGroup
+		reading.Go(func() {
+			for {
+				m, err := events.ReceiveMessage(context.Background())
+				if err != nil {
+					return
+				}
+				var e pubsub.Envelope
+				if err := json.Unmarshal([]byte(m.Payload), &e); err != nil {
+					t.Error(err)
+				}
+				r.Receive(context.Background(), delivertest.Arrival{ID: e.ID, Attempt: e.Attempt, Headers: e.Headers})
+			}
+		})
+		t.Cleanup(func() {
+			_, _ = events.Close(), subscriber.Close()
+			reading.Wait()
+			_ = client.Close()
+		})
+		return b
+	})
+}
+
+type rig struct {
+	*redisfault.Fault
+	way *pubsub.Way
+}
+
+func (b *rig) Ways() []tasks.Way { return []tasks.Way{b.way} }
+
+func (b *rig) Settings() tasks.TopicSettings {
+	return tasks.TopicSettings{Kind: pubsub.Kind, Delivery: json.RawMessage(`{"channel":"all","format":"envelope","min_receivers":1}`)}
+}
+
+func (b *rig) Serve(context.Context, *tasks.Scheduler, string) error { return nil }
+
+func (b *rig) Cannot() map[delivertest.Ability]string {
+	return map[delivertest.Ability]string{delivertest.Payloads: "in an envelope it is an equal value, and alone it has no id"}
+}

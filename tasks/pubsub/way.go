@@ -1,0 +1,75 @@
+package pubsub
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/object"
+)
+
+// Kind is the way's name.
+const Kind tasks.Kind = "pubsub"
+
+// Config sets a way up.
+type Config struct {
+	// Prefix begins the channels that no topic has named; "lapse:" unless set. It
+	// should be that of the ledger in Redis, if there is one: other channels that
+	// begin with it are refused, since they may be the ledger's.
+	Prefix string
+}
+
+// A Way delivers by PUBLISH on Redis channels. It implements tasks.Way and tasks.Tally.
+type Way struct {
+	client redis.UniversalClient
+	prefix string
+	counts counts
+}
+
+// New makes a way that delivers through a client, which stays the caller's.
+func New(client redis.UniversalClient, cfg Config) *Way {
+	if cfg.Prefix == "" {
+		cfg.Prefix = "lapse:"
+	}
+	return &Way{client: client, prefix: cfg.Prefix}
+}
+
+// Kind implements tasks.Way.
+func (w *Way) Kind() tasks.Kind { return Kind }
+
+// Deliverer implements tasks.Way.
+func (w *Way) Deliverer(topic string, settings json.RawMessage) (tasks.Deliverer, error) {
+	o := object.Parse(settings)
+	ours := w.prefix + "channel:"
+	p := &publisher{way: w, message: payload}
+	p.channel = o.Text("channel", ours+topic,
+		"must be a name of 1 to 512 bytes, without spaces and control characters, and begin with "+ours+" if it begins with "+w.prefix,
+		func(s string) bool {
+			return object.Name(s) && (!strings.HasPrefix(s, w.prefix) || strings.HasPrefix(s, ours))
+		})
+	if o.Text("format", "payload", "must be payload or envelope", func(s string) bool { return s == "payload" || s == "envelope" }) == "envelope" {
+		p.message = envelope
+	}
+	db := o.Int("db", 0, 1_000_000, 0)
+	if o.Text("compat", "", "must be keyevent", func(s string) bool { return s == "keyevent" }) != "" {
+		p.channel, p.message = fmt.Sprintf("__keyevent@%d__:expired", db), key
+		for _, field := range []string{"channel", "format"} {
+			if o.Has(field) {
+				o.Fault(field, "must not be given with compat, which says what is published and where")
+			}
+		}
+	} else if o.Has("db") && !o.Has("compat") {
+		o.Fault("db", "must not be given without compat")
+	}
+	p.least = o.Int("min_receivers", 0, 1000, 0)
+	if _, cluster := w.client.(*redis.ClusterClient); cluster && p.least > 0 {
+		o.Fault("min_receivers", "must be 0 on Redis Cluster, which counts only the receivers of one master")
+	}
+	if err := o.Err(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}

@@ -1,0 +1,84 @@
+package stream_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery/redisledger"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/delivertest"
+	"github.com/lapsehq/lapse/tasks/internal/redisfault"
+	"github.com/lapsehq/lapse/tasks/stream"
+)
+
+func TestConformance(t *testing.T) {
+	delivertest.Run(t, func(t *testing.T, r *delivertest.Receiver) delivertest.Rig {
+		server := redistest.Start(t)
+		client, err := redisledger.Connect(server.URL(), 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &rig{Fault: redisfault.Put(t, server, client), way: stream.New(client, stream.Config{})}
+		reader := server.Client()
+		var reading sync.WaitGroup
+		reading.Go(func() { read(t, reader, r) })
+		t.Cleanup(func() {
+			_ = reader.Close()
+			reading.Wait()
+			_ = client.Close()
+		})
+		return b
+	})
+}
+
+type rig struct {
+	*redisfault.Fault
+	way *stream.Way
+}
+
+func (b *rig) Ways() []tasks.Way { return []tasks.Way{b.way} }
+
+func (b *rig) Settings() tasks.TopicSettings {
+	return tasks.TopicSettings{Kind: stream.Kind, Delivery: json.RawMessage(`{"stream":"all","max_len":0}`)}
+}
+
+func (b *rig) Serve(context.Context, *tasks.Scheduler, string) error { return nil }
+
+func (b *rig) Cannot() map[delivertest.Ability]string { return nil }
+
+// read hands what is in the stream to the receiver, until the client is closed.
+func read(t *testing.T, c *redis.Client, r *delivertest.Receiver) {
+	last := "0"
+	for {
+		streams, err := c.XRead(context.Background(), &redis.XReadArgs{Streams: []string{"all", last}, Count: 1000, Block: 50_000_000}).Result()
+		if errors.Is(err, redis.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // nothing new, or the server is paused
+		}
+		for _, e := range streams[0].Messages {
+			last = e.ID
+			text := func(field string) string { s, _ := e.Values[field].(string); return s }
+			attempt, err := strconv.Atoi(text("attempt"))
+			if err != nil {
+				t.Error(err)
+			}
+			headers := map[string]string{}
+			for field := range e.Values {
+				if name, ok := strings.CutPrefix(field, "h:"); ok {
+					headers[name] = text(field)
+				}
+			}
+			r.Receive(context.Background(), delivertest.Arrival{ID: text("id"), Attempt: attempt, Payload: []byte(text("payload")), Headers: headers})
+		}
+	}
+}

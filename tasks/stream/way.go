@@ -1,0 +1,63 @@
+package stream
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/object"
+)
+
+// Kind is the way's name.
+const Kind tasks.Kind = "stream"
+
+// Bounds and default of max_len, in entries.
+const (
+	DefaultMaxLen = 1_000_000
+	maxMaxLen     = 1_000_000_000_000
+)
+
+// Config sets a way up.
+type Config struct {
+	// Prefix begins the keys of streams that no topic has named; "lapse:" unless
+	// set. It should be that of the ledger in Redis, if there is one: other keys
+	// that begin with it are refused as streams, since they may be the ledger's.
+	Prefix string
+}
+
+// A Way delivers into Redis streams. It implements tasks.Way and tasks.Tally.
+type Way struct {
+	client redis.UniversalClient
+	prefix string
+	counts counts
+}
+
+// New makes a way that delivers through a client, which stays the caller's.
+func New(client redis.UniversalClient, cfg Config) *Way {
+	if cfg.Prefix == "" {
+		cfg.Prefix = "lapse:"
+	}
+	return &Way{client: client, prefix: cfg.Prefix}
+}
+
+// Kind implements tasks.Way.
+func (w *Way) Kind() tasks.Kind { return Kind }
+
+// Deliverer implements tasks.Way.
+func (w *Way) Deliverer(topic string, settings json.RawMessage) (tasks.Deliverer, error) {
+	o := object.Parse(settings)
+	ours := w.prefix + "stream:"
+	a := &adder{way: w}
+	a.stream = o.Text("stream", ours+topic,
+		"must be a key of 1 to 512 bytes, without spaces and control characters, and begin with "+ours+" if it begins with "+w.prefix,
+		func(s string) bool {
+			return object.Name(s) && (!strings.HasPrefix(s, w.prefix) || strings.HasPrefix(s, ours))
+		})
+	a.maxLen = o.Int("max_len", 0, maxMaxLen, DefaultMaxLen)
+	if err := o.Err(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
