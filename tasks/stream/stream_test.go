@@ -216,6 +216,7 @@ func TestCluster(t *testing.T) {
 	}
 	schedule(t, s, requests...)
 	move := cluster.BeginMove("lapse:stream:topic0")
+	move.Key("lapse:stream:topic0") // if it is there already
 	move.End()
 	masters := map[string]bool{}
 	for i := range 12 {
