@@ -1,7 +1,6 @@
 package tasks
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
-	"github.com/lapsehq/lapse/recovery/memledger"
 )
 
 // missing runs a test, on both kinds of ledgers, on a rig that has a topic "x" with this policy.
@@ -196,152 +194,22 @@ func TestMisfireOfACrashedAttempt(t *testing.T) {
 	}
 }
 
-// Of each group only the newest of those that were missed comes; tasks without a group,
-// of other topics and of the future are let alone.
-func TestMisfireCoalesce(t *testing.T) {
-	missing(t, MisfireCoalesce, func(t *testing.T, r *rig) {
-		for i, group := range []string{"a", "b", "c", "a", "b", "", "a", ""} {
-			r.in(time.Duration(10+i)*time.Second, fmt.Sprint(group, i), group)
-		}
-		r.in(time.Hour, "future", "a")
-		r.must(Request{ID: "other", Topic: "y", Group: "a", Delay: time.Minute})
-		r.down(10 * time.Minute)
-		r.come(3, "c2", "b4", "5", "a6", "7")
-		r.ack(r.pull("y", "other")[0])
-		pass(time.Hour)
-		r.come(3, "future")
-	})
-}
-
-// Of tasks with the same deadline the one that was created last is the newest, then the
-// one with the greater id.
-func TestMisfireCoalesceTies(t *testing.T) {
-	missing(t, MisfireCoalesce, func(t *testing.T, r *rig) {
-		due := r.clock.now().Add(time.Minute)
-		for _, id := range []string{"d", "b", "c", "a"} {
-			r.must(Request{ID: id, Topic: "x", Group: "g", Due: due})
-		}
+// A receipt of before the crash that comes in time makes its task one that has begun.
+func TestMisfireAndALateReceipt(t *testing.T) {
+	missing(t, MisfireSkip, func(t *testing.T, r *rig) {
+		r.in(0, "t", "")
+		pass(time.Millisecond)
+		d := r.pull("x", "t")[0]
+		r.cut()
 		pass(time.Second)
-		for _, id := range []string{"z", "y"} {
-			r.must(Request{ID: id, Topic: "x", Group: "h", Due: due.Add(time.Second)})
-			pass(time.Second)
-		}
-		r.down(10 * time.Minute)
-		r.come(4, "d", "y")
-	})
-}
-
-// While replay runs, a group is not complete: its tasks wait, those of others do not.
-func TestMisfireCoalesceWaitsForReplay(t *testing.T) {
-	missing(t, MisfireCoalesce, func(t *testing.T, r *rig) {
-		for i := range 5 {
-			r.in(time.Duration(10+i)*time.Second, fmt.Sprint("t", i), "g")
-		}
-		r.in(time.Minute, "alone", "")
-		resume := r.heldUp(10 * time.Minute)
-		for _, id := range []string{"t0", "t4", "alone"} {
-			r.get(id) // which replay has not reached
-		}
-		r.in(0, "fresh", "g")
-		pass(10 * time.Second)
-		r.come(0, "alone", "fresh")
-		if task := r.get("t4"); task.State != Pending {
-			t.Errorf("while replay runs: %v", task.State)
-		}
-		r.topic("x", TopicSettings{Misfire: MisfireCoalesce, Lease: time.Hour}) // a reason to look again
-		pass(5 * time.Second)
-		r.come(0)
-		resume()
-		r.come(4, "t4")
-	})
-}
-
-// A visit that began while replay ran leaves the choice to another, also where it comes to
-// the tasks after the end of replay.
-func TestMisfireCoalesceAtTheEndOfReplay(t *testing.T) {
-	missing(t, MisfireCoalesce, func(t *testing.T, r *rig) {
-		r.in(time.Second, "t0", "g")
-		r.in(time.Minute, "t1", "g")
-		resume := r.heldUp(10 * time.Minute)
-		r.get("t1")
-		r.come(0)
-		v := r.visit("x")
-		resume()
-		v.run()
+		r.open()
 		synctest.Wait()
-		r.come(1, "t1")
+		if a := r.settle(Verdict{Verb: Release, Delay: ptr(time.Second)}, d); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		pass(2 * time.Second)
+		r.come(0, "t")
 	})
-}
-
-// The newest so far that is cancelled before the visit is over does not make others be
-// skipped any more.
-func TestMisfireCoalesceBesideACancel(t *testing.T) {
-	missing(t, MisfireCoalesce, func(t *testing.T, r *rig) {
-		for i := range 3 {
-			r.in(time.Duration(1+i)*time.Second, fmt.Sprint("t", i), "g")
-		}
-		resume := r.heldUp(10 * time.Minute)
-		for i := range 3 {
-			r.get(fmt.Sprint("t", i))
-		}
-		v := r.visit("x")
-		compare := func(id string) {
-			r.mu.Lock()
-			n, _ := r.book.find([]byte(id))
-			v.compareLocked(n, r.book.slot(n))
-			r.unlock()
-		}
-		compare("t2")
-		want(t, "Cancel", r.Cancel(t.Context(), "t2"), nil)
-		compare("t0")
-		compare("t1")
-		v.release()
-		v.leave()
-		r.come(1, "t1")
-		resume()
-	})
-}
-
-// visit is one that begins now.
-func (r *rig) visit(name string) *visit {
-	r.mu.Lock()
-	defer r.unlock()
-	x := r.topics[name]
-	x.undecided = false
-	return &visit{walk: r.walkLocked("", ""), topics: map[*topic]bool{x: true}, newest: make(map[groupOf]candidate), decides: r.isReplayed()}
-}
-
-// The newest is the newest of those that are there when replay is over: one that was
-// cancelled or moved until then does not count.
-func TestMisfireCoalesceWithoutTheNewest(t *testing.T) {
-	for name, change := range map[string]func(r *rig){
-		"Cancel": func(r *rig) { want(r.t, "Cancel", r.Cancel(r.t.Context(), "t2"), nil) },
-		"Move": func(r *rig) {
-			_, err := r.Reschedule(r.t.Context(), "t2", Move{Delay: ptr(time.Hour)})
-			want(r.t, "Reschedule", err, nil)
-		},
-		"Topic": func(r *rig) {
-			_, err := r.Replace(r.t.Context(), Request{ID: "t2", Topic: "y"})
-			want(r.t, "Replace", err, nil)
-		},
-		"Group": func(r *rig) {
-			_, err := r.Replace(r.t.Context(), Request{ID: "t2", Topic: "x", Group: "h", Delay: time.Hour})
-			want(r.t, "Replace", err, nil)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			missing(t, MisfireCoalesce, func(t *testing.T, r *rig) {
-				for i := range 3 {
-					r.in(time.Duration(10+i)*time.Second, fmt.Sprint("t", i), "g")
-				}
-				resume := r.heldUp(10 * time.Minute)
-				change(r)
-				resume()
-				pass(time.Second)
-				r.come(1, "t1")
-			})
-		})
-	}
 }
 
 // The policy that counts is the one that holds when a task would be delivered.
@@ -424,70 +292,5 @@ func TestMisfireInsideTheWindow(t *testing.T) {
 		if c := r.counts("x"); len(ds) != n-missed || c.Skipped != int64(missed) || missed < n/3 {
 			t.Errorf("%d delivered, %d skipped; %d places have passed", len(ds), c.Skipped, missed)
 		}
-	})
-}
-
-// Many groups, more than one lock's worth, delivered by a handler; and a second restart
-// before the ledger has heard of what was skipped.
-func TestMisfireCoalesceMany(t *testing.T) {
-	const groups, each = 1200, 4
-	missing(t, MisfireCoalesce, func(t *testing.T, r *rig) {
-		for i := range each {
-			requests := make([]Request, groups)
-			for g := range requests {
-				requests[g] = Request{ID: fmt.Sprintf("g%d.%d", g, i), Topic: "x", Group: fmt.Sprint("g", g), Delay: time.Duration(1+(i+g)%each) * time.Second}
-			}
-			_, err := r.ScheduleBatch(t.Context(), requests)
-			want(t, "ScheduleBatch", err, nil)
-		}
-		r.shut()
-		pass(time.Minute)
-		r.faulty, r.forgiven = ledgertest.Wrap(r.mem), 0
-		_, release := r.faulty.Hold(ledgertest.Apply)
-		var err error
-		r.Scheduler, err = Open(t.Context(), r.faulty, r.cfg)
-		want(t, "Open", err, nil)
-		pass(time.Second)
-		if n := r.counts("x").Skipped; n != groups*(each-1) {
-			t.Errorf("%d skipped; want %d", n, groups*(each-1))
-		}
-		release()
-		r.crash()
-		var got collection[string]
-		r.handle("x", func(_ context.Context, d *Delivery) error { got.add(d.ID); return nil })
-		pass(time.Minute)
-		newest := make([]string, groups)
-		for g := range newest {
-			newest[g] = fmt.Sprintf("g%d.%d", g, ((each-1-g)%each+each)%each)
-		}
-		ids := got.list()
-		slices.Sort(ids)
-		slices.Sort(newest)
-		if !slices.Equal(ids, newest) {
-			t.Errorf("%d delivered; want the newest of each of %d groups", len(ids), groups)
-		}
-	})
-}
-
-// A ledger that fails in the middle does not make a choice of half of a group.
-func TestMisfireCoalesceAndAFailingScan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{}, memledger.Shards(4))
-		r.topic("x", TopicSettings{Misfire: MisfireCoalesce})
-		for i := range 50 {
-			r.in(time.Duration(1+i)*time.Second, fmt.Sprint("t", i), "g")
-		}
-		r.shut()
-		pass(time.Hour)
-		r.faulty, r.forgiven = ledgertest.Wrap(r.mem), 0
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Scan, Times: 3, After: true})
-		var err error
-		r.Scheduler, err = Open(t.Context(), r.faulty, r.cfg)
-		want(t, "Open", err, nil)
-		pass(time.Minute)
-		r.come(49, "t49")
-		pass(time.Second)
-		r.checkConsistency()
-		r.wantNoRescue()
 	})
 }

@@ -49,6 +49,14 @@ func TestFireIsNotSpread(t *testing.T) {
 		if in := r.get("t4"); !in.Next.Equal(place("t4", task.Due, time.Hour)) {
 			t.Errorf("with a new deadline: %+v", in)
 		}
+		r.must(Request{ID: "t5", Topic: "x", Delay: time.Minute})
+		_, err = r.Fire(t.Context(), "t5")
+		want(t, "Fire", err, nil)
+		_, err = r.Reschedule(t.Context(), "t5", Move{Payload: []byte(`1`)})
+		want(t, "Reschedule", err, nil)
+		if in := r.get("t5"); in.State != Ready {
+			t.Errorf("fired, and with another payload: %+v", in)
+		}
 		if l := r.counts("x").Lateness; l.Sum < time.Second || l.Sum > 1100*time.Millisecond {
 			t.Errorf("lateness %+v; want the second that t3 has waited", l)
 		}
@@ -185,6 +193,20 @@ func TestCrashedAttemptIsNotSpreadAgain(t *testing.T) {
 		if d := r.pull("x", "t1")[0]; d.Attempt != 2 {
 			t.Errorf("attempt %d", d.Attempt)
 		}
+	})
+}
+
+// What is written of a task in its window stands under its deadline, as before.
+func TestRepairInsideTheWindow(t *testing.T) {
+	spreading(t, time.Hour, func(t *testing.T, r *rig, _ *comings) {
+		due := r.must(Request{ID: "t1", Topic: "x"}).Due
+		pass(time.Second)
+		r.forget("t1")
+		pass(10 * time.Second)
+		if spot, f := r.held("t1"); spot.At != due.UnixMilli() || f.next != f.due || r.Stats().AuditRepaired != 1 {
+			t.Errorf("written again at %+v, next %d", spot, f.next)
+		}
+		r.checkConsistency()
 	})
 }
 
