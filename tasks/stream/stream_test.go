@@ -20,7 +20,10 @@ import (
 	"github.com/lapsehq/lapse/tasks/stream"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The client looks for a server that was away once a second, also when it is closed.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
 
 // start opens a scheduler that delivers into the Redis of a URL.
 func start(t *testing.T, url string, cfg tasks.Config) (*tasks.Scheduler, *stream.Way) {

@@ -14,7 +14,10 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/redispipe"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The client looks for a server that was away once a second, also when it is closed.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
 
 func sets(n, size int) []redispipe.Command {
 	all := make([]redispipe.Command, n)
