@@ -94,6 +94,39 @@ func testNeverAnswers(f *fixture) {
 	}
 }
 
+// testAnswersLate: what is said of an attempt after its lease is not taken for an answer
+// to the one that is under way by then.
+func testAnswersLate(f *fixture) {
+	if f.breaker != nil {
+		f.Skip("a broker does not answer late: what it stores after all is one more message with the same id")
+	}
+	f.start(func(set *tasks.TopicSettings) { set.Lease = 3 * tasks.MinLease })
+	late, answerLate := f.gate()
+	second, answerSecond := f.gate()
+	f.receiver.play(func(_ Arrival, n int) Answer {
+		switch n {
+		case 1:
+			return Answer{Say: Accept, after: late, deaf: true}
+		case 2:
+			return Answer{Say: Fail, Why: "not yet", after: second}
+		}
+		return Answer{Say: Accept}
+	})
+	f.schedule(0, "late", 1)
+	f.allFailed(1)
+	f.wait("there are two under way", func() bool { return f.receiver.underWay() == 2 })
+	answerLate()
+	f.wait("there is one under way", func() bool { return f.receiver.underWay() == 1 })
+	f.quiet(100 * time.Millisecond) // for what it said to get through, if it does
+	answerSecond()
+	f.finish()
+	f.history.each(func(id string, st *story) {
+		if len(st.arrivals) != 3 {
+			f.Errorf("%s has arrived %d times, want 3", id, len(st.arrivals))
+		}
+	})
+}
+
 // testLoad: ten thousand tasks, three of ten attempts fail, three attempts a task: all
 // are settled, as the receiver said.
 func testLoad(f *fixture) {

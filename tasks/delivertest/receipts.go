@@ -26,32 +26,31 @@ func testSettlesTwice(f *fixture) {
 		return
 	}
 	f.needs(Receipt)
-	f.receiver.play(func(a Arrival, n int) Answer {
-		if n == 1 {
-			return Answer{Say: Later}
-		}
-		return Answer{Say: Accept}
-	})
+	f.receiver.say(Answer{Say: Later})
 	again := time.Duration(0)
 	release := tasks.Verdict{Verb: tasks.Release, Delay: &again, Reason: "not yet"}
 	ack, bury := tasks.Verdict{Verb: tasks.Ack}, tasks.Verdict{Verb: tasks.Bury, Reason: "never"}
 
-	twice := f.receipt(f.schedule(0, "twice", 1)[0])
+	twice := f.receipt(f.schedule(0, "twice", 1)[0], 1)
 	f.settle(ack, twice, nil)
 	f.settle(ack, twice, nil)
 	f.settle(release, twice, tasks.ErrStale)
 	f.settle(bury, twice, tasks.ErrStale)
 
-	returned := f.receipt(f.schedule(0, "returned", 1)[0])
+	id := f.schedule(0, "returned", 1)[0]
+	returned := f.receipt(id, 1)
 	f.settle(release, returned, nil)
-	f.settle(ack, returned, tasks.ErrStale)
+	next := f.receipt(id, 2)
+	f.settle(ack, returned, tasks.ErrStale) // though there is a delivery that could be meant
 	f.settle(release, returned, tasks.ErrStale)
+	f.settle(ack, next, nil)
+	f.settle(ack, returned, tasks.ErrStale)
 
-	buried := f.receipt(f.schedule(0, "buried", 1)[0])
+	buried := f.receipt(f.schedule(0, "buried", 1)[0], 1)
 	f.settle(bury, buried, nil)
 	f.settle(ack, buried, tasks.ErrStale)
 
-	many := f.receipt(f.schedule(0, "many", 1)[0])
+	many := f.receipt(f.schedule(0, "many", 1)[0], 1)
 	var group sync.WaitGroup
 	for range 16 {
 		group.Go(func() { f.settle(ack, many, nil) })
@@ -91,7 +90,18 @@ func testSettlesAgainstItsAnswer(f *fixture) {
 
 // testSettlesAfterRestart: what was handed out before a shutdown is settled by its
 // receipt after it, without another delivery; or its lease ends.
-func testSettlesAfterRestart(f *fixture) {
+func testSettlesAfterRestart(f *fixture) { f.settleAfter(f.close) }
+
+// testSettlesAfterCrash: the same with one that was killed, as long as the task has not
+// been delivered again.
+func testSettlesAfterCrash(f *fixture) {
+	f.settleAfter(func() {
+		f.pause(true)
+		f.crash()
+	})
+}
+
+func (f *fixture) settleAfter(end func()) {
 	f.needs(Receipt)
 	f.start(func(set *tasks.TopicSettings) { set.Lease = 5 * tasks.MinLease })
 	f.receiver.play(func(_ Arrival, n int) Answer {
@@ -103,13 +113,14 @@ func testSettlesAfterRestart(f *fixture) {
 	ids := f.schedule(0, "held", 3)
 	var receipts []string
 	for _, id := range ids {
-		receipts = append(receipts, f.receipt(id))
+		receipts = append(receipts, f.receipt(id, 1))
 	}
 	f.settle(tasks.Verdict{Verb: tasks.Ack}, receipts[0], nil)
-	f.close()
+	end()
 	f.reopen()
 	f.wait("replay is over", func() bool { return f.s.Readiness().Ready })
 	f.settle(tasks.Verdict{Verb: tasks.Ack}, receipts[1], nil)
+	f.pause(false)
 	f.finish()
 	f.history.each(func(id string, st *story) {
 		if want := map[string]int{ids[0]: 1, ids[1]: 1, ids[2]: 2}[id]; len(st.arrivals) != want {
@@ -118,17 +129,25 @@ func testSettlesAfterRestart(f *fixture) {
 	})
 }
 
-// receipt waits for a task to be left open by its receiver, and returns its receipt.
-func (f *fixture) receipt(id string) (receipt string) {
+func (f *fixture) pause(paused bool) {
+	f.Helper()
+	if err := f.s.PauseTopic(f.Context(), subject, paused); err != nil {
+		f.Fatalf("PauseTopic: %v", err)
+	}
+}
+
+// receipt waits for the n-th delivery of a task to be left open by its receiver, and
+// returns its receipt.
+func (f *fixture) receipt(id string, n int) (receipt string) {
 	f.Helper()
 	f.wait(id+" is held by its receiver", func() bool {
 		f.history.mu.Lock()
 		defer f.history.mu.Unlock()
 		st := f.history.story(id)
-		if len(st.arrivals) == 0 || st.arrivals[0].said != Later {
+		if len(st.arrivals) < n || st.arrivals[n-1].said != Later {
 			return false
 		}
-		receipt = st.arrivals[0].Receipt
+		receipt = st.arrivals[n-1].Receipt
 		return true
 	})
 	return receipt

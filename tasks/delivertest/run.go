@@ -36,9 +36,11 @@ func Run(t *testing.T, fresh func(t *testing.T, r *Receiver) Rig) {
 		{"Panic", testPanic},
 		{"Slow", testSlow},
 		{"NeverAnswers", testNeverAnswers},
+		{"AnswersLate", testAnswersLate},
 		{"SettlesTwice", testSettlesTwice},
 		{"SettlesAgainstItsAnswer", testSettlesAgainstItsAnswer},
 		{"SettlesAfterRestart", testSettlesAfterRestart},
+		{"SettlesAfterCrash", testSettlesAfterCrash},
 		{"Shutdown", testShutdown},
 		{"Crash", testCrash},
 		{"CrashCounted", testCrashCounted},
@@ -293,6 +295,9 @@ func (f *fixture) finish() {
 		})
 	}
 	f.quiet(100 * time.Millisecond)
+	if n := f.s.Stats().MissedWakes; n != 0 {
+		f.Errorf("the sweep found ready tasks %d times that nobody had been woken for", n)
+	}
 	f.report()
 }
 

@@ -22,16 +22,24 @@ type changing struct {
 
 	mu      sync.Mutex // guards the rest
 	changes []change
-	late    time.Duration // the most that settings were out of date when a delivery began by them
-	count   map[string]int
-	faults  []string
+	begun   []begun
+}
+
+// A begun delivery knows by which change it was made.
+type begun struct {
+	id      string
+	attempt int
+	kind    tasks.Kind
+	by      int // -1: pulled
 }
 
 // A change is one of the topic's settings.
 type change struct {
 	kind   tasks.Kind
 	paused bool
-	made   time.Time // when it was answered
+	// The change was made between these two, which the clock that deliveries begin by has
+	// told; zero: it was made before anything else, or not yet.
+	asked, made time.Time
 }
 
 // A road is one of its ways.
@@ -48,7 +56,7 @@ func (r road) Deliverer(_ string, settings json.RawMessage) (tasks.Deliverer, er
 		return nil, err
 	}
 	return tasks.HandlerFunc(func(ctx context.Context, d *tasks.Delivery) error {
-		r.rig.began(r.kind, set.Change, time.Now())
+		r.rig.begin(begun{d.ID, d.Attempt, r.kind, set.Change})
 		return r.rig.deliver(ctx, d)
 	}), nil
 }
@@ -68,12 +76,11 @@ func (c *changing) Serve(ctx context.Context, s *tasks.Scheduler, topic string) 
 		defer tick.Stop()
 		for ctx.Err() == nil {
 			ds, err := s.Reserve(ctx, topic, 50, time.Second, 0)
-			now := time.Now()
 			if err != nil && !errors.Is(err, tasks.ErrHandled) {
 				return
 			}
 			for i := range ds {
-				c.began(tasks.Pull, -1, now)
+				c.begin(begun{ds[i].ID, ds[i].Attempt, tasks.Pull, -1})
 				v := tasks.Verdict{Verb: tasks.Ack}
 				if err := c.deliver(ctx, &ds[i]); err != nil {
 					v = tasks.Verdict{Verb: tasks.Release, Reason: err.Error()}
@@ -116,7 +123,7 @@ func (c *changing) settings(n int) tasks.TopicSettings {
 // change makes the n-th change.
 func (c *changing) change(s *tasks.Scheduler, n int, set tasks.TopicSettings) {
 	c.mu.Lock()
-	c.changes = append(c.changes, change{kind: set.Kind, paused: set.Paused})
+	c.changes = append(c.changes, change{kind: set.Kind, paused: set.Paused, asked: time.Now()})
 	c.mu.Unlock()
 	_, err := s.SetTopic(c.t.Context(), subject, set, -1)
 	if err != nil {
@@ -127,32 +134,95 @@ func (c *changing) change(s *tasks.Scheduler, n int, set tasks.TopicSettings) {
 	c.mu.Unlock()
 }
 
-// began judges a delivery that began by settings: those of a change, or, where it is -1,
-// of whatever change to this kind was the last.
-func (c *changing) began(kind tasks.Kind, by int, at time.Time) {
+func (c *changing) begin(b begun) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.count[string(kind)]++
-	if by < 0 {
-		for by = len(c.changes) - 1; by > 0 && (c.changes[by].kind != kind || c.changes[by].paused); by-- {
+	c.begun = append(c.begun, b)
+}
+
+// judge finds deliveries that began by settings which had been replaced, and returns by
+// how long at most, and how many of each kind there were.
+func (c *changing) judge(h *history) (late time.Duration, stale int, count map[tasks.Kind]int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	count = map[tasks.Kind]int{}
+	for _, b := range c.begun {
+		count[b.kind]++
+		var at time.Time
+		for _, e := range h.story(b.id).events {
+			if e.Kind == tasks.EventStarted && e.Attempt == b.attempt {
+				at = e.At
+			}
+		}
+		by := b.by
+		if by < 0 { // by whatever change to this kind was the last
+			for by = len(c.changes) - 1; by > 0 && (c.changes[by].asked.After(at) || c.changes[by].kind != b.kind || c.changes[by].paused); by-- {
+			}
+		}
+		if c.changes[by].kind != b.kind || c.changes[by].asked.After(at) {
+			c.t.Errorf("%s began by %s, by change %d, which is of another kind or was not made yet", b.id, b.kind, by)
+			continue
+		}
+		// One whose attempt is recorded first goes by what holds after that, and that may
+		// be that the topic is paused: what let it begin was over then.
+		over := by
+		if !c.changes[by].paused {
+			over++
+		}
+		if over == len(c.changes) {
+			continue
+		}
+		if d := at.Sub(c.changes[over].made); d > 0 {
+			stale, late = stale+1, max(late, d)
+			if d > time.Second {
+				c.t.Errorf("%s began by %s %v after change %d had replaced its settings", b.id, b.kind, d, over)
+			}
 		}
 	}
-	if by >= len(c.changes) || c.changes[by].kind != kind {
-		c.faults = append(c.faults, fmt.Sprintf("a delivery by %s began by change %d, which is of another kind", kind, by))
-		return
+	return late, stale, count
+}
+
+func newChanging(t *testing.T) (*fixture, *changing) {
+	var rig *changing
+	f := newFixture(t, func(t *testing.T, r *Receiver) Rig {
+		rig = &changing{t: t, receiver: r}
+		t.Cleanup(rig.loop.Wait)
+		return rig
+	})
+	rig.changes = append(rig.changes, change{kind: "high"})
+	return f, rig
+}
+
+// TestSettingsReachTheBusy changes the way of a topic that has always more to deliver
+// than it can: whoever is at work goes by the old settings to the end of that delivery,
+// and not for another one.
+func TestSettingsReachTheBusy(t *testing.T) {
+	const places, changes = 4, 20
+	f, rig := newChanging(t)
+	set := func(n int) tasks.TopicSettings {
+		return tasks.TopicSettings{Kind: []tasks.Kind{"high", "low"}[n%2], Delivery: fmt.Appendf(nil, `{"change":%d}`, n), Concurrency: places}
 	}
-	// One whose attempt is recorded first goes by what holds after that, and that may be
-	// that the topic is paused: what let it begin was over then.
-	over := by
-	if !c.changes[by].paused {
-		over++
-	}
-	if over < len(c.changes) && !c.changes[over].made.IsZero() {
-		late := at.Sub(c.changes[over].made)
-		c.late = max(c.late, late)
-		if late > time.Second {
-			c.faults = append(c.faults, fmt.Sprintf("a delivery by %s began %v after change %d had replaced its settings", kind, late, over))
+	f.start(func(first *tasks.TopicSettings) { *first = set(0) })
+	beat := make(chan struct{})
+	f.receiver.say(Answer{Say: Accept, after: beat})
+	f.schedule(0, "busy", places*changes*4)
+	deliver := func() { // so many, one after the other
+		for range places {
+			beat <- struct{}{}
 		}
+	}
+	for n := 1; n < changes; n++ {
+		f.wait("all places are taken", func() bool { return f.receiver.underWay() == places })
+		rig.change(f.s, n, set(n))
+		deliver()
+		deliver()
+	}
+	close(beat)
+	f.finish()
+	if late, stale, _ := rig.judge(f.history); stale > 0 {
+		t.Errorf("%d deliveries began by settings that had been replaced, up to %v before", stale, late)
 	}
 }
 
@@ -162,13 +232,7 @@ func (c *changing) began(kind tasks.Kind, by int, at time.Time) {
 // by settings that were replaced more than a second ago.
 func TestSettingsUnderLoad(t *testing.T) {
 	const changes, perChange = 1000, 20
-	var rig *changing
-	f := newFixture(t, func(t *testing.T, r *Receiver) Rig {
-		rig = &changing{t: t, receiver: r, count: map[string]int{}}
-		t.Cleanup(rig.loop.Wait)
-		return rig
-	})
-	rig.changes = append(rig.changes, change{kind: "high"})
+	f, rig := newChanging(t)
 	f.start(func(set *tasks.TopicSettings) {
 		set.Kind, set.Delivery, set.Paused, set.Rate = "high", []byte(`{"change":0}`), false, tasks.Rate{}
 	})
@@ -215,18 +279,14 @@ func TestSettingsUnderLoad(t *testing.T) {
 	close(stop)
 	load.Wait()
 	f.finish()
-	rig.mu.Lock()
-	defer rig.mu.Unlock()
-	for _, fault := range rig.faults[:min(len(rig.faults), 10)] {
-		t.Error(fault)
-	}
+	late, stale, count := rig.judge(f.history)
 	c := f.counts()
-	t.Logf("%d changes, %d tasks, deliveries begun by way %v, %d failed; by settings replaced at most %v before", len(rig.changes)-1, scheduled, rig.count, c.Failed, rig.late)
+	t.Logf("%d changes, %d tasks, deliveries begun by way %v, %d failed; %d began by settings that were replaced, at most %v before", len(rig.changes)-1, scheduled, count, c.Failed, stale, late)
 	if c.Delivered != int64(scheduled) {
 		t.Errorf("%d tasks were scheduled: %+v", scheduled, c)
 	}
-	for _, kind := range []string{"high", "low", string(tasks.Pull)} {
-		if rig.count[kind] == 0 {
+	for _, kind := range []tasks.Kind{"high", "low", tasks.Pull} {
+		if count[kind] == 0 {
 			t.Errorf("nothing was delivered by %s", kind)
 		}
 	}
