@@ -15,7 +15,7 @@ COMPARE_FLAGS ?=
 
 LINT_VERSION := v2.15.0
 LINT         := $(or $(shell command -v golangci-lint 2>/dev/null),$(wildcard $(shell $(GO) env GOPATH)/bin/golangci-lint),bin/golangci-lint)
-BENCHED      := ./wheel/... ./recovery/... ./tasks/... ./httpapi/...
+BENCHED      := ./wheel/... ./recovery/... ./tasks/... ./httpapi/... ./client/...
 
 .PHONY: help
 help: ## list the targets
