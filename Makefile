@@ -14,7 +14,8 @@ RUN_FLAGS ?=
 COMPARE_FLAGS ?=
 
 LINT_VERSION := v2.15.0
-LINT         := $(or $(shell command -v golangci-lint 2>/dev/null),$(wildcard $(shell $(GO) env GOPATH)/bin/golangci-lint),bin/golangci-lint)
+LINT         := $(or $(shell command -v golangci-lint 2>/dev/null),$(wildcard $(shell $(GO) env GOPATH)/bin/golangci-lint),$(CURDIR)/bin/golangci-lint)
+ADAPTERS     := adapters/nats adapters/rabbitmq adapters/kafka
 BENCHED      := ./wheel/... ./recovery/... ./tasks/... ./httpapi/... ./client/...
 
 .PHONY: help
@@ -34,6 +35,10 @@ test: redis ## run all tests; installs redis-server if it is missing
 	$(GO) test -tags $(TAGS) ./...
 	cd scripts/compare && $(GO) test -tags $(TAGS) ./...
 
+.PHONY: adapters
+adapters: brokers ## test the queue adapters against real brokers; installs nats-server and rabbitmq-server if they are missing
+	@for dir in $(ADAPTERS); do echo "test $$dir"; (cd $$dir && $(GO) test -tags $(TAGS) ./...); done
+
 .PHONY: race
 race: redis ## run all tests under the race detector, and once more on a single processor; needs a C compiler
 	CGO_ENABLED=1 $(GO) test -tags $(TAGS) -race -short -timeout 20m ./...
@@ -46,7 +51,8 @@ lint: tools ## check formatting, vet, golangci-lint with the import directions, 
 	$(GO) vet -tags $(TAGS),fault,browser ./...
 	cd scripts/compare && $(GO) vet -tags $(TAGS) ./...
 	$(LINT) run ./...
-	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/need-redis scripts/need-browser scripts/bench-compare; fi
+	@for dir in $(ADAPTERS); do echo "lint $$dir"; (cd $$dir && $(GO) vet -tags $(TAGS) ./... && $(LINT) run ./...); done
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/need-redis scripts/need-brokers scripts/need-browser scripts/bench-compare; fi
 
 .PHONY: bench
 bench: ## run the benchmarks COUNT times; text on stdout and in bench/latest.txt (BENCH=regexp COUNT=5)
@@ -87,11 +93,15 @@ cover: ## write coverage.html, and print the coverage of each package
 	@$(GO) tool cover -func=coverage.out | tail -1
 
 .PHONY: ci
-ci: lint test race browser fault ## everything that must pass before a change goes in
+ci: lint test adapters race browser fault ## everything that must pass before a change goes in
 
 .PHONY: redis
 redis:
 	@scripts/need-redis
+
+.PHONY: brokers
+brokers:
+	@scripts/need-brokers
 
 .PHONY: tools
 tools: ## install golangci-lint into bin/ if it is missing

@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // commands is the grammar that kong reads.
@@ -45,23 +47,29 @@ const description = "Lapse makes things happen the moment their time runs out.\n
 // streams are where a command writes.
 type streams struct{ out, err io.Writer }
 
-// Main runs the command line and returns the exit code.
-func Main(args []string) int {
+// broughtWays are ways of delivery that the program has brought along.
+type broughtWays []tasks.Way
+
+// Main runs the command line and returns the exit code. Topics of a server may choose
+// the ways of delivery that are passed in, besides those that Lapse has itself: so a
+// program of a few lines is a Lapse with a way of its own. They stay the caller's: when
+// Main has returned they are no longer in use.
+func Main(args []string, ways ...tasks.Way) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // gives the second signal its default effect: the end
-	return run(ctx, args, streams{os.Stdout, os.Stderr})
+	return run(ctx, args, streams{os.Stdout, os.Stderr}, ways...)
 }
 
-func run(ctx context.Context, args []string, std streams) int {
-	err := parseAndRun(ctx, args, std)
+func run(ctx context.Context, args []string, std streams, ways ...tasks.Way) int {
+	err := parseAndRun(ctx, args, std, ways)
 	if err != nil {
 		complain(std.err, err)
 	}
 	return exitOf(err)
 }
 
-func parseAndRun(ctx context.Context, args []string, std streams) error {
+func parseAndRun(ctx context.Context, args []string, std streams, ways broughtWays) error {
 	var (
 		grammar commands
 		bad     faults
@@ -72,7 +80,7 @@ func parseAndRun(ctx context.Context, args []string, std streams) error {
 		return err
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
-	err = command.Run(std, &file, &bad)
+	err = command.Run(std, &file, &bad, ways)
 	if err != nil && slices.ContainsFunc(command.Flags(), func(f *kong.Flag) bool { return f.Name == "json" && f.Target.Bool() }) {
 		err = jsonFailure{err}
 	}

@@ -29,12 +29,12 @@ type serve struct {
 
 // Run starts what a server is made of, one on top of the other, and returns
 // once it has stopped: nil if it was asked to.
-func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, file *configFile, bad *faults) error {
+func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, file *configFile, bad *faults, brought broughtWays) error {
 	// Settings.
 	addr := s.address(bad)
 	entrance := s.entrance(bad)
 	ways := s.ways(addr, bad)
-	cfg := s.scheduler(file.topics, ways.list())
+	cfg := s.scheduler(file.topics, append(ways.list(), brought...))
 	bad.include(cfg.Validate())
 	if err := bad.err(); err != nil {
 		return err

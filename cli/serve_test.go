@@ -10,11 +10,19 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // started runs a server in this process. It returns the address and a function
 // that stops it and returns its exit code.
 func started(t *testing.T, args ...string) (url string, stop func() int) {
+	t.Helper()
+	return startedWith(t, nil, args...)
+}
+
+// startedWith runs a server with ways of delivery that are brought along.
+func startedWith(t *testing.T, ways []tasks.Way, args ...string) (url string, stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	read, write := io.Pipe()
@@ -22,7 +30,7 @@ func started(t *testing.T, args ...string) (url string, stop func() int) {
 	code := make(chan int, 1)
 	go func() {
 		defer write.Close()
-		code <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...), streams{write, &errs})
+		code <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...), streams{write, &errs}, ways...)
 	}()
 	lines := bufio.NewScanner(read)
 	for url == "" && lines.Scan() {

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/internal/object"
+	"github.com/lapsehq/lapse/tasks/object"
 )
 
 // Kind is the way's name.

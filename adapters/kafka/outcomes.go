@@ -1,0 +1,53 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// An outcome is what has become of an attempt.
+type outcome int
+
+const (
+	stored      outcome = iota
+	noTopic             // the cluster has no such topic
+	refused             // a broker said no
+	timeout             // there was no acknowledgement in time, whether brokers can be reached or not
+	unreachable         // the client gave up sooner
+	outcomes            // how many there are
+)
+
+var outcomeNames = [outcomes]string{
+	stored: "stored", noTopic: "no_topic", refused: "refused", timeout: "timeout", unreachable: "unreachable",
+}
+
+func outcomeOf(err error) outcome {
+	var said *kerr.Error
+	switch {
+	case err == nil:
+		return stored
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
+		return noTopic
+	case errors.As(err, &said):
+		return refused
+	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, kgo.ErrRecordTimeout):
+		return timeout
+	}
+	return unreachable
+}
+
+// A tally counts attempts by outcome.
+type tally [outcomes]atomic.Int64
+
+// Tally implements tasks.Tally, with the names above. All of them are always there.
+func (w *Way) Tally() map[string]int64 {
+	all := make(map[string]int64, outcomes)
+	for o := range w.tally {
+		all[outcomeNames[o]] = w.tally[o].Load()
+	}
+	return all
+}

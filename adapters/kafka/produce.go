@@ -1,0 +1,104 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// ErrTimeout is the error of an attempt that was not acknowledged in time, and for which
+// the client knows no better reason.
+var ErrTimeout = errors.New("no acknowledgement in time")
+
+// timeForm is RFC 3339 with milliseconds, as in Lapse's API.
+const timeForm = "2006-01-02T15:04:05.000Z07:00"
+
+// A producer delivers the tasks of one topic. It implements tasks.BatchDeliverer.
+type producer struct {
+	way   *Way
+	topic string
+	key   keyFunc
+}
+
+// Deliver implements tasks.Deliverer.
+func (p *producer) Deliver(ctx context.Context, d *tasks.Delivery) error {
+	return p.DeliverBatch(ctx, []*tasks.Delivery{d})[0]
+}
+
+// A result is what has become of one record of a batch.
+type result struct {
+	i   int
+	err error
+}
+
+// DeliverBatch implements tasks.BatchDeliverer: everything is handed to the client before
+// the first acknowledgement is waited for.
+func (p *producer) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []error {
+	ctx, cancel := context.WithTimeout(ctx, p.way.timeout)
+	defer cancel() // the client takes back what is still open
+	results := make(chan result, len(ds))
+	errs := make([]error, len(ds))
+	for i, d := range ds {
+		errs[i] = ErrTimeout
+		p.way.client.Produce(ctx, p.record(d), func(_ *kgo.Record, err error) { results <- result{i, err} })
+	}
+	for range ds {
+		r, ok := next(ctx, results)
+		if !ok {
+			break
+		}
+		errs[r.i] = r.err
+	}
+	for i, err := range errs {
+		p.way.tally[outcomeOf(err)].Add(1)
+		if err != nil {
+			errs[i] = fmt.Errorf("topic %s: %w", p.topic, err)
+		}
+	}
+	return errs
+}
+
+// next returns a result, unless there is none when ctx ends.
+func next(ctx context.Context, results <-chan result) (r result, ok bool) {
+	select {
+	case r = <-results:
+		return r, true
+	case <-ctx.Done():
+	}
+	select {
+	case r = <-results: // at the last moment
+		return r, true
+	default:
+		return r, false
+	}
+}
+
+// record is an attempt's.
+func (p *producer) record(d *tasks.Delivery) *kgo.Record {
+	r := &kgo.Record{Topic: p.topic, Key: p.key(d), Value: d.Payload, Headers: make([]kgo.RecordHeader, 0, 5+len(d.Headers))}
+	if r.Value == nil {
+		r.Value = []byte{} // null would delete the key where a topic is compacted
+	}
+	add := func(name, value string) {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
+	}
+	add("lapse-id", d.ID)
+	add("lapse-topic", d.Topic)
+	add("lapse-due", d.Due.UTC().Format(timeForm))
+	add("lapse-attempt", strconv.Itoa(d.Attempt))
+	if d.Group != "" {
+		add("lapse-group", d.Group)
+	}
+	for name, value := range d.Headers {
+		if !strings.HasPrefix(name, "lapse-") {
+			add(name, value)
+		}
+	}
+	return r
+}

@@ -1,0 +1,120 @@
+package kafka
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/object"
+)
+
+// Kind is the way's name in a topic's settings.
+const Kind tasks.Kind = "kafka"
+
+// DefaultTimeout is how long an attempt may take unless Config says otherwise.
+const DefaultTimeout = 10 * time.Second
+
+// Config sets a way up. The zero value of every field is its default.
+type Config struct {
+	// Brokers are some of the cluster's, host:port, by which the others are found.
+	// Default: 127.0.0.1:9092.
+	Brokers []string
+	// Options are those of the client, such as TLS, SASL and compression. That
+	// all replicas acknowledge, that the producer is idempotent and how long an attempt
+	// may take is the way's affair.
+	Options []kgo.Opt
+	// Timeout is how long an attempt waits for the cluster at most, 2 s to 1 h; a
+	// lease that ends sooner ends it sooner. Default: DefaultTimeout.
+	Timeout time.Duration
+}
+
+// A Way delivers into topics, by one client. It implements tasks.Way and tasks.Tally, and
+// may be used from many goroutines at once.
+type Way struct {
+	client  *kgo.Client
+	timeout time.Duration
+	tally   tally
+}
+
+// New makes a way. It connects when the first task is delivered. The error lists
+// everything in the configuration that is wrong.
+func New(cfg Config) (*Way, error) {
+	var all *multierror.Error
+	if len(cfg.Brokers) == 0 {
+		cfg.Brokers = []string{"127.0.0.1:9092"}
+	}
+	for i, b := range cfg.Brokers {
+		if host, port, err := net.SplitHostPort(b); err != nil || host == "" || port == "" {
+			all = multierror.Append(all, fmt.Errorf("brokers[%d]: want host:port", i))
+		}
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	if cfg.Timeout < 2*time.Second || cfg.Timeout > time.Hour {
+		all = multierror.Append(all, errors.New("timeout: must be from 2s to 1h"))
+	}
+	options := append([]kgo.Opt{kgo.MetadataMinAge(time.Second)}, cfg.Options...) // how soon brokers that are back are found
+	options = append(options,
+		kgo.SeedBrokers(cfg.Brokers...),
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.ProducerLinger(0), // deliveries have been gathered already
+		// Whoever gives an attempt up takes its record back, even if that may have been
+		// sent: what is left behind would come in addition to the next attempt's.
+		kgo.AllowIdempotentProduceCancellation(),
+		kgo.RecordDeliveryTimeout(cfg.Timeout-time.Second), // while the client can still say what was wrong
+		kgo.ProduceRequestTimeout(cfg.Timeout),
+	)
+	if all.ErrorOrNil() == nil {
+		client, err := kgo.NewClient(options...)
+		if err == nil {
+			return &Way{client: client, timeout: cfg.Timeout}, nil
+		}
+		all = multierror.Append(all, fmt.Errorf("options: %w", err))
+	}
+	return nil, all.ErrorOrNil()
+}
+
+// Kind implements tasks.Way.
+func (w *Way) Kind() tasks.Kind { return Kind }
+
+const (
+	topicProblem = "must be the name of a Kafka topic: 1 to 249 characters of A-Z a-z 0-9 . _ -"
+	keyProblem   = "must be id, group, header: with the name of a header in lower case, or none"
+)
+
+// Deliverer implements tasks.Way.
+func (w *Way) Deliverer(_ string, settings json.RawMessage) (tasks.Deliverer, error) {
+	o := object.Parse(settings)
+	p := &producer{way: w}
+	p.topic = o.Text("topic", "", topicProblem, validTopic)
+	if !o.Has("topic") {
+		o.Fault("topic", topicProblem)
+	}
+	var ok bool
+	if p.key, ok = keyOf(o.Text("key", "id", keyProblem, nil)); !ok {
+		o.Fault("key", keyProblem)
+	}
+	if err := o.Err(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func validTopic(s string) bool {
+	bad := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
+	}
+	return s != "" && len(s) <= 249 && s != "." && s != ".." && !strings.ContainsFunc(s, bad)
+}
+
+// Close ends the client. It is for a program that needs the way no longer, once its
+// scheduler is closed: attempts fail from then on.
+func (w *Way) Close() { w.client.Close() }

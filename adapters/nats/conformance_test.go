@@ -1,0 +1,98 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/delivertest"
+)
+
+func TestConformance(t *testing.T) {
+	s := startServer(t)
+	delivertest.Run(t, func(t *testing.T, r *delivertest.Receiver) delivertest.Rig {
+		// A case's messages are of its own: the next one uses the same ids.
+		subject := "test." + strings.ReplaceAll(t.Name(), "/", ".")
+		proxy := delivertest.NewProxy(t, s.addr)
+		way, err := New(Config{
+			URLs:    []string{"nats://" + proxy.Addr},
+			Options: []natsgo.Option{natsgo.ReconnectWait(time.Millisecond), natsgo.ReconnectJitter(0, 0), natsgo.Timeout(time.Second)},
+			Timeout: time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(way.Close)
+		rig := &rig{Proxy: proxy, t: t, server: s, way: way, receiver: r, subject: subject}
+		rig.read()
+		return rig
+	})
+}
+
+// A rig delivers through a proxy, and reads past it what the stream has.
+type rig struct {
+	*delivertest.Proxy
+	t        *testing.T
+	server   *server
+	way      *Way
+	receiver *delivertest.Receiver
+	subject  string
+}
+
+func (r *rig) Ways() []tasks.Way { return []tasks.Way{r.way} }
+
+func (r *rig) Settings() tasks.TopicSettings {
+	return tasks.TopicSettings{Kind: Kind, Delivery: json.RawMessage(`{"subject":"` + r.subject + `"}`)}
+}
+
+func (r *rig) Serve(context.Context, *tasks.Scheduler, string) error { return nil }
+
+func (r *rig) Cannot() map[delivertest.Ability]string { return nil }
+
+// Break returns, once the fault is over, when the connection is there again.
+func (r *rig) Break(f delivertest.Fault) {
+	r.Proxy.Break(f)
+	if f != delivertest.None {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	js, err := r.way.jetStream(ctx)
+	for err == nil && ctx.Err() == nil {
+		if err := js.Conn().FlushTimeout(time.Second); err == nil {
+			return
+		}
+	}
+	r.t.Errorf("the connection does not come back: %v", err)
+}
+
+// read hands on what the stream has stored, and when.
+func (r *rig) read() {
+	consumer, err := r.server.js.OrderedConsumer(r.t.Context(), "TEST", jetstream.OrderedConsumerConfig{FilterSubjects: []string{r.subject}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	reading, err := consumer.Consume(func(m jetstream.Msg) {
+		headers := map[string]string{}
+		for name := range m.Headers() {
+			headers[name] = m.Headers().Get(name)
+		}
+		attempt, _ := strconv.Atoi(headers["lapse-attempt"])
+		a := delivertest.Arrival{ID: headers["lapse-id"], Attempt: attempt, Payload: m.Data(), Headers: headers}
+		if meta, err := m.Metadata(); err == nil {
+			a.At = meta.Timestamp
+		}
+		r.receiver.Receive(context.Background(), a)
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { reading.Stop(); <-reading.Closed() })
+}

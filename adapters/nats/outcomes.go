@@ -1,0 +1,54 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// An outcome is what has become of an attempt.
+type outcome int
+
+const (
+	stored      outcome = iota
+	duplicate           // the stream had it already: it counts as delivered
+	noStream            // none listens on the subject
+	refused             // the server said no
+	timeout             // the server said nothing in time
+	unreachable         // there was no connection, or it broke
+	outcomes            // how many there are
+)
+
+var outcomeNames = [outcomes]string{
+	stored: "stored", duplicate: "duplicate", noStream: "no_stream",
+	refused: "refused", timeout: "timeout", unreachable: "unreachable",
+}
+
+// outcomeOf is the outcome of an attempt that was not acknowledged.
+func outcomeOf(err error) outcome {
+	var api *jetstream.APIError
+	switch {
+	case errors.Is(err, jetstream.ErrNoStreamResponse):
+		return noStream
+	case errors.As(err, &api), errors.Is(err, natsgo.ErrMaxPayload), errors.Is(err, jetstream.ErrInvalidJSAck):
+		return refused
+	case errors.Is(err, ErrTimeout), errors.Is(err, context.Canceled), errors.Is(err, jetstream.ErrAsyncPublishTimeout):
+		return timeout
+	}
+	return unreachable
+}
+
+// A tally counts attempts by outcome.
+type tally [outcomes]atomic.Int64
+
+// Tally implements tasks.Tally, with the names above. All of them are always there.
+func (w *Way) Tally() map[string]int64 {
+	all := make(map[string]int64, outcomes)
+	for o := range w.tally {
+		all[outcomeNames[o]] = w.tally[o].Load()
+	}
+	return all
+}

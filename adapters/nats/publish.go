@@ -1,0 +1,111 @@
+package nats
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// timeForm is RFC 3339 with milliseconds, as in Lapse's API.
+const timeForm = "2006-01-02T15:04:05.000Z07:00"
+
+// A publisher delivers the tasks of one topic. It implements tasks.BatchDeliverer.
+type publisher struct {
+	way     *Way
+	subject string
+}
+
+// Deliver implements tasks.Deliverer.
+func (p *publisher) Deliver(ctx context.Context, d *tasks.Delivery) error {
+	return p.DeliverBatch(ctx, []*tasks.Delivery{d})[0]
+}
+
+// DeliverBatch implements tasks.BatchDeliverer: everything is sent before the first
+// acknowledgement is waited for.
+func (p *publisher) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []error {
+	ctx, cancel := context.WithTimeout(ctx, p.way.timeout)
+	defer cancel()
+	errs := make([]error, len(ds))
+	acks := make([]jetstream.PubAckFuture, len(ds))
+	js, err := p.way.jetStream(ctx)
+	for i, d := range ds {
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		acks[i], errs[i] = js.PublishMsgAsync(p.message(d), jetstream.WithRetryAttempts(0))
+	}
+	for i := range ds {
+		if errs[i] == nil {
+			errs[i] = p.await(ctx, acks[i])
+			continue
+		}
+		errs[i] = p.failed(errs[i])
+	}
+	return errs
+}
+
+// await waits for the stream's answer to a message.
+func (p *publisher) await(ctx context.Context, ack jetstream.PubAckFuture) error {
+	var err error
+	select {
+	case a := <-ack.Ok():
+		return p.acknowledged(a)
+	case err = <-ack.Err():
+	case <-ctx.Done():
+		err = gaveUp(ctx)
+	}
+	select {
+	case a := <-ack.Ok(): // at the last moment
+		return p.acknowledged(a)
+	default:
+		return p.failed(err)
+	}
+}
+
+func (p *publisher) acknowledged(a *jetstream.PubAck) error {
+	o := stored
+	if a.Duplicate {
+		o = duplicate
+	}
+	p.way.tally[o].Add(1)
+	return nil
+}
+
+func (p *publisher) failed(err error) error {
+	p.way.tally[outcomeOf(err)].Add(1)
+	return fmt.Errorf("subject %s: %w", p.subject, err)
+}
+
+// message is an attempt's.
+func (p *publisher) message(d *tasks.Delivery) *natsgo.Msg {
+	h := make(natsgo.Header, 6+len(d.Headers))
+	for name, value := range d.Headers {
+		if !strings.HasPrefix(name, "lapse-") && !strings.HasPrefix(name, "nats-") {
+			h[name] = []string{value}
+		}
+	}
+	one := func(name, value string) { h[name] = []string{value} }
+	one("lapse-id", d.ID)
+	one("lapse-topic", d.Topic)
+	one("lapse-due", d.Due.UTC().Format(timeForm))
+	one("lapse-attempt", strconv.Itoa(d.Attempt))
+	if d.Group != "" {
+		one("lapse-group", d.Group)
+	}
+	one(jetstream.MsgIDHeader, msgID(d))
+	return &natsgo.Msg{Subject: p.subject, Header: h, Data: d.Payload}
+}
+
+// msgID is the same for all attempts of a task as its caller has last asked for it, and
+// differs from that of any other: also of one that has the same id after it, which the
+// stream would otherwise take for a repetition and drop.
+func msgID(d *tasks.Delivery) string {
+	return d.ID + "/" + strconv.FormatInt(d.Created.UnixMilli(), 10) + "/" + strconv.FormatInt(d.Revision, 10)
+}

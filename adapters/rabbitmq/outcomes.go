@@ -1,0 +1,56 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// An outcome is what has become of an attempt.
+type outcome int
+
+const (
+	confirmed   outcome = iota
+	unroutable          // routed to no queue
+	refused             // a queue or the broker said no
+	timeout             // the broker said nothing in time
+	blocked             // the broker takes no messages
+	unreachable         // there was no connection, or it broke
+	outcomes            // how many there are
+)
+
+var outcomeNames = [outcomes]string{
+	confirmed: "confirmed", unroutable: "unroutable", refused: "refused",
+	timeout: "timeout", blocked: "blocked", unreachable: "unreachable",
+}
+
+func outcomeOf(err error) outcome {
+	var said *amqp.Error
+	switch {
+	case err == nil:
+		return confirmed
+	case errors.Is(err, ErrUnroutable):
+		return unroutable
+	case errors.Is(err, ErrRefused), errors.As(err, &said) && said.Recover:
+		return refused
+	case errors.Is(err, ErrBlocked):
+		return blocked
+	case errors.Is(err, ErrTimeout), errors.Is(err, context.Canceled):
+		return timeout
+	}
+	return unreachable
+}
+
+// A tally counts attempts by outcome.
+type tally [outcomes]atomic.Int64
+
+// Tally implements tasks.Tally, with the names above. All of them are always there.
+func (w *Way) Tally() map[string]int64 {
+	all := make(map[string]int64, outcomes)
+	for o := range w.tally {
+		all[outcomeNames[o]] = w.tally[o].Load()
+	}
+	return all
+}

@@ -1,0 +1,126 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// Errors of attempts whose message the broker has not kept.
+var (
+	// ErrUnroutable is returned when a message was routed to no queue.
+	ErrUnroutable = errors.New("it was routed to no queue")
+	// ErrRefused is returned when a queue could not take a message, for instance
+	// because it is full.
+	ErrRefused = errors.New("a queue has refused it")
+)
+
+// timeForm is RFC 3339 with milliseconds, as in Lapse's API.
+const timeForm = "2006-01-02T15:04:05.000Z07:00"
+
+// A publisher delivers the tasks of one topic. It implements tasks.BatchDeliverer.
+type publisher struct {
+	way           *Way
+	exchange, key string
+}
+
+// Deliver implements tasks.Deliverer.
+func (p *publisher) Deliver(ctx context.Context, d *tasks.Delivery) error {
+	return p.DeliverBatch(ctx, []*tasks.Delivery{d})[0]
+}
+
+// DeliverBatch implements tasks.BatchDeliverer: everything is published before the first
+// confirmation is waited for.
+func (p *publisher) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []error {
+	ctx, cancel := context.WithTimeout(ctx, p.way.timeout)
+	defer cancel()
+	errs := make([]error, 0, len(ds))
+	for part := range slices.Chunk(ds, batch) {
+		errs = append(errs, p.publish(ctx, part)...)
+	}
+	for i, err := range errs {
+		p.way.tally[outcomeOf(err)].Add(1)
+		if err != nil {
+			errs[i] = fmt.Errorf("exchange %q, routing key %q: %w", p.exchange, p.key, err)
+		}
+	}
+	return errs
+}
+
+func (p *publisher) publish(ctx context.Context, ds []*tasks.Delivery) []error {
+	errs := make([]error, len(ds))
+	ch, err := p.way.acquire(ctx)
+	if err != nil {
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
+	confirmations := make([]*amqp.DeferredConfirmation, len(ds))
+	for i, d := range ds {
+		confirmations[i], errs[i] = ch.PublishWithDeferredConfirm(p.exchange, p.key, true, false, message(d))
+	}
+	fit := true
+	for i, c := range confirmations {
+		if errs[i] == nil {
+			errs[i] = ch.await(ctx, c)
+		} else {
+			errs[i] = ch.failure(ctx, errs[i])
+		}
+		fit = fit && (errs[i] == nil || errors.Is(errs[i], ErrRefused))
+	}
+	returned := ch.returned()
+	p.way.release(ch, fit)
+	for i, d := range ds {
+		if text, is := returned[d.ID]; is && errs[i] == nil {
+			errs[i] = fmt.Errorf("%w: %s", ErrUnroutable, text)
+		}
+	}
+	return errs
+}
+
+// await waits for the confirmation of a message.
+func (ch *channel) await(ctx context.Context, c *amqp.DeferredConfirmation) error {
+	select {
+	case <-c.Done():
+	case <-ctx.Done():
+		if !c.Acked() {
+			return gaveUp(ctx)
+		}
+	}
+	if c.Acked() {
+		return nil
+	}
+	return ch.failure(ctx, ErrRefused)
+}
+
+// message is an attempt's.
+func message(d *tasks.Delivery) amqp.Publishing {
+	h := make(amqp.Table, 5+len(d.Headers))
+	for name, value := range d.Headers {
+		if !strings.HasPrefix(name, "lapse-") && !strings.HasPrefix(name, "x-") && name != contentType {
+			h[name] = value
+		}
+	}
+	h["lapse-id"] = d.ID
+	h["lapse-topic"] = d.Topic
+	h["lapse-due"] = d.Due.UTC().Format(timeForm)
+	h["lapse-attempt"] = strconv.Itoa(d.Attempt)
+	if d.Group != "" {
+		h["lapse-group"] = d.Group
+	}
+	m := amqp.Publishing{Headers: h, ContentType: "application/json", DeliveryMode: amqp.Persistent, MessageId: d.ID, Body: d.Payload}
+	if t, given := d.Headers[contentType]; given && len(t) <= 255 {
+		m.ContentType = t
+	}
+	return m
+}
+
+const contentType = "content-type"
