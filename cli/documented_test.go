@@ -163,7 +163,7 @@ var topicMeanings = map[string]string{
 	"lease":           "How long a delivery may stay unsettled before the attempt counts as failed.",
 	"concurrency":     "Deliveries to handlers at once. Receivers that pull are not bound by it.",
 	"rate.per_second": "Deliveries that begin in a second, on each node, 0.001 to 1,000,000. 0: no bound.",
-	"rate.burst":      "How many may begin at once after a rest. 0: `per_second`, rounded up. Needs `per_second`.",
+	"rate.burst":      "How many may begin at once after a rest. Left out (0): `per_second`, rounded up. Needs `per_second`.",
 	"weight":          "Share of `max_deliveries` when they are scarce, beside other topics.",
 	"spread":          "Window over which tasks of one instant are delivered, each at its own place.",
 	"misfire": "What becomes of tasks that fell due while no process held them: `deliver`, `skip`, or `coalesce`, which delivers" +
