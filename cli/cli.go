@@ -37,7 +37,7 @@ type commands struct {
 	Dead     dead     `cmd:"" group:"Operation" help:"Look at dead tasks, bring them back or delete them."`
 	Stats    stats    `cmd:"" group:"Operation" help:"Show the counts of a server."`
 	Forecast forecast `cmd:"" group:"Operation" help:"Tell how many tasks fall due when."`
-	Events   events   `cmd:"" group:"Operation" help:"Tell what happens to tasks, a line each, until interrupted."`
+	Events   events   `cmd:"" group:"Operation" help:"Tell what happens to tasks, a line each, until interrupted. A server that stops ends it with status 6."`
 }
 
 const description = "Lapse makes things happen the moment their time runs out.\n\n" +

@@ -159,10 +159,18 @@ var topicMeanings = map[string]string{
 	"retry.min_backoff":  "Shortest pause before the next attempt.",
 	"retry.max_backoff": "Longest pause. After the n-th attempt it is drawn evenly from `min_backoff` to `min_backoff * 2^n`," +
 		" or to this where that is less.",
-	"lease":         "How long a delivery may stay unsettled before the attempt counts as failed.",
-	"concurrency":   "Deliveries to handlers at once. Receivers that pull are not bound by it.",
-	"count_crashes": "Record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too.",
-	"paused":        "Accept tasks, but do not deliver them.",
+	"delivery":        "The way of delivery and its fields, `{kind: webhook, url: ...}`: see [delivery.md](delivery.md). Not given: pull.",
+	"lease":           "How long a delivery may stay unsettled before the attempt counts as failed.",
+	"concurrency":     "Deliveries to handlers at once. Receivers that pull are not bound by it.",
+	"rate.per_second": "Deliveries that begin in a second, on each node, 0.001 to 1,000,000. 0: no bound.",
+	"rate.burst":      "How many may begin at once after a rest. Left out (0): `per_second`, rounded up. Needs `per_second`.",
+	"weight":          "Share of `max_deliveries` when they are scarce, beside other topics.",
+	"spread":          "Window over which tasks of one instant are delivered, each at its own place.",
+	"misfire": "What becomes of tasks that fell due while no process held them: `deliver`, `skip`, or `coalesce`, which delivers" +
+		" the latest of each group. See [http.md](http.md#herds-and-misfires).",
+	"dead_retention": "How long dead tasks are kept. **Then they are deleted for good.**",
+	"count_crashes":  "Record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too.",
+	"paused":         "Accept tasks, but do not deliver them.",
 }
 
 // settingsOfTopics reads what a topic may have in the file.
@@ -192,11 +200,17 @@ func settingsOfTopics(t *testing.T) (all []documented) {
 			}
 			d := documented{name: name, kind: f.Type, def: fmt.Sprint(settings.Field(i).Interface()), meaning: topicMeanings[name]}
 			d.refused = func(value string) string {
+				if name == "rate.burst" {
+					value += ", per_second: 1" // without which there is none
+				}
 				text := "topics: {t: {" + strings.ReplaceAll(name, ".", ": {") + ": " + value + strings.Repeat("}", strings.Count(name, ".")) + "}}\n"
 				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 					return err.Error()
 				}
 				return refusal("--config=" + path)
+			}
+			if name == "delivery" {
+				d.def = "{kind: pull}"
 			}
 			d.zeroIsDefault = true
 			d.findRange()

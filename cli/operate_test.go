@@ -35,6 +35,20 @@ func TestTopicsCommands(t *testing.T) {
 	}
 	s.prints([]string{"topics", "delete", "x", "y"}, "x has its defaults again\ny has its defaults again\n")
 	s.fails(exitNotFound, []string{"topics", "delete", "nobody"}, "no settings")
+	s.prints([]string{"schedule", "z", "--id", "z-1", "--delay", "1h"}, "z-1 is scheduled")
+	s.fails(exitConflict, []string{"topics", "delete", "z"}, "has tasks", "--force", "purge")
+	s.prints([]string{"topics", "delete", "z", "--force"}, "z has its defaults again")
+}
+
+// A burst bounds nothing without a rate, so it is refused and not dropped.
+func TestTopicsSetRate(t *testing.T) {
+	s := newShell(t)
+	s.fails(exitUsage, []string{"topics", "set", "x", "--burst", "4"}, "burst", "--rate")
+	s.fails(exitUsage, []string{"topics", "set", "x", "--rate", "0", "--burst", "4"}, "burst", "--rate")
+	s.fails(exitNotFound, []string{"topics", "get", "x"}, "no settings")
+	s.prints([]string{"topics", "set", "x", "--rate", "10"}, "  rate           10 a second, 10 at once\n")
+	s.prints([]string{"topics", "set", "x", "--burst", "4"}, "  rate           10 a second, 4 at once\n")
+	s.fails(exitUsage, []string{"topics", "set", "x", "--misfire", "colaesce"}, "misfire must be deliver, skip or coalesce")
 }
 
 // Settings that somebody else has changed meanwhile are not overwritten.

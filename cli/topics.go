@@ -100,7 +100,7 @@ type topicsSet struct {
 	remote
 	Topic         string   `arg:"" help:"The topic."`
 	Delivery      string   `env:"-" placeholder:"JSON" help:"Way of delivery, with its fields: '{\"kind\":\"webhook\",\"url\":\"https://shop/hooks\"}'."`
-	Kind          string   `env:"-" placeholder:"KIND" help:"Way of delivery, if it needs no more: pull."`
+	Kind          string   `env:"-" placeholder:"KIND" help:"Way of delivery, if it needs no more: pull, or stream or pubsub under their default names."`
 	MaxAttempts   *int     `env:"-" placeholder:"N" help:"Then a task is dead, 1 to 1000."`
 	MinBackoff    span     `env:"-" placeholder:"1s" help:"Shortest pause after a failed attempt, 1ms to 24h."`
 	MaxBackoff    span     `env:"-" placeholder:"10m" help:"Longest pause after a failed attempt, to 30d."`
@@ -110,7 +110,7 @@ type topicsSet struct {
 	Burst         *int     `env:"-" placeholder:"N" help:"How many may begin at once after a rest, 1 to 1000000."`
 	Weight        *int     `env:"-" placeholder:"N" help:"Share of the node's places for deliveries when they are scarce, 1 to 1000."`
 	Spread        span     `env:"-" placeholder:"1m" help:"Window over which tasks of one instant are delivered, to 24h."`
-	Misfire       string   `env:"-" enum:",deliver,skip,coalesce" default:"" placeholder:"deliver" help:"What becomes of tasks that fell due while no process held them: deliver, skip or coalesce."`
+	Misfire       string   `env:"-" placeholder:"deliver" help:"What becomes of tasks that fell due while no process held them: deliver, skip or coalesce."`
 	DeadRetention span     `env:"-" placeholder:"7d" help:"How long dead tasks are kept, 1m to 3660d."`
 	CountCrashes  *bool    `env:"-" negatable:"" help:"Record each attempt before it is delivered."`
 	Paused        *bool    `env:"-" negatable:"" help:"Accept tasks, but do not deliver them."`
@@ -149,6 +149,9 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 	if !way.IsZero() {
 		settings.Delivery = way
+	}
+	if c.Burst != nil && (c.Rate == nil && settings.Rate == nil || c.Rate != nil && *c.Rate == 0) {
+		return fmt.Errorf("%w: burst: needs a rate, and the topic has none: give --rate too", errSettings)
 	}
 	c.change(&settings)
 	t, err := s.SetTopic(ctx, c.Topic, settings, revision)
@@ -233,7 +236,11 @@ func (c *topicsDelete) Run(ctx context.Context, std streams, bad *faults) error 
 		if c.Force {
 			return s.KillTopic(ctx, topic)
 		}
-		return s.DeleteTopic(ctx, topic)
+		err := s.DeleteTopic(ctx, topic)
+		if errors.Is(err, client.ErrInUse) {
+			return fmt.Errorf("%w; --force makes those of %s dead that wait, lapse topics purge cancels them", err, topic)
+		}
+		return err
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/goccy/go-yaml"
@@ -75,6 +76,15 @@ func (s *settings) webhook(addr *net.TCPAddr, bad *faults) *webhook.Way {
 	return w
 }
 
+// inOneLine writes errors as a log can hold them.
+func inOneLine(all []error) string {
+	texts := make([]string, len(all))
+	for i, err := range all {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
 // readSecrets reads the file of secrets, a YAML mapping of lists:
 //
 //	shop: [whsec_<new>, whsec_<old>]
@@ -108,6 +118,7 @@ func (w *ways) readSecrets() error {
 		for i, err := range all.Errors {
 			all.Errors[i] = fmt.Errorf("%s: %w", w.secretFile, err)
 		}
+		all.ErrorFormat = inOneLine
 		return all
 	}
 	w.names = slices.Sorted(maps.Keys(secrets))

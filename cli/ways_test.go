@@ -11,6 +11,8 @@ import (
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/lapsehq/lapse/tasks/webhook"
 )
 
 const (
@@ -146,5 +148,23 @@ func TestServeAllows(t *testing.T) {
 		if _, err := w.webhook.Deliverer("x", []byte(`{"url":"http://127.0.0.1"}`)); (err == nil) != c.local {
 			t.Errorf("%v: %v", c.args, err)
 		}
+	}
+}
+
+// What SIGHUP finds wrong with the secrets is one line of the log, names the file, and repeats none.
+func TestWrongSecretsInOneLine(t *testing.T) {
+	way, err := webhook.New(webhook.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer way.Close()
+	w := &ways{webhook: way, secretFile: written(t, "secrets.yaml", "shop: [nope]\nother: [whsec_nope]\n")}
+	err = w.readSecrets()
+	if err == nil {
+		t.Fatal("they were taken")
+	}
+	text := err.Error()
+	if strings.Contains(text, "\n") || strings.Contains(text, "nope") || strings.Count(text, w.secretFile+": secret ") != 2 {
+		t.Errorf("got %q", text)
 	}
 }

@@ -28,7 +28,7 @@ const (
 	EventRetried   EventKind = "retried"   // an attempt failed, another follows
 	EventDied      EventKind = "dead"      // attempts exhausted, or buried
 	EventCancelled EventKind = "cancelled"
-	EventSkipped   EventKind = "skipped" // later than its MaxLateness
+	EventSkipped   EventKind = "skipped" // later than its MaxLateness, or misfired
 	EventRescued   EventKind = "rescued" // the server's sweep found it overdue
 	// EventsLost is none that happened: the reader was too slow for Event.Count others.
 	EventsLost EventKind = "lost"
