@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/internal/object"
+	"github.com/lapsehq/lapse/tasks/object"
 )
 
 // settings are a topic's delivery object:
