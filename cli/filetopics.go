@@ -62,9 +62,13 @@ func (t *topicInFile) settings() (tasks.TopicSettings, error) {
 	if len(t.Delivery) == 0 {
 		return set, nil
 	}
-	var err error
-	set.Delivery, err = json.Marshal(t.Delivery)
-	return set, err
+	text, err := json.Marshal(t.Delivery)
+	if err != nil {
+		set.Kind = "" // so that the rest is looked at without it
+		return set, errors.New("delivery: must hold only what JSON can say: no .inf and no .nan")
+	}
+	set.Delivery = text
+	return set, nil
 }
 
 // loadTopics decodes strictly: a misspelt setting must not go unnoticed.

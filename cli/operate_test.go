@@ -22,6 +22,9 @@ func TestTopicsCommands(t *testing.T) {
 		"1h map[max_attempts:3 max_backoff:2d min_backoff:5s] 7 false 2" {
 		t.Errorf("got %v", got)
 	}
+	for _, way := range []string{"null", "{}", `{"kind":5}`, `{"kind":null}`, `{"kind":""}`, `[]`, `{"kind":"pull"} {}`, `{"kind":"webhook","kind":"pull"}`, `{"kind":"webhook","\u006bind":"pull"}`} {
+		s.fails(exitUsage, []string{"topics", "set", "x", "--delivery", way}, "delivery")
+	}
 	s.fails(exitUsage, []string{"topics", "set", "x", "--lease", "1ms", "--concurrency", "1000000"}, "lease", "concurrency")
 	s.prints([]string{"topics", "pause", "x", "y"}, "x is paused\ny is paused\n")
 	if got := s.lines("topics", "list"); len(got) != 2 || got[0]["paused"] != true || got[0]["name"] != "x" {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/lapsehq/lapse/client"
 )
@@ -125,8 +126,10 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 	var way client.Way
 	if c.Delivery != "" {
-		if err := json.Unmarshal([]byte(c.Delivery), &way); err != nil {
-			bad.add("delivery: must be a JSON object such as {\"kind\":\"pull\"}")
+		if err := json.Unmarshal([]byte(c.Delivery), &way); err != nil || way.Kind == "" {
+			bad.add("delivery: must be a JSON object with a kind, such as {\"kind\":\"pull\"}")
+		} else if twice(c.Delivery) {
+			bad.add("delivery: must not have a field twice")
 		}
 		if c.Kind != "" {
 			bad.add("kind: must not be given beside delivery")
@@ -159,6 +162,23 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 		return err
 	}
 	return s.tell(func(w io.Writer) { topicBlock(w, t) })
+}
+
+// twice tells whether a JSON object has a field twice, which the server would refuse if it
+// saw both.
+func twice(object string) bool {
+	d := json.NewDecoder(strings.NewReader(object))
+	seen := map[any]bool{}
+	for _, err := d.Token(); err == nil && d.More(); {
+		name, _ := d.Token()
+		if seen[name] {
+			return true
+		}
+		seen[name] = true
+		var value json.RawMessage
+		err = d.Decode(&value)
+	}
+	return false
 }
 
 func (c *topicsSet) change(s *client.Settings) {

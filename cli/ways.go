@@ -126,7 +126,10 @@ func (w *ways) readSecrets() error {
 }
 
 // attach is called once there is a scheduler.
-func (w *ways) attach(s *tasks.Scheduler) { w.scheduler.Store(s) }
+func (w *ways) attach(s *tasks.Scheduler) {
+	w.scheduler.Store(s)
+	s.Reconsider() // secrets may have come since it was opened
+}
 
 // reload reads again what may change while the server runs. A file that is wrong changes
 // nothing.

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +14,8 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/lapsehq/lapse/recovery/diskledger"
+	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/webhook"
 )
 
@@ -166,5 +170,70 @@ func TestWrongSecretsInOneLine(t *testing.T) {
 	text := err.Error()
 	if strings.Contains(text, "\n") || strings.Contains(text, "nope") || strings.Count(text, w.secretFile+": secret ") != 2 {
 		t.Errorf("got %q", text)
+	}
+}
+
+// A file that asks for what JSON cannot say is told so, and nothing else about the topic.
+func TestDeliveryInFileThatIsNoJSON(t *testing.T) {
+	for _, number := range []string{".inf", ".nan"} {
+		file := written(t, "lapse.yaml", "topics:\n  x:\n    delivery: {kind: webhook, url: \"https://shop.example/\", timeout: "+number+"}\n")
+		got := refusal("--config=" + file)
+		if !strings.Contains(got, "topics.x.delivery: must hold only what JSON can say") || strings.Contains(got, "url") || strings.Contains(got, "json:") {
+			t.Errorf("%s: %s", number, got)
+		}
+	}
+}
+
+// Secrets that come between the start of the scheduler and the moment from when on it can
+// be told of them help the topics that were found without.
+func TestSecretsThatComeDuringTheStart(t *testing.T) {
+	file := written(t, "secrets.yaml", "shop: ["+firstSecret+"]\n")
+	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	open := func(w *ways) *tasks.Scheduler {
+		ledger, err := diskledger.Open(dir, diskledger.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := tasks.Open(t.Context(), ledger, tasks.Config{Ways: w.list(), Log: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	end := func(s *tasks.Scheduler, w *ways) {
+		if err := s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		w.close()
+	}
+	var bad faults
+	set := settings{WebhookSecretFile: file}
+	w := set.ways(nil, &bad)
+	s := open(w)
+	topic := tasks.TopicSettings{Kind: "webhook", Delivery: []byte(`{"url":"https://shop.example/","secret":"shop"}`)}
+	if _, err := s.SetTopic(t.Context(), "x", topic, -1); err != nil {
+		t.Fatal(err)
+	}
+	end(s, w)
+
+	if err := os.WriteFile(file, []byte("other: ["+firstSecret+"]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w = set.ways(nil, &bad)
+	s = open(w)
+	defer end(s, w)
+	if got, err := s.Topic("x"); err != nil || got.Undeliverable == "" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if err := os.WriteFile(file, []byte("shop: ["+firstSecret+"]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.reload(log)
+	w.attach(s)
+	if got, err := s.Topic("x"); err != nil || got.Undeliverable != "" {
+		t.Errorf("undeliverable: %s, %v", got.Undeliverable, err)
+	}
+	if err := bad.err(); err != nil {
+		t.Error(err)
 	}
 }

@@ -51,7 +51,7 @@ func (s *Server) around(c *gin.Context) {
 				"status", c.Writer.Status(), "bytes", max(c.Writer.Size(), 0), "took", time.Since(started))
 		}
 	}()
-	if s.guard.Check(c.Request) != nil || misnamed(c.Request) {
+	if s.guard.Check(c.Request) != nil || misnamed(c.Request) || s.listensFromElsewhere(c) {
 		writeProblem(c, crossOrigin.with(""))
 		return
 	}
@@ -69,6 +69,17 @@ func (s *Server) around(c *gin.Context) {
 		}
 		c.Next()
 	}
+}
+
+// listensFromElsewhere tells that a page of another site opens a stream of events. It could
+// not read it, but would hold one of the few that there may be.
+func (s *Server) listensFromElsewhere(c *gin.Context) bool {
+	if c.FullPath() != eventsPath {
+		return false
+	}
+	as := *c.Request
+	as.Method = http.MethodPost // a GET may come from anywhere
+	return s.guard.Check(&as) != nil
 }
 
 // answersAlone has the routes that need no scheduler. The empty one is a path that

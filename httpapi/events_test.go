@@ -332,3 +332,19 @@ func (r *rig) tokens() (all []Token) {
 	}
 	return all
 }
+
+// A page of somebody else cannot read events, and so must not take up streams either.
+func TestForeignPagesOpenNoEventStreams(t *testing.T) {
+	r := newRig(t)
+	for site, status := range map[string]int{"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200} {
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodHead, r.url+eventsPath, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header.Set("Sec-Fetch-Site", site)
+		if a := r.send(q); a.status != status {
+			t.Errorf("%s: answered %d, want %d", site, a.status, status)
+		}
+	}
+	r.streams(0)
+}

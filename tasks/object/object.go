@@ -70,7 +70,7 @@ func (o *Object) Err() error {
 	known := slices.Sorted(slices.Values(o.known))
 	for _, field := range slices.Sorted(maps.Keys(o.fields)) {
 		if !slices.Contains(known, field) {
-			o.Fault(shown(field), "is not known here; the fields are "+strings.Join(known, ", "))
+			o.Fault(Shown(field), "is not known here; the fields are "+strings.Join(known, ", "))
 		}
 	}
 	if len(o.faults) == 0 {
@@ -79,11 +79,13 @@ func (o *Object) Err() error {
 	return &tasks.InvalidError{Fields: o.faults}
 }
 
-// shown is the name of an unknown field as far as it can be one: what somebody sent as
+// Shown is the name of an unknown field as far as it can be one: what somebody sent as
 // a name may be anything.
-func shown(field string) string {
-	const most = 40
-	bad := func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9') }
+func Shown(field string) string {
+	const most = 32 // less than a secret has
+	bad := func(r rune) bool {
+		return r != '_' && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
+	}
 	if field == "" || len(field) > most || strings.ContainsFunc(field, bad) {
 		return "(a field)"
 	}

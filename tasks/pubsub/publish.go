@@ -33,7 +33,7 @@ func (p *publisher) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []er
 	for i, d := range ds {
 		commands[i] = redispipe.Command{
 			Args:  []any{"publish", p.channel, p.message(d)},
-			Bytes: len(p.channel) + len(d.Payload) + len(d.ID),
+			Bytes: len(p.channel) + len(d.Payload) + len(d.ID) + headers(d),
 		}
 	}
 	redispipe.Send(ctx, p.way.client, commands)
@@ -42,6 +42,14 @@ func (p *publisher) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []er
 		errs[i] = p.outcome(&commands[i])
 	}
 	return errs
+}
+
+// headers are the bytes of those that an envelope has, and a key may be one of.
+func headers(d *tasks.Delivery) (size int) {
+	for name, value := range d.Headers {
+		size += len(name) + len(value)
+	}
+	return size
 }
 
 func (p *publisher) outcome(c *redispipe.Command) error {

@@ -46,9 +46,12 @@ func (w *Way) Deliverer(topic string, settings json.RawMessage) (tasks.Deliverer
 	ours := w.prefix + "channel:"
 	p := &publisher{way: w, message: payload}
 	p.channel = o.Text("channel", ours+topic,
-		"must be a name of 1 to 512 bytes, without spaces and control characters, and begin with "+ours+" if it begins with "+w.prefix,
+		"must be a name of 1 to 512 bytes, without spaces and control characters, begin with "+ours+" if it begins with "+w.prefix+
+			", and not be one of Redis' own, which begin with __sentinel__: or __redis__:",
 		func(s string) bool {
-			return object.Name(s) && (!strings.HasPrefix(s, w.prefix) || strings.HasPrefix(s, ours))
+			// A payload on a channel of Sentinels could make them follow another master.
+			redis := strings.HasPrefix(s, "__sentinel__:") || strings.HasPrefix(s, "__redis__:")
+			return object.Name(s) && !redis && (!strings.HasPrefix(s, w.prefix) || strings.HasPrefix(s, ours))
 		})
 	if o.Text("format", "payload", "must be payload or envelope", func(s string) bool { return s == "payload" || s == "envelope" }) == "envelope" {
 		p.message = envelope

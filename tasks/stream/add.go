@@ -51,10 +51,12 @@ func (a *adder) command(d *tasks.Delivery) redispipe.Command {
 		args = append(args, "group", d.Group)
 	}
 	args = append(args, "payload", d.Payload)
+	size := len(a.stream) + len(d.ID) + len(d.Topic) + len(d.Group) + len(d.Payload)
 	for name, value := range d.Headers {
 		args = append(args, "h:"+name, value)
+		size += len(name) + len(value)
 	}
-	return redispipe.Command{Args: args, Bytes: len(d.Payload) + len(d.ID) + tasks.MaxHeaderBytes/16}
+	return redispipe.Command{Args: args, Bytes: size}
 }
 
 // counts are what has become of attempts.

@@ -253,7 +253,7 @@ func TestSettingsAreChecked(t *testing.T) {
 		`{"max_len":"5"}`:                                 {"max_len"},
 		`{"max_len":1000000000001}`:                       {"max_len"},
 		`{"stream":7,"max_len":true,"maxlen":1,"a":{}}`:   {"a", "max_len", "maxlen", "stream"},
-		`{"Stream":"x"}`:                                  {"(a field)"},
+		`{"Stream":"x"}`:                                  {"Stream"},
 		`{"<script>":"x","max_len":99999999999999999999}`: {"(a field)", "max_len"},
 	} {
 		_, err := way.Deliverer("orders", json.RawMessage(object))

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // counting counts the connections that a receiver gets.
@@ -105,5 +107,35 @@ func TestClose(t *testing.T) {
 	}
 	if n, tally := connections.Load(), w.Tally(); n != 1 || tally["stopped"] != 1 {
 		t.Errorf("%d connections, %v", n, tally)
+	}
+}
+
+// Connections that nobody answers are given up soon after the attempts that needed them:
+// a topic whose attempts are short must not pile them up.
+func TestDialsDoNotPileUp(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	stuck := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		<-release
+		return nil, net.ErrClosed
+	}}
+	w := newWay(t, Config{Resolver: stuck})
+	d := to(t, w, "http://shop.test/", "timeout", "100ms")
+	ended := make(chan error, 1)
+	dial := w.transport.DialContext
+	w.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		ended <- err
+		return c, err
+	}
+	_ = d.Deliver(t.Context(), order("{}"))
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("it connected")
+		}
+	case <-time.After(20 * time.Second): // the dialer's own bound is longer
+		w.Close()
+		t.Errorf("the dial outlasts the attempt: %v", <-ended)
 	}
 }

@@ -45,9 +45,14 @@ var notFromTasks = map[string]bool{
 	"proxy-authenticate": true, "proxy-authorization": true, "accept-encoding": true, "user-agent": true,
 }
 
+// notFromTask takes names for the same that are the same to a receiver behind CGI or WSGI,
+// where "_" stands for all but letters and digits: there, ce_id would be another ce-id.
 func notFromTask(name string) bool {
+	name = asHyphens.Replace(name)
 	return notFromTasks[name] || strings.HasPrefix(name, "ce-") || strings.HasPrefix(name, "webhook-") || strings.HasPrefix(name, "lapse-")
 }
+
+var asHyphens = strings.NewReplacer("_", "-", ".", "-")
 
 const timeForm = "2006-01-02T15:04:05.000Z07:00"
 

@@ -55,6 +55,10 @@ func TestRequest(t *testing.T) {
 			"http2-settings": "x", "user-agent": "x",
 			"ce-id": "x", "ce-extension": "x", "webhook-id": "x", "webhook-signature": "v1,x", "lapse-attempt": "99", "lapse-receipt": "x", "lapse-else": "x",
 		}, "", plain},
+		"the same to CGI": {"{}", map[string]string{
+			"content_length": "1", "transfer_encoding": "chunked", "user.agent": "x", "ce_id": "x", "ce.type": "x", "webhook_id": "x",
+			"webhook.signature": "v1,x", "lapse_attempt": "99", "lapse.topic": "x", "lapse_receipt": "x",
+		}, "", plain},
 	} {
 		task := order(c.payload)
 		task.Headers, task.Group, task.Attempt = c.headers, c.group, 3

@@ -262,3 +262,15 @@ func TestRedirectsAndProxies(t *testing.T) {
 		t.Errorf("%d connections, %v", trap.count.Load(), w.Tally())
 	}
 }
+
+// A query is sent as it stands, so nothing in it may end the request line or be taken for
+// the next word of it.
+func TestQueryKeepsToItsPlace(t *testing.T) {
+	for query, good := range map[string]bool{
+		"shop=1&order=%20x%C3%BC~": true, "a HTTP/1.0": false, "a=\xff": false, "a=ü": false, "a=\u2028": false, "a=\t": false, "a=\x7f": false, " ": false,
+	} {
+		if _, problem := parseURL("http://shop.example/?" + query); (problem == "") != good {
+			t.Errorf("%q: %s", query, problem)
+		}
+	}
+}

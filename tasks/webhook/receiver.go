@@ -50,7 +50,7 @@ func (r *receiver) attempt(lease context.Context, d *tasks.Delivery) (outcome, e
 	}
 	within, cancel := context.WithDeadline(lease, now.Add(r.timeout))
 	defer cancel()
-	var p progress
+	p := progress{giveUp: now.Add(2 * r.timeout)}
 	answer, err := r.way.transport.RoundTrip(r.request(context.WithValue(within, progressKey{}, &p), h, d.Payload))
 	if err != nil {
 		if within.Err() != nil && !errors.As(err, new(dialError)) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/object"
 )
 
 // settings are a topic's delivery object:
@@ -63,7 +64,7 @@ func readSettings(text json.RawMessage) (settings, []tasks.FieldError) {
 				}
 			}
 		default:
-			r.fault(name, "is not a known field")
+			r.fault(object.Shown(name), "is not a known field")
 		}
 	})
 	if !r.seen["url"] {
@@ -97,7 +98,7 @@ func (r *reader) each(text json.RawMessage, take func(name string, value json.Ra
 			return
 		}
 		if r.seen[name] {
-			r.fault(name, "must not be given twice")
+			r.fault(object.Shown(name), "must not be given twice")
 			continue
 		}
 		r.seen[name] = true

@@ -79,3 +79,18 @@ func TestBadSettings(t *testing.T) {
 		}
 	}
 }
+
+// What somebody sent as a name may be anything: a secret, a page of text, or a terminal's
+// commands. Only what could be a name is repeated.
+func TestUnknownNamesAreNotRepeated(t *testing.T) {
+	w := newWay(t, Config{})
+	for _, name := range []string{"", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", strings.Repeat("x", 9000), "\x1b[2J", "Bearer x"} {
+		_, err := w.Deliverer("x", settingsOf(map[string]any{"url": "https://shop.example/", name: 1}))
+		if err == nil || len(err.Error()) > 100 || name != "" && strings.Contains(err.Error(), name) {
+			t.Errorf("%.40q: %.200v", name, err)
+		}
+	}
+	if _, err := w.Deliverer("x", settingsOf(map[string]any{"url": "https://shop.example/", "time_out": 1})); err == nil || !strings.Contains(err.Error(), "time_out") {
+		t.Errorf("%v", err)
+	}
+}

@@ -70,8 +70,12 @@ const (
 
 // A progress is where an attempt stands. It travels in the context: the transport dials
 // on its own, and goes on dialling when the attempt is over, so that an attempt that runs
-// out of time would not learn what it has been waiting for.
-type progress struct{ stage atomic.Int32 }
+// out of time would not learn what it has been waiting for. A connection that comes late is good for
+// the next attempt; but attempts that are short must not pile up those that never come.
+type progress struct {
+	stage  atomic.Int32
+	giveUp time.Time // dialling
+}
 
 type progressKey struct{}
 
@@ -96,9 +100,13 @@ type dialer struct {
 	tls    *tls.Config
 }
 
-// until ends a context with the way as well.
+// until ends a context with the way as well, and some time after its attempt.
 func (d *dialer) until(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
+	latest := time.Now().Add(connectWithin + secureWithin)
+	if p, ok := ctx.Value(progressKey{}).(*progress); ok && p.giveUp.Before(latest) {
+		latest = p.giveUp
+	}
+	ctx, cancel := context.WithDeadline(ctx, latest)
 	stop := context.AfterFunc(d.closed, cancel)
 	return ctx, func() { stop(); cancel() }
 }

@@ -32,6 +32,9 @@ func parseURL(text string) (_ *url.URL, problem string) {
 		return nil, "must not hold a user or a password: topics are readable; check the signature instead"
 	case u.Fragment != "" || strings.Contains(text, "#"):
 		return nil, "must not have a fragment (#)"
+	case strings.ContainsFunc(u.RawQuery, func(c rune) bool { return c <= ' ' || c > '~' }):
+		// It would be sent as it is, and the request line end where somebody likes.
+		return nil, "must have a query of printable ASCII without spaces, with %20 and the like for the rest"
 	case u.Opaque != "" || u.Hostname() == "":
 		return nil, "must have a host"
 	case !validHost(u.Hostname()):
