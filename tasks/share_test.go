@@ -105,3 +105,29 @@ func TestNothingStarves(t *testing.T) {
 		})
 	}
 }
+
+// A topic that leaves the crowd because MaxInFlight keeps it waiting is not forgotten:
+// the first receipt that makes room lets it go on.
+func TestCrowdAndMaxInFlight(t *testing.T) {
+	bubble(t, Config{MaxDeliveries: 1, MaxInFlight: 2, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
+		r.handle("later", func(context.Context, *Delivery) error { return ErrLater })
+		r.topic("later", TopicSettings{Lease: time.Hour})
+		r.handle("busy", (&throng{}).handler)
+		r.must(Request{ID: "first", Topic: "later"}) // shows that the topic leaves deliveries open
+		pass(time.Millisecond)
+		r.must(Request{ID: "b", Topic: "busy"}) // has the only place, for a second
+		pass(time.Millisecond)
+		r.must(Request{ID: "second", Topic: "later"}) // stands in the crowd
+		pulled := r.one("p", "pulled")                // and then there is no room for it
+		pass(2 * time.Second)
+		if task := r.get("second"); task.State != Ready {
+			t.Fatalf("beside two open deliveries it is %v", task.State)
+		}
+		r.ack(pulled)
+		pass(time.Millisecond)
+		if task := r.get("second"); task.State != Delivering {
+			t.Errorf("with room for one more it is %v", task.State)
+		}
+		r.checkConsistency()
+	})
+}
