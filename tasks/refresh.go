@@ -29,15 +29,30 @@ func (s *Scheduler) refreshLoop() {
 	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
 	for seen := int64(-1); ; {
-		if version, err := shared.SettingsVersion(s.ctx); err == nil && version != seen && s.refresh(shared) == nil {
-			seen = version // read before: what came in between is found the next time
-		}
+		seen = s.refreshOnce(shared, seen)
 		select {
 		case <-tick.C:
 		case <-s.closing:
 			return
 		}
 	}
+}
+
+// refreshOnce asks for news since a version of the settings, and returns the version that
+// it has taken over.
+func (s *Scheduler) refreshOnce(shared recovery.SharedSettings, seen int64) int64 {
+	version, err := shared.SettingsVersion(s.ctx)
+	if err != nil || version == seen {
+		return seen
+	}
+	if version < seen { // the ledger has lost changes, and perhaps nothing else
+		s.restoreSettings()
+		seen = -1
+	}
+	if s.refresh(shared) != nil {
+		return seen
+	}
+	return version // read before: what came in between is found the next time
 }
 
 // refresh makes the settings of all topics those that the ledger has.
@@ -61,7 +76,10 @@ func (s *Scheduler) refresh(settings recovery.Settings) error {
 	for name, set := range news {
 		e := s.understand(name, set.value)
 		s.mu.Lock()
-		if t, err := s.topicLocked(name); err == nil && set.revision > t.seen {
+		t, err := s.topicLocked(name)
+		// A lower revision is news if there are no settings: see revisedLocked.
+		if err == nil && (set.revision > t.seen || t.revision == 0 && set.revision < t.seen) {
+			t.revisedLocked(set.revision)
 			s.equipLocked(t, e, set.revision)
 		}
 		s.unlock()
@@ -150,12 +168,9 @@ func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic, know
 	return nil
 }
 
-// revisedLocked takes over the revision that the ledger has. If it is a lower one,
-// the ledger has lost the settings and its revisions have begun anew: they must not
-// be taken for those of before.
+// revisedLocked takes over the revision that the ledger has. If it is lower than one that
+// was met, the ledger has lost the settings and its revisions have begun anew: they must
+// not be taken for those of before.
 func (t *topic) revisedLocked(revision int64) {
-	if revision < t.revision {
-		t.seen = revision
-	}
-	t.revision = revision
+	t.seen, t.revision = min(t.seen, revision), revision
 }

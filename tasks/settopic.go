@@ -50,7 +50,7 @@ func (s *Scheduler) store(ctx context.Context, name string, e equipment, ifRevis
 			s.unlock()
 			return Topic{}, err
 		}
-		revision := have.revision
+		revision, seen := have.revision, have.seen
 		s.unlock()
 		stored, err := s.putTopic(ctx, name, revision, &e.set)
 		if errors.Is(err, recovery.ErrConflict) {
@@ -64,7 +64,10 @@ func (s *Scheduler) store(ctx context.Context, name string, e equipment, ifRevis
 		}
 		s.mu.Lock()
 		have = s.keptTopic([]byte(name)) // it may have been forgotten meanwhile
-		if stored > have.seen {          // else somebody has changed or deleted them since
+		if have.revision == revision && have.seen == seen {
+			have.seen = 0 // nothing is newer, although revisions may have begun anew
+		}
+		if stored > have.seen { // else somebody has changed or deleted them since
 			s.equipLocked(have, e, stored)
 		}
 		described := s.describeLocked(have)
