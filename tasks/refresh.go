@@ -94,7 +94,10 @@ func (s *Scheduler) refresh(settings recovery.Settings) error {
 	return nil
 }
 
-var errSettingsLost = errors.New("the ledger has lost its settings")
+var (
+	errSettingsLost      = errors.New("the ledger has lost its settings")
+	errIllegibleSettings = errors.New("the stored settings cannot be read")
+)
 
 // loadTopics reads the stored settings.
 func (s *Scheduler) loadTopics(ctx context.Context) error {
@@ -120,7 +123,7 @@ func (s *Scheduler) understand(topic string, value []byte) equipment {
 	var stored TopicSettings
 	if err := json.Unmarshal(value, &stored); err != nil {
 		s.cfg.Log.Error("the stored settings of a topic cannot be read; its tasks wait", "topic", topic, "error", err)
-		return equipment{unfit: fmt.Errorf("the stored settings cannot be read: %w", err)}
+		return equipment{unfit: fmt.Errorf("%w: %w", errIllegibleSettings, err)}
 	}
 	e, err := s.cfg.ways.equip(topic, stored)
 	if err != nil {

@@ -94,7 +94,8 @@ func (s *Scheduler) putTopic(ctx context.Context, name string, revision int64, t
 }
 
 // PauseTopic stops the delivery of a topic's tasks, or resumes it. They are
-// accepted meanwhile, and wait. Errors: as of SetTopic.
+// accepted meanwhile, and wait. Errors: as of SetTopic; ErrUnavailable if this version
+// cannot read the topic's settings, and so cannot change one of them.
 func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) error {
 	if !validName(name) {
 		return &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
@@ -106,6 +107,9 @@ func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) er
 			e, revision = have.equipment(), have.revision
 		}
 		s.unlock()
+		if errors.Is(e.unfit, errIllegibleSettings) {
+			return fmt.Errorf("%w: %w", ErrUnavailable, e.unfit)
+		}
 		e.set.Paused = paused
 		if e.set.Kind == Pull || e.set.Kind == Handler {
 			e.set.Kind = "" // which of them is this process' own matter
