@@ -253,3 +253,23 @@ func TestClaimsHeedWhatCameBetween(t *testing.T) {
 		})
 	}
 }
+
+// An attempt that was being recorded goes the way that has been set meanwhile.
+func TestClaimsGoTheNewWay(t *testing.T) {
+	p := &postal{}
+	bubble(t, Config{Ways: []Way{p}, AnswerWithin: 10 * time.Second}, func(t *testing.T, r *rig) {
+		rome, oslo := to("rome"), to("oslo")
+		rome.CountCrashes, oslo.CountCrashes = true, true
+		r.topic("x", rome)
+		r.must(Request{ID: "t", Topic: "x", Delay: time.Second})
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		pass(2 * time.Second)
+		r.topic("x", oslo)
+		release()
+		pass(2 * time.Second)
+		if sent := p.text(); sent != "t to oslo" {
+			t.Errorf("delivered: %s", sent)
+		}
+		r.checkConsistency()
+	})
+}

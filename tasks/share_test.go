@@ -106,6 +106,26 @@ func TestNothingStarves(t *testing.T) {
 	}
 }
 
+// A topic that comes late does not make up for the time when it wanted nothing.
+func TestLateComersWaitTheirTurn(t *testing.T) {
+	bubble(t, Config{MaxDeliveries: 1}, func(t *testing.T, r *rig) {
+		topics := []string{"a", "b", "late"}
+		for _, topic := range topics {
+			r.handle(topic, (&throng{}).handler)
+		}
+		backlogOf(r, 200, "a", "b")
+		pass(100*time.Second + time.Second/2)
+		backlogOf(r, 200, "late")
+		before := map[string]int64{"a": r.counts("a").Delivered, "b": r.counts("b").Delivered}
+		pass(30 * time.Second)
+		for _, topic := range topics {
+			if n := r.counts(topic).Delivered - before[topic]; n < 9 || n > 11 {
+				t.Errorf("%d deliveries of %s in 30 s beside two others", n, topic)
+			}
+		}
+	})
+}
+
 // A topic that leaves the crowd because MaxInFlight keeps it waiting is not forgotten:
 // the first receipt that makes room lets it go on.
 func TestCrowdAndMaxInFlight(t *testing.T) {
