@@ -35,7 +35,7 @@ func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term t
 	claimed := t.settings.CountCrashes // which may change while attempts are recorded
 	if claimed && len(taken) > 0 {
 		asked := len(taken)
-		taken = s.claimLocked(ctx, taken)
+		taken = s.claimLocked(ctx, t, taken, away)
 		switch missed := asked - len(taken); {
 		case away:
 			s.freeLocked(missed, 0)
@@ -56,7 +56,7 @@ func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term t
 // takeSomeLocked takes up to limit tasks off a topic's queue. Where many may not be
 // delivered, it gives the lock up in between, but never with a task in its hands.
 func (s *Scheduler) takeSomeLocked(t *topic, limit int, away bool) (taken []uint32) {
-	for {
+	for away == t.pulled() { // which may change while the lock is given up
 		if away || t.later {
 			limit = min(limit, s.roomLocked())
 		}
@@ -77,11 +77,12 @@ func (s *Scheduler) takeSomeLocked(t *topic, limit int, away bool) (taken []uint
 		s.unlock()
 		s.mu.Lock()
 	}
+	return nil
 }
 
 // claimLocked records the attempts of tasks that were taken off their queue, and
 // returns those that may be handed out. It gives the lock up meanwhile.
-func (s *Scheduler) claimLocked(ctx context.Context, taken []uint32) []uint32 {
+func (s *Scheduler) claimLocked(ctx context.Context, t *topic, taken []uint32, away bool) []uint32 {
 	c := newCall(len(taken))
 	for i, n := range taken {
 		sl := s.book.slot(n)
@@ -104,8 +105,10 @@ func (s *Scheduler) claimLocked(ctx context.Context, taken []uint32) []uint32 {
 		if c.errs[i] != nil {
 			continue
 		}
-		// Meanwhile Close may have begun, or the clock may have been set back.
-		if sl := s.book.slot(n); s.ended || sl.next > now {
+		// Meanwhile Close may have begun, the topic may have been paused or be delivered
+		// otherwise, the clock may have been set back, or the ledger have taken too long.
+		sl := s.book.slot(n)
+		if s.ended || t.stopped() || away != t.pulled() || sl.next > now || s.tooLateLocked(t, sl, now) {
 			s.putBackLocked(n, sl)
 		} else {
 			claimed = append(claimed, n)

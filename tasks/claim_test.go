@@ -208,3 +208,68 @@ func TestPlacesOfAFailedClaim(t *testing.T) {
 		r.checkConsistency()
 	})
 }
+
+// What has become of a topic, or of a task, while its attempt was being recorded, holds
+// for that attempt too.
+func TestClaimsHeedWhatCameBetween(t *testing.T) {
+	mailed := to("rome")
+	mailed.CountCrashes = true
+	for name, c := range map[string]struct {
+		from   TopicSettings
+		change func(r *rig)
+	}{
+		"paused":       {mailed, func(r *rig) { want(r.t, "PauseTopic", r.PauseTopic(r.t.Context(), "x", true), nil) }},
+		"pulled now":   {mailed, func(r *rig) { r.topic("x", TopicSettings{CountCrashes: true}) }},
+		"mailed now":   {TopicSettings{CountCrashes: true}, func(r *rig) { to := mailed; to.Paused = true; r.topic("x", to) }},
+		"late by then": {mailed, func(*rig) { pass(5 * time.Second) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &postal{}
+			bubble(t, Config{Ways: []Way{p}, AnswerWithin: 10 * time.Second}, func(t *testing.T, r *rig) {
+				r.topic("x", c.from)
+				r.must(Request{ID: "t", Topic: "x", Delay: time.Second, MaxLateness: 3 * time.Second})
+				_, release := r.faulty.Hold(ledgertest.Apply)
+				got := make(chan int, 1)
+				if c.from.Kind == "" {
+					go func() { ds, _ := r.Reserve(t.Context(), "x", 1, 5*time.Second, 0); got <- len(ds) }()
+				} else {
+					got <- 0
+				}
+				pass(2 * time.Second)
+				c.change(r)
+				release()
+				pass(time.Second)
+				if sent := p.text(); sent != "" || <-got != 0 {
+					t.Errorf("it was delivered: %s", sent)
+				}
+				switch task, err := r.Get(t.Context(), "t"); {
+				case name == "late by then":
+					want(t, "Get of what was skipped", err, ErrNotFound)
+				case err != nil || task.State != Ready || task.Attempt != 0:
+					t.Errorf("it is %v after %d attempts, %v", task.State, task.Attempt, err)
+				}
+				r.checkConsistency()
+			})
+		})
+	}
+}
+
+// An attempt that was being recorded goes the way that has been set meanwhile.
+func TestClaimsGoTheNewWay(t *testing.T) {
+	p := &postal{}
+	bubble(t, Config{Ways: []Way{p}, AnswerWithin: 10 * time.Second}, func(t *testing.T, r *rig) {
+		rome, oslo := to("rome"), to("oslo")
+		rome.CountCrashes, oslo.CountCrashes = true, true
+		r.topic("x", rome)
+		r.must(Request{ID: "t", Topic: "x", Delay: time.Second})
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		pass(2 * time.Second)
+		r.topic("x", oslo)
+		release()
+		pass(2 * time.Second)
+		if sent := p.text(); sent != "t to oslo" {
+			t.Errorf("delivered: %s", sent)
+		}
+		r.checkConsistency()
+	})
+}

@@ -6,6 +6,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest"
 )
 
 // A topic with tasks is deleted by force only. Then its tasks are dead, but for those
@@ -115,6 +118,23 @@ func TestKillTopicInAnOutage(t *testing.T) {
 		}
 		_, err = r.KillTopic(t.Context(), "x", -1)
 		want(t, "KillTopic again", err, nil)
+		r.checkConsistency()
+	})
+}
+
+// Deaths that the ledger could not take in time come to pass when it answers again.
+func TestKilledLaterThanTheAnswer(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{})
+		r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		go func() { _, _ = r.Schedule(t.Context(), Request{Topic: "y"}) }() // keeps the committer busy
+		pass(time.Millisecond)
+		_, err := r.KillTopic(t.Context(), "x", -1)
+		want(t, "KillTopic", err, ErrUnknown)
+		release()
+		pass(time.Second)
+		r.inLedger("t", recovery.Dead)
 		r.checkConsistency()
 	})
 }

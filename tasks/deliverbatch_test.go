@@ -356,3 +356,51 @@ type kinded struct {
 }
 
 func (k kinded) Kind() Kind { return k.kind }
+
+// When a way that takes no batches takes over, in the same measure, each task gets a
+// delivery of its own.
+func TestSinglesAfterBatches(t *testing.T) {
+	c, p := &crate{}, &postal{}
+	bubble(t, Config{Ways: []Way{c, p}}, func(t *testing.T, r *rig) {
+		set, other := crates(), to("rome")
+		set.Concurrency, other.Concurrency = 8, 8
+		r.topic("x", set)
+		r.many("x", 100)
+		pass(1500 * time.Millisecond)
+		r.topic("x", other)
+		pass(time.Minute)
+		batches, _ := c.taken()
+		if n := r.counts("x"); n.Delivered != 100 || n.Failed != 0 || len(batches) > 6 {
+			t.Errorf("%d batches, then %+v", len(batches), n)
+		}
+		if sent := len(p.sent); sent < 60 {
+			t.Errorf("%d were delivered singly", sent)
+		}
+		r.checkConsistency()
+	})
+}
+
+// Places of a batch that went to another topic come back when that is done, while the
+// batches go on.
+func TestBatchesGetTheirPlacesBack(t *testing.T) {
+	c := &crate{}
+	bubble(t, Config{Ways: []Way{c}, MaxDeliveries: 4, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
+		set := crates()
+		set.Concurrency = 4
+		r.topic("x", set)
+		r.handle("other", (&throng{}).handler)
+		r.many("x", 100)
+		pass(500 * time.Millisecond)
+		r.must(Request{Topic: "other"})
+		pass(2 * time.Second)
+		if n := r.counts("other").Delivered; n != 1 {
+			t.Fatalf("%d of the other topic were delivered", n)
+		}
+		c.taken()
+		pass(3 * time.Second)
+		if _, most := c.taken(); most != 4 {
+			t.Errorf("%d at once with 4 places for nobody else", most)
+		}
+		r.checkConsistency()
+	})
+}

@@ -82,3 +82,27 @@ func TestRateAndSettings(t *testing.T) {
 		}
 	})
 }
+
+// A faster rate and a greater burst hold at once, also for a topic that rests.
+func TestRateIsRaised(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		// begun sets the topic and tells how many deliveries begin from then on.
+		begun := func(want int64, rate Rate, paused bool, within time.Duration) {
+			t.Helper()
+			before := r.counts("x").Ready
+			r.topic("x", TopicSettings{Rate: rate, Paused: paused})
+			pass(within)
+			if n := before - r.counts("x").Ready; n < want-1 || n > want+1 {
+				t.Errorf("%d began within %v, want %d", n, within, want)
+			}
+		}
+		r.topic("x", TopicSettings{Paused: true})
+		r.handle("x", func(context.Context, *Delivery) error { return nil })
+		backlogOf(r, 400, "x")
+		begun(1, Rate{PerSecond: 0.001, Burst: 1}, false, 10*time.Second)
+		begun(100, Rate{PerSecond: 100, Burst: 1}, false, time.Second)
+		begun(0, Rate{PerSecond: 10, Burst: 50}, true, 10*time.Second)
+		begun(50, Rate{PerSecond: 10, Burst: 50}, false, time.Millisecond)
+		r.checkConsistency()
+	})
+}

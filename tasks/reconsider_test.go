@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"encoding/json"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -50,6 +51,36 @@ func TestReconsider(t *testing.T) {
 		want(t, "Topic", err, nil)
 		_, err = r.SetTopic(t.Context(), "x", to("oslo"), x.Revision)
 		want(t, "SetTopic", err, nil)
+		r.checkConsistency()
+	})
+}
+
+// A window that was taken from a topic while its way could not be had is gone when the way
+// is there again.
+func TestReconsiderWithoutTheWindow(t *testing.T) {
+	p := &picky{postal: &postal{}}
+	bubble(t, Config{Ways: []Way{p}}, func(t *testing.T, r *rig) {
+		set := to("rome")
+		set.Spread = 24 * time.Hour
+		r.topic("x", set)
+		for i := range 20 {
+			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
+		}
+		pass(time.Second)
+		p.lacks.Store(true)
+		set.Spread = 0
+		value, err := json.Marshal(set.stored())
+		want(t, "Marshal", err, nil)
+		_, err = r.faulty.PutSetting(t.Context(), settingPrefix+"x", 1, value) // by another node
+		want(t, "PutSetting", err, nil)
+		want(t, "refresh", r.refresh(r.faulty), nil)
+		pass(time.Second)
+		p.lacks.Store(false)
+		r.Reconsider()
+		pass(3 * time.Second)
+		if n := r.counts("x"); n.Delivered != 20 {
+			t.Errorf("%+v", n)
+		}
 		r.checkConsistency()
 	})
 }

@@ -29,15 +29,30 @@ func (s *Scheduler) refreshLoop() {
 	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
 	for seen := int64(-1); ; {
-		if version, err := shared.SettingsVersion(s.ctx); err == nil && version != seen && s.refresh(shared) == nil {
-			seen = version // read before: what came in between is found the next time
-		}
+		seen = s.refreshOnce(shared, seen)
 		select {
 		case <-tick.C:
 		case <-s.closing:
 			return
 		}
 	}
+}
+
+// refreshOnce asks for news since a version of the settings, and returns the version that
+// it has taken over.
+func (s *Scheduler) refreshOnce(shared recovery.SharedSettings, seen int64) int64 {
+	version, err := shared.SettingsVersion(s.ctx)
+	if err != nil || version == seen {
+		return seen
+	}
+	if version < seen { // the ledger has lost changes, and perhaps nothing else
+		s.restoreSettings()
+		seen = -1
+	}
+	if s.refresh(shared) != nil {
+		return seen
+	}
+	return version // read before: what came in between is found the next time
 }
 
 // refresh makes the settings of all topics those that the ledger has.
@@ -61,7 +76,10 @@ func (s *Scheduler) refresh(settings recovery.Settings) error {
 	for name, set := range news {
 		e := s.understand(name, set.value)
 		s.mu.Lock()
-		if t, err := s.topicLocked(name); err == nil && set.revision > t.seen {
+		t, err := s.topicLocked(name)
+		// A lower revision is news if there are no settings: see revisedLocked.
+		if err == nil && (set.revision > t.seen || t.revision == 0 && set.revision < t.seen) {
+			t.revisedLocked(set.revision)
 			s.equipLocked(t, e, set.revision)
 		}
 		s.unlock()
@@ -76,7 +94,10 @@ func (s *Scheduler) refresh(settings recovery.Settings) error {
 	return nil
 }
 
-var errSettingsLost = errors.New("the ledger has lost its settings")
+var (
+	errSettingsLost      = errors.New("the ledger has lost its settings")
+	errIllegibleSettings = errors.New("the stored settings cannot be read")
+)
 
 // loadTopics reads the stored settings.
 func (s *Scheduler) loadTopics(ctx context.Context) error {
@@ -102,7 +123,7 @@ func (s *Scheduler) understand(topic string, value []byte) equipment {
 	var stored TopicSettings
 	if err := json.Unmarshal(value, &stored); err != nil {
 		s.cfg.Log.Error("the stored settings of a topic cannot be read; its tasks wait", "topic", topic, "error", err)
-		return equipment{unfit: fmt.Errorf("the stored settings cannot be read: %w", err)}
+		return equipment{unfit: fmt.Errorf("%w: %w", errIllegibleSettings, err)}
 	}
 	e, err := s.cfg.ways.equip(topic, stored)
 	if err != nil {
@@ -150,12 +171,9 @@ func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic, know
 	return nil
 }
 
-// revisedLocked takes over the revision that the ledger has. If it is a lower one,
-// the ledger has lost the settings and its revisions have begun anew: they must not
-// be taken for those of before.
+// revisedLocked takes over the revision that the ledger has. If it is lower than one that
+// was met, the ledger has lost the settings and its revisions have begun anew: they must
+// not be taken for those of before.
 func (t *topic) revisedLocked(revision int64) {
-	if revision < t.revision {
-		t.seen = revision
-	}
-	t.revision = revision
+	t.seen, t.revision = min(t.seen, revision), revision
 }

@@ -67,6 +67,9 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 // queueLocked waits, without the lock, until it is a receiver's turn to look again.
 // It reports false if that did not come in time.
 func (s *Scheduler) queueLocked(ctx context.Context, t *topic, place *turn, over <-chan time.Time) (woken bool) {
+	if !t.pulled() { // any more: whoever slept has been told already
+		return true
+	}
 	t.reservers.join(place)
 	s.wakeLocked(t) // for what became ready while the lock was given up
 	s.unlock()

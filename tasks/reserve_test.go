@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -202,3 +203,39 @@ func TestPulledTopicDoesNotDelayHandlers(t *testing.T) {
 		}
 	})
 }
+
+// A receiver that has to pass over many tasks gets none of a topic that was given another
+// way of delivery meanwhile.
+func TestReserveAcrossAChangeOfWay(t *testing.T) {
+	var r *rig
+	change := sync.OnceFunc(func() {
+		set := to("rome")
+		set.Paused = true
+		r.topic("x", set)
+	})
+	cfg := Config{Ways: []Way{&postal{}}, Observer: observerFunc(func(e Event) {
+		if e.Kind == EventSkipped {
+			change()
+		}
+	})}
+	bubble(t, cfg, func(t *testing.T, rig *rig) {
+		r = rig
+		for range atOnce {
+			r.must(Request{Topic: "x", MaxLateness: time.Second})
+		}
+		pass(2 * time.Second)
+		r.must(Request{ID: "t", Topic: "x"})
+		ds, err := r.Reserve(t.Context(), "x", 1, time.Second, 0)
+		if !errors.Is(err, ErrHandled) {
+			t.Errorf("reserved %v, %v", ds, err)
+		}
+		if task := r.get("t"); task.State != Ready {
+			t.Errorf("it is %v", task.State)
+		}
+		r.checkConsistency()
+	})
+}
+
+type observerFunc func(Event)
+
+func (f observerFunc) Observe(e Event) { f(e) }

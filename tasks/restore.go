@@ -47,6 +47,9 @@ func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings)
 		return restored, err
 	}
 	for name, t := range s.topicsSet() {
+		if errors.Is(t.unfit, errIllegibleSettings) {
+			continue // memory does not know what they were
+		}
 		value, err := json.Marshal(t.given().stored())
 		if err != nil {
 			return restored, err
@@ -95,7 +98,7 @@ func (s *Scheduler) topicsSet() map[string]topic {
 	set := make(map[string]topic)
 	for name, t := range s.topics {
 		if t.revision != 0 {
-			set[name] = topic{settings: t.settings, own: t.own, revision: t.revision}
+			set[name] = topic{settings: t.settings, own: t.own, revision: t.revision, unfit: t.unfit}
 		}
 	}
 	return set

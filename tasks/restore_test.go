@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -83,4 +84,66 @@ func TestNewerSettingsAreNotOverwritten(t *testing.T) {
 			t.Errorf("the ledger holds %s, revision %d, %v", held, revision, err)
 		}
 	})
+}
+
+// Revisions begin anew after a loss, also that of a topic whose settings were deleted
+// before: what is set then holds, on every node.
+func TestDeletedTopicAfterALoss(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := newNamedNode(t, server.URL(), "a"), newNamedNode(t, server.URL(), "b")
+	is := func(n *node, lease time.Duration) {
+		t.Helper()
+		n.waitFor("it has heard", func() bool {
+			x, err := n.Topic("x")
+			return err == nil && x.Settings.Lease == lease
+		})
+	}
+	for lease := time.Minute; lease <= 5*time.Minute; lease += time.Minute {
+		_, err := a.SetTopic(t.Context(), "x", TopicSettings{Lease: lease}, -1)
+		want(t, "SetTopic", err, nil)
+	}
+	is(b, 5*time.Minute)
+	want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), nil)
+	is(b, 30*time.Second)
+	server.Do("flushall")
+	a.waitFor("the key of receipts is there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(2) })
+	for lease := time.Hour; lease <= 3*time.Hour; lease += time.Hour {
+		set, err := a.SetTopic(t.Context(), "x", TopicSettings{Lease: lease}, -1)
+		if err != nil || set.Settings.Lease != lease || set.Revision != int64(lease/time.Hour) {
+			t.Fatalf("set to %v: %+v, revision %d, %v", lease, set.Settings, set.Revision, err)
+		}
+		is(b, lease)
+	}
+}
+
+// A failover may lose nothing but the last change of settings: what a node knows to have
+// been confirmed it writes again, and does not take for somebody's deletion.
+func TestOnlySettingsAreLost(t *testing.T) {
+	server := redistest.Start(t)
+	n, b := newNode(t, server.URL()), newNamedNode(t, server.URL(), "b")
+	_, err := b.SetTopic(t.Context(), "kept", TopicSettings{Lease: time.Minute}, -1)
+	want(t, "SetTopic", err, nil)
+	n.waitFor("it knows what the other one has set", func() bool {
+		x, err := n.Topic("kept")
+		return err == nil && x.Settings.Lease == time.Minute
+	})
+	want(t, "Close", b.Close(context.Background()), nil)
+	client, shared := server.Client(), n.ledger.(recovery.SharedSettings)
+	before := client.HGetAll(t.Context(), "lapse:topics").Val()
+	_, err = n.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour}, -1)
+	want(t, "SetTopic", err, nil)
+	seen := n.refreshOnce(shared, -1)
+
+	lose := client.TxPipeline()
+	lose.Del(t.Context(), "lapse:topics")
+	lose.HSet(t.Context(), "lapse:topics", before)
+	_, err = lose.Exec(t.Context())
+	want(t, "losing the last change", err, nil)
+	n.refreshOnce(shared, seen)
+	if x, err := n.Topic("x"); err != nil || x.Settings.Lease != time.Hour {
+		t.Errorf("the node has %+v, %v", x.Settings, err)
+	}
+	if kept := client.HGet(t.Context(), "lapse:topics", settingPrefix+"x").Val(); kept == "" {
+		t.Error("it was not written again")
+	}
 }

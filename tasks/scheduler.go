@@ -56,7 +56,7 @@ type Scheduler struct {
 	away          int                      // of those, how many only a receipt can settle
 	pledged       int                      // deliveries under way that may join them: of topics whose deliverer leaves them to receipts
 	held          []*topic                 // that MaxInFlight keeps waiting
-	workers       int                      // goroutines of work, of all topics
+	workers       int                      // places that workers have, of all topics
 	crowd         crowd                    // topics that want more of them than there may be
 	turns         float64                  // of the topic that was let in last, see topic.turns
 	backlog       int                      // ready tasks of the topics that are pushed

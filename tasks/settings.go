@@ -105,14 +105,15 @@ func (t *topic) take(e equipment) {
 // equipLocked gives a topic other equipment; revision 0 means that nobody has stored its
 // settings. Deliveries under way are not touched: they end by what held when they began.
 func (s *Scheduler) equipLocked(t *topic, e equipment, revision int64) {
-	pulled, spread := t.pulled(), t.settings.Spread
+	pulled, spread, unfit := t.pulled(), t.settings.Spread, t.unfit != nil
 	t.take(e)
 	t.revision, t.seen = revision, max(t.seen, revision)
 	if t.later { // of the deliverer before; this one may be another
 		t.later = false
 		s.freeLocked(0, t.busy)
 	}
-	if t.slots > 0 && t.unfit == nil && (t.settings.Spread != spread || t.undecided) {
+	// While a topic is unfit its tasks keep their places: its window may not be known.
+	if t.slots > 0 && t.unfit == nil && (t.settings.Spread != spread || unfit || t.undecided) {
 		s.revisitLocked(t)
 	}
 	s.countBacklogLocked(t)

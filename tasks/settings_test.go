@@ -135,3 +135,22 @@ func TestSettingsHoldAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// Settings that this version cannot read are not replaced by defaults because somebody
+// pauses the topic.
+func TestPauseOfIllegibleSettings(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		const newer = `{"Lease":"of a later version"}`
+		_, err := r.faulty.PutSetting(t.Context(), settingPrefix+"x", 0, []byte(newer))
+		want(t, "PutSetting", err, nil)
+		r.restart()
+		for _, paused := range []bool{true, false} {
+			if err := r.PauseTopic(t.Context(), "x", paused); err == nil {
+				t.Errorf("PauseTopic(%v) has changed settings that nobody here can read", paused)
+			}
+		}
+		if held, _, err := r.faulty.Setting(t.Context(), settingPrefix+"x"); err != nil || string(held) != newer {
+			t.Errorf("the ledger has %s, %v", held, err)
+		}
+	})
+}

@@ -50,7 +50,7 @@ func (s *Scheduler) store(ctx context.Context, name string, e equipment, ifRevis
 			s.unlock()
 			return Topic{}, err
 		}
-		revision := have.revision
+		revision, seen := have.revision, have.seen
 		s.unlock()
 		stored, err := s.putTopic(ctx, name, revision, &e.set)
 		if errors.Is(err, recovery.ErrConflict) {
@@ -64,7 +64,10 @@ func (s *Scheduler) store(ctx context.Context, name string, e equipment, ifRevis
 		}
 		s.mu.Lock()
 		have = s.keptTopic([]byte(name)) // it may have been forgotten meanwhile
-		if stored > have.seen {          // else somebody has changed or deleted them since
+		if have.revision == revision && have.seen == seen {
+			have.seen = 0 // nothing is newer, although revisions may have begun anew
+		}
+		if stored > have.seen { // else somebody has changed or deleted them since
 			s.equipLocked(have, e, stored)
 		}
 		described := s.describeLocked(have)
@@ -91,7 +94,8 @@ func (s *Scheduler) putTopic(ctx context.Context, name string, revision int64, t
 }
 
 // PauseTopic stops the delivery of a topic's tasks, or resumes it. They are
-// accepted meanwhile, and wait. Errors: as of SetTopic.
+// accepted meanwhile, and wait. Errors: as of SetTopic; ErrUnavailable if this version
+// cannot read the topic's settings, and so cannot change one of them.
 func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) error {
 	if !validName(name) {
 		return &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
@@ -103,6 +107,9 @@ func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) er
 			e, revision = have.equipment(), have.revision
 		}
 		s.unlock()
+		if errors.Is(e.unfit, errIllegibleSettings) {
+			return fmt.Errorf("%w: %w", ErrUnavailable, e.unfit)
+		}
 		e.set.Paused = paused
 		if e.set.Kind == Pull || e.set.Kind == Handler {
 			e.set.Kind = "" // which of them is this process' own matter

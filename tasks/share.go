@@ -75,16 +75,29 @@ func (s *Scheduler) joinLocked(t *topic) {
 
 // placeLocked gives free places to the crowd.
 func (s *Scheduler) placeLocked() {
-	for len(s.crowd) > 0 && s.workers < s.cfg.MaxDeliveries {
-		t := s.crowd[0]
-		if !s.wantsLocked(t) {
-			heap.Pop(&s.crowd)
-			continue
+	for s.workers < s.cfg.MaxDeliveries {
+		t := s.foremostLocked()
+		if t == nil {
+			return
 		}
 		s.turns = max(s.turns, t.turns)
 		s.hireLocked(t)
 		heap.Fix(&s.crowd, 0)
 	}
+}
+
+// foremostLocked returns the topic in the crowd with the best claim, or nil if it is
+// empty. Those before it that want nothing any more leave.
+func (s *Scheduler) foremostLocked() *topic {
+	for len(s.crowd) > 0 {
+		t := s.crowd[0]
+		if s.wantsLocked(t) {
+			return t
+		}
+		heap.Pop(&s.crowd)
+		s.wakeLocked(t) // it may have to wait for MaxInFlight, or its rate, instead
+	}
+	return nil
 }
 
 // turnLocked counts deliveries, and tells how many of its places their worker keeps: the
@@ -112,8 +125,6 @@ func (s *Scheduler) outclaimedLocked(t *topic) bool {
 	if t.crowded != 0 {
 		heap.Fix(&s.crowd, t.crowded-1)
 	}
-	for len(s.crowd) > 0 && !s.wantsLocked(s.crowd[0]) {
-		heap.Pop(&s.crowd)
-	}
-	return len(s.crowd) > 0 && s.crowd[0] != t && s.crowd[0].claim(0).before(t.claim(1))
+	other := s.foremostLocked()
+	return other != nil && other != t && other.claim(0).before(t.claim(1))
 }

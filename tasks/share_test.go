@@ -105,3 +105,49 @@ func TestNothingStarves(t *testing.T) {
 		})
 	}
 }
+
+// A topic that comes late does not make up for the time when it wanted nothing.
+func TestLateComersWaitTheirTurn(t *testing.T) {
+	bubble(t, Config{MaxDeliveries: 1}, func(t *testing.T, r *rig) {
+		topics := []string{"a", "b", "late"}
+		for _, topic := range topics {
+			r.handle(topic, (&throng{}).handler)
+		}
+		backlogOf(r, 200, "a", "b")
+		pass(100*time.Second + time.Second/2)
+		backlogOf(r, 200, "late")
+		before := map[string]int64{"a": r.counts("a").Delivered, "b": r.counts("b").Delivered}
+		pass(30 * time.Second)
+		for _, topic := range topics {
+			if n := r.counts(topic).Delivered - before[topic]; n < 9 || n > 11 {
+				t.Errorf("%d deliveries of %s in 30 s beside two others", n, topic)
+			}
+		}
+	})
+}
+
+// A topic that leaves the crowd because MaxInFlight keeps it waiting is not forgotten:
+// the first receipt that makes room lets it go on.
+func TestCrowdAndMaxInFlight(t *testing.T) {
+	bubble(t, Config{MaxDeliveries: 1, MaxInFlight: 2, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
+		r.handle("later", func(context.Context, *Delivery) error { return ErrLater })
+		r.topic("later", TopicSettings{Lease: time.Hour})
+		r.handle("busy", (&throng{}).handler)
+		r.must(Request{ID: "first", Topic: "later"}) // shows that the topic leaves deliveries open
+		pass(time.Millisecond)
+		r.must(Request{ID: "b", Topic: "busy"}) // has the only place, for a second
+		pass(time.Millisecond)
+		r.must(Request{ID: "second", Topic: "later"}) // stands in the crowd
+		pulled := r.one("p", "pulled")                // and then there is no room for it
+		pass(2 * time.Second)
+		if task := r.get("second"); task.State != Ready {
+			t.Fatalf("beside two open deliveries it is %v", task.State)
+		}
+		r.ack(pulled)
+		pass(time.Millisecond)
+		if task := r.get("second"); task.State != Delivering {
+			t.Errorf("with room for one more it is %v", task.State)
+		}
+		r.checkConsistency()
+	})
+}

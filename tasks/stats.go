@@ -42,7 +42,7 @@ type Stats struct {
 	Backlogs    int64 // times that they were too many
 	Concurrency int   // what holds now for topics without a Concurrency of their own: raised during a backlog
 
-	Workers       int   // deliveries that this process is making, see Config.MaxDeliveries
+	Workers       int   // deliveries that this process is making or has places for, see Config.MaxDeliveries
 	Crowd         int   // topics that want to make more, and have to share
 	Subscriptions int   // that are open, see Scheduler.Subscribe
 	EventsLost    int64 // events that a reader of any subscription was too slow for

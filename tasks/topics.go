@@ -22,8 +22,8 @@ type topic struct {
 	unfit     error     // why nobody can have its tasks at present: this process cannot do what its settings say
 	queue     queue
 	reservers reservers
-	workers   int             // goroutines of work
-	busy      int             // of those, how many have a task
+	workers   int             // places that its workers have: deliveries that they may make at once
+	busy      int             // of those, how many are taken by a delivery
 	later     bool            // its deliverer leaves deliveries to their receipts
 	crowded   int             // 1 + its position in Scheduler.crowd; 0: it is not there
 	turns     float64         // deliveries for its weight, while places were scarce
