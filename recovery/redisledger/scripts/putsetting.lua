@@ -21,7 +21,8 @@ if current ~= tonumber(ARGV[2]) then
   return {0, current}
 end
 redis.call('HDEL', KEYS[1], '') -- see claim: a topic can be paused when Redis is full
-redis.call('HINCRBY', KEYS[1], '!v', 1)
+local changes = tonumber(redis.call('HGET', KEYS[1], '!v') or 0) + 1
+redis.call('HSET', KEYS[1], '!v', string.format('%.0f', changes))
 local revision = string.format('%.0f', last + 1)
 if ARGV[3] == '0' then
   redis.call('HSET', KEYS[1], ARGV[1], revision)
