@@ -57,7 +57,7 @@ func TestSettings(t *testing.T) {
 		`{"subject":"$JS.API.STREAM.DELETE.ORDERS"}`:     {"subject"},
 		`{"subject":"_INBOX.x"}`:                         {"subject"},
 		`{"subject":"` + strings.Repeat("x", 513) + `"}`: {"subject"},
-		`{"Subject":"a","stream":"ORDERS"}`:              {"subject", "(a field)", "stream"},
+		`{"Subject":"a","stream":"ORDERS"}`:              {"subject", "Subject", "stream"},
 	} {
 		_, err := w.Deliverer("orders", json.RawMessage(settings))
 		var invalid *tasks.InvalidError
