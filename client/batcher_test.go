@@ -59,7 +59,8 @@ func TestBatcherGathers(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if took := time.Since(from); took != 2*time.Second || len(calls) != 4 {
+		// The second call is made when the first one is: of the second task, or of more.
+		if took := time.Since(from); took != 2*time.Second || len(calls) < 3 || len(calls) > 4 {
 			t.Errorf("calls of %v took %s", calls, took)
 		}
 		if s, err := c.Stats(t.Context()); err != nil || s.Total.Pending != 100 {
