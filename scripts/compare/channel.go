@@ -66,7 +66,7 @@ func openInRedis(ctx context.Context, way tasks.Kind) (_ bench.System, err error
 	s.scheduler, err = tasks.Open(ctx, ledger, tasks.Config{
 		MaxPending: 200_000_000, MaxBytes: 1 << 40, AnswerWithin: time.Minute, Log: quiet,
 		Ways:   []tasks.Way{pubsub.New(deliveries, pubsub.Config{}), stream.New(deliveries, stream.Config{})},
-		Topics: map[string]tasks.TopicSettings{inRedisTopic: {Kind: way, Delivery: object, Concurrency: 1024}},
+		Topics: map[string]tasks.TopicSettings{inRedisTopic: {Kind: way, Delivery: object, Concurrency: 2048}},
 	})
 	if err != nil {
 		return nil, errors.Join(err, deliveries.Close(), s.Close())

@@ -77,7 +77,7 @@ func matrix(z sizes) []row {
 		{
 			key: "channel", title: fmt.Sprintf("%d tasks due at one instant reach a subscriber of expired keys", million.Tasks), load: million,
 			note: "Lapse publishes them on `__keyevent@0__:expired` (`compat: keyevent`), for the same subscriber, and keeps them in the same Redis until they are published. " +
-				"By stream, they are read from it. The topic's concurrency is 1024.",
+				"By stream, they are read from it. The topic's concurrency is 2048.",
 			entrants: []entrant{z.inRedis(bench.Burst, pubsub.Kind), z.inRedis(bench.Burst, stream.Kind), z.expiry(bench.Burst, false), z.expiry(bench.Burst, true)},
 			ratios:   []ratio{{of: channelName, to: expiryName, bar: 2}, {of: channelName, to: expiryFast, bar: 0.6}},
 		},
