@@ -26,12 +26,6 @@ type Way interface {
 	Deliverer(topic string, settings json.RawMessage) (Deliverer, error)
 }
 
-// A Tally is a Way that counts what has become of attempts, by outcome, such as
-// {"2xx": 10, "timeout": 1}. It is called for metrics, from any goroutine.
-type Tally interface {
-	Tally() map[string]int64
-}
-
 // WayStats is what a way of delivery has counted.
 type WayStats struct {
 	Kind     Kind

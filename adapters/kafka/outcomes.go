@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -18,10 +17,9 @@ const (
 	refused             // a broker said no
 	timeout             // there was no acknowledgement in time, whether brokers can be reached or not
 	unreachable         // the client gave up sooner
-	outcomes            // how many there are
 )
 
-var outcomeNames = [outcomes]string{
+var outcomeNames = []string{
 	stored: "stored", noTopic: "no_topic", refused: "refused", timeout: "timeout", unreachable: "unreachable",
 }
 
@@ -40,14 +38,5 @@ func outcomeOf(err error) outcome {
 	return unreachable
 }
 
-// A tally counts attempts by outcome.
-type tally [outcomes]atomic.Int64
-
 // Tally implements tasks.Tally, with the names above. All of them are always there.
-func (w *Way) Tally() map[string]int64 {
-	all := make(map[string]int64, outcomes)
-	for o := range w.tally {
-		all[outcomeNames[o]] = w.tally[o].Load()
-	}
-	return all
-}
+func (w *Way) Tally() map[string]int64 { return w.tally.Tally() }

@@ -56,7 +56,7 @@ func (p *producer) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []err
 		errs[r.i] = r.err
 	}
 	for i, err := range errs {
-		p.way.tally[outcomeOf(err)].Add(1)
+		p.way.tally.Count(outcomeOf(err))
 		if err != nil {
 			errs[i] = fmt.Errorf("topic %s: %w", p.topic, err)
 		}

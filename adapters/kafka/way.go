@@ -40,7 +40,7 @@ type Config struct {
 type Way struct {
 	client  *kgo.Client
 	timeout time.Duration
-	tally   tally
+	tally   *tasks.Tallier[outcome]
 }
 
 // New makes a way. It connects when the first task is delivered. The error lists
@@ -75,7 +75,7 @@ func New(cfg Config) (*Way, error) {
 	if all.ErrorOrNil() == nil {
 		client, err := kgo.NewClient(options...)
 		if err == nil {
-			return &Way{client: client, timeout: cfg.Timeout}, nil
+			return &Way{client: client, timeout: cfg.Timeout, tally: tasks.NewTallier[outcome](outcomeNames)}, nil
 		}
 		all = multierror.Append(all, fmt.Errorf("options: %w", err))
 	}

@@ -3,7 +3,6 @@ package nats
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,10 +18,9 @@ const (
 	refused             // the server said no
 	timeout             // the server said nothing in time
 	unreachable         // there was no connection, or it broke
-	outcomes            // how many there are
 )
 
-var outcomeNames = [outcomes]string{
+var outcomeNames = []string{
 	stored: "stored", duplicate: "duplicate", noStream: "no_stream",
 	refused: "refused", timeout: "timeout", unreachable: "unreachable",
 }
@@ -41,14 +39,5 @@ func outcomeOf(err error) outcome {
 	return unreachable
 }
 
-// A tally counts attempts by outcome.
-type tally [outcomes]atomic.Int64
-
 // Tally implements tasks.Tally, with the names above. All of them are always there.
-func (w *Way) Tally() map[string]int64 {
-	all := make(map[string]int64, outcomes)
-	for o := range w.tally {
-		all[outcomeNames[o]] = w.tally[o].Load()
-	}
-	return all
-}
+func (w *Way) Tally() map[string]int64 { return w.tally.Tally() }

@@ -74,12 +74,12 @@ func (p *publisher) acknowledged(a *jetstream.PubAck) error {
 	if a.Duplicate {
 		o = duplicate
 	}
-	p.way.tally[o].Add(1)
+	p.way.tally.Count(o)
 	return nil
 }
 
 func (p *publisher) failed(err error) error {
-	p.way.tally[outcomeOf(err)].Add(1)
+	p.way.tally.Count(outcomeOf(err))
 	return fmt.Errorf("subject %s: %w", p.subject, err)
 }
 

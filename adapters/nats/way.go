@@ -42,7 +42,7 @@ type Config struct {
 type Way struct {
 	options natsgo.Options
 	timeout time.Duration
-	tally   tally
+	tally   *tasks.Tallier[outcome]
 	wg      sync.WaitGroup
 
 	mu     sync.Mutex // guards the rest
@@ -54,7 +54,7 @@ type Way struct {
 // everything in the configuration that is wrong, and repeats no URL.
 func New(cfg Config) (*Way, error) {
 	var all *multierror.Error
-	w := &Way{options: natsgo.GetDefaultOptions(), timeout: cfg.Timeout}
+	w := &Way{options: natsgo.GetDefaultOptions(), timeout: cfg.Timeout, tally: tasks.NewTallier[outcome](outcomeNames)}
 	if len(cfg.URLs) == 0 {
 		cfg.URLs = []string{natsgo.DefaultURL}
 	}

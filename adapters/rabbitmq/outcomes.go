@@ -3,7 +3,6 @@ package rabbitmq
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -18,10 +17,9 @@ const (
 	timeout             // the broker said nothing in time
 	blocked             // the broker takes no messages
 	unreachable         // there was no connection, or it broke
-	outcomes            // how many there are
 )
 
-var outcomeNames = [outcomes]string{
+var outcomeNames = []string{
 	confirmed: "confirmed", unroutable: "unroutable", refused: "refused",
 	timeout: "timeout", blocked: "blocked", unreachable: "unreachable",
 }
@@ -43,14 +41,5 @@ func outcomeOf(err error) outcome {
 	return unreachable
 }
 
-// A tally counts attempts by outcome.
-type tally [outcomes]atomic.Int64
-
 // Tally implements tasks.Tally, with the names above. All of them are always there.
-func (w *Way) Tally() map[string]int64 {
-	all := make(map[string]int64, outcomes)
-	for o := range w.tally {
-		all[outcomeNames[o]] = w.tally[o].Load()
-	}
-	return all
-}
+func (w *Way) Tally() map[string]int64 { return w.tally.Tally() }

@@ -46,7 +46,7 @@ func (p *publisher) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []er
 		errs = append(errs, p.publish(ctx, part)...)
 	}
 	for i, err := range errs {
-		p.way.tally[outcomeOf(err)].Add(1)
+		p.way.tally.Count(outcomeOf(err))
 		if err != nil {
 			errs[i] = fmt.Errorf("exchange %q, routing key %q: %w", p.exchange, p.key, err)
 		}

@@ -46,7 +46,7 @@ type Way struct {
 	tls         *tls.Config
 	timeout     time.Duration
 	redialAfter time.Duration
-	tally       tally
+	tally       *tasks.Tallier[outcome]
 	wg          sync.WaitGroup
 
 	mu     sync.Mutex // guards the rest
@@ -58,7 +58,7 @@ type Way struct {
 // everything in the configuration that is wrong, and repeats no URL.
 func New(cfg Config) (*Way, error) {
 	var all *multierror.Error
-	w := &Way{urls: slices.Clone(cfg.URLs), tls: cfg.TLS, timeout: cfg.Timeout, redialAfter: redialAfter}
+	w := &Way{urls: slices.Clone(cfg.URLs), tls: cfg.TLS, timeout: cfg.Timeout, redialAfter: redialAfter, tally: tasks.NewTallier[outcome](outcomeNames)}
 	if len(w.urls) == 0 {
 		w.urls = []string{"amqp://127.0.0.1:5672"}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/redispipe"
@@ -39,7 +38,7 @@ func (p *publisher) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []er
 	redispipe.Send(ctx, p.way.client, commands)
 	errs := make([]error, len(ds))
 	for i := range commands {
-		errs[i] = p.outcome(&commands[i])
+		errs[i] = p.judge(&commands[i])
 	}
 	return errs
 }
@@ -52,41 +51,41 @@ func headers(d *tasks.Delivery) (size int) {
 	return size
 }
 
-func (p *publisher) outcome(c *redispipe.Command) error {
+// judge counts an attempt and says what it means to the task.
+func (p *publisher) judge(c *redispipe.Command) error {
 	receivers, _ := c.Reply.(int64)
-	counts := &p.way.counts
-	err := c.Err
+	o, err := published, c.Err
 	switch {
 	case errors.Is(err, redispipe.ErrUnreachable):
-		counts.unreachable.Add(1)
+		o = unreachable
 	case err != nil:
-		counts.refused.Add(1)
+		o = refused
 	case receivers < p.least:
-		counts.tooFew.Add(1)
-		err = fmt.Errorf("%w: %d of %d", ErrTooFewReceivers, receivers, p.least)
+		o, err = tooFew, fmt.Errorf("%w: %d of %d", ErrTooFewReceivers, receivers, p.least)
 	case receivers == 0:
-		counts.unheard.Add(1)
-		return nil
-	default:
-		counts.published.Add(1)
-		return nil
+		o = unheard
 	}
-	return fmt.Errorf("channel %s: %w", p.channel, err)
+	p.way.tally.Count(o)
+	if err != nil {
+		return fmt.Errorf("channel %s: %w", p.channel, err)
+	}
+	return nil
 }
 
-// counts are what has become of attempts.
-type counts struct{ published, unheard, tooFew, refused, unreachable atomic.Int64 }
+// An outcome is what has become of an attempt.
+type outcome int
 
-// Tally implements tasks.Tally: "published"; "no_receivers", published and acknowledged
-// though nobody was there; "too_few_receivers", fewer than min_receivers; "refused",
-// where Redis replied with an error; "unreachable", where it did not reply.
-func (w *Way) Tally() map[string]int64 {
-	c := &w.counts
-	return map[string]int64{
-		"published":         c.published.Load(),
-		"no_receivers":      c.unheard.Load(),
-		"too_few_receivers": c.tooFew.Load(),
-		"refused":           c.refused.Load(),
-		"unreachable":       c.unreachable.Load(),
-	}
+const (
+	published   outcome = iota
+	unheard             // published and acknowledged, though nobody was there
+	tooFew              // fewer than min_receivers
+	refused             // Redis replied with an error
+	unreachable         // it did not reply
+)
+
+var outcomeNames = []string{
+	published: "published", unheard: "no_receivers", tooFew: "too_few_receivers", refused: "refused", unreachable: "unreachable",
 }
+
+// Tally implements tasks.Tally, with the names above.
+func (w *Way) Tally() map[string]int64 { return w.tally.Tally() }

@@ -26,7 +26,7 @@ type Config struct {
 type Way struct {
 	client redis.UniversalClient
 	prefix string
-	counts counts
+	tally  *tasks.Tallier[outcome]
 }
 
 // New makes a way that delivers through a client, which stays the caller's.
@@ -34,7 +34,7 @@ func New(client redis.UniversalClient, cfg Config) *Way {
 	if cfg.Prefix == "" {
 		cfg.Prefix = "lapse:"
 	}
-	return &Way{client: client, prefix: cfg.Prefix}
+	return &Way{client: client, prefix: cfg.Prefix, tally: tasks.NewTallier[outcome](outcomeNames)}
 }
 
 // Kind implements tasks.Way.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/redispipe"
@@ -34,7 +33,7 @@ func (a *adder) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []error 
 		if err := commands[i].Err; err != nil {
 			errs[i] = fmt.Errorf("stream %s: %w", a.stream, err)
 		}
-		a.way.counts.count(commands[i].Err)
+		a.way.tally.Count(outcomeOf(commands[i].Err))
 	}
 	return errs
 }
@@ -59,26 +58,26 @@ func (a *adder) command(d *tasks.Delivery) redispipe.Command {
 	return redispipe.Command{Args: args, Bytes: size}
 }
 
-// counts are what has become of attempts.
-type counts struct{ added, refused, unreachable atomic.Int64 }
+// An outcome is what has become of an attempt.
+type outcome int
 
-func (c *counts) count(err error) {
+const (
+	added       outcome = iota
+	refused             // Redis replied with an error
+	unreachable         // it did not reply
+)
+
+var outcomeNames = []string{added: "added", refused: "refused", unreachable: "unreachable"}
+
+func outcomeOf(err error) outcome {
 	switch {
 	case err == nil:
-		c.added.Add(1)
+		return added
 	case errors.Is(err, redispipe.ErrUnreachable):
-		c.unreachable.Add(1)
-	default:
-		c.refused.Add(1)
+		return unreachable
 	}
+	return refused
 }
 
-// Tally implements tasks.Tally: "added"; "refused", where Redis replied with an error;
-// "unreachable", where it did not reply.
-func (w *Way) Tally() map[string]int64 {
-	return map[string]int64{
-		"added":       w.counts.added.Load(),
-		"refused":     w.counts.refused.Load(),
-		"unreachable": w.counts.unreachable.Load(),
-	}
-}
+// Tally implements tasks.Tally, with the names above.
+func (w *Way) Tally() map[string]int64 { return w.tally.Tally() }

@@ -1,7 +1,5 @@
 package webhook
 
-import "sync/atomic"
-
 // An outcome is what has become of an attempt.
 type outcome int
 
@@ -22,24 +20,10 @@ const (
 	throttled                     // 429 and 503
 	failed                        // 5xx, except 503
 	odd                           // any other status
-	outcomes                      // how many there are
 )
 
-var outcomeNames = [outcomes]string{
+var outcomeNames = []string{
 	unsigned: "unsigned", dns: "dns", refusedAddress: "refused_address", dial: "dial", tlsFailed: "tls",
 	timeout: "timeout", broken: "broken", stopped: "stopped",
 	ok: "2xx", redirect: "3xx", refused: "4xx", gone: "gone", throttled: "throttled", failed: "5xx", odd: "odd_status",
-}
-
-// A tally counts attempts by outcome.
-type tally [outcomes]atomic.Int64
-
-func (t *tally) add(o outcome) { t[o].Add(1) }
-
-func (t *tally) counts() map[string]int64 {
-	all := make(map[string]int64, outcomes)
-	for o := range t {
-		all[outcomeNames[o]] = t[o].Load()
-	}
-	return all
 }

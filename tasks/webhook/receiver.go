@@ -38,7 +38,7 @@ func newReceiver(w *Way, topic string, set settings) *receiver {
 // lease.
 func (r *receiver) Deliver(ctx context.Context, d *tasks.Delivery) error {
 	o, err := r.attempt(ctx, d)
-	r.way.tally.add(o)
+	r.way.tally.Count(o)
 	return err
 }
 

@@ -42,7 +42,7 @@ type Way struct {
 	policy    *policy
 	transport *http.Transport
 	secrets   atomic.Pointer[secrets]
-	tally     tally
+	tally     *tasks.Tallier[outcome]
 
 	closed context.Context
 	close  context.CancelFunc
@@ -59,7 +59,7 @@ func New(cfg Config) (*Way, error) {
 	if err := all.ErrorOrNil(); err != nil {
 		return nil, err
 	}
-	w := &Way{policy: p}
+	w := &Way{policy: p, tally: tasks.NewTallier[outcome](outcomeNames)}
 	w.closed, w.close = context.WithCancel(context.Background())
 	w.transport = newTransport(w.closed, p, cfg.Resolver, cfg.RootCAs)
 	w.secrets.Store(s)
@@ -105,7 +105,7 @@ func (w *Way) SetSecrets(byName map[string][]string) error {
 
 // Tally counts attempts by outcome, since the process began. All outcomes are always
 // there: see the constants.
-func (w *Way) Tally() map[string]int64 { return w.tally.counts() }
+func (w *Way) Tally() map[string]int64 { return w.tally.Tally() }
 
 // Close closes the connections that wait for the next request, and gives up those that are
 // being made, which may go on for a while after the attempt that needed them. It is to be
