@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"encoding/json"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -17,7 +16,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/delivertest"
 )
 
@@ -44,7 +42,10 @@ func TestConformance(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(way.Close)
-		rig := &rig{Proxy: proxy, t: t, way: way, receiver: r}
+		rig := &rig{
+			Stored: delivertest.Stored{Way: way, Delivery: `{"topic":"expired"}`},
+			Proxy:  proxy, t: t, way: way, receiver: r,
+		}
 		cluster.ControlKey(int16(kmsg.Produce), rig.control(cluster))
 		rig.read(t, cluster)
 		return rig
@@ -53,22 +54,13 @@ func TestConformance(t *testing.T) {
 
 // A rig delivers through a proxy, and reads past it what the topic has.
 type rig struct {
+	delivertest.Stored
 	*delivertest.Proxy
 	t        *testing.T
 	way      *Way
 	receiver *delivertest.Receiver
 	flaky    atomic.Bool
 }
-
-func (r *rig) Ways() []tasks.Way { return []tasks.Way{r.way} }
-
-func (r *rig) Settings() tasks.TopicSettings {
-	return tasks.TopicSettings{Kind: Kind, Delivery: json.RawMessage(`{"topic":"expired"}`)}
-}
-
-func (r *rig) Serve(context.Context, *tasks.Scheduler, string) error { return nil }
-
-func (r *rig) Cannot() map[delivertest.Ability]string { return nil }
 
 // Break returns, once the fault is over, when the client has found the broker again.
 func (r *rig) Break(f delivertest.Fault) {

@@ -2,7 +2,6 @@ package nats
 
 import (
 	"context"
-	"encoding/json"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/delivertest"
 )
 
@@ -30,7 +28,10 @@ func TestConformance(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(way.Close)
-		rig := &rig{Proxy: proxy, t: t, server: s, way: way, receiver: r, subject: subject}
+		rig := &rig{
+			Stored: delivertest.Stored{Way: way, Delivery: `{"subject":"` + subject + `"}`},
+			Proxy:  proxy, t: t, server: s, way: way, receiver: r, subject: subject,
+		}
 		rig.read()
 		return rig
 	})
@@ -38,6 +39,7 @@ func TestConformance(t *testing.T) {
 
 // A rig delivers through a proxy, and reads past it what the stream has.
 type rig struct {
+	delivertest.Stored
 	*delivertest.Proxy
 	t        *testing.T
 	server   *server
@@ -45,16 +47,6 @@ type rig struct {
 	receiver *delivertest.Receiver
 	subject  string
 }
-
-func (r *rig) Ways() []tasks.Way { return []tasks.Way{r.way} }
-
-func (r *rig) Settings() tasks.TopicSettings {
-	return tasks.TopicSettings{Kind: Kind, Delivery: json.RawMessage(`{"subject":"` + r.subject + `"}`)}
-}
-
-func (r *rig) Serve(context.Context, *tasks.Scheduler, string) error { return nil }
-
-func (r *rig) Cannot() map[delivertest.Ability]string { return nil }
 
 // Break returns, once the fault is over, when the connection is there again.
 func (r *rig) Break(f delivertest.Fault) {

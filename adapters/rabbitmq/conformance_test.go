@@ -2,7 +2,6 @@ package rabbitmq
 
 import (
 	"context"
-	"encoding/json"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,7 +10,6 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/delivertest"
 )
 
@@ -22,7 +20,10 @@ func TestConformance(t *testing.T) {
 		queue := strings.ReplaceAll(t.Name(), "/", ".")
 		proxy := delivertest.NewProxy(t, addr)
 		way := made(t, Config{URLs: []string{"amqp://" + proxy.Addr}, Timeout: time.Second})
-		rig := &rig{Proxy: proxy, t: t, way: way, receiver: r, queue: queue}
+		rig := &rig{
+			Stored: delivertest.Stored{Way: way, Delivery: `{"routing_key":"` + queue + `"}`},
+			Proxy:  proxy, t: t, way: way, receiver: r, queue: queue,
+		}
 		rig.read(conn)
 		return rig
 	})
@@ -42,22 +43,13 @@ func made(t *testing.T, cfg Config) *Way {
 
 // A rig delivers through a proxy, and reads past it what the queue has.
 type rig struct {
+	delivertest.Stored
 	*delivertest.Proxy
 	t        *testing.T
 	way      *Way
 	receiver *delivertest.Receiver
 	queue    string
 }
-
-func (r *rig) Ways() []tasks.Way { return []tasks.Way{r.way} }
-
-func (r *rig) Settings() tasks.TopicSettings {
-	return tasks.TopicSettings{Kind: Kind, Delivery: json.RawMessage(`{"routing_key":"` + r.queue + `"}`)}
-}
-
-func (r *rig) Serve(context.Context, *tasks.Scheduler, string) error { return nil }
-
-func (r *rig) Cannot() map[delivertest.Ability]string { return nil }
 
 // Break returns, once the fault is over, when there is a connection again.
 func (r *rig) Break(f delivertest.Fault) {

@@ -2,6 +2,7 @@ package delivertest
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -31,6 +32,28 @@ type Breaker interface {
 	// It returns once every attempt that begins from then on meets it.
 	Break(f Fault)
 }
+
+// Stored is the part of a Breaker that is the same for every broker: the receiver needs no
+// scheduler, since it reads what the broker has stored.
+type Stored struct {
+	Way      tasks.Way
+	Delivery string             // of the topic, without its kind
+	Lacks    map[Ability]string // see Rig.Cannot
+}
+
+// Ways implements Rig.
+func (s Stored) Ways() []tasks.Way { return []tasks.Way{s.Way} }
+
+// Settings implements Rig.
+func (s Stored) Settings() tasks.TopicSettings {
+	return tasks.TopicSettings{Kind: s.Way.Kind(), Delivery: json.RawMessage(s.Delivery)}
+}
+
+// Serve implements Rig.
+func (s Stored) Serve(context.Context, *tasks.Scheduler, string) error { return nil }
+
+// Cannot implements Rig.
+func (s Stored) Cannot() map[Ability]string { return s.Lacks }
 
 // A Fault is what stands between a way and its receiver.
 type Fault string

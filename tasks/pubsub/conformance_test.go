@@ -8,7 +8,6 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
-	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/delivertest"
 	"github.com/lapsehq/lapse/tasks/internal/redisfault"
 	"github.com/lapsehq/lapse/tasks/pubsub"
@@ -21,7 +20,10 @@ func TestConformance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &rig{Fault: redisfault.Put(t, server, client), way: pubsub.New(client, pubsub.Config{})}
+		b := &rig{redisfault.Put(t, server, client), delivertest.Stored{
+			Way: pubsub.New(client, pubsub.Config{}), Delivery: `{"channel":"all","format":"envelope","min_receivers":1}`,
+			Lacks: map[delivertest.Ability]string{delivertest.Payloads: "in an envelope it is an equal value, and alone it has no id"},
+		}}
 		subscriber := server.Client()
 		events := subscriber.Subscribe(t.Context(), "all")
 		if _, err := events.Receive(t.Context()); err != nil {
@@ -52,17 +54,5 @@ func TestConformance(t *testing.T) {
 
 type rig struct {
 	*redisfault.Fault
-	way *pubsub.Way
-}
-
-func (b *rig) Ways() []tasks.Way { return []tasks.Way{b.way} }
-
-func (b *rig) Settings() tasks.TopicSettings {
-	return tasks.TopicSettings{Kind: pubsub.Kind, Delivery: json.RawMessage(`{"channel":"all","format":"envelope","min_receivers":1}`)}
-}
-
-func (b *rig) Serve(context.Context, *tasks.Scheduler, string) error { return nil }
-
-func (b *rig) Cannot() map[delivertest.Ability]string {
-	return map[delivertest.Ability]string{delivertest.Payloads: "in an envelope it is an equal value, and alone it has no id"}
+	delivertest.Stored
 }

@@ -2,7 +2,6 @@ package stream_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
-	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/delivertest"
 	"github.com/lapsehq/lapse/tasks/internal/redisfault"
 	"github.com/lapsehq/lapse/tasks/stream"
@@ -26,7 +24,9 @@ func TestConformance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &rig{Fault: redisfault.Put(t, server, client), way: stream.New(client, stream.Config{})}
+		b := &rig{redisfault.Put(t, server, client), delivertest.Stored{
+			Way: stream.New(client, stream.Config{}), Delivery: `{"stream":"all","max_len":0}`,
+		}}
 		reader := server.Client()
 		var reading sync.WaitGroup
 		reading.Go(func() { read(t, reader, r) })
@@ -41,18 +41,8 @@ func TestConformance(t *testing.T) {
 
 type rig struct {
 	*redisfault.Fault
-	way *stream.Way
+	delivertest.Stored
 }
-
-func (b *rig) Ways() []tasks.Way { return []tasks.Way{b.way} }
-
-func (b *rig) Settings() tasks.TopicSettings {
-	return tasks.TopicSettings{Kind: stream.Kind, Delivery: json.RawMessage(`{"stream":"all","max_len":0}`)}
-}
-
-func (b *rig) Serve(context.Context, *tasks.Scheduler, string) error { return nil }
-
-func (b *rig) Cannot() map[delivertest.Ability]string { return nil }
 
 // read hands what is in the stream to the receiver, until the client is closed.
 func read(t *testing.T, c *redis.Client, r *delivertest.Receiver) {
