@@ -52,35 +52,6 @@ func TestLateClaimIsUndone(t *testing.T) {
 	})
 }
 
-// The clock is set back while a claim waits for the ledger: on the new clock the task
-// is not due, so it is not delivered, nor has it lost its only attempt.
-func TestClaimAndClockStep(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", oneAttempt)
-		r.must(Request{ID: "t", Topic: "x"})
-		reached, release := r.faulty.Hold(ledgertest.Apply)
-		got := make(chan int, 1)
-		go func() {
-			ds, _ := r.Reserve(context.Background(), "x", 1, 0, 0)
-			got <- len(ds)
-		}()
-		<-reached
-		r.clock.step(-time.Minute)
-		release()
-		if n := <-got; n != 0 {
-			t.Fatal("it was delivered early on the new clock")
-		}
-		if task := r.get("t"); task.State != Pending || task.Attempt != 0 {
-			t.Errorf("the task is %v, attempt %d", task.State, task.Attempt)
-		}
-		pass(2 * time.Minute)
-		if d := r.pull("x", "t")[0]; d.Attempt != 1 {
-			t.Errorf("attempt %d", d.Attempt)
-		}
-		r.checkConsistency()
-	})
-}
-
 // Close waits for a receiver whose claim is under way. Its delivery is no longer
 // begun, and the task is ready at once after the next start.
 func TestCloseWaitsForClaims(t *testing.T) {
