@@ -83,12 +83,17 @@ type Entry struct {
 
 // Terms are what a ledger grants to the node that adopted it.
 type Terms struct {
-	// Shards is how many shards the node owns, at least 1. Each has its own
-	// sequence of batches.
+	// Shards is how many shards the node has taken: they are numbered from 0. It is at
+	// least 1, unless others hold all that are the node's own, see Away. Each has its
+	// own sequence of batches.
 	Shards int
-	// ShardOf names the shard, in [0, Shards), in which a new record with this
-	// id belongs. An existing record stays in the shard that has it.
+	// ShardOf names the shard in which a new record with this id belongs, or -1 if
+	// the node does not hold it at the moment. An existing record stays in the shard
+	// that has it. Without Away it is always in [0, Shards).
 	ShardOf func(id []byte) int
+	// Away are shards of the node's own that other nodes of a Fleet hold. Memory may ask
+	// their holders to yield them.
+	Away []Home
 	// AtOnce is how many batches, of as many shards, are worth sending at the
 	// same time; 0 means one of each shard. Where all shards are kept by one server,
 	// more of them only wait there, and each has gathered less.

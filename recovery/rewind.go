@@ -4,7 +4,7 @@ import "context"
 
 // A Watcher is told what becomes of shards behind their owner's back. Its
 // functions are called one at a time from a goroutine of the ledger's, without a
-// lock; they should return soon, and may call the ledger. Either may be nil.
+// lock; they should return soon, and may call the ledger. Each may be nil.
 type Watcher struct {
 	// Rewound is called when a shard was found in an older state than the
 	// ledger had confirmed. The shard is still owned and takes batches: those
@@ -15,9 +15,23 @@ type Watcher struct {
 	// a scan that is reading the shard fails and starts anew, and one that has
 	// read it does not come back.
 	Rewound func(shard int)
-	// Lost is called when a shard was found to have another owner, though no
-	// batch met it: what Apply would answer with err, which is ErrLost.
+	// Lost is called when a shard was found to have another owner, also when a batch
+	// met it: what Apply answers with err, which is ErrLost. Memory forgets what it has
+	// of it.
 	Lost func(shard int, err error)
+	// Ended is called when the process has lost its name to another one: it holds no
+	// shard any more, and will gain none. err is ErrLost.
+	Ended func(err error)
+
+	// Gained is called, by a Fleet only, when a shard was adopted or accepted: memory
+	// should read it by ScanShard, and may write to it at once.
+	Gained func(shard int)
+	// Room is asked how many more records memory takes before a shard with so many is
+	// adopted; nil means any number.
+	Room func() int
+	// Status is asked, with every sign of life, what other nodes should know of this
+	// one's memory: a few hundred bytes that Nodes shows.
+	Status func() []byte
 }
 
 // Rewinder is implemented by ledgers whose storage may lose what it confirmed:

@@ -1,0 +1,103 @@
+package recovery
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// A Home names one shard among those of all nodes that share a ledger, for as long
+// as the shard holds anything: whoever holds it, its home stays the same. It is the
+// number of the node that made it and the number of the shard there.
+type Home uint32
+
+// Bounds of the two parts of a Home. Nodes are numbered from 1, so that no Home is 0.
+const (
+	MaxNodeNumber = 1<<16 - 1
+	MaxHomeShard  = 1<<10 - 1
+
+	homeShardBits = 10
+	homeBits      = 26
+)
+
+// NewHome makes a Home of its parts.
+func NewHome(node uint16, shard int) Home { return Home(node)<<homeShardBits | Home(shard) }
+
+// Node is the number of the node that made the shard.
+func (h Home) Node() uint16 { return uint16(h >> homeShardBits) }
+
+// Shard is the number of the shard at the node that made it.
+func (h Home) Shard() int { return int(h & MaxHomeShard) }
+
+// NewID makes an id that tells its home, so that any node can tell from the id alone
+// where its record is: a UUIDv7 (RFC 9562, section 5.7) in whose 74 random bits stand
+//
+//	rand_a, 12 bits   a check of the time and the home
+//	rand_b, 26 bits   the home
+//	        36 bits   random
+//
+// A record whose id tells a home is always kept there, whoever made the id.
+func (h Home) NewID() string {
+	u := uuid.Must(uuid.NewV7())
+	low := binary.BigEndian.Uint64(u[8:])
+	const variant = 62
+	low = low&(3<<variant|1<<(variant-homeBits)-1) | uint64(h)<<(variant-homeBits)
+	binary.BigEndian.PutUint64(u[8:], low)
+	check := homeCheck(&u, h)
+	u[6] = u[6]&0xf0 | byte(check>>8)
+	u[7] = byte(check)
+	return u.String()
+}
+
+// HomeOf reads the home that an id tells. Of other ids, one in four thousand UUIDs of
+// version 7 seems to tell one too; it is a matter of luck whether any node has that number.
+func HomeOf(id string) (Home, bool) {
+	const length = 36
+	if len(id) != length || id[14] != '7' {
+		return 0, false
+	}
+	u, err := uuid.Parse(id)
+	if err != nil || u.String() != id {
+		return 0, false
+	}
+	h := Home(binary.BigEndian.Uint64(u[8:]) << 2 >> (64 - homeBits))
+	check := uint16(u[6]&0x0f)<<8 | uint16(u[7])
+	return h, h.Node() != 0 && u.Variant() == uuid.RFC4122 && check == homeCheck(&u, h)
+}
+
+// homeCheck is 12 bits of the FNV-1a hash of the id's time and its home.
+func homeCheck(u *uuid.UUID, h Home) uint16 {
+	sum := uint32(2166136261)
+	add := func(b byte) { sum = (sum ^ uint32(b)) * 16777619 }
+	for _, b := range u[:6] {
+		add(b)
+	}
+	for shift := 0; shift < 32; shift += 8 {
+		add(byte(h >> shift))
+	}
+	return uint16(sum>>20^sum) & 0x0fff
+}
+
+// A Node is what a Fleet knows of one of its nodes.
+type Node struct {
+	Name   string
+	Number uint16 // in the homes of its shards
+	Self   bool   // this process
+
+	Live        bool          // it shows signs of life; until enough was seen of it, it counts as alive
+	Released    bool          // its last process ended in order
+	Silent      time.Duration // for how long this process has seen no sign of life
+	Incarnation string        // names the process among all that had the node's name
+
+	Process string // which process, for people
+	Version string // of the program
+	Address string // where it serves HTTP; empty if it does not
+	Format  int    // of the newest records that it may have written
+
+	Shards  int    // of its own: how many it has ever used
+	Held    int    // of its own: how many it holds now
+	Adopted int    // how many of other nodes' it holds
+	Indexed bool   // see Directory
+	Status  []byte // what its memory had to say lately, see Watcher.Status
+}
