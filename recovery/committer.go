@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -52,7 +54,12 @@ type CommitterConfig[T any] struct {
 // Stats. A panic of Ledger.Apply is not recovered and ends the process: going on
 // without knowing what was written would be worse.
 type Committer[T any] struct {
-	lanes []*lane[T]
+	cfg   CommitterConfig[T]
+	turns chan struct{}   // holds a token for each lane that has its turn; nil: all have
+	ctx   context.Context // ends when Close gives up
+
+	opening sync.Mutex // held while lanes are added, and while Close ends them
+	lanes   atomic.Pointer[[]*lane[T]]
 
 	giveUp  context.CancelCauseFunc // ends Apply and the waits between repeats
 	closing atomic.Bool             // Close was called
@@ -77,18 +84,40 @@ func NewCommitter[T any](cfg CommitterConfig[T]) *Committer[T] {
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	c := &Committer[T]{
-		lanes:  make([]*lane[T], cfg.Terms.Shards),
+		cfg:    cfg,
+		ctx:    ctx,
 		giveUp: cancel,
 		closed: make(chan struct{}),
 	}
-	var turns chan struct{}
 	if cfg.Terms.AtOnce > 0 {
-		turns = make(chan struct{}, cfg.Terms.AtOnce)
+		c.turns = make(chan struct{}, cfg.Terms.AtOnce)
 	}
-	for i := range c.lanes {
-		c.lanes[i] = newLane(ctx, i, &cfg, turns)
+	lanes := make([]*lane[T], cfg.Terms.Shards)
+	for i := range lanes {
+		lanes[i] = newLane(ctx, i, &c.cfg, c.turns)
 	}
+	c.lanes.Store(&lanes)
 	return c
+}
+
+// Open begins to write a shard that was gained since, or another one under a number
+// that was used before: then all changes of the former must have been answered.
+func (c *Committer[T]) Open(shard int) {
+	c.opening.Lock()
+	defer c.opening.Unlock()
+	lanes := slices.Clone(*c.lanes.Load())
+	for len(lanes) <= shard {
+		lanes = append(lanes, nil)
+	}
+	if former := lanes[shard]; former != nil {
+		former.beginClose()
+		<-former.ended
+	}
+	lanes[shard] = newLane(c.ctx, shard, &c.cfg, c.turns)
+	if c.closing.Load() {
+		lanes[shard].beginClose()
+	}
+	c.lanes.Store(&lanes)
 }
 
 // Submit queues a change of a shard and returns at once: it never waits for the
@@ -99,20 +128,29 @@ func NewCommitter[T any](cfg CommitterConfig[T]) *Committer[T] {
 // ErrLost or ErrClosed, and from another goroutine than the caller's, so that
 // nobody waits for ever.
 func (c *Committer[T]) Submit(shard int, ch Change, tag T) {
-	c.lanes[shard].submit(ch, tag)
+	(*c.lanes.Load())[shard].submit(ch, tag)
 }
 
 // Stalled is for how long the shard's current batch has been under way,
 // including its wait for a turn and its repeats. It is 0 when nothing is under way.
 func (c *Committer[T]) Stalled(shard int) time.Duration {
-	return c.lanes[shard].stalled()
+	return (*c.lanes.Load())[shard].stalled()
+}
+
+// Queued is how many changes of a shard were submitted and not answered yet.
+func (c *Committer[T]) Queued(shard int) int {
+	var s CommitterStats
+	(*c.lanes.Load())[shard].addTo(&s)
+	return s.Queued
 }
 
 // Stats returns the totals.
 func (c *Committer[T]) Stats() CommitterStats {
 	var s CommitterStats
-	for _, l := range c.lanes {
-		l.addTo(&s)
+	for _, l := range *c.lanes.Load() {
+		if l != nil {
+			l.addTo(&s)
+		}
 	}
 	return s
 }
@@ -132,13 +170,16 @@ func (c *Committer[T]) Close(ctx context.Context) error {
 }
 
 func (c *Committer[T]) close(ctx context.Context) error {
-	for _, l := range c.lanes {
+	c.opening.Lock()
+	defer c.opening.Unlock()
+	lanes := slices.DeleteFunc(slices.Clone(*c.lanes.Load()), func(l *lane[T]) bool { return l == nil })
+	for _, l := range lanes {
 		l.beginClose()
 	}
 	stop := context.AfterFunc(ctx, func() { c.giveUp(ErrClosed) })
 	defer stop()
 	var errs []error
-	for _, l := range c.lanes {
+	for _, l := range lanes {
 		<-l.ended
 		errs = append(errs, l.unwritten())
 	}

@@ -160,11 +160,15 @@ func (l *Ledger) Apply(ctx context.Context, shard int, b *recovery.Batch) error 
 		return err
 	}
 	defer l.s.mu.Unlock()
-	sh := &l.s.shards[shard]
+	l.s.shards[shard].apply(b, l.s.strict)
+	return nil
+}
+
+func (sh *shard) apply(b *recovery.Batch, strict bool) {
 	for i := range b.Len() {
 		c := b.At(i)
 		id := string(c.ID)
-		if l.s.strict {
+		if strict {
 			sh.check(id, c)
 		}
 		switch c.From.Place {
@@ -181,7 +185,6 @@ func (l *Ledger) Apply(ctx context.Context, shard int, b *recovery.Batch) error 
 			sh.dead[id] = r
 		}
 	}
-	return nil
 }
 
 // check panics if the record stands neither where the change takes it from nor,

@@ -84,14 +84,26 @@ func (l *Ledger) ListDead(ctx context.Context, label string, after recovery.Ref,
 	}
 	var all []entry
 	for sh := range l.s.shards {
-		for id, r := range l.s.shards[sh].dead {
-			if label == "" || r.spot.Label == label && isAfter(r.spot.At, id, after) {
-				all = append(all, entry{sh, id, r})
-			}
-		}
+		all = append(all, l.s.shards[sh].buried(sh, label, after)...)
 	}
 	l.s.mu.Unlock()
+	visitDead(all, visit)
+	return nil
+}
 
+// buried lists a shard's dead records of a label.
+func (sh *shard) buried(n int, label string, after recovery.Ref) []entry {
+	var all []entry
+	for id, r := range sh.dead {
+		if label == "" || r.spot.Label == label && isAfter(r.spot.At, id, after) {
+			all = append(all, entry{n, id, r})
+		}
+	}
+	return all
+}
+
+// visitDead hands out dead records in the order of ListDead.
+func visitDead(all []entry, visit func(e recovery.Entry) bool) {
 	slices.SortFunc(all, func(a, b entry) int {
 		return cmp.Or(strings.Compare(a.spot.Label, b.spot.Label),
 			cmp.Compare(a.spot.At, b.spot.At), strings.Compare(a.id, b.id))
@@ -101,7 +113,6 @@ func (l *Ledger) ListDead(ctx context.Context, label string, after recovery.Ref,
 			break
 		}
 	}
-	return nil
 }
 
 // isAfter reports whether a record comes after the one that ref names.
