@@ -1,0 +1,128 @@
+package relay
+
+import (
+	"context"
+	"time"
+)
+
+// restartMargin is how much older than this relay a question must at least be younger:
+// on its way, a copy may have grown older than it tells.
+const restartMargin = 500 * time.Millisecond
+
+// A heard question was executed, is being executed, or will never be.
+type heard struct {
+	peer     *peer
+	id       uint64
+	withdraw context.CancelFunc
+
+	// Guarded by Relay.mu:
+	status status
+	answer []byte
+	queued *outgoing // what waits to be sent
+	gone   bool      // nothing is known of it any more
+}
+
+// hearLocked takes one copy of a question.
+func (r *Relay) hearLocked(p *peer, q *question) {
+	now := r.clock()
+	q.ttl = min(q.ttl, uint64(MaxTime.Milliseconds()))
+	if q.echo != 0 && q.echo <= now && now-q.echo < q.ttl {
+		p.believe()
+	}
+	if h := p.heard[q.id]; h != nil {
+		r.stats.Repeats++
+		r.sendAnswerLocked(h)
+		return
+	}
+	if p.delay >= q.ttl {
+		// Executing it would be wrong, and saying that it was not would be too: an
+		// earlier copy may have been, and be forgotten.
+		r.stats.Expired++
+		stamp := appendNumber(nil, now)
+		r.sendReplyLocked(p, &reply{asker: p.incarnation, id: q.id, status: late, size: uint64(len(stamp)), body: stamp})
+		return
+	}
+	if q.age > 0 && q.age+p.delay+uint64(restartMargin.Milliseconds()) >= now {
+		r.sendReplyLocked(p, &reply{asker: p.incarnation, id: q.id, status: lost})
+		return
+	}
+	h := r.rememberLocked(p, q, now)
+	if h == nil {
+		r.stats.Refused++
+		return // what cannot be remembered might be executed twice, or after a refusal
+	}
+	size := int(q.size)
+	if !r.takeOnLocked(size) {
+		h.status = refused
+		r.sendAnswerLocked(h)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.life, time.Duration(q.ttl-p.delay)*time.Millisecond)
+	h.withdraw = cancel
+	from := p.node
+	r.work.Go(func() {
+		defer cancel()
+		r.execute(ctx, h, from, q)
+	})
+}
+
+// takeOnLocked reports whether there is room to execute one more question.
+func (r *Relay) takeOnLocked(size int) bool {
+	if r.stats.Answering >= r.cfg.MaxAnswering || r.working+size > r.cfg.MaxBytes {
+		r.stats.Refused++
+		return false
+	}
+	r.stats.Answering++
+	r.working += size
+	return true
+}
+
+func (r *Relay) doneLocked(size int) {
+	r.stats.Answering--
+	r.working -= size
+}
+
+// execute answers a question, once.
+func (r *Relay) execute(ctx context.Context, h *heard, from string, q *question) {
+	body := q.body
+	if body == nil && q.size > 0 {
+		var err error
+		if body, err = r.fetch(ctx, from, bodyKey{questionSide, h.peer.incarnation, q.id}, q.size); err != nil {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.doneLocked(int(q.size))
+			h.status = refused
+			return
+		}
+	}
+	answer := r.cfg.Answer(ctx, Question{From: from, Verb: q.verb, Body: body})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.doneLocked(int(q.size))
+	r.stats.Answered++
+	if len(answer) > MaxBody {
+		r.log.Error("an answer is too long to be sent", "verb", q.verb, "bytes", len(answer), "from", from)
+		h.status = lost
+	} else {
+		h.status, h.answer = answered, answer
+		r.keepLocked(h)
+	}
+	r.sendAnswerLocked(h)
+}
+
+// toldLocked takes a telling.
+func (r *Relay) toldLocked(p *peer, verb string, body []byte) {
+	if !r.takeOnLocked(len(body)) {
+		return
+	}
+	from := p.node
+	r.work.Go(func() {
+		ctx, cancel := context.WithTimeout(r.life, MaxTime)
+		defer cancel()
+		r.cfg.Answer(ctx, Question{From: from, Verb: verb, Body: body, Told: true})
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.doneLocked(len(body))
+		r.stats.Answered++
+	})
+}

@@ -1,0 +1,238 @@
+package relay
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Pauses between two copies of a question. Each is twice the one before; once the
+// other side has said that it is at work, they are at least patientPause.
+const (
+	firstPause   = 100 * time.Millisecond
+	patientPause = time.Second
+	longestPause = 5 * time.Second
+)
+
+// abandonedTime is for how long an answer that comes too late is handed to Config.Late.
+const abandonedTime = time.Minute
+
+// An asking is a question whose asker waits.
+type asking struct {
+	id         uint64
+	node, verb string
+	body       []byte
+	deadline   time.Time
+	wake       chan struct{} // holds one token when there is news
+
+	// Guarded by Relay.mu:
+	queued  bool   // a copy waits to be sent, or is being sent
+	sending bool   // a copy is being sent
+	copies  int    // how many were sent, or tried
+	heardAt uint64 // the clock when the first copy was sent that may have been heard; 0 if none
+	echo    uint64 // the stamp of the last answer 'late'
+	patient bool   // the other side is at work
+	reply   *reply // the outcome; nobody waits any more
+}
+
+// An abandoned question may still be answered.
+type abandoned struct {
+	node, verb string
+	until      uint64 // on the clock
+}
+
+// Ask asks another node and returns its answer. It waits until ctx ends, but not longer
+// than MaxTime. The body must not change before it returns. Errors: ErrUnheard,
+// ErrOverloaded, ErrNoAnswer, and with one of them ErrClosed or the context's.
+func (r *Relay) Ask(ctx context.Context, node, verb string, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, MaxTime)
+	defer cancel()
+	a, err := r.begin(ctx, node, verb, body)
+	if err != nil {
+		return nil, fmt.Errorf("%s at %s: %w", verb, node, err)
+	}
+	if err = r.await(ctx, a); err == nil {
+		body, err = r.outcome(ctx, a)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s at %s: %w", verb, node, err)
+	}
+	return body, nil
+}
+
+// begin registers a question and queues its first copy.
+func (r *Relay) begin(ctx context.Context, node, verb string, body []byte) (*asking, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed:
+		return nil, fmt.Errorf("%w: %w", ErrUnheard, ErrClosed)
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("%w: %w", ErrUnheard, context.Cause(ctx))
+	case node == "" || node == r.cfg.Node || len(node) > maxText || len(verb) > maxText:
+		return nil, fmt.Errorf("%w: it is a question for nobody else, or its verb is too long", ErrUnheard)
+	case len(body) > MaxBody:
+		return nil, fmt.Errorf("%w: its body has %d bytes, and %d are possible", ErrUnheard, len(body), MaxBody)
+	case len(r.asking) >= r.cfg.MaxAsking:
+		r.stats.Overloaded++
+		return nil, fmt.Errorf("%w: %d of this node wait for answers", ErrOverloaded, len(r.asking))
+	}
+	r.counter++
+	deadline, _ := ctx.Deadline()
+	a := &asking{id: r.counter, node: node, verb: verb, body: body, deadline: deadline, wake: make(chan struct{}, 1)}
+	r.asking[a.id] = a
+	r.stats.Asked++
+	r.sendQuestionLocked(a)
+	return a, nil
+}
+
+// await sends copies until there is an outcome, and returns nil when it is the other
+// side's.
+func (r *Relay) await(ctx context.Context, a *asking) error {
+	pause := firstPause
+	timer := time.NewTimer(jitter(pause))
+	defer timer.Stop()
+	for {
+		select {
+		case <-a.wake:
+			r.mu.Lock()
+			if a.reply != nil {
+				r.mu.Unlock()
+				return nil
+			}
+			if a.patient && pause < patientPause {
+				pause = patientPause
+				timer.Reset(jitter(pause))
+			}
+			if a.echo != 0 {
+				r.sendQuestionLocked(a)
+			}
+			r.mu.Unlock()
+		case <-timer.C:
+			pause = min(2*pause, longestPause)
+			timer.Reset(jitter(pause))
+			r.mu.Lock()
+			r.sendQuestionLocked(a)
+			r.mu.Unlock()
+		case <-ctx.Done():
+			return r.giveUp(a, context.Cause(ctx))
+		case <-r.life.Done():
+			return r.giveUp(a, ErrClosed)
+		}
+	}
+}
+
+// jitter keeps questions that were asked together from being repeated together.
+func jitter(pause time.Duration) time.Duration {
+	return pause*3/4 + rand.N(pause/2)
+}
+
+// giveUp ends a question without an outcome, unless there is one by now.
+func (r *Relay) giveUp(a *asking, cause error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a.reply != nil {
+		return nil
+	}
+	delete(r.asking, a.id)
+	if a.heardAt == 0 && !a.sending {
+		r.stats.Unheard++
+		return fmt.Errorf("%w: %w", ErrUnheard, cause)
+	}
+	r.stats.Unanswered++
+	if r.cfg.Late != nil && len(r.abandoned) < r.cfg.MaxAsking {
+		r.abandoned[a.id] = abandoned{a.node, a.verb, r.clock() + uint64(abandonedTime.Milliseconds())}
+	}
+	if time.Until(a.deadline) > 0 {
+		r.queueLocked(a.node, &outgoing{kind: withdrawalFrame, rest: appendNumber(nil, a.id)})
+	}
+	return fmt.Errorf("%w: %w", ErrNoAnswer, cause)
+}
+
+// outcome makes of the other side's reply what Ask returns.
+func (r *Relay) outcome(ctx context.Context, a *asking) ([]byte, error) {
+	switch a.reply.status {
+	case answered:
+		body, err := r.answerBody(ctx, a.node, a.reply)
+		if err == nil {
+			return body, nil
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.stats.Unanswered++
+		if ctx.Err() != nil {
+			r.lateLocked(a.node, a.verb, a.reply)
+		}
+		return nil, fmt.Errorf("%w: %w", ErrNoAnswer, err)
+	case refused:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.stats.Overloaded++
+		return nil, fmt.Errorf("%w there", ErrOverloaded)
+	default:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.stats.Unanswered++
+		return nil, fmt.Errorf("%w: its answer is gone, or the process that was asked", ErrNoAnswer)
+	}
+}
+
+// answerBody is the body of an answer, be it that it has to be fetched.
+func (r *Relay) answerBody(ctx context.Context, node string, a *reply) ([]byte, error) {
+	if a.body != nil || a.size == 0 {
+		return a.body, nil
+	}
+	return r.fetch(ctx, node, bodyKey{answerSide, r.cfg.Incarnation, a.id}, a.size)
+}
+
+// replyLocked takes an answer.
+func (r *Relay) replyLocked(p *peer, a reply) {
+	if a.asker != r.cfg.Incarnation {
+		return // for the process that had this name before
+	}
+	if q := r.asking[a.id]; q != nil && q.node == p.node {
+		switch a.status {
+		case working:
+			q.patient = true
+		case late:
+			q.echo, _ = binary.Uvarint(a.body)
+		default:
+			q.reply = &a
+			delete(r.asking, a.id)
+		}
+		signal(q.wake)
+		return
+	}
+	if f := r.fetching[bodyKey{answerSide, a.asker, a.id}]; f != nil && a.status == lost {
+		f.gone = true
+		signal(f.wake)
+	}
+	if q, ok := r.abandoned[a.id]; ok && a.status == answered {
+		delete(r.abandoned, a.id)
+		r.lateLocked(q.node, q.verb, &a)
+	}
+}
+
+// lateLocked hands over an answer that nobody waits for.
+func (r *Relay) lateLocked(node, verb string, a *reply) {
+	if r.cfg.Late == nil || r.closed {
+		return
+	}
+	r.stats.LateAnswers++
+	r.work.Go(func() {
+		ctx, cancel := context.WithTimeout(r.life, abandonedTime)
+		defer cancel()
+		if body, err := r.answerBody(ctx, node, a); err == nil {
+			r.cfg.Late(node, verb, body)
+		}
+	})
+}
+
+func signal(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}

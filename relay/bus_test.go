@@ -1,0 +1,137 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errNobody = errors.New("nobody listens")
+
+// A network carries messages as badly as it is told.
+type network struct {
+	mu    sync.Mutex // guards everything below
+	ports []*port
+	drop  func(from, to string, message []byte) bool // nil drops nothing
+	twice float64                                    // share of messages that come twice
+	delay time.Duration                              // messages take up to so long
+	sends int
+	most  int // bytes of the longest message
+	rand  *rand.Rand
+}
+
+// newNetwork makes a network that drops a share of all messages.
+func newNetwork(seed uint64, drop, twice float64, delay time.Duration) *network {
+	n := &network{twice: twice, delay: delay, rand: rand.New(rand.NewPCG(seed, 1))}
+	n.drop = func(string, string, []byte) bool { return n.rand.Float64() < drop }
+	return n
+}
+
+// A port is one process's bus.
+type port struct {
+	n       *network
+	node    string
+	turn    sync.Mutex // calls of receive come one at a time
+	receive func([]byte)
+	err     error // of Send; guarded by network.mu
+}
+
+func (n *network) port(node string) *port { return &port{n: n, node: node} }
+
+func (p *port) Listen(receive func([]byte)) error {
+	p.n.mu.Lock()
+	defer p.n.mu.Unlock()
+	p.receive = receive
+	p.n.ports = append(p.n.ports, p)
+	return nil
+}
+
+func (p *port) unplug() {
+	p.n.mu.Lock()
+	defer p.n.mu.Unlock()
+	p.n.ports = slices.DeleteFunc(p.n.ports, func(q *port) bool { return q == p })
+}
+
+func (p *port) Send(_ context.Context, node string, message []byte) error {
+	n := p.n
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.sends++
+	n.most = max(n.most, len(message))
+	if p.err != nil {
+		return p.err
+	}
+	message = slices.Clone(message)
+	listening := 0
+	for _, to := range n.ports {
+		if to.node != node && (node != "" || to == p) {
+			continue
+		}
+		listening++
+		copies := 1
+		if n.rand.Float64() < n.twice {
+			copies = 2
+		}
+		for range copies {
+			if n.drop != nil && n.drop(p.node, to.node, message) {
+				continue
+			}
+			var delay time.Duration
+			if n.delay > 0 {
+				delay = time.Duration(n.rand.Int64N(int64(n.delay)))
+			}
+			time.AfterFunc(delay, func() {
+				to.turn.Lock()
+				defer to.turn.Unlock()
+				to.receive(slices.Clone(message))
+			})
+		}
+	}
+	if listening == 0 {
+		return errNobody
+	}
+	return nil
+}
+
+// set changes the network.
+func (n *network) set(change func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	change()
+}
+
+// open makes a relay for a node; change may be nil.
+func open(t testing.TB, n *network, node, incarnation string, change func(c *Config)) (*Relay, *port) {
+	t.Helper()
+	p := n.port(node)
+	c := Config{
+		Bus: p, Node: node, Incarnation: incarnation,
+		Answer:  func(_ context.Context, q Question) []byte { return append([]byte(q.Verb+":"), q.Body...) },
+		Unheard: func(err error) bool { return errors.Is(err, errNobody) },
+	}
+	if change != nil {
+		change(&c)
+	}
+	r, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r, p
+}
+
+// within is a context that ends.
+func within(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}

@@ -1,0 +1,113 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// maxFetches is how many pieces are on their way here at a time, at most: 1.5 MiB. A
+// Redis server cuts off subscribers for which 32 MiB wait, or 8 MiB for a minute.
+const maxFetches = 8
+
+var errGone = errors.New("its body is not kept any more")
+
+// A fetching is the next piece of a body that is wanted.
+type fetching struct {
+	wake chan struct{} // holds one token when there is news
+
+	// Guarded by Relay.mu:
+	position, missing uint64
+	piece             []byte
+	gone              bool
+}
+
+// fetch asks a node for a body, piece by piece.
+func (r *Relay) fetch(ctx context.Context, node string, key bodyKey, size uint64) ([]byte, error) {
+	f := &fetching{wake: make(chan struct{}, 1)}
+	r.mu.Lock()
+	r.fetching[key] = f
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.fetching, key)
+	}()
+	body := make([]byte, 0, size)
+	pause := firstPause
+	for uint64(len(body)) < size {
+		piece, err := r.fetchPiece(ctx, node, key, f, uint64(len(body)), size, pause)
+		if err != nil {
+			return nil, err
+		}
+		body = append(body, piece...)
+		if pause *= 2; piece != nil {
+			pause = firstPause
+		}
+		pause = min(pause, longestPause)
+	}
+	return body, nil
+}
+
+// fetchPiece asks for a piece, and waits for it for a while. It returns nil if it does
+// not come.
+func (r *Relay) fetchPiece(ctx context.Context, node string, key bodyKey, f *fetching, position, size uint64, pause time.Duration) ([]byte, error) {
+	select {
+	case r.fetches <- struct{}{}:
+		defer func() { <-r.fetches }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	r.mu.Lock()
+	f.position, f.missing, f.piece = position, size-position, nil
+	r.queueLocked(node, &outgoing{kind: fetchFrame, rest: key.rest(nil, position)})
+	r.mu.Unlock()
+	timer := time.NewTimer(jitter(pause))
+	defer timer.Stop()
+	select {
+	case <-f.wake:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if f.gone {
+			return nil, errGone
+		}
+		return f.piece, nil
+	case <-timer.C:
+		return nil, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// fetchLocked sends a piece of a body to a peer that wants it.
+func (r *Relay) fetchLocked(p *peer, key bodyKey, position uint64) {
+	var body []byte
+	switch key.side {
+	case questionSide:
+		if a := r.asking[key.id]; a != nil && key.asker == r.cfg.Incarnation && a.node == p.node {
+			body = a.body
+		}
+	case answerSide:
+		h := p.heard[key.id]
+		if key.asker != p.incarnation || h == nil || h.status != answered {
+			r.sendReplyLocked(p, &reply{asker: key.asker, id: key.id, status: lost})
+			return
+		}
+		body = h.answer
+	}
+	if position >= uint64(len(body)) {
+		return
+	}
+	piece := body[position:min(position+pieceSize, uint64(len(body)))]
+	r.queueLocked(p.node, &outgoing{kind: pieceFrame, rest: key.rest(nil, position), body: piece})
+}
+
+// pieceLocked takes a piece, if it is the one that is wanted.
+func (r *Relay) pieceLocked(key bodyKey, position uint64, piece []byte) {
+	f := r.fetching[key]
+	if f == nil || position != f.position || f.piece != nil || len(piece) == 0 || uint64(len(piece)) > f.missing {
+		return
+	}
+	f.piece = piece
+	signal(f.wake)
+}

@@ -1,0 +1,317 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+)
+
+// Errors of Ask. They come wrapped with details; test for them with errors.Is. Each
+// error is exactly one of the first three, and ErrClosed comes together with one of them.
+var (
+	// ErrUnheard is returned when the question was not executed and never will be,
+	// because nobody has got it.
+	ErrUnheard = errors.New("the question was not heard")
+	// ErrOverloaded is returned when the question was not executed and never will be,
+	// because the other node, or this one, has too many under way.
+	ErrOverloaded = errors.New("too many questions are under way")
+	// ErrNoAnswer is returned when nobody knows whether the question was executed.
+	ErrNoAnswer = errors.New("the question was not answered, and may have been executed")
+	// ErrClosed is returned when the relay was closed before there was an answer.
+	ErrClosed = errors.New("the relay is closed")
+)
+
+// MaxBody is the longest body of a question or an answer, in bytes.
+const MaxBody = 32 << 20
+
+// MaxTime is how long a question lives at most, whatever its asker's context says.
+const MaxTime = 2 * time.Minute
+
+// A Bus carries messages between nodes, in no order and without any promise.
+type Bus interface {
+	// Listen begins to receive what is sent to this node or to all; it is called once.
+	// Calls of receive come one at a time; the message is receive's to keep.
+	Listen(receive func(message []byte)) error
+	// Send sends a message to a node, or to all others if node is empty. It does not keep
+	// the message. An error means that the message may not have been sent.
+	Send(ctx context.Context, node string, message []byte) error
+}
+
+// A Question is asked by another node.
+type Question struct {
+	From string // the node that asks
+	Verb string
+	Body []byte
+	Told bool // the asker wants no answer, see Tell
+}
+
+// A Config says how a relay answers, and its bounds. Bus, Node, Incarnation and Answer
+// must be set.
+type Config struct {
+	Bus Bus
+	// Node is this node's name, and Incarnation names its process among all that had
+	// it. Both are at most 255 bytes.
+	Node, Incarnation string
+
+	// Answer answers a question of another node; errors travel as bytes in the answer,
+	// and an unknown verb is its business. Each call has a goroutine of its own. ctx
+	// ends with the question's time to live, when the asker has withdrawn it, and with
+	// Close; the answer is sent even then. The answer must not change afterwards.
+	Answer func(ctx context.Context, q Question) []byte
+	// Late is handed an answer that came when Ask had returned ErrNoAnswer, at most
+	// once for each question, from a goroutine of its own. Nil drops it.
+	Late func(node, verb string, answer []byte)
+	// Unheard tells of an error of Bus.Send whether it means that nobody has got the
+	// message. Nil means that none does.
+	Unheard func(err error) bool
+	// Log is told what is amiss on the bus. Nil means slog.Default().
+	Log *slog.Logger
+
+	Limits
+}
+
+// Limits bound what a relay keeps. Zero stands for the default.
+type Limits struct {
+	// MaxAsking is how many questions may wait for their answer; 65,536.
+	MaxAsking int
+	// MaxAnswering is how many questions are being answered at once; 4,096.
+	MaxAnswering int
+	// MaxRemembered is how many questions are remembered, to recognise their repeats,
+	// until their time to live is over; 262,144. Of what is beyond, nothing is executed.
+	MaxRemembered int
+	// MaxBytes bounds each of three: the questions being answered, the answers
+	// remembered, and what waits to be sent; 128 MiB, at least MaxBody.
+	MaxBytes int
+}
+
+func (c Config) withDefaults() (Config, error) {
+	for _, d := range []struct {
+		field *int
+		value int
+	}{{&c.MaxAsking, 1 << 16}, {&c.MaxAnswering, 1 << 12}, {&c.MaxRemembered, 1 << 18}, {&c.MaxBytes, 128 << 20}} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if c.Unheard == nil {
+		c.Unheard = func(error) bool { return false }
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	var faults *multierror.Error
+	fault := func(wrong bool, what string) {
+		if wrong {
+			faults = multierror.Append(faults, errors.New(what))
+		}
+	}
+	fault(c.Bus == nil || c.Answer == nil, "a relay needs a bus and a way to answer")
+	fault(c.Node == "" || len(c.Node) > maxText, "the node's name must be 1 to 255 bytes")
+	fault(c.Incarnation == "" || len(c.Incarnation) > maxText, "the incarnation must be 1 to 255 bytes")
+	fault(min(c.MaxAsking, c.MaxAnswering, c.MaxRemembered) < 1, "the limits must be positive")
+	fault(c.MaxBytes < MaxBody, fmt.Sprintf("the limit of bytes must be at least %d", MaxBody))
+	return c, faults.ErrorOrNil()
+}
+
+// Stats are totals since the start, and what is under way.
+type Stats struct {
+	// Of this node's questions: Asked were sent; they ended with an answer, with
+	// ErrNoAnswer (Unanswered), with ErrUnheard (Unheard), or refused with
+	// ErrOverloaded (Overloaded). Resent are copies beyond the first; LateAnswers
+	// came when nobody waited any more.
+	Asked, Unanswered, Unheard, Overloaded int64
+	Resent, LateAnswers                    int64
+
+	// Of others' questions: Answered were executed, tellings too; Refused were not, for
+	// want of room; Expired came after their time to live. Repeats are copies that were
+	// recognised.
+	Answered, Refused, Expired, Repeats int64
+
+	// Garbage are messages and frames that cannot be read; Failed are messages that the
+	// bus did not take; Dropped are frames that were not sent for want of room.
+	Garbage, Failed, Dropped int64
+
+	Asking          int // questions waiting for their answer
+	Answering       int // questions being answered
+	Remembered      int // questions whose repeats would be recognised
+	RememberedBytes int // answers to them
+	Queued          int // bytes that wait to be sent
+}
+
+// A Relay asks other nodes and answers them. All methods may be called concurrently.
+type Relay struct {
+	cfg     Config
+	log     *slog.Logger
+	start   time.Time
+	life    context.Context // ends when Close begins
+	end     context.CancelCauseFunc
+	sending context.Context // ends when Close waits no longer for the bus
+	stop    context.CancelFunc
+	work    sync.WaitGroup // goroutines of this relay
+	fetches chan struct{}  // holds a token for each piece that is on its way here
+	swept   chan struct{}  // closed when sweep has returned
+	closing sync.Once
+
+	mu        sync.Mutex // guards everything below
+	closed    bool
+	stats     Stats
+	counter   uint64 // of questions
+	asking    map[uint64]*asking
+	abandoned map[uint64]abandoned // by the questions' ids
+	peers     map[process]*peer
+	due       map[int64][]*heard // what is forgotten in which second of the clock
+	answers   []*heard           // those that may have an answer, the oldest first
+	working   int                // bytes of questions being answered
+	lanes     map[string]*lane   // by node; "" is for all others
+	fetching  map[bodyKey]*fetching
+}
+
+// New makes a relay and begins to listen. The error is that of the configuration, with
+// all its faults, or of Bus.Listen.
+func New(cfg Config) (*Relay, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	life, end := context.WithCancelCause(context.Background())
+	sending, stop := context.WithCancel(context.Background())
+	r := &Relay{
+		cfg: cfg, log: cfg.Log, start: time.Now(),
+		life: life, end: end, sending: sending, stop: stop,
+		fetches:   make(chan struct{}, maxFetches),
+		swept:     make(chan struct{}),
+		asking:    map[uint64]*asking{},
+		abandoned: map[uint64]abandoned{},
+		peers:     map[process]*peer{},
+		due:       map[int64][]*heard{},
+		lanes:     map[string]*lane{},
+		fetching:  map[bodyKey]*fetching{},
+	}
+	go r.sweep()
+	if err := cfg.Bus.Listen(r.receive); err != nil {
+		r.Close()
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	return r, nil
+}
+
+// Close ends every Ask, lets the questions being answered end, and returns when their
+// answers are sent, or cannot be. What comes afterwards is ignored. It is idempotent.
+// The bus must still work, and may be closed afterwards.
+func (r *Relay) Close() {
+	r.closing.Do(func() {
+		r.mu.Lock()
+		r.closed = true
+		r.mu.Unlock()
+		r.end(ErrClosed)
+		patience := time.AfterFunc(sendTimeout, r.stop)
+		r.work.Wait()
+		<-r.swept
+		patience.Stop()
+		r.stop()
+	})
+}
+
+// Stats returns the totals.
+func (r *Relay) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.stats
+	s.Asking = len(r.asking)
+	return s
+}
+
+// clock is the time that messages tell: milliseconds since the relay began, from 1.
+func (r *Relay) clock() uint64 { return uint64(time.Since(r.start).Milliseconds()) + 1 }
+
+// receive takes one message of the bus. It must be quick: a bus cuts off who does not read.
+func (r *Relay) receive(message []byte) {
+	m := reader{b: message}
+	h, err := m.header()
+	if err != nil {
+		r.garbage(h, err)
+		return
+	}
+	if h.process == (process{r.cfg.Node, r.cfg.Incarnation}) {
+		return // told to all, and so to itself
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	p := r.peerLocked(h)
+	for {
+		k, rest, more, err := m.frame()
+		if err == nil && more {
+			err = r.frameLocked(p, k, &rest, len(message))
+		}
+		if err != nil {
+			r.garbageLocked(h, err)
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+// frameLocked takes one frame. size is that of the whole message.
+func (r *Relay) frameLocked(p *peer, k kind, rest *reader, size int) error {
+	switch k {
+	case questionFrame:
+		if q := rest.question(); !rest.bad {
+			r.hearLocked(p, &q)
+		}
+	case answerFrame:
+		if a := rest.reply(); !rest.bad {
+			a.body = own(a.body, size)
+			r.replyLocked(p, a)
+		}
+	case tellingFrame:
+		if verb := rest.text(); !rest.bad {
+			r.toldLocked(p, verb, rest.b)
+		}
+	case withdrawalFrame:
+		if id := rest.number(); !rest.bad {
+			p.withdrawn(id)
+		}
+	case fetchFrame:
+		if key, position := rest.bodyKey(); !rest.bad {
+			r.fetchLocked(p, key, position)
+		}
+	case pieceFrame:
+		if key, position := rest.bodyKey(); !rest.bad {
+			r.pieceLocked(key, position, rest.b)
+		}
+	}
+	if rest.bad {
+		return errGarbage
+	}
+	return nil
+}
+
+// own makes sure that a small body does not keep a large message in memory.
+func own(body []byte, message int) []byte {
+	if body == nil || 2*len(body) > message {
+		return body
+	}
+	return append(make([]byte, 0, len(body)), body...)
+}
+
+func (r *Relay) garbage(h header, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.garbageLocked(h, err)
+}
+
+func (r *Relay) garbageLocked(h header, err error) {
+	r.stats.Garbage++
+	if r.stats.Garbage == 1 {
+		r.log.Warn("something on the bus cannot be read, and is ignored; more of it is only counted", "from", h.node, "error", err)
+	}
+}

@@ -1,0 +1,147 @@
+package relay
+
+import (
+	"slices"
+	"time"
+)
+
+// sweepEvery is the time between two looks at what may be forgotten.
+const sweepEvery = time.Second
+
+// For how long a peer is known of which nothing is heard. A question that comes even
+// later than that might be executed again.
+const (
+	peerTime     = time.Hour
+	peerTimeMany = 2 * MaxTime // if there are more than manyPeers
+	manyPeers    = 4096
+)
+
+// A peer is another process that has sent something.
+type peer struct {
+	process
+	heard map[uint64]*heard // by the questions' ids
+	seen  uint64            // when, on our clock
+
+	// The difference between our clock and its stamp, of the last message and the
+	// least of all; delay is by how much the last one exceeds the least: it was on its
+	// way for so much longer than the quickest.
+	difference, least int64
+	delay             uint64
+}
+
+// peerLocked is the sender of a message that has just come.
+func (r *Relay) peerLocked(h header) *peer {
+	now := r.clock()
+	difference := int64(now) - int64(h.sent)
+	p := r.peers[h.process]
+	if p == nil {
+		p = &peer{process: h.process, heard: map[uint64]*heard{}, least: difference}
+		r.peers[h.process] = p
+	}
+	p.seen, p.difference = now, difference
+	p.least = min(p.least, difference)
+	p.delay = uint64(difference - p.least)
+	return p
+}
+
+// believe takes the last message for one without a delay.
+func (p *peer) believe() { p.least, p.delay = p.difference, 0 }
+
+func (p *peer) withdrawn(id uint64) {
+	if h := p.heard[id]; h != nil && h.status == working && h.withdraw != nil {
+		h.withdraw()
+	}
+}
+
+// rememberLocked remembers a question until its last copy must have come, or returns nil.
+func (r *Relay) rememberLocked(p *peer, q *question, now uint64) *heard {
+	if r.stats.Remembered >= r.cfg.MaxRemembered {
+		return nil
+	}
+	h := &heard{peer: p, id: q.id, status: working}
+	p.heard[q.id] = h
+	r.stats.Remembered++
+	second := int64((now+q.ttl)/1000) + 2
+	r.due[second] = append(r.due[second], h)
+	return h
+}
+
+// keepLocked keeps an answer, and drops the oldest ones that are too much with it.
+func (r *Relay) keepLocked(h *heard) {
+	if len(h.answer) == 0 {
+		return
+	}
+	r.answers = append(r.answers, h)
+	r.stats.RememberedBytes += len(h.answer)
+	dropped := 0
+	for _, old := range r.answers {
+		if r.stats.RememberedBytes <= r.cfg.MaxBytes {
+			break
+		}
+		if !old.gone {
+			r.stats.RememberedBytes -= len(old.answer)
+			old.status, old.answer, old.gone = lost, nil, true
+		}
+		dropped++
+	}
+	r.answers = slices.Delete(r.answers, 0, dropped)
+}
+
+func (r *Relay) sweep() {
+	defer close(r.swept)
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.life.Done():
+			return
+		case <-tick.C:
+			r.sweepOnce()
+		}
+	}
+}
+
+// sweepOnce forgets what nobody can ask for any more.
+func (r *Relay) sweepOnce() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.clock()
+	second := int64(now / 1000)
+	for s, all := range r.due {
+		if s > second {
+			continue
+		}
+		delete(r.due, s)
+		for _, h := range all {
+			if h.status == working {
+				r.due[second+1] = append(r.due[second+1], h)
+				continue
+			}
+			r.forgetLocked(h)
+		}
+	}
+	r.answers = slices.DeleteFunc(r.answers, func(h *heard) bool { return h.gone })
+	for id, a := range r.abandoned {
+		if a.until <= now {
+			delete(r.abandoned, id)
+		}
+	}
+	idle := peerTime
+	if len(r.peers) > manyPeers {
+		idle = peerTimeMany
+	}
+	for process, p := range r.peers {
+		if len(p.heard) == 0 && now-p.seen > uint64(idle.Milliseconds()) {
+			delete(r.peers, process)
+		}
+	}
+}
+
+func (r *Relay) forgetLocked(h *heard) {
+	delete(h.peer.heard, h.id)
+	r.stats.Remembered--
+	if !h.gone {
+		r.stats.RememberedBytes -= len(h.answer)
+		h.answer, h.gone = nil, true
+	}
+}

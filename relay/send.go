@@ -1,0 +1,225 @@
+package relay
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// messageSize is how long a message grows, about, while others are under way.
+const messageSize = 256 << 10
+
+// sendTimeout is how long the bus may take for one message.
+const sendTimeout = 2 * time.Second
+
+// What a frame takes besides its rest: its kind and length, at most; and besides its
+// body, about.
+const (
+	frameHead = 1 + binary.MaxVarintLen64
+	frameSize = 128
+)
+
+// An outgoing frame waits to be sent. Questions and answers become frames only when
+// their turn has come: a question tells its age, who has gone asks no more, and what was
+// still being answered may have been by then.
+type outgoing struct {
+	kind       kind
+	asking     *asking // of a question
+	heard      *heard  // of an answer to a question that is remembered
+	rest, body []byte
+	size       int // about
+}
+
+// A lane sends what is for one node, or for all; it exists while there is something.
+type lane struct {
+	node  string
+	queue []*outgoing // guarded by Relay.mu
+}
+
+// inline is what goes into a frame of a body: all of it, or nothing.
+func inline(body []byte) []byte {
+	if len(body) > pieceSize {
+		return nil
+	}
+	return body
+}
+
+// Tell sends something to a node, or to all others if node is empty, which may get lost.
+// The other side's Answer gets it, with Question.Told set. The body is copied. An error
+// means that it was not sent: it is too long (192 KiB are possible), too much waits to be
+// sent, or the relay is closed.
+func (r *Relay) Tell(node, verb string, body []byte) error {
+	if node == r.cfg.Node || len(node) > maxText || len(verb) > maxText || len(body) > pieceSize {
+		return fmt.Errorf("telling %s to %s: it is for nobody else, or too long", verb, node)
+	}
+	rest := append(appendText(make([]byte, 0, 1+len(verb)+len(body)), verb), body...)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed:
+		return ErrClosed
+	case !r.queueLocked(node, &outgoing{kind: tellingFrame, rest: rest}):
+		return errors.New("too much waits to be sent")
+	}
+	return nil
+}
+
+// sendQuestionLocked queues a copy of a question, unless one is on its way already.
+func (r *Relay) sendQuestionLocked(a *asking) {
+	if !a.queued {
+		a.queued = r.queueLocked(a.node, &outgoing{kind: questionFrame, asking: a, body: inline(a.body)})
+	}
+}
+
+// sendAnswerLocked queues what is known of a question.
+func (r *Relay) sendAnswerLocked(h *heard) {
+	body := inline(h.answer)
+	if o := h.queued; o != nil {
+		more := len(body) - len(o.body)
+		o.body = body
+		o.size += more
+		r.stats.Queued += more
+		return
+	}
+	o := &outgoing{kind: answerFrame, heard: h, body: body}
+	if r.queueLocked(h.peer.node, o) {
+		h.queued = o
+	}
+}
+
+func (r *Relay) sendReplyLocked(p *peer, a *reply) {
+	r.queueLocked(p.node, &outgoing{kind: answerFrame, rest: a.rest(nil), body: a.body})
+}
+
+// queueLocked queues a frame for a node, or reports that it cannot. Once the relay is
+// closed, only answers are sent: those who make them are waited for.
+func (r *Relay) queueLocked(node string, o *outgoing) bool {
+	o.size = frameSize + len(o.rest) + len(o.body)
+	if r.closed && o.heard == nil {
+		return false
+	}
+	if r.stats.Queued+o.size > r.cfg.MaxBytes {
+		r.stats.Dropped++
+		return false
+	}
+	r.stats.Queued += o.size
+	l := r.lanes[node]
+	if l == nil {
+		l = &lane{node: node}
+		r.lanes[node] = l
+		r.work.Go(func() { r.run(l) })
+	}
+	l.queue = append(l.queue, o)
+	return true
+}
+
+// run sends until the lane is empty.
+func (r *Relay) run(l *lane) {
+	for {
+		// Whoever has just been answered is about to ask again: one message takes all.
+		runtime.Gosched()
+		frames, sent := r.next(l)
+		if len(frames) == 0 {
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.sending, sendTimeout)
+		err := r.cfg.Bus.Send(ctx, l.node, r.message(frames, sent))
+		cancel()
+		r.sent(frames, sent, err)
+	}
+}
+
+// next returns the frames of the next message and its time, or ends the lane.
+func (r *Relay) next(l *lane) (frames []*outgoing, now uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now = r.clock()
+	for len(frames) == 0 {
+		if frames = r.takeLocked(l); len(frames) == 0 {
+			delete(r.lanes, l.node)
+			return nil, 0
+		}
+		frames = slices.DeleteFunc(frames, func(o *outgoing) bool { return !r.readyLocked(o, now) })
+	}
+	return frames, now
+}
+
+// takeLocked takes as many frames out of the queue as go into a message, and at least
+// one if there is one.
+func (r *Relay) takeLocked(l *lane) []*outgoing {
+	n, size := 0, 0
+	for _, o := range l.queue {
+		if n > 0 && size+o.size > messageSize {
+			break
+		}
+		size += o.size
+		n++
+	}
+	frames := slices.Clone(l.queue[:n])
+	l.queue = slices.Delete(l.queue, 0, n)
+	r.stats.Queued -= size
+	return frames
+}
+
+// readyLocked completes a frame, or reports that it need not be sent any more.
+func (r *Relay) readyLocked(o *outgoing, now uint64) bool {
+	if h := o.heard; h != nil {
+		h.queued = nil
+		a := reply{asker: h.peer.incarnation, id: h.id, status: h.status, size: uint64(len(h.answer))}
+		o.rest, o.body = a.rest(nil), inline(h.answer)
+	}
+	a := o.asking
+	if a == nil {
+		return true
+	}
+	ttl := time.Until(a.deadline).Milliseconds()
+	if r.asking[a.id] != a || ttl <= 0 || r.closed {
+		a.queued = false
+		return false
+	}
+	q := question{id: a.id, ttl: uint64(ttl), echo: a.echo, verb: a.verb, size: uint64(len(a.body))}
+	if a.heardAt != 0 {
+		q.age = max(now-a.heardAt, 1)
+	}
+	o.rest = q.rest(nil)
+	a.sending, a.echo = true, 0
+	if a.copies++; a.copies > 1 {
+		r.stats.Resent++
+	}
+	return true
+}
+
+func (r *Relay) message(frames []*outgoing, sent uint64) []byte {
+	size := maxHeader
+	for _, o := range frames {
+		size += frameHead + len(o.rest) + len(o.body)
+	}
+	m := appendHeader(make([]byte, 0, size), header{process{r.cfg.Node, r.cfg.Incarnation}, sent})
+	for _, o := range frames {
+		m = appendFrame(m, o.kind, o.rest, o.body)
+	}
+	return m
+}
+
+// sent notes what became of a message.
+func (r *Relay) sent(frames []*outgoing, at uint64, err error) {
+	unheard := err != nil && r.cfg.Unheard(err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.stats.Failed++
+		r.log.Debug("the bus did not take a message", "error", err)
+	}
+	for _, o := range frames {
+		if a := o.asking; a != nil {
+			a.queued, a.sending = false, false
+			if a.heardAt == 0 && !unheard {
+				a.heardAt = at
+			}
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package relay
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// The form of messages, see doc.go.
+const (
+	magic   = 'L'
+	version = 1
+)
+
+// A kind of frame.
+type kind byte
+
+const (
+	questionFrame kind = 1 + iota
+	answerFrame
+	tellingFrame
+	withdrawalFrame
+	fetchFrame
+	pieceFrame
+)
+
+// A status of an answer.
+type status byte
+
+const (
+	answered status = iota
+	working         // still at it
+	refused         // overloaded: not executed, and never will be
+	late            // not executed, unless a copy comes that proves to be fresh
+	lost            // executed perhaps, without an answer that could be given
+)
+
+// A side tells whose body is fetched.
+type side byte
+
+const (
+	questionSide side = iota
+	answerSide
+)
+
+// pieceSize is the largest body, or part of one, that a frame holds.
+const pieceSize = 192 << 10
+
+// maxText is the longest text: names and verbs.
+const maxText = 255
+
+// maxHeader is the longest header.
+const maxHeader = 2 + 2*(1+maxText) + binary.MaxVarintLen64
+
+// A header says who has sent a message, and when by its own clock.
+type header struct {
+	process
+	sent uint64
+}
+
+// A process is a node's, one after another.
+type process struct{ node, incarnation string }
+
+// A question as a frame holds it.
+type question struct {
+	id, age, ttl, echo uint64
+	verb               string
+	size               uint64 // of the body
+	body               []byte // nil if it has to be fetched
+}
+
+// A reply is an answer as a frame holds it.
+type reply struct {
+	asker  string // incarnation
+	id     uint64
+	status status
+	size   uint64
+	body   []byte // nil if it has to be fetched
+}
+
+// A bodyKey names one body among all: the asker's incarnation and the question's id
+// name the question.
+type bodyKey struct {
+	side  side
+	asker string
+	id    uint64
+}
+
+var errGarbage = errors.New("this is no message of a relay")
+
+func appendText(b []byte, s string) []byte { return append(append(b, byte(len(s))), s...) }
+
+func appendNumber(b []byte, n uint64) []byte { return binary.AppendUvarint(b, n) }
+
+func appendHeader(b []byte, h header) []byte {
+	b = append(b, magic, version)
+	b = appendText(appendText(b, h.node), h.incarnation)
+	return appendNumber(b, h.sent)
+}
+
+// appendFrame appends a frame whose rest is given in two parts.
+func appendFrame(b []byte, k kind, rest, body []byte) []byte {
+	b = appendNumber(append(b, byte(k)), uint64(len(rest)+len(body)))
+	return append(append(b, rest...), body...)
+}
+
+// rest appends all of a question's frame but the body.
+func (q *question) rest(b []byte) []byte {
+	for _, n := range [...]uint64{q.id, q.age, q.ttl, q.echo} {
+		b = appendNumber(b, n)
+	}
+	return appendNumber(appendText(b, q.verb), q.size)
+}
+
+func (r *reply) rest(b []byte) []byte {
+	b = appendNumber(appendText(b, r.asker), r.id)
+	return appendNumber(append(b, byte(r.status)), r.size)
+}
+
+func (k bodyKey) rest(b []byte, position uint64) []byte {
+	b = appendText(append(b, byte(k.side)), k.asker)
+	return appendNumber(appendNumber(b, k.id), position)
+}
+
+// A reader takes a message apart. After the first thing that is not there, all others
+// are empty, and bad is set.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) take(n uint64) []byte {
+	if n > uint64(len(r.b)) {
+		r.b, r.bad = nil, true
+		return nil
+	}
+	taken := r.b[:n:n]
+	r.b = r.b[n:]
+	return taken
+}
+
+func (r *reader) byte() byte {
+	if b := r.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *reader) number() uint64 {
+	n, length := binary.Uvarint(r.b)
+	if length <= 0 {
+		r.b, r.bad = nil, true
+		return 0
+	}
+	r.b = r.b[length:]
+	return n
+}
+
+func (r *reader) text() string { return string(r.take(uint64(r.byte()))) }
+
+// body reads what is left: all of a body whose length has been told, or nothing of it.
+func (r *reader) body(size uint64) []byte {
+	switch uint64(len(r.b)) {
+	case size:
+		return r.take(size)
+	case 0:
+		r.bad = r.bad || size > MaxBody
+	default:
+		r.bad = true
+	}
+	return nil
+}
+
+func (r *reader) header() (h header, err error) {
+	if r.byte() != magic || r.byte() != version {
+		return h, errGarbage
+	}
+	h = header{process{node: r.text(), incarnation: r.text()}, r.number()}
+	if r.bad || h.incarnation == "" || h.node == "" {
+		return h, errGarbage
+	}
+	return h, nil
+}
+
+// frame returns the next frame; false when there is none.
+func (r *reader) frame() (k kind, rest reader, more bool, err error) {
+	if len(r.b) == 0 {
+		return 0, reader{}, false, nil
+	}
+	k = kind(r.byte())
+	rest = reader{b: r.take(r.number())}
+	if r.bad {
+		return 0, reader{}, false, errGarbage
+	}
+	return k, rest, true, nil
+}
+
+func (r *reader) question() question {
+	q := question{id: r.number(), age: r.number(), ttl: r.number(), echo: r.number(), verb: r.text(), size: r.number()}
+	q.body = r.body(q.size)
+	return q
+}
+
+func (r *reader) reply() reply {
+	a := reply{asker: r.text(), id: r.number(), status: status(r.byte()), size: r.number()}
+	a.body = r.body(a.size)
+	return a
+}
+
+func (r *reader) bodyKey() (k bodyKey, position uint64) {
+	k = bodyKey{side: side(r.byte()), asker: r.text(), id: r.number()}
+	return k, r.number()
+}
