@@ -1,0 +1,78 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A wire carries messages to one of two at once.
+type wire struct {
+	inbox map[string]chan []byte
+	node  string
+}
+
+func (w wire) Listen(receive func([]byte)) error {
+	inbox := w.inbox[w.node]
+	go func() {
+		for m := range inbox {
+			receive(m)
+		}
+	}()
+	return nil
+}
+
+func (w wire) Send(_ context.Context, node string, message []byte) error {
+	w.inbox[node] <- message
+	return nil
+}
+
+// BenchmarkAsk is a question of 200 bytes with an answer as long, from so many askers at once.
+func BenchmarkAsk(b *testing.B) {
+	for _, askers := range []int{1, 64, 1024} {
+		b.Run(fmt.Sprint(askers), func(b *testing.B) {
+			inbox := map[string]chan []byte{"a": make(chan []byte, 1024), "b": make(chan []byte, 1024)}
+			ends := map[string]*Relay{}
+			for node := range inbox {
+				r, err := New(Config{Bus: wire{inbox, node}, Node: node, Incarnation: "1",
+					Answer: func(_ context.Context, q Question) []byte { return q.Body }})
+				if err != nil {
+					b.Fatal(err)
+				}
+				ends[node] = r
+			}
+			body := make([]byte, 200)
+			ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+			defer cancel()
+			// What is remembered of questions takes part.
+			b.ReportAllocs()
+			b.ResetTimer()
+			var wg sync.WaitGroup
+			for w := range askers {
+				wg.Go(func() {
+					own, done := context.WithTimeout(ctx, 5*time.Second)
+					for i := w; i < b.N; i += askers {
+						if i%1000 < askers {
+							done()
+							own, done = context.WithTimeout(ctx, 5*time.Second)
+						}
+						if _, err := ends["a"].Ask(own, "b", "get", body); err != nil {
+							b.Error(err)
+							break
+						}
+					}
+					done()
+				})
+			}
+			wg.Wait()
+			b.StopTimer()
+			for node, r := range ends {
+				r.Close()
+				close(inbox[node])
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "asks/s")
+		})
+	}
+}
