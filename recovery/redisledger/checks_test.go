@@ -14,7 +14,7 @@ import (
 )
 
 // minimalRules are those of doc.go.
-const minimalRules = "~lapse:* +evalsha +eval +get +setnx +set +hget +hmget +hset +hdel +hlen +hexists " +
+const minimalRules = "~lapse:* +evalsha +eval +get +setnx +set +del +hget +hmget +hset +hdel +hlen +hexists " +
 	"+hgetall +hscan +sadd +srem +scard +sismember +sscan +zadd +zrem +zrangebylex +incr +exists " +
 	"+info +time +ping +hello"
 

@@ -35,7 +35,7 @@
 // # What Redis must allow
 //
 // An ACL user needs the keys that begin with Options.Prefix, the commands eval,
-// evalsha, get, set, setnx, hget, hmget, hset, hdel, hlen, hexists, hgetall,
+// evalsha, get, set, setnx, del, hget, hmget, hset, hdel, hlen, hexists, hgetall,
 // hscan, sadd, srem, scard, sismember, sscan, zadd, zrem, zrangebylex, incr,
 // exists, info, time, ping and hello, and in Cluster mode cluster.
 package redisledger

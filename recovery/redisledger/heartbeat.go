@@ -2,7 +2,6 @@ package redisledger
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -56,7 +55,7 @@ func (l *Ledger) keepOnce() {
 // everything is lost.
 func (l *Ledger) beat(ctx context.Context) error {
 	v, err := judge(beatScript.run(ctx, l.client,
-		[]string{l.keys.nodes(), l.keys.heartbeat(l.opts.Node)}, l.opts.Node, l.incarnation))
+		[]string{l.keys.nodes(), l.keys.heartbeat(l.opts.Node), l.keys.status()}, l.opts.Node, l.incarnation, ""))
 	if err != nil {
 		return err
 	}
@@ -70,20 +69,20 @@ func (l *Ledger) beat(ctx context.Context) error {
 	raw := v.text(0)
 	var held entry
 	if raw != "" {
-		if err := json.Unmarshal([]byte(raw), &held); err != nil {
-			return fmt.Errorf("the registry's entry of node %s: %w", l.opts.Node, err)
+		if held, err = decodeEntry(l.opts.Node, raw); err != nil {
+			return err
 		}
 	}
-	if held.Generation >= l.entry.Generation || raw == "" && l.overslept(l.streak()) {
+	if held.Generation >= l.registration().Generation || raw == "" && l.overslept(l.streak()) {
 		l.loseAll(held)
 		return nil
 	}
-	done, err := l.writeEntry(ctx, raw, l.entryAfter(held))
+	done, err := l.follow(ctx, held, raw)
 	if err == nil && done {
 		l.mu.Lock()
 		l.recounted = time.Now()
 		l.mu.Unlock()
-		l.log.Error("Redis had lost this node's registration; it was written again", "generation", l.entry.Generation)
+		l.log.Error("Redis had lost this node's registration; it was written again", "generation", l.registration().Generation)
 	}
 	return err
 }

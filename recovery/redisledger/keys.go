@@ -10,7 +10,7 @@ import (
 )
 
 // All keys. A shard's keys share a slot of Redis Cluster by their hash tag, and
-// so do the registry and the heartbeats, so that one script reaches them all.
+// so do the registry and what belongs to it, so that one script reaches them all.
 //
 //	lapse:{<node>/<shard>}:pending    set     ids of unfinished tasks, and "!"
 //	lapse:{<node>/<shard>}:tasks      hash    id -> record; "!o" token, "!s" sequence,
@@ -19,6 +19,8 @@ import (
 //	lapse:{<node>/<shard>}:deadindex  zset    dead tasks in order, all of score 0
 //	lapse:nodes                       hash    node -> entry
 //	lapse:heartbeat:{lapse:nodes}:<node>      counter
+//	lapse:status:{lapse:nodes}        hash    node -> what its memory had to say lately
+//	lapse:numbers:{lapse:nodes}       hash    number -> node
 //	lapse:topics                      hash    name -> setting
 //	lapse:dataset                     string  layout and random id of the data set
 type keys struct{ prefix string }
@@ -30,6 +32,8 @@ func (k keys) nodes() string { return k.prefix + "nodes" }
 func (k keys) heartbeat(node string) string {
 	return k.prefix + "heartbeat:{" + k.nodes() + "}:" + node
 }
+func (k keys) status() string  { return k.prefix + "status:{" + k.nodes() + "}" }
+func (k keys) numbers() string { return k.prefix + "numbers:{" + k.nodes() + "}" }
 func (k keys) topics() string  { return k.prefix + "topics" }
 func (k keys) dataset() string { return k.prefix + "dataset" }
 

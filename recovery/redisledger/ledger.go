@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +44,12 @@ type Options struct {
 	// before another one adopts what it held; DefaultFailoverAfter unless set.
 	// All nodes of one Redis must agree on it.
 	FailoverAfter time.Duration
+	// Version is that of the program, and Address is where it serves HTTP; other nodes
+	// show them. Each may be empty.
+	Version, Address string
+	// Format is that of the newest records that this process reads and writes. It
+	// never adopts what a node with a newer one has left.
+	Format int
 	// ForceEviction accepts a Redis that may evict tasks.
 	ForceEviction bool
 	// Wait lets Adopt wait, until its context ends, for a Redis that cannot be
@@ -111,7 +116,9 @@ type Ledger struct {
 	fateOf      func(process) fate
 	client      redis.UniversalClient
 
-	entry  entry    // in the registry; changed by Adopt, and by keep
+	naming sync.Mutex // held while the entry is written; guards entry
+	entry  entry      // in the registry
+
 	counts []int    // numbers of shards ever used; fixed by Adopt
 	shards []*shard // fixed by Adopt
 
@@ -302,7 +309,7 @@ func (l *Ledger) adopt(ctx context.Context) error {
 		return err
 	}
 	l.answered(began)
-	l.counts = slices.Clone(l.entry.Counts)
+	l.counts = l.registration().Counts
 	return l.claimAll(ctx)
 }
 

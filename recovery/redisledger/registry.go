@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"time"
 
@@ -24,6 +25,17 @@ type entry struct {
 	// last: a task stays in the shard that recorded it.
 	Counts []int `json:"counts"`
 	process
+
+	// Number stands in the homes of the node's shards. It is 0 in entries of versions
+	// that knew of no other nodes; see number.
+	Number  uint16 `json:"number,omitempty"`
+	Version string `json:"version,omitempty"` // of the program
+	Address string `json:"address,omitempty"` // where it serves HTTP
+	// Format is that of the newest records, and Layout that of the newest keys, which
+	// the process may have written.
+	Format  int  `json:"format,omitempty"`
+	Layout  int  `json:"layout,omitempty"`
+	Indexed bool `json:"indexed,omitempty"` // see recovery.Directory
 }
 
 // shards is how many shards may hold tasks.
@@ -37,6 +49,23 @@ func (e *entry) encode() string {
 	return string(b)
 }
 
+// decodeEntry reads an entry. Fields of a newer version do no harm; an entry that
+// cannot be understood is recovery.ErrLayout.
+func decodeEntry(node, raw string) (entry, error) {
+	var e entry
+	err := json.Unmarshal([]byte(raw), &e)
+	switch {
+	case err != nil:
+	case e.Layout > layout:
+		err = fmt.Errorf("its keys have layout %d, and this version knows %d", e.Layout, layout)
+	case e.shards() > maxShards:
+		err = fmt.Errorf("it has %d shards, and this version knows %d", e.shards(), maxShards)
+	default:
+		return e, nil
+	}
+	return e, fmt.Errorf("%w: the registry's entry of node %s: %w", recovery.ErrLayout, node, err)
+}
+
 // readEntry returns the entry of this node, decoded and as it is stored; "" means
 // that there is none.
 func (l *Ledger) readEntry(ctx context.Context) (entry, string, error) {
@@ -47,11 +76,8 @@ func (l *Ledger) readEntry(ctx context.Context) (entry, string, error) {
 	if err != nil {
 		return entry{}, "", err
 	}
-	var e entry
-	if err := json.Unmarshal([]byte(raw), &e); err != nil {
-		return e, raw, fmt.Errorf("%w: the registry's entry of node %s: %w", recovery.ErrLayout, l.opts.Node, err)
-	}
-	return e, raw, nil
+	e, err := decodeEntry(l.opts.Node, raw)
+	return e, raw, err
 }
 
 // register makes this process the holder of the node's name. It waits for as
@@ -67,33 +93,85 @@ func (l *Ledger) register(ctx context.Context) error {
 				return err
 			}
 		}
-		done, err := l.writeEntry(ctx, raw, l.entryAfter(held))
+		done, err := l.follow(ctx, held, raw)
 		if err != nil || done {
 			return err
 		}
 	}
 }
 
-// entryAfter is this process's entry when it follows another.
-func (l *Ledger) entryAfter(held entry) entry {
+// follow registers this process after another one, or after an earlier state of its
+// own, whose entry is stored as raw. It reports whether it was still that.
+func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, error) {
+	number, err := l.number(ctx, l.opts.Node)
+	if err != nil {
+		return false, err
+	}
+	l.naming.Lock()
+	defer l.naming.Unlock()
 	counts := slices.DeleteFunc(slices.Clone(held.Counts), func(n int) bool { return n == l.opts.Shards || n < 1 })
-	return entry{
+	return l.writeEntryLocked(ctx, raw, entry{
 		Incarnation: l.incarnation,
 		Generation:  max(held.Generation, l.entry.Generation) + 1,
 		Counts:      append(counts, l.opts.Shards),
 		process:     l.process,
-	}
+		Number:      number,
+		Version:     l.opts.Version,
+		Address:     l.opts.Address,
+		Format:      l.opts.Format,
+		Layout:      layout,
+	})
 }
 
-// writeEntry replaces the entry that is stored as raw, and reports whether it
-// was still that.
-func (l *Ledger) writeEntry(ctx context.Context, raw string, e entry) (bool, error) {
+// writeEntryLocked replaces this node's entry that is stored as raw, and reports
+// whether it was still that.
+func (l *Ledger) writeEntryLocked(ctx context.Context, raw string, e entry) (bool, error) {
 	v, err := judge(registerScript.run(ctx, l.client, []string{l.keys.nodes()}, l.opts.Node, raw, e.encode()))
 	if err != nil || v.code == 0 {
 		return false, err
 	}
 	l.entry = e
 	return true, nil
+}
+
+// rewriteEntry changes this process's own entry, and never another's. It reports
+// false when the name is not registered for this process at the moment.
+func (l *Ledger) rewriteEntry(ctx context.Context, change func(e *entry)) (bool, error) {
+	l.naming.Lock()
+	defer l.naming.Unlock()
+	for {
+		held, raw, err := l.readEntry(ctx)
+		if err != nil || held.Incarnation != l.incarnation {
+			return false, err
+		}
+		change(&held)
+		done, err := l.writeEntryLocked(ctx, raw, held)
+		if err != nil || done {
+			return done, err
+		}
+	}
+}
+
+// readEntries returns the entries of all nodes, as they are stored.
+func (l *Ledger) readEntries(ctx context.Context) (map[string]string, error) {
+	return l.client.HGetAll(ctx, l.keys.nodes()).Result()
+}
+
+// registration is this process's entry as it was last written.
+func (l *Ledger) registration() entry {
+	l.naming.Lock()
+	defer l.naming.Unlock()
+	return l.entry
+}
+
+// number returns the number of a node, and allots one if it has none.
+func (l *Ledger) number(ctx context.Context, node string) (uint16, error) {
+	first := crc32.ChecksumIEEE([]byte(node))%recovery.MaxNodeNumber + 1
+	n, err := numberScript.run(ctx, l.client, []string{l.keys.numbers()}, node, first, recovery.MaxNodeNumber).Int()
+	if err == nil && n == 0 {
+		err = errors.New("no number is left for another node")
+	}
+	return uint16(n), err
 }
 
 // waitForEnd returns nil when the holder of the name has ended: at once when that
@@ -148,11 +226,6 @@ func (l *Ledger) heldError(held entry) error {
 
 // release gives the name back, if this process still has it.
 func (l *Ledger) release(ctx context.Context) error {
-	held, raw, err := l.readEntry(ctx)
-	if err != nil || held.Incarnation != l.incarnation || held.Released {
-		return err
-	}
-	held.Released = true
-	_, err = l.writeEntry(ctx, raw, held)
+	_, err := l.rewriteEntry(ctx, func(e *entry) { e.Released = true })
 	return err
 }

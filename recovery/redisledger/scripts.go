@@ -25,6 +25,10 @@ var (
 	registerSource string
 	//go:embed scripts/beat.lua
 	beatSource string
+	//go:embed scripts/number.lua
+	numberSource string
+	//go:embed scripts/forget.lua
+	forgetSource string
 	//go:embed scripts/putsetting.lua
 	putSettingSource string
 
@@ -35,6 +39,8 @@ var (
 	retireScript     = newScript(retireSource)
 	registerScript   = newScript(registerSource)
 	beatScript       = newScript(beatSource)
+	numberScript     = newScript(numberSource)
+	forgetScript     = newScript(forgetSource)
 	putSettingScript = newScript(putSettingSource)
 )
 

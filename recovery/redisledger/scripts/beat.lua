@@ -5,8 +5,8 @@
 -- everybody looks dead. A counter that has not moved says what a survivor needs,
 -- and an extra beat does no harm.
 --
--- KEYS: nodes, heartbeat
--- ARGV: node, incarnation
+-- KEYS: nodes, heartbeat, status
+-- ARGV: node, incarnation, what others should know of its memory
 -- Returns {1, count, registered nodes}, or {0, entry} for another process's.
 local entry = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 local ok, held = pcall(cjson.decode, entry)
@@ -14,4 +14,7 @@ if not ok or type(held) ~= 'table' or held.incarnation ~= ARGV[2] then
   return {0, entry}
 end
 redis.call('HDEL', KEYS[1], '') -- see claim: it must go through when Redis is full
+if ARGV[3] ~= '' then
+  redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
+end
 return {1, redis.call('INCR', KEYS[2]), redis.call('HLEN', KEYS[1])}
