@@ -1,7 +1,9 @@
 package crash
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -24,6 +26,14 @@ type Span struct {
 	Node       string // the one that was asked; of many
 	Run        int
 	Start, End time.Time
+}
+
+func (s Span) String() string {
+	return fmt.Sprintf("%s/%d %s-%s", s.Node, s.Run, stamp(s.Start), stamp(s.End))
+}
+
+func (o Outcome) String() string {
+	return [...]string{"", "done", "refused", "unknown", "missing"}[o]
 }
 
 // A Change is a request that set, moved or removed a task's deadline, or looked at it.
@@ -82,11 +92,30 @@ func (d *Delivery) find(ack bool, outcomes ...Outcome) *Settlement {
 	return nil
 }
 
+func (k Kind) String() string {
+	return [...]string{"", "create", "move", "cancel", "replace", "fire", "look"}[k]
+}
+
 // A Task is all that happened to one task, in the order in which its client
 // asked. One client at a time changes a task.
 type Task struct {
 	Changes    []Change // the first one is its creation
 	Deliveries []*Delivery
+}
+
+// String tells all of it, line by line.
+func (t *Task) String() string {
+	var b strings.Builder
+	for _, c := range t.Changes {
+		fmt.Fprintf(&b, "  %v %v at %v, due %s, anew %v\n", c.Kind, c.Outcome, c.Span, stamp(c.Due), c.Anew)
+	}
+	for _, d := range t.Deliveries {
+		fmt.Fprintf(&b, "  attempt %d of %s at %v, due %s, lease until %s\n", d.Attempt, d.Owner, d.Span, stamp(d.Due), stamp(d.LeaseUntil))
+		for _, s := range d.Settlements {
+			fmt.Fprintf(&b, "    ack %v: %v at %v, recorded %v\n", s.Ack, s.Outcome, s.Span, s.Recorded)
+		}
+	}
+	return b.String()
 }
 
 // A History holds all tasks of a run of the suite. A task is known by the
