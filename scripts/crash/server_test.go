@@ -65,6 +65,7 @@ type server struct {
 	redis    *redistest.Server // nil: on disk
 	url      string            // of Redis, as the server reaches it
 	flags    []string          // more of them
+	wrap     []string          // a command that runs the binary, and what it is told first
 	patience time.Duration     // of its clients, in which it answers any request
 	log      string            // a file that gets what all runs write; empty: none
 
@@ -161,7 +162,7 @@ func (s *server) start() *run {
 	if before := s.latest(); before != nil {
 		r.n = before.n + 1
 	}
-	r.cmd = command(append([]string{"serve", "--listen", "127.0.0.1:0"}, s.where()...)...)
+	r.cmd = s.command()
 	r.cmd.Stderr = r.stderr
 	if s.log != "" {
 		file, err := os.OpenFile(s.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -203,6 +204,17 @@ func (s *server) start() *run {
 	s.started = make(chan struct{})
 	s.mu.Unlock()
 	return r
+}
+
+// command is one more process of the server.
+func (s *server) command() *exec.Cmd {
+	c := command(append([]string{"serve", "--listen", "127.0.0.1:0"}, s.where()...)...)
+	if len(s.wrap) > 0 {
+		wrapped := exec.Command(s.wrap[0], append(slices.Clone(s.wrap[1:]), c.Args...)...)
+		wrapped.Env = c.Env
+		return wrapped
+	}
+	return c
 }
 
 // where are the arguments that say where tasks are kept, and under which name.
