@@ -4,6 +4,7 @@ package crash
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -31,17 +32,20 @@ type client struct {
 
 // An order is a task as a client asks for it. Without an id one is made.
 type order struct {
-	n   int
-	id  string
-	due time.Time
+	n     int
+	id    string
+	topic string // the one that is pulled, if empty
+	due   time.Time
 }
+
+func (o order) where() string { return cmp.Or(o.topic, topic) }
 
 func (o order) MarshalJSON() ([]byte, error) {
 	id := ""
 	if o.id != "" {
 		id = fmt.Sprintf(`"id":%q,`, o.id)
 	}
-	return fmt.Appendf(nil, `{%s"topic":%q,"due_at":%q,"payload":{"n":%d}}`, id, topic, wire(o.due), o.n), nil
+	return fmt.Appendf(nil, `{%s"topic":%q,"due_at":%q,"payload":{"n":%d}}`, id, o.where(), wire(o.due), o.n), nil
 }
 
 func wire(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }

@@ -1,7 +1,9 @@
 package crash
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -14,22 +16,33 @@ const (
 	Done    Outcome = iota + 1 // the server said that it was done
 	Refused                    // the server said that it was not done
 	Unknown                    // no answer, or one that leaves it open
+	Missing                    // the server said that there is no such task: 404
 )
 
 // A Span is when a request was under way, and with which run of the server:
 // each start of the process has the next number and an address of its own,
 // so that no request can reach another run than the one it was made for.
 type Span struct {
+	Node       string // the one that was asked; of many
 	Run        int
 	Start, End time.Time
 }
 
-// A Change is a request that set, moved or removed a task's deadline.
+func (s Span) String() string {
+	return fmt.Sprintf("%s/%d %s-%s", s.Node, s.Run, stamp(s.Start), stamp(s.End))
+}
+
+func (o Outcome) String() string {
+	return [...]string{"", "done", "refused", "unknown", "missing"}[o]
+}
+
+// A Change is a request that set, moved or removed a task's deadline, or looked at it.
 type Change struct {
 	Span
 	Kind    Kind
 	Outcome Outcome
-	Due     time.Time // of a creation or a move
+	Due     time.Time // the deadline in force afterwards, if known
+	Anew    bool      // a replacement that found nothing to replace: 201
 }
 
 // Kind is what a change asks for.
@@ -40,12 +53,18 @@ const (
 	Create Kind = iota + 1
 	Move
 	Cancel
+	Replace // the creation, or a move of what is there
+	Fire    // now is the deadline, unless it has passed
+	Look    // changes nothing
 )
 
 // A Delivery is an attempt as its receiver saw it. Its Span is that of the
-// reserve call: the task was handed out at some instant in between.
+// reserve call: the task was handed out at some instant in between. A webhook
+// was sent at its Start.
 type Delivery struct {
 	Span
+	Owner      string    // the node whose task it was, as the answer told it; of many
+	Signed     time.Time // of a webhook: when its node says that it began, to the second
 	Due        time.Time // as the server told it
 	LeaseUntil time.Time
 	Attempt    int
@@ -73,6 +92,10 @@ func (d *Delivery) find(ack bool, outcomes ...Outcome) *Settlement {
 	return nil
 }
 
+func (k Kind) String() string {
+	return [...]string{"", "create", "move", "cancel", "replace", "fire", "look"}[k]
+}
+
 // A Task is all that happened to one task, in the order in which its client
 // asked. One client at a time changes a task.
 type Task struct {
@@ -80,12 +103,28 @@ type Task struct {
 	Deliveries []*Delivery
 }
 
+// String tells all of it, line by line.
+func (t *Task) String() string {
+	var b strings.Builder
+	for _, c := range t.Changes {
+		fmt.Fprintf(&b, "  %v %v at %v, due %s, anew %v\n", c.Kind, c.Outcome, c.Span, stamp(c.Due), c.Anew)
+	}
+	for _, d := range t.Deliveries {
+		fmt.Fprintf(&b, "  attempt %d of %s at %v, due %s, lease until %s\n", d.Attempt, d.Owner, d.Span, stamp(d.Due), stamp(d.LeaseUntil))
+		for _, s := range d.Settlements {
+			fmt.Fprintf(&b, "    ack %v: %v at %v, recorded %v\n", s.Ack, s.Outcome, s.Span, s.Recorded)
+		}
+	}
+	return b.String()
+}
+
 // A History holds all tasks of a run of the suite. A task is known by the
 // number in its payload, since the id of one whose creation was not answered is
 // unknown.
 type History struct {
-	mu    sync.Mutex // guards tasks and all that it holds
-	tasks map[int]*Task
+	mu     sync.Mutex // guards all that follows, and what tasks holds
+	tasks  map[int]*Task
+	faults []Fault
 }
 
 // NewHistory is empty.
@@ -154,16 +193,22 @@ func (h *History) Settled() bool {
 }
 
 // owed: see Owed. A cancellation or an ack without an answer may have finished
-// the task.
+// the task, and so has something if a cancellation did not find it. What had been
+// finished before a replacement created it anew is open again.
 func (t *Task) owed() bool {
 	accepted := false
+	var anew time.Time
 	for _, c := range t.Changes {
 		if c.Kind == Cancel && c.Outcome != Refused {
 			return false
 		}
-		accepted = accepted || c.Outcome == Done
+		accepted = accepted || c.Outcome == Done && c.Kind != Look
+		if c.Anew {
+			anew = c.Start
+		}
 	}
 	return accepted && !slices.ContainsFunc(t.Deliveries, func(d *Delivery) bool {
-		return d.find(true, Done, Unknown) != nil
+		s := d.find(true, Done, Unknown)
+		return s != nil && s.End.After(anew)
 	})
 }

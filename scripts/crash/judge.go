@@ -13,6 +13,8 @@ const (
 	LeaseOut    = "lease ran out"
 	NotRecorded = "acknowledgement not recorded"
 	AskedAgain  = "asked for again" // a creation was repeated after the task was finished
+	// FinishedElsewhere, and its node did not know.
+	FinishedElsewhere = "finished elsewhere"
 )
 
 // A Verdict is what the judge has found.
@@ -21,15 +23,19 @@ type Verdict struct {
 	Deliveries                        int
 	Again                             map[string]int // deliveries after the first one, by reason
 	Faults                            []string       // promises that were broken
+	Excused                           []string       // deliveries that would be among them, and what explains them
 }
 
 // String is one line of figures, and the first faults.
 func (v Verdict) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tasks %d, accepted %d, cancelled %d, moved %d, deliveries %d, again %v, faults %d",
-		v.Tasks, v.Accepted, v.Cancelled, v.Moved, v.Deliveries, v.Again, len(v.Faults))
+	fmt.Fprintf(&b, "tasks %d, accepted %d, cancelled %d, moved %d, deliveries %d, again %v, faults %d, excused %d",
+		v.Tasks, v.Accepted, v.Cancelled, v.Moved, v.Deliveries, v.Again, len(v.Faults), len(v.Excused))
 	for _, f := range v.Faults[:min(20, len(v.Faults))] {
 		b.WriteString("\n  " + f)
+	}
+	for _, e := range v.Excused {
+		b.WriteString("\n  excused: " + e)
 	}
 	return b.String()
 }

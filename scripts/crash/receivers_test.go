@@ -28,6 +28,7 @@ type pulled struct {
 	DueAt      time.Time `json:"due_at"`
 	LeaseUntil time.Time `json:"lease_until"`
 	Receipt    string
+	Node       string
 	Payload    struct{ N int }
 }
 
@@ -107,7 +108,10 @@ type settledAnswer struct {
 	Recorded bool
 	Errors   []struct {
 		Index   int
-		Problem struct{ Status int }
+		Problem struct {
+			Type   string
+			Status int
+		}
 	}
 }
 

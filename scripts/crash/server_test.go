@@ -59,9 +59,15 @@ func command(args ...string) *exec.Cmd {
 
 // A server is the binary on one data directory or one Redis, over all its runs.
 type server struct {
-	t     *testing.T
-	data  string
-	redis *redistest.Server // nil: on disk
+	t        *testing.T
+	node     string // its name
+	data     string
+	redis    *redistest.Server // nil: on disk
+	url      string            // of Redis, as the server reaches it
+	flags    []string          // more of them
+	wrap     []string          // a command that runs the binary, and what it is told first
+	patience time.Duration     // of its clients, in which it answers any request
+	log      string            // a file that gets what all runs write; empty: none
 
 	mu      sync.Mutex    // guards run
 	run     *run          // the latest
@@ -72,6 +78,7 @@ type server struct {
 // request made for one run never reaches another.
 type run struct {
 	n      int
+	node   string
 	base   string // http://127.0.0.1:port
 	http   *http.Client
 	cmd    *exec.Cmd
@@ -82,13 +89,14 @@ type run struct {
 // newServer is not started yet, and keeps its tasks on disk. It is killed when the
 // test is over.
 func newServer(t *testing.T) *server {
-	s := &server{t: t, data: filepath.Join(t.TempDir(), "data"), started: make(chan struct{})}
+	s := &server{t: t, node: "crash", data: filepath.Join(t.TempDir(), "data"), started: make(chan struct{})}
+	s.patience = 75 * time.Second // longer than any long-poll
 	t.Cleanup(func() {
 		if r := s.latest(); r != nil {
 			r.signal(syscall.SIGKILL)
 			<-r.exited
 			if t.Failed() {
-				t.Logf("the last run wrote:\n%s", tail(r.stderr.Bytes()))
+				t.Logf("the last run of %s wrote:\n%s", s.node, tail(r.stderr.Bytes()))
 			}
 		}
 	})
@@ -99,7 +107,7 @@ func newServer(t *testing.T) *server {
 func onRedis(t *testing.T, options ...string) *server {
 	redis := redistest.Start(t, append([]string{"appendonly yes", "appendfsync always"}, options...)...)
 	s := newServer(t)
-	s.redis = redis
+	s.redis, s.url = redis, redis.URL()
 	return s
 }
 
@@ -150,12 +158,21 @@ var servesOn = regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
 // start starts the process and returns once it has said where it serves.
 func (s *server) start() *run {
 	s.t.Helper()
-	r := &run{n: 1, stderr: &bytes.Buffer{}, exited: make(chan struct{})}
+	r := &run{n: 1, node: s.node, stderr: &bytes.Buffer{}, exited: make(chan struct{})}
 	if before := s.latest(); before != nil {
 		r.n = before.n + 1
 	}
-	r.cmd = command(append([]string{"serve", "--listen", "127.0.0.1:0"}, s.where()...)...)
+	r.cmd = s.command()
 	r.cmd.Stderr = r.stderr
+	if s.log != "" {
+		file, err := os.OpenFile(s.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		fmt.Fprintf(file, "\n== run %d of %s, %s\n", r.n, s.node, stamp(time.Now()))
+		r.cmd.Stderr = io.MultiWriter(r.stderr, file)
+		defer func() { go func() { <-r.exited; file.Close() }() }()
+	}
 	stdout, err := r.cmd.StdoutPipe()
 	if err != nil {
 		s.t.Fatal(err)
@@ -179,7 +196,7 @@ func (s *server) start() *run {
 	}
 	r.http = &http.Client{
 		Transport: &http.Transport{MaxIdleConnsPerHost: 64},
-		Timeout:   75 * time.Second, // longer than any long-poll
+		Timeout:   s.patience,
 	}
 	s.mu.Lock()
 	s.run = r
@@ -189,12 +206,23 @@ func (s *server) start() *run {
 	return r
 }
 
+// command is one more process of the server.
+func (s *server) command() *exec.Cmd {
+	c := command(append([]string{"serve", "--listen", "127.0.0.1:0"}, s.where()...)...)
+	if len(s.wrap) > 0 {
+		wrapped := exec.Command(s.wrap[0], append(slices.Clone(s.wrap[1:]), c.Args...)...)
+		wrapped.Env = c.Env
+		return wrapped
+	}
+	return c
+}
+
 // where are the arguments that say where tasks are kept, and under which name.
 func (s *server) where() []string {
-	if s.redis != nil {
-		return []string{"--node", "crash", "--redis", s.redis.URL()}
+	if s.url != "" {
+		return append([]string{"--node", s.node, "--redis", s.url}, s.flags...)
 	}
-	return []string{"--node", "crash", "--data", s.data}
+	return []string{"--node", s.node, "--data", s.data}
 }
 
 // kill ends the process with no chance to clean up.
@@ -226,7 +254,7 @@ func (r *run) ready(t *testing.T) time.Duration {
 // call sends a request, reads all of the answer and decodes it into answer,
 // unless that is nil.
 func (r *run) call(method, path string, body []byte, answer any) (int, Span, error) {
-	span := Span{Run: r.n, Start: time.Now()}
+	span := Span{Node: r.node, Run: r.n, Start: time.Now()}
 	status, data, err := r.exchange(method, path, body)
 	span.End = time.Now()
 	if err == nil && status < 300 && answer != nil {
@@ -236,20 +264,39 @@ func (r *run) call(method, path string, body []byte, answer any) (int, Span, err
 }
 
 func (r *run) exchange(method, path string, body []byte) (int, []byte, error) {
-	req, err := http.NewRequest(method, r.base+path, bytes.NewReader(body))
+	resp, err := r.send(method, path, body)
 	if err != nil {
 		return 0, nil, err
+	}
+	return resp.status, resp.body, nil
+}
+
+// A response is all of an answer.
+type response struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// send sends a request and reads all of the answer.
+func (r *run) send(method, path string, body []byte) (*response, error) {
+	req, err := http.NewRequest(method, r.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := r.http.Do(req)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, data, err
+	if err != nil {
+		return nil, err
+	}
+	return &response{resp.StatusCode, resp.Header, data}, nil
 }
 
 // outcome is what a client may conclude from an answer.

@@ -4,5 +4,5 @@
 // is stopped with it. A test is skipped where redis-server is not installed.
 //
 // A [Proxy] stands between a client and a server, and loses, delays or repeats
-// what passes.
+// what passes, or keeps them apart.
 package redistest

@@ -15,12 +15,26 @@ type Proxy struct {
 	listener net.Listener
 	wg       sync.WaitGroup
 
-	mu     sync.Mutex // guards everything below
-	change *sync.Cond
-	deaf   bool
-	closed bool
-	links  map[*link]struct{}
+	mu      sync.Mutex // guards everything below
+	change  *sync.Cond
+	deaf    bool
+	severed Severance // 0 while connections are passed on
+	closed  bool
+	links   map[*link]struct{}
 }
+
+// A Severance is a way in which a network keeps two machines apart.
+type Severance uint8
+
+// The ways of Sever.
+const (
+	// Stall makes packets vanish: connections stand still, new ones too, and
+	// nobody is told. What was sent arrives when the network heals, as late as
+	// that is, even if its sender has given up.
+	Stall Severance = iota + 1
+	// Reset breaks connections, and refuses new ones.
+	Reset
+)
 
 // A link is one connection and what was made of it.
 type link struct {
@@ -55,6 +69,27 @@ func (p *Proxy) SetDeaf(deaf bool) {
 	if !deaf {
 		p.Cut()
 	}
+}
+
+// Sever keeps the client and the server apart until Heal.
+func (p *Proxy) Sever(how Severance) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.severed = how
+	if how == Reset {
+		for l := range p.links {
+			l.reset()
+		}
+	}
+	p.change.Broadcast() // what stalled may have to be reset
+}
+
+// Heal ends what Sever began.
+func (p *Proxy) Heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.severed = 0
+	p.change.Broadcast()
 }
 
 // Hold keeps back what is sent over the connections that exist now, until release
@@ -114,6 +149,11 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
+		// Those that come while the network stalls wait in the listener's queue.
+		if p.pass() == Reset {
+			reset(client)
+			continue
+		}
 		server, err := net.Dial("tcp", p.target)
 		if err != nil {
 			_ = client.Close()
@@ -123,6 +163,9 @@ func (p *Proxy) accept() {
 		p.mu.Lock()
 		closed := p.closed
 		p.links[l] = struct{}{}
+		if p.severed == Reset {
+			l.reset()
+		}
 		p.mu.Unlock()
 		if closed {
 			_, _ = client.Close(), server.Close()
@@ -133,23 +176,46 @@ func (p *Proxy) accept() {
 	}
 }
 
+// pass waits while the network stalls, and tells in which way it is severed then.
+func (p *Proxy) pass() Severance {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.severed == Stall && !p.closed {
+		p.change.Wait()
+	}
+	return p.severed
+}
+
+func (l *link) reset() {
+	reset(l.client)
+	reset(l.server)
+}
+
+// reset ends a connection in such a way that its other end sees an error.
+func reset(c net.Conn) {
+	_ = c.(*net.TCPConn).SetLinger(0)
+	_ = c.Close()
+}
+
 // up passes requests on. A client that has gone away does not keep what it sent
 // from arriving.
 func (p *Proxy) up(l *link) {
 	_, _ = io.Copy(writer(func(b []byte) (int, error) {
 		p.mu.Lock()
-		for l.held && !p.closed {
+		for (l.held || p.severed == Stall) && !p.closed {
 			p.change.Wait()
 		}
 		p.mu.Unlock()
 		return l.server.Write(b)
 	}), l.client)
+	p.pass() // that there is no more to come is news, too
 	_ = l.server.(*net.TCPConn).CloseWrite()
 }
 
 // down passes answers back, and ends the connection with the server's.
 func (p *Proxy) down(l *link) {
 	_, _ = io.Copy(writer(func(b []byte) (int, error) {
+		p.pass()
 		p.mu.Lock()
 		deaf := p.deaf
 		p.mu.Unlock()
@@ -158,6 +224,7 @@ func (p *Proxy) down(l *link) {
 		}
 		return len(b), nil
 	}), l.server)
+	p.pass()
 	_, _ = l.client.Close(), l.server.Close()
 	p.mu.Lock()
 	delete(p.links, l)

@@ -17,8 +17,9 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// patience bounds every wait for a server.
-const patience = 20 * time.Second
+// patience bounds every wait for a server: a sentinel does nothing for half a minute
+// after it was short of processors.
+const patience = time.Minute
 
 // A Server is one redis-server process, or none while it is stopped.
 type Server struct {

@@ -1,0 +1,101 @@
+package redistest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func through(t *testing.T, p *Proxy, patience time.Duration) *redis.Client {
+	c := redis.NewClient(&redis.Options{
+		Addr: p.Addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1,
+		DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience,
+	})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// TestSever: whoever is cut off gets no answer, over old connections or new ones, and
+// goes on when the network heals.
+func TestSever(t *testing.T) {
+	s := Start(t)
+	for name, how := range map[string]Severance{"stall": Stall, "reset": Reset} {
+		t.Run(name, func(t *testing.T) {
+			p := NewProxy(t, s.Addr)
+			old, late := through(t, p, 100*time.Millisecond), through(t, p, 100*time.Millisecond)
+			if err := old.Ping(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			p.Sever(how)
+			for _, c := range []*redis.Client{old, late} {
+				if c.Ping(t.Context()).Err() == nil {
+					t.Error("the server has answered")
+				}
+			}
+			p.Heal()
+			for _, c := range []*redis.Client{old, late} {
+				answers(t, c)
+			}
+		})
+	}
+}
+
+// TestStalled: what was sent while the network stood still arrives later, although its
+// sender has gone.
+func TestStalled(t *testing.T) {
+	s := Start(t)
+	p := NewProxy(t, s.Addr)
+	c := through(t, p, 100*time.Millisecond)
+	if err := c.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	p.Sever(Stall)
+	if c.Incr(t.Context(), "n").Err() == nil {
+		t.Error("the server has answered")
+	}
+	_ = c.Close()
+	if got := s.Do("exists", "n"); got != int64(0) {
+		t.Fatalf("the server has %v", got)
+	}
+	p.Heal()
+	s.Wait("it has arrived", func(ctx context.Context, c *redis.Client) bool { return c.Get(ctx, "n").Val() == "1" })
+}
+
+// TestStallEndsInReset: the one may follow the other.
+func TestStallEndsInReset(t *testing.T) {
+	s := Start(t)
+	p := NewProxy(t, s.Addr)
+	c := through(t, p, time.Minute)
+	if err := c.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	p.Sever(Stall)
+	failed := make(chan error)
+	go func() { failed <- c.Incr(context.Background(), "n").Err() }()
+	p.Sever(Reset)
+	if <-failed == nil {
+		t.Error("the server has answered")
+	}
+	p.Heal()
+	answers(t, c)
+}
+
+func answers(t *testing.T, c *redis.Client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for c.Ping(ctx).Err() != nil {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("no answer after the network has healed")
+		}
+	}
+}

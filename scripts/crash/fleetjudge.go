@@ -1,0 +1,312 @@
+package crash
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A Bench judges what happened among several nodes. It goes by instants alone: a
+// task may be at any node, and a request may have been passed on.
+type Bench struct {
+	// Deliver is what nodes do that are cut off from Redis: they go on from memory.
+	// What they cannot know, such as an acknowledgement elsewhere, is excused.
+	Deliver bool
+	// Patience is for how long, after an answer or the end of a fault, something may
+	// still be under way: a message, a write, or a node that has yet to notice.
+	Patience time.Duration
+
+	faults []Fault
+}
+
+// Judge compares a history with the promises:
+//
+//   - what was accepted and not cancelled is delivered and acknowledged;
+//   - nothing is delivered before a deadline that was in force;
+//   - nothing is delivered after its cancellation was answered with 204, or after its
+//     acknowledgement was answered as recorded, unless Deliver excuses it;
+//   - a second delivery has a reason: the attempt was given back, its lease ran out,
+//     or a fault befell the node that had it;
+//   - no task is unknown that was accepted, and that nobody may have finished.
+func (b Bench) Judge(h *History) Verdict {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b.faults = h.faults
+	v := Verdict{Tasks: len(h.tasks), Again: map[string]int{}}
+	for n, t := range h.tasks {
+		t.count(&v)
+		c := hearing{Bench: b, Task: t}
+		c.hear(v.Again)
+		for _, fault := range c.guilty {
+			v.Faults = append(v.Faults, fmt.Sprintf("task %d: %s", n, fault))
+		}
+		for _, excuse := range c.excused {
+			v.Excused = append(v.Excused, fmt.Sprintf("task %d: %s", n, excuse))
+		}
+	}
+	slices.Sort(v.Faults)
+	slices.Sort(v.Excused)
+	return v
+}
+
+// A hearing is the judgement of one task.
+type hearing struct {
+	Bench
+	*Task
+	guilty, excused []string
+}
+
+func (c *hearing) hear(again map[string]int) {
+	if c.owed() {
+		c.guilty = append(c.guilty, "lost: accepted, not cancelled, and never acknowledged")
+	}
+	for i := range c.Changes {
+		c.denied(&c.Changes[i])
+	}
+	slices.SortFunc(c.Deliveries, func(a, b *Delivery) int { return a.End.Compare(b.End) })
+	for i, d := range c.Deliveries {
+		if what, since := c.overdue(d); what != "" {
+			c.excuse(d, what, since)
+		} else if what := c.onTime(d); what != "" {
+			c.excuse(d, what, d.Start)
+		}
+		if i == 0 {
+			continue
+		}
+		before := c.Deliveries[i-1]
+		reason := c.explain(before, d)
+		if reason == "" {
+			c.guilty = append(c.guilty, fmt.Sprintf("delivered again without a reason: attempt %d by %s after attempt %d by %s",
+				d.Attempt, d.by(), before.Attempt, before.by()))
+		}
+		again[reason]++
+	}
+}
+
+// by names the nodes that took part in a delivery, and when.
+func (d *Delivery) by() string {
+	via := d.Node
+	if d.Owner != "" && d.Owner != d.Node {
+		via = d.Owner + " at " + d.Node
+	}
+	return fmt.Sprintf("%s %s-%s", via, stamp(d.Start), stamp(d.End))
+}
+
+// excuse finds what explains a delivery that should not have been after since:
+// its node was out of touch then, or had yet to notice.
+func (c *hearing) excuse(d *Delivery, what string, since time.Time) {
+	what = fmt.Sprintf("%s: attempt %d by %s", what, d.Attempt, d.by())
+	if c.Deliver {
+		for _, f := range c.faults {
+			if d.isOf(f.Node) && (f.Trouble == CutOff || f.Trouble == Stopped) &&
+				f.Start.Before(since) && f.meets(d.Start.Add(-c.Patience), d.End) {
+				c.excused = append(c.excused, what+"; "+f.String())
+				return
+			}
+		}
+	}
+	c.guilty = append(c.guilty, what)
+}
+
+func (d *Delivery) isOf(node string) bool { return node != "" && (node == d.Owner || node == d.Node) }
+
+// began is when the delivery was surely not under way yet. A webhook whose node was
+// stopped in the act has begun before that.
+func (c *hearing) began(d *Delivery) time.Time {
+	if !d.Signed.IsZero() {
+		for _, f := range c.faults {
+			if f.Trouble == Stopped && d.isOf(f.Node) && f.meets(d.Signed, d.Start) {
+				return d.Signed
+			}
+		}
+	}
+	return d.Start
+}
+
+// overdue tells whether the task had been finished when the delivery began.
+func (c *hearing) overdue(d *Delivery) (what string, since time.Time) {
+	began := c.began(d)
+	for i := range c.Changes {
+		x := &c.Changes[i]
+		if x.Kind != Cancel || x.Outcome != Done {
+			continue
+		}
+		// A task that is being delivered cannot be cancelled. Only a node that stood
+		// still may have handed it out before, and answer now.
+		if x.End.Before(began) || x.End.Before(d.End) && !c.met(d.isOf, began, d.End) {
+			return "delivered after its cancellation was answered with 204", x.End
+		}
+	}
+	for _, other := range c.Deliveries {
+		s := other.recorded()
+		if other != d && s != nil && s.End.Before(began) && !c.repeated(other, d) {
+			return "delivered after its acknowledgement was recorded", s.End
+		}
+	}
+	return "", time.Time{}
+}
+
+// recorded returns the settlement that finished the task for good, if any.
+func (d *Delivery) recorded() *Settlement {
+	for i := range d.Settlements {
+		if s := &d.Settlements[i]; s.Ack && s.Outcome == Done && s.Recorded {
+			return s
+		}
+	}
+	return nil
+}
+
+// met tells whether a fault of one of some nodes lay between two instants.
+func (c *hearing) met(of func(node string) bool, from, to time.Time) bool {
+	return slices.ContainsFunc(c.faults, func(f Fault) bool { return of(f.Node) && f.meets(from, to) })
+}
+
+// lands is when a change took effect at the latest, if it did at all. One that was
+// answered has done so by then. Another may be under way for a while, and be held up
+// by any fault that it meets.
+func (c *hearing) lands(x *Change) time.Time {
+	if x.Outcome == Done {
+		return x.End
+	}
+	at := x.End.Add(c.Patience)
+	for _, f := range c.faults {
+		if !f.meets(x.Start, x.End.Add(c.Patience)) {
+			continue
+		}
+		if f.End.IsZero() {
+			return f.Start.AddDate(1, 0, 0)
+		}
+		if late := f.End.Add(c.Patience); late.After(at) {
+			at = late
+		}
+	}
+	return at
+}
+
+// may tells whether a change may have had an effect. One that did not find its task
+// may have finished it before a fault, and asked a second node after it.
+func (c *hearing) may(x *Change) bool {
+	switch x.Outcome {
+	case Done, Unknown:
+		return true
+	case Missing:
+		return c.interrupted(x.Span)
+	}
+	return false
+}
+
+// interrupted tells whether a fault began while a request was under way.
+func (c *hearing) interrupted(s Span) bool {
+	return slices.ContainsFunc(c.faults, func(f Fault) bool {
+		return !f.Start.Before(s.Start.Add(-time.Second)) && f.Start.Before(s.End)
+	})
+}
+
+// onTime checks that the delivery belongs to a deadline that may have been in force,
+// and that this deadline had come.
+func (c *hearing) onTime(d *Delivery) string {
+	began := c.began(d)
+	var inForce []*Change
+	for i := range c.Changes {
+		x := &c.Changes[i]
+		if x.Kind == Cancel || x.Kind == Look || !c.may(x) || !x.Start.Before(d.End) {
+			continue
+		}
+		if x.Outcome == Done && x.End.Before(began) {
+			// Whatever had taken effect before it is over.
+			inForce = slices.DeleteFunc(inForce, func(old *Change) bool { return c.lands(old).Before(x.Start) })
+		}
+		inForce = append(inForce, x)
+	}
+	switch {
+	case len(inForce) == 0:
+		return "delivered, and was never asked for"
+	case !slices.ContainsFunc(inForce, func(x *Change) bool { return c.sets(x, d.Due) }):
+		return fmt.Sprintf("delivered for the deadline %s, which was not in force", stamp(d.Due))
+	case d.End.Before(d.Due):
+		return fmt.Sprintf("early by %s", d.Due.Sub(d.End))
+	}
+	return ""
+}
+
+// sets tells whether a change set a deadline. When a task is fired, its deadline is the
+// instant at which that is done, which only an answer tells.
+func (c *hearing) sets(x *Change, due time.Time) bool {
+	if x.Kind == Fire && x.Outcome != Done {
+		return !due.Before(x.Start.Truncate(time.Millisecond)) && !due.After(c.lands(x))
+	}
+	return due.Equal(x.Due)
+}
+
+// denied checks that a task which was not found may have been finished.
+func (c *hearing) denied(x *Change) {
+	if x.Outcome != Missing {
+		return
+	}
+	accepted := false
+	for i := range c.Changes {
+		other := &c.Changes[i]
+		switch {
+		case other == x:
+		case other.Kind == Cancel && c.may(other) && other.Start.Before(x.End):
+			return
+		case other.Outcome == Done && other.End.Before(x.Start):
+			accepted = true
+		}
+	}
+	for _, d := range c.Deliveries {
+		if s := d.find(true, Done, Unknown); s != nil && s.Start.Before(x.End) {
+			return
+		}
+	}
+	if accepted && (x.Kind != Cancel || !c.interrupted(x.Span)) {
+		c.guilty = append(c.guilty, fmt.Sprintf("answered 404 by %s %s-%s, and nobody had finished it", x.Node, stamp(x.Start), stamp(x.End)))
+	}
+}
+
+// explain says why a task was delivered again; "" if nothing explains it.
+func (c *hearing) explain(before, d *Delivery) string {
+	if c.repeated(before, d) {
+		return AskedAgain
+	}
+	if what, _ := c.overdue(d); what != "" {
+		return FinishedElsewhere // which has been judged
+	}
+	either := func(node string) bool { return before.isOf(node) || d.isOf(node) }
+	// Whatever the ledger has not confirmed goes down with its node.
+	until := d.End
+	settled := before.find(true, Done)
+	if settled != nil {
+		until = settled.End.Add(c.Patience)
+	}
+	for _, f := range c.faults {
+		if either(f.Node) && f.harms() && f.meets(before.Start, until) {
+			return "a node was " + string(f.Trouble)
+		}
+	}
+	switch {
+	case settled != nil, d.Attempt <= before.Attempt:
+		return ""
+	case before.find(false, Done, Unknown) != nil:
+		return GivenBack
+	case !d.End.Before(before.LeaseUntil):
+		return LeaseOut
+	}
+	return ""
+}
+
+// harms tells whether a node may forget by it what its receivers hold.
+func (f Fault) harms() bool {
+	return f.Trouble == Killed || f.Trouble == Stopped || f.Trouble == CutOff
+}
+
+// repeated: the task was asked for again when it may have been finished and forgotten.
+func (c *hearing) repeated(before, d *Delivery) bool {
+	ack := before.find(true, Done, Unknown)
+	if ack == nil || len(c.Changes) == 0 {
+		return false
+	}
+	return slices.ContainsFunc(c.Changes[1:], func(x Change) bool {
+		return (x.Kind == Create || x.Kind == Replace) && c.may(&x) && x.Start.Before(d.End) && ack.Start.Before(c.lands(&x))
+	})
+}

@@ -1,0 +1,191 @@
+//go:build fault
+
+package crash
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// TestRollingRestart restarts three nodes one after the other under load, each of them
+// after it has handed its tasks over. Nothing is lost, nothing is delivered twice within
+// its lease, nothing is late by more than a second, and whoever asks gets no other
+// answer of the server's fault than a 503.
+func TestRollingRestart(t *testing.T) {
+	need(t, "--handover")
+	redis := redistest.Start(t, "appendonly yes", "appendfsync always")
+	f := newFleet(t, entries(t, func() entry { return proxied(t, redis) }), "--handover")
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	const ahead = 6 * time.Second
+	l := f.work(t, seed, size(t, "LAPSE_FLEET_RATE", 40), ahead, true)
+
+	quiet := time.Now().Add(ahead)
+	<-time.After(time.Until(quiet)) // what is late now is late without a restart
+	for _, n := range f.nodes {
+		over := f.befall(n, HandedOver, nil)
+		over()
+		<-time.After(time.Second) // under load
+	}
+	rolled := time.Now()
+	l.stopCalling()
+	f.drained(ahead + time.Minute)
+	l.stopTaking()
+
+	before := f.lateness(time.Time{}, quiet.Add(-time.Second))
+	during := f.lateness(quiet, rolled)
+	for _, fault := range f.history.Faults() {
+		t.Logf("%s, for %s", fault, fault.End.Sub(fault.Start).Round(time.Millisecond))
+	}
+	t.Logf("late before it %v; during it %v", before, during)
+	v := f.verdict(false)
+	if during.n == 0 || v.Accepted == 0 {
+		t.Error("there was no load")
+	}
+	if limit := time.Second + slack; during.most > before.most+limit {
+		t.Errorf("the restarts have held deliveries up")
+	}
+}
+
+// lateness is that of first attempts at tasks that fell due in an interval. Where a task
+// was asked for after its deadline, it is late from the answer on.
+func (f *fleet) lateness(from, to time.Time) delays {
+	f.history.mu.Lock()
+	defer f.history.mu.Unlock()
+	var all []arrival
+	for _, task := range f.history.tasks {
+		if len(task.Deliveries) == 0 || len(task.Changes) == 0 {
+			continue
+		}
+		due := task.Changes[0].Due
+		if asked := task.Changes[0].End; due.Before(asked) {
+			due = asked
+		}
+		first := slices.MinFunc(task.Deliveries, func(a, b *Delivery) int { return a.End.Compare(b.End) })
+		all = append(all, arrival{due, first.End})
+	}
+	return lateness(all, from, to)
+}
+
+// TestAdoption kills a node of three, and looks how long its tasks have to wait until
+// another one delivers them.
+func TestAdoption(t *testing.T) {
+	need(t, "--handover") // until then, a node has no others
+	redis := redistest.Start(t, "appendonly yes", "appendfsync always")
+	f := newFleet(t, entries(t, func() entry { return proxied(t, redis) }))
+	dead := f.nodes[0]
+	number := size(t, "LAPSE_FLEET_TASKS", 9000)
+	began := time.Now()
+	const life, most = 2 * time.Second, 4 * failoverAfter
+	orders := make([]order, number)
+	for i := range orders {
+		orders[i] = order{n: int(f.numbers.Add(1)), due: began.Add(rand.N(life + most)).Truncate(time.Millisecond)}
+		if i%2 == 0 {
+			orders[i].id = fmt.Sprintf("adopted-%d", orders[i].n)
+		}
+	}
+	for some := range slices.Chunk(orders, 5000) {
+		a := f.ask(dead.latest(), "POST", "/v1/tasks/batch", batchBody(some))
+		if a.outcome != Done || !strings.Contains(string(a.body), `"errors":[]`) {
+			t.Fatalf("a batch was answered %d %.300s", a.status, a.body)
+		}
+		for _, o := range some {
+			f.history.Change(o.n, Change{Span: a.Span, Kind: Create, Outcome: Done, Due: o.due})
+		}
+	}
+	taking := newGang(t)
+	for _, n := range f.nodes[1:] {
+		w := &taker{fleet: f, home: n, rng: rand.New(rand.NewPCG(7, 7)), careful: true}
+		taking.Go(func() { w.work(taking.ctx) })
+	}
+	<-time.After(time.Until(began.Add(life))) // at work
+	over := f.history.Begin(Killed, dead.node)
+	killed := time.Now()
+	dead.kill()
+	f.history.settledBy(t, time.Minute)
+	over()
+	dead.start().ready(t)
+	f.drained(time.Minute)
+	taking.stop()
+
+	first, last, after := time.Duration(0), time.Duration(0), 0
+	for _, task := range f.history.tasks {
+		for _, d := range task.Deliveries {
+			if wait := d.End.Sub(killed); d.Owner != dead.node && wait > 0 {
+				after++
+				last = max(last, wait)
+				if first == 0 || wait < first {
+					first = wait
+				}
+			}
+		}
+	}
+	t.Logf("the first of %d was delivered by another node %s after kill -9, with failover_after %s; the last after %s",
+		after, first.Round(time.Millisecond), failoverAfter, last.Round(time.Millisecond))
+	f.verdict(false)
+	if limit := failoverAfter + 2*time.Second + slack; after == 0 || first > limit {
+		t.Errorf("adoption took longer than %s", limit)
+	}
+}
+
+// settledBy waits until nothing is owed any more.
+func (h *History) settledBy(t *testing.T, limit time.Duration) {
+	t.Helper()
+	every(t, 100*time.Millisecond, limit, h.Settled)
+}
+
+// TestTwins: a second process of one name on what looks like another machine, since it
+// cannot see the first one's processes. While the first one lives, it is refused; when
+// that stands still for too long, the second has the name, and the first one learns so.
+func TestTwins(t *testing.T) {
+	wrap := []string{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"}
+	if out, err := exec.Command(wrap[0], append(wrap[1:], "true")...).CombinedOutput(); err != nil {
+		t.Skipf("no namespace of process ids can be made here: %v %s", err, out)
+	}
+	redis := redistest.Start(t, "appendonly yes", "appendfsync always")
+	f := newFleet(t, []entry{proxied(t, redis)})
+	first := f.nodes[0]
+	if status, _, err := first.latest().call("POST", "/v1/tasks", []byte(`{"id":"kept","topic":"crash","delay":"1h"}`), nil); outcome(status, err) != Done {
+		t.Fatalf("answered %d, %v", status, err)
+	}
+	twin := newServer(t)
+	twin.node, twin.url, twin.flags, twin.patience, twin.wrap = first.node, first.url, first.flags, first.patience, wrap
+
+	began := time.Now()
+	refused := twin.command()
+	out, err := refused.CombinedOutput()
+	if code := refused.ProcessState.ExitCode(); err == nil || code != 3 || !strings.Contains(string(out), "--node") {
+		t.Errorf("the second process ended with %d, want 3:\n%s", code, out)
+	}
+	t.Logf("refused after %s: %s", time.Since(began).Round(time.Millisecond), out)
+	if first.latest().ended() {
+		t.Fatal("the first process has ended by that")
+	}
+
+	// It stands still for longer than anybody waits.
+	first.latest().signal(syscall.SIGSTOP)
+	began = time.Now()
+	r := twin.start()
+	r.ready(t)
+	t.Logf("the second process has the name %s after the first one stood still", time.Since(began).Round(time.Millisecond))
+	first.latest().signal(syscall.SIGCONT)
+	select {
+	case <-first.latest().exited:
+		if code := first.latest().cmd.ProcessState.ExitCode(); code != 3 {
+			t.Errorf("the first process ended with %d, want 3", code)
+		}
+	case <-time.After(failoverAfter + 10*time.Second):
+		t.Error("the first process goes on, without its name")
+	}
+	if status, _, err := r.call("GET", "/v1/tasks/kept", nil, nil); outcome(status, err) != Done {
+		t.Errorf("the task is gone: %d, %v", status, err)
+	}
+}
