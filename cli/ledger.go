@@ -56,6 +56,8 @@ func (s *settings) redis(log *slog.Logger, wait func(error)) redisledger.Options
 		Shards:        s.RedisShards,
 		ForceEviction: s.RedisForceEviction,
 		FailoverAfter: s.FailoverAfter,
+		WaitReplicas:  s.RedisWaitReplicas,
+		WaitTimeout:   s.RedisWaitTimeout,
 		Wait:          wait,
 		Log:           log,
 	}

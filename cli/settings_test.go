@@ -40,7 +40,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := settings{
 		Listen:      "127.0.0.1:7480",
-		RedisPrefix: "lapse:", RedisShards: 16, FailoverAfter: 10 * time.Second,
+		RedisPrefix: "lapse:", RedisShards: 16, RedisWaitTimeout: 500 * time.Millisecond, FailoverAfter: 10 * time.Second,
 		SweepEvery: time.Second, SweepBacklog: 100_000, SweepMaxConcurrency: 1024, ShutdownGrace: 10 * time.Second, AnswerWithin: 2 * time.Second,
 		MaxPending: 20_000_000, MaxBytes: 8 << 30, MaxInFlight: 100_000, MaxDeliveries: 4096,
 		MaxPayload: 64 << 10, MaxBody: 16 << 20, MaxConnections: 10_000,

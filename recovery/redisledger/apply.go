@@ -56,7 +56,7 @@ func (l *Ledger) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 var errRegained = errors.New("the shard was claimed again")
 
 func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) error {
-	v, err := judge(applyScript.send(ctx, l.client, s.arguments(b)))
+	v, err := l.sendBatch(ctx, s, s.arguments(b))
 	if err != nil {
 		return fmt.Errorf("shard %d: %w", s.number, err)
 	}

@@ -174,13 +174,13 @@ func (in info) evicting() string {
 	return ""
 }
 
-// noteEviction keeps what is to be warned of now, or nothing, and logs what is new:
-// the policy of a running Redis can be changed.
-func (l *Ledger) noteEviction(warning string) {
+// noteWarning keeps what is to be warned of now about a setting, or nothing, and logs
+// what is new: the policy of a running Redis can be changed, and replicas come and go.
+func (l *Ledger) noteWarning(setting, warning string) {
 	l.mu.Lock()
 	h := &l.health
 	known := warning == "" || slices.Contains(h.Warnings, warning)
-	h.Warnings = slices.DeleteFunc(h.Warnings, func(w string) bool { return strings.HasPrefix(w, evictionSetting) })
+	h.Warnings = slices.DeleteFunc(h.Warnings, func(w string) bool { return strings.HasPrefix(w, setting) })
 	if warning != "" {
 		h.Warnings = append(h.Warnings, warning)
 	}
@@ -217,9 +217,14 @@ func (l *Ledger) measure(ctx context.Context) error {
 	}
 	latency := time.Since(began)
 	var full error
-	evicting := ""
-	if err := l.eachInfo(ctx, []string{"memory"}, func(in info) error {
+	evicting, replicas := "", maxReplicas
+	sections := []string{"memory"}
+	if l.opts.WaitReplicas > 0 {
+		sections = append(sections, "replication")
+	}
+	if err := l.eachInfo(ctx, sections, func(in info) error {
 		evicting = cmp.Or(evicting, in.evicting())
+		replicas = min(replicas, in.replicas())
 		limit, used := in.number("maxmemory"), in.number("used_memory")
 		if limit > 0 && used > fullAt*limit {
 			full = fmt.Errorf("%w: Redis uses %.0f of %.0f MiB", recovery.ErrFull, used/(1<<20), limit/(1<<20))
@@ -229,7 +234,8 @@ func (l *Ledger) measure(ctx context.Context) error {
 		return err
 	}
 	l.noteFull(full)
-	l.noteEviction(evicting)
+	l.noteWarning(evictionSetting, evicting)
+	l.noteWarning(replicaSetting, l.lackOf(replicas))
 	l.mu.Lock()
 	l.health.Latency = latency
 	l.health.ClockAhead = now.Sub(began.Add(latency / 2)).Round(time.Microsecond)

@@ -84,15 +84,20 @@ func connect(a address, config *tls.Config, connections int) (redis.UniversalCli
 // connection returns one connection to the server that has key, and to no other:
 // when it breaks, every later command fails.
 func (l *Ledger) connection(ctx context.Context, key string) (*redis.Conn, error) {
+	server, err := l.serverOf(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return server.Conn(), nil
+}
+
+// serverOf returns a client of the server that has key, as far as is known.
+func (l *Ledger) serverOf(ctx context.Context, key string) (*redis.Client, error) {
 	switch c := l.client.(type) {
 	case *redis.ClusterClient:
-		master, err := c.MasterForKey(ctx, key)
-		if err != nil {
-			return nil, err
-		}
-		return master.Conn(), nil
+		return c.MasterForKey(ctx, key)
 	case *redis.Client:
-		return c.Conn(), nil
+		return c, nil
 	}
 	return nil, fmt.Errorf("a client of type %T has no connections of its own", l.client)
 }

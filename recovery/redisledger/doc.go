@@ -26,6 +26,9 @@
 // after a timeout nobody knows, and the number tells. A Redis that is out of
 // memory refuses what is new: recovery.ErrFull.
 //
+// With Options.WaitReplicas a batch that too few replicas have counts as not answered,
+// though it was written: a master that dies then takes nothing confirmed with it.
+//
 // Redis itself can lose what it confirmed, in a failover, or by starting from an
 // older file or from none. The owner notices: by the sequence number, the epoch of
 // the token, or a token that is missing. It claims the shard again and reports it,
@@ -37,5 +40,6 @@
 // An ACL user needs the keys that begin with Options.Prefix, the commands eval,
 // evalsha, get, set, setnx, del, hget, hmget, hset, hdel, hlen, hexists, hgetall,
 // hscan, sadd, srem, scard, sismember, sscan, zadd, zrem, zrangebylex, incr,
-// exists, info, time, ping and hello, and in Cluster mode cluster.
+// exists, info, time, ping and hello, and in Cluster mode cluster. With
+// Options.WaitReplicas it needs wait, and in Cluster mode asking.
 package redisledger

@@ -52,6 +52,13 @@ type Options struct {
 	Format int
 	// ForceEviction accepts a Redis that may evict tasks.
 	ForceEviction bool
+	// WaitReplicas is how many replicas must have a batch before it counts as written:
+	// those that have it keep it when their master dies. While fewer have it, batches
+	// are not answered. 0 waits for none.
+	WaitReplicas int
+	// WaitTimeout is for how long Redis waits for them each time, up to 900 ms;
+	// DefaultWaitTimeout unless set.
+	WaitTimeout time.Duration
 	// Wait lets Adopt wait, until its context ends, for a Redis that cannot be
 	// reached, instead of returning why not; it is told why each time. Nil means
 	// that Adopt does not wait.
@@ -76,6 +83,9 @@ func (o Options) withDefaults() (Options, address, error) {
 	if o.FailoverAfter == 0 {
 		o.FailoverAfter = DefaultFailoverAfter
 	}
+	if o.WaitTimeout == 0 {
+		o.WaitTimeout = DefaultWaitTimeout
+	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -94,6 +104,12 @@ func (o Options) withDefaults() (Options, address, error) {
 	}
 	if o.FailoverAfter < beatsPerFailover*time.Millisecond {
 		faults = multierror.Append(faults, fmt.Errorf("the time after which others may adopt must be at least %v", beatsPerFailover*time.Millisecond))
+	}
+	if o.WaitReplicas < 0 || o.WaitReplicas > maxReplicas {
+		faults = multierror.Append(faults, fmt.Errorf("the number of replicas to wait for must be 0 to %d", maxReplicas))
+	}
+	if o.WaitTimeout < time.Millisecond || o.WaitTimeout > maxWaitTimeout {
+		faults = multierror.Append(faults, fmt.Errorf("the time to wait for replicas must be 1ms to %v", maxWaitTimeout))
 	}
 	return o, a, faults.ErrorOrNil()
 }
@@ -124,6 +140,8 @@ type Ledger struct {
 
 	buried atomic.Bool           // there may be dead records
 	full   atomic.Pointer[error] // what Condition answers
+
+	unconfirmed atomic.Bool // too few replicas had the last batch
 
 	life    context.Context // ends when Close begins
 	die     context.CancelCauseFunc

@@ -47,6 +47,20 @@ func StartCluster(t testing.TB, options ...string) *Cluster {
 	return c
 }
 
+// AddReplica starts a replica of a master, and waits until it has caught up.
+func (c *Cluster) AddReplica(master *Server) *Server {
+	c.t.Helper()
+	replica := Start(c.t, "cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-node-timeout 3000")
+	host, port, _ := net.SplitHostPort(master.Addr)
+	replica.Do("cluster", "meet", host, port)
+	id := master.Do("cluster", "myid")
+	replica.Wait("it may replicate", func(ctx context.Context, r *redis.Client) bool {
+		return r.Do(ctx, "cluster", "replicate", id).Err() == nil
+	})
+	replica.WaitForMaster()
+	return replica
+}
+
 // URL is the cluster's address for a ledger.
 func (c *Cluster) URL() string {
 	addrs := make([]string, len(c.Masters))

@@ -28,9 +28,7 @@ func StartSentinel(t testing.TB, options ...string) *Sentinels {
 	s := &Sentinels{Master: Start(t, options...)}
 	host, port, _ := net.SplitHostPort(s.Master.Addr)
 	s.Replica = Start(t, append([]string{"masteruser replica", "masterauth secret", "replicaof " + host + " " + port}, options...)...)
-	s.Replica.Wait("the replica has caught up", func(ctx context.Context, c *redis.Client) bool {
-		return strings.Contains(c.Info(ctx, "replication").Val(), "master_link_status:up")
-	})
+	s.Replica.WaitForMaster()
 	s.sentinel = newServer(t, []string{
 		"sentinel monitor " + MasterName + " " + host + " " + port + " 1",
 		"sentinel down-after-milliseconds " + MasterName + " 500",
@@ -43,6 +41,24 @@ func StartSentinel(t testing.TB, options ...string) *Sentinels {
 			strings.Contains(c.Info(ctx, "sentinel").Val(), "slaves=1")
 	})
 	return s
+}
+
+// StartReplica starts a replica of a server, and waits until it has caught up. The
+// server needs the option "repl-diskless-sync-delay 0", or it takes its time.
+func StartReplica(t testing.TB, master *Server) *Server {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(master.Addr)
+	replica := Start(t, "replicaof "+host+" "+port)
+	replica.WaitForMaster()
+	return replica
+}
+
+// WaitForMaster waits until a replica has caught up.
+func (s *Server) WaitForMaster() {
+	s.t.Helper()
+	s.Wait("the replica has caught up", func(ctx context.Context, c *redis.Client) bool {
+		return strings.Contains(c.Info(ctx, "replication").Val(), "master_link_status:up")
+	})
 }
 
 // URL is the sentinel's address for a ledger.

@@ -28,6 +28,10 @@ if held[1] ~= ARGV[1] or not last then
   return {0, held[1] or '', last or -1}
 end
 if last == sequence then
+  -- WAIT asks replicas for what its connection has written. The one on which the batch
+  -- was written may be gone, so a repeat writes as well, though nothing new.
+  redis.call('SREM', pending, '') -- see below: it must go through when Redis is full
+  redis.call('HSET', tasks, '!s', ARGV[2])
   return {2, held[3] == ARGV[2] and 1 or 0}
 end
 if last + 1 ~= sequence then
