@@ -1,8 +1,8 @@
 package redisledger
 
 import (
+	"cmp"
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -99,7 +99,7 @@ func (l *Ledger) poll(ctx context.Context) error {
 	}
 	w.mu.Unlock()
 
-	asked := time.Now()
+	seen := view{asked: time.Now(), counts: map[string]string{}}
 	var entries, statuses *redis.MapStringStringCmd
 	counts := make([]*redis.StringCmd, len(names))
 	err := l.pipeline(ctx, func(p redis.Pipeliner) {
@@ -115,7 +115,14 @@ func (l *Ledger) poll(ctx context.Context) error {
 		w.mu.Unlock()
 		return err
 	}
-	unnumbered := w.see(asked, entries.Val(), statuses.Val(), names, counts, l.opts.FailoverAfter/gapShare)
+	seen.answered, seen.entries, seen.statuses = time.Now(), entries.Val(), statuses.Val()
+	for i, name := range names {
+		seen.counts[name] = counts[i].Val()
+	}
+	if len(seen.entries) > 1 {
+		l.alone.Store(false)
+	}
+	unnumbered := w.see(seen, l.opts.FailoverAfter/gapShare)
 	for _, name := range unnumbered {
 		number, err := l.number(ctx, name)
 		if err != nil {
@@ -130,40 +137,40 @@ func (l *Ledger) poll(ctx context.Context) error {
 	return nil
 }
 
-// see takes the answer to a poll, and returns the nodes whose number must be asked for.
-func (w *watch) see(asked time.Time, entries, statuses map[string]string, names []string, counts []*redis.StringCmd, gap time.Duration) (unnumbered []string) {
+// A view is the answer to one poll.
+type view struct {
+	asked, answered           time.Time
+	entries, statuses, counts map[string]string // by node
+}
+
+// see takes a view, and returns the nodes whose number must be asked for. After a gap,
+// or a poll that was not answered, everybody counts as seen alive.
+func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := time.Now()
-	anew := w.broken || between(w.answered, now) > gap
-	w.asked, w.answered, w.broken = asked, now, false
+	anew := w.broken || between(w.answered, v.answered) > gap
+	w.asked, w.answered, w.broken = v.asked, v.answered, false
 	if anew {
 		w.strangers = map[holder]time.Time{}
 	}
-	nodes := make(map[string]*sighting, len(entries))
-	for name, raw := range entries {
+	nodes := make(map[string]*sighting, len(v.entries))
+	for name, raw := range v.entries {
 		s := w.nodes[name]
 		if s == nil {
 			s = new(sighting)
 		}
+		if count := v.counts[name]; anew || s.raw != raw || s.count != count {
+			s.since, s.count = v.answered, count
+		}
 		if s.raw != raw {
-			s.raw, s.since = raw, now
-			number := s.number
+			s.raw = raw
 			s.entry, s.fault = decodeEntry(name, raw)
-			if s.number = s.entry.Number; s.number == 0 {
-				s.number = number
-			}
+			s.number = cmp.Or(s.entry.Number, s.number)
 		}
 		if s.number == 0 && s.fault == nil {
 			unnumbered = append(unnumbered, name)
 		}
-		if i := slices.Index(names, name); i >= 0 && counts[i].Val() != s.count {
-			s.count, s.since = counts[i].Val(), now
-		}
-		if anew {
-			s.since = now
-		}
-		s.status = statuses[name]
+		s.status = v.statuses[name]
 		nodes[name] = s
 		delete(w.strangers, holder{name, s.entry.Incarnation})
 	}
