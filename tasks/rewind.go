@@ -16,6 +16,7 @@ func (s *Scheduler) watchRewinds() {
 		r.Watch(recovery.Watcher{
 			Rewound: func(shard int) { s.rewound(r, shard) },
 			Lost:    func(_ int, err error) { s.lose(err) },
+			Ended:   s.lose,
 		})
 	}
 }

@@ -22,12 +22,21 @@ func (l *Ledger) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 		return err
 	}
 	defer done()
-	s := l.shards[n]
+	s, err := l.held(n)
+	if err != nil {
+		return err
+	}
+	select {
+	case l.writing <- struct{}{}:
+		defer func() { <-l.writing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.lost != nil:
-		return s.lost
+	case s.loss() != nil:
+		return s.loss()
 	case !s.owned.Load():
 		return fmt.Errorf("shard %d was retired", n)
 	case b.Len() == 0:
@@ -74,7 +83,7 @@ func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) e
 	}
 	owner, sequence := v.text(0), v.number(1)
 	if owner == s.token.String() && sequence > s.sequence {
-		return s.loseLocked(fmt.Sprintf("it has batch %d, written by nobody known", sequence))
+		return l.loseLocked(s, fmt.Sprintf("it has batch %d, written by nobody known", sequence))
 	}
 	if err := l.regainLocked(ctx, s, owner, sequence); err != nil {
 		return err

@@ -192,7 +192,7 @@ func TestUser(t *testing.T) {
 	if err := l.ListDead(t.Context(), "topic", recovery.Ref{}, func(recovery.Entry) bool { listed++; return true }); err != nil || listed != 1 {
 		t.Errorf("ListDead gives %d: %v", listed, err)
 	}
-	server.Do("srem", l.shards[0].keys.pending(), "b")
+	server.Do("srem", l.tenure(0).keys.pending(), "b")
 	if err := recovery.Replay(t.Context(), l, newMemory(), nil); err != nil {
 		t.Error(err)
 	}
@@ -238,7 +238,7 @@ func TestHungRedis(t *testing.T) {
 	server.Resume()
 	persist(t, l, put("a", "1"))
 	apply(t, l, put("b", "2"))
-	if got := l.shards[0].sequence; got != 2 {
+	if got := l.tenure(0).sequence; got != 2 {
 		t.Errorf("2 batches were counted as %d", got)
 	}
 	wantHeld(t, server.Client(), l, content{"a": "1", "b": "2"})

@@ -14,9 +14,10 @@ import (
 // lookForDead finds out whether there are dead records at all. Until there are,
 // asking for one, as every creation with an id of the caller's does, costs nothing.
 func (l *Ledger) lookForDead(ctx context.Context) error {
-	replies := make([]*redis.IntCmd, len(l.shards))
+	shards := l.table.Load().all()
+	replies := make([]*redis.IntCmd, len(shards))
 	err := l.pipeline(ctx, func(p redis.Pipeliner) {
-		for n, s := range l.shards {
+		for n, s := range shards {
 			replies[n] = p.Exists(ctx, s.keys.dead())
 		}
 	})
@@ -38,10 +39,10 @@ func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e 
 	if !l.buried.Load() {
 		return nil
 	}
-	positions := make([][]int, len(l.shards)) // of the ids that each shard may have
+	positions := map[*shard][]int{} // of the ids that each shard may have
 	for i, id := range ids {
 		for _, s := range l.shardsOf(id) {
-			positions[s.number] = append(positions[s.number], i)
+			positions[s] = append(positions[s], i)
 		}
 	}
 	type question struct {
@@ -51,8 +52,8 @@ func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e 
 	}
 	var questions []question
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
-		for n, s := range l.shards {
-			for part := range slices.Chunk(positions[n], readAtOnce) {
+		for s, at := range positions {
+			for part := range slices.Chunk(at, readAtOnce) {
 				reply := l.readRecords(ctx, p, s.keys.dead(), len(part), func(i int) *string { return &ids[part[i]] })
 				questions = append(questions, question{s, part, reply})
 			}
@@ -93,10 +94,8 @@ func (l *Ledger) ListDead(ctx context.Context, label string, after recovery.Ref,
 		from = "(" + string(appendGrave(nil, label, after.Next, after.ID))
 	}
 	var lists []*graveyard
-	for _, s := range l.shards {
-		if s.owned.Load() {
-			lists = append(lists, &graveyard{shard: s, from: from, to: to, more: true})
-		}
+	for _, s := range l.table.Load().all() {
+		lists = append(lists, &graveyard{shard: s, from: from, to: to, more: true})
 	}
 	for {
 		if err := l.refill(ctx, lists); err != nil {

@@ -2,6 +2,7 @@ package redisledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,31 +16,39 @@ const beatsPerFailover = 10
 
 // keep gives life signs, and looks after the shards, until Close.
 func (l *Ledger) keep() {
-	defer close(l.kept)
 	tick := time.NewTicker(l.opts.FailoverAfter / beatsPerFailover)
 	defer tick.Stop()
 	for {
 		select {
 		case <-l.life.Done():
 			return
-		case <-l.told:
 		case <-tick.C:
 			l.keepOnce()
 		}
-		l.passOn()
 	}
 }
 
 // keepOnce gives one life sign and looks at the shards. A failure is noted for
 // Health, and logged when it begins and when it is over.
 func (l *Ledger) keepOnce() {
+	if l.ended.Load() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(l.life, 2*ioTimeout)
 	defer cancel()
 	began := time.Now()
+	l.askStatus()
 	err := l.beat(ctx)
+	seen := false
 	if err == nil {
 		l.answered(began)
-		err = l.checkShards(ctx)
+		seen, err = l.checkShards(ctx)
+	}
+	if seen {
+		l.kept.Store(&began)
+	}
+	if err == nil {
+		err = l.acceptOwn(ctx)
 	}
 	if err == nil {
 		err = l.measure(ctx)
@@ -54,15 +63,18 @@ func (l *Ledger) keepOnce() {
 // written again: Redis has lost it. A newer one is another process's, and then
 // everything is lost.
 func (l *Ledger) beat(ctx context.Context) error {
+	l.mu.Lock()
+	status := l.status
+	l.mu.Unlock()
 	v, err := judge(beatScript.run(ctx, l.client,
-		[]string{l.keys.nodes(), l.keys.heartbeat(l.opts.Node), l.keys.status()}, l.opts.Node, l.incarnation, ""))
+		[]string{l.keys.nodes(), l.keys.heartbeat(l.opts.Node), l.keys.status()}, l.opts.Node, l.incarnation, status))
 	if err != nil {
 		return err
 	}
 	if v.code == 1 {
 		l.mu.Lock()
 		// Where the registry was lost, others have yet to write their entries again.
-		l.alone = v.number(1) <= 1 && (l.alone || time.Since(l.recounted) > l.opts.FailoverAfter)
+		l.alone.Store(v.number(1) <= 1 && (l.alone.Load() || time.Since(l.recounted) > l.opts.FailoverAfter))
 		l.mu.Unlock()
 		return nil
 	}
@@ -94,16 +106,11 @@ func (l *Ledger) beat(ctx context.Context) error {
 func (l *Ledger) overslept(since int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.alone && (since != l.unbroken || l.silentLocked())
+	return !l.alone.Load() && (since != l.unbroken || l.silentLocked())
 }
 
-// silentLocked reports whether no life sign was answered for FailoverAfter, by the
-// clock on which more has passed: the monotonic one stands still while a machine
-// is suspended, and others go on.
-func (l *Ledger) silentLocked() bool {
-	now := time.Now()
-	return max(now.Sub(l.lastAnswer), now.Round(0).Sub(l.lastAnswer.Round(0))) > l.opts.FailoverAfter
-}
+// silentLocked reports whether no life sign was answered for FailoverAfter.
+func (l *Ledger) silentLocked() bool { return elapsed(l.lastAnswer) > l.opts.FailoverAfter }
 
 // answered notes a life sign that was sent at began and answered just now.
 func (l *Ledger) answered(began time.Time) {
@@ -124,42 +131,54 @@ func (l *Ledger) streak() int {
 
 // loseAll gives up all shards: the node's name belongs to another process.
 func (l *Ledger) loseAll(held entry) {
-	why := fmt.Sprintf("the name %s now belongs to %s", l.opts.Node, held.process)
-	for _, s := range l.shards {
+	if l.ended.Swap(true) {
+		return
+	}
+	err := fmt.Errorf("%w: the name %s now belongs to %s", recovery.ErrLost, l.opts.Node, held.process)
+	l.taking.Lock() // what is being gained at this moment is lost as well
+	defer l.taking.Unlock()
+	for _, s := range l.table.Load().all() {
 		s.mu.Lock()
-		if s.lost == nil {
-			l.tell(s.number, s.loseLocked(why))
-		}
+		l.endLocked(s, fmt.Errorf("shard %d: %w", s.number, err))
 		s.mu.Unlock()
 	}
+	l.tell(func(w recovery.Watcher) {
+		if w.Ended != nil {
+			w.Ended(err)
+		}
+	})
 }
 
 // checkShards looks whether each shard still has its token and all confirmed
-// batches. Otherwise a node without traffic would learn of lost writes too late.
-func (l *Ledger) checkShards(ctx context.Context) error {
-	before := make([]position, len(l.shards))
-	lost := make([]error, len(l.shards))
-	for n, s := range l.shards {
-		before[n], lost[n] = s.position()
-	}
+// batches. Otherwise a node without traffic would learn of lost writes too late. It
+// reports whether all of them were seen to be held, or known to be lost.
+func (l *Ledger) checkShards(ctx context.Context) (bool, error) {
 	unbroken := l.streak()
-	heads := make([]*redis.SliceCmd, len(l.shards))
+	var shards []*shard
+	var before []position
+	for _, s := range l.table.Load().all() {
+		if at, err := s.position(); err == nil {
+			shards, before = append(shards, s), append(before, at)
+		}
+	}
+	heads := make([]*redis.SliceCmd, len(shards))
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
-		for n, s := range l.shards {
-			if s.owned.Load() && lost[n] == nil {
-				heads[n] = p.HMGet(ctx, s.keys.tasks(), ownerField, sequenceField)
-			}
+		for n, s := range shards {
+			heads[n] = p.HMGet(ctx, s.keys.tasks(), ownerField, sequenceField)
 		}
 	}); err != nil {
-		return err
+		return false, err
 	}
-	for n, s := range l.shards {
-		if heads[n] == nil {
-			continue
-		}
+	all := true
+	for n, s := range shards {
 		owner, sequence := headOf(heads[n].Val())
-		if err := l.check(ctx, s, before[n], owner, sequence); err != nil {
-			return err
+		seen, err := l.check(ctx, s, before[n], owner, sequence)
+		switch {
+		case errors.Is(err, recovery.ErrLost):
+		case err != nil:
+			return false, err
+		default:
+			all = all && seen
 		}
 		s.mu.Lock()
 		if s.token == before[n].token && owner == s.token.String() {
@@ -167,44 +186,5 @@ func (l *Ledger) checkShards(ctx context.Context) error {
 		}
 		s.mu.Unlock()
 	}
-	return nil
-}
-
-// A telling is news of a shard for whoever has its tasks in memory.
-type telling struct {
-	shard int
-	lost  error // nil: rewound
-}
-
-// tell keeps news for passOn, which calls back without a lock.
-func (l *Ledger) tell(shard int, lost error) {
-	l.mu.Lock()
-	l.news = append(l.news, telling{shard, lost})
-	l.mu.Unlock()
-	select {
-	case l.told <- struct{}{}:
-	default:
-	}
-}
-
-func (l *Ledger) passOn() {
-	l.mu.Lock()
-	news, w := l.news, l.watcher
-	l.news = nil
-	l.mu.Unlock()
-	for _, t := range news {
-		if t.lost != nil && w.Lost != nil {
-			w.Lost(t.shard, t.lost)
-		}
-		if t.lost == nil && w.Rewound != nil {
-			w.Rewound(t.shard)
-		}
-	}
-}
-
-// Watch implements recovery.Rewinder.
-func (l *Ledger) Watch(w recovery.Watcher) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.watcher = w
+	return all, nil
 }

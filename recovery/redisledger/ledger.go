@@ -121,7 +121,7 @@ func (o Options) Validate() error {
 }
 
 // A Ledger is a node's ledger in Redis. It implements recovery.Ledger, Settings,
-// Finder, Conditioner, Reporter and Rewinder.
+// Finder, Conditioner, Reporter and Fleet.
 type Ledger struct {
 	opts        Options
 	address     address
@@ -131,12 +131,16 @@ type Ledger struct {
 	process     process
 	fateOf      func(process) fate
 	client      redis.UniversalClient
+	writing     chan struct{} // holds a token for each batch under way: some connections stay free
 
-	naming sync.Mutex // held while the entry is written; guards entry
-	entry  entry      // in the registry
+	naming sync.Mutex // held while this process writes its entry in the registry
+	taking sync.Mutex // held while it takes a shard that it did not have
+	table  atomic.Pointer[table]
+	others watch
 
-	counts []int    // numbers of shards ever used; fixed by Adopt
-	shards []*shard // fixed by Adopt
+	kept  atomic.Pointer[time.Time] // when the last life sign was sent after which all was seen to be held
+	alone atomic.Bool               // no other node was registered at the last life sign
+	ended atomic.Bool               // the node's name is another process's by now
 
 	buried atomic.Bool           // there may be dead records
 	full   atomic.Pointer[error] // what Condition answers
@@ -145,8 +149,8 @@ type Ledger struct {
 
 	life    context.Context // ends when Close begins
 	die     context.CancelCauseFunc
-	kept    chan struct{}  // closed when keep has returned
 	told    chan struct{}  // holds one token when there is news
+	loops   sync.WaitGroup // goroutines that Adopt has started
 	users   sync.WaitGroup // calls under way
 	closing sync.Once
 	err     error // of Close
@@ -156,15 +160,20 @@ type Ledger struct {
 
 	mu          sync.Mutex // guards everything below
 	state       state
-	lastAnswer  time.Time // when the last answered heartbeat was sent
-	silentSince time.Time // when the outage began that health.Err tells of
-	unbroken    int       // number of the streak of heartbeats with less than FailoverAfter between them
-	alone       bool      // no other node was registered then
-	recounted   time.Time // when the registry had last been lost, others' entries with it
+	entry       entry             // of this process in the registry
+	counts      []int             // numbers of shards ever used, as of Adopt
+	numbers     []uint16          // of this node: the current one, and before it former ones
+	origins     map[string]origin // of the nodes whose shards this one holds or has held
+	lastAnswer  time.Time         // when the last answered heartbeat was sent
+	silentSince time.Time         // when the outage began that health.Err tells of
+	unbroken    int               // number of the streak of heartbeats with less than FailoverAfter between them
+	recounted   time.Time         // when the registry had last been lost, others' entries with it
 	health      recovery.Health
-	news        []telling
+	concerns    []string // what an operator should know of the other nodes
 	watcher     recovery.Watcher
-	missing     map[int][]string // ids without a record, by shard
+	news        []func(w recovery.Watcher)
+	status      string // what memory had to say lately
+	asking      bool   // it is being asked
 }
 
 // A state is a step in a ledger's life.
@@ -183,12 +192,13 @@ func Open(opts Options) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := connect(a, opts.TLS, opts.Shards+8)
+	writers := max(opts.Shards, DefaultShards)
+	client, err := connect(a, opts.TLS, writers+8)
 	if err != nil {
 		return nil, err
 	}
 	life, die := context.WithCancelCause(context.Background())
-	return &Ledger{
+	l := &Ledger{
 		life:        life,
 		die:         die,
 		opts:        opts,
@@ -199,10 +209,13 @@ func Open(opts Options) (*Ledger, error) {
 		process:     *opts.process,
 		fateOf:      opts.fateOf,
 		client:      client,
-		kept:        make(chan struct{}),
 		told:        make(chan struct{}, 1),
-		missing:     map[int][]string{},
-	}, nil
+		writing:     make(chan struct{}, writers),
+		origins:     map[string]origin{},
+	}
+	l.table.Store(new(table))
+	l.kept.Store(new(time.Time))
+	return l, nil
 }
 
 func newIncarnation() string {
@@ -227,7 +240,8 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(l.life, func() { cancel(l.closed()) })()
-	if err := l.adoptOrWait(ctx); err != nil {
+	away, err := l.adoptOrWait(ctx)
+	if err != nil {
 		return recovery.Terms{}, err
 	}
 	l.mu.Lock()
@@ -236,11 +250,13 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 		return recovery.Terms{}, l.closed()
 	}
 	l.state = adopted
-	go l.keep()
-	count := l.opts.Shards
+	for _, loop := range []func(){l.keep, l.watch, l.teller} {
+		l.loops.Go(loop)
+	}
 	return recovery.Terms{
-		Shards:     len(l.shards),
-		ShardOf:    func(id []byte) int { return shardOf(id, count) },
+		Shards:     len(l.table.Load().tenures),
+		ShardOf:    l.shardFor,
+		Away:       away,
 		AtOnce:     l.atOnce(),
 		MaxChanges: maxChanges,
 		MaxBytes:   maxBytes,
@@ -264,18 +280,18 @@ var waiting = recovery.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 // tellEvery is the time between two log lines while Adopt waits.
 const tellEvery = 10 * time.Second
 
-func (l *Ledger) adoptOrWait(ctx context.Context) error {
+func (l *Ledger) adoptOrWait(ctx context.Context) (away []recovery.Home, err error) {
 	var told time.Time
 	for attempt := 0; ; attempt++ {
-		err := l.adopt(ctx)
+		away, err = l.adopt(ctx)
 		l.mu.Lock()
 		l.health.Err = err
 		l.mu.Unlock()
 		switch {
 		case err != nil && refused(err):
-			return fmt.Errorf("%s refuses: %w", l.address, err)
+			return nil, fmt.Errorf("%s refuses: %w", l.address, err)
 		case err == nil || l.opts.Wait == nil || !passing(err) || ctx.Err() != nil:
-			return err
+			return away, err
 		}
 		l.opts.Wait(err)
 		if time.Since(told) > tellEvery {
@@ -284,7 +300,7 @@ func (l *Ledger) adoptOrWait(ctx context.Context) error {
 		}
 		cause := waiting.Wait(ctx, attempt)
 		if cause != nil {
-			return fmt.Errorf("waiting for Redis: %w (last: %w)", cause, err)
+			return nil, fmt.Errorf("waiting for Redis: %w (last: %w)", cause, err)
 		}
 	}
 }
@@ -309,26 +325,33 @@ func refused(err error) bool {
 	return false
 }
 
-func (l *Ledger) adopt(ctx context.Context) error {
+// adopt returns which of the node's own shards others hold.
+func (l *Ledger) adopt(ctx context.Context) (away []recovery.Home, err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := l.checkServers(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if err := l.register(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	l.registered = true
 	// The first life sign, which also tells whether others are registered: without
 	// knowing, a node that is alone would have to take what Redis loses for adopted.
 	began := time.Now()
 	if err := l.beat(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	l.answered(began)
-	l.counts = l.registration().Counts
-	return l.claimAll(ctx)
+	l.mu.Lock()
+	l.counts = l.entry.Counts
+	l.mu.Unlock()
+	away, err = l.claimAll(ctx)
+	if err == nil {
+		l.kept.Store(&began)
+	}
+	return away, err
 }
 
 // Close implements recovery.Ledger. It waits for the calls under way.
@@ -340,7 +363,6 @@ func (l *Ledger) Close() error {
 // end closes the ledger, and gives the name back if asked to.
 func (l *Ledger) end(release bool) error {
 	l.mu.Lock()
-	before := l.state
 	l.state = closed
 	l.mu.Unlock()
 	l.die(l.closed())
@@ -348,9 +370,7 @@ func (l *Ledger) end(release bool) error {
 	defer l.adopting.Unlock()
 	l.users.Wait()
 	var err error
-	if before == adopted {
-		<-l.kept
-	}
+	l.loops.Wait()
 	if release && l.registered { // also if Adopt failed after that
 		ctx, cancel := context.WithTimeout(context.Background(), 2*ioTimeout)
 		defer cancel()

@@ -46,7 +46,7 @@ func TestOutOfMemory(t *testing.T) {
 	wantHeld(t, server.Client(), l, content{"b": "4", "d": "1", "dead c": "4"})
 
 	v.crash()
-	server.Do("srem", l.shards[0].keys.pending(), "d") // as if torn: the set needs repair
+	server.Do("srem", l.tenure(0).keys.pending(), "d") // as if torn: the set needs repair
 	l = v.open(t)
 	adopt(t, l)
 	if err := l.beat(t.Context()); err != nil {
@@ -86,7 +86,7 @@ func TestRefusalIsDecidedOnce(t *testing.T) {
 			t.Fatalf("a batch without an answer: %v", err)
 		}
 		server.Wait("the batch was executed", func(c ctx, r *redis.Client) bool {
-			return r.HGet(c, l.shards[0].keys.tasks(), sequenceField).Val() == sequence
+			return r.HGet(c, l.tenure(0).keys.tasks(), sequenceField).Val() == sequence
 		})
 		return b
 	}

@@ -95,7 +95,7 @@ func TestLostByHeartbeat(t *testing.T) {
 	first := v.open(t)
 	adopt(t, first)
 	lost := make(chan error, 1)
-	first.Watch(recovery.Watcher{Lost: func(_ int, err error) { lost <- err }})
+	first.Watch(recovery.Watcher{Ended: func(err error) { lost <- err }})
 	v.all[0].dead.Store(true) // in the eyes of others
 	adopt(t, v.open(t))
 	select {
@@ -121,8 +121,8 @@ func TestScanOfALostShard(t *testing.T) {
 	apply(t, first, put("a", "1"))
 	v.all[0].dead.Store(true)
 	adopt(t, v.open(t))
-	if err := first.Scan(t.Context(), func([]recovery.Entry) error { return nil }); !errors.Is(err, recovery.ErrLost) {
-		t.Errorf("Scan: %v", err)
+	if err := first.ScanShard(t.Context(), 0, func([]recovery.Entry) error { return nil }); !errors.Is(err, recovery.ErrLost) {
+		t.Errorf("ScanShard: %v", err)
 	}
 }
 
@@ -193,8 +193,8 @@ func TestShardCountChanges(t *testing.T) {
 		if err := l.Scan(t.Context(), func([]recovery.Entry) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range l.shards {
-			if !s.owned.Load() {
+		for shard := range 8 {
+			if l.holds(l.opts.Node, shard) == nil {
 				n++
 			}
 		}

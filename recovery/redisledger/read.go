@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -20,7 +21,10 @@ func (l *Ledger) Get(ctx context.Context, n int, refs []recovery.Ref, found func
 		return err
 	}
 	defer done()
-	s := l.shards[n]
+	s, err := l.held(n)
+	if err != nil {
+		return err
+	}
 	var replies []*redis.SliceCmd
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
 		for part := range slices.Chunk(refs, readAtOnce) {
@@ -35,7 +39,7 @@ func (l *Ledger) Get(ctx context.Context, n int, refs []recovery.Ref, found func
 			at := c*readAtOnce + i
 			value, ok := v.(string)
 			if !ok {
-				l.noteMissing(n, refs[at].ID)
+				s.missing.note(refs[at].ID)
 				continue
 			}
 			found(at, h.pending(refs[at].ID, value))
@@ -117,36 +121,28 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 	return nil
 }
 
-// shardsOf are the shards in which an existing record may be: one for each
-// number of shards that the node has ever used.
-func (l *Ledger) shardsOf(id string) []*shard {
-	var shards []*shard
-	for _, count := range l.counts {
-		s := l.shards[shardOf([]byte(id), count)]
-		if s.owned.Load() && !slices.Contains(shards, s) {
-			shards = append(shards, s)
-		}
-	}
-	return shards
-}
-
 // maxMissing bounds what is remembered of ids without a record.
 const maxMissing = 10_000
 
-// noteMissing remembers an id that was asked for and has no record. If a scan
-// found it in the set of its shard, it is taken out at the end of the scan.
-func (l *Ledger) noteMissing(shard int, id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.missing[shard]) < maxMissing {
-		l.missing[shard] = append(l.missing[shard], id)
+// missing are ids of a shard that were asked for and have no record. Those that a scan
+// found in the set of the shard are taken out at the end of the scan.
+type missing struct {
+	mu  sync.Mutex // guards ids
+	ids []string
+}
+
+func (m *missing) note(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.ids) < maxMissing {
+		m.ids = append(m.ids, id)
 	}
 }
 
-func (l *Ledger) takeMissing(shard int) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ids := l.missing[shard]
-	delete(l.missing, shard)
+func (m *missing) take() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ids := m.ids
+	m.ids = nil
 	return ids
 }

@@ -112,7 +112,7 @@ func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, erro
 	counts := slices.DeleteFunc(slices.Clone(held.Counts), func(n int) bool { return n == l.opts.Shards || n < 1 })
 	return l.writeEntryLocked(ctx, raw, entry{
 		Incarnation: l.incarnation,
-		Generation:  max(held.Generation, l.entry.Generation) + 1,
+		Generation:  max(held.Generation, l.registration().Generation) + 1,
 		Counts:      append(counts, l.opts.Shards),
 		process:     l.process,
 		Number:      number,
@@ -130,7 +130,10 @@ func (l *Ledger) writeEntryLocked(ctx context.Context, raw string, e entry) (boo
 	if err != nil || v.code == 0 {
 		return false, err
 	}
+	l.mu.Lock()
 	l.entry = e
+	l.mu.Unlock()
+	l.changeTable(func(*table) {})
 	return true, nil
 }
 
@@ -159,8 +162,8 @@ func (l *Ledger) readEntries(ctx context.Context) (map[string]string, error) {
 
 // registration is this process's entry as it was last written.
 func (l *Ledger) registration() entry {
-	l.naming.Lock()
-	defer l.naming.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return l.entry
 }
 

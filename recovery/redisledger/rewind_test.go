@@ -52,7 +52,7 @@ func (d *diary) wait(t *testing.T, n int) {
 // epoch is that of the first shard's token.
 func epoch(t *testing.T, l *Ledger) int64 {
 	t.Helper()
-	p, err := l.shards[0].position()
+	p, err := l.tenure(0).position()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestMissingToken(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.answered(time.Now()) // and before the shards are looked at, one is lost
-			server.Do("del", l.shards[0].keys.tasks())
+			server.Do("del", l.tenure(0).keys.tasks())
 			err := l.Apply(t.Context(), 0, batchOf(put("b", "1")))
 			if errors.Is(err, recovery.ErrLost) != test.lost || err != nil && !test.lost {
 				t.Fatalf("Apply: %v; lost wanted: %v", err, test.lost)

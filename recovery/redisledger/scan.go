@@ -2,6 +2,7 @@ package redisledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -31,10 +32,14 @@ func (l *Ledger) Scan(ctx context.Context, page func([]recovery.Entry) error) er
 	defer done()
 	scans, scanning := errgroup.WithContext(ctx)
 	scans.SetLimit(shardsAtOnce)
-	for _, s := range l.shards {
-		if s.owned.Load() {
-			scans.Go(func() error { return l.scanShard(scanning, s, page) })
-		}
+	for _, s := range l.table.Load().all() {
+		scans.Go(func() error {
+			err := l.scanShard(scanning, s, page)
+			if s.loss() != nil && !errors.Is(err, recovery.ErrClosed) {
+				return nil // memory was told, and the others are still ours
+			}
+			return err
+		})
 	}
 	if err := scans.Wait(); err != nil {
 		return err
@@ -49,10 +54,11 @@ func (l *Ledger) ScanShard(ctx context.Context, n int, page func([]recovery.Entr
 		return err
 	}
 	defer done()
-	if !l.shards[n].owned.Load() {
-		return nil
+	s, err := l.held(n)
+	if err != nil || !s.owned.Load() {
+		return err
 	}
-	return l.scanShard(ctx, l.shards[n], page)
+	return l.scanShard(ctx, s, page)
 }
 
 // A shardScan reads one shard over one connection: a cursor means nothing to
@@ -84,6 +90,7 @@ func (l *Ledger) scanShard(ctx context.Context, s *shard, page func([]recovery.E
 	if err := scan.run(ctx); err != nil {
 		return fmt.Errorf("scan of shard %d: %w", s.number, err)
 	}
+	s.unread.Store(0)
 	return nil
 }
 
@@ -91,7 +98,7 @@ func (r *shardScan) run(ctx context.Context) error {
 	if err := r.walk(ctx, r.members, r.handOut); err != nil {
 		return err
 	}
-	if missing := r.l.takeMissing(r.s.number); len(missing) > 0 {
+	if missing := r.s.missing.take(); len(missing) > 0 {
 		if err := r.repair(ctx, missing); err != nil {
 			return err
 		}
@@ -201,7 +208,7 @@ func (r *shardScan) verify(ctx context.Context) (records, ids int64, err error) 
 		return 0, 0, fmt.Errorf("unexpected reply of a script: %v", values)
 	}
 	v := verdict{values: values}
-	if err := r.l.check(ctx, r.s, r.began, v.text(0), v.number(1)); err != nil {
+	if _, err := r.l.check(ctx, r.s, r.began, v.text(0), v.number(1)); err != nil {
 		return 0, 0, err
 	}
 	if v.text(0) != r.began.token.String() || v.number(1) < r.began.sequence {
@@ -239,7 +246,10 @@ func (r *shardScan) repair(ctx context.Context, ids []string) error {
 // retireSurplus gives up shards beyond the current number that are empty. One that
 // cannot be given up now does no harm until the next start.
 func (l *Ledger) retireSurplus(ctx context.Context) error {
-	for _, s := range l.shards[min(l.opts.Shards, len(l.shards)):] {
+	for _, s := range l.table.Load().all() {
+		if s.node != l.opts.Node || s.index < l.opts.Shards {
+			continue
+		}
 		if err := l.retire(ctx, s); err != nil {
 			if cause := l.closedError(ctx); cause != nil {
 				return cause
@@ -253,14 +263,19 @@ func (l *Ledger) retireSurplus(ctx context.Context) error {
 func (l *Ledger) retire(ctx context.Context, s *shard) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.owned.Load() || s.lost != nil || s.open != 0 {
+	if !s.isHeld() || s.open != 0 {
 		return nil
 	}
-	marker := token{retiredNode, l.incarnation, s.token.epoch + 1}
-	retired, err := retireScript.run(ctx, l.client, s.keys[:3], s.token.String(), marker.String()).Bool()
-	if err == nil && retired {
+	retired, err := l.retireLocked(ctx, s)
+	if retired {
 		s.owned.Store(false)
+		l.changeTable(func(*table) {})
 		l.log.Info("a shard that is not used any more was retired", "shard", s.number)
 	}
 	return err
+}
+
+func (l *Ledger) retireLocked(ctx context.Context, s *shard) (bool, error) {
+	marker := token{retiredNode, l.incarnation, s.token.epoch + 1}
+	return retireScript.run(ctx, l.client, s.keys[:3], s.token.String(), marker.String()).Bool()
 }

@@ -2,7 +2,6 @@ package redisledger
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"strconv"
@@ -14,21 +13,36 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// A shard is what this process knows of one of its shards.
+// A shard is what this process knows of a shard that it holds, or has held: of one
+// tenure.
 type shard struct {
-	number int
+	number int    // of the tenure
+	node   string // whose shard it is
+	index  int    // its number there
 	keys   shardKeys
 
-	owned atomic.Bool // false for a surplus shard that was retired
+	owned   atomic.Bool           // false for a surplus shard that was retired
+	ended   atomic.Pointer[error] // why nothing is written any more
+	unread  atomic.Int64          // records that memory has yet to read
+	missing missing
 
 	mu       sync.Mutex // held while a batch or a claim is under way; guards everything below
 	token    token
 	sequence int64  // of the last confirmed batch
 	unbroken int    // Ledger.unbroken when the shard was last seen with our token
-	lost     error  // why nothing is written any more
 	open     uint64 // checksum of the batch whose outcome is open; 0 means none
 	batch    batchArguments
 }
+
+// loss is why nothing is written to the shard any more.
+func (s *shard) loss() error {
+	if why := s.ended.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
+func (s *shard) isHeld() bool { return s.owned.Load() && s.loss() == nil }
 
 var checksumSeed = maphash.MakeSeed()
 
@@ -57,63 +71,84 @@ type position struct {
 func (s *shard) position() (position, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lost != nil {
-		return position{}, s.lost
+	if err := s.loss(); err != nil {
+		return position{}, err
 	}
 	return position{s.token, s.sequence}, nil
 }
 
-// claimAll makes this process the owner of all shards of its node.
-func (l *Ledger) claimAll(ctx context.Context) error {
+// claimAll makes this process the owner of the shards of its node, except for those
+// that others hold, which it returns.
+func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error) {
 	if _, err := l.dataset(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	unbroken := l.streak()
-	shards := make([]*shard, l.entry.shards())
+	mine := l.registration()
+	shards := make([]*shard, mine.shards())
 	owners := make([]*redis.StringCmd, len(shards))
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
 		for n := range shards {
-			shards[n] = &shard{number: n, keys: l.keys.shard(l.opts.Node, n), unbroken: unbroken}
+			shards[n] = &shard{node: l.opts.Node, index: n, keys: l.keys.shard(l.opts.Node, n), unbroken: unbroken}
 			owners[n] = p.HGet(ctx, shards[n].keys.tasks(), ownerField)
 		}
 	}); err != nil {
-		return err
+		return nil, err
 	}
+	var claimed []*shard
 	for n, s := range shards {
-		held, err := parseToken(owners[n].Val())
-		if err != nil {
-			return fmt.Errorf("%w: shard %d: %w", recovery.ErrLayout, n, err)
-		}
-		surplus := n >= l.opts.Shards
+		held, err := l.claimOwn(ctx, s, owners[n].Val())
 		switch {
-		case surplus && (held.retired() || held.epoch == 0):
-			continue // nothing was ever recorded in it, or nothing is left
-		case !held.retired() && held.epoch > 0 && held.node != l.opts.Node:
-			return fmt.Errorf("%w: node %s has adopted shard %d of this one", recovery.ErrHeld, held.node, n)
+		case err != nil:
+			return nil, err
+		case held:
+			s.owned.Store(true)
+			claimed = append(claimed, s)
+		case s.token.node != "" && !s.token.retired():
+			away = append(away, recovery.NewHome(mine.Number, n))
 		}
-		// The claim of an Adopt that failed half-way counts.
-		if held.node != l.opts.Node || held.incarnation != l.incarnation {
-			next := token{l.opts.Node, l.incarnation, held.epoch + 1}
-			owner, err := l.claim(ctx, s, owners[n].Val(), next)
-			if err != nil {
-				return err
-			}
-			if owner != next.String() {
-				return fmt.Errorf("%w: shard %d was taken over by %s", recovery.ErrHeld, n, owner)
-			}
-			held = next
-		}
-		s.token = held
-		s.owned.Store(true)
 	}
-	l.shards = shards
-	return l.lookForDead(ctx)
+	l.changeTable(func(t *table) {
+		t.tenures = nil
+		for _, s := range claimed {
+			t.enter(s)
+		}
+	})
+	return away, l.lookForDead(ctx)
+}
+
+// claimOwn claims one of the node's own shards, whose token was found to be raw,
+// unless another node holds it, or nothing is left in it and nothing new will be. It
+// notes the token.
+func (l *Ledger) claimOwn(ctx context.Context, s *shard, raw string) (bool, error) {
+	for {
+		found, err := parseToken(raw)
+		if err != nil {
+			return false, fmt.Errorf("%w: shard %d: %w", recovery.ErrLayout, s.index, err)
+		}
+		s.token = found
+		empty := found.retired() || found.epoch == 0
+		switch {
+		case empty && s.index >= l.opts.Shards, !empty && found.node != l.opts.Node:
+			return false, nil
+		case found.node == l.opts.Node && found.incarnation == l.incarnation:
+			return true, nil // by an Adopt that failed half-way
+		}
+		next := token{l.opts.Node, l.incarnation, found.epoch + 1}
+		if raw, err = l.claim(ctx, s.keys, raw, next); err != nil {
+			return false, err
+		}
+		if raw == next.String() {
+			s.token = next
+			return true, nil
+		}
+	}
 }
 
 // claim sets a shard's token if it is still what is expected, and returns the
 // token that the shard has.
-func (l *Ledger) claim(ctx context.Context, s *shard, expected string, next token) (owner string, err error) {
-	v, err := judge(claimScript.run(ctx, l.client, s.keys.living(), expected, next.String()))
+func (l *Ledger) claim(ctx context.Context, keys shardKeys, expected string, next token) (owner string, err error) {
+	v, err := judge(claimScript.run(ctx, l.client, keys.living(), expected, next.String()))
 	if err != nil {
 		return "", err
 	}
@@ -142,11 +177,11 @@ func (l *Ledger) regainLocked(ctx context.Context, s *shard, owner string, seque
 	case held == next:
 		// Our own claim, whose answer was lost.
 	case owner == "" && l.overslept(s.unbroken):
-		return s.loseLocked("Redis has lost its data, and others may have taken over before")
+		return l.loseLocked(s, "Redis has lost its data, and others may have taken over before")
 	case held.epoch > s.token.epoch, held.epoch == s.token.epoch && held != s.token:
-		return s.loseLocked("its owner is " + owner)
+		return l.loseLocked(s, "its owner is "+owner)
 	default:
-		now, err := l.claim(ctx, s, owner, next)
+		now, err := l.claim(ctx, s.keys, owner, next)
 		if err != nil {
 			return err
 		}
@@ -158,41 +193,40 @@ func (l *Ledger) regainLocked(ctx context.Context, s *shard, owner string, seque
 		"shard", s.number, "found", owner, "sequence", sequence, "confirmed", s.sequence, "token", next.String(), "dataset", dataset)
 	s.token, s.sequence, s.unbroken = next, 0, l.streak()
 	l.buried.Store(true) // an older state may have dead records that are gone in ours
-	l.tell(s.number, nil)
+	n := s.number
+	l.tell(func(w recovery.Watcher) {
+		if w.Rewound != nil {
+			w.Rewound(n)
+		}
+	})
 	return nil
-}
-
-func (s *shard) loseLocked(why string) error {
-	s.lost = fmt.Errorf("%w: shard %d: %s", recovery.ErrLost, s.number, why)
-	return s.lost
 }
 
 // check compares what a reader has found in a shard with what this process
 // knows, and regains the shard if need be. The reader may be behind: what it saw
-// is only a reason to look again, and a batch under way looks for itself.
-func (l *Ledger) check(ctx context.Context, s *shard, before position, owner string, sequence int64) error {
+// is only a reason to look again, and a batch under way looks for itself; then, and
+// after an error, check reports false.
+func (l *Ledger) check(ctx context.Context, s *shard, before position, owner string, sequence int64) (bool, error) {
 	if owner == before.token.String() && sequence >= before.sequence {
-		return nil
+		return true, nil
 	}
 	if !s.mu.TryLock() {
-		return nil
+		return false, nil
 	}
 	defer s.mu.Unlock()
-	if s.lost != nil {
-		return s.lost
+	if err := s.loss(); err != nil {
+		return false, err
 	}
 	values, err := l.client.HMGet(ctx, s.keys.tasks(), ownerField, sequenceField).Result()
 	if err != nil {
-		return err
+		return false, err
 	}
 	owner, sequence = headOf(values)
 	if owner == s.token.String() && sequence >= s.sequence {
-		return nil
+		return true, nil
 	}
-	if err = l.regainLocked(ctx, s, owner, sequence); errors.Is(err, recovery.ErrLost) {
-		l.tell(s.number, err)
-	}
-	return err
+	err = l.regainLocked(ctx, s, owner, sequence)
+	return err == nil, err
 }
 
 // headOf reads the reply to HMGET of owner and sequence.

@@ -1,0 +1,430 @@
+package redisledger
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// How long things wait, in parts and multiples of FailoverAfter.
+const (
+	// othersShare: what is the part of another survivor waits for it.
+	othersShare = 5
+	// retryShare: what could not be adopted is tried again, less and less often.
+	retryShare = 10
+	// surveyAfter: who holds what is looked at from time to time, also if nobody dies: a
+	// shard may have been yielded to a node at the moment of its death.
+	surveyAfter = 3
+	// forgetAfter: of a node that was dead for so long, what is empty is retired.
+	forgetAfter = 10
+)
+
+// times is a multiple of FailoverAfter.
+func (l *Ledger) times(n time.Duration) time.Duration {
+	if l.opts.FailoverAfter > math.MaxInt64/n {
+		return math.MaxInt64
+	}
+	return n * l.opts.FailoverAfter
+}
+
+// lookAfter adopts what the dead hold, when it is time to look for it. It comes right
+// after a poll that was answered.
+func (l *Ledger) lookAfter(ctx context.Context) {
+	if !l.dueToLook() {
+		return
+	}
+	found, err := l.survey(ctx)
+	if err != nil {
+		l.plan(rest{shy: true})
+		return
+	}
+	l.acceptFound(ctx, found)
+	rest := l.adoptFrom(ctx, found)
+	l.tidy(ctx, found)
+	l.plan(rest)
+}
+
+// dueToLook tells whether somebody has died, or it is time to look anyway.
+func (l *Ledger) dueToLook() bool {
+	w := &l.others
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	due := !time.Now().Before(w.next)
+	settled := map[holder]bool{}
+	for name, s := range w.nodes {
+		h := holder{name, s.entry.Incarnation}
+		if name == l.opts.Node || s.fault != nil || w.silentLocked(s) < l.opts.FailoverAfter {
+			continue
+		}
+		if settled[h] = true; !w.settled[h] {
+			due, w.patience = true, 0
+		}
+	}
+	w.settled = settled
+	return due
+}
+
+// A rest is why there is something left to adopt.
+type rest struct {
+	at    time.Time // when to look again, for what only has to wait
+	shy   bool      // something could not be adopted, and may be later
+	faces []string  // what an operator should know
+}
+
+func (r *rest) again(at time.Time) {
+	if r.at.IsZero() || at.Before(r.at) {
+		r.at = at
+	}
+}
+
+// plan says when to look again.
+func (l *Ledger) plan(r rest) {
+	w := &l.others
+	w.mu.Lock()
+	now := time.Now()
+	next := now.Add(l.times(surveyAfter))
+	if r.shy {
+		pause := l.opts.FailoverAfter / retryShare << min(w.patience, 5)
+		w.patience++
+		next = now.Add(min(pause, l.times(surveyAfter)))
+	} else {
+		w.patience = 0
+	}
+	if !r.at.IsZero() && r.at.Before(next) {
+		next = r.at
+	}
+	w.next = next
+	w.mu.Unlock()
+
+	l.mu.Lock()
+	before := l.concerns
+	l.concerns = r.faces
+	l.mu.Unlock()
+	for _, c := range r.faces {
+		if !slices.Contains(before, c) {
+			l.log.Warn("adoption: " + c)
+		}
+	}
+}
+
+// An orphan is a shard whose holder is dead.
+type orphan struct {
+	holding
+	mine bool // it is this node's part
+	size int  // how many records it has
+}
+
+// adoptFrom adopts shards of the dead: first this node's part of them, and after a
+// while what others have not taken. One comes after the other, and only what memory
+// has room for.
+func (l *Ledger) adoptFrom(ctx context.Context, found survey) (r rest) {
+	orphans := l.orphans(found, &r)
+	if len(orphans) == 0 {
+		return r
+	}
+	l.mu.Lock()
+	able := l.watcher.Gained != nil
+	l.mu.Unlock()
+	if !able {
+		return r
+	}
+	if err := l.measureOrphans(ctx, orphans); err != nil {
+		r.shy = true
+		return r
+	}
+	slices.SortStableFunc(orphans, func(a, b orphan) int {
+		if a.mine != b.mine {
+			return cmp.Compare(fmt.Sprint(b.mine), fmt.Sprint(a.mine))
+		}
+		return cmp.Compare(a.home, b.home)
+	})
+	waiting, tasks := 0, 0
+	for _, o := range orphans {
+		l.others.mu.Lock()
+		fresh := between(l.others.answered, time.Now()) < l.opts.FailoverAfter/(2*gapShare)
+		l.others.mu.Unlock()
+		if !fresh || !l.Standing().Certain {
+			r.again(time.Now()) // after another look at who lives
+			return r
+		}
+		room, ok := l.room(ctx)
+		if !ok {
+			r.shy = true
+			return r
+		}
+		if o.size > room {
+			waiting++
+			tasks += o.size
+			continue
+		}
+		next := token{l.opts.Node, l.incarnation, o.token.epoch + 1}
+		taken, err := l.take(ctx, o.holding, next, o.size)
+		if err != nil {
+			r.shy = true
+			continue
+		}
+		if taken {
+			l.log.Warn("a shard of a dead node was adopted", "of", o.node, "shard", o.index, "holder", o.token.node, "tasks", o.size)
+		}
+	}
+	if waiting > 0 {
+		r.shy = true
+		r.faces = append(r.faces, fmt.Sprintf("%d shards of dead nodes wait until there is room for %d tasks in memory", waiting, tasks))
+	}
+	return r
+}
+
+// orphans are the shards that may be adopted now.
+func (l *Ledger) orphans(found survey, r *rest) []orphan {
+	w := &l.others
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	me := w.nodes[l.opts.Node]
+	if me == nil || me.entry.Incarnation != l.incarnation {
+		return nil
+	}
+	peers := w.peersLocked(l.opts.FailoverAfter)
+	strangers := map[holder]time.Time{}
+	orphaned := map[recovery.Home]time.Time{}
+	refused := map[string]int{}
+	var orphans []orphan
+	for _, h := range found.holdings {
+		if h.raw == "" || h.token.retired() || h.token.holder() == (holder{l.opts.Node, l.incarnation}) {
+			continue
+		}
+		state := l.tellLocked(h.token)
+		if since, strange := w.strangers[h.token.holder()]; strange {
+			strangers[h.token.holder()] = since
+			if state != deceased {
+				r.again(since.Add(l.opts.FailoverAfter))
+			}
+		}
+		if state != deceased {
+			continue
+		}
+		if node, newer := w.newerLocked(h, l.opts.Format); newer {
+			refused[node]++
+			continue
+		}
+		since, known := w.orphaned[h.home]
+		if !known {
+			since = w.answered
+		}
+		orphaned[h.home] = since
+		mine := w.partLocked(h, peers) == l.opts.Node
+		if wait := since.Add(l.opts.FailoverAfter / othersShare); !mine && wait.After(w.answered) {
+			r.again(wait)
+			continue
+		}
+		orphans = append(orphans, orphan{holding: h, mine: mine})
+	}
+	w.strangers, w.orphaned = strangers, orphaned
+	for _, node := range slices.Sorted(maps.Keys(refused)) {
+		r.faces = append(r.faces, fmt.Sprintf("%d shards are left alone, since node %s may have written records there that are too new for this version", refused[node], node))
+	}
+	for _, node := range slices.Sorted(maps.Keys(w.nodes)) {
+		if s := w.nodes[node]; s.fault != nil && w.silentLocked(s) >= l.opts.FailoverAfter {
+			r.faces = append(r.faces, fmt.Sprintf("what node %s has left is left alone: %v", node, s.fault))
+		}
+	}
+	return orphans
+}
+
+// newerLocked names a node that may have written records into a shard which are newer
+// than format.
+func (w *watch) newerLocked(h holding, format int) (string, bool) {
+	for _, node := range []string{h.node, h.token.node} {
+		if s := w.nodes[node]; s != nil && (s.fault != nil || s.entry.Format > format) {
+			return node, true
+		}
+	}
+	return "", false
+}
+
+// peersLocked are the nodes that can adopt, in order of their names.
+func (w *watch) peersLocked(failoverAfter time.Duration) []string {
+	var peers []string
+	for name, s := range w.nodes {
+		if s.fault == nil && s.entry.Number != 0 && !s.entry.Released && w.silentLocked(s) < failoverAfter {
+			peers = append(peers, name)
+		}
+	}
+	slices.Sort(peers)
+	return peers
+}
+
+// partLocked names the peer that should adopt a shard: its own node, should that be
+// alive, and otherwise each peer an equal part of a node's.
+func (w *watch) partLocked(h holding, peers []string) string {
+	if len(peers) == 0 || slices.Contains(peers, h.node) {
+		return h.node
+	}
+	return peers[(int(h.home.Node())+h.index)%len(peers)]
+}
+
+// measureOrphans finds out how many records orphans have.
+func (l *Ledger) measureOrphans(ctx context.Context, orphans []orphan) error {
+	sizes := make([]*redis.IntCmd, len(orphans))
+	err := l.pipeline(ctx, func(p redis.Pipeliner) {
+		for i, o := range orphans {
+			keys := l.keys.shard(o.node, o.index)
+			sizes[i] = p.SCard(ctx, keys.pending())
+		}
+	})
+	for i := range orphans {
+		orphans[i].size = max(0, int(sizes[i].Val())-1)
+	}
+	return err
+}
+
+// room is how many more records memory takes, beyond those that it has been given and
+// has yet to read.
+func (l *Ledger) room(ctx context.Context) (int, bool) {
+	answer := make(chan int, 1)
+	l.tell(func(w recovery.Watcher) {
+		room := math.MaxInt
+		if w.Room != nil {
+			room = w.Room()
+		}
+		answer <- room
+	})
+	late := time.NewTimer(l.opts.FailoverAfter / pollsPerFailover)
+	defer late.Stop()
+	select {
+	case room := <-answer:
+		for _, s := range l.table.Load().all() {
+			room -= int(s.unread.Load())
+		}
+		return room, true
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	return 0, false
+}
+
+// take makes this process the owner of a shard that it does not hold, by next, if its
+// token is still what was found. An answer that is lost is made up for by acceptFound.
+func (l *Ledger) take(ctx context.Context, h holding, next token, unread int) (bool, error) {
+	l.taking.Lock()
+	defer l.taking.Unlock()
+	if l.ended.Load() || l.holds(h.node, h.index) != nil {
+		return false, nil
+	}
+	s := &shard{node: h.node, index: h.index, keys: l.keys.shard(h.node, h.index), token: next, unbroken: l.streak()}
+	owner, err := l.claim(ctx, s.keys, h.raw, next)
+	if err != nil || owner != next.String() {
+		return false, err
+	}
+	if n, err := l.client.Exists(ctx, s.keys.dead()).Result(); err != nil || n > 0 {
+		l.buried.Store(true)
+	}
+	s.owned.Store(true)
+	s.unread.Store(int64(unread))
+	l.others.mu.Lock()
+	o := origin{number: h.home.Node()}
+	if seen := l.others.nodes[h.node]; seen != nil {
+		o.raw, o.counts = seen.raw, seen.entry.Counts
+	}
+	if l.others.tokens != nil {
+		l.others.tokens[h.home] = next
+	}
+	l.others.mu.Unlock()
+	l.mu.Lock()
+	if h.node != l.opts.Node {
+		l.origins[h.node] = o
+	}
+	l.mu.Unlock()
+	l.changeTable(func(t *table) { t.enter(s) })
+	n := s.number
+	l.tell(func(w recovery.Watcher) {
+		if w.Gained != nil {
+			w.Gained(n)
+		}
+	})
+	return true, nil
+}
+
+// holds returns a shard if this process holds it.
+func (l *Ledger) holds(node string, index int) *shard {
+	for _, e := range l.table.Load().estates {
+		if e.node == node {
+			return e.shards[index]
+		}
+	}
+	return nil
+}
+
+// tidy retires empty shards of nodes that are long dead, and forgets those of which
+// nothing is left.
+func (l *Ledger) tidy(ctx context.Context, found survey) {
+	gone := l.longDead()
+	if len(gone) == 0 || !l.Standing().Certain {
+		return
+	}
+	for _, s := range l.table.Load().all() {
+		if gone[s.node] == nil {
+			continue
+		}
+		if err := l.retireAdopted(ctx, s); err != nil {
+			return
+		}
+	}
+	for _, h := range found.holdings {
+		if h.raw != "" && !h.token.retired() {
+			delete(gone, h.node)
+		}
+	}
+	for node, s := range gone {
+		if found.partial[node] {
+			continue
+		}
+		keys := []string{l.keys.nodes(), l.keys.heartbeat(node), l.keys.status(), l.keys.numbers()}
+		forgotten, err := forgetScript.run(ctx, l.client, keys, node, s.raw, s.count, int(s.number)).Bool()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return
+		}
+		if forgotten {
+			l.log.Info("a dead node of which nothing was left was forgotten", "of", node)
+		}
+	}
+}
+
+// longDead are the nodes that were watched in vain for long.
+func (l *Ledger) longDead() map[string]*sighting {
+	w := &l.others
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	gone := map[string]*sighting{}
+	for name, s := range w.nodes {
+		if name != l.opts.Node && s.fault == nil && w.silentLocked(s) >= l.times(forgetAfter) {
+			seen := *s
+			gone[name] = &seen
+		}
+	}
+	return gone
+}
+
+// retireAdopted gives up a shard of another node, if it is empty.
+func (l *Ledger) retireAdopted(ctx context.Context, s *shard) error {
+	if !s.mu.TryLock() {
+		return nil // something is being written
+	}
+	defer s.mu.Unlock()
+	if !s.isHeld() || s.open != 0 {
+		return nil
+	}
+	retired, err := l.retireLocked(ctx, s)
+	if retired {
+		_ = l.loseLocked(s, "nothing was left in it, and its node is gone")
+	}
+	return err
+}

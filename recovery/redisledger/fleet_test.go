@@ -1,0 +1,454 @@
+package redisledger
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+var _ interface {
+	recovery.Fleet
+	recovery.Reporter
+	recovery.SharedSettings
+	recovery.Finder
+	recovery.Conditioner
+} = (*Ledger)(nil)
+
+// A member is one node of a fleet, with a memory that only remembers what it was told.
+type member struct {
+	*Ledger
+	lives *lives
+	terms recovery.Terms
+	room  atomic.Int64
+
+	mu     sync.Mutex // guards everything below
+	gained []int
+	lost   []int
+	ended  error
+}
+
+// join starts a node. Without patience it neither shows signs of life nor watches by
+// itself: the test does it all.
+func join(t testing.TB, url, node string, change func(o *Options)) *member {
+	t.Helper()
+	v := newLives(url)
+	v.opts.Node, v.opts.Shards = node, 4
+	if change != nil {
+		change(&v.opts)
+	}
+	return v.join(t)
+}
+
+// join starts the next process of a node.
+func (v *lives) join(t testing.TB) *member {
+	t.Helper()
+	m := &member{Ledger: v.open(t), lives: v}
+	m.room.Store(math.MaxInt32)
+	m.Watch(recovery.Watcher{
+		Gained: func(shard int) { m.note(func() { m.gained = append(m.gained, shard) }) },
+		Lost:   func(shard int, _ error) { m.note(func() { m.lost = append(m.lost, shard) }) },
+		Ended:  func(err error) { m.note(func() { m.ended = err }) },
+		Room:   func() int { return int(m.room.Load()) },
+		Status: func() []byte { return []byte("status of " + m.opts.Node) },
+	})
+	m.terms = adopt(t, m.Ledger)
+	return m
+}
+
+func (m *member) note(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f()
+}
+
+// still makes a node that does nothing by itself.
+func still(o *Options) { o.FailoverAfter = time.Hour }
+
+func (m *member) crash() { m.lives.crash() }
+
+// told is how many shards memory was told to have gained and lost.
+func (m *member) told() (gained, lost int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.gained), len(m.lost)
+}
+
+// waitGained waits until memory was told of n gained shards.
+func (m *member) waitGained(t testing.TB, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s has gained %d shards", m.opts.Node, n), func() bool {
+		gained, _ := m.told()
+		return gained >= n
+	})
+}
+
+// look makes a still node look at the others once, as if it had done so all the time,
+// and then at what the dead have left.
+func (m *member) look(t testing.TB) {
+	t.Helper()
+	if err := m.poll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.others.mu.Lock()
+	m.others.next = time.Time{}
+	m.others.mu.Unlock()
+	m.restoreOrigins(t.Context())
+	m.lookAfter(t.Context())
+}
+
+// age has a still node see no sign of life of others for so long.
+func (m *member) age(t testing.TB, silent time.Duration, nodes ...string) {
+	t.Helper()
+	for range 2 { // once for the entries, and once for the counts
+		if err := m.poll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.others.mu.Lock()
+	defer m.others.mu.Unlock()
+	for _, node := range nodes {
+		s := m.others.nodes[node]
+		if s == nil {
+			t.Fatalf("%s sees nothing of %s", m.opts.Node, node)
+		}
+		s.since = s.since.Add(-silent)
+	}
+	for h := range m.others.strangers {
+		m.others.strangers[h] = m.others.strangers[h].Add(-silent)
+	}
+}
+
+// put writes a record into each shard of a node's own, and returns their ids.
+func (m *member) put(t testing.TB) (ids []string) {
+	t.Helper()
+	for n := range m.terms.Shards {
+		id := m.Home(n).NewID()
+		if err := m.Apply(t.Context(), n, batchOf(put(id, "of "+m.opts.Node))); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// wantFound finds records by their ids.
+func (m *member) wantFound(t testing.TB, ids []string) {
+	t.Helper()
+	for _, id := range ids {
+		found := 0
+		if err := m.Find(t.Context(), id, func(e recovery.Entry) {
+			if home, _ := recovery.HomeOf(id); m.Home(e.Shard) == home {
+				found++
+			}
+		}); err != nil || found != 1 {
+			t.Errorf("%s finds %s %d times: %v", m.opts.Node, id, found, err)
+		}
+	}
+}
+
+// holders are the nodes that the tokens of a node's shards name.
+func holders(t testing.TB, c redis.UniversalClient, m *member) []string {
+	t.Helper()
+	var nodes []string
+	for n := range m.opts.Shards {
+		keys := m.keys.shard(m.opts.Node, n)
+		owner, err := parseToken(c.HGet(context.Background(), keys.tasks(), ownerField).Val())
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, owner.node)
+	}
+	return nodes
+}
+
+// A node dies: the others adopt what it held, each shard once, and find its records.
+func TestAdoption(t *testing.T) {
+	for name, start := range map[string]func(t *testing.T) string{
+		"Standalone": func(t *testing.T) string { return redistest.Start(t).URL() },
+		"Cluster":    func(t *testing.T) string { return redistest.StartCluster(t).URL() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := start(t)
+			wide := func(o *Options) { o.Shards = 16 }
+			a, b, c := join(t, url, "a", wide), join(t, url, "b", nil), join(t, url, "c", nil)
+			ids := a.put(t)
+			a.crash()
+			eventually(t, "all shards are adopted", func() bool {
+				ofB, _ := b.told()
+				ofC, _ := c.told()
+				return ofB+ofC >= 16
+			})
+			ofB, lostB := b.told()
+			ofC, lostC := c.told()
+			t.Logf("b has adopted %d, c %d", ofB, ofC)
+			if ofB+ofC != 16 || lostB+lostC != 0 {
+				t.Fatalf("b has gained %d and lost %d, c %d and %d", ofB, lostB, ofC, lostC)
+			}
+			now := holders(t, b.client, a)
+			for n, id := range ids {
+				heir, other := b, c
+				if now[n] == "c" {
+					heir, other = c, b
+				}
+				heir.wantFound(t, []string{id})
+				if err := other.Find(t.Context(), id, func(recovery.Entry) { t.Errorf("both find %s", id) }); err != nil {
+					t.Error(err)
+				}
+				home, _ := recovery.HomeOf(id)
+				at, err := other.Locate(t.Context(), home, true)
+				if want := (recovery.Holder{Shard: -1, Node: now[n], Live: true}); err != nil || at != want {
+					t.Errorf("Locate: %+v, %v, want %+v", at, err, want)
+				}
+				if at, err = heir.Locate(t.Context(), home, false); err != nil || at.Shard < 0 || heir.Home(at.Shard) != home {
+					t.Errorf("Locate at the holder: %+v, %v", at, err)
+				}
+			}
+		})
+	}
+}
+
+// Survivors share what a dead node leaves, and leave it to the node itself if that is back.
+func TestParts(t *testing.T) {
+	var w watch
+	count := map[string]int{}
+	for n := range 16 {
+		count[w.partLocked(holding{node: "a", index: n, home: recovery.NewHome(777, n)}, []string{"b", "c", "d"})]++
+	}
+	for _, node := range []string{"b", "c", "d"} {
+		if count[node] < 5 {
+			t.Errorf("the parts are %v", count)
+		}
+	}
+	if part := w.partLocked(holding{node: "b", index: 1}, []string{"a", "b"}); part != "b" {
+		t.Errorf("what is b's falls to %s", part)
+	}
+}
+
+// What others have not taken of their part is adopted after a while.
+func TestAdoptTheirPart(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", nil), join(t, url, "b", nil)
+	join(t, url, "c", nil).room.Store(-1) // it is alive and takes nothing
+	a.put(t)
+	a.crash()
+	b.waitGained(t, 4)
+}
+
+// What a watch makes of what it sees.
+func TestWatch(t *testing.T) {
+	const gap = time.Second
+	entry := func(incarnation string) string { return `{"incarnation":"` + incarnation + `","number":7}` }
+	began := time.Now()
+	at := func(seconds float64) time.Time { return began.Add(time.Duration(seconds * float64(time.Second))) }
+	steady := func(seconds float64, incarnation, count string) view {
+		return view{
+			asked: at(seconds), answered: at(seconds + 0.1),
+			entries: map[string]string{"a": entry(incarnation)}, counts: map[string]string{"a": count},
+		}
+	}
+	for name, test := range map[string]struct {
+		views  []view
+		broken int // before this view a poll was not answered
+		want   time.Duration
+	}{
+		"silent":               {views: []view{steady(0, "x", "1"), steady(0.5, "x", "1"), steady(1, "x", "1")}, want: 900 * time.Millisecond},
+		"a life sign":          {views: []view{steady(0, "x", "1"), steady(0.5, "x", "2"), steady(1, "x", "2")}, want: 400 * time.Millisecond},
+		"another process":      {views: []view{steady(0, "x", "1"), steady(0.5, "y", "1"), steady(1, "y", "1")}, want: 400 * time.Millisecond},
+		"a gap":                {views: []view{steady(0, "x", "1"), steady(0.5, "x", "1"), steady(2, "x", "1")}},
+		"a poll unanswered":    {views: []view{steady(0, "x", "1"), steady(0.5, "x", "1"), steady(1, "x", "1")}, broken: 2},
+		"an answer came late":  {views: []view{steady(0, "x", "1"), {asked: at(0.5), answered: at(1.5), entries: map[string]string{"a": entry("x")}, counts: map[string]string{"a": "1"}}}},
+		"counted from the end": {views: []view{steady(0, "x", "1"), steady(0.5, "x", "1")}, want: 400 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w watch
+			for n, v := range test.views {
+				w.broken = n > 0 && n == test.broken
+				w.see(v, gap)
+			}
+			if got := w.silentLocked(w.nodes["a"]); got != test.want {
+				t.Errorf("silent for %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// While Redis is stopped nobody can show that he lives, and so nobody dies.
+func TestNobodyDiesWithRedis(t *testing.T) {
+	server := redistest.Start(t)
+	nodes := []*member{join(t, server.URL(), "a", nil), join(t, server.URL(), "b", nil)}
+	for _, m := range nodes {
+		m.put(t)
+		eventually(t, "it sees the other", func() bool { return len(m.seen()) == 2 && !m.Standing().Alone })
+	}
+	for range 3 {
+		paused := time.Now()
+		server.Pause()
+		eventually(t, "the outage is long, and nobody is certain", func() bool {
+			outage := time.Since(paused) > 2*nodes[0].opts.FailoverAfter
+			return outage && !nodes[0].Standing().Certain && !nodes[1].Standing().Certain
+		})
+		server.Resume()
+		eventually(t, "all are certain again", func() bool {
+			return nodes[0].Standing().Certain && nodes[1].Standing().Certain
+		})
+	}
+	for _, m := range nodes {
+		// A whole watch later, still nobody is dead.
+		since := time.Now()
+		eventually(t, "the watch has gone on", func() bool { return m.watched() > 0 && time.Since(since) > m.opts.FailoverAfter })
+		if gained, lost := m.told(); gained+lost > 0 {
+			t.Errorf("%s has gained %d shards and lost %d", m.opts.Node, gained, lost)
+		}
+	}
+}
+
+// seen are the names of the nodes that a node sees.
+func (m *member) seen() []string {
+	m.others.mu.Lock()
+	defer m.others.mu.Unlock()
+	var names []string
+	for name := range m.others.nodes {
+		names = append(names, name)
+	}
+	return names
+}
+
+// watched is how long ago the last poll was answered.
+func (m *member) watched() time.Duration {
+	m.others.mu.Lock()
+	defer m.others.mu.Unlock()
+	return time.Since(m.others.answered)
+}
+
+// A node that is not certain of what it holds itself adopts nothing.
+func TestUncertainAdoptsNothing(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", nil), join(t, url, "b", still)
+	a.crash()
+	b.keepOnce() // and knows that it is not alone
+	b.age(t, 2*time.Hour, "a")
+	long := time.Now().Add(-2 * time.Hour)
+	b.kept.Store(&long)
+	b.look(t)
+	if gained, _ := b.told(); gained > 0 || len(b.table.Load().all()) != 4 {
+		t.Error("it has adopted")
+	}
+	b.keepOnce()
+	b.look(t)
+	b.waitGained(t, 4)
+}
+
+// An adopter dies as well: what it held is adopted with what was its own, and a process
+// that follows under its name takes it at once.
+func TestAdoptFromAnAdopter(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", nil)
+	ids := a.put(t)
+	a.crash()
+	b.waitGained(t, 4)
+	b.crash()
+	b = b.lives.join(t)
+	b.waitGained(t, 4)
+	b.wantFound(t, ids)
+
+	c := join(t, server.URL(), "c", nil)
+	ids = append(ids, b.put(t)...)
+	b.crash()
+	c.waitGained(t, 8)
+	c.wantFound(t, ids)
+}
+
+// A node that has ended in order is adopted from if it does not come back in time.
+func TestAdoptFromTheReleased(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", nil), join(t, url, "b", nil)
+	ids := a.put(t)
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.waitGained(t, 4)
+	b.wantFound(t, ids)
+}
+
+// A shard is adopted only if memory has room for it, and what was adopted and not been
+// read yet counts.
+func TestRoom(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", func(o *Options) { o.Shards = 3 }), join(t, url, "b", still)
+	for n, size := range []int{4, 5, 2} {
+		if err := a.Apply(t.Context(), n, batchOf(numbered(size, size)[0]...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.crash()
+	b.keepOnce()
+	b.room.Store(6)
+	b.age(t, 2*time.Hour, "a")
+	b.look(t)
+	b.waitGained(t, 2)
+	b.look(t)
+	if gained, _ := b.told(); gained != 2 {
+		t.Fatalf("%d shards were adopted", gained)
+	}
+	if got, want := b.Health().Warnings[len(b.Health().Warnings)-1], "1 shards of dead nodes wait until there is room for 5 tasks in memory"; got != want {
+		t.Errorf("warned of %q", got)
+	}
+	b.note(func() {
+		for _, n := range b.gained { // they are read
+			if err := b.ScanShard(t.Context(), n, func([]recovery.Entry) error { return nil }); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	b.look(t)
+	b.waitGained(t, 3)
+	if slices.ContainsFunc(b.Health().Warnings, func(s string) bool { return s[0] == '1' }) {
+		t.Errorf("still warned of %q", b.Health().Warnings)
+	}
+}
+
+// What a newer version may have written is left to those that can read it.
+func TestNewerIsLeftAlone(t *testing.T) {
+	for name, spoil := range map[string]struct {
+		format int
+		entry  func(server *redistest.Server, raw string)
+	}{
+		"format": {format: 2},
+		"layout": {entry: func(server *redistest.Server, raw string) {
+			server.Do("hset", "lapse:nodes", "a", raw[:len(raw)-1]+`,"layout":99}`)
+		}},
+		"nonsense": {entry: func(server *redistest.Server, _ string) { server.Do("hset", "lapse:nodes", "a", "[7]") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			a := join(t, server.URL(), "a", func(o *Options) { o.Format = spoil.format })
+			b := join(t, server.URL(), "b", still)
+			a.crash()
+			if spoil.entry != nil {
+				spoil.entry(server, server.Do("hget", "lapse:nodes", "a").(string))
+			}
+			b.keepOnce()
+			b.age(t, 2*time.Hour, "a")
+			b.look(t)
+			if n := len(b.table.Load().all()); n != 4 {
+				t.Errorf("it holds %d shards", n)
+			}
+			if !slices.ContainsFunc(b.Health().Warnings, func(s string) bool { return len(s) > 0 && s[0] != 'a' || name != "format" }) {
+				t.Errorf("nothing is said of it: %q", b.Health().Warnings)
+			}
+			if spoil.format > 0 {
+				join(t, server.URL(), "c", func(o *Options) { o.Format = 2 }).waitGained(t, 4)
+			}
+		})
+	}
+}

@@ -1,0 +1,172 @@
+package redisledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// errYielded is what becomes of what is done with a shard that was given away.
+var errYielded = fmt.Errorf("%w: it was yielded", recovery.ErrLost)
+
+// Yield implements recovery.Fleet.
+func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
+	done, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	s, err := l.held(n)
+	if err != nil {
+		return err
+	}
+	heir, err := l.heir(ctx, to)
+	if err != nil {
+		return fmt.Errorf("shard %d cannot be yielded to node %s: %w", n, to, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.loss() != nil:
+		return s.loss()
+	case !s.owned.Load():
+		return fmt.Errorf("shard %d was retired", n)
+	case s.open != 0:
+		return fmt.Errorf("shard %d: its last batch was not answered and must be repeated first", n)
+	}
+	next := token{to, heir, s.token.epoch + 1}
+	owner, err := l.claim(ctx, s.keys, s.token.String(), next)
+	if err != nil {
+		return fmt.Errorf("shard %d: %w", n, err)
+	}
+	if owner != next.String() {
+		if err := l.regainLocked(ctx, s, owner, -1); err != nil {
+			return err
+		}
+		return fmt.Errorf("shard %d: %w", n, errRegained)
+	}
+	l.endLocked(s, fmt.Errorf("shard %d: %w to node %s", n, errYielded, to))
+	l.others.noteToken(l.Home(n), next)
+	return nil
+}
+
+// heir returns the incarnation of a node that can take a shard over.
+func (l *Ledger) heir(ctx context.Context, to string) (string, error) {
+	if to == l.opts.Node {
+		return "", errors.New("it is this one")
+	}
+	raw, err := l.client.HGet(ctx, l.keys.nodes(), to).Result()
+	if errors.Is(err, redis.Nil) {
+		return "", errors.New("it is not registered")
+	}
+	if err != nil {
+		return "", err
+	}
+	e, err := decodeEntry(to, raw)
+	if err != nil {
+		return "", err
+	}
+	l.others.mu.Lock()
+	defer l.others.mu.Unlock()
+	s := l.others.nodes[to]
+	switch {
+	case e.Released:
+		return "", errors.New("it has ended")
+	case e.Number == 0:
+		return "", errors.New("its version takes no shards over")
+	case e.Format < l.opts.Format:
+		return "", fmt.Errorf("it reads records up to format %d, and this one writes %d", e.Format, l.opts.Format)
+	case s != nil && s.entry.Incarnation == e.Incarnation && l.others.silentLocked(s) >= l.opts.FailoverAfter:
+		return "", errors.New("it shows no sign of life")
+	}
+	return e.Incarnation, nil
+}
+
+// Accept implements recovery.Fleet.
+func (l *Ledger) Accept(ctx context.Context, home recovery.Home) (bool, error) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	node, err := l.nodeOf(ctx, home.Node())
+	if err != nil || node == "" {
+		return false, err
+	}
+	return l.accept(ctx, holding{node: node, index: home.Shard(), home: home})
+}
+
+// accept takes a shard over if its token names this process, and reports whether this
+// process holds it now. The token is changed once more: batches of an earlier tenure
+// may still be on their way.
+func (l *Ledger) accept(ctx context.Context, h holding) (bool, error) {
+	if l.holds(h.node, h.index) != nil {
+		return true, nil
+	}
+	keys := l.keys.shard(h.node, h.index)
+	raw, err := l.client.HGet(ctx, keys.tasks(), ownerField).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return false, err
+	}
+	h.raw = raw
+	if h.token, err = parseToken(raw); err != nil {
+		return false, err
+	}
+	if h.token.holder() != (holder{l.opts.Node, l.incarnation}) {
+		return false, nil
+	}
+	size, err := l.client.SCard(ctx, keys.pending()).Result()
+	if err != nil {
+		return false, err
+	}
+	taken, err := l.take(ctx, h, token{l.opts.Node, l.incarnation, h.token.epoch + 1}, max(0, int(size)-1))
+	return taken || err == nil && l.holds(h.node, h.index) != nil, err
+}
+
+// acceptOwn accepts what was yielded to this node of its own shards, should the message
+// that says so have been lost.
+func (l *Ledger) acceptOwn(ctx context.Context) error {
+	if l.ended.Load() {
+		return nil
+	}
+	number := l.registration().Number
+	var found survey
+	for n := range l.opts.Shards {
+		if l.holds(l.opts.Node, n) == nil {
+			found.holdings = append(found.holdings, holding{node: l.opts.Node, index: n, home: recovery.NewHome(number, n)})
+		}
+	}
+	owners := make([]*redis.StringCmd, len(found.holdings))
+	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
+		for i, h := range found.holdings {
+			keys := l.keys.shard(h.node, h.index)
+			owners[i] = p.HGet(ctx, keys.tasks(), ownerField)
+		}
+	}); err != nil {
+		return err
+	}
+	for i := range found.holdings {
+		h := &found.holdings[i]
+		h.token, _ = parseToken(owners[i].Val()) // one that cannot be read names nobody
+		l.others.noteToken(h.home, h.token)
+	}
+	l.acceptFound(ctx, found)
+	return nil
+}
+
+// acceptFound accepts shards whose tokens name this process, though it does not hold
+// them: nobody has told it so, or the answer to a claim was lost.
+func (l *Ledger) acceptFound(ctx context.Context, found survey) {
+	for _, h := range found.holdings {
+		if h.token.holder() != (holder{l.opts.Node, l.incarnation}) || l.holds(h.node, h.index) != nil {
+			continue
+		}
+		if _, err := l.accept(ctx, h); err != nil {
+			return // the next look will find it again
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package redisledger
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// Locate implements recovery.Fleet.
+func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (recovery.Holder, error) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return recovery.Holder{}, err
+	}
+	defer done()
+	if s := l.table.Load().byHome[home]; s != nil && s.isHeld() {
+		return recovery.Holder{Shard: s.number, Node: l.opts.Node, Live: true}, nil
+	}
+	w := &l.others
+	if !anew {
+		w.mu.Lock()
+		t, known := w.tokens[home]
+		live := known && t.node != "" && !t.retired() && l.tellLocked(t) == living
+		w.mu.Unlock()
+		if live {
+			return recovery.Holder{Shard: -1, Node: t.node, Live: true}, nil
+		}
+	}
+	node, err := l.nodeOf(ctx, home.Node())
+	if err != nil {
+		return recovery.Holder{}, err
+	}
+	nobody := recovery.Holder{Shard: -1}
+	if node == "" {
+		return nobody, nil
+	}
+	keys := l.keys.shard(node, home.Shard())
+	raw, err := l.client.HGet(ctx, keys.tasks(), ownerField).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nobody, err
+	}
+	t, err := parseToken(raw)
+	if err != nil {
+		return nobody, err
+	}
+	w.noteToken(home, t)
+	if t.node == "" || t.retired() {
+		return nobody, nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return recovery.Holder{Shard: -1, Node: t.node, Live: l.tellLocked(t) == living}, nil
+}
+
+// noteToken remembers who holds a shard.
+func (w *watch) noteToken(home recovery.Home, t token) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.tokens != nil {
+		w.tokens[home] = t
+	}
+}
+
+// nodeOf names the node that has a number; "" means that none has.
+func (l *Ledger) nodeOf(ctx context.Context, number uint16) (string, error) {
+	w := &l.others
+	for _, look := range []bool{false, true} {
+		if look {
+			if err := l.poll(ctx); err != nil {
+				return "", err
+			}
+		}
+		w.mu.Lock()
+		name, s := w.byNumberLocked(number)
+		w.mu.Unlock()
+		if s != nil {
+			return name, nil
+		}
+	}
+	return "", nil
+}
+
+// surveyFresh is how old a survey may be for Nodes.
+const surveyFresh = time.Second
+
+// Nodes implements recovery.Fleet. While Redis does not answer, it tells what was seen
+// before.
+func (l *Ledger) Nodes(ctx context.Context) ([]recovery.Node, error) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	w := &l.others
+	w.mu.Lock()
+	stale := elapsed(w.surveyed) > surveyFresh
+	unseen := w.answered.IsZero()
+	w.mu.Unlock()
+	if unseen {
+		if err := l.poll(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if stale {
+		_, _ = l.survey(ctx) // else what is known must do
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	nodes := make([]recovery.Node, 0, len(w.nodes))
+	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
+		s := w.nodes[name]
+		silent := w.silentLocked(s)
+		n := recovery.Node{
+			Name: name, Number: s.number, Self: name == l.opts.Node,
+			Live: !s.entry.Released && silent < l.opts.FailoverAfter, Released: s.entry.Released,
+			Silent: silent, Incarnation: s.entry.Incarnation,
+			Process: s.entry.process.String(), Version: s.entry.Version, Address: s.entry.Address,
+			Format: s.entry.Format, Shards: s.entry.shards(), Indexed: s.entry.Indexed,
+		}
+		if s.status != "" {
+			n.Status = []byte(s.status)
+		}
+		for home, t := range w.tokens {
+			switch {
+			case t.holder() != (holder{name, s.entry.Incarnation}):
+			case home.Node() == s.number:
+				n.Held++
+			default:
+				n.Adopted++
+			}
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, nil
+}

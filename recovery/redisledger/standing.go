@@ -1,0 +1,33 @@
+package redisledger
+
+import (
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// marginShare is the part of FailoverAfter by which this process stops being certain
+// before others may adopt: for what is decided upon by then, and not yet done.
+const marginShare = 10
+
+// Standing implements recovery.Fleet. Others adopt what this process holds when they
+// have seen no life sign for FailoverAfter, and they have seen an answered one after it
+// was sent.
+func (l *Ledger) Standing() recovery.Standing {
+	alone, ended := l.alone.Load(), l.ended.Load()
+	limit := l.opts.FailoverAfter - l.opts.FailoverAfter/marginShare
+	return recovery.Standing{
+		Alone:   alone,
+		Certain: !ended && (alone || elapsed(*l.kept.Load()) < limit),
+	}
+}
+
+// elapsed is the time since then, by the clock on which more has passed: the monotonic
+// one stands still while a machine is suspended, and others go on.
+func elapsed(since time.Time) time.Duration {
+	return between(since, time.Now())
+}
+
+func between(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+}

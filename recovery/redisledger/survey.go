@@ -1,0 +1,80 @@
+package redisledger
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// A holding is one shard of any node, with the token that was read.
+type holding struct {
+	node  string
+	index int
+	home  recovery.Home
+	raw   string
+	token token
+}
+
+// A survey is who holds what, over all shards of all nodes whose entries can be read.
+type survey struct {
+	holdings []holding
+	partial  map[string]bool // nodes of whose shards some could not be read
+}
+
+// survey reads the tokens of all shards. Those that are on a server which does not
+// answer are left out.
+func (l *Ledger) survey(ctx context.Context) (survey, error) {
+	w := &l.others
+	found := survey{partial: map[string]bool{}}
+	began := time.Now()
+	w.mu.Lock()
+	for name, s := range w.nodes {
+		if s.fault != nil || s.number == 0 {
+			continue
+		}
+		for n := range s.entry.shards() {
+			found.holdings = append(found.holdings, holding{node: name, index: n, home: recovery.NewHome(s.number, n)})
+		}
+	}
+	w.mu.Unlock()
+
+	owners := make([]*redis.StringCmd, len(found.holdings))
+	p := l.client.Pipeline()
+	for i := range found.holdings {
+		h := &found.holdings[i]
+		keys := l.keys.shard(h.node, h.index)
+		owners[i] = p.HGet(ctx, keys.tasks(), ownerField)
+	}
+	_, _ = p.Exec(ctx) // each has its own error
+	if err := ctx.Err(); err != nil {
+		return survey{}, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	tokens := make(map[recovery.Home]token, len(found.holdings))
+	read := found.holdings[:0]
+	for i, h := range found.holdings {
+		raw, err := owners[i].Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			found.partial[h.node] = true
+			if before, known := w.tokens[h.home]; known {
+				tokens[h.home] = before
+			}
+			continue
+		}
+		if h.token, err = parseToken(raw); err != nil {
+			found.partial[h.node] = true
+			continue
+		}
+		h.raw = raw
+		tokens[h.home] = h.token
+		read = append(read, h)
+	}
+	found.holdings = read
+	w.tokens, w.surveyed = tokens, began
+	return found, nil
+}

@@ -1,0 +1,178 @@
+package redisledger
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// A table is what this process holds. It is replaced whole, so that whoever reads it
+// needs no lock.
+type table struct {
+	tenures []*shard        // by number; nil where a number is free. A lost one stays until Forget
+	homes   []recovery.Home // by number
+	byHome  map[recovery.Home]*shard
+	estates []*estate // the own one comes first
+}
+
+// An estate is what this process holds of the shards of one node.
+type estate struct {
+	node   string
+	counts []int // numbers of shards that the node has ever used
+	shards map[int]*shard
+}
+
+// An origin is what must be known of another node to look after its shards.
+type origin struct {
+	number uint16
+	raw    string // its entry in the registry
+	counts []int
+}
+
+// held is the shard of a tenure that has not ended.
+func (l *Ledger) held(n int) (*shard, error) {
+	s := l.tenure(n)
+	if s == nil {
+		return nil, fmt.Errorf("%w: shard %d of node %s was forgotten", recovery.ErrLost, n, l.opts.Node)
+	}
+	return s, s.loss()
+}
+
+// tenure is the shard of a tenure that memory has not forgotten, or nil.
+func (l *Ledger) tenure(n int) *shard {
+	if t := l.table.Load(); n >= 0 && n < len(t.tenures) {
+		return t.tenures[n]
+	}
+	return nil
+}
+
+// all are the shards that this process holds.
+func (t *table) all() []*shard {
+	return slices.DeleteFunc(slices.Clone(t.tenures), func(s *shard) bool { return s == nil || !s.isHeld() })
+}
+
+// enter gives a shard a number that is free, and returns that.
+func (t *table) enter(s *shard) {
+	n := slices.Index(t.tenures, nil)
+	if n < 0 {
+		n = len(t.tenures)
+		t.tenures = append(t.tenures, nil)
+	}
+	s.number, t.tenures[n] = n, s
+}
+
+// changeTable changes what is held, and what follows from that.
+func (l *Ledger) changeTable(change func(t *table)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	number := l.entry.Number
+	t := &table{tenures: slices.Clone(l.table.Load().tenures), byHome: map[recovery.Home]*shard{}}
+	change(t)
+	own := &estate{node: l.opts.Node, counts: l.counts, shards: map[int]*shard{}}
+	t.homes, t.estates = make([]recovery.Home, len(t.tenures)), []*estate{own}
+	// Where Redis has lost the list of numbers, another node may have got that of this
+	// one. Ids that were made with it are still found here.
+	l.numbers = append(slices.DeleteFunc(l.numbers, func(n uint16) bool { return n == number }), number)
+	estates := map[string]*estate{l.opts.Node: own}
+	for n, s := range t.tenures {
+		if s == nil {
+			continue
+		}
+		numbers := l.numbers
+		if s.node != l.opts.Node {
+			numbers = []uint16{l.origins[s.node].number}
+		}
+		t.homes[n] = recovery.NewHome(numbers[len(numbers)-1], s.index)
+		if !s.isHeld() {
+			continue
+		}
+		for _, number := range numbers {
+			t.byHome[recovery.NewHome(number, s.index)] = s
+		}
+		e := estates[s.node]
+		if e == nil {
+			e = &estate{node: s.node, counts: l.origins[s.node].counts, shards: map[int]*shard{}}
+			estates[s.node] = e
+			t.estates = append(t.estates, e)
+		}
+		e.shards[s.index] = s
+	}
+	l.table.Store(t)
+}
+
+// shardFor names the tenure in which a new record belongs, or -1.
+func (l *Ledger) shardFor(id []byte) int {
+	t := l.table.Load()
+	if home, tells := recovery.HomeOf(string(id)); tells {
+		if s := t.byHome[home]; s != nil {
+			return s.number
+		}
+	}
+	if s := t.estates[0].shards[shardOf(id, l.opts.Shards)]; s != nil {
+		return s.number
+	}
+	return -1
+}
+
+// shardsOf are the held shards in which an existing record may be: that of the home
+// which its id tells, and of each node one for each number of shards that it has ever
+// used.
+func (l *Ledger) shardsOf(id string) []*shard {
+	t := l.table.Load()
+	var shards []*shard
+	add := func(s *shard) {
+		if s != nil && s.isHeld() && !slices.Contains(shards, s) {
+			shards = append(shards, s)
+		}
+	}
+	if home, tells := recovery.HomeOf(id); tells {
+		add(t.byHome[home])
+	}
+	for _, e := range t.estates {
+		for _, count := range e.counts {
+			add(e.shards[shardOf([]byte(id), count)])
+		}
+	}
+	return shards
+}
+
+// Home implements recovery.Fleet.
+func (l *Ledger) Home(n int) recovery.Home {
+	if t := l.table.Load(); n >= 0 && n < len(t.homes) {
+		return t.homes[n]
+	}
+	return 0
+}
+
+// Forget implements recovery.Fleet. A tenure that has not ended is not forgotten.
+func (l *Ledger) Forget(n int) {
+	l.changeTable(func(t *table) {
+		if n >= 0 && n < len(t.tenures) && t.tenures[n] != nil && t.tenures[n].loss() != nil {
+			t.tenures[n] = nil
+		}
+	})
+}
+
+// end ends a tenure: nothing is written to the shard any more. It reports false if it
+// had ended before. The caller holds s.mu.
+func (l *Ledger) endLocked(s *shard, why error) bool {
+	if !s.ended.CompareAndSwap(nil, &why) {
+		return false
+	}
+	l.changeTable(func(*table) {})
+	return true
+}
+
+// loseLocked ends a tenure behind memory's back, and tells it. The caller holds s.mu.
+func (l *Ledger) loseLocked(s *shard, why string) error {
+	n, err := s.number, fmt.Errorf("%w: shard %d: %s", recovery.ErrLost, s.number, why)
+	if l.endLocked(s, err) {
+		l.tell(func(w recovery.Watcher) {
+			if w.Lost != nil {
+				w.Lost(n, err)
+			}
+		})
+	}
+	return s.loss()
+}

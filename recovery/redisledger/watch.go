@@ -1,0 +1,264 @@
+package redisledger
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// pollsPerFailover is how many times others are looked at in FailoverAfter. Who watches
+// for that long has seen ten life signs of whoever lives.
+const pollsPerFailover = 20
+
+// gapShare is the part of FailoverAfter that may pass between two answered polls. After
+// a longer gap the watch starts anew: Redis may have been down, or this process have
+// been stopped, and then the others had no chance to show that they live.
+const gapShare = 4
+
+// A watch is what this process sees of the nodes, its own included.
+type watch struct {
+	polling sync.Mutex // held by poll
+
+	mu    sync.Mutex // guards everything below
+	nodes map[string]*sighting
+	// strangers are processes that are named by tokens and not registered, with the
+	// time since when that has been seen.
+	strangers map[holder]time.Time
+	asked     time.Time // when the last answered poll was sent
+	answered  time.Time // and when its answer was here
+	broken    bool      // the last poll was not answered
+
+	tokens   map[recovery.Home]token // as they were last read
+	surveyed time.Time               // when all of them were
+	settled  map[holder]bool         // dead ones whose shards were looked for since they died
+	next     time.Time               // when to look for shards to adopt, at the latest
+	patience int                     // how many times that was in vain
+	orphaned map[recovery.Home]time.Time
+}
+
+// A sighting is what was seen of one node.
+type sighting struct {
+	raw    string // its entry
+	entry  entry
+	fault  error  // why the entry cannot be understood
+	number uint16 // also of a node whose version knows of none
+	status string
+	count  string // of its life signs
+	// since is when a sign of life was last seen, or when the watch began: another count,
+	// or another entry.
+	since time.Time
+}
+
+// A holder is one process as tokens name it.
+type holder struct{ node, incarnation string }
+
+func (t token) holder() holder { return holder{t.node, t.incarnation} }
+
+// watch looks after the other nodes until Close.
+func (l *Ledger) watch() {
+	tick := time.NewTicker(l.opts.FailoverAfter / pollsPerFailover)
+	defer tick.Stop()
+	for {
+		l.watchOnce()
+		select {
+		case <-l.life.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// watchOnce looks at the nodes once, and at what the dead have left.
+func (l *Ledger) watchOnce() {
+	if l.ended.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(l.life, 2*ioTimeout)
+	defer cancel()
+	if l.poll(ctx) != nil {
+		return // the life signs tell why
+	}
+	l.restoreOrigins(ctx)
+	l.lookAfter(ctx)
+}
+
+// poll looks at the registry and at the life signs of all nodes.
+func (l *Ledger) poll(ctx context.Context) error {
+	w := &l.others
+	w.polling.Lock()
+	defer w.polling.Unlock()
+	w.mu.Lock()
+	names := make([]string, 0, len(w.nodes))
+	for name := range w.nodes {
+		names = append(names, name)
+	}
+	w.mu.Unlock()
+
+	seen := view{asked: time.Now(), counts: map[string]string{}}
+	var entries, statuses *redis.MapStringStringCmd
+	counts := make([]*redis.StringCmd, len(names))
+	err := l.pipeline(ctx, func(p redis.Pipeliner) {
+		entries = p.HGetAll(ctx, l.keys.nodes())
+		statuses = p.HGetAll(ctx, l.keys.status())
+		for i, name := range names {
+			counts[i] = p.Get(ctx, l.keys.heartbeat(name))
+		}
+	})
+	if err != nil {
+		w.mu.Lock()
+		w.broken = true
+		w.mu.Unlock()
+		return err
+	}
+	seen.answered, seen.entries, seen.statuses = time.Now(), entries.Val(), statuses.Val()
+	for i, name := range names {
+		seen.counts[name] = counts[i].Val()
+	}
+	if len(seen.entries) > 1 {
+		l.alone.Store(false)
+	}
+	unnumbered := w.see(seen, l.opts.FailoverAfter/gapShare)
+	for _, name := range unnumbered {
+		number, err := l.number(ctx, name)
+		if err != nil {
+			return err
+		}
+		w.mu.Lock()
+		if s := w.nodes[name]; s != nil {
+			s.number = number
+		}
+		w.mu.Unlock()
+	}
+	return nil
+}
+
+// A view is the answer to one poll.
+type view struct {
+	asked, answered           time.Time
+	entries, statuses, counts map[string]string // by node
+}
+
+// see takes a view, and returns the nodes whose number must be asked for. After a gap,
+// or a poll that was not answered, everybody counts as seen alive.
+func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	anew := w.broken || between(w.answered, v.answered) > gap
+	w.asked, w.answered, w.broken = v.asked, v.answered, false
+	if anew {
+		w.strangers = map[holder]time.Time{}
+	}
+	nodes := make(map[string]*sighting, len(v.entries))
+	for name, raw := range v.entries {
+		s := w.nodes[name]
+		if s == nil {
+			s = new(sighting)
+		}
+		if count := v.counts[name]; anew || s.raw != raw || s.count != count {
+			s.since, s.count = v.answered, count
+		}
+		if s.raw != raw {
+			s.raw = raw
+			s.entry, s.fault = decodeEntry(name, raw)
+			s.number = cmp.Or(s.entry.Number, s.number)
+		}
+		if s.number == 0 && s.fault == nil {
+			unnumbered = append(unnumbered, name)
+		}
+		s.status = v.statuses[name]
+		nodes[name] = s
+		delete(w.strangers, holder{name, s.entry.Incarnation})
+	}
+	w.nodes = nodes
+	return unnumbered
+}
+
+// silentLocked is for how long a node was watched in vain for a sign of life.
+func (w *watch) silentLocked(s *sighting) time.Duration { return max(0, w.asked.Sub(s.since)) }
+
+// A prognosis is what can be told of the process that a token names.
+type prognosis uint8
+
+const (
+	living   prognosis = iota
+	fading             // it is not registered any more, has ended in order, or is on its way to be
+	deceased           // it may be adopted from
+)
+
+// tellLocked tells how the process does that a token names. Of one whose entry cannot be
+// understood nothing is known, and it counts as alive.
+func (l *Ledger) tellLocked(t token) prognosis {
+	w := &l.others
+	s := w.nodes[t.node]
+	switch {
+	case s != nil && s.fault != nil:
+		return living
+	case s != nil && s.entry.Incarnation == t.incarnation:
+		if w.silentLocked(s) >= l.opts.FailoverAfter {
+			return deceased
+		}
+		if s.entry.Released {
+			return fading
+		}
+		return living
+	case s != nil && t.node == l.opts.Node && s.entry.Incarnation == l.incarnation:
+		return deceased // an earlier process of this node, which Adopt saw to have ended
+	}
+	since, known := w.strangers[t.holder()]
+	if known && w.asked.Sub(since) >= l.opts.FailoverAfter {
+		return deceased
+	}
+	if !known && !w.answered.IsZero() {
+		w.strangers[t.holder()] = w.answered
+	}
+	return fading
+}
+
+// byNumberLocked finds a node by its number.
+func (w *watch) byNumberLocked(number uint16) (name string, s *sighting) {
+	for name, s := range w.nodes {
+		if s.number == number {
+			return name, s
+		}
+	}
+	return "", nil
+}
+
+// restoreOrigins writes the entries of nodes again whose shards this process holds and
+// that Redis has lost: nobody would look for those shards, should this process die.
+func (l *Ledger) restoreOrigins(ctx context.Context) {
+	for _, e := range l.table.Load().estates {
+		if e.node == l.opts.Node {
+			continue
+		}
+		l.others.mu.Lock()
+		s := l.others.nodes[e.node]
+		l.others.mu.Unlock()
+		l.mu.Lock()
+		o := l.origins[e.node]
+		l.mu.Unlock()
+		switch {
+		case s == nil && o.raw != "":
+			l.restoreOrigin(ctx, e.node, o)
+		case s != nil && s.raw != o.raw && s.fault == nil:
+			l.mu.Lock()
+			l.origins[e.node] = origin{s.number, s.raw, s.entry.Counts}
+			l.mu.Unlock()
+			l.changeTable(func(*table) {})
+		}
+	}
+}
+
+func (l *Ledger) restoreOrigin(ctx context.Context, node string, o origin) {
+	number, err := l.number(ctx, node)
+	if err == nil {
+		_, err = judge(registerScript.run(ctx, l.client, []string{l.keys.nodes()}, node, "", o.raw))
+	}
+	l.log.Error("Redis has lost the registration of a node whose shards this one holds; it is written again",
+		"of", node, "number", number, "error", err)
+}
