@@ -68,8 +68,9 @@ type Options struct {
 	// Log is told of outages and of what was lost. Nil means slog.Default().
 	Log *slog.Logger
 
-	process *process           // for tests; nil means this one
-	fateOf  func(process) fate // for tests; nil means what /proc tells
+	process      *process           // for tests; nil means this one
+	fateOf       func(process) fate // for tests; nil means what /proc tells
+	shardedSince string             // for tests; "" means shardedSince
 }
 
 // withDefaults fills in and checks, and reports all faults at once.
@@ -88,6 +89,9 @@ func (o Options) withDefaults() (Options, address, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
+	}
+	if o.shardedSince == "" {
+		o.shardedSince = shardedSince
 	}
 	if o.process == nil {
 		p := self()
@@ -121,7 +125,7 @@ func (o Options) Validate() error {
 }
 
 // A Ledger is a node's ledger in Redis. It implements recovery.Ledger, Settings,
-// Finder, Conditioner, Reporter and Rewinder.
+// Finder, Conditioner, Reporter, Rewinder and Bus.
 type Ledger struct {
 	opts        Options
 	address     address
@@ -137,6 +141,8 @@ type Ledger struct {
 
 	counts []int    // numbers of shards ever used; fixed by Adopt
 	shards []*shard // fixed by Adopt
+
+	bus bus
 
 	buried atomic.Bool           // there may be dead records
 	full   atomic.Pointer[error] // what Condition answers
@@ -351,6 +357,7 @@ func (l *Ledger) end(release bool) error {
 	if before == adopted {
 		<-l.kept
 	}
+	l.bus.listening.Wait()
 	if release && l.registered { // also if Adopt failed after that
 		ctx, cancel := context.WithTimeout(context.Background(), 2*ioTimeout)
 		defer cancel()
