@@ -107,6 +107,6 @@ type Bus interface {
 	// receive's to keep. It ends with Close of the ledger.
 	Listen(receive func(message []byte)) error
 	// Send sends a message to a node, or to all others if node is empty. An error means
-	// that the message may not have been sent.
+	// that the message may not have been sent; ErrUnheard, that nobody got it.
 	Send(ctx context.Context, node string, message []byte) error
 }

@@ -22,6 +22,8 @@ var (
 	// ErrLayout is returned by Adopt when the ledger was written by a newer
 	// version of Lapse in a way that this one cannot read.
 	ErrLayout = errors.New("the ledger has a layout that this version cannot read")
+	// ErrUnheard is returned by Bus.Send when nobody has got the message, nor will.
+	ErrUnheard = errors.New("nobody has heard the message")
 	// ErrConflict is returned by PutSetting when the revision has changed.
 	ErrConflict = errors.New("the setting has another revision")
 	// ErrFull is returned by Condition when the ledger has no room to grow, and

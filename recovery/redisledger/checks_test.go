@@ -14,9 +14,9 @@ import (
 )
 
 // minimalRules are those of doc.go.
-const minimalRules = "~lapse:* +evalsha +eval +get +setnx +set +del +hget +hmget +hset +hdel +hlen +hexists " +
+const minimalRules = "~lapse:* &lapse:bus* +evalsha +eval +get +setnx +set +del +hget +hmget +hset +hdel +hlen +hexists " +
 	"+hgetall +hscan +sadd +srem +scard +sismember +sscan +zadd +zrem +zrangebylex +incr +exists " +
-	"+info +time +ping +hello"
+	"+info +time +ping +hello +publish +subscribe"
 
 func TestEvictionIsRefused(t *testing.T) {
 	server := redistest.Start(t, "maxmemory-policy allkeys-lru")
@@ -204,6 +204,12 @@ func TestUser(t *testing.T) {
 	}
 	l.keepOnce()
 	if err := l.Health().Err; err != nil {
+		t.Error(err)
+	}
+	if err := l.Listen(func([]byte) {}); err != nil {
+		t.Error(err)
+	}
+	if err := l.Send(t.Context(), "", []byte("x")); err != nil {
 		t.Error(err)
 	}
 }

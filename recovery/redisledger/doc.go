@@ -42,4 +42,7 @@
 // hscan, sadd, srem, scard, sismember, sscan, zadd, zrem, zrangebylex, incr,
 // exists, info, time, ping and hello, and in Cluster mode cluster. With
 // Options.WaitReplicas it needs wait, and in Cluster mode asking.
+// To hear other nodes it needs the channels that begin with Options.Prefix and "bus",
+// and the commands publish and subscribe, or in Cluster mode from Redis 7.0 on spublish
+// and ssubscribe.
 package redisledger

@@ -23,6 +23,12 @@ import (
 //	lapse:numbers:{lapse:nodes}       hash    number -> node
 //	lapse:topics                      hash    name -> setting
 //	lapse:dataset                     string  layout and random id of the data set
+//
+// And two channels for each node, which no key has to do with:
+//
+//	lapse:bus:<node>                  messages to a node
+//	lapse:bus                         messages to all: the sender's incarnation, 24 bytes,
+//	                                  and the message
 type keys struct{ prefix string }
 
 // DefaultPrefix is Options.Prefix unless set.
@@ -36,6 +42,9 @@ func (k keys) status() string  { return k.prefix + "status:{" + k.nodes() + "}" 
 func (k keys) numbers() string { return k.prefix + "numbers:{" + k.nodes() + "}" }
 func (k keys) topics() string  { return k.prefix + "topics" }
 func (k keys) dataset() string { return k.prefix + "dataset" }
+
+func (k keys) busOf(node string) string { return k.prefix + "bus:" + node }
+func (k keys) busOfAll() string         { return k.prefix + "bus" }
 
 // shardKeys are one shard's, in the order in which scripts take them.
 type shardKeys [4]string

@@ -68,8 +68,9 @@ type Options struct {
 	// Log is told of outages and of what was lost. Nil means slog.Default().
 	Log *slog.Logger
 
-	process *process           // for tests; nil means this one
-	fateOf  func(process) fate // for tests; nil means what /proc tells
+	process      *process           // for tests; nil means this one
+	fateOf       func(process) fate // for tests; nil means what /proc tells
+	shardedSince string             // for tests; "" means shardedSince
 }
 
 // withDefaults fills in and checks, and reports all faults at once.
@@ -88,6 +89,9 @@ func (o Options) withDefaults() (Options, address, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
+	}
+	if o.shardedSince == "" {
+		o.shardedSince = shardedSince
 	}
 	if o.process == nil {
 		p := self()
@@ -121,7 +125,7 @@ func (o Options) Validate() error {
 }
 
 // A Ledger is a node's ledger in Redis. It implements recovery.Ledger, Settings,
-// Finder, Conditioner, Reporter and Fleet.
+// Finder, Conditioner, Reporter, Fleet and Bus.
 type Ledger struct {
 	opts        Options
 	address     address
@@ -141,6 +145,8 @@ type Ledger struct {
 	kept  atomic.Pointer[time.Time] // when the last life sign was sent after which all was seen to be held
 	alone atomic.Bool               // no other node was registered at the last life sign
 	ended atomic.Bool               // the node's name is another process's by now
+
+	bus bus
 
 	buried atomic.Bool           // there may be dead records
 	full   atomic.Pointer[error] // what Condition answers
@@ -371,6 +377,7 @@ func (l *Ledger) end(release bool) error {
 	l.users.Wait()
 	var err error
 	l.loops.Wait()
+	l.bus.listening.Wait()
 	if release && l.registered { // also if Adopt failed after that
 		ctx, cancel := context.WithTimeout(context.Background(), 2*ioTimeout)
 		defer cancel()

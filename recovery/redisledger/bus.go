@@ -1,0 +1,266 @@
+package redisledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// A bus carries messages by Redis' pub/sub. Redis keeps none of them: who is not
+// listening, or has just lost his connection, does not get them.
+//
+// In Cluster mode a channel's messages go to all servers, from 7.0 on only to those
+// that have the slot of its name (sharded pub/sub). All nodes must use the same one of
+// the two, so each asks now and then whether the servers' version has changed.
+type bus struct {
+	listening sync.WaitGroup // one for each connection
+	turn      sync.Mutex     // held while a message is received
+	begun     atomic.Bool
+	sharded   atomic.Bool
+}
+
+// shardedSince is the version from which on Redis has sharded pub/sub.
+const shardedSince = "7.0"
+
+// pingAfter is after how long without a message a server is asked whether it is still
+// there; after three times as long without an answer another connection is made.
+const pingAfter = time.Second
+
+// versionEvery is the time between two looks at the versions of a cluster's servers.
+const versionEvery = 10 * time.Second
+
+// Listen implements recovery.Bus. It returns an error only if this ledger's user may not
+// listen, or does already. An outage is waited for, then and later.
+func (l *Ledger) Listen(receive func(message []byte)) error {
+	done, err := l.use(context.Background())
+	if err != nil {
+		return err
+	}
+	defer done()
+	if l.bus.begun.Swap(true) {
+		return errors.New("this ledger listens already")
+	}
+	l.lookAtVersions(l.life)
+	ctx, stop := context.WithCancel(l.life)
+	parts := [][]string{{l.keys.busOf(l.opts.Node), l.keys.busOfAll()}}
+	if l.address.mode == cluster { // the slots of the two may be on different servers
+		parts = [][]string{parts[0][:1], parts[0][1:]}
+	}
+	first := make(chan error, len(parts))
+	for _, channels := range parts {
+		s := &subscription{l: l, channels: channels, receive: receive}
+		l.bus.listening.Go(func() { s.keep(ctx, first) })
+	}
+	for range parts {
+		if err := <-first; err != nil && refused(err) {
+			stop()
+			return fmt.Errorf("listening to other nodes: %w", err)
+		}
+	}
+	context.AfterFunc(l.life, stop)
+	return nil
+}
+
+// Send implements recovery.Bus. The error is recovery.ErrUnheard if nobody can have got
+// the message; Redis Cluster does not tell whether somebody listens.
+func (l *Ledger) Send(ctx context.Context, node string, message []byte) error {
+	done, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	command, channel := "publish", l.keys.busOf(node)
+	if l.bus.sharded.Load() {
+		command = "spublish"
+	}
+	if node == "" {
+		channel = l.keys.busOfAll()
+		message = append([]byte(l.incarnation), message...)
+	}
+	cmd := redis.NewIntCmd(ctx, command, channel, message)
+	_ = l.client.Process(ctx, cmd)
+	listening, err := cmd.Result()
+	switch {
+	case err != nil && unsent(err):
+		return fmt.Errorf("%w: node %s: %w", recovery.ErrUnheard, node, err)
+	case err != nil:
+		return fmt.Errorf("sending to node %s: %w", node, err)
+	case listening == 0 && l.address.mode != cluster:
+		return fmt.Errorf("%w: node %s", recovery.ErrUnheard, node)
+	}
+	return nil
+}
+
+// unsent reports whether an error means that a command was not executed: there was no
+// connection, or Redis said so.
+func unsent(err error) bool {
+	var op *net.OpError
+	var reply redis.Error
+	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &reply) || errors.Is(err, redis.ErrPoolTimeout)
+}
+
+// lookAtVersions decides for one of the two ways of Redis Cluster. A server that does
+// not answer changes nothing.
+func (l *Ledger) lookAtVersions(ctx context.Context) {
+	if l.address.mode != cluster {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*ioTimeout)
+	defer cancel()
+	sharded := true
+	if err := l.eachInfo(ctx, []string{"server"}, func(in info) error {
+		sharded = sharded && compareVersions(in["redis_version"], l.opts.shardedSince) >= 0
+		return nil
+	}); err == nil {
+		l.bus.sharded.Store(sharded)
+	}
+}
+
+// A subscription listens to channels over one connection after another.
+type subscription struct {
+	l        *Ledger
+	channels []string
+	receive  func(message []byte)
+
+	confirmed int          // channels; used by listen alone
+	heard     atomic.Int64 // when the server was last heard of, in Unix nanoseconds
+}
+
+// relistening spaces the attempts to listen again.
+var relistening = recovery.Backoff{Min: 10 * time.Millisecond, Max: time.Second}
+
+// keep listens until ctx ends. It sends the outcome of the first attempt to first: nil
+// when the server has confirmed it, or why it has failed.
+func (s *subscription) keep(ctx context.Context, first chan<- error) {
+	began := func(err error) {
+		if first != nil {
+			first <- err
+			first = nil
+		}
+	}
+	told := false
+	for attempt := 0; ; attempt++ {
+		err := s.listen(ctx, func() {
+			if told {
+				s.l.log.Info("messages of other nodes are heard again", "channels", s.channels)
+			}
+			attempt, told = 0, false
+			began(nil)
+		})
+		began(err)
+		if ctx.Err() != nil {
+			return
+		}
+		if !told && attempt > 0 {
+			told = true
+			s.l.log.Warn("messages of other nodes are not heard", "channels", s.channels, "error", err)
+		}
+		if relistening.Wait(ctx, attempt) != nil {
+			return
+		}
+	}
+}
+
+// errMoved is returned by listen when it must begin anew elsewhere.
+var errMoved = errors.New("the channel is another server's")
+
+// listen listens over one connection, and returns why it has ended.
+func (s *subscription) listen(ctx context.Context, confirmed func()) error {
+	sharded := s.l.bus.sharded.Load()
+	ps := s.l.client.Subscribe(ctx)
+	subscribe := ps.Subscribe
+	if sharded {
+		subscribe = ps.SSubscribe
+	}
+	ended := make(chan struct{})
+	watched := make(chan struct{})
+	s.heard.Store(time.Now().UnixNano())
+	go func() {
+		defer close(watched)
+		s.watch(ctx, ps, sharded, ended)
+		_ = ps.Close() // which also ends a Receive
+	}()
+	defer func() {
+		close(ended)
+		<-watched
+	}()
+	err := subscribe(ctx, s.channels...)
+	s.confirmed = 0
+	for err == nil {
+		var got any
+		if got, err = ps.Receive(ctx); err == nil {
+			s.heard.Store(time.Now().UnixNano())
+			err = s.take(got, confirmed)
+		}
+	}
+	if c, ok := s.l.client.(*redis.ClusterClient); ok && ctx.Err() == nil {
+		c.ReloadState(ctx)
+	}
+	return err
+}
+
+// take takes what the server has said.
+func (s *subscription) take(got any, confirmed func()) error {
+	switch m := got.(type) {
+	case *redis.Subscription:
+		switch m.Kind {
+		case "subscribe", "ssubscribe":
+			if s.confirmed++; s.confirmed == len(s.channels) {
+				confirmed()
+			}
+		default:
+			return errMoved // the slot was given to another server
+		}
+	case *redis.Message:
+		message := []byte(m.Payload)
+		if m.Channel == s.l.keys.busOfAll() {
+			n := len(s.l.incarnation)
+			if len(message) < n || string(message[:n]) == s.l.incarnation {
+				return nil
+			}
+			message = message[n:]
+		}
+		s.l.bus.turn.Lock()
+		defer s.l.bus.turn.Unlock()
+		s.receive(message)
+	}
+	return nil
+}
+
+// watch returns when the connection is of no use any more: the server does not answer,
+// or the messages come another way.
+func (s *subscription) watch(ctx context.Context, ps *redis.PubSub, sharded bool, ended <-chan struct{}) {
+	tick := time.NewTicker(pingAfter)
+	defer tick.Stop()
+	looked := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ended:
+			return
+		case <-tick.C:
+		}
+		if time.Since(looked) > versionEvery {
+			s.l.lookAtVersions(ctx)
+			looked = time.Now()
+		}
+		silent := time.Since(time.Unix(0, s.heard.Load()))
+		if silent > 3*pingAfter || s.l.bus.sharded.Load() != sharded {
+			return
+		}
+		if silent > pingAfter/2 {
+			if ps.Ping(ctx) != nil {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package redisledger
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// A mailbox is what a node has received.
+type mailbox struct {
+	l   *Ledger
+	mu  sync.Mutex // guards got
+	got []string
+}
+
+// listening opens a node of a ledger that listens.
+func listening(t *testing.T, v *lives, node string) *mailbox {
+	t.Helper()
+	opts := v.opts
+	v.opts.Node, v.opts.Shards = node, 1
+	m := &mailbox{l: v.open(t)}
+	v.opts = opts
+	adopt(t, m.l)
+	if err := m.l.Listen(func(message []byte) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.got = append(m.got, string(message))
+	}); err != nil {
+		t.Fatalf("Listen: %v", err)
+	}
+	return m
+}
+
+func (m *mailbox) has(message string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Contains(m.got, message)
+}
+
+// exchange sends from one to the other until it has come.
+func exchange(t *testing.T, from, to *mailbox, message string) {
+	t.Helper()
+	eventually(t, "the message has come", func() bool {
+		_ = from.l.Send(t.Context(), to.l.opts.Node, []byte(message))
+		return to.has(message)
+	})
+}
+
+// kinds are all kinds of Redis, each with the options of a ledger.
+var kinds = map[string]func(t *testing.T) *lives{
+	"Standalone": func(t *testing.T) *lives { return newLives(redistest.Start(t).URL()) },
+	"Sentinel":   func(t *testing.T) *lives { return newLives(redistest.StartSentinel(t).URL()) },
+	"Cluster":    func(t *testing.T) *lives { return newLives(redistest.StartCluster(t).URL()) },
+	"Cluster before sharded channels": func(t *testing.T) *lives {
+		v := newLives(redistest.StartCluster(t).URL())
+		v.opts.shardedSince = "99"
+		return v
+	},
+}
+
+func TestBus(t *testing.T) {
+	for name, start := range kinds {
+		t.Run(name, func(t *testing.T) {
+			v := start(t)
+			a, b, c := listening(t, v, "a"), listening(t, v, "b"), listening(t, v, "c")
+			large := strings.Repeat("\r\n\x00", 100_000)
+			for _, m := range []struct{ node, body string }{{"b", "to b"}, {"", "to all"}, {"b", large}, {"c", ""}} {
+				if err := a.l.Send(t.Context(), m.node, []byte(m.body)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			eventually(t, "all has come", func() bool {
+				return b.has("to b") && b.has(large) && b.has("to all") && c.has("to all") && c.has("")
+			})
+			if len(a.got) > 0 || len(b.got) != 3 || len(c.got) != 2 {
+				t.Errorf("a has got %d, b %d, c %d", len(a.got), len(b.got), len(c.got))
+			}
+			err := a.l.Send(t.Context(), "nobody", nil)
+			if told := strings.HasPrefix(name, "Cluster"); errors.Is(err, recovery.ErrUnheard) == told {
+				t.Errorf("a message to nobody: %v", err)
+			}
+			if err := a.l.Listen(func([]byte) {}); err == nil {
+				t.Error("a ledger listens twice")
+			}
+		})
+	}
+}
+
+// The channels that nodes in a cluster use are sharded, where there are such.
+func TestShardedChannels(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	m := listening(t, newLives(cluster.URL()), "a")
+	if n := cluster.Master(m.l.keys.busOf("a")).Do("pubsub", "shardchannels"); !slices.Contains(n.([]any), any("lapse:bus:a")) {
+		t.Errorf("sharded are %v", n)
+	}
+	// The servers were replaced by older ones, or the other way round.
+	m.l.bus.sharded.Store(false)
+	eventually(t, "it listens the other way", func() bool {
+		for _, master := range cluster.Masters {
+			if slices.Contains(master.Do("pubsub", "channels").([]any), any("lapse:bus:a")) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func TestBusAfterRestart(t *testing.T) {
+	server := redistest.Start(t)
+	v := newLives(server.URL())
+	a, b := listening(t, v, "a"), listening(t, v, "b")
+	exchange(t, a, b, "before")
+	server.Kill()
+	if err := a.l.Send(t.Context(), "b", []byte("lost")); err == nil {
+		t.Error("Send to a Redis that is gone succeeded")
+	}
+	server.Start()
+	exchange(t, a, b, "after")
+	exchange(t, b, a, "answer")
+}
+
+func TestBusAfterFailover(t *testing.T) {
+	servers := redistest.StartSentinel(t)
+	v := newLives(servers.URL())
+	a, b := listening(t, v, "a"), listening(t, v, "b")
+	exchange(t, a, b, "before")
+	servers.FailOver()
+	exchange(t, a, b, "after")
+	exchange(t, b, a, "answer")
+}
+
+// The slot of a channel moves to another server, which does not break the connection.
+func TestBusFollowsItsSlot(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	v := newLives(cluster.URL())
+	a, b := listening(t, v, "a"), listening(t, v, "b")
+	exchange(t, a, b, "before")
+	cluster.BeginMove(b.l.keys.busOf("b")).End()
+	exchange(t, a, b, "after")
+}
+
+// A server that is silent, though its connection is not broken, is given up.
+func TestBusWithDeadConnection(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr)
+	v := newLives(server.URL())
+	a := listening(t, v, "a")
+	v.opts.URL = proxy.URL()
+	b := listening(t, v, "b")
+	exchange(t, a, b, "before")
+	release := proxy.Hold() // connections made later work
+	eventually(t, "there is another connection", func() bool {
+		return len(server.Do("client", "list", "type", "pubsub").(string)) > 0 &&
+			strings.Count(server.Do("client", "list", "type", "pubsub").(string), "\n") > 2
+	})
+	exchange(t, a, b, "after")
+	release()
+}
+
+// Who may not listen is told so at once, and what a user needs for it is in doc.go.
+func TestBusUser(t *testing.T) {
+	server := redistest.Start(t, "user lapse on >secret "+strings.ReplaceAll(minimalRules, "&lapse:bus*", "resetchannels"))
+	l := oneShard("redis://lapse:secret@" + server.Addr).open(t)
+	adopt(t, l)
+	if err := l.Listen(func([]byte) {}); err == nil || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("Listen: %v", err)
+	}
+	if err := l.Send(t.Context(), "b", nil); !errors.Is(err, recovery.ErrUnheard) || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("Send: %v", err)
+	}
+
+	rules := strings.NewReplacer("+publish", "+spublish", "+subscribe", "+ssubscribe").Replace(minimalRules) + " +cluster"
+	cluster := redistest.StartCluster(t, "user lapse on >secret "+rules)
+	v := newLives(strings.Replace(cluster.URL(), "://", "://lapse:secret@", 1))
+	exchange(t, listening(t, v, "a"), listening(t, v, "b"), "in a cluster")
+}
+
+// Close ends listening, also in an outage.
+func TestBusEnds(t *testing.T) {
+	for _, outage := range []bool{false, true} {
+		t.Run(fmt.Sprint("outage ", outage), func(t *testing.T) {
+			server := redistest.Start(t)
+			before := goleak.IgnoreCurrent()
+			m := listening(t, newLives(server.URL()), "a")
+			if outage {
+				server.Kill()
+			}
+			_ = m.l.Close()
+			goleak.VerifyNone(t, before)
+			if err := m.l.Listen(func([]byte) {}); !errors.Is(err, recovery.ErrClosed) {
+				t.Errorf("Listen: %v", err)
+			}
+			if err := m.l.Send(t.Context(), "b", nil); !errors.Is(err, recovery.ErrClosed) {
+				t.Errorf("Send: %v", err)
+			}
+		})
+	}
+}
