@@ -10,6 +10,8 @@ FUZZTIME  ?= 10s
 COUNT     ?= 5
 BENCH     ?= .
 TASKS     ?= 1000000
+ROUNDS    ?= 25
+FLEET_TASKS ?= 60000
 RUN_FLAGS ?=
 COMPARE_FLAGS ?=
 
@@ -79,12 +81,16 @@ browser: ## try the pages in a real Chromium; installs one if there is none
 	$(GO) test -tags $(TAGS),browser -count 1 ./scripts/browser/
 
 .PHONY: fault
-fault: build redis ## kill -9, SIGSTOP, a full disk, Redis gone or full, and garbage against the built binary
+fault: build redis ## kill -9, SIGSTOP, a full disk, Redis gone or full, nodes cut off, and garbage against the built binary
 	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -parallel 4 -timeout 15m ./scripts/crash/
 
 .PHONY: mainjob
 mainjob: build redis ## schedule TASKS=1000000 over HTTP, kill -9 three times, deliver all, on each ledger; prints the figures
 	LAPSE_BIN=$(CURDIR)/bin/lapse LAPSE_TASKS=$(TASKS) $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 30m -run '^TestMainJob$$' ./scripts/crash/
+
+.PHONY: fleet
+fleet: build redis ## ROUNDS=25 of kill -9, SIGSTOP, cuts and hand-overs among three nodes with FLEET_TASKS=60000, on each kind of Redis
+	LAPSE_BIN=$(CURDIR)/bin/lapse LAPSE_FLEET_ROUNDS=$(ROUNDS) LAPSE_FLEET_TASKS=$(FLEET_TASKS) $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 60m -run '^(TestFleetRounds|TestRollingRestart|TestAdoption|TestTwins)$$' ./scripts/crash/
 
 .PHONY: cover
 cover: ## write coverage.html, and print the coverage of each package

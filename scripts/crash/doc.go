@@ -16,7 +16,17 @@
 // its start and its answer, and one without an answer may or may not have taken
 // effect. The judge accepts whatever some order of the instants explains.
 //
+// Among several nodes a task may be anywhere, and a request may have been passed on, so
+// that a [Bench] goes by instants and by the faults that were noted: which node was killed,
+// stopped, cut off from Redis or restarted, and when. With `on_outage: deliver`, a node that
+// is out of touch may deliver what others have finished; each such delivery is named with the
+// fault that explains it, and any other one is a broken promise. It also demands that
+//
+//   - no node calls a task unknown that was accepted and that nobody may have finished;
+//   - a hand-over is no reason for a second delivery;
+//   - an answer of 503 that does not say otherwise has done nothing.
+//
 // The judge is tested by `make test`. The suite itself needs the build tag
-// `fault` and is run by `make fault`; `make mainjob` runs the largest of them
-// at full size. Client, server and judge share one machine, hence one clock.
+// `fault` and is run by `make fault`; `make mainjob` and `make fleet` run the
+// largest of them at full size. Client, server and judge share one machine, hence one clock.
 package crash

@@ -183,19 +183,11 @@ func (c *hearing) lands(x *Change) time.Time {
 	return at
 }
 
-// may tells whether a change may have had an effect. One that did not find its task
-// may have finished it before a fault, and asked a second node after it.
-func (c *hearing) may(x *Change) bool {
-	switch x.Outcome {
-	case Done, Unknown:
-		return true
-	case Missing:
-		return c.interrupted(x.Span)
-	}
-	return false
-}
+// may tells whether a change may have had an effect.
+func (x *Change) may() bool { return x.Outcome == Done || x.Outcome == Unknown }
 
-// interrupted tells whether a fault began while a request was under way.
+// interrupted tells whether a fault began while a request was under way: it may have
+// been done by one node, and asked of a second one that knew nothing of it.
 func (c *hearing) interrupted(s Span) bool {
 	return slices.ContainsFunc(c.faults, func(f Fault) bool {
 		return !f.Start.Before(s.Start.Add(-time.Second)) && f.Start.Before(s.End)
@@ -209,7 +201,7 @@ func (c *hearing) onTime(d *Delivery) string {
 	var inForce []*Change
 	for i := range c.Changes {
 		x := &c.Changes[i]
-		if x.Kind == Cancel || x.Kind == Look || !c.may(x) || !x.Start.Before(d.End) {
+		if x.Kind == Cancel || x.Kind == Look || !x.may() || !x.Start.Before(d.End) {
 			continue
 		}
 		if x.Outcome == Done && x.End.Before(began) {
@@ -248,7 +240,7 @@ func (c *hearing) denied(x *Change) {
 		other := &c.Changes[i]
 		switch {
 		case other == x:
-		case other.Kind == Cancel && c.may(other) && other.Start.Before(x.End):
+		case other.Kind == Cancel && other.Outcome != Refused && other.Start.Before(x.End):
 			return
 		case other.Outcome == Done && other.End.Before(x.Start):
 			accepted = true
@@ -307,6 +299,6 @@ func (c *hearing) repeated(before, d *Delivery) bool {
 		return false
 	}
 	return slices.ContainsFunc(c.Changes[1:], func(x Change) bool {
-		return (x.Kind == Create || x.Kind == Replace) && c.may(&x) && x.Start.Before(d.End) && ack.Start.Before(c.lands(&x))
+		return (x.Kind == Create || x.Kind == Replace) && x.may() && x.Start.Before(d.End) && ack.Start.Before(c.lands(&x))
 	})
 }

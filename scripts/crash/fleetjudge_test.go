@@ -105,12 +105,15 @@ func TestBench(t *testing.T) {
 		{name: "again after a recorded ack, and its node was cut off only then", deliver: true, changes: []Change{created}, deliveries: []*Delivery{first, by("b", on("b", 500), 1, 100)}, faults: []Fault{fault(CutOff, "b", 300, 900)}, fault: "acknowledgement was recorded"},
 		{name: "handed out before the ack, received after it", changes: []Change{created}, deliveries: []*Delivery{first, by("b", long("b", 150, 900), 1, 100)}, faults: []Fault{fault(Stopped, "b", 160, 1000)}, again: "a node was stopped"},
 		{name: "a webhook that was sent after its node had woken up", changes: []Change{created}, deliveries: []*Delivery{first, signed(by("b", on("b", 2500), 1, 100), 2100)}, faults: []Fault{fault(Stopped, "b", 150, 2050)}, fault: "acknowledgement was recorded"},
+		{name: "a webhook of the second of its ack, and another node was stopped", changes: []Change{created}, deliveries: []*Delivery{first, signed(by("b", on("b", 500), 1, 100), 450)}, faults: []Fault{fault(Stopped, "c", 100, 450)}, fault: "acknowledgement was recorded"},
+		{name: "a webhook of the second of its ack, and its node was stopped later", changes: []Change{created}, deliveries: []*Delivery{first, signed(by("b", on("b", 500), 1, 100), 450)}, faults: []Fault{fault(Stopped, "b", 600, 900)}, fault: "acknowledgement was recorded"},
 		{name: "a webhook in which its node was stopped", changes: []Change{created}, deliveries: []*Delivery{first, signed(by("b", on("b", 2060), 1, 100), 150)}, faults: []Fault{fault(Stopped, "b", 160, 2050)}, again: "a node was stopped"},
 
 		{name: "again after a crash", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("b", on("b", 800), 1, 100, later(900))}, faults: []Fault{fault(Killed, "a", 250, 2000)}, again: "a node was killed"},
 		{name: "again after another node's crash", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("b", on("b", 800), 1, 100, later(900))}, faults: []Fault{fault(Killed, "c", 250, 2000)}, fault: "without a reason"},
 		{name: "again within its lease after a hand-over", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("b", on("b", 800), 1, 100, later(900))}, faults: []Fault{fault(HandedOver, "a", 250, 2000)}, fault: "without a reason"},
 		{name: "again after an unrecorded ack and a crash", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, loose), by("b", on("b", 800), 1, 100, later(900))}, faults: []Fault{fault(Killed, "a", 250, 2000)}, again: "a node was killed"},
+		{name: "again after an unrecorded ack, and nothing happened", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, loose), by("b", on("b", 1800), 2, 100, later(1900))}, fault: "without a reason"},
 		{name: "again long after an unrecorded ack", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, loose), by("b", on("b", 2800), 1, 100, later(2900))}, faults: []Fault{fault(Killed, "a", 1250, 4000)}, fault: "without a reason"},
 		{name: "again after the lease", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("a", on("b", 1210), 2, 100, later(1300))}, again: LeaseOut},
 		{name: "again within the lease", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("a", on("b", 800), 2, 100, later(900))}, fault: "without a reason"},
@@ -118,6 +121,7 @@ func TestBench(t *testing.T) {
 		{name: "the same attempt twice", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("a", on("a", 1500), 1, 100, later(1600))}, fault: "without a reason"},
 
 		{name: "created again after it was finished", changes: []Change{create(on("a", 0), Unknown, 100), create(on("b", 300), Done, 100)}, deliveries: []*Delivery{first, by("b", on("b", 400), 1, 100, later(500))}, again: AskedAgain},
+		{name: "created again long before it was finished", changes: []Change{create(on("a", 0), Unknown, 100), create(on("b", 20), Done, 100)}, deliveries: []*Delivery{first, by("b", on("b", 400), 1, 100, later(500))}, fault: "acknowledgement was recorded"},
 		{name: "replaced after it was finished", changes: []Change{created, replace(on("b", 300), Done, 350, true)}, deliveries: []*Delivery{first, by("b", on("b", 400), 1, 350, later(500))}, again: AskedAgain},
 		{name: "replaced after it was finished, and lost", changes: []Change{created, replace(on("b", 300), Done, 350, true)}, deliveries: []*Delivery{first}, fault: "lost"},
 		{name: "replaced before it is delivered", changes: []Change{created, replace(on("b", 30), Done, 350, false)}, deliveries: []*Delivery{by("a", on("b", 400), 1, 350, later(500))}},

@@ -5,11 +5,14 @@ package crash
 import (
 	"context"
 	"math/rand/v2"
+	"net"
 	"os"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
@@ -70,13 +73,87 @@ func TestFleetRounds(t *testing.T) {
 	}
 	t.Run("Sentinel", func(t *testing.T) {
 		s := redistest.StartSentinel(t)
-		f := newFleet(t, entries(t, func() entry { return entry{url: s.URL()} }), append(onOutage(false), handover()...)...)
+		behind := func() entry {
+			url, proxies := s.Behind()
+			return entry{url, proxies}
+		}
+		f := newFleet(t, entries(t, behind), append(onOutage(false), handover()...)...)
 		fleetRounds(t, f, false, func() {
 			over := f.history.Begin(FailedOver, "")
 			s.FailOver()
 			over()
 		})
 	})
+	t.Run("Cluster", func(t *testing.T) {
+		c := redistest.StartCluster(t, always...)
+		behind := func() entry {
+			url, proxies := c.Behind()
+			return entry{url, proxies}
+		}
+		f := newFleet(t, entries(t, behind), append(onOutage(false), handover()...)...)
+		moving := newGang(t)
+		moving.Go(func() { f.moveSlots(moving.ctx, c) })
+		fleetRounds(t, f, false, nil)
+		moving.stop()
+	})
+}
+
+// moveSlots moves one slot after the other that has keys, key by key, to another master.
+func (f *fleet) moveSlots(ctx context.Context, c *redistest.Cluster) {
+	clients := make([]*redis.Client, len(c.Masters))
+	ids := make([]string, len(c.Masters))
+	for i, m := range c.Masters {
+		clients[i] = m.Client()
+		defer clients[i].Close()
+		ids[i], _ = clients[i].Do(ctx, "cluster", "myid").Text()
+	}
+	failed := func(what string, err error) bool {
+		if err != nil && ctx.Err() == nil {
+			f.t.Errorf("moving a slot: %s: %v", what, err)
+		}
+		return err != nil
+	}
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	rng := rand.New(rand.NewPCG(5, 5))
+	moved := 0
+	defer func() { f.t.Logf("%d slots were moved", moved) }()
+	// A move that was begun is brought to an end.
+	for background := context.WithoutCancel(ctx); ctx.Err() == nil; <-pause.C {
+		from := rng.IntN(len(clients))
+		to := (from + 1 + rng.IntN(len(clients)-1)) % len(clients)
+		key, err := clients[from].RandomKey(ctx).Result()
+		if err != nil {
+			continue // it has none
+		}
+		slot := clients[from].ClusterKeySlot(background, key).Val()
+		over := f.history.Begin(SlotsMoved, "")
+		if failed("importing", clients[to].Do(background, "cluster", "setslot", slot, "importing", ids[from]).Err()) ||
+			failed("migrating", clients[from].Do(background, "cluster", "setslot", slot, "migrating", ids[to]).Err()) {
+			return
+		}
+		host, port, _ := net.SplitHostPort(c.Masters[to].Addr)
+		for keys := []string{""}; len(keys) > 0; {
+			if keys, err = clients[from].ClusterGetKeysInSlot(background, int(slot), 100).Result(); failed("keys", err) {
+				return
+			}
+			for _, key := range keys {
+				<-pause.C // requests meet a slot that is half here and half there
+				if failed("migrate", clients[from].Do(background, "migrate", host, port, key, 0, 5000).Err()) {
+					return
+				}
+			}
+		}
+		for i := range clients {
+			// The new master first, or for an instant nobody has the slot.
+			c := clients[(to+i)%len(clients)]
+			if failed("the new master", c.Do(background, "cluster", "setslot", slot, "node", ids[to]).Err()) {
+				return
+			}
+		}
+		over()
+		moved++
+	}
 }
 
 func handover() []string {

@@ -19,6 +19,7 @@ type Proxy struct {
 	change  *sync.Cond
 	deaf    bool
 	severed Severance // 0 while connections are passed on
+	names   []renaming
 	closed  bool
 	links   map[*link]struct{}
 }
@@ -217,10 +218,10 @@ func (p *Proxy) down(l *link) {
 	_, _ = io.Copy(writer(func(b []byte) (int, error) {
 		p.pass()
 		p.mu.Lock()
-		deaf := p.deaf
+		deaf, names := p.deaf, p.names
 		p.mu.Unlock()
 		if !deaf {
-			_, _ = l.client.Write(b) // the client may have gone
+			_, _ = l.client.Write(renamed(b, names)) // the client may have gone
 		}
 		return len(b), nil
 	}), l.server)

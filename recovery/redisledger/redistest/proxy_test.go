@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -85,13 +86,69 @@ func TestStallEndsInReset(t *testing.T) {
 	answers(t, c)
 }
 
+// TestBehind: whoever asks a cluster or a sentinel by a proxy meets nothing but proxies,
+// and is cut off when all of them are severed.
+func TestBehind(t *testing.T) {
+	t.Run("cluster", func(t *testing.T) {
+		cluster := StartCluster(t)
+		_, proxies := cluster.Behind()
+		testBehind(t, proxies, redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: []string{proxies[0].Addr}, Protocol: 2, DisableIdentity: true,
+			DialTimeout: time.Second, ReadTimeout: time.Second, MaxRedirects: 3, MaxRetries: -1, DialerRetries: 1,
+		}))
+	})
+	t.Run("sentinel", func(t *testing.T) {
+		sentinels := StartSentinel(t)
+		_, proxies := sentinels.Behind()
+		testBehind(t, proxies, redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: MasterName, SentinelAddrs: []string{proxies[0].Addr}, Protocol: 2, DisableIdentity: true,
+			DialTimeout: time.Second, ReadTimeout: time.Second, MaxRetries: -1, DialerRetries: 1,
+		}))
+		proxies[1].mu.Lock()
+		defer proxies[1].mu.Unlock()
+		if len(proxies[1].links) == 0 {
+			t.Error("the master was not met by its proxy")
+		}
+	})
+}
+
+func testBehind(t *testing.T, proxies []*Proxy, c redis.UniversalClient) {
+	t.Cleanup(func() { _ = c.Close() })
+	answered := func() (err error) {
+		for _, key := range []string{"a", "b", "c", "d", "e", "f"} { // slots of all masters
+			err = errors.Join(err, c.Set(context.Background(), key, "1", 0).Err())
+		}
+		return err
+	}
+	if err := answered(); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range proxies {
+		p.Sever(Reset)
+	}
+	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
+		if c.Get(context.Background(), key).Err() == nil {
+			t.Errorf("key %s was read past the proxies", key)
+		}
+	}
+	for _, p := range proxies {
+		p.Heal()
+	}
+	soon(t, answered)
+}
+
 func answers(t *testing.T, c *redis.Client) {
+	t.Helper()
+	soon(t, func() error { return c.Ping(context.Background()).Err() })
+}
+
+func soon(t *testing.T, done func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for c.Ping(ctx).Err() != nil {
+	for done() != nil {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
