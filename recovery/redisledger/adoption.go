@@ -220,7 +220,7 @@ func (l *Ledger) orphans(found survey, r *rest) []orphan {
 			since = w.answered
 		}
 		orphaned[h.home] = since
-		mine := w.partLocked(h, peers) == l.opts.Node
+		mine := w.partLocked(h, peers) == l.opts.Node || h.token.node == l.opts.Node
 		if wait := since.Add(l.opts.FailoverAfter / othersShare); !mine && wait.After(w.answered) {
 			r.again(wait)
 			continue
@@ -319,7 +319,8 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int) (b
 	if l.ended.Load() || l.holds(h.node, h.index) != nil {
 		return false, nil
 	}
-	s := &shard{node: h.node, index: h.index, keys: l.keys.shard(h.node, h.index), token: next, unbroken: l.streak()}
+	s := &shard{node: h.node, index: h.index, keys: l.keys.shard(h.node, h.index)}
+	s.unbroken.Store(l.streak())
 	owner, err := l.claim(ctx, s.keys, h.raw, next)
 	if err != nil || owner != next.String() {
 		return false, err
@@ -327,6 +328,7 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int) (b
 	if n, err := l.client.Exists(ctx, s.keys.dead()).Result(); err != nil || n > 0 {
 		l.buried.Store(true)
 	}
+	s.moveLocked(next, 0)
 	s.owned.Store(true)
 	s.unread.Store(int64(unread))
 	l.others.mu.Lock()

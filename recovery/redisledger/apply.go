@@ -70,7 +70,7 @@ func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) e
 		return fmt.Errorf("shard %d: %w", s.number, err)
 	}
 	if v.code != 0 {
-		s.sequence++
+		s.moveLocked(s.token, s.sequence+1)
 		if s.batch.dead > 0 {
 			l.buried.Store(true)
 		}

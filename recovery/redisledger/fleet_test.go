@@ -62,6 +62,11 @@ func (v *lives) join(t testing.TB) *member {
 		Status: func() []byte { return []byte("status of " + m.opts.Node) },
 	})
 	m.terms = adopt(t, m.Ledger)
+	eventually(t, "it has looked at the others", func() bool {
+		m.others.mu.Lock()
+		defer m.others.mu.Unlock()
+		return !m.others.next.IsZero()
+	})
 	return m
 }
 

@@ -103,7 +103,7 @@ func (l *Ledger) beat(ctx context.Context) error {
 // life signs had the given streak: one has gone without an answer for
 // FailoverAfter, and others were registered. A node that is alone has nobody who
 // could adopt from it, however long Redis is down.
-func (l *Ledger) overslept(since int) bool {
+func (l *Ledger) overslept(since int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.alone.Load() && (since != l.unbroken || l.silentLocked())
@@ -123,7 +123,7 @@ func (l *Ledger) answered(began time.Time) {
 }
 
 // streak is the number of the current streak of life signs.
-func (l *Ledger) streak() int {
+func (l *Ledger) streak() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.unbroken
@@ -180,11 +180,9 @@ func (l *Ledger) checkShards(ctx context.Context) (bool, error) {
 		default:
 			all = all && seen
 		}
-		s.mu.Lock()
-		if s.token == before[n].token && owner == s.token.String() {
-			s.unbroken = unbroken
+		if now, err := s.position(); err == nil && now.token == before[n].token && owner == now.token.String() {
+			s.unbroken.Store(unbroken)
 		}
-		s.mu.Unlock()
 	}
 	return all, nil
 }

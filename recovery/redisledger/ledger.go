@@ -172,7 +172,7 @@ type Ledger struct {
 	origins     map[string]origin // of the nodes whose shards this one holds or has held
 	lastAnswer  time.Time         // when the last answered heartbeat was sent
 	silentSince time.Time         // when the outage began that health.Err tells of
-	unbroken    int               // number of the streak of heartbeats with less than FailoverAfter between them
+	unbroken    int64             // number of the streak of heartbeats with less than FailoverAfter between them
 	recounted   time.Time         // when the registry had last been lost, others' entries with it
 	health      recovery.Health
 	concerns    []string // what an operator should know of the other nodes

@@ -54,6 +54,15 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 		return nobody, nil
 	}
 	w.mu.Lock()
+	s := w.nodes[t.node]
+	known := s != nil && s.entry.Incarnation == t.incarnation
+	w.mu.Unlock()
+	if !known { // it may have been registered since the last look
+		if err := l.poll(ctx); err != nil {
+			return nobody, err
+		}
+	}
+	w.mu.Lock()
 	defer w.mu.Unlock()
 	return recovery.Holder{Shard: -1, Node: t.node, Live: l.tellLocked(t) == living}, nil
 }

@@ -26,10 +26,12 @@ type shard struct {
 	unread  atomic.Int64          // records that memory has yet to read
 	missing missing
 
+	at       atomic.Pointer[position] // token and sequence
+	unbroken atomic.Int64             // Ledger.unbroken when the shard was last seen with our token
+
 	mu       sync.Mutex // held while a batch or a claim is under way; guards everything below
 	token    token
 	sequence int64  // of the last confirmed batch
-	unbroken int    // Ledger.unbroken when the shard was last seen with our token
 	open     uint64 // checksum of the batch whose outcome is open; 0 means none
 	batch    batchArguments
 }
@@ -67,14 +69,19 @@ type position struct {
 	sequence int64
 }
 
-// position returns false when the shard is not written any more.
+// position returns why the shard is not written any more, if it is not. It does not
+// wait for a batch under way.
 func (s *shard) position() (position, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err := s.loss(); err != nil {
 		return position{}, err
 	}
-	return position{s.token, s.sequence}, nil
+	return *s.at.Load(), nil
+}
+
+// moveLocked notes a claim or a confirmed batch.
+func (s *shard) moveLocked(t token, sequence int64) {
+	s.token, s.sequence = t, sequence
+	s.at.Store(&position{t, sequence})
 }
 
 // claimAll makes this process the owner of the shards of its node, except for those
@@ -89,7 +96,8 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 	owners := make([]*redis.StringCmd, len(shards))
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
 		for n := range shards {
-			shards[n] = &shard{node: l.opts.Node, index: n, keys: l.keys.shard(l.opts.Node, n), unbroken: unbroken}
+			shards[n] = &shard{node: l.opts.Node, index: n, keys: l.keys.shard(l.opts.Node, n)}
+			shards[n].unbroken.Store(unbroken)
 			owners[n] = p.HGet(ctx, shards[n].keys.tasks(), ownerField)
 		}
 	}); err != nil {
@@ -102,6 +110,7 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 		case err != nil:
 			return nil, err
 		case held:
+			s.moveLocked(s.token, 0)
 			s.owned.Store(true)
 			claimed = append(claimed, s)
 		case s.token.node != "" && !s.token.retired():
@@ -176,7 +185,7 @@ func (l *Ledger) regainLocked(ctx context.Context, s *shard, owner string, seque
 	switch {
 	case held == next:
 		// Our own claim, whose answer was lost.
-	case owner == "" && l.overslept(s.unbroken):
+	case owner == "" && l.overslept(s.unbroken.Load()):
 		return l.loseLocked(s, "Redis has lost its data, and others may have taken over before")
 	case held.epoch > s.token.epoch, held.epoch == s.token.epoch && held != s.token:
 		return l.loseLocked(s, "its owner is "+owner)
@@ -191,7 +200,8 @@ func (l *Ledger) regainLocked(ctx context.Context, s *shard, owner string, seque
 	}
 	l.log.Error("Redis has lost writes that it had confirmed; the shard was claimed again",
 		"shard", s.number, "found", owner, "sequence", sequence, "confirmed", s.sequence, "token", next.String(), "dataset", dataset)
-	s.token, s.sequence, s.unbroken = next, 0, l.streak()
+	s.moveLocked(next, 0)
+	s.unbroken.Store(l.streak())
 	l.buried.Store(true) // an older state may have dead records that are gone in ours
 	n := s.number
 	l.tell(func(w recovery.Watcher) {

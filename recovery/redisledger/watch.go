@@ -87,12 +87,18 @@ func (l *Ledger) watchOnce() {
 	l.lookAfter(ctx)
 }
 
-// poll looks at the registry and at the life signs of all nodes.
+// poll looks at the registry and at the life signs of all nodes. A poll that was sent
+// after this one was called serves it as well.
 func (l *Ledger) poll(ctx context.Context) error {
 	w := &l.others
+	called := time.Now()
 	w.polling.Lock()
 	defer w.polling.Unlock()
 	w.mu.Lock()
+	if w.asked.After(called) {
+		w.mu.Unlock()
+		return nil
+	}
 	names := make([]string, 0, len(w.nodes))
 	for name := range w.nodes {
 		names = append(names, name)

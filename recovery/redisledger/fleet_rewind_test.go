@@ -1,0 +1,170 @@
+package redisledger
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// Redis comes back empty under several nodes: each takes back what it held, also what it
+// had adopted, and its number; and whoever dies then leaves all of it to be found.
+func TestEmptyDatasetOfAFleet(t *testing.T) {
+	server := redistest.Start(t)
+	a, b, c := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", nil), join(t, server.URL(), "c", nil)
+	c.room.Store(-1)
+	a.put(t)
+	a.crash()
+	b.waitGained(t, 4)
+	homes := map[recovery.Home]bool{}
+	var rewound diary
+	rewound.watch(b.Ledger)
+	for _, s := range b.table.Load().all() {
+		homes[b.Home(s.number)] = true
+	}
+	server.Do("flushall")
+	rewound.wait(t, 8)
+	eventually(t, "all are registered again", func() bool { return server.Do("hlen", "lapse:nodes") == int64(3) })
+	for _, s := range b.table.Load().all() {
+		if err := b.Apply(t.Context(), s.number, batchOf(put(b.Home(s.number).NewID(), "again"))); err != nil {
+			t.Error(err)
+		}
+	}
+	b.crash()
+	c.room.Store(100)
+	c.waitGained(t, 8)
+	for _, n := range c.gained {
+		if !homes[c.Home(n)] {
+			t.Errorf("shard %d of node number %d was nobody's", c.Home(n).Shard(), c.Home(n).Node())
+		}
+		size := 0
+		if err := c.ScanShard(t.Context(), n, func(page []recovery.Entry) error { size += len(page); return nil }); err != nil || size != 1 {
+			t.Errorf("a shard has %d records: %v", size, err)
+		}
+	}
+}
+
+// Redis forgets an adoption: the adopter, whose token had the higher epoch, takes the
+// shard back.
+func TestForgottenAdoption(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
+	ids := a.put(t)
+	keys := a.tenure(1).keys
+	before := server.Do("hget", keys.tasks(), ownerField)
+	a.crash()
+	b.keepOnce()
+	b.age(t, 2*time.Hour, "a")
+	b.look(t)
+	b.waitGained(t, 4)
+	var d diary
+	d.watch(b.Ledger)
+	s := b.holds("a", 1)
+	if err := b.Apply(t.Context(), s.number, batchOf(remove(ids[1]), put("y", "new"))); err != nil {
+		t.Fatal(err)
+	}
+	server.Do("hset", keys.tasks(), ownerField, before, sequenceField, 1, ids[1], "\x00\x00\x00\x00\x00\x00\x00\x00old")
+	server.Do("sadd", keys.pending(), ids[1])
+	b.keepOnce()
+	d.wait(t, 1)
+	if err := b.Apply(t.Context(), s.number, batchOf(remove(ids[1]))); err != nil {
+		t.Fatal(err)
+	}
+	c := server.Client()
+	defer c.Close()
+	if diff := cmp.Diff(content{"y": "new"}, held(t, c, keys)); diff != "" {
+		t.Errorf("the shard (-want +got):\n%s", diff)
+	}
+}
+
+// A node that overslept among others gives an adopted shard up when its token is gone.
+func TestAdoptedShardAfterOversleeping(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
+	a.put(t)
+	a.crash()
+	b.keepOnce()
+	b.age(t, 2*time.Hour, "a")
+	b.look(t)
+	b.waitGained(t, 4)
+	s := b.holds("a", 0)
+	b.answered(time.Now().Add(-2 * time.Hour))
+	server.Do("del", s.keys.tasks())
+	if err := b.Apply(t.Context(), s.number, batchOf(put("x", "1"))); !errors.Is(err, recovery.ErrLost) {
+		t.Errorf("Apply: %v", err)
+	}
+	if _, err := b.held(b.holds("a", 1).number); err != nil {
+		t.Errorf("another shard: %v", err)
+	}
+}
+
+// Who has lost its name has lost everything it holds, and hears of that once.
+func TestEnded(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", still), join(t, url, "b", still)
+	a.crash()
+	b.keepOnce()
+	b.age(t, 2*time.Hour, "a")
+	b.look(t)
+	b.waitGained(t, 4)
+	b.lives.all[0].dead.Store(true)
+	heir := b.lives.join(t)
+	for range 2 {
+		b.keepOnce()
+	}
+	eventually(t, "memory is told", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return errors.Is(b.ended, recovery.ErrLost)
+	})
+	if _, lost := b.told(); lost > 0 {
+		t.Errorf("told of %d shards besides", lost)
+	}
+	for n := range 8 {
+		if err := b.Apply(t.Context(), n, batchOf(put("x", "1"))); !errors.Is(err, recovery.ErrLost) {
+			t.Errorf("Apply to shard %d: %v", n, err)
+		}
+	}
+	if b.Standing().Certain {
+		t.Error("it is certain of what it has lost")
+	}
+	heir.waitGained(t, 4) // what the process before it had adopted
+}
+
+// Certainty ends before others may adopt, and only without an answer.
+func TestCertain(t *testing.T) {
+	server := redistest.Start(t)
+	a := join(t, server.URL(), "a", still)
+	ago := func(d time.Duration) recovery.Standing {
+		at := time.Now().Add(-d)
+		a.kept.Store(&at)
+		return a.Standing()
+	}
+	if got, want := ago(2*time.Hour), (recovery.Standing{Alone: true, Certain: true}); got != want {
+		t.Errorf("alone, after a long time: %+v", got)
+	}
+	join(t, server.URL(), "b", still)
+	a.keepOnce()
+	for minutes, certain := range map[time.Duration]bool{0: true, 53: true, 55: false, 120: false} {
+		if got, want := ago(minutes*time.Minute), (recovery.Standing{Certain: certain}); got != want {
+			t.Errorf("after %d minutes: %+v, want %+v", minutes, got, want)
+		}
+	}
+	// Its life signs are answered, but a shard cannot be looked at.
+	s := a.tenure(0)
+	server.Do("hset", s.keys.tasks(), ownerField, "b#x#9")
+	s.mu.Lock()
+	a.keepOnce()
+	s.mu.Unlock()
+	if a.Standing().Certain {
+		t.Error("certain though a shard was not seen to be held")
+	}
+	a.keepOnce()
+	if !a.Standing().Certain {
+		t.Error("not certain of what is left, after the loss was noticed")
+	}
+}

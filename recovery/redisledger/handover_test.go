@@ -1,0 +1,246 @@
+package redisledger
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// A shard is handed over: its giver can do nothing more with it and is told of nothing,
+// and its taker reads what is in it and writes to it.
+func TestYieldAndAccept(t *testing.T) {
+	for name, start := range map[string]func(t *testing.T) string{
+		"Standalone": func(t *testing.T) string { return redistest.Start(t).URL() },
+		"Cluster":    func(t *testing.T) string { return redistest.StartCluster(t).URL() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := start(t)
+			a, b := join(t, url, "a", still), join(t, url, "b", still)
+			ids := a.put(t)
+			home := a.Home(2)
+			if ok, err := b.Accept(t.Context(), home); ok || err != nil {
+				t.Errorf("b accepts what was not yielded: %v, %v", ok, err)
+			}
+			if err := a.Yield(t.Context(), 2, "b"); err != nil {
+				t.Fatal(err)
+			}
+			for what, err := range map[string]error{
+				"Yield again": a.Yield(t.Context(), 2, "b"),
+				"Apply":       a.Apply(t.Context(), 2, batchOf(put("x", "late"))),
+				"Get":         a.Get(t.Context(), 2, nil, nil),
+				"ScanShard":   a.ScanShard(t.Context(), 2, nil),
+			} {
+				if !errors.Is(err, recovery.ErrLost) {
+					t.Errorf("%s after it was yielded: %v", what, err)
+				}
+			}
+			a.keepOnce()
+			for range 2 { // the message may come twice
+				if ok, err := b.Accept(t.Context(), home); !ok || err != nil {
+					t.Fatalf("Accept: %v, %v", ok, err)
+				}
+			}
+			b.waitGained(t, 1)
+			if gained, lost := a.told(); gained+lost > 0 {
+				t.Errorf("the giver was told of %d and %d", gained, lost)
+			}
+			b.wantFound(t, ids[2:3])
+			n := b.gained[0]
+			if err := b.Apply(t.Context(), n, batchOf(put("more", "1"))); err != nil {
+				t.Error(err)
+			}
+			at, err := a.Locate(t.Context(), home, false)
+			if want := (recovery.Holder{Shard: -1, Node: "b", Live: true}); err != nil || at != want {
+				t.Errorf("Locate: %+v, %v, want %+v", at, err, want)
+			}
+			// And back, under another number: memory has not forgotten the first.
+			if err := b.Yield(t.Context(), n, "a"); err != nil {
+				t.Fatal(err)
+			}
+			if ok, err := a.Accept(t.Context(), home); !ok || err != nil {
+				t.Fatalf("Accept: %v, %v", ok, err)
+			}
+			a.waitGained(t, 1)
+			if a.gained[0] == 2 {
+				t.Error("the number was used again")
+			}
+			a.Forget(2)
+			if err := a.Yield(t.Context(), a.gained[0], "b"); err != nil {
+				t.Fatal(err)
+			}
+			a.Forget(a.gained[0])
+			b.Forget(n)
+			if ok, err := b.Accept(t.Context(), home); !ok || err != nil {
+				t.Fatalf("Accept: %v, %v", ok, err)
+			}
+			b.waitGained(t, 2)
+			if b.gained[1] != n {
+				t.Errorf("a number that was forgotten is not used again: %v", b.gained)
+			}
+		})
+	}
+}
+
+// The answer to a hand-over is lost, or the message that tells of it.
+func TestHandOverUnanswered(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
+	a.client.AddHook(&lossOf{digest: claimScript.digest})
+	if err := a.Yield(t.Context(), 0, "b"); !errors.Is(err, errNoAnswer) {
+		t.Fatalf("Yield: %v", err)
+	}
+	if err := a.Yield(t.Context(), 0, "b"); err != nil {
+		t.Errorf("Yield, repeated: %v", err)
+	}
+	b.client.AddHook(&lossOf{digest: claimScript.digest})
+	if ok, err := b.Accept(t.Context(), a.Home(0)); ok || !errors.Is(err, errNoAnswer) {
+		t.Fatalf("Accept: %v, %v", ok, err)
+	}
+	b.look(t) // nobody tells it
+	b.waitGained(t, 1)
+
+	// A shard of one's own is found with the next life sign.
+	if err := b.Yield(t.Context(), b.gained[0], "a"); err != nil {
+		t.Fatal(err)
+	}
+	a.keepOnce()
+	a.waitGained(t, 1)
+
+	// An answer is lost, and the heir has taken it already.
+	a.client.AddHook(&lossOf{digest: claimScript.digest})
+	if err := a.Yield(t.Context(), 1, "b"); !errors.Is(err, errNoAnswer) {
+		t.Fatalf("Yield: %v", err)
+	}
+	if ok, err := b.Accept(t.Context(), a.Home(1)); !ok || err != nil {
+		t.Fatalf("Accept: %v, %v", ok, err)
+	}
+	if err := a.Yield(t.Context(), 1, "b"); !errors.Is(err, recovery.ErrLost) {
+		t.Errorf("Yield, repeated after it was accepted: %v", err)
+	}
+}
+
+// A batch of an earlier tenure that is still on its way must not take the number of
+// one of the new tenure.
+func TestLateBatchOfAnEarlierTenure(t *testing.T) {
+	server := redistest.Start(t)
+	a := join(t, server.URL(), "a", still)
+	s := a.tenure(0)
+	late := copied(s.arguments(batchOf(put("x", "late"))))
+	a.changeTable(func(t *table) { t.tenures[0] = nil }) // as if it was lost by mistake
+	a.keepOnce()
+	a.waitGained(t, 1)
+	applyScript.send(t.Context(), a.client, late)
+	if err := a.Apply(t.Context(), a.gained[0], batchOf(put("y", "new"))); err != nil {
+		t.Fatal(err)
+	}
+	c := server.Client()
+	defer c.Close()
+	if diff := cmp.Diff(content{"y": "new"}, held(t, c, s.keys)); diff != "" {
+		t.Errorf("the shard (-want +got):\n%s", diff)
+	}
+}
+
+// Shards are yielded only to whoever can take them.
+func TestYieldToNobody(t *testing.T) {
+	server := redistest.Start(t)
+	a := join(t, server.URL(), "a", func(o *Options) { still(o); o.Format = 2 })
+	join(t, server.URL(), "old", func(o *Options) { still(o); o.Format = 1 })
+	newer := func(o *Options) { still(o); o.Format = 3 }
+	ended := join(t, server.URL(), "ended", newer)
+	if err := ended.Close(); err != nil {
+		t.Fatal(err)
+	}
+	join(t, server.URL(), "dead", newer).crash()
+	server.Do("hset", "lapse:nodes", "ancient", `{"incarnation":"x"}`)
+	server.Do("hset", "lapse:nodes", "strange", `{"incarnation":"x","number":9,"layout":99}`)
+	a.age(t, 2*time.Hour, "dead")
+	for _, node := range []string{"a", "nobody", "old", "ended", "dead", "ancient", "strange"} {
+		if err := a.Yield(t.Context(), 0, node); err == nil || errors.Is(err, recovery.ErrLost) {
+			t.Errorf("Yield to %s: %v", node, err)
+		}
+	}
+	join(t, server.URL(), "newer", newer)
+	if err := a.Yield(t.Context(), 0, "newer"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A node that comes back finds its shards with others, knows where new records would
+// belong, and gets them back one by one.
+func TestComingBack(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", nil), join(t, url, "b", nil)
+	ids := a.put(t)
+	a.crash()
+	b.waitGained(t, 4)
+	homes := []recovery.Home{a.Home(0), a.Home(1), a.Home(2), a.Home(3)}
+
+	a = a.lives.join(t)
+	if a.terms.Shards != 0 || !slices.Equal(a.terms.Away, homes) {
+		t.Fatalf("it holds %d, and away are %v, want %v", a.terms.Shards, a.terms.Away, homes)
+	}
+	if n := a.terms.ShardOf([]byte(ids[2])); n != -1 {
+		t.Errorf("a new record belongs in %d", n)
+	}
+	if err := b.Yield(t.Context(), b.gained[0], "a"); err != nil {
+		t.Fatal(err)
+	}
+	a.waitGained(t, 1)
+	back := slices.IndexFunc(ids, func(id string) bool { return a.terms.ShardOf([]byte(id)) >= 0 })
+	if back < 0 || a.Home(a.gained[0]) != homes[back] {
+		t.Fatalf("it has gained %v", a.gained)
+	}
+	a.wantFound(t, ids[back:back+1])
+	for _, n := range b.gained[1:] {
+		if err := b.Yield(t.Context(), n, "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.waitGained(t, 4)
+	a.wantFound(t, ids)
+	for n := range 100 {
+		id := []byte{byte('a' + n%26), byte('0' + n/26)}
+		if at := a.terms.ShardOf(id); a.Home(at).Shard() != shardOf(id, 4) {
+			t.Fatalf("%s belongs in %d", id, at)
+		}
+	}
+}
+
+// Who was adopted from learns it by its next batch or by its next life sign, of each
+// shard by itself, and changes nothing any more.
+func TestLoserIsRefused(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
+	ids := a.put(t)
+	b.keepOnce()
+	b.age(t, 2*time.Hour, "a")
+	b.room.Store(1)
+	b.look(t) // there is room for one
+	b.waitGained(t, 1)
+	shard := b.Home(b.gained[0]).Shard()
+	if err := a.Apply(t.Context(), shard, batchOf(remove(ids[shard]))); !errors.Is(err, recovery.ErrLost) {
+		t.Errorf("Apply: %v", err)
+	}
+	eventually(t, "memory is told", func() bool { _, lost := a.told(); return lost == 1 })
+	b.wantFound(t, ids[shard:shard+1])
+	for n := range 4 {
+		if err := a.Apply(t.Context(), n, batchOf(put("x", "1"))); (err == nil) == (n == shard) {
+			t.Errorf("Apply to shard %d: %v", n, err)
+		}
+	}
+	b.room.Store(100)
+	b.age(t, 2*time.Hour, "a")
+	b.look(t)
+	b.waitGained(t, 4)
+	a.keepOnce()
+	eventually(t, "memory is told", func() bool { _, lost := a.told(); return lost == 4 })
+	if a.ended != nil || a.Health().Err != nil {
+		t.Errorf("it has ended, or fails: %v, %v", a.ended, a.Health().Err)
+	}
+}

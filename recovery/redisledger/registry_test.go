@@ -1,0 +1,293 @@
+package redisledger
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// Nodes that start at the same moment get numbers of their own, each name always the
+// same one, also when the one that follows from its name is another's.
+func TestNumbers(t *testing.T) {
+	server := redistest.Start(t)
+	l := oneShard(server.URL()).open(t)
+	var mu sync.Mutex
+	numbers := map[string]uint16{}
+	var wg sync.WaitGroup
+	for n := range 60 {
+		name := fmt.Sprint("node-", n%20)
+		wg.Go(func() {
+			number, err := l.number(t.Context(), name)
+			mu.Lock()
+			defer mu.Unlock()
+			if before, known := numbers[name]; err != nil || known && before != number {
+				t.Errorf("%s has the numbers %d and %d: %v", name, before, number, err)
+			}
+			numbers[name] = number
+		})
+	}
+	wg.Wait()
+	names := map[uint16]string{}
+	for name, number := range numbers {
+		if other, taken := names[number]; taken || number == 0 {
+			t.Errorf("%s and %s have the number %d", name, other, number)
+		}
+		names[number] = name
+	}
+
+	server.Do("del", l.keys.numbers())
+	server.Do("hset", l.keys.numbers(), numbers["node-1"], "a stranger", recovery.MaxNodeNumber, "the last")
+	again, err := l.number(t.Context(), "node-2")
+	if err != nil || again != numbers["node-2"] {
+		t.Errorf("after the list was lost, the number is %d, not %d: %v", again, numbers["node-2"], err)
+	}
+	if other, err := l.number(t.Context(), "node-1"); err != nil || other == numbers["node-1"] {
+		t.Errorf("the number of another node is given away again: %d, %v", other, err)
+	}
+	last, err := numberScript.run(t.Context(), l.client, []string{l.keys.numbers()}, "x", recovery.MaxNodeNumber, recovery.MaxNodeNumber).Int()
+	if err != nil || last != 1 {
+		t.Errorf("after the last number comes %d: %v", last, err)
+	}
+}
+
+// A node whose number went to another, since Redis had lost the list, has another one
+// from then on, and still finds what was made with the first.
+func TestNumberIsTaken(t *testing.T) {
+	server := redistest.Start(t)
+	a := join(t, server.URL(), "a", still)
+	ids := a.put(t)
+	first := a.registration().Number
+	server.Do("del", a.keys.nodes(), a.keys.numbers())
+	server.Do("hset", a.keys.numbers(), first, "b")
+	a.keepOnce()
+	second := a.registration().Number
+	if second == first || a.Home(0) != recovery.NewHome(second, 0) {
+		t.Fatalf("the number was %d, and is %d", first, second)
+	}
+	for n, id := range ids {
+		if at := a.terms.ShardOf([]byte(id)); at != n {
+			t.Errorf("%s is looked for in shard %d, not %d", id, at, n)
+		}
+		found := 0
+		if err := a.Find(t.Context(), id, func(recovery.Entry) { found++ }); err != nil || found != 1 {
+			t.Errorf("%s is found %d times: %v", id, found, err)
+		}
+	}
+}
+
+// Entries of a version that knew no other nodes, and of one that knows more than this.
+func TestEntriesOfOtherVersions(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", still)
+	ids := a.put(t)
+	a.crash()
+	number := a.registration().Number
+	fields := map[string]any{}
+	if err := json.Unmarshal([]byte(server.Do("hget", "lapse:nodes", "a").(string)), &fields); err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range []string{"number", "version", "address", "format", "layout", "indexed"} {
+		delete(fields, field)
+	}
+	fields["novelty"] = map[string]any{"x": 1}
+	raw, _ := json.Marshal(fields)
+	server.Do("hset", "lapse:nodes", "a", raw)
+	server.Do("hdel", "lapse:numbers:{lapse:nodes}", number)
+
+	b.keepOnce()
+	b.age(t, 2*time.Hour, "a")
+	b.look(t)
+	b.waitGained(t, 4)
+	b.wantFound(t, ids)
+
+	// Redis loses the registry: whoever holds what was a's writes its entry again.
+	server.Do("del", "lapse:nodes")
+	b.keepOnce()
+	b.look(t)
+	if got := server.Do("hget", "lapse:nodes", "a"); got != string(raw) {
+		t.Errorf("the entry was %s, and is %s", raw, got)
+	}
+}
+
+// A process changes its own entry as long as that is its own.
+func TestRewriteEntry(t *testing.T) {
+	server := redistest.Start(t)
+	a := join(t, server.URL(), "a", still)
+	mark := func(e *entry) { e.Indexed = true }
+	if done, err := a.rewriteEntry(t.Context(), mark); !done || err != nil {
+		t.Fatalf("%v, %v", done, err)
+	}
+	a.client.AddHook(&lossOf{digest: registerScript.digest})
+	unmark := func(e *entry) { e.Indexed = false }
+	if done, err := a.rewriteEntry(t.Context(), unmark); done || err == nil {
+		t.Fatalf("without an answer: %v, %v", done, err)
+	}
+	if done, err := a.rewriteEntry(t.Context(), mark); !done || err != nil {
+		t.Fatalf("%v, %v", done, err)
+	}
+	if raw := server.Do("hget", "lapse:nodes", "a").(string); raw != a.entry.encode() || !strings.Contains(raw, `"indexed":true`) {
+		t.Errorf("the entry is %s", raw)
+	}
+	server.Do("hset", "lapse:nodes", "a", `{"incarnation":"other"}`)
+	if done, err := a.rewriteEntry(t.Context(), unmark); done || err != nil {
+		t.Errorf("of another process: %v, %v", done, err)
+	}
+}
+
+// Nodes tells what is known of each.
+func TestNodes(t *testing.T) {
+	server := redistest.Start(t)
+	told := func(o *Options) {
+		still(o)
+		o.Version, o.Address, o.Format = "1.2.3", "10.0.0.1:7480", 4
+	}
+	a, b := join(t, server.URL(), "a", told), join(t, server.URL(), "b", told)
+	c := join(t, server.URL(), "c", told)
+	for _, m := range []*member{a, b, c} {
+		m.keepOnce() // asks for the status
+		eventually(t, "the status was asked for", func() bool {
+			m.Ledger.mu.Lock()
+			defer m.Ledger.mu.Unlock()
+			return m.status != ""
+		})
+		m.keepOnce()
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.age(t, 2*time.Hour, "a")
+	b.room.Store(-1)
+	a.crash()
+	b.room.Store(100)
+	b.look(t)
+	b.waitGained(t, 4)
+	nodes, err := b.Nodes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, n := range nodes {
+		if n.Incarnation == "" || n.Number == 0 || !strings.Contains(n.Process, "process") {
+			t.Errorf("%+v", n)
+		}
+		got = append(got, fmt.Sprintf("%s self=%v live=%v released=%v dead=%v %s %s %d shards=%d held=%d adopted=%d %q",
+			n.Name, n.Self, n.Live, n.Released, n.Silent > time.Hour, n.Version, n.Address, n.Format, n.Shards, n.Held, n.Adopted, n.Status))
+	}
+	const common = "1.2.3 10.0.0.1:7480 4 shards=4 held="
+	if diff := cmp.Diff([]string{
+		"a self=false live=false released=false dead=true " + common + `0 adopted=0 "status of a"`,
+		"b self=true live=true released=false dead=false " + common + `4 adopted=4 "status of b"`,
+		"c self=false live=false released=true dead=false " + common + `4 adopted=0 "status of c"`,
+	}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	server.Kill()
+	if nodes, err = b.Nodes(t.Context()); err != nil || len(nodes) != 3 {
+		t.Errorf("without Redis: %d nodes, %v", len(nodes), err)
+	}
+}
+
+// A node that is long dead, and of which nothing is left, is forgotten; under its name
+// another one starts afresh.
+func TestForgotten(t *testing.T) {
+	for name, start := range map[string]func(t *testing.T) string{
+		"Standalone": func(t *testing.T) string { return redistest.Start(t).URL() },
+		"Cluster":    func(t *testing.T) string { return redistest.StartCluster(t).URL() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := start(t)
+			a, b := join(t, url, "a", nil), join(t, url, "b", still)
+			if err := a.Apply(t.Context(), 1, batchOf(put("x", "1"), put("y", "1"))); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Apply(t.Context(), 1, batchOf(bury("y", "1"))); err != nil {
+				t.Fatal(err)
+			}
+			home := a.Home(0)
+			a.crash()
+			b.keepOnce()
+			b.age(t, 5*time.Hour, "a")
+			b.look(t)
+			b.waitGained(t, 4)
+			b.look(t)
+			if _, lost := b.told(); lost > 0 {
+				t.Error("retired too soon")
+			}
+			b.age(t, 5*time.Hour, "a")
+			b.look(t)
+			eventually(t, "the empty ones are retired", func() bool { _, lost := b.told(); return lost == 3 })
+			b.look(t)
+			registered := func() string {
+				return fmt.Sprint(b.client.HExists(t.Context(), b.keys.nodes(), "a").Val(),
+					b.client.Exists(t.Context(), b.keys.heartbeat("a")).Val(),
+					b.client.HLen(t.Context(), b.keys.numbers()).Val())
+			}
+			if got := registered(); got != "true 1 2" {
+				t.Errorf("with a shard that is not empty: %s", got)
+			}
+			if at, err := b.Locate(t.Context(), home, true); err != nil || at.Node != "" {
+				t.Errorf("a retired shard is at %+v: %v", at, err)
+			}
+			n := b.holds("a", 1).number
+			dead := recovery.Spot{Place: recovery.Dead, At: noon, Label: "topic"}
+			for _, c := range []recovery.Change{remove("x"), {ID: []byte("y"), From: dead}} {
+				b.look(t)
+				if got := registered(); got != "true 1 2" {
+					t.Errorf("with a shard that is not empty: %s", got)
+				}
+				if err := b.Apply(t.Context(), n, batchOf(c)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.look(t) // retires
+			b.look(t) // forgets
+			if got := registered(); got != "false 0 1" {
+				t.Errorf("it is not forgotten: %s", got)
+			}
+			if at, err := b.Locate(t.Context(), home, true); err != nil || at.Node != "" {
+				t.Errorf("a forgotten shard is at %+v: %v", at, err)
+			}
+			a = a.lives.join(t)
+			if a.terms.Shards != 4 || len(a.terms.Away) != 0 {
+				t.Errorf("it starts with %+v", a.terms)
+			}
+			a.wantFound(t, a.put(t))
+		})
+	}
+}
+
+// Who comes back at the very moment at which it would be forgotten is not.
+func TestForgottenTooLate(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", still)
+	a.crash()
+	b.keepOnce()
+	b.age(t, 20*time.Hour, "a")
+	for range 2 {
+		b.look(t)
+	}
+	seen := *b.others.nodes["a"]
+	forget := func(raw, count string) int {
+		keys := []string{b.keys.nodes(), b.keys.heartbeat("a"), b.keys.status(), b.keys.numbers()}
+		n, err := forgetScript.run(t.Context(), b.client, keys, "a", raw, count, int(seen.number)).Int()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	server.Do("incr", b.keys.heartbeat("a"))
+	if forget(seen.raw, seen.count) != 0 {
+		t.Error("forgotten after a sign of life")
+	}
+	if forget(seen.raw+" ", "1") != 0 {
+		t.Error("forgotten though its entry is another")
+	}
+}
