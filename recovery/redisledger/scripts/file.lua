@@ -16,13 +16,12 @@
 -- if it is refused, the rest is done without it: removals and moves must not wait for
 -- memory.
 local reply = {0}
-local moves = {} -- by bucket: fields and values
-local removals = {}
+local moves, removals = {}, {} -- by bucket
 local at, position, oom = 1, 0, false
 for b = 1, #KEYS do
   local n = tonumber(ARGV[at])
   local held = redis.call('HMGET', KEYS[b], unpack(ARGV, at + 1, at + n))
-  local new, move, removal, added = {}, {}, {}, {}
+  local new, size = {}, 0
   for i = 1, n do
     local id, old, now = ARGV[at + i], ARGV[at + n + i], ARGV[at + 2 * n + i]
     local stands = held[i] or ''
@@ -30,45 +29,46 @@ for b = 1, #KEYS do
       if stands ~= old then
         reply[#reply + 1] = position + i
         reply[#reply + 1] = stands
-      elseif now == '' then
-        removal[#removal + 1] = id
       elseif old == '' then
-        new[#new + 1] = id
-        new[#new + 1] = now
-        added[#added + 1] = position + i
+        new[size + 1] = id
+        new[size + 2] = now
+        size = size + 2
+      elseif now == '' then
+        local removal = removals[b] or {}
+        removal[#removal + 1] = id
+        removals[b] = removal
       else
+        local move = moves[b] or {}
         move[#move + 1] = id
         move[#move + 1] = now
+        moves[b] = move
       end
     end
   end
-  if #new > 0 then
-    if not oom then
-      local result = redis.pcall('HSET', KEYS[b], unpack(new))
-      if type(result) == 'table' then
-        if not string.find(result.err, 'OOM ', 1, true) then
-          return result -- nothing was written, or what was written can be repeated
+  if size > 0 then
+    local result = oom or redis.pcall('HSET', KEYS[b], unpack(new))
+    if type(result) == 'table' then
+      if not string.find(result.err, 'OOM ', 1, true) then
+        return result -- what was written can be repeated
+      end
+      oom = result
+      reply[1] = 1
+      for i = 1, n do
+        if not held[i] and ARGV[at + n + i] == '' and ARGV[at + 2 * n + i] ~= '' then
+          reply[#reply + 1] = position + i
+          reply[#reply + 1] = ''
         end
-        oom = true
-        reply[1] = 1
-      end
-    end
-    if oom then
-      for i = 1, #added do
-        reply[#reply + 1] = added[i]
-        reply[#reply + 1] = ''
       end
     end
   end
-  moves[b], removals[b] = move, removal
   at = at + 1 + 3 * n
   position = position + n
 end
 for b = 1, #KEYS do
-  if #removals[b] > 0 then
+  if removals[b] then
     redis.call('HDEL', KEYS[b], unpack(removals[b]))
   end
-  if #moves[b] > 0 then
+  if moves[b] then
     redis.call('HDEL', KEYS[b], '') -- the removal, if only of nothing
     redis.call('HSET', KEYS[b], unpack(moves[b]))
   end
