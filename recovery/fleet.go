@@ -76,13 +76,28 @@ type Directory interface {
 	// Look returns where ids are filed, in their order; Home is 0 where one is not.
 	Look(ctx context.Context, ids []string) ([]Filing, error)
 	// File makes changes whose Old is what stands in the directory, and returns, in
-	// their order, what stands there now. One that is made already counts as made.
+	// their order, what stands there now. One that is made already counts as made. An id
+	// comes once. After an error the outcome is open, and the changes may be repeated;
+	// but with ErrFull comes what stands there now: only what is new was not made.
 	File(ctx context.Context, changes []Refiling) ([]Filing, error)
 	// MarkIndexed tells the others that all ids of this process are filed, or that
 	// they may not be.
 	MarkIndexed(ctx context.Context, indexed bool) error
 	// Unindexed names the other nodes whose ids may not all be filed.
 	Unindexed(ctx context.Context) ([]string, error)
+
+	// Buckets is in how many parts the directory can be walked through.
+	Buckets() int
+	// Walk hands out the filings of one part, page by page: each that stands there from
+	// beginning to end, perhaps more than once. The page is valid only during the call,
+	// which may call File; an error of it ends the walk and is returned.
+	Walk(ctx context.Context, bucket int, page func([]Filed) error) error
+}
+
+// A Filed is an id and where it is filed.
+type Filed struct {
+	ID string
+	Filing
 }
 
 // A Filing says under which home an id is filed. The nonce tells it from earlier

@@ -566,6 +566,25 @@ func (m *Member) Unindexed(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
+// Buckets implements recovery.Directory.
+func (m *Member) Buckets() int { return 1 }
+
+// Walk implements recovery.Directory.
+func (m *Member) Walk(ctx context.Context, _ int, page func([]recovery.Filed) error) error {
+	if err := m.lock(ctx); err != nil {
+		return err
+	}
+	filed := make([]recovery.Filed, 0, len(m.f.filings))
+	for id, f := range m.f.filings {
+		filed = append(filed, recovery.Filed{ID: id, Filing: f})
+	}
+	m.f.mu.Unlock()
+	if len(filed) == 0 {
+		return nil
+	}
+	return page(filed)
+}
+
 // Listen implements recovery.Bus.
 func (m *Member) Listen(receive func(message []byte)) error {
 	m.f.mu.Lock()

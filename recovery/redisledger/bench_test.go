@@ -251,3 +251,84 @@ func readBare(ctx context.Context, bare redis.UniversalClient, k shardKeys) (rea
 	}
 	return read, nil
 }
+
+// BenchmarkDirectory files 1000 new ids in one call and takes them out again, beside a
+// batch of as many puts, and looks for them; beforehand it holds as many ids as its
+// name says. ratio is the time of the puts and their deletion relative to that of filing
+// and taking out.
+func BenchmarkDirectory(b *testing.B) {
+	for _, before := range []int{0, 1 << 20} {
+		b.Run(fmt.Sprint(before), func(b *testing.B) {
+			_, l, _ := startBench(b)
+			const n = 1000
+			at := 0
+			filings := func() []recovery.Refiling {
+				changes := make([]recovery.Refiling, n)
+				for i := range changes {
+					changes[i] = recovery.Refiling{ID: "order-" + benchID(at), New: recovery.Filing{Home: recovery.NewHome(1, i%16), Nonce: uint32(at)}}
+					at++
+				}
+				return changes
+			}
+			file := func(changes []recovery.Refiling) {
+				now, err := l.File(b.Context(), changes)
+				if err != nil || now[0] != changes[0].New {
+					b.Fatal(now[0], err)
+				}
+			}
+			for at < before {
+				file(filings())
+			}
+			const rounds = 20
+			var filing, looking time.Duration
+			records := make([]byte, benchRecord)
+			compare(b, "changes", 2*n*rounds, func(int) {
+				for range rounds {
+					for _, remove := range []bool{false, true} {
+						var batch recovery.Batch
+						for i := range n {
+							c := recovery.Change{ID: []byte(benchID(i)), To: pending(noon), Data: records}
+							if remove {
+								c.From, c.To, c.Data = c.To, recovery.Spot{}, nil
+							}
+							batch.Add(c)
+						}
+						if err := l.Apply(b.Context(), 0, &batch); err != nil {
+							b.Fatal(err)
+						}
+					}
+				}
+			}, func(int) {
+				for range rounds {
+					changes := filings()
+					file(changes)
+					for i := range changes {
+						changes[i].Old, changes[i].New = changes[i].New, changes[i].Old
+					}
+					file(changes)
+				}
+			})
+			changes := filings()
+			ids := make([]string, n)
+			for i := range changes {
+				ids[i] = changes[i].ID
+			}
+			file(changes)
+			measure := func(times int, f func() error) time.Duration {
+				began := time.Now()
+				for range times {
+					if err := f(); err != nil {
+						b.Fatal(err)
+					}
+				}
+				return time.Since(began) / time.Duration(times)
+			}
+			looking = measure(100, func() error { _, err := l.Look(b.Context(), ids); return err })
+			one := measure(2000, func() error { _, err := l.Look(b.Context(), ids[:1]); return err })
+			filing = measure(2000, func() error { _, err := l.File(b.Context(), changes[:1]); return err })
+			b.ReportMetric(n/looking.Seconds(), "looks/s")
+			b.ReportMetric(float64(one.Microseconds()), "µs/look")
+			b.ReportMetric(float64(filing.Microseconds()), "µs/file")
+		})
+	}
+}

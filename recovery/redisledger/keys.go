@@ -7,6 +7,8 @@ import (
 	"hash/crc32"
 	"strconv"
 	"strings"
+
+	"github.com/lapsehq/lapse/recovery"
 )
 
 // All keys. A shard's keys share a slot of Redis Cluster by their hash tag, and
@@ -21,6 +23,8 @@ import (
 //	lapse:heartbeat:{lapse:nodes}:<node>      counter
 //	lapse:status:{lapse:nodes}        hash    node -> what its memory had to say lately
 //	lapse:numbers:{lapse:nodes}       hash    number -> node
+//	lapse:ids:<n>                     hash    id -> filing, where the first byte of the id's
+//	                                          CRC-32 (IEEE) is n
 //	lapse:topics                      hash    name -> setting
 //	lapse:dataset                     string  layout and random id of the data set
 //
@@ -40,6 +44,9 @@ func (k keys) heartbeat(node string) string {
 }
 func (k keys) status() string  { return k.prefix + "status:{" + k.nodes() + "}" }
 func (k keys) numbers() string { return k.prefix + "numbers:{" + k.nodes() + "}" }
+func (k keys) ids(bucket uint8) string {
+	return k.prefix + "ids:" + strconv.Itoa(int(bucket))
+}
 func (k keys) topics() string  { return k.prefix + "topics" }
 func (k keys) dataset() string { return k.prefix + "dataset" }
 
@@ -93,6 +100,35 @@ func validPrefix(prefix string) error {
 // layout: another hash would not find the records again.
 func shardOf(id []byte, count int) int {
 	return int(crc32.ChecksumIEEE(id) % uint32(count))
+}
+
+// buckets is over how many hashes the filings of ids are spread. Up to 512 filings each,
+// which is 131,072 altogether, Redis keeps them in half the memory.
+const buckets = 1 << 8
+
+// bucketOf names the bucket of an id. It is part of the layout.
+func bucketOf(id string) uint8 { return uint8(crc32.ChecksumIEEE([]byte(id)) >> 24) }
+
+// A filing is the home and the nonce, 4 bytes each, big-endian. (Written as text it would
+// take Redis 16 bytes more.) An empty one, which is never stored, stands for nowhere.
+const filingLen = 8
+
+func appendFiling(dst []byte, f recovery.Filing) []byte {
+	if f == (recovery.Filing{}) {
+		return dst
+	}
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(dst, uint32(f.Home)), f.Nonce)
+}
+
+func decodeFiling(value string) (recovery.Filing, error) {
+	switch len(value) {
+	case 0:
+		return recovery.Filing{}, nil
+	case filingLen:
+		n := binary.BigEndian.Uint64([]byte(value))
+		return recovery.Filing{Home: recovery.Home(n >> 32), Nonce: uint32(n)}, nil
+	}
+	return recovery.Filing{}, fmt.Errorf("a filing of %d bytes cannot be read", len(value))
 }
 
 // A token says who owns a shard: "<node>#<incarnation>#<epoch>". The epoch grows

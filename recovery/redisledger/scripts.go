@@ -29,6 +29,8 @@ var (
 	numberSource string
 	//go:embed scripts/forget.lua
 	forgetSource string
+	//go:embed scripts/file.lua
+	fileSource string
 	//go:embed scripts/putsetting.lua
 	putSettingSource string
 
@@ -41,6 +43,7 @@ var (
 	beatScript       = newScript(beatSource)
 	numberScript     = newScript(numberSource)
 	forgetScript     = newScript(forgetSource)
+	fileScript       = newScript(fileSource)
 	putSettingScript = newScript(putSettingSource)
 )
 

@@ -1,0 +1,277 @@
+package redisledger
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// refilingsAtOnce is how many changes a script gets at most: Lua puts two texts of each
+// on a stack of 8000, and while a script runs, all other clients wait.
+const refilingsAtOnce = 1000
+
+// A place is where one of several ids has its filing.
+type place struct {
+	bucket   uint8
+	position int // among all that were asked for
+}
+
+// placesOf orders n ids by bucket.
+func placesOf(n int, id func(i int) string) []place {
+	places := make([]place, n)
+	for i := range places {
+		places[i] = place{bucketOf(id(i)), i}
+	}
+	slices.SortFunc(places, func(a, b place) int {
+		return cmp.Or(int(a.bucket)-int(b.bucket), a.position-b.position)
+	})
+	return places
+}
+
+// eachBucket calls f with the places of each bucket.
+func eachBucket(places []place, f func(bucket uint8, places []place)) {
+	for len(places) > 0 {
+		n := 1
+		for n < len(places) && places[n].bucket == places[0].bucket {
+			n++
+		}
+		f(places[0].bucket, places[:n])
+		places = places[n:]
+	}
+}
+
+// Look implements recovery.Directory.
+func (l *Ledger) Look(ctx context.Context, ids []string) ([]recovery.Filing, error) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	type question struct {
+		places []place
+		reply  *redis.SliceCmd
+	}
+	var questions []question
+	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
+		eachBucket(placesOf(len(ids), func(i int) string { return ids[i] }), func(bucket uint8, places []place) {
+			for part := range slices.Chunk(places, readAtOnce) {
+				reply := l.readRecords(ctx, p, l.keys.ids(bucket), len(part), func(i int) *string { return &ids[part[i].position] })
+				questions = append(questions, question{part, reply})
+			}
+		})
+	}); err != nil {
+		return nil, err
+	}
+	found := make([]recovery.Filing, len(ids))
+	for _, q := range questions {
+		for i, v := range q.reply.Val() {
+			if value, ok := v.(string); ok {
+				at := q.places[i].position
+				if found[at], err = decodeFiling(value); err != nil {
+					return nil, fmt.Errorf("%s: %w", ids[at], err)
+				}
+			}
+		}
+	}
+	return found, nil
+}
+
+// File implements recovery.Directory. A server gets all changes together; one of
+// several that has not answered leaves the outcome of its own open.
+func (l *Ledger) File(ctx context.Context, changes []recovery.Refiling) ([]recovery.Filing, error) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	places := placesOf(len(changes), func(i int) string { return changes[i].ID })
+	if twice(places, changes) {
+		return nil, errors.New("an id is to be filed twice at once")
+	}
+	var calls []*filingCall
+	for len(places) > 0 {
+		call := l.newFilingCall(places, changes)
+		places = places[len(call.places):]
+		calls = append(calls, call)
+	}
+	if err := l.runAll(ctx, calls); err != nil {
+		return nil, err
+	}
+	now := make([]recovery.Filing, len(changes))
+	for i := range changes {
+		now[i] = changes[i].New
+	}
+	var full error
+	for _, c := range calls {
+		v, err := judge(c.cmd)
+		if err != nil {
+			return nil, err
+		}
+		for i := 0; i+1 < len(v.values); i += 2 {
+			n := v.number(i)
+			if n < 1 || n > int64(len(c.places)) {
+				return nil, fmt.Errorf("unexpected reply of a script: %v", v.values)
+			}
+			if now[c.places[n-1].position], err = decodeFiling(v.text(i + 1)); err != nil {
+				return nil, err
+			}
+		}
+		if v.code != 0 {
+			full = fmt.Errorf("%w: Redis is out of memory and has refused new ids", recovery.ErrFull)
+		}
+	}
+	if full != nil {
+		l.noteFull(full)
+	}
+	return now, full
+}
+
+// twice reports whether an id comes twice. Ids of one bucket stand together.
+func twice(places []place, changes []recovery.Refiling) bool {
+	found := false
+	eachBucket(places, func(_ uint8, places []place) {
+		if len(places) < 2 {
+			return
+		}
+		ids := make([]string, len(places))
+		for i, p := range places {
+			ids[i] = changes[p.position].ID
+		}
+		slices.Sort(ids)
+		found = found || len(slices.Compact(ids)) < len(places)
+	})
+	return found
+}
+
+// A filingCall is one run of file.lua.
+type filingCall struct {
+	places  []place
+	command []any
+	cmd     *redis.Cmd
+}
+
+// newFilingCall makes a call of the first of some places. In Cluster mode it touches one
+// bucket, as others may be on another server, and since two keys of which one may not
+// exist make it fail while their slot moves.
+func (l *Ledger) newFilingCall(places []place, changes []recovery.Refiling) *filingCall {
+	c := &filingCall{places: places[:min(refilingsAtOnce, len(places))]}
+	if l.address.mode == cluster {
+		n := 1
+		for n < len(c.places) && places[n].bucket == places[0].bucket {
+			n++
+		}
+		c.places = places[:n]
+	}
+	var keys []string
+	var args []any
+	// One buffer for all filings, and pointers to its parts: no text is boxed.
+	text := make([]byte, 0, 2*filingLen*len(c.places))
+	for _, p := range c.places {
+		text = appendFiling(appendFiling(text, changes[p.position].Old), changes[p.position].New)
+	}
+	whole, parts := string(text), make([]string, 0, 2*len(c.places))
+	next := func(f recovery.Filing) *string {
+		n := 0
+		if f != (recovery.Filing{}) {
+			n = filingLen
+		}
+		parts = append(parts, whole[:n])
+		whole = whole[n:]
+		return &parts[len(parts)-1]
+	}
+	eachBucket(c.places, func(bucket uint8, places []place) {
+		keys = append(keys, l.keys.ids(bucket))
+		n := len(places)
+		from := len(args) + 1
+		args = append(args, n)
+		args = slices.Grow(args, 3*n)[:from+3*n]
+		for i, p := range places {
+			change := &changes[p.position]
+			args[from+i], args[from+n+i], args[from+2*n+i] = &change.ID, next(change.Old), next(change.New)
+		}
+	})
+	c.command = append(fileScript.head(nil, keys), args...)
+	return c
+}
+
+// runAll runs calls in one round trip, and in a second one those whose script a server
+// did not know.
+func (l *Ledger) runAll(ctx context.Context, calls []*filingCall) error {
+	for len(calls) > 0 {
+		p := l.client.Pipeline()
+		for _, c := range calls {
+			c.cmd = redis.NewCmd(ctx, c.command...)
+			_ = p.Process(ctx, c.cmd)
+		}
+		_, _ = p.Exec(ctx) // each has its own error
+		var unknown []*filingCall
+		for _, c := range calls {
+			err := c.cmd.Err()
+			switch {
+			case redis.HasErrorPrefix(err, "NOSCRIPT"):
+				c.command[0], c.command[1] = "eval", fileScript.source
+				unknown = append(unknown, c)
+			case err != nil:
+				return err
+			}
+		}
+		calls = unknown
+	}
+	return nil
+}
+
+// Buckets implements recovery.Directory.
+func (l *Ledger) Buckets() int { return buckets }
+
+// walkCount is how many filings a page has, about.
+const walkCount = 512
+
+// Walk implements recovery.Directory. It uses one connection, as a cursor means nothing
+// to another one's server.
+func (l *Ledger) Walk(ctx context.Context, bucket int, page func([]recovery.Filed) error) error {
+	done, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if bucket < 0 || bucket >= buckets {
+		return fmt.Errorf("the directory has %d parts, and none with number %d", buckets, bucket)
+	}
+	key := l.keys.ids(uint8(bucket))
+	conn, err := l.connection(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var filed []recovery.Filed
+	for cursor, more := uint64(0), true; more; more = cursor != 0 {
+		var pairs []string
+		if pairs, cursor, err = conn.HScan(ctx, key, cursor, "", walkCount).Result(); err != nil {
+			return fmt.Errorf("walk through %s: %w", key, err)
+		}
+		filed = filed[:0]
+		for i := 0; i+1 < len(pairs); i += 2 {
+			f, err := decodeFiling(pairs[i+1])
+			if err != nil {
+				l.log.Error("a filing cannot be read and is left alone", "task", pairs[i], "error", err)
+				continue
+			}
+			filed = append(filed, recovery.Filed{ID: pairs[i], Filing: f})
+		}
+		if len(filed) > 0 {
+			if err := page(filed); err != nil {
+				return err
+			}
+		}
+		if err := l.closedError(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,223 @@
+package redisledger
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+var (
+	nowhere recovery.Filing
+	here    = recovery.Filing{Home: recovery.NewHome(7, 3), Nonce: 1}
+	there   = recovery.Filing{Home: recovery.NewHome(65535, 1023), Nonce: 1<<32 - 1}
+)
+
+// file makes changes, and checks where the ids stand then.
+func file(t *testing.T, l *Ledger, changes []recovery.Refiling, want ...recovery.Filing) {
+	t.Helper()
+	now, err := l.File(t.Context(), changes)
+	if err != nil {
+		t.Fatalf("File: %v", err)
+	}
+	if diff := cmp.Diff(want, now); diff != "" && len(want)+len(now) > 0 {
+		t.Fatalf("File (-want +got):\n%s", diff)
+	}
+}
+
+// filings makes n changes.
+func filings(n int, old, now recovery.Filing) []recovery.Refiling {
+	changes := make([]recovery.Refiling, n)
+	for i := range changes {
+		changes[i] = recovery.Refiling{ID: fmt.Sprintf("order-%06d", i), Old: old, New: now}
+	}
+	return changes
+}
+
+func times(n int, f recovery.Filing) []recovery.Filing {
+	all := make([]recovery.Filing, n)
+	for i := range all {
+		all[i] = f
+	}
+	return all
+}
+
+func TestDirectory(t *testing.T) {
+	for name, start := range kinds {
+		if name == "Cluster before sharded channels" {
+			continue // as any other
+		}
+		t.Run(name, func(t *testing.T) {
+			l := start(t).open(t)
+			adopt(t, l)
+			file(t, l, nil)
+			file(t, l, []recovery.Refiling{{ID: "a", New: here}, {ID: "b", New: there}, {ID: "c"}}, here, there, nowhere)
+			file(t, l, []recovery.Refiling{{ID: "a", New: there}, {ID: "b", Old: here, New: there}, {ID: "c", Old: here, New: there}}, here, there, nowhere)
+			file(t, l, []recovery.Refiling{{ID: "a", Old: here, New: there}, {ID: "b", Old: there}}, there, nowhere)
+			file(t, l, []recovery.Refiling{{ID: "a", Old: here, New: there}, {ID: "b", Old: there}}, there, nowhere)
+			found, err := l.Look(t.Context(), []string{"b", "a", "c", "a"})
+			if diff := cmp.Diff([]recovery.Filing{nowhere, there, nowhere, there}, found); diff != "" || err != nil {
+				t.Errorf("Look: %v (-want +got):\n%s", err, diff)
+			}
+			if _, err := l.File(t.Context(), []recovery.Refiling{{ID: "a"}, {ID: "x"}, {ID: "a", New: here}}); err == nil {
+				t.Error("an id was filed twice at once")
+			}
+
+			const n = 10_000 // more than one script takes
+			file(t, l, filings(n, nowhere, here), times(n, here)...)
+			walked := map[string]recovery.Filing{}
+			for b := range l.Buckets() {
+				if err := l.Walk(t.Context(), b, func(page []recovery.Filed) error {
+					for _, f := range page {
+						walked[f.ID] = f.Filing
+					}
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(walked) != n+1 || walked["a"] != there || walked["order-009999"] != here {
+				t.Errorf("a walk gives %d, want %d", len(walked), n+1)
+			}
+			stop := errors.New("stop")
+			if err := l.Walk(t.Context(), int(bucketOf("a")), func([]recovery.Filed) error { return stop }); !errors.Is(err, stop) {
+				t.Errorf("Walk: %v", err)
+			}
+			file(t, l, filings(n, here, there), times(n, there)...)
+			file(t, l, filings(n, here, nowhere), times(n, there)...)
+			file(t, l, filings(n, there, nowhere), times(n, nowhere)...)
+			ids := 0
+			for b := range l.Buckets() {
+				ids += int(l.client.HLen(t.Context(), l.keys.ids(uint8(b))).Val())
+			}
+			if ids != 1 {
+				t.Errorf("%d ids are left, want 1", ids)
+			}
+		})
+	}
+}
+
+// Of several that file the same ids at the same time, one gets each of them.
+func TestFiledOnce(t *testing.T) {
+	server := redistest.Start(t)
+	v := newLives(server.URL())
+	const nodes, ids = 4, 500
+	var got [nodes][]recovery.Filing
+	var wg sync.WaitGroup
+	for n := range nodes {
+		v.opts.Node = fmt.Sprint("node", n)
+		l := v.open(t)
+		adopt(t, l)
+		wg.Go(func() {
+			for from := 0; from < ids; from += 50 {
+				changes := filings(ids, nowhere, recovery.Filing{Home: recovery.NewHome(uint16(n+1), 0), Nonce: rand.Uint32()})[from : from+50]
+				now, err := l.File(t.Context(), changes)
+				if err != nil {
+					t.Error(err)
+				}
+				got[n] = append(got[n], now...)
+			}
+		})
+	}
+	wg.Wait()
+	for n := range nodes {
+		if diff := cmp.Diff(got[0], got[n]); diff != "" {
+			t.Errorf("nodes 0 and %d disagree:\n%.500s", n, diff)
+		}
+	}
+}
+
+// Redis is out of memory: new ids are refused, and all others of the call change.
+func TestFilingOutOfMemory(t *testing.T) {
+	server := redistest.Start(t, "maxmemory-policy noeviction")
+	l := oneShard(server.URL()).open(t)
+	adopt(t, l)
+	file(t, l, filings(20, nowhere, here), times(20, here)...)
+	server.Do("config", "set", "maxmemory", "1mb")
+	changes := filings(30, here, there)
+	want := times(30, there)
+	for i := range 10 {
+		changes[i].New, want[i] = nowhere, nowhere
+		changes[20+i].Old, want[20+i] = nowhere, nowhere
+	}
+	for range 2 { // the second time, all but the new ones are made already
+		now, err := l.File(t.Context(), changes)
+		if diff := cmp.Diff(want, now); diff != "" || !errors.Is(err, recovery.ErrFull) {
+			t.Errorf("File without memory: %v (-want +got):\n%s", err, diff)
+		}
+	}
+	if err := l.Condition(); !errors.Is(err, recovery.ErrFull) {
+		t.Errorf("Condition without memory: %v", err)
+	}
+	file(t, l, filings(20, there, nowhere)[10:], times(10, nowhere)...)
+	file(t, l, []recovery.Refiling{{ID: "absent", Old: here, New: there}}, nowhere)
+	server.Do("config", "set", "maxmemory", "0")
+	file(t, l, filings(30, nowhere, here), times(30, here)...)
+}
+
+// A script that the server has forgotten is sent again, in full.
+func TestFilingWithoutScript(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	l := oneShard(cluster.URL()).open(t)
+	adopt(t, l)
+	for _, now := range []recovery.Filing{here, there} {
+		for _, m := range cluster.Masters {
+			m.Do("script", "flush")
+		}
+		old := nowhere
+		if now == there {
+			old = here
+		}
+		file(t, l, filings(100, old, now), times(100, now)...)
+	}
+}
+
+// While a bucket's slot moves, its ids can be filed.
+func TestFilingWhileSlotMoves(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	l := oneShard(cluster.URL()).open(t)
+	adopt(t, l)
+	key := l.keys.ids(bucketOf("order-000000"))
+	file(t, l, filings(100, nowhere, here), times(100, here)...)
+	move := cluster.BeginMove(key)
+	file(t, l, filings(100, here, there), times(100, there)...)
+	move.Key(key)
+	file(t, l, filings(100, there, here), times(100, here)...)
+	move.End()
+	file(t, l, filings(100, here, nowhere), times(100, nowhere)...)
+}
+
+func TestUnreadableFiling(t *testing.T) {
+	server := redistest.Start(t)
+	l := oneShard(server.URL()).open(t)
+	adopt(t, l)
+	server.Do("hset", l.keys.ids(bucketOf("a")), "a", "of a newer version")
+	if _, err := l.Look(t.Context(), []string{"a"}); err == nil {
+		t.Error("Look gives what cannot be read")
+	}
+	if _, err := l.File(t.Context(), []recovery.Refiling{{ID: "a", New: here}}); err == nil {
+		t.Error("File gives what cannot be read")
+	}
+	if err := l.Walk(t.Context(), int(bucketOf("a")), func([]recovery.Filed) error { return errors.New("a page") }); err != nil {
+		t.Errorf("Walk: %v", err)
+	}
+}
+
+// The layout of filings, which other versions rely on.
+func TestFilingBytes(t *testing.T) {
+	if got := string(appendFiling(nil, there)); got != "\x03\xff\xff\xff\xff\xff\xff\xff" {
+		t.Errorf("a filing is %q", got)
+	}
+	if got := string(appendFiling(nil, here)); got != "\x00\x00\x1c\x03\x00\x00\x00\x01" {
+		t.Errorf("a filing is %q", got)
+	}
+	if got := (keys{DefaultPrefix}).ids(bucketOf("order-42")); got != "lapse:ids:87" {
+		t.Errorf("order-42 is filed in %s", got)
+	}
+}
