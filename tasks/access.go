@@ -94,10 +94,11 @@ func (s *Scheduler) isClosing() bool {
 	}
 }
 
+// isReplayed tells that memory knows every id of what this process holds.
 func (s *Scheduler) isReplayed() bool {
 	select {
 	case <-s.replayed:
-		return true
+		return s.catchingUp.Load() == 0
 	default:
 		return false
 	}
@@ -171,12 +172,21 @@ func (s *Scheduler) releaseLocked(n uint32) {
 }
 
 func (s *Scheduler) waitReplayed(ctx context.Context) error {
-	select {
-	case <-s.replayed:
-		return nil
-	case <-s.closing:
-		return ErrClosed
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrReplaying, context.Cause(ctx))
+	over := s.replayed
+	for {
+		select {
+		case <-over:
+		case <-s.closing:
+			return ErrClosed
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrReplaying, context.Cause(ctx))
+		}
+		s.mu.Lock()
+		is := s.isReplayed()
+		over = s.caughtUp
+		s.mu.Unlock()
+		if is {
+			return nil
+		}
 	}
 }

@@ -187,8 +187,15 @@ func (s *Scheduler) workOnce(t *topic, places *int) (more bool) {
 func (s *Scheduler) returnLocked(t *topic, d *Delivery, v judgement) {
 	later := t.later // which the conclusion may make so
 	t.busy--
-	// After the lease has run out, the task is no longer this delivery's.
-	if l, ok := s.open[d.slot]; ok && l.nonce == d.lease.nonce {
+	l, ok := s.open[d.slot]
+	switch {
+	case !ok || l.nonce != d.lease.nonce:
+		// The lease has run out, and the task is no longer this delivery's; or its
+		// shard has left.
+		s.orphanedLocked(d, v)
+	case s.book.slot(d.slot).state == parking:
+		s.unheard[l.nonce] = unheard{d, v}
+	default:
 		s.concludeLocked(t, d.slot, v)
 	}
 	if later {

@@ -168,10 +168,16 @@ func (x *exhumation) lock(ctx context.Context, ids []string) (map[string]uint32,
 // openLocked tells whether dead tasks may be changed: which shards they are in is not
 // known yet.
 func (x *exhumation) openLocked() error {
-	if x.ended {
+	switch {
+	case x.ended:
 		return ErrClosed
+	case x.unsure():
+		return errUnsure
 	}
-	for shard := range x.terms.Shards {
+	for shard, h := range x.holdings {
+		if !h.takes() {
+			continue
+		}
 		if err := x.writable(shard); err != nil {
 			return err
 		}

@@ -9,15 +9,24 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// watchRewinds has the ledger tell when its storage has lost what it had
-// confirmed: a failover to a replica that was behind, an older file, an empty disk.
-func (s *Scheduler) watchRewinds() {
-	if r, ok := s.ledger.(recovery.Rewinder); ok {
-		r.Watch(recovery.Watcher{
-			Rewound: func(shard int) { s.rewound(r, shard) },
-			Lost:    func(_ int, err error) { s.lose(err) },
-		})
+// watch has the ledger tell what becomes of shards behind this process's back: its
+// storage has lost what it had confirmed (a failover to a replica that was behind, an
+// older file, an empty disk), others have taken them, or left them to it.
+func (s *Scheduler) watch() {
+	r, ok := s.ledger.(recovery.Rewinder)
+	if !ok {
+		return
 	}
+	w := recovery.Watcher{
+		Rewound: func(shard int) { s.rewound(r, shard) },
+		Lost:    func(_ int, err error) { s.lose(err) },
+		Ended:   s.lose,
+	}
+	if s.fleet != nil {
+		w.Lost, w.Gained = s.loseShard, s.gained
+		w.Room, w.Status = s.room, s.status
+	}
+	r.Watch(w)
 }
 
 // rewound makes a shard equal to memory again, in the background.
@@ -168,7 +177,7 @@ func (s *Scheduler) buryAgain(shard int, dead []recovery.Ref) error {
 		sl.topic, sl.shard, sl.stored = s.keptTopic(f.topic).number, uint16(shard), e.Spot.At
 		s.setLocked(sl, burying)
 		// The confirmation counts it again. It may have been who was dead the longest.
-		s.leaveGraveLocked(s.byNumber[sl.topic], e.ID, math.MinInt64)
+		s.leaveGraveLocked(s.byNumber[sl.topic], shard, e.ID, math.MinInt64)
 		s.writeLocked(write{slot: n, op: opBury, at: died})
 	})
 }

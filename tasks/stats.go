@@ -114,9 +114,7 @@ func (c *Counts) Add(o *Counts) {
 // Readiness tells how far the scheduler is.
 func (s *Scheduler) Readiness() Readiness {
 	r := Readiness{Ready: s.isReplayed(), LedgerOK: true}
-	for shard := range s.terms.Shards {
-		r.Stalled = max(r.Stalled, s.committer.Stalled(shard))
-	}
+	r.Stalled = s.committer.Stats().Stall
 	if r.Stalled > s.cfg.AnswerWithin {
 		r.LedgerOK = false
 	} else {
