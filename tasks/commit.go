@@ -13,7 +13,7 @@ type write struct {
 	op    op
 	fired bool   // opMove: by Fire
 	at    int64  // the time under which a put files the record
-	rec   []byte // opMove: the record that takes the old one's place
+	rec   []byte // opMove: the record that takes the old one's place; opPark: what is recorded meanwhile
 	call  *call  // who waits for it; may be nil
 	index int    // of this write in the call
 }
@@ -26,7 +26,7 @@ const (
 	opMove              // moving     -> pending
 	opRecord            // a retry: the task is pending already
 	opClaim             // claiming   -> delivering
-	opPark              // parking    -> (the process ends)
+	opPark              // parking    -> (the process ends, or the shard leaves)
 	opFinish            // finishing  -> gone
 	opCancel            // cancelling -> gone
 	opBury              // burying    -> dead
@@ -59,9 +59,12 @@ func (s *Scheduler) changeOf(w *write, sl *slot) recovery.Change {
 		c.From = recovery.Spot{Place: recovery.Pending, At: sl.stored}
 	}
 	switch w.op {
-	case opCreate, opRecord, opClaim, opPark:
+	case opCreate, opRecord, opClaim:
 		c.Data = s.book.record(sl)
 		w.at = recordNext(c.Data)
+		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
+	case opPark:
+		c.Data, w.at = w.rec, recordNext(w.rec)
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
 	case opMove:
 		c.Data = w.rec

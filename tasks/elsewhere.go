@@ -114,11 +114,8 @@ func (s *Scheduler) errandLoop() {
 func (s *Scheduler) runErrands() bool {
 	s.mu.Lock()
 	all := s.errands
-	s.errands = nil
+	s.errands, s.errandsOut = nil, len(all)
 	s.mu.Unlock()
-	if s.peers.settle == nil {
-		return true
-	}
 	for some := range slices.Chunk(all, errandsAtOnce) {
 		var group sync.WaitGroup
 		for _, e := range some {
@@ -128,13 +125,27 @@ func (s *Scheduler) runErrands() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.errandsOut = 0
 	return len(s.errands) == 0
+}
+
+// lastErrands runs what handlers have left behind when Close begins.
+func (s *Scheduler) lastErrands(ctx context.Context) {
+	if s.fleet == nil {
+		return
+	}
+	for !s.runErrands() && ctx.Err() == nil {
+		time.Sleep(errandPause / 10)
+	}
 }
 
 func (s *Scheduler) runErrand(e errand) {
 	ctx, cancel := s.within(context.WithoutCancel(s.ctx))
 	defer cancel()
-	err := s.peers.settle(ctx, e.home, e.verdict, e.receipt)
+	err := errNoPeers
+	if s.peers.settle != nil {
+		err = s.peers.settle(ctx, e.home, e.verdict, e.receipt)
+	}
 	switch {
 	case err == nil:
 	case s.elapsed() < e.until && (errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknown) || errors.Is(err, ErrReplaying)):

@@ -18,9 +18,11 @@ type holding struct {
 	since int64  // when this process began to hold it, Unix ms by the wall clock
 	past  uint64 // of the outcomes, how many are older: they say nothing of its tasks
 
-	rewinds int  // losses of its storage that are being made good
-	lost    bool // it was not yielded
-	dropped int  // of its tasks
+	rewinds  int   // losses of its storage that are being made good
+	yielding bool  // the ledger is changing its owner
+	told     error // meanwhile, that it is lost
+	lost     bool  // it was not yielded
+	dropped  int   // of its tasks
 	// graves are its dead, as in Scheduler.graves, with the numbers of their topics; nil
 	// if the ledger is no Fleet.
 	graves map[uint64]uint32
@@ -148,6 +150,7 @@ func (s *Scheduler) stageLocked(h *holding, to stage) {
 	case comes(from) && !comes(to):
 		if s.catchingUp.Add(-1) == 0 {
 			close(s.caughtUp)
+			s.decideLocked()
 		}
 	}
 }
@@ -212,9 +215,6 @@ func (s *Scheduler) receive(n int, h *holding, former []*holding) {
 		return
 	}
 	s.cfg.Log.Info("a shard was taken over", "node", s.cfg.Node, "shard", n, "read", records, "took", (s.elapsed() - began).Round(time.Millisecond))
-	if s.isReplayed() {
-		s.decideAll()
-	}
 }
 
 // advance takes a tenure on, unless it has come to an end meanwhile.

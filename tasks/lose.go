@@ -22,7 +22,11 @@ func (s *Scheduler) loseShard(n int, err error) {
 }
 
 func (s *Scheduler) loseLocked(n int, h *holding, err error) {
-	if h.stage == dropping || s.ended {
+	switch {
+	case h.stage == dropping || s.ended:
+		return
+	case h.yielding: // which may be why
+		h.told = err
 		return
 	}
 	s.tenures.lost++

@@ -36,6 +36,20 @@ func (s *Scheduler) joinFleet() {
 	s.background.Go(s.reclaimLoop)
 }
 
+// settledLocked tells that the node can do its work: it has read what it held at first,
+// and has got its own shards back, or has waited for them long enough. Later losses are no
+// reason to keep callers away.
+func (s *Scheduler) settledLocked() bool {
+	if s.settled || !s.isFirstReplayed() {
+		return s.settled
+	}
+	s.settled = len(s.missing) == 0 || s.elapsed() > reclaimReady
+	if s.settled && len(s.missing) > 0 {
+		s.cfg.Log.Warn("other nodes have not given back shards of this node; it is ready without them", "node", s.cfg.Node, "shards", len(s.missing))
+	}
+	return s.settled
+}
+
 // missLocked takes note of a shard that this process holds no longer, if it is its own.
 func (s *Scheduler) missLocked(home recovery.Home) {
 	if home != 0 && home.Node() == s.number && !s.draining {

@@ -20,8 +20,10 @@ func (s *Scheduler) replay() {
 		s.cfg.Log.Info("replay", "node", s.cfg.Node, "read", p.Read, "elapsed", p.Elapsed.Round(time.Millisecond), "done", p.Done)
 	})
 	if err == nil {
+		s.mu.Lock()
+		defer s.unlock()
 		close(s.replayed)
-		s.decideAll()
+		s.decideLocked()
 		return
 	}
 	select {

@@ -57,8 +57,10 @@ type Scheduler struct {
 	orphans       map[uint64]recovery.Home // by nonce: deliveries that handlers are making, whose shards have left
 	unheard       map[uint64]unheard       // by nonce: what handlers said of deliveries that are being handed over
 	errands       []errand
+	errandsOut    int                    // of those, that are being run
 	missing       map[recovery.Home]bool // shards of this node's own that it does not hold
 	draining      bool
+	settled       bool          // it was ready once
 	halted        bool          // nothing is handed out, see OnOutage
 	caughtUp      chan struct{} // closed when no gained shard is being read any more
 	book          *book
@@ -208,6 +210,7 @@ func (s *Scheduler) shutDown(ctx context.Context) error {
 	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 	defer cancelLast()
 	ended(last, &s.handlers)
+	s.lastErrands(last)
 	// What is left has a time of its own: handlers may have used up theirs.
 	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.AnswerWithin)
 	defer cancelFlush()
