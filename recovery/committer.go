@@ -94,7 +94,7 @@ func NewCommitter[T any](cfg CommitterConfig[T]) *Committer[T] {
 	}
 	lanes := make([]*lane[T], cfg.Terms.Shards)
 	for i := range lanes {
-		lanes[i] = newLane(ctx, i, &c.cfg, c.turns)
+		lanes[i] = newLane(ctx, i, CommitterStats{}, &c.cfg, c.turns)
 	}
 	c.lanes.Store(&lanes)
 	return c
@@ -109,11 +109,13 @@ func (c *Committer[T]) Open(shard int) {
 	for len(lanes) <= shard {
 		lanes = append(lanes, nil)
 	}
+	var stats CommitterStats // of the number, so that the totals only grow
 	if former := lanes[shard]; former != nil {
 		former.beginClose()
 		<-former.ended
+		former.addTo(&stats)
 	}
-	lanes[shard] = newLane(c.ctx, shard, &c.cfg, c.turns)
+	lanes[shard] = newLane(c.ctx, shard, stats, &c.cfg, c.turns)
 	if c.closing.Load() {
 		lanes[shard].beginClose()
 	}

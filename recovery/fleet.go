@@ -44,6 +44,14 @@ type Fleet interface {
 	Forget(shard int)
 }
 
+// DeadScanner is implemented by a Fleet that can tell who is dead in one shard without
+// reading what is dead in all the others.
+type DeadScanner interface {
+	// ScanDead hands out the dead records of a shard, page by page in no order, without
+	// their Data. Errors: as of ScanShard; an error of page ends it and is returned.
+	ScanDead(ctx context.Context, shard int, page func([]Entry) error) error
+}
+
 // A Holder is who holds a shard.
 type Holder struct {
 	// Shard is the number under which this process holds it, or -1.

@@ -46,7 +46,7 @@ type lane[T any] struct {
 	dropped []T // of the batch being filtered; used by run alone
 }
 
-func newLane[T any](ctx context.Context, shard int, cfg *CommitterConfig[T], turns chan struct{}) *lane[T] {
+func newLane[T any](ctx context.Context, shard int, stats CommitterStats, cfg *CommitterConfig[T], turns chan struct{}) *lane[T] {
 	l := &lane[T]{
 		cfg:   cfg,
 		shard: shard,
@@ -55,6 +55,7 @@ func newLane[T any](ctx context.Context, shard int, cfg *CommitterConfig[T], tur
 		turns: turns,
 		wake:  make(chan struct{}, 1),
 		ended: make(chan struct{}),
+		stats: stats,
 	}
 	go l.run()
 	return l

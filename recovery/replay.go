@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -41,6 +42,18 @@ const reportEvery = time.Second
 // called about once a second and at the end. Replay returns nil after one complete scan, or else
 // why it gave up: the cause of ctx, or ErrClosed.
 func Replay(ctx context.Context, l Ledger, m Memory, report func(Progress)) error {
+	return replay(ctx, l, l.Scan, m, report, ErrClosed)
+}
+
+// ReplayShard is Replay of one shard that was gained since. It also gives up with ErrLost.
+func ReplayShard(ctx context.Context, f Fleet, shard int, m Memory, report func(Progress)) error {
+	return replay(ctx, f, func(ctx context.Context, page func([]Entry) error) error {
+		return f.ScanShard(ctx, shard, page)
+	}, m, report, ErrClosed, ErrLost)
+}
+
+// replay scans until it has succeeded once, or has met one of the final errors.
+func replay(ctx context.Context, l Ledger, scan func(context.Context, func([]Entry) error) error, m Memory, report func(Progress), final ...error) error {
 	began := time.Now()
 	var (
 		mu       sync.Mutex // guards the two below
@@ -59,7 +72,7 @@ func Replay(ctx context.Context, l Ledger, m Memory, report func(Progress)) erro
 	var backoff Backoff
 	for attempt := 0; ; attempt++ {
 		read = 0
-		err := l.Scan(ctx, func(page []Entry) error {
+		err := scan(ctx, func(page []Entry) error {
 			if err := replayPage(ctx, l, m, page); err != nil {
 				return err
 			}
@@ -70,7 +83,7 @@ func Replay(ctx context.Context, l Ledger, m Memory, report func(Progress)) erro
 			tell(0, true)
 			return nil
 		}
-		if errors.Is(err, ErrClosed) {
+		if slices.ContainsFunc(final, func(f error) bool { return errors.Is(err, f) }) {
 			return fmt.Errorf("replay: %w", err)
 		}
 		if cause := backoff.Wait(ctx, attempt); cause != nil {

@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
 )
@@ -19,6 +20,9 @@ func (s *Scheduler) acquire(ctx context.Context, id string) (uint32, *slot, erro
 		case s.ended:
 			s.unlock()
 			return 0, nil, ErrClosed
+		case s.unsure():
+			s.unlock()
+			return 0, nil, errUnsure
 		case known && !s.book.slot(n).state.busy():
 			return n, s.book.slot(n), nil
 		case known:
@@ -94,13 +98,19 @@ func (s *Scheduler) isClosing() bool {
 	}
 }
 
-func (s *Scheduler) isReplayed() bool {
+// isFirstReplayed tells that memory knows every id of what this process held at first.
+func (s *Scheduler) isFirstReplayed() bool {
 	select {
 	case <-s.replayed:
 		return true
 	default:
 		return false
 	}
+}
+
+// isReplayed tells that memory knows every id of what this process holds.
+func (s *Scheduler) isReplayed() bool {
+	return s.isFirstReplayed() && s.catchingUp.Load() == 0
 }
 
 // seek makes sure that an id which replay has not reached is known, if it exists:
@@ -119,21 +129,25 @@ func (s *Scheduler) seek(ctx context.Context, id string) (absent bool, err error
 		return false, nil
 	}
 	n := s.checkLocked([]byte(id), sought)
-	gen := s.book.slot(n).gen
+	gen, forgotten := s.book.slot(n).gen, s.tenures.forgotten
 	// Replay may come across the id meanwhile: then the lock is, or was, its too.
 	ours := func() bool { sl := s.book.slot(n); return sl.state == checking && sl.gen == gen }
 	s.unlock()
 
-	found := false
+	found, refused := false, false
 	err = finder.Find(ctx, id, func(e recovery.Entry) {
 		s.mu.Lock()
 		defer s.unlock()
-		found = true
+		// Its shard may have left since, and the number stand for another one.
+		found, refused = true, !s.holdingLocked(e.Shard).takes() || forgotten != s.tenures.forgotten
 		if ours() {
-			s.resolveLocked(n, e, true)
+			s.resolveLocked(n, e, !refused)
 		}
 	})
-	if found {
+	switch {
+	case refused:
+		return false, errNotHeld
+	case found:
 		return false, nil
 	}
 	s.mu.Lock()
@@ -142,10 +156,18 @@ func (s *Scheduler) seek(ctx context.Context, id string) (absent bool, err error
 	if absent && s.book.slot(n).flags&nominated == 0 {
 		s.uncheckLocked(n)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return false, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case absent && s.opensLocked():
+		return false, fmt.Errorf("%w: a shard is being taken over", ErrReplaying)
 	}
 	return absent, nil
+}
+
+// opensLocked tells that there is a shard of which nobody knows yet who is dead in it.
+func (s *Scheduler) opensLocked() bool {
+	return s.catchingUp.Load() > 0 && slices.ContainsFunc(s.holdings, func(h *holding) bool { return h != nil && h.stage == gained })
 }
 
 // checkLocked locks an id that memory does not know, so that its record can be
@@ -171,12 +193,21 @@ func (s *Scheduler) releaseLocked(n uint32) {
 }
 
 func (s *Scheduler) waitReplayed(ctx context.Context) error {
-	select {
-	case <-s.replayed:
-		return nil
-	case <-s.closing:
-		return ErrClosed
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrReplaying, context.Cause(ctx))
+	over := s.replayed
+	for {
+		select {
+		case <-over:
+		case <-s.closing:
+			return ErrClosed
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrReplaying, context.Cause(ctx))
+		}
+		s.mu.Lock()
+		is := s.isReplayed()
+		over = s.caughtUp
+		s.mu.Unlock()
+		if is {
+			return nil
+		}
 	}
 }

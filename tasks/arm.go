@@ -87,7 +87,7 @@ func (s *Scheduler) readyLocked(n uint32, sl *slot) {
 // passed counts those that may not be delivered: it gives up at atOnce of them.
 func (s *Scheduler) takeLocked(t *topic, passed *int) (uint32, bool) {
 	now := s.now()
-	for ; *passed < atOnce && !t.stopped() && !s.ended; *passed++ {
+	for ; *passed < atOnce && !t.stopped() && !s.ended && !s.pausedLocked(); *passed++ {
 		it, ok := t.queue.pop()
 		if !ok {
 			break
@@ -97,6 +97,10 @@ func (s *Scheduler) takeLocked(t *topic, passed *int) (uint32, bool) {
 			continue
 		}
 		s.unqueuedLocked(t)
+		if s.isAsideLocked(sl) {
+			s.setAsideLocked(sl)
+			continue
+		}
 		if sl.next > now {
 			// The clock was set back: on the new clock it is not due yet.
 			s.armLocked(n, sl, now)

@@ -79,7 +79,7 @@ func (s *Scheduler) audit(a *auditee) (checked, repaired int, ok bool) {
 	a.begin()
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.AnswerWithin)
 	defer cancel()
-	checked, repaired, err := recovery.Audit(ctx, s.ledger, a, s.terms.Shards, auditSlice)
+	checked, repaired, err := recovery.Audit(ctx, s.ledger, a, len(a.at), auditSlice)
 	s.mu.Lock()
 	s.sweep.checked += int64(checked)
 	s.sweep.repaired += int64(repaired)
@@ -110,18 +110,28 @@ type auditee struct {
 }
 
 func (s *Scheduler) newAuditee(once bool) *auditee {
-	return &auditee{s: s, once: once, at: make([]uint32, s.terms.Shards), was: make([]uint32, s.terms.Shards)}
+	a := &auditee{s: s, once: once}
+	a.begin()
+	return a
 }
 
-func (a *auditee) begin()  { copy(a.was, a.at) }
+func (a *auditee) begin() {
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
+	for len(a.at) < len(a.s.holdings) {
+		a.at = append(a.at, 0)
+	}
+	a.was = append(a.was[:0], a.at...)
+}
+
 func (a *auditee) repeat() { copy(a.at, a.was) }
 
 // over tells that every shard has come to the end of the book.
 func (a *auditee) over() bool {
 	a.s.mu.Lock()
 	defer a.s.mu.Unlock()
-	for _, at := range a.at {
-		if at < a.s.book.slots() {
+	for shard, at := range a.at {
+		if a.s.holdingLocked(shard).takes() && at < a.s.book.slots() {
 			return false
 		}
 	}
@@ -134,6 +144,9 @@ func (a *auditee) Sample(shard int, n int) []recovery.Ref {
 	s := a.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.holdingLocked(shard).takes() {
+		return nil
+	}
 	total := s.book.slots()
 	refs := make([]recovery.Ref, 0, n)
 	at, size := a.at[shard], 0
@@ -172,7 +185,7 @@ func (a *auditee) Repair(_ int, missing []recovery.Ref) int {
 		if !ok {
 			continue
 		}
-		if sl := s.book.slot(n); atRest(sl) && sl.stored == ref.Next {
+		if sl := s.book.slot(n); atRest(sl) && sl.stored == ref.Next && s.holdingLocked(int(sl.shard)).takes() {
 			s.writeLocked(write{slot: n, op: opRecord})
 			repaired++
 		}

@@ -141,9 +141,16 @@ func (s *Scheduler) answers(c *call) []error {
 	return c.errs
 }
 
-// writable returns nil, or ErrUnavailable when the ledger has not answered for so
-// long that another write would only wait behind.
+// writable returns nil, or ErrUnavailable when the shard is another node's or about to
+// be, or when the ledger has not answered for so long that another write would only wait
+// behind. The lock is held.
 func (s *Scheduler) writable(shard int) error {
+	switch h := s.holdingLocked(shard); {
+	case h != nil && h.stage == leaving:
+		return errHandedOver
+	case !h.takes():
+		return errNotHeld
+	}
 	if d := s.committer.Stalled(shard); d > s.cfg.AnswerWithin {
 		return fmt.Errorf("%w: no answer for %v", ErrUnavailable, d.Round(time.Millisecond))
 	}

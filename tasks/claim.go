@@ -106,9 +106,10 @@ func (s *Scheduler) claimLocked(ctx context.Context, t *topic, taken []uint32, a
 			continue
 		}
 		// Meanwhile Close may have begun, the topic may have been paused or be delivered
-		// otherwise, the clock may have been set back, or the ledger have taken too long.
+		// otherwise, the clock may have been set back, the shard be leaving, or the ledger
+		// have taken too long.
 		sl := s.book.slot(n)
-		if s.ended || t.stopped() || away != t.pulled() || sl.next > now || s.tooLateLocked(t, sl, now) {
+		if s.ended || t.stopped() || s.isAsideLocked(sl) || s.pausedLocked() || away != t.pulled() || sl.next > now || s.tooLateLocked(t, sl, now) {
 			s.putBackLocked(n, sl)
 		} else {
 			claimed = append(claimed, n)

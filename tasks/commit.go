@@ -13,7 +13,7 @@ type write struct {
 	op    op
 	fired bool   // opMove: by Fire
 	at    int64  // the time under which a put files the record
-	rec   []byte // opMove: the record that takes the old one's place
+	rec   []byte // opMove: the record that takes the old one's place; opPark: what is recorded meanwhile
 	call  *call  // who waits for it; may be nil
 	index int    // of this write in the call
 }
@@ -26,7 +26,7 @@ const (
 	opMove              // moving     -> pending
 	opRecord            // a retry: the task is pending already
 	opClaim             // claiming   -> delivering
-	opPark              // parking    -> (the process ends)
+	opPark              // parking    -> (the process ends, or the shard leaves)
 	opFinish            // finishing  -> gone
 	opCancel            // cancelling -> gone
 	opBury              // burying    -> dead
@@ -59,9 +59,12 @@ func (s *Scheduler) changeOf(w *write, sl *slot) recovery.Change {
 		c.From = recovery.Spot{Place: recovery.Pending, At: sl.stored}
 	}
 	switch w.op {
-	case opCreate, opRecord, opClaim, opPark:
+	case opCreate, opRecord, opClaim:
 		c.Data = s.book.record(sl)
 		w.at = recordNext(c.Data)
+		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
+	case opPark:
+		c.Data, w.at = w.rec, recordNext(w.rec)
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
 	case opMove:
 		c.Data = w.rec
@@ -82,7 +85,10 @@ func (s *Scheduler) changeOf(w *write, sl *slot) recovery.Change {
 }
 
 // committed is told by the committer what has become of writes, in order.
-func (s *Scheduler) committed(_ int, writes []write, err error) {
+func (s *Scheduler) committed(shard int, writes []write, err error) {
+	if errors.Is(err, recovery.ErrLost) && s.fleet != nil {
+		s.loseShard(shard, err)
+	}
 	for len(writes) > 0 {
 		n := min(atOnce, len(writes))
 		s.mu.Lock()
@@ -93,7 +99,7 @@ func (s *Scheduler) committed(_ int, writes []write, err error) {
 		s.unlock()
 		writes = writes[n:]
 	}
-	if errors.Is(err, recovery.ErrLost) {
+	if errors.Is(err, recovery.ErrLost) && s.fleet == nil {
 		s.lose(err)
 	}
 }
@@ -114,6 +120,9 @@ func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
 	case errors.Is(err, recovery.ErrFull): // of creations only
 		s.droppedLocked(w, sl)
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case errors.Is(err, recovery.ErrLost) && s.fleet != nil:
+		s.bereaveLocked(w, sl, err)
+		return
 	default:
 		// The ledger is closed or lost: what was under way stays as it is, and
 		// its outcome open.
@@ -187,20 +196,20 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 	case opFinish:
 		s.leaveLocked(w.slot, sl)
 	case opBury:
-		s.enterGraveLocked(t, s.book.id(sl), w.at)
+		s.enterGraveLocked(t, int(sl.shard), s.book.id(sl), w.at)
 		s.leaveLocked(w.slot, sl)
 	case opRequeue:
-		s.leaveGraveLocked(t, s.book.id(sl), sl.stored)
+		s.leaveGraveLocked(t, int(sl.shard), s.book.id(sl), sl.stored)
 		sl.stored = w.at
 		s.armLocked(w.slot, sl, now)
 	case opForget:
-		s.leaveGraveLocked(t, s.book.id(sl), sl.stored)
+		s.leaveGraveLocked(t, int(sl.shard), s.book.id(sl), sl.stored)
 		s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasCancelled})
 		t.counts.Cancelled++
 		s.noteLocked(EventCancelled, sl, Event{})
 		s.leaveLocked(w.slot, sl)
 	case opExpire:
-		s.leaveGraveLocked(t, s.book.id(sl), noneDead)
+		s.leaveGraveLocked(t, int(sl.shard), s.book.id(sl), noneDead)
 		t.counts.Expired++
 		s.leaveLocked(w.slot, sl)
 	}

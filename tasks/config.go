@@ -74,11 +74,16 @@ type Config struct {
 	// a time only, or may be slow, see Scheduler.Subscribe.
 	Observer Observer
 
+	// OnOutage says what becomes of deliveries while this node may have lost what it
+	// holds to other nodes of the same ledger. Default OutageDeliver.
+	OnOutage OnOutage
+
 	at      *times               // SweepAt, once checked
 	ways    ways                 // Ways, by kind
 	brought map[string]equipment // Topics, with what they ask for
 	// sabotage is what a test does to a batch on its way from the wheel.
 	sabotage func(values []uint64) []uint64
+	peers    peers // of a test
 }
 
 // An Observer is told what happens to tasks, right after it happened and
@@ -150,6 +155,13 @@ func (c Config) withDefaults() (Config, error) {
 	all = within(all, "shutdown.grace", &c.Grace, 10*time.Second, time.Millisecond, 10*time.Minute)
 	if c.ways, err = newWays(c.Ways); err != nil {
 		all = multierror.Append(all, err)
+	}
+	switch c.OnOutage {
+	case "":
+		c.OnOutage = OutageDeliver
+	case OutageDeliver, OutagePause:
+	default:
+		all = multierror.Append(all, fmt.Errorf("on_outage must be %s or %s", OutageDeliver, OutagePause))
 	}
 	c.brought = make(map[string]equipment, len(c.Topics))
 	for name, t := range c.Topics {

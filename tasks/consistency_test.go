@@ -14,13 +14,17 @@ import (
 // no write is under way, memory with the ledger. Nothing may be running.
 func (r *rig) checkConsistency() {
 	r.t.Helper()
-	s := r.Scheduler
+	if errs := r.Scheduler.check(r.mem); errs != nil {
+		r.t.Fatalf("inconsistent: %v", errs)
+	}
+}
+
+// check compares a scheduler with itself, and with what its ledger has.
+func (s *Scheduler) check(ledger recovery.Ledger) error {
 	s.mu.Lock()
 	errs := errors.Join(s.checkBook(), s.book.checkGroups(), s.checkTopics(), s.checkOpen())
 	s.mu.Unlock()
-	if errs = errors.Join(errs, r.checkLedger()); errs != nil {
-		r.t.Fatalf("inconsistent: %v", errs)
-	}
+	return errors.Join(errs, s.checkLedger(ledger))
 }
 
 // checkBook compares slots, index and arena.
@@ -255,10 +259,12 @@ func (s *Scheduler) checkOpen() (errs error) {
 }
 
 // checkLedger compares memory with the ledger, record by record.
-func (r *rig) checkLedger() (errs error) {
+func (s *Scheduler) checkLedger(ledger recovery.Ledger) (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
-	pendings, deads := r.dump()
-	s := r.Scheduler
+	pendings, deads, err := dump(ledger)
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	underWay := 0
@@ -311,18 +317,27 @@ func (r *rig) checkLedger() (errs error) {
 	return errs
 }
 
-// dump reads the whole ledger.
+// dump reads the whole ledger of the rig.
 func (r *rig) dump() (pendings, deads map[string]recovery.Entry) {
 	r.t.Helper()
+	pendings, deads, err := dump(r.mem)
+	if err != nil {
+		r.t.Fatal("reading the ledger:", err)
+	}
+	return pendings, deads
+}
+
+// dump reads a whole ledger.
+func dump(ledger recovery.Ledger) (pendings, deads map[string]recovery.Entry, err error) {
 	pendings, deads = make(map[string]recovery.Entry), make(map[string]recovery.Entry)
 	keep := func(to map[string]recovery.Entry, e recovery.Entry) {
 		e.ID, e.Data = bytes.Clone(e.ID), bytes.Clone(e.Data)
 		to[string(e.ID)] = e
 	}
 	ctx := context.Background()
-	err := r.mem.Scan(ctx, func(page []recovery.Entry) error {
+	err = ledger.Scan(ctx, func(page []recovery.Entry) error {
 		for _, e := range page {
-			err := r.mem.Get(ctx, e.Shard, []recovery.Ref{{ID: string(e.ID), Next: e.Spot.At}}, func(_ int, e recovery.Entry) { keep(pendings, e) })
+			err := ledger.Get(ctx, e.Shard, []recovery.Ref{{ID: string(e.ID), Next: e.Spot.At}}, func(_ int, e recovery.Entry) { keep(pendings, e) })
 			if err != nil {
 				return err
 			}
@@ -330,10 +345,7 @@ func (r *rig) dump() (pendings, deads map[string]recovery.Entry) {
 		return nil
 	})
 	if err == nil {
-		err = r.mem.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool { keep(deads, e); return true })
+		err = ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool { keep(deads, e); return true })
 	}
-	if err != nil {
-		r.t.Fatal("reading the ledger:", err)
-	}
-	return pendings, deads
+	return pendings, deads, err
 }

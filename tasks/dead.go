@@ -11,7 +11,11 @@ import (
 // loadGraves learns which ids are dead, and how many of which topic.
 func (s *Scheduler) loadGraves(ctx context.Context) error {
 	return s.ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
-		s.enterGraveLocked(s.keptTopic([]byte(e.Spot.Label)), e.ID, e.Spot.At)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if h := s.holdingLocked(e.Shard); h.mine() && h.stage != gained {
+			s.enterGraveLocked(s.keptTopic([]byte(e.Spot.Label)), e.Shard, e.ID, e.Spot.At)
+		}
 		return true
 	})
 }

@@ -69,7 +69,7 @@ func Handle[T any](s *Scheduler, topic string, f func(ctx context.Context, v T, 
 
 // wakeLocked sees to it that somebody takes what a topic has ready.
 func (s *Scheduler) wakeLocked(t *topic) {
-	if t.stopped() || s.ended || t.queue.live == 0 {
+	if t.stopped() || s.ended || s.halted || t.queue.live == 0 {
 		return
 	}
 	if t.allowed(1) == 0 {
@@ -116,7 +116,7 @@ func (s *Scheduler) surplusLocked(t *topic) bool {
 // called wakeLocked first, so outside a fault it is never so.
 func (s *Scheduler) neglectedLocked(t *topic) bool {
 	switch {
-	case t.stopped() || s.ended || t.queue.live == 0 || t.allowed(1) == 0 || t.rest != nil || t.crowded != 0:
+	case t.stopped() || s.ended || s.halted || t.queue.live == 0 || t.allowed(1) == 0 || t.rest != nil || t.crowded != 0:
 		return false
 	case t.pulled():
 		return t.reservers.woken == 0 && t.reservers.queue.Len() > 0 && s.roomLocked() > 0
@@ -187,8 +187,15 @@ func (s *Scheduler) workOnce(t *topic, places *int) (more bool) {
 func (s *Scheduler) returnLocked(t *topic, d *Delivery, v judgement) {
 	later := t.later // which the conclusion may make so
 	t.busy--
-	// After the lease has run out, the task is no longer this delivery's.
-	if l, ok := s.open[d.slot]; ok && l.nonce == d.lease.nonce {
+	l, ok := s.open[d.slot]
+	switch {
+	case !ok || l.nonce != d.lease.nonce:
+		// The lease has run out, and the task is no longer this delivery's; or its
+		// shard has left.
+		s.orphanedLocked(d, v)
+	case s.book.slot(d.slot).state == parking:
+		s.unheard[l.nonce] = unheard{d, v}
+	default:
 		s.concludeLocked(t, d.slot, v)
 	}
 	if later {

@@ -53,6 +53,11 @@ var (
 	// ErrHandled is returned by Handle when the topic has a handler or another way of
 	// delivery already, and by Reserve when its tasks are not pulled.
 	ErrHandled = errors.New("the topic has a handler or another way of delivery already")
+	// ErrDraining is returned by every method that would create a task once Drain has
+	// begun: another node takes it.
+	ErrDraining = errors.New("this node is being drained")
+	// ErrNoHeir is returned by Drain when no other node takes what this one holds.
+	ErrNoHeir = errors.New("no other node can take over")
 	// ErrClosed is returned by every method once Close has begun.
 	ErrClosed = errors.New("the scheduler is closed")
 )

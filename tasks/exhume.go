@@ -75,7 +75,7 @@ func (x *exhumation) all(ctx context.Context) error {
 func (x *exhumation) piece(ctx context.Context, ids []string) error {
 	ctx, cancel := x.within(ctx)
 	defer cancel()
-	locked, err := x.lock(ctx, ids)
+	locked, forgotten, err := x.lock(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -92,6 +92,10 @@ func (x *exhumation) piece(ctx context.Context, ids []string) error {
 		defer x.unlock()
 		n, still := locked[keys[i]]
 		if !still || refused != nil {
+			return
+		}
+		if !x.holdingLocked(e.Shard).takes() || forgotten != x.tenures.forgotten {
+			refused = errNotHeld // since it was read, and the number may stand for another shard
 			return
 		}
 		if refused = x.exhumeLocked(n, len(locked), e, &f, c, i); refused == nil {
@@ -134,26 +138,26 @@ func (x *exhumation) piece(ctx context.Context, ids []string) error {
 }
 
 // lock locks those of the ids that are dead, so that their records can be read while
-// nobody changes them. A caller waits for whoever is about to change one of them: only
+// nobody changes them, and tells how many tenures were forgotten by then. A caller waits for whoever is about to change one of them: only
 // then is it known whether it stays dead. The sweep passes over it.
-func (x *exhumation) lock(ctx context.Context, ids []string) (map[string]uint32, error) {
+func (x *exhumation) lock(ctx context.Context, ids []string) (locked map[string]uint32, forgotten int, err error) {
 	for {
 		x.mu.Lock()
 		err := x.openLocked()
 		if err != nil {
 			x.unlock()
-			return nil, err
+			return nil, 0, err
 		}
 		ch := x.busyLocked(ids)
 		x.missed = ch != nil
 		if x.missed && x.op != opExpire {
 			x.unlock() // with none of them locked, or two callers would wait for each other
 			if err := x.waitBusy(ctx, ch); err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			continue
 		}
-		locked := make(map[string]uint32, len(ids))
+		locked, forgotten = make(map[string]uint32, len(ids)), x.tenures.forgotten
 		for _, id := range ids {
 			key := []byte(id)
 			if _, known := x.book.find(key); !known && x.buriedLocked(key) {
@@ -161,17 +165,23 @@ func (x *exhumation) lock(ctx context.Context, ids []string) (map[string]uint32,
 			}
 		}
 		x.unlock()
-		return locked, nil
+		return locked, forgotten, nil
 	}
 }
 
 // openLocked tells whether dead tasks may be changed: which shards they are in is not
 // known yet.
 func (x *exhumation) openLocked() error {
-	if x.ended {
+	switch {
+	case x.ended:
 		return ErrClosed
+	case x.unsure():
+		return errUnsure
 	}
-	for shard := range x.terms.Shards {
+	for shard, h := range x.holdings {
+		if !h.takes() {
+			continue
+		}
 		if err := x.writable(shard); err != nil {
 			return err
 		}

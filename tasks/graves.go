@@ -17,8 +17,12 @@ type longestDead struct {
 }
 
 // enterGraveLocked takes note that a task is dead, on record.
-func (s *Scheduler) enterGraveLocked(t *topic, id []byte, died int64) {
-	s.graves[s.book.index.hash(id)] = struct{}{}
+func (s *Scheduler) enterGraveLocked(t *topic, shard int, id []byte, died int64) {
+	hash := s.book.index.hash(id)
+	s.graves[hash] = struct{}{}
+	if h := s.holdingLocked(shard); h != nil && h.graves != nil {
+		h.graves[hash] = t.number
+	}
 	if t.gauges[Dead] == 0 || died < t.longest.at {
 		t.longest.at = died
 	}
@@ -27,8 +31,12 @@ func (s *Scheduler) enterGraveLocked(t *topic, id []byte, died int64) {
 
 // leaveGraveLocked takes note that a task is dead no longer, on record. It had died
 // then; noneDead if somebody knows already who is next.
-func (s *Scheduler) leaveGraveLocked(t *topic, id []byte, died int64) {
-	delete(s.graves, s.book.index.hash(id))
+func (s *Scheduler) leaveGraveLocked(t *topic, shard int, id []byte, died int64) {
+	hash := s.book.index.hash(id)
+	delete(s.graves, hash)
+	if h := s.holdingLocked(shard); h != nil && h.graves != nil {
+		delete(h.graves, hash)
+	}
 	t.gauges[Dead]--
 	if l := &t.longest; died != noneDead && (died <= l.at || l.asking) {
 		l.gone = true

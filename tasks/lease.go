@@ -29,6 +29,9 @@ func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claime
 	}
 	s.open[n] = l
 	s.setLocked(sl, delivering)
+	if s.unsure() {
+		s.tenures.unsure++
+	}
 	task := s.taskLocked(n)
 	wall := s.cfg.Clock()
 	e := Event{Attempt: task.Attempt}
@@ -109,8 +112,8 @@ func (s *Scheduler) expire() int {
 		s.mu.Lock()
 		for _, d := range part {
 			// It may have been settled or extended meanwhile.
-			if l, ok := s.open[d.slot]; ok && l.nonce == d.nonce && l.until <= now {
-				sl := s.book.slot(d.slot)
+			sl := s.book.slot(d.slot)
+			if l, ok := s.open[d.slot]; ok && l.nonce == d.nonce && l.until <= now && sl.state == delivering {
 				s.byNumber[sl.topic].counts.LeaseExpired++
 				s.failLocked(d.slot, sl, "the lease ran out", nil, nil, 0)
 				count++

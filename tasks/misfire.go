@@ -54,10 +54,11 @@ func (sl *slot) heldBack() bool {
 	return sl.state == pending && sl.flags&misfired != 0 && sl.timer == 0
 }
 
-// decideAll has the topics decide that have waited for the end of replay.
-func (s *Scheduler) decideAll() {
-	s.mu.Lock()
-	defer s.unlock()
+// decideLocked has the topics decide that have waited for the end of replay.
+func (s *Scheduler) decideLocked() {
+	if !s.isReplayed() {
+		return
+	}
 	for _, t := range s.topics {
 		if t.undecided {
 			s.revisitLocked(t)
@@ -147,11 +148,11 @@ func (v *visit) visitLocked(n uint32, sl *slot, now int64) {
 	t := v.byNumber[sl.topic]
 	coalesces := sl.flags&misfired != 0 && t.settings.Misfire == MisfireCoalesce && v.book.grouped(sl)
 	switch {
-	case coalesces && v.decides && !t.stopped():
+	case coalesces && v.decides && !t.stopped() && v.holdings[sl.shard].stage == held:
 		v.compareLocked(n, sl)
 	case coalesces:
 		t.undecided = true
-		if !v.decides && v.isReplayed() { // since this visit began: decideAll has not seen this topic
+		if !v.decides && v.isReplayed() { // since this visit began: decideLocked has not seen this topic
 			v.revisitLocked(t)
 		}
 	case sl.state == pending: // by settings of before, perhaps

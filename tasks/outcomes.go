@@ -12,6 +12,7 @@ const (
 	wasCancelled outcomeKind = iota + 1
 	wasDelivered
 	wasSkipped
+	wasUndone // nothing has become of it
 )
 
 // outcomes remembers the last outcomesKept finished tasks, by the hash of their
@@ -21,7 +22,7 @@ const (
 // its list.
 type outcomes struct {
 	ring   [outcomesKept]pastTask
-	next   uint32
+	count  uint64               // of all that were ever added; modulo the ring, where the next one goes
 	newest [outcomesKept]uint32 // heads of the lists: 1 + position in ring; 0: empty
 }
 
@@ -38,8 +39,8 @@ func newOutcomes() *outcomes { return new(outcomes) }
 func (o *outcomes) list(hash uint64) *uint32 { return &o.newest[hash%outcomesKept] }
 
 func (o *outcomes) add(hash uint64, what outcome) {
-	at := o.next
-	o.next = (o.next + 1) % outcomesKept
+	at := uint32(o.count % outcomesKept)
+	o.count++
 	if past := &o.ring[at]; past.kind != 0 {
 		link := o.list(past.hash)
 		for *link != at+1 {
@@ -53,11 +54,27 @@ func (o *outcomes) add(hash uint64, what outcome) {
 }
 
 // find returns the newest outcome of an id, or the zero outcome.
-func (o *outcomes) find(hash uint64) outcome {
+func (o *outcomes) find(hash uint64) outcome { return o.findSince(hash, 0) }
+
+// findSince is find without those that were added before there were so many.
+func (o *outcomes) findSince(hash, since uint64) outcome {
 	for i := *o.list(hash); i != 0; i = o.ring[i-1].older {
-		if past := &o.ring[i-1]; past.hash == hash {
+		if past := &o.ring[i-1]; past.hash == hash && past.kind != wasUndone {
+			if behind := (o.count - uint64(i)) % outcomesKept; o.count-1-behind < since {
+				break // and so are the others of the list
+			}
 			return past.outcome
 		}
 	}
 	return outcome{}
+}
+
+// undo takes the newest outcome of an id back: it will not be recorded.
+func (o *outcomes) undo(hash uint64) {
+	for i := *o.list(hash); i != 0; i = o.ring[i-1].older {
+		if past := &o.ring[i-1]; past.hash == hash && past.kind != wasUndone {
+			past.kind = wasUndone // it stays in its list, which the ring needs
+			return
+		}
+	}
 }

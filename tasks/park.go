@@ -6,19 +6,30 @@ package tasks
 func (s *Scheduler) park() {
 	s.mu.Lock()
 	defer s.unlock()
-	now := s.elapsed()
 	for n, l := range s.open {
-		sl := s.book.slot(n)
-		if !l.away || sl.state != delivering {
-			continue
+		if sl := s.book.slot(n); l.away && sl.state == delivering {
+			s.parkLocked(n, sl, l)
 		}
-		f := s.book.fields(sl)
-		f.state, f.attempt = recParked, l.attempt
-		f.leaseRest, f.nonce = max(0, (l.until-now).Milliseconds()), l.nonce
-		f.flags = f.flags&^flagClaimed | flagLease
-		s.scratch = f.encode(s.scratch[:0])
-		s.book.rewrite(n, s.scratch)
-		s.setLocked(sl, parking)
-		s.writeLocked(write{slot: n, op: opPark})
+	}
+}
+
+// parkLocked records a delivery with its lease. Memory's own record stays as it is.
+func (s *Scheduler) parkLocked(n uint32, sl *slot, l lease) {
+	f := s.book.fields(sl)
+	f.state, f.attempt = recParked, l.attempt
+	f.leaseRest, f.nonce = max(0, (l.until-s.elapsed()).Milliseconds()), l.nonce
+	f.flags = f.flags&^flagClaimed | flagLease
+	s.setLocked(sl, parking)
+	s.writeLocked(write{slot: n, op: opPark, rec: f.encode(nil)})
+}
+
+// unparkLocked goes on with a delivery that was parked in vain.
+func (s *Scheduler) unparkLocked(n uint32, sl *slot) {
+	s.setLocked(sl, delivering)
+	s.writeLocked(write{slot: n, op: opRecord})
+	s.releaseLocked(n)
+	if u, ok := s.unheard[s.open[n].nonce]; ok {
+		delete(s.unheard, s.open[n].nonce)
+		s.concludeLocked(s.byNumber[sl.topic], n, u.judgement)
 	}
 }

@@ -73,8 +73,11 @@ func (p *purge) begin(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	defer p.unlock()
-	if p.ended {
+	switch {
+	case p.ended:
 		return ErrClosed
+	case p.unsure():
+		return errUnsure
 	}
 	p.walk = p.walkLocked(p.topic, p.group)
 	return nil

@@ -20,8 +20,10 @@ func (s *Scheduler) replay() {
 		s.cfg.Log.Info("replay", "node", s.cfg.Node, "read", p.Read, "elapsed", p.Elapsed.Round(time.Millisecond), "done", p.Done)
 	})
 	if err == nil {
+		s.mu.Lock()
+		defer s.unlock()
 		close(s.replayed)
-		s.decideAll()
+		s.decideLocked()
 		return
 	}
 	select {
@@ -50,6 +52,9 @@ func (m *memory) Load(page []recovery.Entry) {
 				}
 				continue
 			}
+			if !s.holdingLocked(e.Shard).takes() {
+				continue
+			}
 			if f, ok := s.readableLocked(&e); ok {
 				n, sl := s.book.enter(e.ID, e.Data)
 				s.restoreLocked(n, sl, e, &f, now)
@@ -68,14 +73,20 @@ func (m *memory) Lock(page []recovery.Entry) []int {
 	defer s.unlock()
 	var locked []int
 	for i := range page {
+		if !s.holdingLocked(page[i].Shard).takes() {
+			break // lost since; all of a page are of one shard
+		}
 		n, known := s.book.find(page[i].ID)
 		if !known {
-			s.checkLocked(page[i].ID, nominated)
-			locked = append(locked, i)
+			n = s.checkLocked(page[i].ID, nominated)
 		} else if sl := s.book.slot(n); sl.state == checking && sl.flags&(sought|nominated) == sought {
 			sl.flags |= nominated
-			locked = append(locked, i)
+		} else {
+			continue
 		}
+		// Until it is resolved, the shard's number cannot come to mean another one.
+		s.book.slot(n).shard = uint16(page[i].Shard)
+		locked = append(locked, i)
 	}
 	return locked
 }
@@ -98,7 +109,8 @@ func (m *memory) Resolve(e recovery.Entry, found bool) {
 // resolveLocked arms a task that is being checked, gives it up, or finishes it again.
 func (s *Scheduler) resolveLocked(n uint32, e recovery.Entry, found bool) {
 	f, readable := fields{}, false
-	if found {
+	h := s.holdingLocked(e.Shard)
+	if found && h.takes() {
 		f, readable = s.readableLocked(&e)
 	}
 	if !readable {
@@ -108,7 +120,7 @@ func (s *Scheduler) resolveLocked(n uint32, e recovery.Entry, found bool) {
 	s.book.rewrite(n, e.Data)
 	sl := s.book.slot(n)
 	sl.flags &^= sought | nominated
-	if s.outcomes.find(s.book.index.hash(e.ID)).kind != 0 {
+	if s.outcomes.findSince(s.book.index.hash(e.ID), h.past).kind != 0 {
 		// This process has finished it, and the ledger has lost that since.
 		sl.shard, sl.stored, sl.state = uint16(e.Shard), e.Spot.At, vacant
 		s.setLocked(sl, finishing)
@@ -134,7 +146,7 @@ func (s *Scheduler) readableLocked(e *recovery.Entry) (fields, bool) {
 		if _, again := s.illegible[h]; again {
 			return f, false
 		}
-		s.illegible[h] = struct{}{}
+		s.illegible[h] = uint16(e.Shard)
 		s.unknown++
 		switch {
 		case s.unknown > illegibleLines: // the lock is held, and a downgrade may leave a million
@@ -158,7 +170,7 @@ func (s *Scheduler) restoreLocked(n uint32, sl *slot, e recovery.Entry, f *field
 	sl.next, sl.stored, sl.state = f.next, e.Spot.At, vacant
 	if f.state != recParked {
 		s.armLocked(n, sl, now)
-		s.foundLocked(t, sl, f, s.since[e.Shard])
+		s.foundLocked(t, sl, f, s.holdings[e.Shard].since)
 		return
 	}
 	// A delivery that was open when the node was closed: its receipt still

@@ -129,7 +129,7 @@ func (s *Scheduler) Return(ds []Delivery) {
 	defer s.unlock()
 	for i := range ds {
 		n := ds[i].slot
-		if l, ok := s.open[n]; ok && l.nonce == ds[i].lease.nonce {
+		if l, ok := s.open[n]; ok && l.nonce == ds[i].lease.nonce && s.book.slot(n).state == delivering {
 			s.putBackLocked(n, s.book.slot(n))
 		}
 	}

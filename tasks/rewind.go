@@ -9,23 +9,32 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// watchRewinds has the ledger tell when its storage has lost what it had
-// confirmed: a failover to a replica that was behind, an older file, an empty disk.
-func (s *Scheduler) watchRewinds() {
-	if r, ok := s.ledger.(recovery.Rewinder); ok {
-		r.Watch(recovery.Watcher{
-			Rewound: func(shard int) { s.rewound(r, shard) },
-			Lost:    func(_ int, err error) { s.lose(err) },
-			Ended:   s.lose,
-		})
+// watch has the ledger tell what becomes of shards behind this process's back: its
+// storage has lost what it had confirmed (a failover to a replica that was behind, an
+// older file, an empty disk), others have taken them, or left them to it.
+func (s *Scheduler) watch() {
+	r, ok := s.ledger.(recovery.Rewinder)
+	if !ok {
+		return
 	}
+	w := recovery.Watcher{
+		Rewound: func(shard int) { s.rewound(r, shard) },
+		Lost:    func(_ int, err error) { s.lose(err) },
+		Ended:   s.lose,
+	}
+	if s.fleet != nil {
+		w.Lost, w.Gained = s.loseShard, s.gained
+		w.Room, w.Status = s.room, s.status
+	}
+	r.Watch(w)
 }
 
 // rewound makes a shard equal to memory again, in the background.
 func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
+	h := s.holdingLocked(shard)
+	if s.ended || h != nil && !h.mine() {
 		return
 	}
 	s.sweep.rewinds++
@@ -36,12 +45,17 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 			return
 		}
 		s.background.Go(s.restoreSettings)
-		written := s.rewrite(shard)
+		h, end := s.beginRestoring(shard)
+		if h == nil {
+			return
+		}
+		defer end()
+		written := s.rewrite(shard, h)
 		// While replay runs, what memory does not know may be what it has not read yet.
 		deleted := 0
 		err := s.waitReplayed(s.ctx)
 		if err == nil {
-			deleted, err = s.deleteStrays(r, shard)
+			deleted, err = s.deleteStrays(r, shard, h)
 		}
 		log := s.cfg.Log.With("node", s.cfg.Node, "shard", shard, "written", written, "deleted", deleted)
 		if err != nil {
@@ -52,15 +66,41 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 	})
 }
 
+// beginRestoring keeps a shard here until end is called. If it is just leaving, that must
+// come off first, or be taken back. It returns nil if the shard is not this process's.
+func (s *Scheduler) beginRestoring(shard int) (h *holding, end func()) {
+	s.mu.Lock()
+	h = s.holdingLocked(shard)
+	if h.mine() {
+		h.rewinds++
+	}
+	s.unlock()
+	for {
+		s.mu.Lock()
+		mine, waits := h.mine(), h.mine() && h.stage == leaving
+		s.unlock()
+		switch {
+		case !mine, waits && !s.rest(busyPauseMax):
+			return nil, nil
+		case !waits:
+			return h, func() { s.mu.Lock(); h.rewinds--; s.unlock() }
+		}
+	}
+}
+
 // queueAtMost bounds what waits for the committer while a shard is written anew.
 const queueAtMost = 20_000
 
 // rewrite writes every task of a shard that is at rest. The others have a write under
 // way, which says the same; but the ledger may have confirmed it before the loss, and
 // memory not have heard of that yet, so it is written once more before it counts.
-func (s *Scheduler) rewrite(shard int) (written int) {
+func (s *Scheduler) rewrite(shard int, h *holding) (written int) {
 	for from := 0; s.breathe(); from += atOnce {
 		s.mu.Lock()
+		if !h.mine() {
+			s.unlock()
+			break
+		}
 		total := len(s.book.chunks) * chunkSlots
 		for n := from; n < min(from+atOnce, total); n++ {
 			sl := s.book.slot(uint32(n))
@@ -96,17 +136,17 @@ func (s *Scheduler) breathe() bool {
 // deleteStrays deletes the pending records of a shard that memory does not know:
 // tasks that are finished, and that the loss has brought back. Those that memory
 // knows to be dead are buried again.
-func (s *Scheduler) deleteStrays(r recovery.Rewinder, shard int) (deleted int, err error) {
+func (s *Scheduler) deleteStrays(r recovery.Rewinder, shard int, h *holding) (deleted int, err error) {
 	for {
 		deleted = 0
 		err = r.ScanShard(s.ctx, shard, func(page []recovery.Entry) error {
 			if !s.breathe() {
 				return ErrClosed
 			}
-			n, dead, err := s.deleteSome(shard, page)
+			n, dead, err := s.deleteSome(shard, h, page)
 			deleted += n
 			if err == nil && len(dead) > 0 {
-				err = s.buryAgain(shard, dead)
+				err = s.buryAgain(shard, h, dead)
 			}
 			return err
 		})
@@ -123,11 +163,14 @@ func (s *Scheduler) deleteStrays(r recovery.Rewinder, shard int) (deleted int, e
 }
 
 // deleteSome deletes the strays of a page, and returns the dead among them.
-func (s *Scheduler) deleteSome(shard int, page []recovery.Entry) (deleted int, dead []recovery.Ref, err error) {
+func (s *Scheduler) deleteSome(shard int, h *holding, page []recovery.Entry) (deleted int, dead []recovery.Ref, err error) {
 	s.mu.Lock()
 	defer s.unlock()
-	if s.ended {
+	switch {
+	case s.ended:
 		return 0, nil, ErrClosed
+	case !h.mine():
+		return 0, nil, recovery.ErrLost
 	}
 	for i := range page {
 		id := page[i].ID
@@ -149,7 +192,7 @@ func (s *Scheduler) deleteSome(shard int, page []recovery.Entry) (deleted int, d
 
 // buryAgain buries tasks whose burial is among what was lost: memory has kept
 // nothing of them but that they are dead, so their older records must do.
-func (s *Scheduler) buryAgain(shard int, dead []recovery.Ref) error {
+func (s *Scheduler) buryAgain(shard int, h *holding, dead []recovery.Ref) error {
 	return s.ledger.Get(s.ctx, shard, dead, func(_ int, e recovery.Entry) {
 		f, err := decode(e.Data)
 		if err != nil {
@@ -157,7 +200,7 @@ func (s *Scheduler) buryAgain(shard int, dead []recovery.Ref) error {
 		}
 		s.mu.Lock()
 		defer s.unlock()
-		if _, known := s.book.find(e.ID); known || s.ended || !s.buriedLocked(e.ID) {
+		if _, known := s.book.find(e.ID); known || s.ended || !h.mine() || !s.buriedLocked(e.ID) {
 			return
 		}
 		died := s.now()
@@ -169,7 +212,7 @@ func (s *Scheduler) buryAgain(shard int, dead []recovery.Ref) error {
 		sl.topic, sl.shard, sl.stored = s.keptTopic(f.topic).number, uint16(shard), e.Spot.At
 		s.setLocked(sl, burying)
 		// The confirmation counts it again. It may have been who was dead the longest.
-		s.leaveGraveLocked(s.byNumber[sl.topic], e.ID, math.MinInt64)
+		s.leaveGraveLocked(s.byNumber[sl.topic], shard, e.ID, math.MinInt64)
 		s.writeLocked(write{slot: n, op: opBury, at: died})
 	})
 }

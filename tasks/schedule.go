@@ -221,8 +221,11 @@ var (
 
 // createLocked enters a planned task and sends its first write.
 func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
-	if s.ended {
+	switch {
+	case s.ended:
 		return 0, ErrClosed
+	case s.unsure():
+		return 0, errUnsure
 	}
 	id := []byte(p.id)
 	h := s.book.index.hash(id)
@@ -252,6 +255,9 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 		if !p.absent && !s.isReplayed() {
 			return 0, ErrReplaying
 		}
+	}
+	if s.draining {
+		return 0, ErrDraining
 	}
 	shard := s.terms.ShardOf(id)
 	if err := s.admitLocked(shard, 1, len(p.rec)); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,8 +20,10 @@ import (
 type Scheduler struct {
 	cfg       Config
 	ledger    recovery.Ledger
+	fleet     recovery.Fleet // the ledger, if it is one; else nil
 	terms     recovery.Terms
-	since     []int64 // by shard: when this process began to hold it, Unix ms by the wall clock
+	peers     peers
+	number    uint16 // of this node in the homes of its own shards
 	committer *recovery.Committer[write]
 	runner    *wheel.Runner
 	signer    *signer
@@ -31,23 +32,37 @@ type Scheduler struct {
 
 	opened   chan struct{} // closed when Open has succeeded
 	closing  chan struct{} // closed when Close begins
-	replayed chan struct{} // closed when replay is over
+	replayed chan struct{} // closed when the first replay is over
 	done     chan struct{} // closed when nothing runs any more, or the ledger is lost
 
-	ctx        context.Context // of handlers and background work; cancelled at the end of the grace
-	cancel     context.CancelFunc
-	handlers   sync.WaitGroup        // running handlers
-	background sync.WaitGroup        // replay, sweep, refresh and watch
-	refusal    atomic.Pointer[error] // why the ledger takes no new records, when last asked
-	restoring  sync.Mutex            // held while settings that the ledger has lost are written again
-	hurry      chan struct{}         // asks for a sweep at once; holds one request
-	everything chan fullSweep        // asks for the rest of a full sweep: an audit of everything; holds one request
-	unstored   atomic.Int64          // the last revision of settings that the ledger does not keep
-	closeBegun atomic.Bool
-	closed     chan struct{} // closed when Close is over, which closeErr waits for
-	closeErr   error
+	ctx         context.Context // of handlers and background work; cancelled at the end of the grace
+	cancel      context.CancelFunc
+	handlers    sync.WaitGroup        // running handlers
+	background  sync.WaitGroup        // replay, sweep, refresh and watch
+	refusal     atomic.Pointer[error] // why the ledger takes no new records, when last asked
+	restoring   sync.Mutex            // held while settings that the ledger has lost are written again
+	errandsWake chan struct{}         // tells that there are errands; holds one request
+	hurry       chan struct{}         // asks for a sweep at once; holds one request
+	everything  chan fullSweep        // asks for the rest of a full sweep: an audit of everything; holds one request
+	unstored    atomic.Int64          // the last revision of settings that the ledger does not keep
+	catchingUp  atomic.Int64          // shards that were gained, and are not all in memory yet
+	closeBegun  atomic.Bool
+	closed      chan struct{} // closed when Close is over, which closeErr waits for
+	closeErr    error
 
 	mu            sync.Mutex // guards everything below
+	holdings      []*holding // by number of the tenure; nil where there is none
+	tenures       tenureCounts
+	leaving       int                      // tenures of which nothing is handed out
+	orphans       map[uint64]recovery.Home // by nonce: deliveries that handlers are making, whose shards have left
+	unheard       map[uint64]unheard       // by nonce: what handlers said of deliveries that are being handed over
+	errands       []errand
+	errandsOut    int                    // of those, that are being run
+	missing       map[recovery.Home]bool // shards of this node's own that it does not hold
+	draining      bool
+	settled       bool          // it was ready once
+	halted        bool          // nothing is handed out, see OnOutage
+	caughtUp      chan struct{} // closed when no gained shard is being read any more
 	book          *book
 	topics        map[string]*topic
 	byNumber      []*topic
@@ -71,10 +86,10 @@ type Scheduler struct {
 	feed          feed
 	progress      recovery.Progress
 	sweep         sweepState
-	unknown       int64               // records of a version that this binary does not know, or damaged
-	illegible     map[uint64]struct{} // hashes of their ids, which nobody may take
-	ended         bool                // Close has begun, or the ledger was lost
-	fault         error               // why the ledger was lost
+	unknown       int64             // records of a version that this binary does not know, or damaged
+	illegible     map[uint64]uint16 // hashes of their ids, which nobody may take, and their tenures
+	ended         bool              // Close has begun, or the ledger was lost
+	fault         error             // why the ledger was lost
 }
 
 // Open adopts the ledger, starts reading its tasks back, and begins to deliver;
@@ -90,30 +105,37 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	}
 	s := &Scheduler{
 		cfg: cfg, ledger: ledger, started: time.Now(), run: rand.Uint32(),
-		opened:     make(chan struct{}),
-		closed:     make(chan struct{}),
-		closing:    make(chan struct{}),
-		replayed:   make(chan struct{}),
-		done:       make(chan struct{}),
-		hurry:      make(chan struct{}, 1),
-		everything: make(chan fullSweep, 1),
-		book:       newBook(),
-		topics:     make(map[string]*topic),
-		byNumber:   []*topic{{}}, // number 0: of slots that have none, or none yet
-		open:       make(map[uint32]lease),
-		deferred:   make(map[uint32]write),
-		waiting:    make(map[uint32]chan struct{}),
-		graves:     make(map[uint64]struct{}),
-		illegible:  make(map[uint64]struct{}),
-		outcomes:   newOutcomes(),
+		opened:      make(chan struct{}),
+		closed:      make(chan struct{}),
+		closing:     make(chan struct{}),
+		replayed:    make(chan struct{}),
+		done:        make(chan struct{}),
+		hurry:       make(chan struct{}, 1),
+		errandsWake: make(chan struct{}, 1),
+		orphans:     make(map[uint64]recovery.Home),
+		unheard:     make(map[uint64]unheard),
+		missing:     make(map[recovery.Home]bool),
+		peers:       cfg.peers,
+		everything:  make(chan fullSweep, 1),
+		book:        newBook(),
+		topics:      make(map[string]*topic),
+		byNumber:    []*topic{{}}, // number 0: of slots that have none, or none yet
+		open:        make(map[uint32]lease),
+		deferred:    make(map[uint32]write),
+		waiting:     make(map[uint32]chan struct{}),
+		graves:      make(map[uint64]struct{}),
+		illegible:   make(map[uint64]uint16),
+		outcomes:    newOutcomes(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	s.watchRewinds()
+	s.fleet, _ = ledger.(recovery.Fleet)
+	s.watch()
 	if s.terms, err = ledger.Adopt(ctx); err != nil {
 		s.cancel()
 		return nil, err
 	}
-	s.since = slices.Repeat([]int64{s.now()}, s.terms.Shards)
+	s.number = s.numbered()
+	s.holdAdopted()
 	if err := s.prepare(ctx); err != nil {
 		s.cancel()
 		return nil, errors.Join(err, ledger.Close())
@@ -133,6 +155,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	s.background.Go(s.retentionLoop)
 	s.background.Go(s.conditionLoop)
 	s.background.Go(s.refreshLoop)
+	s.joinFleet()
 	close(s.opened)
 	return s, nil
 }
@@ -187,6 +210,7 @@ func (s *Scheduler) shutDown(ctx context.Context) error {
 	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 	defer cancelLast()
 	ended(last, &s.handlers)
+	s.lastErrands(last)
 	// What is left has a time of its own: handlers may have used up theirs.
 	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.AnswerWithin)
 	defer cancelFlush()

@@ -46,8 +46,13 @@ func (s *Scheduler) Settle(ctx context.Context, v Verdict, receipts []string) ([
 		s.unlock()
 		return nil, ErrClosed
 	}
+	unsure := s.unsure()
 	for i := range settlings {
-		if p := &settlings[i]; p.answer.Err == nil {
+		switch p := &settlings[i]; {
+		case p.answer.Err != nil:
+		case unsure:
+			p.answer.Err = errUnsure
+		default:
 			s.settleLocked(&v, p, c, i)
 		}
 	}
@@ -116,6 +121,10 @@ func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *call, i int) {
 		return
 	}
 	sl := s.book.slot(n)
+	if sl.state == parking {
+		a.Err = errHandedOver
+		return
+	}
 	if l, ok := s.open[n]; sl.state == delivering && ok {
 		if l.nonce != r.nonce {
 			a.Err = fmt.Errorf("%w: the task was handed out again", ErrStale)

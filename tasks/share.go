@@ -54,7 +54,7 @@ func (s *Scheduler) placesLeftLocked(t *topic) int {
 
 // wantsLocked tells that a topic could use one more worker.
 func (s *Scheduler) wantsLocked(t *topic) bool {
-	if t.stopped() || s.ended || t.deliverer == nil || t.later && s.roomLocked() <= 0 {
+	if t.stopped() || s.ended || s.halted || t.deliverer == nil || t.later && s.roomLocked() <= 0 {
 		return false
 	}
 	wanted := t.busy + t.allowed(t.queue.live)

@@ -8,12 +8,15 @@ import (
 
 // Readiness tells whether the scheduler can take and deliver tasks.
 type Readiness struct {
-	Ready     bool          // replay is over
+	Ready     bool          // the first replay is over, and the node's own shards have come home, or were waited for long enough
 	Replayed  int64         // records read so far
 	Elapsed   time.Duration // of the replay
 	LedgerOK  bool          // the ledger answers, takes new records, and is ours
 	Stalled   time.Duration // for how long the ledger has not answered a write; 0 if it does
 	Condition string        // why the ledger takes no new records; empty if it does
+	Away      int           // shards of the node's own that other nodes still hold
+	Unsure    bool          // others may have taken over what this node holds, see OnOutage
+	Draining  bool          // Drain has begun
 
 	// Storage is what the ledger tells of the storage beneath it; empty if it is
 	// no recovery.Reporter.
@@ -29,13 +32,22 @@ type Stats struct {
 	Total     Counts // of all topics
 	Readiness Readiness
 
-	Rescued        int64 // tasks that the sweep found overdue; 0 outside a fault
-	MissedWakes    int64 // topics whose receivers did not know of ready tasks until the sweep came; 0 outside a fault
-	LeasesReturned int64 // deliveries whose lease ran out
-	AuditChecked   int64 // tasks compared with the ledger
-	AuditRepaired  int64 // of those, missing there and written again; 0 outside a fault
-	ClockSteps     int64 // times that the wall clock was set
-	Rewinds        int64 // shards whose storage had lost confirmed writes; 0 outside a fault
+	Rescued          int64 // tasks that the sweep found overdue; 0 outside a fault
+	MissedWakes      int64 // topics whose receivers did not know of ready tasks until the sweep came; 0 outside a fault
+	LeasesReturned   int64 // deliveries whose lease ran out
+	AuditChecked     int64 // tasks compared with the ledger
+	AuditRepaired    int64 // of those, missing there and written again; 0 outside a fault
+	ClockSteps       int64 // times that the wall clock was set
+	Rewinds          int64 // shards whose storage had lost confirmed writes; 0 outside a fault
+	ShardsHeld       int   // now
+	ShardsGained     int64 // adopted from others, or got back
+	ShardsYielded    int64 // handed over
+	ShardsLost       int64 // taken over by others while this node was cut off; 0 outside a fault
+	TasksDropped     int64 // that have left memory with their shards
+	UnsureDeliveries int64 // that were begun while others may have held the task, see OnOutage
+	// LostDeliveries were open when it turned out that their shard had been lost: others
+	// may have made them as well.
+	LostDeliveries int64
 	UnknownRecords int64 // records that this version cannot read and has left alone
 
 	Backlog     int   // ready tasks of topics that this process delivers, see Config.SweepBacklog
@@ -80,6 +92,14 @@ func (s *Scheduler) Stats() Stats {
 	if s.sweep.raised {
 		st.Concurrency = s.cfg.SweepMaxConcurrency
 	}
+	for _, h := range s.holdings {
+		if h.mine() {
+			st.ShardsHeld++
+		}
+	}
+	n := &s.tenures
+	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.gained, n.yielded, n.lost, n.dropped
+	st.UnsureDeliveries, st.LostDeliveries = n.unsure, n.doubtful
 	st.Subscriptions, st.EventsLost = s.feed.count, s.feed.lost
 	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.sweep.fulls, s.sweep.last.at, s.sweep.lastTook
 	st.ClockSteps, st.UnknownRecords = s.sweep.clockSteps, s.unknown
@@ -113,10 +133,8 @@ func (c *Counts) Add(o *Counts) {
 
 // Readiness tells how far the scheduler is.
 func (s *Scheduler) Readiness() Readiness {
-	r := Readiness{Ready: s.isReplayed(), LedgerOK: true}
-	for shard := range s.terms.Shards {
-		r.Stalled = max(r.Stalled, s.committer.Stalled(shard))
-	}
+	r := Readiness{LedgerOK: true, Unsure: s.unsure()}
+	r.Stalled = s.committer.Stats().Stall
 	if r.Stalled > s.cfg.AnswerWithin {
 		r.LedgerOK = false
 	} else {
@@ -131,6 +149,7 @@ func (s *Scheduler) Readiness() Readiness {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	r.Ready, r.Away, r.Draining = s.settledLocked(), len(s.missing), s.draining
 	r.Replayed, r.Elapsed = s.progress.Read, s.progress.Elapsed
 	if s.fault != nil {
 		r.LedgerOK, r.Condition = false, s.fault.Error()

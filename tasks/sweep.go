@@ -152,7 +152,7 @@ func (s *Scheduler) searchSomeLocked(from uint32) (found int, to uint32) {
 	before := now - overdueSlack.Milliseconds()
 	chunk := s.book.chunks[from/chunkSlots]
 	for i := from % chunkSlots; i < chunkSlots && found < atOnce; i++ {
-		if sl := &chunk[i]; sl.state == pending && sl.next < before && !sl.heldBack() {
+		if sl := &chunk[i]; sl.state == pending && sl.next < before && !sl.heldBack() && !s.isAsideLocked(sl) {
 			s.noteLocked(EventRescued, sl, Event{})
 			s.disarmLocked(sl)
 			s.dueLocked(from, sl, now)

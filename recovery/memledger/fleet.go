@@ -390,6 +390,27 @@ func (m *Member) ScanShard(ctx context.Context, n int, page func([]recovery.Entr
 	return err
 }
 
+// ScanDead implements recovery.DeadScanner.
+func (m *Member) ScanDead(ctx context.Context, n int, page func([]recovery.Entry) error) error {
+	s, err := m.lockShard(ctx, n)
+	if err != nil {
+		return err
+	}
+	var all []recovery.Entry
+	for id, r := range s.dead {
+		e := entry{n, id, r}.handOut()
+		e.Data = nil
+		all = append(all, e)
+	}
+	m.f.mu.Unlock()
+	for chunk := range slices.Chunk(all, pageSize) {
+		if err := page(chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ListDead implements recovery.Ledger.
 func (m *Member) ListDead(ctx context.Context, label string, after recovery.Ref, visit func(e recovery.Entry) bool) error {
 	if err := m.lock(ctx); err != nil {

@@ -1,0 +1,195 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+const (
+	drainPause = 50 * time.Millisecond // between two rounds of Drain in which something was left
+	// drainPatience is for how long nobody may take anything before Drain gives up.
+	drainPatience = 15 * time.Second
+)
+
+// Drain hands everything over that this node holds: it accepts no new tasks from now on
+// (ErrDraining), adopts nothing, and has the other nodes that live take its shards, evenly.
+// Deliveries that are open count where their tasks are then. It returns once nothing is
+// held any more and what handlers of this process were doing for it is over, or at the end
+// of Config.Grace. Then there is nothing left that Close would wait for.
+//
+// What it began stays, also after an error: called again it goes on, and only a restart
+// ends it. Errors: ErrNoHeir when there is no other node that could take anything, which
+// changes nothing if it is so from the beginning; ErrClosed; or why ctx ended.
+func (s *Scheduler) Drain(ctx context.Context) error {
+	if _, err := s.heirs(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.ended {
+		s.unlock()
+		return ErrClosed
+	}
+	s.draining = true
+	clear(s.missing)
+	s.unlock()
+	s.cfg.Log.Info("this node is being drained", "node", s.cfg.Node)
+	if err := s.handAllOver(ctx); err != nil {
+		return err
+	}
+	s.cfg.Log.Info("this node is drained", "node", s.cfg.Node)
+	return s.awaitOrphans(ctx)
+}
+
+// handAllOver goes on until no shard is left.
+func (s *Scheduler) handAllOver(ctx context.Context) error {
+	moved := s.elapsed()
+	for {
+		homes, leaving := s.heldHomes()
+		if len(homes)+leaving == 0 {
+			return nil
+		}
+		heirs, err := s.heirs(ctx)
+		for _, home := range homes {
+			if len(heirs) == 0 {
+				break
+			}
+			var took bool
+			if took, err = s.bequeath(ctx, home, heirs); took {
+				moved = s.elapsed()
+			}
+		}
+		if len(homes) > 0 && s.elapsed()-moved > drainPatience {
+			return fmt.Errorf("%w: %d shards are left: %w", ErrNoHeir, len(homes), err)
+		}
+		pause := drainPause
+		if len(homes) == 0 {
+			pause = busyPause // they are leaving memory
+		}
+		select {
+		case <-time.After(pause):
+		case <-s.closing:
+			return ErrClosed
+		case <-ctx.Done():
+			return fmt.Errorf("%d shards are left: %w", len(homes)+leaving, context.Cause(ctx))
+		}
+	}
+}
+
+// heldHomes lists the shards that could be handed over, and tells how many others have
+// not left memory yet.
+func (s *Scheduler) heldHomes() (homes []recovery.Home, leaving int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.holdings {
+		switch {
+		case h == nil:
+		case h.mine():
+			homes = append(homes, h.home)
+		default:
+			leaving++
+		}
+	}
+	return homes, leaving
+}
+
+// An heir is a node that may take shards.
+type heir struct {
+	name   string
+	shards int // that it holds
+}
+
+// heirs lists the other nodes that live and are not being drained.
+func (s *Scheduler) heirs(ctx context.Context) ([]*heir, error) {
+	if s.peers.askTake == nil {
+		return nil, fmt.Errorf("%w: the ledger is not shared with other nodes", ErrNoHeir)
+	}
+	nodes, err := s.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []*heir
+	for i := range nodes {
+		n := &nodes[i]
+		if !n.Self && n.Live && !n.Released && (n.Status == nil || !n.Status.Draining) {
+			all = append(all, &heir{n.Name, n.Held + n.Adopted})
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%w: no other node lives, or all are being drained", ErrNoHeir)
+	}
+	return all, nil
+}
+
+// bequeath has one of the heirs take a shard: who holds the fewest is asked first.
+func (s *Scheduler) bequeath(ctx context.Context, home recovery.Home, heirs []*heir) (took bool, err error) {
+	slices.SortStableFunc(heirs, func(a, b *heir) int { return a.shards - b.shards })
+	for _, to := range heirs {
+		one, cancel := s.within(ctx)
+		failed := s.peers.askTake(one, to.name, home)
+		cancel()
+		if failed == nil {
+			to.shards++
+			return true, nil
+		}
+		err = errors.Join(err, fmt.Errorf("node %s: %w", to.name, failed))
+		s.mu.Lock()
+		gone := s.tenureLocked(home) < 0
+		s.mu.Unlock()
+		if gone {
+			return true, nil // to that node, though it could not say so
+		}
+	}
+	return false, err
+}
+
+// awaitOrphans waits until the handlers whose tasks other nodes hold have returned, and
+// those nodes know what they said.
+func (s *Scheduler) awaitOrphans(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Grace)
+	defer cancel()
+	for {
+		s.mu.Lock()
+		left := len(s.orphans) + len(s.errands) + s.errandsOut
+		s.mu.Unlock()
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(drainPause / 10):
+		case <-s.closing:
+			return ErrClosed
+		case <-ctx.Done():
+			return nil // what they say is lost, and their tasks are delivered again elsewhere
+		}
+	}
+}
+
+// take fetches a shard from a node that wants to be rid of it. Errors: ErrDraining,
+// ErrOverloaded, ErrUnavailable, ErrClosed, or why the other one does not yield it.
+func (s *Scheduler) take(ctx context.Context, home recovery.Home, from string) error {
+	s.mu.Lock()
+	var err error
+	switch has := s.tenureLocked(home) >= 0; {
+	case s.ended:
+		err = ErrClosed
+	case s.draining:
+		err = ErrDraining
+	case has:
+		s.unlock()
+		return nil
+	case s.unsure():
+		err = errUnsure
+	case s.roomForMoreLocked() == 0:
+		err = fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.book.used)
+	}
+	s.unlock()
+	if err != nil {
+		return err
+	}
+	return s.fetch(ctx, from, home)
+}

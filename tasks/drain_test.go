@@ -1,0 +1,118 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A drained node has handed everything over, evenly, and takes nothing any more; what it
+// was delivering counts at the others, and Close has nothing to wait for.
+func TestDrain(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b, c := f.join("a", 6, Config{}), f.join("b", 2, Config{}), f.join("c", 2, Config{})
+		end := make(chan struct{})
+		want(t, "Handle", a.Handle("h", func(context.Context, *Delivery) error { <-end; return nil }), nil)
+		var ids []string
+		for i := range 600 {
+			ids = append(ids, a.must(Request{ID: a.idAt(i % 6), Topic: "x", Delay: time.Hour}))
+		}
+		handled, open := a.must(Request{ID: a.idAt(0), Topic: "h"}), a.must(Request{ID: a.idAt(1), Topic: "y"})
+		d := a.pull("y", open)[0]
+		done := make(chan error, 1)
+		go func() { done <- a.Drain(t.Context()) }()
+		pass(time.Second)
+		if len(done) != 0 {
+			t.Fatalf("Drain has returned while a handler was running: %v", <-done)
+		}
+		_, err := a.Schedule(t.Context(), Request{Topic: "x"})
+		want(t, "Schedule", err, ErrDraining)
+		want(t, "take", b.handTo(a), ErrDraining)
+		close(end)
+		want(t, "Drain", <-done, nil)
+		if n, m := b.Stats(), c.Stats(); n.ShardsHeld != 5 || m.ShardsHeld != 5 || n.Total.Pending+m.Total.Pending != 600 {
+			t.Errorf("%d and %d shards, %d and %d tasks", n.ShardsHeld, m.ShardsHeld, n.Total.Pending, m.Total.Pending)
+		}
+		a.wantEmpty()
+		nodes, err := b.Nodes(t.Context())
+		if err != nil || len(nodes) != 3 || !nodes[0].Status.Draining || nodes[0].Held != 0 || nodes[1].Adopted != 3 {
+			t.Errorf("Nodes = %+v, %v", nodes, err)
+		}
+		began := time.Now()
+		want(t, "Close", a.Close(t.Context()), nil)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("Close took %v", took)
+		}
+		settled := 0
+		for _, n := range []*fleetNode{b, c} {
+			_, err := n.Get(t.Context(), handled)
+			want(t, "Get of the handled one", err, ErrNotFound)
+			if n.ack(d).Err == nil {
+				settled++
+			}
+			n.check()
+		}
+		if settled != 1 {
+			t.Errorf("the receipt was honoured %d times", settled)
+		}
+		_ = ids
+	})
+}
+
+// Without another node a drain begins nothing.
+func TestNobodyToDrainTo(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a := f.join("a", 1, Config{})
+		want(t, "Drain", a.Drain(t.Context()), ErrNoHeir)
+		a.must(Request{ID: a.idAt(0), Topic: "x"})
+		b := f.join("b", 1, Config{})
+		b.crash()
+		want(t, "Drain", a.Drain(t.Context()), ErrNoHeir)
+	})
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		want(t, "Drain", r.Drain(t.Context()), ErrNoHeir)
+		nodes, err := r.Nodes(t.Context())
+		if err != nil || len(nodes) != 1 || !nodes[0].Self || nodes[0].Status == nil {
+			t.Errorf("Nodes = %+v, %v", nodes, err)
+		}
+	})
+}
+
+// Heirs without room are passed over; if none has any, the drain says so, and goes on
+// when it is asked again.
+func TestDrainWithoutRoom(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 2, Config{}), f.join("b", 1, Config{MaxPending: 1})
+		a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		full := b.must(Request{ID: b.idAt(0), Topic: "x", Delay: time.Hour})
+		err := a.Drain(t.Context())
+		want(t, "Drain", err, ErrNoHeir)
+		want(t, "Drain", err, ErrOverloaded)
+		want(t, "Cancel", b.Cancel(t.Context(), full), nil)
+		want(t, "Drain", a.Drain(t.Context()), nil)
+		pass(time.Second)
+		b.check()
+	})
+}
+
+// A drain that its caller gives up leaves what it has not handed over.
+func TestDrainGivenUp(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a := f.join("a", 1, Config{})
+		f.join("b", 1, Config{})
+		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
+		release := a.member.hold("Yield")
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if err := a.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Drain = %v", err)
+		}
+		release()
+		synctest.Wait()
+		pass(time.Second)
+		a.pull("x", id)
+		a.check()
+	})
+}

@@ -1,0 +1,270 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/memledger"
+)
+
+// A fleetRig is several nodes that share a ledger in memory, and ask one another without
+// a relay.
+type fleetRig struct {
+	t      *testing.T
+	ledger *memledger.Fleet
+	nodes  map[string]*fleetNode
+}
+
+// A fleetNode is one process of them.
+type fleetNode struct {
+	*Scheduler
+	t      *testing.T
+	rig    *fleetRig
+	member *faultyMember
+	log    *logged
+	told   collection[string] // verdicts that were sent to other nodes
+	keeps  atomic.Bool        // it yields nothing
+}
+
+// fleetBubble runs a test with fake time, on a fleet.
+func fleetBubble(t *testing.T, test func(t *testing.T, f *fleetRig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fleetRig{t: t, ledger: memledger.NewFleet(), nodes: make(map[string]*fleetNode)}
+		defer func() {
+			for _, n := range f.nodes {
+				n.member.heal()
+				_ = n.Close(context.Background())
+			}
+		}()
+		test(t, f)
+	})
+}
+
+// join starts a node, again or for the first time.
+func (f *fleetRig) join(name string, shards int, cfg Config) *fleetNode {
+	f.t.Helper()
+	n := &fleetNode{t: f.t, rig: f, member: &faultyMember{Member: f.ledger.Join(name, shards)}, log: &logged{}}
+	cfg.Node, cfg.Log = name, slog.New(slog.NewTextHandler(n.log, nil))
+	cfg.peers = peers{
+		askYield: func(ctx context.Context, node string, home recovery.Home) error {
+			holder := f.nodes[node]
+			if holder == nil || holder.keeps.Load() {
+				return ErrUnavailable
+			}
+			return holder.yield(ctx, home, name)
+		},
+		askTake: func(ctx context.Context, node string, home recovery.Home) error {
+			return f.nodes[node].take(ctx, home, name)
+		},
+		settle: func(ctx context.Context, home recovery.Home, v Verdict, receipt string) error {
+			holder, ok := f.nodes[f.ledger.Holder(home)]
+			if !ok {
+				return ErrUnavailable
+			}
+			n.told.add(fmt.Sprint(v.Verb, " ", v.Reason))
+			answers, err := holder.Settle(ctx, v, []string{receipt})
+			if err != nil {
+				return err
+			}
+			return answers[0].Err
+		},
+	}
+	f.nodes[name] = n
+	var err error
+	if n.Scheduler, err = Open(f.t.Context(), n.member, cfg); err != nil {
+		f.t.Fatal("Open:", err)
+	}
+	synctest.Wait()
+	return n
+}
+
+// crash ends a node as kill -9 would.
+func (n *fleetNode) crash() {
+	n.member.Crash()
+	n.member.heal()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = n.Close(ctx)
+	delete(n.rig.nodes, n.cfg.Node)
+}
+
+// adopt has a node adopt what another one holds, and waits until it is in memory.
+func (n *fleetNode) adopt(from *fleetNode) {
+	n.t.Helper()
+	if n.member.AdoptFrom(from.member.Member) == 0 {
+		n.t.Fatal("nothing was adopted")
+	}
+	pass(100 * time.Millisecond)
+}
+
+// must schedules a task that has to be accepted, under an id that tells its home.
+func (n *fleetNode) must(r Request) string {
+	n.t.Helper()
+	task, err := n.Schedule(n.t.Context(), r)
+	if err != nil {
+		n.t.Fatalf("Schedule: %v", err)
+	}
+	return task.ID
+}
+
+// idAt makes an id whose home is a shard of a node's own.
+func (n *fleetNode) idAt(shard int) string { return recovery.NewHome(n.number, shard).NewID() }
+
+// pull reserves what is ready of a topic, and wants just these ids.
+func (n *fleetNode) pull(topic string, want ...string) []Delivery {
+	n.t.Helper()
+	ds, err := n.Reserve(n.t.Context(), topic, MaxReserve, 0, 0)
+	if err != nil {
+		n.t.Fatalf("Reserve: %v", err)
+	}
+	var got []string
+	for i := range ds {
+		got = append(got, ds[i].ID)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		n.t.Fatalf("%s reserved %q; want %q", n.cfg.Node, got, want)
+	}
+	return ds
+}
+
+func (n *fleetNode) ack(d Delivery) Settled {
+	n.t.Helper()
+	answers, err := n.Settle(n.t.Context(), Verdict{Verb: Ack}, []string{d.Receipt()})
+	if err != nil {
+		n.t.Fatal("Settle:", err)
+	}
+	return answers[0]
+}
+
+// check wants memory to be consistent, and to be what the ledger has.
+func (n *fleetNode) check() {
+	n.t.Helper()
+	if err := n.Scheduler.check(n.member); err != nil {
+		n.t.Fatalf("%s is inconsistent: %v", n.cfg.Node, err)
+	}
+}
+
+// wantEmpty wants a node to know nothing of any task.
+func (n *fleetNode) wantEmpty() {
+	n.t.Helper()
+	n.mu.Lock()
+	used, graves, open, arriving := n.book.used, len(n.graves), len(n.open), n.arriving
+	orphans, unheard, leaving := len(n.orphans), len(n.unheard), n.leaving
+	var held int
+	for _, h := range n.holdings {
+		if h != nil {
+			held++
+		}
+	}
+	n.mu.Unlock()
+	if used+graves+open+arriving+held+orphans+unheard+leaving != 0 {
+		n.t.Fatalf("%s still has %d tasks, %d graves, %d open deliveries, %d arriving, %d shards, %d orphans, %d unheard, %d leaving",
+			n.cfg.Node, used, graves, open, arriving, held, orphans, unheard, leaving)
+	}
+	n.check()
+}
+
+// A faultyMember is a member of a fleet that does as it is told.
+type faultyMember struct {
+	*memledger.Member
+
+	mu     sync.Mutex // guards everything below
+	gates  map[string]chan struct{}
+	faults map[string][]error
+}
+
+// hold keeps the calls of a method waiting, until release is called or their context ends.
+func (m *faultyMember) hold(method string) (release func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	gate := make(chan struct{})
+	if m.gates == nil {
+		m.gates = make(map[string]chan struct{})
+	}
+	m.gates[method] = gate
+	return sync.OnceFunc(func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.gates[method] == gate {
+			delete(m.gates, method)
+		}
+		close(gate)
+	})
+}
+
+// fail makes the next calls of a method fail, one for each error.
+func (m *faultyMember) fail(method string, errs ...error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.faults == nil {
+		m.faults = make(map[string][]error)
+	}
+	m.faults[method] = errs
+}
+
+func (m *faultyMember) heal() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.faults = nil
+	for _, gate := range m.gates {
+		close(gate)
+	}
+	m.gates = nil
+}
+
+func (m *faultyMember) pass(ctx context.Context, method string) error {
+	m.mu.Lock()
+	gate := m.gates[method]
+	var err error
+	if errs := m.faults[method]; len(errs) > 0 {
+		err, m.faults[method] = errs[0], errs[1:]
+	}
+	m.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return err
+}
+
+func (m *faultyMember) Apply(ctx context.Context, shard int, b *recovery.Batch) error {
+	if err := m.pass(ctx, "Apply"); err != nil {
+		return err
+	}
+	return m.Member.Apply(ctx, shard, b)
+}
+
+func (m *faultyMember) Yield(ctx context.Context, shard int, to string) error {
+	if err := m.pass(ctx, "Yield"); err != nil {
+		return err
+	}
+	return m.Member.Yield(ctx, shard, to)
+}
+
+func (m *faultyMember) ScanShard(ctx context.Context, shard int, page func([]recovery.Entry) error) error {
+	if err := m.pass(ctx, "ScanShard"); err != nil {
+		return err
+	}
+	return m.Member.ScanShard(ctx, shard, page)
+}
+
+func (m *faultyMember) ScanDead(ctx context.Context, shard int, page func([]recovery.Entry) error) error {
+	if err := m.pass(ctx, "ScanDead"); err != nil {
+		return err
+	}
+	return m.Member.ScanDead(ctx, shard, page)
+}

@@ -1,0 +1,217 @@
+package tasks
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// loseShard is told, by the ledger or by a batch that was refused, that a shard has
+// another owner: what memory has of it is dropped, and nothing of it is begun any more.
+func (s *Scheduler) loseShard(n int, err error) {
+	s.mu.Lock()
+	defer s.unlock()
+	h := s.holdingLocked(n)
+	if h == nil {
+		h = s.enterHoldingLocked(n) // before Open has entered it
+		close(h.read)
+	}
+	s.loseLocked(n, h, err)
+}
+
+func (s *Scheduler) loseLocked(n int, h *holding, err error) {
+	switch {
+	case h.stage == dropping || s.ended:
+		return
+	case h.yielding: // which may be why
+		h.told = err
+		return
+	}
+	s.tenures.lost++
+	s.cfg.Log.Error("a shard has passed to another node; its tasks leave memory", "node", s.cfg.Node, "shard", n, "error", err)
+	h.lost = true
+	s.dropLocked(n, h)
+}
+
+// dropLocked begins to drop a shard that is another node's now.
+func (s *Scheduler) dropLocked(n int, h *holding) {
+	s.stageLocked(h, dropping)
+	s.missLocked(h.home)
+	s.background.Go(func() { s.drop(n, h) })
+}
+
+const (
+	// busyPause is for how long somebody who waits for the busy tasks of a shard rests
+	// at first, and busyPauseMax at most.
+	busyPause, busyPauseMax = 500 * time.Microsecond, 20 * time.Millisecond
+)
+
+// drop forgets a shard's tasks, some at a time, and then its number. It waits for those
+// that are busy: their writes come back, and whoever reads them comes to an end.
+func (s *Scheduler) drop(n int, h *holding) {
+	for _, over := range []<-chan struct{}{s.opened, h.read} {
+		select {
+		case <-over:
+		case <-s.closing:
+			return
+		}
+	}
+	var busy []uint32
+	s.eachOf(n, func(slot uint32, sl *slot) {
+		if !s.forsakeLocked(slot, sl) {
+			busy = append(busy, slot)
+		}
+	})
+	for pause := busyPause; len(busy) > 0; pause = min(2*pause, busyPauseMax) {
+		if !s.rest(pause) {
+			return
+		}
+		busy = s.stillOf(n, busy, func(slot uint32, sl *slot) bool { return !s.forsakeLocked(slot, sl) })
+	}
+	s.dropGraves(n, h)
+	s.mu.Lock()
+	if s.ended {
+		s.unlock()
+		return
+	}
+	s.stageLocked(h, 0)
+	s.holdings[n] = nil
+	s.tenures.forgotten++
+	close(h.gone)
+	s.unlock()
+	s.cfg.Log.Info("a shard has left memory", "node", s.cfg.Node, "shard", n, "tasks", h.dropped)
+	s.fleet.Forget(n)
+}
+
+// rest waits; it reports false when Close has begun.
+func (s *Scheduler) rest(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-s.closing:
+		return false
+	}
+}
+
+// eachOf calls visit, under the lock, for every task of a shard that is in memory all the
+// time, and gives the lock up now and then. It reports false when Close has begun.
+func (s *Scheduler) eachOf(shard int, visit func(n uint32, sl *slot)) bool {
+	for from := uint32(0); ; {
+		s.mu.Lock()
+		if s.ended || from >= s.book.slots() {
+			defer s.unlock()
+			return !s.ended
+		}
+		chunk := s.book.chunks[from/chunkSlots]
+		for visited := 0; visited < atOnce; {
+			i := from % chunkSlots
+			if sl := &chunk[i]; sl.state != vacant && int(sl.shard) == shard {
+				visit(from, sl)
+				visited++
+			}
+			if from++; i == chunkSlots-1 {
+				break
+			}
+		}
+		s.unlock()
+	}
+}
+
+// stillOf calls visit, under the lock, for those of the slots whose tasks are (still, or
+// again) of a shard, and returns those for which it reports true.
+func (s *Scheduler) stillOf(shard int, slots []uint32, visit func(n uint32, sl *slot) bool) []uint32 {
+	kept := slots[:0]
+	s.mu.Lock()
+	defer func() { s.unlock() }()
+	for i, n := range slots {
+		if i%atOnce == atOnce-1 {
+			s.unlock()
+			s.mu.Lock()
+		}
+		if sl := s.book.slot(n); sl.state != vacant && int(sl.shard) == shard && visit(n, sl) {
+			kept = append(kept, n)
+		}
+	}
+	return kept
+}
+
+// forsakeLocked drops a task of a shard that is another node's. It reports false if it
+// is busy.
+func (s *Scheduler) forsakeLocked(n uint32, sl *slot) bool {
+	l, open := s.open[n]
+	switch {
+	case sl.state == checking, sl.flags&writing != 0, sl.state == delivering && !open:
+		return false // the last one: whoever had its attempt recorded has not looked yet
+	case sl.state == pending || sl.state == ready:
+		s.disarmLocked(sl)
+	}
+	h := s.holdings[sl.shard]
+	if open {
+		s.orphanLocked(h, l)
+		s.closeLocked(n)
+	}
+	h.dropped++
+	s.tenures.dropped++
+	s.leaveLocked(n, sl)
+	s.releaseLocked(n)
+	return true
+}
+
+// bereaveLocked is told of a write that was refused because the shard is another node's.
+func (s *Scheduler) bereaveLocked(w *write, sl *slot, err error) {
+	if w.op == opCreate || w.op == opMove {
+		s.arriving--
+	}
+	if w.call != nil {
+		w.call.answer(w.index, lostAnswer(w.call, err))
+	}
+	if next, ok := s.deferred[w.slot]; ok {
+		delete(s.deferred, w.slot)
+		if next.op == opMove {
+			s.arriving--
+		}
+		if next.call != nil {
+			next.call.answer(next.index, lostAnswer(next.call, err))
+		}
+		w = &next
+	}
+	if w.op == opFinish {
+		s.passOnLocked(sl)
+	}
+	s.forsakeLocked(w.slot, sl)
+}
+
+// lostAnswer is what the caller of a write is told whose shard was lost. A batch that
+// nobody has answered may have landed before.
+func lostAnswer(c *call, err error) error {
+	if c.phase.Load() == queued || errors.Is(err, recovery.ErrDropped) {
+		return fmt.Errorf("%w: %w", errNotHeld, err)
+	}
+	return fmt.Errorf("%w: %w", ErrUnknown, err)
+}
+
+// dropGraves forgets who was dead in a shard, and what could not be read.
+func (s *Scheduler) dropGraves(n int, h *holding) {
+	s.mu.Lock()
+	defer func() { s.unlock() }()
+	count := 0
+	for hash, number := range h.graves {
+		if count++; count%atOnce == 0 {
+			s.unlock()
+			s.mu.Lock()
+		}
+		delete(s.graves, hash)
+		t := s.byNumber[number]
+		t.gauges[Dead]--
+		t.longest.gone = true // perhaps: the ledger knows who is next
+	}
+	h.graves = nil
+	for hash, shard := range s.illegible {
+		if int(shard) == n {
+			delete(s.illegible, hash)
+			s.unknown--
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// A shard that others have adopted leaves memory, and nothing else does: the scheduler
+// goes on with the others.
+func TestShardsLost(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 3, Config{}), f.join("b", 1, Config{})
+		for i := range 900 {
+			a.must(Request{ID: a.idAt(i % 3), Topic: "x", Group: fmt.Sprint(i % 7), Delay: time.Duration(i%2) * time.Minute})
+		}
+		dead := a.idAt(0)
+		a.must(Request{ID: dead, Topic: "y"})
+		if _, err := a.Settle(t.Context(), Verdict{Verb: Bury}, []string{a.pull("y", dead)[0].Receipt()}); err != nil {
+			t.Fatal(err)
+		}
+		b.keeps.Store(true)
+		b.adopt(a)
+		a.wantEmpty()
+		if st := a.Stats(); st.ShardsLost != 3 || st.TasksDropped != 900 || st.Total.Dead != 0 || st.ShardsHeld != 0 {
+			t.Errorf("%d lost, %d dropped, %d dead, %d held", st.ShardsLost, st.TasksDropped, st.Total.Dead, st.ShardsHeld)
+		}
+		select {
+		case <-a.Done():
+			t.Fatal("the scheduler has ended:", a.Err())
+		default:
+		}
+		b.check()
+		if n := b.Stats().Total; n.Pending+n.Ready != 900 || n.Dead != 1 {
+			t.Errorf("%+v", n)
+		}
+		b.keeps.Store(false)
+		// Its own shards come home, under numbers that were used before.
+		pass(5 * time.Second)
+		a.check()
+		if n := a.Stats().Total; n.Pending+n.Ready != 900 || n.Dead != 1 {
+			t.Errorf("%+v", n)
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if len(a.holdings) > 3 {
+			t.Errorf("%d numbers for 3 shards", len(a.holdings))
+		}
+	})
+}
+
+// What a handler says of a delivery whose shard was lost is told to the new holder, once,
+// and counts there.
+func TestLostWhileDelivering(t *testing.T) {
+	for name, row := range map[string]struct {
+		err  error
+		told string
+		gone bool
+	}{
+		"ack":     {nil, fmt.Sprint(Ack, " "), true},
+		"release": {RetryAfter(errors.New("busy"), time.Hour), fmt.Sprint(Release, " busy"), false},
+		"bury":    {Kill(errors.New("no use")), fmt.Sprint(Bury, " no use"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleetBubble(t, func(t *testing.T, f *fleetRig) {
+				a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+				end := make(chan struct{})
+				want(t, "Handle", a.Handle("x", func(context.Context, *Delivery) error { <-end; return row.err }), nil)
+				id := a.must(Request{ID: a.idAt(0), Topic: "x"})
+				synctest.Wait()
+				b.keeps.Store(true)
+				b.adopt(a)
+				a.mu.Lock()
+				used := a.book.used
+				a.mu.Unlock()
+				if used != 0 {
+					t.Errorf("%d tasks are left", used)
+				}
+				close(end)
+				synctest.Wait()
+				if told := a.told.list(); len(told) != 1 || told[0] != row.told {
+					t.Fatalf("told %q", told)
+				}
+				got, err := b.Get(t.Context(), id)
+				if row.gone {
+					want(t, "Get", err, ErrNotFound)
+				} else if err != nil || got.Attempt != 1 || got.LastError == "" {
+					t.Errorf("Get = %+v, %v", got, err)
+				}
+				if n := a.Stats().LostDeliveries; n != 1 {
+					t.Errorf("%d deliveries were lost", n)
+				}
+				b.check()
+			})
+		})
+	}
+}
+
+// A verdict is told again until the new holder has an ear for it.
+func TestVerdictIsRepeated(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		end := make(chan struct{})
+		want(t, "Handle", a.Handle("x", func(context.Context, *Delivery) error { <-end; return nil }), nil)
+		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
+		synctest.Wait()
+		b.member.Uncertain(true)
+		b.adopt(a)
+		close(end)
+		pass(time.Second)
+		b.member.Uncertain(false)
+		pass(5 * time.Second)
+		if told := a.told.list(); len(told) < 2 || len(told) > 10 {
+			t.Errorf("told %d times", len(told))
+		}
+		holder := f.nodes[f.ledger.Holder(recovery.NewHome(a.number, 0))]
+		_, err := holder.Get(t.Context(), id)
+		want(t, "Get", err, ErrNotFound)
+	})
+}
+
+// Writes of a lost shard are answered: those that were sent may have landed, and the
+// others have not. An acknowledgement among them counts at the new holder.
+func TestLostWhileWriting(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		moved, acked := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute}), a.must(Request{ID: a.idAt(0), Topic: "y"})
+		d := a.pull("y", acked)[0]
+		release := a.member.hold("Apply")
+		answers := make(map[string]chan error)
+		ask := func(what string, do func() error) {
+			ch := make(chan error, 1)
+			answers[what] = ch
+			go func() { ch <- do() }()
+			synctest.Wait()
+		}
+		ask("sent", func() error {
+			_, err := a.Schedule(t.Context(), Request{ID: a.idAt(0), Topic: "x"})
+			return err
+		})
+		ask("unsent creation", func() error {
+			_, err := a.Schedule(t.Context(), Request{ID: a.idAt(0), Topic: "x"})
+			return err
+		})
+		ask("unsent move", func() error {
+			_, err := a.Reschedule(t.Context(), moved, Move{Delay: ptr(time.Hour)})
+			return err
+		})
+		ask("behind it", func() error { return a.Cancel(t.Context(), moved) })
+		ask("ack", func() error {
+			s := a.ack(d)
+			if s.Recorded {
+				return errors.New("recorded")
+			}
+			return s.Err
+		})
+		b.keeps.Store(true)
+		b.member.AdoptFrom(a.member.Member)
+		synctest.Wait()
+		release()
+		pass(100 * time.Millisecond)
+		for what, kind := range map[string]error{
+			"sent": ErrUnknown, "unsent creation": ErrUnavailable, "unsent move": ErrUnavailable, "ack": nil,
+		} {
+			select {
+			case err := <-answers[what]:
+				want(t, what, err, kind)
+			default:
+				t.Errorf("%s was not answered", what)
+			}
+		}
+		if err := <-answers["behind it"]; err == nil {
+			t.Error("a task of a lost shard was cancelled")
+		}
+		_, err := b.Get(t.Context(), acked)
+		want(t, "Get of the acknowledged one", err, ErrNotFound)
+		if got, err := b.Get(t.Context(), moved); err != nil || got.Revision != 1 {
+			t.Errorf("Get of the moved one = %+v, %v", got, err)
+		}
+		b.check()
+		b.keeps.Store(false)
+		pass(10 * time.Second)
+		a.check()
+	})
+}
+
+// A node that has been cut off notices with the first batch that is refused.
+func TestLossNoticedByABatch(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute})
+		a.member.Cut(true)
+		b.adopt(a)
+		if n := a.Stats().ShardsLost; n != 0 {
+			t.Fatalf("%d shards were lost by a node that is cut off", n)
+		}
+		_, err := a.Reschedule(t.Context(), id, Move{Delay: ptr(time.Hour)})
+		want(t, "Reschedule", err, ErrUnknown)
+		a.member.Cut(false)
+		pass(time.Second)
+		if n := a.Stats().ShardsLost; n != 1 {
+			t.Errorf("%d shards were lost", n)
+		}
+		pass(5 * time.Second)
+		a.check()
+		if got, err := a.Get(t.Context(), id); err != nil || got.Revision != 1 {
+			t.Errorf("Get = %+v, %v", got, err)
+		}
+	})
+}
+
+// Only the loss of its name ends a scheduler.
+func TestEnded(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a := f.join("a", 1, Config{})
+		a.lose(recovery.ErrLost)
+		<-a.Done()
+		want(t, "Err", a.Err(), recovery.ErrLost)
+	})
+}

@@ -1,0 +1,130 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+const (
+	// reclaimEvery is how often this node asks for those of its own shards that others
+	// hold, at first; after failures less often, down to reclaimRarely.
+	reclaimEvery, reclaimRarely = 100 * time.Millisecond, 3 * time.Second
+	// reclaimReady is how long after Open the node is not ready because others hold shards
+	// of its own. Then it is, without them.
+	reclaimReady = 30 * time.Second
+)
+
+// joinFleet begins what a scheduler does because other nodes share its ledger.
+func (s *Scheduler) joinFleet() {
+	if s.fleet == nil {
+		return
+	}
+	s.mu.Lock()
+	for _, home := range s.terms.Away {
+		if s.tenureLocked(home) < 0 { // it may have been accepted already
+			s.missing[home] = true
+		}
+	}
+	s.mu.Unlock()
+	s.background.Go(s.errandLoop)
+	s.background.Go(s.standingLoop)
+	s.background.Go(s.reclaimLoop)
+}
+
+// settledLocked tells that the node can do its work: it has read what it held at first,
+// and has got its own shards back, or has waited for them long enough. Later losses are no
+// reason to keep callers away.
+func (s *Scheduler) settledLocked() bool {
+	if s.settled || !s.isFirstReplayed() {
+		return s.settled
+	}
+	s.settled = len(s.missing) == 0 || s.elapsed() > reclaimReady
+	if s.settled && len(s.missing) > 0 {
+		s.cfg.Log.Warn("other nodes have not given back shards of this node; it is ready without them", "node", s.cfg.Node, "shards", len(s.missing))
+	}
+	return s.settled
+}
+
+// missLocked takes note of a shard that this process holds no longer, if it is its own.
+func (s *Scheduler) missLocked(home recovery.Home) {
+	if home != 0 && home.Node() == s.number && !s.draining {
+		s.missing[home] = true
+	}
+}
+
+// reclaimLoop asks the holders of this node's own shards to yield them.
+func (s *Scheduler) reclaimLoop() {
+	for pause := reclaimEvery; s.rest(pause); {
+		if s.reclaimAll() {
+			pause = reclaimEvery
+		} else {
+			pause = min(2*pause, reclaimRarely)
+		}
+	}
+}
+
+// reclaimAll asks for all that are missing, one after another, so that no more than one
+// is on its way at a time. It reports whether it is of use to ask again soon.
+func (s *Scheduler) reclaimAll() bool {
+	s.mu.Lock()
+	homes := slices.Sorted(maps.Keys(s.missing))
+	idle := s.draining || s.ended
+	s.mu.Unlock()
+	if idle || len(homes) == 0 || s.unsure() {
+		return true
+	}
+	good := true
+	for _, home := range homes {
+		if s.isClosing() {
+			break
+		}
+		if err := s.reclaim(home); err != nil {
+			s.cfg.Log.Debug("a shard of this node is still another one's", "node", s.cfg.Node, "error", err)
+			good = false
+		}
+	}
+	return good
+}
+
+// reclaim asks for one shard. What was accepted comes with Watcher.Gained.
+func (s *Scheduler) reclaim(home recovery.Home) error {
+	ctx, cancel := s.within(s.ctx)
+	defer cancel()
+	s.mu.Lock()
+	holds := s.tenureLocked(home) >= 0
+	s.mu.Unlock()
+	if holds {
+		return nil
+	}
+	// It may have been yielded, and the answer lost.
+	if accepted, err := s.fleet.Accept(ctx, home); err != nil || accepted {
+		return err
+	}
+	at, err := s.fleet.Locate(ctx, home, true)
+	if err != nil || at.Node == "" || !at.Live {
+		return err // if its holder is dead, somebody is about to adopt it
+	}
+	return s.fetch(ctx, at.Node, home)
+}
+
+var errNoPeers = errors.New("this process cannot talk to other nodes")
+
+// fetch takes a shard over from a node that lives.
+func (s *Scheduler) fetch(ctx context.Context, node string, home recovery.Home) error {
+	if s.peers.askYield == nil {
+		return errNoPeers
+	}
+	if err := s.peers.askYield(ctx, node, home); err != nil {
+		return err
+	}
+	accepted, err := s.fleet.Accept(ctx, home)
+	if err == nil && !accepted {
+		err = errNotHeld
+	}
+	return err
+}

@@ -1,0 +1,178 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// yield hands a shard over to a node that has asked for it. From its beginning nothing new
+// is done with the shard's tasks; what is under way is finished, open deliveries are
+// recorded with their leases, so that they count at the other node; and when the ledger
+// has confirmed everything, the shard changes hands. If that does not come off, all is as
+// it was: memory forgets nothing before.
+//
+// Errors: ErrUnavailable when this node does not hold the shard, or is handing it over
+// already; ErrReplaying while it is still being read; ErrClosed; or why the ledger did not
+// change its owner.
+func (s *Scheduler) yield(ctx context.Context, home recovery.Home, to string) error {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	n, h, err := s.beginYield(home)
+	if err != nil {
+		return err
+	}
+	began := s.elapsed()
+	err = s.calm(ctx, n)
+	if err == nil {
+		err = s.giveAway(ctx, n, h, to)
+	}
+	if err != nil {
+		s.unleave(n, h)
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	s.cfg.Log.Info("a shard was handed over", "node", s.cfg.Node, "shard", n, "to", to, "took", (s.elapsed() - began).Round(time.Microsecond))
+	return nil
+}
+
+// beginYield has nothing more begun with a shard's tasks.
+func (s *Scheduler) beginYield(home recovery.Home) (int, *holding, error) {
+	s.mu.Lock()
+	defer s.unlock()
+	n := s.tenureLocked(home)
+	h := s.holdingLocked(n)
+	switch {
+	case s.ended:
+		return n, h, ErrClosed
+	case h == nil:
+		return n, h, errNotHeld
+	case s.unsure():
+		return n, h, errUnsure
+	case h.stage == leaving:
+		return n, h, errHandedOver
+	case h.stage != held || !s.isFirstReplayed():
+		return n, h, fmt.Errorf("%w: the shard is still being read", ErrReplaying)
+	case h.rewinds > 0:
+		return n, h, fmt.Errorf("%w: the shard is being restored", ErrUnavailable)
+	}
+	s.stageLocked(h, leaving)
+	return n, h, nil
+}
+
+// calm waits until nothing of a shard that is leaving is under way, and parks its open
+// deliveries.
+func (s *Scheduler) calm(ctx context.Context, n int) error {
+	var busy []uint32 // only these can be: nothing new is begun
+	s.eachOf(n, func(slot uint32, sl *slot) {
+		if s.unrestLocked(slot, sl) {
+			busy = append(busy, slot)
+		}
+	})
+	for pause := busyPause; ; pause = min(2*pause, busyPauseMax) {
+		busy = s.stillOf(n, busy, s.unrestLocked)
+		if len(busy) == 0 && s.committer.Queued(n) == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-s.closing:
+			return ErrClosed
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// unrestLocked tells that something is under way with a task of a shard that is leaving.
+// A delivery it parks.
+func (s *Scheduler) unrestLocked(n uint32, sl *slot) bool {
+	switch sl.state {
+	case checking: // whoever reads it finds that the shard takes nothing in
+		return false
+	case parking, pending, ready:
+		return sl.flags&writing != 0
+	case delivering:
+		if l, open := s.open[n]; open && sl.flags&writing == 0 {
+			s.parkLocked(n, sl, l)
+		}
+	}
+	return true
+}
+
+// yieldAttempts is how often the ledger is asked to change a shard's owner. An answer that
+// was lost is given again.
+const yieldAttempts = 3
+
+// giveAway changes the owner of a shard that is calm, and begins to drop it.
+func (s *Scheduler) giveAway(ctx context.Context, n int, h *holding, to string) error {
+	s.mu.Lock()
+	switch {
+	case s.ended:
+		s.unlock()
+		return ErrClosed
+	case h.stage != leaving:
+		s.unlock()
+		return errNotHeld
+	case h.rewinds > 0:
+		s.unlock()
+		return errors.New("the ledger has lost confirmed writes of the shard")
+	}
+	h.yielding = true
+	s.unlock()
+	var backoff recovery.Backoff
+	var err error
+	for attempt := range yieldAttempts {
+		err = s.fleet.Yield(ctx, n, to)
+		if err == nil || errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || backoff.Wait(ctx, attempt) != nil {
+			break
+		}
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	h.yielding = false
+	switch {
+	case s.ended:
+		return ErrClosed
+	case err == nil:
+		s.tenures.yielded++
+		s.dropLocked(n, h)
+	case errors.Is(err, recovery.ErrLost), h.told != nil:
+		s.loseLocked(n, h, errors.Join(err, h.told))
+	}
+	return err
+}
+
+// unleave takes a hand-over back that did not come off.
+func (s *Scheduler) unleave(n int, h *holding) {
+	s.mu.Lock()
+	if h.stage != leaving || s.ended {
+		s.unlock()
+		return
+	}
+	s.stageLocked(h, held)
+	s.unlock()
+	s.eachOf(n, func(slot uint32, sl *slot) {
+		switch {
+		case sl.state == parking:
+			s.unparkLocked(slot, sl)
+		case sl.state == pending && sl.timer == 0:
+			s.armLocked(slot, sl, s.now()) // it was set aside
+		}
+	})
+	s.wakeAll()
+}
+
+// setAsideLocked keeps a task that was taken off its queue, whose shard is leaving, from
+// being delivered: it is pending without a timer until it is known who has it.
+func (s *Scheduler) setAsideLocked(sl *slot) {
+	s.setLocked(sl, pending)
+	sl.gen++
+}
+
+// isAsideLocked tells that a task must not be handed out because of its shard.
+func (s *Scheduler) isAsideLocked(sl *slot) bool {
+	return s.leaving > 0 && !s.holdings[sl.shard].takes()
+}

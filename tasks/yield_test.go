@@ -1,0 +1,240 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// handTo hands the first of a node's own shards over.
+func (n *fleetNode) handTo(to *fleetNode) error {
+	return to.take(n.t.Context(), recovery.NewHome(n.number, 0), n.cfg.Node)
+}
+
+// A shard changes hands with its open deliveries: those that were pulled, and those that a
+// handler is making, are settled at the new holder, and not made again.
+func TestYieldWithOpenDeliveries(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		end := make(chan struct{})
+		want(t, "Handle", a.Handle("handled", func(context.Context, *Delivery) error { <-end; return nil }), nil)
+		pulled, handled := a.must(Request{ID: a.idAt(0), Topic: "x"}), a.must(Request{ID: a.idAt(0), Topic: "handled"})
+		a.must(Request{ID: a.idAt(0), Topic: "y", Delay: time.Minute})
+		d := a.pull("x", pulled)[0]
+		b.keeps.Store(true)
+		pass(10 * time.Second)
+		want(t, "hand-over", a.handTo(b), nil)
+		pass(100 * time.Millisecond)
+		if n := a.Stats(); n.ShardsYielded != 1 || n.ShardsLost != 0 || n.LostDeliveries != 0 || n.TasksDropped != 3 {
+			t.Errorf("%d yielded, %d lost, %d deliveries lost, %d dropped", n.ShardsYielded, n.ShardsLost, n.LostDeliveries, n.TasksDropped)
+		}
+		b.pull("x")
+		b.pull("handled")
+		if n := b.Stats().Total; n.Delivering != 2 || n.Pending != 1 {
+			t.Errorf("%+v", n)
+		}
+		close(end)
+		synctest.Wait()
+		if told := a.told.list(); len(told) != 1 || told[0] != fmt.Sprint(Ack, " ") {
+			t.Errorf("told %q", told)
+		}
+		if s := b.ack(d); s.Err != nil || !s.Recorded {
+			t.Errorf("ack: %+v", s)
+		}
+		for _, id := range []string{pulled, handled} {
+			_, err := b.Get(t.Context(), id)
+			want(t, "Get", err, ErrNotFound)
+		}
+		a.wantEmpty()
+		b.check()
+	})
+}
+
+// What is left of a lease goes over with the delivery.
+func TestYieldKeepsTheLease(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
+		d := a.pull("x", id)[0]
+		b.keeps.Store(true)
+		pass(20 * time.Second)
+		want(t, "hand-over", a.handTo(b), nil)
+		pass(9 * time.Second)
+		b.pull("x")
+		pass(4 * time.Second) // the lease was 30 s, the backoff at most 2 s
+		d2 := b.pull("x", id)[0]
+		if d2.Attempt != 2 {
+			t.Errorf("attempt %d", d2.Attempt)
+		}
+		want(t, "ack of the first", b.ack(d).Err, ErrStale)
+		want(t, "ack of the second", b.ack(d2).Err, nil)
+	})
+}
+
+// While a shard is being handed over nothing new is begun with its tasks, and what is under
+// way is finished before.
+func TestNothingBeginsWhileAShardLeaves(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 2, Config{}), f.join("b", 1, Config{})
+		due := a.must(Request{ID: a.idAt(0), Topic: "x"})
+		soon := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: 50 * time.Millisecond})
+		later := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		other := a.must(Request{ID: a.idAt(1), Topic: "x"})
+		open := a.must(Request{ID: a.idAt(0), Topic: "y"})
+		d := a.pull("y", open)[0]
+		b.keeps.Store(true)
+		release := a.member.hold("Yield")
+		done := make(chan error, 1)
+		go func() { done <- a.handTo(b) }()
+		pass(100 * time.Millisecond)
+		a.pull("x", other)
+		pass(time.Second)
+		a.pull("x")
+		for what, err := range map[string]error{
+			"Cancel":     a.Cancel(t.Context(), later),
+			"Reschedule": func() error { _, err := a.Reschedule(t.Context(), later, Move{Delay: ptr(time.Second)}); return err }(),
+			"Schedule":   func() error { _, err := a.Schedule(t.Context(), Request{ID: a.idAt(0), Topic: "x"}); return err }(),
+			"Settle":     a.ack(d).Err,
+			"yield":      a.yield(t.Context(), recovery.NewHome(a.number, 0), "b"),
+		} {
+			want(t, what, err, ErrUnavailable)
+		}
+		if n := a.Stats(); n.Rescued != 0 {
+			t.Errorf("%d tasks were rescued", n.Rescued)
+		}
+		release()
+		want(t, "hand-over", <-done, nil)
+		pass(100 * time.Millisecond)
+		b.pull("x", due, soon)
+		want(t, "ack", b.ack(d).Err, nil)
+		b.check()
+	})
+}
+
+// A hand-over that does not come off changes nothing: what was parked goes on, what was
+// set aside is delivered, and what a handler has said meanwhile counts.
+func TestYieldFails(t *testing.T) {
+	for name, fault := range map[string]func(a *fleetNode) (heal func()){
+		"the ledger refuses": func(a *fleetNode) func() {
+			no := errors.New("no")
+			a.member.fail("Yield", no, no, no)
+			release := a.member.hold("Yield")
+			return func() { pass(time.Second); release() }
+		},
+		"it takes too long": func(a *fleetNode) func() {
+			release := a.member.hold("Yield")
+			return func() { pass(5 * time.Second); release() }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleetBubble(t, func(t *testing.T, f *fleetRig) {
+				a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+				end := make(chan struct{})
+				want(t, "Handle", a.Handle("handled", func(context.Context, *Delivery) error { <-end; return nil }), nil)
+				due, pulled := a.must(Request{ID: a.idAt(0), Topic: "x"}), a.must(Request{ID: a.idAt(0), Topic: "y"})
+				handled := a.must(Request{ID: a.idAt(0), Topic: "handled"})
+				d := a.pull("y", pulled)[0]
+				heal := fault(a)
+				done := make(chan error, 1)
+				go func() { done <- a.handTo(b) }()
+				pass(50 * time.Millisecond)
+				a.pull("x")
+				close(end)
+				synctest.Wait()
+				heal()
+				want(t, "hand-over", <-done, ErrUnavailable)
+				pass(100 * time.Millisecond)
+				a.check()
+				_, err := a.Get(t.Context(), handled)
+				want(t, "Get of the handled one", err, ErrNotFound)
+				want(t, "ack", a.ack(d).Err, nil)
+				want(t, "ack", a.ack(a.pull("x", due)[0]).Err, nil)
+				if told := a.told.list(); len(told) != 0 {
+					t.Errorf("told %q", told)
+				}
+				b.check()
+				want(t, "the next hand-over", a.handTo(b), nil)
+			})
+		})
+	}
+}
+
+// A shard that is lost while it is being handed over is lost, and its open deliveries are
+// settled where they are known.
+func TestLostWhileYielding(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b, c := f.join("a", 1, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
+		b.keeps.Store(true)
+		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
+		d := a.pull("x", id)[0]
+		release := a.member.hold("Yield")
+		done := make(chan error, 1)
+		go func() { done <- a.handTo(b) }()
+		pass(50 * time.Millisecond)
+		c.keeps.Store(true)
+		c.adopt(a)
+		release()
+		want(t, "hand-over", <-done, ErrUnavailable)
+		pass(50 * time.Millisecond)
+		if n := a.Stats(); n.ShardsLost != 1 || n.ShardsYielded != 0 {
+			t.Errorf("%d lost, %d yielded", n.ShardsLost, n.ShardsYielded)
+		}
+		a.wantEmpty()
+		want(t, "ack", c.ack(d).Err, nil)
+		c.check()
+	})
+}
+
+// Attempts that are being recorded when the hand-over begins are not made.
+func TestYieldWhileClaiming(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		b.keeps.Store(true)
+		if _, err := a.SetTopic(t.Context(), "x", TopicSettings{CountCrashes: true}, -1); err != nil {
+			t.Fatal(err)
+		}
+		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
+		release := a.member.hold("Apply")
+		got := make(chan int, 1)
+		go func() {
+			ds, _ := a.Reserve(t.Context(), "x", 1, 0, 0)
+			got <- len(ds)
+		}()
+		synctest.Wait()
+		done := make(chan error, 1)
+		go func() { done <- a.handTo(b) }()
+		pass(50 * time.Millisecond)
+		release()
+		want(t, "hand-over", <-done, nil)
+		if n := <-got; n != 0 {
+			t.Errorf("%d were delivered", n)
+		}
+		pass(100 * time.Millisecond)
+		if d := b.pull("x", id)[0]; d.Attempt != 1 {
+			t.Errorf("attempt %d", d.Attempt)
+		}
+		b.check()
+	})
+}
+
+// A shard whose storage has lost writes stays until they were made good.
+func TestNoYieldWhileRestoring(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		release := a.member.hold("ScanShard")
+		a.rewound(a.member, 0)
+		synctest.Wait()
+		want(t, "hand-over", a.handTo(b), ErrUnavailable)
+		release()
+		pass(time.Second)
+		want(t, "hand-over", a.handTo(b), nil)
+		pass(50 * time.Millisecond)
+		b.check()
+	})
+}
