@@ -43,7 +43,7 @@ type settings struct {
 	RedisPrefix        string        `default:"lapse:" help:"Beginning of all keys in Redis."`
 	RedisShards        int           `default:"16" help:"Over how many shards new tasks are spread, 1 to 1024. On Redis Cluster, count 100,000 tasks a shard."`
 	RedisForceEviction bool          `help:"Use Redis although it may delete tasks when its memory is full."`
-	RedisWaitReplicas  int           `default:"0" help:"How many replicas of Redis must have a task before it counts as accepted, 0 to 64. While fewer do, answers are 503."`
+	RedisWaitReplicas  int           `placeholder:"N" help:"How many replicas of Redis must have a task before it counts as accepted, 1 to 64. While fewer do, answers are 503. Default: none."`
 	RedisWaitTimeout   time.Duration `default:"500ms" help:"How long Redis waits for them each time, 1ms to 900ms."`
 	FailoverAfter      time.Duration `default:"10s" help:"For how long a node must show no life sign before another one adopts its tasks. The same for all nodes."`
 
