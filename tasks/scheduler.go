@@ -27,6 +27,7 @@ type Scheduler struct {
 	committer *recovery.Committer[write]
 	runner    *wheel.Runner
 	signer    *signer
+	shared    *shared   // nil if the ledger is one node's alone
 	started   time.Time // zero of the monotonic clock that leases run on
 	run       uint32    // random: tells this process' deliveries from earlier ones
 
@@ -140,12 +141,17 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		s.cancel()
 		return nil, errors.Join(err, ledger.Close())
 	}
+	if err := s.share(ctx); err != nil {
+		s.cancel()
+		return nil, errors.Join(err, ledger.Close())
+	}
 	s.committer = recovery.NewCommitter(recovery.CommitterConfig[write]{
 		Ledger: ledger, Terms: s.terms, Keep: keep, Done: s.committed, Log: cfg.Log,
 	})
 	s.runner, err = wheel.NewRunner(wheel.Config{Clock: cfg.Clock, Fire: s.fired})
 	if err != nil {
 		s.cancel()
+		s.unshare()
 		return nil, errors.Join(err, s.committer.Close(ctx), ledger.Close())
 	}
 	s.askCondition()
@@ -217,6 +223,7 @@ func (s *Scheduler) shutDown(ctx context.Context) error {
 	if !ended(flush, &s.background) {
 		s.cfg.Log.Warn("the ledger does not answer; it is given up")
 	}
+	s.unshare() // nobody is left here who asks, and those who ask are told that it closes
 	s.runner.Close()
 	s.park()
 	var all *multierror.Error
