@@ -104,6 +104,7 @@ func (s *Scheduler) answer(ctx context.Context, q relay.Question) []byte {
 	case <-ctx.Done():
 		return reply[struct{}]{Fault: faultOf(ErrClosed)}.encode()
 	}
+	s.keepCompany()
 	answer, ok := s.shared.verbs[q.Verb]
 	if !ok {
 		return reply[struct{}]{Fault: faultOf(fmt.Errorf("%w: the verb %q", errNotUnderstood, q.Verb))}.encode()
@@ -127,6 +128,10 @@ var faultCodes = []struct {
 }{
 	{"not_mine", errNotMine},
 	{"not_understood", errNotUnderstood},
+	{"not_held", errNotHeld},
+	{"handed_over", errHandedOver},
+	{"orphaned", errOrphaned},
+	{"finished", errFinished},
 	{"invalid", ErrInvalid},
 	{"too_large", ErrTooLarge},
 	{"not_found", ErrNotFound},

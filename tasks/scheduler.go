@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +28,6 @@ type Scheduler struct {
 	signer    *signer
 	shared    *shared   // nil if the ledger is one node's alone
 	started   time.Time // zero of the monotonic clock that leases run on
-	run       uint32    // random: tells this process' deliveries from earlier ones
 
 	opened   chan struct{} // closed when Open has succeeded
 	closing  chan struct{} // closed when Close begins
@@ -105,7 +103,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		return nil, err
 	}
 	s := &Scheduler{
-		cfg: cfg, ledger: ledger, started: time.Now(), run: rand.Uint32(),
+		cfg: cfg, ledger: ledger, started: time.Now(),
 		opened:      make(chan struct{}),
 		closed:      make(chan struct{}),
 		closing:     make(chan struct{}),
@@ -162,6 +160,9 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	s.background.Go(s.conditionLoop)
 	s.background.Go(s.refreshLoop)
 	s.joinFleet()
+	if s.shared != nil {
+		s.background.Go(s.filingLoop)
+	}
 	close(s.opened)
 	return s, nil
 }
