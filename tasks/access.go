@@ -24,7 +24,11 @@ func (s *Scheduler) acquire(ctx context.Context, id string) (uint32, *slot, erro
 			s.unlock()
 			return 0, nil, errUnsure
 		case known && !s.book.slot(n).state.busy():
-			return n, s.book.slot(n), nil
+			if sl := s.book.slot(n); s.holdingLocked(int(sl.shard)).mine() {
+				return n, sl, nil
+			}
+			s.unlock()
+			return 0, nil, errNotHeld
 		case known:
 			ch := s.watchLocked(n)
 			s.unlock()
@@ -168,6 +172,26 @@ func (s *Scheduler) seek(ctx context.Context, id string) (absent bool, err error
 // opensLocked tells that there is a shard of which nobody knows yet who is dead in it.
 func (s *Scheduler) opensLocked() bool {
 	return s.catchingUp.Load() > 0 && slices.ContainsFunc(s.holdings, func(h *holding) bool { return h != nil && h.stage == gained })
+}
+
+// An absence says that the ledger was asked for an id and does not have it, in any of
+// the shards that were held then.
+type absence struct {
+	sure   bool
+	gained int64 // of the shards, how many had been gained before
+}
+
+func (s *Scheduler) absenceLocked(sure bool) absence { return absence{sure, s.tenures.gained} }
+
+// lookFor is seek for a creation.
+func (s *Scheduler) lookFor(ctx context.Context, id string) (absence, error) {
+	s.mu.Lock()
+	a := s.absenceLocked(true)
+	s.unlock()
+	if absent, err := s.seek(ctx, id); err != nil || !absent {
+		return absence{}, err
+	}
+	return a, nil
 }
 
 // checkLocked locks an id that memory does not know, so that its record can be

@@ -95,6 +95,9 @@ func (s *Scheduler) audit(a *auditee) (checked, repaired int, ok bool) {
 	case err == nil && was:
 		s.cfg.Log.Info("the audit can read the ledger again", "node", s.cfg.Node)
 	}
+	if err == nil {
+		s.assertSampled(ctx, a.sampled)
+	}
 	if repaired > 0 {
 		s.cfg.Log.Error("the audit found tasks missing in the ledger and wrote them again", "node", s.cfg.Node, "repaired", repaired)
 	}
@@ -107,6 +110,8 @@ type auditee struct {
 	once bool     // ends at the end of the book, instead of going round and round
 	at   []uint32 // by shard: the slot where it goes on
 	was  []uint32 // at, before the slice
+	// sampled are the first of the slice whose ids are filed.
+	sampled []recovery.Refiling
 }
 
 func (s *Scheduler) newAuditee(once bool) *auditee {
@@ -121,7 +126,7 @@ func (a *auditee) begin() {
 	for len(a.at) < len(a.s.holdings) {
 		a.at = append(a.at, 0)
 	}
-	a.was = append(a.was[:0], a.at...)
+	a.was, a.sampled = append(a.was[:0], a.at...), a.sampled[:0]
 }
 
 func (a *auditee) repeat() { copy(a.at, a.was) }
@@ -159,6 +164,7 @@ func (a *auditee) Sample(shard int, n int) []recovery.Ref {
 		}
 		if sl := s.book.slot(at); int(sl.shard) == shard && atRest(sl) {
 			refs = append(refs, recovery.Ref{ID: string(s.book.id(sl)), Next: sl.stored})
+			a.sampleLocked(sl)
 			size += len(s.book.record(sl))
 		}
 		at++

@@ -18,10 +18,7 @@ func (s *Scheduler) ScheduleBatch(ctx context.Context, requests []Request) ([]Re
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	b := &batch{Scheduler: s, requests: requests, results: make([]Result, len(requests))}
-	todo := b.distinct()
-	for len(todo) > 0 {
-		todo = b.round(ctx, todo)
-	}
+	b.run(ctx, b.distinct())
 	return b.results, nil
 }
 
@@ -31,7 +28,19 @@ type batch struct {
 	*Scheduler
 	requests []Request
 	results  []Result
-	absent   map[string]bool // ids that were looked up in the ledger, in vain
+	absent   map[string]absence // of ids that were looked up in the ledger, in vain
+	guest    bool               // another node has asked: what is elsewhere is its affair
+	stale    map[string]staleFiling
+	tries    int // rounds after which something had to be looked for again
+}
+
+// A round is one attempt at some of the requests.
+type round struct {
+	*call
+	delays    []delay
+	unfiled   []*reservation
+	elsewhere []stray
+	again     []int // requests that come again because of their filings
 }
 
 // A delay is why a request must come again.
@@ -60,19 +69,26 @@ func (b *batch) distinct() []int {
 	return todo
 }
 
+func (b *batch) run(ctx context.Context, todo []int) {
+	for len(todo) > 0 {
+		todo = b.round(ctx, todo)
+	}
+}
+
 // round creates what can be created and returns what must come again.
 func (b *batch) round(ctx context.Context, todo []int) []int {
-	c := newCall(len(b.requests))
-	var delays []delay
+	r := &round{call: newCall(len(b.requests))}
 	for part := range slices.Chunk(todo, atOnce) {
-		delays = b.createSome(c, part, delays)
+		b.createSome(ctx, r, part)
 	}
+	b.fileAll(ctx, r)
 	b.mu.Lock()
-	c.complete()
+	r.complete()
 	b.unlock()
 
-	late := b.await(ctx, c)
-	answers := b.answers(c)
+	b.forward(ctx, r.elsewhere)
+	late := b.await(ctx, r.call)
+	answers := b.answers(r.call)
 	for _, i := range todo {
 		if err := answers[i]; errors.Is(err, errOpen) {
 			b.results[i].Err = late
@@ -80,8 +96,11 @@ func (b *batch) round(ctx context.Context, todo []int) []int {
 			b.results[i].Err = err
 		}
 	}
-	var again []int
-	for _, d := range delays {
+	again := r.again
+	if b.shared != nil {
+		again = append(again, b.moving(ctx, todo)...)
+	}
+	for _, d := range r.delays {
 		if b.results[d.index].Err = b.wait(ctx, d); b.results[d.index].Err == nil {
 			again = append(again, d.index)
 		}
@@ -90,36 +109,58 @@ func (b *batch) round(ctx context.Context, todo []int) []int {
 }
 
 // createSome checks a few requests without the lock and enters them under it.
-func (b *batch) createSome(c *call, part []int, delays []delay) []delay {
+func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 	var plans [atOnce]plan
 	for k, i := range part {
 		p, err := b.plan(&b.requests[i])
+		if err == nil {
+			if err = b.tell(ctx, &p, b.tries > 0); err != nil {
+				p.release()
+			}
+		}
 		if err != nil {
-			b.results[i].Err = err
+			b.refuse(r, i, err)
 			continue
 		}
-		p.absent = b.absent[p.id]
+		p.absent, p.stale = b.absent[p.id], b.stale[p.id]
 		b.results[i].ID, plans[k] = p.id, p
 	}
 	b.mu.Lock()
 	for k, i := range part {
-		if plans[k].rec == nil {
+		p := &plans[k]
+		if p.rec == nil {
 			continue
 		}
-		switch n, err := b.createLocked(&plans[k], c, i); {
+		n, err := b.createLocked(p, r.call, i)
+		for errors.Is(err, errCollision) {
+			p.id, p.home = b.makeID()
+			b.results[i].ID = p.id
+			n, err = b.createLocked(p, r.call, i)
+		}
+		switch {
 		case errors.Is(err, errBusy):
-			delays = append(delays, delay{index: i, busy: b.watchLocked(n), wanted: errors.Is(err, errWanted)})
+			r.delays = append(r.delays, delay{index: i, busy: b.watchLocked(n), wanted: errors.Is(err, errWanted)})
 		case errors.Is(err, ErrReplaying):
-			delays = append(delays, delay{index: i})
+			r.delays = append(r.delays, delay{index: i})
+		case errors.Is(err, errUnfiled):
+			r.unfiled = append(r.unfiled, b.reservedLocked(n, p, i))
 		case !errors.Is(err, errRepeated):
-			b.results[i].Err = err
+			b.refuse(r, i, err)
 		}
 	}
 	b.unlock()
 	for k := range part {
 		plans[k].release()
 	}
-	return delays
+}
+
+// refuse notes why a request was not accepted here: it may be elsewhere.
+func (b *batch) refuse(r *round, i int, err error) {
+	if e, ok := errors.AsType[*elsewhere](err); ok && !b.guest {
+		r.elsewhere = append(r.elsewhere, stray{i, e})
+		err = nil
+	}
+	b.results[i].Err = err
 }
 
 // wait waits until a request may come again.
@@ -128,12 +169,12 @@ func (b *batch) wait(ctx context.Context, d delay) error {
 		return b.waitCreated(ctx, d.busy, d.wanted)
 	}
 	id := b.requests[d.index].ID
-	absent, err := b.seek(ctx, id)
-	if absent {
+	absent, err := b.lookFor(ctx, id)
+	if absent.sure {
 		if b.absent == nil {
-			b.absent = make(map[string]bool)
+			b.absent = make(map[string]absence)
 		}
-		b.absent[id] = true
+		b.absent[id] = absent
 	}
 	return err
 }

@@ -49,6 +49,7 @@ const (
 	requeuing
 	parking
 	checking
+	filing // before creating: its id is on the way into the directory
 )
 
 // busy tells that a write (or a read) decides what becomes of the task, and

@@ -14,6 +14,22 @@ import (
 func (s *Scheduler) Cancel(ctx context.Context, id string) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
+	if s.shared == nil {
+		return s.cancelHere(ctx, id)
+	}
+	_, at, err := routed(ctx, s, id, cancelQuestion, aboutID(id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.cancelHere(ctx, id) })
+	switch {
+	case err == nil && at.node != "":
+		s.mu.Lock()
+		s.recallLocked(id)
+		s.mu.Unlock()
+	case errors.Is(err, ErrNotFound) && !errors.Is(err, errFinished) && s.recalls(id):
+		return nil
+	}
+	return err
+}
+
+func (s *Scheduler) cancelHere(ctx context.Context, id string) error {
 	n, sl, err := s.acquire(ctx, id)
 	switch {
 	case errors.Is(err, ErrDead):
@@ -21,10 +37,13 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) error {
 	case errors.Is(err, ErrNotFound):
 		s.mu.Lock()
 		defer s.unlock()
-		if s.outcomes.find(s.book.index.hash([]byte(id))).kind == wasCancelled {
+		switch s.outcomes.find(s.book.index.hash([]byte(id))).kind {
+		case 0:
+			return err
+		case wasCancelled:
 			return nil
 		}
-		return err
+		return errFinished
 	case err != nil:
 		return err
 	}

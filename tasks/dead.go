@@ -130,7 +130,7 @@ func (s *Scheduler) cancelDead(ctx context.Context, id string) error {
 	buried := s.buriedLocked([]byte(id))
 	s.unlock()
 	if known || !buried {
-		return s.Cancel(ctx, id)
+		return s.cancelHere(ctx, id)
 	}
 	return ErrNotFound
 }

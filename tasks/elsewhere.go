@@ -82,7 +82,7 @@ func (s *Scheduler) passOnLocked(sl *slot) {
 	if f.flags&flagClaimed == 0 {
 		attempt++
 	}
-	d := Delivery{Task: s.describe(string(s.book.id(sl)), &f, Delivering), shard: sl.shard, lease: lease{nonce: past.nonce, attempt: attempt}}
+	d := Delivery{Task: s.describe(string(s.book.id(sl)), &f, Delivering), home: s.holdings[sl.shard].home, lease: lease{nonce: past.nonce, attempt: attempt}}
 	s.errandLocked(errand{s.holdings[sl.shard].home, Verdict{Verb: Ack}, s.signer.sign(&d), s.elapsed() + s.byNumber[sl.topic].settings.Lease})
 }
 

@@ -13,6 +13,14 @@ import (
 func (s *Scheduler) Get(ctx context.Context, id string) (Task, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
+	if s.shared == nil {
+		return s.get(ctx, id)
+	}
+	t, _, err := routed(ctx, s, id, getQuestion, aboutID(id), func(ctx context.Context) (Task, error) { return s.get(ctx, id) })
+	return t, err
+}
+
+func (s *Scheduler) get(ctx context.Context, id string) (Task, error) {
 	n, _, err := s.acquire(ctx, id)
 	switch {
 	case errors.Is(err, ErrDead):

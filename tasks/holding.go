@@ -3,6 +3,7 @@ package tasks
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -16,6 +17,7 @@ type holding struct {
 	home  recovery.Home // 0 if the ledger is no Fleet
 	stage stage
 	since int64  // when this process began to hold it, Unix ms by the wall clock
+	run   uint32 // random: tells deliveries of this tenure from earlier ones
 	past  uint64 // of the outcomes, how many are older: they say nothing of its tasks
 
 	rewinds  int   // losses of its storage that are being made good
@@ -94,7 +96,7 @@ func (s *Scheduler) holdAdopted() {
 // enterHoldingLocked begins a tenure.
 func (s *Scheduler) enterHoldingLocked(n int) *holding {
 	h := &holding{
-		since: s.now(), past: s.outcomes.count,
+		since: s.now(), run: rand.Uint32(), past: s.outcomes.count,
 		read: make(chan struct{}), gone: make(chan struct{}),
 	}
 	s.stageLocked(h, gained)
@@ -136,6 +138,9 @@ func (s *Scheduler) stageLocked(h *holding, to stage) {
 	comes := func(at stage) bool { return at == gained || at == reading }
 	from := h.stage
 	h.stage = to
+	if s.shared != nil {
+		defer s.rehomeLocked()
+	}
 	switch {
 	case idle(from) && !idle(to):
 		s.leaving--
@@ -181,6 +186,10 @@ func (s *Scheduler) gained(n int) {
 	}
 	h := s.enterHoldingLocked(n)
 	s.tenures.gained++
+	if s.shared != nil {
+		s.shared.gained++
+		s.wakeFiling()
+	}
 	s.background.Go(func() { s.receive(n, h, former) })
 }
 

@@ -20,7 +20,7 @@ type lease struct {
 func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claimed, away bool) *Delivery {
 	t := s.byNumber[sl.topic]
 	rec := s.book.record(sl)
-	l := lease{nonce: s.newNonce(), attempt: recordAttempt(rec), until: s.elapsed() + term, away: away}
+	l := lease{nonce: newNonce(s.holdings[sl.shard]), attempt: recordAttempt(rec), until: s.elapsed() + term, away: away}
 	if !claimed {
 		// A claim that the record still has is that of an earlier attempt, which
 		// ended with its process.
@@ -40,12 +40,12 @@ func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claime
 		t.counts.Lateness.observe(e.Lateness)
 	}
 	s.noteLocked(EventStarted, sl, e)
-	return &Delivery{Task: task, LeaseUntil: wall.Add(term).UTC(), slot: n, lease: l, shard: sl.shard, signer: s.signer}
+	return &Delivery{Task: task, LeaseUntil: wall.Add(term).UTC(), slot: n, lease: l, shard: sl.shard, home: s.holdings[sl.shard].home, signer: s.signer}
 }
 
-// newNonce makes a nonce that shows, in its high half, which run of the node made
-// it: only a delivery of an earlier one can be resumed by its receipt.
-func (s *Scheduler) newNonce() uint64 { return uint64(s.run)<<32 | uint64(rand.Uint32()) }
+// newNonce makes a nonce that shows, in its high half, in which tenure of the shard it
+// was made: only a delivery of an earlier one can be resumed by its receipt.
+func newNonce(h *holding) uint64 { return uint64(h.run)<<32 | uint64(rand.Uint32()) }
 
 // leaveOpenLocked leaves a delivery that a handler has begun to its receipt.
 func (s *Scheduler) leaveOpenLocked(n uint32) {

@@ -19,19 +19,22 @@ import (
 
 // A receipt names one delivery. As text it is URL-safe base64 of
 //
-//	0   1  version, 1
-//	1   2  shard
-//	3   4  attempt
-//	7   4  revision of the task
-//	11  8  when the task was created
-//	19  8  nonce
-//	27     id
+//	0   1  version, 2
+//	1   4  home of the task; 0 if the ledger knows no homes
+//	5   4  attempt
+//	9   4  revision of the task
+//	13  8  when the task was created
+//	21  8  nonce
+//	29     id
 //	end 12 the first 12 bytes of HMAC-SHA256 (RFC 2104) over all before
 //
 // integers little-endian. The key is kept in the ledger, so that a receipt counts
-// after a restart too, and is refused by another data set.
+// after a restart and at another node too, and is refused by another data set.
+//
+// Version 1 had the shard's number at its node in 2 bytes instead of the home. It is still
+// accepted; whose the task is has to be found by its id.
 type receipt struct {
-	shard   uint16
+	home    recovery.Home
 	attempt uint32
 	// Revision and time of creation tell the task from one that has taken its
 	// place, or its id, since.
@@ -42,8 +45,9 @@ type receipt struct {
 }
 
 const (
-	receiptVersion = 1
-	receiptHead    = 27
+	receiptVersion = 2
+	receiptHead    = 29
+	receiptHead1   = 27 // of version 1
 	receiptMAC     = 12
 	receiptKeyName = "receipt-key"
 )
@@ -100,7 +104,7 @@ func (g *signer) mac(dst, text []byte) []byte {
 func (g *signer) sign(d *Delivery) string {
 	b := make([]byte, 0, receiptHead+MaxIDBytes+receiptMAC)
 	b = append(b, receiptVersion)
-	b = binary.LittleEndian.AppendUint16(b, d.shard)
+	b = binary.LittleEndian.AppendUint32(b, uint32(d.home))
 	b = binary.LittleEndian.AppendUint32(b, d.lease.attempt)
 	b = binary.LittleEndian.AppendUint32(b, uint32(d.Revision))
 	b = binary.LittleEndian.AppendUint64(b, uint64(d.Created.UnixMilli()))
@@ -117,19 +121,25 @@ func (g *signer) parse(text string) (receipt, error) {
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	// Line ends are passed over even by the strict decoder.
-	if err != nil || len(b) <= receiptHead+receiptMAC || b[0] != receiptVersion || strings.ContainsAny(text, "\r\n") {
+	head := receiptHead
+	if len(b) > 0 && b[0] == 1 {
+		head = receiptHead1
+	}
+	if err != nil || len(b) <= head+receiptMAC || b[0] == 0 || b[0] > receiptVersion || strings.ContainsAny(text, "\r\n") {
 		return receipt{}, fmt.Errorf("%w: not the form of one", ErrReceipt)
 	}
 	body, mac := b[:len(b)-receiptMAC], b[len(b)-receiptMAC:]
 	if !hmac.Equal(mac, g.mac(nil, body)) {
 		return receipt{}, fmt.Errorf("%w: not signed here", ErrReceipt)
 	}
-	return receipt{
-		shard:    binary.LittleEndian.Uint16(body[1:]),
-		attempt:  binary.LittleEndian.Uint32(body[3:]),
-		revision: binary.LittleEndian.Uint32(body[7:]),
-		created:  int64(binary.LittleEndian.Uint64(body[11:])),
-		nonce:    binary.LittleEndian.Uint64(body[19:]),
-		id:       string(body[receiptHead:]),
-	}, nil
+	r := receipt{id: string(body[head:])}
+	if head == receiptHead {
+		r.home = recovery.Home(binary.LittleEndian.Uint32(body[1:]))
+	}
+	rest := body[head-24:]
+	r.attempt = binary.LittleEndian.Uint32(rest)
+	r.revision = binary.LittleEndian.Uint32(rest[4:])
+	r.created = int64(binary.LittleEndian.Uint64(rest[8:]))
+	r.nonce = binary.LittleEndian.Uint64(rest[16:])
+	return r, nil
 }

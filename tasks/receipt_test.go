@@ -10,7 +10,7 @@ import (
 )
 
 func someDelivery(id string) *Delivery {
-	d := &Delivery{shard: 3, lease: lease{nonce: 0x1122334455667788, attempt: 9}}
+	d := &Delivery{home: 3, lease: lease{nonce: 0x1122334455667788, attempt: 9}}
 	d.ID, d.Revision, d.Created = id, 5, time.UnixMilli(1_800_000_000_001)
 	return d
 }
@@ -19,7 +19,7 @@ func TestReceiptRoundTrip(t *testing.T) {
 	g := newSigner([]byte("key"))
 	for _, id := range []string{"a", "order-42", strings.Repeat("x", MaxIDBytes)} {
 		got, err := g.parse(g.sign(someDelivery(id)))
-		wanted := receipt{shard: 3, attempt: 9, revision: 5, created: 1_800_000_000_001, nonce: 0x1122334455667788, id: id}
+		wanted := receipt{home: 3, attempt: 9, revision: 5, created: 1_800_000_000_001, nonce: 0x1122334455667788, id: id}
 		if err != nil || got != wanted {
 			t.Errorf("parse = %+v, %v; want %+v", got, err, wanted)
 		}
@@ -62,7 +62,7 @@ func FuzzReceipt(f *testing.F) {
 			return
 		}
 		d := someDelivery(r.id)
-		d.shard, d.lease, d.Revision, d.Created = r.shard, lease{nonce: r.nonce, attempt: r.attempt}, int64(r.revision), time.UnixMilli(r.created)
+		d.home, d.lease, d.Revision, d.Created = r.home, lease{nonce: r.nonce, attempt: r.attempt}, int64(r.revision), time.UnixMilli(r.created)
 		if again := g.sign(d); again != text {
 			t.Fatalf("%q is accepted and was signed as %q", text, again)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/lapsehq/lapse/recovery"
 )
 
 // Reschedule gives a pending or ready task a new deadline, a new payload, or
@@ -28,6 +30,17 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 	if len(m.Payload) > s.cfg.MaxPayload {
 		return Task{}, fmt.Errorf("%w: payload must be at most %d bytes", ErrTooLarge, s.cfg.MaxPayload)
 	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	if s.shared == nil {
+		return s.reschedule(ctx, id, m)
+	}
+	t, _, err := routed(ctx, s, id, moveQuestion, func(home recovery.Home) moveAsk { return moveAsk{idAsk{id, home}, m} },
+		func(ctx context.Context) (Task, error) { return s.reschedule(ctx, id, m) })
+	return t, err
+}
+
+func (s *Scheduler) reschedule(ctx context.Context, id string, m Move) (Task, error) {
 	return s.move(ctx, id, func(rec *fields, w *write) {
 		if due, ok := s.newDue(m); ok {
 			rec.due, rec.next, w.fired = due, due, false
@@ -51,6 +64,16 @@ func (s *Scheduler) newDue(m Move) (int64, bool) {
 // Fire makes a pending task due now, also in a topic with a Spread; but if a restart
 // comes before its delivery, it may be spread. Errors: as of Reschedule.
 func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	if s.shared == nil {
+		return s.fireNow(ctx, id)
+	}
+	t, _, err := routed(ctx, s, id, fireQuestion, aboutID(id), func(ctx context.Context) (Task, error) { return s.fireNow(ctx, id) })
+	return t, err
+}
+
+func (s *Scheduler) fireNow(ctx context.Context, id string) (Task, error) {
 	return s.move(ctx, id, func(rec *fields, w *write) {
 		now := s.now()
 		rec.due, rec.next, w.fired = min(rec.due, now), now, true
@@ -67,12 +90,23 @@ func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
 		return Task{}, err
 	}
 	defer p.release()
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	switch {
+	case s.shared == nil:
+		return s.replace(ctx, &p)
+	case !p.chosen:
+		return s.schedule(ctx, &p, &r)
+	}
+	return s.replaceRouted(ctx, &p, &r)
+}
+
+// replace replaces a task that is here, or creates it.
+func (s *Scheduler) replace(ctx context.Context, p *plan) (Task, error) {
 	wanted, err := decode(p.rec)
 	if err != nil {
 		return Task{}, err
 	}
-	ctx, cancel := s.within(ctx)
-	defer cancel()
 	for p.chosen {
 		t, err := s.move(ctx, p.id, func(rec *fields, w *write) {
 			old := *rec
@@ -85,12 +119,12 @@ func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
 		}
 		// Between the look and the creation somebody else may create it: then it
 		// is there to be replaced.
-		t, err = s.create(ctx, &p)
+		t, err = s.create(ctx, p)
 		if !errors.Is(err, ErrExists) && !t.Repeated {
 			return t, err
 		}
 	}
-	return s.create(ctx, &p)
+	return s.create(ctx, p)
 }
 
 // move writes a new record for a task that is pending or ready.

@@ -122,19 +122,6 @@ func (s *Scheduler) pullableLocked(name string) (*topic, error) {
 	return t, nil
 }
 
-// Return gives deliveries back that never reached their receiver: they are ready
-// again at once, and the attempt does not count.
-func (s *Scheduler) Return(ds []Delivery) {
-	s.mu.Lock()
-	defer s.unlock()
-	for i := range ds {
-		n := ds[i].slot
-		if l, ok := s.open[n]; ok && l.nonce == ds[i].lease.nonce && s.book.slot(n).state == delivering {
-			s.putBackLocked(n, s.book.slot(n))
-		}
-	}
-}
-
 // reservers are the receivers that wait for a topic's tasks, first come, first
 // served. Guarded by Scheduler.mu.
 type reservers struct {

@@ -38,6 +38,9 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 		return
 	}
 	s.sweep.rewinds++
+	if s.shared != nil {
+		s.reindexLocked() // the directory may have lost something as well
+	}
 	s.background.Go(func() {
 		select {
 		case <-s.opened:

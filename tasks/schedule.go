@@ -11,6 +11,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/google/uuid"
+
+	"github.com/lapsehq/lapse/recovery"
 )
 
 // A plan is a request that has been checked, with the record that it makes.
@@ -18,7 +20,9 @@ type plan struct {
 	id     string
 	topic  string
 	chosen bool // the caller chose the id
-	absent bool // the ledger was asked and does not have it
+	absent absence
+	home   recovery.Home // that the id tells, if somebody holds it
+	stale  staleFiling
 	rec    []byte
 	print  uint64 // fingerprint
 	next   int64
@@ -67,7 +71,7 @@ func (s *Scheduler) plan(r *Request) (plan, error) {
 	}
 	p := plan{id: r.ID, topic: r.Topic, chosen: chosen, next: due}
 	if !chosen {
-		p.id = NewID()
+		p.id, p.home = s.makeID()
 	}
 	p.print = r.fingerprint(headers)
 	p.buf = buffers.Get().(*[]byte)
@@ -160,6 +164,9 @@ func (s *Scheduler) Schedule(ctx context.Context, r Request) (Task, error) {
 	defer p.release()
 	ctx, cancel := s.within(ctx)
 	defer cancel()
+	if s.shared != nil {
+		return s.schedule(ctx, &p, &r)
+	}
 	return s.create(ctx, &p)
 }
 
@@ -168,8 +175,26 @@ func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
 		c := newCall(1)
 		s.mu.Lock()
 		n, err := s.createLocked(p, c, 0)
+		var stale staleFiling
+		if errors.Is(err, errUnfiled) {
+			r := s.reservedLocked(n, p, 0)
+			s.unlock()
+			s.file(ctx, []*reservation{r})
+			s.mu.Lock()
+			err = s.fulfilLocked(r, c)
+			stale = r.stale
+		}
 		c.complete()
 		switch {
+		case errors.Is(err, errStale):
+			s.unlock()
+			p.stale = stale
+			p.absent = absence{} // of the shard where it is filed
+			continue
+		case errors.Is(err, errCollision):
+			s.unlock()
+			p.id, p.home = s.makeID()
+			continue
 		case errors.Is(err, errBusy):
 			ch := s.watchLocked(n)
 			s.unlock()
@@ -179,7 +204,7 @@ func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
 			continue
 		case errors.Is(err, ErrReplaying):
 			s.unlock()
-			if p.absent, err = s.seek(ctx, p.id); err != nil {
+			if p.absent, err = s.lookFor(ctx, p.id); err != nil {
 				return Task{ID: p.id}, err
 			}
 			continue
@@ -217,6 +242,13 @@ var (
 	errBusy     = errors.New("busy")
 	errWanted   = fmt.Errorf("%w: being created as wanted", errBusy)
 	errRepeated = errors.New("repeated")
+	// errUnfiled: its slot is entered, and its id has to be filed before it is written.
+	errUnfiled = errors.New("not filed")
+	// errStale: the id is filed under a home that is held here, so that it has to be
+	// looked at once more before it counts as free.
+	errStale = errors.New("filed here, perhaps for a task that is gone")
+	// errCollision: the id that was made is in use, or its home has gone.
+	errCollision = errors.New("another id has to be made")
 )
 
 // createLocked enters a planned task and sends its first write.
@@ -230,6 +262,9 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 	id := []byte(p.id)
 	h := s.book.index.hash(id)
 	if n, ok := s.book.index.find(s.book, h, id); ok {
+		if !p.chosen {
+			return 0, errCollision
+		}
 		sl := s.book.slot(n)
 		same := func() bool { return recordFingerprint(s.book.record(sl)) == p.print }
 		switch {
@@ -238,10 +273,15 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 			return n, errWanted
 		case sl.state.busy():
 			return n, errBusy
+		case !s.holdingLocked(int(sl.shard)).mine():
+			return n, errNotHeld
 		case same():
 			return n, errRepeated
 		}
 		return n, ErrExists
+	}
+	if _, dead := s.graves[h]; dead && !p.chosen {
+		return 0, errCollision
 	}
 	if p.chosen {
 		// 64 bits of a seeded hash: the chance that an id is taken for another
@@ -252,14 +292,20 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 		if _, unread := s.illegible[h]; unread {
 			return 0, errIllegible
 		}
-		if !p.absent && !s.isReplayed() {
+		if p.absent != s.absenceLocked(true) && !s.isReplayed() {
 			return 0, ErrReplaying
 		}
+		if f := p.stale; f.Home != 0 && !f.vacant && !s.holdingLocked(s.tenureLocked(f.Home)).takes() {
+			return 0, errNotHeld // any more: there may be a task after all
+		}
+	}
+	shard, err := s.shardLocked(p, h)
+	if err != nil {
+		return 0, err
 	}
 	if s.draining {
 		return 0, ErrDraining
 	}
-	shard := s.terms.ShardOf(id)
 	if err := s.admitLocked(shard, 1, len(p.rec)); err != nil {
 		return 0, err
 	}
@@ -269,11 +315,45 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 	}
 	n, sl := s.book.enter(id, p.rec)
 	sl.next, sl.topic, sl.shard = p.next, t.number, uint16(shard)
-	s.setLocked(sl, creating)
 	s.arriving++
+	if s.filesLocked(p) {
+		s.setLocked(sl, filing)
+		return n, errUnfiled
+	}
+	s.startLocked(n, sl, c, i)
+	return n, nil
+}
+
+// startLocked sends the first write of a task that has been entered.
+func (s *Scheduler) startLocked(n uint32, sl *slot, c *call, i int) {
+	s.setLocked(sl, creating)
 	c.expect(i, n)
 	s.writeLocked(write{slot: n, op: opCreate, call: c, index: i})
-	return n, nil
+}
+
+// shardLocked tells in which shard a planned task is created. It is an *elsewhere if
+// the id tells one that another node holds.
+func (s *Scheduler) shardLocked(p *plan, hash uint64) (int, error) {
+	shard := s.terms.ShardOf([]byte(p.id))
+	switch {
+	case s.shared == nil || s.holdingLocked(shard).takes():
+		return shard, nil
+	case p.home != 0 && shard >= 0:
+		return 0, errNotHeld // it is just coming or going
+	case p.home != 0:
+		return 0, &elsewhere{home: p.home}
+	}
+	// The directory tells where it is: any shard will do.
+	var all []int
+	for n, h := range s.holdings {
+		if h.takes() {
+			all = append(all, n)
+		}
+	}
+	if len(all) == 0 {
+		return 0, errNotHeld
+	}
+	return all[hash%uint64(len(all))], nil
 }
 
 // admitLocked tells whether there is room for so many more tasks and bytes of

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,8 +26,8 @@ type Scheduler struct {
 	committer *recovery.Committer[write]
 	runner    *wheel.Runner
 	signer    *signer
+	shared    *shared   // nil if the ledger is one node's alone
 	started   time.Time // zero of the monotonic clock that leases run on
-	run       uint32    // random: tells this process' deliveries from earlier ones
 
 	opened   chan struct{} // closed when Open has succeeded
 	closing  chan struct{} // closed when Close begins
@@ -104,7 +103,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		return nil, err
 	}
 	s := &Scheduler{
-		cfg: cfg, ledger: ledger, started: time.Now(), run: rand.Uint32(),
+		cfg: cfg, ledger: ledger, started: time.Now(),
 		opened:      make(chan struct{}),
 		closed:      make(chan struct{}),
 		closing:     make(chan struct{}),
@@ -140,12 +139,17 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		s.cancel()
 		return nil, errors.Join(err, ledger.Close())
 	}
+	if err := s.share(ctx); err != nil {
+		s.cancel()
+		return nil, errors.Join(err, ledger.Close())
+	}
 	s.committer = recovery.NewCommitter(recovery.CommitterConfig[write]{
 		Ledger: ledger, Terms: s.terms, Keep: keep, Done: s.committed, Log: cfg.Log,
 	})
 	s.runner, err = wheel.NewRunner(wheel.Config{Clock: cfg.Clock, Fire: s.fired})
 	if err != nil {
 		s.cancel()
+		s.unshare()
 		return nil, errors.Join(err, s.committer.Close(ctx), ledger.Close())
 	}
 	s.askCondition()
@@ -156,6 +160,9 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	s.background.Go(s.conditionLoop)
 	s.background.Go(s.refreshLoop)
 	s.joinFleet()
+	if s.shared != nil {
+		s.background.Go(s.filingLoop)
+	}
 	close(s.opened)
 	return s, nil
 }
@@ -217,6 +224,7 @@ func (s *Scheduler) shutDown(ctx context.Context) error {
 	if !ended(flush, &s.background) {
 		s.cfg.Log.Warn("the ledger does not answer; it is given up")
 	}
+	s.unshare() // nobody is left here who asks, and those who ask are told that it closes
 	s.runner.Close()
 	s.park()
 	var all *multierror.Error

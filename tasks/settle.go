@@ -15,6 +15,23 @@ import (
 // A receipt counts as long as its attempt was not ended or handed out again;
 // also after a restart in between.
 func (s *Scheduler) Settle(ctx context.Context, v Verdict, receipts []string) ([]Settled, error) {
+	settlings, err := s.checkVerdict(&v, receipts)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	if s.shared != nil {
+		return s.settleAll(ctx, &v, settlings)
+	}
+	if err := s.settleHere(ctx, &v, settlings, nil); err != nil {
+		return nil, err
+	}
+	return answersOf(settlings), nil
+}
+
+// checkVerdict checks what is asked for, and reads the receipts.
+func (s *Scheduler) checkVerdict(v *Verdict, receipts []string) ([]settling, error) {
 	var f faults
 	if v.Delay != nil {
 		f.checkDelay("delay", *v.Delay)
@@ -31,48 +48,66 @@ func (s *Scheduler) Settle(ctx context.Context, v Verdict, receipts []string) ([
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := s.within(ctx)
-	defer cancel()
 	settlings := make([]settling, len(receipts))
 	for i, text := range receipts {
 		p := &settlings[i]
 		p.receipt, p.answer.Err = s.signer.parse(text)
 		p.answer.Receipt, p.answer.ID = text, p.receipt.id
 	}
-	c := newCall(len(receipts))
+	return settlings, nil
+}
+
+// settleHere settles deliveries of tasks that are here: all for which here returns true.
+func (s *Scheduler) settleHere(ctx context.Context, v *Verdict, settlings []settling, here func(p *settling) bool) error {
+	c := newCall(len(settlings))
 	c.phase.Store(sent) // a settled delivery is never taken back
 	s.mu.Lock()
 	if s.ended {
 		s.unlock()
-		return nil, ErrClosed
+		return ErrClosed
 	}
 	unsure := s.unsure()
 	for i := range settlings {
-		switch p := &settlings[i]; {
-		case p.answer.Err != nil:
+		p := &settlings[i]
+		switch {
+		case p.answer.Err != nil || here != nil && !here(p):
+			continue
 		case unsure:
 			p.answer.Err = errUnsure
 		default:
-			s.settleLocked(&v, p, c, i)
+			s.settleLocked(v, p, c, i)
 		}
+		p.here = true
 	}
 	c.complete()
 	s.unlock()
-	return s.report(ctx, settlings, c), nil
+	s.report(ctx, settlings, c)
+	return nil
+}
+
+func answersOf(settlings []settling) []Settled {
+	answers := make([]Settled, len(settlings))
+	for i := range settlings {
+		answers[i] = settlings[i].answer
+	}
+	return answers
 }
 
 // A settling is one receipt on its way to its answer.
 type settling struct {
 	receipt receipt
 	answer  Settled
+	far     bool            // its task is not known here
+	here    bool            // it is answered by this process
+	missed  bool            // the task was not found in memory
 	repeat  bool            // of an acknowledgement
 	first   <-chan struct{} // repeat: closed when the first one is recorded; nil if it is
 	stalled bool            // the ledger has not answered for the task's shard for long
 }
 
-// report waits for the ledger and puts the answers together. It does not wait for a
+// report waits for the ledger and completes the answers that were given here. It does not wait for a
 // ledger that has not answered for so long already that there is no point.
-func (s *Scheduler) report(ctx context.Context, settlings []settling, c *call) []Settled {
+func (s *Scheduler) report(ctx context.Context, settlings []settling, c *call) {
 	if slices.ContainsFunc(settlings, func(p settling) bool { return p.stalled }) {
 		over, cancel := context.WithCancel(ctx)
 		cancel()
@@ -80,11 +115,10 @@ func (s *Scheduler) report(ctx context.Context, settlings []settling, c *call) [
 	}
 	_ = s.await(ctx, c) // what is not recorded yet will be; the answer says so
 	recorded := s.answers(c)
-	answers := make([]Settled, len(settlings))
 	for i := range settlings {
 		p := &settlings[i]
 		switch {
-		case p.answer.Err != nil:
+		case !p.here || p.answer.Err != nil:
 		case !p.repeat:
 			p.answer.Recorded = recorded[i] == nil
 		case p.first != nil:
@@ -92,9 +126,7 @@ func (s *Scheduler) report(ctx context.Context, settlings []settling, c *call) [
 		default:
 			p.answer.Recorded = true
 		}
-		answers[i] = p.answer
 	}
-	return answers
 }
 
 func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *call, i int) {
@@ -103,6 +135,7 @@ func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *call, i int) {
 	h := s.book.index.hash(id)
 	n, known := s.book.index.find(s.book, h, id)
 	past := s.outcomes.find(h)
+	p.missed = !known
 	if known {
 		p.stalled = s.writable(int(s.book.slot(n).shard)) != nil
 	}
@@ -146,10 +179,10 @@ func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *call, i int) {
 	}
 }
 
-// resumeLocked accepts the receipt of a delivery that an earlier process handed
-// out: its attempt is the one that would come next, or the one that was claimed.
+// resumeLocked accepts the receipt of a delivery that an earlier holder of the shard has
+// handed out, be it this process in an earlier tenure, and nobody has handed out again: its attempt is the one that would come next, or the one that was claimed.
 func (s *Scheduler) resumeLocked(n uint32, sl *slot, r *receipt) bool {
-	if sl.state != pending && sl.state != ready || uint32(r.nonce>>32) == s.run {
+	if sl.state != pending && sl.state != ready || uint32(r.nonce>>32) == s.holdings[sl.shard].run {
 		return false
 	}
 	f, err := decode(s.book.record(sl))

@@ -2,6 +2,8 @@ package tasks
 
 import (
 	"time"
+
+	"github.com/lapsehq/lapse/recovery"
 )
 
 // State is where a task stands in its life, as a caller sees it. While a write
@@ -132,13 +134,21 @@ type Delivery struct {
 
 	slot   uint32
 	shard  uint16
+	home   recovery.Home
 	lease  lease
 	signer *signer
+	// receipt is that of a delivery which another node has begun.
+	receipt string
 }
 
 // Receipt settles this delivery, and no other. It is made when it is asked for: most
 // handlers need none.
-func (d Delivery) Receipt() string { return d.signer.sign(&d) }
+func (d Delivery) Receipt() string {
+	if d.receipt != "" {
+		return d.receipt
+	}
+	return d.signer.sign(&d)
+}
 
 // A Verb is what a receiver says of a delivery.
 type Verb uint8
@@ -165,5 +175,7 @@ type Settled struct {
 	ID         string    // of the task, if the receipt could be read
 	Recorded   bool      // the ledger has confirmed it; false: it counts here and now, and is recorded later
 	LeaseUntil time.Time // Extend only
-	Err        error     // ErrReceipt, ErrStale, ErrReplaying or ErrClosed; nil if settled
+	// Err is ErrReceipt, ErrStale, ErrReplaying or ErrClosed; where the task is another
+	// node's also ErrUnavailable or ErrUnknown. It is nil if the delivery was settled.
+	Err error
 }

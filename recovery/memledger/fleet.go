@@ -561,6 +561,31 @@ func (m *Member) File(ctx context.Context, changes []recovery.Refiling) ([]recov
 	return now, nil
 }
 
+// ScanFilings implements recovery.FilingScanner.
+func (m *Member) ScanFilings(ctx context.Context, position string, visit func(id string, f recovery.Filing)) (string, error) {
+	if err := m.lock(ctx); err != nil {
+		return "", err
+	}
+	ids := slices.Sorted(maps.Keys(m.f.filings))
+	from, found := slices.BinarySearch(ids, position)
+	if found {
+		from++
+	}
+	ids = ids[from:min(from+pageSize, len(ids))]
+	filings := make([]recovery.Filing, len(ids))
+	for i, id := range ids {
+		filings[i] = m.f.filings[id]
+	}
+	m.f.mu.Unlock()
+	for i, id := range ids {
+		visit(id, filings[i])
+	}
+	if len(ids) < pageSize {
+		return "", nil
+	}
+	return ids[len(ids)-1], nil
+}
+
 // MarkIndexed implements recovery.Directory. A member is indexed until it says otherwise.
 func (m *Member) MarkIndexed(ctx context.Context, indexed bool) error {
 	if err := m.lock(ctx); err != nil {

@@ -1,0 +1,268 @@
+package tasks
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Messages may be lost, as long as some arrive before the deadline.
+func TestLostMessages(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		sent := 0
+		c.fleet.Drop(func(_, _ string, _ []byte) bool { sent++; return sent%3 == 0 })
+		c.each(func(what string, owner, asked *mate, task Task) {
+			asked.get(task.ID)
+			moved, err := asked.Reschedule(t.Context(), task.ID, Move{Delay: ptr(2 * time.Hour)})
+			if want(t, "Reschedule of "+what, err, nil); moved.Revision != 2 {
+				t.Errorf("%s was moved %d times", what, moved.Revision-1)
+			}
+			want(t, "Cancel of "+what, asked.Cancel(t.Context(), task.ID), nil)
+		})
+	})
+}
+
+// A node that nobody hears any more is no reason to say that its tasks do not exist. Once
+// somebody has adopted them, they are found there.
+func TestOwnerDies(t *testing.T) {
+	for _, id := range []string{"", "order-1"} {
+		crewed(t, 3, func(t *testing.T, c *crew) {
+			a, b, d := c.nodes[0], c.nodes[1], c.nodes[2]
+			task := a.must(Request{ID: id, Topic: "t", Delay: time.Hour})
+			a.kill()
+			_, err := b.Get(t.Context(), task.ID)
+			want(t, "Get", err, ErrUnavailable)
+			want(t, "Cancel", b.Cancel(t.Context(), task.ID), ErrUnavailable)
+			_, err = b.Schedule(t.Context(), Request{ID: task.ID, Topic: "t", Delay: time.Hour})
+			want(t, "Schedule", err, ErrUnavailable)
+			_, err = b.Replace(t.Context(), Request{ID: task.ID, Topic: "t", Delay: time.Hour})
+			want(t, "Replace", err, ErrUnavailable)
+			results, err := b.ScheduleBatch(t.Context(), []Request{{ID: task.ID, Topic: "t", Delay: time.Hour}, {ID: "other", Topic: "t"}})
+			want(t, "ScheduleBatch", errors.Join(err, results[1].Err), nil)
+			want(t, "of the batch", results[0].Err, ErrUnavailable)
+
+			time.AfterFunc(time.Second, func() { d.member.AdoptFrom(a.member) })
+			if got := b.get(task.ID); got.Node != "c" {
+				t.Errorf("adopted by %s", got.Node)
+			}
+			again := b.must(Request{ID: task.ID, Topic: "t", Delay: time.Hour})
+			if !again.Repeated {
+				t.Errorf("created twice: %+v", again)
+			}
+			want(t, "Cancel", b.Cancel(t.Context(), task.ID), nil)
+		})
+	}
+}
+
+// What a node has executed before it died, and not answered, has an open outcome.
+func TestOwnerDiesBeforeItsAnswer(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		a, b, d := c.nodes[0], c.nodes[1], c.nodes[2]
+		c.fleet.Drop(func(from, _ string, _ []byte) bool { return from == "a" })
+		_, err := b.Schedule(t.Context(), Request{ID: a.homeOn(0).NewID(), Topic: "t", Delay: time.Hour})
+		want(t, "Schedule", err, ErrUnknown)
+		task := a.must(Request{Topic: "t", Delay: time.Hour})
+		want(t, "Cancel", b.Cancel(t.Context(), task.ID), ErrUnknown)
+		if _, err := a.Get(t.Context(), task.ID); !errors.Is(err, ErrNotFound) {
+			t.Errorf("after the cancel: %v", err)
+		}
+		_, err = b.Get(t.Context(), task.ID)
+		want(t, "Get", err, ErrUnavailable)
+		c.fleet.Drop(nil)
+		want(t, "Cancel again", b.Cancel(t.Context(), task.ID), nil)
+		a.kill()
+		d.member.AdoptFrom(a.member)
+		pass(time.Second)
+		// Nobody else remembers it but the node that was told.
+		want(t, "Cancel again", b.Cancel(t.Context(), task.ID), nil)
+		want(t, "Cancel again", d.Cancel(t.Context(), task.ID), ErrNotFound)
+	})
+}
+
+// While shards go from node to node, nobody ever says that a task which exists does not.
+func TestNoFalseNotFound(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		var ids []string
+		for i, m := range c.nodes {
+			for k := range 20 {
+				ids = append(ids, m.must(Request{Topic: "t", Delay: time.Hour}).ID)
+				ids = append(ids, m.must(Request{ID: fmt.Sprintf("x-%d-%d", i, k), Topic: "t", Delay: time.Hour}).ID)
+			}
+		}
+		var over atomic.Bool
+		var looks, found atomic.Int64
+		done := make(chan struct{})
+		for _, m := range c.nodes {
+			go func() {
+				defer func() { done <- struct{}{} }()
+				for !over.Load() {
+					id := ids[rand.IntN(len(ids))]
+					_, err := m.Get(context.Background(), id)
+					looks.Add(1)
+					switch {
+					case err == nil:
+						found.Add(1)
+					case !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrReplaying) && !errors.Is(err, ErrClosed):
+						t.Errorf("Get(%s) at %s: %v", id, m.name, err)
+					}
+					time.Sleep(time.Millisecond)
+				}
+			}()
+		}
+		for range 10 {
+			// Each adopts what the next one holds, who is told that it has lost it.
+			from, to := rand.IntN(3), rand.IntN(3)
+			if from != to {
+				c.nodes[to].member.AdoptFrom(c.nodes[from].member)
+			}
+			pass(300 * time.Millisecond)
+		}
+		over.Store(true)
+		for range c.nodes {
+			<-done
+		}
+		if found.Load() < looks.Load()/2 {
+			t.Errorf("%d of %d looks have found their task", found.Load(), looks.Load())
+		}
+	})
+}
+
+// A cancel and an acknowledgement of the same task at two nodes: one of them wins.
+func TestCancelAgainstAck(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		for i := range 30 {
+			id := fmt.Sprint("x-", i)
+			owner := c.nodes[i%3]
+			owner.must(Request{ID: id, Topic: "t"})
+			pass(time.Millisecond)
+			ds, err := owner.Reserve(t.Context(), "t", 1, 0, time.Second)
+			if want(t, "Reserve", err, nil); len(ds) != 1 {
+				t.Fatal("nothing was reserved")
+			}
+			if i%2 == 1 {
+				pass(3 * time.Second) // the lease is over, but the attempt was not handed out again
+			}
+			cancelled := make(chan error, 1)
+			go func() { cancelled <- c.nodes[(i+1)%3].Cancel(t.Context(), id) }()
+			a, err := c.nodes[(i+2)%3].Settle(t.Context(), Verdict{Verb: Ack}, []string{ds[0].Receipt()})
+			want(t, "Settle", err, nil)
+			cancel := <-cancelled
+			if settled := a[0].Err == nil; settled == (cancel == nil) {
+				t.Fatalf("%s: cancelled %v, acknowledged %v", id, cancel, a[0].Err)
+			}
+			_, err = c.nodes[i%3].Get(t.Context(), id)
+			want(t, "Get", err, ErrNotFound)
+		}
+	})
+}
+
+// Receipts of version 1 name a shard of the node that has made them, so that the owner
+// has to be found by the id.
+func TestReceiptOfVersion1AtAnotherNode(t *testing.T) {
+	crewed(t, 2, func(t *testing.T, c *crew) {
+		for _, id := range []string{"", "x"} {
+			a, b := c.nodes[0], c.nodes[1]
+			a.must(Request{ID: id, Topic: "t"})
+			pass(time.Millisecond)
+			ds, err := a.Reserve(t.Context(), "t", 1, 0, 0)
+			want(t, "Reserve", err, nil)
+			raw := []byte{1}
+			raw = binary.LittleEndian.AppendUint16(raw, ds[0].shard)
+			raw = binary.LittleEndian.AppendUint32(raw, ds[0].lease.attempt)
+			raw = binary.LittleEndian.AppendUint32(raw, uint32(ds[0].Revision))
+			raw = binary.LittleEndian.AppendUint64(raw, uint64(ds[0].Created.UnixMilli()))
+			raw = binary.LittleEndian.AppendUint64(raw, ds[0].lease.nonce)
+			raw = append(raw, ds[0].ID...)
+			receipt := base64.RawURLEncoding.EncodeToString(b.signer.mac(raw, raw))
+			answers, err := b.Settle(t.Context(), Verdict{Verb: Ack}, []string{receipt})
+			want(t, "Settle", errors.Join(err, answers[0].Err), nil)
+			_, err = b.Get(t.Context(), ds[0].ID)
+			want(t, "Get", err, ErrNotFound)
+		}
+	})
+}
+
+// An attempt that was not handed out again counts, whoever holds its task now, be it the
+// process that has handed it out, after others have held it.
+func TestReceiptAfterItsShardHasMoved(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		a, b := c.nodes[0], c.nodes[1]
+		var receipts []string
+		for i := range 4 {
+			a.must(Request{ID: fmt.Sprint("x-", i), Topic: "t"})
+		}
+		pass(time.Millisecond)
+		ds, err := a.Reserve(t.Context(), "t", 4, 0, time.Minute)
+		want(t, "Reserve", err, nil)
+		for i := range ds {
+			receipts = append(receipts, ds[i].Receipt())
+		}
+		settle := func(m *mate, receipt string, kind error) {
+			t.Helper()
+			answers, err := m.Settle(t.Context(), Verdict{Verb: Ack}, []string{receipt})
+			want(t, "Settle", err, nil)
+			want(t, "Settle", answers[0].Err, kind)
+		}
+		b.member.AdoptFrom(a.member)
+		pass(time.Second)
+		settle(c.nodes[2], receipts[0], nil)
+		a.member.AdoptFrom(b.member)
+		pass(time.Second)
+		settle(c.nodes[2], receipts[1], nil)
+		settle(a, receipts[2], nil)
+		settle(b, receipts[2], nil)
+		ds, err = a.Reserve(t.Context(), "t", 4, 0, 0)
+		if want(t, "Reserve", err, nil); len(ds) != 1 {
+			t.Fatalf("reserved %d", len(ds))
+		}
+		settle(b, receipts[3], ErrStale)
+		settle(b, ds[0].Receipt(), nil)
+	})
+}
+
+// A version that does not know a verb says so; fields that it does not know do not matter.
+func TestMixedVersions(t *testing.T) {
+	crewed(t, 2, func(t *testing.T, c *crew) {
+		a, b := c.nodes[0], c.nodes[1]
+		_, err := ask(t.Context(), a.Scheduler, "b", question[idAsk, Task]{verb: "of-tomorrow"}, idAsk{ID: "x"})
+		want(t, "an unknown verb", err, ErrUnavailable)
+		want(t, "an unknown verb", err, errNotUnderstood)
+		b.must(Request{ID: "x", Topic: "t", Delay: time.Hour})
+		type tomorrow struct {
+			ID    string
+			Shoes int
+		}
+		type answer struct {
+			ID      string
+			Unknown *int
+		}
+		got, err := ask(t.Context(), a.Scheduler, "b", question[tomorrow, answer]{verb: "get"}, tomorrow{"x", 44})
+		if want(t, "an unknown field", err, nil); got.ID != "x" || got.Unknown != nil {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// Every error that callers may test for arrives as itself.
+func TestErrorsTravel(t *testing.T) {
+	for _, c := range faultCodes {
+		err := faultOf(fmt.Errorf("%w: because", c.err)).err("b", true)
+		if c.err == errNotUnderstood {
+			want(t, c.code, err, ErrUnavailable)
+		}
+		want(t, c.code, err, c.err)
+	}
+	invalid := &InvalidError{Fields: []FieldError{{"due_at", "must be right"}}}
+	var got *InvalidError
+	if err := faultOf(fmt.Errorf("no: %w", invalid)).err("b", true); !errors.As(err, &got) || got.Fields[0] != invalid.Fields[0] {
+		t.Errorf("%v", err)
+	}
+	want(t, "a code of tomorrow", (&wiredFault{Code: "sleepy"}).err("b", true), ErrUnknown)
+	want(t, "a code of tomorrow", (&wiredFault{Code: "sleepy"}).err("b", false), ErrUnavailable)
+}

@@ -1,0 +1,150 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// A stray is a request of a batch whose task belongs elsewhere.
+type stray struct {
+	index int
+	*elsewhere
+}
+
+const (
+	// Of one message to another node: how many tasks, and about how many bytes.
+	sentAtOnce, sentBytes = 1000, 1 << 20
+)
+
+// fileAll files the ids that a round has entered, with one question to the directory,
+// and sends the first writes of those tasks.
+func (b *batch) fileAll(ctx context.Context, r *round) {
+	if len(r.unfiled) == 0 {
+		return
+	}
+	b.file(ctx, r.unfiled)
+	for part := range slices.Chunk(r.unfiled, atOnce) {
+		b.mu.Lock()
+		for _, f := range part {
+			err := b.fulfilLocked(f, r.call)
+			switch {
+			case err == nil:
+			case errors.Is(err, errStale):
+				if b.stale == nil {
+					b.stale = make(map[string]staleFiling)
+				}
+				b.stale[f.id] = f.stale
+				delete(b.absent, f.id) // of the shard where it is filed
+				r.again = append(r.again, f.index)
+			default:
+				b.refuse(r, f.index, err)
+			}
+		}
+		b.unlock()
+	}
+}
+
+// moving returns the requests whose homes have to be looked for again, after a moment.
+func (b *batch) moving(ctx context.Context, todo []int) []int {
+	var moving []int
+	for _, i := range todo {
+		if passing(b.results[i].Err) {
+			moving = append(moving, i)
+		}
+	}
+	if len(moving) == 0 || b.guest {
+		return nil
+	}
+	clear(b.stale)
+	again := b.pause(ctx, b.tries)
+	b.tries++
+	for _, i := range moving {
+		if err := &b.results[i].Err; again {
+			*err = nil
+		} else {
+			*err = final(*err)
+		}
+	}
+	if !again {
+		return nil
+	}
+	return moving
+}
+
+// forward has others create what belongs to them: one message for each node, or several
+// if that would be too long.
+func (b *batch) forward(ctx context.Context, strays []stray) {
+	groups := make(map[string][]requestAsk)
+	indices := make(map[string][]int)
+	for _, t := range strays {
+		at, err := b.holderOf(ctx, t.elsewhere, b.tries > 0)
+		if b.results[t.index].Err = err; err != nil {
+			continue
+		}
+		wanted := b.requests[t.index]
+		wanted.ID = b.results[t.index].ID
+		groups[at.node] = append(groups[at.node], requestAsk{wanted, at.home})
+		indices[at.node] = append(indices[at.node], t.index)
+	}
+	var group sync.WaitGroup
+	for node, all := range groups {
+		for len(all) > 0 {
+			n, size := 0, 0
+			for n < min(len(all), sentAtOnce) && size < sentBytes {
+				size += len(all[n].Request.Payload)
+				n++
+			}
+			part, at := all[:n], indices[node][:n]
+			all, indices[node] = all[n:], indices[node][n:]
+			group.Go(func() { b.forwardTo(ctx, node, part, at) })
+		}
+	}
+	group.Wait()
+}
+
+func (b *batch) forwardTo(ctx context.Context, node string, part []requestAsk, at []int) {
+	a, err := ask(ctx, b.Scheduler, node, batchQuestion, batchAsk{part})
+	if err == nil && len(a.Results) != len(part) {
+		err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", ErrUnknown, node, len(a.Results), len(part))
+	}
+	for k, i := range at { // which nobody else touches
+		if err != nil {
+			b.results[i].Err = err
+		} else if f := a.Results[k].Fault; f != nil {
+			b.results[i].Err = f.err(node, true)
+		}
+	}
+}
+
+// answerBatch creates those of another node's requests that belong here.
+func (s *Scheduler) answerBatch(ctx context.Context, _ string, q batchAsk) (batchAnswer, error) {
+	if len(q.Requests) > MaxBatch {
+		return batchAnswer{}, errNotUnderstood
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	b := &batch{Scheduler: s, guest: true, requests: make([]Request, len(q.Requests)), results: make([]Result, len(q.Requests))}
+	for i := range q.Requests {
+		b.requests[i] = q.Requests[i].Request
+	}
+	todo := b.distinct()
+	todo = slices.DeleteFunc(todo, func(i int) bool {
+		if id := b.requests[i].ID; id != "" && s.owns(id, q.Requests[i].Home) {
+			return false
+		}
+		b.results[i].Err = errNotMine
+		return true
+	})
+	b.run(ctx, todo)
+	a := batchAnswer{Results: make([]wiredResult, len(b.results))}
+	for i, r := range b.results {
+		a.Results[i].ID = r.ID
+		if r.Err != nil {
+			a.Results[i].Fault = faultOf(owning(r.Err))
+		}
+	}
+	return a, nil
+}

@@ -1,0 +1,204 @@
+package tasks
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// filed is where an id is filed.
+func (c *crew) filed(id string) recovery.Filing {
+	c.t.Helper()
+	filings, err := c.nodes[len(c.nodes)-1].member.Look(c.t.Context(), []string{id})
+	if err != nil {
+		c.t.Fatal("Look:", err)
+	}
+	return filings[0]
+}
+
+// file changes a filing behind the nodes' backs.
+func (c *crew) file(id string, from, to recovery.Filing) {
+	c.t.Helper()
+	now, err := c.nodes[len(c.nodes)-1].member.File(c.t.Context(), []recovery.Refiling{{ID: id, Old: from, New: to}})
+	if err != nil || now[0] != to {
+		c.t.Fatalf("File(%s) = %v, %v", id, now, err)
+	}
+}
+
+func TestFilingOutlivesItsTask(t *testing.T) {
+	crewed(t, 2, func(t *testing.T, c *crew) {
+		a, b := c.nodes[0], c.nodes[1]
+		a.must(Request{ID: "x", Topic: "t", Delay: time.Hour})
+		first := c.filed("x")
+		if first.Home.Node() != a.number {
+			t.Fatalf("filed under %v", first)
+		}
+		want(t, "Cancel", b.Cancel(t.Context(), "x"), nil)
+		pass(removeAfter - 2*time.Second)
+		if got := c.filed("x"); got != first {
+			t.Fatalf("the filing went from %v to %v too early", first, got)
+		}
+		want(t, "Cancel again", b.Cancel(t.Context(), "x"), nil)
+		// Whoever creates it now is led to node a, and what is filed then stays.
+		if again := b.must(Request{ID: "x", Topic: "t", Delay: time.Hour}); again.Node != "a" || again.Repeated {
+			t.Fatalf("created again: %+v", again)
+		}
+		second := c.filed("x")
+		if second == first || second.Home != first.Home {
+			t.Fatalf("filed again: %v after %v", second, first)
+		}
+		pass(removeAfter + 5*time.Second)
+		if got := c.filed("x"); got != second {
+			t.Fatalf("the filing of a task that exists went from %v to %v", second, got)
+		}
+		want(t, "Cancel", a.Cancel(t.Context(), "x"), nil)
+		pass(removeAfter + 5*time.Second)
+		if got := c.filed("x"); got.Home != 0 {
+			t.Fatalf("still filed: %v", got)
+		}
+		if other := b.must(Request{ID: "x", Topic: "t", Delay: time.Hour}); other.Node != "b" {
+			t.Fatalf("created anew: %+v", other)
+		}
+		want(t, "Cancel", a.Cancel(t.Context(), "x"), nil)
+	})
+}
+
+// A process may end between filing an id and creating its task, or between the end of a
+// task and the removal of its filing.
+func TestStaleFilingHeals(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		for i, m := range c.nodes {
+			id := fmt.Sprint("x-", i)
+			stale := recovery.Filing{Home: c.nodes[0].homeOn(1), Nonce: 7}
+			c.file(id, recovery.Filing{}, stale)
+			_, err := m.Get(t.Context(), id)
+			want(t, "Get", err, ErrNotFound)
+			task := m.must(Request{ID: id, Topic: "t", Delay: time.Hour})
+			if got := c.filed(id); task.Node != "a" || got == stale || got.Home.Node() != c.nodes[0].number {
+				t.Errorf("created %+v, filed %v", task, got)
+			}
+			results, err := m.ScheduleBatch(t.Context(), []Request{{ID: id, Topic: "t", Delay: time.Hour}, {ID: id + "-b", Topic: "t"}})
+			want(t, "ScheduleBatch", err, nil)
+			want(t, "of the batch", results[0].Err, nil)
+		}
+		c.file("nobody", recovery.Filing{}, recovery.Filing{Home: recovery.NewHome(77, 3), Nonce: 1})
+		_, err := c.nodes[1].Get(t.Context(), "nobody")
+		want(t, "Get of what is filed under a shard that never was", err, ErrNotFound)
+		c.nodes[1].must(Request{ID: "nobody", Topic: "t", Delay: time.Hour})
+		if got := c.nodes[2].get("nobody"); got.Node != "b" {
+			t.Errorf("%+v", got)
+		}
+		c.file("left", recovery.Filing{}, recovery.Filing{Home: c.nodes[2].homeOn(0), Nonce: 1})
+		pass(3 * walkEvery)
+		if got := c.filed("left"); got.Home != 0 {
+			t.Errorf("what belongs to no task is still filed: %v", got)
+		}
+		for i := range c.nodes {
+			c.nodes[2].get(fmt.Sprint("x-", i))
+		}
+	})
+}
+
+// A node that is alone files nothing. When another one comes, ids stay unique from the
+// first moment, and are all filed soon.
+func TestCompany(t *testing.T) {
+	crewed(t, 1, func(t *testing.T, c *crew) {
+		a := c.nodes[0]
+		for i := range 300 {
+			a.must(Request{ID: fmt.Sprint("x-", i), Topic: "t", Delay: time.Hour})
+		}
+		a.must(Request{ID: "deceased", Topic: "d"})
+		pass(time.Millisecond)
+		ds, err := a.Reserve(t.Context(), "d", 1, 0, 0)
+		want(t, "Reserve", err, nil)
+		_, err = a.Settle(t.Context(), Verdict{Verb: Bury}, []string{ds[0].Receipt()})
+		want(t, "Settle", err, nil)
+		if got := c.filed("x-1"); got.Home != 0 {
+			t.Fatalf("a node that is alone has filed %v", got)
+		}
+		b := c.start("b")
+		c.nodes = append(c.nodes, b)
+		b.get("x-7")
+		b.get("deceased")
+		_, err = b.Schedule(t.Context(), Request{ID: "deceased", Topic: "d"})
+		want(t, "Schedule of a dead one", err, ErrDead)
+		if again := b.must(Request{ID: "x-8", Topic: "t", Delay: time.Hour}); !again.Repeated || again.Node != "a" {
+			t.Errorf("created twice: %+v", again)
+		}
+		want(t, "Cancel", b.Cancel(t.Context(), "x-9"), nil)
+		_, err = b.Get(t.Context(), "none")
+		want(t, "Get", err, ErrNotFound)
+		a.must(Request{ID: "at-once", Topic: "t", Delay: time.Hour})
+		if got := c.filed("at-once"); got.Home.Node() != a.number {
+			t.Errorf("a new id is filed %v", got)
+		}
+		pass(5 * time.Second)
+		for _, id := range []string{"x-0", "x-7", "x-8", "x-299", "deceased"} {
+			if got := c.filed(id); got.Home.Node() != a.number {
+				t.Errorf("%s is filed %v", id, got)
+			}
+		}
+		if unindexed, err := b.member.Unindexed(t.Context()); err != nil || len(unindexed) != 0 {
+			t.Errorf("Unindexed = %q, %v", unindexed, err)
+		}
+	})
+}
+
+// The ids of a dead node that had not filed them are found at whoever has adopted them.
+func TestUnindexedNodeDies(t *testing.T) {
+	crewed(t, 1, func(t *testing.T, c *crew) {
+		a := c.nodes[0]
+		for i := range 50 {
+			a.must(Request{ID: fmt.Sprint("x-", i), Topic: "t", Delay: time.Hour})
+		}
+		a.kill()
+		b := c.start("b")
+		d := c.start("d")
+		c.nodes = []*mate{b, d}
+		_, err := d.Get(t.Context(), "x-3")
+		want(t, "Get while nobody has adopted it", err, ErrUnavailable)
+		_, err = d.Schedule(t.Context(), Request{ID: "x-3", Topic: "t"})
+		want(t, "Schedule while nobody has adopted it", err, ErrUnavailable)
+		b.member.AdoptFrom(a.member)
+		for i := range 50 {
+			if got := d.get(fmt.Sprint("x-", i)); got.Node != "b" {
+				t.Fatalf("%+v", got)
+			}
+		}
+		if again := d.must(Request{ID: "x-3", Topic: "t", Delay: time.Hour}); !again.Repeated {
+			t.Errorf("created twice: %+v", again)
+		}
+		pass(30 * time.Second)
+		if got := c.filed("x-49"); got.Home.Node() != a.number {
+			t.Errorf("filed %v", got)
+		}
+		_, err = d.Get(t.Context(), "none")
+		want(t, "Get", err, ErrNotFound)
+	})
+}
+
+// What the directory has lost is filed again: at once when the shard has lost something
+// as well, otherwise by the audit.
+func TestLostFilings(t *testing.T) {
+	crewed(t, 2, func(t *testing.T, c *crew) {
+		a, b := c.nodes[0], c.nodes[1]
+		for i := range 20 {
+			id := fmt.Sprint("x-", i)
+			a.must(Request{ID: id, Topic: "t", Delay: time.Hour})
+			c.file(id, c.filed(id), recovery.Filing{})
+		}
+		a.rewound(a.member, 0)
+		pass(5 * time.Second)
+		for i := range 20 {
+			b.get(fmt.Sprint("x-", i))
+			id := fmt.Sprint("x-", i)
+			c.file(id, c.filed(id), recovery.Filing{})
+		}
+		pass(time.Minute)
+		for i := range 20 {
+			b.get(fmt.Sprint("x-", i))
+		}
+	})
+}

@@ -1,0 +1,137 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// An elsewhere is why a task cannot be created here: its id belongs to another home, or
+// to a node that has it and has not filed it yet.
+type elsewhere struct {
+	home recovery.Home
+	node string // instead of the home
+}
+
+func (e *elsewhere) Error() string {
+	if e.node != "" {
+		return "the id is in use at node " + e.node
+	}
+	return fmt.Sprintf("the id belongs to shard %d of node number %d", e.home.Shard(), e.home.Node())
+}
+
+// tell finds the home that a chosen id tells, if somebody holds it. It is an *elsewhere
+// if that is another node.
+func (s *Scheduler) tell(ctx context.Context, p *plan, anew bool) error {
+	if s.shared == nil || !p.chosen {
+		return nil
+	}
+	home, ok := recovery.HomeOf(p.id)
+	if !ok {
+		return nil
+	}
+	h, err := s.locate(ctx, home, anew)
+	switch {
+	case err != nil:
+		return err
+	case h.Node == "":
+		p.home = 0
+		return nil
+	}
+	p.home = home
+	if h.Shard < 0 {
+		return &elsewhere{home: home}
+	}
+	return nil
+}
+
+// schedule creates a planned task where it belongs.
+func (s *Scheduler) schedule(ctx context.Context, p *plan, r *Request) (Task, error) {
+	for tries := 0; ; tries++ {
+		p.stale = staleFiling{}
+		err := s.tell(ctx, p, tries > 0)
+		t := Task{ID: p.id}
+		if err == nil {
+			t, err = s.create(ctx, p)
+		}
+		if e, ok := errors.AsType[*elsewhere](err); ok {
+			t, err = s.createThere(ctx, e, p.id, r, tries > 0)
+		}
+		if !passing(err) {
+			return t, err
+		}
+		if !s.pause(ctx, tries) {
+			return Task{ID: p.id}, final(err)
+		}
+	}
+}
+
+// holderOf tells which node to ask about what is elsewhere, and for which home.
+func (s *Scheduler) holderOf(ctx context.Context, e *elsewhere, anew bool) (site, error) {
+	if e.node != "" {
+		return site{node: e.node}, nil
+	}
+	h, err := s.locate(ctx, e.home, anew)
+	if err != nil {
+		return site{}, err
+	}
+	if h.Node == "" || h.Shard >= 0 {
+		return site{}, errNotMine // any more: it is here, or nobody's
+	}
+	return s.at(byDirectory, e.home, h)
+}
+
+func (s *Scheduler) createThere(ctx context.Context, e *elsewhere, id string, r *Request, anew bool) (Task, error) {
+	p, err := s.holderOf(ctx, e, anew)
+	if err != nil {
+		return Task{ID: id}, err
+	}
+	wanted := *r
+	wanted.ID = id
+	t, err := ask(ctx, s, p.node, scheduleQuestion, requestAsk{Request: wanted, Home: p.home})
+	if err != nil {
+		t = Task{ID: id}
+	}
+	return t, err
+}
+
+// replaceRouted replaces a task where it is, or creates it where it belongs.
+func (s *Scheduler) replaceRouted(ctx context.Context, p *plan, r *Request) (Task, error) {
+	for tries := 0; ; tries++ {
+		p.stale = staleFiling{}
+		t, err := s.replaceOnce(ctx, p, r, tries > 0)
+		if !passing(err) {
+			return t, err
+		}
+		if !s.pause(ctx, tries) {
+			return Task{ID: p.id}, final(err)
+		}
+	}
+}
+
+func (s *Scheduler) replaceOnce(ctx context.Context, p *plan, r *Request, anew bool) (Task, error) {
+	at, err := s.find(ctx, p.id, byMemory, anew)
+	var e *elsewhere
+	switch {
+	case err == nil && at.node == "", errors.Is(err, ErrNotFound):
+		var t Task
+		if err = s.tell(ctx, p, anew); err == nil {
+			t, err = s.replace(ctx, p)
+		}
+		if !errors.As(err, &e) {
+			return t, err
+		}
+		if at, err = s.holderOf(ctx, e, anew); err != nil {
+			return Task{ID: p.id}, err
+		}
+	case err != nil:
+		return Task{ID: p.id}, err
+	}
+	t, err := ask(ctx, s, at.node, replaceQuestion, requestAsk{Request: *r, Home: at.home})
+	if err != nil {
+		t = Task{ID: p.id}
+	}
+	return t, err
+}

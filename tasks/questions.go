@@ -1,0 +1,153 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// The questions about single tasks, and what a node answers of those that it owns.
+var (
+	getQuestion      = question[idAsk, Task]{verb: "get"}
+	cancelQuestion   = question[idAsk, struct{}]{verb: "cancel", writes: true}
+	fireQuestion     = question[idAsk, Task]{verb: "fire", writes: true}
+	moveQuestion     = question[moveAsk, Task]{verb: "move", writes: true}
+	scheduleQuestion = question[requestAsk, Task]{verb: "schedule", writes: true}
+	replaceQuestion  = question[requestAsk, Task]{verb: "replace", writes: true}
+	batchQuestion    = question[batchAsk, batchAnswer]{verb: "batch", writes: true}
+	hasQuestion      = question[hasAsk, hasAnswer]{verb: "has"}
+)
+
+// verbs are all questions that a node answers.
+func verbs() map[string]answerer {
+	table := make(map[string]answerer)
+	add := func(verb string, answer answerer) { table[verb] = answer }
+	add(answering(getQuestion, (*Scheduler).answerGet))
+	add(answering(cancelQuestion, (*Scheduler).answerCancel))
+	add(answering(fireQuestion, (*Scheduler).answerFire))
+	add(answering(moveQuestion, (*Scheduler).answerMove))
+	add(answering(scheduleQuestion, (*Scheduler).answerSchedule))
+	add(answering(replaceQuestion, (*Scheduler).answerReplace))
+	add(answering(batchQuestion, (*Scheduler).answerBatch))
+	add(answering(settleQuestion, (*Scheduler).answerSettle))
+	add(answering(returnQuestion, (*Scheduler).answerReturn))
+	add(answering(hasQuestion, (*Scheduler).answerHas))
+	return table
+}
+
+type (
+	// An idAsk is about one task. The asker believes that it is kept at that home; 0 if
+	// it knows only that this node has it.
+	idAsk struct {
+		ID   string
+		Home recovery.Home
+	}
+	moveAsk struct {
+		idAsk
+		Move Move
+	}
+	// A requestAsk asks for a task. It belongs to that home; 0 if the asker knows only
+	// that the node has the id.
+	requestAsk struct {
+		Request Request
+		Home    recovery.Home
+	}
+	batchAsk    struct{ Requests []requestAsk }
+	batchAnswer struct{ Results []wiredResult }
+	wiredResult struct {
+		ID    string
+		Fault *wiredFault `json:",omitempty"`
+	}
+	// A hasAsk asks which of the ids a node has, filed or not.
+	hasAsk    struct{ IDs []string }
+	hasAnswer struct{ Has []bool }
+)
+
+// aboutID makes an idAsk of a home.
+func aboutID(id string) func(recovery.Home) idAsk {
+	return func(home recovery.Home) idAsk { return idAsk{id, home} }
+}
+
+func (s *Scheduler) answerGet(ctx context.Context, _ string, q idAsk) (Task, error) {
+	return owned(ctx, s, q, func(ctx context.Context) (Task, error) { return s.get(ctx, q.ID) })
+}
+
+func (s *Scheduler) answerCancel(ctx context.Context, _ string, q idAsk) (struct{}, error) {
+	return owned(ctx, s, q, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.cancelHere(ctx, q.ID) })
+}
+
+func (s *Scheduler) answerFire(ctx context.Context, _ string, q idAsk) (Task, error) {
+	return owned(ctx, s, q, func(ctx context.Context) (Task, error) { return s.fireNow(ctx, q.ID) })
+}
+
+func (s *Scheduler) answerMove(ctx context.Context, _ string, q moveAsk) (Task, error) {
+	return owned(ctx, s, q.idAsk, func(ctx context.Context) (Task, error) { return s.reschedule(ctx, q.ID, q.Move) })
+}
+
+func (s *Scheduler) answerSchedule(ctx context.Context, _ string, q requestAsk) (Task, error) {
+	return s.createOwned(ctx, &q, s.create)
+}
+
+func (s *Scheduler) answerReplace(ctx context.Context, _ string, q requestAsk) (Task, error) {
+	return s.createOwned(ctx, &q, s.replace)
+}
+
+// createOwned creates a task that another node was asked for, if it belongs here.
+func (s *Scheduler) createOwned(ctx context.Context, q *requestAsk, create func(context.Context, *plan) (Task, error)) (Task, error) {
+	p, err := s.plan(&q.Request)
+	if err != nil {
+		return Task{}, err
+	}
+	defer p.release()
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	if !p.chosen || !s.owns(p.id, q.Home) {
+		return Task{}, errNotMine
+	}
+	var t Task
+	if err = s.tell(ctx, &p, false); err == nil {
+		t, err = create(ctx, &p)
+	}
+	return t, owning(err)
+}
+
+// owns tells that a task is known here, or that its shard is held.
+func (s *Scheduler) owns(id string, home recovery.Home) bool {
+	return s.knows(id) || home != 0 && s.tenure(home) != nil
+}
+
+// owning makes of an error of a creation what another node is told.
+func owning(err error) error {
+	if _, ok := errors.AsType[*elsewhere](err); ok || errors.Is(err, ErrClosed) || errors.Is(err, ErrDraining) {
+		return errNotMine
+	}
+	return err
+}
+
+// answerHas tells which ids this node has. From then on it files those that are created:
+// what it has not by now, it will not have without the directory.
+func (s *Scheduler) answerHas(ctx context.Context, _ string, q hasAsk) (hasAnswer, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	a := hasAnswer{Has: make([]bool, len(q.IDs))}
+	if s.unsure() {
+		return a, errUnsure
+	}
+	for i, id := range q.IDs {
+		if !validName(id) {
+			continue
+		}
+		for !s.isReplayed() && !s.knows(id) {
+			absent, err := s.seek(ctx, id)
+			if err != nil {
+				return a, err
+			}
+			if absent {
+				break
+			}
+		}
+		a.Has[i] = s.knows(id)
+	}
+	return a, nil
+}

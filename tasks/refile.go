@@ -1,0 +1,394 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+const (
+	// removeAfter is for how long the filing of a task outlives it: who repeats a cancel
+	// at another node meanwhile is led to the one that remembers the first.
+	removeAfter = 10 * time.Second
+	// remembered is how many filings wait for that, and how many cancels are recalled.
+	remembered = 1 << 16
+	// walkEvery is how often a page of all filings is looked through.
+	walkEvery = 10 * time.Second
+)
+
+// A leftover is a filing whose task is gone.
+type leftover struct {
+	id     string
+	filing recovery.Filing
+	since  time.Duration // on the monotonic clock
+}
+
+// A fifo is first in, first out, and forgets its first when it is full.
+type fifo[T any] struct{ items []T }
+
+func (q *fifo[T]) push(v T) (lost T, full bool) {
+	if full = len(q.items) == remembered; full {
+		lost, q.items = q.items[0], q.items[1:]
+	}
+	q.items = append(q.items, v)
+	return lost, full
+}
+
+// recalled are cancels that other nodes have confirmed to this one, lately.
+type recalled struct {
+	since map[string]time.Duration
+	queue fifo[string]
+}
+
+// recallLocked remembers one.
+func (s *Scheduler) recallLocked(id string) {
+	r := &s.shared.recalled
+	if r.since == nil {
+		r.since = make(map[string]time.Duration)
+	}
+	if _, again := r.since[id]; !again {
+		if lost, full := r.queue.push(id); full {
+			delete(r.since, lost)
+		}
+	}
+	r.since[id] = s.elapsed()
+}
+
+// recalls tells that a cancel of this id was confirmed lately. It counts only as long as
+// the filing is sure to be there: after that the id may have had another life, of which
+// nobody knows here.
+func (s *Scheduler) recalls(id string) bool {
+	if s.shared == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, ok := s.shared.recalled.since[id]
+	return ok && s.elapsed()-at < removeAfter
+}
+
+// unfileLocked is told that the task of a slot is about to leave for good.
+func (s *Scheduler) unfileLocked(sl *slot) {
+	if s.shared == nil || !s.shared.company || recordFlags(s.book.record(sl))&flagChosenID == 0 {
+		return
+	}
+	if f := s.filingLocked(sl); !tells(s.book.id(sl), f.Home) {
+		s.shared.leftover.push(leftover{string(s.book.id(sl)), f, s.elapsed()})
+	}
+}
+
+func (s *Scheduler) wakeFiling() {
+	select {
+	case s.shared.work <- struct{}{}:
+	default:
+	}
+}
+
+// reindexLocked is told that ids have come into memory which may not be filed.
+func (s *Scheduler) reindexLocked() {
+	s.shared.indexing++
+	s.wakeFiling()
+}
+
+// isIndexed tells that all ids in memory are filed that have to be.
+func (s *Scheduler) isIndexed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shared.indexing == s.shared.indexed
+}
+
+// A clerk keeps the directory in order, as far as it is about this node's tasks.
+type clerk struct {
+	*Scheduler
+	marked   uint64        // Scheduler.shared.indexing, when the others were told of it
+	position string        // of the walk through all filings
+	walked   time.Duration // when it took its last step
+	deaf     bool          // the directory could not be reached the last time
+}
+
+func (s *Scheduler) filingLoop() {
+	tick := time.NewTicker(s.cfg.SweepEvery)
+	defer tick.Stop()
+	c := clerk{Scheduler: s, marked: s.shared.indexing}
+	for {
+		select {
+		case <-tick.C:
+		case <-s.shared.work:
+		case <-s.closing:
+			return
+		}
+		c.runOnce()
+	}
+}
+
+// runOnce does what there is to do now. What fails comes again.
+func (c *clerk) runOnce() {
+	c.forgetCancels()
+	c.rehome()
+	if c.alone() {
+		return
+	}
+	var err error
+	for _, step := range []func(context.Context) error{c.suspectGained, c.index, c.removeLeftovers, c.walk} {
+		err = errors.Join(err, step(c.ctx))
+	}
+	switch { // once an outage
+	case err != nil && !c.deaf && !c.isClosing():
+		c.cfg.Log.Warn("the directory of ids cannot be brought up to date", "node", c.cfg.Node, "error", err)
+	case err == nil && c.deaf:
+		c.cfg.Log.Info("the directory of ids is up to date again", "node", c.cfg.Node)
+	}
+	c.deaf = err != nil
+}
+
+func (c *clerk) forgetCancels() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r, now := &c.shared.recalled, c.elapsed()
+	for len(r.queue.items) > 0 {
+		first := r.queue.items[0]
+		if now-r.since[first] < removeAfter {
+			break
+		}
+		delete(r.since, first)
+		r.queue.items = r.queue.items[1:]
+	}
+}
+
+// suspectGained has all ids filed anew if shards were gained while some node had not
+// filed all of its own: they may have been its.
+func (c *clerk) suspectGained(ctx context.Context) error {
+	c.mu.Lock()
+	gained := c.shared.gained
+	c.mu.Unlock()
+	if gained == 0 {
+		return nil
+	}
+	nodes, err := c.shared.ledger.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if slices.ContainsFunc(nodes, func(n recovery.Node) bool { return !n.Self && !n.Indexed }) {
+		c.shared.indexing++
+	}
+	c.shared.gained -= gained
+	return nil
+}
+
+// index files all ids that have to be, and then says so.
+func (c *clerk) index(ctx context.Context) error {
+	c.mu.Lock()
+	goal, done := c.shared.indexing, c.shared.indexed
+	c.mu.Unlock()
+	if goal == done {
+		return nil
+	}
+	if c.marked != goal {
+		if err := c.shared.ledger.MarkIndexed(ctx, false); err != nil {
+			return err
+		}
+		c.marked = goal
+	}
+	if !c.isReplayed() {
+		return nil
+	}
+	filed, err := c.fileMemory(ctx)
+	if err == nil {
+		var dead int
+		dead, err = c.fileDead(ctx)
+		filed += dead
+	}
+	if err == nil {
+		err = c.shared.ledger.MarkIndexed(ctx, true)
+	}
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	again := c.shared.indexing != goal
+	c.shared.indexed = goal
+	c.mu.Unlock()
+	if again {
+		c.wakeFiling()
+	}
+	c.cfg.Log.Info("all ids that callers have chosen are filed", "node", c.cfg.Node, "filed", filed)
+	return nil
+}
+
+// fileMemory files the ids of the tasks in memory. What comes later is filed before.
+func (c *clerk) fileMemory(ctx context.Context) (filed int, err error) {
+	for from := uint32(0); ; from += atOnce {
+		var changes []recovery.Refiling
+		c.mu.Lock()
+		total := c.book.slots()
+		for n := from; n < min(from+atOnce, total); n++ {
+			if change, ok := c.refilingLocked(c.book.slot(n)); ok {
+				changes = append(changes, change)
+			}
+		}
+		c.mu.Unlock()
+		if err := c.assert(ctx, changes); err != nil {
+			return filed, err
+		}
+		if filed += len(changes); from+atOnce >= total {
+			return filed, nil
+		}
+	}
+}
+
+// refilingLocked files the id of a task in memory, if it has to be.
+func (s *Scheduler) refilingLocked(sl *slot) (recovery.Refiling, bool) {
+	switch sl.state {
+	case vacant, checking, filing:
+		return recovery.Refiling{}, false
+	}
+	if !s.holdingLocked(int(sl.shard)).takes() || recordFlags(s.book.record(sl))&flagChosenID == 0 {
+		return recovery.Refiling{}, false
+	}
+	f := s.filingLocked(sl)
+	if tells(s.book.id(sl), f.Home) {
+		return recovery.Refiling{}, false
+	}
+	return recovery.Refiling{ID: string(s.book.id(sl)), New: f}, true
+}
+
+// fileDead files the ids of the dead.
+func (c *clerk) fileDead(ctx context.Context) (filed int, err error) {
+	var changes []recovery.Refiling
+	if err := c.ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
+		f, err := decode(e.Data)
+		if err != nil || f.flags&flagChosenID == 0 {
+			return true
+		}
+		c.mu.Lock()
+		h := c.holdingLocked(e.Shard)
+		c.mu.Unlock()
+		if h.takes() && !tells(e.ID, h.home) {
+			changes = append(changes, recovery.Refiling{ID: string(e.ID), New: filingOf(h.home, e.ID, f.created)})
+		}
+		return true
+	}); err != nil {
+		return 0, err
+	}
+	return len(changes), c.assert(ctx, changes)
+}
+
+// refiledAtOnce is how many filings are changed at once in the background.
+const refiledAtOnce = 1000
+
+// assert files ids of tasks that exist. One that is filed already, under whatever home,
+// stays so: if that is another node's, both have created the task, which is possible only
+// after the directory has lost something.
+func (s *Scheduler) assert(ctx context.Context, changes []recovery.Refiling) error {
+	for part := range slices.Chunk(changes, refiledAtOnce) {
+		now, err := s.shared.ledger.File(ctx, part)
+		if err != nil {
+			return err
+		}
+		for i, f := range now {
+			if f.Home != part[i].New.Home {
+				s.twice(ctx, part[i], f)
+			}
+		}
+		if !s.breathe() {
+			return ErrClosed
+		}
+	}
+	return nil
+}
+
+// twice is told that an id of a task that is here is filed elsewhere.
+func (s *Scheduler) twice(ctx context.Context, mine recovery.Refiling, other recovery.Filing) {
+	if h, err := s.locate(ctx, other.Home, false); err == nil && (h.Shard >= 0 || h.Node == "") {
+		// It was filed for a task that is gone, in a shard that is held here or by nobody.
+		mine.Old = other
+		_, _ = s.shared.ledger.File(ctx, []recovery.Refiling{mine}) // the audit comes by again
+		return
+	}
+	s.cfg.Log.Error("two nodes have a task with the same id: the directory of ids has lost something",
+		"node", s.cfg.Node, "task", mine.ID, "here", mine.New.Home, "filed", other.Home)
+}
+
+// removeLeftovers takes out what was filed for tasks that are long gone.
+func (c *clerk) removeLeftovers(ctx context.Context) error {
+	for !c.isClosing() {
+		c.mu.Lock()
+		q, now := &c.shared.leftover, c.elapsed()
+		n := 0
+		for n < min(len(q.items), refiledAtOnce) && now-q.items[n].since >= removeAfter {
+			n++
+		}
+		due := q.items[:n]
+		q.items = q.items[n:]
+		changes := c.goneLocked(due)
+		c.mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		if len(changes) == 0 {
+			continue
+		}
+		if _, err := c.shared.ledger.File(ctx, changes); err != nil {
+			c.mu.Lock()
+			for _, l := range due {
+				c.shared.leftover.push(l)
+			}
+			c.mu.Unlock()
+			return err
+		}
+	}
+	return nil
+}
+
+// goneLocked are the changes that take filings out whose ids are not known. A task that
+// is created with such an id later has another nonce.
+func (s *Scheduler) goneLocked(ls []leftover) []recovery.Refiling {
+	changes := make([]recovery.Refiling, 0, len(ls))
+	for _, l := range ls {
+		id := []byte(l.id)
+		_, known := s.book.find(id)
+		shard := s.tenureLocked(l.filing.Home)
+		if known || s.buriedLocked(id) || s.illegibleLocked(id) || !s.holdingLocked(shard).takes() {
+			continue
+		}
+		changes = append(changes, recovery.Refiling{ID: l.id, Old: l.filing})
+	}
+	return changes
+}
+
+// walk looks through a page of the directory, and takes out what is filed under homes
+// that are held here and belongs to no task: of ids that were filed by a process that
+// ended before it created their tasks, or after it had finished them.
+func (c *clerk) walk(ctx context.Context) error {
+	scanner, ok := c.ledger.(recovery.FilingScanner)
+	if !ok || !c.isReplayed() || c.elapsed()-c.walked < walkEvery {
+		return nil
+	}
+	c.walked = c.elapsed()
+	var page []leftover
+	next, err := scanner.ScanFilings(ctx, c.position, func(id string, f recovery.Filing) {
+		page = append(page, leftover{id: id, filing: f})
+	})
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	page = slices.DeleteFunc(page, func(l leftover) bool {
+		// It may be a leftover that has its time yet.
+		return c.outcomes.find(c.book.index.hash([]byte(l.id))).kind != 0
+	})
+	changes := c.goneLocked(page)
+	c.mu.Unlock()
+	if len(changes) > 0 && c.isReplayed() {
+		if _, err := c.shared.ledger.File(ctx, changes); err != nil {
+			return err
+		}
+	}
+	c.position = next
+	return nil
+}

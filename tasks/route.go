@@ -1,0 +1,260 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/relay"
+)
+
+// A clue is how a task is found among the nodes. The cheapest comes first, and only what
+// the last one says is final: a task that one clue has led to may be gone since, and an
+// id may seem to tell a home by chance.
+type clue uint8
+
+const (
+	byMemory    clue = iota // this process has the task in memory, or among its dead
+	byID                    // the id tells its home, which somebody holds
+	byDirectory             // the id is filed; or this node is alone, and has what there is
+)
+
+// A site is where a task is, or would be if it existed.
+type site struct {
+	node string        // empty: here
+	home recovery.Home // 0: the node is known to have the task
+	clue clue
+}
+
+// errFinished is answered where it is remembered that the task has run or was skipped:
+// nobody needs to look any further.
+var errFinished = fmt.Errorf("%w: it is finished", ErrNotFound)
+
+// locate tells who holds a shard.
+func (s *Scheduler) locate(ctx context.Context, home recovery.Home, anew bool) (recovery.Holder, error) {
+	h, err := s.shared.ledger.Locate(ctx, home, anew)
+	if err != nil {
+		return h, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return h, nil
+}
+
+// knows tells that a task is in memory, or among the dead of a shard that is held.
+func (s *Scheduler) knows(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.knowsLocked([]byte(id))
+}
+
+func (s *Scheduler) knowsLocked(id []byte) bool {
+	h := s.book.index.hash(id)
+	if n, ok := s.book.index.find(s.book, h, id); ok {
+		// An id that is being looked up may be nobody's, and one that is being filed
+		// may turn out to be somebody else's.
+		if sl := s.book.slot(n); sl.state != checking && sl.state != filing {
+			return s.holdingLocked(int(sl.shard)).mine()
+		}
+	}
+	_, dead := s.graves[h]
+	_, unread := s.illegible[h]
+	return dead || unread
+}
+
+// find tells where a task is, by a clue not better than the given one. anew mistrusts
+// what was learned before. Errors: ErrNotFound when it is nowhere, ErrUnavailable.
+func (s *Scheduler) find(ctx context.Context, id string, from clue, anew bool) (site, error) {
+	if from == byMemory && s.knows(id) {
+		return site{clue: byMemory}, nil
+	}
+	if from <= byID {
+		if home, tells := recovery.HomeOf(id); tells {
+			h, err := s.locate(ctx, home, anew)
+			if err != nil {
+				return site{}, err
+			}
+			if h.Node != "" {
+				return s.at(byID, home, h)
+			}
+		}
+	}
+	if s.alone() {
+		return site{clue: byDirectory}, nil
+	}
+	return s.look(ctx, id, anew)
+}
+
+// at is the place of a shard, if its holder can be asked.
+func (s *Scheduler) at(c clue, home recovery.Home, h recovery.Holder) (site, error) {
+	switch {
+	case h.Shard >= 0:
+		return site{home: home, clue: c}, nil
+	case h.Node == s.shared.node:
+		return site{}, errNotHeld // it is just coming or going
+	case !h.Live:
+		return site{}, fmt.Errorf("%w: node %s", errOrphaned, h.Node)
+	}
+	return site{node: h.Node, home: home, clue: c}, nil
+}
+
+// errOrphaned is answered while nobody has adopted a shard whose holder is dead.
+var errOrphaned = fmt.Errorf("%w: the node that holds the task's shard gives no sign of life", ErrUnavailable)
+
+// look looks an id up that does not tell its home.
+func (s *Scheduler) look(ctx context.Context, id string, anew bool) (site, error) {
+	filings, err := s.shared.ledger.Look(ctx, []string{id})
+	if err != nil {
+		return site{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if home := filings[0].Home; home != 0 {
+		h, err := s.locate(ctx, home, anew)
+		switch {
+		case err != nil:
+			return site{}, err
+		case h.Node == "":
+			return site{}, ErrNotFound // nothing was left there
+		}
+		return s.at(byDirectory, home, h)
+	}
+	has, err := s.askUnindexed(ctx, []string{id})
+	switch {
+	case err != nil:
+		return site{}, err
+	case has[0] != "":
+		return site{node: has[0], clue: byDirectory}, nil
+	case !s.isIndexed():
+		return site{clue: byDirectory}, nil
+	}
+	return site{}, ErrNotFound
+}
+
+// routed does something with one task: here, or by asking the node that holds its shard.
+// It looks again while the shard is on its way from one to another, for as long as ctx
+// lasts. It also returns where the task was.
+func routed[Q, A any](ctx context.Context, s *Scheduler, id string, v question[Q, A], q func(recovery.Home) Q, here func(context.Context) (A, error)) (A, site, error) {
+	from := byMemory
+	for tries := 0; ; {
+		var a A
+		p, err := s.find(ctx, id, from, tries > 0)
+		found := err == nil
+		switch {
+		case !found:
+		case p.node == "":
+			a, err = whileHeld(s, p.home, func() (A, error) { return here(ctx) })
+		default:
+			a, err = askHolder(ctx, s, p.node, v, q(p.home))
+		}
+		switch {
+		case found && p.clue < byDirectory && errors.Is(err, ErrNotFound) && !errors.Is(err, errFinished):
+			from = p.clue + 1
+		case !passing(err):
+			return a, p, err
+		default:
+			if !s.pause(ctx, tries) {
+				return a, p, final(err)
+			}
+			from = byMemory
+			tries++
+		}
+	}
+}
+
+// askHolder is ask, but for at most half of the time that is left if nothing is written:
+// the holder may have died, and somebody else may hold the shard then.
+func askHolder[Q, A any](ctx context.Context, s *Scheduler, node string, v question[Q, A], q Q) (A, error) {
+	if deadline, ok := ctx.Deadline(); ok && !v.writes {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, max(time.Until(deadline)/2, time.Millisecond))
+		defer cancel()
+	}
+	return ask(ctx, s, node, v, q)
+}
+
+// whileHeld does something with a task here. What it does not find does not exist, if the
+// shard with that home is held all the time; home 0 stands for all shards.
+func whileHeld[A any](s *Scheduler, home recovery.Home, do func() (A, error)) (A, error) {
+	if s.unsure() {
+		var none A
+		return none, errUnsure
+	}
+	before := s.tenure(home)
+	a, err := do()
+	if home != 0 && errors.Is(err, ErrNotFound) && (before == nil || s.tenure(home) != before) {
+		return a, errNotMine
+	}
+	return a, err
+}
+
+// tenure returns the holding of a shard whose tasks memory knows, or can find; nil if
+// there is none.
+func (s *Scheduler) tenure(home recovery.Home) *holding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.holdingLocked(s.tenureLocked(home)); h.takes() {
+		return h
+	}
+	return nil
+}
+
+// owned answers another node's question about a task: only if the task is known here, or
+// its shard is held.
+func owned[A any](ctx context.Context, s *Scheduler, q idAsk, do func(context.Context) (A, error)) (A, error) {
+	var none A
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	if !s.owns(q.ID, q.Home) {
+		return none, errNotMine
+	}
+	a, err := whileHeld(s, q.Home, func() (A, error) { return do(ctx) })
+	switch {
+	case q.Home == 0 && errors.Is(err, ErrNotFound) && !errors.Is(err, errFinished):
+		return none, errNotMine // it is gone; whether it is anywhere else is not known here
+	case errors.Is(err, ErrClosed):
+		return none, errNotMine // and soon somebody else's
+	}
+	return a, err
+}
+
+// passing tells that a task must be looked for again: its shard is on the way from one
+// node to another, or being read, and nothing was done.
+func passing(err error) bool {
+	for _, e := range []error{errNotMine, errNotHeld, errHandedOver, errOrphaned, ErrReplaying, relay.ErrUnheard} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return errors.Is(err, relay.ErrNoAnswer) && errors.Is(err, ErrUnavailable)
+}
+
+// final is what the caller is told when there is no more time for a passing error.
+func final(err error) error {
+	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrReplaying) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+const (
+	// Between two attempts to find who holds a shard: at first, and at most.
+	firstPause, longestPause = 2 * time.Millisecond, 100 * time.Millisecond
+)
+
+// pause waits before another attempt. It reports false when there is no time for one.
+func (s *Scheduler) pause(ctx context.Context, tries int) bool {
+	d := min(firstPause<<min(tries, 10), longestPause)
+	d = d/2 + rand.N(d)
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
+		return false
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-s.closing:
+	}
+	return false
+}

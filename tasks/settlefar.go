@@ -1,0 +1,299 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// settleAll settles deliveries wherever their tasks are. Those that are known here
+// cost nothing more than with a ledger that is not shared.
+func (s *Scheduler) settleAll(ctx context.Context, v *Verdict, settlings []settling) ([]Settled, error) {
+	var far []*settling
+	s.mu.Lock()
+	for i := range settlings {
+		if p := &settlings[i]; p.answer.Err == nil && !s.settlesHereLocked(&p.receipt) {
+			p.far = true
+			far = append(far, p)
+		}
+	}
+	s.mu.Unlock()
+	var group sync.WaitGroup
+	if len(far) > 0 {
+		group.Go(func() { s.settleFar(ctx, v, far) })
+	}
+	err := s.settleHere(ctx, v, settlings, func(p *settling) bool { return !p.far })
+	group.Wait()
+	if err != nil {
+		return nil, err
+	}
+	far = far[:0]
+	for i := range settlings { // what was on its way to another node
+		if p := &settlings[i]; passing(p.answer.Err) {
+			far = append(far, p)
+		}
+	}
+	if len(far) > 0 {
+		s.settleFar(ctx, v, far)
+	}
+	return answersOf(settlings), nil
+}
+
+// settlesHereLocked tells that the answer to a receipt is known here.
+func (s *Scheduler) settlesHereLocked(r *receipt) bool {
+	id := []byte(r.id)
+	h := s.book.index.hash(id)
+	if n, ok := s.book.index.find(s.book, h, id); ok {
+		sl := s.book.slot(n)
+		return sl.state != checking && sl.state != filing && s.holdingLocked(int(sl.shard)).mine()
+	}
+	past := s.outcomes.find(h)
+	return past.kind == wasDelivered && past.nonce == r.nonce
+}
+
+// settleFar settles deliveries whose tasks are not in this process's memory: with one
+// question for each node that holds some of them.
+func (s *Scheduler) settleFar(ctx context.Context, v *Verdict, todo []*settling) {
+	for tries := 0; ; tries++ {
+		groups := make(map[string][]*settling)
+		for _, p := range todo {
+			at, err := s.placeOf(ctx, &p.receipt, tries > 0)
+			if p.answer.Err = err; err == nil {
+				groups[at.node] = append(groups[at.node], p)
+			}
+		}
+		var group sync.WaitGroup
+		for node, some := range groups {
+			if node == "" {
+				group.Go(func() { s.settleOwned(ctx, v, some) })
+			} else {
+				group.Go(func() { s.settleAt(ctx, node, v, some) })
+			}
+		}
+		group.Wait()
+		todo = slices.DeleteFunc(todo, func(p *settling) bool { return !passing(p.answer.Err) })
+		if len(todo) == 0 {
+			return
+		}
+		if !s.pause(ctx, tries) {
+			for _, p := range todo {
+				p.answer.Err = final(p.answer.Err)
+			}
+			return
+		}
+	}
+}
+
+// placeOf tells where the task of a receipt is.
+func (s *Scheduler) placeOf(ctx context.Context, r *receipt, anew bool) (site, error) {
+	var at site
+	var err error
+	if r.home == 0 {
+		at, err = s.find(ctx, r.id, byMemory, anew)
+	} else {
+		h, e := s.locate(ctx, r.home, anew)
+		switch {
+		case e != nil:
+			return site{}, e
+		case h.Node == "":
+			err = ErrNotFound // nothing was left there
+		default:
+			at, err = s.at(byDirectory, r.home, h)
+		}
+	}
+	if errors.Is(err, ErrNotFound) {
+		err = fmt.Errorf("%w: the task is finished or unknown", ErrStale)
+	}
+	return at, err
+}
+
+// settleOwned settles deliveries of tasks that are known here or whose shards are held.
+// For the others the answer is errNotMine.
+func (s *Scheduler) settleOwned(ctx context.Context, v *Verdict, some []*settling) {
+	unsure := s.unsure()
+	held := make([]*holding, len(some))
+	settlings := make([]settling, len(some))
+	s.mu.Lock()
+	for i, p := range some {
+		if h := s.holdingLocked(s.tenureLocked(p.receipt.home)); h.takes() {
+			held[i] = h
+		}
+		settlings[i] = settling{receipt: p.receipt, answer: p.answer}
+		switch known := s.settlesHereLocked(&p.receipt); {
+		case known:
+		case unsure:
+			settlings[i].answer.Err = errUnsure
+		case held[i] == nil && p.receipt.home != 0:
+			settlings[i].answer.Err = errNotMine
+		}
+	}
+	s.mu.Unlock()
+	err := s.settleHere(ctx, v, settlings, nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, p := range some {
+		q := &settlings[i]
+		switch {
+		case err != nil:
+			q.answer.Err = err
+		case q.missed && p.receipt.home != 0 && !held[i].takes():
+			q.answer.Err = errNotMine // any more: then it says nothing that it is not known
+		}
+		p.answer = q.answer
+	}
+}
+
+// settleAt has another node settle deliveries.
+func (s *Scheduler) settleAt(ctx context.Context, node string, v *Verdict, some []*settling) {
+	q := settleAsk{Verdict: *v, Receipts: make([]string, len(some))}
+	for i, p := range some {
+		q.Receipts[i] = p.answer.Receipt
+	}
+	a, err := ask(ctx, s, node, settleQuestion, q)
+	if err == nil && len(a.Settled) != len(some) {
+		err = fmt.Errorf("%w: node %s has answered for %d of %d receipts", ErrUnknown, node, len(a.Settled), len(some))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, p := range some {
+		if err != nil {
+			p.answer.Err = err
+			continue
+		}
+		w := &a.Settled[i]
+		p.answer.Recorded, p.answer.LeaseUntil, p.answer.Err = w.Recorded, w.LeaseUntil, nil
+		if w.Fault != nil {
+			p.answer.Err = w.Fault.err(node, true)
+		} else if v.Verb == Ack && w.Recorded {
+			// A repeat gets this answer, whatever becomes of that node.
+			s.outcomes.add(s.book.index.hash([]byte(p.receipt.id)), outcome{kind: wasDelivered, nonce: p.receipt.nonce})
+		}
+	}
+}
+
+var settleQuestion = question[settleAsk, settleAnswer]{verb: "settle", writes: true}
+
+type (
+	settleAsk struct {
+		Verdict  Verdict
+		Receipts []string
+	}
+	settleAnswer struct{ Settled []wiredSettled }
+	wiredSettled struct {
+		Recorded   bool        `json:",omitempty"`
+		LeaseUntil time.Time   `json:",omitzero"`
+		Fault      *wiredFault `json:",omitempty"`
+	}
+)
+
+func (s *Scheduler) answerSettle(ctx context.Context, _ string, q settleAsk) (settleAnswer, error) {
+	settlings, err := s.checkVerdict(&q.Verdict, q.Receipts)
+	if err != nil {
+		return settleAnswer{}, err
+	}
+	// The answer must be there before the asker's time is over, also if it is that
+	// nothing is recorded yet.
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)*9/10)
+		defer cancel()
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	some := make([]*settling, 0, len(settlings))
+	for i := range settlings {
+		if settlings[i].answer.Err == nil {
+			some = append(some, &settlings[i])
+		}
+	}
+	s.settleOwned(ctx, &q.Verdict, some)
+	a := settleAnswer{Settled: make([]wiredSettled, len(settlings))}
+	for i := range settlings {
+		p := &settlings[i].answer
+		a.Settled[i] = wiredSettled{Recorded: p.Recorded, LeaseUntil: p.LeaseUntil}
+		switch {
+		case errors.Is(p.Err, ErrClosed):
+			a.Settled[i].Fault = faultOf(errNotMine) // and soon somebody else's
+		case p.Err != nil:
+			a.Settled[i].Fault = faultOf(p.Err)
+		}
+	}
+	return a, nil
+}
+
+// settleElsewhere settles one delivery wherever its task is now.
+func (s *Scheduler) settleElsewhere(ctx context.Context, v Verdict, receipt string) error {
+	settlings, err := s.checkVerdict(&v, []string{receipt})
+	if err != nil {
+		return err
+	}
+	p := &settlings[0]
+	if p.answer.Err == nil {
+		s.settleFar(ctx, &v, []*settling{p})
+	}
+	return p.answer.Err
+}
+
+// Return gives deliveries back that never reached their receiver: they are ready
+// again at once, and the attempt does not count.
+func (s *Scheduler) Return(ds []Delivery) {
+	far := make(map[*Delivery]bool)
+	s.mu.Lock()
+	for i := range ds {
+		n := ds[i].slot
+		if l, ok := s.open[n]; ok && ds[i].receipt == "" && l.nonce == ds[i].lease.nonce {
+			s.putBackLocked(n, s.book.slot(n))
+		} else if s.shared != nil && !s.holdingLocked(s.tenureLocked(ds[i].home)).mine() {
+			far[&ds[i]] = true
+		}
+	}
+	s.unlock()
+	if len(far) > 0 {
+		s.returnFar(far)
+	}
+}
+
+// returnFar gives deliveries back to the nodes that hold their shards. If that fails,
+// their leases run out.
+func (s *Scheduler) returnFar(ds map[*Delivery]bool) {
+	ctx, cancel := s.within(s.ctx)
+	defer cancel()
+	groups := make(map[string][]string)
+	for d := range ds {
+		if h, err := s.locate(ctx, d.home, false); err == nil && h.Live && h.Shard < 0 {
+			groups[h.Node] = append(groups[h.Node], d.Receipt())
+		}
+	}
+	var group sync.WaitGroup
+	for node, receipts := range groups {
+		group.Go(func() {
+			if _, err := ask(ctx, s, node, returnQuestion, returnAsk{receipts}); err != nil {
+				s.cfg.Log.Warn("deliveries could not be given back; they wait for their leases to end", "node", node, "deliveries", len(receipts), "error", err)
+			}
+		})
+	}
+	group.Wait()
+}
+
+var returnQuestion = question[returnAsk, struct{}]{verb: "return", writes: true}
+
+type returnAsk struct{ Receipts []string }
+
+func (s *Scheduler) answerReturn(_ context.Context, _ string, q returnAsk) (struct{}, error) {
+	s.mu.Lock()
+	defer s.unlock()
+	for _, text := range q.Receipts {
+		r, err := s.signer.parse(text)
+		if err != nil {
+			continue
+		}
+		n, known := s.book.find([]byte(r.id))
+		if l, ok := s.open[n]; known && ok && l.nonce == r.nonce && s.book.slot(n).state == delivering {
+			s.putBackLocked(n, s.book.slot(n))
+		}
+	}
+	return struct{}{}, nil
+}

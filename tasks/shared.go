@@ -1,0 +1,170 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/relay"
+)
+
+// shared is what a scheduler has whose ledger several nodes share.
+type shared struct {
+	ledger sharedLedger
+	relay  *relay.Relay
+	node   string // this node's name in the ledger
+	verbs  map[string]answerer
+
+	// homes are those of the shards in which tasks are created whose ids are made here.
+	homes atomic.Pointer[[]recovery.Home]
+	turn  atomic.Uint32 // of the next of them
+	work  chan struct{} // wakes filingLoop; holds one request
+
+	// Guarded by Scheduler.mu:
+	company  bool                     // ids that callers choose are filed before their tasks are created
+	indexing uint64                   // how often ids have come that may not all be filed
+	indexed  uint64                   // indexing, when all had been filed for the last time
+	gained   int                      // shards that have come since filingLoop looked last
+	emptied  map[string]time.Duration // dead nodes that have not filed all their ids, and hold nothing: since when
+	leftover fifo[leftover]           // filings of tasks that are gone
+	recalled recalled                 // cancels that other nodes have confirmed
+}
+
+// A sharedLedger is one that several nodes share.
+type sharedLedger interface {
+	recovery.Fleet
+	recovery.Directory
+	recovery.Bus
+}
+
+// share begins to talk with the other nodes, if the ledger can have any. Who asks
+// before Open has succeeded waits for that.
+func (s *Scheduler) share(ctx context.Context) error {
+	ledger, ok := s.ledger.(sharedLedger)
+	if !ok {
+		return nil
+	}
+	sh := &shared{ledger: ledger, verbs: verbs(), work: make(chan struct{}, 1), gained: 1}
+	nodes, err := ledger.Nodes(ctx)
+	if err != nil {
+		return fmt.Errorf("the nodes: %w", err)
+	}
+	indexed := false
+	for _, n := range nodes {
+		if n.Self {
+			sh.node, indexed = n.Name, n.Indexed
+		}
+	}
+	// A node that is alone files nothing, and says so before: another one may come at
+	// any time.
+	if ledger.Standing().Alone {
+		if err := ledger.MarkIndexed(ctx, false); err != nil {
+			return fmt.Errorf("directory of ids: %w", err)
+		}
+		indexed = false
+	} else {
+		sh.company = true
+	}
+	if !indexed {
+		sh.indexing = 1
+	}
+	s.mu.Lock()
+	s.shared = sh
+	s.rehomeLocked()
+	s.mu.Unlock()
+	if s.peers.settle == nil {
+		s.peers.settle = func(ctx context.Context, _ recovery.Home, v Verdict, receipt string) error {
+			return s.settleElsewhere(ctx, v, receipt)
+		}
+	}
+	sh.relay, err = relay.New(relay.Config{
+		Bus: ledger, Node: sh.node, Incarnation: uuid.NewString(),
+		Answer: s.answer, Log: s.cfg.Log,
+	})
+	return err
+}
+
+// unshare ends it.
+func (s *Scheduler) unshare() {
+	if s.shared != nil && s.shared.relay != nil {
+		s.shared.relay.Close()
+	}
+}
+
+// alone tells that no other node is registered. Once one was, it is never so again in
+// this process's life: going back would be worth nothing.
+func (s *Scheduler) alone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.aloneLocked()
+}
+
+func (s *Scheduler) aloneLocked() bool {
+	if !s.shared.company && !s.shared.ledger.Standing().Alone {
+		s.shared.company = true
+		s.wakeFiling()
+	}
+	return !s.shared.company
+}
+
+// keepCompany takes note that there are other nodes: one of them has asked something.
+func (s *Scheduler) keepCompany() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.shared.company {
+		s.shared.company = true
+		s.wakeFiling()
+	}
+}
+
+// rehome finds out anew in which shards tasks are created whose ids are made here: the
+// node's own, as far as it holds them; without any, those of others that it holds, or
+// else its own wherever they are.
+func (s *Scheduler) rehome() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rehomeLocked()
+}
+
+func (s *Scheduler) rehomeLocked() {
+	var own, adopted []recovery.Home
+	for _, h := range s.holdings {
+		switch {
+		case !h.takes():
+		case h.home.Node() == s.number:
+			own = append(own, h.home)
+		default:
+			adopted = append(adopted, h.home)
+		}
+	}
+	for _, homes := range [][]recovery.Home{own, adopted, s.terms.Away} {
+		if len(homes) > 0 {
+			s.shared.homes.Store(&homes)
+			return
+		}
+	}
+}
+
+// makeID makes an id as Schedule does, and tells its home: 0 if the ledger has none.
+func (s *Scheduler) makeID() (string, recovery.Home) {
+	if s.shared == nil {
+		return NewID(), 0
+	}
+	homes := *s.shared.homes.Load()
+	home := homes[int(s.shared.turn.Add(1))%len(homes)]
+	return home.NewID(), home
+}
+
+// tells returns the home that an id tells, if it is the shard's: such ids are not filed.
+func tells(id []byte, home recovery.Home) bool {
+	const length, version = 36, 14
+	if len(id) != length || id[version] != '7' {
+		return false
+	}
+	told, ok := recovery.HomeOf(string(id))
+	return ok && told == home
+}
