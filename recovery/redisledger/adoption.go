@@ -29,11 +29,11 @@ const (
 )
 
 // times is a multiple of FailoverAfter.
-func (l *Ledger) times(n time.Duration) time.Duration {
-	if l.opts.FailoverAfter > math.MaxInt64/n {
-		return math.MaxInt64
+func (l *Ledger) times(n int64) time.Duration {
+	if after := int64(l.opts.FailoverAfter); after <= math.MaxInt64/n {
+		return time.Duration(n * after)
 	}
-	return n * l.opts.FailoverAfter
+	return math.MaxInt64
 }
 
 // lookAfter adopts what the dead hold, when it is time to look for it. It comes right

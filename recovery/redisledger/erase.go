@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -29,16 +30,16 @@ func Erase(ctx context.Context, opts Options) (int, error) {
 	}
 	defer client.Close()
 	l := Ledger{client: client}
-	removed := 0
+	var removed atomic.Int64 // the servers of a cluster are asked at the same time
 	err = l.eachServer(ctx, func(ctx context.Context, c *redis.Client) error {
 		n, err := erase(ctx, c, client, opts.Prefix)
-		removed += n
+		removed.Add(int64(n))
 		return err
 	})
 	if err != nil {
-		return removed, fmt.Errorf("erasing the keys of %s: %w", opts.Prefix, err)
+		err = fmt.Errorf("erasing the keys of %s: %w", opts.Prefix, err)
 	}
-	return removed, nil
+	return int(removed.Load()), err
 }
 
 // erase removes the keys of one server. They are looked at once more before: what

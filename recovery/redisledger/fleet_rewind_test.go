@@ -149,9 +149,9 @@ func TestCertain(t *testing.T) {
 	}
 	join(t, server.URL(), "b", still)
 	a.keepOnce()
-	for minutes, certain := range map[time.Duration]bool{0: true, 53: true, 55: false, 120: false} {
-		if got, want := ago(minutes*time.Minute), (recovery.Standing{Certain: certain}); got != want {
-			t.Errorf("after %d minutes: %+v, want %+v", minutes, got, want)
+	for after, certain := range map[time.Duration]bool{0: true, 53 * time.Minute: true, 55 * time.Minute: false, 2 * time.Hour: false} {
+		if got, want := ago(after), (recovery.Standing{Certain: certain}); got != want {
+			t.Errorf("after %v: %+v, want %+v", after, got, want)
 		}
 	}
 	// Its life signs are answered, but a shard cannot be looked at.

@@ -155,11 +155,6 @@ func (l *Ledger) rewriteEntry(ctx context.Context, change func(e *entry)) (bool,
 	}
 }
 
-// readEntries returns the entries of all nodes, as they are stored.
-func (l *Ledger) readEntries(ctx context.Context) (map[string]string, error) {
-	return l.client.HGetAll(ctx, l.keys.nodes()).Result()
-}
-
 // registration is this process's entry as it was last written.
 func (l *Ledger) registration() entry {
 	l.mu.Lock()

@@ -1,0 +1,79 @@
+package redisledger
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// fillRegistry makes as many nodes as it takes until there are 50, each with 16 shards and
+// a status of 300 bytes.
+func fillRegistry(b *testing.B, l *Ledger) {
+	b.Helper()
+	const nodes, shards = 50, 16
+	for n := range nodes - 1 {
+		name := fmt.Sprintf("10.0.0.%d:7480", n)
+		number, err := l.number(b.Context(), name)
+		if err != nil {
+			b.Fatal(err)
+		}
+		e := entry{
+			Incarnation: newIncarnation(), Generation: 1, Counts: []int{shards}, Number: number,
+			Version: "1.2.3", Address: "http://" + name, Format: 1, Layout: 1, process: self(),
+		}
+		if _, err := l.client.Pipelined(b.Context(), func(p redis.Pipeliner) error {
+			p.HSet(b.Context(), l.keys.nodes(), name, e.encode())
+			p.HSet(b.Context(), l.keys.status(), name, strings.Repeat("s", 300))
+			p.Incr(b.Context(), l.keys.heartbeat(name))
+			for i := range shards {
+				keys := l.keys.shard(name, i)
+				p.HSet(b.Context(), keys.tasks(), ownerField, token{name, e.Incarnation, 1}.String(), sequenceField, 1)
+				p.SAdd(b.Context(), keys.pending(), anchorMember)
+			}
+			return nil
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkFleet measures what a node among 50 does at its leisure: all times are those of
+// one round trip and of the work on both of its ends.
+func BenchmarkFleet(b *testing.B) {
+	server := redistest.Start(b)
+	l := join(b, server.URL(), "self", func(o *Options) { still(o); o.Shards = 16 }).Ledger
+	fillRegistry(b, l)
+	if err := l.poll(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	run := func(name string, f func(ctx context.Context) error) {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if err := f(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	run("Watch", l.poll)
+	run("Survey", func(ctx context.Context) error {
+		found, err := l.survey(ctx)
+		if err == nil && len(found.holdings) != 800 {
+			err = fmt.Errorf("%d shards were found", len(found.holdings))
+		}
+		return err
+	})
+	run("Keep", func(context.Context) error { l.keepOnce(); return l.Health().Err })
+	run("Beat", l.beat)
+	run("Nodes", func(ctx context.Context) error { _, err := l.Nodes(ctx); return err })
+	run("Standing", func(context.Context) error { _ = l.Standing(); return nil })
+	id := []byte(l.Home(3).NewID())
+	run("ShardOf", func(context.Context) error { _ = l.shardFor(id); return nil })
+	chosen := []byte("order-42")
+	run("ShardOfChosen", func(context.Context) error { _ = l.shardFor(chosen); return nil })
+}
