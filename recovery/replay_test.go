@@ -233,3 +233,42 @@ func TestAuditReadsOtherShards(t *testing.T) {
 		t.Errorf("Audit = %d, %d, %v; missing %v", checked, repaired, err, a.missing)
 	}
 }
+
+// Replaying one shard reads what is pending there, and ends when the shard is lost.
+func TestReplayShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := memledger.NewFleet()
+		a, b := f.Join("a", 2), f.Join("b", 1)
+		for _, m := range []*memledger.Member{a, b} {
+			if _, err := m.Adopt(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = m.Close() }()
+		}
+		for shard := range 2 {
+			var batch recovery.Batch
+			batch.Add(creation(fmt.Sprint("in ", shard), 1))
+			if err := a.Apply(t.Context(), shard, &batch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n := newNotebook(t)
+		if err := recovery.ReplayShard(t.Context(), a, 1, n, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := n.known["in 1"]; !ok || len(n.known) != 1 || len(n.locked) != 0 {
+			t.Errorf("%v known, %v locked", n.known, n.locked)
+		}
+		b.AdoptFrom(a)
+		if err := recovery.ReplayShard(t.Context(), a, 1, n, nil); !errors.Is(err, recovery.ErrLost) {
+			t.Errorf("ReplayShard of a lost shard = %v", err)
+		}
+		// A node that is cut off tries again.
+		b.Cut(true)
+		time.AfterFunc(time.Minute, func() { b.Cut(false) })
+		n = newNotebook(t)
+		if err := recovery.ReplayShard(t.Context(), b, 1, n, nil); err != nil || len(n.known) != 1 {
+			t.Errorf("%v known, %v", n.known, err)
+		}
+	})
+}

@@ -64,6 +64,10 @@
 //	ready            misfired, topic coalesces               pending, until its group is known
 //	pending, ready   not the newest misfired    finishing*   gone: skipped
 //	delivering       Close with an open lease   parking*     delivering, after the next Open
+//	delivering       its shard is handed over   parking*     delivering, at the other node
+//	delivering       which did not come off                  delivering
+//	any              its shard was lost                      not in memory
+//	any, at rest     its shard was handed over               not in memory
 //	not in memory    asked for, or nominated    checking*    pending, ready, absent or dead
 //
 // A retry is armed at once and recorded as soon as the ledger answers; claiming
@@ -71,6 +75,46 @@
 // in memory. What has become of finished tasks is remembered for the last
 // 65,536 of them, so that a repeated cancel or acknowledgement gets the answer
 // of the first.
+//
+// # Many nodes
+//
+// With a ledger that is a recovery.Fleet, several nodes share the tasks. Each holds shards,
+// and a changing set of them: it adopts those of nodes that have died, gets those of its
+// own that others hold, hands over what it is asked for, and notices what it has lost. What
+// it holds it decides about alone, as a single node does; with any other ledger that is
+// everything, for ever.
+//
+// A shard is held from one Watcher.Gained, or Open, until memory has forgotten it:
+//
+//	gained    nobody knows yet who is dead in it: nothing is created there
+//	reading   its tasks come into memory, and are delivered as they come; for ids that were
+//	          not met yet the ledger is asked
+//	held
+//	leaving   another node has asked for it. Nothing new is begun with its tasks: creations,
+//	          moves and cancellations are answered ErrUnavailable, what falls due is set
+//	          aside. What is under way is finished; open deliveries are recorded with their
+//	          leases. Then the ledger changes its owner, or all goes on as it was
+//	dropping  it is another node's: its tasks leave memory, some at a time. Those that are
+//	          busy do when their writes have been answered: ErrUnavailable if they were never
+//	          sent, ErrUnknown if they may have landed
+//
+// A shard that comes back before it was dropped is read only then: its tasks have the same
+// ids. What was finished here before does not count for what comes back, since an id
+// may have been used again elsewhere.
+//
+// A delivery whose shard goes counts nevertheless. Its receipt is honoured by the new
+// holder: from a hand-over it knows the lease; of a shard that was lost, as long as it has
+// not begun the same attempt itself. What a handler of this process returns is sent
+// there as a settlement, until it was heard or the lease is out; so is an acknowledgement
+// that could not be recorded any more.
+//
+// What may go wrong, and how it shows: a task may be delivered by two nodes if one of
+// them was cut off and did not know it (Config.OnOutage; Stats.UnsureDeliveries,
+// ShardsLost, LostDeliveries). An answer about a task may be ErrUnavailable while its
+// shard changes hands, or while this node may have lost it. Only the loss of the node's
+// name ends a scheduler (Done, Err).
+//
+// Drain hands everything over to the other nodes.
 //
 // # Who hears of it
 //

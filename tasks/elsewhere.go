@@ -73,6 +73,9 @@ func (v *judgement) verdict() Verdict {
 func (s *Scheduler) passOnLocked(sl *slot) {
 	hash := s.book.index.hash(s.book.id(sl))
 	past := s.outcomes.find(hash)
+	if len(s.book.record(sl)) == 0 {
+		return // a stray of a shard that was rewound: its end was recorded once
+	}
 	s.outcomes.undo(hash)
 	if past.kind != wasDelivered {
 		return
@@ -134,8 +137,12 @@ func (s *Scheduler) lastErrands(ctx context.Context) {
 	if s.fleet == nil {
 		return
 	}
-	for !s.runErrands() && ctx.Err() == nil {
-		time.Sleep(errandPause / 10)
+	for !s.runErrands() {
+		select {
+		case <-time.After(errandPause / 10):
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -206,6 +206,8 @@ func (s *Scheduler) receive(n int, h *holding, former []*holding) {
 		case <-over:
 		case <-s.closing:
 			return
+		case <-s.ctx.Done(): // Open has failed
+			return
 		}
 	}
 	s.committer.Open(n)

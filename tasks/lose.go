@@ -56,6 +56,8 @@ func (s *Scheduler) drop(n int, h *holding) {
 		case <-over:
 		case <-s.closing:
 			return
+		case <-s.ctx.Done(): // Open has failed
+			return
 		}
 	}
 	var busy []uint32

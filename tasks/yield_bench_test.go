@@ -1,0 +1,84 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/memledger"
+)
+
+// BenchmarkYield measures how long a shard of 10,000 tasks is on its way from one node to
+// another, beside what else the first one holds: for so long its tasks may be late.
+func BenchmarkYield(b *testing.B) {
+	for _, beside := range []int{0, 1_000_000} {
+		b.Run(fmt.Sprint("beside=", beside), func(b *testing.B) { benchmarkYield(b, beside) })
+	}
+}
+
+func benchmarkYield(b *testing.B, beside int) {
+	const size, open = 10_000, 100
+	fleet := memledger.NewFleet()
+	nodes := make(map[string]*Scheduler)
+	for _, name := range []string{"a", "b"} {
+		s, err := Open(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler), peers: peers{
+			askYield: func(ctx context.Context, node string, home recovery.Home) error {
+				return nodes[node].yield(ctx, home, name)
+			},
+		}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer func() { _ = s.Close(context.Background()) }()
+		<-s.replayed
+		nodes[name] = s
+	}
+	// Nobody asks for what is its own, so that only the benchmark moves it.
+	for _, s := range nodes {
+		s.mu.Lock()
+		s.number = 0
+		s.mu.Unlock()
+	}
+	a := nodes["a"]
+	moving, other := recovery.NewHome(1, 0), recovery.NewHome(1, 1)
+	fillHome := func(home recovery.Home, n int, due time.Duration) {
+		for n > 0 {
+			some := make([]Request, min(n, MaxBatch))
+			for i := range some {
+				some[i] = Request{ID: home.NewID(), Topic: "x", Delay: due, Payload: make([]byte, 200)}
+			}
+			results, err := a.ScheduleBatch(b.Context(), some)
+			if err != nil || results[0].Err != nil {
+				b.Fatal(err, results[0].Err)
+			}
+			n -= len(some)
+		}
+	}
+	fillHome(moving, open, 0)
+	if ds, err := a.Reserve(b.Context(), "x", open, time.Second, time.Hour); err != nil || len(ds) != open {
+		b.Fatal(len(ds), err)
+	}
+	fillHome(moving, size-open, time.Hour)
+	fillHome(other, beside, time.Hour)
+	from, to := "a", "b"
+	for b.Loop() {
+		if err := nodes[to].take(b.Context(), moving, from); err != nil {
+			b.Fatal(err)
+		}
+		for {
+			n := nodes[to]
+			n.mu.Lock()
+			h := n.holdingLocked(n.tenureLocked(moving))
+			there := h != nil && h.stage == held
+			n.mu.Unlock()
+			if there {
+				break
+			}
+			time.Sleep(50 * time.Microsecond)
+		}
+		from, to = to, from
+	}
+}
