@@ -49,6 +49,15 @@ func fleetBubble(t *testing.T, test func(t *testing.T, f *fleetRig)) {
 	})
 }
 
+// A speechless ledger has neither a directory nor a bus: each node answers only for what
+// it holds itself, which is what these tests are about.
+type speechless struct {
+	recovery.Fleet
+	recovery.Settings
+	recovery.Finder
+	recovery.DeadScanner
+}
+
 // join starts a node, again or for the first time.
 func (f *fleetRig) join(name string, shards int, cfg Config) *fleetNode {
 	f.t.Helper()
@@ -80,7 +89,7 @@ func (f *fleetRig) join(name string, shards int, cfg Config) *fleetNode {
 	}
 	f.nodes[name] = n
 	var err error
-	if n.Scheduler, err = Open(f.t.Context(), n.member, cfg); err != nil {
+	if n.Scheduler, err = Open(f.t.Context(), speechless{n.member, n.member, n.member, n.member}, cfg); err != nil {
 		f.t.Fatal("Open:", err)
 	}
 	synctest.Wait()

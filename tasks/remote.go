@@ -138,6 +138,8 @@ var faultCodes = []struct {
 	{"exists", ErrExists},
 	{"delivering", ErrDelivering},
 	{"dead", ErrDead},
+	{"draining", ErrDraining},
+	{"no_heir", ErrNoHeir},
 	{"overloaded", ErrOverloaded},
 	{"unknown", ErrUnknown},
 	{"unavailable", ErrUnavailable},

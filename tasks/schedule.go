@@ -299,12 +299,12 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 			return 0, errNotHeld // any more: there may be a task after all
 		}
 	}
+	if s.draining {
+		return 0, ErrDraining
+	}
 	shard, err := s.shardLocked(p, h)
 	if err != nil {
 		return 0, err
-	}
-	if s.draining {
-		return 0, ErrDraining
 	}
 	if err := s.admitLocked(shard, 1, len(p.rec)); err != nil {
 		return 0, err

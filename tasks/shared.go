@@ -76,11 +76,7 @@ func (s *Scheduler) share(ctx context.Context) error {
 	s.shared = sh
 	s.rehomeLocked()
 	s.mu.Unlock()
-	if s.peers.settle == nil {
-		s.peers.settle = func(ctx context.Context, _ recovery.Home, v Verdict, receipt string) error {
-			return s.settleElsewhere(ctx, v, receipt)
-		}
-	}
+	s.befriend()
 	sh.relay, err = relay.New(relay.Config{
 		Bus: ledger, Node: sh.node, Incarnation: uuid.NewString(),
 		Answer: s.answer, Log: s.cfg.Log,
