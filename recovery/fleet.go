@@ -88,24 +88,27 @@ type Directory interface {
 	// comes once. After an error the outcome is open, and the changes may be repeated;
 	// but with ErrFull comes what stands there now: only what is new was not made.
 	File(ctx context.Context, changes []Refiling) ([]Filing, error)
-	// MarkIndexed tells the others that all ids of this process are filed, or that
-	// they may not be.
+	// MarkIndexed tells the others that all ids of this node are filed, or that they may
+	// not be. The next process of the node finds it as it was. A process that is alone and
+	// wants to stop to file says so first, and then looks again whether it is alone.
+	//
+	// A fleet itself takes the mark back when it gains shards while some node's ids are
+	// not all filed. The first MarkIndexed(true) after that is refused, as whoever calls
+	// it may not have known of them: it files their ids, and calls it again. A node should
+	// yield no shard before its own ids are filed.
 	MarkIndexed(ctx context.Context, indexed bool) error
-	// Unindexed names the other nodes whose ids may not all be filed.
+	// Unindexed names the other nodes whose ids may not all be filed: those that live, and
+	// of the dead those that still hold shards. It costs next to nothing.
 	Unindexed(ctx context.Context) ([]string, error)
-
-	// Buckets is in how many parts the directory can be walked through.
-	Buckets() int
-	// Walk hands out the filings of one part, page by page: each that stands there from
-	// beginning to end, perhaps more than once. The page is valid only during the call,
-	// which may call File; an error of it ends the walk and is returned.
-	Walk(ctx context.Context, bucket int, page func([]Filed) error) error
 }
 
-// A Filed is an id and where it is filed.
-type Filed struct {
-	ID string
-	Filing
+// FilingScanner is implemented by a Directory whose filings can be gone through, so that
+// those are found which belong to nothing any more.
+type FilingScanner interface {
+	// ScanFilings hands out about a thousand filings, in any order, and returns the
+	// position where it goes on: empty at the beginning, and again at the end. Of those
+	// that come or go meanwhile, some may be left out, or come twice.
+	ScanFilings(ctx context.Context, position string, visit func(id string, f Filing)) (next string, err error)
 }
 
 // FilingScanner is implemented by a Directory whose filings can be gone through, so that

@@ -22,14 +22,20 @@ var (
 	// ErrLayout is returned by Adopt when the ledger was written by a newer
 	// version of Lapse in a way that this one cannot read.
 	ErrLayout = errors.New("the ledger has a layout that this version cannot read")
-	// ErrUnheard is returned by Bus.Send when nobody has got the message, nor will.
-	ErrUnheard = errors.New("nobody has heard the message")
+	// ErrUnheard is returned by Bus.Send when nobody has got the message, nor will. It
+	// has a method Unheard, for those who know no ledger.
+	ErrUnheard error = unheardError{}
 	// ErrConflict is returned by PutSetting when the revision has changed.
 	ErrConflict = errors.New("the setting has another revision")
 	// ErrFull is returned by Condition when the ledger has no room to grow, and
 	// by Apply when it has refused the creations of a batch for want of room.
 	ErrFull = errors.New("the ledger is running out of room")
 )
+
+type unheardError struct{}
+
+func (unheardError) Error() string { return "nobody has heard the message" }
+func (unheardError) Unheard() bool { return true }
 
 // A Place is one of the two places in which a ledger keeps records.
 type Place uint8

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -14,7 +15,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var errNobody = errors.New("nobody listens")
+// nobody is the error of a message that nobody has got.
+type nobody struct{ error }
+
+func (nobody) Unheard() bool { return true }
+
+var errNobody = fmt.Errorf("sending: %w", nobody{errors.New("nobody listens")})
 
 // A network carries messages as badly as it is told.
 type network struct {
@@ -114,8 +120,7 @@ func open(t testing.TB, n *network, node, incarnation string, change func(c *Con
 	p := n.port(node)
 	c := Config{
 		Bus: p, Node: node, Incarnation: incarnation,
-		Answer:  func(_ context.Context, q Question) []byte { return append([]byte(q.Verb+":"), q.Body...) },
-		Unheard: func(err error) bool { return errors.Is(err, errNobody) },
+		Answer: func(_ context.Context, q Question) []byte { return append([]byte(q.Verb+":"), q.Body...) },
 	}
 	if change != nil {
 		change(&c)

@@ -38,7 +38,8 @@ type Bus interface {
 	// Calls of receive come one at a time; the message is receive's to keep.
 	Listen(receive func(message []byte)) error
 	// Send sends a message to a node, or to all others if node is empty. It does not keep
-	// the message. An error means that the message may not have been sent.
+	// the message. An error means that the message may not have been sent; one that has
+	// a method Unheard() bool which returns true, that nobody has got it, nor will.
 	Send(ctx context.Context, node string, message []byte) error
 }
 
@@ -66,9 +67,6 @@ type Config struct {
 	// Late is handed an answer that came when Ask had returned ErrNoAnswer, at most
 	// once for each question, from a goroutine of its own. Nil drops it.
 	Late func(node, verb string, answer []byte)
-	// Unheard tells of an error of Bus.Send whether it means that nobody has got the
-	// message. Nil means that none does.
-	Unheard func(err error) bool
 	// Log is told what is amiss on the bus. Nil means slog.Default().
 	Log *slog.Logger
 
@@ -97,9 +95,6 @@ func (c Config) withDefaults() (Config, error) {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
-	}
-	if c.Unheard == nil {
-		c.Unheard = func(error) bool { return false }
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

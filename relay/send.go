@@ -205,9 +205,15 @@ func (r *Relay) message(frames []*outgoing, sent uint64) []byte {
 	return m
 }
 
+// isUnheard tells that nobody has got a message.
+func isUnheard(err error) bool {
+	var u interface{ Unheard() bool }
+	return errors.As(err, &u) && u.Unheard()
+}
+
 // sent notes what became of a message.
 func (r *Relay) sent(frames []*outgoing, at uint64, err error) {
-	unheard := err != nil && r.cfg.Unheard(err)
+	unheard := isUnheard(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {

@@ -76,6 +76,7 @@ type Member struct {
 	cut       bool // reaches neither the records nor the others
 	uncertain bool
 	unindexed bool
+	suspect   bool // it has gained shards of which ids may not be filed
 	watcher   recovery.Watcher
 	receive   func([]byte)
 
@@ -164,6 +165,11 @@ func (m *Member) AdoptFrom(other *Member) int {
 func (m *Member) gainLocked(s *fleetShard) {
 	s.holder = m
 	n := m.takeLocked(s)
+	for _, o := range m.f.members {
+		if o != m && o.unindexed {
+			m.unindexed, m.suspect = true, true
+		}
+	}
 	m.news.add(func(w recovery.Watcher) {
 		if w.Gained != nil {
 			w.Gained(n)
@@ -592,6 +598,10 @@ func (m *Member) MarkIndexed(ctx context.Context, indexed bool) error {
 		return err
 	}
 	defer m.f.mu.Unlock()
+	if indexed && m.suspect {
+		m.suspect = false
+		return errors.New("shards were gained whose ids may not be filed")
+	}
 	m.unindexed = !indexed
 	return nil
 }
@@ -610,25 +620,6 @@ func (m *Member) Unindexed(ctx context.Context) ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, nil
-}
-
-// Buckets implements recovery.Directory.
-func (m *Member) Buckets() int { return 1 }
-
-// Walk implements recovery.Directory.
-func (m *Member) Walk(ctx context.Context, _ int, page func([]recovery.Filed) error) error {
-	if err := m.lock(ctx); err != nil {
-		return err
-	}
-	filed := make([]recovery.Filed, 0, len(m.f.filings))
-	for id, f := range m.f.filings {
-		filed = append(filed, recovery.Filed{ID: id, Filing: f})
-	}
-	m.f.mu.Unlock()
-	if len(filed) == 0 {
-		return nil
-	}
-	return page(filed)
 }
 
 // Listen implements recovery.Bus.
@@ -656,7 +647,7 @@ func (m *Member) Send(ctx context.Context, node string, message []byte) error {
 		}
 	}
 	if !heard && node != "" {
-		return fmt.Errorf("memory ledger: nobody listens as %s", node)
+		return fmt.Errorf("memory ledger: node %s: %w", node, recovery.ErrUnheard)
 	}
 	return nil
 }

@@ -319,10 +319,17 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int) (b
 	if l.ended.Load() || l.holds(h.node, h.index) != nil {
 		return false, nil
 	}
+	suspect, err := l.beforeTaking(ctx, h)
+	if err != nil {
+		return false, err
+	}
 	s := &shard{node: h.node, index: h.index, keys: l.keys.shard(h.node, h.index)}
 	s.unbroken.Store(l.streak())
 	owner, err := l.claim(ctx, s.keys, h.raw, next)
 	if err != nil || owner != next.String() {
+		if suspect {
+			l.afterTaking()
+		}
 		return false, err
 	}
 	if n, err := l.client.Exists(ctx, s.keys.dead()).Result(); err != nil || n > 0 {
@@ -350,6 +357,9 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int) (b
 	l.tell(func(w recovery.Watcher) {
 		if w.Gained != nil {
 			w.Gained(n)
+		}
+		if suspect {
+			l.afterTaking()
 		}
 	})
 	return true, nil

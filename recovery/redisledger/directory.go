@@ -226,52 +226,50 @@ func (l *Ledger) runAll(ctx context.Context, calls []*filingCall) error {
 	return nil
 }
 
-// Buckets implements recovery.Directory.
-func (l *Ledger) Buckets() int { return buckets }
+// Sizes of a step of ScanFilings: it ends after so many filings, or so many buckets, and
+// asks Redis for so many filings at a time.
+const (
+	scannedFilings = 1000
+	scannedBuckets = 64
+	scannedAtOnce  = 512
+)
 
-// walkCount is how many filings a page has, about.
-const walkCount = 512
-
-// Walk implements recovery.Directory. It uses one connection, as a cursor means nothing
-// to another one's server.
-func (l *Ledger) Walk(ctx context.Context, bucket int, page func([]recovery.Filed) error) error {
+// ScanFilings implements recovery.FilingScanner. A position is a bucket and Redis' cursor
+// in it. After a failover or a restart of Redis a cursor means something else, and more
+// may be left out; the next walk finds it.
+func (l *Ledger) ScanFilings(ctx context.Context, position string, visit func(id string, f recovery.Filing)) (next string, err error) {
 	done, err := l.use(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer done()
-	if bucket < 0 || bucket >= buckets {
-		return fmt.Errorf("the directory has %d parts, and none with number %d", buckets, bucket)
-	}
-	key := l.keys.ids(uint8(bucket))
-	conn, err := l.connection(ctx, key)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	var filed []recovery.Filed
-	for cursor, more := uint64(0), true; more; more = cursor != 0 {
-		var pairs []string
-		if pairs, cursor, err = conn.HScan(ctx, key, cursor, "", walkCount).Result(); err != nil {
-			return fmt.Errorf("walk through %s: %w", key, err)
+	bucket, cursor := 0, uint64(0)
+	if position != "" {
+		if _, err := fmt.Sscanf(position, "%d:%d", &bucket, &cursor); err != nil || bucket < 0 {
+			return "", fmt.Errorf("%q is no position in the directory", position)
 		}
-		filed = filed[:0]
+	}
+	visited := 0
+	for last := min(bucket+scannedBuckets, buckets); bucket < last && visited < scannedFilings; {
+		var pairs []string
+		if pairs, cursor, err = l.client.HScan(ctx, l.keys.ids(uint8(bucket)), cursor, "", scannedAtOnce).Result(); err != nil {
+			return "", err
+		}
 		for i := 0; i+1 < len(pairs); i += 2 {
 			f, err := decodeFiling(pairs[i+1])
 			if err != nil {
-				l.log.Error("a filing cannot be read and is left alone", "task", pairs[i], "error", err)
+				l.log.Error("a filing cannot be read, and is left as it is", "task", pairs[i], "error", err)
 				continue
 			}
-			filed = append(filed, recovery.Filed{ID: pairs[i], Filing: f})
+			visit(pairs[i], f)
+			visited++
 		}
-		if len(filed) > 0 {
-			if err := page(filed); err != nil {
-				return err
-			}
-		}
-		if err := l.closedError(ctx); err != nil {
-			return err
+		if cursor == 0 {
+			bucket++
 		}
 	}
-	return nil
+	if bucket >= buckets {
+		return "", nil
+	}
+	return fmt.Sprintf("%d:%d", bucket, cursor), nil
 }

@@ -72,28 +72,28 @@ func TestDirectory(t *testing.T) {
 			const n = 10_000 // more than one script takes
 			file(t, l, filings(n, nowhere, here), times(n, here)...)
 			walked := map[string]recovery.Filing{}
-			for b := range l.Buckets() {
-				if err := l.Walk(t.Context(), b, func(page []recovery.Filed) error {
-					for _, f := range page {
-						walked[f.ID] = f.Filing
-					}
-					return nil
-				}); err != nil {
+			steps := 0
+			for position := "0:0"; position != ""; steps++ {
+				before := len(walked)
+				var err error
+				if position, err = l.ScanFilings(t.Context(), position, func(id string, f recovery.Filing) { walked[id] = f }); err != nil {
 					t.Fatal(err)
 				}
+				if len(walked)-before > 2*scannedFilings {
+					t.Errorf("a step gives %d filings", len(walked)-before)
+				}
 			}
-			if len(walked) != n+1 || walked["a"] != there || walked["order-009999"] != here {
-				t.Errorf("a walk gives %d, want %d", len(walked), n+1)
+			if len(walked) != n+1 || walked["a"] != there || walked["order-009999"] != here || steps < 5 {
+				t.Errorf("a walk gives %d in %d steps, want %d", len(walked), steps, n+1)
 			}
-			stop := errors.New("stop")
-			if err := l.Walk(t.Context(), int(bucketOf("a")), func([]recovery.Filed) error { return stop }); !errors.Is(err, stop) {
-				t.Errorf("Walk: %v", err)
+			if _, err := l.ScanFilings(t.Context(), "nonsense", nil); err == nil {
+				t.Error("a position was made of nonsense")
 			}
 			file(t, l, filings(n, here, there), times(n, there)...)
 			file(t, l, filings(n, here, nowhere), times(n, there)...)
 			file(t, l, filings(n, there, nowhere), times(n, nowhere)...)
 			ids := 0
-			for b := range l.Buckets() {
+			for b := range buckets {
 				ids += int(l.client.HLen(t.Context(), l.keys.ids(uint8(b))).Val())
 			}
 			if ids != 1 {
@@ -204,8 +204,8 @@ func TestUnreadableFiling(t *testing.T) {
 	if _, err := l.File(t.Context(), []recovery.Refiling{{ID: "a", New: here}}); err == nil {
 		t.Error("File gives what cannot be read")
 	}
-	if err := l.Walk(t.Context(), int(bucketOf("a")), func([]recovery.Filed) error { return errors.New("a page") }); err != nil {
-		t.Errorf("Walk: %v", err)
+	if _, err := l.ScanFilings(t.Context(), fmt.Sprint(bucketOf("a"), ":0"), func(id string, _ recovery.Filing) { t.Errorf("a scan gives %s", id) }); err != nil {
+		t.Errorf("ScanFilings: %v", err)
 	}
 }
 

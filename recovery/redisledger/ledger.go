@@ -180,6 +180,7 @@ type Ledger struct {
 	news        []func(w recovery.Watcher)
 	status      string // what memory had to say lately
 	asking      bool   // it is being asked
+	suspects    suspects
 }
 
 // A state is a step in a ledger's life.

@@ -120,6 +120,7 @@ func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, erro
 		Address:     l.opts.Address,
 		Format:      l.opts.Format,
 		Layout:      layout,
+		Indexed:     held.Indexed, // what the former process has filed is still filed
 	})
 }
 

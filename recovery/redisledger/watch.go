@@ -35,6 +35,7 @@ type watch struct {
 
 	tokens   map[recovery.Home]token // as they were last read
 	surveyed time.Time               // when all of them were
+	emptied  map[string]time.Time    // since when dead nodes whose ids are not filed hold nothing, see Unindexed
 	settled  map[holder]bool         // dead ones whose shards were looked for since they died
 	next     time.Time               // when to look for shards to adopt, at the latest
 	patience int                     // how many times that was in vain

@@ -1,0 +1,149 @@
+package redisledger
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+var _ interface {
+	recovery.Directory
+	recovery.FilingScanner
+	recovery.Bus
+} = (*Ledger)(nil)
+
+// waitUnindexed waits until a node takes these others for unindexed.
+func (m *member) waitUnindexed(t *testing.T, want ...string) {
+	t.Helper()
+	eventually(t, m.opts.Node+" sees who is not indexed", func() bool {
+		names, err := m.Unindexed(t.Context())
+		return err == nil && slices.Equal(names, want)
+	})
+}
+
+func (m *member) mark(t *testing.T, indexed bool) {
+	t.Helper()
+	if err := m.MarkIndexed(t.Context(), indexed); err != nil {
+		t.Fatalf("MarkIndexed: %v", err)
+	}
+}
+
+// slow nodes do not take one another for dead while a test does something.
+func slow(o *Options) { o.FailoverAfter = 20 * time.Second }
+
+func TestIndexed(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", slow), join(t, url, "b", slow)
+	a.waitUnindexed(t, "b")
+	b.mark(t, true)
+	a.waitUnindexed(t)
+	b.waitUnindexed(t, "a")
+	b.mark(t, false)
+	a.waitUnindexed(t, "b")
+	b.mark(t, true)
+	b.crash()
+	b.lives.join(t)
+	a.waitUnindexed(t)
+	a.mark(t, true)
+	if err := b.MarkIndexed(t.Context(), true); err == nil {
+		t.Error("a process that has ended marks its successor")
+	}
+}
+
+// Redis loses the registry: nobody knows whether the directory is still there.
+func TestIndexedIsForgotten(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", nil)
+	a.mark(t, true)
+	b.mark(t, true)
+	a.waitUnindexed(t)
+	server.Do("flushall")
+	a.waitUnindexed(t, "b")
+}
+
+// Of the dead, those that hold shards are named; who adopts these is named from then on,
+// until it has filed the ids that came with them.
+func TestUnindexedDead(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b, c := join(t, url, "a", nil), join(t, url, "b", still), join(t, url, "c", nil)
+	a.room.Store(-1)
+	c.room.Store(-1)
+	a.mark(t, true)
+	c.mark(t, true)
+	b.crash()
+	eventually(t, "b is dead", func() bool { _, dead := a.unindexed(); return slices.Equal(dead, []string{"b"}) })
+	a.waitUnindexed(t, "b")
+	c.waitUnindexed(t, "b")
+	if err := a.MarkIndexed(t.Context(), true); err != nil {
+		t.Errorf("before it has gained anything: %v", err)
+	}
+
+	// Nobody in between sees nobody.
+	seen := make(chan []string, 1)
+	go func() {
+		for {
+			names, err := c.Unindexed(t.Context())
+			if err != nil || !slices.Equal(names, []string{"b"}) {
+				seen <- names
+				return
+			}
+		}
+	}()
+	a.room.Store(1000)
+	a.waitGained(t, 4)
+	if names := <-seen; !slices.Contains(names, "a") {
+		t.Errorf("while its shards were adopted, not b but %q was named", names)
+	}
+	c.waitUnindexed(t, "a")
+	if err := a.MarkIndexed(t.Context(), true); err == nil {
+		t.Error("ids that may not have been known of count as filed")
+	}
+	a.mark(t, true)
+	c.waitUnindexed(t)
+}
+
+// Where all is filed, what is gained is so too.
+func TestIndexedAdoption(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", nil), join(t, url, "b", nil)
+	a.mark(t, true)
+	b.mark(t, true)
+	a.waitUnindexed(t)
+	b.crash()
+	a.waitGained(t, 4)
+	a.mark(t, true)
+	if !a.registration().Indexed {
+		t.Error("a is not indexed")
+	}
+}
+
+// Until memory knows of what was gained, it cannot have filed it.
+func TestGainedInSecret(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", slow), join(t, url, "b", slow)
+	hold := make(chan struct{})
+	a.tell(func(recovery.Watcher) { <-hold })
+	b.waitUnindexed(t, "a")
+	yield(t, b, 0, a)
+	for range 3 {
+		if err := a.MarkIndexed(t.Context(), true); err == nil {
+			t.Error("ids that nobody knows of count as filed")
+		}
+	}
+	close(hold)
+	a.waitGained(t, 1)
+	eventually(t, "it may be said again", func() bool { return a.MarkIndexed(t.Context(), true) == nil })
+}
+
+// yield gives a shard to another node, which accepts it.
+func yield(t *testing.T, from *member, shard int, to *member) {
+	t.Helper()
+	home := from.Home(shard)
+	eventually(t, "the heir is known", func() bool { return from.Yield(t.Context(), shard, to.opts.Node) == nil })
+	if ok, err := to.Accept(t.Context(), home); !ok || err != nil {
+		t.Fatalf("Accept: %v, %v", ok, err)
+	}
+}
