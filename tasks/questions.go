@@ -33,6 +33,9 @@ func verbs() map[string]answerer {
 	add(answering(settleQuestion, (*Scheduler).answerSettle))
 	add(answering(returnQuestion, (*Scheduler).answerReturn))
 	add(answering(hasQuestion, (*Scheduler).answerHas))
+	add(answering(yieldQuestion, (*Scheduler).answerYield))
+	add(answering(takeQuestion, (*Scheduler).answerTake))
+	add(answering(drainQuestion, (*Scheduler).answerDrain))
 	return table
 }
 

@@ -140,6 +140,7 @@ var faultCodes = []struct {
 	{"dead", ErrDead},
 	{"overloaded", ErrOverloaded},
 	{"unknown", ErrUnknown},
+	{"node_away", ErrNodeAway}, // a kind of the next one
 	{"unavailable", ErrUnavailable},
 	{"replaying", ErrReplaying},
 	{"stale", ErrStale},
@@ -148,6 +149,8 @@ var faultCodes = []struct {
 	{"in_use", ErrInUse},
 	{"revision", ErrRevision},
 	{"handled", ErrHandled},
+	{"draining", ErrDraining},
+	{"no_heir", ErrNoHeir},
 	{"closed", ErrClosed},
 }
 

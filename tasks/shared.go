@@ -76,6 +76,9 @@ func (s *Scheduler) share(ctx context.Context) error {
 	s.shared = sh
 	s.rehomeLocked()
 	s.mu.Unlock()
+	if s.peers.askYield == nil {
+		s.peers.askYield, s.peers.askTake = s.askYield, s.askTake
+	}
 	if s.peers.settle == nil {
 		s.peers.settle = func(ctx context.Context, _ recovery.Home, v Verdict, receipt string) error {
 			return s.settleElsewhere(ctx, v, receipt)
