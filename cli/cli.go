@@ -34,6 +34,7 @@ type commands struct {
 	Bury    bury    `cmd:"" group:"Receivers" help:"Give deliveries up: the tasks are dead."`
 
 	Topics   topics   `cmd:"" group:"Operation" help:"Look at topics and set them up."`
+	Nodes    nodes    `cmd:"" group:"Operation" help:"Look at the nodes that share a ledger, and drain one."`
 	Dead     dead     `cmd:"" group:"Operation" help:"Look at dead tasks, bring them back or delete them."`
 	Stats    stats    `cmd:"" group:"Operation" help:"Show the counts of a server."`
 	Forecast forecast `cmd:"" group:"Operation" help:"Tell how many tasks fall due when."`

@@ -35,8 +35,8 @@ var exits = []struct {
 	{exitUsage, []error{errSettings, client.ErrInvalid, client.ErrReceipt, client.ErrTooLarge}},
 	{exitInUse, []error{recovery.ErrHeld, recovery.ErrLost, recovery.ErrLayout, syscall.EADDRINUSE}},
 	{exitUnavailable, []error{client.ErrUnknown, client.ErrUnavailable, client.ErrUnreachable, client.ErrOverloaded}},
-	{exitConflict, []error{client.ErrDelivering, client.ErrDead, client.ErrExists, client.ErrStale, client.ErrRevision, client.ErrHandled, client.ErrInUse}},
-	{exitNotFound, []error{client.ErrNotFound, client.ErrNoTopic}},
+	{exitConflict, []error{client.ErrDelivering, client.ErrDead, client.ErrExists, client.ErrStale, client.ErrRevision, client.ErrHandled, client.ErrInUse, client.ErrNoHeir}},
+	{exitNotFound, []error{client.ErrNotFound, client.ErrNoTopic, client.ErrNoNode}},
 }
 
 func exitOf(err error) int {

@@ -13,6 +13,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/diskledger"
 	"github.com/lapsehq/lapse/recovery/redisledger"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // defaultData is where tasks are kept if nothing says otherwise.
@@ -39,13 +40,26 @@ func (s *settings) checkLedger(addr *net.TCPAddr, bad *faults) {
 	bad.include(options.Validate())
 }
 
-// ledger opens what keeps the tasks. If it has to be waited for, waiting is called
-// each time that it could not be reached.
-func (s *settings) ledger(log *slog.Logger, waiting func()) (recovery.Ledger, error) {
+// ledger opens what keeps the tasks of a server with that address. If it has to be
+// waited for, waiting is called each time that it could not be reached.
+func (s *settings) ledger(addr net.Addr, log *slog.Logger, waiting func()) (recovery.Ledger, error) {
 	if s.Redis == "" {
 		return diskledger.Open(s.Data, diskledger.Options{Log: log})
 	}
-	return redisledger.Open(s.redis(log, func(error) { waiting() }))
+	options := s.redis(log, func(error) { waiting() })
+	options.Address = s.advertised(addr)
+	return redisledger.Open(options)
+}
+
+// advertised is where others reach the server.
+func (s *settings) advertised(addr net.Addr) string {
+	switch {
+	case s.Advertise != "":
+		return s.Advertise
+	case s.TLSCert != "":
+		return "https://" + nodeName(addr)
+	}
+	return "http://" + nodeName(addr)
 }
 
 func (s *settings) redis(log *slog.Logger, wait func(error)) redisledger.Options {
@@ -58,6 +72,8 @@ func (s *settings) redis(log *slog.Logger, wait func(error)) redisledger.Options
 		FailoverAfter: s.FailoverAfter,
 		WaitReplicas:  s.RedisWaitReplicas,
 		WaitTimeout:   s.RedisWaitTimeout,
+		Version:       buildVersion(),
+		Format:        tasks.Format,
 		Wait:          wait,
 		Log:           log,
 	}

@@ -61,7 +61,7 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	announced := sync.OnceFunc(func() { s.announce(std.out, listener.Addr()) })
 
 	// Ledger.
-	ledger, err := s.ledger(log, announced)
+	ledger, err := s.ledger(listener.Addr(), log, announced)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -98,11 +98,14 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	api.Attach(scheduler)
 	announced()
 
-	// Until told to stop, or unable to go on.
+	// Until told to stop, drained, or unable to go on.
 	var failure error
 	select {
 	case <-ctx.Done():
 		log.Info("stopping", "node", s.Node)
+		s.handOver(scheduler, log)
+	case <-scheduler.Drained():
+		log.Info("stopping, as nothing is left here", "node", s.Node)
 	case <-scheduler.Done():
 		failure = scheduler.Err()
 	case failure = <-served:
@@ -123,7 +126,26 @@ func collectSooner() {
 	}
 }
 
-// shutdown stops in the order in which nobody is left without what it needs:
+// handOver hands everything over to other nodes, if that is wanted, and tells what came of
+// it: the stop goes on in any case, and what is left waits for the next start.
+func (s *serve) handOver(scheduler *tasks.Scheduler, log *slog.Logger) {
+	if !s.Handover {
+		return
+	}
+	patience, cancel := context.WithTimeout(context.Background(), s.HandoverTimeout)
+	defer cancel()
+	switch err := scheduler.Drain(patience); {
+	case err == nil, errors.Is(err, tasks.ErrClosed):
+	case errors.Is(err, tasks.ErrNoHeir):
+		log.Warn("there is nobody to hand tasks over to; they wait for the next start", "node", s.Node, "error", err)
+	default:
+		log.Error("not everything was handed over; the rest waits for the next start, or for failover_after", "node", s.Node, "error", err)
+	}
+}
+
+// shutdown stops in the order in which nobody is left without what it needs. Before it, with
+// handover, comes handOver: the server still answers, but says that it is not ready and
+// takes no new tasks, while its shards pass to others one by one. Then:
 //
 //  1. no new connections, and the waiting long-polls are answered (Shutdown
 //     does both), then the requests in progress are finished;

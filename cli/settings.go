@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/url"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -14,12 +15,13 @@ import (
 // settings are the flags of serve. Names, units and defaults are those of
 // tasks.Config where they set one of its fields.
 type settings struct {
-	Listen   string          `default:"127.0.0.1:7480" help:"Address to serve on, host:port."`
-	Data     string          `placeholder:"DIR" help:"Keep tasks in this directory. One server at a time uses it. Default, without --redis: ./lapse-data."`
-	Redis    string          `placeholder:"URL" help:"Keep tasks in Redis instead: redis://, redis+sentinel://host,host/master or redis+cluster://host,host; with rediss for TLS."`
-	Node     string          `placeholder:"NAME" help:"Name of this node, under which Redis keeps its tasks. Default: the address it serves on."`
-	Config   kong.ConfigFlag `placeholder:"FILE" help:"YAML file with the same names, and settings of topics."`
-	Insecure bool            `help:"Serve beyond this machine without tokens, although anybody who can connect may do anything."`
+	Listen    string          `default:"127.0.0.1:7480" help:"Address to serve on, host:port."`
+	Data      string          `placeholder:"DIR" help:"Keep tasks in this directory. One server at a time uses it. Default, without --redis: ./lapse-data."`
+	Redis     string          `placeholder:"URL" help:"Keep tasks in Redis instead: redis://, redis+sentinel://host,host/master or redis+cluster://host,host; with rediss for TLS."`
+	Node      string          `placeholder:"NAME" help:"Name of this node, under which Redis keeps its tasks. Default: the address it serves on."`
+	Advertise string          `placeholder:"URL" help:"Where others reach this server, for whoever looks at its node. Default: the address it serves on; the first of the machine if it serves on all."`
+	Config    kong.ConfigFlag `placeholder:"FILE" help:"YAML file with the same names, and settings of topics."`
+	Insecure  bool            `help:"Serve beyond this machine without tokens, although anybody who can connect may do anything."`
 
 	TokenFile   string `placeholder:"FILE" help:"YAML list of who may call: name, scopes and sha256 of each token. See lapse token. SIGHUP reads it again."`
 	TLSCert     string `placeholder:"FILE" help:"Serve over TLS with this certificate (PEM, the server's own first). SIGHUP reads it again."`
@@ -47,6 +49,10 @@ type settings struct {
 	RedisWaitTimeout   time.Duration `default:"500ms" help:"How long Redis waits for them each time, 1ms to 900ms."`
 	FailoverAfter      time.Duration `default:"10s" help:"For how long a node must show no life sign before another one adopts its tasks. The same for all nodes."`
 
+	OnOutage        string        `default:"deliver" placeholder:"deliver|pause" help:"What a node does that was cut off from Redis for so long that others may have adopted its tasks: deliver what it has in memory, perhaps a second time, or pause until it knows. The same for all nodes."`
+	Handover        bool          `help:"Hand all tasks over to other nodes before a stop. Without it they wait for the next start, or for failover-after."`
+	HandoverTimeout time.Duration `default:"30s" help:"How long that may take. What is left then is not handed over."`
+
 	DeliveryRedis string `placeholder:"URL" help:"Redis into which tasks are delivered, as streams and channels. Default: that of --redis; without either, topics cannot choose them."`
 
 	SweepEvery          time.Duration `default:"1s" help:"How often to look for tasks that are overdue."`
@@ -72,6 +78,12 @@ func (s *settings) address(bad *faults) *net.TCPAddr {
 		bad.add("listen: %s can be reached from other machines, and there is no access control:"+
 			" serve on 127.0.0.1, give a --token-file, or add --insecure if the network is trusted", s.Listen)
 	}
+	if u, err := url.Parse(s.Advertise); s.Advertise != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		bad.add("advertise: want http://host:port or https://host:port")
+	}
+	if s.HandoverTimeout < time.Second || s.HandoverTimeout > time.Hour {
+		bad.add("handover-timeout: must be from %v to %v", time.Second, time.Hour)
+	}
 	s.checkLedger(addr, bad)
 	if s.LogFormat != "text" && s.LogFormat != "json" {
 		bad.add("log-format: want text or json")
@@ -94,6 +106,7 @@ func (s *settings) scheduler(topics map[string]tasks.TopicSettings, ways []tasks
 		SweepBacklog:        s.SweepBacklog,
 		SweepMaxConcurrency: s.SweepMaxConcurrency,
 
+		OnOutage:     tasks.OnOutage(s.OnOutage),
 		Grace:        s.ShutdownGrace,
 		AnswerWithin: s.AnswerWithin,
 		Topics:       topics,

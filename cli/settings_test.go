@@ -41,6 +41,7 @@ func TestDefaults(t *testing.T) {
 	want := settings{
 		Listen:      "127.0.0.1:7480",
 		RedisPrefix: "lapse:", RedisShards: 16, RedisWaitTimeout: 500 * time.Millisecond, FailoverAfter: 10 * time.Second,
+		OnOutage: "deliver", HandoverTimeout: 30 * time.Second,
 		SweepEvery: time.Second, SweepBacklog: 100_000, SweepMaxConcurrency: 1024, ShutdownGrace: 10 * time.Second, AnswerWithin: 2 * time.Second,
 		MaxPending: 20_000_000, MaxBytes: 8 << 30, MaxInFlight: 100_000, MaxDeliveries: 4096,
 		MaxPayload: 64 << 10, MaxBody: 16 << 20, MaxConnections: 10_000,
@@ -237,7 +238,7 @@ func TestListen(t *testing.T) {
 	} {
 		bad := &faults{}
 		s := settings{Listen: test.listen, Insecure: test.insecure, Data: "x", LogFormat: "text",
-			MaxPending: 1, MaxInFlight: 1, MaxPayload: 1, SweepEvery: 1, ShutdownGrace: 1, AnswerWithin: 1}
+			MaxPending: 1, MaxInFlight: 1, MaxPayload: 1, SweepEvery: 1, ShutdownGrace: 1, AnswerWithin: 1, HandoverTimeout: time.Second}
 		if s.address(bad); (bad.err() == nil) != test.ok {
 			t.Errorf("%q, insecure %v: %v", test.listen, test.insecure, bad.err())
 		}

@@ -46,6 +46,10 @@ func statsBlock(w io.Writer, s *client.Stats, now time.Time) {
 	switch {
 	case s.State.ShuttingDown:
 		state = "shutting down"
+	case s.State.Draining:
+		state = "draining: what it holds is handed over to other nodes"
+	case s.State.Unsure:
+		state = "cut off from the ledger: others may have adopted what it holds"
 	case s.State.Starting:
 		state = "waiting for the ledger"
 	case !s.State.Ready:

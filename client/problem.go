@@ -23,6 +23,10 @@ var (
 	ErrNotFound = errors.New("unknown or finished")
 	// ErrNoTopic: nobody has set the topic up.
 	ErrNoTopic = errors.New("the topic has no settings")
+	// ErrNoNode: no node of this name shares the server's ledger.
+	ErrNoNode = errors.New("there is no such node")
+	// ErrNoHeir: there is nobody who could take over what the node holds.
+	ErrNoHeir = errors.New("nobody can take over")
 	// ErrExists: the id is taken by a task with other content.
 	ErrExists = errors.New("the id is taken")
 	// ErrDelivering: the task is being delivered, and can be neither cancelled nor changed.
@@ -43,8 +47,8 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrOverloaded: a limit of the server is reached. Nothing has happened.
 	ErrOverloaded = errors.New("the server is overloaded")
-	// ErrUnavailable: the server takes no writes, starts, replays or shuts down. Nothing has
-	// happened.
+	// ErrUnavailable: the server takes no writes, starts, replays, drains or shuts down, or the
+	// node that has the task cannot be reached. Nothing has happened.
 	ErrUnavailable = errors.New("the server is unavailable")
 )
 
@@ -62,11 +66,12 @@ var (
 // sentinels maps the last part of a problem's type.
 var sentinels = map[string]error{
 	"malformed": ErrInvalid, "invalid": ErrInvalid, "unsupported_media_type": ErrInvalid,
-	"not_found": ErrNotFound, "topic_not_found": ErrNoTopic,
+	"not_found": ErrNotFound, "topic_not_found": ErrNoTopic, "node_not_found": ErrNoNode, "nobody_to_take_over": ErrNoHeir,
 	"id_taken": ErrExists, "delivering": ErrDelivering, "dead": ErrDead, "handled": ErrHandled, "topic_in_use": ErrInUse,
 	"stale_receipt": ErrStale, "bad_receipt": ErrReceipt, "precondition_failed": ErrRevision,
 	"too_large": ErrTooLarge, "overloaded": ErrOverloaded, "outcome_unknown": ErrUnknown,
 	"ledger_unavailable": ErrUnavailable, "replaying": ErrUnavailable, "shutting_down": ErrUnavailable, "starting": ErrUnavailable,
+	"draining": ErrUnavailable, "node_unavailable": ErrUnavailable,
 }
 
 // Problem is the server's answer to a call that it refuses (RFC 9457).

@@ -101,6 +101,9 @@ type Readiness struct {
 	Ready        bool        `json:"ready"`
 	Starting     bool        `json:"starting"` // the ledger was not reached yet since the start
 	ShuttingDown bool        `json:"shutting_down"`
+	Draining     bool        `json:"draining"` // it hands over what it holds, and takes no new tasks
+	Unsure       bool        `json:"unsure"`   // others may have adopted what it holds
+	Away         int         `json:"away"`     // shards of its own that others still hold
 	Replay       Replay      `json:"replay"`
 	Ledger       LedgerState `json:"ledger"`
 }

@@ -51,6 +51,7 @@ func TestAnswersAreKnown(t *testing.T) {
 		{httpapi.Readiness{}, client.Readiness{}},
 		{httpapi.Forecast{}, client.Forecast{}},
 		{httpapi.Problem{}, client.Problem{}},
+		{httpapi.Node{}, client.Node{}},
 		{struct {
 			httpapi.Event
 			Count int64 `json:"count"` // of httpapi.EventsLost
@@ -69,10 +70,10 @@ func TestProblemsAreKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sentinels := []error{client.ErrInvalid, client.ErrUnauthorized, client.ErrNotFound, client.ErrNoTopic, client.ErrExists, client.ErrDelivering,
+	sentinels := []error{client.ErrInvalid, client.ErrUnauthorized, client.ErrNotFound, client.ErrNoTopic, client.ErrNoNode, client.ErrNoHeir, client.ErrExists, client.ErrDelivering,
 		client.ErrDead, client.ErrHandled, client.ErrInUse, client.ErrStale, client.ErrReceipt, client.ErrRevision, client.ErrTooLarge, client.ErrOverloaded,
 		client.ErrUnavailable, client.ErrUnknown}
-	of := map[string]error{"outcome_unknown": client.ErrUnknown, "starting": client.ErrUnavailable, "overloaded": client.ErrOverloaded, "id_taken": client.ErrExists}
+	of := map[string]error{"outcome_unknown": client.ErrUnknown, "starting": client.ErrUnavailable, "draining": client.ErrUnavailable, "node_unavailable": client.ErrUnavailable, "overloaded": client.ErrOverloaded, "id_taken": client.ErrExists}
 	none := []string{"no_such_route", "method_not_allowed", "not_acceptable"}
 	found := regexp.MustCompile("(?m)^## `(/problems/([a-z_]+))`\n\n([0-9]+),").FindAllStringSubmatch(string(text), -1)
 	if len(found) < 20 {

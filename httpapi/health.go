@@ -18,6 +18,9 @@ type Readiness struct {
 	Ready        bool       `json:"ready"`
 	Starting     bool       `json:"starting" doc:"The ledger was not reached yet since the start."`
 	ShuttingDown bool       `json:"shutting_down" doc:"Requests are still answered, but should go elsewhere."`
+	Draining     bool       `json:"draining" doc:"The node hands over what it holds, and takes no new tasks."`
+	Unsure       bool       `json:"unsure" doc:"The node was cut off from the ledger for so long that others may have adopted what it holds: on_outage says whether it delivers."`
+	Away         int        `json:"away" doc:"Shards of the node's own that other nodes still hold. After a start it is ready when they have come home, or were waited for long enough."`
 	Replay       Replay     `json:"replay"`
 	Ledger       LedgerView `json:"ledger"`
 }
@@ -107,9 +110,10 @@ func (s *Server) wireReadiness(r tasks.Readiness) Readiness {
 		ledger.Condition = r.Storage.Err.Error()
 	}
 	return Readiness{
-		Ready:        r.Ready && !ending,
+		Ready:        r.Ready && !ending && !r.Draining,
 		ShuttingDown: ending,
-		Replay:       Replay{r.Ready, r.Replayed, duration(r.Elapsed.Round(time.Millisecond))},
-		Ledger:       ledger,
+		Draining:     r.Draining, Unsure: r.Unsure, Away: r.Away,
+		Replay: Replay{r.Ready, r.Replayed, duration(r.Elapsed.Round(time.Millisecond))},
+		Ledger: ledger,
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -33,9 +34,14 @@ func newRig(t testing.TB) *rig { return newRigWith(t, tasks.Config{}, Config{}) 
 
 func newRigWith(t testing.TB, tc tasks.Config, hc Config) *rig {
 	t.Helper()
+	return newRigOn(t, memledger.New(), tc, hc)
+}
+
+func newRigOn(t testing.TB, ledger recovery.Ledger, tc tasks.Config, hc Config) *rig {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	tc.Log = quiet
-	scheduler, err := tasks.Open(t.Context(), memledger.New(), tc)
+	scheduler, err := tasks.Open(t.Context(), ledger, tc)
 	if err != nil {
 		t.Fatal(err)
 	}

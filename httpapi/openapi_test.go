@@ -178,7 +178,7 @@ func TestAnswersMatchTheirSchemas(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
-	for _, v := range []any{Task{}, TaskPage{}, BatchAnswer{}, Reserved{}, SettleAnswer{}, Topic{}, TopicList{}, Requeued{}, Purged{}, Forecast{}, Stats{}, Alive{}, Readiness{}, Problem{}} {
+	for _, v := range []any{Task{}, TaskPage{}, BatchAnswer{}, Reserved{}, SettleAnswer{}, Topic{}, TopicList{}, Requeued{}, Purged{}, Forecast{}, NodeList{}, Stats{}, Alive{}, Readiness{}, Problem{}} {
 		registry.Schema(reflect.TypeOf(v), true, "")
 	}
 	r.bury("dead", 1)
@@ -205,6 +205,8 @@ func TestAnswersMatchTheirSchemas(t *testing.T) {
 		{"GET", "/v1/forecast", "", ""},
 		{"GET", "/v1/forecast?window=0", "/v1/forecast", ""},
 		{"DELETE", "/v1/topics/t/tasks", "/v1/topics/{topic}/tasks", ""},
+		{"GET", "/v1/nodes", "", ""},
+		{"POST", "/v1/nodes/n/drain", "/v1/nodes/{node}/drain", ""},
 		{"GET", "/v1/stats", "", ""},
 		{"GET", "/healthz", "", ""},
 		{"GET", "/readyz", "", ""},

@@ -104,6 +104,9 @@ var (
 	noTopic = &kind{"topic_not_found", http.StatusNotFound, "The topic has no settings",
 		"Nobody has set this topic up, so there is nothing to show or to delete.",
 		"Nothing is needed: tasks of such a topic are delivered with the defaults.", 0}
+	noNode = &kind{"node_not_found", http.StatusNotFound, "There is no such node",
+		"No node of this name shares the server's ledger.",
+		"Compare it with the names in /v1/nodes.", 0}
 	wrongMethod = &kind{"method_not_allowed", http.StatusMethodNotAllowed, "Another method is needed",
 		"The route exists, but not with this method.",
 		"Use one of the methods in the Allow header.", 0}
@@ -125,6 +128,9 @@ var (
 	inUse = &kind{"topic_in_use", http.StatusConflict, "The topic has tasks",
 		"The topic has tasks that are pending, ready or being delivered. Without its settings they would be delivered by the defaults.",
 		"Purge the topic first, or delete it with ?force=true, which makes them dead.", 0}
+	noHeir = &kind{"nobody_to_take_over", http.StatusConflict, "Nobody can take over",
+		"No other node that is alive shares the server's ledger, so that there is nobody to hand tasks to.",
+		"Start another node first; or just stop this one, and its tasks wait for its next start.", 0}
 	staleReceipt = &kind{"stale_receipt", http.StatusConflict, "The receipt is stale",
 		"The delivery of this receipt is over: it was settled, its lease ran out, or the task was handed out again.",
 		"Drop it. If the task is still unfinished, it is delivered again with another receipt.", 0}
@@ -136,7 +142,7 @@ var (
 		"Send smaller bodies, or find out what holds them up on the way.", 0}
 	tooLarge = &kind{"too_large", http.StatusRequestEntityTooLarge, "Too large",
 		"The body, a payload or the headers of a task are larger than this server accepts.",
-		"Send less: put the data elsewhere and a reference to it into the payload, or send smaller batches.", 0}
+		"Send less: put the data nodeAway and a reference to it into the payload, or send smaller batches.", 0}
 	wrongMedia = &kind{"unsupported_media_type", http.StatusUnsupportedMediaType, "Another Content-Type is needed",
 		"The Content-Type is missing or is not one that this route reads.",
 		"Send Content-Type: application/json, or application/x-ndjson for a batch of lines.", 0}
@@ -155,12 +161,18 @@ var (
 	unavailable = &kind{"ledger_unavailable", http.StatusServiceUnavailable, "The ledger is not available",
 		"The ledger takes no writes at the moment. Nothing was recorded, but for what done counts.",
 		"Repeat the request after Retry-After seconds.", time.Second}
+	nodeAway = &kind{"node_unavailable", http.StatusServiceUnavailable, "The node does not answer",
+		"The node that has the task, or that the path names, does not answer; or the task is just changing hands: its node has died and the others have not adopted it yet, or it is being handed over. Nothing was recorded.",
+		"Repeat the request after Retry-After seconds. A node that has died is replaced after failover_after (10 s unless set) and the time to read its tasks.", time.Second}
 	replaying = &kind{"replaying", http.StatusServiceUnavailable, "Still replaying",
 		"The server has just started, and has not read this task's record yet.",
 		"Repeat the request after Retry-After seconds.", time.Second}
 	starting = &kind{"starting", http.StatusServiceUnavailable, "Still starting",
 		"The server has just started, and its ledger cannot be reached yet. /readyz says why.",
 		"Repeat the request after Retry-After seconds.", time.Second}
+	draining = &kind{"draining", http.StatusServiceUnavailable, "The node is draining",
+		"The node is handing its tasks over to others and takes no new ones.",
+		"Repeat the request after Retry-After seconds, or with another node.", time.Second}
 	closing = &kind{"shutting_down", http.StatusServiceUnavailable, "Shutting down",
 		"The server is about to end. Tasks already accepted are kept.",
 		"Repeat the request after Retry-After seconds, or with another server.", time.Second}
@@ -171,9 +183,9 @@ var (
 
 // catalogue lists all kinds, by status and then by name.
 var catalogue = []*kind{
-	malformed, unauthorized, crossOrigin, forbidden, notFound, noSuchRoute, noTopic, wrongMethod, notAcceptable, tooSlow, dead, delivering,
-	handled, idTaken, staleReceipt, inUse, changed, tooLarge, wrongMedia, badReceipt, invalid,
-	overloaded, internal, unavailable, outcomeUnknown, replaying, closing, starting,
+	malformed, unauthorized, crossOrigin, forbidden, noNode, notFound, noSuchRoute, noTopic, wrongMethod, notAcceptable, tooSlow, dead, delivering,
+	handled, idTaken, noHeir, staleReceipt, inUse, changed, tooLarge, wrongMedia, badReceipt, invalid,
+	overloaded, internal, draining, unavailable, nodeAway, outcomeUnknown, replaying, closing, starting,
 }
 
 // answers maps the scheduler's errors to problems. The first match counts. Where
@@ -197,9 +209,13 @@ var answers = []struct {
 	{tasks.ErrRevision, changed, false},
 	{tasks.ErrReceipt, badReceipt, false},
 	{tasks.ErrOverloaded, overloaded, true},
+	{tasks.ErrNoNode, noNode, false},
+	{tasks.ErrNoHeir, noHeir, false},
 	{tasks.ErrUnknown, outcomeUnknown, false},
+	{tasks.ErrNodeAway, nodeAway, false}, // a kind of the next one
 	{tasks.ErrUnavailable, unavailable, false},
 	{tasks.ErrReplaying, replaying, false},
+	{tasks.ErrDraining, draining, false},
 	{tasks.ErrClosed, closing, false},
 }
 

@@ -22,7 +22,7 @@ func (s *Server) routes() error {
 	a := s.newAPI(g)
 
 	// What any request that writes may meet.
-	writes := kinds{overloaded, outcomeUnknown, unavailable, replaying, closing}
+	writes := kinds{overloaded, outcomeUnknown, unavailable, nodeAway, replaying, draining, closing}
 	bodies := kinds{malformed, tooLarge, wrongMedia, invalid, overloaded}
 
 	// Tasks.
@@ -36,7 +36,7 @@ func (s *Server) routes() error {
 		about: "Takes a JSON array, or with application/x-ndjson one task a line. Tasks are taken or refused one by one; text that is not JSON refuses the whole batch.",
 		reads: typeOf[[]NewTask](), lines: true, fails: bodies.and(writes...)}, s.batch)
 	add(a, route{id: "get-task", allow: schedulers | readers, method: "GET", path: "/v1/tasks/{id}", summary: "Show a task",
-		fails: kinds{invalid, notFound, unavailable, replaying, closing}}, s.get)
+		fails: kinds{invalid, notFound, unavailable, nodeAway, replaying, closing}}, s.get)
 	add(a, route{id: "put-task", allow: schedulers, method: "PUT", path: "/v1/tasks/{id}", summary: "Create or replace a task",
 		about: "A task that exists gets the new deadline and content in one step.",
 		reads: typeOf[TaskBody](), also: 201, fails: bodies.and(delivering, dead).and(writes...)}, s.put)
@@ -99,6 +99,14 @@ func (s *Server) routes() error {
 		about: "Ids that are not dead are skipped.",
 		reads: typeOf[Choice](), status: 204, fails: bodies.and(writes...)}, s.deleteDead)
 
+	// Nodes.
+	add(a, route{id: "list-nodes", allow: readers, method: "GET", path: "/v1/nodes", summary: "List the nodes that share the ledger",
+		about: "As this one last saw them, by name. On a ledger of one node it is that node.",
+		fails: kinds{unavailable, closing}}, s.nodes)
+	add(a, route{id: "drain-node", allow: admins, method: "POST", path: "/v1/nodes/{node}/drain", summary: "Have a node hand over what it holds, and end",
+		about:  "Answered when it has begun; the list of nodes tells how far it is. It may be repeated. The node takes no new tasks, and is not ready, until it has ended.",
+		status: 202, fails: kinds{invalid, noNode, noHeir, unavailable, nodeAway, closing}}, s.drain)
+
 	// The server itself.
 	add(a, route{id: "stats", allow: readers, method: "GET", path: "/v1/stats", summary: "Counts of everything"}, s.stats)
 	add(a, route{id: "forecast", allow: readers, method: "GET", path: "/v1/forecast", summary: "Tell how many tasks fall due when",
@@ -110,7 +118,7 @@ func (s *Server) routes() error {
 	add(a, route{id: "alive", allow: anybody, method: "GET", path: "/healthz", summary: "Tell whether the server lives",
 		about: "503 once the scheduler has ended: the process should be restarted."}, s.alive)
 	add(a, route{id: "ready", allow: anybody, method: "GET", path: "/readyz", summary: "Tell whether replay is over",
-		about: "503 while the server waits for its ledger at the start and reads its tasks back, and while it shuts down. A later outage of the ledger is told in the body only: the server goes on delivering."}, s.ready)
+		about: "503 while the server waits for its ledger at the start and reads its tasks back, and while it drains or shuts down. A later outage of the ledger is told in the body only: the server goes on delivering."}, s.ready)
 
 	if s.metrics != nil {
 		s.page("/metrics", readers, func(c *gin.Context) { s.scraped.ServeHTTP(c.Writer, c.Request) })

@@ -56,6 +56,7 @@ var mayUse = map[string]string{
 	"POST /v1/receipts/bury":         "receive",
 
 	"GET /v1/topics":                 "read",
+	"GET /v1/nodes":                  "read",
 	"GET /v1/topics/:topic":          "read",
 	"GET /v1/topics/:topic/dead":     "read",
 	"GET /v1/stats":                  "read",
@@ -73,6 +74,8 @@ var mayUse = map[string]string{
 
 	"POST /v1/topics/:topic/dead/requeue": "",
 	"DELETE /v1/topics/:topic/dead":       "",
+
+	"POST /v1/nodes/:node/drain": "",
 
 	"GET /healthz":        "anybody",
 	"GET /readyz":         "anybody",

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"context"
 	"net/http"
 	"sort"
 	"time"
@@ -22,13 +23,19 @@ const (
 )
 
 // A source tells what a scheduler does; it is *tasks.Scheduler.
-type source interface{ Stats() tasks.Stats }
+type source interface {
+	Stats() tasks.Stats
+	Nodes(context.Context) ([]tasks.Node, error)
+}
 
 // Collector is a prometheus.Collector over a scheduler's Stats.
-type Collector struct{ source source }
+type Collector struct {
+	source source
+	nodes  nodes
+}
 
 // NewCollector makes a collector, for a program with a registry of its own.
-func NewCollector(s *tasks.Scheduler) *Collector { return &Collector{s} }
+func NewCollector(s *tasks.Scheduler) *Collector { return &Collector{source: s} }
 
 // Handler answers scrapes with the metrics of the scheduler, of the Go runtime
 // and of the process.
@@ -36,7 +43,7 @@ func Handler(s *tasks.Scheduler) http.Handler { return handler(s) }
 
 func handler(s source) http.Handler {
 	r := prometheus.NewRegistry()
-	r.MustRegister(&Collector{s}, collectors.NewGoCollector(),
+	r.MustRegister(&Collector{source: s}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4})
 }
@@ -118,6 +125,30 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(eventStreams, float64(s.Subscriptions))
 	counter(eventsLost, s.EventsLost)
 	counter(clockSteps, s.ClockSteps)
+
+	for state, n := range c.nodes.byState(c.source, time.Now()) {
+		gauge(nodesNow, float64(n), string(state))
+	}
+	gauge(shardsNow, float64(s.ShardsHeld-s.ShardsAdopted), "own")
+	gauge(shardsNow, float64(s.ShardsAdopted), "adopted")
+	gauge(shardsNow, float64(s.Readiness.Away), "away")
+	counter(shardsGained, s.ShardsGained)
+	counter(shardsYielded, s.ShardsYielded)
+	counter(shardsLost, s.ShardsLost)
+	counter(shardTasks, s.TasksDropped)
+	gauge(unsure, truth(s.Readiness.Unsure))
+	counter(unsureBegun, s.UnsureDeliveries)
+	counter(lostDeliveries, s.LostDeliveries)
+	gauge(draining, truth(s.Readiness.Draining))
+	counter(asked, s.Relay.Asked)
+	counter(askedInVain, s.Relay.Unanswered, "unanswered")
+	counter(askedInVain, s.Relay.Unheard, "unheard")
+	counter(askedInVain, s.Relay.Overloaded, "overloaded")
+	counter(resent, s.Relay.Resent)
+	counter(answered, s.Relay.Answered)
+	counter(refused, s.Relay.Refused)
+	gauge(asking, float64(s.Relay.Asking))
+	gauge(answering, float64(s.Relay.Answering))
 }
 
 func truth(b bool) float64 {

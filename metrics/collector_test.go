@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -12,12 +14,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/relay"
 	"github.com/lapsehq/lapse/tasks"
 )
 
 type fixed tasks.Stats
 
 func (f fixed) Stats() tasks.Stats { return tasks.Stats(f) }
+
+// Nodes are one of each kind.
+func (f fixed) Nodes(context.Context) ([]tasks.Node, error) {
+	return []tasks.Node{
+		{Live: true}, {Live: true, Status: &tasks.NodeStatus{Draining: true}}, {Live: true, Status: &tasks.NodeStatus{}},
+		{}, {Released: true}, {Released: true, Live: true, Status: &tasks.NodeStatus{Draining: true}},
+	}, nil
+}
 
 func scrape(t *testing.T, s tasks.Stats) string {
 	t.Helper()
@@ -45,11 +56,13 @@ func TestMetricsShowTheFigures(t *testing.T) {
 			{Kind: "webhook", Outcomes: map[string]int64{"2xx": 38, "dns": 0}},
 			{Kind: "stream"},
 		},
-		Readiness: tasks.Readiness{Ready: true, Replayed: 13, Elapsed: 1500 * time.Millisecond, LedgerOK: true, Condition: "disk low"},
+		Readiness: tasks.Readiness{Ready: true, Replayed: 13, Elapsed: 1500 * time.Millisecond, LedgerOK: true, Condition: "disk low", Away: 7, Unsure: true, Draining: true},
 		Rescued:   14, LeasesReturned: 15, AuditChecked: 16, AuditRepaired: 17, Rewinds: 30,
 		MissedWakes: 31, FullSweeps: 32, FullSweepAt: time.UnixMilli(33_500), FullSweepTook: 34 * time.Second, Backlog: 35, Backlogs: 36, Concurrency: 37, Workers: 38, Crowd: 39,
 		Ledger:     recovery.CommitterStats{Commits: 18, Changes: 19, Repeats: 20, Queued: 21},
 		Armed:      26,
+		ShardsHeld: 50, ShardsAdopted: 9, ShardsGained: 42, ShardsYielded: 43, ShardsLost: 44, TasksDropped: 45, UnsureDeliveries: 46, LostDeliveries: 47,
+		Relay:      relay.Stats{Asked: 51, Unanswered: 52, Unheard: 53, Overloaded: 54, Resent: 55, Answered: 56, Refused: 57, Asking: 58, Answering: 59},
 		ArenaBytes: 22, ArenaLive: 23, ClockSteps: 24, UnknownRecords: 25, Subscriptions: 38, EventsLost: 39,
 	})
 	for _, line := range []string{
@@ -86,6 +99,13 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_ledger_commits_total 18`, `lapse_ledger_changes_total 19`, `lapse_ledger_repeats_total 20`,
 		`lapse_ledger_queued 21`, `lapse_arena_bytes 22`, `lapse_arena_live_bytes 23`,
 		`lapse_clock_steps_total 24`, `lapse_wheel_armed 26`, `lapse_ledger_unknown_records 25`,
+		`lapse_nodes{state="live"} 2`, `lapse_nodes{state="draining"} 1`, `lapse_nodes{state="silent"} 1`, `lapse_nodes{state="released"} 2`,
+		`lapse_shards{kind="own"} 41`, `lapse_shards{kind="adopted"} 9`, `lapse_shards{kind="away"} 7`,
+		`lapse_shards_gained_total 42`, `lapse_shards_yielded_total 43`, `lapse_shards_lost_total 44`, `lapse_shards_tasks_left_total 45`,
+		`lapse_unsure 1`, `lapse_deliveries_unsure_total 46`, `lapse_deliveries_lost_total 47`, `lapse_draining 1`,
+		`lapse_relay_asked_total 51`, `lapse_relay_asked_failed_total{outcome="unanswered"} 52`, `lapse_relay_asked_failed_total{outcome="unheard"} 53`,
+		`lapse_relay_asked_failed_total{outcome="overloaded"} 54`, `lapse_relay_resent_total 55`, `lapse_relay_answered_total 56`,
+		`lapse_relay_refused_total 57`, `lapse_relay_asking 58`, `lapse_relay_answering 59`,
 		`lapse_event_streams 38`, `lapse_events_lost_total 39`,
 	} {
 		if !strings.Contains(got, "\n"+line+"\n") {
@@ -149,7 +169,7 @@ func TestDescribeListsWhatCollectSends(t *testing.T) {
 	}
 	ch := make(chan prometheus.Metric, 1000)
 	ways := []tasks.WayStats{{Kind: "webhook", Outcomes: map[string]int64{"2xx": 1}}}
-	(&Collector{fixed{Topics: []tasks.Topic{{Name: "a"}}, Ways: ways}}).Collect(ch)
+	(&Collector{source: fixed{Topics: []tasks.Topic{{Name: "a"}}, Ways: ways}}).Collect(ch)
 	close(ch)
 	sent := make(map[string]bool)
 	for m := range ch {
@@ -157,5 +177,35 @@ func TestDescribeListsWhatCollectSends(t *testing.T) {
 	}
 	if !reflect.DeepEqual(described, sent) {
 		t.Errorf("described %d metrics, sent %d", len(described), len(sent))
+	}
+}
+
+// counted counts how often it is asked for the nodes.
+type counted struct {
+	fixed
+	asked int
+	err   error
+}
+
+func (c *counted) Nodes(ctx context.Context) ([]tasks.Node, error) {
+	c.asked++
+	all, _ := c.fixed.Nodes(ctx)
+	return all, c.err
+}
+
+// Many who scrape cost the ledger no more than one.
+func TestNodesAreRemembered(t *testing.T) {
+	var n nodes
+	source := &counted{}
+	now := time.UnixMilli(1_000_000)
+	for range 3 {
+		if got := n.byState(source, now); got[tasks.NodeLive] != 2 || source.asked != 1 {
+			t.Errorf("got %v, and the ledger was asked %d times", got, source.asked)
+		}
+		now = now.Add(nodesFor / 4)
+	}
+	source.err = errors.New("no answer")
+	if got := n.byState(source, now.Add(nodesFor)); got != nil || source.asked != 2 {
+		t.Errorf("got %v", got)
 	}
 }

@@ -72,6 +72,27 @@ var (
 	clockSteps      = name("clock_steps_total", "Jumps of the wall clock that were noticed.")
 )
 
+// Among other nodes.
+var (
+	nodesNow       = name("nodes", "Nodes that share the ledger, by state: live, draining, silent or released.", labelState)
+	shardsNow      = name("shards", "Shards by kind: own and adopted are held here; away are the node's own that others hold.", labelKind)
+	shardsGained   = name("shards_gained_total", "Shards adopted from others, or got back.")
+	shardsYielded  = name("shards_yielded_total", "Shards handed over to others.")
+	shardsLost     = name("shards_lost_total", "Shards that others took over while this node was cut off. Outside a fault it stays 0.")
+	shardTasks     = name("shards_tasks_left_total", "Tasks that have left memory with their shards.")
+	unsure         = name("unsure", "1 while others may have adopted what this node holds, since it is cut off from the ledger.")
+	unsureBegun    = name("deliveries_unsure_total", "Deliveries begun meanwhile: each may be a second one. With on_outage: pause it stays 0.")
+	lostDeliveries = name("deliveries_lost_total", "Deliveries that were open when it turned out that their shard had been lost: others may have made them, too.")
+	draining       = name("draining", "1 while the node hands over what it holds, and takes no new tasks.")
+	asked          = name("relay_asked_total", "Questions to other nodes, about their tasks or about shards.")
+	askedInVain    = name("relay_asked_failed_total", "Those without an answer: unheard by anybody, unanswered in time, or not sent since too many were under way (overloaded).", labelOutcome)
+	resent         = name("relay_resent_total", "Messages that were sent again because no answer came.")
+	answered       = name("relay_answered_total", "Questions of other nodes that were answered here.")
+	refused        = name("relay_refused_total", "Questions of other nodes that there was no room to answer.")
+	asking         = name("relay_asking", "Questions that wait for their answer.")
+	answering      = name("relay_answering", "Questions of others that are being answered.")
+)
+
 // all lists every metric, for Describe.
 var all = []*prometheus.Desc{
 	tasksNow, scheduled, delivered, died, expired, deadOldest, cancelled, skipped, failed, leaseExpired, panicked, lateness, paused,
@@ -80,4 +101,6 @@ var all = []*prometheus.Desc{
 	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, auditChecked, auditRepaired, ledgerRewinds,
 	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, ledgerQueued, unknownRecords,
 	arenaBytes, arenaLive, armed, eventStreams, eventsLost, clockSteps,
+	nodesNow, shardsNow, shardsGained, shardsYielded, shardsLost, shardTasks, unsure, unsureBegun, lostDeliveries, draining,
+	asked, askedInVain, resent, answered, refused, asking, answering,
 }

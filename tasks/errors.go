@@ -56,7 +56,12 @@ var (
 	// ErrDraining is returned by every method that would create a task once Drain has
 	// begun: another node takes it.
 	ErrDraining = errors.New("this node is being drained")
-	// ErrNoHeir is returned by Drain when no other node takes what this one holds.
+	// ErrNodeAway is a kind of ErrUnavailable: the node that has the task, or that was named,
+	// does not answer, or the task is changing hands.
+	ErrNodeAway error = &farError{"the node that has the task does not answer, or the task is changing hands", ErrUnavailable}
+	// ErrNoNode is returned by DrainNode when no node has the name.
+	ErrNoNode = errors.New("there is no such node")
+	// ErrNoHeir is returned by Drain and DrainNode when no other node takes what this one holds.
 	ErrNoHeir = errors.New("no other node can take over")
 	// ErrClosed is returned by every method once Close has begun.
 	ErrClosed = errors.New("the scheduler is closed")

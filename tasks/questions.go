@@ -36,6 +36,7 @@ func verbs() map[string]answerer {
 	add(answering(hasQuestion, (*Scheduler).answerHas))
 	add(answering(yieldQuestion, (*Scheduler).answerYield))
 	add(answering(takeQuestion, (*Scheduler).answerTake))
+	add(answering(drainQuestion, (*Scheduler).answerDrain))
 	return table
 }
 

@@ -52,6 +52,11 @@ const (
 	offFingerprint = 36
 )
 
+// Format is the version of the newest records that this version of the package reads and
+// writes. A ledger that several nodes share is told, so that none of them adopts what
+// it cannot read.
+const Format = recordVersion
+
 const (
 	flagHeaders uint16 = 1 << iota
 	flagGroup

@@ -142,6 +142,7 @@ var faultCodes = []struct {
 	{"no_heir", ErrNoHeir},
 	{"overloaded", ErrOverloaded},
 	{"unknown", ErrUnknown},
+	{"node_away", ErrNodeAway}, // a kind of the next one
 	{"unavailable", ErrUnavailable},
 	{"replaying", ErrReplaying},
 	{"stale", ErrStale},
@@ -150,6 +151,8 @@ var faultCodes = []struct {
 	{"in_use", ErrInUse},
 	{"revision", ErrRevision},
 	{"handled", ErrHandled},
+	{"draining", ErrDraining},
+	{"no_heir", ErrNoHeir},
 	{"closed", ErrClosed},
 }
 

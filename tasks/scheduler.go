@@ -32,6 +32,7 @@ type Scheduler struct {
 	opened   chan struct{} // closed when Open has succeeded
 	closing  chan struct{} // closed when Close begins
 	replayed chan struct{} // closed when the first replay is over
+	drained  chan struct{} // closed when this node was drained because DrainNode was called
 	done     chan struct{} // closed when nothing runs any more, or the ledger is lost
 
 	ctx         context.Context // of handlers and background work; cancelled at the end of the grace
@@ -59,6 +60,7 @@ type Scheduler struct {
 	errandsOut    int                    // of those, that are being run
 	missing       map[recovery.Home]bool // shards of this node's own that it does not hold
 	draining      bool
+	drainsItself  bool          // since DrainNode was called
 	settled       bool          // it was ready once
 	halted        bool          // nothing is handed out, see OnOutage
 	caughtUp      chan struct{} // closed when no gained shard is being read any more
@@ -109,6 +111,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		closing:     make(chan struct{}),
 		replayed:    make(chan struct{}),
 		done:        make(chan struct{}),
+		drained:     make(chan struct{}),
 		hurry:       make(chan struct{}, 1),
 		errandsWake: make(chan struct{}, 1),
 		orphans:     make(map[uint64]recovery.Home),

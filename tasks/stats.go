@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/relay"
 )
 
 // Readiness tells whether the scheduler can take and deliver tasks.
@@ -40,6 +41,7 @@ type Stats struct {
 	ClockSteps       int64 // times that the wall clock was set
 	Rewinds          int64 // shards whose storage had lost confirmed writes; 0 outside a fault
 	ShardsHeld       int   // now
+	ShardsAdopted    int   // of those, other nodes'
 	ShardsGained     int64 // adopted from others, or got back
 	ShardsYielded    int64 // handed over
 	ShardsLost       int64 // taken over by others while this node was cut off; 0 outside a fault
@@ -65,6 +67,8 @@ type Stats struct {
 
 	Ways []WayStats // of Config.Ways, by kind
 
+	Relay relay.Stats // of questions to other nodes and from them; zero if the ledger is not shared
+
 	Ledger     recovery.CommitterStats
 	Armed      int   // entries of the wheel
 	ArenaBytes int64 // memory of records
@@ -77,6 +81,9 @@ func (s *Scheduler) Stats() Stats {
 	st := Stats{
 		Node: s.cfg.Node, At: s.cfg.Clock(), Topics: topics, Readiness: ready,
 		Ledger: s.committer.Stats(), Armed: s.runner.Len(), Ways: s.cfg.ways.stats(),
+	}
+	if s.shared != nil && s.shared.relay != nil {
+		st.Relay = s.shared.relay.Stats()
 	}
 	for i := range topics {
 		st.Total.Add(&topics[i].Counts)
@@ -95,6 +102,9 @@ func (s *Scheduler) Stats() Stats {
 	for _, h := range s.holdings {
 		if h.mine() {
 			st.ShardsHeld++
+			if h.home != 0 && h.home.Node() != s.number {
+				st.ShardsAdopted++
+			}
 		}
 	}
 	n := &s.tenures

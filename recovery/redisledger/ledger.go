@@ -110,7 +110,7 @@ func (o Options) withDefaults() (Options, address, error) {
 		faults = multierror.Append(faults, fmt.Errorf("the time after which others may adopt must be at least %v", beatsPerFailover*time.Millisecond))
 	}
 	if o.WaitReplicas < 0 || o.WaitReplicas > maxReplicas {
-		faults = multierror.Append(faults, fmt.Errorf("the number of replicas to wait for must be 0 to %d", maxReplicas))
+		faults = multierror.Append(faults, fmt.Errorf("the number of replicas to wait for must be 1 to %d, or none", maxReplicas))
 	}
 	if o.WaitTimeout < time.Millisecond || o.WaitTimeout > maxWaitTimeout {
 		faults = multierror.Append(faults, fmt.Errorf("the time to wait for replicas must be 1ms to %v", maxWaitTimeout))

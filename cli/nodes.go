@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/lapsehq/lapse/client"
+)
+
+// nodes are the commands about the nodes that share a ledger.
+type nodes struct {
+	List  nodesList  `cmd:"" default:"withargs" help:"List the nodes that share the server's ledger, as it last saw them."`
+	Drain nodesDrain `cmd:"" help:"Have a node hand what it holds over to the others, and end."`
+}
+
+type nodesList struct{ remote }
+
+// Run lists.
+func (c *nodesList) Run(ctx context.Context, std streams, bad *faults) error {
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	list, err := s.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	return s.tellList("nodes", func(w io.Writer) { nodeTable(w, list) })
+}
+
+// nodeTable marks the node that was asked with a star.
+func nodeTable(w io.Writer, list []client.Node) {
+	rows := [][]string{{"NODE", "STATE", "SEEN", "SHARDS", "ADOPTED", "PENDING", "READY", "DELIVERING", "DEAD", "LATE (P99)", "ADDRESS", "VERSION"}}
+	for i := range list {
+		n := &list[i]
+		name := plain(n.Name)
+		if n.Self {
+			name += " *"
+		}
+		row := []string{name, string(n.State), rough(time.Duration(n.HeartbeatAge)) + " ago",
+			fmt.Sprintf("%d of %d", n.Shards.Held, n.Shards.Own), strconv.Itoa(n.Shards.Adopted)}
+		if t := n.Status; t != nil {
+			for _, count := range []int64{t.Pending, t.Ready, t.Delivering, t.Dead} {
+				row = append(row, strconv.FormatInt(count, 10))
+			}
+			row = append(row, t.Lateness.P99.String())
+		} else {
+			row = append(row, "-", "-", "-", "-", "-")
+		}
+		rows = append(rows, append(row, plain(n.Address), plain(n.Version)))
+	}
+	table(w, rows)
+}
+
+type nodesDrain struct {
+	remote
+	Wait bool   `env:"-" help:"Return when it has ended, and not when it has begun. Ask another node than the one that ends."`
+	Node string `arg:"" help:"Its name."`
+}
+
+// Run drains.
+func (c *nodesDrain) Run(ctx context.Context, std streams, bad *faults) error {
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	var before client.Node
+	if c.Wait {
+		if before, err = c.find(ctx, s); err != nil {
+			return err
+		}
+	}
+	if err := s.DrainNode(ctx, c.Node); err != nil {
+		return err
+	}
+	if !c.Wait {
+		return s.tell(func(w io.Writer) { fmt.Fprintf(w, "%s hands over what it holds, and ends\n", c.Node) })
+	}
+	if err := c.await(ctx, s, before); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(std.out, "%s has handed over what it held\n", c.Node)
+	return err
+}
+
+// find is what the server knows of the node.
+func (c *nodesDrain) find(ctx context.Context, s *session) (client.Node, error) {
+	list, err := s.Nodes(ctx)
+	if err != nil {
+		return client.Node{}, err
+	}
+	i := slices.IndexFunc(list, func(n client.Node) bool { return n.Name == c.Node })
+	if i < 0 {
+		return client.Node{}, fmt.Errorf("%w: %s", client.ErrNoNode, c.Node)
+	}
+	return list[i], nil
+}
+
+// drainPoll is how often to look whether a node has ended.
+const drainPoll = 200 * time.Millisecond
+
+// await waits until a node has ended, or runs again: a service manager may start it
+// before anybody has looked.
+func (c *nodesDrain) await(ctx context.Context, s *session, before client.Node) error {
+	tick := time.NewTicker(drainPoll)
+	defer tick.Stop()
+	for {
+		now, err := c.find(ctx, s)
+		switch {
+		case err != nil && before.Self:
+			return fmt.Errorf("%s was asked about itself, and answers no more; lapse nodes at another one tells what became of it: %w", c.Node, err)
+		case err != nil:
+			return err
+		case now.State == client.NodeReleased, now.Process != before.Process:
+			return nil
+		case now.State == client.NodeSilent:
+			return fmt.Errorf("%w: %s shows no sign of life any more; the others adopt what it still held", client.ErrUnavailable, c.Node)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

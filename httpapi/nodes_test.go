@@ -1,0 +1,92 @@
+package httpapi
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// A server whose ledger nobody shares is its only node, and has nobody to hand tasks to.
+func TestOneNode(t *testing.T) {
+	r := newRigWith(t, tasks.Config{Node: "n1"}, Config{Version: "1.2.3"})
+	r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"x","delay":"1h"}`), 201)
+	list := r.want(r.do("GET", "/v1/nodes", ""), 200)["nodes"].([]any)
+	if len(list) != 1 {
+		t.Fatalf("got %v", list)
+	}
+	n := list[0].(map[string]any)
+	if n["name"] != "n1" || n["self"] != true || n["state"] != "live" || n["version"] != "1.2.3" || n["status"].(map[string]any)["pending"] != 1.0 {
+		t.Errorf("got %v", n)
+	}
+	r.refused(r.do("POST", "/v1/nodes/n1/drain", ""), 409, "nobody_to_take_over", "")
+	r.refused(r.do("POST", "/v1/nodes/n2/drain", ""), 404, "node_not_found", "")
+	r.want(r.do("POST", "/v1/tasks", `{"id":"b","topic":"x","delay":"1h"}`), 201)
+	if state := r.want(r.do("GET", "/readyz", ""), 200); state["draining"] != false {
+		t.Errorf("got %v", state)
+	}
+}
+
+// fleetOf makes servers that share a ledger.
+func fleetOf(t *testing.T, fleet *memledger.Fleet, names ...string) []*rig {
+	t.Helper()
+	var all []*rig
+	for _, name := range names {
+		all = append(all, newRigOn(t, fleet.Join(name, 4), tasks.Config{Node: name}, Config{Log: slog.New(slog.DiscardHandler)}))
+	}
+	return all
+}
+
+// nodesOf asks a server for the nodes, by name.
+func (r *rig) nodesOf() map[string]map[string]any {
+	r.Helper()
+	all := map[string]map[string]any{}
+	for _, n := range r.want(r.do("GET", "/v1/nodes", ""), 200)["nodes"].([]any) {
+		one := n.(map[string]any)
+		all[one["name"].(string)] = one
+	}
+	return all
+}
+
+func TestNodes(t *testing.T) {
+	fleet := memledger.NewFleet()
+	all := fleetOf(t, fleet, "n1", "n2")
+	dead := fleet.Join("n3", 4)
+	dead.Crash()
+	all[1].want(all[1].do("POST", "/v1/tasks", `{"topic":"x","delay":"1h"}`), 201)
+	nodes := all[0].nodesOf()
+	if len(nodes) != 3 || nodes["n1"]["self"] != true || nodes["n2"]["self"] != false || nodes["n2"]["state"] != "live" || nodes["n3"]["state"] != "silent" {
+		t.Fatalf("got %v", nodes)
+	}
+	if nodes["n2"]["status"].(map[string]any)["pending"] != 1.0 || nodes["n3"]["status"] != nil {
+		t.Errorf("got %v", nodes)
+	}
+	if s := nodes["n1"]["shards"].(map[string]any); s["own"] != 4.0 || s["held"] != 4.0 || s["adopted"] != 0.0 {
+		t.Errorf("got %v", s)
+	}
+	all[0].refused(all[0].do("POST", "/v1/nodes/n3/drain", ""), 503, "node_unavailable", "")
+}
+
+// A node that is drained by another one takes nothing new, is not ready, and says when
+// nothing is left.
+func TestDrain(t *testing.T) {
+	all := fleetOf(t, memledger.NewFleet(), "n1", "n2")
+	n1, n2 := all[0], all[1]
+	n2.want(n2.do("POST", "/v1/tasks", `{"id":"a","topic":"x","delay":"1h"}`), 201)
+	for range 2 { // repeated, it does no harm
+		n1.want(n1.do("POST", "/v1/nodes/n2/drain", ""), 202)
+	}
+	<-n2.scheduler.Drained()
+	n2.refused(n2.do("POST", "/v1/tasks", `{"id":"b","topic":"x","delay":"1h"}`), 503, "draining", "")
+	if state := n2.want(n2.do("GET", "/readyz", ""), 503); state["draining"] != true || state["ready"] != false {
+		t.Errorf("got %v", state)
+	}
+	nodes := n1.nodesOf()
+	if s := nodes["n1"]["shards"].(map[string]any); nodes["n2"]["state"] != "draining" || s["adopted"] != 4.0 {
+		t.Errorf("got %v", nodes)
+	}
+	n1.want(n1.do("GET", "/v1/tasks/a", ""), 200)
+	// Now nobody is left who could take over.
+	n1.refused(n1.do("POST", "/v1/nodes/n1/drain", ""), 409, "nobody_to_take_over", "")
+}

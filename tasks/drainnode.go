@@ -1,0 +1,90 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+var drainQuestion = question[drainAsk, drainAnswer]{verb: "drain"}
+
+type (
+	drainAsk    struct{}
+	drainAnswer struct{}
+)
+
+func (s *Scheduler) answerDrain(ctx context.Context, _ string, _ drainAsk) (drainAnswer, error) {
+	return drainAnswer{}, s.beginDrain(ctx)
+}
+
+// DrainNode has a node of the ledger, be it this one, drain itself: see Drain. It returns
+// when the node has begun; Nodes tells how far it is, and there Drained tells when it is
+// over. It may be repeated.
+//
+// Errors: ErrNoNode; ErrNoHeir; ErrNodeAway when the node does not answer, or shows no
+// sign of life; ErrUnavailable; ErrClosed.
+func (s *Scheduler) DrainNode(ctx context.Context, name string) error {
+	nodes, err := s.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(nodes, func(n Node) bool { return n.Name == name })
+	switch {
+	case i < 0:
+		return ErrNoNode
+	case nodes[i].Self:
+		return s.beginDrain(ctx)
+	case !nodes[i].Live || nodes[i].Released || s.shared == nil:
+		return ErrNodeAway
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	_, err = ask(ctx, s, name, drainQuestion, drainAsk{})
+	if errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrNodeAway) {
+		err = fmt.Errorf("%w: %w", ErrNodeAway, err)
+	}
+	return err
+}
+
+// beginDrain begins to drain this node, unless that has begun.
+func (s *Scheduler) beginDrain(ctx context.Context) error {
+	s.mu.Lock()
+	under := s.drainsItself
+	s.mu.Unlock()
+	if under {
+		return nil
+	}
+	if _, err := s.heirs(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	switch {
+	case s.ended:
+		return ErrClosed
+	case s.drainsItself:
+		return nil
+	}
+	s.drainsItself = true
+	s.background.Go(s.drainItself)
+	return nil
+}
+
+// drainItself drains this node because somebody has asked for it.
+func (s *Scheduler) drainItself() {
+	switch err := s.Drain(s.ctx); {
+	case err == nil:
+		close(s.drained)
+	case errors.Is(err, ErrClosed):
+	default:
+		s.cfg.Log.Error("this node could not be drained; it takes no new tasks until it is asked again, or restarted", "node", s.cfg.Node, "error", err)
+		s.mu.Lock()
+		s.drainsItself = false
+		s.unlock()
+	}
+}
+
+// Drained is closed when this node has been drained because DrainNode was called, here or
+// at another node: nothing is held any more, and the program may end.
+func (s *Scheduler) Drained() <-chan struct{} { return s.drained }
