@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
 )
@@ -10,30 +11,43 @@ import (
 // wants to be rid of one asks another node to take it, which then asks for it. Both may
 // be asked again: what has changed hands already is answered as such.
 var (
-	yieldQuestion = question[shardAsk, shardAnswer]{verb: "yield", writes: true}
-	takeQuestion  = question[shardAsk, shardAnswer]{verb: "take", writes: true}
+	yieldQuestion = question[homeAsk, struct{}]{verb: "yield", writes: true}
+	takeQuestion  = question[homeAsk, struct{}]{verb: "take", writes: true}
 )
 
-// A shardAsk is about one shard, and shardAnswer says that it was done.
-type (
-	shardAsk    struct{ Home recovery.Home }
-	shardAnswer struct{}
-)
+// A homeAsk is about one shard.
+type homeAsk struct{ Home recovery.Home }
 
-func (s *Scheduler) answerYield(ctx context.Context, from string, q shardAsk) (shardAnswer, error) {
-	return shardAnswer{}, s.yield(ctx, q.Home, from)
+// answerYield hands a shard over to the node that asks. One that has not filed all its ids
+// keeps what it has until then: where they are would be known to nobody.
+func (s *Scheduler) answerYield(ctx context.Context, from string, q homeAsk) (struct{}, error) {
+	if !s.isIndexed() {
+		return struct{}{}, fmt.Errorf("%w: its ids are being filed", errHandedOver)
+	}
+	return struct{}{}, s.yield(ctx, q.Home, from)
 }
 
-func (s *Scheduler) answerTake(ctx context.Context, from string, q shardAsk) (shardAnswer, error) {
-	return shardAnswer{}, s.take(ctx, q.Home, from)
+func (s *Scheduler) answerTake(ctx context.Context, from string, q homeAsk) (struct{}, error) {
+	return struct{}{}, s.take(ctx, q.Home, from)
 }
 
-func (s *Scheduler) askYield(ctx context.Context, node string, home recovery.Home) error {
-	_, err := ask(ctx, s, node, yieldQuestion, shardAsk{home})
-	return err
-}
-
-func (s *Scheduler) askTake(ctx context.Context, node string, home recovery.Home) error {
-	_, err := ask(ctx, s, node, takeQuestion, shardAsk{home})
-	return err
+// befriend lets this node ask others for what it cannot do by itself.
+func (s *Scheduler) befriend() {
+	about := func(v question[homeAsk, struct{}]) func(ctx context.Context, node string, home recovery.Home) error {
+		return func(ctx context.Context, node string, home recovery.Home) error {
+			_, err := ask(ctx, s, node, v, homeAsk{home})
+			return err
+		}
+	}
+	if s.peers.askYield == nil {
+		s.peers.askYield = about(yieldQuestion)
+	}
+	if s.peers.askTake == nil {
+		s.peers.askTake = about(takeQuestion)
+	}
+	if s.peers.settle == nil {
+		s.peers.settle = func(ctx context.Context, _ recovery.Home, v Verdict, receipt string) error {
+			return s.settleElsewhere(ctx, v, receipt)
+		}
+	}
 }
