@@ -111,15 +111,6 @@ type FilingScanner interface {
 	ScanFilings(ctx context.Context, position string, visit func(id string, f Filing)) (next string, err error)
 }
 
-// FilingScanner is implemented by a Directory whose filings can be gone through, so that
-// those are found which belong to nothing any more.
-type FilingScanner interface {
-	// ScanFilings hands out about a thousand filings, in any order, and returns the
-	// position where it goes on: empty at the beginning, and again at the end. Of those
-	// that come or go meanwhile, some may be left out, or come twice.
-	ScanFilings(ctx context.Context, position string, visit func(id string, f Filing)) (next string, err error)
-}
-
 // A Filing says under which home an id is filed. The nonce tells it from earlier
 // filings of the same id under the same home, so that what belongs to an earlier
 // one is not taken out with a later one.
