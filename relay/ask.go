@@ -205,7 +205,7 @@ func (r *Relay) replyLocked(p *peer, a reply) {
 		signal(q.wake)
 		return
 	}
-	if f := r.fetching[bodyKey{answerSide, a.asker, a.id}]; f != nil && a.status == lost {
+	if f := r.fetching[source{p.node, bodyKey{answerSide, a.asker, a.id}}]; f != nil && a.status == lost {
 		f.gone = true
 		signal(f.wake)
 	}

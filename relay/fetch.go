@@ -12,6 +12,12 @@ const maxFetches = 8
 
 var errGone = errors.New("its body is not kept any more")
 
+// A source is a body and the node that has it.
+type source struct {
+	node string
+	bodyKey
+}
+
 // A fetching is the next piece of a body that is wanted.
 type fetching struct {
 	wake chan struct{} // holds one token when there is news
@@ -26,12 +32,12 @@ type fetching struct {
 func (r *Relay) fetch(ctx context.Context, node string, key bodyKey, size uint64) ([]byte, error) {
 	f := &fetching{wake: make(chan struct{}, 1)}
 	r.mu.Lock()
-	r.fetching[key] = f
+	r.fetching[source{node, key}] = f
 	r.mu.Unlock()
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		delete(r.fetching, key)
+		delete(r.fetching, source{node, key})
 	}()
 	body := make([]byte, 0, size)
 	pause := firstPause
@@ -103,8 +109,8 @@ func (r *Relay) fetchLocked(p *peer, key bodyKey, position uint64) {
 }
 
 // pieceLocked takes a piece, if it is the one that is wanted.
-func (r *Relay) pieceLocked(key bodyKey, position uint64, piece []byte) {
-	f := r.fetching[key]
+func (r *Relay) pieceLocked(p *peer, key bodyKey, position uint64, piece []byte) {
+	f := r.fetching[source{p.node, key}]
 	if f == nil || position != f.position || f.piece != nil || len(piece) == 0 || uint64(len(piece)) > f.missing {
 		return
 	}

@@ -163,7 +163,7 @@ type Relay struct {
 	answers   []*heard           // those that may have an answer, the oldest first
 	working   int                // bytes of questions being answered
 	lanes     map[string]*lane   // by node; "" is for all others
-	fetching  map[bodyKey]*fetching
+	fetching  map[source]*fetching
 }
 
 // New makes a relay and begins to listen. The error is that of the configuration, with
@@ -185,7 +185,7 @@ func New(cfg Config) (*Relay, error) {
 		peers:     map[process]*peer{},
 		due:       map[int64][]*heard{},
 		lanes:     map[string]*lane{},
-		fetching:  map[bodyKey]*fetching{},
+		fetching:  map[source]*fetching{},
 	}
 	go r.sweep()
 	if err := cfg.Bus.Listen(r.receive); err != nil {
@@ -281,7 +281,7 @@ func (r *Relay) frameLocked(p *peer, k kind, rest *reader, size int) error {
 		}
 	case pieceFrame:
 		if key, position := rest.bodyKey(); !rest.bad {
-			r.pieceLocked(key, position, rest.b)
+			r.pieceLocked(p, key, position, rest.b)
 		}
 	}
 	if rest.bad {
