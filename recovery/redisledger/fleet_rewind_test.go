@@ -113,14 +113,22 @@ func TestEnded(t *testing.T) {
 	b.waitGained(t, 4)
 	b.lives.all[0].dead.Store(true)
 	heir := b.lives.join(t)
-	for range 2 {
-		b.keepOnce()
-	}
-	eventually(t, "memory is told", func() bool {
+	ended := func() []error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return errors.Is(b.ended, recovery.ErrLost)
-	})
+		return b.ended
+	}
+	for range 2 {
+		b.keepOnce()
+		if err := b.beat(t.Context()); err != nil { // as one that was under way meanwhile
+			t.Fatal(err)
+		}
+		eventually(t, "memory is told", func() bool { return len(ended()) > 0 })
+	}
+	b.passOn()
+	if all := ended(); len(all) != 1 || !errors.Is(all[0], recovery.ErrLost) {
+		t.Errorf("told %v", all)
+	}
 	if _, lost := b.told(); lost > 0 {
 		t.Errorf("told of %d shards besides", lost)
 	}

@@ -34,7 +34,7 @@ type member struct {
 	mu     sync.Mutex // guards everything below
 	gained []int
 	lost   []int
-	ended  error
+	ended  []error
 }
 
 // join starts a node. Without patience it neither shows signs of life nor watches by
@@ -57,7 +57,7 @@ func (v *lives) join(t testing.TB) *member {
 	m.Watch(recovery.Watcher{
 		Gained: func(shard int) { m.note(func() { m.gained = append(m.gained, shard) }) },
 		Lost:   func(shard int, _ error) { m.note(func() { m.lost = append(m.lost, shard) }) },
-		Ended:  func(err error) { m.note(func() { m.ended = err }) },
+		Ended:  func(err error) { m.note(func() { m.ended = append(m.ended, err) }) },
 		Room:   func() int { return int(m.room.Load()) },
 		Status: func() []byte { return []byte("status of " + m.opts.Node) },
 	})
