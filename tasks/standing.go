@@ -24,7 +24,7 @@ const (
 )
 
 // standingEvery is how often a node that paused asks whether it may go on.
-const standingEvery = 20 * time.Millisecond
+const standingEvery = 50 * time.Millisecond
 
 // pausedLocked tells that nothing may be handed out, and remembers it, so that nobody is
 // hired in vain until standingLoop says otherwise.

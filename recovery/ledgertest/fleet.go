@@ -1,0 +1,363 @@
+package ledgertest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// A FleetHarness gives a test one storage that several nodes share.
+type FleetHarness interface {
+	// Join returns the ledger of a node with so many shards of its own. It has not been
+	// adopted.
+	Join(t *testing.T, node string, shards int) recovery.Fleet
+	// Crash ends a node's process, in effect, without any clean-up.
+	Crash(t *testing.T, node recovery.Fleet)
+	// Adopt sees to it that what a node has held that has crashed is adopted by another
+	// one, at once or in time.
+	Adopt(t *testing.T, by, dead recovery.Fleet)
+}
+
+// RunFleet runs the conformance suite of a recovery.Fleet.
+func RunFleet(t *testing.T, fresh func(t *testing.T) FleetHarness) {
+	for name, test := range map[string]func(*testing.T, FleetHarness){
+		"Homes":        testHomes,
+		"HandOver":     testHandOver,
+		"Adoption":     testAdoption,
+		"Away":         testAway,
+		"NumbersAgain": testNumbersAgain,
+		"Nodes":        testNodes,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, fresh(t)) })
+	}
+}
+
+// A crew is one node, and what it was told.
+type crew struct {
+	*testing.T
+	recovery.Fleet
+	terms recovery.Terms
+
+	mu     sync.Mutex // guards both below
+	gained []int
+	lost   []int
+}
+
+const patience = 30 * time.Second
+
+func join(t *testing.T, h FleetHarness, node string, shards int) *crew {
+	t.Helper()
+	c := &crew{T: t, Fleet: h.Join(t, node, shards)}
+	note := func(to *[]int) func(int) {
+		return func(n int) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			*to = append(*to, n)
+		}
+	}
+	lost := note(&c.lost)
+	c.Watch(recovery.Watcher{Gained: note(&c.gained), Lost: func(n int, _ error) { lost(n) }})
+	var err error
+	if c.terms, err = c.Adopt(t.Context()); err != nil {
+		t.Fatalf("Adopt by %s: %v", node, err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// gain waits until so many shards were gained, and returns their numbers.
+func (c *crew) gain(count int) []int {
+	c.Helper()
+	var all []int
+	c.until("shards are gained", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		all = slices.Clone(c.gained)
+		return len(all) >= count
+	})
+	if len(all) != count {
+		c.Fatalf("gained %v; want %d shards", all, count)
+	}
+	return all
+}
+
+func (c *crew) until(what string, is func() bool) {
+	c.Helper()
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+func (c *crew) put(shard int, id string, from, to recovery.Spot) error {
+	var b recovery.Batch
+	b.Add(recovery.Change{ID: []byte(id), From: from, To: to, Data: []byte("of " + id)})
+	return c.Apply(c.Context(), shard, &b)
+}
+
+func (c *crew) mustPut(shard int, id string, from, to recovery.Spot) {
+	c.Helper()
+	if err := c.put(shard, id, from, to); err != nil {
+		c.Fatalf("Apply: %v", err)
+	}
+}
+
+// pendings reads what is pending in a shard, by ScanShard and Get.
+func (c *crew) pendings(shard int) []string {
+	c.Helper()
+	var refs []recovery.Ref
+	err := c.ScanShard(c.Context(), shard, func(page []recovery.Entry) error {
+		for _, e := range page {
+			if e.Shard != shard {
+				c.Errorf("%s is nominated in shard %d, not %d", e.ID, e.Shard, shard)
+			}
+			refs = append(refs, recovery.Ref{ID: string(e.ID), Next: e.Spot.At})
+		}
+		return nil
+	})
+	var ids []string
+	if err == nil {
+		err = c.Get(c.Context(), shard, refs, func(i int, e recovery.Entry) {
+			if string(e.Data) != "of "+refs[i].ID {
+				c.Errorf("the record of %s is %q", refs[i].ID, e.Data)
+			}
+			ids = append(ids, refs[i].ID)
+		})
+	}
+	if err != nil {
+		c.Fatalf("reading shard %d: %v", shard, err)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// testHomes: every shard has a home, which ids tell.
+func testHomes(t *testing.T, h FleetHarness) {
+	a := join(t, h, "a", 3)
+	b := join(t, h, "b", 2)
+	seen := make(map[recovery.Home]bool)
+	for _, c := range []*crew{a, b} {
+		for n := range c.terms.Shards {
+			home := c.Home(n)
+			if home == 0 || seen[home] {
+				t.Errorf("shard %d has the home %d", n, home)
+			}
+			seen[home] = true
+			if got := c.terms.ShardOf([]byte(home.NewID())); got != n {
+				t.Errorf("ShardOf an id of shard %d = %d", n, got)
+			}
+			if at, err := c.Locate(t.Context(), home, true); err != nil || at.Shard != n || !at.Live {
+				t.Errorf("Locate of shard %d = %+v, %v", n, at, err)
+			}
+		}
+	}
+	if len(seen) != 5 {
+		t.Errorf("%d homes", len(seen))
+	}
+	at, err := b.Locate(t.Context(), a.Home(0), true)
+	if err != nil || at.Shard != -1 || at.Node != "a" || !at.Live {
+		t.Errorf("Locate of another's = %+v, %v", at, err)
+	}
+	if s := a.Standing(); !s.Certain {
+		t.Errorf("Standing = %+v", s)
+	}
+}
+
+// testHandOver: a shard that is yielded and accepted is the other node's, with its
+// records, and its former holder cannot write it any more.
+func testHandOver(t *testing.T, h FleetHarness) {
+	a, b, c := join(t, h, "a", 2), join(t, h, "b", 1), join(t, h, "c", 1)
+	home := a.Home(0)
+	id, gone, stays := home.NewID(), home.NewID(), a.Home(1).NewID()
+	a.mustPut(0, id, recovery.Spot{}, pending(noon))
+	a.mustPut(0, gone, recovery.Spot{}, pending(noon))
+	a.mustPut(0, gone, pending(noon), dead("topic", noon+1))
+	a.mustPut(1, stays, recovery.Spot{}, pending(noon))
+	if ok, err := b.Accept(t.Context(), home); ok || err != nil {
+		t.Fatalf("Accept of what was not yielded = %v, %v", ok, err)
+	}
+	if err := a.Yield(t.Context(), 0, "nobody"); err == nil || errors.Is(err, recovery.ErrLost) {
+		t.Fatalf("Yield to nobody = %v", err)
+	}
+	a.mustPut(0, id, pending(noon), pending(noon+1))
+	if err := a.Yield(t.Context(), 0, "b"); err != nil {
+		t.Fatalf("Yield: %v", err)
+	}
+	if err := a.put(0, id, pending(noon+1), pending(noon+2)); !errors.Is(err, recovery.ErrLost) {
+		t.Errorf("Apply to a shard that was yielded = %v", err)
+	}
+	if err := a.Yield(t.Context(), 0, "b"); !errors.Is(err, recovery.ErrLost) {
+		t.Errorf("Yield again = %v", err)
+	}
+	if ok, err := c.Accept(t.Context(), home); ok || err != nil {
+		t.Errorf("Accept by another one = %v, %v", ok, err)
+	}
+	for range 2 {
+		if ok, err := b.Accept(t.Context(), home); !ok || err != nil {
+			t.Fatalf("Accept = %v, %v", ok, err)
+		}
+	}
+	n := b.gain(1)[0]
+	if b.Home(n) != home || b.terms.ShardOf([]byte(id)) != n {
+		t.Errorf("shard %d has the home %d; ShardOf = %d", n, b.Home(n), b.terms.ShardOf([]byte(id)))
+	}
+	if got := b.pendings(n); !slices.Equal(got, []string{id}) {
+		t.Errorf("pending there: %q", got)
+	}
+	b.wantDead(n, gone)
+	b.mustPut(n, id, pending(noon+1), pending(noon+3))
+	if got := a.pendings(1); !slices.Equal(got, []string{stays}) {
+		t.Errorf("pending here: %q", got)
+	}
+	if a.terms.ShardOf([]byte(id)) != -1 {
+		t.Errorf("ShardOf at the former holder = %d", a.terms.ShardOf([]byte(id)))
+	}
+	if at, err := c.Locate(t.Context(), home, true); err != nil || at.Node != "b" || at.Shard != -1 {
+		t.Errorf("Locate = %+v, %v", at, err)
+	}
+}
+
+// wantDead wants just these to be dead in a shard.
+func (c *crew) wantDead(shard int, ids ...string) {
+	c.Helper()
+	var got []string
+	if err := c.GetDead(c.Context(), ids, func(i int, e recovery.Entry) {
+		if e.Shard != shard {
+			c.Errorf("%s is dead in shard %d, not %d", ids[i], e.Shard, shard)
+		}
+		got = append(got, ids[i])
+	}); err != nil || !slices.Equal(got, ids) {
+		c.Errorf("GetDead = %q, %v", got, err)
+	}
+	scanner, ok := c.Fleet.(recovery.DeadScanner)
+	if !ok {
+		return
+	}
+	got = nil
+	if err := scanner.ScanDead(c.Context(), shard, func(page []recovery.Entry) error {
+		for _, e := range page {
+			if e.Shard != shard || e.Spot.Place != recovery.Dead || e.Spot.Label == "" || e.Data != nil {
+				c.Errorf("ScanDead: %+v", e)
+			}
+			got = append(got, string(e.ID))
+		}
+		return nil
+	}); err != nil || !slices.Equal(got, ids) {
+		c.Errorf("ScanDead = %q, %v", got, err)
+	}
+}
+
+// testAdoption: what a dead node has held is adopted with its records.
+func testAdoption(t *testing.T, h FleetHarness) {
+	a, b := join(t, h, "a", 2), join(t, h, "b", 1)
+	var want []string
+	for n := range 2 {
+		id := a.Home(n).NewID()
+		a.mustPut(n, id, recovery.Spot{}, pending(noon))
+		want = append(want, id)
+	}
+	h.Crash(t, a.Fleet)
+	h.Adopt(t, b.Fleet, a.Fleet)
+	var got []string
+	for _, n := range b.gain(2) {
+		got = append(got, b.pendings(n)...)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("pending: %q, want %q", got, want)
+	}
+}
+
+// testAway: a node that comes back is told which of its shards others hold, and gets
+// them when they are yielded.
+func testAway(t *testing.T, h FleetHarness) {
+	a, b := join(t, h, "a", 2), join(t, h, "b", 1)
+	id := a.Home(0).NewID()
+	a.mustPut(0, id, recovery.Spot{}, pending(noon))
+	homes := []recovery.Home{a.Home(0), a.Home(1)}
+	a.mustPut(1, homes[1].NewID(), recovery.Spot{}, pending(noon)) // an empty one may be nobody's
+	h.Crash(t, a.Fleet)
+	h.Adopt(t, b.Fleet, a.Fleet)
+	b.gain(2)
+	a = join(t, h, "a", 2)
+	away := slices.Clone(a.terms.Away)
+	slices.Sort(away)
+	if a.terms.Shards != 0 || !slices.Equal(away, homes) || a.terms.ShardOf([]byte(id)) != -1 {
+		t.Fatalf("Terms = %d shards, away %v; ShardOf = %d", a.terms.Shards, away, a.terms.ShardOf([]byte(id)))
+	}
+	for _, n := range b.gain(2) {
+		if b.Home(n) != homes[0] {
+			continue
+		}
+		if err := b.Yield(t.Context(), n, "a"); err != nil {
+			t.Fatalf("Yield: %v", err)
+		}
+	}
+	if ok, err := a.Accept(t.Context(), homes[0]); !ok || err != nil {
+		t.Fatalf("Accept = %v, %v", ok, err)
+	}
+	if got := a.pendings(a.gain(1)[0]); !slices.Equal(got, []string{id}) {
+		t.Errorf("pending: %q", got)
+	}
+}
+
+// testNumbersAgain: a number stands for another tenure only after it was forgotten.
+func testNumbersAgain(t *testing.T, h FleetHarness) {
+	a, b := join(t, h, "a", 1), join(t, h, "b", 1)
+	home := a.Home(0)
+	a.mustPut(0, home.NewID(), recovery.Spot{}, pending(noon))
+	back := func(count int) int {
+		t.Helper()
+		n := b.gain(count)[count-1]
+		if err := b.Yield(t.Context(), n, "a"); err != nil {
+			t.Fatalf("Yield: %v", err)
+		}
+		b.Forget(n)
+		if ok, err := a.Accept(t.Context(), home); !ok || err != nil {
+			t.Fatalf("Accept = %v, %v", ok, err)
+		}
+		return a.gain(count)[count-1]
+	}
+	there := func(n int) {
+		t.Helper()
+		if err := a.Yield(t.Context(), n, "b"); err != nil {
+			t.Fatalf("Yield: %v", err)
+		}
+		if ok, err := b.Accept(t.Context(), home); !ok || err != nil {
+			t.Fatalf("Accept = %v, %v", ok, err)
+		}
+	}
+	there(0)
+	second := back(1)
+	if second == 0 {
+		t.Error("the number of a tenure that was not forgotten was used again")
+	}
+	a.Forget(0)
+	there(second)
+	a.Forget(second)
+	if third := back(2); third != 0 && third != second {
+		t.Errorf("numbers grow: %d after 0 and %d", third, second)
+	}
+}
+
+// testNodes: every node is listed by every other one.
+func testNodes(t *testing.T, h FleetHarness) {
+	a, b := join(t, h, "a", 2), join(t, h, "b", 1)
+	a.until("both nodes are listed", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		nodes, err := a.Nodes(ctx)
+		return err == nil && len(nodes) == 2 && nodes[0].Name == "a" && nodes[0].Self && nodes[0].Live && nodes[0].Held == 2 &&
+			nodes[1].Name == "b" && !nodes[1].Self && nodes[1].Live && nodes[1].Number != nodes[0].Number
+	})
+	if a.Home(0).Node() == b.Home(0).Node() {
+		t.Error("two nodes have one number")
+	}
+}
