@@ -15,19 +15,32 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	if s.shared == nil {
-		return s.cancelHere(ctx, id)
+		return cancelled(s.cancelHere(ctx, id))
 	}
 	_, at, err := routed(ctx, s, id, cancelQuestion, aboutID(id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.cancelHere(ctx, id) })
-	switch {
-	case err == nil && at.node != "":
+	switch gone := cancelled(err); {
+	case gone == nil && at.node != "":
 		s.mu.Lock()
 		s.recallLocked(id)
 		s.mu.Unlock()
-	case errors.Is(err, ErrNotFound) && !errors.Is(err, errFinished) && s.recalls(id):
+		return nil
+	case errors.Is(gone, ErrNotFound) && !errors.Is(gone, errFinished) && s.recalls(id):
+		return nil
+	default:
+		return gone
+	}
+}
+
+// cancelled makes a repeated cancel get the answer of the first.
+func cancelled(err error) error {
+	if errors.Is(err, errCancelled) {
 		return nil
 	}
 	return err
 }
+
+// cancelHere cancels a task that is here. It is errCancelled or errFinished where that
+// is what is remembered of it.
 
 func (s *Scheduler) cancelHere(ctx context.Context, id string) error {
 	n, sl, err := s.acquire(ctx, id)
@@ -41,7 +54,7 @@ func (s *Scheduler) cancelHere(ctx context.Context, id string) error {
 		case 0:
 			return err
 		case wasCancelled:
-			return nil
+			return errCancelled
 		}
 		return errFinished
 	case err != nil:

@@ -13,8 +13,8 @@ const (
 	// removeAfter is for how long the filing of a task outlives it: who repeats a cancel
 	// at another node meanwhile is led to the one that remembers the first.
 	removeAfter = 10 * time.Second
-	// remembered is how many filings wait for that, and how many cancels are recalled.
-	remembered = 1 << 16
+	// keptLeftovers is how many filings wait for that, and how many cancels are recalled.
+	keptLeftovers = 1 << 16
 	// walkEvery is how often a page of all filings is looked through.
 	walkEvery = 10 * time.Second
 )
@@ -30,7 +30,7 @@ type leftover struct {
 type fifo[T any] struct{ items []T }
 
 func (q *fifo[T]) push(v T) (lost T, full bool) {
-	if full = len(q.items) == remembered; full {
+	if full = len(q.items) == keptLeftovers; full {
 		lost, q.items = q.items[0], q.items[1:]
 	}
 	q.items = append(q.items, v)

@@ -132,6 +132,7 @@ var faultCodes = []struct {
 	{"handed_over", errHandedOver},
 	{"orphaned", errOrphaned},
 	{"finished", errFinished},
+	{"cancelled", errCancelled},
 	{"invalid", ErrInvalid},
 	{"too_large", ErrTooLarge},
 	{"not_found", ErrNotFound},

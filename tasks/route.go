@@ -29,9 +29,14 @@ type site struct {
 	clue clue
 }
 
-// errFinished is answered where it is remembered that the task has run or was skipped:
-// nobody needs to look any further.
-var errFinished = fmt.Errorf("%w: it is finished", ErrNotFound)
+// What is remembered of a task that is gone. If its shard is held all the time, nobody
+// needs to look any further.
+var (
+	errFinished  = fmt.Errorf("%w: it is finished", ErrNotFound)
+	errCancelled = fmt.Errorf("%w: it is cancelled", ErrNotFound)
+)
+
+func remembered(err error) bool { return errors.Is(err, errFinished) || errors.Is(err, errCancelled) }
 
 // locate tells who holds a shard.
 func (s *Scheduler) locate(ctx context.Context, home recovery.Home, anew bool) (recovery.Holder, error) {
@@ -147,7 +152,8 @@ func routed[Q, A any](ctx context.Context, s *Scheduler, id string, v question[Q
 			a, err = askHolder(ctx, s, p.node, v, q(p.home))
 		}
 		switch {
-		case found && p.clue < byDirectory && errors.Is(err, ErrNotFound) && !errors.Is(err, errFinished):
+		case found && errors.Is(err, ErrNotFound) && (p.clue == byMemory || p.clue == byID && !remembered(err)):
+			// By memory it is not known whether it is gone, or its shard.
 			from = p.clue + 1
 		case !passing(err):
 			return a, p, err
@@ -209,7 +215,7 @@ func owned[A any](ctx context.Context, s *Scheduler, q idAsk, do func(context.Co
 	}
 	a, err := whileHeld(s, q.Home, func() (A, error) { return do(ctx) })
 	switch {
-	case q.Home == 0 && errors.Is(err, ErrNotFound) && !errors.Is(err, errFinished):
+	case q.Home == 0 && errors.Is(err, ErrNotFound):
 		return none, errNotMine // it is gone; whether it is anywhere else is not known here
 	case errors.Is(err, ErrClosed):
 		return none, errNotMine // and soon somebody else's

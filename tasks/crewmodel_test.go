@@ -1,0 +1,278 @@
+package tasks
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// A version is what a task may be, as far as its callers can know; the zero version is
+// that there is none.
+type version struct {
+	payload string // what it says now
+	request string // what was asked for when it was created or replaced
+}
+
+// A crewModel is what a user of several nodes may rely on: that they are one.
+type crewModel struct {
+	*crew
+	rnd       *rand.Rand
+	may       map[string]map[version]bool // by id; absent: no task
+	cancelled map[string]bool             // ids that may have been cancelled lately
+	serial    int
+	vague     int // answers that said nothing
+	story     map[string][]string
+}
+
+func TestCrewAgainstModel(t *testing.T) {
+	seed := rand.Uint64()
+	for round := range uint64(6) {
+		t.Run(fmt.Sprint("seed ", seed+round), func(t *testing.T) {
+			crewed(t, 3, func(t *testing.T, c *crew) {
+				m := &crewModel{crew: c, rnd: rand.New(rand.NewPCG(seed, round)), may: make(map[string]map[version]bool),
+					cancelled: make(map[string]bool), story: make(map[string][]string)}
+				m.t = t
+				m.run(500)
+			})
+		})
+	}
+}
+
+func (m *crewModel) run(steps int) {
+	var ids []string
+	for i := range 12 {
+		ids = append(ids, fmt.Sprint("x-", i))
+	}
+	for i, n := range m.nodes {
+		ids = append(ids, n.homeOn(i).NewID())
+	}
+	sent := 0
+	m.fleet.Drop(func(_, _ string, _ []byte) bool { sent++; return sent%5 == 0 })
+	for step := 0; step < steps && !m.t.Failed(); step++ {
+		if step%20 == 19 {
+			m.upset()
+		}
+		n := m.nodes[m.rnd.IntN(3)]
+		if n.dead {
+			continue
+		}
+		m.act(n, ids[m.rnd.IntN(len(ids))])
+		time.Sleep(time.Duration(m.rnd.IntN(100)) * time.Millisecond)
+	}
+	m.fleet.Drop(nil)
+	for _, n := range m.nodes {
+		if n.dead {
+			n.restart()
+		}
+	}
+	pass(30 * time.Second)
+	for _, id := range ids {
+		var states []bool
+		for _, n := range m.nodes {
+			m.get(n, id)
+			states = append(states, n.knows(id))
+		}
+		known := 0
+		for _, k := range states {
+			if k {
+				known++
+			}
+		}
+		if wanted := len(m.is(id)); known > 1 || wanted == 1 && (known == 1) == m.is(id)[version{}] {
+			m.fail(id, "it is known at %v", states)
+		}
+	}
+	if m.vague > steps/2 {
+		m.t.Errorf("%d of %d answers said nothing", m.vague, steps)
+	}
+}
+
+// upset does something to the fleet.
+func (m *crewModel) upset() {
+	from, to := m.nodes[m.rnd.IntN(3)], m.nodes[m.rnd.IntN(3)]
+	switch {
+	case from == to:
+	case from.dead && m.rnd.IntN(2) == 0:
+		from.restart() // and asks for what is its own
+	case to.dead:
+	case from.dead:
+		to.member.AdoptFrom(from.member)
+	case m.rnd.IntN(3) == 0:
+		from.kill()
+		time.AfterFunc(time.Duration(m.rnd.IntN(3000))*time.Millisecond, func() { to.member.AdoptFrom(from.member) })
+	default:
+		to.member.AdoptFrom(from.member) // which was cut off, and hears of it
+	}
+}
+
+func (m *crewModel) is(id string) map[version]bool {
+	if m.may[id] == nil {
+		m.may[id] = map[version]bool{{}: true}
+	}
+	return m.may[id]
+}
+
+func (m *crewModel) fail(id, format string, args ...any) {
+	m.t.Helper()
+	m.t.Errorf("%s may be %v: %s; before: %q", id, m.is(id), fmt.Sprintf(format, args...), m.story[id])
+}
+
+// became says that a task is exactly this now.
+func (m *crewModel) became(id string, v version) { m.may[id] = map[version]bool{v: true} }
+
+// vaguely takes an error that says nothing, and tells whether it was one. If the outcome
+// is open, the task may be any of these as well.
+func (m *crewModel) vaguely(id string, err error, also ...version) bool {
+	switch {
+	case errors.Is(err, ErrUnknown):
+		for _, v := range also {
+			m.is(id)[v] = true
+		}
+	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrReplaying):
+	default:
+		return false
+	}
+	m.vague++
+	return true
+}
+
+// exists keeps the versions that agree, of which there must be one.
+func (m *crewModel) exists(id, what string, agree func(v version) bool) {
+	m.t.Helper()
+	left := make(map[version]bool)
+	for v := range m.is(id) {
+		if agree(v) {
+			left[v] = true
+		}
+	}
+	if len(left) == 0 {
+		m.fail(id, "%s", what)
+		return
+	}
+	m.may[id] = left
+}
+
+func none(v version) bool  { return v == version{} }
+func alive(v version) bool { return v != version{} }
+
+func (m *crewModel) act(n *mate, id string) {
+	m.serial++
+	text := fmt.Sprint(m.serial)
+	if m.rnd.IntN(3) == 0 {
+		text = "usual"
+	}
+	switch m.rnd.IntN(6) {
+	case 0, 1:
+		m.get(n, id)
+	case 2:
+		m.schedule(n, id, text)
+	case 3:
+		m.cancel(n, id)
+	case 4:
+		m.move(n, id, text)
+	case 5:
+		m.replace(n, id, text)
+	}
+}
+
+func (m *crewModel) note(id string, n *mate, what string, err error) {
+	m.story[id] = append(m.story[id], fmt.Sprintf("%s %s at %s: %v", time.Now().Format("05.000"), what, n.name, err))
+	m.story[id] = m.story[id][max(0, len(m.story[id])-12):]
+}
+
+func (m *crewModel) get(n *mate, id string) {
+	t, err := n.Get(m.t.Context(), id)
+	m.note(id, n, "get "+string(t.Payload)+" of "+t.Node, err)
+	switch {
+	case m.vaguely(id, err):
+	case err == nil:
+		m.exists(id, "get "+string(t.Payload), func(v version) bool { return alive(v) && v.payload == string(t.Payload) })
+	case errors.Is(err, ErrNotFound):
+		m.exists(id, "a wrong 404", none)
+	default:
+		m.fail(id, "get: %v", err)
+	}
+}
+
+func (m *crewModel) schedule(n *mate, id, text string) {
+	wanted := version{text, text}
+	t, err := n.Schedule(m.t.Context(), Request{ID: id, Topic: "t", Delay: time.Hour, Payload: []byte(text)})
+	m.note(id, n, "schedule "+text, err)
+	switch {
+	case m.vaguely(id, err, wanted):
+	case err == nil && t.Repeated:
+		m.exists(id, "it was there, and the same", func(v version) bool { return alive(v) && v.request == text })
+	case err == nil:
+		m.exists(id, "created", none)
+		m.became(id, wanted)
+	case errors.Is(err, ErrExists):
+		m.exists(id, "it was there, and another one", func(v version) bool { return alive(v) && v.request != text })
+	default:
+		m.fail(id, "schedule: %v", err)
+	}
+}
+
+func (m *crewModel) cancel(n *mate, id string) {
+	err := n.Cancel(m.t.Context(), id)
+	m.note(id, n, "cancel", err)
+	switch {
+	case m.vaguely(id, err, version{}):
+	case err == nil:
+		if !m.cancelled[id] {
+			m.exists(id, "cancelled", alive)
+		}
+		m.cancelled[id] = true
+		m.became(id, version{})
+	case errors.Is(err, ErrNotFound):
+		m.exists(id, "a wrong 404 of cancel", none)
+	default:
+		m.fail(id, "cancel: %v", err)
+	}
+	if errors.Is(err, ErrUnknown) {
+		m.cancelled[id] = true
+	}
+}
+
+func (m *crewModel) move(n *mate, id, text string) {
+	var after []version
+	for v := range m.is(id) {
+		if alive(v) {
+			after = append(after, version{text, v.request})
+		}
+	}
+	_, err := n.Reschedule(m.t.Context(), id, Move{Payload: []byte(text)})
+	m.note(id, n, "move "+text, err)
+	switch {
+	case m.vaguely(id, err, after...):
+	case err == nil && len(after) == 0:
+		m.fail(id, "moved")
+	case err == nil:
+		m.may[id] = make(map[version]bool)
+		for _, v := range after {
+			m.may[id][v] = true
+		}
+	case errors.Is(err, ErrNotFound):
+		m.exists(id, "a wrong 404 of move", none)
+	default:
+		m.fail(id, "move: %v", err)
+	}
+}
+
+func (m *crewModel) replace(n *mate, id, text string) {
+	wanted := version{text, text}
+	t, err := n.Replace(m.t.Context(), Request{ID: id, Topic: "t", Delay: time.Hour, Payload: []byte(text)})
+	m.note(id, n, "replace "+text, err)
+	switch {
+	case m.vaguely(id, err, wanted):
+	case err == nil && t.Repeated:
+		m.exists(id, "replaced", alive)
+		m.became(id, wanted)
+	case err == nil:
+		m.exists(id, "created", none)
+		m.became(id, wanted)
+	default:
+		m.fail(id, "replace: %v", err)
+	}
+}
