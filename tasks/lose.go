@@ -66,7 +66,7 @@ func (s *Scheduler) drop(n int, h *holding) {
 			busy = append(busy, slot)
 		}
 	})
-	for pause := busyPause; len(busy) > 0; pause = min(2*pause, busyPauseMax) {
+	for pause := busyPause; len(busy) > 0 || s.movesInto(n); pause = min(2*pause, busyPauseMax) {
 		if !s.rest(pause) {
 			return
 		}
@@ -149,7 +149,7 @@ func (s *Scheduler) forsakeLocked(n uint32, sl *slot) bool {
 	case sl.state == pending || sl.state == ready:
 		s.disarmLocked(sl)
 	}
-	h := s.holdings[sl.shard]
+	h := s.holdingLocked(int(sl.shard))
 	if open {
 		s.orphanLocked(h, l)
 		s.closeLocked(n)
