@@ -60,13 +60,18 @@ func (s *Scheduler) drop(n int, h *holding) {
 			return
 		}
 	}
+	for s.movesInto(n) { // what was moved is the shard's from then on
+		if !s.rest(busyPause) {
+			return
+		}
+	}
 	var busy []uint32
 	s.eachOf(n, func(slot uint32, sl *slot) {
 		if !s.forsakeLocked(slot, sl) {
 			busy = append(busy, slot)
 		}
 	})
-	for pause := busyPause; len(busy) > 0 || s.movesInto(n); pause = min(2*pause, busyPauseMax) {
+	for pause := busyPause; len(busy) > 0; pause = min(2*pause, busyPauseMax) {
 		if !s.rest(pause) {
 			return
 		}

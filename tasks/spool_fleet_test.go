@@ -12,7 +12,7 @@ import (
 
 // strand has node b take over a shard of a into which a is moving a spooled task, and
 // returns the task. Whether b has got it depends on what is held up.
-func strand(t *testing.T, f *fleetRig, heldUp string) (a, b *fleetNode, id string) {
+func strand(t *testing.T, f *fleetRig, heldUp string, answer error) (a, b *fleetNode, id string) {
 	a = f.join("a", 1, Config{Spool: memledger.New()})
 	b = f.join("b", 1, Config{})
 	b.keeps.Store(true)
@@ -28,10 +28,10 @@ func strand(t *testing.T, f *fleetRig, heldUp string) (a, b *fleetNode, id strin
 		t.Errorf("a spooled task is nobody else's: %v", err)
 	}
 	release := a.member.hold(heldUp)
+	a.member.fail("Applied", answer)
 	a.member.Uncertain(false)
 	pass(time.Second)
 	b.adopt(a)
-	a.member.fail("Applied", errors.New("the answer was lost"))
 	release()
 	return a, b, task.ID
 }
@@ -39,23 +39,30 @@ func strand(t *testing.T, f *fleetRig, heldUp string) (a, b *fleetNode, id strin
 // Another node has taken over a shard, and with it a task that was moved there just
 // before: the node whose spool it came from does not deliver it as well.
 func TestSpoolOfLostShard(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
-		a, b, id := strand(t, f, "Applied")
-		pass(time.Minute)
-		if d := b.pull("x", id); !b.ack(d[0]).Recorded {
-			t.Error("not recorded")
-		}
-		a.pull("x")
-		if s := a.Stats().Spool; s.Tasks != 0 || s.Moved != 1 {
-			t.Errorf("spool: %+v", s)
-		}
-	})
+	for name, answer := range map[string]error{
+		"the answer comes late": nil,
+		"the answer is lost":    errors.New("lost"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleetBubble(t, func(t *testing.T, f *fleetRig) {
+				a, b, id := strand(t, f, "Applied", answer)
+				pass(time.Minute)
+				if d := b.pull("x", id); !b.ack(d[0]).Recorded {
+					t.Error("not recorded")
+				}
+				a.pull("x")
+				if s := a.Stats().Spool; s.Tasks != 0 || s.Moved != 1 {
+					t.Errorf("spool: %+v", s)
+				}
+			})
+		})
+	}
 }
 
 // The same, but the task was not moved: it is delivered by the node that has it.
 func TestSpoolKeepsWhatALostShardDidNotGet(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
-		a, b, id := strand(t, f, "Apply")
+		a, b, id := strand(t, f, "Apply", nil)
 		pass(time.Minute)
 		b.pull("x")
 		if d := a.pull("x", id); !a.ack(d[0]).Recorded {
