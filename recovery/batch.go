@@ -8,6 +8,7 @@ type Batch struct {
 	items []item
 	buf   []byte
 	gone  int // bytes in buf that belong to no item any more
+	spool string
 }
 
 // An item is a Change whose bytes lie in the batch's buffer: the id from id
@@ -15,12 +16,16 @@ type Batch struct {
 type item struct {
 	from, to      Spot
 	id, data, end int
-	none          bool // Data was nil
+	none          bool  // Data was nil
+	number        int64 // of the mark
 }
 
 // Add appends a copy of c.
 func (b *Batch) Add(c Change) {
-	it := item{from: c.From, to: c.To, id: len(b.buf), none: c.Data == nil}
+	it := item{from: c.From, to: c.To, id: len(b.buf), none: c.Data == nil, number: c.Mark.Number}
+	if it.number != 0 {
+		b.spool = c.Mark.Spool
+	}
 	b.buf = append(b.buf, c.ID...)
 	it.data = len(b.buf)
 	b.buf = append(b.buf, c.Data...)
@@ -38,11 +43,28 @@ func (b *Batch) Bytes() int { return len(b.buf) - b.gone }
 func (b *Batch) At(i int) Change {
 	it := &b.items[i]
 	c := Change{ID: b.buf[it.id:it.data:it.data], From: it.from, To: it.to}
+	if it.number != 0 {
+		c.Mark = Mark{b.spool, it.number}
+	}
 	if !it.none {
 		c.Data = b.buf[it.data:it.end:it.end]
 	}
 	return c
 }
+
+// Mark is the highest mark of the batch's changes. The Committer puts changes with a mark
+// into batches of their own, all of one spool.
+func (b *Batch) Mark() (m Mark) {
+	for i := range b.items {
+		if n := b.items[i].number; n > m.Number {
+			m = Mark{b.spool, n}
+		}
+	}
+	return m
+}
+
+// marked tells whether a change with or without a mark may join the others.
+func (b *Batch) marked(with bool) bool { return len(b.items) == 0 || (b.items[0].number != 0) == with }
 
 // Retain drops the changes for which keep answers false. It asks once for each,
 // in order; the others keep their order.
@@ -59,4 +81,4 @@ func (b *Batch) Retain(keep func(i int) bool) {
 }
 
 // Reset empties the batch and keeps its memory.
-func (b *Batch) Reset() { b.items, b.buf, b.gone = b.items[:0], b.buf[:0], 0 }
+func (b *Batch) Reset() { b.items, b.buf, b.gone, b.spool = b.items[:0], b.buf[:0], 0, "" }

@@ -33,7 +33,7 @@ type lane[T any] struct {
 	ended chan struct{} // closed when run has returned
 
 	mu      sync.Mutex      // guards everything below
-	queue   []*gathering[T] // oldest first; all but the last are full
+	queue   []*gathering[T] // oldest first; all but the last are full, or come before one of another kind
 	spares  []*gathering[T]
 	closing bool      // run ends when the queue is empty
 	over    bool      // run has ended: later submissions are answered by answerLate
@@ -63,7 +63,7 @@ func newLane[T any](ctx context.Context, shard int, stats CommitterStats, cfg *C
 
 func (l *lane[T]) submit(ch Change, tag T) {
 	l.mu.Lock()
-	g := l.gatheringLocked(len(ch.ID) + len(ch.Data))
+	g := l.gatheringLocked(len(ch.ID)+len(ch.Data), ch.Mark.Number != 0)
 	g.batch.Add(ch)
 	g.tags = append(g.tags, tag)
 	l.stats.Queued++
@@ -75,12 +75,13 @@ func (l *lane[T]) submit(ch Change, tag T) {
 	l.signal()
 }
 
-// gatheringLocked returns the gathering that has room for size more bytes.
-func (l *lane[T]) gatheringLocked(size int) *gathering[T] {
+// gatheringLocked returns the gathering that has room for size more bytes, of changes
+// with a mark or of those without.
+func (l *lane[T]) gatheringLocked(size int, marked bool) *gathering[T] {
 	t := &l.cfg.Terms
 	if n := len(l.queue); n > 0 {
 		g := l.queue[n-1]
-		if g.batch.Len() < t.MaxChanges && g.batch.Bytes()+size <= t.MaxBytes {
+		if g.batch.Len() < t.MaxChanges && g.batch.Bytes()+size <= t.MaxBytes && g.batch.marked(marked) {
 			return g
 		}
 	}

@@ -67,6 +67,7 @@ type Change struct {
 	ID       []byte
 	From, To Spot
 	Data     []byte // the whole record at its new place; nil for Nowhere
+	Mark     Mark   // of a creation that comes from a spool, for a Heir
 }
 
 // Creation tells whether the record is new to the ledger.

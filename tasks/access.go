@@ -20,7 +20,7 @@ func (s *Scheduler) acquire(ctx context.Context, id string) (uint32, *slot, erro
 		case s.ended:
 			s.unlock()
 			return 0, nil, ErrClosed
-		case s.unsure():
+		case s.unsure() && !s.knownSpooledLocked(id):
 			s.unlock()
 			return 0, nil, errUnsure
 		case known && !s.book.slot(n).state.busy():

@@ -29,6 +29,7 @@ type batch struct {
 	requests []Request
 	results  []Result
 	absent   map[string]absence // of ids that were looked up in the ledger, in vain
+	spool    bool               // the ledger did not take those without an id
 	guest    bool               // another node has asked: what is elsewhere is its affair
 	stale    map[string]staleFiling
 	tries    int // rounds after which something had to be looked for again
@@ -87,6 +88,11 @@ func (b *batch) round(ctx context.Context, todo []int) []int {
 	b.unlock()
 
 	b.forward(ctx, r.elsewhere)
+	if !b.spool && b.made(todo) && b.takenBack(ctx, &plan{}, r.call) {
+		b.spool = true
+		answers := b.answers(r.call)
+		return slices.DeleteFunc(todo, func(i int) bool { return !errors.Is(answers[i], errOpen) })
+	}
 	late := b.await(ctx, r.call)
 	answers := b.answers(r.call)
 	for _, i := range todo {
@@ -108,6 +114,11 @@ func (b *batch) round(ctx context.Context, todo []int) []int {
 	return again
 }
 
+// made tells that Lapse makes the ids of all requests that are left.
+func (b *batch) made(todo []int) bool {
+	return !slices.ContainsFunc(todo, func(i int) bool { return b.requests[i].ID != "" })
+}
+
 // createSome checks a few requests without the lock and enters them under it.
 func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 	var plans [atOnce]plan
@@ -122,7 +133,7 @@ func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 			b.refuse(r, i, err)
 			continue
 		}
-		p.absent, p.stale = b.absent[p.id], b.stale[p.id]
+		p.absent, p.stale, p.spool = b.absent[p.id], b.stale[p.id], b.spool
 		b.results[i].ID, plans[k] = p.id, p
 	}
 	b.mu.Lock()
@@ -146,6 +157,9 @@ func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 			r.unfiled = append(r.unfiled, b.reservedLocked(n, p, i))
 		case !errors.Is(err, errRepeated):
 			b.refuse(r, i, err)
+			if err == nil {
+				b.results[i].Spooled = b.book.slot(n).shard == spoolShard
+			}
 		}
 	}
 	b.unlock()

@@ -151,7 +151,7 @@ func (s *Scheduler) writable(shard int) error {
 	case !h.takes():
 		return errNotHeld
 	}
-	if d := s.committer.Stalled(shard); d > s.cfg.AnswerWithin {
+	if d := s.stalled(shard); d > s.cfg.AnswerWithin {
 		return fmt.Errorf("%w: no answer for %v", ErrUnavailable, d.Round(time.Millisecond))
 	}
 	return nil

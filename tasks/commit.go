@@ -11,6 +11,7 @@ import (
 type write struct {
 	slot  uint32
 	op    op
+	shard uint16 // opUnspool: where the record goes
 	fired bool   // opMove: by Fire
 	at    int64  // the time under which a put files the record
 	rec   []byte // opMove: the record that takes the old one's place; opPark: what is recorded meanwhile
@@ -22,25 +23,27 @@ type write struct {
 type op uint8
 
 const (
-	opCreate  op = iota // creating   -> pending
-	opMove              // moving     -> pending
-	opRecord            // a retry: the task is pending already
-	opClaim             // claiming   -> delivering
-	opPark              // parking    -> (the process ends, or the shard leaves)
-	opFinish            // finishing  -> gone
-	opCancel            // cancelling -> gone
-	opBury              // burying    -> dead
-	opRequeue           // requeuing  -> pending
-	opForget            // finishing  -> gone, from among the dead
-	opExpire            // the same, because it was kept long enough
+	opCreate    op = iota // creating   -> pending
+	opMove                // moving     -> pending
+	opRecord              // a retry: the task is pending already
+	opClaim               // claiming   -> delivering
+	opPark                // parking    -> (the process ends, or the shard leaves)
+	opFinish              // finishing  -> gone
+	opCancel              // cancelling -> gone
+	opBury                // burying    -> dead
+	opRequeue             // requeuing  -> pending
+	opForget              // finishing  -> gone, from among the dead
+	opExpire              // the same, because it was kept long enough
+	opUnspool             // stays where it is; its record goes from the spool to the ledger
+	opUnspooled           // that record is deleted in the spool; of no task any more
 )
 
 // writeLocked sends a task's next write, or keeps it until the one under way is
 // answered. A write that was kept before gives way: the new one says all that it
-// would have said.
+// would have said. The burial of a spooled task is kept until the ledger has the task.
 func (s *Scheduler) writeLocked(w write) {
 	sl := s.book.slot(w.slot)
-	if sl.flags&writing != 0 {
+	if sl.flags&writing != 0 || sl.shard == spoolShard && w.op == opBury {
 		if old, ok := s.deferred[w.slot]; ok && old.call != nil {
 			old.call.answer(old.index, errSuperseded)
 		}
@@ -49,7 +52,14 @@ func (s *Scheduler) writeLocked(w write) {
 	}
 	sl.flags |= writing
 	c := s.changeOf(&w, sl)
-	s.committer.Submit(int(sl.shard), c, w)
+	switch {
+	case w.op == opUnspool:
+		s.committer.Submit(int(w.shard), c, w)
+	case sl.shard == spoolShard:
+		s.spool.submitLocked(c, w)
+	default:
+		s.committer.Submit(int(sl.shard), c, w)
+	}
 }
 
 // changeOf says what a write means to the ledger. Its slices point into the arena.
@@ -79,7 +89,9 @@ func (s *Scheduler) changeOf(w *write, sl *slot) recovery.Change {
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
 	case opForget, opExpire:
 		c.From = recovery.Spot{Place: recovery.Dead, At: sl.stored, Label: s.byNumber[sl.topic].name}
-	case opFinish, opCancel:
+	case opUnspool:
+		s.unspoolChangeLocked(&c, w, sl)
+	case opFinish, opCancel, opUnspooled:
 	}
 	return c
 }
@@ -105,7 +117,13 @@ func (s *Scheduler) committed(shard int, writes []write, err error) {
 }
 
 func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
+	if w.op == opUnspooled {
+		return
+	}
 	sl := s.book.slot(w.slot)
+	if w.op == opUnspool {
+		s.landedLocked(w.slot, sl)
+	}
 	again := err == nil && sl.flags&doubtful != 0
 	sl.flags &^= writing | doubtful
 	switch {
@@ -121,6 +139,9 @@ func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
 		s.droppedLocked(w, sl)
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	case errors.Is(err, recovery.ErrLost) && s.fleet != nil:
+		if w.op == opUnspool {
+			s.strandLocked(w, sl)
+		}
 		s.bereaveLocked(w, sl, err)
 		return
 	default:
@@ -163,6 +184,9 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 			return
 		}
 		sl.flags &^= wanted
+		if sl.shard == spoolShard {
+			s.enterSpoolLocked(w.slot, sl)
+		}
 		t.counts.Scheduled++
 		s.noteLocked(EventScheduled, sl, Event{})
 		s.armLocked(w.slot, sl, now)
@@ -216,6 +240,9 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		t.counts.Expired++
 		s.unfileLocked(sl)
 		s.leaveLocked(w.slot, sl)
+	case opUnspool:
+		s.unspooledLocked(w, sl)
+	case opUnspooled:
 	}
 }
 
@@ -232,12 +259,15 @@ func (s *Scheduler) droppedLocked(w *write, sl *slot) {
 		s.arriving--
 	case opRequeue, opForget, opExpire:
 		s.leaveLocked(w.slot, sl)
-	case opClaim, opCancel, opRecord, opPark, opFinish, opBury:
+	case opClaim, opCancel, opRecord, opPark, opFinish, opBury, opUnspool, opUnspooled:
 	}
 }
 
 // leaveLocked forgets a task that memory has nothing more to do with.
 func (s *Scheduler) leaveLocked(n uint32, sl *slot) {
+	if sl.shard == spoolShard {
+		s.leaveSpoolLocked(n)
+	}
 	s.setLocked(sl, vacant)
 	s.book.leave(n)
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-multierror"
+
+	"github.com/lapsehq/lapse/recovery"
 )
 
 // Config sets a scheduler up. The zero value of every field is its default.
@@ -61,6 +63,13 @@ type Config struct {
 	// Ways are the ways of delivery that topics may choose by their kind, besides Pull
 	// and Handler. Default: none.
 	Ways []Way
+
+	// Spool takes schedules in that the ledger cannot take, if the caller has chosen no id
+	// for them: on a disk of this machine while Redis is away. They are delivered in
+	// time, and moved to the ledger when it is back, each once. It must keep settings, and
+	// the ledger must be a recovery.Heir. The scheduler adopts it at Open and closes it.
+	// Default: none, and such schedules are answered ErrUnavailable.
+	Spool recovery.Ledger
 
 	// Topics are settings that the program brings along, for topics that have
 	// none stored in the ledger.

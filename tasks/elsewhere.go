@@ -85,8 +85,8 @@ func (s *Scheduler) passOnLocked(sl *slot) {
 	if f.flags&flagClaimed == 0 {
 		attempt++
 	}
-	d := Delivery{Task: s.describe(string(s.book.id(sl)), &f, Delivering), home: s.holdings[sl.shard].home, lease: lease{nonce: past.nonce, attempt: attempt}}
-	s.errandLocked(errand{s.holdings[sl.shard].home, Verdict{Verb: Ack}, s.signer.sign(&d), s.elapsed() + s.byNumber[sl.topic].settings.Lease})
+	d := Delivery{Task: s.describe(string(s.book.id(sl)), &f, Delivering), home: s.holdingLocked(int(sl.shard)).home, lease: lease{nonce: past.nonce, attempt: attempt}}
+	s.errandLocked(errand{s.holdingLocked(int(sl.shard)).home, Verdict{Verb: Ack}, s.signer.sign(&d), s.elapsed() + s.byNumber[sl.topic].settings.Lease})
 }
 
 func (s *Scheduler) errandLocked(e errand) {

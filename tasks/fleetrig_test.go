@@ -254,7 +254,10 @@ func (m *faultyMember) Apply(ctx context.Context, shard int, b *recovery.Batch) 
 	if err := m.pass(ctx, "Apply"); err != nil {
 		return err
 	}
-	return m.Member.Apply(ctx, shard, b)
+	if err := m.Member.Apply(ctx, shard, b); err != nil {
+		return err
+	}
+	return m.pass(ctx, "Applied") // its answer may be lost
 }
 
 func (m *faultyMember) Yield(ctx context.Context, shard int, to string) error {

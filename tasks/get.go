@@ -56,6 +56,7 @@ func (s *Scheduler) taskLocked(n uint32) Task {
 	f := s.book.fields(sl)
 	t := s.describe(string(s.book.id(sl)), &f, sl.state.shown())
 	t.Next = fromMillis(sl.next)
+	t.Spooled = sl.shard == spoolShard
 	if l, ok := s.open[n]; ok {
 		t.Attempt = int(l.attempt)
 	}

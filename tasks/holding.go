@@ -110,8 +110,12 @@ func (s *Scheduler) enterHoldingLocked(n int) *holding {
 	return h
 }
 
-// holdingLocked returns the tenure with a number; nil if there is none.
+// holdingLocked returns the tenure with a number, or what stands for one where a task is
+// spooled; nil if there is none.
 func (s *Scheduler) holdingLocked(shard int) *holding {
+	if shard == spoolShard && s.spool != nil {
+		return s.spool.holding
+	}
 	if shard < 0 || shard >= len(s.holdings) {
 		return nil
 	}

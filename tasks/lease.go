@@ -20,7 +20,7 @@ type lease struct {
 func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claimed, away bool) *Delivery {
 	t := s.byNumber[sl.topic]
 	rec := s.book.record(sl)
-	l := lease{nonce: newNonce(s.holdings[sl.shard]), attempt: recordAttempt(rec), until: s.elapsed() + term, away: away}
+	l := lease{nonce: newNonce(s.holdingLocked(int(sl.shard))), attempt: recordAttempt(rec), until: s.elapsed() + term, away: away}
 	if !claimed {
 		// A claim that the record still has is that of an earlier attempt, which
 		// ended with its process.
@@ -40,7 +40,7 @@ func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claime
 		t.counts.Lateness.observe(e.Lateness)
 	}
 	s.noteLocked(EventStarted, sl, e)
-	return &Delivery{Task: task, LeaseUntil: wall.Add(term).UTC(), slot: n, lease: l, shard: sl.shard, home: s.holdings[sl.shard].home, signer: s.signer}
+	return &Delivery{Task: task, LeaseUntil: wall.Add(term).UTC(), slot: n, lease: l, shard: sl.shard, home: s.homeLocked(sl), signer: s.signer}
 }
 
 // newNonce makes a nonce that shows, in its high half, in which tenure of the shard it

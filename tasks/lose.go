@@ -60,6 +60,11 @@ func (s *Scheduler) drop(n int, h *holding) {
 			return
 		}
 	}
+	for s.movesInto(n) { // what was moved is the shard's from then on
+		if !s.rest(busyPause) {
+			return
+		}
+	}
 	var busy []uint32
 	s.eachOf(n, func(slot uint32, sl *slot) {
 		if !s.forsakeLocked(slot, sl) {
@@ -149,7 +154,7 @@ func (s *Scheduler) forsakeLocked(n uint32, sl *slot) bool {
 	case sl.state == pending || sl.state == ready:
 		s.disarmLocked(sl)
 	}
-	h := s.holdings[sl.shard]
+	h := s.holdingLocked(int(sl.shard))
 	if open {
 		s.orphanLocked(h, l)
 		s.closeLocked(n)

@@ -170,7 +170,7 @@ func (s *Scheduler) restoreLocked(n uint32, sl *slot, e recovery.Entry, f *field
 	sl.next, sl.stored, sl.state = f.next, e.Spot.At, vacant
 	if f.state != recParked {
 		s.armLocked(n, sl, now)
-		s.foundLocked(t, sl, f, s.holdings[e.Shard].since)
+		s.foundLocked(t, sl, f, s.holdingLocked(e.Shard).since)
 		return
 	}
 	// A delivery that was open when the node was closed: its receipt still

@@ -108,6 +108,8 @@ func (s *Scheduler) rewrite(shard int, h *holding) (written int) {
 		for n := from; n < min(from+atOnce, total); n++ {
 			sl := s.book.slot(uint32(n))
 			switch {
+			case s.movingTo(uint32(n), sl, shard):
+				sl.flags |= doubtful
 			case int(sl.shard) != shard:
 			case sl.flags&writing != 0:
 				sl.flags |= doubtful

@@ -26,6 +26,7 @@ type plan struct {
 	rec    []byte
 	print  uint64 // fingerprint
 	next   int64
+	spool  bool    // the ledger did not take it
 	buf    *[]byte // of rec, from buffers
 }
 
@@ -153,6 +154,9 @@ func (r *Request) fingerprint(headers []byte) uint64 {
 // Schedule takes a task in. It returns once the ledger has it: from then on the
 // task is delivered, whatever happens to this process.
 //
+// With Config.Spool it also returns once the spool has the task, if the ledger is away:
+// Task.Spooled tells.
+//
 // Asked again for the same id with the same content, it returns the task that is
 // there, with Repeated set. Errors: ErrInvalid, ErrTooLarge, ErrExists, ErrDead,
 // ErrOverloaded, ErrReplaying, ErrUnavailable, ErrUnknown, ErrClosed.
@@ -219,6 +223,10 @@ func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
 		}
 		t := s.taskLocked(n)
 		s.unlock()
+		if s.takenBack(ctx, p, c) {
+			p.id, p.spool = s.otherID(p.id), true
+			continue
+		}
 		if err := s.await(ctx, c); err != nil {
 			return Task{ID: p.id}, err
 		}
@@ -253,10 +261,11 @@ var (
 
 // createLocked enters a planned task and sends its first write.
 func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
-	switch {
-	case s.ended:
+	if s.ended {
 		return 0, ErrClosed
-	case s.unsure():
+	}
+	spools := s.spoolsLocked(p)
+	if s.unsure() && !spools {
 		return 0, errUnsure
 	}
 	id := []byte(p.id)
@@ -302,7 +311,10 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 	if s.draining {
 		return 0, ErrDraining
 	}
-	shard, err := s.shardLocked(p, h)
+	shard, err := spoolShard, error(nil)
+	if !spools {
+		shard, err = s.shardLocked(p, h)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -315,6 +327,9 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 	}
 	n, sl := s.book.enter(id, p.rec)
 	sl.next, sl.topic, sl.shard = p.next, t.number, uint16(shard)
+	if shard == spoolShard {
+		s.spool.numberLocked(n)
+	}
 	s.arriving++
 	if s.filesLocked(p) {
 		s.setLocked(sl, filing)
@@ -371,15 +386,21 @@ func (s *Scheduler) admitLocked(shard, more, bytes int) error {
 		return err
 	}
 	if bytes > 0 {
-		return s.condition()
+		return s.conditionOf(shard)
 	}
 	return nil
 }
 
 // condition returns ErrUnavailable when the ledger has said, when it was last
 // asked, that it takes no new records. Those that it has already are still written.
-func (s *Scheduler) condition() error {
-	if err := s.refusal.Load(); err != nil {
+func (s *Scheduler) condition() error { return s.conditionOf(0) }
+
+func (s *Scheduler) conditionOf(shard int) error {
+	refusal := &s.refusal
+	if shard == spoolShard {
+		refusal = &s.spool.refusal
+	}
+	if err := refusal.Load(); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, *err)
 	}
 	return nil

@@ -24,6 +24,7 @@ type Scheduler struct {
 	peers     peers
 	number    uint16 // of this node in the homes of its own shards
 	committer *recovery.Committer[write]
+	spool     *spool // nil without Config.Spool
 	runner    *wheel.Runner
 	signer    *signer
 	shared    *shared   // nil if the ledger is one node's alone
@@ -155,6 +156,11 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		s.unshare()
 		return nil, errors.Join(err, s.committer.Close(ctx), ledger.Close())
 	}
+	if err := s.openSpool(ctx); err != nil {
+		s.cancel()
+		s.runner.Close()
+		return nil, errors.Join(fmt.Errorf("spool: %w", err), s.committer.Close(ctx), ledger.Close())
+	}
 	s.askCondition()
 	s.background.Go(s.replay)
 	s.background.Go(s.sweepLoop)
@@ -162,6 +168,9 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	s.background.Go(s.retentionLoop)
 	s.background.Go(s.conditionLoop)
 	s.background.Go(s.refreshLoop)
+	if s.spool != nil {
+		s.background.Go(s.unspoolLoop)
+	}
 	s.joinFleet()
 	if s.shared != nil {
 		s.background.Go(s.filingLoop)
@@ -233,6 +242,9 @@ func (s *Scheduler) shutDown(ctx context.Context) error {
 	var all *multierror.Error
 	if err := s.committer.Close(flush); err != nil {
 		all = multierror.Append(all, err)
+	}
+	if err := s.closeSpool(ctx); err != nil {
+		all = multierror.Append(all, fmt.Errorf("spool: %w", err))
 	}
 	if err := s.ledger.Close(); err != nil {
 		all = multierror.Append(all, err)

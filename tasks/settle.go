@@ -72,7 +72,7 @@ func (s *Scheduler) settleHere(ctx context.Context, v *Verdict, settlings []sett
 		switch {
 		case p.answer.Err != nil || here != nil && !here(p):
 			continue
-		case unsure:
+		case unsure && !s.knownSpooledLocked(p.receipt.id):
 			p.answer.Err = errUnsure
 		default:
 			s.settleLocked(v, p, c, i)
@@ -182,7 +182,7 @@ func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *call, i int) {
 // resumeLocked accepts the receipt of a delivery that an earlier holder of the shard has
 // handed out, be it this process in an earlier tenure, and nobody has handed out again: its attempt is the one that would come next, or the one that was claimed.
 func (s *Scheduler) resumeLocked(n uint32, sl *slot, r *receipt) bool {
-	if sl.state != pending && sl.state != ready || uint32(r.nonce>>32) == s.holdings[sl.shard].run {
+	if sl.state != pending && sl.state != ready || uint32(r.nonce>>32) == s.holdingLocked(int(sl.shard)).run {
 		return false
 	}
 	f, err := decode(s.book.record(sl))

@@ -68,11 +68,19 @@ type Stats struct {
 	Ways []WayStats // of Config.Ways, by kind
 
 	Relay relay.Stats // of questions to other nodes and from them; zero if the ledger is not shared
+	Spool SpoolStats  // zero without Config.Spool
 
 	Ledger     recovery.CommitterStats
 	Armed      int   // entries of the wheel
 	ArenaBytes int64 // memory of records
 	ArenaLive  int64 // of that, in use
+}
+
+// SpoolStats are the figures of Config.Spool.
+type SpoolStats struct {
+	Tasks     int    // in the spool now
+	Moved     int64  // from there to the ledger
+	Condition string // why it takes no new tasks; empty if it does
 }
 
 // Stats returns the figures.
@@ -113,6 +121,7 @@ func (s *Scheduler) Stats() Stats {
 	st.Subscriptions, st.EventsLost = s.feed.count, s.feed.lost
 	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.sweep.fulls, s.sweep.last.at, s.sweep.lastTook
 	st.ClockSteps, st.UnknownRecords = s.sweep.clockSteps, s.unknown
+	st.Spool = s.spoolStatsLocked()
 	st.ArenaBytes, st.ArenaLive = s.book.arena.size, s.book.arena.live
 	return st
 }

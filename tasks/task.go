@@ -56,6 +56,7 @@ type Task struct {
 	Reason      Reason    // why it is dead; empty for any other
 	LastError   string    // of the last failed attempt, or why it was buried
 	Node        string    // the node that owns it
+	Spooled     bool      // the ledger does not have it yet, see Config.Spool
 
 	// Repeated is set by Schedule when the very same request was accepted
 	// before, and by Replace when there was a task to replace.
@@ -107,8 +108,9 @@ const (
 
 // A Result is the answer to one request of a batch: the id, or why not.
 type Result struct {
-	ID  string
-	Err error
+	ID      string
+	Err     error
+	Spooled bool // as of Task
 }
 
 // A Query selects tasks for List.

@@ -65,6 +65,15 @@ func (s *Scheduler) beginYield(home recovery.Home) (int, *holding, error) {
 // calm waits until nothing of a shard that is leaving is under way, and parks its open
 // deliveries.
 func (s *Scheduler) calm(ctx context.Context, n int) error {
+	for s.movesInto(n) { // whose tasks are not the shard's yet
+		select {
+		case <-time.After(busyPause):
+		case <-s.closing:
+			return ErrClosed
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	var busy []uint32 // only these can be: nothing new is begun
 	s.eachOf(n, func(slot uint32, sl *slot) {
 		if s.unrestLocked(slot, sl) {
@@ -174,5 +183,5 @@ func (s *Scheduler) setAsideLocked(sl *slot) {
 
 // isAsideLocked tells that a task must not be handed out because of its shard.
 func (s *Scheduler) isAsideLocked(sl *slot) bool {
-	return s.leaving > 0 && !s.holdings[sl.shard].takes()
+	return s.leaving > 0 && !s.holdingLocked(int(sl.shard)).takes()
 }

@@ -28,6 +28,7 @@ const (
 	PutSetting  Op = "put setting"
 	EachSetting Op = "each setting"
 	Find        Op = "find"
+	Inherited   Op = "inherited"
 	Close       Op = "close"
 )
 
@@ -87,7 +88,7 @@ func (f *Faulty) Inject(fault Fault) {
 // Down makes every call fail before it is carried out, as in an outage, until
 // Heal. Close is spared.
 func (f *Faulty) Down() {
-	for _, op := range []Op{Adopt, Apply, Get, Scan, Page, GetDead, ListDead, Setting, PutSetting, EachSetting, Find} {
+	for _, op := range []Op{Adopt, Apply, Get, Scan, Page, GetDead, ListDead, Setting, PutSetting, EachSetting, Find, Inherited} {
 		f.Inject(Fault{Op: op, Times: -1})
 	}
 }

@@ -122,6 +122,19 @@ func (f *Faulty) Find(ctx context.Context, id string, found func(e recovery.Entr
 	})
 }
 
+// Inherited implements recovery.Heir.
+func (f *Faulty) Inherited(ctx context.Context, spool, id string) (number int64, err error) {
+	err = f.do(ctx, Inherited, func() error {
+		heir, ok := f.inner.(recovery.Heir)
+		if !ok {
+			return fmt.Errorf("%T takes nothing over from a spool", f.inner)
+		}
+		number, err = heir.Inherited(ctx, spool, id)
+		return err
+	})
+	return number, err
+}
+
 // Condition implements recovery.Conditioner.
 func (f *Faulty) Condition() error {
 	f.mu.Lock()

@@ -59,6 +59,7 @@ type store struct {
 // A shard is one shard's records by id.
 type shard struct {
 	pending, dead map[string]record
+	marks         map[string]int64 // by spool, see recovery.Mark
 }
 
 type record struct {
@@ -118,10 +119,9 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 	s.owner = l
 	s.adopted, s.first = s.pendingLocked(), true
 	s.exposed = map[string]struct{}{}
-	n := len(s.shards)
 	return recovery.Terms{
-		Shards:     n,
-		ShardOf:    func(id []byte) int { return int(maphash.Bytes(s.seed, id) % uint64(n)) },
+		Shards:     len(s.shards),
+		ShardOf:    s.shardOf,
 		MaxChanges: s.maxChanges,
 		MaxBytes:   s.maxBytes,
 	}, nil
@@ -165,6 +165,15 @@ func (l *Ledger) Apply(ctx context.Context, shard int, b *recovery.Batch) error 
 }
 
 func (sh *shard) apply(b *recovery.Batch, strict bool) {
+	if mark := b.Mark(); mark.Number > 0 {
+		if sh.marks[mark.Spool] >= mark.Number {
+			return
+		}
+		if sh.marks == nil {
+			sh.marks = map[string]int64{}
+		}
+		sh.marks[mark.Spool] = mark.Number
+	}
 	for i := range b.Len() {
 		c := b.At(i)
 		id := string(c.ID)

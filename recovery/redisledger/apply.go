@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/lapsehq/lapse/recovery"
 )
@@ -74,6 +75,10 @@ func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) e
 		if s.batch.dead > 0 {
 			l.buried.Store(true)
 		}
+		if v.number(1) == 1 {
+			l.log.Error("a shard has got tasks from a spool before; they were not written again",
+				"shard", s.number, "tasks", b.Len(), "mark", b.Mark().Number)
+		}
 		if v.number(0) == 1 {
 			full := fmt.Errorf("%w: Redis is out of memory and has refused new tasks", recovery.ErrFull)
 			l.noteFull(full)
@@ -141,8 +146,8 @@ func (s *shard) arguments(b *recovery.Batch) []any {
 	return a.command
 }
 
-// blocks fills in the seven blocks, and returns their sizes.
-func (a *batchArguments) blocks(s *shard, b *recovery.Batch) (sizes [7]int) {
+// blocks fills in the eight blocks, and returns their sizes.
+func (a *batchArguments) blocks(s *shard, b *recovery.Batch) (sizes [8]int) {
 	size := func(block int, fill func(c *recovery.Change)) {
 		before := len(a.ends)
 		for i := range b.Len() {
@@ -200,5 +205,11 @@ func (a *batchArguments) blocks(s *shard, b *recovery.Batch) (sizes [7]int) {
 			a.end()
 		}
 	})
+	if mark := b.Mark(); mark.Number > 0 {
+		a.add([]byte(markPrefix + mark.Spool))
+		a.buf = strconv.AppendInt(a.buf, mark.Number, 10)
+		a.end()
+		sizes[7] = 2
+	}
 	return sizes
 }

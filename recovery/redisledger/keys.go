@@ -14,9 +14,10 @@ import (
 // All keys. A shard's keys share a slot of Redis Cluster by their hash tag, and
 // so do the registry and what belongs to it, so that one script reaches them all.
 //
-//	lapse:{<node>/<shard>}:pending    set     ids of unfinished tasks, and "!"
+//	lapse:{<node>/<shard>}:pending    set     ids of unfinished tasks, "!", and the fields of marks
 //	lapse:{<node>/<shard>}:tasks      hash    id -> record; "!o" token, "!s" sequence,
-//	                                          "!r" sequence of a batch that was cut, see apply.lua
+//	                                          "!r" sequence of a batch that was cut, see apply.lua,
+//	                                          "!spool:<id>" mark of a spool, see recovery.Mark
 //	lapse:{<node>/<shard>}:dead       hash    id -> record of a dead task
 //	lapse:{<node>/<shard>}:deadindex  zset    dead tasks in order, all of score 0
 //	lapse:nodes                       hash    node -> entry
@@ -76,6 +77,7 @@ const (
 	sequenceField = "!s"
 	refusedField  = "!r"
 	anchorMember  = "!"
+	markPrefix    = "!spool:"
 )
 
 func reserved(id string) bool { return id == "" || id[0] == '!' }

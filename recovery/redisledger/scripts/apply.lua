@@ -7,14 +7,19 @@
 -- changes nothing.
 --
 -- KEYS: tasks, pending, and for a batch that touches the dead: dead, deadindex
--- ARGV: token, sequence, the sizes of seven blocks, the blocks:
+-- ARGV: token, sequence, the sizes of eight blocks, the blocks:
 --   1 field and record of those that are new; it ends with '!s' and the sequence
 --   2 ids that leave the pending       3 field and record of those that are put
 --   4 ids that leave the dead          5 members that leave the index
 --   6 id and record of the dead that are put
 --   7 score and member of the same
--- Returns {1, refused} written, {2, refused} written before, {0, owner, sequence}
--- not written.
+--   8 field and number of a spool's mark, if all that is new comes from that spool
+-- Returns {1, refused, inherited} written, {2, refused} written before, {0, owner,
+-- sequence} not written.
+--
+-- A mark tells up to which number the shard has got what a spool had taken in. What it
+-- has got before may be finished and gone since, and is not written again. The mark's
+-- field is a member of pending as well, so that both hold as many.
 --
 -- Out of memory, Redis refuses a script's first write if it adds something, and
 -- lets it write whatever it likes once it has removed something. So what is new
@@ -39,8 +44,8 @@ if last + 1 ~= sequence then
 end
 
 local from, to = {}, {}
-local at = 10
-for block = 1, 7 do
+local at = 11
+for block = 1, 8 do
   from[block] = at
   at = at + tonumber(ARGV[2 + block])
   to[block] = at - 1
@@ -51,7 +56,12 @@ local function call(command, key, block)
   end
 end
 
-local refused = 0
+local refused, inherited = 0, 0
+local mark = to[8] > from[8] and ARGV[from[8]]
+if mark and tonumber(redis.call('HGET', tasks, mark) or 0) >= tonumber(ARGV[to[8]]) then
+  inherited, mark = 1, false
+  from[1] = to[1] - 1 -- of what is new, only the sequence is left
+end
 local reply = redis.pcall('HSET', tasks, unpack(ARGV, from[1], to[1]))
 if type(reply) == 'table' then
   if not string.find(reply.err, 'OOM ', 1, true) then
@@ -70,6 +80,10 @@ call('HDEL', dead, 4)
 call('ZREM', index, 5)
 call('HSET', tasks, 3)
 local ids = {}
+if mark and refused == 0 then
+  redis.call('HSET', tasks, mark, ARGV[to[8]])
+  ids[1] = mark
+end
 if refused == 0 then
   for i = from[1], to[1] - 2, 2 do
     ids[#ids + 1] = ARGV[i]
@@ -83,4 +97,4 @@ if #ids > 0 then
 end
 call('HSET', dead, 6)
 call('ZADD', index, 7)
-return {1, refused}
+return {1, refused, inherited}

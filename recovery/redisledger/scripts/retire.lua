@@ -11,9 +11,15 @@ local owner = redis.call('HGET', KEYS[1], '!o')
 if owner == ARGV[2] then
   return 1
 end
-if owner ~= ARGV[1] or redis.call('HLEN', KEYS[1]) > 2 + redis.call('HEXISTS', KEYS[1], '!r')
-  or redis.call('SCARD', KEYS[2]) > 1 or redis.call('EXISTS', KEYS[3]) == 1 then
+local members = redis.call('SCARD', KEYS[2])
+if owner ~= ARGV[1] or members > 100 or redis.call('EXISTS', KEYS[3]) == 1
+  or redis.call('HLEN', KEYS[1]) > 1 + members + redis.call('HEXISTS', KEYS[1], '!r') then
   return 0
+end
+for _, member in ipairs(redis.call('SMEMBERS', KEYS[2])) do
+  if string.sub(member, 1, 1) ~= '!' then
+    return 0 -- the others are the anchor, and marks of spools, which stay
+  end
 end
 redis.call('HDEL', KEYS[1], '!r') -- see claim: it must go through when Redis is full
 redis.call('HSET', KEYS[1], '!o', ARGV[2])

@@ -1,0 +1,36 @@
+package redisledger
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// Inherited implements recovery.Heir. What Redis answers is final: the mark of a spool
+// is written by its own process alone, while it holds the shard, and a late batch of a
+// process that held it before is refused.
+func (l *Ledger) Inherited(ctx context.Context, spool, id string) (int64, error) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	keys := l.keys.shard(l.opts.Node, shardOf([]byte(id), l.opts.Shards))
+	if home, tells := recovery.HomeOf(id); tells {
+		if s := l.table.Load().byHome[home]; s != nil {
+			keys = s.keys
+		} else if node, err := l.nodeOf(ctx, home.Node()); err != nil {
+			return 0, err
+		} else if node != "" {
+			keys = l.keys.shard(node, home.Shard())
+		}
+	}
+	number, err := l.client.HGet(ctx, keys.tasks(), markPrefix+spool).Int64()
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	return number, err
+}

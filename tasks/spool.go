@@ -1,0 +1,480 @@
+package tasks
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// spoolShard stands for the spool where a slot names the shard that has its record. No
+// ledger has so many.
+const spoolShard = math.MaxUint16
+
+// A spool is a second ledger, on this machine, for schedules that the ledger cannot take:
+// Redis is away. Its tasks are in memory like all others, and what becomes of them is
+// written to the spool, until the ledger is back and has taken them over:
+//
+//	spooled   its record is in the spool alone; it has a number
+//	moving    opUnspool is under way: the record goes to the ledger, with its number as
+//	          the mark of the shard. What is to be written of the task waits for that
+//	          (deferred), while it is delivered as if nothing happened
+//	moved     the shard of the slot is the ledger's. The record in the spool is deleted,
+//	          and if the process dies before that, the mark tells the next one to do so
+//
+// Only tasks without an id of their caller's are spooled: nobody can know, while Redis is
+// away, whether another node has a task of that name.
+//
+// A shard must get its tasks in order of their numbers, or the mark would say of one that
+// was left behind that it was moved. So they stand in lines, one for each shard, and a
+// task that cannot go yet holds up those behind it.
+type spool struct {
+	ledger    recovery.Ledger
+	heir      recovery.Heir // the ledger
+	id        string        // in marks
+	committer *recovery.Committer[write]
+	holding   *holding              // stands for that of a shard; it is always held
+	patience  time.Duration         // for how long the ledger may not have answered before schedules go to the spool
+	refusal   atomic.Pointer[error] // why the spool takes no new records, when last asked
+	more      chan struct{}         // holds one token when a line may go on
+
+	// Guarded by Scheduler.mu.
+	last    int64                 // the last number
+	numbers map[uint32]int64      // by slot: of what is in the spool, or on its way into it
+	lines   map[uint64]*spoolLine // by lineOf
+	targets map[uint32]uint16     // by slot: where what is being moved goes
+	limbo   []stranded
+	began   time.Time // when the first of them came; zero if there are none
+	moved   int64     // tasks, since the start
+	scratch []byte
+}
+
+// A spoolLine is the tasks that wait to be moved into one shard.
+type spoolLine struct {
+	items   []spooled
+	moving  int  // of them
+	blocked bool // by a record that this version cannot read, and must not leave behind
+}
+
+type spooled struct {
+	number int64
+	slot   uint32
+}
+
+const (
+	// spoolSetting is the setting of the spool's ledger that holds its id, and how often
+	// it was opened.
+	spoolSetting = "spool"
+	// runNumbers is how many numbers there are for each time that it is opened: none is
+	// given twice, although none is written down by itself. 53 bits hold those of two
+	// million times, and Redis can compare them.
+	runNumbers = 1 << 32
+	numberLen  = 8 // bytes of a number in front of a record in the spool
+
+	unspoolEvery  = 100 * time.Millisecond
+	unspoolAtOnce = 500 // of a line: what is under way waits if the ledger is gone again
+)
+
+// openSpool adopts the spool, and takes up what it has kept that the ledger did not get.
+// The topics must be known, and the wheel must turn.
+func (s *Scheduler) openSpool(ctx context.Context) error {
+	if s.cfg.Spool == nil {
+		return nil
+	}
+	heir, ok := s.ledger.(recovery.Heir)
+	if !ok {
+		return errors.New("the ledger cannot take over what was spooled")
+	}
+	sp := &spool{
+		ledger: s.cfg.Spool, heir: heir, patience: s.cfg.AnswerWithin / 4,
+		more:    make(chan struct{}, 1),
+		numbers: make(map[uint32]int64), lines: make(map[uint64]*spoolLine), targets: make(map[uint32]uint16),
+	}
+	terms, err := sp.ledger.Adopt(ctx)
+	if err != nil {
+		return err
+	}
+	if err := sp.begin(ctx); err != nil {
+		return errors.Join(err, sp.ledger.Close())
+	}
+	terms.Shards = 1 // all that a spool needs; ShardOf is not asked
+	sp.committer = recovery.NewCommitter(recovery.CommitterConfig[write]{
+		Ledger: sp.ledger, Terms: terms, Keep: keep, Log: s.cfg.Log,
+		Done: func(_ int, writes []write, err error) {
+			if errors.Is(err, recovery.ErrLost) {
+				s.lose(err)
+				err = recovery.ErrClosed
+			}
+			s.committed(spoolShard, writes, err)
+		},
+	})
+	s.mu.Lock()
+	sp.holding = &holding{stage: held, since: s.now(), run: rand.Uint32(), past: s.outcomes.count}
+	s.spool = sp
+	s.unlock()
+	if err := s.loadSpool(ctx); err != nil {
+		return errors.Join(err, s.closeSpool(ctx))
+	}
+	sp.askCondition()
+	return nil
+}
+
+// begin reads the spool's id, and begins new numbers.
+func (sp *spool) begin(ctx context.Context) error {
+	settings, ok := sp.ledger.(recovery.Settings)
+	if !ok {
+		return errors.New("a spool must keep settings")
+	}
+	value, revision, err := settings.Setting(ctx, spoolSetting)
+	if err != nil {
+		return err
+	}
+	id, opened := strings.ReplaceAll(NewID(), "-", ""), int64(0)
+	if revision != 0 {
+		var text string
+		id, text, _ = strings.Cut(string(value), " ")
+		if opened, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return fmt.Errorf("the spool's setting cannot be read: %w", err)
+		}
+	}
+	opened++
+	if _, err := settings.PutSetting(ctx, spoolSetting, revision, fmt.Appendf(nil, "%s %d", id, opened)); err != nil {
+		return err
+	}
+	sp.id, sp.last = id, opened*runNumbers
+	return nil
+}
+
+// closeSpool comes after the last write to the ledger: its answer may be followed by a
+// write to the spool.
+func (s *Scheduler) closeSpool(ctx context.Context) error {
+	if s.spool == nil {
+		return nil
+	}
+	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.AnswerWithin)
+	defer cancel()
+	err := s.spool.committer.Close(flush)
+	return errors.Join(err, s.spool.ledger.Close())
+}
+
+func (sp *spool) askCondition() {
+	if c, ok := sp.ledger.(recovery.Conditioner); ok {
+		if err := c.Condition(); err != nil {
+			sp.refusal.Store(&err)
+		} else {
+			sp.refusal.Store(nil)
+		}
+	}
+}
+
+// lineOf tells in which line a task stands. In a fleet, tasks of one home stand in one
+// line, whoever holds it.
+func (s *Scheduler) lineOf(id []byte) uint64 {
+	if s.fleet != nil {
+		home, _ := recovery.HomeOf(string(id))
+		return uint64(home)
+	}
+	return uint64(s.terms.ShardOf(id))
+}
+
+// spoolsLocked tells whether a new task goes to the spool. In a fleet its id has to tell
+// to which shard it goes from there.
+func (s *Scheduler) spoolsLocked(p *plan) bool {
+	if s.spool == nil || p.chosen {
+		return false
+	}
+	shard := s.terms.ShardOf([]byte(p.id))
+	h := s.holdingLocked(shard)
+	if !p.spool && h.takes() && s.committer.Stalled(shard) <= s.spool.patience && s.refusal.Load() == nil && !s.unsure() {
+		return false
+	}
+	if s.fleet == nil {
+		return true
+	}
+	home := recovery.NewHome(s.number, 0)
+	if h.mine() {
+		home = h.home
+	}
+	if told, _ := recovery.HomeOf(p.id); told != home {
+		p.id = home.NewID()
+	}
+	p.home = home
+	return true
+}
+
+// homeLocked is where a task is, or is to be when it leaves the spool.
+func (s *Scheduler) homeLocked(sl *slot) recovery.Home {
+	if sl.shard == spoolShard && s.fleet != nil {
+		home, _ := recovery.HomeOf(string(s.book.id(sl)))
+		return home
+	}
+	return s.holdingLocked(int(sl.shard)).home
+}
+
+// stalled is for how long a shard has not answered a write, or the spool.
+func (s *Scheduler) stalled(shard int) time.Duration {
+	if shard == spoolShard {
+		return s.spool.committer.Stalled(0)
+	}
+	return s.committer.Stalled(shard)
+}
+
+// numberLocked gives a task that is being created in the spool its number. The spool's
+// only lane keeps the order.
+func (sp *spool) numberLocked(n uint32) {
+	sp.last++
+	sp.numbers[n] = sp.last
+}
+
+// enterSpoolLocked lines up a task that the spool has.
+func (s *Scheduler) enterSpoolLocked(n uint32, sl *slot) {
+	sp := s.spool
+	if sp.began.IsZero() {
+		sp.began = time.Now()
+		s.cfg.Log.Warn("the ledger does not take schedules; they are spooled on this machine", "node", s.cfg.Node)
+	}
+	l := s.lineLocked(sl)
+	l.items = append(l.items, spooled{sp.numbers[n], n})
+}
+
+func (s *Scheduler) lineLocked(sl *slot) *spoolLine {
+	return s.spool.lineLocked(s.lineOf(s.book.id(sl)))
+}
+
+func (sp *spool) lineLocked(key uint64) *spoolLine {
+	l := sp.lines[key]
+	if l == nil {
+		l = new(spoolLine)
+		sp.lines[key] = l
+	}
+	return l
+}
+
+// leaveSpoolLocked forgets a task that is finished, or was moved.
+func (s *Scheduler) leaveSpoolLocked(n uint32) {
+	sp := s.spool
+	delete(sp.numbers, n)
+	if len(sp.numbers) == 0 && !sp.began.IsZero() {
+		s.cfg.Log.Info("nothing is left in the spool", "node", s.cfg.Node, "after", time.Since(sp.began).Round(time.Millisecond), "moved", sp.moved)
+		sp.began = time.Time{}
+	}
+}
+
+// submitLocked sends a write of a task to the spool. In front of the record stands its
+// number.
+func (sp *spool) submitLocked(c recovery.Change, w write) {
+	if c.Data != nil {
+		sp.scratch = binary.BigEndian.AppendUint64(sp.scratch[:0], uint64(sp.numbers[w.slot]))
+		sp.scratch = append(sp.scratch, c.Data...)
+		c.Data = sp.scratch
+	}
+	sp.committer.Submit(0, c, w)
+}
+
+// removeLocked deletes the record of a task that the ledger has.
+func (sp *spool) removeLocked(id []byte, spot recovery.Spot) {
+	sp.committer.Submit(0, recovery.Change{ID: id, From: spot}, write{op: opUnspooled})
+}
+
+// unspoolLoop moves what is spooled to the ledger, until Close begins.
+func (s *Scheduler) unspoolLoop() {
+	tick := time.NewTicker(unspoolEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.spool.askCondition()
+			s.settleLimbo()
+		case <-s.spool.more:
+		case <-s.closing:
+			return
+		}
+		s.unspool()
+	}
+}
+
+// unspool sends the heads of all lines whose shards take them.
+func (s *Scheduler) unspool() {
+	s.mu.Lock()
+	lines := make([]*spoolLine, 0, len(s.spool.lines))
+	for _, l := range s.spool.lines {
+		lines = append(lines, l)
+	}
+	s.unlock()
+	for _, l := range lines {
+		s.mu.Lock()
+		if !s.ended {
+			s.advanceLocked(l)
+		}
+		s.unlock()
+	}
+}
+
+// advanceLocked sends the head of a line, unless one is under way already.
+func (s *Scheduler) advanceLocked(l *spoolLine) {
+	sp := s.spool
+	gone := 0
+	for gone < len(l.items) && sp.numbers[l.items[gone].slot] != l.items[gone].number {
+		gone++
+	}
+	if l.items = l.items[gone:]; len(l.items) == 0 {
+		l.items = nil
+		return
+	}
+	if l.moving > 0 || l.blocked || len(sp.limbo) > 0 || s.refusal.Load() != nil {
+		return
+	}
+	shard, ok := s.heirLocked(s.book.id(s.book.slot(l.items[0].slot)))
+	if !ok {
+		return
+	}
+	for _, it := range l.items[:min(len(l.items), unspoolAtOnce)] {
+		if sp.numbers[it.slot] != it.number {
+			continue // finished
+		}
+		if !movable(s.book.slot(it.slot)) {
+			return
+		}
+		s.writeLocked(write{slot: it.slot, op: opUnspool, shard: uint16(shard)})
+	}
+}
+
+// heirLocked returns the shard into which a task is to be moved; false if it takes
+// nothing now. A shard must not get tasks of two lines.
+func (s *Scheduler) heirLocked(id []byte) (shard int, ok bool) {
+	shard = s.terms.ShardOf(id)
+	h := s.holdingLocked(shard)
+	if !h.takes() || s.committer.Stalled(shard) > unspoolEvery || s.unsure() {
+		return shard, false
+	}
+	home, _ := recovery.HomeOf(string(id))
+	return shard, s.fleet == nil || h.home == home
+}
+
+// movable tells that the spool has all that is to be known about a task. One that has
+// died waits for the ledger with its burial: the spool keeps no dead.
+func movable(sl *slot) bool {
+	return sl.flags&writing == 0 && sl.stored != notStored && (!sl.state.busy() || sl.state == burying)
+}
+
+// unspoolChangeLocked is what moving a task means to the ledger. A dead one is moved as it
+// was, to be buried right afterwards.
+func (s *Scheduler) unspoolChangeLocked(c *recovery.Change, w *write, sl *slot) {
+	c.Data = s.book.record(sl)
+	if sl.state == burying {
+		f := s.book.fields(sl)
+		f.state = recPending
+		s.scratch = f.encode(s.scratch[:0])
+		c.Data = s.scratch
+	}
+	w.at = recordNext(c.Data)
+	c.From, c.To = recovery.Spot{}, recovery.Spot{Place: recovery.Pending, At: w.at}
+	s.spool.targets[w.slot] = w.shard
+	s.lineLocked(sl).moving++
+	c.Mark = recovery.Mark{Spool: s.spool.id, Number: s.spool.numbers[w.slot]}
+}
+
+// unspooledLocked makes a task the ledger's, which has its record.
+func (s *Scheduler) unspooledLocked(w *write, sl *slot) {
+	s.spool.removeLocked(s.book.id(sl), recovery.Spot{Place: recovery.Pending, At: sl.stored})
+	sl.shard, sl.stored = w.shard, w.at
+	s.spool.moved++
+	s.leaveSpoolLocked(w.slot)
+	if s.lineLocked(sl).moving == 0 {
+		select {
+		case s.spool.more <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// landedLocked counts an answered opUnspool, before it is known what it means.
+func (s *Scheduler) landedLocked(n uint32, sl *slot) {
+	delete(s.spool.targets, n)
+	s.lineLocked(sl).moving--
+}
+
+// movesInto tells whether anything is being moved into a shard.
+func (s *Scheduler) movesInto(shard int) bool {
+	if s.spool == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, target := range s.spool.targets {
+		if int(target) == shard {
+			return true
+		}
+	}
+	return false
+}
+
+// knownSpooledLocked tells that a task is this process's, whoever holds the shards.
+func (s *Scheduler) knownSpooledLocked(id string) bool {
+	n, known := s.book.find([]byte(id))
+	if !known || s.book.slot(n).shard != spoolShard {
+		return false
+	}
+	_, moving := s.spool.targets[n]
+	return !moving
+}
+
+// movingTo tells whether a task is being moved into a shard.
+func (s *Scheduler) movingTo(n uint32, sl *slot, shard int) bool {
+	if sl.shard != spoolShard {
+		return false
+	}
+	target, moving := s.spool.targets[n]
+	return moving && int(target) == shard
+}
+
+// takenBack waits for a creation, and takes it back if the ledger has not been sent it
+// for so long that the spool must do. Otherwise the caller waits on.
+func (s *Scheduler) takenBack(ctx context.Context, p *plan, c *call) bool {
+	if s.spool == nil || p.chosen || p.spool {
+		return false
+	}
+	patience := time.NewTimer(s.spool.patience)
+	defer patience.Stop()
+	select {
+	case <-c.done:
+		return false
+	case <-ctx.Done():
+		return false
+	case <-patience.C:
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	if c.left == 0 || !c.phase.CompareAndSwap(queued, abandoned) {
+		return false
+	}
+	c.over = true
+	return true
+}
+
+// otherID makes an id like one that stands for a creation which was taken back.
+func (s *Scheduler) otherID(id string) string {
+	if home, ok := recovery.HomeOf(id); ok {
+		return home.NewID()
+	}
+	return NewID()
+}
+
+func (s *Scheduler) spoolStatsLocked() SpoolStats {
+	if s.spool == nil {
+		return SpoolStats{}
+	}
+	st := SpoolStats{Tasks: len(s.spool.numbers), Moved: s.spool.moved}
+	if err := s.spool.refusal.Load(); err != nil {
+		st.Condition = (*err).Error()
+	}
+	return st
+}

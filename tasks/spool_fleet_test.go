@@ -1,0 +1,103 @@
+package tasks
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/memledger"
+)
+
+// strand has node b take over a shard of a into which a is moving a spooled task, and
+// returns the task. Whether b has got it depends on what is held up.
+func strand(t *testing.T, f *fleetRig, heldUp string, answer error) (a, b *fleetNode, id string) {
+	a = f.join("a", 1, Config{Spool: memledger.New()})
+	b = f.join("b", 1, Config{})
+	b.keeps.Store(true)
+	a.member.Uncertain(true)
+	task, err := a.Schedule(t.Context(), Request{Topic: "x", Delay: 10 * time.Second})
+	if err != nil || !task.Spooled {
+		t.Fatalf("Schedule: %+v, %v", task, err)
+	}
+	if home, ok := recovery.HomeOf(task.ID); !ok || home != a.fleet.Home(0) {
+		t.Errorf("%s does not tell its home", task.ID)
+	}
+	if _, err := a.Get(t.Context(), task.ID); err != nil {
+		t.Errorf("a spooled task is nobody else's: %v", err)
+	}
+	release := a.member.hold(heldUp)
+	a.member.fail("Applied", answer)
+	a.member.Uncertain(false)
+	pass(time.Second)
+	b.adopt(a)
+	release()
+	return a, b, task.ID
+}
+
+// Another node has taken over a shard, and with it a task that was moved there just
+// before: the node whose spool it came from does not deliver it as well.
+func TestSpoolOfLostShard(t *testing.T) {
+	for name, answer := range map[string]error{
+		"the answer comes late": nil,
+		"the answer is lost":    errors.New("lost"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleetBubble(t, func(t *testing.T, f *fleetRig) {
+				a, b, id := strand(t, f, "Applied", answer)
+				pass(time.Minute)
+				if d := b.pull("x", id); !b.ack(d[0]).Recorded {
+					t.Error("not recorded")
+				}
+				a.pull("x")
+				if s := a.Stats().Spool; s.Tasks != 0 || s.Moved != 1 {
+					t.Errorf("spool: %+v", s)
+				}
+			})
+		})
+	}
+}
+
+// The same, but the task was not moved: it is delivered by the node that has it.
+func TestSpoolKeepsWhatALostShardDidNotGet(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b, id := strand(t, f, "Apply", nil)
+		pass(time.Minute)
+		b.pull("x")
+		if d := a.pull("x", id); !a.ack(d[0]).Recorded {
+			t.Error("not recorded")
+		}
+		if s := a.Stats().Spool; s.Tasks != 0 || s.Moved != 0 {
+			t.Errorf("spool: %+v", s)
+		}
+	})
+}
+
+// What is spooled for a shard that another node holds waits for that shard, and is
+// moved when it comes back.
+func TestSpoolWaitsForItsShard(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a := f.join("a", 1, Config{Spool: memledger.New()})
+		b := f.join("b", 1, Config{})
+		b.keeps.Store(true)
+		b.adopt(a)
+		a.member.Uncertain(true)
+		task, err := a.Schedule(t.Context(), Request{Topic: "x", Delay: time.Hour})
+		want(t, "Schedule", err, nil)
+		a.member.Uncertain(false)
+		pass(time.Minute)
+		if s := a.Stats().Spool; s.Tasks != 1 {
+			t.Errorf("spool: %+v", s)
+		}
+		b.keeps.Store(false)
+		pass(time.Minute)
+		synctest.Wait()
+		if s := a.Stats().Spool; s.Tasks != 0 || s.Moved != 1 {
+			t.Errorf("spool: %+v", s)
+		}
+		if err := a.Cancel(t.Context(), task.ID); err != nil {
+			t.Error(err)
+		}
+	})
+}
