@@ -51,6 +51,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		Ledger:     recovery.CommitterStats{Commits: 18, Changes: 19, Repeats: 20, Queued: 21},
 		Armed:      26,
 		ArenaBytes: 22, ArenaLive: 23, ClockSteps: 24, UnknownRecords: 25, Subscriptions: 38, EventsLost: 39,
+		ReservesGiven: 40, ReservesTaken: 41, HelpGiven: 42, HelpTaken: 43,
 	})
 	for _, line := range []string{
 		`lapse_tasks{state="pending",topic="order.unpaid"} 1`,
@@ -86,6 +87,8 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_ledger_commits_total 18`, `lapse_ledger_changes_total 19`, `lapse_ledger_repeats_total 20`,
 		`lapse_ledger_queued 21`, `lapse_arena_bytes 22`, `lapse_arena_live_bytes 23`,
 		`lapse_clock_steps_total 24`, `lapse_wheel_armed 26`, `lapse_ledger_unknown_records 25`,
+		`lapse_nodes_reserves_total{side="given"} 40`, `lapse_nodes_reserves_total{side="taken"} 41`,
+		`lapse_nodes_help_total{side="given"} 42`, `lapse_nodes_help_total{side="taken"} 43`,
 		`lapse_event_streams 38`, `lapse_events_lost_total 39`,
 	} {
 		if !strings.Contains(got, "\n"+line+"\n") {
