@@ -59,6 +59,7 @@ type settings struct {
 	SweepAt             []string      `sep:";" placeholder:"TIME" help:"When to look through everything, in memory and in the ledger: a cron expression of five fields in UTC, or as in 'CRON_TZ=Europe/Berlin 0 3 * * *'. May be repeated."`
 	SweepBacklog        int           `default:"100000" help:"Ready tasks past which topics without a concurrency of their own are raised."`
 	SweepMaxConcurrency int           `default:"1024" help:"What they are raised to, as far as max-in-flight allows."`
+	SweepHelper         bool          `help:"Take ready tasks of other nodes that have a backlog while this one has less than half of sweep-backlog, and not only when it is idle."`
 
 	ShutdownGrace time.Duration `default:"10s" help:"How long a stop waits for work in progress."`
 	AnswerWithin  time.Duration `default:"2s" help:"How long a request waits for the ledger, past which the answer is 503."`
@@ -105,6 +106,7 @@ func (s *settings) scheduler(topics map[string]tasks.TopicSettings, ways []tasks
 		SweepAt:             s.SweepAt,
 		SweepBacklog:        s.SweepBacklog,
 		SweepMaxConcurrency: s.SweepMaxConcurrency,
+		SweepHelper:         s.SweepHelper,
 
 		OnOutage:     tasks.OnOutage(s.OnOutage),
 		Grace:        s.ShutdownGrace,

@@ -41,6 +41,7 @@ type Event struct {
 	ID       string    `json:"id"`
 	Topic    string    `json:"topic"`
 	Attempt  int       `json:"attempt,omitempty"`  // Started: the one that begins; Delivered, Retried, Died: the one that ended so
+	By       string    `json:"by,omitempty"`       // Started: the node whose receiver has it, or which helps with it, if it is another one
 	Lateness Duration  `json:"lateness,omitempty"` // Started, first attempts only
 	Error    string    `json:"error,omitempty"`    // Retried, Died: why
 	Count    int64     `json:"count,omitempty"`    // EventsLost, which has nothing else: how many

@@ -19,6 +19,7 @@ type Stats struct {
 	Ledger  LedgerStats `json:"ledger"`
 	Memory  MemoryStats `json:"memory"`
 	Events  EventStats  `json:"events"`
+	Nodes   NodesStats  `json:"nodes"`
 	// ClockSteps are jumps of the wall clock that were noticed.
 	ClockSteps int64 `json:"clock_steps"`
 }
@@ -35,6 +36,14 @@ type SweepStats struct {
 	// Concurrency is that of topics without one of their own; raised during a backlog.
 	Concurrency int       `json:"concurrency"`
 	Full        FullSweep `json:"full"`
+}
+
+// NodesStats are the counts of what passes between nodes that share a ledger.
+type NodesStats struct {
+	ReservesGiven int64 `json:"reserves_given"` // deliveries of its tasks to receivers that wait at other nodes
+	ReservesTaken int64 `json:"reserves_taken"` // deliveries of other nodes' tasks to receivers that wait at this one
+	HelpTaken     int64 `json:"help_taken"`     // deliveries of its tasks that others have made during a backlog
+	HelpGiven     int64 `json:"help_given"`     // deliveries that it has made for others during their backlogs
 }
 
 // FullSweep tells of the sweeps that look at everything.

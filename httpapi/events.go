@@ -22,6 +22,7 @@ type Event struct {
 	ID       string    `json:"id" doc:"The task."`
 	Topic    string    `json:"topic"`
 	Attempt  int       `json:"attempt,omitempty" doc:"Of started: the attempt that begins; of delivered, retried and dead: the one that ended so."`
+	By       string    `json:"by,omitempty" doc:"Of started: the node whose receiver has the task, or which helps with it, if it is another one."`
 	Lateness *duration `json:"lateness,omitempty" doc:"Of started, first attempts only: how long after its deadline."`
 	Error    string    `json:"error,omitempty" doc:"Of retried and dead: why."`
 }
@@ -208,6 +209,10 @@ func (e *eventStream) encode(v *tasks.Event) {
 	if v.Kind == tasks.EventStarted && v.Attempt == 1 {
 		late := formatDuration(v.Lateness.Round(10 * time.Microsecond))
 		e.text = append(append(append(e.text, `,"lateness":"`...), late...), '"')
+	}
+	if v.By != "" {
+		text, _ := json.Marshal(v.By) // a string: it cannot fail
+		e.text = append(append(e.text, `,"by":`...), text...)
 	}
 	if v.Err != "" {
 		text, _ := json.Marshal(v.Err) // a string: it cannot fail

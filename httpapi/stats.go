@@ -21,6 +21,7 @@ type Stats struct {
 	Ledger  LedgerStats `json:"ledger"`
 	Memory  MemoryStats `json:"memory"`
 	Events  EventStats  `json:"events"`
+	Nodes   NodesStats  `json:"nodes"`
 
 	ClockSteps int64 `json:"clock_steps" doc:"Jumps of the wall clock that were noticed."`
 }
@@ -37,6 +38,14 @@ type SweepStats struct {
 	Backlogs    int64     `json:"backlogs" doc:"Times that they were more than sweep.backlog."`
 	Concurrency int       `json:"concurrency" doc:"What topics without a concurrency of their own have now; raised during a backlog."`
 	Full        FullSweep `json:"full"`
+}
+
+// NodesStats are the counts of what passes between nodes that share a ledger.
+type NodesStats struct {
+	ReservesGiven int64 `json:"reserves_given" doc:"Deliveries of this node's tasks to receivers that wait at other nodes."`
+	ReservesTaken int64 `json:"reserves_taken" doc:"Deliveries of other nodes' tasks to receivers that wait at this one."`
+	HelpTaken     int64 `json:"help_taken" doc:"Deliveries of this node's tasks that other nodes have made during a backlog here."`
+	HelpGiven     int64 `json:"help_given" doc:"Deliveries of other nodes' tasks that this one has made during a backlog there."`
 }
 
 // FullSweep tells of the sweeps that look at everything.
@@ -153,6 +162,7 @@ func (s *Server) wireStats() Stats {
 		Ledger:     LedgerStats{t.Ledger.Commits, t.Ledger.Changes, t.Ledger.Repeats, t.Ledger.Queued, t.UnknownRecords},
 		Memory:     MemoryStats{t.ArenaBytes, t.ArenaLive, t.Armed},
 		Events:     EventStats{t.Subscriptions, t.EventsLost},
+		Nodes:      NodesStats{t.ReservesGiven, t.ReservesTaken, t.HelpTaken, t.HelpGiven},
 		ClockSteps: t.ClockSteps,
 	}
 }

@@ -64,6 +64,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		ShardsHeld: 50, ShardsAdopted: 9, ShardsGained: 42, ShardsYielded: 43, ShardsLost: 44, TasksDropped: 45, UnsureDeliveries: 46, LostDeliveries: 47,
 		Relay:      relay.Stats{Asked: 51, Unanswered: 52, Unheard: 53, Overloaded: 54, Resent: 55, Answered: 56, Refused: 57, Asking: 58, Answering: 59},
 		ArenaBytes: 22, ArenaLive: 23, ClockSteps: 24, UnknownRecords: 25, Subscriptions: 38, EventsLost: 39,
+		ReservesGiven: 40, ReservesTaken: 41, HelpGiven: 42, HelpTaken: 43,
 	})
 	for _, line := range []string{
 		`lapse_tasks{state="pending",topic="order.unpaid"} 1`,
@@ -106,6 +107,8 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_relay_asked_total 51`, `lapse_relay_asked_failed_total{outcome="unanswered"} 52`, `lapse_relay_asked_failed_total{outcome="unheard"} 53`,
 		`lapse_relay_asked_failed_total{outcome="overloaded"} 54`, `lapse_relay_resent_total 55`, `lapse_relay_answered_total 56`,
 		`lapse_relay_refused_total 57`, `lapse_relay_asking 58`, `lapse_relay_answering 59`,
+		`lapse_nodes_reserves_total{side="given"} 40`, `lapse_nodes_reserves_total{side="taken"} 41`,
+		`lapse_nodes_help_total{side="given"} 42`, `lapse_nodes_help_total{side="taken"} 43`,
 		`lapse_event_streams 38`, `lapse_events_lost_total 39`,
 	} {
 		if !strings.Contains(got, "\n"+line+"\n") {

@@ -53,6 +53,8 @@ var (
 	workers         = name("deliveries_running", "Places of deliveries that are taken, of at most max_deliveries; a way that delivers batches takes several at once.")
 	crowd           = name("deliveries_waiting_topics", "Topics that want to make more, and share the places by their weight; 0 while there are enough.")
 	concurrency     = name("sweep_concurrency", "Deliveries at once that a topic without a concurrency of its own may have now; raised during a backlog.")
+	reserves        = name("nodes_reserves_total", "Deliveries to receivers that wait at one node, of tasks that another one holds: given by this one, or taken.", "side")
+	help            = name("nodes_help_total", "Deliveries that one node makes of another one's tasks during a backlog there: help that this one has given, or taken.", "side")
 	auditChecked    = name("audit_checked_total", "Tasks compared between memory and ledger.")
 	ledgerRewinds   = name("ledger_rewinds_total", "Times that the ledger's storage had lost confirmed writes of a shard, which were written again. Outside a fault it stays 0.")
 	auditRepaired   = name("audit_repaired_total", "Differences between memory and ledger that were repaired. Outside a fault it stays 0.")
@@ -98,7 +100,7 @@ var all = []*prometheus.Desc{
 	tasksNow, scheduled, delivered, died, expired, deadOldest, cancelled, skipped, failed, leaseExpired, panicked, lateness, paused,
 	deliveryOutcomes,
 	info, ready, replayRecords, replaySeconds, rescued, missedWakes, leasesReturned,
-	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, auditChecked, auditRepaired, ledgerRewinds,
+	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, reserves, help, auditChecked, auditRepaired, ledgerRewinds,
 	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, ledgerQueued, unknownRecords,
 	arenaBytes, arenaLive, armed, eventStreams, eventsLost, clockSteps,
 	nodesNow, shardsNow, shardsGained, shardsYielded, shardsLost, shardTasks, unsure, unsureBegun, lostDeliveries, draining,

@@ -76,10 +76,10 @@ func (s *Scheduler) judgeBacklog() {
 	}
 }
 
-// raisedLocked is what a backlog raises a topic's concurrency to, 0 if there is none
-// or if the topic has one of its own.
+// raisedLocked is what a backlog raises a topic's concurrency to, be it one that this node
+// helps another one with; 0 if there is none or if the topic has one of its own.
 func (s *Scheduler) raisedLocked(t *topic) int {
-	if !s.sweep.raised || t.own || t.deliverer == nil {
+	if !s.sweep.raised && t.helps == 0 || t.own || t.deliverer == nil {
 		return 0
 	}
 	return s.cfg.SweepMaxConcurrency

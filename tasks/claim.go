@@ -7,20 +7,20 @@ import (
 )
 
 // beginLocked takes up to limit tasks off a topic's queue and begins to deliver them:
-// it is the only way to a delivery, for handlers and for receivers that pull. It
+// it is the only way to a delivery, for whatever taker. It
 // returns none if there are none, or if nothing may be delivered now. It may give
 // the lock up meanwhile.
 //
 // In a topic that counts crashes, an attempt is recorded before it is delivered: a
 // task that kills its process then runs out of attempts like any other. Close
 // waits for that.
-func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term time.Duration, away bool) []*Delivery {
+func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term time.Duration, by taker) []*Delivery {
 	if term == 0 {
 		term = t.settings.Lease
 	}
-	taken := s.takeSomeLocked(t, limit, away)
+	taken := s.takeSomeLocked(t, limit, by)
 	// Their places are taken from here on.
-	if away {
+	if by.away() {
 		s.away += len(taken)
 		s.wakeLocked(t) // one task wakes one receiver; this one may have left some
 	} else {
@@ -35,9 +35,9 @@ func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term t
 	claimed := t.settings.CountCrashes // which may change while attempts are recorded
 	if claimed && len(taken) > 0 {
 		asked := len(taken)
-		taken = s.claimLocked(ctx, t, taken, away)
+		taken = s.claimLocked(ctx, t, taken, by)
 		switch missed := asked - len(taken); {
-		case away:
+		case by.away():
 			s.freeLocked(missed, 0)
 		default:
 			t.busy -= missed
@@ -48,29 +48,30 @@ func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term t
 	}
 	ds := make([]*Delivery, len(taken))
 	for i, n := range taken {
-		ds[i] = s.handOutLocked(n, s.book.slot(n), term, claimed, away)
+		ds[i] = s.handOutLocked(n, s.book.slot(n), term, claimed, by)
 	}
 	return ds
 }
 
 // takeSomeLocked takes up to limit tasks off a topic's queue. Where many may not be
 // delivered, it gives the lock up in between, but never with a task in its hands.
-func (s *Scheduler) takeSomeLocked(t *topic, limit int, away bool) (taken []uint32) {
-	for away == t.pulled() { // which may change while the lock is given up
-		if away || t.later {
+func (s *Scheduler) takeSomeLocked(t *topic, limit int, by taker) (taken []uint32) {
+	for by.fits(t) { // which may change while the lock is given up
+		if by.away() || t.later {
 			limit = min(limit, s.roomLocked())
 		}
-		limit = t.allowed(limit)
-		passed := 0
-		for len(taken) < limit {
+		limit = by.allowed(t, limit)
+		passed, bytes := 0, by.bytes()
+		for len(taken) < limit && bytes > 0 {
 			n, ok := s.takeLocked(t, &passed)
 			if !ok {
 				break
 			}
 			taken = append(taken, n)
+			bytes -= len(s.book.record(s.book.slot(n)))
 		}
 		if len(taken) > 0 || passed < atOnce {
-			t.spend(len(taken))
+			by.spend(t, len(taken))
 			return taken
 		}
 		s.wakeLocked(t) // others may be faster
@@ -82,7 +83,7 @@ func (s *Scheduler) takeSomeLocked(t *topic, limit int, away bool) (taken []uint
 
 // claimLocked records the attempts of tasks that were taken off their queue, and
 // returns those that may be handed out. It gives the lock up meanwhile.
-func (s *Scheduler) claimLocked(ctx context.Context, t *topic, taken []uint32, away bool) []uint32 {
+func (s *Scheduler) claimLocked(ctx context.Context, t *topic, taken []uint32, by taker) []uint32 {
 	c := newCall(len(taken))
 	for i, n := range taken {
 		sl := s.book.slot(n)
@@ -109,7 +110,7 @@ func (s *Scheduler) claimLocked(ctx context.Context, t *topic, taken []uint32, a
 		// otherwise, the clock may have been set back, the shard be leaving, or the ledger
 		// have taken too long.
 		sl := s.book.slot(n)
-		if s.ended || t.stopped() || s.isAsideLocked(sl) || s.pausedLocked() || away != t.pulled() || sl.next > now || s.tooLateLocked(t, sl, now) {
+		if s.ended || t.stopped() || s.isAsideLocked(sl) || s.pausedLocked() || !by.fits(t) || sl.next > now || s.tooLateLocked(t, sl, now) {
 			s.putBackLocked(n, sl)
 		} else {
 			claimed = append(claimed, n)

@@ -56,6 +56,11 @@ type Config struct {
 	// Concurrency for may have during a backlog, as far as MaxInFlight allows; 64
 	// (which is what it has anyway) to 100,000. Default 1024.
 	SweepMaxConcurrency int
+	// SweepHelper lets this node take ready tasks of a topic that it delivers itself from
+	// another node which has a backlog, as long as its own is less than half of
+	// SweepBacklog. A node that is idle does so in any case: while none of its own tasks
+	// waits and less than half of MaxDeliveries is in use. Default: false.
+	SweepHelper bool
 	// Grace is how long Close waits for running handlers, 1 ms to 10 min. Default
 	// 10 s.
 	Grace time.Duration
@@ -110,6 +115,7 @@ type Event struct {
 	Topic    string
 	Attempt  int           // Started: the attempt that begins; Delivered, Retried, Died: the one that ended so
 	Lateness time.Duration // Started, first attempts only: since it was due, or since its place in its topic's Spread
+	By       string        // Started: the node whose receiver has it, or which helps with it; empty if it is this one
 	Err      string        // Retried, Died: why, at most 1 KiB
 }
 

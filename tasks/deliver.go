@@ -69,7 +69,7 @@ func Handle[T any](s *Scheduler, topic string, f func(ctx context.Context, v T, 
 
 // wakeLocked sees to it that somebody takes what a topic has ready.
 func (s *Scheduler) wakeLocked(t *topic) {
-	if t.stopped() || s.ended || s.halted || t.queue.live == 0 {
+	if t.stopped() || s.ended || s.halted || t.waiting() == 0 {
 		return
 	}
 	if t.allowed(1) == 0 {
@@ -77,6 +77,10 @@ func (s *Scheduler) wakeLocked(t *topic) {
 		return
 	}
 	if t.pulled() {
+		if t.reservers.guestInFront() && s.roomLocked() <= 0 {
+			s.holdLocked(t) // one that waits here is told; a guest waits on
+			return
+		}
 		t.reservers.wake(t.allowed(t.queue.live))
 		return
 	}
@@ -116,14 +120,14 @@ func (s *Scheduler) surplusLocked(t *topic) bool {
 // called wakeLocked first, so outside a fault it is never so.
 func (s *Scheduler) neglectedLocked(t *topic) bool {
 	switch {
-	case t.stopped() || s.ended || s.halted || t.queue.live == 0 || t.allowed(1) == 0 || t.rest != nil || t.crowded != 0:
+	case t.stopped() || s.ended || s.halted || t.waiting() == 0 || t.allowed(1) == 0 || t.rest != nil || t.crowded != 0:
 		return false
 	case t.pulled():
 		return t.reservers.woken == 0 && t.reservers.queue.Len() > 0 && s.roomLocked() > 0
 	case t.later && s.roomLocked() <= 0:
 		return false
 	}
-	return t.workers < min(t.settings.Concurrency, t.busy+t.allowed(t.queue.live))
+	return t.workers < min(t.settings.Concurrency, t.busy+t.allowed(t.waiting()))
 }
 
 // work delivers a topic's ready tasks, as many at once as it has places, until there
@@ -154,7 +158,10 @@ func (s *Scheduler) workOnce(t *topic, places *int) (more bool) {
 		s.unlock()
 		return false
 	}
-	ds := s.beginLocked(s.ctx, t, *places, 0, false)
+	ds := s.beginLocked(s.ctx, t, *places, 0, byWorker)
+	if len(ds) == 0 {
+		ds = s.takeBroughtLocked(t, *places)
+	}
 	if now := t.deliverer; now != nil && (len(ds) == 1 || takesBatches(now)) {
 		by = now // it has changed while the attempts were recorded
 	}
@@ -189,6 +196,8 @@ func (s *Scheduler) returnLocked(t *topic, d *Delivery, v judgement) {
 	t.busy--
 	l, ok := s.open[d.slot]
 	switch {
+	case d.origin != nil:
+		s.endFarLocked(d, v)
 	case !ok || l.nonce != d.lease.nonce:
 		// The lease has run out, and the task is no longer this delivery's; or its
 		// shard has left.

@@ -17,10 +17,10 @@ type lease struct {
 // handOutLocked begins a delivery of a task that was taken off its queue, and
 // claimed if its topic counts crashes. Its place among the deliveries is taken
 // already.
-func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claimed, away bool) *Delivery {
+func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claimed bool, by taker) *Delivery {
 	t := s.byNumber[sl.topic]
 	rec := s.book.record(sl)
-	l := lease{nonce: newNonce(s.holdingLocked(int(sl.shard))), attempt: recordAttempt(rec), until: s.elapsed() + term, away: away}
+	l := lease{nonce: newNonce(s.holdingLocked(int(sl.shard))), attempt: recordAttempt(rec), until: s.elapsed() + term, away: by.away()}
 	if !claimed {
 		// A claim that the record still has is that of an earlier attempt, which
 		// ended with its process.
@@ -34,7 +34,7 @@ func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claime
 	}
 	task := s.taskLocked(n)
 	wall := s.cfg.Clock()
-	e := Event{Attempt: task.Attempt}
+	e := Event{Attempt: task.Attempt, By: by.node}
 	if task.Attempt == 1 {
 		e.Lateness = max(0, wall.Sub(fromMillis(s.deadlineLocked(t, sl, true))))
 		t.counts.Lateness.observe(e.Lateness)

@@ -36,6 +36,12 @@ func verbs() map[string]answerer {
 	add(answering(yieldQuestion, (*Scheduler).answerYield))
 	add(answering(takeQuestion, (*Scheduler).answerTake))
 	add(answering(drainQuestion, (*Scheduler).answerDrain))
+	add(answering(reserveQuestion, (*Scheduler).answerReserve))
+	add(answering(wishesQuestion, (*Scheduler).answerWishes))
+	add(answering(offerQuestion, (*Scheduler).answerOffer))
+	add(answering(backlogQuestion, (*Scheduler).answerBacklog))
+	add(answering(helpQuestion, (*Scheduler).answerHelp))
+	add(answering(outcomesQuestion, (*Scheduler).answerOutcomes))
 	return table
 }
 

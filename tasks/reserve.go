@@ -20,8 +20,9 @@ const (
 )
 
 // Reserve hands out up to limit ready tasks of a topic that is pulled, those
-// first that became due first. If there are none, it waits for up to wait, and
-// may return none. A lease of 0 is the topic's.
+// first that became due first. If there are none, it asks the other nodes that share
+// the ledger, and waits for up to wait until there are some anywhere; it may return
+// none. A lease of 0 is the topic's, at the node that holds the task.
 //
 // Errors: ErrInvalid; ErrHandled if the topic's tasks go to a handler;
 // ErrOverloaded when Config.MaxInFlight deliveries are open; ErrClosed.
@@ -42,13 +43,14 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 	if err := f.err(); err != nil {
 		return nil, err
 	}
+	place := turn{limit: limit, late: wait == 0}
 	var over <-chan time.Time
 	if wait > 0 {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		over = timer.C
 	}
-	var place turn
+	alone := s.solitary()
 	s.mu.Lock()
 	for {
 		t, err := s.pullableLocked(topic)
@@ -57,35 +59,75 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 			return nil, err
 		}
 		begun := s.pullLocked(ctx, t, limit, lease)
-		if len(begun) > 0 || wait == 0 || !s.queueLocked(ctx, t, &place, over) {
+		if len(begun) == 0 && !alone && t.pulled() {
+			place.wish = s.wishLocked(t, lease)
+		}
+		if len(begun) > 0 || wait == 0 && alone || !s.queueLocked(ctx, t, &place, over) {
 			s.unlock()
 			return handOver(begun), nil
+		}
+		if len(place.brought) > 0 {
+			if ctx.Err() != nil && !s.ended {
+				s.giveBackLocked(place.brought)
+				place.brought = nil
+			}
+			s.unlock()
+			return handOver(place.brought), nil
 		}
 	}
 }
 
-// queueLocked waits, without the lock, until it is a receiver's turn to look again.
-// It reports false if that did not come in time.
+// queueLocked waits, without the lock, until it is a receiver's turn to look again, or
+// until it was brought something. It reports false if neither came in time.
 func (s *Scheduler) queueLocked(ctx context.Context, t *topic, place *turn, over <-chan time.Time) (woken bool) {
 	if !t.pulled() { // any more: whoever slept has been told already
 		return true
 	}
 	t.reservers.join(place)
 	s.wakeLocked(t) // for what became ready while the lock was given up
-	s.unlock()
-	select {
-	case <-place.ready:
-		woken = true
-	case <-over:
-	case <-ctx.Done():
-	case <-s.closing:
+	var search <-chan struct{}
+	if place.wish != nil {
+		search = s.searchLocked(place.wish)
 	}
+	s.unlock()
+	woken = place.wait(ctx, s.closing, over, search)
 	s.mu.Lock()
 	t.reservers.leave(place)
+	if len(place.brought) > 0 {
+		return true
+	}
 	if !woken {
 		s.wakeLocked(t) // if it has just been woken, somebody else should be
 	}
 	return woken
+}
+
+// wait reports whether the turn has come. While other nodes are being asked, what they
+// have is worth the moment until they answer, even if the time is over.
+func (t *turn) wait(ctx context.Context, closing <-chan struct{}, over <-chan time.Time, search <-chan struct{}) bool {
+	if !t.late {
+		select {
+		case <-t.ready:
+			return true
+		case <-over:
+			t.late = true
+		case <-ctx.Done():
+			return false
+		case <-closing:
+			return false
+		}
+	}
+	if search == nil {
+		return false
+	}
+	select {
+	case <-t.ready:
+		return true
+	case <-search:
+	case <-ctx.Done():
+	case <-closing:
+	}
+	return false
 }
 
 // pullLocked begins deliveries for a receiver that asks. It may give the lock up
@@ -93,7 +135,7 @@ func (s *Scheduler) queueLocked(ctx context.Context, t *topic, place *turn, over
 func (s *Scheduler) pullLocked(ctx context.Context, t *topic, limit int, lease time.Duration) []*Delivery {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	return s.beginLocked(ctx, t, limit, lease, true)
+	return s.beginLocked(ctx, t, limit, lease, byReceiver)
 }
 
 // handOver gives deliveries to their receiver.
@@ -136,6 +178,14 @@ type turn struct {
 	number uint64 // drawn when it joins for the first time
 	ready  chan struct{}
 	place  *list.Element // while it sleeps
+
+	serve func() // of a guest: called instead of closing ready
+
+	// Of others:
+	limit   int         // how many tasks it takes
+	late    bool        // the time to wait is over
+	wish    *wish       // it shares; nil if there are no other nodes
+	brought []*Delivery // from other nodes
 }
 
 func (r *reservers) join(t *turn) {
@@ -153,16 +203,35 @@ func (r *reservers) join(t *turn) {
 	} else {
 		t.place = r.queue.InsertAfter(t, before)
 	}
+	if t.wish != nil {
+		t.wish.demand += t.limit
+	}
+}
+
+// remove takes one that sleeps out of the queue.
+func (r *reservers) remove(t *turn) {
+	r.queue.Remove(t.place)
+	t.place = nil
+	if t.wish != nil {
+		t.wish.demand -= t.limit
+	}
+}
+
+// bring wakes one that sleeps with deliveries of another node.
+func (r *reservers) bring(t *turn, ds []*Delivery) {
+	r.remove(t)
+	t.brought = ds
+	close(t.ready)
 }
 
 // leave is called by every receiver that has joined, woken or not.
 func (r *reservers) leave(t *turn) {
-	if t.place == nil {
+	switch {
+	case t.place != nil:
+		r.remove(t)
+	case t.brought == nil:
 		r.woken--
-		return
 	}
-	r.queue.Remove(t.place)
-	t.place = nil
 }
 
 // dismiss lets all look who sleep: there is nothing for them any more.
@@ -179,8 +248,18 @@ func (r *reservers) wake(tasks int) {
 	if front == nil || r.woken >= tasks {
 		return
 	}
-	t := r.queue.Remove(front).(*turn)
-	t.place = nil
+	t := front.Value.(*turn)
+	r.remove(t)
 	r.woken++
-	close(t.ready)
+	if t.serve != nil {
+		t.serve()
+	} else {
+		close(t.ready)
+	}
+}
+
+// guestInFront tells that the one that has waited longest waits at another node.
+func (r *reservers) guestInFront() bool {
+	front := r.queue.Front()
+	return front != nil && front.Value.(*turn).serve != nil
 }

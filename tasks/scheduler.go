@@ -86,6 +86,7 @@ type Scheduler struct {
 	scratch       []byte              // for records on their way into the arena
 	events        []Event             // for the observer, told at unlock
 	feed          feed
+	exchange      exchange
 	progress      recovery.Progress
 	sweep         sweepState
 	unknown       int64             // records of a version that this binary does not know, or damaged
@@ -129,6 +130,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		graves:      make(map[uint64]struct{}),
 		illegible:   make(map[uint64]uint16),
 		outcomes:    newOutcomes(),
+		exchange:    newExchange(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.fleet, _ = ledger.(recovery.Fleet)
@@ -174,6 +176,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	s.joinFleet()
 	if s.shared != nil {
 		s.background.Go(s.filingLoop)
+		s.background.Go(s.exchangeLoop)
 	}
 	close(s.opened)
 	return s, nil

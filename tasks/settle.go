@@ -42,8 +42,8 @@ func (s *Scheduler) checkVerdict(v *Verdict, receipts []string) ([]settling, err
 	if len(receipts) == 0 || len(receipts) > MaxReserve {
 		f.add("receipts", reserveText)
 	}
-	if v.Verb < Ack || v.Verb > Bury {
-		f.add("verb", "must be Ack, Release, Extend or Bury")
+	if v.Verb < Ack || v.Verb > Return {
+		f.add("verb", "must be Ack, Release, Extend, Bury or Return")
 	}
 	if err := f.err(); err != nil {
 		return nil, err
@@ -174,6 +174,8 @@ func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *call, i int) {
 		s.failLocked(n, sl, orText(v.Reason, "released"), v.Delay, c, i)
 	case Bury:
 		s.buryLocked(n, sl, orText(v.Reason, "buried"), c, i)
+	case Return:
+		s.putBackLocked(n, sl)
 	case Extend:
 		a.LeaseUntil = s.extendLocked(n, sl, v.Lease)
 	}

@@ -238,18 +238,23 @@ func (s *Scheduler) settleElsewhere(ctx context.Context, v Verdict, receipt stri
 }
 
 // Return gives deliveries back that never reached their receiver: they are ready
-// again at once, and the attempt does not count.
+// again at once, and the attempt does not count. Whoever has no more than their receipts
+// settles them with the verb Return.
 func (s *Scheduler) Return(ds []Delivery) {
 	far := make(map[*Delivery]bool)
+	var foreign []*Delivery
 	s.mu.Lock()
 	for i := range ds {
 		n := ds[i].slot
-		if l, ok := s.open[n]; ok && ds[i].receipt == "" && l.nonce == ds[i].lease.nonce {
+		if ds[i].origin != nil {
+			foreign = append(foreign, &ds[i])
+		} else if l, ok := s.open[n]; ok && ds[i].receipt == "" && l.nonce == ds[i].lease.nonce {
 			s.putBackLocked(n, s.book.slot(n))
 		} else if s.shared != nil && !s.holdingLocked(s.tenureLocked(ds[i].home)).mine() {
 			far[&ds[i]] = true
 		}
 	}
+	s.giveBackLocked(foreign)
 	s.unlock()
 	if len(far) > 0 {
 		s.returnFar(far)

@@ -57,7 +57,7 @@ func (s *Scheduler) wantsLocked(t *topic) bool {
 	if t.stopped() || s.ended || s.halted || t.deliverer == nil || t.later && s.roomLocked() <= 0 {
 		return false
 	}
-	wanted := t.busy + t.allowed(t.queue.live)
+	wanted := t.busy + t.allowed(t.waiting())
 	return t.workers < min(t.settings.Concurrency, wanted) ||
 		t.workers < min(s.raisedLocked(t), wanted) && s.workers+s.away < s.cfg.MaxInFlight
 }

@@ -79,7 +79,7 @@ func (s *Scheduler) share(ctx context.Context) error {
 	s.befriend()
 	sh.relay, err = relay.New(relay.Config{
 		Bus: ledger, Node: sh.node, Incarnation: uuid.NewString(),
-		Answer: s.answer, Log: s.cfg.Log,
+		Answer: s.answer, Late: s.late, Log: s.cfg.Log,
 	})
 	return err
 }

@@ -61,6 +61,13 @@ type Stats struct {
 	Subscriptions int   // that are open, see Scheduler.Subscribe
 	EventsLost    int64 // events that a reader of any subscription was too slow for
 
+	// What passes between nodes that share a ledger: each such delivery
+	// counts at both.
+	ReservesGiven int64 // deliveries of this node's tasks to receivers that wait at other nodes
+	ReservesTaken int64 // deliveries of other nodes' tasks to receivers that wait here
+	HelpTaken     int64 // deliveries of this node's tasks that others have made during a backlog here
+	HelpGiven     int64 // deliveries of other nodes' tasks that this one has made during their backlogs
+
 	FullSweeps    int64         // that are over, see Config.SweepAt
 	FullSweepAt   time.Time     // when the last of them began; zero if there was none
 	FullSweepTook time.Duration // from then until all of memory was compared with the ledger
@@ -118,6 +125,9 @@ func (s *Scheduler) Stats() Stats {
 	n := &s.tenures
 	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.gained, n.yielded, n.lost, n.dropped
 	st.UnsureDeliveries, st.LostDeliveries = n.unsure, n.doubtful
+	x := &s.exchange.counts
+	st.ReservesGiven, st.ReservesTaken = x.reservesGiven, x.reservesTaken
+	st.HelpTaken, st.HelpGiven = x.helpTaken, x.helpGiven
 	st.Subscriptions, st.EventsLost = s.feed.count, s.feed.lost
 	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.sweep.fulls, s.sweep.last.at, s.sweep.lastTook
 	st.ClockSteps, st.UnknownRecords = s.sweep.clockSteps, s.unknown

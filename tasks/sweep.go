@@ -10,6 +10,7 @@ type sweepState struct {
 	arena   uint32 // where tidying goes on
 	alarmed bool   // the search has just found something: all is searched next time
 	raised  bool   // during a backlog
+	called  bool   // the other nodes were told of it
 	deaf    bool   // the ledger could not be read when the audit asked last
 
 	lastWall time.Time // of the sweep before, to notice steps of the clock
@@ -74,6 +75,7 @@ func (s *Scheduler) sweepOnce(full bool) {
 	this := fullSweep{at: s.cfg.Clock(), since: s.elapsed()}
 	s.noteClock()
 	s.judgeBacklog()
+	s.callForHelp()
 	late := s.runner.Overdue(overdueSlack)
 	lost := s.searchOverdue(full)
 	expired := s.expire()

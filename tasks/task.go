@@ -141,6 +141,7 @@ type Delivery struct {
 	signer *signer
 	// receipt is that of a delivery which another node has begun.
 	receipt string
+	origin  *origin // of such a delivery
 }
 
 // Receipt settles this delivery, and no other. It is made when it is asked for: most
@@ -161,6 +162,7 @@ const (
 	Release                 // not done: again after Verdict.Delay, the attempt counts
 	Extend                  // still at work: the lease begins anew, for Verdict.Lease
 	Bury                    // never again: the task is dead, for Verdict.Reason
+	Return                  // not begun: again at once, the attempt does not count
 )
 
 // A Verdict settles deliveries.

@@ -22,19 +22,23 @@ type topic struct {
 	unfit     error     // why nobody can have its tasks at present: this process cannot do what its settings say
 	queue     queue
 	reservers reservers
-	workers   int             // places that its workers have: deliveries that they may make at once
-	busy      int             // of those, how many are taken by a delivery
-	later     bool            // its deliverer leaves deliveries to their receipts
-	crowded   int             // 1 + its position in Scheduler.crowd; 0: it is not there
-	turns     float64         // deliveries for its weight, while places were scarce
-	limiter   *rate.Limiter   // of its rate; nil: no bound
-	rest      *time.Timer     // until the limiter lets another delivery begin
-	held      bool            // MaxInFlight keeps it waiting; it is in Scheduler.held
-	pushed    bool            // its ready tasks are in Scheduler.backlog
-	slots     int             // tasks in memory, in whatever state
-	undecided bool            // misfired tasks of it wait to be coalesced
-	gauges    [Dead + 1]int64 // tasks by the state that is shown
-	longest   longestDead     // who has been dead the longest
+	wishes    map[time.Duration]*wish // that its receivers here have, by their lease
+	guests    map[guestKey]*guest     // that stand among its receivers
+	workers   int                     // places that its workers have: deliveries that they may make at once
+	busy      int                     // of those, how many are taken by a delivery
+	brought   []*Delivery             // of tasks of other nodes, which the workers deliver after its own
+	helps     int                     // nodes whose tasks of this topic are taken when there is room
+	later     bool                    // its deliverer leaves deliveries to their receipts
+	crowded   int                     // 1 + its position in Scheduler.crowd; 0: it is not there
+	turns     float64                 // deliveries for its weight, while places were scarce
+	limiter   *rate.Limiter           // of its rate; nil: no bound
+	rest      *time.Timer             // until the limiter lets another delivery begin
+	held      bool                    // MaxInFlight keeps it waiting; it is in Scheduler.held
+	pushed    bool                    // its ready tasks are in Scheduler.backlog
+	slots     int                     // tasks in memory, in whatever state
+	undecided bool                    // misfired tasks of it wait to be coalesced
+	gauges    [Dead + 1]int64         // tasks by the state that is shown
+	longest   longestDead             // who has been dead the longest
 	counts    Counts
 }
 
@@ -96,7 +100,7 @@ func (s *Scheduler) evictTopic() bool {
 
 func (t *topic) idle() bool {
 	return t.slots == 0 && t.gauges[Dead] == 0 && t.revision == 0 && t.handler == nil &&
-		t.workers == 0 && t.reservers.queue.Len() == 0
+		t.workers == 0 && t.reservers.queue.Len() == 0 && len(t.wishes) == 0 && len(t.guests) == 0 && t.helps == 0
 }
 
 // Topic returns a topic that has settings, tasks or a handler. Errors: ErrNoTopic.

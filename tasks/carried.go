@@ -1,0 +1,43 @@
+package tasks
+
+import "time"
+
+// A carried delivery is one on its way to another node, whose receivers or workers
+// make it. It stays open here, as one that only its receipt can settle.
+type carried struct {
+	Task    Task
+	Receipt string
+	Lease   time.Duration // what is left of it
+}
+
+// carry packs deliveries for another node.
+func (s *Scheduler) carry(ds []*Delivery) []carried {
+	packed := make([]carried, len(ds))
+	now := s.elapsed()
+	for i, d := range ds {
+		packed[i] = carried{d.Task, d.Receipt(), d.lease.until - now}
+	}
+	return packed
+}
+
+// An origin is where a delivery has come from that another node has begun.
+type origin struct {
+	node  string        // that holds the task
+	lease time.Duration // as it was on arrival
+	help  *help         // nil: for a receiver
+	began time.Duration // help: when a worker began with it
+}
+
+// unpack makes deliveries of what has come from another node. Their leases are counted
+// from their arrival: for as long as the message took, they are over there before.
+func (s *Scheduler) unpack(from string, packed []carried, help *help) []*Delivery {
+	ds := make([]*Delivery, len(packed))
+	now, wall := s.elapsed(), s.cfg.Clock()
+	for i, p := range packed {
+		ds[i] = &Delivery{
+			Task: p.Task, LeaseUntil: wall.Add(p.Lease).UTC(), lease: lease{until: now + p.Lease},
+			receipt: p.Receipt, origin: &origin{node: from, lease: p.Lease, help: help},
+		}
+	}
+	return ds
+}

@@ -1,0 +1,38 @@
+package tasks
+
+import "slices"
+
+// takeBackLocked makes a task ready again whose delivery nobody has seen.
+func (s *Scheduler) takeBackLocked(d *Delivery) {
+	if l, ok := s.open[d.slot]; ok && l.nonce == d.lease.nonce && s.book.slot(d.slot).state == delivering {
+		s.putBackLocked(d.slot, s.book.slot(d.slot))
+	}
+}
+
+// giveBackLocked gives deliveries back to whom they came from, in the background.
+func (s *Scheduler) giveBackLocked(ds []*Delivery) {
+	if len(ds) > 0 && !s.ended {
+		s.exchange.counts.returned += int64(len(ds))
+		s.background.Go(func() { s.giveBack(ds) })
+	}
+}
+
+// giveBack gives deliveries back. What cannot be given back is ready again when its lease
+// is over.
+func (s *Scheduler) giveBack(ds []*Delivery) {
+	by := make(map[string][]string)
+	for _, d := range ds {
+		by[d.origin.node] = append(by[d.origin.node], d.receipt)
+	}
+	for node, receipts := range by {
+		ctx, cancel := s.within(s.ctx)
+		_, err := ask(ctx, s, node, returnQuestion, returnAsk{receipts})
+		cancel()
+		if err == nil {
+			continue
+		}
+		for part := range slices.Chunk(receipts, MaxReserve) {
+			_, _ = s.Settle(s.ctx, Verdict{Verb: Return}, part) // at whoever has the tasks now
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package tasks
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"time"
+)
+
+// A node with a backlog says so to all others with every sweep. Those that have room take
+// ready tasks of topics that they can deliver themselves, deliver them as if they were
+// their own, and settle them here by their receipts. To this node, what they have taken is
+// like what receivers have reserved: it counts against MaxInFlight, its leases run here,
+// and when a helper dies, its tasks are ready again when they are over.
+
+// backlogQuestion tells of a backlog, or that it is over.
+var backlogQuestion = question[backlogTold, struct{}]{verb: "backlog"}
+
+type backlogTold struct {
+	Topics []backlogTopic // those with the most tasks first; none: the backlog is over
+}
+
+type backlogTopic struct {
+	Topic string
+	Way   string // see topic.way
+	Ready int
+}
+
+// helpQuestion asks for ready tasks of a topic during a backlog.
+var helpQuestion = question[helpAsk, helped]{verb: "help", writes: true}
+
+type helpAsk struct {
+	Topic string
+	Way   string
+	Want  int
+}
+
+type helped struct {
+	Deliveries []carried `json:",omitempty"`
+	Over       bool      // the backlog is over
+}
+
+// backlogTopics is how many topics a node tells of.
+const backlogTopics = 100
+
+// way names how a topic's tasks are delivered: who names the same can help.
+func (t *topic) way() string {
+	if t.deliverer == nil {
+		return ""
+	}
+	kind := string(t.kind())
+	if t.handler != nil {
+		return kind
+	}
+	sum := sha256.Sum256(bytes.TrimSpace(t.settings.Delivery))
+	return kind + "/" + hex.EncodeToString(sum[:8])
+}
+
+// callForHelp tells the other nodes of a backlog here, and of its end.
+func (s *Scheduler) callForHelp() {
+	if s.solitary() {
+		return
+	}
+	var told backlogTold
+	s.mu.Lock()
+	called := s.sweep.called
+	s.sweep.called = s.sweep.raised && !s.ended
+	if s.sweep.called {
+		for _, t := range s.byNumber {
+			if t.pushed && t.queue.live > 0 {
+				told.Topics = append(told.Topics, backlogTopic{t.name, t.way(), t.queue.live})
+			}
+		}
+	}
+	calls := s.sweep.called || called
+	s.mu.Unlock()
+	if !calls {
+		return
+	}
+	slices.SortFunc(told.Topics, func(a, b backlogTopic) int { return b.Ready - a.Ready })
+	told.Topics = told.Topics[:min(len(told.Topics), backlogTopics)]
+	tell(s, "", backlogQuestion, told)
+}
+
+// answerHelp gives tasks to a node that helps.
+func (s *Scheduler) answerHelp(ctx context.Context, from string, ask helpAsk) (helped, error) {
+	s.mu.Lock()
+	defer s.unlock()
+	if s.ended {
+		return helped{}, ErrClosed
+	}
+	t := s.topics[ask.Topic]
+	if !s.sweep.raised || t == nil || !t.pushed || t.way() != ask.Way {
+		return helped{Over: true}, nil
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	ds := s.beginLocked(ctx, t, min(ask.Want, MaxReserve), 0, taker{aHelper, from})
+	s.exchange.counts.helpTaken += int64(len(ds))
+	return helped{Deliveries: s.carry(ds)}, nil
+}
+
+// outcomesQuestion tells what has become of deliveries that a helper has made.
+var outcomesQuestion = question[outcomesTold, []wiredFault]{verb: "outcomes", writes: true}
+
+type outcomesTold struct{ Outcomes []helpOutcome }
+
+type helpOutcome struct {
+	Receipt string
+	Verb    Verb
+	Reason  string         `json:",omitempty"`
+	Delay   *time.Duration `json:",omitempty"`
+}
+
+func (o *helpOutcome) verdict() Verdict {
+	return Verdict{Verb: o.Verb, Delay: o.Delay, Reason: o.Reason}
+}
+
+// answerOutcomes settles deliveries. Like a worker of this process, the helper does not
+// wait for the ledger. The answer has a fault for each outcome, empty if it counts.
+func (s *Scheduler) answerOutcomes(_ context.Context, _ string, told outcomesTold) ([]wiredFault, error) {
+	faults := make([]wiredFault, len(told.Outcomes))
+	settlings := make([]settling, len(told.Outcomes))
+	for i := range settlings {
+		p := &settlings[i]
+		if p.receipt, p.answer.Err = s.signer.parse(told.Outcomes[i].Receipt); p.answer.Err == nil {
+			p.answer.ID = p.receipt.id
+		}
+	}
+	for from := 0; from < len(settlings); from += atOnce {
+		s.mu.Lock()
+		if s.ended {
+			s.unlock()
+			return nil, ErrClosed
+		}
+		for i := from; i < min(from+atOnce, len(settlings)); i++ {
+			if p, o := &settlings[i], &told.Outcomes[i]; p.answer.Err == nil && o.Verb >= Ack && o.Verb <= Return {
+				v := o.verdict()
+				s.settleLocked(&v, p, nil, 0)
+			}
+		}
+		s.unlock()
+	}
+	for i := range settlings {
+		if err := settlings[i].answer.Err; err != nil {
+			faults[i] = *faultOf(err)
+		}
+	}
+	return faults, nil
+}

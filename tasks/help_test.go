@@ -1,0 +1,300 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// herd schedules tasks that are due now.
+func (n *poolNode) herd(topic string, count int) {
+	n.t.Helper()
+	for from := 0; from < count; from += MaxBatch {
+		reqs := make([]Request, min(MaxBatch, count-from))
+		for i := range reqs {
+			reqs[i] = Request{ID: fmt.Sprint(topic, "-", from+i), Topic: topic}
+		}
+		results, err := n.ScheduleBatch(n.t.Context(), reqs)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		for _, r := range results {
+			if r.Err != nil {
+				n.t.Fatal(r.Err)
+			}
+		}
+	}
+}
+
+// deliveries counts those that each node makes, and of each task.
+type deliveries struct {
+	mu   sync.Mutex
+	made map[string]int // by node
+	of   map[string]int // by task
+}
+
+// by is a handler that takes its time.
+func (c *deliveries) by(node string, took time.Duration, end func(d *Delivery) error) HandlerFunc {
+	return func(ctx context.Context, d *Delivery) error {
+		c.mu.Lock()
+		if c.made == nil {
+			c.made, c.of = make(map[string]int), make(map[string]int)
+		}
+		c.made[node]++
+		c.of[d.ID]++
+		c.mu.Unlock()
+		time.Sleep(took)
+		if end == nil {
+			return nil
+		}
+		return end(d)
+	}
+}
+
+func (c *deliveries) counts(node string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.made[node]
+}
+
+// An idle node, or one that is a helper, delivers about as much of a backlog as the node
+// that has it; each task once.
+func TestHelp(t *testing.T) {
+	for _, helper := range []bool{false, true} {
+		t.Run(fmt.Sprint("helper=", helper), func(t *testing.T) {
+			poolBubble(t, func(t *testing.T, f *poolRig) {
+				const tasks = 5000
+				a, b := f.nodes[0], f.nodes[1]
+				var c deliveries
+				for _, n := range f.nodes {
+					if err := n.Handle("x", c.by(n.name, 100*time.Millisecond, nil)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				a.herd("x", tasks)
+				began := time.Now()
+				for a.Stats().Total.Delivered < tasks {
+					pass(100 * time.Millisecond)
+				}
+				t.Log("it took", time.Since(began), "by a:", c.counts("a"), "by b:", c.counts("b"))
+				if made := c.counts("b"); made < tasks*4/10 {
+					t.Errorf("the other node has made %d of %d deliveries", made, tasks)
+				}
+				if len(c.of) != tasks || c.counts("a")+c.counts("b") != tasks {
+					t.Errorf("%d tasks were delivered %d times", len(c.of), c.counts("a")+c.counts("b"))
+				}
+				pass(time.Minute)
+				if st := b.Stats(); st.Total.Delivered != 0 || len(b.exchange.helps) != 0 || st.Concurrency != 64 {
+					t.Errorf("afterwards: %+v, %d helps", st.Total, len(b.exchange.helps))
+				}
+			}, Config{SweepBacklog: 100}, Config{SweepHelper: helper})
+		})
+	}
+}
+
+// Whatever becomes of an attempt counts at the node that has the task.
+func TestHelpOutcomes(t *testing.T) {
+	poolBubble(t, func(t *testing.T, f *poolRig) {
+		a, b := f.nodes[0], f.nodes[1]
+		stuck := make(chan struct{})
+		if err := a.Handle("x", func(ctx context.Context, d *Delivery) error {
+			select {
+			case <-stuck:
+			case <-ctx.Done():
+			}
+			return errors.New("stuck")
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var round atomic.Int64
+		if err := b.Handle("x", func(_ context.Context, d *Delivery) error {
+			switch {
+			case d.Attempt > 1:
+				round.Add(1)
+				return nil
+			case d.ID[len(d.ID)-1] == '1':
+				return Kill(errors.New("no use"))
+			case d.ID[len(d.ID)-1] == '2':
+				return RetryAfter(errors.New("later"), time.Hour)
+			case d.ID[len(d.ID)-1] == '3':
+				panic("at the wrong moment")
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		a.SetTopic(t.Context(), "x", TopicSettings{Kind: Handler, Concurrency: 1, Lease: time.Hour}, -1)
+		pass(5 * time.Second)
+		a.herd("x", 100)
+		pass(10 * time.Second)
+		st := a.Stats().Total
+		if st.Delivered < 60 || st.Dead < 9 || st.Dead > 10 {
+			t.Errorf("the owner has counted %+v", st)
+		}
+		pageDead, err := a.List(t.Context(), Query{Topic: "x", State: Dead})
+		if err != nil || len(pageDead.Tasks) == 0 || pageDead.Tasks[0].LastError != "no use" {
+			t.Errorf("the dead: %+v, %v", pageDead, err)
+		}
+		left, err := a.List(t.Context(), Query{State: Pending})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, task := range left.Tasks {
+			if until := time.Until(task.Next); task.LastError == "later" && (until < 59*time.Minute || until > time.Hour) {
+				t.Errorf("%s is due in %v", task.ID, until)
+			}
+		}
+		close(stuck)
+		synctest.Wait()
+	}, Config{SweepBacklog: 10}, Config{SweepHelper: true})
+}
+
+// A node that has taken over what it was helping with: what its workers have delivered
+// counts, and is not delivered again.
+func TestHelpOutlivesTheOwner(t *testing.T) {
+	poolBubble(t, func(t *testing.T, f *poolRig) {
+		const tasks = 40
+		a, b := f.nodes[0], f.nodes[1]
+		release := make(chan struct{})
+		var c deliveries
+		for _, n := range f.nodes {
+			hold := func(d *Delivery) error {
+				if n == b {
+					<-release
+				}
+				return nil
+			}
+			took := time.Hour
+			if n == b {
+				took = time.Millisecond
+			}
+			if err := n.Handle("x", c.by(n.name, took, hold)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a.herd("x", tasks)
+		pass(3 * time.Second)
+		helped := c.counts("b")
+		if helped == 0 {
+			t.Fatal("nobody helps")
+		}
+		a.member.Crash()
+		if n := b.member.AdoptFrom(a.member); n == 0 {
+			t.Fatal("nothing was adopted")
+		}
+		pass(time.Second)
+		close(release)
+		pass(time.Minute)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if len(c.of) != tasks || b.Stats().Total.Pending+b.Stats().Total.Ready+b.Stats().Total.Delivering != 0 {
+			t.Errorf("%d of %d tasks were delivered: %+v", len(c.of), tasks, b.Stats().Total)
+		}
+		// Each twice at most: by the one that has died, or by b before it took over.
+		for id, n := range c.of {
+			if n > 2 {
+				t.Errorf("%s was delivered %d times", id, n)
+			}
+		}
+	}, Config{SweepBacklog: 5, Topics: map[string]TopicSettings{"x": {Concurrency: 4, Lease: time.Hour}}},
+		Config{SweepHelper: true, Topics: map[string]TopicSettings{"x": {Concurrency: 4, Lease: time.Hour}}})
+}
+
+// A helper that dies keeps nothing for longer than the lease, and one that is closed gives
+// back what it has not begun with. The attempts of the latter do not count.
+func TestHelpersThatLeave(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		poolBubble(t, func(t *testing.T, f *poolRig) {
+			a, b := f.nodes[0], f.nodes[1]
+			var c deliveries
+			if err := a.Handle("x", c.by("a", time.Second, nil)); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Handle("x", func(ctx context.Context, _ *Delivery) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}); err != nil {
+				t.Fatal(err)
+			}
+			a.herd("x", 100)
+			pass(1500 * time.Millisecond)
+			if b.Stats().HelpGiven == 0 || a.Stats().HelpTaken == 0 {
+				t.Fatal("nobody helps")
+			}
+			if crash {
+				b.crash()
+			} else if err := b.Close(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			pass(3 * time.Minute)
+			if st := a.Stats().Total; st.Delivered != 100 {
+				t.Errorf("crash %v: in the end: %+v", crash, st)
+			}
+		}, Config{SweepBacklog: 10, Topics: map[string]TopicSettings{"x": {Concurrency: 4}}},
+			Config{SweepHelper: true, Grace: time.Second, Topics: map[string]TopicSettings{"x": {Concurrency: 4}}})
+	}
+}
+
+// Nobody helps who has enough to do, or cannot deliver the topic in the same way, or has
+// paused it; and whoever helps keeps to the bounds of its own.
+func TestWhoHelps(t *testing.T) {
+	ways := map[string]struct {
+		cfg    Config
+		handle bool
+		helps  bool
+	}{
+		"idle":              {Config{}, true, true},
+		"without a handler": {Config{SweepHelper: true}, false, false},
+		"paused":            {Config{SweepHelper: true, Topics: map[string]TopicSettings{"x": {Paused: true}}}, true, false},
+		"bounded":           {Config{SweepHelper: true, MaxDeliveries: 3}, true, true},
+		"limited":           {Config{SweepHelper: true, Topics: map[string]TopicSettings{"x": {Rate: Rate{PerSecond: 1, Burst: 1}}}}, true, true},
+	}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			poolBubble(t, func(t *testing.T, f *poolRig) {
+				a, b := f.nodes[0], f.nodes[1]
+				var c deliveries
+				var now, most atomic.Int64
+				if err := a.Handle("x", c.by("a", time.Second, nil)); err != nil {
+					t.Fatal(err)
+				}
+				if way.handle {
+					if err := b.Handle("x", func(ctx context.Context, d *Delivery) error {
+						most.Store(max(most.Load(), now.Add(1)))
+						defer now.Add(-1)
+						return c.by("b", time.Second, nil)(ctx, d)
+					}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				a.herd("x", 200)
+				began := time.Now()
+				for a.Stats().Total.Delivered < 200 && time.Since(began) < time.Hour {
+					pass(100 * time.Millisecond)
+				}
+				took := time.Since(began)
+				if made := c.counts("b"); (made > 0) != way.helps {
+					t.Errorf("it has made %d deliveries", made)
+				}
+				if bound := int64(way.cfg.MaxDeliveries); bound > 0 && most.Load() > bound {
+					t.Errorf("it has made %d at once", most.Load())
+				}
+				if name == "limited" && c.counts("b") > int(took/time.Second)+1 {
+					t.Errorf("it has made %d in %v", c.counts("b"), took)
+				}
+				if a.Stats().Total.Delivered != 200 {
+					t.Errorf("the owner has counted %+v", a.Stats().Total)
+				}
+				pass(2 * time.Minute)
+				if len(b.exchange.helps) != 0 || len(b.exchange.outboxes) != 0 {
+					t.Error("the help has not ended")
+				}
+			}, Config{SweepBacklog: 10, Topics: map[string]TopicSettings{"x": {Concurrency: 4}}}, way.cfg)
+		})
+	}
+}

@@ -1,0 +1,133 @@
+package tasks
+
+import (
+	"errors"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// An outbox holds what has become of deliveries that this node has made for another one.
+// While one message is on its way the next gathers, so that many deliveries share it.
+type outbox struct {
+	node    string
+	entries []outEntry
+	sending bool
+}
+
+type outEntry struct {
+	helpOutcome
+	until time.Duration // when the lease is over: then nobody wants to know any more
+}
+
+// outcomesAtOnce is how many go in one message.
+const outcomesAtOnce = 1000
+
+// endFarLocked ends a delivery that was made for another node.
+func (s *Scheduler) endFarLocked(d *Delivery, v judgement) {
+	h := d.origin.help
+	took := s.elapsed() - d.origin.began
+	if h.took == 0 {
+		h.took = took
+	}
+	h.took += (took - h.took) / 8
+	h.look()
+	if v.verb == 0 {
+		return // its receipt settles it
+	}
+	told := helpOutcome{d.receipt, v.verb, cut(v.reason, maxReason), v.pause}
+	if s.adoptedLocked(d.ID, &told) {
+		return
+	}
+	node := d.origin.node
+	b := s.exchange.outboxes[node]
+	if b == nil {
+		b = &outbox{node: node}
+		s.exchange.outboxes[node] = b
+	}
+	b.entries = append(b.entries, outEntry{told, d.lease.until})
+	if !b.sending {
+		b.sending = true
+		s.handlers.Add(1) // by a worker, which counts as well
+		go s.send(b)
+	}
+}
+
+// adoptedLocked settles a delivery of a task that this node has taken over meanwhile,
+// before anybody here delivers it again. It reports false if there is none.
+func (s *Scheduler) adoptedLocked(id string, told *helpOutcome) bool {
+	key := []byte(id)
+	if _, known := s.book.index.find(s.book, s.book.index.hash(key), key); !known {
+		return false
+	}
+	var p settling
+	if p.receipt, p.answer.Err = s.signer.parse(told.Receipt); p.answer.Err == nil {
+		v := told.verdict()
+		s.settleLocked(&v, &p, nil, 0)
+	}
+	return p.answer.Err == nil
+}
+
+// send empties an outbox.
+func (s *Scheduler) send(b *outbox) {
+	defer s.handlers.Done()
+	var backoff recovery.Backoff
+	for attempt := 0; ; attempt++ {
+		s.mu.Lock()
+		some := b.entries[:min(len(b.entries), outcomesAtOnce)]
+		if len(some) == 0 {
+			delete(s.exchange.outboxes, b.node)
+			s.unlock()
+			return
+		}
+		b.entries = b.entries[len(some):]
+		s.unlock()
+		left := s.sendOutcomes(b.node, some)
+		if len(left) == 0 {
+			attempt = 0
+			continue
+		}
+		s.mu.Lock()
+		b.entries = append(left, b.entries...)
+		s.unlock()
+		if backoff.Wait(s.ctx, attempt) != nil {
+			s.mu.Lock()
+			delete(s.exchange.outboxes, b.node)
+			s.unlock()
+			return
+		}
+	}
+}
+
+// sendOutcomes tells a node what has become of its deliveries, and returns what it does not
+// know yet.
+func (s *Scheduler) sendOutcomes(node string, some []outEntry) (left []outEntry) {
+	told := outcomesTold{make([]helpOutcome, len(some))}
+	for i := range some {
+		told.Outcomes[i] = some[i].helpOutcome
+	}
+	ctx, cancel := s.within(s.ctx)
+	defer cancel()
+	faults, err := ask(ctx, s, node, outcomesQuestion, told)
+	now := s.elapsed()
+	for i, o := range some {
+		why := err
+		if err == nil && i < len(faults) && faults[i].Code != "" {
+			why = faults[i].err(node, false)
+		}
+		if why == nil {
+			continue
+		}
+		if answered := err == nil && errors.Is(why, ErrStale); !answered {
+			why = s.settleElsewhere(ctx, o.verdict(), o.Receipt)
+		}
+		switch {
+		case why == nil:
+		case o.until > now && (errors.Is(why, ErrUnavailable) || errors.Is(why, ErrUnknown) || errors.Is(why, ErrReplaying)):
+			left = append(left, o)
+		default:
+			s.cfg.Log.Warn("a delivery made for another node could not be settled there; the task may be delivered again", "node", node, "error", why)
+		}
+	}
+	return left
+}

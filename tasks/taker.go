@@ -1,0 +1,56 @@
+package tasks
+
+import "math"
+
+// A taker is who takes ready tasks off a topic's queue.
+type taker struct {
+	kind takerKind
+	node string // that it belongs to, if that is another one
+}
+
+type takerKind uint8
+
+const (
+	aWorker   takerKind = iota // of this process
+	aReceiver                  // that has called Reserve here
+	aGuest                     // receivers that wait at another node
+	aHelper                    // workers of another node, during a backlog here
+)
+
+var (
+	byWorker   = taker{kind: aWorker}
+	byReceiver = taker{kind: aReceiver}
+)
+
+// away tells that only a receipt can settle what it takes: that counts against MaxInFlight.
+func (k taker) away() bool { return k.kind != aWorker }
+
+// fits tells that the topic's tasks are for this taker.
+func (k taker) fits(t *topic) bool { return t.pulled() == (k.kind == aReceiver || k.kind == aGuest) }
+
+// allowed is how many of n deliveries may begin now. A rate holds per node: what a helper
+// takes counts against its own.
+func (k taker) allowed(t *topic, n int) int {
+	if k.kind == aHelper {
+		return n
+	}
+	return t.allowed(n)
+}
+
+func (k taker) spend(t *topic, n int) {
+	if k.kind != aHelper {
+		t.spend(n)
+	}
+}
+
+// carriedBytes is how large the records are that one message takes to another node,
+// give or take one task.
+const carriedBytes = 4 << 20
+
+// bytes is how large the records may be that it takes at once.
+func (k taker) bytes() int {
+	if k.node != "" {
+		return carriedBytes
+	}
+	return math.MaxInt
+}

@@ -1,0 +1,168 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Whatever is lost on the way, each task reaches one receiver, once: what has reached
+// nobody is ready again when its lease is over.
+func TestReserveAcrossLosses(t *testing.T) {
+	poolBubble(t, func(t *testing.T, f *poolRig) {
+		const tasks = 600
+		rng := rand.New(rand.NewPCG(1, rand.Uint64()))
+		var lossy sync.Mutex // guards rng
+		f.lose(func(_, _ string, _ []byte) bool {
+			lossy.Lock()
+			defer lossy.Unlock()
+			return rng.IntN(3) == 0
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		owner := make(map[string]*poolNode)
+		for _, n := range f.nodes {
+			owner[n.name] = n
+		}
+		var mu sync.Mutex // guards seen
+		seen := make(map[string]int)
+		for _, n := range f.nodes {
+			for range 3 {
+				go func() {
+					for ctx.Err() == nil {
+						ds, err := n.Reserve(ctx, "x", 5, 5*time.Second, 20*time.Second)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						for _, d := range ds {
+							owner[d.Node].settle(Ack, d)
+							mu.Lock()
+							seen[d.ID]++
+							mu.Unlock()
+						}
+					}
+				}()
+			}
+		}
+		for i := range tasks {
+			f.nodes[rng.IntN(2)].must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
+			time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
+		}
+		pass(5 * time.Minute)
+		cancel()
+		synctest.Wait()
+		for i := range tasks {
+			if n := seen[fmt.Sprint("t", i)]; n != 1 {
+				t.Errorf("t%d was received %d times", i, n)
+			}
+		}
+	}, Config{}, Config{}, Config{})
+}
+
+// An answer that comes when nobody waits for it any more: its tasks go to those who wait
+// now, or back.
+func TestLateAnswersAreNotLost(t *testing.T) {
+	poolBubble(t, func(t *testing.T, f *poolRig) {
+		a, b := f.nodes[0], f.nodes[1]
+		late := func() {
+			t.Helper()
+			got, err := b.answerReserve(t.Context(), "a", wished{Run: a.exchange.run, Topic: "x", Want: 1})
+			if err != nil || len(got.Deliveries) != 1 {
+				t.Fatalf("asked for a task: %+v, %v", got, err)
+			}
+			a.late("b", reserveQuestion.verb, reply[fetched]{Answer: &got}.encode())
+			synctest.Wait()
+		}
+		b.must(Request{ID: "t1", Topic: "x"})
+		synctest.Wait()
+		late()
+		if d := b.pull("x", "t1")[0]; d.Attempt != 1 {
+			t.Errorf("the attempt counts: it is the %d.", d.Attempt)
+		} else {
+			b.Return([]Delivery{d})
+		}
+		b.pull("x", "t1")
+		b.must(Request{ID: "t2", Topic: "x"})
+		synctest.Wait()
+		f.lose(func(_, to string, _ []byte) bool { return to == "b" }) // so that it cannot ask
+		waits := a.reserve(t.Context(), "x", 1, time.Minute, 0)
+		synctest.Wait()
+		f.lose(nil)
+		late()
+		a.want(<-waits, "t2")
+		// One that says what nobody waited for.
+		b.must(Request{ID: "t3", Topic: "x"})
+		synctest.Wait()
+		got, _ := b.answerReserve(t.Context(), "a", wished{Run: a.exchange.run, Topic: "x", Want: 1})
+		b.late("a", offerQuestion.verb, reply[offered]{Answer: &offered{Back: []string{got.Deliveries[0].Receipt}}}.encode())
+		b.pull("x", "t3")
+	}, Config{}, Config{})
+}
+
+// A receiver that has gone takes nothing with it.
+func TestAReceiverThatHasGone(t *testing.T) {
+	poolBubble(t, func(t *testing.T, f *poolRig) {
+		a, b := f.nodes[0], f.nodes[1]
+		ctx, leave := context.WithCancel(t.Context())
+		gone := a.reserve(ctx, "x", 1, time.Minute, 0)
+		pass(time.Second)
+		leave()
+		a.want(<-gone)
+		b.must(Request{ID: "t1", Topic: "x"})
+		synctest.Wait()
+		d := b.pull("x", "t1")[0]
+		if d.Attempt != 1 {
+			t.Errorf("the attempt counts: it is the %d.", d.Attempt)
+		}
+		// One that has gone when it was served: as in package httpapi.
+		b.Return([]Delivery{d})
+		ds := a.pull("x", "t1")
+		a.Return(ds)
+		synctest.Wait()
+		b.pull("x", "t1")
+	}, Config{}, Config{})
+}
+
+// A process that takes a node's place knows nothing of its wishes; what is offered to it
+// comes back.
+func TestOffersToAFormerProcess(t *testing.T) {
+	poolBubble(t, func(t *testing.T, f *poolRig) {
+		a, b := f.nodes[0], f.nodes[1]
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := a.reserve(ctx, "x", 1, time.Minute, 0)
+		synctest.Wait()
+		a.crash()
+		cancel()
+		<-gone
+		b.must(Request{ID: "t1", Topic: "x"})
+		pass(40 * time.Second) // nobody has heard the offer: its lease runs out
+		b.pull("x", "t1")
+		again := f.join("a", Config{})
+		b.must(Request{ID: "t2", Topic: "x"})
+		synctest.Wait()
+		again.pull("x", "t2")
+	}, Config{}, Config{})
+}
+
+// A node that has come later is asked as well, and what one tells that has no such
+// question is no error.
+func TestNodesThatComeLater(t *testing.T) {
+	poolBubble(t, func(t *testing.T, f *poolRig) {
+		a := f.nodes[0]
+		delete(f.nodes[1].shared.verbs, reserveQuestion.verb)
+		got := a.reserve(t.Context(), "x", 1, time.Minute, 0)
+		pass(10 * time.Second)
+		c := f.join("c", Config{})
+		pass(2 * exchangeEvery)
+		c.must(Request{ID: "t1", Topic: "x"})
+		a.want(<-got, "t1")
+		f.nodes[1].must(Request{ID: "t2", Topic: "x"})
+		synctest.Wait()
+		a.pull("x")
+		f.nodes[1].pull("x", "t2")
+	}, Config{}, Config{})
+}
