@@ -59,8 +59,9 @@ func TestOnce(t *testing.T) {
 			answer := func(_ context.Context, q Question) []byte {
 				mu.Lock()
 				executed[string(q.Body[:12])]++
+				pause := time.Duration(len(executed)%50) * 10 * time.Millisecond
 				mu.Unlock()
-				time.Sleep(time.Duration(len(executed)%50) * 10 * time.Millisecond)
+				time.Sleep(pause)
 				return q.Body
 			}
 			var relays []*Relay
