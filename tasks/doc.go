@@ -116,6 +116,32 @@
 //
 // Drain hands everything over to the other nodes.
 //
+// # Where a task is found
+//
+// With such a ledger that is also a recovery.Directory and a recovery.Bus, any node answers
+// for any task. A task has a home, which is the shard that keeps its record, and only who
+// holds that shard says anything about it. A node that is asked looks for it:
+//
+//	in memory, and among the dead     it is here
+//	by its id, if that tells a home   ids made by Lapse do, see recovery.HomeOf
+//	in the directory                  ids that callers have chosen are filed there, before
+//	                                  their tasks are created, so that two nodes which are
+//	                                  asked for the same id at the same time create one task
+//
+// and then does what is asked itself, or asks the holder. Only the last of these can tell
+// that a task does not exist, and only if the shard was held all the time. A receipt names
+// the home itself. While a shard is on its way from one node to another, the search begins
+// again until the caller's time is over, and then ends with ErrUnavailable: never with a
+// wrong ErrNotFound. If the holder was asked for a change and has not answered, the
+// outcome is ErrUnknown.
+//
+// A node that is alone files nothing. When another one comes, it files what it creates from
+// then on before, and all others in the background; until it has said that they are filed,
+// it is asked for ids that are not. A filing outlives its task by ten seconds, so that a
+// repeated cancel finds who remembers the first. One that was left behind by a crash
+// does no harm: the holder of its home replaces it when the id is used again, and a slow
+// walk through the directory takes it out.
+//
 // # Who hears of it
 //
 // Config.Observer hears of everything for as long as the scheduler runs. A Subscription
