@@ -48,7 +48,11 @@ func (c *deliveries) by(node string, took time.Duration, end func(d *Delivery) e
 		c.made[node]++
 		c.of[d.ID]++
 		c.mu.Unlock()
-		time.Sleep(took)
+		select {
+		case <-time.After(took):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 		if end == nil {
 			return nil
 		}
@@ -297,4 +301,29 @@ func TestWhoHelps(t *testing.T) {
 			}, Config{SweepBacklog: 10, Topics: map[string]TopicSettings{"x": {Concurrency: 4}}}, way.cfg)
 		})
 	}
+}
+
+// The times of the full sweep hold for every node, and for all that it holds.
+func TestFullSweepAtEveryNode(t *testing.T) {
+	at := Config{SweepAt: []string{"* * * * *"}}
+	poolBubble(t, func(t *testing.T, f *poolRig) {
+		a, b := f.nodes[0], f.nodes[1]
+		a.must(Request{ID: "t1", Topic: "x", Delay: time.Hour})
+		b.must(Request{ID: "t2", Topic: "x", Delay: time.Hour})
+		pass(2 * time.Minute)
+		for _, n := range f.nodes {
+			if st := n.Stats(); st.FullSweeps == 0 || st.AuditChecked == 0 {
+				t.Errorf("node %s: %d full sweeps have compared %d tasks", n.name, st.FullSweeps, st.AuditChecked)
+			}
+		}
+		a.member.Crash()
+		b.member.AdoptFrom(a.member)
+		pass(time.Second)
+		before := b.Stats()
+		pass(90 * time.Second)
+		st := b.Stats()
+		if fulls := st.FullSweeps - before.FullSweeps; fulls == 0 || st.AuditChecked-before.AuditChecked < 2*fulls {
+			t.Errorf("with what it has adopted: %d full sweeps have compared %d tasks", fulls, st.AuditChecked-before.AuditChecked)
+		}
+	}, at, at)
 }
