@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-json"
 
@@ -61,8 +62,16 @@ func TestNodes(t *testing.T) {
 		t.Errorf("the server that was stopped ends with %d", code)
 	}
 	shells["n3"].prints([]string{"get", "b"}, "b\n")
-	nodes = shells["n3"].nodes()
-	if s := nodes["n3"]["shards"].(map[string]any); s["adopted"] != 8.0 || nodes["n1"]["state"] != "released" || nodes["n2"]["state"] != "released" {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for nodes = shells["n3"].nodes(); nodes["n2"]["state"] != "released"; nodes = shells["n3"].nodes() { // as it last saw them
+		select {
+		case <-tick.C:
+		case <-t.Context().Done():
+			t.Fatalf("got %v", nodes)
+		}
+	}
+	if s := nodes["n3"]["shards"].(map[string]any); s["adopted"] != 8.0 || nodes["n1"]["state"] != "released" {
 		t.Errorf("got %v", nodes)
 	}
 	shells["n3"].fails(exitConflict, []string{"nodes", "drain", "n3"}, "Nobody can take over")
