@@ -25,6 +25,9 @@ func (s *settings) checkLedger(addr *net.TCPAddr, bad *faults) {
 		if s.Data == "" {
 			s.Data = defaultData
 		}
+		if s.Spool != "" {
+			bad.add("spool: only with redis; without it, all tasks are on this machine anyway")
+		}
 		return
 	}
 	if s.Data != "" {
@@ -49,6 +52,14 @@ func (s *settings) ledger(addr net.Addr, log *slog.Logger, waiting func()) (reco
 	options := s.redis(log, func(error) { waiting() })
 	options.Address = s.advertised(addr)
 	return redisledger.Open(options)
+}
+
+// spool opens what keeps tasks while Redis is away; nil if nothing does.
+func (s *settings) spool(log *slog.Logger) (recovery.Ledger, error) {
+	if s.Spool == "" {
+		return nil, nil
+	}
+	return diskledger.Open(s.Spool, diskledger.Options{Log: log})
 }
 
 // advertised is where others reach the server.

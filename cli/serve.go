@@ -65,6 +65,9 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
+	if cfg.Spool, err = s.spool(log); err != nil {
+		return errors.Join(err, listener.Close(), ledger.Close())
+	}
 
 	// HTTP server. Until there is a scheduler it tells what it waits for.
 	api, err := httpapi.New(httpapi.Config{

@@ -17,6 +17,7 @@ type Stats struct {
 	Topics  []Topic     `json:"topics"`
 	Sweep   SweepStats  `json:"sweep"`
 	Ledger  LedgerStats `json:"ledger"`
+	Spool   SpoolStats  `json:"spool"`
 	Memory  MemoryStats `json:"memory"`
 	Events  EventStats  `json:"events"`
 	Nodes   NodesStats  `json:"nodes"`
@@ -60,6 +61,13 @@ type LedgerStats struct {
 	Repeats        int64 `json:"repeats"`         // commits that were sent again
 	Queued         int   `json:"queued"`          // changes that wait now
 	UnknownRecords int64 `json:"unknown_records"` // of a newer version, kept and not read
+}
+
+// SpoolStats tell of tasks that Redis could not take.
+type SpoolStats struct {
+	Tasks     int    `json:"tasks"`               // that only the disk of the node has
+	Moved     int64  `json:"moved"`               // from there to Redis
+	Condition string `json:"condition,omitempty"` // why the spool takes no new tasks
 }
 
 // MemoryStats tell where the tasks are.

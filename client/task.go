@@ -56,6 +56,9 @@ type Task struct {
 	Reason    Reason     `json:"reason,omitempty"`  // why it is dead
 	LastError string     `json:"last_error,omitempty"`
 	Node      string     `json:"node"`
+	// Durability is "spooled" while only the disk of the node has the task, because its
+	// Redis is away; empty otherwise.
+	Durability string `json:"durability,omitempty"`
 
 	// Created is set by Schedule and Put: the task is new. Otherwise Schedule found the
 	// one of an earlier request, and Put has replaced it.
@@ -184,7 +187,7 @@ func (c *Client) put(ctx context.Context, q call, r *Request) (*Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.Created = a.status == http.StatusCreated
+	t.Created = a.status == http.StatusCreated || a.status == http.StatusAccepted
 	return t, nil
 }
 

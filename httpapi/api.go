@@ -65,7 +65,7 @@ type route struct {
 	allow            allow // who may use it
 	summary, about   string
 	status           int          // of a success; 0: 200
-	also             int          // another status of a success, with the same body
+	also             []int        // other statuses of a success, with the same body
 	reads            reflect.Type // the body; nil: none
 	optional         bool         // the body may be left out
 	lines            bool         // the body may be one value a line
@@ -178,10 +178,10 @@ func (a *api) complete(r route) {
 		}
 		success.Content = map[string]*huma.MediaType{mediaEvents: {Schema: &huma.Schema{Type: huma.TypeArray, Items: one}}}
 	}
-	if r.also != 0 {
+	for _, status := range r.also {
 		other := *success
-		other.Description = http.StatusText(r.also)
-		op.Responses[strconv.Itoa(r.also)] = &other
+		other.Description = http.StatusText(status)
+		op.Responses[strconv.Itoa(status)] = &other
 	}
 }
 

@@ -13,6 +13,7 @@ type BatchAnswer struct {
 	Accepted int          `json:"accepted" doc:"How many tasks were taken."`
 	IDs      []string     `json:"ids" nullable:"false" doc:"The id of each task, in the order of the batch; empty for one that was not taken."`
 	Errors   []BatchError `json:"errors" nullable:"false" doc:"Those that were not taken, in the order of the batch."`
+	Spooled  []string     `json:"spooled,omitempty" doc:"The ids of those that were taken and are spooled: only the disk of this node has them yet. Left out if there are none."`
 }
 
 // BatchError says why a task of a batch was not taken.
@@ -125,6 +126,9 @@ func (b *batch) answer(results []tasks.Result) (*BatchAnswer, error) {
 		if r.Err == nil {
 			a.Accepted++
 			a.IDs[b.index[i]] = r.ID
+			if r.Spooled {
+				a.Spooled = append(a.Spooled, r.ID)
+			}
 			continue
 		}
 		id := r.ID // that of a task without one was made by the scheduler

@@ -27,8 +27,8 @@ func (s *Server) routes() error {
 
 	// Tasks.
 	add(a, route{id: "schedule-task", allow: schedulers, method: "POST", path: "/v1/tasks", summary: "Schedule a task",
-		about: "A request with an id may be repeated: the same content is answered 200 with the task that exists.",
-		reads: typeOf[NewTask](), status: 201, also: 200, fails: bodies.and(idTaken).and(writes...)}, s.schedule)
+		about: "A request with an id may be repeated: the same content is answered 200 with the task that exists. 202 means that only the disk of this node has the task, until Redis is back.",
+		reads: typeOf[NewTask](), status: 201, also: []int{200, 202}, fails: bodies.and(idTaken).and(writes...)}, s.schedule)
 	add(a, route{id: "list-tasks", allow: schedulers | readers, method: "GET", path: "/v1/tasks", summary: "List tasks, soonest first",
 		about: "A list is no snapshot: a task that moves meanwhile may be seen twice or not at all.",
 		fails: kinds{invalid, replaying, closing}}, s.list)
@@ -39,7 +39,7 @@ func (s *Server) routes() error {
 		fails: kinds{invalid, notFound, unavailable, nodeAway, replaying, closing}}, s.get)
 	add(a, route{id: "put-task", allow: schedulers, method: "PUT", path: "/v1/tasks/{id}", summary: "Create or replace a task",
 		about: "A task that exists gets the new deadline and content in one step.",
-		reads: typeOf[TaskBody](), also: 201, fails: bodies.and(delivering, dead).and(writes...)}, s.put)
+		reads: typeOf[TaskBody](), also: []int{201}, fails: bodies.and(delivering, dead).and(writes...)}, s.put)
 	add(a, route{id: "change-task", allow: schedulers, method: "PATCH", path: "/v1/tasks/{id}", summary: "Move a task's deadline, or change its payload",
 		reads: typeOf[TaskChange](), fails: bodies.and(notFound, delivering, dead).and(writes...)}, s.patch)
 	add(a, route{id: "cancel-task", allow: schedulers, method: "DELETE", path: "/v1/tasks/{id}", summary: "Cancel a task",

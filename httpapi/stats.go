@@ -19,6 +19,7 @@ type Stats struct {
 	Topics  []Topic     `json:"topics" nullable:"false"`
 	Sweep   SweepStats  `json:"sweep"`
 	Ledger  LedgerStats `json:"ledger"`
+	Spool   SpoolStats  `json:"spool"`
 	Memory  MemoryStats `json:"memory"`
 	Events  EventStats  `json:"events"`
 	Nodes   NodesStats  `json:"nodes"`
@@ -62,6 +63,13 @@ type LedgerStats struct {
 	Repeats        int64 `json:"repeats" doc:"Commits that were sent again."`
 	Queued         int   `json:"queued" doc:"Changes that wait now."`
 	UnknownRecords int64 `json:"unknown_records" doc:"Records of a newer version, kept and not read."`
+}
+
+// SpoolStats tell of tasks that Redis could not take. All is 0 without a spool.
+type SpoolStats struct {
+	Tasks     int    `json:"tasks" doc:"That only the disk of this node has."`
+	Moved     int64  `json:"moved" doc:"From there to Redis."`
+	Condition string `json:"condition,omitempty" doc:"Why the spool takes no new tasks."`
 }
 
 // MemoryStats tell where the tasks are.
@@ -160,6 +168,7 @@ func (s *Server) wireStats() Stats {
 		State: s.wireReadiness(t.Readiness), Total: wireCounts(&t.Total), Topics: wireTopics(t.Topics),
 		Sweep:      wireSweep(&t),
 		Ledger:     LedgerStats{t.Ledger.Commits, t.Ledger.Changes, t.Ledger.Repeats, t.Ledger.Queued, t.UnknownRecords},
+		Spool:      SpoolStats{t.Spool.Tasks, t.Spool.Moved, t.Spool.Condition},
 		Memory:     MemoryStats{t.ArenaBytes, t.ArenaLive, t.Armed},
 		Events:     EventStats{t.Subscriptions, t.EventsLost},
 		Nodes:      NodesStats{t.ReservesGiven, t.ReservesTaken, t.HelpTaken, t.HelpGiven},

@@ -32,8 +32,11 @@ func (s *Server) schedule(ctx context.Context, in *request) (*taskReply, error) 
 		return nil, naming(err, t.ID) // the one that was made, if none was chosen
 	}
 	status := http.StatusCreated
-	if t.Repeated {
+	switch {
+	case t.Repeated:
 		status = http.StatusOK
+	case t.Spooled:
+		status = http.StatusAccepted
 	}
 	return &taskReply{Status: status, Location: location(t.ID), Body: wireTask(&t)}, nil
 }

@@ -80,7 +80,11 @@ type Task struct {
 	Reason      string            `json:"reason,omitempty" enum:"exhausted,buried,deleted" doc:"Why a dead task is dead: its attempts were exhausted, it was buried by its receiver, or its topic was deleted by force. Left out if nobody knows it any more."`
 	LastError   string            `json:"last_error,omitempty" doc:"Of the last failed attempt, or why it was buried."`
 	Node        string            `json:"node" doc:"The node that owns the task."`
+	Durability  string            `json:"durability,omitempty" enum:"spooled" doc:"spooled: Redis does not have the task yet, only the disk of this node. Left out otherwise."`
 }
+
+// spooled is the durability of a task that is in the spool.
+const spooled = "spooled"
 
 // payload is any JSON in an answer.
 type payload json.RawMessage
@@ -115,6 +119,9 @@ func wireTask(t *tasks.Task) Task {
 		Attempt: t.Attempt, Revision: t.Revision,
 		CreatedAt: formatInstant(t.Created), DiedAt: formatInstant(t.Died),
 		Reason: string(t.Reason), LastError: t.LastError, Node: t.Node,
+	}
+	if t.Spooled {
+		w.Durability = spooled
 	}
 	if t.MaxLateness > 0 {
 		w.MaxLateness = (*duration)(&t.MaxLateness)

@@ -122,6 +122,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	counter(ledgerChanges, s.Ledger.Changes)
 	counter(ledgerRepeats, s.Ledger.Repeats)
 	gauge(ledgerQueued, float64(s.Ledger.Queued))
+	gauge(spoolTasks, float64(s.Spool.Tasks))
+	counter(spoolMoved, s.Spool.Moved)
 	gauge(unknownRecords, float64(s.UnknownRecords))
 	gauge(arenaBytes, float64(s.ArenaBytes))
 	gauge(arenaLive, float64(s.ArenaLive))

@@ -65,6 +65,8 @@ var (
 	ledgerChanges   = name("ledger_changes_total", "Puts, buries and deletes in those batches.")
 	ledgerRepeats   = name("ledger_repeats_total", "Batches that were sent again because no answer came.")
 	ledgerQueued    = name("ledger_queued", "Changes that wait to be written.")
+	spoolTasks      = name("spool_tasks", "Tasks that the ledger could not take, and that only the disk of this node has.")
+	spoolMoved      = name("spool_moved_total", "Tasks moved from there to the ledger.")
 	unknownRecords  = name("ledger_unknown_records", "Records that this version cannot read. They are kept.")
 	arenaBytes      = name("arena_bytes", "Memory reserved for tasks.")
 	arenaLive       = name("arena_live_bytes", "Memory in use by tasks.")
@@ -102,6 +104,8 @@ var all = []*prometheus.Desc{
 	info, ready, replayRecords, replaySeconds, rescued, missedWakes, leasesReturned,
 	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, reserves, help, auditChecked, auditRepaired, ledgerRewinds,
 	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, ledgerQueued, unknownRecords,
+	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, auditChecked, auditRepaired, ledgerRewinds,
+	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, ledgerQueued, spoolTasks, spoolMoved, unknownRecords,
 	arenaBytes, arenaLive, armed, eventStreams, eventsLost, clockSteps,
 	nodesNow, shardsNow, shardsGained, shardsYielded, shardsLost, shardTasks, unsure, unsureBegun, lostDeliveries, draining,
 	asked, askedInVain, resent, answered, refused, asking, answering,

@@ -56,6 +56,7 @@ type speechless struct {
 	recovery.Settings
 	recovery.Finder
 	recovery.DeadScanner
+	recovery.Heir
 }
 
 // join starts a node, again or for the first time.
@@ -89,7 +90,7 @@ func (f *fleetRig) join(name string, shards int, cfg Config) *fleetNode {
 	}
 	f.nodes[name] = n
 	var err error
-	if n.Scheduler, err = Open(f.t.Context(), speechless{n.member, n.member, n.member, n.member}, cfg); err != nil {
+	if n.Scheduler, err = Open(f.t.Context(), speechless{n.member, n.member, n.member, n.member, n.member}, cfg); err != nil {
 		f.t.Fatal("Open:", err)
 	}
 	synctest.Wait()

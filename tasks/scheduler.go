@@ -160,6 +160,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	}
 	if err := s.openSpool(ctx); err != nil {
 		s.cancel()
+		s.unshare()
 		s.runner.Close()
 		return nil, errors.Join(fmt.Errorf("spool: %w", err), s.committer.Close(ctx), ledger.Close())
 	}
