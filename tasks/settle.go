@@ -154,8 +154,12 @@ func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *call, i int) {
 		return
 	}
 	sl := s.book.slot(n)
-	if sl.state == parking {
+	switch sl.state {
+	case parking:
 		a.Err = errHandedOver
+		return
+	case checking: // its record is being read, which tells whether the receipt counts
+		a.Err = ErrReplaying
 		return
 	}
 	if l, ok := s.open[n]; sl.state == delivering && ok {

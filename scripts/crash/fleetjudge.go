@@ -97,9 +97,8 @@ func (d *Delivery) by() string {
 func (c *hearing) excuse(d *Delivery, what string, since time.Time) {
 	what = fmt.Sprintf("%s: attempt %d by %s", what, d.Attempt, d.by())
 	if c.Deliver {
-		for _, f := range c.faults {
-			if d.isOf(f.Node) && (f.Trouble == CutOff || f.Trouble == Stopped) &&
-				f.Start.Before(since) && f.meets(d.Start.Add(-c.Patience), d.End) {
+		for _, f := range slices.Backward(c.faults) { // the latest explains it best
+			if d.isOf(f.Node) && f.strays() && f.Start.Before(since) && f.meets(d.Start.Add(-c.Patience), d.End) {
 				c.excused = append(c.excused, what+"; "+f.String())
 				return
 			}
@@ -272,7 +271,11 @@ func (c *hearing) explain(before, d *Delivery) string {
 		until = settled.End.Add(c.Patience)
 	}
 	for _, f := range c.faults {
-		if either(f.Node) && f.harms() && f.meets(before.Start, until) {
+		from := before.Start
+		if c.Deliver && f.strays() {
+			from = from.Add(-c.Patience) // it has yet to notice what others hold
+		}
+		if either(f.Node) && (f.Trouble == Killed || f.strays()) && f.meets(from, until) {
 			return "a node was " + string(f.Trouble)
 		}
 	}
@@ -287,10 +290,8 @@ func (c *hearing) explain(before, d *Delivery) string {
 	return ""
 }
 
-// harms tells whether a node may forget by it what its receivers hold.
-func (f Fault) harms() bool {
-	return f.Trouble == Killed || f.Trouble == Stopped || f.Trouble == CutOff
-}
+// strays tells whether a node goes on, by it, without knowing what others do.
+func (f Fault) strays() bool { return f.Trouble == Stopped || f.Trouble == CutOff }
 
 // repeated: the task was asked for again when it may have been finished and forgotten.
 func (c *hearing) repeated(before, d *Delivery) bool {

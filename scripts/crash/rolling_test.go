@@ -78,7 +78,7 @@ func (f *fleet) lateness(from, to time.Time) delays {
 // TestAdoption kills a node of three, and looks how long its tasks have to wait until
 // another one delivers them.
 func TestAdoption(t *testing.T) {
-	need(t, "--handover") // until then, a node has no others
+
 	redis := redistest.Start(t, "appendonly yes", "appendfsync always")
 	f := newFleet(t, entries(t, func() entry { return proxied(t, redis) }))
 	dead := f.nodes[0]
