@@ -3,7 +3,6 @@ package tasks
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 )
 
@@ -41,9 +40,6 @@ func (s *Scheduler) DrainNode(ctx context.Context, name string) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	_, err = ask(ctx, s, name, drainQuestion, drainAsk{})
-	if errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrNodeAway) {
-		err = fmt.Errorf("%w: %w", ErrNodeAway, err)
-	}
 	return err
 }
 

@@ -62,8 +62,8 @@ func (h *holding) mine() bool { return h != nil && h.stage != dropping }
 
 // Why a shard does not take what a caller wants. All are ErrUnavailable.
 var (
-	errNotHeld    = fmt.Errorf("%w: the task's shard is not held by this node at the moment", ErrUnavailable)
-	errHandedOver = fmt.Errorf("%w: the task's shard is being handed over to another node", ErrUnavailable)
+	errNotHeld    = fmt.Errorf("%w: its shard is not held by this node at the moment", ErrNodeAway)
+	errHandedOver = fmt.Errorf("%w: its shard is being handed over to another node", ErrNodeAway)
 	errUnsure     = fmt.Errorf("%w: this node may have lost what it held", ErrUnavailable)
 )
 

@@ -56,8 +56,8 @@ func (r reply[A]) encode() []byte {
 }
 
 // ask asks another node. What it answers with an error of this package comes back as
-// that error. Others: ErrUnavailable when the question was not heard, or not understood;
-// when it was not answered, ErrUnknown if it writes, and ErrUnavailable if not.
+// that error. Others: ErrNodeAway when the question was not heard, and ErrUnavailable when it
+// was not understood; when it was not answered, ErrUnknown if it writes, and ErrNodeAway if not.
 // ErrOverloaded when too many are under way. Where errors.Is tells relay.ErrUnheard or
 // relay.ErrNoAnswer as well, the other node has said nothing.
 func ask[Q, A any](ctx context.Context, s *Scheduler, node string, v question[Q, A], q Q) (A, error) {
@@ -74,7 +74,7 @@ func ask[Q, A any](ctx context.Context, s *Scheduler, node string, v question[Q,
 	case errors.Is(err, relay.ErrNoAnswer) && v.writes:
 		return none, fmt.Errorf("%w: node %s: %w", ErrUnknown, node, err)
 	default:
-		return none, fmt.Errorf("%w: node %s: %w", ErrUnavailable, node, err)
+		return none, fmt.Errorf("%w: node %s: %w", ErrNodeAway, node, err)
 	}
 	var r reply[A]
 	if err := json.Unmarshal(raw, &r); err != nil {

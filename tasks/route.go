@@ -105,7 +105,7 @@ func (s *Scheduler) at(c clue, home recovery.Home, h recovery.Holder) (site, err
 }
 
 // errOrphaned is answered while nobody has adopted a shard whose holder is dead.
-var errOrphaned = fmt.Errorf("%w: the node that holds the task's shard gives no sign of life", ErrUnavailable)
+var errOrphaned = fmt.Errorf("%w: it gives no sign of life", ErrNodeAway)
 
 // look looks an id up that does not tell its home.
 func (s *Scheduler) look(ctx context.Context, id string, anew bool) (site, error) {
@@ -239,7 +239,7 @@ func final(err error) error {
 	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrReplaying) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", ErrNodeAway, err)
 }
 
 const (
