@@ -253,7 +253,7 @@ func TestMixedVersions(t *testing.T) {
 func TestErrorsTravel(t *testing.T) {
 	for _, c := range faultCodes {
 		err := faultOf(fmt.Errorf("%w: because", c.err)).err("b", true)
-		if c.err == errNotUnderstood {
+		if errors.Is(c.err, errNotUnderstood) {
 			want(t, c.code, err, ErrUnavailable)
 		}
 		want(t, c.code, err, c.err)

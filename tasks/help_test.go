@@ -132,7 +132,9 @@ func TestHelpOutcomes(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		a.SetTopic(t.Context(), "x", TopicSettings{Kind: Handler, Concurrency: 1, Lease: time.Hour}, -1)
+		if _, err := a.SetTopic(t.Context(), "x", TopicSettings{Kind: Handler, Concurrency: 1, Lease: time.Hour}, -1); err != nil {
+			t.Fatal(err)
+		}
 		pass(5 * time.Second)
 		a.herd("x", 100)
 		pass(10 * time.Second)

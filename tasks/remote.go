@@ -189,7 +189,7 @@ func (f *wiredFault) err(node string, writes bool) error {
 		if c.code != f.Code {
 			continue
 		}
-		if c.err == errNotUnderstood {
+		if errors.Is(c.err, errNotUnderstood) {
 			return fmt.Errorf("%w: node %s: %w: %s", ErrUnavailable, node, errNotUnderstood, f.Text)
 		}
 		return &farError{f.Text, c.err}

@@ -141,7 +141,7 @@ func TestArgumentLimits(t *testing.T) {
 			{settle(Verdict{Verb: Ack}), "receipts", "1 to 1000"},
 			{settle(Verdict{Verb: Ack}, make([]string, 1001)...), "receipts", "1000"},
 			{settle(Verdict{}, d.Receipt()), "verb", "Ack"},
-			{settle(Verdict{Verb: Bury + 1}, d.Receipt()), "verb", "Bury"},
+			{settle(Verdict{Verb: Return + 1}, d.Receipt()), "verb", "Bury"},
 			{settle(Verdict{Verb: Release, Delay: ptr(-time.Second)}, d.Receipt()), "delay", "3660 days"},
 			{settle(Verdict{Verb: Release, Delay: ptr(MaxAhead + 1)}, d.Receipt()), "delay", "3660 days"},
 			{settle(Verdict{Verb: Extend, Lease: MaxLease + 1}, d.Receipt()), "lease", "24 h"},

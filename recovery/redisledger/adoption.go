@@ -142,10 +142,13 @@ func (l *Ledger) adoptFrom(ctx context.Context, found survey) (r rest) {
 		return r
 	}
 	slices.SortStableFunc(orphans, func(a, b orphan) int {
-		if a.mine != b.mine {
-			return cmp.Compare(fmt.Sprint(b.mine), fmt.Sprint(a.mine))
+		if a.mine == b.mine {
+			return cmp.Compare(a.home, b.home)
 		}
-		return cmp.Compare(a.home, b.home)
+		if a.mine {
+			return -1
+		}
+		return 1
 	})
 	waiting, tasks := 0, 0
 	for _, o := range orphans {

@@ -163,6 +163,7 @@ func TestCertain(t *testing.T) {
 		}
 	}
 	// Its life signs are answered, but a shard cannot be looked at.
+	ago(2 * time.Hour)
 	s := a.tenure(0)
 	server.Do("hset", s.keys.tasks(), ownerField, "b#x#9")
 	s.mu.Lock()

@@ -52,7 +52,7 @@ func (t *table) all() []*shard {
 	return slices.DeleteFunc(slices.Clone(t.tenures), func(s *shard) bool { return s == nil || !s.isHeld() })
 }
 
-// enter gives a shard a number that is free, and returns that.
+// enter gives a shard a number that is free.
 func (t *table) enter(s *shard) {
 	n := slices.Index(t.tenures, nil)
 	if n < 0 {
@@ -154,7 +154,7 @@ func (l *Ledger) Forget(n int) {
 	})
 }
 
-// end ends a tenure: nothing is written to the shard any more. It reports false if it
+// endLocked ends a tenure: nothing is written to the shard any more. It reports false if it
 // had ended before. The caller holds s.mu.
 func (l *Ledger) endLocked(s *shard, why error) bool {
 	if !s.ended.CompareAndSwap(nil, &why) {
