@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,6 +102,7 @@ func (s *Scheduler) heldHomes() (homes []recovery.Home, leaving int) {
 type heir struct {
 	name   string
 	shards int // that it holds
+	failed int // how often it has not taken one
 }
 
 // heirs lists the other nodes that live and are not being drained.
@@ -116,7 +118,7 @@ func (s *Scheduler) heirs(ctx context.Context) ([]*heir, error) {
 	for i := range nodes {
 		n := &nodes[i]
 		if !n.Self && n.Live && !n.Released && (n.Status == nil || !n.Status.Draining) {
-			all = append(all, &heir{n.Name, n.Held + n.Adopted})
+			all = append(all, &heir{name: n.Name, shards: n.Held + n.Adopted})
 		}
 	}
 	if len(all) == 0 {
@@ -125,9 +127,13 @@ func (s *Scheduler) heirs(ctx context.Context) ([]*heir, error) {
 	return all, nil
 }
 
-// bequeath has one of the heirs take a shard: who holds the fewest is asked first.
+// bequeath has one of the heirs take a shard: who holds the fewest is asked first, but who
+// has not taken one comes last. It may be dead, and each question costs the time in which
+// all of the others could have taken theirs.
 func (s *Scheduler) bequeath(ctx context.Context, home recovery.Home, heirs []*heir) (took bool, err error) {
-	slices.SortStableFunc(heirs, func(a, b *heir) int { return a.shards - b.shards })
+	slices.SortStableFunc(heirs, func(a, b *heir) int {
+		return cmp.Or(a.failed-b.failed, a.shards-b.shards)
+	})
 	for _, to := range heirs {
 		one, cancel := s.within(ctx)
 		failed := s.peers.askTake(one, to.name, home)
@@ -136,6 +142,7 @@ func (s *Scheduler) bequeath(ctx context.Context, home recovery.Home, heirs []*h
 			to.shards++
 			return true, nil
 		}
+		to.failed++
 		err = errors.Join(err, fmt.Errorf("node %s: %w", to.name, failed))
 		s.mu.Lock()
 		gone := s.tenureLocked(home) < 0

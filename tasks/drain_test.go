@@ -97,6 +97,23 @@ func TestDrainWithoutRoom(t *testing.T) {
 	})
 }
 
+// An heir that does not answer, as one that has just died, costs its time once, not for
+// each shard that others could take.
+func TestDrainPastAMuteNode(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b, c := f.join("a", 8, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
+		b.mute.Store(true)
+		began := time.Now()
+		want(t, "Drain", a.Drain(t.Context()), nil)
+		if took := time.Since(began); took > a.cfg.AnswerWithin+time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if n := c.Stats().ShardsHeld; n != 9 {
+			t.Errorf("the other one holds %d shards, want all", n)
+		}
+	})
+}
+
 // A drain that its caller gives up leaves what it has not handed over.
 func TestDrainGivenUp(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {

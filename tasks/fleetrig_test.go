@@ -32,6 +32,7 @@ type fleetNode struct {
 	log    *logged
 	told   collection[string] // verdicts that were sent to other nodes
 	keeps  atomic.Bool        // it yields nothing
+	mute   atomic.Bool        // it answers nothing when it is to take a shard
 }
 
 // fleetBubble runs a test with fake time, on a fleet.
@@ -73,7 +74,12 @@ func (f *fleetRig) join(name string, shards int, cfg Config) *fleetNode {
 			return holder.yield(ctx, home, name)
 		},
 		askTake: func(ctx context.Context, node string, home recovery.Home) error {
-			return f.nodes[node].take(ctx, home, name)
+			heir := f.nodes[node]
+			if heir.mute.Load() {
+				<-ctx.Done()
+				return fmt.Errorf("%w: %w", ErrUnknown, ctx.Err())
+			}
+			return heir.take(ctx, home, name)
 		},
 		settle: func(ctx context.Context, home recovery.Home, v Verdict, receipt string) error {
 			holder, ok := f.nodes[f.ledger.Holder(home)]

@@ -346,10 +346,16 @@ func (c *clerk) removeLeftovers(ctx context.Context) error {
 }
 
 // goneLocked are the changes that take filings out whose ids are not known. A task that
-// is created with such an id later has another nonce.
+// is created with such an id later has another nonce. Of an id that comes more than once,
+// as one does that was used again, the last filing has taken the place of the others.
 func (s *Scheduler) goneLocked(ls []leftover) []recovery.Refiling {
 	changes := make([]recovery.Refiling, 0, len(ls))
-	for _, l := range ls {
+	seen := make(map[string]bool, len(ls))
+	for _, l := range slices.Backward(ls) {
+		if seen[l.id] {
+			continue
+		}
+		seen[l.id] = true
 		id := []byte(l.id)
 		_, known := s.book.find(id)
 		shard := s.tenureLocked(l.filing.Home)
