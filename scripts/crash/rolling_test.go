@@ -53,26 +53,48 @@ func TestRollingRestart(t *testing.T) {
 	if limit := time.Second + slack; during.most > before.most+limit {
 		t.Errorf("the restarts have held deliveries up")
 	}
+	if during.most > time.Second {
+		t.Logf("the latest of them:\n%v", f.latest(quiet, rolled))
+	}
 }
 
-// lateness is that of first attempts at tasks that fell due in an interval. Where a task
-// was asked for after its deadline, it is late from the answer on.
+// latest is the task whose first attempt was the latest of all that fell due in an interval.
+func (f *fleet) latest(from, to time.Time) *Task {
+	var worst *Task
+	most := time.Duration(0)
+	for _, task := range f.history.tasks {
+		if a, ok := task.first(); ok && a.due.After(from) && a.due.Before(to) && a.end.Sub(a.due) > most {
+			worst, most = task, a.end.Sub(a.due)
+		}
+	}
+	return worst
+}
+
+// lateness is that of first attempts at tasks that fell due in an interval.
 func (f *fleet) lateness(from, to time.Time) delays {
 	f.history.mu.Lock()
 	defer f.history.mu.Unlock()
 	var all []arrival
 	for _, task := range f.history.tasks {
-		if len(task.Deliveries) == 0 || len(task.Changes) == 0 {
-			continue
+		if a, ok := task.first(); ok {
+			all = append(all, a)
 		}
-		due := task.Changes[0].Due
-		if asked := task.Changes[0].End; due.Before(asked) {
-			due = asked
-		}
-		first := slices.MinFunc(task.Deliveries, func(a, b *Delivery) int { return a.End.Compare(b.End) })
-		all = append(all, arrival{due, first.End})
 	}
 	return lateness(all, from, to)
+}
+
+// first is the first attempt at a task, if there was one. Where a task was asked for after
+// its deadline, it is late from the answer on.
+func (t *Task) first() (arrival, bool) {
+	if len(t.Deliveries) == 0 || len(t.Changes) == 0 {
+		return arrival{}, false
+	}
+	due := t.Changes[0].Due
+	if asked := t.Changes[0].End; due.Before(asked) {
+		due = asked
+	}
+	d := slices.MinFunc(t.Deliveries, func(a, b *Delivery) int { return a.End.Compare(b.End) })
+	return arrival{due, d.End}, true
 }
 
 // TestAdoption kills a node of three, and looks how long its tasks have to wait until
