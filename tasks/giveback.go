@@ -1,12 +1,14 @@
 package tasks
 
-import "slices"
-
-// takeBackLocked makes a task ready again whose delivery nobody has seen.
-func (s *Scheduler) takeBackLocked(d *Delivery) {
-	if l, ok := s.open[d.slot]; ok && l.nonce == d.lease.nonce && s.book.slot(d.slot).state == delivering {
-		s.putBackLocked(d.slot, s.book.slot(d.slot))
+// takeBackLocked makes a task ready again whose delivery nobody has seen. It reports false
+// if that delivery is not open here, or is being handed over.
+func (s *Scheduler) takeBackLocked(d *Delivery) bool {
+	l, ok := s.open[d.slot]
+	if !ok || l.nonce != d.lease.nonce || s.book.slot(d.slot).state != delivering {
+		return false
 	}
+	s.putBackLocked(d.slot, s.book.slot(d.slot))
+	return true
 }
 
 // giveBackLocked gives deliveries back to whom they came from, in the background.
@@ -31,8 +33,6 @@ func (s *Scheduler) giveBack(ds []*Delivery) {
 		if err == nil {
 			continue
 		}
-		for part := range slices.Chunk(receipts, MaxReserve) {
-			_, _ = s.Settle(s.ctx, Verdict{Verb: Return}, part) // at whoever has the tasks now
-		}
+		s.returnMoved(receipts)
 	}
 }

@@ -238,67 +238,55 @@ func (s *Scheduler) settleElsewhere(ctx context.Context, v Verdict, receipt stri
 }
 
 // Return gives deliveries back that never reached their receiver: they are ready
-// again at once, and the attempt does not count. Whoever has no more than their receipts
-// settles them with the verb Return.
+// again at once, and the attempt does not count, unless its shard has changed hands since.
+// Whoever has no more than their receipts settles them with the verb Return.
 func (s *Scheduler) Return(ds []Delivery) {
-	far := make(map[*Delivery]bool)
+	var moved []string
 	var foreign []*Delivery
 	s.mu.Lock()
+	defer s.unlock()
 	for i := range ds {
-		n := ds[i].slot
-		if ds[i].origin != nil {
-			foreign = append(foreign, &ds[i])
-		} else if l, ok := s.open[n]; ok && ds[i].receipt == "" && l.nonce == ds[i].lease.nonce {
-			s.putBackLocked(n, s.book.slot(n))
-		} else if s.shared != nil && !s.holdingLocked(s.tenureLocked(ds[i].home)).mine() {
-			far[&ds[i]] = true
+		switch d := &ds[i]; {
+		case d.origin != nil:
+			foreign = append(foreign, d)
+		case d.receipt == "" && s.takeBackLocked(d):
+		case s.shared != nil:
+			moved = append(moved, d.Receipt())
 		}
 	}
 	s.giveBackLocked(foreign)
-	s.unlock()
-	if len(far) > 0 {
-		s.returnFar(far)
+	if len(moved) > 0 && !s.ended {
+		s.background.Go(func() { s.returnMoved(moved) })
 	}
 }
 
-// returnFar gives deliveries back to the nodes that hold their shards. If that fails,
-// their leases run out.
-func (s *Scheduler) returnFar(ds map[*Delivery]bool) {
-	ctx, cancel := s.within(s.ctx)
-	defer cancel()
-	groups := make(map[string][]string)
-	for d := range ds {
-		if h, err := s.locate(ctx, d.home, false); err == nil && h.Live && h.Shard < 0 {
-			groups[h.Node] = append(groups[h.Node], d.Receipt())
-		}
+// returnMoved gives deliveries back to whoever holds their tasks now, or will in a moment.
+// If that fails, their leases run out.
+func (s *Scheduler) returnMoved(receipts []string) {
+	for part := range slices.Chunk(receipts, MaxReserve) {
+		_, _ = s.Settle(s.ctx, Verdict{Verb: Return}, part)
 	}
-	var group sync.WaitGroup
-	for node, receipts := range groups {
-		group.Go(func() {
-			if _, err := ask(ctx, s, node, returnQuestion, returnAsk{receipts}); err != nil {
-				s.cfg.Log.Warn("deliveries could not be given back; they wait for their leases to end", "node", node, "deliveries", len(receipts), "error", err)
-			}
-		})
-	}
-	group.Wait()
 }
 
 var returnQuestion = question[returnAsk, struct{}]{verb: "return", writes: true}
 
 type returnAsk struct{ Receipts []string }
 
+// answerReturn takes deliveries back that were handed out here. It is errHandedOver if one
+// of them has left, or is leaving, with its shard: then it has to be given to the new holder.
 func (s *Scheduler) answerReturn(_ context.Context, _ string, q returnAsk) (struct{}, error) {
 	s.mu.Lock()
 	defer s.unlock()
+	var err error
 	for _, text := range q.Receipts {
-		r, err := s.signer.parse(text)
-		if err != nil {
+		r, bad := s.signer.parse(text)
+		if bad != nil {
 			continue
 		}
 		n, known := s.book.find([]byte(r.id))
-		if l, ok := s.open[n]; known && ok && l.nonce == r.nonce && s.book.slot(n).state == delivering {
-			s.putBackLocked(n, s.book.slot(n))
+		if !known || !s.takeBackLocked(&Delivery{slot: n, lease: lease{nonce: r.nonce}}) && s.book.slot(n).state == parking {
+			err = errHandedOver
 		}
 	}
-	return struct{}{}, nil
+	return struct{}{}, err
 }

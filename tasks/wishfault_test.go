@@ -127,6 +127,25 @@ func TestAReceiverThatHasGone(t *testing.T) {
 	}, Config{}, Config{})
 }
 
+// What is given back after its shard has changed hands is ready again at the new holder,
+// and does not wait for its lease to end.
+func TestReturnAfterAHandOver(t *testing.T) {
+	poolBubble(t, func(t *testing.T, f *poolRig) {
+		a, b := f.nodes[0], f.nodes[1]
+		b.must(Request{ID: "t1", Topic: "x"})
+		synctest.Wait()
+		own := b.pull("x", "t1")
+		b.must(Request{ID: "t2", Topic: "x"})
+		synctest.Wait()
+		fetched := a.pull("x", "t2")
+		want(t, "Drain", b.Drain(t.Context()), nil)
+		a.Return(fetched)
+		b.Return(own)
+		pass(time.Second)
+		a.pull("x", "t1", "t2")
+	}, Config{}, Config{})
+}
+
 // A process that takes a node's place knows nothing of its wishes; what is offered to it
 // comes back.
 func TestOffersToAFormerProcess(t *testing.T) {
