@@ -183,6 +183,14 @@ type Ledger struct {
 	suspects    suspects
 }
 
+// What several nodes need of a ledger. One that lacks a method of these would be taken for
+// that of a single node.
+var (
+	_ recovery.Fleet     = (*Ledger)(nil)
+	_ recovery.Directory = (*Ledger)(nil)
+	_ recovery.Bus       = (*Ledger)(nil)
+)
+
 // A state is a step in a ledger's life.
 type state uint8
 
