@@ -14,6 +14,9 @@ var (
 	// ErrLost is returned by Apply when a shard has passed to another owner:
 	// nothing of the batch was applied, and nothing of a later one will be.
 	ErrLost = errors.New("the shard has passed to another owner")
+	// ErrForgotten ends a process that was cut off for so long that the other nodes have
+	// taken over all that it had and forgotten its name. Started again, it is as new.
+	ErrForgotten = errors.New("the other nodes have forgotten this one while it was cut off")
 	// ErrDropped is what the committer reports for a change that its caller
 	// gave up before it was sent: the ledger has never seen it.
 	ErrDropped = errors.New("given up before it was sent to the ledger")

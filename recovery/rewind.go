@@ -19,8 +19,9 @@ type Watcher struct {
 	// met it: what Apply answers with err, which is ErrLost. Memory forgets what it has
 	// of it.
 	Lost func(shard int, err error)
-	// Ended is called when the process has lost its name to another one: it holds no
-	// shard any more, and will gain none. err is ErrLost.
+	// Ended is called when the process has lost its name: it holds no shard any more, and
+	// will gain none. err is ErrLost when another one has the name, and ErrForgotten when
+	// nobody has it.
 	Ended func(err error)
 
 	// Gained is called, by a Fleet only, when a shard was adopted or accepted: memory

@@ -143,6 +143,30 @@ func TestEnded(t *testing.T) {
 	heir.waitGained(t, 4) // what the process before it had adopted
 }
 
+// Who was cut off until the others had forgotten its name may start again at once, as
+// nobody has that name.
+func TestForgottenWhileCutOff(t *testing.T) {
+	server := redistest.Start(t)
+	join(t, server.URL(), "a", still)
+	b := join(t, server.URL(), "b", still)
+	b.keepOnce()
+	server.Do("hdel", b.keys.nodes(), "b")
+	b.Ledger.mu.Lock()
+	b.lastAnswer = time.Now().Add(-2 * time.Hour)
+	b.Ledger.mu.Unlock()
+	if err := b.beat(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "memory is told", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.ended) == 1 && errors.Is(b.ended[0], recovery.ErrForgotten) && !errors.Is(b.ended[0], recovery.ErrLost)
+	})
+	if err := b.Apply(t.Context(), 0, batchOf(put("x", "1"))); !errors.Is(err, recovery.ErrLost) {
+		t.Errorf("Apply: %v", err)
+	}
+}
+
 // Certainty ends before others may adopt, and only without an answer.
 func TestCertain(t *testing.T) {
 	server := redistest.Start(t)

@@ -85,8 +85,12 @@ func (l *Ledger) beat(ctx context.Context) error {
 			return err
 		}
 	}
-	if held.Generation >= l.registration().Generation || raw == "" && l.overslept(l.streak()) {
-		l.loseAll(held)
+	if held.Generation >= l.registration().Generation {
+		l.loseAll(fmt.Errorf("%w: the name %s now belongs to %s", recovery.ErrLost, l.opts.Node, held.process))
+		return nil
+	}
+	if raw == "" && l.overslept(l.streak()) {
+		l.loseAll(fmt.Errorf("%w: node %s", recovery.ErrForgotten, l.opts.Node))
 		return nil
 	}
 	done, err := l.follow(ctx, held, raw)
@@ -129,17 +133,16 @@ func (l *Ledger) streak() int64 {
 	return l.unbroken
 }
 
-// loseAll gives up all shards: the node's name belongs to another process.
-func (l *Ledger) loseAll(held entry) {
+// loseAll gives up all shards: the node's name is not this process's any more.
+func (l *Ledger) loseAll(err error) {
 	if l.ended.Swap(true) {
 		return
 	}
-	err := fmt.Errorf("%w: the name %s now belongs to %s", recovery.ErrLost, l.opts.Node, held.process)
 	l.taking.Lock() // what is being gained at this moment is lost as well
 	defer l.taking.Unlock()
 	for _, s := range l.table.Load().all() {
 		s.mu.Lock()
-		l.endLocked(s, fmt.Errorf("shard %d: %w", s.number, err))
+		l.endLocked(s, fmt.Errorf("%w: shard %d: %w", recovery.ErrLost, s.number, err))
 		s.mu.Unlock()
 	}
 	l.tell(func(w recovery.Watcher) {
