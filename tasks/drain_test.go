@@ -133,3 +133,21 @@ func TestDrainGivenUp(t *testing.T) {
 		a.check()
 	})
 }
+
+// What was ready when its shard was handed over has not misfired: somebody held it all the
+// time.
+func TestHandOverIsNoMisfire(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		topics := map[string]TopicSettings{"x": {Misfire: MisfireSkip}}
+		a, b := f.join("a", 2, Config{Topics: topics}), f.join("b", 1, Config{Topics: topics})
+		one := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Second})
+		two := a.must(Request{ID: a.idAt(1), Topic: "x", Delay: time.Second})
+		pass(2 * time.Second)
+		want(t, "Drain", a.Drain(t.Context()), nil)
+		b.pull("x", one, two)
+		if n := b.Stats().Total.Skipped; n != 0 {
+			t.Errorf("%d were skipped", n)
+		}
+		b.check()
+	})
+}

@@ -3,6 +3,7 @@ package tasks
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -102,6 +103,10 @@ func (s *Scheduler) enterHoldingLocked(n int) *holding {
 	s.stageLocked(h, gained)
 	if s.fleet != nil {
 		h.home, h.graves = s.fleet.Home(n), make(map[uint64]uint32)
+		if s.accepting[h.home] {
+			h.since = math.MinInt64 // somebody has held it all the time: nothing is misfired
+			delete(s.accepting, h.home)
+		}
 	}
 	for len(s.holdings) <= n {
 		s.holdings = append(s.holdings, nil)
