@@ -267,7 +267,8 @@ func TestOverload(t *testing.T) {
 		}
 		wg.Wait()
 		synctest.Wait()
-		if here.Load() != 10 || there.Load() != 15 || unknown.Load() != 5 || executed.Load() != 5 {
+		// A refusal may find no room to be sent either; then its asker knows nothing.
+		if here.Load() != 10 || there.Load()+unknown.Load() != 20 || unknown.Load() < 5 || executed.Load() != 5 {
 			t.Errorf("%d refused here, %d there, %d unknown, %d executed", here.Load(), there.Load(), unknown.Load(), executed.Load())
 		}
 	})

@@ -112,7 +112,9 @@ type clerk struct {
 func (s *Scheduler) filingLoop() {
 	tick := time.NewTicker(s.cfg.SweepEvery)
 	defer tick.Stop()
+	s.mu.Lock() // the ledger may tell of lost writes already
 	c := clerk{Scheduler: s, marked: s.shared.indexing}
+	s.mu.Unlock()
 	for {
 		select {
 		case <-tick.C:

@@ -70,7 +70,7 @@ func (s *Scheduler) settleHere(ctx context.Context, v *Verdict, settlings []sett
 	for i := range settlings {
 		p := &settlings[i]
 		switch {
-		case p.answer.Err != nil || here != nil && !here(p):
+		case here != nil && !here(p) || p.answer.Err != nil: // in this order: the error of what is far is still to come
 			continue
 		case unsure && !s.knownSpooledLocked(p.receipt.id):
 			p.answer.Err = errUnsure
