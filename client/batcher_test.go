@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -88,7 +89,7 @@ func TestBatcherBytes(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if len(calls) != 4 || calls[1] < 65 || calls[1] > 70 {
+		if len(calls) < 3 || slices.Max(calls) > 70 || calls[1] < 65 { // the first takes what there is by then
 			t.Errorf("calls of %v", calls)
 		}
 		check(t, "Close", b.Close(t.Context()), nil)
