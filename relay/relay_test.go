@@ -250,6 +250,8 @@ func TestOverload(t *testing.T) {
 				return nil
 			}
 		})
+		// Until then b cannot know whether a copy is the first, if that has overtaken it.
+		time.Sleep(2 * restartMargin) // fake
 		var here, there, unknown atomic.Int64
 		var wg sync.WaitGroup
 		for range 30 {
@@ -267,8 +269,7 @@ func TestOverload(t *testing.T) {
 		}
 		wg.Wait()
 		synctest.Wait()
-		// A refusal may find no room to be sent either; then its asker knows nothing.
-		if here.Load() != 10 || there.Load()+unknown.Load() != 20 || unknown.Load() < 5 || executed.Load() != 5 {
+		if here.Load() != 10 || there.Load() != 15 || unknown.Load() != 5 || executed.Load() != 5 {
 			t.Errorf("%d refused here, %d there, %d unknown, %d executed", here.Load(), there.Load(), unknown.Load(), executed.Load())
 		}
 	})
