@@ -39,17 +39,12 @@ type Fleet interface {
 	// Accept takes a shard over that its holder has yielded to this node, and calls
 	// Watcher.Gained. It reports false when the shard is somebody else's.
 	Accept(ctx context.Context, home Home) (bool, error)
+	// ScanDead visits the dead records of a shard, in no order and without their Data: who
+	// gains a shard must know who is dead in it. Errors: as of ScanShard.
+	ScanDead(ctx context.Context, shard int, visit func(e Entry)) error
 	// Forget tells that memory knows nothing any more of a shard that was lost or
 	// yielded, so that its number may be used for another tenure.
 	Forget(shard int)
-}
-
-// DeadScanner is implemented by a Fleet that can tell who is dead in one shard without
-// reading what is dead in all the others.
-type DeadScanner interface {
-	// ScanDead hands out the dead records of a shard, page by page in no order, without
-	// their Data. Errors: as of ScanShard; an error of page ends it and is returned.
-	ScanDead(ctx context.Context, shard int, page func([]Entry) error) error
 }
 
 // A Holder is who holds a shard.

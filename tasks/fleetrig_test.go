@@ -56,7 +56,6 @@ type speechless struct {
 	recovery.Fleet
 	recovery.Settings
 	recovery.Finder
-	recovery.DeadScanner
 	recovery.Heir
 }
 
@@ -96,7 +95,7 @@ func (f *fleetRig) join(name string, shards int, cfg Config) *fleetNode {
 	}
 	f.nodes[name] = n
 	var err error
-	if n.Scheduler, err = Open(f.t.Context(), speechless{n.member, n.member, n.member, n.member, n.member}, cfg); err != nil {
+	if n.Scheduler, err = Open(f.t.Context(), speechless{n.member, n.member, n.member, n.member}, cfg); err != nil {
 		f.t.Fatal("Open:", err)
 	}
 	synctest.Wait()
@@ -281,9 +280,9 @@ func (m *faultyMember) ScanShard(ctx context.Context, shard int, page func([]rec
 	return m.Member.ScanShard(ctx, shard, page)
 }
 
-func (m *faultyMember) ScanDead(ctx context.Context, shard int, page func([]recovery.Entry) error) error {
+func (m *faultyMember) ScanDead(ctx context.Context, shard int, visit func(e recovery.Entry)) error {
 	if err := m.pass(ctx, "ScanDead"); err != nil {
 		return err
 	}
-	return m.Member.ScanDead(ctx, shard, page)
+	return m.Member.ScanDead(ctx, shard, visit)
 }

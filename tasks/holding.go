@@ -210,14 +210,8 @@ func (s *Scheduler) receive(n int, h *holding, former []*holding) {
 	for _, f := range former {
 		waits = append(waits, f.gone) // else its tasks would be taken for those of the new tenure
 	}
-	for _, over := range waits {
-		select {
-		case <-over:
-		case <-s.closing:
-			return
-		case <-s.ctx.Done(): // Open has failed
-			return
-		}
+	if !s.outlast(waits...) {
+		return
 	}
 	s.committer.Open(n)
 	if !s.readGraves(n, h) || !s.advance(h, gained, reading) {
@@ -256,7 +250,7 @@ func (s *Scheduler) advance(h *holding, from, to stage) bool {
 func (s *Scheduler) readGraves(n int, h *holding) bool {
 	var backoff recovery.Backoff
 	for attempt := 0; ; attempt++ {
-		err := s.scanDead(n, func(e recovery.Entry) {
+		err := s.fleet.ScanDead(s.ctx, n, func(e recovery.Entry) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if _, again := h.graves[s.book.index.hash(e.ID)]; !again && h.stage == gained {
@@ -281,20 +275,17 @@ func (s *Scheduler) readGraves(n int, h *holding) bool {
 	}
 }
 
-// scanDead visits the dead of one shard.
-func (s *Scheduler) scanDead(n int, visit func(e recovery.Entry)) error {
-	if one, ok := s.fleet.(recovery.DeadScanner); ok {
-		return one.ScanDead(s.ctx, n, func(page []recovery.Entry) error {
-			for _, e := range page {
-				visit(e)
-			}
-			return nil
-		})
-	}
-	return s.fleet.ListDead(s.ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
-		if e.Shard == n {
-			visit(e)
+// outlast waits until all of these are closed. It reports false if the process ends before,
+// also because Open has failed.
+func (s *Scheduler) outlast(all ...<-chan struct{}) bool {
+	for _, over := range all {
+		select {
+		case <-over:
+		case <-s.closing:
+			return false
+		case <-s.ctx.Done():
+			return false
 		}
-		return true
-	})
+	}
+	return true
 }

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -51,14 +52,8 @@ const (
 // drop forgets a shard's tasks, some at a time, and then its number. It waits for those
 // that are busy: their writes come back, and whoever reads them comes to an end.
 func (s *Scheduler) drop(n int, h *holding) {
-	for _, over := range []<-chan struct{}{s.opened, h.read} {
-		select {
-		case <-over:
-		case <-s.closing:
-			return
-		case <-s.ctx.Done(): // Open has failed
-			return
-		}
+	if !s.outlast(s.opened, h.read) {
+		return
 	}
 	for s.movesInto(n) { // what was moved is the shard's from then on
 		if !s.rest(busyPause) {
@@ -99,6 +94,19 @@ func (s *Scheduler) rest(d time.Duration) bool {
 		return true
 	case <-s.closing:
 		return false
+	}
+}
+
+// restWithin waits, unless Close has begun or ctx has ended; then it is ErrClosed, or why
+// ctx has.
+func (s *Scheduler) restWithin(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-s.closing:
+		return ErrClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

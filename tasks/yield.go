@@ -66,12 +66,8 @@ func (s *Scheduler) beginYield(home recovery.Home) (int, *holding, error) {
 // deliveries.
 func (s *Scheduler) calm(ctx context.Context, n int) error {
 	for s.movesInto(n) { // whose tasks are not the shard's yet
-		select {
-		case <-time.After(busyPause):
-		case <-s.closing:
-			return ErrClosed
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := s.restWithin(ctx, busyPause); err != nil {
+			return err
 		}
 	}
 	var busy []uint32 // only these can be: nothing new is begun
@@ -85,12 +81,8 @@ func (s *Scheduler) calm(ctx context.Context, n int) error {
 		if len(busy) == 0 && s.committer.Queued(n) == 0 {
 			return nil
 		}
-		select {
-		case <-time.After(pause):
-		case <-s.closing:
-			return ErrClosed
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := s.restWithin(ctx, pause); err != nil {
+			return err
 		}
 	}
 }

@@ -235,19 +235,12 @@ func (c *crew) wantDead(shard int, ids ...string) {
 	}); err != nil || !slices.Equal(got, ids) {
 		c.Errorf("GetDead = %q, %v", got, err)
 	}
-	scanner, ok := c.Fleet.(recovery.DeadScanner)
-	if !ok {
-		return
-	}
 	got = nil
-	if err := scanner.ScanDead(c.Context(), shard, func(page []recovery.Entry) error {
-		for _, e := range page {
-			if e.Shard != shard || e.Spot.Place != recovery.Dead || e.Spot.Label == "" || e.Data != nil {
-				c.Errorf("ScanDead: %+v", e)
-			}
-			got = append(got, string(e.ID))
+	if err := c.ScanDead(c.Context(), shard, func(e recovery.Entry) {
+		if e.Shard != shard || e.Spot.Place != recovery.Dead || e.Spot.Label == "" || e.Data != nil {
+			c.Errorf("ScanDead: %+v", e)
 		}
-		return nil
+		got = append(got, string(e.ID))
 	}); err != nil || !slices.Equal(got, ids) {
 		c.Errorf("ScanDead = %q, %v", got, err)
 	}

@@ -93,9 +93,35 @@ func (l *Ledger) ListDead(ctx context.Context, label string, after recovery.Ref,
 	if after != (recovery.Ref{}) {
 		from = "(" + string(appendGrave(nil, label, after.Next, after.ID))
 	}
-	var lists []*graveyard
-	for _, s := range l.table.Load().all() {
-		lists = append(lists, &graveyard{shard: s, from: from, to: to, more: true})
+	return l.listDead(ctx, l.table.Load().all(), from, to, visit)
+}
+
+// ScanDead implements recovery.Fleet.
+func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entry)) error {
+	done, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	s, err := l.held(n)
+	if err != nil || !l.buried.Load() {
+		return err
+	}
+	if err := l.listDead(ctx, []*shard{s}, "-", "+", func(e recovery.Entry) bool {
+		e.Data = nil
+		visit(e)
+		return true
+	}); err != nil {
+		return err
+	}
+	return s.loss()
+}
+
+// listDead merges the lists of some shards, from one member of their indexes to another.
+func (l *Ledger) listDead(ctx context.Context, shards []*shard, from, to string, visit func(e recovery.Entry) bool) error {
+	lists := make([]*graveyard, len(shards))
+	for i, s := range shards {
+		lists[i] = &graveyard{shard: s, from: from, to: to, more: true}
 	}
 	for {
 		if err := l.refill(ctx, lists); err != nil {

@@ -2,7 +2,9 @@ package redisledger
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -242,5 +244,38 @@ func TestLoserIsRefused(t *testing.T) {
 	eventually(t, "memory is told", func() bool { _, lost := a.told(); return lost == 4 })
 	if len(a.ended) > 0 || a.Health().Err != nil {
 		t.Errorf("it has ended, or fails: %v, %v", a.ended, a.Health().Err)
+	}
+}
+
+// Who gains a shard reads only the dead of that one, and learns if it is lost meanwhile.
+func TestScanDead(t *testing.T) {
+	server := redistest.Start(t)
+	a := join(t, server.URL(), "a", still)
+	for n := range 2 {
+		for i := range gravesAtOnce + 1 {
+			id := fmt.Sprintf("dead-%d-%d", n, i)
+			for _, c := range []recovery.Change{put(id, "1"), bury(id, "1")} {
+				if err := a.Apply(t.Context(), n, batchOf(c)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	visit := func(meanwhile func()) (found int, err error) {
+		err = a.ScanDead(t.Context(), 1, func(e recovery.Entry) {
+			if !strings.HasPrefix(string(e.ID), "dead-1-") || e.Shard != 1 || e.Data != nil || e.Spot.Label != "topic" || e.Spot.At != noon {
+				t.Errorf("it visits %+v", e)
+			}
+			found++
+			meanwhile()
+		})
+		return found, err
+	}
+	if n, err := visit(func() {}); n != gravesAtOnce+1 || err != nil {
+		t.Errorf("ScanDead visits %d: %v", n, err)
+	}
+	server.Do("hset", a.tenure(1).keys.tasks(), ownerField, "b#x#9")
+	if _, err := visit(a.keepOnce); !errors.Is(err, recovery.ErrLost) {
+		t.Errorf("ScanDead of a shard that is lost meanwhile: %v", err)
 	}
 }

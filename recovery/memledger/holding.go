@@ -1,0 +1,107 @@
+package memledger
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// Home implements recovery.Fleet.
+func (m *Member) Home(n int) recovery.Home {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	return m.homes[n]
+}
+
+// Locate implements recovery.Fleet.
+func (m *Member) Locate(ctx context.Context, home recovery.Home, _ bool) (recovery.Holder, error) {
+	if err := m.lock(ctx); err != nil {
+		return recovery.Holder{}, err
+	}
+	defer m.f.mu.Unlock()
+	s := m.f.shards[home]
+	if s == nil || s.holder == nil {
+		return recovery.Holder{Shard: -1}, nil
+	}
+	return recovery.Holder{Shard: m.tenureLocked(home), Node: s.holder.name, Live: !s.holder.dead}, nil
+}
+
+// Standing implements recovery.Fleet.
+func (m *Member) Standing() recovery.Standing {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	alone := len(m.f.members) == 1
+	return recovery.Standing{Alone: alone, Certain: alone || !m.uncertain}
+}
+
+// Nodes implements recovery.Fleet.
+func (m *Member) Nodes(ctx context.Context) ([]recovery.Node, error) {
+	if err := m.lock(ctx); err != nil {
+		return nil, err
+	}
+	members := slices.SortedFunc(maps.Values(m.f.members), func(a, b *Member) int { return cmp.Compare(a.name, b.name) })
+	nodes := make([]recovery.Node, len(members))
+	asks := make([]func() []byte, len(members))
+	for i, o := range members {
+		nodes[i] = recovery.Node{Name: o.name, Number: o.number, Self: o == m, Live: !o.dead, Shards: o.count, Indexed: !o.unindexed}
+		asks[i] = o.watcher.Status
+		for _, s := range m.f.shards {
+			if s.holder == o && s.home.Node() == o.number {
+				nodes[i].Held++
+			} else if s.holder == o {
+				nodes[i].Adopted++
+			}
+		}
+	}
+	m.f.mu.Unlock()
+	for i, ask := range asks {
+		if ask != nil && nodes[i].Live {
+			nodes[i].Status = ask()
+		}
+	}
+	return nodes, nil
+}
+
+// Yield implements recovery.Fleet.
+func (m *Member) Yield(ctx context.Context, n int, to string) error {
+	s, err := m.lockShard(ctx, n)
+	if err != nil {
+		return err
+	}
+	defer m.f.mu.Unlock()
+	heir := m.f.members[to]
+	if heir == nil || heir.dead {
+		return fmt.Errorf("memory ledger: node %s does not live", to)
+	}
+	s.holder, m.tenures[n] = heir, nil
+	return nil
+}
+
+// Accept implements recovery.Fleet.
+func (m *Member) Accept(ctx context.Context, home recovery.Home) (bool, error) {
+	if err := m.lock(ctx); err != nil {
+		return false, err
+	}
+	defer m.f.mu.Unlock()
+	s := m.f.shards[home]
+	if s == nil || s.holder != m {
+		return false, nil
+	}
+	if m.tenureLocked(home) < 0 {
+		m.gainLocked(s)
+	}
+	return true, nil
+}
+
+// Forget implements recovery.Fleet.
+func (m *Member) Forget(n int) {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	if m.tenures[n] == nil {
+		m.forgotten[n] = true
+	}
+}

@@ -1,0 +1,241 @@
+package memledger
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// Watch implements recovery.Rewinder.
+func (m *Member) Watch(w recovery.Watcher) {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	m.watcher = w
+}
+
+// Adopt implements recovery.Ledger.
+func (m *Member) Adopt(context.Context) (recovery.Terms, error) {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	m.adopted = true
+	go m.news.run()
+	var away []recovery.Home
+	for i := range m.count {
+		home := recovery.NewHome(m.number, i)
+		s := m.f.shards[home]
+		if s == nil {
+			s = &fleetShard{home: home, shard: shard{pending: map[string]record{}, dead: map[string]record{}}}
+			m.f.shards[home] = s
+		}
+		if s.holder != nil && s.holder.name != m.name {
+			away = append(away, home)
+			continue
+		}
+		s.holder = m
+		m.takeLocked(s)
+	}
+	// What an earlier process of this name had adopted.
+	for _, s := range m.f.shards {
+		if s.home.Node() != m.number && s.holder != nil && s.holder.name == m.name && s.holder != m {
+			s.holder = m
+			m.takeLocked(s)
+		}
+	}
+	return recovery.Terms{
+		Shards: len(m.tenures), ShardOf: m.shardOf, Away: away,
+		MaxChanges: 1024, MaxBytes: 1 << 20,
+	}, nil
+}
+
+// shardOf finds the tenure for a new record.
+func (m *Member) shardOf(id []byte) int {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	home, tells := recovery.HomeOf(string(id))
+	if !tells || m.f.shards[home] == nil {
+		sum := 0
+		for _, b := range id {
+			sum = sum*31 + int(b)
+		}
+		home = recovery.NewHome(m.number, (sum&0xffff)%m.count)
+	}
+	return m.tenureLocked(home)
+}
+
+func (m *Member) tenureLocked(home recovery.Home) int {
+	return slices.IndexFunc(m.tenures, func(s *fleetShard) bool { return s != nil && s.home == home && s.holder == m })
+}
+
+// Apply implements recovery.Ledger.
+func (m *Member) Apply(ctx context.Context, n int, b *recovery.Batch) error {
+	s, err := m.lockShard(ctx, n)
+	if err != nil {
+		return err
+	}
+	defer m.f.mu.Unlock()
+	s.apply(b, true)
+	return nil
+}
+
+// Get implements recovery.Ledger.
+func (m *Member) Get(ctx context.Context, n int, refs []recovery.Ref, found func(i int, e recovery.Entry)) error {
+	s, err := m.lockShard(ctx, n)
+	if err != nil {
+		return err
+	}
+	var hits []hit
+	for i, ref := range refs {
+		if r, ok := s.pending[ref.ID]; ok {
+			hits = append(hits, hit{i, entry{n, ref.ID, r}})
+		}
+	}
+	m.f.mu.Unlock()
+	for _, h := range hits {
+		found(h.i, h.handOut())
+	}
+	return nil
+}
+
+// Find implements recovery.Finder.
+func (m *Member) Find(ctx context.Context, id string, found func(e recovery.Entry)) error {
+	return m.lookUp(ctx, []string{id}, func(s *fleetShard) map[string]record { return s.pending }, func(_ int, e recovery.Entry) { found(e) })
+}
+
+// GetDead implements recovery.Ledger.
+func (m *Member) GetDead(ctx context.Context, ids []string, found func(i int, e recovery.Entry)) error {
+	return m.lookUp(ctx, ids, func(s *fleetShard) map[string]record { return s.dead }, found)
+}
+
+func (m *Member) lookUp(ctx context.Context, ids []string, in func(*fleetShard) map[string]record, found func(i int, e recovery.Entry)) error {
+	if err := m.lock(ctx); err != nil {
+		return err
+	}
+	var hits []hit
+	for n, s := range m.tenures {
+		if s == nil || s.holder != m {
+			continue
+		}
+		for i, id := range ids {
+			if r, ok := in(s)[id]; ok {
+				hits = append(hits, hit{i, entry{n, id, r}})
+			}
+		}
+	}
+	m.f.mu.Unlock()
+	for _, h := range hits {
+		found(h.i, h.handOut())
+	}
+	return nil
+}
+
+// Scan implements recovery.Ledger. It only nominates.
+func (m *Member) Scan(ctx context.Context, page func([]recovery.Entry) error) error {
+	m.f.mu.Lock()
+	count := len(m.tenures)
+	m.f.mu.Unlock()
+	for n := range count {
+		if err := m.ScanShard(ctx, n, page); err != nil && !errors.Is(err, recovery.ErrLost) {
+			return err
+		}
+	}
+	return nil
+}
+
+// ScanShard implements recovery.Rewinder.
+func (m *Member) ScanShard(ctx context.Context, n int, page func([]recovery.Entry) error) error {
+	if err := m.nominate(ctx, n, func(s *fleetShard) map[string]record { return s.pending }, page); err != nil {
+		return err
+	}
+	_, err := m.lockShard(ctx, n) // what was read of a shard that is lost by now counts for nothing
+	if err == nil {
+		m.f.mu.Unlock()
+	}
+	return err
+}
+
+// ScanDead implements recovery.Fleet.
+func (m *Member) ScanDead(ctx context.Context, n int, visit func(e recovery.Entry)) error {
+	return m.nominate(ctx, n, func(s *fleetShard) map[string]record { return s.dead }, func(page []recovery.Entry) error {
+		for _, e := range page {
+			visit(e)
+		}
+		return nil
+	})
+}
+
+// nominate hands out the ids of one shard, without their records.
+func (m *Member) nominate(ctx context.Context, n int, in func(*fleetShard) map[string]record, page func([]recovery.Entry) error) error {
+	s, err := m.lockShard(ctx, n)
+	if err != nil {
+		return err
+	}
+	var all []recovery.Entry
+	for id, r := range in(s) {
+		e := entry{n, id, r}.handOut()
+		e.Data = nil
+		all = append(all, e)
+	}
+	m.f.mu.Unlock()
+	for chunk := range slices.Chunk(all, pageSize) {
+		if err := page(chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ListDead implements recovery.Ledger.
+func (m *Member) ListDead(ctx context.Context, label string, after recovery.Ref, visit func(e recovery.Entry) bool) error {
+	if err := m.lock(ctx); err != nil {
+		return err
+	}
+	var all []entry
+	for n, s := range m.tenures {
+		if s != nil && s.holder == m {
+			all = append(all, s.buried(n, label, after)...)
+		}
+	}
+	m.f.mu.Unlock()
+	visitDead(all, visit)
+	return nil
+}
+
+// Close implements recovery.Ledger.
+func (m *Member) Close() error {
+	m.Crash()
+	return nil
+}
+
+// Setting implements recovery.Settings.
+func (m *Member) Setting(ctx context.Context, name string) ([]byte, int64, error) {
+	if err := m.reach(ctx); err != nil {
+		return nil, 0, err
+	}
+	return m.f.settings.Setting(ctx, name)
+}
+
+// PutSetting implements recovery.Settings.
+func (m *Member) PutSetting(ctx context.Context, name string, ifRevision int64, value []byte) (int64, error) {
+	if err := m.reach(ctx); err != nil {
+		return 0, err
+	}
+	return m.f.settings.PutSetting(ctx, name, ifRevision, value)
+}
+
+// EachSetting implements recovery.Settings.
+func (m *Member) EachSetting(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) error {
+	if err := m.reach(ctx); err != nil {
+		return err
+	}
+	return m.f.settings.EachSetting(ctx, prefix, visit)
+}
+
+func (m *Member) reach(ctx context.Context) error {
+	err := m.lock(ctx)
+	if err == nil {
+		m.f.mu.Unlock()
+	}
+	return err
+}
