@@ -24,7 +24,11 @@ func (s *Scheduler) Settle(ctx context.Context, v Verdict, receipts []string) ([
 	if s.shared != nil {
 		return s.settleAll(ctx, &v, settlings)
 	}
-	if err := s.settleHere(ctx, &v, settlings, nil); err != nil {
+	here := make([]*settling, len(settlings))
+	for i := range settlings {
+		here[i] = &settlings[i]
+	}
+	if err := s.settleHere(ctx, &v, here); err != nil {
 		return nil, err
 	}
 	return answersOf(settlings), nil
@@ -57,9 +61,9 @@ func (s *Scheduler) checkVerdict(v *Verdict, receipts []string) ([]settling, err
 	return settlings, nil
 }
 
-// settleHere settles deliveries of tasks that are here: all for which here returns true.
-func (s *Scheduler) settleHere(ctx context.Context, v *Verdict, settlings []settling, here func(p *settling) bool) error {
-	c := newCall(len(settlings))
+// settleHere settles deliveries of tasks that are here, if they have no answer yet.
+func (s *Scheduler) settleHere(ctx context.Context, v *Verdict, todo []*settling) error {
+	c := newCall(len(todo))
 	c.phase.Store(sent) // a settled delivery is never taken back
 	s.mu.Lock()
 	if s.ended {
@@ -67,21 +71,18 @@ func (s *Scheduler) settleHere(ctx context.Context, v *Verdict, settlings []sett
 		return ErrClosed
 	}
 	unsure := s.unsure()
-	for i := range settlings {
-		p := &settlings[i]
+	for i, p := range todo {
 		switch {
-		case here != nil && !here(p) || p.answer.Err != nil: // in this order: the error of what is far is still to come
-			continue
+		case p.answer.Err != nil:
 		case unsure && !s.knownSpooledLocked(p.receipt.id):
 			p.answer.Err = errUnsure
 		default:
 			s.settleLocked(v, p, c, i)
 		}
-		p.here = true
 	}
 	c.complete()
 	s.unlock()
-	s.report(ctx, settlings, c)
+	s.report(ctx, todo, c)
 	return nil
 }
 
@@ -97,28 +98,25 @@ func answersOf(settlings []settling) []Settled {
 type settling struct {
 	receipt receipt
 	answer  Settled
-	far     bool            // its task is not known here
-	here    bool            // it is answered by this process
 	missed  bool            // the task was not found in memory
 	repeat  bool            // of an acknowledgement
 	first   <-chan struct{} // repeat: closed when the first one is recorded; nil if it is
 	stalled bool            // the ledger has not answered for the task's shard for long
 }
 
-// report waits for the ledger and completes the answers that were given here. It does not wait for a
-// ledger that has not answered for so long already that there is no point.
-func (s *Scheduler) report(ctx context.Context, settlings []settling, c *call) {
-	if slices.ContainsFunc(settlings, func(p settling) bool { return p.stalled }) {
+// report waits for the ledger and completes the answers. It does not wait for a ledger
+// that has not answered for so long already that there is no point.
+func (s *Scheduler) report(ctx context.Context, done []*settling, c *call) {
+	if slices.ContainsFunc(done, func(p *settling) bool { return p.stalled }) {
 		over, cancel := context.WithCancel(ctx)
 		cancel()
 		ctx = over
 	}
 	_ = s.await(ctx, c) // what is not recorded yet will be; the answer says so
 	recorded := s.answers(c)
-	for i := range settlings {
-		p := &settlings[i]
+	for i, p := range done {
 		switch {
-		case !p.here || p.answer.Err != nil:
+		case p.answer.Err != nil:
 		case !p.repeat:
 			p.answer.Recorded = recorded[i] == nil
 		case p.first != nil:

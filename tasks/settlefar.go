@@ -12,12 +12,13 @@ import (
 // settleAll settles deliveries wherever their tasks are. Those that are known here
 // cost nothing more than with a ledger that is not shared.
 func (s *Scheduler) settleAll(ctx context.Context, v *Verdict, settlings []settling) ([]Settled, error) {
-	var far []*settling
+	var here, far []*settling // of which each has answers of its own to write
 	s.mu.Lock()
 	for i := range settlings {
 		if p := &settlings[i]; p.answer.Err == nil && !s.settlesHereLocked(&p.receipt) {
-			p.far = true
 			far = append(far, p)
+		} else {
+			here = append(here, p)
 		}
 	}
 	s.mu.Unlock()
@@ -25,7 +26,7 @@ func (s *Scheduler) settleAll(ctx context.Context, v *Verdict, settlings []settl
 	if len(far) > 0 {
 		group.Go(func() { s.settleFar(ctx, v, far) })
 	}
-	err := s.settleHere(ctx, v, settlings, func(p *settling) bool { return !p.far })
+	err := s.settleHere(ctx, v, here)
 	group.Wait()
 	if err != nil {
 		return nil, err
@@ -115,34 +116,31 @@ func (s *Scheduler) placeOf(ctx context.Context, r *receipt, anew bool) (site, e
 func (s *Scheduler) settleOwned(ctx context.Context, v *Verdict, some []*settling) {
 	unsure := s.unsure()
 	held := make([]*holding, len(some))
-	settlings := make([]settling, len(some))
 	s.mu.Lock()
 	for i, p := range some {
 		if h := s.holdingLocked(s.tenureLocked(p.receipt.home)); h.takes() {
 			held[i] = h
 		}
-		settlings[i] = settling{receipt: p.receipt, answer: p.answer}
+		*p = settling{receipt: p.receipt, answer: p.answer} // nothing of an earlier try
 		switch known := s.settlesHereLocked(&p.receipt); {
 		case known:
 		case unsure:
-			settlings[i].answer.Err = errUnsure
+			p.answer.Err = errUnsure
 		case held[i] == nil && p.receipt.home != 0:
-			settlings[i].answer.Err = errNotMine
+			p.answer.Err = errNotMine
 		}
 	}
 	s.mu.Unlock()
-	err := s.settleHere(ctx, v, settlings, nil)
+	err := s.settleHere(ctx, v, some)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, p := range some {
-		q := &settlings[i]
 		switch {
 		case err != nil:
-			q.answer.Err = err
-		case q.missed && p.receipt.home != 0 && !held[i].takes():
-			q.answer.Err = errNotMine // any more: then it says nothing that it is not known
+			p.answer.Err = err
+		case p.missed && p.receipt.home != 0 && !held[i].takes():
+			p.answer.Err = errNotMine // any more: then it says nothing that it is not known
 		}
-		p.answer = q.answer
 	}
 }
 
