@@ -15,13 +15,7 @@ import (
 func TestReserveAcrossLosses(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *poolRig) {
 		const tasks = 600
-		rng := rand.New(rand.NewPCG(1, rand.Uint64()))
-		var lossy sync.Mutex // guards rng
-		f.lose(func(_, _ string, _ []byte) bool {
-			lossy.Lock()
-			defer lossy.Unlock()
-			return rng.IntN(3) == 0
-		})
+		f.lose(func(_, _ string, _ []byte) bool { return rand.IntN(3) == 0 })
 		ctx, cancel := context.WithCancel(t.Context())
 		owner := make(map[string]*poolNode)
 		for _, n := range f.nodes {
@@ -49,8 +43,8 @@ func TestReserveAcrossLosses(t *testing.T) {
 			}
 		}
 		for i := range tasks {
-			f.nodes[rng.IntN(2)].must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
-			time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
+			f.nodes[rand.IntN(2)].must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
+			time.Sleep(rand.N(20 * time.Millisecond))
 		}
 		pass(5 * time.Minute)
 		cancel()

@@ -33,8 +33,10 @@ type attempt struct {
 	arrivals       []*arrival
 }
 
-// attempts puts the events of a story together.
-func (st *story) attempts() (all []*attempt) {
+// attempts puts the events of a story together. What a run told that has crashed since
+// may not have been recorded: a retry of its gives way to what a later run tells of the
+// same attempt.
+func (st *story) attempts(crashed map[int]bool) (all []*attempt) {
 	for _, e := range st.events {
 		switch e.Kind {
 		case tasks.EventStarted:
@@ -42,7 +44,8 @@ func (st *story) attempts() (all []*attempt) {
 		case tasks.EventDelivered, tasks.EventRetried, tasks.EventDied:
 			// The end of one that began before a restart may be told after it.
 			for _, a := range slices.Backward(all) {
-				if a.n == e.Attempt && a.how == "" {
+				unrecorded := a.how == tasks.EventRetried && crashed[a.run] && a.run != e.run
+				if a.n == e.Attempt && (a.how == "" || unrecorded) {
 					a.ended, a.how, a.err = e.At, e.Kind, e.Err
 					break
 				}
@@ -60,7 +63,7 @@ func (j *judge) judge(st *story, end *tasks.Task) []string {
 		return []string{"nobody has asked for it"}
 	}
 	st.order()
-	all := st.attempts()
+	all := st.attempts(j.crashed)
 	for i, a := range all {
 		j.sequence(st, all[:i], a)
 	}

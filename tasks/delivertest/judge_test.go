@@ -56,6 +56,8 @@ func join(tales ...tale) (all tale) {
 func TestJudge(t *testing.T) {
 	dead := func(n int) *tasks.Task { return &tasks.Task{State: tasks.Dead, Attempt: n, LastError: "no"} }
 	done, failed := once(0, 1, 1, Accept, tasks.EventDelivered), once(0, 1, 1, Fail, tasks.EventRetried)
+	// A receiver settles by receipt what its node gave up while it was killed.
+	crashedRetry := tale{{0, 1, "started", 1}, {0, 1, "arrived", 1}, {0.1, 1, "retried", 1}, {0.2, 2, "delivered", 1}, {0.2, 1, "accept", 1}}
 	for _, c := range []struct {
 		name  string
 		tale  tale
@@ -69,9 +71,11 @@ func TestJudge(t *testing.T) {
 		{name: "buried", tale: once(0, 1, 1, Bury, tasks.EventDied), end: dead(1)},
 		{name: "again after a crash", tale: join(done, once(5, 2, 1, Accept, tasks.EventDelivered)), crash: true},
 		{name: "interrupted", tale: join(once(0, 1, 1, Silence, ""), once(5, 2, 1, Accept, tasks.EventDelivered))},
+		{name: "settled by receipt after a crash", tale: crashedRetry, crash: true},
 		{name: "lease ran out", tale: join(tale{{0, 1, "started", 1}, {0, 1, "arrived", 1}, {30, 1, "retried", 1}},
 			once(35, 1, 2, Accept, tasks.EventDelivered), tale{{50, 1, "accept", 2}})},
 
+		{name: "settled by receipt after a retry", tale: crashedRetry, fault: "not acknowledged"},
 		{name: "lost", fault: "never delivered"},
 		{name: "left", tale: failed, end: &tasks.Task{State: tasks.Pending}, fault: "not settled"},
 		{name: "retry lost", tale: failed, fault: "not acknowledged"},

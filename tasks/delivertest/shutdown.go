@@ -45,7 +45,7 @@ func (f *fixture) interrupt(end func(), counted bool) {
 	f.schedule(0, "new", 5)
 	f.finish()
 	f.history.each(func(id string, st *story) {
-		if all := st.attempts(); counted && len(all) == 2 && all[1].n != 2 {
+		if all := st.attempts(nil); counted && len(all) == 2 && all[1].n != 2 {
 			f.Errorf("%s: attempt %d follows one that was counted before the crash", id, all[1].n)
 		}
 	})
