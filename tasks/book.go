@@ -12,6 +12,7 @@ type book struct {
 	chunks [][]slot
 	vacant uint32 // first of the free slots, linked through hash; 0: none
 	used   int
+	end    uint32 // behind the last slot that was ever in use
 	arena  *arena
 	index  *index
 	groups groups
@@ -98,8 +99,16 @@ func newBook() *book { return &book{arena: newArena(), index: newIndex()} }
 
 func (b *book) slot(n uint32) *slot { return &b.chunks[n/chunkSlots][n%chunkSlots] }
 
-// slots is how many there are, vacant ones too.
-func (b *book) slots() uint32 { return uint32(len(b.chunks) * chunkSlots) }
+// slots is how many there are to look at: vacant ones too, but none behind the last that
+// was ever in use.
+func (b *book) slots() uint32 { return b.end }
+
+// rest is the slots of a chunk from the n-th of all on, as far as there is something to
+// look at.
+func (b *book) rest(n uint32) []slot {
+	first := n - n%chunkSlots
+	return b.chunks[n/chunkSlots][n-first : min(chunkSlots, b.end-first)]
+}
 
 // find returns the slot of an id.
 func (b *book) find(id []byte) (uint32, bool) { return b.index.find(b, b.index.hash(id), id) }
@@ -111,7 +120,7 @@ func (b *book) enter(id, rec []byte) (uint32, *slot) {
 	}
 	n := b.vacant
 	s := b.slot(n)
-	b.vacant = s.hash
+	b.vacant, b.end = s.hash, max(b.end, n+1)
 	h := b.index.hash(id)
 	group := recordGroup(rec)
 	*s = slot{hash: uint32(h), gen: s.gen + 1, stored: notStored, rec: b.arena.put(n, id, rec, len(group) > 0)}

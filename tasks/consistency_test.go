@@ -40,6 +40,9 @@ func (s *Scheduler) checkBook() (errs error) {
 			continue
 		}
 		used++
+		if n >= b.slots() {
+			fault("slot %d is in use, and only %d are looked at", n, b.slots())
+		}
 		id := string(b.id(sl))
 		if at, ok := b.find([]byte(id)); !ok || at != n {
 			fault("slot %d of %s: the index says %d, %v", n, id, at, ok)
@@ -111,7 +114,7 @@ func (s *Scheduler) checkBook() (errs error) {
 func (b *book) checkGroups() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
 	grouped := make(map[uint32]string)
-	for n := uint32(1); n < b.slots(); n++ {
+	for n := uint32(1); int(n) < len(b.chunks)*chunkSlots; n++ {
 		sl := b.slot(n)
 		if sl.state == vacant {
 			continue

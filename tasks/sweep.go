@@ -152,9 +152,9 @@ func (s *Scheduler) searchOverdue(all bool) (found int) {
 func (s *Scheduler) searchSomeLocked(from uint32) (found int, to uint32) {
 	now := s.now()
 	before := now - overdueSlack.Milliseconds()
-	chunk := s.book.chunks[from/chunkSlots]
-	for i := from % chunkSlots; i < chunkSlots && found < atOnce; i++ {
-		if sl := &chunk[i]; sl.state == pending && sl.next < before && !sl.heldBack() && !s.isAsideLocked(sl) {
+	rest := s.book.rest(from)
+	for i := 0; i < len(rest) && found < atOnce; i++ {
+		if sl := &rest[i]; sl.state == pending && sl.next < before && !sl.heldBack() && !s.isAsideLocked(sl) {
 			s.noteLocked(EventRescued, sl, Event{})
 			s.disarmLocked(sl)
 			s.dueLocked(from, sl, now)
