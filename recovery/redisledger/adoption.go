@@ -43,6 +43,11 @@ func (l *Ledger) lookAfter(ctx context.Context) {
 		return
 	}
 	found, err := l.survey(ctx)
+	if err == nil {
+		// Whoever comes back after this look finds its shards, and affirms them, after the
+		// survey: what is decided upon now takes nothing from it.
+		err = l.poll(ctx)
+	}
 	if err != nil {
 		l.plan(rest{shy: true})
 		return
@@ -315,7 +320,7 @@ func (l *Ledger) room(ctx context.Context) (int, bool) {
 }
 
 // take makes this process the owner of a shard that it does not hold, by next, if its
-// token is still what was found. An answer that is lost is made up for by acceptFound.
+// token is still what was found, and its owner has not come back since. An answer that is lost is made up for by acceptFound.
 func (l *Ledger) take(ctx context.Context, h holding, next token, unread int) (bool, error) {
 	l.taking.Lock()
 	defer l.taking.Unlock()
@@ -328,7 +333,7 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int) (b
 	}
 	s := &shard{node: h.node, index: h.index, keys: l.keys.shard(h.node, h.index)}
 	s.unbroken.Store(l.streak())
-	owner, err := l.claim(ctx, s.keys, h.raw, next)
+	owner, err := l.claim(ctx, s.keys, h.raw, next, h.affirmed)
 	if err != nil || owner != next.String() {
 		if suspect {
 			l.afterTaking()

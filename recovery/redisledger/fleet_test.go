@@ -353,6 +353,56 @@ func TestUncertainAdoptsNothing(t *testing.T) {
 	b.waitGained(t, 4)
 }
 
+// A node comes back while others adopt what it held: what it finds to be its own stays its
+// own, though an adoption was decided upon before.
+func TestComesBackDuringAdoption(t *testing.T) {
+	silence := func(t *testing.T) (a, b *member) {
+		url := redistest.Start(t).URL()
+		a, b = join(t, url, "a", still), join(t, url, "b", still)
+		a.put(t)
+		b.age(t, 2*time.Hour, "a")
+		long := time.Now().Add(-2 * time.Hour)
+		a.kept.Store(&long)
+		return a, b
+	}
+	want := func(t *testing.T, a, b *member) {
+		t.Helper()
+		gained, _ := b.told()
+		if now := holders(t, b.client, a); gained > 0 || slices.ContainsFunc(now, func(node string) bool { return node != "a" }) {
+			t.Errorf("%d were adopted, and they are held by %v", gained, now)
+		}
+		if !a.Standing().Certain {
+			t.Error("it is not certain again")
+		}
+	}
+	t.Run("after the decision", func(t *testing.T) {
+		a, b := silence(t)
+		found, err := b.survey(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.keepOnce()
+		want(t, a, b)
+		b.adoptFrom(t.Context(), found)
+		want(t, a, b)
+		a.put(t) // its batches are not disturbed
+
+		// Once more, after a silence that was for good.
+		b.age(t, 2*time.Hour, "a")
+		b.look(t)
+		b.waitGained(t, 4)
+	})
+	t.Run("before the survey", func(t *testing.T) {
+		a, b := silence(t)
+		a.keepOnce()
+		b.others.mu.Lock()
+		b.others.next = time.Time{}
+		b.others.mu.Unlock()
+		b.lookAfter(t.Context())
+		want(t, a, b)
+	})
+}
+
 // An adopter dies as well: what it held is adopted with what was its own, and a process
 // that follows under its name takes it at once.
 func TestAdoptFromAnAdopter(t *testing.T) {

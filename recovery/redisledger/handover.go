@@ -108,12 +108,12 @@ func (l *Ledger) accept(ctx context.Context, h holding) (bool, error) {
 		return true, nil
 	}
 	keys := l.keys.shard(h.node, h.index)
-	raw, err := l.client.HGet(ctx, keys.tasks(), ownerField).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	head, err := l.client.HMGet(ctx, keys.tasks(), ownerField, affirmField).Result()
+	if err != nil {
 		return false, err
 	}
-	h.raw = raw
-	if h.token, err = parseToken(raw); err != nil {
+	h.raw, h.affirmed = textOf(head, 0), textOf(head, 1)
+	if h.token, err = parseToken(h.raw); err != nil {
 		return false, err
 	}
 	if h.token.holder() != (holder{l.opts.Node, l.incarnation}) {

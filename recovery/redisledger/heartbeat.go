@@ -42,7 +42,7 @@ func (l *Ledger) keepOnce() {
 	seen := false
 	if err == nil {
 		l.answered(began)
-		seen, err = l.checkShards(ctx)
+		seen, err = l.checkShards(ctx, l.doubts())
 	}
 	if seen {
 		l.kept.Store(&began)
@@ -152,29 +152,45 @@ func (l *Ledger) loseAll(err error) {
 	})
 }
 
+// holdings are the shards that this process holds; with gaining, those too that it is
+// about to gain, for which it waits.
+func (l *Ledger) holdings(gaining bool) []*shard {
+	if gaining {
+		l.taking.Lock()
+		defer l.taking.Unlock()
+	}
+	return l.table.Load().all()
+}
+
 // checkShards looks whether each shard still has its token and all confirmed
 // batches. Otherwise a node without traffic would learn of lost writes too late. It
-// reports whether all of them were seen to be held, or known to be lost.
-func (l *Ledger) checkShards(ctx context.Context) (bool, error) {
+// reports whether all of them were seen to be held, or known to be lost. After a silence
+// it affirms those that it holds: others may have decided to adopt them.
+func (l *Ledger) checkShards(ctx context.Context, affirm bool) (bool, error) {
 	unbroken := l.streak()
 	var shards []*shard
 	var before []position
-	for _, s := range l.table.Load().all() {
+	for _, s := range l.holdings(affirm) {
 		if at, err := s.position(); err == nil {
 			shards, before = append(shards, s), append(before, at)
 		}
 	}
-	heads := make([]*redis.SliceCmd, len(shards))
+	heads := make([]*redis.Cmd, len(shards))
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
 		for n, s := range shards {
-			heads[n] = p.HMGet(ctx, s.keys.tasks(), ownerField, sequenceField)
+			if affirm {
+				heads[n] = p.Eval(ctx, affirmSource, []string{s.keys.tasks()}, before[n].token.String())
+			} else {
+				heads[n] = p.Do(ctx, "hmget", s.keys.tasks(), ownerField, sequenceField)
+			}
 		}
 	}); err != nil {
 		return false, err
 	}
 	all := true
 	for n, s := range shards {
-		owner, sequence := headOf(heads[n].Val())
+		head, _ := heads[n].Slice() // which the pipeline has judged
+		owner, sequence := headOf(head)
 		seen, err := l.check(ctx, s, before[n], owner, sequence)
 		switch {
 		case errors.Is(err, recovery.ErrLost):

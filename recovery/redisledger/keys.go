@@ -17,6 +17,7 @@ import (
 //	lapse:{<node>/<shard>}:pending    set     ids of unfinished tasks, "!", and the fields of marks
 //	lapse:{<node>/<shard>}:tasks      hash    id -> record; "!o" token, "!s" sequence,
 //	                                          "!r" sequence of a batch that was cut, see apply.lua,
+//	                                          "!a" how often its owner came back, see affirm.lua,
 //	                                          "!spool:<id>" mark of a spool, see recovery.Mark
 //	lapse:{<node>/<shard>}:dead       hash    id -> record of a dead task
 //	lapse:{<node>/<shard>}:deadindex  zset    dead tasks in order, all of score 0
@@ -76,6 +77,7 @@ const (
 	ownerField    = "!o"
 	sequenceField = "!s"
 	refusedField  = "!r"
+	affirmField   = "!a"
 	anchorMember  = "!"
 	markPrefix    = "!spool:"
 )

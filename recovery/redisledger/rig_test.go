@@ -95,6 +95,7 @@ func held(t testing.TB, c redis.UniversalClient, keys shardKeys) map[string]stri
 	delete(tasks, ownerField)
 	delete(tasks, sequenceField)
 	delete(tasks, refusedField)
+	delete(tasks, affirmField)
 	maps.DeleteFunc(tasks, func(field, _ string) bool { return strings.HasPrefix(field, markPrefix) })
 	members := slices.DeleteFunc(c.SMembers(ctx, keys.pending()).Val(), reserved)
 	slices.Sort(members)

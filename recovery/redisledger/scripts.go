@@ -15,6 +15,8 @@ var (
 	applySource string
 	//go:embed scripts/claim.lua
 	claimSource string
+	//go:embed scripts/affirm.lua
+	affirmSource string
 	//go:embed scripts/verify.lua
 	verifySource string
 	//go:embed scripts/repair.lua

@@ -140,8 +140,6 @@ func (l *Ledger) claimOwn(ctx context.Context, s *shard, raw string) (bool, erro
 		switch {
 		case empty && s.index >= l.opts.Shards, !empty && found.node != l.opts.Node:
 			return false, nil
-		case found.node == l.opts.Node && found.incarnation == l.incarnation:
-			return true, nil // by an Adopt that failed half-way
 		}
 		next := token{l.opts.Node, l.incarnation, found.epoch + 1}
 		if raw, err = l.claim(ctx, s.keys, raw, next); err != nil {
@@ -155,9 +153,10 @@ func (l *Ledger) claimOwn(ctx context.Context, s *shard, raw string) (bool, erro
 }
 
 // claim sets a shard's token if it is still what is expected, and returns the
-// token that the shard has.
-func (l *Ledger) claim(ctx context.Context, keys shardKeys, expected string, next token) (owner string, err error) {
-	v, err := judge(claimScript.run(ctx, l.client, keys.living(), expected, next.String()))
+// token that the shard has. With affirmed, the shard is left alone as well if its owner
+// has come back since that was read.
+func (l *Ledger) claim(ctx context.Context, keys shardKeys, expected string, next token, affirmed ...any) (owner string, err error) {
+	v, err := judge(claimScript.run(ctx, l.client, keys.living(), append([]any{expected, next.String()}, affirmed...)...))
 	if err != nil {
 		return "", err
 	}
@@ -241,14 +240,9 @@ func (l *Ledger) check(ctx context.Context, s *shard, before position, owner str
 
 // headOf reads the reply to HMGET of owner and sequence.
 func headOf(values []any) (owner string, sequence int64) {
-	sequence = -1
-	if len(values) == 2 {
-		owner, _ = values[0].(string)
-		if s, ok := values[1].(string); ok {
-			if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-				sequence = n
-			}
-		}
+	sequence, err := strconv.ParseInt(textOf(values, 1), 10, 64)
+	if err != nil {
+		sequence = -1
 	}
-	return owner, sequence
+	return textOf(values, 0), sequence
 }

@@ -15,11 +15,16 @@ const marginShare = 10
 // was sent.
 func (l *Ledger) Standing() recovery.Standing {
 	alone, ended := l.alone.Load(), l.ended.Load()
-	limit := l.opts.FailoverAfter - l.opts.FailoverAfter/marginShare
 	return recovery.Standing{
 		Alone:   alone,
-		Certain: !ended && (alone || elapsed(*l.kept.Load()) < limit),
+		Certain: !ended && (alone || !l.doubts()),
 	}
+}
+
+// doubts tells that others may have taken this process for dead since it last saw what
+// it holds.
+func (l *Ledger) doubts() bool {
+	return elapsed(*l.kept.Load()) >= l.opts.FailoverAfter-l.opts.FailoverAfter/marginShare
 }
 
 // elapsed is the time since then, by the clock on which more has passed: the monotonic

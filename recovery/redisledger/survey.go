@@ -2,7 +2,6 @@ package redisledger
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -12,17 +11,27 @@ import (
 
 // A holding is one shard of any node, with the token that was read.
 type holding struct {
-	node  string
-	index int
-	home  recovery.Home
-	raw   string
-	token token
+	node     string
+	index    int
+	home     recovery.Home
+	raw      string
+	token    token
+	affirmed string // how often its owner came back after a silence; empty: never
 }
 
 // A survey is who holds what, over all shards of all nodes whose entries can be read.
 type survey struct {
 	holdings []holding
 	partial  map[string]bool // nodes of whose shards some could not be read
+}
+
+// textOf is the i-th field of those that were asked for, empty if there is none.
+func textOf(fields []any, i int) string {
+	if i >= len(fields) {
+		return ""
+	}
+	text, _ := fields[i].(string)
+	return text
 }
 
 // survey reads the tokens of all shards. Those that are on a server which does not
@@ -42,12 +51,12 @@ func (l *Ledger) survey(ctx context.Context) (survey, error) {
 	}
 	w.mu.Unlock()
 
-	owners := make([]*redis.StringCmd, len(found.holdings))
+	heads := make([]*redis.SliceCmd, len(found.holdings))
 	p := l.client.Pipeline()
 	for i := range found.holdings {
 		h := &found.holdings[i]
 		keys := l.keys.shard(h.node, h.index)
-		owners[i] = p.HGet(ctx, keys.tasks(), ownerField)
+		heads[i] = p.HMGet(ctx, keys.tasks(), ownerField, affirmField)
 	}
 	_, _ = p.Exec(ctx) // each has its own error
 	if err := ctx.Err(); err != nil {
@@ -58,19 +67,19 @@ func (l *Ledger) survey(ctx context.Context) (survey, error) {
 	tokens := make(map[recovery.Home]token, len(found.holdings))
 	read := found.holdings[:0]
 	for i, h := range found.holdings {
-		raw, err := owners[i].Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
+		head, err := heads[i].Result()
+		if err != nil {
 			found.partial[h.node] = true
 			if before, known := w.tokens[h.home]; known {
 				tokens[h.home] = before
 			}
 			continue
 		}
-		if h.token, err = parseToken(raw); err != nil {
+		h.raw, h.affirmed = textOf(head, 0), textOf(head, 1)
+		if h.token, err = parseToken(h.raw); err != nil {
 			found.partial[h.node] = true
 			continue
 		}
-		h.raw = raw
 		tokens[h.home] = h.token
 		read = append(read, h)
 	}

@@ -253,7 +253,7 @@ func (f *fleet) drained(limit time.Duration) {
 // verdict judges, and tells what happened.
 func (f *fleet) verdict(deliver bool) Verdict {
 	f.t.Helper()
-	v := Bench{Deliver: deliver, Patience: patienceOfJudge}.Judge(f.history)
+	v := Bench{Deliver: deliver, Patience: patienceOfJudge, FailoverAfter: failoverAfter}.Judge(f.history)
 	f.t.Logf("%d requests were done, %d answered 503; %v", f.done.Load(), f.busy.Load(), v)
 	if len(v.Faults) > 0 {
 		f.t.Errorf("%d promises were broken", len(v.Faults))

@@ -15,6 +15,8 @@ type Bench struct {
 	// Patience is for how long, after an answer or the end of a fault, something may
 	// still be under way: a message, a write, or a node that has yet to notice.
 	Patience time.Duration
+	// FailoverAfter is for how long a node that was cut off is certain of what it holds.
+	FailoverAfter time.Duration
 
 	faults []Fault
 }
@@ -275,7 +277,7 @@ func (c *hearing) explain(before, d *Delivery) string {
 		if c.Deliver && f.strays() {
 			from = from.Add(-c.Patience) // it has yet to notice what others hold
 		}
-		if either(f.Node) && (f.Trouble == Killed || f.strays()) && f.meets(from, until) {
+		if either(f.Node) && (f.Trouble == Killed || f.strays()) && c.whole(f).meets(from, until) {
 			return "a node was " + string(f.Trouble)
 		}
 	}
@@ -288,6 +290,15 @@ func (c *hearing) explain(before, d *Delivery) string {
 		return LeaseOut
 	}
 	return ""
+}
+
+// whole is a fault with what it may bring about after its end: a node that was cut off may
+// have yet to connect again, and delivers for as long as it is certain of what it holds.
+func (b Bench) whole(f Fault) Fault {
+	if end := f.Start.Add(b.FailoverAfter); f.Trouble == CutOff && !f.End.IsZero() && f.End.Before(end) {
+		f.End = end
+	}
+	return f
 }
 
 // strays tells whether a node goes on, by it, without knowing what others do.

@@ -114,6 +114,8 @@ func TestBench(t *testing.T) {
 		{name: "again after a node has woken up, which should have paused", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("b", on("b", 300), 1, 100, later(400))}, faults: []Fault{fault(Stopped, "a", -900, 190)}, fault: "without a reason"},
 		{name: "again after a node has woken up long ago", deliver: true, changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("b", on("b", 300), 1, 100, later(400))}, faults: []Fault{fault(Stopped, "a", -2900, -400)}, fault: "without a reason"},
 		{name: "again after a node was started anew", deliver: true, changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("b", on("b", 300), 1, 100, later(400))}, faults: []Fault{fault(Killed, "a", -900, 190)}, fault: "without a reason"},
+		{name: "again after a short cut, by a node that was certain still", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("b", on("b", 800), 1, 100, later(900))}, faults: []Fault{fault(CutOff, "a", 50, 120)}, again: "a node was cut off"},
+		{name: "again after a short cut, by a node that should have paused", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("b", on("b", 800), 1, 100, later(900))}, faults: []Fault{fault(CutOff, "a", -70, 120)}, fault: "without a reason"},
 		{name: "again after another node's crash", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("b", on("b", 800), 1, 100, later(900))}, faults: []Fault{fault(Killed, "c", 250, 2000)}, fault: "without a reason"},
 		{name: "again within its lease after a hand-over", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("b", on("b", 800), 1, 100, later(900))}, faults: []Fault{fault(HandedOver, "a", 250, 2000)}, fault: "without a reason"},
 		{name: "again after an unrecorded ack and a crash", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, loose), by("b", on("b", 800), 1, 100, later(900))}, faults: []Fault{fault(Killed, "a", 250, 2000)}, again: "a node was killed"},
@@ -140,7 +142,7 @@ func TestBench(t *testing.T) {
 				h.Deliver(7, d)
 			}
 			h.faults = test.faults
-			v := Bench{Deliver: test.deliver, Patience: patience}.Judge(h)
+			v := Bench{Deliver: test.deliver, Patience: patience, FailoverAfter: patience / 2}.Judge(h)
 			one(t, "fault", v.Faults, test.fault)
 			one(t, "excuse", v.Excused, test.excuse)
 			if test.again != "" && v.Again[test.again] != 1 {

@@ -13,7 +13,7 @@ if owner == ARGV[2] then
 end
 local members = redis.call('SCARD', KEYS[2])
 if owner ~= ARGV[1] or members > 100 or redis.call('EXISTS', KEYS[3]) == 1
-  or redis.call('HLEN', KEYS[1]) > 1 + members + redis.call('HEXISTS', KEYS[1], '!r') then
+  or redis.call('HLEN', KEYS[1]) > 1 + members + redis.call('HEXISTS', KEYS[1], '!r') + redis.call('HEXISTS', KEYS[1], '!a') then
   return 0
 end
 for _, member in ipairs(redis.call('SMEMBERS', KEYS[2])) do
@@ -21,6 +21,6 @@ for _, member in ipairs(redis.call('SMEMBERS', KEYS[2])) do
     return 0 -- the others are the anchor, and marks of spools, which stay
   end
 end
-redis.call('HDEL', KEYS[1], '!r') -- see claim: it must go through when Redis is full
+redis.call('HDEL', KEYS[1], '!r', '!a') -- see claim: it must go through when Redis is full
 redis.call('HSET', KEYS[1], '!o', ARGV[2])
 return 1

@@ -10,7 +10,7 @@
 redis.call('SREM', KEYS[2], '')
 local held = redis.call('HMGET', KEYS[1], '!o', '!s')
 local fields = redis.call('HLEN', KEYS[1])
-for _, name in ipairs({'!o', '!s', '!r'}) do
+for _, name in ipairs({'!o', '!s', '!r', '!a'}) do
   fields = fields - redis.call('HEXISTS', KEYS[1], name)
 end
 local members = redis.call('SCARD', KEYS[2]) - redis.call('SISMEMBER', KEYS[2], '!')
