@@ -58,6 +58,9 @@ type Committer[T any] struct {
 	turns chan struct{}   // holds a token for each lane that has its turn; nil: all have
 	ctx   context.Context // ends when Close gives up
 
+	began time.Time
+	heard atomic.Int64 // when a shard was answered for the last time, in nanoseconds since began
+
 	opening sync.Mutex // held while lanes are added, and while Close ends them
 	lanes   atomic.Pointer[[]*lane[T]]
 
@@ -88,16 +91,22 @@ func NewCommitter[T any](cfg CommitterConfig[T]) *Committer[T] {
 		ctx:    ctx,
 		giveUp: cancel,
 		closed: make(chan struct{}),
+		began:  time.Now(),
 	}
 	if cfg.Terms.AtOnce > 0 {
 		c.turns = make(chan struct{}, cfg.Terms.AtOnce)
 	}
 	lanes := make([]*lane[T], cfg.Terms.Shards)
 	for i := range lanes {
-		lanes[i] = newLane(ctx, i, CommitterStats{}, &c.cfg, c.turns)
+		lanes[i] = c.newLane(i, CommitterStats{})
 	}
 	c.lanes.Store(&lanes)
 	return c
+}
+
+func (c *Committer[T]) newLane(shard int, stats CommitterStats) *lane[T] {
+	heard := func() { c.heard.Store(int64(time.Since(c.began))) }
+	return newLane(c.ctx, shard, stats, &c.cfg, c.turns, heard)
 }
 
 // Open begins to write a shard that was gained since, or another one under a number
@@ -115,7 +124,7 @@ func (c *Committer[T]) Open(shard int) {
 		<-former.ended
 		former.addTo(&stats)
 	}
-	lanes[shard] = newLane(c.ctx, shard, stats, &c.cfg, c.turns)
+	lanes[shard] = c.newLane(shard, stats)
 	if c.closing.Load() {
 		lanes[shard].beginClose()
 	}
@@ -137,6 +146,15 @@ func (c *Committer[T]) Submit(shard int, ch Change, tag T) {
 // including its wait for a turn and its repeats. It is 0 when nothing is under way.
 func (c *Committer[T]) Stalled(shard int) time.Duration {
 	return (*c.lanes.Load())[shard].stalled()
+}
+
+// Silent tells whether the ledger has answered no shard at all for longer than d, though
+// one has waited for so long.
+func (c *Committer[T]) Silent(d time.Duration) bool {
+	if time.Since(c.began)-time.Duration(c.heard.Load()) <= d {
+		return false
+	}
+	return slices.ContainsFunc(*c.lanes.Load(), func(l *lane[T]) bool { return l != nil && l.stalled() > d })
 }
 
 // Queued is how many changes of a shard were submitted and not answered yet.

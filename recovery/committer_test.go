@@ -251,6 +251,35 @@ func TestTurns(t *testing.T) {
 	})
 }
 
+// A ledger is silent when it answers nobody, not when one shard waits.
+func TestSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, func(cfg *recovery.CommitterConfig[string]) { cfg.Backoff = recovery.Backoff{Min: time.Hour, Max: time.Hour} })
+		silent := func(want bool) {
+			t.Helper()
+			if got := d.committer.Silent(time.Second); got != want {
+				t.Errorf("the ledger counts as silent: %v", got)
+			}
+		}
+		time.Sleep(time.Minute)
+		silent(false) // nothing was asked of it
+		d.ledger.Inject(ledgertest.Fault{Op: ledgertest.Apply})
+		d.submit(0, "a")
+		time.Sleep(time.Second)
+		silent(false)
+		time.Sleep(time.Millisecond)
+		silent(true)
+		d.submit(1, "b")
+		time.Sleep(time.Second)
+		silent(false) // a still waits, and b was answered
+		time.Sleep(time.Millisecond)
+		silent(true)
+		d.submit(1, "c")
+		synctest.Wait()
+		silent(false)
+	})
+}
+
 func TestLostShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, nil)

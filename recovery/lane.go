@@ -28,6 +28,7 @@ type lane[T any] struct {
 	ctx   context.Context // ends when Close gives up
 	log   *slog.Logger
 
+	heard func()        // called when the ledger has answered a batch
 	turns chan struct{} // holds a token for each lane that has its turn; nil: all have
 	wake  chan struct{} // holds one token when there may be something to do
 	ended chan struct{} // closed when run has returned
@@ -46,12 +47,13 @@ type lane[T any] struct {
 	dropped []T // of the batch being filtered; used by run alone
 }
 
-func newLane[T any](ctx context.Context, shard int, stats CommitterStats, cfg *CommitterConfig[T], turns chan struct{}) *lane[T] {
+func newLane[T any](ctx context.Context, shard int, stats CommitterStats, cfg *CommitterConfig[T], turns chan struct{}, heard func()) *lane[T] {
 	l := &lane[T]{
 		cfg:   cfg,
 		shard: shard,
 		ctx:   ctx,
 		log:   cfg.Log.With("shard", shard),
+		heard: heard,
 		turns: turns,
 		wake:  make(chan struct{}, 1),
 		ended: make(chan struct{}),
@@ -232,6 +234,9 @@ func (l *lane[T]) write(b *Batch) error {
 			err = ErrClosed
 			break
 		}
+	}
+	if !errors.Is(err, ErrClosed) {
+		l.heard()
 	}
 	if answered(err) && repeats > 0 {
 		l.log.Info("the ledger answers again", "repeats", repeats, "after", time.Since(began))

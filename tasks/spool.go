@@ -193,7 +193,7 @@ func (s *Scheduler) spoolsLocked(p *plan) bool {
 	}
 	shard := s.terms.ShardOf([]byte(p.id))
 	h := s.holdingLocked(shard)
-	if !p.spool && h.takes() && s.committer.Stalled(shard) <= s.spool.patience && s.refusal.Load() == nil && !s.unsure() {
+	if !p.spool && h.takes() && !s.deaf(shard, s.spool.patience) && s.refusal.Load() == nil && !s.unsure() {
 		return false
 	}
 	if s.fleet == nil {
@@ -225,6 +225,12 @@ func (s *Scheduler) stalled(shard int) time.Duration {
 		return s.spool.committer.Stalled(0)
 	}
 	return s.committer.Stalled(shard)
+}
+
+// deaf tells whether the ledger has not answered a shard, or anybody at all, for longer
+// than d.
+func (s *Scheduler) deaf(shard int, d time.Duration) bool {
+	return s.committer.Stalled(shard) > d || s.committer.Silent(d)
 }
 
 // numberLocked gives a task that is being created in the spool its number. The spool's
@@ -352,7 +358,7 @@ func (s *Scheduler) advanceLocked(l *spoolLine) {
 func (s *Scheduler) heirLocked(id []byte) (shard int, ok bool) {
 	shard = s.terms.ShardOf(id)
 	h := s.holdingLocked(shard)
-	if !h.takes() || s.committer.Stalled(shard) > unspoolEvery || s.unsure() {
+	if !h.takes() || s.deaf(shard, unspoolEvery) || s.unsure() {
 		return shard, false
 	}
 	home, _ := recovery.HomeOf(string(id))

@@ -135,6 +135,25 @@ func TestSpool(t *testing.T) {
 	}, memledger.Shards(4))
 }
 
+// One caller finds out that the ledger does not answer, and all others are spared that,
+// whatever their shard.
+func TestSpoolAfterOneVictim(t *testing.T) {
+	spoolBubble(t, func(t *testing.T, r *spoolRig) {
+		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
+		_, err := r.Schedule(t.Context(), Request{Topic: "y", Delay: time.Hour})
+		want(t, "the first one", err, ErrUnknown)
+		for range 40 {
+			r.spooled("y", time.Hour)
+		}
+		pass(time.Second)
+		if n := r.committer.Stats().Queued; n != 1 {
+			t.Errorf("the ledger was sent %d changes that it does not answer", n)
+		}
+		r.faulty.Heal()
+		r.wantSpool(0, 40)
+	}, memledger.Shards(8))
+}
+
 // A schedule that was not sent to the ledger yet when it stopped answering goes to the
 // spool; one that was has an open outcome.
 func TestSpoolTakesWhatWasNotSent(t *testing.T) {
