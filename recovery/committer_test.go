@@ -254,7 +254,9 @@ func TestTurns(t *testing.T) {
 // A ledger is silent when it answers nobody, not when one shard waits.
 func TestSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, func(cfg *recovery.CommitterConfig[string]) { cfg.Backoff = recovery.Backoff{Min: time.Hour, Max: time.Hour} })
+		d := newDesk(t, func(cfg *recovery.CommitterConfig[string]) {
+			cfg.Backoff = recovery.Backoff{Min: time.Hour, Max: time.Hour}
+		})
 		silent := func(want bool) {
 			t.Helper()
 			if got := d.committer.Silent(time.Second); got != want {
