@@ -54,7 +54,7 @@ func TestAnswerForPredecessor(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		p.unplug()
 		late := 0
-		next, _ := open(t, n, "a", "2", func(c *Config) { c.Late = func(string, string, []byte) { late++ } })
+		next, _ := open(t, n, "a", "2", func(c *Config) { c.Late = func(string, string, []byte, time.Time) { late++ } })
 		answer, err := next.Ask(within(t, time.Minute), "b", "get", []byte("new"))
 		if err != nil || string(answer) != "new" {
 			t.Errorf("Ask: %q, %v", answer, err)

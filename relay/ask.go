@@ -24,6 +24,7 @@ type asking struct {
 	id         uint64
 	node, verb string
 	body       []byte
+	asked      time.Time
 	deadline   time.Time
 	wake       chan struct{} // holds one token when there is news
 
@@ -40,6 +41,7 @@ type asking struct {
 // An abandoned question may still be answered.
 type abandoned struct {
 	node, verb string
+	asked      time.Time
 	until      uint64 // on the clock
 }
 
@@ -81,7 +83,7 @@ func (r *Relay) begin(ctx context.Context, node, verb string, body []byte) (*ask
 	}
 	r.counter++
 	deadline, _ := ctx.Deadline()
-	a := &asking{id: r.counter, node: node, verb: verb, body: body, deadline: deadline, wake: make(chan struct{}, 1)}
+	a := &asking{id: r.counter, node: node, verb: verb, body: body, asked: time.Now(), deadline: deadline, wake: make(chan struct{}, 1)}
 	r.asking[a.id] = a
 	r.stats.Asked++
 	r.sendQuestionLocked(a)
@@ -143,7 +145,7 @@ func (r *Relay) giveUp(a *asking, cause error) error {
 	}
 	r.stats.Unanswered++
 	if r.cfg.Late != nil && len(r.abandoned) < r.cfg.MaxAsking {
-		r.abandoned[a.id] = abandoned{a.node, a.verb, r.clock() + uint64(abandonedTime.Milliseconds())}
+		r.abandoned[a.id] = abandoned{a.node, a.verb, a.asked, r.clock() + uint64(abandonedTime.Milliseconds())}
 	}
 	if time.Until(a.deadline) > 0 {
 		r.queueLocked(a.node, &outgoing{kind: withdrawalFrame, rest: appendNumber(nil, a.id)})
@@ -163,7 +165,7 @@ func (r *Relay) outcome(ctx context.Context, a *asking) ([]byte, error) {
 		defer r.mu.Unlock()
 		r.stats.Unanswered++
 		if ctx.Err() != nil {
-			r.lateLocked(a.node, a.verb, a.reply)
+			r.lateLocked(&abandoned{node: a.node, verb: a.verb, asked: a.asked}, a.reply)
 		}
 		return nil, fmt.Errorf("%w: %w", ErrNoAnswer, err)
 	case refused:
@@ -211,12 +213,12 @@ func (r *Relay) replyLocked(p *peer, a reply) {
 	}
 	if q, ok := r.abandoned[a.id]; ok && a.status == answered {
 		delete(r.abandoned, a.id)
-		r.lateLocked(q.node, q.verb, &a)
+		r.lateLocked(&q, &a)
 	}
 }
 
 // lateLocked hands over an answer that nobody waits for.
-func (r *Relay) lateLocked(node, verb string, a *reply) {
+func (r *Relay) lateLocked(q *abandoned, a *reply) {
 	if r.cfg.Late == nil || r.closed {
 		return
 	}
@@ -224,8 +226,8 @@ func (r *Relay) lateLocked(node, verb string, a *reply) {
 	r.work.Go(func() {
 		ctx, cancel := context.WithTimeout(r.life, abandonedTime)
 		defer cancel()
-		if body, err := r.answerBody(ctx, node, a); err == nil {
-			r.cfg.Late(node, verb, body)
+		if body, err := r.answerBody(ctx, q.node, a); err == nil {
+			r.cfg.Late(q.node, q.verb, body, q.asked)
 		}
 	})
 }

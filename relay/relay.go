@@ -65,8 +65,9 @@ type Config struct {
 	// Close; the answer is sent even then. The answer must not change afterwards.
 	Answer func(ctx context.Context, q Question) []byte
 	// Late is handed an answer that came when Ask had returned ErrNoAnswer, at most
-	// once for each question, from a goroutine of its own. Nil drops it.
-	Late func(node, verb string, answer []byte)
+	// once for each question, from a goroutine of its own; asked is when Ask was called.
+	// Nil drops it.
+	Late func(node, verb string, answer []byte, asked time.Time)
 	// Log is told what is amiss on the bus. Nil means slog.Default().
 	Log *slog.Logger
 

@@ -205,10 +205,13 @@ func TestLate(t *testing.T) {
 		var mu sync.Mutex
 		var got []string
 		a, _ := open(t, n, "a", "1", func(c *Config) {
-			c.Late = func(node, verb string, answer []byte) {
+			c.Late = func(node, verb string, answer []byte, asked time.Time) {
 				mu.Lock()
 				defer mu.Unlock()
 				got = append(got, fmt.Sprint(node, " ", verb, " ", len(answer)))
+				if age := time.Since(asked); age < time.Second || age > 2*time.Second {
+					t.Errorf("it was asked for %v ago", age)
+				}
 			}
 		})
 		open(t, n, "b", "1", func(c *Config) {

@@ -131,13 +131,13 @@ func tell[Q any](s *Scheduler, node string, v question[Q, struct{}], what Q) {
 	}
 }
 
-// late is handed an answer that has come when nobody waited for it any more. What it
-// carries goes where it belongs.
-func (s *Scheduler) late(node, verb string, answer []byte) {
+// late is handed an answer that has come when nobody waited for it any more, to what was
+// asked then. What it carries goes where it belongs.
+func (s *Scheduler) late(node, verb string, answer []byte, asked time.Time) {
 	switch verb {
 	case reserveQuestion.verb:
 		if a := lateAnswer[fetched](answer); a != nil {
-			s.bring(node, a)
+			s.bring(node, a, asked.Sub(s.started))
 		}
 	case offerQuestion.verb:
 		if a := lateAnswer[offered](answer); a != nil {
@@ -147,7 +147,7 @@ func (s *Scheduler) late(node, verb string, answer []byte) {
 		if a := lateAnswer[helped](answer); a != nil {
 			s.mu.Lock()
 			defer s.unlock()
-			s.giveBackLocked(s.unpack(node, a.Deliveries, nil))
+			s.giveBackLocked(s.unpack(node, a.Deliveries, asked.Sub(s.started), nil))
 		}
 	}
 }

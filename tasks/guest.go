@@ -209,14 +209,18 @@ func (s *Scheduler) offeredLocked(g *guest, ds []*Delivery, carried []carried, a
 }
 
 // answerOffer takes what this node's receivers have been waiting for.
-func (s *Scheduler) answerOffer(_ context.Context, from string, o offer) (offered, error) {
+func (s *Scheduler) answerOffer(ctx context.Context, from string, o offer) (offered, error) {
+	sent := s.elapsed()
+	if deadline, ok := ctx.Deadline(); ok {
+		sent = min(sent, deadline.Sub(s.started)-askWithin)
+	}
 	s.mu.Lock()
 	defer s.unlock()
 	if s.ended {
 		return offered{}, ErrClosed
 	}
 	t := s.topics[o.Topic]
-	ds := s.unpack(from, o.Deliveries, nil)
+	ds := s.unpack(from, o.Deliveries, sent, nil)
 	if o.Run == s.exchange.run {
 		ds = s.bringLocked(t, o.Lease, ds)
 	}

@@ -120,11 +120,12 @@ func (s *Scheduler) help(h *help) {
 // helpOnce asks for tasks once. It reports whether there were some.
 func (s *Scheduler) helpOnce(h *help, want int) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, askWithin)
+	asked := s.elapsed()
 	a, err := ask(ctx, s, h.key.node, helpQuestion, helpAsk{h.topic.name, h.way, want})
 	cancel()
 	s.mu.Lock()
 	defer s.unlock()
-	ds := s.unpack(h.key.node, a.Deliveries, h)
+	ds := s.unpack(h.key.node, a.Deliveries, asked, h)
 	if err != nil || a.Over {
 		h.over = true // until the backlog is heard of again
 	}

@@ -165,9 +165,10 @@ func (s *Scheduler) unaskedLocked(w *wish, limit int) (next []*neighbour) {
 func (s *Scheduler) askFor(w *wish, n *neighbour, said wished) {
 	ctx, cancel := context.WithTimeout(s.ctx, askWithin)
 	defer cancel()
+	asked := s.elapsed()
 	a, err := ask(ctx, s, n.name, reserveQuestion, said)
 	if err == nil && len(a.Deliveries) > 0 {
-		s.bring(n.name, &a)
+		s.bring(n.name, &a, asked)
 	}
 	s.mu.Lock()
 	defer s.unlock()
@@ -184,20 +185,22 @@ func (s *Scheduler) askFor(w *wish, n *neighbour, said wished) {
 	}
 }
 
-// bring gives deliveries that a node was asked for to those who wait, and the others back.
-func (s *Scheduler) bring(from string, a *fetched) {
+// bring gives deliveries that a node was asked for at some time to those who wait, and the
+// others back.
+func (s *Scheduler) bring(from string, a *fetched, asked time.Duration) {
 	s.mu.Lock()
 	defer s.unlock()
-	s.giveBackLocked(s.bringLocked(s.topics[a.Topic], a.Lease, s.unpack(from, a.Deliveries, nil)))
+	s.giveBackLocked(s.bringLocked(s.topics[a.Topic], a.Lease, s.unpack(from, a.Deliveries, asked, nil)))
 }
 
 // bringLocked gives deliveries of another node to those who wait, who have waited longest
-// first, and returns those that nobody waits for.
+// first, and returns those that nobody waits for, or whose leases are over.
 func (s *Scheduler) bringLocked(t *topic, lease time.Duration, ds []*Delivery) (left []*Delivery) {
 	if t == nil || t.wishes[lease] == nil || s.ended {
 		return ds
 	}
 	w := t.wishes[lease]
+	ds, left = s.leased(ds)
 	for e := t.reservers.queue.Front(); e != nil && len(ds) > 0; {
 		p := e.Value.(*turn)
 		e = e.Next()
@@ -208,7 +211,7 @@ func (s *Scheduler) bringLocked(t *topic, lease time.Duration, ds []*Delivery) (
 			ds = ds[n:]
 		}
 	}
-	return ds
+	return append(left, ds...)
 }
 
 // renewWishes tells the other nodes which wishes still stand.

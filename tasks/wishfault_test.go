@@ -68,7 +68,7 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 			if err != nil || len(got.Deliveries) != 1 {
 				t.Fatalf("asked for a task: %+v, %v", got, err)
 			}
-			a.late("b", reserveQuestion.verb, reply[fetched]{Answer: &got}.encode())
+			a.late("b", reserveQuestion.verb, reply[fetched]{Answer: &got}.encode(), time.Now())
 			synctest.Wait()
 		}
 		b.must(Request{ID: "t1", Topic: "x"})
@@ -92,8 +92,56 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 		b.must(Request{ID: "t3", Topic: "x"})
 		synctest.Wait()
 		got, _ := b.answerReserve(t.Context(), "a", wished{Run: a.exchange.run, Topic: "x", Want: 1})
-		b.late("a", offerQuestion.verb, reply[offered]{Answer: &offered{Back: []string{got.Deliveries[0].Receipt}}}.encode())
+		b.late("a", offerQuestion.verb, reply[offered]{Answer: &offered{Back: []string{got.Deliveries[0].Receipt}}}.encode(), time.Now())
 		b.pull("x", "t3")
+	}, Config{}, Config{})
+}
+
+// The lease of what was long on its way here ends no later than at its home, and what is
+// over there is given to nobody: this node may have stood still meanwhile.
+func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
+	poolBubble(t, func(t *testing.T, f *poolRig) {
+		a, b := f.nodes[0], f.nodes[1]
+		const lease = 30 * time.Second
+		f.lose(func(_, to string, _ []byte) bool { return to == "b" }) // so that it cannot ask
+		waits := a.reserve(t.Context(), "x", 1, time.Minute, lease)
+		synctest.Wait()
+		f.lose(nil)
+		ask := wished{Run: a.exchange.run, Topic: "x", Want: 1, Lease: lease}
+		for i, age := range []time.Duration{lease, 20 * time.Second} {
+			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
+			synctest.Wait()
+			got, err := b.answerReserve(t.Context(), "a", ask)
+			if err != nil || len(got.Deliveries) != 1 {
+				t.Fatalf("asked for a task: %+v, %v", got, err)
+			}
+			a.late("b", reserveQuestion.verb, reply[fetched]{Answer: &got}.encode(), time.Now().Add(-age))
+			synctest.Wait()
+			if i == 0 && len(waits) > 0 {
+				t.Fatalf("it was given away when its lease was over: %+v", <-waits)
+			}
+			if i == 0 {
+				b.pull("x", "t0") // which was given back
+			}
+		}
+		if ds := <-waits; len(ds) != 1 || ds[0].ID != "t1" || time.Until(ds[0].LeaseUntil) != 10*time.Second {
+			t.Errorf("got %+v", ds)
+		}
+
+		// An offer has been on its way for as long as is missing of its time to live.
+		waits = a.reserve(t.Context(), "x", 1, time.Minute, lease)
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), askWithin/4)
+		defer cancel()
+		b.must(Request{ID: "t2", Topic: "y"})
+		d := b.pull("y", "t2")[0]
+		o := offer{Run: a.exchange.run, Topic: "x", Lease: lease, Deliveries: []carried{{d.Task, d.Receipt(), lease}}}
+		if answer, err := a.answerOffer(ctx, "b", o); err != nil || len(answer.Back) != 0 {
+			t.Fatalf("offered a task: %+v, %v", answer, err)
+		}
+		if ds := <-waits; len(ds) != 1 || time.Until(ds[0].LeaseUntil) != lease-askWithin*3/4 {
+			t.Errorf("got %+v", ds)
+		}
 	}, Config{}, Config{})
 }
 

@@ -70,7 +70,8 @@ func (l *Ledger) Listen(receive func(message []byte)) error {
 }
 
 // Send implements recovery.Bus. The error is recovery.ErrUnheard if nobody can have got
-// the message; Redis Cluster does not tell whether somebody listens.
+// the message. Redis Cluster does not tell whether somebody listens, nor its client whether
+// an attempt before the last one had been sent.
 func (l *Ledger) Send(ctx context.Context, node string, message []byte) error {
 	done, err := l.use(ctx)
 	if err != nil {
@@ -89,7 +90,7 @@ func (l *Ledger) Send(ctx context.Context, node string, message []byte) error {
 	_ = l.client.Process(ctx, cmd)
 	listening, err := cmd.Result()
 	switch {
-	case err != nil && unsent(err):
+	case err != nil && l.address.mode != cluster && unsent(err):
 		return fmt.Errorf("%w: node %s: %w", recovery.ErrUnheard, node, err)
 	case err != nil:
 		return fmt.Errorf("sending to node %s: %w", node, err)

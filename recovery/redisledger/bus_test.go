@@ -94,6 +94,23 @@ func TestBus(t *testing.T) {
 	}
 }
 
+// A message that Redis was not there to take was heard by nobody. The client of a cluster
+// has tried several times, and does not tell whether the first time it was sent.
+func TestSendWithoutRedis(t *testing.T) {
+	server, cluster := redistest.Start(t), redistest.StartCluster(t)
+	for url, sure := range map[string]bool{server.URL(): true, cluster.URL(): false} {
+		l := listening(t, newLives(url), "a").l
+		for _, s := range append(cluster.Masters, server) {
+			if s == server == sure {
+				s.Kill()
+			}
+		}
+		if err := l.Send(t.Context(), "b", nil); err == nil || errors.Is(err, recovery.ErrUnheard) != sure {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
 // The channels that nodes in a cluster use are sharded, where there are such.
 func TestShardedChannels(t *testing.T) {
 	cluster := redistest.StartCluster(t)

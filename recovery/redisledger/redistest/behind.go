@@ -15,13 +15,15 @@ func Behind(t testing.TB, servers ...*Server) []*Proxy {
 	var names []renaming
 	for i, s := range servers {
 		proxies[i] = NewProxy(t, s.Addr)
-		_, from, _ := net.SplitHostPort(s.Addr)
+		host, from, _ := net.SplitHostPort(s.Addr)
 		_, to, _ := net.SplitHostPort(proxies[i].Addr)
 		if len(from) != len(to) {
 			t.Fatalf("the ports %s and %s have different lengths", from, to) // answers tell it
 		}
-		// In addresses and numbers, in texts of their own, and in a list of words.
-		for _, frame := range [][2]string{{":", ""}, {"\r\n", "\r\n"}, {" ", ""}} {
+		// Behind the host's name, as a part of an address, the next word or the next
+		// number; as a text of its own; and as the number of a port. Not any five
+		// digits: what the tests keep in Redis consists of numbers too.
+		for _, frame := range [][2]string{{host + ":", ""}, {host + " ", ""}, {host + "\r\n:", ""}, {"port\r\n:", ""}, {"\r\n", "\r\n"}} {
 			names = append(names, renaming{[]byte(frame[0] + from + frame[1]), []byte(frame[0] + to + frame[1])})
 		}
 	}
