@@ -81,9 +81,9 @@ func (s *Scheduler) fireNow(ctx context.Context, id string) (Task, error) {
 }
 
 // Replace creates the task, or puts it in the place of the pending or ready one
-// that has its id: the deadline moves, and content and revision with it. Repeated
-// tells that there was one. Errors: as of Schedule and Reschedule, without
-// ErrExists.
+// that has its id: the deadline moves, and content and revision with it; attempts are
+// counted anew. Repeated tells that there was one. Errors: as of Schedule and Reschedule,
+// without ErrExists.
 func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
 	p, err := s.plan(&r)
 	if err != nil {

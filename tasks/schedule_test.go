@@ -176,6 +176,24 @@ func TestLedgerIsFull(t *testing.T) {
 	})
 }
 
+// What is put in the place of a task that has failed has all of its attempts, and the first
+// one is that of its own receipt, not of an earlier one.
+func TestReplaceCountsAttemptsAnew(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		before := r.one("t", "x")
+		want(t, "release", r.settle(Verdict{Verb: Release, Delay: ptr(time.Hour)}, before).Err, nil)
+		if _, err := r.Replace(t.Context(), Request{ID: "t", Topic: "x"}); err != nil {
+			t.Fatal(err)
+		}
+		d := r.pull("x", "t")[0]
+		if d.Attempt != 1 || d.LastError != "" {
+			t.Errorf("attempt %d, after %q", d.Attempt, d.LastError)
+		}
+		want(t, "ack by the earlier receipt", r.settle(Verdict{Verb: Ack}, before).Err, ErrStale)
+		r.ack(d)
+	})
+}
+
 func TestReplaceKeepsAndChanges(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		first, err := r.Replace(t.Context(), Request{ID: "t", Topic: "x", Delay: time.Hour, Payload: []byte("1")})

@@ -27,8 +27,8 @@ type Bench struct {
 //   - nothing is delivered before a deadline that was in force;
 //   - nothing is delivered after its cancellation was answered with 204, or after its
 //     acknowledgement was answered as recorded, unless Deliver excuses it;
-//   - a second delivery has a reason: the attempt was given back, its lease ran out,
-//     or a fault befell the node that had it;
+//   - a second delivery has a reason: the attempt was given back, or its lease ran out,
+//     and was counted unless the task was replaced; or a fault befell the node that had it;
 //   - no task is unknown that was accepted, and that nobody may have finished.
 func (b Bench) Judge(h *History) Verdict {
 	h.mu.Lock()
@@ -282,7 +282,7 @@ func (c *hearing) explain(before, d *Delivery) string {
 		}
 	}
 	switch {
-	case settled != nil, d.Attempt <= before.Attempt:
+	case settled != nil, d.Attempt <= before.Attempt && !c.replaced(before, d):
 		return ""
 	case before.find(false, Done, Unknown) != nil:
 		return GivenBack
@@ -299,6 +299,14 @@ func (b Bench) whole(f Fault) Fault {
 		f.End = end
 	}
 	return f
+}
+
+// replaced: another task was put in the place of what had been delivered before, which
+// gave it that deadline. Its attempts are counted from the first.
+func (c *hearing) replaced(before, d *Delivery) bool {
+	return slices.ContainsFunc(c.Changes, func(x Change) bool {
+		return x.Kind == Replace && x.may() && x.Due.Equal(d.Due) && x.Start.Before(d.End) && before.Start.Before(c.lands(&x))
+	})
 }
 
 // strays tells whether a node goes on, by it, without knowing what others do.

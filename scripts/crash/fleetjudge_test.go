@@ -54,6 +54,7 @@ func TestBench(t *testing.T) {
 	loose := ack(on("a", 230), Done, false) // not recorded
 	later := func(ms int) Settlement { return ack(on("b", ms), Done, true) }
 	first := by("a", on("a", 200), 1, 100, final)
+	release := Settlement{Span: on("b", 220), Outcome: Done}
 	tests := []struct {
 		name       string
 		deliver    bool
@@ -123,7 +124,14 @@ func TestBench(t *testing.T) {
 		{name: "again long after an unrecorded ack", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, loose), by("b", on("b", 2800), 1, 100, later(2900))}, faults: []Fault{fault(Killed, "a", 1250, 4000)}, fault: "without a reason"},
 		{name: "again after the lease", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("a", on("b", 1210), 2, 100, later(1300))}, again: LeaseOut},
 		{name: "again within the lease", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("a", on("b", 800), 2, 100, later(900))}, fault: "without a reason"},
-		{name: "again after a release", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, Settlement{Span: on("b", 220), Outcome: Done}), by("a", on("a", 300), 2, 100, later(400))}, again: GivenBack},
+		{name: "again after a release", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, release), by("a", on("a", 300), 2, 100, later(400))}, again: GivenBack},
+		{name: "the same attempt after a release", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, release), by("a", on("a", 300), 1, 100, later(400))}, fault: "without a reason"},
+		{name: "the same attempt, of what was put in its place after a release", changes: []Change{created, replace(on("b", 230), Done, 280, false)}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, release), by("a", on("a", 300), 1, 280, later(400))}, again: GivenBack},
+		{name: "the same attempt, of what was put in its place without an answer", changes: []Change{created, replace(on("b", 230), Unknown, 280, false)}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, release), by("a", on("a", 300), 1, 280, later(400))}, again: GivenBack},
+		{name: "the same attempt, of what had been put in its place before a release", changes: []Change{created, replace(on("b", 20), Done, 100, false)}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, release), by("a", on("a", 300), 1, 100, later(400))}, fault: "without a reason"},
+		{name: "the same attempt, of what is put in its place only later", changes: []Change{created, replace(on("b", 350), Done, 360, false)}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, release), by("a", on("a", 300), 1, 100, later(400))}, fault: "without a reason"},
+		{name: "the same attempt after a release and a move", changes: []Change{created, move(on("b", 230), Done, 280)}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, release), by("a", on("a", 300), 1, 280, later(400))}, fault: "without a reason"},
+		{name: "put in its place within its lease", changes: []Change{created, replace(on("b", 230), Done, 280, false)}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("a", on("a", 300), 1, 280, later(400))}, fault: "without a reason"},
 		{name: "the same attempt twice", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("a", on("a", 1500), 1, 100, later(1600))}, fault: "without a reason"},
 
 		{name: "created again after it was finished", changes: []Change{create(on("a", 0), Unknown, 100), create(on("b", 300), Done, 100)}, deliveries: []*Delivery{first, by("b", on("b", 400), 1, 100, later(500))}, again: AskedAgain},
