@@ -92,6 +92,7 @@ func (s *Scheduler) holdAdopted() {
 		s.stageLocked(h, held)
 		close(h.read) // the first replay is not about a single shard
 	}
+	s.granted = true
 }
 
 // enterHoldingLocked begins a tenure.

@@ -15,8 +15,11 @@ func (s *Scheduler) loseShard(n int, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	h := s.holdingLocked(n)
-	if h == nil {
-		h = s.enterHoldingLocked(n) // before Open has entered it
+	switch {
+	case h == nil && s.granted:
+		return // told again, by a batch or by the ledger: memory has forgotten it since
+	case h == nil:
+		h = s.enterHoldingLocked(n)
 		close(h.read)
 	}
 	s.loseLocked(n, h, err)

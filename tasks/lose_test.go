@@ -214,6 +214,30 @@ func TestLossNoticedByABatch(t *testing.T) {
 	})
 }
 
+// Of a loss it is told by the ledger and by every batch that is refused. What comes after
+// memory has forgotten the shard counts for nothing: its number may be another one's soon.
+func TestLossIsToldLate(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
+		b.keeps.Store(true)
+		b.adopt(a)
+		a.wantEmpty()
+		home := recovery.NewHome(a.number, 0)
+		want(t, "yield", b.yield(t.Context(), home, "a"), nil)
+		a.loseShard(0, recovery.ErrLost)
+		if taken, err := a.accept(t.Context(), home); !taken || err != nil {
+			t.Fatalf("accept = %v, %v", taken, err)
+		}
+		pass(time.Second)
+		if n := a.Stats(); n.ShardsLost != 1 || n.ShardsGained != 1 || n.ShardsHeld != 1 {
+			t.Errorf("%d shards lost, %d gained, %d held", n.ShardsLost, n.ShardsGained, n.ShardsHeld)
+		}
+		a.pull("x", id)
+		a.check()
+	})
+}
+
 // Only the loss of its name ends a scheduler.
 func TestEnded(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {

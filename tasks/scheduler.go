@@ -53,6 +53,7 @@ type Scheduler struct {
 
 	mu            sync.Mutex // guards everything below
 	holdings      []*holding // by number of the tenure; nil where there is none
+	granted       bool       // it has those that Open was granted: a number without one has been forgotten
 	tenures       tenureCounts
 	leaving       int                      // tenures of which nothing is handed out
 	orphans       map[uint64]recovery.Home // by nonce: deliveries that handlers are making, whose shards have left
