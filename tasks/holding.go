@@ -21,11 +21,12 @@ type holding struct {
 	run   uint32 // random: tells deliveries of this tenure from earlier ones
 	past  uint64 // of the outcomes, how many are older: they say nothing of its tasks
 
-	rewinds  int   // losses of its storage that are being made good
-	yielding bool  // the ledger is changing its owner
-	told     error // meanwhile, that it is lost
-	lost     bool  // it was not yielded
-	dropped  int   // of its tasks
+	rewinds   int   // losses of its storage that are being made good
+	yielding  bool  // the ledger is changing its owner
+	told      error // meanwhile, that it is lost
+	returning bool  // a hand-over that did not come off is being taken back
+	lost      bool  // it was not yielded
+	dropped   int   // of its tasks
 	// graves are its dead, as in Scheduler.graves, with the numbers of their topics; nil
 	// if the ledger is no Fleet.
 	graves map[uint64]uint32

@@ -51,7 +51,7 @@ func (s *Scheduler) beginYield(home recovery.Home) (int, *holding, error) {
 		return n, h, errNotHeld
 	case s.unsure():
 		return n, h, errUnsure
-	case h.stage == leaving:
+	case h.stage == leaving, h.returning:
 		return n, h, errHandedOver
 	case h.stage != held || !s.isFirstReplayed():
 		return n, h, fmt.Errorf("%w: the shard is still being read", ErrReplaying)
@@ -154,6 +154,7 @@ func (s *Scheduler) unleave(n int, h *holding) {
 		return
 	}
 	s.stageLocked(h, held)
+	h.returning = true
 	s.unlock()
 	s.eachOf(n, func(slot uint32, sl *slot) {
 		switch {
@@ -163,6 +164,9 @@ func (s *Scheduler) unleave(n int, h *holding) {
 			s.armLocked(slot, sl, s.now()) // it was set aside
 		}
 	})
+	s.mu.Lock()
+	h.returning = false
+	s.mu.Unlock()
 	s.wakeAll()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -235,6 +236,48 @@ func TestNoYieldWhileRestoring(t *testing.T) {
 		pass(time.Second)
 		want(t, "hand-over", a.handTo(b), nil)
 		pass(50 * time.Millisecond)
+		b.check()
+	})
+}
+
+// While a hand-over that did not come off is still being taken back, there is no other one:
+// it would take deliveries for parked that are about to go on here.
+func TestNoYieldWhileOneIsTakenBack(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		seen := make(chan struct{})
+		see := sync.OnceFunc(func() { close(seen) })
+		defer see()
+		a, b := f.join("a", 1, Config{Observer: observerFunc(func(e Event) {
+			if e.Kind == EventDelivered {
+				<-seen
+			}
+		})}), f.join("b", 1, Config{})
+		b.keeps.Store(true)
+		end := make(chan struct{})
+		want(t, "Handle", a.Handle("handled", func(context.Context, *Delivery) error { <-end; return nil }), nil)
+		a.must(Request{ID: a.idAt(0), Topic: "handled"}) // is met first
+		ids := make([]string, 2*atOnce)
+		for i := range ids {
+			ids[i] = a.must(Request{ID: a.idAt(0), Topic: "x"})
+		}
+		a.pull("x", ids...)
+		release := a.member.hold("Yield")
+		no := errors.New("no")
+		a.member.fail("Yield", no, no, no)
+		first, home := make(chan error, 1), recovery.NewHome(a.number, 0)
+		go func() { first <- a.yield(t.Context(), home, "b") }()
+		pass(50 * time.Millisecond)
+		close(end) // what the handler says counts when the hand-over is taken back
+		synctest.Wait()
+		release()
+		pass(time.Second)
+		want(t, "another one meanwhile", a.yield(t.Context(), home, "b"), errHandedOver)
+		see()
+		synctest.Wait()
+		want(t, "the first one", <-first, ErrUnavailable)
+		want(t, "hand-over", a.handTo(b), nil)
+		pass(100 * time.Millisecond)
+		b.pull("x")
 		b.check()
 	})
 }
