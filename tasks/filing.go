@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -209,9 +208,8 @@ func (s *Scheduler) askUnindexed(ctx context.Context, ids []string) ([]string, e
 const hasAtOnce = 2000
 
 // unindexed names the other nodes that have to be asked for ids that are not filed. One
-// that is dead cannot be asked: while it holds anything, nobody can say what it has; after
-// that, for as long as it takes them to say so, those that have adopted its shards may
-// have ids that are not filed.
+// that is dead cannot be asked: while it holds anything, nobody can say what it has. Whoever
+// has adopted it all is among those that may not have filed their ids.
 func (s *Scheduler) unindexed(ctx context.Context) ([]string, error) {
 	names, err := s.shared.ledger.Unindexed(ctx)
 	if err != nil || len(names) == 0 {
@@ -221,27 +219,15 @@ func (s *Scheduler) unindexed(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	var ask, live []string
-	everybody := false
+	var ask []string
 	for _, n := range nodes {
 		switch {
-		case n.Self:
-			continue
-		case n.Live:
-			live = append(live, n.Name)
-		}
-		switch {
-		case !slices.Contains(names, n.Name):
+		case n.Self || !slices.Contains(names, n.Name):
 		case n.Live:
 			ask = append(ask, n.Name)
-		case n.Held+n.Adopted > 0 || s.emptiedFor(n.Name) < emptiedAsk:
-			return nil, fmt.Errorf("%w: node %s, which may have the task, gives no sign of life", errOrphaned, n.Name)
 		default:
-			everybody = everybody || s.emptiedFor(n.Name) < emptiedKnown
+			return nil, fmt.Errorf("%w: node %s, which may have the task, gives no sign of life", errOrphaned, n.Name)
 		}
-	}
-	if everybody {
-		return live, nil
 	}
 	return ask, nil
 }
@@ -251,27 +237,6 @@ func unavailable(err error) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
-}
-
-const (
-	// emptiedAsk is how long whoever has adopted shards may take to know of it, and
-	// emptiedKnown to say that their ids are not filed.
-	emptiedAsk, emptiedKnown = time.Second, 5 * time.Second
-)
-
-// emptiedFor is for how long a dead node is known to hold nothing.
-func (s *Scheduler) emptiedFor(node string) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	since, ok := s.shared.emptied[node]
-	if !ok {
-		if s.shared.emptied == nil {
-			s.shared.emptied = make(map[string]time.Duration)
-		}
-		since = s.elapsed()
-		s.shared.emptied[node] = since
-	}
-	return s.elapsed() - since
 }
 
 // assertedAtOnce is how many ids of a slice of the audit are compared with the directory.

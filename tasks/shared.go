@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -25,13 +24,12 @@ type shared struct {
 	work  chan struct{} // wakes filingLoop; holds one request
 
 	// Guarded by Scheduler.mu:
-	company  bool                     // ids that callers choose are filed before their tasks are created
-	indexing uint64                   // how often ids have come that may not all be filed
-	indexed  uint64                   // indexing, when all had been filed for the last time
-	gained   int                      // shards that have come since filingLoop looked last
-	emptied  map[string]time.Duration // dead nodes that have not filed all their ids, and hold nothing: since when
-	leftover fifo[leftover]           // filings of tasks that are gone
-	recalled recalled                 // cancels that other nodes have confirmed
+	company  bool           // ids that callers choose are filed before their tasks are created
+	indexing uint64         // how often ids have come that may not all be filed
+	indexed  uint64         // indexing, when all had been filed for the last time
+	gained   int            // shards that have come since filingLoop looked last
+	leftover fifo[leftover] // filings of tasks that are gone
+	recalled recalled       // cancels that other nodes have confirmed
 }
 
 // A sharedLedger is one that several nodes share.

@@ -80,6 +80,16 @@ func (m *Member) MarkIndexed(ctx context.Context, indexed bool) error {
 	return nil
 }
 
+// holdsLocked tells that shards are a process's, dead or not.
+func (f *Fleet) holdsLocked(m *Member) bool {
+	for _, s := range f.shards {
+		if s.holder == m {
+			return true
+		}
+	}
+	return false
+}
+
 // Unindexed implements recovery.Directory.
 func (m *Member) Unindexed(ctx context.Context) ([]string, error) {
 	if err := m.lock(ctx); err != nil {
@@ -88,7 +98,7 @@ func (m *Member) Unindexed(ctx context.Context) ([]string, error) {
 	defer m.f.mu.Unlock()
 	var names []string
 	for name, o := range m.f.members {
-		if o != m && o.unindexed {
+		if o != m && o.unindexed && (!o.dead || m.f.holdsLocked(o)) {
 			names = append(names, name)
 		}
 	}
