@@ -218,7 +218,7 @@ func Open(opts Options) (*Ledger, error) {
 		die:         die,
 		opts:        opts,
 		address:     a,
-		keys:        keys{opts.Prefix},
+		keys:        keys{opts.Prefix, a.db},
 		log:         opts.Log.With("node", opts.Node),
 		incarnation: newIncarnation(),
 		process:     *opts.process,
