@@ -346,9 +346,7 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int) (b
 	if seen := l.others.nodes[h.node]; seen != nil {
 		o.raw, o.counts = seen.raw, seen.entry.Counts
 	}
-	if l.others.tokens != nil {
-		l.others.tokens[h.home] = next
-	}
+	l.others.tokens[h.home] = next
 	l.others.mu.Unlock()
 	l.mu.Lock()
 	if h.node != l.opts.Node {

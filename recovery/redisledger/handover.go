@@ -49,8 +49,8 @@ func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
 		}
 		return fmt.Errorf("shard %d: %w", n, errRegained)
 	}
+	l.others.noteToken(l.Home(n), next) // first, or else a new record would have no home in between
 	l.endLocked(s, fmt.Errorf("shard %d: %w to node %s", n, errYielded, to))
-	l.others.noteToken(l.Home(n), next)
 	return nil
 }
 

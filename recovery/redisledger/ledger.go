@@ -230,6 +230,7 @@ func Open(opts Options) (*Ledger, error) {
 	}
 	l.table.Store(new(table))
 	l.kept.Store(new(time.Time))
+	l.others.tokens = map[recovery.Home]token{}
 	return l, nil
 }
 

@@ -71,9 +71,15 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 func (w *watch) noteToken(home recovery.Home, t token) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.tokens != nil {
-		w.tokens[home] = t
-	}
+	w.tokens[home] = t
+}
+
+// isHeld tells that somebody holds a shard, as far as is known.
+func (w *watch) isHeld(home recovery.Home) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.tokens[home]
+	return t.node != "" && !t.retired()
 }
 
 // nodeOf names the node that has a number; "" means that none has.

@@ -106,6 +106,7 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 	var claimed []*shard
 	for n, s := range shards {
 		held, err := l.claimOwn(ctx, s, owners[n].Val())
+		l.others.noteToken(recovery.NewHome(mine.Number, n), s.token)
 		switch {
 		case err != nil:
 			return nil, err
