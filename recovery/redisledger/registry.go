@@ -109,7 +109,9 @@ func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, erro
 	}
 	l.naming.Lock()
 	defer l.naming.Unlock()
-	counts := slices.DeleteFunc(slices.Clone(held.Counts), func(n int) bool { return n == l.opts.Shards || n < 1 })
+	counts := slices.Concat(held.Counts, l.registration().Counts) // Redis may have lost those that it had
+	slices.Sort(counts)
+	counts = slices.DeleteFunc(slices.Compact(counts), func(n int) bool { return n == l.opts.Shards || n < 1 })
 	return l.writeEntryLocked(ctx, raw, entry{
 		Incarnation: l.incarnation,
 		Generation:  max(held.Generation, l.registration().Generation) + 1,

@@ -117,6 +117,22 @@ func TestEntriesOfOtherVersions(t *testing.T) {
 	}
 }
 
+// A node's number of shards was lowered, and Redis loses the registry: whoever follows,
+// under its name or another, still looks for what is in the others.
+func TestLostRegistryKeepsCounts(t *testing.T) {
+	server := redistest.Start(t)
+	a := join(t, server.URL(), "a", func(o *Options) { still(o); o.Shards = 8 })
+	ids := a.put(t)
+	a.crash()
+	a.lives.opts.Shards = 3
+	a = a.lives.join(t)
+	server.Do("del", a.keys.nodes())
+	a.keepOnce()
+	a.crash()
+	a = a.lives.join(t)
+	a.wantFound(t, ids)
+}
+
 // A process changes its own entry as long as that is its own.
 func TestRewriteEntry(t *testing.T) {
 	server := redistest.Start(t)
