@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -326,7 +327,7 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int) (b
 	if err != nil {
 		return false, err
 	}
-	s := &shard{node: h.node, index: h.index, keys: l.keys.shard(h.node, h.index)}
+	s := &shard{node: h.node, index: h.index, keys: l.keys.shard(h.node, h.index), from: h.token}
 	s.unbroken.Store(l.streak())
 	owner, err := l.claim(ctx, s.keys, h.raw, next)
 	if err != nil || owner != next.String() {
@@ -345,6 +346,9 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int) (b
 	o := origin{number: h.home.Node()}
 	if seen := l.others.nodes[h.node]; seen != nil {
 		o.raw, o.counts = seen.raw, seen.entry.Counts
+	}
+	if holder := l.others.nodes[h.token.node]; holder != nil {
+		s.fromCount, _ = strconv.ParseInt(holder.count, 10, 64)
 	}
 	l.others.tokens[h.home] = next
 	l.others.mu.Unlock()

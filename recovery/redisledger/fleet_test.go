@@ -422,6 +422,28 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// What a node has yet to read of its own takes room as well.
+func TestRoomBeforeReplay(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", still), join(t, url, "b", still)
+	a.put(t)
+	b.put(t)
+	a.crash()
+	b.crash()
+	b = b.lives.join(t)
+	b.room.Store(4)
+	b.age(t, 2*time.Hour, "a")
+	b.look(t)
+	if gained, _ := b.told(); gained > 0 {
+		t.Fatal("it has adopted before it has read its own")
+	}
+	if err := b.Scan(t.Context(), func([]recovery.Entry) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	b.look(t)
+	b.waitGained(t, 4)
+}
+
 // What a newer version may have written is left to those that can read it.
 func TestNewerIsLeftAlone(t *testing.T) {
 	for name, spoil := range map[string]struct {

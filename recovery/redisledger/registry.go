@@ -187,7 +187,7 @@ func (l *Ledger) waitForEnd(ctx context.Context, held entry) error {
 		return l.heldError(held)
 	}
 	l.log.Info("another process holds this name; watching its heartbeat", "holder", held.String(), "for", l.opts.FailoverAfter)
-	first, err := l.heartbeatCount(ctx)
+	first, err := l.heartbeatCount(ctx, l.opts.Node)
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (l *Ledger) waitForEnd(ctx context.Context, held entry) error {
 		case <-tick.C:
 		}
 		// An error is a gap: the caller begins anew.
-		count, err := l.heartbeatCount(ctx)
+		count, err := l.heartbeatCount(ctx, l.opts.Node)
 		if err != nil {
 			return err
 		}
@@ -212,8 +212,8 @@ func (l *Ledger) waitForEnd(ctx context.Context, held entry) error {
 	return nil
 }
 
-func (l *Ledger) heartbeatCount(ctx context.Context) (int64, error) {
-	n, err := l.client.Get(ctx, l.keys.heartbeat(l.opts.Node)).Int64()
+func (l *Ledger) heartbeatCount(ctx context.Context, node string) (int64, error) {
+	n, err := l.client.Get(ctx, l.keys.heartbeat(node)).Int64()
 	if errors.Is(err, redis.Nil) {
 		return 0, nil
 	}
