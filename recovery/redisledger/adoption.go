@@ -63,7 +63,7 @@ func (l *Ledger) dueToLook() bool {
 	settled := map[holder]bool{}
 	for name, s := range w.nodes {
 		h := holder{name, s.entry.Incarnation}
-		if name == l.opts.Node || s.fault != nil || w.silentLocked(s) < l.opts.FailoverAfter {
+		if name == l.opts.Node || s.fault != nil || !l.deadLocked(s) {
 			continue
 		}
 		if settled[h] = true; !w.settled[h] {
@@ -196,7 +196,7 @@ func (l *Ledger) orphans(found survey, r *rest) []orphan {
 	if me == nil || me.entry.Incarnation != l.incarnation {
 		return nil
 	}
-	peers := w.peersLocked(l.opts.FailoverAfter)
+	peers := l.peersLocked()
 	strangers := map[holder]time.Time{}
 	orphaned := map[recovery.Home]time.Time{}
 	refused := map[string]int{}
@@ -236,7 +236,7 @@ func (l *Ledger) orphans(found survey, r *rest) []orphan {
 		r.faces = append(r.faces, fmt.Sprintf("%d shards are left alone, since node %s may have written records there that are too new for this version", refused[node], node))
 	}
 	for _, node := range slices.Sorted(maps.Keys(w.nodes)) {
-		if s := w.nodes[node]; s.fault != nil && w.silentLocked(s) >= l.opts.FailoverAfter {
+		if s := w.nodes[node]; s.fault != nil && l.deadLocked(s) {
 			r.faces = append(r.faces, fmt.Sprintf("what node %s has left is left alone: %v", node, s.fault))
 		}
 	}
@@ -255,10 +255,10 @@ func (w *watch) newerLocked(h holding, format int) (string, bool) {
 }
 
 // peersLocked are the nodes that can adopt, in order of their names.
-func (w *watch) peersLocked(failoverAfter time.Duration) []string {
+func (l *Ledger) peersLocked() []string {
 	var peers []string
-	for name, s := range w.nodes {
-		if s.fault == nil && s.entry.Number != 0 && !s.entry.Released && w.silentLocked(s) < failoverAfter {
+	for name, s := range l.others.nodes {
+		if s.fault == nil && s.entry.Number != 0 && !s.entry.Released && !l.deadLocked(s) {
 			peers = append(peers, name)
 		}
 	}
@@ -422,7 +422,7 @@ func (l *Ledger) longDead() map[string]*sighting {
 	defer w.mu.Unlock()
 	gone := map[string]*sighting{}
 	for name, s := range w.nodes {
-		if name != l.opts.Node && s.fault == nil && w.silentLocked(s) >= l.times(forgetAfter) {
+		if name != l.opts.Node && s.fault == nil && l.deadLocked(s) && w.silentLocked(s) >= l.times(forgetAfter) {
 			seen := *s
 			gone[name] = &seen
 		}

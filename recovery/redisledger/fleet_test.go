@@ -335,6 +335,35 @@ func (m *member) watched() time.Duration {
 	return time.Since(m.others.answered)
 }
 
+// A node is dead when it has been silent for its own FailoverAfter, should that be longer
+// than another's: until shortly before, it is certain of what it holds.
+func TestFailoverAfterOfOthers(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", func(o *Options) { o.FailoverAfter = 10 * time.Hour }), join(t, url, "b", still)
+	b.keepOnce()
+	lives := func() bool {
+		nodes, err := b.Nodes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return nodes[0].Live
+	}
+	b.age(t, 5*time.Hour, "a")
+	b.look(t)
+	if gained, _ := b.told(); gained > 0 || !lives() {
+		t.Error("a node that is certain of its shards is taken for dead")
+	}
+	if err := b.Yield(t.Context(), 0, a.opts.Node); err != nil {
+		t.Error(err)
+	}
+	b.age(t, 6*time.Hour, "a")
+	b.look(t)
+	b.waitGained(t, 5)
+	if lives() {
+		t.Error("a dead node is taken for alive")
+	}
+}
+
 // A node that is not certain of what it holds itself adopts nothing.
 func TestUncertainAdoptsNothing(t *testing.T) {
 	url := redistest.Start(t).URL()

@@ -42,7 +42,7 @@ type Options struct {
 	Shards int
 	// FailoverAfter is for how long a process must have shown no sign of life
 	// before another one adopts what it held; DefaultFailoverAfter unless set.
-	// All nodes of one Redis must agree on it.
+	// All nodes of one Redis should agree on it: of two, the longer one counts.
 	FailoverAfter time.Duration
 	// Version is that of the program, and Address is where it serves HTTP; other nodes
 	// show them. Each may be empty.

@@ -130,11 +130,10 @@ func (l *Ledger) Nodes(ctx context.Context) ([]recovery.Node, error) {
 	nodes := make([]recovery.Node, 0, len(w.nodes))
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		s := w.nodes[name]
-		silent := w.silentLocked(s)
 		n := recovery.Node{
 			Name: name, Number: s.number, Self: name == l.opts.Node,
-			Live: !s.entry.Released && silent < l.opts.FailoverAfter, Released: s.entry.Released,
-			Silent: silent, Incarnation: s.entry.Incarnation,
+			Live: !s.entry.Released && !l.deadLocked(s), Released: s.entry.Released,
+			Silent: w.silentLocked(s), Incarnation: s.entry.Incarnation,
 			Process: s.entry.process.String(), Version: s.entry.Version, Address: s.entry.Address,
 			Format: s.entry.Format, Shards: s.entry.shards(), Indexed: s.entry.Indexed,
 		}

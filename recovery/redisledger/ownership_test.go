@@ -62,8 +62,8 @@ func TestNameIsGivenBackAfterAFailure(t *testing.T) {
 	adopt(t, v.open(t)) // though the first process lives
 }
 
-// A process on another machine that has stopped beating is adopted from after
-// FailoverAfter, and when it wakes up it has lost its shards.
+// A process on another machine that has stopped beating is adopted from after its own
+// FailoverAfter, the longer one, and when it wakes up it has lost its shards.
 func TestAdoptFromTheSilent(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
@@ -76,9 +76,11 @@ func TestAdoptFromTheSilent(t *testing.T) {
 
 	heir := v.open(t)
 	elsewhere(v, heir)
+	raw := server.Do("hget", sleeper.keys.nodes(), sleeper.opts.Node).(string)
+	server.Do("hset", sleeper.keys.nodes(), sleeper.opts.Node, strings.Replace(raw, `"failover_after":3600000`, `"failover_after":700`, 1))
 	began := time.Now()
 	adopt(t, heir)
-	if waited := time.Since(began); waited < heir.opts.FailoverAfter {
+	if waited := time.Since(began); waited < 700*time.Millisecond {
 		t.Errorf("adopted after %v", waited)
 	}
 	apply(t, heir, put("a", "2"))

@@ -36,6 +36,9 @@ type entry struct {
 	Format  int  `json:"format,omitempty"`
 	Layout  int  `json:"layout,omitempty"`
 	Indexed bool `json:"indexed,omitempty"` // see recovery.Directory
+	// FailoverAfter is that of the process, in milliseconds: for so long, almost, it is
+	// certain of what it holds.
+	FailoverAfter int64 `json:"failover_after,omitempty"`
 }
 
 // shards is how many shards may hold tasks.
@@ -123,6 +126,8 @@ func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, erro
 		Format:      l.opts.Format,
 		Layout:      layout,
 		Indexed:     held.Indexed, // what the former process has filed is still filed
+
+		FailoverAfter: l.opts.FailoverAfter.Milliseconds(),
 	})
 }
 
@@ -177,7 +182,7 @@ func (l *Ledger) number(ctx context.Context, node string) (uint16, error) {
 
 // waitForEnd returns nil when the holder of the name has ended: at once when that
 // can be seen from here, and otherwise when its heartbeat has been watched for
-// FailoverAfter, without a gap, and has not moved.
+// deadAfter, without a gap, and has not moved.
 func (l *Ledger) waitForEnd(ctx context.Context, held entry) error {
 	switch l.fateOf(held.process) {
 	case gone:
@@ -186,14 +191,15 @@ func (l *Ledger) waitForEnd(ctx context.Context, held entry) error {
 	case alive:
 		return l.heldError(held)
 	}
-	l.log.Info("another process holds this name; watching its heartbeat", "holder", held.String(), "for", l.opts.FailoverAfter)
+	after := l.deadAfter(&held)
+	l.log.Info("another process holds this name; watching its heartbeat", "holder", held.String(), "for", after)
 	first, err := l.heartbeatCount(ctx, l.opts.Node)
 	if err != nil {
 		return err
 	}
 	tick := time.NewTicker(l.opts.FailoverAfter / beatsPerFailover)
 	defer tick.Stop()
-	for began := time.Now(); time.Since(began) <= l.opts.FailoverAfter; {
+	for began := time.Now(); time.Since(began) <= after; {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
