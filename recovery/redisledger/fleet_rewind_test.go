@@ -201,6 +201,35 @@ func TestForgottenWhileCutOff(t *testing.T) {
 	}
 }
 
+// A server of several is down: a node that shows signs of life is certain of its shards
+// there as well, unless others may have adopted them before it went down.
+func TestCertainOfWhatIsDown(t *testing.T) {
+	server := redistest.Start(t)
+	a := join(t, server.URL(), "a", still)
+	join(t, server.URL(), "b", still)
+	a.keepOnce()
+	long := time.Now().Add(-2 * time.Hour)
+	tasks := a.tenure(1).keys.tasks()
+	server.Do("rename", tasks, "aside")
+	server.Do("set", tasks, "what answers an error")
+	a.kept.Store(&long)
+	a.keepOnce()
+	if !a.Standing().Certain || a.Health().Err == nil {
+		t.Errorf("certain is %v, though the life sign was answered; Health: %v", a.Standing().Certain, a.Health().Err)
+	}
+	a.kept.Store(&long)
+	a.answered(long)
+	a.keepOnce()
+	if a.Standing().Certain {
+		t.Error("certain of what others may have adopted")
+	}
+	server.Do("rename", "aside", tasks)
+	a.keepOnce()
+	if !a.Standing().Certain || a.Health().Err != nil {
+		t.Errorf("certain is %v, though all was seen; Health: %v", a.Standing().Certain, a.Health().Err)
+	}
+}
+
 // Certainty ends before others may adopt, and only without an answer.
 func TestCertain(t *testing.T) {
 	server := redistest.Start(t)

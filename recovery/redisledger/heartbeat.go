@@ -154,7 +154,8 @@ func (l *Ledger) loseAll(err error) {
 
 // checkShards looks whether each shard still has its token and all confirmed
 // batches. Otherwise a node without traffic would learn of lost writes too late. It
-// reports whether all of them were seen to be held, or known to be lost.
+// reports whether all of them are known to be held or lost: also one that cannot be looked
+// at, as its server is down, is held if it was before in this streak of life signs.
 func (l *Ledger) checkShards(ctx context.Context) (bool, error) {
 	unbroken := l.streak()
 	var shards []*shard
@@ -165,15 +166,19 @@ func (l *Ledger) checkShards(ctx context.Context) (bool, error) {
 		}
 	}
 	heads := make([]*redis.SliceCmd, len(shards))
-	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
-		for n, s := range shards {
-			heads[n] = p.HMGet(ctx, s.keys.tasks(), ownerField, sequenceField)
-		}
-	}); err != nil {
-		return false, err
-	}
-	all := true
+	p := l.client.Pipeline()
 	for n, s := range shards {
+		heads[n] = p.HMGet(ctx, s.keys.tasks(), ownerField, sequenceField)
+	}
+	_, _ = p.Exec(ctx) // each has its own error
+	all := true
+	var unseen error
+	for n, s := range shards {
+		if err := heads[n].Err(); err != nil {
+			unseen = err
+			all = all && s.unbroken.Load() == unbroken
+			continue
+		}
 		owner, sequence := headOf(heads[n].Val())
 		seen, err := l.check(ctx, s, before[n], owner, sequence)
 		switch {
@@ -187,5 +192,5 @@ func (l *Ledger) checkShards(ctx context.Context) (bool, error) {
 			s.unbroken.Store(unbroken)
 		}
 	}
-	return all, nil
+	return all, unseen
 }

@@ -128,6 +128,25 @@ func TestScanOfALostShard(t *testing.T) {
 	}
 }
 
+// Who has lost a shard does not repair it, nor does it take what it has found for its own.
+func TestRepairByAFormerOwner(t *testing.T) {
+	server := redistest.Start(t)
+	l := oneShard(server.URL()).open(t)
+	adopt(t, l)
+	apply(t, l, put("a", "1"))
+	keys := l.tenure(0).keys
+	server.Do("srem", keys.pending(), "a")
+	for _, c := range []struct {
+		token string
+		want  int64
+	}{{"other#x#9", 0}, {l.tenure(0).token.String(), 1}} {
+		_ = repairScript.run(t.Context(), l.client, keys.living(), c.token, "a")
+		if got := server.Do("sismember", keys.pending(), "a"); got != c.want {
+			t.Errorf("with the token %s: %v", c.token, got)
+		}
+	}
+}
+
 // A number of shards that changes: tasks stay where they were recorded and are
 // found, and a shard that is not used any more goes when it is empty.
 func TestShardCountChanges(t *testing.T) {
