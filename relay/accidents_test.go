@@ -223,6 +223,52 @@ func TestClockStoodStill(t *testing.T) {
 	})
 }
 
+// A clock stands still for a moment, too short for what its machine sends to look late.
+// Questions from there have less time for a minute or two, and then all of it again; and
+// what is late is late also after a long silence.
+func TestClockStoodStillForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(1, 0, 0, 0)
+		a, _ := open(t, n, "a", "1", nil)
+		var left time.Duration
+		b, _ := open(t, n, "b", "1", func(c *Config) {
+			c.Answer = func(ctx context.Context, _ Question) []byte {
+				deadline, _ := ctx.Deadline()
+				left = time.Until(deadline)
+				return nil
+			}
+		})
+		ask := func() error {
+			_, err := a.Ask(within(t, 2*time.Second), "b", "x", nil)
+			return err
+		}
+		for second := range 200 {
+			if second == 60 {
+				a.mu.Lock()
+				a.start = a.start.Add(1500 * time.Millisecond)
+				a.mu.Unlock()
+			}
+			if err := ask(); err != nil {
+				t.Fatal(err)
+			}
+			if (second < 60 || second >= 180) && left < 1990*time.Millisecond {
+				t.Errorf("in second %d a question of 2 s has %v", second, left)
+			}
+			time.Sleep(time.Second)
+		}
+		time.Sleep(30 * time.Minute)
+		release := n.hold("b")
+		wantError(t, ask(), ErrNoAnswer)
+		time.Sleep(3 * time.Second)
+		expired := b.Stats().Expired
+		release()
+		synctest.Wait()
+		if s := b.Stats(); s.Expired == expired {
+			t.Errorf("Stats: %+v", s)
+		}
+	})
+}
+
 // With Close, who asks learns that there will be no answer, and who is being answered
 // still gets his.
 func TestClose(t *testing.T) {

@@ -19,10 +19,10 @@
 //
 //   - A copy of a question arrives late, after its time to live: it is not executed.
 //     Each message tells the time on its sender's clock. What is more than it was for the
-//     quickest message from there is a delay, and counts against the time to live. So no
-//     two clocks need to agree. A clock that stood still, as that of a suspended machine,
-//     makes all messages look late; the other side then asks for a copy that repeats a
-//     stamp of its own, and believes that one.
+//     quickest message from there, of the last two minutes in which there were any, is a
+//     delay, and counts against the time to live. So no two clocks need to agree. A clock
+//     that stood still, as that of a suspended machine, makes all messages look late; the
+//     other side then asks for a copy that repeats a stamp of its own, and believes that one.
 //   - The other process is replaced by another one of the same name: the new one cannot
 //     know what the old one has executed. A question that may have been heard before it
 //     began to listen ends with ErrNoAnswer.

@@ -22,12 +22,17 @@ type peer struct {
 	heard map[uint64]*heard // by the questions' ids
 	seen  uint64            // when, on our clock
 
-	// The difference between our clock and its stamp, of the last message and the
-	// least of all; delay is by how much the last one exceeds the least: it was on its
-	// way for so much longer than the quickest.
-	difference, least int64
-	delay             uint64
+	// The difference between our clock and its stamp: of the last message, the least of
+	// this period, which began then, and of the one before. delay is by how much the last
+	// one exceeds the least: it was on its way for so much longer than the quickest.
+	difference, least, before int64
+	began                     uint64
+	delay                     uint64
 }
+
+// clockPeriod bounds for how long the quickest message tells of later ones: clocks drift,
+// and that of a machine that is moved stands still for a second or two.
+const clockPeriod = uint64(time.Minute / time.Millisecond)
 
 // peerLocked is the sender of a message that has just come.
 func (r *Relay) peerLocked(h header) *peer {
@@ -35,17 +40,20 @@ func (r *Relay) peerLocked(h header) *peer {
 	difference := int64(now) - int64(h.sent)
 	p := r.peers[h.process]
 	if p == nil {
-		p = &peer{process: h.process, heard: map[uint64]*heard{}, least: difference}
+		p = &peer{process: h.process, heard: map[uint64]*heard{}, least: difference, before: difference, began: now}
 		r.peers[h.process] = p
 	}
 	p.seen, p.difference = now, difference
+	if now-p.began > clockPeriod {
+		p.before, p.least, p.began = p.least, difference, now
+	}
 	p.least = min(p.least, difference)
-	p.delay = uint64(difference - p.least)
+	p.delay = uint64(difference - min(p.before, p.least))
 	return p
 }
 
 // believe takes the last message for one without a delay.
-func (p *peer) believe() { p.least, p.delay = p.difference, 0 }
+func (p *peer) believe() { p.least, p.before, p.delay = p.difference, p.difference, 0 }
 
 func (p *peer) withdrawn(id uint64) {
 	if h := p.heard[id]; h != nil && h.status == working && h.withdraw != nil {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -67,7 +68,7 @@ func (l *Ledger) dueToLook() bool {
 	settled := map[holder]bool{}
 	for name, s := range w.nodes {
 		h := holder{name, s.entry.Incarnation}
-		if name == l.opts.Node || s.fault != nil || w.silentLocked(s) < l.opts.FailoverAfter {
+		if name == l.opts.Node || s.fault != nil || !l.deadLocked(s) {
 			continue
 		}
 		if settled[h] = true; !w.settled[h] {
@@ -200,7 +201,7 @@ func (l *Ledger) orphans(found survey, r *rest) []orphan {
 	if me == nil || me.entry.Incarnation != l.incarnation {
 		return nil
 	}
-	peers := w.peersLocked(l.opts.FailoverAfter)
+	peers := l.peersLocked()
 	strangers := map[holder]time.Time{}
 	orphaned := map[recovery.Home]time.Time{}
 	refused := map[string]int{}
@@ -240,7 +241,7 @@ func (l *Ledger) orphans(found survey, r *rest) []orphan {
 		r.faces = append(r.faces, fmt.Sprintf("%d shards are left alone, since node %s may have written records there that are too new for this version", refused[node], node))
 	}
 	for _, node := range slices.Sorted(maps.Keys(w.nodes)) {
-		if s := w.nodes[node]; s.fault != nil && w.silentLocked(s) >= l.opts.FailoverAfter {
+		if s := w.nodes[node]; s.fault != nil && l.deadLocked(s) {
 			r.faces = append(r.faces, fmt.Sprintf("what node %s has left is left alone: %v", node, s.fault))
 		}
 	}
@@ -259,10 +260,10 @@ func (w *watch) newerLocked(h holding, format int) (string, bool) {
 }
 
 // peersLocked are the nodes that can adopt, in order of their names.
-func (w *watch) peersLocked(failoverAfter time.Duration) []string {
+func (l *Ledger) peersLocked() []string {
 	var peers []string
-	for name, s := range w.nodes {
-		if s.fault == nil && s.entry.Number != 0 && !s.entry.Released && w.silentLocked(s) < failoverAfter {
+	for name, s := range l.others.nodes {
+		if s.fault == nil && s.entry.Number != 0 && !s.entry.Released && !l.deadLocked(s) {
 			peers = append(peers, name)
 		}
 	}
@@ -331,7 +332,7 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int) (b
 	if err != nil {
 		return false, err
 	}
-	s := &shard{node: h.node, index: h.index, keys: l.keys.shard(h.node, h.index)}
+	s := &shard{node: h.node, index: h.index, keys: l.keys.shard(h.node, h.index), from: h.token}
 	s.unbroken.Store(l.streak())
 	owner, err := l.claim(ctx, s.keys, h.raw, next, h.affirmed)
 	if err != nil || owner != next.String() {
@@ -351,9 +352,10 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int) (b
 	if seen := l.others.nodes[h.node]; seen != nil {
 		o.raw, o.counts = seen.raw, seen.entry.Counts
 	}
-	if l.others.tokens != nil {
-		l.others.tokens[h.home] = next
+	if holder := l.others.nodes[h.token.node]; holder != nil {
+		s.fromCount, _ = strconv.ParseInt(holder.count, 10, 64)
 	}
+	l.others.tokens[h.home] = next
 	l.others.mu.Unlock()
 	l.mu.Lock()
 	if h.node != l.opts.Node {
@@ -425,7 +427,7 @@ func (l *Ledger) longDead() map[string]*sighting {
 	defer w.mu.Unlock()
 	gone := map[string]*sighting{}
 	for name, s := range w.nodes {
-		if name != l.opts.Node && s.fault == nil && w.silentLocked(s) >= l.times(forgetAfter) {
+		if name != l.opts.Node && s.fault == nil && l.deadLocked(s) && w.silentLocked(s) >= l.times(forgetAfter) {
 			seen := *s
 			gone[name] = &seen
 		}

@@ -45,6 +45,12 @@ func (m *mailbox) has(message string) bool {
 	return slices.Contains(m.got, message)
 }
 
+func (m *mailbox) all() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.got)
+}
+
 // exchange sends from one to the other until it has come.
 func exchange(t *testing.T, from, to *mailbox, message string) {
 	t.Helper()
@@ -107,6 +113,38 @@ func TestSendWithoutRedis(t *testing.T) {
 		}
 		if err := l.Send(t.Context(), "b", nil); err == nil || errors.Is(err, recovery.ErrUnheard) != sure {
 			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+// Two fleets in databases of one server hear nothing of each other, though their nodes
+// have the same names and Redis has one set of channels for all its databases.
+func TestBusOfADatabase(t *testing.T) {
+	server := redistest.Start(t)
+	fleet := func(path string) (a, b *mailbox) {
+		v := newLives(server.URL() + path)
+		return listening(t, v, "a"), listening(t, v, "b")
+	}
+	a, b := fleet("")
+	a1, b1 := fleet("/1")
+	a2, b2 := fleet("/2")
+	for _, m := range []*mailbox{a, a1, a2} {
+		for _, node := range []string{"b", ""} {
+			if err := m.l.Send(t.Context(), node, []byte(m.l.incarnation)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	eventually(t, "all has come", func() bool { return len(b.all()) >= 2 && len(b1.all()) >= 2 && len(b2.all()) >= 2 })
+	for from, to := range map[*mailbox]*mailbox{a: b, a1: b1, a2: b2} {
+		exchange(t, from, to, "the last") // behind whatever else may have come
+		for _, message := range to.all() {
+			if message != from.l.incarnation && message != "the last" {
+				t.Errorf("a message of database %d has come from another", to.l.keys.db)
+			}
+		}
+		if got := from.all(); len(got) > 0 {
+			t.Errorf("who has sent has got %d", len(got))
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
@@ -15,7 +16,7 @@ import (
 
 // minimalRules are those of doc.go.
 const minimalRules = "~lapse:* &lapse:bus* +evalsha +eval +get +setnx +set +del +hget +hmget +hset +hdel +hlen +hexists " +
-	"+hgetall +hscan +sadd +srem +scard +sismember +sscan +zadd +zrem +zrangebylex +incr +exists " +
+	"+hgetall +hscan +sadd +srem +scard +sismember +smembers +sscan +zadd +zrem +zrangebylex +incr +exists " +
 	"+info +time +ping +hello +publish +subscribe"
 
 func TestEvictionIsRefused(t *testing.T) {
@@ -211,6 +212,49 @@ func TestUser(t *testing.T) {
 	}
 	if err := l.Send(t.Context(), "", []byte("x")); err != nil {
 		t.Error(err)
+	}
+}
+
+// The same rules let nodes look after each other: adopt, hand over, file ids, retire and
+// forget.
+func TestUserOfAFleet(t *testing.T) {
+	server := redistest.Start(t, "user lapse on >secret "+minimalRules)
+	url := "redis://lapse:secret@" + server.Addr
+	a, b := join(t, url, "a", still), join(t, url, "b", still)
+	b.keepOnce()
+	ids := a.put(t)
+	filing := recovery.Filing{Home: a.Home(0), Nonce: 1}
+	if _, err := b.File(t.Context(), []recovery.Refiling{{ID: "x", New: filing}}); err != nil {
+		t.Error(err)
+	}
+	if found, err := b.Look(t.Context(), []string{"x"}); err != nil || found[0] != filing {
+		t.Errorf("filed is %v: %v", found, err)
+	}
+	if next, err := b.ScanFilings(t.Context(), "", func(string, recovery.Filing) {}); err != nil || next == "" {
+		t.Errorf("ScanFilings goes on at %q: %v", next, err)
+	}
+	b.mark(t, true)
+	yield(t, a, 0, b)
+	if _, err := a.Locate(t.Context(), filing.Home, true); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.Inherited(t.Context(), "spool", ids[0]); err != nil {
+		t.Error(err)
+	}
+	a.crash()
+	b.age(t, 20*time.Hour, "a")
+	b.look(t)
+	b.waitGained(t, 4)
+	b.wantFound(t, ids)
+	for n, id := range ids {
+		if err := b.Apply(t.Context(), b.gained[n], batchOf(remove(id))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.look(t) // retires
+	b.look(t) // forgets
+	if n, err := b.client.HExists(t.Context(), b.keys.nodes(), "a").Result(); n || err != nil {
+		t.Errorf("a is not forgotten: %v", err)
 	}
 }
 

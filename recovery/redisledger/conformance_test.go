@@ -73,7 +73,8 @@ func (v *lives) crash() {
 func (v *lives) Open(t *testing.T) recovery.Ledger { return v.open(t) }
 func (v *lives) Crash(*testing.T)                  { v.crash() }
 
-func TestConformance(t *testing.T) {
+// conform runs a suite with each kind of Redis. Its tests share one, and each has keys of its own.
+func conform(t *testing.T, run func(t *testing.T, fresh func() *lives)) {
 	for name, start := range map[string]func(t *testing.T) string{
 		"Standalone": func(t *testing.T) string { return redistest.Start(t).URL() },
 		"Sentinel":   func(t *testing.T) string { return redistest.StartSentinel(t).URL() },
@@ -82,7 +83,7 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			url := start(t)
 			n := 0
-			ledgertest.Run(t, func(*testing.T) ledgertest.Harness {
+			run(t, func() *lives {
 				n++
 				v := newLives(url)
 				v.opts.Prefix = fmt.Sprintf("test%d:", n)
@@ -90,4 +91,46 @@ func TestConformance(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestConformance(t *testing.T) {
+	conform(t, func(t *testing.T, fresh func() *lives) {
+		ledgertest.Run(t, func(*testing.T) ledgertest.Harness { return fresh() })
+	})
+}
+
+// A fleetHarness makes nodes that share one Redis.
+type fleetHarness struct {
+	fresh func() *lives     // each time with the same options
+	nodes map[string]*lives // by name
+}
+
+func (h fleetHarness) Join(t *testing.T, node string, shards int) recovery.Fleet {
+	v := h.nodes[node]
+	if v == nil {
+		v = h.fresh()
+		v.opts.Node, v.opts.Shards = node, shards
+		slow(&v.opts)
+		h.nodes[node] = v
+	}
+	return v.open(t)
+}
+
+func (h fleetHarness) Crash(_ *testing.T, node recovery.Fleet) {
+	h.nodes[node.(*Ledger).opts.Node].crash()
+}
+
+func (fleetHarness) Adopt(t *testing.T, by, dead recovery.Fleet) {
+	m := member{Ledger: by.(*Ledger)}
+	m.age(t, m.opts.FailoverAfter, dead.(*Ledger).opts.Node)
+	m.look(t)
+}
+
+func TestFleetConformance(t *testing.T) {
+	conform(t, func(t *testing.T, fresh func() *lives) {
+		ledgertest.RunFleet(t, func(*testing.T) ledgertest.FleetHarness {
+			opts := fresh().opts
+			return fleetHarness{func() *lives { return &lives{opts: opts} }, map[string]*lives{}}
+		})
+	})
 }

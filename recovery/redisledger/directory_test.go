@@ -217,7 +217,7 @@ func TestFilingBytes(t *testing.T) {
 	if got := string(appendFiling(nil, here)); got != "\x00\x00\x1c\x03\x00\x00\x00\x01" {
 		t.Errorf("a filing is %q", got)
 	}
-	if got := (keys{DefaultPrefix}).ids(bucketOf("order-42")); got != "lapse:ids:87" {
+	if got := (keys{prefix: DefaultPrefix}).ids(bucketOf("order-42")); got != "lapse:ids:87" {
 		t.Errorf("order-42 is filed in %s", got)
 	}
 }

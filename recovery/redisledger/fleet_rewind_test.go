@@ -81,6 +81,40 @@ func TestForgottenAdoption(t *testing.T) {
 	}
 }
 
+// A node is cut off with a former master of Redis, and adopts there what another one goes
+// on writing. Back with the others it gives that up: the other one has never lost it.
+func TestAdoptionThatNeverHappened(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
+	ids := a.put(t)
+	keys := a.tenure(1).keys
+	before := server.Do("hget", keys.tasks(), ownerField)
+	b.keepOnce()
+	b.age(t, 2*time.Hour, "a")
+	b.look(t)
+	b.waitGained(t, 4)
+	n := b.holds("a", 1).number
+
+	server.Do("hset", keys.tasks(), ownerField, before, sequenceField, 1)
+	if err := a.beat(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Apply(t.Context(), 1, batchOf(put("new", "1"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Apply(t.Context(), n, batchOf(remove(ids[1]))); !errors.Is(err, recovery.ErrLost) {
+		t.Errorf("Apply of the adopter: %v", err)
+	}
+	if err := a.Apply(t.Context(), 1, batchOf(put("newer", "1"))); err != nil {
+		t.Errorf("Apply of the holder: %v", err)
+	}
+	c := server.Client()
+	defer c.Close()
+	if diff := cmp.Diff(content{ids[1]: "of a", "new": "1", "newer": "1"}, held(t, c, keys)); diff != "" {
+		t.Errorf("the shard (-want +got):\n%s", diff)
+	}
+}
+
 // A node that overslept among others gives an adopted shard up when its token is gone.
 func TestAdoptedShardAfterOversleeping(t *testing.T) {
 	server := redistest.Start(t)
@@ -164,6 +198,35 @@ func TestForgottenWhileCutOff(t *testing.T) {
 	})
 	if err := b.Apply(t.Context(), 0, batchOf(put("x", "1"))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply: %v", err)
+	}
+}
+
+// A server of several is down: a node that shows signs of life is certain of its shards
+// there as well, unless others may have adopted them before it went down.
+func TestCertainOfWhatIsDown(t *testing.T) {
+	server := redistest.Start(t)
+	a := join(t, server.URL(), "a", still)
+	join(t, server.URL(), "b", still)
+	a.keepOnce()
+	long := time.Now().Add(-2 * time.Hour)
+	tasks := a.tenure(1).keys.tasks()
+	server.Do("rename", tasks, "aside")
+	server.Do("set", tasks, "what answers an error")
+	a.kept.Store(&long)
+	a.keepOnce()
+	if !a.Standing().Certain || a.Health().Err == nil {
+		t.Errorf("certain is %v, though the life sign was answered; Health: %v", a.Standing().Certain, a.Health().Err)
+	}
+	a.kept.Store(&long)
+	a.answered(long)
+	a.keepOnce()
+	if a.Standing().Certain {
+		t.Error("certain of what others may have adopted")
+	}
+	server.Do("rename", "aside", tasks)
+	a.keepOnce()
+	if !a.Standing().Certain || a.Health().Err != nil {
+		t.Errorf("certain is %v, though all was seen; Health: %v", a.Standing().Certain, a.Health().Err)
 	}
 }
 

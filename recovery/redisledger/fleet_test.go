@@ -335,6 +335,35 @@ func (m *member) watched() time.Duration {
 	return time.Since(m.others.answered)
 }
 
+// A node is dead when it has been silent for its own FailoverAfter, should that be longer
+// than another's: until shortly before, it is certain of what it holds.
+func TestFailoverAfterOfOthers(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", func(o *Options) { o.FailoverAfter = 10 * time.Hour }), join(t, url, "b", still)
+	b.keepOnce()
+	lives := func() bool {
+		nodes, err := b.Nodes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return nodes[0].Live
+	}
+	b.age(t, 5*time.Hour, "a")
+	b.look(t)
+	if gained, _ := b.told(); gained > 0 || !lives() {
+		t.Error("a node that is certain of its shards is taken for dead")
+	}
+	if err := b.Yield(t.Context(), 0, a.opts.Node); err != nil {
+		t.Error(err)
+	}
+	b.age(t, 6*time.Hour, "a")
+	b.look(t)
+	b.waitGained(t, 5)
+	if lives() {
+		t.Error("a dead node is taken for alive")
+	}
+}
+
 // A node that is not certain of what it holds itself adopts nothing.
 func TestUncertainAdoptsNothing(t *testing.T) {
 	url := redistest.Start(t).URL()
@@ -360,9 +389,11 @@ func TestComesBackDuringAdoption(t *testing.T) {
 		url := redistest.Start(t).URL()
 		a, b = join(t, url, "a", still), join(t, url, "b", still)
 		a.put(t)
+		a.keepOnce() // and knows that it is not alone
 		b.age(t, 2*time.Hour, "a")
 		long := time.Now().Add(-2 * time.Hour)
 		a.kept.Store(&long)
+		a.answered(long)
 		return a, b
 	}
 	want := func(t *testing.T, a, b *member) {
@@ -470,6 +501,28 @@ func TestRoom(t *testing.T) {
 	if slices.ContainsFunc(b.Health().Warnings, func(s string) bool { return s[0] == '1' }) {
 		t.Errorf("still warned of %q", b.Health().Warnings)
 	}
+}
+
+// What a node has yet to read of its own takes room as well.
+func TestRoomBeforeReplay(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", still), join(t, url, "b", still)
+	a.put(t)
+	b.put(t)
+	a.crash()
+	b.crash()
+	b = b.lives.join(t)
+	b.room.Store(4)
+	b.age(t, 2*time.Hour, "a")
+	b.look(t)
+	if gained, _ := b.told(); gained > 0 {
+		t.Fatal("it has adopted before it has read its own")
+	}
+	if err := b.Scan(t.Context(), func([]recovery.Entry) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	b.look(t)
+	b.waitGained(t, 4)
 }
 
 // What a newer version may have written is left to those that can read it.

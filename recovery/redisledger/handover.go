@@ -49,8 +49,8 @@ func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
 		}
 		return fmt.Errorf("shard %d: %w", n, errRegained)
 	}
+	l.others.noteToken(l.Home(n), next) // first, or else a new record would have no home in between
 	l.endLocked(s, fmt.Errorf("shard %d: %w to node %s", n, errYielded, to))
-	l.others.noteToken(l.Home(n), next)
 	return nil
 }
 
@@ -80,7 +80,7 @@ func (l *Ledger) heir(ctx context.Context, to string) (string, error) {
 		return "", errors.New("its version takes no shards over")
 	case e.Format < l.opts.Format:
 		return "", fmt.Errorf("it reads records up to format %d, and this one writes %d", e.Format, l.opts.Format)
-	case s != nil && s.entry.Incarnation == e.Incarnation && l.others.silentLocked(s) >= l.opts.FailoverAfter:
+	case s != nil && s.entry.Incarnation == e.Incarnation && l.deadLocked(s):
 		return "", errors.New("it shows no sign of life")
 	}
 	return e.Incarnation, nil

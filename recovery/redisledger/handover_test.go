@@ -127,6 +127,25 @@ func TestHandOverUnanswered(t *testing.T) {
 	}
 }
 
+// A shard is not yielded while the outcome of its last batch is open: memory would never
+// learn what its successor has read.
+func TestYieldWithOpenBatch(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", still), join(t, url, "b", still)
+	a.client.AddHook(&lossOf{digest: applyScript.digest})
+	batch := batchOf(put("x", "1"))
+	if err := a.Apply(t.Context(), 0, batch); !errors.Is(err, errNoAnswer) {
+		t.Fatalf("Apply: %v", err)
+	}
+	if err := a.Yield(t.Context(), 0, "b"); err == nil || errors.Is(err, recovery.ErrLost) {
+		t.Errorf("Yield: %v", err)
+	}
+	if err := a.Apply(t.Context(), 0, batch); err != nil {
+		t.Errorf("Apply, repeated: %v", err)
+	}
+	yield(t, a, 0, b)
+}
+
 // A batch of an earlier tenure that is still on its way must not take the number of
 // one of the new tenure.
 func TestLateBatchOfAnEarlierTenure(t *testing.T) {

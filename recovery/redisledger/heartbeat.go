@@ -42,7 +42,7 @@ func (l *Ledger) keepOnce() {
 	seen := false
 	if err == nil {
 		l.answered(began)
-		seen, err = l.checkShards(ctx, l.doubts())
+		seen, err = l.checkShards(ctx)
 	}
 	if seen {
 		l.kept.Store(&began)
@@ -105,7 +105,7 @@ func (l *Ledger) beat(ctx context.Context) error {
 
 // overslept reports whether others may have taken this node for dead since its
 // life signs had the given streak: one has gone without an answer for
-// FailoverAfter, and others were registered. A node that is alone has nobody who
+// about FailoverAfter, and others were registered. A node that is alone has nobody who
 // could adopt from it, however long Redis is down.
 func (l *Ledger) overslept(since int64) bool {
 	l.mu.Lock()
@@ -113,8 +113,9 @@ func (l *Ledger) overslept(since int64) bool {
 	return !l.alone.Load() && (since != l.unbroken || l.silentLocked())
 }
 
-// silentLocked reports whether no life sign was answered for FailoverAfter.
-func (l *Ledger) silentLocked() bool { return elapsed(l.lastAnswer) > l.opts.FailoverAfter }
+// silentLocked reports whether no life sign was answered for so long that others may have
+// taken this process for dead.
+func (l *Ledger) silentLocked() bool { return elapsed(l.lastAnswer) >= l.certainFor() }
 
 // answered notes a life sign that was sent at began and answered just now.
 func (l *Ledger) answered(began time.Time) {
@@ -152,10 +153,10 @@ func (l *Ledger) loseAll(err error) {
 	})
 }
 
-// holdings are the shards that this process holds; with gaining, those too that it is
-// about to gain, for which it waits.
-func (l *Ledger) holdings(gaining bool) []*shard {
-	if gaining {
+// holdings are the shards that this process holds. After a silence it waits for those that
+// it is about to gain.
+func (l *Ledger) holdings(streak int64) []*shard {
+	if streak != l.checked {
 		l.taking.Lock()
 		defer l.taking.Unlock()
 	}
@@ -164,32 +165,37 @@ func (l *Ledger) holdings(gaining bool) []*shard {
 
 // checkShards looks whether each shard still has its token and all confirmed
 // batches. Otherwise a node without traffic would learn of lost writes too late. It
-// reports whether all of them were seen to be held, or known to be lost. After a silence
-// it affirms those that it holds: others may have decided to adopt them.
-func (l *Ledger) checkShards(ctx context.Context, affirm bool) (bool, error) {
+// reports whether all of them are known to be held or lost: also one that cannot be looked
+// at, as its server is down, is held if it was before in this streak of life signs. With
+// a new streak it affirms those that it holds: others may have decided to adopt them.
+func (l *Ledger) checkShards(ctx context.Context) (bool, error) {
 	unbroken := l.streak()
 	var shards []*shard
 	var before []position
-	for _, s := range l.holdings(affirm) {
+	for _, s := range l.holdings(unbroken) {
 		if at, err := s.position(); err == nil {
 			shards, before = append(shards, s), append(before, at)
 		}
 	}
 	heads := make([]*redis.Cmd, len(shards))
-	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
-		for n, s := range shards {
-			if affirm {
-				heads[n] = p.Eval(ctx, affirmSource, []string{s.keys.tasks()}, before[n].token.String())
-			} else {
-				heads[n] = p.Do(ctx, "hmget", s.keys.tasks(), ownerField, sequenceField)
-			}
-		}
-	}); err != nil {
-		return false, err
-	}
-	all := true
+	p := l.client.Pipeline()
 	for n, s := range shards {
-		head, _ := heads[n].Slice() // which the pipeline has judged
+		if s.unbroken.Load() != unbroken {
+			heads[n] = p.Eval(ctx, affirmSource, []string{s.keys.tasks()}, before[n].token.String())
+		} else {
+			heads[n] = p.Do(ctx, "hmget", s.keys.tasks(), ownerField, sequenceField)
+		}
+	}
+	_, _ = p.Exec(ctx) // each has its own error
+	all := true
+	var unseen error
+	for n, s := range shards {
+		head, err := heads[n].Slice()
+		if err != nil {
+			unseen = err
+			all = all && s.unbroken.Load() == unbroken
+			continue
+		}
 		owner, sequence := headOf(head)
 		seen, err := l.check(ctx, s, before[n], owner, sequence)
 		switch {
@@ -203,5 +209,8 @@ func (l *Ledger) checkShards(ctx context.Context, affirm bool) (bool, error) {
 			s.unbroken.Store(unbroken)
 		}
 	}
-	return all, nil
+	if all {
+		l.checked = unbroken
+	}
+	return all, unseen
 }

@@ -169,7 +169,7 @@ func (l *Ledger) unindexed() (live, dead []string) {
 	for name, s := range w.nodes {
 		switch {
 		case name == l.opts.Node || s.isIndexed():
-		case s.entry.Released || w.silentLocked(s) >= l.opts.FailoverAfter:
+		case s.entry.Released || l.deadLocked(s):
 			dead = append(dead, name)
 		default:
 			live = append(live, name)

@@ -68,7 +68,7 @@ func TestIndexedIsForgotten(t *testing.T) {
 // until it has filed the ids that came with them.
 func TestUnindexedDead(t *testing.T) {
 	url := redistest.Start(t).URL()
-	a, b, c := join(t, url, "a", nil), join(t, url, "b", still), join(t, url, "c", nil)
+	a, b, c := join(t, url, "a", nil), join(t, url, "b", nil), join(t, url, "c", nil)
 	a.room.Store(-1)
 	c.room.Store(-1)
 	a.mark(t, true)

@@ -35,7 +35,13 @@ import (
 //	lapse:bus:<node>                  messages to a node
 //	lapse:bus                         messages to all: the sender's incarnation, 24 bytes,
 //	                                  and the message
-type keys struct{ prefix string }
+//
+// A server's databases have their own keys, but all the same channels. So those of
+// database 3 are lapse:bus/3:<node> and lapse:bus/3.
+type keys struct {
+	prefix string
+	db     int
+}
 
 // DefaultPrefix is Options.Prefix unless set.
 const DefaultPrefix = "lapse:"
@@ -52,8 +58,13 @@ func (k keys) ids(bucket uint8) string {
 func (k keys) topics() string  { return k.prefix + "topics" }
 func (k keys) dataset() string { return k.prefix + "dataset" }
 
-func (k keys) busOf(node string) string { return k.prefix + "bus:" + node }
-func (k keys) busOfAll() string         { return k.prefix + "bus" }
+func (k keys) busOf(node string) string { return k.busOfAll() + ":" + node }
+func (k keys) busOfAll() string {
+	if k.db == 0 {
+		return k.prefix + "bus"
+	}
+	return k.prefix + "bus/" + strconv.Itoa(k.db)
+}
 
 // shardKeys are one shard's, in the order in which scripts take them.
 type shardKeys [4]string

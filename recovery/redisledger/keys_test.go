@@ -12,11 +12,12 @@ import (
 // What is stored by one version must be found by all later ones: these values
 // never change.
 func TestLayout(t *testing.T) {
-	k := keys{"lapse:"}
+	k := keys{prefix: "lapse:"}
 	s := k.shard("10.0.0.1:7480", 3)
 	got := []string{
 		k.nodes(), k.topics(), k.dataset(), k.heartbeat("10.0.0.1:7480"),
 		s.pending(), s.tasks(), s.dead(), s.deadIndex(),
+		k.busOfAll(), k.busOf("a"), keys{"x:", 3}.busOfAll(), keys{"x:", 3}.busOf("a"),
 		token{"10.0.0.1:7480", "00ff", 12}.String(),
 		fmt.Sprintf("%q", appendPending(nil, noon, []byte("data"))),
 		fmt.Sprintf("%q", appendDead(nil, noon, "topic", []byte("data"))),
@@ -31,6 +32,7 @@ func TestLayout(t *testing.T) {
 		"lapse:nodes", "lapse:topics", "lapse:dataset", "lapse:heartbeat:{lapse:nodes}:10.0.0.1:7480",
 		"lapse:{10.0.0.1:7480/3}:pending", "lapse:{10.0.0.1:7480/3}:tasks",
 		"lapse:{10.0.0.1:7480/3}:dead", "lapse:{10.0.0.1:7480/3}:deadindex",
+		"lapse:bus", "lapse:bus:a", "x:bus/3", "x:bus/3:a",
 		"10.0.0.1:7480#00ff#12",
 		`"\x00\x00\x01\xa1\xeeV^\x00data"`,
 		`"\x00\x00\x01\xa1\xeeV^\x00\x00\x05topicdata"`,

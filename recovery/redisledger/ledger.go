@@ -42,7 +42,7 @@ type Options struct {
 	Shards int
 	// FailoverAfter is for how long a process must have shown no sign of life
 	// before another one adopts what it held; DefaultFailoverAfter unless set.
-	// All nodes of one Redis must agree on it.
+	// All nodes of one Redis should agree on it: of two, the longer one counts.
 	FailoverAfter time.Duration
 	// Version is that of the program, and Address is where it serves HTTP; other nodes
 	// show them. Each may be empty.
@@ -142,9 +142,10 @@ type Ledger struct {
 	table  atomic.Pointer[table]
 	others watch
 
-	kept  atomic.Pointer[time.Time] // when the last life sign was sent after which all was seen to be held
-	alone atomic.Bool               // no other node was registered at the last life sign
-	ended atomic.Bool               // the node's name is another process's by now
+	checked int64                     // the last streak of life signs in which all was seen to be held; used by keep alone
+	kept    atomic.Pointer[time.Time] // when the last life sign was sent after which all was seen to be held
+	alone   atomic.Bool               // no other node was registered at the last life sign
+	ended   atomic.Bool               // the node's name is another process's by now
 
 	bus bus
 
@@ -218,7 +219,7 @@ func Open(opts Options) (*Ledger, error) {
 		die:         die,
 		opts:        opts,
 		address:     a,
-		keys:        keys{opts.Prefix},
+		keys:        keys{opts.Prefix, a.db},
 		log:         opts.Log.With("node", opts.Node),
 		incarnation: newIncarnation(),
 		process:     *opts.process,
@@ -230,6 +231,7 @@ func Open(opts Options) (*Ledger, error) {
 	}
 	l.table.Store(new(table))
 	l.kept.Store(new(time.Time))
+	l.others.tokens = map[recovery.Home]token{}
 	return l, nil
 }
 

@@ -71,9 +71,15 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 func (w *watch) noteToken(home recovery.Home, t token) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.tokens != nil {
-		w.tokens[home] = t
-	}
+	w.tokens[home] = t
+}
+
+// isHeld tells that somebody holds a shard, as far as is known.
+func (w *watch) isHeld(home recovery.Home) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.tokens[home]
+	return t.node != "" && !t.retired()
 }
 
 // nodeOf names the node that has a number; "" means that none has.
@@ -124,11 +130,10 @@ func (l *Ledger) Nodes(ctx context.Context) ([]recovery.Node, error) {
 	nodes := make([]recovery.Node, 0, len(w.nodes))
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		s := w.nodes[name]
-		silent := w.silentLocked(s)
 		n := recovery.Node{
 			Name: name, Number: s.number, Self: name == l.opts.Node,
-			Live: !s.entry.Released && silent < l.opts.FailoverAfter, Released: s.entry.Released,
-			Silent: silent, Incarnation: s.entry.Incarnation,
+			Live: !s.entry.Released && !l.deadLocked(s), Released: s.entry.Released,
+			Silent: w.silentLocked(s), Incarnation: s.entry.Incarnation,
 			Process: s.entry.process.String(), Version: s.entry.Version, Address: s.entry.Address,
 			Format: s.entry.Format, Shards: s.entry.shards(), Indexed: s.entry.Indexed,
 		}

@@ -62,8 +62,8 @@ func TestNameIsGivenBackAfterAFailure(t *testing.T) {
 	adopt(t, v.open(t)) // though the first process lives
 }
 
-// A process on another machine that has stopped beating is adopted from after
-// FailoverAfter, and when it wakes up it has lost its shards.
+// A process on another machine that has stopped beating is adopted from after its own
+// FailoverAfter, the longer one, and when it wakes up it has lost its shards.
 func TestAdoptFromTheSilent(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
@@ -76,9 +76,11 @@ func TestAdoptFromTheSilent(t *testing.T) {
 
 	heir := v.open(t)
 	elsewhere(v, heir)
+	raw := server.Do("hget", sleeper.keys.nodes(), sleeper.opts.Node).(string)
+	server.Do("hset", sleeper.keys.nodes(), sleeper.opts.Node, strings.Replace(raw, `"failover_after":3600000`, `"failover_after":700`, 1))
 	began := time.Now()
 	adopt(t, heir)
-	if waited := time.Since(began); waited < heir.opts.FailoverAfter {
+	if waited := time.Since(began); waited < 700*time.Millisecond {
 		t.Errorf("adopted after %v", waited)
 	}
 	apply(t, heir, put("a", "2"))
@@ -123,6 +125,25 @@ func TestScanOfALostShard(t *testing.T) {
 	adopt(t, v.open(t))
 	if err := first.ScanShard(t.Context(), 0, func([]recovery.Entry) error { return nil }); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("ScanShard: %v", err)
+	}
+}
+
+// Who has lost a shard does not repair it, nor does it take what it has found for its own.
+func TestRepairByAFormerOwner(t *testing.T) {
+	server := redistest.Start(t)
+	l := oneShard(server.URL()).open(t)
+	adopt(t, l)
+	apply(t, l, put("a", "1"))
+	keys := l.tenure(0).keys
+	server.Do("srem", keys.pending(), "a")
+	for _, c := range []struct {
+		token string
+		want  int64
+	}{{"other#x#9", 0}, {l.tenure(0).token.String(), 1}} {
+		_ = repairScript.run(t.Context(), l.client, keys.living(), c.token, "a")
+		if got := server.Do("sismember", keys.pending(), "a"); got != c.want {
+			t.Errorf("with the token %s: %v", c.token, got)
+		}
 	}
 }
 

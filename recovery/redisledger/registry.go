@@ -36,6 +36,9 @@ type entry struct {
 	Format  int  `json:"format,omitempty"`
 	Layout  int  `json:"layout,omitempty"`
 	Indexed bool `json:"indexed,omitempty"` // see recovery.Directory
+	// FailoverAfter is that of the process, in milliseconds: for so long, almost, it is
+	// certain of what it holds.
+	FailoverAfter int64 `json:"failover_after,omitempty"`
 }
 
 // shards is how many shards may hold tasks.
@@ -109,7 +112,9 @@ func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, erro
 	}
 	l.naming.Lock()
 	defer l.naming.Unlock()
-	counts := slices.DeleteFunc(slices.Clone(held.Counts), func(n int) bool { return n == l.opts.Shards || n < 1 })
+	counts := slices.Concat(held.Counts, l.registration().Counts) // Redis may have lost those that it had
+	slices.Sort(counts)
+	counts = slices.DeleteFunc(slices.Compact(counts), func(n int) bool { return n == l.opts.Shards || n < 1 })
 	return l.writeEntryLocked(ctx, raw, entry{
 		Incarnation: l.incarnation,
 		Generation:  max(held.Generation, l.registration().Generation) + 1,
@@ -121,6 +126,8 @@ func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, erro
 		Format:      l.opts.Format,
 		Layout:      layout,
 		Indexed:     held.Indexed, // what the former process has filed is still filed
+
+		FailoverAfter: l.opts.FailoverAfter.Milliseconds(),
 	})
 }
 
@@ -175,7 +182,7 @@ func (l *Ledger) number(ctx context.Context, node string) (uint16, error) {
 
 // waitForEnd returns nil when the holder of the name has ended: at once when that
 // can be seen from here, and otherwise when its heartbeat has been watched for
-// FailoverAfter, without a gap, and has not moved.
+// deadAfter, without a gap, and has not moved.
 func (l *Ledger) waitForEnd(ctx context.Context, held entry) error {
 	switch l.fateOf(held.process) {
 	case gone:
@@ -184,21 +191,22 @@ func (l *Ledger) waitForEnd(ctx context.Context, held entry) error {
 	case alive:
 		return l.heldError(held)
 	}
-	l.log.Info("another process holds this name; watching its heartbeat", "holder", held.String(), "for", l.opts.FailoverAfter)
-	first, err := l.heartbeatCount(ctx)
+	after := l.deadAfter(&held)
+	l.log.Info("another process holds this name; watching its heartbeat", "holder", held.String(), "for", after)
+	first, err := l.heartbeatCount(ctx, l.opts.Node)
 	if err != nil {
 		return err
 	}
 	tick := time.NewTicker(l.opts.FailoverAfter / beatsPerFailover)
 	defer tick.Stop()
-	for began := time.Now(); time.Since(began) <= l.opts.FailoverAfter; {
+	for began := time.Now(); time.Since(began) <= after; {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
 		// An error is a gap: the caller begins anew.
-		count, err := l.heartbeatCount(ctx)
+		count, err := l.heartbeatCount(ctx, l.opts.Node)
 		if err != nil {
 			return err
 		}
@@ -210,8 +218,8 @@ func (l *Ledger) waitForEnd(ctx context.Context, held entry) error {
 	return nil
 }
 
-func (l *Ledger) heartbeatCount(ctx context.Context) (int64, error) {
-	n, err := l.client.Get(ctx, l.keys.heartbeat(l.opts.Node)).Int64()
+func (l *Ledger) heartbeatCount(ctx context.Context, node string) (int64, error) {
+	n, err := l.client.Get(ctx, l.keys.heartbeat(node)).Int64()
 	if errors.Is(err, redis.Nil) {
 		return 0, nil
 	}

@@ -117,6 +117,46 @@ func TestEntriesOfOtherVersions(t *testing.T) {
 	}
 }
 
+// A node's number of shards was lowered, and Redis loses the registry: whoever follows,
+// under its name or another, still looks for what is in the others.
+func TestLostRegistryKeepsCounts(t *testing.T) {
+	server := redistest.Start(t)
+	a := join(t, server.URL(), "a", func(o *Options) { still(o); o.Shards = 8 })
+	ids := a.put(t)
+	a.crash()
+	a.lives.opts.Shards = 3
+	a = a.lives.join(t)
+	server.Do("del", a.keys.nodes())
+	a.keepOnce()
+	a.crash()
+	a = a.lives.join(t)
+	a.wantFound(t, ids)
+}
+
+// Two processes see a name free at the same moment: one gets it, also if what the other
+// one has sent comes once more, and late.
+func TestRegisteredAtOnce(t *testing.T) {
+	server := redistest.Start(t)
+	v := oneShard(server.URL())
+	first, second := v.open(t), v.open(t)
+	if done, err := first.follow(t.Context(), entry{}, ""); !done || err != nil {
+		t.Fatalf("follow: %v, %v", done, err)
+	}
+	if done, err := second.follow(t.Context(), entry{}, ""); done || err != nil {
+		t.Errorf("two processes have one name: %v", err)
+	}
+	held, raw, err := second.readEntry(t.Context())
+	if err != nil || held.Incarnation != first.incarnation {
+		t.Errorf("the name is that of %s: %v", held.Incarnation, err)
+	}
+	if done, err := second.follow(t.Context(), held, raw); !done || err != nil {
+		t.Errorf("follow: %v, %v", done, err)
+	}
+	if done, err := first.follow(t.Context(), entry{}, ""); done || err != nil {
+		t.Errorf("a late registration counts: %v", err)
+	}
+}
+
 // A process changes its own entry as long as that is its own.
 func TestRewriteEntry(t *testing.T) {
 	server := redistest.Start(t)
@@ -287,7 +327,16 @@ func TestForgottenTooLate(t *testing.T) {
 	if forget(seen.raw+" ", count) != 0 {
 		t.Error("forgotten though its entry is another")
 	}
+	// Redis had lost the list of numbers, and this one is another node's by now.
+	server.Do("hset", b.keys.numbers(), seen.number, "c")
+	server.Do("hset", b.keys.status(), "a", "the last")
 	if forget(seen.raw, count) != 1 {
 		t.Error("not forgotten though nothing has changed")
+	}
+	if got := server.Do("hget", b.keys.numbers(), seen.number); got != "c" {
+		t.Errorf("the number of c is now that of %v", got)
+	}
+	if server.Do("hexists", b.keys.status(), "a") != int64(0) {
+		t.Error("what it had to say is kept")
 	}
 }

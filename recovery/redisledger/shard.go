@@ -21,6 +21,9 @@ type shard struct {
 	index  int    // its number there
 	keys   shardKeys
 
+	from      token // of the process that it was taken from
+	fromCount int64 // of the life signs of that process until then
+
 	owned   atomic.Bool           // false for a surplus shard that was retired
 	ended   atomic.Pointer[error] // why nothing is written any more
 	unread  atomic.Int64          // records that memory has yet to read
@@ -106,6 +109,7 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 	var claimed []*shard
 	for n, s := range shards {
 		held, err := l.claimOwn(ctx, s, owners[n].Val())
+		l.others.noteToken(recovery.NewHome(mine.Number, n), s.token)
 		switch {
 		case err != nil:
 			return nil, err
@@ -123,7 +127,25 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 			t.enter(s)
 		}
 	})
+	if err := l.measureUnread(ctx, claimed); err != nil {
+		return nil, err
+	}
 	return away, l.lookForDead(ctx)
+}
+
+// measureUnread finds out how much memory has yet to read of its own shards: until then
+// it has no room for that of others.
+func (l *Ledger) measureUnread(ctx context.Context, shards []*shard) error {
+	sizes := make([]*redis.IntCmd, len(shards))
+	err := l.pipeline(ctx, func(p redis.Pipeliner) {
+		for i, s := range shards {
+			sizes[i] = p.SCard(ctx, s.keys.pending())
+		}
+	})
+	for i, s := range shards {
+		s.unread.Store(max(0, sizes[i].Val()-1))
+	}
+	return err
 }
 
 // claimOwn claims one of the node's own shards, whose token was found to be raw,
@@ -180,6 +202,10 @@ func (l *Ledger) regainLocked(ctx context.Context, s *shard, owner string, seque
 	if err != nil {
 		return err
 	}
+	revived, err := l.revived(ctx, s, held)
+	if err != nil {
+		return err
+	}
 	next := token{l.opts.Node, l.incarnation, s.token.epoch + 1}
 	switch {
 	case held == next:
@@ -188,6 +214,8 @@ func (l *Ledger) regainLocked(ctx context.Context, s *shard, owner string, seque
 		return l.loseLocked(s, "Redis has lost its data, and others may have taken over before")
 	case held.epoch > s.token.epoch, held.epoch == s.token.epoch && held != s.token:
 		return l.loseLocked(s, "its owner is "+owner)
+	case revived:
+		return l.loseLocked(s, "it was adopted from "+owner+", which lives")
 	default:
 		now, err := l.claim(ctx, s.keys, owner, next)
 		if err != nil {
@@ -209,6 +237,18 @@ func (l *Ledger) regainLocked(ctx context.Context, s *shard, owner string, seque
 		}
 	})
 	return nil
+}
+
+// revived reports that the process from which a shard was adopted has the token again,
+// and has shown signs of life since. Then not it was cut off, but this process, together
+// with a former master of Redis: the adoption has never happened, and what the other one
+// has written all the time must not be made equal to this memory.
+func (l *Ledger) revived(ctx context.Context, s *shard, held token) (bool, error) {
+	if held != s.from || held.node == "" || held.node == l.opts.Node {
+		return false, nil
+	}
+	count, err := l.heartbeatCount(ctx, held.node)
+	return count > s.fromCount, err
 }
 
 // check compares what a reader has found in a shard with what this process

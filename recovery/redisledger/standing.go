@@ -17,14 +17,13 @@ func (l *Ledger) Standing() recovery.Standing {
 	alone, ended := l.alone.Load(), l.ended.Load()
 	return recovery.Standing{
 		Alone:   alone,
-		Certain: !ended && (alone || !l.doubts()),
+		Certain: !ended && (alone || elapsed(*l.kept.Load()) < l.certainFor()),
 	}
 }
 
-// doubts tells that others may have taken this process for dead since it last saw what
-// it holds.
-func (l *Ledger) doubts() bool {
-	return elapsed(*l.kept.Load()) >= l.opts.FailoverAfter-l.opts.FailoverAfter/marginShare
+// certainFor is for how long after a life sign nobody takes this process for dead.
+func (l *Ledger) certainFor() time.Duration {
+	return l.opts.FailoverAfter - l.opts.FailoverAfter/marginShare
 }
 
 // elapsed is the time since then, by the clock on which more has passed: the monotonic

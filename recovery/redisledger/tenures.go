@@ -101,12 +101,16 @@ func (l *Ledger) changeTable(change func(t *table)) {
 	l.table.Store(t)
 }
 
-// shardFor names the tenure in which a new record belongs, or -1.
+// shardFor names the tenure in which a new record belongs, or -1. A record whose id tells
+// a home is kept there and nowhere else, as long as anybody holds that.
 func (l *Ledger) shardFor(id []byte) int {
 	t := l.table.Load()
 	if home, tells := recovery.HomeOf(string(id)); tells {
 		if s := t.byHome[home]; s != nil {
 			return s.number
+		}
+		if l.others.isHeld(home) {
+			return -1
 		}
 	}
 	if s := t.estates[0].shards[shardOf(id, l.opts.Shards)]; s != nil {

@@ -188,6 +188,16 @@ func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
 // silentLocked is for how long a node was watched in vain for a sign of life.
 func (w *watch) silentLocked(s *sighting) time.Duration { return max(0, w.asked.Sub(s.since)) }
 
+// deadAfter is for how long a process must show no sign of life: FailoverAfter, its own or
+// this one's. Should they differ, as while a new one is rolled out, the longer one counts.
+func (l *Ledger) deadAfter(e *entry) time.Duration {
+	return max(l.opts.FailoverAfter, time.Duration(e.FailoverAfter)*time.Millisecond)
+}
+
+func (l *Ledger) deadLocked(s *sighting) bool {
+	return l.others.silentLocked(s) >= l.deadAfter(&s.entry)
+}
+
 // A prognosis is what can be told of the process that a token names.
 type prognosis uint8
 
@@ -206,7 +216,7 @@ func (l *Ledger) tellLocked(t token) prognosis {
 	case s != nil && s.fault != nil:
 		return living
 	case s != nil && s.entry.Incarnation == t.incarnation:
-		if w.silentLocked(s) >= l.opts.FailoverAfter {
+		if l.deadLocked(s) {
 			return deceased
 		}
 		if s.entry.Released {
