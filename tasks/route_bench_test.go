@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -15,42 +16,80 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
+// benchedFleets are ledgers of many nodes.
+var benchedFleets = map[string]func(b *testing.B) func(node string) recovery.Ledger{
+	"memory": func(*testing.B) func(string) recovery.Ledger {
+		f := memledger.NewFleet()
+		return func(node string) recovery.Ledger { return f.Join(node, 16) }
+	},
+	"redis": func(b *testing.B) func(string) recovery.Ledger {
+		server := redistest.Start(b)
+		return func(node string) recovery.Ledger {
+			l, err := redisledger.Open(redisledger.Options{URL: server.URL(), Node: node, Log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				b.Fatal(err)
+			}
+			return l
+		}
+	},
+}
+
+// benchedNodes opens so many nodes, and waits until they know of each other.
+func benchedNodes(b *testing.B, fleet func(b *testing.B) func(string) recovery.Ledger, n int) (nodes []*Scheduler) {
+	b.Helper()
+	ledger := fleet(b)
+	for i := range n {
+		node := string(rune('a' + i))
+		s, err := Open(b.Context(), ledger(node), Config{Node: node, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = s.Close(context.Background()) })
+		nodes = append(nodes, s)
+	}
+	for deadline := time.Now().Add(20 * time.Second); n > 1 && !nodes[0].isIndexed(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatal("the first node has not filed its ids")
+		}
+	}
+	return nodes
+}
+
+// BenchmarkScheduleAtNodes schedules from 192 callers of each node, at one and at three of one
+// Redis. They cost each other nothing, or three would take less together than one alone.
+func BenchmarkScheduleAtNodes(b *testing.B) {
+	for _, size := range []int{1, 100} {
+		for _, n := range []int{1, 3} {
+			b.Run(fmt.Sprintf("batch=%d/nodes=%d", size, n), func(b *testing.B) {
+				nodes := benchedNodes(b, benchedFleets["redis"], n)
+				var callers atomic.Int64
+				b.SetParallelism(192 * n / runtime.GOMAXPROCS(0))
+				b.ResetTimer()
+				b.RunParallel(func(p *testing.PB) {
+					s := nodes[int(callers.Add(1))%n]
+					requests := make([]Request, size)
+					for p.Next() {
+						for i := range requests {
+							requests[i] = Request{Topic: "t", Delay: time.Hour, Payload: []byte(`{"order":42}`)}
+						}
+						results, err := s.ScheduleBatch(b.Context(), requests)
+						if err != nil || results[0].Err != nil {
+							b.Errorf("%v, %v", results, err)
+						}
+					}
+				})
+				b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "tasks/s")
+			})
+		}
+	}
+}
+
 // BenchmarkAcrossNodes asks for tasks, and cancels them, at the node that holds them and at
 // another one: one after another for the median, then from 64 callers for the rate.
 func BenchmarkAcrossNodes(b *testing.B) {
-	fleets := map[string]func(b *testing.B) func(node string) recovery.Ledger{
-		"memory": func(*testing.B) func(string) recovery.Ledger {
-			f := memledger.NewFleet()
-			return func(node string) recovery.Ledger { return f.Join(node, 16) }
-		},
-		"redis": func(b *testing.B) func(string) recovery.Ledger {
-			server := redistest.Start(b)
-			return func(node string) recovery.Ledger {
-				l, err := redisledger.Open(redisledger.Options{URL: server.URL(), Node: node, Log: slog.New(slog.DiscardHandler)})
-				if err != nil {
-					b.Fatal(err)
-				}
-				return l
-			}
-		},
-	}
 	for _, name := range []string{"memory", "redis"} {
 		b.Run(name, func(b *testing.B) {
-			ledger := fleets[name](b)
-			var nodes []*Scheduler
-			for _, node := range []string{"a", "b"} {
-				s, err := Open(b.Context(), ledger(node), Config{Node: node, Log: slog.New(slog.DiscardHandler)})
-				if err != nil {
-					b.Fatal(err)
-				}
-				b.Cleanup(func() { _ = s.Close(context.Background()) })
-				nodes = append(nodes, s)
-			}
-			for deadline := time.Now().Add(20 * time.Second); !nodes[0].isIndexed(); time.Sleep(10 * time.Millisecond) {
-				if time.Now().After(deadline) {
-					b.Fatal("the first node has not filed its ids")
-				}
-			}
+			nodes := benchedNodes(b, benchedFleets[name], 2)
 			for _, ids := range []string{"made", "chosen"} {
 				for _, verb := range []string{"get", "cancel"} {
 					for i, where := range []string{"here", "there"} {
