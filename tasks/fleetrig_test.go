@@ -21,6 +21,7 @@ type fleetRig struct {
 	t      *testing.T
 	ledger *memledger.Fleet
 	nodes  map[string]*fleetNode
+	before func(m *faultyMember) // is called before a node is opened
 }
 
 // A fleetNode is one process of them.
@@ -94,6 +95,9 @@ func (f *fleetRig) join(name string, shards int, cfg Config) *fleetNode {
 		},
 	}
 	f.nodes[name] = n
+	if f.before != nil {
+		f.before(n.member)
+	}
 	var err error
 	if n.Scheduler, err = Open(f.t.Context(), speechless{n.member, n.member, n.member, n.member}, cfg); err != nil {
 		f.t.Fatal("Open:", err)
@@ -271,6 +275,13 @@ func (m *faultyMember) Yield(ctx context.Context, shard int, to string) error {
 		return err
 	}
 	return m.Member.Yield(ctx, shard, to)
+}
+
+func (m *faultyMember) Scan(ctx context.Context, page func([]recovery.Entry) error) error {
+	if err := m.pass(ctx, "Scan"); err != nil {
+		return err
+	}
+	return m.Member.Scan(ctx, page)
 }
 
 func (m *faultyMember) ScanShard(ctx context.Context, shard int, page func([]recovery.Entry) error) error {

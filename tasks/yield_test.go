@@ -223,6 +223,29 @@ func TestYieldWhileClaiming(t *testing.T) {
 	})
 }
 
+// What is still being read is not handed over: neither at the start, nor after it was gained.
+func TestNoYieldWhileReading(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		var release func()
+		f.before = func(m *faultyMember) { release = m.hold("Scan") }
+		a := f.join("a", 1, Config{})
+		f.before = nil
+		b := f.join("b", 1, Config{})
+		home := recovery.NewHome(a.number, 0)
+		want(t, "yield at the start", a.yield(t.Context(), home, "b"), ErrReplaying)
+		release()
+		synctest.Wait()
+		b.keeps.Store(true)
+		release = b.member.hold("ScanShard")
+		want(t, "hand-over", a.handTo(b), nil)
+		synctest.Wait()
+		want(t, "yield of what was gained", b.yield(t.Context(), home, "a"), ErrReplaying)
+		release()
+		synctest.Wait()
+		want(t, "yield", b.yield(t.Context(), home, "a"), nil)
+	})
+}
+
 // A shard whose storage has lost writes stays until they were made good.
 func TestNoYieldWhileRestoring(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
