@@ -74,6 +74,35 @@ func TestSpoolKeepsWhatALostShardDidNotGet(t *testing.T) {
 	})
 }
 
+// A task that is being delivered comes from the spool into a shard that is being handed over:
+// the delivery goes over with it, and is not made again.
+func TestYieldWaitsForTheSpool(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a := f.join("a", 1, Config{Spool: memledger.New()})
+		b := f.join("b", 1, Config{})
+		b.keeps.Store(true)
+		a.member.Uncertain(true)
+		task, err := a.Schedule(t.Context(), Request{Topic: "x"})
+		if err != nil || !task.Spooled {
+			t.Fatalf("Schedule: %+v, %v", task, err)
+		}
+		pass(10 * time.Millisecond)
+		d := a.pull("x", task.ID)[0]
+		release := a.member.hold("Apply")
+		a.member.Uncertain(false)
+		pass(time.Second)
+		done := make(chan error, 1)
+		go func() { done <- a.handTo(b) }()
+		pass(100 * time.Millisecond)
+		release()
+		want(t, "hand-over", <-done, nil)
+		pass(time.Second)
+		b.pull("x")
+		want(t, "ack", b.ack(d).Err, nil)
+		b.check()
+	})
+}
+
 // What is spooled for a shard that another node holds waits for that shard, and is
 // moved when it comes back.
 func TestSpoolWaitsForItsShard(t *testing.T) {
