@@ -141,7 +141,9 @@ func (s *Scheduler) late(node, verb string, answer []byte, asked time.Time) {
 		}
 	case offerQuestion.verb:
 		if a := lateAnswer[offered](answer); a != nil {
-			_, _ = s.answerReturn(s.ctx, node, returnAsk{a.Back})
+			if _, err := s.answerReturn(s.ctx, node, returnAsk{a.Back}); err != nil {
+				s.returnMoved(a.Back)
+			}
 		}
 	case helpQuestion.verb:
 		if a := lateAnswer[helped](answer); a != nil {

@@ -194,12 +194,17 @@ func (s *Scheduler) offeredLocked(g *guest, ds []*Delivery, carried []carried, a
 		back[receipt] = true
 	}
 	unheard := errors.Is(err, relay.ErrUnheard) || errors.Is(err, relay.ErrOverloaded) || errors.Is(err, errNotUnderstood) || errors.Is(err, ErrClosed)
+	var moved []string
 	for i, d := range ds {
-		if unheard || back[carried[i].Receipt] {
-			s.takeBackLocked(d)
-			s.exchange.counts.reservesGiven--
+		if !unheard && !back[carried[i].Receipt] {
+			continue
+		}
+		s.exchange.counts.reservesGiven--
+		if !s.takeBackLocked(d) {
+			moved = append(moved, carried[i].Receipt)
 		}
 	}
+	s.returnMovedLocked(moved)
 	switch {
 	case err != nil, a.Wish.Serial == 0:
 		g.want = 0 // until it says something again

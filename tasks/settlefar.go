@@ -253,8 +253,13 @@ func (s *Scheduler) Return(ds []Delivery) {
 		}
 	}
 	s.giveBackLocked(foreign)
-	if len(moved) > 0 && !s.ended {
-		s.background.Go(func() { s.returnMoved(moved) })
+	s.returnMovedLocked(moved)
+}
+
+// returnMovedLocked is returnMoved in the background.
+func (s *Scheduler) returnMovedLocked(receipts []string) {
+	if len(receipts) > 0 && !s.ended {
+		s.background.Go(func() { s.returnMoved(receipts) })
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lapsehq/lapse/relay"
 )
 
 // Whatever is lost on the way, each task reaches one receiver, once: what has reached
@@ -185,6 +187,32 @@ func TestReturnAfterAHandOver(t *testing.T) {
 		b.Return(own)
 		pass(time.Second)
 		a.pull("x", "t1", "t2")
+	}, Config{}, Config{})
+}
+
+// So is what nobody there waited for, when the node that has offered it holds it no more.
+func TestOfferComesBackAfterAHandOver(t *testing.T) {
+	poolBubble(t, func(t *testing.T, f *poolRig) {
+		a, b := f.nodes[0], f.nodes[1]
+		offers := make([][]*Delivery, 3)
+		packed := make([][]carried, 3)
+		for i := range offers {
+			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
+			pass(10 * time.Millisecond)
+			b.mu.Lock()
+			offers[i] = b.serveLocked(t.Context(), b.topics["x"], "a", 1, 0)
+			packed[i] = b.carry(offers[i])
+			b.unlock()
+		}
+		want(t, "Drain", b.Drain(t.Context()), nil)
+		b.mu.Lock()
+		g := &guest{topic: b.topics["x"]}
+		b.offeredLocked(g, offers[0], packed[0], offered{}, relay.ErrUnheard)
+		b.offeredLocked(g, offers[1], packed[1], offered{Back: []string{packed[1][0].Receipt}}, nil)
+		b.unlock()
+		b.late("a", offerQuestion.verb, reply[offered]{Answer: &offered{Back: []string{packed[2][0].Receipt}}}.encode(), time.Now())
+		pass(time.Second)
+		a.pull("x", "t0", "t1", "t2")
 	}, Config{}, Config{})
 }
 
