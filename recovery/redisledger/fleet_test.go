@@ -466,6 +466,20 @@ func TestAdoptFromTheReleased(t *testing.T) {
 	b.wantFound(t, ids)
 }
 
+// Nobody is sent to a node that has ended in order, though it is not dead yet.
+func TestLocateTheReleased(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", still), join(t, url, "b", still)
+	home := a.Home(0)
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.look(t)
+	if at, err := b.Locate(t.Context(), home, false); err != nil || at.Node != "a" || at.Live {
+		t.Errorf("Locate: %+v, %v", at, err)
+	}
+}
+
 // A shard is adopted only if memory has room for it, and what was adopted and not been
 // read yet counts.
 func TestRoom(t *testing.T) {

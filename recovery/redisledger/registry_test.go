@@ -304,6 +304,33 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
+// A dead node is not forgotten while a shard of it cannot be looked at, as its server is
+// down: nobody would look for what is left there.
+func TestNotForgottenUnseen(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
+	if err := a.Apply(t.Context(), 1, batchOf(put("x", "1"))); err != nil {
+		t.Fatal(err)
+	}
+	tasks := a.tenure(1).keys.tasks()
+	a.crash()
+	server.Do("rename", tasks, "aside")
+	server.Do("set", tasks, "what answers an error")
+	b.keepOnce()
+	b.age(t, 20*time.Hour, "a")
+	for range 3 { // adopts, retires, forgets
+		b.look(t)
+	}
+	b.waitGained(t, 3)
+	eventually(t, "the empty ones are retired", func() bool { _, lost := b.told(); return lost == 3 })
+	server.Do("rename", "aside", tasks)
+	b.look(t)
+	b.waitGained(t, 4)
+	if s := b.holds("a", 1); s == nil || s.unread.Load() != 1 {
+		t.Errorf("it has adopted %+v", s)
+	}
+}
+
 // Who comes back at the very moment at which it would be forgotten is not.
 func TestForgottenTooLate(t *testing.T) {
 	server := redistest.Start(t)
