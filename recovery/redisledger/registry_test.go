@@ -312,7 +312,7 @@ func TestNotForgottenUnseen(t *testing.T) {
 	if err := a.Apply(t.Context(), 1, batchOf(put("x", "1"))); err != nil {
 		t.Fatal(err)
 	}
-	tasks := a.tenure(1).keys.tasks()
+	tasks, home := a.tenure(1).keys.tasks(), a.Home(1)
 	a.crash()
 	server.Do("rename", tasks, "aside")
 	server.Do("set", tasks, "what answers an error")
@@ -323,6 +323,9 @@ func TestNotForgottenUnseen(t *testing.T) {
 	}
 	b.waitGained(t, 3)
 	eventually(t, "the empty ones are retired", func() bool { _, lost := b.told(); return lost == 3 })
+	if !b.others.isHeld(home) {
+		t.Error("it does not remember whose the shard was")
+	}
 	server.Do("rename", "aside", tasks)
 	b.look(t)
 	b.waitGained(t, 4)
