@@ -5,6 +5,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,9 +19,40 @@ import (
 )
 
 // minimalRules are those of doc.go.
-const minimalRules = "~lapse:* &lapse:bus* +evalsha +eval +get +setnx +set +del +hget +hmget +hset +hdel +hlen +hexists " +
+const minimalRules = "~lapse:* &lapse:bus* +evalsha +eval +get +setnx +set +del +hget +hmget +hset +hincrby +hdel +hlen +hexists " +
 	"+hgetall +hscan +sadd +srem +scard +sismember +smembers +sscan +zadd +zrem +zrangebylex +incr +exists " +
 	"+info +time +ping +hello +publish +subscribe"
+
+// The documents name every command that a script runs: one that is missing there is refused
+// only when the script gets to it.
+func TestDocumentedRules(t *testing.T) {
+	read := func(name string) string {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	text, operations := read("doc.go"), read("../../docs/operations.md")
+	rules := strings.Fields(minimalRules)
+	for _, rule := range rules {
+		name, command := strings.CutPrefix(rule, "+")
+		if !strings.Contains(operations, rule) || command && !regexp.MustCompile(`\b`+name+`\b`).MatchString(text) {
+			t.Errorf("%s is not documented", rule)
+		}
+	}
+	files, err := filepath.Glob("scripts/*.lua")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		for _, call := range regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(read(file), -1) {
+			if !slices.Contains(rules, "+"+strings.ToLower(call[1])) {
+				t.Errorf("%s runs %s, which the rules do not allow", file, call[1])
+			}
+		}
+	}
+}
 
 func TestEvictionIsRefused(t *testing.T) {
 	server := redistest.Start(t, "maxmemory-policy allkeys-lru")
@@ -215,8 +250,8 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// The same rules let nodes look after each other: adopt, hand over, file ids, retire and
-// forget.
+// The same rules let nodes look after each other: adopt, hand over, file ids, retire,
+// forget, and come back after a silence.
 func TestUserOfAFleet(t *testing.T) {
 	server := redistest.Start(t, "user lapse on >secret "+minimalRules)
 	url := "redis://lapse:secret@" + server.Addr
@@ -255,6 +290,13 @@ func TestUserOfAFleet(t *testing.T) {
 	b.look(t) // forgets
 	if n, err := b.client.HExists(t.Context(), b.keys.nodes(), "a").Result(); n || err != nil {
 		t.Errorf("a is not forgotten: %v", err)
+	}
+
+	long := time.Now().Add(-2 * time.Hour)
+	b.kept.Store(&long)
+	b.keepOnce()
+	if err := b.Health().Err; err != nil {
+		t.Errorf("after a silence: %v", err)
 	}
 }
 
