@@ -105,7 +105,7 @@ func (l *Ledger) beat(ctx context.Context) error {
 
 // overslept reports whether others may have taken this node for dead since its
 // life signs had the given streak: one has gone without an answer for
-// about FailoverAfter, and others were registered. A node that is alone has nobody who
+// FailoverAfter, and others were registered. A node that is alone has nobody who
 // could adopt from it, however long Redis is down.
 func (l *Ledger) overslept(since int64) bool {
 	l.mu.Lock()
@@ -113,9 +113,9 @@ func (l *Ledger) overslept(since int64) bool {
 	return !l.alone.Load() && (since != l.unbroken || l.silentLocked())
 }
 
-// silentLocked reports whether no life sign was answered for so long that others may have
-// taken this process for dead.
-func (l *Ledger) silentLocked() bool { return elapsed(l.lastAnswer) >= l.certainFor() }
+// silentLocked reports whether no life sign was answered for FailoverAfter: since the last
+// one was sent, and so since others can have seen it.
+func (l *Ledger) silentLocked() bool { return elapsed(l.lastAnswer) > l.opts.FailoverAfter }
 
 // answered notes a life sign that was sent at began and answered just now.
 func (l *Ledger) answered(began time.Time) {

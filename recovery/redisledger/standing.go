@@ -15,15 +15,11 @@ const marginShare = 10
 // was sent.
 func (l *Ledger) Standing() recovery.Standing {
 	alone, ended := l.alone.Load(), l.ended.Load()
+	limit := l.opts.FailoverAfter - l.opts.FailoverAfter/marginShare
 	return recovery.Standing{
 		Alone:   alone,
-		Certain: !ended && (alone || elapsed(*l.kept.Load()) < l.certainFor()),
+		Certain: !ended && (alone || elapsed(*l.kept.Load()) < limit),
 	}
-}
-
-// certainFor is for how long after a life sign nobody takes this process for dead.
-func (l *Ledger) certainFor() time.Duration {
-	return l.opts.FailoverAfter - l.opts.FailoverAfter/marginShare
 }
 
 // elapsed is the time since then, by the clock on which more has passed: the monotonic
