@@ -43,7 +43,7 @@ func TestAnswerForPredecessor(t *testing.T) {
 		old, p := open(t, n, "a", "1", nil)
 		open(t, n, "b", "1", func(c *Config) {
 			c.Answer = func(_ context.Context, q Question) []byte {
-				if string(q.Body) == "old" {
+				if string(q.Body) == "new" {
 					time.Sleep(time.Second)
 				}
 				time.Sleep(time.Second)
@@ -265,6 +265,42 @@ func TestClockStoodStillForAMoment(t *testing.T) {
 		synctest.Wait()
 		if s := b.Stats(); s.Expired == expired {
 			t.Errorf("Stats: %+v", s)
+		}
+	})
+}
+
+// Processes come and go, and questions stay without an answer: in time, nothing of them is
+// kept.
+func TestNothingIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(1, 0, 0, 0)
+		a, _ := open(t, n, "a", "1", func(c *Config) { c.Late = func(string, string, []byte, time.Time) {} })
+		for i := range 3 {
+			b, p := open(t, n, fmt.Sprint("b", i), "1", nil)
+			if _, err := b.Ask(within(t, time.Second), "a", "x", nil); err != nil {
+				t.Error(err)
+			}
+			n.set(func() { n.drop = func(from, _ string, _ []byte) bool { return from != "a" } })
+			_, err := a.Ask(within(t, time.Second), fmt.Sprint("b", i), "x", nil)
+			wantError(t, err, ErrNoAnswer)
+			n.set(func() { n.drop = nil })
+			p.unplug()
+		}
+		kept := func() (peers, questions int) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return len(a.peers), len(a.abandoned)
+		}
+		if peers, questions := kept(); peers != 3 || questions != 3 {
+			t.Errorf("it knows %d processes and %d questions", peers, questions)
+		}
+		time.Sleep(abandonedTime + 2*sweepEvery)
+		if peers, questions := kept(); peers != 3 || questions != 0 {
+			t.Errorf("after a minute, it knows %d processes and %d questions", peers, questions)
+		}
+		time.Sleep(peerTime)
+		if peers, _ := kept(); peers != 0 {
+			t.Errorf("after an hour, it knows %d processes", peers)
 		}
 	})
 }

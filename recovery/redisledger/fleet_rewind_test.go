@@ -175,6 +175,12 @@ func TestEnded(t *testing.T) {
 		t.Error("it is certain of what it has lost")
 	}
 	heir.waitGained(t, 4) // what the process before it had adopted
+	keys := heir.tenure(0).keys
+	c := heir.client
+	c.HSet(t.Context(), keys.tasks(), ownerField, token{"b", b.incarnation, 99}.String())
+	if ok, err := b.Accept(t.Context(), heir.Home(0)); ok || err != nil {
+		t.Errorf("it gains a shard: %v, %v", ok, err)
+	}
 }
 
 // Who was cut off until the others had forgotten its name may start again at once, as

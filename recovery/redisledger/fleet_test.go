@@ -239,6 +239,28 @@ func TestParts(t *testing.T) {
 	}
 }
 
+// At first a survivor takes no more than its own part.
+func TestOwnPartFirst(t *testing.T) {
+	url := redistest.Start(t).URL()
+	wide := func(o *Options) { still(o); o.Shards = 16 }
+	a, b := join(t, url, "a", wide), join(t, url, "b", still)
+	join(t, url, "c", still)
+	a.crash()
+	b.keepOnce()
+	b.age(t, 2*time.Hour, "a")
+	b.look(t)
+	part := 0
+	for n := range 16 {
+		if b.others.partLocked(holding{node: "a", index: n, home: a.Home(n)}, []string{"b", "c"}) == "b" {
+			part++
+		}
+	}
+	b.waitGained(t, part)
+	if got := len(b.table.Load().all()); got != 4+part || part == 0 || part == 16 {
+		t.Errorf("it holds %d shards; its part is %d", got, part)
+	}
+}
+
 // What others have not taken of their part is adopted after a while.
 func TestAdoptTheirPart(t *testing.T) {
 	url := redistest.Start(t).URL()
