@@ -292,8 +292,7 @@ func TestUserOfAFleet(t *testing.T) {
 		t.Errorf("a is not forgotten: %v", err)
 	}
 
-	long := time.Now().Add(-2 * time.Hour)
-	b.kept.Store(&long)
+	b.answered(time.Now().Add(-2 * time.Hour))
 	b.keepOnce()
 	if err := b.Health().Err; err != nil {
 		t.Errorf("after a silence: %v", err)
