@@ -191,6 +191,28 @@ func TestLostWhileYielding(t *testing.T) {
 	})
 }
 
+// The same when the ledger has told so, and only fails to change the owner: nobody would
+// tell it again.
+func TestLostWhileYieldingInVain(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b, c := f.join("a", 1, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
+		b.keeps.Store(true)
+		a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		release, no := a.member.hold("Yield"), errors.New("no")
+		a.member.fail("Yield", no, no, no)
+		done := make(chan error, 1)
+		go func() { done <- a.handTo(b) }()
+		pass(50 * time.Millisecond)
+		c.keeps.Store(true)
+		c.adopt(a)
+		release()
+		want(t, "hand-over", <-done, ErrUnavailable)
+		pass(50 * time.Millisecond)
+		a.wantEmpty()
+		c.check()
+	})
+}
+
 // Attempts that are being recorded when the hand-over begins are not made.
 func TestYieldWhileClaiming(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
