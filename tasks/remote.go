@@ -152,8 +152,6 @@ var faultCodes = []struct {
 	{"in_use", ErrInUse},
 	{"revision", ErrRevision},
 	{"handled", ErrHandled},
-	{"draining", ErrDraining},
-	{"no_heir", ErrNoHeir},
 	{"closed", ErrClosed},
 }
 
