@@ -214,6 +214,28 @@ func TestLossNoticedByABatch(t *testing.T) {
 	})
 }
 
+// The number of a shard that is lost while it is read stands for it until its reader has
+// ended: what that brings would be taken for another shard's.
+func TestLostWhileItIsRead(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b, c := f.join("a", 1, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
+		a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		a.crash()
+		release := b.member.hold("ScanShard")
+		b.adopt(a)
+		c.keeps.Store(true)
+		c.adopt(b)
+		pass(time.Second)
+		if _, leaving := b.heldHomes(); leaving != 1 {
+			t.Errorf("%d shards are leaving memory", leaving)
+		}
+		release()
+		pass(time.Second)
+		b.wantEmpty()
+		c.check()
+	})
+}
+
 // Of a loss it is told by the ledger and by every batch that is refused. What comes after
 // memory has forgotten the shard counts for nothing: its number may be another one's soon.
 func TestLossIsToldLate(t *testing.T) {
