@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/memledger"
 )
 
 // A shard that others have adopted leaves memory, and nothing else does: the scheduler
@@ -233,6 +236,50 @@ func TestLostWhileItIsRead(t *testing.T) {
 		pass(time.Second)
 		b.wantEmpty()
 		c.check()
+	})
+}
+
+// A slowDirectory answers when it may.
+type slowDirectory struct {
+	*memledger.Member
+	may chan struct{}
+}
+
+func (d slowDirectory) File(ctx context.Context, changes []recovery.Refiling) ([]recovery.Filing, error) {
+	<-d.may
+	return d.Member.File(ctx, changes)
+}
+
+// A shard that is lost while an id is being filed for it waits for that: whoever has asked
+// the directory comes back to the slot.
+func TestLostWhileFiling(t *testing.T) {
+	crewed(t, 1, func(t *testing.T, c *crew) {
+		a := c.nodes[0]
+		d := &mate{c: c, name: "d", member: c.fleet.Join("d", 1)}
+		may := make(chan struct{})
+		file := sync.OnceFunc(func() { close(may) })
+		defer file()
+		var err error
+		if d.Scheduler, err = Open(t.Context(), slowDirectory{d.member, may}, Config{Node: "d", Log: slog.New(slog.NewTextHandler(c.log, nil))}); err != nil {
+			t.Fatal(err)
+		}
+		c.nodes = append(c.nodes, d)
+		synctest.Wait()
+		scheduled := make(chan error, 1)
+		go func() {
+			_, err := d.Schedule(t.Context(), Request{ID: "order-1", Topic: "x", Delay: time.Hour})
+			scheduled <- err
+		}()
+		synctest.Wait()
+		a.member.AdoptFrom(d.member)
+		pass(50 * time.Millisecond)
+		if _, leaving := d.heldHomes(); leaving != 1 {
+			t.Errorf("%d shards are leaving memory", leaving)
+		}
+		file()
+		want(t, "Schedule", <-scheduled, nil)
+		pass(10 * time.Second)
+		a.get("order-1")
 	})
 }
 
