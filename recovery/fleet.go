@@ -33,8 +33,9 @@ type Fleet interface {
 	Nodes(ctx context.Context) ([]Node, error)
 
 	// Yield gives a shard to another node. Its last batch must have been answered, and
-	// no other one may follow. After an error it may be repeated; it is ErrLost when
-	// the shard has passed to somebody already, be it to that node.
+	// no other one may follow. After an error it may be repeated, and must be after
+	// ErrUnanswered, with the same node; it is ErrLost when the shard has passed to
+	// somebody already, be it to that node.
 	Yield(ctx context.Context, shard int, to string) error
 	// Accept takes a shard over that its holder has yielded to this node, and calls
 	// Watcher.Gained. It reports false when the shard is somebody else's.

@@ -17,6 +17,9 @@ var (
 	// ErrForgotten ends a process that was cut off for so long that the other nodes have
 	// taken over all that it had and forgotten its name. Started again, it is as new.
 	ErrForgotten = errors.New("the other nodes have forgotten this one while it was cut off")
+	// ErrUnanswered is returned by Yield when the shard may have changed hands, now or as
+	// soon as what was sent arrives. Only another Yield tells.
+	ErrUnanswered = errors.New("the ledger has not answered whether the shard has changed hands")
 	// ErrDropped is what the committer reports for a change that its caller
 	// gave up before it was sent: the ledger has never seen it.
 	ErrDropped = errors.New("given up before it was sent to the ledger")

@@ -21,16 +21,18 @@ func (s *Scheduler) Get(ctx context.Context, id string) (Task, error) {
 }
 
 func (s *Scheduler) get(ctx context.Context, id string) (Task, error) {
-	n, _, err := s.acquire(ctx, id)
+	n, sl, err := s.acquire(ctx, id)
 	switch {
 	case errors.Is(err, ErrDead):
 		return s.getDead(ctx, id)
 	case err != nil:
 		return Task{}, err
 	}
-	t := s.taskLocked(n)
-	s.unlock()
-	return t, nil
+	defer s.unlock()
+	if h := s.holdingLocked(int(sl.shard)); h != nil && h.yielding {
+		return Task{}, errHandedOver // the other node may have changed it
+	}
+	return s.taskLocked(n), nil
 }
 
 func (s *Scheduler) getDead(ctx context.Context, id string) (Task, error) {

@@ -16,8 +16,8 @@ import (
 // it was: memory forgets nothing before.
 //
 // Errors: ErrUnavailable when this node does not hold the shard, or is handing it over
-// already; ErrReplaying while it is still being read; ErrClosed; or why the ledger did not
-// change its owner.
+// already; ErrReplaying while it is still being read; ErrClosed; why the ledger did not
+// change its owner; or ErrUnknown when it has not answered.
 func (s *Scheduler) yield(ctx context.Context, home recovery.Home, to string) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
@@ -30,7 +30,12 @@ func (s *Scheduler) yield(ctx context.Context, home recovery.Home, to string) er
 	if err == nil {
 		err = s.giveAway(ctx, n, h, to)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, recovery.ErrUnanswered):
+		s.cfg.Log.Warn("a shard may have been handed over; it rests until that is known", "node", s.cfg.Node, "shard", n, "to", to, "error", err)
+		s.background.Go(func() { s.insist(n, h, to) })
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	case err != nil:
 		s.unleave(n, h)
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
@@ -131,6 +136,33 @@ func (s *Scheduler) giveAway(ctx context.Context, n int, h *holding, to string) 
 			break
 		}
 	}
+	if errors.Is(err, recovery.ErrUnanswered) {
+		return err
+	}
+	return s.given(n, h, err)
+}
+
+// insist asks the ledger until it has answered whether a shard has changed hands. Nothing
+// of it is delivered meanwhile: the other node may be doing that.
+func (s *Scheduler) insist(n int, h *holding, to string) {
+	var backoff recovery.Backoff
+	err := recovery.ErrUnanswered
+	for attempt := 0; errors.Is(err, recovery.ErrUnanswered); attempt++ {
+		if backoff.Wait(s.ctx, attempt) != nil {
+			return // Close has begun
+		}
+		ctx, cancel := s.within(s.ctx)
+		err = s.fleet.Yield(ctx, n, to)
+		cancel()
+	}
+	if err = s.given(n, h, err); err != nil {
+		s.unleave(n, h)
+	}
+	s.cfg.Log.Info("it is known whether a shard was handed over", "node", s.cfg.Node, "shard", n, "to", to, "error", err)
+}
+
+// given is told whether the ledger has changed a shard's owner.
+func (s *Scheduler) given(n int, h *holding, err error) error {
 	s.mu.Lock()
 	defer s.unlock()
 	h.yielding = false

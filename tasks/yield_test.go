@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -163,6 +164,49 @@ func TestYieldFails(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While it is not known whether a shard has changed hands, its tasks rest: whoever has it
+// now may be delivering them.
+func TestYieldWithoutAnswer(t *testing.T) {
+	for name, done := range map[string]bool{"it has": true, "it has not": false} {
+		t.Run(name, func(t *testing.T) {
+			fleetBubble(t, func(t *testing.T, f *fleetRig) {
+				a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+				id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Second})
+				b.keeps.Store(true)
+				home, _ := recovery.HomeOf(id)
+				if done {
+					if err := a.member.Member.Yield(t.Context(), 0, "b"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				a.member.fail("Yield", slices.Repeat([]error{recovery.ErrUnanswered}, 20)...)
+				want(t, "hand-over", a.handTo(b), ErrUnknown)
+				want(t, "another one", a.handTo(b), errHandedOver)
+				pass(2 * time.Second)
+				a.pull("x")
+				_, err := a.Get(t.Context(), id)
+				want(t, "Get", err, ErrUnavailable)
+				pass(30 * time.Second)
+				if ok, err := b.member.Accept(t.Context(), home); !ok || err != nil {
+					t.Fatalf("Accept: %v, %v", ok, err)
+				}
+				pass(time.Second)
+				want(t, "ack", b.ack(b.pull("x", id)[0]).Err, nil)
+				a.wantEmpty()
+			})
+		})
+	}
+	// And what was not done after all is taken back.
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Second})
+		a.member.fail("Yield", recovery.ErrUnanswered, recovery.ErrUnanswered, recovery.ErrUnanswered, errors.New("b has gone"))
+		want(t, "hand-over", a.handTo(b), ErrUnknown)
+		pass(2 * time.Second)
+		want(t, "ack", a.ack(a.pull("x", id)[0]).Err, nil)
+	})
 }
 
 // A shard that is lost while it is being handed over is lost, and its open deliveries are

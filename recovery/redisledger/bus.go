@@ -70,8 +70,7 @@ func (l *Ledger) Listen(receive func(message []byte)) error {
 }
 
 // Send implements recovery.Bus. The error is recovery.ErrUnheard if nobody can have got
-// the message. Redis Cluster does not tell whether somebody listens, nor its client whether
-// an attempt before the last one had been sent.
+// the message; Redis Cluster does not tell whether somebody listens.
 func (l *Ledger) Send(ctx context.Context, node string, message []byte) error {
 	done, err := l.use(ctx)
 	if err != nil {
@@ -90,7 +89,7 @@ func (l *Ledger) Send(ctx context.Context, node string, message []byte) error {
 	_ = l.client.Process(ctx, cmd)
 	listening, err := cmd.Result()
 	switch {
-	case err != nil && l.address.mode != cluster && unsent(err):
+	case err != nil && l.unsent(err):
 		return fmt.Errorf("%w: node %s: %w", recovery.ErrUnheard, node, err)
 	case err != nil:
 		return fmt.Errorf("sending to node %s: %w", node, err)
@@ -101,11 +100,13 @@ func (l *Ledger) Send(ctx context.Context, node string, message []byte) error {
 }
 
 // unsent reports whether an error means that a command was not executed: there was no
-// connection, or Redis said so.
-func unsent(err error) bool {
+// connection, or Redis said so. The client of a cluster does not tell whether an attempt
+// before the last one had been sent.
+func (l *Ledger) unsent(err error) bool {
 	var op *net.OpError
 	var reply redis.Error
-	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &reply) || errors.Is(err, redis.ErrPoolTimeout)
+	return l.address.mode != cluster &&
+		(errors.As(err, &op) && op.Op == "dial" || errors.As(err, &reply) || errors.Is(err, redis.ErrPoolTimeout))
 }
 
 // lookAtVersions decides for one of the two ways of Redis Cluster. A server that does

@@ -24,10 +24,6 @@ func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
 	if err != nil {
 		return err
 	}
-	heir, err := l.heir(ctx, to)
-	if err != nil {
-		return fmt.Errorf("shard %d cannot be yielded to node %s: %w", n, to, err)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -38,11 +34,23 @@ func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
 	case s.open != 0:
 		return fmt.Errorf("shard %d: its last batch was not answered and must be repeated first", n)
 	}
-	next := token{to, heir, s.token.epoch + 1}
+	next := s.given
+	if next == (token{}) {
+		heir, err := l.heir(ctx, to)
+		if err != nil {
+			return fmt.Errorf("shard %d cannot be yielded to node %s: %w", n, to, err)
+		}
+		next = token{to, heir, s.token.epoch + 1}
+	}
 	owner, err := l.claim(ctx, s.keys, s.token.String(), next)
-	if err != nil {
+	if err != nil && s.given == (token{}) && l.unsent(err) {
 		return fmt.Errorf("shard %d: %w", n, err)
 	}
+	if err != nil {
+		s.given = next
+		return fmt.Errorf("shard %d: %w: %w", n, recovery.ErrUnanswered, err)
+	}
+	s.given = token{}
 	if owner != next.String() {
 		if err := l.regainLocked(ctx, s, owner, -1); err != nil {
 			return err

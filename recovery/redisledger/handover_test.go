@@ -94,12 +94,15 @@ func TestHandOverUnanswered(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	a.client.AddHook(&lossOf{digest: claimScript.digest})
-	if err := a.Yield(t.Context(), 0, "b"); !errors.Is(err, errNoAnswer) {
+	if err := a.Yield(t.Context(), 0, "b"); !errors.Is(err, recovery.ErrUnanswered) {
 		t.Fatalf("Yield: %v", err)
 	}
+	entry := server.Do("hget", b.keys.nodes(), "b")
+	server.Do("hdel", b.keys.nodes(), "b") // nothing can be yielded to it any more, and yet it may have been
 	if err := a.Yield(t.Context(), 0, "b"); err != nil {
 		t.Errorf("Yield, repeated: %v", err)
 	}
+	server.Do("hset", b.keys.nodes(), "b", entry)
 	b.client.AddHook(&lossOf{digest: claimScript.digest})
 	if ok, err := b.Accept(t.Context(), a.Home(0)); ok || !errors.Is(err, errNoAnswer) {
 		t.Fatalf("Accept: %v, %v", ok, err)
@@ -116,7 +119,7 @@ func TestHandOverUnanswered(t *testing.T) {
 
 	// An answer is lost, and the heir has taken it already.
 	a.client.AddHook(&lossOf{digest: claimScript.digest})
-	if err := a.Yield(t.Context(), 1, "b"); !errors.Is(err, errNoAnswer) {
+	if err := a.Yield(t.Context(), 1, "b"); !errors.Is(err, recovery.ErrUnanswered) {
 		t.Fatalf("Yield: %v", err)
 	}
 	if ok, err := b.Accept(t.Context(), a.Home(1)); !ok || err != nil {
@@ -124,6 +127,23 @@ func TestHandOverUnanswered(t *testing.T) {
 	}
 	if err := a.Yield(t.Context(), 1, "b"); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Yield, repeated after it was accepted: %v", err)
+	}
+}
+
+// What was not sent has certainly not changed hands.
+func TestYieldWithoutRedis(t *testing.T) {
+	server := redistest.Start(t)
+	a := join(t, server.URL(), "a", still)
+	join(t, server.URL(), "b", still)
+	next := token{"b", "x", 9}
+	server.Kill()
+	for _, open := range []bool{false, true} {
+		if open {
+			a.tenure(0).given = next
+		}
+		if err := a.Yield(t.Context(), 0, "b"); err == nil || errors.Is(err, recovery.ErrUnanswered) != open {
+			t.Errorf("Yield, with another one open: %v: %v", open, err)
+		}
 	}
 }
 

@@ -37,6 +37,7 @@ type shard struct {
 	sequence int64  // of the last confirmed batch
 	open     uint64 // checksum of the batch whose outcome is open; 0 means none
 	batch    batchArguments
+	given    token // of a Yield that was not answered; none if its node is empty
 }
 
 // loss is why nothing is written to the shard any more.
@@ -83,6 +84,9 @@ func (s *shard) position() (position, error) {
 
 // moveLocked notes a claim or a confirmed batch.
 func (s *shard) moveLocked(t token, sequence int64) {
+	if t != s.token {
+		s.given = token{}
+	}
 	s.token, s.sequence = t, sequence
 	s.at.Store(&position{t, sequence})
 }
