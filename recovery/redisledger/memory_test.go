@@ -3,6 +3,7 @@ package redisledger
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -74,6 +75,7 @@ func TestRefusalIsDecidedOnce(t *testing.T) {
 	server := redistest.Start(t, "maxmemory-policy noeviction")
 	proxy := redistest.NewProxy(t, server.Addr)
 	v := oneShard(proxy.URL())
+	v.opts.FailoverAfter = time.Hour // no heartbeat has a connection that a batch needs: none can be made meanwhile
 	l := v.open(t)
 	adopt(t, l)
 	apply(t, l, put("a", "1"))
