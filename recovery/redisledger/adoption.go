@@ -321,7 +321,8 @@ func (l *Ledger) room(ctx context.Context) (int, bool) {
 }
 
 // take makes this process the owner of a shard that it does not hold, by next, if its
-// token is still what was found, and its owner has not come back since. An answer that is lost is made up for by acceptFound.
+// token is still what was found, and its owner has not come back since. An answer that is
+// lost is made up for by acceptFound.
 func (l *Ledger) take(ctx context.Context, h holding, next token, unread int) (bool, error) {
 	l.taking.Lock()
 	defer l.taking.Unlock()

@@ -15,7 +15,7 @@ var errYielded = fmt.Errorf("%w: it was yielded", recovery.ErrLost)
 
 // Yield implements recovery.Fleet.
 func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
-	done, err := l.use(ctx)
+	done, err := l.use(context.WithoutCancel(ctx)) // what is open stays so when ctx is over
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package redisledger
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -141,8 +142,12 @@ func TestYieldWithoutRedis(t *testing.T) {
 		if open {
 			a.tenure(0).given = next
 		}
-		if err := a.Yield(t.Context(), 0, "b"); err == nil || errors.Is(err, recovery.ErrUnanswered) != open {
-			t.Errorf("Yield, with another one open: %v: %v", open, err)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, ctx := range []context.Context{t.Context(), over} {
+			if err := a.Yield(ctx, 0, "b"); err == nil || errors.Is(err, recovery.ErrUnanswered) != open {
+				t.Errorf("Yield, with another one open: %v: %v", open, err)
+			}
 		}
 	}
 }

@@ -1,0 +1,221 @@
+package redisledger
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// A node that is not certain of what it holds itself adopts nothing.
+func TestUncertainAdoptsNothing(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", nil), join(t, url, "b", still)
+	a.crash()
+	b.keepOnce() // and knows that it is not alone
+	b.age(t, 2*time.Hour, "a")
+	long := time.Now().Add(-2 * time.Hour)
+	b.kept.Store(&long)
+	b.look(t)
+	if gained, _ := b.told(); gained > 0 || len(b.table.Load().all()) != 4 {
+		t.Error("it has adopted")
+	}
+	b.keepOnce()
+	b.look(t)
+	b.waitGained(t, 4)
+}
+
+// A node comes back while others adopt what it held: what it finds to be its own stays its
+// own, though an adoption was decided upon before.
+func TestComesBackDuringAdoption(t *testing.T) {
+	silence := func(t *testing.T) (a, b *member) {
+		url := redistest.Start(t).URL()
+		a, b = join(t, url, "a", still), join(t, url, "b", still)
+		a.put(t)
+		a.keepOnce() // and knows that it is not alone
+		b.age(t, 2*time.Hour, "a")
+		long := time.Now().Add(-2 * time.Hour)
+		a.kept.Store(&long)
+		a.answered(long)
+		return a, b
+	}
+	want := func(t *testing.T, a, b *member) {
+		t.Helper()
+		gained, _ := b.told()
+		if now := holders(t, b.client, a); gained > 0 || slices.ContainsFunc(now, func(node string) bool { return node != "a" }) {
+			t.Errorf("%d were adopted, and they are held by %v", gained, now)
+		}
+		if !a.Standing().Certain {
+			t.Error("it is not certain again")
+		}
+	}
+	t.Run("after the decision", func(t *testing.T) {
+		a, b := silence(t)
+		found, err := b.survey(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.keepOnce()
+		want(t, a, b)
+		b.adoptFrom(t.Context(), found)
+		want(t, a, b)
+		a.put(t) // its batches are not disturbed
+
+		// Once more, after a silence that was for good.
+		b.age(t, 2*time.Hour, "a")
+		b.look(t)
+		b.waitGained(t, 4)
+	})
+	t.Run("before the survey", func(t *testing.T) {
+		a, b := silence(t)
+		a.keepOnce()
+		b.others.mu.Lock()
+		b.others.next = time.Time{}
+		b.others.mu.Unlock()
+		b.lookAfter(t.Context())
+		want(t, a, b)
+	})
+}
+
+// An adopter dies as well: what it held is adopted with what was its own, and a process
+// that follows under its name takes it at once.
+func TestAdoptFromAnAdopter(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", nil)
+	ids := a.put(t)
+	a.crash()
+	b.waitGained(t, 4)
+	b.crash()
+	b = b.lives.join(t)
+	b.waitGained(t, 4)
+	b.wantFound(t, ids)
+
+	c := join(t, server.URL(), "c", nil)
+	ids = append(ids, b.put(t)...)
+	b.crash()
+	c.waitGained(t, 8)
+	c.wantFound(t, ids)
+}
+
+// A node that has ended in order is adopted from if it does not come back in time.
+func TestAdoptFromTheReleased(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", nil), join(t, url, "b", nil)
+	ids := a.put(t)
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.waitGained(t, 4)
+	b.wantFound(t, ids)
+}
+
+// Nobody is sent to a node that has ended in order, though it is not dead yet.
+func TestLocateTheReleased(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", still), join(t, url, "b", still)
+	home := a.Home(0)
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.look(t)
+	if at, err := b.Locate(t.Context(), home, false); err != nil || at.Node != "a" || at.Live {
+		t.Errorf("Locate: %+v, %v", at, err)
+	}
+}
+
+// A shard is adopted only if memory has room for it, and what was adopted and not been
+// read yet counts.
+func TestRoom(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", func(o *Options) { o.Shards = 3 }), join(t, url, "b", still)
+	for n, size := range []int{4, 5, 2} {
+		if err := a.Apply(t.Context(), n, batchOf(numbered(size, size)[0]...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.crash()
+	b.keepOnce()
+	b.room.Store(6)
+	b.age(t, 2*time.Hour, "a")
+	b.look(t)
+	b.waitGained(t, 2)
+	b.look(t)
+	if gained, _ := b.told(); gained != 2 {
+		t.Fatalf("%d shards were adopted", gained)
+	}
+	if got, want := b.Health().Warnings[len(b.Health().Warnings)-1], "1 shards of dead nodes wait until there is room for 5 tasks in memory"; got != want {
+		t.Errorf("warned of %q", got)
+	}
+	b.note(func() {
+		for _, n := range b.gained { // they are read
+			if err := b.ScanShard(t.Context(), n, func([]recovery.Entry) error { return nil }); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	b.look(t)
+	b.waitGained(t, 3)
+	if slices.ContainsFunc(b.Health().Warnings, func(s string) bool { return s[0] == '1' }) {
+		t.Errorf("still warned of %q", b.Health().Warnings)
+	}
+}
+
+// What a node has yet to read of its own takes room as well.
+func TestRoomBeforeReplay(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", still), join(t, url, "b", still)
+	a.put(t)
+	b.put(t)
+	a.crash()
+	b.crash()
+	b = b.lives.join(t)
+	b.room.Store(4)
+	b.age(t, 2*time.Hour, "a")
+	b.look(t)
+	if gained, _ := b.told(); gained > 0 {
+		t.Fatal("it has adopted before it has read its own")
+	}
+	if err := b.Scan(t.Context(), func([]recovery.Entry) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	b.look(t)
+	b.waitGained(t, 4)
+}
+
+// What a newer version may have written is left to those that can read it.
+func TestNewerIsLeftAlone(t *testing.T) {
+	for name, spoil := range map[string]struct {
+		format int
+		entry  func(server *redistest.Server, raw string)
+	}{
+		"format": {format: 2},
+		"layout": {entry: func(server *redistest.Server, raw string) {
+			server.Do("hset", "lapse:nodes", "a", raw[:len(raw)-1]+`,"layout":99}`)
+		}},
+		"nonsense": {entry: func(server *redistest.Server, _ string) { server.Do("hset", "lapse:nodes", "a", "[7]") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			a := join(t, server.URL(), "a", func(o *Options) { o.Format = spoil.format })
+			b := join(t, server.URL(), "b", still)
+			a.crash()
+			if spoil.entry != nil {
+				spoil.entry(server, server.Do("hget", "lapse:nodes", "a").(string))
+			}
+			b.keepOnce()
+			b.age(t, 2*time.Hour, "a")
+			b.look(t)
+			if n := len(b.table.Load().all()); n != 4 {
+				t.Errorf("it holds %d shards", n)
+			}
+			if !slices.ContainsFunc(b.Health().Warnings, func(s string) bool { return len(s) > 0 && s[0] != 'a' || name != "format" }) {
+				t.Errorf("nothing is said of it: %q", b.Health().Warnings)
+			}
+			if spoil.format > 0 {
+				join(t, server.URL(), "c", func(o *Options) { o.Format = 2 }).waitGained(t, 4)
+			}
+		})
+	}
+}
