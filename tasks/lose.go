@@ -122,16 +122,13 @@ func (s *Scheduler) eachOf(shard int, visit func(n uint32, sl *slot)) bool {
 			defer s.unlock()
 			return !s.ended
 		}
-		chunk := s.book.chunks[from/chunkSlots]
-		for visited := 0; visited < atOnce; {
-			i := from % chunkSlots
-			if sl := &chunk[i]; sl.state != vacant && int(sl.shard) == shard {
+		rest := s.book.rest(from)
+		for i, visited := 0, 0; i < len(rest) && visited < atOnce; i++ {
+			if sl := &rest[i]; sl.state != vacant && int(sl.shard) == shard {
 				visit(from, sl)
 				visited++
 			}
-			if from++; i == chunkSlots-1 {
-				break
-			}
+			from++
 		}
 		s.unlock()
 	}

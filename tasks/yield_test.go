@@ -209,6 +209,20 @@ func TestYieldWithoutAnswer(t *testing.T) {
 	})
 }
 
+// lostWhileYielding has a third node adopt the first shard while it is being handed over.
+func (n *fleetNode) lostWhileYielding(to, adopter *fleetNode) {
+	n.t.Helper()
+	release := n.member.hold("Yield")
+	done := make(chan error, 1)
+	go func() { done <- n.handTo(to) }()
+	pass(50 * time.Millisecond)
+	adopter.keeps.Store(true)
+	adopter.adopt(n)
+	release()
+	want(n.t, "hand-over", <-done, ErrUnavailable)
+	pass(50 * time.Millisecond)
+}
+
 // A shard that is lost while it is being handed over is lost, and its open deliveries are
 // settled where they are known.
 func TestLostWhileYielding(t *testing.T) {
@@ -217,15 +231,7 @@ func TestLostWhileYielding(t *testing.T) {
 		b.keeps.Store(true)
 		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
 		d := a.pull("x", id)[0]
-		release := a.member.hold("Yield")
-		done := make(chan error, 1)
-		go func() { done <- a.handTo(b) }()
-		pass(50 * time.Millisecond)
-		c.keeps.Store(true)
-		c.adopt(a)
-		release()
-		want(t, "hand-over", <-done, ErrUnavailable)
-		pass(50 * time.Millisecond)
+		a.lostWhileYielding(b, c)
 		if n := a.Stats(); n.ShardsLost != 1 || n.ShardsYielded != 0 {
 			t.Errorf("%d lost, %d yielded", n.ShardsLost, n.ShardsYielded)
 		}
@@ -242,16 +248,9 @@ func TestLostWhileYieldingInVain(t *testing.T) {
 		a, b, c := f.join("a", 1, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
 		b.keeps.Store(true)
 		a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
-		release, no := a.member.hold("Yield"), errors.New("no")
+		no := errors.New("no")
 		a.member.fail("Yield", no, no, no)
-		done := make(chan error, 1)
-		go func() { done <- a.handTo(b) }()
-		pass(50 * time.Millisecond)
-		c.keeps.Store(true)
-		c.adopt(a)
-		release()
-		want(t, "hand-over", <-done, ErrUnavailable)
-		pass(50 * time.Millisecond)
+		a.lostWhileYielding(b, c)
 		a.wantEmpty()
 		c.check()
 	})
