@@ -149,13 +149,15 @@ func company(b *testing.B, server *redistest.Server, log *slog.Logger) recovery.
 
 const benchTask = `{"topic":"order.unpaid","delay":"720h","payload":{"order":123456789,"customer":"c-9876543","amount":"123.45","items":[{"sku":"ABC-123","n":1},{"sku":"DEF-456","n":2}],"note":"cancel unless paid, please"},"headers":{"tenant":"eu"}}`
 
-func (r *rig) post(b *testing.B, path, body string, status int) {
-	q, err := http.NewRequestWithContext(b.Context(), "POST", r.url+path, strings.NewReader(body))
+func (r *rig) call(b *testing.B, method, path, body string, status int) {
+	q, err := http.NewRequestWithContext(b.Context(), method, r.url+path, strings.NewReader(body))
 	if err != nil {
 		b.Error(err)
 		return
 	}
-	q.Header.Set("Content-Type", "application/json")
+	if body != "" {
+		q.Header.Set("Content-Type", "application/json")
+	}
 	a, err := r.client.Do(q)
 	if err != nil {
 		b.Error(err)
@@ -174,7 +176,7 @@ func BenchmarkHTTPSingle(b *testing.B) {
 		b.SetParallelism(32) // times two processors
 		b.RunParallel(func(p *testing.PB) {
 			for p.Next() {
-				r.post(b, "/v1/tasks", benchTask, 201)
+				r.call(b, "POST", "/v1/tasks", benchTask, 201)
 			}
 		})
 	})
@@ -194,7 +196,7 @@ func BenchmarkHTTPBatch(b *testing.B) {
 						if ids == "chosen" {
 							body = chosenBatch(int(number.Add(1)), size)
 						}
-						r.post(b, "/v1/tasks/batch", body, 200)
+						r.call(b, "POST", "/v1/tasks/batch", body, 200)
 					}
 				})
 			})

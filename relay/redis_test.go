@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/relay"
@@ -65,12 +67,34 @@ func TestLargeBodiesOverRedis(t *testing.T) {
 }
 
 // BenchmarkAskOverRedis is a question of 200 bytes with an answer as long, between two
-// nodes of one Redis.
+// nodes of one Redis. Bare is what one asker reaches without a relay: the question and the
+// answer are published and received, and that is all.
 func BenchmarkAskOverRedis(b *testing.B) {
+	body := make([]byte, 200)
+	var floor float64
+	rate := func(b *testing.B) float64 {
+		rate := float64(b.N) / b.Elapsed().Seconds()
+		b.ReportMetric(rate, "asks/s")
+		return rate
+	}
+	b.Run("bare", func(b *testing.B) {
+		server := redistest.Start(b)
+		answers := echoes(b, server)
+		client := redis.NewClient(&redis.Options{Addr: server.Addr})
+		b.Cleanup(func() { _ = client.Close() })
+		for b.Loop() {
+			if err := client.Publish(b.Context(), "question", body).Err(); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := answers.ReceiveMessage(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+		floor = rate(b)
+	})
 	for _, askers := range []int{1, 64} {
 		b.Run(fmt.Sprint(askers), func(b *testing.B) {
 			relays := onRedis(b, redistest.Start(b), "a", "b")
-			body := make([]byte, 200)
 			var left atomic.Int64
 			left.Store(int64(b.N))
 			b.ResetTimer()
@@ -88,7 +112,39 @@ func BenchmarkAskOverRedis(b *testing.B) {
 				})
 			}
 			wg.Wait()
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "asks/s")
+			b.StopTimer()
+			if asked := rate(b); floor > 0 {
+				b.ReportMetric(asked/floor, "of-bare")
+			}
 		})
 	}
+}
+
+// echoes publishes as an answer what is published as a question, and returns who listens
+// to the answers.
+func echoes(b *testing.B, server *redistest.Server) *redis.PubSub {
+	b.Helper()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	questions, answers := client.Subscribe(b.Context(), "question"), client.Subscribe(b.Context(), "answer")
+	for _, s := range []*redis.PubSub{questions, answers} {
+		if _, err := s.Receive(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	var echoing sync.WaitGroup
+	echoing.Go(func() {
+		for {
+			m, err := questions.ReceiveMessage(context.Background())
+			if err != nil {
+				return
+			}
+			_ = client.Publish(context.Background(), "answer", m.Payload).Err()
+		}
+	})
+	b.Cleanup(func() {
+		_, _ = questions.Close(), answers.Close()
+		echoing.Wait()
+		_ = client.Close()
+	})
+	return answers
 }
