@@ -17,7 +17,7 @@ type Node struct {
 	Version      string      `json:"version,omitempty" doc:"Of the program."`
 	Process      string      `json:"process,omitempty" doc:"Which process, for people."`
 	Shards       NodeShards  `json:"shards"`
-	Status       *NodeStatus `json:"status,omitempty" doc:"What its memory had to say with its last sign of life. Left out if that is not known."`
+	Status       *NodeStatus `json:"status,omitempty" doc:"What its memory had to say with its last sign of life. Left out if it shows none any more, or that is not known."`
 }
 
 // NodeShards are how many shards a node has.

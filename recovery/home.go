@@ -99,5 +99,5 @@ type Node struct {
 	Held    int    // of its own: how many it holds now
 	Adopted int    // how many of other nodes' it holds
 	Indexed bool   // see Directory
-	Status  []byte // what its memory had to say lately, see Watcher.Status
+	Status  []byte // what its memory had to say lately, if it lives; see Watcher.Status
 }

@@ -27,7 +27,7 @@ type Node struct {
 	Held    int // of its own: how many it holds now
 	Adopted int // how many of other nodes' it holds
 
-	// Status is what its memory says; nil if that is not known.
+	// Status is what its memory says; nil if that is not known, or it does not live.
 	Status *NodeStatus
 }
 

@@ -137,7 +137,7 @@ func (l *Ledger) Nodes(ctx context.Context) ([]recovery.Node, error) {
 			Process: s.entry.process.String(), Version: s.entry.Version, Address: s.entry.Address,
 			Format: s.entry.Format, Shards: s.entry.shards(), Indexed: s.entry.Indexed,
 		}
-		if s.status != "" {
+		if n.Live && s.status != "" { // what a dead one had is another one's by now, or about to be
 			n.Status = []byte(s.status)
 		}
 		for home, t := range w.tokens {

@@ -223,9 +223,9 @@ func TestNodes(t *testing.T) {
 	}
 	const common = "1.2.3 10.0.0.1:7480 4 shards=4 held="
 	if diff := cmp.Diff([]string{
-		"a self=false live=false released=false dead=true " + common + `0 adopted=0 "status of a"`,
+		"a self=false live=false released=false dead=true " + common + `0 adopted=0 ""`,
 		"b self=true live=true released=false dead=false " + common + `4 adopted=4 "status of b"`,
-		"c self=false live=false released=true dead=false " + common + `4 adopted=0 "status of c"`,
+		"c self=false live=false released=true dead=false " + common + `4 adopted=0 ""`,
 	}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
