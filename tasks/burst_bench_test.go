@@ -20,17 +20,19 @@ import (
 func ledgers(b *testing.B) map[string]func() recovery.Ledger {
 	return map[string]func() recovery.Ledger{
 		"memory": func() recovery.Ledger { return memledger.New() },
-		"disk": func() recovery.Ledger {
-			l, err := diskledger.Open(b.TempDir(), diskledger.Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			return l
-		},
+		"disk":   func() recovery.Ledger { return onDisk(b, b.TempDir()) },
 		"redis": func() recovery.Ledger {
 			return onRedis(b, redistest.Start(b, "appendonly yes", "appendfsync everysec"))
 		},
 	}
+}
+
+func onDisk(b *testing.B, dir string) recovery.Ledger {
+	l, err := diskledger.Open(dir, diskledger.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return l
 }
 
 // onRedis is the ledger in a Redis, of the same node every time.
@@ -40,6 +42,18 @@ func onRedis(b *testing.B, server *redistest.Server) recovery.Ledger {
 		b.Fatal(err)
 	}
 	return l
+}
+
+// onEachKept runs a benchmark that opens the same ledger several times, on disk and in Redis.
+func onEachKept(b *testing.B, run func(b *testing.B, ledger func() recovery.Ledger)) {
+	b.Run("disk", func(b *testing.B) {
+		dir := b.TempDir()
+		run(b, func() recovery.Ledger { return onDisk(b, dir) })
+	})
+	b.Run("redis", func(b *testing.B) {
+		server := redistest.Start(b, "appendonly yes", "appendfsync everysec")
+		run(b, func() recovery.Ledger { return onRedis(b, server) })
+	})
 }
 
 func open(b *testing.B, l recovery.Ledger, cfg tasks.Config) *tasks.Scheduler {

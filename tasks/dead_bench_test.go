@@ -8,29 +8,12 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/recovery/diskledger"
-	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/tasks"
 )
 
 // BenchmarkDead measures what 1 million dead tasks cost: a start, memory, and the
 // sweep that deletes them when they were kept long enough.
-func BenchmarkDead(b *testing.B) {
-	b.Run("disk", func(b *testing.B) {
-		dir := b.TempDir()
-		dead(b, func() recovery.Ledger {
-			l, err := diskledger.Open(dir, diskledger.Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			return l
-		})
-	})
-	b.Run("redis", func(b *testing.B) {
-		server := redistest.Start(b, "appendonly yes", "appendfsync everysec")
-		dead(b, func() recovery.Ledger { return onRedis(b, server) })
-	})
-}
+func BenchmarkDead(b *testing.B) { onEachKept(b, dead) }
 
 func dead(b *testing.B, ledger func() recovery.Ledger) {
 	const n = 1_000_000

@@ -7,30 +7,13 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/recovery/diskledger"
-	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/tasks"
 )
 
 // BenchmarkRestart measures a start with 1 million tasks in the ledger, a tenth of
 // them overdue: until the first overdue one is delivered, and until replay is
 // over.
-func BenchmarkRestart(b *testing.B) {
-	b.Run("disk", func(b *testing.B) {
-		dir := b.TempDir()
-		restart(b, func() recovery.Ledger {
-			l, err := diskledger.Open(dir, diskledger.Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			return l
-		})
-	})
-	b.Run("redis", func(b *testing.B) {
-		server := redistest.Start(b, "appendonly yes", "appendfsync everysec")
-		restart(b, func() recovery.Ledger { return onRedis(b, server) })
-	})
-}
+func BenchmarkRestart(b *testing.B) { onEachKept(b, restart) }
 
 func restart(b *testing.B, ledger func() recovery.Ledger) {
 	const n = 1_000_000
