@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -13,19 +14,22 @@ import (
 
 const (
 	drainPause = 50 * time.Millisecond // between two rounds of Drain in which something was left
-	// drainPatience is for how long nobody may take anything before Drain gives up.
+	// drainPatience is for how long nobody may take anything before Drain gives up, be it
+	// from the spool or a shard.
 	drainPatience = 15 * time.Second
 )
 
 // Drain hands everything over that this node holds: it accepts no new tasks from now on
-// (ErrDraining), adopts nothing, and has the other nodes that live take its shards, evenly.
+// (ErrDraining), adopts nothing, waits until the ledger has what is in its spool, and has the
+// other nodes that live take its shards, evenly.
 // Deliveries that are open count where their tasks are then. It returns once nothing is
 // held any more and what handlers of this process were doing for it is over, or at the end
 // of Config.Grace. Then there is nothing left that Close would wait for.
 //
 // What it began stays, also after an error: called again it goes on, and only a restart
 // ends it. Errors: ErrNoHeir when there is no other node that could take anything, which
-// changes nothing if it is so from the beginning; ErrClosed; or why ctx ended.
+// changes nothing if it is so from the beginning; ErrUnavailable when the ledger does not
+// take what is in the spool; ErrClosed; or why ctx ended.
 func (s *Scheduler) Drain(ctx context.Context) error {
 	if _, err := s.heirs(ctx); err != nil {
 		return err
@@ -39,11 +43,34 @@ func (s *Scheduler) Drain(ctx context.Context) error {
 	clear(s.missing)
 	s.unlock()
 	s.cfg.Log.Info("this node is being drained", "node", s.cfg.Node)
+	if err := s.emptySpool(ctx); err != nil {
+		return err
+	}
 	if err := s.handAllOver(ctx); err != nil {
 		return err
 	}
 	s.cfg.Log.Info("this node is drained", "node", s.cfg.Node)
 	return s.awaitOrphans(ctx)
+}
+
+// emptySpool waits until the ledger has all that is spooled. It comes before the shards go:
+// what is spooled can only be moved into those that are held.
+func (s *Scheduler) emptySpool(ctx context.Context) error {
+	least, since := math.MaxInt, s.elapsed()
+	for {
+		left := s.spooled()
+		switch {
+		case left == 0:
+			return nil
+		case left < least:
+			least, since = left, s.elapsed()
+		case s.elapsed()-since > drainPatience:
+			return fmt.Errorf("%w: %d tasks are in the spool of this node alone", ErrUnavailable, left)
+		}
+		if err := s.restWithin(ctx, drainPause); err != nil {
+			return fmt.Errorf("%d tasks are in the spool of this node alone: %w", left, err)
+		}
+	}
 }
 
 // handAllOver goes on until no shard is left.

@@ -474,6 +474,13 @@ func (s *Scheduler) otherID(id string) string {
 	return NewID()
 }
 
+// spooled is how many tasks only the spool has.
+func (s *Scheduler) spooled() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.spoolStatsLocked().Tasks
+}
+
 func (s *Scheduler) spoolStatsLocked() SpoolStats {
 	if s.spool == nil {
 		return SpoolStats{}

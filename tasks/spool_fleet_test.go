@@ -130,3 +130,38 @@ func TestSpoolWaitsForItsShard(t *testing.T) {
 		}
 	})
 }
+
+// What only this node's spool has, nobody else could deliver: a drain waits until the ledger
+// has it, and otherwise leaves everything where it is, and delivered.
+func TestDrainEmptiesTheSpool(t *testing.T) {
+	for name, back := range map[string]bool{"the ledger comes back": true, "it does not": false} {
+		t.Run(name, func(t *testing.T) {
+			fleetBubble(t, func(t *testing.T, f *fleetRig) {
+				a := f.join("a", 2, Config{Spool: memledger.New()})
+				b := f.join("b", 1, Config{})
+				a.member.Uncertain(true)
+				task, err := a.Schedule(t.Context(), Request{Topic: "x", Delay: 20 * time.Second})
+				if err != nil || !task.Spooled {
+					t.Fatalf("Schedule: %+v, %v", task, err)
+				}
+				done := make(chan error, 1)
+				go func() { done <- a.Drain(t.Context()) }()
+				pass(10 * time.Second)
+				if len(done) != 0 || a.Stats().ShardsHeld != 2 {
+					t.Fatalf("it did not wait; %d shards are held", a.Stats().ShardsHeld)
+				}
+				a.member.Uncertain(!back)
+				pass(10 * time.Second)
+				if !back {
+					want(t, "Drain", <-done, ErrUnavailable)
+					a.pull("x", task.ID)
+					return
+				}
+				want(t, "Drain", <-done, nil)
+				a.wantEmpty()
+				b.pull("x", task.ID)
+				b.check()
+			})
+		})
+	}
+}
