@@ -104,8 +104,12 @@ func (c *nodesDrain) find(ctx context.Context, s *session) (client.Node, error) 
 const drainPoll = 200 * time.Millisecond
 
 // await waits until a node has ended, or runs again: a service manager may start it
-// before anybody has looked.
+// before anybody has looked. A node that gives up is an error.
 func (c *nodesDrain) await(ctx context.Context, s *session, before client.Node) error {
+	failed := 0
+	if before.Status != nil {
+		failed = before.Status.DrainsFailed
+	}
 	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()
 	for {
@@ -117,6 +121,8 @@ func (c *nodesDrain) await(ctx context.Context, s *session, before client.Node) 
 			return err
 		case now.State == client.NodeReleased, now.Process != before.Process:
 			return nil
+		case now.Status != nil && now.Status.DrainsFailed > failed:
+			return fmt.Errorf("%w: %s takes no new tasks, but could not hand over what it holds: %s", client.ErrUnavailable, c.Node, now.Status.DrainFault)
 		case now.State == client.NodeSilent:
 			return fmt.Errorf("%w: %s shows no sign of life any more; the others adopt what it still held", client.ErrUnavailable, c.Node)
 		}

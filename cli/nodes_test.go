@@ -112,6 +112,9 @@ func TestNameTaken(t *testing.T) {
 // What drain --wait makes of what it sees.
 func TestDrainWaits(t *testing.T) {
 	const one = `{"nodes":[{"name":"n1","state":%q,"process":%q,"self":%t}]}`
+	gaveUp := func(times int) string {
+		return fmt.Sprintf(`{"nodes":[{"name":"n1","state":"draining","process":"1","status":{"drains_failed":%d,"drain_fault":"no room"}}]}`, times)
+	}
 	for _, test := range []struct {
 		answers []string // one after the other
 		code    int
@@ -120,6 +123,7 @@ func TestDrainWaits(t *testing.T) {
 		{[]string{fmt.Sprintf(one, "live", "1", false), fmt.Sprintf(one, "live", "1", false), fmt.Sprintf(one, "draining", "1", false), fmt.Sprintf(one, "released", "1", false)}, exitOK, ""},
 		{[]string{fmt.Sprintf(one, "live", "1", false), fmt.Sprintf(one, "live", "2", false)}, exitOK, ""},
 		{[]string{fmt.Sprintf(one, "live", "1", false), fmt.Sprintf(one, "silent", "1", false)}, exitUnavailable, "no sign of life"},
+		{[]string{gaveUp(1), gaveUp(1), gaveUp(2)}, exitUnavailable, "no room"},
 		{[]string{fmt.Sprintf(one, "live", "1", true), ""}, exitFailed, "asked about itself"},
 	} {
 		s := canned(t, func(w http.ResponseWriter, r *http.Request) {

@@ -52,6 +52,10 @@ type NodeStatus struct {
 	CatchingUp bool         `json:"catching_up"` // it has not read all tasks yet that it holds
 	Unsure     bool         `json:"unsure"`      // others may have adopted what it holds
 	Backlog    bool         `json:"backlog"`     // more ready tasks wait than its sweep.backlog
+
+	// How often it has given up to drain itself since it started, and why the last time.
+	DrainsFailed int    `json:"drains_failed"`
+	DrainFault   string `json:"drain_fault,omitempty"`
 }
 
 // NodeLateness is how late first attempts began since the node has started. Both are

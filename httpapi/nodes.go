@@ -38,6 +38,9 @@ type NodeStatus struct {
 	CatchingUp bool         `json:"catching_up" doc:"It has not read all tasks yet that it holds."`
 	Unsure     bool         `json:"unsure" doc:"It was cut off from the ledger for so long that others may have adopted what it holds."`
 	Backlog    bool         `json:"backlog" doc:"More ready tasks wait than its sweep.backlog."`
+
+	DrainsFailed int    `json:"drains_failed" doc:"How often it has given up to drain itself since it started. It takes no tasks from then on; asked again, it goes on."`
+	DrainFault   string `json:"drain_fault,omitempty" doc:"Why, the last time."`
 }
 
 // NodeLateness is how late first attempts began since the node has started.
@@ -81,6 +84,7 @@ func wireNode(n *tasks.Node) Node {
 			Pending: t.Pending, Ready: t.Ready, Delivering: t.Delivering, Dead: t.Dead, Room: t.Room,
 			Lateness:   NodeLateness{within(t.LatenessP50), within(t.LatenessP99)},
 			CatchingUp: t.Catching, Unsure: t.Unsure, Backlog: t.Backlog,
+			DrainsFailed: t.DrainsFailed, DrainFault: t.DrainFault,
 		}
 	}
 	return wire

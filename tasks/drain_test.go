@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,5 +150,28 @@ func TestHandOverIsNoMisfire(t *testing.T) {
 			t.Errorf("%d were skipped", n)
 		}
 		b.check()
+	})
+}
+
+// A node that was asked to drain itself and cannot says so to the others, and goes on when it
+// is asked again.
+func TestDrainNodeGivesUp(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 2, Config{}), f.join("b", 1, Config{MaxPending: 1})
+		full := b.must(Request{ID: b.idAt(0), Topic: "x", Delay: time.Hour})
+		want(t, "DrainNode", a.DrainNode(t.Context(), "a"), nil)
+		pass(drainPatience + 2*time.Second)
+		nodes, err := b.Nodes(t.Context())
+		if st := nodes[0].Status; err != nil || st.DrainsFailed != 1 || !strings.Contains(st.DrainFault, "2 shards are left") || !st.Draining {
+			t.Errorf("a says %+v, %v", st, err)
+		}
+		want(t, "Cancel", b.Cancel(t.Context(), full), nil)
+		want(t, "DrainNode", a.DrainNode(t.Context(), "a"), nil)
+		pass(time.Second)
+		select {
+		case <-a.Drained():
+		default:
+			t.Error("it is not drained")
+		}
 	})
 }

@@ -18,8 +18,8 @@ func (s *Scheduler) answerDrain(ctx context.Context, _ string, _ drainAsk) (drai
 }
 
 // DrainNode has a node of the ledger, be it this one, drain itself: see Drain. It returns
-// when the node has begun; Nodes tells how far it is, and there Drained tells when it is
-// over. It may be repeated.
+// when the node has begun; Nodes tells how far it is, or why it has given up, and there
+// Drained tells when it is over. It may be repeated.
 //
 // Errors: ErrNoNode; ErrNoHeir; ErrNodeAway when the node does not answer, or shows no
 // sign of life; ErrUnavailable; ErrClosed.
@@ -77,6 +77,8 @@ func (s *Scheduler) drainItself() {
 		s.cfg.Log.Error("this node could not be drained; it takes no new tasks until it is asked again, or restarted", "node", s.cfg.Node, "error", err)
 		s.mu.Lock()
 		s.drainsItself = false
+		s.drainsFailed++
+		s.drainFault = cut(err.Error(), maxReason)
 		s.unlock()
 	}
 }

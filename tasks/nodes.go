@@ -49,6 +49,10 @@ type NodeStatus struct {
 	Draining bool `json:"draining,omitempty"` // it takes no tasks and no shards any more
 	Unsure   bool `json:"unsure,omitempty"`   // it may have lost what it held
 	Catching bool `json:"catching,omitempty"` // it still reads tasks that it holds
+
+	// How often this process could not be drained as DrainNode had asked, and why the last time.
+	DrainsFailed int    `json:"drains_failed,omitempty"`
+	DrainFault   string `json:"drain_fault,omitempty"`
 }
 
 // Nodes lists the nodes that share the ledger, by name. A ledger that is not shared has
@@ -137,6 +141,7 @@ func (s *Scheduler) nodeStatus() NodeStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.Room, st.Backlog, st.Draining = s.roomForMoreLocked(), s.sweep.raised, s.draining
+	st.DrainsFailed, st.DrainFault = s.drainsFailed, s.drainFault
 	return st
 }
 

@@ -64,6 +64,8 @@ type Scheduler struct {
 	accepting     map[recovery.Home]bool // shards that were yielded to this node, perhaps, and that it has yet to hear of
 	draining      bool
 	drainsItself  bool          // since DrainNode was called
+	drainsFailed  int           // how often that came to nothing
+	drainFault    string        // why, the last time
 	settled       bool          // it was ready once
 	halted        bool          // nothing is handed out, see OnOutage
 	caughtUp      chan struct{} // closed when no gained shard is being read any more
