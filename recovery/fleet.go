@@ -38,7 +38,8 @@ type Fleet interface {
 	// somebody already, be it to that node.
 	Yield(ctx context.Context, shard int, to string) error
 	// Accept takes a shard over that its holder has yielded to this node, and calls
-	// Watcher.Gained. It reports false when the shard is somebody else's.
+	// Watcher.Gained. It reports false when the shard is somebody else's, also if that was
+	// forgotten meanwhile: then it sees to it that the other one gets it.
 	Accept(ctx context.Context, home Home) (bool, error)
 	// ScanDead visits the dead records of a shard, in no order and without their Data: who
 	// gains a shard must know who is dead in it. Errors: as of ScanShard.

@@ -15,13 +15,20 @@ import (
 // has confirmed everything, the shard changes hands. If that does not come off, all is as
 // it was: memory forgets nothing before.
 //
-// Errors: ErrUnavailable when this node does not hold the shard, or is handing it over
-// already; ErrReplaying while it is still being read; ErrClosed; why the ledger did not
+// Errors: ErrUnavailable when this node does not hold the shard (it may the next time that
+// it is asked), or is handing it over already; ErrReplaying while it is still being read; ErrClosed; why the ledger did not
 // change its owner; or ErrUnknown when it has not answered.
 func (s *Scheduler) yield(ctx context.Context, home recovery.Home, to string) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	n, h, err := s.beginYield(home)
+	if errors.Is(err, errNotHeld) {
+		// Whoever asks has read that this node does: its giver could not say so, or the
+		// ledger has forgotten that this node gave it away. Both is put right by a look.
+		if _, failed := s.accept(ctx, home); failed != nil {
+			err = errors.Join(err, failed)
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -57,6 +57,27 @@ func TestYieldWithOpenDeliveries(t *testing.T) {
 	})
 }
 
+// Who is asked for a shard that it does not hold looks whether it should: its giver could
+// not tell it so, or the ledger has forgotten a hand-over.
+func TestAskedForWhatItDoesNotHold(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, c := f.join("a", 1, Config{}), f.join("c", 1, Config{})
+		f.join("b", 1, Config{})
+		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		home := recovery.NewHome(a.number, 0)
+		want(t, "yield", a.yield(t.Context(), home, "b"), nil)
+		a.crash()
+		want(t, "take", c.take(t.Context(), home, "b"), ErrUnavailable)
+		pass(time.Second)
+		want(t, "take again", c.take(t.Context(), home, "b"), nil)
+		pass(time.Second)
+		if _, err := c.Get(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+		c.check()
+	})
+}
+
 // What is left of a lease goes over with the delivery.
 func TestYieldKeepsTheLease(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {

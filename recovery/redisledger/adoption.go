@@ -362,6 +362,7 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int) (b
 	if h.node != l.opts.Node {
 		l.origins[h.node] = o
 	}
+	delete(l.gave, shardName{h.node, h.index})
 	l.mu.Unlock()
 	l.changeTable(func(t *table) { t.enter(s) })
 	n := s.number

@@ -81,6 +81,187 @@ func TestForgottenAdoption(t *testing.T) {
 	}
 }
 
+// forgetsHandOver takes a shard back to what Redis had before the first batch and the
+// hand-over after it.
+func forgetsHandOver(server *redistest.Server, keys shardKeys, before any, id string) {
+	server.Do("hset", keys.tasks(), ownerField, before, sequenceField, 1, id, "\x00\x00\x00\x00\x00\x00\x00\x00old")
+	server.Do("sadd", keys.pending(), id)
+}
+
+// Redis forgets a hand-over, and its heir has not noticed yet: the giver, whose token is
+// back, does not take the shard, and nothing is lost that the heir has done.
+func TestForgottenHandOver(t *testing.T) {
+	for _, name := range []string{"Answered", "Unanswered", "UnansweredAndAccepted"} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
+			ids := a.put(t)
+			home, keys := a.Home(1), a.tenure(1).keys
+			before := server.Do("hget", keys.tasks(), ownerField)
+			if name != "Answered" {
+				a.client.AddHook(&lossOf{digest: claimScript.digest})
+				if err := a.Yield(t.Context(), 1, "b"); !errors.Is(err, recovery.ErrUnanswered) {
+					t.Fatalf("Yield: %v", err)
+				}
+			} else if err := a.Yield(t.Context(), 1, "b"); err != nil {
+				t.Fatal(err)
+			}
+			if ok, err := b.Accept(t.Context(), home); !ok || err != nil {
+				t.Fatalf("Accept: %v, %v", ok, err)
+			}
+			b.waitGained(t, 1)
+			n := b.holds("a", 1).number
+			var d diary
+			d.watch(b.Ledger)
+			if err := b.Apply(t.Context(), n, batchOf(remove(ids[1]), put("y", "new"))); err != nil {
+				t.Fatal(err)
+			}
+			gone := 0
+			if name == "UnansweredAndAccepted" {
+				a.keepOnce()
+				eventually(t, "the giver is told", func() bool { _, gone = a.told(); return gone == 1 })
+			}
+			forgetsHandOver(server, keys, before, ids[1])
+			if name == "Unanswered" {
+				if err := a.Yield(t.Context(), 1, "b"); err != nil {
+					t.Errorf("Yield, repeated: %v", err)
+				}
+			}
+			a.keepOnce()
+			a.look(t)
+			if ok, err := a.Accept(t.Context(), home); ok || err != nil {
+				t.Errorf("the giver accepts what it gave: %v, %v", ok, err)
+			}
+			b.keepOnce()
+			d.wait(t, 1)
+			if err := b.Apply(t.Context(), n, batchOf(remove(ids[1]), put("y", "new"))); err != nil {
+				t.Fatal(err)
+			}
+			a.keepOnce()
+			if gained, lost := a.told(); gained > 0 || lost != gone {
+				t.Errorf("the giver was told of %d and %d", gained, lost)
+			}
+			c := server.Client()
+			defer c.Close()
+			if diff := cmp.Diff(content{"y": "new"}, held(t, c, keys)); diff != "" {
+				t.Errorf("the shard (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Redis forgets a hand-over that its heir has not accepted: nobody has the shard in memory,
+// and the heir gets it.
+func TestForgottenBeforeItWasAccepted(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
+	ids := a.put(t)
+	for n, looks := range []func(){
+		a.keepOnce,
+		func() { a.look(t) },
+		func() { // because the heir has asked for it again
+			if ok, err := a.Accept(t.Context(), a.Home(2)); ok || err != nil {
+				t.Errorf("the giver accepts what it gave: %v, %v", ok, err)
+			}
+		},
+	} {
+		keys := a.tenure(n).keys
+		before := server.Do("hget", keys.tasks(), ownerField)
+		if err := a.Yield(t.Context(), n, "b"); err != nil {
+			t.Fatal(err)
+		}
+		forgetsHandOver(server, keys, before, ids[n])
+		if ok, err := b.Accept(t.Context(), a.Home(n)); ok || err != nil {
+			t.Errorf("the heir accepts what names the giver: %v, %v", ok, err)
+		}
+		looks()
+		if ok, err := b.Accept(t.Context(), a.Home(n)); !ok || err != nil {
+			t.Errorf("shard %d: the heir does not get it: %v, %v", n, ok, err)
+		}
+	}
+	b.waitGained(t, 3)
+	b.wantFound(t, ids[:3])
+	// What came back is its holder's again, and no older state.
+	if err := b.Yield(t.Context(), b.holds("a", 0).number, "a"); err != nil {
+		t.Fatal(err)
+	}
+	a.keepOnce()
+	a.waitGained(t, 1)
+	if len(a.gave) != 2 {
+		t.Errorf("it remembers to have given %v", a.gave)
+	}
+	if err := a.Yield(t.Context(), a.gained[0], "b"); err != nil {
+		t.Fatal(err)
+	}
+	b.look(t)
+	b.waitGained(t, 4)
+}
+
+// Redis forgets two hand-overs of one shard: each giver repeats its own, and the one that
+// has the shard goes on.
+func TestForgottenWhileHandedOn(t *testing.T) {
+	server := redistest.Start(t)
+	a, b, c := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still), join(t, server.URL(), "c", still)
+	ids := a.put(t)
+	home, keys := a.Home(1), a.tenure(1).keys
+	before := server.Do("hget", keys.tasks(), ownerField)
+	from, n := a, 1
+	for _, to := range []*member{b, c} {
+		if err := from.Yield(t.Context(), n, to.opts.Node); err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := to.Accept(t.Context(), home); !ok || err != nil {
+			t.Fatalf("Accept: %v, %v", ok, err)
+		}
+		to.waitGained(t, 1)
+		from, n = to, to.gained[0]
+	}
+	var d diary
+	d.watch(c.Ledger)
+	forgetsHandOver(server, keys, before, ids[1])
+	a.keepOnce()
+	b.look(t)
+	c.keepOnce()
+	d.wait(t, 1)
+	if err := c.Apply(t.Context(), n, batchOf(put("y", "new"))); err != nil {
+		t.Error(err)
+	}
+	if a.holds("a", 1) != nil || b.holds("a", 1) != nil {
+		t.Error("a giver holds it")
+	}
+}
+
+// Redis forgets a hand-over, and the heir has died: the giver adopts the shard at the same
+// look, with a token that the heir cannot take for an older one.
+func TestForgottenHandOverToTheDead(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
+	ids := a.put(t)
+	home, keys := a.Home(1), a.tenure(1).keys
+	before := server.Do("hget", keys.tasks(), ownerField)
+	if err := a.Yield(t.Context(), 1, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := b.Accept(t.Context(), home); !ok || err != nil {
+		t.Fatalf("Accept: %v, %v", ok, err)
+	}
+	forgetsHandOver(server, keys, before, ids[1])
+	a.age(t, 2*time.Hour, "b")
+	a.look(t)
+	s := a.holds("a", 1)
+	if s == nil {
+		t.Fatal("it was not adopted")
+	}
+	a.wantFound(t, ids[1:2])
+	n := b.holds("a", 1).number
+	if err := b.Apply(t.Context(), n, batchOf(put("x", "late"))); !errors.Is(err, recovery.ErrLost) {
+		t.Errorf("Apply of the heir: %v", err)
+	}
+	if err := a.Apply(t.Context(), s.number, batchOf(put("y", "new"))); err != nil {
+		t.Error(err)
+	}
+}
+
 // A node is cut off with a former master of Redis, and adopts there what another one goes
 // on writing. Back with the others it gives that up: the other one has never lost it.
 func TestAdoptionThatNeverHappened(t *testing.T) {

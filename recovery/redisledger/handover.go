@@ -46,13 +46,14 @@ func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
 	if err != nil && s.given == (token{}) && l.unsent(err) {
 		return fmt.Errorf("shard %d: %w", n, err)
 	}
+	s.given = next
 	if err != nil {
-		s.given = next
 		return fmt.Errorf("shard %d: %w: %w", n, recovery.ErrUnanswered, err)
 	}
-	s.given = token{}
 	if owner != next.String() {
-		if err := l.regainLocked(ctx, s, owner, -1); err != nil {
+		err := l.regainLocked(ctx, s, owner, -1)
+		s.given = token{}
+		if err != nil {
 			return err
 		}
 		return fmt.Errorf("shard %d: %w", n, errRegained)
@@ -105,13 +106,13 @@ func (l *Ledger) Accept(ctx context.Context, home recovery.Home) (bool, error) {
 	if err != nil || node == "" {
 		return false, err
 	}
-	return l.accept(ctx, holding{node: node, index: home.Shard(), home: home})
+	return l.accept(ctx, &holding{node: node, index: home.Shard(), home: home})
 }
 
 // accept takes a shard over if its token names this process, and reports whether this
 // process holds it now. The token is changed once more: batches of an earlier tenure
-// may still be on their way.
-func (l *Ledger) accept(ctx context.Context, h holding) (bool, error) {
+// may still be on their way. The token that the shard had, or was given, is left in h.
+func (l *Ledger) accept(ctx context.Context, h *holding) (bool, error) {
 	if l.holds(h.node, h.index) != nil {
 		return true, nil
 	}
@@ -127,12 +128,39 @@ func (l *Ledger) accept(ctx context.Context, h holding) (bool, error) {
 	if h.token.holder() != (holder{l.opts.Node, l.incarnation}) {
 		return false, nil
 	}
+	if again, err := l.giveAgain(ctx, h); again || err != nil {
+		return false, err
+	}
 	size, err := l.client.SCard(ctx, keys.pending()).Result()
 	if err != nil {
 		return false, err
 	}
-	taken, err := l.take(ctx, h, token{l.opts.Node, l.incarnation, h.token.epoch + 1}, max(0, int(size)-1))
+	taken, err := l.take(ctx, *h, token{l.opts.Node, l.incarnation, h.token.epoch + 1}, max(0, int(size)-1))
 	return taken || err == nil && l.holds(h.node, h.index) != nil, err
+}
+
+// giveAgain repeats a hand-over that Redis has forgotten, and reports whether there was
+// one: this process has given the shard away, and a token of its own from before is back.
+// Whoever has the shard in memory finds it with an older token than it had, and claims it
+// with all that it has done since. If that is nobody, as the heir had not accepted it or
+// has died, the shard is accepted or adopted as after any hand-over. Were it taken here,
+// both would deliver, and one of them would lose what it has confirmed.
+func (l *Ledger) giveAgain(ctx context.Context, h *holding) (bool, error) {
+	l.mu.Lock()
+	next, gave := l.gave[shardName{h.node, h.index}]
+	l.mu.Unlock()
+	if !gave || h.token.epoch >= next.epoch {
+		return false, nil
+	}
+	owner, err := l.claim(ctx, l.keys.shard(h.node, h.index), h.raw, next)
+	if err != nil || owner != next.String() {
+		return true, err
+	}
+	l.log.Error("Redis has forgotten that a shard was handed over; it was handed over again",
+		"of", h.node, "shard", h.index, "found", h.raw, "token", owner)
+	h.raw, h.token, h.affirmed = owner, next, ""
+	l.others.noteToken(h.home, next)
+	return true, nil
 }
 
 // acceptOwn accepts what was yielded to this node of its own shards, should the message
@@ -169,7 +197,8 @@ func (l *Ledger) acceptOwn(ctx context.Context) error {
 // acceptFound accepts shards whose tokens name this process, though it does not hold
 // them: nobody has told it so, or the answer to a claim was lost.
 func (l *Ledger) acceptFound(ctx context.Context, found survey) {
-	for _, h := range found.holdings {
+	for i := range found.holdings {
+		h := &found.holdings[i]
 		if h.token.holder() != (holder{l.opts.Node, l.incarnation}) || l.holds(h.node, h.index) != nil {
 			continue
 		}

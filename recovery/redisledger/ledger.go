@@ -182,6 +182,7 @@ type Ledger struct {
 	status      string // what memory had to say lately
 	asking      bool   // it is being asked
 	suspects    suspects
+	gave        map[shardName]token // by which shards were yielded that were not held since
 }
 
 // What several nodes need of a ledger. One that lacks a method of these would be taken for
@@ -228,6 +229,7 @@ func Open(opts Options) (*Ledger, error) {
 		told:        make(chan struct{}, 1),
 		writing:     make(chan struct{}, writers),
 		origins:     map[string]origin{},
+		gave:        map[shardName]token{},
 	}
 	l.table.Store(new(table))
 	l.kept.Store(new(time.Time))

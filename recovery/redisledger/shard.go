@@ -37,7 +37,7 @@ type shard struct {
 	sequence int64  // of the last confirmed batch
 	open     uint64 // checksum of the batch whose outcome is open; 0 means none
 	batch    batchArguments
-	given    token // of a Yield that was not answered; none if its node is empty
+	given    token // of a Yield that was executed, or not answered; none if its node is empty
 }
 
 // loss is why nothing is written to the shard any more.

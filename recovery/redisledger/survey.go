@@ -19,6 +19,12 @@ type holding struct {
 	affirmed string // how often its owner came back after a silence; empty: never
 }
 
+// A shardName names one shard of any node.
+type shardName struct {
+	node  string
+	index int
+}
+
 // A survey is who holds what, over all shards of all nodes whose entries can be read.
 type survey struct {
 	holdings []holding

@@ -62,7 +62,8 @@ func (t *table) enter(s *shard) {
 	s.number, t.tenures[n] = n, s
 }
 
-// changeTable changes what is held, and what follows from that.
+// changeTable changes what is held, and what follows from that. It calls change with l.mu
+// locked.
 func (l *Ledger) changeTable(change func(t *table)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,13 +159,18 @@ func (l *Ledger) Forget(n int) {
 	})
 }
 
-// endLocked ends a tenure: nothing is written to the shard any more. It reports false if it
-// had ended before. The caller holds s.mu.
+// endLocked ends a tenure: nothing is written to the shard any more, and what was given, or
+// may have been, is remembered. It reports false if it had ended before. The caller holds
+// s.mu.
 func (l *Ledger) endLocked(s *shard, why error) bool {
 	if !s.ended.CompareAndSwap(nil, &why) {
 		return false
 	}
-	l.changeTable(func(*table) {})
+	l.changeTable(func(*table) {
+		if s.given != (token{}) {
+			l.gave[shardName{s.node, s.index}] = s.given
+		}
+	})
 	return true
 }
 
