@@ -59,6 +59,9 @@ type Holder struct {
 	// Live tells that the holder shows signs of life. If not, somebody is about to
 	// adopt the shard.
 	Live bool
+	// Retired: nobody holds the shard, as nothing was left in it. Accept takes it, if it is
+	// one of the node's own that is in use; otherwise nobody will hold it again.
+	Retired bool
 }
 
 // Standing is how a process stands among the nodes of its ledger.

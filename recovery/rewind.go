@@ -25,8 +25,9 @@ type Watcher struct {
 	Ended func(err error)
 
 	// Gained is called, by a Fleet only, when a shard was adopted or accepted: memory
-	// should read it by ScanShard, and may write to it at once.
-	Gained func(shard int)
+	// should read it by ScanShard, and may write to it at once. One that was yielded has
+	// been in somebody's memory all the time.
+	Gained func(shard int, yielded bool)
 	// Room is asked how many more records memory takes before a shard with so many is
 	// adopted; nil means any number.
 	Room func() int

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lapsehq/lapse/recovery"
 )
 
 // A drained node has handed everything over, evenly, and takes nothing any more; what it
@@ -173,5 +175,40 @@ func TestDrainNodeGivesUp(t *testing.T) {
 		default:
 			t.Error("it is not drained")
 		}
+	})
+}
+
+// It does not matter who has noticed first that a shard was handed over. What was adopted in
+// the end has misfired, though it was asked for before.
+func TestMisfireByHowItCame(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		topics := map[string]TopicSettings{"x": {Misfire: MisfireSkip}}
+		a, b := f.join("a", 2, Config{Topics: topics}), f.join("b", 1, Config{Topics: topics})
+		b.keeps.Store(true)
+		yielded := a.must(Request{ID: a.idAt(0), Topic: "x"})
+		home := recovery.NewHome(a.number, 0)
+		want(t, "yield", a.yield(t.Context(), home, "b"), nil)
+		if ok, err := b.member.Member.Accept(t.Context(), home); !ok || err != nil { // as the ledger does by itself
+			t.Fatal(ok, err)
+		}
+		pass(time.Second)
+		d := b.pull("x", yielded)
+		want(t, "ack", b.ack(d[0]).Err, nil)
+
+		release := a.member.hold("Accept")
+		pass(10 * time.Second) // a asks for it in vain
+		adopted := b.must(Request{ID: yielded, Topic: "x", Delay: time.Second})
+		b.crash()
+		pass(time.Minute)
+		a.adopt(b)
+		release()
+		pass(time.Second)
+		a.pull("x")
+		if n := a.Stats().Total.Skipped; n != 1 {
+			t.Errorf("%d were skipped", n)
+		}
+		_, err := a.Get(t.Context(), adopted)
+		want(t, "Get", err, ErrNotFound)
+		a.check()
 	})
 }

@@ -198,6 +198,8 @@ func (n *fleetNode) wantEmpty() {
 type faultyMember struct {
 	*memledger.Member
 
+	retired atomic.Bool // Locate says so of all shards
+
 	mu     sync.Mutex // guards everything below
 	gates  map[string]chan struct{}
 	faults map[string][]error
@@ -275,6 +277,20 @@ func (m *faultyMember) Yield(ctx context.Context, shard int, to string) error {
 		return err
 	}
 	return m.Member.Yield(ctx, shard, to)
+}
+
+func (m *faultyMember) Accept(ctx context.Context, home recovery.Home) (bool, error) {
+	if err := m.pass(ctx, "Accept"); err != nil {
+		return false, err
+	}
+	return m.Member.Accept(ctx, home)
+}
+
+func (m *faultyMember) Locate(ctx context.Context, home recovery.Home, anew bool) (recovery.Holder, error) {
+	if m.retired.Load() {
+		return recovery.Holder{Shard: -1, Retired: true}, nil
+	}
+	return m.Member.Locate(ctx, home, anew)
 }
 
 func (m *faultyMember) Scan(ctx context.Context, page func([]recovery.Entry) error) error {

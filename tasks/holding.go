@@ -105,10 +105,6 @@ func (s *Scheduler) enterHoldingLocked(n int) *holding {
 	s.stageLocked(h, gained)
 	if s.fleet != nil {
 		h.home, h.graves = s.fleet.Home(n), make(map[uint64]uint32)
-		if s.accepting[h.home] {
-			h.since = math.MinInt64 // somebody has held it all the time: nothing is misfired
-			delete(s.accepting, h.home)
-		}
 	}
 	for len(s.holdings) <= n {
 		s.holdings = append(s.holdings, nil)
@@ -181,7 +177,7 @@ type tenureCounts struct {
 }
 
 // gained is told by the ledger that this process holds a shard from now on.
-func (s *Scheduler) gained(n int) {
+func (s *Scheduler) gained(n int, yielded bool) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.ended || s.holdingLocked(n) != nil {
@@ -196,6 +192,9 @@ func (s *Scheduler) gained(n int) {
 		}
 	}
 	h := s.enterHoldingLocked(n)
+	if yielded {
+		h.since = math.MinInt64 // somebody has held it all the time: nothing is misfired
+	}
 	s.tenures.gained++
 	if s.shared != nil {
 		s.shared.gained++

@@ -107,7 +107,7 @@ func TestGainedTwice(t *testing.T) {
 		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
 		a.crash()
 		b.adopt(a)
-		b.gained(1)
+		b.gained(1, false)
 		pass(time.Second)
 		if n := b.Stats().ShardsGained; n != 1 {
 			t.Errorf("%d shards were gained", n)

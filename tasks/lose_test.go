@@ -295,7 +295,7 @@ func TestLossIsToldLate(t *testing.T) {
 		home := recovery.NewHome(a.number, 0)
 		want(t, "yield", b.yield(t.Context(), home, "a"), nil)
 		a.loseShard(0, recovery.ErrLost)
-		if taken, err := a.accept(t.Context(), home); !taken || err != nil {
+		if taken, err := a.fleet.Accept(t.Context(), home); !taken || err != nil {
 			t.Fatalf("accept = %v, %v", taken, err)
 		}
 		pass(time.Second)

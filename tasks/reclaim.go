@@ -102,10 +102,15 @@ func (s *Scheduler) reclaim(home recovery.Home) error {
 		return nil
 	}
 	// It may have been yielded, and the answer lost.
-	if accepted, err := s.accept(ctx, home); err != nil || accepted {
+	if accepted, err := s.fleet.Accept(ctx, home); err != nil || accepted {
 		return err
 	}
 	at, err := s.fleet.Locate(ctx, home, true)
+	if at.Retired {
+		s.mu.Lock()
+		delete(s.missing, home) // or else it comes with Watcher.Gained
+		s.mu.Unlock()
+	}
 	if err != nil || at.Node == "" || !at.Live {
 		return err // if its holder is dead, somebody is about to adopt it
 	}
@@ -122,25 +127,9 @@ func (s *Scheduler) fetch(ctx context.Context, node string, home recovery.Home) 
 	if err := s.peers.askYield(ctx, node, home); err != nil {
 		return err
 	}
-	accepted, err := s.accept(ctx, home)
+	accepted, err := s.fleet.Accept(ctx, home)
 	if err == nil && !accepted {
 		err = errNotHeld
 	}
 	return err
-}
-
-// accept takes a shard over that was yielded to this node, if it was.
-func (s *Scheduler) accept(ctx context.Context, home recovery.Home) (bool, error) {
-	s.mu.Lock()
-	if s.tenureLocked(home) < 0 {
-		s.accepting[home] = true
-	}
-	s.mu.Unlock()
-	accepted, err := s.fleet.Accept(ctx, home)
-	if err == nil && !accepted {
-		s.mu.Lock()
-		delete(s.accepting, home)
-		s.mu.Unlock()
-	}
-	return accepted, err
 }

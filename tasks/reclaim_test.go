@@ -86,6 +86,23 @@ func TestAcceptedWithoutAnAnswer(t *testing.T) {
 	})
 }
 
+// A shard that was given up because nothing was left in it, just as its node came back, is
+// not waited for.
+func TestRetiredWhileComingHome(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		a.crash()
+		b.adopt(a)
+		b.keeps.Store(true)
+		a = f.join("a", 1, Config{})
+		a.member.retired.Store(true)
+		pass(time.Second)
+		if r := a.Readiness(); !r.Ready || r.Away != 0 {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
 // Nobody is asked while this node may have lost what it has, or is being drained.
 func TestNothingIsReclaimed(t *testing.T) {
 	for name, idle := range map[string]func(a *fleetNode){

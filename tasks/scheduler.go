@@ -61,7 +61,6 @@ type Scheduler struct {
 	errands       []errand
 	errandsOut    int                    // of those, that are being run
 	missing       map[recovery.Home]bool // shards of this node's own that it does not hold
-	accepting     map[recovery.Home]bool // shards that were yielded to this node, perhaps, and that it has yet to hear of
 	draining      bool
 	drainsItself  bool          // since DrainNode was called
 	drainsFailed  int           // how often that came to nothing
@@ -122,7 +121,6 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		errandsWake: make(chan struct{}, 1),
 		orphans:     make(map[uint64]recovery.Home),
 		unheard:     make(map[uint64]unheard),
-		accepting:   make(map[recovery.Home]bool),
 		missing:     make(map[recovery.Home]bool),
 		peers:       cfg.peers,
 		everything:  make(chan fullSweep, 1),

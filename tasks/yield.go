@@ -25,7 +25,7 @@ func (s *Scheduler) yield(ctx context.Context, home recovery.Home, to string) er
 	if errors.Is(err, errNotHeld) {
 		// Whoever asks has read that this node does: its giver could not say so, or the
 		// ledger has forgotten that this node gave it away. Both is put right by a look.
-		if _, failed := s.accept(ctx, home); failed != nil {
+		if _, failed := s.fleet.Accept(ctx, home); failed != nil {
 			err = errors.Join(err, failed)
 		}
 	}

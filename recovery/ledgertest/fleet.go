@@ -43,9 +43,10 @@ type crew struct {
 	recovery.Fleet
 	terms recovery.Terms
 
-	mu     sync.Mutex // guards both below
-	gained []int
-	lost   []int
+	mu      sync.Mutex // guards everything below
+	gained  []int
+	yielded int // how many of these were yielded
+	lost    []int
 }
 
 const patience = 30 * time.Second
@@ -53,21 +54,37 @@ const patience = 30 * time.Second
 func join(t *testing.T, h FleetHarness, node string, shards int) *crew {
 	t.Helper()
 	c := &crew{T: t, Fleet: h.Join(t, node, shards)}
-	note := func(to *[]int) func(int) {
-		return func(n int) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			*to = append(*to, n)
-		}
+	note := func(change func()) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		change()
 	}
-	lost := note(&c.lost)
-	c.Watch(recovery.Watcher{Gained: note(&c.gained), Lost: func(n int, _ error) { lost(n) }})
+	c.Watch(recovery.Watcher{
+		Gained: func(n int, yielded bool) {
+			note(func() {
+				if c.gained = append(c.gained, n); yielded {
+					c.yielded++
+				}
+			})
+		},
+		Lost: func(n int, _ error) { note(func() { c.lost = append(c.lost, n) }) },
+	})
 	var err error
 	if c.terms, err = c.Adopt(t.Context()); err != nil {
 		t.Fatalf("Adopt by %s: %v", node, err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// wantYielded wants to have been told that so many of the shards gained were yielded.
+func (c *crew) wantYielded(count int) {
+	c.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.yielded != count {
+		c.Errorf("%d of the shards %v were yielded; want %d", c.yielded, c.gained, count)
+	}
 }
 
 // gain waits until so many shards were gained, and returns their numbers.
@@ -204,6 +221,7 @@ func testHandOver(t *testing.T, h FleetHarness) {
 		}
 	}
 	n := b.gain(1)[0]
+	b.wantYielded(1)
 	if b.Home(n) != home || b.terms.ShardOf([]byte(id)) != n {
 		t.Errorf("shard %d has the home %d; ShardOf = %d", n, b.Home(n), b.terms.ShardOf([]byte(id)))
 	}
@@ -281,6 +299,7 @@ func testAway(t *testing.T, h FleetHarness) {
 	h.Crash(t, a.Fleet)
 	h.Adopt(t, b.Fleet, a.Fleet)
 	b.gain(2)
+	b.wantYielded(0)
 	a = join(t, h, "a", 2)
 	away := slices.Clone(a.terms.Away)
 	slices.Sort(away)
@@ -301,6 +320,7 @@ func testAway(t *testing.T, h FleetHarness) {
 	if got := a.pendings(a.gain(1)[0]); !slices.Equal(got, []string{id}) {
 		t.Errorf("pending: %q", got)
 	}
+	a.wantYielded(1)
 }
 
 // testNumbersAgain: a number stands for another tenure only after it was forgotten.

@@ -155,13 +155,13 @@ func (m *Member) AdoptFrom(other *Member) int {
 		if n := slices.Index(other.tenures, s); n >= 0 && !other.cut && !other.dead {
 			other.loseLocked(n)
 		}
-		m.gainLocked(s)
+		m.gainLocked(s, false)
 		count++
 	}
 	return count
 }
 
-func (m *Member) gainLocked(s *fleetShard) {
+func (m *Member) gainLocked(s *fleetShard, yielded bool) {
 	s.holder = m
 	n := m.takeLocked(s)
 	for _, o := range m.f.members {
@@ -171,7 +171,7 @@ func (m *Member) gainLocked(s *fleetShard) {
 	}
 	m.news.add(func(w recovery.Watcher) {
 		if w.Gained != nil {
-			w.Gained(n)
+			w.Gained(n, yielded)
 		}
 	}, m)
 }

@@ -92,7 +92,7 @@ func (m *Member) Accept(ctx context.Context, home recovery.Home) (bool, error) {
 		return false, nil
 	}
 	if m.tenureLocked(home) < 0 {
-		m.gainLocked(s)
+		m.gainLocked(s, true)
 	}
 	return true, nil
 }

@@ -365,10 +365,10 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int) (b
 	delete(l.gave, shardName{h.node, h.index})
 	l.mu.Unlock()
 	l.changeTable(func(t *table) { t.enter(s) })
-	n := s.number
+	n, yielded := s.number, h.token.holder() == next.holder()
 	l.tell(func(w recovery.Watcher) {
 		if w.Gained != nil {
-			w.Gained(n)
+			w.Gained(n, yielded)
 		}
 		if suspect {
 			l.afterTaking()

@@ -54,7 +54,7 @@ func (v *lives) join(t testing.TB) *member {
 	m := &member{Ledger: v.open(t), lives: v}
 	m.room.Store(math.MaxInt32)
 	m.Watch(recovery.Watcher{
-		Gained: func(shard int) { m.note(func() { m.gained = append(m.gained, shard) }) },
+		Gained: func(shard int, _ bool) { m.note(func() { m.gained = append(m.gained, shard) }) },
 		Lost:   func(shard int, _ error) { m.note(func() { m.lost = append(m.lost, shard) }) },
 		Ended:  func(err error) { m.note(func() { m.ended = append(m.ended, err) }) },
 		Room:   func() int { return int(m.room.Load()) },

@@ -109,7 +109,14 @@ func (l *Ledger) Accept(ctx context.Context, home recovery.Home) (bool, error) {
 	return l.accept(ctx, &holding{node: node, index: home.Shard(), home: home})
 }
 
-// accept takes a shard over if its token names this process, and reports whether this
+// isMine tells that this process should hold a shard: its token says so, or it is one of
+// the node's own that another one has retired while it held it.
+func (l *Ledger) isMine(h *holding) bool {
+	return h.token.holder() == (holder{l.opts.Node, l.incarnation}) ||
+		h.token.retired() && h.node == l.opts.Node && h.index < l.opts.Shards
+}
+
+// accept takes a shard over if it is this process's, and reports whether this
 // process holds it now. The token is changed once more: batches of an earlier tenure
 // may still be on their way. The token that the shard had, or was given, is left in h.
 func (l *Ledger) accept(ctx context.Context, h *holding) (bool, error) {
@@ -125,7 +132,7 @@ func (l *Ledger) accept(ctx context.Context, h *holding) (bool, error) {
 	if h.token, err = parseToken(h.raw); err != nil {
 		return false, err
 	}
-	if h.token.holder() != (holder{l.opts.Node, l.incarnation}) {
+	if !l.isMine(h) {
 		return false, nil
 	}
 	if again, err := l.giveAgain(ctx, h); again || err != nil {
@@ -163,8 +170,8 @@ func (l *Ledger) giveAgain(ctx context.Context, h *holding) (bool, error) {
 	return true, nil
 }
 
-// acceptOwn accepts what was yielded to this node of its own shards, should the message
-// that says so have been lost.
+// acceptOwn accepts what is this process's of its node's own shards, should the message that
+// says so have been lost.
 func (l *Ledger) acceptOwn(ctx context.Context) error {
 	if l.ended.Load() {
 		return nil
@@ -194,12 +201,12 @@ func (l *Ledger) acceptOwn(ctx context.Context) error {
 	return nil
 }
 
-// acceptFound accepts shards whose tokens name this process, though it does not hold
-// them: nobody has told it so, or the answer to a claim was lost.
+// acceptFound accepts shards that are this process's, though it does not hold them: nobody
+// has told it so, or the answer to a claim was lost.
 func (l *Ledger) acceptFound(ctx context.Context, found survey) {
 	for i := range found.holdings {
 		h := &found.holdings[i]
-		if h.token.holder() != (holder{l.opts.Node, l.incarnation}) || l.holds(h.node, h.index) != nil {
+		if !l.isMine(h) || l.holds(h.node, h.index) != nil {
 			continue
 		}
 		if _, err := l.accept(ctx, h); err != nil {

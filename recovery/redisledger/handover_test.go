@@ -258,6 +258,46 @@ func TestComingBack(t *testing.T) {
 	}
 }
 
+// A survivor retires shards because nothing is left in them, just as their node comes back:
+// it takes those that it uses, and no other.
+func TestRetiredWhileComingBack(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", still), join(t, url, "b", still)
+	a.crash()
+	b.keepOnce()
+	b.age(t, 2*time.Hour, "a")
+	b.look(t)
+	b.waitGained(t, 4)
+	a.lives.opts.Shards = 3
+	a = a.lives.join(t)
+	var homes []recovery.Home
+	for _, n := range []int{1, 2, 3} {
+		s := b.holds("a", n)
+		homes = append(homes, b.Home(s.number))
+		if err := b.retireAdopted(t.Context(), s); err != nil || s.loss() == nil {
+			t.Fatalf("shard %d was not retired: %v, %v", n, s.loss(), err)
+		}
+	}
+	if ok, err := a.Accept(t.Context(), homes[0]); !ok || err != nil {
+		t.Errorf("Accept: %v, %v", ok, err)
+	}
+	a.keepOnce()
+	a.look(t)
+	a.waitGained(t, 2)
+	if ok, err := a.Accept(t.Context(), homes[2]); ok || err != nil {
+		t.Errorf("Accept of one that is not used any more: %v, %v", ok, err)
+	}
+	at, err := a.Locate(t.Context(), homes[2], true)
+	if want := (recovery.Holder{Shard: -1, Retired: true}); err != nil || at != want {
+		t.Errorf("Locate: %+v, %v, want %+v", at, err, want)
+	}
+	for _, n := range a.gained {
+		if err := a.Apply(t.Context(), n, batchOf(put(a.Home(n).NewID(), "new"))); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Who was adopted from learns it by its next batch or by its next life sign, of each
 // shard by itself, and changes nothing any more.
 func TestLoserIsRefused(t *testing.T) {

@@ -50,7 +50,7 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 		return nobody, err
 	}
 	w.noteToken(home, t)
-	if t.node == "" || t.retired() {
+	if nobody.Retired = t.retired(); nobody.Retired || t.node == "" {
 		return nobody, nil
 	}
 	w.mu.Lock()
