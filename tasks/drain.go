@@ -21,7 +21,7 @@ const (
 
 // Drain hands everything over that this node holds: it accepts no new tasks from now on
 // (ErrDraining), adopts nothing, waits until the ledger has what is in its spool, and has the
-// other nodes that live take its shards, evenly.
+// other nodes that live take its shards, evenly, those that are still being read after that.
 // Deliveries that are open count where their tasks are then. It returns once nothing is
 // held any more and what handlers of this process were doing for it is over, or at the end
 // of Config.Grace. Then there is nothing left that Close would wait for.
@@ -77,8 +77,8 @@ func (s *Scheduler) emptySpool(ctx context.Context) error {
 func (s *Scheduler) handAllOver(ctx context.Context) error {
 	moved := s.elapsed()
 	for {
-		homes, leaving := s.heldHomes()
-		if len(homes)+leaving == 0 {
+		homes, unread, leaving := s.heldHomes()
+		if len(homes)+unread+leaving == 0 {
 			return nil
 		}
 		heirs, err := s.heirs(ctx)
@@ -91,38 +91,43 @@ func (s *Scheduler) handAllOver(ctx context.Context) error {
 				moved = s.elapsed()
 			}
 		}
-		if len(homes) > 0 && s.elapsed()-moved > drainPatience {
-			return fmt.Errorf("%w: %d shards are left: %w", ErrNoHeir, len(homes), err)
-		}
 		pause := drainPause
-		if len(homes) == 0 {
-			pause = busyPause // they are leaving memory
+		switch {
+		case len(homes) > 0 && s.elapsed()-moved > drainPatience:
+			return fmt.Errorf("%w: %d shards are left: %w", ErrNoHeir, len(homes)+unread, err)
+		case len(homes) == 0:
+			moved = s.elapsed() // nobody could take anything
+			if unread == 0 {
+				pause = busyPause // they are leaving memory
+			}
 		}
 		select {
 		case <-time.After(pause):
 		case <-s.closing:
 			return ErrClosed
 		case <-ctx.Done():
-			return fmt.Errorf("%d shards are left: %w", len(homes)+leaving, context.Cause(ctx))
+			return fmt.Errorf("%d shards are left: %w", len(homes)+unread+leaving, context.Cause(ctx))
 		}
 	}
 }
 
-// heldHomes lists the shards that could be handed over, and tells how many others have
-// not left memory yet.
-func (s *Scheduler) heldHomes() (homes []recovery.Home, leaving int) {
+// heldHomes lists the shards that could be handed over, and tells how many others must be
+// read into memory before, or have not left it yet.
+func (s *Scheduler) heldHomes() (homes []recovery.Home, unread, leaving int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range s.holdings {
 		switch {
 		case h == nil:
-		case h.mine():
-			homes = append(homes, h.home)
-		default:
+		case !h.mine():
 			leaving++
+		case h.stage == gained || h.stage == reading || !s.isFirstReplayed():
+			unread++
+		default:
+			homes = append(homes, h.home)
 		}
 	}
-	return homes, leaving
+	return homes, unread, leaving
 }
 
 // An heir is a node that may take shards.

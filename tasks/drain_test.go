@@ -212,3 +212,50 @@ func TestMisfireByHowItCame(t *testing.T) {
 		a.check()
 	})
 }
+
+// A shard that is still being read can be handed over after that, however long it takes.
+func TestDrainWhileReading(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		a.crash()
+		release := b.member.hold("ScanShard")
+		b.adopt(a)
+		c := f.join("c", 1, Config{})
+		done := make(chan error, 1)
+		go func() { done <- b.Drain(t.Context()) }()
+		pass(4 * drainPatience)
+		if n := c.Stats().ShardsHeld; n != 2 || len(done) != 0 {
+			t.Errorf("the heir holds %d shards, %d drains have returned", n, len(done))
+		}
+		release()
+		want(t, "Drain", <-done, nil)
+		pass(time.Second)
+		if _, err := c.Get(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+		b.wantEmpty()
+		c.check()
+	})
+}
+
+// A node that is drained before it has read what it held from its beginning goes on with
+// that once it has.
+func TestDrainDuringTheFirstReplay(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		f.join("b", 1, Config{})
+		var release func()
+		f.before = func(m *faultyMember) { release = m.hold("Scan") }
+		a := f.join("a", 2, Config{})
+		done := make(chan error, 1)
+		go func() { done <- a.Drain(t.Context()) }()
+		pass(4 * drainPatience)
+		if len(done) != 0 {
+			t.Fatalf("it has returned: %v", <-done)
+		}
+		release()
+		want(t, "Drain", <-done, nil)
+		pass(time.Second)
+		a.wantEmpty()
+	})
+}

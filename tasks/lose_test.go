@@ -229,7 +229,7 @@ func TestLostWhileItIsRead(t *testing.T) {
 		c.keeps.Store(true)
 		c.adopt(b)
 		pass(time.Second)
-		if _, leaving := b.heldHomes(); leaving != 1 {
+		if _, _, leaving := b.heldHomes(); leaving != 1 {
 			t.Errorf("%d shards are leaving memory", leaving)
 		}
 		release()
@@ -273,7 +273,7 @@ func TestLostWhileFiling(t *testing.T) {
 		synctest.Wait()
 		a.member.AdoptFrom(d.member)
 		pass(50 * time.Millisecond)
-		if _, leaving := d.heldHomes(); leaving != 1 {
+		if _, _, leaving := d.heldHomes(); leaving != 1 {
 			t.Errorf("%d shards are leaving memory", leaving)
 		}
 		file()
