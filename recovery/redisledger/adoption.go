@@ -125,8 +125,8 @@ func (l *Ledger) plan(r rest) {
 // An orphan is a shard whose holder is dead.
 type orphan struct {
 	holding
-	mine bool // it is this node's part
-	size int  // how many records it has
+	mine bool  // it is this node's part
+	size int64 // how many pending records it has
 }
 
 // adoptFrom adopts shards of the dead: first this node's part of them, and after a
@@ -143,9 +143,13 @@ func (l *Ledger) adoptFrom(ctx context.Context, found survey) (r rest) {
 	if !able {
 		return r
 	}
-	if err := l.measureOrphans(ctx, orphans); err != nil {
+	sizes, err := l.sizes(ctx, len(orphans), func(i int) shardKeys { return l.keys.shard(orphans[i].node, orphans[i].index) })
+	if err != nil {
 		r.shy = true
 		return r
+	}
+	for i := range orphans {
+		orphans[i].size = sizes[i]
 	}
 	slices.SortStableFunc(orphans, func(a, b orphan) int {
 		if a.mine == b.mine {
@@ -156,7 +160,7 @@ func (l *Ledger) adoptFrom(ctx context.Context, found survey) (r rest) {
 		}
 		return 1
 	})
-	waiting, tasks := 0, 0
+	waiting, tasks := 0, int64(0)
 	for _, o := range orphans {
 		l.others.mu.Lock()
 		fresh := between(l.others.answered, time.Now()) < l.opts.FailoverAfter/(2*gapShare)
@@ -280,38 +284,23 @@ func (w *watch) partLocked(h holding, peers []string) string {
 	return peers[(int(h.home.Node())+h.index)%len(peers)]
 }
 
-// measureOrphans finds out how many records orphans have.
-func (l *Ledger) measureOrphans(ctx context.Context, orphans []orphan) error {
-	sizes := make([]*redis.IntCmd, len(orphans))
-	err := l.pipeline(ctx, func(p redis.Pipeliner) {
-		for i, o := range orphans {
-			keys := l.keys.shard(o.node, o.index)
-			sizes[i] = p.SCard(ctx, keys.pending())
-		}
-	})
-	for i := range orphans {
-		orphans[i].size = max(0, int(sizes[i].Val())-1)
-	}
-	return err
-}
-
 // room is how many more records memory takes, beyond those that it has been given and
 // has yet to read.
-func (l *Ledger) room(ctx context.Context) (int, bool) {
-	answer := make(chan int, 1)
+func (l *Ledger) room(ctx context.Context) (int64, bool) {
+	answer := make(chan int64, 1)
 	l.tell(func(w recovery.Watcher) {
 		room := math.MaxInt
 		if w.Room != nil {
 			room = w.Room()
 		}
-		answer <- room
+		answer <- int64(room)
 	})
 	late := time.NewTimer(l.opts.FailoverAfter / pollsPerFailover)
 	defer late.Stop()
 	select {
 	case room := <-answer:
 		for _, s := range l.table.Load().all() {
-			room -= int(s.unread.Load())
+			room -= s.unread.Load()
 		}
 		return room, true
 	case <-late.C:
@@ -323,7 +312,7 @@ func (l *Ledger) room(ctx context.Context) (int, bool) {
 // take makes this process the owner of a shard that it does not hold, by next, if its
 // token is still what was found, and its owner has not come back since. An answer that is
 // lost is made up for by acceptFound.
-func (l *Ledger) take(ctx context.Context, h holding, next token, unread int) (bool, error) {
+func (l *Ledger) take(ctx context.Context, h holding, next token, unread int64) (bool, error) {
 	l.taking.Lock()
 	defer l.taking.Unlock()
 	if l.ended.Load() || l.holds(h.node, h.index) != nil {
@@ -347,7 +336,7 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int) (b
 	}
 	s.moveLocked(next, 0)
 	s.owned.Store(true)
-	s.unread.Store(int64(unread))
+	s.unread.Store(unread)
 	l.others.mu.Lock()
 	o := origin{number: h.home.Node()}
 	if seen := l.others.nodes[h.node]; seen != nil {

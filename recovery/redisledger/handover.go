@@ -138,11 +138,11 @@ func (l *Ledger) accept(ctx context.Context, h *holding) (bool, error) {
 	if again, err := l.giveAgain(ctx, h); again || err != nil {
 		return false, err
 	}
-	size, err := l.client.SCard(ctx, keys.pending()).Result()
+	sizes, err := l.sizes(ctx, 1, func(int) shardKeys { return keys })
 	if err != nil {
 		return false, err
 	}
-	taken, err := l.take(ctx, *h, token{l.opts.Node, l.incarnation, h.token.epoch + 1}, max(0, int(size)-1))
+	taken, err := l.take(ctx, *h, token{l.opts.Node, l.incarnation, h.token.epoch + 1}, sizes[0])
 	return taken || err == nil && l.holds(h.node, h.index) != nil, err
 }
 

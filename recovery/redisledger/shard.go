@@ -131,25 +131,15 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 			t.enter(s)
 		}
 	})
-	if err := l.measureUnread(ctx, claimed); err != nil {
+	// Until memory has read its own, it has no room for that of others.
+	sizes, err := l.sizes(ctx, len(claimed), func(i int) shardKeys { return claimed[i].keys })
+	if err != nil {
 		return nil, err
 	}
-	return away, l.lookForDead(ctx)
-}
-
-// measureUnread finds out how much memory has yet to read of its own shards: until then
-// it has no room for that of others.
-func (l *Ledger) measureUnread(ctx context.Context, shards []*shard) error {
-	sizes := make([]*redis.IntCmd, len(shards))
-	err := l.pipeline(ctx, func(p redis.Pipeliner) {
-		for i, s := range shards {
-			sizes[i] = p.SCard(ctx, s.keys.pending())
-		}
-	})
-	for i, s := range shards {
-		s.unread.Store(max(0, sizes[i].Val()-1))
+	for i, s := range claimed {
+		s.unread.Store(sizes[i])
 	}
-	return err
+	return away, l.lookForDead(ctx)
 }
 
 // claimOwn claims one of the node's own shards, whose token was found to be raw,

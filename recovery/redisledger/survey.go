@@ -40,6 +40,22 @@ func textOf(fields []any, i int) string {
 	return text
 }
 
+// sizes are how many pending records n shards have, whose keys are asked for.
+func (l *Ledger) sizes(ctx context.Context, n int, keys func(i int) shardKeys) ([]int64, error) {
+	members := make([]*redis.IntCmd, n)
+	err := l.pipeline(ctx, func(p redis.Pipeliner) {
+		for i := range members {
+			k := keys(i)
+			members[i] = p.SCard(ctx, k.pending())
+		}
+	})
+	sizes := make([]int64, n)
+	for i, m := range members {
+		sizes[i] = max(0, m.Val()-1) // one of them keeps the set
+	}
+	return sizes, err
+}
+
 // survey reads the tokens of all shards. Those that are on a server which does not
 // answer are left out.
 func (l *Ledger) survey(ctx context.Context) (survey, error) {
