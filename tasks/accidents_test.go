@@ -249,6 +249,36 @@ func TestMixedVersions(t *testing.T) {
 	})
 }
 
+// A deadline is the same at another node, also in a zone whose offset has seconds; and
+// none, which a receiver's zone may make look like one, stays none.
+func TestDeadlinesTravel(t *testing.T) {
+	crewed(t, 2, func(t *testing.T, c *crew) {
+		a, b := c.nodes[0], c.nodes[1]
+		zone := time.FixedZone("", -(53*60 + 28))
+		due := time.Now().Add(time.Hour).Truncate(time.Second)
+		id := func() string { return b.homeOn(0).NewID() }
+		check := func(what string, task Task, err error) {
+			t.Helper()
+			if want(t, what, err, nil); !b.get(task.ID).Due.Equal(due) {
+				t.Errorf("%s: due at %v, not %v", what, b.get(task.ID).Due, due.UTC())
+			}
+		}
+		task, err := a.Schedule(t.Context(), Request{ID: id(), Topic: "t", Due: due.In(zone)})
+		check("Schedule", task, err)
+		task, err = a.Replace(t.Context(), Request{ID: id(), Topic: "t", Due: due.In(zone)})
+		check("Replace", task, err)
+		results, err := a.ScheduleBatch(t.Context(), []Request{{ID: id(), Topic: "t", Due: due.In(zone)}})
+		check("ScheduleBatch", Task{ID: results[0].ID}, errors.Join(err, results[0].Err))
+		task, err = a.Reschedule(t.Context(), task.ID, Move{Due: time.Time{}.In(zone), Payload: []byte("{}")})
+		check("Reschedule without a deadline", task, err)
+		due = due.Add(time.Minute)
+		task, err = a.Reschedule(t.Context(), task.ID, Move{Due: due.In(zone)})
+		check("Reschedule", task, err)
+		_, err = a.Schedule(t.Context(), Request{ID: id(), Topic: "t", Due: time.Time{}.In(zone), Delay: time.Hour})
+		want(t, "a delay and no deadline", err, nil)
+	})
+}
+
 // Every error that callers may test for arrives as itself.
 func TestErrorsTravel(t *testing.T) {
 	for _, c := range faultCodes {

@@ -86,7 +86,7 @@ func (b *batch) forward(ctx context.Context, strays []stray) {
 		}
 		wanted := b.requests[t.index]
 		wanted.ID = b.results[t.index].ID
-		groups[at.node] = append(groups[at.node], requestAsk{wanted, at.home})
+		groups[at.node] = append(groups[at.node], aboutRequest(wanted, at.home))
 		indices[at.node] = append(indices[at.node], t.index)
 	}
 	var group sync.WaitGroup

@@ -90,7 +90,7 @@ func (s *Scheduler) createThere(ctx context.Context, e *elsewhere, id string, r 
 	}
 	wanted := *r
 	wanted.ID = id
-	t, err := ask(ctx, s, p.node, scheduleQuestion, requestAsk{Request: wanted, Home: p.home})
+	t, err := ask(ctx, s, p.node, scheduleQuestion, aboutRequest(wanted, p.home))
 	if err != nil {
 		t = Task{ID: id}
 	}
@@ -129,7 +129,7 @@ func (s *Scheduler) replaceOnce(ctx context.Context, p *plan, r *Request, anew b
 	case err != nil:
 		return Task{ID: p.id}, err
 	}
-	t, err := ask(ctx, s, at.node, replaceQuestion, requestAsk{Request: *r, Home: at.home})
+	t, err := ask(ctx, s, at.node, replaceQuestion, aboutRequest(*r, at.home))
 	if err != nil {
 		t = Task{ID: p.id}
 	}

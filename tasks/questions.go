@@ -78,6 +78,19 @@ func aboutID(id string) func(recovery.Home) idAsk {
 	return func(home recovery.Home) idAsk { return idAsk{id, home} }
 }
 
+// Deadlines travel in UTC: the offset of another zone loses its seconds on the way, so
+// that the deadline would be another one, and none at all would be one in the year 1.
+
+func aboutMove(id string, m Move) func(recovery.Home) moveAsk {
+	m.Due = m.Due.UTC()
+	return func(home recovery.Home) moveAsk { return moveAsk{idAsk{id, home}, m} }
+}
+
+func aboutRequest(r Request, home recovery.Home) requestAsk {
+	r.Due = r.Due.UTC()
+	return requestAsk{r, home}
+}
+
 func (s *Scheduler) answerGet(ctx context.Context, _ string, q idAsk) (Task, error) {
 	return owned(ctx, s, q, func(ctx context.Context) (Task, error) { return s.get(ctx, q.ID) })
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/lapsehq/lapse/recovery"
 )
 
 // Reschedule gives a pending or ready task a new deadline, a new payload, or
@@ -35,7 +33,7 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 	if s.shared == nil {
 		return s.reschedule(ctx, id, m)
 	}
-	t, _, err := routed(ctx, s, id, moveQuestion, func(home recovery.Home) moveAsk { return moveAsk{idAsk{id, home}, m} },
+	t, _, err := routed(ctx, s, id, moveQuestion, aboutMove(id, m),
 		func(ctx context.Context) (Task, error) { return s.reschedule(ctx, id, m) })
 	return t, err
 }
