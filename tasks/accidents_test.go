@@ -249,6 +249,24 @@ func TestMixedVersions(t *testing.T) {
 	})
 }
 
+// An outcome that a version does not understand does not count as settled.
+func TestVerdictOfTomorrow(t *testing.T) {
+	crewed(t, 2, func(t *testing.T, c *crew) {
+		a, b := c.nodes[0], c.nodes[1]
+		b.must(Request{Topic: "t"})
+		pass(time.Millisecond)
+		ds, err := b.Reserve(t.Context(), "t", 1, 0, time.Minute)
+		want(t, "Reserve", err, nil)
+		told := outcomesTold{[]helpOutcome{{Receipt: ds[0].Receipt(), Verb: Return + 1}, {Receipt: ds[0].Receipt(), Verb: Ack}}}
+		answer, err := ask(t.Context(), a.Scheduler, "b", outcomesQuestion, told)
+		want(t, "ask", err, nil)
+		want(t, "a verb of tomorrow", answer.Faults[0].err("b", false), errNotUnderstood)
+		if code := answer.Faults[1].Code; code != "" {
+			t.Error("the acknowledgement was answered", code)
+		}
+	})
+}
+
 // A deadline is the same at another node, also in a zone whose offset has seconds; and
 // none, which a receiver's zone may make look like one, stays none.
 func TestDeadlinesTravel(t *testing.T) {

@@ -103,9 +103,14 @@ func (s *Scheduler) answerHelp(ctx context.Context, from string, ask helpAsk) (h
 }
 
 // outcomesQuestion tells what has become of deliveries that a helper has made.
-var outcomesQuestion = question[outcomesTold, []wiredFault]{verb: "outcomes", writes: true}
+var outcomesQuestion = question[outcomesTold, outcomesAnswer]{verb: "outcomes", writes: true}
 
-type outcomesTold struct{ Outcomes []helpOutcome }
+type (
+	outcomesTold   struct{ Outcomes []helpOutcome }
+	outcomesAnswer struct {
+		Faults []wiredFault // one for each outcome; empty if it counts
+	}
+)
 
 type helpOutcome struct {
 	Receipt string
@@ -119,9 +124,9 @@ func (o *helpOutcome) verdict() Verdict {
 }
 
 // answerOutcomes settles deliveries. Like a worker of this process, the helper does not
-// wait for the ledger. The answer has a fault for each outcome, empty if it counts.
-func (s *Scheduler) answerOutcomes(_ context.Context, _ string, told outcomesTold) ([]wiredFault, error) {
-	faults := make([]wiredFault, len(told.Outcomes))
+// wait for the ledger.
+func (s *Scheduler) answerOutcomes(_ context.Context, _ string, told outcomesTold) (outcomesAnswer, error) {
+	a := outcomesAnswer{make([]wiredFault, len(told.Outcomes))}
 	settlings := make([]settling, len(told.Outcomes))
 	for i := range settlings {
 		p := &settlings[i]
@@ -133,10 +138,14 @@ func (s *Scheduler) answerOutcomes(_ context.Context, _ string, told outcomesTol
 		s.mu.Lock()
 		if s.ended {
 			s.unlock()
-			return nil, ErrClosed
+			return outcomesAnswer{}, ErrClosed
 		}
 		for i := from; i < min(from+atOnce, len(settlings)); i++ {
-			if p, o := &settlings[i], &told.Outcomes[i]; p.answer.Err == nil && o.Verb >= Ack && o.Verb <= Return {
+			switch p, o := &settlings[i], &told.Outcomes[i]; {
+			case p.answer.Err != nil:
+			case o.Verb < Ack || o.Verb > Return:
+				p.answer.Err = errNotUnderstood
+			default:
 				v := o.verdict()
 				s.settleLocked(&v, p, nil, 0)
 			}
@@ -145,8 +154,8 @@ func (s *Scheduler) answerOutcomes(_ context.Context, _ string, told outcomesTol
 	}
 	for i := range settlings {
 		if err := settlings[i].answer.Err; err != nil {
-			faults[i] = *faultOf(err)
+			a.Faults[i] = *faultOf(err)
 		}
 	}
-	return faults, nil
+	return a, nil
 }

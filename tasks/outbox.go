@@ -108,12 +108,12 @@ func (s *Scheduler) sendOutcomes(node string, some []outEntry) (left []outEntry)
 	}
 	ctx, cancel := s.within(s.ctx)
 	defer cancel()
-	faults, err := ask(ctx, s, node, outcomesQuestion, told)
+	a, err := ask(ctx, s, node, outcomesQuestion, told)
 	now := s.elapsed()
 	for i, o := range some {
 		why := err
-		if err == nil && i < len(faults) && faults[i].Code != "" {
-			why = faults[i].err(node, false)
+		if err == nil && i < len(a.Faults) && a.Faults[i].Code != "" {
+			why = a.Faults[i].err(node, false)
 		}
 		if why == nil {
 			continue

@@ -11,10 +11,17 @@ import (
 
 // What nodes ask one another. A question and its answer are JSON, of one type each.
 // Fields that a version does not know are ignored, and those that it does not send are
-// zero, so that versions mix while nodes are replaced one by one: a new field must mean,
-// if it is left out, what was meant before there was one. A verb that changes its meaning
-// gets another name. Of one that a version does not know it says so, and the asker answers
-// ErrUnavailable.
+// zero, so that versions mix while nodes are replaced one by one. So this is how they
+// change, and TestQuestionsStay has each of them in testdata:
+//
+//   - A question and its answer are objects, and fields are only ever added. None is taken
+//     out, renamed or encoded in another way, and no two differ only in case.
+//   - The zero value of a new field means what was meant before there was one, for who asks
+//     as for who answers.
+//   - A verb that changes its meaning, or has to change in another way, gets another name.
+//     Of one that a version does not know it says so, and the asker answers ErrUnavailable.
+//   - Codes of faults are only ever added. One that a version does not know may mean that
+//     something was done.
 
 // A question names a verb by which nodes ask: Q is what is asked, A the answer.
 type question[Q, A any] struct {

@@ -1,0 +1,440 @@
+package tasks
+
+import (
+	"bytes"
+	"context"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/relay"
+)
+
+// The golden questions and answers, of version 1 of the wire (package relay): a file for
+// each verb, in which every field has a value, and faults.json. A new verb gets a line in
+// conversations, and what is new is written by -update, which changes nothing that stands
+// there already: nodes of two versions ask one another while they are replaced one by one,
+// so fields and codes are only ever added. What has to become different is asked with
+// another verb.
+var update = flag.Bool("update", false, "add what is new to the golden questions and answers")
+
+const questionsDir = "testdata/questions/v1"
+
+// conversations are all verbs, with their questions and answers.
+var conversations = []conversation{
+	converse(getQuestion),
+	converse(cancelQuestion),
+	converse(fireQuestion),
+	converse(moveQuestion),
+	converse(scheduleQuestion),
+	converse(replaceQuestion),
+	converse(batchQuestion),
+	converse(settleQuestion),
+	converse(returnQuestion),
+	converse(hasQuestion),
+	converse(yieldQuestion),
+	converse(takeQuestion),
+	converse(drainQuestion),
+	converse(reserveQuestion),
+	converse(wishesQuestion),
+	converse(offerQuestion),
+	converse(backlogQuestion),
+	converse(helpQuestion),
+	converse(outcomesQuestion),
+}
+
+// A conversation is one verb's question and answer, both full of values.
+type conversation struct {
+	verb     string
+	question any
+	answer   any
+	fault    error // why there is none
+	// ask asks node b, and returns what its answer was taken for.
+	ask func(s *Scheduler) (any, error)
+	// hear has a question answered by the answer, and returns what it was taken for.
+	hear func(body []byte) (asked any, reply []byte)
+}
+
+func converse[Q, A any](v question[Q, A]) conversation {
+	var q Q
+	var a A
+	var err error
+	if reflect.TypeFor[Q]().Kind() != reflect.Struct || reflect.TypeFor[A]().Kind() != reflect.Struct {
+		err = errors.New("what is no object can have no new fields")
+	}
+	err = errors.Join(err, fill(reflect.ValueOf(&q).Elem(), v.verb+" question"), fill(reflect.ValueOf(&a).Elem(), v.verb+" answer"))
+	return conversation{
+		verb: v.verb, question: q, answer: a, fault: err,
+		ask: func(s *Scheduler) (any, error) { return ask(context.Background(), s, "b", v, q) },
+		hear: func(body []byte) (any, []byte) {
+			var heard any
+			_, answer := answering(v, func(_ *Scheduler, _ context.Context, _ string, q Q) (A, error) {
+				heard = q
+				return a, nil
+			})
+			reply := answer(nil, context.Background(), "a", body)
+			return heard, reply
+		},
+	}
+}
+
+// fill gives every field a value that follows from its path. It refuses what must not
+// travel: what is encoded by rules of its own, or is left out, and names of fields that
+// differ only in case, as those are taken for one another.
+func fill(v reflect.Value, path string) error {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(path))
+	n := int64(h.Sum32()%200) + 1
+	name := strings.ToLower(path[strings.LastIndexAny(path, ". ")+1:])
+	switch v.Type() {
+	case reflect.TypeFor[time.Time]():
+		v.Set(reflect.ValueOf(time.Date(2030, 1, 1, 0, 0, int(n), 125_000_000, time.UTC)))
+		return nil
+	case reflect.TypeFor[time.Duration]():
+		v.SetInt(n * int64(time.Second))
+		return nil
+	case reflect.TypeFor[[]byte]():
+		v.SetBytes([]byte(name))
+		return nil
+	}
+	for _, own := range []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()} {
+		if reflect.PointerTo(v.Type()).Implements(own) {
+			return errors.New(path + ": is encoded by rules of its own")
+		}
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(name)
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		v.SetInt(n)
+	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
+		v.SetUint(uint64(n))
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		return fill(v.Elem(), path)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		return fill(v.Index(0), path)
+	case reflect.Map:
+		value := reflect.New(v.Type().Elem()).Elem()
+		v.Set(reflect.MakeMap(v.Type()))
+		err := fill(value, path+" value")
+		v.SetMapIndex(reflect.ValueOf("key"), value)
+		return err
+	case reflect.Struct:
+		var err error
+		for i := range v.NumField() {
+			switch f := v.Type().Field(i); {
+			case f.Anonymous && f.Tag == "":
+				err = errors.Join(err, fill(v.Field(i), path))
+			case !f.IsExported(), f.Tag.Get("json") == "-":
+				err = errors.Join(err, errors.New(path+"."+f.Name+" does not travel"))
+			default:
+				err = errors.Join(err, fill(v.Field(i), path+"."+f.Name))
+			}
+		}
+		names := fieldsOf(v)
+		for i, a := range names {
+			for _, b := range names[:i] {
+				if strings.EqualFold(a.name, b.name) {
+					err = errors.Join(err, errors.New(path+": "+a.name+" and "+b.name+" are the same name"))
+				}
+			}
+		}
+		return err
+	default:
+		return errors.New(path + ": a " + v.Type().String() + " must not travel")
+	}
+	return nil
+}
+
+// A wiredField is a field by its name on the wire.
+type wiredField struct {
+	name  string
+	value reflect.Value
+}
+
+// fieldsOf are those of an object, with those of what it embeds.
+func fieldsOf(v reflect.Value) (all []wiredField) {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			all = append(all, fieldsOf(v.Field(i))...)
+		case name == "":
+			all = append(all, wiredField{f.Name, v.Field(i)})
+		default:
+			all = append(all, wiredField{name, v.Field(i)})
+		}
+	}
+	return all
+}
+
+// A talk is two nodes that ask one another. b answers as a test says.
+type talk struct {
+	asker  *Scheduler
+	answer func(q relay.Question) []byte
+}
+
+func talking(t *testing.T, test func(t *testing.T, k *talk)) {
+	synctest.Test(t, func(t *testing.T) {
+		fleet, k := memledger.NewFleet(), &talk{}
+		for _, name := range []string{"b", "a"} {
+			member := fleet.Join(name, 1)
+			if _, err := member.Adopt(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer member.Crash()
+			r, err := relay.New(relay.Config{
+				Bus: member, Node: name, Incarnation: "1",
+				Answer: func(_ context.Context, q relay.Question) []byte { return k.answer(q) },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			k.asker = &Scheduler{shared: &shared{relay: r}}
+		}
+		test(t, k)
+	})
+}
+
+var travelling = cmp.Exporter(func(reflect.Type) bool { return true })
+
+// What nodes ask one another, and what they answer, is the same for every version that
+// knows the verb: encoded byte for byte, and decoded value for value.
+func TestQuestionsStay(t *testing.T) {
+	var files []string
+	talking(t, func(t *testing.T, k *talk) {
+		for _, c := range conversations {
+			want(t, c.verb, c.fault, nil)
+			var sent goldenQuestion
+			k.answer = func(q relay.Question) []byte {
+				_, reply := c.hear(q.Body)
+				sent = goldenQuestion{bytes.Clone(q.Body), reply}
+				return reply
+			}
+			_, err := c.ask(k.asker)
+			want(t, c.verb, err, nil)
+			files = append(files, c.verb+".json")
+			golden := keptAs(t, c.verb+".json", sent)
+			if heard, _ := c.hear(golden.Question); !cmp.Equal(c.question, heard, travelling) {
+				t.Errorf("the question %s is taken for something else:%s", c.verb, cmp.Diff(c.question, heard, travelling))
+			}
+			k.answer = func(relay.Question) []byte { return golden.Answer }
+			got, err := c.ask(k.asker)
+			if want(t, c.verb, err, nil); !cmp.Equal(c.answer, got, travelling) {
+				t.Errorf("the answer to %s is taken for something else:%s", c.verb, cmp.Diff(c.answer, got, travelling))
+			}
+		}
+	})
+	for verb := range verbs() {
+		if !slices.Contains(files, verb+".json") {
+			t.Errorf("the verb %s has no golden question: it needs a line in conversations", verb)
+		}
+	}
+	stand, err := os.ReadDir(questionsDir)
+	want(t, "ReadDir", err, nil)
+	for _, f := range stand {
+		if f.Name() != "faults.json" && !slices.Contains(files, f.Name()) {
+			t.Errorf("nobody answers %s any more, and an older version may ask it", f.Name())
+		}
+	}
+}
+
+// So are the codes of faults, and the numbers that stand for words.
+func TestFaultsStay(t *testing.T) {
+	type goldenFaults struct {
+		Reply   reply[struct{}]
+		Codes   []string
+		Numbers map[string]uint8
+	}
+	now := goldenFaults{Numbers: map[string]uint8{
+		"pending": uint8(Pending), "ready": uint8(Ready), "delivering": uint8(Delivering), "dead": uint8(Dead),
+		"ack": uint8(Ack), "release": uint8(Release), "extend": uint8(Extend), "bury": uint8(Bury), "return": uint8(Return),
+	}}
+	want(t, "fill", fill(reflect.ValueOf(&now.Reply.Fault).Elem(), "fault"), nil)
+	for _, c := range faultCodes {
+		now.Codes = append(now.Codes, c.code)
+	}
+	slices.Sort(now.Codes)
+	if golden := keptAs(t, "faults.json", now); !cmp.Equal(now, golden) {
+		t.Error(cmp.Diff(now, golden))
+	}
+}
+
+// A goldenQuestion is what stands in a verb's file.
+type goldenQuestion struct{ Question, Answer json.RawMessage }
+
+// keptAs wants something to be encoded as it stands in a golden file, and returns what
+// does.
+func keptAs[T any](t *testing.T, name string, now T) T {
+	t.Helper()
+	path := filepath.Join(questionsDir, name)
+	encoded, err := json.MarshalIndent(now, "", "  ")
+	want(t, name, err, nil)
+	encoded = append(encoded, '\n')
+	stands, err := os.ReadFile(path)
+	if *update && (errors.Is(err, fs.ErrNotExist) || err == nil && keeps(t, name, stands, encoded)) {
+		stands, err = encoded, os.WriteFile(path, encoded, 0o644)
+	}
+	want(t, "a golden file, which -update writes if it is new", err, nil)
+	if !bytes.Equal(stands, encoded) {
+		t.Errorf("%s is encoded in another way; -update adds what is new:%s", name, cmp.Diff(string(stands), string(encoded)))
+	}
+	var golden T
+	want(t, name, json.Unmarshal(stands, &golden), nil)
+	return golden
+}
+
+// keeps tells that whatever stands in a golden file is still there.
+func keeps(t *testing.T, name string, stands, encoded []byte) bool {
+	t.Helper()
+	var before, after any
+	want(t, name, errors.Join(json.Unmarshal(stands, &before), json.Unmarshal(encoded, &after)), nil)
+	var lost func(path string, before, after any) string
+	lost = func(path string, before, after any) string {
+		switch b := before.(type) {
+		case map[string]any:
+			for key, value := range b {
+				a, _ := after.(map[string]any)
+				if what := lost(path+"."+key, value, a[key]); what != "" {
+					return what
+				}
+			}
+			return ""
+		case []any:
+			if a, _ := after.([]any); path == ".Codes" {
+				for _, code := range b {
+					if !slices.Contains(a, code) {
+						return path + "." + code.(string)
+					}
+				}
+				return ""
+			} else if len(a) == len(b) {
+				for i := range b {
+					if what := lost(path, b[i], a[i]); what != "" {
+						return what
+					}
+				}
+				return ""
+			}
+		}
+		if before == nil || cmp.Equal(before, after) {
+			return ""
+		}
+		return path
+	}
+	what := lost("", before, after)
+	if what != "" {
+		t.Errorf("%s: %s is not what it was: a verb that changes its meaning gets another name", name, what)
+	}
+	return what == ""
+}
+
+// A newer version asks and answers with fields that this one does not know, which are
+// passed over, and an older one without some that this one knows, which are zero: that has
+// to mean what was meant before there was the field.
+func TestFieldsComeAndAreMissing(t *testing.T) {
+	talking(t, func(t *testing.T, k *talk) {
+		for _, c := range conversations {
+			want(t, c.verb, c.fault, nil)
+			for _, v := range variants(t, c.question) {
+				if heard, _ := c.hear(v.body); !cmp.Equal(v.means, heard, travelling) {
+					t.Errorf("the question %s %s:%s", c.verb, v.what, cmp.Diff(v.means, heard, travelling))
+				}
+			}
+			for _, v := range variants(t, c.answer) {
+				k.answer = func(relay.Question) []byte {
+					return slices.Concat([]byte(`{"tomorrow":{"answer":1},"answer":`), v.body, []byte("}"))
+				}
+				if got, err := c.ask(k.asker); err != nil || !cmp.Equal(v.means, got, travelling) {
+					t.Errorf("the answer to %s %s: %v%s", c.verb, v.what, err, cmp.Diff(v.means, got, travelling))
+				}
+			}
+		}
+	})
+}
+
+// A variant is something as another version encodes it, and what this one has to take it
+// for.
+type variant struct {
+	what  string
+	body  []byte
+	means any
+}
+
+// variants are those in which one object has a field more, or one less.
+func variants(t *testing.T, full any) (all []variant) {
+	body, err := json.Marshal(full)
+	want(t, "Marshal", err, nil)
+	// Each begins with copies of its own.
+	vary := func(what string, path []any, change func(object map[string]any, v reflect.Value)) {
+		typed, tree := reflect.New(reflect.TypeOf(full)), any(nil)
+		want(t, "Unmarshal", errors.Join(json.Unmarshal(body, typed.Interface()), json.Unmarshal(body, &tree)), nil)
+		v, at := typed.Elem(), tree
+		for _, step := range path {
+			v = reflect.Indirect(v)
+			switch step := step.(type) {
+			case int:
+				v, at = v.Index(step), at.([]any)[step]
+			case string:
+				v, at = fieldNamed(v, step), at.(map[string]any)[step]
+			}
+		}
+		change(at.(map[string]any), reflect.Indirect(v))
+		changed, err := json.Marshal(tree)
+		want(t, "Marshal", err, nil)
+		all = append(all, variant{fmt.Sprint(what, " at ", path), changed, typed.Elem().Interface()})
+	}
+	var walk func(v reflect.Value, path []any)
+	walk = func(v reflect.Value, path []any) {
+		path = slices.Clip(path)
+		switch v = reflect.Indirect(v); {
+		case v.Kind() == reflect.Slice && v.Type().Elem().Kind() != reflect.Uint8:
+			for i := range v.Len() {
+				walk(v.Index(i), append(path, i))
+			}
+		case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[time.Time]():
+			vary("with a new field", path, func(object map[string]any, _ reflect.Value) {
+				object["Tomorrow"] = map[string]any{"ID": 7}
+			})
+			for _, f := range fieldsOf(v) {
+				vary("without "+f.name, path, func(object map[string]any, v reflect.Value) {
+					delete(object, f.name)
+					fieldNamed(v, f.name).SetZero()
+				})
+				walk(f.value, append(path, f.name))
+			}
+		}
+	}
+	walk(reflect.ValueOf(full), nil)
+	return all
+}
+
+func fieldNamed(v reflect.Value, name string) reflect.Value {
+	for _, f := range fieldsOf(v) {
+		if f.name == name {
+			return f.value
+		}
+	}
+	panic("no field " + name)
+}
