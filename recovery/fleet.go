@@ -71,6 +71,9 @@ type Standing struct {
 	// Certain: nobody else can have adopted what this process holds, since its last
 	// answered sign of life is recent enough, or it is alone.
 	Certain bool
+	// Gaining: it has taken shards, or is about to, of which Watcher.Gained has not told
+	// yet. Memory does not know all that is in the ledger then, nor that it does not.
+	Gaining bool
 }
 
 // A Directory is kept by a fleet for ids that do not tell their home: those that

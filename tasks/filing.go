@@ -147,6 +147,12 @@ func (s *Scheduler) filedBefore(ctx context.Context, r *reservation, now recover
 func (s *Scheduler) fulfilLocked(r *reservation, c *call) error {
 	sl := s.book.slot(r.n)
 	err := r.err
+	if sl.gen != r.gen {
+		if err == nil {
+			s.shared.leftover.push(leftover{r.id, r.want, s.elapsed()})
+		}
+		return errGaining // replay has come across the id, see withdrawLocked
+	}
 	switch {
 	case err != nil:
 	case s.ended:
@@ -160,15 +166,20 @@ func (s *Scheduler) fulfilLocked(r *reservation, c *call) error {
 	if r.err == nil {
 		s.shared.leftover.push(leftover{r.id, r.want, s.elapsed()})
 	}
-	s.arriving--
-	s.leaveLocked(r.n, sl)
-	s.releaseLocked(r.n)
+	s.withdrawLocked(r.n, sl)
 	return err
+}
+
+// withdrawLocked gives the slot of a reservation up.
+func (s *Scheduler) withdrawLocked(n uint32, sl *slot) {
+	s.arriving--
+	s.leaveLocked(n, sl)
+	s.releaseLocked(n)
 }
 
 // askUnindexed asks the nodes whose ids may not all be filed whether they have some. It
 // returns the node that has each; empty if none has. Errors: ErrUnavailable when one of
-// them cannot tell.
+// them, or this node, cannot tell.
 func (s *Scheduler) askUnindexed(ctx context.Context, ids []string) ([]string, error) {
 	found := make([]string, len(ids))
 	nodes, err := s.unindexed(ctx)
@@ -212,8 +223,11 @@ const hasAtOnce = 2000
 // has adopted it all is among those that may not have filed their ids.
 func (s *Scheduler) unindexed(ctx context.Context) ([]string, error) {
 	names, err := s.shared.ledger.Unindexed(ctx)
-	if err != nil || len(names) == 0 {
+	if err != nil {
 		return nil, unavailable(err)
+	}
+	if s.gaining() {
+		return nil, errGaining
 	}
 	nodes, err := s.shared.ledger.Nodes(ctx)
 	if err != nil {

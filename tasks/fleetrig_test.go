@@ -262,6 +262,24 @@ func (m *faultyMember) pass(ctx context.Context, method string) error {
 	return err
 }
 
+func (m *faultyMember) Watch(w recovery.Watcher) {
+	if gained := w.Gained; gained != nil {
+		w.Gained = func(n int, yielded bool) {
+			_ = m.pass(context.Background(), "Gained")
+			gained(n, yielded)
+		}
+	}
+	m.Member.Watch(w)
+}
+
+// File may be answered late.
+func (m *faultyMember) File(ctx context.Context, changes []recovery.Refiling) ([]recovery.Filing, error) {
+	if err := m.pass(ctx, "File"); err != nil {
+		return nil, err
+	}
+	return m.Member.File(ctx, changes)
+}
+
 func (m *faultyMember) Apply(ctx context.Context, shard int, b *recovery.Batch) error {
 	if err := m.pass(ctx, "Apply"); err != nil {
 		return err

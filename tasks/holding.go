@@ -139,6 +139,12 @@ func (s *Scheduler) tenureLocked(home recovery.Home) int {
 // unsure tells that others may have taken over what this process believes to hold.
 func (s *Scheduler) unsure() bool { return s.fleet != nil && !s.fleet.Standing().Certain }
 
+// gaining tells that the ledger has taken shards of which memory knows nothing yet.
+func (s *Scheduler) gaining() bool { return s.fleet != nil && s.fleet.Standing().Gaining }
+
+// errGaining is answered meanwhile to who asks whether something exists. It is passing.
+var errGaining = fmt.Errorf("%w: another one is being taken over", errNotHeld)
+
 // stageLocked takes a tenure to another stage.
 func (s *Scheduler) stageLocked(h *holding, to stage) {
 	idle := func(at stage) bool { return at == leaving || at == dropping }

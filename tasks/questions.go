@@ -153,8 +153,11 @@ func (s *Scheduler) answerHas(ctx context.Context, _ string, q hasAsk) (hasAnswe
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	a := hasAnswer{Has: make([]bool, len(q.IDs))}
-	if s.unsure() {
+	switch {
+	case s.unsure():
 		return a, errUnsure
+	case s.gaining(): // who asks has asked nobody else who may have had it until now
+		return a, errGaining
 	}
 	for i, id := range q.IDs {
 		if !validName(id) {

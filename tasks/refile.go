@@ -93,11 +93,12 @@ func (s *Scheduler) reindexLocked() {
 	s.wakeFiling()
 }
 
-// isIndexed tells that all ids in memory are filed that have to be.
+// isIndexed tells that all ids in memory are filed that have to be, as far as it has been
+// looked what came with the shards that were gained.
 func (s *Scheduler) isIndexed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.shared.indexing == s.shared.indexed
+	return s.shared.indexing == s.shared.indexed && s.shared.gained == 0
 }
 
 // A clerk keeps the directory in order, as far as it is about this node's tasks.

@@ -77,6 +77,11 @@ func (m *memory) Lock(page []recovery.Entry) []int {
 			break // lost since; all of a page are of one shard
 		}
 		n, known := s.book.find(page[i].ID)
+		if known && s.book.slot(n).state == filing {
+			// It was nobody's when a caller asked for it, and comes with a shard.
+			s.withdrawLocked(n, s.book.slot(n))
+			known = false
+		}
 		if !known {
 			n = s.checkLocked(page[i].ID, nominated)
 		} else if sl := s.book.slot(n); sl.state == checking && sl.flags&(sought|nominated) == sought {

@@ -30,7 +30,7 @@ func (m *Member) Send(ctx context.Context, node string, message []byte) error {
 		}
 		heard = true
 		if m.f.drop == nil || !m.f.drop(m.name, name, message) {
-			o.news.add(func(recovery.Watcher) { o.receive(slices.Clone(message)) }, o)
+			o.mail.add(func(recovery.Watcher) { o.receive(slices.Clone(message)) }, o)
 		}
 	}
 	if !heard && node != "" {

@@ -78,8 +78,10 @@ type Member struct {
 	suspect   bool // it has gained shards of which ids may not be filed
 	watcher   recovery.Watcher
 	receive   func([]byte)
+	gaining   int // shards of which the watcher has not been told yet
 
-	news *news
+	news *news // for the watcher
+	mail *news // messages of others
 }
 
 // Join makes a process that goes by name, with so many shards of its own. The one that
@@ -87,7 +89,7 @@ type Member struct {
 func (f *Fleet) Join(name string, shards int) *Member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := &Member{f: f, name: name, count: shards, number: uint16(len(f.members) + 1), news: newNews()}
+	m := &Member{f: f, name: name, count: shards, number: uint16(len(f.members) + 1), news: newNews(), mail: newNews()}
 	if before := f.members[name]; before != nil {
 		before.dieLocked()
 		m.number, m.count = before.number, max(shards, before.count)
@@ -107,6 +109,7 @@ func (m *Member) dieLocked() {
 	if !m.dead {
 		m.dead = true
 		m.news.end()
+		m.mail.end()
 	}
 }
 
@@ -169,10 +172,14 @@ func (m *Member) gainLocked(s *fleetShard, yielded bool) {
 			m.unindexed, m.suspect = true, true
 		}
 	}
+	m.gaining++
 	m.news.add(func(w recovery.Watcher) {
 		if w.Gained != nil {
 			w.Gained(n, yielded)
 		}
+		m.f.mu.Lock()
+		m.gaining--
+		m.f.mu.Unlock()
 	}, m)
 }
 

@@ -35,7 +35,7 @@ func (m *Member) Standing() recovery.Standing {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
 	alone := len(m.f.members) == 1
-	return recovery.Standing{Alone: alone, Certain: alone || !m.uncertain}
+	return recovery.Standing{Alone: alone, Certain: alone || !m.uncertain, Gaining: m.gaining > 0}
 }
 
 // Nodes implements recovery.Fleet.

@@ -21,6 +21,7 @@ func (m *Member) Adopt(context.Context) (recovery.Terms, error) {
 	defer m.f.mu.Unlock()
 	m.adopted = true
 	go m.news.run()
+	go m.mail.run()
 	var away []recovery.Home
 	for i := range m.count {
 		home := recovery.NewHome(m.number, i)

@@ -322,10 +322,12 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int64) 
 	if err != nil {
 		return false, err
 	}
+	l.gaining.Add(1)
 	s := &shard{node: h.node, index: h.index, keys: l.keys.shard(h.node, h.index), from: h.token}
 	s.unbroken.Store(l.streak())
 	owner, err := l.claim(ctx, s.keys, h.raw, next, h.affirmed)
 	if err != nil || owner != next.String() {
+		l.gaining.Add(-1)
 		if suspect {
 			l.afterTaking()
 		}
@@ -359,6 +361,7 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int64) 
 		if w.Gained != nil {
 			w.Gained(n, yielded)
 		}
+		l.gaining.Add(-1)
 		if suspect {
 			l.afterTaking()
 		}

@@ -183,6 +183,7 @@ type Ledger struct {
 	asking      bool   // it is being asked
 	suspects    suspects
 	gave        map[shardName]token // by which shards were yielded that were not held since
+	gaining     atomic.Int32        // shards that are being claimed, or of which memory has not been told yet
 }
 
 // What several nodes need of a ledger. One that lacks a method of these would be taken for
