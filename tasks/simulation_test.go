@@ -66,15 +66,18 @@ func TestSimulation(t *testing.T) {
 				} else if run > 0 {
 					break
 				}
-				if !simulate(t, s, steps, options) {
-					t.Fatalf("repeat with -run 'TestSimulation/%s' -seed %d", name, s)
-				}
+				simulate(t, s, steps, options)
 			}
 		})
 	}
 }
 
-func simulate(t *testing.T, seed uint64, steps int, options []memledger.Option) (ok bool) {
+func simulate(t *testing.T, seed uint64, steps int, options []memledger.Option) {
+	defer func() { // what fails in the bubble ends the test
+		if t.Failed() {
+			t.Logf("repeat with -run '%s' -seed %d", t.Name(), seed)
+		}
+	}()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{Grace: time.Second, SweepBacklog: 2}, options...)
 		s := &simulation{
@@ -99,7 +102,6 @@ func simulate(t *testing.T, seed uint64, steps int, options []memledger.Option) 
 		}
 		s.end()
 	})
-	return !t.Failed()
 }
 
 // begin sets a new scheduler up.
