@@ -69,6 +69,7 @@ func (s *simulation) cleanly() {
 		f.loose = true // a returned receipt counts again
 		if f.open != nil && f.open.handler {
 			f.open.crashed = true
+			f.may |= f.open.said
 		}
 	}
 	s.m.mu.Unlock()

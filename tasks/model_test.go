@@ -53,6 +53,7 @@ type outstanding struct {
 	handler bool
 	crashed bool // its process is gone
 	over    bool // the sweep has seen that its lease is out
+	said    may  // what its handler made of it when its time was over
 }
 
 // A model is what a user may rely on, for the ids that a simulation uses. It is
@@ -175,6 +176,18 @@ func (m *model) failed(id string, died, recorded bool) {
 	f.may, f.open, f.written = mayBeAlive, nil, recorded
 	if died {
 		f.may = mayBeDead
+	}
+}
+
+// lastWords tells what a handler has said whose time was over: if its process is closing just
+// then, that may have counted.
+func (m *model) lastWords(id string, done, died bool) {
+	m.note(id, "said too late, done %v, died %v", done, died)
+	switch f := m.fact(id); {
+	case done:
+		f.open.said = mayBeAbsent
+	case died:
+		f.open.said = mayBeDead
 	}
 }
 

@@ -125,14 +125,18 @@ func (s *simulation) handler(ctx context.Context, d *Delivery) error {
 		s.m.mu.Lock()
 		defer s.m.mu.Unlock()
 		f := s.m.fact(d.ID)
-		if f.open == nil || f.open.receipt != d.Receipt() || f.open.crashed || process != s.process.Load() || ctx.Err() != nil {
+		if f.open == nil || f.open.receipt != d.Receipt() || f.open.crashed || process != s.process.Load() {
 			return err // it is no longer this delivery's
 		}
 		var death deathError
-		if err == nil {
+		died := errors.As(err, &death) || err != nil && d.Attempt >= simulated["handled"].Retry.MaxAttempts
+		switch {
+		case ctx.Err() != nil:
+			s.m.lastWords(d.ID, err == nil, died)
+		case err == nil:
 			s.m.acknowledged(d.ID, d.Receipt(), false)
-		} else {
-			s.m.failed(d.ID, errors.As(err, &death) || d.Attempt >= simulated["handled"].Retry.MaxAttempts, false)
+		default:
+			s.m.failed(d.ID, died, false)
 		}
 		return err
 	}
