@@ -27,6 +27,9 @@ type Fleet interface {
 	Home(shard int) Home
 	// Locate tells who holds a shard. It may remember an earlier answer, unless anew.
 	Locate(ctx context.Context, home Home, anew bool) (Holder, error)
+	// Holders tells who holds what: every shard that has ever been held, but for those in
+	// which nothing was left. It looks anew, and is an error where it cannot tell of one.
+	Holders(ctx context.Context) (map[Home]Holder, error)
 	// Standing tells how this process stands among the others. It costs next to nothing.
 	Standing() Standing
 	// Nodes lists the nodes, in order of their names, as this process last saw them.

@@ -17,7 +17,19 @@ type crew struct {
 	t     testing.TB
 	fleet *memledger.Fleet
 	log   *logged
+	slow  time.Duration // of each batch, at nodes that are started from then on
 	nodes []*mate
+}
+
+// A slowMember takes its time to write.
+type slowMember struct {
+	*memledger.Member
+	delay time.Duration
+}
+
+func (m slowMember) Apply(ctx context.Context, shard int, b *recovery.Batch) error {
+	time.Sleep(m.delay)
+	return m.Member.Apply(ctx, shard, b)
 }
 
 // A mate is one of them.
@@ -68,7 +80,7 @@ func (c *crew) start(name string) *mate {
 func (m *mate) open() {
 	m.c.t.Helper()
 	var err error
-	m.Scheduler, err = Open(m.c.t.Context(), m.member, Config{Node: m.name, Log: slog.New(slog.NewTextHandler(m.c.log, nil))})
+	m.Scheduler, err = Open(m.c.t.Context(), slowMember{m.member, m.c.slow}, Config{Node: m.name, Log: slog.New(slog.NewTextHandler(m.c.log, nil))})
 	if err != nil {
 		m.c.t.Fatalf("Open of %s: %v", m.name, err)
 	}

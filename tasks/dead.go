@@ -20,40 +20,38 @@ func (s *Scheduler) loadGraves(ctx context.Context) error {
 	})
 }
 
-// DeadTasks lists the dead tasks of a topic, the longest dead first, 1 to 1,000
-// at a time (0 means 100). Errors: ErrInvalid, ErrUnavailable, ErrClosed.
+// DeadTasks lists the dead tasks of a topic at all nodes, the longest dead first, 1 to 1,000
+// at a time (0 means 100). Errors: as of List.
 func (s *Scheduler) DeadTasks(ctx context.Context, topic string, limit int, cursor string) (Page, error) {
 	if !validName(topic) {
 		return Page{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
 	}
-	limit, after, err := pageBounds(limit, cursor)
-	if err != nil {
-		return Page{}, err
-	}
+	return s.List(ctx, Query{Topic: topic, State: Dead, Limit: limit, Cursor: cursor})
+}
+
+// visitDead is visitPage for the dead.
+func (s *Scheduler) visitDead(ctx context.Context, q *listAsk, visit func(t Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
 	if s.isClosing() {
-		return Page{}, ErrClosed
+		return nil, ErrClosed
 	}
-	var page Page
-	var last recovery.Ref
-	more := false
-	err = s.ledger.ListDead(ctx, topic, after, func(e recovery.Entry) bool {
-		if len(page.Tasks) == limit {
-			more = true
+	var at recovery.Ref
+	count, full := 0, false
+	err = s.ledger.ListDead(ctx, q.Topic, q.After, func(e recovery.Entry) bool {
+		if count == q.Limit || full {
+			last = &at
 			return false
 		}
-		last = recovery.Ref{ID: string(e.ID), Next: e.Spot.At}
+		at = recovery.Ref{ID: string(e.ID), Next: e.Spot.At}
 		if f, err := decode(e.Data); err == nil {
-			page.Tasks = append(page.Tasks, s.describe(last.ID, &f, Dead))
+			count++
+			full = !visit(s.describe(at.ID, &f, Dead), at.Next, e.Shard)
 		}
 		return true
 	})
 	if err != nil {
-		return Page{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	if more {
-		page.Cursor = encodeCursor(last)
-	}
-	return page, nil
+	return last, nil
 }
 
 // A Requeue says which dead tasks of a topic come back, and when.
@@ -73,49 +71,42 @@ type Requeued struct {
 	Unknown []string
 }
 
-// Requeue makes dead tasks of a topic pending again, with a new deadline, the same for
-// all of them, and all their attempts before them. Where it returns an error, what it
-// tells about Requeued is right, and repeating the call does the rest.
+// Requeue makes dead tasks of a topic pending again, at the nodes that have them, with a new
+// deadline, the same for all of them, and all their attempts before them. Where it returns
+// an error, what it tells about Requeued is right, but for what a node that has not answered
+// may have done, and repeating the call does the rest.
 //
-// Errors: ErrInvalid, ErrOverloaded, ErrUnavailable, ErrUnknown, ErrClosed.
+// Errors: ErrInvalid, ErrOverloaded, ErrUnavailable, ErrUnknown, ErrClosed; with several nodes
+// also ErrNodeAway and ErrReplaying, as of Purge.
 func (s *Scheduler) Requeue(ctx context.Context, topic string, r Requeue) (Requeued, error) {
 	var f faults
 	if !validName(topic) {
 		f.add("topic", nameProblem)
 	}
-	x := exhumation{Scheduler: s, topic: topic, op: opRequeue}
-	if r.Due.IsZero() && r.Delay == 0 {
-		x.due = s.now() // which is past, and so due at once
-	} else {
-		x.due = f.deadline(s.cfg.Clock(), r.Due, r.Delay)
+	q := exhumeAsk{Topic: topic, All: r.IDs == nil, IDs: r.IDs}
+	if !r.Due.IsZero() || r.Delay != 0 {
+		q.Due = f.deadline(s.cfg.Clock(), r.Due, r.Delay)
 	}
 	if err := f.err(); err != nil {
 		return Requeued{}, err
 	}
-	if r.IDs == nil {
-		err := x.all(ctx)
-		return Requeued{Requeued: x.done}, err
+	done, unknown, err := s.exhume(ctx, q)
+	if err != nil {
+		return Requeued{Requeued: done}, err
 	}
-	if err := x.these(ctx, r.IDs); err != nil {
-		return Requeued{Requeued: x.done}, err
-	}
-	return Requeued{Requeued: x.done, Unknown: x.passed}, nil
+	return Requeued{Requeued: done, Unknown: unknown}, nil
 }
 
-// DeleteDead deletes dead tasks of a topic: those with the given ids, or all if ids is
-// nil. It returns how many; ids that are not among the topic's dead are passed over.
-// Errors: as of Requeue, without ErrOverloaded; then some may be done already.
+// DeleteDead deletes dead tasks of a topic, at the nodes that have them: those with the given
+// ids, or all if ids is nil. It returns how many; ids that are not among the topic's dead are
+// passed over. Errors: as of Requeue, but that ErrOverloaded only comes when too many questions
+// between nodes are under way; then some may be done already.
 func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) (int, error) {
 	if !validName(topic) {
 		return 0, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
 	}
-	x := exhumation{Scheduler: s, topic: topic, op: opForget}
-	if ids == nil {
-		err := x.all(ctx)
-		return x.done, err
-	}
-	err := x.these(ctx, ids)
-	return x.done, err
+	done, _, err := s.exhume(ctx, exhumeAsk{Topic: topic, Delete: true, All: ids == nil, IDs: ids})
+	return done, err
 }
 
 // cancelDead deletes one dead task, whatever its topic.

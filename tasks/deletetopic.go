@@ -8,43 +8,62 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// DeleteTopic forgets a topic's settings, unless it has tasks on this node that are
+// DeleteTopic forgets a topic's settings, unless it has tasks, at any node, that are
 // pending, ready or being delivered: those would be delivered by the defaults, which
 // nobody may have wanted. Its dead tasks stay as they are. ifRevision is the revision that
 // the caller has seen, or -1 for any.
 //
 // Errors: ErrNoTopic, ErrInUse, ErrRevision, ErrReplaying, ErrUnavailable, ErrUnknown,
-// ErrClosed.
+// ErrClosed; with several nodes also ErrNodeAway, while one that holds tasks does not answer
+// or was not replaced yet, and ErrOverloaded.
 func (s *Scheduler) DeleteTopic(ctx context.Context, name string, ifRevision int64) error {
-	revision, inUse, err := s.deletable(ctx, name, ifRevision)
+	revision, inUse, err := s.deletable(ctx, name)
+	if err == nil && !inUse && !s.solitary() {
+		inUse, err = s.usedAnywhere(ctx, name)
+	}
 	switch {
 	case err != nil:
 		return err
+	case revision == 0 && !inUse:
+		return ErrNoTopic
+	case ifRevision >= 0 && revision != ifRevision:
+		return ErrRevision
 	case inUse:
 		return ErrInUse
 	}
 	return s.forgetTopic(ctx, name, revision)
 }
 
-// KillTopic is DeleteTopic for a topic that has tasks: those that are pending or ready
-// become dead, for the reason TopicDeleted, a piece at a time as in Purge; then the
+// KillTopic is DeleteTopic for a topic that has tasks: those that are pending or ready, at
+// any node, become dead, for the reason TopicDeleted, a piece at a time as in Purge; then the
 // settings are forgotten. Tasks that are being delivered are left to their receivers; a
 // further attempt, if it comes to that, follows the defaults. Killed is always right about
 // what was done before an error; repeating the call does the rest.
 //
 // Errors: those of DeleteTopic but ErrInUse.
 func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64) (Killed, error) {
-	revision, _, err := s.deletable(ctx, name, ifRevision)
-	if err != nil {
+	revision, inUse, err := s.deletable(ctx, name)
+	switch {
+	case err != nil:
 		return Killed{}, err
+	case revision == 0 && !inUse && s.solitary():
+		return Killed{}, ErrNoTopic
+	case ifRevision >= 0 && revision != ifRevision:
+		return Killed{}, ErrRevision
+	case !validName(name):
+		return Killed{}, ErrNoTopic
 	}
-	p := purge{Scheduler: s, topic: name, kill: true}
-	err = p.run(ctx)
-	k := Killed{Killed: p.cancelled, Delivering: p.delivering}
-	if err != nil || revision == 0 {
+	t, err := s.purgeAll(ctx, purgeAsk{Topic: name, Kill: true})
+	k := Killed{Killed: t.cancelled, Delivering: t.delivering}
+	switch {
+	case err != nil:
 		return k, err
+	case revision > 0:
+		return k, s.forgetTopic(ctx, name, revision)
+	case k == (Killed{}) && !inUse:
+		return k, ErrNoTopic
 	}
-	return k, s.forgetTopic(ctx, name, revision)
+	return k, nil
 }
 
 // Killed counts what a KillTopic has done.
@@ -71,8 +90,8 @@ func (s *Scheduler) killLocked(n uint32, sl *slot, c *call) {
 }
 
 // deletable tells what must be known before a topic is deleted: the revision of its
-// settings, and whether it has tasks. It waits for the end of replay.
-func (s *Scheduler) deletable(ctx context.Context, name string, ifRevision int64) (revision int64, inUse bool, err error) {
+// settings, and whether it has tasks here. It waits for the end of replay.
+func (s *Scheduler) deletable(ctx context.Context, name string) (revision int64, inUse bool, err error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	if err := s.waitReplayed(ctx); err != nil {
@@ -80,19 +99,41 @@ func (s *Scheduler) deletable(ctx context.Context, name string, ifRevision int64
 	}
 	s.mu.Lock()
 	defer s.unlock()
-	have, ok := s.topics[name]
-	if ok {
-		revision, inUse = have.revision, have.gauges[Pending]+have.gauges[Ready]+have.gauges[Delivering] > 0
-	}
-	switch {
-	case s.ended:
+	if s.ended {
 		return 0, false, ErrClosed
-	case revision == 0 && !inUse:
-		return 0, false, ErrNoTopic
-	case ifRevision >= 0 && revision != ifRevision:
-		return 0, false, ErrRevision
 	}
-	return revision, inUse, nil
+	if t, ok := s.topics[name]; ok {
+		revision = t.revision
+	}
+	return revision, s.usedLocked(name), nil
+}
+
+// usedLocked tells that a topic has tasks here that are not dead.
+func (s *Scheduler) usedLocked(name string) bool {
+	t, ok := s.topics[name]
+	return ok && t.gauges[Pending]+t.gauges[Ready]+t.gauges[Delivering] > 0
+}
+
+// usedAnywhere tells that a topic has tasks at some node, be it that others do not answer.
+func (s *Scheduler) usedAnywhere(ctx context.Context, name string) (used bool, err error) {
+	c := census[usedAsk, usedAnswer, *usedAnswer]{
+		Scheduler: s, question: usedQuestion, asked: usedAsk{name}, here: (*Scheduler).usedHere,
+		take: func(a *usedAnswer, _ func(recovery.Home) bool) { used = used || a.Used },
+	}
+	if err = c.everywhere(ctx); used {
+		return true, nil
+	}
+	return false, err
+}
+
+func (s *Scheduler) usedHere(ctx context.Context, q usedAsk) (a usedAnswer, err error) {
+	_, err = s.covers(ctx, &a.covering, func(context.Context) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		a.Used = s.usedLocked(q.Topic)
+		return nil
+	})
+	return a, err
 }
 
 // forgetTopic lets the defaults hold for a topic again.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 )
@@ -19,33 +20,47 @@ type exhumation struct {
 	op    op     // opRequeue, opForget or opExpire
 	due   int64  // opRequeue: the new deadline
 	until int64  // opExpire: only of those that had died by then
+	// enough is when to stop, if something was done, on the clock of elapsed; 0: never.
+	enough time.Duration
 
 	done   int
 	missed bool     // opExpire: somebody else was about to change one of them
+	found  []string // ids that were asked for, and are done
 	passed []string // ids that were asked for, and are not among the dead of the topic
 }
 
-// these exhumes the tasks with the given ids.
-func (x *exhumation) these(ctx context.Context, ids []string) error {
-	// An id that is given twice must not be found missing the second time.
+// once leaves out ids that come twice: they must not be found missing the second time.
+func once(ids []string) []string {
 	seen := make(map[string]bool, len(ids))
-	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
 		twice := seen[id]
 		seen[id] = true
 		return twice
 	})
-	for some := range slices.Chunk(ids, exhumedAtOnce) {
-		if err := x.piece(ctx, some); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
-// all exhumes as many as are dead by now; for what dies meanwhile there is another call.
-func (x *exhumation) all(ctx context.Context) error {
-	after := recovery.Ref{}
-	for left := x.deadCount(x.topic); left > 0; {
+// tired tells that it has been at work for long enough.
+func (x *exhumation) tired() bool {
+	return x.enough > 0 && x.done > 0 && x.elapsed() >= x.enough
+}
+
+// these exhumes the tasks with the given ids, of which none comes twice. It reports how many
+// of the ids it has not come to.
+func (x *exhumation) these(ctx context.Context, ids []string) (left int, err error) {
+	for len(ids) > 0 && !x.tired() {
+		some := ids[:min(exhumedAtOnce, len(ids))]
+		if err := x.piece(ctx, some); err != nil {
+			return len(ids), err
+		}
+		ids = ids[len(some):]
+	}
+	return len(ids), nil
+}
+
+// all exhumes as many of those that are behind a position in the list, and returns the
+// position to which it has come, and how many were left there.
+func (x *exhumation) all(ctx context.Context, after recovery.Ref, left int) (recovery.Ref, int, error) {
+	for left > 0 && !x.tired() {
 		var ids []string
 		err := x.ledger.ListDead(ctx, x.topic, after, func(e recovery.Entry) bool {
 			if len(ids) == min(exhumedAtOnce, left) {
@@ -56,17 +71,91 @@ func (x *exhumation) all(ctx context.Context) error {
 			return true
 		})
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrUnavailable, err)
+			return after, left, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 		if len(ids) == 0 {
-			break
+			return after, 0, nil
 		}
 		if err := x.piece(ctx, ids); err != nil {
-			return err
+			return after, left, err
 		}
 		left -= len(ids)
 	}
-	return nil
+	return after, left, nil
+}
+
+// exhume exhumes at all nodes: all that are dead by now, for what dies meanwhile there is
+// another call; or those with the ids. It returns how many, and which of the ids are not
+// among the dead of the topic.
+func (s *Scheduler) exhume(ctx context.Context, q exhumeAsk) (done int, unknown []string, err error) {
+	q.IDs = once(q.IDs)
+	if s.solitary() {
+		x := s.newExhumation(&q)
+		if q.All {
+			_, _, err = x.all(ctx, recovery.Ref{}, s.deadCount(q.Topic))
+			return x.done, nil, err
+		}
+		_, err = x.these(ctx, q.IDs)
+		return x.done, x.passed, err
+	}
+	found := make(map[string]bool)
+	c := census[exhumeAsk, exhumeAnswer, *exhumeAnswer]{
+		Scheduler: s, question: exhumeQuestion, asked: q, here: (*Scheduler).exhumeHere,
+		take: func(a *exhumeAnswer, _ func(recovery.Home) bool) {
+			done += a.Done
+			for _, id := range a.IDs {
+				found[id] = true
+			}
+		},
+		next: func(asked exhumeAsk, a *exhumeAnswer) exhumeAsk {
+			if asked.Left, asked.After = a.Left, a.After; !asked.All {
+				asked.IDs = asked.IDs[len(asked.IDs)-a.Left:]
+			}
+			return asked
+		},
+	}
+	if err = c.everywhere(ctx); err != nil {
+		return done, nil, err
+	}
+	for _, id := range q.IDs {
+		if !found[id] {
+			unknown = append(unknown, id)
+		}
+	}
+	return done, unknown, nil
+}
+
+func (s *Scheduler) newExhumation(q *exhumeAsk) *exhumation {
+	x := &exhumation{Scheduler: s, topic: q.Topic, op: opRequeue, due: q.Due}
+	if q.Delete {
+		x.op = opForget
+	} else if x.due == 0 {
+		x.due = s.now() // which is past, and so due at once
+	}
+	return x
+}
+
+// exhumeHere exhumes what this node has, for a while.
+func (s *Scheduler) exhumeHere(ctx context.Context, q exhumeAsk) (a exhumeAnswer, err error) {
+	if !validName(q.Topic) {
+		return a, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+	}
+	x := s.newExhumation(&q)
+	_, err = s.covers(ctx, &a.covering, func(ctx context.Context) (err error) {
+		x.enough = s.elapsed() + s.pieceTime()
+		if q.All {
+			if a.Left = q.Left; a.Left == 0 {
+				a.Left = s.deadCount(q.Topic)
+			}
+			a.After, a.Left, err = x.all(ctx, q.After, a.Left)
+		} else {
+			a.Left, err = x.these(ctx, q.IDs)
+		}
+		return err
+	})
+	a.More = err == nil && a.Left > 0
+	a.Done, a.IDs = x.done, x.found
+	return a, err
 }
 
 // piece locks the ids, reads their records under the lock and takes them from among
@@ -130,7 +219,9 @@ func (x *exhumation) piece(ctx context.Context, ids []string) error {
 	}
 	x.done += len(done)
 	for _, id := range ids {
-		if !done[id] {
+		if done[id] {
+			x.found = append(x.found, id)
+		} else {
 			x.passed = append(x.passed, id)
 		}
 	}

@@ -12,19 +12,18 @@ type GroupCancelled struct {
 	More       int      // how many of those there were beyond the first MaxGroupDelivering
 }
 
-// CancelGroup cancels every pending and ready task of a group, of whatever topic: each
-// of them definitely, as Cancel would, but not all in one step. A large group goes in
-// pieces, as Purge does. Tasks that are being delivered are left and named; the dead are
-// not touched. A group that nobody has met is empty. Tasks that join the group while it
-// runs may be cancelled or stay; those that were accepted before are found. It tells
-// always rightly what was done before an error; repeating the call does the rest.
+// CancelGroup cancels every pending and ready task of a group, of whatever topic and at
+// whatever node: each of them definitely, as Cancel would, but not all in one step. A large
+// group goes in pieces, as Purge does. Tasks that are being delivered are left and named; the
+// dead are not touched. A group that nobody has met is empty. Tasks that join the group while
+// it runs may be cancelled or stay; those that were accepted before are found. It tells what
+// was done before an error as Purge does; repeating the call does the rest.
 //
 // It waits for the end of replay. Errors: as of Purge.
 func (s *Scheduler) CancelGroup(ctx context.Context, group string) (GroupCancelled, error) {
 	if !validName(group) {
 		return GroupCancelled{}, &InvalidError{Fields: []FieldError{{"group", nameProblem}}}
 	}
-	p := purge{Scheduler: s, group: group, keep: MaxGroupDelivering}
-	err := p.run(ctx)
-	return GroupCancelled{Cancelled: p.cancelled, Delivering: p.left, More: p.delivering - len(p.left)}, err
+	t, err := s.purgeAll(ctx, purgeAsk{Group: group, Keep: MaxGroupDelivering})
+	return GroupCancelled{Cancelled: t.cancelled, Delivering: t.left, More: t.delivering - len(t.left)}, err
 }

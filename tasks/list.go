@@ -12,12 +12,15 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// List returns one page of the tasks that a query selects, soonest first. It
-// visits every task in memory once, or every task of the group that is asked for, a
+// List returns one page of the tasks that a query selects, at all nodes, soonest first. Each
+// node visits every task in its memory once, or every task of the group that is asked for, a
 // few thousand under one lock, so its cost grows with the number of tasks and does not
-// hold others up. While replay runs, what was not read yet is missing.
+// hold others up. While replay runs at a node that is alone, what was not read yet is missing.
 //
-// Errors: ErrInvalid, ErrUnavailable (dead tasks only), ErrClosed.
+// Errors: ErrInvalid, ErrUnavailable, ErrClosed; with several nodes also ErrNodeAway and
+// ErrReplaying, while one that holds tasks does not answer, was not replaced yet, or
+// still reads them, and ErrOverloaded. Of a node that is alone, ErrUnavailable is about dead
+// tasks only.
 func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 	var f faults
 	if q.State > Dead {
@@ -33,44 +36,145 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 		return Page{}, err
 	}
 	if q.State == Dead {
-		return s.listDead(ctx, q)
+		switch {
+		case q.Group != "": // the ledger orders the dead by topic only
+			return Page{}, &InvalidError{Fields: []FieldError{{"group", "must not stand beside the state dead"}}}
+		case q.Topic == "":
+			return Page{}, &InvalidError{Fields: []FieldError{{"topic", "must be given with the state dead"}}}
+		}
 	}
 	limit, after, err := pageBounds(q.Limit, q.Cursor)
 	if err != nil {
 		return Page{}, err
 	}
-	first, err := s.selectSoonest(ctx, q, limit+1, after)
+	ask := listAsk{Topic: q.Topic, Group: q.Group, State: q.State, Limit: limit, After: after}
+	if !s.solitary() {
+		return s.listAll(ctx, ask)
+	}
+	page := Page{Tasks: make([]Task, 0, min(limit, 100))}
+	last, err := s.visitPage(ctx, &ask, func(t Task, _ int64, _ int) bool {
+		page.Tasks = append(page.Tasks, t)
+		return true
+	})
 	if err != nil {
 		return Page{}, err
 	}
-	slices.SortFunc(first, compareRefs)
-	page := Page{Tasks: make([]Task, 0, min(limit, len(first)))}
-	if len(first) > limit {
-		first = first[:limit]
-		page.Cursor = encodeCursor(first[limit-1])
-	}
-	for _, ref := range first {
-		s.mu.Lock()
-		if n, ok := s.book.find([]byte(ref.ID)); ok && s.book.slot(n).state.shown() != 0 {
-			page.Tasks = append(page.Tasks, s.taskLocked(n))
-		}
-		s.unlock()
+	if last != nil {
+		page.Cursor = encodeCursor(*last)
 	}
 	return page, nil
 }
 
-func (s *Scheduler) listDead(ctx context.Context, q Query) (Page, error) {
-	switch {
-	case q.Group != "": // the ledger orders the dead by topic only
-		return Page{}, &InvalidError{Fields: []FieldError{{"group", "must not stand beside the state dead"}}}
-	case q.Topic == "":
-		return Page{}, &InvalidError{Fields: []FieldError{{"topic", "must be given with the state dead"}}}
+// visitPage hands out the first tasks here, in their order, each with the time under which
+// it stands in the list, and its shard, until visit returns false. It returns the position
+// behind which there are more, or nil.
+func (s *Scheduler) visitPage(ctx context.Context, q *listAsk, visit func(t Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
+	if q.State == Dead {
+		return s.visitDead(ctx, q, visit)
 	}
-	return s.DeadTasks(ctx, q.Topic, q.Limit, q.Cursor)
+	first, err := s.selectSoonest(ctx, q, q.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(first, compareRefs)
+	for i, ref := range first {
+		if i == q.Limit {
+			return &first[i-1], nil
+		}
+		var t Task
+		shard := 0
+		s.mu.Lock()
+		n, ok := s.book.find([]byte(ref.ID))
+		if ok = ok && s.book.slot(n).state.shown() != 0; ok {
+			t, shard = s.taskLocked(n), int(s.book.slot(n).shard)
+		}
+		s.unlock()
+		if ok && !visit(t, ref.Next, shard) && i+1 < len(first) {
+			return &first[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// pageBytes is about how much of tasks goes into an answer to another node. It holds one at
+// least, and more of them come with the next page.
+const pageBytes = 4 << 20
+
+// listHere lists what this node has.
+func (s *Scheduler) listHere(ctx context.Context, q listAsk) (a listAnswer, err error) {
+	if q.Limit < 1 || q.Limit > 1000 || q.State == Dead && !validName(q.Topic) {
+		return a, &InvalidError{Fields: []FieldError{{"limit", "must be from 1 to 1000"}}}
+	}
+	var shards []int
+	st, err := s.covers(ctx, &a.covering, func(ctx context.Context) (err error) {
+		size := 0
+		a.Last, err = s.visitPage(ctx, &q, func(t Task, at int64, shard int) bool {
+			a.Tasks, shards = append(a.Tasks, listed{Task: t, At: at}), append(shards, shard)
+			size += len(t.Payload)
+			for name, value := range t.Headers {
+				size += len(name) + len(value)
+			}
+			return size < pageBytes
+		})
+		return err
+	})
+	kept := a.Tasks[:0]
+	for i, t := range a.Tasks {
+		if h := st[shards[i]]; h != nil {
+			t.Home = h.home
+			kept = append(kept, t)
+		}
+	}
+	a.Tasks = kept
+	return a, err
+}
+
+// ref is where a task stands in the list.
+func (t *listed) ref() recovery.Ref { return recovery.Ref{ID: t.Task.ID, Next: t.At} }
+
+// listAll merges what all nodes list. The page ends where one of them has not told what
+// follows.
+func (s *Scheduler) listAll(ctx context.Context, q listAsk) (Page, error) {
+	var all []listed
+	var end *recovery.Ref
+	c := census[listAsk, listAnswer, *listAnswer]{Scheduler: s, question: listQuestion, asked: q, here: (*Scheduler).listHere}
+	c.take = func(a *listAnswer, counts func(recovery.Home) bool) {
+		for _, t := range a.Tasks {
+			if counts(t.Home) {
+				all = append(all, t)
+			}
+		}
+		if a.Last != nil && (end == nil || compareRefs(*a.Last, *end) < 0) {
+			end = a.Last
+		}
+	}
+	if err := c.everywhere(ctx); err != nil {
+		return Page{}, err
+	}
+	slices.SortFunc(all, func(a, b listed) int { return compareRefs(a.ref(), b.ref()) })
+	// What was spooled when a node was asked, and not when it was asked again, came twice.
+	all = slices.CompactFunc(all, func(a, b listed) bool { return a.ref() == b.ref() })
+	if end != nil {
+		n, _ := slices.BinarySearchFunc(all, *end, func(t listed, end recovery.Ref) int { return cmp.Or(compareRefs(t.ref(), end), -1) })
+		all = all[:n]
+	}
+	if len(all) > q.Limit {
+		last := all[q.Limit-1].ref()
+		all, end = all[:q.Limit], &last
+	}
+	page := Page{Tasks: make([]Task, len(all))}
+	for i := range all {
+		page.Tasks[i] = all[i].Task
+	}
+	if end != nil {
+		page.Cursor = encodeCursor(*end)
+	}
+	return page, nil
 }
 
 // selectSoonest looks for the soonest tasks after a cursor.
-func (s *Scheduler) selectSoonest(ctx context.Context, q Query, limit int, after recovery.Ref) (first soonest, err error) {
+func (s *Scheduler) selectSoonest(ctx context.Context, q *listAsk, limit int) (first soonest, err error) {
+	after := q.After
 	var w *walk
 	for w == nil || !w.over {
 		if err := ctx.Err(); err != nil {

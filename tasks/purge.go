@@ -3,6 +3,9 @@ package tasks
 import (
 	"context"
 	"errors"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
 )
 
 // Purged counts what a Purge has done.
@@ -14,24 +17,77 @@ type Purged struct {
 // purgeAtOnce bounds how many changes of one purge wait for the ledger.
 const purgeAtOnce = 2048
 
-// Purge cancels every pending and ready task of a topic, as Cancel would, a piece
-// at a time: others get the lock in between, and no more than a piece waits for the
+// Purge cancels every pending and ready task of a topic at all nodes, as Cancel would, a
+// piece at a time: others get the lock in between, and no more than a piece waits for the
 // ledger. Tasks that are being delivered are left and counted; the dead are not
 // touched. Tasks of the topic that are scheduled while it runs may be cancelled or
-// stay. Purged is always right about what was done before an error; repeating the
-// call does the rest.
+// stay. Purged is always right about what was done before an error, but for what a node
+// that has not answered may have done; repeating the call does the rest.
 //
 // It waits for the end of replay, since a task that was not read yet would survive
 // unnoticed. Errors: ErrInvalid, ErrReplaying, ErrUnavailable, ErrUnknown, ErrClosed,
-// or why ctx has ended. After ErrUnknown up to a piece more may be cancelled; none of
+// or why ctx has ended; with several nodes also ErrNodeAway, while one that holds tasks
+// does not answer or was not replaced yet, and ErrOverloaded. After ErrUnknown up to a piece
+// more may be cancelled, or what another node does in a second or two; none of
 // it is delivered until the ledger has answered.
 func (s *Scheduler) Purge(ctx context.Context, topic string) (Purged, error) {
 	if !validName(topic) {
 		return Purged{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
 	}
-	p := purge{Scheduler: s, topic: topic}
-	err := p.run(ctx)
-	return Purged{Cancelled: p.cancelled, Delivering: p.delivering}, err
+	t, err := s.purgeAll(ctx, purgeAsk{Topic: topic})
+	return Purged{Cancelled: t.cancelled, Delivering: t.delivering}, err
+}
+
+// toll is what a purge has done.
+type toll struct {
+	cancelled, delivering int
+	left                  []string // ids of the first of those that were being delivered
+}
+
+// purgeAll purges at all nodes.
+func (s *Scheduler) purgeAll(ctx context.Context, q purgeAsk) (t toll, err error) {
+	if s.solitary() {
+		p := s.newPurge(&q)
+		_, err := p.run(ctx, 0)
+		return p.toll(), err
+	}
+	c := census[purgeAsk, purgeAnswer, *purgeAnswer]{
+		Scheduler: s, question: purgeQuestion, asked: q, here: (*Scheduler).purgeHere, take: t.add,
+	}
+	err = c.everywhere(ctx)
+	t.left = t.left[:min(len(t.left), q.Keep)]
+	return t, err
+}
+
+func (t *toll) add(a *purgeAnswer, counts func(recovery.Home) bool) {
+	t.cancelled += a.Cancelled
+	for home, n := range a.Delivering {
+		if counts(home) {
+			t.delivering += n
+		}
+	}
+	for _, l := range a.Left {
+		if counts(l.Home) {
+			t.left = append(t.left, l.ID)
+		}
+	}
+}
+
+// purgeHere purges what this node has, for a while.
+func (s *Scheduler) purgeHere(ctx context.Context, q purgeAsk) (purgeAnswer, error) {
+	if q.Topic != "" && !validName(q.Topic) || q.Group != "" && !validName(q.Group) || (q.Topic == "") == (q.Group == "") {
+		return purgeAnswer{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+	}
+	p := s.newPurge(&q)
+	var c covering
+	st, err := s.covers(ctx, &c, func(ctx context.Context) error {
+		all, err := p.run(ctx, s.pieceTime())
+		c.More = !all && err == nil
+		return err
+	})
+	a := p.answer(st)
+	a.covering = c
+	return a, err
 }
 
 // A purge cancels all tasks of a topic, or of a group, that can be cancelled; or it kills
@@ -44,25 +100,68 @@ type purge struct {
 	walk       *walk
 	busy       []string // ids of visited tasks that somebody else was changing
 	cancelled  int
-	delivering int
-	left       []string // ids of the first of those that were being delivered, up to keep
+	delivering map[uint16]int // by shard
+	named      []passedBy     // the first of those that were being delivered, up to keep
 	keep       int
 }
 
-func (p *purge) run(ctx context.Context) error {
+// passedBy is a task that was being delivered.
+type passedBy struct {
+	id    string
+	shard uint16
+}
+
+func (s *Scheduler) newPurge(q *purgeAsk) *purge {
+	return &purge{Scheduler: s, topic: q.Topic, group: q.Group, kill: q.Kill, keep: q.Keep, delivering: make(map[uint16]int)}
+}
+
+// run cancels them all, and reports that; or it has been at work for long enough, and has
+// cancelled some. 0: nothing is long enough.
+func (p *purge) run(ctx context.Context, enough time.Duration) (all bool, err error) {
 	if err := p.begin(ctx); err != nil {
-		return err
+		return false, err
 	}
 	defer p.walk.leave()
-	for !p.walk.over || len(p.busy) > 0 {
+	for began := p.elapsed(); !p.walk.over || len(p.busy) > 0; {
 		if err := ctx.Err(); err != nil {
-			return err
+			return false, err
+		}
+		if enough > 0 && p.cancelled > 0 && p.elapsed()-began >= enough {
+			return false, nil
 		}
 		if err := p.piece(ctx); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return true, nil
+}
+
+func (p *purge) toll() toll {
+	t := toll{cancelled: p.cancelled}
+	for _, n := range p.delivering {
+		t.delivering += n
+	}
+	for _, l := range p.named {
+		t.left = append(t.left, l.id)
+	}
+	return t
+}
+
+// answer tells another node what was done. Who was being delivered counts only in the
+// shards of the stay.
+func (p *purge) answer(st stay) purgeAnswer {
+	a := purgeAnswer{Cancelled: p.cancelled, Delivering: make(map[recovery.Home]int)}
+	for shard, n := range p.delivering {
+		if h := st[int(shard)]; h != nil {
+			a.Delivering[h.home] += n
+		}
+	}
+	for _, l := range p.named {
+		if h := st[int(l.shard)]; h != nil {
+			a.Left = append(a.Left, leftTask{l.id, h.home})
+		}
+	}
+	return a
 }
 
 func (p *purge) begin(ctx context.Context) error {
@@ -181,8 +280,9 @@ func (p *purge) visitLocked(n uint32, sl *slot, c *call, sent int) (int, error) 
 		p.setLocked(sl, cancelling)
 		p.writeLocked(write{slot: n, op: opCancel, call: c, index: c.join(n)})
 	case delivering:
-		if p.delivering++; p.delivering <= p.keep {
-			p.left = append(p.left, string(p.book.id(sl)))
+		p.delivering[sl.shard]++
+		if len(p.named) < p.keep {
+			p.named = append(p.named, passedBy{string(p.book.id(sl)), sl.shard})
 		}
 	case claiming, moving, cancelling:
 		// It was there when the purge began, and may be pending again soon; that

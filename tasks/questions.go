@@ -42,6 +42,10 @@ func verbs() map[string]answerer {
 	add(answering(backlogQuestion, (*Scheduler).answerBacklog))
 	add(answering(helpQuestion, (*Scheduler).answerHelp))
 	add(answering(outcomesQuestion, (*Scheduler).answerOutcomes))
+	add(answeringAll(listQuestion, (*Scheduler).listHere))
+	add(answeringAll(usedQuestion, (*Scheduler).usedHere))
+	add(answeringAll(purgeQuestion, (*Scheduler).purgeHere))
+	add(answeringAll(exhumeQuestion, (*Scheduler).exhumeHere))
 	return table
 }
 

@@ -32,6 +32,7 @@ func RunFleet(t *testing.T, fresh func(t *testing.T) FleetHarness) {
 		"Away":         testAway,
 		"NumbersAgain": testNumbersAgain,
 		"Nodes":        testNodes,
+		"Holders":      testHolders,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, fresh(t)) })
 	}
@@ -375,4 +376,48 @@ func testNodes(t *testing.T, h FleetHarness) {
 	if a.Home(0).Node() == b.Home(0).Node() {
 		t.Error("two nodes have one number")
 	}
+}
+
+// testHolders: every shard is told with its holder, whoever that is by now.
+func testHolders(t *testing.T, h FleetHarness) {
+	a, b := join(t, h, "a", 2), join(t, h, "b", 1)
+	homes := []recovery.Home{a.Home(0), a.Home(1), b.Home(0)}
+	for n := range 2 { // an empty one may be nobody's when its holder has died
+		a.mustPut(n, a.Home(n).NewID(), recovery.Spot{}, pending(noon))
+	}
+	check := func(what string, c *crew, nodes ...string) {
+		t.Helper()
+		all, err := c.Holders(t.Context())
+		if err != nil || len(all) != len(homes) {
+			t.Fatalf("Holders %s = %+v, %v", what, all, err)
+		}
+		for i, home := range homes {
+			at := all[home]
+			if at.Node != nodes[i] || !at.Live {
+				t.Errorf("Holders %s: %d is at %+v; want node %s", what, i, at, nodes[i])
+			}
+			if n := c.terms.ShardOf([]byte(home.NewID())); at.Shard != n {
+				t.Errorf("Holders %s: %d is at %+v; here it is %d", what, i, at, n)
+			}
+		}
+	}
+	check("at first", a, "a", "a", "b")
+	check("of another", b, "a", "a", "b")
+	if err := a.Yield(t.Context(), 0, "b"); err != nil {
+		t.Fatalf("Yield: %v", err)
+	}
+	check("of what was yielded", a, "b", "a", "b")
+	if ok, err := b.Accept(t.Context(), homes[0]); !ok || err != nil {
+		t.Fatalf("Accept = %v, %v", ok, err)
+	}
+	b.gain(1)
+	check("of what was accepted", b, "b", "a", "b")
+	h.Crash(t, a.Fleet)
+	all, err := b.Holders(t.Context())
+	if err != nil || all[homes[1]].Node == "" {
+		t.Errorf("Holders of what the dead hold = %+v, %v", all, err)
+	}
+	h.Adopt(t, b.Fleet, a.Fleet)
+	b.gain(2)
+	check("of what was adopted", b, "b", "b", "b")
 }

@@ -27,7 +27,26 @@ func (m *Member) Locate(ctx context.Context, home recovery.Home, _ bool) (recove
 	if s == nil || s.holder == nil {
 		return recovery.Holder{Shard: -1}, nil
 	}
-	return recovery.Holder{Shard: m.tenureLocked(home), Node: s.holder.name, Live: !s.holder.dead}, nil
+	return m.holderLocked(s), nil
+}
+
+func (m *Member) holderLocked(s *fleetShard) recovery.Holder {
+	return recovery.Holder{Shard: m.tenureLocked(s.home), Node: s.holder.name, Live: !s.holder.dead}
+}
+
+// Holders implements recovery.Fleet.
+func (m *Member) Holders(ctx context.Context) (map[recovery.Home]recovery.Holder, error) {
+	if err := m.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer m.f.mu.Unlock()
+	all := make(map[recovery.Home]recovery.Holder, len(m.f.shards))
+	for home, s := range m.f.shards {
+		if s.holder != nil {
+			all[home] = m.holderLocked(s)
+		}
+	}
+	return all, nil
 }
 
 // Standing implements recovery.Fleet.

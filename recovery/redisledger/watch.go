@@ -29,9 +29,12 @@ type watch struct {
 	// strangers are processes that are named by tokens and not registered, with the
 	// time since when that has been seen.
 	strangers map[holder]time.Time
-	asked     time.Time // when the last answered poll was sent
-	answered  time.Time // and when its answer was here
-	broken    bool      // the last poll was not answered
+	// vanished are nodes that were alive when their entries were missed for the first time:
+	// Redis has lost them, and they will write them again.
+	vanished map[string]time.Time
+	asked    time.Time // when the last answered poll was sent
+	answered time.Time // and when its answer was here
+	broken   bool      // the last poll was not answered
 
 	tokens   map[recovery.Home]token // as they were last read
 	surveyed time.Time               // when all of them were
@@ -156,6 +159,11 @@ func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	anew := w.broken || between(w.answered, v.answered) > gap
+	for name, s := range w.nodes {
+		if _, still := v.entries[name]; !still && w.silentLocked(s) < gapShare*gap {
+			w.vanished[name] = v.answered
+		}
+	}
 	w.asked, w.answered, w.broken = v.asked, v.answered, false
 	if anew {
 		w.strangers = map[holder]time.Time{}
@@ -179,6 +187,7 @@ func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
 		}
 		s.status = v.statuses[name]
 		nodes[name] = s
+		delete(w.vanished, name)
 		delete(w.strangers, holder{name, s.entry.Incarnation})
 	}
 	w.nodes = nodes

@@ -1,0 +1,78 @@
+package redisledger
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// Holders implements recovery.Fleet: one look at the registry, and one at all tokens.
+func (l *Ledger) Holders(ctx context.Context) (map[recovery.Home]recovery.Holder, error) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if err := l.poll(ctx); err != nil {
+		return nil, err
+	}
+	found, err := l.survey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	mine := l.table.Load().byHome
+	w := &l.others
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := l.completeLocked(found); err != nil {
+		return nil, err
+	}
+	all := make(map[recovery.Home]recovery.Holder, len(found.holdings))
+	for _, h := range found.holdings {
+		switch {
+		case h.token.retired(), h.raw == "" && !l.startsLocked(h):
+		case h.raw == "":
+			return nil, fmt.Errorf("shard %d of node %s has no owner on record yet", h.index, h.node)
+		default:
+			holder := recovery.Holder{Shard: -1, Node: h.token.node, Live: l.tellLocked(h.token) == living}
+			if s := mine[h.home]; s != nil && s.isHeld() && holder.Node == l.opts.Node {
+				holder.Shard, holder.Live = s.number, true
+			}
+			all[h.home] = holder
+		}
+	}
+	return all, nil
+}
+
+// completeLocked tells why a survey may not be of all shards of all nodes.
+func (l *Ledger) completeLocked(found survey) error {
+	w := &l.others
+	if me := w.nodes[l.opts.Node]; me == nil || me.entry.Incarnation != l.incarnation {
+		return fmt.Errorf("node %s is not registered at the moment", l.opts.Node)
+	}
+	for name, since := range w.vanished {
+		if between(since, time.Now()) < l.opts.FailoverAfter {
+			return fmt.Errorf("Redis has lost the registration of node %s, which was alive", name)
+		}
+	}
+	for name, s := range w.nodes {
+		switch {
+		case s.fault != nil:
+			return s.fault
+		case s.number == 0:
+			return fmt.Errorf("node %s has no number yet", name)
+		case found.partial[name]:
+			return fmt.Errorf("some shards of node %s cannot be looked at", name)
+		}
+	}
+	return nil
+}
+
+// startsLocked tells that a shard without a token is one of those that its node uses: that
+// is about to claim it, for the first time or because Redis has lost its data.
+func (l *Ledger) startsLocked(h holding) bool {
+	s := l.others.nodes[h.node]
+	return s != nil && len(s.entry.Counts) > 0 && h.index < s.entry.Counts[len(s.entry.Counts)-1] && !s.entry.Released && !l.deadLocked(s)
+}

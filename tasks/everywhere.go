@@ -1,0 +1,392 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// What is about many tasks (a list, a purge, a group that is cancelled, the dead of a topic)
+// is about those of all nodes, and whoever asks one node gets an answer for all of them, or
+// an error. It goes by shards, since these change hands while the nodes are being asked:
+//
+//   - The node that was asked looks up who holds which shard, and puts the same question to
+//     all those nodes at the same time, itself included.
+//   - Each does it to all tasks that it has, and answers which shards that covers: those
+//     that it held, with all their tasks in memory, from before it began until after it had
+//     ended, in one tenure. What comes or goes meanwhile, it does not vouch for.
+//   - Shards that nobody has covered are looked up anew, and asked for at their holders,
+//     until there are none left. A shard that nobody holds because nothing was left in it
+//     needs nobody; that of a dead node waits until it is adopted.
+//
+// For example: of three nodes, b hands a shard to c while a group is being cancelled. If c
+// has been asked before it gained the shard, and b after it had lost it, neither covers it;
+// a finds it at c then, and asks c once more. If both cover it, one after the other, what is
+// counted or listed of it is that of the answer which came first.
+//
+// The question of what takes long ends after about half of Config.AnswerWithin, with an answer
+// that says More: then it is asked again, so that no question is older than a few
+// seconds while the whole may take as long as it makes progress. What was done before an error is told
+// with the error, and repeating the call does the rest, as everything here may be repeated.
+//
+// A node that is alone asks nobody and looks nothing up: see solitary. It learns of another
+// one within a twentieth of the failover time.
+
+// A covering is the part of every answer that tells what it is worth.
+type covering struct {
+	Covered []recovery.Home `json:",omitempty"` // shards whose tasks it is about, all of them
+	More    bool            `json:",omitempty"` // there is more to be done: ask again
+	Fault   *wiredFault     `json:",omitempty"` // why it ended before that
+}
+
+func (c *covering) cover() *covering { return c }
+
+// The questions to all nodes.
+var (
+	listQuestion   = question[listAsk, listAnswer]{verb: "list"}
+	usedQuestion   = question[usedAsk, usedAnswer]{verb: "used"}
+	purgeQuestion  = question[purgeAsk, purgeAnswer]{verb: "purge", writes: true}
+	exhumeQuestion = question[exhumeAsk, exhumeAnswer]{verb: "exhume", writes: true}
+)
+
+type (
+	// A listAsk asks for the first tasks behind a position: soonest first, or the longest
+	// dead first with the state Dead.
+	listAsk struct {
+		Topic, Group string
+		State        State
+		Limit        int
+		After        recovery.Ref
+	}
+	listAnswer struct {
+		covering
+		Tasks []listed
+		Last  *recovery.Ref `json:",omitempty"` // the last position that was looked at; nil: there is nothing behind
+	}
+	listed struct {
+		Task Task
+		At   int64         // where it stands in the list
+		Home recovery.Home `json:",omitempty"` // 0: it is spooled
+	}
+
+	// A usedAsk asks whether a topic has tasks that are not dead.
+	usedAsk    struct{ Topic string }
+	usedAnswer struct {
+		covering
+		Used bool
+	}
+
+	// A purgeAsk asks for the tasks of a topic or a group to be cancelled, or killed.
+	purgeAsk struct {
+		Topic, Group string
+		Kill         bool
+		Keep         int // how many of those that are being delivered are to be named
+	}
+	purgeAnswer struct {
+		covering
+		Cancelled  int
+		Delivering map[recovery.Home]int `json:",omitempty"` // how many were being delivered; 0: of those that are spooled
+		Left       []leftTask            `json:",omitempty"` // the first of these
+	}
+	leftTask struct {
+		ID   string
+		Home recovery.Home `json:",omitempty"`
+	}
+
+	// An exhumeAsk asks for dead tasks of a topic to be requeued or deleted: those with the
+	// ids, or as many as are dead.
+	exhumeAsk struct {
+		Topic  string
+		Delete bool
+		Due    int64    // the new deadline; 0: now
+		All    bool     // instead of the ids
+		IDs    []string `json:",omitempty"`
+		// Of all, when it has been asked before: how many are left, and behind which.
+		Left  int `json:",omitempty"`
+		After recovery.Ref
+	}
+	exhumeAnswer struct {
+		covering
+		Done  int
+		IDs   []string `json:",omitempty"` // which of the given ones
+		Left  int      `json:",omitempty"`
+		After recovery.Ref
+	}
+)
+
+// A stay is the shards that this node holds, with all their tasks in memory, for as long as
+// it does something with all that it has: by number, as long as the tenure is the same. The
+// spool counts as one of them.
+type stay map[int]*holding
+
+// beginStay waits until all that this node holds is in memory. Errors: ErrReplaying,
+// ErrUnavailable, ErrClosed.
+func (s *Scheduler) beginStay(ctx context.Context) (stay, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	if err := s.waitReplayed(ctx); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	switch {
+	case s.ended:
+		return nil, ErrClosed
+	case s.unsure():
+		return nil, errUnsure
+	}
+	st := make(stay)
+	for n, h := range s.holdings {
+		if h != nil && h.stage == held {
+			st[n] = h
+		}
+	}
+	if s.spool != nil {
+		st[spoolShard] = s.spool.holding
+	}
+	return st, nil
+}
+
+// endStay leaves out what has changed hands meanwhile, and lists the others.
+func (s *Scheduler) endStay(st stay) (covered []recovery.Home, err error) {
+	s.mu.Lock()
+	defer s.unlock()
+	switch {
+	case s.ended:
+		return nil, ErrClosed
+	case s.unsure():
+		return nil, errUnsure
+	}
+	for n, h := range st {
+		switch {
+		case h.stage != held: // a tenure that is over is never held again
+			delete(st, n)
+		case h.home != 0:
+			covered = append(covered, h.home)
+		}
+	}
+	slices.Sort(covered)
+	return covered, nil
+}
+
+// covers does something with all that this node has, and enters into its answer what that
+// covers. What do has found in a shard by its number counts if that is still in the stay.
+func (s *Scheduler) covers(ctx context.Context, c *covering, do func(ctx context.Context) error) (stay, error) {
+	// The answer must be there before the asker's time is over.
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, time.Until(deadline)*9/10, errLate)
+		defer cancel()
+	}
+	st, err := s.beginStay(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := do(ctx); err != nil {
+		if errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
+		}
+		return nil, err
+	}
+	c.Covered, err = s.endStay(st)
+	return st, err
+}
+
+// An answered is a pointer to an answer to a question to all nodes.
+type answered[A any] interface {
+	*A
+	cover() *covering
+}
+
+// answeringAll is answering for a question to all nodes: what was done before an error
+// travels with it.
+func answeringAll[Q, A any, P answered[A]](q question[Q, A], answer func(s *Scheduler, ctx context.Context, asked Q) (A, error)) (string, answerer) {
+	return answering(q, func(s *Scheduler, ctx context.Context, _ string, asked Q) (A, error) {
+		a, err := answer(s, ctx, asked)
+		switch c := P(&a).cover(); {
+		case errors.Is(err, ErrClosed):
+			c.Fault = faultOf(errNotMine) // and soon somebody else's
+		case err != nil:
+			c.Fault = faultOf(err)
+		}
+		return a, nil
+	})
+}
+
+// A census is a question to all nodes on its way, at the node that was asked first.
+type census[Q, A any, P answered[A]] struct {
+	*Scheduler
+	question question[Q, A]
+	asked    Q
+	// here answers as this node.
+	here func(s *Scheduler, ctx context.Context, asked Q) (A, error)
+	// take is called with each answer, one at a time. counts tells whether what the answer
+	// says of a shard counts: it is covered, and nobody has covered it before. What an answer
+	// that says More, or that ended with an error, has found in a shard never counts.
+	take func(a *A, counts func(home recovery.Home) bool)
+	// next makes of an answer that says More the question that follows; nil: the same again.
+	next func(asked Q, a *A) Q
+
+	mu      sync.Mutex // guards everything below
+	covered map[recovery.Home]bool
+	heard   map[string]bool // nodes whose spooled tasks have been counted
+	moved   bool            // something was done, or covered, in this round
+	over    bool            // there is an error that repeating does not cure
+}
+
+// everywhere puts a question to all nodes until all shards are covered. Errors: as of the
+// question; ErrNodeAway and ErrReplaying when the holder of a shard has not covered it in
+// time; ErrUnavailable when it is not known who holds what; ErrUnknown when something may
+// have been done that was not answered.
+func (c *census[Q, A, P]) everywhere(ctx context.Context) error {
+	c.covered, c.heard = make(map[recovery.Home]bool), make(map[string]bool)
+	patience, cancel := c.within(ctx)
+	defer func() { cancel() }()
+	for tries := 0; ; tries++ {
+		holders, err := c.shared.ledger.Holders(patience)
+		if err != nil {
+			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		} else {
+			asking := ctx
+			if !c.question.writes {
+				asking = patience
+			}
+			if err = c.round(asking, holders); err == nil {
+				err = c.missing(holders)
+			}
+			if err == nil || c.over {
+				return err
+			}
+		}
+		if c.moved && c.question.writes {
+			cancel()
+			patience, cancel = c.within(ctx)
+			tries = 0
+		}
+		if !c.pause(patience, tries) {
+			return final(err)
+		}
+	}
+}
+
+// round asks the holders of all shards that are not covered.
+func (c *census[Q, A, P]) round(ctx context.Context, holders map[recovery.Home]recovery.Holder) (err error) {
+	nodes := make(map[string]bool)
+	if len(c.heard) == 0 {
+		nodes[c.shared.node] = true // also if it holds nothing: something may be spooled
+	}
+	for home, h := range holders {
+		if h.Live && !c.covered[home] {
+			nodes[h.Node] = true
+		}
+	}
+	c.moved = false
+	var group sync.WaitGroup
+	for node := range nodes {
+		group.Go(func() {
+			failed := c.visit(ctx, node)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			lasting := failed != nil && !passing(failed)
+			if failed != nil && (err == nil || lasting && !c.over || errors.Is(failed, ErrUnknown)) {
+				err = failed // that an outcome is open weighs most
+			}
+			c.over = c.over || lasting
+		})
+	}
+	group.Wait()
+	return err
+}
+
+// visit has one node do all of it.
+func (c *census[Q, A, P]) visit(ctx context.Context, node string) error {
+	var kept []recovery.Home // covered by all answers so far
+	asked := c.asked
+	for first := true; ; first = false {
+		a, err := c.ask(ctx, node, asked)
+		if a == nil {
+			return err
+		}
+		said := P(a).cover()
+		if kept = slices.DeleteFunc(kept, func(h recovery.Home) bool { return !slices.Contains(said.Covered, h) }); first {
+			kept = said.Covered
+		}
+		c.mu.Lock()
+		if err != nil || said.More {
+			c.take(a, func(recovery.Home) bool { return false })
+		} else {
+			c.take(a, func(home recovery.Home) bool {
+				if home == 0 {
+					return !c.heard[node]
+				}
+				return slices.Contains(kept, home) && !c.covered[home]
+			})
+			c.heard[node] = true
+			for _, home := range kept {
+				c.moved = c.moved || !c.covered[home]
+				c.covered[home] = true
+			}
+		}
+		c.moved = c.moved || said.More
+		over := c.over
+		c.mu.Unlock()
+		switch {
+		case err != nil:
+			return err
+		case !said.More:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case over:
+			return errNotMine // it is not all done; why, another node has said
+		}
+		if c.next != nil {
+			asked = c.next(asked, a)
+		}
+	}
+}
+
+// ask asks one node. There may be an answer although there is an error.
+func (c *census[Q, A, P]) ask(ctx context.Context, node string, asked Q) (*A, error) {
+	if c.question.writes {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, 2*c.cfg.AnswerWithin, errLate)
+		defer cancel()
+	}
+	if node == c.shared.node {
+		a, err := c.here(c.Scheduler, ctx, asked)
+		return &a, err
+	}
+	a, err := askHolder(ctx, c.Scheduler, node, c.question, asked)
+	if err != nil {
+		return nil, err
+	}
+	if fault := P(&a).cover().Fault; fault != nil {
+		return &a, fault.err(node, c.question.writes)
+	}
+	return &a, nil
+}
+
+// missing tells why something is not covered; nil if everything is.
+func (c *census[Q, A, P]) missing(holders map[recovery.Home]recovery.Holder) (err error) {
+	for _, home := range slices.Sorted(maps.Keys(holders)) {
+		switch h := holders[home]; {
+		case c.covered[home]:
+		case !h.Live:
+			return fmt.Errorf("%w: node %s", errOrphaned, h.Node)
+		case err == nil:
+			err = fmt.Errorf("node %s: %w", h.Node, errNotMine)
+		}
+	}
+	return err
+}
+
+// pieceTime is how long a node works on what takes long before it answers that there is
+// more.
+func (s *Scheduler) pieceTime() time.Duration { return s.cfg.AnswerWithin / 2 }

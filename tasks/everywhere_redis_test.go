@@ -1,0 +1,91 @@
+package tasks
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// What is about many tasks is about those of all nodes of a real Redis, also when one of
+// them has gone and its tasks are another one's.
+func TestAllNodesOfRedis(t *testing.T) {
+	url := redistest.Start(t).URL()
+	var nodes []*node
+	for _, name := range []string{"a", "b", "c"} {
+		nodes = append(nodes, newNamedNode(t, url, name))
+	}
+	a := nodes[0]
+	a.waitFor("all nodes are known", func() bool {
+		return !slices.ContainsFunc(nodes, func(n *node) bool { return n.solitary() })
+	})
+	var ids []string
+	schedule := func(topic string) {
+		t.Helper()
+		ids = nil
+		for i, n := range nodes {
+			for range 40 {
+				task, err := n.Schedule(t.Context(), Request{Topic: topic, Group: "g", Delay: time.Duration(i+1) * time.Hour})
+				want(t, "Schedule", err, nil)
+				ids = append(ids, task.ID)
+			}
+		}
+		slices.Sort(ids)
+	}
+	listed := func(q Query) (all []string, err error) {
+		for {
+			page, err := a.List(t.Context(), q)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, idsOf(page.Tasks)...)
+			if q.Cursor = page.Cursor; q.Cursor == "" {
+				slices.Sort(all)
+				return all, nil
+			}
+		}
+	}
+	schedule("x")
+	got, err := listed(Query{Group: "g", Limit: 7})
+	if err != nil || !slices.Equal(got, ids) {
+		t.Errorf("List = %d tasks, %v; want %d", len(got), err, len(ids))
+	}
+	want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), ErrInUse)
+	cancelled, err := nodes[1].CancelGroup(t.Context(), "g")
+	if err != nil || cancelled.Cancelled != len(ids) {
+		t.Errorf("CancelGroup = %+v, %v", cancelled, err)
+	}
+
+	schedule("y")
+	killed, err := nodes[2].KillTopic(t.Context(), "y", -1)
+	if err != nil || killed.Killed != len(ids) {
+		t.Errorf("KillTopic = %+v, %v", killed, err)
+	}
+	dead, err := a.DeadTasks(t.Context(), "y", 1000, "")
+	if err != nil || !slices.Equal(sorted(idsOf(dead.Tasks)), ids) {
+		t.Errorf("DeadTasks = %d, %v", len(dead.Tasks), err)
+	}
+	requeued, err := a.Requeue(t.Context(), "y", Requeue{IDs: append([]string{"nobody"}, ids...), Delay: time.Hour})
+	if err != nil || requeued.Requeued != len(ids) || !slices.Equal(requeued.Unknown, []string{"nobody"}) {
+		t.Errorf("Requeue = %+v, %v", requeued, err)
+	}
+
+	want(t, "Close", nodes[2].Close(t.Context()), nil)
+	for began := time.Now(); ; {
+		if got, err = listed(Query{Topic: "y"}); err == nil {
+			break
+		}
+		if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrReplaying) || time.Since(began) > 20*time.Second {
+			t.Fatal("List:", err)
+		}
+	}
+	if !slices.Equal(got, ids) {
+		t.Errorf("List after an adoption = %d tasks; want %d", len(got), len(ids))
+	}
+	purged, err := nodes[1].Purge(t.Context(), "y")
+	if err != nil || purged.Cancelled != len(ids) {
+		t.Errorf("Purge = %+v, %v", purged, err)
+	}
+}

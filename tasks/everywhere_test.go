@@ -1,0 +1,556 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/memledger"
+)
+
+// fill schedules tasks at every node, of a topic and a group, and returns their ids.
+func (c *crew) fill(n int, topic, group string) (ids []string) {
+	c.t.Helper()
+	for i, m := range c.nodes {
+		for k := range n {
+			r := Request{Topic: topic, Group: group, Delay: time.Hour + time.Duration(i+k)*time.Second}
+			if k%2 == 0 {
+				r.ID = fmt.Sprintf("%s-%s-%s-%d", topic, group, m.name, k)
+			}
+			ids = append(ids, m.must(r).ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// deliver has a task delivered, and returns its id.
+func (m *mate) deliver(r Request) string {
+	m.c.t.Helper()
+	id := m.must(r).ID
+	pass(10 * time.Millisecond)
+	ds, err := m.Reserve(m.c.t.Context(), r.Topic, 1, 0, time.Hour)
+	if err != nil || len(ds) != 1 || ds[0].ID != id {
+		m.c.t.Fatalf("reserved %v, %v; want %s", ds, err, id)
+	}
+	return id
+}
+
+// bury schedules a task at a node and buries it.
+func (m *mate) bury(topic, id string) {
+	m.c.t.Helper()
+	m.must(Request{ID: id, Topic: topic})
+	pass(10 * time.Millisecond)
+	ds, err := m.Reserve(m.c.t.Context(), topic, 1, 0, 0)
+	if err != nil || len(ds) != 1 || ds[0].ID != id {
+		m.c.t.Fatalf("reserved %v, %v; want %s", ds, err, id)
+	}
+	a, err := m.Settle(m.c.t.Context(), Verdict{Verb: Bury, Reason: "no use"}, []string{ds[0].Receipt()})
+	if err = errors.Join(err, a[0].Err); err != nil {
+		m.c.t.Fatal("Settle:", err)
+	}
+}
+
+// pages reads all pages of a query.
+func (m *mate) pages(q Query) (all []string) {
+	m.c.t.Helper()
+	for {
+		page, err := m.List(m.c.t.Context(), q)
+		if err != nil {
+			m.c.t.Fatalf("List(%+v) at %s: %v", q, m.name, err)
+		}
+		all = append(all, idsOf(page.Tasks)...)
+		if q.Cursor = page.Cursor; q.Cursor == "" {
+			return all
+		}
+	}
+}
+
+func sorted(ids []string) []string {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	return ids
+}
+
+// sized makes the tasks in which pages are cut: a node answers with fewer than were asked.
+func sized(i int) []byte {
+	if i%2 != 0 {
+		return nil
+	}
+	return fmt.Appendf(nil, "%q", strings.Repeat("x", 60<<10))
+}
+
+// A list is that of all nodes, whoever is asked: each task once, in order, also where a
+// page is cut because of its size.
+func TestListOfAllNodes(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		rng := rand.New(rand.NewPCG(seed, 0))
+		var all []Task
+		for i := range 450 {
+			all = append(all, c.nodes[rng.IntN(3)].must(Request{
+				Topic: []string{"x", "y"}[rng.IntN(2)], Group: []string{"", "g"}[rng.IntN(2)],
+				Delay: time.Duration(rng.IntN(60)) * time.Second, Payload: sized(i),
+			}))
+		}
+		slices.SortFunc(all, func(a, b Task) int {
+			return compareRefs(recovery.Ref{ID: a.ID, Next: a.Next.UnixMilli()}, recovery.Ref{ID: b.ID, Next: b.Next.UnixMilli()})
+		})
+		for _, m := range c.nodes {
+			for _, limit := range []int{77, 1000} {
+				for _, q := range []Query{{}, {Topic: "y", Group: "g"}, {State: Delivering}} {
+					var wanted []string
+					for _, task := range all {
+						if q.State == 0 && (q.Topic == "" || q.Topic == task.Topic) && (q.Group == "" || q.Group == task.Group) {
+							wanted = append(wanted, task.ID)
+						}
+					}
+					q.Limit = limit
+					if got := m.pages(q); !slices.Equal(got, wanted) {
+						t.Errorf("%+v at %s: %d tasks, want %d in their order", q, m.name, len(got), len(wanted))
+					}
+				}
+			}
+		}
+		page, err := c.nodes[0].List(t.Context(), Query{Limit: 1000})
+		if err != nil || len(page.Tasks) == 0 || len(page.Tasks) == len(all) || page.Cursor == "" {
+			t.Errorf("%d of %d tasks of %d bytes and more came at once, %v", len(page.Tasks), len(all), 450/2*(60<<10), err)
+		}
+		if got := page.Tasks[0]; got.ID != all[0].ID || got.Node != all[0].Node || !got.Next.Equal(all[0].Next) || string(got.Payload) != string(all[0].Payload) {
+			t.Errorf("the first task of the list is %+v", got)
+		}
+	})
+}
+
+func TestCancelGroupAtAllNodes(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		for _, m := range c.nodes {
+			group, topic := "g"+m.name, "y"+m.name
+			c.fill(5, "x", group)
+			stays := c.fill(2, "x", "other"+m.name)
+			var out []string
+			for _, o := range c.nodes {
+				out = append(out, o.deliver(Request{Topic: topic, Group: group}))
+			}
+			got, err := m.CancelGroup(t.Context(), group)
+			if err != nil || got.Cancelled != 15 || !slices.Equal(sorted(got.Delivering), sorted(out)) || got.More != 0 {
+				t.Errorf("CancelGroup at %s = %+v, %v; want 15, %v", m.name, got, err, out)
+			}
+			for _, o := range c.nodes {
+				if left := o.pages(Query{Group: group}); !slices.Equal(sorted(left), sorted(out)) {
+					t.Errorf("left at %s: %v", o.name, left)
+				}
+				if left := o.pages(Query{Group: "other" + m.name}); !slices.Equal(sorted(left), stays) {
+					t.Errorf("of another group, left at %s: %v", o.name, left)
+				}
+			}
+			got, err = m.CancelGroup(t.Context(), group)
+			if err != nil || got.Cancelled != 0 || len(got.Delivering) != 3 {
+				t.Errorf("CancelGroup again = %+v, %v", got, err)
+			}
+		}
+	})
+}
+
+// As many are named as with one node, and the others counted.
+func TestNamesOfAllNodesAreBounded(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		const each = 600
+		for _, m := range c.nodes {
+			for range each {
+				m.must(Request{Topic: "x", Group: "g"})
+			}
+			pass(10 * time.Millisecond)
+			if ds, err := m.Reserve(t.Context(), "x", each, 0, time.Hour); err != nil || len(ds) != each {
+				t.Fatalf("reserved %d, %v", len(ds), err)
+			}
+		}
+		got, err := c.nodes[0].CancelGroup(t.Context(), "g")
+		slices.Sort(got.Delivering)
+		if err != nil || got.Cancelled != 0 || len(slices.Compact(got.Delivering)) != MaxGroupDelivering || got.More != 3*each-MaxGroupDelivering {
+			t.Errorf("CancelGroup = %d, %d named, %d more, %v", got.Cancelled, len(got.Delivering), got.More, err)
+		}
+	})
+}
+
+func TestPurgeAtAllNodes(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		c.fill(7, "x", "")
+		stays := c.fill(2, "y", "")
+		c.nodes[2].deliver(Request{Topic: "x"})
+		p, err := c.nodes[1].Purge(t.Context(), "x")
+		if err != nil || p != (Purged{21, 1}) {
+			t.Errorf("Purge = %+v, %v", p, err)
+		}
+		if left := c.nodes[0].pages(Query{State: Pending}); !slices.Equal(sorted(left), stays) {
+			t.Errorf("left: %v", left)
+		}
+	})
+}
+
+func TestTopicInUseElsewhere(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		a, b := c.nodes[0], c.nodes[1]
+		_, err := a.SetTopic(t.Context(), "x", TopicSettings{Retry: Retry{MaxAttempts: 3}}, -1)
+		want(t, "SetTopic", err, nil)
+		pass(2 * time.Second)
+		id := b.must(Request{Topic: "x", Delay: time.Hour}).ID
+		for _, m := range c.nodes {
+			want(t, "DeleteTopic at "+m.name, m.DeleteTopic(t.Context(), "x", -1), ErrInUse)
+		}
+		want(t, "DeleteTopic of nobody", a.DeleteTopic(t.Context(), "none", -1), ErrNoTopic)
+		_, err = a.KillTopic(t.Context(), "none", -1)
+		want(t, "KillTopic of nobody", err, ErrNoTopic)
+		c.nodes[2].bury("x", "dead")
+		k, err := c.nodes[2].KillTopic(t.Context(), "x", -1)
+		if err != nil || k != (Killed{Killed: 1}) {
+			t.Errorf("KillTopic = %+v, %v", k, err)
+		}
+		if got := a.get(id); got.State != Dead || got.Reason != TopicDeleted {
+			t.Errorf("the task of the topic: %+v", got)
+		}
+		want(t, "DeleteTopic again", c.nodes[2].DeleteTopic(t.Context(), "x", -1), ErrNoTopic)
+
+		// Without settings of its own, the tasks of a topic are killed all the same.
+		b.must(Request{Topic: "y", Delay: time.Hour})
+		if k, err = a.KillTopic(t.Context(), "y", -1); err != nil || k.Killed != 1 {
+			t.Errorf("KillTopic of tasks elsewhere = %+v, %v", k, err)
+		}
+	})
+}
+
+func TestDeadOfAllNodes(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		ctx := t.Context()
+		var dead []string // in order of death
+		for i := range 9 {
+			id := fmt.Sprint("d", i)
+			c.nodes[i%3].bury("x", id)
+			dead = append(dead, id)
+		}
+		c.nodes[1].bury("y", "other")
+		for _, m := range c.nodes {
+			for _, limit := range []int{1, 2, 100} {
+				if got := m.pages(Query{Topic: "x", State: Dead, Limit: limit}); !slices.Equal(got, dead) {
+					t.Errorf("the dead at %s: %v, want %v", m.name, got, dead)
+				}
+			}
+		}
+		q, err := c.nodes[0].Requeue(ctx, "x", Requeue{IDs: []string{"d4", "nobody", "d5", "d0", "d4", "other"}, Delay: time.Hour})
+		if err != nil || q.Requeued != 3 || !slices.Equal(q.Unknown, []string{"nobody", "other"}) {
+			t.Errorf("Requeue = %+v, %v", q, err)
+		}
+		due := c.nodes[0].get("d4").Due
+		for _, id := range []string{"d5", "d0"} {
+			if got := c.nodes[2].get(id); got.State != Pending || !got.Due.Equal(due) {
+				t.Errorf("requeued: %+v; want the deadline %v", got, due)
+			}
+		}
+		n, err := c.nodes[1].DeleteDead(ctx, "x", []string{"d1", "d2", "nobody"})
+		if err != nil || n != 2 {
+			t.Errorf("DeleteDead = %d, %v", n, err)
+		}
+		q, err = c.nodes[2].Requeue(ctx, "x", Requeue{})
+		if err != nil || q.Requeued != 4 || q.Unknown != nil {
+			t.Errorf("Requeue of all = %+v, %v", q, err)
+		}
+		if n, err = c.nodes[0].DeleteDead(ctx, "y", nil); err != nil || n != 1 {
+			t.Errorf("DeleteDead of all = %d, %v", n, err)
+		}
+		if q, err = c.nodes[0].Requeue(ctx, "x", Requeue{IDs: []string{}}); err != nil || q.Requeued != 0 {
+			t.Errorf("Requeue of none = %+v, %v", q, err)
+		}
+	})
+}
+
+// What takes long goes in pieces, and nothing is counted twice.
+func TestLongPurgeInPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &crew{t: t, fleet: memledger.NewFleet(), log: &logged{}}
+		for i := range 2 {
+			c.nodes = append(c.nodes, c.start(string(rune('a'+i))))
+			c.slow = 400 * time.Millisecond
+		}
+		defer func() {
+			for _, m := range c.nodes {
+				m.stop()
+			}
+		}()
+		pass(5 * time.Second)
+		fill := func(n int) {
+			t.Helper()
+			for range n / 4000 {
+				results, err := c.nodes[1].ScheduleBatch(t.Context(), slices.Repeat([]Request{{Topic: "x", Group: "g", Delay: time.Hour}}, 4000))
+				want(t, "ScheduleBatch", err, nil)
+				for _, r := range results {
+					want(t, "ScheduleBatch", r.Err, nil)
+				}
+			}
+		}
+		const n, fewer = 20_000, 8000
+		fill(n)
+		out := c.nodes[1].deliver(Request{Topic: "y", Group: "g"})
+		began := time.Now()
+		got, err := c.nodes[0].CancelGroup(t.Context(), "g")
+		if err != nil || got.Cancelled != n || !slices.Equal(got.Delivering, []string{out}) || got.More != 0 {
+			t.Errorf("CancelGroup = %+v, %v", got, err)
+		}
+		if took := time.Since(began); took < 2*c.nodes[0].cfg.AnswerWithin {
+			t.Errorf("it took %v: one question would have done", took)
+		}
+
+		fill(fewer)
+		k, err := c.nodes[0].KillTopic(t.Context(), "x", -1)
+		if err != nil || k.Killed != fewer {
+			t.Errorf("KillTopic = %+v, %v", k, err)
+		}
+		q, err := c.nodes[0].Requeue(t.Context(), "x", Requeue{Delay: time.Hour})
+		if err != nil || q.Requeued != fewer {
+			t.Errorf("Requeue = %+v, %v", q, err)
+		}
+	})
+}
+
+// inherit has a node adopt what the last one held, who is dead then. Whose shards
+// they were does not ask for them.
+func (m *mate) inherit() (homes []recovery.Home) {
+	m.c.t.Helper()
+	gone := m.c.nodes[len(m.c.nodes)-1]
+	for i := range crewShards {
+		homes = append(homes, gone.homeOn(i))
+	}
+	gone.kill()
+	m.member.AdoptFrom(gone.member)
+	pass(time.Second)
+	return homes
+}
+
+// handOver has a shard of one node taken by another one.
+func (m *mate) handOver(home recovery.Home, to *mate) {
+	m.c.t.Helper()
+	if err := to.fetch(context.Background(), m.name, home); err != nil {
+		m.c.t.Errorf("handing over: %v", err)
+	}
+}
+
+// A shard is on its way from b to c while a asks both, in either order. Nothing of it is
+// missed, and nothing counts twice.
+func TestShardMovesWhileAllAreAsked(t *testing.T) {
+	for name, late := range map[string]int{"MissedByBoth": 1, "SeenByBoth": 2} {
+		t.Run(name, func(t *testing.T) {
+			crewed(t, 4, func(t *testing.T, c *crew) {
+				a, b := c.nodes[0], c.nodes[1]
+				home := b.inherit()[0]
+				during := func(call func()) {
+					t.Helper()
+					// Who is late gets no question before the shard has changed hands.
+					c.fleet.Drop(func(from, to string, _ []byte) bool { return from == a.name && to == c.nodes[late].name })
+					done := make(chan struct{})
+					go func() {
+						defer close(done)
+						call()
+					}()
+					synctest.Wait()
+					b.handOver(home, c.nodes[2])
+					pass(10 * time.Millisecond) // it is in memory there
+					c.fleet.Drop(nil)
+					<-done
+					c.nodes[2].handOver(home, b)
+					pass(time.Second)
+				}
+				there := b.must(Request{ID: home.NewID(), Topic: "x", Group: "g", Delay: time.Hour}).ID
+				out := home.NewID()
+				b.deliver(Request{ID: out, Topic: "y", Group: "g"})
+				during(func() {
+					page, err := a.List(t.Context(), Query{Group: "g"})
+					if err != nil || !slices.Equal(sorted(idsOf(page.Tasks)), sorted([]string{there, out})) {
+						t.Errorf("List = %v, %v; want %s and %s", idsOf(page.Tasks), err, there, out)
+					}
+				})
+				during(func() {
+					want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), ErrInUse)
+				})
+				during(func() {
+					got, err := a.CancelGroup(t.Context(), "g")
+					if err != nil || got.Cancelled != 1 || !slices.Equal(got.Delivering, []string{out}) || got.More != 0 {
+						t.Errorf("CancelGroup = %+v, %v; want 1 and %s", got, err, out)
+					}
+				})
+				if left := a.pages(Query{Group: "g"}); !slices.Equal(left, []string{out}) {
+					t.Errorf("left: %v", left)
+				}
+				dead := home.NewID()
+				b.bury("x", dead)
+				during(func() {
+					page, err := a.DeadTasks(t.Context(), "x", 0, "")
+					if err != nil || !slices.Equal(idsOf(page.Tasks), []string{dead}) {
+						t.Errorf("DeadTasks = %v, %v", idsOf(page.Tasks), err)
+					}
+				})
+				during(func() {
+					q, err := a.Requeue(t.Context(), "x", Requeue{IDs: []string{dead}, Delay: time.Hour})
+					if err != nil || q.Requeued != 1 || q.Unknown != nil {
+						t.Errorf("Requeue = %+v, %v", q, err)
+					}
+				})
+			})
+		})
+	}
+}
+
+// A node vouches only for what it holds all the time, in one tenure.
+func TestStay(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		a, b := c.nodes[0], c.nodes[1]
+		own := []recovery.Home{a.homeOn(0), a.homeOn(1), a.homeOn(2)}
+		moves := a.inherit()
+		own = append(own, moves...)
+		moved := moves[2]
+		covered := func(do func()) []recovery.Home {
+			t.Helper()
+			var c covering
+			_, err := a.covers(t.Context(), &c, func(context.Context) error { do(); return nil })
+			want(t, "covers", err, nil)
+			pass(time.Second)
+			return c.Covered
+		}
+		if got := covered(func() {}); !slices.Equal(got, own) {
+			t.Errorf("covered %v, want %v", got, own)
+		}
+		others := own[:len(own)-1]
+		if got := covered(func() { a.handOver(moved, b) }); !slices.Equal(got, others) {
+			t.Errorf("what has left is covered: %v", got)
+		}
+		if got := covered(func() { b.handOver(moved, a); pass(time.Second) }); !slices.Equal(got, others) {
+			t.Errorf("what has come is covered: %v", got)
+		}
+		if got := covered(func() {}); !slices.Equal(got, own) {
+			t.Errorf("covered %v, want %v", got, own)
+		}
+		if got := covered(func() {
+			a.handOver(moved, b)
+			pass(time.Second)
+			b.handOver(moved, a)
+			pass(time.Second)
+		}); !slices.Equal(got, others) {
+			t.Errorf("what has left and come back is covered: %v", got)
+		}
+		a.member.Uncertain(true)
+		var cov covering
+		_, err := a.covers(t.Context(), &cov, func(context.Context) error { return nil })
+		want(t, "covers of one that may have lost what it held", err, ErrUnavailable)
+		a.member.Uncertain(false)
+		_, err = a.covers(t.Context(), &cov, func(context.Context) error { a.member.Uncertain(true); return nil })
+		want(t, "covers of one that may have lost it meanwhile", err, ErrUnavailable)
+		a.member.Uncertain(false)
+	})
+}
+
+// One node hears questions, and says nothing. What the others did is told, and a repeat
+// does the rest.
+func TestSilentNodeAmongAll(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		a, silent := c.nodes[0], c.nodes[2]
+		ctx := t.Context()
+		c.fill(4, "x", "g")
+		silent.bury("x", "d")
+		hush := func(is bool) {
+			c.fleet.Drop(func(from, _ string, _ []byte) bool { return is && from == silent.name })
+		}
+		hush(true)
+		began := time.Now()
+		_, err := a.List(ctx, Query{})
+		want(t, "List", err, ErrNodeAway)
+		_, err = a.DeadTasks(ctx, "x", 0, "")
+		want(t, "DeadTasks", err, ErrNodeAway)
+		want(t, "DeleteTopic", a.DeleteTopic(ctx, "nothing", -1), ErrNodeAway)
+		want(t, "DeleteTopic of one in use here", a.DeleteTopic(ctx, "x", -1), ErrInUse)
+		if took := time.Since(began); took > 4*a.cfg.AnswerWithin {
+			t.Errorf("it took %v to find out", took)
+		}
+		_, err = a.Requeue(ctx, "x", Requeue{Delay: time.Hour})
+		want(t, "Requeue", err, ErrUnknown)
+		pass(time.Minute)
+		silent.bury("x", "e")
+		hush(false)
+		_, err = a.DeleteDead(ctx, "x", []string{"e"})
+		want(t, "DeleteDead", err, nil)
+
+		// Nothing of it is heard any more.
+		c.fleet.Drop(func(_, to string, _ []byte) bool { return to == silent.name })
+		got, err := a.CancelGroup(ctx, "g")
+		want(t, "CancelGroup", err, ErrUnknown)
+		if got.Cancelled != 8 {
+			t.Errorf("CancelGroup = %+v", got)
+		}
+		pass(time.Minute)
+		hush(false)
+		if got, err = a.CancelGroup(ctx, "g"); err != nil || got.Cancelled != 4 {
+			t.Errorf("CancelGroup again = %+v, %v", got, err)
+		}
+	})
+}
+
+// What a dead node held is waited for: somebody adopts it, or the answer is an error.
+func TestDeadNodeAmongAll(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		a, b, gone := c.nodes[0], c.nodes[1], c.nodes[2]
+		ids := c.fill(4, "x", "g")
+		gone.kill()
+		_, err := a.List(t.Context(), Query{Group: "g"})
+		want(t, "List", err, ErrNodeAway)
+		got, err := b.CancelGroup(t.Context(), "g")
+		want(t, "CancelGroup", err, ErrNodeAway)
+		if got.Cancelled != 8 {
+			t.Errorf("CancelGroup = %+v", got)
+		}
+		time.AfterFunc(time.Second, func() { a.member.AdoptFrom(gone.member) })
+		if got, err = b.CancelGroup(t.Context(), "g"); err != nil || got.Cancelled != 4 {
+			t.Errorf("CancelGroup with an adoption = %+v, %v", got, err)
+		}
+		if left := a.pages(Query{Group: "g"}); len(left) != 0 {
+			t.Errorf("left of %v: %v", ids, left)
+		}
+	})
+}
+
+// A node that does not know the question is named, and no answer pretends to be whole.
+func TestOlderVersionAmongAll(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		ctx := t.Context()
+		c.fill(2, "x", "g")
+		for _, verb := range []string{"list", "used", "purge", "exhume"} {
+			delete(c.nodes[2].shared.verbs, verb)
+		}
+		a := c.nodes[0]
+		named := func(what string, err error) {
+			t.Helper()
+			want(t, what, err, ErrUnavailable)
+			if !errors.Is(err, errNotUnderstood) || !strings.Contains(err.Error(), "node c") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		_, err := a.List(ctx, Query{})
+		named("List", err)
+		_, err = a.DeadTasks(ctx, "x", 0, "")
+		named("DeadTasks", err)
+		named("DeleteTopic", a.DeleteTopic(ctx, "nothing", -1))
+		_, err = a.Requeue(ctx, "x", Requeue{})
+		named("Requeue", err)
+		_, err = a.DeleteDead(ctx, "x", nil)
+		named("DeleteDead", err)
+		got, err := a.CancelGroup(ctx, "g")
+		named("CancelGroup", err)
+		if got.Cancelled != 4 {
+			t.Errorf("CancelGroup = %+v", got)
+		}
+	})
+}
