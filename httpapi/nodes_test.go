@@ -2,7 +2,9 @@ package httpapi
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks"
@@ -66,6 +68,49 @@ func TestNodes(t *testing.T) {
 		t.Errorf("got %v", s)
 	}
 	all[0].refused(all[0].do("POST", "/v1/nodes/n3/drain", ""), 503, "node_unavailable", "")
+}
+
+// What is about many tasks is about those of all nodes, or a problem that names the node
+// which is missing, and tells what was done.
+func TestAllNodes(t *testing.T) {
+	fleet := memledger.NewFleet()
+	var all []*rig
+	var members []*memledger.Member
+	for _, name := range []string{"n1", "n2"} {
+		members = append(members, fleet.Join(name, 2))
+		all = append(all, newRigOn(t, members[len(members)-1], tasks.Config{Node: name, AnswerWithin: 500 * time.Millisecond}, Config{Log: slog.New(slog.DiscardHandler)}))
+	}
+	schedule := func() {
+		t.Helper()
+		for _, r := range all {
+			r.want(r.do("POST", "/v1/tasks", `{"topic":"x","group":"g","delay":"1h"}`), 201)
+		}
+	}
+	schedule()
+	if got := all[0].want(all[0].do("GET", "/v1/groups/g", ""), 200)["tasks"].([]any); len(got) != 2 {
+		t.Errorf("got %v", got)
+	}
+	all[1].refused(all[1].do("DELETE", "/v1/topics/x", ""), 409, "topic_in_use", "")
+	if got := all[1].want(all[1].do("DELETE", "/v1/groups/g", ""), 200); got["cancelled"] != 2.0 {
+		t.Errorf("got %v", got)
+	}
+	schedule()
+	gone := fleet.Join("n3", 2)
+	if _, err := gone.Adopt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	gone.Crash()
+	for _, path := range []string{"/v1/tasks", "/v1/groups/g", "/v1/topics/x/dead"} {
+		all[0].refused(all[0].do("GET", path, ""), 503, "node_unavailable", "")
+	}
+	got := all[0].want(all[0].do("DELETE", "/v1/groups/g", ""), 503)
+	if detail, _ := got["detail"].(string); got["done"] != 2.0 || !strings.Contains(detail, "node n3") {
+		t.Errorf("got %v", got)
+	}
+	members[1].AdoptFrom(gone)
+	if got := all[0].want(all[0].do("DELETE", "/v1/groups/g", ""), 200); got["cancelled"] != 0.0 {
+		t.Errorf("got %v", got)
+	}
 }
 
 // A node that is drained by another one takes nothing new, is not ready, and says when

@@ -241,10 +241,18 @@ func problemOf(err error) *Problem {
 		case a.tell:
 			return a.kind.with(err.Error())
 		default:
-			return a.kind.with(a.err.Error())
+			return a.kind.with(a.err.Error() + where(err))
 		}
 	}
 	return nil
+}
+
+// where names the node because of which a call about the tasks of all nodes has failed.
+func where(err error) string {
+	if e := (*tasks.NodeError)(nil); errors.As(err, &e) {
+		return ": node " + e.Node
+	}
+	return ""
 }
 
 // invalidFields is the answer to a request with these faults.

@@ -23,6 +23,7 @@ func (s *Server) routes() error {
 
 	// What any request that writes may meet.
 	writes := kinds{overloaded, outcomeUnknown, unavailable, nodeAway, replaying, draining, closing}
+	lists := kinds{invalid, overloaded, unavailable, nodeAway, replaying, closing}
 	bodies := kinds{malformed, tooLarge, wrongMedia, invalid, overloaded}
 
 	// Tasks.
@@ -31,7 +32,7 @@ func (s *Server) routes() error {
 		reads: typeOf[NewTask](), status: 201, also: []int{200, 202}, fails: bodies.and(idTaken).and(writes...)}, s.schedule)
 	add(a, route{id: "list-tasks", allow: schedulers | readers, method: "GET", path: "/v1/tasks", summary: "List tasks, soonest first",
 		about: "A list is no snapshot: a task that moves meanwhile may be seen twice or not at all.",
-		fails: kinds{invalid, replaying, closing}}, s.list)
+		fails: lists}, s.list)
 	add(a, route{id: "schedule-batch", allow: schedulers, method: "POST", path: "/v1/tasks/batch", summary: "Schedule up to 10,000 tasks",
 		about: "Takes a JSON array, or with application/x-ndjson one task a line. Tasks are taken or refused one by one; text that is not JSON refuses the whole batch.",
 		reads: typeOf[[]NewTask](), lines: true, fails: bodies.and(writes...)}, s.batch)
@@ -51,7 +52,7 @@ func (s *Server) routes() error {
 	// Groups.
 	add(a, route{id: "list-group", allow: schedulers | readers, method: "GET", path: "/v1/groups/{group}", summary: "List the tasks of a group, soonest first",
 		about: "All but the dead. A group that nobody has met is empty.",
-		fails: kinds{invalid, replaying, closing}}, s.listGroup)
+		fails: lists}, s.listGroup)
 	add(a, route{id: "cancel-group", allow: schedulers, method: "DELETE", path: "/v1/groups/{group}", summary: "Cancel all pending and ready tasks of a group",
 		about: "Each of them definitely, but not all in one step: what was cancelled before a problem is told by done, and repeating the request does the rest. Tasks that are being delivered are left and named.",
 		fails: kinds{invalid}.and(writes...)}, s.cancelGroup)
@@ -77,7 +78,7 @@ func (s *Server) routes() error {
 		about: "Replaces all settings; a field that is left out gets its default. If-Match with an ETag guards against changes by others.",
 		reads: typeOf[NewTopic](), fails: bodies.and(changed, unavailable, outcomeUnknown, closing)}, s.putTopic)
 	add(a, route{id: "delete-topic", allow: admins, method: "DELETE", path: "/v1/topics/{topic}", summary: "Forget a topic's settings",
-		about: "Refused while the topic has tasks on this node, unless force is true: then those that are pending or ready become dead, a piece " +
+		about: "Refused while the topic has tasks, at any node, unless force is true: then those that are pending or ready become dead, a piece " +
 			"at a time, and those that are being delivered are left to their receivers.",
 		status: 204, fails: kinds{invalid, noTopic, inUse, changed}.and(writes...)}, s.deleteTopic)
 	add(a, route{id: "pause-topic", allow: admins, method: "POST", path: "/v1/topics/{topic}/pause", summary: "Stop delivering a topic's tasks",
@@ -91,7 +92,7 @@ func (s *Server) routes() error {
 
 	// Dead tasks.
 	add(a, route{id: "list-dead", allow: readers, method: "GET", path: "/v1/topics/{topic}/dead", summary: "List dead tasks",
-		fails: kinds{invalid, unavailable, closing}}, s.listDead)
+		fails: lists}, s.listDead)
 	add(a, route{id: "requeue-dead", allow: admins, method: "POST", path: "/v1/topics/{topic}/dead/requeue", summary: "Bring dead tasks back",
 		about: "They have all their attempts again, and one deadline: now, unless it is given. Ids that are not among the dead of the topic are skipped, and told.",
 		reads: typeOf[Requeue](), fails: bodies.and(writes...)}, s.requeue)

@@ -291,6 +291,9 @@ func (c *census[Q, A, P]) round(ctx context.Context, holders map[recovery.Home]r
 	for node := range nodes {
 		group.Go(func() {
 			failed := c.visit(ctx, node)
+			if failed != nil && node != c.shared.node {
+				failed = &NodeError{node, failed}
+			}
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			lasting := failed != nil && !passing(failed)
@@ -379,13 +382,24 @@ func (c *census[Q, A, P]) missing(holders map[recovery.Home]recovery.Holder) (er
 		switch h := holders[home]; {
 		case c.covered[home]:
 		case !h.Live:
-			return fmt.Errorf("%w: node %s", errOrphaned, h.Node)
+			return &NodeError{h.Node, errOrphaned}
 		case err == nil:
-			err = fmt.Errorf("node %s: %w", h.Node, errNotMine)
+			err = &NodeError{h.Node, errNotMine}
 		}
 	}
 	return err
 }
+
+// A NodeError says which node is the reason why a call about the tasks of all nodes has
+// failed.
+type NodeError struct {
+	Node string
+	Err  error
+}
+
+func (e *NodeError) Error() string { return "node " + e.Node + ": " + e.Err.Error() }
+
+func (e *NodeError) Unwrap() error { return e.Err }
 
 // pieceTime is how long a node works on what takes long before it answers that there is
 // more.

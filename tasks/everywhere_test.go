@@ -534,7 +534,7 @@ func TestOlderVersionAmongAll(t *testing.T) {
 		named := func(what string, err error) {
 			t.Helper()
 			want(t, what, err, ErrUnavailable)
-			if !errors.Is(err, errNotUnderstood) || !strings.Contains(err.Error(), "node c") {
+			if e := (*NodeError)(nil); !errors.Is(err, errNotUnderstood) || !errors.As(err, &e) || e.Node != "c" {
 				t.Errorf("%s: %v", what, err)
 			}
 		}

@@ -219,7 +219,8 @@ func (n *node) term() {
 	}
 }
 
-// drained waits until nothing is owed any more and no node has a task left.
+// drained waits until nothing is owed any more, and every node says of all nodes that they
+// have no task left.
 func (f *fleet) drained(limit time.Duration) {
 	f.t.Helper()
 	over := time.After(limit)

@@ -1,0 +1,65 @@
+package redisledger
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// While Redis has lost who is registered, or whose a shard is, nobody says that he knows of
+// all shards.
+func TestHoldersAfterALoss(t *testing.T) {
+	url := redistest.Start(t).URL()
+	open := func(node string) *Ledger {
+		v := newLives(url)
+		v.opts.Node, v.opts.Shards, v.opts.FailoverAfter = node, 2, 20*time.Second
+		l := v.open(t)
+		if _, err := l.Adopt(t.Context()); err != nil {
+			t.Fatal("Adopt:", err)
+		}
+		return l
+	}
+	a, b := open("a"), open("b")
+	holders := func() (map[recovery.Home]recovery.Holder, error) { return a.Holders(t.Context()) }
+	if all, err := holders(); err != nil || len(all) != 4 {
+		t.Fatalf("Holders = %v, %v", all, err)
+	}
+	back := func(what string) {
+		t.Helper()
+		eventually(t, what, func() bool { all, err := holders(); return err == nil && len(all) == 4 })
+	}
+
+	// The token of a shard, which its holder writes again.
+	keys := b.keys.shard("b", 1)
+	tasks := keys.tasks()
+	if err := a.client.HDel(t.Context(), tasks, ownerField).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := holders(); err == nil {
+		t.Errorf("Holders without a token = %v", all)
+	}
+	if err := a.client.HSet(t.Context(), tasks, ownerField, b.table.Load().all()[1].token.String()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	back("the token is there")
+
+	// The registration of a node that lives, which registers again.
+	if err := a.client.HDel(t.Context(), a.keys.nodes(), "b").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := holders(); err == nil {
+		t.Errorf("Holders without a node that lives = %v", all)
+	}
+	back("the node is registered again")
+
+	// And one's own.
+	if err := a.client.HDel(t.Context(), a.keys.nodes(), "a").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := holders(); err == nil {
+		t.Errorf("Holders without being registered = %v", all)
+	}
+	back("this node is registered again")
+}
