@@ -17,7 +17,8 @@ type crew struct {
 	t     testing.TB
 	fleet *memledger.Fleet
 	log   *logged
-	slow  time.Duration // of each batch, at nodes that are started from then on
+	slow  time.Duration   // of each batch, at nodes that are started from then on
+	spool recovery.Ledger // of the next node; nil: none
 	nodes []*mate
 }
 
@@ -80,7 +81,7 @@ func (c *crew) start(name string) *mate {
 func (m *mate) open() {
 	m.c.t.Helper()
 	var err error
-	m.Scheduler, err = Open(m.c.t.Context(), slowMember{m.member, m.c.slow}, Config{Node: m.name, Log: slog.New(slog.NewTextHandler(m.c.log, nil))})
+	m.Scheduler, err = Open(m.c.t.Context(), slowMember{m.member, m.c.slow}, Config{Node: m.name, Spool: m.c.spool, Log: slog.New(slog.NewTextHandler(m.c.log, nil))})
 	if err != nil {
 		m.c.t.Fatalf("Open of %s: %v", m.name, err)
 	}

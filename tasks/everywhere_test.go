@@ -554,3 +554,36 @@ func TestOlderVersionAmongAll(t *testing.T) {
 		}
 	})
 }
+
+// What is spooled is found at the node whose disk has it, and counts once.
+func TestSpooledTasksOfAllNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &crew{t: t, fleet: memledger.NewFleet(), log: &logged{}}
+		for _, spool := range []recovery.Ledger{nil, memledger.New()} {
+			c.spool = spool
+			c.nodes = append(c.nodes, c.start(string(rune('a'+len(c.nodes)))))
+		}
+		defer func() {
+			for _, m := range c.nodes {
+				m.stop()
+			}
+		}()
+		pass(5 * time.Second)
+		a, b := c.nodes[0], c.nodes[1]
+		b.member.Uncertain(true)
+		task := b.must(Request{Topic: "x", Group: "g", Delay: time.Hour})
+		b.member.Uncertain(false)
+		if !task.Spooled {
+			t.Fatalf("it is not spooled: %+v", task)
+		}
+		if got := a.pages(Query{Group: "g"}); !slices.Equal(got, []string{task.ID}) {
+			t.Errorf("List = %v", got)
+		}
+		want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), ErrInUse)
+		if got, err := a.CancelGroup(t.Context(), "g"); err != nil || got.Cancelled != 1 {
+			t.Errorf("CancelGroup = %+v, %v", got, err)
+		}
+		_, err := b.Get(t.Context(), task.ID)
+		want(t, "Get", err, ErrNotFound)
+	})
+}

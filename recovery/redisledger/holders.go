@@ -54,7 +54,7 @@ func (l *Ledger) completeLocked(found survey) error {
 	}
 	for name, since := range w.vanished {
 		if between(since, time.Now()) < l.opts.FailoverAfter {
-			return fmt.Errorf("Redis has lost the registration of node %s, which was alive", name)
+			return fmt.Errorf("the registration of node %s is lost, which was alive", name)
 		}
 	}
 	for name, s := range w.nodes {
