@@ -91,8 +91,12 @@ type (
 	purgeAnswer struct {
 		covering
 		Cancelled  int
-		Delivering map[recovery.Home]int `json:",omitempty"` // how many were being delivered; 0: of those that are spooled
-		Left       []leftTask            `json:",omitempty"` // the first of these
+		Delivering []leftCount `json:",omitempty"` // how many were being delivered
+		Left       []leftTask  `json:",omitempty"` // the first of these
+	}
+	leftCount struct {
+		Home  recovery.Home `json:",omitempty"` // 0: they are spooled
+		Count int
 	}
 	leftTask struct {
 		ID   string

@@ -61,9 +61,9 @@ func (s *Scheduler) purgeAll(ctx context.Context, q purgeAsk) (t toll, err error
 
 func (t *toll) add(a *purgeAnswer, counts func(recovery.Home) bool) {
 	t.cancelled += a.Cancelled
-	for home, n := range a.Delivering {
-		if counts(home) {
-			t.delivering += n
+	for _, l := range a.Delivering {
+		if counts(l.Home) {
+			t.delivering += l.Count
 		}
 	}
 	for _, l := range a.Left {
@@ -150,10 +150,10 @@ func (p *purge) toll() toll {
 // answer tells another node what was done. Who was being delivered counts only in the
 // shards of the stay.
 func (p *purge) answer(st stay) purgeAnswer {
-	a := purgeAnswer{Cancelled: p.cancelled, Delivering: make(map[recovery.Home]int)}
+	a := purgeAnswer{Cancelled: p.cancelled}
 	for shard, n := range p.delivering {
 		if h := st[int(shard)]; h != nil {
-			a.Delivering[h.home] += n
+			a.Delivering = append(a.Delivering, leftCount{h.home, n})
 		}
 	}
 	for _, l := range p.named {

@@ -56,6 +56,10 @@ var conversations = []conversation{
 	converse(backlogQuestion),
 	converse(helpQuestion),
 	converse(outcomesQuestion),
+	converse(listQuestion),
+	converse(usedQuestion),
+	converse(purgeQuestion),
+	converse(exhumeQuestion),
 }
 
 // A conversation is one verb's question and answer, both full of values.
