@@ -138,7 +138,9 @@ func TestWorkerBounds(t *testing.T) {
 			schedule(t, c, 100)
 			var now, most atomic.Int64
 			w := worker(t, c, o, func(ctx context.Context, _ *client.Delivery) error {
-				most.Store(max(most.Load(), now.Add(1)))
+				n := now.Add(1)
+				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+				}
 				defer now.Add(-1)
 				pause(ctx, time.Second)
 				return nil

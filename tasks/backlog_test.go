@@ -16,10 +16,21 @@ import (
 )
 
 // A throng is a handler whose calls all take a second, and how many were made at once.
-type throng struct{ running, most, total atomic.Int64 }
+type throng struct {
+	running, total atomic.Int64
+	most           peak
+}
+
+// A peak is the greatest number that was seen.
+type peak struct{ atomic.Int64 }
+
+func (p *peak) see(n int64) {
+	for most := p.Load(); n > most && !p.CompareAndSwap(most, n); most = p.Load() {
+	}
+}
 
 func (c *throng) handler(context.Context, *Delivery) error {
-	c.most.Store(max(c.most.Load(), c.running.Add(1)))
+	c.most.see(c.running.Add(1))
 	time.Sleep(time.Second)
 	c.running.Add(-1)
 	c.total.Add(1)

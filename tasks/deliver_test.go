@@ -159,12 +159,11 @@ func TestMaxAttempts(t *testing.T) {
 // while they run.
 func TestConcurrency(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		var running, most, total atomic.Int32
+		var running, total atomic.Int64
+		var most peak
 		r.topic("x", TopicSettings{Concurrency: 3})
 		r.handle("x", func(context.Context, *Delivery) error {
-			n := running.Add(1)
-			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-			}
+			most.see(running.Add(1))
 			time.Sleep(time.Second)
 			running.Add(-1)
 			total.Add(1)
@@ -173,7 +172,7 @@ func TestConcurrency(t *testing.T) {
 		for range 200 {
 			r.must(Request{Topic: "x"})
 		}
-		for _, limit := range []int32{3, 10, 2} {
+		for _, limit := range []int64{3, 10, 2} {
 			r.topic("x", TopicSettings{Concurrency: int(limit)})
 			pass(1500 * time.Millisecond) // those that run under the old limit end
 			most.Store(0)

@@ -265,13 +265,14 @@ func TestWhoHelps(t *testing.T) {
 			poolBubble(t, func(t *testing.T, f *poolRig) {
 				a, b := f.nodes[0], f.nodes[1]
 				var c deliveries
-				var now, most atomic.Int64
+				var now atomic.Int64
+				var most peak
 				if err := a.Handle("x", c.by("a", time.Second, nil)); err != nil {
 					t.Fatal(err)
 				}
 				if way.handle {
 					if err := b.Handle("x", func(ctx context.Context, d *Delivery) error {
-						most.Store(max(most.Load(), now.Add(1)))
+						most.see(now.Add(1))
 						defer now.Add(-1)
 						return c.by("b", time.Second, nil)(ctx, d)
 					}); err != nil {

@@ -23,7 +23,8 @@ func saboteur(t *testing.T, cfg Config, spoil func([]uint64) []uint64, test func
 // arrivals are deliveries that a handler has seen.
 type arrivals struct {
 	collection[string]
-	early, latest atomic.Int64
+	early  atomic.Int64
+	latest peak
 }
 
 func (a *arrivals) handler(r *rig) HandlerFunc {
@@ -32,7 +33,7 @@ func (a *arrivals) handler(r *rig) HandlerFunc {
 		if late < 0 {
 			a.early.Add(1)
 		}
-		a.latest.Store(max(a.latest.Load(), int64(late)))
+		a.latest.see(int64(late))
 		a.add(d.ID)
 		return nil
 	}
@@ -196,9 +197,10 @@ func TestSabotageAndBacklog(t *testing.T) {
 	lose := func([]uint64) []uint64 { return nil }
 	saboteur(t, Config{SweepBacklog: 1000, SweepMaxConcurrency: 500}, lose, func(t *testing.T, r *rig) {
 		var a arrivals
-		var running, most atomic.Int64
+		var running atomic.Int64
+		var most peak
 		r.handle("x", func(ctx context.Context, d *Delivery) error {
-			most.Store(max(most.Load(), running.Add(1)))
+			most.see(running.Add(1))
 			time.Sleep(100 * time.Millisecond)
 			running.Add(-1)
 			return a.handler(r)(ctx, d)
