@@ -1,8 +1,11 @@
 package redisledger
 
 import (
+	"context"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
@@ -62,4 +65,39 @@ func TestHoldersAfterALoss(t *testing.T) {
 		t.Errorf("Holders without being registered = %v", all)
 	}
 	back("this node is registered again")
+}
+
+// Callers who give up while Redis is asked who lives do not keep a dead node alive.
+func TestImpatientCallersDelayNoAdoption(t *testing.T) {
+	url := redistest.Start(t).URL()
+	v := newLives(url)
+	v.opts.Node, v.opts.Shards, v.opts.FailoverAfter = "a", 2, time.Hour
+	a := v.open(t)
+	if _, err := a.Adopt(t.Context()); err != nil {
+		t.Fatal("Adopt:", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	a.client.AddHook(leaver{cancel})
+	_, _ = a.Holders(ctx)
+	if ctx.Err() == nil {
+		t.Fatal("the caller has not left")
+	}
+	a.others.mu.Lock()
+	defer a.others.mu.Unlock()
+	if a.others.broken {
+		t.Error("the watch begins anew because a caller has left")
+	}
+}
+
+// A leaver has the caller leave as soon as Redis is asked for several things.
+type leaver struct{ leave func() }
+
+func (l leaver) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (l leaver) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (l leaver) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		l.leave()
+		return next(ctx, cmds)
+	}
 }

@@ -92,12 +92,19 @@ func (l *Ledger) watchOnce() {
 }
 
 // poll looks at the registry and at the life signs of all nodes. A poll that was sent
-// after this one was called serves it as well.
+// after this one was called serves it as well. One that has been sent does not end with ctx:
+// that a caller has left says nothing of Redis, and a poll which was not answered has the
+// watch begin anew.
 func (l *Ledger) poll(ctx context.Context) error {
 	w := &l.others
 	called := time.Now()
 	w.polling.Lock()
 	defer w.polling.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(l.life, 2*ioTimeout)
+	defer cancel()
 	w.mu.Lock()
 	if w.asked.After(called) {
 		w.mu.Unlock()
