@@ -17,7 +17,8 @@ import (
 // an error. It goes by shards, since these change hands while the nodes are being asked:
 //
 //   - The node that was asked looks up who holds which shard, and puts the same question to
-//     all those nodes at the same time, itself included.
+//     all nodes that live at the same time, itself included: one that holds nothing may have
+//     spooled tasks. What is in the spool of a dead node is not known to anybody.
 //   - Each does it to all tasks that it has, and answers which shards that covers: those
 //     that it held, with all their tasks in memory, from before it began until after it had
 //     ended, in one tenure. What comes or goes meanwhile, it does not vouch for.
@@ -129,36 +130,41 @@ type (
 // spool counts as one of them.
 type stay map[int]*holding
 
-// beginStay waits until all that this node holds is in memory. Errors: ErrReplaying,
-// ErrUnavailable, ErrClosed.
-func (s *Scheduler) beginStay(ctx context.Context) (stay, error) {
+// beginStay waits until all that this node holds is in memory. It tells as well how many
+// spooled tasks have ever been stranded. Errors: ErrReplaying, ErrUnavailable, ErrClosed.
+func (s *Scheduler) beginStay(ctx context.Context) (st stay, stranded int, err error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	if err := s.waitReplayed(ctx); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	s.mu.Lock()
 	defer s.unlock()
 	switch {
 	case s.ended:
-		return nil, ErrClosed
+		return nil, 0, ErrClosed
 	case s.unsure():
-		return nil, errUnsure
+		return nil, 0, errUnsure
+	case s.spool != nil && len(s.spool.limbo) > 0:
+		return nil, 0, errLimbo
 	}
-	st := make(stay)
+	st = make(stay)
 	for n, h := range s.holdings {
 		if h != nil && h.stage == held {
 			st[n] = h
 		}
 	}
 	if s.spool != nil {
-		st[spoolShard] = s.spool.holding
+		st[spoolShard], stranded = s.spool.holding, s.spool.stranded
 	}
-	return st, nil
+	return st, stranded, nil
 }
 
+// errLimbo: spooled tasks have left memory, and may come back to it. It is passing.
+var errLimbo = fmt.Errorf("%w: it is not known yet whether what was spooled has moved there", errNotHeld)
+
 // endStay leaves out what has changed hands meanwhile, and lists the others.
-func (s *Scheduler) endStay(st stay) (covered []recovery.Home, err error) {
+func (s *Scheduler) endStay(st stay, stranded int) (covered []recovery.Home, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	switch {
@@ -166,6 +172,8 @@ func (s *Scheduler) endStay(st stay) (covered []recovery.Home, err error) {
 		return nil, ErrClosed
 	case s.unsure():
 		return nil, errUnsure
+	case s.spool != nil && s.spool.stranded != stranded:
+		return nil, errLimbo
 	}
 	for n, h := range st {
 		switch {
@@ -188,7 +196,7 @@ func (s *Scheduler) covers(ctx context.Context, c *covering, do func(ctx context
 		ctx, cancel = context.WithTimeoutCause(ctx, time.Until(deadline)*9/10, errLate)
 		defer cancel()
 	}
-	st, err := s.beginStay(ctx)
+	st, stranded, err := s.beginStay(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +206,7 @@ func (s *Scheduler) covers(ctx context.Context, c *covering, do func(ctx context
 		}
 		return nil, err
 	}
-	c.Covered, err = s.endStay(st)
+	c.Covered, err = s.endStay(st, stranded)
 	return st, err
 }
 
@@ -239,7 +247,7 @@ type census[Q, A any, P answered[A]] struct {
 
 	mu      sync.Mutex // guards everything below
 	covered map[recovery.Home]bool
-	heard   map[string]bool // nodes whose spooled tasks have been counted
+	heard   map[string]bool // nodes that have answered, and whose spooled tasks have been counted
 	moved   bool            // something was done, or covered, in this round
 	over    bool            // there is an error that repeating does not cure
 }
@@ -254,6 +262,10 @@ func (c *census[Q, A, P]) everywhere(ctx context.Context) error {
 	defer func() { cancel() }()
 	for tries := 0; ; tries++ {
 		holders, err := c.shared.ledger.Holders(patience)
+		var nodes []recovery.Node
+		if err == nil {
+			nodes, err = c.shared.ledger.Nodes(patience)
+		}
 		if err != nil {
 			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 		} else {
@@ -261,7 +273,7 @@ func (c *census[Q, A, P]) everywhere(ctx context.Context) error {
 			if !c.question.writes {
 				asking = patience
 			}
-			if err = c.round(asking, holders); err == nil {
+			if err = c.round(asking, holders, nodes); err == nil {
 				err = c.missing(holders)
 			}
 			if err == nil || c.over {
@@ -279,20 +291,23 @@ func (c *census[Q, A, P]) everywhere(ctx context.Context) error {
 	}
 }
 
-// round asks the holders of all shards that are not covered.
-func (c *census[Q, A, P]) round(ctx context.Context, holders map[recovery.Home]recovery.Holder) (err error) {
-	nodes := make(map[string]bool)
-	if len(c.heard) == 0 {
-		nodes[c.shared.node] = true // also if it holds nothing: something may be spooled
+// round asks the holders of all shards that are not covered, and every node that lives and
+// has not answered: where nothing is held, something may be spooled.
+func (c *census[Q, A, P]) round(ctx context.Context, holders map[recovery.Home]recovery.Holder, nodes []recovery.Node) (err error) {
+	asked := make(map[string]bool)
+	for _, n := range nodes {
+		if (n.Live || n.Self) && !c.heard[n.Name] {
+			asked[n.Name] = true
+		}
 	}
 	for home, h := range holders {
 		if h.Live && !c.covered[home] {
-			nodes[h.Node] = true
+			asked[h.Node] = true
 		}
 	}
 	c.moved = false
 	var group sync.WaitGroup
-	for node := range nodes {
+	for node := range asked {
 		group.Go(func() {
 			failed := c.visit(ctx, node)
 			if failed != nil && node != c.shared.node {

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -585,5 +586,64 @@ func TestSpooledTasksOfAllNodes(t *testing.T) {
 		}
 		_, err := b.Get(t.Context(), task.ID)
 		want(t, "Get", err, ErrNotFound)
+	})
+}
+
+// What is spooled at a node that holds no shard any more is found as well.
+func TestSpooledTasksWhereNothingIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &crew{t: t, fleet: memledger.NewFleet(), log: &logged{}}
+		for _, spool := range []recovery.Ledger{nil, memledger.New()} {
+			c.spool = spool
+			c.nodes = append(c.nodes, c.start(string(rune('a'+len(c.nodes)))))
+		}
+		defer func() {
+			for _, m := range c.nodes {
+				m.stop()
+			}
+		}()
+		pass(5 * time.Second)
+		a, b := c.nodes[0], c.nodes[1]
+		c.fleet.Drop(func(from, _ string, message []byte) bool { // b does not get its shards back
+			return from == b.name && bytes.Contains(message, []byte(yieldQuestion.verb))
+		})
+		defer c.fleet.Drop(nil)
+		a.member.AdoptFrom(b.member)
+		pass(time.Second)
+		b.member.Uncertain(true)
+		task := b.must(Request{Topic: "x", Group: "g", Delay: time.Hour})
+		b.member.Uncertain(false)
+		pass(time.Second)
+		if n := b.Stats().Spool.Tasks; n != 1 {
+			t.Fatalf("%d tasks are spooled", n)
+		}
+		if got := a.pages(Query{Group: "g"}); !slices.Equal(got, []string{task.ID}) {
+			t.Errorf("List = %v", got)
+		}
+		if got, err := a.CancelGroup(t.Context(), "g"); err != nil || got.Cancelled != 1 {
+			t.Errorf("CancelGroup = %+v, %v", got, err)
+		}
+	})
+}
+
+// While it is not known whether a spooled task has moved, its node does not vouch for what
+// it has: the task is in nobody's memory.
+func TestStayOfAStrandedTask(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, _, _ := strand(t, f, "Apply", nil)
+		synctest.Wait()
+		var c covering
+		_, err := a.covers(t.Context(), &c, func(context.Context) error { return nil })
+		want(t, "covers", err, errLimbo)
+		pass(time.Second)
+		_, err = a.covers(t.Context(), &c, func(context.Context) error { return nil })
+		want(t, "covers, once it is known", err, nil)
+		_, err = a.covers(t.Context(), &c, func(context.Context) error {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.spool.stranded++
+			return nil
+		})
+		want(t, "covers, with one stranded meanwhile", err, errLimbo)
 	})
 }

@@ -26,6 +26,7 @@ func (s *Scheduler) strandLocked(w *write, sl *slot) {
 	next, ok := s.deferred[w.slot]
 	over := ok && (next.op == opFinish || next.op == opCancel)
 	sp.limbo = append(sp.limbo, stranded{string(s.book.id(sl)), sl.stored, sp.numbers[w.slot], over})
+	sp.stranded++
 	sl.shard = w.shard
 	s.leaveSpoolLocked(w.slot)
 }

@@ -52,9 +52,11 @@ type spool struct {
 	lines   map[uint64]*spoolLine // by lineOf
 	targets map[uint32]uint16     // by slot: where what is being moved goes
 	limbo   []stranded
-	began   time.Time // when the first of them came; zero if there are none
-	moved   int64     // tasks, since the start
-	scratch []byte
+	// stranded is how many tasks have ever come into limbo.
+	stranded int
+	began    time.Time // when the first of them came; zero if there are none
+	moved    int64     // tasks, since the start
+	scratch  []byte
 }
 
 // A spoolLine is the tasks that wait to be moved into one shard.
