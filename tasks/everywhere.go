@@ -112,7 +112,8 @@ type (
 		Due    int64    // the new deadline; 0: now
 		All    bool     // instead of the ids
 		IDs    []string `json:",omitempty"`
-		// Of all, when it has been asked before: how many are left, and behind which.
+		Died   int64    `json:",omitempty"` // of all: when it was asked for, and those that were dead are meant
+		// Of all, when it has been asked before: how many are left to count, and behind which.
 		Left  int `json:",omitempty"`
 		After recovery.Ref
 	}

@@ -647,3 +647,29 @@ func TestStayOfAStrandedTask(t *testing.T) {
 		want(t, "covers, with one stranded meanwhile", err, errLimbo)
 	})
 }
+
+// A shard comes, with its dead, while all dead of a topic are requeued. The node does not
+// take those for the ones that it had, and leaves none of its own.
+func TestRequeueOfAllWhileAShardComes(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		a, b := c.nodes[0], c.nodes[1]
+		coming := a.inherit()[0]
+		a.handOver(coming, b)
+		pass(time.Second)
+		for range 3 {
+			b.bury("x", coming.NewID())
+		}
+		own := a.homeOn(0).NewID()
+		a.bury("x", own)
+		x := a.newExhumation(&exhumeAsk{Topic: "x", All: true})
+		count := a.deadCount("x")
+		b.handOver(coming, a)
+		pass(time.Second)
+		if _, _, end, err := x.all(t.Context(), recovery.Ref{}, a.now(), count); !end || err != nil {
+			t.Errorf("all = %v, %v", end, err)
+		}
+		if got := a.get(own); got.State == Dead {
+			t.Errorf("left: %+v", got)
+		}
+	})
+}

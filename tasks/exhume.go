@@ -57,13 +57,17 @@ func (x *exhumation) these(ctx context.Context, ids []string) (left int, err err
 	return len(ids), nil
 }
 
-// all exhumes as many of those that are behind a position in the list, and returns the
-// position to which it has come, and how many were left there.
-func (x *exhumation) all(ctx context.Context, after recovery.Ref, left int) (recovery.Ref, int, error) {
-	for left > 0 && !x.tired() {
+// all exhumes those of the topic's dead that are behind a position in the list: all that
+// had died by a time, and of later ones only until there were as many as were dead in the
+// beginning, or tasks that die again at once would keep it at work for ever. (They are not
+// just left out: another node's clock may be ahead. And not all are counted: a shard that
+// has come since has its own.) It returns the position to which it has come, how many are
+// left to count, and whether it has come to the end.
+func (x *exhumation) all(ctx context.Context, after recovery.Ref, died int64, left int) (recovery.Ref, int, bool, error) {
+	for !x.tired() {
 		var ids []string
 		err := x.ledger.ListDead(ctx, x.topic, after, func(e recovery.Entry) bool {
-			if len(ids) == min(exhumedAtOnce, left) {
+			if len(ids) == exhumedAtOnce || left <= len(ids) && e.Spot.At > died {
 				return false
 			}
 			ids = append(ids, string(e.ID))
@@ -71,28 +75,28 @@ func (x *exhumation) all(ctx context.Context, after recovery.Ref, left int) (rec
 			return true
 		})
 		if err != nil {
-			return after, left, fmt.Errorf("%w: %w", ErrUnavailable, err)
+			return after, left, false, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 		if len(ids) == 0 {
-			return after, 0, nil
+			return after, left, true, nil
 		}
 		if err := x.piece(ctx, ids); err != nil {
-			return after, left, err
+			return after, left, false, err
 		}
 		left -= len(ids)
 	}
-	return after, left, nil
+	return after, left, false, nil
 }
 
 // exhume exhumes at all nodes: all that are dead by now, for what dies meanwhile there is
 // another call; or those with the ids. It returns how many, and which of the ids are not
 // among the dead of the topic.
 func (s *Scheduler) exhume(ctx context.Context, q exhumeAsk) (done int, unknown []string, err error) {
-	q.IDs = once(q.IDs)
+	q.IDs, q.Died = once(q.IDs), s.now()
 	if s.solitary() {
 		x := s.newExhumation(&q)
 		if q.All {
-			_, _, err = x.all(ctx, recovery.Ref{}, s.deadCount(q.Topic))
+			_, _, _, err = x.all(ctx, recovery.Ref{}, q.Died, s.deadCount(q.Topic))
 			return x.done, nil, err
 		}
 		_, err = x.these(ctx, q.IDs)
@@ -144,16 +148,19 @@ func (s *Scheduler) exhumeHere(ctx context.Context, q exhumeAsk) (a exhumeAnswer
 	_, err = s.covers(ctx, &a.covering, func(ctx context.Context) (err error) {
 		x.enough = s.elapsed() + s.pieceTime()
 		if q.All {
-			if a.Left = q.Left; a.Left == 0 {
+			if a.Left = q.Left; q.After == (recovery.Ref{}) {
 				a.Left = s.deadCount(q.Topic)
 			}
-			a.After, a.Left, err = x.all(ctx, q.After, a.Left)
+			var end bool
+			a.After, a.Left, end, err = x.all(ctx, q.After, q.Died, a.Left)
+			a.More = !end
 		} else {
 			a.Left, err = x.these(ctx, q.IDs)
+			a.More = a.Left > 0
 		}
 		return err
 	})
-	a.More = err == nil && a.Left > 0
+	a.More = a.More && err == nil
 	a.Done, a.IDs = x.done, x.found
 	return a, err
 }
