@@ -188,6 +188,19 @@ func (s *Scheduler) endStay(st stay, stranded int) (covered []recovery.Home, err
 	return covered, nil
 }
 
+// keepHeld leaves out what the ledger has lost without having told it yet: it has not read
+// the dead of that.
+func (s *Scheduler) keepHeld(ctx context.Context, st stay) {
+	for n, h := range st {
+		if n == spoolShard {
+			continue
+		}
+		if at, err := s.fleet.Locate(ctx, h.home, false); err != nil || at.Shard != n {
+			delete(st, n)
+		}
+	}
+}
+
 // covers does something with all that this node has, and enters into its answer what that
 // covers. What do has found in a shard by its number counts if that is still in the stay.
 func (s *Scheduler) covers(ctx context.Context, c *covering, do func(ctx context.Context) error) (stay, error) {
@@ -202,11 +215,12 @@ func (s *Scheduler) covers(ctx context.Context, c *covering, do func(ctx context
 		return nil, err
 	}
 	if err := do(ctx); err != nil {
-		if errors.Is(err, ctx.Err()) {
+		if errors.Is(err, ctx.Err()) && !errors.Is(err, ErrUnknown) {
 			err = fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
 		}
 		return nil, err
 	}
+	s.keepHeld(ctx, st)
 	c.Covered, err = s.endStay(st, stranded)
 	return st, err
 }

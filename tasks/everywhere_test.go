@@ -673,3 +673,63 @@ func TestRequeueOfAllWhileAShardComes(t *testing.T) {
 		}
 	})
 }
+
+// What the ledger has lost is not vouched for, also before memory is told: it reads no dead
+// there any more.
+func TestStayOfALossNotToldYet(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b, gone := f.join("a", 2, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
+		gone.crash()
+		release := a.member.hold("Gained")
+		if a.member.AdoptFrom(gone.member.Member) == 0 { // and a is told nothing more
+			t.Fatal("nothing was adopted")
+		}
+		b.keeps.Store(true)
+		var c covering
+		_, err := a.covers(t.Context(), &c, func(context.Context) error {
+			b.member.AdoptFrom(a.member.Member)
+			return nil
+		})
+		if err != nil || len(c.Covered) != 0 {
+			t.Errorf("covered %v, %v", c.Covered, err)
+		}
+		release()
+		pass(time.Second)
+	})
+}
+
+// What is being parked, as its shard was to be handed over, is being delivered.
+func TestPurgeCountsWhatIsParked(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		id := a.must(Request{Topic: "x", Group: "g"})
+		pass(10 * time.Millisecond)
+		a.pull("x", id)
+		release := a.member.hold("Apply")
+		done := make(chan error, 1)
+		go func() { done <- a.handTo(b) }()
+		synctest.Wait()
+		if got, err := a.CancelGroup(t.Context(), "g"); err != nil || !slices.Equal(got.Delivering, []string{id}) {
+			t.Errorf("CancelGroup = %+v, %v", got, err)
+		}
+		release()
+		want(t, "hand-over", <-done, nil)
+	})
+}
+
+// Who gives up while the ledger has not answered is told that the outcome is open.
+func TestUnknownWhenTheCallerLeaves(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a := f.join("a", 1, Config{})
+		a.must(Request{Topic: "x", Delay: time.Hour})
+		release := a.member.hold("Applied")
+		defer release()
+		ctx, leave := context.WithCancel(t.Context())
+		time.AfterFunc(100*time.Millisecond, leave)
+		got, err := a.purgeHere(ctx, purgeAsk{Topic: "x"})
+		if got.Cancelled != 0 {
+			t.Errorf("purgeHere = %+v", got)
+		}
+		want(t, "purgeHere", err, ErrUnknown)
+	})
+}

@@ -279,7 +279,7 @@ func (p *purge) visitLocked(n uint32, sl *slot, c *call, sent int) (int, error) 
 		p.disarmLocked(sl)
 		p.setLocked(sl, cancelling)
 		p.writeLocked(write{slot: n, op: opCancel, call: c, index: c.join(n)})
-	case delivering:
+	case delivering, parking: // until it is settled, here or where its shard goes
 		p.delivering[sl.shard]++
 		if len(p.named) < p.keep {
 			p.named = append(p.named, passedBy{string(p.book.id(sl)), sl.shard})
@@ -288,7 +288,7 @@ func (p *purge) visitLocked(n uint32, sl *slot, c *call, sent int) (int, error) 
 		// It was there when the purge began, and may be pending again soon; that
 		// somebody cancels it does not say that it works out.
 		p.busy = append(p.busy, string(p.book.id(sl)))
-	case vacant, creating, finishing, burying, requeuing, parking, checking:
+	case vacant, creating, finishing, burying, requeuing, checking:
 		// Gone, going, or not there yet.
 	}
 	return sent, nil
