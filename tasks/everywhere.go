@@ -129,7 +129,14 @@ type (
 // A stay is the shards that this node holds, with all their tasks in memory, for as long as
 // it does something with all that it has: by number, as long as the tenure is the same. The
 // spool counts as one of them.
-type stay map[int]*holding
+type stay map[int]stayed
+
+// A stayed is one of them, with its home as the ledger names it now: once Redis has lost
+// the numbers of the nodes, it may be another one than when the tenure began.
+type stayed struct {
+	*holding
+	home recovery.Home
+}
 
 // beginStay waits until all that this node holds is in memory. It tells as well how many
 // spooled tasks have ever been stranded. Errors: ErrReplaying, ErrUnavailable, ErrClosed.
@@ -152,11 +159,11 @@ func (s *Scheduler) beginStay(ctx context.Context) (st stay, stranded int, err e
 	st = make(stay)
 	for n, h := range s.holdings {
 		if h != nil && h.stage == held {
-			st[n] = h
+			st[n] = stayed{h, s.fleet.Home(n)}
 		}
 	}
 	if s.spool != nil {
-		st[spoolShard], stranded = s.spool.holding, s.spool.stranded
+		st[spoolShard], stranded = stayed{holding: s.spool.holding}, s.spool.stranded
 	}
 	return st, stranded, nil
 }
@@ -195,7 +202,7 @@ func (s *Scheduler) keepHeld(ctx context.Context, st stay) {
 		if n == spoolShard {
 			continue
 		}
-		if at, err := s.fleet.Locate(ctx, h.home, false); err != nil || at.Shard != n {
+		if at, err := s.fleet.Locate(ctx, h.holding.home, false); err != nil || at.Shard != n {
 			delete(st, n)
 		}
 	}

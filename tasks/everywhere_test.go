@@ -733,3 +733,17 @@ func TestUnknownWhenTheCallerLeaves(t *testing.T) {
 		want(t, "purgeHere", err, ErrUnknown)
 	})
 }
+
+// A node covers its shards under the names by which they are looked up.
+func TestStayAfterANewNumber(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a := f.join("a", 2, Config{})
+		a.member.renumbered.Store(77)
+		var c covering
+		_, err := a.covers(t.Context(), &c, func(context.Context) error { return nil })
+		a.member.renumbered.Store(0)
+		if wanted := []recovery.Home{recovery.NewHome(77, 0), recovery.NewHome(77, 1)}; err != nil || !slices.Equal(c.Covered, wanted) {
+			t.Errorf("covered %v, %v; want %v", c.Covered, err, wanted)
+		}
+	})
+}

@@ -198,7 +198,8 @@ func (n *fleetNode) wantEmpty() {
 type faultyMember struct {
 	*memledger.Member
 
-	retired atomic.Bool // Locate says so of all shards
+	retired    atomic.Bool   // Locate says so of all shards
+	renumbered atomic.Uint32 // the node's number, once it has got another one
 
 	mu     sync.Mutex // guards everything below
 	gates  map[string]chan struct{}
@@ -302,6 +303,13 @@ func (m *faultyMember) Accept(ctx context.Context, home recovery.Home) (bool, er
 		return false, err
 	}
 	return m.Member.Accept(ctx, home)
+}
+
+func (m *faultyMember) Home(n int) recovery.Home {
+	if number := m.renumbered.Load(); number != 0 {
+		return recovery.NewHome(uint16(number), n)
+	}
+	return m.Member.Home(n)
 }
 
 func (m *faultyMember) Locate(ctx context.Context, home recovery.Home, anew bool) (recovery.Holder, error) {

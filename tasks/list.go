@@ -120,7 +120,7 @@ func (s *Scheduler) listHere(ctx context.Context, q listAsk) (a listAnswer, err 
 	})
 	kept := a.Tasks[:0]
 	for i, t := range a.Tasks {
-		if h := st[shards[i]]; h != nil {
+		if h, ok := st[shards[i]]; ok {
 			t.Home = h.home
 			kept = append(kept, t)
 		}

@@ -152,12 +152,12 @@ func (p *purge) toll() toll {
 func (p *purge) answer(st stay) purgeAnswer {
 	a := purgeAnswer{Cancelled: p.cancelled}
 	for shard, n := range p.delivering {
-		if h := st[int(shard)]; h != nil {
+		if h, ok := st[int(shard)]; ok {
 			a.Delivering = append(a.Delivering, leftCount{h.home, n})
 		}
 	}
 	for _, l := range p.named {
-		if h := st[int(l.shard)]; h != nil {
+		if h, ok := st[int(l.shard)]; ok {
 			a.Left = append(a.Left, leftTask{l.id, h.home})
 		}
 	}
