@@ -85,6 +85,7 @@ func (l *Ledger) watchOnce() {
 	ctx, cancel := context.WithTimeout(l.life, 2*ioTimeout)
 	defer cancel()
 	if l.poll(ctx) != nil {
+		l.others.beginAnew()
 		return // the life signs tell why
 	}
 	l.restoreOrigins(ctx)
@@ -92,19 +93,13 @@ func (l *Ledger) watchOnce() {
 }
 
 // poll looks at the registry and at the life signs of all nodes. A poll that was sent
-// after this one was called serves it as well. One that has been sent does not end with ctx:
-// that a caller has left says nothing of Redis, and a poll which was not answered has the
-// watch begin anew.
+// after this one was called serves it as well. One that was not answered has the watch
+// begin anew, unless its caller has left: that says nothing of Redis.
 func (l *Ledger) poll(ctx context.Context) error {
 	w := &l.others
 	called := time.Now()
 	w.polling.Lock()
 	defer w.polling.Unlock()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(l.life, 2*ioTimeout)
-	defer cancel()
 	w.mu.Lock()
 	if w.asked.After(called) {
 		w.mu.Unlock()
@@ -127,9 +122,9 @@ func (l *Ledger) poll(ctx context.Context) error {
 		}
 	})
 	if err != nil {
-		w.mu.Lock()
-		w.broken = true
-		w.mu.Unlock()
+		if ctx.Err() == nil {
+			w.beginAnew()
+		}
 		return err
 	}
 	seen.answered, seen.entries, seen.statuses = time.Now(), entries.Val(), statuses.Val()
@@ -152,6 +147,13 @@ func (l *Ledger) poll(ctx context.Context) error {
 		w.mu.Unlock()
 	}
 	return nil
+}
+
+// beginAnew has everybody count as seen alive with the next view.
+func (w *watch) beginAnew() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.broken = true
 }
 
 // A view is the answer to one poll.
