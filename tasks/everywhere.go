@@ -29,7 +29,7 @@ import (
 // For example: of three nodes, b hands a shard to c while a group is being cancelled. If c
 // has been asked before it gained the shard, and b after it had lost it, neither covers it;
 // a finds it at c then, and asks c once more. If both cover it, one after the other, what is
-// counted or listed of it is that of the answer which came first.
+// counted of it is that of the answer which came first, and what both list is listed once.
 //
 // The question of what takes long ends after about half of Config.AnswerWithin, with an answer
 // that says More: then it is asked again, so that no question is older than a few
@@ -72,8 +72,7 @@ type (
 	}
 	listed struct {
 		Task Task
-		At   int64         // where it stands in the list
-		Home recovery.Home `json:",omitempty"` // 0: it is spooled
+		At   int64 // where it stands in the list
 	}
 
 	// A usedAsk asks whether a topic has tasks that are not dead.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -622,6 +623,56 @@ func TestSpooledTasksWhereNothingIsHeld(t *testing.T) {
 		}
 		if got, err := a.CancelGroup(t.Context(), "g"); err != nil || got.Cancelled != 1 {
 			t.Errorf("CancelGroup = %+v, %v", got, err)
+		}
+	})
+}
+
+// A shard that one node has listed passes to another one, which moves a spooled task into it,
+// and is asked after that: the task is listed.
+func TestSpooledIntoAListedShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &crew{t: t, fleet: memledger.NewFleet(), log: &logged{}}
+		for _, spool := range []recovery.Ledger{nil, memledger.New()} {
+			c.spool = spool
+			c.nodes = append(c.nodes, c.start(string(rune('a'+len(c.nodes)))))
+		}
+		defer func() {
+			for _, m := range c.nodes {
+				m.stop()
+			}
+		}()
+		pass(5 * time.Second)
+		a, b := c.nodes[0], c.nodes[1]
+		var asks atomic.Bool // b is asked what it has
+		c.fleet.Drop(func(from, _ string, message []byte) bool {
+			return from == b.name && bytes.Contains(message, []byte(yieldQuestion.verb)) || !asks.Load() && bytes.Contains(message, []byte(listQuestion.verb))
+		})
+		defer c.fleet.Drop(nil)
+		a.member.AdoptFrom(b.member)
+		pass(time.Second)
+		b.member.Uncertain(true)
+		task := b.must(Request{Topic: "x", Group: "g", Delay: time.Hour})
+		b.member.Uncertain(false)
+		var got []string
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			got = a.pages(Query{Group: "g"})
+		}()
+		pass(100 * time.Millisecond)
+		home, _ := recovery.HomeOf(task.ID)
+		want(t, "yield", a.yield(t.Context(), home, b.name), nil)
+		if ok, err := b.member.Accept(t.Context(), home); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		pass(300 * time.Millisecond)
+		if n := b.Stats().Spool.Tasks; n != 0 {
+			t.Fatalf("%d tasks are spooled", n)
+		}
+		asks.Store(true)
+		<-done
+		if !slices.Equal(got, []string{task.ID}) {
+			t.Errorf("List = %v", got)
 		}
 	})
 }

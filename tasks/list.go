@@ -120,8 +120,7 @@ func (s *Scheduler) listHere(ctx context.Context, q listAsk) (a listAnswer, err 
 	})
 	kept := a.Tasks[:0]
 	for i, t := range a.Tasks {
-		if h, ok := st[shards[i]]; ok {
-			t.Home = h.home
+		if _, ok := st[shards[i]]; ok {
 			kept = append(kept, t)
 		}
 	}
@@ -138,12 +137,8 @@ func (s *Scheduler) listAll(ctx context.Context, q listAsk) (Page, error) {
 	var all []listed
 	var end *recovery.Ref
 	c := census[listAsk, listAnswer, *listAnswer]{Scheduler: s, question: listQuestion, asked: q, here: (*Scheduler).listHere}
-	c.take = func(a *listAnswer, counts func(recovery.Home) bool) {
-		for _, t := range a.Tasks {
-			if counts(t.Home) {
-				all = append(all, t)
-			}
-		}
+	c.take = func(a *listAnswer, _ func(recovery.Home) bool) {
+		all = append(all, a.Tasks...)
 		if a.Last != nil && (end == nil || compareRefs(*a.Last, *end) < 0) {
 			end = a.Last
 		}
@@ -152,8 +147,13 @@ func (s *Scheduler) listAll(ctx context.Context, q listAsk) (Page, error) {
 		return Page{}, err
 	}
 	slices.SortFunc(all, func(a, b listed) int { return compareRefs(a.ref(), b.ref()) })
-	// What was spooled when a node was asked, and not when it was asked again, came twice.
-	all = slices.CompactFunc(all, func(a, b listed) bool { return a.ref() == b.ref() })
+	// Who has changed hands, or was listed by a node that had to be asked again, came twice.
+	seen := make(map[string]bool, len(all))
+	all = slices.DeleteFunc(all, func(t listed) bool {
+		twice := seen[t.Task.ID]
+		seen[t.Task.ID] = true
+		return twice
+	})
 	if end != nil {
 		n, _ := slices.BinarySearchFunc(all, *end, func(t listed, end recovery.Ref) int { return cmp.Or(compareRefs(t.ref(), end), -1) })
 		all = all[:n]
