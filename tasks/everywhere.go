@@ -64,6 +64,7 @@ type (
 		State        State
 		Limit        int
 		After        recovery.Ref
+		Bytes        int `json:",omitempty"` // about how much of tasks is wanted at most; 0: pageBytes
 	}
 	listAnswer struct {
 		covering

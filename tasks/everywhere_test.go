@@ -126,6 +126,13 @@ func TestListOfAllNodes(t *testing.T) {
 		if err != nil || len(page.Tasks) == 0 || len(page.Tasks) == len(all) || page.Cursor == "" {
 			t.Errorf("%d of %d tasks of %d bytes and more came at once, %v", len(page.Tasks), len(all), 450/2*(60<<10), err)
 		}
+		size := 0
+		for _, task := range page.Tasks {
+			size += len(task.Payload)
+		}
+		if most := pageBytes + 3*len(sized(0)); size > most {
+			t.Errorf("%d bytes came at once; want at most %d", size, most)
+		}
 		if got := page.Tasks[0]; got.ID != all[0].ID || got.Node != all[0].Node || !got.Next.Equal(all[0].Next) || string(got.Payload) != string(all[0].Payload) {
 			t.Errorf("the first task of the list is %+v", got)
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -96,8 +97,8 @@ func (s *Scheduler) visitPage(ctx context.Context, q *listAsk, visit func(t Task
 	return nil, nil
 }
 
-// pageBytes is about how much of tasks goes into an answer to another node. It holds one at
-// least, and more of them come with the next page.
+// pageBytes is about how much of tasks all nodes together answer at most, besides one of
+// each. What is more comes with the next page.
 const pageBytes = 4 << 20
 
 // listHere lists what this node has.
@@ -105,6 +106,7 @@ func (s *Scheduler) listHere(ctx context.Context, q listAsk) (a listAnswer, err 
 	if q.Limit < 1 || q.Limit > 1000 || q.State == Dead && !validName(q.Topic) {
 		return a, &InvalidError{Fields: []FieldError{{"limit", "must be from 1 to 1000"}}}
 	}
+	most := min(cmp.Or(q.Bytes, pageBytes), pageBytes)
 	var shards []int
 	st, err := s.covers(ctx, &a.covering, func(ctx context.Context) (err error) {
 		size := 0
@@ -114,7 +116,7 @@ func (s *Scheduler) listHere(ctx context.Context, q listAsk) (a listAnswer, err 
 			for name, value := range t.Headers {
 				size += len(name) + len(value)
 			}
-			return size < pageBytes
+			return size < most
 		})
 		return err
 	})
@@ -134,6 +136,11 @@ func (t *listed) ref() recovery.Ref { return recovery.Ref{ID: t.Task.ID, Next: t
 // listAll merges what all nodes list. The page ends where one of them has not told what
 // follows.
 func (s *Scheduler) listAll(ctx context.Context, q listAsk) (Page, error) {
+	nodes, err := s.shared.ledger.Nodes(ctx)
+	if err != nil {
+		return Page{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	q.Bytes = max(1, pageBytes/max(1, len(nodes)))
 	var all []listed
 	var end *recovery.Ref
 	c := census[listAsk, listAnswer, *listAnswer]{Scheduler: s, question: listQuestion, asked: q, here: (*Scheduler).listHere}
