@@ -1,0 +1,110 @@
+package tasks
+
+import (
+	"bytes"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/memledger"
+)
+
+// spooling runs a test with fake time, on two nodes of which b has a spool.
+func spooling(t *testing.T, test func(t *testing.T, c *crew, a, b *mate)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrew(t, 1)
+		c.spool = memledger.New()
+		c.nodes = append(c.nodes, c.start("b"))
+		pass(5 * time.Second) // all ids are indexed by then
+		test(t, c, c.nodes[0], c.nodes[1])
+	})
+}
+
+// spoolOne schedules a task that only the spool takes.
+func (m *mate) spoolOne() Task {
+	m.c.t.Helper()
+	m.member.Uncertain(true)
+	defer m.member.Uncertain(false)
+	task := m.must(Request{Topic: "x", Group: "g", Delay: time.Hour})
+	if !task.Spooled {
+		m.c.t.Fatalf("it is not spooled: %+v", task)
+	}
+	return task
+}
+
+// What is spooled is found at the node whose disk has it, and counts once.
+func TestSpooledTasksOfAllNodes(t *testing.T) {
+	spooling(t, func(t *testing.T, _ *crew, a, b *mate) {
+		task := b.spoolOne()
+		if got := a.pages(Query{Group: "g"}); !slices.Equal(got, []string{task.ID}) {
+			t.Errorf("List = %v", got)
+		}
+		want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), ErrInUse)
+		if got, err := a.CancelGroup(t.Context(), "g"); err != nil || got.Cancelled != 1 {
+			t.Errorf("CancelGroup = %+v, %v", got, err)
+		}
+		_, err := b.Get(t.Context(), task.ID)
+		want(t, "Get", err, ErrNotFound)
+	})
+}
+
+// What is spooled at a node that holds no shard any more is found as well.
+func TestSpooledTasksWhereNothingIsHeld(t *testing.T) {
+	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
+		c.fleet.Drop(func(from, _ string, message []byte) bool { // b does not get its shards back
+			return from == b.name && bytes.Contains(message, []byte(yieldQuestion.verb))
+		})
+		a.member.AdoptFrom(b.member)
+		pass(time.Second)
+		task := b.spoolOne()
+		pass(time.Second)
+		if n := b.Stats().Spool.Tasks; n != 1 {
+			t.Fatalf("%d tasks are spooled", n)
+		}
+		if got := a.pages(Query{Group: "g"}); !slices.Equal(got, []string{task.ID}) {
+			t.Errorf("List = %v", got)
+		}
+		if got, err := a.CancelGroup(t.Context(), "g"); err != nil || got.Cancelled != 1 {
+			t.Errorf("CancelGroup = %+v, %v", got, err)
+		}
+	})
+}
+
+// A shard that one node has listed passes to another one, which moves a spooled task into it,
+// and is asked after that: the task is listed.
+func TestSpooledIntoAListedShard(t *testing.T) {
+	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
+		var asks atomic.Bool // b is asked what it has
+		c.fleet.Drop(func(from, _ string, message []byte) bool {
+			return from == b.name && bytes.Contains(message, []byte(yieldQuestion.verb)) || !asks.Load() && bytes.Contains(message, []byte(listQuestion.verb))
+		})
+		a.member.AdoptFrom(b.member)
+		pass(time.Second)
+		task := b.spoolOne()
+		var got []string
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			got = a.pages(Query{Group: "g"})
+		}()
+		pass(100 * time.Millisecond)
+		home, _ := recovery.HomeOf(task.ID)
+		want(t, "yield", a.yield(t.Context(), home, b.name), nil)
+		if ok, err := b.member.Accept(t.Context(), home); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		pass(300 * time.Millisecond)
+		if n := b.Stats().Spool.Tasks; n != 0 {
+			t.Fatalf("%d tasks are spooled", n)
+		}
+		asks.Store(true)
+		<-done
+		if !slices.Equal(got, []string{task.ID}) {
+			t.Errorf("List = %v", got)
+		}
+	})
+}

@@ -1,0 +1,268 @@
+package tasks
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// inherit has a node adopt what the last one held, who is dead then. Whose shards
+// they were does not ask for them.
+func (m *mate) inherit() (homes []recovery.Home) {
+	m.c.t.Helper()
+	gone := m.c.nodes[len(m.c.nodes)-1]
+	for i := range crewShards {
+		homes = append(homes, gone.homeOn(i))
+	}
+	gone.kill()
+	m.member.AdoptFrom(gone.member)
+	pass(time.Second)
+	return homes
+}
+
+// handOver has a shard of one node taken by another one.
+func (m *mate) handOver(home recovery.Home, to *mate) {
+	m.c.t.Helper()
+	if err := to.fetch(context.Background(), m.name, home); err != nil {
+		m.c.t.Errorf("handing over: %v", err)
+	}
+}
+
+// A shard is on its way from b to c while a asks both, in either order. Nothing of it is
+// missed, and nothing counts twice.
+func TestShardMovesWhileAllAreAsked(t *testing.T) {
+	for name, late := range map[string]int{"MissedByBoth": 1, "SeenByBoth": 2} {
+		t.Run(name, func(t *testing.T) {
+			crewed(t, 4, func(t *testing.T, c *crew) {
+				a, b := c.nodes[0], c.nodes[1]
+				home := b.inherit()[0]
+				during := func(call func()) {
+					t.Helper()
+					// Who is late gets no question before the shard has changed hands.
+					c.fleet.Drop(func(from, to string, _ []byte) bool { return from == a.name && to == c.nodes[late].name })
+					done := make(chan struct{})
+					go func() {
+						defer close(done)
+						call()
+					}()
+					synctest.Wait()
+					b.handOver(home, c.nodes[2])
+					pass(10 * time.Millisecond) // it is in memory there
+					c.fleet.Drop(nil)
+					<-done
+					c.nodes[2].handOver(home, b)
+					pass(time.Second)
+				}
+				there := b.must(Request{ID: home.NewID(), Topic: "x", Group: "g", Delay: time.Hour}).ID
+				out := home.NewID()
+				b.deliver(Request{ID: out, Topic: "y", Group: "g"})
+				during(func() {
+					page, err := a.List(t.Context(), Query{Group: "g"})
+					if err != nil || !slices.Equal(sorted(idsOf(page.Tasks)), sorted([]string{there, out})) {
+						t.Errorf("List = %v, %v; want %s and %s", idsOf(page.Tasks), err, there, out)
+					}
+				})
+				during(func() {
+					want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), ErrInUse)
+				})
+				during(func() {
+					got, err := a.CancelGroup(t.Context(), "g")
+					if err != nil || got.Cancelled != 1 || !slices.Equal(got.Delivering, []string{out}) || got.More != 0 {
+						t.Errorf("CancelGroup = %+v, %v; want 1 and %s", got, err, out)
+					}
+				})
+				if left := a.pages(Query{Group: "g"}); !slices.Equal(left, []string{out}) {
+					t.Errorf("left: %v", left)
+				}
+				dead := home.NewID()
+				b.bury("x", dead)
+				during(func() {
+					page, err := a.DeadTasks(t.Context(), "x", 0, "")
+					if err != nil || !slices.Equal(idsOf(page.Tasks), []string{dead}) {
+						t.Errorf("DeadTasks = %v, %v", idsOf(page.Tasks), err)
+					}
+				})
+				during(func() {
+					q, err := a.Requeue(t.Context(), "x", Requeue{IDs: []string{dead}, Delay: time.Hour})
+					if err != nil || q.Requeued != 1 || q.Unknown != nil {
+						t.Errorf("Requeue = %+v, %v", q, err)
+					}
+				})
+			})
+		})
+	}
+}
+
+// A node vouches only for what it holds all the time, in one tenure.
+func TestStay(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		a, b := c.nodes[0], c.nodes[1]
+		own := []recovery.Home{a.homeOn(0), a.homeOn(1), a.homeOn(2)}
+		moves := a.inherit()
+		own = append(own, moves...)
+		moved := moves[2]
+		covered := func(do func()) []recovery.Home {
+			t.Helper()
+			var c covering
+			_, err := a.covers(t.Context(), &c, func(context.Context) error { do(); return nil })
+			want(t, "covers", err, nil)
+			pass(time.Second)
+			return c.Covered
+		}
+		if got := covered(func() {}); !slices.Equal(got, own) {
+			t.Errorf("covered %v, want %v", got, own)
+		}
+		others := own[:len(own)-1]
+		if got := covered(func() { a.handOver(moved, b) }); !slices.Equal(got, others) {
+			t.Errorf("what has left is covered: %v", got)
+		}
+		if got := covered(func() { b.handOver(moved, a); pass(time.Second) }); !slices.Equal(got, others) {
+			t.Errorf("what has come is covered: %v", got)
+		}
+		if got := covered(func() {}); !slices.Equal(got, own) {
+			t.Errorf("covered %v, want %v", got, own)
+		}
+		if got := covered(func() {
+			a.handOver(moved, b)
+			pass(time.Second)
+			b.handOver(moved, a)
+			pass(time.Second)
+		}); !slices.Equal(got, others) {
+			t.Errorf("what has left and come back is covered: %v", got)
+		}
+		a.member.Uncertain(true)
+		var cov covering
+		_, err := a.covers(t.Context(), &cov, func(context.Context) error { return nil })
+		want(t, "covers of one that may have lost what it held", err, ErrUnavailable)
+		a.member.Uncertain(false)
+		_, err = a.covers(t.Context(), &cov, func(context.Context) error { a.member.Uncertain(true); return nil })
+		want(t, "covers of one that may have lost it meanwhile", err, ErrUnavailable)
+		a.member.Uncertain(false)
+	})
+}
+
+// While it is not known whether a spooled task has moved, its node does not vouch for what
+// it has: the task is in nobody's memory.
+func TestStayOfAStrandedTask(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, _, _ := strand(t, f, "Apply", nil)
+		synctest.Wait()
+		var c covering
+		_, err := a.covers(t.Context(), &c, func(context.Context) error { return nil })
+		want(t, "covers", err, errLimbo)
+		pass(time.Second)
+		_, err = a.covers(t.Context(), &c, func(context.Context) error { return nil })
+		want(t, "covers, once it is known", err, nil)
+		_, err = a.covers(t.Context(), &c, func(context.Context) error {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.spool.stranded++
+			return nil
+		})
+		want(t, "covers, with one stranded meanwhile", err, errLimbo)
+	})
+}
+
+// A shard comes, with its dead, while all dead of a topic are requeued. The node does not
+// take those for the ones that it had, and leaves none of its own.
+func TestRequeueOfAllWhileAShardComes(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		a, b := c.nodes[0], c.nodes[1]
+		coming := a.inherit()[0]
+		a.handOver(coming, b)
+		pass(time.Second)
+		for range 3 {
+			b.bury("x", coming.NewID())
+		}
+		own := a.homeOn(0).NewID()
+		a.bury("x", own)
+		x := a.newExhumation(&exhumeAsk{Topic: "x", All: true})
+		count := a.deadCount("x")
+		b.handOver(coming, a)
+		pass(time.Second)
+		if _, _, end, err := x.all(t.Context(), recovery.Ref{}, a.now(), count); !end || err != nil {
+			t.Errorf("all = %v, %v", end, err)
+		}
+		if got := a.get(own); got.State == Dead {
+			t.Errorf("left: %+v", got)
+		}
+	})
+}
+
+// What the ledger has lost is not vouched for, also before memory is told: it reads no dead
+// there any more.
+func TestStayOfALossNotToldYet(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b, gone := f.join("a", 2, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
+		gone.crash()
+		release := a.member.hold("Gained")
+		if a.member.AdoptFrom(gone.member.Member) == 0 { // and a is told nothing more
+			t.Fatal("nothing was adopted")
+		}
+		b.keeps.Store(true)
+		var c covering
+		_, err := a.covers(t.Context(), &c, func(context.Context) error {
+			b.member.AdoptFrom(a.member.Member)
+			return nil
+		})
+		if err != nil || len(c.Covered) != 0 {
+			t.Errorf("covered %v, %v", c.Covered, err)
+		}
+		release()
+		pass(time.Second)
+	})
+}
+
+// What is being parked, as its shard was to be handed over, is being delivered.
+func TestPurgeCountsWhatIsParked(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		id := a.must(Request{Topic: "x", Group: "g"})
+		pass(10 * time.Millisecond)
+		a.pull("x", id)
+		release := a.member.hold("Apply")
+		done := make(chan error, 1)
+		go func() { done <- a.handTo(b) }()
+		synctest.Wait()
+		if got, err := a.CancelGroup(t.Context(), "g"); err != nil || !slices.Equal(got.Delivering, []string{id}) {
+			t.Errorf("CancelGroup = %+v, %v", got, err)
+		}
+		release()
+		want(t, "hand-over", <-done, nil)
+	})
+}
+
+// Who gives up while the ledger has not answered is told that the outcome is open.
+func TestUnknownWhenTheCallerLeaves(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a := f.join("a", 1, Config{})
+		a.must(Request{Topic: "x", Delay: time.Hour})
+		release := a.member.hold("Applied")
+		defer release()
+		ctx, leave := context.WithCancel(t.Context())
+		time.AfterFunc(100*time.Millisecond, leave)
+		got, err := a.purgeHere(ctx, purgeAsk{Topic: "x"})
+		if got.Cancelled != 0 {
+			t.Errorf("purgeHere = %+v", got)
+		}
+		want(t, "purgeHere", err, ErrUnknown)
+	})
+}
+
+// A node covers its shards under the names by which they are looked up.
+func TestStayAfterANewNumber(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a := f.join("a", 2, Config{})
+		a.member.renumbered.Store(77)
+		var c covering
+		_, err := a.covers(t.Context(), &c, func(context.Context) error { return nil })
+		a.member.renumbered.Store(0)
+		if wanted := []recovery.Home{recovery.NewHome(77, 0), recovery.NewHome(77, 1)}; err != nil || !slices.Equal(c.Covered, wanted) {
+			t.Errorf("covered %v, %v; want %v", c.Covered, err, wanted)
+		}
+	})
+}
