@@ -123,6 +123,14 @@ type Readiness struct {
 	Away         int         `json:"away"`     // shards of its own that others still hold
 	Replay       Replay      `json:"replay"`
 	Ledger       LedgerState `json:"ledger"`
+	Waiting      []Waiting   `json:"waiting"` // what is stuck or not served yet
+}
+
+// Waiting is something that is stuck or not served yet.
+type Waiting struct {
+	What   string    `json:"what"`
+	Detail string    `json:"detail,omitempty"` // what it waits for
+	Since  time.Time `json:"since"`
 }
 
 // Replay tells how far the reading back has come.

@@ -23,6 +23,14 @@ type Readiness struct {
 	Away         int        `json:"away" doc:"Shards of the node's own that other nodes still hold. After a start it is ready when they have come home, or were waited for long enough."`
 	Replay       Replay     `json:"replay"`
 	Ledger       LedgerView `json:"ledger"`
+	Waiting      []Waiting  `json:"waiting" nullable:"false" doc:"What is stuck or not served yet, what has waited longest first."`
+}
+
+// Waiting is something that is stuck or not served yet.
+type Waiting struct {
+	What   string `json:"what"`
+	Detail string `json:"detail,omitempty" doc:"What it waits for."`
+	Since  string `json:"since" format:"date-time"`
 }
 
 // Replay tells how far the reading back of tasks has come.
@@ -85,6 +93,9 @@ func (s *Server) ready(_ context.Context, in *probe) (*statusReply[Readiness], e
 	}
 	if !s.mayRead(in.gin.Request) {
 		r.Ledger = LedgerView{OK: r.Ledger.OK, Stalled: r.Ledger.Stalled}
+		for i := range r.Waiting {
+			r.Waiting[i].Detail = ""
+		}
 	}
 	return statusOf(r.Ready, r), nil
 }
@@ -94,6 +105,7 @@ func (s *Server) notYet() tasks.Readiness {
 	var r tasks.Readiness
 	if s.starting != nil {
 		r.Storage = s.starting()
+		r.Waiting = r.Storage.Waiting
 	}
 	return r
 }
@@ -109,11 +121,15 @@ func (s *Server) wireReadiness(r tasks.Readiness) Readiness {
 	if ledger.Condition == "" && r.Storage.Err != nil {
 		ledger.Condition = r.Storage.Err.Error()
 	}
+	waiting := make([]Waiting, len(r.Waiting))
+	for i, w := range r.Waiting {
+		waiting[i] = Waiting{w.What, w.Detail, formatInstant(w.Since)}
+	}
 	return Readiness{
 		Ready:        r.Ready && !ending && !r.Draining,
 		ShuttingDown: ending,
 		Draining:     r.Draining, Unsure: r.Unsure, Away: r.Away,
 		Replay: Replay{r.Ready, r.Replayed, duration(r.Elapsed.Round(time.Millisecond))},
-		Ledger: ledger,
+		Ledger: ledger, Waiting: waiting,
 	}
 }

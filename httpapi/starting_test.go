@@ -5,7 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-json"
 
@@ -20,7 +22,8 @@ import (
 func TestStarting(t *testing.T) {
 	api, err := New(Config{
 		Starting: func() recovery.Health {
-			return recovery.Health{Where: "redis://far:6379/0", Err: errors.New("connection refused")}
+			return recovery.Health{Where: "redis://far:6379/0", Err: errors.New("connection refused"),
+				Waiting: []recovery.Waiting{{What: "the ledger", Detail: "for far", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}}}
 		},
 		Metrics: metrics.Handler,
 	})
@@ -37,6 +40,9 @@ func TestStarting(t *testing.T) {
 	r.refused(r.do("GET", "/nowhere", ""), 404, "no_such_route", "")
 	ready := r.want(r.do("GET", "/readyz", ""), 503)
 	ledger := ready["ledger"].(map[string]any)
+	if w := ready["waiting"].([]any); len(w) != 1 || !reflect.DeepEqual(w[0], map[string]any{"what": "the ledger", "detail": "for far", "since": "2026-01-02T03:04:05Z"}) {
+		t.Errorf("waiting is %v", w)
+	}
 	if ready["starting"] != true || ready["ready"] != false || ledger["ok"] != false ||
 		ledger["where"] != "redis://far:6379/0" || ledger["condition"] != "connection refused" {
 		t.Errorf("%v", ready)

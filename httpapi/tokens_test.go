@@ -325,9 +325,11 @@ func TestOpenAPISaysWhoMayUseWhat(t *testing.T) {
 // Who asks for readiness needs no token, and learns no more than that.
 func TestReadinessTellsStrangersLittle(t *testing.T) {
 	api, err := newServer(Config{
-		Starting: func() recovery.Health { return recovery.Health{Where: "redis.internal"} },
-		Tokens:   []Token{tokenOf("read", ScopeRead), tokenOf("receive", ScopeReceive)},
-		Log:      slog.New(slog.DiscardHandler),
+		Starting: func() recovery.Health {
+			return recovery.Health{Where: "redis.internal", Waiting: []recovery.Waiting{{What: "replay", Detail: "redis.internal"}}}
+		},
+		Tokens: []Token{tokenOf("read", ScopeRead), tokenOf("receive", ScopeReceive)},
+		Log:    slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ type Health struct {
 	LastAnswer time.Time     // when the last question that was answered was asked
 	Err        error         // why the storage does not answer; nil when it does
 	Warnings   []string      // what an operator should change
+	Waiting    []Waiting     // reads that make no progress, and the like
 }
 
 // Reporter is implemented by ledgers that can tell how their storage does, also

@@ -50,6 +50,7 @@ type Scheduler struct {
 	closeBegun  atomic.Bool
 	closed      chan struct{} // closed when Close is over, which closeErr waits for
 	closeErr    error
+	waits       recovery.WaitList // what is stuck or not served yet, for Readiness
 
 	mu            sync.Mutex // guards everything below
 	holdings      []*holding // by number of the tenure; nil where there is none

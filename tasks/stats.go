@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"slices"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -19,10 +20,16 @@ type Readiness struct {
 	Unsure    bool          // others may have taken over what this node holds, see OnOutage
 	Draining  bool          // Drain has begun
 
+	// Waiting says what is stuck or not served yet, what has waited longest first.
+	Waiting []Waiting
+
 	// Storage is what the ledger tells of the storage beneath it; empty if it is
 	// no recovery.Reporter.
 	Storage recovery.Health
 }
+
+// A Waiting says what is stuck or not served yet, since when, and what it waits for.
+type Waiting = recovery.Waiting
 
 // Stats are a scheduler's figures at one moment. What is counted is counted
 // since Open.
@@ -176,6 +183,8 @@ func (s *Scheduler) Readiness() Readiness {
 		r.Storage = reporter.Health()
 		r.LedgerOK = r.LedgerOK && r.Storage.Err == nil
 	}
+	r.Waiting = append(s.waits.List(), r.Storage.Waiting...)
+	slices.SortStableFunc(r.Waiting, func(a, b Waiting) int { return a.Since.Compare(b.Since) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.Ready, r.Away, r.Draining = s.settledLocked(), len(s.missing), s.draining
