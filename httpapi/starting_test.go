@@ -40,7 +40,7 @@ func TestStarting(t *testing.T) {
 	r.refused(r.do("GET", "/nowhere", ""), 404, "no_such_route", "")
 	ready := r.want(r.do("GET", "/readyz", ""), 503)
 	ledger := ready["ledger"].(map[string]any)
-	if w := ready["waiting"].([]any); len(w) != 1 || !reflect.DeepEqual(w[0], map[string]any{"what": "the ledger", "detail": "for far", "since": "2026-01-02T03:04:05Z"}) {
+	if w := ready["waiting"].([]any); len(w) != 1 || !reflect.DeepEqual(w[0], map[string]any{"what": "the ledger", "detail": "for far", "since": "2026-01-02T03:04:05.000Z"}) {
 		t.Errorf("waiting is %v", w)
 	}
 	if ready["starting"] != true || ready["ready"] != false || ledger["ok"] != false ||
