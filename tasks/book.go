@@ -161,6 +161,12 @@ func (b *book) leave(n uint32) {
 func (b *book) id(s *slot) []byte     { return b.arena.id(s.rec) }
 func (b *book) record(s *slot) []byte { return b.arena.record(s.rec) }
 
+// chosen reports whether a caller chose the task's id. A record that is empty says no.
+func (b *book) chosen(s *slot) bool {
+	rec := b.record(s)
+	return len(rec) > recordFixed && recordFlags(rec)&flagChosenID != 0
+}
+
 // group returns the name of a task's group, valid like its id; nil if it has none.
 func (b *book) group(s *slot) []byte {
 	if !b.grouped(s) {

@@ -60,7 +60,19 @@ func (s *Scheduler) reservedLocked(n uint32, p *plan, index int) *reservation {
 // filingLocked is how the id of a task in memory is filed. The nonce follows from what
 // the record keeps for good, so that it need not be remembered.
 func (s *Scheduler) filingLocked(sl *slot) recovery.Filing {
-	return filingOf(s.holdings[sl.shard].home, s.book.id(sl), recordCreated(s.book.record(sl)))
+	return filingOf(s.homeLocked(sl), s.book.id(sl), recordCreated(s.book.record(sl)))
+}
+
+// directoryEntryLocked returns the directory entry of a task in memory. It reports false
+// if the task has none: Lapse made the id, the id tells its shard, or memory has no record
+// of the task, as of one that is being looked up and of one that lost writes have brought
+// back (see deleteSome): nothing is known of such a task but its id.
+func (s *Scheduler) directoryEntryLocked(sl *slot) (recovery.Filing, bool) {
+	if !s.book.chosen(sl) {
+		return recovery.Filing{}, false
+	}
+	f := s.filingLocked(sl)
+	return f, !tells(s.book.id(sl), f.Home)
 }
 
 func filingOf(home recovery.Home, id []byte, created int64) recovery.Filing {

@@ -72,10 +72,10 @@ func (s *Scheduler) recalls(id string) bool {
 
 // unfileLocked is told that the task of a slot is about to leave for good.
 func (s *Scheduler) unfileLocked(sl *slot) {
-	if s.shared == nil || !s.shared.company || recordFlags(s.book.record(sl))&flagChosenID == 0 {
+	if s.shared == nil || !s.shared.company {
 		return
 	}
-	if f := s.filingLocked(sl); !tells(s.book.id(sl), f.Home) {
+	if f, ok := s.directoryEntryLocked(sl); ok {
 		s.shared.leftover.push(leftover{string(s.book.id(sl)), f, s.elapsed()})
 	}
 }
@@ -250,11 +250,11 @@ func (s *Scheduler) refilingLocked(sl *slot) (recovery.Refiling, bool) {
 	case vacant, checking, filing:
 		return recovery.Refiling{}, false
 	}
-	if !s.holdingLocked(int(sl.shard)).takes() || recordFlags(s.book.record(sl))&flagChosenID == 0 {
+	if !s.holdingLocked(int(sl.shard)).takes() {
 		return recovery.Refiling{}, false
 	}
-	f := s.filingLocked(sl)
-	if tells(s.book.id(sl), f.Home) {
+	f, ok := s.directoryEntryLocked(sl)
+	if !ok {
 		return recovery.Refiling{}, false
 	}
 	return recovery.Refiling{ID: string(s.book.id(sl)), New: f}, true

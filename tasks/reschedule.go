@@ -110,6 +110,7 @@ func (s *Scheduler) replace(ctx context.Context, p *plan) (Task, error) {
 			old := *rec
 			*rec, w.fired = wanted, false
 			rec.created, rec.revision = old.created, old.revision
+			rec.flags = old.flags & flagChosenID // who made the id does not change
 		})
 		if !errors.Is(err, ErrNotFound) {
 			t.Repeated = err == nil

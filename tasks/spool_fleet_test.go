@@ -165,3 +165,28 @@ func TestDrainEmptiesTheSpool(t *testing.T) {
 		})
 	}
 }
+
+// A spooled task that is replaced under the id which Lapse made for it is in no directory,
+// and ends like any other.
+func TestReplaceOfSpooled(t *testing.T) {
+	for name, moved := range map[string]bool{"in the spool": false, "in the ledger": true} {
+		t.Run(name, func(t *testing.T) {
+			spooling(t, func(t *testing.T, _ *crew, a, b *mate) {
+				b.member.Uncertain(true)
+				task := b.must(Request{Topic: "x", Delay: time.Hour})
+				b.mu.Lock()
+				b.spool.lineLocked(b.lineOf([]byte(task.ID))).blocked = !moved
+				b.mu.Unlock()
+				b.member.Uncertain(false)
+				_, err := b.Replace(t.Context(), Request{ID: task.ID, Topic: "y", Delay: 2 * time.Hour})
+				want(t, "Replace", err, nil)
+				pass(time.Second)
+				if left := b.Stats().Spool.Tasks == 0; left != moved {
+					t.Errorf("moved: %v", left)
+				}
+				want(t, "Cancel", a.Cancel(t.Context(), task.ID), nil)
+				pass(removeAfter + 2*time.Second)
+			})
+		})
+	}
+}

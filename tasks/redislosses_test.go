@@ -1,0 +1,245 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// Tests of a Redis that forgets what it has confirmed. Each runs for one node and for two.
+
+// prepare schedules what a loss is about. What it returns is what was confirmed when it
+// has changed, by id, see node.all.
+func (g *team) prepare() {
+	g.t.Helper()
+	g.schedule("x", "kept", "acked", "retried", "moved", "buried", "cancelled", "in-flight")
+	for i := range 200 {
+		g.schedule("y", fmt.Sprint("old-", i))
+	}
+}
+
+// change does to the tasks what Redis is going to forget, and returns what was confirmed,
+// as node.all tells it.
+func (g *team) change() map[string]string {
+	g.t.Helper()
+	for i := range 100 {
+		g.cancel(fmt.Sprint("old-", i))
+		g.schedule("y", fmt.Sprint("new-", i))
+	}
+	g.schedule("x", "new")
+	g.cancel("cancelled")
+	_, err := g.next().Reschedule(g.t.Context(), "moved", Move{Delay: ptr(3 * time.Hour), Payload: []byte(`"elsewhere"`)})
+	want(g.t, "Reschedule", err, nil)
+	g.settle(Ack, g.pull("acked"))
+	g.settle(Release, g.pull("retried"))
+	g.settle(Bury, g.pull("buried"))
+	return g.nodes[0].all()
+}
+
+// wantGone wants tasks that were acknowledged or cancelled to stay so: no node knows them,
+// and their ids are free.
+func (g *team) wantGone(ids ...string) {
+	g.t.Helper()
+	for _, id := range ids {
+		for _, n := range g.nodes {
+			_, err := n.Get(g.t.Context(), id)
+			want(g.t, fmt.Sprintf("Get %s at %s", id, n.name), err, ErrNotFound)
+		}
+	}
+}
+
+// wantAfterChange wants the tasks of change to be as they were confirmed, through to
+// their deliveries.
+func (g *team) wantAfterChange() {
+	g.t.Helper()
+	g.wantGone("acked", "cancelled", "in-flight", "old-0", "old-99")
+	came, err := requeued(g.next().Requeue(g.t.Context(), "x", Requeue{IDs: []string{"buried"}}))
+	if err != nil || came != 1 {
+		g.t.Errorf("requeued %d, %v", came, err)
+	}
+	for _, id := range []string{"kept", "retried", "moved", "new"} {
+		_, err := g.next().Fire(g.t.Context(), id)
+		want(g.t, "Fire "+id, err, nil)
+	}
+	g.wantDelivered("x", "buried", "kept", "retried", "moved", "new")
+}
+
+// Redis is killed, and started with an older file: acknowledged tasks do not come back,
+// newer ones are not lost, and what had changed has changed.
+func TestOlderRedisFile(t *testing.T) {
+	oneAndFleet(t, func(t *testing.T, names ...string) {
+		server := redistest.Start(t, "dbfilename dump.rdb")
+		g := newTeam(t, server.URL(), names...)
+		g.prepare()
+		server.Do("save")
+		dump := filepath.Join(server.Dir, "dump.rdb")
+		older, err := os.ReadFile(dump)
+		want(t, "ReadFile", err, nil)
+		wanted := g.change()
+		delete(wanted, "in-flight")
+		open := g.pull("in-flight")
+
+		server.Kill()
+		want(t, "WriteFile", os.WriteFile(dump, older, 0o600), nil)
+		// What happens meanwhile is on top of the older state.
+		go func() {
+			_, _ = g.nodes[0].Settle(context.Background(), Verdict{Verb: Ack}, []string{open.Receipt()})
+		}()
+		server.Start()
+		g.nodes[0].waitFor("the acknowledgement is recorded", func() bool {
+			a, err := g.nodes[0].Settle(t.Context(), Verdict{Verb: Ack}, []string{open.Receipt()})
+			return err == nil && a[0].Err == nil && a[0].Recorded
+		})
+		g.wantEqual(server, 4, wanted)
+		g.wantAfterChange()
+	})
+}
+
+// A failover to a replica that was behind loses the last writes of everything: tasks,
+// dead ones, the directory.
+func TestFailoverLosesTheLastWrites(t *testing.T) {
+	oneAndFleet(t, func(t *testing.T, names ...string) {
+		servers := redistest.StartSentinel(t)
+		g := newTeam(t, servers.URL(), names...)
+		g.prepare()
+		servers.Master.Do("wait", 1, 5000)
+		servers.ShutReplicaOut()
+		g.settle(Ack, g.pull("in-flight"))
+		wanted := g.change()
+		servers.FailOver()
+		g.wantEqual(servers.Replica, 4, wanted)
+		g.wantAfterChange()
+	})
+}
+
+// Redis loses everything, more than once: flushed, and started without its files.
+func TestEmptyRedis(t *testing.T) {
+	oneAndFleet(t, func(t *testing.T, names ...string) {
+		server := redistest.Start(t)
+		g := newTeam(t, server.URL(), names...)
+		g.schedule("x", "acked", "retried")
+		for i := range 200 {
+			g.schedule("y", fmt.Sprint("t", i))
+		}
+		g.settle(Ack, g.pull("acked"))
+		g.settle(Release, g.pull("retried"))
+		for i, lease := range []time.Duration{2 * time.Hour, time.Hour} {
+			_, err := g.nodes[0].SetTopic(t.Context(), "x", TopicSettings{Lease: lease}, int64(i))
+			want(t, "SetTopic", err, nil)
+		}
+		g.waitFor("it has heard of the lease", func(n *node) bool {
+			x, err := n.Topic("x")
+			return err == nil && x.Settings.Lease == time.Hour
+		})
+		g.schedule("x", "open")
+		wanted := g.nodes[0].all()
+		open := g.pull("open")
+		delete(wanted, "open")
+		server.Do("flushall")
+		g.waitFor("the shards are taken back", func(n *node) bool { return n.Stats().Rewinds == 4 })
+		g.nodes[0].waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(3) })
+		g.waitFor("everything is recorded", func(n *node) bool { return n.Stats().Ledger.Queued == 0 })
+		g.closeAll()
+		g.begin()
+		g.settle(Ack, open) // its receipt was signed before the loss
+		if topic, err := g.nodes[0].Topic("x"); err != nil || topic.Settings.Lease != time.Hour || topic.Revision != 1 {
+			t.Errorf("the topic's settings have become %+v, %v", topic, err)
+		}
+
+		server.Do("flushall")
+		g.wantEqual(server, 4, wanted)
+
+		server.Kill()
+		server.Start()
+		g.wantEqual(server, 4, wanted)
+		_, err := g.next().SetTopic(t.Context(), "x", TopicSettings{Lease: time.Minute}, -1)
+		want(t, "SetTopic", err, nil)
+		g.wantGone("acked", "open")
+	})
+}
+
+// One master of a cluster loses everything: some shards, and perhaps the directory or the
+// list of nodes.
+func TestEmptyMaster(t *testing.T) {
+	oneAndFleet(t, func(t *testing.T, names ...string) {
+		cluster := redistest.StartCluster(t)
+		g := newTeam(t, cluster.URL(), names...)
+		for i := range 300 {
+			g.schedule("y", fmt.Sprint("t", i))
+		}
+		wanted := g.nodes[0].all()
+		victim := cluster.Master("lapse:{a/0}:tasks")
+		victim.Kill()
+		victim.Start()
+		g.nodes[0].waitFor("the loss is noticed", func() bool { return g.nodes[0].Stats().Rewinds > 0 })
+		held := func() (count int) {
+			for _, n := range g.nodes {
+				for shard := range 4 {
+					key := fmt.Sprintf("lapse:{%s/%d}:pending", n.name, shard)
+					count += max(0, int(cluster.Master(key).Do("scard", key).(int64))-1)
+				}
+			}
+			return count
+		}
+		g.nodes[0].waitFor("Redis holds what memory does", func() bool { return held() == len(wanted) })
+		g.settled()
+		g.wantTold(wanted)
+		g.closeAll()
+		g.begin()
+		g.wantTold(wanted)
+	})
+}
+
+// Redis loses the keys of one shard, and nothing else.
+func TestLostShardKeys(t *testing.T) {
+	oneAndFleet(t, func(t *testing.T, names ...string) {
+		server := redistest.Start(t)
+		g := newTeam(t, server.URL(), names...)
+		g.prepare()
+		g.settle(Ack, g.pull("in-flight"))
+		wanted := g.change()
+		for shard := range 4 {
+			key := fmt.Sprintf("lapse:{%s/%d}:", names[len(names)-1], shard)
+			if server.Do("hexists", key+"dead", "buried") == int64(1) {
+				continue // the records of the dead are nowhere else
+			}
+			server.Do("del", key+"tasks", key+"pending", key+"dead", key+"deadindex")
+			break
+		}
+		last := g.nodes[len(g.nodes)-1]
+		last.waitFor("the loss is noticed", func() bool { return last.Stats().Rewinds == 1 && last.Stats().Ledger.Queued == 0 })
+		g.wantTold(wanted)
+		g.wantAfterChange()
+	})
+}
+
+// Redis loses the directory of ids, and nothing else: nobody finds out before the audit
+// comes by, and no id has two tasks then.
+func TestLostDirectory(t *testing.T) {
+	oneAndFleet(t, func(t *testing.T, names ...string) {
+		server := redistest.Start(t)
+		g := newTeam(t, server.URL(), names...)
+		g.prepare()
+		g.settle(Ack, g.pull("in-flight"))
+		wanted := g.change()
+		for _, key := range server.Do("keys", "lapse:ids:*").([]any) {
+			server.Do("del", key)
+		}
+		g.waitFor("the audit has come by", func(n *node) bool {
+			for id := range wanted {
+				if _, err := n.Get(t.Context(), strings.TrimPrefix(id, "dead ")); err != nil {
+					return false
+				}
+			}
+			return true
+		})
+		g.wantTold(wanted)
+		g.wantAfterChange()
+	})
+}
