@@ -278,12 +278,49 @@ func (a *auditee) sampleLocked(sl *slot) {
 	}
 }
 
-// assertSampled files ids again that the directory has lost.
+// assertSampled compares ids of tasks in memory with the directory. If one is missing, the
+// directory has lost something, and nobody knows what else: the audit samples no dead task.
+// So all ids of this node are registered anew, and until then the other nodes ask it.
 func (s *Scheduler) assertSampled(ctx context.Context, sampled []recovery.Refiling) {
 	if len(sampled) == 0 {
 		return
 	}
-	if err := s.assert(ctx, sampled); err != nil && !s.isClosing() {
+	ids := make([]string, len(sampled))
+	for i := range sampled {
+		ids[i] = sampled[i].ID
+	}
+	now, err := s.shared.ledger.Look(ctx, ids)
+	if err == nil {
+		err = s.assert(ctx, s.misplaced(sampled, now))
+	}
+	if err != nil && !s.isClosing() {
 		s.cfg.Log.Warn("the audit could not reach the directory of ids", "node", s.cfg.Node, "error", err)
 	}
+}
+
+// misplaced returns the samples that the directory has under another home, and has all ids
+// registered anew if one is missing. What has left memory since does not count.
+func (s *Scheduler) misplaced(sampled []recovery.Refiling, now []recovery.Filing) (other []recovery.Refiling) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	missing := 0
+	for i, f := range now {
+		n, known := s.book.find([]byte(sampled[i].ID))
+		if !known || f == sampled[i].New {
+			continue
+		}
+		if still, ok := s.refilingLocked(s.book.slot(n)); !ok || still != sampled[i] {
+			continue
+		}
+		if f.Home == 0 {
+			missing++
+		} else {
+			other = append(other, sampled[i])
+		}
+	}
+	if missing > 0 && s.shared.indexing == s.shared.indexed {
+		s.cfg.Log.Error("the directory of ids has lost some; all of this node are registered anew", "node", s.cfg.Node)
+		s.reindexLocked()
+	}
+	return other
 }
