@@ -134,7 +134,7 @@ func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 			continue
 		}
 		p.absent, p.stale, p.spool = b.absent[p.id], b.stale[p.id], b.spool
-		b.results[i].ID, plans[k] = p.id, p
+		plans[k] = p
 	}
 	b.mu.Lock()
 	for k, i := range part {
@@ -145,9 +145,9 @@ func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 		n, err := b.createLocked(p, r.call, i)
 		for errors.Is(err, errCollision) {
 			p.id, p.home = b.makeID()
-			b.results[i].ID = p.id
 			n, err = b.createLocked(p, r.call, i)
 		}
+		b.results[i].ID = p.id // only now: what is spooled gets another one
 		switch {
 		case errors.Is(err, errBusy):
 			r.delays = append(r.delays, delay{index: i, busy: b.watchLocked(n), wanted: errors.Is(err, errWanted)})

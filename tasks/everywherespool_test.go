@@ -108,3 +108,29 @@ func TestSpooledIntoAListedShard(t *testing.T) {
 		}
 	})
 }
+
+// The ids that a batch answers are those of its tasks, also of those that are spooled where
+// no shard is held, under ids of another shard than the one that was thought of first.
+func TestBatchAnswersIDsOfSpooled(t *testing.T) {
+	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
+		c.fleet.Drop(func(from, _ string, message []byte) bool { // b does not get its shards back
+			return from == b.name && bytes.Contains(message, []byte(yieldQuestion.verb))
+		})
+		a.member.AdoptFrom(b.member)
+		pass(time.Second)
+		b.member.Uncertain(true)
+		results, err := b.ScheduleBatch(t.Context(), slices.Repeat([]Request{{Topic: "x", Group: "g", Delay: time.Hour}}, 9))
+		want(t, "ScheduleBatch", err, nil)
+		b.member.Uncertain(false)
+		var ids []string
+		for _, r := range results {
+			if r.Err != nil || !r.Spooled {
+				t.Errorf("%+v", r)
+			}
+			ids = append(ids, r.ID)
+		}
+		if got := a.pages(Query{Group: "g"}); !slices.Equal(sorted(got), sorted(ids)) {
+			t.Errorf("listed %v; answered %v", got, ids)
+		}
+	})
+}
