@@ -42,8 +42,9 @@ type commands struct {
 }
 
 const description = "Lapse makes things happen the moment their time runs out.\n\n" +
-	"Exit codes: 0 done; 1 failed; 2 wrong arguments or settings; 3 address or data in use; 4 unknown or finished; " +
-	"5 the state forbids it; 6 server unreachable, unavailable or overloaded, or outcome unknown: try again."
+	"Exit codes: 0 done; 1 failed; 2 a defect of Lapse (a panic); 3 address or data in use; 4 unknown or finished; " +
+	"5 the state forbids it; 6 server unreachable, unavailable or overloaded, or outcome unknown: try again; " +
+	"64 wrong arguments or settings."
 
 // streams are where a command writes.
 type streams struct{ out, err io.Writer }

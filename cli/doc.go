@@ -25,7 +25,7 @@
 //	0  done; a server: stopped as asked (SIGTERM, SIGINT)
 //	1  failed, or not allowed: the message says why. bench: also when it was
 //	   interrupted, or a promise was broken
-//	2  the command line, a setting or a field is wrong; nothing was touched
+//	2  the process has panicked: a defect of Lapse, and no code that it chooses
 //	3  the address, the data directory or the node's name is in use by another
 //	   process, another one has taken the tasks over, or a newer version has
 //	   written them: starting again at once would not help
@@ -34,6 +34,7 @@
 //	   the receipt is stale, the settings have changed
 //	6  the server cannot be reached, is unavailable or overloaded, or the outcome is
 //	   unknown: trying again may help
+//	64 the command line, a setting or a field is wrong; nothing was touched
 //
 // exit.go maps errors to them.
 //

@@ -154,13 +154,14 @@ answered.
 | --- | --- |
 | 0 | done; a server: stopped as asked |
 | 1 | failed, or not allowed: the message says why |
-| 2 | an argument, a setting or a field is wrong; nothing was changed |
+| 2 | a defect of Lapse: it has panicked, standard error tells where |
 | 3 | the address, the data directory or the node's name is in use, another server has taken the tasks over, or a newer version has written them |
 | 4 | the task is unknown or finished, or the topic has no settings |
 | 5 | the state forbids it: the task is being delivered or dead, the id is taken, the receipt is stale, the settings have changed |
 | 6 | the server cannot be reached, is unavailable or overloaded, or the outcome is unknown: try again |
+| 64 | an argument, a setting or a field is wrong; nothing was changed |
 
-Of several failures, as of ` + "`lapse cancel a b c`" + `, the first that occurs in the order 2, 6, 5, 4, 1 counts. Calls that can be
+Of several failures, as of ` + "`lapse cancel a b c`" + `, the first that occurs in the order 64, 6, 5, 4, 1 counts. Calls that can be
 repeated without harm have been repeated for some seconds before 6.
 
 ## Receiving in a shell

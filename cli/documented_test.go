@@ -253,7 +253,7 @@ const settingsHead = "# Settings\n\n" +
 	"A setting of `lapse serve` is a flag, a variable or a line of the YAML file that `--config` names. A flag wins\n" +
 	"over the variable, which wins over the file. In the file, `sweep_every: 1s` may also be written\n" +
 	"`sweep: {every: 1s}`. Durations are written `500ms`, `90s`, `1h30m`. All faults are reported at once,\n" +
-	"with exit code 2, before anything is touched.\n\n" +
+	"with exit code 64, before anything is touched.\n\n" +
 	"## The server\n\n" +
 	"| flag | variable | in the file | default | range | |\n| --- | --- | --- | --- | --- | --- |\n"
 

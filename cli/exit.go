@@ -15,15 +15,16 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// Exit codes, as documented at the package.
+// Exit codes, as documented at the package. None is 2, with which a Go program ends that has
+// panicked: a service manager must tell that, and starts it again, from a wrong setting.
 const (
 	exitOK          = 0
 	exitFailed      = 1
-	exitUsage       = 2
 	exitInUse       = 3
 	exitNotFound    = 4
 	exitConflict    = 5
 	exitUnavailable = 6
+	exitUsage       = 64 // EX_USAGE of sysexits.h
 )
 
 // exits says what an error means to a script. Of several errors, the first match in

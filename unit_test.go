@@ -1,0 +1,126 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A unit is what the systemd unit says of the server.
+type unit struct {
+	command  []string // without the path of the binary
+	restart  string
+	notAgain []int // exit codes after which it is not started again
+}
+
+func readUnit(t *testing.T) (u unit) {
+	t.Helper()
+	text, err := os.ReadFile("scripts/systemd/lapse.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch words := strings.Fields(value); name {
+		case "ExecStart":
+			u.command = words[1:]
+		case "Restart":
+			u.restart = value
+		case "RestartPreventExitStatus":
+			for _, w := range words {
+				code, err := strconv.Atoi(w)
+				if err != nil {
+					t.Fatal(err)
+				}
+				u.notAgain = append(u.notAgain, code)
+			}
+		}
+	}
+	if len(u.command) == 0 || u.restart != "on-failure" || len(u.notAgain) == 0 {
+		t.Fatalf("the unit says %+v", u)
+	}
+	return u
+}
+
+// startsAgain reports whether systemd starts a service again that has ended with this code.
+func (u unit) startsAgain(code int) bool { return code != 0 && !slices.Contains(u.notAgain, code) }
+
+// run starts the unit's command line, and waits for its end. When the server listens, serving
+// is called.
+func (u unit) run(t *testing.T, binary string, env []string, serving func(p *os.Process)) (code int, log string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary, u.command...)
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "LAPSE_") }), env...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if strings.Contains(lines.Text(), "http://") && serving != nil {
+			serving(cmd.Process)
+			serving = nil
+		}
+	}
+	err = cmd.Wait()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), errs.String()
+}
+
+// What systemd makes of each end of the server: after a panic it is started again, after a
+// wrong setting it is not, nor when somebody else has its data, nor when it was told to stop.
+func TestUnitAndExitCodes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the binary")
+	}
+	binary := filepath.Join(t.TempDir(), "lapse")
+	if out, err := exec.Command("go", "build", "-tags", "nomsgpack,fault", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	u := readUnit(t)
+	signal := func(s syscall.Signal) func(*os.Process) {
+		return func(p *os.Process) { _ = p.Signal(s) }
+	}
+	listen, data := "LAPSE_LISTEN=127.0.0.1:0", "LAPSE_DATA="+t.TempDir()
+	second := func(*os.Process) {
+		if code, log := u.run(t, binary, []string{listen, data}, nil); code != 3 || u.startsAgain(code) {
+			t.Errorf("a second process of one directory ends with %d:\n%s", code, log)
+		}
+	}
+	for _, end := range []struct {
+		name    string
+		env     []string
+		serving func(*os.Process)
+		code    int
+		again   bool
+		says    string
+	}{
+		{"panic", []string{listen, data}, signal(syscall.SIGUSR1), 2, true, "panic: fault"},
+		{"killed", []string{listen, data}, signal(syscall.SIGKILL), -1, true, ""},
+		{"a wrong setting", []string{listen, "LAPSE_MAX_PENDING=many"}, nil, 64, false, "max-pending"},
+		{"told to stop", []string{listen, data}, func(p *os.Process) { second(p); _ = p.Signal(syscall.SIGTERM) }, 0, false, ""},
+	} {
+		t.Run(end.name, func(t *testing.T) {
+			code, log := u.run(t, binary, end.env, end.serving)
+			if code != end.code || u.startsAgain(code) != end.again || !strings.Contains(log, end.says) {
+				t.Errorf("it ends with %d, started again: %v; want %d, %v. It says:\n%s", code, u.startsAgain(code), end.code, end.again, log)
+			}
+		})
+	}
+}
