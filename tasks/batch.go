@@ -10,14 +10,18 @@ import (
 // ScheduleBatch takes many tasks in, at most MaxBatch, with one wait for the
 // ledger. Each request stands for itself and has its own Result, in order; an
 // id that stands twice is an error of the second. The error is for the batch as a
-// whole: ErrInvalid if it is too long.
+// whole: ErrInvalid if it is too long; ErrUnavailable.
 func (s *Scheduler) ScheduleBatch(ctx context.Context, requests []Request) ([]Result, error) {
 	if len(requests) > MaxBatch {
 		return nil, &InvalidError{Fields: []FieldError{{"tasks", fmt.Sprintf("must be at most %d", MaxBatch)}}}
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	b := &batch{Scheduler: s, requests: requests, results: make([]Result, len(requests))}
+	by, err := s.admission(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b := &batch{Scheduler: s, requests: requests, results: make([]Result, len(requests)), by: by}
 	b.run(ctx, b.distinct())
 	return b.results, nil
 }
@@ -32,6 +36,7 @@ type batch struct {
 	spool    bool               // the ledger did not take those without an id
 	guest    bool               // another node has asked: what is elsewhere is its affair
 	stale    map[string]staleFiling
+	by       admission
 	tries    int // rounds after which something had to be looked for again
 }
 
@@ -123,7 +128,7 @@ func (b *batch) made(todo []int) bool {
 func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 	var plans [atOnce]plan
 	for k, i := range part {
-		p, err := b.plan(&b.requests[i])
+		p, err := b.plan(&b.requests[i], b.by)
 		if err == nil {
 			if err = b.tell(ctx, &p, b.tries > 0); err != nil {
 				p.release()

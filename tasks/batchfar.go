@@ -106,7 +106,7 @@ func (b *batch) forward(ctx context.Context, strays []stray) {
 }
 
 func (b *batch) forwardTo(ctx context.Context, node string, part []requestAsk, at []int) {
-	a, err := ask(ctx, b.Scheduler, node, batchQuestion, batchAsk{part})
+	a, err := ask(ctx, b.Scheduler, node, batchQuestion, batchAsk{part, wireTerms(ctx)})
 	if err == nil && len(a.Results) != len(part) {
 		err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", ErrUnknown, node, len(a.Results), len(part))
 	}
@@ -124,9 +124,13 @@ func (s *Scheduler) answerBatch(ctx context.Context, _ string, q batchAsk) (batc
 	if len(q.Requests) > MaxBatch {
 		return batchAnswer{}, errNotUnderstood
 	}
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.within(q.Terms.in(ctx))
 	defer cancel()
-	b := &batch{Scheduler: s, guest: true, requests: make([]Request, len(q.Requests)), results: make([]Result, len(q.Requests))}
+	by, err := s.admission(ctx)
+	if err != nil {
+		return batchAnswer{}, err
+	}
+	b := &batch{Scheduler: s, guest: true, by: by, requests: make([]Request, len(q.Requests)), results: make([]Result, len(q.Requests))}
 	for i := range q.Requests {
 		b.requests[i] = q.Requests[i].Request
 	}

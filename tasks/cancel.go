@@ -17,7 +17,7 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) error {
 	if s.shared == nil {
 		return cancelled(s.cancelHere(ctx, id))
 	}
-	_, at, err := routed(ctx, s, id, cancelQuestion, aboutID(id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.cancelHere(ctx, id) })
+	_, at, err := routed(ctx, s, id, cancelQuestion, aboutID(ctx, id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.cancelHere(ctx, id) })
 	switch gone := cancelled(err); {
 	case gone == nil && at.node != "":
 		s.mu.Lock()
@@ -60,11 +60,13 @@ func (s *Scheduler) cancelHere(ctx context.Context, id string) error {
 	case err != nil:
 		return err
 	}
-	if sl.state == delivering {
-		s.unlock()
-		return ErrDelivering
+	if err = s.permitLocked(termsOf(ctx), sl); err == nil && sl.state == delivering {
+		err = ErrDelivering
 	}
-	if err := s.writable(int(sl.shard)); err != nil {
+	if err == nil {
+		err = s.writable(int(sl.shard))
+	}
+	if err != nil {
 		s.unlock()
 		return err
 	}

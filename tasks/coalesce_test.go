@@ -125,7 +125,7 @@ func (r *rig) visit(name string) *visit {
 	defer r.unlock()
 	x := r.topics[name]
 	x.undecided = false
-	return &visit{walk: r.walkLocked("", ""), topics: map[*topic]bool{x: true}, newest: make(map[groupOf]candidate), decides: r.isReplayed()}
+	return &visit{walk: r.walkLocked(pick{}, ""), topics: map[*topic]bool{x: true}, newest: make(map[groupOf]candidate), decides: r.isReplayed()}
 }
 
 // The newest is the newest of those that are there when replay is over: one that was

@@ -275,11 +275,11 @@ func (s *Scheduler) leaveLocked(n uint32, sl *slot) {
 // setLocked changes a task's state and its topic's gauges.
 func (s *Scheduler) setLocked(sl *slot, to state) {
 	t := s.byNumber[sl.topic]
-	if sl.state == vacant {
-		t.slots++
-	}
-	if to == vacant {
-		t.slots--
+	switch {
+	case sl.state == vacant && to != vacant:
+		t.countLocked(1)
+	case to == vacant && sl.state != vacant:
+		t.countLocked(-1)
 	}
 	t.gauges[sl.state.shown()]--
 	t.gauges[to.shown()]++

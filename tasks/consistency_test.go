@@ -198,6 +198,9 @@ func (s *Scheduler) checkTopics() (errs error) {
 				fault("topic %q counts %d %s, there are %d", t.name, t.gauges[state], state, gauges[i][state])
 			}
 		}
+		if t.occupied != (t.slots > 0 || t.gauges[Dead] > 0) {
+			fault("topic %q has tasks: %v", t.name, t.occupied)
+		}
 		items, live := 0, 0
 		t.queue.each(func(it item) {
 			items++
@@ -210,6 +213,20 @@ func (s *Scheduler) checkTopics() (errs error) {
 		}
 		if t.deliverer == nil && (t.workers != 0 || t.busy != 0) || t.busy > t.workers {
 			fault("topic %q: %d of %d workers are busy", t.name, t.busy, t.workers)
+		}
+	}
+	for _, q := range s.quotas.byPatterns {
+		counted := quota{}
+		for _, t := range s.byNumber {
+			if t.name != "" && anyMatches(q.patterns, t.name) {
+				counted.tasks += t.slots
+				if t.occupied {
+					counted.topics++
+				}
+			}
+		}
+		if counted.tasks != q.tasks || counted.topics != q.topics {
+			fault("a quota counts %d tasks of %d topics, there are %d of %d", q.tasks, q.topics, counted.tasks, counted.topics)
 		}
 	}
 	if workers != s.workers || pledged != s.pledged || backlog != s.backlog {

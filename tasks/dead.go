@@ -79,6 +79,9 @@ type Requeued struct {
 // Errors: ErrInvalid, ErrOverloaded, ErrUnavailable, ErrUnknown, ErrClosed; with several nodes
 // also ErrNodeAway and ErrReplaying, as of Purge.
 func (s *Scheduler) Requeue(ctx context.Context, topic string, r Requeue) (Requeued, error) {
+	if err := granted(ctx, topic); err != nil {
+		return Requeued{}, err
+	}
 	var f faults
 	if !validName(topic) {
 		f.add("topic", nameProblem)
@@ -102,6 +105,9 @@ func (s *Scheduler) Requeue(ctx context.Context, topic string, r Requeue) (Reque
 // passed over. Errors: as of Requeue, but that ErrOverloaded only comes when too many questions
 // between nodes are under way; then some may be done already.
 func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) (int, error) {
+	if err := granted(ctx, topic); err != nil {
+		return 0, err
+	}
 	if !validName(topic) {
 		return 0, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
 	}
@@ -111,7 +117,7 @@ func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) 
 
 // cancelDead deletes one dead task, whatever its topic.
 func (s *Scheduler) cancelDead(ctx context.Context, id string) error {
-	x := exhumation{Scheduler: s, op: opForget}
+	x := exhumation{Scheduler: s, op: opForget, terms: termsOf(ctx)}
 	if err := x.piece(ctx, []string{id}); err != nil || x.done != 0 {
 		return err
 	}

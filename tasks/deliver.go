@@ -42,7 +42,7 @@ func (s *Scheduler) Deliver(topic string, d Deliverer) error {
 	if s.ended {
 		return ErrClosed
 	}
-	t, err := s.topicLocked(topic)
+	t, err := s.topicLocked(topic, true)
 	if err != nil {
 		return err
 	}

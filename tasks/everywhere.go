@@ -64,7 +64,8 @@ type (
 		State        State
 		Limit        int
 		After        recovery.Ref
-		Bytes        int `json:",omitempty"` // about how much of tasks is wanted at most; 0: pageBytes
+		Bytes        int      `json:",omitempty"` // about how much of tasks is wanted at most; 0: pageBytes
+		Patterns     []string `json:",omitempty"` // of the topics that the caller may use; empty: all
 	}
 	listAnswer struct {
 		covering
@@ -83,11 +84,13 @@ type (
 		Used bool
 	}
 
-	// A purgeAsk asks for the tasks of a topic or a group to be cancelled, or killed.
+	// A purgeAsk asks for the tasks of a topic or a group to be cancelled, or killed. The
+	// topic may be the beginning of names and an asterisk.
 	purgeAsk struct {
 		Topic, Group string
 		Kill         bool
-		Keep         int // how many of those that are being delivered are to be named
+		Keep         int      // how many of those that are being delivered are to be named
+		Patterns     []string `json:",omitempty"` // as of a listAsk
 	}
 	purgeAnswer struct {
 		covering

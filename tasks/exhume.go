@@ -20,6 +20,7 @@ type exhumation struct {
 	op    op     // opRequeue, opForget or opExpire
 	due   int64  // opRequeue: the new deadline
 	until int64  // opExpire: only of those that had died by then
+	terms *terms // of a caller who has named one task; nil: none
 	// enough is when to stop, if something was done, on the clock of elapsed; 0: never.
 	enough time.Duration
 
@@ -181,6 +182,11 @@ func (x *exhumation) piece(ctx context.Context, ids []string) error {
 	var sent []int // positions in keys, and in the call
 	err = x.ledger.GetDead(ctx, keys, func(i int, e recovery.Entry) {
 		f, err := decode(e.Data)
+		if err == nil && x.terms != nil {
+			if refused = x.terms.permit(string(f.topic), int64(f.revision), f.created); refused != nil {
+				return
+			}
+		}
 		if err != nil || x.topic != "" && string(f.topic) != x.topic || x.op == opExpire && e.Spot.At > x.until {
 			return
 		}

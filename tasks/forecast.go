@@ -35,7 +35,7 @@ type Forecast struct {
 // Forecast counts tasks by the time of their next attempt. Like List it visits every
 // task in memory once, a few thousand under one lock.
 //
-// Errors: ErrInvalid, ErrClosed, or why ctx has ended.
+// Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
 func (s *Scheduler) Forecast(ctx context.Context, o Outlook) (Forecast, error) {
 	if err := o.faults().err(); err != nil {
 		return Forecast{}, err
@@ -47,18 +47,24 @@ func (s *Scheduler) Forecast(ctx context.Context, o Outlook) (Forecast, error) {
 		Counts:   make([]int64, (roundUpMillis(o.Window)+step-1)/step),
 		Complete: s.isReplayed(),
 	}
+	if o.Topic != "" {
+		if err := granted(ctx, o.Topic); err != nil {
+			return Forecast{}, err
+		}
+	}
+	topics := pick{o.Topic, patternsOf(ctx)}
 	for from := 0; ; from += chunkSlots {
 		if err := ctx.Err(); err != nil {
 			return Forecast{}, err
 		}
-		if more, err := s.countChunk(&f, from, o.Topic, now, step); err != nil || !more {
+		if more, err := s.countChunk(&f, from, &topics, now, step); err != nil || !more {
 			return f, err
 		}
 	}
 }
 
 // countChunk adds one chunk of slots to a forecast, and reports whether there was one.
-func (s *Scheduler) countChunk(f *Forecast, from int, topic string, now, step int64) (bool, error) {
+func (s *Scheduler) countChunk(f *Forecast, from int, topics *pick, now, step int64) (bool, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.ended {
@@ -67,19 +73,15 @@ func (s *Scheduler) countChunk(f *Forecast, from int, topic string, now, step in
 	if from >= len(s.book.chunks)*chunkSlots {
 		return false, nil
 	}
-	var only uint32 // number of the topic; 0 for all
-	if topic != "" {
-		t, ok := s.topics[topic]
-		if !ok {
-			return false, nil
-		}
-		only = t.number
+	only, ok := s.pickedLocked(topics)
+	if !ok {
+		return false, nil
 	}
 	chunk := s.book.chunks[from/chunkSlots]
 	for i := range chunk {
 		sl := &chunk[i]
 		shown := sl.state.shown()
-		if shown == 0 || only != 0 && sl.topic != only {
+		if shown == 0 || !only.has(sl.topic) {
 			continue
 		}
 		switch k := (sl.next - now) / step; {

@@ -90,7 +90,9 @@ func (s *Scheduler) createThere(ctx context.Context, e *elsewhere, id string, r 
 	}
 	wanted := *r
 	wanted.ID = id
-	t, err := ask(ctx, s, p.node, scheduleQuestion, aboutRequest(wanted, p.home))
+	q := aboutRequest(wanted, p.home)
+	q.Terms = wireTerms(ctx)
+	t, err := ask(ctx, s, p.node, scheduleQuestion, q)
 	if err != nil {
 		t = Task{ID: id}
 	}
@@ -99,6 +101,14 @@ func (s *Scheduler) createThere(ctx context.Context, e *elsewhere, id string, r 
 
 // replaceRouted replaces a task where it is, or creates it where it belongs.
 func (s *Scheduler) replaceRouted(ctx context.Context, p *plan, r *Request) (Task, error) {
+	if termsOf(ctx).conditional() { // it must be somewhere
+		t, _, err := routed(ctx, s, p.id, replaceQuestion, func(home recovery.Home) requestAsk {
+			q := aboutRequest(*r, home)
+			q.Terms = wireTerms(ctx)
+			return q
+		}, func(ctx context.Context) (Task, error) { return s.replace(ctx, p) })
+		return t, err
+	}
 	for tries := 0; ; tries++ {
 		p.stale = staleFiling{}
 		t, err := s.replaceOnce(ctx, p, r, tries > 0)
@@ -129,7 +139,9 @@ func (s *Scheduler) replaceOnce(ctx context.Context, p *plan, r *Request, anew b
 	case err != nil:
 		return Task{ID: p.id}, err
 	}
-	t, err := ask(ctx, s, at.node, replaceQuestion, aboutRequest(*r, at.home))
+	q := aboutRequest(*r, at.home)
+	q.Terms = wireTerms(ctx)
+	t, err := ask(ctx, s, at.node, replaceQuestion, q)
 	if err != nil {
 		t = Task{ID: p.id}
 	}

@@ -16,7 +16,7 @@ func (s *Scheduler) Get(ctx context.Context, id string) (Task, error) {
 	if s.shared == nil {
 		return s.get(ctx, id)
 	}
-	t, _, err := routed(ctx, s, id, getQuestion, aboutID(id), func(ctx context.Context) (Task, error) { return s.get(ctx, id) })
+	t, _, err := routed(ctx, s, id, getQuestion, aboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.get(ctx, id) })
 	return t, err
 }
 
@@ -32,15 +32,19 @@ func (s *Scheduler) get(ctx context.Context, id string) (Task, error) {
 	if h := s.holdingLocked(int(sl.shard)); h != nil && h.yielding {
 		return Task{}, errHandedOver // the other node may have changed it
 	}
+	if err := s.permitLocked(termsOf(ctx), sl); err != nil {
+		return Task{}, err
+	}
 	return s.taskLocked(n), nil
 }
 
 func (s *Scheduler) getDead(ctx context.Context, id string) (Task, error) {
 	var t Task
-	found := false
+	found, refused := false, error(nil)
 	err := s.ledger.GetDead(ctx, []string{id}, func(_ int, e recovery.Entry) {
 		if f, err := decode(e.Data); err == nil {
 			t, found = s.describe(id, &f, Dead), true
+			refused = termsOf(ctx).permit(t.Topic, t.Revision, f.created)
 		}
 	})
 	switch {
@@ -48,6 +52,8 @@ func (s *Scheduler) getDead(ctx context.Context, id string) (Task, error) {
 		return Task{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	case !found:
 		return Task{}, ErrNotFound
+	case refused != nil:
+		return Task{}, refused
 	}
 	return t, nil
 }

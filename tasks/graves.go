@@ -27,6 +27,7 @@ func (s *Scheduler) enterGraveLocked(t *topic, shard int, id []byte, died int64)
 		t.longest.at = died
 	}
 	t.gauges[Dead]++
+	t.countLocked(0)
 }
 
 // leaveGraveLocked takes note that a task is dead no longer, on record. It had died
@@ -38,6 +39,7 @@ func (s *Scheduler) leaveGraveLocked(t *topic, shard int, id []byte, died int64)
 		delete(h.graves, hash)
 	}
 	t.gauges[Dead]--
+	t.countLocked(0)
 	if l := &t.longest; died != noneDead && (died <= l.at || l.asking) {
 		l.gone = true
 	}

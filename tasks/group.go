@@ -17,13 +17,14 @@ type GroupCancelled struct {
 // group goes in pieces, as Purge does. Tasks that are being delivered are left and named; the
 // dead are not touched. A group that nobody has met is empty. Tasks that join the group while
 // it runs may be cancelled or stay; those that were accepted before are found. It tells what
-// was done before an error as Purge does; repeating the call does the rest.
+// was done before an error as Purge does; repeating the call does the rest. Under a Grant,
+// only tasks of its topics are cancelled or named.
 //
 // It waits for the end of replay. Errors: as of Purge.
 func (s *Scheduler) CancelGroup(ctx context.Context, group string) (GroupCancelled, error) {
 	if !validName(group) {
 		return GroupCancelled{}, &InvalidError{Fields: []FieldError{{"group", nameProblem}}}
 	}
-	t, err := s.purgeAll(ctx, purgeAsk{Group: group, Keep: MaxGroupDelivering})
+	t, err := s.purgeAll(ctx, purgeAsk{Group: group, Keep: MaxGroupDelivering, Patterns: patternsOf(ctx)})
 	return GroupCancelled{Cancelled: t.cancelled, Delivering: t.left, More: t.delivering - len(t.left)}, err
 }

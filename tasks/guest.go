@@ -51,7 +51,7 @@ func (s *Scheduler) answerReserve(ctx context.Context, from string, ask wished) 
 	s.mu.Lock()
 	defer s.unlock()
 	answer := fetched{Topic: ask.Topic, Lease: ask.Lease}
-	t, err := s.pullableLocked(ask.Topic)
+	t, err := s.pullableLocked(ask.Topic, false)
 	if err == nil {
 		answer.Deliveries = s.carry(s.serveLocked(ctx, t, from, ask.Want, ask.Lease))
 	}
@@ -98,7 +98,7 @@ func (s *Scheduler) hearWishLocked(from string, w wished) {
 	case g == nil && w.Want <= 0:
 		return
 	case g == nil:
-		t, err := s.topicLocked(w.Topic)
+		t, err := s.topicLocked(w.Topic, false)
 		if err != nil || !t.pulled() {
 			return // it is told again
 		}

@@ -147,7 +147,7 @@ func (s *Scheduler) answerOutcomes(_ context.Context, _ string, told outcomesTol
 				p.answer.Err = errNotUnderstood
 			default:
 				v := o.verdict()
-				s.settleLocked(&v, p, nil, 0)
+				s.settleLocked(&v, p, nil, 0, nil)
 			}
 		}
 		s.unlock()

@@ -20,7 +20,7 @@ import (
 //
 // Errors: ErrInvalid, ErrUnavailable, ErrClosed; with several nodes also ErrNodeAway and
 // ErrReplaying, while one that holds tasks does not answer, was not replaced yet, or
-// still reads them, and ErrOverloaded. Of a node that is alone, ErrUnavailable is about dead
+// still reads them, and ErrOverloaded; ErrNotGranted. Of a node that is alone, ErrUnavailable is about dead
 // tasks only.
 func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 	var f faults
@@ -48,7 +48,12 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	ask := listAsk{Topic: q.Topic, Group: q.Group, State: q.State, Limit: limit, After: after}
+	if q.Topic != "" {
+		if err := granted(ctx, q.Topic); err != nil {
+			return Page{}, err
+		}
+	}
+	ask := listAsk{Topic: q.Topic, Group: q.Group, State: q.State, Limit: limit, After: after, Patterns: patternsOf(ctx)}
 	if !s.solitary() {
 		return s.listAll(ctx, ask)
 	}
@@ -193,7 +198,7 @@ func (s *Scheduler) selectSoonest(ctx context.Context, q *listAsk, limit int) (f
 			return nil, ErrClosed
 		}
 		if w == nil {
-			w = s.walkLocked(q.Topic, q.Group)
+			w = s.walkLocked(pick{q.Topic, q.Patterns}, q.Group)
 			defer w.leave()
 		}
 		for _, sl := range w.pieceLocked() {

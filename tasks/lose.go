@@ -220,6 +220,7 @@ func (s *Scheduler) dropGraves(n int, h *holding) {
 		delete(s.graves, hash)
 		t := s.byNumber[number]
 		t.gauges[Dead]--
+		t.countLocked(0)
 		t.longest.gone = true // perhaps: the ledger knows who is next
 	}
 	h.graves = nil

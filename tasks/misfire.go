@@ -83,7 +83,7 @@ func (s *Scheduler) revisitLocked(t *topic) {
 func (s *Scheduler) revisit() {
 	for {
 		s.mu.Lock()
-		v := visit{walk: s.walkLocked("", ""), topics: s.revisits, newest: make(map[groupOf]candidate), decides: s.isReplayed()}
+		v := visit{walk: s.walkLocked(pick{}, ""), topics: s.revisits, newest: make(map[groupOf]candidate), decides: s.isReplayed()}
 		s.revisits = nil
 		if len(v.topics) > 0 {
 			s.revisits = make(map[*topic]bool)

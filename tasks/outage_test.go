@@ -28,7 +28,7 @@ func (r *rig) within(what string, f func()) {
 func TestAnswerAfterTheCallerHasLeft(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		_, release := r.faulty.Hold(ledgertest.Apply)
-		p, err := r.plan(&Request{ID: "t", Topic: "x", Delay: time.Hour})
+		p, err := r.plan(&Request{ID: "t", Topic: "x", Delay: time.Hour}, admission{})
 		want(t, "plan", err, nil)
 		defer p.release()
 		c := newCall(1)

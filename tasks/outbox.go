@@ -63,7 +63,7 @@ func (s *Scheduler) adoptedLocked(id string, told *helpOutcome) bool {
 	var p settling
 	if p.receipt, p.answer.Err = s.signer.parse(told.Receipt); p.answer.Err == nil {
 		v := told.verdict()
-		s.settleLocked(&v, &p, nil, 0)
+		s.settleLocked(&v, &p, nil, 0, nil)
 	}
 	return p.answer.Err == nil
 }

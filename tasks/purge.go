@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -17,7 +18,8 @@ type Purged struct {
 // purgeAtOnce bounds how many changes of one purge wait for the ledger.
 const purgeAtOnce = 2048
 
-// Purge cancels every pending and ready task of a topic at all nodes, as Cancel would, a
+// Purge cancels every pending and ready task of a topic at all nodes, or of all topics whose
+// names begin so if it ends with an asterisk ("order.*"). It does that as Cancel would, a
 // piece at a time: others get the lock in between, and no more than a piece waits for the
 // ledger. Tasks that are being delivered are left and counted; the dead are not
 // touched. Tasks of the topic that are scheduled while it runs may be cancelled or
@@ -31,12 +33,19 @@ const purgeAtOnce = 2048
 // more may be cancelled, or what another node does in a second or two; none of
 // it is delivered until the ledger has answered.
 func (s *Scheduler) Purge(ctx context.Context, topic string) (Purged, error) {
-	if !validName(topic) {
-		return Purged{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+	if !validPurge(topic) {
+		return Purged{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem + "; an asterisk may follow"}}}
+	}
+	if err := granted(ctx, topic); err != nil {
+		return Purged{}, err
 	}
 	t, err := s.purgeAll(ctx, purgeAsk{Topic: topic})
 	return Purged{Cancelled: t.cancelled, Delivering: t.delivering}, err
 }
+
+// validPurge tells whether that is the name of a topic, or the beginning of names, which is
+// not empty, and an asterisk.
+func validPurge(topic string) bool { return validName(strings.TrimSuffix(topic, "*")) }
 
 // toll is what a purge has done.
 type toll struct {
@@ -75,7 +84,7 @@ func (t *toll) add(a *purgeAnswer, counts func(recovery.Home) bool) {
 
 // purgeHere purges what this node has, for a while.
 func (s *Scheduler) purgeHere(ctx context.Context, q purgeAsk) (purgeAnswer, error) {
-	if q.Topic != "" && !validName(q.Topic) || q.Group != "" && !validName(q.Group) || (q.Topic == "") == (q.Group == "") {
+	if q.Topic != "" && !validPurge(q.Topic) || q.Group != "" && !validName(q.Group) || (q.Topic == "") == (q.Group == "") {
 		return purgeAnswer{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
 	}
 	p := s.newPurge(&q)
@@ -94,8 +103,9 @@ func (s *Scheduler) purgeHere(ctx context.Context, q purgeAsk) (purgeAnswer, err
 // them.
 type purge struct {
 	*Scheduler
-	topic, group string // the one that is empty is not asked for
-	kill         bool   // they become dead instead
+	pick         // of topics
+	group string // if that is what was asked for
+	kill  bool   // they become dead instead
 
 	walk       *walk
 	busy       []string // ids of visited tasks that somebody else was changing
@@ -112,7 +122,7 @@ type passedBy struct {
 }
 
 func (s *Scheduler) newPurge(q *purgeAsk) *purge {
-	return &purge{Scheduler: s, topic: q.Topic, group: q.Group, kill: q.Kill, keep: q.Keep, delivering: make(map[uint16]int)}
+	return &purge{Scheduler: s, pick: pick{q.Topic, q.Patterns}, group: q.Group, kill: q.Kill, keep: q.Keep, delivering: make(map[uint16]int)}
 }
 
 // run cancels them all, and reports that; or it has been at work for long enough, and has
@@ -178,7 +188,7 @@ func (p *purge) begin(ctx context.Context) error {
 	case p.unsure():
 		return errUnsure
 	}
-	p.walk = p.walkLocked(p.topic, p.group)
+	p.walk = p.walkLocked(p.pick, p.group)
 	return nil
 }
 
@@ -257,11 +267,10 @@ func (p *purge) some(c *call) (sent int, err error) {
 // belongsLocked tells whether a task that was waited for is still one to be cancelled: it
 // may have passed to another topic or group.
 func (p *purge) belongsLocked(sl *slot) bool {
-	if p.group != "" {
-		return string(p.book.group(sl)) == p.group
+	if p.group != "" && string(p.book.group(sl)) != p.group {
+		return false
 	}
-	t, ok := p.topics[p.topic]
-	return ok && sl.topic == t.number
+	return p.has(p.byNumber[sl.topic].name)
 }
 
 // visitLocked sends the cancellation of a task if it can be cancelled, and returns how

@@ -53,8 +53,9 @@ type (
 	// An idAsk is about one task. The asker believes that it is kept at that home; 0 if
 	// it knows only that this node has it.
 	idAsk struct {
-		ID   string
-		Home recovery.Home
+		ID    string
+		Home  recovery.Home
+		Terms *wiredTerms `json:",omitempty"`
 	}
 	moveAsk struct {
 		idAsk
@@ -65,8 +66,12 @@ type (
 	requestAsk struct {
 		Request Request
 		Home    recovery.Home
+		Terms   *wiredTerms `json:",omitempty"` // not in a batch, which has its own
 	}
-	batchAsk    struct{ Requests []requestAsk }
+	batchAsk struct {
+		Requests []requestAsk
+		Terms    *wiredTerms `json:",omitempty"`
+	}
 	batchAnswer struct{ Results []wiredResult }
 	wiredResult struct {
 		ID    string
@@ -78,21 +83,21 @@ type (
 )
 
 // aboutID makes an idAsk of a home.
-func aboutID(id string) func(recovery.Home) idAsk {
-	return func(home recovery.Home) idAsk { return idAsk{id, home} }
+func aboutID(ctx context.Context, id string) func(recovery.Home) idAsk {
+	return func(home recovery.Home) idAsk { return idAsk{id, home, wireTerms(ctx)} }
 }
 
 // Deadlines travel in UTC: the offset of another zone loses its seconds on the way, so
 // that the deadline would be another one, and none at all would be one in the year 1.
 
-func aboutMove(id string, m Move) func(recovery.Home) moveAsk {
+func aboutMove(ctx context.Context, id string, m Move) func(recovery.Home) moveAsk {
 	m.Due = m.Due.UTC()
-	return func(home recovery.Home) moveAsk { return moveAsk{idAsk{id, home}, m} }
+	return func(home recovery.Home) moveAsk { return moveAsk{idAsk{id, home, wireTerms(ctx)}, m} }
 }
 
 func aboutRequest(r Request, home recovery.Home) requestAsk {
 	r.Due = r.Due.UTC()
-	return requestAsk{r, home}
+	return requestAsk{Request: r, Home: home}
 }
 
 func (s *Scheduler) answerGet(ctx context.Context, _ string, q idAsk) (Task, error) {
@@ -121,13 +126,13 @@ func (s *Scheduler) answerReplace(ctx context.Context, _ string, q requestAsk) (
 
 // createOwned creates a task that another node was asked for, if it belongs here.
 func (s *Scheduler) createOwned(ctx context.Context, q *requestAsk, create func(context.Context, *plan) (Task, error)) (Task, error) {
-	p, err := s.plan(&q.Request)
+	ctx, cancel := s.within(q.Terms.in(ctx))
+	defer cancel()
+	p, err := s.planFor(ctx, &q.Request)
 	if err != nil {
 		return Task{}, err
 	}
 	defer p.release()
-	ctx, cancel := s.within(ctx)
-	defer cancel()
 	if !p.chosen || !s.owns(p.id, q.Home) {
 		return Task{}, errNotMine
 	}

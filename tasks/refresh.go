@@ -76,7 +76,7 @@ func (s *Scheduler) refresh(settings recovery.Settings) error {
 	for name, set := range news {
 		e := s.understand(name, set.value)
 		s.mu.Lock()
-		t, err := s.topicLocked(name)
+		t, err := s.topicLocked(name, true)
 		// A lower revision is news if there are no settings: see revisedLocked.
 		if err == nil && (set.revision > t.seen || t.revision == 0 && set.revision < t.seen) {
 			t.revisedLocked(set.revision)
@@ -102,7 +102,7 @@ var (
 // loadTopics reads the stored settings.
 func (s *Scheduler) loadTopics(ctx context.Context) error {
 	for name := range s.cfg.Topics {
-		_, _ = s.topicLocked(name) // far below MaxTopics
+		_, _ = s.topicLocked(name, true) // far below MaxTopics
 	}
 	settings, ok := s.ledger.(recovery.Settings)
 	if !ok {
@@ -111,7 +111,7 @@ func (s *Scheduler) loadTopics(ctx context.Context) error {
 	return settings.EachSetting(ctx, settingPrefix, func(name string, value []byte, revision int64) {
 		name = strings.TrimPrefix(name, settingPrefix)
 		e := s.understand(name, value)
-		if t, err := s.topicLocked(name); err == nil {
+		if t, err := s.topicLocked(name, true); err == nil {
 			s.equipLocked(t, e, revision)
 		}
 	})

@@ -142,12 +142,14 @@ var faultCodes = []struct {
 	{"cancelled", errCancelled},
 	{"invalid", ErrInvalid},
 	{"too_large", ErrTooLarge},
+	{"not_granted", ErrNotGranted},
 	{"not_found", ErrNotFound},
 	{"exists", ErrExists},
 	{"delivering", ErrDelivering},
 	{"dead", ErrDead},
 	{"draining", ErrDraining},
 	{"no_heir", ErrNoHeir},
+	{"quota", ErrQuota}, // a kind of the next one
 	{"overloaded", ErrOverloaded},
 	{"unknown", ErrUnknown},
 	{"node_away", ErrNodeAway}, // a kind of the next one

@@ -33,13 +33,13 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 	if s.shared == nil {
 		return s.reschedule(ctx, id, m)
 	}
-	t, _, err := routed(ctx, s, id, moveQuestion, aboutMove(id, m),
+	t, _, err := routed(ctx, s, id, moveQuestion, aboutMove(ctx, id, m),
 		func(ctx context.Context) (Task, error) { return s.reschedule(ctx, id, m) })
 	return t, err
 }
 
 func (s *Scheduler) reschedule(ctx context.Context, id string, m Move) (Task, error) {
-	return s.move(ctx, id, func(rec *fields, w *write) {
+	return s.move(ctx, id, admission{}, func(rec *fields, w *write) {
 		if due, ok := s.newDue(m); ok {
 			rec.due, rec.next, w.fired = due, due, false
 		}
@@ -67,12 +67,12 @@ func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
 	if s.shared == nil {
 		return s.fireNow(ctx, id)
 	}
-	t, _, err := routed(ctx, s, id, fireQuestion, aboutID(id), func(ctx context.Context) (Task, error) { return s.fireNow(ctx, id) })
+	t, _, err := routed(ctx, s, id, fireQuestion, aboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.fireNow(ctx, id) })
 	return t, err
 }
 
 func (s *Scheduler) fireNow(ctx context.Context, id string) (Task, error) {
-	return s.move(ctx, id, func(rec *fields, w *write) {
+	return s.move(ctx, id, admission{}, func(rec *fields, w *write) {
 		now := s.now()
 		rec.due, rec.next, w.fired = min(rec.due, now), now, true
 	})
@@ -83,20 +83,26 @@ func (s *Scheduler) fireNow(ctx context.Context, id string) (Task, error) {
 // counted anew. Repeated tells that there was one. Errors: as of Schedule and Reschedule,
 // without ErrExists.
 func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
-	p, err := s.plan(&r)
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	p, err := s.planFor(ctx, &r)
 	if err != nil {
 		return Task{}, err
 	}
 	defer p.release()
-	ctx, cancel := s.within(ctx)
-	defer cancel()
+	var t Task
 	switch {
 	case s.shared == nil:
-		return s.replace(ctx, &p)
+		t, err = s.replace(ctx, &p)
 	case !p.chosen:
 		return s.schedule(ctx, &p, &r)
+	default:
+		t, err = s.replaceRouted(ctx, &p, &r)
 	}
-	return s.replaceRouted(ctx, &p, &r)
+	if errors.Is(err, ErrNotFound) { // only if there had to be one
+		err = errVersion
+	}
+	return t, err
 }
 
 // replace replaces a task that is here, or creates it.
@@ -106,13 +112,13 @@ func (s *Scheduler) replace(ctx context.Context, p *plan) (Task, error) {
 		return Task{}, err
 	}
 	for p.chosen {
-		t, err := s.move(ctx, p.id, func(rec *fields, w *write) {
+		t, err := s.move(ctx, p.id, p.by, func(rec *fields, w *write) {
 			old := *rec
 			*rec, w.fired = wanted, false
 			rec.created, rec.revision = old.created, old.revision
 			rec.flags = old.flags & flagChosenID // who made the id does not change
 		})
-		if !errors.Is(err, ErrNotFound) {
+		if !errors.Is(err, ErrNotFound) || termsOf(ctx).conditional() {
 			t.Repeated = err == nil
 			return t, err
 		}
@@ -127,16 +133,19 @@ func (s *Scheduler) replace(ctx context.Context, p *plan) (Task, error) {
 }
 
 // move writes a new record for a task that is pending or ready.
-func (s *Scheduler) move(ctx context.Context, id string, change func(*fields, *write)) (Task, error) {
+func (s *Scheduler) move(ctx context.Context, id string, by admission, change func(*fields, *write)) (Task, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	n, sl, err := s.acquire(ctx, id)
 	if err != nil {
 		return Task{}, err
 	}
-	if sl.state == delivering {
+	if err = s.permitLocked(termsOf(ctx), sl); err == nil && sl.state == delivering {
+		err = ErrDelivering
+	}
+	if err != nil {
 		s.unlock()
-		return Task{}, ErrDelivering
+		return Task{}, err
 	}
 	rec := s.book.fields(sl)
 	w := write{slot: n, op: opMove, fired: sl.flags&prompt != 0}
@@ -148,7 +157,7 @@ func (s *Scheduler) move(ctx context.Context, id string, change func(*fields, *w
 		s.unlock()
 		return Task{}, err
 	}
-	if _, err = s.topicLocked(t.Topic); err != nil {
+	if _, err = s.topicForLocked(&by, t.Topic); err != nil {
 		s.unlock()
 		return Task{}, err
 	}

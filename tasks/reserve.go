@@ -25,7 +25,7 @@ const (
 // none. A lease of 0 is the topic's, at the node that holds the task.
 //
 // Errors: ErrInvalid; ErrHandled if the topic's tasks go to a handler;
-// ErrOverloaded when Config.MaxInFlight deliveries are open; ErrClosed.
+// ErrOverloaded when Config.MaxInFlight deliveries are open; ErrNotGranted; ErrClosed.
 func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, lease time.Duration) ([]Delivery, error) {
 	var f faults
 	if !validName(topic) {
@@ -43,6 +43,10 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 	if err := f.err(); err != nil {
 		return nil, err
 	}
+	if err := granted(ctx, topic); err != nil {
+		return nil, err
+	}
+	reserved := GrantOf(ctx).reserved()
 	place := turn{limit: limit, late: wait == 0}
 	var over <-chan time.Time
 	if wait > 0 {
@@ -53,7 +57,7 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 	alone := s.solitary()
 	s.mu.Lock()
 	for {
-		t, err := s.pullableLocked(topic)
+		t, err := s.pullableLocked(topic, reserved)
 		if err != nil {
 			s.unlock()
 			return nil, err
@@ -147,11 +151,11 @@ func handOver(begun []*Delivery) []Delivery {
 	return ds
 }
 
-func (s *Scheduler) pullableLocked(name string) (*topic, error) {
+func (s *Scheduler) pullableLocked(name string, reserved bool) (*topic, error) {
 	if s.ended {
 		return nil, ErrClosed
 	}
-	t, err := s.topicLocked(name)
+	t, err := s.topicLocked(name, reserved)
 	switch {
 	case err != nil:
 		return nil, err

@@ -208,7 +208,7 @@ func (s *Scheduler) tenure(home recovery.Home) *holding {
 // its shard is held.
 func owned[A any](ctx context.Context, s *Scheduler, q idAsk, do func(context.Context) (A, error)) (A, error) {
 	var none A
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.within(q.Terms.in(ctx))
 	defer cancel()
 	if !s.owns(q.ID, q.Home) {
 		return none, errNotMine

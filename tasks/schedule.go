@@ -28,6 +28,7 @@ type plan struct {
 	next   int64
 	spool  bool    // the ledger did not take it
 	buf    *[]byte // of rec, from buffers
+	by     admission
 }
 
 // buffers lends the memory in which records are put together.
@@ -41,8 +42,17 @@ func (p *plan) release() {
 	p.buf, p.rec = nil, nil
 }
 
-// plan checks a request. Errors: *InvalidError, ErrTooLarge.
-func (s *Scheduler) plan(r *Request) (plan, error) {
+// planFor is plan for a caller.
+func (s *Scheduler) planFor(ctx context.Context, r *Request) (plan, error) {
+	by, err := s.admission(ctx)
+	if err != nil {
+		return plan{}, err
+	}
+	return s.plan(r, by)
+}
+
+// plan checks a request. Errors: *InvalidError, ErrTooLarge, ErrNotGranted.
+func (s *Scheduler) plan(r *Request, by admission) (plan, error) {
 	var f faults
 	chosen := r.ID != ""
 	if chosen && !validName(r.ID) {
@@ -63,6 +73,9 @@ func (s *Scheduler) plan(r *Request) (plan, error) {
 	if err := f.err(); err != nil {
 		return plan{}, err
 	}
+	if !by.grant.Allows(r.Topic) {
+		return plan{}, ErrNotGranted
+	}
 	if len(r.Payload) > s.cfg.MaxPayload {
 		return plan{}, fmt.Errorf("%w: payload must be at most %d bytes", ErrTooLarge, s.cfg.MaxPayload)
 	}
@@ -70,7 +83,7 @@ func (s *Scheduler) plan(r *Request) (plan, error) {
 	if len(headers) > MaxHeaderBytes {
 		return plan{}, fmt.Errorf("%w: headers must be at most %d bytes together", ErrTooLarge, MaxHeaderBytes)
 	}
-	p := plan{id: r.ID, topic: r.Topic, chosen: chosen, next: due}
+	p := plan{id: r.ID, topic: r.Topic, chosen: chosen, next: due, by: by}
 	if !chosen {
 		p.id, p.home = s.makeID()
 	}
@@ -159,15 +172,15 @@ func (r *Request) fingerprint(headers []byte) uint64 {
 //
 // Asked again for the same id with the same content, it returns the task that is
 // there, with Repeated set. Errors: ErrInvalid, ErrTooLarge, ErrExists, ErrDead,
-// ErrOverloaded, ErrReplaying, ErrUnavailable, ErrUnknown, ErrClosed.
+// ErrOverloaded, ErrNotGranted, ErrReplaying, ErrUnavailable, ErrUnknown, ErrClosed.
 func (s *Scheduler) Schedule(ctx context.Context, r Request) (Task, error) {
-	p, err := s.plan(&r)
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	p, err := s.planFor(ctx, &r)
 	if err != nil {
 		return Task{}, err
 	}
 	defer p.release()
-	ctx, cancel := s.within(ctx)
-	defer cancel()
 	if s.shared != nil {
 		return s.schedule(ctx, &p, &r)
 	}
@@ -321,7 +334,10 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 	if err := s.admitLocked(shard, 1, len(p.rec)); err != nil {
 		return 0, err
 	}
-	t, err := s.topicLocked(p.topic)
+	if err := p.by.roomLocked(); err != nil {
+		return 0, err
+	}
+	t, err := s.topicForLocked(&p.by, p.topic)
 	if err != nil {
 		return 0, err
 	}

@@ -90,6 +90,7 @@ type Scheduler struct {
 	scratch       []byte              // for records on their way into the arena
 	events        []Event             // for the observer, told at unlock
 	feed          feed
+	quotas        quotas
 	exchange      exchange
 	progress      recovery.Progress
 	sweep         sweepState

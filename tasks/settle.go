@@ -65,6 +65,7 @@ func (s *Scheduler) checkVerdict(v *Verdict, receipts []string) ([]settling, err
 func (s *Scheduler) settleHere(ctx context.Context, v *Verdict, todo []*settling) error {
 	c := newCall(len(todo))
 	c.phase.Store(sent) // a settled delivery is never taken back
+	grant := GrantOf(ctx)
 	s.mu.Lock()
 	if s.ended {
 		s.unlock()
@@ -77,7 +78,7 @@ func (s *Scheduler) settleHere(ctx context.Context, v *Verdict, todo []*settling
 		case unsure && !s.knownSpooledLocked(p.receipt.id):
 			p.answer.Err = errUnsure
 		default:
-			s.settleLocked(v, p, c, i)
+			s.settleLocked(v, p, c, i, grant)
 		}
 	}
 	c.complete()
@@ -127,7 +128,7 @@ func (s *Scheduler) report(ctx context.Context, done []*settling, c *call) {
 	}
 }
 
-func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *call, i int) {
+func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *call, i int, grant *Grant) {
 	r, a := &p.receipt, &p.answer
 	id := []byte(r.id)
 	h := s.book.index.hash(id)
@@ -152,12 +153,15 @@ func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *call, i int) {
 		return
 	}
 	sl := s.book.slot(n)
-	switch sl.state {
-	case parking:
-		a.Err = errHandedOver
-		return
-	case checking: // its record is being read, which tells whether the receipt counts
+	switch {
+	case sl.state == checking: // its record is being read, which tells whether the receipt counts
 		a.Err = ErrReplaying
+		return
+	case !grant.Allows(s.byNumber[sl.topic].name):
+		a.Err = ErrNotGranted
+		return
+	case sl.state == parking:
+		a.Err = errHandedOver
 		return
 	}
 	if l, ok := s.open[n]; sl.state == delivering && ok {

@@ -146,7 +146,7 @@ func (s *Scheduler) settleOwned(ctx context.Context, v *Verdict, some []*settlin
 
 // settleAt has another node settle deliveries.
 func (s *Scheduler) settleAt(ctx context.Context, node string, v *Verdict, some []*settling) {
-	q := settleAsk{Verdict: *v, Receipts: make([]string, len(some))}
+	q := settleAsk{Verdict: *v, Receipts: make([]string, len(some)), Terms: wireTerms(ctx)}
 	for i, p := range some {
 		q.Receipts[i] = p.answer.Receipt
 	}
@@ -178,6 +178,7 @@ type (
 	settleAsk struct {
 		Verdict  Verdict
 		Receipts []string
+		Terms    *wiredTerms `json:",omitempty"`
 	}
 	settleAnswer struct{ Settled []wiredSettled }
 	wiredSettled struct {
@@ -199,7 +200,7 @@ func (s *Scheduler) answerSettle(ctx context.Context, _ string, q settleAsk) (se
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)*9/10)
 		defer cancel()
 	}
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.within(q.Terms.in(ctx))
 	defer cancel()
 	some := make([]*settling, 0, len(settlings))
 	for i := range settlings {

@@ -44,7 +44,7 @@ func (s *Scheduler) store(ctx context.Context, name string, e equipment, ifRevis
 			err = have.deliverableBy(e.set.Kind)
 		}
 		if err == nil {
-			have, err = s.topicLocked(name)
+			have, err = s.topicLocked(name, true)
 		}
 		if err != nil {
 			s.unlock()

@@ -25,6 +25,8 @@ type EventFilter struct {
 	// Topics are those whose events are told, up to MaxEventTopics; a topic that nobody
 	// has met yet may be one. Empty: all.
 	Topics []string
+	// Patterns are as in a Grant: only events of topics that match one are told. Empty: any.
+	Patterns []string
 	// Kinds are the kinds that are told. Empty: all.
 	Kinds []EventKind
 	// Buffer is how many events may wait for Next, 1 to MaxEventBuffer; as far as their
@@ -36,6 +38,8 @@ type EventFilter struct {
 func (f *EventFilter) validate() error {
 	var all faults
 	switch {
+	case len(f.Patterns) > MaxGrantTopics || slices.ContainsFunc(f.Patterns, func(p string) bool { return CheckPattern(p) != "" }):
+		all.add("patterns", fmt.Sprintf("must be at most %d patterns of topics", MaxGrantTopics))
 	case len(f.Topics) > MaxEventTopics:
 		all.add("topic", fmt.Sprintf("must be given at most %d times", MaxEventTopics))
 	case slices.ContainsFunc(f.Topics, func(t string) bool { return !validName(t) }):
@@ -63,6 +67,7 @@ type Subscription struct {
 	scheduler *Scheduler
 	topics    []string
 	kinds     []EventKind
+	patterns  []string
 	events    int // that may wait
 	text      int // bytes of their ids and errors
 	wake      chan struct{}
@@ -100,7 +105,7 @@ func (s *Scheduler) Subscribe(f EventFilter) (*Subscription, error) {
 	}
 	topics := slices.Sorted(slices.Values(f.Topics))
 	u := &Subscription{
-		scheduler: s, topics: slices.Compact(topics), kinds: slices.Clone(f.Kinds),
+		scheduler: s, topics: slices.Compact(topics), kinds: slices.Clone(f.Kinds), patterns: slices.Clone(f.Patterns),
 		events: f.Buffer, text: textPerEvent * f.Buffer,
 		wake: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
@@ -198,7 +203,7 @@ func (u *Subscription) take() (events []Event, lost int64) {
 // offerLocked gives an event to a subscription that hears of its topic. The event has no
 // id until somebody has room for it.
 func (s *Scheduler) offerLocked(u *Subscription, sl *slot, e *Event) {
-	if len(u.kinds) > 0 && !slices.Contains(u.kinds, e.Kind) {
+	if len(u.kinds) > 0 && !slices.Contains(u.kinds, e.Kind) || len(u.patterns) > 0 && !anyMatches(u.patterns, e.Topic) {
 		return
 	}
 	// Once something is lost all else is, until the reader comes: so that it can be told

@@ -36,22 +36,34 @@ type topic struct {
 	held      bool                    // MaxInFlight keeps it waiting; it is in Scheduler.held
 	pushed    bool                    // its ready tasks are in Scheduler.backlog
 	slots     int                     // tasks in memory, in whatever state
+	occupied  bool                    // it has tasks, be it dead ones
+	quotas    []*quota                // in which it counts
 	undecided bool                    // misfired tasks of it wait to be coalesced
 	gauges    [Dead + 1]int64         // tasks by the state that is shown
 	longest   longestDead             // who has been dead the longest
 	counts    Counts
 }
 
-// MaxTopics bounds the topics of a node.
-const MaxTopics = 100_000
+// MaxTopics bounds the topics of a node. The last ReservedTopics of them are for topics that
+// are set up or have a handler, and for callers whose Grant says so: whoever may only schedule
+// can keep nobody from setting up a topic.
+const (
+	MaxTopics      = 100_000
+	ReservedTopics = 10_000
+)
 
-// topicLocked returns a topic, making it if needed. Error: ErrOverloaded.
-func (s *Scheduler) topicLocked(name string) (*topic, error) {
+// topicLocked returns a topic, making it if needed: in one of the reserved places only if
+// it may. Error: ErrOverloaded.
+func (s *Scheduler) topicLocked(name string, reserved bool) (*topic, error) {
 	if t, ok := s.topics[name]; ok {
 		return t, nil
 	}
-	if len(s.topics) >= MaxTopics && !s.evictTopic() {
-		return nil, fmt.Errorf("%w: there are %d topics", ErrOverloaded, MaxTopics)
+	most := MaxTopics
+	if !reserved {
+		most -= ReservedTopics
+	}
+	if len(s.topics) >= most && !s.evictTopic() {
+		return nil, fmt.Errorf("%w: there are %d topics", ErrOverloaded, len(s.topics))
 	}
 	return s.addTopic(name), nil
 }
@@ -75,6 +87,7 @@ func (s *Scheduler) addTopic(name string) *topic {
 	} else {
 		s.byNumber = append(s.byNumber, t)
 	}
+	t.quotas = s.quotas.of(name)
 	s.topics[name] = t
 	return t
 }

@@ -1,6 +1,9 @@
 package tasks
 
-import "iter"
+import (
+	"iter"
+	"strings"
+)
 
 // A walk goes over the tasks in memory: those of a group, or all, and of these only those
 // of a topic if it is about one. It goes a piece at a time, so that others get the lock in
@@ -8,16 +11,65 @@ import "iter"
 // meanwhile, once or not at all.
 type walk struct {
 	*Scheduler
-	topic string // empty: any
+	pick
 
 	group     *tour  // nil: a walk over the slots
 	from, end uint32 // of the slots, those that are still to come
 	over      bool   // nothing more comes
 }
 
-// walkLocked begins a walk. An empty topic or group means any. It must be left.
-func (s *Scheduler) walkLocked(topic, group string) *walk {
-	w := &walk{Scheduler: s, topic: topic, end: s.book.slots()}
+// A pick says which topics something is about. The zero value is all of them.
+type pick struct {
+	topic    string   // the only one, or the beginning of names and an asterisk; empty: any
+	patterns []string // of a grant, one of which the topic must match as well; empty: any
+}
+
+// A picked is a pick for as long as the lock is held: topics by their numbers.
+type picked struct {
+	only  uint32          // 0: not just one
+	known map[uint32]bool // of others, those that were asked for; nil: all are picked
+	pick  *pick
+	*Scheduler
+}
+
+// pickedLocked reports false if nobody has met a topic that is picked, or if its last task
+// has gone.
+func (s *Scheduler) pickedLocked(p *pick) (picked, bool) {
+	one := p.topic != "" && !strings.HasSuffix(p.topic, "*")
+	if one {
+		t, ok := s.topics[p.topic]
+		if !ok || !anyMatches(p.patterns, p.topic) {
+			return picked{}, false
+		}
+		return picked{only: t.number}, true
+	}
+	k := picked{pick: p, Scheduler: s}
+	if p.topic != "" || len(p.patterns) > 0 {
+		k.known = make(map[uint32]bool)
+	}
+	return k, true
+}
+
+// has tells whether a topic is picked.
+func (k *picked) has(topic uint32) bool {
+	if k.only != 0 || k.known == nil {
+		return k.only == 0 || topic == k.only
+	}
+	is, known := k.known[topic]
+	if !known {
+		is = k.pick.has(k.byNumber[topic].name)
+		k.known[topic] = is
+	}
+	return is
+}
+
+func (p *pick) has(topic string) bool {
+	return topic != "" && (p.topic == "" || matches(p.topic, topic)) && anyMatches(p.patterns, topic)
+}
+
+// walkLocked begins a walk. An empty group means any. It must be left.
+func (s *Scheduler) walkLocked(p pick, group string) *walk {
+	w := &walk{Scheduler: s, pick: p, end: s.book.slots()}
 	if group != "" {
 		w.group = s.book.groups.begin(s.book, group)
 	}
@@ -38,47 +90,42 @@ func (w *walk) leave() {
 // that it has seen last.
 func (w *walk) pieceLocked() iter.Seq2[uint32, *slot] {
 	return func(yield func(uint32, *slot) bool) {
-		var only uint32 // number of the topic; 0 for all
-		if w.topic != "" {
-			t, ok := w.topics[w.topic]
-			if !ok { // nobody has met it, or its last task has gone
-				w.over = true
-				return
-			}
-			only = t.number
-		}
-		if w.group != nil {
-			w.members(only, yield)
-		} else {
-			w.slots(only, yield)
+		topics, ok := w.pickedLocked(&w.pick)
+		switch {
+		case !ok:
+			w.over = true
+		case w.group != nil:
+			w.members(&topics, yield)
+		default:
+			w.slots(&topics, yield)
 		}
 	}
 }
 
 // members goes over some tasks of the group. Each of them is a wait for memory or two,
 // so that they are not as many as slots would be.
-func (w *walk) members(only uint32, yield func(uint32, *slot) bool) {
+func (w *walk) members(topics *picked, yield func(uint32, *slot) bool) {
 	for range atOnce {
 		n := w.book.groups.advance(w.book, w.group)
 		if n == 0 {
 			w.over = true
 			return
 		}
-		if sl := w.book.slot(n); (only == 0 || sl.topic == only) && !yield(n, sl) {
+		if sl := w.book.slot(n); topics.has(sl.topic) && !yield(n, sl) {
 			return
 		}
 	}
 }
 
 // slots goes over the rest of a chunk.
-func (w *walk) slots(only uint32, yield func(uint32, *slot) bool) {
+func (w *walk) slots(topics *picked, yield func(uint32, *slot) bool) {
 	if w.over = w.from >= w.end; w.over {
 		return
 	}
 	first := w.from - w.from%chunkSlots
 	chunk := w.book.chunks[first/chunkSlots]
 	for i := w.from - first; i < chunkSlots; i++ {
-		if sl := &chunk[i]; sl.state != vacant && (only == 0 || sl.topic == only) && !yield(first+i, sl) {
+		if sl := &chunk[i]; sl.state != vacant && topics.has(sl.topic) && !yield(first+i, sl) {
 			w.from = first + i + 1
 			return
 		}

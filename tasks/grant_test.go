@@ -1,0 +1,339 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// ownTopics is the context of a caller who may use the topics own.* only.
+func ownTopics(ctx context.Context) context.Context {
+	return WithGrant(ctx, &Grant{Topics: []string{"own.*"}})
+}
+
+// Each verb refuses a topic that the grant does not allow, and a task of such a topic,
+// wherever it is; what is about many tasks is about those of the other topics.
+func TestGrantAtEveryNode(t *testing.T) {
+	crewed(t, 2, func(t *testing.T, c *crew) {
+		ctx := t.Context()
+		limited := ownTopics(ctx)
+		c.each(func(what string, owner, asked *mate, task Task) {
+			foreign := Request{Topic: "foreign", Group: "g", Delay: time.Hour}
+			if strings.HasPrefix(task.ID, "order-") {
+				foreign.ID = "chosen-" + task.ID
+			}
+			f := owner.must(foreign)
+			refused := func(verb string, err error) {
+				t.Helper()
+				want(t, what+": "+verb, err, ErrNotGranted)
+			}
+			_, err := asked.Get(limited, f.ID)
+			refused("Get", err)
+			_, err = asked.Fire(limited, f.ID)
+			refused("Fire", err)
+			_, err = asked.Reschedule(limited, f.ID, Move{Payload: []byte("1")})
+			refused("Reschedule", err)
+			_, err = asked.Replace(limited, Request{ID: f.ID, Topic: "own.a", Delay: time.Hour})
+			refused("Replace", err)
+			refused("Cancel", asked.Cancel(limited, f.ID))
+			if got := asked.get(f.ID); got.Revision != f.Revision || got.Topic != "foreign" {
+				t.Errorf("%s: the task has become %+v", what, got)
+			}
+
+			o := owner.must(Request{Topic: "own.a", Group: "g", Delay: time.Hour})
+			page, err := asked.List(limited, Query{Group: "g"})
+			want(t, "List", err, nil)
+			if len(page.Tasks) != 1 || page.Tasks[0].ID != o.ID {
+				t.Errorf("%s: listed %v", what, page.Tasks)
+			}
+			gone, err := asked.CancelGroup(limited, "g")
+			want(t, "CancelGroup", err, nil)
+			if gone.Cancelled != 1 || asked.get(f.ID).ID != f.ID {
+				t.Errorf("%s: cancelled %+v of the group", what, gone)
+			}
+
+			_, err = asked.Fire(ctx, f.ID)
+			want(t, "Fire", err, nil)
+			ds, err := owner.Reserve(ctx, "foreign", 1, time.Second, time.Minute)
+			want(t, "Reserve", err, nil)
+			if len(ds) != 1 {
+				t.Fatalf("%s: reserved %d", what, len(ds))
+			}
+			for _, v := range []Verb{Release, Extend, Bury, Ack} {
+				settled, err := asked.Settle(limited, Verdict{Verb: v}, []string{ds[0].Receipt()})
+				want(t, "Settle", err, nil)
+				refused(fmt.Sprint("verb ", v), settled[0].Err)
+			}
+			settled, err := asked.Settle(ctx, Verdict{Verb: Bury}, []string{ds[0].Receipt()})
+			want(t, "Settle", errors.Join(err, settled[0].Err), nil)
+			_, err = asked.Get(limited, f.ID)
+			refused("Get of a dead one", err)
+			refused("Cancel of a dead one", asked.Cancel(limited, f.ID))
+			want(t, "Cancel", asked.Cancel(ctx, f.ID), nil)
+
+			_, err = asked.Schedule(limited, foreign)
+			refused("Schedule", err)
+			results, err := asked.ScheduleBatch(limited, []Request{foreign, {Topic: "own.b", Delay: time.Hour}})
+			want(t, "ScheduleBatch", err, nil)
+			refused("ScheduleBatch", results[0].Err)
+			want(t, "ScheduleBatch", results[1].Err, nil)
+			_, err = asked.Reserve(limited, "foreign", 1, 0, 0)
+			refused("Reserve", err)
+			_, err = asked.List(limited, Query{Topic: "foreign"})
+			refused("List", err)
+			_, err = asked.DeadTasks(limited, "foreign", 0, "")
+			refused("DeadTasks", err)
+			_, err = asked.Forecast(limited, Outlook{Topic: "foreign", Window: time.Hour, Step: time.Hour})
+			refused("Forecast", err)
+			_, err = asked.Purge(limited, "foreign")
+			refused("Purge", err)
+			_, err = asked.Requeue(limited, "foreign", Requeue{})
+			refused("Requeue", err)
+			_, err = asked.DeleteDead(limited, "foreign", nil)
+			refused("DeleteDead", err)
+		})
+	})
+}
+
+func TestForecastOfAGrant(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		for i, topic := range []string{"own.a", "own.b", "other", "own", "own.a"} {
+			_, err := r.Schedule(t.Context(), Request{ID: fmt.Sprint("t", i), Topic: topic, Delay: time.Minute})
+			want(t, "Schedule", err, nil)
+		}
+		f, err := r.Forecast(ownTopics(t.Context()), Outlook{Window: time.Hour, Step: time.Hour})
+		want(t, "Forecast", err, nil)
+		if f.Counts[0] != 3 {
+			t.Errorf("the forecast counts %v, want 3", f.Counts)
+		}
+	})
+}
+
+func TestPurgeByPrefix(t *testing.T) {
+	crewed(t, 2, func(t *testing.T, c *crew) {
+		for i := range 3000 {
+			m := c.nodes[i%2]
+			m.must(Request{Topic: fmt.Sprint("order.", i%700), Delay: time.Hour})
+		}
+		kept := c.nodes[1].must(Request{Topic: "order", Delay: time.Hour})
+		got, err := c.nodes[0].Purge(t.Context(), "order.*")
+		want(t, "Purge", err, nil)
+		if diff := cmp.Diff(Purged{Cancelled: 3000}, got); diff != "" {
+			t.Error(diff)
+		}
+		if page, err := c.nodes[0].List(t.Context(), Query{}); err != nil || len(page.Tasks) != 1 || page.Tasks[0].ID != kept.ID {
+			t.Errorf("%d tasks are left, %v", len(page.Tasks), err)
+		}
+		for _, bad := range []string{"*", "**", "order.**", "or*der", ".*"} {
+			_, err := c.nodes[0].Purge(t.Context(), bad)
+			want(t, bad, err, ErrInvalid)
+		}
+	})
+}
+
+// schedules schedules a task on some terms, and returns what came of it.
+func schedules(r interface {
+	Schedule(context.Context, Request) (Task, error)
+}, ctx context.Context, topic string) error {
+	_, err := r.Schedule(ctx, Request{Topic: topic, Delay: time.Hour})
+	return err
+}
+
+// The bounds of a grant count what there is in its topics: also after a restart, and of what
+// others have scheduled.
+func TestBoundsOfAGrant(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		ctx := WithGrant(t.Context(), &Grant{Topics: []string{"own.*"}, MaxTopics: 2, MaxPending: 4})
+		want(t, "before the first count", schedules(r, t.Context(), "own.a"), nil)
+		want(t, "second", schedules(r, ctx, "own.b"), nil)
+		want(t, "a topic too many", schedules(r, ctx, "own.c"), ErrQuota)
+		want(t, "a topic too many", schedules(r, ctx, "own.c"), ErrOverloaded)
+		_, err := r.Schedule(ctx, Request{ID: "t", Topic: "own.a", Delay: time.Hour})
+		want(t, "third", err, nil)
+		_, err = r.Replace(ctx, Request{ID: "t", Topic: "own.c", Delay: time.Hour})
+		want(t, "a move into a topic too many", err, ErrQuota)
+		want(t, "other callers", schedules(r, t.Context(), "own.b"), nil)
+		want(t, "a task too many", schedules(r, ctx, "own.b"), ErrQuota)
+		results, err := r.ScheduleBatch(ctx, []Request{{Topic: "own.a"}})
+		want(t, "ScheduleBatch", errors.Join(err, results[0].Err), ErrQuota)
+		want(t, "other topics", schedules(r, t.Context(), "foreign"), nil)
+
+		r.restart()
+		synctest.Wait() // what replay has not read does not count yet
+		want(t, "a task too many after a restart", schedules(r, ctx, "own.b"), ErrQuota)
+		want(t, "Cancel", r.Cancel(t.Context(), "t"), nil)
+		want(t, "a topic too many after a restart", schedules(r, ctx, "own.c"), ErrQuota)
+		want(t, "one for the one that is gone", schedules(r, ctx, "own.b"), nil)
+		_, err = r.Purge(t.Context(), "own.a")
+		want(t, "Purge", err, nil)
+		want(t, "a topic for the one that is empty", schedules(r, ctx, "own.c"), nil)
+		r.checkQuotas()
+	})
+}
+
+// A topic whose tasks are all dead still takes a place.
+func TestDeadTopicsCount(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		ctx := WithGrant(t.Context(), &Grant{MaxTopics: 1})
+		_, err := r.Schedule(ctx, Request{ID: "t", Topic: "a"})
+		want(t, "Schedule", err, nil)
+		ds, err := r.Reserve(t.Context(), "a", 1, time.Second, 0)
+		want(t, "Reserve", err, nil)
+		settled, err := r.Settle(t.Context(), Verdict{Verb: Bury}, []string{ds[0].Receipt()})
+		want(t, "Settle", errors.Join(err, settled[0].Err), nil)
+		want(t, "while it is dead", schedules(r, ctx, "b"), ErrQuota)
+		r.restart()
+		synctest.Wait() // what replay has not read does not count yet
+		want(t, "while it is dead, after a restart", schedules(r, ctx, "b"), ErrQuota)
+		want(t, "Cancel", r.Cancel(t.Context(), "t"), nil)
+		want(t, "when it is gone", schedules(r, ctx, "b"), nil)
+	})
+}
+
+// A creation that another node makes is bounded there.
+func TestBoundsAmongNodes(t *testing.T) {
+	crewed(t, 2, func(t *testing.T, c *crew) {
+		a, b := c.nodes[0], c.nodes[1]
+		ctx := WithGrant(t.Context(), &Grant{Topics: []string{"own.*"}, MaxPending: 2})
+		for i := range 3 {
+			_, err := a.Schedule(ctx, Request{ID: b.homeOn(0).NewID(), Topic: "own.a", Delay: time.Hour})
+			if i < 2 {
+				want(t, "Schedule", err, nil)
+			} else {
+				want(t, "Schedule", err, ErrQuota)
+			}
+		}
+		results, err := a.ScheduleBatch(ctx, []Request{{ID: b.homeOn(0).NewID(), Topic: "own.a", Delay: time.Hour}})
+		want(t, "ScheduleBatch", errors.Join(err, results[0].Err), ErrQuota)
+		want(t, "at the node itself", schedules(a, ctx, "own.a"), nil)
+	})
+}
+
+// So many different grants that the first ones are forgotten still count right.
+func TestManyBounds(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		for i := range 2*topicsAtOnce + 10 {
+			want(t, "Schedule", schedules(r, t.Context(), fmt.Sprint("t", i)), nil)
+		}
+		for i := range maxQuotas + 50 {
+			ctx := WithGrant(t.Context(), &Grant{Topics: []string{"own", fmt.Sprint("t", i), "t1*"}, MaxTopics: 1})
+			want(t, "Schedule", schedules(r, ctx, "own"), ErrQuota)
+		}
+		if n := len(r.quotas.byPatterns); n != maxQuotas {
+			t.Errorf("%d are kept", n)
+		}
+		r.checkQuotas()
+	})
+}
+
+// Whoever may only schedule leaves places for topics that are set up.
+func TestReservedTopics(t *testing.T) {
+	bubble(t, Config{MaxPending: MaxTopics + MaxBatch}, func(t *testing.T, r *rig) {
+		full := false
+		for i := range MaxTopics/MaxBatch + 1 {
+			requests := make([]Request, MaxBatch)
+			for k := range requests {
+				requests[k] = Request{Topic: fmt.Sprint("x", i, ".", k), Delay: time.Hour}
+			}
+			results, err := r.ScheduleBatch(t.Context(), requests)
+			want(t, "ScheduleBatch", err, nil)
+			full = full || errors.Is(results[0].Err, ErrOverloaded)
+		}
+		if !full || len(r.topics) != MaxTopics-ReservedTopics {
+			t.Fatalf("there are %d topics", len(r.topics))
+		}
+		want(t, "one more topic", schedules(r, t.Context(), "new"), ErrOverloaded)
+		_, err := r.SetTopic(t.Context(), "real", TopicSettings{Lease: time.Minute}, -1)
+		want(t, "SetTopic", err, nil)
+		want(t, "a task of that", schedules(r, t.Context(), "real"), nil)
+		want(t, "an admin's", schedules(r, WithGrant(t.Context(), &Grant{Reserved: true}), "new"), nil)
+		want(t, "Handle", r.Handle("handled", func(context.Context, *Delivery) error { return nil }), nil)
+	})
+}
+
+func TestPatterns(t *testing.T) {
+	for pattern, topics := range map[string][2][]string{
+		"order":   {{"order"}, {"order.x", "orde", "x"}},
+		"order.*": {{"order.", "order.x", "order.x.y"}, {"order", "xorder.x"}},
+		"*":       {{"a", "order.x"}, nil},
+	} {
+		g := &Grant{Topics: []string{"never", pattern}}
+		if wrong := CheckPattern(pattern); wrong != "" {
+			t.Errorf("%q %s", pattern, wrong)
+		}
+		for i, list := range topics {
+			for _, topic := range list {
+				if g.Allows(topic) != (i == 0) {
+					t.Errorf("%q for %q: %v", pattern, topic, i != 0)
+				}
+			}
+		}
+	}
+	for _, bad := range []string{"", "**", "a*b", "*a", ".a", "a b", "ä*"} {
+		if CheckPattern(bad) == "" {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+	if !(*Grant)(nil).Allows("x") || !new(Grant).Allows("x") {
+		t.Error("no grant does not allow everything")
+	}
+}
+
+// A change that names a version is made to that one only, wherever the task is.
+func TestVersionAtEveryNode(t *testing.T) {
+	crewed(t, 2, func(t *testing.T, c *crew) {
+		c.each(func(what string, owner, asked *mate, task Task) {
+			is := func(v Task) context.Context { return WithVersion(t.Context(), Version{v.Revision, v.Created}) }
+			other := []context.Context{
+				WithVersion(t.Context(), Version{task.Revision + 1, task.Created}),
+				WithVersion(t.Context(), Version{task.Revision, task.Created.Add(time.Millisecond)}),
+			}
+			put := Request{ID: task.ID, Topic: task.Topic, Delay: time.Hour, Payload: []byte(`"put"`)}
+			for _, ctx := range other {
+				_, err := asked.Fire(ctx, task.ID)
+				want(t, what+": Fire", err, ErrRevision)
+				_, err = asked.Reschedule(ctx, task.ID, Move{Payload: []byte("1")})
+				want(t, what+": Reschedule", err, ErrRevision)
+				_, err = asked.Replace(ctx, put)
+				want(t, what+": Replace", err, ErrRevision)
+				want(t, what+": Cancel", asked.Cancel(ctx, task.ID), ErrRevision)
+			}
+			if got := asked.get(task.ID); got.Revision != task.Revision {
+				t.Errorf("%s: it has become %+v", what, got)
+			}
+			moved, err := asked.Reschedule(is(task), task.ID, Move{Payload: []byte("1")})
+			want(t, what+": Reschedule", err, nil)
+			moved, err = asked.Replace(is(moved), put)
+			want(t, what+": Replace", err, nil)
+			if !moved.Repeated {
+				t.Errorf("%s: it is not replaced", what)
+			}
+			_, err = asked.Replace(WithVersion(t.Context(), AnyVersion), put)
+			want(t, what+": Replace of any", err, nil)
+			want(t, what+": Cancel of the version before", asked.Cancel(is(moved), task.ID), ErrRevision)
+			want(t, what+": Cancel", asked.Cancel(is(asked.get(task.ID)), task.ID), nil)
+			for _, ctx := range []context.Context{is(moved), WithVersion(t.Context(), AnyVersion)} {
+				_, err = asked.Replace(ctx, put)
+				want(t, what+": Replace of what is gone", err, ErrRevision)
+				_, err = asked.Fire(ctx, task.ID)
+				want(t, what+": Fire of what is gone", err, ErrNotFound)
+			}
+		})
+	})
+}
+
+// checkQuotas counts everything anew.
+func (r *rig) checkQuotas() {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.unlock()
+	if err := r.checkTopics(); err != nil {
+		r.t.Error(err)
+	}
+}
