@@ -1,9 +1,10 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"net/http"
-	"sort"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,9 +15,9 @@ import (
 )
 
 // Topics are chosen by callers, and every label value costs memory in each
-// Prometheus that scrapes. So the first MaxTopics by name have series of their
-// own, and the others are added up under OtherTopics, which no topic can be
-// called. A topic may change over when a new name sorts before it.
+// Prometheus that scrapes. So MaxTopics have series of their own: those that are set
+// up first, then the busiest. The others are added up under OtherTopics, which no topic
+// can be called. A topic may change over as others get busier.
 const (
 	MaxTopics   = 1000
 	OtherTopics = "_other"
@@ -179,10 +180,13 @@ func unix(t time.Time) float64 {
 	return float64(t.UnixMilli()) / 1000
 }
 
-// bounded sorts the topics by name and adds up those beyond MaxTopics.
+// bounded sorts the topics, those that are set up first, then the busiest, and adds up those
+// beyond MaxTopics.
 func bounded(topics []tasks.Topic) []tasks.Topic {
 	topics = append([]tasks.Topic(nil), topics...)
-	sort.Slice(topics, func(i, j int) bool { return topics[i].Name < topics[j].Name })
+	slices.SortFunc(topics, func(a, b tasks.Topic) int {
+		return cmp.Or(-cmp.Compare(min(a.Revision, 1), min(b.Revision, 1)), -cmp.Compare(busyness(&a), busyness(&b)), cmp.Compare(a.Name, b.Name))
+	})
 	if len(topics) <= MaxTopics {
 		return topics
 	}
@@ -191,6 +195,12 @@ func bounded(topics []tasks.Topic) []tasks.Topic {
 		other.Counts.Add(&topics[MaxTopics+i].Counts)
 	}
 	return append(topics[:MaxTopics:MaxTopics], other)
+}
+
+// busyness is how many tasks a topic has and has had since the start.
+func busyness(t *tasks.Topic) int64 {
+	n := &t.Counts
+	return n.Pending + n.Ready + n.Delivering + n.Dead + n.Scheduled + n.Delivered + n.Failed
 }
 
 // histogram turns counts per bucket into the cumulative ones of Prometheus.

@@ -129,15 +129,19 @@ func TestTopicsBeyondTheBoundAreAddedUp(t *testing.T) {
 		c.Lateness.Counts[1] = 1
 		topics = append(topics, tasks.Topic{Name: fmt.Sprintf("t%06d", MaxTopics+5-i), Counts: c})
 	}
+	// Names that come last, of a topic that is set up and of one that is busy.
+	topics = append(topics, tasks.Topic{Name: "zset", Revision: 3}, tasks.Topic{Name: "zbusy", Counts: tasks.Counts{Scheduled: 50}})
 	got := scrape(t, tasks.Stats{Topics: topics})
 	if n := strings.Count(got, "\nlapse_tasks_scheduled_total{"); n != MaxTopics+1 {
 		t.Errorf("%d topics are shown, want %d and the others", n, MaxTopics)
 	}
 	for _, line := range []string{
-		`lapse_tasks{state="pending",topic="_other"} 5`,
-		`lapse_tasks_scheduled_total{topic="_other"} 10`,
-		`lapse_lateness_seconds_count{topic="_other"} 5`,
+		`lapse_tasks{state="pending",topic="_other"} 7`,
+		`lapse_tasks_scheduled_total{topic="_other"} 14`,
+		`lapse_lateness_seconds_count{topic="_other"} 7`,
 		`lapse_tasks_scheduled_total{topic="t000001"} 2`,
+		`lapse_tasks_scheduled_total{topic="zset"} 0`,
+		`lapse_tasks_scheduled_total{topic="zbusy"} 50`,
 	} {
 		if !strings.Contains(got, "\n"+line+"\n") {
 			t.Errorf("no line %q", line)
