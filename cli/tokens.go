@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -22,13 +23,17 @@ import (
 type token struct {
 	Name   string          `arg:"" help:"Whose token it is; shows in the log."`
 	Scopes []httpapi.Scope `required:"" placeholder:"SCOPE,..." help:"What it opens: schedule, receive, read, admin."`
+
+	Topics     []string `env:"-" placeholder:"TOPIC,..." help:"The topics that it is limited to: names, or the beginning of names and an asterisk (order.*)."`
+	MaxTopics  int      `env:"-" placeholder:"N" help:"So many of these may have tasks, on each node, before it can bring in another one."`
+	MaxPending int      `env:"-" placeholder:"N" help:"So many tasks may wait in these, on each node, before it can create another one."`
 }
 
 // Run prints a new token on standard error, for a person to keep, and its line for the
 // file on standard output: lapse token shop --scopes schedule >> tokens.yaml.
 func (t *token) Run(_ context.Context, std streams) error {
 	text := "lapse_" + rand.Text() // 128 bits, in an alphabet that needs no quoting
-	made := httpapi.Token{Name: t.Name, Scopes: t.Scopes, SHA256: sha256.Sum256([]byte(text))}
+	made := httpapi.Token{Name: t.Name, Scopes: t.Scopes, SHA256: sha256.Sum256([]byte(text)), Topics: t.Topics, MaxTopics: t.MaxTopics, MaxPending: t.MaxPending}
 	if err := httpapi.CheckTokens([]httpapi.Token{made}); err != nil {
 		return (&faults{all: flattened(err)}).err()
 	}
@@ -37,7 +42,17 @@ func (t *token) Run(_ context.Context, std streams) error {
 	for i, s := range t.Scopes {
 		scopes[i] = string(s)
 	}
-	_, err := fmt.Fprintf(std.out, "- {name: %q, scopes: [%s], sha256: %q}\n", t.Name, strings.Join(scopes, ", "), hex.EncodeToString(made.SHA256[:]))
+	limits := ""
+	if len(t.Topics) > 0 {
+		limits = `, topics: ["` + strings.Join(t.Topics, `", "`) + `"]` // the alphabet of patterns needs no escapes
+	}
+	if t.MaxTopics > 0 {
+		limits += fmt.Sprint(", max_topics: ", t.MaxTopics)
+	}
+	if t.MaxPending > 0 {
+		limits += fmt.Sprint(", max_pending: ", t.MaxPending)
+	}
+	_, err := fmt.Fprintf(std.out, "- {name: %q, scopes: [%s]%s, sha256: %q}\n", t.Name, strings.Join(scopes, ", "), limits, hex.EncodeToString(made.SHA256[:]))
 	return err
 }
 
@@ -45,6 +60,7 @@ func (t *token) Run(_ context.Context, std streams) error {
 //
 //	{name: shop, scopes: [schedule, receive], sha256: "<64 hexadecimal digits>"}
 //
+// to which topics, max_topics and max_pending may be added.
 // The error lists everything that is wrong with it.
 func readTokens(file string) ([]httpapi.Token, error) {
 	text, err := os.ReadFile(file)
@@ -99,6 +115,15 @@ func readToken(t *httpapi.Token, fields map[string]any) (all []error) {
 			digits, _ := value.(string)
 			digest, err := hex.DecodeString(digits)
 			ok, want = err == nil && copy(t.SHA256[:], digest) == len(digest) && len(digest) == sha256.Size, "64 hexadecimal digits in quotes"
+		case "topics":
+			t.Topics, ok = textsOf(value)
+			ok, want = ok && len(t.Topics) > 0, `a list such as ["order.*", mail]`
+		case "max_topics":
+			t.MaxTopics, ok = countOf(value)
+			want = "a number from 1"
+		case "max_pending":
+			t.MaxPending, ok = countOf(value)
+			want = "a number from 1"
 		default:
 			all = append(all, fmt.Errorf("%s is not known", key))
 			continue
@@ -116,12 +141,31 @@ func readToken(t *httpapi.Token, fields map[string]any) (all []error) {
 }
 
 func scopesOf(value any) (scopes []httpapi.Scope, ok bool) {
+	texts, ok := textsOf(value)
+	for _, text := range texts {
+		scopes = append(scopes, httpapi.Scope(text))
+	}
+	return scopes, ok
+}
+
+func textsOf(value any) (texts []string, ok bool) {
 	list, ok := value.([]any)
 	for _, v := range list {
 		text, isText := v.(string)
-		scopes, ok = append(scopes, httpapi.Scope(text)), ok && isText
+		texts, ok = append(texts, text), ok && isText
 	}
-	return scopes, ok
+	return texts, ok
+}
+
+// countOf reads a whole number from 1.
+func countOf(value any) (n int, ok bool) {
+	switch v := value.(type) {
+	case uint64:
+		n = int(min(v, math.MaxInt32))
+	case int64:
+		n = int(min(v, math.MaxInt32))
+	}
+	return n, n >= 1
 }
 
 // flattened returns the parts of an error that may be many.
@@ -145,7 +189,8 @@ func changesOf(before, after []httpapi.Token) (added, removed, changed []string)
 		switch {
 		case !known:
 			added = append(added, t.Name)
-		case was.SHA256 != t.SHA256 || !slices.Equal(was.Scopes, t.Scopes):
+		case was.SHA256 != t.SHA256 || !slices.Equal(was.Scopes, t.Scopes) || !slices.Equal(was.Topics, t.Topics) ||
+			was.MaxTopics != t.MaxTopics || was.MaxPending != t.MaxPending:
 			changed = append(changed, t.Name)
 		}
 	}

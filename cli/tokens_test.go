@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,7 +52,13 @@ func TestTokenCommand(t *testing.T) {
 	if diff := cmp.Diff(want, got[0]); diff != "" || len(got) != 2 || got[1].Name != "ops" {
 		t.Errorf("%s; read %v", diff, got)
 	}
-	for _, args := range [][]string{{"a b", "--scopes", "read"}, {"shop", "--scopes", "reed"}, {"shop"}, {"--scopes", "read"}} {
+	_, limited := made(t, "mail", "--scopes", "schedule", "--topics", "order.*,mail", "--max-topics", "20", "--max-pending", "3000")
+	got, err = readTokens(written(t, "tokens.yaml", limited))
+	if err != nil || !slices.Equal(got[0].Topics, []string{"order.*", "mail"}) || got[0].MaxTopics != 20 || got[0].MaxPending != 3000 {
+		t.Errorf("read %+v, %v", got, err)
+	}
+	for _, args := range [][]string{{"ops", "--scopes", "admin", "--topics", "a"}, {"r", "--scopes", "read", "--max-topics", "1"},
+		{"r", "--scopes", "read", "--topics", "a b"}, {"a b", "--scopes", "read"}, {"shop", "--scopes", "reed"}, {"shop"}, {"--scopes", "read"}} {
 		var out, errs bytes.Buffer
 		if code := run(t.Context(), append([]string{"token"}, args...), streams{&out, &errs}); code != exitUsage || out.Len() > 0 {
 			t.Errorf("%q: exit code %d, %s", args, code, &out)
@@ -82,9 +89,12 @@ func TestTokenFileFaults(t *testing.T) {
 - text
 - {name: 7, scopes: [1], sha256: "` + digest + `"}
 - {name: plain, scopes: [read], token: "lapse_x"}
+- {name: limits, scopes: [schedule], topics: order, max_topics: 0, max_pending: many, sha256: "` + digest + `"}
+- {name: nothing, scopes: [schedule], topics: [], max_topics: -1, max_pending: 1.5, sha256: "` + digest + `"}
 `, []string{"short: sha256: want 64", "long: sha256", "odd: sha256", "number: sha256", "one: scopes: want a list", "typo: scope is not known",
 			"typo: scopes is missing", "token 7: name is missing", "token 8: want name", "token 9: name: want a text", "token 9: scopes",
-			"plain: token is not known", "plain: sha256 is missing"}},
+			"limits: topics: want", "limits: max_topics: want", "limits: max_pending: want", "nothing: topics: want", "nothing: max_topics: want",
+			"nothing: max_pending: want", "plain: token is not known", "plain: sha256 is missing"}},
 		"meaning": {`
 - {name: a, scopes: [reed], sha256: "` + digest + `"}
 - {name: a, scopes: [], sha256: "` + digest + `"}
@@ -122,9 +132,9 @@ func TestChangesOfTokens(t *testing.T) {
 		return httpapi.Token{Name: name, Scopes: scopes, SHA256: [sha256.Size]byte{digest}}
 	}
 	added, removed, changed := changesOf(
-		[]httpapi.Token{token("same", 1, "read"), token("gone", 2, "read"), token("new digest", 3, "read"), token("new scope", 4, "read")},
-		[]httpapi.Token{token("new scope", 4, "admin"), token("new digest", 5, "read"), token("added", 6, "read"), token("same", 1, "read")})
-	if diff := cmp.Diff([][]string{{"added"}, {"gone"}, {"new scope", "new digest"}}, [][]string{added, removed, changed}); diff != "" {
+		[]httpapi.Token{token("same", 1, "read"), {Name: "new topics", Topics: []string{"a"}}, {Name: "new bound"}, token("gone", 2, "read"), token("new digest", 3, "read"), token("new scope", 4, "read")},
+		[]httpapi.Token{token("new scope", 4, "admin"), token("new digest", 5, "read"), token("added", 6, "read"), {Name: "new topics"}, {Name: "new bound", MaxPending: 1}, token("same", 1, "read")})
+	if diff := cmp.Diff([][]string{{"added"}, {"gone"}, {"new scope", "new digest", "new topics", "new bound"}}, [][]string{added, removed, changed}); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -20,7 +20,7 @@ type topics struct {
 	Pause  topicsPause  `cmd:"" help:"Stop the delivery of topics' tasks. They are accepted, and wait."`
 	Resume topicsResume `cmd:"" help:"Deliver topics' tasks again."`
 	Delete topicsDelete `cmd:"" help:"Forget the settings of topics that have no tasks."`
-	Purge  topicsPurge  `cmd:"" help:"Cancel all pending and ready tasks of topics."`
+	Purge  topicsPurge  `cmd:"" help:"Cancel all pending and ready tasks of topics; order.* purges all topics whose names begin so."`
 }
 
 type topicsList struct{ remote }

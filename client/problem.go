@@ -41,8 +41,8 @@ var (
 	ErrStale = errors.New("the receipt is stale")
 	// ErrReceipt: the text is no receipt of this server.
 	ErrReceipt = errors.New("not a receipt")
-	// ErrRevision: the settings of the topic have been changed by somebody else.
-	ErrRevision = errors.New("the settings have another revision")
+	// ErrRevision: the settings of the topic, or the task, have been changed by another caller.
+	ErrRevision = errors.New("it has another revision")
 	// ErrTooLarge: a body, payload or header is larger than the server accepts.
 	ErrTooLarge = errors.New("too large")
 	// ErrOverloaded: a limit of the server is reached. Nothing has happened.

@@ -187,7 +187,8 @@ type Purged struct {
 	Delivering int `json:"delivering"` // left alone, since they are being delivered
 }
 
-// Purge cancels all pending and ready tasks of a topic.
+// Purge cancels all pending and ready tasks of a topic, or of all topics whose names begin so
+// if it ends with an asterisk ("order.*").
 // Errors: ErrInvalid, ErrUnavailable, ErrUnknown, ErrUnreachable. Some may have been
 // cancelled before the error; repeating the call does the rest.
 func (c *Client) Purge(ctx context.Context, topic string) (*Purged, error) {

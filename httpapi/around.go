@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // requestIDHeader names a request in its answer and in the log.
@@ -41,13 +43,13 @@ func (s *Server) around(c *gin.Context) {
 		c.Request.Body = b
 		defer b.release()
 	}
-	caller := ""
+	var caller *knownToken
 	defer func() {
 		if v := recover(); v != nil {
 			s.panicked(c, id, v)
 		}
 		if s.log.Enabled(c.Request.Context(), slog.LevelDebug) {
-			s.log.Debug("request", "request_id", id, "token", caller, "method", c.Request.Method, "path", c.Request.URL.Path,
+			s.log.Debug("request", "request_id", id, "token", caller.name(), "method", c.Request.Method, "path", c.Request.URL.Path,
 				"status", c.Writer.Status(), "bytes", max(c.Writer.Size(), 0), "took", time.Since(started))
 		}
 	}()
@@ -64,8 +66,11 @@ func (s *Server) around(c *gin.Context) {
 	case !s.attached.Load() && !answersAlone[c.FullPath()]:
 		writeProblem(c, starting.with(""))
 	default:
-		if caller != "" {
-			c.Set(callerKey, caller)
+		if caller != nil {
+			c.Set(callerKey, caller.Name)
+			if caller.limit != nil {
+				c.Request = c.Request.WithContext(tasks.WithGrant(c.Request.Context(), caller.limit))
+			}
 		}
 		c.Next()
 	}

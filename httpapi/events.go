@@ -65,10 +65,14 @@ type hearing struct {
 }
 
 // events answers GET /v1/events.
-func (s *Server) events(_ context.Context, in *hearing) (*huma.StreamResponse, error) {
+func (s *Server) events(ctx context.Context, in *hearing) (*huma.StreamResponse, error) {
 	// As it was sent: huma takes a value that is empty for one that was not given.
 	query := in.gin.Request.URL.Query()
 	f := tasks.EventFilter{Topics: query["topic"]}
+	limit := tasks.GrantOf(ctx)
+	if limit != nil {
+		f.Patterns = limit.Topics
+	}
 	for _, k := range query["kind"] {
 		f.Kinds = append(f.Kinds, tasks.EventKind(k))
 	}
@@ -87,7 +91,7 @@ func (s *Server) events(_ context.Context, in *hearing) (*huma.StreamResponse, e
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
 		defer s.streams.Add(-1)
 		defer heard.Close()
-		s.tell(humagin.Unwrap(ctx), heard)
+		s.tell(humagin.Unwrap(ctx), heard, limit)
 	}}, nil
 }
 
@@ -96,15 +100,16 @@ type eventStream struct {
 	server  *Server
 	gin     *gin.Context
 	timer   *http.ResponseController
-	text    []byte    // that was not written yet
-	wrote   int       // events in the last batch
-	number  int64     // of the last event; those that were lost count
-	allowed *tokenSet // the tokens that let the caller hear this
+	text    []byte       // that was not written yet
+	wrote   int          // events in the last batch
+	number  int64        // of the last event; those that were lost count
+	allowed *tokenSet    // the tokens that let the caller hear this
+	limit   *tasks.Grant // the topics that they let the caller hear of
 }
 
 // tell writes what is heard until the caller has gone or may not hear it any more, or the
 // server ends.
-func (s *Server) tell(c *gin.Context, heard *tasks.Subscription) {
+func (s *Server) tell(c *gin.Context, heard *tasks.Subscription, limit *tasks.Grant) {
 	header := c.Writer.Header()
 	header.Set("Content-Type", mediaEvents)
 	header.Set("Cache-Control", "no-cache")
@@ -115,7 +120,7 @@ func (s *Server) tell(c *gin.Context, heard *tasks.Subscription) {
 	}
 	ctx, cancel := context.WithCancel(c.Request.Context())
 	defer cancel()
-	e := &eventStream{server: s, gin: c, timer: http.NewResponseController(connection(c)), text: []byte(": events\n\n")}
+	e := &eventStream{server: s, gin: c, limit: limit, timer: http.NewResponseController(connection(c)), text: []byte(": events\n\n")}
 	defer e.cutAtTheEnd(cancel)()
 	err := e.write() // so that the caller knows that it misses nothing from here on
 	for err == nil {
@@ -224,7 +229,7 @@ func (e *eventStream) encode(v *tasks.Event) {
 // write writes what there is through to the connection, if the caller may still have it.
 func (e *eventStream) write() error {
 	if now := e.server.tokens.Load(); now != e.allowed {
-		if !e.server.mayRead(e.gin.Request) {
+		if limit, may := e.server.reader(e.gin.Request); !may || !limit.Equal(e.limit) {
 			return errRevoked
 		}
 		e.allowed = now

@@ -90,8 +90,8 @@ var (
 		"The server has tokens, and the request brought none, an unknown one, or one in a way that does not serve here.",
 		"Send Authorization: Bearer with a token of this server; a browser may send it as a password, for reading.", 0}
 	forbidden = &kind{"forbidden", http.StatusForbidden, "The token does not open this",
-		"The token is known, but has none of the scopes that the route needs.",
-		"Use a token with the scope that the detail names, or have the scope added to this one.", 0}
+		"The token is known, but has none of the scopes that the route needs; or it is limited to other topics than that of the request, or of the task.",
+		"Use a token with the scope that the detail names, or with the topic; or have it added to this one.", 0}
 	crossOrigin = &kind{"cross_origin", http.StatusForbidden, "Refused from another site",
 		"A browser made this request for a page of another origin, or under a name that is not this server's.",
 		"Call the API from a program, or open its pages at 127.0.0.1 or localhost. A proxy in front of it should set the Host header to the server's address.", 0}
@@ -134,15 +134,15 @@ var (
 	staleReceipt = &kind{"stale_receipt", http.StatusConflict, "The receipt is stale",
 		"The delivery of this receipt is over: it was settled, its lease ran out, or the task was handed out again.",
 		"Drop it. If the task is still unfinished, it is delivered again with another receipt.", 0}
-	changed = &kind{"precondition_failed", http.StatusPreconditionFailed, "The settings have another revision",
-		"The settings of the topic are not those that If-Match or If-None-Match names.",
-		"Read them again, and repeat the change with the new ETag.", 0}
+	changed = &kind{"precondition_failed", http.StatusPreconditionFailed, "It has another revision",
+		"The task, or the settings of the topic, are not those that If-Match or If-None-Match names.",
+		"Read it again, and repeat the change with the new ETag.", 0}
 	tooSlow = &kind{"too_slow", http.StatusRequestTimeout, "The body came too slowly",
 		"The body was not complete within a minute.",
 		"Send smaller bodies, or find out what holds them up on the way.", 0}
 	tooLarge = &kind{"too_large", http.StatusRequestEntityTooLarge, "Too large",
 		"The body, a payload or the headers of a task are larger than this server accepts.",
-		"Send less: put the data nodeAway and a reference to it into the payload, or send smaller batches.", 0}
+		"Send less: put the data elsewhere and a reference to it into the payload, or send smaller batches.", 0}
 	wrongMedia = &kind{"unsupported_media_type", http.StatusUnsupportedMediaType, "Another Content-Type is needed",
 		"The Content-Type is missing or is not one that this route reads.",
 		"Send Content-Type: application/json, or application/x-ndjson for a batch of lines.", 0}
@@ -155,6 +155,9 @@ var (
 	overloaded = &kind{"overloaded", http.StatusTooManyRequests, "Overloaded",
 		"A limit is reached: of tasks in memory, of deliveries or writes under way, of bodies being read, or of streams of events. Tasks already accepted are kept.",
 		"Repeat the request after Retry-After seconds.", time.Second}
+	quota = &kind{"quota", http.StatusTooManyRequests, "A bound of the token is reached",
+		"In the topics that the token is limited to there are as many tasks, or as many topics with tasks, as it may have on a node (max_pending, max_topics).",
+		"Wait until some are finished, or have the bound raised.", 10 * time.Second}
 	outcomeUnknown = &kind{"outcome_unknown", http.StatusServiceUnavailable, "The outcome is unknown",
 		"The ledger has not answered in time, and the write may have landed.",
 		"Repeat the request, with the id that the problem names if it names one: that is safe, whatever the outcome was.", time.Second}
@@ -185,7 +188,7 @@ var (
 var catalogue = []*kind{
 	malformed, unauthorized, crossOrigin, forbidden, noNode, notFound, noSuchRoute, noTopic, wrongMethod, notAcceptable, tooSlow, dead, delivering,
 	handled, idTaken, noHeir, staleReceipt, inUse, changed, tooLarge, wrongMedia, badReceipt, invalid,
-	overloaded, internal, draining, unavailable, nodeAway, outcomeUnknown, replaying, closing, starting,
+	overloaded, quota, internal, draining, unavailable, nodeAway, outcomeUnknown, replaying, closing, starting,
 }
 
 // answers maps the scheduler's errors to problems. The first match counts. Where
@@ -206,8 +209,9 @@ var answers = []struct {
 	{tasks.ErrHandled, handled, false},
 	{tasks.ErrInUse, inUse, false},
 	{tasks.ErrStale, staleReceipt, true},
-	{tasks.ErrRevision, changed, false},
+	{tasks.ErrRevision, changed, true},
 	{tasks.ErrReceipt, badReceipt, false},
+	{tasks.ErrQuota, quota, true}, // a kind of the next one
 	{tasks.ErrOverloaded, overloaded, true},
 	{tasks.ErrNoNode, noNode, false},
 	{tasks.ErrNoHeir, noHeir, false},
@@ -234,6 +238,9 @@ func problemOf(err error) *Problem {
 	}
 	if e := (*tasks.InvalidError)(nil); errors.As(err, &e) {
 		return invalidFields(e.Fields)
+	}
+	if errors.Is(err, tasks.ErrNotGranted) {
+		return notGranted()
 	}
 	for _, a := range answers {
 		switch {

@@ -24,30 +24,31 @@ func (s *Server) routes() error {
 	// What any request that writes may meet.
 	writes := kinds{overloaded, outcomeUnknown, unavailable, nodeAway, replaying, draining, closing}
 	lists := kinds{invalid, overloaded, unavailable, nodeAway, replaying, closing}
+	creates := writes.and(quota)
 	bodies := kinds{malformed, tooLarge, wrongMedia, invalid, overloaded}
 
 	// Tasks.
 	add(a, route{id: "schedule-task", allow: schedulers, method: "POST", path: "/v1/tasks", summary: "Schedule a task",
 		about: "A request with an id may be repeated: the same content is answered 200 with the task that exists. 202 means that only the disk of this node has the task, until Redis is back.",
-		reads: typeOf[NewTask](), status: 201, also: []int{200, 202}, fails: bodies.and(idTaken).and(writes...)}, s.schedule)
+		reads: typeOf[NewTask](), status: 201, also: []int{200, 202}, fails: bodies.and(idTaken).and(creates...)}, s.schedule)
 	add(a, route{id: "list-tasks", allow: schedulers | readers, method: "GET", path: "/v1/tasks", summary: "List tasks, soonest first",
 		about: "A list is no snapshot: a task that moves meanwhile may be seen twice or not at all.",
 		fails: lists}, s.list)
 	add(a, route{id: "schedule-batch", allow: schedulers, method: "POST", path: "/v1/tasks/batch", summary: "Schedule up to 10,000 tasks",
 		about: "Takes a JSON array, or with application/x-ndjson one task a line. Tasks are taken or refused one by one; text that is not JSON refuses the whole batch.",
-		reads: typeOf[[]NewTask](), lines: true, fails: bodies.and(writes...)}, s.batch)
+		reads: typeOf[[]NewTask](), lines: true, fails: bodies.and(creates...)}, s.batch)
 	add(a, route{id: "get-task", allow: schedulers | readers, method: "GET", path: "/v1/tasks/{id}", summary: "Show a task",
 		fails: kinds{invalid, notFound, unavailable, nodeAway, replaying, closing}}, s.get)
 	add(a, route{id: "put-task", allow: schedulers, method: "PUT", path: "/v1/tasks/{id}", summary: "Create or replace a task",
 		about: "A task that exists gets the new deadline and content in one step.",
-		reads: typeOf[TaskBody](), also: []int{201}, fails: bodies.and(delivering, dead).and(writes...)}, s.put)
+		reads: typeOf[TaskBody](), also: []int{201}, fails: bodies.and(delivering, dead, changed).and(creates...)}, s.put)
 	add(a, route{id: "change-task", allow: schedulers, method: "PATCH", path: "/v1/tasks/{id}", summary: "Move a task's deadline, or change its payload",
-		reads: typeOf[TaskChange](), fails: bodies.and(notFound, delivering, dead).and(writes...)}, s.patch)
+		reads: typeOf[TaskChange](), fails: bodies.and(notFound, delivering, dead, changed).and(writes...)}, s.patch)
 	add(a, route{id: "cancel-task", allow: schedulers, method: "DELETE", path: "/v1/tasks/{id}", summary: "Cancel a task",
 		about:  "Repeated soon after, it is answered 204 again.",
-		status: 204, fails: kinds{invalid, notFound, delivering}.and(writes...)}, s.cancel)
+		status: 204, fails: kinds{invalid, notFound, delivering, changed}.and(writes...)}, s.cancel)
 	add(a, route{id: "fire-task", allow: schedulers, method: "POST", path: "/v1/tasks/{id}/fire", summary: "Make a task due now",
-		status: 202, fails: kinds{invalid, notFound, delivering, dead}.and(writes...)}, s.fire)
+		status: 202, fails: kinds{invalid, notFound, delivering, dead, changed}.and(writes...)}, s.fire)
 
 	// Groups.
 	add(a, route{id: "list-group", allow: schedulers | readers, method: "GET", path: "/v1/groups/{group}", summary: "List the tasks of a group, soonest first",
@@ -87,7 +88,7 @@ func (s *Server) routes() error {
 		status: 204, fails: kinds{invalid, unavailable, outcomeUnknown, closing}}, s.pause(false))
 
 	add(a, route{id: "purge-topic", allow: admins, method: "DELETE", path: "/v1/topics/{topic}/tasks", summary: "Cancel all pending and ready tasks of a topic",
-		about: "Goes in pieces: what was cancelled before a problem is told by done, and repeating the request does the rest. Tasks that are being delivered are left.",
+		about: "The topic may be the beginning of names and an asterisk, such as order.*: then all topics whose names begin so are purged. Goes in pieces: what was cancelled before a problem is told by done, and repeating the request does the rest. Tasks that are being delivered are left.",
 		fails: kinds{invalid}.and(writes...)}, s.purge)
 
 	// Dead tasks.
@@ -109,7 +110,7 @@ func (s *Server) routes() error {
 		status: 202, fails: kinds{invalid, noNode, noHeir, unavailable, nodeAway, closing}}, s.drain)
 
 	// The server itself.
-	add(a, route{id: "stats", allow: readers, method: "GET", path: "/v1/stats", summary: "Counts of everything"}, s.stats)
+	add(a, route{id: "stats", allow: readers | ofAll, method: "GET", path: "/v1/stats", summary: "Counts of everything"}, s.stats)
 	add(a, route{id: "forecast", allow: readers, method: "GET", path: "/v1/forecast", summary: "Tell how many tasks fall due when",
 		about: "Counts the next attempt of each task, be it the first or a retry. It is no snapshot.",
 		fails: kinds{invalid, closing}}, s.forecast)
@@ -122,9 +123,9 @@ func (s *Server) routes() error {
 		about: "503 while the server waits for its ledger at the start and reads its tasks back, and while it drains or shuts down. A later outage of the ledger is told in the body only: the server goes on delivering."}, s.ready)
 
 	if s.metrics != nil {
-		s.page("/metrics", readers, func(c *gin.Context) { s.scraped.ServeHTTP(c.Writer, c.Request) })
+		s.page("/metrics", readers|ofAll, func(c *gin.Context) { s.scraped.ServeHTTP(c.Writer, c.Request) })
 	}
-	s.page("/", readers, s.dashboard)
+	s.page("/", readers|ofAll, s.dashboard)
 	s.page("/docs", bearers, func(c *gin.Context) { writePage(c, "", s.docs) })
 	s.page("/openapi.json", bearers, func(c *gin.Context) { c.Data(http.StatusOK, mediaJSON, s.spec) })
 	s.page("/problems/:name", anybody, explainProblem)

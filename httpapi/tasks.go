@@ -3,6 +3,9 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -12,11 +15,58 @@ type onTask struct {
 	ID string `path:"id" doc:"The task's id."`
 }
 
+// A changedTask is a task that is to be changed.
+type changedTask struct {
+	request
+	ID      string `path:"id" doc:"The task's id."`
+	IfMatch string `header:"If-Match" maxLength:"64" doc:"Only if the task has this ETag; * means that there is one."`
+}
+
+// in makes the context of the change.
+func (in *changedTask) in(ctx context.Context) (context.Context, error) {
+	switch in.IfMatch {
+	case "":
+		return ctx, nil
+	case "*":
+		return tasks.WithVersion(ctx, tasks.AnyVersion), nil
+	}
+	v, ok := parseTag(in.IfMatch)
+	if !ok {
+		return nil, invalidField("If-Match", "must be the ETag of an answer, or *")
+	}
+	return tasks.WithVersion(ctx, v), nil
+}
+
+// tagOf is the ETag of a task: its revision, and when it was created, which tells it from
+// another one that has had its id.
+func tagOf(t *tasks.Task) string {
+	return `"` + strconv.FormatInt(t.Revision, 10) + "." + strconv.FormatInt(t.Created.UnixMilli(), 36) + `"`
+}
+
+func parseTag(tag string) (v tasks.Version, ok bool) {
+	tag, opened := strings.CutPrefix(tag, `"`)
+	tag, closed := strings.CutSuffix(tag, `"`)
+	revision, created, parted := strings.Cut(tag, ".")
+	number, err := strconv.ParseUint(revision, 10, 63)
+	at, err2 := strconv.ParseInt(created, 36, 64)
+	v = tasks.Version{Revision: int64(number), Created: time.UnixMilli(at)}
+	return v, opened && closed && parted && err == nil && err2 == nil && number > 0
+}
+
 type taskReply struct {
 	Status   int
+	ETag     string `header:"ETag" doc:"Names the revision of the task, for If-Match."`
 	Location string `header:"Location" doc:"Path of the task."`
 	Body     Task
 }
+
+// A taggedTask is an answer that is a task.
+type taggedTask struct {
+	ETag string `header:"ETag" doc:"Names the revision of the task, for If-Match."`
+	Body Task
+}
+
+func tagged(t *tasks.Task) *taggedTask { return &taggedTask{tagOf(t), wireTask(t)} }
 
 // location is the path of a task. No character of an id needs to be escaped.
 func location(id string) string { return "/v1/tasks/" + id }
@@ -38,11 +88,15 @@ func (s *Server) schedule(ctx context.Context, in *request) (*taskReply, error) 
 	case t.Spooled:
 		status = http.StatusAccepted
 	}
-	return &taskReply{Status: status, Location: location(t.ID), Body: wireTask(&t)}, nil
+	return &taskReply{Status: status, ETag: tagOf(&t), Location: location(t.ID), Body: wireTask(&t)}, nil
 }
 
 // put answers PUT /v1/tasks/{id}.
-func (s *Server) put(ctx context.Context, in *onTask) (*taskReply, error) {
+func (s *Server) put(ctx context.Context, in *changedTask) (*taskReply, error) {
+	ctx, err := in.in(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var r tasks.Request
 	if err := decodeTask(&in.request, &r); err != nil {
 		return nil, err
@@ -56,9 +110,9 @@ func (s *Server) put(ctx context.Context, in *onTask) (*taskReply, error) {
 		return nil, naming(err, r.ID)
 	}
 	if t.Repeated {
-		return &taskReply{Status: http.StatusOK, Body: wireTask(&t)}, nil
+		return &taskReply{Status: http.StatusOK, ETag: tagOf(&t), Body: wireTask(&t)}, nil
 	}
-	return &taskReply{Status: http.StatusCreated, Location: location(t.ID), Body: wireTask(&t)}, nil
+	return &taskReply{Status: http.StatusCreated, ETag: tagOf(&t), Location: location(t.ID), Body: wireTask(&t)}, nil
 }
 
 func decodeTask(in *request, r *tasks.Request) error {
@@ -79,16 +133,20 @@ func naming(err error, id string) error {
 }
 
 // get answers GET /v1/tasks/{id}.
-func (s *Server) get(ctx context.Context, in *onTask) (*reply[Task], error) {
+func (s *Server) get(ctx context.Context, in *onTask) (*taggedTask, error) {
 	t, err := s.scheduler.Get(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return &reply[Task]{wireTask(&t)}, nil
+	return tagged(&t), nil
 }
 
 // patch answers PATCH /v1/tasks/{id}.
-func (s *Server) patch(ctx context.Context, in *onTask) (*reply[Task], error) {
+func (s *Server) patch(ctx context.Context, in *changedTask) (*taggedTask, error) {
+	ctx, err := in.in(ctx)
+	if err != nil {
+		return nil, err
+	}
 	body, err := jsonBody(in.gin)
 	if err != nil {
 		return nil, err
@@ -102,21 +160,29 @@ func (s *Server) patch(ctx context.Context, in *onTask) (*reply[Task], error) {
 	if err != nil {
 		return nil, naming(err, in.ID)
 	}
-	return &reply[Task]{wireTask(&t)}, nil
+	return tagged(&t), nil
 }
 
 // cancel answers DELETE /v1/tasks/{id}.
-func (s *Server) cancel(ctx context.Context, in *onTask) (*struct{}, error) {
+func (s *Server) cancel(ctx context.Context, in *changedTask) (*struct{}, error) {
+	ctx, err := in.in(ctx)
+	if err != nil {
+		return nil, err
+	}
 	return nil, naming(s.scheduler.Cancel(ctx, in.ID), in.ID)
 }
 
 // fire answers POST /v1/tasks/{id}/fire.
-func (s *Server) fire(ctx context.Context, in *onTask) (*reply[Task], error) {
+func (s *Server) fire(ctx context.Context, in *changedTask) (*taggedTask, error) {
+	ctx, err := in.in(ctx)
+	if err != nil {
+		return nil, err
+	}
 	t, err := s.scheduler.Fire(ctx, in.ID)
 	if err != nil {
 		return nil, naming(err, in.ID)
 	}
-	return &reply[Task]{wireTask(&t)}, nil
+	return tagged(&t), nil
 }
 
 type listing struct {

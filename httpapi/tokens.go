@@ -11,6 +11,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/hashicorp/go-multierror"
+
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // A Scope is a part of the API that a token opens.
@@ -36,6 +38,23 @@ type Token struct {
 	Name   string            // shows in the log, 1 to 64 of A-Z a-z 0-9 . _ : @ -
 	Scopes []Scope           // what it opens, at least one
 	SHA256 [sha256.Size]byte // of the token's text
+
+	// Topics are patterns of the topics that it is limited to, up to 100: names, or the
+	// beginning of names and an asterisk ("order.*"). Empty: all topics. Not with ScopeAdmin.
+	Topics []string
+	// MaxTopics and MaxPending bound how many topics and tasks of these there may be on each
+	// node before the token can create no more, see tasks.Grant. 0: no bound. Only with
+	// ScopeSchedule, and not with ScopeAdmin.
+	MaxTopics, MaxPending int
+}
+
+// grant is what the token's calls are limited to; nil if there is nothing to say.
+func (t *Token) grant() *tasks.Grant {
+	g := tasks.Grant{Topics: t.Topics, MaxTopics: t.MaxTopics, MaxPending: t.MaxPending, Reserved: slices.Contains(t.Scopes, ScopeAdmin)}
+	if g.Equal(&tasks.Grant{}) {
+		return nil
+	}
+	return &g
 }
 
 // allow says who may use a route: bearers of any of these scopes. Admins may use
@@ -48,6 +67,7 @@ const (
 	readers
 	admins
 	anybody // even without a token
+	ofAll   // it tells of all topics: not for tokens that are limited to some
 
 	bearers = schedulers | receivers | readers | admins // any token
 )
@@ -82,7 +102,8 @@ type tokenSet []knownToken
 
 type knownToken struct {
 	Token
-	may allow
+	may   allow
+	limit *tasks.Grant // nil: none
 }
 
 // SetTokens replaces the tokens of a server, for requests that begin from now on; a
@@ -94,7 +115,7 @@ func (s *Server) SetTokens(tokens []Token) error {
 	}
 	set := make(tokenSet, len(tokens))
 	for i, t := range tokens {
-		set[i] = knownToken{t, allowOf(t.Scopes)}
+		set[i] = knownToken{t, allowOf(t.Scopes), t.grant()}
 	}
 	s.tokens.Store(&set)
 	return nil
@@ -131,6 +152,7 @@ func CheckTokens(tokens []Token) error {
 				fault("%s: scopes: there is no %q; want %s", who, s, scopeList())
 			}
 		}
+		t.checkLimits(func(problem string) { fault("%s: %s", who, problem) })
 		switch other, twice := digests[t.SHA256]; {
 		case t.SHA256 == [sha256.Size]byte{} || t.SHA256 == nothing:
 			fault("%s: sha256 must be the digest of a token, not of nothing", who)
@@ -141,6 +163,28 @@ func CheckTokens(tokens []Token) error {
 		}
 	}
 	return all.ErrorOrNil()
+}
+
+// checkLimits reports what is wrong with what a token is limited to.
+func (t *Token) checkLimits(fault func(problem string)) {
+	if len(t.Topics) > tasks.MaxGrantTopics {
+		fault(fmt.Sprintf("topics must be at most %d", tasks.MaxGrantTopics))
+	}
+	for i, p := range t.Topics {
+		if wrong := tasks.CheckPattern(p); wrong != "" {
+			fault(fmt.Sprintf("topics: the entry %d %s", i+1, wrong))
+		}
+	}
+	if t.MaxTopics < 0 || t.MaxPending < 0 {
+		fault("max_topics and max_pending must not be negative")
+	}
+	bounded := t.MaxTopics != 0 || t.MaxPending != 0
+	switch {
+	case slices.Contains(t.Scopes, ScopeAdmin) && (len(t.Topics) > 0 || bounded):
+		fault("topics, max_topics and max_pending do not go with the scope admin, which opens everything")
+	case bounded && !slices.Contains(t.Scopes, ScopeSchedule):
+		fault("max_topics and max_pending need the scope schedule: others create no tasks")
+	}
 }
 
 func scopeList() string {
@@ -175,44 +219,89 @@ func (set tokenSet) find(text string) *knownToken {
 	return &set[found]
 }
 
+// name is that of the token, "" if there is none.
+func (t *knownToken) name() string {
+	if t == nil {
+		return ""
+	}
+	return t.Name
+}
+
 // A routeKey names a route as gin does.
 type routeKey struct{ method, path string }
 
-// admit tells who calls, and why the call is refused, if it is.
-func (s *Server) admit(c *gin.Context) (caller string, refusal *Problem) {
+// admit tells who calls, nil for anybody, and why the call is refused, if it is.
+func (s *Server) admit(c *gin.Context) (caller *knownToken, refusal *Problem) {
 	set := s.tokens.Load()
 	if set == nil || c.FullPath() == "" { // no tokens, or no such route
-		return "", nil
+		return nil, nil
 	}
 	may := s.access[routeKey{c.Request.Method, c.FullPath()}]
 	if may&anybody != 0 {
-		return "", nil
+		return nil, nil
 	}
 	text, err := credential(c.Request)
 	if err != nil {
-		return "", challenge(c, err.Error())
+		return nil, challenge(c, err.Error())
 	}
 	token := set.find(text)
 	switch {
 	case token == nil:
-		return "", challenge(c, "the token is unknown")
+		return nil, challenge(c, "the token is unknown")
 	case token.may&(may|admins) == 0:
 		c.Header("WWW-Authenticate", fmt.Sprintf(`Bearer realm="Lapse", error="insufficient_scope", scope=%q`, (may | admins).scopes()[0]))
-		return token.Name, forbidden.with("it needs the scope " + (may | admins).String())
+		return token, forbidden.with("it needs the scope " + (may | admins).String())
 	}
-	return token.Name, nil
+	return token, token.refuses(c, may)
 }
 
-// mayRead tells whether a request to a route that is open to everybody comes from
-// somebody who may read the others too.
+// refuses looks at the topics that a request names. Those of a body, and of tasks, the
+// scheduler compares with the token's.
+func (t *knownToken) refuses(c *gin.Context, may allow) *Problem {
+	if len(t.Topics) == 0 {
+		return nil
+	}
+	if may&ofAll != 0 {
+		return forbidden.with("it tells of all topics, and the token is limited to some")
+	}
+	names := c.Request.URL.Query()["topic"]
+	if name, named := c.Params.Get("topic"); named {
+		names = append(names, name)
+	}
+	for _, name := range names {
+		if name != "" && !t.limit.Allows(name) {
+			return notGranted()
+		}
+	}
+	return nil
+}
+
+// notGranted says that a topic, or that of a task, is none of the token's. It tells neither.
+func notGranted() *Problem {
+	p := invalidField("topic", "must be one that the token may use")
+	q := forbidden.with(tasks.ErrNotGranted.Error())
+	q.Errors = p.Errors
+	return q
+}
+
+// mayRead tells whether a request brings a token that opens what is for reading.
 func (s *Server) mayRead(r *http.Request) bool {
+	_, may := s.reader(r)
+	return may
+}
+
+// reader is mayRead, and tells what the token is limited to.
+func (s *Server) reader(r *http.Request) (limit *tasks.Grant, may bool) {
 	set := s.tokens.Load()
 	if set == nil {
-		return true
+		return nil, true
 	}
 	text, err := credential(r)
 	token := set.find(text)
-	return err == nil && token != nil && token.may&(readers|admins) != 0
+	if err != nil || token == nil || token.may&(readers|admins) == 0 {
+		return nil, false
+	}
+	return token.limit, true
 }
 
 // challenge asks for a token. Where people open a page, their browser is told that it

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -178,8 +179,10 @@ func replyTopic(t *tasks.Topic) *topicReply {
 }
 
 // topics answers GET /v1/topics.
-func (s *Server) topics(context.Context, *struct{}) (*reply[TopicList], error) {
-	return &reply[TopicList]{TopicList{wireTopics(s.scheduler.Topics())}}, nil
+func (s *Server) topics(ctx context.Context, _ *struct{}) (*reply[TopicList], error) {
+	limit := tasks.GrantOf(ctx)
+	all := slices.DeleteFunc(s.scheduler.Topics(), func(t tasks.Topic) bool { return !limit.Allows(t.Name) })
+	return &reply[TopicList]{TopicList{wireTopics(all)}}, nil
 }
 
 // topic answers GET /v1/topics/{topic}.

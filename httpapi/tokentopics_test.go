@@ -1,0 +1,323 @@
+package httpapi
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// limitedRig is a rig with a token "own" that may do all but administer, in the topics own.*
+// only; it has a foreign task and one of its own, both in the group g.
+func limitedRig(t *testing.T) *rig {
+	own := tokenOf("own", ScopeSchedule, ScopeReceive, ScopeRead)
+	own.Topics = []string{"own.*"}
+	r := guarded(t, Config{Tokens: []Token{own}})
+	for _, body := range []string{`{"id":"theirs","topic":"foreign","group":"g","delay":"1h"}`, `{"id":"mine","topic":"own.a","group":"g","delay":"1h"}`} {
+		r.want(r.do("POST", "/v1/tasks", body, bearer("admin")), 201)
+	}
+	return r
+}
+
+// What a token that is limited to topics gets of each route, where this names a topic or a
+// task that is not among them. Every route must be here.
+var ofOthers = map[string]struct {
+	path, body string
+	status     int    // 403: refused because of the topic
+	problem    string // of an answer that is refused for another reason
+}{
+	"POST /v1/tasks":          {body: `{"topic":"foreign"}`, status: 403},
+	"POST /v1/tasks/batch":    {body: `[{"topic":"own.b","delay":"1h"},{"id":"new","topic":"foreign"}]`, status: 200},
+	"GET /v1/tasks":           {path: "/v1/tasks?topic=foreign", status: 403},
+	"GET /v1/tasks/:id":       {path: "/v1/tasks/theirs", status: 403},
+	"PUT /v1/tasks/:id":       {path: "/v1/tasks/theirs", body: `{"topic":"own.a"}`, status: 403},
+	"PATCH /v1/tasks/:id":     {path: "/v1/tasks/theirs", body: `{"delay":"2h"}`, status: 403},
+	"DELETE /v1/tasks/:id":    {path: "/v1/tasks/theirs", status: 403},
+	"POST /v1/tasks/:id/fire": {path: "/v1/tasks/theirs/fire", status: 403},
+
+	"GET /v1/groups/:group":    {path: "/v1/groups/g", status: 200},
+	"DELETE /v1/groups/:group": {path: "/v1/groups/g", status: 200},
+
+	"POST /v1/topics/:topic/reserve": {path: "/v1/topics/foreign/reserve", status: 403},
+	"POST /v1/receipts/ack":          {status: 200},
+	"POST /v1/receipts/release":      {status: 200},
+	"POST /v1/receipts/extend":       {status: 200},
+	"POST /v1/receipts/bury":         {status: 200},
+
+	"GET /v1/topics":             {status: 200},
+	"GET /v1/topics/:topic":      {path: "/v1/topics/foreign", status: 403},
+	"GET /v1/topics/:topic/dead": {path: "/v1/topics/foreign/dead", status: 403},
+	"GET /v1/forecast":           {path: "/v1/forecast?topic=foreign", status: 403},
+	"GET /v1/events":             {path: "/v1/events?topic=own.a&topic=foreign", status: 403},
+
+	// These tell of all topics.
+	"GET /v1/stats": {status: 403, problem: "forbidden"},
+	"GET /metrics":  {status: 403, problem: "forbidden"},
+	"GET /":         {status: 403, problem: "forbidden"},
+
+	// These tell of none.
+	"GET /v1/nodes":       {status: 200},
+	"GET /docs":           {status: 200},
+	"GET /openapi.json":   {status: 200},
+	"GET /healthz":        {status: 200},
+	"GET /readyz":         {status: 200},
+	"GET /problems/:name": {path: "/problems/invalid", status: 200},
+}
+
+func TestEveryRouteKnowsTheTopicsOfAToken(t *testing.T) {
+	r := limitedRig(t)
+	for _, route := range r.api.engine.Routes() {
+		name := route.Method + " " + route.Path
+		want, known := ofOthers[name]
+		if mayUse[name] == "" { // admins', who cannot be limited
+			if known {
+				t.Errorf("%s is for admins", name)
+			}
+			continue
+		}
+		if !known {
+			t.Errorf("it is not written down what a limited token gets of %s", name)
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			r := limitedRig(t)
+			path, body := want.path, want.body
+			if path == "" {
+				path = route.Path
+			}
+			if verb, settles := strings.CutPrefix(route.Path, "/v1/receipts/"); settles {
+				r.want(r.do("POST", "/v1/tasks/theirs/fire", "", bearer("admin")), 202)
+				v := r.want(r.do("POST", "/v1/topics/foreign/reserve", `{"wait":"60s"}`, bearer("admin")), 200)
+				receipt := receiptOf(v["tasks"].([]any)[0])
+				v = r.want(r.do("POST", path, `{"receipts":["`+receipt+`"]}`, bearer("own")), 200)
+				wantForeign(r, v["errors"].([]any), verb)
+				if v := r.want(r.do("POST", path, `{"receipts":["`+receipt+`"]}`, bearer("admin")), 200); v["settled"] != 1.0 {
+					t.Errorf("afterwards it is answered %v", v)
+				}
+				return
+			}
+			a := r.do(route.Method, path, body, bearer("own"))
+			if strings.Contains(string(a.body), "foreign") || strings.Contains(string(a.body), "theirs") {
+				t.Errorf("it tells of what it must not: %s", a.body)
+			}
+			switch {
+			case want.problem != "":
+				r.refused(a, want.status, want.problem, "")
+			case want.status == 403:
+				r.refused(a, 403, "forbidden", "topic")
+			case a.status != want.status:
+				t.Fatalf("it is answered %d %s", a.status, a.body)
+			}
+			switch name {
+			case "POST /v1/tasks/batch":
+				wantForeign(r, r.want(a, 200)["errors"].([]any), "the batch")
+			case "DELETE /v1/groups/:group":
+				if v := r.want(a, 200); v["cancelled"] != 1.0 {
+					t.Errorf("it has cancelled %v", v)
+				}
+			}
+			if got := r.want(r.do("GET", "/v1/tasks/theirs", "", bearer("admin")), 200); got["revision"] != 1.0 || got["state"] != "pending" {
+				t.Errorf("the foreign task has become %v", got)
+			}
+		})
+	}
+	if len(ofOthers) != len(mayUse)-countAdmins() {
+		t.Error("there are routes written down that do not exist")
+	}
+}
+
+func countAdmins() (n int) {
+	for _, who := range mayUse {
+		if who == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// wantForeign checks that one entry was refused because of its topic.
+func wantForeign(r *rig, errs []any, what string) {
+	r.Helper()
+	if len(errs) != 1 {
+		r.Fatalf("%s: errors %v", what, errs)
+	}
+	p := errs[0].(map[string]any)["problem"].(map[string]any)
+	if p["type"] != "/problems/forbidden" || p["errors"].([]any)[0].(map[string]any)["field"] != "topic" {
+		r.Errorf("%s: %v", what, p)
+	}
+}
+
+// Of what is about many topics, a limited token gets its own; and what is its own, all of it.
+func TestLimitedTokenGetsItsOwn(t *testing.T) {
+	r := limitedRig(t)
+	own := bearer("own")
+	for _, path := range []string{"/v1/tasks", "/v1/groups/g", "/v1/tasks?topic=own.a"} {
+		list := r.want(r.do("GET", path, "", own), 200)["tasks"].([]any)
+		if len(list) != 1 || list[0].(map[string]any)["id"] != "mine" {
+			t.Errorf("%s lists %v", path, list)
+		}
+	}
+	if list := r.want(r.do("GET", "/v1/topics", "", own), 200)["topics"].([]any); len(list) != 1 || list[0].(map[string]any)["name"] != "own.a" {
+		t.Errorf("the topics are %v", list)
+	}
+	counts := r.want(r.do("GET", "/v1/forecast?window=2h&step=2h", "", own), 200)["counts"].([]any)
+	if counts[0] != 1.0 {
+		t.Errorf("the forecast is %v", counts)
+	}
+	r.want(r.do("PATCH", "/v1/tasks/mine", `{"payload":1}`, own), 200)
+	r.want(r.do("PUT", "/v1/tasks/mine", `{"topic":"own.b"}`, own), 200)
+	v := r.want(r.do("POST", "/v1/topics/own.b/reserve", `{"wait":"60s"}`, own), 200)
+	if v := r.want(r.do("POST", "/v1/receipts/bury", `{"receipts":["`+receiptOf(v["tasks"].([]any)[0])+`"]}`, own), 200); v["settled"] != 1.0 {
+		t.Errorf("settled %v", v)
+	}
+	r.want(r.do("GET", "/v1/topics/own.b/dead", "", own), 200)
+	r.want(r.do("GET", "/v1/topics/own.b", "", own), 200)
+	if a := r.do("DELETE", "/v1/tasks/mine", "", own); a.status != 204 {
+		t.Errorf("cancelled: %d", a.status)
+	}
+}
+
+// A limited token hears of its own topics, until it may not any more.
+func TestEventsOfALimitedToken(t *testing.T) {
+	r := limitedRig(t)
+	q, err := http.NewRequestWithContext(t.Context(), "GET", r.url+eventsPath, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Authorization", "Bearer secret-own")
+	a, err := r.client.Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	lines := bufio.NewScanner(a.Body)
+	lines.Scan() // it has begun
+	r.want(r.do("PATCH", "/v1/tasks/theirs", `{"payload":1}`, bearer("admin")), 200)
+	r.want(r.do("POST", "/v1/tasks", `{"topic":"foreign"}`, bearer("admin")), 201)
+	r.want(r.do("POST", "/v1/tasks", `{"id":"heard","topic":"own.c"}`, bearer("admin")), 201)
+	for lines.Scan() {
+		data, is := strings.CutPrefix(lines.Text(), "data: ")
+		if !is {
+			continue
+		}
+		var e Event
+		if err := json.Unmarshal([]byte(data), &e); err != nil || e.Topic != "own.c" {
+			t.Fatalf("it hears %s, %v", data, err)
+		}
+		break
+	}
+	narrow := tokenOf("own", ScopeRead)
+	narrow.Topics = []string{"own.d"}
+	if err := r.api.SetTokens([]Token{narrow, tokenOf("admin", ScopeAdmin)}); err != nil {
+		t.Fatal(err)
+	}
+	r.want(r.do("POST", "/v1/tasks", `{"topic":"own.c"}`, bearer("admin")), 201)
+	for lines.Scan() { // it ends
+		if strings.HasPrefix(lines.Text(), "data: ") {
+			t.Errorf("it still hears %s", lines.Text())
+		}
+	}
+}
+
+// The bounds of a token hold for its topics, and leave everybody else alone: the admin can set
+// topics up whatever it does.
+func TestBoundsOfAToken(t *testing.T) {
+	own := tokenOf("own", ScopeSchedule)
+	own.Topics, own.MaxTopics, own.MaxPending = []string{"own.*"}, 2, 5
+	r := guarded(t, Config{Tokens: []Token{own}})
+	var batch []string
+	for i := range 7 {
+		batch = append(batch, fmt.Sprintf(`{"topic":"own.%d","delay":"1h"}`, i))
+	}
+	v := r.want(r.do("POST", "/v1/tasks/batch", "["+strings.Join(batch, ",")+"]", bearer("own")), 200)
+	if v["accepted"] != 2.0 {
+		t.Errorf("of 7 topics it got %v", v)
+	}
+	a := r.do("POST", "/v1/tasks", batch[5], bearer("own"))
+	r.refused(a, 429, "quota", "")
+	if a.header.Get("Retry-After") == "" {
+		t.Error("it is not told when to ask again")
+	}
+	for range 3 {
+		r.want(r.do("POST", "/v1/tasks", batch[0], bearer("own")), 201)
+	}
+	r.refused(r.do("POST", "/v1/tasks", batch[0], bearer("own")), 429, "quota", "")
+	r.want(r.do("POST", "/v1/tasks", batch[6], bearer("admin")), 201)
+	if got := r.scheduler.Stats().Total.Pending; got != 6 {
+		t.Errorf("%d tasks are pending", got)
+	}
+}
+
+// Limits that make no sense are refused.
+func TestLimitFaults(t *testing.T) {
+	with := func(name string, limit func(*Token), scopes ...Scope) Token {
+		token := tokenOf(name, scopes...)
+		limit(&token)
+		return token
+	}
+	err := CheckTokens([]Token{
+		with("admin", func(t *Token) { t.Topics = []string{"a"} }, ScopeAdmin, ScopeRead),
+		with("reader", func(t *Token) { t.MaxTopics = 1 }, ScopeRead),
+		with("odd", func(t *Token) { t.Topics = []string{"a", "b c"} }, ScopeRead),
+		with("many", func(t *Token) { t.Topics = slices.Repeat([]string{"a"}, 101) }, ScopeRead),
+		with("minus", func(t *Token) { t.MaxPending = -1 }, ScopeSchedule),
+		with("good", func(t *Token) { t.Topics, t.MaxTopics = []string{"a.*", "b"}, 7 }, ScopeSchedule),
+	})
+	if err == nil {
+		t.Fatal("they are accepted")
+	}
+	for _, want := range []string{"admin: topics, max_topics", "reader: max_topics and max_pending need", "odd: topics: the entry 2", "many: topics must be at most 100",
+		"minus: max_topics and max_pending must not be negative"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not reported in %v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "good") {
+		t.Error(err)
+	}
+}
+
+// A change names the revision that it is about.
+func TestIfMatchOfTasks(t *testing.T) {
+	r := newRig(t)
+	created := r.do("POST", "/v1/tasks", `{"id":"t","topic":"x","delay":"1h"}`)
+	tag := created.header.Get("ETag")
+	got := r.do("GET", "/v1/tasks/t", "")
+	if tag == "" || got.header.Get("ETag") != tag {
+		t.Fatalf("the ETag is %q, then %q", tag, got.header.Get("ETag"))
+	}
+	calls := map[string]string{"PATCH /v1/tasks/t": `{"payload":1}`, "PUT /v1/tasks/t": `{"topic":"x","delay":"2h"}`, "POST /v1/tasks/t/fire": "", "DELETE /v1/tasks/t": ""}
+	order := []string{"PATCH /v1/tasks/t", "PUT /v1/tasks/t", "POST /v1/tasks/t/fire", "DELETE /v1/tasks/t"}
+	for _, name := range order {
+		method, path, _ := strings.Cut(name, " ")
+		for _, bad := range []string{"x", `"x"`, `"1"`, `W/` + tag, `"1.+-"`, `"0.1"`, `"-1.1"`} {
+			r.refused(r.do(method, path, calls[name], "If-Match: "+bad), 422, "invalid", "If-Match")
+		}
+		r.refused(r.do(method, path, calls[name], `If-Match: "99.`+strings.Split(tag, ".")[1]), 412, "precondition_failed", "")
+		a := r.do(method, path, calls[name], "If-Match: "+tag)
+		if a.status >= 300 {
+			t.Fatalf("%s is answered %d %s", name, a.status, a.body)
+		}
+		if next := a.header.Get("ETag"); name == "DELETE /v1/tasks/t" {
+			break
+		} else if next == tag || next == "" {
+			t.Errorf("%s leaves the ETag %q", name, next)
+		}
+		r.refused(r.do(method, path, calls[name], "If-Match: "+tag), 412, "precondition_failed", "")
+		tag = a.header.Get("ETag")
+	}
+	// Another task under the same id has another ETag, and nothing is created by a change.
+	r.refused(r.do("PUT", "/v1/tasks/t", `{"topic":"x"}`, "If-Match: *"), 412, "precondition_failed", "")
+	again := func() string {
+		return r.do("POST", "/v1/tasks", `{"id":"t","topic":"x","delay":"1h"}`).header.Get("ETag")
+	}
+	for again() == created.header.Get("ETag") { // as long as it is in the same millisecond
+		r.do("DELETE", "/v1/tasks/t", "")
+	}
+	if a := r.do("DELETE", "/v1/tasks/t", "", "If-Match: *"); a.status != 204 {
+		t.Errorf("with * it is answered %d", a.status)
+	}
+}
