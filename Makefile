@@ -12,6 +12,15 @@ BENCH     ?= .
 TASKS     ?= 1000000
 ROUNDS    ?= 25
 FLEET_TASKS ?= 60000
+SEEDS     ?= 1-20
+NODES     ?= 5
+DURATION  ?= 240s
+FAULTS    ?= all
+FAILOVER_AFTER ?= 2s
+AT_ONCE   ?= 1
+JOB       ?=
+DIR       ?= $(CURDIR)/campaign-logs
+campaign: TASKS = 50000
 RUN_FLAGS ?=
 COMPARE_FLAGS ?=
 
@@ -91,6 +100,12 @@ mainjob: build redis ## schedule TASKS=1000000 over HTTP, kill -9 three times, d
 .PHONY: fleet
 fleet: build redis ## ROUNDS=25 of kill -9, SIGSTOP, cuts and hand-overs among three nodes with FLEET_TASKS=60000, on each kind of Redis
 	LAPSE_BIN=$(CURDIR)/bin/lapse LAPSE_FLEET_ROUNDS=$(ROUNDS) LAPSE_FLEET_TASKS=$(FLEET_TASKS) $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 60m -run '^(TestFleetRounds|TestRollingRestart|TestAdoption|TestTwins)$$' ./scripts/crash/
+
+.PHONY: campaign
+campaign: build redis ## calls and faults that follow from SEEDS=1-20, judged: NODES=5 TASKS=50000 DURATION=240s FAULTS=all AT_ONCE=1 JOB=
+	LAPSE_BIN="$${LAPSE_BIN:-$(CURDIR)/bin/lapse}" LAPSE_SEEDS=$(SEEDS) LAPSE_NODES=$(NODES) LAPSE_TASKS=$(TASKS) LAPSE_DURATION=$(DURATION) \
+	LAPSE_FAULTS=$(FAULTS) LAPSE_FAILOVER_AFTER=$(FAILOVER_AFTER) LAPSE_JOB=$(JOB) LAPSE_DIR=$(DIR) \
+	$(GO) test -tags $(TAGS),fault -count 1 -v -parallel $(AT_ONCE) -timeout 0 -run '^TestCampaign$$' ./scripts/campaign/
 
 .PHONY: cover
 cover: ## write coverage.html, and print the coverage of each package

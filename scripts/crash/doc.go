@@ -22,9 +22,16 @@
 // is out of touch may deliver what others have finished; each such delivery is named with the
 // fault that explains it, and any other one is a broken promise. It also demands that
 //
-//   - no node calls a task unknown that was accepted and that nobody may have finished;
+//   - no node calls a task unknown, makes it a second time or leaves it out of a whole list
+//     that was accepted and that nobody may have finished;
+//   - a task is delivered under the id that its creation was answered;
+//   - what was cancelled is not shown, and what was buried waits until it is requeued;
 //   - a hand-over is no reason for a second delivery;
-//   - an answer of 503 that does not say otherwise has done nothing.
+//   - an answer of 503 that does not say otherwise has done nothing;
+//   - a Redis that has lost writes changes none of this, as long as the nodes live.
+//
+// [github.com/lapsehq/lapse/scripts/campaign] has the same judge for faults and calls that
+// follow from a seed.
 //
 // The judge is tested by `make test`. The suite itself needs the build tag
 // `fault` and is run by `make fault`; `make mainjob` and `make fleet` run the

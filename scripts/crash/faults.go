@@ -15,6 +15,13 @@ const (
 	CutOff     Trouble = "cut off"     // from Redis
 	Restarted  Trouble = "restarted"   // stopped in order, and started again
 	HandedOver Trouble = "handed over" // stopped in order after others took its tasks over
+	Drained    Trouble = "drained"     // asked to hand over and end, and started again
+	HalfOpen   Trouble = "half-open"   // its connections to Redis are dead, and it is not told; new ones work
+	Slow       Trouble = "slow"        // what passes between it and Redis is late
+	Deaf       Trouble = "deaf"        // it gets no messages, while commands pass
+	Down       Trouble = "down"        // of Redis: killed, and started again without a loss
+	Hung       Trouble = "hung"        // of Redis: stands still
+	Rewound    Trouble = "rewound"     // of Redis: killed, and started again with an older file
 	FailedOver Trouble = "failed over" // of Redis: another server took over
 	SlotsMoved Trouble = "slots moved" // of Redis: from one master to another
 )
@@ -26,6 +33,8 @@ type Fault struct {
 	Node    string // empty: Redis itself
 	Start   time.Time
 	End     time.Time // zero while it lasts
+	// Lost is since when Redis has lost what it had confirmed, until Start. Zero: nothing.
+	Lost time.Time
 }
 
 func (f Fault) String() string {
@@ -36,7 +45,11 @@ func (f Fault) String() string {
 	if !f.End.IsZero() {
 		until = stamp(f.End)
 	}
-	return fmt.Sprintf("%s was %s %s-%s", node, f.Trouble, stamp(f.Start), until)
+	text := fmt.Sprintf("%s was %s %s-%s", node, f.Trouble, stamp(f.Start), until)
+	if !f.Lost.IsZero() {
+		text += ", and lost what was written since " + stamp(f.Lost)
+	}
+	return text
 }
 
 // meets tells whether the fault lay, at least in part, between two instants.
@@ -46,10 +59,15 @@ func (f Fault) meets(from, to time.Time) bool {
 
 // Begin notes that a fault begins. It ends when end is called.
 func (h *History) Begin(trouble Trouble, node string) (end func()) {
+	return h.BeginLoss(trouble, node, time.Time{})
+}
+
+// BeginLoss is Begin of a fault by which what was written since an instant is lost.
+func (h *History) BeginLoss(trouble Trouble, node string, since time.Time) (end func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := len(h.faults)
-	h.faults = append(h.faults, Fault{Trouble: trouble, Node: node, Start: time.Now()})
+	h.faults = append(h.faults, Fault{Trouble: trouble, Node: node, Start: time.Now(), Lost: since})
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()

@@ -301,7 +301,7 @@ func (f *fleet) settle(ctx context.Context, rng *rand.Rand, verb string, list []
 		}
 		var rest []held
 		for i, h := range list {
-			f.history.Settle(h.delivery, Settlement{Span: a.Span, Ack: verb == "ack", Outcome: each[i].outcome, Recorded: each[i].recorded})
+			f.history.Settle(h.delivery, Settlement{Span: a.Span, Verb: verbs[verb], Outcome: each[i].outcome, Recorded: each[i].recorded})
 			if a.again || again[i] {
 				rest = append(rest, h)
 			}

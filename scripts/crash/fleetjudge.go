@@ -29,15 +29,22 @@ type Bench struct {
 //     acknowledgement was answered as recorded, unless Deliver excuses it;
 //   - a second delivery has a reason: the attempt was given back, or its lease ran out,
 //     and was counted unless the task was replaced; or a fault befell the node that had it;
-//   - no task is unknown that was accepted, and that nobody may have finished.
+//   - no task is unknown that was accepted, and that nobody may have finished, nor is it
+//     made a second time; whole lists do not leave out what nobody touches meanwhile;
+//   - a task has the id that the answer to its creation told;
+//   - what was buried is not delivered until it is requeued;
+//   - what was cancelled is not shown any more.
+//
+// A Redis that has lost writes excuses none of that: the memory of the nodes, which live
+// all the time, makes up for it.
 func (b Bench) Judge(h *History) Verdict {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	b.faults = h.faults
-	v := Verdict{Tasks: len(h.tasks), Again: map[string]int{}}
+	v := Verdict{Tasks: len(h.tasks), Again: map[string]int{}, Broken: map[Promise]int{}}
 	for n, t := range h.tasks {
 		t.count(&v)
-		c := hearing{Bench: b, Task: t}
+		c := hearing{Bench: b, Task: t, broken: v.Broken}
 		c.hear(v.Again)
 		for _, fault := range c.guilty {
 			v.Faults = append(v.Faults, fmt.Sprintf("task %d: %s", n, fault))
@@ -55,22 +62,30 @@ func (b Bench) Judge(h *History) Verdict {
 type hearing struct {
 	Bench
 	*Task
+	broken          map[Promise]int
 	guilty, excused []string
+}
+
+// breaks notes a broken promise.
+func (c *hearing) breaks(p Promise, format string, args ...any) {
+	c.broken[p]++
+	c.guilty = append(c.guilty, fmt.Sprintf(format, args...))
 }
 
 func (c *hearing) hear(again map[string]int) {
 	if c.owed() {
-		c.guilty = append(c.guilty, "lost: accepted, not cancelled, and never acknowledged")
+		c.breaks(Lost, "lost: accepted, not cancelled, and never acknowledged")
 	}
 	for i := range c.Changes {
 		c.denied(&c.Changes[i])
 	}
 	slices.SortFunc(c.Deliveries, func(a, b *Delivery) int { return a.End.Compare(b.End) })
 	for i, d := range c.Deliveries {
-		if what, since := c.overdue(d); what != "" {
-			c.excuse(d, what, since)
-		} else if what := c.onTime(d); what != "" {
-			c.excuse(d, what, d.Start)
+		c.named(d)
+		if promise, what, since := c.overdue(d); what != "" {
+			c.excuse(d, promise, what, since)
+		} else if promise, what := c.onTime(d); what != "" {
+			c.excuse(d, promise, what, d.Start)
 		}
 		if i == 0 {
 			continue
@@ -78,8 +93,8 @@ func (c *hearing) hear(again map[string]int) {
 		before := c.Deliveries[i-1]
 		reason := c.explain(before, d)
 		if reason == "" {
-			c.guilty = append(c.guilty, fmt.Sprintf("delivered again without a reason: attempt %d by %s after attempt %d by %s",
-				d.Attempt, d.by(), before.Attempt, before.by()))
+			c.breaks(Repeated, "delivered again without a reason: attempt %d by %s after attempt %d by %s",
+				d.Attempt, d.by(), before.Attempt, before.by())
 		}
 		again[reason]++
 	}
@@ -96,7 +111,7 @@ func (d *Delivery) by() string {
 
 // excuse finds what explains a delivery that should not have been after since:
 // its node was out of touch then, or had yet to notice.
-func (c *hearing) excuse(d *Delivery, what string, since time.Time) {
+func (c *hearing) excuse(d *Delivery, promise Promise, what string, since time.Time) {
 	what = fmt.Sprintf("%s: attempt %d by %s", what, d.Attempt, d.by())
 	if c.Deliver {
 		for _, f := range slices.Backward(c.faults) { // the latest explains it best
@@ -106,7 +121,7 @@ func (c *hearing) excuse(d *Delivery, what string, since time.Time) {
 			}
 		}
 	}
-	c.guilty = append(c.guilty, what)
+	c.breaks(promise, "%s", what)
 }
 
 func (d *Delivery) isOf(node string) bool { return node != "" && (node == d.Owner || node == d.Node) }
@@ -125,32 +140,35 @@ func (c *hearing) began(d *Delivery) time.Time {
 }
 
 // overdue tells whether the task had been finished when the delivery began.
-func (c *hearing) overdue(d *Delivery) (what string, since time.Time) {
+func (c *hearing) overdue(d *Delivery) (promise Promise, what string, since time.Time) {
 	began := c.began(d)
 	for i := range c.Changes {
 		x := &c.Changes[i]
-		if x.Kind != Cancel || x.Outcome != Done {
+		if x.Kind != Cancel || x.Outcome != Done || x.Group && c.besides(x) || c.remade(x, d) {
 			continue
 		}
 		// A task that is being delivered cannot be cancelled. Only a node that stood
 		// still may have handed it out before, and answer now.
 		if x.End.Before(began) || x.End.Before(d.End) && !c.met(d.isOf, began, d.End) {
-			return "delivered after its cancellation was answered with 204", x.End
+			return AfterCancel, "delivered after its cancellation was answered with 204", x.End
 		}
 	}
 	for _, other := range c.Deliveries {
 		s := other.recorded()
 		if other != d && s != nil && s.End.Before(began) && !c.repeated(other, d) {
-			return "delivered after its acknowledgement was recorded", s.End
+			return AfterAck, "delivered after its acknowledgement was recorded", s.End
+		}
+		if s := other.find(Bury, Done); other != d && s != nil && s.Recorded && s.End.Before(began) && !c.revived(other, d) {
+			return AfterBury, "delivered after its burial was recorded", s.End
 		}
 	}
-	return "", time.Time{}
+	return "", "", time.Time{}
 }
 
 // recorded returns the settlement that finished the task for good, if any.
 func (d *Delivery) recorded() *Settlement {
 	for i := range d.Settlements {
-		if s := &d.Settlements[i]; s.Ack && s.Outcome == Done && s.Recorded {
+		if s := &d.Settlements[i]; s.Verb == Ack && s.Outcome == Done && s.Recorded {
 			return s
 		}
 	}
@@ -197,12 +215,12 @@ func (c *hearing) interrupted(s Span) bool {
 
 // onTime checks that the delivery belongs to a deadline that may have been in force,
 // and that this deadline had come.
-func (c *hearing) onTime(d *Delivery) string {
+func (c *hearing) onTime(d *Delivery) (Promise, string) {
 	began := c.began(d)
 	var inForce []*Change
 	for i := range c.Changes {
 		x := &c.Changes[i]
-		if x.Kind == Cancel || x.Kind == Look || !x.may() || !x.Start.Before(d.End) {
+		if x.Kind == Cancel || x.Kind == Look || x.Kind == Listed || !x.may() || !x.Start.Before(d.End) {
 			continue
 		}
 		if x.Outcome == Done && x.End.Before(began) {
@@ -213,13 +231,13 @@ func (c *hearing) onTime(d *Delivery) string {
 	}
 	switch {
 	case len(inForce) == 0:
-		return "delivered, and was never asked for"
+		return Unasked, "delivered, and was never asked for"
 	case !slices.ContainsFunc(inForce, func(x *Change) bool { return c.sets(x, d.Due) }):
-		return fmt.Sprintf("delivered for the deadline %s, which was not in force", stamp(d.Due))
+		return NotInForce, fmt.Sprintf("delivered for the deadline %s, which was not in force", stamp(d.Due))
 	case d.End.Before(d.Due):
-		return fmt.Sprintf("early by %s", d.Due.Sub(d.End))
+		return Early, fmt.Sprintf("early by %s", d.Due.Sub(d.End))
 	}
-	return ""
+	return "", ""
 }
 
 // sets tells whether a change set a deadline. When a task is fired, its deadline is the
@@ -231,44 +249,24 @@ func (c *hearing) sets(x *Change, due time.Time) bool {
 	return due.Equal(x.Due)
 }
 
-// denied checks that a task which was not found may have been finished.
-func (c *hearing) denied(x *Change) {
-	if x.Outcome != Missing {
-		return
-	}
-	accepted := false
-	for i := range c.Changes {
-		other := &c.Changes[i]
-		switch {
-		case other == x:
-		case other.Kind == Cancel && other.Outcome != Refused && other.Start.Before(x.End):
-			return
-		case other.Outcome == Done && other.End.Before(x.Start):
-			accepted = true
-		}
-	}
-	for _, d := range c.Deliveries {
-		if s := d.find(true, Done, Unknown); s != nil && s.Start.Before(x.End) {
-			return
-		}
-	}
-	if accepted && (x.Kind != Cancel || !c.interrupted(x.Span)) {
-		c.guilty = append(c.guilty, fmt.Sprintf("answered 404 by %s %s-%s, and nobody had finished it", x.Node, stamp(x.Start), stamp(x.End)))
-	}
-}
-
 // explain says why a task was delivered again; "" if nothing explains it.
 func (c *hearing) explain(before, d *Delivery) string {
-	if c.repeated(before, d) {
+	switch {
+	case c.repeated(before, d):
 		return AskedAgain
+	case c.revived(before, d):
+		return Requeued
 	}
-	if what, _ := c.overdue(d); what != "" {
+	if _, what, _ := c.overdue(d); what != "" {
 		return FinishedElsewhere // which has been judged
 	}
 	either := func(node string) bool { return before.isOf(node) || d.isOf(node) }
 	// Whatever the ledger has not confirmed goes down with its node.
 	until := d.End
-	settled := before.find(true, Done)
+	settled := before.find(Ack, Done)
+	if settled == nil {
+		settled = before.find(Bury, Done)
+	}
 	if settled != nil {
 		until = settled.End.Add(c.Patience)
 	}
@@ -284,12 +282,23 @@ func (c *hearing) explain(before, d *Delivery) string {
 	switch {
 	case settled != nil, d.Attempt <= before.Attempt && !c.replaced(before, d):
 		return ""
-	case before.find(false, Done, Unknown) != nil:
+	case before.find(Release, Done, Unknown) != nil:
 		return GivenBack
-	case !d.End.Before(before.LeaseUntil):
+	case !d.End.Before(before.lease()):
 		return LeaseOut
 	}
 	return ""
+}
+
+// lease is when the lease of a delivery ends, as its receiver knows it.
+func (d *Delivery) lease() time.Time {
+	until := d.LeaseUntil
+	for _, s := range d.Settlements {
+		if s.Verb == Extend && s.Outcome == Done && s.Until.After(until) {
+			until = s.Until
+		}
+	}
+	return until
 }
 
 // whole is a fault with what it may bring about after its end: a node that was cut off may
@@ -310,15 +319,17 @@ func (c *hearing) replaced(before, d *Delivery) bool {
 }
 
 // strays tells whether a node goes on, by it, without knowing what others do.
-func (f Fault) strays() bool { return f.Trouble == Stopped || f.Trouble == CutOff }
+func (f Fault) strays() bool {
+	return f.Trouble == Stopped || f.Trouble == CutOff || f.Trouble == HalfOpen || f.Trouble == Slow
+}
 
 // repeated: the task was asked for again when it may have been finished and forgotten.
 func (c *hearing) repeated(before, d *Delivery) bool {
-	ack := before.find(true, Done, Unknown)
+	ack := before.find(Ack, Done, Unknown)
 	if ack == nil || len(c.Changes) == 0 {
 		return false
 	}
 	return slices.ContainsFunc(c.Changes[1:], func(x Change) bool {
-		return (x.Kind == Create || x.Kind == Replace) && x.may() && x.Start.Before(d.End) && ack.Start.Before(c.lands(&x))
+		return (x.Kind == Create || x.Kind == Replace || x.Kind == Requeue) && x.may() && x.Start.Before(d.End) && ack.Start.Before(c.lands(&x))
 	})
 }

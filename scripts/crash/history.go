@@ -42,7 +42,10 @@ type Change struct {
 	Kind    Kind
 	Outcome Outcome
 	Due     time.Time // the deadline in force afterwards, if known
-	Anew    bool      // a replacement that found nothing to replace: 201
+	Anew    bool      // 201: a replacement found nothing to replace, or a repeated creation nothing that exists
+	ID      string    // of the task, as the answer to its creation told it
+	Spooled bool      // the answer said that only the disk of this node has it
+	Group   bool      // a cancellation of the whole group, which leaves out the dead
 }
 
 // Kind is what a change asks for.
@@ -56,6 +59,8 @@ const (
 	Replace // the creation, or a move of what is there
 	Fire    // now is the deadline, unless it has passed
 	Look    // changes nothing
+	Listed  // as Look, in a list: Missing if a whole list left it out
+	Requeue // from among the dead
 )
 
 // A Delivery is an attempt as its receiver saw it. Its Span is that of the
@@ -63,6 +68,7 @@ const (
 // was sent at its Start.
 type Delivery struct {
 	Span
+	ID         string    // of the task, as it was delivered; empty if nobody asked
 	Owner      string    // the node whose task it was, as the answer told it; of many
 	Signed     time.Time // of a webhook: when its node says that it began, to the second
 	Due        time.Time // as the server told it
@@ -77,15 +83,29 @@ type Delivery struct {
 type Settlement struct {
 	Span
 	Outcome  Outcome
-	Ack      bool // otherwise the delivery was released
-	Recorded bool // Done: the ledger has confirmed it
+	Verb     Verb
+	Recorded bool      // Done: the ledger has confirmed it
+	Until    time.Time // Extend that is Done: when the lease ends now
 }
 
-// find returns the first settlement that is an ack, or is none, with one of the
-// outcomes; nil if there is no such settlement.
-func (d *Delivery) find(ack bool, outcomes ...Outcome) *Settlement {
+// A Verb is what a settlement says of a delivery.
+type Verb uint8
+
+// The verbs.
+const (
+	Release Verb = iota // not done, again later
+	Ack                 // done
+	Extend              // still at work
+	Bury                // never again, unless it is requeued
+)
+
+func (v Verb) String() string { return [...]string{"release", "ack", "extend", "bury"}[v] }
+
+// find returns the first settlement of a verb with one of the outcomes; nil if there
+// is no such settlement.
+func (d *Delivery) find(verb Verb, outcomes ...Outcome) *Settlement {
 	for i := range d.Settlements {
-		if s := &d.Settlements[i]; s.Ack == ack && slices.Contains(outcomes, s.Outcome) {
+		if s := &d.Settlements[i]; s.Verb == verb && slices.Contains(outcomes, s.Outcome) {
 			return s
 		}
 	}
@@ -93,7 +113,7 @@ func (d *Delivery) find(ack bool, outcomes ...Outcome) *Settlement {
 }
 
 func (k Kind) String() string {
-	return [...]string{"", "create", "move", "cancel", "replace", "fire", "look"}[k]
+	return [...]string{"", "create", "move", "cancel", "replace", "fire", "look", "list", "requeue"}[k]
 }
 
 // A Task is all that happened to one task, in the order in which its client
@@ -107,12 +127,13 @@ type Task struct {
 func (t *Task) String() string {
 	var b strings.Builder
 	for _, c := range t.Changes {
-		fmt.Fprintf(&b, "  %v %v at %v, due %s, anew %v\n", c.Kind, c.Outcome, c.Span, stamp(c.Due), c.Anew)
+		fmt.Fprintf(&b, "  %v %v at %v, due %s, anew %v, id %q, spooled %v, by group %v\n",
+			c.Kind, c.Outcome, c.Span, stamp(c.Due), c.Anew, c.ID, c.Spooled, c.Group)
 	}
 	for _, d := range t.Deliveries {
-		fmt.Fprintf(&b, "  attempt %d of %s at %v, due %s, lease until %s\n", d.Attempt, d.Owner, d.Span, stamp(d.Due), stamp(d.LeaseUntil))
+		fmt.Fprintf(&b, "  attempt %d of %s at %v, due %s, lease until %s, id %q\n", d.Attempt, d.Owner, d.Span, stamp(d.Due), stamp(d.LeaseUntil), d.ID)
 		for _, s := range d.Settlements {
-			fmt.Fprintf(&b, "    ack %v: %v at %v, recorded %v\n", s.Ack, s.Outcome, s.Span, s.Recorded)
+			fmt.Fprintf(&b, "    %v: %v at %v, recorded %v\n", s.Verb, s.Outcome, s.Span, s.Recorded)
 		}
 	}
 	return b.String()
@@ -179,6 +200,36 @@ func (h *History) Owed() int {
 	return n
 }
 
+// Task returns all that happened to task n so far, for a reader: nil if nothing did.
+func (h *History) Task(n int) *Task {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.tasks[n]
+	if t == nil {
+		return nil
+	}
+	whole := &Task{Changes: slices.Clone(t.Changes)}
+	for _, d := range t.Deliveries {
+		one := *d
+		one.Settlements = slices.Clone(d.Settlements)
+		whole.Deliveries = append(whole.Deliveries, &one)
+	}
+	return whole
+}
+
+// Owes lists the numbers of the tasks that Owed counts, in order.
+func (h *History) Owes() (list []int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for n, t := range h.tasks {
+		if t.owed() {
+			list = append(list, n)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
 // Settled tells that nothing is owed. While much is, it is quick: whoever asks often
 // must not hold up those who write.
 func (h *History) Settled() bool {
@@ -202,13 +253,13 @@ func (t *Task) owed() bool {
 		if c.Kind == Cancel && c.Outcome != Refused {
 			return false
 		}
-		accepted = accepted || c.Outcome == Done && c.Kind != Look
+		accepted = accepted || c.Outcome == Done && c.Kind != Look && c.Kind != Listed
 		if c.Anew {
 			anew = c.Start
 		}
 	}
 	return accepted && !slices.ContainsFunc(t.Deliveries, func(d *Delivery) bool {
-		s := d.find(true, Done, Unknown)
+		s := d.find(Ack, Done, Unknown)
 		return s != nil && s.End.After(anew)
 	})
 }

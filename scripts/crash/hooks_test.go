@@ -127,11 +127,11 @@ func (h *hooks) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	d.End = time.Now()
 	if receipt == "" {
 		// Whether the answer arrives, nobody here learns.
-		outcome := Done
+		said := Settlement{Span: d.Span, Verb: Ack, Outcome: Done}
 		if failed {
-			outcome = Unknown
+			said.Verb, said.Outcome = Release, Unknown
 		}
-		d.Settlements = []Settlement{{Span: d.Span, Ack: !failed, Outcome: outcome}}
+		d.Settlements = []Settlement{said}
 	}
 	h.fleet.history.Deliver(payload.N, d)
 	if failed {

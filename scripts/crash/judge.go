@@ -13,8 +13,29 @@ const (
 	LeaseOut    = "lease ran out"
 	NotRecorded = "acknowledgement not recorded"
 	AskedAgain  = "asked for again" // a creation was repeated after the task was finished
+	Requeued    = "requeued"        // after it was buried
 	// FinishedElsewhere, and its node did not know.
 	FinishedElsewhere = "finished elsewhere"
+)
+
+// A Promise is what a Bench checks, by what is wrong if it is broken.
+type Promise string
+
+// The promises.
+const (
+	Lost         Promise = "lost"
+	Early        Promise = "early"
+	NotInForce   Promise = "deadline not in force"
+	Unasked      Promise = "never asked for"
+	Repeated     Promise = "repeated without a cause"
+	AfterCancel  Promise = "delivered after its cancellation"
+	AfterAck     Promise = "delivered after its acknowledgement"
+	AfterBury    Promise = "delivered after its burial"
+	WrongMissing Promise = "wrong 404"
+	LeftOut      Promise = "left out of a list"
+	MadeTwice    Promise = "made twice"
+	ShownAfter   Promise = "shown after its cancellation"
+	WrongID      Promise = "wrong id"
 )
 
 // A Verdict is what the judge has found.
@@ -23,7 +44,8 @@ type Verdict struct {
 	Deliveries                        int
 	Again                             map[string]int // deliveries after the first one, by reason
 	Faults                            []string       // promises that were broken
-	Excused                           []string       // deliveries that would be among them, and what explains them
+	Broken                            map[Promise]int
+	Excused                           []string // deliveries that would be among them, and what explains them
 }
 
 // String is one line of figures, and the first faults.
@@ -136,7 +158,7 @@ func (t *Task) cancelledBefore(d *Delivery) bool {
 
 // explain says why a task was delivered again; "" if nothing explains it.
 func (t *Task) explain(before, d *Delivery) string {
-	acked := before.find(true, Done)
+	acked := before.find(Ack, Done)
 	switch {
 	case t.repeated(before, d):
 		return AskedAgain
@@ -144,11 +166,11 @@ func (t *Task) explain(before, d *Delivery) string {
 		return "" // final; and a process that knows of an ack keeps to it without the ledger
 	case d.Run == before.Run && d.Attempt <= before.Attempt:
 		return ""
-	case before.find(false, Done, Unknown) != nil:
+	case before.find(Release, Done, Unknown) != nil:
 		return GivenBack
 	case !d.End.Before(before.LeaseUntil):
 		return LeaseOut
-	case d.Run > before.Run, before.find(true, Unknown) != nil:
+	case d.Run > before.Run, before.find(Ack, Unknown) != nil:
 		return NotRecorded
 	}
 	return ""
@@ -157,7 +179,7 @@ func (t *Task) explain(before, d *Delivery) string {
 // repeated: the creation was sent again, and accepted when the task may have
 // been finished and forgotten already.
 func (t *Task) repeated(before, d *Delivery) bool {
-	ack := before.find(true, Done, Unknown)
+	ack := before.find(Ack, Done, Unknown)
 	if ack == nil || len(t.Changes) == 0 {
 		return false
 	}

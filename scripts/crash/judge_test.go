@@ -32,7 +32,7 @@ func deliver(s Span, attempt, dueMS int, settled ...Settlement) *Delivery {
 }
 
 func ack(s Span, o Outcome, recorded bool) Settlement {
-	return Settlement{Span: s, Ack: true, Outcome: o, Recorded: recorded}
+	return Settlement{Span: s, Verb: Ack, Outcome: o, Recorded: recorded}
 }
 
 func TestJudge(t *testing.T) {

@@ -249,7 +249,7 @@ func (o *outage) settle(r *run, verb, more string, list []held) {
 		o.t.Errorf("%s answered %d, %v after %v", verb, status, err, span.End.Sub(span.Start))
 	}
 	for i, a := range answer.outcomes(outcome(status, err), len(list)) {
-		o.history.Settle(list[i].delivery, Settlement{Span: span, Ack: verb == "ack", Outcome: a.outcome, Recorded: a.recorded})
+		o.history.Settle(list[i].delivery, Settlement{Span: span, Verb: verbs[verb], Outcome: a.outcome, Recorded: a.recorded})
 	}
 }
 
@@ -274,7 +274,7 @@ func (o *outage) judgeAnswers() {
 	for n, task := range o.history.tasks {
 		for _, d := range task.Deliveries {
 			for _, s := range d.Settlements {
-				if s.Ack && s.Outcome == Done && o.inOutage(s.Span) {
+				if s.Verb == Ack && s.Outcome == Done && o.inOutage(s.Span) {
 					unrecorded++
 					if s.Recorded {
 						o.t.Errorf("task %d: its acknowledgement is called recorded in the outage", n)
@@ -320,7 +320,7 @@ func (o *outage) judgeRest() {
 	}
 	rest := 0
 	for n, task := range o.history.tasks {
-		acked := slices.ContainsFunc(task.Deliveries, func(d *Delivery) bool { return d.Run == 1 && d.find(true, Done) != nil })
+		acked := slices.ContainsFunc(task.Deliveries, func(d *Delivery) bool { return d.Run == 1 && d.find(Ack, Done) != nil })
 		again := slices.ContainsFunc(task.Deliveries, func(d *Delivery) bool { return d.Run == 2 })
 		if again {
 			rest++

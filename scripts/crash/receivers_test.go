@@ -90,7 +90,7 @@ func (w *receiver) settle(ctx context.Context, r *run, verb string, list []held)
 		}
 		each := answer.outcomes(got, len(list))
 		for i, h := range list {
-			s := Settlement{Span: span, Ack: verb == "ack", Outcome: each[i].outcome, Recorded: each[i].recorded}
+			s := Settlement{Span: span, Verb: verbs[verb], Outcome: each[i].outcome, Recorded: each[i].recorded}
 			w.history.Settle(h.delivery, s)
 		}
 		if got != Unknown {
@@ -102,6 +102,9 @@ func (w *receiver) settle(ctx context.Context, r *run, verb string, list []held)
 	}
 	return r
 }
+
+// verbs are what the calls that settle are named after.
+var verbs = map[string]Verb{"ack": Ack, "release": Release}
 
 // settledAnswer is the answer to a settling call.
 type settledAnswer struct {

@@ -146,7 +146,7 @@ func (sp *spooling) acknowledged(due time.Time) (n int) {
 	defer sp.history.mu.Unlock()
 	for _, task := range sp.history.tasks {
 		for _, d := range task.Deliveries {
-			if d.Due.Before(due) && d.find(true, Done) != nil {
+			if d.Due.Before(due) && d.find(Ack, Done) != nil {
 				n++
 				break
 			}

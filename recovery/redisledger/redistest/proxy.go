@@ -19,6 +19,7 @@ type Proxy struct {
 	change  *sync.Cond
 	deaf    bool
 	severed Severance // 0 while connections are passed on
+	ill     illness
 	names   []renaming
 	closed  bool
 	links   map[*link]struct{}
@@ -41,6 +42,8 @@ const (
 type link struct {
 	client, server net.Conn
 	held           bool // requests wait; guarded by Proxy.mu
+	listens        bool // it has subscribed to channels; guarded by Proxy.mu
+	dead           bool // see Proxy.HalfOpen; guarded by Proxy.mu
 }
 
 // NewProxy makes a proxy in front of a server's address.
@@ -203,10 +206,12 @@ func reset(c net.Conn) {
 func (p *Proxy) up(l *link) {
 	_, _ = io.Copy(writer(func(b []byte) (int, error) {
 		p.mu.Lock()
-		for (l.held || p.severed == Stall) && !p.closed {
+		l.listens = l.listens || subscribes(b)
+		for (l.held || p.severed == Stall || p.stillLocked(l)) && !p.closed {
 			p.change.Wait()
 		}
 		p.mu.Unlock()
+		p.dawdle()
 		return l.server.Write(b)
 	}), l.client)
 	p.pass() // that there is no more to come is news, too
@@ -217,7 +222,11 @@ func (p *Proxy) up(l *link) {
 func (p *Proxy) down(l *link) {
 	_, _ = io.Copy(writer(func(b []byte) (int, error) {
 		p.pass()
+		p.dawdle()
 		p.mu.Lock()
+		for p.stillLocked(l) && !p.closed {
+			p.change.Wait()
+		}
 		deaf, names := p.deaf, p.names
 		p.mu.Unlock()
 		if !deaf {

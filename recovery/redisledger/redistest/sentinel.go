@@ -24,10 +24,12 @@ type Sentinels struct {
 func StartSentinel(t testing.TB, options ...string) *Sentinels {
 	t.Helper()
 	// The replica has a user of its own, so that it can be shut out.
-	options = append([]string{"repl-diskless-sync-delay 0", "user replica on >secret +psync +replconf +ping"}, options...)
+	options = append([]string{
+		"repl-diskless-sync-delay 0", "user replica on >secret +psync +replconf +ping", "masteruser replica", "masterauth secret",
+	}, options...)
 	s := &Sentinels{Master: Start(t, options...)}
 	host, port, _ := net.SplitHostPort(s.Master.Addr)
-	s.Replica = Start(t, append([]string{"masteruser replica", "masterauth secret", "replicaof " + host + " " + port}, options...)...)
+	s.Replica = Start(t, append([]string{"replicaof " + host + " " + port}, options...)...)
 	s.Replica.WaitForMaster()
 	s.sentinel = newServer(t, []string{
 		"sentinel monitor " + MasterName + " " + host + " " + port + " 1",
@@ -77,5 +79,29 @@ func (s *Sentinels) FailOver() {
 	s.Master.Kill()
 	s.Replica.Wait("the replica is the master", func(ctx context.Context, c *redis.Client) bool {
 		return strings.Contains(c.Info(ctx, "replication").Val(), "role:master")
+	})
+}
+
+// Rejoin starts the master that FailOver has killed as a replica of the one that has taken
+// its place, and waits until it has caught up and the sentinel counts on it.
+func (s *Sentinels) Rejoin() {
+	s.Master.t.Helper()
+	s.Master, s.Replica = s.Replica, s.Master
+	host, port, _ := net.SplitHostPort(s.Master.Addr)
+	s.Replica.args = []string{s.Replica.args[0], "--replicaof", host, port}
+	s.Replica.Start()
+	s.Replica.WaitForMaster()
+	s.sentinel.Wait("the sentinel counts on the replica", func(ctx context.Context, c *redis.Client) bool {
+		list, err := c.Do(ctx, "sentinel", "replicas", MasterName).Slice()
+		if err != nil || len(list) != 1 {
+			return false
+		}
+		fields, _ := list[0].([]any)
+		for i := 0; i+1 < len(fields); i += 2 {
+			if fields[i] == "flags" {
+				return fields[i+1] == "slave"
+			}
+		}
+		return false
 	})
 }

@@ -1,0 +1,335 @@
+//go:build fault
+
+package campaign
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/goccy/go-json"
+
+	"github.com/lapsehq/lapse/scripts/crash"
+)
+
+// topic is the only one.
+const topic = "campaign"
+
+// An order is what a caller knows of a task.
+type order struct {
+	n     int    // stands in the payload
+	id    string // chosen, or answered
+	group string
+	due   time.Time
+	as    []byte // how it was asked for, if that may be repeated
+}
+
+func (o *order) body() []byte {
+	b := fmt.Appendf(nil, `{"topic":%q,"due_at":%q,"payload":{"n":%d}`, topic, wire(o.due), o.n)
+	if o.id != "" {
+		b = fmt.Appendf(b, `,"id":%q`, o.id)
+	}
+	if o.group != "" {
+		b = fmt.Appendf(b, `,"group":%q`, o.group)
+	}
+	return append(b, '}')
+}
+
+func wire(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+
+// A caller has tasks of its own, and asks for one thing after the other, each time at
+// another node.
+type caller struct {
+	fleet *fleet
+	load  *load
+	name  int
+	rng   *rand.Rand
+	last  int // the number of its last task, without its own name
+	own   []*order
+	group *group // that new tasks join
+	done  []*group
+}
+
+// A group is the tasks that were ever asked for under its name.
+type group struct {
+	name   string
+	orders []*order
+}
+
+// A choice is something that callers do, and how often of a hundred times.
+type choice struct {
+	share int
+	do    func(c *caller, ctx context.Context, r *run)
+}
+
+// everything is what callers do in a campaign.
+var everything = []choice{
+	{14, (*caller).create},
+	{6, (*caller).put},
+	{20, func(c *caller, _ context.Context, r *run) { c.batch(r, 1+c.rng.IntN(2*c.load.batch)) }},
+	{18, (*caller).look},
+	{4, (*caller).list},
+	{5, (*caller).repeat},
+	{8, (*caller).move},
+	{7, (*caller).replace},
+	{5, (*caller).fire},
+	{9, (*caller).cancel},
+	{4, (*caller).cancelGroup},
+}
+
+// job is what callers do in the main job: tasks in batches, until each is accepted.
+var job = []choice{{100, func(c *caller, ctx context.Context, r *run) { c.jobBatch(ctx, r, c.load.batch) }}}
+
+func (c *caller) work(ctx context.Context) {
+	for {
+		select {
+		case <-c.load.pace:
+		case <-ctx.Done():
+			return
+		}
+		r := c.fleet.pick(ctx, c.rng, nil)
+		if r == nil {
+			return
+		}
+		dice := c.rng.IntN(100)
+		for _, choice := range c.load.choices {
+			if dice -= choice.share; dice < 0 {
+				choice.do(c, ctx, r)
+				break
+			}
+		}
+	}
+}
+
+// pick returns the latest run of a node, at best not of the one named; also of one that is
+// cut off or stands still. It returns nil once ctx is over.
+func (f *fleet) pick(ctx context.Context, rng *rand.Rand, not *node) *run {
+	for ctx.Err() == nil {
+		n := f.nodes[rng.IntN(len(f.nodes))]
+		if n == not && len(f.nodes) > 1 {
+			continue
+		}
+		if r := n.latest(); !r.over() || rng.IntN(20) == 0 {
+			return r
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// next is a new task. Half of them have an id of their own, and a third a group.
+func (c *caller) next() *order {
+	c.last++
+	c.load.made.Add(1)
+	o := &order{n: c.name*1_000_000 + c.last, due: c.soon()}
+	if c.rng.IntN(2) == 0 {
+		o.id = fmt.Sprintf("c%d-%d", c.name, c.last)
+	}
+	if c.rng.IntN(3) == 0 {
+		if c.group == nil || len(c.group.orders) > 8 {
+			if c.group != nil {
+				c.done = append(c.done, c.group)
+			}
+			c.group = &group{name: fmt.Sprintf("g%d-%d", c.name, c.last)}
+		}
+		o.group = c.group.name
+		c.group.orders = append(c.group.orders, o)
+	}
+	return o
+}
+
+// soon is at once, while a fault lasts, or after it.
+func (c *caller) soon() time.Time {
+	ahead := int64(c.load.ahead)
+	return time.Now().Add(time.Duration(c.rng.Int64N(ahead) - ahead/20)).Truncate(time.Millisecond)
+}
+
+// create schedules one task. What was not answered for good is repeated at another node if
+// it has an id, be it that the problem tells it, as a careful client does.
+func (c *caller) create(ctx context.Context, r *run) {
+	o := c.next()
+	for range 4 {
+		a := c.fleet.ask(r, http.MethodPost, "/v1/tasks", o.body())
+		var made struct{ ID, Durability string }
+		if a.outcome == crash.Done {
+			c.fleet.decode(a, &made)
+		} else if a.outcome == crash.Unknown && a.status != 0 {
+			_ = json.Unmarshal(a.body, &made) // a problem may name the id
+		}
+		c.created(o, a, made.ID, made.Durability == "spooled", false)
+		switch {
+		case a.outcome == crash.Done:
+			o.as = o.body() // with its id
+			c.keep(o)
+			return
+		case made.ID != "":
+			o.id = made.ID
+		}
+		if !a.again() || o.id == "" {
+			return
+		}
+		if r = c.fleet.follow(ctx, c.rng, r.node); r == nil {
+			return
+		}
+	}
+}
+
+// created notes the answer to a creation.
+func (c *caller) created(o *order, a answer, id string, spooled, anew bool) {
+	if a.outcome != crash.Done {
+		id = ""
+	} else {
+		o.id = id
+		c.load.accepted.Add(1)
+		if spooled {
+			c.fleet.spooled.Add(1)
+		}
+	}
+	c.fleet.history.Change(o.n, crash.Change{Span: a.Span, Kind: crash.Create, Outcome: a.outcome, Due: o.due, ID: id, Spooled: spooled, Anew: anew})
+}
+
+// follow waits a little, and picks another node.
+func (f *fleet) follow(ctx context.Context, rng *rand.Rand, not *node) *run {
+	select {
+	case <-time.After(50 * time.Millisecond): // sooner than Retry-After asks for
+	case <-ctx.Done():
+	}
+	return f.pick(ctx, rng, not)
+}
+
+// repeat asks once more for a task as it was created: it exists, unless it is finished.
+func (c *caller) repeat(_ context.Context, r *run) {
+	o := c.any()
+	if o == nil || o.as == nil {
+		return
+	}
+	a := c.fleet.ask(r, http.MethodPost, "/v1/tasks", o.as)
+	var made struct{ ID string }
+	if a.outcome == crash.Done {
+		c.fleet.decode(a, &made)
+	}
+	c.fleet.history.Change(o.n, crash.Change{Span: a.Span, Kind: crash.Create, Outcome: a.outcome, Due: o.due, ID: made.ID, Anew: a.status == http.StatusCreated})
+}
+
+// put makes a task by PUT.
+func (c *caller) put(_ context.Context, r *run) {
+	o := c.next()
+	o.id = fmt.Sprintf("c%d-%d", c.name, c.last)
+	a := c.fleet.ask(r, http.MethodPut, "/v1/tasks/"+o.id, o.body())
+	c.fleet.history.Change(o.n, crash.Change{Span: a.Span, Kind: crash.Replace, Outcome: a.outcome, Due: o.due})
+	if a.outcome == crash.Done {
+		c.load.accepted.Add(1)
+		c.keep(o)
+	}
+}
+
+// batch schedules many tasks in one request.
+func (c *caller) batch(r *run, size int) {
+	orders := make([]*order, size)
+	for i := range orders {
+		orders[i] = c.next()
+	}
+	c.batched(orders, c.fleet.ask(r, http.MethodPost, "/v1/tasks/batch", batchOf(orders)))
+}
+
+// jobBatch schedules a batch, and what is not accepted of it again, until all of it is. Only
+// what has an id may be repeated, so all tasks have one.
+func (c *caller) jobBatch(ctx context.Context, r *run, size int) {
+	orders := make([]*order, size)
+	for i := range orders {
+		orders[i] = c.next()
+		orders[i].id = fmt.Sprintf("c%d-%d", c.name, c.last)
+	}
+	for len(orders) > 0 && r != nil {
+		orders = c.batched(orders, c.fleet.ask(r, http.MethodPost, "/v1/tasks/batch", batchOf(orders)))
+		r = c.fleet.follow(ctx, c.rng, r.node)
+	}
+}
+
+func batchOf(orders []*order) []byte {
+	body := []byte{'['}
+	for i, o := range orders {
+		body = append(append(body, ","[:min(i, 1)]...), o.body()...)
+	}
+	return append(body, ']')
+}
+
+// batched notes the answer to a batch, and returns the tasks that may be asked for again.
+func (c *caller) batched(orders []*order, a answer) (again []*order) {
+	each := make([]answer, len(orders))
+	for i := range each {
+		each[i] = a
+	}
+	var made struct {
+		Accepted int
+		IDs      []string
+		Spooled  []string
+		Errors   []struct {
+			Index   int
+			Problem struct {
+				Type   string
+				Status int
+			}
+		}
+	}
+	spooled := map[string]bool{}
+	if a.outcome == crash.Done {
+		c.fleet.decode(a, &made)
+		for _, e := range made.Errors {
+			each[e.Index].status = e.Problem.Status
+			each[e.Index].outcome = c.fleet.meaning("a task of a batch", e.Problem.Status, []byte(e.Problem.Type))
+		}
+		for _, id := range made.Spooled {
+			spooled[id] = true
+		}
+		if made.Accepted+len(made.Errors) != len(orders) || len(made.IDs) != len(orders) {
+			c.fleet.wrong("strange answer", "a batch of %d: accepted %d, %d ids, %d errors", len(orders), made.Accepted, len(made.IDs), len(made.Errors))
+			return nil
+		}
+	}
+	for i, o := range orders {
+		if each[i].outcome == crash.Done {
+			c.created(o, each[i], made.IDs[i], spooled[made.IDs[i]], false)
+			o.as = o.body()
+			c.keep(o)
+			continue
+		}
+		c.created(o, each[i], "", false, false)
+		if o.id != "" && each[i].again() {
+			again = append(again, o)
+		}
+	}
+	return again
+}
+
+// keep remembers some of the accepted tasks.
+func (c *caller) keep(o *order) {
+	if len(c.own) < 200 {
+		c.own = append(c.own, o)
+		return
+	}
+	c.own = append(append(c.own[:0], c.own[50:]...), o) // the oldest are over, for the most part
+}
+
+// any is an accepted task: a recent one half of the time, and rather one that is not due.
+func (c *caller) any() *order {
+	if len(c.own) == 0 {
+		return nil
+	}
+	from := 0
+	if c.rng.IntN(2) == 0 {
+		from = max(0, len(c.own)-10)
+	}
+	var o *order
+	for range 5 {
+		if o = c.own[from+c.rng.IntN(len(c.own)-from)]; o.due.After(time.Now()) {
+			break
+		}
+	}
+	return o
+}

@@ -1,0 +1,269 @@
+//go:build fault
+
+package campaign
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/scripts/crash"
+)
+
+// binary is what is under test.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		if binary = os.Getenv("LAPSE_BIN"); binary != "" {
+			return m.Run()
+		}
+		dir, err := os.MkdirTemp("", "lapse-campaign-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "lapse")
+		build := exec.Command("go", "build", "-tags", "nomsgpack", "-o", binary, "../..")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// options are what the environment sets. What it leaves out is enough for `make fault`.
+type options struct {
+	seeds         []uint64
+	nodes, tasks  int
+	duration      time.Duration
+	failoverAfter time.Duration
+	faults        []crash.Trouble
+	sentinels     bool // every fourth seed has a Redis behind a sentinel
+	job           bool
+	dir           string
+}
+
+// sentinel tells whether a seed has a Redis behind a sentinel.
+func (o *options) sentinel(seed uint64) bool { return o.sentinels && seed%4 == 3 }
+
+func fromEnvironment(t *testing.T) options {
+	o := options{nodes: 3, tasks: 1500, duration: 20 * time.Second, failoverAfter: 1500 * time.Millisecond, seeds: []uint64{1}}
+	fail := func(name, text string, err error) {
+		t.Fatalf("%s=%q: %v", name, text, err)
+	}
+	set := func(name string, parse func(text string) error) {
+		if text := os.Getenv(name); text != "" {
+			if err := parse(text); err != nil {
+				fail(name, text, err)
+			}
+		}
+	}
+	number := func(into *int, least int) func(string) error {
+		return func(text string) (err error) {
+			if *into, err = strconv.Atoi(text); err == nil && *into < least {
+				err = fmt.Errorf("must be at least %d", least)
+			}
+			return err
+		}
+	}
+	length := func(into *time.Duration) func(string) error {
+		return func(text string) (err error) {
+			*into, err = time.ParseDuration(text)
+			return err
+		}
+	}
+	set("LAPSE_SEEDS", func(text string) (err error) {
+		o.seeds, err = seeds(text)
+		return err
+	})
+	set("LAPSE_NODES", number(&o.nodes, 2))
+	set("LAPSE_TASKS", number(&o.tasks, 1))
+	set("LAPSE_DURATION", length(&o.duration))
+	set("LAPSE_FAILOVER_AFTER", length(&o.failoverAfter))
+	names := "all"
+	set("LAPSE_FAULTS", func(text string) error { names = text; return nil })
+	var err error
+	if o.faults, o.sentinels, err = troubles(names); err != nil {
+		fail("LAPSE_FAULTS", names, err)
+	}
+	o.job = os.Getenv("LAPSE_JOB") != ""
+	if o.dir = os.Getenv("LAPSE_DIR"); o.dir == "" {
+		o.dir = t.ArtifactDir()
+	}
+	return o
+}
+
+// seeds reads a list such as 1-20,33.
+func seeds(text string) (list []uint64, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		from, to, ok := strings.Cut(part, "-")
+		if !ok {
+			to = from
+		}
+		first, err := strconv.ParseUint(from, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		last, err := strconv.ParseUint(to, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		if last < first || last-first >= 10_000 {
+			return nil, fmt.Errorf("%s is no range of at most 10,000 seeds", part)
+		}
+		for seed := first; seed <= last; seed++ {
+			list = append(list, seed)
+		}
+	}
+	return list, nil
+}
+
+// troubles reads a list of names of faults, all of them, or none.
+func troubles(text string) (list []crash.Trouble, sentinels bool, err error) {
+	switch text {
+	case "none":
+		return nil, false, nil
+	case "all":
+		for _, trouble := range Faults {
+			list = append(list, trouble)
+		}
+		return list, true, nil
+	}
+	for name := range strings.SplitSeq(text, ",") {
+		trouble, ok := Faults[name]
+		if !ok {
+			return nil, false, fmt.Errorf("there is no fault %q", name)
+		}
+		sentinels = sentinels || trouble == crash.FailedOver
+		list = append(list, trouble)
+	}
+	return list, sentinels, nil
+}
+
+// TestCampaign runs each seed, and judges it. `make campaign` tells how it is set.
+func TestCampaign(t *testing.T) {
+	o := fromEnvironment(t)
+	t.Logf("what is noted is kept in %s", o.dir)
+	for _, seed := range o.seeds {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			campaign(t, o, seed)
+		})
+	}
+}
+
+// A load is what callers share.
+type load struct {
+	pace     chan struct{} // one for each request
+	choices  []choice
+	batch    int           // mean size of one
+	ahead    time.Duration // the latest deadline, from now
+	made     atomic.Int64  // tasks that were asked for
+	accepted atomic.Int64  // and accepted
+}
+
+// A gang is goroutines that work until they are told to stop.
+type gang struct {
+	sync.WaitGroup
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+func newGang(t *testing.T) *gang {
+	g := &gang{}
+	g.ctx, g.cancel = context.WithCancel(t.Context())
+	t.Cleanup(g.stop)
+	return g
+}
+
+func (g *gang) stop() {
+	g.cancel()
+	g.Wait()
+}
+
+func campaign(t *testing.T, o options, seed uint64) {
+	f := newFleet(t, o, seed)
+	plan := Plan(seed, o.plan(seed))
+	for i, r := range plan {
+		f.note("plan %d: %s", i, r)
+	}
+	const callers, takers = 24, 2
+	taking, calling := newGang(t), newGang(t)
+	for i := range takers * o.nodes {
+		w := &taker{fleet: f, home: f.nodes[i/takers], rng: rand.New(rand.NewPCG(seed, uint64(1000+i))), job: o.job}
+		taking.Go(func() { w.work(taking.ctx) })
+	}
+	if !o.job {
+		taking.Go(func() { f.requeue(taking.ctx, rand.New(rand.NewPCG(seed, 2000))) })
+	}
+	l, perSecond := o.load()
+	calling.Go(func() { l.tick(calling.ctx, perSecond) })
+	for i := range callers {
+		c := &caller{fleet: f, load: l, name: i + 1, rng: rand.New(rand.NewPCG(seed, uint64(100+i)))}
+		calling.Go(func() { c.work(calling.ctx) })
+	}
+	began := time.Now()
+	f.suffer(plan)
+	suffered := time.Since(began)
+	within(o.duration, func() bool { return l.accepted.Load() >= int64(o.tasks) })
+	calling.stop()
+	left := f.finish(l.ahead)
+	taking.stop()
+	f.report(o, seed, len(plan), suffered, left)
+}
+
+// plan is what the plan of a seed is made from.
+func (o *options) plan(seed uint64) Settings {
+	s := Settings{Nodes: o.nodes, Duration: o.duration, FailoverAfter: o.failoverAfter}
+	for _, trouble := range o.faults {
+		// A sentinel answers any fault of its master with a failover.
+		if o.sentinel(seed) == (trouble == crash.FailedOver) && (o.sentinel(seed) || trouble != crash.FailedOver) || !ofRedis(trouble) {
+			s.Faults = append(s.Faults, trouble)
+		}
+	}
+	return s
+}
+
+// load is a mix of calls that makes the tasks in time.
+func (o *options) load() (l *load, perSecond float64) {
+	l = &load{pace: make(chan struct{}), choices: everything, ahead: 5 * o.failoverAfter}
+	each := float64(o.tasks) / o.duration.Seconds()
+	if o.job {
+		l.choices, l.batch = job, 500
+		return l, max(1, each/500)
+	}
+	perSecond = min(max(each/2, 25), 120)
+	// A fifth of the calls make one task each, another fifth a batch.
+	l.batch = max(1, int(1.4*(each-perSecond/5)/(perSecond/5)))
+	return l, perSecond
+}
+
+// tick sets the pace.
+func (l *load) tick(ctx context.Context, perSecond float64) {
+	tick := time.NewTicker(time.Duration(float64(time.Second) / perSecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case l.pace <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,36 @@
+// Package campaign looks for broken promises of many nodes without anybody who knows where
+// to look: seeded calls, seeded faults, and a judge that knows only what was answered.
+//
+// A seed gives one run of a fleet on a Redis of its own:
+//
+//	plan       what befalls which node, or Redis, in which order and for how long
+//	callers    schedule, move, replace, fire, cancel, list, at any node
+//	receivers  reserve, acknowledge, release, extend, bury, at any node; requeue the dead
+//	finish     all faults end, everything is delivered, all nodes are killed once more
+//	judgement  [crash.Bench] compares the history with the promises
+//
+// Every call with its answer, and every fault with its instants, goes into the history and
+// into a file. What a fault explains is listed as excused; see [crash.Bench] for what that
+// may be. The plan and what callers want to do follow from the seed. The instants do not,
+// since servers, kernel and network take the time that they take: the same seed finds the
+// same class of faults again, not the same microsecond.
+//
+// # What Redis loses
+//
+// Redis is put back to an older file, or fails over to a replica that was behind, while all
+// nodes live and none is stopped, cut off or restarted until they have noticed. Under that
+// condition Lapse promises (docs/protocol.md, section 4) that nothing is lost: what was
+// accepted, moved, cancelled, acknowledged or buried after the older file's moment stays so,
+// since the memory of the nodes makes up for it. So the judge excuses nothing by such a loss.
+// The record of a dead task that was requeued may come back and be listed again; when it is
+// requeued again, the delivery that follows was asked for.
+//
+// # What else may go wrong
+//
+// Waits are bounded. A node that does not become ready, a drain without an end, a process
+// that ends by itself, a panic in its log, an answer that no route documents, and a task that
+// is not delivered within the bound are faults like a broken promise.
+//
+// The plan and the judge are tested by `make test`. The campaign itself needs the build tag
+// `fault`: `make campaign`, and a short seed in `make fault`.
+package campaign

@@ -1,0 +1,114 @@
+//go:build fault
+
+package campaign
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/lapsehq/lapse/scripts/crash"
+)
+
+// deliverWithin is how long, after the last fault and the last deadline, everything may take
+// to be delivered and acknowledged.
+const deliverWithin = 90 * time.Second
+
+// finish waits until nothing is owed and no node lists a task, kills all nodes at once, and
+// looks whether anything comes back. It returns what is left in vain, by node.
+func (f *fleet) finish(ahead time.Duration) (left string) {
+	f.note("finish")
+	f.allUp()
+	if left = f.drained(ahead + deliverWithin); left != "" {
+		return left
+	}
+	f.note("all are killed once more")
+	var overs []func()
+	for _, n := range f.nodes {
+		n.life.Lock()
+		overs = append(overs, f.history.Begin(crash.Killed, n.name))
+		n.end(syscall.SIGKILL)
+	}
+	for i, n := range f.nodes {
+		n.bringUp()
+		overs[i]()
+		n.life.Unlock()
+	}
+	return f.drained(deliverWithin)
+}
+
+// allUp waits until no node is being started, and every one is ready.
+func (f *fleet) allUp() {
+	for _, n := range f.nodes {
+		n.life.Lock()
+		if r := n.latest(); r.over() {
+			n.bringUp()
+		} else {
+			n.ready()
+		}
+		n.life.Unlock()
+	}
+}
+
+// drained waits until nothing is owed any more and every node says of all nodes that no task
+// is left. It requeues what is dead. It returns what is left when the time is over.
+func (f *fleet) drained(limit time.Duration) (left string) {
+	empty := 0
+	if within(limit, func() bool {
+		left = f.whatIsLeft()
+		if left == "" {
+			empty++ // twice, as what is requeued may hide in between
+		} else {
+			empty = 0
+			f.rest(300 * time.Millisecond)
+		}
+		return empty == 2
+	}) {
+		return ""
+	}
+	return left
+}
+
+func (f *fleet) whatIsLeft() (left string) {
+	if !f.history.Settled() {
+		left = fmt.Sprintf("%d tasks are owed", f.history.Owed())
+	}
+	for _, n := range f.nodes {
+		r := n.latest()
+		if dead := f.requeueDead(r, 1000); dead != 0 {
+			left += fmt.Sprintf("; %s lists %d dead", n.name, dead)
+		}
+		a := f.ask(r, http.MethodGet, "/v1/tasks?limit=3&topic="+topic, nil)
+		var list struct{ Tasks []pulled }
+		if a.outcome == crash.Done {
+			f.decode(a, &list)
+		}
+		if a.outcome != crash.Done || len(list.Tasks) > 0 {
+			left += fmt.Sprintf("; %s: %d %.400s", n.name, a.status, a.body)
+		}
+	}
+	return left
+}
+
+// autopsy tells what each node says of tasks that are owed.
+func (f *fleet) autopsy(file *os.File) {
+	owed := f.history.Owes()
+	fmt.Fprintf(file, "\n%d tasks are owed\n", len(owed))
+	for _, n := range owed[:min(20, len(owed))] {
+		id := ""
+		for _, c := range f.history.Task(n).Changes {
+			if c.ID != "" {
+				id = c.ID
+			}
+		}
+		for _, node := range f.nodes {
+			if id == "" {
+				continue
+			}
+			a := f.ask(node.latest(), http.MethodGet, "/v1/tasks/"+id, nil)
+			fmt.Fprintf(file, "task %d, id %s, at %s: %d %.300s\n", n, id, node.name, a.status, a.body)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+//go:build fault
+
+package campaign
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-json"
+
+	"github.com/lapsehq/lapse/scripts/crash"
+)
+
+// A fleet is the nodes of one seed, and what is noted of them.
+type fleet struct {
+	t             *testing.T
+	dir           string // of logs
+	history       *crash.History
+	redis         store
+	nodes         []*node
+	failoverAfter time.Duration
+	handsOver     bool
+	deliver       bool // on_outage
+
+	watching sync.WaitGroup // one for each process
+	closing  chan struct{}  // closed when all is to end
+	calls    atomic.Int64
+	busy     atomic.Int64 // of them, answered 503
+	silent   atomic.Int64 // of them, not answered
+	spooled  atomic.Int64 // tasks
+
+	mu     sync.Mutex // guards what follows
+	log    *bufio.Writer
+	file   *os.File
+	wrongs []wrong
+}
+
+// A wrong is something that no task shows.
+type wrong struct{ kind, text string }
+
+// wrong notes it.
+func (f *fleet) wrong(kind, format string, args ...any) {
+	w := wrong{kind, fmt.Sprintf(format, args...)}
+	f.mu.Lock()
+	if len(f.wrongs) < 10_000 {
+		f.wrongs = append(f.wrongs, w)
+	}
+	f.mu.Unlock()
+	f.note("WRONG %s: %s", kind, w.text)
+}
+
+// note writes a line into the file of all calls.
+func (f *fleet) note(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fmt.Fprintf(f.log, stamp(time.Now())+" "+format+"\n", args...)
+}
+
+func (f *fleet) stopping() bool {
+	select {
+	case <-f.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// newFleet starts the nodes. They are killed when the test is over.
+func newFleet(t *testing.T, o options, seed uint64) *fleet {
+	f := &fleet{
+		t: t, dir: filepath.Join(o.dir, fmt.Sprintf("seed-%d", seed)), history: crash.NewHistory(),
+		failoverAfter: o.failoverAfter, handsOver: seed%3 != 0, deliver: seed%2 == 0, closing: make(chan struct{}),
+	}
+	if err := os.RemoveAll(f.dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(f.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if f.file, err = os.Create(filepath.Join(f.dir, "calls.log")); err != nil {
+		t.Fatal(err)
+	}
+	f.log = bufio.NewWriterSize(f.file, 1<<20)
+	if o.sentinel(seed) {
+		f.redis = newGuarded(t)
+	} else {
+		f.redis = newSingle(t)
+	}
+	t.Cleanup(f.close)
+	for i := range o.nodes {
+		n := &node{name: Name(i), fleet: f}
+		url, proxies := f.redis.entry()
+		n.proxies = proxies
+		outage := "pause"
+		if f.deliver {
+			outage = "deliver"
+		}
+		n.args = []string{
+			"serve", "--listen", "127.0.0.1:0", "--node", n.name, "--redis", url, "--redis-shards", "4",
+			"--failover-after", f.failoverAfter.String(), "--on-outage", outage, "--sweep-every", "500ms",
+			"--spool", filepath.Join(t.TempDir(), "spool"),
+		}
+		if f.handsOver {
+			n.args = append(n.args, "--handover")
+		}
+		if n.log, err = os.Create(filepath.Join(f.dir, n.name+".log")); err != nil {
+			t.Fatal(err)
+		}
+		f.nodes = append(f.nodes, n)
+		n.life.Lock()
+		n.bringUp()
+		n.life.Unlock()
+	}
+	settings := []byte(`{"lease":"10s","retry":{"max_attempts":1000,"min_backoff":"50ms","max_backoff":"500ms"}}`)
+	if !within(startWithin, func() bool {
+		return f.ask(f.nodes[0].latest(), http.MethodPut, "/v1/topics/"+topic, settings).outcome == crash.Done
+	}) {
+		t.Fatal("the topic cannot be set up")
+	}
+	return f
+}
+
+// close ends all processes.
+func (f *fleet) close() {
+	close(f.closing)
+	for _, n := range f.nodes {
+		n.life.Lock()
+		if r := n.latest(); r != nil {
+			r.expect()
+			r.signal(os.Kill)
+			<-r.exited
+		}
+		n.life.Unlock()
+	}
+	f.watching.Wait()
+	for _, n := range f.nodes {
+		_ = n.log.Close()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_ = f.log.Flush()
+	_ = f.file.Close()
+}
+
+// An answer is what a node said to a request.
+type answer struct {
+	crash.Span
+	outcome crash.Outcome
+	status  int
+	body    []byte
+}
+
+// again tells whether the request may be repeated: no answer, or 503.
+func (a answer) again() bool { return a.status == 0 || a.status == http.StatusServiceUnavailable }
+
+// ask sends a request, notes the answer, and checks that it is one that a node may give.
+func (f *fleet) ask(r *run, method, path string, body []byte) answer {
+	f.calls.Add(1)
+	a := answer{Span: crash.Span{Node: r.node.name, Run: r.n, Start: time.Now()}, outcome: crash.Unknown}
+	var err error
+	a.status, a.body, err = r.send(method, path, body)
+	a.End = time.Now()
+	if err != nil {
+		a.status = 0
+		f.silent.Add(1)
+		f.note("%s %s %s -> %v | %.300s", a.Span, method, path, err, body)
+		return a
+	}
+	f.note("%s %s %s -> %d %.300s | %.300s", a.Span, method, path, a.status, a.body, body)
+	a.outcome = f.meaning(method+" "+path, a.status, a.body)
+	if a.status == http.StatusServiceUnavailable {
+		f.busy.Add(1)
+	}
+	return a
+}
+
+func (r *run) send(method, path string, body []byte) (int, []byte, error) {
+	req, err := http.NewRequest(method, r.base+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := r.http.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, data, err
+}
+
+// meaning is what a client may conclude from an answer, or from a problem in one.
+func (f *fleet) meaning(what string, status int, body []byte) crash.Outcome {
+	switch {
+	case status < 300:
+		return crash.Done
+	case status == http.StatusNotFound:
+		return crash.Missing
+	case status == http.StatusConflict, status == http.StatusTooManyRequests:
+		return crash.Refused
+	case status == http.StatusServiceUnavailable:
+		if bytes.Contains(body, []byte("outcome_unknown")) {
+			return crash.Unknown
+		}
+		return crash.Refused // whatever else is wrong, nothing was done
+	}
+	f.wrong("strange answer", "%s answered %d: %.300s", what, status, body)
+	return crash.Unknown
+}
+
+func (f *fleet) decode(a answer, into any) {
+	if err := json.Unmarshal(a.body, into); err != nil {
+		f.wrong("strange answer", "%v: %.300s", err, a.body)
+	}
+}

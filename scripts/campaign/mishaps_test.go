@@ -1,0 +1,186 @@
+//go:build fault
+
+package campaign
+
+import (
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/scripts/crash"
+)
+
+// suffer goes through the rounds of a plan.
+func (f *fleet) suffer(rounds []Round) {
+	for _, r := range rounds {
+		f.rest(r.Rest)
+		f.note("round %s", r)
+		first := r.Mishaps[0]
+		end := f.befall(first)
+		if len(r.Mishaps) > 1 {
+			second := r.Mishaps[1]
+			f.rest(first.Length / 2)
+			endSecond := f.befall(second)
+			f.rest(first.Length / 2)
+			end()
+			f.rest(max(0, second.Length-first.Length/2))
+			endSecond()
+		} else {
+			f.rest(first.Length)
+			end()
+		}
+	}
+}
+
+// befall begins a mishap, and returns what ends it once its length is over: the node is
+// ready again, and Redis is there.
+func (f *fleet) befall(m Mishap) (end func()) {
+	if m.Node >= 0 {
+		return f.befallNode(f.nodes[m.Node], m)
+	}
+	switch m.Trouble {
+	case crash.Down:
+		over := f.history.Begin(m.Trouble, "")
+		f.redis.kill()
+		return func() { f.redis.start(); over() }
+	case crash.Hung:
+		over := f.history.Begin(m.Trouble, "")
+		f.redis.pause()
+		return func() { f.redis.resume(); over() }
+	case crash.Rewound, crash.FailedOver:
+		return f.loss(m)
+	case Rolled:
+		return f.roll
+	}
+	panic("nothing that befalls Redis: " + m.Trouble)
+}
+
+// loss has Redis forget what it confirms from now on. It begins when all nodes are ready,
+// and is over when they have had time to notice.
+func (f *fleet) loss(m Mishap) (end func()) {
+	for _, n := range f.nodes {
+		n.life.Lock() // it is up
+		n.life.Unlock()
+	}
+	f.rest(Notice(f.failoverAfter) / 2) // what befell them before is over for them, too
+	since := time.Now()
+	lost := f.redis.lose()
+	return func() {
+		over := f.history.BeginLoss(m.Trouble, "", since)
+		lost()
+		over()
+		f.rest(Notice(f.failoverAfter))
+	}
+}
+
+// roll restarts one node after the other.
+func (f *fleet) roll() {
+	for _, n := range f.nodes {
+		n.life.Lock()
+		over := f.history.Begin(f.restarts(), n.name)
+		n.end(syscall.SIGTERM)
+		n.bringUp()
+		over()
+		n.life.Unlock()
+		f.rest(300 * time.Millisecond)
+	}
+}
+
+// restarts is what a restart in order is called.
+func (f *fleet) restarts() crash.Trouble {
+	if f.handsOver {
+		return crash.HandedOver
+	}
+	return crash.Restarted
+}
+
+func (f *fleet) befallNode(n *node, m Mishap) (end func()) {
+	down := func(how func()) (end func()) {
+		n.life.Lock()
+		trouble := m.Trouble
+		if trouble == crash.HandedOver {
+			trouble = f.restarts()
+		}
+		over := f.history.Begin(trouble, n.name)
+		how()
+		return func() {
+			n.bringUp()
+			over()
+			n.life.Unlock()
+		}
+	}
+	switch m.Trouble {
+	case crash.Killed:
+		return down(func() { n.end(syscall.SIGKILL) })
+	case crash.Restarted, crash.HandedOver:
+		return down(func() { n.end(syscall.SIGTERM) })
+	case crash.Drained:
+		return down(func() { f.drain(n) })
+	case crash.Stopped:
+		over := f.history.Begin(m.Trouble, n.name)
+		r := n.latest()
+		r.signal(syscall.SIGSTOP)
+		return func() { r.signal(syscall.SIGCONT); over() }
+	}
+	over := f.history.Begin(m.Trouble, n.name)
+	var heal []func()
+	for _, p := range n.proxies {
+		heal = append(heal, ail(p, m))
+	}
+	return func() {
+		for _, h := range heal {
+			h()
+		}
+		over()
+	}
+}
+
+// ail does to one proxy what befalls the way to Redis.
+func ail(p *redistest.Proxy, m Mishap) (heal func()) {
+	switch m.Trouble {
+	case crash.CutOff:
+		how := redistest.Stall
+		if m.Reset {
+			how = redistest.Reset
+		}
+		p.Sever(how)
+		return p.Heal
+	case crash.HalfOpen:
+		return p.HalfOpen()
+	case crash.Slow:
+		p.SetDelay(m.Length / 40)
+		return func() { p.SetDelay(0) }
+	case crash.Deaf:
+		p.SetUnheard(true)
+		return func() { p.SetUnheard(false) }
+	}
+	panic("nothing that befalls a way to Redis: " + m.Trouble)
+}
+
+// drain asks another node to have this one hand over what it has, and end.
+func (f *fleet) drain(n *node) {
+	r := n.latest()
+	r.expect()
+	begun := within(20*time.Second, func() bool {
+		for _, other := range f.nodes {
+			if other == n {
+				continue
+			}
+			if a := f.ask(other.latest(), http.MethodPost, "/v1/nodes/"+n.name+"/drain", nil); a.status == http.StatusAccepted {
+				return true
+			}
+		}
+		return r.over()
+	})
+	if !begun {
+		f.wrong("drain refused", "no node begins to drain %s", n.name)
+		r.signal(syscall.SIGTERM)
+	}
+	select {
+	case <-r.exited:
+	case <-time.After(stopWithin):
+		f.wrong("drain without an end", "%s has not ended %s after it began to drain", n.name, stopWithin)
+		n.end(syscall.SIGKILL)
+	}
+}

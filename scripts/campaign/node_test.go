@@ -1,0 +1,218 @@
+//go:build fault
+
+package campaign
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/scripts/crash"
+)
+
+// A node is one server of the fleet over all its runs.
+type node struct {
+	name    string
+	fleet   *fleet
+	proxies []*redistest.Proxy // between it and Redis
+	args    []string
+	log     *os.File // what all runs write
+
+	life sync.Mutex // held from the end of a run until the next one is ready
+
+	mu  sync.Mutex // guards run
+	run *run       // the latest
+}
+
+// A run is one process, on a port of its own, so that a request never reaches another one.
+type run struct {
+	node   *node
+	n      int
+	base   string // http://127.0.0.1:port
+	http   *http.Client
+	cmd    *exec.Cmd
+	exited chan struct{}
+
+	mu       sync.Mutex // guards expected
+	expected bool       // its end was asked for
+}
+
+// Bounds of waiting, for a machine that is busy otherwise.
+const (
+	startWithin = 60 * time.Second
+	stopWithin  = 60 * time.Second
+	callWithin  = 4 * time.Second // more than --answer-within, less than a long stop
+)
+
+func (n *node) latest() *run {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.run
+}
+
+var servesOn = regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
+
+// start starts the process, and reports whether it says where it serves. The caller has life.
+func (n *node) start() bool {
+	r := &run{node: n, n: 1, exited: make(chan struct{})}
+	if before := n.latest(); before != nil {
+		r.n = before.n + 1
+		before.http.CloseIdleConnections()
+	}
+	fmt.Fprintf(n.log, "\n== run %d of %s, %s\n", r.n, n.name, stamp(time.Now()))
+	r.cmd = exec.Command(binary, n.args...)
+	r.cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "LAPSE_") })
+	r.cmd.Stderr = n.log
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	stdout, err := r.cmd.StdoutPipe()
+	if err == nil {
+		err = r.cmd.Start()
+	}
+	if err != nil {
+		n.fleet.wrong("not started", "%s: %v", n.name, err)
+		return false
+	}
+	lines := bufio.NewScanner(stdout)
+	for r.base == "" && lines.Scan() {
+		r.base = servesOn.FindString(lines.Text())
+	}
+	r.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: callWithin}
+	n.mu.Lock()
+	n.run = r
+	n.mu.Unlock()
+	n.fleet.watching.Go(func() {
+		_, _ = io.Copy(io.Discard, stdout) // it must be empty before Wait closes it
+		_ = r.cmd.Wait()
+		close(r.exited)
+		n.fleet.ended(r)
+	})
+	return r.base != ""
+}
+
+// expect notes that the run is about to be ended.
+func (r *run) expect() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.expected = true
+}
+
+func (r *run) wasExpected() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.expected
+}
+
+func (r *run) over() bool {
+	select {
+	case <-r.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// signal fails only if the process is gone, which is what a signal is for.
+func (r *run) signal(sig os.Signal) { _ = r.cmd.Process.Signal(sig) }
+
+// ready waits until the node answers that it has read its tasks. It reports false, and
+// notes it, if that takes too long, or the process ends.
+func (n *node) ready() bool {
+	r := n.latest()
+	client := &http.Client{Timeout: 2 * time.Second}
+	defer client.CloseIdleConnections()
+	said := "nothing"
+	ok := within(startWithin, func() bool {
+		resp, err := client.Get(r.base + "/readyz")
+		if err != nil {
+			return r.over() || n.fleet.stopping()
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		said = string(body)
+		return resp.StatusCode == http.StatusOK
+	})
+	if r.over() || n.fleet.stopping() {
+		return false
+	}
+	if !ok {
+		n.fleet.wrong("not ready", "%s, run %d, is not ready after %s: %s", n.name, r.n, startWithin, said)
+	}
+	return ok
+}
+
+// bringUp starts the process, again if it ends by itself before it is ready. The caller has
+// life.
+func (n *node) bringUp() {
+	for range 5 {
+		if n.start() && n.ready() || n.fleet.stopping() {
+			return
+		}
+		if r := n.latest(); !r.over() {
+			return // it goes on, and is told of
+		}
+	}
+	n.fleet.wrong("not started", "%s does not come up", n.name)
+}
+
+// end sends a signal that ends the process, and waits for the end. The caller has life.
+func (n *node) end(sig os.Signal) {
+	r := n.latest()
+	r.expect()
+	r.signal(sig)
+	n.gone(r)
+}
+
+// gone waits for the end of a run, and puts an end to it if that takes too long.
+func (n *node) gone(r *run) {
+	select {
+	case <-r.exited:
+	case <-time.After(stopWithin):
+		n.fleet.wrong("not stopped", "%s, run %d, has not ended within %s", n.name, r.n, stopWithin)
+		r.signal(syscall.SIGKILL)
+		<-r.exited
+	}
+}
+
+// ended is called once a process has ended. If nobody asked for that, it is a fault of the
+// server, and the node is started again, as a service manager does.
+func (f *fleet) ended(r *run) {
+	if r.wasExpected() || f.stopping() {
+		return
+	}
+	n := r.node
+	over := f.history.Begin(crash.Killed, n.name)
+	defer over()
+	f.wrong("ended by itself", "%s, run %d, at %s: %v", n.name, r.n, stamp(time.Now()), r.cmd.ProcessState)
+	n.life.Lock()
+	defer n.life.Unlock()
+	if n.latest() == r && !f.stopping() {
+		n.bringUp()
+	}
+}
+
+// within asks until the answer is yes, and reports false after a while.
+func within(limit time.Duration, yes func() bool) bool {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	over := time.After(limit)
+	for !yes() {
+		select {
+		case <-tick.C:
+		case <-over:
+			return false
+		}
+	}
+	return true
+}
+
+func stamp(t time.Time) string { return t.UTC().Format("15:04:05.000") }

@@ -1,0 +1,217 @@
+//go:build fault
+
+package campaign
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/goccy/go-json"
+
+	"github.com/lapsehq/lapse/scripts/crash"
+)
+
+// A taker pulls tasks from a node, or from another one while that is away, and settles
+// them at any.
+type taker struct {
+	fleet *fleet
+	home  *node
+	rng   *rand.Rand
+	job   bool // acknowledges all that it gets
+}
+
+// lease is how long a taker may hold a task.
+const lease = 3 * time.Second
+
+// A pulled task, in the answer to a reserve call.
+type pulled struct {
+	ID         string
+	Attempt    int
+	DueAt      time.Time `json:"due_at"`
+	LeaseUntil time.Time `json:"lease_until"`
+	Receipt    string
+	Node       string
+	Payload    struct{ N int }
+}
+
+// held is a delivery that is to be settled.
+type held struct {
+	receipt  string
+	delivery *crash.Delivery
+}
+
+func (w *taker) work(ctx context.Context) {
+	body := fmt.Appendf(nil, `{"max":100,"wait":"500ms","lease":%q}`, lease)
+	var settling sync.WaitGroup
+	defer settling.Wait()
+	places := make(chan struct{}, 8) // of settlements under way
+	for ctx.Err() == nil {
+		r := w.home.latest()
+		if r.over() || w.rng.IntN(10) == 0 {
+			if r = w.fleet.pick(ctx, w.rng, nil); r == nil {
+				return
+			}
+		}
+		a := w.fleet.ask(r, http.MethodPost, "/v1/topics/"+topic+"/reserve", body)
+		if a.outcome != crash.Done {
+			w.fleet.rest(50 * time.Millisecond)
+			continue
+		}
+		var got struct{ Tasks []pulled }
+		w.fleet.decode(a, &got)
+		said := map[string][]held{}
+		for _, p := range got.Tasks {
+			d := &crash.Delivery{Span: a.Span, ID: p.ID, Owner: p.Node, Due: p.DueAt, LeaseUntil: p.LeaseUntil, Attempt: p.Attempt}
+			w.fleet.history.Deliver(p.Payload.N, d)
+			verb := w.verdict()
+			said[verb] = append(said[verb], held{p.Receipt, d})
+		}
+		for _, verb := range []string{"extend", "bury", "release", "ack"} {
+			list := said[verb]
+			if len(list) == 0 {
+				continue
+			}
+			rng := rand.New(rand.NewPCG(w.rng.Uint64(), 1))
+			places <- struct{}{}
+			settling.Go(func() {
+				defer func() { <-places }()
+				w.fleet.settle(ctx, rng, verb, list)
+				if verb == "extend" {
+					w.fleet.settle(ctx, rng, "ack", list)
+				}
+				if verb == "ack" && rng.IntN(20) == 0 {
+					w.fleet.settle(ctx, rng, "ack", list) // once more: it is answered as the first time
+				}
+			})
+		}
+	}
+}
+
+// verdict is what becomes of a delivery; "" if it is forgotten, and its lease runs out.
+func (w *taker) verdict() string {
+	dice := w.rng.IntN(100)
+	switch {
+	case w.job || dice < 87:
+		return "ack"
+	case dice < 91:
+		return "release"
+	case dice < 94:
+		return "extend"
+	case dice < 97:
+		return "bury"
+	}
+	return ""
+}
+
+var verbs = map[string]crash.Verb{"ack": crash.Ack, "release": crash.Release, "extend": crash.Extend, "bury": crash.Bury}
+
+// settle settles deliveries at any node. What was not answered for good is sent again, to
+// another one, a few times.
+func (f *fleet) settle(ctx context.Context, rng *rand.Rand, verb string, list []held) {
+	r := f.pick(ctx, rng, nil)
+	for range 6 {
+		if r == nil || len(list) == 0 {
+			return
+		}
+		receipts := make([]string, len(list))
+		for i, h := range list {
+			receipts[i] = h.receipt
+		}
+		body, _ := json.Marshal(map[string]any{"receipts": receipts}) // never fails
+		a := f.ask(r, http.MethodPost, "/v1/receipts/"+verb, body)
+		var said struct {
+			Recorded   bool
+			LeaseUntil time.Time `json:"lease_until"`
+			Errors     []struct {
+				Index   int
+				Problem struct {
+					Type   string
+					Status int
+				}
+			}
+		}
+		if a.outcome == crash.Done {
+			f.decode(a, &said)
+		}
+		all := crash.Settlement{Span: a.Span, Verb: verbs[verb], Outcome: a.outcome, Recorded: said.Recorded, Until: said.LeaseUntil}
+		each := make([]crash.Settlement, len(list))
+		again := make([]bool, len(list))
+		for i := range each {
+			each[i], again[i] = all, a.again()
+		}
+		for _, e := range said.Errors {
+			each[e.Index].Outcome = f.meaning(verb, e.Problem.Status, []byte(e.Problem.Type))
+			each[e.Index].Recorded = false
+			again[e.Index] = e.Problem.Status == http.StatusServiceUnavailable
+		}
+		var rest []held
+		for i, h := range list {
+			f.history.Settle(h.delivery, each[i])
+			if again[i] {
+				rest = append(rest, h)
+			}
+		}
+		if list = rest; len(list) > 0 {
+			r = f.follow(ctx, rng, r.node)
+		}
+	}
+}
+
+// requeueDead has dead tasks come back, at most limit of them, and returns how many are
+// listed. It returns -1 if the list is refused.
+func (f *fleet) requeueDead(r *run, limit int) int {
+	a := f.ask(r, http.MethodGet, fmt.Sprintf("/v1/topics/%s/dead?limit=%d", topic, limit), nil)
+	if a.outcome != crash.Done {
+		return -1
+	}
+	var list struct{ Tasks []pulled }
+	f.decode(a, &list)
+	if len(list.Tasks) == 0 {
+		return 0
+	}
+	due := time.Now().Add(300 * time.Millisecond).Truncate(time.Millisecond)
+	ids := make([]string, len(list.Tasks))
+	for i, t := range list.Tasks {
+		ids[i] = t.ID
+	}
+	body, _ := json.Marshal(map[string]any{"ids": ids, "due_at": wire(due)}) // never fails
+	a = f.ask(r, http.MethodPost, "/v1/topics/"+topic+"/dead/requeue", body)
+	var back struct{ Unknown []string }
+	outcome := crash.Unknown // some of it may have been done
+	if a.outcome == crash.Done {
+		f.decode(a, &back)
+		outcome = crash.Done
+	}
+	unknown := map[string]bool{}
+	for _, id := range back.Unknown {
+		unknown[id] = true
+	}
+	for _, t := range list.Tasks {
+		change := crash.Change{Span: a.Span, Kind: crash.Requeue, Outcome: outcome, Due: due}
+		if unknown[t.ID] {
+			change.Outcome = crash.Missing
+		}
+		f.history.Change(t.Payload.N, change)
+	}
+	return len(list.Tasks)
+}
+
+// requeue does so again and again.
+func (f *fleet) requeue(ctx context.Context, rng *rand.Rand) {
+	tick := time.NewTicker(700 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if r := f.pick(ctx, rng, nil); r != nil {
+			f.requeueDead(r, 1+rng.IntN(20))
+		}
+	}
+}

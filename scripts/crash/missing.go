@@ -1,0 +1,173 @@
+package crash
+
+import (
+	"slices"
+	"time"
+)
+
+// denied checks an answer by which a task does not exist: that somebody may have finished
+// it. The answer is 404, 201 to a request for what exists, or a list that leaves it out.
+func (c *hearing) denied(x *Change) {
+	switch {
+	case x.Kind == Look && x.Outcome == Done, x.Kind == Listed && x.Outcome == Done:
+		c.shown(x)
+		return
+	case x.Outcome == Missing, x.Anew:
+	default:
+		return
+	}
+	accepted := false
+	for i := range c.Changes {
+		other := &c.Changes[i]
+		switch {
+		case other == x, other.Kind == Look, other.Kind == Listed:
+		case other.Kind == Cancel && other.Outcome != Refused && other.Start.Before(x.End):
+			return
+		case other.Outcome == Done && other.End.Before(x.Start):
+			accepted = true
+		}
+	}
+	for _, d := range c.Deliveries {
+		if s := d.find(Ack, Done, Unknown); s != nil && s.Start.Before(x.End) {
+			return
+		}
+	}
+	if !accepted || x.Kind == Cancel && c.interrupted(x.Span) || x.Kind == Listed && !c.still(x) || x.Kind == Requeue && !c.surelyDead(x) {
+		return
+	}
+	if node, down := c.spooledAt(x); down {
+		c.excused = append(c.excused, "unknown to "+x.by()+": it is in the spool of "+node+", which is down")
+		return
+	}
+	switch {
+	case x.Anew:
+		c.breaks(MadeTwice, "made anew by %s, and nobody had finished it", x.by())
+	case x.Kind == Listed:
+		c.breaks(LeftOut, "left out of a list by %s, and nobody had touched it", x.by())
+	default:
+		c.breaks(WrongMissing, "answered 404 by %s, and nobody had finished it", x.by())
+	}
+}
+
+func (x *Change) by() string { return x.Node + " " + stamp(x.Start) + "-" + stamp(x.End) }
+
+// still tells whether a task was pending all the time that a list was made: what moves
+// meanwhile may be left out, and the dead are.
+func (c *hearing) still(x *Change) bool {
+	for i := range c.Changes {
+		other := &c.Changes[i]
+		if other == x || other.Kind == Look || other.Kind == Listed || other.Outcome == Refused {
+			continue
+		}
+		if other.Start.Before(x.End) && !c.lands(other).Before(x.Start) || !other.Due.IsZero() && other.Due.Before(x.End.Add(time.Second)) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(c.Deliveries, func(d *Delivery) bool { return d.Start.Before(x.End) })
+}
+
+// spooledAt tells whether only one node's disk may have the task, and whether that node
+// was down. Others cannot know of it then.
+func (c *hearing) spooledAt(x *Change) (node string, down bool) {
+	for _, other := range c.Changes {
+		if !other.Spooled {
+			continue
+		}
+		for _, f := range c.faults {
+			if f.Node == other.Node && f.Trouble.down() && f.meets(x.Start, x.End) {
+				return f.Node, true
+			}
+		}
+	}
+	return "", false
+}
+
+// down tells whether the process of a node does not run.
+func (t Trouble) down() bool {
+	return t == Killed || t == Restarted || t == HandedOver || t == Drained
+}
+
+// shown checks that a task which was shown had not been cancelled.
+func (c *hearing) shown(x *Change) {
+	for i := range c.Changes {
+		other := &c.Changes[i]
+		if other.Kind != Cancel || other.Outcome != Done || other.Group || !other.End.Before(x.Start) {
+			continue
+		}
+		if !c.remade(other, &Delivery{Span: x.Span}) {
+			c.breaks(ShownAfter, "shown by %s after its cancellation was answered with 204", x.by())
+			return
+		}
+	}
+}
+
+// named checks that a task is delivered under the id that its creation was answered.
+func (c *hearing) named(d *Delivery) {
+	if d.ID == "" {
+		return
+	}
+	told := ""
+	for _, x := range c.Changes {
+		if x.Kind == Create && x.Outcome == Done && x.ID != "" {
+			if told = x.ID; told == d.ID {
+				return
+			}
+		}
+	}
+	if told != "" {
+		c.breaks(WrongID, "created as %s, and delivered as %s by %s", told, d.ID, d.by())
+	}
+}
+
+// besides tells whether the cancellation of a group may have passed a task by: it was not
+// surely in the group yet, it was dead, or only the disk of a node that was down had it.
+func (c *hearing) besides(x *Change) bool {
+	for i := range c.Changes {
+		y := &c.Changes[i]
+		if (y.Kind == Create || y.Kind == Replace || y.Kind == Requeue) && y.may() && !c.lands(y).Before(x.Start) {
+			return true
+		}
+	}
+	_, down := c.spooledAt(x)
+	return down || c.dead(x.Start)
+}
+
+// remade tells whether the task may have been made once more after a cancellation, and
+// before a delivery.
+func (c *hearing) remade(x *Change, d *Delivery) bool {
+	return slices.ContainsFunc(c.Changes, func(y Change) bool {
+		return (y.Kind == Create || y.Kind == Replace || y.Kind == Requeue) && y.may() &&
+			y.Start.Before(d.End) && !c.lands(&y).Before(x.Start)
+	})
+}
+
+// dead tells whether the task may have been among the dead at an instant.
+func (c *hearing) dead(at time.Time) bool {
+	return slices.ContainsFunc(c.Deliveries, func(d *Delivery) bool {
+		s := d.find(Bury, Done, Unknown)
+		return s != nil && s.Start.Before(at)
+	})
+}
+
+// surelyDead tells whether the task was among the dead when a requeue was asked for.
+func (c *hearing) surelyDead(x *Change) bool {
+	for i := range c.Changes {
+		other := &c.Changes[i]
+		if other != x && other.Kind == Requeue && other.Outcome != Refused && other.Start.Before(x.End) {
+			return false // it may be back already
+		}
+	}
+	return slices.ContainsFunc(c.Deliveries, func(d *Delivery) bool {
+		s := d.find(Bury, Done)
+		return s != nil && s.Recorded && s.End.Before(x.Start)
+	})
+}
+
+// revived tells whether the task was requeued after the receiver of a delivery had buried
+// it, and before another delivery.
+func (c *hearing) revived(before, d *Delivery) bool {
+	s := before.find(Bury, Done, Unknown)
+	return s != nil && slices.ContainsFunc(c.Changes, func(x Change) bool {
+		return x.Kind == Requeue && x.may() && x.Start.Before(d.End) && s.Start.Before(c.lands(&x))
+	})
+}
