@@ -27,12 +27,20 @@ type Fleet interface {
 	Home(shard int) Home
 	// Locate tells who holds a shard. It may remember an earlier answer, unless anew.
 	Locate(ctx context.Context, home Home, anew bool) (Holder, error)
-	// Holders tells who holds what: every shard that has ever been held, but for those in
-	// which nothing was left. It looks anew, and is an error where it cannot tell of one.
-	Holders(ctx context.Context) (map[Home]Holder, error)
+	// Homes names every shard that a registered node has ever used, whether a node holds it or
+	// not. It reads the registry anew, and fails while that may lack a node.
+	Homes(ctx context.Context) ([]Home, error)
+	// Holders tells who holds these shards, but for those that no node has ever held and those
+	// that were retired because nothing was left in them. It reads their owners anew, once for
+	// all callers that wait, and fails if it cannot tell of one.
+	Holders(ctx context.Context, homes []Home) (map[Home]Holder, error)
 	// Standing tells how this process stands among the others. It costs next to nothing.
 	Standing() Standing
-	// Nodes lists the nodes, in order of their names, as this process last saw them.
+	// Peers lists the nodes in order of their names, this one included, as this process last
+	// saw their heartbeats. Held and Adopted are not filled in. It costs next to nothing.
+	Peers(ctx context.Context) ([]Node, error)
+	// Nodes is Peers with Held and Adopted, for which it reads the owners of all shards, unless
+	// they were read within the last second; once for all callers that wait.
 	Nodes(ctx context.Context) ([]Node, error)
 
 	// Yield gives a shard to another node. Its last batch must have been answered, and

@@ -16,15 +16,16 @@ import (
 // is about those of all nodes, and whoever asks one node gets an answer for all of them, or
 // an error. It goes by shards, since these change hands while the nodes are being asked:
 //
-//   - The node that was asked looks up who holds which shard, and puts the same question to
-//     all nodes that live at the same time, itself included: one that holds nothing may have
-//     spooled tasks. What is in the spool of a dead node is not known to anybody.
+//   - The node that was asked reads from the registry which shards there are, and puts the same
+//     question to all nodes that live at the same time, itself included: one that holds nothing
+//     may have spooled tasks. What is in the spool of a dead node is not known to anybody.
 //   - Each does it to all tasks that it has, and answers which shards that covers: those
 //     that it held, with all their tasks in memory, from before it began until after it had
 //     ended, in one tenure. What comes or goes meanwhile, it does not vouch for.
-//   - Shards that nobody has covered are looked up anew, and asked for at their holders,
-//     until there are none left. A shard that nobody holds because nothing was left in it
-//     needs nobody; that of a dead node waits until it is adopted.
+//   - Only for shards that no answer has covered it looks up who holds them, and asks their
+//     holders, until there are none left. So what a call costs Redis does not grow with the
+//     shards. A shard that no node holds because nothing was left in it needs no answer; that
+//     of a dead node waits until it is adopted.
 //
 // For example: of three nodes, b hands a shard to c while a group is being cancelled. If c
 // has been asked before it gained the shard, and b after it had lost it, neither covers it;
@@ -285,25 +286,11 @@ func (c *census[Q, A, P]) everywhere(ctx context.Context) error {
 	c.covered, c.heard = make(map[recovery.Home]bool), make(map[string]bool)
 	patience, cancel := c.within(ctx)
 	defer func() { cancel() }()
+	var left map[recovery.Home]recovery.Holder // of shards that are not covered; nil before the first round
 	for tries := 0; ; tries++ {
-		holders, err := c.shared.ledger.Holders(patience)
-		var nodes []recovery.Node
-		if err == nil {
-			nodes, err = c.shared.ledger.Nodes(patience)
-		}
-		if err != nil {
-			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
-		} else {
-			asking := ctx
-			if !c.question.writes {
-				asking = patience
-			}
-			if err = c.round(asking, holders, nodes); err == nil {
-				err = c.missing(holders)
-			}
-			if err == nil || c.over {
-				return err
-			}
+		var err error
+		if left, err = c.attempt(ctx, patience, left); err == nil || c.over {
+			return err
 		}
 		if c.moved && c.question.writes {
 			cancel()
@@ -316,21 +303,51 @@ func (c *census[Q, A, P]) everywhere(ctx context.Context) error {
 	}
 }
 
-// round asks the holders of all shards that are not covered, and every node that lives and
-// has not answered: where nothing is held, something may be spooled.
-func (c *census[Q, A, P]) round(ctx context.Context, holders map[recovery.Home]recovery.Holder, nodes []recovery.Node) (err error) {
+// attempt asks all nodes that live and have not answered, and those that hold what is left,
+// and returns who holds what is not covered then. The error is nil when nothing is.
+func (c *census[Q, A, P]) attempt(ctx, patience context.Context, left map[recovery.Home]recovery.Holder) (map[recovery.Home]recovery.Holder, error) {
+	c.moved = false
+	homes, err := c.shared.ledger.Homes(patience)
+	if err != nil {
+		return left, unavailable(err)
+	}
+	nodes, err := c.shared.ledger.Peers(patience)
+	if err != nil {
+		return left, unavailable(err)
+	}
+	asking := ctx
+	if !c.question.writes {
+		asking = patience
+	}
+	failed := c.round(asking, left, nodes)
+	if c.over {
+		return left, failed
+	}
+	homes = slices.DeleteFunc(homes, func(h recovery.Home) bool { return c.covered[h] })
+	left, err = c.shared.ledger.Holders(patience, homes)
+	switch {
+	case failed != nil:
+		return left, failed
+	case err != nil:
+		return left, unavailable(err)
+	}
+	return left, uncovered(left)
+}
+
+// round asks the holders of what is left, and every node that lives and has not answered:
+// where nothing is held, something may be spooled.
+func (c *census[Q, A, P]) round(ctx context.Context, left map[recovery.Home]recovery.Holder, nodes []recovery.Node) (err error) {
 	asked := make(map[string]bool)
 	for _, n := range nodes {
 		if (n.Live || n.Self) && !c.heard[n.Name] {
 			asked[n.Name] = true
 		}
 	}
-	for home, h := range holders {
-		if h.Live && !c.covered[home] {
+	for _, h := range left {
+		if h.Live {
 			asked[h.Node] = true
 		}
 	}
-	c.moved = false
 	var group sync.WaitGroup
 	for node := range asked {
 		group.Go(func() {
@@ -420,11 +437,10 @@ func (c *census[Q, A, P]) ask(ctx context.Context, node string, asked Q) (*A, er
 	return &a, nil
 }
 
-// missing tells why something is not covered; nil if everything is.
-func (c *census[Q, A, P]) missing(holders map[recovery.Home]recovery.Holder) (err error) {
-	for _, home := range slices.Sorted(maps.Keys(holders)) {
-		switch h := holders[home]; {
-		case c.covered[home]:
+// uncovered tells why shards that are left are not covered; nil if there are none.
+func uncovered(left map[recovery.Home]recovery.Holder) (err error) {
+	for _, home := range slices.Sorted(maps.Keys(left)) {
+		switch h := left[home]; {
 		case !h.Live:
 			return &NodeError{h.Node, errOrphaned}
 		case err == nil:

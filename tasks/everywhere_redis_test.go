@@ -1,11 +1,15 @@
 package tasks
 
 import (
+	"context"
 	"errors"
+	"log/slog"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -87,5 +91,50 @@ func TestAllNodesOfRedis(t *testing.T) {
 	purged, err := nodes[1].Purge(t.Context(), "y")
 	if err != nil || purged.Cancelled != len(ids) {
 		t.Errorf("Purge = %+v, %v", purged, err)
+	}
+}
+
+// A call about the tasks of all nodes reads no owners of shards from Redis, as every shard is
+// covered by the answer of its holder: what it costs does not grow with the shards.
+func TestCallsToAllNodesReadNoOwners(t *testing.T) {
+	server := redistest.Start(t)
+	var nodes []*Scheduler
+	for _, name := range []string{"a", "b", "c"} {
+		ledger, err := redisledger.Open(redisledger.Options{
+			URL: server.URL(), Node: name, Shards: 4, FailoverAfter: time.Hour, Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(t.Context(), ledger, Config{Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close(context.Background()) })
+		<-s.replayed
+		nodes = append(nodes, s)
+	}
+	a := nodes[0]
+	if homes, err := a.fleet.Homes(t.Context()); err != nil || len(homes) != 12 || a.solitary() {
+		t.Fatalf("Homes = %v, %v", homes, err)
+	}
+	for _, s := range nodes {
+		for range 10 {
+			_, err := s.Schedule(t.Context(), Request{Topic: "x", Group: "g", Delay: time.Hour})
+			want(t, "Schedule", err, nil)
+		}
+	}
+	reads := regexp.MustCompile(`cmdstat_hmget:calls=\d+`)
+	before := reads.FindString(server.Do("info", "commandstats").(string))
+	page, err := a.List(t.Context(), Query{})
+	if err != nil || len(page.Tasks) != 30 {
+		t.Errorf("List = %d tasks, %v", len(page.Tasks), err)
+	}
+	cancelled, err := a.CancelGroup(t.Context(), "none") // a batch of cancellations would read tokens itself
+	if err != nil || cancelled.Cancelled != 0 {
+		t.Errorf("CancelGroup = %+v, %v", cancelled, err)
+	}
+	if after := reads.FindString(server.Do("info", "commandstats").(string)); after != before {
+		t.Errorf("%q before, and %q after", before, after)
 	}
 }

@@ -11,15 +11,15 @@ import (
 // An exchange is what a scheduler has to do with the other nodes on behalf of its own
 // receivers and theirs. Guarded by Scheduler.mu.
 type exchange struct {
-	neighbours []*neighbour  // in order of their names
-	listed     time.Duration // when; 0: never
-	run        uint32        // random: tells what this process says of its wishes from what earlier ones did
-	serial     uint64        // of what this node has said last of a wish
-	wishes     map[*wish]struct{}
-	guests     map[*guest]struct{}
-	helps      map[helpKey]*help
-	outboxes   map[string]*outbox // by node
-	counts     exchangeCounts
+	peers    []*peer       // in order of their names
+	listed   time.Duration // when; 0: never
+	run      uint32        // random: tells what this process says of its wishes from what earlier ones did
+	serial   uint64        // of what this node has said last of a wish
+	wishes   map[*wish]struct{}
+	guests   map[*guest]struct{}
+	helps    map[helpKey]*help
+	outboxes map[string]*outbox // by node
+	counts   exchangeCounts
 }
 
 func newExchange() exchange {
@@ -39,8 +39,8 @@ type exchangeCounts struct {
 	returned                     int64
 }
 
-// A neighbour is another node that is alive.
-type neighbour struct {
+// A peer is another node that is alive.
+type peer struct {
 	name, incarnation string
 	deaf              bool          // its version does not know what it would be asked
 	rest              time.Duration // until then nobody asks it: it has just failed to answer
@@ -49,7 +49,7 @@ type neighbour struct {
 const (
 	// exchangeEvery is how often a node looks after its wishes and its guests.
 	exchangeEvery = time.Second
-	// askWithin bounds a question for tasks, and the rest of a neighbour that has not
+	// askWithin bounds a question for tasks, and the rest of a peer that has not
 	// answered one.
 	askWithin = time.Second
 )
@@ -77,17 +77,18 @@ func (s *Scheduler) exchangeOnce() {
 	waiting := len(s.exchange.wishes) > 0
 	s.unlock()
 	if waiting {
-		s.listNeighbours()
+		s.listPeers()
 		s.renewWishes()
 	}
 }
 
-// listNeighbours looks who is alive. A process that took another's name knows nothing of
-// what the one before was told.
-func (s *Scheduler) listNeighbours() {
+// listPeers lists the other nodes that are alive, as the watch over their heartbeats has seen
+// them: Redis is not asked. A process that took another's name knows nothing of what the one
+// before was told.
+func (s *Scheduler) listPeers() {
 	ctx, cancel := s.within(s.ctx)
 	defer cancel()
-	nodes, err := s.shared.ledger.Nodes(ctx)
+	nodes, err := s.shared.ledger.Peers(ctx)
 	s.mu.Lock()
 	defer s.unlock()
 	x := &s.exchange
@@ -95,24 +96,24 @@ func (s *Scheduler) listNeighbours() {
 	if err != nil {
 		return // those of before will do
 	}
-	before := make(map[string]*neighbour, len(x.neighbours))
-	for _, n := range x.neighbours {
+	before := make(map[string]*peer, len(x.peers))
+	for _, n := range x.peers {
 		before[n.name] = n
 	}
-	x.neighbours = x.neighbours[:0:0]
+	x.peers = x.peers[:0:0]
 	for _, n := range nodes {
 		if n.Self || !n.Live || n.Released {
 			continue
 		}
 		known := before[n.Name]
 		if known == nil || known.incarnation != n.Incarnation {
-			known = &neighbour{name: n.Name, incarnation: n.Incarnation}
+			known = &peer{name: n.Name, incarnation: n.Incarnation}
 		} else {
 			delete(before, n.Name)
 		}
-		x.neighbours = append(x.neighbours, known)
+		x.peers = append(x.peers, known)
 	}
-	slices.SortFunc(x.neighbours, func(a, b *neighbour) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(x.peers, func(a, b *peer) int { return strings.Compare(a.name, b.name) })
 	for name := range before {
 		for w := range x.wishes {
 			delete(w.asked, name)

@@ -241,7 +241,7 @@ func (s *Scheduler) unindexed(ctx context.Context) ([]string, error) {
 	if s.gaining() {
 		return nil, errGaining
 	}
-	nodes, err := s.shared.ledger.Nodes(ctx)
+	nodes, err := s.shared.ledger.Peers(ctx)
 	if err != nil {
 		return nil, unavailable(err)
 	}

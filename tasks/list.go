@@ -141,7 +141,7 @@ func (t *listed) ref() recovery.Ref { return recovery.Ref{ID: t.Task.ID, Next: t
 // listAll merges what all nodes list. The page ends where one of them has not told what
 // follows.
 func (s *Scheduler) listAll(ctx context.Context, q listAsk) (Page, error) {
-	nodes, err := s.shared.ledger.Nodes(ctx)
+	nodes, err := s.shared.ledger.Peers(ctx)
 	if err != nil {
 		return Page{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}

@@ -170,7 +170,7 @@ func (c *clerk) suspectGained(ctx context.Context) error {
 	if gained == 0 {
 		return nil
 	}
-	nodes, err := c.shared.ledger.Nodes(ctx)
+	nodes, err := c.shared.ledger.Peers(ctx)
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func (s *Scheduler) share(ctx context.Context) error {
 		return nil
 	}
 	sh := &shared{ledger: ledger, verbs: verbs(), work: make(chan struct{}, 1), gained: 1}
-	nodes, err := ledger.Nodes(ctx)
+	nodes, err := ledger.Peers(ctx)
 	if err != nil {
 		return fmt.Errorf("the nodes: %w", err)
 	}

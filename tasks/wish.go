@@ -119,7 +119,7 @@ func (s *Scheduler) searchLocked(w *wish) <-chan struct{} {
 
 func (s *Scheduler) search(w *wish, list bool) {
 	if list {
-		s.listNeighbours()
+		s.listPeers()
 	}
 	for width := 1; ; width *= 2 {
 		s.mu.Lock()
@@ -143,8 +143,8 @@ func (s *Scheduler) search(w *wish, list bool) {
 
 // unaskedLocked returns up to limit nodes that should know of a wish and do not, those
 // after the one that was asked last.
-func (s *Scheduler) unaskedLocked(w *wish, limit int) (next []*neighbour) {
-	all, now := s.exchange.neighbours, s.elapsed()
+func (s *Scheduler) unaskedLocked(w *wish, limit int) (next []*peer) {
+	all, now := s.exchange.peers, s.elapsed()
 	first := 0
 	for first < len(all) && all[first].name <= w.last {
 		first++
@@ -162,7 +162,7 @@ func (s *Scheduler) unaskedLocked(w *wish, limit int) (next []*neighbour) {
 }
 
 // askFor asks one node for tasks.
-func (s *Scheduler) askFor(w *wish, n *neighbour, said wished) {
+func (s *Scheduler) askFor(w *wish, n *peer, said wished) {
 	ctx, cancel := context.WithTimeout(s.ctx, askWithin)
 	defer cancel()
 	asked := s.elapsed()

@@ -373,9 +373,23 @@ func testNodes(t *testing.T, h FleetHarness) {
 		return err == nil && len(nodes) == 2 && nodes[0].Name == "a" && nodes[0].Self && nodes[0].Live && nodes[0].Held == 2 &&
 			nodes[1].Name == "b" && !nodes[1].Self && nodes[1].Live && nodes[1].Number != nodes[0].Number
 	})
+	peers, err := a.Peers(t.Context())
+	if err != nil || len(peers) != 2 || !peers[0].Self || !peers[0].Live || peers[1].Self || !peers[1].Live {
+		t.Errorf("Peers = %+v, %v", peers, err)
+	}
 	if a.Home(0).Node() == b.Home(0).Node() {
 		t.Error("two nodes have one number")
 	}
+}
+
+// allHomes are the shards of all nodes.
+func (c *crew) allHomes() []recovery.Home {
+	c.Helper()
+	homes, err := c.Homes(c.Context())
+	if err != nil {
+		c.Fatalf("Homes: %v", err)
+	}
+	return homes
 }
 
 // testHolders: every shard is told with its holder, whoever that is by now.
@@ -387,7 +401,7 @@ func testHolders(t *testing.T, h FleetHarness) {
 	}
 	check := func(what string, c *crew, nodes ...string) {
 		t.Helper()
-		all, err := c.Holders(t.Context())
+		all, err := c.Holders(t.Context(), c.allHomes())
 		if err != nil || len(all) != len(homes) {
 			t.Fatalf("Holders %s = %+v, %v", what, all, err)
 		}
@@ -413,7 +427,7 @@ func testHolders(t *testing.T, h FleetHarness) {
 	b.gain(1)
 	check("of what was accepted", b, "b", "a", "b")
 	h.Crash(t, a.Fleet)
-	all, err := b.Holders(t.Context())
+	all, err := b.Holders(t.Context(), homes)
 	if err != nil || all[homes[1]].Node == "" {
 		t.Errorf("Holders of what the dead hold = %+v, %v", all, err)
 	}

@@ -34,15 +34,24 @@ func (m *Member) holderLocked(s *fleetShard) recovery.Holder {
 	return recovery.Holder{Shard: m.tenureLocked(s.home), Node: s.holder.name, Live: !s.holder.dead}
 }
 
-// Holders implements recovery.Fleet.
-func (m *Member) Holders(ctx context.Context) (map[recovery.Home]recovery.Holder, error) {
+// Homes implements recovery.Fleet.
+func (m *Member) Homes(ctx context.Context) ([]recovery.Home, error) {
 	if err := m.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer m.f.mu.Unlock()
-	all := make(map[recovery.Home]recovery.Holder, len(m.f.shards))
-	for home, s := range m.f.shards {
-		if s.holder != nil {
+	return slices.Sorted(maps.Keys(m.f.shards)), nil
+}
+
+// Holders implements recovery.Fleet.
+func (m *Member) Holders(ctx context.Context, homes []recovery.Home) (map[recovery.Home]recovery.Holder, error) {
+	if err := m.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer m.f.mu.Unlock()
+	all := make(map[recovery.Home]recovery.Holder, len(homes))
+	for _, home := range homes {
+		if s := m.f.shards[home]; s != nil && s.holder != nil {
 			all[home] = m.holderLocked(s)
 		}
 	}
@@ -56,6 +65,9 @@ func (m *Member) Standing() recovery.Standing {
 	alone := len(m.f.members) == 1
 	return recovery.Standing{Alone: alone, Certain: alone || !m.uncertain, Gaining: m.gaining > 0}
 }
+
+// Peers implements recovery.Fleet.
+func (m *Member) Peers(ctx context.Context) ([]recovery.Node, error) { return m.Nodes(ctx) }
 
 // Nodes implements recovery.Fleet.
 func (m *Member) Nodes(ctx context.Context) ([]recovery.Node, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -22,9 +23,12 @@ const (
 	othersShare = 5
 	// retryShare: what could not be adopted is tried again, less and less often.
 	retryShare = 10
-	// surveyAfter: who holds what is looked at from time to time, also if nobody dies: a
-	// shard may have been yielded to a node at the moment of its death.
+	// surveyAfter: the owners of all shards are read from time to time even if no node dies:
+	// a shard may have been yielded to a node at the moment of its death. Every node reads
+	// the shards of all, so the pause grows with the nodes: see surveyPause.
 	surveyAfter = 3
+	// surveyNodes is up to how many nodes the pause is surveyAfter.
+	surveyNodes = 3
 	// forgetAfter: of a node that was dead for so long, what is empty is retired.
 	forgetAfter = 10
 )
@@ -97,7 +101,7 @@ func (l *Ledger) plan(r rest) {
 	w := &l.others
 	w.mu.Lock()
 	now := time.Now()
-	next := now.Add(l.times(surveyAfter))
+	next := now.Add(l.surveyPauseLocked())
 	if r.shy {
 		pause := l.opts.FailoverAfter / retryShare << min(w.patience, 5)
 		w.patience++
@@ -120,6 +124,15 @@ func (l *Ledger) plan(r rest) {
 			l.log.Warn("adoption: " + c)
 		}
 	}
+}
+
+// surveyPauseLocked is the pause between two reads of all owners while no node dies. With
+// n nodes it is n/surveyNodes times surveyAfter, so that the reads of a node do not grow with
+// the others, and those of all nodes together come as often as before. It varies by a quarter,
+// so that the nodes do not read at the same time, although all have read at the last death.
+func (l *Ledger) surveyPauseLocked() time.Duration {
+	pause := min(l.times(surveyAfter*int64(max(1, len(l.others.nodes)/surveyNodes))), 24*time.Hour)
+	return pause*3/4 + rand.N(pause/2)
 }
 
 // An orphan is a shard whose holder is dead.
@@ -347,7 +360,7 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int64) 
 	if holder := l.others.nodes[h.token.node]; holder != nil {
 		s.fromCount, _ = strconv.ParseInt(holder.count, 10, 64)
 	}
-	l.others.tokens[h.home] = next
+	l.others.tokens[h.home] = seenToken{token: next}
 	l.others.mu.Unlock()
 	l.mu.Lock()
 	if h.node != l.opts.Node {

@@ -19,7 +19,7 @@ import (
 )
 
 // minimalRules are those of doc.go.
-const minimalRules = "~lapse:* &lapse:bus* +evalsha +eval +get +setnx +set +del +hget +hmget +hset +hincrby +hdel +hlen +hexists " +
+const minimalRules = "~lapse:* &lapse:bus* +evalsha +eval +get +mget +setnx +set +del +hget +hmget +hset +hincrby +hdel +hlen +hexists " +
 	"+hgetall +hscan +sadd +srem +scard +sismember +smembers +sscan +zadd +zrem +zrangebylex +incr +exists " +
 	"+info +time +ping +hello +publish +subscribe"
 
@@ -252,8 +252,15 @@ func TestUser(t *testing.T) {
 
 // The same rules let nodes look after each other: adopt, hand over, file ids, retire,
 // forget, and come back after a silence.
-func TestUserOfAFleet(t *testing.T) {
-	server := redistest.Start(t, "user lapse on >secret "+minimalRules)
+func TestUserOfAFleet(t *testing.T) { testUserOfAFleet(t, minimalRules) }
+
+// A user that was made for an earlier version, which did not use MGET, is enough as well.
+func TestUserOfAnEarlierVersion(t *testing.T) {
+	testUserOfAFleet(t, strings.ReplaceAll(minimalRules, "+mget ", ""))
+}
+
+func testUserOfAFleet(t *testing.T, rules string) {
+	server := redistest.Start(t, "user lapse on >secret "+rules)
 	url := "redis://lapse:secret@" + server.Addr
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
 	b.keepOnce()

@@ -38,7 +38,7 @@
 // # What Redis must allow
 //
 // An ACL user needs the keys that begin with Options.Prefix, the commands eval,
-// evalsha, get, set, setnx, del, hget, hmget, hset, hincrby, hdel, hlen, hexists, hgetall,
+// evalsha, get, mget, set, setnx, del, hget, hmget, hset, hincrby, hdel, hlen, hexists, hgetall,
 // hscan, sadd, srem, scard, sismember, smembers, sscan, zadd, zrem, zrangebylex, incr,
 // exists, info, time, ping and hello, for another database than 0 select, and in Cluster mode cluster. With
 // Options.WaitReplicas it needs wait, and in Cluster mode asking.

@@ -11,11 +11,11 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// fillRegistry makes as many nodes as it takes until there are 50, each with 16 shards and
-// a status of 300 bytes.
-func fillRegistry(b *testing.B, l *Ledger) {
+// fillRegistry makes nodes until there are so many, each with 16 shards and a status of 300
+// bytes.
+func fillRegistry(b testing.TB, l *Ledger, nodes int) {
 	b.Helper()
-	const nodes, shards = 50, 16
+	const shards = 16
 	for n := range nodes - 1 {
 		name := fmt.Sprintf("10.0.0.%d:7480", n)
 		number, err := l.number(b.Context(), name)
@@ -47,7 +47,7 @@ func fillRegistry(b *testing.B, l *Ledger) {
 func BenchmarkFleet(b *testing.B) {
 	server := redistest.Start(b)
 	l := join(b, server.URL(), "self", func(o *Options) { still(o); o.Shards = 16 }).Ledger
-	fillRegistry(b, l)
+	fillRegistry(b, l, 50)
 	if err := l.poll(b.Context()); err != nil {
 		b.Fatal(err)
 	}

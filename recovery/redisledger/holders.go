@@ -3,13 +3,14 @@ package redisledger
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// Holders implements recovery.Fleet: one look at the registry, and one at all tokens.
-func (l *Ledger) Holders(ctx context.Context) (map[recovery.Home]recovery.Holder, error) {
+// Homes implements recovery.Fleet: one look at the registry.
+func (l *Ledger) Homes(ctx context.Context) ([]recovery.Home, error) {
 	done, err := l.use(ctx)
 	if err != nil {
 		return nil, err
@@ -18,22 +19,56 @@ func (l *Ledger) Holders(ctx context.Context) (map[recovery.Home]recovery.Holder
 	if err := l.poll(ctx); err != nil {
 		return nil, err
 	}
-	found, err := l.survey(ctx)
+	w := &l.others
+	w.mu.Lock()
+	err = l.completeLocked()
+	w.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	mine := l.table.Load().byHome
-	w := &l.others
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := l.completeLocked(found); err != nil {
+	shards := w.allShards()
+	homes := make([]recovery.Home, len(shards))
+	for i, h := range shards {
+		homes[i] = h.home
+	}
+	return homes, nil
+}
+
+// Holders implements recovery.Fleet: one look at the registry, and one at the tokens of
+// these shards.
+func (l *Ledger) Holders(ctx context.Context, homes []recovery.Home) (map[recovery.Home]recovery.Holder, error) {
+	done, err := l.use(ctx)
+	if err != nil {
 		return nil, err
 	}
-	all := make(map[recovery.Home]recovery.Holder, len(found.holdings))
-	for _, h := range found.holdings {
+	defer done()
+	if len(homes) == 0 {
+		return nil, nil
+	}
+	if err := l.poll(ctx); err != nil {
+		return nil, err
+	}
+	w := &l.others
+	wanted := make(map[recovery.Home]bool, len(homes))
+	for _, home := range homes {
+		wanted[home] = true
+	}
+	shards := slices.DeleteFunc(w.allShards(), func(h holding) bool { return !wanted[h.home] })
+	if err := l.refreshTokens(ctx, shards); err != nil {
+		return nil, err
+	}
+	mine := l.table.Load().byHome
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := l.completeLocked(); err != nil {
+		return nil, err
+	}
+	all := make(map[recovery.Home]recovery.Holder, len(shards))
+	for _, h := range shards {
+		h.token = w.tokens[h.home].token
 		switch {
-		case h.token.retired(), h.raw == "" && !l.startsLocked(h):
-		case h.raw == "":
+		case h.token.retired(), h.token.node == "" && !l.startsLocked(h):
+		case h.token.node == "":
 			return nil, fmt.Errorf("shard %d of node %s has no owner on record yet", h.index, h.node)
 		default:
 			holder := recovery.Holder{Shard: -1, Node: h.token.node, Live: l.tellLocked(h.token) == living}
@@ -46,8 +81,8 @@ func (l *Ledger) Holders(ctx context.Context) (map[recovery.Home]recovery.Holder
 	return all, nil
 }
 
-// completeLocked tells why a survey may not be of all shards of all nodes.
-func (l *Ledger) completeLocked(found survey) error {
+// completeLocked tells why the registry may not name all nodes and their shards.
+func (l *Ledger) completeLocked() error {
 	w := &l.others
 	if me := w.nodes[l.opts.Node]; me == nil || me.entry.Incarnation != l.incarnation {
 		return fmt.Errorf("node %s is not registered at the moment", l.opts.Node)
@@ -63,8 +98,6 @@ func (l *Ledger) completeLocked(found survey) error {
 			return s.fault
 		case s.number == 0:
 			return fmt.Errorf("node %s has no number yet", name)
-		case found.partial[name]:
-			return fmt.Errorf("some shards of node %s cannot be looked at", name)
 		}
 	}
 	return nil

@@ -25,7 +25,13 @@ func TestHoldersAfterALoss(t *testing.T) {
 		return l
 	}
 	a, b := open("a"), open("b")
-	holders := func() (map[recovery.Home]recovery.Holder, error) { return a.Holders(t.Context()) }
+	holders := func() (map[recovery.Home]recovery.Holder, error) {
+		homes, err := a.Homes(t.Context())
+		if err != nil {
+			return nil, err
+		}
+		return a.Holders(t.Context(), homes)
+	}
 	if all, err := holders(); err != nil || len(all) != 4 {
 		t.Fatalf("Holders = %v, %v", all, err)
 	}
@@ -79,7 +85,7 @@ func TestImpatientCallersDelayNoAdoption(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	a.client.AddHook(leaver{cancel})
-	_, _ = a.Holders(ctx)
+	_, _ = a.Homes(ctx)
 	if ctx.Err() == nil {
 		t.Fatal("the caller has not left")
 	}

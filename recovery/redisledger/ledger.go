@@ -234,7 +234,7 @@ func Open(opts Options) (*Ledger, error) {
 	}
 	l.table.Store(new(table))
 	l.kept.Store(new(time.Time))
-	l.others.tokens, l.others.vanished = map[recovery.Home]token{}, map[string]time.Time{}
+	l.others.tokens, l.others.vanished = map[recovery.Home]seenToken{}, map[string]time.Time{}
 	return l, nil
 }
 

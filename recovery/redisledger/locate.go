@@ -26,7 +26,7 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 	if !anew {
 		w.mu.Lock()
 		t, known := w.tokens[home]
-		live := known && t.node != "" && !t.retired() && l.tellLocked(t) == living
+		live := known && t.node != "" && !t.retired() && l.tellLocked(t.token) == living
 		w.mu.Unlock()
 		if live {
 			return recovery.Holder{Shard: -1, Node: t.node, Live: true}, nil
@@ -71,7 +71,7 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 func (w *watch) noteToken(home recovery.Home, t token) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.tokens[home] = t
+	w.tokens[home] = seenToken{token: t}
 }
 
 // isHeld tells that somebody holds a shard, as far as is known.
@@ -104,9 +104,20 @@ func (l *Ledger) nodeOf(ctx context.Context, number uint16) (string, error) {
 // surveyFresh is how old a survey may be for Nodes.
 const surveyFresh = time.Second
 
+// Peers implements recovery.Fleet. It sends nothing to Redis once the watch has begun. While
+// Redis does not answer, it tells what was seen before.
+func (l *Ledger) Peers(ctx context.Context) ([]recovery.Node, error) {
+	return l.nodes(ctx, false)
+}
+
 // Nodes implements recovery.Fleet. While Redis does not answer, it tells what was seen
 // before.
 func (l *Ledger) Nodes(ctx context.Context) ([]recovery.Node, error) {
+	return l.nodes(ctx, true)
+}
+
+// nodes lists the nodes, and if asked to how many shards each holds.
+func (l *Ledger) nodes(ctx context.Context, holdings bool) ([]recovery.Node, error) {
 	done, err := l.use(ctx)
 	if err != nil {
 		return nil, err
@@ -114,7 +125,6 @@ func (l *Ledger) Nodes(ctx context.Context) ([]recovery.Node, error) {
 	defer done()
 	w := &l.others
 	w.mu.Lock()
-	stale := elapsed(w.surveyed) > surveyFresh
 	unseen := w.answered.IsZero()
 	w.mu.Unlock()
 	if unseen {
@@ -122,34 +132,44 @@ func (l *Ledger) Nodes(ctx context.Context) ([]recovery.Node, error) {
 			return nil, err
 		}
 	}
-	if stale {
-		_, _ = l.survey(ctx) // else what is known must do
+	if holdings {
+		l.refreshAll(ctx)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	var own, adopted map[holder]int
+	if holdings {
+		own, adopted = w.holdingsLocked()
+	}
 	nodes := make([]recovery.Node, 0, len(w.nodes))
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		s := w.nodes[name]
+		process := holder{name, s.entry.Incarnation}
 		n := recovery.Node{
 			Name: name, Number: s.number, Self: name == l.opts.Node,
 			Live: !s.entry.Released && !l.deadLocked(s), Released: s.entry.Released,
 			Silent: w.silentLocked(s), Incarnation: s.entry.Incarnation,
 			Process: s.entry.process.String(), Version: s.entry.Version, Address: s.entry.Address,
 			Format: s.entry.Format, Shards: s.entry.shards(), Indexed: s.entry.Indexed,
+			Held: own[process], Adopted: adopted[process],
 		}
 		if n.Live && s.status != "" { // what a dead one had is another one's by now, or about to be
 			n.Status = []byte(s.status)
 		}
-		for home, t := range w.tokens {
-			switch {
-			case t.holder() != (holder{name, s.entry.Incarnation}):
-			case home.Node() == s.number:
-				n.Held++
-			default:
-				n.Adopted++
-			}
-		}
 		nodes = append(nodes, n)
 	}
 	return nodes, nil
+}
+
+// holdingsLocked counts the shards that each process holds: those of its own node, and others.
+func (w *watch) holdingsLocked() (own, adopted map[holder]int) {
+	own, adopted = make(map[holder]int), make(map[holder]int)
+	for home, t := range w.tokens {
+		if s := w.nodes[t.node]; s != nil && home.Node() == s.number {
+			own[t.holder()]++
+		} else {
+			adopted[t.holder()]++
+		}
+	}
+	return own, adopted
 }

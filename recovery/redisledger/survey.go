@@ -2,6 +2,8 @@ package redisledger
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -56,56 +58,127 @@ func (l *Ledger) sizes(ctx context.Context, n int, keys func(i int) shardKeys) (
 	return sizes, err
 }
 
-// survey reads the tokens of all shards. Those that are on a server which does not
-// answer are left out.
-func (l *Ledger) survey(ctx context.Context) (survey, error) {
-	w := &l.others
-	found := survey{partial: map[string]bool{}}
-	began := time.Now()
+// A seenToken is a shard's token as it was last read, and when that read began.
+type seenToken struct {
+	token
+	at time.Time
+}
+
+// allShards lists every shard of every node whose entry can be read.
+func (w *watch) allShards() (all []holding) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	for name, s := range w.nodes {
 		if s.fault != nil || s.number == 0 {
 			continue
 		}
 		for n := range s.entry.shards() {
-			found.holdings = append(found.holdings, holding{node: name, index: n, home: recovery.NewHome(s.number, n)})
+			all = append(all, holding{node: name, index: n, home: recovery.NewHome(s.number, n)})
 		}
 	}
-	w.mu.Unlock()
+	return all
+}
 
-	heads := make([]*redis.SliceCmd, len(found.holdings))
-	p := l.client.Pipeline()
-	for i := range found.holdings {
-		h := &found.holdings[i]
-		keys := l.keys.shard(h.node, h.index)
-		heads[i] = p.HMGet(ctx, keys.tasks(), ownerField, affirmField)
-	}
-	_, _ = p.Exec(ctx) // each has its own error
-	if err := ctx.Err(); err != nil {
+// survey reads the tokens of all shards. Those that are on a server which does not
+// answer are left out.
+func (l *Ledger) survey(ctx context.Context) (survey, error) {
+	w := &l.others
+	began := time.Now()
+	found, err := l.readTokens(ctx, w.allShards())
+	if err != nil {
 		return survey{}, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	tokens := make(map[recovery.Home]token, len(found.holdings))
-	read := found.holdings[:0]
-	for i, h := range found.holdings {
-		head, err := heads[i].Result()
-		if err != nil {
-			found.partial[h.node] = true
-			if before, known := w.tokens[h.home]; known {
-				tokens[h.home] = before
+	tokens := make(map[recovery.Home]seenToken, len(found.holdings))
+	for node := range found.partial {
+		for home, before := range w.tokens {
+			if s := w.nodes[node]; s != nil && home.Node() == s.number {
+				tokens[home] = before
 			}
-			continue
 		}
-		h.raw, h.affirmed = textOf(head, 0), textOf(head, 1)
-		if h.token, err = parseToken(h.raw); err != nil {
-			found.partial[h.node] = true
-			continue
-		}
-		tokens[h.home] = h.token
-		read = append(read, h)
 	}
-	found.holdings = read
+	for _, h := range found.holdings {
+		tokens[h.home] = seenToken{h.token, began}
+	}
 	w.tokens, w.surveyed = tokens, began
 	return found, nil
+}
+
+// readAtOnceTokens is how many tokens one pipeline reads. Each is about 60 bytes.
+const readAtOnceTokens = 4096
+
+// readTokens reads the tokens of some shards. Those that are on a server which does not
+// answer are left out.
+func (l *Ledger) readTokens(ctx context.Context, shards []holding) (survey, error) {
+	found := survey{holdings: make([]holding, 0, len(shards)), partial: map[string]bool{}}
+	for part := range slices.Chunk(shards, readAtOnceTokens) {
+		heads := make([]*redis.SliceCmd, len(part))
+		p := l.client.Pipeline()
+		for i, h := range part {
+			keys := l.keys.shard(h.node, h.index)
+			heads[i] = p.HMGet(ctx, keys.tasks(), ownerField, affirmField)
+		}
+		_, _ = p.Exec(ctx) // each has its own error
+		if err := ctx.Err(); err != nil {
+			return survey{}, err
+		}
+		for i, h := range part {
+			head, err := heads[i].Result()
+			if err == nil {
+				h.raw, h.affirmed = textOf(head, 0), textOf(head, 1)
+				h.token, err = parseToken(h.raw)
+			}
+			if err != nil {
+				found.partial[h.node] = true
+				continue
+			}
+			found.holdings = append(found.holdings, h)
+		}
+	}
+	return found, nil
+}
+
+// refreshTokens reads the tokens of shards that were not read since it was called: callers
+// that wait together are served by one survey. An error names a node some of whose shards
+// cannot be read.
+func (l *Ledger) refreshTokens(ctx context.Context, shards []holding) error {
+	w := &l.others
+	called := time.Now()
+	w.surveying.Lock()
+	defer w.surveying.Unlock()
+	w.mu.Lock()
+	stale := slices.DeleteFunc(slices.Clone(shards), func(h holding) bool { return w.tokens[h.home].at.After(called) })
+	w.mu.Unlock()
+	if len(stale) == 0 {
+		return nil
+	}
+	began := time.Now()
+	found, err := l.readTokens(ctx, stale)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, h := range found.holdings {
+		w.tokens[h.home] = seenToken{h.token, began}
+	}
+	for node := range found.partial {
+		return fmt.Errorf("some shards of node %s cannot be looked at", node)
+	}
+	return nil
+}
+
+// refreshAll is survey for callers that only need to know who holds how much: an answer that
+// is at most surveyFresh old serves them, and those that wait together share one.
+func (l *Ledger) refreshAll(ctx context.Context) {
+	w := &l.others
+	w.surveying.Lock()
+	defer w.surveying.Unlock()
+	w.mu.Lock()
+	fresh := elapsed(w.surveyed) <= surveyFresh
+	w.mu.Unlock()
+	if !fresh {
+		_, _ = l.survey(ctx) // else what is known must do
+	}
 }

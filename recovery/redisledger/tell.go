@@ -57,7 +57,10 @@ func (l *Ledger) askStatus() {
 		return
 	}
 	l.tell(func(w recovery.Watcher) {
-		status := w.Status()
+		var status []byte
+		if w.Status != nil { // another watcher may have taken the place of the one that was asked
+			status = w.Status()
+		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.status, l.asking = string(status), false

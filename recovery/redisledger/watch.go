@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,7 +23,9 @@ const gapShare = 4
 
 // A watch is what this process sees of the nodes, its own included.
 type watch struct {
-	polling sync.Mutex // held by poll
+	polling   sync.Mutex  // held by poll
+	surveying sync.Mutex  // held by refreshTokens
+	singly    atomic.Bool // heartbeats are read one by one, see readView
 
 	mu    sync.Mutex // guards everything below
 	nodes map[string]*sighting
@@ -36,12 +39,12 @@ type watch struct {
 	answered time.Time // and when its answer was here
 	broken   bool      // the last poll was not answered
 
-	tokens   map[recovery.Home]token // as they were last read
-	surveyed time.Time               // when all of them were
-	emptied  map[string]time.Time    // since when dead nodes whose ids are not filed hold nothing, see Unindexed
-	settled  map[holder]bool         // dead ones whose shards were looked for since they died
-	next     time.Time               // when to look for shards to adopt, at the latest
-	patience int                     // how many times that was in vain
+	tokens   map[recovery.Home]seenToken // as they were last read
+	surveyed time.Time                   // when all of them were
+	emptied  map[string]time.Time        // since when dead nodes whose ids are not filed hold nothing, see Unindexed
+	settled  map[holder]bool             // dead ones whose shards were looked for since they died
+	next     time.Time                   // when to look for shards to adopt, at the latest
+	patience int                         // how many times that was in vain
 	orphaned map[recovery.Home]time.Time
 }
 
@@ -111,25 +114,12 @@ func (l *Ledger) poll(ctx context.Context) error {
 	}
 	w.mu.Unlock()
 
-	seen := view{asked: time.Now(), counts: map[string]string{}}
-	var entries, statuses *redis.MapStringStringCmd
-	counts := make([]*redis.StringCmd, len(names))
-	err := l.pipeline(ctx, func(p redis.Pipeliner) {
-		entries = p.HGetAll(ctx, l.keys.nodes())
-		statuses = p.HGetAll(ctx, l.keys.status())
-		for i, name := range names {
-			counts[i] = p.Get(ctx, l.keys.heartbeat(name))
-		}
-	})
+	seen, err := l.readView(ctx, names)
 	if err != nil {
 		if ctx.Err() == nil {
 			w.beginAnew()
 		}
 		return err
-	}
-	seen.answered, seen.entries, seen.statuses = time.Now(), entries.Val(), statuses.Val()
-	for i, name := range names {
-		seen.counts[name] = counts[i].Val()
 	}
 	if len(seen.entries) > 1 {
 		l.alone.Store(false)
@@ -147,6 +137,59 @@ func (l *Ledger) poll(ctx context.Context) error {
 		w.mu.Unlock()
 	}
 	return nil
+}
+
+// readView reads the registry and the heartbeats of nodes. Their keys share a slot of Redis
+// Cluster, so one command reads all heartbeats: what a poll costs does not grow with the
+// nodes. Each is read by itself while that slot moves and either server has some of them, and
+// if the user of Redis, made for an earlier version, may not use MGET.
+func (l *Ledger) readView(ctx context.Context, names []string) (view, error) {
+	v := view{asked: time.Now(), counts: make(map[string]string, len(names))}
+	keys := make([]string, len(names))
+	for i, name := range names {
+		keys[i] = l.keys.heartbeat(name)
+	}
+	read := func(p redis.Pipeliner) (entries, statuses *redis.MapStringStringCmd) {
+		return p.HGetAll(ctx, l.keys.nodes()), p.HGetAll(ctx, l.keys.status())
+	}
+	var entries, statuses *redis.MapStringStringCmd
+	err := error(nil)
+	singly := l.others.singly.Load()
+	if !singly {
+		var counts *redis.SliceCmd
+		err = l.pipeline(ctx, func(p redis.Pipeliner) {
+			if entries, statuses = read(p); len(keys) > 0 {
+				counts = p.MGet(ctx, keys...)
+			}
+		})
+		if err == nil && counts != nil {
+			for i, name := range names {
+				v.counts[name] = textOf(counts.Val(), i)
+			}
+		}
+		if redis.HasErrorPrefix(err, "NOPERM") && redis.HasErrorPrefix(counts.Err(), "NOPERM") {
+			l.others.singly.Store(true)
+			l.log.Warn("the user of Redis may not use MGET, so the life signs of all nodes are read one by one: allow +mget")
+			singly = true
+		}
+	}
+	if singly || redis.HasErrorPrefix(err, "TRYAGAIN") {
+		each := make([]*redis.StringCmd, len(keys))
+		err = l.pipeline(ctx, func(p redis.Pipeliner) {
+			entries, statuses = read(p)
+			for i, key := range keys {
+				each[i] = p.Get(ctx, key)
+			}
+		})
+		for i, name := range names {
+			v.counts[name] = each[i].Val()
+		}
+	}
+	if err != nil {
+		return v, err
+	}
+	v.answered, v.entries, v.statuses = time.Now(), entries.Val(), statuses.Val()
+	return v, nil
 }
 
 // beginAnew has everybody count as seen alive with the next view.

@@ -1,0 +1,118 @@
+package redisledger
+
+import (
+	"context"
+	"regexp"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+var commandCalls = regexp.MustCompile(`(?m)^cmdstat_([^:]*):calls=(\d+)`)
+
+// executed counts what a server executes while f runs, without what counting takes.
+func executed(server *redistest.Server, f func()) (all int) {
+	count := func() (n int) {
+		for _, m := range commandCalls.FindAllStringSubmatch(server.Do("info", "commandstats").(string), -1) {
+			if calls, _ := strconv.Atoi(m[2]); m[1] != "info" && m[1] != "hello" {
+				n += calls
+			}
+		}
+		return n
+	}
+	before := count()
+	f()
+	return count() - before
+}
+
+// What a node asks Redis because there are others does not grow with them, unless it is about
+// who holds what: and then one read serves all callers that wait.
+func TestCostOfManyNodes(t *testing.T) {
+	for _, nodes := range []int{3, 30} {
+		server := redistest.Start(t)
+		a := join(t, server.URL(), "self", func(o *Options) { still(o); o.Shards = 16 })
+		fillRegistry(t, a.Ledger, nodes)
+		want := func(what string, most int, f func(ctx context.Context) error) {
+			t.Helper()
+			if got := executed(server, func() {
+				if err := f(t.Context()); err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+			}); got > most {
+				t.Errorf("%s among %d nodes takes %d commands; want %d at most", what, nodes, got, most)
+			}
+		}
+		want("a first look at the nodes", 3, a.poll)
+		want("a look at the nodes", 3, a.poll)
+		want("Homes", 3, func(ctx context.Context) error { _, err := a.Homes(ctx); return err })
+		want("Peers", 0, func(ctx context.Context) error {
+			peers, err := a.Peers(ctx)
+			if len(peers) != nodes {
+				t.Errorf("there are %d of %d nodes", len(peers), nodes)
+			}
+			return err
+		})
+		want("Unindexed", 0, func(ctx context.Context) error { _, err := a.Unindexed(ctx); return err })
+
+		a.others.mu.Lock()
+		a.others.surveyed = time.Time{}
+		a.others.mu.Unlock()
+		homes, err := a.Homes(t.Context())
+		if err != nil || len(homes) != 16*nodes {
+			t.Fatalf("Homes = %d, %v", len(homes), err)
+		}
+		const callers = 32
+		together := func(f func(ctx context.Context) error) func(ctx context.Context) error {
+			return func(ctx context.Context) error {
+				var all sync.WaitGroup
+				a.others.surveying.Lock() // until all wait
+				for range callers {
+					all.Go(func() {
+						if err := f(ctx); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				a.others.surveying.Unlock()
+				all.Wait()
+				return nil
+			}
+		}
+		want("Nodes, by many callers", 16*nodes, together(func(ctx context.Context) error { _, err := a.Nodes(ctx); return err }))
+		one := homes[:1]
+		want("Holders of one shard", 4, func(ctx context.Context) error {
+			found, err := a.Holders(ctx, one)
+			if len(found) != 1 {
+				t.Errorf("found %v", found)
+			}
+			return err
+		})
+		want("Holders of none", 0, func(ctx context.Context) error { _, err := a.Holders(ctx, nil); return err })
+		shards := a.others.allShards()
+		want("all owners, by many callers", 2*16*nodes, together(func(ctx context.Context) error { return a.refreshTokens(ctx, shards) }))
+	}
+}
+
+// The pause between two reads of all owners grows with the nodes, and the default failover time
+// sets it for three.
+func TestSurveyPause(t *testing.T) {
+	l := newLives("redis://127.0.0.1:1").open(t)
+	l.opts.FailoverAfter = 10 * time.Second
+	for nodes, want := range map[int]time.Duration{1: 30 * time.Second, 3: 30 * time.Second, 30: 300 * time.Second} {
+		l.others.nodes = map[string]*sighting{}
+		for n := range nodes {
+			l.others.nodes[strconv.Itoa(n)] = new(sighting)
+		}
+		for range 100 {
+			l.others.mu.Lock()
+			got := l.surveyPauseLocked()
+			l.others.mu.Unlock()
+			if got < want*3/4 || got >= want*5/4 {
+				t.Errorf("with %d nodes it is %v; want about %v", nodes, got, want)
+			}
+		}
+	}
+}

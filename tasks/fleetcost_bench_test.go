@@ -1,0 +1,148 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/redisledger"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// costWindow is for how long commands are counted: as long as the pause between two looks at
+// the owners of all shards in a fleet of three, with a failover time of 10 s.
+const costWindow = 30 * time.Second
+
+// BenchmarkFleetCommands counts the commands that Redis executes for each node of a fleet, those
+// within scripts included, with the default failover time and number of shards.
+func BenchmarkFleetCommands(b *testing.B) {
+	for _, n := range []int{3, 10, 30} {
+		b.Run(fmt.Sprintf("%dNodes", n), func(b *testing.B) {
+			server := redistest.Start(b)
+			nodes := costNodes(b, server.URL(), n)
+			for _, load := range []struct {
+				name  string
+				begin func(ctx context.Context, s *Scheduler, i int)
+			}{
+				{"Idle", func(context.Context, *Scheduler, int) {}},
+				{"Waiting", func(ctx context.Context, s *Scheduler, _ int) {
+					for ctx.Err() == nil {
+						_, _ = s.Reserve(ctx, "empty", 1, time.Minute, 0)
+					}
+				}},
+				{"Chosen", func(ctx context.Context, s *Scheduler, i int) {
+					tick := time.NewTicker(time.Second)
+					defer tick.Stop()
+					for made := 0; ; made++ {
+						select {
+						case <-ctx.Done():
+							return
+						case <-tick.C:
+							_, err := s.Schedule(ctx, Request{ID: fmt.Sprintf("order-%d-%d", i, made), Topic: "x", Delay: time.Hour})
+							if err != nil && ctx.Err() == nil {
+								b.Error(err)
+							}
+						}
+					}
+				}},
+			} {
+				b.Run(load.name, func(b *testing.B) {
+					for b.Loop() {
+						ctx, cancel := context.WithCancel(b.Context())
+						var all sync.WaitGroup
+						for i, s := range nodes {
+							all.Go(func() { load.begin(ctx, s, i) })
+						}
+						time.Sleep(2 * time.Second) // until receivers are known to all nodes
+						before := commandsOf(server)
+						time.Sleep(costWindow)
+						count := commandsOf(server) - before
+						cancel()
+						all.Wait()
+						b.ReportMetric(float64(count)/costWindow.Seconds()/float64(n), "commands/s/node")
+					}
+				})
+			}
+			b.Run("CancelGroup", func(b *testing.B) {
+				const calls = 50
+				for b.Loop() {
+					before := commandsOf(server)
+					began := time.Now()
+					for range calls {
+						if _, err := nodes[0].CancelGroup(b.Context(), "none"); err != nil {
+							b.Fatal(err)
+						}
+					}
+					b.ReportMetric(float64(commandsOf(server)-before)/calls, "commands/call")
+					b.ReportMetric(float64(calls)/time.Since(began).Seconds(), "calls/s")
+				}
+			})
+			b.Run("CancelGroup32Callers", func(b *testing.B) {
+				for b.Loop() {
+					const calls, callers = 20, 32
+					before, began := commandsOf(server), time.Now()
+					var all sync.WaitGroup
+					for range callers {
+						all.Go(func() {
+							for range calls {
+								if _, err := nodes[0].CancelGroup(b.Context(), "none"); err != nil {
+									b.Error(err)
+								}
+							}
+						})
+					}
+					all.Wait()
+					b.ReportMetric(float64(commandsOf(server)-before)/calls/callers, "commands/call")
+					b.ReportMetric(calls*callers/time.Since(began).Seconds(), "calls/s")
+				}
+			})
+		})
+	}
+}
+
+// costNodes starts so many nodes with the defaults, and waits until they know one another.
+func costNodes(b *testing.B, url string, n int) []*Scheduler {
+	b.Helper()
+	var nodes []*Scheduler
+	for i := range n {
+		ledger, err := redisledger.Open(redisledger.Options{URL: url, Node: fmt.Sprintf("n%d", i), Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			b.Fatal(err)
+		}
+		s, err := Open(b.Context(), ledger, Config{Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = s.Close(context.Background()) })
+		nodes = append(nodes, s)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		settled := !slices.ContainsFunc(nodes, func(s *Scheduler) bool {
+			peers, err := s.Nodes(b.Context())
+			return err != nil || len(peers) != n || s.solitary() || !s.isIndexed()
+		})
+		if settled {
+			return nodes
+		}
+		if time.Now().After(deadline) {
+			b.Fatal("the nodes do not know one another")
+		}
+	}
+}
+
+var commandCalls = regexp.MustCompile(`(?m)^cmdstat_[^:]*:calls=(\d+)`)
+
+// commandsOf counts what a server has executed.
+func commandsOf(server *redistest.Server) (count int64) {
+	for _, m := range commandCalls.FindAllStringSubmatch(server.Do("info", "commandstats").(string), -1) {
+		n, _ := strconv.ParseInt(m[1], 10, 64)
+		count += n
+	}
+	return count
+}
