@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -31,6 +32,7 @@ type Progress struct {
 	Read    int64         // entries read by the scan under way
 	Elapsed time.Duration // since Replay was called
 	Done    bool          // the scan is complete
+	Err     error         // why the last read has failed; nil once another one has succeeded
 }
 
 // reportEvery is the time between two calls of report.
@@ -39,8 +41,9 @@ const reportEvery = time.Second
 // Replay reads the pending records of an adopted ledger into memory. It may run
 // while the Committer is writing already. A scan that fails is started anew
 // after a pause, until ctx ends; report, which may be nil and must not call back, is
-// called about once a second and at the end. Replay returns nil after one complete scan, or else
-// why it gave up: the cause of ctx, or ErrClosed.
+// called about once a second, when reading fails for the first time, and at the end. Replay
+// returns nil after one complete scan, or else why it gave up: the cause of ctx, or
+// ErrClosed.
 func Replay(ctx context.Context, l Ledger, m Memory, report func(Progress)) error {
 	return replay(ctx, l, l.Scan, m, report, ErrClosed)
 }
@@ -52,57 +55,74 @@ func ReplayShard(ctx context.Context, f Fleet, shard int, m Memory, report func(
 	}, m, report, ErrClosed, ErrLost)
 }
 
+// A replayer is one replay. Its scan may hand it pages from several goroutines.
+type replayer struct {
+	l      Ledger
+	m      Memory
+	report func(Progress)
+	began  time.Time
+	piece  atomic.Int64 // how many ids of a page are locked and read at once
+
+	mu       sync.Mutex // guards everything below
+	progress Progress
+	reported time.Time
+	failed   bool // that reading may fail was reported
+}
+
 // replay scans until it has succeeded once, or has met one of the final errors.
 func replay(ctx context.Context, l Ledger, scan func(context.Context, func([]Entry) error) error, m Memory, report func(Progress), final ...error) error {
-	began := time.Now()
-	var (
-		mu       sync.Mutex // guards the two below
-		reported = began
-		read     int64
-	)
-	tell := func(more int, done bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		read += int64(more)
-		if now := time.Now(); report != nil && (done || now.Sub(reported) >= reportEvery) {
-			reported = now
-			report(Progress{Read: read, Elapsed: now.Sub(began), Done: done})
-		}
-	}
+	r := replayer{l: l, m: m, report: report, began: time.Now()}
+	r.piece.Store(pieceMost)
+	r.reported = r.began
 	var backoff Backoff
 	for attempt := 0; ; attempt++ {
-		read = 0
-		err := scan(ctx, func(page []Entry) error {
-			if err := replayPage(ctx, l, m, page); err != nil {
-				return err
-			}
-			tell(len(page), false)
-			return nil
-		})
+		err := scan(ctx, func(page []Entry) error { return r.page(ctx, page) })
 		if err == nil {
-			tell(0, true)
+			r.tell(func(p *Progress) { p.Done, p.Err = true, nil })
 			return nil
 		}
 		if slices.ContainsFunc(final, func(f error) bool { return errors.Is(err, f) }) {
 			return fmt.Errorf("replay: %w", err)
 		}
+		r.tell(func(p *Progress) { p.Read, p.Err = 0, err })
 		if cause := backoff.Wait(ctx, attempt); cause != nil {
 			return fmt.Errorf("replay: %w (the last scan failed: %w)", cause, err)
 		}
 	}
 }
 
-// replayPage hands a page to memory. Every run of entries of one kind and one
-// shard goes together.
-func replayPage(ctx context.Context, l Ledger, m Memory, page []Entry) error {
+// tell changes the progress, and reports it from time to time.
+func (r *replayer) tell(change func(p *Progress)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.progress)
+	if r.report == nil {
+		return
+	}
+	first := r.progress.Err != nil && !r.failed
+	if now := time.Now(); r.progress.Done || first || now.Sub(r.reported) >= reportEvery {
+		r.reported, r.progress.Elapsed, r.failed = now, now.Sub(r.began), r.failed || first
+		r.report(r.progress)
+	}
+}
+
+// came counts entries that were read.
+func (r *replayer) came(n int) {
+	r.tell(func(p *Progress) { p.Read, p.Err = p.Read+int64(n), nil })
+}
+
+// page hands a page to memory. Every run of entries of one kind and one shard goes
+// together.
+func (r *replayer) page(ctx context.Context, page []Entry) error {
 	for len(page) > 0 {
 		n := 1
 		for n < len(page) && page[n].Shard == page[0].Shard && (page[n].Data == nil) == (page[0].Data == nil) {
 			n++
 		}
 		if page[0].Data != nil {
-			m.Load(page[:n])
-		} else if err := resolvePage(ctx, l, m, page[:n]); err != nil {
+			r.m.Load(page[:n])
+			r.came(n)
+		} else if err := r.resolve(ctx, page[:n]); err != nil {
 			return err
 		}
 		page = page[n:]
@@ -110,41 +130,76 @@ func replayPage(ctx context.Context, l Ledger, m Memory, page []Entry) error {
 	return nil
 }
 
-// resolvePage reads the records of nominated ids under memory's lock. It keeps
+const (
+	// pieceMost and pieceLeast bound the ids that are locked at once. An id is locked until
+	// its record is here, and callers who ask for it wait: where reading takes longer than
+	// pieceLong, because records are large or the line is slow, fewer are locked at once.
+	pieceMost, pieceLeast = 2048, 16
+	pieceLong             = 250 * time.Millisecond
+)
+
+// resolve reads the records of nominated ids of one shard, some at a time.
+func (r *replayer) resolve(ctx context.Context, page []Entry) error {
+	for len(page) > 0 {
+		most := r.piece.Load()
+		n := min(int(most), len(page))
+		began := time.Now()
+		if err := r.resolvePiece(ctx, page[:n]); err != nil {
+			return err
+		}
+		switch took := time.Since(began); {
+		case took > pieceLong:
+			r.piece.Store(max(int64(n)/2, pieceLeast))
+		case took < pieceLong/8 && int64(n) == most:
+			r.piece.Store(min(2*most, pieceMost))
+		}
+		r.came(n)
+		page = page[n:]
+	}
+	return nil
+}
+
+// resolvePiece reads the records of nominated ids under memory's lock. It keeps
 // reading until there is an answer, since an id without one cannot be unlocked
 // honestly; what memory has locked is resolved on every way out.
-func resolvePage(ctx context.Context, l Ledger, m Memory, page []Entry) error {
+func (r *replayer) resolvePiece(ctx context.Context, page []Entry) error {
 	shard := page[0].Shard
-	locked := m.Lock(page)
-	if len(locked) == 0 {
-		return nil
-	}
-	refs := make([]Ref, len(locked))
-	for i, at := range locked {
-		refs[i] = Ref{ID: string(page[at].ID), Next: page[at].Spot.At}
-	}
-	resolved := make([]bool, len(refs))
+	left := r.m.Lock(page) // positions of the ids that are locked still
 	var err error
 	var backoff Backoff
-	for attempt := 0; ; attempt++ {
-		err = l.Get(ctx, shard, refs, func(i int, e Entry) {
+	for attempt := 0; len(left) > 0; attempt++ {
+		refs := make([]Ref, len(left))
+		for i, at := range left {
+			refs[i] = Ref{ID: string(page[at].ID), Next: page[at].Spot.At}
+		}
+		resolved := make([]bool, len(left))
+		err = r.l.Get(ctx, shard, refs, func(i int, e Entry) {
 			if !resolved[i] {
 				resolved[i] = true
-				e.Shard, e.ID = shard, page[locked[i]].ID
-				m.Resolve(e, true)
+				e.Shard, e.ID = shard, page[left[i]].ID
+				r.m.Resolve(e, true)
 			}
 		})
+		unread := left[:0]
+		for i, at := range left {
+			if !resolved[i] {
+				unread = append(unread, at)
+			}
+		}
+		left = unread
+		if len(left) == 0 {
+			err = nil // the error came behind the last record
+		}
 		if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
 			break
 		}
+		r.tell(func(p *Progress) { p.Err = err })
 		if backoff.Wait(ctx, attempt) != nil {
 			break
 		}
 	}
-	for i, at := range locked {
-		if !resolved[i] {
-			m.Resolve(Entry{Shard: shard, ID: page[at].ID}, false)
-		}
+	for _, at := range left {
+		r.m.Resolve(Entry{Shard: shard, ID: page[at].ID}, false)
 	}
 	if errors.Is(err, ErrLost) {
 		return nil // the other shards are still ours

@@ -224,8 +224,12 @@ func (s *Scheduler) receive(n int, h *holding, former []*holding) {
 	if !s.readGraves(n, h) || !s.advance(h, gained, reading) {
 		return
 	}
-	records := int64(0)
-	err := recovery.ReplayShard(s.ctx, s.fleet, n, (*memory)(s), func(p recovery.Progress) { records = p.Read })
+	records, w := int64(0), replayWatch{s: s, what: fmt.Sprint("replay of shard ", n)}
+	defer s.waits.Clear(w.what)
+	err := recovery.ReplayShard(s.ctx, s.fleet, n, (*memory)(s), func(p recovery.Progress) {
+		records = p.Read
+		w.fails(p)
+	})
 	if err != nil {
 		if !errors.Is(err, recovery.ErrLost) && !s.isClosing() {
 			s.cfg.Log.Error("a shard was not read to its end", "node", s.cfg.Node, "shard", n, "error", err)

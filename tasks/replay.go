@@ -10,10 +10,14 @@ import (
 // replay reads the ledger's pending tasks back. What is overdue is delivered
 // while it still runs.
 func (s *Scheduler) replay() {
+	w := replayWatch{s: s, what: "replay"}
 	err := recovery.Replay(s.ctx, s.ledger, (*memory)(s), func(p recovery.Progress) {
 		s.mu.Lock()
 		s.progress = p
 		s.mu.Unlock()
+		if w.fails(p) {
+			return
+		}
 		if p.Read == 0 && p.Done {
 			return // nothing to tell
 		}
@@ -31,6 +35,30 @@ func (s *Scheduler) replay() {
 	default:
 		s.cfg.Log.Error("replay ended before it was complete", "node", s.cfg.Node, "error", err)
 	}
+}
+
+// replayFailsEvery is the time between two log lines about a replay that makes no progress.
+const replayFailsEvery = 10 * time.Second
+
+// A replayWatch tells readiness and the log if a replay makes no progress.
+type replayWatch struct {
+	s    *Scheduler
+	what string    // the name in readiness
+	told time.Time // when the last line was written
+}
+
+// fails takes a report of a replay, and reports whether the last read has failed.
+func (w *replayWatch) fails(p recovery.Progress) bool {
+	if p.Err == nil {
+		w.s.waits.Clear(w.what)
+		return false
+	}
+	w.s.waits.Set(w.what, p.Err.Error())
+	if now := time.Now(); w.told.IsZero() || now.Sub(w.told) >= replayFailsEvery {
+		w.told = now
+		w.s.cfg.Log.Warn("replay waits for the ledger", "node", w.s.cfg.Node, "replay", w.what, "read", p.Read, "error", p.Err)
+	}
+	return true
 }
 
 // memory is the side of a Scheduler that replay fills.

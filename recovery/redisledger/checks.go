@@ -37,6 +37,7 @@ func (l *Ledger) Health() recovery.Health {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.health
+	h.Waiting = l.bulk.waits.List()
 	h.Where, h.LastAnswer, h.Warnings = l.address.String(), l.lastAnswer, slices.Concat(h.Warnings, l.concerns)
 	return h
 }

@@ -35,6 +35,11 @@ func Connect(url string, connections int) (redis.UniversalClient, error) {
 
 // connect makes a client. It connects to nothing yet.
 func connect(a address, config *tls.Config, connections int) (redis.UniversalClient, error) {
+	return connectFor(a, config, connections, ioTimeout)
+}
+
+// connectFor is connect with another time for answers.
+func connectFor(a address, config *tls.Config, connections int, answer time.Duration) (redis.UniversalClient, error) {
 	if config == nil {
 		var err error
 		if config, err = a.tls(); err != nil {
@@ -53,7 +58,7 @@ func connect(a address, config *tls.Config, connections int) (redis.UniversalCli
 
 		DialTimeout:           dialTimeout,
 		DialerRetries:         1,
-		ReadTimeout:           ioTimeout,
+		ReadTimeout:           answer,
 		WriteTimeout:          ioTimeout,
 		ContextTimeoutEnabled: true,
 		PoolSize:              connections,
@@ -118,6 +123,11 @@ func (l *Ledger) eachServer(ctx context.Context, f func(ctx context.Context, c *
 func (l *Ledger) pipeline(ctx context.Context, fill func(p redis.Pipeliner)) error {
 	p := l.client.Pipeline()
 	fill(p)
+	return execute(ctx, p)
+}
+
+// execute sends the commands of a pipeline.
+func execute(ctx context.Context, p redis.Pipeliner) error {
 	if p.Len() == 0 {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package redisledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -39,41 +40,27 @@ func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e 
 	if !l.buried.Load() {
 		return nil
 	}
-	positions := map[*shard][]int{} // of the ids that each shard may have
+	type place struct {
+		shard *shard
+		i     int // in ids
+	}
+	var places []place // of the ids, where they may be
 	for i, id := range ids {
 		for _, s := range l.shardsOf(id) {
-			positions[s] = append(positions[s], i)
+			places = append(places, place{s, i})
 		}
 	}
-	type question struct {
-		shard     *shard
-		positions []int
-		reply     *redis.SliceCmd
-	}
-	var questions []question
-	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
-		for s, at := range positions {
-			for part := range slices.Chunk(at, readAtOnce) {
-				reply := l.readRecords(ctx, p, s.keys.dead(), len(part), func(i int) *string { return &ids[part[i]] })
-				questions = append(questions, question{s, part, reply})
+	slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(a.shard.number, b.shard.number) })
+	var h handler
+	return l.readMany(ctx, &l.bulk.dead, len(places),
+		func(k int) (string, *string) { return places[k].shard.keys.dead(), &ids[places[k].i] },
+		func(k int, value string, there bool) {
+			if there {
+				h.shard = places[k].shard.number
+				e, _ := h.dead(ids[places[k].i], value)
+				found(places[k].i, e)
 			}
-		}
-	}); err != nil {
-		return err
-	}
-	for _, q := range questions {
-		h := handler{shard: q.shard.number}
-		for k, v := range q.reply.Val() {
-			value, ok := v.(string)
-			if !ok {
-				continue
-			}
-			i := q.positions[k]
-			e, _ := h.dead(ids[i], value)
-			found(i, e)
-		}
-	}
-	return nil
+		})
 }
 
 // ListDead implements recovery.Ledger. The shards' lists are merged.
@@ -107,112 +94,149 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 	if err != nil || !l.buried.Load() {
 		return err
 	}
-	if err := l.listDead(ctx, []*shard{s}, "-", "+", func(e recovery.Entry) bool {
-		e.Data = nil
-		visit(e)
-		return true
-	}); err != nil {
-		return err
+	list := deadList{shard: s, from: "-", to: "+", more: true}
+	var h handler
+	for list.more && err == nil {
+		if err = l.refill(ctx, []*deadList{&list}, deadAtOnce); err != nil {
+			break
+		}
+		for _, m := range list.members {
+			if label, at, id, fault := decodeGrave(m); fault == nil { // else nobody can list it either
+				h.shard = s.number
+				e := h.entry(id, recovery.Spot{Place: recovery.Dead, At: at, Label: label}, "")
+				e.Data = nil
+				visit(e)
+			}
+		}
+		list.members = nil
+		err = l.closedError(ctx)
 	}
-	return s.loss()
+	return errors.Join(err, s.loss())
 }
 
-// listDead merges the lists of some shards, from one member of their indexes to another.
-func (l *Ledger) listDead(ctx context.Context, shards []*shard, from, to string, visit func(e recovery.Entry) bool) error {
-	lists := make([]*graveyard, len(shards))
-	for i, s := range shards {
-		lists[i] = &graveyard{shard: s, from: from, to: to, more: true}
-	}
-	for {
-		if err := l.refill(ctx, lists); err != nil {
-			return err
-		}
-		lists = slices.DeleteFunc(lists, func(g *graveyard) bool { return len(g.members) == 0 && !g.more })
-		if len(lists) == 0 {
-			return nil
-		}
-		first := slices.MinFunc(lists, func(a, b *graveyard) int { return strings.Compare(a.members[0], b.members[0]) })
-		if e, ok := first.take(); ok && !visit(e) {
-			return nil
-		}
-	}
-}
+// deadAtOnce is how many members of a shard's index of the dead are read at once, and
+// listedAtOnce how many of each shard where several are merged.
+const deadAtOnce, listedAtOnce = 1000, 64
 
-// gravesAtOnce is how many dead records of each shard are read ahead.
-const gravesAtOnce = 64
-
-// A graveyard is one shard's part of a list of dead records.
-type graveyard struct {
+// A deadList is one shard's part of a list of the dead, read from the shard's index.
+type deadList struct {
 	shard    *shard
 	from, to string // of what is not read yet
 	more     bool   // there may be some
 	members  []string
-	records  []any // of the members; nil where it is gone
-	h        handler
 }
 
-// refill reads on in those lists that have run empty, until none has or all
-// have ended.
-func (l *Ledger) refill(ctx context.Context, lists []*graveyard) error {
-	var empty []*graveyard
-	for _, g := range lists {
-		if len(g.members) == 0 && g.more {
-			empty = append(empty, g)
+// indexesAtOnce bounds of how many shards the indexes are read at once.
+const indexesAtOnce = 16
+
+// refill reads on, up to n members each, in those lists that have run empty and have not
+// ended.
+func (l *Ledger) refill(ctx context.Context, lists []*deadList, n int64) error {
+	var empty []*deadList
+	for _, d := range lists {
+		if len(d.members) == 0 && d.more {
+			empty = append(empty, d)
 		}
 	}
-	if len(empty) == 0 {
-		return nil
-	}
-	ranges := make([]*redis.StringSliceCmd, len(empty))
-	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
-		for i, g := range empty {
-			ranges[i] = p.ZRangeByLex(ctx, g.shard.keys.deadIndex(), &redis.ZRangeBy{Min: g.from, Max: g.to, Count: gravesAtOnce})
-		}
-	}); err != nil {
-		return err
-	}
-	records := make([]*redis.SliceCmd, len(empty))
-	err := l.pipeline(ctx, func(p redis.Pipeliner) {
-		for i, g := range empty {
-			g.members = ranges[i].Val()
-			g.more = len(g.members) == gravesAtOnce
-			if len(g.members) == 0 {
-				continue
+	for part := range slices.Chunk(empty, indexesAtOnce) {
+		ranges := make([]*redis.StringSliceCmd, len(part))
+		if err := l.pipeline(ctx, func(p redis.Pipeliner) {
+			for i, d := range part {
+				ranges[i] = p.ZRangeByLex(ctx, d.shard.keys.deadIndex(), &redis.ZRangeBy{Min: d.from, Max: d.to, Count: n})
 			}
-			g.from = "(" + g.members[len(g.members)-1]
-			ids := make([]string, len(g.members))
-			for k, m := range g.members {
-				_, _, ids[k], _ = decodeGrave(m) // take passes over what cannot be read
-			}
-			records[i] = l.readRecords(ctx, p, g.shard.keys.dead(), len(ids), func(k int) *string { return &ids[k] })
+		}); err != nil {
+			return err
 		}
-	})
-	if err != nil {
-		return err
-	}
-	for i, g := range empty {
-		if records[i] != nil {
-			g.records = records[i].Val()
+		for i, d := range part {
+			d.members = ranges[i].Val()
+			if d.more = len(d.members) == int(n); len(d.members) > 0 {
+				d.from = "(" + d.members[len(d.members)-1]
+			}
 		}
 	}
 	return nil
 }
 
-// take returns the first record of the list, unless it has gone or moved since
-// the list was read. One that cannot be read stands where the index says, without
-// data: nobody else may have its id.
-func (g *graveyard) take() (recovery.Entry, bool) {
-	member, value := g.members[0], g.records[0]
-	g.members, g.records = g.members[1:], g.records[1:]
-	label, at, id, err := decodeGrave(member)
-	record, there := value.(string)
-	if err != nil || !there {
-		return recovery.Entry{}, false
+// A deadMember is a member of the index of a shard.
+type deadMember struct {
+	shard *shard
+	raw   string
+	label string
+	at    int64
+	id    string
+}
+
+// listDead merges the lists of some shards, from one member of their indexes to another,
+// and reads the records of as many as fit into a chunk at a time.
+func (l *Ledger) listDead(ctx context.Context, shards []*shard, from, to string, visit func(e recovery.Entry) bool) error {
+	lists := make([]*deadList, len(shards))
+	for i, s := range shards {
+		lists[i] = &deadList{shard: s, from: from, to: to, more: true}
 	}
-	g.h.shard = g.shard.number
-	e, readable := g.h.dead(id, record)
-	if !readable {
-		e.Spot.Label, e.Spot.At = label, at
+	for {
+		n, _ := l.bulk.dead.next()
+		var members []deadMember
+		for n = min(n, 4*listedAtOnce); len(members) < n; {
+			if err := l.refill(ctx, lists, listedAtOnce); err != nil {
+				return err
+			}
+			lists = slices.DeleteFunc(lists, func(d *deadList) bool { return len(d.members) == 0 && !d.more })
+			if len(lists) == 0 {
+				break
+			}
+			first := slices.MinFunc(lists, func(a, b *deadList) int { return strings.Compare(a.members[0], b.members[0]) })
+			m := deadMember{shard: first.shard, raw: first.members[0]}
+			first.members = first.members[1:]
+			var err error
+			if m.label, m.at, m.id, err = decodeGrave(m.raw); err == nil {
+				members = append(members, m)
+			}
+		}
+		if len(members) == 0 {
+			return l.closedError(ctx)
+		}
+		if more, err := l.visitMembers(ctx, members, visit); err != nil || !more {
+			return err
+		}
 	}
-	return e, e.Spot.Label == label && e.Spot.At == at
+}
+
+// visitMembers reads the records of members and visits them in their order. It passes over
+// those whose record has gone, or moved since the index was read. One that cannot be read
+// stands where the index says, without data: its id is taken all the same.
+func (l *Ledger) visitMembers(ctx context.Context, members []deadMember, visit func(e recovery.Entry) bool) (more bool, err error) {
+	order := make([]int, len(members)) // by shard, so that those of one are read together
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Compare(members[a].shard.number, members[b].shard.number)
+	})
+	records := make([]string, len(members))
+	exists := make([]bool, len(members))
+	err = l.readMany(ctx, &l.bulk.dead, len(members),
+		func(k int) (string, *string) {
+			m := &members[order[k]]
+			return m.shard.keys.dead(), &m.id
+		},
+		func(k int, value string, there bool) { records[order[k]], exists[order[k]] = value, there })
+	if err != nil {
+		return false, err
+	}
+	var h handler
+	for i := range members {
+		if !exists[i] {
+			continue
+		}
+		m := &members[i]
+		h.shard = m.shard.number
+		e, readable := h.dead(m.id, records[i])
+		if !readable {
+			e.Spot.Label, e.Spot.At = m.label, m.at
+		}
+		if e.Spot.Label == m.label && e.Spot.At == m.at && !visit(e) {
+			return false, nil
+		}
+	}
+	return true, nil
 }

@@ -336,7 +336,7 @@ func TestScanDead(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)
 	for n := range 2 {
-		for i := range gravesAtOnce + 1 {
+		for i := range deadAtOnce + 1 {
 			id := fmt.Sprintf("dead-%d-%d", n, i)
 			for _, c := range []recovery.Change{put(id, "1"), bury(id, "1")} {
 				if err := a.Apply(t.Context(), n, batchOf(c)); err != nil {
@@ -355,7 +355,7 @@ func TestScanDead(t *testing.T) {
 		})
 		return found, err
 	}
-	if n, err := visit(func() {}); n != gravesAtOnce+1 || err != nil {
+	if n, err := visit(func() {}); n != deadAtOnce+1 || err != nil {
 		t.Errorf("ScanDead visits %d: %v", n, err)
 	}
 	server.Do("hset", a.tenure(1).keys.tasks(), ownerField, "b#x#9")

@@ -135,6 +135,7 @@ type Ledger struct {
 	process     process
 	fateOf      func(process) fate
 	client      redis.UniversalClient
+	bulk        *bulk
 	writing     chan struct{} // holds a token for each batch under way: some connections stay free
 
 	naming sync.Mutex // held while this process writes its entry in the registry
@@ -215,6 +216,10 @@ func Open(opts Options) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
+	bulk, err := newBulk(a, &opts)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
 	life, die := context.WithCancelCause(context.Background())
 	l := &Ledger{
 		life:        life,
@@ -227,6 +232,7 @@ func Open(opts Options) (*Ledger, error) {
 		process:     *opts.process,
 		fateOf:      opts.fateOf,
 		client:      client,
+		bulk:        bulk,
 		told:        make(chan struct{}, 1),
 		writing:     make(chan struct{}, writers),
 		origins:     map[string]origin{},
@@ -386,17 +392,17 @@ func (l *Ledger) end(release bool) error {
 	l.state = closed
 	l.mu.Unlock()
 	l.die(l.closed())
+	err := l.bulk.client.Close() // breaks off what is being read
 	l.adopting.Lock()
 	defer l.adopting.Unlock()
 	l.users.Wait()
-	var err error
 	l.loops.Wait()
 	l.bus.listening.Wait()
 	if release && l.registered { // also if Adopt failed after that
 		ctx, cancel := context.WithTimeout(context.Background(), 2*ioTimeout)
 		defer cancel()
-		if err = l.release(ctx); err != nil {
-			err = fmt.Errorf("giving the node's name back: %w", err)
+		if fault := l.release(ctx); fault != nil {
+			err = errors.Join(err, fmt.Errorf("giving the node's name back: %w", fault))
 		}
 	}
 	return errors.Join(err, l.client.Close())

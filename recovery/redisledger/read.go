@@ -3,16 +3,12 @@ package redisledger
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
 )
-
-// readAtOnce is how many records are asked for in one command.
-const readAtOnce = 1024
 
 // Get implements recovery.Ledger. A Ref's Next is not needed.
 func (l *Ledger) Get(ctx context.Context, n int, refs []recovery.Ref, found func(i int, e recovery.Entry)) error {
@@ -25,31 +21,22 @@ func (l *Ledger) Get(ctx context.Context, n int, refs []recovery.Ref, found func
 	if err != nil {
 		return err
 	}
-	var replies []*redis.SliceCmd
-	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
-		for part := range slices.Chunk(refs, readAtOnce) {
-			replies = append(replies, l.readRecords(ctx, p, s.keys.tasks(), len(part), func(i int) *string { return &part[i].ID }))
-		}
-	}); err != nil {
-		return err
-	}
-	h := handler{shard: n}
-	for c, reply := range replies {
-		for i, v := range reply.Val() {
-			at := c*readAtOnce + i
-			value, ok := v.(string)
-			if !ok {
-				s.missing.note(refs[at].ID)
-				continue
+	h, key := handler{shard: n}, s.keys.tasks()
+	return l.readMany(ctx, &l.bulk.pending, len(refs), func(i int) (string, *string) { return key, &refs[i].ID },
+		func(i int, value string, there bool) {
+			if !there {
+				s.missing.note(refs[i].ID)
+				return
 			}
-			found(at, h.pending(refs[at].ID, value))
-		}
-	}
-	return nil
+			found(i, h.pending(refs[i].ID, value))
+		})
 }
 
-// readRecords asks for n fields of a hash. Pointers to strings spare an
-// allocation for each.
+// readAtOnce is how many small values are asked for in one command.
+const readAtOnce = 1024
+
+// readRecords asks for n fields of a hash whose values are small; readMany is for those
+// that are not. Pointers to strings spare an allocation for each.
 func (l *Ledger) readRecords(ctx context.Context, p redis.Pipeliner, key string, n int, id func(i int) *string) *redis.SliceCmd {
 	args := make([]any, 2, 2+n)
 	args[0], args[1] = "hmget", key

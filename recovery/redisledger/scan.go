@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
@@ -12,7 +13,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// scanCount is how many ids a page has, about. While it is read, Redis serves
+// scanCount is how many ids a page has at most, about. While it is read, Redis serves
 // nobody else for half a millisecond.
 const scanCount = 2048
 
@@ -122,16 +123,51 @@ func (r *shardScan) run(ctx context.Context) error {
 type pageSource func(ctx context.Context, cursor uint64) (ids []string, next uint64, err error)
 
 func (r *shardScan) members(ctx context.Context, cursor uint64) ([]string, uint64, error) {
-	return r.conn.SScan(ctx, r.s.keys.pending(), cursor, "", scanCount).Result()
+	var ids []string
+	var next uint64
+	err := r.measured(&r.l.bulk.ids, func(count int) (found, bytes int, err error) {
+		ids, next, err = r.conn.SScan(ctx, r.s.keys.pending(), cursor, "", int64(count)).Result()
+		for _, id := range ids {
+			bytes += len(id)
+		}
+		return len(ids), bytes, err
+	})
+	return ids, next, err
 }
 
+// fields reads ids with their records, which HSCAN cannot leave out.
 func (r *shardScan) fields(ctx context.Context, cursor uint64) ([]string, uint64, error) {
-	pairs, next, err := r.conn.HScan(ctx, r.s.keys.tasks(), cursor, "", scanCount).Result()
+	var pairs []string
+	var next uint64
+	err := r.measured(&r.l.bulk.pending, func(count int) (found, bytes int, err error) {
+		pairs, next, err = r.conn.HScan(ctx, r.s.keys.tasks(), cursor, "", int64(count)).Result()
+		for i := 1; i < len(pairs); i += 2 {
+			bytes += len(pairs[i])
+		}
+		return len(pairs) / 2, bytes, err
+	})
 	ids := pairs[:0]
 	for i := 0; i < len(pairs); i += 2 {
 		ids = append(ids, pairs[i])
 	}
 	return ids, next, err
+}
+
+// measured reads a page that is sized like a chunk of readMany. One that does not come in
+// time breaks the scan; the pages of the next one are smaller.
+func (r *shardScan) measured(c *lane, read func(count int) (found, bytes int, err error)) error {
+	count, _ := c.next()
+	began := time.Now()
+	found, bytes, err := read(count)
+	switch {
+	case err == nil:
+		c.came(found, bytes, time.Since(began))
+		r.l.bulk.waits.Clear(c.name)
+	case timedOut(err):
+		c.late(count, maxPatience) // a longer time, which the connection does not have
+		r.l.bulk.tellLate(c, count, ioTimeout)
+	}
+	return err
 }
 
 // walk reads pages from a source ahead of their use.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A Proxy passes connections on to a server, as badly as it is told.
@@ -21,8 +22,12 @@ type Proxy struct {
 	severed Severance // 0 while connections are passed on
 	ill     illness
 	names   []renaming
-	closed  bool
-	links   map[*link]struct{}
+	rate    int       // bytes of answers a second, of all connections together; 0: any
+	free    time.Time // when the line is free again
+	// throttled is how often the bound was set.
+	throttled int
+	closed    bool
+	links     map[*link]struct{}
 }
 
 // A Severance is a way in which a network keeps two machines apart.
@@ -72,6 +77,39 @@ func (p *Proxy) SetDeaf(deaf bool) {
 	p.mu.Unlock()
 	if !deaf {
 		p.Cut()
+	}
+}
+
+// Throttle bounds how many bytes of answers pass in a second, over all connections
+// together; 0 lifts the bound. What waits by an earlier bound passes at once.
+func (p *Proxy) Throttle(rate int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rate, p.free = rate, time.Now()
+	p.throttled++
+	p.change.Broadcast()
+}
+
+// takeTurn waits until the line has room for some bytes.
+func (p *Proxy) takeTurn(bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.rate == 0 {
+		return
+	}
+	if now := time.Now(); p.free.Before(now) {
+		p.free = now
+	}
+	p.free = p.free.Add(time.Duration(bytes) * time.Second / time.Duration(p.rate))
+	until, bound := p.free, p.throttled
+	timer := time.AfterFunc(time.Until(until), func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.change.Broadcast()
+	})
+	defer timer.Stop()
+	for !p.closed && p.throttled == bound && time.Now().Before(until) {
+		p.change.Wait()
 	}
 }
 
@@ -220,9 +258,13 @@ func (p *Proxy) up(l *link) {
 
 // down passes answers back, and ends the connection with the server's.
 func (p *Proxy) down(l *link) {
+	gone := false
 	_, _ = io.Copy(writer(func(b []byte) (int, error) {
 		p.pass()
 		p.dawdle()
+		if !gone {
+			p.takeTurn(len(b))
+		}
 		p.mu.Lock()
 		for p.stillLocked(l) && !p.closed {
 			p.change.Wait()
@@ -230,7 +272,8 @@ func (p *Proxy) down(l *link) {
 		deaf, names := p.deaf, p.names
 		p.mu.Unlock()
 		if !deaf {
-			_, _ = l.client.Write(renamed(b, names)) // the client may have gone
+			_, err := l.client.Write(renamed(b, names)) // the client may have gone
+			gone = err != nil
 		}
 		return len(b), nil
 	}), l.server)

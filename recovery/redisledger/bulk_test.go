@@ -1,0 +1,194 @@
+package redisledger
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// large fills one shard with records of size bytes, pending or dead, past the proxy.
+func large(t *testing.T, l *Ledger, n, size int, dead bool) {
+	t.Helper()
+	data := strings.Repeat("x", size)
+	for i := range n {
+		id := fmt.Sprintf("task-%04d", i)
+		changes := []recovery.Change{put(id, data)}
+		if dead {
+			changes = append(changes, bury(id, data))
+		}
+		for _, c := range changes {
+			apply(t, l, c)
+		}
+	}
+}
+
+// aShelf is a memory that counts what comes.
+type aShelf struct{ found, bytes atomic.Int64 }
+
+func (m *aShelf) Load([]recovery.Entry) { panic("the ledger only nominates") }
+func (m *aShelf) Lock(page []recovery.Entry) []int {
+	all := make([]int, len(page))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+func (m *aShelf) Resolve(e recovery.Entry, found bool) {
+	if found {
+		m.found.Add(1)
+		m.bytes.Add(int64(len(e.Data)))
+	}
+}
+
+// warnings counts lines of the log.
+type warnings struct{ late atomic.Int64 }
+
+func (w *warnings) Enabled(context.Context, slog.Level) bool { return true }
+func (w *warnings) WithAttrs([]slog.Attr) slog.Handler       { return w }
+func (w *warnings) WithGroup(string) slog.Handler            { return w }
+func (w *warnings) Handle(_ context.Context, r slog.Record) error {
+	if r.Level == slog.LevelWarn && strings.Contains(r.Message, "does not answer a read in time") {
+		w.late.Add(1)
+	}
+	return nil
+}
+
+func behindLine(t *testing.T) (*Ledger, *redistest.Proxy, *warnings) {
+	t.Helper()
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr)
+	w := &warnings{}
+	v := newLives(proxy.URL())
+	v.opts.Shards, v.opts.Log = 1, slog.New(w)
+	l := v.open(t)
+	adopt(t, l)
+	return l, proxy, w
+}
+
+// Records that do not come within a second when they are asked for together are read
+// nevertheless, in smaller chunks: by replay, by lists and by id.
+func TestLargeRecordsOverASlowLine(t *testing.T) {
+	const n, size, rate = 100, 65_000, 4_000_000 // 6.5 MB: 1.6 s
+	for name, dead := range map[string]bool{"pending": false, "dead": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, proxy, _ := behindLine(t)
+			large(t, l, n, size, dead)
+			proxy.Throttle(rate)
+			if !dead {
+				m := &aShelf{}
+				if err := recovery.Replay(t.Context(), l, m, nil); err != nil {
+					t.Fatal(err)
+				}
+				if m.found.Load() != n || m.bytes.Load() != n*size {
+					t.Errorf("%d records, %d bytes were replayed", m.found.Load(), m.bytes.Load())
+				}
+				return
+			}
+			var ids []string
+			if err := l.ListDead(t.Context(), "", recovery.Ref{}, func(e recovery.Entry) bool {
+				ids = append(ids, string(e.ID))
+				return len(e.Data) == size
+			}); err != nil || len(ids) != n {
+				t.Fatalf("%d are listed, %v", len(ids), err)
+			}
+			found := 0
+			if err := l.GetDead(t.Context(), ids, func(int, recovery.Entry) { found++ }); err != nil || found != n {
+				t.Errorf("%d are found, %v", found, err)
+			}
+		})
+	}
+}
+
+// The index of the dead is read without their records.
+func TestScanDeadReadsNoRecords(t *testing.T) {
+	l, proxy, _ := behindLine(t)
+	large(t, l, 20, 65_000, true)
+	proxy.Throttle(100_000)
+	found := 0
+	if err := l.ScanDead(t.Context(), 0, func(recovery.Entry) { found++ }); err != nil || found != 20 {
+		t.Errorf("%d are found, %v", found, err)
+	}
+}
+
+// A single record gets as much time as it needs.
+func TestOneLargeRecordOverASlowLine(t *testing.T) {
+	l, proxy, w := behindLine(t)
+	large(t, l, 1, 1<<20, false)
+	proxy.Throttle(800_000) // 1.3 s
+	m := &aShelf{}
+	if err := recovery.Replay(t.Context(), l, m, nil); err != nil || m.bytes.Load() != 1<<20 {
+		t.Errorf("%d bytes, %v", m.bytes.Load(), err)
+	}
+	if got := w.late.Load(); got != 1 {
+		t.Errorf("%d lines of the log tell of it, want 1", got)
+	}
+	if w := l.Health().Waiting; len(w) > 0 {
+		t.Errorf("it still waits for %v", w)
+	}
+}
+
+// While nothing comes, readiness says so, and Close does not wait for it.
+func TestCloseDuringASlowRead(t *testing.T) {
+	l, proxy, _ := behindLine(t)
+	large(t, l, 2, 1<<20, false)
+	proxy.Throttle(1000)
+	ended := make(chan error, 1)
+	go func() { ended <- recovery.Replay(t.Context(), l, &aShelf{}, nil) }()
+	eventually(t, "readiness tells of it", func() bool {
+		all := l.Health().Waiting
+		return len(all) == 1 && all[0].What == "reading pending records from Redis" && all[0].Detail != ""
+	})
+	proxy.Throttle(0) // Close gives the node's name back, over the same line
+	_ = l.Close()
+	if err := <-ended; err == nil {
+		t.Error("the replay has ended well")
+	}
+}
+
+// The size of chunks follows the mean size of records, and falls when they are late.
+func TestLane(t *testing.T) {
+	c := newLane("x", 1)
+	want := func(records int, deadline time.Duration) {
+		t.Helper()
+		if n, d := c.next(); n != records || d != deadline {
+			t.Errorf("the next chunk has %d records within %v, want %d within %v", n, d, records, deadline)
+		}
+	}
+	want(chunkFirst, time.Second)
+	for range 10 {
+		c.came(100, 100*100, time.Millisecond)
+	}
+	want(chunkMost, time.Second)
+	c.came(1000, 1000*65_536, time.Millisecond)
+	want(16, time.Second) // about 1 MiB
+	c.came(16, 16*65_536, 500*time.Millisecond)
+	want(16, time.Second)
+	for n := 16; n > 1; n /= 2 {
+		if !c.late(n, time.Second) {
+			t.Fatal("it gives up")
+		}
+		want(n/2, time.Second)
+	}
+	for _, d := range []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, maxPatience} {
+		_, before := c.next()
+		if !c.late(1, before) {
+			t.Fatal("it gives up")
+		}
+		want(1, d)
+	}
+	if c.late(1, maxPatience) {
+		t.Error("it does not give up")
+	}
+	c.came(1, 65_536, time.Second)
+	want(1, maxPatience/2)
+	c.came(1, 65_536, 10*time.Second) // not quick
+	want(1, maxPatience/2)
+}
