@@ -69,6 +69,9 @@ func statsBlock(w io.Writer, s *client.Stats, now time.Time) {
 		"lateness", lateness(n),
 		"ledger", ledger, "warnings", strings.Join(s.State.Ledger.Warnings, "; "), "memory", fmt.Sprintf("%.1f MiB of tasks", float64(s.Memory.ArenaLive)/(1<<20)),
 		"rescued", strconv.FormatInt(s.Sweep.Rescued, 10))
+	if s.TopicsLeftOut > 0 {
+		fmt.Fprintf(w, "\n%d topics; lapse topics list shows them.\n", s.TopicsLeftOut)
+	}
 	if len(s.Topics) > 0 {
 		fmt.Fprintln(w)
 		topicTable(w, s.Topics)

@@ -14,13 +14,15 @@ type Stats struct {
 	Uptime  Duration    `json:"uptime"`
 	State   Readiness   `json:"state"`
 	Total   Counts      `json:"total"`
-	Topics  []Topic     `json:"topics"`
+	Topics  []Topic     `json:"topics"` // by name; empty if there are more than 1,000
 	Sweep   SweepStats  `json:"sweep"`
 	Ledger  LedgerStats `json:"ledger"`
 	Spool   SpoolStats  `json:"spool"`
 	Memory  MemoryStats `json:"memory"`
 	Events  EventStats  `json:"events"`
 	Nodes   NodesStats  `json:"nodes"`
+	// TopicsLeftOut is how many topics there are, if they are too many for Topics.
+	TopicsLeftOut int `json:"topics_left_out,omitempty"`
 	// ClockSteps are jumps of the wall clock that were noticed.
 	ClockSteps int64 `json:"clock_steps"`
 }

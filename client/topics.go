@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"strconv"
 
 	"github.com/goccy/go-json"
@@ -109,13 +110,45 @@ func (t *Topic) Chosen() Settings {
 // AnyRevision lets SetTopic replace settings of whatever revision.
 const AnyRevision int64 = -1
 
-// Topics returns all topics, with settings and counts. Errors: ErrUnreachable.
-func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
-	var answer struct {
-		Topics []Topic `json:"topics"`
+// A TopicPage is a part of the topics, by name.
+type TopicPage struct {
+	Topics []Topic `json:"topics"`
+	// NextCursor leads to the next page. Empty: this was the last one.
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// ListTopics returns a page of topics, with settings and counts: the first one, or the one
+// that the NextCursor of the page before leads to. limit is 1 to 1,000; 0 stands for 1,000.
+// Errors: ErrInvalid, ErrUnreachable.
+func (c *Client) ListTopics(ctx context.Context, limit int, cursor string) (*TopicPage, error) {
+	values := url.Values{}
+	if limit != 0 {
+		values.Set("limit", strconv.Itoa(limit))
 	}
-	_, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/topics", effect: reads}, &answer)
-	return answer.Topics, err
+	if cursor != "" {
+		values.Set("cursor", cursor)
+	}
+	p := &TopicPage{}
+	if _, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/topics", query: values, effect: reads}, p); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Topics returns all topics, page by page, with settings and counts. Errors:
+// ErrUnreachable.
+func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
+	var all []Topic
+	for cursor := ""; ; {
+		p, err := c.ListTopics(ctx, 0, cursor)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p.Topics...)
+		if cursor = p.NextCursor; cursor == "" {
+			return all, nil
+		}
+	}
 }
 
 // Topic returns a topic. Errors: ErrNoTopic if nobody has set it up and it never had a

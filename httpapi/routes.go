@@ -72,7 +72,8 @@ func (s *Server) routes() error {
 		reads: typeOf[BuryReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Bury))
 
 	// Topics.
-	add(a, route{id: "list-topics", allow: readers, method: "GET", path: "/v1/topics", summary: "List topics with settings and counts"}, s.topics)
+	add(a, route{id: "list-topics", allow: readers, method: "GET", path: "/v1/topics", summary: "List topics with settings and counts",
+		about: "By name, page by page.", fails: kinds{invalid}}, s.topics)
 	add(a, route{id: "get-topic", allow: readers, method: "GET", path: "/v1/topics/{topic}", summary: "Show a topic",
 		fails: kinds{invalid, noTopic}}, s.topic)
 	add(a, route{id: "put-topic", allow: admins, method: "PUT", path: "/v1/topics/{topic}", summary: "Set a topic up",

@@ -16,13 +16,15 @@ type Stats struct {
 	Uptime  duration    `json:"uptime"`
 	State   Readiness   `json:"state"`
 	Total   Counts      `json:"total"`
-	Topics  []Topic     `json:"topics" nullable:"false"`
+	Topics  []Topic     `json:"topics" nullable:"false" doc:"By name. Empty if there are more than 1,000: GET /v1/topics lists them."`
 	Sweep   SweepStats  `json:"sweep"`
 	Ledger  LedgerStats `json:"ledger"`
 	Spool   SpoolStats  `json:"spool"`
 	Memory  MemoryStats `json:"memory"`
 	Events  EventStats  `json:"events"`
 	Nodes   NodesStats  `json:"nodes"`
+
+	TopicsLeftOut int `json:"topics_left_out,omitempty" doc:"How many topics there are, if they are too many for topics."`
 
 	ClockSteps int64 `json:"clock_steps" doc:"Jumps of the wall clock that were noticed."`
 }
@@ -163,15 +165,19 @@ func (s *Server) stats(context.Context, *struct{}) (*reply[Stats], error) {
 
 func (s *Server) wireStats() Stats {
 	t := s.scheduler.Stats()
+	topics, leftOut := t.Topics, 0
+	if t.Beyond > 0 { // a page of them would cost more than all else here
+		topics, leftOut = nil, len(t.Topics)+t.Beyond
+	}
 	return Stats{
 		Node: t.Node, Version: s.version, Uptime: duration(time.Since(s.started).Round(time.Second)),
-		State: s.wireReadiness(t.Readiness), Total: wireCounts(&t.Total), Topics: wireTopics(t.Topics),
+		State: s.wireReadiness(t.Readiness), Total: wireCounts(&t.Total), Topics: wireTopics(topics),
 		Sweep:      wireSweep(&t),
 		Ledger:     LedgerStats{t.Ledger.Commits, t.Ledger.Changes, t.Ledger.Repeats, t.Ledger.Queued, t.UnknownRecords},
 		Spool:      SpoolStats{t.Spool.Tasks, t.Spool.Moved, t.Spool.Condition},
 		Memory:     MemoryStats{t.ArenaBytes, t.ArenaLive, t.Armed},
 		Events:     EventStats{t.Subscriptions, t.EventsLost},
 		Nodes:      NodesStats{t.ReservesGiven, t.ReservesTaken, t.HelpTaken, t.HelpGiven},
-		ClockSteps: t.ClockSteps,
+		ClockSteps: t.ClockSteps, TopicsLeftOut: leftOut,
 	}
 }

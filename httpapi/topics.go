@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -68,9 +67,10 @@ type Retry struct {
 	MaxBackoff  duration `json:"max_backoff"`
 }
 
-// TopicList is all topics.
+// TopicList is a page of topics.
 type TopicList struct {
-	Topics []Topic `json:"topics" nullable:"false"`
+	Topics     []Topic `json:"topics" nullable:"false"`
+	NextCursor string  `json:"next_cursor,omitempty" doc:"For the page after this one. Left out at the end."`
 }
 
 func wireTopic(t *tasks.Topic) Topic {
@@ -178,11 +178,18 @@ func replyTopic(t *tasks.Topic) *topicReply {
 	return &topicReply{ETag: `"` + strconv.FormatInt(t.Revision, 10) + `"`, Body: wireTopic(t)}
 }
 
+type topicListing struct {
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"1000" doc:"Topics a page. A page of large settings ends earlier."`
+	Cursor string `query:"cursor" maxLength:"1024" doc:"The next_cursor of the page before."`
+}
+
 // topics answers GET /v1/topics.
-func (s *Server) topics(ctx context.Context, _ *struct{}) (*reply[TopicList], error) {
-	limit := tasks.GrantOf(ctx)
-	all := slices.DeleteFunc(s.scheduler.Topics(), func(t tasks.Topic) bool { return !limit.Allows(t.Name) })
-	return &reply[TopicList]{TopicList{wireTopics(all)}}, nil
+func (s *Server) topics(ctx context.Context, in *topicListing) (*reply[TopicList], error) {
+	page, err := s.scheduler.ListTopics(tasks.TopicQuery{Limit: in.Limit, Cursor: in.Cursor, Allows: tasks.GrantOf(ctx).Allows})
+	if err != nil {
+		return nil, err
+	}
+	return &reply[TopicList]{TopicList{wireTopics(page.Topics), page.NextCursor}}, nil
 }
 
 // topic answers GET /v1/topics/{topic}.

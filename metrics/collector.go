@@ -1,10 +1,8 @@
 package metrics
 
 import (
-	"cmp"
 	"context"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,11 +13,11 @@ import (
 )
 
 // Topics are chosen by callers, and every label value costs memory in each
-// Prometheus that scrapes. So MaxTopics have series of their own: those that are set
-// up first, then the busiest. The others are added up under OtherTopics, which no topic
-// can be called. A topic may change over as others get busier.
+// Prometheus that scrapes. So at most MaxTopics have series of their own, those that
+// somebody has set up before the busiest, and the others are added up under OtherTopics,
+// which no topic can be called. A topic may change over when others get busier.
 const (
-	MaxTopics   = 1000
+	MaxTopics   = tasks.MaxStatsTopics
 	OtherTopics = "_other"
 )
 
@@ -66,7 +64,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 
-	for _, t := range bounded(s.Topics) {
+	for _, t := range bounded(&s) {
 		n := &t.Counts
 		gauge(tasksNow, float64(n.Pending), t.Name, tasks.Pending.String())
 		gauge(tasksNow, float64(n.Ready), t.Name, tasks.Ready.String())
@@ -180,27 +178,18 @@ func unix(t time.Time) float64 {
 	return float64(t.UnixMilli()) / 1000
 }
 
-// bounded sorts the topics, those that are set up first, then the busiest, and adds up those
-// beyond MaxTopics.
-func bounded(topics []tasks.Topic) []tasks.Topic {
-	topics = append([]tasks.Topic(nil), topics...)
-	slices.SortFunc(topics, func(a, b tasks.Topic) int {
-		return cmp.Or(-cmp.Compare(min(a.Revision, 1), min(b.Revision, 1)), -cmp.Compare(busyness(&a), busyness(&b)), cmp.Compare(a.Name, b.Name))
-	})
-	if len(topics) <= MaxTopics {
-		return topics
+// bounded adds the topics that Stats leaves out up to one, and those beyond MaxTopics.
+func bounded(s *tasks.Stats) []tasks.Topic {
+	other := tasks.Topic{Name: OtherTopics, Counts: s.Others}
+	shown := min(len(s.Topics), MaxTopics)
+	for i := range s.Topics[shown:] {
+		other.Counts.Add(&s.Topics[shown+i].Counts)
 	}
-	other := tasks.Topic{Name: OtherTopics}
-	for i := range topics[MaxTopics:] {
-		other.Counts.Add(&topics[MaxTopics+i].Counts)
+	topics := s.Topics[:shown:shown]
+	if s.Beyond > 0 || shown < len(s.Topics) {
+		topics = append(topics, other)
 	}
-	return append(topics[:MaxTopics:MaxTopics], other)
-}
-
-// busyness is how many tasks a topic has and has had since the start.
-func busyness(t *tasks.Topic) int64 {
-	n := &t.Counts
-	return n.Pending + n.Ready + n.Delivering + n.Dead + n.Scheduled + n.Delivered + n.Failed
+	return topics
 }
 
 // histogram turns counts per bucket into the cumulative ones of Prometheus.

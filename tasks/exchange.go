@@ -72,8 +72,8 @@ func (s *Scheduler) exchangeLoop() {
 }
 
 func (s *Scheduler) exchangeOnce() {
+	s.dropGuests()
 	s.mu.Lock()
-	s.dropGuestsLocked()
 	waiting := len(s.exchange.wishes) > 0
 	s.unlock()
 	if waiting {

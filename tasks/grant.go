@@ -227,8 +227,6 @@ type quotas struct {
 const (
 	// maxQuotas bounds them; beyond it, the one that was used longest ago is forgotten.
 	maxQuotas = 1000
-	// topicsAtOnce is how many topics are looked at under one lock.
-	topicsAtOnce = 500
 )
 
 // quota returns what a grant's bounds are compared with; nil if it has none.
@@ -289,26 +287,17 @@ func (k *quotas) of(topic string) (list []*quota) {
 // countQuota has the topics that are there count in a quota, and no more in another one:
 // a few under one lock. Topics that come meanwhile do so by themselves.
 func (s *Scheduler) countQuota(q, old *quota) {
-	for from := 0; ; from += topicsAtOnce {
-		s.mu.Lock()
-		end := min(from+topicsAtOnce, len(s.byNumber))
-		for _, t := range s.byNumber[min(from, end):end] {
-			t.quotas = slices.DeleteFunc(t.quotas, func(o *quota) bool { return o == old })
-			if t.name == "" || !anyMatches(q.patterns, t.name) || slices.Contains(t.quotas, q) {
-				continue
-			}
-			t.quotas = append(t.quotas, q)
-			q.tasks += t.slots
-			if t.occupied {
-				q.topics++
-			}
-		}
-		over := end == len(s.byNumber)
-		s.mu.Unlock()
-		if over {
+	s.eachTopic(func(t *topic) {
+		t.quotas = slices.DeleteFunc(t.quotas, func(o *quota) bool { return o == old })
+		if !anyMatches(q.patterns, t.name) || slices.Contains(t.quotas, q) {
 			return
 		}
-	}
+		t.quotas = append(t.quotas, q)
+		q.tasks += t.slots
+		if t.occupied {
+			q.topics++
+		}
+	})
 }
 
 // roomLocked tells whether the caller may have one more task.

@@ -218,7 +218,7 @@ func TestBoundsAmongNodes(t *testing.T) {
 // So many different grants that the first ones are forgotten still count right.
 func TestManyBounds(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		for i := range 2*topicsAtOnce + 10 {
+		for i := range 2*atOnce + 10 {
 			want(t, "Schedule", schedules(r, t.Context(), fmt.Sprint("t", i)), nil)
 		}
 		for i := range maxQuotas + 50 {

@@ -135,11 +135,18 @@ func (s *Scheduler) dismissLocked(g *guest) {
 	delete(s.exchange.guests, g)
 }
 
-// dropGuestsLocked forgets those whose wishes nobody has renewed.
-func (s *Scheduler) dropGuestsLocked() {
+// dropGuests forgets those whose wishes nobody has renewed.
+func (s *Scheduler) dropGuests() {
+	s.mu.Lock()
+	defer func() { s.unlock() }()
+	seen := 0
 	for g := range s.exchange.guests {
 		if !g.served && !s.welcomeLocked(g) {
 			s.dismissLocked(g)
+		}
+		if seen++; seen%atOnce == 0 {
+			s.unlock()
+			s.mu.Lock()
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"slices"
 	"time"
 )
 
@@ -63,25 +62,40 @@ func (s *Scheduler) callForHelp() {
 	if s.solitary() {
 		return
 	}
-	var told backlogTold
 	s.mu.Lock()
 	called := s.sweep.called
 	s.sweep.called = s.sweep.raised && !s.ended
-	if s.sweep.called {
-		for _, t := range s.byNumber {
-			if t.pushed && t.queue.live > 0 {
-				told.Topics = append(told.Topics, backlogTopic{t.name, t.way(), t.queue.live})
-			}
+	calls := s.sweep.called
+	s.mu.Unlock()
+	var told backlogTold
+	if calls {
+		told.Topics = s.backlogTopics()
+	}
+	if calls || called {
+		tell(s, "", backlogQuestion, told)
+	}
+}
+
+// backlogTopics returns the topics that other nodes are told of during a backlog.
+func (s *Scheduler) backlogTopics() (most []backlogTopic) {
+	type candidate struct {
+		topic *topic
+		ready int
+	}
+	all := smallest[candidate]{limit: backlogTopics, compare: func(a, b candidate) int { return b.ready - a.ready }}
+	s.eachTopic(func(t *topic) {
+		if t.pushed && t.queue.live > 0 {
+			all.add(candidate{t, t.queue.live})
+		}
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range all.sorted() {
+		if c.topic.pushed {
+			most = append(most, backlogTopic{c.topic.name, c.topic.way(), c.ready})
 		}
 	}
-	calls := s.sweep.called || called
-	s.mu.Unlock()
-	if !calls {
-		return
-	}
-	slices.SortFunc(told.Topics, func(a, b backlogTopic) int { return b.Ready - a.Ready })
-	told.Topics = told.Topics[:min(len(told.Topics), backlogTopics)]
-	tell(s, "", backlogQuestion, told)
+	return most
 }
 
 // answerHelp gives tasks to a node that helps.

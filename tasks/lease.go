@@ -92,6 +92,9 @@ func (s *Scheduler) freeLocked(away, pledged int) {
 	}
 }
 
+// leasesAtOnce is how many open deliveries are looked at before others get the lock.
+const leasesAtOnce = 4 * atOnce
+
 // expire returns the tasks whose leases have run out and tells how many.
 func (s *Scheduler) expire() int {
 	type delivery struct {
@@ -100,10 +103,14 @@ func (s *Scheduler) expire() int {
 	}
 	var over []delivery
 	s.mu.Lock()
-	now := s.elapsed()
-	for n, l := range s.open {
+	now, seen := s.elapsed(), 0
+	for n, l := range s.open { // others may change it while the lock is free: the loop allows that
 		if l.until <= now {
 			over = append(over, delivery{n, l.nonce})
+		}
+		if seen++; seen%leasesAtOnce == 0 {
+			s.unlock()
+			s.mu.Lock()
 		}
 	}
 	s.unlock()

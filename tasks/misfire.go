@@ -54,16 +54,20 @@ func (sl *slot) heldBack() bool {
 	return sl.state == pending && sl.flags&misfired != 0 && sl.timer == 0
 }
 
-// decideLocked has the topics decide that have waited for the end of replay.
+// decideLocked has the topics decide, in the background, that have waited for the end of
+// replay. Those of which a task is held back later do so by themselves, see missedLocked.
 func (s *Scheduler) decideLocked() {
-	if !s.isReplayed() {
-		return
+	if s.isReplayed() && !s.ended {
+		s.background.Go(s.decide)
 	}
-	for _, t := range s.topics {
-		if t.undecided {
+}
+
+func (s *Scheduler) decide() {
+	s.eachTopic(func(t *topic) {
+		if t.undecided && s.isReplayed() {
 			s.revisitLocked(t)
 		}
-	}
+	})
 }
 
 // revisitLocked has the waiting tasks of a topic looked at again, in the background: its

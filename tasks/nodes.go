@@ -120,19 +120,13 @@ func (s *Scheduler) status() []byte {
 
 func (s *Scheduler) nodeStatus() NodeStatus {
 	var all Counts
-	for from, more := 0, true; more; from += atOnce {
-		s.mu.Lock()
-		to := min(from+atOnce, len(s.byNumber))
-		for _, t := range s.byNumber[from:to] {
-			all.Add(&t.counts)
-			all.Pending += t.gauges[Pending]
-			all.Ready += t.gauges[Ready]
-			all.Delivering += t.gauges[Delivering]
-			all.Dead += t.gauges[Dead]
-		}
-		more = to < len(s.byNumber)
-		s.mu.Unlock()
-	}
+	s.eachTopic(func(t *topic) {
+		all.Add(&t.counts)
+		all.Pending += t.gauges[Pending]
+		all.Ready += t.gauges[Ready]
+		all.Delivering += t.gauges[Delivering]
+		all.Dead += t.gauges[Dead]
+	})
 	st := NodeStatus{
 		Pending: all.Pending, Ready: all.Ready, Delivering: all.Delivering, Dead: all.Dead,
 		LatenessP50: all.Lateness.Quantile(0.5), LatenessP99: all.Lateness.Quantile(0.99),

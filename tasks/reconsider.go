@@ -10,14 +10,12 @@ func (s *Scheduler) Reconsider() {
 		revision int64
 	}
 	var all []candidate
-	s.mu.Lock()
-	for name, t := range s.topics {
+	s.eachTopic(func(t *topic) {
 		// Settings that could not be read have no kind; only better ones help.
 		if t.unfit != nil && t.settings.Kind != "" {
-			all = append(all, candidate{name, t.given(), t.revision})
+			all = append(all, candidate{t.name, t.given(), t.revision})
 		}
-	}
-	s.unlock()
+	})
 	for _, c := range all {
 		e, err := s.cfg.ways.equip(c.name, c.set)
 		if err != nil {

@@ -93,13 +93,11 @@ func (s *Scheduler) settingsLost(ctx context.Context, settings recovery.Settings
 
 // topicsSet returns copies of the topics that have settings of their own.
 func (s *Scheduler) topicsSet() map[string]topic {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	set := make(map[string]topic)
-	for name, t := range s.topics {
+	s.eachTopic(func(t *topic) {
 		if t.revision != 0 {
-			set[name] = topic{settings: t.settings, own: t.own, revision: t.revision, unfit: t.unfit}
+			set[t.name] = topic{settings: t.settings, own: t.own, revision: t.revision, unfit: t.unfit}
 		}
-	}
+	})
 	return set
 }

@@ -51,6 +51,7 @@ type Scheduler struct {
 	closed      chan struct{} // closed when Close is over, which closeErr waits for
 	closeErr    error
 	waits       recovery.WaitList // what is stuck or not served yet, for Readiness
+	figures     figures
 
 	mu            sync.Mutex // guards everything below
 	holdings      []*holding // by number of the tenure; nil where there is none

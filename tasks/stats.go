@@ -36,8 +36,10 @@ type Waiting = recovery.Waiting
 type Stats struct {
 	Node      string
 	At        time.Time // when they were taken
-	Topics    []Topic
-	Total     Counts // of all topics
+	Topics    []Topic   // at most MaxStatsTopics, by name: those that somebody has set up, then the busiest. Shared with other callers: not to be changed
+	Others    Counts    // of the topics beyond those
+	Beyond    int       // how many topics those are
+	Total     Counts    // of all topics
 	Readiness Readiness
 
 	Rescued          int64 // tasks that the sweep found overdue; 0 outside a fault
@@ -97,18 +99,20 @@ type SpoolStats struct {
 	Condition string // why it takes no new tasks; empty if it does
 }
 
-// Stats returns the figures.
+// Stats returns the figures. With more than MaxStatsTopics topics, what it says of topics may
+// be a second old.
 func (s *Scheduler) Stats() Stats {
-	ready, topics := s.Readiness(), s.Topics()
+	ready, sums := s.Readiness(), s.topicSums()
 	st := Stats{
-		Node: s.cfg.Node, At: s.cfg.Clock(), Topics: topics, Readiness: ready,
+		Node: s.cfg.Node, At: s.cfg.Clock(), Topics: sums.topics, Readiness: ready,
+		Others: sums.others, Beyond: sums.beyond, Total: sums.others,
 		Ledger: s.committer.Stats(), Armed: s.runner.Len(), Ways: s.cfg.ways.stats(),
 	}
 	if s.shared != nil && s.shared.relay != nil {
 		st.Relay = s.shared.relay.Stats()
 	}
-	for i := range topics {
-		st.Total.Add(&topics[i].Counts)
+	for i := range st.Topics {
+		st.Total.Add(&st.Topics[i].Counts)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -168,19 +168,12 @@ func (s *Scheduler) searchSomeLocked(from uint32) (found int, to uint32) {
 // wakeAll sees to it that somebody takes what the topics have ready, and returns
 // how many of them had been forgotten. It is also how a backlog raises them.
 func (s *Scheduler) wakeAll() (missed int) {
-	for from, more := 0, true; more; from += atOnce {
-		s.mu.Lock()
-		to := min(from+atOnce, len(s.byNumber))
-		for i := from; i < to; i++ {
-			t := s.byNumber[i]
-			if s.neglectedLocked(t) {
-				missed++
-			}
-			s.wakeLocked(t)
+	s.eachTopic(func(t *topic) {
+		if s.neglectedLocked(t) {
+			missed++
 		}
-		more = to < len(s.byNumber)
-		s.unlock()
-	}
+		s.wakeLocked(t)
+	})
 	return missed
 }
 

@@ -2,8 +2,6 @@ package tasks
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -126,22 +124,25 @@ func (s *Scheduler) Topic(name string) (Topic, error) {
 	return Topic{}, ErrNoTopic
 }
 
-// Topics returns all topics that this node has met, by name.
+// Topics returns all topics that this node has met, by name. There may be MaxTopics of them:
+// ListTopics returns them page by page.
 func (s *Scheduler) Topics() []Topic {
-	s.mu.Lock()
-	defer s.unlock()
-	all := make([]Topic, 0, len(s.topics))
-	for _, t := range s.topics {
-		all = append(all, s.describeLocked(t))
-	}
-	slices.SortFunc(all, func(a, b Topic) int { return strings.Compare(a.Name, b.Name) })
+	var all []Topic
+	s.eachTopic(func(t *topic) { all = append(all, s.describeLocked(t)) })
+	sortTopics(all)
 	return all
 }
 
-func (s *Scheduler) describeLocked(t *topic) Topic {
+// countsLocked returns the counts of a topic as they are shown.
+func (t *topic) countsLocked() Counts {
 	c := t.counts
 	c.Pending, c.Ready, c.Delivering, c.Dead = t.gauges[Pending], t.gauges[Ready], t.gauges[Delivering], t.gauges[Dead]
 	c.DeadOldest = t.deadSince()
+	return c
+}
+
+func (s *Scheduler) describeLocked(t *topic) Topic {
+	c := t.countsLocked()
 	d := Topic{Name: t.name, Settings: t.settings, Revision: t.revision, Counts: c}
 	d.Settings.Kind = t.kind()
 	if t.unfit != nil {

@@ -218,8 +218,15 @@ func (s *Scheduler) bringLocked(t *topic, lease time.Duration, ds []*Delivery) (
 func (s *Scheduler) renewWishes() {
 	told := make(map[string][]wished)
 	s.mu.Lock()
-	now := s.elapsed()
+	now, seen := s.elapsed(), 0
 	for w := range s.exchange.wishes {
+		if seen++; seen%wishesAtOnce == 0 {
+			s.unlock()
+			s.mu.Lock()
+			if _, stands := s.exchange.wishes[w]; !stands {
+				continue
+			}
+		}
 		if w.demand > 0 {
 			w.unused = 0
 			s.searchLocked(w) // nodes that have come since

@@ -1,0 +1,89 @@
+package tasks
+
+import "strings"
+
+const (
+	// MaxTopicPage is how many topics a page has at most.
+	MaxTopicPage = 1000
+	// A page of topics ends behind the one with which it has so many bytes, by an estimate.
+	topicPageBytes = 4 << 20
+)
+
+// A TopicQuery asks for a page of topics.
+type TopicQuery struct {
+	Limit  int    // 1 to MaxTopicPage; 0: MaxTopicPage
+	Cursor string // TopicPage.NextCursor of the page before; empty: from the beginning
+
+	Allows func(name string) bool // leaves other topics out; nil: none
+}
+
+// A TopicPage is a part of the topics that a node has met, by name. It ends early if the
+// topics are large.
+type TopicPage struct {
+	Topics     []Topic
+	NextCursor string // leads to the next page; empty: there are no more topics
+}
+
+// ListTopics returns a page of the topics that this node has met. Pages are no snapshot: a
+// topic that comes or goes meanwhile may be missing. Errors: ErrInvalid.
+func (s *Scheduler) ListTopics(q TopicQuery) (TopicPage, error) {
+	var f faults
+	if q.Limit < 0 || q.Limit > MaxTopicPage {
+		f.add("limit", "must be 1 to 1000")
+	}
+	if q.Cursor != "" && !validName(q.Cursor) {
+		f.add("cursor", "must be the next_cursor of the page before")
+	}
+	if err := f.err(); err != nil {
+		return TopicPage{}, err
+	}
+	if q.Limit == 0 {
+		q.Limit = MaxTopicPage
+	}
+	first := smallest[string]{limit: q.Limit + 1, compare: strings.Compare}
+	for _, name := range s.figures.names.do(s.topicNames) {
+		if name > q.Cursor && (q.Allows == nil || q.Allows(name)) {
+			first.add(name)
+		}
+	}
+	names := first.sorted()
+	page := s.describeSome(names[:min(len(names), q.Limit)])
+	if page.NextCursor == "" && len(names) > q.Limit {
+		page.NextCursor = names[q.Limit-1]
+	}
+	return page, nil
+}
+
+// topicNames returns the names of all topics, in no order.
+func (s *Scheduler) topicNames() []string {
+	s.mu.Lock()
+	expected := len(s.topics)
+	s.mu.Unlock()
+	names := make([]string, 0, expected)
+	s.eachTopic(func(t *topic) { names = append(names, t.name) })
+	return names
+}
+
+// describeSome makes a page of topics, as far as they fit into one. Those that were
+// forgotten meanwhile are left out.
+func (s *Scheduler) describeSome(names []string) (page TopicPage) {
+	bytes := 0
+	for i := 0; i < len(names); {
+		s.mu.Lock()
+		for end := min(i+atOnce, len(names)); i < end && bytes < topicPageBytes; i++ {
+			if t, ok := s.topics[names[i]]; ok {
+				page.Topics = append(page.Topics, s.describeLocked(t))
+				bytes += describedBytes + len(t.settings.Delivery)
+			}
+		}
+		s.unlock()
+		if bytes >= topicPageBytes && i < len(names) {
+			page.NextCursor = names[i-1]
+			return page
+		}
+	}
+	return page
+}
+
+// describedBytes is about what a topic takes up in an answer, besides Delivery.
+const describedBytes = 1 << 10

@@ -1,0 +1,203 @@
+package tasks
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fillTopics makes so many topics, named t00000 and so on, that have no tasks.
+func (r *rig) fillTopics(n int) {
+	r.mu.Lock()
+	defer r.unlock()
+	for i := range n {
+		if _, err := r.topicLocked(fmt.Sprintf("t%05d", i), false); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+func TestEachTopicInPieces(t *testing.T) {
+	const topics = 5*atOnce + 7
+	r := newRig(t, Config{})
+	r.fillTopics(topics)
+	seen, inOne := make(map[string]int), 0
+	r.eachTopicThen(func(v *topic) {
+		seen[v.name]++
+		if inOne++; inOne > atOnce {
+			t.Fatalf("%d topics are visited in one critical section", inOne)
+		}
+	}, func() {
+		inOne = 0
+		r.mu.Lock() // for ever if it were held
+		r.mu.Unlock()
+	})
+	if len(seen) != topics {
+		t.Errorf("%d topics were visited, want %d", len(seen), topics)
+	}
+	for name, n := range seen {
+		if n != 1 {
+			t.Errorf("%s was visited %d times", name, n)
+		}
+	}
+}
+
+// A loop over all topics under the lock keeps every task of the node waiting: eachTopic is the
+// way to visit them.
+func TestNoLoopOverAllTopics(t *testing.T) {
+	entries, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := token.NewFileSet()
+	all := func(e ast.Expr) bool {
+		if part, ok := e.(*ast.SliceExpr); ok {
+			e = part.X
+		}
+		s, ok := e.(*ast.SelectorExpr)
+		return ok && (s.Sel.Name == "topics" || s.Sel.Name == "byNumber")
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || name == "topicwalk.go" {
+			continue
+		}
+		parsed, err := parser.ParseFile(files, name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if loop, ok := n.(*ast.RangeStmt); ok && all(loop.X) && !boundedLoops[name] {
+				t.Errorf("%s: a loop over all topics; use eachTopic", files.Position(loop.Pos()))
+			}
+			return true
+		})
+	}
+}
+
+// boundedLoops are files with a loop that looks like one over all topics and is not.
+var boundedLoops = map[string]bool{
+	"topics.go":    true, // evictTopic ends after a hundred
+	"misfire.go":   true, // of a visit
+	"subscribe.go": true, // of a subscription
+}
+
+func TestStatsOfManyTopics(t *testing.T) {
+	r := newRig(t, Config{})
+	r.fillTopics(MaxStatsTopics)
+	for i := range 3 {
+		r.must(Request{Topic: fmt.Sprintf("zz-busy-%d", i), Delay: time.Hour})
+	}
+	r.topic("zzz-set", TopicSettings{Paused: true})
+	st := r.Stats()
+	if len(st.Topics) != MaxStatsTopics || st.Beyond != 4 || st.Total.Scheduled != 3 || st.Others.Scheduled != 0 {
+		t.Fatalf("%d topics, %d beyond, %d scheduled, %d of them by others; want %d, 4, 3, 0",
+			len(st.Topics), st.Beyond, st.Total.Scheduled, st.Others.Scheduled, MaxStatsTopics)
+	}
+	last := st.Topics[MaxStatsTopics-4:]
+	for i, want := range []string{"zz-busy-0", "zz-busy-1", "zz-busy-2", "zzz-set"} {
+		if last[i].Name != want {
+			t.Errorf("shown is %s, want %s", last[i].Name, want)
+		}
+	}
+	for i := 1; i < len(st.Topics); i++ {
+		if st.Topics[i-1].Name >= st.Topics[i].Name {
+			t.Fatalf("%s stands before %s", st.Topics[i-1].Name, st.Topics[i].Name)
+		}
+	}
+	if all := r.Topics(); len(all) != MaxStatsTopics+4 || all[0].Name != "t00000" || all[len(all)-1].Name != "zzz-set" {
+		t.Errorf("%d topics from %s to %s", len(all), all[0].Name, all[len(all)-1].Name)
+	}
+}
+
+func TestListTopics(t *testing.T) {
+	const topics = 2*MaxTopicPage + 5
+	r := newRig(t, Config{})
+	r.fillTopics(topics)
+	for _, limit := range []int{0, 1000, 999, 300} {
+		n, pages := 0, 0
+		for cursor := ""; ; {
+			page, err := r.ListTopics(TopicQuery{Limit: limit, Cursor: cursor})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, topic := range page.Topics {
+				if want := fmt.Sprintf("t%05d", n); topic.Name != want {
+					t.Fatalf("with limit %d comes %s, want %s", limit, topic.Name, want)
+				}
+				n++
+			}
+			pages++
+			if cursor = page.NextCursor; cursor == "" {
+				break
+			}
+		}
+		size := limit
+		if size == 0 {
+			size = MaxTopicPage
+		}
+		if n != topics || pages != (topics+size-1)/size {
+			t.Errorf("with limit %d there were %d topics on %d pages", limit, n, pages)
+		}
+	}
+	for _, q := range []TopicQuery{{Limit: -1}, {Limit: MaxTopicPage + 1}, {Cursor: "a b"}} {
+		if _, err := r.ListTopics(q); err == nil {
+			t.Errorf("%+v is no fault", q)
+		}
+	}
+}
+
+func TestPageOfLargeTopicsEndsEarly(t *testing.T) {
+	r := newRig(t, Config{})
+	r.fillTopics(100)
+	r.mu.Lock()
+	for i := range 100 {
+		r.topics[fmt.Sprintf("t%05d", i)].settings.Delivery = make([]byte, 500<<10)
+	}
+	r.unlock()
+	page, err := r.ListTopics(TopicQuery{})
+	if err != nil || len(page.Topics) != 9 || page.NextCursor != "t00008" {
+		t.Fatalf("%d topics, then %q: %v", len(page.Topics), page.NextCursor, err)
+	}
+	page, err = r.ListTopics(TopicQuery{Cursor: page.NextCursor})
+	if err != nil || page.Topics[0].Name != "t00009" {
+		t.Errorf("then %s: %v", page.Topics[0].Name, err)
+	}
+}
+
+func TestFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f flight[int]
+		runs := 0
+		compute := func() int {
+			runs++
+			time.Sleep(time.Second)
+			return runs
+		}
+		began := time.Now()
+		var all sync.WaitGroup
+		ask := func(want int) {
+			all.Go(func() {
+				if got := f.do(compute); got != want {
+					t.Errorf("got the result of computation %d, want %d", got, want)
+				}
+			})
+		}
+		ask(1)
+		time.Sleep(500 * time.Millisecond)
+		for range 50 {
+			ask(2) // the one that runs began before they asked
+		}
+		all.Wait()
+		if took := time.Since(began); runs != 2 || took != 2*time.Second {
+			t.Errorf("%d computations in %s", runs, took)
+		}
+	})
+}
