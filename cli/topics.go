@@ -142,22 +142,21 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	var settings client.Settings
-	var revision int64
-	switch have, err := s.Topic(ctx, c.Topic); {
-	case err == nil:
-		settings, revision = have.Chosen(), have.Revision
-	case !errors.Is(err, client.ErrNoTopic):
+	have, err := s.Topic(ctx, c.Topic)
+	switch {
+	case errors.Is(err, client.ErrNoTopic):
+		have = &client.Topic{}
+	case err != nil:
 		return err
 	}
-	if !way.IsZero() {
-		settings.Delivery = way
-	}
-	if c.Burst != nil && (c.Rate == nil && settings.Rate == nil || c.Rate != nil && *c.Rate == 0) {
+	if c.Burst != nil && (c.Rate == nil && have.Rate == nil || c.Rate != nil && *c.Rate == 0) {
 		return fmt.Errorf("%w: burst: needs a rate, and the topic has none: give --rate too", errSettings)
 	}
-	c.change(&settings)
-	t, err := s.SetTopic(ctx, c.Topic, settings, revision)
+	patch := c.patch()
+	if !way.IsZero() {
+		patch["delivery"] = instead(have.Delivery, way)
+	}
+	t, err := s.ChangeTopic(ctx, c.Topic, patch, have.Revision)
 	if err != nil {
 		return err
 	}
@@ -181,41 +180,76 @@ func twice(object string) bool {
 	return false
 }
 
-func (c *topicsSet) change(s *client.Settings) {
-	if c.Rate != nil || c.Burst != nil {
-		rate := client.Rate{}
-		if s.Rate != nil {
-			rate = *s.Rate
-		}
-		if c.Rate != nil && c.Burst == nil {
-			rate.Burst = 0 // its default follows the rate
-		}
-		replace(&rate.PerSecond, c.Rate)
-		replace(&rate.Burst, c.Burst)
-		s.Rate = &rate
-		if rate.PerSecond == 0 {
-			s.Rate = nil
-		}
+// instead is a patch that puts one way of delivery in the place of another.
+func instead(old, way client.Way) map[string]any {
+	patch := map[string]any{"kind": way.Kind}
+	for name := range old.Settings {
+		patch[name] = nil
 	}
-	replace(&s.Weight, c.Weight)
-	replace(&s.Spread, (*client.Duration)(c.Spread.pointer()))
-	if c.Misfire != "" {
-		s.Misfire = c.Misfire
+	for name, value := range way.Settings {
+		if inner, is := old.Settings[name].(map[string]any); is {
+			value = insteadOf(inner, value)
+		}
+		patch[name] = value
 	}
-	replace(&s.DeadRetention, (*client.Duration)(c.DeadRetention.pointer()))
-	replace(&s.Retry.MaxAttempts, c.MaxAttempts)
-	replace(&s.Concurrency, c.Concurrency)
-	replace(&s.CountCrashes, c.CountCrashes)
-	replace(&s.Paused, c.Paused)
-	replace(&s.Retry.MinBackoff, (*client.Duration)(c.MinBackoff.pointer()))
-	replace(&s.Retry.MaxBackoff, (*client.Duration)(c.MaxBackoff.pointer()))
-	replace(&s.Lease, (*client.Duration)(c.Lease.pointer()))
+	return patch
 }
 
-// replace sets a value if another one was given.
-func replace[T any](value, given *T) {
+// insteadOf is the patch that puts a value in the place of an object.
+func insteadOf(old map[string]any, value any) any {
+	fields, is := value.(map[string]any)
+	if !is {
+		return value
+	}
+	patch := map[string]any{}
+	for name := range old {
+		patch[name] = nil
+	}
+	for name, v := range fields {
+		if inner, is := old[name].(map[string]any); is {
+			v = insteadOf(inner, v)
+		}
+		patch[name] = v
+	}
+	return patch
+}
+
+// patch is what was given, by the names of the API.
+func (c *topicsSet) patch() map[string]any {
+	patch, retry := map[string]any{}, map[string]any{}
+	enter(patch, "weight", c.Weight)
+	enter(patch, "spread", (*client.Duration)(c.Spread.pointer()))
+	enter(patch, "dead_retention", (*client.Duration)(c.DeadRetention.pointer()))
+	enter(patch, "concurrency", c.Concurrency)
+	enter(patch, "count_crashes", c.CountCrashes)
+	enter(patch, "paused", c.Paused)
+	enter(patch, "lease", (*client.Duration)(c.Lease.pointer()))
+	if c.Misfire != "" {
+		patch["misfire"] = c.Misfire
+	}
+	enter(retry, "max_attempts", c.MaxAttempts)
+	enter(retry, "min_backoff", (*client.Duration)(c.MinBackoff.pointer()))
+	enter(retry, "max_backoff", (*client.Duration)(c.MaxBackoff.pointer()))
+	if len(retry) > 0 {
+		patch["retry"] = retry
+	}
+	switch {
+	case c.Rate != nil && *c.Rate == 0:
+		patch["rate"] = nil
+	case c.Rate != nil && c.Burst == nil:
+		patch["rate"] = map[string]any{"per_second": *c.Rate, "burst": nil} // its default follows the rate
+	case c.Rate != nil:
+		patch["rate"] = map[string]any{"per_second": *c.Rate, "burst": *c.Burst}
+	case c.Burst != nil:
+		patch["rate"] = map[string]any{"burst": *c.Burst}
+	}
+	return patch
+}
+
+// enter notes a value if one was given.
+func enter[T any](patch map[string]any, name string, given *T) {
 	if given != nil {
-		*value = *given
+		patch[name] = *given
 	}
 }
 

@@ -35,7 +35,7 @@ var (
 	ErrDead = errors.New("the task is dead")
 	// ErrHandled: the topic's tasks are not pulled.
 	ErrHandled = errors.New("the topic is not pulled")
-	// ErrInUse: the topic has tasks, and cannot be deleted.
+	// ErrInUse: the topic has tasks, and can be neither deleted nor left without its delivery.
 	ErrInUse = errors.New("the topic has tasks")
 	// ErrStale: the delivery of a receipt is over.
 	ErrStale = errors.New("the receipt is stale")
@@ -67,7 +67,7 @@ var (
 var sentinels = map[string]error{
 	"malformed": ErrInvalid, "invalid": ErrInvalid, "unsupported_media_type": ErrInvalid,
 	"not_found": ErrNotFound, "topic_not_found": ErrNoTopic, "node_not_found": ErrNoNode, "nobody_to_take_over": ErrNoHeir,
-	"id_taken": ErrExists, "delivering": ErrDelivering, "dead": ErrDead, "handled": ErrHandled, "topic_in_use": ErrInUse,
+	"id_taken": ErrExists, "delivering": ErrDelivering, "dead": ErrDead, "handled": ErrHandled, "topic_in_use": ErrInUse, "delivery_dropped": ErrInUse,
 	"stale_receipt": ErrStale, "bad_receipt": ErrReceipt, "precondition_failed": ErrRevision,
 	"too_large": ErrTooLarge, "overloaded": ErrOverloaded, "outcome_unknown": ErrUnknown,
 	"ledger_unavailable": ErrUnavailable, "replaying": ErrUnavailable, "shutting_down": ErrUnavailable, "starting": ErrUnavailable,

@@ -159,9 +159,10 @@ func (c *Client) Topic(ctx context.Context, name string) (*Topic, error) {
 
 // SetTopic replaces all settings of a topic; what is zero gets its default. With a
 // revision other than AnyRevision they are replaced only if nobody has changed them
-// since, 0 meaning that nobody has set any.
+// since, 0 meaning that nobody has set any. Settings without a Delivery are refused while the
+// topic has another one than pull, and tasks: ChangeTopic leaves what is not given as it is.
 //
-// Errors: ErrInvalid, ErrRevision, ErrUnavailable, ErrUnknown, ErrUnreachable.
+// Errors: ErrInvalid, ErrInUse, ErrRevision, ErrUnavailable, ErrUnknown, ErrUnreachable.
 func (c *Client) SetTopic(ctx context.Context, name string, s Settings, revision int64) (*Topic, error) {
 	body, err := json.Marshal(s)
 	if err != nil {
@@ -170,6 +171,24 @@ func (c *Client) SetTopic(ctx context.Context, name string, s Settings, revision
 	q := call{method: http.MethodPut, body: body, effect: same}
 	if revision != AnyRevision {
 		// Repeated, it would find its own new revision.
+		q.effect = again
+		q.header = http.Header{"If-Match": {`"` + strconv.FormatInt(revision, 10) + `"`}}
+	}
+	return c.topic(ctx, q, name)
+}
+
+// ChangeTopic changes some settings of a topic: those that patch names, by the names that they
+// have in JSON. nil gives a field its default again, and an object changes what it names: a
+// JSON merge patch (RFC 7396). The revision is as of SetTopic.
+//
+// Errors: those of SetTopic.
+func (c *Client) ChangeTopic(ctx context.Context, name string, patch map[string]any, revision int64) (*Topic, error) {
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	q := call{method: http.MethodPatch, body: body, effect: same}
+	if revision != AnyRevision {
 		q.effect = again
 		q.header = http.Header{"If-Match": {`"` + strconv.FormatInt(revision, 10) + `"`}}
 	}

@@ -69,6 +69,7 @@ type route struct {
 	reads            reflect.Type // the body; nil: none
 	optional         bool         // the body may be left out
 	lines            bool         // the body may be one value a line
+	media            string       // another media type that the body may have
 	answers          reflect.Type // the answer, where the handler's type does not tell
 	streams          []any        // what the server-sent events of the answer hold
 	fails            kinds
@@ -160,6 +161,9 @@ func (a *api) complete(r route) {
 		op.RequestBody = &huma.RequestBody{
 			Required: !r.optional,
 			Content:  map[string]*huma.MediaType{mediaJSON: {Schema: schemas.Schema(r.reads, true, "")}},
+		}
+		if r.media != "" {
+			op.RequestBody.Content[r.media] = op.RequestBody.Content[mediaJSON]
 		}
 		if r.lines {
 			op.RequestBody.Content[mediaNDJSON] = &huma.MediaType{

@@ -128,6 +128,9 @@ var (
 	inUse = &kind{"topic_in_use", http.StatusConflict, "The topic has tasks",
 		"The topic has tasks that are pending, ready or being delivered. Without its settings they would be delivered by the defaults.",
 		"Purge the topic first, or delete it with ?force=true, which makes them dead.", 0}
+	dropsDelivery = &kind{"delivery_dropped", http.StatusConflict, "The way of delivery would be dropped",
+		"The settings name no delivery, and replace ones that have another than pull: the topic's tasks, of which some wait, would go nowhere until they are pulled.",
+		"Change some settings with PATCH, give the delivery (also if it is to be pull), or repeat the request with ?replace=true.", 0}
 	noHeir = &kind{"nobody_to_take_over", http.StatusConflict, "Nobody can take over",
 		"No other node that is alive shares the server's ledger, so that there is nobody to hand tasks to.",
 		"Start another node first; or just stop this one, and its tasks wait for its next start.", 0}
@@ -187,7 +190,7 @@ var (
 // catalogue lists all kinds, by status and then by name.
 var catalogue = []*kind{
 	malformed, unauthorized, crossOrigin, forbidden, noNode, notFound, noSuchRoute, noTopic, wrongMethod, notAcceptable, tooSlow, dead, delivering,
-	handled, idTaken, noHeir, staleReceipt, inUse, changed, tooLarge, wrongMedia, badReceipt, invalid,
+	dropsDelivery, handled, idTaken, noHeir, staleReceipt, inUse, changed, tooLarge, wrongMedia, badReceipt, invalid,
 	overloaded, quota, internal, draining, unavailable, nodeAway, outcomeUnknown, replaying, closing, starting,
 }
 

@@ -77,8 +77,13 @@ func (s *Server) routes() error {
 	add(a, route{id: "get-topic", allow: readers, method: "GET", path: "/v1/topics/{topic}", summary: "Show a topic",
 		fails: kinds{invalid, noTopic}}, s.topic)
 	add(a, route{id: "put-topic", allow: admins, method: "PUT", path: "/v1/topics/{topic}", summary: "Set a topic up",
-		about: "Replaces all settings; a field that is left out gets its default. If-Match with an ETag guards against changes by others.",
-		reads: typeOf[NewTopic](), fails: bodies.and(changed, unavailable, outcomeUnknown, closing)}, s.putTopic)
+		about: "Replaces all settings; a field that is left out gets its default. If-Match with an ETag guards against changes by others. " +
+			"A delivery other than pull is not dropped while tasks wait, unless replace is true.",
+		reads: typeOf[NewTopic](), fails: bodies.and(changed, dropsDelivery, nodeAway, replaying, unavailable, outcomeUnknown, closing)}, s.putTopic)
+	add(a, route{id: "patch-topic", allow: admins, method: "PATCH", path: "/v1/topics/{topic}", summary: "Change some settings of a topic",
+		about: "A JSON merge patch (RFC 7396): fields that are left out stay, null gives a field its default, and objects are merged. " +
+			"A topic that nobody has set up gets defaults for the rest.",
+		reads: typeOf[NewTopic](), media: mediaMerge, fails: bodies.and(changed, unavailable, outcomeUnknown, closing)}, s.patchTopic)
 	add(a, route{id: "delete-topic", allow: admins, method: "DELETE", path: "/v1/topics/{topic}", summary: "Forget a topic's settings",
 		about: "Refused while the topic has tasks, at any node, unless force is true: then those that are pending or ready become dead, a piece " +
 			"at a time, and those that are being delivered are left to their receivers.",

@@ -67,6 +67,7 @@ var mayUse = map[string]string{
 	"GET /docs":                      "read schedule receive",
 	"GET /openapi.json":              "read schedule receive",
 	"PUT /v1/topics/:topic":          "",
+	"PATCH /v1/topics/:topic":        "",
 	"DELETE /v1/topics/:topic":       "",
 	"POST /v1/topics/:topic/pause":   "",
 	"POST /v1/topics/:topic/resume":  "",

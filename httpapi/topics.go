@@ -201,15 +201,43 @@ func (s *Server) topic(_ context.Context, in *onTopic) (*topicReply, error) {
 	return replyTopic(&t), nil
 }
 
-type putTopicInput struct {
+type patchTopicInput struct {
 	request
 	Topic       string `path:"topic" doc:"Name of the topic."`
 	IfMatch     string `header:"If-Match" maxLength:"64" doc:"Set only if the settings have this ETag; * means that there are some."`
 	IfNoneMatch string `header:"If-None-Match" enum:"*" doc:"Set only if nobody has set any."`
 }
 
+type replaceTopicInput struct {
+	request
+	Topic       string `path:"topic" doc:"Name of the topic."`
+	IfMatch     string `header:"If-Match" maxLength:"64" doc:"Set only if the settings have this ETag; * means that there are some."`
+	IfNoneMatch string `header:"If-None-Match" enum:"*" doc:"Set only if nobody has set any."`
+	Replace     bool   `query:"replace" doc:"Also if that drops a way of delivery of which tasks wait."`
+}
+
+// keepsDelivery refuses settings that name no way of delivery, so that the topic's tasks would
+// be pulled, while the topic has another one and tasks. It returns the revision that the
+// settings must still have then.
+func (s *Server) keepsDelivery(ctx context.Context, topic string, revision int64) (int64, error) {
+	t, err := s.scheduler.Topic(topic)
+	if err != nil || t.Revision == 0 || t.Settings.Kind == tasks.Pull || t.Settings.Kind == tasks.Handler {
+		return revision, nil
+	}
+	if revision < 0 {
+		revision = t.Revision
+	}
+	switch used, err := s.scheduler.TopicInUse(ctx, topic); {
+	case err != nil:
+		return 0, err
+	case used:
+		return 0, dropsDelivery.with("the topic's tasks are not pulled, and some wait")
+	}
+	return revision, nil
+}
+
 // putTopic answers PUT /v1/topics/{topic}.
-func (s *Server) putTopic(ctx context.Context, in *putTopicInput) (*topicReply, error) {
+func (s *Server) putTopic(ctx context.Context, in *replaceTopicInput) (*topicReply, error) {
 	body, err := jsonBody(in.gin)
 	if err != nil {
 		return nil, err
@@ -220,6 +248,9 @@ func (s *Server) putTopic(ctx context.Context, in *putTopicInput) (*topicReply, 
 		return nil, err
 	}
 	revision, err := s.ifRevision(in.Topic, in.IfMatch, in.IfNoneMatch)
+	if err == nil && !in.Replace && set.Kind == "" {
+		revision, err = s.keepsDelivery(ctx, in.Topic, revision)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -114,6 +114,16 @@ func (s *Scheduler) usedLocked(name string) bool {
 	return ok && t.gauges[Pending]+t.gauges[Ready]+t.gauges[Delivering] > 0
 }
 
+// TopicInUse tells whether a topic has tasks, at any node, that are pending, ready or being
+// delivered. Errors: as of DeleteTopic.
+func (s *Scheduler) TopicInUse(ctx context.Context, name string) (bool, error) {
+	_, inUse, err := s.deletable(ctx, name)
+	if err == nil && !inUse && !s.solitary() {
+		inUse, err = s.usedAnywhere(ctx, name)
+	}
+	return inUse, err
+}
+
 // usedAnywhere tells that a topic has tasks at some node, be it that others do not answer.
 func (s *Scheduler) usedAnywhere(ctx context.Context, name string) (used bool, err error) {
 	c := census[usedAsk, usedAnswer, *usedAnswer]{

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,6 +94,62 @@ func (s *Scheduler) putTopic(ctx context.Context, name string, revision int64, t
 	return settings.PutSetting(ctx, settingPrefix+name, revision, value)
 }
 
+// ChangeTopic changes some of a topic's settings: change is given those that hold, with their
+// defaults filled in, but for a Kind and a Concurrency that nobody has set. It may be called
+// again, with others, if somebody else changes them at the same time. What it returns, if
+// it fails, is returned. ifRevision is the revision that the caller has seen, or -1 for any.
+// A way of delivery that this process does not have may stay, and cannot be chosen.
+//
+// Errors: as of SetTopic; ErrUnavailable if this version cannot read the topic's settings.
+func (s *Scheduler) ChangeTopic(ctx context.Context, name string, ifRevision int64, change func(*TopicSettings) error) (Topic, error) {
+	if !validName(name) {
+		return Topic{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+	}
+	for {
+		e, revision, err := s.equipmentOf(name)
+		if err == nil && ifRevision >= 0 && revision != ifRevision {
+			err = ErrRevision
+		}
+		if err != nil {
+			return Topic{}, err
+		}
+		set := e.set.stored()
+		set.Delivery = bytes.Clone(set.Delivery)
+		if err := change(&set); err != nil {
+			return Topic{}, err
+		}
+		if set.Kind == e.set.Kind && bytes.Equal(set.Delivery, e.set.Delivery) {
+			e.set, err = set, set.Validate()
+		} else {
+			e, err = s.cfg.ways.equip(name, set)
+		}
+		if err != nil {
+			return Topic{}, err
+		}
+		t, err := s.store(ctx, name, e, revision)
+		if !errors.Is(err, ErrRevision) || ifRevision >= 0 || ctx.Err() != nil {
+			return t, err
+		}
+	}
+}
+
+// equipmentOf returns what holds for a topic, to change some of it, and its revision.
+func (s *Scheduler) equipmentOf(name string) (equipment, int64, error) {
+	s.mu.Lock()
+	defer s.unlock()
+	e, revision := s.cfg.brought[name], int64(0)
+	if have, ok := s.topics[name]; ok {
+		e, revision = have.equipment(), have.revision
+	}
+	if errors.Is(e.unfit, errIllegibleSettings) {
+		return e, 0, fmt.Errorf("%w: %w", ErrUnavailable, e.unfit)
+	}
+	if e.set.Kind == Pull || e.set.Kind == Handler {
+		e.set.Kind = "" // which of them is this process' own matter
+	}
+	return e, revision, nil
+}
+
 // PauseTopic stops the delivery of a topic's tasks, or resumes it. They are
 // accepted meanwhile, and wait. Errors: as of SetTopic; ErrUnavailable if this version
 // cannot read the topic's settings, and so cannot change one of them.
@@ -101,19 +158,11 @@ func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) er
 		return &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
 	}
 	for {
-		s.mu.Lock()
-		e, revision := s.cfg.brought[name], int64(0)
-		if have, ok := s.topics[name]; ok {
-			e, revision = have.equipment(), have.revision
-		}
-		s.unlock()
-		if errors.Is(e.unfit, errIllegibleSettings) {
-			return fmt.Errorf("%w: %w", ErrUnavailable, e.unfit)
+		e, revision, err := s.equipmentOf(name)
+		if err != nil {
+			return err
 		}
 		e.set.Paused = paused
-		if e.set.Kind == Pull || e.set.Kind == Handler {
-			e.set.Kind = "" // which of them is this process' own matter
-		}
 		if _, err := s.store(ctx, name, e, revision); !errors.Is(err, ErrRevision) {
 			return err
 		}

@@ -1,0 +1,121 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// mediaMerge is that of a JSON merge patch, RFC 7396.
+const mediaMerge = "application/merge-patch+json"
+
+// merge reads a JSON merge patch and applies it to an object: a field that is null is taken
+// out, an object is merged, and anything else takes the place of what was there.
+func (s *scanner) merge(object map[string]json.RawMessage) {
+	within := s.within
+	for key := range s.object("") {
+		name := string(key)
+		if s.peek() == '{' {
+			inner := map[string]json.RawMessage{}
+			_ = json.Unmarshal(object[name], &inner) // what is no object gives way to one
+			s.within = within + name + "."
+			s.merge(inner)
+			s.within = within
+			object[name], _ = json.Marshal(inner) // of values that were JSON
+			continue
+		}
+		value := s.raw()
+		if bytes.Equal(value, []byte("null")) {
+			delete(object, name)
+		} else {
+			object[name] = value
+		}
+	}
+}
+
+// settable are the fields of settings in a request.
+var settable = func() map[string]bool {
+	names := map[string]bool{}
+	t := typeOf[NewTopic]()
+	for f := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(f).Tag.Get("json"), ",")
+		names[name] = true
+	}
+	return names
+}()
+
+// objectOf is how settings would be given in a request. The way of delivery is left out where
+// the settings leave it to the process.
+func objectOf(set *tasks.TopicSettings) (map[string]json.RawMessage, error) {
+	text, err := json.Marshal(wireTopic(&tasks.Topic{Settings: *set}))
+	if err != nil {
+		return nil, err
+	}
+	object := map[string]json.RawMessage{}
+	if err := json.Unmarshal(text, &object); err != nil {
+		return nil, err
+	}
+	for name := range object {
+		if !settable[name] || name == "delivery" && set.Kind == "" || name == "concurrency" && set.Concurrency == 0 {
+			delete(object, name)
+		}
+	}
+	return object, nil
+}
+
+// patched returns the change of settings that a merge patch makes.
+func patched(patch []byte) func(*tasks.TopicSettings) error {
+	return func(set *tasks.TopicSettings) error {
+		object, err := objectOf(set)
+		if err != nil {
+			return err
+		}
+		s := scan(patch)
+		s.merge(object)
+		if err := s.done(); err != nil {
+			return err
+		}
+		text, err := json.Marshal(object)
+		if err != nil {
+			return err
+		}
+		var changed tasks.TopicSettings
+		s = scan(text)
+		s.settings(&changed)
+		if err := s.done(); err != nil {
+			return err
+		}
+		*set = changed
+		return nil
+	}
+}
+
+// mergeBody reads a body that must be a merge patch.
+func mergeBody(c *gin.Context) ([]byte, error) {
+	if _, err := mediaType(c, mediaMerge, mediaJSON); err != nil {
+		return nil, err
+	}
+	return readBody(c)
+}
+
+// patchTopic answers PATCH /v1/topics/{topic}.
+func (s *Server) patchTopic(ctx context.Context, in *patchTopicInput) (*topicReply, error) {
+	patch, err := mergeBody(in.gin)
+	if err != nil {
+		return nil, err
+	}
+	revision, err := s.ifRevision(in.Topic, in.IfMatch, in.IfNoneMatch)
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.scheduler.ChangeTopic(ctx, in.Topic, revision, patched(patch))
+	if err != nil {
+		return nil, err
+	}
+	return replyTopic(&t), nil
+}
