@@ -52,9 +52,8 @@ type Fleet interface {
 	// Watcher.Gained. It reports false when the shard is somebody else's, also if that was
 	// forgotten meanwhile: then it sees to it that the other one gets it.
 	Accept(ctx context.Context, home Home) (bool, error)
-	// ScanDead visits the dead records of a shard, in no order and without their Data: who
-	// gains a shard must know who is dead in it. Errors: as of ScanShard.
-	ScanDead(ctx context.Context, shard int, visit func(e Entry)) error
+	// A node that gains a shard must know who is dead in it. Errors: as of ScanShard.
+	DeadScanner
 	// Forget tells that memory knows nothing any more of a shard that was lost or
 	// yielded, so that its number may be used for another tenure.
 	Forget(shard int)

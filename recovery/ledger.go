@@ -194,6 +194,14 @@ type Finder interface {
 	Find(ctx context.Context, id string, found func(e Entry)) error
 }
 
+// DeadScanner is implemented by ledgers that can tell who is dead in a shard without
+// reading the records. A Fleet does.
+type DeadScanner interface {
+	// ScanDead visits the dead records of a shard, in no order and without their Data.
+	// Those that come or go meanwhile may be left out, and one may come twice.
+	ScanDead(ctx context.Context, shard int, visit func(e Entry)) error
+}
+
 // Conditioner is implemented by ledgers that can tell beforehand that they
 // will not take new records.
 type Conditioner interface {

@@ -8,18 +8,6 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// loadGraves learns which ids are dead, and how many of which topic.
-func (s *Scheduler) loadGraves(ctx context.Context) error {
-	return s.ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if h := s.holdingLocked(e.Shard); h.mine() && h.stage != gained {
-			s.enterGraveLocked(s.keptTopic([]byte(e.Spot.Label)), e.Shard, e.ID, e.Spot.At)
-		}
-		return true
-	})
-}
-
 // DeadTasks lists the dead tasks of a topic at all nodes, the longest dead first, 1 to 1,000
 // at a time (0 means 100). Errors: as of List.
 func (s *Scheduler) DeadTasks(ctx context.Context, topic string, limit int, cursor string) (Page, error) {

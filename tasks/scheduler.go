@@ -198,7 +198,7 @@ func (s *Scheduler) prepare(ctx context.Context) (err error) {
 	if err = s.loadTopics(ctx); err != nil {
 		return fmt.Errorf("topic settings: %w", err)
 	}
-	if err = s.loadGraves(ctx); err != nil {
+	if err = s.loadDead(ctx); err != nil {
 		return fmt.Errorf("dead tasks: %w", err)
 	}
 	return nil

@@ -93,3 +93,30 @@ func (l *Ledger) ListDead(ctx context.Context, label string, from recovery.Ref, 
 	}
 	return nil
 }
+
+// ScanDead implements recovery.DeadScanner. There is one shard.
+func (l *Ledger) ScanDead(ctx context.Context, _ int, visit func(e recovery.Entry)) error {
+	p := page{next: []byte{kindDead}}
+	for !p.last {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		e, err := l.use(ctx)
+		if err != nil {
+			return err
+		}
+		err = p.read(e, e.db, []byte{kindDead + 1})
+		e.users.Done()
+		if err != nil {
+			return err
+		}
+		for i := range p.items {
+			at, label, err := decodeWhere(p.value(i))
+			if err != nil {
+				return err
+			}
+			visit(recovery.Entry{ID: p.key(i)[1:], Spot: recovery.Spot{Place: recovery.Dead, At: at, Label: label}})
+		}
+	}
+	return nil
+}

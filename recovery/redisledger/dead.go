@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -97,8 +98,23 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 	list := deadList{shard: s, from: "-", to: "+", more: true}
 	var h handler
 	for list.more && err == nil {
-		if err = l.refill(ctx, []*deadList{&list}, deadAtOnce); err != nil {
+		count, _ := l.bulk.ids.next()
+		count = min(count, deadAtOnce)
+		began := time.Now()
+		if err = l.refill(ctx, []*deadList{&list}, int64(count)); timedOut(err) {
+			l.bulk.ids.late(count, maxPatience) // a longer time, which these connections do not have
+			l.bulk.tellLate(&l.bulk.ids, count, ioTimeout)
+			err = nil // the list stands where it stood
+			if count == 1 {
+				err = errIndexLate
+			}
+		}
+		if err = errors.Join(err, l.closedError(ctx)); err != nil {
 			break
+		}
+		if n := len(list.members); n > 0 {
+			l.bulk.ids.came(n, n*len(list.members[0]), time.Since(began))
+			l.bulk.waits.Clear(l.bulk.ids.name)
 		}
 		for _, m := range list.members {
 			if label, at, id, fault := decodeGrave(m); fault == nil { // else nobody can list it either
@@ -109,10 +125,11 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 			}
 		}
 		list.members = nil
-		err = l.closedError(ctx)
 	}
 	return errors.Join(err, s.loss())
 }
+
+var errIndexLate = errors.New("not even one member of an index of the dead has come in time")
 
 // deadAtOnce is how many members of a shard's index of the dead are read at once, and
 // listedAtOnce how many of each shard where several are merged.
