@@ -44,6 +44,9 @@ func (s *settings) entrance(bad *faults) *entrance {
 	if s.MaxBody < httpapi.LeastMaxBody || s.MaxBody > httpapi.MostMaxBody {
 		bad.add("max-body: must be from %d to %d", httpapi.LeastMaxBody, httpapi.MostMaxBody)
 	}
+	if s.MaxAnswers < httpapi.LeastMaxAnswers || s.MaxAnswers > httpapi.MostMaxAnswers {
+		bad.add("max-answers: must be from %d to %d", httpapi.LeastMaxAnswers, httpapi.MostMaxAnswers)
+	}
 	if s.MaxConnections < 1 || s.MaxConnections > mostConnections {
 		bad.add("max-connections: must be from 1 to %d", mostConnections)
 	}

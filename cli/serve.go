@@ -74,9 +74,11 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 		Starting: healthOf(ledger),
 		Log:      log,
 		MaxBody:  s.MaxBody,
-		Version:  buildVersion(),
-		Metrics:  metrics.Handler,
-		Tokens:   entrance.tokens,
+
+		MaxAnswers: s.MaxAnswers,
+		Version:    buildVersion(),
+		Metrics:    metrics.Handler,
+		Tokens:     entrance.tokens,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close(), ledger.Close())

@@ -40,6 +40,7 @@ type settings struct {
 	MaxPayload    int   `default:"65536" help:"Bytes of a payload."`
 
 	MaxBody        int64 `default:"16777216" help:"Bytes of a request's body. All bodies in memory together may have 16 times as much."`
+	MaxAnswers     int64 `default:"67108864" help:"Bytes of answers in memory that their callers have not read yet, past which lists and what tells of tasks are refused with 429. Lists may take half of it."`
 	MaxConnections int   `default:"10000" help:"Connections at once. Past it a new one takes the place of an idle one, or waits."`
 
 	RedisPrefix        string        `default:"lapse:" help:"Beginning of all keys in Redis."`

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -39,8 +40,12 @@ func (s *Server) around(c *gin.Context) {
 		// It holds for a body that nobody reads, too: the server waits for its end before
 		// it answers. Errors say that the connection knows no deadlines; then there is none.
 		_ = http.NewResponseController(connection(c)).SetReadDeadline(time.Now().Add(bodyTimeout))
-		b := &body{http.MaxBytesReader(connection(c), c.Request.Body, s.maxBody), &s.bodies, s.maxBody, 0}
+		b := &body{ReadCloser: http.MaxBytesReader(connection(c), c.Request.Body, s.maxBody), server: s, budget: &s.bodies, limit: s.maxBody}
+		// net/http looks at its own body in the end: before it closes a connection on which the
+		// rest of one is still coming, it waits until the answer has arrived.
+		defer func(r *http.Request, own io.ReadCloser) { r.Body = own }(c.Request, c.Request.Body)
 		c.Request.Body = b
+		answerOf(c).body = b
 		defer b.release()
 	}
 	var caller *knownToken

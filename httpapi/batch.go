@@ -93,6 +93,10 @@ func (b *batch) lines(data []byte) error {
 	return nil
 }
 
+// explained is of how many wrong tasks of a batch each fault is told. Of those behind them it is
+// one, so that a small body does not make a large answer.
+const explained = 1000
+
 // add decodes one task. Its faults are its own; only the limit ends the batch.
 func (b *batch) add(s *scanner) error {
 	if b.size == tasks.MaxBatch {
@@ -106,6 +110,9 @@ func (b *batch) add(s *scanner) error {
 	index := b.size
 	b.size++
 	if len(s.faults) > 0 {
+		if len(b.errors) >= explained {
+			s.faults = s.faults[:1]
+		}
 		b.errors = append(b.errors, BatchError{index, plainID(r.ID), invalidFields(s.faults)})
 		s.faults = s.faults[:0]
 		return nil

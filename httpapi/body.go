@@ -45,9 +45,11 @@ func (b *budget) take(n int64) bool {
 // time of the request, and gives back what it took of the budget at the end.
 type body struct {
 	io.ReadCloser
+	server *Server
 	budget *budget
 	limit  int64 // of this body
 	taken  int64
+	over   bool // it was read to its end
 }
 
 var errBodySize = tooLarge.with("the body is larger than this server accepts")
@@ -67,7 +69,7 @@ func (b *body) grow(buf []byte, want int64) ([]byte, error) {
 		size = int64(cap(buf)) + 512
 	}
 	if !b.budget.take(size - int64(cap(buf))) {
-		return nil, overloaded.with("too many bodies are being read at once")
+		return nil, b.server.refuse(refusedBody, overloaded.with("too many bodies are being read at once"))
 	}
 	b.taken += size - int64(cap(buf))
 	return append(make([]byte, 0, size), buf...), nil
@@ -95,6 +97,7 @@ func readBody(c *gin.Context) ([]byte, error) {
 		buf = buf[:len(buf)+n]
 		switch {
 		case errors.Is(err, io.EOF):
+			b.over = true
 			// The deadline, which around has set, would end a long-poll as if the client had gone.
 			_ = http.NewResponseController(connection(c)).SetReadDeadline(time.Time{})
 			return buf, nil

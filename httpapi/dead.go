@@ -28,6 +28,7 @@ type Requeued struct {
 }
 
 type deadListing struct {
+	request
 	Topic  string `path:"topic" doc:"Name of the topic."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Tasks a page."`
 	Cursor string `query:"cursor" maxLength:"1024" doc:"The next_cursor of the page before."`
@@ -35,11 +36,9 @@ type deadListing struct {
 
 // listDead answers GET /v1/topics/{topic}/dead.
 func (s *Server) listDead(ctx context.Context, in *deadListing) (*reply[TaskPage], error) {
-	page, err := s.scheduler.DeadTasks(ctx, in.Topic, in.Limit, in.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	return &reply[TaskPage]{wirePage(page)}, nil
+	return s.listed(ctx, in.gin, func() (tasks.Page, error) {
+		return s.scheduler.DeadTasks(ctx, in.Topic, in.Limit, in.Cursor)
+	})
 }
 
 // requeue answers POST /v1/topics/{topic}/dead/requeue.

@@ -81,7 +81,7 @@ func (s *Server) events(ctx context.Context, in *hearing) (*huma.StreamResponse,
 	}
 	if s.streams.Add(1) > maxEventStreams {
 		s.streams.Add(-1)
-		return nil, overloaded.with(strconv.Itoa(maxEventStreams) + " event streams are open")
+		return nil, s.refuse(refusedStream, overloaded.with(strconv.Itoa(maxEventStreams)+" event streams are open"))
 	}
 	heard, err := s.scheduler.Subscribe(f)
 	if err != nil {
@@ -110,6 +110,7 @@ type eventStream struct {
 // tell writes what is heard until the caller has gone or may not hear it any more, or the
 // server ends.
 func (s *Server) tell(c *gin.Context, heard *tasks.Subscription, limit *tasks.Grant) {
+	answerOf(c).stream = true
 	header := c.Writer.Header()
 	header.Set("Content-Type", mediaEvents)
 	header.Set("Cache-Control", "no-cache")

@@ -32,6 +32,7 @@ func (s *Server) cancelGroup(ctx context.Context, in *onGroup) (*reply[GroupCanc
 }
 
 type groupListing struct {
+	request
 	Group  string `path:"group" doc:"Name of the group."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Tasks a page."`
 	Cursor string `query:"cursor" maxLength:"1024" doc:"The next_cursor of the page before."`
@@ -39,9 +40,7 @@ type groupListing struct {
 
 // listGroup answers GET /v1/groups/{group}.
 func (s *Server) listGroup(ctx context.Context, in *groupListing) (*reply[TaskPage], error) {
-	page, err := s.scheduler.List(ctx, tasks.Query{Group: in.Group, Limit: in.Limit, Cursor: in.Cursor})
-	if err != nil {
-		return nil, err
-	}
-	return &reply[TaskPage]{wirePage(page)}, nil
+	return s.listed(ctx, in.gin, func() (tasks.Page, error) {
+		return s.scheduler.List(ctx, tasks.Query{Group: in.Group, Limit: in.Limit, Cursor: in.Cursor})
+	})
 }

@@ -16,7 +16,7 @@ import (
 
 // Reserve describes what a receiver asks for.
 type Reserve struct {
-	Max   int  `json:"max,omitempty" minimum:"1" maximum:"1000" default:"1" doc:"At most so many tasks."`
+	Max   int  `json:"max,omitempty" minimum:"1" maximum:"1000" default:"1" doc:"At most so many tasks, and no more once 4 MiB are reached."`
 	Wait  span `json:"wait,omitempty" doc:"How long to wait for the first one, up to 60s. Left out: not at all."`
 	Lease span `json:"lease,omitempty" doc:"How long the deliveries may stay unsettled, 1s to 24h. Left out: the topic's lease."`
 }
@@ -71,6 +71,14 @@ func (s *Server) reserve(ctx context.Context, in *onTopic) (*huma.StreamResponse
 		s.scheduler.Return(deliveries)
 		return nil, closing.with("the caller has gone")
 	}
+	size := int64(0)
+	for i := range deliveries {
+		size += textOf(&deliveries[i].Task)
+	}
+	if full := answerOf(in.gin).take(size); full != nil {
+		s.scheduler.Return(deliveries)
+		return nil, full
+	}
 	if err != nil && s.ending.Err() == nil {
 		return nil, err
 	}
@@ -105,9 +113,4 @@ func writeReserved(c *gin.Context, deliveries []tasks.Delivery) error {
 		return nil
 	}
 	return http.NewResponseController(connection(c)).Flush() // gin's own hides the error
-}
-
-// connection returns the writer of net/http beneath gin's.
-func connection(c *gin.Context) http.ResponseWriter {
-	return c.Writer.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
 }

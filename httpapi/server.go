@@ -30,6 +30,10 @@ type Config struct {
 	// MiB. All bodies that are in memory at the same moment may have 16 times as
 	// much together.
 	MaxBody int64
+	// MaxAnswers bounds the bytes of all answers that are in memory at the same moment, as
+	// their callers have not read them yet, 8 MiB to 64 GiB. Lists may take half of it; past
+	// it the answer is 429. Default 64 MiB.
+	MaxAnswers int64
 	// Version of the program, shown in the OpenAPI document and on the
 	// dashboard. Default "dev".
 	Version string
@@ -39,10 +43,12 @@ type Config struct {
 	Tokens []Token
 }
 
-// Bounds of Config.MaxBody.
+// Bounds of Config.MaxBody and Config.MaxAnswers.
 const (
-	LeastMaxBody = 1 << 10
-	MostMaxBody  = 1 << 30
+	LeastMaxBody    = 1 << 10
+	MostMaxBody     = 1 << 30
+	LeastMaxAnswers = 8 << 20
+	MostMaxAnswers  = 64 << 30
 )
 
 // Server is the handler of all routes. It is safe for concurrent use.
@@ -55,6 +61,9 @@ type Server struct {
 	metrics   func(*tasks.Scheduler) http.Handler
 	starting  func() recovery.Health
 	bodies    budget
+	answers   budget        // of what is being answered
+	pages     chan struct{} // holds a token for each page of a list that is being made
+	refusals  refusals
 	maxBody   int64
 	version   string
 	started   time.Time
@@ -116,12 +125,20 @@ func newServer(cfg Config) (*Server, error) {
 	if cfg.MaxBody < LeastMaxBody || cfg.MaxBody > MostMaxBody {
 		return nil, errors.New("httpapi: Config.MaxBody must be from 1 KiB to 1 GiB")
 	}
+	if cfg.MaxAnswers == 0 {
+		cfg.MaxAnswers = 64 << 20
+	}
+	if cfg.MaxAnswers < LeastMaxAnswers || cfg.MaxAnswers > MostMaxAnswers {
+		return nil, errors.New("httpapi: Config.MaxAnswers must be from 8 MiB to 64 GiB")
+	}
 	if cfg.Version == "" {
 		cfg.Version = "dev"
 	}
 	s := &Server{
 		log: cfg.Log, metrics: cfg.Metrics, starting: cfg.Starting,
 		bodies:  budget{limit: bodiesAhead * cfg.MaxBody},
+		answers: budget{limit: cfg.MaxAnswers},
+		pages:   make(chan struct{}, pagesAtOnce),
 		maxBody: cfg.MaxBody,
 		version: cfg.Version,
 		started: time.Now(),
@@ -154,7 +171,7 @@ const (
 	answerTimeout = 30 * time.Second
 	// Of one HTTP/2 connection: requests at once, and how long its other end may be
 	// silent while it owes something before it is asked, and then cut off.
-	maxStreams  = 250
+	maxStreams  = 100
 	pingAfter   = 30 * time.Second
 	pingTimeout = 15 * time.Second
 )
@@ -191,5 +208,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(context.WithValue(r.Context(), headOnly{}, true))
 		r.Method = http.MethodGet
 	}
-	s.engine.ServeHTTP(w, r)
+	a := &answering{ResponseWriter: w, server: s, began: time.Now(), http1: r.ProtoMajor == 1}
+	defer a.release()
+	s.engine.ServeHTTP(a, r)
 }

@@ -138,6 +138,9 @@ func (s *Server) get(ctx context.Context, in *onTask) (*taggedTask, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := answerOf(in.gin).take(textOf(&t)); err != nil {
+		return nil, err
+	}
 	return tagged(&t), nil
 }
 
@@ -154,6 +157,9 @@ func (s *Server) patch(ctx context.Context, in *changedTask) (*taggedTask, error
 	var m tasks.Move
 	body.move(&m)
 	if err := body.done(); err != nil {
+		return nil, err
+	}
+	if err := answerOf(in.gin).take(taskAnswer); err != nil {
 		return nil, err
 	}
 	t, err := s.scheduler.Reschedule(ctx, in.ID, m)
@@ -178,6 +184,9 @@ func (s *Server) fire(ctx context.Context, in *changedTask) (*taggedTask, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := answerOf(in.gin).take(taskAnswer); err != nil {
+		return nil, err
+	}
 	t, err := s.scheduler.Fire(ctx, in.ID)
 	if err != nil {
 		return nil, naming(err, in.ID)
@@ -186,6 +195,7 @@ func (s *Server) fire(ctx context.Context, in *changedTask) (*taggedTask, error)
 }
 
 type listing struct {
+	request
 	Topic  string `query:"topic" maxLength:"128" doc:"Only tasks of this topic."`
 	Group  string `query:"group" maxLength:"128" doc:"Only tasks of this group. Not with the state dead."`
 	State  string `query:"state" enum:"pending,ready,delivering,dead" doc:"Only tasks in this state. Without it, all but the dead."`
@@ -196,9 +206,7 @@ type listing struct {
 // list answers GET /v1/tasks.
 func (s *Server) list(ctx context.Context, in *listing) (*reply[TaskPage], error) {
 	state, _ := tasks.ParseState(in.State) // none of them is 0; huma has checked the others
-	page, err := s.scheduler.List(ctx, tasks.Query{Topic: in.Topic, Group: in.Group, State: state, Limit: in.Limit, Cursor: in.Cursor})
-	if err != nil {
-		return nil, err
-	}
-	return &reply[TaskPage]{wirePage(page)}, nil
+	return s.listed(ctx, in.gin, func() (tasks.Page, error) {
+		return s.scheduler.List(ctx, tasks.Query{Topic: in.Topic, Group: in.Group, State: state, Limit: in.Limit, Cursor: in.Cursor})
+	})
 }

@@ -65,7 +65,7 @@ type (
 		State        State
 		Limit        int
 		After        recovery.Ref
-		Bytes        int      `json:",omitempty"` // about how much of tasks is wanted at most; 0: pageBytes
+		Bytes        int      `json:",omitempty"` // about how much of tasks is wanted at most; 0: MaxPageBytes
 		Patterns     []string `json:",omitempty"` // of the topics that the caller may use; empty: all
 	}
 	listAnswer struct {

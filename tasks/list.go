@@ -13,7 +13,8 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// List returns one page of the tasks that a query selects, at all nodes, soonest first. Each
+// List returns one page of the tasks that a query selects, at all nodes, soonest first. A page
+// has at most Query.Limit tasks and ends early at MaxPageBytes; its cursor leads on. Each
 // node visits every task in its memory once, or every task of the group that is asked for, a
 // few thousand under one lock, so its cost grows with the number of tasks and does not
 // hold others up. While replay runs at a node that is alone, what was not read yet is missing.
@@ -58,9 +59,11 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 		return s.listAll(ctx, ask)
 	}
 	page := Page{Tasks: make([]Task, 0, min(limit, 100))}
+	size := 0
 	last, err := s.visitPage(ctx, &ask, func(t Task, _ int64, _ int) bool {
 		page.Tasks = append(page.Tasks, t)
-		return true
+		size += t.size()
+		return size < MaxPageBytes
 	})
 	if err != nil {
 		return Page{}, err
@@ -102,25 +105,32 @@ func (s *Scheduler) visitPage(ctx context.Context, q *listAsk, visit func(t Task
 	return nil, nil
 }
 
-// pageBytes is about how much of tasks all nodes together answer at most, besides one of
-// each. What is more comes with the next page.
-const pageBytes = 4 << 20
+// MaxPageBytes bounds the tasks of one page of a list, and of one Reserve, in bytes of
+// payloads, headers and names: both end with the task that reaches it. What is left comes
+// with the next page, or with the next Reserve.
+const MaxPageBytes = 4 << 20
+
+// size is what a task counts for against MaxPageBytes.
+func (t *Task) size() int {
+	n := len(t.ID) + len(t.Topic) + len(t.Group) + len(t.Payload) + len(t.LastError)
+	for name, value := range t.Headers {
+		n += len(name) + len(value)
+	}
+	return n
+}
 
 // listHere lists what this node has.
 func (s *Scheduler) listHere(ctx context.Context, q listAsk) (a listAnswer, err error) {
 	if q.Limit < 1 || q.Limit > 1000 || q.State == Dead && !validName(q.Topic) {
 		return a, &InvalidError{Fields: []FieldError{{"limit", "must be from 1 to 1000"}}}
 	}
-	most := min(cmp.Or(q.Bytes, pageBytes), pageBytes)
+	most := min(cmp.Or(q.Bytes, MaxPageBytes), MaxPageBytes)
 	var shards []int
 	st, err := s.covers(ctx, &a.covering, func(ctx context.Context) (err error) {
 		size := 0
 		a.Last, err = s.visitPage(ctx, &q, func(t Task, at int64, shard int) bool {
 			a.Tasks, shards = append(a.Tasks, listed{Task: t, At: at}), append(shards, shard)
-			size += len(t.Payload)
-			for name, value := range t.Headers {
-				size += len(name) + len(value)
-			}
+			size += t.size()
 			return size < most
 		})
 		return err
@@ -145,7 +155,7 @@ func (s *Scheduler) listAll(ctx context.Context, q listAsk) (Page, error) {
 	if err != nil {
 		return Page{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	q.Bytes = max(1, pageBytes/max(1, len(nodes)))
+	q.Bytes = max(1, MaxPageBytes/max(1, len(nodes)))
 	var all []listed
 	var end *recovery.Ref
 	c := census[listAsk, listAnswer, *listAnswer]{Scheduler: s, question: listQuestion, asked: q, here: (*Scheduler).listHere}
@@ -170,9 +180,9 @@ func (s *Scheduler) listAll(ctx context.Context, q listAsk) (Page, error) {
 		n, _ := slices.BinarySearchFunc(all, *end, func(t listed, end recovery.Ref) int { return cmp.Or(compareRefs(t.ref(), end), -1) })
 		all = all[:n]
 	}
-	if len(all) > q.Limit {
-		last := all[q.Limit-1].ref()
-		all, end = all[:q.Limit], &last
+	if n := fitting(all, q.Limit); n < len(all) {
+		last := all[n-1].ref()
+		all, end = all[:n], &last
 	}
 	page := Page{Tasks: make([]Task, len(all))}
 	for i := range all {
@@ -182,6 +192,20 @@ func (s *Scheduler) listAll(ctx context.Context, q listAsk) (Page, error) {
 		page.Cursor = encodeCursor(*end)
 	}
 	return page, nil
+}
+
+// fitting returns how many of the first tasks make a page. A node whose budget is small
+// answers one task all the same, and one that was asked again answers twice: so together
+// they may be more than a page.
+func fitting(all []listed, limit int) int {
+	size := 0
+	for i := range all {
+		if i == limit || size >= MaxPageBytes {
+			return i
+		}
+		size += all[i].Task.size()
+	}
+	return len(all)
 }
 
 // selectSoonest looks for the soonest tasks after a cursor.

@@ -22,7 +22,8 @@ const (
 // Reserve hands out up to limit ready tasks of a topic that is pulled, those
 // first that became due first. If there are none, it asks the other nodes that share
 // the ledger, and waits for up to wait until there are some anywhere; it may return
-// none. A lease of 0 is the topic's, at the node that holds the task.
+// none. A lease of 0 is the topic's, at the node that holds the task. Tasks whose payloads are
+// large come in several calls: one hands out no more once MaxPageBytes are reached.
 //
 // Errors: ErrInvalid; ErrHandled if the topic's tasks go to a handler;
 // ErrOverloaded when Config.MaxInFlight deliveries are open; ErrNotGranted; ErrClosed.

@@ -43,14 +43,11 @@ func (k taker) spend(t *topic, n int) {
 	}
 }
 
-// carriedBytes is how large the records are that one message takes to another node,
-// give or take one task.
-const carriedBytes = 4 << 20
-
-// bytes is how large the records may be that it takes at once.
+// bytes bounds the records that it takes at once, give or take one task: what goes to another
+// node or to a receiver is one message.
 func (k taker) bytes() int {
-	if k.node != "" {
-		return carriedBytes
+	if k.away() {
+		return MaxPageBytes
 	}
 	return math.MaxInt
 }

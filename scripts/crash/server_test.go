@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -65,6 +66,7 @@ type server struct {
 	redis    *redistest.Server // nil: on disk
 	url      string            // of Redis, as the server reaches it
 	flags    []string          // more of them
+	more     []string          // and those of the server itself, on either ledger
 	wrap     []string          // a command that runs the binary, and what it is told first
 	patience time.Duration     // of its clients, in which it answers any request
 	log      string            // a file that gets what all runs write; empty: none
@@ -153,7 +155,7 @@ func (s *server) again(ctx context.Context, r *run) *run {
 	}
 }
 
-var servesOn = regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
+var servesOn = regexp.MustCompile(`https?://127\.0\.0\.1:\d+`)
 
 // start starts the process and returns once it has said where it serves.
 func (s *server) start() *run {
@@ -195,8 +197,11 @@ func (s *server) start() *run {
 		s.t.Fatalf("run %d did not start: %v\n%s", r.n, r.cmd.ProcessState, tail(r.stderr.Bytes()))
 	}
 	r.http = &http.Client{
-		Transport: &http.Transport{MaxIdleConnsPerHost: 64},
-		Timeout:   s.patience,
+		Transport: &http.Transport{
+			MaxIdleConnsPerHost: 64,
+			TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // certificates are made by the tests
+		},
+		Timeout: s.patience,
 	}
 	s.mu.Lock()
 	s.run = r
@@ -208,7 +213,7 @@ func (s *server) start() *run {
 
 // command is one more process of the server.
 func (s *server) command() *exec.Cmd {
-	c := command(append([]string{"serve", "--listen", "127.0.0.1:0"}, s.where()...)...)
+	c := command(append([]string{"serve", "--listen", "127.0.0.1:0"}, append(s.where(), s.more...)...)...)
 	if len(s.wrap) > 0 {
 		wrapped := exec.Command(s.wrap[0], append(slices.Clone(s.wrap[1:]), c.Args...)...)
 		wrapped.Env = c.Env

@@ -1,0 +1,161 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// Bounds on answers.
+const (
+	// largeAnswer is from where on an answer is counted. answerPiece is how much of it is
+	// written at once, and answerProgress the time that each piece has: a caller that takes
+	// less of it is cut off.
+	largeAnswer    = 4 << 10
+	answerPiece    = 32 << 10
+	answerProgress = 10 * time.Second
+	// unreadBody is how long a body is still read that nobody wants, so that the answer to it
+	// arrives at a caller that is still sending.
+	unreadBody = time.Second
+	// taskAnswer is what an answer of one task counts for before its size is known.
+	taskAnswer = 16 << 10
+	// pagesAtOnce is how many pages of lists are put together at the same moment, and
+	// pagePatience how long a request waits for that.
+	pagesAtOnce  = 8
+	pagePatience = 2 * time.Second
+)
+
+// An answering is the writer of one answer. It counts the bytes of the answer that are in
+// memory, gives a large answer more time as long as its caller takes it, and has the
+// connection closed behind an answer to a request whose body was not read.
+type answering struct {
+	http.ResponseWriter
+	server *Server
+	began  time.Time
+	body   *body // of the request; nil if it has none
+	http1  bool
+	stream bool  // the handler sets deadlines itself, and writes pieces of bounded size
+	taken  int64 // of the budget
+}
+
+// answerOf returns the writer of a request's answer.
+func answerOf(c *gin.Context) *answering {
+	a, _ := c.Writer.(interface{ Unwrap() http.ResponseWriter }).Unwrap().(*answering)
+	return a
+}
+
+// connection returns the writer of net/http beneath gin's and that of the answer.
+func connection(c *gin.Context) http.ResponseWriter {
+	w := c.Writer.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
+	if a, ok := w.(*answering); ok {
+		return a.ResponseWriter
+	}
+	return w
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// Flush implements http.Flusher.
+func (a *answering) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flush() }
+
+// WriteHeader begins the answer. net/http reads a body that the handler left unread before it
+// answers, unless the connection is to be closed; and then it reads on behind the answer. So the
+// sender of such a body would decide how long both take.
+func (a *answering) WriteHeader(status int) {
+	if a.http1 && a.body != nil && !a.body.over {
+		a.Header().Set("Connection", "close")
+		_ = http.NewResponseController(a.ResponseWriter).SetReadDeadline(time.Now().Add(unreadBody))
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write writes a piece of the answer, all of which is in memory until it is through.
+func (a *answering) Write(p []byte) (written int, err error) {
+	if len(p) <= largeAnswer || a.stream {
+		return a.ResponseWriter.Write(p)
+	}
+	a.add(int64(len(p)) - a.taken)
+	deadlines := http.NewResponseController(a.ResponseWriter)
+	last := a.began.Add(writeTimeout)
+	for err == nil && written < len(p) {
+		until := time.Now().Add(answerProgress)
+		if until.After(last) {
+			until = last
+		}
+		_ = deadlines.SetWriteDeadline(until) // an error says that there are none
+		var n int
+		n, err = a.ResponseWriter.Write(p[written:min(len(p), written+answerPiece)])
+		written += n
+	}
+	return written, err
+}
+
+// add counts bytes that the answer has in any case.
+func (a *answering) add(n int64) {
+	if n > 0 {
+		a.server.answers.used.Add(n)
+		a.taken += n
+	}
+}
+
+// take counts bytes of an answer that is still to be made, or refuses them.
+func (a *answering) take(n int64) error {
+	if !a.server.answers.take(n) {
+		return a.server.refuse(refusedAnswer, overloaded.with("too many answers are on their way at once"))
+	}
+	a.taken += n
+	return nil
+}
+
+// release gives back what was counted.
+func (a *answering) release() {
+	if a.taken > 0 {
+		a.server.answers.used.Add(-a.taken)
+	}
+}
+
+// textOf is about how many bytes a task has in an answer.
+func textOf(t *tasks.Task) int64 {
+	n := 400 + len(t.Payload) + len(t.LastError)
+	for name, value := range t.Headers {
+		n += len(name) + len(value)
+	}
+	return int64(n)
+}
+
+// listed answers with a page of tasks. Pages take at most half of the budget of answers, so
+// that callers who do not read their lists leave room for receivers; and only some are made
+// at the same moment, as a page has no size before it is made.
+func (s *Server) listed(ctx context.Context, c *gin.Context, list func() (tasks.Page, error)) (*reply[TaskPage], error) {
+	const busy = "too many lists are asked for at once"
+	patience := time.NewTimer(pagePatience)
+	defer patience.Stop()
+	select {
+	case s.pages <- struct{}{}:
+	case <-patience.C:
+		return nil, s.refuse(refusedAnswer, overloaded.with(busy))
+	case <-ctx.Done():
+		return nil, closing.with("the caller has gone")
+	}
+	defer func() { <-s.pages }()
+	page, err := list()
+	if err != nil {
+		return nil, err
+	}
+	size := int64(0)
+	for i := range page.Tasks {
+		size += textOf(&page.Tasks[i])
+	}
+	if size > taskAnswer && s.answers.used.Load()+size > s.answers.limit/2 {
+		return nil, s.refuse(refusedAnswer, overloaded.with(busy))
+	}
+	if err := answerOf(c).take(size); err != nil {
+		return nil, err
+	}
+	return &reply[TaskPage]{wirePage(page)}, nil
+}

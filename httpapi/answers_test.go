@@ -1,0 +1,164 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+func (r *rig) large(topic string, n, size int) {
+	r.Helper()
+	payload := []byte(`"` + strings.Repeat("p", size) + `"`)
+	for i := range n {
+		if _, err := r.scheduler.Schedule(r.Context(), tasks.Request{ID: fmt.Sprintf("%s%03d", topic, i), Topic: topic, Group: "g", Payload: payload}); err != nil {
+			r.Fatal(err)
+		}
+	}
+}
+
+// Answers that are each within their bound do not add up without end. What is refused has
+// changed nothing, and is answered once there is room.
+func TestAnswersAreBoundedTogether(t *testing.T) {
+	r := newRigWith(t, tasks.Config{}, Config{MaxAnswers: LeastMaxAnswers})
+	r.large("t", 3, 60<<10)
+	r.large("x", 1, 60<<10)
+	r.do("PUT", "/v1/topics/x", `{"paused":true}`)
+	limit := int64(LeastMaxAnswers)
+	calls := []struct {
+		method, path, body string
+		from               int64 // how much may be on its way without it being refused
+	}{
+		{"GET", "/v1/tasks", "", limit / 2},
+		{"GET", "/v1/groups/g", "", limit / 2},
+		{"GET", "/v1/tasks/t000", "", limit},
+		{"PATCH", "/v1/tasks/x000", `{"delay":"1h"}`, limit},
+		{"POST", "/v1/tasks/x000/fire", "", limit},
+		{"POST", "/v1/topics/t/reserve", `{"max":3,"wait":"60s"}`, limit},
+	}
+	for _, c := range calls {
+		r.api.answers.used.Store(c.from - 8<<10)
+		a := r.do(c.method, c.path, c.body)
+		r.refused(a, 429, "overloaded", "")
+		if a.header.Get("Retry-After") != "1" {
+			t.Errorf("%s: Retry-After is %q", c.path, a.header.Get("Retry-After"))
+		}
+		if used := r.api.answers.used.Load(); used != c.from-8<<10 {
+			t.Errorf("%s: %d bytes are counted, want %d", c.path, used, c.from-8<<10)
+		}
+	}
+	if n := r.api.Refusals()["answer"]; n != int64(len(calls)) {
+		t.Errorf("%d refusals are counted, want %d", n, len(calls))
+	}
+	r.api.answers.used.Store(limit)
+	for _, path := range []string{"/healthz", "/readyz", "/v1/stats"} {
+		r.want(r.do("GET", path, ""), 200)
+	}
+	r.want(r.do("POST", "/v1/tasks", `{"topic":"t","delay":"1h"}`), 201)
+	r.api.answers.used.Store(0)
+	for _, c := range calls {
+		if a := r.do(c.method, c.path, c.body); a.status >= 300 {
+			t.Errorf("%s is answered %d %s", c.path, a.status, a.body)
+		}
+	}
+	if err := r.server.Shutdown(t.Context()); err != nil { // waits until the last one is over
+		t.Fatal(err)
+	}
+	if used := r.api.answers.used.Load(); used != 0 {
+		t.Errorf("%d bytes are still counted", used)
+	}
+}
+
+// While as many pages are being made as may be, a list waits, but not for long.
+func TestPagesAtOnce(t *testing.T) {
+	slowly(t, func(w *wire, _ *tasks.Scheduler) {
+		for range pagesAtOnce {
+			w.api.pages <- struct{}{}
+		}
+		began := time.Now()
+		w.say("GET /v1/tasks HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		if status, v := w.answer(); status != 429 || time.Since(began) != pagePatience {
+			t.Errorf("after %v it is answered %d %v", time.Since(began), status, v)
+		}
+		<-w.api.pages
+		w.say("GET /v1/tasks HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		if status, v := w.answer(); status != 200 {
+			t.Errorf("answered %d %v", status, v)
+		}
+	})
+}
+
+// largeTask schedules a task of 60 KiB and asks for it.
+func (w *wire) largeTask(s *tasks.Scheduler) {
+	payload := []byte(`"` + strings.Repeat("x", 60<<10) + `"`)
+	if _, err := s.Schedule(context.Background(), tasks.Request{ID: "a", Topic: "t", Delay: time.Hour, Payload: payload}); err != nil {
+		w.t.Error(err)
+	}
+	w.say("GET /v1/tasks/a HTTP/1.1\r\nHost: localhost\r\n\r\n")
+}
+
+// An answer of which nothing is taken is given up soon, with what it holds.
+func TestAnswerWithoutProgress(t *testing.T) {
+	slowly(t, func(w *wire, s *tasks.Scheduler) {
+		w.largeTask(s)
+		time.Sleep(answerProgress - time.Second) // fake
+		if used := w.api.answers.used.Load(); used == 0 {
+			t.Error("the answer is not counted")
+		}
+		time.Sleep(2 * time.Second) // fake
+		if used := w.api.answers.used.Load(); used != 0 {
+			t.Errorf("%d bytes are still counted", used)
+		}
+		w.Close()
+	})
+}
+
+// One that is taken slowly is not.
+func TestAnswerWithProgress(t *testing.T) {
+	slowly(t, func(w *wire, s *tasks.Scheduler) {
+		began := time.Now()
+		w.largeTask(s)
+		piece := make([]byte, 8<<10)
+		total := 0
+		for total < 60<<10 {
+			n, err := w.Read(piece)
+			if err != nil {
+				t.Fatalf("after %d bytes and %v: %v", total, time.Since(began), err)
+			}
+			total += n
+			time.Sleep(answerProgress / 5) // fake
+		}
+		if took := time.Since(began); took < answerProgress {
+			t.Errorf("it took %v", took)
+		}
+		w.Close()
+	})
+}
+
+// But not for ever: one that is taken very slowly ends with the time for any answer.
+func TestAnswerEndsAtLast(t *testing.T) {
+	slowly(t, func(w *wire, s *tasks.Scheduler) {
+		payload := []byte(`"` + strings.Repeat("x", 60<<10) + `"`)
+		for range 30 {
+			if _, err := s.Schedule(context.Background(), tasks.Request{Topic: "t", Delay: time.Hour, Payload: payload}); err != nil {
+				t.Error(err)
+			}
+		}
+		began := time.Now()
+		w.say("GET /v1/tasks HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		for {
+			if _, err := io.CopyN(io.Discard, w.answers, 8<<10); err != nil {
+				break
+			}
+			time.Sleep(answerProgress / 5) // fake
+		}
+		if took := time.Since(began); took < writeTimeout-answerProgress || took > writeTimeout+answerProgress {
+			t.Errorf("it took %v, want %v", took, writeTimeout)
+		}
+		w.Close()
+	})
+}

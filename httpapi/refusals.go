@@ -1,0 +1,51 @@
+package httpapi
+
+import "sync/atomic"
+
+// A refusal is a bound of the server that a caller has met. Its text is a label of a metric.
+type refusal uint8
+
+const (
+	refusedBody refusal = iota
+	refusedAnswer
+	refusedPoll
+	refusedStream
+	refusedAddress
+	refusedUnfinished
+	refusedSite
+	refusedHost
+	numberRefusals
+)
+
+var refusalNames = [numberRefusals]string{
+	refusedBody:       "body",
+	refusedAnswer:     "answer",
+	refusedPoll:       "poll",
+	refusedStream:     "event_stream",
+	refusedAddress:    "address",
+	refusedUnfinished: "unfinished",
+	refusedSite:       "other_site",
+	refusedHost:       "host",
+}
+
+type refusals [numberRefusals]atomic.Int64
+
+// refuse counts a request that met a bound, and returns its answer.
+func (s *Server) refuse(why refusal, p *Problem) *Problem {
+	s.refusals[why].Add(1)
+	return p
+}
+
+// Refusals returns how many requests, or connections, have met which bound of the server
+// since its start: body and answer (too many bytes of them in memory), poll (too many wait),
+// event_stream (too many are open), address (connections closed because their address has too
+// many), unfinished (connections closed at max_connections before their request was complete),
+// other_site and host (refused to a page of another site, or under a name that is not the
+// server's).
+func (s *Server) Refusals() map[string]int64 {
+	counts := make(map[string]int64, numberRefusals)
+	for why, name := range refusalNames {
+		counts[name] = s.refusals[why].Load()
+	}
+	return counts
+}

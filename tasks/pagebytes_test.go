@@ -1,0 +1,67 @@
+package tasks
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// What one list or one Reserve answers is bounded in bytes as well, and nothing is left out:
+// the rest comes with the next one.
+func TestPagesAreBoundedInBytes(t *testing.T) {
+	const number, size = 160, 60 << 10
+	full := MaxPageBytes/size + 1 // tasks of a page
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		var ids []string
+		payload := []byte(`"` + string(bytes.Repeat([]byte("p"), size)) + `"`)
+		for i := range number {
+			id := fmt.Sprintf("t%03d", i)
+			ids = append(ids, id)
+			r.must(Request{ID: id, Topic: "x", Group: "g", Delay: time.Second, Payload: payload})
+		}
+		listed := func(what string, q Query) {
+			t.Helper()
+			var got []string
+			for q.Limit = 1000; ; {
+				page, err := r.List(t.Context(), q)
+				want(t, what, err, nil)
+				if n := len(page.Tasks); n > full {
+					t.Fatalf("%s: a page of %d tasks of %d bytes", what, n, size)
+				}
+				got = append(got, idsOf(page.Tasks)...)
+				if q.Cursor = page.Cursor; q.Cursor == "" {
+					break
+				}
+			}
+			if !slices.Equal(got, ids) {
+				t.Errorf("%s: %d listed, want %d in their order", what, len(got), len(ids))
+			}
+		}
+		listed("of all", Query{})
+		listed("of a group", Query{Group: "g"})
+
+		pass(2 * time.Second)
+		var got, receipts []string
+		for {
+			ds, err := r.Reserve(t.Context(), "x", MaxReserve, 0, 0)
+			want(t, "Reserve", err, nil)
+			if len(ds) == 0 {
+				break
+			}
+			if len(ds) > full {
+				t.Fatalf("%d tasks of %d bytes were reserved at once", len(ds), size)
+			}
+			for i := range ds {
+				got, receipts = append(got, ds[i].ID), append(receipts, ds[i].Receipt())
+			}
+		}
+		if !slices.Equal(got, ids) {
+			t.Errorf("%d reserved, want %d in their order", len(got), len(ids))
+		}
+		_, err := r.Settle(t.Context(), Verdict{Verb: Bury}, receipts)
+		want(t, "Settle", err, nil)
+		listed("of the dead", Query{Topic: "x", State: Dead})
+	})
+}
