@@ -48,6 +48,7 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	collectSooner()
 	entrance.warn(!addr.IP.IsLoopback(), log)
 	s.warnOfMemory(log)
+	s.warnOfModes(log)
 	warnOfVariables(command.Model, os.Environ(), log)
 
 	// The address.

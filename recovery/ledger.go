@@ -205,6 +205,7 @@ type DeadScanner interface {
 // Conditioner is implemented by ledgers that can tell beforehand that they
 // will not take new records.
 type Conditioner interface {
-	// Condition is cheap and returns nil, or ErrFull wrapped with figures.
+	// Condition is cheap and returns nil, ErrFull wrapped with figures, or another reason for
+	// which what is new would not be kept.
 	Condition() error
 }

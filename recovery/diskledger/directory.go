@@ -34,7 +34,7 @@ func (l *Ledger) lockDirectory() (*pebble.Lock, error) {
 	if err := l.fs.MkdirAll(l.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the ledger's directory: %w", err)
 	}
-	if l.fs == vfs.Default {
+	if l.real {
 		// The lock's name must be the same for all who open this directory.
 		dir, err := filepath.EvalSymlinks(l.dir)
 		if err != nil {

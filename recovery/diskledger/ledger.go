@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -50,6 +51,8 @@ var reopening = recovery.Backoff{Min: 20 * time.Millisecond, Max: 5 * time.Secon
 type Ledger struct {
 	dir       string // without symbolic links once it is locked
 	fs        vfs.FS
+	real      bool        // fs is the operating system's
+	marker    os.FileInfo // which file says that there is a ledger, since Adopt
 	log       *slog.Logger
 	reopening recovery.Backoff
 	space     space
@@ -95,7 +98,7 @@ func Open(dir string, opts Options) (*Ledger, error) {
 	}
 	l := &Ledger{dir: dir, fs: opts.fs, log: opts.Log, reopening: opts.reopening, kept: make(chan struct{})}
 	if l.fs == nil {
-		l.fs = vfs.Default
+		l.fs, l.real = private{vfs.Default}, true
 	}
 	if l.log == nil {
 		l.log = slog.Default()
@@ -146,6 +149,9 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 
 func (l *Ledger) adoptLocked(lock *pebble.Lock) (*engine, error) {
 	exists, err := l.readMarker()
+	if err == nil {
+		err = l.closeToOthers()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +161,9 @@ func (l *Ledger) adoptLocked(lock *pebble.Lock) (*engine, error) {
 	}
 	if !exists {
 		err = l.writeMarker()
+	}
+	if err == nil {
+		err = l.noteMarker()
 	}
 	if err == nil {
 		err = l.lookForDead(e)

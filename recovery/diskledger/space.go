@@ -2,6 +2,7 @@ package diskledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -33,8 +34,12 @@ type space struct {
 // Condition implements recovery.Conditioner. It asks the disk at most ten times a
 // second. Once there is too little room, there must be a sixteenth more
 // than Options.MinFree before it answers nil again. A full disk that has broken the
-// store counts as well, until the store is open again.
+// store counts as well, until the store is open again; and so does a directory that was removed or
+// replaced since Adopt, which is no matter of room.
 func (l *Ledger) Condition() error {
+	if err := l.gone(); err != nil {
+		return err
+	}
 	l.mu.Lock()
 	outage := l.outage
 	l.mu.Unlock()
@@ -72,10 +77,16 @@ func (l *Ledger) tend(ctx context.Context, e *engine) {
 		case now := <-tick.C:
 			err := l.Condition()
 			switch {
+			case err != nil && !errors.Is(err, recovery.ErrFull):
+				if low == nil || errors.Is(low, recovery.ErrFull) {
+					l.log.Error("the ledger's directory is gone, and what is written there would be lost: new tasks are refused", "dir", l.dir, "error", err)
+				}
+				low = err
+				continue
 			case err != nil && low == nil:
 				l.log.Warn("the disk runs low; new tasks are refused", "dir", l.dir, "error", err)
 			case err == nil && low != nil:
-				l.log.Info("the disk has room again", "dir", l.dir)
+				l.log.Info("the ledger takes new tasks again", "dir", l.dir)
 			}
 			if low = err; err != nil && now.After(next) {
 				next = now.Add(shrinkEvery)

@@ -1,0 +1,31 @@
+package cli
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Files with secrets that others can read are told of, each by its name, and no others.
+func TestModesOfSecretFiles(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	s := settings{TokenFile: file("tokens", 0o644), WebhookSecretFile: file("secrets", 0o640), TLSKey: file("key", 0o400)}
+	var log bytes.Buffer
+	s.warnOfModes(slog.New(slog.NewTextHandler(&log, nil)))
+	if n := strings.Count(log.String(), "level=WARN"); n != 2 || !strings.Contains(log.String(), "tokens mode=-rw-r--r--") || !strings.Contains(log.String(), "secrets mode=-rw-r-----") {
+		t.Errorf("the log has %s", &log)
+	}
+}
