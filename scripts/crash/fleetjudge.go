@@ -35,8 +35,9 @@ type Bench struct {
 //   - what was buried is not delivered until it is requeued;
 //   - what was cancelled is not shown any more.
 //
-// A Redis that has lost writes excuses none of that: the memory of the nodes, which live
-// all the time, makes up for it.
+// A Redis that has lost writes excuses none of that, as the memory of the nodes, which live
+// all the time, makes up for it; but the records of the dead are not in memory. What was both
+// accepted and buried in the time that Redis has lost is gone.
 func (b Bench) Judge(h *History) Verdict {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,7 +74,9 @@ func (c *hearing) breaks(p Promise, format string, args ...any) {
 }
 
 func (c *hearing) hear(again map[string]int) {
-	if c.owed() {
+	if loss, ok := c.lostDead(); c.owed() && ok {
+		c.excused = append(c.excused, "lost when it was dead: "+loss.String())
+	} else if c.owed() {
 		c.breaks(Lost, "lost: accepted, not cancelled, and never acknowledged")
 	}
 	for i := range c.Changes {

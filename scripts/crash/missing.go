@@ -35,6 +35,10 @@ func (c *hearing) denied(x *Change) {
 	if !accepted || x.Kind == Cancel && c.interrupted(x.Span) || x.Kind == Listed && !c.still(x) || x.Kind == Requeue && !c.surelyDead(x) {
 		return
 	}
+	if loss, ok := c.lostDead(); ok && loss.Start.Before(x.End) {
+		c.excused = append(c.excused, "unknown to "+x.by()+", lost when it was dead: "+loss.String())
+		return
+	}
 	if node, down := c.spooledAt(x); down {
 		c.excused = append(c.excused, "unknown to "+x.by()+": it is in the spool of "+node+", which is down")
 		return
@@ -147,6 +151,29 @@ func (c *hearing) dead(at time.Time) bool {
 		s := d.find(Bury, Done, Unknown)
 		return s != nil && s.Start.Before(at)
 	})
+}
+
+// lostDead tells whether all that Redis had of the task was lost, and nothing of it was in the
+// memory of a node: it was made after the moment to which Redis went back, and died before
+// that was noticed.
+func (c *hearing) lostDead() (loss Fault, ok bool) {
+	for _, f := range c.faults {
+		if f.Lost.IsZero() {
+			continue
+		}
+		// Whatever made it, the write came after the moment.
+		made := slices.ContainsFunc(c.Changes, func(x Change) bool {
+			return (x.Kind == Create || x.Kind == Replace) && x.may() && c.lands(&x).Before(f.Lost)
+		})
+		died := slices.ContainsFunc(c.Deliveries, func(d *Delivery) bool {
+			s := d.find(Bury, Done, Unknown)
+			return s != nil && s.Start.Before(f.End) && c.lands(&Change{Span: s.Span, Outcome: s.Outcome}).After(f.Lost)
+		})
+		if !made && died {
+			return f, true
+		}
+	}
+	return Fault{}, false
 }
 
 // surelyDead tells whether the task was among the dead when a requeue was asked for.

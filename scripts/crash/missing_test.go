@@ -81,6 +81,10 @@ func TestPromisesOfACampaign(t *testing.T) {
 		{name: "after its acknowledgement, which Redis has lost", changes: []Change{create(on("a", 0), Done, 100)}, deliveries: []*Delivery{first(), later(900)}, faults: []Fault{loss}, broken: AfterAck},
 		{name: "lost with its creation by Redis", changes: []Change{create(on("a", 60), Done, 900)}, faults: []Fault{loss}, broken: Lost},
 
+		{name: "made and buried in what Redis has lost", changes: []Change{create(on("a", 60), Done, 100)}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, dead)}, faults: []Fault{loss}, excuse: "lost when it was dead"},
+		{name: "buried in what Redis has lost, and made before", changes: []Change{create(on("a", 0), Done, 100)}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, dead)}, faults: []Fault{loss}, broken: Lost},
+		{name: "made in what Redis has lost, and buried after it", changes: []Change{create(on("a", 60), Done, 400)}, deliveries: []*Delivery{by("a", on("a", 450), 1, 400, buried(on("b", 480), Done))}, faults: []Fault{loss}, broken: Lost},
+
 		{name: "after its burial", changes: []Change{create(on("a", 0), Done, 100)}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, dead), later(500)}, broken: AfterBury},
 		{name: "after its burial, and requeued", changes: []Change{create(on("a", 0), Done, 100), requeue(on("b", 400), Done, 450)}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, dead), by("b", on("b", 500), 1, 450, ack(on("b", 550), Done, true))}, again: Requeued},
 		{name: "buried, and never requeued", changes: []Change{create(on("a", 0), Done, 100)}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, dead)}, broken: Lost},
