@@ -64,6 +64,10 @@ func Main(args []string, ways ...tasks.Way) int {
 }
 
 func run(ctx context.Context, args []string, std streams, ways ...tasks.Way) int {
+	if len(args) == 0 {
+		_ = parseAndRun(ctx, []string{"--help"}, streams{std.err, std.err}, ways)
+		return exitUsage
+	}
 	err := parseAndRun(ctx, args, std, ways)
 	if err != nil {
 		complain(std.err, err)
@@ -97,7 +101,7 @@ func parse(args []string, std streams, grammar *commands, file *configFile, bad 
 	if err != nil {
 		return nil, err
 	}
-	command, err := parser.Parse(args)
+	command, err := parser.Parse(rearranged(args))
 	if helped {
 		return nil, nil // kong goes on after printing it, and finds fault with the rest
 	}

@@ -255,7 +255,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"version"}, exitOK, "lapse ", ""},
 		{[]string{"--help"}, exitOK, "serve", ""},
 		{[]string{"serve", "--help"}, exitOK, "LAPSE_MAX_PENDING", ""},
-		{nil, exitUsage, "", "expected"},
+		{nil, exitUsage, "", "Usage: lapse <command>"},
 		{[]string{"topics"}, exitUsage, "", "lapse topics --help"},
 		{[]string{"frobnicate"}, exitUsage, "", "frobnicate"},
 		{[]string{"serve", "--frobnicate"}, exitUsage, "", "frobnicate"},

@@ -27,6 +27,7 @@ func (s *Server) newAPI(g *gin.Engine) *api {
 	config := huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
+			Servers: []*huma.Server{{URL: "/", Description: "The server that has answered this document."}},
 			Info: &huma.Info{
 				Title:       "Lapse",
 				Version:     s.version,

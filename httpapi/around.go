@@ -35,6 +35,12 @@ func (s *Server) around(c *gin.Context) {
 	header := c.Writer.Header()
 	header.Set(requestIDHeader, id)
 	header.Set("X-Content-Type-Options", "nosniff")
+	if strings.HasPrefix(c.Request.URL.Path, "/v1/") {
+		header.Set("Cache-Control", "no-store") // what is true of a task now is not for a cache
+	}
+	if c.Request.TLS != nil {
+		header.Set("Strict-Transport-Security", "max-age=31536000")
+	}
 
 	if c.Request.ContentLength != 0 {
 		// It holds for a body that nobody reads, too: the server waits for its end before

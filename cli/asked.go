@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+)
+
+// rearranged makes of what people type what the grammar knows: lapse help [COMMAND] prints
+// help, lapse --version is lapse version, and the flags of a server (--server and those
+// beside it) may stand before the command.
+func rearranged(args []string) []string {
+	var before []string
+	for len(args) > 0 {
+		n := serverFlag(args)
+		if n == 0 {
+			break
+		}
+		before, args = append(before, args[:n]...), args[n:]
+	}
+	switch {
+	case len(args) == 0:
+		return before
+	case args[0] == "help":
+		return append(slices.Clone(args[1:]), "--help")
+	case args[0] == "--version" && len(args) == 1:
+		return []string{"version"}
+	case len(before) == 0:
+		return args
+	}
+	// The flags belong to the command, which may be two words: behind it they are understood.
+	end := slices.Index(args, "--")
+	if end < 0 {
+		end = len(args)
+	}
+	return slices.Concat(args[:end], before, args[end:])
+}
+
+// serverFlag tells how many of the arguments, from the first on, are a flag of a server.
+func serverFlag(args []string) int {
+	name, _, given := strings.Cut(args[0], "=")
+	switch name {
+	case "--json":
+		return 1
+	case "--server", "--token-from", "--ca-file", "--timeout":
+		if given || len(args) == 1 {
+			return 1
+		}
+		return 2
+	}
+	return 0
+}

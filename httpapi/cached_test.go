@@ -1,0 +1,28 @@
+package httpapi
+
+import (
+	"crypto/tls"
+	"net/http/httptest"
+	"testing"
+)
+
+// Answers of the API are for no cache, and over TLS a browser stays with TLS.
+func TestHeadersOfAnswers(t *testing.T) {
+	r := newRig(t)
+	for path, want := range map[string]string{"/v1/tasks": "no-store", "/v1/tasks/none": "no-store", "/v1/none": "no-store", "/healthz": ""} {
+		a := r.do("GET", path, "")
+		if got := a.header.Get("Cache-Control"); got != want || a.header.Get("Strict-Transport-Security") != "" {
+			t.Errorf("%s has %q, %v", path, got, a.header)
+		}
+	}
+	q := httptest.NewRequest("GET", "/v1/tasks", nil)
+	q.TLS = &tls.ConnectionState{}
+	w := httptest.NewRecorder()
+	r.api.ServeHTTP(w, q)
+	if got := w.Header().Get("Strict-Transport-Security"); got != "max-age=31536000" {
+		t.Errorf("over TLS it has %q", got)
+	}
+	if servers := document(t, r)["servers"]; servers == nil {
+		t.Error("the OpenAPI document names no server")
+	}
+}
