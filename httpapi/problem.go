@@ -17,14 +17,15 @@ import (
 // is a path on this server that explains it, and the thing for a program to
 // compare; Title and Detail are for people and may change.
 type Problem struct {
-	Type   string       `json:"type" format:"uri-reference" example:"/problems/invalid" doc:"Names the kind of problem, and leads to its explanation."`
-	Title  string       `json:"title" doc:"The kind of problem in words. Always the same for one type."`
-	Status int          `json:"status" doc:"The HTTP status of the answer."`
-	Detail string       `json:"detail,omitempty" doc:"What happened this time. It never repeats a value of the request."`
-	Errors []FieldFault `json:"errors,omitempty" nullable:"false" doc:"Each field that is wrong."`
-	ID     string       `json:"id,omitempty" doc:"The id of the task, where repeating the request with it is safe."`
-	IDs    []string     `json:"ids,omitempty" nullable:"false" doc:"The same for a batch, in its order."`
-	Done   int          `json:"done,omitempty" doc:"How many tasks were dealt with before, where a request goes in pieces. Repeating it does the rest."`
+	Type     string       `json:"type" format:"uri-reference" example:"/problems/invalid" doc:"Names the kind of problem, and leads to its explanation."`
+	Title    string       `json:"title" doc:"The kind of problem in words. Always the same for one type."`
+	Status   int          `json:"status" doc:"The HTTP status of the answer."`
+	Detail   string       `json:"detail,omitempty" doc:"What happened this time. It never repeats a value of the request."`
+	Errors   []FieldFault `json:"errors,omitempty" nullable:"false" doc:"Each field that is wrong."`
+	ID       string       `json:"id,omitempty" doc:"The id of the task, where repeating the request with it is safe."`
+	IDs      []string     `json:"ids,omitempty" nullable:"false" doc:"The same for a batch, in its order."`
+	Recorded *bool        `json:"recorded,omitempty" doc:"False: the server has done what was asked for, and the ledger, which does not answer, has not recorded it yet. The end of the process would undo it. Repeating the request tells."`
+	Done     int          `json:"done,omitempty" doc:"How many tasks were dealt with before, where a request goes in pieces. Repeating it does the rest."`
 
 	RequestID string `json:"request_id,omitempty" doc:"The X-Request-Id of the answer, by which the log knows the request."`
 
@@ -162,7 +163,7 @@ var (
 		"In the topics that the token is limited to there are as many tasks, or as many topics with tasks, as it may have on a node (max_pending, max_topics).",
 		"Wait until some are finished, or have the bound raised.", 10 * time.Second}
 	outcomeUnknown = &kind{"outcome_unknown", http.StatusServiceUnavailable, "The outcome is unknown",
-		"The ledger has not answered in time, and the write may have landed.",
+		"The ledger has not answered in time, and the write may have landed. With recorded: false, the ledger is known not to answer: the task is cancelled in the process that has it, which does not deliver it any more, but the end of that process, before the ledger answers, would bring it back.",
 		"Repeat the request, with the id that the problem names if it names one: that is safe, whatever the outcome was.", time.Second}
 	unavailable = &kind{"ledger_unavailable", http.StatusServiceUnavailable, "The ledger is not available",
 		"The ledger takes no writes at the moment. Nothing was recorded, but for what done counts.",
@@ -248,6 +249,10 @@ func problemOf(err error) *Problem {
 	for _, a := range answers {
 		switch {
 		case !errors.Is(err, a.err):
+		case errors.Is(err, tasks.ErrUnrecorded):
+			p := a.kind.with(tasks.ErrUnrecorded.Error())
+			p.Recorded = new(bool)
+			return p
 		case a.tell:
 			return a.kind.with(err.Error())
 		default:

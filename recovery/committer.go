@@ -38,6 +38,10 @@ type CommitterConfig[T any] struct {
 	// Backoff spaces the repeats of a batch that was not answered.
 	Backoff Backoff
 
+	// Patience is for how long a server may answer no batch at all until it is known not
+	// to answer, see Down; one that is slow as a rule is given more. 0 means 100 ms.
+	Patience time.Duration
+
 	// Log is told when a batch begins to fail and when the ledger answers
 	// again. Nil means slog.Default().
 	Log *slog.Logger
@@ -54,9 +58,10 @@ type CommitterConfig[T any] struct {
 // Stats. A panic of Ledger.Apply is not recovered and ends the process: going on
 // without knowing what was written would be worse.
 type Committer[T any] struct {
-	cfg   CommitterConfig[T]
-	turns chan struct{}   // holds a token for each lane that has its turn; nil: all have
-	ctx   context.Context // ends when Close gives up
+	cfg     CommitterConfig[T]
+	turns   chan struct{} // holds a token for each lane that has its turn; nil: all have
+	outages *outages
+	ctx     context.Context // ends when Close gives up
 
 	began time.Time
 	heard atomic.Int64 // when a shard was answered for the last time, in nanoseconds since began
@@ -93,6 +98,7 @@ func NewCommitter[T any](cfg CommitterConfig[T]) *Committer[T] {
 		closed: make(chan struct{}),
 		began:  time.Now(),
 	}
+	c.outages = newOutages(cfg.Patience, cfg.Terms.Server, cfg.Log)
 	if cfg.Terms.AtOnce > 0 {
 		c.turns = make(chan struct{}, cfg.Terms.AtOnce)
 	}
@@ -106,7 +112,7 @@ func NewCommitter[T any](cfg CommitterConfig[T]) *Committer[T] {
 
 func (c *Committer[T]) newLane(shard int, stats CommitterStats) *lane[T] {
 	heard := func() { c.heard.Store(int64(time.Since(c.began))) }
-	return newLane(c.ctx, shard, stats, &c.cfg, c.turns, heard)
+	return newLane(c.ctx, shard, stats, &c.cfg, c.turns, c.outages, heard)
 }
 
 // Open begins to write a shard that was gained since, or another one under a number

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,10 +29,12 @@ type lane[T any] struct {
 	ctx   context.Context // ends when Close gives up
 	log   *slog.Logger
 
-	heard func()        // called when the ledger has answered a batch
-	turns chan struct{} // holds a token for each lane that has its turn; nil: all have
-	wake  chan struct{} // holds one token when there may be something to do
-	ended chan struct{} // closed when run has returned
+	heard   func()        // called when the ledger has answered a batch
+	outages *outages      // of all lanes
+	failing atomic.Bool   // the batch under way was sent again, and has waited for longer than a server is given
+	turns   chan struct{} // holds a token for each lane that has its turn; nil: all have
+	wake    chan struct{} // holds one token when there may be something to do
+	ended   chan struct{} // closed when run has returned
 
 	mu      sync.Mutex      // guards everything below
 	queue   []*gathering[T] // oldest first; all but the last are full, or come before one of another kind
@@ -47,13 +50,13 @@ type lane[T any] struct {
 	dropped []T // of the batch being filtered; used by run alone
 }
 
-func newLane[T any](ctx context.Context, shard int, stats CommitterStats, cfg *CommitterConfig[T], turns chan struct{}, heard func()) *lane[T] {
+func newLane[T any](ctx context.Context, shard int, stats CommitterStats, cfg *CommitterConfig[T], turns chan struct{}, outages *outages, heard func()) *lane[T] {
 	l := &lane[T]{
 		cfg:   cfg,
 		shard: shard,
 		ctx:   ctx,
 		log:   cfg.Log.With("shard", shard),
-		heard: heard,
+		heard: heard, outages: outages,
 		turns: turns,
 		wake:  make(chan struct{}, 1),
 		ended: make(chan struct{}),
@@ -217,6 +220,8 @@ func (l *lane[T]) write(b *Batch) error {
 		return nil
 	}
 	began := time.Now()
+	sent := began
+	server := l.outages.begin(l.shard)
 	var err error
 	repeats := 0
 	for ; ; repeats++ {
@@ -227,6 +232,9 @@ func (l *lane[T]) write(b *Batch) error {
 		if repeats == 0 {
 			l.log.Warn("the ledger did not answer a batch; repeating it", "changes", b.Len(), "error", err)
 		}
+		if time.Since(began) > l.outages.patience && l.failing.CompareAndSwap(false, true) {
+			l.outages.announce()
+		}
 		l.endTurn()
 		cause := l.cfg.Backoff.Wait(l.ctx, repeats)
 		l.beginTurn()
@@ -234,6 +242,11 @@ func (l *lane[T]) write(b *Batch) error {
 			err = ErrClosed
 			break
 		}
+		sent = time.Now()
+	}
+	l.outages.end(server, time.Since(sent), !errors.Is(err, ErrClosed))
+	if l.failing.CompareAndSwap(true, false) {
+		l.outages.down.Add(-1)
 	}
 	if !errors.Is(err, ErrClosed) {
 		l.heard()

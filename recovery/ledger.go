@@ -113,6 +113,9 @@ type Terms struct {
 	// same time; 0 means one of each shard. Where all shards are kept by one server,
 	// more of them only wait there, and each has gathered less.
 	AtOnce int
+	// Server names the server that keeps a shard, where several do; nil: one keeps all of
+	// them. It never waits.
+	Server func(shard int) string
 	// MaxChanges and MaxBytes bound a batch. A single change that is larger
 	// than MaxBytes goes alone.
 	MaxChanges, MaxBytes int

@@ -10,7 +10,7 @@ import (
 
 // acquire finds a task that is at rest, waiting for what is under way with it,
 // and returns with s.mu held. On an error the lock is not held: ErrNotFound,
-// ErrDead, ErrReplaying, ErrUnavailable, ErrClosed.
+// ErrDead, ErrReplaying, ErrUnavailable (errBeingCancelled among them), ErrClosed.
 func (s *Scheduler) acquire(ctx context.Context, id string) (uint32, *slot, error) {
 	key := []byte(id)
 	for {
@@ -29,6 +29,13 @@ func (s *Scheduler) acquire(ctx context.Context, id string) (uint32, *slot, erro
 			}
 			s.unlock()
 			return 0, nil, errNotHeld
+		case known && s.cancelledLocked(s.book.slot(n)):
+			err := s.permitLocked(termsOf(ctx), s.book.slot(n))
+			s.unlock()
+			if err == nil {
+				err = errBeingCancelled
+			}
+			return 0, nil, err
 		case known:
 			ch := s.watchLocked(n)
 			s.unlock()
@@ -67,6 +74,15 @@ func (s *Scheduler) illegibleLocked(id []byte) bool {
 	_, ok := s.illegible[s.book.index.hash(id)]
 	return ok
 }
+
+// cancelledLocked reports whether a task is cancelled for good, and the ledger is known not
+// to answer: there is no point in waiting.
+func (s *Scheduler) cancelledLocked(sl *slot) bool {
+	return sl.state == cancelling && sl.flags&wanted != 0 && s.ledgerDown(int(sl.shard))
+}
+
+// errBeingCancelled is answered while a cancellation cannot be recorded.
+var errBeingCancelled = fmt.Errorf("%w: the task is cancelled in this process, which is not recorded yet", ErrUnavailable)
 
 var errIllegible = fmt.Errorf("%w: the record of this id cannot be read by this version", ErrUnavailable)
 

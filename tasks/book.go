@@ -80,7 +80,7 @@ type slotFlags uint8
 
 const (
 	writing   slotFlags = 1 << iota // a write of this task is with the committer
-	wanted                          // being created, and asked for again since
+	wanted                          // being created, and asked for again since; or being cancelled, and never taken back
 	sought                          // being checked because a caller asked for it
 	nominated                       // being checked because replay came across it, perhaps as well
 	doubtful                        // the write was under way when the shard was rewound: once more before it counts

@@ -141,15 +141,23 @@ func (s *Scheduler) answers(c *call) []error {
 	return c.errs
 }
 
-// writable returns nil, or ErrUnavailable when the shard is another node's or about to
-// be, or when the ledger has not answered for so long that another write would only wait
-// behind. The lock is held.
-func (s *Scheduler) writable(shard int) error {
+// heldLocked returns nil, or ErrUnavailable when the shard is another node's or about to be.
+func (s *Scheduler) heldLocked(shard int) error {
 	switch h := s.holdingLocked(shard); {
 	case h != nil && h.stage == leaving:
 		return errHandedOver
 	case !h.takes():
 		return errNotHeld
+	}
+	return nil
+}
+
+// writable returns nil, or ErrUnavailable when the shard is another node's or about to
+// be, or when the ledger has not answered for so long that another write would only wait
+// behind. The lock is held.
+func (s *Scheduler) writable(shard int) error {
+	if err := s.heldLocked(shard); err != nil {
+		return err
 	}
 	if d := s.stalled(shard); d > s.cfg.AnswerWithin {
 		return fmt.Errorf("%w: no answer for %v", ErrUnavailable, d.Round(time.Millisecond))

@@ -10,7 +10,9 @@ import (
 // repeated. A dead task is deleted.
 //
 // Errors: ErrNotFound, ErrDelivering, ErrReplaying, ErrUnavailable, ErrUnknown,
-// ErrClosed. After ErrUnknown the task is not delivered until the ledger has answered.
+// ErrUnrecorded, ErrClosed. After ErrUnknown the task is not delivered until the ledger has
+// answered; after ErrUnrecorded this process never delivers it. Both times it is nil when
+// the call is repeated later.
 func (s *Scheduler) Cancel(ctx context.Context, id string) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
@@ -45,6 +47,8 @@ func cancelled(err error) error {
 func (s *Scheduler) cancelHere(ctx context.Context, id string) error {
 	n, sl, err := s.acquire(ctx, id)
 	switch {
+	case errors.Is(err, errBeingCancelled):
+		return ErrUnrecorded
 	case errors.Is(err, ErrDead):
 		return s.cancelDead(ctx, id)
 	case errors.Is(err, ErrNotFound):
@@ -64,7 +68,7 @@ func (s *Scheduler) cancelHere(ctx context.Context, id string) error {
 		err = ErrDelivering
 	}
 	if err == nil {
-		err = s.writable(int(sl.shard))
+		err = s.cancellableLocked(sl)
 	}
 	if err != nil {
 		s.unlock()
@@ -72,7 +76,22 @@ func (s *Scheduler) cancelHere(ctx context.Context, id string) error {
 	}
 	s.disarmLocked(sl)
 	s.setLocked(sl, cancelling)
+	if s.ledgerDown(int(sl.shard)) {
+		sl.flags |= wanted
+		s.writeLocked(write{slot: n, op: opCancel})
+		s.unlock()
+		return ErrUnrecorded
+	}
 	return s.submitOne(ctx, write{slot: n, op: opCancel})
+}
+
+// cancellableLocked returns nil, or ErrUnavailable when the shard is another node's or
+// about to be, or, unless the ledger is known not to answer, when it is not writable.
+func (s *Scheduler) cancellableLocked(sl *slot) error {
+	if s.ledgerDown(int(sl.shard)) {
+		return s.heldLocked(int(sl.shard))
+	}
+	return s.writable(int(sl.shard))
 }
 
 // submitOne sends a write, gives the lock up and waits for the answer.

@@ -35,6 +35,10 @@ var (
 	// ErrUnknown is returned when the ledger did not answer in time and the
 	// write may have landed. Repeating the request with the same id is safe.
 	ErrUnknown = errors.New("outcome unknown")
+	// ErrUnrecorded is a kind of ErrUnknown: the ledger is known not to answer. This process
+	// has done what was asked for and does not deliver the task; it is recorded when the
+	// ledger answers. Until then the end of this process undoes it.
+	ErrUnrecorded error = &farError{"done here, and not recorded yet: the ledger does not answer", ErrUnknown}
 	// ErrReplaying is returned for an id that may still be among the records
 	// which the running replay has not read yet.
 	ErrReplaying = errors.New("replay has not reached this id yet")

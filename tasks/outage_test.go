@@ -248,7 +248,7 @@ func TestSettleWaitsOnce(t *testing.T) {
 // A shard that does not answer keeps nobody from waiting for another one.
 func TestSettleBesideAStalledShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{}, memledger.Shards(4))
+		r := newRig(t, Config{}, memledger.Shards(4), memledger.Apart())
 		synctest.Wait()
 		var ds []Delivery
 		for i := range 20 {

@@ -29,7 +29,8 @@ const purgeAtOnce = 2048
 // It waits for the end of replay, since a task that was not read yet would survive
 // unnoticed. Errors: ErrInvalid, ErrReplaying, ErrUnavailable, ErrUnknown, ErrClosed,
 // or why ctx has ended; with several nodes also ErrNodeAway, while one that holds tasks
-// does not answer or was not replaced yet, and ErrOverloaded. After ErrUnknown up to a piece
+// does not answer or was not replaced yet, and ErrOverloaded. ErrUnrecorded means that the
+// ledger is known not to answer, and that up to a piece is cancelled here. After ErrUnknown up to a piece
 // more may be cancelled, or what another node does in a second or two; none of
 // it is delivered until the ledger has answered.
 func (s *Scheduler) Purge(ctx context.Context, topic string) (Purged, error) {
@@ -110,6 +111,7 @@ type purge struct {
 	walk       *walk
 	busy       []string // ids of visited tasks that somebody else was changing
 	cancelled  int
+	unrecorded bool           // some are cancelled in a shard for which the ledger is known not to answer
 	delivering map[uint16]int // by shard
 	named      []passedBy     // the first of those that were being delivered, up to keep
 	keep       int
@@ -217,6 +219,9 @@ func (p *purge) piece(ctx context.Context) error {
 			err = answer
 		}
 	}
+	if p.unrecorded && (err == nil || !errors.Is(err, ErrUnknown)) {
+		err = ErrUnrecorded
+	}
 	return err
 }
 
@@ -228,6 +233,9 @@ func (p *purge) collect(ctx context.Context, c *call) error {
 		n, sl, err := p.acquire(ctx, p.busy[0])
 		switch {
 		case errors.Is(err, ErrNotFound), errors.Is(err, ErrDead):
+			continue
+		case errors.Is(err, errBeingCancelled):
+			p.unrecorded = true
 			continue
 		case err != nil:
 			return err
@@ -278,16 +286,26 @@ func (p *purge) belongsLocked(sl *slot) bool {
 func (p *purge) visitLocked(n uint32, sl *slot, c *call, sent int) (int, error) {
 	switch sl.state {
 	case pending, ready:
-		if err := p.writable(int(sl.shard)); err != nil {
-			return sent, err
-		}
-		if sent++; p.kill {
+		if p.kill {
+			if err := p.writable(int(sl.shard)); err != nil {
+				return sent, err
+			}
 			p.killLocked(n, sl, c)
-			break
+			return sent + 1, nil
+		}
+		if err := p.cancellableLocked(sl); err != nil {
+			return sent, err
 		}
 		p.disarmLocked(sl)
 		p.setLocked(sl, cancelling)
-		p.writeLocked(write{slot: n, op: opCancel, call: c, index: c.join(n)})
+		if p.ledgerDown(int(sl.shard)) {
+			p.unrecorded = true
+			sl.flags |= wanted
+			p.writeLocked(write{slot: n, op: opCancel})
+		} else {
+			p.writeLocked(write{slot: n, op: opCancel, call: c, index: c.join(n)})
+		}
+		return sent + 1, nil
 	case delivering, parking: // until it is settled, here or where its shard goes
 		p.delivering[sl.shard]++
 		if len(p.named) < p.keep {

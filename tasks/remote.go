@@ -151,6 +151,7 @@ var faultCodes = []struct {
 	{"no_heir", ErrNoHeir},
 	{"quota", ErrQuota}, // a kind of the next one
 	{"overloaded", ErrOverloaded},
+	{"unrecorded", ErrUnrecorded}, // a kind of the next one
 	{"unknown", ErrUnknown},
 	{"node_away", ErrNodeAway}, // a kind of the next one
 	{"unavailable", ErrUnavailable},

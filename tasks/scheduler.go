@@ -157,6 +157,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	}
 	s.committer = recovery.NewCommitter(recovery.CommitterConfig[write]{
 		Ledger: ledger, Terms: s.terms, Keep: keep, Done: s.committed, Log: cfg.Log,
+		Patience: cfg.AnswerWithin / patienceShare,
 	})
 	s.runner, err = wheel.NewRunner(wheel.Config{Clock: cfg.Clock, Fire: s.fired})
 	if err != nil {

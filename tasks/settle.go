@@ -3,7 +3,6 @@ package tasks
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -102,18 +101,13 @@ type settling struct {
 	missed  bool            // the task was not found in memory
 	repeat  bool            // of an acknowledgement
 	first   <-chan struct{} // repeat: closed when the first one is recorded; nil if it is
-	stalled bool            // the ledger has not answered for the task's shard for long
+	shard   int             // repeat: where it is recorded
 }
 
-// report waits for the ledger and completes the answers. It does not wait for a ledger
-// that has not answered for so long already that there is no point.
+// report waits for the ledger and completes the answers. It does not wait for what is known
+// not to answer.
 func (s *Scheduler) report(ctx context.Context, done []*settling, c *call) {
-	if slices.ContainsFunc(done, func(p *settling) bool { return p.stalled }) {
-		over, cancel := context.WithCancel(ctx)
-		cancel()
-		ctx = over
-	}
-	_ = s.await(ctx, c) // what is not recorded yet will be; the answer says so
+	s.awaitSettled(ctx, c) // what is not recorded yet will be; the answer says so
 	recorded := s.answers(c)
 	for i, p := range done {
 		switch {
@@ -121,7 +115,7 @@ func (s *Scheduler) report(ctx context.Context, done []*settling, c *call) {
 		case !p.repeat:
 			p.answer.Recorded = recorded[i] == nil
 		case p.first != nil:
-			p.answer.Recorded = s.waitBusy(ctx, p.first) == nil
+			p.answer.Recorded = s.waitRecorded(ctx, p.first, p.shard)
 		default:
 			p.answer.Recorded = true
 		}
@@ -135,14 +129,11 @@ func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *call, i int, grant 
 	n, known := s.book.index.find(s.book, h, id)
 	past := s.outcomes.find(h)
 	p.missed = !known
-	if known {
-		p.stalled = s.writable(int(s.book.slot(n).shard)) != nil
-	}
 	switch {
 	case v.Verb == Ack && past.kind == wasDelivered && past.nonce == r.nonce:
 		p.repeat = true
 		if known && s.book.slot(n).state == finishing {
-			p.first = s.watchLocked(n)
+			p.first, p.shard = s.watchLocked(n), int(s.book.slot(n).shard)
 		}
 		return
 	case !known && !s.isReplayed():

@@ -172,7 +172,7 @@ func TestReleasesDuringOutage(t *testing.T) {
 
 // A cancel that is taken back must not take a retry with it that was not recorded yet.
 func TestCancelGivenUpBehindARetry(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, Config{AnswerWithin: time.Minute}, func(t *testing.T, r *rig) {
 		d := r.one("t", "x")
 		_, release := r.faulty.Hold(ledgertest.Apply)
 		for range 2 {

@@ -109,7 +109,7 @@ func (s *Scheduler) openSpool(ctx context.Context) error {
 	}
 	terms.Shards = 1 // all that a spool needs; ShardOf is not asked
 	sp.committer = recovery.NewCommitter(recovery.CommitterConfig[write]{
-		Ledger: sp.ledger, Terms: terms, Keep: keep, Log: s.cfg.Log,
+		Ledger: sp.ledger, Terms: terms, Keep: keep, Log: s.cfg.Log, Patience: s.cfg.AnswerWithin / patienceShare,
 		Done: func(_ int, writes []write, err error) {
 			if errors.Is(err, recovery.ErrLost) {
 				s.lose(err)

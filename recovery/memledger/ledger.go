@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"strconv"
 	"sync"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -23,6 +24,9 @@ func Nominating() Option { return func(s *store) { s.nominating = true } }
 // stand. A ledger that files records by time would keep two copies then; tests
 // of whatever decides the changes should use it.
 func Strict() Option { return func(s *store) { s.strict = true } }
+
+// Apart makes each shard a server of its own, see recovery.Terms.
+func Apart() Option { return func(s *store) { s.apart = true } }
 
 // BatchLimits sets Terms.MaxChanges and MaxBytes; 1024 and 1 MiB unless set.
 func BatchLimits(changes, bytes int) Option {
@@ -44,6 +48,7 @@ type Ledger struct {
 // A store is what all handles share.
 type store struct {
 	nominating, strict   bool
+	apart                bool
 	maxChanges, maxBytes int
 	seed                 maphash.Seed
 
@@ -119,12 +124,16 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 	s.owner = l
 	s.adopted, s.first = s.pendingLocked(), true
 	s.exposed = map[string]struct{}{}
-	return recovery.Terms{
+	terms := recovery.Terms{
 		Shards:     len(s.shards),
 		ShardOf:    s.shardOf,
 		MaxChanges: s.maxChanges,
 		MaxBytes:   s.maxBytes,
-	}, nil
+	}
+	if s.apart {
+		terms.Server = strconv.Itoa
+	}
+	return terms, nil
 }
 
 // Close implements recovery.Ledger.

@@ -107,6 +107,19 @@ func (l *Ledger) serverOf(ctx context.Context, key string) (*redis.Client, error
 	return nil, fmt.Errorf("a client of type %T has no connections of its own", l.client)
 }
 
+// serverName names the server that keeps a shard, as far as is known: a cluster has several.
+func (l *Ledger) serverName(n int) string {
+	s := l.tenure(n)
+	if _, ok := l.client.(*redis.ClusterClient); !ok || s == nil {
+		return ""
+	}
+	master, err := l.serverOf(l.life, s.keys.tasks())
+	if err != nil {
+		return ""
+	}
+	return master.Options().Addr
+}
+
 // eachServer calls f for every server that takes writes.
 func (l *Ledger) eachServer(ctx context.Context, f func(ctx context.Context, c *redis.Client) error) error {
 	switch c := l.client.(type) {

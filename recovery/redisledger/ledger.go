@@ -284,6 +284,7 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 		ShardOf:    l.shardFor,
 		Away:       away,
 		AtOnce:     l.atOnce(),
+		Server:     l.serverName,
 		MaxChanges: maxChanges,
 		MaxBytes:   maxBytes,
 	}, nil

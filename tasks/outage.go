@@ -1,0 +1,84 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+)
+
+// What memory decides by itself counts when it is decided: settlements of deliveries, and
+// cancellations of tasks that are known and not being delivered. The ledger only records
+// it. While the server that keeps a shard is known not to answer, the caller is told at
+// once that it is not recorded yet.
+
+// patienceShare is the part of Config.AnswerWithin for which a server may answer no write
+// at all until it is known not to answer.
+const patienceShare = 20
+
+// ledgerDown reports whether the ledger is known not to answer for a shard.
+func (s *Scheduler) ledgerDown(shard int) bool {
+	if shard == spoolShard {
+		return s.spool.committer.Down(0)
+	}
+	return s.committer.Down(shard)
+}
+
+// anyDown reports whether ledgerDown is true for some shard. It is cheap.
+func (s *Scheduler) anyDown() bool {
+	return s.committer.AnyDown() || s.spool != nil && s.spool.committer.AnyDown()
+}
+
+// awaitSettled waits until the writes of settlements are answered, or ctx ends, or all that
+// is open is for servers that are known not to answer. Nothing is taken back.
+func (s *Scheduler) awaitSettled(ctx context.Context, c *call) {
+	for {
+		next := s.committer.NextDown() // before the look, so that none is missed
+		if s.anyDown() && s.leave(c) {
+			return
+		}
+		select {
+		case <-c.done:
+			return
+		case <-next:
+		case <-ctx.Done():
+			_ = s.await(ctx, c)
+			return
+		}
+	}
+}
+
+// leave ends a call of which all that is open is for servers that are known not to answer,
+// and reports whether it was one.
+func (s *Scheduler) leave(c *call) bool {
+	s.mu.Lock()
+	defer s.unlock()
+	if c.left == 0 {
+		return false
+	}
+	for i, n := range c.slots {
+		if errors.Is(c.errs[i], errOpen) && !s.ledgerDown(int(s.book.slot(n).shard)) {
+			return false
+		}
+	}
+	c.over = true
+	return true
+}
+
+// waitRecorded waits until a write of another call is answered, and reports whether it was.
+// It does not wait for a server that is known not to answer.
+func (s *Scheduler) waitRecorded(ctx context.Context, ch <-chan struct{}, shard int) bool {
+	for {
+		next := s.committer.NextDown()
+		if s.anyDown() && s.ledgerDown(shard) {
+			return false
+		}
+		select {
+		case <-ch:
+			return true
+		case <-next:
+		case <-s.done:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
