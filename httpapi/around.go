@@ -64,8 +64,12 @@ func (s *Server) around(c *gin.Context) {
 				"status", c.Writer.Status(), "bytes", max(c.Writer.Size(), 0), "took", time.Since(started))
 		}
 	}()
-	if s.guard.Check(c.Request) != nil || misnamed(c.Request) || s.listensFromElsewhere(c) {
-		writeProblem(c, crossOrigin.with(""))
+	switch {
+	case s.isFromOtherSite(c.Request):
+		writeProblem(c, s.refuse(refusedSite, crossOrigin.with("")))
+		return
+	case misnamed(c.Request):
+		writeProblem(c, s.refuse(refusedHost, crossOrigin.with("")))
 		return
 	}
 	var refusal *Problem
@@ -87,13 +91,17 @@ func (s *Server) around(c *gin.Context) {
 	}
 }
 
-// listensFromElsewhere tells that a page of another site opens a stream of events. It could
-// not read it, but would hold one of the few that there may be.
-func (s *Server) listensFromElsewhere(c *gin.Context) bool {
-	if c.FullPath() != eventsPath {
+// isFromOtherSite reports whether a browser makes the request for a page of another site. Such a
+// page cannot read an answer, but could have the server make costly ones. A link that leads to
+// the dashboard is let in.
+func (s *Server) isFromOtherSite(r *http.Request) bool {
+	if r.URL.Path == "/" && r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
 		return false
 	}
-	as := *c.Request
+	if r.Method != http.MethodGet || r.Header.Get("Sec-Fetch-Site") == "" && r.Header.Get("Origin") == "" {
+		return s.guard.Check(r) != nil
+	}
+	as := *r
 	as.Method = http.MethodPost // a GET may come from anywhere
 	return s.guard.Check(&as) != nil
 }
