@@ -41,7 +41,7 @@ type settings struct {
 
 	MaxBody        int64 `default:"16777216" help:"Bytes of a request's body. All bodies in memory together may have 16 times as much."`
 	MaxAnswers     int64 `default:"67108864" help:"Bytes of answers in memory that their callers have not read yet, past which lists and what tells of tasks are refused with 429. Lists may take half of it."`
-	MaxConnections int   `default:"10000" help:"Connections at once. Past it a new one takes the place of an idle one, or waits."`
+	MaxConnections int   `default:"10000" help:"Connections at once. Past it a new one takes the place of one whose request does not come to its end, or of an idle one, or waits."`
 
 	RedisPrefix        string        `default:"lapse:" help:"Beginning of all keys in Redis."`
 	RedisShards        int           `default:"16" help:"Over how many shards new tasks are spread, 1 to 1024. On Redis Cluster, count 100,000 tasks a shard."`

@@ -98,6 +98,7 @@ func readBody(c *gin.Context) ([]byte, error) {
 		switch {
 		case errors.Is(err, io.EOF):
 			b.over = true
+			hasArrived(c.Request)
 			// The deadline, which around has set, would end a long-poll as if the client had gone.
 			_ = http.NewResponseController(connection(c)).SetReadDeadline(time.Time{})
 			return buf, nil

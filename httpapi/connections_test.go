@@ -161,3 +161,37 @@ func TestShutdownAtTheLimit(t *testing.T) {
 		t.Error("a request was answered after the shutdown")
 	}
 }
+
+// At the limit, a request that does not come to its end gives way, and not the idle connections
+// of those whose requests do.
+func TestUnfinishedRequestsGiveWay(t *testing.T) {
+	r, listener, _, _ := limited(t, 4, slog.New(slog.DiscardHandler))
+	good := r.connect(t)
+	good.ask("/quick")
+	good.answered()
+	listener.rested(t, 1)
+	slow := []string{"", "GET /quick HTTP/1.1\r\n", "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"}
+	var strangers []*line
+	for _, said := range slow {
+		s := r.connect(t)
+		if _, err := s.Write([]byte(said)); err != nil {
+			t.Fatal(err)
+		}
+		strangers = append(strangers, s)
+	}
+	for range slow {
+		l := r.connect(t)
+		l.ask("/quick")
+		l.answered()
+	}
+	for i, s := range strangers {
+		if _, err := s.answer.Peek(1); err == nil {
+			t.Errorf("%q was kept", slow[i])
+		}
+	}
+	good.ask("/quick")
+	good.answered()
+	if n := r.api.Refusals()["unfinished"]; n != int64(len(slow)) {
+		t.Errorf("%d connections are counted, want %d", n, len(slow))
+	}
+}

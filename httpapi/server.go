@@ -210,5 +210,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	a := &answering{ResponseWriter: w, server: s, began: time.Now(), http1: r.ProtoMajor == 1}
 	defer a.release()
+	if r.ContentLength == 0 {
+		hasArrived(r)
+	}
 	s.engine.ServeHTTP(a, r)
 }
