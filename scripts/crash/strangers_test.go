@@ -1,0 +1,106 @@
+//go:build fault
+
+package crash
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Strangers who have no token open 12,000 connections, send requests that do not come to their
+// end, and open new ones where they are cut off. The server is still there for others.
+func TestSlowStrangers(t *testing.T) {
+	const number, token = 12_000, "the-token-of-this-test"
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	if files.Cur < number+1000 {
+		files.Cur = files.Max
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Max < number+1000 {
+			t.Skipf("%d files may be open, which are too few: %v", files.Max, err)
+		}
+	}
+	s := newServer(t)
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	text := fmt.Sprintf("- {name: all, scopes: [admin], sha256: %x}\n", sha256.Sum256([]byte(token)))
+	if err := os.WriteFile(tokens, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.more = []string{"--token-file", tokens}
+	r := s.start()
+	r.ready(t)
+	before := (&punctual{t: t, run: r, token: token}).measure()
+
+	stop := make(chan struct{})
+	var strangers sync.WaitGroup
+	address := strings.TrimPrefix(r.base, "http://")
+	for i := range number {
+		strangers.Go(func() { // connects again whenever it is cut off
+			said := []string{"", "GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n", "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"}[i%3]
+			for {
+				if c, err := net.DialTimeout("tcp", address, 5*time.Second); err == nil {
+					_, _ = c.Write([]byte(said))
+					over := make(chan struct{})
+					go func() {
+						defer close(over)
+						for b := make([]byte, 512); ; {
+							if _, err := c.Read(b); err != nil {
+								return
+							}
+						}
+					}()
+					select {
+					case <-over:
+					case <-stop:
+					}
+					c.Close()
+					<-over
+				}
+				select {
+				case <-time.After(5 * time.Second):
+				case <-stop:
+					return
+				}
+			}
+		})
+	}
+	defer strangers.Wait()
+	defer close(stop)
+	<-time.After(5 * time.Second) // until they are there
+
+	probe := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	worst, failed := time.Duration(0), 0
+	asking := make(chan struct{})
+	go func() {
+		defer close(asking)
+		for range 13 {
+			began := time.Now()
+			if a, err := probe.Get(r.base + "/healthz"); err != nil || a.StatusCode != http.StatusOK {
+				failed++
+			} else {
+				a.Body.Close()
+			}
+			worst = max(worst, time.Since(began))
+			<-time.After(500 * time.Millisecond)
+		}
+	}()
+	during := (&punctual{t: t, run: r, token: token}).measure()
+	<-asking
+	t.Logf("healthz: %d of 13 failed, the slowest took %v; p99 lateness: %v, then %v", failed, worst.Round(time.Millisecond), before, during)
+	if failed > 0 || worst > time.Second {
+		t.Errorf("healthz: %d of 13 failed, the slowest took %v", failed, worst)
+	}
+	if during > max(5*before, 50*time.Millisecond) {
+		t.Errorf("p99 lateness %v, %v before", during, before)
+	}
+}
