@@ -106,6 +106,11 @@ type Terms struct {
 	// the node does not hold it at the moment. An existing record stays in the shard
 	// that has it. Without Away it is always in [0, Shards).
 	ShardOf func(id []byte) int
+	// ShardsOf names the shards that the node holds and in which Find looks first for a
+	// record with this id: a new one may be created in each of them. HomeFor names the one
+	// in which ShardOf puts it, whoever holds that. Both are nil if the ledger is no Fleet.
+	ShardsOf func(id []byte) []int
+	HomeFor  func(id []byte) Home
 	// Away are shards of the node's own that other nodes of a Fleet hold. Memory may ask
 	// their holders to yield them.
 	Away []Home

@@ -77,6 +77,12 @@ func (b *batch) moving(ctx context.Context, todo []int) []int {
 // forward has others create what belongs to them: one message for each node, or several
 // if that would be too long.
 func (b *batch) forward(ctx context.Context, strays []stray) {
+	if err := b.lookAgain(ctx, strays); err != nil {
+		for _, t := range strays {
+			b.results[t.index].Err = err
+		}
+		return
+	}
 	groups := make(map[string][]requestAsk)
 	indices := make(map[string][]int)
 	for _, t := range strays {
@@ -103,6 +109,22 @@ func (b *batch) forward(ctx context.Context, strays []stray) {
 		}
 	}
 	group.Wait()
+}
+
+// lookAgain looks up, with one question for all, where the ids are that the holders of their
+// shards did not create with the first attempt.
+func (b *batch) lookAgain(ctx context.Context, strays []stray) error {
+	var es []*elsewhere
+	var ids []string
+	for _, t := range strays {
+		if t.unregistered && b.tries > 0 {
+			es, ids = append(es, t.elsewhere), append(ids, b.results[t.index].ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return b.lookElsewhere(ctx, es, ids)
 }
 
 func (b *batch) forwardTo(ctx context.Context, node string, part []requestAsk, at []int) {

@@ -35,7 +35,7 @@ const (
 	opForget              // finishing  -> gone, from among the dead
 	opExpire              // the same, because it was kept long enough
 	opUnspool             // stays where it is; its record goes from the spool to the ledger
-	opUnspooled           // that record is deleted in the spool; of no task any more
+	opUnspooled           // that record is deleted in the spool, or a twin in the ledger; of no task any more
 )
 
 // writeLocked sends a task's next write, or keeps it until the one under way is

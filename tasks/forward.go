@@ -13,6 +13,9 @@ import (
 type elsewhere struct {
 	home recovery.Home
 	node string // instead of the home
+	// unregistered: the caller has chosen the id, and the home is where this node would create
+	// the task. The directory has not been asked yet.
+	unregistered bool
 }
 
 func (e *elsewhere) Error() string {
@@ -68,6 +71,29 @@ func (s *Scheduler) schedule(ctx context.Context, p *plan, r *Request) (Task, er
 	}
 }
 
+// lookElsewhere looks up, for ids that are not known to be in the directory, whether they are, or
+// some node has them that has not registered all of its own. This is for a second attempt:
+// with the first, the holder of the shard finds out, and nearly always there is nothing.
+func (s *Scheduler) lookElsewhere(ctx context.Context, es []*elsewhere, ids []string) error {
+	filings, err := s.shared.ledger.Look(ctx, ids)
+	if err != nil {
+		return unavailable(err)
+	}
+	has, err := s.askUnindexed(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for i, e := range es {
+		switch {
+		case filings[i].Home != 0:
+			*e = elsewhere{home: filings[i].Home}
+		case has[i] != "":
+			*e = elsewhere{node: has[i]}
+		}
+	}
+	return nil
+}
+
 // holderOf tells which node to ask about what is elsewhere, and for which home.
 func (s *Scheduler) holderOf(ctx context.Context, e *elsewhere, anew bool) (site, error) {
 	if e.node != "" {
@@ -84,6 +110,11 @@ func (s *Scheduler) holderOf(ctx context.Context, e *elsewhere, anew bool) (site
 }
 
 func (s *Scheduler) createThere(ctx context.Context, e *elsewhere, id string, r *Request, anew bool) (Task, error) {
+	if e.unregistered && anew {
+		if err := s.lookElsewhere(ctx, []*elsewhere{e}, []string{id}); err != nil {
+			return Task{ID: id}, err
+		}
+	}
 	p, err := s.holderOf(ctx, e, anew)
 	if err != nil {
 		return Task{ID: id}, err

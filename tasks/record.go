@@ -287,6 +287,9 @@ func recordGroup(rec []byte) []byte {
 func recordAttempt(rec []byte) uint32 {
 	return binary.LittleEndian.Uint32(rec[offAttempt:])
 }
+func recordRevision(rec []byte) uint32 {
+	return binary.LittleEndian.Uint32(rec[offRevision:])
+}
 func recordDue(rec []byte) int64  { return int64(binary.LittleEndian.Uint64(rec[offDue:])) }
 func recordNext(rec []byte) int64 { return int64(binary.LittleEndian.Uint64(rec[offNext:])) }
 func recordCreated(rec []byte) int64 {

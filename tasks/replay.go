@@ -69,6 +69,7 @@ func (m *memory) Load(page []recovery.Entry) {
 	s := (*Scheduler)(m)
 	for len(page) > 0 {
 		n := min(atOnce, len(page))
+		var twins []twin
 		s.mu.Lock()
 		now := s.now()
 		for _, e := range page[:n] {
@@ -77,6 +78,8 @@ func (m *memory) Load(page []recovery.Entry) {
 				if sl := s.book.slot(n); sl.state == checking && sl.flags&sought != 0 {
 					// It is being looked up, which may fail: this is its record.
 					s.resolveLocked(n, e, true)
+				} else {
+					twins = s.twinOfLocked(sl, &e, twins)
 				}
 				continue
 			}
@@ -89,6 +92,7 @@ func (m *memory) Load(page []recovery.Entry) {
 			}
 		}
 		s.unlock()
+		s.resolveTwins(twins)
 		page = page[n:]
 	}
 }
@@ -97,6 +101,8 @@ func (m *memory) Load(page []recovery.Entry) {
 // that are being looked up.
 func (m *memory) Lock(page []recovery.Entry) []int {
 	s := (*Scheduler)(m)
+	var twins []twin
+	defer func() { s.resolveTwins(twins) }()
 	s.mu.Lock()
 	defer s.unlock()
 	var locked []int
@@ -115,6 +121,7 @@ func (m *memory) Lock(page []recovery.Entry) []int {
 		} else if sl := s.book.slot(n); sl.state == checking && sl.flags&(sought|nominated) == sought {
 			sl.flags |= nominated
 		} else {
+			twins = s.twinOfLocked(sl, &page[i], twins)
 			continue
 		}
 		// Until it is resolved, the shard's number cannot come to mean another one.

@@ -326,7 +326,7 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 	}
 	shard, err := spoolShard, error(nil)
 	if !spools {
-		shard, err = s.shardLocked(p, h)
+		shard, err = s.shardLocked(p)
 	}
 	if err != nil {
 		return 0, err
@@ -363,8 +363,8 @@ func (s *Scheduler) startLocked(n uint32, sl *slot, c *call, i int) {
 }
 
 // shardLocked tells in which shard a planned task is created. It is an *elsewhere if
-// the id tells one that another node holds.
-func (s *Scheduler) shardLocked(p *plan, hash uint64) (int, error) {
+// the id tells one that another node holds, or belongs into one that is away.
+func (s *Scheduler) shardLocked(p *plan) (int, error) {
 	shard := s.terms.ShardOf([]byte(p.id))
 	switch {
 	case s.shared == nil || s.holdingLocked(shard).takes():
@@ -374,17 +374,14 @@ func (s *Scheduler) shardLocked(p *plan, hash uint64) (int, error) {
 	case p.home != 0:
 		return 0, &elsewhere{home: p.home}
 	}
-	// The directory tells where it is: any shard will do.
-	var all []int
-	for n, h := range s.holdings {
-		if h.takes() {
-			all = append(all, n)
+	// The caller has chosen the id. It must be where the ledger looks for it, or nobody finds
+	// it there once its directory entry is gone.
+	for _, n := range s.terms.ShardsOf([]byte(p.id)) {
+		if s.holdingLocked(n).takes() {
+			return n, nil
 		}
 	}
-	if len(all) == 0 {
-		return 0, errNotHeld
-	}
-	return all[hash%uint64(len(all))], nil
+	return 0, &elsewhere{home: s.terms.HomeFor([]byte(p.id)), unregistered: true}
 }
 
 // admitLocked tells whether there is room for so many more tasks and bytes of

@@ -3,6 +3,7 @@ package memledger
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -45,7 +46,7 @@ func (m *Member) Adopt(context.Context) (recovery.Terms, error) {
 		}
 	}
 	return recovery.Terms{
-		Shards: len(m.tenures), ShardOf: m.shardOf, Away: away,
+		Shards: len(m.tenures), ShardOf: m.shardOf, ShardsOf: m.shardsOf, HomeFor: m.homeFor, Away: away,
 		MaxChanges: 1024, MaxBytes: 1 << 20,
 	}, nil
 }
@@ -56,13 +57,38 @@ func (m *Member) shardOf(id []byte) int {
 	defer m.f.mu.Unlock()
 	home, tells := recovery.HomeOf(string(id))
 	if !tells || m.f.shards[home] == nil {
-		sum := 0
-		for _, b := range id {
-			sum = sum*31 + int(b)
-		}
-		home = recovery.NewHome(m.number, (sum&0xffff)%m.count)
+		home = m.homeFor(id)
 	}
 	return m.tenureLocked(home)
+}
+
+// homeFor names the shard of the node's own in which a record belongs whose id tells no home.
+func (m *Member) homeFor(id []byte) recovery.Home {
+	sum := 0
+	for _, b := range id {
+		sum = sum*31 + int(b)
+	}
+	return recovery.NewHome(m.number, (sum&0xffff)%m.count)
+}
+
+// shardsOf finds the tenures in which a record may be: of each node the one where it would
+// have created it.
+func (m *Member) shardsOf(id []byte) (numbers []int) {
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	add := func(home recovery.Home) {
+		if n := m.tenureLocked(home); n >= 0 && !slices.Contains(numbers, n) {
+			numbers = append(numbers, n)
+		}
+	}
+	if home, tells := recovery.HomeOf(string(id)); tells {
+		add(home)
+	}
+	add(m.homeFor(id))
+	for _, name := range slices.Sorted(maps.Keys(m.f.members)) {
+		add(m.f.members[name].homeFor(id))
+	}
+	return numbers
 }
 
 func (m *Member) tenureLocked(home recovery.Home) int {

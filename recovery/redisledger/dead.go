@@ -41,17 +41,41 @@ func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e 
 	if !l.buried.Load() {
 		return nil
 	}
-	type place struct {
-		shard *shard
-		i     int // in ids
-	}
-	var places []place // of the ids, where they may be
+	missing := make(map[int]bool, len(ids))
+	var places []deadPlace // of the ids, where they may be
 	for i, id := range ids {
+		missing[i] = true
 		for _, s := range l.shardsOf(id) {
-			places = append(places, place{s, i})
+			places = append(places, deadPlace{s, i})
 		}
 	}
-	slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(a.shard.number, b.shard.number) })
+	if err := l.readDead(ctx, ids, places, func(i int, e recovery.Entry) {
+		delete(missing, i)
+		found(i, e)
+	}); err != nil || len(missing) == 0 {
+		return err
+	}
+	// What is not where it belongs may be anywhere, see allFor.
+	places = nil
+	for i := range missing {
+		first := l.shardsOf(ids[i])
+		for _, s := range l.allFor(ids[i]) {
+			if !slices.Contains(first, s) {
+				places = append(places, deadPlace{s, i})
+			}
+		}
+	}
+	return l.readDead(ctx, ids, places, found)
+}
+
+// A deadPlace is a shard that may have the dead record of one of the ids.
+type deadPlace struct {
+	shard *shard
+	i     int // in the ids
+}
+
+func (l *Ledger) readDead(ctx context.Context, ids []string, places []deadPlace, found func(i int, e recovery.Entry)) error {
+	slices.SortStableFunc(places, func(a, b deadPlace) int { return cmp.Compare(a.shard.number, b.shard.number) })
 	var h handler
 	return l.readMany(ctx, &l.bulk.dead, len(places),
 		func(k int) (string, *string) { return places[k].shard.keys.dead(), &ids[places[k].i] },

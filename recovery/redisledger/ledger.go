@@ -282,6 +282,8 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 	return recovery.Terms{
 		Shards:     len(l.table.Load().tenures),
 		ShardOf:    l.shardFor,
+		ShardsOf:   l.numbersOf,
+		HomeFor:    l.homeFor,
 		Away:       away,
 		AtOnce:     l.atOnce(),
 		Server:     l.serverName,

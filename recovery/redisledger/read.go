@@ -88,7 +88,7 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 		return err
 	}
 	defer done()
-	shards := l.shardsOf(id)
+	shards := l.allFor(id)
 	replies := make([]*redis.StringCmd, len(shards))
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
 		for i, s := range shards {

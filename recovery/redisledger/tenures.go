@@ -14,6 +14,7 @@ type table struct {
 	homes   []recovery.Home // by number
 	byHome  map[recovery.Home]*shard
 	estates []*estate // the own one comes first
+	number  uint16    // of this node
 }
 
 // An estate is what this process holds of the shards of one node.
@@ -68,7 +69,7 @@ func (l *Ledger) changeTable(change func(t *table)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	number := l.entry.Number
-	t := &table{tenures: slices.Clone(l.table.Load().tenures), byHome: map[recovery.Home]*shard{}}
+	t := &table{tenures: slices.Clone(l.table.Load().tenures), byHome: map[recovery.Home]*shard{}, number: number}
 	change(t)
 	own := &estate{node: l.opts.Node, counts: l.counts, shards: map[int]*shard{}}
 	t.homes, t.estates = make([]recovery.Home, len(t.tenures)), []*estate{own}
@@ -140,6 +141,34 @@ func (l *Ledger) shardsOf(id string) []*shard {
 		}
 	}
 	return shards
+}
+
+// allFor are the held shards in the order in which an existing record is looked for: those
+// of shardsOf come first. It is in another one if an earlier version created it while its own
+// shard was away.
+func (l *Ledger) allFor(id string) []*shard {
+	shards := l.shardsOf(id)
+	for _, s := range l.table.Load().all() {
+		if !slices.Contains(shards, s) {
+			shards = append(shards, s)
+		}
+	}
+	return shards
+}
+
+// numbersOf are the numbers of shardsOf.
+func (l *Ledger) numbersOf(id []byte) []int {
+	shards := l.shardsOf(string(id))
+	numbers := make([]int, len(shards))
+	for i, s := range shards {
+		numbers[i] = s.number
+	}
+	return numbers
+}
+
+// homeFor names the shard of the node's own in which a record belongs whose id tells no home.
+func (l *Ledger) homeFor(id []byte) recovery.Home {
+	return recovery.NewHome(l.table.Load().number, shardOf(id, l.opts.Shards))
 }
 
 // Home implements recovery.Fleet.

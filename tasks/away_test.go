@@ -1,0 +1,129 @@
+package tasks
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// away runs a test with fake time on three nodes, of which b holds one of a's shards and
+// keeps it. The ids that it is called with belong into that shard, as a sees it.
+func away(t *testing.T, test func(t *testing.T, c *crew, ids []string)) {
+	t.Helper()
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		a, b := c.nodes[0], c.nodes[1]
+		c.fleet.Drop(func(from, _ string, message []byte) bool { // a does not get it back
+			return from == a.name && bytes.Contains(message, []byte(yieldQuestion.verb))
+		})
+		home := a.homeOn(1)
+		want(t, "yield", a.yield(t.Context(), home, b.name), nil)
+		if ok, err := b.member.Accept(t.Context(), home); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		pass(3 * time.Second)
+		var ids []string
+		for i := 0; len(ids) < 20; i++ {
+			if id := fmt.Sprint("order-", i); a.terms.ShardOf([]byte(id)) < 0 {
+				ids = append(ids, id)
+			}
+		}
+		test(t, c, ids)
+	})
+}
+
+// wantPlaced wants a task with a chosen id to be where the ledger of its holder looks for
+// it, and returns its holder.
+func (c *crew) wantPlaced(id string) (holder *mate) {
+	c.t.Helper()
+	for _, m := range c.nodes {
+		if m.dead {
+			continue
+		}
+		m.mu.Lock()
+		n, known := m.book.find([]byte(id))
+		shard := -1
+		if known {
+			shard = int(m.book.slot(n).shard)
+		}
+		m.mu.Unlock()
+		switch {
+		case !known:
+		case holder != nil:
+			c.t.Errorf("%s is at %s and at %s", id, holder.name, m.name)
+		default:
+			holder = m
+			if places := m.terms.ShardsOf([]byte(id)); !slices.Contains(places, shard) {
+				c.t.Errorf("%s is in shard %d of %s, which looks for it in %v", id, shard, m.name, places)
+			}
+		}
+	}
+	if holder == nil {
+		c.t.Fatalf("%s is nowhere", id)
+	}
+	return holder
+}
+
+// While the shard of its hash is away, a task with a chosen id is created by the node that
+// holds the shard, and nowhere else.
+func TestChosenIDWhileItsShardIsAway(t *testing.T) {
+	request := func(id string) Request { return Request{ID: id, Topic: "t", Delay: time.Hour} }
+	for name, create := range map[string]func(ctx context.Context, m *mate, id string) (Task, error){
+		"Schedule": func(ctx context.Context, m *mate, id string) (Task, error) { return m.Schedule(ctx, request(id)) },
+		"Replace":  func(ctx context.Context, m *mate, id string) (Task, error) { return m.Replace(ctx, request(id)) },
+		"ScheduleBatch": func(ctx context.Context, m *mate, id string) (Task, error) {
+			results, err := m.ScheduleBatch(ctx, []Request{request("with-" + id), request(id), {Topic: "t"}})
+			for _, r := range results {
+				err = errors.Join(err, r.Err)
+			}
+			return Task{ID: results[1].ID}, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			away(t, func(t *testing.T, c *crew, ids []string) {
+				a, b, third := c.nodes[0], c.nodes[1], c.nodes[2]
+				for i, id := range ids {
+					if i%4 == 0 { // it exists at a node that nobody would ask first
+						third.must(request(id))
+					}
+					_, err := create(t.Context(), a, id)
+					want(t, id, err, nil)
+					holder := c.wantPlaced(id)
+					if want := []*mate{third, b}[min(i%4, 1)]; holder != want {
+						t.Errorf("%s is at %s; want %s", id, holder.name, want.name)
+					}
+					for _, m := range c.nodes {
+						if m.get(id); i%2 == 0 {
+							_, err := create(t.Context(), m, id)
+							want(t, "again "+id, err, nil)
+						}
+					}
+					want(t, "Cancel", a.Cancel(t.Context(), id), nil)
+					if i%3 == 0 { // while its old directory entry is there yet
+						_, err := create(t.Context(), a, id)
+						want(t, "anew "+id, err, nil)
+						c.wantPlaced(id)
+					}
+				}
+			})
+		})
+	}
+}
+
+// While the holder of the shard is dead, and nobody has adopted it, such a task is not
+// created: 503.
+func TestChosenIDWhileItsShardIsOrphaned(t *testing.T) {
+	away(t, func(t *testing.T, c *crew, ids []string) {
+		a, b := c.nodes[0], c.nodes[1]
+		b.kill()
+		_, err := a.Schedule(t.Context(), Request{ID: ids[0], Topic: "t", Delay: time.Hour})
+		want(t, "Schedule", err, ErrNodeAway)
+		c.nodes[2].member.AdoptFrom(b.member)
+		pass(time.Second)
+		a.must(Request{ID: ids[0], Topic: "t", Delay: time.Hour})
+		c.wantPlaced(ids[0])
+	})
+}

@@ -1,0 +1,164 @@
+package tasks
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// A twin is a record of an id that memory has in another shard: an earlier version created
+// tasks with chosen ids wherever it could while their own shard was away, and a second one
+// of the same id when the directory had lost the first, or replay had not come to it. One of
+// the two stays: the one that was created later, or of the same creation the one with the
+// higher revision. The other is deleted, whatever memory does with the task meanwhile.
+type twin struct {
+	shard int
+	h     *holding // of the shard
+	ref   recovery.Ref
+	// seen is what memory's task was when it was last looked at: it may be finished before
+	// the two are compared. created is 0 if it was not known yet.
+	seen struct {
+		created  int64
+		revision uint32
+	}
+}
+
+// sawLocked notes what memory's task is.
+func (s *Scheduler) sawLocked(t *twin, sl *slot) {
+	if rec := s.book.record(sl); len(rec) > recordFixed && int(sl.shard) != t.shard {
+		t.seen.created, t.seen.revision = recordCreated(rec), recordRevision(rec)
+	}
+}
+
+// twinOfLocked makes a twin of an entry, if the slot that has its id is another record's:
+// memory has it in another shard, or is about to look for it there.
+func (s *Scheduler) twinOfLocked(sl *slot, e *recovery.Entry, twins []twin) []twin {
+	if !s.twinLocked(sl, e.Shard) {
+		return twins
+	}
+	t := twin{shard: e.Shard, h: s.holdingLocked(e.Shard), ref: recovery.Ref{ID: string(e.ID), Next: e.Spot.At}}
+	s.sawLocked(&t, sl)
+	return append(twins, t)
+}
+
+func (s *Scheduler) twinLocked(sl *slot, shard int) bool {
+	switch sl.state {
+	case vacant, filing:
+		return false
+	case checking:
+		return sl.flags&nominated != 0 && int(sl.shard) != shard
+	}
+	return sl.shard != spoolShard && int(sl.shard) != shard
+}
+
+// resolveTwins decides which records stay, in the background.
+func (s *Scheduler) resolveTwins(twins []twin) {
+	if len(twins) == 0 {
+		return
+	}
+	s.background.Go(func() {
+		kept, deleted := 0, 0
+		var moved []recovery.Refiling
+		for _, t := range twins {
+			switch newer, filing, ok := s.resolveTwin(&t); {
+			case !ok:
+				continue
+			case newer:
+				kept++
+				moved = append(moved, filing...)
+			default:
+				deleted++
+			}
+		}
+		s.cfg.Log.Warn("ids had two records each, of which the newer one was kept", "node", s.cfg.Node,
+			"kept", kept, "deleted", deleted)
+		if len(moved) == 0 || s.alone() {
+			return
+		}
+		if err := s.assert(s.ctx, moved); err != nil && !s.isClosing() {
+			s.cfg.Log.Warn("the audit could not reach the directory of ids", "node", s.cfg.Node, "error", err)
+		}
+	})
+}
+
+// resolveTwin reads the record of a twin, and waits until memory's task is at rest if need
+// be. It reports whether the twin was the newer one, and how its id is to be registered then.
+// ok is false if there is nothing to decide any more.
+func (s *Scheduler) resolveTwin(t *twin) (newer bool, filing []recovery.Refiling, ok bool) {
+	var backoff recovery.Backoff
+	for attempt := 0; ; attempt++ {
+		var e recovery.Entry
+		err := s.ledger.Get(s.ctx, t.shard, []recovery.Ref{t.ref}, func(_ int, found recovery.Entry) {
+			e = found
+			e.ID, e.Data, e.Shard = []byte(t.ref.ID), bytes.Clone(found.Data), t.shard
+		})
+		switch {
+		case errors.Is(err, recovery.ErrLost), errors.Is(err, recovery.ErrClosed), s.isClosing(), err == nil && e.Data == nil:
+			return false, nil, false
+		case err == nil:
+			var again bool
+			if newer, filing, again, ok = s.decideTwin(t, e); !again {
+				return newer, filing, ok
+			}
+		}
+		if backoff.Wait(s.ctx, attempt) != nil {
+			return false, nil, false
+		}
+	}
+}
+
+// isNewer reports whether a twin is newer than memory's task.
+func (t *twin) isNewer(f *fields) bool {
+	return cmp.Or(cmp.Compare(f.created, t.seen.created), cmp.Compare(f.revision, t.seen.revision)) > 0
+}
+
+// decideTwin deletes a twin, or has memory take it up and deletes the record that it had. It
+// reports again if memory's task is not at rest.
+func (s *Scheduler) decideTwin(t *twin, e recovery.Entry) (newer bool, filing []recovery.Refiling, again, ok bool) {
+	s.mu.Lock()
+	defer s.unlock()
+	if s.ended || s.holdingLocked(t.shard) != t.h || !t.h.takes() {
+		return false, nil, false, false
+	}
+	f, err := decode(e.Data)
+	if err != nil {
+		return false, nil, false, false // it is kept where it is
+	}
+	hash := s.book.index.hash(e.ID)
+	n, known := s.book.index.find(s.book, hash, e.ID)
+	if known {
+		sl := s.book.slot(n)
+		s.sawLocked(t, sl)
+		switch {
+		case int(sl.shard) == t.shard && sl.state != checking:
+			return false, nil, false, false // memory has taken it up since
+		case sl.state.busy() || sl.flags&writing != 0:
+			return false, nil, true, false
+		}
+		newer = t.isNewer(&f)
+		switch {
+		case newer && sl.state == delivering:
+			return false, nil, true, false // until it is settled, or its lease is out
+		case newer:
+			s.disarmLocked(sl)
+			s.committer.Submit(int(sl.shard), recovery.Change{ID: e.ID, From: recovery.Spot{Place: recovery.Pending, At: sl.stored}}, write{op: opUnspooled})
+			s.leaveLocked(n, sl)
+		}
+	} else { // a cancel was about both; an acknowledgement was not about a newer one
+		newer = t.isNewer(&f) && s.outcomes.findSince(hash, t.h.past).kind != wasCancelled && !s.buriedLocked(e.ID)
+	}
+	if !newer {
+		s.committer.Submit(t.shard, recovery.Change{ID: e.ID, From: e.Spot}, write{op: opUnspooled})
+		return false, nil, false, true
+	}
+	n, sl := s.book.enter(e.ID, e.Data)
+	s.restoreLocked(n, sl, e, &f, s.now())
+	if s.shared != nil {
+		if change, filed := s.refilingLocked(sl); filed {
+			filing = append(filing, change)
+		}
+	}
+	return true, filing, false, true
+}

@@ -1,0 +1,121 @@
+package tasks
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// put writes a record into a shard behind the node's back.
+func (m *mate) put(shard int, id string, f fields) {
+	m.c.t.Helper()
+	var b recovery.Batch
+	b.Add(recovery.Change{ID: []byte(id), To: recovery.Spot{Place: recovery.Pending, At: f.next}, Data: f.encode(nil)})
+	if err := m.member.Apply(m.c.t.Context(), shard, &b); err != nil {
+		m.c.t.Fatal("Apply:", err)
+	}
+}
+
+// copies counts the records of an id.
+func (m *mate) copies(id string) (n int) {
+	m.c.t.Helper()
+	want(m.c.t, "Find", m.member.Find(m.c.t.Context(), id, func(recovery.Entry) { n++ }), nil)
+	return n
+}
+
+// Where an id has records in two shards, the next process keeps the newer one and deletes
+// the other, in whichever order replay comes across them.
+func TestTwins(t *testing.T) {
+	crewed(t, 2, func(t *testing.T, c *crew) {
+		a := c.nodes[0]
+		now := time.Now().UnixMilli()
+		var ids []string
+		for i := range 60 {
+			id := fmt.Sprint("x-", i)
+			ids = append(ids, id)
+			own := a.terms.ShardOf([]byte(id))
+			other := (own + 1) % crewShards
+			first, second := own, other
+			if i%2 == 0 {
+				first, second = other, own
+			}
+			rec := func(created int64, revision uint32, text string) fields {
+				due := now + time.Hour.Milliseconds() + int64(i)
+				return fields{flags: flagChosenID, revision: revision, due: due, next: due, created: created, topic: []byte("t"), payload: []byte(text)}
+			}
+			a.put(first, id, rec(now, 7, `"older"`))
+			if i%3 == 0 {
+				a.put(second, id, rec(now, 8, `"newer"`)) // of the same creation
+			} else {
+				a.put(second, id, rec(now+5, 1, `"newer"`))
+			}
+		}
+		a.kill()
+		a.restart()
+		pass(10 * time.Second)
+		for _, id := range ids {
+			if got := a.get(id); string(got.Payload) != `"newer"` {
+				t.Errorf("%s is the %s one", id, got.Payload)
+			}
+			if n := a.copies(id); n != 1 {
+				t.Errorf("%s has %d records", id, n)
+			}
+			want(t, "Cancel", a.Cancel(t.Context(), id), nil)
+			if n := a.copies(id); n != 0 {
+				t.Errorf("%s has %d records after its cancel", id, n)
+			}
+		}
+		want(t, "check", a.check(a.member), nil)
+		a.kill()
+		a.restart()
+		pass(10 * time.Second)
+		for _, id := range ids {
+			_, err := a.Get(t.Context(), id)
+			want(t, "Get", err, ErrNotFound)
+		}
+	})
+}
+
+// A newer record waits for the delivery of the older one, and is delivered after it; a
+// cancel is about both.
+func TestTwinsOfWhatIsDelivered(t *testing.T) {
+	for name, cancels := range map[string]bool{"acknowledged": false, "cancelled": true} {
+		t.Run(name, func(t *testing.T) {
+			crewed(t, 2, func(t *testing.T, c *crew) {
+				a := c.nodes[0]
+				a.must(Request{ID: "x", Topic: "t", Payload: []byte(`"older"`)})
+				pass(time.Millisecond)
+				ds, err := a.Reserve(t.Context(), "t", 1, 0, 0)
+				if err != nil || len(ds) != 1 {
+					t.Fatal(ds, err)
+				}
+				due := time.Now().Add(time.Minute).UnixMilli()
+				newer := fields{flags: flagChosenID, revision: 1, due: due, next: due, created: time.Now().UnixMilli() + 1, topic: []byte("t"), payload: []byte(`"newer"`)}
+				shard := (a.terms.ShardOf([]byte("x")) + 1) % crewShards
+				a.put(shard, "x", newer)
+				(*memory)(a.Scheduler).Lock([]recovery.Entry{{Shard: shard, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}})
+				pass(time.Second)
+				verdict := Verdict{Verb: Ack}
+				if cancels {
+					verdict = Verdict{Verb: Release, Delay: ptr(time.Minute)}
+				}
+				answers, err := a.Settle(t.Context(), verdict, []string{ds[0].Receipt()})
+				if err != nil || answers[0].Err != nil {
+					t.Fatal(answers, err)
+				}
+				if cancels {
+					want(t, "Cancel", a.Cancel(t.Context(), "x"), nil)
+				}
+				pass(2 * time.Minute)
+				ds, err = a.Reserve(t.Context(), "t", 2, 0, 0)
+				want(t, "Reserve", err, nil)
+				if cancels != (len(ds) == 0) || len(ds) > 0 && string(ds[0].Payload) != `"newer"` {
+					t.Errorf("delivered: %+v", ds)
+				}
+				want(t, "check", a.check(a.member), nil)
+			})
+		})
+	}
+}
