@@ -100,4 +100,6 @@ type Node struct {
 	Adopted int    // how many of other nodes' it holds
 	Indexed bool   // see Directory
 	Status  []byte // what its memory had to say lately, if it lives; see Watcher.Status
+	// LastStatus is the same, also of a node that is silent or has ended.
+	LastStatus []byte
 }

@@ -134,3 +134,60 @@ func TestBatchAnswersIDsOfSpooled(t *testing.T) {
 		}
 	})
 }
+
+// keepsShards has a adopt what b holds, and b not get it back.
+func keepsShards(c *crew, a, b *mate) {
+	c.fleet.Drop(func(from, _ string, message []byte) bool {
+		return from == b.name && bytes.Contains(message, []byte(yieldQuestion.verb))
+	})
+	a.member.AdoptFrom(b.member)
+	pass(time.Second)
+}
+
+// A spooled task is found at the node that has it, also if another node holds its shard.
+// While the node is silent, nobody says that the task does not exist.
+func TestSpooledIsFoundAtItsNode(t *testing.T) {
+	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
+		keepsShards(c, a, b)
+		first, second := b.spoolOne(), b.spoolOne()
+		pass(time.Second)
+		if got := a.get(first.ID); got.Node != b.name {
+			t.Errorf("%+v", got)
+		}
+		_, err := a.Reschedule(t.Context(), first.ID, Move{Delay: ptr(2 * time.Hour)})
+		want(t, "Reschedule", err, nil)
+		want(t, "Cancel", a.Cancel(t.Context(), first.ID), nil)
+		_, err = a.Get(t.Context(), first.ID)
+		want(t, "Get", err, ErrNotFound)
+		a.get(second.ID)
+
+		b.member.Uncertain(true)
+		if _, err = b.Get(t.Context(), second.ID); err != nil {
+			t.Error("while the node is not certain of its shards:", err)
+		}
+		b.member.Uncertain(false)
+		b.kill()
+		_, err = a.Get(t.Context(), second.ID)
+		want(t, "Get while the node is dead", err, ErrUnavailable)
+		want(t, "Cancel while the node is dead", a.Cancel(t.Context(), second.ID), ErrUnavailable)
+	})
+}
+
+// A node whose shards are away, while the ledger answers, spools nothing: the holder of the
+// shard creates the task.
+func TestNothingIsSpooledWhileTheLedgerAnswers(t *testing.T) {
+	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
+		keepsShards(c, a, b)
+		task := b.must(Request{Topic: "x", Delay: time.Hour})
+		results, err := b.ScheduleBatch(t.Context(), slices.Repeat([]Request{{Topic: "x", Delay: time.Hour}}, 9))
+		want(t, "ScheduleBatch", err, nil)
+		for _, r := range append(results, Result{ID: task.ID, Spooled: task.Spooled}) {
+			if r.Err != nil || r.Spooled {
+				t.Errorf("%+v", r)
+			}
+			if got := b.get(r.ID); got.Node != a.name {
+				t.Errorf("%+v", got)
+			}
+		}
+	})
+}

@@ -50,6 +50,9 @@ type NodeStatus struct {
 	Unsure   bool `json:"unsure,omitempty"`   // it may have lost what it held
 	Catching bool `json:"catching,omitempty"` // it still reads tasks that it holds
 
+	// Spooled are the shards whose tasks only this node's spool has, whoever holds them.
+	Spooled []recovery.Home `json:"spooled,omitempty"`
+
 	// How often this process could not be drained as DrainNode had asked, and why the last time.
 	DrainsFailed int    `json:"drains_failed,omitempty"`
 	DrainFault   string `json:"drain_fault,omitempty"`
@@ -136,6 +139,7 @@ func (s *Scheduler) nodeStatus() NodeStatus {
 	defer s.mu.Unlock()
 	st.Room, st.Backlog, st.Draining = s.roomForMoreLocked(), s.sweep.raised, s.draining
 	st.DrainsFailed, st.DrainFault = s.drainsFailed, s.drainFault
+	st.Spooled = s.spooledHomesLocked()
 	return st
 }
 

@@ -163,7 +163,7 @@ func (s *Scheduler) answerHas(ctx context.Context, _ string, q hasAsk) (hasAnswe
 	defer cancel()
 	a := hasAnswer{Has: make([]bool, len(q.IDs))}
 	switch {
-	case s.unsure():
+	case s.unsure() && !s.knowsAllSpooled(q.IDs):
 		return a, errUnsure
 	case s.gaining(): // who asks has asked nobody else who may have had it until now
 		return a, errGaining
@@ -171,6 +171,9 @@ func (s *Scheduler) answerHas(ctx context.Context, _ string, q hasAsk) (hasAnswe
 	for i, id := range q.IDs {
 		if !validName(id) {
 			continue
+		}
+		if s.isInDoubt(id) {
+			return a, errLimbo
 		}
 		for !s.isReplayed() && !s.knows(id) {
 			absent, err := s.seek(ctx, id)

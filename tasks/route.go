@@ -124,6 +124,9 @@ func (s *Scheduler) look(ctx context.Context, id string, anew bool) (site, error
 		return s.at(byDirectory, home, h)
 	}
 	has, err := s.askUnindexed(ctx, []string{id})
+	if err == nil && has[0] == "" {
+		has[0], err = s.askSpools(ctx, id)
+	}
 	switch {
 	case err != nil:
 		return site{}, err
@@ -147,7 +150,7 @@ func routed[Q, A any](ctx context.Context, s *Scheduler, id string, v question[Q
 		switch {
 		case !found:
 		case p.node == "":
-			a, err = whileHeld(s, p.home, func() (A, error) { return here(ctx) })
+			a, err = whileHeld(s, id, p.home, func() (A, error) { return here(ctx) })
 		default:
 			a, err = askHolder(ctx, s, p.node, v, q(p.home))
 		}
@@ -180,8 +183,8 @@ func askHolder[Q, A any](ctx context.Context, s *Scheduler, node string, v quest
 
 // whileHeld does something with a task here. What it does not find does not exist, if the
 // shard with that home is held all the time; home 0 stands for all shards.
-func whileHeld[A any](s *Scheduler, home recovery.Home, do func() (A, error)) (A, error) {
-	if s.unsure() {
+func whileHeld[A any](s *Scheduler, id string, home recovery.Home, do func() (A, error)) (A, error) {
+	if s.unsure() && !s.knowsSpooled(id) {
 		var none A
 		return none, errUnsure
 	}
@@ -213,7 +216,7 @@ func owned[A any](ctx context.Context, s *Scheduler, q idAsk, do func(context.Co
 	if !s.owns(q.ID, q.Home) {
 		return none, errNotMine
 	}
-	a, err := whileHeld(s, q.Home, func() (A, error) { return do(ctx) })
+	a, err := whileHeld(s, q.ID, q.Home, func() (A, error) { return do(ctx) })
 	switch {
 	case q.Home == 0 && errors.Is(err, ErrNotFound):
 		return none, errNotMine // it is gone; whether it is anywhere else is not known here

@@ -187,15 +187,17 @@ func (s *Scheduler) lineOf(id []byte) uint64 {
 	return uint64(s.terms.ShardOf(id))
 }
 
-// spoolsLocked tells whether a new task goes to the spool. In a fleet its id has to tell
-// to which shard it goes from there.
+// spoolsLocked tells whether a new task goes to the spool: only if the ledger does not
+// answer. That its shard is away is no reason, since other nodes would look for the task
+// there. In a fleet its id has to tell to which shard it goes from there.
 func (s *Scheduler) spoolsLocked(p *plan) bool {
 	if s.spool == nil || p.chosen {
 		return false
 	}
 	shard := s.terms.ShardOf([]byte(p.id))
 	h := s.holdingLocked(shard)
-	if !p.spool && h.takes() && !s.deaf(shard, s.spool.patience) && s.refusal.Load() == nil && !s.unsure() {
+	deaf := s.committer.Silent(s.spool.patience) || h.takes() && s.deaf(shard, s.spool.patience)
+	if !p.spool && !deaf && s.refusal.Load() == nil && !s.unsure() {
 		return false
 	}
 	if s.fleet == nil {

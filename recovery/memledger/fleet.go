@@ -78,7 +78,8 @@ type Member struct {
 	suspect   bool // it has gained shards of which ids may not be filed
 	watcher   recovery.Watcher
 	receive   func([]byte)
-	gaining   int // shards of which the watcher has not been told yet
+	gaining   int    // shards of which the watcher has not been told yet
+	status    []byte // what its watcher said when it was asked last
 
 	news *news // for the watcher
 	mail *news // messages of others

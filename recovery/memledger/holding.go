@@ -94,6 +94,14 @@ func (m *Member) Nodes(ctx context.Context) ([]recovery.Node, error) {
 			nodes[i].Status = ask()
 		}
 	}
+	m.f.mu.Lock()
+	defer m.f.mu.Unlock()
+	for i, o := range members {
+		if nodes[i].Live {
+			o.status = nodes[i].Status
+		}
+		nodes[i].LastStatus = o.status
+	}
 	return nodes, nil
 }
 

@@ -153,8 +153,11 @@ func (l *Ledger) nodes(ctx context.Context, holdings bool) ([]recovery.Node, err
 			Format: s.entry.Format, Shards: s.entry.shards(), Indexed: s.entry.Indexed,
 			Held: own[process], Adopted: adopted[process],
 		}
-		if n.Live && s.status != "" { // what a dead one had is another one's by now, or about to be
-			n.Status = []byte(s.status)
+		if s.status != "" {
+			n.LastStatus = []byte(s.status)
+		}
+		if n.Live { // what a dead one had is another one's by now, or about to be
+			n.Status = n.LastStatus
 		}
 		nodes = append(nodes, n)
 	}
