@@ -90,8 +90,9 @@ browser: ## try the pages in a real Chromium; installs one if there is none
 	$(GO) test -tags $(TAGS),browser -count 1 ./scripts/browser/
 
 .PHONY: fault
-fault: build redis ## kill -9, SIGSTOP, a full disk, Redis gone or full, nodes cut off, and garbage against the built binary
+fault: build redis ## kill -9, SIGSTOP, a full disk, Redis gone or full, nodes cut off, garbage, and a short campaign against the built binary
 	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -parallel 4 -timeout 15m ./scripts/crash/
+	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 10m ./scripts/campaign/
 
 .PHONY: mainjob
 mainjob: build redis ## schedule TASKS=1000000 over HTTP, kill -9 three times, deliver all, on each ledger; prints the figures

@@ -59,7 +59,8 @@ type options struct {
 func (o *options) sentinel(seed uint64) bool { return o.sentinels && seed%4 == 3 }
 
 func fromEnvironment(t *testing.T) options {
-	o := options{nodes: 3, tasks: 1500, duration: 20 * time.Second, failoverAfter: 1500 * time.Millisecond, seeds: []uint64{1}}
+	o := options{nodes: 3, tasks: 1500, duration: 16 * time.Second, failoverAfter: 1500 * time.Millisecond}
+	o.seeds = []uint64{45} // a drain, a cut beside a kill, a loss, Redis down beside a kill
 	fail := func(name, text string, err error) {
 		t.Fatalf("%s=%q: %v", name, text, err)
 	}
