@@ -3,6 +3,7 @@ package recovery
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // Errors of ledgers and of the committer. They come wrapped with details; test
@@ -23,6 +24,9 @@ var (
 	// ErrDropped is what the committer reports for a change that its caller
 	// gave up before it was sent: the ledger has never seen it.
 	ErrDropped = errors.New("given up before it was sent to the ledger")
+	// ErrRetired is a kind of ErrLost: nothing was left in the shard, and its node is gone
+	// for good, so that this process has given it up.
+	ErrRetired = fmt.Errorf("%w: nothing was left in it, and its node is gone", ErrLost)
 	// ErrClosed is returned by every method of a ledger after Close.
 	ErrClosed = errors.New("the ledger is closed")
 	// ErrLayout is returned by Adopt when the ledger was written by a newer

@@ -33,8 +33,12 @@ func (s *Scheduler) loseLocked(n int, h *holding, err error) {
 		h.told = err
 		return
 	}
-	s.tenures.lost++
-	s.cfg.Log.Error("a shard has passed to another node; its tasks leave memory", "node", s.cfg.Node, "shard", n, "error", err)
+	if errors.Is(err, recovery.ErrRetired) {
+		s.cfg.Log.Info("an adopted shard is given up: nothing was left in it, and its node is gone", "node", s.cfg.Node, "shard", n)
+	} else {
+		s.tenures.lost++
+		s.cfg.Log.Error("a shard has passed to another node; its tasks leave memory", "node", s.cfg.Node, "shard", n, "error", err)
+	}
 	h.lost = true
 	s.dropLocked(n, h)
 }

@@ -453,7 +453,7 @@ func (l *Ledger) retireAdopted(ctx context.Context, s *shard) error {
 	}
 	retired, err := l.retireLocked(ctx, s)
 	if retired {
-		_ = l.loseLocked(s, "nothing was left in it, and its node is gone")
+		_ = l.endTenureLocked(s, fmt.Errorf("%w: shard %d", recovery.ErrRetired, s.number))
 	}
 	return err
 }

@@ -205,7 +205,12 @@ func (l *Ledger) endLocked(s *shard, why error) bool {
 
 // loseLocked ends a tenure behind memory's back, and tells it. The caller holds s.mu.
 func (l *Ledger) loseLocked(s *shard, why string) error {
-	n, err := s.number, fmt.Errorf("%w: shard %d: %s", recovery.ErrLost, s.number, why)
+	return l.endTenureLocked(s, fmt.Errorf("%w: shard %d: %s", recovery.ErrLost, s.number, why))
+}
+
+// endTenureLocked ends a tenure with a kind of ErrLost, and tells memory. The caller holds s.mu.
+func (l *Ledger) endTenureLocked(s *shard, err error) error {
+	n := s.number
 	if l.endLocked(s, err) {
 		l.tell(func(w recovery.Watcher) {
 			if w.Lost != nil {
