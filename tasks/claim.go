@@ -122,7 +122,20 @@ func (s *Scheduler) claimLocked(ctx context.Context, t *topic, taken []uint32, b
 // putBackLocked makes a task ready again whose delivery nobody has seen, and has
 // it recorded that a claimed attempt does not count.
 func (s *Scheduler) putBackLocked(n uint32, sl *slot) {
+	attempt := s.open[n].attempt
 	s.closeLocked(n)
+	rec := s.book.record(sl)
+	if recordFlags(rec)&flagLease != 0 {
+		// It was parked: its record has the lease, and counts the attempt.
+		f := s.book.fields(sl)
+		f.state, f.attempt, f.leaseRest, f.nonce = recPending, attempt-1, 0, 0
+		f.flags &^= flagClaimed | flagLease
+		s.scratch = f.encode(s.scratch[:0])
+		s.book.rewrite(n, s.scratch)
+		s.armLocked(n, sl, s.now())
+		s.writeLocked(write{slot: n, op: opRecord})
+		return
+	}
 	if s.unclaimLocked(n, sl) {
 		s.writeLocked(write{slot: n, op: opRecord})
 	}

@@ -244,3 +244,29 @@ func TestClaimsGoTheNewWay(t *testing.T) {
 		r.checkConsistency()
 	})
 }
+
+// A delivery that was parked and is returned by its receipt does not count, and leaves
+// nothing of itself in the record: neither a later process nor its receipt go on with it.
+func TestReturnOfAParkedDelivery(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		d := r.one("t", "x")
+		r.restart()
+		synctest.Wait()
+		want(t, "Return", r.settle(Verdict{Verb: Return}, d).Err, nil)
+		if task := r.get("t"); task.State != Ready || task.Attempt != 0 {
+			t.Errorf("returned, it is %v after attempt %d", task.State, task.Attempt)
+		}
+		pass(time.Second)
+		if f := r.inLedger("t", recovery.Pending); f.attempt != 0 || f.flags&flagLease != 0 {
+			t.Errorf("recorded are attempt %d, flags %b", f.attempt, f.flags)
+		}
+		want(t, "Reschedule", moveT(r), nil)
+		r.crash()
+		synctest.Wait()
+		if task := r.get("t"); task.State != Pending {
+			t.Errorf("moved, it is %v after a crash", task.State)
+		}
+		want(t, "the old receipt", r.settle(Verdict{Verb: Ack}, d).Err, ErrStale)
+		r.checkConsistency()
+	})
+}

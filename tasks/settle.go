@@ -156,7 +156,7 @@ func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *call, i int, grant 
 		return
 	}
 	if l, ok := s.open[n]; sl.state == delivering && ok {
-		if l.nonce != r.nonce {
+		if l.nonce != r.nonce || recordRevision(s.book.record(sl)) != r.revision {
 			a.Err = fmt.Errorf("%w: the task was handed out again", ErrStale)
 			return
 		}
