@@ -79,10 +79,11 @@ func (s *Scheduler) audit(a *auditee) (checked, repaired int, ok bool) {
 	a.begin()
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.AnswerWithin)
 	defer cancel()
-	checked, repaired, err := recovery.Audit(ctx, s.ledger, a, len(a.at), auditSlice)
+	a.repairs = newCall(0)
+	a.repairs.phase.Store(sent) // a repair is never taken back
+	checked, missing, err := recovery.Audit(ctx, s.ledger, a, len(a.at), auditSlice)
 	s.mu.Lock()
 	s.sweep.checked += int64(checked)
-	s.sweep.repaired += int64(repaired)
 	was := s.sweep.deaf
 	s.sweep.deaf = err != nil
 	s.mu.Unlock()
@@ -98,18 +99,35 @@ func (s *Scheduler) audit(a *auditee) (checked, repaired int, ok bool) {
 	if err == nil {
 		s.assertSampled(ctx, a.sampled)
 	}
-	if repaired > 0 {
-		s.cfg.Log.Error("the audit found tasks missing in the ledger and wrote them again", "node", s.cfg.Node, "repaired", repaired)
+	if missing > 0 {
+		repaired = s.confirmedRepairs(ctx, a.repairs)
+		s.cfg.Log.Error("the audit found tasks missing in the ledger", "node", s.cfg.Node, "missing", missing, "repaired", repaired)
 	}
 	return checked, repaired, err == nil
 }
 
+// confirmedRepairs waits for the ledger and returns how many repairs it has confirmed. Those
+// that it confirms later count later; those that it refuses never do.
+func (s *Scheduler) confirmedRepairs(ctx context.Context, c *call) (n int) {
+	s.mu.Lock()
+	c.complete()
+	s.unlock()
+	s.awaitSettled(ctx, c)
+	for _, err := range s.answers(c) {
+		if err == nil {
+			n++
+		}
+	}
+	return n
+}
+
 // An auditee is the side of a Scheduler that is compared with the ledger.
 type auditee struct {
-	s    *Scheduler
-	once bool     // ends at the end of the book, instead of going round and round
-	at   []uint32 // by shard: the slot where it goes on
-	was  []uint32 // at, before the slice
+	s       *Scheduler
+	once    bool     // ends at the end of the book, instead of going round and round
+	at      []uint32 // by shard: the slot where it goes on
+	was     []uint32 // at, before the slice
+	repairs *call    // the writes of the slice's repairs
 	// sampled are the first of the slice whose ids are filed.
 	sampled []recovery.Refiling
 }
@@ -180,21 +198,21 @@ func atRest(sl *slot) bool {
 	return sl.state != vacant && !sl.state.busy() && sl.flags&writing == 0 && sl.stored != notStored
 }
 
-// Repair writes tasks again that the ledger has lost.
+// Repair begins to write tasks again that the ledger lacks, and returns how many.
 func (a *auditee) Repair(_ int, missing []recovery.Ref) int {
 	s := a.s
 	s.mu.Lock()
 	defer s.unlock()
-	repaired := 0
+	begun := 0
 	for _, ref := range missing {
 		n, ok := s.book.find([]byte(ref.ID))
 		if !ok {
 			continue
 		}
 		if sl := s.book.slot(n); atRest(sl) && sl.stored == ref.Next && s.holdingLocked(int(sl.shard)).takes() {
-			s.writeLocked(write{slot: n, op: opRecord})
-			repaired++
+			s.writeLocked(write{slot: n, op: opRecord, audit: true, call: a.repairs, index: a.repairs.join(n)})
+			begun++
 		}
 	}
-	return repaired
+	return begun
 }

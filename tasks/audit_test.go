@@ -138,6 +138,7 @@ func TestSamples(t *testing.T) {
 		go func() { _ = r.Cancel(t.Context(), "t0") }()
 		synctest.Wait()
 		a, seen := r.newAuditee(true), map[string]bool{}
+		a.repairs = newCall(0)
 		for !a.over() {
 			refs := a.Sample(0, auditSlice)
 			if len(refs) > auditBytes/(60<<10)+1 {
@@ -159,5 +160,24 @@ func TestSamples(t *testing.T) {
 			t.Errorf("%d repaired", n)
 		}
 		release()
+	})
+}
+
+// A repair that is refused, because others have taken the shard over, is not called one.
+func TestAuditClaimsNoRefusedRepair(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		synctest.Wait()
+		r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+		pass(2 * time.Second)
+		spot, _ := r.held("t")
+		var b recovery.Batch
+		b.Add(recovery.Change{ID: []byte("t"), From: spot})
+		want(t, "Apply", r.mem.Apply(t.Context(), 0, &b), nil)
+		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Err: recovery.ErrLost, Times: -1})
+		pass(2 * time.Second)
+		if s := r.Stats(); s.AuditRepaired != 0 || !r.log.has("missing=1 repaired=0") {
+			t.Errorf("%d claimed", s.AuditRepaired)
+		}
 	})
 }

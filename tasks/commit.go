@@ -13,6 +13,7 @@ type write struct {
 	op    op
 	shard uint16 // opUnspool: where the record goes
 	fired bool   // opMove: by Fire
+	audit bool   // opRecord: the audit has found that the ledger lacks the task
 	at    int64  // the time under which a put files the record
 	rec   []byte // opMove: the record that takes the old one's place; opPark: what is recorded meanwhile
 	call  *call  // who waits for it; may be nil
@@ -203,6 +204,9 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		s.armLocked(w.slot, sl, now)
 	case opRecord:
 		sl.stored = w.at
+		if w.audit {
+			s.sweep.repaired++
+		}
 	case opClaim:
 		sl.stored = w.at
 		if w.call.over {
