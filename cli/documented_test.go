@@ -155,7 +155,8 @@ func flagsOfServe(t *testing.T) (all []documented) {
 
 // topicMeanings says what the settings of a topic do.
 var topicMeanings = map[string]string{
-	"retry.max_attempts": "Attempts, after which a task is dead.",
+	"retry.max_attempts": "Attempts, after which a task is dead. Left out, `retry.max_age` alone ends it; with `count_crashes` it is 20.",
+	"retry.max_age":      "The first attempt that fails so long after the deadline is the last one. Left out: 24 h where `max_attempts` is left out too, or no bound.",
 	"retry.min_backoff":  "Shortest pause before the next attempt.",
 	"retry.max_backoff": "Longest pause. After the n-th attempt it is drawn evenly from `min_backoff` to `min_backoff * 2^n`," +
 		" or to this where that is less.",

@@ -23,6 +23,7 @@ type topicInFile struct {
 		MaxAttempts int           `yaml:"max_attempts"`
 		MinBackoff  time.Duration `yaml:"min_backoff"`
 		MaxBackoff  time.Duration `yaml:"max_backoff"`
+		MaxAge      time.Duration `yaml:"max_age"`
 	} `yaml:"retry"`
 	Lease       time.Duration `yaml:"lease"`
 	Concurrency int           `yaml:"concurrency"`
@@ -80,7 +81,7 @@ func (c *configFile) loadTopics(section ast.Node) error {
 		for _, name := range []string{".retry.max_attempts", ".concurrency", ".rate.burst", ".weight"} {
 			faultless = c.wants(path+name, aNumber) && faultless
 		}
-		for _, name := range []string{".retry.min_backoff", ".retry.max_backoff", ".lease", ".dead_retention"} {
+		for _, name := range []string{".retry.max_age", ".retry.min_backoff", ".retry.max_backoff", ".lease", ".dead_retention"} {
 			faultless = c.wants(path+name, aDuration) && faultless
 		}
 	}
@@ -162,6 +163,7 @@ func topicText(t *tasks.TopicSettings) string {
 		parts = append(parts, "delivery: "+deliveryText(t))
 	}
 	number(&retry, "max_attempts", t.Retry.MaxAttempts)
+	duration(&retry, "max_age", t.Retry.MaxAge)
 	duration(&retry, "min_backoff", t.Retry.MinBackoff)
 	duration(&retry, "max_backoff", t.Retry.MaxBackoff)
 	if len(retry) > 0 {

@@ -19,7 +19,7 @@ func TestTopicsCommands(t *testing.T) {
 	}
 	got := s.object("topics", "set", "x", "--concurrency", "7", "--no-count-crashes", "--kind", "pull", "--min-backoff", "5s")
 	if fmt.Sprintf("%v %v %v %v %v", got["lease"], got["retry"], got["concurrency"], got["count_crashes"], got["revision"]) !=
-		"1h map[max_attempts:3 max_backoff:2d min_backoff:5s] 7 false 2" {
+		"1h map[max_age:1d max_attempts:3 max_backoff:2d min_backoff:5s] 7 false 2" {
 		t.Errorf("got %v", got)
 	}
 	for _, way := range []string{"null", "{}", `{"kind":5}`, `{"kind":null}`, `{"kind":""}`, `[]`, `{"kind":"pull"} {}`, `{"kind":"webhook","kind":"pull"}`, `{"kind":"webhook","\u006bind":"pull"}`} {

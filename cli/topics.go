@@ -87,7 +87,7 @@ func topicBlock(w io.Writer, t *client.Topic) {
 	if t.Rate != nil {
 		rate = fmt.Sprintf("%v a second, %d at once", t.Rate.PerSecond, t.Rate.Burst)
 	}
-	block(w, t.Name, "delivery", way, "undeliverable", t.Undeliverable, "paused", strconv.FormatBool(t.Paused), "max attempts", strconv.Itoa(t.Retry.MaxAttempts),
+	block(w, t.Name, "delivery", way, "undeliverable", t.Undeliverable, "paused", strconv.FormatBool(t.Paused), "max attempts", strconv.Itoa(t.Retry.MaxAttempts), "max age", maxAge(t.Retry.MaxAge),
 		"backoff", t.Retry.MinBackoff.String()+" to "+t.Retry.MaxBackoff.String(), "lease", t.Lease.String(),
 		"concurrency", concurrency, "rate", rate, "weight", strconv.Itoa(t.Weight), "spread", t.Spread.String(), "misfire", t.Misfire,
 		"dead kept", t.DeadRetention.String(), "count crashes", strconv.FormatBool(t.CountCrashes), "revision", strconv.FormatInt(t.Revision, 10),
@@ -97,12 +97,20 @@ func topicBlock(w io.Writer, t *client.Topic) {
 		"lateness", lateness(n))
 }
 
+func maxAge(d client.Duration) string {
+	if d == 0 {
+		return "no bound"
+	}
+	return d.String()
+}
+
 type topicsSet struct {
 	remote
 	Topic         string   `arg:"" help:"The topic."`
 	Delivery      string   `env:"-" placeholder:"JSON" help:"Way of delivery, with its fields: '{\"kind\":\"webhook\",\"url\":\"https://shop/hooks\"}'."`
 	Kind          string   `env:"-" placeholder:"KIND" help:"Way of delivery, if it needs no more: pull, or stream or pubsub under their default names."`
-	MaxAttempts   *int     `env:"-" placeholder:"N" help:"Then a task is dead, 1 to 1000."`
+	MaxAttempts   *int     `env:"-" placeholder:"N" help:"Then a task is dead, 1 to 1000000."`
+	MaxAge        span     `env:"-" placeholder:"24h" help:"So long after the deadline a failed attempt is the last one, 1s to 3660d."`
 	MinBackoff    span     `env:"-" placeholder:"1s" help:"Shortest pause after a failed attempt, 1ms to 24h."`
 	MaxBackoff    span     `env:"-" placeholder:"10m" help:"Longest pause after a failed attempt, to 30d."`
 	Lease         span     `env:"-" placeholder:"30s" help:"How long a delivery may stay unsettled, 1s to 24h."`
@@ -119,7 +127,7 @@ type topicsSet struct {
 
 // Run changes what is given, unless somebody else changes the settings meanwhile.
 func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
-	for name, d := range map[string]span{"min-backoff": c.MinBackoff, "max-backoff": c.MaxBackoff, "lease": c.Lease, "dead-retention": c.DeadRetention} {
+	for name, d := range map[string]span{"max-age": c.MaxAge, "min-backoff": c.MinBackoff, "max-backoff": c.MaxBackoff, "lease": c.Lease, "dead-retention": c.DeadRetention} {
 		if d.given && d.Duration == 0 {
 			bad.add("%s: must not be zero", name)
 		}
@@ -228,6 +236,7 @@ func (c *topicsSet) patch() map[string]any {
 		patch["misfire"] = c.Misfire
 	}
 	enter(retry, "max_attempts", c.MaxAttempts)
+	enter(retry, "max_age", (*client.Duration)(c.MaxAge.pointer()))
 	enter(retry, "min_backoff", (*client.Duration)(c.MinBackoff.pointer()))
 	enter(retry, "max_backoff", (*client.Duration)(c.MaxBackoff.pointer()))
 	if len(retry) > 0 {

@@ -77,7 +77,8 @@ type Rate struct {
 
 // Retry is the schedule of attempts.
 type Retry struct {
-	MaxAttempts int      `json:"max_attempts,omitempty"` // 1 to 1,000; then the task is dead
+	MaxAttempts int      `json:"max_attempts,omitempty"` // 1 to 1,000,000; then the task is dead
+	MaxAge      Duration `json:"max_age,omitempty"`      // 1 s to 3660 days after the deadline a failed attempt is the last one
 	MinBackoff  Duration `json:"min_backoff,omitempty"`  // 1 ms to 24 h
 	MaxBackoff  Duration `json:"max_backoff,omitempty"`  // MinBackoff to 30 days
 }

@@ -94,7 +94,7 @@ func TestPatchTopic(t *testing.T) {
 		}
 	}
 	// One that nobody has set up.
-	if got := shown(r.do("PATCH", "/v1/topics/new", `{"lease":"9s"}`)); got != `[{"kind":"pull"},"9s",20,null,false,1]` {
+	if got := shown(r.do("PATCH", "/v1/topics/new", `{"lease":"9s"}`)); got != `[{"kind":"pull"},"9s",1000000,null,false,1]` {
 		t.Error(got)
 	}
 	for body, field := range map[string]string{

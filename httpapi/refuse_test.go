@@ -165,7 +165,7 @@ var badInput = []struct {
 	{"topic: unknown kind", "PUT", "/v1/topics/t", `{"delivery":{"kind":"Zx81secret"}}`, 422, "invalid", "delivery.kind", nil},
 	{"topic: a handler that is none", "PUT", "/v1/topics/t", `{"delivery":{"kind":"handler"}}`, 422, "invalid", "delivery.kind", nil},
 	{"topic: unknown field within", "PUT", "/v1/topics/t", `{"retry":{"max_tries":1}}`, 422, "invalid", "retry.max_tries", nil},
-	{"topic: too many attempts", "PUT", "/v1/topics/t", `{"retry":{"max_attempts":1001}}`, 422, "invalid", "retry.max_attempts", nil},
+	{"topic: too many attempts", "PUT", "/v1/topics/t", `{"retry":{"max_attempts":1000001}}`, 422, "invalid", "retry.max_attempts", nil},
 	{"topic: maximum below minimum", "PUT", "/v1/topics/t", `{"retry":{"min_backoff":"1h","max_backoff":"1m"}}`, 422, "invalid", "retry.max_backoff", nil},
 	{"topic: fields for no way", "PUT", "/v1/topics/t", `{"delivery":{"kind":"pull","url":"http://127.0.0.1/"}}`, 422, "invalid", "delivery", nil},
 	{"topic: a kind given twice", "PUT", "/v1/topics/t", `{"delivery":{"kind":"pull","kind":"pull"}}`, 422, "invalid", "delivery.kind", nil},

@@ -27,7 +27,8 @@ type NewTopic struct {
 
 // NewRetry describes the schedule of attempts in a request.
 type NewRetry struct {
-	MaxAttempts int  `json:"max_attempts,omitempty" minimum:"1" maximum:"1000" default:"20" doc:"Then the task is dead."`
+	MaxAttempts int  `json:"max_attempts,omitempty" minimum:"1" maximum:"1000000" doc:"Then the task is dead. Left out, max_age alone ends it (with count_crashes: 20)."`
+	MaxAge      span `json:"max_age,omitempty" doc:"The first attempt that fails so long after the deadline is the last one, 1s to 3660d. Default: 24h where max_attempts is left out, or no bound."`
 	MinBackoff  span `json:"min_backoff,omitempty" doc:"1ms to 24h. Default 1s."`
 	MaxBackoff  span `json:"max_backoff,omitempty" doc:"min_backoff to 30d. Default 10m."`
 }
@@ -62,7 +63,8 @@ type Topic struct {
 
 // Retry is the schedule of attempts in an answer.
 type Retry struct {
-	MaxAttempts int      `json:"max_attempts"`
+	MaxAttempts int      `json:"max_attempts,omitempty" required:"true"`
+	MaxAge      duration `json:"max_age,omitempty" doc:"Left out: no bound."`
 	MinBackoff  duration `json:"min_backoff"`
 	MaxBackoff  duration `json:"max_backoff"`
 }
@@ -77,7 +79,7 @@ func wireTopic(t *tasks.Topic) Topic {
 	set := &t.Settings
 	wire := Topic{
 		Name: t.Name, Delivery: Delivery{string(set.Kind), set.Delivery},
-		Retry: Retry{set.Retry.MaxAttempts, duration(set.Retry.MinBackoff), duration(set.Retry.MaxBackoff)},
+		Retry: Retry{set.Retry.MaxAttempts, duration(set.Retry.MaxAge), duration(set.Retry.MinBackoff), duration(set.Retry.MaxBackoff)},
 		Lease: duration(set.Lease), Concurrency: set.Concurrency,
 		Weight: set.Weight, Spread: duration(set.Spread), Misfire: string(set.Misfire),
 		CountCrashes: set.CountCrashes, Paused: set.Paused,
@@ -157,7 +159,9 @@ func (s *scanner) retry(r *tasks.Retry) {
 	for key := range s.object("") {
 		switch string(key) {
 		case "max_attempts":
-			r.MaxAttempts = s.integer("max_attempts", 1, 1000)
+			r.MaxAttempts = s.integer("max_attempts", 1, tasks.MaxRetryAttempts)
+		case "max_age":
+			r.MaxAge = s.span("max_age", time.Second, tasks.MaxAhead)
 		case "min_backoff":
 			r.MinBackoff = s.span("min_backoff", time.Millisecond, day)
 		case "max_backoff":

@@ -27,7 +27,7 @@ func TestTopics(t *testing.T) {
 		t.Errorf("GET shows %s, want %s", got.body, a.body)
 	}
 	v = r.want(r.do("PUT", "/v1/topics/t", `{}`), 200)
-	if got := fmt.Sprintln(v["retry"], v["lease"], v["concurrency"], v["paused"]); got != "map[max_attempts:20 max_backoff:10m min_backoff:1s] 30s 64 false\n" {
+	if got := fmt.Sprintln(v["retry"], v["lease"], v["concurrency"], v["paused"]); got != "map[max_age:1d max_attempts:1e+06 max_backoff:10m min_backoff:1s] 30s 64 false\n" {
 		t.Errorf("with defaults it shows %s", got)
 	}
 	if fmt.Sprint(v["concurrency_set"], v["concurrency_now"]) != "false 64" {

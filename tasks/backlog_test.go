@@ -235,13 +235,15 @@ func TestOwnConcurrencyIsKept(t *testing.T) {
 		for _, name := range []string{"old", "own", "default"} {
 			topic, err := r.Topic(name)
 			want(t, "Topic", err, nil)
-			if !reflect.DeepEqual(topic.Settings, TopicSettings{Kind: Pull, Lease: time.Minute, Concurrency: 64, Retry: Retry{20, time.Second, 10 * time.Minute}, Weight: 1, Misfire: MisfireDeliver, DeadRetention: 7 * 24 * time.Hour}) {
+			retry := Retry{20, time.Second, 10 * time.Minute, 0} // as it was stored before there was a MaxAge
+			if !reflect.DeepEqual(topic.Settings, TopicSettings{Kind: Pull, Lease: time.Minute, Concurrency: 64, Retry: retry, Weight: 1, Misfire: MisfireDeliver, DeadRetention: 7 * 24 * time.Hour}) {
 				t.Errorf("%s: %+v", name, topic.Settings)
 			}
 		}
-		r.topic("a", TopicSettings{Lease: time.Minute, Concurrency: 64})
-		r.topic("b", TopicSettings{Lease: time.Minute})
-		for name, file := range map[string]string{"a": "topic-own.json", "b": "topic-default.json"} {
+		r.topic("a", TopicSettings{Lease: time.Minute, Concurrency: 64, Retry: Retry{MaxAttempts: 20}})
+		r.topic("b", TopicSettings{Lease: time.Minute, Retry: Retry{MaxAttempts: 20}})
+		r.topic("c", TopicSettings{Lease: time.Minute})
+		for name, file := range map[string]string{"a": "topic-own.json", "b": "topic-default.json", "c": "topic-age.json"} {
 			stored, _, err := r.mem.Setting(t.Context(), settingPrefix+name)
 			want(t, "Setting", err, nil)
 			if golden, err := os.ReadFile("testdata/" + file); err != nil || string(stored) != string(golden) {

@@ -156,7 +156,7 @@ func (s *Scheduler) unclaimLocked(n uint32, sl *slot) bool {
 // spent tells that a task's last attempt was claimed by a process that ended in it.
 func (s *Scheduler) spent(t *topic, sl *slot) bool {
 	rec := s.book.record(sl)
-	return recordFlags(rec)&flagClaimed != 0 && int(recordAttempt(rec)) >= t.settings.Retry.MaxAttempts
+	return recordFlags(rec)&flagClaimed != 0 && t.settings.Retry.over(recordAttempt(rec), s.now()-recordDue(rec))
 }
 
 // expendLocked ends that attempt.

@@ -69,14 +69,16 @@ func judge(err error) judgement {
 // Example: MinBackoff 1 s, MaxBackoff 10 min. After the first attempt 1 to 2 s,
 // after the second 1 to 4 s, after the tenth and later 1 s to 10 min.
 func (r Retry) pause(attempt uint32) time.Duration {
+	return r.MinBackoff + rand.N(r.longest(attempt)-r.MinBackoff+1)
+}
+
+// longest bounds the pause after the n-th attempt.
+func (r Retry) longest(attempt uint32) time.Duration {
 	high := r.MaxBackoff
 	if shift := min(attempt, 40); r.MinBackoff < r.MaxBackoff>>shift {
 		high = r.MinBackoff << shift
 	}
-	if high <= r.MinBackoff {
-		return r.MinBackoff
-	}
-	return r.MinBackoff + rand.N(high-r.MinBackoff+1)
+	return max(high, r.MinBackoff)
 }
 
 // concludeLocked ends a delivery as it was judged.
@@ -116,8 +118,9 @@ func (s *Scheduler) ackLocked(n uint32, sl *slot, c *call, i int) {
 func (s *Scheduler) failLocked(n uint32, sl *slot, reason string, pause *time.Duration, c *call, i int) {
 	t := s.byNumber[sl.topic]
 	t.counts.Failed++
+	s.failures.failed(t.name, reason)
 	l := s.open[n]
-	if int(l.attempt) >= t.settings.Retry.MaxAttempts {
+	if t.settings.Retry.over(l.attempt, s.now()-recordDue(s.book.record(sl))) {
 		s.deadLocked(n, sl, recExhausted, reason, c, i)
 		return
 	}
@@ -136,13 +139,17 @@ func (s *Scheduler) failLocked(n uint32, sl *slot, reason string, pause *time.Du
 
 // buryLocked ends an attempt for good because its receiver said so.
 func (s *Scheduler) buryLocked(n uint32, sl *slot, reason string, c *call, i int) {
-	s.byNumber[sl.topic].counts.Failed++
+	t := s.byNumber[sl.topic]
+	t.counts.Failed++
+	s.failures.failed(t.name, reason)
 	s.deadLocked(n, sl, recBuried, reason, c, i)
 }
 
 // deadLocked ends an attempt, and with it the task. The state of its record says why.
 func (s *Scheduler) deadLocked(n uint32, sl *slot, state uint8, reason string, c *call, i int) {
-	s.byNumber[sl.topic].counts.Died++
+	t := s.byNumber[sl.topic]
+	t.counts.Died++
+	s.failures.died(t.name)
 	s.noteLocked(EventDied, sl, Event{Attempt: int(s.open[n].attempt), Err: reason})
 	died := s.now()
 	s.setLocked(sl, burying)

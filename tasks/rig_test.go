@@ -156,6 +156,12 @@ func (l *logged) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
+func (l *logged) all() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 func (l *logged) has(text string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

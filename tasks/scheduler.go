@@ -52,6 +52,7 @@ type Scheduler struct {
 	closeErr    error
 	waits       recovery.WaitList // what is stuck or not served yet, for Readiness
 	figures     figures
+	failures    failureLog
 
 	mu            sync.Mutex // guards everything below
 	holdings      []*holding // by number of the tenure; nil where there is none

@@ -14,7 +14,7 @@ const (
 
 // withDefaults fills in what is zero.
 func (t TopicSettings) withDefaults() TopicSettings {
-	orDefault(&t.Retry.MaxAttempts, 20)
+	t.Retry.bound(t.CountCrashes)
 	orDefault(&t.Retry.MinBackoff, time.Second)
 	orDefault(&t.Retry.MaxBackoff, max(10*time.Minute, t.Retry.MinBackoff))
 	orDefault(&t.Lease, 30*time.Second)
@@ -36,6 +36,9 @@ const maxPerSecond = 1_000_000
 func (t TopicSettings) stored() TopicSettings {
 	full := t.withDefaults()
 	full.Concurrency = t.Concurrency
+	if full.Retry.MaxAttempts == MaxRetryAttempts && !full.CountCrashes {
+		full.Retry.MaxAttempts = 0 // versions without MaxAge take their own default
+	}
 	return full
 }
 
@@ -58,7 +61,8 @@ func (t TopicSettings) faults() (f faults) {
 			f.add(field, problem)
 		}
 	}
-	within(t.Retry.MaxAttempts >= 1 && t.Retry.MaxAttempts <= 1000, "retry.max_attempts", "must be from 1 to 1000")
+	within(t.Retry.MaxAttempts >= 1 && t.Retry.MaxAttempts <= MaxRetryAttempts, "retry.max_attempts", "must be from 1 to 1000000")
+	within(t.Retry.MaxAge == 0 || t.Retry.MaxAge >= time.Second && t.Retry.MaxAge <= MaxAhead, "retry.max_age", "must be from 1 s to 3660 days")
 	within(t.Retry.MinBackoff >= time.Millisecond && t.Retry.MinBackoff <= 24*time.Hour, "retry.min_backoff", "must be from 1 ms to 24 h")
 	within(t.Retry.MaxBackoff >= t.Retry.MinBackoff && t.Retry.MaxBackoff <= 30*24*time.Hour, "retry.max_backoff", "must be from min_backoff to 30 days")
 	within(t.Lease >= MinLease && t.Lease <= MaxLease, "lease", leaseText)

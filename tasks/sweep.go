@@ -89,6 +89,7 @@ func (s *Scheduler) sweepOnce(full bool) {
 		s.cfg.Log.Warn("the sweep found tasks overdue", "node", s.cfg.Node,
 			"rescued", late+lost, "lost_by_wheel", lost, "missed_wakes", missed)
 	}
+	s.failures.tell(s.cfg.Log, s.cfg.Node, s.elapsed())
 	s.tidy()
 	if full {
 		select {

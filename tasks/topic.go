@@ -50,10 +50,19 @@ const (
 // with full jitter. The n-th pause is drawn evenly from MinBackoff up to
 // MinBackoff * 2^n, and is never longer than MaxBackoff.
 type Retry struct {
-	MaxAttempts int           // then the task is dead; 1 to 1,000, default 20
+	MaxAttempts int           // then the task is dead; 1 to MaxRetryAttempts, which is the default (20 with CountCrashes)
 	MinBackoff  time.Duration // 1 ms to 24 h, default 1 s
 	MaxBackoff  time.Duration // MinBackoff to 30 days, default 10 min
+
+	// MaxAge ends a task with the first attempt that fails so long after its deadline: 1 s to
+	// 3660 days. Default 24 h where MaxAttempts has its default, or no bound. A task whose first
+	// attempt came late, because no process ran or the topic was paused, still has as many
+	// attempts as fit into MaxAge on average, at most 20. A new deadline begins it anew.
+	MaxAge time.Duration `json:",omitempty"`
 }
+
+// MaxRetryAttempts bounds Retry.MaxAttempts. It is the default: there MaxAge ends a task long before.
+const MaxRetryAttempts = 1_000_000
 
 // Kind is a way of delivery.
 type Kind string

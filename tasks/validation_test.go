@@ -155,7 +155,7 @@ func TestArgumentLimits(t *testing.T) {
 			{list(Query{Topic: "no topic"}), "topic", "A-Z"},
 			{list(Query{State: Dead + 1}), "state", "pending, ready"},
 			{list(Query{State: Dead}), "topic", "state dead"},
-			{set(TopicSettings{Retry: Retry{MaxAttempts: 1001}}), "retry.max_attempts", "1 to 1000"},
+			{set(TopicSettings{Retry: Retry{MaxAttempts: 1000001}}), "retry.max_attempts", "1 to 1000"},
 			{set(TopicSettings{Retry: Retry{MaxAttempts: -1}}), "retry.max_attempts", "1 to 1000"},
 			{set(TopicSettings{Retry: Retry{MinBackoff: 1}}), "retry.min_backoff", "1 ms to 24 h"},
 			{set(TopicSettings{Retry: Retry{MinBackoff: time.Hour, MaxBackoff: time.Minute}}), "retry.max_backoff", "min_backoff to 30 days"},

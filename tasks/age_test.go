@@ -1,0 +1,151 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestRetriedUntilMaxAge(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		var attempts atomic.Int64
+		if err := r.Handle("down", func(context.Context, *Delivery) error {
+			attempts.Add(1)
+			return errors.New("the receiver is down")
+		}); err != nil {
+			t.Fatal(err)
+		}
+		r.must(Request{ID: "a", Topic: "down", Delay: time.Hour})
+		time.Sleep(time.Hour + 23*time.Hour + 50*time.Minute)
+		synctest.Wait()
+		if c := r.counts("down"); c.Died != 0 || attempts.Load() < 100 {
+			t.Fatalf("after most of a day %d died, in %d attempts", c.Died, attempts.Load())
+		}
+		time.Sleep(20 * time.Minute)
+		synctest.Wait()
+		if c := r.counts("down"); c.Died != 1 {
+			t.Errorf("after a day %d died", c.Died)
+		}
+		r.requeue(t, "down", "a")
+		attempts.Store(0)
+		time.Sleep(12 * time.Hour)
+		synctest.Wait()
+		if c := r.counts("down"); c.Died != 1 || attempts.Load() < 50 {
+			t.Errorf("half a day after it was requeued %d died, in %d attempts", c.Died-1, attempts.Load())
+		}
+	})
+}
+
+func (r *rig) requeue(t *testing.T, topic, id string) {
+	t.Helper()
+	if _, err := r.Requeue(t.Context(), topic, Requeue{IDs: []string{id}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A task that is old when it is tried for the first time is not dead after one attempt.
+func TestLateTaskHasItsAttempts(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("paused", TopicSettings{Paused: true})
+		r.must(Request{ID: "a", Topic: "paused"})
+		time.Sleep(48 * time.Hour)
+		var attempts atomic.Int64
+		if err := r.Handle("paused", func(context.Context, *Delivery) error {
+			attempts.Add(1)
+			return errors.New("down")
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.PauseTopic(t.Context(), "paused", false); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		if c := r.counts("paused"); c.Died != 1 || attempts.Load() != fairAttempts {
+			t.Errorf("%d died after %d attempts, want %d", c.Died, attempts.Load(), fairAttempts)
+		}
+	})
+}
+
+func TestWhatEndsATask(t *testing.T) {
+	for name, c := range map[string]struct {
+		set      TopicSettings
+		attempts int
+		age      time.Duration
+		fair     int
+	}{
+		"nothing set":        {TopicSettings{}, MaxRetryAttempts, 24 * time.Hour, 20},
+		"attempts":           {TopicSettings{Retry: Retry{MaxAttempts: 5}}, 5, 0, 1},
+		"age":                {TopicSettings{Retry: Retry{MaxAge: 5 * time.Minute}}, MaxRetryAttempts, 5 * time.Minute, 9},
+		"both":               {TopicSettings{Retry: Retry{MaxAttempts: 5, MaxAge: time.Hour}}, 5, time.Hour, 20},
+		"long pauses":        {TopicSettings{Retry: Retry{MinBackoff: 24 * time.Hour}}, MaxRetryAttempts, 24 * time.Hour, 2},
+		"counts crashes":     {TopicSettings{CountCrashes: true}, 20, 0, 1},
+		"crashes, unbounded": {TopicSettings{CountCrashes: true, Retry: Retry{MaxAttempts: MaxRetryAttempts}}, MaxRetryAttempts, 24 * time.Hour, 20},
+	} {
+		full := c.set.withDefaults()
+		if full.Retry.MaxAttempts != c.attempts || full.Retry.MaxAge != c.age || c.age != 0 && full.Retry.fair() != c.fair {
+			t.Errorf("%s: %d attempts, age %s, at least %d", name, full.Retry.MaxAttempts, full.Retry.MaxAge, full.Retry.fair())
+		}
+		if again := c.set.stored().withDefaults(); again.Retry != full.Retry {
+			t.Errorf("%s: stored and read again it is %+v, want %+v", name, again.Retry, full.Retry)
+		}
+	}
+	if f := (TopicSettings{Retry: Retry{MaxAge: time.Millisecond}}).faults(); len(f) != 1 {
+		t.Errorf("an age of 1 ms has the faults %v", f)
+	}
+}
+
+// A topic of which a thousand attempts fail has one line a minute.
+func TestFailuresAreTold(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("down", TopicSettings{Retry: Retry{MaxAttempts: 2, MinBackoff: time.Second, MaxBackoff: time.Second}})
+		if err := r.Handle("down", func(context.Context, *Delivery) error { return errors.New("refused by the shop") }); err != nil {
+			t.Fatal(err)
+		}
+		for range 50 {
+			r.must(Request{Topic: "down"})
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		lines := 0
+		for line := range strings.Lines(r.log.all()) {
+			if strings.Contains(line, "attempts have failed") {
+				lines++
+				if !strings.Contains(line, "topic=down") || !strings.Contains(line, `last_error="refused by the shop"`) {
+					t.Error(line)
+				}
+			}
+		}
+		if lines == 0 || lines > 2 {
+			t.Errorf("%d lines:\n%s", lines, r.log.all())
+		}
+	})
+}
+
+func TestFailuresOfManyTopics(t *testing.T) {
+	var l failureLog
+	out := &logged{}
+	log := slog.New(slog.NewTextHandler(out, nil))
+	for i := range 3 * failingTopics {
+		l.failed(fmt.Sprint("t", i), "down")
+	}
+	l.died("t0")
+	l.tell(log, "n", 0)
+	if n := strings.Count(out.all(), "\n"); n != failingTopics+1 || len(l.byTopic) != failingTopics {
+		t.Errorf("%d lines, %d topics kept", n, len(l.byTopic))
+	}
+	if want := "failed=200 died=0"; !strings.Contains(out.all(), want) {
+		t.Errorf("no line has %q", want)
+	}
+	l.tell(log, "n", tellFailuresEvery)
+	l.tell(log, "n", 2*tellFailuresEvery)
+	if n := strings.Count(out.all(), "\n"); n != failingTopics+1 || len(l.byTopic) != 0 {
+		t.Errorf("then %d lines, %d topics kept", n, len(l.byTopic))
+	}
+}
