@@ -84,6 +84,10 @@ type Standing struct {
 	// Gaining: it has taken shards, or is about to, of which Watcher.Gained has not told
 	// yet. Memory does not know all that is in the ledger then, nor that it does not.
 	Gaining bool
+	// Doubts counts how often the Directory may have lost entries. Doubtful: it may have
+	// within the last failover time, and nodes may not have registered their ids anew.
+	Doubts   uint64
+	Doubtful bool
 }
 
 // A Directory is kept by a fleet for ids that do not tell their home: those that
@@ -111,7 +115,8 @@ type Directory interface {
 	// yield no shard before its own ids are filed.
 	MarkIndexed(ctx context.Context, indexed bool) error
 	// Unindexed names the other nodes whose ids may not all be filed: those that live, and
-	// of the dead those that still hold shards. It costs next to nothing.
+	// of the dead those that still hold shards. While the directory is doubtful, see Standing,
+	// these are all that live. It costs next to nothing.
 	Unindexed(ctx context.Context) ([]string, error)
 }
 

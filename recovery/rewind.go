@@ -31,6 +31,9 @@ type Watcher struct {
 	// Room is asked how many more records memory takes before a shard with so many is
 	// adopted; nil means any number.
 	Room func() int
+	// Doubted is called, by a Directory only, when it may have lost entries: memory should
+	// register its ids anew.
+	Doubted func()
 	// Status is asked, with every sign of life, what other nodes should know of this
 	// one's memory: a few hundred bytes that Nodes shows.
 	Status func() []byte

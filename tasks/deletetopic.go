@@ -74,14 +74,19 @@ type Killed struct {
 
 const killedReason = "the topic was deleted"
 
-// killLocked makes a task dead that waits for an attempt.
+// killLocked makes a task dead that waits for an attempt, as its topic is deleted.
 func (s *Scheduler) killLocked(n uint32, sl *slot, c *call) {
+	s.buryWaitingLocked(n, sl, recTopicDeleted, killedReason, c)
+}
+
+// buryWaitingLocked makes a task dead that waits for an attempt.
+func (s *Scheduler) buryWaitingLocked(n uint32, sl *slot, state byte, reason string, c *call) {
 	s.disarmLocked(sl)
 	f := s.book.fields(sl)
 	s.byNumber[sl.topic].counts.Died++
-	s.noteLocked(EventDied, sl, Event{Attempt: int(f.attempt), Err: killedReason})
+	s.noteLocked(EventDied, sl, Event{Attempt: int(f.attempt), Err: reason})
 	died := s.now()
-	f.state, f.next, f.lastError = recTopicDeleted, died, []byte(killedReason)
+	f.state, f.next, f.lastError = state, died, []byte(reason)
 	f.flags &^= flagClaimed | flagLease
 	s.scratch = f.encode(s.scratch[:0])
 	s.book.rewrite(n, s.scratch)

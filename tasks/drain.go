@@ -76,6 +76,7 @@ func (s *Scheduler) emptySpool(ctx context.Context) error {
 // handAllOver goes on until no shard is left.
 func (s *Scheduler) handAllOver(ctx context.Context) error {
 	moved := s.elapsed()
+	othersLeave := false // all other nodes were being drained, and may have ended since
 	for {
 		homes, unread, leaving := s.heldHomes()
 		if len(homes)+unread+leaving == 0 {
@@ -91,8 +92,11 @@ func (s *Scheduler) handAllOver(ctx context.Context) error {
 				moved = s.elapsed()
 			}
 		}
+		othersLeave = othersLeave || errors.Is(err, errOthersLeave)
 		pause := drainPause
 		switch {
+		case len(homes) > 0 && len(heirs) == 0 && othersLeave:
+			return fmt.Errorf("%d shards are left: %w", len(homes)+unread, err)
 		case len(homes) > 0 && s.elapsed()-moved > drainPatience:
 			return fmt.Errorf("%w: %d shards are left: %w", ErrNoHeir, len(homes)+unread, err)
 		case len(homes) == 0:
@@ -147,17 +151,25 @@ func (s *Scheduler) heirs(ctx context.Context) ([]*heir, error) {
 		return nil, err
 	}
 	var all []*heir
+	leaving := false
 	for i := range nodes {
 		n := &nodes[i]
+		leaving = leaving || !n.Self && n.Live && n.Status != nil && n.Status.Draining
 		if !n.Self && n.Live && !n.Released && (n.Status == nil || !n.Status.Draining) {
 			all = append(all, &heir{name: n.Name, shards: n.Held + n.Adopted})
 		}
 	}
-	if len(all) == 0 {
+	switch {
+	case len(all) == 0 && leaving:
+		return nil, errOthersLeave
+	case len(all) == 0:
 		return nil, fmt.Errorf("%w: no other node lives, or all are being drained", ErrNoHeir)
 	}
 	return all, nil
 }
+
+// errOthersLeave: all nodes end at the same time, and waiting for an heir is in vain.
+var errOthersLeave = fmt.Errorf("%w: all other nodes are being drained as well", ErrNoHeir)
 
 // bequeath has one of the heirs take a shard: who holds the fewest is asked first, but who
 // has not taken one comes last. It may be dead, and each question costs the time in which

@@ -259,3 +259,31 @@ func TestDrainDuringTheFirstReplay(t *testing.T) {
 		a.wantEmpty()
 	})
 }
+
+// Nodes that are all told to end at once do not wait for an heir that cannot come: each
+// notices that the others are being drained as well.
+func TestAllNodesDrainAtOnce(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		nodes := []*fleetNode{f.join("a", 2, Config{}), f.join("b", 2, Config{}), f.join("c", 2, Config{})}
+		began := time.Now()
+		done := make(chan error, len(nodes))
+		for _, n := range nodes {
+			n.must(Request{ID: n.idAt(0), Topic: "t", Delay: time.Hour})
+			n.keeps.Store(true)
+			n.member.unaware.Store(true)
+		}
+		for _, n := range nodes {
+			go func() { done <- n.Drain(t.Context()) }()
+		}
+		pass(2 * time.Second)
+		for _, n := range nodes {
+			n.member.unaware.Store(false)
+		}
+		for range nodes {
+			want(t, "Drain", <-done, ErrNoHeir)
+		}
+		if took := time.Since(began); took >= drainPatience {
+			t.Errorf("it took %v", took)
+		}
+	})
+}

@@ -84,7 +84,38 @@ func filingOf(home recovery.Home, id []byte, created int64) recovery.Filing {
 const filedAtOnce = 10_000
 
 // file files the ids of reservations, with one question to the directory for all of them.
+//
+// The directory may turn out to have lost entries when it answers. Then other nodes may have
+// tasks with these ids that it does not name: all are asked, and what was filed for an id that
+// one of them has is taken out again.
 func (s *Scheduler) file(ctx context.Context, rs []*reservation) {
+	doubts := s.shared.ledger.Standing().Doubts
+	s.fileOnce(ctx, rs)
+	for now := s.shared.ledger.Standing().Doubts; now != doubts; now = s.shared.ledger.Standing().Doubts {
+		doubts = now
+		filed := slices.DeleteFunc(slices.Clone(rs), func(r *reservation) bool { return r.err != nil })
+		s.fileOnce(ctx, rs)
+		var out []recovery.Refiling
+		for _, r := range filed {
+			if r.err != nil {
+				out = append(out, recovery.Refiling{ID: r.id, Old: r.want})
+			}
+		}
+		if len(out) == 0 {
+			continue
+		}
+		if _, err := s.shared.ledger.File(ctx, out); err != nil {
+			s.mu.Lock()
+			for _, change := range out {
+				s.shared.leftover.push(leftover{change.ID, change.Old, s.elapsed()})
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+// fileOnce is file, as far as the directory has lost nothing.
+func (s *Scheduler) fileOnce(ctx context.Context, rs []*reservation) {
 	ids := make([]string, len(rs))
 	for i, r := range rs {
 		ids[i] = r.id
@@ -245,17 +276,12 @@ func (s *Scheduler) unindexed(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	var ask []string
 	for _, n := range nodes {
-		switch {
-		case n.Self || !slices.Contains(names, n.Name):
-		case n.Live:
-			ask = append(ask, n.Name)
-		default:
+		if !n.Self && !n.Live && slices.Contains(names, n.Name) {
 			return nil, fmt.Errorf("%w: node %s, which may have the task, gives no sign of life", errOrphaned, n.Name)
 		}
 	}
-	return ask, nil
+	return names, nil
 }
 
 func unavailable(err error) error {

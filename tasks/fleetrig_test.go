@@ -200,6 +200,7 @@ type faultyMember struct {
 
 	retired    atomic.Bool   // Locate says so of all shards
 	renumbered atomic.Uint32 // the node's number, once it has got another one
+	unaware    atomic.Bool   // Nodes does not tell yet what the memory of others says
 
 	mu     sync.Mutex // guards everything below
 	gates  map[string]chan struct{}
@@ -303,6 +304,16 @@ func (m *faultyMember) Accept(ctx context.Context, home recovery.Home) (bool, er
 		return false, err
 	}
 	return m.Member.Accept(ctx, home)
+}
+
+func (m *faultyMember) Nodes(ctx context.Context) ([]recovery.Node, error) {
+	nodes, err := m.Member.Nodes(ctx)
+	for i := range nodes {
+		if m.unaware.Load() {
+			nodes[i].Status = nil
+		}
+	}
+	return nodes, err
 }
 
 func (m *faultyMember) Home(n int) recovery.Home {

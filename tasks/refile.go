@@ -286,7 +286,7 @@ const refiledAtOnce = 1000
 
 // assert files ids of tasks that exist. One that is filed already, under whatever home,
 // stays so: if that is another node's, both have created the task, which is possible only
-// after the directory has lost something.
+// after the directory has lost something. See reportConflict.
 func (s *Scheduler) assert(ctx context.Context, changes []recovery.Refiling) error {
 	for part := range slices.Chunk(changes, refiledAtOnce) {
 		now, err := s.shared.ledger.File(ctx, part)
@@ -295,7 +295,7 @@ func (s *Scheduler) assert(ctx context.Context, changes []recovery.Refiling) err
 		}
 		for i, f := range now {
 			if f.Home != part[i].New.Home {
-				s.twice(ctx, part[i], f)
+				s.reportConflict(ctx, part[i], f)
 			}
 		}
 		if !s.breathe() {
@@ -303,18 +303,6 @@ func (s *Scheduler) assert(ctx context.Context, changes []recovery.Refiling) err
 		}
 	}
 	return nil
-}
-
-// twice is told that an id of a task that is here is filed elsewhere.
-func (s *Scheduler) twice(ctx context.Context, mine recovery.Refiling, other recovery.Filing) {
-	if h, err := s.locate(ctx, other.Home, false); err == nil && (h.Shard >= 0 || h.Node == "") {
-		// It was filed for a task that is gone, in a shard that is held here or by nobody.
-		mine.Old = other
-		_, _ = s.shared.ledger.File(ctx, []recovery.Refiling{mine}) // the audit comes by again
-		return
-	}
-	s.cfg.Log.Error("two nodes have a task with the same id: the directory of ids has lost something",
-		"node", s.cfg.Node, "task", mine.ID, "here", mine.New.Home, "filed", other.Home)
 }
 
 // removeLeftovers takes out what was filed for tasks that are long gone.
@@ -372,7 +360,8 @@ func (s *Scheduler) goneLocked(ls []leftover) []recovery.Refiling {
 
 // walk looks through a page of the directory, and takes out what is filed under homes
 // that are held here and belongs to no task: of ids that were filed by a process that
-// ended before it created their tasks, or after it had finished them.
+// ended before it created their tasks, or after it had finished them. What is filed under
+// shards that no node will hold again goes as well, at whatever node.
 func (c *clerk) walk(ctx context.Context) error {
 	scanner, ok := c.ledger.(recovery.FilingScanner)
 	if !ok || !c.isReplayed() || c.elapsed()-c.walked < walkEvery {
@@ -393,7 +382,7 @@ func (c *clerk) walk(ctx context.Context) error {
 	})
 	changes := c.goneLocked(page)
 	c.mu.Unlock()
-	if len(changes) > 0 && c.isReplayed() {
+	if changes = append(changes, c.ofRetired(ctx, page)...); len(changes) > 0 && c.isReplayed() {
 		if _, err := c.shared.ledger.File(ctx, changes); err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ func (s *Scheduler) watch() {
 	}
 	if s.fleet != nil {
 		w.Lost, w.Gained = s.loseShard, s.gained
-		w.Room, w.Status = s.room, s.status
+		w.Room, w.Status, w.Doubted = s.room, s.status, s.doubted
 	}
 	r.Watch(w)
 }

@@ -64,6 +64,7 @@ func (s *Scheduler) knowsLocked(id []byte) bool {
 		}
 	}
 	_, dead := s.graves[h]
+	dead = dead && !s.conflictLocked(string(id))
 	_, unread := s.illegible[h]
 	return dead || unread
 }
@@ -114,6 +115,9 @@ func (s *Scheduler) look(ctx context.Context, id string, anew bool) (site, error
 		return site{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	if home := filings[0].Home; home != 0 {
+		if node := s.lostFromDirectory(ctx, id); node != "" {
+			return site{node: node, clue: byDirectory}, nil
+		}
 		h, err := s.locate(ctx, home, anew)
 		switch {
 		case err != nil:

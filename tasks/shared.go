@@ -30,6 +30,7 @@ type shared struct {
 	gained   int            // shards that have come since filingLoop looked last
 	leftover fifo[leftover] // filings of tasks that are gone
 	recalled recalled       // cancels that other nodes have confirmed
+	conflict conflicts      // ids that another node has registered for a task of its own
 }
 
 // A sharedLedger is one that several nodes share.

@@ -219,11 +219,10 @@ func (l *Ledger) measure(ctx context.Context) error {
 	latency := time.Since(began)
 	var full error
 	evicting, replicas := "", maxReplicas
-	sections := []string{"memory"}
-	if l.opts.WaitReplicas > 0 {
-		sections = append(sections, "replication")
-	}
-	if err := l.eachInfo(ctx, sections, func(in info) error {
+	if err := l.eachInfo(ctx, []string{"memory", "replication"}, func(in info) error {
+		if in["role"] == "master" {
+			l.noteServer(in["master_replid"])
+		}
 		evicting = cmp.Or(evicting, in.evicting())
 		replicas = min(replicas, in.replicas())
 		limit, used := in.number("maxmemory"), in.number("used_memory")
@@ -234,6 +233,7 @@ func (l *Ledger) measure(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	l.settleLineage()
 	l.noteFull(full)
 	l.noteWarning(evictionSetting, evicting)
 	l.noteWarning(replicaSetting, l.lackOf(replicas))

@@ -58,16 +58,21 @@ func (l *Ledger) Look(ctx context.Context, ids []string) ([]recovery.Filing, err
 		reply  *redis.SliceCmd
 	}
 	var questions []question
+	var servers []*redis.Cmd
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
 		eachBucket(placesOf(len(ids), func(i int) string { return ids[i] }), func(bucket uint8, places []place) {
 			for part := range slices.Chunk(places, readAtOnce) {
 				reply := l.readRecords(ctx, p, l.keys.ids(bucket), len(part), func(i int) *string { return &ids[part[i].position] })
 				questions = append(questions, question{part, reply})
 			}
+			if l.address.mode == cluster || len(servers) == 0 {
+				servers = append(servers, l.askLineage(ctx, p, bucket))
+			}
 		})
 	}); err != nil {
 		return nil, err
 	}
+	l.noteLineage(servers...)
 	found := make([]recovery.Filing, len(ids))
 	for _, q := range questions {
 		for i, v := range q.reply.Val() {
@@ -152,6 +157,7 @@ func twice(places []place, changes []recovery.Refiling) bool {
 // A filingCall is one run of file.lua.
 type filingCall struct {
 	places  []place
+	bucket  uint8 // the first of them
 	command []any
 	cmd     *redis.Cmd
 }
@@ -160,7 +166,7 @@ type filingCall struct {
 // bucket, as others may be on another server, and since two keys of which one may not
 // exist make it fail while their slot moves.
 func (l *Ledger) newFilingCall(places []place, changes []recovery.Refiling) *filingCall {
-	c := &filingCall{places: places[:min(refilingsAtOnce, len(places))]}
+	c := &filingCall{places: places[:min(refilingsAtOnce, len(places))], bucket: places[0].bucket}
 	if l.address.mode == cluster {
 		n := 1
 		for n < len(c.places) && places[n].bucket == places[0].bucket {
@@ -205,11 +211,16 @@ func (l *Ledger) newFilingCall(places []place, changes []recovery.Refiling) *fil
 func (l *Ledger) runAll(ctx context.Context, calls []*filingCall) error {
 	for len(calls) > 0 {
 		p := l.client.Pipeline()
-		for _, c := range calls {
+		var servers []*redis.Cmd
+		for i, c := range calls {
 			c.cmd = redis.NewCmd(ctx, c.command...)
 			_ = p.Process(ctx, c.cmd)
+			if l.address.mode == cluster || i == len(calls)-1 {
+				servers = append(servers, l.askLineage(ctx, p, c.bucket))
+			}
 		}
 		_, _ = p.Exec(ctx) // each has its own error
+		l.noteLineage(servers...)
 		var unknown []*filingCall
 		for _, c := range calls {
 			err := c.cmd.Err()

@@ -110,6 +110,11 @@ func (l *Ledger) Unindexed(ctx context.Context) ([]string, error) {
 		}
 	}
 	names, dead := l.unindexed()
+	if _, doubtful := l.doubts(); doubtful {
+		names = append(names, l.doubted()...)
+		slices.Sort(names)
+		names = slices.Compact(names)
+	}
 	if len(dead) == 0 {
 		return names, nil
 	}
@@ -126,7 +131,8 @@ func (l *Ledger) Unindexed(ctx context.Context) ([]string, error) {
 		if err := l.poll(ctx); err != nil {
 			return nil, err
 		}
-		names, _ = l.unindexed()
+		again, _ := l.unindexed()
+		names = append(names, again...)
 	}
 	names = append(names, holding...)
 	slices.Sort(names)
@@ -177,4 +183,23 @@ func (l *Ledger) unindexed() (live, dead []string) {
 	}
 	slices.Sort(live)
 	return live, dead
+}
+
+// doubted names the other nodes that live, and those that lived when Redis lost their
+// registration: whatever the registry says, the directory may lack ids of theirs.
+func (l *Ledger) doubted() (names []string) {
+	w := &l.others
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, s := range w.nodes {
+		if name != l.opts.Node && !s.entry.Released && !l.deadLocked(s) {
+			names = append(names, name)
+		}
+	}
+	for name, since := range w.vanished {
+		if between(since, time.Now()) < l.opts.FailoverAfter {
+			names = append(names, name)
+		}
+	}
+	return names
 }

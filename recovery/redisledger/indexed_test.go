@@ -37,9 +37,8 @@ func slow(o *Options) { o.FailoverAfter = 20 * time.Second }
 func TestIndexed(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", slow), join(t, url, "b", slow)
-	a.waitUnindexed(t, "b")
-	b.mark(t, true)
-	a.waitUnindexed(t)
+	a.waitUnindexed(t) // the names are new
+	a.mark(t, false)
 	b.waitUnindexed(t, "a")
 	b.mark(t, false)
 	a.waitUnindexed(t, "b")
@@ -71,6 +70,7 @@ func TestUnindexedDead(t *testing.T) {
 	a, b, c := join(t, url, "a", nil), join(t, url, "b", nil), join(t, url, "c", nil)
 	a.room.Store(-1)
 	c.room.Store(-1)
+	b.mark(t, false)
 	a.mark(t, true)
 	c.mark(t, true)
 	b.crash()
@@ -125,6 +125,8 @@ func TestGainedInSecret(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", slow), join(t, url, "b", slow)
 	hold := make(chan struct{})
+	a.mark(t, false)
+	b.mark(t, false)
 	a.tell(func(recovery.Watcher) { <-hold })
 	b.waitUnindexed(t, "a")
 	yield(t, b, 0, a)
@@ -145,5 +147,38 @@ func yield(t *testing.T, from *member, shard int, to *member) {
 	eventually(t, "the heir is known", func() bool { return from.Yield(t.Context(), shard, to.opts.Node) == nil })
 	if ok, err := to.Accept(t.Context(), home); !ok || err != nil {
 		t.Fatalf("Accept: %v, %v", ok, err)
+	}
+}
+
+// A node of a new name has no ids to register. Should it end right after its start, the others
+// need not wait for what it holds before they create ids.
+func TestNewNameDies(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a := join(t, url, "a", still)
+	for _, name := range []string{"b", "c", "d"} {
+		m := join(t, url, name, still)
+		m.crash()
+		a.age(t, 20*time.Hour, name)
+		if names, err := a.Unindexed(t.Context()); err != nil || len(names) != 0 {
+			t.Errorf("after the death of %s: Unindexed = %q, %v", name, names, err)
+		}
+	}
+}
+
+// A name of which Redis has lost the registration, but not the shards, is not new.
+func TestNameThatLostItsRegistration(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", still), join(t, url, "b", still)
+	b.mark(t, false)
+	b.crash()
+	if err := a.client.HDel(t.Context(), a.keys.nodes(), "b").Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.lives.join(t)
+	if err := a.poll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := a.Unindexed(t.Context()); err != nil || !slices.Equal(names, []string{"b"}) {
+		t.Errorf("Unindexed = %q, %v", names, err)
 	}
 }

@@ -153,6 +153,8 @@ type Ledger struct {
 	buried atomic.Bool           // there may be dead records
 	full   atomic.Pointer[error] // what Condition answers
 
+	lineage lineage
+
 	unconfirmed atomic.Bool // too few replicas had the last batch
 
 	life    context.Context // ends when Close begins

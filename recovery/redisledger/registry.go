@@ -110,6 +110,12 @@ func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, erro
 	if err != nil {
 		return false, err
 	}
+	indexed := held.Indexed // what the former process has filed is still filed
+	if raw == "" && l.registration().Generation == 0 {
+		if indexed, err = l.holdsNothing(ctx); err != nil {
+			return false, err
+		}
+	}
 	l.naming.Lock()
 	defer l.naming.Unlock()
 	counts := slices.Concat(held.Counts, l.registration().Counts) // Redis may have lost those that it had
@@ -125,10 +131,27 @@ func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, erro
 		Address:     l.opts.Address,
 		Format:      l.opts.Format,
 		Layout:      layout,
-		Indexed:     held.Indexed, // what the former process has filed is still filed
+		Indexed:     indexed,
 
 		FailoverAfter: l.opts.FailoverAfter.Milliseconds(),
 	})
+}
+
+// holdsNothing reports whether no shard of this node's name has ever had an owner. Then the
+// name is new, and its node has no ids to register: should it end right after its start, the
+// others need not wait for what it holds. Without a registration, that of a former process may
+// have been lost, with any number of shards.
+func (l *Ledger) holdsNothing(ctx context.Context) (bool, error) {
+	shards := make([]holding, maxShards)
+	for i := range shards {
+		shards[i] = holding{node: l.opts.Node, index: i}
+	}
+	found, err := l.readTokens(ctx, shards)
+	if err != nil {
+		return false, err
+	}
+	none := len(found.partial) == 0 && !slices.ContainsFunc(found.holdings, func(h holding) bool { return h.raw != "" })
+	return none, nil
 }
 
 // writeEntryLocked replaces this node's entry that is stored as raw, and reports

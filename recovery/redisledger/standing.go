@@ -15,11 +15,13 @@ const marginShare = 10
 // was sent.
 func (l *Ledger) Standing() recovery.Standing {
 	alone, ended := l.alone.Load(), l.ended.Load()
+	doubts, doubtful := l.doubts()
 	limit := l.opts.FailoverAfter - l.opts.FailoverAfter/marginShare
 	return recovery.Standing{
 		Alone:   alone,
 		Certain: !ended && (alone || elapsed(*l.kept.Load()) < limit),
 		Gaining: l.gaining.Load() > 0,
+		Doubts:  doubts, Doubtful: doubtful,
 	}
 }
 

@@ -1,0 +1,146 @@
+package tasks
+
+import (
+	"context"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// The directory keeps ids unique among the nodes. Where Redis has lost an entry of it, two
+// nodes may have created a task with the same id before that is noticed. The task that is
+// registered stays, and its node answers for the id; the other one is buried.
+
+// conflicts are the ids of such tasks of this node, up to keptConflicts.
+type conflicts struct {
+	ids   map[string]struct{}
+	queue fifo[string]
+}
+
+const conflictReason = "another node has a task with the same id: the directory of ids had lost this one"
+
+// conflictLocked reports whether another node answers for the id of a task that is dead here.
+func (s *Scheduler) conflictLocked(id string) bool {
+	if s.shared == nil {
+		return false
+	}
+	_, ok := s.shared.conflict.ids[id]
+	return ok
+}
+
+// doubted is told by the ledger that the directory may have lost entries.
+func (s *Scheduler) doubted() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shared != nil && !s.ended {
+		s.reindexLocked()
+	}
+}
+
+// doubtfulWithin bounds how long the other nodes are asked for an id that the directory
+// names, while it may have lost a newer entry of it.
+const doubtfulWithin = 500 * time.Millisecond
+
+// lostFromDirectory names the node that has a task whose entry the directory may have lost,
+// so that it names a former place of the id; empty if no node says so.
+func (s *Scheduler) lostFromDirectory(ctx context.Context, id string) string {
+	if !s.shared.ledger.Standing().Doubtful {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, doubtfulWithin)
+	defer cancel()
+	has, _ := s.askUnindexed(ctx, []string{id}) // those that have answered
+	return has[0]
+}
+
+// reportConflict is told that an id of a task of this node is registered for another home. An
+// entry of a task that is gone is replaced. If the other node has a task with that id, the
+// one here is buried, and the conflict is logged, once.
+func (s *Scheduler) reportConflict(ctx context.Context, mine recovery.Refiling, other recovery.Filing) {
+	h, err := s.locate(ctx, other.Home, false)
+	switch {
+	case err != nil:
+		return // the audit comes by again
+	case h.Shard >= 0 || h.Node == "":
+		mine.Old = other
+		_, _ = s.shared.ledger.File(ctx, []recovery.Refiling{mine})
+		return
+	case !h.Live:
+		return
+	}
+	// An id that the other node is just registering may turn out to be this one's.
+	a, err := ask(ctx, s, h.Node, hasQuestion, hasAsk{IDs: []string{mine.ID}})
+	if err != nil || len(a.Has) != 1 || !a.Has[0] {
+		return
+	}
+	if s.buryConflict(mine) {
+		s.cfg.Log.Error("two nodes have a task with the same id: the directory of ids has lost something; the task that is registered stays, and this one is buried",
+			"node", s.cfg.Node, "task", mine.ID, "here", mine.New.Home, "registered", other.Home, "at", h.Node)
+	}
+}
+
+// buryConflict buries a task of this node whose id is another node's. It reports whether the
+// conflict is new. A task that is being delivered or changed is left until that is over.
+func (s *Scheduler) buryConflict(mine recovery.Refiling) bool {
+	s.mu.Lock()
+	defer s.unlock()
+	if s.ended {
+		return false
+	}
+	if n, known := s.book.find([]byte(mine.ID)); known {
+		sl := s.book.slot(n)
+		change, ok := s.refilingLocked(sl)
+		if !ok || change.New != mine.New || sl.state != pending && sl.state != ready || s.writable(int(sl.shard)) != nil {
+			return false
+		}
+		c := newCall(0)
+		c.phase.Store(sent) // a death is never taken back
+		s.buryWaitingLocked(n, sl, recBuried, conflictReason, c)
+		c.complete()
+	} else if !s.buriedLocked([]byte(mine.ID)) {
+		return false
+	}
+	q := &s.shared.conflict
+	if q.ids == nil {
+		q.ids = make(map[string]struct{})
+	}
+	if _, known := q.ids[mine.ID]; known {
+		return false
+	}
+	q.ids[mine.ID] = struct{}{}
+	if lost, full := q.queue.push(mine.ID); full {
+		delete(q.ids, lost)
+	}
+	return true
+}
+
+// ofRetired are the changes that take entries out whose shard no node holds or will hold: it
+// was retired as nothing was left in it, or no node has its number any more. An id that is
+// created again has another nonce.
+func (c *clerk) ofRetired(ctx context.Context, page []leftover) (changes []recovery.Refiling) {
+	homes, err := c.shared.ledger.Homes(ctx)
+	if err != nil {
+		return nil // the registry may lack a node; the walk comes by again
+	}
+	retired := make(map[recovery.Home]bool)
+	registered := make(map[recovery.Home]bool, len(homes))
+	for _, home := range homes {
+		registered[home] = true
+	}
+	for _, l := range page {
+		home := l.filing.Home
+		gone, known := retired[home]
+		if !known {
+			gone = !registered[home]
+			if !gone {
+				h, err := c.shared.ledger.Locate(ctx, home, false) // asks Redis only if its holder does not live
+				gone = err == nil && h.Retired
+			}
+			retired[home] = gone
+		}
+		if gone {
+			changes = append(changes, recovery.Refiling{ID: l.id, Old: l.filing})
+		}
+	}
+	return changes
+}

@@ -1,0 +1,108 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/redisledger"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// lossyNode starts a node that notices losses late: its heartbeats are two seconds apart.
+func lossyNode(t *testing.T, url, name string) *Scheduler {
+	t.Helper()
+	ledger, err := redisledger.Open(redisledger.Options{
+		URL: url, Node: name, Shards: 4, FailoverAfter: 20 * time.Second, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), ledger, Config{Node: name, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	return s
+}
+
+// Redis has lost an entry of the directory. Before the node that has the task notices, other
+// nodes neither say that there is none, nor create a second one.
+func TestLostDirectoryEntry(t *testing.T) {
+	server := redistest.Start(t, "dbfilename dump.rdb")
+	url := server.URL()
+	a, b := lossyNode(t, url, "a"), lossyNode(t, url, "b")
+	n := &node{Scheduler: b, t: t}
+	n.waitFor("the nodes know each other", func() bool {
+		return !a.solitary() && !b.solitary() && !a.alone() && !b.alone() && a.isIndexed() && b.isIndexed()
+	})
+	server.Do("save")
+	dump := filepath.Join(server.Dir, "dump.rdb")
+	older, err := os.ReadFile(dump)
+	want(t, "ReadFile", err, nil)
+	for _, id := range []string{"got", "created", "batched"} {
+		_, err = a.Schedule(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour, Payload: []byte(`"a"`)})
+		want(t, "Schedule", err, nil)
+	}
+	server.Kill()
+	want(t, "WriteFile", os.WriteFile(dump, older, 0o600), nil)
+	server.Start()
+
+	var task Task
+	n.waitFor("the other node answers", func() bool {
+		task, err = b.Get(t.Context(), "got")
+		return !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUnknown)
+	})
+	if err != nil || task.Node != "a" {
+		t.Errorf("Get = %+v, %v", task, err)
+	}
+	again := Request{ID: "created", Topic: "x", Delay: time.Hour, Payload: []byte(`"a"`)}
+	if task, err = b.Schedule(t.Context(), again); err != nil || task.Node != "a" || !task.Repeated {
+		t.Errorf("Schedule = %+v, %v", task, err)
+	}
+	again.ID = "batched"
+	results, err := b.ScheduleBatch(t.Context(), []Request{again})
+	want(t, "ScheduleBatch", err, nil)
+	want(t, "of the batch", results[0].Err, nil)
+	if b.knows("batched") {
+		t.Error("the batch has created a second task")
+	}
+	want(t, "Cancel", b.Cancel(t.Context(), "got"), nil)
+	if a.knows("got") {
+		t.Error("the task that was cancelled is still there")
+	}
+}
+
+// A creation whose own answer tells that Redis has lost entries asks the other nodes before it
+// goes on.
+func TestLostDirectoryEntryNoticedByCreation(t *testing.T) {
+	server := redistest.Start(t, "dbfilename dump.rdb")
+	url := server.URL()
+	a, b := lossyNode(t, url, "a"), lossyNode(t, url, "b")
+	n := &node{Scheduler: b, t: t}
+	n.waitFor("the nodes know each other", func() bool {
+		return !a.solitary() && !b.solitary() && !a.alone() && !b.alone() && a.isIndexed() && b.isIndexed()
+	})
+	server.Do("save")
+	dump := filepath.Join(server.Dir, "dump.rdb")
+	older, err := os.ReadFile(dump)
+	want(t, "ReadFile", err, nil)
+	r := Request{ID: "created", Topic: "x", Delay: time.Hour}
+	_, err = a.Schedule(t.Context(), r)
+	want(t, "Schedule", err, nil)
+	server.Kill()
+	want(t, "WriteFile", os.WriteFile(dump, older, 0o600), nil)
+	server.Start()
+	var task Task
+	n.waitFor("the other node answers", func() bool {
+		task, err = b.Schedule(t.Context(), r)
+		return !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUnknown)
+	})
+	if err != nil || task.Node != "a" || !task.Repeated {
+		t.Errorf("Schedule = %+v, %v", task, err)
+	}
+}
