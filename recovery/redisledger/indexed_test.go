@@ -158,9 +158,14 @@ func TestNewNameDies(t *testing.T) {
 	for _, name := range []string{"b", "c", "d"} {
 		m := join(t, url, name, still)
 		m.crash()
-		a.age(t, 20*time.Hour, name)
-		if names, err := a.Unindexed(t.Context()); err != nil || len(names) != 0 {
-			t.Errorf("after the death of %s: Unindexed = %q, %v", name, names, err)
+		for _, silent := range []time.Duration{0, 20 * time.Hour} {
+			a.age(t, silent, name)
+			a.others.mu.Lock()
+			a.others.surveyed = time.Time{}
+			a.others.mu.Unlock()
+			if names, err := a.Unindexed(t.Context()); err != nil || len(names) != 0 {
+				t.Errorf("%v after the end of %s: Unindexed = %q, %v", silent, name, names, err)
+			}
 		}
 	}
 }
