@@ -185,7 +185,8 @@ type Settings interface {
 	// counts as success. A name's revisions only grow, also when it is deleted
 	// and written again. Errors: ErrConflict.
 	PutSetting(ctx context.Context, name string, ifRevision int64, value []byte) (int64, error)
-	// EachSetting visits all values whose names begin with prefix.
+	// EachSetting visits all values whose names begin with prefix, in no order. One may come
+	// twice, the newer one last; one that changes meanwhile comes as it was or as it is.
 	EachSetting(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) error
 }
 

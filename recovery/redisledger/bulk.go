@@ -25,7 +25,7 @@ const (
 	chunkFirst  = 64   // records, while their size is not known
 	maxPatience = 30 * time.Second
 	// readersOfPending and readersOfDead are how many chunks are read at the same time.
-	readersOfPending, readersOfDead = 4, 2
+	readersOfPending, readersOfDead, readersOfSettings = 4, 2, 1
 	// lateEvery is the time between two log lines about reads that do not come in time.
 	lateEvery = 10 * time.Second
 )
@@ -36,21 +36,23 @@ type bulk struct {
 	client        redis.UniversalClient
 	pending, dead lane
 	ids           lane // pages of scans, which have a connection of their own
+	settings      lane
 	waits         recovery.WaitList
 	log           *slog.Logger
 }
 
 func newBulk(a address, opts *Options) (*bulk, error) {
-	client, err := connectFor(a, opts.TLS, readersOfPending+readersOfDead, maxPatience)
+	client, err := connectFor(a, opts.TLS, readersOfPending+readersOfDead+readersOfSettings, maxPatience)
 	if err != nil {
 		return nil, err
 	}
 	b := &bulk{
-		client:  client,
-		log:     opts.Log.With("node", opts.Node),
-		pending: newLane("reading pending records from Redis", readersOfPending),
-		dead:    newLane("reading dead records from Redis", readersOfDead),
-		ids:     newLane("reading ids from Redis", 0),
+		client:   client,
+		log:      opts.Log.With("node", opts.Node),
+		pending:  newLane("reading pending records from Redis", readersOfPending),
+		dead:     newLane("reading dead records from Redis", readersOfDead),
+		ids:      newLane("reading ids from Redis", 0),
+		settings: newLane("reading settings from Redis", readersOfSettings),
 	}
 	b.ids.most, b.ids.limit = scanCount, scanCount
 	return b, nil

@@ -1,13 +1,13 @@
 package redisledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -76,25 +76,63 @@ func (l *Ledger) SettingsVersion(ctx context.Context) (int64, error) {
 	return version, err
 }
 
-// EachSetting implements recovery.Settings.
+// EachSetting implements recovery.Settings. When a page does not come in time it begins
+// again, with smaller pages.
 func (l *Ledger) EachSetting(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) error {
 	done, err := l.use(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	all, err := l.client.HGetAll(ctx, l.keys.topics()).Result()
+	for {
+		again, err := l.scanSettings(ctx, prefix, visit)
+		if !again {
+			return err
+		}
+	}
+}
+
+// scanSettings reads all settings, page by page, over one connection: a cursor means
+// nothing to another server.
+func (l *Ledger) scanSettings(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) (again bool, err error) {
+	conn, err := l.connection(ctx, l.keys.topics())
 	if err != nil {
-		return err
+		return false, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		value, revision, err := decodeSetting(all[name])
+	defer conn.Close()
+	c := &l.bulk.settings
+	for cursor, more := uint64(0), true; more; more = cursor != 0 {
+		if err := l.closedError(ctx); err != nil {
+			return false, err
+		}
+		count, _ := c.next()
+		began := time.Now()
+		var pairs []string
+		pairs, cursor, err = conn.HScan(ctx, l.keys.topics(), cursor, "", int64(count)).Result()
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			if cause := l.closedError(ctx); cause != nil || !timedOut(err) {
+				return false, cmp.Or(cause, err)
+			}
+			again = c.late(count, maxPatience) // a longer time, which the connection does not have
+			l.bulk.tellLate(c, count, ioTimeout)
+			return again, err
 		}
-		if value != nil && strings.HasPrefix(name, prefix) {
-			visit(name, value, revision)
+		bytes := 0
+		for _, text := range pairs {
+			bytes += len(text)
+		}
+		c.came(len(pairs)/2, bytes, time.Since(began))
+		l.bulk.waits.Clear(c.name)
+		for i := 0; i+1 < len(pairs); i += 2 {
+			name := pairs[i]
+			value, revision, err := decodeSetting(pairs[i+1])
+			if err != nil {
+				return false, fmt.Errorf("%s: %w", name, err)
+			}
+			if value != nil && strings.HasPrefix(name, prefix) {
+				visit(name, value, revision)
+			}
 		}
 	}
-	return nil
+	return false, nil
 }
