@@ -295,8 +295,7 @@ func recordNext(rec []byte) int64 { return int64(binary.LittleEndian.Uint64(rec[
 func recordCreated(rec []byte) int64 {
 	return int64(binary.LittleEndian.Uint64(rec[offCreated:]))
 }
-func recordRevision(rec []byte) uint32 { return binary.LittleEndian.Uint32(rec[offRevision:]) }
-func recordFlags(rec []byte) uint16    { return binary.LittleEndian.Uint16(rec[offFlags:]) }
+func recordFlags(rec []byte) uint16 { return binary.LittleEndian.Uint16(rec[offFlags:]) }
 func recordFingerprint(rec []byte) uint64 {
 	return binary.LittleEndian.Uint64(rec[offFingerprint:])
 }
