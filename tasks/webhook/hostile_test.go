@@ -100,6 +100,8 @@ var hostile = map[string]string{
 	"site-local, v6":               "http://[fec0::1]:PORT/",
 	"metadata":                     "http://169.254.169.254/latest/meta-data/",
 	"metadata, v6":                 "http://[fd00:ec2::254]/latest/meta-data/",
+	"metadata, Oracle, v6":         "http://[fd00:c1::a9fe:a9fe]/latest/",
+	"metadata, Scaleway, v6":       "http://[fd00:42::42]/conf",
 	"metadata, mapped":             "http://[::ffff:169.254.169.254]/latest/meta-data/",
 	"metadata, decimal":            "http://2852039166/latest/meta-data/",
 	"metadata of containers":       "http://169.254.170.2/v2/credentials",
@@ -155,10 +157,9 @@ func TestHostileURLs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, a := range own { // unless this machine has a public address
-		if ip := a.(*net.IPNet).IP; ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast() {
-			all["own "+ip.String()] = "http://" + net.JoinHostPort(ip.String(), "PORT") + "/"
-		}
+	for _, a := range own {
+		ip := a.(*net.IPNet).IP.String()
+		all["own "+ip] = "http://" + net.JoinHostPort(ip, "PORT") + "/"
 	}
 	if len(all) < 40 {
 		t.Fatalf("only %d URLs", len(all))

@@ -18,8 +18,10 @@ var errRefused = errors.New("the address is not allowed")
 // A policy says to which addresses connections may be made. The list of what is not public
 // is that of package ssrf, after the registries of IANA; ports are not restricted.
 type policy struct {
-	guard  *ssrf.Guardian
-	listed []netip.Addr // one by one
+	guard    *ssrf.Guardian
+	listed   []netip.Addr   // one by one
+	networks []netip.Prefix // all that is listed
+	own      func() []netip.Addr
 }
 
 var (
@@ -40,12 +42,15 @@ var (
 		netip.MustParseAddr("100.100.100.200"), // Alibaba Cloud
 		netip.MustParseAddr("192.0.0.192"),     // Oracle Cloud
 		netip.MustParseAddr("168.63.129.16"),   // Azure, among the public addresses
+
+		netip.MustParseAddr("fd00:c1::a9fe:a9fe"), // Oracle Cloud
+		netip.MustParseAddr("fd00:42::42"),        // Scaleway
 	}
 )
 
 // newPolicy reads what may be reached. The error lists every entry that is wrong.
 func newPolicy(allow []string) (*policy, error) {
-	p := &policy{}
+	p := &policy{own: new(ownAddresses).list}
 	var v4, v6 []netip.Prefix
 	var all *multierror.Error
 	for i, entry := range allow {
@@ -53,6 +58,7 @@ func newPolicy(allow []string) (*policy, error) {
 		if err != nil {
 			all = multierror.Append(all, fmt.Errorf("allow[%d]: %w", i, err))
 		}
+		p.networks = append(p.networks, nets...)
 		for _, n := range nets {
 			if n.IsSingleIP() {
 				p.listed = append(p.listed, n.Addr())
@@ -101,11 +107,20 @@ func (p *policy) check(addr netip.Addr) error {
 	if p.guard.SafeAddr(addr) != nil {
 		return fmt.Errorf("%w: %s is not public, and webhook.allow does not list it", errRefused, addr)
 	}
+	if slices.Contains(p.own(), addr) && !p.lists(addr) {
+		return fmt.Errorf("%w: %s is this machine's own, and webhook.allow lists neither it nor loopback", errRefused, addr)
+	}
 	if ssrf.IPv6NAT64Prefix.Contains(addr) { // listed, so what it leads to counts
 		b := addr.As16()
 		return p.check(netip.AddrFrom4([4]byte(b[12:])))
 	}
 	return nil
+}
+
+// lists tells that an address of this machine may be reached: it is in a network that is
+// listed, or all of the machine is, as loopback.
+func (p *policy) lists(addr netip.Addr) bool {
+	return slices.ContainsFunc(p.networks, func(n netip.Prefix) bool { return n.Contains(addr) || slices.Contains(loopback, n) })
 }
 
 // checkHost checks a host that is an address. What a name resolves to shows when it is

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"net/url"
+	"slices"
 	"testing"
 
 	"github.com/hashicorp/go-multierror"
@@ -29,7 +30,8 @@ func TestPolicy(t *testing.T) {
 		{[]string{"loopback"}, []string{"127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "1.1.1.1"}, []string{"10.1.2.3", "0.0.0.0", "::", "fe80::1"}},
 		{[]string{"private"},
 			[]string{"10.1.2.3", "172.16.0.1", "192.168.3.4", "fd12::1", "::ffff:10.1.2.3"},
-			[]string{"127.0.0.1", "192.0.2.1", "100.64.0.1", "fd00:ec2::254", "fd20:ce::254", "169.254.169.254"}},
+			[]string{"127.0.0.1", "192.0.2.1", "100.64.0.1", "fd00:ec2::254", "fd20:ce::254", "169.254.169.254",
+				"fd00:c1::a9fe:a9fe", "fd00:42::42"}},
 		{[]string{"10.1.0.0/16", "fd12::/32", "192.168.1.7", "fe80::/10"},
 			[]string{"10.1.255.255", "fd12::99", "192.168.1.7", "fe80::1%eth0"}, []string{"10.2.0.0", "192.168.1.8", "fd13::1"}},
 		{[]string{"0.0.0.0/0", "::/0"}, []string{"127.0.0.1", "10.0.0.1", "fe80::1"}, []string{"169.254.169.254", "fd00:ec2::254", "168.63.129.16", "64:ff9b::a9fe:a9fe"}},
@@ -50,6 +52,39 @@ func TestPolicy(t *testing.T) {
 				t.Errorf("allow %v: %s: %v", c.allow, a, err)
 			}
 		}
+	}
+}
+
+// A public address of this machine leads to this machine, whatever a firewall says.
+func TestOwnPublicAddresses(t *testing.T) {
+	own := []netip.Addr{netip.MustParseAddr("93.184.215.14"), netip.MustParseAddr("2606:2800:21f:cb07::1"), netip.MustParseAddr("10.0.0.7")}
+	for _, c := range []struct {
+		allow []string
+		ok    []bool // for each of own
+	}{
+		{nil, []bool{false, false, false}},
+		{[]string{"private"}, []bool{false, false, true}},
+		{[]string{"loopback"}, []bool{true, true, false}},
+		{[]string{"93.184.215.14"}, []bool{true, false, false}},
+		{[]string{"93.184.0.0/16", "2606:2800::/32"}, []bool{true, true, false}},
+		{[]string{"64:ff9b::/96"}, []bool{false, false, false}},
+	} {
+		p, err := newPolicy(c.allow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.own = func() []netip.Addr { return own }
+		for i, addr := range own {
+			if err := p.check(addr); (err == nil) != c.ok[i] || err != nil && !errors.Is(err, errRefused) {
+				t.Errorf("allow %v: %s: %v", c.allow, addr, err)
+			}
+		}
+		if err := p.check(netip.MustParseAddr("64:ff9b::5db8:d70e")); !errors.Is(err, errRefused) {
+			t.Errorf("allow %v: an own address behind NAT64: %v", c.allow, err)
+		}
+	}
+	if !slices.Contains(new(ownAddresses).list(), netip.MustParseAddr("127.0.0.1")) {
+		t.Error("this machine does not know 127.0.0.1")
 	}
 }
 
