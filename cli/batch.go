@@ -134,7 +134,7 @@ func (b *batchRun) send(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			report.Write(append(text, '\n'))
+			report.Write(append(plainJSON(text), '\n'))
 		}
 		if r.Problem == nil {
 			b.taken++

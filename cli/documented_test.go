@@ -42,7 +42,7 @@ type documented struct {
 }
 
 // rangeIn finds the range in a message of refusal.
-var rangeIn = regexp.MustCompile(`must be (?:from )?(\S+(?: [a-z]+)?) to (\S+(?: [a-z]+)?)|must be (at least) (\S+(?: [a-z]+)?)`)
+var rangeIn = regexp.MustCompile(`must be (?:from )?(\S+?(?: [a-z]+)?) to ([^\s,;]+(?: [a-z]+)?)|must be (at least) (\S+(?: [a-z]+)?)`)
 
 // findRange lets the server refuse a number and takes the range from what it says.
 func (d *documented) findRange() {

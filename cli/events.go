@@ -39,7 +39,7 @@ func (c *events) Run(ctx context.Context, std streams, bad *faults) error {
 		}
 		line := eventLine(e)
 		if c.JSON {
-			line = string(e.Data)
+			line = string(plainJSON(e.Data))
 		}
 		if _, err := fmt.Fprintln(std.out, line); err != nil {
 			return err

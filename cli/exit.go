@@ -80,9 +80,9 @@ func complain(w io.Writer, err error) {
 		}{Error: explain(err), Exit: exitOf(err)}
 		errors.As(err, &failure.Problem)
 		text, _ := json.Marshal(failure) // strings and numbers only: it cannot fail
-		fmt.Fprintf(w, "%s\n", text)
+		fmt.Fprintf(w, "%s\n", plainJSON(text))
 	default:
-		fmt.Fprintf(w, "lapse: %s\n", explain(err))
+		fmt.Fprintf(w, "lapse: %s\n", plainLines(explain(err)))
 	}
 }
 

@@ -37,7 +37,7 @@ func nodeTable(w io.Writer, list []client.Node) {
 	rows := [][]string{{"NODE", "STATE", "SEEN", "SHARDS", "ADOPTED", "PENDING", "READY", "DELIVERING", "DEAD", "LATE (P99)", "ADDRESS", "VERSION"}}
 	for i := range list {
 		n := &list[i]
-		name := plain(n.Name)
+		name := n.Name
 		if n.Self {
 			name += " *"
 		}
@@ -51,7 +51,7 @@ func nodeTable(w io.Writer, list []client.Node) {
 		} else {
 			row = append(row, "-", "-", "-", "-", "-")
 		}
-		rows = append(rows, append(row, plain(n.Address), plain(n.Version)))
+		rows = append(rows, append(row, n.Address, n.Version))
 	}
 	table(w, rows)
 }

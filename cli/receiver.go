@@ -138,7 +138,7 @@ func (r *receiver) fail(d *client.Delivery, err error) {
 func (r *receiver) say(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	fmt.Fprintf(r.std.err, "lapse: "+format+"\n", args...)
+	fmt.Fprintf(r.std.err, "lapse: %s\n", plainLines(fmt.Sprintf(format, args...)))
 }
 
 // execute runs the command, and keeps the lease as long as it runs.

@@ -112,7 +112,7 @@ func (s *session) tell(human func(io.Writer)) error {
 	if !s.json {
 		human(&text)
 	} else if s.tape.last.Len() > 0 {
-		text.Write(bytes.TrimSpace(s.tape.last.Bytes()))
+		text.Write(plainJSON(bytes.TrimSpace(s.tape.last.Bytes())))
 		text.WriteByte('\n')
 	}
 	_, err := s.std.out.Write(text.Bytes())
@@ -135,7 +135,7 @@ func (s *session) tellList(name string, human func(io.Writer)) error {
 	}
 	var text bytes.Buffer
 	for _, element := range list {
-		text.Write(element)
+		text.Write(plainJSON(element))
 		text.WriteByte('\n')
 	}
 	_, err := s.std.out.Write(text.Bytes())

@@ -57,7 +57,7 @@ func (c *reserve) Run(ctx context.Context, std streams, bad *faults) error {
 	for {
 		err := c.once(ctx, s)
 		if ctx.Err() == nil && exitOf(err) == exitUnavailable {
-			fmt.Fprintf(std.err, "lapse: %s\n", explain(err)) // and again
+			fmt.Fprintf(std.err, "lapse: %s\n", plainLines(explain(err))) // and again
 			err = pause(ctx, time.Second)
 		}
 		switch {

@@ -17,6 +17,8 @@ func table(w io.Writer, rows [][]string) {
 	var widths []int
 	for _, row := range rows {
 		for i, cell := range row {
+			cell = plain(cell)
+			row[i] = cell
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
@@ -39,7 +41,7 @@ func block(w io.Writer, name string, pairs ...string) {
 	var rows [][]string
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
-			rows = append(rows, []string{"  " + pairs[i], plain(pairs[i+1])})
+			rows = append(rows, []string{"  " + pairs[i], pairs[i+1]})
 		}
 	}
 	table(w, rows)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -204,6 +205,10 @@ func TestRelative(t *testing.T) {
 		if got := relative(now.Add(d), now); got != want {
 			t.Errorf("%s: got %q, want %q", d, got, want)
 		}
+	}
+	// Of the least duration there is no opposite.
+	if got := relative(time.Time{}, now) + ", " + rough(math.MinInt64); got != "106752d ago, -106752d" {
+		t.Errorf("got %q", got)
 	}
 	if got := short("a\x1b[2Jb\nc\u2028d", 100); got != "a [2Jb c d" {
 		t.Errorf("got %q", got)

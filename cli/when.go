@@ -2,9 +2,8 @@ package cli
 
 import (
 	"fmt"
-	"strings"
+	"math"
 	"time"
-	"unicode"
 
 	"github.com/alecthomas/kong"
 
@@ -53,7 +52,7 @@ func (i *instant) Decode(ctx *kong.DecodeContext) error {
 
 // relative says how far away a time is: "in 29m58s", "3.2s ago".
 func relative(t, now time.Time) string {
-	d := t.Sub(now)
+	d := max(t.Sub(now), -math.MaxInt64)
 	switch {
 	case rough(d) == "0s", rough(-d) == "0s":
 		return "now"
@@ -66,6 +65,8 @@ func relative(t, now time.Time) string {
 // rough is a duration to two units, or to a tenth of a second below a minute.
 func rough(d time.Duration) string {
 	switch {
+	case d == math.MinInt64: // of which there is no opposite
+		return rough(d + 1)
 	case d < 0:
 		return "-" + rough(-d)
 	case d < time.Second:
@@ -85,16 +86,6 @@ func rough(d time.Duration) string {
 // exactly is a time with what is relative about it.
 func exactly(t, now time.Time) string {
 	return fmt.Sprintf("%s (%s)", relative(t, now), t.Local().Format("2006-01-02 15:04:05.000 -0700"))
-}
-
-// plain is a text that cannot move the cursor or break a table.
-func plain(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
-			return ' '
-		}
-		return r
-	}, text)
 }
 
 // short is a plain text cut to a width.
