@@ -113,7 +113,6 @@ func (s *Server) tell(c *gin.Context, heard *tasks.Subscription, limit *tasks.Gr
 	answerOf(c).stream = true
 	header := c.Writer.Header()
 	header.Set("Content-Type", mediaEvents)
-	header.Set("Cache-Control", "no-cache")
 	header.Set("X-Accel-Buffering", "no") // nginx would keep events until it has some KiB
 	c.Status(http.StatusOK)
 	if c.Request.Context().Value(headOnly{}) != nil {

@@ -43,7 +43,7 @@ type stream struct {
 func newStream(t testing.TB, a *http.Response) *stream {
 	t.Helper()
 	s := &stream{t, a.Body, bufio.NewScanner(a.Body), 0}
-	if a.StatusCode != 200 || a.Header.Get("Content-Type") != mediaEvents || a.Header.Get("Cache-Control") != "no-cache" {
+	if a.StatusCode != 200 || a.Header.Get("Content-Type") != mediaEvents || a.Header.Get("Cache-Control") != "no-store" {
 		text, _ := io.ReadAll(a.Body)
 		t.Fatalf("answered %d %v %s", a.StatusCode, a.Header, text)
 	}

@@ -30,7 +30,8 @@ type Memory interface {
 // Progress tells how far a replay has come.
 type Progress struct {
 	Read    int64         // entries read by the scan under way
-	Elapsed time.Duration // since Replay was called
+	Began   time.Time     // when Replay was called
+	Elapsed time.Duration // since then
 	Done    bool          // the scan is complete
 	Err     error         // why the last read has failed; nil once another one has succeeded
 }
@@ -60,7 +61,6 @@ type replayer struct {
 	l      Ledger
 	m      Memory
 	report func(Progress)
-	began  time.Time
 	piece  atomic.Int64 // how many ids of a page are locked and read at once
 
 	mu       sync.Mutex // guards everything below
@@ -71,9 +71,9 @@ type replayer struct {
 
 // replay scans until it has succeeded once, or has met one of the final errors.
 func replay(ctx context.Context, l Ledger, scan func(context.Context, func([]Entry) error) error, m Memory, report func(Progress), final ...error) error {
-	r := replayer{l: l, m: m, report: report, began: time.Now()}
+	r := replayer{l: l, m: m, report: report, progress: Progress{Began: time.Now()}}
 	r.piece.Store(pieceMost)
-	r.reported = r.began
+	r.reported = r.progress.Began
 	var backoff Backoff
 	for attempt := 0; ; attempt++ {
 		err := scan(ctx, func(page []Entry) error { return r.page(ctx, page) })
@@ -101,7 +101,7 @@ func (r *replayer) tell(change func(p *Progress)) {
 	}
 	first := r.progress.Err != nil && !r.failed
 	if now := time.Now(); r.progress.Done || first || now.Sub(r.reported) >= reportEvery {
-		r.reported, r.progress.Elapsed, r.failed = now, now.Sub(r.began), r.failed || first
+		r.reported, r.progress.Elapsed, r.failed = now, now.Sub(r.progress.Began), r.failed || first
 		r.report(r.progress)
 	}
 }

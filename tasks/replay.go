@@ -11,6 +11,9 @@ import (
 // while it still runs.
 func (s *Scheduler) replay() {
 	w := replayWatch{s: s, what: "replay"}
+	s.mu.Lock()
+	s.progress.Began = time.Now() // the first report comes with the first records
+	s.mu.Unlock()
 	err := recovery.Replay(s.ctx, s.ledger, (*memory)(s), func(p recovery.Progress) {
 		s.mu.Lock()
 		s.progress = p

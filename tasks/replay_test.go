@@ -161,6 +161,30 @@ func TestReplayingWithoutFinder(t *testing.T) {
 	})
 }
 
+// A replay that has read nothing yet says for how long, and one that is over how long it took.
+func TestElapsedBeforeTheFirstPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+		r.shut()
+		r.faulty = ledgertest.Wrap(r.mem)
+		_, resume := r.faulty.Hold(ledgertest.Scan)
+		var err error
+		if r.Scheduler, err = Open(t.Context(), r.faulty, r.cfg); err != nil {
+			t.Fatal(err)
+		}
+		pass(7 * time.Second)
+		if got := r.Readiness(); got.Elapsed != 7*time.Second || got.Replayed != 0 {
+			t.Errorf("after 7 s it tells %+v", got)
+		}
+		resume()
+		pass(5 * time.Second)
+		if got := r.Readiness(); got.Elapsed != 7*time.Second || got.Replayed != 1 {
+			t.Errorf("afterwards it tells %+v", got)
+		}
+	})
+}
+
 // What is overdue is delivered while replay still runs, the oldest first.
 func TestOverdueIsDeliveredDuringReplay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

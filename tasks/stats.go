@@ -193,6 +193,9 @@ func (s *Scheduler) Readiness() Readiness {
 	defer s.mu.Unlock()
 	r.Ready, r.Away, r.Draining = s.settledLocked(), len(s.missing), s.draining
 	r.Replayed, r.Elapsed = s.progress.Read, s.progress.Elapsed
+	if p := &s.progress; !p.Done && !p.Began.IsZero() {
+		r.Elapsed = time.Since(p.Began) // the last report may be old, or there was none
+	}
 	if s.fault != nil {
 		r.LedgerOK, r.Condition = false, s.fault.Error()
 	}
