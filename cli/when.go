@@ -78,7 +78,7 @@ func rough(d time.Duration) string {
 	case d < 24*time.Hour:
 		d = d.Round(time.Minute)
 	default:
-		d = d.Round(time.Hour)
+		d = min(d, math.MaxInt64-time.Hour).Round(time.Hour) // which does nothing close to the greatest
 	}
 	return client.Duration(d).String()
 }
