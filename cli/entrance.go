@@ -50,6 +50,12 @@ func (s *settings) entrance(bad *faults) *entrance {
 	if s.MaxConnections < 1 || s.MaxConnections > mostConnections {
 		bad.add("max-connections: must be from 1 to %d", mostConnections)
 	}
+	if s.MaxWaiting < 1 || s.MaxWaiting > httpapi.MostMaxWaiting {
+		bad.add("max-waiting: must be from 1 to %d", httpapi.MostMaxWaiting)
+	}
+	if s.MaxWaitingPerToken < 1 || s.MaxWaitingPerToken > httpapi.MostMaxWaiting {
+		bad.add("max-waiting-per-token: must be from 1 to %d", httpapi.MostMaxWaiting)
+	}
 	return e
 }
 

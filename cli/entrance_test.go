@@ -109,6 +109,7 @@ type fixture struct {
 func fixtureOf(t *testing.T, s settings) *fixture {
 	t.Helper()
 	s.MaxBody, s.MaxAnswers, s.MaxConnections = 1<<20, 64<<20, 10
+	s.MaxWaiting, s.MaxWaitingPerToken = 10, 10
 	bad := &faults{}
 	f := &fixture{entrance: s.entrance(bad), log: slog.New(slog.DiscardHandler)}
 	if err := bad.err(); err != nil {

@@ -77,9 +77,10 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 		MaxBody:  s.MaxBody,
 
 		MaxAnswers: s.MaxAnswers,
-		Version:    buildVersion(),
-		Metrics:    metrics.Handler,
-		Tokens:     entrance.tokens,
+		MaxWaiting: s.MaxWaiting, MaxWaitingPerToken: s.MaxWaitingPerToken,
+		Version: buildVersion(),
+		Metrics: metrics.Handler,
+		Tokens:  entrance.tokens,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close(), ledger.Close())

@@ -43,6 +43,9 @@ type settings struct {
 	MaxAnswers     int64 `default:"67108864" help:"Bytes of answers in memory that their callers have not read yet, past which lists and what tells of tasks are refused with 429. Lists may take half of it."`
 	MaxConnections int   `default:"10000" help:"Connections at once. Past it a new one takes the place of one whose request does not come to its end, or of an idle one, or waits."`
 
+	MaxWaiting         int `default:"10000" help:"Reserves that wait for tasks at the same moment, past which those that find none ready are refused with 429."`
+	MaxWaitingPerToken int `default:"5000" help:"How many of these one token may have."`
+
 	RedisPrefix        string        `default:"lapse:" help:"Beginning of all keys in Redis."`
 	RedisShards        int           `default:"16" help:"Over how many shards new tasks are spread, 1 to 1024. On Redis Cluster, count 100,000 tasks a shard."`
 	RedisForceEviction bool          `help:"Use Redis although it may delete tasks when its memory is full."`

@@ -44,7 +44,7 @@ func TestDefaults(t *testing.T) {
 		OnOutage: "deliver", HandoverTimeout: 30 * time.Second,
 		SweepEvery: time.Second, SweepBacklog: 100_000, SweepMaxConcurrency: 1024, ShutdownGrace: 10 * time.Second, AnswerWithin: 2 * time.Second,
 		MaxPending: 20_000_000, MaxBytes: 8 << 30, MaxInFlight: 100_000, MaxDeliveries: 4096,
-		MaxPayload: 64 << 10, MaxBody: 16 << 20, MaxAnswers: 64 << 20, MaxConnections: 10_000,
+		MaxPayload: 64 << 10, MaxBody: 16 << 20, MaxAnswers: 64 << 20, MaxConnections: 10_000, MaxWaiting: 10_000, MaxWaitingPerToken: 5000,
 		LogLevel: slog.LevelInfo, LogFormat: "text",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

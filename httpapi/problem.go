@@ -157,7 +157,7 @@ var (
 		"The text is no receipt that this server has given out.",
 		"Send receipts exactly as they were reserved.", 0}
 	overloaded = &kind{"overloaded", http.StatusTooManyRequests, "Overloaded",
-		"A limit is reached: of tasks in memory, of deliveries or writes under way, of bodies being read, or of streams of events. Tasks already accepted are kept.",
+		"A limit is reached: of tasks in memory, of deliveries or writes under way, of bodies being read, of answers, of reserves that wait, or of streams of events. Tasks already accepted are kept.",
 		"Repeat the request after Retry-After seconds.", time.Second}
 	quota = &kind{"quota", http.StatusTooManyRequests, "A bound of the token is reached",
 		"In the topics that the token is limited to there are as many tasks, or as many topics with tasks, as it may have on a node (max_pending, max_topics).",

@@ -66,6 +66,15 @@ func (s *Server) reserve(ctx context.Context, in *onTopic) (*huma.StreamResponse
 	poll, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ending, cancel)()
+	full := ""
+	if wait > 0 {
+		token := in.gin.GetString(callerKey)
+		if full = s.polls.begin(token); full == "" {
+			defer s.polls.end(token)
+		} else {
+			wait = 0 // what is ready already needs no place
+		}
+	}
 	deliveries, err := s.scheduler.Reserve(poll, in.Topic, number, wait, lease)
 	if ctx.Err() != nil {
 		s.scheduler.Return(deliveries)
@@ -81,6 +90,9 @@ func (s *Server) reserve(ctx context.Context, in *onTopic) (*huma.StreamResponse
 	}
 	if err != nil && s.ending.Err() == nil {
 		return nil, err
+	}
+	if full != "" && len(deliveries) == 0 {
+		return nil, s.refuse(refusedPoll, overloaded.with(full))
 	}
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
 		if err := writeReserved(humagin.Unwrap(ctx), deliveries); err != nil {

@@ -34,6 +34,10 @@ type Config struct {
 	// their callers have not read them yet, 8 MiB to 64 GiB. Lists may take half of it; past
 	// it the answer is 429. Default 64 MiB.
 	MaxAnswers int64
+	// MaxWaiting bounds the reserves that wait for tasks at the same moment, and
+	// MaxWaitingPerToken those of one token; past them a reserve that finds no task ready is
+	// answered 429. 1 to 1,000,000. Default 10,000 and 5,000.
+	MaxWaiting, MaxWaitingPerToken int
 	// Version of the program, shown in the OpenAPI document and on the
 	// dashboard. Default "dev".
 	Version string
@@ -63,6 +67,7 @@ type Server struct {
 	bodies    budget
 	answers   budget        // of what is being answered
 	pages     chan struct{} // holds a token for each page of a list that is being made
+	polls     polls
 	refusals  refusals
 	maxBody   int64
 	version   string
@@ -131,6 +136,15 @@ func newServer(cfg Config) (*Server, error) {
 	if cfg.MaxAnswers < LeastMaxAnswers || cfg.MaxAnswers > MostMaxAnswers {
 		return nil, errors.New("httpapi: Config.MaxAnswers must be from 8 MiB to 64 GiB")
 	}
+	if cfg.MaxWaiting == 0 {
+		cfg.MaxWaiting = usualWaiting
+	}
+	if cfg.MaxWaitingPerToken == 0 {
+		cfg.MaxWaitingPerToken = usualWaitingOfOneToken
+	}
+	if min(cfg.MaxWaiting, cfg.MaxWaitingPerToken) < 1 || max(cfg.MaxWaiting, cfg.MaxWaitingPerToken) > MostMaxWaiting {
+		return nil, errors.New("httpapi: Config.MaxWaiting and MaxWaitingPerToken must be from 1 to 1,000,000")
+	}
 	if cfg.Version == "" {
 		cfg.Version = "dev"
 	}
@@ -139,6 +153,7 @@ func newServer(cfg Config) (*Server, error) {
 		bodies:  budget{limit: bodiesAhead * cfg.MaxBody},
 		answers: budget{limit: cfg.MaxAnswers},
 		pages:   make(chan struct{}, pagesAtOnce),
+		polls:   polls{limit: cfg.MaxWaiting, perToken: cfg.MaxWaitingPerToken, of: make(map[string]int)},
 		maxBody: cfg.MaxBody,
 		version: cfg.Version,
 		started: time.Now(),

@@ -1,0 +1,50 @@
+package httpapi
+
+import "sync"
+
+// Bounds of Config.MaxWaiting and MaxWaitingPerToken, and their defaults.
+const (
+	MostMaxWaiting         = 1_000_000
+	usualWaiting           = 10_000
+	usualWaitingOfOneToken = 5_000
+)
+
+// polls counts the reserves that wait for tasks. Connections do not bound them: one of HTTP/2
+// carries many.
+type polls struct {
+	limit, perToken int
+
+	mu      sync.Mutex     // guards everything below
+	waiting int            // of all callers
+	of      map[string]int // of each token, by its name; those without a token only count together
+}
+
+// begin takes a place for a poll of a token, "" for none, and returns why there is none.
+func (p *polls) begin(token string) (full string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.waiting >= p.limit:
+		return "too many reserves wait for tasks (max_waiting)"
+	case token != "" && p.of[token] >= p.perToken:
+		return "too many reserves of this token wait for tasks (max_waiting_per_token)"
+	}
+	p.waiting++
+	if token != "" {
+		p.of[token]++
+	}
+	return ""
+}
+
+// end gives a place back.
+func (p *polls) end(token string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting--
+	if token == "" {
+		return
+	}
+	if p.of[token]--; p.of[token] == 0 {
+		delete(p.of, token)
+	}
+}
