@@ -33,7 +33,10 @@ func filled(t *testing.T) string {
 				t.Fatal(err)
 			}
 		}
-		if err := l.Close(); err != nil {
+		// Not by Close, which would flush what stands in the log alone.
+		l.stop()
+		<-l.kept
+		if err := errors.Join(l.engine.close(), l.lock.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,5 +22,6 @@
 //
 // What can fail: Adopt, with recovery.ErrHeld, recovery.ErrLayout or why the
 // directory cannot be read; every method, while the directory is being opened
-// anew; Condition, with recovery.ErrFull, while the disk is running full.
+// anew; Condition, with recovery.ErrFull, while the disk is running full, and with another
+// error while the directory is gone or compaction is too far behind (pressure.go).
 package diskledger

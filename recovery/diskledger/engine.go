@@ -39,8 +39,9 @@ func tuning(fs vfs.FS, log pebble.Logger) *pebble.Options {
 		// to be replayed. Pebble holds up to two while it is idle, and takes
 		// the first 256 KiB only, until there are writes.
 		MemTableSize: 16 << 20,
-		// A flush on a busy disk must not hold up the writer.
-		MemTableStopWritesThreshold: 4,
+		// While one is being flushed the next one takes the writes; a third would only
+		// put off what the disk cannot carry, and lengthen what a crash leaves to be read.
+		MemTableStopWritesThreshold: 2,
 
 		// Tables are read at replay, once, front to back, and by small audits.
 		CacheSize:    4 << 20,

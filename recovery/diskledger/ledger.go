@@ -56,6 +56,7 @@ type Ledger struct {
 	log       *slog.Logger
 	reopening recovery.Backoff
 	space     space
+	pressure  pressure
 
 	// buried is set once there may be dead records. Until then, asking for
 	// one, as every creation with an id of the caller's does, reads nothing.
@@ -175,7 +176,8 @@ func (l *Ledger) adoptLocked(lock *pebble.Lock) (*engine, error) {
 	return e, nil
 }
 
-// Close implements recovery.Ledger. It waits for the calls under way.
+// Close implements recovery.Ledger. It waits for the calls under way, and up to 5 s for the
+// store to write what stands in its log alone.
 func (l *Ledger) Close() error {
 	l.closing.Do(func() {
 		l.mu.Lock()
@@ -197,6 +199,12 @@ func (l *Ledger) giveBack() error {
 	e := l.engine
 	l.mu.Unlock()
 	if e != nil {
+		e.users.Wait()
+		if e.fence.broken() == nil {
+			if err := e.flush(flushWithin); err != nil {
+				l.log.Warn("closing without a flush: the next start reads the store's log", "dir", l.dir, "error", err)
+			}
+		}
 		err = e.close()
 	}
 	return errors.Join(err, l.lock.Close())

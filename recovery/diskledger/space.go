@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -34,8 +35,8 @@ type space struct {
 // Condition implements recovery.Conditioner. It asks the disk at most ten times a
 // second. Once there is too little room, there must be a sixteenth more
 // than Options.MinFree before it answers nil again. A full disk that has broken the
-// store counts as well, until the store is open again; and so does a directory that was removed or
-// replaced since Adopt, which is no matter of room.
+// store counts as well, until the store is open again. No matter of room, and not ErrFull, are
+// a directory that was removed or replaced since Adopt, and compaction that is too far behind.
 func (l *Ledger) Condition() error {
 	if err := l.gone(); err != nil {
 		return err
@@ -46,19 +47,19 @@ func (l *Ledger) Condition() error {
 	if outage != nil && vfs.IsNoSpaceError(outage) {
 		return fmt.Errorf("%w: %s: %w", recovery.ErrFull, l.dir, outage)
 	}
-	if l.space.floor == 0 {
-		return nil
-	}
-	return l.space.condition(time.Now(), func() (uint64, error) {
+	if err := l.space.condition(time.Now(), func() (uint64, error) {
 		usage, err := l.fs.GetDiskUsage(l.dir)
 		return usage.AvailBytes, err
-	}, l.dir)
+	}, l.dir); err != nil {
+		return err
+	}
+	return l.pressure.condition()
 }
 
 // tend watches the disk until the engine's fence is cut or ctx ends: it tells the
 // operator when room runs low and when there is enough again. While it is low, it
 // has Pebble drop what finished tasks still occupy, which Pebble itself does only
-// when enough has been written.
+// when enough has been written. It also looks how far compaction is behind.
 func (l *Ledger) tend(ctx context.Context, e *engine) {
 	ctx, cancel := context.WithCancel(ctx)
 	var shrinking sync.WaitGroup
@@ -75,26 +76,32 @@ func (l *Ledger) tend(ctx context.Context, e *engine) {
 		case <-e.fence.tripped:
 			return
 		case now := <-tick.C:
+			l.pressure.note(loadOf(e.db), most, enough)
 			err := l.Condition()
-			switch {
-			case err != nil && !errors.Is(err, recovery.ErrFull):
-				if low == nil || errors.Is(low, recovery.ErrFull) {
-					l.log.Error("the ledger's directory is gone, and what is written there would be lost: new tasks are refused", "dir", l.dir, "error", err)
-				}
-				low = err
-				continue
-			case err != nil && low == nil:
-				l.log.Warn("the disk runs low; new tasks are refused", "dir", l.dir, "error", err)
-			case err == nil && low != nil:
-				l.log.Info("the ledger takes new tasks again", "dir", l.dir)
+			level, text := refusal(err)
+			if _, before := refusal(low); text != before {
+				l.log.Log(ctx, level, text, "dir", l.dir, "error", err)
 			}
-			if low = err; err != nil && now.After(next) {
+			if low = err; errors.Is(err, recovery.ErrFull) && now.After(next) {
 				next = now.Add(shrinkEvery)
 				shrinking.Wait()
 				shrinking.Go(func() { l.shrink(ctx, e, now) })
 			}
 		}
 	}
+}
+
+// refusal is what the operator is told when Condition begins to answer err.
+func refusal(err error) (slog.Level, string) {
+	switch {
+	case err == nil:
+		return slog.LevelInfo, "the ledger takes new tasks again"
+	case errors.Is(err, recovery.ErrFull):
+		return slog.LevelWarn, "the disk runs low; new tasks are refused"
+	case errors.Is(err, errBehind):
+		return slog.LevelWarn, "compaction is behind; new tasks are refused until it has caught up"
+	}
+	return slog.LevelError, "the ledger's directory is gone, and what is written there would be lost: new tasks are refused"
 }
 
 // shrink compacts the records due before now, most of which are finished. Those
@@ -119,6 +126,9 @@ func (l *Ledger) shrink(ctx context.Context, e *engine, now time.Time) {
 }
 
 func (s *space) condition(now time.Time, free func() (uint64, error), dir string) error {
+	if s.floor == 0 {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.asked.IsZero() && now.Sub(s.asked) < spaceEvery {
