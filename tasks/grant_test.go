@@ -138,9 +138,9 @@ func TestPurgeByPrefix(t *testing.T) {
 }
 
 // schedules schedules a task on some terms, and returns what came of it.
-func schedules(r interface {
+func schedules(ctx context.Context, r interface {
 	Schedule(context.Context, Request) (Task, error)
-}, ctx context.Context, topic string) error {
+}, topic string) error {
 	_, err := r.Schedule(ctx, Request{Topic: topic, Delay: time.Hour})
 	return err
 }
@@ -150,29 +150,29 @@ func schedules(r interface {
 func TestBoundsOfAGrant(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		ctx := WithGrant(t.Context(), &Grant{Topics: []string{"own.*"}, MaxTopics: 2, MaxPending: 4})
-		want(t, "before the first count", schedules(r, t.Context(), "own.a"), nil)
-		want(t, "second", schedules(r, ctx, "own.b"), nil)
-		want(t, "a topic too many", schedules(r, ctx, "own.c"), ErrQuota)
-		want(t, "a topic too many", schedules(r, ctx, "own.c"), ErrOverloaded)
+		want(t, "before the first count", schedules(t.Context(), r, "own.a"), nil)
+		want(t, "second", schedules(ctx, r, "own.b"), nil)
+		want(t, "a topic too many", schedules(ctx, r, "own.c"), ErrQuota)
+		want(t, "a topic too many", schedules(ctx, r, "own.c"), ErrOverloaded)
 		_, err := r.Schedule(ctx, Request{ID: "t", Topic: "own.a", Delay: time.Hour})
 		want(t, "third", err, nil)
 		_, err = r.Replace(ctx, Request{ID: "t", Topic: "own.c", Delay: time.Hour})
 		want(t, "a move into a topic too many", err, ErrQuota)
-		want(t, "other callers", schedules(r, t.Context(), "own.b"), nil)
-		want(t, "a task too many", schedules(r, ctx, "own.b"), ErrQuota)
+		want(t, "other callers", schedules(t.Context(), r, "own.b"), nil)
+		want(t, "a task too many", schedules(ctx, r, "own.b"), ErrQuota)
 		results, err := r.ScheduleBatch(ctx, []Request{{Topic: "own.a"}})
 		want(t, "ScheduleBatch", errors.Join(err, results[0].Err), ErrQuota)
-		want(t, "other topics", schedules(r, t.Context(), "foreign"), nil)
+		want(t, "other topics", schedules(t.Context(), r, "foreign"), nil)
 
 		r.restart()
 		synctest.Wait() // what replay has not read does not count yet
-		want(t, "a task too many after a restart", schedules(r, ctx, "own.b"), ErrQuota)
+		want(t, "a task too many after a restart", schedules(ctx, r, "own.b"), ErrQuota)
 		want(t, "Cancel", r.Cancel(t.Context(), "t"), nil)
-		want(t, "a topic too many after a restart", schedules(r, ctx, "own.c"), ErrQuota)
-		want(t, "one for the one that is gone", schedules(r, ctx, "own.b"), nil)
+		want(t, "a topic too many after a restart", schedules(ctx, r, "own.c"), ErrQuota)
+		want(t, "one for the one that is gone", schedules(ctx, r, "own.b"), nil)
 		_, err = r.Purge(t.Context(), "own.a")
 		want(t, "Purge", err, nil)
-		want(t, "a topic for the one that is empty", schedules(r, ctx, "own.c"), nil)
+		want(t, "a topic for the one that is empty", schedules(ctx, r, "own.c"), nil)
 		r.checkQuotas()
 	})
 }
@@ -187,12 +187,12 @@ func TestDeadTopicsCount(t *testing.T) {
 		want(t, "Reserve", err, nil)
 		settled, err := r.Settle(t.Context(), Verdict{Verb: Bury}, []string{ds[0].Receipt()})
 		want(t, "Settle", errors.Join(err, settled[0].Err), nil)
-		want(t, "while it is dead", schedules(r, ctx, "b"), ErrQuota)
+		want(t, "while it is dead", schedules(ctx, r, "b"), ErrQuota)
 		r.restart()
 		synctest.Wait() // what replay has not read does not count yet
-		want(t, "while it is dead, after a restart", schedules(r, ctx, "b"), ErrQuota)
+		want(t, "while it is dead, after a restart", schedules(ctx, r, "b"), ErrQuota)
 		want(t, "Cancel", r.Cancel(t.Context(), "t"), nil)
-		want(t, "when it is gone", schedules(r, ctx, "b"), nil)
+		want(t, "when it is gone", schedules(ctx, r, "b"), nil)
 	})
 }
 
@@ -211,7 +211,7 @@ func TestBoundsAmongNodes(t *testing.T) {
 		}
 		results, err := a.ScheduleBatch(ctx, []Request{{ID: b.homeOn(0).NewID(), Topic: "own.a", Delay: time.Hour}})
 		want(t, "ScheduleBatch", errors.Join(err, results[0].Err), ErrQuota)
-		want(t, "at the node itself", schedules(a, ctx, "own.a"), nil)
+		want(t, "at the node itself", schedules(ctx, a, "own.a"), nil)
 	})
 }
 
@@ -219,11 +219,11 @@ func TestBoundsAmongNodes(t *testing.T) {
 func TestManyBounds(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		for i := range 2*atOnce + 10 {
-			want(t, "Schedule", schedules(r, t.Context(), fmt.Sprint("t", i)), nil)
+			want(t, "Schedule", schedules(t.Context(), r, fmt.Sprint("t", i)), nil)
 		}
 		for i := range maxQuotas + 50 {
 			ctx := WithGrant(t.Context(), &Grant{Topics: []string{"own", fmt.Sprint("t", i), "t1*"}, MaxTopics: 1})
-			want(t, "Schedule", schedules(r, ctx, "own"), ErrQuota)
+			want(t, "Schedule", schedules(ctx, r, "own"), ErrQuota)
 		}
 		if n := len(r.quotas.byPatterns); n != maxQuotas {
 			t.Errorf("%d are kept", n)
@@ -248,11 +248,11 @@ func TestReservedTopics(t *testing.T) {
 		if !full || len(r.topics) != MaxTopics-ReservedTopics {
 			t.Fatalf("there are %d topics", len(r.topics))
 		}
-		want(t, "one more topic", schedules(r, t.Context(), "new"), ErrOverloaded)
+		want(t, "one more topic", schedules(t.Context(), r, "new"), ErrOverloaded)
 		_, err := r.SetTopic(t.Context(), "real", TopicSettings{Lease: time.Minute}, -1)
 		want(t, "SetTopic", err, nil)
-		want(t, "a task of that", schedules(r, t.Context(), "real"), nil)
-		want(t, "an admin's", schedules(r, WithGrant(t.Context(), &Grant{Reserved: true}), "new"), nil)
+		want(t, "a task of that", schedules(t.Context(), r, "real"), nil)
+		want(t, "an admin's", schedules(WithGrant(t.Context(), &Grant{Reserved: true}), r, "new"), nil)
 		want(t, "Handle", r.Handle("handled", func(context.Context, *Delivery) error { return nil }), nil)
 	})
 }

@@ -37,7 +37,7 @@ func TestEachTopicInPieces(t *testing.T) {
 	}, func() {
 		inOne = 0
 		r.mu.Lock() // for ever if it were held
-		r.mu.Unlock()
+		defer r.mu.Unlock()
 	})
 	if len(seen) != topics {
 		t.Errorf("%d topics were visited, want %d", len(seen), topics)

@@ -60,8 +60,7 @@ func (f *fleet) befall(m Mishap) (end func()) {
 // and is over when they have had time to notice.
 func (f *fleet) loss(m Mishap) (end func()) {
 	for _, n := range f.nodes {
-		n.life.Lock() // it is up
-		n.life.Unlock()
+		n.waitUp()
 	}
 	f.rest(Notice(f.failoverAfter) / 2) // what befell them before is over for them, too
 	since := time.Now()

@@ -54,6 +54,12 @@ const (
 	callWithin  = 4 * time.Second // more than --answer-within, less than a long stop
 )
 
+// waitUp waits until the node is up: until the latest run is ready, or has never ended.
+func (n *node) waitUp() {
+	n.life.Lock()
+	defer n.life.Unlock()
+}
+
 func (n *node) latest() *run {
 	n.mu.Lock()
 	defer n.mu.Unlock()
