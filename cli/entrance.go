@@ -3,8 +3,11 @@ package cli
 import (
 	"context"
 	"log/slog"
+	"net"
+	"net/url"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -56,7 +59,32 @@ func (s *settings) entrance(bad *faults) *entrance {
 	if s.MaxWaitingPerToken < 1 || s.MaxWaitingPerToken > httpapi.MostMaxWaiting {
 		bad.add("max-waiting-per-token: must be from 1 to %d", httpapi.MostMaxWaiting)
 	}
+	for _, h := range s.AllowedHost {
+		if wrong := httpapi.CheckHost(h); wrong != "" {
+			bad.add("allowed-host: %q %s", h, wrong)
+		}
+	}
 	return e
+}
+
+// hosts are the names that this server has.
+func (s *settings) hosts() []string {
+	all := slices.Clone(s.AllowedHost)
+	add := func(name string) {
+		if name != "" && httpapi.CheckHost(name) == "" {
+			all = append(all, name)
+		}
+	}
+	if name, err := os.Hostname(); err == nil {
+		add(name)
+	}
+	if name, _, err := net.SplitHostPort(s.Listen); err == nil {
+		add(name)
+	}
+	if u, err := url.Parse(s.Advertise); err == nil {
+		add(u.Hostname())
+	}
+	return append([]string{"localhost"}, all...)
 }
 
 const mostConnections = 1_000_000

@@ -76,8 +76,9 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 		Log:      log,
 		MaxBody:  s.MaxBody,
 
-		MaxAnswers: s.MaxAnswers,
-		MaxWaiting: s.MaxWaiting, MaxWaitingPerToken: s.MaxWaitingPerToken,
+		MaxAnswers:   s.MaxAnswers,
+		AllowedHosts: s.hosts(),
+		MaxWaiting:   s.MaxWaiting, MaxWaitingPerToken: s.MaxWaitingPerToken,
 		Version: buildVersion(),
 		Metrics: metrics.Handler,
 		Tokens:  entrance.tokens,

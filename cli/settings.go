@@ -23,7 +23,9 @@ type settings struct {
 	Config    kong.ConfigFlag `placeholder:"FILE" help:"YAML file with the same names, and settings of topics."`
 	Insecure  bool            `help:"Serve beyond this machine without tokens, although anybody who can connect may do anything."`
 
-	TokenFile   string `placeholder:"FILE" help:"YAML list of who may call: name, scopes and sha256 of each token. See lapse token. SIGHUP reads it again."`
+	TokenFile   string   `placeholder:"FILE" help:"YAML list of who may call: name, scopes and sha256 of each token. See lapse token. SIGHUP reads it again."`
+	AllowedHost []string `placeholder:"NAME" help:"Name in the public DNS under which a server without tokens and TLS is called, *.domain for all below it, or * for every name. May be repeated. Known already: addresses, localhost, the machine's name, those of listen and advertise; beyond loopback also names without a dot and in .local, .internal and .svc."`
+
 	TLSCert     string `placeholder:"FILE" help:"Serve over TLS with this certificate (PEM, the server's own first). SIGHUP reads it again."`
 	TLSKey      string `placeholder:"FILE" help:"Its private key (PEM)."`
 	TLSClientCA string `placeholder:"FILE" help:"Let in only who shows a certificate of these authorities (PEM)."`

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -68,8 +67,8 @@ func (s *Server) around(c *gin.Context) {
 	case s.isFromOtherSite(c.Request):
 		writeProblem(c, s.refuse(refusedSite, crossOrigin.with("")))
 		return
-	case misnamed(c.Request):
-		writeProblem(c, s.refuse(refusedHost, crossOrigin.with("")))
+	case s.isMisnamed(c.Request):
+		writeProblem(c, s.refuse(refusedHost, crossOrigin.with("the Host header is no name of this server: --allowed-host adds names, and with TLS or tokens no others are needed")))
 		return
 	}
 	var refusal *Problem
@@ -111,27 +110,6 @@ func (s *Server) isFromOtherSite(r *http.Request) bool {
 var answersAlone = map[string]bool{
 	"": true, "/healthz": true, "/readyz": true,
 	"/docs": true, "/openapi.json": true, "/problems/:name": true,
-}
-
-// misnamed tells that a browser reached a server of this machine under a name that is
-// not this machine's: a name that was made to lead here so that a page of somebody
-// else's counts as the same origin (DNS rebinding). Without TLS, a browser that reads from
-// what it takes for the same origin shows itself only by the language, which it always
-// sends and no page can take away.
-func misnamed(r *http.Request) bool {
-	if r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" && r.Header["Accept-Language"] == nil {
-		return false // no browser
-	}
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	if !ok || !local.IP.IsLoopback() {
-		return false
-	}
-	host := r.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	ip := net.ParseIP(strings.Trim(host, "[]"))
-	return host != "localhost" && !strings.HasSuffix(host, ".localhost") && (ip == nil || !ip.IsLoopback())
 }
 
 // panicked answers a request whose handler has panicked. An answer that has

@@ -95,7 +95,7 @@ var (
 		"Use a token with the scope that the detail names, or with the topic; or have it added to this one.", 0}
 	crossOrigin = &kind{"cross_origin", http.StatusForbidden, "Refused from another site",
 		"A browser made this request for a page of another origin, or under a name that is not this server's.",
-		"Call the API from a program, or open its pages at 127.0.0.1 or localhost. A proxy in front of it should set the Host header to the server's address.", 0}
+		"Call the API from a program, or open its pages at 127.0.0.1 or localhost. A proxy in front of it should set the Host header to the server's address. A server without tokens and TLS takes names in the public DNS only if --allowed-host has them.", 0}
 	notFound = &kind{"not_found", http.StatusNotFound, "Unknown or finished",
 		"There is no task with this id, or it is finished: which of the two is remembered only for a while.",
 		"Check the id. A task that was delivered, cancelled or skipped is gone.", 0}

@@ -38,6 +38,14 @@ type Config struct {
 	// MaxWaitingPerToken those of one token; past them a reserve that finds no task ready is
 	// answered 429. 1 to 1,000,000. Default 10,000 and 5,000.
 	MaxWaiting, MaxWaitingPerToken int
+	// AllowedHosts are names under which callers without TLS reach a server without tokens, or
+	// *.domain for all names below one, or * for every name; besides them addresses, localhost
+	// and, unless the connection comes over the loopback address, names that are not in the
+	// public DNS: without a dot, or in .local, .internal or .svc. All others are refused, since
+	// a page of another site can give its name this server's address (DNS rebinding). Nil: the
+	// program that embeds the server sees to who may call, and only browsers on the machine are
+	// looked at.
+	AllowedHosts []string
 	// Version of the program, shown in the OpenAPI document and on the
 	// dashboard. Default "dev".
 	Version string
@@ -70,6 +78,7 @@ type Server struct {
 	polls     polls
 	refusals  refusals
 	maxBody   int64
+	hosts     []string // see Config.AllowedHosts
 	version   string
 	started   time.Time
 
@@ -145,6 +154,11 @@ func newServer(cfg Config) (*Server, error) {
 	if min(cfg.MaxWaiting, cfg.MaxWaitingPerToken) < 1 || max(cfg.MaxWaiting, cfg.MaxWaitingPerToken) > MostMaxWaiting {
 		return nil, errors.New("httpapi: Config.MaxWaiting and MaxWaitingPerToken must be from 1 to 1,000,000")
 	}
+	for _, h := range cfg.AllowedHosts {
+		if wrong := CheckHost(h); wrong != "" {
+			return nil, fmt.Errorf("httpapi: Config.AllowedHosts: %q %s", h, wrong)
+		}
+	}
 	if cfg.Version == "" {
 		cfg.Version = "dev"
 	}
@@ -155,6 +169,7 @@ func newServer(cfg Config) (*Server, error) {
 		pages:   make(chan struct{}, pagesAtOnce),
 		polls:   polls{limit: cfg.MaxWaiting, perToken: cfg.MaxWaitingPerToken, of: make(map[string]int)},
 		maxBody: cfg.MaxBody,
+		hosts:   lowered(cfg.AllowedHosts),
 		version: cfg.Version,
 		started: time.Now(),
 		guard:   http.NewCrossOriginProtection(),
