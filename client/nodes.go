@@ -12,7 +12,7 @@ type NodeState string
 const (
 	NodeLive     NodeState = "live"     // it shows signs of life
 	NodeDraining NodeState = "draining" // it hands over what it holds, and ends then
-	NodeSilent   NodeState = "silent"   // it shows no sign of life: others adopt what it holds
+	NodeSilent   NodeState = "silent"   // it shows no sign of life: others adopt what it holds, once it is taken for dead and has no Status
 	NodeReleased NodeState = "released" // its last process has ended in order
 )
 

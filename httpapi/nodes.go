@@ -11,7 +11,7 @@ import (
 type Node struct {
 	Name         string      `json:"name"`
 	Self         bool        `json:"self" doc:"This server's own."`
-	State        string      `json:"state" enum:"live,draining,silent,released" doc:"live: it shows signs of life. draining: it hands over what it holds, and ends then. silent: it shows none; others adopt what it holds. released: its last process has ended in order."`
+	State        string      `json:"state" enum:"live,draining,silent,released" doc:"live: it shows signs of life. draining: it hands over what it holds, and ends then. silent: it shows none; others adopt what it holds, once it is taken for dead and has no status. released: its last process has ended in order."`
 	HeartbeatAge duration    `json:"heartbeat_age" doc:"For how long this server has seen no sign of life."`
 	Address      string      `json:"address,omitempty" doc:"Where it serves HTTP. Left out if it does not."`
 	Version      string      `json:"version,omitempty" doc:"Of the program."`

@@ -99,7 +99,13 @@ type Node struct {
 	Held    int    // of its own: how many it holds now
 	Adopted int    // how many of other nodes' it holds
 	Indexed bool   // see Directory
-	Status  []byte // what its memory had to say lately, if it lives; see Watcher.Status
-	// LastStatus is the same, also of a node that is silent or has ended.
+	Status  []byte // what its memory had to say lately, if it lives and is not Gone; see Watcher.Status
+	// Quiet: it gives no signs of life, for not as long as the dead, or it was quiet before a
+	// gap in which this process could see none, and has given none since.
+	Quiet bool
+	// Gone: it was taken for dead, and has given no sign of life since. After a gap in which
+	// this process could see none, Live is true again: nobody adopts from it too soon.
+	Gone bool
+	// LastStatus is the same as Status, also of a node that is silent or has ended.
 	LastStatus []byte
 }

@@ -15,7 +15,8 @@ import (
 type Node struct {
 	Name        string
 	Self        bool          // this process
-	Live        bool          // it shows signs of life
+	Live        bool          // it is not taken for dead
+	Quiet       bool          // it shows no signs of life, be it taken for dead or not
 	Released    bool          // its last process ended in order
 	Silent      time.Duration // for how long this process has seen no sign of life
 	Incarnation string        // names the process among all that had the node's name
@@ -87,7 +88,7 @@ func (s *Scheduler) Nodes(ctx context.Context) ([]Node, error) {
 
 func describeNode(k *recovery.Node) Node {
 	n := Node{
-		Name: k.Name, Self: k.Self, Live: k.Live, Released: k.Released, Silent: k.Silent, Incarnation: k.Incarnation,
+		Name: k.Name, Self: k.Self, Live: k.Live && !k.Gone, Quiet: k.Quiet, Released: k.Released, Silent: k.Silent, Incarnation: k.Incarnation,
 		Process: k.Process, Version: k.Version, Address: k.Address, Shards: k.Shards, Held: k.Held, Adopted: k.Adopted,
 	}
 	var st NodeStatus

@@ -7,7 +7,7 @@ type NodeState string
 const (
 	NodeLive     NodeState = "live"     // it shows signs of life
 	NodeDraining NodeState = "draining" // it does, and hands over what it holds
-	NodeSilent   NodeState = "silent"   // it shows none: others adopt what it holds
+	NodeSilent   NodeState = "silent"   // it shows none: others adopt what it holds, once it is taken for dead
 	NodeReleased NodeState = "released" // its last process has ended in order
 )
 
@@ -19,7 +19,7 @@ func (n *Node) State() NodeState {
 	switch {
 	case n.Released:
 		return NodeReleased
-	case !n.Live:
+	case !n.Live, n.Quiet:
 		return NodeSilent
 	case n.Status != nil && n.Status.Draining:
 		return NodeDraining

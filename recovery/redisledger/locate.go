@@ -144,19 +144,20 @@ func (l *Ledger) nodes(ctx context.Context, holdings bool) ([]recovery.Node, err
 	nodes := make([]recovery.Node, 0, len(w.nodes))
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		s := w.nodes[name]
-		process := holder{name, s.entry.Incarnation}
+		process, hush := holder{name, s.entry.Incarnation}, l.hushLocked(s)
 		n := recovery.Node{
 			Name: name, Number: s.number, Self: name == l.opts.Node,
 			Live: !s.entry.Released && !l.deadLocked(s), Released: s.entry.Released,
-			Silent: w.silentLocked(s), Incarnation: s.entry.Incarnation,
+			Silent: max(w.silentLocked(s), w.asked.Sub(hush.heard)), Incarnation: s.entry.Incarnation,
 			Process: s.entry.process.String(), Version: s.entry.Version, Address: s.entry.Address,
 			Format: s.entry.Format, Shards: s.entry.shards(), Indexed: s.entry.Indexed,
 			Held: own[process], Adopted: adopted[process],
+			Quiet: hush.quiet, Gone: hush.gone,
 		}
 		if s.status != "" {
 			n.LastStatus = []byte(s.status)
 		}
-		if n.Live { // what a dead one had is another one's by now, or about to be
+		if n.Live && !n.Gone { // what a dead one had is another one's by now, or about to be
 			n.Status = n.LastStatus
 		}
 		nodes = append(nodes, n)

@@ -59,6 +59,7 @@ type sighting struct {
 	// since is when a sign of life was last seen, or when the watch began: another count,
 	// or another entry.
 	since time.Time
+	hush  hush
 }
 
 // A holder is one process as tokens name it.
@@ -125,6 +126,7 @@ func (l *Ledger) poll(ctx context.Context) error {
 		l.alone.Store(false)
 	}
 	unnumbered := w.see(seen, l.opts.FailoverAfter/gapShare)
+	l.noteHush()
 	for _, name := range unnumbered {
 		number, err := l.number(ctx, name)
 		if err != nil {
@@ -225,6 +227,9 @@ func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
 		s := w.nodes[name]
 		if s == nil {
 			s = new(sighting)
+		}
+		if s.raw != raw || isSign(s.count, v.counts[name]) {
+			s.hush = hush{heard: v.answered}
 		}
 		if count := v.counts[name]; anew || s.raw != raw || s.count != count {
 			s.since, s.count = v.answered, count
