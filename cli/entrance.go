@@ -53,6 +53,9 @@ func (s *settings) entrance(bad *faults) *entrance {
 	if s.MaxConnections < 1 || s.MaxConnections > mostConnections {
 		bad.add("max-connections: must be from 1 to %d", mostConnections)
 	}
+	if n := s.MaxConnectionsPerAddress; n != 0 && (n < 1 || n > mostConnections) {
+		bad.add("max-connections-per-address: must be from 1 to %d", mostConnections)
+	}
 	if s.MaxWaiting < 1 || s.MaxWaiting > httpapi.MostMaxWaiting {
 		bad.add("max-waiting: must be from 1 to %d", httpapi.MostMaxWaiting)
 	}

@@ -71,16 +71,19 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	}
 
 	// HTTP server. Until there is a scheduler it tells what it waits for.
-	api, err := httpapi.New(httpapi.Config{
+	var api *httpapi.Server
+	api, err = httpapi.New(httpapi.Config{
 		Starting: healthOf(ledger),
 		Log:      log,
 		MaxBody:  s.MaxBody,
 
-		MaxAnswers:   s.MaxAnswers,
-		AllowedHosts: s.hosts(),
-		MaxWaiting:   s.MaxWaiting, MaxWaitingPerToken: s.MaxWaitingPerToken,
+		MaxAnswers:               s.MaxAnswers,
+		AllowedHosts:             s.hosts(),
+		MaxConnectionsPerAddress: s.MaxConnectionsPerAddress,
+
+		MaxWaiting: s.MaxWaiting, MaxWaitingPerToken: s.MaxWaitingPerToken,
 		Version: buildVersion(),
-		Metrics: metrics.Handler,
+		Metrics: func(of *tasks.Scheduler) http.Handler { return metrics.ServerHandler(of, api.Refusals) },
 		Tokens:  entrance.tokens,
 	})
 	if err != nil {

@@ -45,6 +45,8 @@ type settings struct {
 	MaxAnswers     int64 `default:"67108864" help:"Bytes of answers in memory that their callers have not read yet, past which lists and what tells of tasks are refused with 429. Lists may take half of it."`
 	MaxConnections int   `default:"10000" help:"Connections at once. Past it a new one takes the place of one whose request does not come to its end, or of an idle one, or waits."`
 
+	MaxConnectionsPerAddress int `placeholder:"N" help:"Connections at once from one address (of IPv6: from a /64), past which they are closed at once; the loopback address has no bound. Default: half of max-connections."`
+
 	MaxWaiting         int `default:"10000" help:"Reserves that wait for tasks at the same moment, past which those that find none ready are refused with 429."`
 	MaxWaitingPerToken int `default:"5000" help:"How many of these one token may have."`
 

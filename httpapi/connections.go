@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -20,8 +21,16 @@ import (
 // gone before it is known who is slow. Where none gives way the new one waits, in the backlog of
 // the operating system behind one that was accepted already: a burst is late that way, and not
 // refused.
+//
+// One address has at most Config.MaxConnectionsPerAddress of them; further ones are closed.
 func (s *Server) LimitConnections(server *http.Server, l net.Listener, limit int) net.Listener {
+	perSource := s.perSource
+	if perSource == 0 {
+		perSource = max(1, limit/2)
+	}
 	c := &connections{
+		sources:  sources{limit: perSource, log: s.log, open: make(map[netip.Prefix]int)},
+		tooMany:  func() { s.refusals[refusedAddress].Add(1) },
 		Listener: l, limit: limit, log: s.log,
 		idle: list.New(), places: make(map[*connected]*list.Element), unfinished: list.New(),
 		changed: make(chan struct{}, 1), closed: make(chan struct{}),
@@ -62,6 +71,8 @@ type connections struct {
 	changed   chan struct{} // holds a token when a connection was closed or has become idle
 	closed    chan struct{} // closed by Close
 	closeOnce sync.Once
+	sources   sources
+	tooMany   func() // called for each connection that was closed since its address has too many
 	gaveWay   func() // called for each connection that was closed with an incomplete request
 
 	mu     sync.Mutex // guards everything below
@@ -79,17 +90,19 @@ type connected struct {
 	of   *connections
 	once sync.Once
 
+	source netip.Prefix // for sources
+
 	unfinished *list.Element // guarded by connections.mu; nil: its request is complete
 	since      time.Time     // when that began
 }
 
 // Accept waits for a connection, and then for a place for it.
 func (c *connections) Accept() (net.Conn, error) {
-	conn, err := c.Listener.Accept()
+	conn, source, err := c.accept()
 	if err != nil {
 		return nil, err
 	}
-	made := &connected{Conn: conn, of: c}
+	made := &connected{Conn: conn, of: c, source: source}
 	for !c.place(made) {
 		again := time.NewTimer(unfinishedFor / 10)
 		select {
@@ -98,11 +111,28 @@ func (c *connections) Accept() (net.Conn, error) {
 		case <-c.closed:
 			again.Stop()
 			conn.Close()
+			c.sources.end(source)
 			return nil, net.ErrClosed
 		}
 		again.Stop()
 	}
 	return made, nil
+}
+
+// accept waits for a connection of an address that may have one more.
+func (c *connections) accept() (net.Conn, netip.Prefix, error) {
+	for {
+		conn, err := c.Listener.Accept()
+		if err != nil {
+			return nil, netip.Prefix{}, err
+		}
+		source, ok := c.sources.begin(conn)
+		if ok {
+			return conn, source, nil
+		}
+		conn.Close()
+		c.tooMany()
+	}
 }
 
 // Close ends the listener, and the wait for a place.
@@ -201,6 +231,7 @@ func (c *connections) wake() {
 func (c *connected) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
+		c.of.sources.end(c.source)
 		c.of.mu.Lock()
 		c.of.open--
 		c.of.finishLocked(c)

@@ -38,6 +38,11 @@ type Config struct {
 	// MaxWaitingPerToken those of one token; past them a reserve that finds no task ready is
 	// answered 429. 1 to 1,000,000. Default 10,000 and 5,000.
 	MaxWaiting, MaxWaitingPerToken int
+	// MaxConnectionsPerAddress bounds the connections that LimitConnections lets one address
+	// have, or of IPv6 one /64; further ones are closed at once. The loopback address has no
+	// bound: all callers on the machine share it, and so do those of a proxy there. Default:
+	// half of all connections.
+	MaxConnectionsPerAddress int
 	// AllowedHosts are names under which callers without TLS reach a server without tokens, or
 	// *.domain for all names below one, or * for every name; besides them addresses, localhost
 	// and, unless the connection comes over the loopback address, names that are not in the
@@ -78,6 +83,7 @@ type Server struct {
 	polls     polls
 	refusals  refusals
 	maxBody   int64
+	perSource int      // see Config.MaxConnectionsPerAddress
 	hosts     []string // see Config.AllowedHosts
 	version   string
 	started   time.Time
@@ -154,6 +160,9 @@ func newServer(cfg Config) (*Server, error) {
 	if min(cfg.MaxWaiting, cfg.MaxWaitingPerToken) < 1 || max(cfg.MaxWaiting, cfg.MaxWaitingPerToken) > MostMaxWaiting {
 		return nil, errors.New("httpapi: Config.MaxWaiting and MaxWaitingPerToken must be from 1 to 1,000,000")
 	}
+	if cfg.MaxConnectionsPerAddress < 0 {
+		return nil, errors.New("httpapi: Config.MaxConnectionsPerAddress must not be negative")
+	}
 	for _, h := range cfg.AllowedHosts {
 		if wrong := CheckHost(h); wrong != "" {
 			return nil, fmt.Errorf("httpapi: Config.AllowedHosts: %q %s", h, wrong)
@@ -164,16 +173,17 @@ func newServer(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		log: cfg.Log, metrics: cfg.Metrics, starting: cfg.Starting,
-		bodies:  budget{limit: bodiesAhead * cfg.MaxBody},
-		answers: budget{limit: cfg.MaxAnswers},
-		pages:   make(chan struct{}, pagesAtOnce),
-		polls:   polls{limit: cfg.MaxWaiting, perToken: cfg.MaxWaitingPerToken, of: make(map[string]int)},
-		maxBody: cfg.MaxBody,
-		hosts:   lowered(cfg.AllowedHosts),
-		version: cfg.Version,
-		started: time.Now(),
-		guard:   http.NewCrossOriginProtection(),
-		access:  make(map[routeKey]allow),
+		bodies:    budget{limit: bodiesAhead * cfg.MaxBody},
+		answers:   budget{limit: cfg.MaxAnswers},
+		pages:     make(chan struct{}, pagesAtOnce),
+		polls:     polls{limit: cfg.MaxWaiting, perToken: cfg.MaxWaitingPerToken, of: make(map[string]int)},
+		maxBody:   cfg.MaxBody,
+		perSource: cfg.MaxConnectionsPerAddress,
+		hosts:     lowered(cfg.AllowedHosts),
+		version:   cfg.Version,
+		started:   time.Now(),
+		guard:     http.NewCrossOriginProtection(),
+		access:    make(map[routeKey]allow),
 	}
 	if cfg.Tokens != nil {
 		if err := s.SetTokens(cfg.Tokens); err != nil {

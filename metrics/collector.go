@@ -29,8 +29,9 @@ type source interface {
 
 // Collector is a prometheus.Collector over a scheduler's Stats.
 type Collector struct {
-	source source
-	nodes  nodes
+	source   source
+	refusals func() map[string]int64 // nil: of no server
+	nodes    nodes
 }
 
 // NewCollector makes a collector, for a program with a registry of its own.
@@ -38,11 +39,16 @@ func NewCollector(s *tasks.Scheduler) *Collector { return &Collector{source: s} 
 
 // Handler answers scrapes with the metrics of the scheduler, of the Go runtime
 // and of the process.
-func Handler(s *tasks.Scheduler) http.Handler { return handler(s) }
+func Handler(s *tasks.Scheduler) http.Handler { return handler(s, nil) }
 
-func handler(s source) http.Handler {
+// ServerHandler is Handler with what an HTTP server has refused, see httpapi.Server.Refusals.
+func ServerHandler(s *tasks.Scheduler, refusals func() map[string]int64) http.Handler {
+	return handler(s, refusals)
+}
+
+func handler(s source, refusals func() map[string]int64) http.Handler {
 	r := prometheus.NewRegistry()
-	r.MustRegister(&Collector{source: s}, collectors.NewGoCollector(),
+	r.MustRegister(&Collector{source: s, refusals: refusals}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4})
 }
@@ -130,6 +136,12 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(eventStreams, float64(s.Subscriptions))
 	counter(eventsLost, s.EventsLost)
 	counter(clockSteps, s.ClockSteps)
+
+	if c.refusals != nil {
+		for reason, n := range c.refusals() {
+			counter(httpRefused, n, reason)
+		}
+	}
 
 	for state, n := range c.nodes.byState(c.source, time.Now()) {
 		gauge(nodesNow, float64(n), string(state))

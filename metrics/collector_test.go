@@ -33,7 +33,7 @@ func (f fixed) Nodes(context.Context) ([]tasks.Node, error) {
 func scrape(t *testing.T, s tasks.Stats) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	handler(fixed(s)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	handler(fixed(s), func() map[string]int64 { return map[string]int64{"poll": 71} }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
 		t.Fatalf("status %d: %s", w.Code, w.Body)
 	}
@@ -68,6 +68,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		ReservesGiven: 40, ReservesTaken: 41, HelpGiven: 42, HelpTaken: 43,
 	})
 	for _, line := range []string{
+		`lapse_http_refused_total{reason="poll"} 71`,
 		`lapse_tasks{state="pending",topic="order.unpaid"} 1`,
 		`lapse_tasks{state="ready",topic="order.unpaid"} 2`,
 		`lapse_tasks{state="delivering",topic="order.unpaid"} 3`,
