@@ -37,6 +37,12 @@ var (
 	ErrUnheard error = unheardError{}
 	// ErrConflict is returned by PutSetting when the revision has changed.
 	ErrConflict = errors.New("the setting has another revision")
+	// ErrNoHistory is returned by ChangedSettings when the changes since the version are not
+	// known one by one, and EachSetting must be asked.
+	ErrNoHistory = errors.New("the changes of settings since then are not known one by one")
+	// ErrRewound is returned by ChangedSettings when the ledger has lost changes that led to
+	// the version.
+	ErrRewound = errors.New("the ledger has lost changes of settings")
 	// ErrFull is returned by Condition when the ledger has no room to grow, and
 	// by Apply when it has refused the creations of a batch for want of room.
 	ErrFull = errors.New("the ledger is running out of room")
@@ -193,9 +199,23 @@ type Settings interface {
 // SharedSettings is implemented by ledgers whose settings other processes change as well.
 type SharedSettings interface {
 	Settings
-	// SettingsVersion is another number after every change of any setting. It costs one
-	// short round trip, so that it can be asked for several times a second.
-	SettingsVersion(ctx context.Context) (int64, error)
+	// SettingsVersion names the present state of all settings.
+	SettingsVersion(ctx context.Context) (SettingsVersion, error)
+	// ChangedSettings visits the settings whose names begin with prefix and that have changed
+	// since a version, as they are now, and returns the version up to which that is all. A
+	// deleted one has a nil value and a revision that is lower than all that it will have when
+	// it is set again. If nothing has changed it costs one short round trip, so that it can
+	// be asked for several times a second. What was visited before an error is right as well.
+	//
+	// Errors: ErrNoHistory, ErrRewound.
+	ChangedSettings(ctx context.Context, since SettingsVersion, prefix string,
+		visit func(name string, value []byte, revision int64)) (SettingsVersion, error)
+}
+
+// A SettingsVersion names a state of all settings. The zero value is that of a new ledger.
+type SettingsVersion struct {
+	Changes int64  // how many changes led to it
+	Last    string // names the last one; empty if its writer gave it no name
 }
 
 // Finder is implemented by ledgers that can find a pending record by its id

@@ -28,7 +28,8 @@ func (s *Scheduler) refreshLoop() {
 	}
 	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
-	for seen := int64(-1); ; {
+	var seen *recovery.SettingsVersion
+	for {
 		seen = s.refreshOnce(shared, seen)
 		select {
 		case <-tick.C:
@@ -38,21 +39,76 @@ func (s *Scheduler) refreshLoop() {
 	}
 }
 
-// refreshOnce asks for news since a version of the settings, and returns the version that
-// it has taken over.
-func (s *Scheduler) refreshOnce(shared recovery.SharedSettings, seen int64) int64 {
+// refreshOnce takes over what has changed since a version of the settings, or everything if
+// there is none, and returns the version that it has taken over.
+func (s *Scheduler) refreshOnce(shared recovery.SharedSettings, seen *recovery.SettingsVersion) *recovery.SettingsVersion {
+	if seen != nil {
+		version, err := s.refreshChanged(shared, *seen)
+		switch {
+		case err == nil:
+			return &version
+		case errors.Is(err, recovery.ErrRewound): // and perhaps nothing else was lost
+			s.restoreSettings()
+			seen = nil
+		case !errors.Is(err, recovery.ErrNoHistory):
+			return seen
+		}
+	}
 	version, err := shared.SettingsVersion(s.ctx)
-	if err != nil || version == seen {
+	if err != nil || s.refresh(shared) != nil {
 		return seen
 	}
-	if version < seen { // the ledger has lost changes, and perhaps nothing else
-		s.restoreSettings()
-		seen = -1
+	return &version // read before: what came in between is found the next time
+}
+
+// refreshChanged takes over the settings that have changed since a version, and returns the
+// version up to which these are all.
+func (s *Scheduler) refreshChanged(shared recovery.SharedSettings, seen recovery.SettingsVersion) (recovery.SettingsVersion, error) {
+	s.restoring.Lock() // what the ledger has lost is no deletion
+	defer s.restoring.Unlock()
+	news := make(map[string]storedSetting)
+	version, err := shared.ChangedSettings(s.ctx, seen, settingPrefix, func(name string, value []byte, revision int64) {
+		news[strings.TrimPrefix(name, settingPrefix)] = storedSetting{bytes.Clone(value), revision}
+	})
+	if err != nil || len(news) == 0 {
+		return version, err
 	}
-	if s.refresh(shared) != nil {
-		return seen
+	if lost, err := s.settingsLost(s.ctx, shared); err != nil || lost {
+		return seen, errors.Join(err, errSettingsLost)
 	}
-	return version // read before: what came in between is found the next time
+	for name, set := range news {
+		if set.value != nil {
+			s.takeSetting(name, set)
+			continue
+		}
+		s.mu.Lock()
+		// A higher revision is that of settings that were set anew since.
+		if t, ok := s.topics[name]; ok && t.revision != 0 && t.revision <= set.revision {
+			s.equipLocked(t, s.cfg.brought[name], 0)
+		}
+		s.unlock()
+	}
+	return version, nil
+}
+
+// takeSetting lets stored settings hold, if they are news.
+func (s *Scheduler) takeSetting(name string, set storedSetting) {
+	s.mu.Lock()
+	t, ok := s.topics[name]
+	known := ok && t.revision == set.revision
+	s.mu.Unlock()
+	if known { // as they are when this node has set them
+		return
+	}
+	e := s.understand(name, set.value)
+	s.mu.Lock()
+	defer s.unlock()
+	t, err := s.topicLocked(name, true)
+	// A lower revision is news if there are no settings: see revisedLocked.
+	if err == nil && (set.revision > t.seen || t.revision == 0 && set.revision < t.seen) {
+		t.revisedLocked(set.revision)
+		s.equipLocked(t, e, set.revision)
+	}
 }
 
 // refresh makes the settings of all topics those that the ledger has.
@@ -74,15 +130,7 @@ func (s *Scheduler) refresh(settings recovery.Settings) error {
 		return errors.Join(err, errSettingsLost)
 	}
 	for name, set := range news {
-		e := s.understand(name, set.value)
-		s.mu.Lock()
-		t, err := s.topicLocked(name, true)
-		// A lower revision is news if there are no settings: see revisedLocked.
-		if err == nil && (set.revision > t.seen || t.revision == 0 && set.revision < t.seen) {
-			t.revisedLocked(set.revision)
-			s.equipLocked(t, e, set.revision)
-		}
-		s.unlock()
+		s.takeSetting(name, set)
 	}
 	for name, before := range gone {
 		s.mu.Lock()

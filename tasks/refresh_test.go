@@ -5,8 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
@@ -67,6 +71,58 @@ func TestSettingsReachOtherNodes(t *testing.T) {
 			return err == nil && x.Settings.Lease == time.Minute && x.Revision > 0
 		})
 	}
+}
+
+// A node reads what another one has changed, not all topics; and all if it does not know any
+// more what has changed: then a topic that is not there was deleted.
+func TestOneChangeOfSettings(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	a, b := newNamedNode(t, server.URL(), "a"), newNamedNode(t, server.URL(), "b")
+	for i := range 50 {
+		_, err := a.SetTopic(t.Context(), fmt.Sprint("t", i), TopicSettings{Lease: time.Minute}, -1)
+		want(t, "SetTopic", err, nil)
+	}
+	waitFor := func(what, topic string, lease time.Duration) {
+		t.Helper()
+		b.waitFor(what, func() bool {
+			x, err := b.Topic(topic)
+			if lease == 0 {
+				return errors.Is(err, ErrNoTopic) || err == nil && x.Revision == 0
+			}
+			return err == nil && x.Settings.Lease == lease
+		})
+	}
+	waitFor("it knows the last topic", "t49", time.Minute)
+	scans := func() int {
+		text := client.Info(t.Context(), "commandstats").Val()
+		m := regexp.MustCompile(`cmdstat_hscan:calls=(\d+)`).FindStringSubmatch(text)
+		all, _ := strconv.Atoi(m[1])
+		return all
+	}
+	before := scans()
+	for i := range 5 {
+		_, err := a.SetTopic(t.Context(), "t7", TopicSettings{Lease: time.Duration(i+2) * time.Minute}, -1)
+		want(t, "SetTopic", err, nil)
+		waitFor("it knows the change", "t7", time.Duration(i+2)*time.Minute)
+	}
+	want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "t8", -1), nil)
+	waitFor("it knows the deletion", "t8", 0)
+	if n := scans() - before; n > 0 {
+		t.Errorf("6 changes of one topic led to %d reads of all topics", n)
+	}
+
+	// In one step for node b: many changes, of which nothing is left.
+	_, err := client.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+		p.HDel(t.Context(), "lapse:topics", settingPrefix+"t9")
+		p.HSet(t.Context(), "lapse:topics", settingPrefix+"t10", `9:{"Lease":3600000000000}`, "!v", 90_000, "!n", "0000000000090000 0badcafe")
+		p.ZRemRangeByRank(t.Context(), "lapse:changes:{lapse:topics}", 0, -1)
+		p.ZAdd(t.Context(), "lapse:changes:{lapse:topics}", redis.Z{Member: "0000000000090000 0badcafe " + settingPrefix + "t10"})
+		return nil
+	})
+	want(t, "many changes", err, nil)
+	waitFor("it knows the deletion of long ago", "t9", 0)
+	waitFor("it knows the last change", "t10", time.Hour)
 }
 
 // A node that does not have the way of delivery that another one has chosen says so.

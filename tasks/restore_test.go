@@ -22,7 +22,7 @@ func TestSettingsAfterALoss(t *testing.T) {
 		want(t, "SetTopic", err, nil)
 	}
 	server.Do("flushall")
-	n.waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(3) })
+	n.waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(4) })
 	n.waitFor("memory knows their revision", func() bool {
 		topic, err := n.Topic("x")
 		return err == nil && topic.Revision == 1
@@ -33,7 +33,7 @@ func TestSettingsAfterALoss(t *testing.T) {
 		t.Errorf("set to a minute: %+v, %v", set, err)
 	}
 	server.Do("flushall")
-	n.waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(3) })
+	n.waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(4) })
 	want(t, "Close", n.Close(context.Background()), nil)
 	n.open()
 	if topic, err := n.Topic("x"); err != nil || topic.Settings.Lease != time.Minute || topic.ConcurrencySet {
@@ -106,7 +106,7 @@ func TestDeletedTopicAfterALoss(t *testing.T) {
 	want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), nil)
 	is(b, 30*time.Second)
 	server.Do("flushall")
-	a.waitFor("the key of receipts is there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(2) })
+	a.waitFor("the key of receipts is there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(3) })
 	for lease := time.Hour; lease <= 3*time.Hour; lease += time.Hour {
 		set, err := a.SetTopic(t.Context(), "x", TopicSettings{Lease: lease}, -1)
 		if err != nil || set.Settings.Lease != lease || set.Revision != int64(lease/time.Hour) {
@@ -132,7 +132,7 @@ func TestOnlySettingsAreLost(t *testing.T) {
 	before := client.HGetAll(t.Context(), "lapse:topics").Val()
 	_, err = n.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour}, -1)
 	want(t, "SetTopic", err, nil)
-	seen := n.refreshOnce(shared, -1)
+	seen := n.refreshOnce(shared, nil)
 
 	lose := client.TxPipeline()
 	lose.Del(t.Context(), "lapse:topics")

@@ -12,8 +12,10 @@ import (
 //	pending  'p' time id                           record
 //	dead     'd' id                                time label
 //	grave    'x' escaped-label 0x00 0x01 time id   record
-//	setting  's' name                              revision 0x00 (deleted), or
-//	                                               revision 0x01 value
+//	setting  's' name                              revision 0x01 value, or
+//	                                               revision 0x00 (deleted; of before)
+//	         's' '!'                               revision 0x00: the highest one of
+//	                                               those that were deleted
 //
 // time is 8 bytes: Unix milliseconds, two's complement, big-endian, with the
 // sign bit flipped, so that keys sort as times do (negative ones first).
@@ -121,6 +123,11 @@ func decodeGrave(k []byte) (label string, at int64, id []byte, err error) {
 func appendSetting(k []byte, name string) []byte {
 	return append(append(k, kindSetting), name...)
 }
+
+// deletedName is no setting's. Settings that are new begin above its revision, so that a
+// name's revisions only grow although nothing is left of deleted ones. Earlier versions,
+// which left the revision of each, take it for a deleted setting.
+const deletedName = "!"
 
 const revisionLen = 8
 

@@ -16,8 +16,8 @@ func (l *Ledger) Setting(ctx context.Context, name string) ([]byte, int64, error
 	return value, revision, err
 }
 
-// setting also returns the revision of a deleted setting: the next value gets
-// a higher one, so that nobody who knew the old value mistakes it for that.
+// setting also returns the revision above which that of the next value will be, if there is
+// none: nobody who knew an old value mistakes the new one for it.
 func (l *Ledger) setting(ctx context.Context, name string) (revision int64, value []byte, err error) {
 	e, err := l.use(ctx)
 	if err != nil {
@@ -48,6 +48,14 @@ func (l *Ledger) PutSetting(ctx context.Context, name string, ifRevision int64, 
 		return current, nil
 	case current != ifRevision:
 		return 0, recovery.ErrConflict
+	case value == nil:
+		return 0, l.dropSettings(ctx, []string{name}, revision)
+	case held == nil:
+		deleted, _, err := l.setting(ctx, deletedName)
+		if err != nil {
+			return 0, err
+		}
+		revision = max(revision, deleted)
 	}
 	e, err := l.use(ctx)
 	if err != nil {
@@ -58,13 +66,35 @@ func (l *Ledger) PutSetting(ctx context.Context, name string, ifRevision int64, 
 	if err := w.Set(appendSetting(nil, name), encodeSetting(revision+1, value), nil); err != nil {
 		return 0, err
 	}
-	if err := e.commit(w); err != nil || value == nil {
-		return 0, err
-	}
-	return revision + 1, nil
+	return revision + 1, e.commit(w)
 }
 
-// EachSetting implements recovery.Settings.
+// dropSettings removes settings that have revisions up to this one. The caller holds
+// l.settings.
+func (l *Ledger) dropSettings(ctx context.Context, names []string, revision int64) error {
+	deleted, _, err := l.setting(ctx, deletedName)
+	if err != nil {
+		return err
+	}
+	e, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer e.users.Done()
+	w := e.db.NewBatch()
+	for _, name := range names {
+		if err := w.Delete(appendSetting(nil, name), nil); err != nil {
+			return err
+		}
+	}
+	if err := w.Set(appendSetting(nil, deletedName), encodeSetting(max(deleted, revision), nil), nil); err != nil {
+		return err
+	}
+	return e.commit(w)
+}
+
+// EachSetting implements recovery.Settings. It removes what an earlier version has left of
+// settings that were deleted.
 func (l *Ledger) EachSetting(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) error {
 	p := page{next: appendSetting(nil, prefix)}
 	for !p.last {
@@ -77,19 +107,47 @@ func (l *Ledger) EachSetting(ctx context.Context, prefix string, visit func(name
 		if err != nil {
 			return err
 		}
+		var left []string
 		for i := range p.items {
 			name := string(p.key(i)[1:])
 			if len(name) < len(prefix) || name[:len(prefix)] != prefix {
-				return nil
+				p.last = true
+				break
 			}
 			revision, value, err := decodeSetting(p.value(i))
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
-			}
-			if value != nil {
+			case value != nil:
 				visit(name, value, revision)
+			case name != deletedName:
+				left = append(left, name)
 			}
+		}
+		if err := l.prune(ctx, left); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// prune removes what is left of deleted settings, unless they were set anew.
+func (l *Ledger) prune(ctx context.Context, left []string) error {
+	if len(left) == 0 {
+		return nil
+	}
+	l.settings.Lock()
+	defer l.settings.Unlock()
+	var names []string
+	highest := int64(0)
+	for _, name := range left {
+		revision, value, err := l.setting(ctx, name)
+		if err != nil {
+			return err
+		}
+		if value == nil {
+			names, highest = append(names, name), max(highest, revision)
+		}
+	}
+	return l.dropSettings(ctx, names, highest)
 }

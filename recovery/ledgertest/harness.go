@@ -42,6 +42,8 @@ func Run(t *testing.T, fresh func(t *testing.T) Harness) {
 		{"ListDeadPages", testListDeadPages},
 		{"Settings", testSettings},
 		{"SettingsConcurrently", testSettingsConcurrently},
+		{"DeletedSettings", testDeletedSettings},
+		{"ChangedSettings", testChangedSettings},
 		{"Find", testFind},
 		{"Concurrently", testConcurrently},
 		{"CrashAtEveryStep", testCrashAtEveryStep},

@@ -56,9 +56,12 @@ type store struct {
 	owner    *Ledger    // nil when nobody has adopted
 	shards   []shard
 	settings map[string]setting
-	adopted  []entry             // pending at Adopt, oldest first; nil after the first scan began
-	first    bool                // the next scan is the first since Adopt
-	exposed  map[string]struct{} // ids that Find handed out since Adopt
+	// deletedRevision is the highest one of those that were deleted. New ones begin above
+	// it, so that a name's revisions only grow.
+	deletedRevision int64
+	adopted         []entry             // pending at Adopt, oldest first; nil after the first scan began
+	first           bool                // the next scan is the first since Adopt
+	exposed         map[string]struct{} // ids that Find handed out since Adopt
 }
 
 // A shard is one shard's records by id.

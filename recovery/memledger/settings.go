@@ -10,10 +10,9 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// A setting is a small named value. A deleted one keeps its revision, so that
-// revisions only grow.
+// A setting is a small named value.
 type setting struct {
-	value    []byte // nil when deleted
+	value    []byte
 	revision int64
 }
 
@@ -24,9 +23,6 @@ func (l *Ledger) Setting(ctx context.Context, name string) ([]byte, int64, error
 	}
 	defer l.s.mu.Unlock()
 	v := l.s.settings[name]
-	if v.value == nil {
-		return nil, 0, nil
-	}
 	return bytes.Clone(v.value), v.revision, nil
 }
 
@@ -36,26 +32,23 @@ func (l *Ledger) PutSetting(ctx context.Context, name string, ifRevision int64, 
 		return 0, err
 	}
 	defer l.s.mu.Unlock()
-	v := l.s.settings[name]
-	current := v.revision
-	if v.value == nil {
-		current = 0
-	}
+	v, there := l.s.settings[name]
 	switch {
-	case (v.value == nil) == (value == nil) && bytes.Equal(v.value, value):
-		return current, nil
-	case current != ifRevision:
+	case there == (value != nil) && bytes.Equal(v.value, value):
+		return v.revision, nil
+	case v.revision != ifRevision:
 		return 0, recovery.ErrConflict
-	}
-	v.revision++
-	v.value = nil
-	if value != nil {
-		v.value = append([]byte{}, value...)
-	}
-	l.s.settings[name] = v
-	if value == nil {
+	case value == nil:
+		delete(l.s.settings, name)
+		l.s.deletedRevision = max(l.s.deletedRevision, v.revision)
 		return 0, nil
 	}
+	if !there {
+		v.revision = l.s.deletedRevision
+	}
+	v.revision++
+	v.value = append([]byte{}, value...)
+	l.s.settings[name] = v
 	return v.revision, nil
 }
 
@@ -67,7 +60,7 @@ func (l *Ledger) EachSetting(ctx context.Context, prefix string, visit func(name
 	all := maps.Clone(l.s.settings)
 	l.s.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if v := all[name]; v.value != nil && strings.HasPrefix(name, prefix) {
+		if v := all[name]; strings.HasPrefix(name, prefix) {
 			visit(name, bytes.Clone(v.value), v.revision)
 		}
 	}

@@ -27,7 +27,13 @@ import (
 //	lapse:numbers:{lapse:nodes}       hash    number -> node
 //	lapse:ids:<n>                     hash    id -> filing, where the first byte of the id's
 //	                                          CRC-32 (IEEE) is n
-//	lapse:topics                      hash    name -> setting
+//	lapse:topics                      hash    name -> setting: revision, ":" and value, or the revision
+//	                                          alone if it was deleted lately; "!v" number of changes,
+//	                                          "!n" the last one's number and name, "!f" highest revision
+//	                                          of deleted settings that are gone, see putsetting.lua
+//	lapse:changes:{lapse:topics}      zset    the latest changes of settings in order, all of score 0:
+//	                                          number of 16 digits, space, the change's name of 8
+//	                                          characters, space, the setting's name
 //	lapse:dataset                     string  layout and random id of the data set
 //
 // And two channels for each node, which no key has to do with:
@@ -56,6 +62,7 @@ func (k keys) ids(bucket uint8) string {
 	return k.prefix + "ids:" + strconv.Itoa(int(bucket))
 }
 func (k keys) topics() string  { return k.prefix + "topics" }
+func (k keys) changes() string { return k.prefix + "changes:{" + k.topics() + "}" }
 func (k keys) dataset() string { return k.prefix + "dataset" }
 
 func (k keys) busOf(node string) string { return k.busOfAll() + ":" + node }

@@ -15,7 +15,7 @@ func TestLayout(t *testing.T) {
 	k := keys{prefix: "lapse:"}
 	s := k.shard("10.0.0.1:7480", 3)
 	got := []string{
-		k.nodes(), k.topics(), k.dataset(), k.heartbeat("10.0.0.1:7480"),
+		k.nodes(), k.topics(), k.changes(), k.dataset(), k.heartbeat("10.0.0.1:7480"),
 		s.pending(), s.tasks(), s.dead(), s.deadIndex(),
 		k.busOfAll(), k.busOf("a"), keys{"x:", 3}.busOfAll(), keys{"x:", 3}.busOf("a"),
 		token{"10.0.0.1:7480", "00ff", 12}.String(),
@@ -29,7 +29,7 @@ func TestLayout(t *testing.T) {
 		}).encode(),
 	}
 	want := []string{
-		"lapse:nodes", "lapse:topics", "lapse:dataset", "lapse:heartbeat:{lapse:nodes}:10.0.0.1:7480",
+		"lapse:nodes", "lapse:topics", "lapse:changes:{lapse:topics}", "lapse:dataset", "lapse:heartbeat:{lapse:nodes}:10.0.0.1:7480",
 		"lapse:{10.0.0.1:7480/3}:pending", "lapse:{10.0.0.1:7480/3}:tasks",
 		"lapse:{10.0.0.1:7480/3}:dead", "lapse:{10.0.0.1:7480/3}:deadindex",
 		"lapse:bus", "lapse:bus:a", "x:bus/3", "x:bus/3:a",

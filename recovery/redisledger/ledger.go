@@ -71,6 +71,7 @@ type Options struct {
 	process      *process           // for tests; nil means this one
 	fateOf       func(process) fate // for tests; nil means what /proc tells
 	shardedSince string             // for tests; "" means shardedSince
+	keptChanges  int                // for tests; 0 means keptChanges
 }
 
 // withDefaults fills in and checks, and reports all faults at once.
@@ -89,6 +90,9 @@ func (o Options) withDefaults() (Options, address, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
+	}
+	if o.keptChanges == 0 {
+		o.keptChanges = keptChanges
 	}
 	if o.shardedSince == "" {
 		o.shardedSince = shardedSince

@@ -35,18 +35,21 @@ var (
 	fileSource string
 	//go:embed scripts/putsetting.lua
 	putSettingSource string
+	//go:embed scripts/prunesettings.lua
+	pruneSettingsSource string
 
-	applyScript      = newScript(applySource)
-	claimScript      = newScript(claimSource)
-	verifyScript     = newScript(verifySource)
-	repairScript     = newScript(repairSource)
-	retireScript     = newScript(retireSource)
-	registerScript   = newScript(registerSource)
-	beatScript       = newScript(beatSource)
-	numberScript     = newScript(numberSource)
-	forgetScript     = newScript(forgetSource)
-	fileScript       = newScript(fileSource)
-	putSettingScript = newScript(putSettingSource)
+	applyScript         = newScript(applySource)
+	claimScript         = newScript(claimSource)
+	verifyScript        = newScript(verifySource)
+	repairScript        = newScript(repairSource)
+	retireScript        = newScript(retireSource)
+	registerScript      = newScript(registerSource)
+	beatScript          = newScript(beatSource)
+	numberScript        = newScript(numberSource)
+	forgetScript        = newScript(forgetSource)
+	fileScript          = newScript(fileSource)
+	putSettingScript    = newScript(putSettingSource)
+	pruneSettingsScript = newScript(pruneSettingsSource)
 )
 
 // A script is sent by its digest, and in full only to a server that answers

@@ -15,16 +15,16 @@ import (
 )
 
 // decodeSetting reads what scripts/putsetting.lua has stored. A deleted setting
-// has no value.
+// has a revision and no value.
 func decodeSetting(stored string) (value []byte, revision int64, err error) {
 	number, rest, there := strings.Cut(stored, ":")
-	if !there {
-		return nil, 0, nil
-	}
 	if revision, err = strconv.ParseInt(number, 10, 64); err != nil {
 		return nil, 0, fmt.Errorf("a setting's revision %q cannot be read", number)
 	}
-	return append([]byte{}, rest...), revision, nil
+	if there {
+		value = append([]byte{}, rest...)
+	}
+	return value, revision, nil
 }
 
 // Setting implements recovery.Settings.
@@ -35,10 +35,17 @@ func (l *Ledger) Setting(ctx context.Context, name string) ([]byte, int64, error
 	}
 	defer done()
 	stored, err := l.client.HGet(ctx, l.keys.topics(), name).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if errors.Is(err, redis.Nil) {
+		return nil, 0, nil
+	}
+	if err != nil {
 		return nil, 0, err
 	}
-	return decodeSetting(stored)
+	value, revision, err := decodeSetting(stored)
+	if value == nil {
+		revision = 0
+	}
+	return value, revision, err
 }
 
 // PutSetting implements recovery.Settings.
@@ -52,7 +59,8 @@ func (l *Ledger) PutSetting(ctx context.Context, name string, ifRevision int64, 
 	if value == nil {
 		there, value = "0", []byte{}
 	}
-	v, err := judge(putSettingScript.run(ctx, l.client, []string{l.keys.topics()}, name, ifRevision, there, value))
+	v, err := judge(putSettingScript.run(ctx, l.client, []string{l.keys.topics(), l.keys.changes()},
+		name, ifRevision, there, value, newChangeName(), l.opts.keptChanges))
 	if err != nil {
 		return 0, err
 	}
@@ -60,20 +68,6 @@ func (l *Ledger) PutSetting(ctx context.Context, name string, ifRevision int64, 
 		return 0, recovery.ErrConflict
 	}
 	return v.number(0), nil
-}
-
-// SettingsVersion implements recovery.SharedSettings.
-func (l *Ledger) SettingsVersion(ctx context.Context) (int64, error) {
-	done, err := l.use(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer done()
-	version, err := l.client.HGet(ctx, l.keys.topics(), "!v").Int64()
-	if errors.Is(err, redis.Nil) {
-		return 0, nil
-	}
-	return version, err
 }
 
 // EachSetting implements recovery.Settings. When a page does not come in time it begins
@@ -101,6 +95,7 @@ func (l *Ledger) scanSettings(ctx context.Context, prefix string, visit func(nam
 	}
 	defer conn.Close()
 	c := &l.bulk.settings
+	left := leftovers{l: l}
 	for cursor, more := uint64(0), true; more; more = cursor != 0 {
 		if err := l.closedError(ctx); err != nil {
 			return false, err
@@ -125,14 +120,20 @@ func (l *Ledger) scanSettings(ctx context.Context, prefix string, visit func(nam
 		l.bulk.waits.Clear(c.name)
 		for i := 0; i+1 < len(pairs); i += 2 {
 			name := pairs[i]
-			value, revision, err := decodeSetting(pairs[i+1])
-			if err != nil {
-				return false, fmt.Errorf("%s: %w", name, err)
+			if reserved(name) {
+				continue
 			}
-			if value != nil && strings.HasPrefix(name, prefix) {
+			value, revision, err := decodeSetting(pairs[i+1])
+			switch {
+			case err != nil:
+				return false, fmt.Errorf("%s: %w", name, err)
+			case value == nil:
+				left.names = append(left.names, name)
+			case strings.HasPrefix(name, prefix):
 				visit(name, value, revision)
 			}
 		}
+		left.prune(ctx)
 	}
 	return false, nil
 }

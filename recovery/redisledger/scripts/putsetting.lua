@@ -5,12 +5,16 @@
 -- colon and its bytes; a deleted one as its revision alone, so that revisions
 -- only grow and a late copy never meets the revision that it expects.
 --
--- Every change counts the field '!v' up, by which other nodes notice it.
+-- Every change counts the field '!v' up, by which other nodes notice it, gives it a name of
+-- its own in '!n', and is entered in the set of changes, from which they learn what changed. An
+-- earlier version counts only '!v'. Changes that are too old leave the set, a few at a time, and
+-- with them what is left of deleted values; '!f' keeps the highest revision of those.
 --
--- KEYS: topics
--- ARGV: name, revision that must be current (0: none), '1' and value, or '0' and ''
+-- KEYS: topics, changes
+-- ARGV: name, revision that must be current (0: none), '1' and value, or '0' and '',
+--       name of the change, how many changes are kept
 -- Returns {1, revision}, or {0, current revision}.
-local stored = redis.call('HGET', KEYS[1], ARGV[1]) or '0'
+local stored = redis.call('HGET', KEYS[1], ARGV[1]) or redis.call('HGET', KEYS[1], '!f') or '0'
 local colon = string.find(stored, ':', 1, true)
 local last = tonumber(string.sub(stored, 1, (colon or 0) - 1))
 local current = colon and last or 0
@@ -22,11 +26,29 @@ if current ~= tonumber(ARGV[2]) then
 end
 redis.call('HDEL', KEYS[1], '') -- see claim: a topic can be paused when Redis is full
 local changes = tonumber(redis.call('HGET', KEYS[1], '!v') or 0) + 1
-redis.call('HSET', KEYS[1], '!v', string.format('%.0f', changes))
-local revision = string.format('%.0f', last + 1)
-if ARGV[3] == '0' then
-  redis.call('HSET', KEYS[1], ARGV[1], revision)
-  return {1, 0}
+local version = string.format('%016.0f', changes)
+-- What is newer was lost, and the set was not: those entries are not of this history.
+for _, entry in ipairs(redis.call('ZRANGEBYLEX', KEYS[2], '[' .. version, '+', 'LIMIT', 0, 8)) do
+  redis.call('ZREM', KEYS[2], entry)
 end
-redis.call('HSET', KEYS[1], ARGV[1], revision .. ':' .. ARGV[4])
-return {1, last + 1}
+redis.call('ZADD', KEYS[2], 0, version .. ' ' .. ARGV[5] .. ' ' .. ARGV[1])
+redis.call('HSET', KEYS[1], '!v', string.format('%.0f', changes), '!n', version .. ' ' .. ARGV[5])
+local revision = string.format('%.0f', last + 1)
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3] == '0' and revision or revision .. ':' .. ARGV[4])
+
+local oldest = changes - tonumber(ARGV[6])
+if oldest > 0 then
+  local old = redis.call('ZRANGEBYLEX', KEYS[2], '-', '(' .. string.format('%016.0f', oldest + 1), 'LIMIT', 0, 8)
+  for _, entry in ipairs(old) do
+    redis.call('ZREM', KEYS[2], entry)
+    local name = string.sub(entry, 18 + #ARGV[5] + 1)
+    local left = redis.call('HGET', KEYS[1], name)
+    if left and not string.find(left, ':', 1, true) then
+      redis.call('HDEL', KEYS[1], name)
+      if tonumber(left) > tonumber(redis.call('HGET', KEYS[1], '!f') or 0) then
+        redis.call('HSET', KEYS[1], '!f', left)
+      end
+    end
+  end
+end
+return {1, ARGV[3] == '0' and 0 or last + 1}

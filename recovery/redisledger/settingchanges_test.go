@@ -1,0 +1,255 @@
+package redisledger
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// settingsRig is a ledger that keeps few changes of settings.
+type settingsRig struct {
+	*testing.T
+	l      *Ledger
+	client redis.UniversalClient
+	topics string
+}
+
+const fewChanges = 20
+
+func forSettings(t *testing.T, test func(r settingsRig)) {
+	conform(t, func(t *testing.T, fresh func() *lives) {
+		v := fresh()
+		v.opts.keptChanges = fewChanges
+		l := v.open(t)
+		adopt(t, l)
+		test(settingsRig{t, l, l.client, l.keys.topics()})
+	})
+}
+
+func (r settingsRig) put(name string, value string) (revision int64) {
+	r.Helper()
+	_, before, err := r.l.Setting(r.Context(), name)
+	var v []byte
+	if value != "" {
+		v = []byte(value)
+	}
+	if err == nil {
+		revision, err = r.l.PutSetting(r.Context(), name, before, v)
+	}
+	if err != nil {
+		r.Fatalf("PutSetting(%s): %v", name, err)
+	}
+	return revision
+}
+
+func (r settingsRig) version() recovery.SettingsVersion {
+	r.Helper()
+	v, err := r.l.SettingsVersion(r.Context())
+	if err != nil {
+		r.Fatalf("SettingsVersion: %v", err)
+	}
+	return v
+}
+
+func (r settingsRig) wantChanged(since recovery.SettingsVersion, fault error, want map[string]string) {
+	r.Helper()
+	got := map[string]string{}
+	_, err := r.l.ChangedSettings(r.Context(), since, "", func(name string, value []byte, _ int64) { got[name] = string(value) })
+	if !errors.Is(err, fault) || fault == nil && !maps.Equal(got, want) {
+		r.Errorf("since %v %v have changed, %v; want %v, %v", since, got, err, want, fault)
+	}
+}
+
+// rewind puts the settings back to what they were.
+func (r settingsRig) rewind() (back func()) {
+	r.Helper()
+	const backup = "{%s}-backup-%d"
+	all := []string{r.topics, r.l.keys.changes()}
+	for i, key := range all {
+		if err := r.client.Copy(r.Context(), key, fmt.Sprintf(backup, r.topics, i), 0, true).Err(); err != nil {
+			r.Fatal(err)
+		}
+	}
+	return func() {
+		for i, key := range all {
+			if err := r.client.Rename(r.Context(), fmt.Sprintf(backup, r.topics, i), key).Err(); err != nil {
+				r.Fatal(err)
+			}
+		}
+	}
+}
+
+// What is left of deleted settings is bounded, and revisions grow nevertheless.
+func TestDeletedSettingsAreForgotten(t *testing.T) {
+	forSettings(t, func(r settingsRig) {
+		const n = 200
+		for i := range n {
+			name := fmt.Sprintf("topic/%d", i)
+			r.put(name, "1")
+			r.put(name, "2")
+			r.put(name, "")
+		}
+		if fields := r.client.HLen(r.Context(), r.topics).Val(); fields > fewChanges+3 {
+			r.Errorf("%d settings that were deleted leave %d fields", n, fields)
+		}
+		if changes := r.client.ZCard(r.Context(), r.l.keys.changes()).Val(); changes != fewChanges {
+			r.Errorf("%d changes are kept, want %d", changes, fewChanges)
+		}
+		if revision := r.put("topic/0", "3"); revision <= 3 {
+			r.Errorf("after a deletion, revision %d follows 2", revision)
+		}
+	})
+}
+
+// An earlier version has left something of each deleted setting.
+func TestLeftoversOfAnEarlierVersion(t *testing.T) {
+	forSettings(t, func(r settingsRig) {
+		var fields []any
+		for i := range 3000 {
+			fields = append(fields, fmt.Sprintf("topic/%d", i), strconv.Itoa(2+i%6))
+		}
+		fields = append(fields, "topic/is", "4:x", "!v", "20000")
+		if err := r.client.HSet(r.Context(), r.topics, fields...).Err(); err != nil {
+			r.Fatal(err)
+		}
+		r.put("topic/new", "1")
+		r.put("topic/late", "1")
+		r.put("topic/late", "")
+		if all := allSettings(r.T, r.l); !maps.Equal(all, map[string]string{"topic/is": "x", "topic/new": "1"}) {
+			r.Errorf("there are %v", all)
+		}
+		if left := r.client.HLen(r.Context(), r.topics).Val(); left > 6 {
+			r.Errorf("%d fields are left", left)
+		}
+		if revision := r.put("topic/5", "1"); revision != 8 {
+			r.Errorf("after revision 7, or less, follows %d", revision)
+		}
+	})
+}
+
+var netOutput = regexp.MustCompile(`(?m)^total_net_output_bytes:(\d+)`)
+
+// One change among many settings is read, and not the others.
+func TestOneChangeIsReadAlone(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLives(server.URL()).open(t)
+	l.opts.FailoverAfter = 1 << 40
+	adopt(t, l)
+	fillSettings(t, l.client, l.keys, 5000, 300)
+	r := settingsRig{t, l, l.client, l.keys.topics()}
+	r.put("topic/000001", "1")
+	seen := r.version()
+	r.put("topic/000002", "2")
+	output := func() int {
+		m := netOutput.FindStringSubmatch(server.Do("info", "stats").(string))
+		n, _ := strconv.Atoi(m[1])
+		return n
+	}
+	before := output()
+	commands := executed(server, func() { r.wantChanged(seen, nil, map[string]string{"topic/000002": "2"}) })
+	if commands > 10 { // four, and life signs
+		t.Errorf("one change takes %d commands", commands)
+	}
+	if bytes := output() - before; bytes > 50_000 { // most of it is INFO
+		t.Errorf("one change takes %d bytes", bytes)
+	}
+}
+
+// putOld writes as earlier versions do.
+const putOld = `
+local stored = redis.call('HGET', KEYS[1], ARGV[1]) or '0'
+local colon = string.find(stored, ':', 1, true)
+local last = tonumber(string.sub(stored, 1, (colon or 0) - 1))
+local changes = tonumber(redis.call('HGET', KEYS[1], '!v') or 0) + 1
+redis.call('HSET', KEYS[1], '!v', string.format('%.0f', changes))
+redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', last + 1) .. ':' .. ARGV[2])
+return last + 1`
+
+// What a node of an earlier version changes is not known one by one: everything is to be read.
+func TestChangesOfAnEarlierVersion(t *testing.T) {
+	forSettings(t, func(r settingsRig) {
+		old := func(name, value string) {
+			r.Helper()
+			if err := r.client.Eval(r.Context(), putOld, []string{r.topics}, name, value).Err(); err != nil {
+				r.Fatal(err)
+			}
+		}
+		old("topic/a", "1")
+		r.wantChanged(recovery.SettingsVersion{}, recovery.ErrNoHistory, nil)
+		r.put("topic/b", "1")
+		r.put("topic/c", "1")
+		seen := r.version()
+		old("topic/b", "2")
+		r.wantChanged(seen, recovery.ErrNoHistory, nil)
+		between := r.version()
+		r.put("topic/c", "3")
+		r.wantChanged(seen, recovery.ErrNoHistory, nil)
+		r.wantChanged(between, recovery.ErrNoHistory, nil)
+		seen = r.version()
+		r.put("topic/c", "4")
+		r.wantChanged(seen, nil, map[string]string{"topic/c": "4"})
+		if all := allSettings(r.T, r.l); !maps.Equal(all, map[string]string{"topic/a": "1", "topic/b": "2", "topic/c": "4"}) {
+			r.Errorf("there are %v", all)
+		}
+	})
+}
+
+// Changes that Redis has lost are noticed, also when as many others have come since.
+func TestLostChangesOfSettings(t *testing.T) {
+	forSettings(t, func(r settingsRig) {
+		for others := range 5 {
+			r.put("topic/a", fmt.Sprint(others))
+			back := r.rewind()
+			r.put("topic/a", "lost")
+			r.put("topic/b", "lost")
+			seen := r.version()
+			back()
+			for i := range others {
+				r.put("topic/c", fmt.Sprint(others, i))
+			}
+			r.wantChanged(seen, recovery.ErrRewound, nil)
+			r.put("topic/b", "")
+		}
+	})
+}
+
+// A set of changes that is ahead of the settings, which were lost alone, is not believed.
+func TestSettingsAreLostAlone(t *testing.T) {
+	forSettings(t, func(r settingsRig) {
+		seen := recovery.SettingsVersion{}
+		for i := range 12 {
+			r.put("topic/a", fmt.Sprint(i))
+			if i == 1 {
+				seen = r.version()
+			}
+		}
+		r.client.HSet(r.Context(), r.topics, "!v", "2", "!n", fmt.Sprintf("%016d %s", 2, seen.Last))
+		r.wantChanged(seen, nil, map[string]string{})
+		r.put("topic/b", "1")
+		r.wantChanged(seen, nil, map[string]string{"topic/b": "1"})
+		r.put("topic/b", "2")
+		r.wantChanged(seen, nil, map[string]string{"topic/b": "2"})
+	})
+}
+
+// A node that has not looked for long reads everything.
+func TestChangesThatAreNotKept(t *testing.T) {
+	forSettings(t, func(r settingsRig) {
+		r.put("topic/a", "1")
+		seen := r.version()
+		for i := range fewChanges - 1 {
+			r.put("topic/b", fmt.Sprint(i))
+		}
+		r.wantChanged(seen, nil, map[string]string{"topic/b": fmt.Sprint(fewChanges - 2)})
+		r.put("topic/b", "last")
+		r.wantChanged(seen, recovery.ErrNoHistory, nil)
+	})
+}
