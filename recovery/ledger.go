@@ -235,6 +235,13 @@ type DeadScanner interface {
 	ScanDead(ctx context.Context, shard int, visit func(e Entry)) error
 }
 
+// DeadChecker is implemented by ledgers whose storage may lose what it confirmed.
+type DeadChecker interface {
+	// HasDead reports for each id whether the shard has a dead record with it. It reads no
+	// records. Errors: ErrLost, ErrClosed, or why the ledger cannot be read.
+	HasDead(ctx context.Context, shard int, ids []string) ([]bool, error)
+}
+
 // Conditioner is implemented by ledgers that can tell beforehand that they
 // will not take new records.
 type Conditioner interface {

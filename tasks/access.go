@@ -13,7 +13,7 @@ import (
 // ErrDead, ErrReplaying, ErrUnavailable (errBeingCancelled among them), ErrClosed.
 func (s *Scheduler) acquire(ctx context.Context, id string) (uint32, *slot, error) {
 	key := []byte(id)
-	for {
+	for rechecked := false; ; {
 		s.mu.Lock()
 		n, known := s.book.find(key)
 		switch {
@@ -47,7 +47,10 @@ func (s *Scheduler) acquire(ctx context.Context, id string) (uint32, *slot, erro
 			return 0, nil, ErrDead
 		case s.illegibleLocked(key):
 			s.unlock()
-			return 0, nil, errIllegible
+			if rechecked || !s.recheck(ctx, id, errIllegible) {
+				return 0, nil, errIllegible
+			}
+			rechecked = true
 		case s.isReplayed():
 			s.unlock()
 			return 0, nil, ErrNotFound
@@ -64,7 +67,7 @@ func (s *Scheduler) acquire(ctx context.Context, id string) (uint32, *slot, erro
 }
 
 func (s *Scheduler) buriedLocked(id []byte) bool {
-	_, dead := s.graves[s.book.index.hash(id)]
+	_, dead := s.dead.ids[s.book.index.hash(id)]
 	return dead
 }
 

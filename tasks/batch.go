@@ -37,7 +37,8 @@ type batch struct {
 	guest    bool               // another node has asked: what is elsewhere is its affair
 	stale    map[string]staleFiling
 	by       admission
-	tries    int // rounds after which something had to be looked for again
+	asked    map[int]bool // requests that were refused and come again
+	tries    int          // rounds after which something had to be looked for again
 }
 
 // A round is one attempt at some of the requests.
@@ -47,6 +48,7 @@ type round struct {
 	unfiled   []*reservation
 	elsewhere []stray
 	again     []int // requests that come again because of their filings
+	refusals  []refusal
 }
 
 // A delay is why a request must come again.
@@ -54,6 +56,40 @@ type delay struct {
 	index  int
 	busy   <-chan struct{} // closed when the earlier change is over; nil while replay runs
 	wanted bool            // that change is the creation of this very task
+}
+
+// recheck asks the ledger for ids that were refused, and returns the requests that come
+// again: each does once.
+func (b *batch) recheck(ctx context.Context, refusals []refusal) (again []int) {
+	for part := range slices.Chunk(refusals, exhumedAtOnce) {
+		dead, ids := make([]refusal, 0, len(part)), make([]string, 0, len(part))
+		for _, f := range part {
+			id := b.requests[f.index].ID
+			if errors.Is(f.err, ErrDead) {
+				dead, ids = append(dead, f), append(ids, id)
+			} else if b.Scheduler.recheck(ctx, id, f.err) {
+				again = append(again, f.index)
+			}
+		}
+		if len(ids) > 0 && b.recheckDead(ctx, ids) == nil {
+			for _, f := range dead {
+				again = append(again, f.index)
+			}
+		}
+	}
+	if b.asked == nil {
+		b.asked = make(map[int]bool)
+	}
+	for _, i := range again {
+		b.asked[i], b.results[i].Err = true, nil
+	}
+	return again
+}
+
+// A refusal is why a request was refused for what memory takes the ledger to have.
+type refusal struct {
+	index int
+	err   error
 }
 
 // distinct returns the requests whose ids do not stand in the batch before.
@@ -110,6 +146,9 @@ func (b *batch) round(ctx context.Context, todo []int) []int {
 	again := r.again
 	if b.shared != nil {
 		again = append(again, b.moving(ctx, todo)...)
+	}
+	if len(r.refusals) > 0 {
+		again = append(again, b.recheck(ctx, r.refusals)...)
 	}
 	for _, d := range r.delays {
 		if b.results[d.index].Err = b.wait(ctx, d); b.results[d.index].Err == nil {
@@ -178,6 +217,9 @@ func (b *batch) refuse(r *round, i int, err error) {
 	if e, ok := errors.AsType[*elsewhere](err); ok && !b.guest {
 		r.elsewhere = append(r.elsewhere, stray{i, e})
 		err = nil
+	}
+	if refused(err) && !b.asked[i] {
+		r.refusals = append(r.refusals, refusal{i, err})
 	}
 	b.results[i].Err = err
 }

@@ -319,8 +319,8 @@ func (s *Scheduler) checkLedger(ledger recovery.Ledger) (errs error) {
 	for id := range pendings {
 		fault("%s is in the ledger, not in memory", id)
 	}
-	if len(deads) != len(s.graves) {
-		fault("%d dead in the ledger, %d graves", len(deads), len(s.graves))
+	if len(deads) != len(s.dead.ids) {
+		fault("%d dead in the ledger, %d graves", len(deads), len(s.dead.ids))
 	}
 	byTopic := make(map[string]int64)
 	for id, e := range deads {

@@ -23,13 +23,14 @@ func (s *Scheduler) visitDead(ctx context.Context, q *listAsk, visit func(t Task
 		return nil, ErrClosed
 	}
 	var at recovery.Ref
-	count, full := 0, false
+	count, listed, full := 0, 0, false
 	err = s.ledger.ListDead(ctx, q.Topic, q.After, func(e recovery.Entry) bool {
 		if count == q.Limit || full {
 			last = &at
 			return false
 		}
 		at = recovery.Ref{ID: string(e.ID), Next: e.Spot.At}
+		listed++
 		if f, err := decode(e.Data); err == nil {
 			count++
 			full = !visit(s.describe(at.ID, &f, Dead), at.Next, e.Shard)
@@ -39,7 +40,20 @@ func (s *Scheduler) visitDead(ctx context.Context, q *listAsk, visit func(t Task
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
+	if last == nil && q.After == (recovery.Ref{}) {
+		s.noteListed(q.Topic, listed)
+	}
 	return last, nil
+}
+
+// noteListed has memory compared with the ledger if a whole list of a topic's dead has fewer
+// tasks than memory counts.
+func (s *Scheduler) noteListed(topic string, count int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t, ok := s.topics[topic]; ok && t.gauges[Dead] > int64(count) {
+		s.doubtDeadLocked()
+	}
 }
 
 // A Requeue says which dead tasks of a topic come back, and when.

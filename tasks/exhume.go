@@ -65,6 +65,7 @@ func (x *exhumation) these(ctx context.Context, ids []string) (left int, err err
 // has come since has its own.) It returns the position to which it has come, how many are
 // left to count, and whether it has come to the end.
 func (x *exhumation) all(ctx context.Context, after recovery.Ref, died int64, left int) (recovery.Ref, int, bool, error) {
+	before := x.deadCount(x.topic)
 	for !x.tired() {
 		var ids []string
 		err := x.ledger.ListDead(ctx, x.topic, after, func(e recovery.Entry) bool {
@@ -79,6 +80,7 @@ func (x *exhumation) all(ctx context.Context, after recovery.Ref, died int64, le
 			return after, left, false, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 		if len(ids) == 0 {
+			x.noteRest(before)
 			return after, left, true, nil
 		}
 		if err := x.piece(ctx, ids); err != nil {
@@ -180,7 +182,9 @@ func (x *exhumation) piece(ctx context.Context, ids []string) error {
 	c := newCall(len(keys))
 	var refused error
 	var sent []int // positions in keys, and in the call
+	seen := make([]bool, len(keys))
 	err = x.ledger.GetDead(ctx, keys, func(i int, e recovery.Entry) {
+		seen[i] = true
 		f, err := decode(e.Data)
 		if err == nil && x.terms != nil {
 			if refused = x.terms.permit(string(f.topic), int64(f.revision), f.created); refused != nil {
@@ -205,17 +209,22 @@ func (x *exhumation) piece(ctx context.Context, ids []string) error {
 			sent = append(sent, i)
 		}
 	})
+	var lost []lostDead
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	} else if lost, err = x.findLostDead(ctx, unseen(keys, seen)); err == nil {
+		err = refused
+	}
 	x.mu.Lock()
+	if !x.forgetLostLocked(lost) && err == nil {
+		err = errUnburied
+	}
 	for _, n := range locked {
 		x.uncheckLocked(n)
 	}
 	c.complete()
 	x.unlock()
-	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
-	} else {
-		err = refused
-	}
+	x.buryLost(lost)
 	// That an outcome is open weighs more than why no more was begun.
 	if late := x.await(ctx, c); err == nil || errors.Is(late, ErrUnknown) {
 		err = late
@@ -239,6 +248,16 @@ func (x *exhumation) piece(ctx context.Context, ids []string) error {
 		}
 	}
 	return err
+}
+
+// unseen are the keys that were not seen.
+func unseen(keys []string, seen []bool) (ids []string) {
+	for i, id := range keys {
+		if !seen[i] {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // lock locks those of the ids that are dead, so that their records can be read while
@@ -332,6 +351,16 @@ func (x *exhumation) exhumeLocked(n uint32, locked int, e recovery.Entry, f *fie
 	c.expect(i, n)
 	x.writeLocked(write{slot: n, op: x.op, call: c, index: i})
 	return nil
+}
+
+// noteRest has memory compared with the ledger if all of a topic's dead were taken from
+// there, and memory still counts some.
+func (x *exhumation) noteRest(before int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if t, ok := x.topics[x.topic]; ok && before > 0 && t.gauges[Dead] > 0 {
+		x.doubtDeadLocked()
+	}
 }
 
 func (s *Scheduler) deadCount(topic string) int {

@@ -178,7 +178,7 @@ func (n *fleetNode) check() {
 func (n *fleetNode) wantEmpty() {
 	n.t.Helper()
 	n.mu.Lock()
-	used, graves, open, arriving := n.book.used, len(n.graves), len(n.open), n.arriving
+	used, graves, open, arriving := n.book.used, len(n.dead.ids), len(n.open), n.arriving
 	orphans, unheard, leaving := len(n.orphans), len(n.unheard), n.leaving
 	var held int
 	for _, h := range n.holdings {

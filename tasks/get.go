@@ -22,9 +22,19 @@ func (s *Scheduler) Get(ctx context.Context, id string) (Task, error) {
 
 func (s *Scheduler) get(ctx context.Context, id string) (Task, error) {
 	n, sl, err := s.acquire(ctx, id)
+	for rechecked := false; errors.Is(err, ErrDead); {
+		t, absent := s.getDead(ctx, id)
+		if rechecked || !errors.Is(absent, ErrNotFound) {
+			return t, absent
+		}
+		// It has just been requeued or deleted, or the ledger has lost it.
+		if err = s.recheckDead(ctx, []string{id}); err != nil {
+			return t, err
+		}
+		rechecked = true
+		n, sl, err = s.acquire(ctx, id)
+	}
 	switch {
-	case errors.Is(err, ErrDead):
-		return s.getDead(ctx, id)
 	case err != nil:
 		return Task{}, err
 	}

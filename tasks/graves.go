@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What memory knows of the dead: which ids they have (Scheduler.graves), how many there
+// What memory knows of the dead: which ids they have (deadIndex.ids), how many there
 // are of each topic (topic.gauges), and when the first of these died.
 
 // longestDead is when the first of those that are dead in a topic died. It may lag
@@ -19,7 +19,7 @@ type longestDead struct {
 // enterGraveLocked takes note that a task is dead, on record.
 func (s *Scheduler) enterGraveLocked(t *topic, shard int, id []byte, died int64) {
 	hash := s.book.index.hash(id)
-	s.graves[hash] = struct{}{}
+	s.dead.ids[hash] = struct{}{}
 	if h := s.holdingLocked(shard); h != nil && h.graves != nil {
 		h.graves[hash] = t.number
 	}
@@ -28,16 +28,23 @@ func (s *Scheduler) enterGraveLocked(t *topic, shard int, id []byte, died int64)
 	}
 	t.gauges[Dead]++
 	t.countLocked(0)
+	for c := range s.dead.checks {
+		delete(c.missing, hash)
+	}
 }
 
 // leaveGraveLocked takes note that a task is dead no longer, on record. It had died
-// then; noneDead if somebody knows already who is next.
+// then; noneDead if somebody knows already who is next. It changes nothing if memory has
+// found out before that the ledger had lost the task.
 func (s *Scheduler) leaveGraveLocked(t *topic, shard int, id []byte, died int64) {
 	hash := s.book.index.hash(id)
-	delete(s.graves, hash)
 	if h := s.holdingLocked(shard); h != nil && h.graves != nil {
+		if _, known := h.graves[hash]; !known {
+			return
+		}
 		delete(h.graves, hash)
 	}
+	delete(s.dead.ids, hash)
 	t.gauges[Dead]--
 	t.countLocked(0)
 	if l := &t.longest; died != noneDead && (died <= l.at || l.asking) {
@@ -61,6 +68,13 @@ func (l *longestDead) learnLocked(before, answer int64) {
 		answer = min(l.at, answer)
 	}
 	l.at = answer
+}
+
+// lostDead takes note that a task is not among the dead of its topic, and perhaps never was.
+func (t *topic) lostDead() {
+	t.gauges[Dead]--
+	t.countLocked(0)
+	t.longest.gone = true // perhaps: the ledger knows who is next
 }
 
 // deadSince is when the first of those that are dead died; zero if there is none.

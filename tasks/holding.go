@@ -27,7 +27,7 @@ type holding struct {
 	returning bool  // a hand-over that did not come off is being taken back
 	lost      bool  // it was not yielded
 	dropped   int   // of its tasks
-	// graves are its dead, as in Scheduler.graves, with the numbers of their topics; nil
+	// graves are its dead, as in deadIndex.ids, with the numbers of their topics; nil
 	// if the ledger is no Fleet.
 	graves map[uint64]uint32
 	read   chan struct{} // closed when nobody reads it into memory any more

@@ -221,11 +221,8 @@ func (s *Scheduler) dropGraves(n int, h *holding) {
 			s.unlock()
 			s.mu.Lock()
 		}
-		delete(s.graves, hash)
-		t := s.byNumber[number]
-		t.gauges[Dead]--
-		t.countLocked(0)
-		t.longest.gone = true // perhaps: the ledger knows who is next
+		delete(s.dead.ids, hash)
+		s.byNumber[number].lostDead()
 	}
 	h.graves = nil
 	for hash, shard := range s.illegible {

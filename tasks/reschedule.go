@@ -137,6 +137,9 @@ func (s *Scheduler) move(ctx context.Context, id string, by admission, change fu
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	n, sl, err := s.acquire(ctx, id)
+	if errors.Is(err, ErrDead) && s.recheck(ctx, id, err) {
+		n, sl, err = s.acquire(ctx, id)
+	}
 	if err != nil {
 		return Task{}, err
 	}

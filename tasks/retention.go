@@ -172,6 +172,9 @@ func (u *undertaker) visit(t *topic, now int64, limit int) (looked int, over boo
 	defer u.unlock()
 	t.longest.learnLocked(before, answer)
 	t.longest.gone = t.longest.gone || again
+	if !again && answer == noneDead && t.gauges[Dead] > 0 {
+		u.doubtDeadLocked() // memory counts some, and the ledger has none
+	}
 	return found.looked, found.over, err
 }
 

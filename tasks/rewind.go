@@ -60,6 +60,9 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 		if err == nil {
 			deleted, err = s.deleteStrays(r, shard, h)
 		}
+		if err == nil {
+			err = s.compareDeadOf(shard, h, true)
+		}
 		log := s.cfg.Log.With("node", s.cfg.Node, "shard", shard, "written", written, "deleted", deleted)
 		if err != nil {
 			log.Error("the ledger had lost confirmed writes; the shard may have records that memory does not know", "error", err)

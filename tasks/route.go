@@ -63,7 +63,7 @@ func (s *Scheduler) knowsLocked(id []byte) bool {
 			return s.holdingLocked(int(sl.shard)).mine()
 		}
 	}
-	_, dead := s.graves[h]
+	_, dead := s.dead.ids[h]
 	dead = dead && !s.conflictLocked(string(id))
 	_, unread := s.illegible[h]
 	return dead || unread

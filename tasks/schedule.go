@@ -188,7 +188,7 @@ func (s *Scheduler) Schedule(ctx context.Context, r Request) (Task, error) {
 }
 
 func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
-	for {
+	for rechecked := false; ; {
 		c := newCall(1)
 		s.mu.Lock()
 		n, err := s.createLocked(p, c, 0)
@@ -230,6 +230,13 @@ func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
 			s.unlock()
 			t.Repeated = true
 			return t, nil
+		case !rechecked && refused(err):
+			s.unlock()
+			if !s.recheck(ctx, p.id, err) {
+				return Task{ID: p.id}, err
+			}
+			rechecked = true
+			continue
 		case err != nil:
 			s.unlock()
 			return Task{ID: p.id}, err
@@ -247,6 +254,9 @@ func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
 		return t, s.answers(c)[0]
 	}
 }
+
+// refused reports whether an id is refused for what memory takes the ledger to have.
+func refused(err error) bool { return errors.Is(err, ErrDead) || errors.Is(err, errIllegible) }
 
 // waitCreated waits for an earlier change of the same id. If that is a creation
 // which has become this caller's too, giving up leaves its outcome open.
@@ -302,13 +312,13 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 		}
 		return n, ErrExists
 	}
-	if _, dead := s.graves[h]; dead && !p.chosen {
+	if _, dead := s.dead.ids[h]; dead && !p.chosen {
 		return 0, errCollision
 	}
 	if p.chosen {
 		// 64 bits of a seeded hash: the chance that an id is taken for another
 		// one among a million dead is one in ten million million.
-		if _, dead := s.graves[h]; dead {
+		if _, dead := s.dead.ids[h]; dead {
 			return 0, ErrDead
 		}
 		if _, unread := s.illegible[h]; unread {

@@ -88,9 +88,9 @@ type Scheduler struct {
 	waiting       map[uint32]chan struct{} // closed when a task is no longer busy
 	revisits      map[*topic]bool          // topics that wait for revisit; nil if it does not run
 	outcomes      *outcomes
-	graves        map[uint64]struct{} // hashes of the ids of the dead
-	scratch       []byte              // for records on their way into the arena
-	events        []Event             // for the observer, told at unlock
+	dead          deadIndex
+	scratch       []byte  // for records on their way into the arena
+	events        []Event // for the observer, told at unlock
 	feed          feed
 	quotas        quotas
 	exchange      exchange
@@ -134,7 +134,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		open:        make(map[uint32]lease),
 		deferred:    make(map[uint32]write),
 		waiting:     make(map[uint32]chan struct{}),
-		graves:      make(map[uint64]struct{}),
+		dead:        deadIndex{ids: make(map[uint64]struct{})},
 		illegible:   make(map[uint64]uint16),
 		outcomes:    newOutcomes(),
 		exchange:    newExchange(),

@@ -68,6 +68,34 @@ func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e 
 	return l.readDead(ctx, ids, places, found)
 }
 
+// HasDead implements recovery.DeadChecker.
+func (l *Ledger) HasDead(ctx context.Context, n int, ids []string) ([]bool, error) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	s, err := l.held(n)
+	if err != nil {
+		return nil, err
+	}
+	has := make([]bool, 0, len(ids))
+	for part := range slices.Chunk(ids, deadAtOnce) {
+		replies := make([]*redis.BoolCmd, len(part))
+		if err := l.pipeline(ctx, func(p redis.Pipeliner) {
+			for i, id := range part {
+				replies[i] = p.HExists(ctx, s.keys.dead(), id)
+			}
+		}); err != nil {
+			return nil, err
+		}
+		for _, r := range replies {
+			has = append(has, r.Val())
+		}
+	}
+	return has, s.loss()
+}
+
 // A deadPlace is a shard that may have the dead record of one of the ids.
 type deadPlace struct {
 	shard *shard

@@ -1,0 +1,213 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// A deadIndex is memory's index of the dead. The ledger has their records, and may lose
+// them: an id that memory takes for dead and the ledger does not know could neither be
+// created nor deleted. Memory therefore asks the ledger before it refuses an id as dead, and
+// compares the whole index with the ledger's when it has a reason to (see deadCheck).
+//
+// Only the index of a ledger that is a recovery.DeadChecker is corrected. Guarded by
+// Scheduler.mu.
+type deadIndex struct {
+	ids     map[uint64]struct{}     // hashes of the ids of the dead
+	checks  map[*deadCheck]struct{} // that are under way
+	doubted bool                    // a comparison of all shards was asked for
+	running bool                    // such a comparison is under way
+}
+
+// errUnburied is answered while the ledger has an older record of a task in place of the
+// dead one: it is written again.
+var errUnburied = fmt.Errorf("%w: the ledger has lost that the task is dead, which is being written again", ErrUnavailable)
+
+// A lostDead is an id that memory takes for dead and of which the ledger has no dead record.
+type lostDead struct {
+	id       string
+	shard    int
+	h        *holding // of the shard
+	unburied int64    // the time of its pending record, if the ledger has one
+	pending  bool     // it has
+}
+
+// findLostDead asks the ledger for ids that the caller has locked, and returns those that
+// memory takes for dead and of which the ledger has no dead record.
+func (s *Scheduler) findLostDead(ctx context.Context, ids []string) (lost []lostDead, err error) {
+	checker, ok := s.ledger.(recovery.DeadChecker)
+	if !ok || len(ids) == 0 {
+		return nil, nil
+	}
+	byShard := make(map[int][]lostDead)
+	s.mu.Lock()
+	for _, id := range ids {
+		hash := s.book.index.hash([]byte(id))
+		for n, h := range s.holdings {
+			if !h.mine() {
+				continue
+			}
+			if _, dead := h.graves[hash]; dead {
+				byShard[n] = append(byShard[n], lostDead{id: id, shard: n, h: h})
+				break
+			}
+		}
+	}
+	s.mu.Unlock()
+	for n, dead := range byShard {
+		names := make([]string, len(dead))
+		for i := range dead {
+			names[i] = dead[i].id
+		}
+		has, err := checker.HasDead(ctx, n, names)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		var missing []lostDead
+		var refs []recovery.Ref
+		for i := range dead {
+			if !has[i] {
+				missing = append(missing, dead[i])
+				refs = append(refs, recovery.Ref{ID: dead[i].id})
+			}
+		}
+		if len(refs) == 0 {
+			continue
+		}
+		// What is pending in the ledger is not gone: the ledger has lost the burial.
+		if err := s.ledger.Get(ctx, n, refs, func(i int, e recovery.Entry) {
+			missing[i].unburied, missing[i].pending = e.Spot.At, true
+		}); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		lost = append(lost, missing...)
+	}
+	return lost, nil
+}
+
+// forgetLostLocked takes lost ids, still locked, out of the index of the dead. It reports
+// whether all of them are out: one whose shard is being restored stays, and so does one
+// that the ledger still has as pending.
+func (s *Scheduler) forgetLostLocked(lost []lostDead) (all bool) {
+	forgotten := 0
+	for _, l := range lost {
+		if l.h.rewinds == 0 && !l.pending && s.forgetDeadLocked(l.h, s.book.index.hash([]byte(l.id))) {
+			forgotten++
+		}
+	}
+	if len(lost) > 0 {
+		s.doubtDeadLocked() // others may be lost as well
+	}
+	if forgotten > 0 {
+		s.cfg.Log.Error("the ledger had lost dead tasks; their ids are free", "node", s.cfg.Node, "tasks", forgotten)
+	}
+	return forgotten == len(lost)
+}
+
+// buryLost buries those again that the ledger has as pending. They must not be locked.
+func (s *Scheduler) buryLost(lost []lostDead) {
+	for _, l := range lost {
+		if l.pending {
+			ref := recovery.Ref{ID: l.id, Next: l.unburied}
+			if err := s.buryAgain(l.shard, l.h, []recovery.Ref{ref}); err != nil && !s.isClosing() {
+				s.cfg.Log.Warn("a dead task cannot be written again at the moment", "node", s.cfg.Node, "task", l.id, "error", err)
+			}
+		}
+	}
+}
+
+// forgetDeadLocked takes a hash out of the index of the dead of a shard.
+func (s *Scheduler) forgetDeadLocked(h *holding, hash uint64) bool {
+	number, known := h.graves[hash]
+	if !known || !h.mine() {
+		return false
+	}
+	delete(h.graves, hash)
+	delete(s.dead.ids, hash)
+	s.byNumber[number].lostDead()
+	return true
+}
+
+// recheckDead asks the ledger whether it has the dead records of these ids, and forgets
+// that they are dead if it has not. It waits for changes of them that are under way. It
+// fails also while the ledger has an older record of one of them.
+func (s *Scheduler) recheckDead(ctx context.Context, ids []string) error {
+	if _, ok := s.ledger.(recovery.DeadChecker); !ok {
+		return nil
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	x := exhumation{Scheduler: s, op: opForget}
+	locked, _, err := x.lock(ctx, ids)
+	if err != nil {
+		return err
+	}
+	names := make([]string, 0, len(locked))
+	for id := range locked {
+		names = append(names, id)
+	}
+	lost, err := s.findLostDead(ctx, names)
+	s.mu.Lock()
+	if !s.forgetLostLocked(lost) && err == nil {
+		err = errUnburied
+	}
+	for _, n := range locked {
+		s.uncheckLocked(n)
+	}
+	s.unlock()
+	s.buryLost(lost)
+	return err
+}
+
+// recheckIllegible asks the ledger for an id whose record this version could not read, and
+// forgets the id if the ledger has no such record any more.
+func (s *Scheduler) recheckIllegible(ctx context.Context, id string) error {
+	finder, ok := s.ledger.(recovery.Finder)
+	if !ok {
+		return nil
+	}
+	key := []byte(id)
+	s.mu.Lock()
+	if _, known := s.book.find(key); known || s.ended || !s.illegibleLocked(key) {
+		s.unlock()
+		return nil
+	}
+	n := s.checkLocked(key, sought)
+	gen := s.book.slot(n).gen
+	s.unlock()
+	there := false
+	err := finder.Find(ctx, id, func(recovery.Entry) { there = true })
+	s.mu.Lock()
+	defer s.unlock()
+	if sl := s.book.slot(n); sl.state != checking || sl.gen != gen {
+		return nil // replay has come across it
+	}
+	hash := s.book.index.hash(key)
+	if _, known := s.illegible[hash]; known && err == nil && !there {
+		delete(s.illegible, hash)
+		s.unknown--
+		s.cfg.Log.Warn("a task that could not be read is gone from the ledger; its id is free", "node", s.cfg.Node, "task", id)
+	}
+	if s.book.slot(n).flags&nominated == 0 {
+		s.uncheckLocked(n)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return nil
+}
+
+// recheck is recheckDead or recheckIllegible, after a refusal. It reports whether the ledger
+// has answered; the refused call is then made once more, and means it.
+func (s *Scheduler) recheck(ctx context.Context, id string, refusal error) bool {
+	switch {
+	case errors.Is(refusal, ErrDead):
+		return s.recheckDead(ctx, []string{id}) == nil
+	case errors.Is(refusal, errIllegible):
+		return s.recheckIllegible(ctx, id) == nil
+	}
+	return false
+}

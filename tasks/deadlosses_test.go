@@ -1,0 +1,288 @@
+package tasks
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// Tests of a Redis that has lost dead tasks: their ids are free again, at once for a caller
+// who names one, and memory counts what the ledger has. Each runs for one node and for two.
+
+// bury schedules tasks of topic x and buries them.
+func (g *team) bury(ids ...string) {
+	g.t.Helper()
+	g.schedule("x", ids...)
+	for _, id := range ids {
+		g.settle(Bury, g.pull(id))
+	}
+}
+
+// loseDead deletes dead tasks in Redis, past the ledger; with index as well from its index.
+func (g *team) loseDead(server redisServer, index bool, ids ...string) {
+	g.t.Helper()
+	for _, n := range g.nodes {
+		for shard := range 4 {
+			key := fmt.Sprintf("lapse:{%s/%d}:dead", n.name, shard)
+			for _, id := range ids {
+				if server.Do("hdel", key, id) != int64(1) || !index {
+					continue
+				}
+				for _, member := range server.Do("zrange", key+"index", 0, -1).([]any) {
+					if strings.HasSuffix(member.(string), id) {
+						server.Do("zrem", key+"index", member)
+					}
+				}
+			}
+		}
+	}
+}
+
+// indexed is how many members the indexes of the dead in Redis have.
+func (g *team) indexed(server redisServer) (count int) {
+	for _, n := range g.nodes {
+		for shard := range 4 {
+			count += int(server.Do("zcard", fmt.Sprintf("lapse:{%s/%d}:deadindex", n.name, shard)).(int64))
+		}
+	}
+	return count
+}
+
+// dead is how many tasks are dead, as all nodes count them.
+func (g *team) dead() (count int) {
+	for _, n := range g.nodes {
+		count += int(n.Stats().Total.Dead)
+	}
+	return count
+}
+
+// wantDead waits until just so many tasks are dead, in memory and in the ledger's index.
+func (g *team) wantDead(server redisServer, count int) {
+	g.t.Helper()
+	g.nodes[0].waitFor(fmt.Sprint(count, " tasks are counted as dead"), func() bool { return g.dead() == count })
+	g.nodes[0].waitFor(fmt.Sprint(count, " tasks are in the index"), func() bool { return g.indexed(server) == count })
+}
+
+// A caller who names a dead task that Redis has lost hears that there is none, and may
+// create one.
+func TestLostDeadTask(t *testing.T) {
+	oneAndFleet(t, func(t *testing.T, names ...string) {
+		server := redistest.Start(t)
+		g := newTeam(t, server.URL(), names...)
+		g.bury("kept")
+		create := func(id string) error {
+			_, err := g.next().Schedule(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour})
+			return err
+		}
+		for id, act := range map[string]func(id string) error{
+			"created": create,
+			"got": func(id string) error {
+				_, err := g.next().Get(t.Context(), id)
+				want(t, "Get", err, ErrNotFound)
+				return create(id)
+			},
+			"cancelled": func(id string) error {
+				want(t, "Cancel", g.next().Cancel(t.Context(), id), ErrNotFound)
+				return create(id)
+			},
+			"moved": func(id string) error {
+				_, err := g.next().Reschedule(t.Context(), id, Move{Delay: ptr(time.Hour)})
+				want(t, "Reschedule", err, ErrNotFound)
+				return create(id)
+			},
+			"requeued": func(id string) error {
+				r, err := g.next().Requeue(t.Context(), "x", Requeue{IDs: []string{id}})
+				want(t, "Requeue", err, nil)
+				if r.Requeued != 0 || !slices.Equal(r.Unknown, []string{id}) {
+					t.Errorf("Requeue = %+v", r)
+				}
+				return create(id)
+			},
+			"deleted": func(id string) error {
+				_, err := g.next().DeleteDead(t.Context(), "x", []string{id})
+				want(t, "DeleteDead", err, nil)
+				return create(id)
+			},
+			"replaced": func(id string) error {
+				task, err := g.next().Replace(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour})
+				if task.Repeated {
+					t.Error("there was nothing to replace")
+				}
+				return err
+			},
+			"batched": func(id string) error {
+				results, err := g.next().ScheduleBatch(t.Context(), []Request{
+					{ID: id, Topic: "x", Delay: time.Hour}, {ID: "kept", Topic: "x", Delay: time.Hour},
+				})
+				want(t, "ScheduleBatch", err, nil)
+				want(t, "of what is dead", results[1].Err, ErrDead)
+				return results[0].Err
+			},
+		} {
+			for _, index := range []bool{true, false} {
+				name := fmt.Sprint(id, "-", index)
+				g.bury(name)
+				g.loseDead(server, index, name)
+				want(t, name, act(name), nil)
+				for _, n := range g.nodes {
+					task, err := n.Get(t.Context(), name)
+					if err != nil || task.State != Pending {
+						t.Errorf("%s at %s is %v, %v", name, n.name, task.State, err)
+					}
+				}
+			}
+		}
+		want(t, "creating what is dead", create("kept"), ErrDead)
+		g.wantDead(server, 1)
+	})
+}
+
+// After a call about all dead tasks of a topic, memory counts what the ledger has.
+func TestLostDeadTasksOfATopic(t *testing.T) {
+	oneAndFleet(t, func(t *testing.T, names ...string) {
+		server := redistest.Start(t)
+		g := newTeam(t, server.URL(), names...)
+		var ids []string
+		for i := range 10 {
+			ids = append(ids, fmt.Sprint("lost-", i))
+		}
+		for what, act := range map[string]func() (int, error){
+			"DeleteDead": func() (int, error) { return g.next().DeleteDead(t.Context(), "x", nil) },
+			"Requeue": func() (int, error) {
+				return requeued(g.next().Requeue(t.Context(), "x", Requeue{Delay: time.Hour}))
+			},
+		} {
+			for _, index := range []bool{true, false} {
+				kept := fmt.Sprint("kept-", what, "-", index)
+				g.bury(append(ids, kept)...)
+				g.loseDead(server, index, ids...)
+				done, err := act()
+				if err != nil || done != 1 {
+					t.Errorf("%s = %d, %v", what, done, err)
+				}
+				g.wantDead(server, 0)
+				g.schedule("x", ids...)
+				for _, id := range ids {
+					g.cancel(id)
+				}
+			}
+		}
+		g.bury(append(ids, "kept")...)
+		g.loseDead(server, true, ids...)
+		page, err := g.next().DeadTasks(t.Context(), "x", 0, "")
+		if err != nil || len(page.Tasks) != 1 {
+			t.Errorf("DeadTasks = %+v, %v", page, err)
+		}
+		g.wantDead(server, 1)
+	})
+}
+
+// Redis is put back to an older file. Who died before stays dead, who died and was deleted
+// or requeued does not come back, and ids whose whole life is lost are free.
+func TestOlderFileOfTheDead(t *testing.T) {
+	oneAndFleet(t, func(t *testing.T, names ...string) {
+		server := redistest.Start(t, "dbfilename dump.rdb")
+		g := newTeam(t, server.URL(), names...)
+		g.bury("deleted", "came-back", "kept")
+		g.schedule("x", "buried")
+		server.Do("save")
+		dump := filepath.Join(server.Dir, "dump.rdb")
+		older, err := os.ReadFile(dump)
+		want(t, "ReadFile", err, nil)
+		g.cancel("deleted")
+		came, err := requeued(g.next().Requeue(t.Context(), "x", Requeue{IDs: []string{"came-back"}, Delay: time.Hour}))
+		if err != nil || came != 1 {
+			t.Fatalf("requeued %d, %v", came, err)
+		}
+		g.settle(Bury, g.pull("buried"))
+		g.bury("lost-1", "lost-2", "lost-3")
+		for i := range 40 { // so that every shard loses something
+			g.schedule("y", fmt.Sprint("new-", i))
+		}
+		wanted := g.nodes[0].all()
+		for i := range 3 {
+			delete(wanted, fmt.Sprint("dead lost-", i+1))
+		}
+
+		server.Kill()
+		want(t, "WriteFile", os.WriteFile(dump, older, 0o600), nil)
+		server.Start()
+		g.waitFor("the loss is noticed", func(n *node) bool { return n.Stats().Rewinds == 4 })
+		g.wantDead(server, 2)
+		g.wantEqual(server, 4, wanted)
+		g.wantGone("deleted")
+		g.schedule("x", "lost-1", "lost-2", "lost-3", "deleted")
+	})
+}
+
+// Redis has an older, pending record of a dead task, and nobody has noticed yet: it is dead
+// again as soon as a caller names it, and not taken for gone.
+func TestLostBurial(t *testing.T) {
+	server := redistest.Start(t)
+	g := newTeam(t, server.URL(), "a")
+	g.schedule("x", "t")
+	key := ""
+	for shard := range 4 {
+		if k := fmt.Sprintf("lapse:{a/%d}:", shard); server.Do("hexists", k+"tasks", "t") == int64(1) {
+			key = k
+		}
+	}
+	record := server.Do("hget", key+"tasks", "t")
+	g.settle(Bury, g.pull("t"))
+	g.loseDead(server, true, "t")
+	server.Do("hset", key+"tasks", "t", record)
+	server.Do("sadd", key+"pending", "t")
+	_, err := g.nodes[0].Get(t.Context(), "t")
+	want(t, "Get", err, ErrUnavailable)
+	g.nodes[0].waitFor("it is dead again", func() bool {
+		task, err := g.nodes[0].Get(t.Context(), "t")
+		return err == nil && task.State == Dead
+	})
+	g.wantDead(server, 1)
+}
+
+// A record that cannot be read keeps its id taken for as long as it is there.
+func TestLostIllegibleRecord(t *testing.T) {
+	server := redistest.Start(t)
+	g := newTeam(t, server.URL(), "a")
+	ids := []string{"created", "got", "batched", "left"}
+	g.schedule("x", ids...)
+	g.closeAll()
+	keys := map[string]string{}
+	for shard := range 4 {
+		for _, id := range ids {
+			if key := fmt.Sprintf("lapse:{a/%d}:", shard); server.Do("hexists", key+"tasks", id) == int64(1) {
+				server.Do("hset", key+"tasks", id, "\xffnonsense")
+				keys[id] = key
+			}
+		}
+	}
+	g.begin()
+	n := g.nodes[0]
+	for _, id := range ids {
+		_, err := n.Schedule(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour})
+		want(t, "Schedule "+id, err, errIllegible)
+	}
+	for _, id := range ids[:3] {
+		server.Do("hdel", keys[id]+"tasks", id)
+		server.Do("srem", keys[id]+"pending", id)
+	}
+	_, err := n.Get(t.Context(), "got")
+	want(t, "Get", err, ErrNotFound)
+	n.schedule("x", "created", "got")
+	results, err := n.ScheduleBatch(t.Context(), []Request{
+		{ID: "batched", Topic: "x", Delay: time.Hour}, {ID: "left", Topic: "x", Delay: time.Hour},
+	})
+	want(t, "ScheduleBatch", err, nil)
+	want(t, "of what is gone", results[0].Err, nil)
+	want(t, "of what is there", results[1].Err, errIllegible)
+	if unknown := n.Stats().UnknownRecords; unknown != 1 {
+		t.Errorf("%d records cannot be read, want 1", unknown)
+	}
+}
