@@ -100,10 +100,12 @@ func add[I, O any](a *api, r route, handler func(context.Context, *I) (*O, error
 	a.complete(r)
 }
 
-// security describes who may use a route: each entry is a way in.
-func (r *route) security() (ways []map[string][]string) {
+// security describes who may use a route: each entry is a way in. None, where there is an
+// empty list, is that nothing is needed; without a list the document would not say.
+func (r *route) security() []map[string][]string {
+	ways := []map[string][]string{}
 	if r.allow == anybody {
-		return nil
+		return ways
 	}
 	for _, scope := range (r.allow | admins).scopes() {
 		ways = append(ways, map[string][]string{"token": {string(scope)}})

@@ -75,6 +75,10 @@ func TestOpenAPIIsSound(t *testing.T) {
 					t.Errorf("%s does not declare %s", where, name[1])
 				}
 			}
+			open := path == "/healthz" || path == "/readyz"
+			if ways, ok := op["security"].([]any); !ok || (len(ways) == 0) != open {
+				t.Errorf("%s: security is %v", where, op["security"])
+			}
 			responses := op["responses"].(map[string]any)
 			problem := responses["default"].(map[string]any)["content"].(map[string]any)[problemMedia]
 			if problem == nil {
@@ -103,9 +107,16 @@ func TestOpenAPIIsSound(t *testing.T) {
 			t.Errorf("%s leads nowhere", ref[1])
 		}
 	}
-	for name := range schemas {
+	for name, schema := range schemas {
 		if !used[name] {
 			t.Errorf("the schema %s is not used", name)
+		}
+		properties, _ := schema.(map[string]any)["properties"].(map[string]any)
+		for field, p := range properties {
+			// Generators of clients make what has a default required.
+			if p.(map[string]any)["default"] != nil {
+				t.Errorf("%s.%s has a default, which its description should tell instead", name, field)
+			}
 		}
 	}
 }

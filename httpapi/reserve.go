@@ -16,7 +16,7 @@ import (
 
 // Reserve describes what a receiver asks for.
 type Reserve struct {
-	Max   int  `json:"max,omitempty" minimum:"1" maximum:"1000" default:"1" doc:"At most so many tasks, and no more once 4 MiB are reached."`
+	Max   int  `json:"max,omitempty" minimum:"1" maximum:"1000" doc:"At most so many tasks, and no more once 4 MiB are reached. Default 1."`
 	Wait  span `json:"wait,omitempty" doc:"How long to wait for the first one, up to 60s. Left out: not at all."`
 	Lease span `json:"lease,omitempty" doc:"How long the deliveries may stay unsettled, 1s to 24h. Left out: the topic's lease."`
 }

@@ -14,11 +14,11 @@ type NewTopic struct {
 	Delivery     Delivery  `json:"delivery,omitempty"`
 	Retry        *NewRetry `json:"retry,omitempty"`
 	Lease        span      `json:"lease,omitempty" doc:"How long a delivery may stay unsettled, 1s to 24h. Default 30s."`
-	Concurrency  int       `json:"concurrency,omitempty" minimum:"1" maximum:"100000" default:"64" doc:"Deliveries at once; pull is not bound by it. Left out, a backlog may raise it (sweep.max_concurrency)."`
+	Concurrency  int       `json:"concurrency,omitempty" minimum:"1" maximum:"100000" doc:"Deliveries at once; pull is not bound by it. Default 64. Left out, a backlog may raise it (sweep.max_concurrency)."`
 	Rate         *Rate     `json:"rate,omitempty"`
-	Weight       int       `json:"weight,omitempty" minimum:"1" maximum:"1000" default:"1" doc:"Share of the node's places for deliveries when they are scarce, beside other topics."`
+	Weight       int       `json:"weight,omitempty" minimum:"1" maximum:"1000" doc:"Share of the node's places for deliveries when they are scarce, beside other topics. Default 1."`
 	Spread       span      `json:"spread,omitempty" doc:"Window over which tasks of one instant are delivered, 0 to 24h. Each has a place in it that follows from its id. Default 0."`
-	Misfire      string    `json:"misfire,omitempty" enum:"deliver,skip,coalesce" default:"deliver" doc:"What becomes of tasks that fell due while no process held them, a restart of one second included. coalesce: of those with the same group only the one with the latest deadline is delivered."`
+	Misfire      string    `json:"misfire,omitempty" enum:"deliver,skip,coalesce" doc:"Default deliver. What becomes of tasks that fell due while no process held them, a restart of one second included. coalesce: of those with the same group only the one with the latest deadline is delivered."`
 	CountCrashes bool      `json:"count_crashes,omitempty" doc:"Record each attempt before it is delivered."`
 	Paused       bool      `json:"paused,omitempty" doc:"Accept tasks, but do not deliver them."`
 
