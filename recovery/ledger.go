@@ -227,6 +227,26 @@ type Finder interface {
 	Find(ctx context.Context, id string, found func(e Entry)) error
 }
 
+// ManyFinder is implemented by Finders that find many records with few round trips.
+type ManyFinder interface {
+	// FindMany reads pending records and calls found for each that exists, with the index
+	// of its id. After an error some have been found.
+	FindMany(ctx context.Context, ids []string, found func(i int, e Entry)) error
+}
+
+// FindMany finds records together where the ledger can, and else one after the other.
+func FindMany(ctx context.Context, f Finder, ids []string, found func(i int, e Entry)) error {
+	if many, ok := f.(ManyFinder); ok && len(ids) > 1 {
+		return many.FindMany(ctx, ids, found)
+	}
+	for i, id := range ids {
+		if err := f.Find(ctx, id, func(e Entry) { found(i, e) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // DeadScanner is implemented by ledgers that can tell who is dead in a shard without
 // reading the records. A Fleet does.
 type DeadScanner interface {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-
-	"github.com/lapsehq/lapse/recovery"
 )
 
 // acquire finds a task that is at rest, waiting for what is under way with it,
@@ -136,81 +134,9 @@ func (s *Scheduler) isReplayed() bool {
 	return s.isFirstReplayed() && s.catchingUp.Load() == 0
 }
 
-// seek makes sure that an id which replay has not reached is known, if it exists:
-// by asking the ledger, or, where it cannot find a record by id alone, by
-// waiting for the end of replay. It reports an id that the ledger does not have:
-// only this process could add it, so from then on what memory does not know does
-// not exist. Errors: ErrReplaying, ErrUnavailable, ErrClosed.
-func (s *Scheduler) seek(ctx context.Context, id string) (absent bool, err error) {
-	finder, ok := s.ledger.(recovery.Finder)
-	if !ok {
-		return false, s.waitReplayed(ctx)
-	}
-	s.mu.Lock()
-	if _, known := s.book.find([]byte(id)); known || s.isReplayed() {
-		s.unlock()
-		return false, nil
-	}
-	n := s.checkLocked([]byte(id), sought)
-	gen, forgotten := s.book.slot(n).gen, s.tenures.forgotten
-	// Replay may come across the id meanwhile: then the lock is, or was, its too.
-	ours := func() bool { sl := s.book.slot(n); return sl.state == checking && sl.gen == gen }
-	s.unlock()
-
-	found, refused := false, false
-	err = finder.Find(ctx, id, func(e recovery.Entry) {
-		s.mu.Lock()
-		defer s.unlock()
-		// Its shard may have left since, and the number stand for another one.
-		found, refused = true, !s.holdingLocked(e.Shard).takes() || forgotten != s.tenures.forgotten
-		if ours() {
-			s.resolveLocked(n, e, !refused)
-		}
-	})
-	switch {
-	case refused:
-		return false, errNotHeld
-	case found:
-		return false, nil
-	}
-	s.mu.Lock()
-	defer s.unlock()
-	absent = ours()
-	if absent && s.book.slot(n).flags&nominated == 0 {
-		s.uncheckLocked(n)
-	}
-	switch {
-	case err != nil:
-		return false, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	case absent && s.opensLocked():
-		return false, fmt.Errorf("%w: a shard is being taken over", ErrReplaying)
-	}
-	return absent, nil
-}
-
 // opensLocked tells that there is a shard of which nobody knows yet who is dead in it.
 func (s *Scheduler) opensLocked() bool {
 	return s.catchingUp.Load() > 0 && slices.ContainsFunc(s.holdings, func(h *holding) bool { return h != nil && h.stage == gained })
-}
-
-// An absence says that the ledger was asked for an id and does not have it, in any of
-// the shards that were held then.
-type absence struct {
-	sure   bool
-	gained int64 // of the shards, how many had been gained before
-}
-
-func (s *Scheduler) absenceLocked(sure bool) absence { return absence{sure, s.tenures.gained} }
-
-// lookFor is seek for a creation.
-func (s *Scheduler) lookFor(ctx context.Context, id string) (absence, error) {
-	s.mu.Lock()
-	a := s.absenceLocked(true)
-	s.unlock()
-	if absent, err := s.seek(ctx, id); err != nil || !absent {
-		return absence{}, err
-	}
-	return a, nil
 }
 
 // checkLocked locks an id that memory does not know, so that its record can be

@@ -150,8 +150,12 @@ func (b *batch) round(ctx context.Context, todo []int) []int {
 	if len(r.refusals) > 0 {
 		again = append(again, b.recheck(ctx, r.refusals)...)
 	}
+	b.lookForDelayed(ctx, r.delays)
 	for _, d := range r.delays {
-		if b.results[d.index].Err = b.wait(ctx, d); b.results[d.index].Err == nil {
+		if d.busy != nil {
+			b.results[d.index].Err = b.waitCreated(ctx, d.busy, d.wanted)
+		}
+		if b.results[d.index].Err == nil {
 			again = append(again, d.index)
 		}
 	}
@@ -224,18 +228,25 @@ func (b *batch) refuse(r *round, i int, err error) {
 	b.results[i].Err = err
 }
 
-// wait waits until a request may come again.
-func (b *batch) wait(ctx context.Context, d delay) error {
-	if d.busy != nil {
-		return b.waitCreated(ctx, d.busy, d.wanted)
-	}
-	id := b.requests[d.index].ID
-	absent, err := b.lookFor(ctx, id)
-	if absent.sure {
-		if b.absent == nil {
-			b.absent = make(map[string]absence)
+// lookForDelayed looks for the ids that replay has not reached, all together.
+func (b *batch) lookForDelayed(ctx context.Context, delays []delay) {
+	var searches []search
+	var of []int // which request a search is for
+	for _, d := range delays {
+		if d.busy == nil {
+			searches, of = append(searches, search{id: b.requests[d.index].ID}), append(of, d.index)
 		}
-		b.absent[id] = absent
 	}
-	return err
+	if len(searches) == 0 {
+		return
+	}
+	absent := b.lookForAll(ctx, searches)
+	for k, f := range searches {
+		if b.results[of[k]].Err = f.err; f.absent && f.err == nil {
+			if b.absent == nil {
+				b.absent = make(map[string]absence)
+			}
+			b.absent[f.id] = absent
+		}
+	}
 }

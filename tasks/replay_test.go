@@ -293,3 +293,56 @@ func plant(t testing.TB, mem *memledger.Ledger, records map[string][]byte) {
 		t.Fatal(err)
 	}
 }
+
+// The chosen ids of a batch are looked up together.
+func TestBatchLooksUpTogether(t *testing.T) {
+	replaying(t, 50, func(t *testing.T, r *rig, resume func()) {
+		var requests []Request
+		for i := range 200 {
+			requests = append(requests, Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
+		}
+		before := r.faulty.Calls(ledgertest.Find)
+		results, err := r.ScheduleBatch(t.Context(), requests)
+		want(t, "ScheduleBatch", err, nil)
+		for i, result := range results {
+			want(t, result.ID, result.Err, nil)
+			if i >= 50 {
+				continue
+			}
+			if task := r.get(result.ID); task.State != Pending {
+				t.Errorf("%s is %v", result.ID, task.State)
+			}
+		}
+		if n := r.faulty.Calls(ledgertest.Find) - before; n != 1 {
+			t.Errorf("%d look-ups for one batch", n)
+		}
+		resume()
+		pass(time.Second)
+		if c := r.counts("x"); c.Pending != 200 {
+			t.Errorf("%d pending of 200", c.Pending)
+		}
+	})
+}
+
+// A look-up of a batch that fails leaves nothing locked, and hides nothing.
+func TestFailedLookUpOfBatch(t *testing.T) {
+	replaying(t, 3, func(t *testing.T, r *rig, resume func()) {
+		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Find})
+		requests := []Request{{ID: "t1", Topic: "x", Delay: time.Hour}, {ID: "new", Topic: "x", Delay: time.Hour}}
+		results, err := r.ScheduleBatch(t.Context(), requests)
+		want(t, "ScheduleBatch", err, nil)
+		for _, result := range results {
+			want(t, result.ID, result.Err, ErrUnavailable)
+		}
+		results, err = r.ScheduleBatch(t.Context(), requests)
+		want(t, "ScheduleBatch again", err, nil)
+		for _, result := range results {
+			want(t, result.ID+" again", result.Err, nil)
+		}
+		resume()
+		pass(time.Second)
+		if c := r.counts("x"); c.Pending != 4 {
+			t.Errorf("%d pending of 4", c.Pending)
+		}
+	})
+}

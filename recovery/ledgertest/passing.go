@@ -122,6 +122,17 @@ func (f *Faulty) Find(ctx context.Context, id string, found func(e recovery.Entr
 	})
 }
 
+// FindMany implements recovery.ManyFinder. It counts as one Find.
+func (f *Faulty) FindMany(ctx context.Context, ids []string, found func(i int, e recovery.Entry)) error {
+	return f.do(ctx, Find, func() error {
+		finder, ok := f.inner.(recovery.Finder)
+		if !ok {
+			return fmt.Errorf("%T finds nothing by id", f.inner)
+		}
+		return recovery.FindMany(ctx, finder, ids, found)
+	})
+}
+
 // Inherited implements recovery.Heir.
 func (f *Faulty) Inherited(ctx context.Context, spool, id string) (number int64, err error) {
 	err = f.do(ctx, Inherited, func() error {

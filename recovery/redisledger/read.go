@@ -108,6 +108,36 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 	return nil
 }
 
+// FindMany implements recovery.ManyFinder: a shard after the other, in chunks.
+func (l *Ledger) FindMany(ctx context.Context, ids []string, found func(i int, e recovery.Entry)) error {
+	done, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	left := make([]int, len(ids)) // of ids that no shard has had yet
+	for i := range left {
+		left[i] = i
+	}
+	var absent []int
+	for _, s := range l.table.Load().all() {
+		h, key := handler{shard: s.number}, s.keys.tasks()
+		absent = absent[:0]
+		if err := l.readMany(ctx, &l.bulk.pending, len(left), func(i int) (string, *string) { return key, &ids[left[i]] },
+			func(i int, value string, there bool) {
+				if !there {
+					absent = append(absent, left[i])
+					return
+				}
+				found(left[i], h.pending(ids[left[i]], value))
+			}); err != nil {
+			return err
+		}
+		left, absent = absent, left
+	}
+	return nil
+}
+
 // maxMissing bounds what is remembered of ids without a record.
 const maxMissing = 10_000
 
