@@ -69,7 +69,7 @@ var sentinels = map[string]error{
 	"not_found": ErrNotFound, "topic_not_found": ErrNoTopic, "node_not_found": ErrNoNode, "nobody_to_take_over": ErrNoHeir,
 	"id_taken": ErrExists, "delivering": ErrDelivering, "dead": ErrDead, "handled": ErrHandled, "topic_in_use": ErrInUse, "delivery_dropped": ErrInUse,
 	"stale_receipt": ErrStale, "bad_receipt": ErrReceipt, "precondition_failed": ErrRevision,
-	"too_large": ErrTooLarge, "overloaded": ErrOverloaded, "outcome_unknown": ErrUnknown,
+	"too_large": ErrTooLarge, "overloaded": ErrOverloaded, "quota": ErrOverloaded, "outcome_unknown": ErrUnknown,
 	"ledger_unavailable": ErrUnavailable, "replaying": ErrUnavailable, "shutting_down": ErrUnavailable, "starting": ErrUnavailable,
 	"draining": ErrUnavailable, "node_unavailable": ErrUnavailable,
 }
@@ -90,6 +90,9 @@ type Problem struct {
 	IDs []string `json:"ids,omitempty"`
 	// Done is how many tasks were done before the problem, by a call about many.
 	Done int `json:"done,omitempty"`
+	// Recorded is false if the server has done what was asked for and its ledger, which does not
+	// answer, has not recorded it: the end of the server's process would undo it. Else it is nil.
+	Recorded *bool `json:"recorded,omitempty"`
 
 	// RequestID finds the request in the server's log.
 	RequestID string `json:"request_id,omitempty"`

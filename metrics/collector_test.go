@@ -174,7 +174,8 @@ func TestDescribeListsWhatCollectSends(t *testing.T) {
 	}
 	ch := make(chan prometheus.Metric, 1000)
 	ways := []tasks.WayStats{{Kind: "webhook", Outcomes: map[string]int64{"2xx": 1}}}
-	(&Collector{source: fixed{Topics: []tasks.Topic{{Name: "a"}}, Ways: ways}}).Collect(ch)
+	refusals := func() map[string]int64 { return map[string]int64{"poll": 1} }
+	(&Collector{source: fixed{Topics: []tasks.Topic{{Name: "a"}}, Ways: ways}, refusals: refusals}).Collect(ch)
 	close(ch)
 	sent := make(map[string]bool)
 	for m := range ch {
