@@ -143,7 +143,7 @@ func TestEmptyRedis(t *testing.T) {
 		delete(wanted, "open")
 		server.Do("flushall")
 		g.waitFor("the shards are taken back", func(n *node) bool { return n.Stats().Rewinds == 4 })
-		g.nodes[0].waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(3) })
+		g.nodes[0].waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(4) })
 		g.waitFor("everything is recorded", func(n *node) bool { return n.Stats().Ledger.Queued == 0 })
 		g.closeAll()
 		g.begin()
