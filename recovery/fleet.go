@@ -42,6 +42,9 @@ type Fleet interface {
 	// Nodes is Peers with Held and Adopted, for which it reads the owners of all shards, unless
 	// they were read within the last second; once for all callers that wait.
 	Nodes(ctx context.Context) ([]Node, error)
+	// MarkSpooling tells the others whether this node may have tasks that only its spool has;
+	// see Node.Spools. The next process of the node finds it as it was.
+	MarkSpooling(ctx context.Context, spools bool) error
 
 	// Yield gives a shard to another node. Its last batch must have been answered, and
 	// no other one may follow. After an error it may be repeated, and must be after

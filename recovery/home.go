@@ -99,6 +99,7 @@ type Node struct {
 	Held    int    // of its own: how many it holds now
 	Adopted int    // how many of other nodes' it holds
 	Indexed bool   // see Directory
+	Spools  bool   // it has a spool, which may have tasks that the ledger lacks, also if it does not live
 	Status  []byte // what its memory had to say lately, if it lives and is not Gone; see Watcher.Status
 	// Quiet: it gives no signs of life, for not as long as the dead, or it was quiet before a
 	// gap in which this process could see none, and has given none since.

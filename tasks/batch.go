@@ -184,6 +184,7 @@ func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 		p.absent, p.stale, p.spool = b.absent[p.id], b.stale[p.id], b.spool
 		plans[k] = p
 	}
+	b.leaveSpooled(ctx, r, part, plans[:len(part)])
 	b.mu.Lock()
 	for k, i := range part {
 		p := &plans[k]
@@ -213,6 +214,26 @@ func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 	b.unlock()
 	for k := range part {
 		plans[k].release()
+	}
+}
+
+// leaveSpooled refuses requests for tasks that another node has spooled, or may have.
+func (b *batch) leaveSpooled(ctx context.Context, r *round, part []int, plans []plan) {
+	var ids []string
+	var at []int
+	for k := range plans {
+		if b.namesOthersShard(&plans[k]) {
+			ids, at = append(ids, plans[k].id), append(at, k)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	for i, err := range b.spooledElsewhere(ctx, ids) {
+		if err != nil {
+			plans[at[i]].release()
+			b.refuse(r, part[at[i]], err)
+		}
 	}
 }
 

@@ -83,9 +83,13 @@ func (b *batch) forward(ctx context.Context, strays []stray) {
 		}
 		return
 	}
+	b.lookInSpools(ctx, strays)
 	groups := make(map[string][]requestAsk)
 	indices := make(map[string][]int)
 	for _, t := range strays {
+		if b.results[t.index].Err != nil {
+			continue
+		}
 		at, err := b.holderOf(ctx, t.elsewhere, b.tries > 0)
 		if b.results[t.index].Err = err; err != nil {
 			continue
@@ -125,6 +129,23 @@ func (b *batch) lookAgain(ctx context.Context, strays []stray) error {
 		return nil
 	}
 	return b.lookElsewhere(ctx, es, ids)
+}
+
+// lookInSpools finds, for a second attempt, those that a node has spooled whose shards others
+// hold: the holders have found out with the first.
+func (b *batch) lookInSpools(ctx context.Context, strays []stray) {
+	if b.tries == 0 {
+		return
+	}
+	ids := make([]string, len(strays))
+	for i, t := range strays {
+		ids[i] = b.results[t.index].ID
+	}
+	for i, found := range b.askSpools(ctx, ids) {
+		if b.results[strays[i].index].Err = found.err; found.node != "" {
+			*strays[i].elsewhere = elsewhere{node: found.node}
+		}
+	}
 }
 
 func (b *batch) forwardTo(ctx context.Context, node string, part []requestAsk, at []int) {

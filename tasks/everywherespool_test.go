@@ -191,3 +191,88 @@ func TestNothingIsSpooledWhileTheLedgerAnswers(t *testing.T) {
 		}
 	})
 }
+
+// A node that is cut off from the ledger cannot announce what it spools. While it is silent, nobody
+// says that a task which it may have spooled does not exist, nor creates it again.
+func TestSpooledInSilence(t *testing.T) {
+	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
+		c.spool = nil
+		d := c.start("d")
+		c.nodes = append(c.nodes, d)
+		pass(5 * time.Second)
+		b.member.Cut(true)
+		b.member.Uncertain(true)
+		a.member.AdoptFrom(b.member)
+		pass(time.Second)
+		task := b.must(Request{Topic: "x", Delay: time.Hour})
+		for _, m := range []*mate{a, d} {
+			again := Request{ID: task.ID, Topic: "x", Delay: time.Hour}
+			_, err := m.Get(t.Context(), task.ID)
+			want(t, "Get", err, ErrUnavailable)
+			want(t, "Cancel", m.Cancel(t.Context(), task.ID), ErrUnavailable)
+			_, err = m.Reschedule(t.Context(), task.ID, Move{Delay: ptr(time.Minute)})
+			want(t, "Reschedule", err, ErrUnavailable)
+			_, err = m.Replace(t.Context(), again)
+			want(t, "Replace", err, ErrUnavailable)
+			_, err = m.Schedule(t.Context(), again)
+			want(t, "Schedule", err, ErrUnavailable)
+			results, err := m.ScheduleBatch(t.Context(), []Request{again, {ID: "chosen-" + m.name, Topic: "x", Delay: time.Hour}})
+			want(t, "ScheduleBatch", err, nil)
+			want(t, "of the batch", results[0].Err, ErrUnavailable)
+			want(t, "of the batch", results[1].Err, nil)
+		}
+		keepsShards(c, a, b)
+		b.member.Cut(false)
+		b.member.Uncertain(false)
+		pass(time.Second)
+		for _, m := range []*mate{a, d} {
+			again := Request{ID: task.ID, Topic: "x", Delay: time.Hour}
+			if got := m.get(task.ID); got.Node != b.name {
+				t.Errorf("%+v", got)
+			}
+			if got, err := m.Schedule(t.Context(), again); err != nil || !got.Repeated {
+				t.Errorf("Schedule: %+v, %v", got, err)
+			}
+			results, err := m.ScheduleBatch(t.Context(), []Request{again})
+			want(t, "ScheduleBatch", err, nil)
+			want(t, "of the batch", results[0].Err, nil)
+			replaced, err := m.Replace(t.Context(), again)
+			if err != nil || !replaced.Repeated {
+				t.Errorf("Replace: %+v, %v", replaced, err)
+			}
+		}
+		want(t, "Cancel", d.Cancel(t.Context(), task.ID), nil)
+		_, err := a.Get(t.Context(), task.ID)
+		want(t, "Get", err, ErrNotFound)
+		other, err := d.Schedule(t.Context(), Request{ID: b.homeOn(0).NewID(), Topic: "x", Delay: time.Hour})
+		if err != nil || other.Repeated {
+			t.Errorf("Schedule: %+v, %v", other, err)
+		}
+	})
+}
+
+// A node that has ended in order with nothing in its spool has nothing that others need to ask for;
+// one that was killed may, until it is back, and then what it announces counts.
+func TestMayHaveSpooled(t *testing.T) {
+	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
+		id := b.homeOn(0).NewID()
+		gone := func(what string, expected error) {
+			t.Helper()
+			a.member.AdoptFrom(b.member)
+			pass(time.Second)
+			_, err := a.Get(t.Context(), id)
+			want(t, what, err, expected)
+		}
+		b.stop()
+		gone("ended in order", ErrNotFound)
+		b.restart()
+		pass(5 * time.Second)
+		b.kill()
+		gone("killed", ErrUnavailable)
+		c.spool = nil
+		b.restart()
+		pass(5 * time.Second)
+		b.kill()
+		gone("without a spool", ErrNotFound)
+	})
+}

@@ -44,7 +44,7 @@ func (s *Scheduler) tell(ctx context.Context, p *plan, anew bool) error {
 		return nil
 	}
 	p.home = home
-	if h.Shard < 0 {
+	if h.Shard < 0 && !s.knowsSpooled(p.id) {
 		return &elsewhere{home: home}
 	}
 	return nil
@@ -115,6 +115,13 @@ func (s *Scheduler) createThere(ctx context.Context, e *elsewhere, id string, r 
 			return Task{ID: id}, err
 		}
 	}
+	if anew && e.node == "" { // the holder of the shard has found out with the first attempt
+		spooled := s.askSpools(ctx, []string{id})[0]
+		if spooled.err != nil {
+			return Task{ID: id}, spooled.err
+		}
+		e.node = spooled.node
+	}
 	p, err := s.holderOf(ctx, e, anew)
 	if err != nil {
 		return Task{ID: id}, err
@@ -154,6 +161,12 @@ func (s *Scheduler) replaceRouted(ctx context.Context, p *plan, r *Request) (Tas
 
 func (s *Scheduler) replaceOnce(ctx context.Context, p *plan, r *Request, anew bool) (Task, error) {
 	at, err := s.find(ctx, p.id, byMemory, anew)
+	if err == nil && anew && at.node != "" && at.clue == byID {
+		spooled := s.askSpools(ctx, []string{p.id})[0]
+		if err = spooled.err; spooled.node != "" {
+			at = site{node: spooled.node, clue: byDirectory}
+		}
+	}
 	var e *elsewhere
 	switch {
 	case err == nil && at.node == "", errors.Is(err, ErrNotFound):

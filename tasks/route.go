@@ -129,7 +129,8 @@ func (s *Scheduler) look(ctx context.Context, id string, anew bool) (site, error
 	}
 	has, err := s.askUnindexed(ctx, []string{id})
 	if err == nil && has[0] == "" {
-		has[0], err = s.askSpools(ctx, id)
+		spooled := s.askSpools(ctx, []string{id})[0]
+		has[0], err = spooled.node, spooled.err
 	}
 	switch {
 	case err != nil:

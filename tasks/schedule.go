@@ -189,6 +189,11 @@ func (s *Scheduler) Schedule(ctx context.Context, r Request) (Task, error) {
 
 func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
 	for rechecked := false; ; {
+		if s.namesOthersShard(p) {
+			if err := s.spooledElsewhere(ctx, []string{p.id})[0]; err != nil {
+				return Task{ID: p.id}, err
+			}
+		}
 		c := newCall(1)
 		s.mu.Lock()
 		n, err := s.createLocked(p, c, 0)

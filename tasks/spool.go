@@ -88,6 +88,11 @@ const (
 // openSpool adopts the spool, and takes up what it has kept that the ledger did not get.
 // The topics must be known, and the wheel must turn.
 func (s *Scheduler) openSpool(ctx context.Context) error {
+	if s.fleet != nil {
+		if err := s.fleet.MarkSpooling(ctx, s.cfg.Spool != nil); err != nil {
+			return err
+		}
+	}
 	if s.cfg.Spool == nil {
 		return nil
 	}
@@ -164,6 +169,10 @@ func (s *Scheduler) closeSpool(ctx context.Context) error {
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.AnswerWithin)
 	defer cancel()
 	err := s.spool.committer.Close(flush)
+	if s.fleet != nil && err == nil && s.spoolIsEmpty() {
+		// Otherwise the other nodes go on to take it for possible that something is left.
+		_ = s.fleet.MarkSpooling(flush, false)
+	}
 	return errors.Join(err, s.spool.ledger.Close())
 }
 
@@ -189,7 +198,8 @@ func (s *Scheduler) lineOf(id []byte) uint64 {
 
 // spoolsLocked tells whether a new task goes to the spool: only if the ledger does not
 // answer. That its shard is away is no reason, since other nodes would look for the task
-// there. In a fleet its id has to tell to which shard it goes from there.
+// there. In a fleet its id has to tell to which shard it goes from there: one of this node's
+// own, so that others know from the id which node to ask; see askSpools.
 func (s *Scheduler) spoolsLocked(p *plan) bool {
 	if s.spool == nil || p.chosen {
 		return false
@@ -204,7 +214,7 @@ func (s *Scheduler) spoolsLocked(p *plan) bool {
 		return true
 	}
 	home := recovery.NewHome(s.number, 0)
-	if h.mine() {
+	if h.mine() && h.home.Node() == s.number {
 		home = h.home
 	}
 	if told, _ := recovery.HomeOf(p.id); told != home {

@@ -11,9 +11,11 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// A spooled task is at the node whose disk has it, while its id tells a shard that another
-// node may have adopted since. So a node names the shards of its spooled tasks with its life
-// signs, and before another node says that a task of such a shard does not exist, it asks.
+// A spooled task is at the node whose disk has it, while its id tells a shard of that node which
+// another one may have adopted since. So the registry tells which nodes have spools, and
+// before another node says that a task of a shard of such a node does not exist, or creates it,
+// it asks. Nodes name the shards of what they have spooled with their life signs, too: former
+// versions spooled also under ids of adopted shards.
 
 // spooledHomesLocked names the shards of what is spooled here, and of what may be.
 func (s *Scheduler) spooledHomesLocked() (homes []recovery.Home) {
@@ -32,39 +34,115 @@ func (s *Scheduler) spooledHomesLocked() (homes []recovery.Home) {
 	return slices.Compact(homes)
 }
 
-// askSpools asks the nodes that have said that they have spooled tasks of the shard which an
-// id tells. It returns the one that has the task; empty if none has. Errors: ErrUnavailable
-// when one of them cannot tell.
-func (s *Scheduler) askSpools(ctx context.Context, id string) (string, error) {
-	home, tells := recovery.HomeOf(id)
-	if !tells {
-		return "", nil
+// A spooledAt is which node has spooled a task; empty if none has. The error, ErrUnavailable,
+// is why that is not known.
+type spooledAt struct {
+	node string
+	err  error
+}
+
+// askSpools asks, for ids that tell shards of other nodes with spools, whether those have
+// spooled the tasks. What a node has announced of its spool does not suffice: one that is cut
+// off from the ledger spools, and can announce nothing.
+func (s *Scheduler) askSpools(ctx context.Context, ids []string) []spooledAt {
+	found := make([]spooledAt, len(ids))
+	homes := make([]recovery.Home, len(ids))
+	none := true
+	for i, id := range ids {
+		homes[i], _ = recovery.HomeOf(id)
+		none = none && homes[i].Node() == 0
+	}
+	if none || s.alone() {
+		return found
 	}
 	nodes, err := s.shared.ledger.Peers(ctx)
 	if err != nil {
-		return "", unavailable(err)
+		for i := range found {
+			found[i].err = unavailable(err)
+		}
+		return found
 	}
-	for _, n := range nodes {
-		if n.Self || !bytes.Contains(n.LastStatus, []byte(`"spooled":`)) {
+	for i := range nodes {
+		n := &nodes[i]
+		if n.Self || !n.Spools {
 			continue
 		}
 		var st NodeStatus
-		if json.Unmarshal(n.LastStatus, &st) != nil || !slices.Contains(st.Spooled, home) {
-			continue
+		if bytes.Contains(n.LastStatus, []byte(`"spooled":`)) && json.Unmarshal(n.LastStatus, &st) != nil {
+			st.Spooled = nil
 		}
-		if !n.Live {
-			err = errors.Join(err, fmt.Errorf("%w: node %s, which may have spooled the task", errOrphaned, n.Name))
-			continue
+		var at []int // of the ids
+		for k, home := range homes {
+			if found[k].node == "" && home.Node() != 0 && (home.Node() == n.Number || slices.Contains(st.Spooled, home)) {
+				at = append(at, k)
+			}
 		}
-		a, e := ask(ctx, s, n.Name, hasQuestion, hasAsk{IDs: []string{id}})
-		switch {
-		case e != nil:
-			err = errors.Join(err, final(e))
-		case len(a.Has) == 1 && a.Has[0]:
-			return n.Name, nil
+		for part := range slices.Chunk(at, hasAtOnce) {
+			s.askSpool(ctx, n, ids, part, found)
 		}
 	}
-	return "", err
+	return found
+}
+
+// askSpool asks one node for some of the ids.
+func (s *Scheduler) askSpool(ctx context.Context, n *recovery.Node, ids []string, at []int, found []spooledAt) {
+	some := make([]string, len(at))
+	for i, k := range at {
+		some[i] = ids[k]
+	}
+	a, err := hasAnswer{}, error(nil)
+	if n.Live {
+		if a, err = askHolder(ctx, s, n.Name, hasQuestion, hasAsk{IDs: some}); err == nil && len(a.Has) != len(some) {
+			err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", ErrUnavailable, n.Name, len(a.Has), len(some))
+		}
+	} else {
+		err = fmt.Errorf("%w: node %s, which may have spooled the task", errOrphaned, n.Name)
+	}
+	for i, k := range at {
+		switch {
+		case err != nil:
+			found[k].err = errors.Join(found[k].err, final(err))
+		case a.Has[i]:
+			found[k] = spooledAt{node: n.Name}
+		}
+	}
+}
+
+// namesOthersShard reports whether a request names an id that tells a shard of another node:
+// that node may have spooled the task.
+func (s *Scheduler) namesOthersShard(p *plan) bool {
+	if s.shared == nil || !p.chosen || p.rec == nil {
+		return false
+	}
+	home, tells := recovery.HomeOf(p.id)
+	return tells && home.Node() != s.number
+}
+
+// spooledElsewhere returns, for each id that is to be created, an *elsewhere if another node
+// has spooled the task, and ErrUnavailable if that is not known. What is known here is not
+// asked for.
+func (s *Scheduler) spooledElsewhere(ctx context.Context, ids []string) []error {
+	errs := make([]error, len(ids))
+	var unknown []string
+	var at []int
+	for i, id := range ids {
+		if !s.knows(id) {
+			unknown, at = append(unknown, id), append(at, i)
+		}
+	}
+	for i, found := range s.askSpools(ctx, unknown) {
+		if errs[at[i]] = found.err; found.node != "" {
+			errs[at[i]] = &elsewhere{node: found.node}
+		}
+	}
+	return errs
+}
+
+// spoolIsEmpty reports whether the ledger has all tasks that were spooled here.
+func (s *Scheduler) spoolIsEmpty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.spool.numbers) == 0 && len(s.spool.limbo) == 0
 }
 
 // knowsSpooled reports whether a task is spooled here: then it is this process's, whoever

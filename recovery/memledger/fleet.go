@@ -76,6 +76,7 @@ type Member struct {
 	uncertain bool
 	unindexed bool
 	suspect   bool // it has gained shards of which ids may not be filed
+	spools    bool
 	watcher   recovery.Watcher
 	receive   func([]byte)
 	gaining   int    // shards of which the watcher has not been told yet
@@ -93,7 +94,7 @@ func (f *Fleet) Join(name string, shards int) *Member {
 	m := &Member{f: f, name: name, count: shards, number: uint16(len(f.members) + 1), news: newNews(), mail: newNews()}
 	if before := f.members[name]; before != nil {
 		before.dieLocked()
-		m.number, m.count = before.number, max(shards, before.count)
+		m.number, m.count, m.spools = before.number, max(shards, before.count), before.spools
 	}
 	f.members[name] = m
 	return m

@@ -78,7 +78,7 @@ func (m *Member) Nodes(ctx context.Context) ([]recovery.Node, error) {
 	nodes := make([]recovery.Node, len(members))
 	asks := make([]func() []byte, len(members))
 	for i, o := range members {
-		nodes[i] = recovery.Node{Name: o.name, Number: o.number, Self: o == m, Live: !o.dead, Shards: o.count, Indexed: !o.unindexed}
+		nodes[i] = recovery.Node{Name: o.name, Number: o.number, Self: o == m, Live: !o.dead, Shards: o.count, Indexed: !o.unindexed, Spools: o.spools}
 		asks[i] = o.watcher.Status
 		for _, s := range m.f.shards {
 			if s.holder == o && s.home.Node() == o.number {
@@ -103,6 +103,16 @@ func (m *Member) Nodes(ctx context.Context) ([]recovery.Node, error) {
 		nodes[i].LastStatus = o.status
 	}
 	return nodes, nil
+}
+
+// MarkSpooling implements recovery.Fleet.
+func (m *Member) MarkSpooling(ctx context.Context, spools bool) error {
+	if err := m.lock(ctx); err != nil {
+		return err
+	}
+	defer m.f.mu.Unlock()
+	m.spools = spools
+	return nil
 }
 
 // Yield implements recovery.Fleet.

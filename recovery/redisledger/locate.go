@@ -150,7 +150,7 @@ func (l *Ledger) nodes(ctx context.Context, holdings bool) ([]recovery.Node, err
 			Live: !s.entry.Released && !l.deadLocked(s), Released: s.entry.Released,
 			Silent: max(w.silentLocked(s), w.asked.Sub(hush.heard)), Incarnation: s.entry.Incarnation,
 			Process: s.entry.process.String(), Version: s.entry.Version, Address: s.entry.Address,
-			Format: s.entry.Format, Shards: s.entry.shards(), Indexed: s.entry.Indexed,
+			Format: s.entry.Format, Shards: s.entry.shards(), Indexed: s.entry.Indexed, Spools: s.entry.Spools,
 			Held: own[process], Adopted: adopted[process],
 			Quiet: hush.quiet, Gone: hush.gone,
 		}

@@ -36,6 +36,7 @@ type entry struct {
 	Format  int  `json:"format,omitempty"`
 	Layout  int  `json:"layout,omitempty"`
 	Indexed bool `json:"indexed,omitempty"` // see recovery.Directory
+	Spools  bool `json:"spools,omitempty"`  // see recovery.Node
 	// FailoverAfter is that of the process, in milliseconds: for so long, almost, it is
 	// certain of what it holds.
 	FailoverAfter int64 `json:"failover_after,omitempty"`
@@ -118,6 +119,10 @@ func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, erro
 	}
 	l.naming.Lock()
 	defer l.naming.Unlock()
+	spools := held.Spools // the former process may have left something in its spool
+	if own := l.registration(); own.Generation > 0 {
+		spools = own.Spools // Redis may have lost it
+	}
 	counts := slices.Concat(held.Counts, l.registration().Counts) // Redis may have lost those that it had
 	slices.Sort(counts)
 	counts = slices.DeleteFunc(slices.Compact(counts), func(n int) bool { return n == l.opts.Shards || n < 1 })
@@ -132,6 +137,7 @@ func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, erro
 		Format:      l.opts.Format,
 		Layout:      layout,
 		Indexed:     indexed,
+		Spools:      spools,
 
 		FailoverAfter: l.opts.FailoverAfter.Milliseconds(),
 	})
@@ -184,6 +190,23 @@ func (l *Ledger) rewriteEntry(ctx context.Context, change func(e *entry)) (bool,
 			return done, err
 		}
 	}
+}
+
+// MarkSpooling implements recovery.Fleet.
+func (l *Ledger) MarkSpooling(ctx context.Context, spools bool) error {
+	done, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if l.registration().Spools == spools {
+		return nil
+	}
+	registered, err := l.rewriteEntry(ctx, func(e *entry) { e.Spools = spools })
+	if err == nil && !registered {
+		err = fmt.Errorf("%w: node %s is not registered for this process", recovery.ErrLost, l.opts.Node)
+	}
+	return err
 }
 
 // registration is this process's entry as it was last written.
