@@ -25,6 +25,10 @@ var binary string
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		if binary = os.Getenv("LAPSE_BIN"); binary != "" {
+			if _, err := os.Stat(binary); err != nil {
+				fmt.Fprintln(os.Stderr, "LAPSE_BIN:", err)
+				return 1
+			}
 			return m.Run()
 		}
 		dir, err := os.MkdirTemp("", "lapse-campaign-")
