@@ -90,7 +90,8 @@ func (s *Scheduler) askSpool(ctx context.Context, n *recovery.Node, ids []string
 	for i, k := range at {
 		some[i] = ids[k]
 	}
-	a, err := hasAnswer{}, error(nil)
+	var a hasAnswer
+	var err error
 	if n.Live {
 		if a, err = askHolder(ctx, s, n.Name, hasQuestion, hasAsk{IDs: some}); err == nil && len(a.Has) != len(some) {
 			err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", ErrUnavailable, n.Name, len(a.Has), len(some))

@@ -241,7 +241,7 @@ func TestReboundName(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer scheduler.Close(context.Background())
-	api, err := httpapi.New(httpapi.Config{Scheduler: scheduler, Log: slog.New(slog.DiscardHandler)})
+	api, err := httpapi.New(httpapi.Config{Scheduler: scheduler, AllowedHosts: []string{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
