@@ -18,7 +18,8 @@ import (
 //
 //   - The node that was asked reads from the registry which shards there are, and puts the same
 //     question to all nodes that live at the same time, itself included: one that holds nothing
-//     may have spooled tasks. What is in the spool of a dead node is not known to anybody.
+//     may have spooled tasks. No other node knows what is in the spool of a silent one: a call
+//     that is about spooled tasks, too, fails until that node is back or has left the registry.
 //   - Each does it to all tasks that it has, and answers which shards that covers: those
 //     that it held, with all their tasks in memory, from before it began until after it had
 //     ended, in one tenure. What comes or goes meanwhile, it does not vouch for.
@@ -270,6 +271,8 @@ type census[Q, A any, P answered[A]] struct {
 	take func(a *A, counts func(home recovery.Home) bool)
 	// next makes of an answer that says More the question that follows; nil: the same again.
 	next func(asked Q, a *A) Q
+	// deadAlone: the question is about dead tasks, of which no spool has any.
+	deadAlone bool
 
 	mu      sync.Mutex // guards everything below
 	covered map[recovery.Home]bool
@@ -323,6 +326,9 @@ func (c *census[Q, A, P]) attempt(ctx, patience context.Context, left map[recove
 	if c.over {
 		return left, failed
 	}
+	if failed == nil {
+		failed = c.silentSpool(nodes)
+	}
 	homes = slices.DeleteFunc(homes, func(h recovery.Home) bool { return c.covered[h] })
 	left, err = c.shared.ledger.Holders(patience, homes)
 	switch {
@@ -366,6 +372,17 @@ func (c *census[Q, A, P]) round(ctx context.Context, left map[recovery.Home]reco
 	}
 	group.Wait()
 	return err
+}
+
+// silentSpool returns an error that names a node which may have spooled tasks, and neither lives
+// nor has answered; nil if there is none.
+func (c *census[Q, A, P]) silentSpool(nodes []recovery.Node) error {
+	for i := range nodes {
+		if n := &nodes[i]; n.Spools && !n.Live && !n.Self && !c.deadAlone && !c.heard[n.Name] {
+			return &NodeError{n.Name, fmt.Errorf("%w, and may have spooled tasks", errOrphaned)}
+		}
+	}
+	return nil
 }
 
 // visit has one node do all of it.

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -105,6 +106,48 @@ func TestSpooledIntoAListedShard(t *testing.T) {
 		<-done
 		if !slices.Equal(got, []string{task.ID}) {
 			t.Errorf("List = %v", got)
+		}
+	})
+}
+
+// A call about many tasks does not leave out what a silent node may have spooled once others
+// have adopted its shards: it fails, and names the node. What is dead is in no spool.
+func TestManyTasksAndASilentSpool(t *testing.T) {
+	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
+		keepsShards(c, a, b) // a has what b had, and b has what it spools
+		task := b.spoolOne()
+		b.kill()
+		a.member.AdoptFrom(b.member)
+		pass(time.Second)
+		a.must(Request{Topic: "x", Delay: time.Hour})
+		named := func(what string, err error) {
+			t.Helper()
+			want(t, what, err, ErrNodeAway)
+			var away *NodeError
+			if !errors.As(err, &away) || away.Node != b.name {
+				t.Errorf("%s: %v does not name node %s", what, err, b.name)
+			}
+		}
+		_, err := a.List(t.Context(), Query{Group: "g"})
+		named("List", err)
+		got, err := a.CancelGroup(t.Context(), "g")
+		named("CancelGroup", err)
+		if got.Cancelled != 0 {
+			t.Errorf("CancelGroup = %+v", got)
+		}
+		_, err = a.List(t.Context(), Query{Topic: "x", State: Dead})
+		want(t, "List of the dead", err, nil)
+		_, err = a.DeleteDead(t.Context(), "x", nil)
+		want(t, "DeleteDead", err, nil)
+
+		c.fleet.Drop(nil)
+		b.restart()
+		pass(5 * time.Second)
+		if got := a.pages(Query{Group: "g"}); !slices.Equal(got, []string{task.ID}) {
+			t.Errorf("List = %v", got)
+		}
+		if got, err := a.CancelGroup(t.Context(), "g"); err != nil || got.Cancelled != 1 {
+			t.Errorf("CancelGroup = %+v, %v", got, err)
 		}
 	})
 }

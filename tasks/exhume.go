@@ -107,7 +107,7 @@ func (s *Scheduler) exhume(ctx context.Context, q exhumeAsk) (done int, unknown 
 	}
 	found := make(map[string]bool)
 	c := census[exhumeAsk, exhumeAnswer, *exhumeAnswer]{
-		Scheduler: s, question: exhumeQuestion, asked: q, here: (*Scheduler).exhumeHere,
+		Scheduler: s, question: exhumeQuestion, asked: q, here: (*Scheduler).exhumeHere, deadAlone: true,
 		take: func(a *exhumeAnswer, _ func(recovery.Home) bool) {
 			done += a.Done
 			for _, id := range a.IDs {

@@ -158,7 +158,7 @@ func (s *Scheduler) listAll(ctx context.Context, q listAsk) (Page, error) {
 	q.Bytes = max(1, MaxPageBytes/max(1, len(nodes)))
 	var all []listed
 	var end *recovery.Ref
-	c := census[listAsk, listAnswer, *listAnswer]{Scheduler: s, question: listQuestion, asked: q, here: (*Scheduler).listHere}
+	c := census[listAsk, listAnswer, *listAnswer]{Scheduler: s, question: listQuestion, asked: q, here: (*Scheduler).listHere, deadAlone: q.State == Dead}
 	c.take = func(a *listAnswer, _ func(recovery.Home) bool) {
 		all = append(all, a.Tasks...)
 		if a.Last != nil && (end == nil || compareRefs(*a.Last, *end) < 0) {
