@@ -47,8 +47,8 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrOverloaded: a limit of the server is reached. Nothing has happened.
 	ErrOverloaded = errors.New("the server is overloaded")
-	// ErrUnavailable: the server takes no writes, starts, replays, drains or shuts down, or the
-	// node that has the task cannot be reached. Nothing has happened.
+	// ErrUnavailable: the server takes no writes, starts, replays, drains or shuts down, the node
+	// that has the task cannot be reached, or too many requests change it. Nothing has happened.
 	ErrUnavailable = errors.New("the server is unavailable")
 )
 
@@ -71,7 +71,7 @@ var sentinels = map[string]error{
 	"stale_receipt": ErrStale, "bad_receipt": ErrReceipt, "precondition_failed": ErrRevision,
 	"too_large": ErrTooLarge, "overloaded": ErrOverloaded, "quota": ErrOverloaded, "outcome_unknown": ErrUnknown,
 	"ledger_unavailable": ErrUnavailable, "replaying": ErrUnavailable, "shutting_down": ErrUnavailable, "starting": ErrUnavailable,
-	"draining": ErrUnavailable, "node_unavailable": ErrUnavailable,
+	"draining": ErrUnavailable, "node_unavailable": ErrUnavailable, "busy": ErrUnavailable,
 }
 
 // Problem is the server's answer to a call that it refuses (RFC 9457).

@@ -168,6 +168,9 @@ var (
 	unavailable = &kind{"ledger_unavailable", http.StatusServiceUnavailable, "The ledger is not available",
 		"The ledger takes no writes at the moment. Nothing was recorded, but for what done counts.",
 		"Repeat the request after Retry-After seconds.", time.Second}
+	busy = &kind{"busy", http.StatusServiceUnavailable, "Too many requests change the same task",
+		"The ledger answers, but so many requests change the same task that this one did not get its turn in time. Nothing was recorded, but for what done counts.",
+		"Repeat the request after Retry-After seconds; better, let fewer clients change one task at the same time.", time.Second}
 	nodeAway = &kind{"node_unavailable", http.StatusServiceUnavailable, "The node does not answer",
 		"The node that has the task, or that the path names, does not answer; or the task is just changing hands: its node has died and the others have not adopted it yet, or it is being handed over. Nothing was recorded.",
 		"Repeat the request after Retry-After seconds. A node that has died is replaced after failover_after (10 s unless set) and the time to read its tasks.", time.Second}
@@ -192,7 +195,7 @@ var (
 var catalogue = []*kind{
 	malformed, unauthorized, crossOrigin, forbidden, noNode, notFound, noSuchRoute, noTopic, wrongMethod, notAcceptable, tooSlow, dead, delivering,
 	dropsDelivery, handled, idTaken, noHeir, staleReceipt, inUse, changed, tooLarge, wrongMedia, badReceipt, invalid,
-	overloaded, quota, internal, draining, unavailable, nodeAway, outcomeUnknown, replaying, closing, starting,
+	overloaded, quota, internal, draining, unavailable, busy, nodeAway, outcomeUnknown, replaying, closing, starting,
 }
 
 // answers maps the scheduler's errors to problems. The first match counts. Where
@@ -221,6 +224,7 @@ var answers = []struct {
 	{tasks.ErrNoHeir, noHeir, false},
 	{tasks.ErrUnknown, outcomeUnknown, false},
 	{tasks.ErrNodeAway, nodeAway, false}, // a kind of the next one
+	{tasks.ErrContended, busy, false},    // a kind of the next one
 	{tasks.ErrUnavailable, unavailable, false},
 	{tasks.ErrReplaying, replaying, false},
 	{tasks.ErrDraining, draining, false},

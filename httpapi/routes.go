@@ -22,7 +22,7 @@ func (s *Server) routes() error {
 	a := s.newAPI(g)
 
 	// What any request that writes may meet.
-	writes := kinds{overloaded, outcomeUnknown, unavailable, nodeAway, replaying, draining, closing}
+	writes := kinds{overloaded, outcomeUnknown, unavailable, busy, nodeAway, replaying, draining, closing}
 	lists := kinds{invalid, overloaded, unavailable, nodeAway, replaying, closing}
 	creates := writes.and(quota)
 	bodies := kinds{malformed, tooLarge, wrongMedia, invalid, overloaded}
@@ -38,7 +38,7 @@ func (s *Server) routes() error {
 		about: "Takes a JSON array, or with application/x-ndjson one task a line. Tasks are taken or refused one by one; text that is not JSON refuses the whole batch.",
 		reads: typeOf[[]NewTask](), lines: true, fails: bodies.and(creates...)}, s.batch)
 	add(a, route{id: "get-task", allow: schedulers | readers, method: "GET", path: "/v1/tasks/{id}", summary: "Show a task",
-		fails: kinds{invalid, notFound, unavailable, nodeAway, replaying, closing}}, s.get)
+		fails: kinds{invalid, notFound, unavailable, busy, nodeAway, replaying, closing}}, s.get)
 	add(a, route{id: "put-task", allow: schedulers, method: "PUT", path: "/v1/tasks/{id}", summary: "Create or replace a task",
 		about: "A task that exists gets the new deadline and content in one step.",
 		reads: typeOf[TaskBody](), also: []int{201}, fails: bodies.and(delivering, dead, changed).and(creates...)}, s.put)

@@ -8,10 +8,11 @@ import (
 
 // acquire finds a task that is at rest, waiting for what is under way with it,
 // and returns with s.mu held. On an error the lock is not held: ErrNotFound,
-// ErrDead, ErrReplaying, ErrUnavailable (errBeingCancelled among them), ErrClosed.
+// ErrDead, ErrReplaying, ErrUnavailable (ErrContended and errBeingCancelled among them),
+// ErrClosed.
 func (s *Scheduler) acquire(ctx context.Context, id string) (uint32, *slot, error) {
 	key := []byte(id)
-	for rechecked := false; ; {
+	for waits, rechecked := 0, false; ; {
 		s.mu.Lock()
 		n, known := s.book.find(key)
 		switch {
@@ -37,9 +38,10 @@ func (s *Scheduler) acquire(ctx context.Context, id string) (uint32, *slot, erro
 		case known:
 			ch := s.watchLocked(n)
 			s.unlock()
-			if err := s.waitBusy(ctx, ch); err != nil {
+			if err := s.waitBusy(ctx, ch, waits); err != nil {
 				return 0, nil, err
 			}
+			waits++
 		case s.buriedLocked(key):
 			s.unlock()
 			return 0, nil, ErrDead
@@ -97,15 +99,19 @@ func (s *Scheduler) watchLocked(n uint32) <-chan struct{} {
 	return ch
 }
 
-// waitBusy waits for it. The caller has not begun anything, so giving up changes
-// nothing.
-func (s *Scheduler) waitBusy(ctx context.Context, ch <-chan struct{}) error {
+// waitBusy waits until a task is no longer busy. The caller has not begun anything, so giving up
+// changes nothing. waits is how many earlier changes of the task the caller has seen end: if it
+// has seen some, and no server is known not to answer, giving up is ErrContended.
+func (s *Scheduler) waitBusy(ctx context.Context, ch <-chan struct{}, waits int) error {
 	select {
 	case <-ch:
 		return nil
 	case <-s.done:
 		return ErrClosed
 	case <-ctx.Done():
+		if waits > 0 && !s.anyDown() {
+			return fmt.Errorf("%w: %d of them ended", ErrContended, waits)
+		}
 		return fmt.Errorf("%w: an earlier change of this task still waits: %w", ErrUnavailable, context.Cause(ctx))
 	}
 }

@@ -38,6 +38,7 @@ type batch struct {
 	stale    map[string]staleFiling
 	by       admission
 	asked    map[int]bool // requests that were refused and come again
+	waits    map[int]int  // how many earlier changes of its id a request has seen end
 	tries    int          // rounds after which something had to be looked for again
 }
 
@@ -153,7 +154,11 @@ func (b *batch) round(ctx context.Context, todo []int) []int {
 	b.lookForDelayed(ctx, r.delays)
 	for _, d := range r.delays {
 		if d.busy != nil {
-			b.results[d.index].Err = b.waitCreated(ctx, d.busy, d.wanted)
+			b.results[d.index].Err = b.waitCreated(ctx, d.busy, d.wanted, b.waits[d.index])
+			if b.waits == nil {
+				b.waits = make(map[int]int)
+			}
+			b.waits[d.index]++
 		}
 		if b.results[d.index].Err == nil {
 			again = append(again, d.index)

@@ -63,6 +63,9 @@ var (
 	// ErrNodeAway is a kind of ErrUnavailable: the node that has the task, or that was named,
 	// does not answer, or the task is changing hands.
 	ErrNodeAway error = &farError{"the node that has the task does not answer, or the task is changing hands", ErrUnavailable}
+	// ErrContended is a kind of ErrUnavailable: the ledger answers, but so many
+	// requests change the same task that this one did not get its turn in time.
+	ErrContended error = &farError{"earlier changes of the same task have taken all the time", ErrUnavailable}
 	// ErrNoNode is returned by DrainNode when no node has the name.
 	ErrNoNode = errors.New("there is no such node")
 	// ErrNoHeir is returned by Drain and DrainNode when no other node takes what this one holds.

@@ -264,7 +264,7 @@ func unseen(keys []string, seen []bool) (ids []string) {
 // nobody changes them, and tells how many tenures were forgotten by then. A caller waits for whoever is about to change one of them: only
 // then is it known whether it stays dead. The sweep passes over it.
 func (x *exhumation) lock(ctx context.Context, ids []string) (locked map[string]uint32, forgotten int, err error) {
-	for {
+	for waits := 0; ; {
 		x.mu.Lock()
 		err := x.openLocked()
 		if err != nil {
@@ -275,9 +275,10 @@ func (x *exhumation) lock(ctx context.Context, ids []string) (locked map[string]
 		x.missed = ch != nil
 		if x.missed && x.op != opExpire {
 			x.unlock() // with none of them locked, or two callers would wait for each other
-			if err := x.waitBusy(ctx, ch); err != nil {
+			if err := x.waitBusy(ctx, ch, waits); err != nil {
 				return nil, 0, err
 			}
+			waits++
 			continue
 		}
 		locked, forgotten = make(map[string]uint32, len(ids)), x.tenures.forgotten

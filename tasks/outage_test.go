@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -123,6 +124,62 @@ func TestWantedCreationGivenUp(t *testing.T) {
 		if r.get("t").Due.Sub(r.clock.now()) < 59*time.Minute {
 			t.Error("it is another one")
 		}
+	})
+}
+
+// A caller that gives up because so many others change the same task gets ErrContended. The
+// ledger answers each change after 30 ms; while it does not answer, the error is ErrUnavailable.
+func TestContendedChanges(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+		slow := make(chan struct{})
+		defer close(slow)
+		go func() {
+			for {
+				_, release := r.faulty.Hold(ledgertest.Apply)
+				select {
+				case <-time.After(30 * time.Millisecond):
+					release()
+				case <-slow:
+					release()
+					return
+				}
+			}
+		}()
+		synctest.Wait()
+		const many = 500
+		answers := make(chan error, many)
+		for range many {
+			go func() { answers <- moveT(r) }()
+		}
+		done, contended, unknown := 0, 0, 0
+		for range many {
+			switch err := <-answers; {
+			case err == nil:
+				done++
+			case errors.Is(err, ErrContended) && errors.Is(err, ErrUnavailable):
+				contended++
+			case errors.Is(err, ErrUnknown) && unknown == 0: // its write was under way when the time was over
+				unknown++
+			default:
+				t.Error(err)
+			}
+		}
+		if done < 20 || contended < 20 {
+			t.Errorf("%d changes were made, %d were contended", done, contended)
+		}
+	})
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		defer release()
+		first := make(chan error, 1)
+		go func() { first <- moveT(r) }()
+		synctest.Wait()
+		if err := moveT(r); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrContended) {
+			t.Errorf("while the ledger does not answer: %v", err)
+		}
+		want(t, "the first one", <-first, ErrUnknown)
 	})
 }
 

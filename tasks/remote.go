@@ -153,7 +153,8 @@ var faultCodes = []struct {
 	{"overloaded", ErrOverloaded},
 	{"unrecorded", ErrUnrecorded}, // a kind of the next one
 	{"unknown", ErrUnknown},
-	{"node_away", ErrNodeAway}, // a kind of the next one
+	{"node_away", ErrNodeAway},  // a kind of the next one
+	{"contended", ErrContended}, // a kind of the next one
 	{"unavailable", ErrUnavailable},
 	{"replaying", ErrReplaying},
 	{"stale", ErrStale},

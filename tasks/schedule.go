@@ -188,7 +188,7 @@ func (s *Scheduler) Schedule(ctx context.Context, r Request) (Task, error) {
 }
 
 func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
-	for rechecked := false; ; {
+	for waits, rechecked := 0, false; ; {
 		if s.namesOthersShard(p) {
 			if err := s.spooledElsewhere(ctx, []string{p.id})[0]; err != nil {
 				return Task{ID: p.id}, err
@@ -220,9 +220,10 @@ func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
 		case errors.Is(err, errBusy):
 			ch := s.watchLocked(n)
 			s.unlock()
-			if err := s.waitCreated(ctx, ch, errors.Is(err, errWanted)); err != nil {
+			if err := s.waitCreated(ctx, ch, errors.Is(err, errWanted), waits); err != nil {
 				return Task{ID: p.id}, err
 			}
+			waits++
 			continue
 		case errors.Is(err, ErrReplaying):
 			s.unlock()
@@ -265,8 +266,8 @@ func refused(err error) bool { return errors.Is(err, ErrDead) || errors.Is(err, 
 
 // waitCreated waits for an earlier change of the same id. If that is a creation
 // which has become this caller's too, giving up leaves its outcome open.
-func (s *Scheduler) waitCreated(ctx context.Context, ch <-chan struct{}, wanted bool) error {
-	err := s.waitBusy(ctx, ch)
+func (s *Scheduler) waitCreated(ctx context.Context, ch <-chan struct{}, wanted bool, waits int) error {
+	err := s.waitBusy(ctx, ch, waits)
 	if wanted && errors.Is(err, ErrUnavailable) {
 		return fmt.Errorf("%w: an earlier request for the same task still waits for its answer", ErrUnknown)
 	}
