@@ -86,15 +86,23 @@ func mainJob(t *testing.T, s *server) {
 	before := j.finished.Load()
 	every(t, 10*time.Millisecond, 10*time.Minute, func() bool { return int(j.finished.Load()) >= n })
 	drained := time.Since(from)
+	// An acknowledgement that was not recorded may have to be repeated, after the lease of 60 s.
+	var left []pulled
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); <-time.After(100 * time.Millisecond) {
+		var list struct{ Tasks []pulled }
+		status, _, err := r.call(http.MethodGet, "/v1/tasks", nil, &list)
+		if left = list.Tasks; outcome(status, err) == Done && len(left) == 0 {
+			break
+		}
+	}
 	stopPulling()
 	working.Wait()
+	if len(left) > 0 {
+		t.Errorf("the server still lists %d tasks, the first is %+v", len(left), left[0])
+	}
 	t.Logf("ready %s after the third crash; the last %d pulled and acknowledged over HTTP in %s",
 		ready.Round(time.Millisecond), int64(n)-before, drained.Round(time.Millisecond))
 
-	var list struct{ Tasks []pulled }
-	if status, _, err := r.call(http.MethodGet, "/v1/tasks", nil, &list); outcome(status, err) != Done || len(list.Tasks) > 0 {
-		t.Errorf("the server still lists %+v (%d, %v)", list.Tasks, status, err)
-	}
 	t.Logf("busiest second: %d acknowledged; delivered again %d, early %d, without a reason %d, lost 0",
 		j.busiest(), j.again, j.early, j.wrong)
 	if j.early+j.wrong > 0 {
@@ -196,7 +204,7 @@ func (j *job) pull(ctx context.Context) {
 		status, span, err := r.call(http.MethodPost, "/v1/topics/"+topic+"/reserve", []byte(`{"max":1000,"wait":"1s","lease":"60s"}`), &answer)
 		if outcome(status, err) == Done && len(answer.Tasks) > 0 {
 			j.deliver(answer.Tasks, span)
-			err = j.ack(r, answer.Tasks)
+			err = j.ack(r, uint8(span.Run), answer.Tasks)
 		}
 		if err != nil {
 			r = j.server.again(ctx, r)
@@ -215,7 +223,7 @@ func (j *job) deliver(list []pulled, span Span) {
 		f := &j.state[p.Payload.N]
 		switch {
 		case f.ack == Done, f.run == uint8(span.Run):
-			j.wrong++
+			j.blame(p, "delivered in run %d, as in run %d, acknowledgement %v", span.Run, f.run, f.ack)
 		case f.run != 0:
 			j.again++
 		}
@@ -230,8 +238,8 @@ func (j *job) deliver(list []pulled, span Span) {
 	}
 }
 
-// ack returns an error if there was no answer.
-func (j *job) ack(r *run, list []pulled) error {
+// ack acknowledges what was delivered in a run. It returns an error if there was no answer.
+func (j *job) ack(r *run, delivered uint8, list []pulled) error {
 	receipts := make([]string, len(list))
 	for i, p := range list {
 		receipts[i] = p.Receipt
@@ -248,8 +256,10 @@ func (j *job) ack(r *run, list []pulled) error {
 	for i, p := range list {
 		f := &j.state[p.Payload.N]
 		switch {
-		case each[i].outcome == Refused, f.ack != 0:
-			j.wrong++
+		case f.run != delivered && each[i].outcome == Unknown:
+			continue // the next run has delivered it before this one was known to have ended
+		case each[i].outcome == Refused, f.ack != 0, f.run != delivered:
+			j.blame(p, "the acknowledgement in run %d was answered %v; delivered last in run %d, acknowledgement %v before", delivered, each[i].outcome, f.run, f.ack)
 			continue
 		case each[i].recorded:
 			f.ack = Done
@@ -260,6 +270,13 @@ func (j *job) ack(r *run, list []pulled) error {
 		j.seconds[int(time.Since(j.began).Seconds())]++
 	}
 	return err
+}
+
+// blame counts a broken promise, and tells the first ones.
+func (j *job) blame(p pulled, format string, args ...any) {
+	if j.wrong++; j.wrong <= 10 {
+		j.t.Errorf("task %d: %s", p.Payload.N, fmt.Sprintf(format, args...))
+	}
 }
 
 func (j *job) busiest() int {

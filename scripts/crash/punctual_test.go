@@ -35,7 +35,8 @@ func (l *punctual) measure() time.Duration {
 	}
 	body.WriteByte(']')
 	if status, err := l.ask("/v1/tasks/batch", body.Bytes(), nil); outcome(status, err) != Done {
-		l.t.Fatalf("answered %d, %v", status, err)
+		l.t.Errorf("answered %d, %v", status, err)
+		return 0
 	}
 	var mu sync.Mutex
 	var late []time.Duration

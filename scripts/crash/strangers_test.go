@@ -39,6 +39,8 @@ func TestSlowStrangers(t *testing.T) {
 	s.more = []string{"--token-file", tokens}
 	r := s.start()
 	r.ready(t)
+	other := newServer(t).start()
+	other.ready(t)
 	before := (&punctual{t: t, run: r, token: token}).measure()
 
 	stop := make(chan struct{})
@@ -94,13 +96,19 @@ func TestSlowStrangers(t *testing.T) {
 			<-time.After(500 * time.Millisecond)
 		}
 	}()
-	during := (&punctual{t: t, run: r, token: token}).measure()
+	// The machine may be busy with something else meanwhile, which a second server feels, too.
+	var during, spared time.Duration
+	var measuring sync.WaitGroup
+	measuring.Go(func() { during = (&punctual{t: t, run: r, token: token}).measure() })
+	measuring.Go(func() { spared = (&punctual{t: t, run: other}).measure() })
+	measuring.Wait()
 	<-asking
-	t.Logf("healthz: %d of 13 failed, the slowest took %v; p99 lateness: %v, then %v", failed, worst.Round(time.Millisecond), before, during)
+	t.Logf("healthz: %d of 13 failed, the slowest took %v; p99 lateness: %v, then %v, of another server %v",
+		failed, worst.Round(time.Millisecond), before, during, spared)
 	if failed > 0 || worst > time.Second {
 		t.Errorf("healthz: %d of 13 failed, the slowest took %v", failed, worst)
 	}
-	if during > max(5*before, 50*time.Millisecond) {
-		t.Errorf("p99 lateness %v, %v before", during, before)
+	if during > max(5*max(before, spared), 50*time.Millisecond) {
+		t.Errorf("p99 lateness %v, %v before, %v of another server", during, before, spared)
 	}
 }
