@@ -20,6 +20,8 @@ type commands struct {
 	Token   token     `cmd:"" help:"Make a token for the token file of a server."`
 	Version version   `cmd:"" help:"Print the version."`
 
+	Completion completion `cmd:"" help:"Print a script with which a shell completes commands and flags: source <(lapse completion bash)."`
+
 	Schedule   schedule   `cmd:"" group:"Tasks" help:"Schedule a task, or a file of them."`
 	Reschedule reschedule `cmd:"" group:"Tasks" help:"Move the deadline of a task, or change its payload."`
 	Fire       fire       `cmd:"" group:"Tasks" help:"Make tasks due now."`

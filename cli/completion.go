@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// completion is the command that prints a script with which a shell completes commands and
+// flags. The script is made from the grammar and stands alone: a shell that completes a line
+// does not start Lapse.
+type completion struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: bash, zsh or fish."`
+}
+
+// Run prints the script. Error: that of standard output.
+func (c *completion) Run(k *kong.Context, std streams) error {
+	all := completedFrom(k.Model.Node, completed{})
+	all[0].names = append(all[0].names, candidate{name: "help", help: "Show help of a command."})
+	var script strings.Builder
+	if c.Shell == "fish" {
+		writeFish(&script, all)
+	} else {
+		writeBash(&script, all, c.Shell == "zsh")
+	}
+	_, err := io.WriteString(std.out, script.String())
+	return err
+}
+
+// A completed is a command as shells complete it.
+type completed struct {
+	parent string      // the command above it: "topics" for "topics set"
+	name   string      // "" for lapse itself
+	names  []candidate // what may follow it: commands, or the values of its first argument
+	flags  []candidate
+}
+
+// path is the command as it is typed, without lapse.
+func (c *completed) path() string { return strings.TrimSpace(c.parent + " " + c.name) }
+
+// A candidate is a command, a value or a flag that may stand at some place.
+type candidate struct {
+	name  string // without hyphens
+	short rune   // 0: none
+	help  string
+	value bool // a value follows the flag
+}
+
+// completedFrom fills in a command from its node and returns it with all below it. Hidden ones are
+// left out.
+func completedFrom(node *kong.Node, c completed) []completed {
+	if len(node.Positional) > 0 {
+		for _, v := range node.Positional[0].EnumSlice() {
+			c.names = append(c.names, candidate{name: v})
+		}
+	}
+	for _, group := range node.AllFlags(true) {
+		for _, f := range group {
+			c.flags = append(c.flags, candidate{f.Name, f.Short, f.Help, !f.IsBool()})
+			if f.Tag.Negatable != "" {
+				c.flags = append(c.flags, candidate{name: "no-" + f.Name, help: f.Help})
+			}
+		}
+	}
+	var below []completed
+	for _, child := range node.Children {
+		if !child.Hidden {
+			c.names = append(c.names, candidate{name: child.Name, help: child.Help})
+			below = append(below, completedFrom(child, completed{parent: c.path(), name: child.Name})...)
+		}
+	}
+	return append([]completed{c}, below...)
+}
+
+// writeBash writes a script for bash, or for zsh, which runs the same function by way of its
+// bashcompinit. A word that is neither a command here nor a flag, as the value of a flag, is
+// passed over.
+func writeBash(w *strings.Builder, all []completed, zsh bool) {
+	shell := "bash"
+	if zsh {
+		shell = "zsh"
+	}
+	fmt.Fprintf(w, "# Completion of lapse in %s: source <(lapse completion %[1]s)\n", shell)
+	if zsh {
+		w.WriteString("(( $+functions[compdef] )) || { autoload -U compinit && compinit; }\n")
+		w.WriteString("autoload -U +X bashcompinit && bashcompinit\n")
+	}
+	var steps, cases []string
+	for _, c := range all {
+		if c.name != "" {
+			steps = append(steps, "'"+c.parent+" "+c.name+"'")
+		}
+		names, flags := make([]string, len(c.names)), make([]string, 0, len(c.flags))
+		for i, n := range c.names {
+			names[i] = n.name
+		}
+		for _, f := range c.flags {
+			flags = append(flags, "--"+f.name)
+			if f.short != 0 {
+				flags = append(flags, "-"+string(f.short))
+			}
+		}
+		cases = append(cases, fmt.Sprintf("    '%s') names='%s' flags='%s' ;;", c.path(), strings.Join(names, " "), strings.Join(flags, " ")))
+	}
+	fmt.Fprintf(w, `_lapse() {
+    local i command='' names='' flags='' current=${COMP_WORDS[COMP_CWORD]}
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        case "$command ${COMP_WORDS[i]}" in
+        %s) command="${command:+$command }${COMP_WORDS[i]}" ;;
+        esac
+    done
+    case "$command" in
+%s
+    esac
+    if [[ $current == -* ]]; then names=$flags; fi
+    COMPREPLY=($(compgen -W "$names" -- "$current"))
+}
+complete -o default -F _lapse lapse
+`, strings.Join(steps, "|"), strings.Join(cases, "\n"))
+}
+
+// writeFish writes a script for fish.
+func writeFish(w *strings.Builder, all []completed) {
+	var steps []string
+	for _, c := range all[1:] {
+		steps = append(steps, "'"+c.parent+" "+c.name+"'")
+	}
+	fmt.Fprintf(w, `# Completion of lapse in fish: lapse completion fish | source
+function __lapse_at
+    set -l at ''
+    for word in (commandline -opc)
+        switch "$at $word"
+            case %s
+                set at (string trim "$at $word")
+        end
+    end
+    test "$at" = "$argv"
+end
+`, strings.Join(steps, " "))
+	for _, c := range all {
+		at := fmt.Sprintf("complete -c lapse -n '%s'", strings.TrimSpace("__lapse_at "+c.path()))
+		for _, n := range c.names {
+			fmt.Fprintf(w, "%s -f -a %s%s\n", at, n.name, described(n))
+		}
+		for _, f := range c.flags {
+			fmt.Fprintf(w, "%s -l %s", at, f.name)
+			if f.short != 0 {
+				fmt.Fprintf(w, " -s %c", f.short)
+			}
+			if f.value {
+				w.WriteString(" -r")
+			}
+			w.WriteString(described(f) + "\n")
+		}
+	}
+}
+
+// described returns the help of a candidate as an argument for fish, whose single quotes know two
+// escapes.
+func described(c candidate) string {
+	if c.help == "" {
+		return ""
+	}
+	return " -d '" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(c.help) + "'"
+}

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+// completionOf returns the script for a shell.
+func completionOf(t *testing.T, shell string) string {
+	t.Helper()
+	var out, errs screen
+	if code := run(t.Context(), []string{"completion", shell}, streams{&out, &errs}); code != 0 {
+		t.Fatalf("exit code %d: %s", code, errs.String())
+	}
+	return out.String()
+}
+
+// Each script is one that its shell can read, and has each command and each flag of the grammar
+// that is not hidden.
+func TestCompletionScripts(t *testing.T) {
+	parser, err := newParser(streams{}, &commands{}, &configFile{faults: &faults{}}, &faults{}, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		script := completionOf(t, shell)
+		_ = kong.Visit(parser.Model, func(node kong.Visitable, next kong.Next) error {
+			name := ""
+			switch n := node.(type) {
+			case *kong.Flag:
+				name = "--" + n.Name
+				if shell == "fish" {
+					name = "-l " + n.Name
+				}
+				if n.Hidden {
+					return next(nil)
+				}
+			case *kong.Node:
+				name = n.Name
+				if n.Hidden {
+					return nil
+				}
+			}
+			if !strings.Contains(script, name) {
+				t.Errorf("%s: %q is missing", shell, name)
+			}
+			return next(nil)
+		})
+		if path, err := exec.LookPath(shell); err == nil {
+			check := exec.CommandContext(t.Context(), path, "-n")
+			check.Stdin = strings.NewReader(script)
+			if said, err := check.CombinedOutput(); err != nil || len(said) > 0 {
+				t.Errorf("%s -n: %v\n%s", shell, err, said)
+			}
+		}
+	}
+}
+
+// The last word of a line is the one that bash completes.
+func TestCompletionInBash(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("there is no bash")
+	}
+	file := filepath.Join(t.TempDir(), "lapse.bash")
+	if err := os.WriteFile(file, []byte(completionOf(t, "bash")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		line []string
+		want string
+	}{
+		{[]string{"to"}, "token topics"},
+		{[]string{"topics", "p"}, "pause purge"},
+		{[]string{"topics", "set", "--mis"}, "--misfire"},
+		{[]string{"topics", "set", "--no-p"}, "--no-paused"},
+		{[]string{"set", "--mis"}, ""}, // no command of its own
+		{[]string{"help", "topics", "s"}, "set"},
+		{[]string{"--server", "http://127.0.0.1:1", "topics", "l"}, "list"},
+		{[]string{"get", "topics", "p"}, ""}, // an id like a command
+		{[]string{"get", "-"}, "--help -h --server --token-from --ca-file --timeout --json"},
+		{[]string{"completion", ""}, "bash zsh fish"},
+	} {
+		script := `source "$1"; shift; COMP_WORDS=(lapse "$@"); COMP_CWORD=$#; _lapse; echo "${COMPREPLY[*]}"`
+		said, err := exec.CommandContext(t.Context(), bash, append([]string{"-uc", script, "bash", file}, c.line...)...).CombinedOutput()
+		if got := strings.TrimSpace(string(said)); err != nil || got != c.want {
+			t.Errorf("lapse %s: %q, want %q (%v)", strings.Join(c.line, " "), got, c.want, err)
+		}
+	}
+}
