@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -15,6 +16,13 @@ const (
 	patientPause = time.Second
 	longestPause = 5 * time.Second
 )
+
+// copiesInSilence is how many copies are sent at least while Config.Silence passes: each may
+// be lost.
+const copiesInSilence = 4
+
+// errSilent is why Ask gives up before its asker's time is over.
+var errSilent = errors.New("the other node has shown no sign of it")
 
 // abandonedTime is for how long an answer that comes too late is handed to Config.Late.
 const abandonedTime = time.Minute
@@ -29,13 +37,14 @@ type asking struct {
 	wake       chan struct{} // holds one token when there is news
 
 	// Guarded by Relay.mu:
-	queued  bool   // a copy waits to be sent, or is being sent
-	sending bool   // a copy is being sent
-	copies  int    // how many were sent, or tried
-	heardAt uint64 // the clock when the first copy was sent that may have been heard; 0 if none
-	echo    uint64 // the stamp of the last answer 'late'
-	patient bool   // the other side is at work
-	reply   *reply // the outcome; nobody waits any more
+	queued  bool      // a copy waits to be sent, or is being sent
+	sending bool      // a copy is being sent
+	copies  int       // how many were sent, or tried
+	heardAt uint64    // the clock when the first copy was sent that may have been heard; 0 if none
+	echo    uint64    // the stamp of the last answer 'late'
+	patient bool      // the other side is at work
+	sign    time.Time // when the other side last showed a sign of it, or it was asked
+	reply   *reply    // the outcome; nobody waits any more
 }
 
 // An abandoned question may still be answered.
@@ -46,7 +55,8 @@ type abandoned struct {
 }
 
 // Ask asks another node and returns its answer. It waits until ctx ends, but not longer
-// than MaxTime. The body must not change before it returns. Errors: ErrUnheard,
+// than MaxTime, nor for Config.Silence without a sign of the other side: that it is at work,
+// that it fetches the body, or a piece of its answer. The body must not change before it returns. Errors: ErrUnheard,
 // ErrOverloaded, ErrNoAnswer, and with one of them ErrClosed or the context's.
 func (r *Relay) Ask(ctx context.Context, node, verb string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
@@ -84,6 +94,7 @@ func (r *Relay) begin(ctx context.Context, node, verb string, body []byte) (*ask
 	r.counter++
 	deadline, _ := ctx.Deadline()
 	a := &asking{id: r.counter, node: node, verb: verb, body: body, asked: time.Now(), deadline: deadline, wake: make(chan struct{}, 1)}
+	a.sign = a.asked
 	r.asking[a.id] = a
 	r.stats.Asked++
 	r.sendQuestionLocked(a)
@@ -96,6 +107,8 @@ func (r *Relay) await(ctx context.Context, a *asking) error {
 	pause := firstPause
 	timer := time.NewTimer(jitter(pause))
 	defer timer.Stop()
+	silence := time.NewTimer(r.cfg.Silence)
+	defer silence.Stop()
 	for {
 		select {
 		case <-a.wake:
@@ -104,8 +117,8 @@ func (r *Relay) await(ctx context.Context, a *asking) error {
 				r.mu.Unlock()
 				return nil
 			}
-			if a.patient && pause < patientPause {
-				pause = patientPause
+			if patient := min(patientPause, r.longestPause()); a.patient && pause < patient {
+				pause = patient
 				timer.Reset(jitter(pause))
 			}
 			if a.echo != 0 {
@@ -113,17 +126,30 @@ func (r *Relay) await(ctx context.Context, a *asking) error {
 			}
 			r.mu.Unlock()
 		case <-timer.C:
-			pause = min(2*pause, longestPause)
+			pause = min(2*pause, r.longestPause())
 			timer.Reset(jitter(pause))
 			r.mu.Lock()
 			r.sendQuestionLocked(a)
 			r.mu.Unlock()
+		case <-silence.C:
+			r.mu.Lock()
+			left := r.cfg.Silence - time.Since(a.sign)
+			r.mu.Unlock()
+			if left <= 0 {
+				return r.giveUp(a, errSilent)
+			}
+			silence.Reset(left)
 		case <-ctx.Done():
 			return r.giveUp(a, context.Cause(ctx))
 		case <-r.life.Done():
 			return r.giveUp(a, ErrClosed)
 		}
 	}
+}
+
+// longestPause is the longest pause between two copies.
+func (r *Relay) longestPause() time.Duration {
+	return min(longestPause, r.cfg.Silence/copiesInSilence)
 }
 
 // jitter keeps questions that were asked together from being repeated together.
@@ -164,7 +190,7 @@ func (r *Relay) outcome(ctx context.Context, a *asking) ([]byte, error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.stats.Unanswered++
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, errSilent) {
 			r.lateLocked(&abandoned{node: a.node, verb: a.verb, asked: a.asked}, a.reply)
 		}
 		return nil, fmt.Errorf("%w: %w", ErrNoAnswer, err)
@@ -195,6 +221,7 @@ func (r *Relay) replyLocked(p *peer, a reply) {
 		return // for the process that had this name before
 	}
 	if q := r.asking[a.id]; q != nil && q.node == p.node {
+		q.sign = time.Now()
 		switch a.status {
 		case working:
 			q.patient = true

@@ -13,6 +13,8 @@
 //   - ErrNoAnswer: nobody knows. It may have been, may be now, or may still be, until
 //     its time to live is over.
 //
+// The asker waits no longer than Config.Silence without a sign of the other side.
+//
 // [Relay.Tell] sends a question once that nobody answers.
 //
 // # What can go wrong, and what happens then

@@ -28,7 +28,8 @@ type fetching struct {
 	gone              bool
 }
 
-// fetch asks a node for a body, piece by piece.
+// fetch asks a node for a body, piece by piece. It gives up when no piece has come for
+// Config.Silence.
 func (r *Relay) fetch(ctx context.Context, node string, key bodyKey, size uint64) ([]byte, error) {
 	f := &fetching{wake: make(chan struct{}, 1)}
 	r.mu.Lock()
@@ -40,17 +41,21 @@ func (r *Relay) fetch(ctx context.Context, node string, key bodyKey, size uint64
 		delete(r.fetching, source{node, key})
 	}()
 	body := make([]byte, 0, size)
-	pause := firstPause
+	pause, silent := firstPause, time.Duration(0)
 	for uint64(len(body)) < size {
+		if silent >= r.cfg.Silence {
+			return nil, errSilent
+		}
 		piece, err := r.fetchPiece(ctx, node, key, f, uint64(len(body)), size, pause)
 		if err != nil {
 			return nil, err
 		}
 		body = append(body, piece...)
+		silent += pause // without the time in which others had all turns
 		if pause *= 2; piece != nil {
-			pause = firstPause
+			pause, silent = firstPause, 0
 		}
-		pause = min(pause, longestPause)
+		pause = min(pause, r.longestPause())
 	}
 	return body, nil
 }
@@ -91,7 +96,7 @@ func (r *Relay) fetchLocked(p *peer, key bodyKey, position uint64) {
 	switch key.side {
 	case questionSide:
 		if a := r.asking[key.id]; a != nil && key.asker == r.cfg.Incarnation && a.node == p.node {
-			body = a.body
+			body, a.sign = a.body, time.Now()
 		}
 	case answerSide:
 		h := p.heard[key.id]

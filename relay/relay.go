@@ -68,6 +68,9 @@ type Config struct {
 	// once for each question, from a goroutine of its own; asked is when Ask was called.
 	// Nil drops it.
 	Late func(node, verb string, answer []byte, asked time.Time)
+	// Silence is how long Ask waits without a sign of the other side; MaxTime unless set, and
+	// at least 100 ms.
+	Silence time.Duration
 	// Log is told what is amiss on the bus. Nil means slog.Default().
 	Log *slog.Logger
 
@@ -100,6 +103,10 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
+	if c.Silence == 0 {
+		c.Silence = MaxTime
+	}
+	c.Silence = max(c.Silence, firstPause)
 	var faults *multierror.Error
 	fault := func(wrong bool, what string) {
 		if wrong {

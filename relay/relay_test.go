@@ -335,3 +335,55 @@ func TestForgottenAnswer(t *testing.T) {
 		}
 	})
 }
+
+// A node that shows no sign of a question is given up after Config.Silence, however long the
+// asker would wait; one that is at work, or fetches the body, is not.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const silence = 2 * time.Second
+		n := newNetwork(1, 0, 0, 0)
+		a, _ := open(t, n, "a", "1", func(c *Config) { c.Silence = silence })
+		open(t, n, "b", "1", func(c *Config) {
+			c.Answer = func(_ context.Context, q Question) []byte {
+				time.Sleep(10 * silence)
+				return q.Body
+			}
+		})
+		large := make([]byte, 8*pieceSize)
+		for _, body := range [][]byte{nil, large} {
+			if answer, err := a.Ask(within(t, time.Minute), "b", "work", body); err != nil || len(answer) != len(body) {
+				t.Errorf("Ask of who is at work: %d bytes, %v", len(answer), err)
+			}
+		}
+		for _, c := range []struct {
+			what string
+			drop func(from, to string, message []byte) bool
+		}{
+			{"deaf", func(_, to string, _ []byte) bool { return to == "b" }},
+			{"mute", func(from, _ string, _ []byte) bool { return from == "b" }},
+			{"mute in the middle of its answer", func(from, _ string, message []byte) bool { return from == "b" && len(message) > pieceSize }},
+		} {
+			n.set(func() { n.drop = c.drop })
+			began := time.Now()
+			_, err := a.Ask(within(t, time.Minute), "b", "work", large)
+			wantError(t, err, ErrNoAnswer)
+			most := 2 * silence
+			if c.drop("b", "a", nil) || c.drop("a", "b", nil) {
+				most = silence
+			} else {
+				most += 10 * silence
+			}
+			if took := time.Since(began); took < silence || took > most {
+				t.Errorf("%s: given up after %v", c.what, took)
+			}
+			n.set(func() { n.drop = nil })
+			time.Sleep(time.Minute)
+		}
+		began := time.Now()
+		_, err := a.Ask(within(t, time.Minute), "nobody", "work", nil)
+		wantError(t, err, ErrUnheard)
+		if took := time.Since(began); took != silence {
+			t.Errorf("nobody: given up after %v", took)
+		}
+	})
+}

@@ -295,7 +295,7 @@ func (c *census[Q, A, P]) everywhere(ctx context.Context) error {
 		if left, err = c.attempt(ctx, patience, left); err == nil || c.over {
 			return err
 		}
-		if c.moved && c.question.writes {
+		if c.moved && c.question.writes && !silent(err) {
 			cancel()
 			patience, cancel = c.within(ctx)
 			tries = 0

@@ -242,6 +242,11 @@ func passing(err error) bool {
 	return errors.Is(err, relay.ErrNoAnswer) && errors.Is(err, ErrUnavailable)
 }
 
+// silent reports whether a node has not answered: it has had its time by then.
+func silent(err error) bool {
+	return errors.Is(err, relay.ErrUnheard) || errors.Is(err, relay.ErrNoAnswer)
+}
+
 // final is what the caller is told when there is no more time for a passing error.
 func final(err error) error {
 	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrReplaying) {

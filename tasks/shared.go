@@ -78,7 +78,7 @@ func (s *Scheduler) share(ctx context.Context) error {
 	s.befriend()
 	sh.relay, err = relay.New(relay.Config{
 		Bus: ledger, Node: sh.node, Incarnation: uuid.NewString(),
-		Answer: s.answer, Late: s.late, Log: s.cfg.Log,
+		Answer: s.answer, Late: s.late, Silence: s.cfg.AnswerWithin, Log: s.cfg.Log,
 	})
 	return err
 }

@@ -1,0 +1,92 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/redisledger"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// A node that does not answer, or is not there, costs a caller no more than AnswerWithin, and a
+// second in which the others do their part.
+func TestSilentNodeCostsAnswerWithin(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		a, silent := c.nodes[0], c.nodes[2]
+		c.fill(4, "x", "g")
+		measure := func(what string, call func() error, kind error) {
+			t.Helper()
+			began := time.Now()
+			want(t, what, call(), kind)
+			if took := time.Since(began); took > a.cfg.AnswerWithin+time.Second {
+				t.Errorf("%s took %v", what, took)
+			}
+		}
+		cancel := func() error { _, err := a.CancelGroup(t.Context(), "g"); return err }
+		purge := func() error { _, err := a.Purge(t.Context(), "x"); return err }
+		list := func() error { _, err := a.List(t.Context(), Query{}); return err }
+		c.fleet.Drop(func(from, to string, _ []byte) bool { return from == silent.name || to == silent.name })
+		measure("CancelGroup", cancel, ErrUnknown)
+		measure("Purge", purge, ErrUnknown)
+		measure("List", list, ErrNodeAway)
+		c.fleet.Drop(nil)
+		pass(time.Minute)
+		c.fill(4, "x", "g")
+		silent.kill()
+		measure("CancelGroup without the node", cancel, ErrNodeAway)
+		measure("Purge without the node", purge, ErrNodeAway)
+		measure("List without the node", list, ErrNodeAway)
+	})
+}
+
+// A node of a real Redis that does not answer costs a caller AnswerWithin, not four times that.
+func TestSilentNodeOfRedis(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr)
+	var nodes []*Scheduler
+	for name, url := range map[string]string{"a": server.URL(), "b": proxy.URL()} {
+		ledger, err := redisledger.Open(redisledger.Options{
+			URL: url, Node: name, Shards: 4, FailoverAfter: time.Hour, Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(t.Context(), ledger, Config{Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close(context.Background()) })
+		<-s.replayed
+		if _, err = s.Schedule(t.Context(), Request{Topic: "x", Group: "g", Delay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		if nodes = append(nodes, s); name == "a" {
+			nodes[0], nodes[len(nodes)-1] = s, nodes[0]
+		}
+	}
+	a := nodes[0]
+	for a.solitary() {
+		if _, err := a.fleet.Homes(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	proxy.SetUnheard(true) // its heartbeat goes on
+	defer proxy.SetUnheard(false)
+	for what, call := range map[string]func(context.Context) error{
+		"CancelGroup": func(ctx context.Context) error { _, err := a.CancelGroup(ctx, "g"); return err },
+		"Purge":       func(ctx context.Context) error { _, err := a.Purge(ctx, "x"); return err },
+		"List":        func(ctx context.Context) error { _, err := a.List(ctx, Query{}); return err },
+	} {
+		began := time.Now()
+		err := call(t.Context())
+		if !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrNodeAway) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if took := time.Since(began); took >= 2*a.cfg.AnswerWithin {
+			t.Errorf("%s took %v", what, took)
+		}
+	}
+}
