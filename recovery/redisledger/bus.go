@@ -69,8 +69,9 @@ func (l *Ledger) Listen(receive func(message []byte)) error {
 	return nil
 }
 
-// Send implements recovery.Bus. The error is recovery.ErrUnheard if nobody can have got
-// the message; Redis Cluster does not tell whether somebody listens.
+// Send implements recovery.Bus. The error is recovery.ErrUnheard if no node can have got the
+// message. Redis tells how many listen at the server that takes the message, and not how many
+// do at its replicas, which pass it on: after a failover a node may listen at one.
 func (l *Ledger) Send(ctx context.Context, node string, message []byte) error {
 	done, err := l.use(ctx)
 	if err != nil {
@@ -93,10 +94,21 @@ func (l *Ledger) Send(ctx context.Context, node string, message []byte) error {
 		return fmt.Errorf("%w: node %s: %w", recovery.ErrUnheard, node, err)
 	case err != nil:
 		return fmt.Errorf("sending to node %s: %w", node, err)
-	case listening == 0 && l.address.mode != cluster:
+	case listening == 0 && l.hasNeverReplicated(ctx):
 		return fmt.Errorf("%w: node %s", recovery.ErrUnheard, node)
 	}
 	return nil
+}
+
+// hasNeverReplicated reports whether Redis is one server without replicas: none that is
+// connected now, and none for which it keeps a backlog.
+func (l *Ledger) hasNeverReplicated(ctx context.Context) bool {
+	if l.address.mode == cluster {
+		return false
+	}
+	text, err := l.client.Info(ctx, "replication").Result()
+	in := parseInfo(text)
+	return err == nil && in["role"] == "master" && in["repl_backlog_active"] == "0"
 }
 
 // unsent reports whether an error means that a command was not executed: there was no

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -70,6 +71,8 @@ func connectFor(a address, config *tls.Config, connections int, answer time.Dura
 		MaxRetries:   -1,
 		MaxRedirects: 4,
 
+		OnConnect: refuseReplica,
+
 		Protocol:                 2,
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -84,6 +87,28 @@ func connectFor(a address, config *tls.Config, connections int, answer time.Dura
 	default:
 		return redis.NewClient(o.Simple()), nil
 	}
+}
+
+// errReplica is why no connection to a replica is used. After a failover the address of a
+// former master is passed on for a while: it refuses writes, and what it answers to reads may be
+// old, or nothing while it is copying.
+var errReplica = errors.New("the server is a replica")
+
+// refuseReplica refuses a new connection if it leads to a replica that takes no writes. To the
+// caller it is as if the server could not be reached.
+func refuseReplica(ctx context.Context, conn *redis.Conn) error {
+	text, err := conn.Info(ctx, "replication").Result()
+	if err != nil {
+		if _, answered := errors.AsType[redis.Error](err); answered {
+			return nil // it tells nothing of itself
+		}
+		return err
+	}
+	if in := parseInfo(text); in["role"] == "slave" && in["slave_read_only"] != "0" {
+		// go-redis takes one layer off.
+		return fmt.Errorf("connecting to Redis: %w", &net.OpError{Op: "dial", Net: "tcp", Err: errReplica})
+	}
+	return nil
 }
 
 // connection returns one connection to the server that has key, and to no other:

@@ -209,11 +209,16 @@ func (c *caller) repeat(_ context.Context, r *run) {
 		return
 	}
 	a := c.fleet.ask(r, http.MethodPost, "/v1/tasks", o.as)
-	var made struct{ ID string }
+	var made struct {
+		ID  string
+		Due time.Time `json:"due_at"`
+	}
+	due := o.due
 	if a.outcome == crash.Done {
 		c.fleet.decode(a, &made)
+		due = made.Due // of a task that exists: it may have been moved since
 	}
-	c.fleet.history.Change(o.n, crash.Change{Span: a.Span, Kind: crash.Create, Outcome: a.outcome, Due: o.due, ID: made.ID, Anew: a.status == http.StatusCreated})
+	c.fleet.history.Change(o.n, crash.Change{Span: a.Span, Kind: crash.Create, Outcome: a.outcome, Due: due, ID: made.ID, Anew: a.status == http.StatusCreated})
 }
 
 // put makes a task by PUT.

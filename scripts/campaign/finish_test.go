@@ -72,8 +72,8 @@ func (f *fleet) drained(limit time.Duration) (left string) {
 }
 
 func (f *fleet) whatIsLeft() (left string) {
-	if !f.history.Settled() {
-		left = fmt.Sprintf("%d tasks are owed", f.history.Owed())
+	if owed := f.bench().Owed(f.history); owed > 0 {
+		left = fmt.Sprintf("%d tasks are owed", owed)
 	}
 	for _, n := range f.nodes {
 		r := n.latest()

@@ -15,11 +15,15 @@ import (
 	"github.com/lapsehq/lapse/scripts/crash"
 )
 
+// bench is what judges.
+func (f *fleet) bench() crash.Bench {
+	return crash.Bench{Deliver: f.deliver, Patience: 2*f.failoverAfter + 2*time.Second, FailoverAfter: f.failoverAfter}
+}
+
 // report judges, and tells a reader what happened. All that is noted stays in the directory
 // of the seed; what is not needed is taken away if all was well.
 func (f *fleet) report(o options, seed uint64, rounds int, took time.Duration, left string) {
-	patience := 2*f.failoverAfter + 2*time.Second
-	v := crash.Bench{Deliver: f.deliver, Patience: patience, FailoverAfter: f.failoverAfter}.Judge(f.history)
+	v := f.bench().Judge(f.history)
 	f.panics()
 	file, err := os.Create(filepath.Join(f.dir, "verdict.txt"))
 	if err != nil {

@@ -59,6 +59,24 @@ func (b Bench) Judge(h *History) Verdict {
 	return v
 }
 
+// Owed is how many tasks were surely accepted, surely not cancelled, and surely not
+// acknowledged, but for those that Redis has lost when they were dead.
+func (b Bench) Owed(h *History) (owed int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b.faults = h.faults
+	for _, t := range h.tasks {
+		c := hearing{Bench: b, Task: t}
+		if !t.owed() {
+			continue
+		}
+		if _, lost := c.lostDead(); !lost {
+			owed++
+		}
+	}
+	return owed
+}
+
 // A hearing is the judgement of one task.
 type hearing struct {
 	Bench
@@ -278,7 +296,7 @@ func (c *hearing) explain(before, d *Delivery) string {
 		if c.Deliver && f.strays() {
 			from = from.Add(-c.Patience) // it has yet to notice what others hold
 		}
-		if either(f.Node) && (f.Trouble == Killed || f.strays()) && c.whole(f).meets(from, until) {
+		if either(f.Node) && (f.Trouble == Killed || f.strays() || c.endedAlone(f)) && c.whole(f).meets(from, until) {
 			return "a node was " + string(f.Trouble)
 		}
 	}
@@ -291,6 +309,17 @@ func (c *hearing) explain(before, d *Delivery) string {
 		return LeaseOut
 	}
 	return ""
+}
+
+// endedAlone reports whether a node was ended in order while Redis was away, so that it could
+// not record what it had counted.
+func (b Bench) endedAlone(f Fault) bool {
+	if f.Trouble != Restarted && f.Trouble != HandedOver && f.Trouble != Drained {
+		return false
+	}
+	return slices.ContainsFunc(b.faults, func(r Fault) bool {
+		return (r.Trouble == Down || r.Trouble == Hung || r.Trouble == FailedOver) && r.meets(f.Start, f.End)
+	})
 }
 
 // lease is when the lease of a delivery ends, as its receiver knows it.

@@ -19,6 +19,10 @@ type Sentinels struct {
 	sentinel        *Server
 }
 
+// How long the sentinel waits for a server that does not answer, in milliseconds: on a busy
+// machine one that lives may be silent for a while, and only FailOver is to have it replaced.
+const patient, impatient = "60000", "300"
+
 // StartSentinel starts them, and waits until the replica has caught up and the
 // sentinel knows it.
 func StartSentinel(t testing.TB, options ...string) *Sentinels {
@@ -33,7 +37,7 @@ func StartSentinel(t testing.TB, options ...string) *Sentinels {
 	s.Replica.WaitForMaster()
 	s.sentinel = newServer(t, []string{
 		"sentinel monitor " + MasterName + " " + host + " " + port + " 1",
-		"sentinel down-after-milliseconds " + MasterName + " 500",
+		"sentinel down-after-milliseconds " + MasterName + " " + patient,
 		"sentinel failover-timeout " + MasterName + " 5000",
 	})
 	s.sentinel.args = append(s.sentinel.args, "--sentinel")
@@ -76,7 +80,9 @@ func (s *Sentinels) ShutReplicaOut() {
 // FailOver kills the master and waits until the replica has taken its place.
 func (s *Sentinels) FailOver() {
 	s.Master.t.Helper()
+	s.sentinel.Do("sentinel", "set", MasterName, "down-after-milliseconds", impatient)
 	s.Master.Kill()
+	defer s.sentinel.Do("sentinel", "set", MasterName, "down-after-milliseconds", patient)
 	s.Replica.Wait("the replica is the master", func(ctx context.Context, c *redis.Client) bool {
 		return strings.Contains(c.Info(ctx, "replication").Val(), "role:master")
 	})
