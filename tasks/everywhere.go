@@ -99,6 +99,9 @@ type (
 		Cancelled  int
 		Delivering []leftCount `json:",omitempty"` // how many were being delivered
 		Left       []leftTask  `json:",omitempty"` // the first of these
+		// Retried are the first of the cancelled tasks that had been delivered before: the
+		// node that did so may have counted them as being delivered.
+		Retried []string `json:",omitempty"`
 	}
 	leftCount struct {
 		Home  recovery.Home `json:",omitempty"` // 0: they are spooled

@@ -1,11 +1,13 @@
 package tasks
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -367,6 +369,48 @@ func TestSilentNodeAmongAll(t *testing.T) {
 		if got, err = a.CancelGroup(ctx, "g"); err != nil || got.Cancelled != 4 {
 			t.Errorf("CancelGroup again = %+v, %v", got, err)
 		}
+	})
+}
+
+// A task that one node is delivering passes to another node while a group is cancelled; that
+// one cancels it once it is given back. It is not said to be left to its receiver then.
+func TestCancelledWhereItHasGone(t *testing.T) {
+	crewed(t, 3, func(t *testing.T, c *crew) {
+		a, b, next := c.nodes[0], c.nodes[1], c.nodes[2]
+		task := b.must(Request{Topic: "x", Group: "g"})
+		pass(10 * time.Millisecond)
+		ds, err := b.Reserve(t.Context(), "x", 1, 0, time.Hour)
+		if err != nil || len(ds) != 1 {
+			t.Fatalf("reserved %v, %v", ds, err)
+		}
+		var hears atomic.Bool
+		c.fleet.Drop(func(_, to string, message []byte) bool {
+			return to == next.name && !hears.Load() && bytes.Contains(message, []byte(purgeQuestion.verb))
+		})
+		var got GroupCancelled
+		var cancelled error
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			got, cancelled = a.CancelGroup(t.Context(), "g")
+		}()
+		pass(100 * time.Millisecond)
+		home, _ := recovery.HomeOf(task.ID)
+		want(t, "yield", b.yield(t.Context(), home, next.name), nil)
+		if ok, err := next.member.Accept(t.Context(), home); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		given, err := b.Settle(t.Context(), Verdict{Verb: Release, Delay: ptr(time.Hour)}, []string{ds[0].Receipt()})
+		if err = errors.Join(err, given[0].Err); err != nil {
+			t.Fatal("Settle:", err)
+		}
+		hears.Store(true)
+		<-done
+		if cancelled != nil || got.Cancelled != 1 || len(got.Delivering) != 0 || got.More != 0 {
+			t.Errorf("CancelGroup = %+v, %v", got, cancelled)
+		}
+		_, err = a.Get(t.Context(), task.ID)
+		want(t, "Get", err, ErrNotFound)
 	})
 }
 

@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,7 +52,8 @@ func validPurge(topic string) bool { return validName(strings.TrimSuffix(topic, 
 // toll is what a purge has done.
 type toll struct {
 	cancelled, delivering int
-	left                  []string // ids of the first of those that were being delivered
+	left                  []string            // ids of the first of those that were being delivered
+	retried               map[string]struct{} // ids of cancelled ones that had been delivered before
 }
 
 // purgeAll purges at all nodes.
@@ -69,6 +71,8 @@ func (s *Scheduler) purgeAll(ctx context.Context, q purgeAsk) (t toll, err error
 	return t, err
 }
 
+// add takes what a node has done. A task that one node was delivering, and another one has
+// cancelled since, in a shard that has changed hands, counts as cancelled.
 func (t *toll) add(a *purgeAnswer, counts func(recovery.Home) bool) {
 	t.cancelled += a.Cancelled
 	for _, l := range a.Delivering {
@@ -81,6 +85,19 @@ func (t *toll) add(a *purgeAnswer, counts func(recovery.Home) bool) {
 			t.left = append(t.left, l.ID)
 		}
 	}
+	if t.retried == nil {
+		t.retried = make(map[string]struct{})
+	}
+	for _, id := range a.Retried {
+		t.retried[id] = struct{}{}
+	}
+	t.left = slices.DeleteFunc(t.left, func(id string) bool {
+		_, cancelled := t.retried[id]
+		if cancelled {
+			t.delivering--
+		}
+		return cancelled
+	})
 }
 
 // purgeHere purges what this node has, for a while.
@@ -115,6 +132,8 @@ type purge struct {
 	delivering map[uint16]int // by shard
 	named      []passedBy     // the first of those that were being delivered, up to keep
 	keep       int
+	tried      map[int]string // of the piece, those that had been delivered before
+	retried    []string       // those of them that were cancelled, up to keep
 }
 
 // passedBy is a task that was being delivered.
@@ -162,7 +181,7 @@ func (p *purge) toll() toll {
 // answer tells another node what was done. Who was being delivered counts only in the
 // shards of the stay.
 func (p *purge) answer(st stay) purgeAnswer {
-	a := purgeAnswer{Cancelled: p.cancelled}
+	a := purgeAnswer{Cancelled: p.cancelled, Retried: p.retried}
 	for shard, n := range p.delivering {
 		if h, ok := st[int(shard)]; ok {
 			a.Delivering = append(a.Delivering, leftCount{h.home, n})
@@ -200,6 +219,7 @@ func (p *purge) piece(ctx context.Context) error {
 	ctx, cancel := p.within(ctx)
 	defer cancel()
 	c := newCall(0)
+	p.tried = make(map[int]string)
 	if p.kill {
 		c.phase.Store(sent) // a death is never taken back
 	}
@@ -211,10 +231,13 @@ func (p *purge) piece(ctx context.Context) error {
 	if late := p.await(ctx, c); err == nil || errors.Is(late, ErrUnknown) {
 		err = late
 	}
-	for _, answer := range p.answers(c) {
+	for i, answer := range p.answers(c) {
 		switch {
 		case answer == nil:
 			p.cancelled++
+			if id, ok := p.tried[i]; ok {
+				p.retried = append(p.retried, id)
+			}
 		case err == nil:
 			err = answer
 		}
@@ -272,6 +295,14 @@ func (p *purge) some(c *call) (sent int, err error) {
 	return sent, err
 }
 
+// tryLocked notes a task that is about to be cancelled, at a place of the piece, if it has
+// been delivered before.
+func (p *purge) tryLocked(sl *slot, at int) {
+	if len(p.retried)+len(p.tried) < p.keep && p.book.fields(sl).attempt > 0 {
+		p.tried[at] = string(p.book.id(sl))
+	}
+}
+
 // belongsLocked tells whether a task that was waited for is still one to be cancelled: it
 // may have passed to another topic or group.
 func (p *purge) belongsLocked(sl *slot) bool {
@@ -290,6 +321,7 @@ func (p *purge) visitLocked(n uint32, sl *slot, c *call, sent int) (int, error) 
 			if err := p.writable(int(sl.shard)); err != nil {
 				return sent, err
 			}
+			p.tryLocked(sl, len(c.errs))
 			p.killLocked(n, sl, c)
 			return sent + 1, nil
 		}
@@ -303,6 +335,7 @@ func (p *purge) visitLocked(n uint32, sl *slot, c *call, sent int) (int, error) 
 			sl.flags |= wanted
 			p.writeLocked(write{slot: n, op: opCancel})
 		} else {
+			p.tryLocked(sl, len(c.errs))
 			p.writeLocked(write{slot: n, op: opCancel, call: c, index: c.join(n)})
 		}
 		return sent + 1, nil
