@@ -152,8 +152,8 @@ func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
 	}
 }
 
-// Topic returns a topic. Errors: ErrNoTopic if nobody has set it up and it never had a
-// task, ErrInvalid, ErrUnreachable.
+// Topic returns a topic. Errors: ErrNoTopic if it was never set up and never had a task, or was
+// deleted and has no task; ErrInvalid, ErrUnreachable.
 func (c *Client) Topic(ctx context.Context, name string) (*Topic, error) {
 	return c.topic(ctx, call{method: http.MethodGet, effect: reads}, name)
 }

@@ -37,7 +37,26 @@ func TestTopics(t *testing.T) {
 		t.Errorf("listed %v", list)
 	}
 	r.want(r.do("DELETE", "/v1/topics/t", ""), 204)
-	r.refused(r.do("DELETE", "/v1/topics/t", ""), 404, "topic_not_found", "")
+	gone := func() {
+		t.Helper()
+		r.refused(r.do("GET", "/v1/topics/t", ""), 404, "topic_not_found", "")
+		r.refused(r.do("DELETE", "/v1/topics/t", ""), 404, "topic_not_found", "")
+		if list := r.want(r.do("GET", "/v1/topics", ""), 200)["topics"].([]any); len(list) != 0 {
+			t.Errorf("deleted, it is listed: %v", list)
+		}
+	}
+	gone()
+	r.reserve("t", `{"wait":"10ms"}`, 0) // a receiver does not bring it back
+	gone()
+	r.refused(r.do("PUT", "/v1/topics/t", `{}`, `If-Match: *`), 412, "precondition_failed", "")
+	r.want(r.do("PATCH", "/v1/topics/t", `{"lease":"1m"}`), 200)
+	if v := r.want(r.do("GET", "/v1/topics/t", ""), 200); v["lease"] != "1m" || v["concurrency"] != 64.0 {
+		t.Errorf("set up again by PATCH, it shows %v", v)
+	}
+	r.want(r.do("DELETE", "/v1/topics/t", ""), 204)
+	gone()
+	r.want(r.do("PUT", "/v1/topics/t", `{}`), 200)
+	r.want(r.do("GET", "/v1/topics/t", ""), 200)
 }
 
 func TestTopicsAreChangedConditionally(t *testing.T) {

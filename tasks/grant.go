@@ -328,7 +328,7 @@ func (t *topic) countLocked(change int) {
 	moved := 0
 	switch {
 	case occupied && !t.occupied:
-		moved = 1
+		moved, t.deleted = 1, false // with new tasks it is a topic that was never set up
 	case t.occupied && !occupied:
 		moved = -1
 	}

@@ -223,5 +223,6 @@ func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic, know
 // was met, the ledger has lost the settings and its revisions have begun anew: they must
 // not be taken for those of before.
 func (t *topic) revisedLocked(revision int64) {
-	t.seen, t.revision = min(t.seen, revision), revision
+	t.seen = min(t.seen, revision)
+	t.setRevision(revision)
 }

@@ -49,7 +49,10 @@ func TestSettingsReachOtherNodes(t *testing.T) {
 	waitFor("the pause is known", a, time.Hour, set.Revision+1)
 
 	want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), nil)
-	waitFor("the deletion is known", b, 30*time.Second, 0)
+	b.waitFor("the deletion is known", func() bool {
+		_, err := b.Topic("x")
+		return errors.Is(err, ErrNoTopic)
+	})
 	_, err = b.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Minute}, 0)
 	want(t, "SetTopic after a deletion", err, nil)
 	a.waitFor("it is there again", func() bool {

@@ -111,7 +111,8 @@ func (t *topic) take(e equipment) {
 func (s *Scheduler) equipLocked(t *topic, e equipment, revision int64) {
 	pulled, spread, unfit := t.pulled(), t.settings.Spread, t.unfit != nil
 	t.take(e)
-	t.revision, t.seen = revision, max(t.seen, revision)
+	t.setRevision(revision)
+	t.seen = max(t.seen, revision)
 	if t.later { // of the deliverer before; this one may be another
 		t.later = false
 		s.freeLocked(0, t.busy)
@@ -125,6 +126,12 @@ func (s *Scheduler) equipLocked(t *topic, e equipment, revision int64) {
 		t.reservers.dismiss()
 	}
 	s.wakeLocked(t)
+}
+
+// setRevision notes the revision of the settings that a topic has now.
+func (t *topic) setRevision(revision int64) {
+	t.deleted = revision == 0 && (t.deleted || t.revision != 0)
+	t.revision = revision
 }
 
 // equipment is what a topic has, to change some of it.

@@ -2,10 +2,12 @@ package tasks
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
@@ -40,6 +42,59 @@ func TestSettingsAreKept(t *testing.T) {
 		if !slices.Equal(names, []string{"brought", "x"}) {
 			t.Errorf("topics %v", names)
 		}
+	})
+}
+
+// A deleted topic is not shown: neither alone nor in lists, nor while a receiver waits for tasks
+// of it. It is again while it has tasks, or settings.
+func TestDeletedTopicIsGone(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		shown := func(when string, shown bool) {
+			t.Helper()
+			_, err := r.Topic("x")
+			page, listErr := r.ListTopics(TopicQuery{})
+			want(t, "ListTopics", listErr, nil)
+			if shown != (err == nil) || shown != (len(page.Topics) == 1) || shown != (len(r.Topics()) == 1) || err != nil && !errors.Is(err, ErrNoTopic) {
+				t.Errorf("%s: Topic is %v, %d are listed", when, err, len(page.Topics))
+			}
+		}
+		r.topic("x", TopicSettings{Lease: time.Minute})
+		id := r.must(Request{Topic: "x", Delay: time.Hour}).ID
+		want(t, "Cancel", r.Cancel(t.Context(), id), nil)
+		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), nil)
+		shown("deleted", false)
+		if s := r.Stats(); len(s.Topics) != 1 || s.Topics[0].Counts.Cancelled != 1 {
+			t.Errorf("its task is no longer counted: %+v", s.Topics)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		waiting := make(chan error, 1)
+		go func() {
+			_, err := r.Reserve(ctx, "x", 1, time.Minute, 0)
+			waiting <- err
+		}()
+		synctest.Wait()
+		shown("while a receiver waits", false)
+		cancel()
+		<-waiting
+		r.must(Request{ID: "new", Topic: "x", Delay: time.Hour})
+		shown("with a new task", true)
+		want(t, "Cancel", r.Cancel(t.Context(), "new"), nil)
+		shown("when that is done", true) // as any topic that was never set up
+
+		r.topic("x", TopicSettings{Lease: time.Minute})
+		r.must(Request{Topic: "x", Delay: time.Hour})
+		_, err := r.KillTopic(t.Context(), "x", -1)
+		want(t, "KillTopic", err, nil)
+		shown("with a dead task", true)
+		_, err = r.DeleteDead(t.Context(), "x", nil)
+		want(t, "DeleteDead", err, nil)
+		shown("without the dead task", false)
+		r.restart()
+		shown("after a restart", false)
+		r.topic("x", TopicSettings{Lease: time.Minute})
+		shown("set up again", true)
+		r.restart()
+		shown("set up again, after a restart", true)
 	})
 }
 

@@ -24,7 +24,7 @@ type TopicPage struct {
 	NextCursor string // leads to the next page; empty: there are no more topics
 }
 
-// ListTopics returns a page of the topics that this node has met. Pages are no snapshot: a
+// ListTopics returns a page of the topics that Topics returns. Pages are no snapshot: a
 // topic that comes or goes meanwhile may be missing. Errors: ErrInvalid.
 func (s *Scheduler) ListTopics(q TopicQuery) (TopicPage, error) {
 	var f faults
@@ -65,13 +65,13 @@ func (s *Scheduler) topicNames() []string {
 }
 
 // describeSome makes a page of topics, as far as they fit into one. Those that were
-// forgotten meanwhile are left out.
+// forgotten meanwhile, or are gone, are left out.
 func (s *Scheduler) describeSome(names []string) (page TopicPage) {
 	bytes := 0
 	for i := 0; i < len(names); {
 		s.mu.Lock()
 		for end := min(i+atOnce, len(names)); i < end && bytes < topicPageBytes; i++ {
-			if t, ok := s.topics[names[i]]; ok {
+			if t, ok := s.topics[names[i]]; ok && !s.gone(t) {
 				page.Topics = append(page.Topics, s.describeLocked(t))
 				bytes += describedBytes + len(t.settings.Delivery)
 			}

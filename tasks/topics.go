@@ -15,6 +15,7 @@ type topic struct {
 	own       bool      // somebody has set its concurrency; a backlog does not raise it
 	revision  int64     // of the stored settings; 0: none
 	seen      int64     // the highest revision met so far, also of settings deleted since
+	deleted   bool      // its settings were, and none have been stored since
 	handler   Deliverer // what the program has registered; it goes before what the settings say
 	deliverer Deliverer // the handler, or what a way has made of the settings; nil: the topic is pulled, or unfit
 	unfit     error     // why nobody can have its tasks at present: this process cannot do what its settings say
@@ -114,23 +115,38 @@ func (t *topic) idle() bool {
 		t.workers == 0 && t.reservers.queue.Len() == 0 && len(t.wishes) == 0 && len(t.guests) == 0 && t.helps == 0
 }
 
-// Topic returns a topic that has settings, tasks or a handler. Errors: ErrNoTopic.
+// Topic returns a topic that this node has met. Error: ErrNoTopic, also of a topic that was
+// deleted and has no task here.
 func (s *Scheduler) Topic(name string) (Topic, error) {
 	s.mu.Lock()
 	defer s.unlock()
-	if t, ok := s.topics[name]; ok {
+	if t, ok := s.topics[name]; ok && !s.gone(t) {
 		return s.describeLocked(t), nil
 	}
 	return Topic{}, ErrNoTopic
 }
 
-// Topics returns all topics that this node has met, by name. There may be MaxTopics of them:
-// ListTopics returns them page by page.
+// Topics returns all topics that this node has met, by name, but for those of which Topic is
+// ErrNoTopic. There may be MaxTopics of them: ListTopics returns them page by page.
 func (s *Scheduler) Topics() []Topic {
 	var all []Topic
-	s.eachTopic(func(t *topic) { all = append(all, s.describeLocked(t)) })
+	s.eachTopic(func(t *topic) {
+		if !s.gone(t) {
+			all = append(all, s.describeLocked(t))
+		}
+	})
 	sortTopics(all)
 	return all
+}
+
+// gone reports whether a topic was deleted and has neither tasks nor another reason to be shown.
+// The node still knows it, for its counts and for receivers that wait for tasks of it.
+func (s *Scheduler) gone(t *topic) bool { return t.deleted && !t.occupied && !s.setUp(t) }
+
+// setUp reports whether a topic has settings, stored or of the configuration, or a handler.
+func (s *Scheduler) setUp(t *topic) bool {
+	_, brought := s.cfg.brought[t.name]
+	return brought || t.revision != 0 || t.handler != nil
 }
 
 // countsLocked returns the counts of a topic as they are shown.

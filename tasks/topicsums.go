@@ -101,7 +101,7 @@ func (s *Scheduler) chooseTopics(limit int) map[*topic]bool {
 		for _, n := range t.gauges {
 			c.busy += n
 		}
-		if _, brought := s.cfg.brought[t.name]; brought || t.revision != 0 || t.handler != nil {
+		if s.setUp(t) {
 			c.set = 1
 		}
 		part = append(part, c)
