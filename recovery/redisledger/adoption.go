@@ -3,7 +3,6 @@ package redisledger
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -11,8 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
 )
@@ -390,70 +387,4 @@ func (l *Ledger) holds(node string, index int) *shard {
 		}
 	}
 	return nil
-}
-
-// tidy retires empty shards of nodes that are long dead, and forgets those of which
-// nothing is left.
-func (l *Ledger) tidy(ctx context.Context, found survey) {
-	gone := l.longDead()
-	if len(gone) == 0 || !l.Standing().Certain {
-		return
-	}
-	for _, s := range l.table.Load().all() {
-		if gone[s.node] == nil {
-			continue
-		}
-		if err := l.retireAdopted(ctx, s); err != nil {
-			return
-		}
-	}
-	for _, h := range found.holdings {
-		if h.raw != "" && !h.token.retired() {
-			delete(gone, h.node)
-		}
-	}
-	for node, s := range gone {
-		if found.partial[node] {
-			continue
-		}
-		keys := []string{l.keys.nodes(), l.keys.heartbeat(node), l.keys.status(), l.keys.numbers()}
-		forgotten, err := forgetScript.run(ctx, l.client, keys, node, s.raw, s.count, int(s.number)).Bool()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return
-		}
-		if forgotten {
-			l.log.Info("a dead node of which nothing was left was forgotten", "of", node)
-		}
-	}
-}
-
-// longDead are the nodes that were watched in vain for long.
-func (l *Ledger) longDead() map[string]*sighting {
-	w := &l.others
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	gone := map[string]*sighting{}
-	for name, s := range w.nodes {
-		if name != l.opts.Node && s.fault == nil && l.deadLocked(s) && w.silentLocked(s) >= l.times(forgetAfter) {
-			seen := *s
-			gone[name] = &seen
-		}
-	}
-	return gone
-}
-
-// retireAdopted gives up a shard of another node, if it is empty.
-func (l *Ledger) retireAdopted(ctx context.Context, s *shard) error {
-	if !s.mu.TryLock() {
-		return nil // something is being written
-	}
-	defer s.mu.Unlock()
-	if !s.isHeld() || s.open != 0 {
-		return nil
-	}
-	retired, err := l.retireLocked(ctx, s)
-	if retired {
-		_ = l.endTenureLocked(s, fmt.Errorf("%w: shard %d", recovery.ErrRetired, s.number))
-	}
-	return err
 }

@@ -1,0 +1,156 @@
+package tasks
+
+import (
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// This file moves what is spooled to the ledger, once that answers again.
+
+const (
+	unspoolEvery  = 100 * time.Millisecond
+	unspoolAtOnce = 500 // of a line: what is under way waits if the ledger is gone again
+)
+
+// unspoolLoop moves what is spooled to the ledger, until Close begins.
+func (s *Scheduler) unspoolLoop() {
+	tick := time.NewTicker(unspoolEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.spool.askCondition()
+			s.settleLimbo()
+		case <-s.spool.more:
+		case <-s.closing:
+			return
+		}
+		s.unspool()
+	}
+}
+
+// unspool sends the heads of all lines whose shards take them.
+func (s *Scheduler) unspool() {
+	s.mu.Lock()
+	lines := make([]*spoolLine, 0, len(s.spool.lines))
+	for _, l := range s.spool.lines {
+		lines = append(lines, l)
+	}
+	s.unlock()
+	for _, l := range lines {
+		s.mu.Lock()
+		if !s.ended {
+			s.advanceLocked(l)
+		}
+		s.unlock()
+	}
+}
+
+// advanceLocked sends the head of a line, unless one is under way already.
+func (s *Scheduler) advanceLocked(l *spoolLine) {
+	sp := s.spool
+	gone := 0
+	for gone < len(l.items) && sp.numbers[l.items[gone].slot] != l.items[gone].number {
+		gone++
+	}
+	if l.items = l.items[gone:]; len(l.items) == 0 {
+		l.items = nil
+		return
+	}
+	if l.moving > 0 || l.blocked || len(sp.limbo) > 0 || s.refusal.Load() != nil {
+		return
+	}
+	shard, ok := s.heirLocked(s.book.id(s.book.slot(l.items[0].slot)))
+	if !ok {
+		return
+	}
+	for _, it := range l.items[:min(len(l.items), unspoolAtOnce)] {
+		if sp.numbers[it.slot] != it.number {
+			continue // finished
+		}
+		if !movable(s.book.slot(it.slot)) {
+			return
+		}
+		s.writeLocked(write{slot: it.slot, op: opUnspool, shard: uint16(shard)})
+	}
+}
+
+// heirLocked returns the shard into which a task is to be moved; false if it takes
+// nothing now. A shard must not get tasks of two lines.
+func (s *Scheduler) heirLocked(id []byte) (shard int, ok bool) {
+	shard = s.terms.ShardOf(id)
+	h := s.holdingLocked(shard)
+	if !h.takes() || s.deaf(shard, unspoolEvery) || s.unsure() {
+		return shard, false
+	}
+	home, _ := recovery.HomeOf(string(id))
+	return shard, s.fleet == nil || h.home == home
+}
+
+// movable tells that the spool has all that is to be known about a task. One that has
+// died waits for the ledger with its burial: the spool keeps no dead.
+func movable(sl *slot) bool {
+	return sl.flags&writing == 0 && sl.stored != notStored && (!sl.state.busy() || sl.state == burying)
+}
+
+// unspoolChangeLocked is what moving a task means to the ledger. A dead one is moved as it
+// was, to be buried right afterwards.
+func (s *Scheduler) unspoolChangeLocked(c *recovery.Change, w *write, sl *slot) {
+	c.Data = s.book.record(sl)
+	if sl.state == burying {
+		f := s.book.fields(sl)
+		f.state = recPending
+		s.scratch = f.encode(s.scratch[:0])
+		c.Data = s.scratch
+	}
+	w.at = recordNext(c.Data)
+	c.From, c.To = recovery.Spot{}, recovery.Spot{Place: recovery.Pending, At: w.at}
+	s.spool.targets[w.slot] = w.shard
+	s.lineLocked(sl).moving++
+	c.Mark = recovery.Mark{Spool: s.spool.id, Number: s.spool.numbers[w.slot]}
+}
+
+// unspooledLocked makes a task the ledger's, which has its record.
+func (s *Scheduler) unspooledLocked(w *write, sl *slot) {
+	s.spool.removeLocked(s.book.id(sl), recovery.Spot{Place: recovery.Pending, At: sl.stored})
+	sl.shard, sl.stored = w.shard, w.at
+	s.spool.moved++
+	s.leaveSpoolLocked(w.slot)
+	if s.lineLocked(sl).moving == 0 {
+		select {
+		case s.spool.more <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// landedLocked counts an answered opUnspool, before it is known what it means.
+func (s *Scheduler) landedLocked(n uint32, sl *slot) {
+	delete(s.spool.targets, n)
+	s.lineLocked(sl).moving--
+}
+
+// movesInto tells whether anything is being moved into a shard.
+func (s *Scheduler) movesInto(shard int) bool {
+	if s.spool == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, target := range s.spool.targets {
+		if int(target) == shard {
+			return true
+		}
+	}
+	return false
+}
+
+// movingTo tells whether a task is being moved into a shard.
+func (s *Scheduler) movingTo(n uint32, sl *slot, shard int) bool {
+	if sl.shard != spoolShard {
+		return false
+	}
+	target, moving := s.spool.targets[n]
+	return moving && int(target) == shard
+}
