@@ -63,6 +63,16 @@ func (s state) busy() bool {
 	return true
 }
 
+// maybeDead reports whether the ledger's record of the task may rightly be that of a dead one:
+// it is dying, is being taken from among the dead, or is being looked up.
+func (s state) maybeDead() bool {
+	switch s {
+	case burying, requeuing, checking, filing, creating:
+		return true
+	}
+	return false
+}
+
 // shown is the state that callers see.
 func (s state) shown() State {
 	switch s {

@@ -30,6 +30,8 @@ type deadCheck struct {
 	missing map[uint64]struct{} // hashes of the dead that the ledger has not shown so far
 	page    []recovery.Entry    // of the ledger's index, not looked at yet
 
+	open bool // it is not decided yet what has become of some
+
 	forgotten, learned, deleted, buried int
 }
 
@@ -86,7 +88,7 @@ func (s *Scheduler) compareDeadOf(n int, h *holding, rewound bool) error {
 	err := c.run(s.ctx)
 	s.mu.Lock()
 	delete(s.dead.checks, &c)
-	if c.forgotten > 0 {
+	if c.forgotten > 0 || c.open {
 		s.doubtDeadLocked() // members of the ledger's index without a record are deleted then
 	}
 	s.mu.Unlock()
@@ -193,8 +195,8 @@ func (c *deadCheck) compareLocked(e recovery.Entry, recorded bool) {
 		if recorded {
 			delete(c.missing, hash)
 		}
-	case known && (c.book.slot(n).state.busy() || c.book.slot(n).flags&writing != 0):
-		// It is dying, or has just been taken from among the dead.
+	case known && c.book.slot(n).state.maybeDead():
+		c.open = true
 	case recorded && !known && !c.rewound && c.outcomes.findSince(hash, c.h.past).kind == 0:
 		c.enterGraveLocked(c.keptTopic([]byte(e.Spot.Label)), c.shard, e.ID, e.Spot.At)
 		c.learned++

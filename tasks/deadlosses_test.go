@@ -183,13 +183,14 @@ func TestLostDeadTasksOfATopic(t *testing.T) {
 	})
 }
 
-// Redis is put back to an older file. Who died before stays dead, who died and was deleted
-// or requeued does not come back, and ids whose whole life is lost are free.
+// Redis is put back to an older file. Who died before stays dead; who died and was deleted or
+// requeued does not come back, nor does one whose acknowledgement is still being recorded; and
+// ids whose whole life is lost are free.
 func TestOlderFileOfTheDead(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t, "dbfilename dump.rdb")
 		g := newTeam(t, server.URL(), names...)
-		g.bury("deleted", "came-back", "kept")
+		g.bury("deleted", "came-back", "kept", "finished")
 		g.schedule("x", "buried")
 		server.Do("save")
 		dump := filepath.Join(server.Dir, "dump.rdb")
@@ -209,14 +210,26 @@ func TestOlderFileOfTheDead(t *testing.T) {
 		for i := range 3 {
 			delete(wanted, fmt.Sprint("dead lost-", i+1))
 		}
+		delete(wanted, "dead finished")
+		came, err = requeued(g.next().Requeue(t.Context(), "x", Requeue{IDs: []string{"finished"}}))
+		if err != nil || came != 1 {
+			t.Fatalf("requeued %d, %v", came, err)
+		}
+		finished := g.pull("finished")
 
 		server.Kill()
+		for _, n := range g.nodes { // one of them has it, and writes that for as long as it takes
+			if _, err := n.Settle(t.Context(), Verdict{Verb: Ack}, []string{finished.Receipt()}); err != nil {
+				t.Fatal("Settle:", err)
+			}
+		}
 		want(t, "WriteFile", os.WriteFile(dump, older, 0o600), nil)
 		server.Start()
 		g.waitFor("the loss is noticed", func(n *node) bool { return n.Stats().Rewinds == 4 })
 		g.wantDead(server, 2)
 		g.wantEqual(server, 4, wanted)
 		g.wantGone("deleted")
+		g.wantGone("finished")
 		g.schedule("x", "lost-1", "lost-2", "lost-3", "deleted")
 	})
 }
