@@ -66,12 +66,11 @@ func (s state) busy() bool {
 // maybeDead reports whether the ledger's record of the task may rightly be that of a dead one:
 // it is dying, is being taken from among the dead, or is being looked up.
 func (s state) maybeDead() bool {
-	switch s {
-	case burying, requeuing, checking, filing, creating:
-		return true
-	}
-	return false
+	return s == burying || s == requeuing || s.undecided()
 }
+
+// undecided reports whether the task is being created or looked up: there may be none.
+func (s state) undecided() bool { return s == creating || s == filing || s == checking }
 
 // shown is the state that callers see.
 func (s state) shown() State {

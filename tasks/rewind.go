@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -141,23 +142,38 @@ func (s *Scheduler) breathe() bool {
 	return !s.isClosing()
 }
 
+// openPause is the time between two looks at ids of which it is not decided yet what they are.
+const openPause = 50 * time.Millisecond
+
 // deleteStrays deletes the pending records of a shard that memory does not know:
 // tasks that are finished, and that the loss has brought back. Those that memory
-// knows to be dead are buried again.
+// knows to be dead are buried again. An id that is being created or looked up is looked at
+// again once that is over: if the creation is given up, the record is a stray.
 func (s *Scheduler) deleteStrays(r recovery.Rewinder, shard int, h *holding) (deleted int, err error) {
 	for {
 		deleted = 0
+		var open []recovery.Ref
 		err = r.ScanShard(s.ctx, shard, func(page []recovery.Entry) error {
 			if !s.breathe() {
 				return ErrClosed
 			}
-			n, dead, err := s.deleteSome(shard, h, page)
-			deleted += n
-			if err == nil && len(dead) > 0 {
-				err = s.buryAgain(shard, h, dead)
-			}
+			n, undecided, err := s.deletePage(shard, h, page)
+			deleted, open = deleted+n, append(open, undecided...)
 			return err
 		})
+		for err == nil && len(open) > 0 {
+			if !s.rest(openPause) {
+				return deleted, ErrClosed
+			}
+			var page []recovery.Entry
+			if err = s.ledger.Get(s.ctx, shard, open, func(_ int, e recovery.Entry) {
+				page = append(page, recovery.Entry{ID: bytes.Clone(e.ID), Spot: e.Spot})
+			}); err == nil {
+				var n int
+				n, open, err = s.deletePage(shard, h, page)
+				deleted += n
+			}
+		}
 		if err == nil || errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || errors.Is(err, ErrClosed) {
 			return deleted, err
 		}
@@ -170,32 +186,45 @@ func (s *Scheduler) deleteStrays(r recovery.Rewinder, shard int, h *holding) (de
 	}
 }
 
-// deleteSome deletes the strays of a page, and returns the dead among them.
-func (s *Scheduler) deleteSome(shard int, h *holding, page []recovery.Entry) (deleted int, dead []recovery.Ref, err error) {
+// deletePage deletes the strays of a page, and buries the dead among them again. It returns those
+// of which it is not decided yet what they are.
+func (s *Scheduler) deletePage(shard int, h *holding, page []recovery.Entry) (deleted int, open []recovery.Ref, err error) {
+	deleted, dead, open, err := s.deleteSome(shard, h, page)
+	if err == nil && len(dead) > 0 {
+		err = s.buryAgain(shard, h, dead)
+	}
+	return deleted, open, err
+}
+
+// deleteSome deletes the strays of a page, and returns the dead among them, and those that are
+// being created or looked up.
+func (s *Scheduler) deleteSome(shard int, h *holding, page []recovery.Entry) (deleted int, dead, open []recovery.Ref, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	switch {
 	case s.ended:
-		return 0, nil, ErrClosed
+		return 0, nil, nil, ErrClosed
 	case !h.mine():
-		return 0, nil, recovery.ErrLost
+		return 0, nil, nil, recovery.ErrLost
 	}
 	for i := range page {
-		id := page[i].ID
-		if _, known := s.book.find(id); known || s.illegibleLocked(id) {
-			continue
+		id, ref := page[i].ID, recovery.Ref{ID: string(page[i].ID), Next: page[i].Spot.At}
+		n, known := s.book.find(id)
+		switch {
+		case known && s.book.slot(n).state.undecided():
+			open = append(open, ref)
+		case known, s.illegibleLocked(id):
+		case s.buriedLocked(id):
+			dead = append(dead, ref)
+		default:
+			n, sl := s.book.enter(id, nil)
+			sl.shard, sl.stored = uint16(shard), page[i].Spot.At
+			s.setLocked(sl, finishing)
+			s.writeLocked(write{slot: n, op: opFinish})
+			deleted++
 		}
-		if s.buriedLocked(id) {
-			dead = append(dead, recovery.Ref{ID: string(id), Next: page[i].Spot.At})
-			continue
-		}
-		n, sl := s.book.enter(id, nil)
-		sl.shard, sl.stored = uint16(shard), page[i].Spot.At
-		s.setLocked(sl, finishing)
-		s.writeLocked(write{slot: n, op: opFinish})
-		deleted++
 	}
-	return deleted, dead, nil
+	return deleted, dead, open, nil
 }
 
 // buryAgain buries tasks whose burial is among what was lost: memory has kept

@@ -1,0 +1,61 @@
+package tasks
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// Redis has brought a finished task back while its id is being created again, and the creation
+// comes to nothing. The record does not stay: another process would take it for a task.
+func TestStrayOfAnIDThatIsBeingCreated(t *testing.T) {
+	oneAndFleet(t, func(t *testing.T, names ...string) {
+		server := redistest.Start(t)
+		g := newTeam(t, server.URL(), names...)
+		g.schedule("x", "t")
+		var owner *node
+		var shard int
+		key := ""
+		for _, n := range g.nodes {
+			for i := range 4 {
+				if k := fmt.Sprintf("lapse:{%s/%d}:", n.name, i); server.Do("hexists", k+"tasks", "t") == int64(1) {
+					owner, shard, key = n, i, k
+				}
+			}
+		}
+		record := server.Do("hget", key+"tasks", "t")
+		g.settle(Ack, g.pull("t"))
+		server.Do("hset", key+"tasks", "t", record)
+		server.Do("sadd", key+"pending", "t")
+
+		s := owner.Scheduler
+		s.mu.Lock()
+		n, sl := s.book.enter([]byte("t"), nil)
+		sl.state = creating
+		h := s.holdingLocked(shard)
+		s.unlock()
+		deleted := make(chan int)
+		go func() {
+			count, err := s.deleteStrays(s.ledger.(recovery.Rewinder), shard, h)
+			if err != nil {
+				t.Error(err)
+			}
+			deleted <- count
+		}()
+		select {
+		case <-deleted:
+			t.Error("it does not wait for what becomes of the creation")
+		case <-time.After(200 * time.Millisecond):
+		}
+		s.mu.Lock()
+		s.uncheckLocked(n)
+		s.unlock()
+		if count := <-deleted; count != 1 {
+			t.Errorf("%d strays were deleted", count)
+		}
+		owner.waitFor("it is gone", func() bool { return len(g.recorded(server)) == 0 })
+	})
+}
