@@ -158,10 +158,10 @@ func (c *Client) Topic(ctx context.Context, name string) (*Topic, error) {
 	return c.topic(ctx, call{method: http.MethodGet, effect: reads}, name)
 }
 
-// SetTopic replaces all settings of a topic; what is zero gets its default. With a
-// revision other than AnyRevision they are replaced only if nobody has changed them
-// since, 0 meaning that nobody has set any. Settings without a Delivery are refused while the
-// topic has another one than pull, and tasks: ChangeTopic leaves what is not given as it is.
+// SetTopic replaces all settings of a topic; what is zero gets its default. A revision other than
+// AnyRevision must be that of the present settings; 0 means that the topic has none. Settings
+// without a Delivery are refused while the topic has tasks and a Delivery other than pull.
+// ChangeTopic leaves what is not given as it is.
 //
 // Errors: ErrInvalid, ErrInUse, ErrRevision, ErrUnavailable, ErrUnknown, ErrUnreachable.
 func (c *Client) SetTopic(ctx context.Context, name string, s Settings, revision int64) (*Topic, error) {

@@ -18,8 +18,8 @@ const (
 	largeAnswer    = 4 << 10
 	answerPiece    = 32 << 10
 	answerProgress = 10 * time.Second
-	// unreadBody is how long a body is still read that nobody wants, so that the answer to it
-	// arrives at a caller that is still sending.
+	// unreadBody is how long the server goes on reading the body of a refused request, so that
+	// the refusal arrives at a caller that is still sending.
 	unreadBody = time.Second
 	// taskAnswer is what an answer of one task counts for before its size is known.
 	taskAnswer = 16 << 10

@@ -45,14 +45,16 @@ func isBrowser(r *http.Request) bool {
 	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" || r.Header["Accept-Language"] != nil
 }
 
-// isOfThisMachine reports whether a name leads to the machine that asks, whoever answers for it.
+// isOfThisMachine reports whether a name leads every client to its own machine, so that no DNS
+// server can make it lead elsewhere.
 func isOfThisMachine(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback()
 }
 
-// isOfPrivateNetwork reports whether nobody can own a name in the public DNS: one without a dot,
-// as of a container, or in a domain for use within a network, as of a service of Kubernetes.
+// isOfPrivateNetwork reports whether a name cannot be registered in the public DNS: it has no dot,
+// as that of a container, or is in a domain for use within a network, as that of a service of
+// Kubernetes.
 func isOfPrivateNetwork(host string) bool {
 	return !strings.Contains(host, ".") || slices.ContainsFunc([]string{".local", ".internal", ".svc"}, func(domain string) bool {
 		return strings.HasSuffix(host, domain)

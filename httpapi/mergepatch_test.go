@@ -93,7 +93,7 @@ func TestPatchTopic(t *testing.T) {
 			t.Errorf("%s:\n%s", c[0], diff)
 		}
 	}
-	// One that nobody has set up.
+	// A topic without settings.
 	if got := shown(r.do("PATCH", "/v1/topics/new", `{"lease":"9s"}`)); got != `[{"kind":"pull"},"9s",1000000,null,false,1]` {
 		t.Error(got)
 	}

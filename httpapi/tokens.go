@@ -230,7 +230,8 @@ func (t *knownToken) name() string {
 // A routeKey names a route as gin does.
 type routeKey struct{ method, path string }
 
-// admit tells who calls, nil for anybody, and why the call is refused, if it is.
+// admit returns the token of the caller, nil if the route needs none, and why the call is
+// refused, nil if it is not.
 func (s *Server) admit(c *gin.Context) (caller *knownToken, refusal *Problem) {
 	set := s.tokens.Load()
 	if set == nil || c.FullPath() == "" { // no tokens, or no such route

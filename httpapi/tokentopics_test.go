@@ -222,8 +222,8 @@ func TestEventsOfALimitedToken(t *testing.T) {
 	}
 }
 
-// The bounds of a token hold for its topics, and leave everybody else alone: the admin can set
-// topics up whatever it does.
+// The bounds of a token hold for its topics, and for no other caller: an admin can set topics up
+// although the token has reached its bounds.
 func TestBoundsOfAToken(t *testing.T) {
 	own := tokenOf("own", ScopeSchedule)
 	own.Topics, own.MaxTopics, own.MaxPending = []string{"own.*"}, 2, 5

@@ -13,9 +13,9 @@ import (
 )
 
 // Topics are chosen by callers, and every label value costs memory in each
-// Prometheus that scrapes. So at most MaxTopics have series of their own, those that
-// somebody has set up before the busiest, and the others are added up under OtherTopics,
-// which no topic can be called. A topic may change over when others get busier.
+// Prometheus that scrapes. So at most MaxTopics have series of their own: first those
+// that have settings, then the busiest. The others are added up under OtherTopics, which
+// no topic can be called. A topic may change over when others get busier.
 const (
 	MaxTopics   = tasks.MaxStatsTopics
 	OtherTopics = "_other"

@@ -56,8 +56,8 @@ type abandoned struct {
 
 // Ask asks another node and returns its answer. It waits until ctx ends, but not longer
 // than MaxTime, nor for Config.Silence without a sign of the other side: that it is at work,
-// that it fetches the body, or a piece of its answer. The body must not change before it returns. Errors: ErrUnheard,
-// ErrOverloaded, ErrNoAnswer, and with one of them ErrClosed or the context's.
+// that it fetches the body, or a piece of its answer. The body must not change before it returns.
+// Errors: ErrUnheard, ErrOverloaded, ErrNoAnswer, and with one of them ErrClosed or the context's.
 func (r *Relay) Ask(ctx context.Context, node, verb string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()

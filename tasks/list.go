@@ -21,8 +21,8 @@ import (
 //
 // Errors: ErrInvalid, ErrUnavailable, ErrClosed; with several nodes also ErrNodeAway and
 // ErrReplaying, while one that holds tasks does not answer, was not replaced yet, or
-// still reads them, and ErrOverloaded; ErrNotGranted. Of a node that is alone, ErrUnavailable is about dead
-// tasks only.
+// still reads them, and ErrOverloaded; ErrNotGranted. On a node that is alone only a list of
+// dead tasks is ErrUnavailable.
 func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 	var f faults
 	if q.State > Dead {

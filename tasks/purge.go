@@ -31,9 +31,9 @@ const purgeAtOnce = 2048
 // unnoticed. Errors: ErrInvalid, ErrReplaying, ErrUnavailable, ErrUnknown, ErrClosed,
 // or why ctx has ended; with several nodes also ErrNodeAway, while one that holds tasks
 // does not answer or was not replaced yet, and ErrOverloaded. ErrUnrecorded means that the
-// ledger is known not to answer, and that up to a piece is cancelled here. After ErrUnknown up to a piece
-// more may be cancelled, or what another node does in a second or two; none of
-// it is delivered until the ledger has answered.
+// ledger is known not to answer, and that up to a piece is cancelled here. After ErrUnknown up
+// to a piece more may be cancelled, or what another node does in a second or two; none of it is
+// delivered until the ledger has answered.
 func (s *Scheduler) Purge(ctx context.Context, topic string) (Purged, error) {
 	if !validPurge(topic) {
 		return Purged{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem + "; an asterisk may follow"}}}

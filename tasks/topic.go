@@ -61,7 +61,8 @@ type Retry struct {
 	MaxAge time.Duration `json:",omitempty"`
 }
 
-// MaxRetryAttempts bounds Retry.MaxAttempts. It is the default: there MaxAge ends a task long before.
+// MaxRetryAttempts bounds Retry.MaxAttempts, and is its default: with that, MaxAge ends a task
+// long before.
 const MaxRetryAttempts = 1_000_000
 
 // Kind is a way of delivery.

@@ -52,7 +52,8 @@ func put(t *testing.T, l *Ledger, numbers ...int64) {
 	}
 }
 
-// What Pebble tells of its level 0 reaches Condition, and a store that has caught up takes tasks again.
+// What Pebble tells of its level 0 reaches Condition, and a store that has caught up takes tasks
+// again.
 func TestConditionWhileCompactionIsBehind(t *testing.T) {
 	l, err := Open("/ledger", Options{fs: vfs.NewMem(), MinFree: -1, Log: quiet()})
 	if err != nil {
@@ -72,7 +73,7 @@ func TestConditionWhileCompactionIsBehind(t *testing.T) {
 	if now.sublevels != 1 {
 		t.Fatalf("one table makes %d sublevels", now.sublevels)
 	}
-	l.stop() // nobody else looks
+	l.stop() // the ledger itself no longer measures
 	<-l.kept
 	bound := load{sublevels: 1, debt: 1 << 40}
 	l.pressure.note(now, bound, bound)
@@ -120,8 +121,8 @@ func TestCloseFlushes(t *testing.T) {
 	}
 }
 
-// A disk that hangs in the flush at Close holds up nobody for longer than the bound, and the
-// log still has everything.
+// A disk that hangs in the flush at Close delays Close by no more than the bound, and the log
+// still has everything.
 func TestFlushIsBounded(t *testing.T) {
 	disk := vfs.NewMem()
 	resume := make(chan struct{})

@@ -32,8 +32,8 @@ func shut(t *testing.T, l *Ledger) {
 	}
 }
 
-// Nobody else can read the files, neither new ones nor those of an older version; and a directory
-// that is open to others is told of.
+// Other users cannot read the files, neither new ones nor those of an older version; and there is
+// a warning of a directory that other users can open.
 func TestFilesArePrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ledger")
 	check := func() {

@@ -16,8 +16,8 @@ func (l *Ledger) Setting(ctx context.Context, name string) ([]byte, int64, error
 	return value, revision, err
 }
 
-// setting also returns the revision above which that of the next value will be, if there is
-// none: nobody who knew an old value mistakes the new one for it.
+// setting returns a value and its revision. Without a value the next one gets a higher revision
+// than the one returned: a caller that has seen an old value cannot take the next one for it.
 func (l *Ledger) setting(ctx context.Context, name string) (revision int64, value []byte, err error) {
 	e, err := l.use(ctx)
 	if err != nil {

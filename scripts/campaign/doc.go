@@ -23,8 +23,9 @@
 // accepted, moved, cancelled, acknowledged or buried after the older file's moment stays so,
 // since the memory of the nodes makes up for it. So the judge excuses nothing by such a loss
 // but this: the records of the dead are not in memory, so a task that was both accepted and
-// buried after the older file's moment is lost with it. The record of a dead task that was requeued may come back and be listed again; when it is
-// requeued again, the delivery that follows was asked for.
+// buried after the older file's moment is lost with it. The record of a dead task that was
+// requeued may come back and be listed again; when it is requeued again, the delivery that
+// follows was asked for.
 //
 // # What else may go wrong
 //
