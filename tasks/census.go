@@ -1,0 +1,237 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// A census is a question to all nodes on its way, at the node that was asked first.
+type census[Q, A any, P answered[A]] struct {
+	*Scheduler
+	question question[Q, A]
+	asked    Q
+	// here answers as this node.
+	here func(s *Scheduler, ctx context.Context, asked Q) (A, error)
+	// take is called with each answer, one at a time. counts tells whether what the answer
+	// says of a shard counts: it is covered, and nobody has covered it before. What an answer
+	// that says More, or that ended with an error, has found in a shard never counts.
+	take func(a *A, counts func(home recovery.Home) bool)
+	// next makes of an answer that says More the question that follows; nil: the same again.
+	next func(asked Q, a *A) Q
+	// deadAlone: the question is about dead tasks, of which no spool has any.
+	deadAlone bool
+
+	mu      sync.Mutex // guards everything below
+	covered map[recovery.Home]bool
+	heard   map[string]bool // nodes that have answered, and whose spooled tasks have been counted
+	moved   bool            // something was done, or covered, in this round
+	over    bool            // there is an error that repeating does not cure
+}
+
+// everywhere puts a question to all nodes until all shards are covered. Errors: as of the
+// question; ErrNodeAway and ErrReplaying when the holder of a shard has not covered it in
+// time; ErrUnavailable when it is not known who holds what; ErrUnknown when something may
+// have been done that was not answered.
+func (c *census[Q, A, P]) everywhere(ctx context.Context) error {
+	c.covered, c.heard = make(map[recovery.Home]bool), make(map[string]bool)
+	patience, cancel := c.within(ctx)
+	defer func() { cancel() }()
+	var left map[recovery.Home]recovery.Holder // of shards that are not covered; nil before the first round
+	for tries := 0; ; tries++ {
+		var err error
+		if left, err = c.attempt(ctx, patience, left); err == nil || c.over {
+			return err
+		}
+		if c.moved && c.question.writes && !silent(err) {
+			cancel()
+			patience, cancel = c.within(ctx)
+			tries = 0
+		}
+		if !c.pause(patience, tries) {
+			return final(err)
+		}
+	}
+}
+
+// attempt asks all nodes that live and have not answered, and those that hold what is left,
+// and returns who holds what is not covered then. The error is nil when nothing is.
+func (c *census[Q, A, P]) attempt(ctx, patience context.Context, left map[recovery.Home]recovery.Holder) (map[recovery.Home]recovery.Holder, error) {
+	c.moved = false
+	homes, err := c.shared.ledger.Homes(patience)
+	if err != nil {
+		return left, unavailable(err)
+	}
+	nodes, err := c.shared.ledger.Peers(patience)
+	if err != nil {
+		return left, unavailable(err)
+	}
+	asking := ctx
+	if !c.question.writes {
+		asking = patience
+	}
+	failed := c.round(asking, left, nodes)
+	if c.over {
+		return left, failed
+	}
+	if failed == nil {
+		failed = c.silentSpool(nodes)
+	}
+	homes = slices.DeleteFunc(homes, func(h recovery.Home) bool { return c.covered[h] })
+	left, err = c.shared.ledger.Holders(patience, homes)
+	switch {
+	case failed != nil:
+		return left, failed
+	case err != nil:
+		return left, unavailable(err)
+	}
+	return left, uncovered(left)
+}
+
+// round asks the holders of what is left, and every node that lives and has not answered:
+// where nothing is held, something may be spooled.
+func (c *census[Q, A, P]) round(ctx context.Context, left map[recovery.Home]recovery.Holder, nodes []recovery.Node) (err error) {
+	asked := make(map[string]bool)
+	for _, n := range nodes {
+		if (n.Live || n.Self) && !c.heard[n.Name] {
+			asked[n.Name] = true
+		}
+	}
+	for _, h := range left {
+		if h.Live {
+			asked[h.Node] = true
+		}
+	}
+	var group sync.WaitGroup
+	for node := range asked {
+		group.Go(func() {
+			failed := c.visit(ctx, node)
+			if failed != nil && node != c.shared.node {
+				failed = &NodeError{node, failed}
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			lasting := failed != nil && !passing(failed)
+			if failed != nil && (err == nil || lasting && !c.over || errors.Is(failed, ErrUnknown)) {
+				err = failed // that an outcome is open weighs most
+			}
+			c.over = c.over || lasting
+		})
+	}
+	group.Wait()
+	return err
+}
+
+// silentSpool returns an error that names a node which may have spooled tasks, and neither lives
+// nor has answered; nil if there is none.
+func (c *census[Q, A, P]) silentSpool(nodes []recovery.Node) error {
+	for i := range nodes {
+		if n := &nodes[i]; n.Spools && !n.Live && !n.Self && !c.deadAlone && !c.heard[n.Name] {
+			return &NodeError{n.Name, fmt.Errorf("%w, and may have spooled tasks", errOrphaned)}
+		}
+	}
+	return nil
+}
+
+// visit has one node do all of it.
+func (c *census[Q, A, P]) visit(ctx context.Context, node string) error {
+	var kept []recovery.Home // covered by all answers so far
+	asked := c.asked
+	for first := true; ; first = false {
+		a, err := c.ask(ctx, node, asked)
+		if a == nil {
+			return err
+		}
+		said := P(a).cover()
+		if kept = slices.DeleteFunc(kept, func(h recovery.Home) bool { return !slices.Contains(said.Covered, h) }); first {
+			kept = said.Covered
+		}
+		c.mu.Lock()
+		if err != nil || said.More {
+			c.take(a, func(recovery.Home) bool { return false })
+		} else {
+			c.take(a, func(home recovery.Home) bool {
+				if home == 0 {
+					return !c.heard[node]
+				}
+				return slices.Contains(kept, home) && !c.covered[home]
+			})
+			c.heard[node] = true
+			for _, home := range kept {
+				c.moved = c.moved || !c.covered[home]
+				c.covered[home] = true
+			}
+		}
+		c.moved = c.moved || said.More
+		over := c.over
+		c.mu.Unlock()
+		switch {
+		case err != nil:
+			return err
+		case !said.More:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case over:
+			return errNotMine // it is not all done; why, another node has said
+		}
+		if c.next != nil {
+			asked = c.next(asked, a)
+		}
+	}
+}
+
+// ask asks one node. There may be an answer although there is an error.
+func (c *census[Q, A, P]) ask(ctx context.Context, node string, asked Q) (*A, error) {
+	if c.question.writes {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, 2*c.cfg.AnswerWithin, errLate)
+		defer cancel()
+	}
+	if node == c.shared.node {
+		a, err := c.here(c.Scheduler, ctx, asked)
+		return &a, err
+	}
+	a, err := askHolder(ctx, c.Scheduler, node, c.question, asked)
+	if err != nil {
+		return nil, err
+	}
+	if fault := P(&a).cover().Fault; fault != nil {
+		return &a, fault.err(node, c.question.writes)
+	}
+	return &a, nil
+}
+
+// uncovered tells why shards that are left are not covered; nil if there are none.
+func uncovered(left map[recovery.Home]recovery.Holder) (err error) {
+	for _, home := range slices.Sorted(maps.Keys(left)) {
+		switch h := left[home]; {
+		case !h.Live:
+			return &NodeError{h.Node, errOrphaned}
+		case err == nil:
+			err = &NodeError{h.Node, errNotMine}
+		}
+	}
+	return err
+}
+
+// A NodeError says which node is the reason why a call about the tasks of all nodes has
+// failed.
+type NodeError struct {
+	Node string
+	Err  error
+}
+
+func (e *NodeError) Error() string { return "node " + e.Node + ": " + e.Err.Error() }
+
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// pieceTime is how long a node works on what takes long before it answers that there is
+// more.
+func (s *Scheduler) pieceTime() time.Duration { return s.cfg.AnswerWithin / 2 }
