@@ -146,15 +146,10 @@ func TestGroupAfterMoves(t *testing.T) {
 // What the storage has lost is written again, and is in its group as before; what it has
 // brought back is in none.
 func TestGroupAfterARewind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &forgetful{Ledger: memledger.New(memledger.Nominating())}
-		s, err := Open(t.Context(), l, Config{})
-		want(t, "Open", err, nil)
-		defer s.Close(t.Context())
-		synctest.Wait()
+	rewoundBubble(t, nil, func(t *testing.T, r *rewindRig) {
 		due := time.Now().Add(time.Hour)
 		for i := range 10 {
-			_, err := s.Schedule(t.Context(), Request{ID: fmt.Sprint("t", i), Topic: "x", Group: "g", Due: due})
+			_, err := r.Schedule(t.Context(), Request{ID: fmt.Sprint("t", i), Topic: "x", Group: "g", Due: due})
 			want(t, "Schedule", err, nil)
 		}
 		filed := recovery.Spot{Place: recovery.Pending, At: due.UnixMilli()}
@@ -162,24 +157,21 @@ func TestGroupAfterARewind(t *testing.T) {
 		for i := range 5 {
 			loss.Add(recovery.Change{ID: fmt.Append(nil, "t", i), From: filed})
 		}
-		stray := fields{revision: 1, due: filed.At, next: filed.At, topic: []byte("x"), group: []byte("g")}
+		stray := fields{flags: flagChosenID, revision: 1, due: filed.At, next: filed.At, topic: []byte("x"), group: []byte("g")}
 		loss.Add(recovery.Change{ID: []byte("stray"), To: filed, Data: stray.encode(nil)})
-		want(t, "Apply", l.Apply(t.Context(), 0, &loss), nil)
-		l.watcher.Rewound(0)
+		r.loses(&loss)
+		r.storage.watcher.Rewound(0)
 		synctest.Wait()
-		c, err := s.CancelGroup(t.Context(), "g")
+		c, err := r.asked.CancelGroup(t.Context(), "g")
 		if want(t, "CancelGroup", err, nil); c.Cancelled != 10 || len(c.Delivering) != 0 {
 			t.Errorf("cancelled %+v", c)
 		}
-		want(t, "Scan", l.Scan(t.Context(), func(page []recovery.Entry) error {
-			for _, e := range page {
-				t.Errorf("%s is left", e.ID)
-			}
-			return nil
-		}), nil)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		want(t, "groups", s.book.checkGroups(), nil)
+		if held := r.held(); len(held) != 0 {
+			t.Errorf("left: %v", held)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		want(t, "groups", r.book.checkGroups(), nil)
 	})
 }
 
