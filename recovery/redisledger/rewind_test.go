@@ -59,6 +59,21 @@ func epoch(t *testing.T, l *Ledger) int64 {
 	return p.token.epoch
 }
 
+// aloneAndBeside runs a test of a Redis that forgets for a node alone, and for one beside
+// another node, which must neither take nor change what is not its own. beside starts that one.
+func aloneAndBeside(t *testing.T, test func(t *testing.T, v *lives, beside func())) {
+	t.Run("alone", func(t *testing.T) { test(t, newLives(""), func() {}) })
+	t.Run("beside another", func(t *testing.T) {
+		v := newLives("")
+		v.opts.FailoverAfter = 5 * time.Second // a busy machine must not make a living node look dead
+		test(t, v, func() {
+			t.Helper()
+			join(t, v.opts.URL, "b", func(o *Options) { o.FailoverAfter = v.opts.FailoverAfter }).put(t)
+			eventually(t, "it knows the other one", func() bool { return !v.all[len(v.all)-1].Standing().Alone })
+		})
+	})
+}
+
 // Redis comes back empty: the owner takes all of its shards again, with or
 // without traffic, and its name.
 func TestEmptyDataset(t *testing.T) {
@@ -70,33 +85,35 @@ func TestEmptyDataset(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := redistest.Start(t)
-			v := newLives(server.URL())
-			v.opts.Shards = 4
-			l := v.open(t)
-			var d diary
-			d.watch(l)
-			adopt(t, l)
-			apply(t, l, put("a", "1"))
-			apply(t, l, put("b", "1"))
-			outage(server)
-			persist(t, l, put("c", "2"))
-			wantHeld(t, server.Client(), l, content{"c": "2"})
-			d.wait(t, 4)
-			eventually(t, "the name is registered again", func() bool {
-				return server.Do("hexists", "lapse:nodes", v.opts.Node) == int64(1)
+			aloneAndBeside(t, func(t *testing.T, v *lives, beside func()) {
+				server := redistest.Start(t)
+				v.opts.URL, v.opts.Shards = server.URL(), 4
+				l := v.open(t)
+				var d diary
+				d.watch(l)
+				adopt(t, l)
+				beside()
+				apply(t, l, put("a", "1"))
+				apply(t, l, put("b", "1"))
+				outage(server)
+				persist(t, l, put("c", "2"))
+				wantHeld(t, server.Client(), l, content{"c": "2"})
+				d.wait(t, 4)
+				eventually(t, "the name is registered again", func() bool {
+					return server.Do("hexists", "lapse:nodes", v.opts.Node) == int64(1)
+				})
+				if got := epoch(t, l); got != 2 {
+					t.Errorf("the token's epoch is %d, want 2", got)
+				}
+				// And once more.
+				outage(server)
+				persist(t, l, put("d", "3"))
+				wantHeld(t, server.Client(), l, content{"d": "3"})
+				v.crash()
+				next := v.open(t)
+				adopt(t, next)
+				wantHeld(t, server.Client(), next, content{"d": "3"})
 			})
-			if got := epoch(t, l); got != 2 {
-				t.Errorf("the token's epoch is %d, want 2", got)
-			}
-			// And once more.
-			outage(server)
-			persist(t, l, put("d", "3"))
-			wantHeld(t, server.Client(), l, content{"d": "3"})
-			v.crash()
-			next := v.open(t)
-			adopt(t, next)
-			wantHeld(t, server.Client(), next, content{"d": "3"})
 		})
 	}
 }
@@ -263,99 +280,105 @@ func TestLostRegistryNamesNobody(t *testing.T) {
 // An older file is restored under a running owner: first one of its own time, then
 // one of its predecessor's.
 func TestOlderFileRestored(t *testing.T) {
-	server := redistest.Start(t, "dbfilename dump.rdb")
-	dump := filepath.Join(server.Dir, "dump.rdb")
-	save := func() []byte {
-		t.Helper()
-		server.Do("save")
-		b, err := os.ReadFile(dump)
-		if err != nil {
+	aloneAndBeside(t, func(t *testing.T, v *lives, beside func()) {
+		server := redistest.Start(t, "dbfilename dump.rdb")
+		dump := filepath.Join(server.Dir, "dump.rdb")
+		save := func() []byte {
+			t.Helper()
+			server.Do("save")
+			b, err := os.ReadFile(dump)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		restore := func(b []byte) {
+			t.Helper()
+			server.Kill()
+			if err := os.WriteFile(dump, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			server.Start()
+		}
+		v.opts.URL, v.opts.Shards = server.URL(), 1
+		first := v.open(t)
+		adopt(t, first)
+		beside()
+		apply(t, first, put("a", "1"))
+		predecessors := save()
+		v.crash()
+
+		l := v.open(t)
+		var d diary
+		d.watch(l)
+		adopt(t, l)
+		apply(t, l, put("b", "2"))
+		own := save()
+		apply(t, l, remove("a"))
+		apply(t, l, put("c", "2"))
+
+		restore(own)
+		persist(t, l, put("d", "3"))
+		wantHeld(t, server.Client(), l, content{"a": "1", "b": "2", "d": "3"})
+		d.wait(t, 1)
+
+		restore(predecessors)
+		persist(t, l, put("e", "4"))
+		wantHeld(t, server.Client(), l, content{"a": "1", "e": "4"})
+		eventually(t, "the registration is the newest again", func() bool {
+			held, _, err := l.readEntry(t.Context())
+			return err == nil && held.Incarnation == l.incarnation
+		})
+		if got := epoch(t, l); got != 4 {
+			t.Errorf("the token's epoch is %d, want 4", got)
+		}
+		// What the shard holds can be looked through, so that memory can delete
+		// what it does not know.
+		var ids []string
+		if err := l.ScanShard(t.Context(), 0, func(page []recovery.Entry) error {
+			for _, e := range page {
+				ids = append(ids, string(e.ID))
+			}
+			return nil
+		}); err != nil {
 			t.Fatal(err)
 		}
-		return b
-	}
-	restore := func(b []byte) {
-		t.Helper()
-		server.Kill()
-		if err := os.WriteFile(dump, b, 0o600); err != nil {
-			t.Fatal(err)
+		slices.Sort(ids)
+		if !slices.Equal(ids, []string{"a", "e"}) {
+			t.Errorf("ScanShard gives %v", ids)
 		}
-		server.Start()
-	}
-	v := oneShard(server.URL())
-	first := v.open(t)
-	adopt(t, first)
-	apply(t, first, put("a", "1"))
-	predecessors := save()
-	v.crash()
-
-	l := v.open(t)
-	var d diary
-	d.watch(l)
-	adopt(t, l)
-	apply(t, l, put("b", "2"))
-	own := save()
-	apply(t, l, remove("a"))
-	apply(t, l, put("c", "2"))
-
-	restore(own)
-	persist(t, l, put("d", "3"))
-	wantHeld(t, server.Client(), l, content{"a": "1", "b": "2", "d": "3"})
-	d.wait(t, 1)
-
-	restore(predecessors)
-	persist(t, l, put("e", "4"))
-	wantHeld(t, server.Client(), l, content{"a": "1", "e": "4"})
-	eventually(t, "the registration is the newest again", func() bool {
-		held, _, err := l.readEntry(t.Context())
-		return err == nil && held.Incarnation == l.incarnation
 	})
-	if got := epoch(t, l); got != 4 {
-		t.Errorf("the token's epoch is %d, want 4", got)
-	}
-	// What the shard holds can be looked through, so that memory can delete
-	// what it does not know.
-	var ids []string
-	if err := l.ScanShard(t.Context(), 0, func(page []recovery.Entry) error {
-		for _, e := range page {
-			ids = append(ids, string(e.ID))
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	slices.Sort(ids)
-	if !slices.Equal(ids, []string{"a", "e"}) {
-		t.Errorf("ScanShard gives %v", ids)
-	}
 }
 
 // Writes are lost while a replay runs: it begins anew.
 func TestLostWritesDuringReplay(t *testing.T) {
-	server := redistest.Start(t)
-	v := oneShard(server.URL())
-	l := v.open(t)
-	adopt(t, l)
-	for _, part := range numbered(10_000, maxChanges) {
-		apply(t, l, part...)
-	}
-	v.crash()
-	l = v.open(t)
-	adopt(t, l)
-	flushed := false
-	err := l.Scan(t.Context(), func([]recovery.Entry) error {
-		if !flushed {
-			flushed = true
-			server.Do("flushall")
+	aloneAndBeside(t, func(t *testing.T, v *lives, beside func()) {
+		server := redistest.Start(t)
+		v.opts.URL, v.opts.Shards = server.URL(), 1
+		l := v.open(t)
+		adopt(t, l)
+		beside()
+		for _, part := range numbered(10_000, maxChanges) {
+			apply(t, l, part...)
 		}
-		return nil
+		v.crash()
+		l = v.open(t)
+		adopt(t, l)
+		flushed := false
+		err := l.Scan(t.Context(), func([]recovery.Entry) error {
+			if !flushed {
+				flushed = true
+				server.Do("flushall")
+			}
+			return nil
+		})
+		if err == nil {
+			t.Error("a scan of what was lost meanwhile is called complete")
+		}
+		m := newMemory()
+		if err := recovery.Replay(t.Context(), l, m, nil); err != nil {
+			t.Fatal(err)
+		}
+		m.compare(t, content{})
 	})
-	if err == nil {
-		t.Error("a scan of what was lost meanwhile is called complete")
-	}
-	m := newMemory()
-	if err := recovery.Replay(t.Context(), l, m, nil); err != nil {
-		t.Fatal(err)
-	}
-	m.compare(t, content{})
 }
