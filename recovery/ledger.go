@@ -196,6 +196,14 @@ type Settings interface {
 	EachSetting(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) error
 }
 
+// SettingsRestorer is implemented by Settings whose storage may lose what it confirmed.
+type SettingsRestorer interface {
+	// RestoreSetting is PutSetting of a value that was confirmed under a revision and is lost.
+	// It gets that revision again, or a higher one: what another process sets afterwards is
+	// newer for whoever knows the value from before.
+	RestoreSetting(ctx context.Context, name string, ifRevision int64, value []byte, revision int64) (int64, error)
+}
+
 // SharedSettings is implemented by ledgers whose settings other processes change as well.
 type SharedSettings interface {
 	Settings

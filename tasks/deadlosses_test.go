@@ -237,65 +237,75 @@ func TestOlderFileOfTheDead(t *testing.T) {
 // Redis has an older, pending record of a dead task, and nobody has noticed yet: it is dead
 // again as soon as a caller names it, and not taken for gone.
 func TestLostBurial(t *testing.T) {
-	server := redistest.Start(t)
-	g := newTeam(t, server.URL(), "a")
-	g.schedule("x", "t")
-	key := ""
-	for shard := range 4 {
-		if k := fmt.Sprintf("lapse:{a/%d}:", shard); server.Do("hexists", k+"tasks", "t") == int64(1) {
-			key = k
+	oneAndFleet(t, func(t *testing.T, names ...string) {
+		server := redistest.Start(t)
+		g := newTeam(t, server.URL(), names...)
+		g.schedule("x", "t")
+		key := g.keyOf(server, "t")
+		record := server.Do("hget", key+"tasks", "t")
+		g.settle(Bury, g.pull("t"))
+		g.loseDead(server, true, "t")
+		server.Do("hset", key+"tasks", "t", record)
+		server.Do("sadd", key+"pending", "t")
+		_, err := g.next().Get(t.Context(), "t")
+		want(t, "Get", err, ErrUnavailable)
+		g.waitFor("it is dead again", func(n *node) bool {
+			task, err := n.Get(t.Context(), "t")
+			return err == nil && task.State == Dead
+		})
+		g.wantDead(server, 1)
+	})
+}
+
+// keyOf is what the keys of the shard begin with that has the pending record of an id.
+func (g *team) keyOf(server redisServer, id string) string {
+	g.t.Helper()
+	for _, n := range g.nodes {
+		for shard := range 4 {
+			if key := fmt.Sprintf("lapse:{%s/%d}:", n.name, shard); server.Do("hexists", key+"tasks", id) == int64(1) {
+				return key
+			}
 		}
 	}
-	record := server.Do("hget", key+"tasks", "t")
-	g.settle(Bury, g.pull("t"))
-	g.loseDead(server, true, "t")
-	server.Do("hset", key+"tasks", "t", record)
-	server.Do("sadd", key+"pending", "t")
-	_, err := g.nodes[0].Get(t.Context(), "t")
-	want(t, "Get", err, ErrUnavailable)
-	g.nodes[0].waitFor("it is dead again", func() bool {
-		task, err := g.nodes[0].Get(t.Context(), "t")
-		return err == nil && task.State == Dead
-	})
-	g.wantDead(server, 1)
+	g.t.Fatalf("no shard has a record of %s", id)
+	return ""
 }
 
 // A record that cannot be read keeps its id taken for as long as it is there.
 func TestLostIllegibleRecord(t *testing.T) {
-	server := redistest.Start(t)
-	g := newTeam(t, server.URL(), "a")
-	ids := []string{"created", "got", "batched", "left"}
-	g.schedule("x", ids...)
-	g.closeAll()
-	keys := map[string]string{}
-	for shard := range 4 {
+	oneAndFleet(t, func(t *testing.T, names ...string) {
+		server := redistest.Start(t)
+		g := newTeam(t, server.URL(), names...)
+		ids := []string{"created", "got", "batched", "left"}
+		g.nodes[0].schedule("x", ids...)
+		g.closeAll()
+		keys := map[string]string{}
 		for _, id := range ids {
-			if key := fmt.Sprintf("lapse:{a/%d}:", shard); server.Do("hexists", key+"tasks", id) == int64(1) {
-				server.Do("hset", key+"tasks", id, "\xffnonsense")
-				keys[id] = key
+			keys[id] = g.keyOf(server, id)
+			server.Do("hset", keys[id]+"tasks", id, "\xffnonsense")
+		}
+		g.begin()
+		for _, id := range ids {
+			for _, n := range g.nodes {
+				_, err := n.Schedule(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour})
+				want(t, "Schedule "+id+" at "+n.name, err, ErrUnavailable)
 			}
 		}
-	}
-	g.begin()
-	n := g.nodes[0]
-	for _, id := range ids {
-		_, err := n.Schedule(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour})
-		want(t, "Schedule "+id, err, errIllegible)
-	}
-	for _, id := range ids[:3] {
-		server.Do("hdel", keys[id]+"tasks", id)
-		server.Do("srem", keys[id]+"pending", id)
-	}
-	_, err := n.Get(t.Context(), "got")
-	want(t, "Get", err, ErrNotFound)
-	n.schedule("x", "created", "got")
-	results, err := n.ScheduleBatch(t.Context(), []Request{
-		{ID: "batched", Topic: "x", Delay: time.Hour}, {ID: "left", Topic: "x", Delay: time.Hour},
+		for _, id := range ids[:3] {
+			server.Do("hdel", keys[id]+"tasks", id)
+			server.Do("srem", keys[id]+"pending", id)
+		}
+		_, err := g.next().Get(t.Context(), "got")
+		want(t, "Get", err, ErrNotFound)
+		g.schedule("x", "created", "got")
+		results, err := g.next().ScheduleBatch(t.Context(), []Request{
+			{ID: "batched", Topic: "x", Delay: time.Hour}, {ID: "left", Topic: "x", Delay: time.Hour},
+		})
+		want(t, "ScheduleBatch", err, nil)
+		want(t, "of what is gone", results[0].Err, nil)
+		want(t, "of what is there", results[1].Err, ErrUnavailable)
+		if unknown := g.nodes[0].Stats().UnknownRecords; unknown != 1 {
+			t.Errorf("%d records cannot be read, want 1", unknown)
+		}
 	})
-	want(t, "ScheduleBatch", err, nil)
-	want(t, "of what is gone", results[0].Err, nil)
-	want(t, "of what is there", results[1].Err, errIllegible)
-	if unknown := n.Stats().UnknownRecords; unknown != 1 {
-		t.Errorf("%d records cannot be read, want 1", unknown)
-	}
 }

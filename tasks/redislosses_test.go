@@ -148,7 +148,7 @@ func TestEmptyRedis(t *testing.T) {
 		g.closeAll()
 		g.begin()
 		g.settle(Ack, open) // its receipt was signed before the loss
-		if topic, err := g.nodes[0].Topic("x"); err != nil || topic.Settings.Lease != time.Hour || topic.Revision != 1 {
+		if topic, err := g.nodes[0].Topic("x"); err != nil || topic.Settings.Lease != time.Hour || topic.Revision != 2 {
 			t.Errorf("the topic's settings have become %+v, %v", topic, err)
 		}
 

@@ -111,6 +111,17 @@ func (s *Scheduler) takeSetting(name string, set storedSetting) {
 	}
 }
 
+// takeEqualSetting lets stored settings hold that have the revision of those in memory and are
+// others.
+func (s *Scheduler) takeEqualSetting(name string, set storedSetting) {
+	e := s.understand(name, set.value)
+	s.mu.Lock()
+	defer s.unlock()
+	if t, ok := s.topics[name]; ok && t.revision == set.revision {
+		s.equipLocked(t, e, set.revision)
+	}
+}
+
 // refresh makes the settings of all topics those that the ledger has.
 func (s *Scheduler) refresh(settings recovery.Settings) error {
 	s.restoring.Lock() // what the ledger has lost is no deletion

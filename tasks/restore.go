@@ -13,8 +13,9 @@ import (
 // restoreSettings writes again what the ledger has lost of what it keeps beside the
 // tasks: the key of receipts, without which no receipt would count after the next
 // start, and the settings of topics. What it holds and memory does not is left: it
-// may be what this version cannot read. It goes on until it has succeeded, or Close
-// has begun.
+// may be what this version cannot read. What stands there under memory's revision was set
+// after the loss, by a node that did not know this one's change: it holds. It goes on until it
+// has succeeded, or Close has begun.
 func (s *Scheduler) restoreSettings() {
 	settings, ok := s.ledger.(recovery.Settings)
 	if !ok {
@@ -55,15 +56,17 @@ func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings)
 			return restored, err
 		}
 		has := held[name]
-		if has.revision >= t.revision {
-			continue // not lost, or set anew by somebody whose news is still to come
+		switch {
+		case has.revision == t.revision && !bytes.Equal(has.value, value):
+			s.takeEqualSetting(name, has)
+			continue
+		case has.revision >= t.revision:
+			continue // not lost, or set anew by another node, whose news is still to come
 		}
-		if !bytes.Equal(has.value, value) {
-			if has.revision, err = settings.PutSetting(ctx, settingPrefix+name, has.revision, value); err != nil {
-				return restored, err
-			}
-			restored++
+		if has.revision, err = s.restoreSetting(ctx, settings, settingPrefix+name, has.revision, value, t.revision); err != nil {
+			return restored, err
 		}
+		restored++
 		s.mu.Lock()
 		if have, ok := s.topics[name]; ok && have.revision == t.revision {
 			have.revisedLocked(has.revision)
@@ -82,6 +85,14 @@ func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings)
 		restored++
 	}
 	return restored, nil
+}
+
+// restoreSetting writes a setting again. If the ledger can, it gets the revision that it had.
+func (s *Scheduler) restoreSetting(ctx context.Context, settings recovery.Settings, name string, ifRevision int64, value []byte, revision int64) (int64, error) {
+	if r, ok := settings.(recovery.SettingsRestorer); ok {
+		return r.RestoreSetting(ctx, name, ifRevision, value, revision)
+	}
+	return settings.PutSetting(ctx, name, ifRevision, value)
 }
 
 // settingsLost tells that the ledger has lost its settings, and that restoreOnce has

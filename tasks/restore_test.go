@@ -12,59 +12,87 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// Settings that were written again, because Redis had lost them, are what was set: a
-// concurrency that nobody has set stays unset, and what is set next holds at once,
-// although the revisions have begun anew.
-func TestSettingsAfterALoss(t *testing.T) {
-	server := redistest.Start(t)
-	n := newNode(t, server.URL())
-	for lease := time.Second; lease <= 5*time.Second; lease += time.Second {
-		_, err := n.SetTopic(t.Context(), "x", TopicSettings{Lease: lease}, -1)
-		want(t, "SetTopic", err, nil)
-	}
-	server.Do("flushall")
-	n.waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(4) })
-	n.waitFor("memory knows their revision", func() bool {
-		topic, err := n.Topic("x")
-		return err == nil && topic.Revision == 1
+// know waits until every node knows the lease of topic x.
+func (g *team) know(lease time.Duration) {
+	g.t.Helper()
+	g.waitFor("it knows the lease", func(n *node) bool {
+		x, err := n.Topic("x")
+		return err == nil && x.Settings.Lease == lease
 	})
+}
 
-	set, err := n.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Minute}, 1)
-	if err != nil || set.Settings.Lease != time.Minute || set.Revision != 2 {
-		t.Errorf("set to a minute: %+v, %v", set, err)
+// setLease sets the lease of topic x at one node, and waits until every node knows it.
+func (g *team) setLease(lease time.Duration, ifRevision int64) Topic {
+	g.t.Helper()
+	set, err := g.next().SetTopic(g.t.Context(), "x", TopicSettings{Lease: lease}, ifRevision)
+	want(g.t, "SetTopic", err, nil)
+	if set.Settings.Lease != lease {
+		g.t.Fatalf("set to %v: %+v", lease, set)
 	}
-	server.Do("flushall")
-	n.waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(4) })
-	want(t, "Close", n.Close(context.Background()), nil)
-	n.open()
-	if topic, err := n.Topic("x"); err != nil || topic.Settings.Lease != time.Minute || topic.ConcurrencySet {
-		t.Errorf("after a restart: %+v, %v", topic, err)
-	}
+	g.know(lease)
+	return set
+}
+
+// Settings that were written again, because Redis had lost them, are what was set: a
+// concurrency that nobody has set stays unset, and their revision stays what it was, so that
+// what is set next is newer for every node.
+func TestSettingsAfterALoss(t *testing.T) {
+	oneAndFleet(t, func(t *testing.T, names ...string) {
+		server := redistest.Start(t)
+		g := newTeam(t, server.URL(), names...)
+		for lease := time.Second; lease <= 5*time.Second; lease += time.Second {
+			g.setLease(lease, -1)
+		}
+		server.Do("flushall")
+		g.nodes[0].waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(4) })
+		g.waitFor("the shards are taken back", func(n *node) bool { return n.Stats().Rewinds == 4 })
+		if set := g.setLease(time.Minute, 5); set.Revision != 6 {
+			t.Errorf("set to a minute: %+v", set)
+		}
+		server.Do("flushall")
+		g.nodes[0].waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(4) })
+		g.closeAll()
+		g.begin()
+		for _, n := range g.nodes {
+			if topic, err := n.Topic("x"); err != nil || topic.Settings.Lease != time.Minute || topic.ConcurrencySet {
+				t.Errorf("after a restart, %s: %+v, %v", n.name, topic, err)
+			}
+		}
+	})
 }
 
 // A change that comes before the loss was noticed changes what was set, not the
 // defaults.
 func TestPauseAfterALoss(t *testing.T) {
-	server := redistest.Start(t)
-	n := newNode(t, server.URL())
-	_, err := n.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Minute}, -1)
-	want(t, "SetTopic", err, nil)
-	_, err = n.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour, Concurrency: 3}, -1)
-	want(t, "SetTopic", err, nil)
-	for _, loss := range []string{"everything", "the last change"} {
-		if loss == "everything" {
-			server.Do("flushall")
-		} else {
-			server.Do("hset", "lapse:topics", "topic/x", `1:{"Lease":60000000000}`)
-		}
-		for _, paused := range []bool{true, false} {
-			want(t, "PauseTopic", n.PauseTopic(t.Context(), "x", paused), nil)
-			topic, err := n.Topic("x")
-			if err != nil || topic.Settings.Lease != time.Hour || topic.Settings.Concurrency != 3 || topic.Settings.Paused != paused {
-				t.Errorf("%s lost: %+v, %v", loss, topic.Settings, err)
+	oneAndFleet(t, func(t *testing.T, names ...string) {
+		server := redistest.Start(t)
+		g := newTeam(t, server.URL(), names...)
+		g.setLease(time.Minute, -1)
+		_, err := g.next().SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour, Concurrency: 3}, -1)
+		want(t, "SetTopic", err, nil)
+		g.know(time.Hour)
+		for _, loss := range []string{"everything", "the last change"} {
+			if loss == "everything" {
+				server.Do("flushall")
+			} else {
+				server.Do("hset", "lapse:topics", "topic/x", `1:{"Lease":60000000000}`)
+			}
+			for _, paused := range []bool{true, false} {
+				n := g.next()
+				want(t, "PauseTopic", n.PauseTopic(t.Context(), "x", paused), nil)
+				g.waitFor("it knows of the pause", func(n *node) bool {
+					x, err := n.Topic("x")
+					return err == nil && x.Settings.Paused == paused
+				})
+				for _, n := range g.nodes {
+					topic, err := n.Topic("x")
+					if err != nil || topic.Settings.Lease != time.Hour || topic.Settings.Concurrency != 3 {
+						t.Errorf("%s lost, at %s: %+v, %v", loss, n.name, topic.Settings, err)
+					}
+				}
 			}
 		}
-	}
+	})
 }
 
 // Settings that are newer than memory's are not lost: a call of SetTopic has them
@@ -90,38 +118,30 @@ func TestNewerSettingsAreNotOverwritten(t *testing.T) {
 // Revisions begin anew after a loss, also that of a topic whose settings were deleted
 // before: what is set then holds, on every node.
 func TestDeletedTopicAfterALoss(t *testing.T) {
-	server := redistest.Start(t)
-	a, b := newNamedNode(t, server.URL(), "a"), newNamedNode(t, server.URL(), "b")
-	is := func(n *node, lease time.Duration) {
-		t.Helper()
-		n.waitFor("it has heard", func() bool {
-			x, err := n.Topic("x")
-			return err == nil && x.Settings.Lease == lease
-		})
-	}
-	for lease := time.Minute; lease <= 5*time.Minute; lease += time.Minute {
-		_, err := a.SetTopic(t.Context(), "x", TopicSettings{Lease: lease}, -1)
-		want(t, "SetTopic", err, nil)
-	}
-	is(b, 5*time.Minute)
-	want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), nil)
-	b.waitFor("it has heard of the deletion", func() bool {
-		_, err := b.Topic("x")
-		return errors.Is(err, ErrNoTopic)
-	})
-	server.Do("flushall")
-	a.waitFor("the key of receipts is there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(3) })
-	for lease := time.Hour; lease <= 3*time.Hour; lease += time.Hour {
-		set, err := a.SetTopic(t.Context(), "x", TopicSettings{Lease: lease}, -1)
-		if err != nil || set.Settings.Lease != lease || set.Revision != int64(lease/time.Hour) {
-			t.Fatalf("set to %v: %+v, revision %d, %v", lease, set.Settings, set.Revision, err)
+	oneAndFleet(t, func(t *testing.T, names ...string) {
+		server := redistest.Start(t)
+		g := newTeam(t, server.URL(), names...)
+		for lease := time.Minute; lease <= 5*time.Minute; lease += time.Minute {
+			g.setLease(lease, -1)
 		}
-		is(b, lease)
-	}
+		want(t, "DeleteTopic", g.nodes[0].DeleteTopic(t.Context(), "x", -1), nil)
+		g.waitFor("it has forgotten the lease", func(n *node) bool {
+			x, err := n.Topic("x")
+			return errors.Is(err, ErrNoTopic) || err == nil && x.Revision == 0
+		})
+		server.Do("flushall")
+		g.nodes[0].waitFor("the key of receipts is there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(3) })
+		for lease := time.Hour; lease <= 3*time.Hour; lease += time.Hour {
+			if set := g.setLease(lease, -1); set.Revision != int64(lease/time.Hour) {
+				t.Fatalf("set to %v: revision %d", lease, set.Revision)
+			}
+		}
+	})
 }
 
 // A failover may lose nothing but the last change of settings: what a node knows to have
-// been confirmed it writes again, and does not take for somebody's deletion.
+// been confirmed it writes again, and does not take for somebody's deletion. The other of two
+// nodes is closed by then: it would write the settings again as well.
 func TestOnlySettingsAreLost(t *testing.T) {
 	server := redistest.Start(t)
 	n, b := newNode(t, server.URL()), newNamedNode(t, server.URL(), "b")

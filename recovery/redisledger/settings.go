@@ -50,6 +50,11 @@ func (l *Ledger) Setting(ctx context.Context, name string) ([]byte, int64, error
 
 // PutSetting implements recovery.Settings.
 func (l *Ledger) PutSetting(ctx context.Context, name string, ifRevision int64, value []byte) (int64, error) {
+	return l.RestoreSetting(ctx, name, ifRevision, value, 0)
+}
+
+// RestoreSetting implements recovery.SettingsRestorer.
+func (l *Ledger) RestoreSetting(ctx context.Context, name string, ifRevision int64, value []byte, atLeast int64) (int64, error) {
 	done, err := l.use(ctx)
 	if err != nil {
 		return 0, err
@@ -60,7 +65,7 @@ func (l *Ledger) PutSetting(ctx context.Context, name string, ifRevision int64, 
 		there, value = "0", []byte{}
 	}
 	v, err := judge(putSettingScript.run(ctx, l.client, []string{l.keys.topics(), l.keys.changes()},
-		name, ifRevision, there, value, newChangeName(), l.opts.keptChanges))
+		name, ifRevision, there, value, newChangeName(), l.opts.keptChanges, atLeast))
 	if err != nil {
 		return 0, err
 	}

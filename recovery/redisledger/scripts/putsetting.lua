@@ -12,13 +12,16 @@
 --
 -- KEYS: topics, changes
 -- ARGV: name, revision that must be current (0: none), '1' and value, or '0' and '',
---       name of the change, how many changes are kept
+--       name of the change, how many changes are kept, revision that the value has at least:
+--       another node, which knows a value that Redis has lost, must not take what is set after
+--       it for something older
 -- Returns {1, revision}, or {0, current revision}.
 local stored = redis.call('HGET', KEYS[1], ARGV[1]) or redis.call('HGET', KEYS[1], '!f') or '0'
 local colon = string.find(stored, ':', 1, true)
 local last = tonumber(string.sub(stored, 1, (colon or 0) - 1))
 local current = colon and last or 0
-if (colon ~= nil) == (ARGV[3] == '1') and (not colon or string.sub(stored, colon + 1) == ARGV[4]) then
+local least = tonumber(ARGV[7])
+if (colon ~= nil) == (ARGV[3] == '1') and (not colon or string.sub(stored, colon + 1) == ARGV[4]) and current >= least then
   return {1, current}
 end
 if current ~= tonumber(ARGV[2]) then
@@ -33,6 +36,7 @@ for _, entry in ipairs(redis.call('ZRANGEBYLEX', KEYS[2], '[' .. version, '+', '
 end
 redis.call('ZADD', KEYS[2], 0, version .. ' ' .. ARGV[5] .. ' ' .. ARGV[1])
 redis.call('HSET', KEYS[1], '!v', string.format('%.0f', changes), '!n', version .. ' ' .. ARGV[5])
+last = math.max(last, least - 1)
 local revision = string.format('%.0f', last + 1)
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3] == '0' and revision or revision .. ':' .. ARGV[4])
 
