@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
 )
@@ -168,23 +169,64 @@ func (s *Scheduler) answerHas(ctx context.Context, _ string, q hasAsk) (hasAnswe
 	case s.gaining(): // who asks has asked nobody else who may have had it until now
 		return a, errGaining
 	}
+	ids := slices.DeleteFunc(slices.Clone(q.IDs), func(id string) bool { return !validName(id) })
+	if slices.ContainsFunc(ids, s.isInDoubt) {
+		return a, errLimbo
+	}
+	if err := s.seekUnknown(ctx, ids); err != nil {
+		return a, err
+	}
 	for i, id := range q.IDs {
-		if !validName(id) {
-			continue
-		}
-		if s.isInDoubt(id) {
-			return a, errLimbo
-		}
-		for !s.isReplayed() && !s.knows(id) {
-			absent, err := s.seek(ctx, id)
-			if err != nil {
-				return a, err
-			}
-			if absent {
-				break
-			}
-		}
 		a.Has[i] = s.knows(id)
 	}
 	return a, nil
+}
+
+// seekUnknown makes sure that memory knows those of the ids that exist: while replay runs, it
+// looks up the others together.
+func (s *Scheduler) seekUnknown(ctx context.Context, ids []string) error {
+	for !s.isReplayed() {
+		searches, busy := s.unknownOf(ids)
+		switch {
+		case busy != nil: // replay, or another caller, looks an id up at the moment
+			if err := s.waitBusy(ctx, busy); err != nil {
+				return err
+			}
+			continue
+		case len(searches) == 0:
+			return nil
+		}
+		s.seekAll(ctx, searches)
+		ids = nil
+		for _, f := range searches {
+			switch {
+			case f.err != nil:
+				return f.err
+			case !f.absent && !f.found:
+				ids = append(ids, f.id) // it was in other hands
+			}
+		}
+	}
+	return nil
+}
+
+// unknownOf returns those of the ids that memory does not know. If one of them is being looked
+// up, busy is closed when that is over.
+func (s *Scheduler) unknownOf(ids []string) (unknown []search, busy <-chan struct{}) {
+	for part := range slices.Chunk(ids, atOnce) {
+		s.mu.Lock()
+		for _, id := range part {
+			n, entered := s.book.find([]byte(id))
+			switch {
+			case entered && s.book.slot(n).state == checking:
+				busy = s.watchLocked(n)
+			case entered, s.knowsLocked([]byte(id)):
+				// One that is being registered is nobody's yet; it was looked for before.
+			default:
+				unknown = append(unknown, search{id: id})
+			}
+		}
+		s.unlock()
+	}
+	return unknown, busy
 }

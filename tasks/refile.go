@@ -260,10 +260,17 @@ func (s *Scheduler) refilingLocked(sl *slot) (recovery.Refiling, bool) {
 	return recovery.Refiling{ID: string(s.book.id(sl)), New: f}, true
 }
 
-// fileDead files the ids of the dead.
+// fileDead files the ids of the dead, some at a time.
 func (c *clerk) fileDead(ctx context.Context) (filed int, err error) {
-	var changes []recovery.Refiling
-	if err := c.ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
+	changes := make([]recovery.Refiling, 0, refiledAtOnce)
+	file := func() {
+		err = c.assert(ctx, changes)
+		if err == nil {
+			filed += len(changes)
+		}
+		changes = changes[:0]
+	}
+	listed := c.ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
 		f, err := decode(e.Data)
 		if err != nil || f.flags&flagChosenID == 0 {
 			return true
@@ -274,11 +281,15 @@ func (c *clerk) fileDead(ctx context.Context) (filed int, err error) {
 		if h.takes() && !tells(e.ID, h.home) {
 			changes = append(changes, recovery.Refiling{ID: string(e.ID), New: filingOf(h.home, e.ID, f.created)})
 		}
-		return true
-	}); err != nil {
-		return 0, err
+		if len(changes) == refiledAtOnce {
+			file()
+		}
+		return err == nil
+	})
+	if err = errors.Join(err, listed); err == nil && len(changes) > 0 {
+		file()
 	}
-	return len(changes), c.assert(ctx, changes)
+	return filed, err
 }
 
 // refiledAtOnce is how many filings are changed at once in the background.

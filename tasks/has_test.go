@@ -1,0 +1,139 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/memledger"
+)
+
+// A countedFinder counts the look-ups in its ledger; its scans wait for the gate.
+type countedFinder struct {
+	*memledger.Member
+	gate    chan struct{}
+	lookups int
+}
+
+func (c *countedFinder) Scan(ctx context.Context, page func([]recovery.Entry) error) error {
+	<-c.gate
+	return c.Member.Scan(ctx, page)
+}
+
+func (c *countedFinder) FindMany(ctx context.Context, ids []string, found func(i int, e recovery.Entry)) error {
+	c.lookups++
+	for i, id := range ids {
+		if err := c.Find(ctx, id, func(e recovery.Entry) { found(i, e) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A node that is asked during replay which of many ids it has looks them up together.
+func TestHasDuringReplay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fleet := memledger.NewFleet()
+		member := fleet.Join("a", 1)
+		a, err := Open(t.Context(), member, Config{Node: "a"})
+		want(t, "Open", err, nil)
+		var ids []string
+		for i := range hasAtOnce {
+			ids = append(ids, fmt.Sprint("t", i))
+			if i%2 == 0 {
+				_, err := a.Schedule(t.Context(), Request{ID: ids[i], Topic: "x", Delay: time.Hour})
+				want(t, "Schedule", err, nil)
+			}
+		}
+		want(t, "Close", a.Close(t.Context()), nil)
+
+		l := &countedFinder{Member: fleet.Join("a", 1), gate: make(chan struct{})}
+		a, err = Open(t.Context(), l, Config{Node: "a"})
+		want(t, "Open", err, nil)
+		defer a.Close(context.Background())
+		defer close(l.gate)
+		// One of them is in the hands of another caller, who does not find it.
+		a.mu.Lock()
+		taken := a.checkLocked([]byte("t7"), sought)
+		a.mu.Unlock()
+		time.AfterFunc(time.Second, func() {
+			a.mu.Lock()
+			defer a.unlock()
+			a.uncheckLocked(taken)
+		})
+		got, err := a.answerHas(t.Context(), "b", hasAsk{IDs: append(ids, "not a name")})
+		want(t, "answerHas", err, nil)
+		for i, has := range got.Has {
+			if has != (i < len(ids) && i%2 == 0) {
+				t.Fatalf("%d: %v", i, has)
+			}
+		}
+		if l.lookups > 2 {
+			t.Errorf("%d look-ups", l.lookups)
+		}
+	})
+}
+
+// A listing counts the changes of the directory and how many dead were listed before the first.
+type listing struct {
+	*memledger.Member
+	listed, most int
+	changes      int
+}
+
+func (l *listing) ListDead(ctx context.Context, label string, after recovery.Ref, visit func(e recovery.Entry) bool) error {
+	return l.Member.ListDead(ctx, label, after, func(e recovery.Entry) bool {
+		l.listed++
+		return visit(e)
+	})
+}
+
+func (l *listing) File(ctx context.Context, changes []recovery.Refiling) ([]recovery.Filing, error) {
+	l.most = max(l.most, l.listed)
+	l.listed = 0
+	l.changes += len(changes)
+	return l.Member.File(ctx, changes)
+}
+
+// The ids of the dead are registered while they are listed, not all of them at the end.
+func TestManyDeadAreRegistered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const dead = 5*refiledAtOnce + 7
+		fleet := memledger.NewFleet()
+		member := fleet.Join("a", 1)
+		_, err := member.Adopt(t.Context())
+		want(t, "Adopt", err, nil)
+		now := time.Now().UnixMilli()
+		for from := 0; from < dead; from += 1000 {
+			var b recovery.Batch
+			for i := from; i < min(from+1000, dead); i++ {
+				f := fields{state: recDead, flags: flagChosenID, revision: 1, due: now, next: now, created: now, topic: []byte("x")}
+				b.Add(recovery.Change{
+					ID: fmt.Append(nil, "t", i), To: recovery.Spot{Place: recovery.Dead, At: now, Label: "x"}, Data: f.encode(nil),
+				})
+			}
+			want(t, "Apply", member.Apply(t.Context(), 0, &b), nil)
+		}
+		l := &listing{Member: fleet.Join("a", 1)}
+		a, err := Open(t.Context(), l, Config{Node: "a"})
+		want(t, "Open", err, nil)
+		defer a.Close(context.Background())
+		l.listed = 0
+		b, err := Open(t.Context(), fleet.Join("b", 1), Config{Node: "b"})
+		want(t, "Open", err, nil)
+		defer b.Close(context.Background())
+		pass(10 * time.Second)
+		if l.changes != dead || l.most > refiledAtOnce {
+			t.Errorf("%d were registered, up to %d at once after %d were listed", l.changes, refiledAtOnce, l.most)
+		}
+		for _, i := range []int{0, dead - 1} {
+			task, err := b.Get(t.Context(), fmt.Sprint("t", i))
+			if err != nil || task.State != Dead {
+				t.Errorf("%+v, %v", task, err)
+			}
+		}
+	})
+}
