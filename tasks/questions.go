@@ -189,7 +189,7 @@ func (s *Scheduler) seekUnknown(ctx context.Context, ids []string) error {
 		searches, busy := s.unknownOf(ids)
 		switch {
 		case busy != nil: // replay, or another caller, looks an id up at the moment
-			if err := s.waitBusy(ctx, busy); err != nil {
+			if err := s.waitBusy(ctx, busy, 0); err != nil {
 				return err
 			}
 			continue
