@@ -13,6 +13,7 @@ import (
 
 	"github.com/lapsehq/lapse/client"
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger"
 )
 
 // Exit codes, as documented at the package. None is 2, with which a Go program ends that has
@@ -33,7 +34,7 @@ var exits = []struct {
 	code int
 	errs []error
 }{
-	{exitUsage, []error{errSettings, client.ErrInvalid, client.ErrReceipt, client.ErrTooLarge}},
+	{exitUsage, []error{errSettings, redisledger.ErrCommands, client.ErrInvalid, client.ErrReceipt, client.ErrTooLarge}},
 	{exitInUse, []error{recovery.ErrHeld, recovery.ErrLost, recovery.ErrLayout, syscall.EADDRINUSE}},
 	{exitUnavailable, []error{client.ErrUnknown, client.ErrUnavailable, client.ErrUnreachable, client.ErrOverloaded}},
 	{exitConflict, []error{client.ErrDelivering, client.ErrDead, client.ErrExists, client.ErrStale, client.ErrRevision, client.ErrHandled, client.ErrInUse, client.ErrNoHeir}},

@@ -114,6 +114,17 @@ func TestServeBeforeRedis(t *testing.T) {
 	}
 }
 
+// Behind a proxy that refuses what Lapse needs a server ends with the code of a wrong setting, so
+// that no service manager starts it again and again.
+func TestServeBehindProxy(t *testing.T) {
+	url := redistest.Refusing(t, redistest.Start(t).Addr, redistest.Unknown, "INFO")
+	var out, errs bytes.Buffer
+	code := run(t.Context(), []string{"serve", "--listen", "127.0.0.1:0", "--redis", url, "--node", "a"}, streams{&out, &errs})
+	if code != exitUsage || !strings.Contains(errs.String(), "refuses INFO") || out.Len() > 0 {
+		t.Errorf("exit code %d: %s%s", code, &out, &errs)
+	}
+}
+
 // A server that is told to stop while it waits for Redis stops.
 func TestStopWhileWaitingForRedis(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

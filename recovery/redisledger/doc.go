@@ -17,8 +17,8 @@
 // # What can fail
 //
 // Adopt: with recovery.ErrHeld, recovery.ErrLayout, ErrUnfit when this Redis
-// could lose tasks, or why Redis cannot be reached (with Options.Wait it waits
-// for it instead).
+// could lose tasks, ErrCommands when it is a proxy that leaves commands out, or why
+// Redis cannot be reached (with Options.Wait it waits for it instead).
 //
 // Apply: with recovery.ErrLost when the shard has another owner by now. After
 // any other error the batch is to be repeated; it keeps its number until it is

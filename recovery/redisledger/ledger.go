@@ -317,12 +317,16 @@ const tellEvery = 10 * time.Second
 
 func (l *Ledger) adoptOrWait(ctx context.Context) (away []recovery.Home, err error) {
 	var told time.Time
+	var hangUps hangUps
 	for attempt := 0; ; attempt++ {
 		away, err = l.adopt(ctx)
+		hangUps.note(ctx, l, err)
 		l.mu.Lock()
 		l.health.Err = err
 		l.mu.Unlock()
 		switch {
+		case errors.Is(err, ErrCommands):
+			return nil, err
 		case err != nil && refused(err):
 			return nil, fmt.Errorf("%s refuses: %w", l.address, err)
 		case err == nil || l.opts.Wait == nil || !passing(err) || ctx.Err() != nil:
@@ -342,7 +346,7 @@ func (l *Ledger) adoptOrWait(ctx context.Context) (away []recovery.Home, err err
 
 // passing reports whether an error of adopt may go away by itself.
 func passing(err error) bool {
-	for _, lasting := range []error{recovery.ErrHeld, recovery.ErrLayout, recovery.ErrClosed, ErrUnfit, redis.ErrClosed} {
+	for _, lasting := range []error{recovery.ErrHeld, recovery.ErrLayout, recovery.ErrClosed, ErrUnfit, ErrCommands, redis.ErrClosed} {
 		if errors.Is(err, lasting) {
 			return false
 		}
@@ -350,19 +354,12 @@ func passing(err error) bool {
 	return !refused(err)
 }
 
-// refused reports whether Redis itself has said no, for good.
-func refused(err error) bool {
-	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "NOPERM", "ERR"} {
-		if redis.HasErrorPrefix(err, prefix) {
-			return true
-		}
-	}
-	return false
-}
-
 // adopt returns which of the node's own shards others hold.
 func (l *Ledger) adopt(ctx context.Context) (away []recovery.Home, err error) {
 	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := l.checkCommands(ctx); err != nil {
 		return nil, err
 	}
 	if err := l.checkServers(ctx); err != nil {

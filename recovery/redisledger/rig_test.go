@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -190,4 +191,35 @@ func (m *memory) compare(t testing.TB, want content) {
 	if diff := cmp.Diff(want, m.records); diff != "" {
 		t.Errorf("replay does not give what it should (-want +got):\n%.2000s", diff)
 	}
+}
+
+// lines are those of a log.
+type lines struct {
+	mu   sync.Mutex // guards text
+	text []byte
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, b...)
+	return len(b), nil
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.text)
+}
+
+func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// has reports whether one line has all of these texts.
+func (l *lines) has(texts ...string) bool {
+	for line := range strings.Lines(l.String()) {
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+			return true
+		}
+	}
+	return false
 }
