@@ -153,6 +153,15 @@ func (l *Ledger) adoptFrom(ctx context.Context, found survey) (r rest) {
 	if !able {
 		return r
 	}
+	var keys []typedKey
+	for _, o := range orphans {
+		k := l.keys.shard(o.node, o.index)
+		keys = append(keys, k.typed()...)
+	}
+	if err := l.mendKeys(ctx, keys); err != nil {
+		r.shy = true
+		return r
+	}
 	sizes, err := l.sizes(ctx, len(orphans), func(i int) shardKeys { return l.keys.shard(orphans[i].node, orphans[i].index) })
 	if err != nil {
 		r.shy = true
@@ -257,6 +266,7 @@ func (l *Ledger) orphans(found survey, r *rest) []orphan {
 	for _, node := range slices.Sorted(maps.Keys(w.nodes)) {
 		if s := w.nodes[node]; s.fault != nil && l.deadLocked(s) {
 			r.faces = append(r.faces, fmt.Sprintf("what node %s has left is left alone: %v", node, s.fault))
+			l.bulk.waits.Set(unreadableEntry(node), "what it has left is left alone until a node of that name starts: "+s.fault.Error())
 		}
 	}
 	return orphans
@@ -346,6 +356,7 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int64) 
 	if n, err := l.client.Exists(ctx, s.keys.dead()).Result(); err != nil || n > 0 {
 		l.buried.Store(true)
 	}
+	l.bulk.waits.Clear(unreadableShard(h.node, h.index))
 	s.moveLocked(next, 0)
 	s.owned.Store(true)
 	s.unread.Store(unread)

@@ -260,7 +260,14 @@ func (l *Ledger) dataset(ctx context.Context) (string, error) {
 		return "", err
 	}
 	version, _, _ := strings.Cut(id, ":")
-	if n, err := strconv.Atoi(version); err != nil || n > layout {
+	n, err := strconv.Atoi(version)
+	if err != nil {
+		if err := l.setAside(ctx, key, fmt.Sprintf("%.100q is no layout and id of a data set", id), "=", id); err != nil {
+			return "", err
+		}
+		return l.dataset(ctx)
+	}
+	if n > layout {
 		return "", fmt.Errorf("%w: %s is %s, and this version knows %d", recovery.ErrLayout, key, id, layout)
 	}
 	return id, nil

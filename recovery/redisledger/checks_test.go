@@ -20,7 +20,7 @@ import (
 
 // minimalRules are those of doc.go.
 const minimalRules = "~lapse:* &lapse:bus* +evalsha +eval +get +mget +setnx +set +del +hget +hmget +hset +hincrby +hdel +hlen +hexists " +
-	"+hgetall +hscan +sadd +srem +scard +sismember +smembers +sscan +zadd +zrem +zrangebylex +incr +exists " +
+	"+hgetall +hscan +sadd +srem +scard +sismember +smembers +sscan +zadd +zrem +zrangebylex +incr +exists +rename " +
 	"+info +time +ping +hello +publish +subscribe"
 
 // The documents name every command that a script runs: one that is missing there is refused

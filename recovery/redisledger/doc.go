@@ -40,7 +40,7 @@
 // An ACL user needs the keys that begin with Options.Prefix, the commands eval,
 // evalsha, get, mget, set, setnx, del, hget, hmget, hset, hincrby, hdel, hlen, hexists, hgetall,
 // hscan, sadd, srem, scard, sismember, smembers, sscan, zadd, zrem, zrangebylex, incr,
-// exists, info, time, ping and hello, for another database than 0 select, and in Cluster mode cluster. With
+// exists, rename, info, time, ping and hello, for another database than 0 select, and in Cluster mode cluster. With
 // Options.WaitReplicas it needs wait, and in Cluster mode asking.
 // To hear other nodes it needs the channels that begin with Options.Prefix and "bus",
 // and the commands publish and subscribe, or in Cluster mode from Redis 7.0 on spublish

@@ -129,7 +129,7 @@ func (l *Ledger) accept(ctx context.Context, h *holding) (bool, error) {
 		return false, err
 	}
 	h.raw, h.affirmed = textOf(head, 0), textOf(head, 1)
-	if h.token, err = parseToken(h.raw); err != nil {
+	if h.token = readToken(h.raw); h.token.unreadable() {
 		return false, err
 	}
 	if !l.isMine(h) {
@@ -194,7 +194,7 @@ func (l *Ledger) acceptOwn(ctx context.Context) error {
 	}
 	for i := range found.holdings {
 		h := &found.holdings[i]
-		h.token, _ = parseToken(owners[i].Val()) // one that cannot be read names nobody
+		h.token = readToken(owners[i].Val())
 		l.others.noteToken(h.home, h.token)
 	}
 	l.acceptFound(ctx, found)

@@ -81,7 +81,7 @@ func (l *Ledger) beat(ctx context.Context) error {
 	raw := v.text(0)
 	var held entry
 	if raw != "" {
-		if held, err = decodeEntry(l.opts.Node, raw); err != nil {
+		if held, err = decodeEntry(l.opts.Node, raw); err != nil && !errors.Is(err, errDamaged) {
 			return err
 		}
 	}

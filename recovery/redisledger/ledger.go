@@ -365,6 +365,9 @@ func (l *Ledger) adopt(ctx context.Context) (away []recovery.Home, err error) {
 	if err := l.checkServers(ctx); err != nil {
 		return nil, err
 	}
+	if err := l.mendKeys(ctx, l.sharedKeys()); err != nil {
+		return nil, err
+	}
 	if err := l.register(ctx); err != nil {
 		return nil, err
 	}

@@ -45,10 +45,7 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nobody, err
 	}
-	t, err := parseToken(raw)
-	if err != nil {
-		return nobody, err
-	}
+	t := readToken(raw)
 	w.noteToken(home, t)
 	if nobody.Retired = t.retired(); nobody.Retired || t.node == "" {
 		return nobody, nil

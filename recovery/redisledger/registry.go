@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -54,12 +55,14 @@ func (e *entry) encode() string {
 }
 
 // decodeEntry reads an entry. Fields of a newer version do no harm; an entry that
-// cannot be understood is recovery.ErrLayout.
+// cannot be understood is recovery.ErrLayout if a newer version has written it, and otherwise
+// errDamaged.
 func decodeEntry(node, raw string) (entry, error) {
 	var e entry
 	err := json.Unmarshal([]byte(raw), &e)
 	switch {
-	case err != nil:
+	case err != nil || e.Incarnation == "":
+		return entry{}, fmt.Errorf("%w: the registry's entry of node %s: %.100q", errDamaged, node, raw)
 	case e.Layout > layout:
 		err = fmt.Errorf("its keys have layout %d, and this version knows %d", e.Layout, layout)
 	case e.shards() > maxShards:
@@ -89,6 +92,11 @@ func (l *Ledger) readEntry(ctx context.Context) (entry, string, error) {
 func (l *Ledger) register(ctx context.Context) error {
 	for {
 		held, raw, err := l.readEntry(ctx)
+		if errors.Is(err, errDamaged) {
+			l.log.Error("this node's entry in the registry cannot be read; it is written anew when its heartbeat has been watched", "error", err)
+			l.bulk.waits.Set(unreadableEntry(l.opts.Node), "its heartbeat is watched for "+l.opts.FailoverAfter.String())
+			held, err = entry{Spools: true}, nil // there may be a spool
+		}
 		if err != nil {
 			return err
 		}
@@ -99,6 +107,7 @@ func (l *Ledger) register(ctx context.Context) error {
 		}
 		done, err := l.follow(ctx, held, raw)
 		if err != nil || done {
+			l.bulk.waits.Clear(unreadableEntry(l.opts.Node))
 			return err
 		}
 	}
@@ -112,10 +121,12 @@ func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, erro
 		return false, err
 	}
 	indexed := held.Indexed // what the former process has filed is still filed
-	if raw == "" && l.registration().Generation == 0 {
-		if indexed, err = l.holdsNothing(ctx); err != nil {
+	used := 0
+	if held.Incarnation == "" && l.registration().Generation == 0 {
+		if used, err = l.shardsUsed(ctx); err != nil {
 			return false, err
 		}
+		indexed = used == 0
 	}
 	l.naming.Lock()
 	defer l.naming.Unlock()
@@ -124,6 +135,7 @@ func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, erro
 		spools = own.Spools // Redis may have lost it
 	}
 	counts := slices.Concat(held.Counts, l.registration().Counts) // Redis may have lost those that it had
+	counts = append(counts, used)
 	slices.Sort(counts)
 	counts = slices.DeleteFunc(slices.Compact(counts), func(n int) bool { return n == l.opts.Shards || n < 1 })
 	return l.writeEntryLocked(ctx, raw, entry{
@@ -143,21 +155,32 @@ func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, erro
 	})
 }
 
-// holdsNothing reports whether no shard of this node's name has ever had an owner. Then the
-// name is new, and its node has no ids to register: should it end right after its start, the
-// others need not wait for what it holds. Without a registration, that of a former process may
-// have been lost, with any number of shards.
-func (l *Ledger) holdsNothing(ctx context.Context) (bool, error) {
+// unreadableEntry is what readiness calls an entry of the registry that is damaged.
+func unreadableEntry(node string) string { return "the registry's entry of node " + node }
+
+// shardsUsed is how many shards of this node's name have ever had an owner. If none, the name
+// is new, and its node has no ids to register: should it end right after its start, the others
+// need not wait for what it holds. Without a registration, that of a former process may have
+// been lost, with any number of shards.
+func (l *Ledger) shardsUsed(ctx context.Context) (int, error) {
 	shards := make([]holding, maxShards)
 	for i := range shards {
 		shards[i] = holding{node: l.opts.Node, index: i}
 	}
 	found, err := l.readTokens(ctx, shards)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
-	none := len(found.partial) == 0 && !slices.ContainsFunc(found.holdings, func(h holding) bool { return h.raw != "" })
-	return none, nil
+	used := 0
+	if len(found.partial) > 0 {
+		used = l.opts.Shards
+	}
+	for _, h := range found.holdings {
+		if h.raw != "" && !h.token.retired() {
+			used = max(used, h.index+1)
+		}
+	}
+	return used, nil
 }
 
 // writeEntryLocked replaces this node's entry that is stored as raw, and reports
@@ -264,11 +287,14 @@ func (l *Ledger) waitForEnd(ctx context.Context, held entry) error {
 	return nil
 }
 
+// heartbeatCount is the count of a node's life signs. What is no count is 0: whoever gives the
+// next life sign begins anew.
 func (l *Ledger) heartbeatCount(ctx context.Context, node string) (int64, error) {
-	n, err := l.client.Get(ctx, l.keys.heartbeat(node)).Int64()
-	if errors.Is(err, redis.Nil) {
+	text, err := l.client.Get(ctx, l.keys.heartbeat(node)).Result()
+	if errors.Is(err, redis.Nil) || isWrongType(err) {
 		return 0, nil
 	}
+	n, _ := strconv.ParseInt(text, 10, 64)
 	return n, err
 }
 

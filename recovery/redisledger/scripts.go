@@ -37,6 +37,8 @@ var (
 	putSettingSource string
 	//go:embed scripts/prunesettings.lua
 	pruneSettingsSource string
+	//go:embed scripts/setaside.lua
+	setAsideSource string
 
 	applyScript         = newScript(applySource)
 	claimScript         = newScript(claimSource)
@@ -50,6 +52,7 @@ var (
 	fileScript          = newScript(fileSource)
 	putSettingScript    = newScript(putSettingSource)
 	pruneSettingsScript = newScript(pruneSettingsSource)
+	setAsideScript      = newScript(setAsideSource)
 )
 
 // A script is sent by its digest, and in full only to a server that answers

@@ -73,14 +73,11 @@ func (l *Ledger) settingsVersion(ctx context.Context) (v recovery.SettingsVersio
 		return v, nil
 	}
 	if v.Changes, err = strconv.ParseInt(count, 10, 64); err != nil {
-		return v, fmt.Errorf("the number of changes of settings %q cannot be read", count)
+		return recovery.SettingsVersion{}, nil // it is damaged: the next change begins anew
 	}
 	if text, there := values[1].(string); there {
 		last, _, err := decodeChange(text)
-		if err != nil {
-			return v, err
-		}
-		if last.Changes == v.Changes { // else an earlier version has changed something since
+		if err == nil && last.Changes == v.Changes { // else an earlier version has changed something since
 			v.Last = last.Last
 		}
 	}
@@ -119,11 +116,7 @@ func (l *Ledger) ChangedSettings(ctx context.Context, since recovery.SettingsVer
 				faults = append(faults, recovery.ErrNoHistory)
 				return
 			}
-			value, revision, err := decodeSetting(stored)
-			if err != nil {
-				faults = append(faults, fmt.Errorf("%s: %w", names[i], err))
-				return
-			}
+			value, revision := decodeSetting(stored)
 			visit(names[i], value, revision)
 		})
 	if err = errors.Join(append(faults, err)...); err != nil {
@@ -145,7 +138,7 @@ func (l *Ledger) changesBetween(ctx context.Context, since, now recovery.Setting
 			v, name, err := decodeChange(entry)
 			switch {
 			case err != nil:
-				return nil, err
+				return nil, recovery.ErrNoHistory
 			case v.Changes == since.Changes && v.Last != since.Last:
 				return nil, recovery.ErrRewound
 			case v.Changes != next, v.Changes == now.Changes && v != now:

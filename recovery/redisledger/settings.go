@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -15,16 +14,18 @@ import (
 )
 
 // decodeSetting reads what scripts/putsetting.lua has stored. A deleted setting
-// has a revision and no value.
-func decodeSetting(stored string) (value []byte, revision int64, err error) {
+// has a revision and no value. What is damaged is all value, of revision 1, for
+// that script as well: whoever needs it finds out.
+func decodeSetting(stored string) (value []byte, revision int64) {
 	number, rest, there := strings.Cut(stored, ":")
-	if revision, err = strconv.ParseInt(number, 10, 64); err != nil {
-		return nil, 0, fmt.Errorf("a setting's revision %q cannot be read", number)
+	revision, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return append([]byte{}, stored...), 1
 	}
 	if there {
 		value = append([]byte{}, rest...)
 	}
-	return value, revision, nil
+	return value, revision
 }
 
 // Setting implements recovery.Settings.
@@ -41,11 +42,11 @@ func (l *Ledger) Setting(ctx context.Context, name string) ([]byte, int64, error
 	if err != nil {
 		return nil, 0, err
 	}
-	value, revision, err := decodeSetting(stored)
+	value, revision := decodeSetting(stored)
 	if value == nil {
 		revision = 0
 	}
-	return value, revision, err
+	return value, revision, nil
 }
 
 // PutSetting implements recovery.Settings.
@@ -128,10 +129,8 @@ func (l *Ledger) scanSettings(ctx context.Context, prefix string, visit func(nam
 			if reserved(name) {
 				continue
 			}
-			value, revision, err := decodeSetting(pairs[i+1])
+			value, revision := decodeSetting(pairs[i+1])
 			switch {
-			case err != nil:
-				return false, fmt.Errorf("%s: %w", name, err)
 			case value == nil:
 				left.names = append(left.names, name)
 			case strings.HasPrefix(name, prefix):

@@ -99,6 +99,14 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 	}
 	unbroken := l.streak()
 	mine := l.registration()
+	var all []typedKey
+	for n := range mine.shards() {
+		keys := l.keys.shard(l.opts.Node, n)
+		all = append(all, keys.typed()...)
+	}
+	if err := l.mendKeys(ctx, all); err != nil {
+		return nil, err
+	}
 	shards := make([]*shard, mine.shards())
 	owners := make([]*redis.StringCmd, len(shards))
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
@@ -147,17 +155,19 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 // notes the token.
 func (l *Ledger) claimOwn(ctx context.Context, s *shard, raw string) (bool, error) {
 	for {
-		found, err := parseToken(raw)
-		if err != nil {
-			return false, fmt.Errorf("%w: shard %d: %w", recovery.ErrLayout, s.index, err)
-		}
+		found := readToken(raw)
 		s.token = found
+		if found.unreadable() {
+			l.noteUnreadable(s.node, s.index, found)
+			return false, nil
+		}
 		empty := found.retired() || found.epoch == 0
 		switch {
 		case empty && s.index >= l.opts.Shards, !empty && found.node != l.opts.Node:
 			return false, nil
 		}
 		next := token{l.opts.Node, l.incarnation, found.epoch + 1}
+		var err error
 		if raw, err = l.claim(ctx, s.keys, raw, next); err != nil {
 			return false, err
 		}
@@ -188,10 +198,7 @@ func (l *Ledger) claim(ctx context.Context, keys shardKeys, expected string, nex
 // recovery.ErrLost when it is another's. After any other error it must be called
 // again: the claim has the same token each time.
 func (l *Ledger) regainLocked(ctx context.Context, s *shard, owner string, sequence int64) error {
-	held, err := parseToken(owner)
-	if err != nil {
-		return err
-	}
+	held := readToken(owner)
 	dataset, err := l.dataset(ctx)
 	if err != nil {
 		return err
@@ -204,9 +211,9 @@ func (l *Ledger) regainLocked(ctx context.Context, s *shard, owner string, seque
 	switch {
 	case held == next:
 		// Our own claim, whose answer was lost.
-	case owner == "" && l.overslept(s.unbroken.Load()):
+	case (owner == "" || held.unreadable()) && l.overslept(s.unbroken.Load()):
 		return l.loseLocked(s, "Redis has lost its data, and others may have taken over before")
-	case held.epoch > s.token.epoch, held.epoch == s.token.epoch && held != s.token:
+	case !held.unreadable() && (held.epoch > s.token.epoch || held.epoch == s.token.epoch && held != s.token):
 		return l.loseLocked(s, "its owner is "+owner)
 	case revived:
 		return l.loseLocked(s, "it was adopted from "+owner+", which lives")

@@ -127,7 +127,7 @@ func (l *Ledger) readTokens(ctx context.Context, shards []holding) (survey, erro
 			head, err := heads[i].Result()
 			if err == nil {
 				h.raw, h.affirmed = textOf(head, 0), textOf(head, 1)
-				h.token, err = parseToken(h.raw)
+				h.token = readToken(h.raw)
 			}
 			if err != nil {
 				found.partial[h.node] = true

@@ -46,6 +46,7 @@ type watch struct {
 	next     time.Time                   // when to look for shards to adopt, at the latest
 	patience int                         // how many times that was in vain
 	orphaned map[recovery.Home]time.Time
+	absent   map[string]string // what readiness tells of nodes that are gone, see tellAbsent
 }
 
 // A sighting is what was seen of one node.
@@ -94,6 +95,7 @@ func (l *Ledger) watchOnce() {
 	}
 	l.restoreOrigins(ctx)
 	l.lookAfter(ctx)
+	l.tellAbsent()
 }
 
 // poll looks at the registry and at the life signs of all nodes. A poll that was sent

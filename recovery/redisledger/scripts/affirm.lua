@@ -12,6 +12,8 @@
 local held = redis.call('HMGET', KEYS[1], '!o', '!s')
 if held[1] == ARGV[1] then
   redis.call('HDEL', KEYS[1], '') -- see claim: it must go through when Redis is full
-  redis.call('HINCRBY', KEYS[1], '!a', 1)
+  if type(redis.pcall('HINCRBY', KEYS[1], '!a', 1)) == 'table' then -- it was no number
+    redis.call('HSET', KEYS[1], '!a', 1)
+  end
 end
 return held

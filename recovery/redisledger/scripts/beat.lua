@@ -17,4 +17,9 @@ redis.call('HDEL', KEYS[1], '') -- see claim: it must go through when Redis is f
 if ARGV[3] ~= '' then
   redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
 end
-return {1, redis.call('INCR', KEYS[2]), redis.call('HLEN', KEYS[1])}
+local count = redis.pcall('INCR', KEYS[2])
+if type(count) == 'table' then -- something else has been written there
+  redis.call('DEL', KEYS[2])
+  count = redis.call('INCR', KEYS[2])
+end
+return {1, count, redis.call('HLEN', KEYS[1])}

@@ -10,8 +10,9 @@
 -- Returns the number, or 0 when all are taken.
 local all = redis.call('HGETALL', KEYS[1])
 for i = 2, #all, 2 do
-  if all[i] == ARGV[1] then
-    return tonumber(all[i - 1])
+  local n = tonumber(all[i - 1])
+  if all[i] == ARGV[1] and n and n >= 1 and n <= tonumber(ARGV[3]) and n % 1 == 0 then
+    return n
   end
 end
 redis.call('HDEL', KEYS[1], '') -- see claim: it must go through when Redis is full

@@ -16,9 +16,15 @@
 --       another node, which knows a value that Redis has lost, must not take what is set after
 --       it for something older
 -- Returns {1, revision}, or {0, current revision}.
-local stored = redis.call('HGET', KEYS[1], ARGV[1]) or redis.call('HGET', KEYS[1], '!f') or '0'
+local stored = redis.call('HGET', KEYS[1], ARGV[1])
+if not stored then
+  stored = tonumber(redis.call('HGET', KEYS[1], '!f') or 0) and redis.call('HGET', KEYS[1], '!f') or '0'
+end
 local colon = string.find(stored, ':', 1, true)
 local last = tonumber(string.sub(stored, 1, (colon or 0) - 1))
+if not last then
+  last, colon = 1, 0 -- it is damaged: all of it is value, of revision 1
+end
 local current = colon and last or 0
 local least = tonumber(ARGV[7])
 if (colon ~= nil) == (ARGV[3] == '1') and (not colon or string.sub(stored, colon + 1) == ARGV[4]) and current >= least then
@@ -28,7 +34,7 @@ if current ~= tonumber(ARGV[2]) then
   return {0, current}
 end
 redis.call('HDEL', KEYS[1], '') -- see claim: a topic can be paused when Redis is full
-local changes = tonumber(redis.call('HGET', KEYS[1], '!v') or 0) + 1
+local changes = (tonumber(redis.call('HGET', KEYS[1], '!v') or 0) or 0) + 1
 local version = string.format('%016.0f', changes)
 -- What is newer was lost, and the set was not: those entries are not of this history.
 for _, entry in ipairs(redis.call('ZRANGEBYLEX', KEYS[2], '[' .. version, '+', 'LIMIT', 0, 8)) do

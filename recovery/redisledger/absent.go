@@ -1,0 +1,41 @@
+package redisledger
+
+import (
+	"fmt"
+	"time"
+)
+
+// tellAbsent tells readiness of nodes that are gone, or seem to be, and hold shards that nobody
+// has adopted yet. Meanwhile nobody can say what is in these shards: calls about all tasks,
+// and ids that callers choose, are answered 503.
+func (l *Ledger) tellAbsent() {
+	w := &l.others
+	w.mu.Lock()
+	holding := map[string]int{}
+	for _, t := range w.tokens {
+		holding[t.node]++
+	}
+	absent := map[string]string{}
+	for name, s := range w.nodes {
+		silent, after := w.silentLocked(s), l.deadAfter(&s.entry)
+		if name == l.opts.Node || s.fault != nil || holding[name] == 0 || !s.entry.Released && silent < after/gapShare {
+			continue
+		}
+		absent[waitsForNode(name)] = fmt.Sprintf("it has shown no sign of life for %v and holds %d shards, which are adopted after %v: until then lists, groups, purges and ids that callers choose are answered 503",
+			silent.Round(time.Second), holding[name], after)
+	}
+	before := w.absent
+	w.absent = absent
+	w.mu.Unlock()
+	for what := range before {
+		if absent[what] == "" {
+			l.bulk.waits.Clear(what)
+		}
+	}
+	for what, detail := range absent {
+		l.bulk.waits.Set(what, detail)
+	}
+}
+
+// waitsForNode is what readiness calls such a node.
+func waitsForNode(name string) string { return "node " + name }

@@ -1,0 +1,140 @@
+package redisledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// What somebody else has written in the place of the ledger's data does not keep a process from
+// starting. Each kind of damage is an ERROR in the log and an entry in
+// readiness, and ends so:
+//
+//	a key of the wrong type, a data set's id    set aside at the start, and written anew
+//	an owner's token                            counts as that of a process that nobody knows, and
+//	                                            the shard is adopted after Options.FailoverAfter, unless
+//	                                            its owner lives and claims it again
+//	this node's entry in the registry           written anew, when its heartbeat has been watched
+//	another node's entry                        left alone, with its shards, until that node starts
+//	a heartbeat, a count, a number of a node    begun anew
+//	where an id is filed                        left alone: calls about that id fail
+//	a record, a setting                         left alone: memory tells whose task or topic it is
+
+// errDamaged is the cause of what cannot be read though no newer version has written it.
+var errDamaged = errors.New("it is damaged")
+
+// unreadableNode stands in the place of the owner of a shard whose token cannot be read. No node
+// has that name.
+const unreadableNode = " "
+
+// unreadableEpoch is that of such a token: higher than those which nodes count up to, so that
+// an earlier owner which comes back finds that it has lost the shard.
+const unreadableEpoch = 1 << 40
+
+// readToken is parseToken for what stands in Redis. The bytes of a token that cannot be read
+// take the place of its owner's incarnation.
+func readToken(s string) token {
+	t, err := parseToken(s)
+	if err != nil {
+		return token{unreadableNode, s, unreadableEpoch}
+	}
+	return t
+}
+
+func (t token) unreadable() bool { return t.node == unreadableNode }
+
+// A typedKey is a key, and a command that fails if the key has another type than it should.
+type typedKey struct {
+	key   string
+	probe []any // without the key: the command, and what follows the key
+}
+
+var (
+	isHash   = []any{"hlen"}
+	isSet    = []any{"scard"}
+	isString = []any{"get"}
+	isSorted = []any{"zrangebylex", "-", "+", "limit", 0, 1}
+)
+
+// sharedKeys are those that belong to no shard.
+func (l *Ledger) sharedKeys() []typedKey {
+	k := l.keys
+	all := []typedKey{
+		{k.nodes(), isHash}, {k.status(), isHash}, {k.numbers(), isHash}, {k.topics(), isHash},
+		{k.changes(), isSorted}, {k.heartbeat(l.opts.Node), isString}, {k.dataset(), isString},
+	}
+	for bucket := range buckets {
+		all = append(all, typedKey{k.ids(uint8(bucket)), isHash})
+	}
+	return all
+}
+
+// typed are a shard's keys.
+func (s *shardKeys) typed() []typedKey {
+	return []typedKey{{s.tasks(), isHash}, {s.pending(), isSet}, {s.dead(), isHash}, {s.deadIndex(), isSorted}}
+}
+
+// isWrongType reports whether a key has another type than it should.
+func isWrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
+
+// mendKeys sets aside those of some keys that have the wrong type.
+func (l *Ledger) mendKeys(ctx context.Context, keys []typedKey) error {
+	probes := make([]*redis.Cmd, len(keys))
+	p := l.client.Pipeline()
+	for i, k := range keys {
+		args := append([]any{k.probe[0], k.key}, k.probe[1:]...)
+		probes[i] = p.Do(ctx, args...)
+	}
+	_, _ = p.Exec(ctx) // each has its own error
+	var faults []error
+	for i, k := range keys {
+		switch err := probes[i].Err(); {
+		case isWrongType(err):
+			faults = append(faults, l.setAside(ctx, k.key, "it has the wrong type", k.probe...))
+		case err != nil && !errors.Is(err, redis.Nil) && !refused(err): // the user may lack what only this asks
+			faults = append(faults, err)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// setAside renames a key if it is still damaged, see scripts/setaside.lua.
+func (l *Ledger) setAside(ctx context.Context, key, why string, damage ...any) error {
+	what := "the damaged key " + key
+	aside := fmt.Sprintf("%sdamaged:%d:", l.keys.prefix, time.Now().UnixMilli())
+	if strings.Contains(key, "{") {
+		aside += key
+	} else {
+		aside += "{" + key + "}" // the slot of the key itself
+	}
+	renamed, err := setAsideScript.run(ctx, l.client, []string{key, aside}, damage...).Bool()
+	switch {
+	case errors.Is(err, redis.Nil) || err == nil && !renamed:
+		return nil // another node has done it
+	case err != nil && (refused(err) || strings.Contains(err.Error(), "can't run this command")):
+		l.bulk.waits.Set(what, why+", and the user of Redis may not rename it: rename it by hand, or allow +rename")
+		l.log.Error("a key is damaged, and cannot be set aside: rename it by hand, or allow +rename", "key", key, "why", why, "error", err)
+		return fmt.Errorf("the key %s is damaged (%s) and the user of Redis may not rename it: %v", key, why, err) //nolint:errorlint // it is no refusal: somebody may mend it
+	case err != nil:
+		return err
+	}
+	l.bulk.waits.Set(what, why+"; it is kept as "+aside+", and written anew")
+	l.log.Error("a damaged key was set aside, and is written anew", "key", key, "why", why, "kept", aside)
+	return nil
+}
+
+// unreadableShard is what readiness calls a shard whose token cannot be read.
+func unreadableShard(node string, index int) string {
+	return fmt.Sprintf("the owner of shard %d of node %s", index, node)
+}
+
+// noteUnreadable tells the log and readiness of such a shard.
+func (l *Ledger) noteUnreadable(node string, index int, t token) {
+	l.bulk.waits.Set(unreadableShard(node, index), fmt.Sprintf("its token %.100q cannot be read: the shard is taken over when nobody has claimed it for %v", t.incarnation, l.opts.FailoverAfter))
+	l.log.Error("the token of a shard's owner cannot be read; the shard is taken over when nobody has claimed it for a while",
+		"of", node, "shard", index, "token", fmt.Sprintf("%.100q", t.incarnation), "for", l.opts.FailoverAfter)
+}

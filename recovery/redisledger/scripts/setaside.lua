@@ -1,0 +1,21 @@
+-- setaside renames a key that is not what Lapse has written.
+--
+-- The accident: two nodes see the damage, the first one sets the key aside and writes a new
+-- one, and the second one sets that aside. So the key is looked at once more.
+--
+-- KEYS: key, its new name
+-- ARGV: '=' and the value of a string that cannot be read; or a command, and what follows the
+--       key in it, that fails with WRONGTYPE
+-- Returns 1 when the key was renamed.
+local damaged
+if ARGV[1] == '=' then
+  damaged = redis.call('GET', KEYS[1]) == ARGV[2]
+else
+  local reply = redis.pcall(ARGV[1], KEYS[1], unpack(ARGV, 2))
+  damaged = type(reply) == 'table' and reply.err and string.find(reply.err, 'WRONGTYPE', 1, true)
+end
+if not damaged then
+  return 0
+end
+redis.call('RENAME', KEYS[1], KEYS[2])
+return 1
