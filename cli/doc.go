@@ -3,8 +3,8 @@
 //
 // `lapse serve` reads as the boot order: settings, ledger, scheduler, HTTP
 // server; and, in the other direction, the shutdown. The address is bound
-// before the ledger is opened, so that a second server is refused before it
-// touches anything, and /readyz can be asked while the server waits for a Redis
+// before the ledger is opened (that of probes too, listen.go), so that a second server is refused
+// before it touches anything, and /readyz can be asked while the server waits for a Redis
 // that is not there yet, and while replay runs.
 //
 // A setting has one name everywhere: the flag --max-pending, the variable

@@ -81,8 +81,10 @@ func (s *settings) hosts() []string {
 	if name, err := os.Hostname(); err == nil {
 		add(name)
 	}
-	if name, _, err := net.SplitHostPort(s.Listen); err == nil {
-		add(name)
+	for _, addr := range []string{s.Listen, s.HealthListen} {
+		if name, _, err := net.SplitHostPort(addr); err == nil {
+			add(name)
+		}
 	}
 	if u, err := url.Parse(s.Advertise); err == nil {
 		add(u.Hostname())

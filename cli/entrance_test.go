@@ -330,7 +330,7 @@ func TestEntranceFaults(t *testing.T) {
 	// With tokens a server may be reached by others.
 	s := settings{Listen: "0.0.0.0:0", LogFormat: "text", TokenFile: "tokens.yaml", HandoverTimeout: time.Second}
 	bad := &faults{}
-	if s.address(bad); bad.err() != nil {
+	if s.addresses(bad); bad.err() != nil {
 		t.Error(bad.err())
 	}
 }

@@ -31,7 +31,7 @@ type serve struct {
 // once it has stopped: nil if it was asked to.
 func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, file *configFile, bad *faults, brought broughtWays) error {
 	// Settings.
-	addr := s.address(bad)
+	addr, health := s.addresses(bad)
 	entrance := s.entrance(bad)
 	ways := s.ways(addr, bad)
 	cfg := s.scheduler(file.topics, append(ways.list(), brought...))
@@ -46,28 +46,28 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	slog.SetDefault(log)
 	redisTo(log)
 	collectSooner()
-	entrance.warn(!addr.IP.IsLoopback(), log)
+	entrance.warn(!addr.IP.IsLoopback() || health != nil && !health.IP.IsLoopback(), log)
 	s.warnOfMemory(log)
 	s.warnOfModes(log)
 	warnOfVariables(command.Model, os.Environ(), log)
 
-	// The address.
-	listener, err := net.ListenTCP("tcp", addr)
+	// The addresses.
+	bound, err := listen(addr, health)
 	if err != nil {
 		return err
 	}
 	if s.Node == "" {
-		s.Node = nodeName(listener.Addr())
+		s.Node = nodeName(bound.all.Addr())
 	}
-	announced := sync.OnceFunc(func() { s.announce(std.out, listener.Addr()) })
+	announced := sync.OnceFunc(func() { s.announce(std.out, bound) })
 
 	// Ledger.
-	ledger, err := s.ledger(listener.Addr(), log, announced)
+	ledger, err := s.ledger(bound.all.Addr(), log, announced)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return errors.Join(err, bound.close())
 	}
 	if cfg.Spool, err = s.spool(log); err != nil {
-		return errors.Join(err, listener.Close(), ledger.Close())
+		return errors.Join(err, bound.close(), ledger.Close())
 	}
 
 	// HTTP server. Until there is a scheduler it tells what it waits for.
@@ -87,12 +87,9 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 		Tokens:  entrance.tokens,
 	})
 	if err != nil {
-		return errors.Join(err, listener.Close(), ledger.Close())
+		return errors.Join(err, bound.close(), ledger.Close())
 	}
-	server := api.HTTPServer()
-	served := make(chan error, 1)
-	limited := api.LimitConnections(server, listener, s.MaxConnections)
-	go func() { served <- entrance.certificates.serve(server, limited) }()
+	servers := bound.serve(api, entrance.certificates, s.MaxConnections)
 	entrance.watch(ctx, api, ways, log)
 
 	// Scheduler. It owns the ledger from here on; replay goes on in the
@@ -103,7 +100,7 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 		if ctx.Err() != nil {
 			err = nil // told to stop while it waited
 		}
-		return errors.Join(err, s.shutdown(nil, server, ledger.Close))
+		return errors.Join(err, s.shutdown(nil, servers, ledger.Close))
 	}
 	ways.attach(scheduler)
 	api.Attach(scheduler)
@@ -119,9 +116,9 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 		log.Info("stopping, as nothing is left here", "node", s.Node)
 	case <-scheduler.Done():
 		failure = scheduler.Err()
-	case failure = <-served:
+	case failure = <-servers.failed:
 	}
-	return s.shutdown(failure, server, func() error {
+	return s.shutdown(failure, servers, func() error {
 		defer ways.close()
 		return scheduler.Close(context.Background())
 	})
@@ -163,41 +160,44 @@ func (s *serve) handOver(scheduler *tasks.Scheduler, log *slog.Logger) {
 //  2. the scheduler hands nothing out any more, waits for what is running,
 //     and records it;
 //  3. the ledger is closed (by the scheduler, which owns it), so that the
-//     next server may open it at once, and so are the ways of delivery.
+//     next server may open it at once, and so are the ways of delivery;
+//  4. the server of probes ends, which tells of all this.
 //
 // The signal that asked for it has ended the context, so none is passed on:
 // each step has a bound of its own. If it never came to a scheduler, last closes
 // the ledger alone.
-func (s *serve) shutdown(failure error, server *http.Server, last func() error) error {
+func (s *serve) shutdown(failure error, servers *servers, last func() error) error {
 	var all *multierror.Error
 	if failure != nil {
 		all = multierror.Append(all, failure)
 	}
-	// No request takes longer than its wait for the ledger. Who is still
-	// sending by then, or has connected and said nothing, is cut off.
-	patience, cancel := context.WithTimeout(context.Background(), s.AnswerWithin+time.Second)
-	defer cancel()
-	if err := server.Shutdown(patience); errors.Is(err, context.DeadlineExceeded) {
-		server.Close()
-	} else if err != nil {
-		all = multierror.Append(all, fmt.Errorf("stopping the HTTP server: %w", err))
+	// No request takes longer than its wait for the ledger.
+	if err := servers.end(s.AnswerWithin + time.Second); err != nil {
+		all = multierror.Append(all, err)
 	}
 	if err := last(); err != nil {
 		all = multierror.Append(all, fmt.Errorf("stopping the scheduler: %w", err))
+	}
+	if err := servers.endHealth(); err != nil {
+		all = multierror.Append(all, err)
 	}
 	return all.ErrorOrNil()
 }
 
 // announce says where the server is and how to try it.
-func (s *serve) announce(w io.Writer, addr net.Addr) {
-	url, auth := "http://"+reachable(addr), ""
+func (s *serve) announce(w io.Writer, bound *listeners) {
+	scheme, auth := "http://", ""
 	if s.TLSCert != "" {
-		url = "https://" + reachable(addr)
+		scheme = "https://"
 	}
+	url := scheme + reachable(bound.all.Addr())
 	if s.TokenFile != "" {
 		auth = " -H \"Authorization: Bearer $TOKEN\""
 	}
 	fmt.Fprintf(w, "lapse serves on %s\n", url)
+	if bound.health != nil {
+		fmt.Fprintf(w, "health and metrics are served on %s\n", scheme+reachable(bound.health.Addr()))
+	}
 	fmt.Fprintf(w, "tasks are kept %s\n", s.storage())
 	fmt.Fprintf(w, "try: curl %s/v1/tasks%s --json '{\"topic\":\"hello\",\"delay\":\"10s\",\"payload\":\"world\"}'\n", url, auth)
 }

@@ -24,6 +24,14 @@ func started(t *testing.T, args ...string) (url string, stop func() int) {
 // startedWith runs a server with ways of delivery that are brought along.
 func startedWith(t *testing.T, ways []tasks.Way, args ...string) (url string, stop func() int) {
 	t.Helper()
+	urls, _, stop := startedAt(t, 1, ways, args...)
+	return urls[0], stop
+}
+
+// startedAt is startedWith for a server that announces so many addresses. The log is complete once
+// stop has returned.
+func startedAt(t *testing.T, addresses int, ways []tasks.Way, args ...string) (urls []string, log *bytes.Buffer, stop func() int) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	read, write := io.Pipe()
 	var errs bytes.Buffer
@@ -33,10 +41,12 @@ func startedWith(t *testing.T, ways []tasks.Way, args ...string) (url string, st
 		code <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...), streams{write, &errs}, ways...)
 	}()
 	lines := bufio.NewScanner(read)
-	for url == "" && lines.Scan() {
-		url = regexp.MustCompile(`http://[0-9.:]+`).FindString(lines.Text())
+	for len(urls) < addresses && lines.Scan() {
+		if url := regexp.MustCompile(`https?://[0-9.:]+`).FindString(lines.Text()); url != "" {
+			urls = append(urls, url)
+		}
 	}
-	if url == "" {
+	if len(urls) < addresses {
 		t.Fatalf("exit code %d: %s", <-code, &errs)
 	}
 	go func() { _, _ = io.Copy(io.Discard, read) }()
@@ -49,7 +59,7 @@ func startedWith(t *testing.T, ways []tasks.Way, args ...string) (url string, st
 		return got
 	})
 	t.Cleanup(func() { stop() })
-	return url, stop
+	return urls, &errs, stop
 }
 
 func TestServe(t *testing.T) {

@@ -15,13 +15,14 @@ import (
 // settings are the flags of serve. Names, units and defaults are those of
 // tasks.Config where they set one of its fields.
 type settings struct {
-	Listen    string          `default:"127.0.0.1:7480" help:"Address to serve on, host:port."`
-	Data      string          `placeholder:"DIR" help:"Keep tasks in this directory. One server at a time uses it. Default, without --redis: ./lapse-data."`
-	Redis     string          `placeholder:"URL" help:"Keep tasks in Redis instead: redis://, redis+sentinel://host,host/master or redis+cluster://host,host; with rediss for TLS."`
-	Node      string          `placeholder:"NAME" help:"Name of this node, under which Redis keeps its tasks. Default: the address it serves on."`
-	Advertise string          `placeholder:"URL" help:"Where others reach this server, for whoever looks at its node. Default: the address it serves on; the first of the machine if it serves on all."`
-	Config    kong.ConfigFlag `placeholder:"FILE" help:"YAML file with the same names, and settings of topics."`
-	Insecure  bool            `help:"Serve beyond this machine without tokens, although anybody who can connect may do anything."`
+	Listen       string          `default:"127.0.0.1:7480" help:"Address to serve on, host:port."`
+	HealthListen string          `placeholder:"ADDR" help:"Address of a second listener, host:port, that serves /healthz, /readyz and /metrics alone, with connections of its own: it answers while all of max-connections are in use. Tokens, TLS and insecure as for listen. Default: none."`
+	Data         string          `placeholder:"DIR" help:"Keep tasks in this directory. One server at a time uses it. Default, without --redis: ./lapse-data."`
+	Redis        string          `placeholder:"URL" help:"Keep tasks in Redis instead: redis://, redis+sentinel://host,host/master or redis+cluster://host,host; with rediss for TLS."`
+	Node         string          `placeholder:"NAME" help:"Name of this node, under which Redis keeps its tasks. Default: the address it serves on."`
+	Advertise    string          `placeholder:"URL" help:"Where others reach this server, for whoever looks at its node. Default: the address it serves on; the first of the machine if it serves on all."`
+	Config       kong.ConfigFlag `placeholder:"FILE" help:"YAML file with the same names, and settings of topics."`
+	Insecure     bool            `help:"Serve beyond this machine without tokens, although anybody who can connect may do anything."`
 
 	TokenFile   string   `placeholder:"FILE" help:"YAML list of who may call: name, scopes and sha256 of each token. See lapse token. SIGHUP reads it again."`
 	AllowedHost []string `placeholder:"NAME" help:"Name in the public DNS under which a server without tokens and TLS is called, *.domain for all below it, or * for every name. May be repeated. Known already: addresses, localhost, the machine's name, those of listen and advertise; beyond loopback also names without a dot and in .local, .internal and .svc."`
@@ -77,16 +78,15 @@ type settings struct {
 	LogFormat string     `default:"text" help:"text or json."`
 }
 
-// address checks the settings and returns what to listen on. All faults are
-// noted in bad.
-func (s *settings) address(bad *faults) *net.TCPAddr {
-	addr, err := net.ResolveTCPAddr("tcp", s.Listen)
-	switch {
-	case err != nil:
-		bad.add("listen: want host:port: %w", err)
-	case !addr.IP.IsLoopback() && !s.Insecure && s.TokenFile == "":
-		bad.add("listen: %s can be reached from other machines, and there is no access control:"+
-			" serve on 127.0.0.1, give a --token-file, or add --insecure if the network is trusted", s.Listen)
+// addresses checks the settings and returns what to listen on, for all callers and for probes;
+// nil: not there, or wrong. All faults are noted in bad.
+func (s *settings) addresses(bad *faults) (addr, health *net.TCPAddr) {
+	addr = s.address("listen", s.Listen, bad)
+	if s.HealthListen != "" {
+		health = s.address("health-listen", s.HealthListen, bad)
+	}
+	if addr != nil && health != nil && addr.Port != 0 && addr.Port == health.Port && addr.IP.Equal(health.IP) {
+		bad.add("health-listen: must not be the address of listen, which is %s", s.Listen)
 	}
 	if u, err := url.Parse(s.Advertise); s.Advertise != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		bad.add("advertise: want http://host:port or https://host:port")
@@ -97,6 +97,20 @@ func (s *settings) address(bad *faults) *net.TCPAddr {
 	s.checkLedger(addr, bad)
 	if s.LogFormat != "text" && s.LogFormat != "json" {
 		bad.add("log-format: want text or json")
+	}
+	return addr, health
+}
+
+// address reads the address of a setting, nil if it is wrong.
+func (s *settings) address(setting, text string, bad *faults) *net.TCPAddr {
+	addr, err := net.ResolveTCPAddr("tcp", text)
+	switch {
+	case err != nil:
+		bad.add("%s: want host:port: %w", setting, err)
+		return nil
+	case !addr.IP.IsLoopback() && !s.Insecure && s.TokenFile == "":
+		bad.add("%s: %s can be reached from other machines, and there is no access control:"+
+			" serve on 127.0.0.1, give a --token-file, or add --insecure if the network is trusted", setting, text)
 	}
 	return addr
 }

@@ -50,7 +50,7 @@ func TestDefaults(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if got.address(bad); bad.err() != nil {
+	if got.addresses(bad); bad.err() != nil {
 		t.Error(bad.err())
 	}
 	if got.Data != "./lapse-data" {
@@ -173,7 +173,7 @@ sweep_at: 0 4 * * *
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.address(bad)
+	got.addresses(bad)
 	text := bad.err().Error()
 	for _, name := range []string{"max-payload", "max-in-flight", "max-bytes", "colour", "sweep_often", "sweep-at: is set twice", "listen", "answer-within", "log-format", "log-level", "max-pending"} {
 		if !strings.Contains(text, "\n  "+name) {
@@ -239,7 +239,7 @@ func TestListen(t *testing.T) {
 		bad := &faults{}
 		s := settings{Listen: test.listen, Insecure: test.insecure, Data: "x", LogFormat: "text",
 			MaxPending: 1, MaxInFlight: 1, MaxPayload: 1, SweepEvery: 1, ShutdownGrace: 1, AnswerWithin: 1, HandoverTimeout: time.Second}
-		if s.address(bad); (bad.err() == nil) != test.ok {
+		if s.addresses(bad); (bad.err() == nil) != test.ok {
 			t.Errorf("%q, insecure %v: %v", test.listen, test.insecure, bad.err())
 		}
 	}

@@ -144,7 +144,8 @@ func TestServeAllows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := got.ways(got.address(bad), bad)
+		addr, _ := got.addresses(bad)
+		w := got.ways(addr, bad)
 		t.Cleanup(w.close)
 		if bad.err() != nil {
 			t.Error(c.args, bad.err())

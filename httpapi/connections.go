@@ -28,10 +28,14 @@ func (s *Server) LimitConnections(server *http.Server, l net.Listener, limit int
 	if perSource == 0 {
 		perSource = max(1, limit/2)
 	}
+	return s.limit(server, l, limit, perSource, s.log)
+}
+
+func (s *Server) limit(server *http.Server, l net.Listener, limit, perSource int, log *slog.Logger) net.Listener {
 	c := &connections{
-		sources:  sources{limit: perSource, log: s.log, open: make(map[netip.Prefix]int)},
+		sources:  sources{limit: perSource, log: log, open: make(map[netip.Prefix]int)},
 		tooMany:  func() { s.refusals[refusedAddress].Add(1) },
-		Listener: l, limit: limit, log: s.log,
+		Listener: l, limit: limit, log: log,
 		idle: list.New(), places: make(map[*connected]*list.Element), unfinished: list.New(),
 		changed: make(chan struct{}, 1), closed: make(chan struct{}),
 		gaveWay: func() { s.refusals[refusedUnfinished].Add(1) },

@@ -8,8 +8,11 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// routes builds the router: every route of the server stands here, with who may use it.
-func (s *Server) routes() error {
+// metricsPath is that of the metrics.
+const metricsPath = "/metrics"
+
+// newEngine makes a router without routes.
+func (s *Server) newEngine() *gin.Engine {
 	gin.SetMode(gin.ReleaseMode)
 	g := gin.New()
 	g.RedirectTrailingSlash = false
@@ -18,8 +21,13 @@ func (s *Server) routes() error {
 	g.Use(s.around)
 	g.NoRoute(noRoute)
 	g.NoMethod(noMethod)
-	s.engine = g
-	a := s.newAPI(g)
+	return g
+}
+
+// routes builds the router: every route of the server stands here, with who may use it.
+func (s *Server) routes() error {
+	s.engine = s.newEngine()
+	a := s.newAPI(s.engine)
 
 	// What any request that writes may meet.
 	writes := kinds{overloaded, outcomeUnknown, unavailable, busy, nodeAway, replaying, draining, closing}
@@ -129,12 +137,13 @@ func (s *Server) routes() error {
 		about: "503 while the server waits for its ledger at the start and reads its tasks back, and while it drains or shuts down. A later outage of the ledger is told in the body only: the server goes on delivering."}, s.ready)
 
 	if s.metrics != nil {
-		s.page("/metrics", readers|ofAll, func(c *gin.Context) { s.scraped.ServeHTTP(c.Writer, c.Request) })
+		s.page(metricsPath, readers|ofAll, func(c *gin.Context) { s.scraped.ServeHTTP(c.Writer, c.Request) })
 	}
 	s.page("/", readers|ofAll, s.dashboard)
 	s.page("/docs", bearers, func(c *gin.Context) { writePage(c, "", s.docs) })
 	s.page("/openapi.json", bearers, func(c *gin.Context) { c.Data(http.StatusOK, mediaJSON, s.spec) })
 	s.page("/problems/:name", anybody, explainProblem)
+	s.probeRoutes()
 	return s.describe(a)
 }
 

@@ -54,7 +54,8 @@ type Config struct {
 	// Version of the program, shown in the OpenAPI document and on the
 	// dashboard. Default "dev".
 	Version string
-	// Metrics makes the handler of GET /metrics. Default: there is no such route.
+	// Metrics makes the handler of GET /metrics, one for each server that HTTPServer and
+	// HealthServer make. Default: there is no such route.
 	Metrics func(*tasks.Scheduler) http.Handler
 	// Tokens are who may call, see SetTokens. Default: everybody may do anything.
 	Tokens []Token
@@ -71,7 +72,7 @@ const (
 // Server is the handler of all routes. It is safe for concurrent use.
 type Server struct {
 	log       *slog.Logger
-	attached  atomic.Bool      // the three below are set, for good
+	attached  atomic.Bool      // those below are set, for good
 	scheduler *tasks.Scheduler // does all the work
 	hot       accepter         // the same scheduler
 	scraped   http.Handler     // its metrics
@@ -89,6 +90,7 @@ type Server struct {
 	started   time.Time
 
 	engine *gin.Engine
+	probes probes
 	guard  *http.CrossOriginProtection
 	access map[routeKey]allow       // does not change once the routes stand
 	tokens atomic.Pointer[tokenSet] // nil: no access control
@@ -125,7 +127,7 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) Attach(scheduler *tasks.Scheduler) {
 	s.scheduler = scheduler
 	if s.metrics != nil {
-		s.scraped = s.metrics(scheduler)
+		s.scraped, s.probes.scraped = s.metrics(scheduler), s.metrics(scheduler)
 	}
 	s.attach(scheduler)
 }
@@ -220,8 +222,14 @@ const (
 // caller can drag out. Its Shutdown calls Close. There is no ReadTimeout: that
 // would end a long-poll, so reading a body has a limit of its own.
 func (s *Server) HTTPServer() *http.Server {
-	h := &http.Server{
-		Handler:           s,
+	h := s.httpServer(s)
+	h.RegisterOnShutdown(s.Close)
+	return h
+}
+
+func (s *Server) httpServer(handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
@@ -234,15 +242,16 @@ func (s *Server) HTTPServer() *http.Server {
 		},
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	h.RegisterOnShutdown(s.Close)
-	return h
 }
 
 // headOnly is where the context of a request says that it was a HEAD.
 type headOnly struct{}
 
 // ServeHTTP answers one request.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.serve(s.engine, w, r) }
+
+// serve answers one request by the routes of engine.
+func (s *Server) serve(engine *gin.Engine, w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		// A HEAD is answered like a GET; net/http leaves the body out.
 		r = r.WithContext(context.WithValue(r.Context(), headOnly{}, true))
@@ -253,5 +262,5 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		hasArrived(r)
 	}
-	s.engine.ServeHTTP(a, r)
+	engine.ServeHTTP(a, r)
 }

@@ -82,6 +82,7 @@ type run struct {
 	n      int
 	node   string
 	base   string // http://127.0.0.1:port
+	health string // the same for probes, if the server has such an address
 	http   *http.Client
 	cmd    *exec.Cmd
 	stderr *bytes.Buffer // to be read once exited is closed
@@ -183,8 +184,15 @@ func (s *server) start() *run {
 		s.t.Fatal(err)
 	}
 	lines := bufio.NewScanner(stdout)
-	for r.base == "" && lines.Scan() {
-		r.base = servesOn.FindString(lines.Text())
+	probed := slices.Contains(s.more, "--health-listen")
+	for (r.base == "" || probed && r.health == "") && lines.Scan() {
+		switch url := servesOn.FindString(lines.Text()); {
+		case url == "":
+		case r.base == "":
+			r.base = url
+		default:
+			r.health = url
+		}
 	}
 	go func() {
 		// The pipe must be empty before Wait closes it.
@@ -192,7 +200,7 @@ func (s *server) start() *run {
 		_ = r.cmd.Wait()
 		close(r.exited)
 	}()
-	if r.base == "" {
+	if r.base == "" || probed && r.health == "" {
 		<-r.exited
 		s.t.Fatalf("run %d did not start: %v\n%s", r.n, r.cmd.ProcessState, tail(r.stderr.Bytes()))
 	}

@@ -1,0 +1,50 @@
+package httpapi
+
+import (
+	"net"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+)
+
+// Bounds of the server of probes. They are small: who asks there asks every few seconds.
+const (
+	probeConnections = 64
+	// probeStreams bounds the requests at once of one HTTP/2 connection.
+	probeStreams = 8
+)
+
+// probes is what the server of HealthServer has of its own.
+type probes struct {
+	engine  *gin.Engine
+	scraped http.Handler // the metrics, set before Server.attached is
+}
+
+// HealthServer returns a server of /healthz, /readyz and /metrics alone, and the listener that it
+// is to serve, made of l. Probes and Prometheus reach it while callers have taken all connections
+// of the server that HTTPServer makes: it has connections of its own, 64 of them, of which one
+// address has at most half, and LimitConnections says which gives way. It also makes metrics for
+// itself, so that slow readers elsewhere do not use up how many may be made at once. Who may call,
+// and under which names, is the same. Its Shutdown does not call Close.
+func (s *Server) HealthServer(l net.Listener) (*http.Server, net.Listener) {
+	h := s.httpServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(s.probes.engine, w, r) }))
+	h.HTTP2.MaxConcurrentStreams = probeStreams
+	perSource := probeConnections / 2
+	if s.perSource != 0 {
+		perSource = min(perSource, s.perSource)
+	}
+	return h, s.limit(h, l, probeConnections, perSource, s.log.With("listener", "health"))
+}
+
+// probeRoutes builds the router of HealthServer from routes that the server has.
+func (s *Server) probeRoutes() {
+	s.probes.engine = s.newEngine()
+	for _, r := range s.engine.Routes() {
+		if r.Path == "/healthz" || r.Path == "/readyz" {
+			s.probes.engine.Handle(r.Method, r.Path, r.HandlerFunc)
+		}
+	}
+	if s.metrics != nil {
+		s.probes.engine.GET(metricsPath, func(c *gin.Context) { s.probes.scraped.ServeHTTP(c.Writer, c.Request) })
+	}
+}
