@@ -75,7 +75,7 @@ func TestDeletedTopicIsGone(t *testing.T) {
 		synctest.Wait()
 		shown("while a receiver waits", false)
 		cancel()
-		<-waiting
+		want(t, "Reserve", <-waiting, nil)
 		r.must(Request{ID: "new", Topic: "x", Delay: time.Hour})
 		shown("with a new task", true)
 		want(t, "Cancel", r.Cancel(t.Context(), "new"), nil)
