@@ -138,7 +138,7 @@ func testHealthInAStop(t *testing.T, args ...string) {
 	}
 }
 
-// askedOn asks the probes until nobody answers.
+// askedOn asks the probes until the server does not answer any more.
 func askedOn(t *testing.T, health string) (over <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {

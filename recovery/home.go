@@ -105,7 +105,7 @@ type Node struct {
 	// gap in which this process could see none, and has given none since.
 	Quiet bool
 	// Gone: it was taken for dead, and has given no sign of life since. After a gap in which
-	// this process could see none, Live is true again: nobody adopts from it too soon.
+	// this process could see none, Live is true again: no node adopts from it too soon.
 	Gone bool
 	// LastStatus is the same as Status, also of a node that is silent or has ended.
 	LastStatus []byte

@@ -118,7 +118,7 @@ type Terms struct {
 	ShardOf func(id []byte) int
 	// ShardsOf names the shards that the node holds and in which Find looks first for a
 	// record with this id: a new one may be created in each of them. HomeFor names the one
-	// in which ShardOf puts it, whoever holds that. Both are nil if the ledger is no Fleet.
+	// in which ShardOf puts it, whichever node holds that. Both are nil if the ledger is no Fleet.
 	ShardsOf func(id []byte) []int
 	HomeFor  func(id []byte) Home
 	// Away are shards of the node's own that other nodes of a Fleet hold. Memory may ask
@@ -200,7 +200,7 @@ type Settings interface {
 type SettingsRestorer interface {
 	// RestoreSetting is PutSetting of a value that was confirmed under a revision and is lost.
 	// It gets that revision again, or a higher one: what another process sets afterwards is
-	// newer for whoever knows the value from before.
+	// newer to every process that knows the value from before.
 	RestoreSetting(ctx context.Context, name string, ifRevision int64, value []byte, revision int64) (int64, error)
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// What somebody else has written in the place of Lapse's data in Redis keeps no process from
+// What another program has written in the place of Lapse's data in Redis keeps no process from
 // starting: all tasks whose records are there are delivered, and the damage is told.
 func TestDamagedRedis(t *testing.T) {
 	const tasks = 40

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// tellAbsent tells readiness of nodes that are gone, or seem to be, and hold shards that nobody
-// has adopted yet. Meanwhile nobody can say what is in these shards: calls about all tasks,
-// and ids that callers choose, are answered 503.
+// tellAbsent tells readiness of nodes that are gone, or seem to be, and hold shards that no
+// node has adopted yet. Until then no node knows what is in these shards: calls about all
+// tasks, and ids that callers choose, are answered 503.
 func (l *Ledger) tellAbsent() {
 	w := &l.others
 	w.mu.Lock()

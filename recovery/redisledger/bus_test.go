@@ -102,7 +102,7 @@ func TestBus(t *testing.T) {
 }
 
 // A node that listens at a replica, as after a failover, gets what is sent to the master, though
-// the master says that nobody listens. That is not taken for a message that was not heard.
+// the master says that no node listens. That is not taken for a message that was not heard.
 func TestSendToAListenerAtAReplica(t *testing.T) {
 	master := redistest.Start(t)
 	a := listening(t, newLives(master.URL()), "a")

@@ -10,12 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What somebody else has written in the place of the ledger's data does not keep a process from
+// What another program has written in the place of the ledger's data does not keep a process from
 // starting. Each kind of damage is an ERROR in the log and an entry in
 // readiness, and ends so:
 //
 //	a key of the wrong type, a data set's id    set aside at the start, and written anew
-//	an owner's token                            counts as that of a process that nobody knows, and
+//	an owner's token                            counts as that of a process that no node knows, and
 //	                                            the shard is adopted after Options.FailoverAfter, unless
 //	                                            its owner lives and claims it again
 //	this node's entry in the registry           written anew, when its heartbeat has been watched
@@ -118,7 +118,7 @@ func (l *Ledger) setAside(ctx context.Context, key, why string, damage ...any) e
 	case err != nil && (refused(err) || strings.Contains(err.Error(), "can't run this command")):
 		l.bulk.waits.Set(what, why+", and the user of Redis may not rename it: rename it by hand, or allow +rename")
 		l.log.Error("a key is damaged, and cannot be set aside: rename it by hand, or allow +rename", "key", key, "why", why, "error", err)
-		return fmt.Errorf("the key %s is damaged (%s) and the user of Redis may not rename it: %v", key, why, err) //nolint:errorlint // it is no refusal: somebody may mend it
+		return fmt.Errorf("the key %s is damaged (%s) and the user of Redis may not rename it: %v", key, why, err) //nolint:errorlint // it is no refusal: an operator may mend it
 	case err != nil:
 		return err
 	}

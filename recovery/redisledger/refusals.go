@@ -16,7 +16,7 @@ import (
 )
 
 // ErrCommands is returned by Adopt when what answers in the place of Redis does not know a
-// command that the ledger needs: a proxy, or a server on which somebody has taken it away.
+// command that the ledger needs: a proxy, or a server on which an operator has renamed it.
 var ErrCommands = errors.New("what answers there lacks a command that Lapse needs")
 
 // refused reports whether Redis itself has said no, for good.

@@ -287,8 +287,8 @@ func (l *Ledger) waitForEnd(ctx context.Context, held entry) error {
 	return nil
 }
 
-// heartbeatCount is the count of a node's life signs. What is no count is 0: whoever gives the
-// next life sign begins anew.
+// heartbeatCount is the count of a node's life signs. What is no count is 0: the process that
+// gives the next life sign begins anew.
 func (l *Ledger) heartbeatCount(ctx context.Context, node string) (int64, error) {
 	text, err := l.client.Get(ctx, l.keys.heartbeat(node)).Result()
 	if errors.Is(err, redis.Nil) || isWrongType(err) {
