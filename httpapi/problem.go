@@ -175,7 +175,7 @@ var (
 		"The node that has the task, or that the path names, does not answer; or the task is just changing hands: its node has died and the others have not adopted it yet, or it is being handed over. Nothing was recorded.",
 		"Repeat the request after Retry-After seconds. A node that has died is replaced after failover_after (10 s unless set) and the time to read its tasks.", time.Second}
 	replaying = &kind{"replaying", http.StatusServiceUnavailable, "Still replaying",
-		"The server has just started, and has not read this task's record yet.",
+		"The server has just started, or has just taken a shard over, and has not read everything back yet: this task's record, the settings of this topic, or which tasks are dead.",
 		"Repeat the request after Retry-After seconds.", time.Second}
 	starting = &kind{"starting", http.StatusServiceUnavailable, "Still starting",
 		"The server has just started, and its ledger cannot be reached yet. /readyz says why.",

@@ -116,33 +116,30 @@ func (s *Scheduler) waitBusy(ctx context.Context, ch <-chan struct{}, waits int)
 	}
 }
 
-func (s *Scheduler) isClosing() bool {
+// isClosed reports whether a channel that carries nothing is closed.
+func isClosed(ch <-chan struct{}) bool {
 	select {
-	case <-s.closing:
+	case <-ch:
 		return true
 	default:
 		return false
 	}
 }
 
+func (s *Scheduler) isClosing() bool { return isClosed(s.closing) }
+
 // isFirstReplayed tells that memory knows every id of what this process held at first.
-func (s *Scheduler) isFirstReplayed() bool {
-	select {
-	case <-s.replayed:
-		return true
-	default:
-		return false
-	}
-}
+func (s *Scheduler) isFirstReplayed() bool { return isClosed(s.replayed) }
 
 // isReplayed tells that memory knows every id of what this process holds.
 func (s *Scheduler) isReplayed() bool {
 	return s.isFirstReplayed() && s.catchingUp.Load() == 0
 }
 
-// opensLocked tells that there is a shard of which nobody knows yet who is dead in it.
+// opensLocked tells that there is a shard of which memory does not know yet which of its tasks
+// are dead.
 func (s *Scheduler) opensLocked() bool {
-	return s.catchingUp.Load() > 0 && slices.ContainsFunc(s.holdings, func(h *holding) bool { return h != nil && h.stage == gained })
+	return !isClosed(s.deadRead) || s.catchingUp.Load() > 0 && slices.ContainsFunc(s.holdings, func(h *holding) bool { return h != nil && h.stage == gained })
 }
 
 // checkLocked locks an id that memory does not know, so that its record can be

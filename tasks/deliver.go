@@ -50,7 +50,7 @@ func (s *Scheduler) Deliver(topic string, d Deliverer) error {
 		return ErrHandled
 	}
 	t.handler = d
-	s.equipLocked(t, equipment{set: t.given()}, t.revision)
+	s.equipLocked(t, equipment{set: t.given(), unfit: t.unfit}, t.revision)
 	return nil
 }
 

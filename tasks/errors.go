@@ -39,9 +39,9 @@ var (
 	// has done what was asked for and does not deliver the task; it is recorded when the
 	// ledger answers. Until then the end of this process undoes it.
 	ErrUnrecorded error = &farError{"done here, and not recorded yet: the ledger does not answer", ErrUnknown}
-	// ErrReplaying is returned for an id that may still be among the records
-	// which the running replay has not read yet.
-	ErrReplaying = errors.New("replay has not reached this id yet")
+	// ErrReplaying is returned while a node still reads back what it holds, for what it
+	// cannot know before: whether an id exists, or which settings a topic has.
+	ErrReplaying = errors.New("this node still reads back what it holds")
 	// ErrStale is returned for a receipt whose delivery is over: settled,
 	// expired, or handed out again.
 	ErrStale = errors.New("the receipt is stale")

@@ -301,6 +301,8 @@ func (x *exhumation) openLocked() error {
 		return ErrClosed
 	case x.unsure():
 		return errUnsure
+	case !isClosed(x.deadRead):
+		return errDeadUnread
 	}
 	for shard, h := range x.holdings {
 		if !h.takes() {

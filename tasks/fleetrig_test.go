@@ -1,9 +1,11 @@
 package tasks
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -349,4 +351,27 @@ func (m *faultyMember) ScanDead(ctx context.Context, shard int, visit func(e rec
 		return err
 	}
 	return m.Member.ScanDead(ctx, shard, visit)
+}
+
+// EachSetting may stop after the first setting, by name, until it goes on.
+func (m *faultyMember) EachSetting(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) error {
+	type setting struct {
+		value    []byte
+		revision int64
+	}
+	all := make(map[string]setting)
+	if err := m.Member.EachSetting(ctx, prefix, func(name string, value []byte, revision int64) {
+		all[name] = setting{bytes.Clone(value), revision}
+	}); err != nil {
+		return err
+	}
+	for i, name := range slices.Sorted(maps.Keys(all)) {
+		if i == 1 {
+			if err := m.pass(ctx, "EachSetting but one"); err != nil {
+				return err
+			}
+		}
+		visit(name, all[name].value, all[name].revision)
+	}
+	return nil
 }

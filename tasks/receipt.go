@@ -66,26 +66,28 @@ func newSigner(key []byte) *signer {
 
 // loadSigner reads the key from the ledger, or makes one there. A ledger without
 // settings gets a key that ends with this process.
-func loadSigner(ctx context.Context, l recovery.Ledger) (*signer, error) {
+func (s *Scheduler) loadSigner(ctx context.Context) error {
 	fresh := make([]byte, 32)
 	if _, err := rand.Read(fresh); err != nil {
-		return nil, err
+		return err
 	}
-	settings, ok := l.(recovery.Settings)
+	settings, ok := s.ledger.(recovery.Settings)
 	if !ok {
-		return newSigner(fresh), nil
+		s.signer = newSigner(fresh)
+		return nil
 	}
 	for {
 		key, revision, err := settings.Setting(ctx, receiptKeyName)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if revision != 0 && len(key) == len(fresh) {
-			return newSigner(key), nil
+			s.signer = newSigner(key)
+			return nil
 		}
 		_, err = settings.PutSetting(ctx, receiptKeyName, revision, fresh)
 		if err != nil && !errors.Is(err, recovery.ErrConflict) {
-			return nil, err
+			return err
 		}
 	}
 }

@@ -28,6 +28,9 @@ func (s *Scheduler) refreshLoop() {
 	}
 	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
+	if !s.outlast(s.settingsRead) {
+		return
+	}
 	var seen *recovery.SettingsVersion
 	for {
 		seen = s.refreshOnce(shared, seen)
@@ -157,24 +160,6 @@ var (
 	errSettingsLost      = errors.New("the ledger has lost its settings")
 	errIllegibleSettings = errors.New("the stored settings cannot be read")
 )
-
-// loadTopics reads the stored settings.
-func (s *Scheduler) loadTopics(ctx context.Context) error {
-	for name := range s.cfg.Topics {
-		_, _ = s.topicLocked(name, true) // far below MaxTopics
-	}
-	settings, ok := s.ledger.(recovery.Settings)
-	if !ok {
-		return nil
-	}
-	return settings.EachSetting(ctx, settingPrefix, func(name string, value []byte, revision int64) {
-		name = strings.TrimPrefix(name, settingPrefix)
-		e := s.understand(name, value)
-		if t, err := s.topicLocked(name, true); err == nil {
-			s.equipLocked(t, e, revision)
-		}
-	})
-}
 
 // understand makes of stored settings what they ask for. What this process cannot do,
 // or cannot read, keeps the topic's tasks waiting, and is told.

@@ -8,7 +8,7 @@ import (
 )
 
 // replay reads the ledger's pending tasks back. What is overdue is delivered
-// while it still runs.
+// while it still runs. It ends when the settings and the dead are known as well.
 func (s *Scheduler) replay() {
 	w := replayWatch{s: s, what: "replay"}
 	s.mu.Lock()
@@ -27,6 +27,9 @@ func (s *Scheduler) replay() {
 		s.cfg.Log.Info("replay", "node", s.cfg.Node, "read", p.Read, "elapsed", p.Elapsed.Round(time.Millisecond), "done", p.Done)
 	})
 	if err == nil {
+		if !s.outlast(s.settingsRead, s.deadRead) {
+			return
+		}
 		s.mu.Lock()
 		defer s.unlock()
 		close(s.replayed)

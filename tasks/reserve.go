@@ -85,7 +85,7 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 // queueLocked waits, without the lock, until it is a receiver's turn to look again, or
 // until it was brought something. It reports false if neither came in time.
 func (s *Scheduler) queueLocked(ctx context.Context, t *topic, place *turn, over <-chan time.Time) (woken bool) {
-	if !t.pulled() { // any more: whoever slept has been told already
+	if !t.pulled() { // any more: receivers that slept have been told already
 		return true
 	}
 	t.reservers.join(place)
@@ -160,6 +160,8 @@ func (s *Scheduler) pullableLocked(name string, reserved bool) (*topic, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case t.unread():
+		return nil, errSettingsUnread
 	case !t.pulled():
 		return nil, ErrHandled
 	case s.roomLocked() <= 0:

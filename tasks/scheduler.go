@@ -32,9 +32,12 @@ type Scheduler struct {
 
 	opened   chan struct{} // closed when Open has succeeded
 	closing  chan struct{} // closed when Close begins
-	replayed chan struct{} // closed when the first replay is over
+	replayed chan struct{} // closed when memory knows all that this process held at first
 	drained  chan struct{} // closed when this node was drained because DrainNode was called
-	done     chan struct{} // closed when nothing runs any more, or the ledger is lost
+
+	settingsRead chan struct{} // closed when the settings of all topics are known
+	deadRead     chan struct{} // closed when memory knows which tasks were dead at first
+	done         chan struct{} // closed when nothing runs any more, or the ledger is lost
 
 	ctx         context.Context // of handlers and background work; cancelled at the end of the grace
 	cancel      context.CancelFunc
@@ -115,29 +118,31 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	}
 	s := &Scheduler{
 		cfg: cfg, ledger: ledger, started: time.Now(),
-		opened:      make(chan struct{}),
-		closed:      make(chan struct{}),
-		closing:     make(chan struct{}),
-		replayed:    make(chan struct{}),
-		done:        make(chan struct{}),
-		drained:     make(chan struct{}),
-		hurry:       make(chan struct{}, 1),
-		errandsWake: make(chan struct{}, 1),
-		orphans:     make(map[uint64]recovery.Home),
-		unheard:     make(map[uint64]unheard),
-		missing:     make(map[recovery.Home]bool),
-		peers:       cfg.peers,
-		everything:  make(chan fullSweep, 1),
-		book:        newBook(),
-		topics:      make(map[string]*topic),
-		byNumber:    []*topic{{}}, // number 0: of slots that have none, or none yet
-		open:        make(map[uint32]lease),
-		deferred:    make(map[uint32]write),
-		waiting:     make(map[uint32]chan struct{}),
-		dead:        deadIndex{ids: make(map[uint64]struct{})},
-		illegible:   make(map[uint64]uint16),
-		outcomes:    newOutcomes(),
-		exchange:    newExchange(),
+		opened:       make(chan struct{}),
+		closed:       make(chan struct{}),
+		closing:      make(chan struct{}),
+		replayed:     make(chan struct{}),
+		done:         make(chan struct{}),
+		drained:      make(chan struct{}),
+		settingsRead: make(chan struct{}),
+		deadRead:     make(chan struct{}),
+		hurry:        make(chan struct{}, 1),
+		errandsWake:  make(chan struct{}, 1),
+		orphans:      make(map[uint64]recovery.Home),
+		unheard:      make(map[uint64]unheard),
+		missing:      make(map[recovery.Home]bool),
+		peers:        cfg.peers,
+		everything:   make(chan fullSweep, 1),
+		book:         newBook(),
+		topics:       make(map[string]*topic),
+		byNumber:     []*topic{{}}, // number 0: of slots that have none, or none yet
+		open:         make(map[uint32]lease),
+		deferred:     make(map[uint32]write),
+		waiting:      make(map[uint32]chan struct{}),
+		dead:         deadIndex{ids: make(map[uint64]struct{})},
+		illegible:    make(map[uint64]uint16),
+		outcomes:     newOutcomes(),
+		exchange:     newExchange(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.fleet, _ = ledger.(recovery.Fleet)
@@ -189,21 +194,6 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	}
 	close(s.opened)
 	return s, nil
-}
-
-// prepare reads what must be known before the first task: the key of receipts,
-// the settings of topics, and which ids are dead.
-func (s *Scheduler) prepare(ctx context.Context) (err error) {
-	if s.signer, err = loadSigner(ctx, s.ledger); err != nil {
-		return fmt.Errorf("receipt key: %w", err)
-	}
-	if err = s.loadTopics(ctx); err != nil {
-		return fmt.Errorf("topic settings: %w", err)
-	}
-	if err = s.loadDead(ctx); err != nil {
-		return fmt.Errorf("dead tasks: %w", err)
-	}
-	return nil
 }
 
 // Close ends the scheduler. In this order: new calls are refused and waiting

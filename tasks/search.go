@@ -110,7 +110,7 @@ func (s *Scheduler) endSearches(searches []*search, err error) {
 		case err != nil:
 			f.err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 		case absent && s.opensLocked():
-			f.err = fmt.Errorf("%w: a shard is being taken over", ErrReplaying)
+			f.err = errDeadUnread
 		default:
 			f.absent = absent
 		}

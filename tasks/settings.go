@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"time"
 )
@@ -101,7 +102,7 @@ func (t *topic) take(e equipment) {
 	t.settings, t.own = e.set.withDefaults(), e.set.Concurrency != 0
 	t.limit()
 	t.deliverer, t.unfit = e.by, e.unfit
-	if t.handler != nil {
+	if t.handler != nil && !t.unread() {
 		t.deliverer, t.unfit = t.handler, nil
 	}
 }
@@ -161,6 +162,9 @@ func (t *topic) kind() Kind {
 
 // pulled tells that receivers ask for the topic's tasks.
 func (t *topic) pulled() bool { return t.deliverer == nil && t.unfit == nil }
+
+// unread tells that the topic's settings are not known yet, see loadTopics.
+func (t *topic) unread() bool { return errors.Is(t.unfit, errSettingsUnread) }
 
 // stopped tells that nobody may have the topic's tasks.
 func (t *topic) stopped() bool { return t.settings.Paused || t.unfit != nil }

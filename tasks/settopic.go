@@ -39,6 +39,8 @@ func (s *Scheduler) store(ctx context.Context, name string, e equipment, ifRevis
 		switch {
 		case s.ended:
 			err = ErrClosed
+		case ifRevision >= 0 && !isClosed(s.settingsRead) && (!known || have.unread()):
+			err = errSettingsUnread
 		case ifRevision >= 0 && have.revision != ifRevision:
 			err = ErrRevision
 		default:
@@ -138,8 +140,12 @@ func (s *Scheduler) equipmentOf(name string) (equipment, int64, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	e, revision := s.cfg.brought[name], int64(0)
-	if have, ok := s.topics[name]; ok {
+	have, ok := s.topics[name]
+	if ok {
 		e, revision = have.equipment(), have.revision
+	}
+	if !isClosed(s.settingsRead) && (!ok || have.unread()) {
+		return e, 0, errSettingsUnread
 	}
 	if errors.Is(e.unfit, errIllegibleSettings) {
 		return e, 0, fmt.Errorf("%w: %w", ErrUnavailable, e.unfit)

@@ -78,7 +78,11 @@ func (s *Scheduler) keptTopic(name []byte) *topic {
 
 func (s *Scheduler) addTopic(name string) *topic {
 	t := &topic{name: name, number: uint32(len(s.byNumber))}
-	t.take(s.cfg.brought[name])
+	e := s.cfg.brought[name]
+	if !isClosed(s.settingsRead) {
+		e.unfit = errSettingsUnread
+	}
+	t.take(e)
 	s.countBacklogLocked(t)
 	if k := len(s.vacantNumbers); k > 0 {
 		t.number, s.vacantNumbers = s.vacantNumbers[k-1], s.vacantNumbers[:k-1]
@@ -120,10 +124,14 @@ func (t *topic) idle() bool {
 func (s *Scheduler) Topic(name string) (Topic, error) {
 	s.mu.Lock()
 	defer s.unlock()
-	if t, ok := s.topics[name]; ok && !s.gone(t) {
-		return s.describeLocked(t), nil
+	t, ok := s.topics[name]
+	switch {
+	case !isClosed(s.settingsRead) && (!ok || t.unread()):
+		return Topic{}, errSettingsUnread
+	case !ok || s.gone(t):
+		return Topic{}, ErrNoTopic
 	}
-	return Topic{}, ErrNoTopic
+	return s.describeLocked(t), nil
 }
 
 // Topics returns all topics that this node has met, by name, but for those of which Topic is

@@ -1,0 +1,187 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// This file is what a start reads beside the pending tasks: the key of receipts, the settings of
+// topics, and which tasks are dead.
+
+const (
+	// startPatience is how long Open waits for the settings and for the index of the dead. What
+	// is not read by then is read while the node delivers.
+	startPatience = time.Second
+	// deadShardsAtOnce is of how many shards the indexes of the dead are read at once.
+	deadShardsAtOnce = 4
+	// readFailsEvery is the time between two log lines about something that cannot be read.
+	readFailsEvery = 10 * time.Second
+)
+
+// What the start waits for, as readiness calls it.
+const (
+	waitsForKey      = "the key of receipts"
+	waitsForSettings = "the settings of topics"
+	waitsForDead     = "the index of the dead"
+)
+
+var (
+	errSettingsUnread = fmt.Errorf("%w: the settings of the topic are still to be read", ErrReplaying)
+	errDeadUnread     = fmt.Errorf("%w: which tasks are dead is still to be read", ErrReplaying)
+)
+
+// prepare reads the key of receipts, and begins to read the settings and the index of the dead.
+// A ledger of one node is read to the end, and an error is returned. What a ledger of several
+// nodes does not answer is asked for again, and after startPatience the start goes on without:
+//
+//   - A topic whose settings are not known keeps its tasks.
+//   - An id that is not known is refused, for it may be that of a dead task.
+//   - The node is not ready.
+func (s *Scheduler) prepare(ctx context.Context) error {
+	err := s.keepAsking(ctx, waitsForKey, s.loadSigner)
+	s.waits.Clear(waitsForKey)
+	if err != nil {
+		return fmt.Errorf("receipt key: %w", err)
+	}
+	if s.fleet == nil {
+		if err := s.loadSettings(ctx); err != nil {
+			return fmt.Errorf("topic settings: %w", err)
+		}
+		if err := s.loadDead(ctx); err != nil {
+			return fmt.Errorf("dead tasks: %w", err)
+		}
+		return nil
+	}
+	s.background.Go(func() { s.reads(waitsForSettings, s.loadSettings) })
+	s.background.Go(func() { s.reads(waitsForDead, s.loadDead) })
+	patience := time.NewTimer(startPatience)
+	defer patience.Stop()
+	for _, read := range []<-chan struct{}{s.settingsRead, s.deadRead} {
+		select {
+		case <-read:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-patience.C:
+			s.cfg.Log.Warn("the start goes on before everything is read", "node", s.cfg.Node,
+				"settings", isClosed(s.settingsRead), "dead", isClosed(s.deadRead))
+			return nil
+		}
+	}
+	return nil
+}
+
+// reads runs one of the loads in the background.
+func (s *Scheduler) reads(what string, load func(context.Context) error) {
+	s.waits.Set(what, "it is being read")
+	defer s.waits.Clear(what)
+	err := s.keepAsking(s.ctx, what, load)
+	if err != nil && !errors.Is(err, recovery.ErrLost) && !s.isClosing() && s.ctx.Err() == nil {
+		s.cfg.Log.Error("the start was not completed", "node", s.cfg.Node, "lacks", what, "error", err)
+	}
+}
+
+// keepAsking calls load until it succeeds, ctx ends, or the ledger is closed or lost. With a ledger
+// of one node it calls load once.
+func (s *Scheduler) keepAsking(ctx context.Context, what string, load func(context.Context) error) error {
+	var backoff recovery.Backoff
+	var told time.Time
+	for attempt := 0; ; attempt++ {
+		err := load(ctx)
+		if err == nil || s.fleet == nil || errors.Is(err, recovery.ErrClosed) || errors.Is(err, recovery.ErrLost) {
+			return err
+		}
+		s.waits.Set(what, err.Error())
+		if told.IsZero() || time.Since(told) >= readFailsEvery {
+			told = time.Now()
+			s.cfg.Log.Warn("the ledger does not answer what the start asks for", "node", s.cfg.Node, "lacks", what, "error", err)
+		}
+		if cause := backoff.Wait(ctx, attempt); cause != nil {
+			return errors.Join(cause, err)
+		}
+	}
+}
+
+// loadSettings reads the stored settings of all topics. A topic is delivered as soon as its own
+// are read; one without settings when all are read.
+func (s *Scheduler) loadSettings(ctx context.Context) error {
+	s.mu.Lock()
+	for name := range s.cfg.Topics {
+		_, _ = s.topicLocked(name, true) // far below MaxTopics
+	}
+	s.mu.Unlock()
+	if settings, ok := s.ledger.(recovery.Settings); ok {
+		if err := settings.EachSetting(ctx, settingPrefix, func(name string, value []byte, revision int64) {
+			s.takeSetting(strings.TrimPrefix(name, settingPrefix), storedSetting{value, revision})
+		}); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	close(s.settingsRead)
+	s.mu.Unlock()
+	s.eachTopic(func(t *topic) {
+		if t.unread() {
+			s.equipLocked(t, s.cfg.brought[t.name], 0)
+		}
+	})
+	return nil
+}
+
+// loadDead learns which ids are dead, and how many of which topic. Where the ledger has an
+// index it reads no records.
+func (s *Scheduler) loadDead(ctx context.Context) error {
+	scanner, ok := s.ledger.(recovery.DeadScanner)
+	if !ok {
+		if err := s.ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
+			s.learnDead(s.holdingOf(e.Shard), e.Shard, e)
+			return true
+		}); err != nil {
+			return err
+		}
+		close(s.deadRead)
+		return nil
+	}
+	shards, scanning := errgroup.WithContext(ctx)
+	shards.SetLimit(deadShardsAtOnce)
+	for n := range s.terms.Shards {
+		shards.Go(func() error {
+			h := s.holdingOf(n)
+			err := scanner.ScanDead(scanning, n, func(e recovery.Entry) { s.learnDead(h, n, e) })
+			if errors.Is(err, recovery.ErrLost) {
+				return nil // the shard is another node's
+			}
+			return err
+		})
+	}
+	if err := shards.Wait(); err != nil {
+		return err
+	}
+	close(s.deadRead)
+	return nil
+}
+
+func (s *Scheduler) holdingOf(n int) *holding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.holdingLocked(n)
+}
+
+// learnDead notes a dead task that the ledger has told of, while dead tasks cannot be taken from
+// there. The ledger may tell of one again.
+func (s *Scheduler) learnDead(h *holding, n int, e recovery.Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !h.mine() || h.stage == gained || s.holdingLocked(n) != h {
+		return // it is lost, and the number may stand for another shard
+	}
+	if _, again := s.dead.ids[s.book.index.hash(e.ID)]; !again {
+		s.enterGraveLocked(s.keptTopic([]byte(e.Spot.Label)), n, e.ID, e.Spot.At)
+	}
+}

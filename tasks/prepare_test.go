@@ -1,0 +1,180 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/recovery/redisledger"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// The start reads who is dead, not what they weigh.
+func TestStartWithLargeDeadTasks(t *testing.T) {
+	server := redistest.Start(t)
+	open := func(url string) *redisledger.Ledger {
+		l, err := redisledger.Open(redisledger.Options{URL: url, Node: "a", Shards: 4, Log: slog.New(slog.DiscardHandler)})
+		want(t, "redisledger.Open", err, nil)
+		return l
+	}
+	l := open(server.URL())
+	terms, err := l.Adopt(t.Context())
+	want(t, "Adopt", err, nil)
+	const dead = 200
+	for i := range dead {
+		id := []byte(fmt.Sprint("dead-", i))
+		f := fields{revision: 1, state: recDead, next: 1000, topic: []byte("x"), payload: []byte(`"` + strings.Repeat("y", 65_000) + `"`)}
+		data := f.encode(nil)
+		pending := recovery.Spot{Place: recovery.Pending, At: 1000}
+		for _, c := range []recovery.Change{
+			{ID: id, To: pending, Data: data},
+			{ID: id, From: pending, To: recovery.Spot{Place: recovery.Dead, At: 1000, Label: "x"}, Data: data},
+		} {
+			var b recovery.Batch
+			b.Add(c)
+			want(t, "Apply", l.Apply(t.Context(), terms.ShardOf(id), &b), nil)
+		}
+	}
+	want(t, "Close", l.Close(), nil)
+
+	proxy := redistest.NewProxy(t, server.Addr)
+	proxy.Throttle(4_000_000) // 13 MB would take 3.3 s
+	s, err := Open(t.Context(), open(proxy.URL()), Config{Log: slog.New(slog.DiscardHandler)})
+	want(t, "Open", err, nil)
+	defer s.Close(t.Context())
+	if st := s.Stats(); st.Total.Dead != dead {
+		t.Errorf("%d are dead, want %d", st.Total.Dead, dead)
+	}
+	if _, err := s.Schedule(t.Context(), Request{ID: "dead-7", Topic: "x"}); err == nil {
+		t.Error("a dead id is free")
+	}
+}
+
+// While the ledger does not tell which tasks are dead, the node delivers, and takes tasks whose
+// ids it makes. It refuses ids that may be dead, and calls that would take tasks from there.
+func TestDeliveryBeginsBeforeTheDeadAreKnown(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a := f.join("a", 1, Config{})
+		for range 2 {
+			id := a.must(Request{Topic: "x"})
+			if _, err := a.Settle(t.Context(), Verdict{Verb: Bury}, []string{a.pull("x", id)[0].Receipt()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		dead, err := a.DeadTasks(t.Context(), "x", 0, "")
+		want(t, "DeadTasks", err, nil)
+		id := dead.Tasks[0].ID
+		a.crash()
+
+		var release func()
+		f.before = func(m *faultyMember) {
+			release = m.hold("ScanDead")
+			m.fail("ScanDead", ledgertest.ErrInjected, ledgertest.ErrInjected)
+		}
+		b := f.join("a", 1, Config{})
+		b.pull("y", b.must(Request{Topic: "y"}))
+		later := b.pull("x", b.must(Request{Topic: "x"}))[0]
+		if _, err := b.Settle(t.Context(), Verdict{Verb: Bury}, []string{later.Receipt()}); err != nil {
+			t.Fatal(err)
+		}
+
+		ready := b.Readiness()
+		if ready.Ready || len(ready.Waiting) != 1 || ready.Waiting[0].What != waitsForDead {
+			t.Errorf("Readiness = %+v, want that it waits for the dead", ready)
+		}
+		_, err = b.Schedule(t.Context(), Request{ID: id, Topic: "x"})
+		want(t, "Schedule of a dead id", err, ErrReplaying)
+		_, err = b.Schedule(t.Context(), Request{ID: "new", Topic: "x"})
+		want(t, "Schedule of another id", err, ErrReplaying)
+		_, err = b.Get(t.Context(), id)
+		want(t, "Get", err, ErrReplaying)
+		want(t, "Cancel", b.Cancel(t.Context(), id), ErrReplaying)
+		_, err = b.Requeue(t.Context(), "x", Requeue{IDs: []string{id}})
+		want(t, "Requeue", err, ErrReplaying)
+		_, err = b.DeleteDead(t.Context(), "x", nil)
+		want(t, "DeleteDead", err, ErrReplaying)
+
+		release()
+		pass(time.Second)
+		if ready := b.Readiness(); !ready.Ready || len(ready.Waiting) > 0 {
+			t.Errorf("Readiness = %+v, want it ready", ready)
+		}
+		if n := b.Stats().Total.Dead; n != 3 {
+			t.Errorf("%d are dead, want 3", n)
+		}
+		_, err = b.Schedule(t.Context(), Request{ID: id, Topic: "x"})
+		want(t, "Schedule of a dead id", err, ErrDead)
+		done, err := b.Requeue(t.Context(), "x", Requeue{})
+		want(t, "Requeue", err, nil)
+		if done.Requeued != 3 {
+			t.Errorf("%d came back, want 3", done.Requeued)
+		}
+		b.check()
+	})
+}
+
+// A topic whose settings are known is delivered while those of others are still to be read. The
+// tasks of the others wait: nobody knows yet whether they are paused, or who delivers them.
+func TestDeliveryBeginsBeforeTheSettingsAreKnown(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a := f.join("a", 1, Config{})
+		for _, name := range []string{"a-read", "b-unread"} {
+			_, err := a.SetTopic(t.Context(), name, TopicSettings{Lease: time.Minute}, -1)
+			want(t, "SetTopic", err, nil)
+		}
+		want(t, "PauseTopic", a.PauseTopic(t.Context(), "b-unread", true), nil)
+		read, unread := a.must(Request{Topic: "a-read"}), a.must(Request{Topic: "b-unread"})
+		unset := a.must(Request{Topic: "c-unset"})
+		a.crash()
+
+		var release func()
+		f.before = func(m *faultyMember) { release = m.hold("EachSetting but one") }
+		b := f.join("a", 1, Config{})
+		b.pull("a-read", read)
+		handled := 0
+		want(t, "Handle", b.Handle("d-handled", HandlerFunc(func(context.Context, *Delivery) error { handled++; return nil })), nil)
+		b.must(Request{Topic: "d-handled"})
+		pass(time.Second)
+		if handled != 0 {
+			t.Error("a handler was called before the settings of its topic were known")
+		}
+
+		ready := b.Readiness()
+		if ready.Ready || len(ready.Waiting) != 1 || ready.Waiting[0].What != waitsForSettings {
+			t.Errorf("Readiness = %+v, want that it waits for the settings", ready)
+		}
+		for _, name := range []string{"b-unread", "c-unset", "e-unknown"} {
+			_, err := b.Reserve(t.Context(), name, 1, 0, 0)
+			want(t, "Reserve", err, ErrReplaying)
+			_, err = b.Topic(name)
+			want(t, "Topic", err, ErrReplaying)
+			_, err = b.SetTopic(t.Context(), name, TopicSettings{}, 7)
+			want(t, "SetTopic of a revision", err, ErrReplaying)
+			want(t, "PauseTopic", b.PauseTopic(t.Context(), name, false), ErrReplaying)
+		}
+		_, err := b.SetTopic(t.Context(), "f-set", TopicSettings{Lease: time.Hour}, -1)
+		want(t, "SetTopic", err, nil)
+
+		release()
+		pass(time.Second)
+		if ready := b.Readiness(); !ready.Ready || len(ready.Waiting) > 0 {
+			t.Errorf("Readiness = %+v, want it ready", ready)
+		}
+		if handled != 1 {
+			t.Errorf("the handler was called %d times, want once", handled)
+		}
+		b.pull("c-unset", unset)
+		b.pull("b-unread")
+		if topic, err := b.Topic("f-set"); err != nil || topic.Settings.Lease != time.Hour {
+			t.Errorf("Topic = %v, %v, want the settings made meanwhile", topic.Settings.Lease, err)
+		}
+		want(t, "PauseTopic", b.PauseTopic(t.Context(), "b-unread", false), nil)
+		b.pull("b-unread", unread)
+		b.check()
+	})
+}
