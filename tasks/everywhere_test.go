@@ -384,8 +384,9 @@ func TestCancelledWhereItHasGone(t *testing.T) {
 			t.Fatalf("reserved %v, %v", ds, err)
 		}
 		var hears atomic.Bool
-		c.fleet.Drop(func(_, to string, message []byte) bool {
-			return to == next.name && !hears.Load() && bytes.Contains(message, []byte(purgeQuestion.verb))
+		c.fleet.Drop(func(from, to string, message []byte) bool {
+			return to == next.name && !hears.Load() && bytes.Contains(message, []byte(purgeQuestion.verb)) ||
+				from == b.name && bytes.Contains(message, []byte(yieldQuestion.verb)) // b does not take its shard back
 		})
 		var got GroupCancelled
 		var cancelled error

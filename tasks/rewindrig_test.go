@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -111,7 +112,7 @@ func rewoundBubble(t *testing.T, prepare func(r *rewindRig), test func(t *testin
 			prepare(r)
 		}
 		var err error
-		r.Scheduler, err = Open(t.Context(), ledger, Config{Node: "a"})
+		r.Scheduler, err = Open(t.Context(), ledger, Config{Node: "a", Log: slog.New(slog.DiscardHandler)})
 		want(t, "Open", err, nil)
 		defer r.Close(context.Background())
 		if r.asked == nil {
@@ -131,7 +132,7 @@ func rewoundBubble(t *testing.T, prepare func(r *rewindRig), test func(t *testin
 		synctest.Test(t, func(t *testing.T) {
 			r, fleet := &rewindRig{storage: &forgetful{}}, memledger.NewFleet()
 			var err error
-			r.asked, err = Open(t.Context(), fleet.Join("b", 1), Config{Node: "b"})
+			r.asked, err = Open(t.Context(), fleet.Join("b", 1), Config{Node: "b", Log: slog.New(slog.DiscardHandler)})
 			want(t, "Open", err, nil)
 			defer r.asked.Close(context.Background())
 			pass(3 * time.Second) // all ids are in the directory by then
