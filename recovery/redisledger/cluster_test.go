@@ -82,6 +82,47 @@ func TestBatchFollowsItsKeys(t *testing.T) {
 	wantHeld(t, move.To.Client(), l, content{"a": "2", "b": "3"})
 }
 
+// What is read over one connection is read where its keys are now, although this process has
+// not noticed yet that they have moved.
+func TestReadsFollowTheirKeys(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	l := oneShard(cluster.URL()).open(t)
+	adopt(t, l)
+	apply(t, l, put("a", "1"))
+	if _, err := l.PutSetting(t.Context(), "topic/x", 0, []byte("set")); err != nil {
+		t.Fatal(err)
+	}
+	settings := cluster.BeginMove(l.keys.topics())
+	settings.Key(l.keys.topics())
+	settings.Key(l.keys.changes())
+	visited := make(chan error, 1)
+	go func() {
+		visited <- l.EachSetting(t.Context(), "topic/", func(name string, _ []byte, _ int64) { t.Log("read", name) })
+	}()
+	settings.End()
+	if err := <-visited; err != nil {
+		t.Errorf("EachSetting = %v", err)
+	}
+	if err := l.EachSetting(t.Context(), "topic/", func(string, []byte, int64) {}); err != nil {
+		t.Errorf("EachSetting = %v", err)
+	}
+
+	keys := l.tenure(0).keys
+	records := cluster.BeginMove(keys.tasks())
+	for _, key := range []string{keys.tasks(), keys.pending()} {
+		records.Key(key)
+	}
+	records.End()
+	found := 0
+	eventually(t, "the shard is scanned", func() bool {
+		found = 0
+		return l.ScanShard(t.Context(), 0, func(page []recovery.Entry) error { found += len(page); return nil }) == nil
+	})
+	if found != 1 {
+		t.Errorf("%d records were read, want 1", found)
+	}
+}
+
 // One master of several comes back without its data, and the data set's id is on
 // another: its shards are taken back, and the others go on as if nothing had happened.
 func TestOneMasterEmpty(t *testing.T) {

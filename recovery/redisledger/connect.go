@@ -121,6 +121,18 @@ func (l *Ledger) connection(ctx context.Context, key string) (*redis.Conn, error
 	return server.Conn(), nil
 }
 
+// redirected reports whether a command on a connection has failed because its key is, or soon
+// will be, at another server of the cluster. The servers are then asked anew which of them has
+// which keys, so that a connection made a moment later leads to the right one.
+func (l *Ledger) redirected(ctx context.Context, err error) bool {
+	cluster, ok := l.client.(*redis.ClusterClient)
+	if !ok || !redis.HasErrorPrefix(err, "MOVED") && !redis.HasErrorPrefix(err, "ASK") {
+		return false
+	}
+	cluster.ReloadState(ctx)
+	return true
+}
+
 // serverOf returns a client of the server that has key, as far as is known.
 func (l *Ledger) serverOf(ctx context.Context, key string) (*redis.Client, error) {
 	switch c := l.client.(type) {

@@ -89,6 +89,7 @@ func (l *Ledger) scanShard(ctx context.Context, s *shard, page func([]recovery.E
 	defer conn.Close()
 	scan := shardScan{l: l, s: s, conn: conn, began: began, page: page}
 	if err := scan.run(ctx); err != nil {
+		l.redirected(ctx, err) // it is scanned again
 		return fmt.Errorf("scan of shard %d: %w", s.number, err)
 	}
 	s.unread.Store(0)

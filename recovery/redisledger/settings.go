@@ -76,16 +76,23 @@ func (l *Ledger) RestoreSetting(ctx context.Context, name string, ifRevision int
 	return v.number(0), nil
 }
 
+// redirects bounds how often one call follows keys to another server of a cluster.
+const redirects = 8
+
 // EachSetting implements recovery.Settings. When a page does not come in time it begins
-// again, with smaller pages.
+// again, with smaller pages; when the settings have moved to another server, there.
 func (l *Ledger) EachSetting(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) error {
 	done, err := l.use(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	for {
+	for followed := 0; ; {
 		again, err := l.scanSettings(ctx, prefix, visit)
+		if followed < redirects && l.redirected(ctx, err) {
+			again = (recovery.Backoff{}).Wait(ctx, followed) == nil
+			followed++
+		}
 		if !again {
 			return err
 		}
