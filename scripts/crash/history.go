@@ -243,20 +243,27 @@ func (h *History) Settled() bool {
 	return true
 }
 
+// anew is when the task was last made anew, of what an answer says: before that it was finished.
+func (t *Task) anew() (last time.Time) {
+	for _, c := range t.Changes {
+		if c.Anew && c.Start.After(last) {
+			last = c.Start
+		}
+	}
+	return last
+}
+
 // owed: see Owed. A cancellation or an ack without an answer may have finished
 // the task, and so has something if a cancellation did not find it. What had been
 // finished before a replacement created it anew is open again.
 func (t *Task) owed() bool {
 	accepted := false
-	var anew time.Time
+	anew := t.anew()
 	for _, c := range t.Changes {
 		if c.Kind == Cancel && c.Outcome != Refused {
 			return false
 		}
 		accepted = accepted || c.Outcome == Done && c.Kind != Look && c.Kind != Listed
-		if c.Anew {
-			anew = c.Start
-		}
 	}
 	return accepted && !slices.ContainsFunc(t.Deliveries, func(d *Delivery) bool {
 		s := d.find(Ack, Done, Unknown)

@@ -154,16 +154,17 @@ func (c *hearing) dead(at time.Time) bool {
 }
 
 // lostDead tells whether all that Redis had of the task was lost, and nothing of it was in the
-// memory of a node: it was made after the moment to which Redis went back, and died before
-// that was noticed.
+// memory of a node: it was made, for the last time, after the moment to which Redis went back,
+// and died before that was noticed.
 func (c *hearing) lostDead() (loss Fault, ok bool) {
+	anew := c.anew()
 	for _, f := range c.faults {
 		if f.Lost.IsZero() {
 			continue
 		}
 		// Whatever made it, the write came after the moment.
 		made := slices.ContainsFunc(c.Changes, func(x Change) bool {
-			return (x.Kind == Create || x.Kind == Replace) && x.may() && c.lands(&x).Before(f.Lost)
+			return (x.Kind == Create || x.Kind == Replace) && x.may() && !x.Start.Before(anew) && c.lands(&x).Before(f.Lost)
 		})
 		died := slices.ContainsFunc(c.Deliveries, func(d *Delivery) bool {
 			s := d.find(Bury, Done, Unknown)
