@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Auditee is a memory that can be compared with its ledger.
@@ -12,6 +13,9 @@ type Auditee interface {
 	// write under way, and goes on where the last call stopped, round and
 	// round.
 	Sample(shard int, n int) []Ref
+	// Again is called when the last sample of a shard could not be read: the
+	// next one begins where that one began.
+	Again(shard int)
 	// Repair is told which of them the ledger does not hold. Memory looks
 	// again under its lock, writes anew those that are still at rest where
 	// they were, and returns how many.
@@ -20,17 +24,19 @@ type Auditee interface {
 
 // Audit compares a slice of memory, up to n records of each of the shards, with
 // the ledger, and has what is missing there written anew. Outside a fault it
-// repairs nothing. A shard that cannot be read does not keep the others from
-// being looked at; the error joins what went wrong.
-func Audit(ctx context.Context, l Ledger, a Auditee, shards, n int) (checked, repaired int, err error) {
+// repairs nothing. The ledger has the time within for each shard. A shard that
+// cannot be read does not keep the others from being looked at; the error joins
+// what went wrong.
+func Audit(ctx context.Context, l Ledger, a Auditee, shards []int, n int, within time.Duration) (checked, repaired int, err error) {
 	var errs []error
-	for shard := range shards {
+	for _, shard := range shards {
 		refs := a.Sample(shard, n)
 		if len(refs) == 0 {
 			continue
 		}
-		held := make([]bool, len(refs))
-		if err := l.Get(ctx, shard, refs, func(i int, _ Entry) { held[i] = true }); err != nil {
+		missing, err := absentees(ctx, l, shard, refs, within)
+		if err != nil {
+			a.Again(shard)
 			errs = append(errs, fmt.Errorf("audit of shard %d: %w", shard, err))
 			if errors.Is(err, ErrClosed) || ctx.Err() != nil {
 				break
@@ -38,15 +44,25 @@ func Audit(ctx context.Context, l Ledger, a Auditee, shards, n int) (checked, re
 			continue
 		}
 		checked += len(refs)
-		missing := refs[:0:0]
-		for i, ref := range refs {
-			if !held[i] {
-				missing = append(missing, ref)
-			}
-		}
 		if len(missing) > 0 {
 			repaired += a.Repair(shard, missing)
 		}
 	}
 	return checked, repaired, errors.Join(errs...)
+}
+
+// absentees returns those records of a shard that the ledger does not hold.
+func absentees(ctx context.Context, l Ledger, shard int, refs []Ref, within time.Duration) (missing []Ref, err error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	held := make([]bool, len(refs))
+	if err := l.Get(ctx, shard, refs, func(i int, _ Entry) { held[i] = true }); err != nil {
+		return nil, err
+	}
+	for i, ref := range refs {
+		if !held[i] {
+			missing = append(missing, ref)
+		}
+	}
+	return missing, nil
 }

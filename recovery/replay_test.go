@@ -191,7 +191,10 @@ func TestReplayGivesUp(t *testing.T) {
 type auditee struct {
 	samples map[int][]recovery.Ref
 	missing map[int][]recovery.Ref
+	again   []int
 }
+
+func (a *auditee) Again(shard int) { a.again = append(a.again, shard) }
 
 func (a *auditee) Sample(shard, n int) []recovery.Ref {
 	s := a.samples[shard]
@@ -212,7 +215,7 @@ func TestAudit(t *testing.T) {
 		},
 		missing: map[int][]recovery.Ref{},
 	}
-	checked, repaired, err := recovery.Audit(t.Context(), f, a, 1, 4)
+	checked, repaired, err := recovery.Audit(t.Context(), f, a, []int{0}, 4, time.Second)
 	if err != nil || checked != 4 || repaired != 1 {
 		t.Errorf("Audit = %d, %d, %v, want 4 checked, 1 repaired", checked, repaired, err)
 	}
@@ -229,10 +232,45 @@ func TestAuditReadsOtherShards(t *testing.T) {
 	for shard := range 3 {
 		a.samples[shard] = []recovery.Ref{{ID: "lost"}, {ID: "lost-too"}}
 	}
-	checked, repaired, err := recovery.Audit(t.Context(), f, a, 3, 10)
+	checked, repaired, err := recovery.Audit(t.Context(), f, a, []int{0, 1, 2}, 10, time.Second)
 	if !errors.Is(err, ledgertest.ErrInjected) || checked != 4 || repaired != 2 || a.missing[1] != nil {
 		t.Errorf("Audit = %d, %d, %v; missing %v", checked, repaired, err, a.missing)
 	}
+	if !slices.Equal(a.again, []int{1}) {
+		t.Errorf("%v are sampled again", a.again)
+	}
+}
+
+// A hanging ledger does not answer about one shard.
+type hanging struct {
+	recovery.Ledger
+	shard int
+}
+
+func (l hanging) Get(ctx context.Context, shard int, refs []recovery.Ref, found func(int, recovery.Entry)) error {
+	if shard == l.shard {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	return l.Ledger.Get(ctx, shard, refs, found)
+}
+
+// Each shard has a deadline of its own, so that one that is not answered leaves time for the
+// others.
+func TestAuditOfAHangingShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := hanging{stocked(t, 0, memledger.Shards(3)), 0}
+		a := &auditee{samples: map[int][]recovery.Ref{}, missing: map[int][]recovery.Ref{}}
+		for shard := range 3 {
+			a.samples[shard] = []recovery.Ref{{ID: "lost"}, {ID: "lost-too"}}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		defer cancel()
+		checked, repaired, err := recovery.Audit(ctx, f, a, []int{0, 1, 2}, 10, 10*time.Second)
+		if !errors.Is(err, context.DeadlineExceeded) || checked != 4 || repaired != 2 || !slices.Equal(a.again, []int{0}) {
+			t.Errorf("Audit = %d, %d, %v; %v are sampled again", checked, repaired, err, a.again)
+		}
+	})
 }
 
 // Replaying one shard reads what is pending there, and ends when the shard is lost.

@@ -9,9 +9,12 @@ import (
 
 const (
 	// auditSlice is how many tasks of every shard are compared with the ledger at
-	// once, and auditBytes what their records may weigh together: the ledger answers
-	// nobody else meanwhile.
-	auditSlice, auditBytes = 256, 1 << 20
+	// once, and auditBytes how large their records may be together: the ledger answers
+	// no other question of this node meanwhile. auditRound bounds the records of all
+	// shards in one round; the next round begins with the shards that it did not come to.
+	auditSlice, auditBytes, auditRound = 256, 1 << 20, 4 << 20
+	// auditWithin is the time that the ledger has for the slice of one shard.
+	auditWithin = 10 * time.Second
 	// auditRest is for how long an audit of everything rests after a slice, in
 	// multiples of the time that the ledger took to answer it: it has nine tenths of
 	// its time for others.
@@ -73,30 +76,27 @@ func (s *Scheduler) auditAll(full fullSweep) {
 		"checked", checked, "repaired", repaired, "took", took.Round(time.Millisecond))
 }
 
-// audit compares a slice of memory with the ledger. It reports false when the ledger
-// could not be read; then the same slice comes again.
+// audit compares a slice of memory with the ledger. It reports false when a shard could
+// not be read; then the same slice of that shard comes again.
 func (s *Scheduler) audit(a *auditee) (checked, repaired int, ok bool) {
-	a.begin()
-	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.AnswerWithin)
-	defer cancel()
+	shards := a.begin()
 	a.repairs = newCall(0)
 	a.repairs.phase.Store(sent) // a repair is never taken back
-	checked, missing, err := recovery.Audit(ctx, s.ledger, a, len(a.at), auditSlice)
+	checked, missing, err := recovery.Audit(s.ctx, s.ledger, a, shards, auditSlice, auditWithin)
 	s.mu.Lock()
 	s.sweep.checked += int64(checked)
 	was := s.sweep.deaf
 	s.sweep.deaf = err != nil
 	s.mu.Unlock()
-	if err != nil {
-		a.repeat()
-	}
 	switch { // once an outage
 	case err != nil && !was && s.ctx.Err() == nil:
 		s.cfg.Log.Warn("the audit could not read the ledger", "node", s.cfg.Node, "error", err)
 	case err == nil && was:
 		s.cfg.Log.Info("the audit can read the ledger again", "node", s.cfg.Node)
 	}
-	if err == nil {
+	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.AnswerWithin)
+	defer cancel()
+	if checked > 0 {
 		s.assertSampled(ctx, a.sampled)
 	}
 	if missing > 0 {
@@ -126,7 +126,9 @@ type auditee struct {
 	s       *Scheduler
 	once    bool     // ends at the end of the book, instead of going round and round
 	at      []uint32 // by shard: the slot where it goes on
-	was     []uint32 // at, before the slice
+	was     []uint32 // by shard: at, before the slice
+	first   int      // the shard with which the next round begins
+	left    int      // bytes of the round
 	repairs *call    // the writes of the slice's repairs
 	// sampled are the first of the slice whose ids are filed.
 	sampled []recovery.Refiling
@@ -138,16 +140,23 @@ func (s *Scheduler) newAuditee(once bool) *auditee {
 	return a
 }
 
-func (a *auditee) begin() {
+// begin begins a round. It returns the shards in the order in which they are to be read.
+func (a *auditee) begin() []int {
 	a.s.mu.Lock()
 	defer a.s.mu.Unlock()
 	for len(a.at) < len(a.s.holdings) {
-		a.at = append(a.at, 0)
+		a.at, a.was = append(a.at, 0), append(a.was, 0)
 	}
-	a.was, a.sampled = append(a.was[:0], a.at...), a.sampled[:0]
+	a.left, a.sampled = auditRound, a.sampled[:0]
+	shards := make([]int, len(a.at))
+	for i := range shards {
+		shards[i] = (a.first + i) % len(shards)
+	}
+	return shards
 }
 
-func (a *auditee) repeat() { copy(a.at, a.was) }
+// Again implements recovery.Auditee.
+func (a *auditee) Again(shard int) { a.at[shard] = a.was[shard] }
 
 // over tells that every shard has come to the end of the book.
 func (a *auditee) over() bool {
@@ -167,12 +176,13 @@ func (a *auditee) Sample(shard int, n int) []recovery.Ref {
 	s := a.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.holdingLocked(shard).takes() {
+	if a.left <= 0 || !s.holdingLocked(shard).takes() {
 		return nil
 	}
 	total := s.book.slots()
 	refs := make([]recovery.Ref, 0, n)
 	at, size := a.at[shard], 0
+	a.was[shard] = at
 	for range min(total, chunkSlots) {
 		if at >= total {
 			if a.once {
@@ -186,11 +196,14 @@ func (a *auditee) Sample(shard int, n int) []recovery.Ref {
 			size += len(s.book.record(sl))
 		}
 		at++
-		if len(refs) == n || size >= auditBytes {
+		if len(refs) == n || size >= min(auditBytes, a.left) {
 			break
 		}
 	}
 	a.at[shard] = at
+	if a.left -= size; a.left <= 0 {
+		a.first = (shard + 1) % len(a.at)
+	}
 	return refs
 }
 

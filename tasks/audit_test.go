@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -140,6 +141,7 @@ func TestSamples(t *testing.T) {
 		a, seen := r.newAuditee(true), map[string]bool{}
 		a.repairs = newCall(0)
 		for !a.over() {
+			a.begin()
 			refs := a.Sample(0, auditSlice)
 			if len(refs) > auditBytes/(60<<10)+1 {
 				t.Errorf("%d records at once", len(refs))
@@ -151,6 +153,7 @@ func TestSamples(t *testing.T) {
 		if len(seen) != 99 || seen["t0"] {
 			t.Errorf("%d sampled, the busy one among them: %v", len(seen), seen["t0"])
 		}
+		a.begin()
 		if refs := a.Sample(0, auditSlice); len(refs) != 0 {
 			t.Errorf("%d more at the end", len(refs))
 		}
@@ -160,6 +163,81 @@ func TestSamples(t *testing.T) {
 			t.Errorf("%d repaired", n)
 		}
 		release()
+	})
+}
+
+// A round reads a bounded number of bytes of all shards, and the next one begins with the
+// shards that it did not come to.
+func TestAuditRoundIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size, shards = 60 << 10, 16
+		r := newRig(t, Config{SweepEvery: time.Minute}, memledger.Shards(shards))
+		synctest.Wait()
+		for i := range 320 {
+			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour, Payload: make([]byte, size)})
+		}
+		a, seen := r.newAuditee(true), map[string]bool{}
+		for rounds := 0; !a.over() && rounds < 30; rounds++ {
+			bytes := 0
+			for _, shard := range a.begin() {
+				for _, ref := range a.Sample(shard, auditSlice) {
+					seen[ref.ID], bytes = true, bytes+size
+				}
+			}
+			if bytes > auditRound+size {
+				t.Errorf("%d bytes in one round", bytes)
+			}
+		}
+		if len(seen) != 320 {
+			t.Errorf("%d sampled", len(seen))
+		}
+	})
+}
+
+// A slow ledger takes its time for every read.
+type slowReads struct {
+	*ledgertest.Faulty
+	takes time.Duration
+}
+
+func (l *slowReads) Get(ctx context.Context, shard int, refs []recovery.Ref, found func(int, recovery.Entry)) error {
+	select {
+	case <-time.After(l.takes):
+		return l.Faulty.Get(ctx, shard, refs, found)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Where reading all shards takes longer than an answer may take, the last ones are audited
+// as well.
+func TestAuditOfASlowLedger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := memledger.New(memledger.Shards(8))
+		ledger := &slowReads{Faulty: ledgertest.Wrap(mem)}
+		s, err := Open(t.Context(), ledger, Config{})
+		want(t, "Open", err, nil)
+		defer func() { want(t, "Close", s.Close(context.Background()), nil) }()
+		synctest.Wait()
+		for i := range 80 {
+			_, err := s.Schedule(t.Context(), Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
+			want(t, "Schedule", err, nil)
+		}
+		for i := range 80 { // the ledger loses all of them
+			s.mu.Lock()
+			n, _ := s.book.find(fmt.Append(nil, "t", i))
+			sl := s.book.slot(n)
+			shard, spot := int(sl.shard), recovery.Spot{Place: recovery.Pending, At: sl.stored}
+			s.mu.Unlock()
+			var b recovery.Batch
+			b.Add(recovery.Change{ID: fmt.Append(nil, "t", i), From: spot})
+			want(t, "Apply", mem.Apply(t.Context(), shard, &b), nil)
+		}
+		ledger.takes = 1500 * time.Millisecond
+		pass(time.Minute)
+		if n := s.Stats().AuditRepaired; n != 80 {
+			t.Errorf("%d of 80 were repaired", n)
+		}
 	})
 }
 
