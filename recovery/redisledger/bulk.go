@@ -24,8 +24,8 @@ const (
 	chunkMost   = 1024 // records
 	chunkFirst  = 64   // records, while their size is not known
 	maxPatience = 30 * time.Second
-	// readersOfPending and readersOfDead are how many chunks are read at the same time.
-	readersOfPending, readersOfDead, readersOfSettings = 4, 2, 1
+	// How many chunks are read at the same time. Look-ups do not wait for those of a replay.
+	readersOfPending, readersOfFinds, readersOfDead, readersOfSettings = 4, 4, 2, 1
 	// lateEvery is the time between two log lines about reads that do not come in time.
 	lateEvery = 10 * time.Second
 )
@@ -35,6 +35,7 @@ const (
 type bulk struct {
 	client        redis.UniversalClient
 	pending, dead lane
+	finds         lane // pending records of which only the id is known
 	ids           lane // pages of scans, which have a connection of their own
 	settings      lane
 	waits         recovery.WaitList
@@ -42,7 +43,7 @@ type bulk struct {
 }
 
 func newBulk(a address, opts *Options) (*bulk, error) {
-	client, err := connectFor(a, opts.TLS, readersOfPending+readersOfDead+readersOfSettings, maxPatience)
+	client, err := connectFor(a, opts.TLS, readersOfPending+readersOfFinds+readersOfDead+readersOfSettings, maxPatience)
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +51,7 @@ func newBulk(a address, opts *Options) (*bulk, error) {
 		client:   client,
 		log:      opts.Log.With("node", opts.Node),
 		pending:  newLane("reading pending records from Redis", readersOfPending),
+		finds:    newLane("looking up records in Redis", readersOfFinds),
 		dead:     newLane("reading dead records from Redis", readersOfDead),
 		ids:      newLane("reading ids from Redis", 0),
 		settings: newLane("reading settings from Redis", readersOfSettings),

@@ -135,6 +135,35 @@ func TestOneLargeRecordOverASlowLine(t *testing.T) {
 	}
 }
 
+// A single large record is found by its id as well, alone or among others.
+func TestFindOneLargeRecordOverASlowLine(t *testing.T) {
+	for name, find := range map[string]func(l *Ledger, found func(e recovery.Entry)) error{
+		"one": func(l *Ledger, found func(recovery.Entry)) error { return l.Find(t.Context(), "task-0000", found) },
+		"many": func(l *Ledger, found func(recovery.Entry)) error {
+			return l.FindMany(t.Context(), []string{"unknown", "task-0000"}, func(_ int, e recovery.Entry) { found(e) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, proxy, w := behindLine(t)
+			large(t, l, 1, 1<<20, false)
+			proxy.Throttle(800_000) // 1.3 s
+			for range 2 {
+				bytes := 0
+				if err := find(l, func(e recovery.Entry) { bytes += len(e.Data) }); err != nil || bytes != 1<<20 {
+					t.Errorf("%d bytes, %v", bytes, err)
+				}
+			}
+			if w.late.Load() == 0 {
+				t.Error("no line of the log tells of it")
+			}
+			if w := l.Health().Waiting; len(w) > 0 {
+				t.Errorf("it still waits for %v", w)
+			}
+		})
+	}
+}
+
 // While nothing comes, readiness says so, and Close does not wait for it.
 func TestCloseDuringASlowRead(t *testing.T) {
 	l, proxy, _ := behindLine(t)

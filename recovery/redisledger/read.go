@@ -81,7 +81,8 @@ func (h *handler) entry(id string, spot recovery.Spot, data string) recovery.Ent
 	}
 }
 
-// Find implements recovery.Finder.
+// Find implements recovery.Finder. A record that does not come within ioTimeout is read once
+// more, with the time that bulk reads have.
 func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entry)) error {
 	done, err := l.use(ctx)
 	if err != nil {
@@ -89,6 +90,33 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 	}
 	defer done()
 	shards := l.allFor(id)
+	lane := &l.bulk.finds
+	if _, patience := lane.next(); patience == ioTimeout {
+		err := l.findQuickly(ctx, shards, id, found)
+		if err == nil || ctx.Err() != nil || !timedOut(err) {
+			return err
+		}
+	}
+	holder, err := l.holderOf(ctx, shards, id)
+	if err != nil || holder == nil {
+		return err
+	}
+	defer l.bulk.waits.Clear(lane.name) // the caller may give up and never ask again
+	if _, patience := lane.next(); patience == ioTimeout {
+		lane.late(1, patience)
+		l.bulk.tellLate(lane, 1, patience)
+	}
+	h, key := handler{shard: holder.number}, holder.keys.tasks()
+	return l.readMany(ctx, lane, 1, func(int) (string, *string) { return key, &id },
+		func(_ int, value string, there bool) {
+			if there {
+				found(h.pending(id, value))
+			}
+		})
+}
+
+// findQuickly asks all shards for a record at once.
+func (l *Ledger) findQuickly(ctx context.Context, shards []*shard, id string, found func(e recovery.Entry)) error {
 	replies := make([]*redis.StringCmd, len(shards))
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
 		for i, s := range shards {
@@ -108,6 +136,25 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 	return nil
 }
 
+// holderOf returns the first of the shards that has a record of an id, or nil. It reads no
+// record.
+func (l *Ledger) holderOf(ctx context.Context, shards []*shard, id string) (*shard, error) {
+	replies := make([]*redis.BoolCmd, len(shards))
+	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
+		for i, s := range shards {
+			replies[i] = p.HExists(ctx, s.keys.tasks(), id)
+		}
+	}); err != nil {
+		return nil, err
+	}
+	for i, s := range shards {
+		if replies[i].Val() {
+			return s, nil
+		}
+	}
+	return nil, nil
+}
+
 // FindMany implements recovery.ManyFinder: a shard after the other, in chunks.
 func (l *Ledger) FindMany(ctx context.Context, ids []string, found func(i int, e recovery.Entry)) error {
 	done, err := l.use(ctx)
@@ -119,11 +166,12 @@ func (l *Ledger) FindMany(ctx context.Context, ids []string, found func(i int, e
 	for i := range left {
 		left[i] = i
 	}
+	defer l.bulk.waits.Clear(l.bulk.finds.name) // the caller may give up and never ask again
 	var absent []int
 	for _, s := range l.table.Load().all() {
 		h, key := handler{shard: s.number}, s.keys.tasks()
 		absent = absent[:0]
-		if err := l.readMany(ctx, &l.bulk.pending, len(left), func(i int) (string, *string) { return key, &ids[left[i]] },
+		if err := l.readMany(ctx, &l.bulk.finds, len(left), func(i int) (string, *string) { return key, &ids[left[i]] },
 			func(i int, value string, there bool) {
 				if !there {
 					absent = append(absent, left[i])
