@@ -74,7 +74,7 @@ func (s *Scheduler) reportConflict(ctx context.Context, mine recovery.Refiling, 
 		return
 	}
 	if s.buryConflict(mine) {
-		s.cfg.Log.Error("two nodes have a task with the same id: the directory of ids has lost something; the task that is registered stays, and this one is buried",
+		s.cfg.Log.Error("two nodes have a task with the same id: the directory of ids has lost something; the task that is registered stays, and this one is being buried",
 			"node", s.cfg.Node, "task", mine.ID, "here", mine.New.Home, "registered", other.Home, "at", h.Node)
 	}
 }

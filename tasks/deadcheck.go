@@ -32,7 +32,8 @@ type deadCheck struct {
 
 	open bool // it is not decided yet what has become of some
 
-	forgotten, learned, deleted, buried int
+	forgotten, learned int // by memory
+	deleting, burying  int // in the ledger, which confirms it later
 }
 
 // doubtDeadLocked has the index of the dead compared with the ledger's soon, in the background.
@@ -92,9 +93,9 @@ func (s *Scheduler) compareDeadOf(n int, h *holding, rewound bool) error {
 		s.doubtDeadLocked() // members of the ledger's index without a record are deleted then
 	}
 	s.mu.Unlock()
-	if c.forgotten+c.learned+c.deleted+c.buried > 0 {
-		s.cfg.Log.Error("memory and the ledger did not have the same dead tasks, and were made equal", "node", s.cfg.Node, "shard", n,
-			"forgotten", c.forgotten, "learned", c.learned, "deleted", c.deleted, "buried", c.buried)
+	if c.forgotten+c.learned+c.deleting+c.burying > 0 {
+		s.cfg.Log.Error("memory and the ledger did not have the same dead tasks, and are being made equal", "node", s.cfg.Node, "shard", n,
+			"forgotten", c.forgotten, "learned", c.learned, "deleting", c.deleting, "burying", c.burying)
 	}
 	if errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || errors.Is(err, ErrClosed) {
 		return nil
@@ -202,7 +203,7 @@ func (c *deadCheck) compareLocked(e recovery.Entry, recorded bool) {
 		c.learned++
 	default:
 		c.committer.Submit(c.shard, recovery.Change{ID: e.ID, From: e.Spot}, write{op: opUnspooled})
-		c.deleted++
+		c.deleting++
 	}
 }
 
@@ -222,8 +223,9 @@ func (c *deadCheck) buryPending(page []recovery.Entry) error {
 	if len(lost) == 0 {
 		return nil
 	}
-	c.buried += len(lost)
-	return c.buryAgain(c.shard, c.h, lost)
+	begun, err := c.buryAgain(c.shard, c.h, lost)
+	c.burying += begun
+	return err
 }
 
 // forget corrects memory.

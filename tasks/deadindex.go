@@ -112,7 +112,7 @@ func (s *Scheduler) buryLost(lost []lostDead) {
 	for _, l := range lost {
 		if l.pending {
 			ref := recovery.Ref{ID: l.id, Next: l.unburied}
-			if err := s.buryAgain(l.shard, l.h, []recovery.Ref{ref}); err != nil && !s.isClosing() {
+			if _, err := s.buryAgain(l.shard, l.h, []recovery.Ref{ref}); err != nil && !s.isClosing() {
 				s.cfg.Log.Warn("a dead task cannot be written again at the moment", "node", s.cfg.Node, "task", l.id, "error", err)
 			}
 		}

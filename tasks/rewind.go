@@ -64,12 +64,13 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 		if err == nil {
 			err = s.compareDeadOf(shard, h, true)
 		}
-		log := s.cfg.Log.With("node", s.cfg.Node, "shard", shard, "written", written, "deleted", deleted)
+		// The ledger confirms these writes later, or refuses them if the shard is lost meanwhile.
+		log := s.cfg.Log.With("node", s.cfg.Node, "shard", shard, "writing", written, "deleting", deleted)
 		if err != nil {
 			log.Error("the ledger had lost confirmed writes; the shard may have records that memory does not know", "error", err)
 			return
 		}
-		log.Error("the ledger had lost confirmed writes; the shard was made equal to memory")
+		log.Error("the ledger had lost confirmed writes; the shard is being made equal to memory")
 	})
 }
 
@@ -191,7 +192,7 @@ func (s *Scheduler) deleteStrays(r recovery.Rewinder, shard int, h *holding) (de
 func (s *Scheduler) deletePage(shard int, h *holding, page []recovery.Entry) (deleted int, open []recovery.Ref, err error) {
 	deleted, dead, open, err := s.deleteSome(shard, h, page)
 	if err == nil && len(dead) > 0 {
-		err = s.buryAgain(shard, h, dead)
+		_, err = s.buryAgain(shard, h, dead)
 	}
 	return deleted, open, err
 }
@@ -228,9 +229,10 @@ func (s *Scheduler) deleteSome(shard int, h *holding, page []recovery.Entry) (de
 }
 
 // buryAgain buries tasks whose burial is among what was lost: memory has kept
-// nothing of them but that they are dead, so their older records must do.
-func (s *Scheduler) buryAgain(shard int, h *holding, dead []recovery.Ref) error {
-	return s.ledger.Get(s.ctx, shard, dead, func(_ int, e recovery.Entry) {
+// nothing of them but that they are dead, so their older records must do. It returns how many
+// burials it has begun.
+func (s *Scheduler) buryAgain(shard int, h *holding, dead []recovery.Ref) (begun int, err error) {
+	err = s.ledger.Get(s.ctx, shard, dead, func(_ int, e recovery.Entry) {
 		f, err := decode(e.Data)
 		if err != nil {
 			return // it is kept where it is
@@ -251,5 +253,7 @@ func (s *Scheduler) buryAgain(shard int, h *holding, dead []recovery.Ref) error 
 		// The confirmation counts it again. It may have been who was dead the longest.
 		s.leaveGraveLocked(s.byNumber[sl.topic], shard, e.ID, math.MinInt64)
 		s.writeLocked(write{slot: n, op: opBury, at: died})
+		begun++
 	})
+	return begun, err
 }

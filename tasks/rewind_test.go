@@ -51,6 +51,35 @@ func TestRewoundShardIsMadeEqualToMemory(t *testing.T) {
 	})
 }
 
+// While the storage has not confirmed what is written and deleted, the log does not say that it
+// has: the node may lose the shard.
+func TestRewindClaimsNothingUnconfirmed(t *testing.T) {
+	rewoundBubble(t, nil, func(t *testing.T, r *rewindRig) {
+		for i := range 10 {
+			_, err := r.Schedule(t.Context(), Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
+			want(t, "Schedule", err, nil)
+		}
+		var loss recovery.Batch
+		for id, at := range r.held() {
+			loss.Add(recovery.Change{ID: []byte(id), From: recovery.Spot{Place: recovery.Pending, At: at}})
+		}
+		loss.Add(strayed("stray", time.Now().Add(time.Hour).UnixMilli()))
+		r.loses(&loss)
+		r.storage.gate = make(chan struct{})
+		r.storage.watcher.Rewound(0)
+		synctest.Wait()
+		if held := r.held(); len(held) != 1 {
+			t.Errorf("held: %v", held)
+		}
+		if !r.log.has("is being made equal to memory") || !r.log.has("writing=10 deleting=1") || r.log.has("was made equal") {
+			t.Error(r.log.all())
+		}
+		close(r.storage.gate)
+		synctest.Wait()
+		r.wantGone("stray")
+	})
+}
+
 // A process that has met no topic yet finds a stray, and only that goes.
 func TestRewoundShardOfAnEmptyMemory(t *testing.T) {
 	rewoundBubble(t, nil, func(t *testing.T, r *rewindRig) {

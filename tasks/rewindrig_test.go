@@ -100,6 +100,7 @@ type rewindRig struct {
 	asked   *Scheduler // is asked about its tasks: the other node, or itself
 	storage *forgetful
 	ledger  recovery.Ledger // on the storage
+	log     *logged
 }
 
 // rewoundBubble runs a test with fake time for one node and for a fleet. prepare, which may be nil,
@@ -107,12 +108,12 @@ type rewindRig struct {
 func rewoundBubble(t *testing.T, prepare func(r *rewindRig), test func(t *testing.T, r *rewindRig)) {
 	t.Helper()
 	run := func(t *testing.T, r *rewindRig, ledger recovery.Ledger) {
-		r.t, r.ledger = t, ledger
+		r.t, r.ledger, r.log = t, ledger, &logged{}
 		if prepare != nil {
 			prepare(r)
 		}
 		var err error
-		r.Scheduler, err = Open(t.Context(), ledger, Config{Node: "a", Log: slog.New(slog.DiscardHandler)})
+		r.Scheduler, err = Open(t.Context(), ledger, Config{Node: "a", Log: slog.New(slog.NewTextHandler(r.log, nil))})
 		want(t, "Open", err, nil)
 		defer r.Close(context.Background())
 		if r.asked == nil {

@@ -59,21 +59,23 @@ func (s *Scheduler) resolveTwins(twins []twin) {
 		return
 	}
 	s.background.Go(func() {
-		kept, deleted := 0, 0
+		newer, older := 0, 0
 		var moved []recovery.Refiling
 		for _, t := range twins {
-			switch newer, filing, ok := s.resolveTwin(&t); {
+			switch isNewer, filing, ok := s.resolveTwin(&t); {
 			case !ok:
 				continue
-			case newer:
-				kept++
+			case isNewer:
+				newer++
 				moved = append(moved, filing...)
 			default:
-				deleted++
+				older++
 			}
 		}
-		s.cfg.Log.Warn("ids had two records each, of which the newer one was kept", "node", s.cfg.Node,
-			"kept", kept, "deleted", deleted)
+		if newer+older > 0 {
+			s.cfg.Log.Warn("ids have two records each; the newer one stays, and the older one is being deleted", "node", s.cfg.Node,
+				"found_newer", newer, "found_older", older)
+		}
 		if len(moved) == 0 || s.alone() {
 			return
 		}
