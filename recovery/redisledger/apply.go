@@ -67,6 +67,9 @@ var errRegained = errors.New("the shard was claimed again")
 
 func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) error {
 	v, err := l.sendBatch(ctx, s, s.arguments(b))
+	if isWrongType(err) { // nothing was written; the batch is repeated
+		err = errors.Join(err, l.mendKeys(ctx, s.keys.typed()[1:]))
+	}
 	if err != nil {
 		return fmt.Errorf("shard %d: %w", s.number, err)
 	}

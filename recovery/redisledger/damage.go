@@ -14,7 +14,8 @@ import (
 // starting. Each kind of damage is an ERROR in the log and an entry in
 // readiness, and ends so:
 //
-//	a key of the wrong type, a data set's id    set aside at the start, and written anew
+//	a key of the wrong type, a data set's id    set aside at the start, and written anew; of a
+//	                                            shard's keys all but the records also by its next batch
 //	an owner's token                            counts as that of a process that no node knows, and
 //	                                            the shard is adopted after Options.FailoverAfter, unless
 //	                                            its owner lives and claims it again
@@ -78,8 +79,9 @@ func (s *shardKeys) typed() []typedKey {
 	return []typedKey{{s.tasks(), isHash}, {s.pending(), isSet}, {s.dead(), isHash}, {s.deadIndex(), isSorted}}
 }
 
-// isWrongType reports whether a key has another type than it should.
-func isWrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
+// isWrongType reports whether a key has another type than it should. Some versions of Redis
+// put the name of the script before the error of a command in it.
+func isWrongType(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }
 
 // mendKeys sets aside those of some keys that have the wrong type.
 func (l *Ledger) mendKeys(ctx context.Context, keys []typedKey) error {

@@ -43,6 +43,15 @@ if last + 1 ~= sequence then
   return {0, held[1], last}
 end
 
+-- A command on a key of the wrong type ends the script, and what it has written stays. So
+-- the types are looked at before the first write: otherwise the number would be taken, the
+-- repeat be called written, and a task whose burial failed be in neither place.
+redis.call('SCARD', pending)
+if dead then
+  redis.call('HLEN', dead)
+  redis.call('ZRANGEBYLEX', index, '-', '-')
+end
+
 local from, to = {}, {}
 local at = 11
 for block = 1, 8 do

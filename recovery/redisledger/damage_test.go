@@ -1,0 +1,47 @@
+package redisledger
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+)
+
+// A key that another program gives the wrong type while a node runs is set aside, and the batch
+// that meets it is written as a whole: no task is lost between the pending and the dead.
+func TestBatchMeetsKeyOfTheWrongType(t *testing.T) {
+	server := redistest.Start(t)
+	for _, c := range []struct {
+		key    func(k *shardKeys) string
+		change recovery.Change
+		want   content
+	}{
+		{(*shardKeys).pending, recovery.Change{ID: []byte("a"), From: pending(noon), To: pending(noon), Data: []byte("again")}, content{"a": "again", "new": "record"}},
+		{(*shardKeys).dead, bury("a", "buried"), content{"dead a": "buried", "new": "record"}},
+		{(*shardKeys).deadIndex, bury("a", "buried"), content{"dead a": "buried", "new": "record"}},
+	} {
+		v := newLives(server.URL())
+		v.opts.Shards = 1
+		log := &lines{}
+		v.opts.Log = log.logger()
+		l := v.open(t)
+		adopt(t, l)
+		apply(t, l, put("a", "record"))
+		keys := l.tenure(0).keys
+		key := c.key(&keys)
+		t.Run(key, func(t *testing.T) {
+			server.Do("del", key)
+			server.Do("set", key, "of another program")
+			persist(t, l, c.change, put("new", "record"))
+			wantHeld(t, server.Client(), l, c.want)
+			if !log.has("set aside", fmt.Sprint("key=", key)) {
+				t.Error(log)
+			}
+		})
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		server.Do("flushall")
+	}
+}
