@@ -44,6 +44,7 @@ func (c *census[Q, A, P]) everywhere(ctx context.Context) error {
 	patience, cancel := c.within(ctx)
 	defer func() { cancel() }()
 	var left map[recovery.Home]recovery.Holder // of shards that are not covered; nil before the first round
+	var why error
 	for tries := 0; ; tries++ {
 		var err error
 		if left, err = c.attempt(ctx, patience, left); err == nil || c.over {
@@ -54,8 +55,8 @@ func (c *census[Q, A, P]) everywhere(ctx context.Context) error {
 			patience, cancel = c.within(ctx)
 			tries = 0
 		}
-		if !c.pause(patience, tries) {
-			return final(err)
+		if why = reasonOf(why, err); !c.pause(patience, tries) {
+			return final(why)
 		}
 	}
 }
@@ -66,11 +67,11 @@ func (c *census[Q, A, P]) attempt(ctx, patience context.Context, left map[recove
 	c.moved = false
 	homes, err := c.shared.ledger.Homes(patience)
 	if err != nil {
-		return left, unavailable(err)
+		return left, lookupFailed(patience, err)
 	}
 	nodes, err := c.shared.ledger.Peers(patience)
 	if err != nil {
-		return left, unavailable(err)
+		return left, lookupFailed(patience, err)
 	}
 	asking := ctx
 	if !c.question.writes {
@@ -89,7 +90,7 @@ func (c *census[Q, A, P]) attempt(ctx, patience context.Context, left map[recove
 	case failed != nil:
 		return left, failed
 	case err != nil:
-		return left, unavailable(err)
+		return left, lookupFailed(patience, err)
 	}
 	return left, uncovered(left)
 }

@@ -52,6 +52,7 @@ func (s *Scheduler) tell(ctx context.Context, p *plan, anew bool) error {
 
 // schedule creates a planned task where it belongs.
 func (s *Scheduler) schedule(ctx context.Context, p *plan, r *Request) (Task, error) {
+	var why error
 	for tries := 0; ; tries++ {
 		p.stale = staleFiling{}
 		err := s.tell(ctx, p, tries > 0)
@@ -65,8 +66,8 @@ func (s *Scheduler) schedule(ctx context.Context, p *plan, r *Request) (Task, er
 		if !passing(err) {
 			return t, err
 		}
-		if !s.pause(ctx, tries) {
-			return Task{ID: p.id}, final(err)
+		if why = reasonOf(why, err); !s.pause(ctx, tries) {
+			return Task{ID: p.id}, final(why)
 		}
 	}
 }
@@ -77,7 +78,7 @@ func (s *Scheduler) schedule(ctx context.Context, p *plan, r *Request) (Task, er
 func (s *Scheduler) lookElsewhere(ctx context.Context, es []*elsewhere, ids []string) error {
 	filings, err := s.shared.ledger.Look(ctx, ids)
 	if err != nil {
-		return unavailable(err)
+		return lookupFailed(ctx, err)
 	}
 	has, err := s.askUnindexed(ctx, ids)
 	if err != nil {
@@ -147,14 +148,15 @@ func (s *Scheduler) replaceRouted(ctx context.Context, p *plan, r *Request) (Tas
 		}, func(ctx context.Context) (Task, error) { return s.replace(ctx, p) })
 		return t, err
 	}
+	var why error
 	for tries := 0; ; tries++ {
 		p.stale = staleFiling{}
 		t, err := s.replaceOnce(ctx, p, r, tries > 0)
 		if !passing(err) {
 			return t, err
 		}
-		if !s.pause(ctx, tries) {
-			return Task{ID: p.id}, final(err)
+		if why = reasonOf(why, err); !s.pause(ctx, tries) {
+			return Task{ID: p.id}, final(why)
 		}
 	}
 }

@@ -42,9 +42,32 @@ func remembered(err error) bool { return errors.Is(err, errFinished) || errors.I
 func (s *Scheduler) locate(ctx context.Context, home recovery.Home, anew bool) (recovery.Holder, error) {
 	h, err := s.shared.ledger.Locate(ctx, home, anew)
 	if err != nil {
-		return h, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return h, lookupFailed(ctx, err)
 	}
 	return h, nil
+}
+
+// errNoTime is why a look-up failed that ran out of time. It is passing: an earlier attempt tells
+// better why there is no answer.
+var errNoTime = fmt.Errorf("%w: no time was left to look up which node has the task", ErrUnavailable)
+
+// lookupFailed returns why a look-up in the ledger has failed.
+func lookupFailed(ctx context.Context, err error) error {
+	// A connection may notice the deadline before ctx does.
+	deadline, ok := ctx.Deadline()
+	if ctx.Err() != nil || ok && !time.Now().Before(deadline) {
+		return fmt.Errorf("%w: %w", errNoTime, err)
+	}
+	return unavailable(err)
+}
+
+// reasonOf returns why attempts have failed so far: the last error, unless that one says only that
+// the time ran out. before is the reason until then; nil with the first attempt.
+func reasonOf(before, last error) error {
+	if before != nil && errors.Is(last, errNoTime) {
+		return before
+	}
+	return last
 }
 
 // knows tells that a task is in memory, or among the dead of a shard that is held.
@@ -112,7 +135,7 @@ var errOrphaned = fmt.Errorf("%w: it gives no sign of life", ErrNodeAway)
 func (s *Scheduler) look(ctx context.Context, id string, anew bool) (site, error) {
 	filings, err := s.shared.ledger.Look(ctx, []string{id})
 	if err != nil {
-		return site{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return site{}, lookupFailed(ctx, err)
 	}
 	if home := filings[0].Home; home != 0 {
 		if node := s.lostFromDirectory(ctx, id); node != "" {
@@ -148,6 +171,7 @@ func (s *Scheduler) look(ctx context.Context, id string, anew bool) (site, error
 // lasts. It also returns where the task was.
 func routed[Q, A any](ctx context.Context, s *Scheduler, id string, v question[Q, A], q func(recovery.Home) Q, here func(context.Context) (A, error)) (A, site, error) {
 	from := byMemory
+	var why error
 	for tries := 0; ; {
 		var a A
 		p, err := s.find(ctx, id, from, tries > 0)
@@ -166,8 +190,9 @@ func routed[Q, A any](ctx context.Context, s *Scheduler, id string, v question[Q
 		case !passing(err):
 			return a, p, err
 		default:
+			why = reasonOf(why, err)
 			if !s.pause(ctx, tries) {
-				return a, p, final(err)
+				return a, p, final(why)
 			}
 			from = byMemory
 			tries++
@@ -232,9 +257,9 @@ func owned[A any](ctx context.Context, s *Scheduler, q idAsk, do func(context.Co
 }
 
 // passing tells that a task must be looked for again: its shard is on the way from one
-// node to another, or being read, and nothing was done.
+// node to another, or being read, or there was no time to look; and nothing was done.
 func passing(err error) bool {
-	for _, e := range []error{errNotMine, errNotHeld, errHandedOver, errOrphaned, ErrReplaying, relay.ErrUnheard} {
+	for _, e := range []error{errNotMine, errNotHeld, errHandedOver, errOrphaned, errNoTime, ErrReplaying, relay.ErrUnheard} {
 		if errors.Is(err, e) {
 			return true
 		}

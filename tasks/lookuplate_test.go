@@ -1,0 +1,72 @@
+package tasks
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/memledger"
+)
+
+// A lateMember answers no look-up any more from some time on.
+type lateMember struct {
+	*memledger.Member
+	from atomic.Int64 // in nanoseconds of the wall clock; 0: it answers
+}
+
+func (m *lateMember) wait(ctx context.Context) error {
+	if from := m.from.Load(); from == 0 || time.Now().UnixNano() < from {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (m *lateMember) Locate(ctx context.Context, home recovery.Home, anew bool) (recovery.Holder, error) {
+	if err := m.wait(ctx); err != nil {
+		return recovery.Holder{}, err
+	}
+	return m.Member.Locate(ctx, home, anew)
+}
+
+func (m *lateMember) Holders(ctx context.Context, homes []recovery.Home) (map[recovery.Home]recovery.Holder, error) {
+	if err := m.wait(ctx); err != nil {
+		return nil, err
+	}
+	return m.Member.Holders(ctx, homes)
+}
+
+// A call whose last attempt runs out of time while it looks up where a task is says what the
+// attempts before it have found out: its node is away. It does not say that the ledger is.
+func TestLookUpWithoutTime(t *testing.T) {
+	crewed(t, 1, func(t *testing.T, c *crew) {
+		away := c.nodes[0]
+		task := away.must(Request{Topic: "x", Delay: time.Hour})
+		member := &lateMember{Member: c.fleet.Join("late", 1)}
+		s, err := Open(t.Context(), member, Config{Node: "late", Log: slog.New(slog.DiscardHandler)})
+		want(t, "Open", err, nil)
+		defer s.Close(context.Background())
+		pass(3 * time.Second)
+		_, err = s.Get(t.Context(), task.ID)
+		want(t, "Get while the node lives", err, nil)
+		away.kill()
+		again := Request{ID: task.ID, Topic: "x", Delay: time.Hour}
+		for what, call := range map[string]func(ctx context.Context) error{
+			"Get":      func(ctx context.Context) error { _, err := s.Get(ctx, task.ID); return err },
+			"Cancel":   func(ctx context.Context) error { return s.Cancel(ctx, task.ID) },
+			"Schedule": func(ctx context.Context) error { _, err := s.Schedule(ctx, again); return err },
+			"Replace":  func(ctx context.Context) error { _, err := s.Replace(ctx, again); return err },
+			"List":     func(ctx context.Context) error { _, err := s.List(ctx, Query{}); return err },
+			"Purge":    func(ctx context.Context) error { _, err := s.Purge(ctx, "x"); return err },
+		} {
+			member.from.Store(time.Now().Add(s.cfg.AnswerWithin / 2).UnixNano())
+			want(t, what, call(t.Context()), ErrNodeAway)
+			member.from.Store(1)
+			want(t, what+" without any look-up", call(t.Context()), ErrUnavailable)
+		}
+		member.from.Store(0)
+	})
+}
