@@ -47,14 +47,14 @@ func newTeam(t *testing.T, url string, names ...string) *team {
 	return g
 }
 
-// settled waits until the nodes know each other and all ids are in the directory.
+// settled waits until the nodes know each other, what they hold, and all ids are in the directory.
 func (g *team) settled() {
 	g.t.Helper()
 	if len(g.nodes) == 1 {
 		return
 	}
 	g.waitFor("the nodes know each other", func(n *node) bool {
-		return !n.solitary() && n.isIndexed() && n.Stats().ShardsHeld == 4
+		return !n.solitary() && n.isIndexed() && n.Stats().ShardsHeld == 4 && !n.unsure()
 	})
 }
 
@@ -153,15 +153,16 @@ func (g *team) wantTold(wanted map[string]string) {
 			g.t.Errorf("what %s tells (-want +got):\n%s", n.name, diff)
 		}
 		for id := range wanted {
-			var err error
-			if dead, ok := strings.CutPrefix(id, "dead "); ok {
-				_, err = n.Get(g.t.Context(), dead)
-			} else {
-				_, err = n.Get(g.t.Context(), id)
-			}
-			want(g.t, fmt.Sprintf("Get %s at %s", id, n.name), err, nil)
+			n.wantGet(strings.TrimPrefix(id, "dead "), nil)
 		}
 	}
+}
+
+// wantGet wants a look at a task to be answered so.
+func (n *node) wantGet(id string, expected error) {
+	n.t.Helper()
+	what := fmt.Sprintf("Get %s at %s", id, n.name)
+	want(n.t, what, n.answered(what, func() error { _, err := n.Get(n.t.Context(), id); return err }), expected)
 }
 
 // wantDelivered wants just these tasks to be delivered once each, by whichever node.

@@ -3,6 +3,7 @@ package tasks
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -93,17 +94,34 @@ func (n *node) settle(verb Verb, d Delivery) {
 	}
 }
 
+// answered repeats a call that changes nothing until it is answered, and returns its error. A node
+// whose heartbeats had to wait, for Redis or for a processor, does not answer before the next one.
+func (n *node) answered(what string, call func() error) (err error) {
+	n.t.Helper()
+	n.waitFor(what+" is answered", func() bool {
+		err = call()
+		return !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrReplaying)
+	})
+	return err
+}
+
 // all is what the scheduler says of its tasks, pending and dead.
 func (n *node) all() map[string]string {
 	n.t.Helper()
 	held := map[string]string{}
-	page, err := n.List(n.t.Context(), Query{Limit: 1000})
-	want(n.t, "List", err, nil)
+	var page Page
+	want(n.t, "List", n.answered("List", func() (err error) {
+		page, err = n.List(n.t.Context(), Query{Limit: 1000})
+		return err
+	}), nil)
 	for _, t := range page.Tasks {
 		held[t.ID] = fmt.Sprintf("%v %s attempt %d revision %d next %d %s", t.State, t.Topic, t.Attempt, t.Revision, t.Next.UnixMilli(), t.Payload)
 	}
-	dead, err := n.DeadTasks(n.t.Context(), "x", 1000, "")
-	want(n.t, "DeadTasks", err, nil)
+	var dead Page
+	want(n.t, "DeadTasks", n.answered("DeadTasks", func() (err error) {
+		dead, err = n.DeadTasks(n.t.Context(), "x", 1000, "")
+		return err
+	}), nil)
 	for _, t := range dead.Tasks {
 		held["dead "+t.ID] = string(t.Payload)
 	}

@@ -48,8 +48,7 @@ func (g *team) wantGone(ids ...string) {
 	g.t.Helper()
 	for _, id := range ids {
 		for _, n := range g.nodes {
-			_, err := n.Get(g.t.Context(), id)
-			want(g.t, fmt.Sprintf("Get %s at %s", id, n.name), err, ErrNotFound)
+			n.wantGet(id, ErrNotFound)
 		}
 	}
 }

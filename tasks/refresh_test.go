@@ -19,7 +19,8 @@ import (
 // it. So does a deletion.
 func TestSettingsReachOtherNodes(t *testing.T) {
 	server := redistest.Start(t)
-	a, b := newNamedNode(t, server.URL(), "a"), newNamedNode(t, server.URL(), "b")
+	nodes := newTeam(t, server.URL(), "a", "b").nodes
+	a, b := nodes[0], nodes[1]
 	waitFor := func(what string, n *node, lease time.Duration, revision int64) {
 		t.Helper()
 		n.waitFor(what, func() bool {
