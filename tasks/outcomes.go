@@ -2,8 +2,15 @@ package tasks
 
 // An outcome is what has become of a finished task.
 type outcome struct {
-	kind  outcomeKind
-	nonce uint64 // of the receipt that settled it
+	kind    outcomeKind
+	nonce   uint64 // of the receipt that settled it
+	created int64  // the task, at this node, in Unix milliseconds; 0: not known, or it does not matter
+}
+
+// covers reports whether a record of the same id is that of the finished task, or of an earlier
+// one. A cancel is about all.
+func (o outcome) covers(created int64) bool {
+	return o.kind == wasCancelled || o.created == 0 || created <= o.created
 }
 
 type outcomeKind uint8

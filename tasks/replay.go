@@ -166,7 +166,7 @@ func (s *Scheduler) resolveLocked(n uint32, e recovery.Entry, found bool) {
 	s.book.rewrite(n, e.Data)
 	sl := s.book.slot(n)
 	sl.flags &^= sought | nominated
-	if s.outcomes.findSince(s.book.index.hash(e.ID), h.past).kind != 0 {
+	if s.finishedLocked(&e, &f, h) {
 		// This process has finished it, and the ledger has lost that since.
 		sl.shard, sl.stored, sl.state = uint16(e.Shard), e.Spot.At, vacant
 		s.setLocked(sl, finishing)

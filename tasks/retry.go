@@ -106,7 +106,7 @@ func (s *Scheduler) ackLocked(n uint32, sl *slot, c *call, i int) {
 	t := s.byNumber[sl.topic]
 	t.counts.Delivered++
 	l := s.open[n]
-	s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasDelivered, nonce: l.nonce})
+	s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasDelivered, nonce: l.nonce, created: recordCreated(s.book.record(sl))})
 	s.noteLocked(EventDelivered, sl, Event{Attempt: int(l.attempt)})
 	s.closeLocked(n)
 	s.setLocked(sl, finishing)

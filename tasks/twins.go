@@ -76,13 +76,47 @@ func (s *Scheduler) resolveTwins(twins []twin) {
 			s.cfg.Log.Warn("ids have two records each; the newer one stays, and the older one is being deleted", "node", s.cfg.Node,
 				"found_newer", newer, "found_older", older)
 		}
-		if len(moved) == 0 || s.alone() {
-			return
-		}
-		if err := s.assert(s.ctx, moved); err != nil && !s.isClosing() {
-			s.cfg.Log.Warn("the audit could not reach the directory of ids", "node", s.cfg.Node, "error", err)
-		}
+		s.assertTwins(moved)
 	})
+}
+
+// assertTwins registers ids whose newer records memory has taken up.
+func (s *Scheduler) assertTwins(moved []recovery.Refiling) {
+	if len(moved) == 0 || s.alone() {
+		return
+	}
+	if err := s.assert(s.ctx, moved); err != nil && !s.isClosing() {
+		s.cfg.Log.Warn("the audit could not reach the directory of ids", "node", s.cfg.Node, "error", err)
+	}
+}
+
+// finishedLocked reports whether this process has finished the task of a record that it reads.
+// The record may be a twin that was created later than the finished task: that one is another
+// task, whose id is registered again, because the finished one has taken its entry out.
+func (s *Scheduler) finishedLocked(e *recovery.Entry, f *fields, h *holding) bool {
+	past := s.outcomes.findSince(s.book.index.hash(e.ID), h.past)
+	switch {
+	case past.kind == 0:
+		return false
+	case past.covers(f.created):
+		return true
+	case s.ended:
+		return false
+	}
+	id := bytes.Clone(e.ID)
+	s.background.Go(func() {
+		s.cfg.Log.Warn("an id has a second record, which is newer than the finished task; it is delivered as well", "node", s.cfg.Node, "task", string(id))
+		var moved []recovery.Refiling
+		s.mu.Lock()
+		if n, known := s.book.find(id); known && s.shared != nil {
+			if change, filed := s.refilingLocked(s.book.slot(n)); filed {
+				moved = append(moved, change)
+			}
+		}
+		s.unlock()
+		s.assertTwins(moved)
+	})
+	return false
 }
 
 // resolveTwin reads the record of a twin, and waits until memory's task is at rest if need

@@ -119,3 +119,74 @@ func TestTwinsOfWhatIsDelivered(t *testing.T) {
 		})
 	}
 }
+
+// The older record's task is finished before replay meets the other record. That one is delivered
+// if it was created later, is known to all nodes until then, and is deleted if it was not.
+func TestTwinsOfWhatIsFinished(t *testing.T) {
+	for name, row := range map[string]struct {
+		later   int64 // by how many milliseconds the other one was created later
+		cancels bool
+		stays   bool
+	}{
+		"created later":         {later: 1, stays: true},
+		"the same creation":     {},
+		"created earlier":       {later: -1},
+		"created and cancelled": {later: 1, cancels: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			crewed(t, 2, func(t *testing.T, c *crew) {
+				a, b := c.nodes[0], c.nodes[1]
+				task := a.must(Request{ID: "x", Topic: "t", Payload: []byte(`"first"`)})
+				pass(time.Millisecond)
+				if row.cancels {
+					want(t, "Cancel", a.Cancel(t.Context(), "x"), nil)
+				} else {
+					ds, err := a.Reserve(t.Context(), "t", 1, 0, 0)
+					if err != nil || len(ds) != 1 {
+						t.Fatal(ds, err)
+					}
+					answers, err := a.Settle(t.Context(), Verdict{Verb: Ack}, []string{ds[0].Receipt()})
+					if err != nil || answers[0].Err != nil || !answers[0].Recorded {
+						t.Fatal(answers, err)
+					}
+				}
+				due := time.Now().Add(time.Minute).UnixMilli()
+				other := fields{flags: flagChosenID, revision: 1, due: due, next: due, created: task.Created.UnixMilli() + row.later, topic: []byte("t"), payload: []byte(`"other"`)}
+				e := recovery.Entry{Shard: (a.terms.ShardOf([]byte("x")) + 1) % crewShards, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}
+				a.put(e.Shard, "x", other)
+				m := (*memory)(a.Scheduler)
+				if locked := m.Lock([]recovery.Entry{e}); len(locked) != 1 {
+					t.Fatalf("locked: %v", locked)
+				}
+				e.Data = other.encode(nil)
+				m.Resolve(e, true)
+				pass(time.Second)
+				for _, n := range []*mate{a, b} {
+					got, err := n.Get(t.Context(), "x")
+					if row.stays && (err != nil || string(got.Payload) != `"other"`) {
+						t.Errorf("Get at %s = %+v, %v", n.name, got, err)
+					} else if !row.stays {
+						want(t, "Get at "+n.name, err, ErrNotFound)
+					}
+				}
+				lines := 0
+				if row.stays {
+					lines = 1
+				}
+				if n := c.log.count("an id has a second record"); n != lines {
+					t.Errorf("%d lines of the log tell of it:\n%s", n, c.log.all())
+				}
+				pass(2 * time.Minute)
+				ds, err := a.Reserve(t.Context(), "t", 2, 0, 0)
+				want(t, "Reserve", err, nil)
+				if row.stays != (len(ds) == 1) || row.stays && string(ds[0].Payload) != `"other"` {
+					t.Errorf("delivered: %+v", ds)
+				}
+				if n := a.copies("x"); !row.stays && n != 0 {
+					t.Errorf("%d records are left", n)
+				}
+				want(t, "check", a.check(a.member), nil)
+			})
+		})
+	}
+}
