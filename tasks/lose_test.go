@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -53,6 +54,29 @@ func TestShardsLost(t *testing.T) {
 		defer a.mu.Unlock()
 		if len(a.holdings) > 3 {
 			t.Errorf("%d numbers for 3 shards", len(a.holdings))
+		}
+	})
+}
+
+// Giving up an adopted shard in which nothing was left is no loss: it is INFO, and not counted.
+func TestRetiredShardIsNotLost(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		a.crash()
+		b.adopt(a)
+		if n := b.Stats().ShardsHeld; n != 2 {
+			t.Fatalf("%d shards are held", n)
+		}
+		b.mu.Lock()
+		adopted := slices.IndexFunc(b.holdings, func(h *holding) bool { return h != nil && h.home == recovery.NewHome(a.number, 0) })
+		b.mu.Unlock()
+		b.loseShard(adopted, fmt.Errorf("%w: shard %d", recovery.ErrRetired, adopted))
+		pass(time.Second)
+		if s := b.Stats(); s.ShardsLost != 0 || s.ShardsHeld != 1 {
+			t.Errorf("%d shards lost, %d held", s.ShardsLost, s.ShardsHeld)
+		}
+		if !b.log.has(`level=INFO msg="an adopted shard is given up`) || b.log.has("level=ERROR") {
+			t.Error(b.log.all())
 		}
 	})
 }

@@ -274,7 +274,7 @@ func TestRetiredWhileComingBack(t *testing.T) {
 	for _, n := range []int{1, 2, 3} {
 		s := b.holds("a", n)
 		homes = append(homes, b.Home(s.number))
-		if err := b.retireAdopted(t.Context(), s); err != nil || s.loss() == nil {
+		if err := b.retireAdopted(t.Context(), s); err != nil || !errors.Is(s.loss(), recovery.ErrRetired) {
 			t.Fatalf("shard %d was not retired: %v, %v", n, s.loss(), err)
 		}
 	}
