@@ -91,7 +91,9 @@ func (g *team) pull(id string) Delivery {
 
 func (g *team) settle(verb Verb, d Delivery) {
 	g.t.Helper()
-	g.next().settle(verb, d)
+	if !g.next().settles(verb, d) {
+		g.waitFor("it is recorded", func(n *node) bool { return n.committer.Stats().Queued == 0 })
+	}
 }
 
 // recorded are the ids in Redis, read past the ledger.
