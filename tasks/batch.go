@@ -176,6 +176,7 @@ func (b *batch) made(todo []int) bool {
 func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 	var plans [atOnce]plan
 	for k, i := range part {
+		_ = b.learnTopic(ctx, b.requests[i].Topic) // or else the task waits until they are known
 		p, err := b.plan(&b.requests[i], b.by)
 		if err == nil {
 			if err = b.tell(ctx, &p, b.tries > 0); err != nil {

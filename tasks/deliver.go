@@ -37,6 +37,9 @@ func (s *Scheduler) Deliver(topic string, d Deliverer) error {
 	if !validName(topic) {
 		return &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
 	}
+	ctx, cancel := s.within(s.ctx)
+	defer cancel()
+	_ = s.learnTopic(ctx, topic) // or else the handler goes before what the settings choose
 	s.mu.Lock()
 	defer s.unlock()
 	if s.ended {
@@ -46,7 +49,7 @@ func (s *Scheduler) Deliver(topic string, d Deliverer) error {
 	if err != nil {
 		return err
 	}
-	if t.deliverer != nil {
+	if t.deliverer != nil || t.handler != nil {
 		return ErrHandled
 	}
 	t.handler = d

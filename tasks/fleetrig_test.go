@@ -375,3 +375,10 @@ func (m *faultyMember) EachSetting(ctx context.Context, prefix string, visit fun
 	}
 	return nil
 }
+
+func (m *faultyMember) Setting(ctx context.Context, name string) ([]byte, int64, error) {
+	if err := m.pass(ctx, "Setting"); err != nil {
+		return nil, 0, err
+	}
+	return m.Member.Setting(ctx, name)
+}

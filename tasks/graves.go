@@ -16,21 +16,28 @@ type longestDead struct {
 	asking bool  // the ledger is being asked
 }
 
-// enterGraveLocked takes note that a task is dead, on record.
+// enterGraveLocked takes note that a task is dead, on record. It may be told again: the ledger's
+// index shows a task before its burial is confirmed.
 func (s *Scheduler) enterGraveLocked(t *topic, shard int, id []byte, died int64) {
 	hash := s.book.index.hash(id)
-	s.dead.ids[hash] = struct{}{}
-	if h := s.holdingLocked(shard); h != nil && h.graves != nil {
-		h.graves[hash] = t.number
+	for c := range s.dead.checks {
+		delete(c.missing, hash)
 	}
+	_, again := s.dead.ids[hash]
+	if h := s.holdingLocked(shard); h != nil && h.graves != nil {
+		if _, again = h.graves[hash]; !again {
+			h.graves[hash] = t.number
+		}
+	}
+	if again {
+		return
+	}
+	s.dead.ids[hash] = struct{}{}
 	if t.gauges[Dead] == 0 || died < t.longest.at {
 		t.longest.at = died
 	}
 	t.gauges[Dead]++
 	t.countLocked(0)
-	for c := range s.dead.checks {
-		delete(c.missing, hash)
-	}
 }
 
 // leaveGraveLocked takes note that a task is dead no longer, on record. It had died

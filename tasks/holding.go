@@ -264,7 +264,7 @@ func (s *Scheduler) readGraves(n int, h *holding) bool {
 		err := s.fleet.ScanDead(s.ctx, n, func(e recovery.Entry) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if _, again := h.graves[s.book.index.hash(e.ID)]; !again && h.stage == gained {
+			if h.stage == gained {
 				s.enterGraveLocked(s.keptTopic([]byte(e.Spot.Label)), n, e.ID, e.Spot.At)
 			}
 		})

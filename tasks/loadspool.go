@@ -69,6 +69,9 @@ func (x *spoolLoading) entry(e recovery.Entry) error {
 		}
 		x.marks[key] = mark
 	}
+	if number > mark && !x.learnTopicsOf(x.ctx, []recovery.Entry{e}) {
+		return errSettingsUnread
+	}
 	x.mu.Lock()
 	defer x.unlock()
 	if number <= mark {

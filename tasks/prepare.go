@@ -30,6 +30,7 @@ const (
 	waitsForKey      = "the key of receipts"
 	waitsForSettings = "the settings of topics"
 	waitsForDead     = "the index of the dead"
+	waitsForTopics   = "the settings of the topics whose tasks are read"
 )
 
 var (
@@ -41,7 +42,8 @@ var (
 // A ledger of one node is read to the end, and an error is returned. What a ledger of several
 // nodes does not answer is asked for again, and after startPatience the start goes on without:
 //
-//   - A topic whose settings are not known keeps its tasks.
+//   - The settings of a topic are asked for one by one, before tasks of it are read back, created
+//     or reserved. If they cannot be read, the topic keeps its tasks.
 //   - An id that is not known is refused, for it may be that of a dead task.
 //   - The node is not ready.
 func (s *Scheduler) prepare(ctx context.Context) error {
@@ -134,6 +136,58 @@ func (s *Scheduler) loadSettings(ctx context.Context) error {
 	return nil
 }
 
+// learnTopic asks for the settings of one topic, if they are not known. After that they are, or
+// there is an error, a kind of ErrReplaying.
+func (s *Scheduler) learnTopic(ctx context.Context, name string) error {
+	if isClosed(s.settingsRead) || !validName(name) {
+		return nil
+	}
+	settings, ok := s.ledger.(recovery.Settings)
+	s.mu.Lock()
+	t, met := s.topics[name]
+	known := met && !t.unread()
+	s.mu.Unlock()
+	if known || !ok {
+		return nil
+	}
+	value, revision, err := settings.Setting(ctx, settingPrefix+name)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errSettingsUnread, err)
+	}
+	if revision != 0 {
+		s.takeSetting(name, storedSetting{value, revision})
+		return nil
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	if t := s.keptTopic([]byte(name)); t.unread() {
+		s.equipLocked(t, s.cfg.brought[name], 0)
+	}
+	return nil
+}
+
+// learnTopicsOf is learnTopic for the topics of records that are about to come into memory. It
+// goes on until they are known: what a topic says of windows, misfires and attempts must hold for
+// a task from the beginning. It reports false if ctx ends.
+func (s *Scheduler) learnTopicsOf(ctx context.Context, page []recovery.Entry) bool {
+	if isClosed(s.settingsRead) {
+		return true
+	}
+	defer s.waits.Clear(waitsForTopics)
+	return nil == s.keepAsking(ctx, waitsForTopics, func(ctx context.Context) error {
+		for i := range page {
+			f, err := decode(page[i].Data)
+			if err != nil {
+				continue // it is left where it is
+			}
+			if err := s.learnTopic(ctx, string(f.topic)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // loadDead learns which ids are dead, and how many of which topic. Where the ledger has an
 // index it reads no records.
 func (s *Scheduler) loadDead(ctx context.Context) error {
@@ -181,7 +235,5 @@ func (s *Scheduler) learnDead(h *holding, n int, e recovery.Entry) {
 	if !h.mine() || h.stage == gained || s.holdingLocked(n) != h {
 		return // it is lost, and the number may stand for another shard
 	}
-	if _, again := s.dead.ids[s.book.index.hash(e.ID)]; !again {
-		s.enterGraveLocked(s.keptTopic([]byte(e.Spot.Label)), n, e.ID, e.Spot.At)
-	}
+	s.enterGraveLocked(s.keptTopic([]byte(e.Spot.Label)), n, e.ID, e.Spot.At)
 }

@@ -118,8 +118,8 @@ func TestDeliveryBeginsBeforeTheDeadAreKnown(t *testing.T) {
 	})
 }
 
-// A topic whose settings are known is delivered while those of others are still to be read. The
-// tasks of the others wait: nobody knows yet whether they are paused, or who delivers them.
+// Topics are delivered while the settings of all are still being read: the node asks for those of
+// the topics that it meets. The tasks of a topic wait if even that fails.
 func TestDeliveryBeginsBeforeTheSettingsAreKnown(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a := f.join("a", 1, Config{})
@@ -136,28 +136,31 @@ func TestDeliveryBeginsBeforeTheSettingsAreKnown(t *testing.T) {
 		f.before = func(m *faultyMember) { release = m.hold("EachSetting but one") }
 		b := f.join("a", 1, Config{})
 		b.pull("a-read", read)
+		b.pull("b-unread") // is paused, which the node has asked for
+		b.pull("c-unset", unset)
 		handled := 0
-		want(t, "Handle", b.Handle("d-handled", HandlerFunc(func(context.Context, *Delivery) error { handled++; return nil })), nil)
+		count := HandlerFunc(func(context.Context, *Delivery) error { handled++; return nil })
+		want(t, "Handle", b.Handle("d-handled", count), nil)
+		want(t, "Handle", b.Handle("d-handled", count), ErrHandled)
 		b.must(Request{Topic: "d-handled"})
 		pass(time.Second)
-		if handled != 0 {
-			t.Error("a handler was called before the settings of its topic were known")
+		if handled != 1 {
+			t.Errorf("the handler was called %d times, want once", handled)
 		}
-
 		ready := b.Readiness()
 		if ready.Ready || len(ready.Waiting) != 1 || ready.Waiting[0].What != waitsForSettings {
 			t.Errorf("Readiness = %+v, want that it waits for the settings", ready)
 		}
-		for _, name := range []string{"b-unread", "c-unset", "e-unknown"} {
-			_, err := b.Reserve(t.Context(), name, 1, 0, 0)
-			want(t, "Reserve", err, ErrReplaying)
-			_, err = b.Topic(name)
-			want(t, "Topic", err, ErrReplaying)
-			_, err = b.SetTopic(t.Context(), name, TopicSettings{}, 7)
-			want(t, "SetTopic of a revision", err, ErrReplaying)
-			want(t, "PauseTopic", b.PauseTopic(t.Context(), name, false), ErrReplaying)
-		}
-		_, err := b.SetTopic(t.Context(), "f-set", TopicSettings{Lease: time.Hour}, -1)
+		_, err := b.Topic("e-unknown")
+		want(t, "Topic", err, ErrReplaying)
+		_, err = b.SetTopic(t.Context(), "e-unknown", TopicSettings{}, 7)
+		want(t, "SetTopic of a revision", err, ErrReplaying)
+		want(t, "PauseTopic", b.PauseTopic(t.Context(), "e-unknown", false), ErrReplaying)
+		b.member.fail("Setting", ledgertest.ErrInjected, ledgertest.ErrInjected)
+		_, err = b.Reserve(t.Context(), "e-unknown", 1, 0, 0)
+		want(t, "Reserve", err, ErrReplaying)
+		waits := b.must(Request{Topic: "e-unknown"})
+		_, err = b.SetTopic(t.Context(), "f-set", TopicSettings{Lease: time.Hour}, -1)
 		want(t, "SetTopic", err, nil)
 
 		release()
@@ -165,16 +168,88 @@ func TestDeliveryBeginsBeforeTheSettingsAreKnown(t *testing.T) {
 		if ready := b.Readiness(); !ready.Ready || len(ready.Waiting) > 0 {
 			t.Errorf("Readiness = %+v, want it ready", ready)
 		}
-		if handled != 1 {
-			t.Errorf("the handler was called %d times, want once", handled)
-		}
-		b.pull("c-unset", unset)
-		b.pull("b-unread")
+		b.pull("e-unknown", waits)
 		if topic, err := b.Topic("f-set"); err != nil || topic.Settings.Lease != time.Hour {
 			t.Errorf("Topic = %v, %v, want the settings made meanwhile", topic.Settings.Lease, err)
 		}
 		want(t, "PauseTopic", b.PauseTopic(t.Context(), "b-unread", false), nil)
 		b.pull("b-unread", unread)
 		b.check()
+	})
+}
+
+// What a topic says holds for its tasks although the settings of all topics are read late: the
+// place in its window, and what becomes of what fell due while no process ran.
+func TestWindowOfSettingsReadLate(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a := f.join("a", 1, Config{})
+		late := make(map[string]string)
+		for _, name := range []string{"a-read", "b-unread"} {
+			_, err := a.SetTopic(t.Context(), name, TopicSettings{Spread: time.Hour, Misfire: MisfireSkip}, -1)
+			want(t, "SetTopic", err, nil)
+			for late[name] = NewID(); offset([]byte(late[name]), time.Hour) < 1_800_000; late[name] = NewID() {
+			}
+			a.must(Request{ID: late[name], Topic: name, Delay: time.Second})
+		}
+		a.crash()
+		pass(10 * time.Second)
+		var release func()
+		f.before = func(m *faultyMember) { release = m.hold("EachSetting but one") }
+		b := f.join("a", 1, Config{})
+		pass(2 * time.Second)
+		release()
+		pass(time.Second)
+		b.pull("b-unread") // its place is still to come
+		pass(time.Hour)
+		b.pull("a-read", late["a-read"])
+		b.pull("b-unread", late["b-unread"])
+	})
+}
+
+// A lease that runs out before all settings are read follows those of its topic.
+func TestLeaseRunsOutBeforeTheSettingsAreKnown(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		a := f.join("a", 1, Config{})
+		for _, name := range []string{"a-read", "b-unread"} {
+			_, err := a.SetTopic(t.Context(), name, TopicSettings{Retry: Retry{MaxAttempts: 1}}, -1)
+			want(t, "SetTopic", err, nil)
+			a.pull(name, a.must(Request{Topic: name}))
+		}
+		want(t, "Close", a.Close(t.Context()), nil) // parks them
+		var release func()
+		f.before = func(m *faultyMember) { release = m.hold("EachSetting but one") }
+		b := f.join("a", 1, Config{})
+		pass(time.Minute)
+		release()
+		pass(time.Hour)
+		b.pull("a-read")
+		b.pull("b-unread")
+		if n := b.Stats().Total.Dead; n != 2 {
+			t.Errorf("%d are dead, want 2", n)
+		}
+	})
+}
+
+// A task dies while the index of the dead is being read, which shows it before its burial is
+// confirmed: it counts once.
+func TestDiesWhileTheDeadAreRead(t *testing.T) {
+	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+		var m *faultyMember
+		var readOn func()
+		f.before = func(x *faultyMember) { m = x; readOn = m.hold("ScanDead") }
+		b := f.join("a", 1, Config{})
+		d := b.pull("x", b.must(Request{Topic: "x"}))[0]
+		answer := m.hold("Applied")
+		_, err := b.Settle(t.Context(), Verdict{Verb: Bury}, []string{d.Receipt()})
+		want(t, "Settle", err, nil)
+		readOn()
+		pass(time.Second)
+		answer()
+		pass(time.Minute)
+		n, err := b.DeleteDead(t.Context(), "x", nil)
+		want(t, "DeleteDead", err, nil)
+		if left := b.Stats().Total.Dead; n != 1 || left != 0 {
+			t.Errorf("deleted %d, and %d are left; want 1, 0", n, left)
+		}
 	})
 }

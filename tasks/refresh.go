@@ -97,8 +97,8 @@ func (s *Scheduler) refreshChanged(shared recovery.SharedSettings, seen recovery
 // takeSetting lets stored settings hold, if they are news.
 func (s *Scheduler) takeSetting(name string, set storedSetting) {
 	s.mu.Lock()
-	t, ok := s.topics[name]
-	known := ok && t.revision == set.revision
+	had, ok := s.topics[name]
+	known := ok && had.revision == set.revision
 	s.mu.Unlock()
 	if known { // as they are when this node has set them
 		return
@@ -106,9 +106,9 @@ func (s *Scheduler) takeSetting(name string, set storedSetting) {
 	e := s.understand(name, set.value)
 	s.mu.Lock()
 	defer s.unlock()
-	t, err := s.topicLocked(name, true)
+	t := s.keptTopic([]byte(name)) // MaxTopics was minded when they were set
 	// A lower revision is news if there are no settings: see revisedLocked.
-	if err == nil && (set.revision > t.seen || t.revision == 0 && set.revision < t.seen) {
+	if set.revision > t.seen || t.revision == 0 && set.revision < t.seen {
 		t.revisedLocked(set.revision)
 		s.equipLocked(t, e, set.revision)
 	}

@@ -73,6 +73,9 @@ type memory Scheduler
 // Load arms the tasks of a page that are not known yet.
 func (m *memory) Load(page []recovery.Entry) {
 	s := (*Scheduler)(m)
+	if !s.learnTopicsOf(s.ctx, page) {
+		return
+	}
 	for len(page) > 0 {
 		n := min(atOnce, len(page))
 		var twins []twin
@@ -140,6 +143,7 @@ func (m *memory) Lock(page []recovery.Entry) []int {
 // Resolve arms a locked id, or gives it up.
 func (m *memory) Resolve(e recovery.Entry, found bool) {
 	s := (*Scheduler)(m)
+	found = found && s.learnTopicsOf(s.ctx, []recovery.Entry{e})
 	s.mu.Lock()
 	defer s.unlock()
 	n, known := s.book.find(e.ID)

@@ -47,6 +47,9 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 	if err := granted(ctx, topic); err != nil {
 		return nil, err
 	}
+	if err := s.learnTopic(ctx, topic); err != nil {
+		return nil, err
+	}
 	reserved := GrantOf(ctx).reserved()
 	place := turn{limit: limit, late: wait == 0}
 	var over <-chan time.Time

@@ -48,6 +48,7 @@ func (s *Scheduler) planFor(ctx context.Context, r *Request) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
+	_ = s.learnTopic(ctx, r.Topic) // or else the task waits until they are known
 	return s.plan(r, by)
 }
 

@@ -48,14 +48,18 @@ func (s *Scheduler) seekAll(ctx context.Context, searches []search) {
 		}
 	}
 	err := recovery.FindMany(ctx, finder, ids, func(i int, e recovery.Entry) {
+		known := s.learnTopicsOf(ctx, []recovery.Entry{e})
 		s.mu.Lock()
 		defer s.unlock()
 		f := asked[i]
 		f.found = true
 		// Its shard may have left since, and the number stand for another one.
 		refused := !s.holdingLocked(e.Shard).takes() || forgotten != s.tenures.forgotten
-		if refused {
+		switch {
+		case refused:
 			f.err = errNotHeld
+		case !known:
+			f.err, refused = errSettingsUnread, true
 		}
 		if s.searchesLocked(f) {
 			s.resolveLocked(f.slot, e, !refused)

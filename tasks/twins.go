@@ -133,7 +133,7 @@ func (s *Scheduler) resolveTwin(t *twin) (newer bool, filing []recovery.Refiling
 		switch {
 		case errors.Is(err, recovery.ErrLost), errors.Is(err, recovery.ErrClosed), s.isClosing(), err == nil && e.Data == nil:
 			return false, nil, false
-		case err == nil:
+		case err == nil && s.learnTopicsOf(s.ctx, []recovery.Entry{e}):
 			var again bool
 			if newer, filing, again, ok = s.decideTwin(t, e); !again {
 				return newer, filing, ok
