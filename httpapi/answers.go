@@ -13,8 +13,8 @@ import (
 // Bounds on answers.
 const (
 	// largeAnswer is from where on an answer is counted. answerPiece is how much of it is
-	// written at once, and answerProgress the time that each piece has: a caller that takes
-	// less of it is cut off.
+	// written at once, and answerProgress the time that each piece has, or a smaller answer: a
+	// caller that takes less of it is cut off.
 	largeAnswer    = 4 << 10
 	answerPiece    = 32 << 10
 	answerProgress = 10 * time.Second
@@ -30,15 +30,16 @@ const (
 )
 
 // An answering is the writer of one answer. It counts the bytes of the answer that are in
-// memory, gives a large answer more time as long as its caller takes it, and has the
+// memory, gives it more time as long as its caller takes it, and has the
 // connection closed behind an answer to a request whose body was not read.
 type answering struct {
 	http.ResponseWriter
 	server *Server
-	began  time.Time
-	body   *body // of the request; nil if it has none
+	last   time.Time // when the answer must be through, however its caller takes it
+	body   *body     // of the request; nil if it has none
 	http1  bool
-	stream bool  // the handler sets deadlines itself, and writes pieces of bounded size
+	stream bool // the handler sets deadlines itself, and writes pieces of bounded size
+	wrote  bool
 	taken  int64 // of the budget
 }
 
@@ -76,23 +77,40 @@ func (a *answering) WriteHeader(status int) {
 
 // Write writes a piece of the answer, all of which is in memory until it is through.
 func (a *answering) Write(p []byte) (written int, err error) {
-	if len(p) <= largeAnswer || a.stream {
+	a.wrote = true
+	switch {
+	case a.stream:
+		return a.ResponseWriter.Write(p)
+	case len(p) <= largeAnswer:
+		a.allowPiece()
 		return a.ResponseWriter.Write(p)
 	}
 	a.add(int64(len(p)) - a.taken)
-	deadlines := http.NewResponseController(a.ResponseWriter)
-	last := a.began.Add(writeTimeout)
 	for err == nil && written < len(p) {
-		until := time.Now().Add(answerProgress)
-		if until.After(last) {
-			until = last
-		}
-		_ = deadlines.SetWriteDeadline(until) // an error says that there are none
+		a.allowPiece()
 		var n int
 		n, err = a.ResponseWriter.Write(p[written:min(len(p), written+answerPiece)])
 		written += n
 	}
 	return written, err
+}
+
+// end is called when the handler is through. The rest of the answer is written then, and all of
+// one without a body.
+func (a *answering) end() {
+	if !a.wrote && !a.stream {
+		a.allowPiece()
+	}
+}
+
+// allowPiece gives the next piece of the answer its time.
+func (a *answering) allowPiece() {
+	until := time.Now().Add(answerProgress)
+	if until.After(a.last) {
+		until = a.last
+	}
+	// An error says that the connection knows no deadlines; then there is none.
+	_ = http.NewResponseController(a.ResponseWriter).SetWriteDeadline(until)
 }
 
 // add counts bytes that the answer has in any case.

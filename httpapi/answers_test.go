@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gin-gonic/gin"
 
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -115,6 +118,24 @@ func TestAnswerWithoutProgress(t *testing.T) {
 		}
 		w.Close()
 	})
+}
+
+// So is a small one, and one without a body, but not one that is long in the making.
+func TestSmallAnswerWithoutProgress(t *testing.T) {
+	for _, path := range []string{"/problems/overloaded", "/empty"} {
+		slowly(t, func(w *wire, _ *tasks.Scheduler) {
+			w.api.engine.GET("/empty", func(*gin.Context) { time.Sleep(2 * answerProgress) }) // fake
+			w.say("GET /empty HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			a, err := http.ReadResponse(w.answers, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.Body.Close()
+			w.say("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			time.Sleep(4 * answerProgress) // fake
+			w.closedAfter(0)
+		})
+	}
 }
 
 // One that is taken slowly is not.

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"crypto/tls"
@@ -8,7 +9,9 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,8 +20,10 @@ import (
 //
 // At the limit, a new connection takes the place of the one whose request has been incomplete
 // for the longest time, if that is longer than unfinishedFor; or else of the one that has been
-// idle for the longest time, unless so many requests are incomplete that the idle ones would be
-// gone before it is known who is slow. Where none gives way the new one waits, in the backlog of
+// idle for the longest time, unless so many requests are incomplete or so many answers not read
+// that the idle ones would be gone before the slow ones; or else of the one that has been blocked
+// in a write for the longest time, if that is longer than unreadFor: its caller does not read
+// the answer. Where none gives way the new one waits, in the backlog of
 // the operating system behind one that was accepted already: a burst is late that way, and not
 // refused.
 //
@@ -35,10 +40,10 @@ func (s *Server) limit(server *http.Server, l net.Listener, limit, perSource int
 	c := &connections{
 		sources:  sources{limit: perSource, log: log, open: make(map[netip.Prefix]int)},
 		tooMany:  func() { s.refusals[refusedAddress].Add(1) },
-		Listener: l, limit: limit, log: log,
+		Listener: l, limit: limit, log: log, began: time.Now(), open: make(map[*connected]bool),
 		idle: list.New(), places: make(map[*connected]*list.Element), unfinished: list.New(),
 		changed: make(chan struct{}, 1), closed: make(chan struct{}),
-		gaveWay: func() { s.refusals[refusedUnfinished].Add(1) },
+		gaveWay: func(why refusal) { s.refusals[why].Add(1) },
 	}
 	server.ConnState = c.note
 	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
@@ -50,9 +55,16 @@ func (s *Server) limit(server *http.Server, l net.Listener, limit, perSource int
 	return c
 }
 
-// unfinishedFor is how long a request may be incomplete before its connection gives way at the
-// limit.
-const unfinishedFor = 500 * time.Millisecond
+const (
+	// unfinishedFor is how long a request may be incomplete before its connection gives way at
+	// the limit.
+	unfinishedFor = 500 * time.Millisecond
+	// unreadFor is how long a write may be blocked before its connection does. It is longer: the
+	// buffers of the operating system take a slow reader's progress up in steps.
+	unreadFor = 2 * time.Second
+	// atTheLimit is how often a new connection looks whether one gives way.
+	atTheLimit = 50 * time.Millisecond
+)
 
 // connectedKey is where the context of a request has its *connected.
 type connectedKey struct{}
@@ -71,21 +83,25 @@ type connections struct {
 	net.Listener
 	limit int
 	log   *slog.Logger
+	began time.Time
 
 	changed   chan struct{} // holds a token when a connection was closed or has become idle
 	closed    chan struct{} // closed by Close
 	closeOnce sync.Once
 	sources   sources
-	tooMany   func() // called for each connection that was closed since its address has too many
-	gaveWay   func() // called for each connection that was closed with an incomplete request
+	tooMany   func()        // called for each connection that was closed since its address has too many
+	gaveWay   func(refusal) // called for each connection that was closed though it was in use
 
 	mu     sync.Mutex // guards everything below
-	open   int
+	open   map[*connected]bool
 	idle   *list.List                   // of *connected, the one that has been idle longest in front
 	places map[*connected]*list.Element // where each of them stands there
 	warned time.Time
 
 	unfinished *list.List // of *connected without a complete request, the longest in front
+
+	unread []*connected // were blocked in a write for unreadFor, the longest in front
+	looked time.Time    // when they were
 }
 
 // A connected is a connection that tells when it is closed.
@@ -98,6 +114,10 @@ type connected struct {
 
 	unfinished *list.Element // guarded by connections.mu; nil: its request is complete
 	since      time.Time     // when that began
+
+	// writing is when the write that is under way began, after connections.began; 0: there is
+	// none. Writes take no lock for it: at the limit, place looks at all connections instead.
+	writing atomic.Int64
 }
 
 // Accept waits for a connection, and then for a place for it.
@@ -108,10 +128,10 @@ func (c *connections) Accept() (net.Conn, error) {
 	}
 	made := &connected{Conn: conn, of: c, source: source}
 	for !c.place(made) {
-		again := time.NewTimer(unfinishedFor / 10)
+		again := time.NewTimer(atTheLimit)
 		select {
 		case <-c.changed:
-		case <-again.C: // until a request has been incomplete for too long
+		case <-again.C: // until a request or a write has taken too long
 		case <-c.closed:
 			again.Stop()
 			conn.Close()
@@ -149,22 +169,27 @@ func (c *connections) Close() error {
 // next attempt, if it can.
 func (c *connections) place(made *connected) bool {
 	c.mu.Lock()
-	if c.open < c.limit {
-		c.open++
+	if len(c.open) < c.limit {
+		c.open[made] = true
 		c.beginLocked(made)
 		c.mu.Unlock()
 		return true
 	}
 	var victim *connected
+	c.findUnreadLocked()
 	slow := c.unfinished.Front()
 	switch front := c.idle.Front(); {
 	case slow != nil && time.Since(slow.Value.(*connected).since) >= unfinishedFor:
 		victim = slow.Value.(*connected)
 		c.finishLocked(victim)
-		c.gaveWay()
-	case front != nil && c.unfinished.Len() <= c.limit/4:
+		c.gaveWay(refusedUnfinished)
+	case front != nil && max(c.unfinished.Len(), len(c.unread)) <= c.limit/4:
 		victim = c.idle.Remove(front).(*connected)
 		delete(c.places, victim)
+	case len(c.unread) > 0:
+		victim = c.unread[0]
+		c.unread = c.unread[1:]
+		c.gaveWay(refusedUnread)
 	case time.Since(c.warned) > time.Minute:
 		c.warned = time.Now()
 		c.log.Warn("all connections are in use; others wait", "limit", c.limit)
@@ -174,6 +199,26 @@ func (c *connections) place(made *connected) bool {
 		victim.Close() // which wakes Accept
 	}
 	return false
+}
+
+// findUnreadLocked looks for connections that are blocked in a write, but not at all of them each
+// time. The one in front still is.
+func (c *connections) findUnreadLocked() {
+	if time.Since(c.looked) >= atTheLimit {
+		c.looked = time.Now()
+		c.unread = c.unread[:0]
+		for known := range c.open {
+			if known.isUnread() {
+				c.unread = append(c.unread, known)
+			}
+		}
+		slices.SortFunc(c.unread, func(a, b *connected) int {
+			return cmp.Compare(a.writing.Load(), b.writing.Load())
+		})
+	}
+	for len(c.unread) > 0 && !c.unread[0].isUnread() {
+		c.unread = c.unread[1:]
+	}
 }
 
 // note is told by the server what its connections do.
@@ -231,13 +276,27 @@ func (c *connections) wake() {
 	}
 }
 
+// isUnread reports whether the connection has been blocked in a write for unreadFor.
+func (c *connected) isUnread() bool {
+	writing := time.Duration(c.writing.Load())
+	return writing != 0 && time.Since(c.of.began)-writing >= unreadFor
+}
+
+// Write notes when it began, for as long as it lasts.
+func (c *connected) Write(p []byte) (int, error) {
+	c.writing.Store(int64(time.Since(c.of.began)))
+	n, err := c.Conn.Write(p)
+	c.writing.Store(0)
+	return n, err
+}
+
 // Close closes the connection and gives its place up.
 func (c *connected) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
 		c.of.sources.end(c.source)
 		c.of.mu.Lock()
-		c.of.open--
+		delete(c.of.open, c)
 		c.of.finishLocked(c)
 		c.of.mu.Unlock()
 		c.of.wake()

@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gin-gonic/gin"
 )
@@ -93,6 +95,19 @@ func (c *connections) rested(t *testing.T, n int) {
 		if have == n {
 			return
 		}
+	}
+}
+
+// unreadBy waits until n connections are blocked in a write for long enough to give way.
+func (c *connections) unreadBy(t *testing.T, n int) {
+	t.Helper()
+	tick := time.NewTicker(atTheLimit)
+	defer tick.Stop()
+	for have := -1; have != n; <-tick.C {
+		c.mu.Lock()
+		c.findUnreadLocked()
+		have = len(c.unread)
+		c.mu.Unlock()
 	}
 }
 
@@ -193,5 +208,42 @@ func TestUnfinishedRequestsGiveWay(t *testing.T) {
 	good.answered()
 	if n := r.api.Refusals()["unfinished"]; n != int64(len(slow)) {
 		t.Errorf("%d connections are counted, want %d", n, len(slow))
+	}
+}
+
+// At the limit, those who do not read the answers to their requests give way, and not the idle
+// connections of those who do.
+func TestUnreadAnswersGiveWay(t *testing.T) {
+	const strangers = 4
+	r, listener, _, _ := limited(t, strangers+1, slog.New(slog.DiscardHandler))
+	good := r.connect(t)
+	good.ask("/quick")
+	good.answered()
+	requests := strings.Repeat("GET /problems/overloaded HTTP/1.1\r\nHost: x\r\nX-Pad: "+strings.Repeat("y", 4200)+"\r\n\r\n", 1000)
+	for range strangers {
+		l := r.connect(t)
+		if err := l.Conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for err := error(nil); err == nil; {
+				_, err = l.Write([]byte(requests))
+			}
+		}()
+	}
+	listener.unreadBy(t, strangers)
+	var callers []*line
+	for range strangers - 1 {
+		l := r.connect(t)
+		l.ask("/quick")
+		l.answered()
+		callers = append(callers, l)
+	}
+	for _, l := range append(callers, good) {
+		l.ask("/quick")
+		l.answered()
+	}
+	if n := r.api.Refusals()["unread"]; n != strangers-1 {
+		t.Errorf("%d connections are counted, want %d", n, strangers-1)
 	}
 }

@@ -34,5 +34,5 @@ func unhurried(c *gin.Context) (answer func()) {
 	timer := http.NewResponseController(connection(c))
 	// Errors say that the connection knows no deadlines; then there is none.
 	_ = timer.SetWriteDeadline(time.Time{})
-	return func() { _ = timer.SetWriteDeadline(time.Now().Add(answerTimeout)) }
+	return func() { answerOf(c).last = time.Now().Add(answerTimeout) }
 }

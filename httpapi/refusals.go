@@ -12,6 +12,7 @@ const (
 	refusedStream
 	refusedAddress
 	refusedUnfinished
+	refusedUnread
 	refusedSite
 	refusedHost
 	numberRefusals
@@ -24,6 +25,7 @@ var refusalNames = [numberRefusals]string{
 	refusedStream:     "event_stream",
 	refusedAddress:    "address",
 	refusedUnfinished: "unfinished",
+	refusedUnread:     "unread",
 	refusedSite:       "other_site",
 	refusedHost:       "host",
 }
@@ -40,6 +42,7 @@ func (s *Server) refuse(why refusal, p *Problem) *Problem {
 // since its start: body and answer (too many bytes of them in memory), poll (too many wait),
 // event_stream (too many are open), address (connections closed because their address has too
 // many), unfinished (connections closed at max_connections before their request was complete),
+// unread (connections closed at max_connections since their caller did not read the answer),
 // other_site and host (refused to a page of another site, or under a name that is not the
 // server's).
 func (s *Server) Refusals() map[string]int64 {

@@ -257,10 +257,11 @@ func (s *Server) serve(engine *gin.Engine, w http.ResponseWriter, r *http.Reques
 		r = r.WithContext(context.WithValue(r.Context(), headOnly{}, true))
 		r.Method = http.MethodGet
 	}
-	a := &answering{ResponseWriter: w, server: s, began: time.Now(), http1: r.ProtoMajor == 1}
+	a := &answering{ResponseWriter: w, server: s, last: time.Now().Add(writeTimeout), http1: r.ProtoMajor == 1}
 	defer a.release()
 	if r.ContentLength == 0 {
 		hasArrived(r)
 	}
 	engine.ServeHTTP(a, r)
+	a.end()
 }

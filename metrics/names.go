@@ -73,7 +73,7 @@ var (
 	armed           = name("wheel_armed", "Entries of the timing wheel.")
 	eventStreams    = name("event_streams", "Readers of events, that are connected now.")
 	eventsLost      = name("events_lost_total", "Events that a reader was too slow for. No task is any later for it.")
-	httpRefused     = name("http_refused_total", "Requests that met a bound of the server: body, answer, poll, event_stream; that a page of another site made (other_site) or that named another host (host); and connections closed since their address had too many (address), or at max_connections before their request was complete (unfinished).", "reason")
+	httpRefused     = name("http_refused_total", "Requests that met a bound of the server: body, answer, poll, event_stream; that a page of another site made (other_site) or that named another host (host); and connections closed since their address had too many (address), or at max_connections before their request was complete (unfinished) or since their caller did not read the answer (unread).", "reason")
 	clockSteps      = name("clock_steps_total", "Jumps of the wall clock that were noticed.")
 )
 
