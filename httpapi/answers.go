@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -41,6 +42,9 @@ type answering struct {
 	stream bool // the handler sets deadlines itself, and writes pieces of bounded size
 	wrote  bool
 	taken  int64 // of the budget
+
+	lister string // the token whose list it is; "" for none
+	listed int64  // of its share
 }
 
 // answerOf returns the writer of a request's answer.
@@ -135,6 +139,37 @@ func (a *answering) release() {
 	if a.taken > 0 {
 		a.server.answers.used.Add(-a.taken)
 	}
+	if a.listed > 0 {
+		a.server.lists.end(a.lister, a.listed)
+	}
+}
+
+// lists counts the bytes of lists that each token's callers have not read yet.
+type lists struct {
+	limit int64 // of one token
+
+	mu sync.Mutex // guards everything below
+	of map[string]int64
+}
+
+// begin counts a list of a token, unless the token has others and all would be too much.
+func (l *lists) begin(token string, n int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if had := l.of[token]; had > 0 && had+n > l.limit {
+		return false
+	}
+	l.of[token] += n
+	return true
+}
+
+// end gives back what a list counted for.
+func (l *lists) end(token string, n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of[token] -= n; l.of[token] == 0 {
+		delete(l.of, token)
+	}
 }
 
 // textOf is about how many bytes a task has in an answer.
@@ -147,8 +182,9 @@ func textOf(t *tasks.Task) int64 {
 }
 
 // listed answers with a page of tasks. Pages take at most half of the budget of answers, so
-// that callers who do not read their lists leave room for receivers; and only some are made
-// at the same moment, as a page has no size before it is made.
+// that callers who do not read their lists leave room for receivers. Those of one token take at
+// most a quarter, so that they leave room for other lists. And only some are made at the same
+// moment, as a page has no size before it is made.
 func (s *Server) listed(ctx context.Context, c *gin.Context, list func() (tasks.Page, error)) (*reply[TaskPage], error) {
 	const busy = "too many lists are asked for at once"
 	patience := time.NewTimer(pagePatience)
@@ -172,7 +208,14 @@ func (s *Server) listed(ctx context.Context, c *gin.Context, list func() (tasks.
 	if size > taskAnswer && s.answers.used.Load()+size > s.answers.limit/2 {
 		return nil, s.refuse(refusedAnswer, overloaded.with(busy))
 	}
-	if err := answerOf(c).take(size); err != nil {
+	a := answerOf(c)
+	if token := c.GetString(callerKey); token != "" && size > taskAnswer {
+		if !s.lists.begin(token, size) {
+			return nil, s.refuse(refusedAnswer, overloaded.with("too many lists of this token are not read yet"))
+		}
+		a.lister, a.listed = token, size
+	}
+	if err := a.take(size); err != nil {
 		return nil, err
 	}
 	return &reply[TaskPage]{wirePage(page)}, nil

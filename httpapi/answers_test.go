@@ -76,6 +76,33 @@ func TestAnswersAreBoundedTogether(t *testing.T) {
 	}
 }
 
+// Lists of one token that are not read leave room for those of another.
+func TestListsOfOneToken(t *testing.T) {
+	r := guarded(t, Config{MaxAnswers: LeastMaxAnswers})
+	r.large("t", 3, 60<<10)
+	get := func(token string) answer { return r.do("GET", "/v1/tasks", "", bearer(token)) }
+	r.want(get("read"), 200)
+	const unread = LeastMaxAnswers/4 - 100<<10
+	if !r.api.lists.begin("read", unread) {
+		t.Fatal("the first list is too much")
+	}
+	r.refused(get("read"), 429, "overloaded", "")
+	r.want(get("admin"), 200)
+	r.want(r.do("GET", "/v1/tasks?limit=1", "", bearer("read")), 200)
+	r.api.lists.end("read", unread)
+	r.want(get("read"), 200)
+	if !r.api.lists.begin("read", LeastMaxAnswers) {
+		t.Error("a large list is refused though it is the only one")
+	}
+	r.api.lists.end("read", LeastMaxAnswers)
+	if err := r.server.Shutdown(t.Context()); err != nil { // waits until the last one is over
+		t.Fatal(err)
+	}
+	if n := len(r.api.lists.of); n != 0 {
+		t.Errorf("%d tokens are still counted", n)
+	}
+}
+
 // While as many pages are being made as may be, a list waits, but not for long.
 func TestPagesAtOnce(t *testing.T) {
 	slowly(t, func(w *wire, _ *tasks.Scheduler) {

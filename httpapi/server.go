@@ -31,8 +31,8 @@ type Config struct {
 	// much together.
 	MaxBody int64
 	// MaxAnswers bounds the bytes of all answers that are in memory at the same moment, as
-	// their callers have not read them yet, 8 MiB to 64 GiB. Lists may take half of it; past
-	// it the answer is 429. Default 64 MiB.
+	// their callers have not read them yet, 8 MiB to 64 GiB. Lists may take half of it, and
+	// those of one token a quarter, or one list; past it the answer is 429. Default 64 MiB.
 	MaxAnswers int64
 	// MaxWaiting bounds the reserves that wait for tasks at the same moment, and
 	// MaxWaitingPerToken those of one token; past them a reserve that finds no task ready is
@@ -79,7 +79,8 @@ type Server struct {
 	metrics   func(*tasks.Scheduler) http.Handler
 	starting  func() recovery.Health
 	bodies    budget
-	answers   budget        // of what is being answered
+	answers   budget // of what is being answered
+	lists     lists
 	pages     chan struct{} // holds a token for each page of a list that is being made
 	polls     polls
 	refusals  refusals
@@ -177,6 +178,7 @@ func newServer(cfg Config) (*Server, error) {
 		log: cfg.Log, metrics: cfg.Metrics, starting: cfg.Starting,
 		bodies:    budget{limit: bodiesAhead * cfg.MaxBody},
 		answers:   budget{limit: cfg.MaxAnswers},
+		lists:     lists{limit: cfg.MaxAnswers / 4, of: make(map[string]int64)},
 		pages:     make(chan struct{}, pagesAtOnce),
 		polls:     polls{limit: cfg.MaxWaiting, perToken: cfg.MaxWaitingPerToken, of: make(map[string]int)},
 		maxBody:   cfg.MaxBody,
