@@ -7,6 +7,10 @@ import "context"
 // A spool numbers its records, and a shard gets them in the order of their numbers; so
 // the highest one that it got tells, after a crash in between, which of them the spool
 // should have forgotten. Without it, what was delivered and deleted since would come back.
+//
+// The order is the caller's affair: a Committer may put changes with marks into several batches,
+// and a ledger that has no room for one of them may have room for the next. When Done reports
+// ErrFull, Keep must refuse what was submitted behind it, until all of it is submitted again.
 type Mark struct {
 	Spool  string // names the spool, in letters and digits
 	Number int64  // of the record, from 1; 0 means that it comes from no spool

@@ -16,7 +16,7 @@ type write struct {
 	audit bool   // opRecord: the audit has found that the ledger lacks the task
 	at    int64  // the time under which a put files the record
 	rec   []byte // opMove: the record that takes the old one's place; opPark: what is recorded meanwhile
-	call  *call  // who waits for it; may be nil
+	call  *call  // who waits for it; may be nil. opUnspool: its piece, see newPiece
 	index int    // of this write in the call
 }
 
@@ -137,6 +137,9 @@ func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
 		s.droppedLocked(w, sl)
 		err = ErrUnavailable
 	case errors.Is(err, recovery.ErrFull): // of creations only
+		if w.op == opUnspool {
+			w.abandonPiece()
+		}
 		s.droppedLocked(w, sl)
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	case errors.Is(err, recovery.ErrLost) && s.fleet != nil:
@@ -165,7 +168,11 @@ func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
 // repeatLocked sends a write once more that the ledger has confirmed, and may have lost
 // since. A creation is no longer one: the ledger may have it, and must not refuse it.
 func (s *Scheduler) repeatLocked(w write, sl *slot) {
-	if w.op == opCreate {
+	switch w.op {
+	case opUnspool:
+		s.repeatMoveLocked(w, sl)
+		return
+	case opCreate:
 		sl.stored = w.at
 	}
 	s.writeLocked(w)

@@ -35,7 +35,7 @@ const spoolShard = math.MaxUint16
 //
 // A shard must get its tasks in order of their numbers, or the mark would say of one that
 // was left behind that it was moved. So they stand in lines, one for each shard, and a
-// task that cannot go yet holds up those behind it.
+// task that cannot go yet, or that the ledger refuses, holds up those behind it.
 type spool struct {
 	ledger    recovery.Ledger
 	heir      recovery.Heir // the ledger
@@ -62,8 +62,9 @@ type spool struct {
 // A spoolLine is the tasks that wait to be moved into one shard.
 type spoolLine struct {
 	items   []spooled
-	moving  int  // of them
-	blocked bool // by a record that this version cannot read, and must not leave behind
+	moving  int   // of them
+	piece   *call // of those that were sent last, see newPiece
+	blocked bool  // by a record that this version cannot read, and must not leave behind
 }
 
 type spooled struct {

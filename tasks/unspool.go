@@ -10,7 +10,7 @@ import (
 
 const (
 	unspoolEvery  = 100 * time.Millisecond
-	unspoolAtOnce = 500 // of a line: what is under way waits if the ledger is gone again
+	unspoolAtOnce = 500 // tasks of a piece: what is under way waits if the ledger is gone again
 )
 
 // unspoolLoop moves what is spooled to the ledger, until Close begins.
@@ -47,6 +47,14 @@ func (s *Scheduler) unspool() {
 	}
 }
 
+// newPiece makes the call of the tasks of a line that are sent together. Nobody waits for it.
+// The committer may write a piece in several batches. If the ledger refuses one of them, the
+// piece is abandoned: what is sent later would raise the mark above those that are left behind.
+func newPiece() *call { return &call{over: true} }
+
+// abandonPiece takes back what was not sent yet of a piece.
+func (w *write) abandonPiece() { w.call.phase.Store(abandoned) }
+
 // advanceLocked sends the head of a line, unless one is under way already.
 func (s *Scheduler) advanceLocked(l *spoolLine) {
 	sp := s.spool
@@ -65,6 +73,7 @@ func (s *Scheduler) advanceLocked(l *spoolLine) {
 	if !ok {
 		return
 	}
+	l.piece = newPiece()
 	for _, it := range l.items[:min(len(l.items), unspoolAtOnce)] {
 		if sp.numbers[it.slot] != it.number {
 			continue // finished
@@ -72,7 +81,7 @@ func (s *Scheduler) advanceLocked(l *spoolLine) {
 		if !movable(s.book.slot(it.slot)) {
 			return
 		}
-		s.writeLocked(write{slot: it.slot, op: opUnspool, shard: uint16(shard)})
+		s.writeLocked(write{slot: it.slot, op: opUnspool, shard: uint16(shard), call: l.piece})
 	}
 }
 
@@ -123,6 +132,19 @@ func (s *Scheduler) unspooledLocked(w *write, sl *slot) {
 		default:
 		}
 	}
+}
+
+// repeatMoveLocked sends a task once more that the ledger has confirmed, and may have lost
+// since. All that is repeated is a piece of its own: the rest of the former one would
+// overtake it, and is taken back.
+func (s *Scheduler) repeatMoveLocked(w write, sl *slot) {
+	l := s.lineLocked(sl)
+	if l.piece == w.call {
+		w.abandonPiece()
+		l.piece = newPiece()
+	}
+	w.call = l.piece
+	s.writeLocked(w)
 }
 
 // landedLocked counts an answered opUnspool, before it is known what it means.
