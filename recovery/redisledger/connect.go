@@ -71,11 +71,12 @@ func connectFor(a address, config *tls.Config, connections int, answer time.Dura
 		MaxRetries:   -1,
 		MaxRedirects: 4,
 
-		OnConnect: refuseReplica,
-
 		Protocol:                 2,
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if a.mode != cluster {
+		o.OnConnect = refuseReplica
 	}
 	switch a.mode {
 	case sentinel:
@@ -96,6 +97,9 @@ var errReplica = errors.New("the server is a replica")
 
 // refuseReplica refuses a new connection if it leads to a replica that takes no writes. To the
 // caller it is as if the server could not be reached.
+//
+// The client of a cluster does without it: a replica there knows which servers have which keys,
+// and may be all that the URL names. It redirects commands with keys, and passes messages on.
 func refuseReplica(ctx context.Context, conn *redis.Conn) error {
 	text, err := conn.Info(ctx, "replication").Result()
 	if err != nil {
@@ -161,7 +165,16 @@ func (l *Ledger) serverName(n int) string {
 func (l *Ledger) eachServer(ctx context.Context, f func(ctx context.Context, c *redis.Client) error) error {
 	switch c := l.client.(type) {
 	case *redis.ClusterClient:
-		return c.ForEachMaster(ctx, f)
+		return c.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+			// It may have become a replica since the client asked for the last time.
+			conn := c.Conn()
+			err := refuseReplica(ctx, conn)
+			_ = conn.Close()
+			if err != nil {
+				return err
+			}
+			return f(ctx, c)
+		})
 	case *redis.Client:
 		return f(ctx, c)
 	}
