@@ -15,7 +15,8 @@ import (
 )
 
 // BenchmarkStatsReaders measures how late the tasks of one topic are delivered, on a node with
-// 100,000 topics: alone, and beside eight readers of the stats that never pause.
+// 100,000 topics: alone, beside eight readers of the stats that never pause, and, for comparison,
+// beside eight of /healthz, which keep the processors as busy and compute nothing.
 func BenchmarkStatsReaders(b *testing.B) {
 	const topics, perSecond, lasts = 100_000, 500, 5 * time.Second
 	r := newRig(b)
@@ -56,15 +57,15 @@ func BenchmarkStatsReaders(b *testing.B) {
 		slices.Sort(late)
 		return late[len(late)*99/100]
 	}
-	for b.Loop() {
-		alone := measure()
+	// readers call a path, without a pause, while the lateness is measured.
+	readers := func(path string) (p99 time.Duration, perSecond float64) {
 		ctx, cancel := context.WithCancel(b.Context())
-		var readers sync.WaitGroup
+		var all sync.WaitGroup
 		var reads atomic.Int64
 		for range 8 {
-			readers.Go(func() {
+			all.Go(func() {
 				for ctx.Err() == nil {
-					req, _ := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/v1/stats", nil)
+					req, _ := http.NewRequestWithContext(ctx, http.MethodGet, r.url+path, nil)
 					if answer, err := r.client.Do(req); err == nil {
 						_, _ = io.Copy(io.Discard, answer.Body)
 						answer.Body.Close()
@@ -73,12 +74,18 @@ func BenchmarkStatsReaders(b *testing.B) {
 				}
 			})
 		}
-		beside := measure()
+		p99 = measure()
 		cancel()
-		readers.Wait()
-		b.ReportMetric(float64(alone)/1e6, "alone-p99-ms")
+		all.Wait()
+		return p99, float64(reads.Load()) / lasts.Seconds()
+	}
+	for b.Loop() {
+		b.ReportMetric(float64(measure())/1e6, "alone-p99-ms")
+		busy, _ := readers("/healthz")
+		b.ReportMetric(float64(busy)/1e6, "beside-healthz-p99-ms")
+		beside, reads := readers("/v1/stats")
 		b.ReportMetric(float64(beside)/1e6, "beside-p99-ms")
-		b.ReportMetric(float64(reads.Load())/lasts.Seconds(), "reads/s")
+		b.ReportMetric(reads, "reads/s")
 	}
 	b.ReportMetric(0, "ns/op")
 }
