@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -197,12 +198,12 @@ func TestAuditRoundIsBounded(t *testing.T) {
 // A slow ledger takes its time for every read.
 type slowReads struct {
 	*ledgertest.Faulty
-	takes time.Duration
+	takes atomic.Int64 // a time.Duration
 }
 
 func (l *slowReads) Get(ctx context.Context, shard int, refs []recovery.Ref, found func(int, recovery.Entry)) error {
 	select {
-	case <-time.After(l.takes):
+	case <-time.After(time.Duration(l.takes.Load())):
 		return l.Faulty.Get(ctx, shard, refs, found)
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -233,7 +234,7 @@ func TestAuditOfASlowLedger(t *testing.T) {
 			b.Add(recovery.Change{ID: fmt.Append(nil, "t", i), From: spot})
 			want(t, "Apply", mem.Apply(t.Context(), shard, &b), nil)
 		}
-		ledger.takes = 1500 * time.Millisecond
+		ledger.takes.Store(int64(1500 * time.Millisecond))
 		pass(time.Minute)
 		if n := s.Stats().AuditRepaired; n != 80 {
 			t.Errorf("%d of 80 were repaired", n)
