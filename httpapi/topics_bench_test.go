@@ -1,11 +1,15 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,7 +20,8 @@ import (
 
 // BenchmarkStatsReaders measures how late the tasks of one topic are delivered, on a node with
 // 100,000 topics: alone, beside eight readers of the stats that never pause, and, for comparison,
-// beside eight of /healthz, which keep the processors as busy and compute nothing.
+// beside eight of /healthz, which keep the processors as busy and compute nothing. The readers are
+// another process.
 func BenchmarkStatsReaders(b *testing.B) {
 	const topics, perSecond, lasts = 100_000, 500, 5 * time.Second
 	r := newRig(b)
@@ -57,27 +62,29 @@ func BenchmarkStatsReaders(b *testing.B) {
 		slices.Sort(late)
 		return late[len(late)*99/100]
 	}
-	// readers call a path, without a pause, while the lateness is measured.
+	// readers are a process of their own that calls a path, without a pause.
 	readers := func(path string) (p99 time.Duration, perSecond float64) {
-		ctx, cancel := context.WithCancel(b.Context())
-		var all sync.WaitGroup
-		var reads atomic.Int64
-		for range 8 {
-			all.Go(func() {
-				for ctx.Err() == nil {
-					req, _ := http.NewRequestWithContext(ctx, http.MethodGet, r.url+path, nil)
-					if answer, err := r.client.Do(req); err == nil {
-						_, _ = io.Copy(io.Discard, answer.Body)
-						answer.Body.Close()
-						reads.Add(1)
-					}
-				}
-			})
+		process := exec.CommandContext(b.Context(), os.Args[0], "-test.run", "^TestReaderProcess$", "-test.v")
+		process.Env = append(os.Environ(), "LAPSE_READ="+r.url+path)
+		stop, err := process.StdinPipe()
+		if err != nil {
+			b.Fatal(err)
+		}
+		var said bytes.Buffer
+		process.Stdout = &said
+		if err := process.Start(); err != nil {
+			b.Fatal(err)
 		}
 		p99 = measure()
-		cancel()
-		all.Wait()
-		return p99, float64(reads.Load()) / lasts.Seconds()
+		_ = stop.Close()
+		if err := process.Wait(); err != nil {
+			b.Fatalf("%v: %s", err, &said)
+		}
+		_, count, _ := strings.Cut(said.String(), "read ")
+		if _, err := fmt.Sscan(count, &perSecond); err != nil {
+			b.Fatalf("%v: %s", err, &said)
+		}
+		return p99, perSecond
 	}
 	for b.Loop() {
 		b.ReportMetric(float64(measure())/1e6, "alone-p99-ms")
@@ -88,4 +95,39 @@ func BenchmarkStatsReaders(b *testing.B) {
 		b.ReportMetric(reads, "reads/s")
 	}
 	b.ReportMetric(0, "ns/op")
+}
+
+// TestReaderProcess is no test: BenchmarkStatsReaders starts it as a process that reads until its
+// standard input ends.
+func TestReaderProcess(t *testing.T) {
+	url := os.Getenv("LAPSE_READ")
+	if url == "" {
+		t.Skip("this is the process of BenchmarkStatsReaders")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	transport := &http.Transport{MaxIdleConnsPerHost: 8}
+	defer transport.CloseIdleConnections()
+	client := http.Client{Transport: transport}
+	began := time.Now()
+	var readers sync.WaitGroup
+	var reads atomic.Int64
+	for range 8 {
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				req, _ := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+				req.Host = "x"
+				if answer, err := client.Do(req); err == nil {
+					_, _ = io.Copy(io.Discard, answer.Body)
+					answer.Body.Close()
+					if answer.StatusCode == http.StatusOK {
+						reads.Add(1)
+					}
+				}
+			}
+		})
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	cancel()
+	readers.Wait()
+	fmt.Println("read", float64(reads.Load())/time.Since(began).Seconds())
 }
