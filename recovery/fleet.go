@@ -39,8 +39,9 @@ type Fleet interface {
 	// Peers lists the nodes in order of their names, this one included, as this process last
 	// saw their heartbeats. Held and Adopted are not filled in. It costs next to nothing.
 	Peers(ctx context.Context) ([]Node, error)
-	// Nodes is Peers with Held and Adopted, for which it reads the owners of all shards, unless
-	// they were read within the last second; once for all callers that wait.
+	// Nodes is Peers of this moment, a node that has just started included, with Held and
+	// Adopted. For these it reads the owners of all shards, unless they were read within the
+	// last second; once for all callers that wait.
 	Nodes(ctx context.Context) ([]Node, error)
 	// MarkSpooling tells the others whether this node may have tasks that only its spool has;
 	// see Node.Spools. The next process of the node finds it as it was.

@@ -107,8 +107,8 @@ func (l *Ledger) Peers(ctx context.Context) ([]recovery.Node, error) {
 	return l.nodes(ctx, false)
 }
 
-// Nodes implements recovery.Fleet. While Redis does not answer, it tells what was seen
-// before.
+// Nodes implements recovery.Fleet. It looks at the registry first: the watch may not have seen
+// a node that has just started. While Redis does not answer, it tells what was seen before.
 func (l *Ledger) Nodes(ctx context.Context) ([]recovery.Node, error) {
 	return l.nodes(ctx, true)
 }
@@ -124,8 +124,8 @@ func (l *Ledger) nodes(ctx context.Context, holdings bool) ([]recovery.Node, err
 	w.mu.Lock()
 	unseen := w.answered.IsZero()
 	w.mu.Unlock()
-	if unseen {
-		if err := l.poll(ctx); err != nil {
+	if unseen || holdings {
+		if err := l.poll(ctx); err != nil && unseen {
 			return nil, err
 		}
 	}

@@ -182,6 +182,18 @@ func TestRewriteEntry(t *testing.T) {
 	}
 }
 
+// Nodes lists a node that started after the watch last looked: a drain must not be refused
+// for want of another node.
+func TestNodesThatJustStarted(t *testing.T) {
+	server := redistest.Start(t)
+	a := join(t, server.URL(), "a", still)
+	join(t, server.URL(), "b", still)
+	nodes, err := a.Nodes(t.Context())
+	if err != nil || len(nodes) != 2 || nodes[1].Name != "b" || !nodes[1].Live {
+		t.Errorf("got %+v, %v", nodes, err)
+	}
+}
+
 // Nodes tells what is known of each.
 func TestNodes(t *testing.T) {
 	server := redistest.Start(t)
