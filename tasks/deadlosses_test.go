@@ -1,14 +1,19 @@
 package tasks
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -255,6 +260,69 @@ func TestLostBurial(t *testing.T) {
 		})
 		g.wantDead(server, 1)
 	})
+}
+
+// Two comparisons that find the same lost burial bury the task once: the index in Redis would
+// have it twice.
+func TestLostBurialIsWrittenOnce(t *testing.T) {
+	server := redistest.Start(t)
+	late := &lateAnswers{}
+	n := &node{t: t, url: server.URL(), name: "a", wrap: func(l *redisledger.Ledger) recovery.Ledger {
+		late.Ledger = l
+		return late
+	}}
+	n.open()
+	t.Cleanup(func() { _ = n.Close(context.Background()) })
+	g := &team{t: t, nodes: []*node{n}}
+	g.schedule("x", "t")
+	key := g.keyOf(server, "t")
+	record := server.Do("hget", key+"tasks", "t")
+	g.settle(Bury, g.pull("t"))
+	g.loseDead(server, true, "t")
+	server.Do("hset", key+"tasks", "t", record)
+	server.Do("sadd", key+"pending", "t")
+
+	shard := int(key[strings.Index(key, "/")+1] - '0')
+	n.mu.Lock()
+	h := n.holdings[shard]
+	n.mu.Unlock()
+	again := func() int {
+		begun, err := n.buryAgain(shard, h, []recovery.Ref{{ID: "t"}})
+		want(t, "buryAgain", err, nil)
+		return begun
+	}
+	second := 0
+	late.before.Store(func() {
+		late.before.Store(func() {})
+		if second = again(); second > 0 {
+			n.waitFor("the task is in the index", func() bool { return g.indexed(server) == 1 && g.dead() == 1 })
+		}
+	})
+	if begun := again() + second; begun != 1 {
+		t.Errorf("%d burials were begun", begun)
+	}
+	g.wantDead(server, 1)
+}
+
+// lateAnswers are those of a ledger that calls before when it has read records, and answers then.
+type lateAnswers struct {
+	*redisledger.Ledger
+	before atomic.Value // func()
+}
+
+func (l *lateAnswers) Get(ctx context.Context, shard int, refs []recovery.Ref, found func(int, recovery.Entry)) error {
+	read := make(map[int]recovery.Entry)
+	err := l.Ledger.Get(ctx, shard, refs, func(i int, e recovery.Entry) {
+		e.ID, e.Data = bytes.Clone(e.ID), bytes.Clone(e.Data)
+		read[i] = e
+	})
+	if before, ok := l.before.Load().(func()); ok {
+		before()
+	}
+	for i, e := range read {
+		found(i, e)
+	}
+	return err
 }
 
 // keyOf is what the keys of the shard begin with that has the pending record of an id.

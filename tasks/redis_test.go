@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
@@ -22,6 +23,8 @@ type node struct {
 	name string
 	// failoverAfter is that of its ledger; 0: a second.
 	failoverAfter time.Duration
+	// wrap gives the scheduler another ledger in front of its own; nil: none.
+	wrap func(*redisledger.Ledger) recovery.Ledger
 }
 
 func newNode(t testing.TB, url string) *node {
@@ -43,7 +46,11 @@ func (n *node) open() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	if n.Scheduler, err = Open(n.t.Context(), ledger, Config{Log: slog.New(slog.DiscardHandler)}); err != nil {
+	var front recovery.Ledger = ledger
+	if n.wrap != nil {
+		front = n.wrap(ledger)
+	}
+	if n.Scheduler, err = Open(n.t.Context(), front, Config{Log: slog.New(slog.DiscardHandler)}); err != nil {
 		n.t.Fatal(err)
 	}
 	<-n.replayed

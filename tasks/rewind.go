@@ -231,29 +231,63 @@ func (s *Scheduler) deleteSome(shard int, h *holding, page []recovery.Entry) (de
 // buryAgain buries tasks whose burial is among what was lost: memory has kept
 // nothing of them but that they are dead, so their older records must do. It returns how many
 // burials it has begun.
+//
+// The ids are locked while their records are read: a burial that ends between the read and its
+// answer leaves a dead record, and a second one would add another member to the ledger's index.
 func (s *Scheduler) buryAgain(shard int, h *holding, dead []recovery.Ref) (begun int, err error) {
-	err = s.ledger.Get(s.ctx, shard, dead, func(_ int, e recovery.Entry) {
+	locked, refs := s.lockDead(h, dead)
+	if len(refs) == 0 {
+		return 0, nil
+	}
+	err = s.ledger.Get(s.ctx, shard, refs, func(i int, e recovery.Entry) {
 		f, err := decode(e.Data)
 		if err != nil {
 			return // it is kept where it is
 		}
 		s.mu.Lock()
 		defer s.unlock()
-		if _, known := s.book.find(e.ID); known || s.ended || !h.mine() || !s.buriedLocked(e.ID) {
+		n, still := locked[refs[i].ID]
+		if !still || s.ended || !h.mine() || !s.buriedLocked(e.ID) {
 			return
 		}
+		delete(locked, refs[i].ID)
 		died := s.now()
 		f.state, f.next = recDead, died
 		f.flags &^= flagClaimed | flagLease
 		f.lastError = []byte("dead; the ledger has lost why")
 		s.scratch = f.encode(s.scratch[:0])
-		n, sl := s.book.enter(e.ID, s.scratch)
-		sl.topic, sl.shard, sl.stored = s.keptTopic(f.topic).number, uint16(shard), e.Spot.At
+		s.book.rewrite(n, s.scratch)
+		sl := s.book.slot(n)
+		sl.topic, sl.shard, sl.stored, sl.state = s.keptTopic(f.topic).number, uint16(shard), e.Spot.At, vacant
 		s.setLocked(sl, burying)
 		// The confirmation counts it again. It may have been who was dead the longest.
 		s.leaveGraveLocked(s.byNumber[sl.topic], shard, e.ID, math.MinInt64)
 		s.writeLocked(write{slot: n, op: opBury, at: died})
 		begun++
 	})
+	s.mu.Lock()
+	defer s.unlock()
+	for _, n := range locked {
+		s.uncheckLocked(n)
+	}
 	return begun, err
+}
+
+// lockDead locks those of the ids that are dead by memory, and of which nothing else is under
+// way, and returns their slots and references.
+func (s *Scheduler) lockDead(h *holding, dead []recovery.Ref) (locked map[string]uint32, refs []recovery.Ref) {
+	locked = make(map[string]uint32, len(dead))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || !h.mine() {
+		return nil, nil
+	}
+	for _, ref := range dead {
+		key := []byte(ref.ID)
+		if _, known := s.book.find(key); !known && s.buriedLocked(key) {
+			locked[ref.ID] = s.checkLocked(key, 0)
+			refs = append(refs, ref)
+		}
+	}
+	return locked, refs
 }
