@@ -98,6 +98,9 @@ type Server struct {
 
 	streams atomic.Int64 // of events, that are open
 
+	manyTopics  atomic.Bool // the stats left topics out when they were last asked for
+	statsRounds rounds
+
 	spec []byte // the OpenAPI document
 	docs []byte // the page that lists the routes
 
@@ -176,18 +179,19 @@ func newServer(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		log: cfg.Log, metrics: cfg.Metrics, starting: cfg.Starting,
-		bodies:    budget{limit: bodiesAhead * cfg.MaxBody},
-		answers:   budget{limit: cfg.MaxAnswers},
-		lists:     lists{limit: cfg.MaxAnswers / 4, of: make(map[string]int64)},
-		pages:     make(chan struct{}, pagesAtOnce),
-		polls:     polls{limit: cfg.MaxWaiting, perToken: cfg.MaxWaitingPerToken, of: make(map[string]int)},
-		maxBody:   cfg.MaxBody,
-		perSource: cfg.MaxConnectionsPerAddress,
-		hosts:     lowered(cfg.AllowedHosts),
-		version:   cfg.Version,
-		started:   time.Now(),
-		guard:     http.NewCrossOriginProtection(),
-		access:    make(map[routeKey]allow),
+		bodies:      budget{limit: bodiesAhead * cfg.MaxBody},
+		answers:     budget{limit: cfg.MaxAnswers},
+		lists:       lists{limit: cfg.MaxAnswers / 4, of: make(map[string]int64)},
+		pages:       make(chan struct{}, pagesAtOnce),
+		statsRounds: rounds{pause: statsPause},
+		polls:       polls{limit: cfg.MaxWaiting, perToken: cfg.MaxWaitingPerToken, of: make(map[string]int)},
+		maxBody:     cfg.MaxBody,
+		perSource:   cfg.MaxConnectionsPerAddress,
+		hosts:       lowered(cfg.AllowedHosts),
+		version:     cfg.Version,
+		started:     time.Now(),
+		guard:       http.NewCrossOriginProtection(),
+		access:      make(map[routeKey]allow),
 	}
 	if cfg.Tokens != nil {
 		if err := s.SetTokens(cfg.Tokens); err != nil {

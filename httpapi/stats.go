@@ -158,14 +158,24 @@ func quantile(h *tasks.Histogram, count int64, q float64) duration {
 	return duration(tasks.LatenessBounds[len(tasks.LatenessBounds)-1])
 }
 
-// stats answers GET /v1/stats.
-func (s *Server) stats(context.Context, *struct{}) (*reply[Stats], error) {
+// statsPause is the pause between two rounds of answers about many topics.
+const statsPause = 50 * time.Millisecond
+
+// stats answers GET /v1/stats. While there are so many topics that their counts are shown again
+// for a while, callers would learn nothing new without a pause, and they wait for the next round.
+func (s *Server) stats(ctx context.Context, _ *struct{}) (*reply[Stats], error) {
+	if s.manyTopics.Load() {
+		if err := s.statsRounds.await(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return &reply[Stats]{s.wireStats()}, nil
 }
 
 func (s *Server) wireStats() Stats {
 	t := s.scheduler.Stats()
 	topics, leftOut := t.Topics, 0
+	s.manyTopics.Store(t.Beyond > 0)
 	if t.Beyond > 0 { // a page of them would cost more than all else here
 		topics, leftOut = nil, len(t.Topics)+t.Beyond
 	}
