@@ -30,10 +30,10 @@ const (
 	pagePatience = 2 * time.Second
 )
 
-// An answering is the writer of one answer. It counts the bytes of the answer that are in
+// An answerWriter is the writer of one answer. It counts the bytes of the answer that are in
 // memory, gives it more time as long as its caller takes it, and has the
 // connection closed behind an answer to a request whose body was not read.
-type answering struct {
+type answerWriter struct {
 	http.ResponseWriter
 	server *Server
 	last   time.Time // when the answer must be through, however its caller takes it
@@ -48,30 +48,30 @@ type answering struct {
 }
 
 // answerOf returns the writer of a request's answer.
-func answerOf(c *gin.Context) *answering {
-	a, _ := c.Writer.(interface{ Unwrap() http.ResponseWriter }).Unwrap().(*answering)
+func answerOf(c *gin.Context) *answerWriter {
+	a, _ := c.Writer.(interface{ Unwrap() http.ResponseWriter }).Unwrap().(*answerWriter)
 	return a
 }
 
 // connection returns the writer of net/http beneath gin's and that of the answer.
 func connection(c *gin.Context) http.ResponseWriter {
 	w := c.Writer.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
-	if a, ok := w.(*answering); ok {
+	if a, ok := w.(*answerWriter); ok {
 		return a.ResponseWriter
 	}
 	return w
 }
 
 // Unwrap is for http.ResponseController.
-func (a *answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a *answerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // Flush implements http.Flusher.
-func (a *answering) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flush() }
+func (a *answerWriter) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flush() }
 
 // WriteHeader begins the answer. net/http reads a body that the handler left unread before it
 // answers, unless the connection is to be closed; and then it reads on behind the answer. So the
 // sender of such a body would decide how long both take.
-func (a *answering) WriteHeader(status int) {
+func (a *answerWriter) WriteHeader(status int) {
 	if a.http1 && a.body != nil && !a.body.over {
 		a.Header().Set("Connection", "close")
 		_ = http.NewResponseController(a.ResponseWriter).SetReadDeadline(time.Now().Add(unreadBody))
@@ -80,7 +80,7 @@ func (a *answering) WriteHeader(status int) {
 }
 
 // Write writes a piece of the answer, all of which is in memory until it is through.
-func (a *answering) Write(p []byte) (written int, err error) {
+func (a *answerWriter) Write(p []byte) (written int, err error) {
 	a.wrote = true
 	switch {
 	case a.stream:
@@ -101,14 +101,14 @@ func (a *answering) Write(p []byte) (written int, err error) {
 
 // end is called when the handler is through. The rest of the answer is written then, and all of
 // one without a body.
-func (a *answering) end() {
+func (a *answerWriter) end() {
 	if !a.wrote && !a.stream {
 		a.allowPiece()
 	}
 }
 
 // allowPiece gives the next piece of the answer its time.
-func (a *answering) allowPiece() {
+func (a *answerWriter) allowPiece() {
 	until := time.Now().Add(answerProgress)
 	if until.After(a.last) {
 		until = a.last
@@ -118,7 +118,7 @@ func (a *answering) allowPiece() {
 }
 
 // add counts bytes that the answer has in any case.
-func (a *answering) add(n int64) {
+func (a *answerWriter) add(n int64) {
 	if n > 0 {
 		a.server.answers.used.Add(n)
 		a.taken += n
@@ -126,7 +126,7 @@ func (a *answering) add(n int64) {
 }
 
 // take counts bytes of an answer that is still to be made, or refuses them.
-func (a *answering) take(n int64) error {
+func (a *answerWriter) take(n int64) error {
 	if !a.server.answers.take(n) {
 		return a.server.refuse(refusedAnswer, overloaded.with("too many answers are on their way at once"))
 	}
@@ -135,7 +135,7 @@ func (a *answering) take(n int64) error {
 }
 
 // release gives back what was counted.
-func (a *answering) release() {
+func (a *answerWriter) release() {
 	if a.taken > 0 {
 		a.server.answers.used.Add(-a.taken)
 	}
@@ -172,8 +172,8 @@ func (l *lists) end(token string, n int64) {
 	}
 }
 
-// textOf is about how many bytes a task has in an answer.
-func textOf(t *tasks.Task) int64 {
+// sizeOf is about how many bytes a task has in an answer.
+func sizeOf(t *tasks.Task) int64 {
 	n := 400 + len(t.Payload) + len(t.LastError)
 	for name, value := range t.Headers {
 		n += len(name) + len(value)
@@ -203,7 +203,7 @@ func (s *Server) listed(ctx context.Context, c *gin.Context, list func() (tasks.
 	}
 	size := int64(0)
 	for i := range page.Tasks {
-		size += textOf(&page.Tasks[i])
+		size += sizeOf(&page.Tasks[i])
 	}
 	if size > taskAnswer && s.answers.used.Load()+size > s.answers.limit/2 {
 		return nil, s.refuse(refusedAnswer, overloaded.with(busy))

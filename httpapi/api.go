@@ -80,7 +80,7 @@ type route struct {
 // they become problems.
 func add[I, O any](a *api, r route, handler func(context.Context, *I) (*O, error)) {
 	a.server.access[routeKey{r.method, strings.NewReplacer("{", ":", "}", "").Replace(r.path)}] = r.allow
-	if r.allow != anybody {
+	if r.allow != public {
 		r.fails = r.fails.and(unauthorized, forbidden)
 	}
 	op := huma.Operation{
@@ -104,7 +104,7 @@ func add[I, O any](a *api, r route, handler func(context.Context, *I) (*O, error
 // empty list, is that nothing is needed; without a list the document would not say.
 func (r *route) security() []map[string][]string {
 	ways := []map[string][]string{}
-	if r.allow == anybody {
+	if r.allow == public {
 		return ways
 	}
 	for _, scope := range (r.allow | admins).scopes() {

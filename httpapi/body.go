@@ -99,7 +99,7 @@ func readBody(c *gin.Context) ([]byte, error) {
 		case errors.Is(err, io.EOF):
 			b.over = true
 			hasArrived(c.Request)
-			// The deadline, which around has set, would end a long-poll as if the client had gone.
+			// The deadline, which middleware has set, would end a long-poll as if the client had gone.
 			_ = http.NewResponseController(connection(c)).SetReadDeadline(time.Time{})
 			return buf, nil
 		case errors.As(err, new(*http.MaxBytesError)):

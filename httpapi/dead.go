@@ -27,7 +27,7 @@ type Requeued struct {
 	Unknown  []string `json:"unknown,omitempty" nullable:"false" doc:"Those of the ids that are not among the dead of the topic."`
 }
 
-type deadListing struct {
+type listDeadInput struct {
 	request
 	Topic  string `path:"topic" doc:"Name of the topic."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Tasks a page."`
@@ -35,14 +35,14 @@ type deadListing struct {
 }
 
 // listDead answers GET /v1/topics/{topic}/dead.
-func (s *Server) listDead(ctx context.Context, in *deadListing) (*reply[TaskPage], error) {
+func (s *Server) listDead(ctx context.Context, in *listDeadInput) (*reply[TaskPage], error) {
 	return s.listed(ctx, in.gin, func() (tasks.Page, error) {
 		return s.scheduler.DeadTasks(ctx, in.Topic, in.Limit, in.Cursor)
 	})
 }
 
 // requeue answers POST /v1/topics/{topic}/dead/requeue.
-func (s *Server) requeue(ctx context.Context, in *onTopic) (*reply[Requeued], error) {
+func (s *Server) requeue(ctx context.Context, in *topicInput) (*reply[Requeued], error) {
 	var q tasks.Requeue
 	var when deadline
 	ids, err := decodeChoice(in, func(s *scanner, key []byte) bool {
@@ -61,28 +61,28 @@ func (s *Server) requeue(ctx context.Context, in *onTopic) (*reply[Requeued], er
 		return nil, err
 	}
 	q.IDs = ids
-	defer unhurried(in.gin)()
+	defer withoutDeadline(in.gin)()
 	done, err := s.scheduler.Requeue(ctx, in.Topic, q)
 	if err != nil {
-		return nil, partly(err, done.Requeued)
+		return nil, withDone(err, done.Requeued)
 	}
 	return &reply[Requeued]{Requeued(done)}, nil
 }
 
 // deleteDead answers DELETE /v1/topics/{topic}/dead.
-func (s *Server) deleteDead(ctx context.Context, in *onTopic) (*struct{}, error) {
+func (s *Server) deleteDead(ctx context.Context, in *topicInput) (*struct{}, error) {
 	ids, err := decodeChoice(in, func(*scanner, []byte) bool { return false })
 	if err != nil {
 		return nil, err
 	}
-	defer unhurried(in.gin)()
+	defer withoutDeadline(in.gin)()
 	n, err := s.scheduler.DeleteDead(ctx, in.Topic, ids)
-	return nil, partly(err, n)
+	return nil, withDone(err, n)
 }
 
-// partly says how far it got before the error. Repeating the request does the
+// withDone says how far it got before the error. Repeating the request does the
 // rest.
-func partly(err error, n int) error {
+func withDone(err error, n int) error {
 	if p := problemOf(err); p != nil && n > 0 {
 		p.Detail += fmt.Sprintf("; %d were done before that", n)
 		p.Done = n
@@ -93,7 +93,7 @@ func partly(err error, n int) error {
 
 // decodeChoice returns the chosen ids, nil for all. What else may stand beside them is
 // read by more, which tells whether it knows the key.
-func decodeChoice(in *onTopic, more func(body *scanner, key []byte) bool) ([]string, error) {
+func decodeChoice(in *topicInput, more func(body *scanner, key []byte) bool) ([]string, error) {
 	body, err := jsonBody(in.gin)
 	if err != nil {
 		return nil, err

@@ -58,14 +58,14 @@ const (
 	lastPiece = time.Second
 )
 
-type hearing struct {
+type eventsInput struct {
 	request
 	Topics []string `query:"topic,explode" maxItems:"100" nullable:"false" doc:"Only events of this topic. May be repeated, for several."`
 	Kinds  []string `query:"kind,explode" enum:"scheduled,started,delivered,retried,dead,cancelled,skipped,rescued" nullable:"false" doc:"Only events of this kind. May be repeated, for several."`
 }
 
 // events answers GET /v1/events.
-func (s *Server) events(ctx context.Context, in *hearing) (*huma.StreamResponse, error) {
+func (s *Server) events(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
 	// As it was sent: huma takes a value that is empty for one that was not given.
 	query := in.gin.Request.URL.Query()
 	f := tasks.EventFilter{Topics: query["topic"]}
@@ -83,15 +83,15 @@ func (s *Server) events(ctx context.Context, in *hearing) (*huma.StreamResponse,
 		s.streams.Add(-1)
 		return nil, s.refuse(refusedStream, overloaded.with(strconv.Itoa(maxEventStreams)+" event streams are open"))
 	}
-	heard, err := s.scheduler.Subscribe(f)
+	subscription, err := s.scheduler.Subscribe(f)
 	if err != nil {
 		s.streams.Add(-1)
 		return nil, err
 	}
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
 		defer s.streams.Add(-1)
-		defer heard.Close()
-		s.tell(humagin.Unwrap(ctx), heard, limit)
+		defer subscription.Close()
+		s.streamEvents(humagin.Unwrap(ctx), subscription, limit)
 	}}, nil
 }
 
@@ -107,9 +107,9 @@ type eventStream struct {
 	limit   *tasks.Grant // the topics that they let the caller hear of
 }
 
-// tell writes what is heard until the caller has gone or may not hear it any more, or the
+// streamEvents writes what is heard until the caller has gone or may not hear it any more, or the
 // server ends.
-func (s *Server) tell(c *gin.Context, heard *tasks.Subscription, limit *tasks.Grant) {
+func (s *Server) streamEvents(c *gin.Context, subscription *tasks.Subscription, limit *tasks.Grant) {
 	answerOf(c).stream = true
 	header := c.Writer.Header()
 	header.Set("Content-Type", mediaEvents)
@@ -121,22 +121,22 @@ func (s *Server) tell(c *gin.Context, heard *tasks.Subscription, limit *tasks.Gr
 	ctx, cancel := context.WithCancel(c.Request.Context())
 	defer cancel()
 	e := &eventStream{server: s, gin: c, limit: limit, timer: http.NewResponseController(connection(c)), text: []byte(": events\n\n")}
-	defer e.cutAtTheEnd(cancel)()
+	defer e.endWithServer(cancel)()
 	err := e.write() // so that the caller knows that it misses nothing from here on
 	for err == nil {
-		err = e.next(ctx, heard)
+		err = e.next(ctx, subscription)
 	}
 }
 
 // next waits for events, or for the time to say that there are none, and writes them.
-func (e *eventStream) next(ctx context.Context, heard *tasks.Subscription) error {
+func (e *eventStream) next(ctx context.Context, subscription *tasks.Subscription) error {
 	rest := max(gather, fairShare*time.Duration(int64(e.wrote)*e.server.streams.Load()))
 	if err := pause(ctx, rest); err != nil {
 		return err
 	}
 	wait, cancel := context.WithTimeout(ctx, heartbeat-rest)
 	defer cancel()
-	events, lost, err := heard.Next(wait)
+	events, lost, err := subscription.Next(wait)
 	e.wrote = len(events)
 	switch {
 	case err == nil:
@@ -150,9 +150,9 @@ func (e *eventStream) next(ctx context.Context, heard *tasks.Subscription) error
 	return e.write()
 }
 
-// cutAtTheEnd ends the stream when the server ends, also while it waits for a caller who
+// endWithServer ends the stream when the server ends, also while it waits for a caller who
 // does not read. What it returns must be called before the answer is over.
-func (e *eventStream) cutAtTheEnd(cancel func()) (over func()) {
+func (e *eventStream) endWithServer(cancel func()) (over func()) {
 	cut := make(chan struct{})
 	stop := context.AfterFunc(e.server.ending, func() {
 		defer close(cut)

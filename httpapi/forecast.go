@@ -18,7 +18,7 @@ type Forecast struct {
 	Complete   bool     `json:"complete" doc:"false while replay runs: what was not read yet is missing."`
 }
 
-type outlook struct {
+type forecastInput struct {
 	Topic  string `query:"topic" maxLength:"128" doc:"Only tasks of this topic."`
 	Window string `query:"window" maxLength:"64" doc:"How far to look ahead, 1s to 3660d. Default 1h."`
 	Step   string `query:"step" maxLength:"64" doc:"Length of a step; 1 to 1,000 make up the window. Default: a 60th of the window."`
@@ -30,7 +30,7 @@ const (
 )
 
 // forecast answers GET /v1/forecast.
-func (s *Server) forecast(ctx context.Context, in *outlook) (*reply[Forecast], error) {
+func (s *Server) forecast(ctx context.Context, in *forecastInput) (*reply[Forecast], error) {
 	o := tasks.Outlook{Topic: in.Topic, Window: usualWindow}
 	var faults []tasks.FieldError
 	read := func(field, text string, to *time.Duration) {

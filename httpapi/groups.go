@@ -13,17 +13,17 @@ type GroupCancelled struct {
 	MoreDelivering int      `json:"more_delivering,omitempty" doc:"How many of those there were beyond the first 1,000. Left out if all are named."`
 }
 
-type onGroup struct {
+type groupInput struct {
 	request
 	Group string `path:"group" doc:"Name of the group."`
 }
 
 // cancelGroup answers DELETE /v1/groups/{group}.
-func (s *Server) cancelGroup(ctx context.Context, in *onGroup) (*reply[GroupCancelled], error) {
-	defer unhurried(in.gin)()
+func (s *Server) cancelGroup(ctx context.Context, in *groupInput) (*reply[GroupCancelled], error) {
+	defer withoutDeadline(in.gin)()
 	c, err := s.scheduler.CancelGroup(ctx, in.Group)
 	if err != nil {
-		return nil, partly(err, c.Cancelled)
+		return nil, withDone(err, c.Cancelled)
 	}
 	if c.Delivering == nil {
 		c.Delivering = []string{}
@@ -31,7 +31,7 @@ func (s *Server) cancelGroup(ctx context.Context, in *onGroup) (*reply[GroupCanc
 	return &reply[GroupCancelled]{GroupCancelled{c.Cancelled, c.Delivering, c.More}}, nil
 }
 
-type groupListing struct {
+type listGroupInput struct {
 	request
 	Group  string `path:"group" doc:"Name of the group."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Tasks a page."`
@@ -39,7 +39,7 @@ type groupListing struct {
 }
 
 // listGroup answers GET /v1/groups/{group}.
-func (s *Server) listGroup(ctx context.Context, in *groupListing) (*reply[TaskPage], error) {
+func (s *Server) listGroup(ctx context.Context, in *listGroupInput) (*reply[TaskPage], error) {
 	return s.listed(ctx, in.gin, func() (tasks.Page, error) {
 		return s.scheduler.List(ctx, tasks.Query{Group: in.Group, Limit: in.Limit, Cursor: in.Cursor})
 	})

@@ -88,7 +88,7 @@ func (s *Server) ready(_ context.Context, in *probe) (*statusReply[Readiness], e
 	if s.attached.Load() {
 		r = s.wireReadiness(s.scheduler.Readiness())
 	} else {
-		r = s.wireReadiness(s.notYet())
+		r = s.wireReadiness(s.startingReadiness())
 		r.Starting = true
 	}
 	if !s.mayRead(in.gin.Request) {
@@ -100,8 +100,8 @@ func (s *Server) ready(_ context.Context, in *probe) (*statusReply[Readiness], e
 	return statusOf(r.Ready, r), nil
 }
 
-// notYet is what is known before there is a scheduler.
-func (s *Server) notYet() tasks.Readiness {
+// startingReadiness is what is known before there is a scheduler.
+func (s *Server) startingReadiness() tasks.Readiness {
 	var r tasks.Readiness
 	if s.starting != nil {
 		r.Storage = s.starting()

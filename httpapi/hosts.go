@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// isMisnamed reports whether a request names another host than this server: by DNS rebinding, a
+// isRebinding reports whether a request names another host than this server: by DNS rebinding, a
 // name that was made to lead here, a page of another site counts as the same origin to its
 // browser. Tokens guard against that, since the browser sends none to such a name, and so does
 // TLS, as the certificate is for another one. Without both, the name is compared with those that
 // the server has.
-func (s *Server) isMisnamed(r *http.Request) bool {
+func (s *Server) isRebinding(r *http.Request) bool {
 	if r.TLS != nil {
 		return false
 	}
@@ -84,8 +84,8 @@ func CheckHost(host string) string {
 	return ""
 }
 
-// lowered returns names in lower case; nil stays nil.
-func lowered(hosts []string) []string {
+// lowerCased returns names in lower case; nil stays nil.
+func lowerCased(hosts []string) []string {
 	hosts = slices.Clone(hosts)
 	for i, h := range hosts {
 		hosts[i] = strings.ToLower(h)

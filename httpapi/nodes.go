@@ -95,11 +95,11 @@ func within(d time.Duration) duration {
 	return duration(min(d, tasks.LatenessBounds[len(tasks.LatenessBounds)-1]))
 }
 
-type onNode struct {
+type nodeInput struct {
 	Node string `path:"node" doc:"Name of the node."`
 }
 
 // drain answers POST /v1/nodes/{node}/drain.
-func (s *Server) drain(ctx context.Context, in *onNode) (*struct{}, error) {
+func (s *Server) drain(ctx context.Context, in *nodeInput) (*struct{}, error) {
 	return nil, s.scheduler.DrainNode(ctx, in.Node)
 }

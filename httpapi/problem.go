@@ -132,7 +132,7 @@ var (
 	dropsDelivery = &kind{"delivery_dropped", http.StatusConflict, "The way of delivery would be dropped",
 		"The settings name no delivery, and replace ones that have another than pull: the topic's tasks, of which some wait, would go nowhere until they are pulled.",
 		"Change some settings with PATCH, give the delivery (also if it is to be pull), or repeat the request with ?replace=true.", 0}
-	noHeir = &kind{"nobody_to_take_over", http.StatusConflict, "Nobody can take over",
+	noSuccessor = &kind{"nobody_to_take_over", http.StatusConflict, "Nobody can take over",
 		"No other node that is alive shares the server's ledger, so that there is nobody to hand tasks to.",
 		"Start another node first; or just stop this one, and its tasks wait for its next start.", 0}
 	staleReceipt = &kind{"stale_receipt", http.StatusConflict, "The receipt is stale",
@@ -194,7 +194,7 @@ var (
 // catalogue lists all kinds, by status and then by name.
 var catalogue = []*kind{
 	malformed, unauthorized, crossOrigin, forbidden, noNode, notFound, noSuchRoute, noTopic, wrongMethod, notAcceptable, tooSlow, dead, delivering,
-	dropsDelivery, handled, idTaken, noHeir, staleReceipt, inUse, changed, tooLarge, wrongMedia, badReceipt, invalid,
+	dropsDelivery, handled, idTaken, noSuccessor, staleReceipt, inUse, changed, tooLarge, wrongMedia, badReceipt, invalid,
 	overloaded, quota, internal, draining, unavailable, busy, nodeAway, outcomeUnknown, replaying, closing, starting,
 }
 
@@ -221,7 +221,7 @@ var answers = []struct {
 	{tasks.ErrQuota, quota, true}, // a kind of the next one
 	{tasks.ErrOverloaded, overloaded, true},
 	{tasks.ErrNoNode, noNode, false},
-	{tasks.ErrNoHeir, noHeir, false},
+	{tasks.ErrNoHeir, noSuccessor, false},
 	{tasks.ErrUnknown, outcomeUnknown, false},
 	{tasks.ErrNodeAway, nodeAway, false}, // a kind of the next one
 	{tasks.ErrContended, busy, false},    // a kind of the next one

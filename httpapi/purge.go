@@ -15,22 +15,22 @@ type Purged struct {
 }
 
 // purge answers DELETE /v1/topics/{topic}/tasks.
-func (s *Server) purge(ctx context.Context, in *onTopic) (*reply[Purged], error) {
-	defer unhurried(in.gin)()
+func (s *Server) purge(ctx context.Context, in *topicInput) (*reply[Purged], error) {
+	defer withoutDeadline(in.gin)()
 	p, err := s.scheduler.Purge(ctx, in.Topic)
 	if err == nil || p.Cancelled > 0 {
 		s.log.Info("a topic was purged", "request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", in.gin.GetString(callerKey),
 			"topic", in.Topic, "cancelled", p.Cancelled, "delivering", p.Delivering, "complete", err == nil)
 	}
 	if err != nil {
-		return nil, partly(err, p.Cancelled)
+		return nil, withDone(err, p.Cancelled)
 	}
 	return &reply[Purged]{Purged(p)}, nil
 }
 
-// unhurried lets a request that goes in pieces take as long as it makes progress: each
+// withoutDeadline lets a request that goes in pieces take as long as it makes progress: each
 // piece has a limit of its own. What it returns gives the answer its usual time.
-func unhurried(c *gin.Context) (answer func()) {
+func withoutDeadline(c *gin.Context) (answer func()) {
 	timer := http.NewResponseController(connection(c))
 	// Errors say that the connection knows no deadlines; then there is none.
 	_ = timer.SetWriteDeadline(time.Time{})

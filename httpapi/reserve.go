@@ -33,13 +33,13 @@ type ReservedTask struct {
 	LeaseUntil string `json:"lease_until" format:"date-time" doc:"Unsettled by then, the attempt has failed."`
 }
 
-type onTopic struct {
+type topicInput struct {
 	request
 	Topic string `path:"topic" doc:"Name of the topic."`
 }
 
 // reserve answers POST /v1/topics/{topic}/reserve.
-func (s *Server) reserve(ctx context.Context, in *onTopic) (*huma.StreamResponse, error) {
+func (s *Server) reserve(ctx context.Context, in *topicInput) (*huma.StreamResponse, error) {
 	body, err := optionalBody(in.gin)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (s *Server) reserve(ctx context.Context, in *onTopic) (*huma.StreamResponse
 	}
 	size := int64(0)
 	for i := range deliveries {
-		size += textOf(&deliveries[i].Task)
+		size += sizeOf(&deliveries[i].Task)
 	}
 	if full := answerOf(in.gin).take(size); full != nil {
 		s.scheduler.Return(deliveries)

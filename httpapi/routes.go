@@ -18,7 +18,7 @@ func (s *Server) newEngine() *gin.Engine {
 	g.RedirectTrailingSlash = false
 	g.HandleMethodNotAllowed = true
 	g.UseRawPath = true // a slash that is written %2F belongs to a name, and parts nothing
-	g.Use(s.around)
+	g.Use(s.middleware)
 	g.NoRoute(noRoute)
 	g.NoMethod(noMethod)
 	return g
@@ -121,28 +121,28 @@ func (s *Server) routes() error {
 		fails: kinds{unavailable, closing}}, s.nodes)
 	add(a, route{id: "drain-node", allow: admins, method: "POST", path: "/v1/nodes/{node}/drain", summary: "Have a node hand over what it holds, and end",
 		about:  "Answered when it has begun; the list of nodes tells how far it is. It may be repeated. The node takes no new tasks, and is not ready, until it has ended.",
-		status: 202, fails: kinds{invalid, noNode, noHeir, unavailable, nodeAway, closing}}, s.drain)
+		status: 202, fails: kinds{invalid, noNode, noSuccessor, unavailable, nodeAway, closing}}, s.drain)
 
 	// The server itself.
-	add(a, route{id: "stats", allow: readers | ofAll, method: "GET", path: "/v1/stats", summary: "Counts of everything"}, s.stats)
+	add(a, route{id: "stats", allow: readers | allTopics, method: "GET", path: "/v1/stats", summary: "Counts of everything"}, s.stats)
 	add(a, route{id: "forecast", allow: readers, method: "GET", path: "/v1/forecast", summary: "Tell how many tasks fall due when",
 		about: "Counts the next attempt of each task, be it the first or a retry. It is no snapshot.",
 		fails: kinds{invalid, closing}}, s.forecast)
 	add(a, route{id: "events", allow: readers, method: "GET", path: eventsPath, summary: "Hear of what happens to tasks",
 		about:   "Server-sent events, from now on, without an end. A reader that is too slow loses events, and is told how many by an event of the type lost. Ids count those too; they begin anew with each stream, and Last-Event-ID changes nothing.",
 		streams: []any{Event{}, EventsLost{}}, fails: kinds{invalid, overloaded, closing}}, s.events)
-	add(a, route{id: "alive", allow: anybody, method: "GET", path: "/healthz", summary: "Tell whether the server lives",
+	add(a, route{id: "alive", allow: public, method: "GET", path: "/healthz", summary: "Tell whether the server lives",
 		about: "503 once the scheduler has ended: the process should be restarted."}, s.alive)
-	add(a, route{id: "ready", allow: anybody, method: "GET", path: "/readyz", summary: "Tell whether replay is over",
+	add(a, route{id: "ready", allow: public, method: "GET", path: "/readyz", summary: "Tell whether replay is over",
 		about: "503 while the server waits for its ledger at the start and reads its tasks back, and while it drains or shuts down. A later outage of the ledger is told in the body only: the server goes on delivering."}, s.ready)
 
 	if s.metrics != nil {
-		s.page(metricsPath, readers|ofAll, func(c *gin.Context) { s.scraped.ServeHTTP(c.Writer, c.Request) })
+		s.page(metricsPath, readers|allTopics, func(c *gin.Context) { s.scraped.ServeHTTP(c.Writer, c.Request) })
 	}
-	s.page("/", readers|ofAll, s.dashboard)
-	s.page("/docs", bearers, func(c *gin.Context) { writePage(c, "", s.docs) })
-	s.page("/openapi.json", bearers, func(c *gin.Context) { c.Data(http.StatusOK, mediaJSON, s.spec) })
-	s.page("/problems/:name", anybody, explainProblem)
+	s.page("/", readers|allTopics, s.dashboard)
+	s.page("/docs", anyToken, func(c *gin.Context) { writePage(c, "", s.docs) })
+	s.page("/openapi.json", anyToken, func(c *gin.Context) { c.Data(http.StatusOK, mediaJSON, s.spec) })
+	s.page("/problems/:name", public, explainProblem)
 	s.probeRoutes()
 	return s.describe(a)
 }

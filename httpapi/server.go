@@ -74,7 +74,7 @@ type Server struct {
 	log       *slog.Logger
 	attached  atomic.Bool      // those below are set, for good
 	scheduler *tasks.Scheduler // does all the work
-	hot       accepter         // the same scheduler
+	creator   taskCreator      // the same scheduler
 	scraped   http.Handler     // its metrics
 	metrics   func(*tasks.Scheduler) http.Handler
 	starting  func() recovery.Health
@@ -108,9 +108,9 @@ type Server struct {
 	end    context.CancelFunc
 }
 
-// An accepter is what the two hot calls need of the scheduler. Benchmarks put one
+// A taskCreator is what the two hot calls need of the scheduler. Benchmarks put one
 // in its place that does nothing, to measure what HTTP alone costs.
-type accepter interface {
+type taskCreator interface {
 	Schedule(context.Context, tasks.Request) (tasks.Task, error)
 	ScheduleBatch(context.Context, []tasks.Request) ([]tasks.Result, error)
 }
@@ -136,8 +136,8 @@ func (s *Server) Attach(scheduler *tasks.Scheduler) {
 	s.attach(scheduler)
 }
 
-func (s *Server) attach(hot accepter) {
-	s.hot = hot
+func (s *Server) attach(creator taskCreator) {
+	s.creator = creator
 	s.attached.Store(true)
 }
 
@@ -187,7 +187,7 @@ func newServer(cfg Config) (*Server, error) {
 		polls:       polls{limit: cfg.MaxWaiting, perToken: cfg.MaxWaitingPerToken, of: make(map[string]int)},
 		maxBody:     cfg.MaxBody,
 		perSource:   cfg.MaxConnectionsPerAddress,
-		hosts:       lowered(cfg.AllowedHosts),
+		hosts:       lowerCased(cfg.AllowedHosts),
 		version:     cfg.Version,
 		started:     time.Now(),
 		guard:       http.NewCrossOriginProtection(),
@@ -263,7 +263,7 @@ func (s *Server) serve(engine *gin.Engine, w http.ResponseWriter, r *http.Reques
 		r = r.WithContext(context.WithValue(r.Context(), headOnly{}, true))
 		r.Method = http.MethodGet
 	}
-	a := &answering{ResponseWriter: w, server: s, last: time.Now().Add(writeTimeout), http1: r.ProtoMajor == 1}
+	a := &answerWriter{ResponseWriter: w, server: s, last: time.Now().Add(writeTimeout), http1: r.ProtoMajor == 1}
 	defer a.release()
 	if r.ContentLength == 0 {
 		hasArrived(r)

@@ -10,20 +10,20 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-type onTask struct {
+type taskInput struct {
 	request
 	ID string `path:"id" doc:"The task's id."`
 }
 
-// A changedTask is a task that is to be changed.
-type changedTask struct {
+// A changeTaskInput is a task that is to be changed.
+type changeTaskInput struct {
 	request
 	ID      string `path:"id" doc:"The task's id."`
 	IfMatch string `header:"If-Match" maxLength:"64" doc:"Only if the task has this ETag; * means that there is one."`
 }
 
 // in makes the context of the change.
-func (in *changedTask) in(ctx context.Context) (context.Context, error) {
+func (in *changeTaskInput) in(ctx context.Context) (context.Context, error) {
 	switch in.IfMatch {
 	case "":
 		return ctx, nil
@@ -77,9 +77,9 @@ func (s *Server) schedule(ctx context.Context, in *request) (*taskReply, error) 
 	if err := decodeTask(in, &r); err != nil {
 		return nil, err
 	}
-	t, err := s.hot.Schedule(ctx, r)
+	t, err := s.creator.Schedule(ctx, r)
 	if err != nil {
-		return nil, naming(err, t.ID) // the one that was made, if none was chosen
+		return nil, withTaskID(err, t.ID) // the one that was made, if none was chosen
 	}
 	status := http.StatusCreated
 	switch {
@@ -92,7 +92,7 @@ func (s *Server) schedule(ctx context.Context, in *request) (*taskReply, error) 
 }
 
 // put answers PUT /v1/tasks/{id}.
-func (s *Server) put(ctx context.Context, in *changedTask) (*taskReply, error) {
+func (s *Server) put(ctx context.Context, in *changeTaskInput) (*taskReply, error) {
 	ctx, err := in.in(ctx)
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (s *Server) put(ctx context.Context, in *changedTask) (*taskReply, error) {
 	r.ID = in.ID
 	t, err := s.scheduler.Replace(ctx, r)
 	if err != nil {
-		return nil, naming(err, r.ID)
+		return nil, withTaskID(err, r.ID)
 	}
 	if t.Repeated {
 		return &taskReply{Status: http.StatusOK, ETag: tagOf(&t), Body: wireTask(&t)}, nil
@@ -124,8 +124,8 @@ func decodeTask(in *request, r *tasks.Request) error {
 	return body.done()
 }
 
-// naming adds the id to the answer when the outcome is unknown.
-func naming(err error, id string) error {
+// withTaskID adds the id to the answer when the outcome is unknown.
+func withTaskID(err error, id string) error {
 	if p := problemOf(err); p != nil {
 		return p.withID(id)
 	}
@@ -133,19 +133,19 @@ func naming(err error, id string) error {
 }
 
 // get answers GET /v1/tasks/{id}.
-func (s *Server) get(ctx context.Context, in *onTask) (*taggedTask, error) {
+func (s *Server) get(ctx context.Context, in *taskInput) (*taggedTask, error) {
 	t, err := s.scheduler.Get(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	if err := answerOf(in.gin).take(textOf(&t)); err != nil {
+	if err := answerOf(in.gin).take(sizeOf(&t)); err != nil {
 		return nil, err
 	}
 	return tagged(&t), nil
 }
 
 // patch answers PATCH /v1/tasks/{id}.
-func (s *Server) patch(ctx context.Context, in *changedTask) (*taggedTask, error) {
+func (s *Server) patch(ctx context.Context, in *changeTaskInput) (*taggedTask, error) {
 	ctx, err := in.in(ctx)
 	if err != nil {
 		return nil, err
@@ -164,22 +164,22 @@ func (s *Server) patch(ctx context.Context, in *changedTask) (*taggedTask, error
 	}
 	t, err := s.scheduler.Reschedule(ctx, in.ID, m)
 	if err != nil {
-		return nil, naming(err, in.ID)
+		return nil, withTaskID(err, in.ID)
 	}
 	return tagged(&t), nil
 }
 
 // cancel answers DELETE /v1/tasks/{id}.
-func (s *Server) cancel(ctx context.Context, in *changedTask) (*struct{}, error) {
+func (s *Server) cancel(ctx context.Context, in *changeTaskInput) (*struct{}, error) {
 	ctx, err := in.in(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return nil, naming(s.scheduler.Cancel(ctx, in.ID), in.ID)
+	return nil, withTaskID(s.scheduler.Cancel(ctx, in.ID), in.ID)
 }
 
 // fire answers POST /v1/tasks/{id}/fire.
-func (s *Server) fire(ctx context.Context, in *changedTask) (*taggedTask, error) {
+func (s *Server) fire(ctx context.Context, in *changeTaskInput) (*taggedTask, error) {
 	ctx, err := in.in(ctx)
 	if err != nil {
 		return nil, err
@@ -189,12 +189,12 @@ func (s *Server) fire(ctx context.Context, in *changedTask) (*taggedTask, error)
 	}
 	t, err := s.scheduler.Fire(ctx, in.ID)
 	if err != nil {
-		return nil, naming(err, in.ID)
+		return nil, withTaskID(err, in.ID)
 	}
 	return tagged(&t), nil
 }
 
-type listing struct {
+type listTasksInput struct {
 	request
 	Topic  string `query:"topic" maxLength:"128" doc:"Only tasks of this topic."`
 	Group  string `query:"group" maxLength:"128" doc:"Only tasks of this group. Not with the state dead."`
@@ -204,7 +204,7 @@ type listing struct {
 }
 
 // list answers GET /v1/tasks.
-func (s *Server) list(ctx context.Context, in *listing) (*reply[TaskPage], error) {
+func (s *Server) list(ctx context.Context, in *listTasksInput) (*reply[TaskPage], error) {
 	state, _ := tasks.ParseState(in.State) // none of them is 0; huma has checked the others
 	return s.listed(ctx, in.gin, func() (tasks.Page, error) {
 		return s.scheduler.List(ctx, tasks.Query{Topic: in.Topic, Group: in.Group, State: state, Limit: in.Limit, Cursor: in.Cursor})

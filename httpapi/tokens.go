@@ -66,10 +66,10 @@ const (
 	receivers
 	readers
 	admins
-	anybody // even without a token
-	ofAll   // it tells of all topics: not for tokens that are limited to some
+	public    // even without a token
+	allTopics // it tells of all topics: not for tokens that are limited to some
 
-	bearers = schedulers | receivers | readers | admins // any token
+	anyToken = schedulers | receivers | readers | admins // any token
 )
 
 func allowOf(scopes []Scope) (a allow) {
@@ -238,7 +238,7 @@ func (s *Server) admit(c *gin.Context) (caller *knownToken, refusal *Problem) {
 		return nil, nil
 	}
 	may := s.access[routeKey{c.Request.Method, c.FullPath()}]
-	if may&anybody != 0 {
+	if may&public != 0 {
 		return nil, nil
 	}
 	text, err := credential(c.Request)
@@ -262,7 +262,7 @@ func (t *knownToken) refuses(c *gin.Context, may allow) *Problem {
 	if len(t.Topics) == 0 {
 		return nil
 	}
-	if may&ofAll != 0 {
+	if may&allTopics != 0 {
 		return forbidden.with("it tells of all topics, and the token is limited to some")
 	}
 	names := c.Request.URL.Query()["topic"]

@@ -182,13 +182,13 @@ func replyTopic(t *tasks.Topic) *topicReply {
 	return &topicReply{ETag: `"` + strconv.FormatInt(t.Revision, 10) + `"`, Body: wireTopic(t)}
 }
 
-type topicListing struct {
+type listTopicsInput struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"1000" doc:"Topics a page. A page of large settings ends earlier."`
 	Cursor string `query:"cursor" maxLength:"1024" doc:"The next_cursor of the page before."`
 }
 
 // topics answers GET /v1/topics.
-func (s *Server) topics(ctx context.Context, in *topicListing) (*reply[TopicList], error) {
+func (s *Server) topics(ctx context.Context, in *listTopicsInput) (*reply[TopicList], error) {
 	page, err := s.scheduler.ListTopics(tasks.TopicQuery{Limit: in.Limit, Cursor: in.Cursor, Allows: tasks.GrantOf(ctx).Allows})
 	if err != nil {
 		return nil, err
@@ -197,7 +197,7 @@ func (s *Server) topics(ctx context.Context, in *topicListing) (*reply[TopicList
 }
 
 // topic answers GET /v1/topics/{topic}.
-func (s *Server) topic(_ context.Context, in *onTopic) (*topicReply, error) {
+func (s *Server) topic(_ context.Context, in *topicInput) (*topicReply, error) {
 	t, err := s.scheduler.Topic(in.Topic)
 	if err != nil {
 		return nil, err
@@ -307,21 +307,21 @@ func (s *Server) deleteTopic(ctx context.Context, in *deleteTopicInput) (*struct
 	if !in.Force {
 		return nil, s.scheduler.DeleteTopic(ctx, in.Topic, revision)
 	}
-	defer unhurried(in.gin)()
+	defer withoutDeadline(in.gin)()
 	done, err := s.scheduler.KillTopic(ctx, in.Topic, revision)
 	if err == nil || done.Killed > 0 {
 		s.log.Info("a topic was deleted by force", "request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", in.gin.GetString(callerKey),
 			"topic", in.Topic, "killed", done.Killed, "delivering", done.Delivering, "complete", err == nil)
 	}
 	if err != nil {
-		return nil, partly(err, done.Killed)
+		return nil, withDone(err, done.Killed)
 	}
 	return nil, nil
 }
 
 // pause answers POST /v1/topics/{topic}/pause and /resume.
-func (s *Server) pause(on bool) func(context.Context, *onTopic) (*struct{}, error) {
-	return func(ctx context.Context, in *onTopic) (*struct{}, error) {
+func (s *Server) pause(on bool) func(context.Context, *topicInput) (*struct{}, error) {
+	return func(ctx context.Context, in *topicInput) (*struct{}, error) {
 		return nil, s.scheduler.PauseTopic(ctx, in.Topic, on)
 	}
 }

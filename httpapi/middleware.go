@@ -23,9 +23,9 @@ const requestIDHeader = "X-Request-Id"
 // callerKey is where a request keeps the name of its token.
 const callerKey = "token"
 
-// around does what every request needs before and after its handler: a request
+// middleware does what every request needs before and after its handler: a request
 // id, limits, access control, an answer if the handler panics, and a line in the log.
-func (s *Server) around(c *gin.Context) {
+func (s *Server) middleware(c *gin.Context) {
 	started := time.Now()
 	id := c.GetHeader(requestIDHeader)
 	if !validRequestID(id) {
@@ -64,10 +64,10 @@ func (s *Server) around(c *gin.Context) {
 		}
 	}()
 	switch {
-	case s.isFromOtherSite(c.Request):
+	case s.isCrossSite(c.Request):
 		writeProblem(c, s.refuse(refusedSite, crossOrigin.with("")))
 		return
-	case s.isMisnamed(c.Request):
+	case s.isRebinding(c.Request):
 		writeProblem(c, s.refuse(refusedHost, crossOrigin.with("the Host header is no name of this server: --allowed-host adds names, and with TLS or tokens no others are needed")))
 		return
 	}
@@ -77,7 +77,7 @@ func (s *Server) around(c *gin.Context) {
 		writeProblem(c, refusal)
 	case !acceptsJSON(c):
 		writeProblem(c, notAcceptable.with(""))
-	case !s.attached.Load() && !answersAlone[c.FullPath()]:
+	case !s.attached.Load() && !needNoScheduler[c.FullPath()]:
 		writeProblem(c, starting.with(""))
 	default:
 		if caller != nil {
@@ -90,10 +90,10 @@ func (s *Server) around(c *gin.Context) {
 	}
 }
 
-// isFromOtherSite reports whether a browser makes the request for a page of another site. Such a
+// isCrossSite reports whether a browser makes the request for a page of another site. Such a
 // page cannot read an answer, but could have the server make costly ones. A link that leads to
 // the dashboard is let in.
-func (s *Server) isFromOtherSite(r *http.Request) bool {
+func (s *Server) isCrossSite(r *http.Request) bool {
 	if r.URL.Path == "/" && r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
 		return false
 	}
@@ -105,9 +105,9 @@ func (s *Server) isFromOtherSite(r *http.Request) bool {
 	return s.guard.Check(&as) != nil
 }
 
-// answersAlone has the routes that need no scheduler. The empty one is a path that
+// needNoScheduler has the routes that need no scheduler. The empty one is a path that
 // leads nowhere.
-var answersAlone = map[string]bool{
+var needNoScheduler = map[string]bool{
 	"": true, "/healthz": true, "/readyz": true,
 	"/docs": true, "/openapi.json": true, "/problems/:name": true,
 }
@@ -150,11 +150,11 @@ func acceptsJSON(c *gin.Context) bool {
 			media, params, _ := strings.Cut(part, ";")
 			switch strings.ToLower(strings.TrimSpace(media)) {
 			case "", "*/*", "application/*", mediaJSON, problemMedia:
-				if !refusing(params) {
+				if !hasZeroWeight(params) {
 					return true
 				}
 			case "text/*", mediaEvents:
-				if c.FullPath() == eventsPath && !refusing(params) {
+				if c.FullPath() == eventsPath && !hasZeroWeight(params) {
 					return true
 				}
 			}
@@ -163,8 +163,8 @@ func acceptsJSON(c *gin.Context) bool {
 	return false
 }
 
-// refusing tells whether the parameters of a media range have a weight of zero.
-func refusing(params string) bool {
+// hasZeroWeight tells whether the parameters of a media range have a weight of zero.
+func hasZeroWeight(params string) bool {
 	for p := range strings.SplitSeq(params, ";") {
 		name, weight, _ := strings.Cut(strings.TrimSpace(p), "=")
 		if strings.EqualFold(name, "q") {
