@@ -5,7 +5,7 @@ import "context"
 // A Fleet is a ledger that several nodes share. Each holds shards: at first those of
 // its own name, and later also those that others have left behind.
 //
-// A shard's number, where a method takes one, stands for one tenure: the time from
+// A shard's number, where a method takes one, stands for one term: the time from
 // gaining a shard until it is lost or yielded. What is gained again has another
 // number, until memory has called Forget for the old one. The numbers below
 // Terms.Shards are those of the node's own shards that it held when it was adopted;
@@ -23,7 +23,7 @@ type Fleet interface {
 	Ledger
 	Rewinder
 
-	// Home names the shard of a tenure.
+	// Home names the shard of a term.
 	Home(shard int) Home
 	// Locate tells who holds a shard. It may remember an earlier answer, unless anew.
 	Locate(ctx context.Context, home Home, anew bool) (Holder, error)
@@ -59,7 +59,7 @@ type Fleet interface {
 	// A node that gains a shard must know who is dead in it. Errors: as of ScanShard.
 	DeadScanner
 	// Forget tells that memory knows nothing any more of a shard that was lost or
-	// yielded, so that its number may be used for another tenure.
+	// yielded, so that its number may be used for another term.
 	Forget(shard int)
 }
 

@@ -36,16 +36,16 @@ type lane[T any] struct {
 	wake    chan struct{} // holds one token when there may be something to do
 	ended   chan struct{} // closed when run has returned
 
-	mu      sync.Mutex      // guards everything below
-	queue   []*gathering[T] // oldest first; all but the last are full, or come before one of another kind
-	spares  []*gathering[T]
-	closing bool      // run ends when the queue is empty
-	over    bool      // run has ended: later submissions are answered by answerLate
-	final   error     // ErrLost or ErrClosed: why nothing is written any more
-	since   time.Time // when the batch under way began to wait for its turn; zero when none is
-	late    bool      // answerLate is running
-	given   int       // changes answered with ErrClosed because Close gave up
-	stats   CommitterStats
+	mu        sync.Mutex      // guards everything below
+	queue     []*gathering[T] // oldest first; all but the last are full, or come before one of another kind
+	spares    []*gathering[T]
+	closing   bool      // run ends when the queue is empty
+	over      bool      // run has ended: later submissions are answered by answerLate
+	final     error     // ErrLost or ErrClosed: why nothing is written any more
+	since     time.Time // when the batch under way began to wait for its turn; zero when none is
+	late      bool      // answerLate is running
+	abandoned int       // changes answered with ErrClosed because Close gave up
+	stats     CommitterStats
 
 	dropped []T // of the batch being filtered; used by run alone
 }
@@ -294,7 +294,7 @@ func (l *lane[T]) report(tags []T, err error) {
 	l.mu.Lock()
 	l.stats.Queued -= len(tags)
 	if errors.Is(err, ErrClosed) {
-		l.given += len(tags)
+		l.abandoned += len(tags)
 	}
 	l.mu.Unlock()
 	l.cfg.Done(l.shard, tags, err)
@@ -341,10 +341,10 @@ func (l *lane[T]) answerLate() {
 func (l *lane[T]) unwritten() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.given == 0 {
+	if l.abandoned == 0 {
 		return nil
 	}
-	return fmt.Errorf("shard %d: %d changes were given up: %w", l.shard, l.given, ErrClosed)
+	return fmt.Errorf("shard %d: %d changes were given up: %w", l.shard, l.abandoned, ErrClosed)
 }
 
 func (l *lane[T]) stalled() time.Duration {

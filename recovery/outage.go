@@ -75,7 +75,7 @@ func (o *outages) begin(shard int) *server {
 	if s == nil {
 		o.forgetLocked()
 		s = &server{name: name}
-		s.watch = time.AfterFunc(time.Hour, func() { o.look(s) })
+		s.watch = time.AfterFunc(time.Hour, func() { o.watchOnce(s) })
 		s.watch.Stop()
 		o.servers[name] = s
 	}
@@ -131,8 +131,8 @@ func (o *outages) patienceLocked(s *server) time.Duration {
 }
 
 // look finds out whether a server is down.
-func (o *outages) look(s *server) {
-	if silent, isDown := o.found(s); isDown {
+func (o *outages) watchOnce(s *server) {
+	if silent, isDown := o.isSilent(s); isDown {
 		o.announce()
 		o.log.Warn("the ledger's server does not answer batches; what memory decides is answered before it is recorded",
 			"server", s.name, "for", silent.Round(time.Millisecond))
@@ -141,7 +141,7 @@ func (o *outages) look(s *server) {
 
 // found reports whether a server has just turned out to be down. If not, but it owes an
 // answer, it is looked at again.
-func (o *outages) found(s *server) (silent time.Duration, isDown bool) {
+func (o *outages) isSilent(s *server) (silent time.Duration, isDown bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s.watched = false
@@ -149,9 +149,9 @@ func (o *outages) found(s *server) (silent time.Duration, isDown bool) {
 		return 0, false
 	}
 	silent = time.Since(s.owes)
-	if given := o.patienceLocked(s); silent < given {
+	if limit := o.patienceLocked(s); silent < limit {
 		s.watched = true
-		s.watch.Reset(given - silent)
+		s.watch.Reset(limit - silent)
 		return silent, false
 	}
 	s.isDown = true

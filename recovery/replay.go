@@ -78,13 +78,13 @@ func replay(ctx context.Context, l Ledger, scan func(context.Context, func([]Ent
 	for attempt := 0; ; attempt++ {
 		err := scan(ctx, func(page []Entry) error { return r.page(ctx, page) })
 		if err == nil {
-			r.tell(func(p *Progress) { p.Done, p.Err = true, nil })
+			r.update(func(p *Progress) { p.Done, p.Err = true, nil })
 			return nil
 		}
 		if slices.ContainsFunc(final, func(f error) bool { return errors.Is(err, f) }) {
 			return fmt.Errorf("replay: %w", err)
 		}
-		r.tell(func(p *Progress) { p.Read, p.Err = 0, err })
+		r.update(func(p *Progress) { p.Read, p.Err = 0, err })
 		if cause := backoff.Wait(ctx, attempt); cause != nil {
 			return fmt.Errorf("replay: %w (the last scan failed: %w)", cause, err)
 		}
@@ -92,7 +92,7 @@ func replay(ctx context.Context, l Ledger, scan func(context.Context, func([]Ent
 }
 
 // tell changes the progress, and reports it from time to time.
-func (r *replayer) tell(change func(p *Progress)) {
+func (r *replayer) update(change func(p *Progress)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(&r.progress)
@@ -108,7 +108,7 @@ func (r *replayer) tell(change func(p *Progress)) {
 
 // came counts entries that were read.
 func (r *replayer) came(n int) {
-	r.tell(func(p *Progress) { p.Read, p.Err = p.Read+int64(n), nil })
+	r.update(func(p *Progress) { p.Read, p.Err = p.Read+int64(n), nil })
 }
 
 // page hands a page to memory. Every run of entries of one kind and one shard goes
@@ -193,7 +193,7 @@ func (r *replayer) resolvePiece(ctx context.Context, page []Entry) error {
 		if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
 			break
 		}
-		r.tell(func(p *Progress) { p.Err = err })
+		r.update(func(p *Progress) { p.Err = err })
 		if backoff.Wait(ctx, attempt) != nil {
 			break
 		}

@@ -46,7 +46,7 @@ func remove(w *pebble.Batch, c recovery.Change) error {
 		if err := w.Delete(appendDead(nil, c.ID), nil); err != nil {
 			return err
 		}
-		return w.Delete(appendGrave(nil, c.From.Label, c.From.At, c.ID), nil)
+		return w.Delete(appendDeadRecord(nil, c.From.Label, c.From.At, c.ID), nil)
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func (l *Ledger) put(w *pebble.Batch, c recovery.Change) error {
 		if err := w.Set(appendDead(nil, c.ID), appendWhere(nil, c.To.At, c.To.Label), nil); err != nil {
 			return err
 		}
-		return w.Set(appendGrave(nil, c.To.Label, c.To.At, c.ID), c.Data, nil)
+		return w.Set(appendDeadRecord(nil, c.To.Label, c.To.At, c.ID), c.Data, nil)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func (r *reader) keepDead(i int, id string, where []byte) {
 		r.err = err
 		return
 	}
-	if r.get(appendGrave(nil, label, at, id)) { // else it was removed in between
+	if r.get(appendDeadRecord(nil, label, at, id)) { // else it was removed in between
 		r.keep(i, recovery.Entry{
 			ID:   []byte(id),
 			Spot: recovery.Spot{Place: recovery.Dead, At: at, Label: label},
@@ -57,18 +57,18 @@ func (r *reader) keepDead(i int, id string, where []byte) {
 // ListDead implements recovery.Ledger.
 func (l *Ledger) ListDead(ctx context.Context, label string, from recovery.Ref, visit func(e recovery.Entry) bool) error {
 	var p page
-	upper := []byte{kindGrave + 1}
+	upper := []byte{kindDeadRecord + 1}
 	switch {
 	case label == "" && from != recovery.Ref{}:
 		return errors.New("a list of the dead of all labels cannot be continued")
 	case label == "":
-		p.next = []byte{kindGrave}
+		p.next = []byte{kindDeadRecord}
 	case from == recovery.Ref{}:
-		p.next = appendGraves(nil, label)
+		p.next = appendDeadLabel(nil, label)
 		upper = after(p.next)
 	default:
-		p.next = append(appendGrave(nil, label, from.Next, from.ID), 0)
-		upper = after(appendGraves(nil, label))
+		p.next = append(appendDeadRecord(nil, label, from.Next, from.ID), 0)
+		upper = after(appendDeadLabel(nil, label))
 	}
 	for !p.last {
 		e, err := l.use(ctx)
@@ -81,7 +81,7 @@ func (l *Ledger) ListDead(ctx context.Context, label string, from recovery.Ref, 
 			return err
 		}
 		for i := range p.items {
-			label, at, id, err := decodeGrave(p.key(i))
+			label, at, id, err := decodeDeadRecord(p.key(i))
 			if err != nil {
 				return err
 			}

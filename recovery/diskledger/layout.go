@@ -35,10 +35,10 @@ const layoutVersion = 1
 
 // The kinds of keys.
 const (
-	kindDead    = 'd'
-	kindPending = 'p'
-	kindSetting = 's'
-	kindGrave   = 'x'
+	kindDead       = 'd'
+	kindPending    = 'p'
+	kindSetting    = 's'
+	kindDeadRecord = 'x'
 )
 
 const timeLen = 8
@@ -81,8 +81,8 @@ func decodeWhere(v []byte) (at int64, label string, err error) {
 }
 
 // appendGraves appends what the keys of all graves of a label begin with.
-func appendGraves(k []byte, label string) []byte {
-	k = append(k, kindGrave)
+func appendDeadLabel(k []byte, label string) []byte {
+	k = append(k, kindDeadRecord)
 	for i := range len(label) {
 		if k = append(k, label[i]); label[i] == 0 {
 			k = append(k, 0xFF)
@@ -91,13 +91,13 @@ func appendGraves(k []byte, label string) []byte {
 	return append(k, 0, 1)
 }
 
-func appendGrave[S ~string | ~[]byte](k []byte, label string, at int64, id S) []byte {
-	return append(appendTime(appendGraves(k, label), at), id...)
+func appendDeadRecord[S ~string | ~[]byte](k []byte, label string, at int64, id S) []byte {
+	return append(appendTime(appendDeadLabel(k, label), at), id...)
 }
 
-func decodeGrave(k []byte) (label string, at int64, id []byte, err error) {
+func decodeDeadRecord(k []byte) (label string, at int64, id []byte, err error) {
 	bad := fmt.Errorf("not the key of a grave: %x", k)
-	if len(k) == 0 || k[0] != kindGrave {
+	if len(k) == 0 || k[0] != kindDeadRecord {
 		return "", 0, nil, bad
 	}
 	var name []byte

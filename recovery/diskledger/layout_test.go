@@ -15,8 +15,8 @@ func TestLayoutBytes(t *testing.T) {
 		{hex.EncodeToString(appendPending(nil, -1, "a")), "70" + "7fffffffffffffff" + "61"},
 		{hex.EncodeToString(appendDead(nil, "a")), "64" + "61"},
 		{hex.EncodeToString(appendWhere(nil, 1, "t")), "8000000000000001" + "74"},
-		{hex.EncodeToString(appendGrave(nil, "t", 1, "a")), "78" + "74" + "0001" + "8000000000000001" + "61"},
-		{hex.EncodeToString(appendGrave(nil, "t\x00", 1, "a")), "78" + "74" + "00ff" + "0001" + "8000000000000001" + "61"},
+		{hex.EncodeToString(appendDeadRecord(nil, "t", 1, "a")), "78" + "74" + "0001" + "8000000000000001" + "61"},
+		{hex.EncodeToString(appendDeadRecord(nil, "t\x00", 1, "a")), "78" + "74" + "00ff" + "0001" + "8000000000000001" + "61"},
 		{hex.EncodeToString(appendSetting(nil, "n")), "73" + "6e"},
 		{hex.EncodeToString(encodeSetting(2, []byte("v"))), "0000000000000002" + "01" + "76"},
 		{hex.EncodeToString(encodeSetting(2, nil)), "0000000000000002" + "00"},
@@ -39,7 +39,7 @@ func TestKeysSortByTime(t *testing.T) {
 	keys = nil
 	for _, label := range []string{"", "\x00", "\x00\x01", "a", "a\x00", "a\x00b", "a\x01", "aa", "b"} {
 		for _, at := range times {
-			keys = append(keys, appendGrave(nil, label, at, "id"))
+			keys = append(keys, appendDeadRecord(nil, label, at, "id"))
 		}
 	}
 	if !slices.IsSortedFunc(keys, bytes.Compare) {
@@ -58,23 +58,23 @@ func FuzzPending(f *testing.F) {
 	})
 }
 
-func FuzzGrave(f *testing.F) {
-	f.Add(appendGrave(nil, "topic", 5, "task"))
-	f.Add(appendGrave(nil, "a\x00b\x00\x01", -5, "\x00\x01"))
+func FuzzDeadRecord(f *testing.F) {
+	f.Add(appendDeadRecord(nil, "topic", 5, "task"))
+	f.Add(appendDeadRecord(nil, "a\x00b\x00\x01", -5, "\x00\x01"))
 	f.Add([]byte("x\x00\x01"))
 	f.Fuzz(func(t *testing.T, key []byte) {
-		label, at, id, err := decodeGrave(key)
-		if err == nil && !bytes.Equal(appendGrave(nil, label, at, id), key) {
+		label, at, id, err := decodeDeadRecord(key)
+		if err == nil && !bytes.Equal(appendDeadRecord(nil, label, at, id), key) {
 			t.Errorf("%x decodes to %q, %d, %x, which encodes differently", key, label, at, id)
 		}
 	})
 }
 
-func FuzzGraveRoundTrip(f *testing.F) {
+func FuzzDeadRecordRoundTrip(f *testing.F) {
 	f.Add("topic", int64(5), "task")
 	f.Add("\x00\xff\x00\x01", int64(-1), "\x00")
 	f.Fuzz(func(t *testing.T, label string, at int64, id string) {
-		gotLabel, gotAt, gotID, err := decodeGrave(appendGrave(nil, label, at, id))
+		gotLabel, gotAt, gotID, err := decodeDeadRecord(appendDeadRecord(nil, label, at, id))
 		if err != nil || gotLabel != label || gotAt != at || string(gotID) != id {
 			t.Errorf("%q, %d, %q comes back as %q, %d, %q: %v", label, at, id, gotLabel, gotAt, gotID, err)
 		}

@@ -39,22 +39,22 @@ func RunFleet(t *testing.T, fresh func(t *testing.T) FleetHarness) {
 }
 
 // A crew is one node, and what it was told.
-type crew struct {
+type fleetNode struct {
 	*testing.T
 	recovery.Fleet
 	terms recovery.Terms
 
-	mu      sync.Mutex // guards everything below
-	gained  []int
-	yielded int // how many of these were yielded
-	lost    []int
+	mu       sync.Mutex // guards everything below
+	acquired []int
+	yielded  int // how many of these were yielded
+	lost     []int
 }
 
 const patience = 30 * time.Second
 
-func join(t *testing.T, h FleetHarness, node string, shards int) *crew {
+func join(t *testing.T, h FleetHarness, node string, shards int) *fleetNode {
 	t.Helper()
-	c := &crew{T: t, Fleet: h.Join(t, node, shards)}
+	c := &fleetNode{T: t, Fleet: h.Join(t, node, shards)}
 	note := func(change func()) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -63,7 +63,7 @@ func join(t *testing.T, h FleetHarness, node string, shards int) *crew {
 	c.Watch(recovery.Watcher{
 		Gained: func(n int, yielded bool) {
 			note(func() {
-				if c.gained = append(c.gained, n); yielded {
+				if c.acquired = append(c.acquired, n); yielded {
 					c.yielded++
 				}
 			})
@@ -79,23 +79,23 @@ func join(t *testing.T, h FleetHarness, node string, shards int) *crew {
 }
 
 // wantYielded wants to have been told that so many of the shards gained were yielded.
-func (c *crew) wantYielded(count int) {
+func (c *fleetNode) wantYielded(count int) {
 	c.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.yielded != count {
-		c.Errorf("%d of the shards %v were yielded; want %d", c.yielded, c.gained, count)
+		c.Errorf("%d of the shards %v were yielded; want %d", c.yielded, c.acquired, count)
 	}
 }
 
 // gain waits until so many shards were gained, and returns their numbers.
-func (c *crew) gain(count int) []int {
+func (c *fleetNode) waitAcquired(count int) []int {
 	c.Helper()
 	var all []int
 	c.until("shards are gained", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		all = slices.Clone(c.gained)
+		all = slices.Clone(c.acquired)
 		return len(all) >= count
 	})
 	if len(all) != count {
@@ -104,7 +104,7 @@ func (c *crew) gain(count int) []int {
 	return all
 }
 
-func (c *crew) until(what string, is func() bool) {
+func (c *fleetNode) until(what string, is func() bool) {
 	c.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -113,13 +113,13 @@ func (c *crew) until(what string, is func() bool) {
 	}
 }
 
-func (c *crew) put(shard int, id string, from, to recovery.Spot) error {
+func (c *fleetNode) put(shard int, id string, from, to recovery.Spot) error {
 	var b recovery.Batch
 	b.Add(recovery.Change{ID: []byte(id), From: from, To: to, Data: []byte("of " + id)})
 	return c.Apply(c.Context(), shard, &b)
 }
 
-func (c *crew) mustPut(shard int, id string, from, to recovery.Spot) {
+func (c *fleetNode) mustPut(shard int, id string, from, to recovery.Spot) {
 	c.Helper()
 	if err := c.put(shard, id, from, to); err != nil {
 		c.Fatalf("Apply: %v", err)
@@ -127,7 +127,7 @@ func (c *crew) mustPut(shard int, id string, from, to recovery.Spot) {
 }
 
 // pendings reads what is pending in a shard, by ScanShard and Get.
-func (c *crew) pendings(shard int) []string {
+func (c *fleetNode) pendings(shard int) []string {
 	c.Helper()
 	var refs []recovery.Ref
 	err := c.ScanShard(c.Context(), shard, func(page []recovery.Entry) error {
@@ -160,7 +160,7 @@ func testHomes(t *testing.T, h FleetHarness) {
 	a := join(t, h, "a", 3)
 	b := join(t, h, "b", 2)
 	seen := make(map[recovery.Home]bool)
-	for _, c := range []*crew{a, b} {
+	for _, c := range []*fleetNode{a, b} {
 		for n := range c.terms.Shards {
 			home := c.Home(n)
 			if home == 0 || seen[home] {
@@ -221,7 +221,7 @@ func testHandOver(t *testing.T, h FleetHarness) {
 			t.Fatalf("Accept = %v, %v", ok, err)
 		}
 	}
-	n := b.gain(1)[0]
+	n := b.waitAcquired(1)[0]
 	b.wantYielded(1)
 	if b.Home(n) != home || b.terms.ShardOf([]byte(id)) != n {
 		t.Errorf("shard %d has the home %d; ShardOf = %d", n, b.Home(n), b.terms.ShardOf([]byte(id)))
@@ -245,7 +245,7 @@ func testHandOver(t *testing.T, h FleetHarness) {
 }
 
 // wantDead wants just these to be dead in a shard.
-func (c *crew) wantDead(shard int, ids ...string) {
+func (c *fleetNode) wantDead(shard int, ids ...string) {
 	c.Helper()
 	var got []string
 	if err := c.GetDead(c.Context(), ids, func(i int, e recovery.Entry) {
@@ -279,7 +279,7 @@ func testAdoption(t *testing.T, h FleetHarness) {
 	h.Crash(t, a.Fleet)
 	h.Adopt(t, b.Fleet, a.Fleet)
 	var got []string
-	for _, n := range b.gain(2) {
+	for _, n := range b.waitAcquired(2) {
 		got = append(got, b.pendings(n)...)
 	}
 	slices.Sort(got)
@@ -299,7 +299,7 @@ func testAway(t *testing.T, h FleetHarness) {
 	a.mustPut(1, homes[1].NewID(), recovery.Spot{}, pending(noon)) // an empty one may be nobody's
 	h.Crash(t, a.Fleet)
 	h.Adopt(t, b.Fleet, a.Fleet)
-	b.gain(2)
+	b.waitAcquired(2)
 	b.wantYielded(0)
 	a = join(t, h, "a", 2)
 	away := slices.Clone(a.terms.Away)
@@ -307,7 +307,7 @@ func testAway(t *testing.T, h FleetHarness) {
 	if a.terms.Shards != 0 || !slices.Equal(away, homes) || a.terms.ShardOf([]byte(id)) != -1 {
 		t.Fatalf("Terms = %d shards, away %v; ShardOf = %d", a.terms.Shards, away, a.terms.ShardOf([]byte(id)))
 	}
-	for _, n := range b.gain(2) {
+	for _, n := range b.waitAcquired(2) {
 		if b.Home(n) != homes[0] {
 			continue
 		}
@@ -318,20 +318,20 @@ func testAway(t *testing.T, h FleetHarness) {
 	if ok, err := a.Accept(t.Context(), homes[0]); !ok || err != nil {
 		t.Fatalf("Accept = %v, %v", ok, err)
 	}
-	if got := a.pendings(a.gain(1)[0]); !slices.Equal(got, []string{id}) {
+	if got := a.pendings(a.waitAcquired(1)[0]); !slices.Equal(got, []string{id}) {
 		t.Errorf("pending: %q", got)
 	}
 	a.wantYielded(1)
 }
 
-// testNumbersAgain: a number stands for another tenure only after it was forgotten.
+// testNumbersAgain: a number stands for another term only after it was forgotten.
 func testNumbersAgain(t *testing.T, h FleetHarness) {
 	a, b := join(t, h, "a", 1), join(t, h, "b", 1)
 	home := a.Home(0)
 	a.mustPut(0, home.NewID(), recovery.Spot{}, pending(noon))
 	back := func(count int) int {
 		t.Helper()
-		n := b.gain(count)[count-1]
+		n := b.waitAcquired(count)[count-1]
 		if err := b.Yield(t.Context(), n, "a"); err != nil {
 			t.Fatalf("Yield: %v", err)
 		}
@@ -339,7 +339,7 @@ func testNumbersAgain(t *testing.T, h FleetHarness) {
 		if ok, err := a.Accept(t.Context(), home); !ok || err != nil {
 			t.Fatalf("Accept = %v, %v", ok, err)
 		}
-		return a.gain(count)[count-1]
+		return a.waitAcquired(count)[count-1]
 	}
 	there := func(n int) {
 		t.Helper()
@@ -353,7 +353,7 @@ func testNumbersAgain(t *testing.T, h FleetHarness) {
 	there(0)
 	second := back(1)
 	if second == 0 {
-		t.Error("the number of a tenure that was not forgotten was used again")
+		t.Error("the number of a term that was not forgotten was used again")
 	}
 	a.Forget(0)
 	there(second)
@@ -383,7 +383,7 @@ func testNodes(t *testing.T, h FleetHarness) {
 }
 
 // allHomes are the shards of all nodes.
-func (c *crew) allHomes() []recovery.Home {
+func (c *fleetNode) allHomes() []recovery.Home {
 	c.Helper()
 	homes, err := c.Homes(c.Context())
 	if err != nil {
@@ -399,7 +399,7 @@ func testHolders(t *testing.T, h FleetHarness) {
 	for n := range 2 { // an empty one may be nobody's when its holder has died
 		a.mustPut(n, a.Home(n).NewID(), recovery.Spot{}, pending(noon))
 	}
-	check := func(what string, c *crew, nodes ...string) {
+	check := func(what string, c *fleetNode, nodes ...string) {
 		t.Helper()
 		all, err := c.Holders(t.Context(), c.allHomes())
 		if err != nil || len(all) != len(homes) {
@@ -424,7 +424,7 @@ func testHolders(t *testing.T, h FleetHarness) {
 	if ok, err := b.Accept(t.Context(), homes[0]); !ok || err != nil {
 		t.Fatalf("Accept = %v, %v", ok, err)
 	}
-	b.gain(1)
+	b.waitAcquired(1)
 	check("of what was accepted", b, "b", "a", "b")
 	h.Crash(t, a.Fleet)
 	all, err := b.Holders(t.Context(), homes)
@@ -432,6 +432,6 @@ func testHolders(t *testing.T, h FleetHarness) {
 		t.Errorf("Holders of what the dead hold = %+v, %v", all, err)
 	}
 	h.Adopt(t, b.Fleet, a.Fleet)
-	b.gain(2)
+	b.waitAcquired(2)
 	check("of what was adopted", b, "b", "b", "b")
 }

@@ -67,7 +67,7 @@ type Member struct {
 	number uint16
 	count  int // of its own shards
 
-	tenures   []*fleetShard // by number; nil: lost, yielded or forgotten
+	terms     []*fleetShard // by number; nil: lost, yielded or forgotten
 	homes     []recovery.Home
 	forgotten []bool
 	adopted   bool
@@ -79,7 +79,7 @@ type Member struct {
 	spools    bool
 	watcher   recovery.Watcher
 	receive   func([]byte)
-	gaining   int    // shards of which the watcher has not been told yet
+	acquiring int    // shards of which the watcher has not been told yet
 	status    []byte // what its watcher said when it was asked last
 
 	news *news // for the watcher
@@ -124,9 +124,9 @@ func (m *Member) Cut(cut bool) {
 	if cut {
 		return
 	}
-	for n, s := range m.tenures {
+	for n, s := range m.terms {
 		if s != nil && s.holder != m {
-			m.loseLocked(n)
+			m.revokeLocked(n)
 		}
 	}
 }
@@ -157,16 +157,16 @@ func (m *Member) AdoptFrom(other *Member) int {
 			continue
 		}
 		left -= len(s.pending)
-		if n := slices.Index(other.tenures, s); n >= 0 && !other.cut && !other.dead {
-			other.loseLocked(n)
+		if n := slices.Index(other.terms, s); n >= 0 && !other.cut && !other.dead {
+			other.revokeLocked(n)
 		}
-		m.gainLocked(s, false)
+		m.acquireLocked(s, false)
 		count++
 	}
 	return count
 }
 
-func (m *Member) gainLocked(s *fleetShard, yielded bool) {
+func (m *Member) acquireLocked(s *fleetShard, yielded bool) {
 	s.holder = m
 	n := m.takeLocked(s)
 	for _, o := range m.f.members {
@@ -174,13 +174,13 @@ func (m *Member) gainLocked(s *fleetShard, yielded bool) {
 			m.unindexed, m.suspect = true, true
 		}
 	}
-	m.gaining++
+	m.acquiring++
 	m.news.add(func(w recovery.Watcher) {
 		if w.Gained != nil {
 			w.Gained(n, yielded)
 		}
 		m.f.mu.Lock()
-		m.gaining--
+		m.acquiring--
 		m.f.mu.Unlock()
 	}, m)
 }
@@ -189,15 +189,15 @@ func (m *Member) gainLocked(s *fleetShard, yielded bool) {
 func (m *Member) takeLocked(s *fleetShard) int {
 	n := slices.Index(m.forgotten, true)
 	if n < 0 {
-		n = len(m.tenures)
-		m.tenures, m.homes, m.forgotten = append(m.tenures, nil), append(m.homes, 0), append(m.forgotten, false)
+		n = len(m.terms)
+		m.terms, m.homes, m.forgotten = append(m.terms, nil), append(m.homes, 0), append(m.forgotten, false)
 	}
-	m.tenures[n], m.homes[n], m.forgotten[n] = s, s.home, false
+	m.terms[n], m.homes[n], m.forgotten[n] = s, s.home, false
 	return n
 }
 
-func (m *Member) loseLocked(n int) {
-	m.tenures[n] = nil
+func (m *Member) revokeLocked(n int) {
+	m.terms[n] = nil
 	err := m.lost(n)
 	m.news.add(func(w recovery.Watcher) {
 		if w.Lost != nil {
@@ -234,11 +234,11 @@ func (m *Member) lockShard(ctx context.Context, n int) (*fleetShard, error) {
 	if err := m.lock(ctx); err != nil {
 		return nil, err
 	}
-	if s := m.tenures[n]; s != nil && s.holder == m {
+	if s := m.terms[n]; s != nil && s.holder == m {
 		return s, nil
 	}
-	if m.tenures[n] != nil {
-		m.loseLocked(n)
+	if m.terms[n] != nil {
+		m.revokeLocked(n)
 	}
 	m.f.mu.Unlock()
 	return nil, m.lost(n)

@@ -46,12 +46,12 @@ func (m *Member) Adopt(context.Context) (recovery.Terms, error) {
 		}
 	}
 	return recovery.Terms{
-		Shards: len(m.tenures), ShardOf: m.shardOf, ShardsOf: m.shardsOf, HomeFor: m.homeFor, Away: away,
+		Shards: len(m.terms), ShardOf: m.shardOf, ShardsOf: m.shardsOf, HomeFor: m.homeFor, Away: away,
 		MaxChanges: 1024, MaxBytes: 1 << 20,
 	}, nil
 }
 
-// shardOf finds the tenure for a new record.
+// shardOf finds the term for a new record.
 func (m *Member) shardOf(id []byte) int {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
@@ -59,7 +59,7 @@ func (m *Member) shardOf(id []byte) int {
 	if !tells || m.f.shards[home] == nil {
 		home = m.homeFor(id)
 	}
-	return m.tenureLocked(home)
+	return m.termLocked(home)
 }
 
 // homeFor names the shard of the node's own in which a record belongs whose id tells no home.
@@ -71,13 +71,13 @@ func (m *Member) homeFor(id []byte) recovery.Home {
 	return recovery.NewHome(m.number, (sum&0xffff)%m.count)
 }
 
-// shardsOf finds the tenures in which a record may be: of each node the one where it would
+// shardsOf finds the terms in which a record may be: of each node the one where it would
 // have created it.
 func (m *Member) shardsOf(id []byte) (numbers []int) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
 	add := func(home recovery.Home) {
-		if n := m.tenureLocked(home); n >= 0 && !slices.Contains(numbers, n) {
+		if n := m.termLocked(home); n >= 0 && !slices.Contains(numbers, n) {
 			numbers = append(numbers, n)
 		}
 	}
@@ -91,8 +91,8 @@ func (m *Member) shardsOf(id []byte) (numbers []int) {
 	return numbers
 }
 
-func (m *Member) tenureLocked(home recovery.Home) int {
-	return slices.IndexFunc(m.tenures, func(s *fleetShard) bool { return s != nil && s.home == home && s.holder == m })
+func (m *Member) termLocked(home recovery.Home) int {
+	return slices.IndexFunc(m.terms, func(s *fleetShard) bool { return s != nil && s.home == home && s.holder == m })
 }
 
 // Apply implements recovery.Ledger.
@@ -140,7 +140,7 @@ func (m *Member) lookUp(ctx context.Context, ids []string, in func(*fleetShard) 
 		return err
 	}
 	var hits []hit
-	for n, s := range m.tenures {
+	for n, s := range m.terms {
 		if s == nil || s.holder != m {
 			continue
 		}
@@ -160,7 +160,7 @@ func (m *Member) lookUp(ctx context.Context, ids []string, in func(*fleetShard) 
 // Scan implements recovery.Ledger. It only nominates.
 func (m *Member) Scan(ctx context.Context, page func([]recovery.Entry) error) error {
 	m.f.mu.Lock()
-	count := len(m.tenures)
+	count := len(m.terms)
 	m.f.mu.Unlock()
 	for n := range count {
 		if err := m.ScanShard(ctx, n, page); err != nil && !errors.Is(err, recovery.ErrLost) {
@@ -219,7 +219,7 @@ func (m *Member) ListDead(ctx context.Context, label string, after recovery.Ref,
 		return err
 	}
 	var all []entry
-	for n, s := range m.tenures {
+	for n, s := range m.terms {
 		if s != nil && s.holder == m {
 			all = append(all, s.buried(n, label, after)...)
 		}

@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// tellAbsent tells readiness of nodes that are gone, or seem to be, and hold shards that no
+// reportAbsent tells readiness of nodes that are gone, or seem to be, and hold shards that no
 // node has adopted yet. Until then no node knows what is in these shards: calls about all
 // tasks, and ids that callers choose, are answered 503.
-func (l *Ledger) tellAbsent() {
-	w := &l.others
+func (l *Ledger) reportAbsent() {
+	w := &l.peers
 	w.mu.Lock()
-	holding := map[string]int{}
+	owning := map[string]int{}
 	for _, t := range w.tokens {
-		holding[t.node]++
+		owning[t.node]++
 	}
 	absent := map[string]string{}
 	for name, s := range w.nodes {
 		silent, after := w.silentLocked(s), l.deadAfter(&s.entry)
-		if name == l.opts.Node || s.fault != nil || holding[name] == 0 || !s.entry.Released && silent < after/gapShare {
+		if name == l.opts.Node || s.fault != nil || owning[name] == 0 || !s.entry.Released && silent < after/gapShare {
 			continue
 		}
 		absent[waitsForNode(name)] = fmt.Sprintf("it has shown no sign of life for %v and holds %d shards, which are adopted after %v: until then lists, groups, purges and ids that callers choose are answered 503",
-			silent.Round(time.Second), holding[name], after)
+			silent.Round(time.Second), owning[name], after)
 	}
 	before := w.absent
 	w.absent = absent

@@ -20,12 +20,12 @@ const (
 	othersShare = 5
 	// retryShare: what could not be adopted is tried again, less and less often.
 	retryShare = 10
-	// surveyAfter: the owners of all shards are read from time to time even if no node dies:
+	// ownersAfter: the owners of all shards are read from time to time even if no node dies:
 	// a shard may have been yielded to a node at the moment of its death. Every node reads
-	// the shards of all, so the pause grows with the nodes: see surveyPause.
-	surveyAfter = 3
-	// surveyNodes is up to how many nodes the pause is surveyAfter.
-	surveyNodes = 3
+	// the shards of all, so the pause grows with the nodes: see ownersPauseLocked.
+	ownersAfter = 3
+	// ownersNodes is up to how many nodes the pause is ownersAfter.
+	ownersNodes = 3
 	// forgetAfter: of a node that was dead for so long, what is empty is retired.
 	forgetAfter = 10
 )
@@ -38,31 +38,31 @@ func (l *Ledger) times(n int64) time.Duration {
 	return math.MaxInt64
 }
 
-// lookAfter adopts what the dead hold, when it is time to look for it. It comes right
+// adoptIfDue adopts what the dead hold, when it is time to look for it. It comes right
 // after a poll that was answered.
-func (l *Ledger) lookAfter(ctx context.Context) {
-	if !l.dueToLook() {
+func (l *Ledger) adoptIfDue(ctx context.Context) {
+	if !l.adoptionDue() {
 		return
 	}
-	found, err := l.survey(ctx)
+	found, err := l.readOwners(ctx)
 	if err == nil {
 		// Whoever comes back after this look finds its shards, and affirms them, after the
 		// survey: what is decided upon now takes nothing from it.
 		err = l.poll(ctx)
 	}
 	if err != nil {
-		l.plan(rest{shy: true})
+		l.plan(remaining{retry: true})
 		return
 	}
 	l.acceptFound(ctx, found)
-	rest := l.adoptFrom(ctx, found)
+	left := l.adoptFrom(ctx, found)
 	l.tidy(ctx, found)
-	l.plan(rest)
+	l.plan(left)
 }
 
-// dueToLook tells whether somebody has died, or it is time to look anyway.
-func (l *Ledger) dueToLook() bool {
-	w := &l.others
+// adoptionDue tells whether somebody has died, or it is time to look anyway.
+func (l *Ledger) adoptionDue() bool {
+	w := &l.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	due := !time.Now().Before(w.next)
@@ -80,29 +80,29 @@ func (l *Ledger) dueToLook() bool {
 	return due
 }
 
-// A rest is why there is something left to adopt.
-type rest struct {
-	at    time.Time // when to look again, for what only has to wait
-	shy   bool      // something could not be adopted, and may be later
-	faces []string  // what an operator should know
+// A remaining is why there is something left to adopt.
+type remaining struct {
+	at       time.Time // when to look again, for what only has to wait
+	retry    bool      // something could not be adopted, and may be later
+	warnings []string  // what an operator should know
 }
 
-func (r *rest) again(at time.Time) {
+func (r *remaining) again(at time.Time) {
 	if r.at.IsZero() || at.Before(r.at) {
 		r.at = at
 	}
 }
 
 // plan says when to look again.
-func (l *Ledger) plan(r rest) {
-	w := &l.others
+func (l *Ledger) plan(r remaining) {
+	w := &l.peers
 	w.mu.Lock()
 	now := time.Now()
-	next := now.Add(l.surveyPauseLocked())
-	if r.shy {
+	next := now.Add(l.ownersPauseLocked())
+	if r.retry {
 		pause := l.opts.FailoverAfter / retryShare << min(w.patience, 5)
 		w.patience++
-		next = now.Add(min(pause, l.times(surveyAfter)))
+		next = now.Add(min(pause, l.times(ownersAfter)))
 	} else {
 		w.patience = 0
 	}
@@ -113,28 +113,28 @@ func (l *Ledger) plan(r rest) {
 	w.mu.Unlock()
 
 	l.mu.Lock()
-	before := l.concerns
-	l.concerns = r.faces
+	before := l.warnings
+	l.warnings = r.warnings
 	l.mu.Unlock()
-	for _, c := range r.faces {
+	for _, c := range r.warnings {
 		if !slices.Contains(before, c) {
 			l.log.Warn("adoption: " + c)
 		}
 	}
 }
 
-// surveyPauseLocked is the pause between two reads of all owners while no node dies. With
-// n nodes it is n/surveyNodes times surveyAfter, so that the reads of a node do not grow with
+// ownersPauseLocked is the pause between two reads of all owners while no node dies. With
+// n nodes it is n/ownersNodes times ownersAfter, so that the reads of a node do not grow with
 // the others, and those of all nodes together come as often as before. It varies by a quarter,
 // so that the nodes do not read at the same time, although all have read at the last death.
-func (l *Ledger) surveyPauseLocked() time.Duration {
-	pause := min(l.times(surveyAfter*int64(max(1, len(l.others.nodes)/surveyNodes))), 24*time.Hour)
+func (l *Ledger) ownersPauseLocked() time.Duration {
+	pause := min(l.times(ownersAfter*int64(max(1, len(l.peers.nodes)/ownersNodes))), 24*time.Hour)
 	return pause*3/4 + rand.N(pause/2)
 }
 
-// An orphan is a shard whose holder is dead.
-type orphan struct {
-	holding
+// An adoptable is a shard whose holder is dead.
+type adoptable struct {
+	seenShard
 	mine bool  // it is this node's part
 	size int64 // how many pending records it has
 }
@@ -142,9 +142,9 @@ type orphan struct {
 // adoptFrom adopts shards of the dead: first this node's part of them, and after a
 // while what others have not taken. One comes after the other, and only what memory
 // has room for.
-func (l *Ledger) adoptFrom(ctx context.Context, found survey) (r rest) {
-	orphans := l.orphans(found, &r)
-	if len(orphans) == 0 {
+func (l *Ledger) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
+	adoptables := l.adoptables(found, &r)
+	if len(adoptables) == 0 {
 		return r
 	}
 	l.mu.Lock()
@@ -154,23 +154,23 @@ func (l *Ledger) adoptFrom(ctx context.Context, found survey) (r rest) {
 		return r
 	}
 	var keys []typedKey
-	for _, o := range orphans {
+	for _, o := range adoptables {
 		k := l.keys.shard(o.node, o.index)
 		keys = append(keys, k.typed()...)
 	}
 	if err := l.mendKeys(ctx, keys); err != nil {
-		r.shy = true
+		r.retry = true
 		return r
 	}
-	sizes, err := l.sizes(ctx, len(orphans), func(i int) shardKeys { return l.keys.shard(orphans[i].node, orphans[i].index) })
+	sizes, err := l.sizes(ctx, len(adoptables), func(i int) shardKeys { return l.keys.shard(adoptables[i].node, adoptables[i].index) })
 	if err != nil {
-		r.shy = true
+		r.retry = true
 		return r
 	}
-	for i := range orphans {
-		orphans[i].size = sizes[i]
+	for i := range adoptables {
+		adoptables[i].size = sizes[i]
 	}
-	slices.SortStableFunc(orphans, func(a, b orphan) int {
+	slices.SortStableFunc(adoptables, func(a, b adoptable) int {
 		if a.mine == b.mine {
 			return cmp.Compare(a.home, b.home)
 		}
@@ -180,17 +180,17 @@ func (l *Ledger) adoptFrom(ctx context.Context, found survey) (r rest) {
 		return 1
 	})
 	waiting, tasks := 0, int64(0)
-	for _, o := range orphans {
-		l.others.mu.Lock()
-		fresh := between(l.others.answered, time.Now()) < l.opts.FailoverAfter/(2*gapShare)
-		l.others.mu.Unlock()
+	for _, o := range adoptables {
+		l.peers.mu.Lock()
+		fresh := between(l.peers.answered, time.Now()) < l.opts.FailoverAfter/(2*gapShare)
+		l.peers.mu.Unlock()
 		if !fresh || !l.Standing().Certain {
 			r.again(time.Now()) // after another look at who lives
 			return r
 		}
 		room, ok := l.room(ctx)
 		if !ok {
-			r.shy = true
+			r.retry = true
 			return r
 		}
 		if o.size > room {
@@ -199,9 +199,9 @@ func (l *Ledger) adoptFrom(ctx context.Context, found survey) (r rest) {
 			continue
 		}
 		next := token{l.opts.Node, l.incarnation, o.token.epoch + 1}
-		taken, err := l.take(ctx, o.holding, next, o.size)
+		taken, err := l.take(ctx, o.seenShard, next, o.size)
 		if err != nil {
-			r.shy = true
+			r.retry = true
 			continue
 		}
 		if taken {
@@ -209,15 +209,15 @@ func (l *Ledger) adoptFrom(ctx context.Context, found survey) (r rest) {
 		}
 	}
 	if waiting > 0 {
-		r.shy = true
-		r.faces = append(r.faces, fmt.Sprintf("%d shards of dead nodes wait until there is room for %d tasks in memory", waiting, tasks))
+		r.retry = true
+		r.warnings = append(r.warnings, fmt.Sprintf("%d shards of dead nodes wait until there is room for %d tasks in memory", waiting, tasks))
 	}
 	return r
 }
 
-// orphans are the shards that may be adopted now.
-func (l *Ledger) orphans(found survey, r *rest) []orphan {
-	w := &l.others
+// adoptables are the shards that may be adopted now.
+func (l *Ledger) adoptables(found ownerList, r *remaining) []adoptable {
+	w := &l.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	me := w.nodes[l.opts.Node]
@@ -225,17 +225,17 @@ func (l *Ledger) orphans(found survey, r *rest) []orphan {
 		return nil
 	}
 	peers := l.peersLocked()
-	strangers := map[holder]time.Time{}
-	orphaned := map[recovery.Home]time.Time{}
+	unregistered := map[holder]time.Time{}
+	ownerlessSince := map[recovery.Home]time.Time{}
 	refused := map[string]int{}
-	var orphans []orphan
-	for _, h := range found.holdings {
+	var adoptables []adoptable
+	for _, h := range found.shards {
 		if h.raw == "" || h.token.retired() || h.token.holder() == (holder{l.opts.Node, l.incarnation}) {
 			continue
 		}
-		state := l.tellLocked(h.token)
-		if since, strange := w.strangers[h.token.holder()]; strange {
-			strangers[h.token.holder()] = since
+		state := l.livenessLocked(h.token)
+		if since, strange := w.unregistered[h.token.holder()]; strange {
+			unregistered[h.token.holder()] = since
 			if state != deceased {
 				r.again(since.Add(l.opts.FailoverAfter))
 			}
@@ -247,34 +247,34 @@ func (l *Ledger) orphans(found survey, r *rest) []orphan {
 			refused[node]++
 			continue
 		}
-		since, known := w.orphaned[h.home]
+		since, known := w.ownerlessSince[h.home]
 		if !known {
 			since = w.answered
 		}
-		orphaned[h.home] = since
+		ownerlessSince[h.home] = since
 		mine := w.partLocked(h, peers) == l.opts.Node || h.token.node == l.opts.Node
 		if wait := since.Add(l.opts.FailoverAfter / othersShare); !mine && wait.After(w.answered) {
 			r.again(wait)
 			continue
 		}
-		orphans = append(orphans, orphan{holding: h, mine: mine})
+		adoptables = append(adoptables, adoptable{seenShard: h, mine: mine})
 	}
-	w.strangers, w.orphaned = strangers, orphaned
+	w.unregistered, w.ownerlessSince = unregistered, ownerlessSince
 	for _, node := range slices.Sorted(maps.Keys(refused)) {
-		r.faces = append(r.faces, fmt.Sprintf("%d shards are left alone, since node %s may have written records there that are too new for this version", refused[node], node))
+		r.warnings = append(r.warnings, fmt.Sprintf("%d shards are left alone, since node %s may have written records there that are too new for this version", refused[node], node))
 	}
 	for _, node := range slices.Sorted(maps.Keys(w.nodes)) {
 		if s := w.nodes[node]; s.fault != nil && l.deadLocked(s) {
-			r.faces = append(r.faces, fmt.Sprintf("what node %s has left is left alone: %v", node, s.fault))
+			r.warnings = append(r.warnings, fmt.Sprintf("what node %s has left is left alone: %v", node, s.fault))
 			l.bulk.waits.Set(unreadableEntry(node), "what it has left is left alone until a node of that name starts: "+s.fault.Error())
 		}
 	}
-	return orphans
+	return adoptables
 }
 
 // newerLocked names a node that may have written records into a shard which are newer
 // than format.
-func (w *watch) newerLocked(h holding, format int) (string, bool) {
+func (w *watch) newerLocked(h seenShard, format int) (string, bool) {
 	for _, node := range []string{h.node, h.token.node} {
 		if s := w.nodes[node]; s != nil && (s.fault != nil || s.entry.Format > format) {
 			return node, true
@@ -286,7 +286,7 @@ func (w *watch) newerLocked(h holding, format int) (string, bool) {
 // peersLocked are the nodes that can adopt, in order of their names.
 func (l *Ledger) peersLocked() []string {
 	var peers []string
-	for name, s := range l.others.nodes {
+	for name, s := range l.peers.nodes {
 		if s.fault == nil && s.entry.Number != 0 && !s.entry.Released && !l.deadLocked(s) {
 			peers = append(peers, name)
 		}
@@ -297,7 +297,7 @@ func (l *Ledger) peersLocked() []string {
 
 // partLocked names the peer that should adopt a shard: its own node, should that be
 // alive, and otherwise each peer an equal part of a node's.
-func (w *watch) partLocked(h holding, peers []string) string {
+func (w *watch) partLocked(h seenShard, peers []string) string {
 	if len(peers) == 0 || slices.Contains(peers, h.node) {
 		return h.node
 	}
@@ -308,7 +308,7 @@ func (w *watch) partLocked(h holding, peers []string) string {
 // has yet to read.
 func (l *Ledger) room(ctx context.Context) (int64, bool) {
 	answer := make(chan int64, 1)
-	l.tell(func(w recovery.Watcher) {
+	l.notify(func(w recovery.Watcher) {
 		room := math.MaxInt
 		if w.Room != nil {
 			room = w.Room()
@@ -332,7 +332,7 @@ func (l *Ledger) room(ctx context.Context) (int64, bool) {
 // take makes this process the owner of a shard that it does not hold, by next, if its
 // token is still what was found, and its owner has not come back since. An answer that is
 // lost is made up for by acceptFound.
-func (l *Ledger) take(ctx context.Context, h holding, next token, unread int64) (bool, error) {
+func (l *Ledger) take(ctx context.Context, h seenShard, next token, unread int64) (bool, error) {
 	l.taking.Lock()
 	defer l.taking.Unlock()
 	if l.ended.Load() || l.holds(h.node, h.index) != nil {
@@ -342,12 +342,12 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int64) 
 	if err != nil {
 		return false, err
 	}
-	l.gaining.Add(1)
+	l.acquiring.Add(1)
 	s := &shard{node: h.node, index: h.index, keys: l.keys.shard(h.node, h.index), from: h.token}
 	s.unbroken.Store(l.streak())
 	owner, err := l.claim(ctx, s.keys, h.raw, next, h.affirmed)
 	if err != nil || owner != next.String() {
-		l.gaining.Add(-1)
+		l.acquiring.Add(-1)
 		if suspect {
 			l.afterTaking()
 		}
@@ -360,29 +360,29 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int64) 
 	s.moveLocked(next, 0)
 	s.owned.Store(true)
 	s.unread.Store(unread)
-	l.others.mu.Lock()
+	l.peers.mu.Lock()
 	o := origin{number: h.home.Node()}
-	if seen := l.others.nodes[h.node]; seen != nil {
+	if seen := l.peers.nodes[h.node]; seen != nil {
 		o.raw, o.counts = seen.raw, seen.entry.Counts
 	}
-	if holder := l.others.nodes[h.token.node]; holder != nil {
+	if holder := l.peers.nodes[h.token.node]; holder != nil {
 		s.fromCount, _ = strconv.ParseInt(holder.count, 10, 64)
 	}
-	l.others.tokens[h.home] = seenToken{token: next}
-	l.others.mu.Unlock()
+	l.peers.tokens[h.home] = seenToken{token: next}
+	l.peers.mu.Unlock()
 	l.mu.Lock()
 	if h.node != l.opts.Node {
 		l.origins[h.node] = o
 	}
-	delete(l.gave, shardName{h.node, h.index})
+	delete(l.transferred, shardName{h.node, h.index})
 	l.mu.Unlock()
 	l.changeTable(func(t *table) { t.enter(s) })
 	n, yielded := s.number, h.token.holder() == next.holder()
-	l.tell(func(w recovery.Watcher) {
+	l.notify(func(w recovery.Watcher) {
 		if w.Gained != nil {
 			w.Gained(n, yielded)
 		}
-		l.gaining.Add(-1)
+		l.acquiring.Add(-1)
 		if suspect {
 			l.afterTaking()
 		}
@@ -392,7 +392,7 @@ func (l *Ledger) take(ctx context.Context, h holding, next token, unread int64) 
 
 // holds returns a shard if this process holds it.
 func (l *Ledger) holds(node string, index int) *shard {
-	for _, e := range l.table.Load().estates {
+	for _, e := range l.table.Load().byOrigin {
 		if e.node == node {
 			return e.shards[index]
 		}

@@ -19,7 +19,7 @@ func TestUncertainAdoptsNothing(t *testing.T) {
 	long := time.Now().Add(-2 * time.Hour)
 	b.kept.Store(&long)
 	b.look(t)
-	if gained, _ := b.told(); gained > 0 || len(b.table.Load().all()) != 4 {
+	if acquired, _ := b.told(); acquired > 0 || len(b.table.Load().all()) != 4 {
 		t.Error("it has adopted")
 	}
 	b.keepOnce()
@@ -43,9 +43,9 @@ func TestComesBackDuringAdoption(t *testing.T) {
 	}
 	want := func(t *testing.T, a, b *member) {
 		t.Helper()
-		gained, _ := b.told()
-		if now := holders(t, b.client, a); gained > 0 || slices.ContainsFunc(now, func(node string) bool { return node != "a" }) {
-			t.Errorf("%d were adopted, and they are held by %v", gained, now)
+		acquired, _ := b.told()
+		if now := holders(t, b.client, a); acquired > 0 || slices.ContainsFunc(now, func(node string) bool { return node != "a" }) {
+			t.Errorf("%d were adopted, and they are held by %v", acquired, now)
 		}
 		if !a.Standing().Certain {
 			t.Error("it is not certain again")
@@ -53,7 +53,7 @@ func TestComesBackDuringAdoption(t *testing.T) {
 	}
 	t.Run("after the decision", func(t *testing.T) {
 		a, b := silence(t)
-		found, err := b.survey(t.Context())
+		found, err := b.readOwners(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,10 +71,10 @@ func TestComesBackDuringAdoption(t *testing.T) {
 	t.Run("before the survey", func(t *testing.T) {
 		a, b := silence(t)
 		a.keepOnce()
-		b.others.mu.Lock()
-		b.others.next = time.Time{}
-		b.others.mu.Unlock()
-		b.lookAfter(t.Context())
+		b.peers.mu.Lock()
+		b.peers.next = time.Time{}
+		b.peers.mu.Unlock()
+		b.adoptIfDue(t.Context())
 		want(t, a, b)
 	})
 }
@@ -142,14 +142,14 @@ func TestRoom(t *testing.T) {
 	b.look(t)
 	b.waitGained(t, 2)
 	b.look(t)
-	if gained, _ := b.told(); gained != 2 {
-		t.Fatalf("%d shards were adopted", gained)
+	if acquired, _ := b.told(); acquired != 2 {
+		t.Fatalf("%d shards were adopted", acquired)
 	}
 	if got, want := b.Health().Warnings[len(b.Health().Warnings)-1], "1 shards of dead nodes wait until there is room for 5 tasks in memory"; got != want {
 		t.Errorf("warned of %q", got)
 	}
 	b.note(func() {
-		for _, n := range b.gained { // they are read
+		for _, n := range b.acquired { // they are read
 			if err := b.ScanShard(t.Context(), n, func([]recovery.Entry) error { return nil }); err != nil {
 				t.Error(err)
 			}
@@ -174,7 +174,7 @@ func TestRoomBeforeReplay(t *testing.T) {
 	b.room.Store(4)
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
-	if gained, _ := b.told(); gained > 0 {
+	if acquired, _ := b.told(); acquired > 0 {
 		t.Fatal("it has adopted before it has read its own")
 	}
 	if err := b.Scan(t.Context(), func([]recovery.Entry) error { return nil }); err != nil {

@@ -50,7 +50,7 @@ func (l *Ledger) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 	// The second round writes into a shard that was regained; the third is for
 	// a Redis that loses writes again meanwhile.
 	for range 3 {
-		if err = l.applyLocked(ctx, s, b); !errors.Is(err, errRegained) {
+		if err = l.applyLocked(ctx, s, b); !errors.Is(err, errReclaimed) {
 			break
 		}
 	}
@@ -62,8 +62,8 @@ func (l *Ledger) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 	return err
 }
 
-// errRegained is returned by applyLocked when the batch must be sent again.
-var errRegained = errors.New("the shard was claimed again")
+// errReclaimed is returned by applyLocked when the batch must be sent again.
+var errReclaimed = errors.New("the shard was claimed again")
 
 func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) error {
 	v, err := l.sendBatch(ctx, s, s.arguments(b))
@@ -91,12 +91,12 @@ func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) e
 	}
 	owner, sequence := v.text(0), v.number(1)
 	if owner == s.token.String() && sequence > s.sequence {
-		return l.loseLocked(s, fmt.Sprintf("it has batch %d, written by nobody known", sequence))
+		return l.revokeLocked(s, fmt.Sprintf("it has batch %d, written by nobody known", sequence))
 	}
-	if err := l.regainLocked(ctx, s, owner, sequence); err != nil {
+	if err := l.reclaimLocked(ctx, s, owner, sequence); err != nil {
 		return err
 	}
-	return errRegained
+	return errReclaimed
 }
 
 // batchArguments are the arguments of apply.lua. They are kept for the next
@@ -190,7 +190,7 @@ func (a *batchArguments) blocks(s *shard, b *recovery.Batch) (sizes [8]int) {
 	})
 	size(4, func(c *recovery.Change) {
 		if c.From.Place == recovery.Dead && c.From != c.To {
-			a.buf = appendGrave(a.buf, c.From.Label, c.From.At, c.ID)
+			a.buf = appendDeadRef(a.buf, c.From.Label, c.From.At, c.ID)
 			a.end()
 		}
 	})
@@ -204,7 +204,7 @@ func (a *batchArguments) blocks(s *shard, b *recovery.Batch) (sizes [8]int) {
 	size(6, func(c *recovery.Change) {
 		if c.To.Place == recovery.Dead {
 			a.add([]byte("0"))
-			a.buf = appendGrave(a.buf, c.To.Label, c.To.At, c.ID)
+			a.buf = appendDeadRef(a.buf, c.To.Label, c.To.At, c.ID)
 			a.end()
 		}
 	})

@@ -70,7 +70,7 @@ type lane struct {
 	mean     float64       // bytes of a record; 0: not known
 	limit    int           // records of a chunk
 	patience time.Duration // the deadline of a chunk
-	told     time.Time     // of the last log line
+	logged   time.Time     // of the last log line
 }
 
 func newLane(name string, readers int) lane {
@@ -121,12 +121,12 @@ func (c *lane) late(records int, deadline time.Duration) bool {
 }
 
 // tells reports whether it is time for another log line.
-func (c *lane) tells() bool {
+func (c *lane) shouldLog() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	due := c.told.IsZero() || time.Since(c.told) >= lateEvery
+	due := c.logged.IsZero() || time.Since(c.logged) >= lateEvery
 	if due {
-		c.told = time.Now()
+		c.logged = time.Now()
 	}
 	return due
 }
@@ -159,7 +159,7 @@ func (l *Ledger) readMany(ctx context.Context, c *lane, n int, at func(i int) (k
 				return err
 			}
 			again := c.late(records, deadline)
-			l.bulk.tellLate(c, records, deadline)
+			l.bulk.logLate(c, records, deadline)
 			if !again {
 				return err
 			}
@@ -236,14 +236,14 @@ func timedOut(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// tellLate tells the log and readiness that a chunk did not come in time.
-func (b *bulk) tellLate(c *lane, records int, deadline time.Duration) {
+// logLate tells the log and readiness that a chunk did not come in time.
+func (b *bulk) logLate(c *lane, records int, deadline time.Duration) {
 	text := "a record did not come"
 	if records > 1 {
 		text = "some records did not come"
 	}
 	b.waits.Set(c.name, text+" within "+deadline.String())
-	if c.tells() {
+	if c.shouldLog() {
 		b.log.Warn("Redis does not answer a read in time; it is repeated with fewer records, or more time",
 			"read", c.name, "records", records, "within", deadline)
 	}

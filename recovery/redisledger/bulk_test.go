@@ -30,17 +30,17 @@ func large(t *testing.T, l *Ledger, n, size int, dead bool) {
 }
 
 // aShelf is a memory that counts what comes.
-type aShelf struct{ found, bytes atomic.Int64 }
+type countingMemory struct{ found, bytes atomic.Int64 }
 
-func (m *aShelf) Load([]recovery.Entry) { panic("the ledger only nominates") }
-func (m *aShelf) Lock(page []recovery.Entry) []int {
+func (m *countingMemory) Load([]recovery.Entry) { panic("the ledger only nominates") }
+func (m *countingMemory) Lock(page []recovery.Entry) []int {
 	all := make([]int, len(page))
 	for i := range all {
 		all[i] = i
 	}
 	return all
 }
-func (m *aShelf) Resolve(e recovery.Entry, found bool) {
+func (m *countingMemory) Resolve(e recovery.Entry, found bool) {
 	if found {
 		m.found.Add(1)
 		m.bytes.Add(int64(len(e.Data)))
@@ -83,7 +83,7 @@ func TestLargeRecordsOverASlowLine(t *testing.T) {
 			large(t, l, n, size, dead)
 			proxy.Throttle(rate)
 			if !dead {
-				m := &aShelf{}
+				m := &countingMemory{}
 				if err := recovery.Replay(t.Context(), l, m, nil); err != nil {
 					t.Fatal(err)
 				}
@@ -123,7 +123,7 @@ func TestOneLargeRecordOverASlowLine(t *testing.T) {
 	l, proxy, w := behindLine(t)
 	large(t, l, 1, 1<<20, false)
 	proxy.Throttle(800_000) // 1.3 s
-	m := &aShelf{}
+	m := &countingMemory{}
 	if err := recovery.Replay(t.Context(), l, m, nil); err != nil || m.bytes.Load() != 1<<20 {
 		t.Errorf("%d bytes, %v", m.bytes.Load(), err)
 	}
@@ -170,7 +170,7 @@ func TestCloseDuringASlowRead(t *testing.T) {
 	large(t, l, 2, 1<<20, false)
 	proxy.Throttle(1000)
 	ended := make(chan error, 1)
-	go func() { ended <- recovery.Replay(t.Context(), l, &aShelf{}, nil) }()
+	go func() { ended <- recovery.Replay(t.Context(), l, &countingMemory{}, nil) }()
 	eventually(t, "readiness tells of it", func() bool {
 		all := l.Health().Waiting
 		return len(all) == 1 && all[0].What == "reading pending records from Redis" && all[0].Detail != ""

@@ -48,7 +48,7 @@ func (l *Ledger) Listen(receive func(message []byte)) error {
 	if l.bus.begun.Swap(true) {
 		return errors.New("this ledger listens already")
 	}
-	l.lookAtVersions(l.life)
+	l.refreshVersions(l.life)
 	ctx, stop := context.WithCancel(l.life)
 	parts := [][]string{{l.keys.busOf(l.opts.Node), l.keys.busOfAll()}}
 	if l.address.mode == cluster { // the slots of the two may be on different servers
@@ -121,9 +121,9 @@ func (l *Ledger) unsent(err error) bool {
 		(errors.As(err, &op) && op.Op == "dial" || errors.As(err, &reply) || errors.Is(err, redis.ErrPoolTimeout))
 }
 
-// lookAtVersions decides for one of the two ways of Redis Cluster. A server that does
+// refreshVersions decides for one of the two ways of Redis Cluster. A server that does
 // not answer changes nothing.
-func (l *Ledger) lookAtVersions(ctx context.Context) {
+func (l *Ledger) refreshVersions(ctx context.Context) {
 	if l.address.mode != cluster {
 		return
 	}
@@ -160,21 +160,21 @@ func (s *subscription) keep(ctx context.Context, first chan<- error) {
 			first = nil
 		}
 	}
-	told := false
+	logged := false
 	for attempt := 0; ; attempt++ {
 		err := s.listen(ctx, func() {
-			if told {
+			if logged {
 				s.l.log.Info("messages of other nodes are heard again", "channels", s.channels)
 			}
-			attempt, told = 0, false
+			attempt, logged = 0, false
 			began(nil)
 		})
 		began(err)
 		if ctx.Err() != nil {
 			return
 		}
-		if !told && attempt > 0 {
-			told = true
+		if !logged && attempt > 0 {
+			logged = true
 			s.l.log.Warn("messages of other nodes are not heard", "channels", s.channels, "error", err)
 		}
 		if relistening.Wait(ctx, attempt) != nil {
@@ -264,7 +264,7 @@ func (s *subscription) watch(ctx context.Context, ps *redis.PubSub, sharded bool
 		case <-tick.C:
 		}
 		if time.Since(looked) > versionEvery {
-			s.l.lookAtVersions(ctx)
+			s.l.refreshVersions(ctx)
 			looked = time.Now()
 		}
 		silent := time.Since(time.Unix(0, s.heard.Load()))

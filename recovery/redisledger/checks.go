@@ -38,7 +38,7 @@ func (l *Ledger) Health() recovery.Health {
 	defer l.mu.Unlock()
 	h := l.health
 	h.Waiting = l.bulk.waits.List()
-	h.Where, h.LastAnswer, h.Warnings = l.address.String(), l.lastAnswer, slices.Concat(h.Warnings, l.concerns)
+	h.Where, h.LastAnswer, h.Warnings = l.address.String(), l.lastAnswer, slices.Concat(h.Warnings, l.warnings)
 	return h
 }
 

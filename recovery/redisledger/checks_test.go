@@ -228,7 +228,7 @@ func TestUser(t *testing.T) {
 	if err := l.ListDead(t.Context(), "topic", recovery.Ref{}, func(recovery.Entry) bool { listed++; return true }); err != nil || listed != 1 {
 		t.Errorf("ListDead gives %d: %v", listed, err)
 	}
-	server.Do("srem", l.tenure(0).keys.pending(), "b")
+	server.Do("srem", l.term(0).keys.pending(), "b")
 	if err := recovery.Replay(t.Context(), l, newMemory(), nil); err != nil {
 		t.Error(err)
 	}
@@ -289,7 +289,7 @@ func testUserOfAFleet(t *testing.T, rules string) {
 	b.waitGained(t, 4)
 	b.wantFound(t, ids)
 	for n, id := range ids {
-		if err := b.Apply(t.Context(), b.gained[n], batchOf(remove(id))); err != nil {
+		if err := b.Apply(t.Context(), b.acquired[n], batchOf(remove(id))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -336,7 +336,7 @@ func TestHungRedis(t *testing.T) {
 	server.Resume()
 	persist(t, l, put("a", "1"))
 	apply(t, l, put("b", "2"))
-	if got := l.tenure(0).sequence; got != 2 {
+	if got := l.term(0).sequence; got != 2 {
 		t.Errorf("2 batches were counted as %d", got)
 	}
 	wantHeld(t, server.Client(), l, content{"a": "1", "b": "2"})

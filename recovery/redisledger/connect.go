@@ -150,7 +150,7 @@ func (l *Ledger) serverOf(ctx context.Context, key string) (*redis.Client, error
 
 // serverName names the server that keeps a shard, as far as is known: a cluster has several.
 func (l *Ledger) serverName(n int) string {
-	s := l.tenure(n)
+	s := l.term(n)
 	if _, ok := l.client.(*redis.ClusterClient); !ok || s == nil {
 		return ""
 	}

@@ -59,9 +59,9 @@ func TestCostOfManyNodes(t *testing.T) {
 		})
 		want("Unindexed", 0, func(ctx context.Context) error { _, err := a.Unindexed(ctx); return err })
 
-		a.others.mu.Lock()
-		a.others.surveyed = time.Time{}
-		a.others.mu.Unlock()
+		a.peers.mu.Lock()
+		a.peers.ownersRead = time.Time{}
+		a.peers.mu.Unlock()
 		homes, err := a.Homes(t.Context())
 		if err != nil || len(homes) != 16*nodes {
 			t.Fatalf("Homes = %d, %v", len(homes), err)
@@ -70,8 +70,8 @@ func TestCostOfManyNodes(t *testing.T) {
 		together := func(f func(ctx context.Context) error) func(ctx context.Context) error {
 			return func(ctx context.Context) error {
 				var all sync.WaitGroup
-				a.others.polling.Lock()
-				a.others.surveying.Lock()
+				a.peers.polling.Lock()
+				a.peers.readingOwners.Lock()
 				for range callers {
 					all.Go(func() {
 						if err := f(ctx); err != nil {
@@ -80,8 +80,8 @@ func TestCostOfManyNodes(t *testing.T) {
 					})
 				}
 				eventually(t, "all callers wait", func() bool { return waitingForLocks() >= callers })
-				a.others.polling.Unlock()
-				a.others.surveying.Unlock()
+				a.peers.polling.Unlock()
+				a.peers.readingOwners.Unlock()
 				all.Wait()
 				return nil
 			}
@@ -96,7 +96,7 @@ func TestCostOfManyNodes(t *testing.T) {
 			return err
 		})
 		want("Holders of none", 0, func(ctx context.Context) error { _, err := a.Holders(ctx, nil); return err })
-		shards := a.others.allShards()
+		shards := a.peers.allShards()
 		want("all owners, by many callers", 16*nodes, together(func(ctx context.Context) error { return a.refreshTokens(ctx, shards) }))
 	}
 }
@@ -113,14 +113,14 @@ func TestSurveyPause(t *testing.T) {
 	l := newLives("redis://127.0.0.1:1").open(t)
 	l.opts.FailoverAfter = 10 * time.Second
 	for nodes, want := range map[int]time.Duration{1: 30 * time.Second, 3: 30 * time.Second, 30: 300 * time.Second} {
-		l.others.nodes = map[string]*sighting{}
+		l.peers.nodes = map[string]*peerState{}
 		for n := range nodes {
-			l.others.nodes[strconv.Itoa(n)] = new(sighting)
+			l.peers.nodes[strconv.Itoa(n)] = new(peerState)
 		}
 		for range 100 {
-			l.others.mu.Lock()
-			got := l.surveyPauseLocked()
-			l.others.mu.Unlock()
+			l.peers.mu.Lock()
+			got := l.ownersPauseLocked()
+			l.peers.mu.Unlock()
 			if got < want*3/4 || got >= want*5/4 {
 				t.Errorf("with %d nodes it is %v; want about %v", nodes, got, want)
 			}

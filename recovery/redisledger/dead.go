@@ -131,7 +131,7 @@ func (l *Ledger) ListDead(ctx context.Context, label string, after recovery.Ref,
 		from, to = "["+label+"\x00", "("+label+"\x01"
 	}
 	if after != (recovery.Ref{}) {
-		from = "(" + string(appendGrave(nil, label, after.Next, after.ID))
+		from = "(" + string(appendDeadRef(nil, label, after.Next, after.ID))
 	}
 	return l.listDead(ctx, l.table.Load().all(), from, to, visit)
 }
@@ -155,7 +155,7 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 		began := time.Now()
 		if err = l.refill(ctx, []*deadList{&list}, int64(count)); timedOut(err) {
 			l.bulk.ids.late(count, maxPatience) // a longer time, which these connections do not have
-			l.bulk.tellLate(&l.bulk.ids, count, ioTimeout)
+			l.bulk.logLate(&l.bulk.ids, count, ioTimeout)
 			err = nil // the list stands where it stood
 			if count == 1 {
 				err = errIndexLate
@@ -169,7 +169,7 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 			l.bulk.waits.Clear(l.bulk.ids.name)
 		}
 		for _, m := range list.members {
-			if label, at, id, fault := decodeGrave(m); fault == nil { // else nobody can list it either
+			if label, at, id, fault := decodeDeadRef(m); fault == nil { // else nobody can list it either
 				h.shard = s.number
 				e := h.entry(id, recovery.Spot{Place: recovery.Dead, At: at, Label: label}, "")
 				e.Data = nil
@@ -257,7 +257,7 @@ func (l *Ledger) listDead(ctx context.Context, shards []*shard, from, to string,
 			m := deadMember{shard: first.shard, raw: first.members[0]}
 			first.members = first.members[1:]
 			var err error
-			if m.label, m.at, m.id, err = decodeGrave(m.raw); err == nil {
+			if m.label, m.at, m.id, err = decodeDeadRef(m.raw); err == nil {
 				members = append(members, m)
 			}
 		}

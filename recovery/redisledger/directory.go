@@ -12,9 +12,9 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// refilingsAtOnce is how many changes a script gets at most: Lua puts two texts of each
+// updatesAtOnce is how many changes a script gets at most: Lua puts two texts of each
 // on a stack of 8000, and while a script runs, all other clients wait.
-const refilingsAtOnce = 1000
+const updatesAtOnce = 1000
 
 // A place is where one of several ids has its filing.
 type place struct {
@@ -57,13 +57,13 @@ func (l *Ledger) Look(ctx context.Context, ids []string) ([]recovery.Filing, err
 		places []place
 		reply  *redis.SliceCmd
 	}
-	var questions []question
+	var reads []question
 	var servers []*redis.Cmd
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
 		eachBucket(placesOf(len(ids), func(i int) string { return ids[i] }), func(bucket uint8, places []place) {
 			for part := range slices.Chunk(places, readAtOnce) {
 				reply := l.readRecords(ctx, p, l.keys.ids(bucket), len(part), func(i int) *string { return &ids[part[i].position] })
-				questions = append(questions, question{part, reply})
+				reads = append(reads, question{part, reply})
 			}
 			if l.address.mode == cluster || len(servers) == 0 {
 				servers = append(servers, l.askLineage(ctx, p, bucket))
@@ -74,7 +74,7 @@ func (l *Ledger) Look(ctx context.Context, ids []string) ([]recovery.Filing, err
 	}
 	l.noteLineage(servers...)
 	found := make([]recovery.Filing, len(ids))
-	for _, q := range questions {
+	for _, q := range reads {
 		for i, v := range q.reply.Val() {
 			if value, ok := v.(string); ok {
 				at := q.places[i].position
@@ -96,12 +96,12 @@ func (l *Ledger) File(ctx context.Context, changes []recovery.Refiling) ([]recov
 	}
 	defer done()
 	places := placesOf(len(changes), func(i int) string { return changes[i].ID })
-	if twice(places, changes) {
+	if hasDuplicates(places, changes) {
 		return nil, errors.New("an id is to be filed twice at once")
 	}
-	var calls []*filingCall
+	var calls []*updateCall
 	for len(places) > 0 {
-		call := l.newFilingCall(places, changes)
+		call := l.newUpdateCall(places, changes)
 		places = places[len(call.places):]
 		calls = append(calls, call)
 	}
@@ -138,7 +138,7 @@ func (l *Ledger) File(ctx context.Context, changes []recovery.Refiling) ([]recov
 }
 
 // twice reports whether an id comes twice. Ids of one bucket stand together.
-func twice(places []place, changes []recovery.Refiling) bool {
+func hasDuplicates(places []place, changes []recovery.Refiling) bool {
 	found := false
 	eachBucket(places, func(_ uint8, places []place) {
 		if len(places) < 2 {
@@ -154,19 +154,19 @@ func twice(places []place, changes []recovery.Refiling) bool {
 	return found
 }
 
-// A filingCall is one run of file.lua.
-type filingCall struct {
+// A updateCall is one run of file.lua.
+type updateCall struct {
 	places  []place
 	bucket  uint8 // the first of them
 	command []any
 	cmd     *redis.Cmd
 }
 
-// newFilingCall makes a call of the first of some places. In Cluster mode it touches one
+// newUpdateCall makes a call of the first of some places. In Cluster mode it touches one
 // bucket, as others may be on another server, and since two keys of which one may not
 // exist make it fail while their slot moves.
-func (l *Ledger) newFilingCall(places []place, changes []recovery.Refiling) *filingCall {
-	c := &filingCall{places: places[:min(refilingsAtOnce, len(places))], bucket: places[0].bucket}
+func (l *Ledger) newUpdateCall(places []place, changes []recovery.Refiling) *updateCall {
+	c := &updateCall{places: places[:min(updatesAtOnce, len(places))], bucket: places[0].bucket}
 	if l.address.mode == cluster {
 		n := 1
 		for n < len(c.places) && places[n].bucket == places[0].bucket {
@@ -208,7 +208,7 @@ func (l *Ledger) newFilingCall(places []place, changes []recovery.Refiling) *fil
 
 // runAll runs calls in one round trip, and in a second one those whose script a server
 // did not know.
-func (l *Ledger) runAll(ctx context.Context, calls []*filingCall) error {
+func (l *Ledger) runAll(ctx context.Context, calls []*updateCall) error {
 	for len(calls) > 0 {
 		p := l.client.Pipeline()
 		var servers []*redis.Cmd
@@ -221,7 +221,7 @@ func (l *Ledger) runAll(ctx context.Context, calls []*filingCall) error {
 		}
 		_, _ = p.Exec(ctx) // each has its own error
 		l.noteLineage(servers...)
-		var unknown []*filingCall
+		var unknown []*updateCall
 		for _, c := range calls {
 			err := c.cmd.Err()
 			switch {

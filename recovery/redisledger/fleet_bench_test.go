@@ -62,9 +62,9 @@ func BenchmarkFleet(b *testing.B) {
 	}
 	run("Watch", l.poll)
 	run("Survey", func(ctx context.Context) error {
-		found, err := l.survey(ctx)
-		if err == nil && len(found.holdings) != 800 {
-			err = fmt.Errorf("%d shards were found", len(found.holdings))
+		found, err := l.readOwners(ctx)
+		if err == nil && len(found.shards) != 800 {
+			err = fmt.Errorf("%d shards were found", len(found.shards))
 		}
 		return err
 	})

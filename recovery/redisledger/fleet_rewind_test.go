@@ -37,7 +37,7 @@ func TestEmptyDatasetOfAFleet(t *testing.T) {
 	b.crash()
 	c.room.Store(100)
 	c.waitGained(t, 8)
-	for _, n := range c.gained {
+	for _, n := range c.acquired {
 		if !homes[c.Home(n)] {
 			t.Errorf("shard %d of node number %d was nobody's", c.Home(n).Shard(), c.Home(n).Node())
 		}
@@ -54,7 +54,7 @@ func TestForgottenAdoption(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	ids := a.put(t)
-	keys := a.tenure(1).keys
+	keys := a.term(1).keys
 	before := server.Do("hget", keys.tasks(), ownerField)
 	a.crash()
 	b.keepOnce()
@@ -96,7 +96,7 @@ func TestForgottenHandOver(t *testing.T) {
 			server := redistest.Start(t)
 			a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 			ids := a.put(t)
-			home, keys := a.Home(1), a.tenure(1).keys
+			home, keys := a.Home(1), a.term(1).keys
 			before := server.Do("hget", keys.tasks(), ownerField)
 			if name != "Answered" {
 				a.client.AddHook(&lossOf{digest: claimScript.digest})
@@ -138,8 +138,8 @@ func TestForgottenHandOver(t *testing.T) {
 				t.Fatal(err)
 			}
 			a.keepOnce()
-			if gained, lost := a.told(); gained > 0 || lost != gone {
-				t.Errorf("the giver was told of %d and %d", gained, lost)
+			if acquired, lost := a.told(); acquired > 0 || lost != gone {
+				t.Errorf("the giver was told of %d and %d", acquired, lost)
 			}
 			c := server.Client()
 			defer c.Close()
@@ -165,7 +165,7 @@ func TestForgottenBeforeItWasAccepted(t *testing.T) {
 			}
 		},
 	} {
-		keys := a.tenure(n).keys
+		keys := a.term(n).keys
 		before := server.Do("hget", keys.tasks(), ownerField)
 		if err := a.Yield(t.Context(), n, "b"); err != nil {
 			t.Fatal(err)
@@ -187,10 +187,10 @@ func TestForgottenBeforeItWasAccepted(t *testing.T) {
 	}
 	a.keepOnce()
 	a.waitGained(t, 1)
-	if len(a.gave) != 2 {
-		t.Errorf("it remembers to have given %v", a.gave)
+	if len(a.transferred) != 2 {
+		t.Errorf("it remembers to have given %v", a.transferred)
 	}
-	if err := a.Yield(t.Context(), a.gained[0], "b"); err != nil {
+	if err := a.Yield(t.Context(), a.acquired[0], "b"); err != nil {
 		t.Fatal(err)
 	}
 	b.look(t)
@@ -203,7 +203,7 @@ func TestForgottenWhileHandedOn(t *testing.T) {
 	server := redistest.Start(t)
 	a, b, c := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still), join(t, server.URL(), "c", still)
 	ids := a.put(t)
-	home, keys := a.Home(1), a.tenure(1).keys
+	home, keys := a.Home(1), a.term(1).keys
 	before := server.Do("hget", keys.tasks(), ownerField)
 	from, n := a, 1
 	for _, to := range []*member{b, c} {
@@ -214,7 +214,7 @@ func TestForgottenWhileHandedOn(t *testing.T) {
 			t.Fatalf("Accept: %v, %v", ok, err)
 		}
 		to.waitGained(t, 1)
-		from, n = to, to.gained[0]
+		from, n = to, to.acquired[0]
 	}
 	var d diary
 	d.watch(c.Ledger)
@@ -237,7 +237,7 @@ func TestForgottenHandOverToTheDead(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	ids := a.put(t)
-	home, keys := a.Home(1), a.tenure(1).keys
+	home, keys := a.Home(1), a.term(1).keys
 	before := server.Do("hget", keys.tasks(), ownerField)
 	if err := a.Yield(t.Context(), 1, "b"); err != nil {
 		t.Fatal(err)
@@ -268,7 +268,7 @@ func TestAdoptionThatNeverHappened(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	ids := a.put(t)
-	keys := a.tenure(1).keys
+	keys := a.term(1).keys
 	before := server.Do("hget", keys.tasks(), ownerField)
 	b.keepOnce()
 	b.age(t, 2*time.Hour, "a")
@@ -296,7 +296,7 @@ func TestAdoptionThatNeverHappened(t *testing.T) {
 	}
 }
 
-// A node that overslept among others gives an adopted shard up when its token is gone.
+// A node that mayBeAdopted among others gives an adopted shard up when its token is gone.
 func TestAdoptedShardAfterOversleeping(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
@@ -327,7 +327,7 @@ func TestEnded(t *testing.T) {
 	b.look(t)
 	b.waitGained(t, 4)
 	b.lives.all[0].dead.Store(true)
-	heir := b.lives.join(t)
+	successor := b.lives.join(t)
 	ended := func() []error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -340,7 +340,7 @@ func TestEnded(t *testing.T) {
 		}
 		eventually(t, "memory is told", func() bool { return len(ended()) > 0 })
 	}
-	b.passOn()
+	b.deliverNotices()
 	if all := ended(); len(all) != 1 || !errors.Is(all[0], recovery.ErrLost) {
 		t.Errorf("told %v", all)
 	}
@@ -355,11 +355,11 @@ func TestEnded(t *testing.T) {
 	if b.Standing().Certain {
 		t.Error("it is certain of what it has lost")
 	}
-	heir.waitGained(t, 4) // what the process before it had adopted
-	keys := heir.tenure(0).keys
-	c := heir.client
+	successor.waitGained(t, 4) // what the process before it had adopted
+	keys := successor.term(0).keys
+	c := successor.client
 	c.HSet(t.Context(), keys.tasks(), ownerField, token{"b", b.incarnation, 99}.String())
-	if ok, err := b.Accept(t.Context(), heir.Home(0)); ok || err != nil {
+	if ok, err := b.Accept(t.Context(), successor.Home(0)); ok || err != nil {
 		t.Errorf("it gains a shard: %v, %v", ok, err)
 	}
 }
@@ -396,7 +396,7 @@ func TestCertainOfWhatIsDown(t *testing.T) {
 	join(t, server.URL(), "b", still)
 	a.keepOnce()
 	long := time.Now().Add(-2 * time.Hour)
-	tasks := a.tenure(1).keys.tasks()
+	tasks := a.term(1).keys.tasks()
 	server.Do("rename", tasks, "aside")
 	server.Do("set", tasks, "what answers an error")
 	a.kept.Store(&long)
@@ -438,7 +438,7 @@ func TestCertain(t *testing.T) {
 	}
 	// Its life signs are answered, but a shard cannot be looked at.
 	ago(2 * time.Hour)
-	s := a.tenure(0)
+	s := a.term(0)
 	server.Do("hset", s.keys.tasks(), ownerField, "b#x#9")
 	s.mu.Lock()
 	a.keepOnce()

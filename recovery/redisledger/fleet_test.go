@@ -30,10 +30,10 @@ type member struct {
 	terms recovery.Terms
 	room  atomic.Int64
 
-	mu     sync.Mutex // guards everything below
-	gained []int
-	lost   []int
-	ended  []error
+	mu       sync.Mutex // guards everything below
+	acquired []int
+	lost     []int
+	ended    []error
 }
 
 // join starts a node. Without patience it neither shows signs of life nor watches by
@@ -54,7 +54,7 @@ func (v *lives) join(t testing.TB) *member {
 	m := &member{Ledger: v.open(t), lives: v}
 	m.room.Store(math.MaxInt32)
 	m.Watch(recovery.Watcher{
-		Gained: func(shard int, _ bool) { m.note(func() { m.gained = append(m.gained, shard) }) },
+		Gained: func(shard int, _ bool) { m.note(func() { m.acquired = append(m.acquired, shard) }) },
 		Lost:   func(shard int, _ error) { m.note(func() { m.lost = append(m.lost, shard) }) },
 		Ended:  func(err error) { m.note(func() { m.ended = append(m.ended, err) }) },
 		Room:   func() int { return int(m.room.Load()) },
@@ -62,9 +62,9 @@ func (v *lives) join(t testing.TB) *member {
 	})
 	m.terms = adopt(t, m.Ledger)
 	eventually(t, "it has looked at the others", func() bool {
-		m.others.mu.Lock()
-		defer m.others.mu.Unlock()
-		return !m.others.next.IsZero()
+		m.peers.mu.Lock()
+		defer m.peers.mu.Unlock()
+		return !m.peers.next.IsZero()
 	})
 	return m
 }
@@ -81,18 +81,18 @@ func still(o *Options) { o.FailoverAfter = time.Hour }
 func (m *member) crash() { m.lives.crash() }
 
 // told is how many shards memory was told to have gained and lost.
-func (m *member) told() (gained, lost int) {
+func (m *member) told() (acquired, lost int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.gained), len(m.lost)
+	return len(m.acquired), len(m.lost)
 }
 
 // waitGained waits until memory was told of n gained shards.
 func (m *member) waitGained(t testing.TB, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s has gained %d shards", m.opts.Node, n), func() bool {
-		gained, _ := m.told()
-		return gained >= n
+		acquired, _ := m.told()
+		return acquired >= n
 	})
 }
 
@@ -103,11 +103,11 @@ func (m *member) look(t testing.TB) {
 	if err := m.poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m.others.mu.Lock()
-	m.others.next = time.Time{}
-	m.others.mu.Unlock()
+	m.peers.mu.Lock()
+	m.peers.next = time.Time{}
+	m.peers.mu.Unlock()
 	m.restoreOrigins(t.Context())
-	m.lookAfter(t.Context())
+	m.adoptIfDue(t.Context())
 }
 
 // age has a still node see no sign of life of others for so long.
@@ -118,17 +118,17 @@ func (m *member) age(t testing.TB, silent time.Duration, nodes ...string) {
 			t.Fatal(err)
 		}
 	}
-	m.others.mu.Lock()
-	defer m.others.mu.Unlock()
+	m.peers.mu.Lock()
+	defer m.peers.mu.Unlock()
 	for _, node := range nodes {
-		s := m.others.nodes[node]
+		s := m.peers.nodes[node]
 		if s == nil {
 			t.Fatalf("%s sees nothing of %s", m.opts.Node, node)
 		}
 		s.since = s.since.Add(-silent)
 	}
-	for h := range m.others.strangers {
-		m.others.strangers[h] = m.others.strangers[h].Add(-silent)
+	for h := range m.peers.unregistered {
+		m.peers.unregistered[h] = m.peers.unregistered[h].Add(-silent)
 	}
 }
 
@@ -200,11 +200,11 @@ func TestAdoption(t *testing.T) {
 			}
 			now := holders(t, b.client, a)
 			for n, id := range ids {
-				heir, other := b, c
+				winner, other := b, c
 				if now[n] == "c" {
-					heir, other = c, b
+					winner, other = c, b
 				}
-				heir.wantFound(t, []string{id})
+				winner.wantFound(t, []string{id})
 				if err := other.Find(t.Context(), id, func(recovery.Entry) { t.Errorf("both find %s", id) }); err != nil {
 					t.Error(err)
 				}
@@ -213,7 +213,7 @@ func TestAdoption(t *testing.T) {
 				if want := (recovery.Holder{Shard: -1, Node: now[n], Live: true}); err != nil || at != want {
 					t.Errorf("Locate: %+v, %v, want %+v", at, err, want)
 				}
-				if at, err = heir.Locate(t.Context(), home, false); err != nil || at.Shard < 0 || heir.Home(at.Shard) != home {
+				if at, err = winner.Locate(t.Context(), home, false); err != nil || at.Shard < 0 || winner.Home(at.Shard) != home {
 					t.Errorf("Locate at the holder: %+v, %v", at, err)
 				}
 			}
@@ -226,14 +226,14 @@ func TestParts(t *testing.T) {
 	var w watch
 	count := map[string]int{}
 	for n := range 16 {
-		count[w.partLocked(holding{node: "a", index: n, home: recovery.NewHome(777, n)}, []string{"b", "c", "d"})]++
+		count[w.partLocked(seenShard{node: "a", index: n, home: recovery.NewHome(777, n)}, []string{"b", "c", "d"})]++
 	}
 	for _, node := range []string{"b", "c", "d"} {
 		if count[node] < 5 {
 			t.Errorf("the parts are %v", count)
 		}
 	}
-	if part := w.partLocked(holding{node: "b", index: 1}, []string{"a", "b"}); part != "b" {
+	if part := w.partLocked(seenShard{node: "b", index: 1}, []string{"a", "b"}); part != "b" {
 		t.Errorf("what is b's falls to %s", part)
 	}
 }
@@ -250,7 +250,7 @@ func TestOwnPartFirst(t *testing.T) {
 	b.look(t)
 	part := 0
 	for n := range 16 {
-		if b.others.partLocked(holding{node: "a", index: n, home: a.Home(n)}, []string{"b", "c"}) == "b" {
+		if b.peers.partLocked(seenShard{node: "a", index: n, home: a.Home(n)}, []string{"b", "c"}) == "b" {
 			part++
 		}
 	}
@@ -332,18 +332,18 @@ func TestNobodyDiesWithRedis(t *testing.T) {
 		// A whole watch later, still nobody is dead.
 		since := time.Now()
 		eventually(t, "the watch has gone on", func() bool { return m.watched() > 0 && time.Since(since) > m.opts.FailoverAfter })
-		if gained, lost := m.told(); gained+lost > 0 {
-			t.Errorf("%s has gained %d shards and lost %d", m.opts.Node, gained, lost)
+		if acquired, lost := m.told(); acquired+lost > 0 {
+			t.Errorf("%s has gained %d shards and lost %d", m.opts.Node, acquired, lost)
 		}
 	}
 }
 
 // seen are the names of the nodes that a node sees.
 func (m *member) seen() []string {
-	m.others.mu.Lock()
-	defer m.others.mu.Unlock()
+	m.peers.mu.Lock()
+	defer m.peers.mu.Unlock()
 	var names []string
-	for name := range m.others.nodes {
+	for name := range m.peers.nodes {
 		names = append(names, name)
 	}
 	return names
@@ -351,9 +351,9 @@ func (m *member) seen() []string {
 
 // watched is how long ago the last poll was answered.
 func (m *member) watched() time.Duration {
-	m.others.mu.Lock()
-	defer m.others.mu.Unlock()
-	return time.Since(m.others.answered)
+	m.peers.mu.Lock()
+	defer m.peers.mu.Unlock()
+	return time.Since(m.peers.answered)
 }
 
 // A node is dead when it has been silent for its own FailoverAfter, should that be longer
@@ -371,7 +371,7 @@ func TestFailoverAfterOfOthers(t *testing.T) {
 	}
 	b.age(t, 5*time.Hour, "a")
 	b.look(t)
-	if gained, _ := b.told(); gained > 0 || !lives() {
+	if acquired, _ := b.told(); acquired > 0 || !lives() {
 		t.Error("a node that is certain of its shards is taken for dead")
 	}
 	if err := b.Yield(t.Context(), 0, a.opts.Node); err != nil {

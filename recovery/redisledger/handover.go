@@ -34,37 +34,37 @@ func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
 	case s.open != 0:
 		return fmt.Errorf("shard %d: its last batch was not answered and must be repeated first", n)
 	}
-	next := s.given
+	next := s.transfer
 	if next == (token{}) {
-		heir, err := l.heir(ctx, to)
+		target, err := l.transferTarget(ctx, to)
 		if err != nil {
 			return fmt.Errorf("shard %d cannot be yielded to node %s: %w", n, to, err)
 		}
-		next = token{to, heir, s.token.epoch + 1}
+		next = token{to, target, s.token.epoch + 1}
 	}
 	owner, err := l.claim(ctx, s.keys, s.token.String(), next)
-	if err != nil && s.given == (token{}) && l.unsent(err) {
+	if err != nil && s.transfer == (token{}) && l.unsent(err) {
 		return fmt.Errorf("shard %d: %w", n, err)
 	}
-	s.given = next
+	s.transfer = next
 	if err != nil {
 		return fmt.Errorf("shard %d: %w: %w", n, recovery.ErrUnanswered, err)
 	}
 	if owner != next.String() {
-		err := l.regainLocked(ctx, s, owner, -1)
-		s.given = token{}
+		err := l.reclaimLocked(ctx, s, owner, -1)
+		s.transfer = token{}
 		if err != nil {
 			return err
 		}
-		return fmt.Errorf("shard %d: %w", n, errRegained)
+		return fmt.Errorf("shard %d: %w", n, errReclaimed)
 	}
-	l.others.noteToken(l.Home(n), next) // first, or else a new record would have no home in between
+	l.peers.noteToken(l.Home(n), next) // first, or else a new record would have no home in between
 	l.endLocked(s, fmt.Errorf("shard %d: %w to node %s", n, errYielded, to))
 	return nil
 }
 
 // heir returns the incarnation of a node that can take a shard over.
-func (l *Ledger) heir(ctx context.Context, to string) (string, error) {
+func (l *Ledger) transferTarget(ctx context.Context, to string) (string, error) {
 	if to == l.opts.Node {
 		return "", errors.New("it is this one")
 	}
@@ -79,9 +79,9 @@ func (l *Ledger) heir(ctx context.Context, to string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	l.others.mu.Lock()
-	defer l.others.mu.Unlock()
-	s := l.others.nodes[to]
+	l.peers.mu.Lock()
+	defer l.peers.mu.Unlock()
+	s := l.peers.nodes[to]
 	switch {
 	case e.Released:
 		return "", errors.New("it has ended")
@@ -106,20 +106,20 @@ func (l *Ledger) Accept(ctx context.Context, home recovery.Home) (bool, error) {
 	if err != nil || node == "" {
 		return false, err
 	}
-	return l.accept(ctx, &holding{node: node, index: home.Shard(), home: home})
+	return l.accept(ctx, &seenShard{node: node, index: home.Shard(), home: home})
 }
 
 // isMine tells that this process should hold a shard: its token says so, or it is one of
 // the node's own that another one has retired while it held it.
-func (l *Ledger) isMine(h *holding) bool {
+func (l *Ledger) isMine(h *seenShard) bool {
 	return h.token.holder() == (holder{l.opts.Node, l.incarnation}) ||
 		h.token.retired() && h.node == l.opts.Node && h.index < l.opts.Shards
 }
 
 // accept takes a shard over if it is this process's, and reports whether this
-// process holds it now. The token is changed once more: batches of an earlier tenure
+// process holds it now. The token is changed once more: batches of an earlier term
 // may still be on their way. The token that the shard had, or was given, is left in h.
-func (l *Ledger) accept(ctx context.Context, h *holding) (bool, error) {
+func (l *Ledger) accept(ctx context.Context, h *seenShard) (bool, error) {
 	if l.holds(h.node, h.index) != nil {
 		return true, nil
 	}
@@ -135,7 +135,7 @@ func (l *Ledger) accept(ctx context.Context, h *holding) (bool, error) {
 	if !l.isMine(h) {
 		return false, nil
 	}
-	if again, err := l.giveAgain(ctx, h); again || err != nil {
+	if again, err := l.repeatTransfer(ctx, h); again || err != nil {
 		return false, err
 	}
 	sizes, err := l.sizes(ctx, 1, func(int) shardKeys { return keys })
@@ -146,17 +146,17 @@ func (l *Ledger) accept(ctx context.Context, h *holding) (bool, error) {
 	return taken || err == nil && l.holds(h.node, h.index) != nil, err
 }
 
-// giveAgain repeats a hand-over that Redis has forgotten, and reports whether there was
+// repeatTransfer repeats a hand-over that Redis has forgotten, and reports whether there was
 // one: this process has given the shard away, and a token of its own from before is back.
 // Whoever has the shard in memory finds it with an older token than it had, and claims it
 // with all that it has done since. If that is nobody, as the heir had not accepted it or
 // has died, the shard is accepted or adopted as after any hand-over. Were it taken here,
 // both would deliver, and one of them would lose what it has confirmed.
-func (l *Ledger) giveAgain(ctx context.Context, h *holding) (bool, error) {
+func (l *Ledger) repeatTransfer(ctx context.Context, h *seenShard) (bool, error) {
 	l.mu.Lock()
-	next, gave := l.gave[shardName{h.node, h.index}]
+	next, transferred := l.transferred[shardName{h.node, h.index}]
 	l.mu.Unlock()
-	if !gave || h.token.epoch >= next.epoch {
+	if !transferred || h.token.epoch >= next.epoch {
 		return false, nil
 	}
 	owner, err := l.claim(ctx, l.keys.shard(h.node, h.index), h.raw, next)
@@ -166,7 +166,7 @@ func (l *Ledger) giveAgain(ctx context.Context, h *holding) (bool, error) {
 	l.log.Error("Redis has forgotten that a shard was handed over; it was handed over again",
 		"of", h.node, "shard", h.index, "found", h.raw, "token", owner)
 	h.raw, h.token, h.affirmed = owner, next, ""
-	l.others.noteToken(h.home, next)
+	l.peers.noteToken(h.home, next)
 	return true, nil
 }
 
@@ -177,25 +177,25 @@ func (l *Ledger) acceptOwn(ctx context.Context) error {
 		return nil
 	}
 	number := l.registration().Number
-	var found survey
+	var found ownerList
 	for n := range l.opts.Shards {
 		if l.holds(l.opts.Node, n) == nil {
-			found.holdings = append(found.holdings, holding{node: l.opts.Node, index: n, home: recovery.NewHome(number, n)})
+			found.shards = append(found.shards, seenShard{node: l.opts.Node, index: n, home: recovery.NewHome(number, n)})
 		}
 	}
-	owners := make([]*redis.StringCmd, len(found.holdings))
+	owners := make([]*redis.StringCmd, len(found.shards))
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
-		for i, h := range found.holdings {
+		for i, h := range found.shards {
 			keys := l.keys.shard(h.node, h.index)
 			owners[i] = p.HGet(ctx, keys.tasks(), ownerField)
 		}
 	}); err != nil {
 		return err
 	}
-	for i := range found.holdings {
-		h := &found.holdings[i]
+	for i := range found.shards {
+		h := &found.shards[i]
 		h.token = readToken(owners[i].Val())
-		l.others.noteToken(h.home, h.token)
+		l.peers.noteToken(h.home, h.token)
 	}
 	l.acceptFound(ctx, found)
 	return nil
@@ -203,9 +203,9 @@ func (l *Ledger) acceptOwn(ctx context.Context) error {
 
 // acceptFound accepts shards that are this process's, though it does not hold them: nobody
 // has told it so, or the answer to a claim was lost.
-func (l *Ledger) acceptFound(ctx context.Context, found survey) {
-	for i := range found.holdings {
-		h := &found.holdings[i]
+func (l *Ledger) acceptFound(ctx context.Context, found ownerList) {
+	for i := range found.shards {
+		h := &found.shards[i]
 		if !l.isMine(h) || l.holds(h.node, h.index) != nil {
 			continue
 		}

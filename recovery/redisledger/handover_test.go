@@ -50,11 +50,11 @@ func TestYieldAndAccept(t *testing.T) {
 				}
 			}
 			b.waitGained(t, 1)
-			if gained, lost := a.told(); gained+lost > 0 {
-				t.Errorf("the giver was told of %d and %d", gained, lost)
+			if acquired, lost := a.told(); acquired+lost > 0 {
+				t.Errorf("the giver was told of %d and %d", acquired, lost)
 			}
 			b.wantFound(t, ids[2:3])
-			n := b.gained[0]
+			n := b.acquired[0]
 			if err := b.Apply(t.Context(), n, batchOf(put("more", "1"))); err != nil {
 				t.Error(err)
 			}
@@ -70,21 +70,21 @@ func TestYieldAndAccept(t *testing.T) {
 				t.Fatalf("Accept: %v, %v", ok, err)
 			}
 			a.waitGained(t, 1)
-			if a.gained[0] == 2 {
+			if a.acquired[0] == 2 {
 				t.Error("the number was used again")
 			}
 			a.Forget(2)
-			if err := a.Yield(t.Context(), a.gained[0], "b"); err != nil {
+			if err := a.Yield(t.Context(), a.acquired[0], "b"); err != nil {
 				t.Fatal(err)
 			}
-			a.Forget(a.gained[0])
+			a.Forget(a.acquired[0])
 			b.Forget(n)
 			if ok, err := b.Accept(t.Context(), home); !ok || err != nil {
 				t.Fatalf("Accept: %v, %v", ok, err)
 			}
 			b.waitGained(t, 2)
-			if b.gained[1] != n {
-				t.Errorf("a number that was forgotten is not used again: %v", b.gained)
+			if b.acquired[1] != n {
+				t.Errorf("a number that was forgotten is not used again: %v", b.acquired)
 			}
 		})
 	}
@@ -112,7 +112,7 @@ func TestHandOverUnanswered(t *testing.T) {
 	b.waitGained(t, 1)
 
 	// A shard of one's own is found with the next life sign.
-	if err := b.Yield(t.Context(), b.gained[0], "a"); err != nil {
+	if err := b.Yield(t.Context(), b.acquired[0], "a"); err != nil {
 		t.Fatal(err)
 	}
 	a.keepOnce()
@@ -140,7 +140,7 @@ func TestYieldWithoutRedis(t *testing.T) {
 	server.Kill()
 	for _, open := range []bool{false, true} {
 		if open {
-			a.tenure(0).given = next
+			a.term(0).transfer = next
 		}
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -171,18 +171,18 @@ func TestYieldWithOpenBatch(t *testing.T) {
 	yield(t, a, 0, b)
 }
 
-// A batch of an earlier tenure that is still on its way must not take the number of
-// one of the new tenure.
+// A batch of an earlier term that is still on its way must not take the number of
+// one of the new term.
 func TestLateBatchOfAnEarlierTenure(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)
-	s := a.tenure(0)
+	s := a.term(0)
 	late := copied(s.arguments(batchOf(put("x", "late"))))
-	a.changeTable(func(t *table) { t.tenures[0] = nil }) // as if it was lost by mistake
+	a.changeTable(func(t *table) { t.terms[0] = nil }) // as if it was lost by mistake
 	a.keepOnce()
 	a.waitGained(t, 1)
 	applyScript.send(t.Context(), a.client, late)
-	if err := a.Apply(t.Context(), a.gained[0], batchOf(put("y", "new"))); err != nil {
+	if err := a.Apply(t.Context(), a.acquired[0], batchOf(put("y", "new"))); err != nil {
 		t.Fatal(err)
 	}
 	c := server.Client()
@@ -234,16 +234,16 @@ func TestComingBack(t *testing.T) {
 	if n := a.terms.ShardOf([]byte(ids[2])); n != -1 {
 		t.Errorf("a new record belongs in %d", n)
 	}
-	if err := b.Yield(t.Context(), b.gained[0], "a"); err != nil {
+	if err := b.Yield(t.Context(), b.acquired[0], "a"); err != nil {
 		t.Fatal(err)
 	}
 	a.waitGained(t, 1)
 	back := slices.IndexFunc(ids, func(id string) bool { return a.terms.ShardOf([]byte(id)) >= 0 })
-	if back < 0 || a.Home(a.gained[0]) != homes[back] {
-		t.Fatalf("it has gained %v", a.gained)
+	if back < 0 || a.Home(a.acquired[0]) != homes[back] {
+		t.Fatalf("it has gained %v", a.acquired)
 	}
 	a.wantFound(t, ids[back:back+1])
-	for _, n := range b.gained[1:] {
+	for _, n := range b.acquired[1:] {
 		if err := b.Yield(t.Context(), n, "a"); err != nil {
 			t.Fatal(err)
 		}
@@ -291,7 +291,7 @@ func TestRetiredWhileComingBack(t *testing.T) {
 	if want := (recovery.Holder{Shard: -1, Retired: true}); err != nil || at != want {
 		t.Errorf("Locate: %+v, %v, want %+v", at, err, want)
 	}
-	for _, n := range a.gained {
+	for _, n := range a.acquired {
 		if err := a.Apply(t.Context(), n, batchOf(put(a.Home(n).NewID(), "new"))); err != nil {
 			t.Error(err)
 		}
@@ -309,7 +309,7 @@ func TestLoserIsRefused(t *testing.T) {
 	b.room.Store(1)
 	b.look(t) // there is room for one
 	b.waitGained(t, 1)
-	shard := b.Home(b.gained[0]).Shard()
+	shard := b.Home(b.acquired[0]).Shard()
 	if err := a.Apply(t.Context(), shard, batchOf(remove(ids[shard]))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply: %v", err)
 	}
@@ -358,7 +358,7 @@ func TestScanDead(t *testing.T) {
 	if n, err := visit(func() {}); n != deadAtOnce+1 || err != nil {
 		t.Errorf("ScanDead visits %d: %v", n, err)
 	}
-	server.Do("hset", a.tenure(1).keys.tasks(), ownerField, "b#x#9")
+	server.Do("hset", a.term(1).keys.tasks(), ownerField, "b#x#9")
 	if _, err := visit(a.keepOnce); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("ScanDead of a shard that is lost meanwhile: %v", err)
 	}

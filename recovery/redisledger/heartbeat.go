@@ -86,11 +86,11 @@ func (l *Ledger) beat(ctx context.Context) error {
 		}
 	}
 	if held.Generation >= l.registration().Generation {
-		l.loseAll(fmt.Errorf("%w: the name %s now belongs to %s", recovery.ErrLost, l.opts.Node, held.process))
+		l.revokeAll(fmt.Errorf("%w: the name %s now belongs to %s", recovery.ErrLost, l.opts.Node, held.process))
 		return nil
 	}
-	if raw == "" && l.overslept(l.streak()) {
-		l.loseAll(fmt.Errorf("%w: node %s", recovery.ErrForgotten, l.opts.Node))
+	if raw == "" && l.mayBeAdopted(l.streak()) {
+		l.revokeAll(fmt.Errorf("%w: node %s", recovery.ErrForgotten, l.opts.Node))
 		return nil
 	}
 	done, err := l.follow(ctx, held, raw)
@@ -103,11 +103,11 @@ func (l *Ledger) beat(ctx context.Context) error {
 	return err
 }
 
-// overslept reports whether others may have taken this node for dead since its
+// mayBeAdopted reports whether others may have taken this node for dead since its
 // life signs had the given streak: one has gone without an answer for
 // FailoverAfter, and others were registered. A node that is alone has nobody who
 // could adopt from it, however long Redis is down.
-func (l *Ledger) overslept(since int64) bool {
+func (l *Ledger) mayBeAdopted(since int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.alone.Load() && (since != l.unbroken || l.silentLocked())
@@ -134,8 +134,8 @@ func (l *Ledger) streak() int64 {
 	return l.unbroken
 }
 
-// loseAll gives up all shards: the node's name is not this process's any more.
-func (l *Ledger) loseAll(err error) {
+// revokeAll gives up all shards: the node's name is not this process's any more.
+func (l *Ledger) revokeAll(err error) {
 	if l.ended.Swap(true) {
 		return
 	}
@@ -146,7 +146,7 @@ func (l *Ledger) loseAll(err error) {
 		l.endLocked(s, fmt.Errorf("%w: shard %d: %w", recovery.ErrLost, s.number, err))
 		s.mu.Unlock()
 	}
-	l.tell(func(w recovery.Watcher) {
+	l.notify(func(w recovery.Watcher) {
 		if w.Ended != nil {
 			w.Ended(err)
 		}
@@ -155,7 +155,7 @@ func (l *Ledger) loseAll(err error) {
 
 // holdings are the shards that this process holds. After a silence it waits for those that
 // it is about to gain.
-func (l *Ledger) holdings(streak int64) []*shard {
+func (l *Ledger) heldShards(streak int64) []*shard {
 	if streak != l.checked {
 		l.taking.Lock()
 		defer l.taking.Unlock()
@@ -172,7 +172,7 @@ func (l *Ledger) checkShards(ctx context.Context) (bool, error) {
 	unbroken := l.streak()
 	var shards []*shard
 	var before []position
-	for _, s := range l.holdings(unbroken) {
+	for _, s := range l.heldShards(unbroken) {
 		if at, err := s.position(); err == nil {
 			shards, before = append(shards, s), append(before, at)
 		}

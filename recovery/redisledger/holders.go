@@ -19,7 +19,7 @@ func (l *Ledger) Homes(ctx context.Context) ([]recovery.Home, error) {
 	if err := l.poll(ctx); err != nil {
 		return nil, err
 	}
-	w := &l.others
+	w := &l.peers
 	w.mu.Lock()
 	err = l.completeLocked()
 	w.mu.Unlock()
@@ -48,12 +48,12 @@ func (l *Ledger) Holders(ctx context.Context, homes []recovery.Home) (map[recove
 	if err := l.poll(ctx); err != nil {
 		return nil, err
 	}
-	w := &l.others
+	w := &l.peers
 	wanted := make(map[recovery.Home]bool, len(homes))
 	for _, home := range homes {
 		wanted[home] = true
 	}
-	shards := slices.DeleteFunc(w.allShards(), func(h holding) bool { return !wanted[h.home] })
+	shards := slices.DeleteFunc(w.allShards(), func(h seenShard) bool { return !wanted[h.home] })
 	if err := l.refreshTokens(ctx, shards); err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (l *Ledger) Holders(ctx context.Context, homes []recovery.Home) (map[recove
 		case h.token.node == "":
 			return nil, fmt.Errorf("shard %d of node %s has no owner on record yet", h.index, h.node)
 		default:
-			holder := recovery.Holder{Shard: -1, Node: h.token.node, Live: l.tellLocked(h.token) == living}
+			holder := recovery.Holder{Shard: -1, Node: h.token.node, Live: l.livenessLocked(h.token) == living}
 			if s := mine[h.home]; s != nil && s.isHeld() && holder.Node == l.opts.Node {
 				holder.Shard, holder.Live = s.number, true
 			}
@@ -83,7 +83,7 @@ func (l *Ledger) Holders(ctx context.Context, homes []recovery.Home) (map[recove
 
 // completeLocked tells why the registry may not name all nodes and their shards.
 func (l *Ledger) completeLocked() error {
-	w := &l.others
+	w := &l.peers
 	if me := w.nodes[l.opts.Node]; me == nil || me.entry.Incarnation != l.incarnation {
 		return fmt.Errorf("node %s is not registered at the moment", l.opts.Node)
 	}
@@ -105,7 +105,7 @@ func (l *Ledger) completeLocked() error {
 
 // startsLocked tells that a shard without a token is one of those that its node uses: that
 // is about to claim it, for the first time or because Redis has lost its data.
-func (l *Ledger) startsLocked(h holding) bool {
-	s := l.others.nodes[h.node]
+func (l *Ledger) startsLocked(h seenShard) bool {
+	s := l.peers.nodes[h.node]
 	return s != nil && len(s.entry.Counts) > 0 && h.index < s.entry.Counts[len(s.entry.Counts)-1] && !s.entry.Released && !l.deadLocked(s)
 }

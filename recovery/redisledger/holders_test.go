@@ -89,9 +89,9 @@ func TestImpatientCallersDelayNoAdoption(t *testing.T) {
 	if ctx.Err() == nil {
 		t.Fatal("the caller has not left")
 	}
-	a.others.mu.Lock()
-	defer a.others.mu.Unlock()
-	if a.others.broken {
+	a.peers.mu.Lock()
+	defer a.peers.mu.Unlock()
+	if a.peers.broken {
 		t.Error("the watch begins anew because a caller has left")
 	}
 }

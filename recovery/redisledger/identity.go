@@ -28,7 +28,7 @@ type fate uint8
 
 const (
 	// untold: it ran elsewhere, or cannot be seen from here. Only its heartbeat tells.
-	untold fate = iota
+	fateUnknown fate = iota
 	alive
 	gone
 )
@@ -51,13 +51,13 @@ func self() process {
 // and image there, but may still be running where it was.
 func (p process) fateOf(other process) fate {
 	if p.Boot == "" || p.Boot != other.Boot || p.Space == "" || p.Space != other.Space || other.Started == 0 {
-		return untold
+		return fateUnknown
 	}
 	started, ended, ok := stat(other.PID)
 	if !ok {
 		// Where /proc hides the processes of others, it hides the first one.
 		if _, _, seesAll := stat(1); !seesAll {
-			return untold
+			return fateUnknown
 		}
 		return gone
 	}

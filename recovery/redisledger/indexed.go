@@ -14,10 +14,10 @@ import (
 // comes from a node which had not filed all of its own brings ids along that nobody finds
 // in the directory, so before it is claimed, the entry of the node that gets it says so.
 // That is counted here; Ledger.mu guards it.
-type suspects struct {
-	gained   int // shards that were claimed, or are about to be, with ids that may not be filed
-	told     int // those of which memory knows
-	excepted int // gained, when MarkIndexed has refused to call all filed for the last time
+type unfiled struct {
+	acquired  int // shards that were claimed, or are about to be, with ids that may not be filed
+	delivered int // those of which memory knows
+	excepted  int // gained, when MarkIndexed has refused to call all filed for the last time
 }
 
 // errUnfiled is returned by MarkIndexed.
@@ -34,10 +34,10 @@ func (l *Ledger) MarkIndexed(ctx context.Context, indexed bool) error {
 	registered, err := l.rewriteEntry(ctx, func(e *entry) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		s := &l.suspects
-		if unfiled = unfiled || indexed && s.gained != s.excepted; unfiled {
-			if s.told == s.gained {
-				s.excepted = s.gained // now memory knows of all, and may say it again
+		s := &l.unfiled
+		if unfiled = unfiled || indexed && s.acquired != s.excepted; unfiled {
+			if s.delivered == s.acquired {
+				s.excepted = s.acquired // now memory knows of all, and may say it again
 			}
 			return
 		}
@@ -57,18 +57,18 @@ func (l *Ledger) MarkIndexed(ctx context.Context, indexed bool) error {
 // beforeTaking marks this process as one whose ids are not all filed, if that may be so
 // once it has taken a shard. If it reports suspect, afterTaking has to follow, when memory
 // knows of the shard or will not get it.
-func (l *Ledger) beforeTaking(ctx context.Context, h holding) (suspect bool, err error) {
-	l.others.mu.Lock()
-	suspect = h.token.node != "" && l.others.nodes[h.token.node] == nil
-	for name, s := range l.others.nodes {
+func (l *Ledger) beforeTaking(ctx context.Context, h seenShard) (suspect bool, err error) {
+	l.peers.mu.Lock()
+	suspect = h.token.node != "" && l.peers.nodes[h.token.node] == nil
+	for name, s := range l.peers.nodes {
 		suspect = suspect || name != l.opts.Node && !s.isIndexed()
 	}
-	l.others.mu.Unlock()
+	l.peers.mu.Unlock()
 	if !suspect {
 		return false, nil
 	}
 	l.mu.Lock()
-	l.suspects.gained++
+	l.unfiled.acquired++
 	l.mu.Unlock()
 	registered, err := l.rewriteEntry(ctx, func(e *entry) { e.Indexed = false })
 	if err == nil && !registered {
@@ -83,11 +83,11 @@ func (l *Ledger) beforeTaking(ctx context.Context, h holding) (suspect bool, err
 func (l *Ledger) afterTaking() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.suspects.told++
+	l.unfiled.delivered++
 }
 
 // isIndexed tells that all ids of a node are filed, as far as it can be told.
-func (s *sighting) isIndexed() bool { return s.fault == nil && s.entry.Indexed }
+func (s *peerState) isIndexed() bool { return s.fault == nil && s.entry.Indexed }
 
 // viewFresh is how old a look at the others may be for Unindexed.
 const viewFresh = time.Second
@@ -100,7 +100,7 @@ func (l *Ledger) Unindexed(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	defer done()
-	w := &l.others
+	w := &l.peers
 	w.mu.Lock()
 	stale := w.answered.IsZero() || elapsed(w.answered) > viewFresh
 	w.mu.Unlock()
@@ -119,14 +119,14 @@ func (l *Ledger) Unindexed(ctx context.Context) ([]string, error) {
 		return names, nil
 	}
 	w.mu.Lock()
-	stale = elapsed(w.surveyed) > surveyFresh
+	stale = elapsed(w.ownersRead) > ownersFresh
 	w.mu.Unlock()
 	if stale {
-		if _, err := l.survey(ctx); err != nil {
+		if _, err := l.readOwners(ctx); err != nil {
 			return nil, err
 		}
 	}
-	holding, behind := w.holdingOf(dead)
+	owning, behind := w.stillOwning(dead)
 	if behind {
 		if err := l.poll(ctx); err != nil {
 			return nil, err
@@ -134,25 +134,25 @@ func (l *Ledger) Unindexed(ctx context.Context) ([]string, error) {
 		again, _ := l.unindexed()
 		names = append(names, again...)
 	}
-	names = append(names, holding...)
+	names = append(names, owning...)
 	slices.Sort(names)
 	return slices.Compact(names), nil
 }
 
-// holdingOf names those of some dead nodes that still hold shards. Whoever has adopted
+// stillOwning names those of some dead nodes that still hold shards. Whoever has adopted
 // those of the others has said before that not all of his ids are filed, so the look at
 // the nodes must come after the one at the shards; behind tells that it does not.
-func (w *watch) holdingOf(dead []string) (holding []string, behind bool) {
+func (w *watch) stillOwning(dead []string) (owning []string, behind bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, t := range w.tokens {
 		if slices.Contains(dead, t.node) {
-			holding = append(holding, t.node)
+			owning = append(owning, t.node)
 		}
 	}
 	emptied := map[string]time.Time{}
 	for _, name := range dead {
-		if slices.Contains(holding, name) {
+		if slices.Contains(owning, name) {
 			continue
 		}
 		since, known := w.emptied[name]
@@ -163,13 +163,13 @@ func (w *watch) holdingOf(dead []string) (holding []string, behind bool) {
 		behind = behind || !w.asked.After(since)
 	}
 	w.emptied = emptied
-	return holding, behind
+	return owning, behind
 }
 
 // unindexed names the other nodes that live, and those that do not, whose ids may not
 // all be filed, in order.
 func (l *Ledger) unindexed() (live, dead []string) {
-	w := &l.others
+	w := &l.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, s := range w.nodes {
@@ -188,7 +188,7 @@ func (l *Ledger) unindexed() (live, dead []string) {
 // doubted names the other nodes that live, and those that lived when Redis lost their
 // registration: whatever the registry says, the directory may lack ids of theirs.
 func (l *Ledger) doubted() (names []string) {
-	w := &l.others
+	w := &l.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, s := range w.nodes {

@@ -127,7 +127,7 @@ func TestGainedInSecret(t *testing.T) {
 	hold := make(chan struct{})
 	a.mark(t, false)
 	b.mark(t, false)
-	a.tell(func(recovery.Watcher) { <-hold })
+	a.notify(func(recovery.Watcher) { <-hold })
 	b.waitUnindexed(t, "a")
 	yield(t, b, 0, a)
 	for range 3 {
@@ -160,9 +160,9 @@ func TestNewNameDies(t *testing.T) {
 		m.crash()
 		for _, silent := range []time.Duration{0, 20 * time.Hour} {
 			a.age(t, silent, name)
-			a.others.mu.Lock()
-			a.others.surveyed = time.Time{}
-			a.others.mu.Unlock()
+			a.peers.mu.Lock()
+			a.peers.ownersRead = time.Time{}
+			a.peers.mu.Unlock()
 			if names, err := a.Unindexed(t.Context()); err != nil || len(names) != 0 {
 				t.Errorf("%v after the end of %s: Unindexed = %q, %v", silent, name, names, err)
 			}

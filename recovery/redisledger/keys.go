@@ -220,13 +220,13 @@ func decodeDead(value string) (at int64, label, data string, err error) {
 // A member of a dead index is label, a zero byte, the time of death as 16
 // hexadecimal digits with its sign bit turned over, and the id. All have the
 // same score, so Redis orders them by their bytes: by label, time and id.
-func appendGrave[ID ~string | ~[]byte](dst []byte, label string, at int64, id ID) []byte {
+func appendDeadRef[ID ~string | ~[]byte](dst []byte, label string, at int64, id ID) []byte {
 	dst = append(append(dst, label...), 0)
 	dst = append(dst, fmt.Sprintf("%016x", uint64(at)^1<<63)...)
 	return append(dst, id...)
 }
 
-func decodeGrave(member string) (label string, at int64, id string, err error) {
+func decodeDeadRef(member string) (label string, at int64, id string, err error) {
 	label, rest, ok := strings.Cut(member, "\x00")
 	if ok && len(rest) >= 16 {
 		if n, err := strconv.ParseUint(rest[:16], 16, 64); err == nil {

@@ -21,7 +21,7 @@ func TestLayout(t *testing.T) {
 		token{"10.0.0.1:7480", "00ff", 12}.String(),
 		fmt.Sprintf("%q", appendPending(nil, noon, []byte("data"))),
 		fmt.Sprintf("%q", appendDead(nil, noon, "topic", []byte("data"))),
-		fmt.Sprintf("%q", appendGrave(nil, "topic", noon, "id-1")),
+		fmt.Sprintf("%q", appendDeadRef(nil, "topic", noon, "id-1")),
 		fmt.Sprint(shardOf([]byte("order-42"), 16), shardOf([]byte("a"), 16), shardOf([]byte("a"), 12)),
 		(&entry{
 			Incarnation: "00ff", Generation: 2, Released: true, Counts: []int{8, 16},
@@ -68,13 +68,13 @@ func TestRecords(t *testing.T) {
 }
 
 // The index lists by label, then time, then id.
-func TestGravesAreOrdered(t *testing.T) {
+func TestDeadRefsAreOrdered(t *testing.T) {
 	var members []string
 	for _, label := range []string{"order", "order.paid", "orders"} {
 		for _, at := range []int64{math.MinInt64, -5, 0, 9, 10, noon, math.MaxInt64} {
 			for _, id := range []string{"a", "ab", "b"} {
-				m := string(appendGrave(nil, label, at, id))
-				gotLabel, gotAt, gotID, err := decodeGrave(m)
+				m := string(appendDeadRef(nil, label, at, id))
+				gotLabel, gotAt, gotID, err := decodeDeadRef(m)
 				if err != nil || gotLabel != label || gotAt != at || gotID != id {
 					t.Errorf("%s %d %s becomes %s %d %s: %v", label, at, id, gotLabel, gotAt, gotID, err)
 				}

@@ -145,7 +145,7 @@ type Ledger struct {
 	naming sync.Mutex // held while this process writes its entry in the registry
 	taking sync.Mutex // held while it takes a shard that it did not have
 	table  atomic.Pointer[table]
-	others watch
+	peers  watch
 
 	checked int64                     // the last streak of life signs in which all was seen to be held; used by keep alone
 	kept    atomic.Pointer[time.Time] // when the last life sign was sent after which all was seen to be held
@@ -161,13 +161,13 @@ type Ledger struct {
 
 	unconfirmed atomic.Bool // too few replicas had the last batch
 
-	life    context.Context // ends when Close begins
-	die     context.CancelCauseFunc
-	told    chan struct{}  // holds one token when there is news
-	loops   sync.WaitGroup // goroutines that Adopt has started
-	users   sync.WaitGroup // calls under way
-	closing sync.Once
-	err     error // of Close
+	life     context.Context // ends when Close begins
+	die      context.CancelCauseFunc
+	notified chan struct{}  // holds one token when there is news
+	loops    sync.WaitGroup // goroutines that Adopt has started
+	users    sync.WaitGroup // calls under way
+	closing  sync.Once
+	err      error // of Close
 
 	adopting   sync.Mutex // held by Adopt; guards registered
 	registered bool       // the node's name was ours
@@ -183,14 +183,14 @@ type Ledger struct {
 	unbroken    int64             // number of the streak of heartbeats with less than FailoverAfter between them
 	recounted   time.Time         // when the registry had last been lost, others' entries with it
 	health      recovery.Health
-	concerns    []string // what an operator should know of the other nodes
+	warnings    []string // what an operator should know of the other nodes
 	watcher     recovery.Watcher
-	news        []func(w recovery.Watcher)
+	notices     []func(w recovery.Watcher)
 	status      string // what memory had to say lately
-	asking      bool   // it is being asked
-	suspects    suspects
-	gave        map[shardName]token // by which shards were yielded that were not held since
-	gaining     atomic.Int32        // shards that are being claimed, or of which memory has not been told yet
+	statusAsked bool   // it is being asked
+	unfiled     unfiled
+	transferred map[shardName]token // by which shards were yielded that were not held since
+	acquiring   atomic.Int32        // shards that are being claimed, or of which memory has not been told yet
 }
 
 // What several nodes need of a ledger. One that lacks a method of these would be taken for
@@ -239,14 +239,14 @@ func Open(opts Options) (*Ledger, error) {
 		fateOf:      opts.fateOf,
 		client:      client,
 		bulk:        bulk,
-		told:        make(chan struct{}, 1),
+		notified:    make(chan struct{}, 1),
 		writing:     make(chan struct{}, writers),
 		origins:     map[string]origin{},
-		gave:        map[shardName]token{},
+		transferred: map[shardName]token{},
 	}
 	l.table.Store(new(table))
 	l.kept.Store(new(time.Time))
-	l.others.tokens, l.others.vanished = map[recovery.Home]seenToken{}, map[string]time.Time{}
+	l.peers.tokens, l.peers.vanished = map[recovery.Home]seenToken{}, map[string]time.Time{}
 	return l, nil
 }
 
@@ -282,11 +282,11 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 		return recovery.Terms{}, l.closed()
 	}
 	l.state = adopted
-	for _, loop := range []func(){l.keep, l.watch, l.teller} {
+	for _, loop := range []func(){l.keep, l.watch, l.notifier} {
 		l.loops.Go(loop)
 	}
 	return recovery.Terms{
-		Shards:     len(l.table.Load().tenures),
+		Shards:     len(l.table.Load().terms),
 		ShardOf:    l.shardFor,
 		ShardsOf:   l.numbersOf,
 		HomeFor:    l.homeFor,
@@ -313,10 +313,10 @@ func (l *Ledger) atOnce() int {
 var waiting = recovery.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 
 // tellEvery is the time between two log lines while Adopt waits.
-const tellEvery = 10 * time.Second
+const logEvery = 10 * time.Second
 
 func (l *Ledger) adoptOrWait(ctx context.Context) (away []recovery.Home, err error) {
-	var told time.Time
+	var logged time.Time
 	var hangUps hangUps
 	for attempt := 0; ; attempt++ {
 		away, err = l.adopt(ctx)
@@ -333,8 +333,8 @@ func (l *Ledger) adoptOrWait(ctx context.Context) (away []recovery.Home, err err
 			return away, err
 		}
 		l.opts.Wait(err)
-		if time.Since(told) > tellEvery {
-			told = time.Now()
+		if time.Since(logged) > logEvery {
+			logged = time.Now()
 			l.log.Warn("waiting for Redis", "redis", l.address.String(), "error", err)
 		}
 		cause := waiting.Wait(ctx, attempt)

@@ -66,7 +66,7 @@ func (l *Ledger) noteServer(id string) {
 	}
 	l.log.Warn("a server of Redis was restarted or has taken another one's place: ids that callers have chosen may not be in the directory, and all nodes are asked for them for a while",
 		"replication", id, "for", l.opts.FailoverAfter)
-	l.tell(func(w recovery.Watcher) {
+	l.notify(func(w recovery.Watcher) {
 		if w.Doubted != nil {
 			w.Doubted()
 		}

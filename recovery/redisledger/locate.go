@@ -22,11 +22,11 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 	if s := l.table.Load().byHome[home]; s != nil && s.isHeld() {
 		return recovery.Holder{Shard: s.number, Node: l.opts.Node, Live: true}, nil
 	}
-	w := &l.others
+	w := &l.peers
 	if !anew {
 		w.mu.Lock()
 		t, known := w.tokens[home]
-		live := known && t.node != "" && !t.retired() && l.tellLocked(t.token) == living
+		live := known && t.node != "" && !t.retired() && l.livenessLocked(t.token) == living
 		w.mu.Unlock()
 		if live {
 			return recovery.Holder{Shard: -1, Node: t.node, Live: true}, nil
@@ -61,7 +61,7 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return recovery.Holder{Shard: -1, Node: t.node, Live: l.tellLocked(t) == living}, nil
+	return recovery.Holder{Shard: -1, Node: t.node, Live: l.livenessLocked(t) == living}, nil
 }
 
 // noteToken remembers who holds a shard.
@@ -81,7 +81,7 @@ func (w *watch) isHeld(home recovery.Home) bool {
 
 // nodeOf names the node that has a number; "" means that none has.
 func (l *Ledger) nodeOf(ctx context.Context, number uint16) (string, error) {
-	w := &l.others
+	w := &l.peers
 	for _, look := range []bool{false, true} {
 		if look {
 			if err := l.poll(ctx); err != nil {
@@ -98,8 +98,8 @@ func (l *Ledger) nodeOf(ctx context.Context, number uint16) (string, error) {
 	return "", nil
 }
 
-// surveyFresh is how old a survey may be for Nodes.
-const surveyFresh = time.Second
+// ownersFresh is how old a survey may be for Nodes.
+const ownersFresh = time.Second
 
 // Peers implements recovery.Fleet. It sends nothing to Redis once the watch has begun. While
 // Redis does not answer, it tells what was seen before.
@@ -114,42 +114,42 @@ func (l *Ledger) Nodes(ctx context.Context) ([]recovery.Node, error) {
 }
 
 // nodes lists the nodes, and if asked to how many shards each holds.
-func (l *Ledger) nodes(ctx context.Context, holdings bool) ([]recovery.Node, error) {
+func (l *Ledger) nodes(ctx context.Context, counts bool) ([]recovery.Node, error) {
 	done, err := l.use(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	w := &l.others
+	w := &l.peers
 	w.mu.Lock()
 	unseen := w.answered.IsZero()
 	w.mu.Unlock()
-	if unseen || holdings {
+	if unseen || counts {
 		if err := l.poll(ctx); err != nil && unseen {
 			return nil, err
 		}
 	}
-	if holdings {
+	if counts {
 		l.refreshAll(ctx)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var own, adopted map[holder]int
-	if holdings {
-		own, adopted = w.holdingsLocked()
+	if counts {
+		own, adopted = w.shardCountsLocked()
 	}
 	nodes := make([]recovery.Node, 0, len(w.nodes))
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		s := w.nodes[name]
-		process, hush := holder{name, s.entry.Incarnation}, l.hushLocked(s)
+		process, silence := holder{name, s.entry.Incarnation}, l.silenceLocked(s)
 		n := recovery.Node{
 			Name: name, Number: s.number, Self: name == l.opts.Node,
 			Live: !s.entry.Released && !l.deadLocked(s), Released: s.entry.Released,
-			Silent: max(w.silentLocked(s), w.asked.Sub(hush.heard)), Incarnation: s.entry.Incarnation,
+			Silent: max(w.silentLocked(s), w.asked.Sub(silence.heard)), Incarnation: s.entry.Incarnation,
 			Process: s.entry.process.String(), Version: s.entry.Version, Address: s.entry.Address,
 			Format: s.entry.Format, Shards: s.entry.shards(), Indexed: s.entry.Indexed, Spools: s.entry.Spools,
 			Held: own[process], Adopted: adopted[process],
-			Quiet: hush.quiet, Gone: hush.gone,
+			Quiet: silence.quiet, Gone: silence.gone,
 		}
 		if s.status != "" {
 			n.LastStatus = []byte(s.status)
@@ -162,8 +162,8 @@ func (l *Ledger) nodes(ctx context.Context, holdings bool) ([]recovery.Node, err
 	return nodes, nil
 }
 
-// holdingsLocked counts the shards that each process holds: those of its own node, and others.
-func (w *watch) holdingsLocked() (own, adopted map[holder]int) {
+// shardCountsLocked counts the shards that each process holds: those of its own node, and others.
+func (w *watch) shardCountsLocked() (own, adopted map[holder]int) {
 	own, adopted = make(map[holder]int), make(map[holder]int)
 	for home, t := range w.tokens {
 		if s := w.nodes[t.node]; s != nil && home.Node() == s.number {

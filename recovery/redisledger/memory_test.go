@@ -47,7 +47,7 @@ func TestOutOfMemory(t *testing.T) {
 	wantHeld(t, server.Client(), l, content{"b": "4", "d": "1", "dead c": "4"})
 
 	v.crash()
-	server.Do("srem", l.tenure(0).keys.pending(), "d") // as if torn: the set needs repair
+	server.Do("srem", l.term(0).keys.pending(), "d") // as if torn: the set needs repair
 	l = v.open(t)
 	adopt(t, l)
 	if err := l.beat(t.Context()); err != nil {
@@ -88,7 +88,7 @@ func TestRefusalIsDecidedOnce(t *testing.T) {
 			t.Fatalf("a batch without an answer: %v", err)
 		}
 		server.Wait("the batch was executed", func(c ctx, r *redis.Client) bool {
-			return r.HGet(c, l.tenure(0).keys.tasks(), sequenceField).Val() == sequence
+			return r.HGet(c, l.term(0).keys.tasks(), sequenceField).Val() == sequence
 		})
 		return b
 	}

@@ -74,20 +74,20 @@ func TestAdoptFromTheSilent(t *testing.T) {
 	lost := make(chan error, 1)
 	sleeper.Watch(recovery.Watcher{Lost: func(_ int, err error) { lost <- err }})
 
-	heir := v.open(t)
-	elsewhere(v, heir)
+	successor := v.open(t)
+	elsewhere(v, successor)
 	raw := server.Do("hget", sleeper.keys.nodes(), sleeper.opts.Node).(string)
 	server.Do("hset", sleeper.keys.nodes(), sleeper.opts.Node, strings.Replace(raw, `"failover_after":3600000`, `"failover_after":700`, 1))
 	began := time.Now()
-	adopt(t, heir)
+	adopt(t, successor)
 	if waited := time.Since(began); waited < 700*time.Millisecond {
 		t.Errorf("adopted after %v", waited)
 	}
-	apply(t, heir, put("a", "2"))
+	apply(t, successor, put("a", "2"))
 	if err := sleeper.Apply(t.Context(), 0, batchOf(put("a", "3"))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply of a process that was replaced: %v", err)
 	}
-	wantHeld(t, server.Client(), heir, content{"a": "2"})
+	wantHeld(t, server.Client(), successor, content{"a": "2"})
 }
 
 // A process that was replaced while it wrote nothing learns of it by its heartbeat.
@@ -134,12 +134,12 @@ func TestRepairByAFormerOwner(t *testing.T) {
 	l := oneShard(server.URL()).open(t)
 	adopt(t, l)
 	apply(t, l, put("a", "1"))
-	keys := l.tenure(0).keys
+	keys := l.term(0).keys
 	server.Do("srem", keys.pending(), "a")
 	for _, c := range []struct {
 		token string
 		want  int64
-	}{{"other#x#9", 0}, {l.tenure(0).token.String(), 1}} {
+	}{{"other#x#9", 0}, {l.term(0).token.String(), 1}} {
 		_ = repairScript.run(t.Context(), l.client, keys.living(), c.token, "a")
 		if got := server.Do("sismember", keys.pending(), "a"); got != c.want {
 			t.Errorf("with the token %s: %v", c.token, got)
@@ -341,10 +341,10 @@ func TestFate(t *testing.T) {
 		"itself":                {func(*process) {}, alive},
 		"its id, used again":    {func(p *process) { p.Started-- }, gone},
 		"no such process":       {func(p *process) { p.PID = 1 << 30 }, gone},
-		"before a reboot":       {func(p *process) { p.Boot = "x" }, untold},
-		"in another container":  {func(p *process) { p.Space = "x" }, untold},
-		"of another platform":   {func(p *process) { p.Started = 0 }, untold},
-		"nothing known of boot": {func(p *process) { p.Boot = "" }, untold},
+		"before a reboot":       {func(p *process) { p.Boot = "x" }, fateUnknown},
+		"in another container":  {func(p *process) { p.Space = "x" }, fateUnknown},
+		"of another platform":   {func(p *process) { p.Started = 0 }, fateUnknown},
+		"nothing known of boot": {func(p *process) { p.Boot = "" }, fateUnknown},
 	} {
 		other := me
 		c.change(&other)

@@ -104,7 +104,7 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 	defer l.bulk.waits.Clear(lane.name) // the caller may give up and never ask again
 	if _, patience := lane.next(); patience == ioTimeout {
 		lane.late(1, patience)
-		l.bulk.tellLate(lane, 1, patience)
+		l.bulk.logLate(lane, 1, patience)
 	}
 	h, key := handler{shard: holder.number}, holder.keys.tasks()
 	return l.readMany(ctx, lane, 1, func(int) (string, *string) { return key, &id },

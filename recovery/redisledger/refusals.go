@@ -102,8 +102,8 @@ func hungUp(err error) bool {
 // A hangUps counts attempts to reach Redis that ended with a closed connection. It is not
 // said that these are refusals: a server that is shut down closes connections too.
 type hangUps struct {
-	count int
-	told  bool
+	count  int
+	logged bool
 }
 
 // note takes the outcome of an attempt.
@@ -117,8 +117,8 @@ func (h *hangUps) note(ctx context.Context, l *Ledger, err error) {
 		return
 	}
 	l.bulk.waits.Set(waitsForServer, fmt.Sprintf("%s answers PING and hangs up when it gets other commands: is it a proxy that leaves out scripts, INFO or channels?", l.address))
-	if !h.told {
-		h.told = true
+	if !h.logged {
+		h.logged = true
 		l.log.Error("what answers in the place of Redis answers PING and hangs up when it gets other commands; Lapse needs scripts, INFO and channels, and no proxy that leaves them out",
 			"redis", l.address.String(), "attempts", h.count, "error", err)
 	}

@@ -163,9 +163,9 @@ func unreadableEntry(node string) string { return "the registry's entry of node 
 // need not wait for what it holds. Without a registration, that of a former process may have
 // been lost, with any number of shards.
 func (l *Ledger) shardsUsed(ctx context.Context) (int, error) {
-	shards := make([]holding, maxShards)
+	shards := make([]seenShard, maxShards)
 	for i := range shards {
-		shards[i] = holding{node: l.opts.Node, index: i}
+		shards[i] = seenShard{node: l.opts.Node, index: i}
 	}
 	found, err := l.readTokens(ctx, shards)
 	if err != nil {
@@ -175,7 +175,7 @@ func (l *Ledger) shardsUsed(ctx context.Context) (int, error) {
 	if len(found.partial) > 0 {
 		used = l.opts.Shards
 	}
-	for _, h := range found.holdings {
+	for _, h := range found.shards {
 		if h.raw != "" && !h.token.retired() {
 			used = max(used, h.index+1)
 		}

@@ -324,7 +324,7 @@ func TestNotForgottenUnseen(t *testing.T) {
 	if err := a.Apply(t.Context(), 1, batchOf(put("x", "1"))); err != nil {
 		t.Fatal(err)
 	}
-	tasks, home := a.tenure(1).keys.tasks(), a.Home(1)
+	tasks, home := a.term(1).keys.tasks(), a.Home(1)
 	a.crash()
 	server.Do("rename", tasks, "aside")
 	server.Do("set", tasks, "what answers an error")
@@ -335,7 +335,7 @@ func TestNotForgottenUnseen(t *testing.T) {
 	}
 	b.waitGained(t, 3)
 	eventually(t, "the empty ones are retired", func() bool { _, lost := b.told(); return lost == 3 })
-	if !b.others.isHeld(home) {
+	if !b.peers.isHeld(home) {
 		t.Error("it does not remember whose the shard was")
 	}
 	server.Do("rename", "aside", tasks)
@@ -352,7 +352,7 @@ func TestForgottenTooLate(t *testing.T) {
 	a, b := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", still)
 	a.crash()
 	b.age(t, 0, "a")
-	seen := *b.others.nodes["a"]
+	seen := *b.peers.nodes["a"]
 	forget := func(raw, count string) int {
 		keys := []string{b.keys.nodes(), b.keys.heartbeat("a"), b.keys.status(), b.keys.numbers()}
 		n, err := forgetScript.run(t.Context(), b.client, keys, "a", raw, count, int(seen.number)).Int()

@@ -107,7 +107,7 @@ func TestReorderedScripts(t *testing.T) {
 			_, err := l.Adopt(t.Context())
 			return err == nil
 		})
-		adopted := l.tenure(0).token
+		adopted := l.term(0).token
 		for range 60 {
 			b := randomBatch(net.rng, spots, model)
 			for {
@@ -125,10 +125,10 @@ func TestReorderedScripts(t *testing.T) {
 					t.Fatalf("Apply: %v", err)
 				}
 			}
-			if diff := cmp.Diff(model, held(t, observer, l.tenure(0).keys)); diff != "" {
+			if diff := cmp.Diff(model, held(t, observer, l.term(0).keys)); diff != "" {
 				t.Fatalf("after a batch (-want +got):\n%s", diff)
 			}
-			if got := l.tenure(0).token; got != adopted {
+			if got := l.term(0).token; got != adopted {
 				t.Fatalf("the owner had to claim again: %v after %v", got, adopted)
 			}
 		}
@@ -185,7 +185,7 @@ func forget(b *recovery.Batch, spots map[string]recovery.Spot, model content) {
 // it can do anything any more: after the next owner's claim.
 func settle(t *testing.T, c *redis.Client, l *Ledger, spots map[string]recovery.Spot, model content) {
 	t.Helper()
-	s := l.tenure(0)
+	s := l.term(0)
 	fence := token{"fence", "f", s.token.epoch + 1}
 	if err := claimScript.run(t.Context(), c, s.keys.living(), s.token.String(), fence.String()).Err(); err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func settle(t *testing.T, c *redis.Client, l *Ledger, spots map[string]recovery.
 		}
 	}
 	for _, member := range c.ZRange(t.Context(), s.keys.deadIndex(), 0, -1).Val() {
-		label, at, id, _ := decodeGrave(member)
+		label, at, id, _ := decodeDeadRef(member)
 		spots[id] = recovery.Spot{Place: recovery.Dead, At: at, Label: label}
 	}
 }

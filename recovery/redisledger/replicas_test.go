@@ -48,7 +48,7 @@ func TestReplicaHangs(t *testing.T) {
 
 	replica.Resume()
 	persist(t, l, put("a", "2"), put("b", "2"))
-	if got := l.tenure(0).sequence; got != 2 {
+	if got := l.term(0).sequence; got != 2 {
 		t.Errorf("2 batches were counted as %d", got)
 	}
 	wantHeld(t, replica.Client(), l, content{"a": "2", "b": "2"})
@@ -81,7 +81,7 @@ func TestLostBeforeReplicas(t *testing.T) {
 	server := redistest.Start(t)
 	l := waitingFor(server.URL()).open(t)
 	adopt(t, l)
-	server.Do("hset", l.tenure(0).keys.tasks(), ownerField, token{"b", "other", 9}.String())
+	server.Do("hset", l.term(0).keys.tasks(), ownerField, token{"b", "other", 9}.String())
 	if err := l.Apply(t.Context(), 0, batchOf(put("a", "1"))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply: %v", err)
 	}
@@ -122,7 +122,7 @@ func TestPromotedReplicaHasAllConfirmed(t *testing.T) {
 	}
 	c := servers.Replica.Client()
 	defer c.Close()
-	got := held(t, c, l.tenure(0).keys)
+	got := held(t, c, l.term(0).keys)
 	for id := range want {
 		if got[id] != "1" {
 			t.Errorf("%s was confirmed and is lost", id)
@@ -136,7 +136,7 @@ func TestReplicasOfCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, "repl-diskless-sync-delay 0")
 	l := waitingFor(cluster.URL()).open(t)
 	adopt(t, l)
-	keys := l.tenure(0).keys
+	keys := l.term(0).keys
 	from := cluster.Master(keys.tasks())
 	cluster.AddReplica(from)
 	persist(t, l, put("a", "1"))

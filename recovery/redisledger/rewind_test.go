@@ -52,7 +52,7 @@ func (d *diary) wait(t *testing.T, n int) {
 // epoch is that of the first shard's token.
 func epoch(t *testing.T, l *Ledger) int64 {
 	t.Helper()
-	p, err := l.tenure(0).position()
+	p, err := l.term(0).position()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,15 +204,15 @@ func (n *lossOf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // before it went; also if its owner has shown signs of life again since.
 func TestMissingToken(t *testing.T) {
 	for name, test := range map[string]struct {
-		others bool          // another node is registered
-		gap    time.Duration // between two life signs, after the shard was seen last
-		lost   bool
+		peers bool          // another node is registered
+		gap   time.Duration // between two life signs, after the shard was seen last
+		lost  bool
 	}{
 		"alone":                        {},
 		"alone, after a gap":           {gap: 2 * time.Hour},
-		"among others":                 {others: true, gap: time.Minute},
-		"among others, after a gap":    {others: true, gap: 2 * time.Hour, lost: true},
-		"among others, barely in time": {others: true, gap: 59 * time.Minute},
+		"among others":                 {peers: true, gap: time.Minute},
+		"among others, after a gap":    {peers: true, gap: 2 * time.Hour, lost: true},
+		"among others, barely in time": {peers: true, gap: 59 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
@@ -223,7 +223,7 @@ func TestMissingToken(t *testing.T) {
 			d.watch(l)
 			adopt(t, l)
 			apply(t, l, put("a", "1"))
-			if test.others {
+			if test.peers {
 				server.Do("hset", "lapse:nodes", "another", "{}")
 			}
 			l.keepOnce()
@@ -234,7 +234,7 @@ func TestMissingToken(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.answered(time.Now()) // and before the shards are looked at, one is lost
-			server.Do("del", l.tenure(0).keys.tasks())
+			server.Do("del", l.term(0).keys.tasks())
 			err := l.Apply(t.Context(), 0, batchOf(put("b", "1")))
 			if errors.Is(err, recovery.ErrLost) != test.lost || err != nil && !test.lost {
 				t.Fatalf("Apply: %v; lost wanted: %v", err, test.lost)
@@ -247,7 +247,7 @@ func TestMissingToken(t *testing.T) {
 }
 
 // The registry is lost with everything else: that it names nobody else by then does
-// not make a node that has overslept one that was alone.
+// not make a node that has mayBeAdopted one that was alone.
 func TestLostRegistryNamesNobody(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())

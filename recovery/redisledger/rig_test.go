@@ -112,7 +112,7 @@ func held(t testing.TB, c redis.UniversalClient, keys shardKeys) map[string]stri
 	}
 	dead := c.HGetAll(ctx, keys.dead()).Val()
 	for _, m := range c.ZRange(ctx, keys.deadIndex(), 0, -1).Val() {
-		_, _, id, err := decodeGrave(m)
+		_, _, id, err := decodeDeadRef(m)
 		value, ok := dead[id]
 		if err != nil || !ok {
 			t.Fatalf("the index has %q (%v), the dead do not", m, err)
@@ -134,7 +134,7 @@ func held(t testing.TB, c redis.UniversalClient, keys shardKeys) map[string]stri
 func wantHeld(t testing.TB, c *redis.Client, l *Ledger, want map[string]string) {
 	t.Helper()
 	defer c.Close()
-	if diff := cmp.Diff(want, held(t, c, l.tenure(0).keys)); diff != "" {
+	if diff := cmp.Diff(want, held(t, c, l.term(0).keys)); diff != "" {
 		t.Errorf("the shard does not hold what it should (-want +got):\n%s", diff)
 	}
 }

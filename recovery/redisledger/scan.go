@@ -166,7 +166,7 @@ func (r *shardScan) measured(c *lane, read func(count int) (found, bytes int, er
 		r.l.bulk.waits.Clear(c.name)
 	case timedOut(err):
 		c.late(count, maxPatience) // a longer time, which the connection does not have
-		r.l.bulk.tellLate(c, count, ioTimeout)
+		r.l.bulk.logLate(c, count, ioTimeout)
 	}
 	return err
 }

@@ -103,7 +103,7 @@ func (l *Ledger) ChangedSettings(ctx context.Context, since recovery.SettingsVer
 	names, err := l.changesBetween(ctx, since, now, prefix)
 	if err != nil {
 		if timedOut(err) {
-			l.bulk.tellLate(&l.bulk.settings, changesAtOnce, ioTimeout)
+			l.bulk.logLate(&l.bulk.settings, changesAtOnce, ioTimeout)
 		}
 		return since, err
 	}

@@ -205,15 +205,15 @@ func TestChangesOfAnEarlierVersion(t *testing.T) {
 // Changes that Redis has lost are noticed, also when as many others have come since.
 func TestLostChangesOfSettings(t *testing.T) {
 	forSettings(t, func(r settingsRig) {
-		for others := range 5 {
-			r.put("topic/a", fmt.Sprint(others))
+		for peers := range 5 {
+			r.put("topic/a", fmt.Sprint(peers))
 			back := r.rewind()
 			r.put("topic/a", "lost")
 			r.put("topic/b", "lost")
 			seen := r.version()
 			back()
-			for i := range others {
-				r.put("topic/c", fmt.Sprint(others, i))
+			for i := range peers {
+				r.put("topic/c", fmt.Sprint(peers, i))
 			}
 			r.wantChanged(seen, recovery.ErrRewound, nil)
 			r.put("topic/b", "")

@@ -122,7 +122,7 @@ func (l *Ledger) scanSettings(ctx context.Context, prefix string, visit func(nam
 				return false, cmp.Or(cause, err)
 			}
 			again = c.late(count, maxPatience) // a longer time, which the connection does not have
-			l.bulk.tellLate(c, count, ioTimeout)
+			l.bulk.logLate(c, count, ioTimeout)
 			return again, err
 		}
 		bytes := 0

@@ -14,9 +14,9 @@ import (
 )
 
 // A shard is what this process knows of a shard that it holds, or has held: of one
-// tenure.
+// term.
 type shard struct {
-	number int    // of the tenure
+	number int    // of the term
 	node   string // whose shard it is
 	index  int    // its number there
 	keys   shardKeys
@@ -37,7 +37,7 @@ type shard struct {
 	sequence int64  // of the last confirmed batch
 	open     uint64 // checksum of the batch whose outcome is open; 0 means none
 	batch    batchArguments
-	given    token // of a Yield that was executed, or not answered; none if its node is empty
+	transfer token // of a Yield that was executed, or not answered; none if its node is empty
 }
 
 // loss is why nothing is written to the shard any more.
@@ -85,7 +85,7 @@ func (s *shard) position() (position, error) {
 // moveLocked notes a claim or a confirmed batch.
 func (s *shard) moveLocked(t token, sequence int64) {
 	if t != s.token {
-		s.given = token{}
+		s.transfer = token{}
 	}
 	s.token, s.sequence = t, sequence
 	s.at.Store(&position{t, sequence})
@@ -121,7 +121,7 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 	var claimed []*shard
 	for n, s := range shards {
 		held, err := l.claimOwn(ctx, s, owners[n].Val())
-		l.others.noteToken(recovery.NewHome(mine.Number, n), s.token)
+		l.peers.noteToken(recovery.NewHome(mine.Number, n), s.token)
 		switch {
 		case err != nil:
 			return nil, err
@@ -134,7 +134,7 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 		}
 	}
 	l.changeTable(func(t *table) {
-		t.tenures = nil
+		t.terms = nil
 		for _, s := range claimed {
 			t.enter(s)
 		}
@@ -192,12 +192,12 @@ func (l *Ledger) claim(ctx context.Context, keys shardKeys, expected string, nex
 	return v.text(0), nil
 }
 
-// regainLocked is called when a shard was found with another token than ours, or
+// reclaimLocked is called when a shard was found with another token than ours, or
 // with a lower sequence number than was confirmed. It returns nil when the shard
 // is ours again, though its content may be older than what was confirmed, and
 // recovery.ErrLost when it is another's. After any other error it must be called
 // again: the claim has the same token each time.
-func (l *Ledger) regainLocked(ctx context.Context, s *shard, owner string, sequence int64) error {
+func (l *Ledger) reclaimLocked(ctx context.Context, s *shard, owner string, sequence int64) error {
 	held := readToken(owner)
 	dataset, err := l.dataset(ctx)
 	if err != nil {
@@ -211,12 +211,12 @@ func (l *Ledger) regainLocked(ctx context.Context, s *shard, owner string, seque
 	switch {
 	case held == next:
 		// Our own claim, whose answer was lost.
-	case (owner == "" || held.unreadable()) && l.overslept(s.unbroken.Load()):
-		return l.loseLocked(s, "Redis has lost its data, and others may have taken over before")
+	case (owner == "" || held.unreadable()) && l.mayBeAdopted(s.unbroken.Load()):
+		return l.revokeLocked(s, "Redis has lost its data, and others may have taken over before")
 	case !held.unreadable() && (held.epoch > s.token.epoch || held.epoch == s.token.epoch && held != s.token):
-		return l.loseLocked(s, "its owner is "+owner)
+		return l.revokeLocked(s, "its owner is "+owner)
 	case revived:
-		return l.loseLocked(s, "it was adopted from "+owner+", which lives")
+		return l.revokeLocked(s, "it was adopted from "+owner+", which lives")
 	default:
 		now, err := l.claim(ctx, s.keys, owner, next)
 		if err != nil {
@@ -232,7 +232,7 @@ func (l *Ledger) regainLocked(ctx context.Context, s *shard, owner string, seque
 	s.unbroken.Store(l.streak())
 	l.buried.Store(true) // an older state may have dead records that are gone in ours
 	n := s.number
-	l.tell(func(w recovery.Watcher) {
+	l.notify(func(w recovery.Watcher) {
 		if w.Rewound != nil {
 			w.Rewound(n)
 		}
@@ -275,7 +275,7 @@ func (l *Ledger) check(ctx context.Context, s *shard, before position, owner str
 	if owner == s.token.String() && sequence >= s.sequence {
 		return true, nil
 	}
-	err = l.regainLocked(ctx, s, owner, sequence)
+	err = l.reclaimLocked(ctx, s, owner, sequence)
 	return err == nil, err
 }
 

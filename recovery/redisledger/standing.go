@@ -20,7 +20,7 @@ func (l *Ledger) Standing() recovery.Standing {
 	return recovery.Standing{
 		Alone:   alone,
 		Certain: !ended && (alone || elapsed(*l.kept.Load()) < limit),
-		Gaining: l.gaining.Load() > 0,
+		Gaining: l.acquiring.Load() > 0,
 		Doubts:  doubts, Doubtful: doubtful,
 	}
 }

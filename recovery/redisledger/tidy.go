@@ -12,7 +12,7 @@ import (
 
 // tidy retires empty shards of nodes that are long dead, and forgets those of which
 // nothing is left.
-func (l *Ledger) tidy(ctx context.Context, found survey) {
+func (l *Ledger) tidy(ctx context.Context, found ownerList) {
 	gone := l.longDead()
 	if len(gone) == 0 || !l.Standing().Certain {
 		return
@@ -25,7 +25,7 @@ func (l *Ledger) tidy(ctx context.Context, found survey) {
 			return
 		}
 	}
-	for _, h := range found.holdings {
+	for _, h := range found.shards {
 		if h.raw != "" && !h.token.retired() {
 			delete(gone, h.node)
 		}
@@ -46,11 +46,11 @@ func (l *Ledger) tidy(ctx context.Context, found survey) {
 }
 
 // longDead are the nodes that were watched in vain for long.
-func (l *Ledger) longDead() map[string]*sighting {
-	w := &l.others
+func (l *Ledger) longDead() map[string]*peerState {
+	w := &l.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	gone := map[string]*sighting{}
+	gone := map[string]*peerState{}
 	for name, s := range w.nodes {
 		if name != l.opts.Node && s.fault == nil && l.deadLocked(s) && w.silentLocked(s) >= l.times(forgetAfter) {
 			seen := *s
@@ -71,7 +71,7 @@ func (l *Ledger) retireAdopted(ctx context.Context, s *shard) error {
 	}
 	retired, err := l.retireLocked(ctx, s)
 	if retired {
-		_ = l.endTenureLocked(s, fmt.Errorf("%w: shard %d", recovery.ErrRetired, s.number))
+		_ = l.endTermLocked(s, fmt.Errorf("%w: shard %d", recovery.ErrRetired, s.number))
 	}
 	return err
 }

@@ -23,15 +23,15 @@ const gapShare = 4
 
 // A watch is what this process sees of the nodes, its own included.
 type watch struct {
-	polling   sync.Mutex  // held by poll
-	surveying sync.Mutex  // held by refreshTokens
-	singly    atomic.Bool // heartbeats are read one by one, see readView
+	polling       sync.Mutex  // held by poll
+	readingOwners sync.Mutex  // held by refreshTokens
+	singly        atomic.Bool // heartbeats are read one by one, see readView
 
 	mu    sync.Mutex // guards everything below
-	nodes map[string]*sighting
-	// strangers are processes that are named by tokens and not registered, with the
+	nodes map[string]*peerState
+	// unregistered are processes that are named by tokens and not registered, with the
 	// time since when that has been seen.
-	strangers map[holder]time.Time
+	unregistered map[holder]time.Time
 	// vanished are nodes that were alive when their entries were missed for the first time:
 	// Redis has lost them, and they will write them again.
 	vanished map[string]time.Time
@@ -39,18 +39,18 @@ type watch struct {
 	answered time.Time // and when its answer was here
 	broken   bool      // the last poll was not answered
 
-	tokens   map[recovery.Home]seenToken // as they were last read
-	surveyed time.Time                   // when all of them were
-	emptied  map[string]time.Time        // since when dead nodes whose ids are not filed hold nothing, see Unindexed
-	settled  map[holder]bool             // dead ones whose shards were looked for since they died
-	next     time.Time                   // when to look for shards to adopt, at the latest
-	patience int                         // how many times that was in vain
-	orphaned map[recovery.Home]time.Time
-	absent   map[string]string // what readiness tells of nodes that are gone, see tellAbsent
+	tokens         map[recovery.Home]seenToken // as they were last read
+	ownersRead     time.Time                   // when all of them were
+	emptied        map[string]time.Time        // since when dead nodes whose ids are not filed hold nothing, see Unindexed
+	settled        map[holder]bool             // dead ones whose shards were looked for since they died
+	next           time.Time                   // when to look for shards to adopt, at the latest
+	patience       int                         // how many times that was in vain
+	ownerlessSince map[recovery.Home]time.Time
+	absent         map[string]string // what readiness tells of nodes that are gone, see reportAbsent
 }
 
-// A sighting is what was seen of one node.
-type sighting struct {
+// A peerState is what was seen of one node.
+type peerState struct {
 	raw    string // its entry
 	entry  entry
 	fault  error  // why the entry cannot be understood
@@ -59,8 +59,8 @@ type sighting struct {
 	count  string // of its life signs
 	// since is when a sign of life was last seen, or when the watch began: another count,
 	// or another entry.
-	since time.Time
-	hush  hush
+	since   time.Time
+	silence silence
 }
 
 // A holder is one process as tokens name it.
@@ -90,19 +90,19 @@ func (l *Ledger) watchOnce() {
 	ctx, cancel := context.WithTimeout(l.life, 2*ioTimeout)
 	defer cancel()
 	if l.poll(ctx) != nil {
-		l.others.beginAnew()
+		l.peers.beginAnew()
 		return // the life signs tell why
 	}
 	l.restoreOrigins(ctx)
-	l.lookAfter(ctx)
-	l.tellAbsent()
+	l.adoptIfDue(ctx)
+	l.reportAbsent()
 }
 
 // poll looks at the registry and at the life signs of all nodes. A poll that was sent
 // after this one was called serves it as well. One that was not answered has the watch
 // begin anew, unless its caller has left: that says nothing of Redis.
 func (l *Ledger) poll(ctx context.Context) error {
-	w := &l.others
+	w := &l.peers
 	called := time.Now()
 	w.polling.Lock()
 	defer w.polling.Unlock()
@@ -128,7 +128,7 @@ func (l *Ledger) poll(ctx context.Context) error {
 		l.alone.Store(false)
 	}
 	unnumbered := w.see(seen, l.opts.FailoverAfter/gapShare)
-	l.noteHush()
+	l.noteSilence()
 	for _, name := range unnumbered {
 		number, err := l.number(ctx, name)
 		if err != nil {
@@ -158,7 +158,7 @@ func (l *Ledger) readView(ctx context.Context, names []string) (view, error) {
 	}
 	var entries, statuses *redis.MapStringStringCmd
 	err := error(nil)
-	singly := l.others.singly.Load()
+	singly := l.peers.singly.Load()
 	if !singly {
 		var counts *redis.SliceCmd
 		err = l.pipeline(ctx, func(p redis.Pipeliner) {
@@ -172,7 +172,7 @@ func (l *Ledger) readView(ctx context.Context, names []string) (view, error) {
 			}
 		}
 		if redis.HasErrorPrefix(err, "NOPERM") && redis.HasErrorPrefix(counts.Err(), "NOPERM") {
-			l.others.singly.Store(true)
+			l.peers.singly.Store(true)
 			l.log.Warn("the user of Redis may not use MGET, so the life signs of all nodes are read one by one: allow +mget")
 			singly = true
 		}
@@ -222,16 +222,16 @@ func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
 	}
 	w.asked, w.answered, w.broken = v.asked, v.answered, false
 	if anew {
-		w.strangers = map[holder]time.Time{}
+		w.unregistered = map[holder]time.Time{}
 	}
-	nodes := make(map[string]*sighting, len(v.entries))
+	nodes := make(map[string]*peerState, len(v.entries))
 	for name, raw := range v.entries {
 		s := w.nodes[name]
 		if s == nil {
-			s = new(sighting)
+			s = new(peerState)
 		}
 		if s.raw != raw || isSign(s.count, v.counts[name]) {
-			s.hush = hush{heard: v.answered}
+			s.silence = silence{heard: v.answered}
 		}
 		if count := v.counts[name]; anew || s.raw != raw || s.count != count {
 			s.since, s.count = v.answered, count
@@ -247,14 +247,14 @@ func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
 		s.status = v.statuses[name]
 		nodes[name] = s
 		delete(w.vanished, name)
-		delete(w.strangers, holder{name, s.entry.Incarnation})
+		delete(w.unregistered, holder{name, s.entry.Incarnation})
 	}
 	w.nodes = nodes
 	return unnumbered
 }
 
 // silentLocked is for how long a node was watched in vain for a sign of life.
-func (w *watch) silentLocked(s *sighting) time.Duration { return max(0, w.asked.Sub(s.since)) }
+func (w *watch) silentLocked(s *peerState) time.Duration { return max(0, w.asked.Sub(s.since)) }
 
 // deadAfter is for how long a process must show no sign of life: FailoverAfter, its own or
 // this one's. Should they differ, as while a new one is rolled out, the longer one counts.
@@ -262,23 +262,23 @@ func (l *Ledger) deadAfter(e *entry) time.Duration {
 	return max(l.opts.FailoverAfter, time.Duration(e.FailoverAfter)*time.Millisecond)
 }
 
-func (l *Ledger) deadLocked(s *sighting) bool {
-	return l.others.silentLocked(s) >= l.deadAfter(&s.entry)
+func (l *Ledger) deadLocked(s *peerState) bool {
+	return l.peers.silentLocked(s) >= l.deadAfter(&s.entry)
 }
 
-// A prognosis is what can be told of the process that a token names.
-type prognosis uint8
+// A liveness is what can be told of the process that a token names.
+type liveness uint8
 
 const (
-	living   prognosis = iota
-	fading             // it is not registered any more, has ended in order, or is on its way to be
+	living    liveness = iota
+	uncertain          // it is not registered any more, has ended in order, or is on its way to be
 	deceased           // it may be adopted from
 )
 
-// tellLocked tells how the process does that a token names. Of one whose entry cannot be
+// livenessLocked tells how the process does that a token names. Of one whose entry cannot be
 // understood nothing is known, and it counts as alive.
-func (l *Ledger) tellLocked(t token) prognosis {
-	w := &l.others
+func (l *Ledger) livenessLocked(t token) liveness {
+	w := &l.peers
 	s := w.nodes[t.node]
 	switch {
 	case s != nil && s.fault != nil:
@@ -288,24 +288,24 @@ func (l *Ledger) tellLocked(t token) prognosis {
 			return deceased
 		}
 		if s.entry.Released {
-			return fading
+			return uncertain
 		}
 		return living
 	case s != nil && t.node == l.opts.Node && s.entry.Incarnation == l.incarnation:
 		return deceased // an earlier process of this node, which Adopt saw to have ended
 	}
-	since, known := w.strangers[t.holder()]
+	since, known := w.unregistered[t.holder()]
 	if known && w.asked.Sub(since) >= l.opts.FailoverAfter {
 		return deceased
 	}
 	if !known && !w.answered.IsZero() {
-		w.strangers[t.holder()] = w.answered
+		w.unregistered[t.holder()] = w.answered
 	}
-	return fading
+	return uncertain
 }
 
 // byNumberLocked finds a node by its number.
-func (w *watch) byNumberLocked(number uint16) (name string, s *sighting) {
+func (w *watch) byNumberLocked(number uint16) (name string, s *peerState) {
 	for name, s := range w.nodes {
 		if s.number == number {
 			return name, s
@@ -317,13 +317,13 @@ func (w *watch) byNumberLocked(number uint16) (name string, s *sighting) {
 // restoreOrigins writes the entries of nodes again whose shards this process holds and
 // that Redis has lost: nobody would look for those shards, should this process die.
 func (l *Ledger) restoreOrigins(ctx context.Context) {
-	for _, e := range l.table.Load().estates {
+	for _, e := range l.table.Load().byOrigin {
 		if e.node == l.opts.Node {
 			continue
 		}
-		l.others.mu.Lock()
-		s := l.others.nodes[e.node]
-		l.others.mu.Unlock()
+		l.peers.mu.Lock()
+		s := l.peers.nodes[e.node]
+		l.peers.mu.Unlock()
 		l.mu.Lock()
 		o := l.origins[e.node]
 		l.mu.Unlock()

@@ -10,15 +10,15 @@ import (
 // A table is what this process holds. It is replaced whole, so that whoever reads it
 // needs no lock.
 type table struct {
-	tenures []*shard        // by number; nil where a number is free. A lost one stays until Forget
-	homes   []recovery.Home // by number
-	byHome  map[recovery.Home]*shard
-	estates []*estate // the own one comes first
-	number  uint16    // of this node
+	terms    []*shard        // by number; nil where a number is free. A lost one stays until Forget
+	homes    []recovery.Home // by number
+	byHome   map[recovery.Home]*shard
+	byOrigin []*originShards // the own one comes first
+	number   uint16          // of this node
 }
 
-// An estate is what this process holds of the shards of one node.
-type estate struct {
+// An originShards is what this process holds of the shards of one node.
+type originShards struct {
 	node   string
 	counts []int // numbers of shards that the node has ever used
 	shards map[int]*shard
@@ -31,36 +31,36 @@ type origin struct {
 	counts []int
 }
 
-// held is the shard of a tenure that has not ended.
+// held is the shard of a term that has not ended.
 func (l *Ledger) held(n int) (*shard, error) {
-	s := l.tenure(n)
+	s := l.term(n)
 	if s == nil {
 		return nil, fmt.Errorf("%w: shard %d of node %s was forgotten", recovery.ErrLost, n, l.opts.Node)
 	}
 	return s, s.loss()
 }
 
-// tenure is the shard of a tenure that memory has not forgotten, or nil.
-func (l *Ledger) tenure(n int) *shard {
-	if t := l.table.Load(); n >= 0 && n < len(t.tenures) {
-		return t.tenures[n]
+// term is the shard of a term that memory has not forgotten, or nil.
+func (l *Ledger) term(n int) *shard {
+	if t := l.table.Load(); n >= 0 && n < len(t.terms) {
+		return t.terms[n]
 	}
 	return nil
 }
 
 // all are the shards that this process holds.
 func (t *table) all() []*shard {
-	return slices.DeleteFunc(slices.Clone(t.tenures), func(s *shard) bool { return s == nil || !s.isHeld() })
+	return slices.DeleteFunc(slices.Clone(t.terms), func(s *shard) bool { return s == nil || !s.isHeld() })
 }
 
 // enter gives a shard a number that is free.
 func (t *table) enter(s *shard) {
-	n := slices.Index(t.tenures, nil)
+	n := slices.Index(t.terms, nil)
 	if n < 0 {
-		n = len(t.tenures)
-		t.tenures = append(t.tenures, nil)
+		n = len(t.terms)
+		t.terms = append(t.terms, nil)
 	}
-	s.number, t.tenures[n] = n, s
+	s.number, t.terms[n] = n, s
 }
 
 // changeTable changes what is held, and what follows from that. It calls change with l.mu
@@ -69,15 +69,15 @@ func (l *Ledger) changeTable(change func(t *table)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	number := l.entry.Number
-	t := &table{tenures: slices.Clone(l.table.Load().tenures), byHome: map[recovery.Home]*shard{}, number: number}
+	t := &table{terms: slices.Clone(l.table.Load().terms), byHome: map[recovery.Home]*shard{}, number: number}
 	change(t)
-	own := &estate{node: l.opts.Node, counts: l.counts, shards: map[int]*shard{}}
-	t.homes, t.estates = make([]recovery.Home, len(t.tenures)), []*estate{own}
+	own := &originShards{node: l.opts.Node, counts: l.counts, shards: map[int]*shard{}}
+	t.homes, t.byOrigin = make([]recovery.Home, len(t.terms)), []*originShards{own}
 	// Where Redis has lost the list of numbers, another node may have got that of this
 	// one. Ids that were made with it are still found here.
 	l.numbers = append(slices.DeleteFunc(l.numbers, func(n uint16) bool { return n == number }), number)
-	estates := map[string]*estate{l.opts.Node: own}
-	for n, s := range t.tenures {
+	byOrigin := map[string]*originShards{l.opts.Node: own}
+	for n, s := range t.terms {
 		if s == nil {
 			continue
 		}
@@ -92,18 +92,18 @@ func (l *Ledger) changeTable(change func(t *table)) {
 		for _, number := range numbers {
 			t.byHome[recovery.NewHome(number, s.index)] = s
 		}
-		e := estates[s.node]
+		e := byOrigin[s.node]
 		if e == nil {
-			e = &estate{node: s.node, counts: l.origins[s.node].counts, shards: map[int]*shard{}}
-			estates[s.node] = e
-			t.estates = append(t.estates, e)
+			e = &originShards{node: s.node, counts: l.origins[s.node].counts, shards: map[int]*shard{}}
+			byOrigin[s.node] = e
+			t.byOrigin = append(t.byOrigin, e)
 		}
 		e.shards[s.index] = s
 	}
 	l.table.Store(t)
 }
 
-// shardFor names the tenure in which a new record belongs, or -1. A record whose id tells
+// shardFor names the term in which a new record belongs, or -1. A record whose id tells
 // a home is kept there and nowhere else, as long as anybody holds that.
 func (l *Ledger) shardFor(id []byte) int {
 	t := l.table.Load()
@@ -111,11 +111,11 @@ func (l *Ledger) shardFor(id []byte) int {
 		if s := t.byHome[home]; s != nil {
 			return s.number
 		}
-		if l.others.isHeld(home) {
+		if l.peers.isHeld(home) {
 			return -1
 		}
 	}
-	if s := t.estates[0].shards[shardOf(id, l.opts.Shards)]; s != nil {
+	if s := t.byOrigin[0].shards[shardOf(id, l.opts.Shards)]; s != nil {
 		return s.number
 	}
 	return -1
@@ -135,7 +135,7 @@ func (l *Ledger) shardsOf(id string) []*shard {
 	if home, tells := recovery.HomeOf(id); tells {
 		add(t.byHome[home])
 	}
-	for _, e := range t.estates {
+	for _, e := range t.byOrigin {
 		for _, count := range e.counts {
 			add(e.shards[shardOf([]byte(id), count)])
 		}
@@ -179,16 +179,16 @@ func (l *Ledger) Home(n int) recovery.Home {
 	return 0
 }
 
-// Forget implements recovery.Fleet. A tenure that has not ended is not forgotten.
+// Forget implements recovery.Fleet. A term that has not ended is not forgotten.
 func (l *Ledger) Forget(n int) {
 	l.changeTable(func(t *table) {
-		if n >= 0 && n < len(t.tenures) && t.tenures[n] != nil && t.tenures[n].loss() != nil {
-			t.tenures[n] = nil
+		if n >= 0 && n < len(t.terms) && t.terms[n] != nil && t.terms[n].loss() != nil {
+			t.terms[n] = nil
 		}
 	})
 }
 
-// endLocked ends a tenure: nothing is written to the shard any more, and what was given, or
+// endLocked ends a term: nothing is written to the shard any more, and what was given, or
 // may have been, is remembered. It reports false if it had ended before. The caller holds
 // s.mu.
 func (l *Ledger) endLocked(s *shard, why error) bool {
@@ -196,23 +196,23 @@ func (l *Ledger) endLocked(s *shard, why error) bool {
 		return false
 	}
 	l.changeTable(func(*table) {
-		if s.given != (token{}) {
-			l.gave[shardName{s.node, s.index}] = s.given
+		if s.transfer != (token{}) {
+			l.transferred[shardName{s.node, s.index}] = s.transfer
 		}
 	})
 	return true
 }
 
-// loseLocked ends a tenure behind memory's back, and tells it. The caller holds s.mu.
-func (l *Ledger) loseLocked(s *shard, why string) error {
-	return l.endTenureLocked(s, fmt.Errorf("%w: shard %d: %s", recovery.ErrLost, s.number, why))
+// revokeLocked ends a term behind memory's back, and tells it. The caller holds s.mu.
+func (l *Ledger) revokeLocked(s *shard, why string) error {
+	return l.endTermLocked(s, fmt.Errorf("%w: shard %d: %s", recovery.ErrLost, s.number, why))
 }
 
-// endTenureLocked ends a tenure with a kind of ErrLost, and tells memory. The caller holds s.mu.
-func (l *Ledger) endTenureLocked(s *shard, err error) error {
+// endTermLocked ends a term with a kind of ErrLost, and tells memory. The caller holds s.mu.
+func (l *Ledger) endTermLocked(s *shard, err error) error {
 	n := s.number
 	if l.endLocked(s, err) {
-		l.tell(func(w recovery.Watcher) {
+		l.notify(func(w recovery.Watcher) {
 			if w.Lost != nil {
 				w.Lost(n, err)
 			}

@@ -35,7 +35,7 @@ func TestDeadStaysDeadAfterAGap(t *testing.T) {
 	want("at first", false, false, true)
 	b.age(t, failover*6/10, "a")
 	want("after some missed signs", true, false, true)
-	b.others.beginAnew()
+	b.peers.beginAnew()
 	want("after a gap", true, false, true)
 	if err := a.beat(t.Context()); err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestDeadStaysDeadAfterAGap(t *testing.T) {
 	want("after a sign of life", false, false, true)
 	b.age(t, failover+time.Hour, "a")
 	want("when it is dead", true, true, false)
-	b.others.beginAnew()
+	b.peers.beginAnew()
 	want("when it is dead, after a gap", true, true, false)
 	server.Do("del", b.keys.heartbeat("a"))
 	want("when Redis has lost its counter", true, true, false)

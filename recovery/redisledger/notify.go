@@ -2,40 +2,40 @@ package redisledger
 
 import "github.com/lapsehq/lapse/recovery"
 
-// tell keeps news for the teller, which passes them on in their order.
-func (l *Ledger) tell(news func(w recovery.Watcher)) {
+// tell keeps news for the notifier, which passes them on in their order.
+func (l *Ledger) notify(notice func(w recovery.Watcher)) {
 	l.mu.Lock()
-	l.news = append(l.news, news)
+	l.notices = append(l.notices, notice)
 	l.mu.Unlock()
 	select {
-	case l.told <- struct{}{}:
+	case l.notified <- struct{}{}:
 	default:
 	}
 }
 
-// teller calls memory back, without a lock, and from a goroutine of its own: however
+// notifier calls memory back, without a lock, and from a goroutine of its own: however
 // long memory takes, this process shows signs of life and watches the others.
-func (l *Ledger) teller() {
+func (l *Ledger) notifier() {
 	for {
 		select {
 		case <-l.life.Done():
 			return
-		case <-l.told:
-			l.passOn()
+		case <-l.notified:
+			l.deliverNotices()
 		}
 	}
 }
 
-func (l *Ledger) passOn() {
+func (l *Ledger) deliverNotices() {
 	l.mu.Lock()
-	news, w := l.news, l.watcher
-	l.news = nil
+	notices, w := l.notices, l.watcher
+	l.notices = nil
 	l.mu.Unlock()
-	for _, pass := range news {
+	for _, deliver := range notices {
 		if l.life.Err() != nil {
 			return
 		}
-		pass(w)
+		deliver(w)
 	}
 }
 
@@ -50,19 +50,19 @@ func (l *Ledger) Watch(w recovery.Watcher) {
 // sign after that.
 func (l *Ledger) askStatus() {
 	l.mu.Lock()
-	ask := l.watcher.Status != nil && !l.asking
-	l.asking = l.asking || ask
+	ask := l.watcher.Status != nil && !l.statusAsked
+	l.statusAsked = l.statusAsked || ask
 	l.mu.Unlock()
 	if !ask {
 		return
 	}
-	l.tell(func(w recovery.Watcher) {
+	l.notify(func(w recovery.Watcher) {
 		var status []byte
 		if w.Status != nil { // another watcher may have taken the place of the one that was asked
 			status = w.Status()
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.status, l.asking = string(status), false
+		l.status, l.statusAsked = string(status), false
 	})
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// A holding is one shard of any node, with the token that was read.
-type holding struct {
+// A seenShard is one shard of any node, with the token that was read.
+type seenShard struct {
 	node     string
 	index    int
 	home     recovery.Home
@@ -27,10 +27,10 @@ type shardName struct {
 	index int
 }
 
-// A survey is who holds what, over all shards of all nodes whose entries can be read.
-type survey struct {
-	holdings []holding
-	partial  map[string]bool // nodes of whose shards some could not be read
+// An ownerList is who holds what, over all shards of all nodes whose entries can be read.
+type ownerList struct {
+	shards  []seenShard
+	partial map[string]bool // nodes of whose shards some could not be read
 }
 
 // textOf is the i-th field of those that were asked for, empty if there is none.
@@ -65,7 +65,7 @@ type seenToken struct {
 }
 
 // allShards lists every shard of every node whose entry can be read.
-func (w *watch) allShards() (all []holding) {
+func (w *watch) allShards() (all []seenShard) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, s := range w.nodes {
@@ -73,24 +73,24 @@ func (w *watch) allShards() (all []holding) {
 			continue
 		}
 		for n := range s.entry.shards() {
-			all = append(all, holding{node: name, index: n, home: recovery.NewHome(s.number, n)})
+			all = append(all, seenShard{node: name, index: n, home: recovery.NewHome(s.number, n)})
 		}
 	}
 	return all
 }
 
-// survey reads the tokens of all shards. Those that are on a server which does not
+// readOwners reads the tokens of all shards. Those that are on a server which does not
 // answer are left out.
-func (l *Ledger) survey(ctx context.Context) (survey, error) {
-	w := &l.others
+func (l *Ledger) readOwners(ctx context.Context) (ownerList, error) {
+	w := &l.peers
 	began := time.Now()
 	found, err := l.readTokens(ctx, w.allShards())
 	if err != nil {
-		return survey{}, err
+		return ownerList{}, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	tokens := make(map[recovery.Home]seenToken, len(found.holdings))
+	tokens := make(map[recovery.Home]seenToken, len(found.shards))
 	for node := range found.partial {
 		for home, before := range w.tokens {
 			if s := w.nodes[node]; s != nil && home.Node() == s.number {
@@ -98,10 +98,10 @@ func (l *Ledger) survey(ctx context.Context) (survey, error) {
 			}
 		}
 	}
-	for _, h := range found.holdings {
+	for _, h := range found.shards {
 		tokens[h.home] = seenToken{h.token, began}
 	}
-	w.tokens, w.surveyed = tokens, began
+	w.tokens, w.ownersRead = tokens, began
 	return found, nil
 }
 
@@ -110,8 +110,8 @@ const readAtOnceTokens = 4096
 
 // readTokens reads the tokens of some shards. Those that are on a server which does not
 // answer are left out.
-func (l *Ledger) readTokens(ctx context.Context, shards []holding) (survey, error) {
-	found := survey{holdings: make([]holding, 0, len(shards)), partial: map[string]bool{}}
+func (l *Ledger) readTokens(ctx context.Context, shards []seenShard) (ownerList, error) {
+	found := ownerList{shards: make([]seenShard, 0, len(shards)), partial: map[string]bool{}}
 	for part := range slices.Chunk(shards, readAtOnceTokens) {
 		heads := make([]*redis.SliceCmd, len(part))
 		p := l.client.Pipeline()
@@ -121,7 +121,7 @@ func (l *Ledger) readTokens(ctx context.Context, shards []holding) (survey, erro
 		}
 		_, _ = p.Exec(ctx) // each has its own error
 		if err := ctx.Err(); err != nil {
-			return survey{}, err
+			return ownerList{}, err
 		}
 		for i, h := range part {
 			head, err := heads[i].Result()
@@ -133,7 +133,7 @@ func (l *Ledger) readTokens(ctx context.Context, shards []holding) (survey, erro
 				found.partial[h.node] = true
 				continue
 			}
-			found.holdings = append(found.holdings, h)
+			found.shards = append(found.shards, h)
 		}
 	}
 	return found, nil
@@ -142,13 +142,13 @@ func (l *Ledger) readTokens(ctx context.Context, shards []holding) (survey, erro
 // refreshTokens reads the tokens of shards that were not read since it was called: callers
 // that wait together are served by one survey. An error names a node some of whose shards
 // cannot be read.
-func (l *Ledger) refreshTokens(ctx context.Context, shards []holding) error {
-	w := &l.others
+func (l *Ledger) refreshTokens(ctx context.Context, shards []seenShard) error {
+	w := &l.peers
 	called := time.Now()
-	w.surveying.Lock()
-	defer w.surveying.Unlock()
+	w.readingOwners.Lock()
+	defer w.readingOwners.Unlock()
 	w.mu.Lock()
-	stale := slices.DeleteFunc(slices.Clone(shards), func(h holding) bool { return w.tokens[h.home].at.After(called) })
+	stale := slices.DeleteFunc(slices.Clone(shards), func(h seenShard) bool { return w.tokens[h.home].at.After(called) })
 	w.mu.Unlock()
 	if len(stale) == 0 {
 		return nil
@@ -160,7 +160,7 @@ func (l *Ledger) refreshTokens(ctx context.Context, shards []holding) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, h := range found.holdings {
+	for _, h := range found.shards {
 		w.tokens[h.home] = seenToken{h.token, began}
 	}
 	for node := range found.partial {
@@ -170,15 +170,15 @@ func (l *Ledger) refreshTokens(ctx context.Context, shards []holding) error {
 }
 
 // refreshAll is survey for callers that only need to know who holds how much: an answer that
-// is at most surveyFresh old serves them, and those that wait together share one.
+// is at most ownersFresh old serves them, and those that wait together share one.
 func (l *Ledger) refreshAll(ctx context.Context) {
-	w := &l.others
-	w.surveying.Lock()
-	defer w.surveying.Unlock()
+	w := &l.peers
+	w.readingOwners.Lock()
+	defer w.readingOwners.Unlock()
 	w.mu.Lock()
-	fresh := elapsed(w.surveyed) <= surveyFresh
+	fresh := elapsed(w.ownersRead) <= ownersFresh
 	w.mu.Unlock()
 	if !fresh {
-		_, _ = l.survey(ctx) // else what is known must do
+		_, _ = l.readOwners(ctx) // else what is known must do
 	}
 }

@@ -9,9 +9,9 @@ import (
 // as silent: it has missed five of ten.
 const quietShare = 2
 
-// A hush is what is told of a node that gives no signs of life. A gap in the watch does not
+// A silence is what is told of a node that gives no signs of life. A gap in the watch does not
 // end it, as it does what counts for adoption: only a sign of life does.
-type hush struct {
+type silence struct {
 	heard time.Time // when the last one, or the node, was seen
 	quiet bool      // it has missed some of them
 	gone  bool      // it was taken for dead
@@ -25,18 +25,18 @@ func isSign(before, now string) bool {
 	return err == nil && n > b
 }
 
-// hushLocked tells what a node that was watched gives away now.
-func (l *Ledger) hushLocked(s *sighting) hush {
-	silent, dead := l.others.silentLocked(s), l.deadAfter(&s.entry)
-	return hush{s.hush.heard, s.hush.quiet || silent >= dead/quietShare, s.hush.gone || silent >= dead}
+// silenceLocked tells what a node that was watched gives away now.
+func (l *Ledger) silenceLocked(s *peerState) silence {
+	silent, dead := l.peers.silentLocked(s), l.deadAfter(&s.entry)
+	return silence{s.silence.heard, s.silence.quiet || silent >= dead/quietShare, s.silence.gone || silent >= dead}
 }
 
-// noteHush remembers who was quiet at the last poll.
-func (l *Ledger) noteHush() {
-	w := &l.others
+// noteSilence remembers who was quiet at the last poll.
+func (l *Ledger) noteSilence() {
+	w := &l.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.nodes {
-		s.hush = l.hushLocked(s)
+		s.silence = l.silenceLocked(s)
 	}
 }

@@ -31,7 +31,7 @@ func (m *Member) Locate(ctx context.Context, home recovery.Home, _ bool) (recove
 }
 
 func (m *Member) holderLocked(s *fleetShard) recovery.Holder {
-	return recovery.Holder{Shard: m.tenureLocked(s.home), Node: s.holder.name, Live: !s.holder.dead}
+	return recovery.Holder{Shard: m.termLocked(s.home), Node: s.holder.name, Live: !s.holder.dead}
 }
 
 // Homes implements recovery.Fleet.
@@ -63,7 +63,7 @@ func (m *Member) Standing() recovery.Standing {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
 	alone := len(m.f.members) == 1
-	return recovery.Standing{Alone: alone, Certain: alone || !m.uncertain, Gaining: m.gaining > 0}
+	return recovery.Standing{Alone: alone, Certain: alone || !m.uncertain, Gaining: m.acquiring > 0}
 }
 
 // Peers implements recovery.Fleet.
@@ -122,11 +122,11 @@ func (m *Member) Yield(ctx context.Context, n int, to string) error {
 		return err
 	}
 	defer m.f.mu.Unlock()
-	heir := m.f.members[to]
-	if heir == nil || heir.dead {
+	receiver := m.f.members[to]
+	if receiver == nil || receiver.dead {
 		return fmt.Errorf("memory ledger: node %s does not live", to)
 	}
-	s.holder, m.tenures[n] = heir, nil
+	s.holder, m.terms[n] = receiver, nil
 	return nil
 }
 
@@ -140,8 +140,8 @@ func (m *Member) Accept(ctx context.Context, home recovery.Home) (bool, error) {
 	if s == nil || s.holder != m {
 		return false, nil
 	}
-	if m.tenureLocked(home) < 0 {
-		m.gainLocked(s, true)
+	if m.termLocked(home) < 0 {
+		m.acquireLocked(s, true)
 	}
 	return true, nil
 }
@@ -150,7 +150,7 @@ func (m *Member) Accept(ctx context.Context, home recovery.Home) (bool, error) {
 func (m *Member) Forget(n int) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	if m.tenures[n] == nil {
+	if m.terms[n] == nil {
 		m.forgotten[n] = true
 	}
 }
