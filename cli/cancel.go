@@ -30,13 +30,13 @@ func (c *cancel) Run(ctx context.Context, std streams, bad *faults) error {
 		if err != nil {
 			return err
 		}
-		return s.tell(func(w io.Writer) { groupCancelled(w, c.Group, done) })
+		return s.print(func(w io.Writer) { groupCancelled(w, c.Group, done) })
 	}
 	return each(c.IDs, func(id string) error {
 		if err := s.Cancel(ctx, id); err != nil {
 			return err
 		}
-		return s.tell(func(w io.Writer) { fmt.Fprintf(w, "%s is cancelled\n", id) })
+		return s.print(func(w io.Writer) { fmt.Fprintf(w, "%s is cancelled\n", id) })
 	})
 }
 

@@ -51,8 +51,8 @@ const description = "Lapse makes things happen the moment their time runs out.\n
 // streams are where a command writes.
 type streams struct{ out, err io.Writer }
 
-// broughtWays are ways of delivery that the program has brought along.
-type broughtWays []tasks.Way
+// extraWays are ways of delivery that the program has brought along.
+type extraWays []tasks.Way
 
 // Main runs the command line and returns the exit code. Topics of a server may choose
 // the ways of delivery that are passed in, besides those that Lapse has itself: so a
@@ -72,12 +72,12 @@ func run(ctx context.Context, args []string, std streams, ways ...tasks.Way) int
 	}
 	err := parseAndRun(ctx, args, std, ways)
 	if err != nil {
-		complain(std.err, err)
+		printError(std.err, err)
 	}
 	return exitOf(err)
 }
 
-func parseAndRun(ctx context.Context, args []string, std streams, ways broughtWays) error {
+func parseAndRun(ctx context.Context, args []string, std streams, ways extraWays) error {
 	var (
 		grammar commands
 		bad     faults
@@ -103,7 +103,7 @@ func parse(args []string, std streams, grammar *commands, file *configFile, bad 
 	if err != nil {
 		return nil, err
 	}
-	command, err := parser.Parse(rearranged(args))
+	command, err := parser.Parse(reorderArgs(args))
 	if helped {
 		return nil, nil // kong goes on after printing it, and finds fault with the rest
 	}

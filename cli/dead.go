@@ -88,7 +88,7 @@ func (c *deadRequeue) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	return s.tell(func(w io.Writer) {
+	return s.print(func(w io.Writer) {
 		fmt.Fprintf(w, "%d dead tasks of %s are requeued\n", done.Requeued, c.Topic)
 		if len(done.Unknown) > 0 {
 			fmt.Fprintf(w, "not among its dead: %s\n", plain(strings.Join(done.Unknown, " ")))
@@ -120,5 +120,5 @@ func (c *deadDelete) Run(ctx context.Context, std streams, bad *faults) error {
 	if len(ids) > 0 {
 		which = "these dead tasks"
 	}
-	return s.tell(func(w io.Writer) { fmt.Fprintf(w, "%s of %s are deleted\n", which, c.Topic) })
+	return s.print(func(w io.Writer) { fmt.Fprintf(w, "%s of %s are deleted\n", which, c.Topic) })
 }

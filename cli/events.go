@@ -57,7 +57,7 @@ func eventLine(e *client.Event) string {
 		notes = append(notes, fmt.Sprint("attempt ", e.Attempt))
 	}
 	if e.Kind == client.EventStarted && e.Attempt == 1 {
-		notes = append(notes, rough(time.Duration(e.Lateness))+" late")
+		notes = append(notes, roundedText(time.Duration(e.Lateness))+" late")
 	}
 	line := fmt.Sprintf("%s  %-9s  %s  %s  %s", e.At.Local().Format("2006-01-02 15:04:05.000"), plain(string(e.Kind)), plain(e.Topic), plain(e.ID), strings.Join(notes, ", "))
 	if e.Error != "" {

@@ -63,8 +63,8 @@ type jsonFailure struct{ error }
 
 func (f jsonFailure) Unwrap() error { return f.error }
 
-// complain writes an error to standard error: a line, or with --json an object.
-func complain(w io.Writer, err error) {
+// printError writes an error to standard error: a line, or with --json an object.
+func printError(w io.Writer, err error) {
 	var parse *kong.ParseError
 	switch {
 	case errors.As(err, &parse):

@@ -49,20 +49,20 @@ func (c *configFile) load(r io.Reader) (kong.Resolver, error) {
 	c.values, c.lines, c.texts = map[string]any{}, map[string]int{}, map[string]string{}
 	document, err := parser.ParseBytes(text, 0)
 	if err != nil {
-		return nil, c.misread(err)
+		return nil, c.fileError(err)
 	}
 	if len(document.Docs) > 1 {
 		return nil, fmt.Errorf("%s: there is more than one document", c.name)
 	}
 	var all map[string]any
 	if err := yaml.Unmarshal(text, &all); err != nil {
-		return nil, c.misread(err)
+		return nil, c.fileError(err)
 	}
 	for _, doc := range document.Docs {
 		c.locate("", doc.Body)
 		if topics := member(doc.Body, "topics"); topics != nil {
 			if err := c.loadTopics(topics); err != nil {
-				return nil, c.misread(err)
+				return nil, c.fileError(err)
 			}
 		}
 	}
@@ -70,8 +70,8 @@ func (c *configFile) load(r io.Reader) (kong.Resolver, error) {
 	return c, c.flatten("", all)
 }
 
-// misread puts the place of an error in front, as compilers do.
-func (c *configFile) misread(err error) error {
+// fileError puts the place of an error in front, as compilers do.
+func (c *configFile) fileError(err error) error {
 	if e := yaml.Error(nil); errors.As(err, &e) && e.GetToken() != nil {
 		return fmt.Errorf("%s:%d: %s", c.name, e.GetToken().Position.Line, e.GetMessage())
 	}

@@ -79,10 +79,10 @@ func (c *configFile) loadTopics(section ast.Node) error {
 		path := "topics." + f.Key.GetToken().Value
 		c.faults.place(path, c.place(path))
 		for _, name := range []string{".retry.max_attempts", ".concurrency", ".rate.burst", ".weight"} {
-			faultless = c.wants(path+name, aNumber) && faultless
+			faultless = c.checkText(path+name, mustBeNumber) && faultless
 		}
 		for _, name := range []string{".retry.max_age", ".retry.min_backoff", ".retry.max_backoff", ".lease", ".dead_retention"} {
-			faultless = c.wants(path+name, aDuration) && faultless
+			faultless = c.checkText(path+name, mustBeDuration) && faultless
 		}
 	}
 	if !faultless {
@@ -104,9 +104,9 @@ func (c *configFile) loadTopics(section ast.Node) error {
 	return nil
 }
 
-// wants notes a fault if a setting stands in the file and is not what it must be. A zero
+// checkText notes a fault if a setting stands in the file and is not what it must be. A zero
 // is one: to package tasks it means the default, and nobody writes it to say that.
-func (c *configFile) wants(path string, must func(text string) error) bool {
+func (c *configFile) checkText(path string, must func(text string) error) bool {
 	if c.lines[path] == 0 {
 		return true
 	}
@@ -118,7 +118,7 @@ func (c *configFile) wants(path string, must func(text string) error) bool {
 	return err == nil
 }
 
-func aNumber(text string) error {
+func mustBeNumber(text string) error {
 	switch n, err := strconv.ParseInt(text, 0, 32); {
 	case err != nil:
 		return errors.New("must be an integer")
@@ -128,7 +128,7 @@ func aNumber(text string) error {
 	return nil
 }
 
-func aDuration(text string) error {
+func mustBeDuration(text string) error {
 	d, err := client.ParseDuration(text)
 	if err == nil && d == 0 {
 		return errors.New("must not be zero")

@@ -23,6 +23,6 @@ func (c *fire) Run(ctx context.Context, std streams, bad *faults) error {
 		if err != nil {
 			return err
 		}
-		return s.tell(func(w io.Writer) { fmt.Fprintf(w, "%s is due now\n", t.ID) })
+		return s.print(func(w io.Writer) { fmt.Fprintf(w, "%s is due now\n", t.ID) })
 	})
 }

@@ -29,7 +29,7 @@ func (c *forecast) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	return s.tell(func(w io.Writer) { forecastChart(w, f) })
+	return s.print(func(w io.Writer) { forecastChart(w, f) })
 }
 
 // forecastChart draws the steps in which something falls due.
@@ -46,10 +46,10 @@ func forecastChart(w io.Writer, f *client.Forecast) {
 			}
 		}
 	}
-	fmt.Fprintf(w, "%d ready, %d delivering; next attempts by %s:\n", f.Ready, f.Delivering, rough(time.Duration(f.Step)))
+	fmt.Fprintf(w, "%d ready, %d delivering; next attempts by %s:\n", f.Ready, f.Delivering, roundedText(time.Duration(f.Step)))
 	table(w, rows)
 	ahead := time.Duration(len(f.Counts)) * time.Duration(f.Step)
-	fmt.Fprintf(w, "%d later than %s from now\n", f.Later, rough(ahead))
+	fmt.Fprintf(w, "%d later than %s from now\n", f.Later, roundedText(ahead))
 	if !f.Complete {
 		fmt.Fprintln(w, "replay is not over: some are missing")
 	}

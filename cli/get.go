@@ -23,6 +23,6 @@ func (c *getTasks) Run(ctx context.Context, std streams, bad *faults) error {
 		if err != nil {
 			return err
 		}
-		return s.tell(func(w io.Writer) { taskBlock(w, t, time.Now()) })
+		return s.print(func(w io.Writer) { taskBlock(w, t, time.Now()) })
 	})
 }

@@ -57,7 +57,7 @@ func (p *paging) pages(ctx context.Context, s *session, query client.Query,
 		if err != nil {
 			return err
 		}
-		if err := s.tellList("tasks", func(w io.Writer) { human(w, page.Tasks, time.Now()) }); err != nil {
+		if err := s.printList("tasks", func(w io.Writer) { human(w, page.Tasks, time.Now()) }); err != nil {
 			return err
 		}
 		left -= len(page.Tasks)

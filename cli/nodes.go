@@ -29,7 +29,7 @@ func (c *nodesList) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	return s.tellList("nodes", func(w io.Writer) { nodeTable(w, list) })
+	return s.printList("nodes", func(w io.Writer) { nodeTable(w, list) })
 }
 
 // nodeTable marks the node that was asked with a star.
@@ -41,7 +41,7 @@ func nodeTable(w io.Writer, list []client.Node) {
 		if n.Self {
 			name += " *"
 		}
-		row := []string{name, string(n.State), rough(time.Duration(n.HeartbeatAge)) + " ago",
+		row := []string{name, string(n.State), roundedText(time.Duration(n.HeartbeatAge)) + " ago",
 			fmt.Sprintf("%d of %d", n.Shards.Held, n.Shards.Own), strconv.Itoa(n.Shards.Adopted)}
 		if t := n.Status; t != nil {
 			for _, count := range []int64{t.Pending, t.Ready, t.Delivering, t.Dead} {
@@ -78,7 +78,7 @@ func (c *nodesDrain) Run(ctx context.Context, std streams, bad *faults) error {
 		return err
 	}
 	if !c.Wait {
-		return s.tell(func(w io.Writer) { fmt.Fprintf(w, "%s hands over what it holds, and ends\n", c.Node) })
+		return s.print(func(w io.Writer) { fmt.Fprintf(w, "%s hands over what it holds, and ends\n", c.Node) })
 	}
 	if err := c.await(ctx, s, before); err != nil {
 		return err

@@ -14,7 +14,7 @@ func plain(text string) string {
 		switch {
 		case unicode.IsControl(r), r == '\u2028', r == '\u2029':
 			return ' '
-		case directs(r):
+		case isBidiControl(r):
 			return -1
 		}
 		return r
@@ -30,8 +30,8 @@ func plainLines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// directs tells of the characters that say in which direction text is shown.
-func directs(r rune) bool {
+// isBidiControl tells of the characters that say in which direction text is shown.
+func isBidiControl(r rune) bool {
 	switch {
 	case r == '\u061c', r == '\u200e', r == '\u200f', r >= '\u202a' && r <= '\u202e', r >= '\u2066' && r <= '\u2069':
 		return true
@@ -50,7 +50,7 @@ func plainJSON(text []byte) []byte {
 		if r >= utf8.RuneSelf {
 			r, size = utf8.DecodeRune(text[i:])
 		}
-		if r >= 0x7f && r <= 0x9f || directs(r) {
+		if r >= 0x7f && r <= 0x9f || isBidiControl(r) {
 			safe = append(safe, text[from:i]...)
 			safe = fmt.Appendf(safe, `\u%04x`, r)
 			from = i + size

@@ -59,7 +59,7 @@ func TestNothingCommandsTheTerminal(t *testing.T) {
 		if !strings.Contains(all, "31mb") {
 			t.Errorf("%q does not show the text: %q", args, all)
 		}
-		if i := strings.IndexFunc(all, func(r rune) bool { return r >= 0x7f && r <= 0x9f || directs(r) }); i >= 0 {
+		if i := strings.IndexFunc(all, func(r rune) bool { return r >= 0x7f && r <= 0x9f || isBidiControl(r) }); i >= 0 {
 			t.Errorf("%q prints %q", args, all)
 		}
 		if args[len(args)-1] == "--json" {

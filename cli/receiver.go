@@ -81,10 +81,10 @@ func (r *receiver) receive(ctx context.Context, running *sync.WaitGroup) error {
 		case !r.follow || ctx.Err() != nil:
 			return err
 		case exitOf(err) == exitUnavailable:
-			r.say("%s", explain(err)) // and again
+			r.report("%s", explain(err)) // and again
 			err = pause(ctx, time.Second)
 		case err == nil && len(list) == 0:
-			err = rest(ctx, asked, r.wait)
+			err = waitAfterEmpty(ctx, asked, r.wait)
 		}
 		if err != nil {
 			return err
@@ -132,10 +132,10 @@ func (r *receiver) fail(d *client.Delivery, err error) {
 	r.mu.Lock()
 	r.failed++
 	r.mu.Unlock()
-	r.say("%s, attempt %d: %s", d.ID, d.Attempt, explain(err))
+	r.report("%s, attempt %d: %s", d.ID, d.Attempt, explain(err))
 }
 
-func (r *receiver) say(format string, args ...any) {
+func (r *receiver) report(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	fmt.Fprintf(r.std.err, "lapse: %s\n", plainLines(fmt.Sprintf(format, args...)))
@@ -150,7 +150,7 @@ func (r *receiver) execute(ctx context.Context, d *client.Delivery) error {
 	command.Stdout, command.Stderr = r.std.out, r.std.err
 	command.Env = append(os.Environ(), describe(d)...)
 	command.WaitDelay = orphanGrace
-	alone(command)
+	ownProcessGroup(command)
 	if err := command.Start(); err != nil {
 		return err
 	}

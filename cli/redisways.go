@@ -13,7 +13,7 @@ const deliveryConnections = 64
 
 // redisWays are the ways of delivery that need a Redis, if there is one, and what
 // closes their connections. None is made yet. A fault is noted in bad.
-func (s *settings) redisWays(bad *faults) (ways []tasks.Way, hangUp func()) {
+func (s *settings) redisWays(bad *faults) (ways []tasks.Way, closeRedis func()) {
 	name, url := "delivery-redis", s.DeliveryRedis
 	if url == "" {
 		name, url = "redis", s.Redis
@@ -22,9 +22,9 @@ func (s *settings) redisWays(bad *faults) (ways []tasks.Way, hangUp func()) {
 		return nil, func() {}
 	}
 	client, err := redisledger.Connect(url, deliveryConnections)
-	hangUp = func() { _ = client.Close() }
+	closeRedis = func() { _ = client.Close() }
 	if err != nil {
-		hangUp = func() {}
+		closeRedis = func() {}
 		if name != "redis" || redisledger.ParseURL(url) == nil { // else it is noted with the ledger's faults
 			bad.add("%s: %w", name, err)
 		}
@@ -34,5 +34,5 @@ func (s *settings) redisWays(bad *faults) (ways []tasks.Way, hangUp func()) {
 	return []tasks.Way{
 		stream.New(client, stream.Config{Prefix: s.RedisPrefix}),
 		pubsub.New(client, pubsub.Config{Prefix: s.RedisPrefix}),
-	}, hangUp
+	}, closeRedis
 }

@@ -30,9 +30,9 @@ type remote struct {
 // A session is a command's connection to its server and its user.
 type session struct {
 	*client.Client
-	std  streams
-	json bool
-	tape *tape
+	std      streams
+	json     bool
+	recorder *recorder
 }
 
 // connect makes a session. All that is wrong with the flags is reported at once.
@@ -54,8 +54,8 @@ func (r *remote) connect(std streams, bad *faults) (*session, error) {
 	o := client.Options{URL: r.Server, Token: token, Timeout: r.Timeout, UserAgent: "lapse"}
 	o.HTTPClient = &http.Client{Transport: transport}
 	if r.JSON {
-		s.tape = &tape{inner: transport}
-		o.HTTPClient.Transport = s.tape
+		s.recorder = &recorder{inner: transport}
+		o.HTTPClient.Transport = s.recorder
 	}
 	var err error
 	if s.Client, err = client.New(o); err != nil {
@@ -80,16 +80,16 @@ func tokenFrom(file string, bad *faults) string {
 	return token
 }
 
-// A tape keeps the body of the last answer, for --json: what the API says is passed on
+// A recorder keeps the body of the last answer, for --json: what the API says is passed on
 // as it is, also where this program does not know all of it. A stream of events, which
 // has no end, is not kept.
-type tape struct {
+type recorder struct {
 	inner http.RoundTripper
 	last  bytes.Buffer
 }
 
 // RoundTrip records the answer while it is read.
-func (t *tape) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t *recorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.inner.RoundTrip(r)
 	if err != nil {
 		return nil, err
@@ -105,29 +105,29 @@ func (t *tape) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// tell writes the last answer: as it is with --json, or else as human does. An answer
+// print writes the last answer: as it is with --json, or else as human does. An answer
 // without a body is nothing with --json.
-func (s *session) tell(human func(io.Writer)) error {
+func (s *session) print(human func(io.Writer)) error {
 	var text bytes.Buffer
 	if !s.json {
 		human(&text)
-	} else if s.tape.last.Len() > 0 {
-		text.Write(plainJSON(bytes.TrimSpace(s.tape.last.Bytes())))
+	} else if s.recorder.last.Len() > 0 {
+		text.Write(plainJSON(bytes.TrimSpace(s.recorder.last.Bytes())))
 		text.WriteByte('\n')
 	}
 	_, err := s.std.out.Write(text.Bytes())
 	return err
 }
 
-// tellList is tell for an answer that holds a list under a name: with --json, one element
+// printList is print for an answer that holds a list under a name: with --json, one element
 // a line.
-func (s *session) tellList(name string, human func(io.Writer)) error {
+func (s *session) printList(name string, human func(io.Writer)) error {
 	if !s.json {
-		return s.tell(human)
+		return s.print(human)
 	}
 	var answer map[string]json.RawMessage
 	var list []json.RawMessage
-	if err := json.Unmarshal(s.tape.last.Bytes(), &answer); err != nil {
+	if err := json.Unmarshal(s.recorder.last.Bytes(), &answer); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(answer[name], &list); err != nil {

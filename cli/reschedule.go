@@ -40,5 +40,5 @@ func (c *reschedule) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	return s.tell(func(w io.Writer) { fmt.Fprintf(w, "%s is due %s\n", t.ID, exactly(t.DueAt, time.Now())) })
+	return s.print(func(w io.Writer) { fmt.Fprintf(w, "%s is due %s\n", t.ID, instantText(t.DueAt, time.Now())) })
 }

@@ -81,9 +81,9 @@ func (c *reserve) once(ctx context.Context, s *session) error {
 			fmt.Fprintln(s.std.err, "nothing is ready")
 			return nil
 		}
-		return rest(ctx, asked, c.Wait.Duration)
+		return waitAfterEmpty(ctx, asked, c.Wait.Duration)
 	}
-	if err := s.tellList("tasks", func(w io.Writer) { deliveryTable(w, list, time.Now()) }); err != nil {
+	if err := s.printList("tasks", func(w io.Writer) { deliveryTable(w, list, time.Now()) }); err != nil {
 		return err
 	}
 	if !c.Ack {
@@ -97,9 +97,9 @@ func (c *reserve) once(ctx context.Context, s *session) error {
 	return errors.Join(err, settled(done))
 }
 
-// rest keeps a receiver from asking a server again at once that has nothing and does not
+// waitAfterEmpty keeps a receiver from asking a server again at once that has nothing and does not
 // wait, as it does while it shuts down.
-func rest(ctx context.Context, asked time.Time, wait time.Duration) error {
+func waitAfterEmpty(ctx context.Context, asked time.Time, wait time.Duration) error {
 	if time.Since(asked) >= wait/2 && wait > 0 {
 		return nil
 	}

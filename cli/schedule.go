@@ -56,7 +56,7 @@ func (c *schedule) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	return s.tell(func(w io.Writer) {
+	return s.print(func(w io.Writer) {
 		done := "scheduled"
 		switch {
 		case !t.Created && c.Replace:
@@ -64,7 +64,7 @@ func (c *schedule) Run(ctx context.Context, std streams, bad *faults) error {
 		case !t.Created:
 			done = "there already"
 		}
-		fmt.Fprintf(w, "%s is %s: due %s\n", t.ID, done, exactly(t.DueAt, time.Now()))
+		fmt.Fprintf(w, "%s is %s: due %s\n", t.ID, done, instantText(t.DueAt, time.Now()))
 	})
 }
 

@@ -29,12 +29,12 @@ type serve struct {
 
 // Run starts what a server is made of, one on top of the other, and returns
 // once it has stopped: nil if it was asked to.
-func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, file *configFile, bad *faults, brought broughtWays) error {
+func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, file *configFile, bad *faults, extra extraWays) error {
 	// Settings.
 	addr, health := s.addresses(bad)
 	entrance := s.entrance(bad)
 	ways := s.ways(addr, bad)
-	cfg := s.scheduler(file.topics, append(ways.list(), brought...))
+	cfg := s.scheduler(file.topics, append(ways.list(), extra...))
 	bad.include(cfg.Validate())
 	if err := bad.err(); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	log := s.logger(std.err)
 	slog.SetDefault(log)
 	redisTo(log)
-	collectSooner()
+	tuneCollector()
 	entrance.warn(!addr.IP.IsLoopback() || health != nil && !health.IP.IsLoopback(), log)
 	s.warnOfMemory(log)
 	s.warnOfModes(log)
@@ -59,7 +59,7 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	if s.Node == "" {
 		s.Node = nodeName(bound.all.Addr())
 	}
-	announced := sync.OnceFunc(func() { s.announce(std.out, bound) })
+	announced := sync.OnceFunc(func() { s.printAddresses(std.out, bound) })
 
 	// Ledger.
 	ledger, err := s.ledger(bound.all.Addr(), log, announced)
@@ -124,11 +124,11 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	})
 }
 
-// collectSooner makes the garbage collector run when the heap has grown by a
+// tuneCollector makes the garbage collector run when the heap has grown by a
 // quarter, unless GOGC says otherwise. Tasks lie in memory without pointers, so
 // a collection takes milliseconds however many there are, while the default of
 // doubling the heap costs as much memory again as the tasks do.
-func collectSooner() {
+func tuneCollector() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(25)
 	}
@@ -184,8 +184,8 @@ func (s *serve) shutdown(failure error, servers *servers, last func() error) err
 	return all.ErrorOrNil()
 }
 
-// announce says where the server is and how to try it.
-func (s *serve) announce(w io.Writer, bound *listeners) {
+// printAddresses says where the server is and how to try it.
+func (s *serve) printAddresses(w io.Writer, bound *listeners) {
 	scheme, auth := "http://", ""
 	if s.TLSCert != "" {
 		scheme = "https://"

@@ -88,14 +88,14 @@ func (r *receipts) settle(to *remote, std streams, bad *faults, done string,
 			return errors.Join(append(refused, err)...)
 		}
 		refused = append(refused, answer.Err())
-		if err := s.tell(func(w io.Writer) { tellSettled(w, answer, done) }); err != nil {
+		if err := s.print(func(w io.Writer) { printSettled(w, answer, done) }); err != nil {
 			return err
 		}
 	}
 	return errors.Join(refused...)
 }
 
-func tellSettled(w io.Writer, a *client.Settlement, done string) {
+func printSettled(w io.Writer, a *client.Settlement, done string) {
 	if a.Settled == 0 {
 		return
 	}

@@ -24,7 +24,7 @@ func (c *stats) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	return s.tell(func(w io.Writer) { statsBlock(w, all, time.Now()) })
+	return s.print(func(w io.Writer) { statsBlock(w, all, time.Now()) })
 }
 
 // lateness is for people: the quantiles are the upper bounds of wide buckets, and would
@@ -53,16 +53,16 @@ func statsBlock(w io.Writer, s *client.Stats, now time.Time) {
 	case s.State.Starting:
 		state = "waiting for the ledger"
 	case !s.State.Ready:
-		state = fmt.Sprintf("replaying for %s, %d records so far", rough(time.Duration(s.State.Replay.Elapsed)), s.State.Replay.Records)
+		state = fmt.Sprintf("replaying for %s, %d records so far", roundedText(time.Duration(s.State.Replay.Elapsed)), s.State.Replay.Records)
 	}
 	ledger := fmt.Sprintf("%d changes in %d commits", s.Ledger.Changes, s.Ledger.Commits)
 	if s.State.Ledger.Stalled > 0 {
-		ledger += ", silent for " + rough(time.Duration(s.State.Ledger.Stalled))
+		ledger += ", silent for " + roundedText(time.Duration(s.State.Ledger.Stalled))
 	}
 	if s.State.Ledger.Condition != "" {
 		ledger += ", " + s.State.Ledger.Condition
 	}
-	block(w, s.Node, "version", s.Version, "up", rough(time.Duration(s.Uptime)), "state", state,
+	block(w, s.Node, "version", s.Version, "up", roundedText(time.Duration(s.Uptime)), "state", state,
 		"tasks", fmt.Sprintf("%d pending, %d ready, %d delivering, %d dead", n.Pending, n.Ready, n.Delivering, n.Dead)+dead,
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),

@@ -69,10 +69,10 @@ func taskBlock(w io.Writer, t *client.Task, now time.Time) {
 	}
 	next, died, late := "", "", ""
 	if !t.NextAt.Equal(t.DueAt) {
-		next = exactly(t.NextAt, now)
+		next = instantText(t.NextAt, now)
 	}
 	if t.DiedAt != nil {
-		died = exactly(*t.DiedAt, now)
+		died = instantText(*t.DiedAt, now)
 		if t.Reason != "" {
 			died += ", " + string(t.Reason)
 		}
@@ -80,7 +80,7 @@ func taskBlock(w io.Writer, t *client.Task, now time.Time) {
 	if t.MaxLateness > 0 {
 		late = t.MaxLateness.String()
 	}
-	block(w, t.ID, "topic", t.Topic, "state", string(t.State), "due", exactly(t.DueAt, now), "next", next, "died", died,
+	block(w, t.ID, "topic", t.Topic, "state", string(t.State), "due", instantText(t.DueAt, now), "next", next, "died", died,
 		"attempt", fmt.Sprint(t.Attempt), "last error", t.LastError, "payload", payload, "headers", strings.Join(headers, ", "),
-		"group", t.Group, "max lateness", late, "revision", fmt.Sprint(t.Revision), "created", exactly(t.CreatedAt, now), "node", t.Node)
+		"group", t.Group, "max lateness", late, "revision", fmt.Sprint(t.Revision), "created", instantText(t.CreatedAt, now), "node", t.Node)
 }

@@ -207,7 +207,7 @@ func TestRelative(t *testing.T) {
 		}
 	}
 	// Of the least duration there is no opposite.
-	if got := relative(time.Time{}, now) + ", " + rough(math.MinInt64); got != "106751d23h ago, -106751d23h" {
+	if got := relative(time.Time{}, now) + ", " + roundedText(math.MinInt64); got != "106751d23h ago, -106751d23h" {
 		t.Errorf("got %q", got)
 	}
 	if got := short("a\x1b[2Jb\nc\u2028d", 100); got != "a [2Jb c d" {

@@ -64,22 +64,22 @@ func (c *certificates) ends() time.Time { return c.current.Load().Certificates[0
 // serve is server.Serve, over TLS if there are certificates.
 func (c *certificates) serve(server *http.Server, listener net.Listener) error {
 	if c != nil {
-		listener = secured{listener, c}
+		listener = tlsListener{listener, c}
 	}
 	return server.Serve(listener)
 }
 
-// A secured listener gives each connection the certificates that are in use when it
+// A tlsListener gives each connection the certificates that are in use when it
 // begins. Keys for the tickets of sessions belong to a configuration, so that no session
 // outlives the certificates it was begun with. (Those of tls.Config.GetConfigForClient
 // would share the keys of the one that asks it.)
-type secured struct {
+type tlsListener struct {
 	net.Listener
 	with *certificates
 }
 
 // Accept waits for a connection.
-func (s secured) Accept() (net.Conn, error) {
+func (s tlsListener) Accept() (net.Conn, error) {
 	conn, err := s.Listener.Accept()
 	if err != nil {
 		return nil, err

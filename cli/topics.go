@@ -35,7 +35,7 @@ func (c *topicsList) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	return s.tellList("topics", func(w io.Writer) { topicTable(w, list) })
+	return s.printList("topics", func(w io.Writer) { topicTable(w, list) })
 }
 
 func topicTable(w io.Writer, list []client.Topic) {
@@ -70,7 +70,7 @@ func (c *topicsGet) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	return s.tell(func(w io.Writer) { topicBlock(w, t) })
+	return s.print(func(w io.Writer) { topicBlock(w, t) })
 }
 
 func topicBlock(w io.Writer, t *client.Topic) {
@@ -136,7 +136,7 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 	if c.Delivery != "" {
 		if err := json.Unmarshal([]byte(c.Delivery), &way); err != nil || way.Kind == "" {
 			bad.add("delivery: must be a JSON object with a kind, such as {\"kind\":\"pull\"}")
-		} else if twice(c.Delivery) {
+		} else if hasRepeatedField(c.Delivery) {
 			bad.add("delivery: must not have a field twice")
 		}
 		if c.Kind != "" {
@@ -162,18 +162,18 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 	patch := c.patch()
 	if !way.IsZero() {
-		patch["delivery"] = instead(have.Delivery, way)
+		patch["delivery"] = replaceWay(have.Delivery, way)
 	}
 	t, err := s.ChangeTopic(ctx, c.Topic, patch, have.Revision)
 	if err != nil {
 		return err
 	}
-	return s.tell(func(w io.Writer) { topicBlock(w, t) })
+	return s.print(func(w io.Writer) { topicBlock(w, t) })
 }
 
-// twice tells whether a JSON object has a field twice, which the server would refuse if it
+// hasRepeatedField tells whether a JSON object has a field twice, which the server would refuse if it
 // saw both.
-func twice(object string) bool {
+func hasRepeatedField(object string) bool {
 	d := json.NewDecoder(strings.NewReader(object))
 	seen := map[any]bool{}
 	for _, err := d.Token(); err == nil && d.More(); {
@@ -188,23 +188,23 @@ func twice(object string) bool {
 	return false
 }
 
-// instead is a patch that puts one way of delivery in the place of another.
-func instead(old, way client.Way) map[string]any {
+// replaceWay is a patch that puts one way of delivery in the place of another.
+func replaceWay(old, way client.Way) map[string]any {
 	patch := map[string]any{"kind": way.Kind}
 	for name := range old.Settings {
 		patch[name] = nil
 	}
 	for name, value := range way.Settings {
 		if inner, is := old.Settings[name].(map[string]any); is {
-			value = insteadOf(inner, value)
+			value = replaceValue(inner, value)
 		}
 		patch[name] = value
 	}
 	return patch
 }
 
-// insteadOf is the patch that puts a value in the place of an object.
-func insteadOf(old map[string]any, value any) any {
+// replaceValue is the patch that puts a value in the place of an object.
+func replaceValue(old map[string]any, value any) any {
 	fields, is := value.(map[string]any)
 	if !is {
 		return value
@@ -215,7 +215,7 @@ func insteadOf(old map[string]any, value any) any {
 	}
 	for name, v := range fields {
 		if inner, is := old[name].(map[string]any); is {
-			v = insteadOf(inner, v)
+			v = replaceValue(inner, v)
 		}
 		patch[name] = v
 	}
@@ -225,20 +225,20 @@ func insteadOf(old map[string]any, value any) any {
 // patch is what was given, by the names of the API.
 func (c *topicsSet) patch() map[string]any {
 	patch, retry := map[string]any{}, map[string]any{}
-	enter(patch, "weight", c.Weight)
-	enter(patch, "spread", (*client.Duration)(c.Spread.pointer()))
-	enter(patch, "dead_retention", (*client.Duration)(c.DeadRetention.pointer()))
-	enter(patch, "concurrency", c.Concurrency)
-	enter(patch, "count_crashes", c.CountCrashes)
-	enter(patch, "paused", c.Paused)
-	enter(patch, "lease", (*client.Duration)(c.Lease.pointer()))
+	setIfGiven(patch, "weight", c.Weight)
+	setIfGiven(patch, "spread", (*client.Duration)(c.Spread.pointer()))
+	setIfGiven(patch, "dead_retention", (*client.Duration)(c.DeadRetention.pointer()))
+	setIfGiven(patch, "concurrency", c.Concurrency)
+	setIfGiven(patch, "count_crashes", c.CountCrashes)
+	setIfGiven(patch, "paused", c.Paused)
+	setIfGiven(patch, "lease", (*client.Duration)(c.Lease.pointer()))
 	if c.Misfire != "" {
 		patch["misfire"] = c.Misfire
 	}
-	enter(retry, "max_attempts", c.MaxAttempts)
-	enter(retry, "max_age", (*client.Duration)(c.MaxAge.pointer()))
-	enter(retry, "min_backoff", (*client.Duration)(c.MinBackoff.pointer()))
-	enter(retry, "max_backoff", (*client.Duration)(c.MaxBackoff.pointer()))
+	setIfGiven(retry, "max_attempts", c.MaxAttempts)
+	setIfGiven(retry, "max_age", (*client.Duration)(c.MaxAge.pointer()))
+	setIfGiven(retry, "min_backoff", (*client.Duration)(c.MinBackoff.pointer()))
+	setIfGiven(retry, "max_backoff", (*client.Duration)(c.MaxBackoff.pointer()))
 	if len(retry) > 0 {
 		patch["retry"] = retry
 	}
@@ -255,8 +255,8 @@ func (c *topicsSet) patch() map[string]any {
 	return patch
 }
 
-// enter notes a value if one was given.
-func enter[T any](patch map[string]any, name string, given *T) {
+// setIfGiven notes a value if one was given.
+func setIfGiven[T any](patch map[string]any, name string, given *T) {
 	if given != nil {
 		patch[name] = *given
 	}
@@ -316,7 +316,7 @@ func (n *topicNames) each(r *remote, std streams, bad *faults, done string, do f
 		if err := do(s, topic); err != nil {
 			return err
 		}
-		return s.tell(func(w io.Writer) { fmt.Fprintf(w, "%s %s\n", topic, done) })
+		return s.print(func(w io.Writer) { fmt.Fprintf(w, "%s %s\n", topic, done) })
 	})
 }
 
@@ -336,7 +336,7 @@ func (c *topicsPurge) Run(ctx context.Context, std streams, bad *faults) error {
 		if err != nil {
 			return err
 		}
-		return s.tell(func(w io.Writer) {
+		return s.print(func(w io.Writer) {
 			fmt.Fprintf(w, "%s is purged: %d tasks are cancelled, %d are being delivered and stay\n", topic, p.Cancelled, p.Delivering)
 		})
 	})

@@ -23,8 +23,8 @@ type ways struct {
 	secretFile string   // "": there are no secrets
 	names      []string // of the secrets
 
-	redis  []tasks.Way // those that need a Redis, if there is one
-	hangUp func()      // closes their connections
+	redis      []tasks.Way // those that need a Redis, if there is one
+	closeRedis func()      // closes their connections
 
 	scheduler atomic.Pointer[tasks.Scheduler] // once there is one
 }
@@ -37,7 +37,7 @@ func (w *ways) list() []tasks.Way {
 // close is called once the scheduler is closed.
 func (w *ways) close() {
 	w.webhook.Close()
-	w.hangUp()
+	w.closeRedis()
 }
 
 // ways makes the ways of delivery. All faults are noted in bad. addr is what the server
@@ -45,7 +45,7 @@ func (w *ways) close() {
 func (s *settings) ways(addr *net.TCPAddr, bad *faults) *ways {
 	w := &ways{secretFile: s.WebhookSecretFile}
 	w.webhook = s.webhook(addr, bad)
-	w.redis, w.hangUp = s.redisWays(bad)
+	w.redis, w.closeRedis = s.redisWays(bad)
 	if s.WebhookSecretFile != "" {
 		if err := w.readSecrets(); err != nil {
 			for _, fault := range flattenedErrors(err) {

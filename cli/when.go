@@ -54,21 +54,21 @@ func (i *instant) Decode(ctx *kong.DecodeContext) error {
 func relative(t, now time.Time) string {
 	d := max(t.Sub(now), -math.MaxInt64)
 	switch {
-	case rough(d) == "0s", rough(-d) == "0s":
+	case roundedText(d) == "0s", roundedText(-d) == "0s":
 		return "now"
 	case d > 0:
-		return "in " + rough(d)
+		return "in " + roundedText(d)
 	}
-	return rough(-d) + " ago"
+	return roundedText(-d) + " ago"
 }
 
-// rough is a duration to two units, or to a tenth of a second below a minute.
-func rough(d time.Duration) string {
+// roundedText is a duration to two units, or to a tenth of a second below a minute.
+func roundedText(d time.Duration) string {
 	switch {
 	case d == math.MinInt64: // of which there is no opposite
-		return rough(d + 1)
+		return roundedText(d + 1)
 	case d < 0:
-		return "-" + rough(-d)
+		return "-" + roundedText(-d)
 	case d < time.Second:
 		d = d.Round(time.Millisecond)
 	case d < time.Minute:
@@ -83,8 +83,8 @@ func rough(d time.Duration) string {
 	return client.Duration(d).String()
 }
 
-// exactly is a time with what is relative about it.
-func exactly(t, now time.Time) string {
+// instantText is a time with what is relative about it.
+func instantText(t, now time.Time) string {
 	return fmt.Sprintf("%s (%s)", relative(t, now), t.Local().Format("2006-01-02 15:04:05.000 -0700"))
 }
 

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// rearranged makes of what people type what the grammar knows: lapse help [COMMAND] prints
+// reorderArgs makes of what people type what the grammar knows: lapse help [COMMAND] prints
 // help, lapse --version is lapse version, and the flags of a server (--server and those
 // beside it) may stand before the command.
-func rearranged(args []string) []string {
+func reorderArgs(args []string) []string {
 	var before []string
 	for len(args) > 0 {
 		n := serverFlag(args)

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// alone puts a command into a process group of its own: with it is killed whatever it has
+// ownProcessGroup puts a command into a process group of its own: with it is killed whatever it has
 // started, and an interruption at the keyboard, which reaches a whole group, leaves it be.
-func alone(command *exec.Cmd) {
+func ownProcessGroup(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error {
 		err := syscall.Kill(-command.Process.Pid, syscall.SIGKILL)

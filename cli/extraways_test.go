@@ -28,7 +28,7 @@ func (p parrot) Deliverer(topic string, settings json.RawMessage) (tasks.Deliver
 
 // A way of delivery that is passed to Main is one like all others: for topics of the API
 // and of the file, and in what is refused.
-func TestWayIsBroughtAlong(t *testing.T) {
+func TestExtraWay(t *testing.T) {
 	said := make(parrot, 1)
 	config := configured(t, "topics:\n  seeded: {delivery: {kind: parrot}}\n")
 	url, stop := startedWith(t, []tasks.Way{said}, "--data", t.TempDir(), "--config", config)

@@ -22,7 +22,7 @@ func TestRearranged(t *testing.T) {
 		"--listen x serve":              "--listen x serve",
 		"schedule t --payload help":     "schedule t --payload help",
 	} {
-		if diff := cmp.Diff(want, strings.Join(rearranged(strings.Fields(in)), " ")); diff != "" {
+		if diff := cmp.Diff(want, strings.Join(reorderArgs(strings.Fields(in)), " ")); diff != "" {
 			t.Errorf("%q:\n%s", in, diff)
 		}
 	}
