@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-json"
 
 	"github.com/lapsehq/lapse/scripts/crash"
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // topic is the only one.
@@ -27,7 +28,7 @@ type order struct {
 }
 
 func (o *order) body() []byte {
-	b := fmt.Appendf(nil, `{"topic":%q,"due_at":%q,"payload":{"n":%d}`, topic, wire(o.due), o.n)
+	b := fmt.Appendf(nil, `{"topic":%q,"due_at":%q,"payload":{"n":%d}`, topic, rig.Wire(o.due), o.n)
 	if o.id != "" {
 		b = fmt.Appendf(b, `,"id":%q`, o.id)
 	}
@@ -36,8 +37,6 @@ func (o *order) body() []byte {
 	}
 	return append(b, '}')
 }
-
-func wire(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 
 // A caller has tasks of its own, and asks for one thing after the other, each time at
 // another node.

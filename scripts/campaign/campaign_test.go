@@ -11,12 +11,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/lapsehq/lapse/scripts/crash"
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // binary is what is under test.
@@ -179,54 +179,35 @@ type load struct {
 	accepted atomic.Int64  // and accepted
 }
 
-// A gang is goroutines that work until they are told to stop.
-type gang struct {
-	sync.WaitGroup
-	ctx    context.Context
-	cancel context.CancelFunc
-}
-
-func newGang(t *testing.T) *gang {
-	g := &gang{}
-	g.ctx, g.cancel = context.WithCancel(t.Context())
-	t.Cleanup(g.stop)
-	return g
-}
-
-func (g *gang) stop() {
-	g.cancel()
-	g.Wait()
-}
-
 func campaign(t *testing.T, o options, seed uint64) {
 	f := newFleet(t, o, seed)
 	plan := Plan(seed, o.plan(seed))
 	for i, r := range plan {
 		f.note("plan %d: %s", i, r)
 	}
-	const callers, takers = 24, 2
-	taking, calling := newGang(t), newGang(t)
-	for i := range takers * o.nodes {
-		w := &taker{fleet: f, home: f.nodes[i/takers], rng: rand.New(rand.NewPCG(seed, uint64(1000+i))), job: o.job}
-		taking.Go(func() { w.work(taking.ctx) })
+	const callers, receivers = 24, 2
+	receiving, calling := rig.NewWorkers(t), rig.NewWorkers(t)
+	for i := range receivers * o.nodes {
+		w := &receiver{fleet: f, home: f.nodes[i/receivers], rng: rand.New(rand.NewPCG(seed, uint64(1000+i))), job: o.job}
+		receiving.Go(func() { w.work(receiving.Ctx) })
 	}
 	if !o.job {
-		taking.Go(func() { f.requeue(taking.ctx, rand.New(rand.NewPCG(seed, 2000))) })
+		receiving.Go(func() { f.requeue(receiving.Ctx, rand.New(rand.NewPCG(seed, 2000))) })
 	}
 	l, perSecond := o.load()
-	calling.Go(func() { l.tick(calling.ctx, perSecond) })
+	calling.Go(func() { l.tick(calling.Ctx, perSecond) })
 	for i := range callers {
 		c := &caller{fleet: f, load: l, name: i + 1, rng: rand.New(rand.NewPCG(seed, uint64(100+i)))}
-		calling.Go(func() { c.work(calling.ctx) })
+		calling.Go(func() { c.work(calling.Ctx) })
 	}
 	began := time.Now()
-	f.suffer(plan)
-	suffered := time.Since(began)
-	within(o.duration, func() bool { return l.accepted.Load() >= int64(o.tasks) })
-	calling.stop()
+	f.runRounds(plan)
+	injecting := time.Since(began)
+	rig.Within(20*time.Millisecond, o.duration, func() bool { return l.accepted.Load() >= int64(o.tasks) })
+	calling.Stop()
 	left := f.finish(l.ahead)
-	taking.stop()
-	f.report(o, seed, len(plan), suffered, left)
+	receiving.Stop()
+	f.report(o, seed, len(plan), injecting, left)
 }
 
 // plan is what the plan of a seed is made from.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/scripts/crash"
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // What callers do to tasks that were accepted.
@@ -20,7 +21,7 @@ func (c *caller) move(_ context.Context, r *run) {
 		return
 	}
 	o.due, o.as = c.soon(), nil
-	a := c.fleet.ask(r, http.MethodPatch, "/v1/tasks/"+o.id, fmt.Appendf(nil, `{"due_at":%q}`, wire(o.due)))
+	a := c.fleet.ask(r, http.MethodPatch, "/v1/tasks/"+o.id, fmt.Appendf(nil, `{"due_at":%q}`, rig.Wire(o.due)))
 	c.fleet.history.Change(o.n, crash.Change{Span: a.Span, Kind: crash.Move, Outcome: a.outcome, Due: o.due})
 }
 

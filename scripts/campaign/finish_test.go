@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/scripts/crash"
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // deliverWithin is how long, after the last fault and the last deadline, everything may take
@@ -56,7 +57,7 @@ func (f *fleet) allUp() {
 // is left. It requeues what is dead. It returns what is left when the time is over.
 func (f *fleet) drained(limit time.Duration) (left string) {
 	empty := 0
-	if within(limit, func() bool {
+	if rig.Within(20*time.Millisecond, limit, func() bool {
 		left = f.whatIsLeft()
 		if left == "" {
 			empty++ // twice, as what is requeued may hide in between
@@ -92,8 +93,8 @@ func (f *fleet) whatIsLeft() (left string) {
 	return left
 }
 
-// autopsy tells what each node says of tasks that are owed.
-func (f *fleet) autopsy(file *os.File) {
+// reportOwed tells what each node says of tasks that are owed.
+func (f *fleet) reportOwed(file *os.File) {
 	owed := f.history.Owes()
 	fmt.Fprintf(file, "\n%d tasks are owed\n", len(owed))
 	for _, n := range owed[:min(20, len(owed))] {

@@ -18,6 +18,7 @@ import (
 	"github.com/goccy/go-json"
 
 	"github.com/lapsehq/lapse/scripts/crash"
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // A fleet is the nodes of one seed, and what is noted of them.
@@ -62,7 +63,7 @@ func (f *fleet) wrong(kind, format string, args ...any) {
 func (f *fleet) note(format string, args ...any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fmt.Fprintf(f.log, stamp(time.Now())+" "+format+"\n", args...)
+	fmt.Fprintf(f.log, rig.Stamp(time.Now())+" "+format+"\n", args...)
 }
 
 func (f *fleet) stopping() bool {
@@ -122,7 +123,7 @@ func newFleet(t *testing.T, o options, seed uint64) *fleet {
 		n.life.Unlock()
 	}
 	settings := []byte(`{"lease":"10s","retry":{"max_attempts":1000,"min_backoff":"50ms","max_backoff":"500ms"}}`)
-	if !within(startWithin, func() bool {
+	if !rig.Within(20*time.Millisecond, startWithin, func() bool {
 		return f.ask(f.nodes[0].latest(), http.MethodPut, "/v1/topics/"+topic, settings).outcome == crash.Done
 	}) {
 		t.Fatal("the topic cannot be set up")
@@ -201,23 +202,14 @@ func (r *run) send(method, path string, body []byte) (int, []byte, error) {
 	return resp.StatusCode, data, err
 }
 
-// meaning is what a client may conclude from an answer, or from a problem in one.
+// meaning returns what an answer, or a problem in one, means. It notes an answer that no node
+// may give.
 func (f *fleet) meaning(what string, status int, body []byte) crash.Outcome {
-	switch {
-	case status < 300:
-		return crash.Done
-	case status == http.StatusNotFound:
-		return crash.Missing
-	case status == http.StatusConflict, status == http.StatusTooManyRequests:
-		return crash.Refused
-	case status == http.StatusServiceUnavailable:
-		if bytes.Contains(body, []byte("outcome_unknown")) {
-			return crash.Unknown
-		}
-		return crash.Refused // whatever else is wrong, nothing was done
+	outcome, ok := crash.OutcomeOf(status, body)
+	if !ok {
+		f.wrong("strange answer", "%s answered %d: %.300s", what, status, body)
 	}
-	f.wrong("strange answer", "%s answered %d: %.300s", what, status, body)
-	return crash.Unknown
+	return outcome
 }
 
 func (f *fleet) decode(a answer, into any) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/scripts/crash"
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // A node is one server of the fleet over all its runs.
@@ -75,7 +76,7 @@ func (n *node) start() bool {
 		r.n = before.n + 1
 		before.http.CloseIdleConnections()
 	}
-	fmt.Fprintf(n.log, "\n== run %d of %s, %s\n", r.n, n.name, stamp(time.Now()))
+	fmt.Fprintf(n.log, "\n== run %d of %s, %s\n", r.n, n.name, rig.Stamp(time.Now()))
 	r.cmd = exec.Command(binary, n.args...)
 	r.cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "LAPSE_") })
 	r.cmd.Stderr = n.log
@@ -137,7 +138,7 @@ func (n *node) ready() bool {
 	client := &http.Client{Timeout: 2 * time.Second}
 	defer client.CloseIdleConnections()
 	said := "nothing"
-	ok := within(startWithin, func() bool {
+	ok := rig.Within(20*time.Millisecond, startWithin, func() bool {
 		resp, err := client.Get(r.base + "/readyz")
 		if err != nil {
 			return r.over() || n.fleet.stopping()
@@ -198,27 +199,10 @@ func (f *fleet) ended(r *run) {
 	n := r.node
 	over := f.history.Begin(crash.Killed, n.name)
 	defer over()
-	f.wrong("ended by itself", "%s, run %d, at %s: %v", n.name, r.n, stamp(time.Now()), r.cmd.ProcessState)
+	f.wrong("ended by itself", "%s, run %d, at %s: %v", n.name, r.n, rig.Stamp(time.Now()), r.cmd.ProcessState)
 	n.life.Lock()
 	defer n.life.Unlock()
 	if n.latest() == r && !f.stopping() {
 		n.bringUp()
 	}
 }
-
-// within asks until the answer is yes, and reports false after a while.
-func within(limit time.Duration, yes func() bool) bool {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	over := time.After(limit)
-	for !yes() {
-		select {
-		case <-tick.C:
-		case <-over:
-			return false
-		}
-	}
-	return true
-}
-
-func stamp(t time.Time) string { return t.UTC().Format("15:04:05.000") }

@@ -36,15 +36,15 @@ var weights = map[crash.Trouble]int{
 	crash.Killed: 3, crash.Stopped: 3, crash.CutOff: 4, crash.Rewound: 5, crash.FailedOver: 5, crash.Down: 2, crash.Hung: 2,
 }
 
-// A Mishap is one fault of one node, or of Redis.
-type Mishap struct {
+// A PlannedFault is one fault of one node, or of Redis.
+type PlannedFault struct {
 	Trouble crash.Trouble
 	Node    int           // -1: Redis
 	Length  time.Duration // until it ends; of a loss, what is lost
 	Reset   bool          // connections break, instead of standing still
 }
 
-func (m Mishap) String() string {
+func (m PlannedFault) String() string {
 	where := "redis"
 	if m.Node >= 0 {
 		where = Name(m.Node)
@@ -58,13 +58,13 @@ func Name(n int) string { return string(rune('a' + n)) }
 // A Round is what happens at the same time, and the rest before it. The second of two
 // begins when half of the first one is over.
 type Round struct {
-	Rest    time.Duration
-	Mishaps []Mishap
+	Rest   time.Duration
+	Faults []PlannedFault
 }
 
 func (r Round) String() string {
-	parts := make([]string, len(r.Mishaps))
-	for i, m := range r.Mishaps {
+	parts := make([]string, len(r.Faults))
+	for i, m := range r.Faults {
 		parts[i] = m.String()
 	}
 	return fmt.Sprintf("after %s: %s", r.Rest.Round(time.Millisecond), strings.Join(parts, ", "))
@@ -101,13 +101,13 @@ func Plan(seed uint64, s Settings) (rounds []Round) {
 			t = bag[rng.IntN(len(bag))]
 		}
 		r := Round{Rest: 300*time.Millisecond + time.Duration(rng.Int64N(int64(1500*time.Millisecond)))}
-		r.Mishaps = []Mishap{mishap(rng, s, t)}
+		r.Faults = []PlannedFault{planFault(rng, s, t)}
 		if second := pick(rng, bag, beside(t)); second != "" && s.Nodes > 2 && rng.IntN(3) == 0 {
-			m := mishap(rng, s, second)
-			for m.Node == r.Mishaps[0].Node {
+			m := planFault(rng, s, second)
+			for m.Node == r.Faults[0].Node {
 				m.Node = rng.IntN(s.Nodes)
 			}
-			r.Mishaps = append(r.Mishaps, m)
+			r.Faults = append(r.Faults, m)
 		}
 		took += r.length(s)
 		rounds = append(rounds, r)
@@ -118,8 +118,8 @@ func Plan(seed uint64, s Settings) (rounds []Round) {
 // length is about how long a round takes.
 func (r Round) length(s Settings) time.Duration {
 	most := time.Duration(0)
-	for i, m := range r.Mishaps {
-		l := m.Length + time.Duration(i)*r.Mishaps[0].Length/2
+	for i, m := range r.Faults {
+		l := m.Length + time.Duration(i)*r.Faults[0].Length/2
 		switch {
 		case Loses(m.Trouble):
 			l += Notice(s.FailoverAfter) + time.Second
@@ -162,10 +162,10 @@ func pick(rng *rand.Rand, bag []crash.Trouble, may func(crash.Trouble) bool) cra
 	return bag[rng.IntN(len(bag))]
 }
 
-// mishap chooses who is concerned, and for how long. Half of those in which a process lives
+// planFault chooses who is concerned, and for how long. Half of those in which a process lives
 // on are over before others may adopt what it has.
-func mishap(rng *rand.Rand, s Settings, t crash.Trouble) Mishap {
-	m := Mishap{Trouble: t, Node: -1, Reset: rng.IntN(2) == 0}
+func planFault(rng *rand.Rand, s Settings, t crash.Trouble) PlannedFault {
+	m := PlannedFault{Trouble: t, Node: -1, Reset: rng.IntN(2) == 0}
 	if !ofRedis(t) && t != Rolled {
 		m.Node = rng.IntN(s.Nodes)
 	}

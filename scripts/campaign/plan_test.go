@@ -30,7 +30,7 @@ func TestPlanFollowsFromTheSeed(t *testing.T) {
 	}
 	seen := map[crash.Trouble]bool{}
 	for _, r := range one {
-		for _, m := range r.Mishaps {
+		for _, m := range r.Faults {
 			seen[m.Trouble] = true
 		}
 	}
@@ -46,10 +46,10 @@ func TestPlanFollowsFromTheSeed(t *testing.T) {
 func TestPlanKeepsLossesApart(t *testing.T) {
 	for seed := range uint64(50) {
 		for _, r := range Plan(seed, settings()) {
-			if len(r.Mishaps) > 1 && (Loses(r.Mishaps[0].Trouble) || Loses(r.Mishaps[1].Trouble)) {
+			if len(r.Faults) > 1 && (Loses(r.Faults[0].Trouble) || Loses(r.Faults[1].Trouble)) {
 				t.Errorf("seed %d: %s", seed, r)
 			}
-			if len(r.Mishaps) > 1 && r.Mishaps[0].Node == r.Mishaps[1].Node {
+			if len(r.Faults) > 1 && r.Faults[0].Node == r.Faults[1].Node {
 				t.Errorf("seed %d: twice the same node: %s", seed, r)
 			}
 		}

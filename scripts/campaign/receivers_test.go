@@ -13,11 +13,12 @@ import (
 	"github.com/goccy/go-json"
 
 	"github.com/lapsehq/lapse/scripts/crash"
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// A taker pulls tasks from a node, or from another one while that is away, and settles
+// A receiver pulls tasks from a node, or from another one while that is away, and settles
 // them at any.
-type taker struct {
+type receiver struct {
 	fleet *fleet
 	home  *node
 	rng   *rand.Rand
@@ -44,7 +45,7 @@ type held struct {
 	delivery *crash.Delivery
 }
 
-func (w *taker) work(ctx context.Context) {
+func (w *receiver) work(ctx context.Context) {
 	body := fmt.Appendf(nil, `{"max":100,"wait":"500ms","lease":%q}`, lease)
 	var settling sync.WaitGroup
 	defer settling.Wait()
@@ -92,7 +93,7 @@ func (w *taker) work(ctx context.Context) {
 }
 
 // verdict is what becomes of a delivery; "" if it is forgotten, and its lease runs out.
-func (w *taker) verdict() string {
+func (w *receiver) verdict() string {
 	dice := w.rng.IntN(100)
 	switch {
 	case w.job || dice < 87:
@@ -178,7 +179,7 @@ func (f *fleet) requeueDead(r *run, limit int) int {
 	for i, t := range list.Tasks {
 		ids[i] = t.ID
 	}
-	body, _ := json.Marshal(map[string]any{"ids": ids, "due_at": wire(due)}) // never fails
+	body, _ := json.Marshal(map[string]any{"ids": ids, "due_at": rig.Wire(due)}) // never fails
 	a = f.ask(r, http.MethodPost, "/v1/topics/"+topic+"/dead/requeue", body)
 	var back struct{ Unknown []string }
 	outcome := crash.Unknown // some of it may have been done

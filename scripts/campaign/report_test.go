@@ -77,7 +77,7 @@ func (f *fleet) report(o options, seed uint64, rounds int, took time.Duration, l
 	for _, text := range v.Excused {
 		fmt.Fprintf(file, "excused: %s\n", text)
 	}
-	f.autopsy(file)
+	f.reportOwed(file)
 	f.t.Errorf("seed %d has broken promises: see %s", seed, f.dir)
 }
 

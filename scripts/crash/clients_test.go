@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-json"
+
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 const topic = "crash"
@@ -45,10 +47,8 @@ func (o order) MarshalJSON() ([]byte, error) {
 	if o.id != "" {
 		id = fmt.Sprintf(`"id":%q,`, o.id)
 	}
-	return fmt.Appendf(nil, `{%s"topic":%q,"due_at":%q,"payload":{"n":%d}}`, id, o.where(), wire(o.due), o.n), nil
+	return fmt.Appendf(nil, `{%s"topic":%q,"due_at":%q,"payload":{"n":%d}}`, id, o.where(), rig.Wire(o.due), o.n), nil
 }
-
-func wire(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 
 // work goes on over all runs of the server until ctx is over.
 func (c *client) work(ctx context.Context) {
@@ -171,7 +171,7 @@ func (c *client) keep(o order) {
 func (c *client) move(r *run) Outcome {
 	o := &c.own[c.rng.IntN(len(c.own))]
 	o.due = c.soon()
-	body := fmt.Appendf(nil, `{"due_at":%q}`, wire(o.due))
+	body := fmt.Appendf(nil, `{"due_at":%q}`, rig.Wire(o.due))
 	status, span, err := r.call(http.MethodPatch, "/v1/tasks/"+o.id, body, nil)
 	got := outcome(status, err)
 	c.history.Change(o.n, Change{Span: span, Kind: Move, Outcome: got, Due: o.due})

@@ -3,6 +3,8 @@ package crash
 import (
 	"fmt"
 	"time"
+
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // A Trouble is a kind of fault.
@@ -43,11 +45,11 @@ func (f Fault) String() string {
 		node = "Redis"
 	}
 	if !f.End.IsZero() {
-		until = stamp(f.End)
+		until = rig.Stamp(f.End)
 	}
-	text := fmt.Sprintf("%s was %s %s-%s", node, f.Trouble, stamp(f.Start), until)
+	text := fmt.Sprintf("%s was %s %s-%s", node, f.Trouble, rig.Stamp(f.Start), until)
 	if !f.Lost.IsZero() {
-		text += ", and lost what was written since " + stamp(f.Lost)
+		text += ", and lost what was written since " + rig.Stamp(f.Lost)
 	}
 	return text
 }

@@ -3,7 +3,6 @@
 package crash
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -175,23 +174,14 @@ func (f *fleet) ask(r *run, method, path string, body []byte) answer {
 	return a
 }
 
-// judge tells what an answer, or a problem in one, means.
+// judge returns what an answer, or a problem in one, means. It fails the test if no node may
+// give that answer.
 func (f *fleet) judge(what string, status int, body []byte) Outcome {
-	switch {
-	case status < 300:
-		return Done
-	case status == http.StatusNotFound:
-		return Missing
-	case status == http.StatusConflict, status == http.StatusTooManyRequests:
-		return Refused
-	case status == http.StatusServiceUnavailable:
-		if bytes.Contains(body, []byte("outcome_unknown")) {
-			return Unknown
-		}
-		return Refused // whatever else is wrong, nothing was done
+	outcome, ok := OutcomeOf(status, body)
+	if !ok {
+		f.t.Errorf("%s answered %d: %.300s", what, status, body)
 	}
-	f.t.Errorf("%s answered %d: %.300s", what, status, body)
-	return Unknown
+	return outcome
 }
 
 func (a answer) decode(t *testing.T, into any) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-json"
+
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // A caller schedules, moves, replaces, fires, cancels and looks at tasks of its own,
@@ -182,7 +184,7 @@ func (c *caller) any() int {
 func (c *caller) move(r *run) {
 	o := &c.own[c.any()]
 	o.due = c.soon()
-	a := c.fleet.ask(r, http.MethodPatch, "/v1/tasks/"+o.id, fmt.Appendf(nil, `{"due_at":%q}`, wire(o.due)))
+	a := c.fleet.ask(r, http.MethodPatch, "/v1/tasks/"+o.id, fmt.Appendf(nil, `{"due_at":%q}`, rig.Wire(o.due)))
 	c.fleet.history.Change(o.n, Change{Span: a.Span, Kind: Move, Outcome: a.outcome, Due: o.due})
 }
 
@@ -191,7 +193,7 @@ func (c *caller) move(r *run) {
 func (c *caller) replace(r *run) {
 	o := &c.own[c.any()]
 	o.due = c.soon()
-	body := fmt.Appendf(nil, `{"topic":%q,"due_at":%q,"payload":{"n":%d}}`, o.where(), wire(o.due), o.n)
+	body := fmt.Appendf(nil, `{"topic":%q,"due_at":%q,"payload":{"n":%d}}`, o.where(), rig.Wire(o.due), o.n)
 	a := c.fleet.ask(r, http.MethodPut, "/v1/tasks/"+o.id, body)
 	c.fleet.history.Change(o.n, Change{Span: a.Span, Kind: Replace, Outcome: a.outcome, Due: o.due, Anew: a.status == http.StatusCreated})
 }
@@ -227,20 +229,20 @@ func (c *caller) look(r *run) {
 	c.fleet.history.Change(o.n, Change{Span: a.Span, Kind: Look, Outcome: a.outcome})
 }
 
-// A taker pulls tasks from a node, or from another one while that is away, and settles
+// A fleetReceiver pulls tasks from a node, or from another one while that is away, and settles
 // them at any.
-type taker struct {
+type fleetReceiver struct {
 	fleet   *fleet
 	home    *node
 	rng     *rand.Rand
 	careful bool // acknowledges all that it gets
 }
 
-// leaseOfTaker is how long a taker may hold a task.
-const leaseOfTaker = 2 * time.Second
+// fleetLease is how long a taker may hold a task.
+const fleetLease = 2 * time.Second
 
-func (w *taker) work(ctx context.Context) {
-	body := fmt.Appendf(nil, `{"max":100,"wait":"500ms","lease":%q}`, leaseOfTaker)
+func (w *fleetReceiver) work(ctx context.Context) {
+	body := fmt.Appendf(nil, `{"max":100,"wait":"500ms","lease":%q}`, fleetLease)
 	for ctx.Err() == nil {
 		r := w.home.latest()
 		if r.ended() {

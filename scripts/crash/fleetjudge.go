@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // A Bench judges what happened among several nodes. It goes by instants alone: a
@@ -45,8 +47,8 @@ func (b Bench) Judge(h *History) Verdict {
 	v := Verdict{Tasks: len(h.tasks), Again: map[string]int{}, Broken: map[Promise]int{}}
 	for n, t := range h.tasks {
 		t.count(&v)
-		c := hearing{Bench: b, Task: t, broken: v.Broken}
-		c.hear(v.Again)
+		c := taskJudge{Bench: b, Task: t, broken: v.Broken}
+		c.judgeTask(v.Again)
 		for _, fault := range c.guilty {
 			v.Faults = append(v.Faults, fmt.Sprintf("task %d: %s", n, fault))
 		}
@@ -66,7 +68,7 @@ func (b Bench) Owed(h *History) (owed int) {
 	defer h.mu.Unlock()
 	b.faults = h.faults
 	for _, t := range h.tasks {
-		c := hearing{Bench: b, Task: t}
+		c := taskJudge{Bench: b, Task: t}
 		if !t.owed() {
 			continue
 		}
@@ -77,8 +79,8 @@ func (b Bench) Owed(h *History) (owed int) {
 	return owed
 }
 
-// A hearing is the judgement of one task.
-type hearing struct {
+// A taskJudge is the judgement of one task.
+type taskJudge struct {
 	Bench
 	*Task
 	broken          map[Promise]int
@@ -86,12 +88,12 @@ type hearing struct {
 }
 
 // breaks notes a broken promise.
-func (c *hearing) breaks(p Promise, format string, args ...any) {
+func (c *taskJudge) breaks(p Promise, format string, args ...any) {
 	c.broken[p]++
 	c.guilty = append(c.guilty, fmt.Sprintf(format, args...))
 }
 
-func (c *hearing) hear(again map[string]int) {
+func (c *taskJudge) judgeTask(again map[string]int) {
 	if loss, ok := c.lostDead(); c.owed() && ok {
 		c.excused = append(c.excused, "lost when it was dead: "+loss.String())
 	} else if c.owed() {
@@ -127,12 +129,12 @@ func (d *Delivery) by() string {
 	if d.Owner != "" && d.Owner != d.Node {
 		via = d.Owner + " at " + d.Node
 	}
-	return fmt.Sprintf("%s %s-%s", via, stamp(d.Start), stamp(d.End))
+	return fmt.Sprintf("%s %s-%s", via, rig.Stamp(d.Start), rig.Stamp(d.End))
 }
 
 // excuse finds what explains a delivery that should not have been after since:
 // its node was out of touch then, or had yet to notice.
-func (c *hearing) excuse(d *Delivery, promise Promise, what string, since time.Time) {
+func (c *taskJudge) excuse(d *Delivery, promise Promise, what string, since time.Time) {
 	what = fmt.Sprintf("%s: attempt %d by %s", what, d.Attempt, d.by())
 	if c.Deliver {
 		for _, f := range slices.Backward(c.faults) { // the latest explains it best
@@ -149,7 +151,7 @@ func (d *Delivery) isOf(node string) bool { return node != "" && (node == d.Owne
 
 // began is when the delivery was surely not under way yet. A webhook whose node was
 // stopped in the act has begun before that.
-func (c *hearing) began(d *Delivery) time.Time {
+func (c *taskJudge) began(d *Delivery) time.Time {
 	if !d.Signed.IsZero() {
 		for _, f := range c.faults {
 			if f.Trouble == Stopped && d.isOf(f.Node) && f.meets(d.Signed, d.Start) {
@@ -161,7 +163,7 @@ func (c *hearing) began(d *Delivery) time.Time {
 }
 
 // overdue tells whether the task had been finished when the delivery began.
-func (c *hearing) overdue(d *Delivery) (promise Promise, what string, since time.Time) {
+func (c *taskJudge) overdue(d *Delivery) (promise Promise, what string, since time.Time) {
 	began := c.began(d)
 	for i := range c.Changes {
 		x := &c.Changes[i]
@@ -197,14 +199,14 @@ func (d *Delivery) recorded() *Settlement {
 }
 
 // met tells whether a fault of one of some nodes lay between two instants.
-func (c *hearing) met(of func(node string) bool, from, to time.Time) bool {
+func (c *taskJudge) met(of func(node string) bool, from, to time.Time) bool {
 	return slices.ContainsFunc(c.faults, func(f Fault) bool { return of(f.Node) && f.meets(from, to) })
 }
 
 // lands is when a change took effect at the latest, if it did at all. One that was
 // answered has done so by then. Another may be under way for a while, and be held up
 // by any fault that it meets.
-func (c *hearing) lands(x *Change) time.Time {
+func (c *taskJudge) lands(x *Change) time.Time {
 	if x.Outcome == Done {
 		return x.End
 	}
@@ -228,7 +230,7 @@ func (x *Change) may() bool { return x.Outcome == Done || x.Outcome == Unknown }
 
 // interrupted tells whether a fault began while a request was under way: it may have
 // been done by one node, and asked of a second one that knew nothing of it.
-func (c *hearing) interrupted(s Span) bool {
+func (c *taskJudge) interrupted(s Span) bool {
 	return slices.ContainsFunc(c.faults, func(f Fault) bool {
 		return !f.Start.Before(s.Start.Add(-time.Second)) && f.Start.Before(s.End)
 	})
@@ -236,7 +238,7 @@ func (c *hearing) interrupted(s Span) bool {
 
 // onTime checks that the delivery belongs to a deadline that may have been in force,
 // and that this deadline had come.
-func (c *hearing) onTime(d *Delivery) (Promise, string) {
+func (c *taskJudge) onTime(d *Delivery) (Promise, string) {
 	began := c.began(d)
 	var inForce []*Change
 	for i := range c.Changes {
@@ -254,7 +256,7 @@ func (c *hearing) onTime(d *Delivery) (Promise, string) {
 	case len(inForce) == 0:
 		return Unasked, "delivered, and was never asked for"
 	case !slices.ContainsFunc(inForce, func(x *Change) bool { return c.sets(x, d.Due) }):
-		return NotInForce, fmt.Sprintf("delivered for the deadline %s, which was not in force", stamp(d.Due))
+		return NotInForce, fmt.Sprintf("delivered for the deadline %s, which was not in force", rig.Stamp(d.Due))
 	case d.End.Before(d.Due):
 		return Early, fmt.Sprintf("early by %s", d.Due.Sub(d.End))
 	}
@@ -263,7 +265,7 @@ func (c *hearing) onTime(d *Delivery) (Promise, string) {
 
 // sets tells whether a change set a deadline. When a task is fired, its deadline is the
 // instant at which that is done, which only an answer tells.
-func (c *hearing) sets(x *Change, due time.Time) bool {
+func (c *taskJudge) sets(x *Change, due time.Time) bool {
 	if x.Kind == Fire && x.Outcome != Done {
 		return !due.Before(x.Start.Truncate(time.Millisecond)) && !due.After(c.lands(x))
 	}
@@ -271,7 +273,7 @@ func (c *hearing) sets(x *Change, due time.Time) bool {
 }
 
 // explain says why a task was delivered again; "" if nothing explains it.
-func (c *hearing) explain(before, d *Delivery) string {
+func (c *taskJudge) explain(before, d *Delivery) string {
 	switch {
 	case c.repeated(before, d):
 		return AskedAgain
@@ -344,7 +346,7 @@ func (b Bench) whole(f Fault) Fault {
 
 // replaced: another task was put in the place of what had been delivered before, which
 // gave it that deadline. Its attempts are counted from the first.
-func (c *hearing) replaced(before, d *Delivery) bool {
+func (c *taskJudge) replaced(before, d *Delivery) bool {
 	return slices.ContainsFunc(c.Changes, func(x Change) bool {
 		return x.Kind == Replace && x.may() && x.Due.Equal(d.Due) && x.Start.Before(d.End) && before.Start.Before(c.lands(&x))
 	})
@@ -356,7 +358,7 @@ func (f Fault) strays() bool {
 }
 
 // repeated: the task was asked for again when it may have been finished and forgotten.
-func (c *hearing) repeated(before, d *Delivery) bool {
+func (c *taskJudge) repeated(before, d *Delivery) bool {
 	ack := before.find(Ack, Done, Unknown)
 	if ack == nil || len(c.Changes) == 0 {
 		return false

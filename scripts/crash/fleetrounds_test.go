@@ -8,13 +8,13 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // size is a number from the environment, or what is enough for `make fault`.
@@ -28,25 +28,6 @@ func size(t *testing.T, name string, enough int) int {
 		t.Fatalf("%s must be a number from 1: %q", name, text)
 	}
 	return n
-}
-
-// A gang is goroutines that work until they are told to stop.
-type gang struct {
-	sync.WaitGroup
-	ctx    context.Context
-	cancel context.CancelFunc
-}
-
-func newGang(t *testing.T) *gang {
-	g := &gang{}
-	g.ctx, g.cancel = context.WithCancel(t.Context())
-	t.Cleanup(g.stop)
-	return g
-}
-
-func (g *gang) stop() {
-	g.cancel()
-	g.Wait()
 }
 
 // onOutage are the flags for what a node does that is cut off from Redis.
@@ -91,10 +72,10 @@ func TestFleetRounds(t *testing.T) {
 			return entry{url, proxies}
 		}
 		f := newFleet(t, entries(t, behind), append(onOutage(false), handover()...)...)
-		moving := newGang(t)
-		moving.Go(func() { f.moveSlots(moving.ctx, c) })
+		moving := rig.NewWorkers(t)
+		moving.Go(func() { f.moveSlots(moving.Ctx, c) })
 		fleetRounds(t, f, false, nil)
-		moving.stop()
+		moving.Stop()
 	})
 }
 

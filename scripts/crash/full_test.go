@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // testFull fills the storage of a server that was started with tasks that are due
@@ -66,7 +68,7 @@ func (f *filling) fill() {
 	for refusing.IsZero() || time.Since(refusing) < 3*time.Second {
 		var body bytes.Buffer
 		for i := range size {
-			fmt.Fprintf(&body, "%c{\"topic\":%q,\"due_at\":%q,\"payload\":{\"n\":%d,\"text\":%q}}", "[,"[min(i, 1)], topic, wire(f.due), f.last+1+i, f.text)
+			fmt.Fprintf(&body, "%c{\"topic\":%q,\"due_at\":%q,\"payload\":{\"n\":%d,\"text\":%q}}", "[,"[min(i, 1)], topic, rig.Wire(f.due), f.last+1+i, f.text)
 		}
 		body.WriteByte(']')
 		var answer struct{ IDs []string } // empty where refused: the disk may run low in the middle

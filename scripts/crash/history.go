@@ -1,11 +1,15 @@
 package crash
 
 import (
+	"bytes"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // Outcome is what a client knows of a request once it is over.
@@ -19,6 +23,25 @@ const (
 	Missing                    // the server said that there is no such task: 404
 )
 
+// OutcomeOf is what a client may conclude from the status and the body of an answer, or of a
+// problem in one. It reports false for an answer that no node may give.
+func OutcomeOf(status int, body []byte) (outcome Outcome, ok bool) {
+	switch {
+	case status < 300:
+		return Done, true
+	case status == http.StatusNotFound:
+		return Missing, true
+	case status == http.StatusConflict, status == http.StatusTooManyRequests:
+		return Refused, true
+	case status == http.StatusServiceUnavailable:
+		if bytes.Contains(body, []byte("outcome_unknown")) {
+			return Unknown, true
+		}
+		return Refused, true // any other problem says that nothing was done
+	}
+	return Unknown, false
+}
+
 // A Span is when a request was under way, and with which run of the server:
 // each start of the process has the next number and an address of its own,
 // so that no request can reach another run than the one it was made for.
@@ -29,7 +52,7 @@ type Span struct {
 }
 
 func (s Span) String() string {
-	return fmt.Sprintf("%s/%d %s-%s", s.Node, s.Run, stamp(s.Start), stamp(s.End))
+	return fmt.Sprintf("%s/%d %s-%s", s.Node, s.Run, rig.Stamp(s.Start), rig.Stamp(s.End))
 }
 
 func (o Outcome) String() string {
@@ -128,10 +151,10 @@ func (t *Task) String() string {
 	var b strings.Builder
 	for _, c := range t.Changes {
 		fmt.Fprintf(&b, "  %v %v at %v, due %s, anew %v, id %q, spooled %v, by group %v\n",
-			c.Kind, c.Outcome, c.Span, stamp(c.Due), c.Anew, c.ID, c.Spooled, c.Group)
+			c.Kind, c.Outcome, c.Span, rig.Stamp(c.Due), c.Anew, c.ID, c.Spooled, c.Group)
 	}
 	for _, d := range t.Deliveries {
-		fmt.Fprintf(&b, "  attempt %d of %s at %v, due %s, lease until %s, id %q\n", d.Attempt, d.Owner, d.Span, stamp(d.Due), stamp(d.LeaseUntil), d.ID)
+		fmt.Fprintf(&b, "  attempt %d of %s at %v, due %s, lease until %s, id %q\n", d.Attempt, d.Owner, d.Span, rig.Stamp(d.Due), rig.Stamp(d.LeaseUntil), d.ID)
 		for _, s := range d.Settlements {
 			fmt.Fprintf(&b, "    %v: %v at %v, recorded %v\n", s.Verb, s.Outcome, s.Span, s.Recorded)
 		}

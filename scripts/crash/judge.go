@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // Reasons for a task to be delivered again.
@@ -138,7 +140,7 @@ func (t *Task) onTime(d *Delivery) string {
 	case len(inForce) == 0:
 		return "delivered, and was never asked for"
 	case !slices.ContainsFunc(inForce, d.Due.Equal):
-		return fmt.Sprintf("delivered for the deadline %s, which was not in force: %v", stamp(d.Due), inForce)
+		return fmt.Sprintf("delivered for the deadline %s, which was not in force: %v", rig.Stamp(d.Due), inForce)
 	case d.End.Before(d.Due):
 		return fmt.Sprintf("early by %s", d.Due.Sub(d.End))
 	}
@@ -187,5 +189,3 @@ func (t *Task) repeated(before, d *Delivery) bool {
 		return c.Outcome != Refused && c.Kind == Create && c.Run <= d.Run && ack.Start.Before(c.End)
 	})
 }
-
-func stamp(t time.Time) string { return t.UTC().Format("15:04:05.000") }

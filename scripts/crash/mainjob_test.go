@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-json"
+
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // TestMainJob does at full size what Lapse is for. LAPSE_TASKS tasks (50,000
@@ -161,7 +163,7 @@ func (j *job) send() {
 		body.Reset()
 		for i := from; i < to; i++ {
 			fmt.Fprintf(&body, "%c{\"id\":\"job-%d\",\"topic\":%q,\"due_at\":%q,\"payload\":{\"n\":%d,\"text\":\"a payload of some size, as they are\"}}",
-				"[,"[min(i-from, 1)], i, topic, wire(j.due(i)), i)
+				"[,"[min(i-from, 1)], i, topic, rig.Wire(j.due(i)), i)
 		}
 		body.WriteByte(']')
 		for again := false; ; again = true {

@@ -3,11 +3,13 @@ package crash
 import (
 	"slices"
 	"time"
+
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // denied checks an answer by which a task does not exist: that somebody may have finished
 // it. The answer is 404, 201 to a request for what exists, or a list that leaves it out.
-func (c *hearing) denied(x *Change) {
+func (c *taskJudge) denied(x *Change) {
 	switch {
 	case x.Kind == Look && x.Outcome == Done, x.Kind == Listed && x.Outcome == Done:
 		c.shown(x)
@@ -53,11 +55,11 @@ func (c *hearing) denied(x *Change) {
 	}
 }
 
-func (x *Change) by() string { return x.Node + " " + stamp(x.Start) + "-" + stamp(x.End) }
+func (x *Change) by() string { return x.Node + " " + rig.Stamp(x.Start) + "-" + rig.Stamp(x.End) }
 
 // still tells whether a task was pending all the time that a list was made: what moves
 // meanwhile may be left out, and the dead are.
-func (c *hearing) still(x *Change) bool {
+func (c *taskJudge) still(x *Change) bool {
 	for i := range c.Changes {
 		other := &c.Changes[i]
 		if other == x || other.Kind == Look || other.Kind == Listed || other.Outcome == Refused {
@@ -72,7 +74,7 @@ func (c *hearing) still(x *Change) bool {
 
 // spooledAt tells whether only one node's disk may have the task, and whether that node
 // was down. Others cannot know of it then.
-func (c *hearing) spooledAt(x *Change) (node string, down bool) {
+func (c *taskJudge) spooledAt(x *Change) (node string, down bool) {
 	for _, other := range c.Changes {
 		if !other.Spooled {
 			continue
@@ -92,7 +94,7 @@ func (t Trouble) down() bool {
 }
 
 // shown checks that a task which was shown had not been cancelled.
-func (c *hearing) shown(x *Change) {
+func (c *taskJudge) shown(x *Change) {
 	for i := range c.Changes {
 		other := &c.Changes[i]
 		if other.Kind != Cancel || other.Outcome != Done || other.Group || !other.End.Before(x.Start) {
@@ -106,7 +108,7 @@ func (c *hearing) shown(x *Change) {
 }
 
 // named checks that a task is delivered under the id that its creation was answered.
-func (c *hearing) named(d *Delivery) {
+func (c *taskJudge) named(d *Delivery) {
 	if d.ID == "" {
 		return
 	}
@@ -125,7 +127,7 @@ func (c *hearing) named(d *Delivery) {
 
 // besides tells whether the cancellation of a group may have passed a task by: it was not
 // surely in the group yet, it was dead, or only the disk of a node that was down had it.
-func (c *hearing) besides(x *Change) bool {
+func (c *taskJudge) besides(x *Change) bool {
 	for i := range c.Changes {
 		y := &c.Changes[i]
 		if (y.Kind == Create || y.Kind == Replace || y.Kind == Requeue) && y.may() && !c.lands(y).Before(x.Start) {
@@ -138,7 +140,7 @@ func (c *hearing) besides(x *Change) bool {
 
 // remade tells whether the task may have been made once more after a cancellation, and
 // before a delivery.
-func (c *hearing) remade(x *Change, d *Delivery) bool {
+func (c *taskJudge) remade(x *Change, d *Delivery) bool {
 	return slices.ContainsFunc(c.Changes, func(y Change) bool {
 		return (y.Kind == Create || y.Kind == Replace || y.Kind == Requeue) && y.may() &&
 			y.Start.Before(d.End) && !c.lands(&y).Before(x.Start)
@@ -146,7 +148,7 @@ func (c *hearing) remade(x *Change, d *Delivery) bool {
 }
 
 // dead tells whether the task may have been among the dead at an instant.
-func (c *hearing) dead(at time.Time) bool {
+func (c *taskJudge) dead(at time.Time) bool {
 	return slices.ContainsFunc(c.Deliveries, func(d *Delivery) bool {
 		s := d.find(Bury, Done, Unknown)
 		return s != nil && s.Start.Before(at)
@@ -156,7 +158,7 @@ func (c *hearing) dead(at time.Time) bool {
 // lostDead tells whether all that Redis had of the task was lost, and nothing of it was in the
 // memory of a node: it was made, for the last time, after the moment to which Redis went back,
 // and died before that was noticed.
-func (c *hearing) lostDead() (loss Fault, ok bool) {
+func (c *taskJudge) lostDead() (loss Fault, ok bool) {
 	anew := c.anew()
 	for _, f := range c.faults {
 		if f.Lost.IsZero() {
@@ -178,7 +180,7 @@ func (c *hearing) lostDead() (loss Fault, ok bool) {
 }
 
 // surelyDead tells whether the task was among the dead when a requeue was asked for.
-func (c *hearing) surelyDead(x *Change) bool {
+func (c *taskJudge) surelyDead(x *Change) bool {
 	for i := range c.Changes {
 		other := &c.Changes[i]
 		if other != x && other.Kind == Requeue && other.Outcome != Refused && other.Start.Before(x.End) {
@@ -193,7 +195,7 @@ func (c *hearing) surelyDead(x *Change) bool {
 
 // revived tells whether the task was requeued after the receiver of a delivery had buried
 // it, and before another delivery.
-func (c *hearing) revived(before, d *Delivery) bool {
+func (c *taskJudge) revived(before, d *Delivery) bool {
 	s := before.find(Bury, Done, Unknown)
 	return s != nil && slices.ContainsFunc(c.Changes, func(x Change) bool {
 		return x.Kind == Requeue && x.may() && x.Start.Before(d.End) && s.Start.Before(c.lands(&x))

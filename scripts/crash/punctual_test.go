@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-json"
+
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // A punctual measures how late tasks of a topic of its own reach receivers that wait.
@@ -131,7 +133,7 @@ func (l *punctual) schedule() (topic string, began time.Time, err error) {
 		first := time.Now().Add(wait)
 		var body bytes.Buffer
 		for i := range punctualTasks {
-			fmt.Fprintf(&body, "%c{\"topic\":%q,\"due_at\":%q}", "[,"[min(i, 1)], topic, wire(first.Add(time.Duration(i)*punctualApart)))
+			fmt.Fprintf(&body, "%c{\"topic\":%q,\"due_at\":%q}", "[,"[min(i, 1)], topic, rig.Wire(first.Add(time.Duration(i)*punctualApart)))
 		}
 		body.WriteByte(']')
 		var answer batchAnswer

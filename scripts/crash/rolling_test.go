@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // TestRollingRestart restarts three nodes one after the other under load, each of them
@@ -31,7 +32,7 @@ func TestRollingRestart(t *testing.T) {
 	quiet := time.Now().Add(ahead)
 	<-time.After(time.Until(quiet)) // what is late now is late without a restart
 	for _, n := range f.nodes {
-		over := f.befall(n, HandedOver, nil)
+		over := f.inject(n, HandedOver, nil)
 		over()
 		<-time.After(time.Second) // under load
 	}
@@ -123,10 +124,10 @@ func TestAdoption(t *testing.T) {
 			f.history.Change(o.n, Change{Span: a.Span, Kind: Create, Outcome: Done, Due: o.due})
 		}
 	}
-	taking := newGang(t)
+	taking := rig.NewWorkers(t)
 	for _, n := range f.nodes[1:] {
-		w := &taker{fleet: f, home: n, rng: rand.New(rand.NewPCG(7, 7)), careful: true}
-		taking.Go(func() { w.work(taking.ctx) })
+		w := &fleetReceiver{fleet: f, home: n, rng: rand.New(rand.NewPCG(7, 7)), careful: true}
+		taking.Go(func() { w.work(taking.Ctx) })
 	}
 	<-time.After(time.Until(began.Add(life))) // at work
 	over := f.history.Begin(Killed, dead.node)
@@ -136,7 +137,7 @@ func TestAdoption(t *testing.T) {
 	over()
 	dead.start().ready(t)
 	f.drained(time.Minute)
-	taking.stop()
+	taking.Stop()
 
 	first, last, after := time.Duration(0), time.Duration(0), 0
 	for _, task := range f.history.tasks {

@@ -25,14 +25,14 @@ func TestKillRounds(t *testing.T) {
 		})
 	})
 	t.Run("Redis", func(t *testing.T) {
-		killRounds(t, onRedis(t), 3*len(mishaps), func(s *server, round int, life time.Duration) {
-			mishaps[round%len(mishaps)](s, life)
+		killRounds(t, onRedis(t), 3*len(endings), func(s *server, round int, life time.Duration) {
+			endings[round%len(endings)](s, life)
 		})
 	})
 }
 
 // Lives of a server on Redis, each with another end.
-var mishaps = []func(s *server, life time.Duration){
+var endings = []func(s *server, life time.Duration){
 	func(s *server, life time.Duration) { // the server is killed
 		s.start().ready(s.t)
 		<-time.After(life)

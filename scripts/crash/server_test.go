@@ -24,6 +24,7 @@ import (
 	"github.com/goccy/go-json"
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // binary is what is under test.
@@ -172,7 +173,7 @@ func (s *server) start() *run {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		fmt.Fprintf(file, "\n== run %d of %s, %s\n", r.n, s.node, stamp(time.Now()))
+		fmt.Fprintf(file, "\n== run %d of %s, %s\n", r.n, s.node, rig.Stamp(time.Now()))
 		r.cmd.Stderr = io.MultiWriter(r.stderr, file)
 		defer func() { go func() { <-r.exited; file.Close() }() }()
 	}
@@ -323,18 +324,11 @@ func outcome(status int, err error) Outcome {
 	return Done
 }
 
-// every asks until the answer is yes, and fails the test after a while.
+// every calls yes once a period until it returns true, and fails the test after limit.
 func every(t *testing.T, period, limit time.Duration, yes func() bool) {
 	t.Helper()
-	tick := time.NewTicker(period)
-	defer tick.Stop()
-	over := time.After(limit)
-	for !yes() {
-		select {
-		case <-tick.C:
-		case <-over:
-			t.Fatalf("still waiting after %s", limit)
-		}
+	if !rig.Within(period, limit, yes) {
+		t.Fatalf("still waiting after %s", limit)
 	}
 }
 

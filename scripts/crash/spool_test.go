@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // TestSpool takes Redis away from a server that has a spool, killed or standing still. What
@@ -81,7 +83,7 @@ type spooling struct {
 
 func (sp *spooling) next(due time.Time) (n int, body string) {
 	sp.last++
-	return sp.last, fmt.Sprintf(`{"topic":%q,"due_at":%q,"payload":{"n":%d}}`, topic, wire(due), sp.last)
+	return sp.last, fmt.Sprintf(`{"topic":%q,"due_at":%q,"payload":{"n":%d}}`, topic, rig.Wire(due), sp.last)
 }
 
 // probe asks for a task that is due in an hour, in another topic, and tells whether it was

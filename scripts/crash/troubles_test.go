@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// befall brings trouble over a node, and returns what ends it: the node is ready again.
-func (f *fleet) befall(n *node, trouble Trouble, rng *rand.Rand) (end func()) {
+// inject brings trouble over a node, and returns what ends it: the node is ready again.
+func (f *fleet) inject(n *node, trouble Trouble, rng *rand.Rand) (end func()) {
 	f.t.Helper()
 	over := f.history.Begin(trouble, n.node)
 	again := func() {
@@ -62,22 +63,22 @@ func (f *fleet) survived(n *node) {
 	over()
 }
 
-// A mishap is one node's part in a round.
-type mishap struct {
+// A plannedTrouble is one node's part in a round.
+type plannedTrouble struct {
 	node    *node
 	trouble Trouble
 	length  time.Duration
 	end     func()
 }
 
-// mishap chooses one. Half of those in which a process lives on are over before others
+// planTrouble chooses one. Half of those in which a process lives on are over before others
 // may adopt what it has.
-func (f *fleet) mishap(rng *rand.Rand, n *node) *mishap {
+func (f *fleet) planTrouble(rng *rand.Rand, n *node) *plannedTrouble {
 	troubles := []Trouble{Killed, Killed, Stopped, Stopped, HandedOver}
 	if len(n.proxies) > 0 {
 		troubles = append(troubles, CutOff, CutOff)
 	}
-	m := &mishap{node: n, trouble: troubles[rng.IntN(len(troubles))]}
+	m := &plannedTrouble{node: n, trouble: troubles[rng.IntN(len(troubles))]}
 	if m.trouble == HandedOver && !n.handsOver() {
 		m.trouble = Restarted
 	}
@@ -105,16 +106,16 @@ func (n *node) handsOver() bool {
 func (f *fleet) round(rng *rand.Rand) {
 	f.t.Helper()
 	order := rng.Perm(len(f.nodes))
-	first := f.mishap(rng, f.nodes[order[0]])
-	var second *mishap
+	first := f.planTrouble(rng, f.nodes[order[0]])
+	var second *plannedTrouble
 	if len(f.nodes) > 2 && rng.IntN(3) == 0 {
-		second = f.mishap(rng, f.nodes[order[1]])
+		second = f.planTrouble(rng, f.nodes[order[1]])
 	}
-	first.end = f.befall(first.node, first.trouble, rng)
+	first.end = f.inject(first.node, first.trouble, rng)
 	if second != nil {
 		// The length of a trouble is what this test is about, not a wait.
 		<-time.After(first.length / 2)
-		second.end = f.befall(second.node, second.trouble, rng)
+		second.end = f.inject(second.node, second.trouble, rng)
 		<-time.After(first.length / 2)
 		first.end()
 		<-time.After(max(0, second.length-first.length/2))
@@ -133,32 +134,32 @@ type load struct {
 
 // work starts a load of so many requests a second, with deadlines up to ahead.
 func (f *fleet) work(t *testing.T, seed uint64, perSecond int, ahead time.Duration, gentle bool) load {
-	const callers, takers = 6, 2
+	const callers, receivers = 6, 2
 	pace := make(chan struct{})
-	calling, taking := newGang(t), newGang(t)
+	calling, taking := rig.NewWorkers(t), rig.NewWorkers(t)
 	calling.Go(func() {
 		tick := time.NewTicker(time.Second / time.Duration(perSecond))
 		defer tick.Stop()
 		for {
 			select {
 			case <-tick.C:
-			case <-calling.ctx.Done():
+			case <-calling.Ctx.Done():
 				return
 			}
 			select {
 			case pace <- struct{}{}:
-			case <-calling.ctx.Done():
+			case <-calling.Ctx.Done():
 				return
 			}
 		}
 	})
 	for i := range callers {
 		c := &caller{fleet: f, name: i, rng: rand.New(rand.NewPCG(seed, uint64(i))), ahead: ahead, mild: gentle, pace: pace}
-		calling.Go(func() { c.work(calling.ctx) })
+		calling.Go(func() { c.work(calling.Ctx) })
 	}
-	for i := range takers * len(f.nodes) {
-		w := &taker{fleet: f, home: f.nodes[i/takers], rng: rand.New(rand.NewPCG(seed, uint64(100+i))), careful: gentle}
-		taking.Go(func() { w.work(taking.ctx) })
+	for i := range receivers * len(f.nodes) {
+		w := &fleetReceiver{fleet: f, home: f.nodes[i/receivers], rng: rand.New(rand.NewPCG(seed, uint64(100+i))), careful: gentle}
+		taking.Go(func() { w.work(taking.Ctx) })
 	}
-	return load{calling.stop, taking.stop}
+	return load{calling.Stop, taking.Stop}
 }

@@ -25,6 +25,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // mostUnread is how much memory callers may cost who do not read their answers.
@@ -91,7 +93,7 @@ func unread(t *testing.T, r *run, begin func(t *testing.T)) {
 // their ids allow.
 func scheduleLarge(t *testing.T, r *run) {
 	t.Helper()
-	payload, due := strings.Repeat("x", 65_000), wire(time.Now().Add(time.Hour))
+	payload, due := strings.Repeat("x", 65_000), rig.Wire(time.Now().Add(time.Hour))
 	client := newPunctual(t, r)
 	for batch := range 20 {
 		const number = 100

@@ -20,7 +20,7 @@ import (
 // Strangers who have no token open 12,000 connections, send requests that do not come to their
 // end, and open new ones where they are cut off. The server is still there for others, and at the
 // address for probes as if there were no strangers.
-func TestSlowStrangers(t *testing.T) {
+func TestSlowClients(t *testing.T) {
 	const number, token = 12_000, "the-token-of-this-test"
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
@@ -46,10 +46,10 @@ func TestSlowStrangers(t *testing.T) {
 	before := (&punctual{t: t, run: r, token: token}).measure()
 
 	stop := make(chan struct{})
-	var strangers sync.WaitGroup
+	var slow sync.WaitGroup
 	address := strings.TrimPrefix(r.base, "http://")
 	for i := range number {
-		strangers.Go(func() { // connects again whenever it is cut off
+		slow.Go(func() { // connects again whenever it is cut off
 			said := []string{"", "GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n", "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"}[i%3]
 			for {
 				if c, err := net.DialTimeout("tcp", address, 5*time.Second); err == nil {
@@ -78,7 +78,7 @@ func TestSlowStrangers(t *testing.T) {
 			}
 		})
 	}
-	defer strangers.Wait()
+	defer slow.Wait()
 	defer close(stop)
 	<-time.After(5 * time.Second) // until they are there
 

@@ -9,19 +9,20 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/scripts/crash"
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// suffer goes through the rounds of a plan.
-func (f *fleet) suffer(rounds []Round) {
+// runRounds goes through the rounds of a plan.
+func (f *fleet) runRounds(rounds []Round) {
 	for _, r := range rounds {
 		f.rest(r.Rest)
 		f.note("round %s", r)
-		first := r.Mishaps[0]
-		end := f.befall(first)
-		if len(r.Mishaps) > 1 {
-			second := r.Mishaps[1]
+		first := r.Faults[0]
+		end := f.inject(first)
+		if len(r.Faults) > 1 {
+			second := r.Faults[1]
 			f.rest(first.Length / 2)
-			endSecond := f.befall(second)
+			endSecond := f.inject(second)
 			f.rest(first.Length / 2)
 			end()
 			f.rest(max(0, second.Length-first.Length/2))
@@ -33,11 +34,11 @@ func (f *fleet) suffer(rounds []Round) {
 	}
 }
 
-// befall begins a mishap, and returns what ends it once its length is over: the node is
+// inject begins a mishap, and returns what ends it once its length is over: the node is
 // ready again, and Redis is there.
-func (f *fleet) befall(m Mishap) (end func()) {
+func (f *fleet) inject(m PlannedFault) (end func()) {
 	if m.Node >= 0 {
-		return f.befallNode(f.nodes[m.Node], m)
+		return f.injectAtNode(f.nodes[m.Node], m)
 	}
 	switch m.Trouble {
 	case crash.Down:
@@ -58,7 +59,7 @@ func (f *fleet) befall(m Mishap) (end func()) {
 
 // loss has Redis forget what it confirms from now on. It begins when all nodes are ready,
 // and is over when they have had time to notice.
-func (f *fleet) loss(m Mishap) (end func()) {
+func (f *fleet) loss(m PlannedFault) (end func()) {
 	for _, n := range f.nodes {
 		n.waitUp()
 	}
@@ -94,7 +95,7 @@ func (f *fleet) restarts() crash.Trouble {
 	return crash.Restarted
 }
 
-func (f *fleet) befallNode(n *node, m Mishap) (end func()) {
+func (f *fleet) injectAtNode(n *node, m PlannedFault) (end func()) {
 	down := func(how func()) (end func()) {
 		n.life.Lock()
 		trouble := m.Trouble
@@ -125,7 +126,7 @@ func (f *fleet) befallNode(n *node, m Mishap) (end func()) {
 	over := f.history.Begin(m.Trouble, n.name)
 	var heal []func()
 	for _, p := range n.proxies {
-		heal = append(heal, ail(p, m))
+		heal = append(heal, breakProxy(p, m))
 	}
 	return func() {
 		for _, h := range heal {
@@ -135,8 +136,8 @@ func (f *fleet) befallNode(n *node, m Mishap) (end func()) {
 	}
 }
 
-// ail does to one proxy what befalls the way to Redis.
-func ail(p *redistest.Proxy, m Mishap) (heal func()) {
+// breakProxy does to one proxy what befalls the way to Redis.
+func breakProxy(p *redistest.Proxy, m PlannedFault) (heal func()) {
 	switch m.Trouble {
 	case crash.CutOff:
 		how := redistest.Stall
@@ -161,7 +162,7 @@ func ail(p *redistest.Proxy, m Mishap) (heal func()) {
 func (f *fleet) drain(n *node) {
 	r := n.latest()
 	r.expect()
-	begun := within(20*time.Second, func() bool {
+	begun := rig.Within(20*time.Millisecond, 20*time.Second, func() bool {
 		for _, other := range f.nodes {
 			if other == n {
 				continue
