@@ -22,7 +22,7 @@ func ledgers(b *testing.B) map[string]func() recovery.Ledger {
 		"memory": func() recovery.Ledger { return memledger.New() },
 		"disk":   func() recovery.Ledger { return onDisk(b, b.TempDir()) },
 		"redis": func() recovery.Ledger {
-			return onRedis(b, redistest.Start(b, "appendonly yes", "appendfsync everysec"))
+			return onRedis(b, redistest.Start(b, "appendonly yes", "appendfsync everysec").URL())
 		},
 	}
 }
@@ -36,8 +36,8 @@ func onDisk(b *testing.B, dir string) recovery.Ledger {
 }
 
 // onRedis is the ledger in a Redis, of the same node every time.
-func onRedis(b *testing.B, server *redistest.Server) recovery.Ledger {
-	l, err := redisledger.Open(redisledger.Options{URL: server.URL(), Node: "bench", Log: slog.New(slog.DiscardHandler)})
+func onRedis(b *testing.B, url string) recovery.Ledger {
+	l, err := redisledger.Open(redisledger.Options{URL: url, Node: "bench", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func onEachKept(b *testing.B, run func(b *testing.B, ledger func() recovery.Ledg
 	})
 	b.Run("redis", func(b *testing.B) {
 		server := redistest.Start(b, "appendonly yes", "appendfsync everysec")
-		run(b, func() recovery.Ledger { return onRedis(b, server) })
+		run(b, func() recovery.Ledger { return onRedis(b, server.URL()) })
 	})
 }
 
