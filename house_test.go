@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bufio"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The tests of this file keep the shape of the code. A bound that is above what the code should
+// reach says so: it may only be lowered.
+
+// A source is a Go file of the repository.
+type source struct {
+	path  string // slashes; relative to the root
+	lines []string
+	file  *ast.File
+}
+
+// sources parses all Go files that are written by hand.
+func sources(t *testing.T) (all []source, positions *token.FileSet) {
+	t.Helper()
+	positions = token.NewFileSet()
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "testdata"):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ".go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		file, err := parser.ParseFile(positions, path, text, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		var lines []string
+		for scan := bufio.NewScanner(strings.NewReader(string(text))); scan.Scan(); {
+			lines = append(lines, scan.Text())
+		}
+		all = append(all, source{filepath.ToSlash(path), lines, file})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all, positions
+}
+
+func (s *source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
+
+// A file has at most 450 lines, and a package at most 50 files beside its tests.
+func TestSizes(t *testing.T) {
+	const maxLines, maxFiles = 450, 50
+	// More than there should be.
+	packages := map[string]int{"tasks": 116}
+	longer := map[string]int{"fleet_rewind_test.go": 453, "faults_test.go": 470, "everywhere_test.go": 472}
+	all, _ := sources(t)
+	files := map[string]int{}
+	for i := range all {
+		s := &all[i]
+		if n, most := len(s.lines), max(maxLines, longer[filepath.Base(s.path)]); n > most {
+			t.Errorf("%s has %d lines; at most %d are allowed", s.path, n, most)
+		}
+		if !s.isTest() {
+			files[filepath.ToSlash(filepath.Dir(s.path))]++
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(files)) {
+		if most := max(maxFiles, packages[dir]); files[dir] > most {
+			t.Errorf("%s has %d files; at most %d are allowed", dir, files[dir], most)
+		}
+	}
+}
+
+// A struct has at most 25 fields.
+func TestFields(t *testing.T) {
+	const maxFields = 25
+	// Larger than they should be.
+	structs := map[string]int{
+		"cli.settings": 47, "httpapi.Server": 30, "recovery/redisledger.Ledger": 51,
+		"tasks.Scheduler": 82, "tasks.Stats": 44, "tasks.topic": 32,
+	}
+	all, _ := sources(t)
+	for i := range all {
+		s := &all[i]
+		if s.isTest() {
+			continue
+		}
+		for _, d := range s.file.Decls {
+			decl, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			for _, spec := range decl.Specs {
+				typ, ok := spec.(*ast.TypeSpec)
+				if !ok {
+					continue
+				}
+				st, ok := typ.Type.(*ast.StructType)
+				if !ok {
+					continue
+				}
+				name := filepath.ToSlash(filepath.Dir(s.path)) + "." + typ.Name.Name
+				if n := st.Fields.NumFields(); n > max(maxFields, structs[name]) {
+					t.Errorf("%s has %d fields; at most %d are allowed", name, n, max(maxFields, structs[name]))
+				}
+			}
+		}
+	}
+}
+
+// A function whose name ends with Locked does not release the lock that its caller holds.
+func TestLockedStaysLocked(t *testing.T) {
+	// They release it for a while.
+	known := map[string]bool{
+		"writeEntryLocked": true, "takeSomeLocked": true, "claimLocked": true, "queueLocked": true, "offerLocked": true,
+	}
+	unlocks := regexp.MustCompile(`(^|\.)(unlock|Unlock)$`)
+	all, positions := sources(t)
+	for i := range all {
+		s := &all[i]
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Body == nil || !strings.HasSuffix(f.Name.Name, "Locked") {
+				continue
+			}
+			ast.Inspect(f.Body, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.FuncLit:
+					return false // it runs later
+				case *ast.CallExpr:
+					if sel, ok := n.Fun.(*ast.SelectorExpr); ok && unlocks.MatchString(sel.Sel.Name) && !known[f.Name.Name] {
+						t.Errorf("%s: %s unlocks", positions.Position(n.Pos()), f.Name.Name)
+					}
+				}
+				return true
+			})
+		}
+	}
+}
+
+// Comments are at most 100 columns wide and name who acts.
+func TestComments(t *testing.T) {
+	// More than there should be.
+	const wide, vague = 21, 449
+	words := regexp.MustCompile(`(?i)\b(somebody|nobody|whoever|everybody|anybody)\b`)
+	all, positions := sources(t)
+	var tooWide, tooVague []string
+	for i := range all {
+		s := &all[i]
+		if s.path == "house_test.go" {
+			continue
+		}
+		for _, group := range s.file.Comments {
+			for _, c := range group.List {
+				if strings.HasPrefix(c.Text, "//go:") || strings.HasPrefix(c.Text, "//nolint") {
+					continue
+				}
+				at := positions.Position(c.Pos())
+				for n, line := range strings.Split(c.Text, "\n") {
+					column := 0
+					if n == 0 {
+						column = strings.Count(s.lines[at.Line-1][:at.Column-1], "\t")*3 + at.Column - 1
+						if strings.TrimSpace(s.lines[at.Line-1][:at.Column-1]) != "" {
+							column = -1000 // it stands behind code
+						}
+					}
+					where := at.String() + ": " + line
+					if column+len([]rune(line)) > 100 {
+						tooWide = append(tooWide, where)
+					}
+					if words.MatchString(line) {
+						tooVague = append(tooVague, where)
+					}
+				}
+			}
+		}
+	}
+	if len(tooWide) > wide {
+		t.Errorf("%d comment lines are wider than 100 columns; at most %d are allowed:\n%s", len(tooWide), wide, strings.Join(tooWide, "\n"))
+	}
+	if len(tooVague) > vague {
+		t.Errorf("%d comment lines speak of somebody; at most %d are allowed:\n%s", len(tooVague), vague, strings.Join(tooVague, "\n"))
+	}
+}
