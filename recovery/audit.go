@@ -9,24 +9,22 @@ import (
 
 // Auditee is a memory that can be compared with its ledger.
 type Auditee interface {
-	// Sample returns up to n records of a shard that are at rest, with no
-	// write under way, and goes on where the last call stopped, round and
-	// round.
+	// Sample returns up to n records of a shard that are at rest, with no write under way.
+	// It goes on where the last call stopped, and starts over at the end.
 	Sample(shard int, n int) []Ref
-	// Again is called when the last sample of a shard could not be read: the
-	// next one begins where that one began.
+	// Again is called when the last sample of a shard could not be read: the next sample
+	// begins where that one began.
 	Again(shard int)
-	// Repair is told which of them the ledger does not hold. Memory looks
-	// again under its lock, writes anew those that are still at rest where
-	// they were, and returns how many.
+	// Repair gets those records that the ledger does not hold. It checks them again under
+	// memory's lock, writes those that are still at rest at the same place, and returns how
+	// many.
 	Repair(shard int, missing []Ref) int
 }
 
-// Audit compares a slice of memory, up to n records of each of the shards, with
-// the ledger, and has what is missing there written anew. Outside a fault it
-// repairs nothing. The ledger has the time within for each shard. A shard that
-// cannot be read does not keep the others from being looked at; the error joins
-// what went wrong.
+// Audit compares a slice of memory, up to n records of each shard, with the ledger, and has
+// missing records written again. Without a fault it repairs nothing. The ledger has the time
+// within for each shard. A shard that cannot be read does not keep the others from being
+// audited; the error joins all failures.
 func Audit(ctx context.Context, l Ledger, a Auditee, shards []int, n int, within time.Duration) (checked, repaired int, err error) {
 	var errs []error
 	for _, shard := range shards {

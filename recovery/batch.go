@@ -63,10 +63,10 @@ func (b *Batch) Mark() (m Mark) {
 	return m
 }
 
-// marked tells whether a change with or without a mark may join the others.
+// marked reports whether a change with or without a mark may join the others.
 func (b *Batch) marked(with bool) bool { return len(b.items) == 0 || (b.items[0].number != 0) == with }
 
-// Retain drops the changes for which keep answers false. It asks once for each,
+// Retain drops the changes for which keep returns false. It calls keep once for each change,
 // in order; the others keep their order.
 func (b *Batch) Retain(keep func(i int) bool) {
 	kept := b.items[:0]

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// A CommitterConfig says what a Committer writes to and whom it tells.
+// A CommitterConfig says what a Committer writes to, and which functions it calls.
 type CommitterConfig[T any] struct {
 	// Ledger and Terms: the adopted ledger and what its Adopt returned.
 	Ledger Ledger
 	Terms  Terms
 
-	// Keep is asked once for each change, right before its batch is sent for
-	// the first time. If it answers false, because the caller gave up, the
-	// change is dropped and its tag comes back with ErrDropped. From the moment
-	// it answers true the ledger decides the outcome. Nil keeps everything.
+	// Keep is called once for each change, right before its batch is sent for the first time.
+	// If it returns false, because the caller gave up, the change is dropped and its tag comes
+	// back with ErrDropped. Once it has returned true, the ledger decides the outcome. Nil
+	// keeps all changes.
 	Keep func(tag T) bool
 
 	// Done reports the outcome of the changes with these tags, in the order in
@@ -38,25 +38,25 @@ type CommitterConfig[T any] struct {
 	// Backoff spaces the repeats of a batch that was not answered.
 	Backoff Backoff
 
-	// Patience is for how long a server may answer no batch at all until it is known not
-	// to answer, see Down; one that is slow as a rule is given more. 0 means 100 ms.
+	// Patience is for how long a server may answer no batch at all before it counts as down,
+	// see Down; a server that is usually slow gets longer. 0 means 100 ms.
 	Patience time.Duration
 
-	// Log is told when a batch begins to fail and when the ledger answers
-	// again. Nil means slog.Default().
+	// Log gets a line when a batch begins to fail and one when the ledger answers again. Nil
+	// means slog.Default().
 	Log *slog.Logger
 }
 
-// A Committer is the only writer of a ledger. Each shard has a lane of its own:
-// a goroutine that sends whatever has gathered while the batch before was under
-// way. There is no timer, so a lone caller waits for nobody; and a batch that
-// was not answered is repeated unchanged for as long as it takes, so nothing
-// overtakes it. Lanes take turns if the ledger's Terms say how many may send at
-// once; one that pauses before it repeats a batch gives its turn to others.
+// A Committer is the only writer of a ledger. Each shard has a lane of its own: a goroutine
+// that sends whatever has gathered while the previous batch was under way. There is no timer,
+// so a single caller does not wait for others. A batch that was not answered is repeated
+// unchanged for as long as it takes, so nothing overtakes it. If the ledger's Terms limit how
+// many lanes may send at once, lanes take turns; a lane that pauses before it repeats a batch
+// gives its turn to another.
 //
-// The queue is not bounded here: the caller bounds what it submits and watches
-// Stats. A panic of Ledger.Apply is not recovered and ends the process: going on
-// without knowing what was written would be worse.
+// The queue is not bounded here: the caller bounds what it submits and watches Stats. A panic
+// of Ledger.Apply is not recovered and ends the process, because what was written would be
+// unknown.
 type Committer[T any] struct {
 	cfg     CommitterConfig[T]
 	turns   chan struct{} // holds a token for each lane that has its turn; nil: all have
@@ -115,8 +115,8 @@ func (c *Committer[T]) newLane(shard int, stats CommitterStats) *lane[T] {
 	return newLane(c.ctx, shard, stats, &c.cfg, c.turns, c.outages, heard)
 }
 
-// Open begins to write a shard that was gained since, or another one under a number
-// that was used before: then all changes of the former must have been answered.
+// Open begins to write a shard that was acquired later, or another shard under a number that
+// was used before: then all changes of the former shard must have been answered.
 func (c *Committer[T]) Open(shard int) {
 	c.opening.Lock()
 	defer c.opening.Unlock()
@@ -141,9 +141,9 @@ func (c *Committer[T]) Open(shard int) {
 // ledger. It copies the change. An id must not be submitted again before Done
 // was called for its previous change, so that a batch holds an id once.
 //
-// After the shard was lost or the committer closed, Done is still called, with
-// ErrLost or ErrClosed, and from another goroutine than the caller's, so that
-// nobody waits for ever.
+// After the shard was lost or the committer closed, Done is still called, with ErrLost or
+// ErrClosed, so that no caller waits for ever. It is called from another goroutine than the
+// caller's.
 func (c *Committer[T]) Submit(shard int, ch Change, tag T) {
 	(*c.lanes.Load())[shard].submit(ch, tag)
 }
@@ -154,8 +154,8 @@ func (c *Committer[T]) Stalled(shard int) time.Duration {
 	return (*c.lanes.Load())[shard].stalled()
 }
 
-// Silent tells whether the ledger has answered no shard at all for longer than d, though
-// one has waited for so long.
+// Silent reports whether the ledger has answered no shard at all for longer than d, though at
+// least one shard has waited for that long.
 func (c *Committer[T]) Silent(d time.Duration) bool {
 	if time.Since(c.began)-time.Duration(c.heard.Load()) <= d {
 		return false

@@ -2,159 +2,158 @@ package recovery
 
 import "context"
 
-// A Fleet is a ledger that several nodes share. Each holds shards: at first those of
-// its own name, and later also those that others have left behind.
+// A Fleet is a ledger that several nodes share. Each node holds shards: at first those of its
+// own name, later also shards that it has adopted from other nodes.
 //
-// A shard's number, where a method takes one, stands for one term: the time from
-// gaining a shard until it is lost or yielded. What is gained again has another
-// number, until memory has called Forget for the old one. The numbers below
-// Terms.Shards are those of the node's own shards that it held when it was adopted;
-// others come with Watcher.Gained.
+// A shard's number, where a method takes one, stands for one term: the time from acquiring a
+// shard until it is lost or yielded. A shard that is acquired again gets another number, until
+// the caller has called Forget for the old one. The numbers below Terms.Shards are the node's
+// own shards that it held when it was adopted; later ones come with Watcher.Gained.
 //
 // Shards change hands in three ways, each by one compare-and-set of the owner's token:
 //
-//   - adopted: their holder has shown no sign of life for so long that it is dead. The
-//     ledger sees to that by itself, as far as Watcher.Room allows.
-//   - yielded: memory hands them to a node that has asked for them, and that node
-//     accepts them.
-//   - lost: others have adopted them while this process was cut off. It notices when
-//     a batch is refused or a sign of life is answered, and is told by Watcher.Lost.
+//   - adopted: the holder has sent no heartbeat for so long that it counts as dead. The
+//     ledger adopts its shards by itself, as far as Watcher.Room allows.
+//   - yielded: the holder hands the shard to a node that has asked for it, and that node
+//     accepts it.
+//   - lost: another node adopted the shard while this process was cut off. The process
+//     notices when a batch is refused or a heartbeat is answered, and calls Watcher.Lost.
 type Fleet interface {
 	Ledger
 	Rewinder
 
 	// Home names the shard of a term.
 	Home(shard int) Home
-	// Locate tells who holds a shard. It may remember an earlier answer, unless anew.
+	// Locate returns the holder of a shard. Unless anew, it may return an earlier answer.
 	Locate(ctx context.Context, home Home, anew bool) (Holder, error)
-	// Homes names every shard that a registered node has ever used, whether a node holds it or
-	// not. It reads the registry anew, and fails while that may lack a node.
+	// Homes lists every shard that a registered node has ever used, held or not. It reads the
+	// registry anew, and fails while the registry may lack a node.
 	Homes(ctx context.Context) ([]Home, error)
-	// Holders tells who holds these shards, but for those that no node has ever held and those
-	// that were retired because nothing was left in them. It reads their owners anew, once for
-	// all callers that wait, and fails if it cannot tell of one.
+	// Holders returns the holders of these shards. It leaves out shards that no node has ever
+	// held and those that were retired because they were empty. It reads the owners anew, once
+	// for all callers that wait, and fails if it cannot read one of them.
 	Holders(ctx context.Context, homes []Home) (map[Home]Holder, error)
-	// Standing tells how this process stands among the others. It costs next to nothing.
+	// Standing returns the state of this process among the other nodes. It needs no round trip.
 	Standing() Standing
 	// Peers lists the nodes in order of their names, this one included, as this process last
 	// saw their heartbeats. Held and Adopted are not filled in. It costs next to nothing.
 	Peers(ctx context.Context) ([]Node, error)
-	// Nodes is Peers of this moment, a node that has just started included, with Held and
-	// Adopted. For these it reads the owners of all shards, unless they were read within the
-	// last second; once for all callers that wait.
+	// Nodes is Peers of this moment, with Held and Adopted; it includes a node that has just
+	// started. For Held and Adopted it reads the owners of all shards, unless they were read
+	// within the last second, once for all callers that wait.
 	Nodes(ctx context.Context) ([]Node, error)
-	// MarkSpooling tells the others whether this node may have tasks that only its spool has;
-	// see Node.Spools. The next process of the node finds it as it was.
+	// MarkSpooling tells the other nodes whether this node may have tasks that are only in its
+	// spool; see Node.Spools. The mark stays for the next process of the node.
 	MarkSpooling(ctx context.Context, spools bool) error
 
-	// Yield gives a shard to another node. Its last batch must have been answered, and
-	// no other one may follow. After an error it may be repeated, and must be after
-	// ErrUnanswered, with the same node; it is ErrLost when the shard has passed to
-	// somebody already, be it to that node.
+	// Yield hands a shard to another node. Its last batch must have been answered, and no other
+	// one may follow. After an error it may be repeated; after ErrUnanswered it must be, with
+	// the same node. It returns ErrLost when the shard has another owner by now, also if that
+	// is the given node.
 	Yield(ctx context.Context, shard int, to string) error
-	// Accept takes a shard over that its holder has yielded to this node, and calls
-	// Watcher.Gained. It reports false when the shard is somebody else's, also if that was
-	// forgotten meanwhile: then it sees to it that the other one gets it.
+	// Accept takes over a shard that its holder has yielded to this node, and calls
+	// Watcher.Gained. It reports false when another node owns the shard. If the ledger has lost
+	// the hand-over to that node, Accept repeats the hand-over.
 	Accept(ctx context.Context, home Home) (bool, error)
-	// A node that gains a shard must know who is dead in it. Errors: as of ScanShard.
+	// A node that acquires a shard must know its dead records. Errors: as of ScanShard.
 	DeadScanner
-	// Forget tells that memory knows nothing any more of a shard that was lost or
-	// yielded, so that its number may be used for another term.
+	// Forget says that the caller has dropped all it knew of a shard that was lost or yielded,
+	// so that the shard's number may be used for another term.
 	Forget(shard int)
 }
 
-// A Holder is who holds a shard.
+// A Holder names the process that holds a shard.
 type Holder struct {
-	// Shard is the number under which this process holds it, or -1.
+	// Shard is the number under which this process holds the shard, or -1.
 	Shard int
-	// Node is the name of the holder; empty if nobody has ever held the shard, or
-	// nobody does any more because nothing was left in it.
+	// Node is the name of the holder. It is empty if no node has ever held the shard, or if
+	// the shard was retired because it was empty.
 	Node string
-	// Live tells that the holder shows signs of life. If not, somebody is about to
+	// Live reports whether the holder sends heartbeats. If not, another node is about to
 	// adopt the shard.
 	Live bool
-	// Retired: nobody holds the shard, as nothing was left in it. Accept takes it, if it is
-	// one of the node's own that is in use; otherwise nobody will hold it again.
+	// Retired: no node holds the shard, because it was empty. Accept takes it if it is one of
+	// the node's own that is in use; otherwise no node will hold it again.
 	Retired bool
 }
 
-// Standing is how a process stands among the nodes of its ledger.
+// Standing is the state of a process among the nodes of its ledger.
 type Standing struct {
-	// Alone: no other node is registered. Nobody can adopt anything then.
+	// Alone: no other node is registered, so none can adopt anything.
 	Alone bool
-	// Certain: nobody else can have adopted what this process holds, since its last
-	// answered sign of life is recent enough, or it is alone.
+	// Certain: no other node can have adopted what this process holds. Its last answered
+	// heartbeat is recent enough, or it is alone.
 	Certain bool
-	// Gaining: it has taken shards, or is about to, of which Watcher.Gained has not told
-	// yet. Memory does not know all that is in the ledger then, nor that it does not.
+	// Gaining: it has acquired shards, or is about to, for which Watcher.Gained was not called
+	// yet. Until then memory may lack ids that the ledger has.
 	Gaining bool
-	// Doubts counts how often the Directory may have lost entries. Doubtful: it may have
-	// within the last failover time, and nodes may not have registered their ids anew.
+	// Doubts counts how often the Directory may have lost entries. Doubtful: it may have lost
+	// some within the last failover time, and nodes may not have registered their ids anew.
 	Doubts   uint64
 	Doubtful bool
 }
 
-// A Directory is kept by a fleet for ids that do not tell their home: those that
-// callers have chosen. Where an id is filed, there its record is, or will be: whoever
-// creates a record files its id first, and only who holds a shard files ids under it
-// or takes them out.
+// A Directory maps ids that callers have chosen, which do not tell their home, to homes. The
+// record of an id is under the home where the id is filed, or will be. A node files an id
+// before it creates the record. Only the node that holds a shard files ids under it or
+// removes them.
 //
-// A node that is alone files nothing. When it gets company, it files the ids that it has,
-// and then says so by MarkIndexed; until then, an id that is not filed may be its.
+// A node that is alone files nothing. When another node starts, it files the ids that it has,
+// and then calls MarkIndexed. Until then, an id that is not filed may be one of its ids.
 type Directory interface {
-	// Look returns where ids are filed, in their order; Home is 0 where one is not.
+	// Look returns where ids are filed, in the order of ids; Home is 0 where one is not filed.
 	Look(ctx context.Context, ids []string) ([]Filing, error)
-	// File makes changes whose Old is what stands in the directory, and returns, in
-	// their order, what stands there now. One that is made already counts as made. An id
-	// comes once. After an error the outcome is open, and the changes may be repeated;
-	// but with ErrFull comes what stands there now: only what is new was not made.
+	// File applies each change whose Old is what the directory has, and returns, in the order
+	// of changes, what the directory has now. A change that was applied before counts as
+	// applied. An id may come once. After an error the outcome is open, and the changes may be
+	// repeated. With ErrFull it still returns what the directory has: only new ids are missing.
 	File(ctx context.Context, changes []Refiling) ([]Filing, error)
-	// MarkIndexed tells the others that all ids of this node are filed, or that they may
-	// not be. The next process of the node finds it as it was. A process that is alone and
-	// wants to stop to file says so first, and then looks again whether it is alone.
+	// MarkIndexed tells the other nodes whether all ids of this node are filed. The mark stays
+	// for the next process of the node. A process that is alone and wants to stop filing must
+	// clear the mark first, and then check again that it is alone.
 	//
-	// A fleet itself takes the mark back when it gains shards while some node's ids are
-	// not all filed. The first MarkIndexed(true) after that is refused, as whoever calls
-	// it may not have known of them: it files their ids, and calls it again. A node should
-	// yield no shard before its own ids are filed.
+	// A fleet clears the mark by itself when it acquires shards while some node has ids that
+	// are not filed. The first MarkIndexed(true) after that is refused, because its caller may
+	// not have known of those shards: it files their ids and calls again. A node should yield
+	// no shard before its own ids are filed.
 	MarkIndexed(ctx context.Context, indexed bool) error
-	// Unindexed names the other nodes whose ids may not all be filed: those that live, and
-	// of the dead those that still hold shards. While the directory is doubtful, see Standing,
-	// these are all that live. It costs next to nothing.
+	// Unindexed names the other nodes whose ids may not all be filed: live nodes, and dead
+	// nodes that still hold shards. While the directory is doubtful, see Standing, it names
+	// all live nodes. It costs next to nothing.
 	Unindexed(ctx context.Context) ([]string, error)
 }
 
-// FilingScanner is implemented by a Directory whose filings can be gone through, so that
-// those are found which belong to nothing any more.
+// FilingScanner is implemented by a Directory that can list its filings, so that filings
+// whose record is gone can be found.
 type FilingScanner interface {
-	// ScanFilings hands out about a thousand filings, in any order, and returns the
-	// position where it goes on: empty at the beginning, and again at the end. Of those
-	// that come or go meanwhile, some may be left out, or come twice.
+	// ScanFilings visits about a thousand filings, in any order, and returns the position of
+	// the next call; it is empty at the beginning and at the end. Filings that come or go
+	// meanwhile may be left out, or come twice.
 	ScanFilings(ctx context.Context, position string, visit func(id string, f Filing)) (next string, err error)
 }
 
-// A Filing says under which home an id is filed. The nonce tells it from earlier
-// filings of the same id under the same home, so that what belongs to an earlier
-// one is not taken out with a later one.
+// A Filing says under which home an id is filed. The nonce tells it from earlier filings of
+// the same id under the same home, so that a removal that was meant for an earlier filing does
+// not remove a later one.
 type Filing struct {
 	Home  Home
 	Nonce uint32
 }
 
-// A Refiling changes where an id is filed; the zero Filing stands for nowhere.
+// A Refiling changes where an id is filed; the zero Filing means that it is not filed.
 type Refiling struct {
 	ID       string
 	Old, New Filing
 }
 
-// A Bus carries messages between the nodes of a fleet, in no order, each at most
-// once, and without any promise.
+// A Bus carries messages between the nodes of a fleet, in no order, each at most once. A
+// message may be lost.
 type Bus interface {
-	// Listen begins to receive what is sent to this node or to all; it comes after
-	// Adopt and is called once. Calls of receive come one at a time; the message is
-	// receive's to keep. It ends with Close of the ledger.
+	// Listen begins to receive messages that are sent to this node or to all. It is called
+	// once, after Adopt. Calls of receive come one at a time; receive may keep the message.
+	// Listening ends with Close of the ledger.
 	Listen(receive func(message []byte)) error
-	// Send sends a message to a node, or to all others if node is empty. An error means
-	// that the message may not have been sent; ErrUnheard, that nobody got it.
+	// Send sends a message to a node, or to all others if node is empty. An error means that
+	// the message may not have been sent; ErrUnheard means that no node received it.
 	Send(ctx context.Context, node string, message []byte) error
 }

@@ -2,21 +2,21 @@ package recovery
 
 import "time"
 
-// Health is what a ledger knows of the storage beneath it, for readiness and for
-// people. What a ledger cannot tell is zero.
+// Health is what a ledger knows of the storage beneath it, for readiness and for people. A
+// field that a ledger does not know is zero.
 type Health struct {
 	Where      string        // names the storage, without its secrets
 	Version    string        // of the server; the lowest, where there are several
 	Latency    time.Duration // of a recent round trip
 	ClockAhead time.Duration // the server's clock minus this machine's; Lapse does not use it
-	LastAnswer time.Time     // when the last question that was answered was asked
+	LastAnswer time.Time     // when the last request that was answered was sent
 	Err        error         // why the storage does not answer; nil when it does
 	Warnings   []string      // what an operator should change
 	Waiting    []Waiting     // reads that make no progress, and the like
 }
 
-// Reporter is implemented by ledgers that can tell how their storage does, also
-// while Adopt waits for it.
+// Reporter is implemented by ledgers that can describe the state of their storage, also while
+// Adopt waits for it.
 type Reporter interface {
 	// Health never waits for the storage.
 	Health() Health

@@ -7,9 +7,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// A Home names one shard among those of all nodes that share a ledger, for as long
-// as the shard holds anything: whoever holds it, its home stays the same. It is the
-// number of the node that made it and the number of the shard there.
+// A Home names one shard among those of all nodes that share a ledger, for as long as the
+// shard holds anything. It does not change with the holder. It consists of the number of the
+// node that made the shard and the shard's number there.
 type Home uint32
 
 // Bounds of the two parts of a Home. Nodes are numbered from 1, so that no Home is 0.
@@ -30,14 +30,14 @@ func (h Home) Node() uint16 { return uint16(h >> homeShardBits) }
 // Shard is the number of the shard at the node that made it.
 func (h Home) Shard() int { return int(h & MaxHomeShard) }
 
-// NewID makes an id that tells its home, so that any node can tell from the id alone
-// where its record is: a UUIDv7 (RFC 9562, section 5.7) in whose 74 random bits stand
+// NewID makes an id that contains its home, so that any node can tell from the id alone where
+// its record is: a UUIDv7 (RFC 9562, section 5.7) whose 74 random bits hold
 //
 //	rand_a, 12 bits   a check of the time and the home
 //	rand_b, 26 bits   the home
 //	        36 bits   random
 //
-// A record whose id tells a home is always kept there, whoever made the id.
+// A record whose id contains a home is always kept there, whichever node made the id.
 func (h Home) NewID() string {
 	u := uuid.Must(uuid.NewV7())
 	low := binary.BigEndian.Uint64(u[8:])
@@ -50,8 +50,8 @@ func (h Home) NewID() string {
 	return u.String()
 }
 
-// HomeOf reads the home that an id tells. Of other ids, one in four thousand UUIDs of
-// version 7 seems to tell one too; it is a matter of luck whether any node has that number.
+// HomeOf reads the home that an id contains. Of other UUIDs of version 7, one in four thousand
+// seems to contain one too; it is a matter of luck whether any node has that number.
 func HomeOf(id string) (Home, bool) {
 	const length = 36
 	if len(id) != length || id[14] != '7' {
@@ -85,9 +85,9 @@ type Node struct {
 	Number uint16 // in the homes of its shards
 	Self   bool   // this process
 
-	Live        bool          // it shows signs of life; until enough was seen of it, it counts as alive
-	Released    bool          // its last process ended in order
-	Silent      time.Duration // for how long this process has seen no sign of life
+	Live        bool          // it sends heartbeats; it counts as alive until it was watched for long enough
+	Released    bool          // its last process shut down cleanly
+	Silent      time.Duration // for how long this process has seen no heartbeat of it
 	Incarnation string        // names the process among all that had the node's name
 
 	Process string // which process, for people
@@ -99,8 +99,8 @@ type Node struct {
 	Held    int    // of its own: how many it holds now
 	Adopted int    // how many of other nodes' it holds
 	Indexed bool   // see Directory
-	Spools  bool   // it has a spool, which may have tasks that the ledger lacks, also if it does not live
-	Status  []byte // what its memory had to say lately, if it lives and is not Gone; see Watcher.Status
+	Spools  bool   // its spool may have tasks that the ledger lacks, also if the node is dead
+	Status  []byte // its last status, if it is alive and not Gone; see Watcher.Status
 	// Quiet: it gives no signs of life, for not as long as the dead, or it was quiet before a
 	// gap in which this process could see none, and has given none since.
 	Quiet bool

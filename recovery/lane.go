@@ -31,7 +31,7 @@ type lane[T any] struct {
 
 	heard   func()        // called when the ledger has answered a batch
 	outages *outages      // of all lanes
-	failing atomic.Bool   // the batch under way was sent again, and has waited for longer than a server is given
+	failing atomic.Bool   // the batch under way was repeated and is older than the server's limit
 	turns   chan struct{} // holds a token for each lane that has its turn; nil: all have
 	wake    chan struct{} // holds one token when there may be something to do
 	ended   chan struct{} // closed when run has returned

@@ -9,36 +9,36 @@ import (
 // Errors of ledgers and of the committer. They come wrapped with details; test
 // for them with errors.Is.
 var (
-	// ErrHeld is returned by Adopt when a living process owns the ledger. The
-	// message says which one, as far as the ledger knows.
+	// ErrHeld is returned by Adopt when a live process owns the ledger. The message names
+	// the process, as far as the ledger knows it.
 	ErrHeld = errors.New("the ledger is held by another process")
 	// ErrLost is returned by Apply when a shard has passed to another owner:
 	// nothing of the batch was applied, and nothing of a later one will be.
 	ErrLost = errors.New("the shard has passed to another owner")
 	// ErrForgotten ends a process that was cut off for so long that the other nodes have
-	// taken over all that it had and forgotten its name. Started again, it is as new.
+	// adopted all its shards and removed its name. After a restart it is like a new node.
 	ErrForgotten = errors.New("the other nodes have forgotten this one while it was cut off")
-	// ErrUnanswered is returned by Yield when the shard may have changed hands, now or as
-	// soon as what was sent arrives. Only another Yield tells.
+	// ErrUnanswered is returned by Yield when the shard may have changed hands, now or later,
+	// when a delayed command arrives. Only another Yield tells.
 	ErrUnanswered = errors.New("the ledger has not answered whether the shard has changed hands")
-	// ErrDropped is what the committer reports for a change that its caller
-	// gave up before it was sent: the ledger has never seen it.
+	// ErrDropped is what the committer reports for a change whose caller gave up before it
+	// was sent: the ledger has never seen it.
 	ErrDropped = errors.New("given up before it was sent to the ledger")
-	// ErrRetired is a kind of ErrLost: nothing was left in the shard, and its node is gone
-	// for good, so that this process has given it up.
+	// ErrRetired is a kind of ErrLost: the shard was empty and its node is gone for good, so
+	// this process has given it up.
 	ErrRetired = fmt.Errorf("%w: nothing was left in it, and its node is gone", ErrLost)
 	// ErrClosed is returned by every method of a ledger after Close.
 	ErrClosed = errors.New("the ledger is closed")
 	// ErrLayout is returned by Adopt when the ledger was written by a newer
 	// version of Lapse in a way that this one cannot read.
 	ErrLayout = errors.New("the ledger has a layout that this version cannot read")
-	// ErrUnheard is returned by Bus.Send when nobody has got the message, nor will. It
-	// has a method Unheard, for those who know no ledger.
+	// ErrUnheard is returned by Bus.Send when no node received the message or ever will. It
+	// has a method Unheard, for callers that do not import this package.
 	ErrUnheard error = unheardError{}
 	// ErrConflict is returned by PutSetting when the revision has changed.
 	ErrConflict = errors.New("the setting has another revision")
 	// ErrNoHistory is returned by ChangedSettings when the changes since the version are not
-	// known one by one, and EachSetting must be asked.
+	// known one by one. The caller must then use EachSetting.
 	ErrNoHistory = errors.New("the changes of settings since then are not known one by one")
 	// ErrRewound is returned by ChangedSettings when the ledger has lost changes that led to
 	// the version.
@@ -50,7 +50,7 @@ var (
 
 type unheardError struct{}
 
-func (unheardError) Error() string { return "nobody has heard the message" }
+func (unheardError) Error() string { return "no node received the message" }
 func (unheardError) Unheard() bool { return true }
 
 // A Place is one of the two places in which a ledger keeps records.
@@ -86,7 +86,7 @@ type Change struct {
 	Mark     Mark   // of a creation that comes from a spool, for a Heir
 }
 
-// Creation tells whether the record is new to the ledger.
+// Creation reports whether the record is new to the ledger.
 func (c *Change) Creation() bool {
 	return c.From.Place == Nowhere && c.To.Place != Nowhere
 }
@@ -108,9 +108,9 @@ type Entry struct {
 
 // Terms are what a ledger grants to the node that adopted it.
 type Terms struct {
-	// Shards is how many shards the node has taken: they are numbered from 0. It is at
-	// least 1, unless others hold all that are the node's own, see Away. Each has its
-	// own sequence of batches.
+	// Shards is how many shards the node has taken; they are numbered from 0. It is at least
+	// 1, unless other nodes hold all of the node's own shards, see Away. Each shard has its own
+	// sequence of batches.
 	Shards int
 	// ShardOf names the shard in which a new record with this id belongs, or -1 if
 	// the node does not hold it at the moment. An existing record stays in the shard
@@ -121,12 +121,12 @@ type Terms struct {
 	// in which ShardOf puts it, whichever node holds that. Both are nil if the ledger is no Fleet.
 	ShardsOf func(id []byte) []int
 	HomeFor  func(id []byte) Home
-	// Away are shards of the node's own that other nodes of a Fleet hold. Memory may ask
+	// Away lists the node's own shards that other nodes of a Fleet hold. The caller may ask
 	// their holders to yield them.
 	Away []Home
-	// AtOnce is how many batches, of as many shards, are worth sending at the
-	// same time; 0 means one of each shard. Where all shards are kept by one server,
-	// more of them only wait there, and each has gathered less.
+	// AtOnce is how many batches, of as many shards, are worth sending at the same time; 0
+	// means one for each shard. Where one server keeps all shards, more batches only wait
+	// there, and each has gathered fewer changes.
 	AtOnce int
 	// Server names the server that keeps a shard, where several do; nil: one keeps all of
 	// them. It never waits.
@@ -143,41 +143,38 @@ type Ledger interface {
 	// Errors: ErrHeld, ErrLayout, or why the ledger cannot be reached.
 	Adopt(ctx context.Context) (Terms, error)
 
-	// Apply writes a batch: all of it or nothing, durable once it returns nil.
-	// A ledger without room may refuse what would make it grow: with ErrFull,
-	// the batch was written without its creations, all of them, and a copy of it
-	// that is still on its way will not create them either. ErrLost and ErrClosed
-	// are final. After any other error the outcome is open, and the caller repeats
-	// the same batch before it sends another one to the same shard.
+	// Apply writes a batch: all of it or nothing, durable once it returns nil. A ledger
+	// without room may refuse what would make it grow: with ErrFull, the batch was written
+	// without any of its creations, and a copy of it that is still in flight will not create
+	// them either. ErrLost and ErrClosed are final. After any other error the outcome is open,
+	// and the caller repeats the same batch before it sends another one to the same shard.
 	Apply(ctx context.Context, shard int, b *Batch) error
 
 	// Get reads pending records of one shard and calls found for those that
 	// exist, with their position in refs.
 	Get(ctx context.Context, shard int, refs []Ref, found func(i int, e Entry)) error
 
-	// Scan hands out all pending records, page by page, each in the order
-	// of their next attempt as far as the ledger can. It is called once, right after
-	// Adopt, while batches are being applied already; after an error it may
-	// be called again and starts anew. An entry with Data shows the state
-	// at Adopt, and no id comes with Data twice after one Adopt: a second scan
-	// would otherwise bring back what was delivered and forgotten since the
-	// first. An entry without Data only nominates an id: the record must be read
-	// with Get, under the reader's lock, since it may have changed or gone. An
-	// error of page ends the scan and is returned. page may call Get. It may be
-	// called from several goroutines at once, each with pages of other shards.
+	// Scan visits all pending records, page by page, each page in the order of their next
+	// attempt as far as the ledger can. It is called once, right after Adopt, while batches are
+	// already being applied. After an error it may be called again and starts anew. An entry
+	// with Data shows the state at Adopt. No id comes with Data twice after one Adopt: a second
+	// scan would bring back what was delivered and deleted since the first. An entry without
+	// Data only nominates an id: the caller must read the record with Get, under its own lock,
+	// since it may have changed or gone. An error of page ends the scan and is returned. page
+	// may call Get. It may be called from several goroutines at once, each with pages of other
+	// shards.
 	Scan(ctx context.Context, page func([]Entry) error) error
 
 	// GetDead reads dead records by id and calls found for those that exist.
 	GetDead(ctx context.Context, ids []string, found func(i int, e Entry)) error
 
-	// ListDead hands out the dead records of a label, the longest dead first,
-	// beginning after the record that died at after.Next with after.ID, until
-	// visit returns false. An empty label means all, in order of label; after
-	// must then be zero, as it names no label.
+	// ListDead visits the dead records of a label, the longest dead first, beginning after the
+	// record that died at after.Next with after.ID, until visit returns false. An empty label
+	// means all labels, in their order; after must then be zero, because it names no label.
 	ListDead(ctx context.Context, label string, after Ref, visit func(e Entry) bool) error
 
-	// Close gives the ledger back, so that another process can adopt it at
-	// once. It is idempotent. What Apply has confirmed stays.
+	// Close releases the ledger, so that another process can adopt it at once. It is
+	// idempotent. What Apply has confirmed stays.
 	Close() error
 }
 
@@ -199,8 +196,8 @@ type Settings interface {
 // SettingsRestorer is implemented by Settings whose storage may lose what it confirmed.
 type SettingsRestorer interface {
 	// RestoreSetting is PutSetting of a value that was confirmed under a revision and is lost.
-	// It gets that revision again, or a higher one: what another process sets afterwards is
-	// newer to every process that knows the value from before.
+	// The value gets that revision again, or a higher one. So what another process sets
+	// afterwards is newer to every process that knows the value from before.
 	RestoreSetting(ctx context.Context, name string, ifRevision int64, value []byte, revision int64) (int64, error)
 }
 
@@ -210,10 +207,10 @@ type SharedSettings interface {
 	// SettingsVersion names the present state of all settings.
 	SettingsVersion(ctx context.Context) (SettingsVersion, error)
 	// ChangedSettings visits the settings whose names begin with prefix and that have changed
-	// since a version, as they are now, and returns the version up to which that is all. A
-	// deleted one has a nil value and a revision that is lower than all that it will have when
-	// it is set again. If nothing has changed it costs one short round trip, so that it can
-	// be asked for several times a second. What was visited before an error is right as well.
+	// since a version, as they are now, and returns the version up to which that is complete.
+	// A deleted setting has a nil value and a revision lower than any that it will have when
+	// it is set again. If nothing has changed, the call costs one short round trip, so it can be
+	// made several times a second. What was visited before an error is valid as well.
 	//
 	// Errors: ErrNoHistory, ErrRewound.
 	ChangedSettings(ctx context.Context, since SettingsVersion, prefix string,
@@ -226,10 +223,10 @@ type SettingsVersion struct {
 	Last    string // names the last one; empty if its writer gave it no name
 }
 
-// Finder is implemented by ledgers that can find a pending record by its id
-// alone. With others, an id that replay has not reached yet has to wait for it.
-// A record that was found may be finished and forgotten at once, so a Scan does
-// not hand it out with Data afterwards.
+// Finder is implemented by ledgers that can find a pending record by its id alone. With other
+// ledgers, a call for an id that replay has not reached yet has to wait for replay. A record
+// that was found may be finished and deleted at once, so Scan does not return it with Data
+// afterwards.
 type Finder interface {
 	// Find reads a pending record and calls found if it exists.
 	Find(ctx context.Context, id string, found func(e Entry)) error
@@ -255,7 +252,7 @@ func FindMany(ctx context.Context, f Finder, ids []string, found func(i int, e E
 	return nil
 }
 
-// DeadScanner is implemented by ledgers that can tell who is dead in a shard without
+// DeadScanner is implemented by ledgers that can list the dead records of a shard without
 // reading the records. A Fleet does.
 type DeadScanner interface {
 	// ScanDead visits the dead records of a shard, in no order and without their Data.
@@ -270,10 +267,10 @@ type DeadChecker interface {
 	HasDead(ctx context.Context, shard int, ids []string) ([]bool, error)
 }
 
-// Conditioner is implemented by ledgers that can tell beforehand that they
-// will not take new records.
+// Conditioner is implemented by ledgers that can tell in advance that they will refuse new
+// records.
 type Conditioner interface {
-	// Condition is cheap and returns nil, ErrFull wrapped with figures, or another reason for
-	// which what is new would not be kept.
+	// Condition is cheap and returns nil, ErrFull wrapped with figures, or another reason why
+	// new records would not be kept.
 	Condition() error
 }

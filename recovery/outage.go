@@ -10,9 +10,9 @@ import (
 const (
 	// defaultPatience is CommitterConfig.Patience unless set.
 	defaultPatience = 100 * time.Millisecond
-	// patienceFactor is how many times its usual answering time a server is given, if that
-	// is more than the patience: a slow server answers, late. patienceLimit bounds it, in
-	// multiples of the patience.
+	// patienceFactor is how many times its usual answering time a server gets, if that is more
+	// than the patience: a slow server answers late. patienceLimit bounds it, in multiples of
+	// the patience.
 	patienceFactor, patienceLimit = 10, 20
 	// usualWeight is the weight of the past in the usual answering time, of one answer more.
 	usualWeight = 7
@@ -20,12 +20,12 @@ const (
 	serversKept = 64
 )
 
-// outages knows which servers of a ledger do not answer.
+// outages records which servers of a ledger do not answer.
 //
-// A server is down once it owes an answer to some batch, and has answered no batch at all
-// for longer than it is given. It is up again with its first answer, whatever the shard. A
-// shard is down while its server is, and while its own batch, sent again at least once,
-// has been under way for so long: after an outage, shards come back one by one.
+// A server is down once it owes an answer to some batch and has answered no batch at all for
+// longer than its limit. It is up again with its first answer, of any shard. A shard is down
+// while its server is, and while its own batch was repeated at least once and is older than
+// the limit: after an outage, shards come back one by one.
 type outages struct {
 	patience time.Duration
 	serverOf func(shard int) string // nil: one server keeps all shards
@@ -45,7 +45,7 @@ type server struct {
 	owes     time.Time     // since when it owes an answer, if it does
 	usual    time.Duration // in which it answers
 	isDown   bool
-	watch    *time.Timer // looks whether it is down
+	watch    *time.Timer // runs watchOnce
 	watched  bool        // the timer runs
 }
 
@@ -89,7 +89,7 @@ func (o *outages) begin(shard int) *server {
 	return s
 }
 
-// forgetLocked drops servers of which nothing is awaited, if there are many: a cluster's
+// forgetLocked drops servers without a batch under way, if there are many: a cluster's
 // addresses change over the years.
 func (o *outages) forgetLocked() {
 	if len(o.servers) < serversKept {
@@ -130,7 +130,7 @@ func (o *outages) patienceLocked(s *server) time.Duration {
 	return min(max(o.patience, patienceFactor*s.usual), patienceLimit*o.patience)
 }
 
-// look finds out whether a server is down.
+// watchOnce announces a server that has just gone down.
 func (o *outages) watchOnce(s *server) {
 	if silent, isDown := o.isSilent(s); isDown {
 		o.announce()
@@ -139,8 +139,8 @@ func (o *outages) watchOnce(s *server) {
 	}
 }
 
-// found reports whether a server has just turned out to be down. If not, but it owes an
-// answer, it is looked at again.
+// isSilent reports whether a server has just gone down, and for how long it was silent. If it
+// owes an answer and is not down yet, isSilent sets its timer again.
 func (o *outages) isSilent(s *server) (silent time.Duration, isDown bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -158,7 +158,7 @@ func (o *outages) isSilent(s *server) (silent time.Duration, isDown bool) {
 	return silent, true
 }
 
-// announce counts one more server or shard that is down, and tells those who wait.
+// announce counts one more server or shard that is down, and wakes the waiting callers.
 func (o *outages) announce() {
 	o.down.Add(1)
 	next := make(chan struct{})
@@ -178,7 +178,7 @@ func (o *outages) isDown(shard int) bool {
 }
 
 // Down reports whether the server that keeps a shard is known not to answer: what is
-// submitted now is written when it answers again, and nobody should wait for that. It
+// submitted now is written when it answers again, and no caller should wait for that. Down
 // never waits.
 func (c *Committer[T]) Down(shard int) bool {
 	return c.AnyDown() && (c.outages.isDown(shard) || (*c.lanes.Load())[shard].failing.Load())

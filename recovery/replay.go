@@ -13,21 +13,21 @@ import (
 // Memory is what Replay fills. Its methods may be called from several goroutines
 // at once, each with entries of other shards, which are valid only during the call.
 type Memory interface {
-	// Load takes entries with Data: it arms those that memory does not know,
-	// and skips the others, whose state in memory is the newer one.
+	// Load takes entries with Data. It arms those that memory does not know, and skips the
+	// others, whose state in memory is newer.
 	Load(page []Entry)
-	// Lock takes nominated entries (without Data). It locks the ids that
-	// memory does not know, so that nothing else happens to them until they
-	// are resolved, and returns their positions in the page.
+	// Lock takes nominated entries (without Data). It locks the ids that memory does not know,
+	// so that no call changes them until they are resolved, and returns their positions in the
+	// page.
 	Lock(page []Entry) []int
-	// Resolve unlocks an id. With found, e is its record as just read;
-	// otherwise there is none, and only e.Shard and e.ID are set. When reading
-	// has ended for good (ctx ended, ErrLost, ErrClosed), the ids still locked
-	// are resolved as not found: memory is then being given up as well.
+	// Resolve unlocks an id. With found, e is its record as just read; otherwise there is no
+	// record, and only e.Shard and e.ID are set. When reading has ended for good (ctx ended,
+	// ErrLost, ErrClosed), the ids still locked are resolved as not found: memory is then being
+	// discarded as well.
 	Resolve(e Entry, found bool)
 }
 
-// Progress tells how far a replay has come.
+// Progress is how far a replay has come.
 type Progress struct {
 	Read    int64         // entries read by the scan under way
 	Began   time.Time     // when Replay was called
@@ -39,17 +39,16 @@ type Progress struct {
 // reportEvery is the time between two calls of report.
 const reportEvery = time.Second
 
-// Replay reads the pending records of an adopted ledger into memory. It may run
-// while the Committer is writing already. A scan that fails is started anew
-// after a pause, until ctx ends; report, which may be nil and must not call back, is
-// called about once a second, when reading fails for the first time, and at the end. Replay
-// returns nil after one complete scan, or else why it gave up: the cause of ctx, or
-// ErrClosed.
+// Replay reads the pending records of an adopted ledger into memory. It may run while the
+// Committer is already writing. A scan that fails starts anew after a pause, until ctx ends.
+// report is called about once a second, when reading fails for the first time, and at the
+// end; it may be nil and must not call back. Replay returns nil after one complete scan, or
+// else why it gave up: the cause of ctx, or ErrClosed.
 func Replay(ctx context.Context, l Ledger, m Memory, report func(Progress)) error {
 	return replay(ctx, l, l.Scan, m, report, ErrClosed)
 }
 
-// ReplayShard is Replay of one shard that was gained since. It also gives up with ErrLost.
+// ReplayShard is Replay of one shard that was acquired later. It also gives up with ErrLost.
 func ReplayShard(ctx context.Context, f Fleet, shard int, m Memory, report func(Progress)) error {
 	return replay(ctx, f, func(ctx context.Context, page func([]Entry) error) error {
 		return f.ScanShard(ctx, shard, page)
@@ -66,7 +65,7 @@ type replayer struct {
 	mu       sync.Mutex // guards everything below
 	progress Progress
 	reported time.Time
-	failed   bool // that reading may fail was reported
+	failed   bool // a failure was reported
 }
 
 // replay scans until it has succeeded once, or has met one of the final errors.
@@ -91,7 +90,7 @@ func replay(ctx context.Context, l Ledger, scan func(context.Context, func([]Ent
 	}
 }
 
-// tell changes the progress, and reports it from time to time.
+// update changes the progress, and reports it from time to time.
 func (r *replayer) update(change func(p *Progress)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,9 +130,9 @@ func (r *replayer) page(ctx context.Context, page []Entry) error {
 }
 
 const (
-	// pieceMost and pieceLeast bound the ids that are locked at once. An id is locked until
-	// its record is here, and callers who ask for it wait: where reading takes longer than
-	// pieceLong, because records are large or the line is slow, fewer are locked at once.
+	// pieceMost and pieceLeast bound the ids that are locked at once. An id is locked until its
+	// record is read, and callers that ask for it wait. Where reading takes longer than
+	// pieceLong, because records are large or the line is slow, fewer ids are locked at once.
 	pieceMost, pieceLeast = 2048, 16
 	pieceLong             = 250 * time.Millisecond
 )
@@ -159,9 +158,9 @@ func (r *replayer) resolve(ctx context.Context, page []Entry) error {
 	return nil
 }
 
-// resolvePiece reads the records of nominated ids under memory's lock. It keeps
-// reading until there is an answer, since an id without one cannot be unlocked
-// honestly; what memory has locked is resolved on every way out.
+// resolvePiece reads the records of nominated ids under memory's lock. It keeps reading until
+// there is an answer: without one, neither "found" nor "not found" would be true. What memory
+// has locked is resolved on every return.
 func (r *replayer) resolvePiece(ctx context.Context, page []Entry) error {
 	shard := page[0].Shard
 	left := r.m.Lock(page) // positions of the ids that are locked still
