@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// reportAbsent tells readiness of nodes that are gone, or seem to be, and hold shards that no
-// node has adopted yet. Until then no node knows what is in these shards: calls about all
-// tasks, and ids that callers choose, are answered 503.
+// reportAbsent adds to readiness the nodes that are gone, or seem to be, and hold shards that
+// no node has adopted yet. Until then no node knows what is in these shards: calls about all
+// tasks, and calls with ids that callers choose, are answered 503.
 func (l *Ledger) reportAbsent() {
 	w := &l.peers
 	w.mu.Lock()
@@ -37,5 +37,5 @@ func (l *Ledger) reportAbsent() {
 	}
 }
 
-// waitsForNode is what readiness calls such a node.
+// waitsForNode is the name of such a node's entry in readiness.
 func waitsForNode(name string) string { return "node " + name }

@@ -14,11 +14,11 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// How long things wait, in parts and multiples of FailoverAfter.
+// Waiting times, as parts and multiples of FailoverAfter.
 const (
-	// othersShare: what is the part of another survivor waits for it.
+	// othersShare: a survivor waits for so long before it adopts the part of another one.
 	othersShare = 5
-	// retryShare: what could not be adopted is tried again, less and less often.
+	// retryShare: an adoption that failed is repeated, with growing pauses.
 	retryShare = 10
 	// ownersAfter: the owners of all shards are read from time to time even if no node dies:
 	// a shard may have been yielded to a node at the moment of its death. Every node reads
@@ -26,11 +26,11 @@ const (
 	ownersAfter = 3
 	// ownersNodes is up to how many nodes the pause is ownersAfter.
 	ownersNodes = 3
-	// forgetAfter: of a node that was dead for so long, what is empty is retired.
+	// forgetAfter: once a node was dead for so long, its empty shards are retired.
 	forgetAfter = 10
 )
 
-// times is a multiple of FailoverAfter.
+// times returns a multiple of FailoverAfter.
 func (l *Ledger) times(n int64) time.Duration {
 	if after := int64(l.opts.FailoverAfter); after <= math.MaxInt64/n {
 		return time.Duration(n * after)
@@ -38,16 +38,16 @@ func (l *Ledger) times(n int64) time.Duration {
 	return math.MaxInt64
 }
 
-// adoptIfDue adopts what the dead hold, when it is time to look for it. It comes right
-// after a poll that was answered.
+// adoptIfDue adopts the shards of dead nodes when it is time to look for them. It is called
+// right after a poll that was answered.
 func (l *Ledger) adoptIfDue(ctx context.Context) {
 	if !l.adoptionDue() {
 		return
 	}
 	found, err := l.readOwners(ctx)
 	if err == nil {
-		// Whoever comes back after this look finds its shards, and affirms them, after the
-		// survey: what is decided upon now takes nothing from it.
+		// A node that comes back after this poll finds its shards, and affirms them, after their
+		// owners were read: claims that are decided on now fail for them.
 		err = l.poll(ctx)
 	}
 	if err != nil {
@@ -60,7 +60,7 @@ func (l *Ledger) adoptIfDue(ctx context.Context) {
 	l.plan(left)
 }
 
-// adoptionDue tells whether somebody has died, or it is time to look anyway.
+// adoptionDue reports whether a node has died since, or the pause between two reads is over.
 func (l *Ledger) adoptionDue() bool {
 	w := &l.peers
 	w.mu.Lock()
@@ -80,10 +80,10 @@ func (l *Ledger) adoptionDue() bool {
 	return due
 }
 
-// A remaining is why there is something left to adopt.
+// A remaining says why there is something left to adopt.
 type remaining struct {
-	at       time.Time // when to look again, for what only has to wait
-	retry    bool      // something could not be adopted, and may be later
+	at       time.Time // when to look again for shards that only have to wait
+	retry    bool      // an adoption failed and may succeed later
 	warnings []string  // what an operator should know
 }
 
@@ -93,7 +93,7 @@ func (r *remaining) again(at time.Time) {
 	}
 }
 
-// plan says when to look again.
+// plan sets the time of the next look.
 func (l *Ledger) plan(r remaining) {
 	w := &l.peers
 	w.mu.Lock()
@@ -124,9 +124,9 @@ func (l *Ledger) plan(r remaining) {
 }
 
 // ownersPauseLocked is the pause between two reads of all owners while no node dies. With
-// n nodes it is n/ownersNodes times ownersAfter, so that the reads of a node do not grow with
-// the others, and those of all nodes together come as often as before. It varies by a quarter,
-// so that the nodes do not read at the same time, although all have read at the last death.
+// n nodes it is n/ownersNodes times ownersAfter. So a node's reads do not grow with the number
+// of nodes, and those of all nodes together come as often as before. It varies by a quarter, so
+// that the nodes do not read at the same time, although all have read at the last death.
 func (l *Ledger) ownersPauseLocked() time.Duration {
 	pause := min(l.times(ownersAfter*int64(max(1, len(l.peers.nodes)/ownersNodes))), 24*time.Hour)
 	return pause*3/4 + rand.N(pause/2)
@@ -135,13 +135,13 @@ func (l *Ledger) ownersPauseLocked() time.Duration {
 // An adoptable is a shard whose holder is dead.
 type adoptable struct {
 	seenShard
-	mine bool  // it is this node's part
+	mine bool  // this node should adopt it first
 	size int64 // how many pending records it has
 }
 
-// adoptFrom adopts shards of the dead: first this node's part of them, and after a
-// while what others have not taken. One comes after the other, and only what memory
-// has room for.
+// adoptFrom adopts shards of dead nodes: first this node's part of them, and after a while
+// those that the other survivors have not adopted. It adopts one shard after another, and only
+// those for which memory has room.
 func (l *Ledger) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
 	adoptables := l.adoptables(found, &r)
 	if len(adoptables) == 0 {
@@ -185,7 +185,7 @@ func (l *Ledger) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
 		fresh := between(l.peers.answered, time.Now()) < l.opts.FailoverAfter/(2*gapShare)
 		l.peers.mu.Unlock()
 		if !fresh || !l.Standing().Certain {
-			r.again(time.Now()) // after another look at who lives
+			r.again(time.Now()) // after another poll of the nodes
 			return r
 		}
 		room, ok := l.room(ctx)
@@ -272,8 +272,8 @@ func (l *Ledger) adoptables(found ownerList, r *remaining) []adoptable {
 	return adoptables
 }
 
-// newerLocked names a node that may have written records into a shard which are newer
-// than format.
+// newerLocked returns the name of a node that may have written records newer than format into
+// a shard.
 func (w *watch) newerLocked(h seenShard, format int) (string, bool) {
 	for _, node := range []string{h.node, h.token.node} {
 		if s := w.nodes[node]; s != nil && (s.fault != nil || s.entry.Format > format) {
@@ -295,8 +295,8 @@ func (l *Ledger) peersLocked() []string {
 	return peers
 }
 
-// partLocked names the peer that should adopt a shard: its own node, should that be
-// alive, and otherwise each peer an equal part of a node's.
+// partLocked names the peer that should adopt a shard: its own node if that is alive,
+// otherwise each peer an equal part of a node's shards.
 func (w *watch) partLocked(h seenShard, peers []string) string {
 	if len(peers) == 0 || slices.Contains(peers, h.node) {
 		return h.node
@@ -304,8 +304,8 @@ func (w *watch) partLocked(h seenShard, peers []string) string {
 	return peers[(int(h.home.Node())+h.index)%len(peers)]
 }
 
-// room is how many more records memory takes, beyond those that it has been given and
-// has yet to read.
+// room is how many more records memory can take, beyond those of acquired shards that it has
+// yet to read.
 func (l *Ledger) room(ctx context.Context) (int64, bool) {
 	answer := make(chan int64, 1)
 	l.notify(func(w recovery.Watcher) {
@@ -329,9 +329,9 @@ func (l *Ledger) room(ctx context.Context) (int64, bool) {
 	return 0, false
 }
 
-// take makes this process the owner of a shard that it does not hold, by next, if its
-// token is still what was found, and its owner has not come back since. An answer that is
-// lost is made up for by acceptFound.
+// take makes this process the owner of a shard that it does not hold, with the token next, if
+// the shard's token is still the one that was found and its owner has not come back since. If
+// the answer is lost, acceptFound completes the claim.
 func (l *Ledger) take(ctx context.Context, h seenShard, next token, unread int64) (bool, error) {
 	l.taking.Lock()
 	defer l.taking.Unlock()

@@ -43,12 +43,12 @@ func (l *Ledger) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 	case b.Len() == 0:
 		return nil
 	case s.open != 0 && s.open != checksum(b):
-		// Its number may be taken by the batch before, and then Redis would
-		// call this one written.
+		// The batch before may have taken its number, and then Redis would call this one
+		// written.
 		return fmt.Errorf("shard %d: the batch before was not answered and must be repeated first", n)
 	}
-	// The second round writes into a shard that was regained; the third is for
-	// a Redis that loses writes again meanwhile.
+	// The second round writes into a shard that was reclaimed; the third is for a Redis that
+	// loses writes again meanwhile.
 	for range 3 {
 		if err = l.applyLocked(ctx, s, b); !errors.Is(err, errReclaimed) {
 			break
@@ -91,7 +91,7 @@ func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) e
 	}
 	owner, sequence := v.text(0), v.number(1)
 	if owner == s.token.String() && sequence > s.sequence {
-		return l.revokeLocked(s, fmt.Sprintf("it has batch %d, written by nobody known", sequence))
+		return l.revokeLocked(s, fmt.Sprintf("it has batch %d, written by an unknown process", sequence))
 	}
 	if err := l.reclaimLocked(ctx, s, owner, sequence); err != nil {
 		return err
@@ -99,8 +99,8 @@ func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) e
 	return errReclaimed
 }
 
-// batchArguments are the arguments of apply.lua. They are kept for the next
-// batch: per change nothing is allocated once they have grown.
+// batchArguments are the arguments of apply.lua. They are reused for the next batch: once they
+// have grown, a change allocates nothing.
 type batchArguments struct {
 	buf     []byte   // all texts, one after another
 	ends    []int    // where each ends

@@ -13,12 +13,12 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// Reads of many records are cut into chunks. A chunk is one command (one for each hash),
-// has a deadline of its own, and is to bring about chunkBytes, by the mean size of the
-// records seen lately. A chunk that does not come in time is asked for again, half as
-// large. A single record gets more and more time instead, up to maxPatience. So a read makes
-// progress on every line that brings one record within that time, and Redis never has to
-// hold an answer of more than a few megabytes.
+// Reads of many records are cut into chunks. A chunk is one command (one for each hash), has a
+// deadline of its own, and is sized to bring about chunkBytes, by the mean size of recent
+// records. A chunk that does not come in time is requested again, half as large. A single
+// record gets more and more time instead, up to maxPatience. So a read makes progress on every
+// line that transfers one record within that time, and Redis never has to hold an answer of
+// more than a few megabytes.
 const (
 	chunkBytes  = 1 << 20
 	chunkMost   = 1024 // records
@@ -30,8 +30,8 @@ const (
 	lateEvery = 10 * time.Second
 )
 
-// bulk reads many records. It has connections of its own, so that what is in the middle of
-// a long answer can be broken off at any time.
+// bulk reads many records. It has connections of its own, so that a read in the middle of a
+// long answer can be broken off at any time.
 type bulk struct {
 	client        redis.UniversalClient
 	pending, dead lane
@@ -92,7 +92,7 @@ func (c *lane) next() (records int, deadline time.Duration) {
 func (c *lane) came(found int, bytes int, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if found > 0 { // what is large counts at once, so that no chunk becomes far too large
+	if found > 0 { // large records count at once, so that no chunk becomes far too large
 		mean := float64(bytes) / float64(found)
 		c.mean = max(mean, (3*c.mean+mean)/4)
 	}
@@ -104,8 +104,8 @@ func (c *lane) came(found int, bytes int, took time.Duration) {
 	}
 }
 
-// late notes a chunk that did not come in time. It reports whether another attempt has a
-// better chance.
+// late notes a chunk that did not come in time. It reports whether another attempt has a better
+// chance.
 func (c *lane) late(records int, deadline time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +120,7 @@ func (c *lane) late(records int, deadline time.Duration) bool {
 	return true
 }
 
-// tells reports whether it is time for another log line.
+// shouldLog reports whether it is time for another log line.
 func (c *lane) shouldLog() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,10 +131,9 @@ func (c *lane) shouldLog() bool {
 	return due
 }
 
-// readMany reads n fields of hashes and calls use for each, in their order. at names the
-// hash and the field; those of one hash that stand together are one command. The caller has
-// called Ledger.use. Errors: that of the first chunk that cannot be read, the cause of ctx,
-// ErrClosed.
+// readMany reads n fields of hashes and calls use for each, in their order. at returns the hash
+// and the field; neighbours of one hash are read by one command. The caller has called
+// Ledger.use. Errors: that of the first chunk that cannot be read, the cause of ctx, ErrClosed.
 func (l *Ledger) readMany(ctx context.Context, c *lane, n int, at func(i int) (key string, field *string), use func(i int, value string, there bool)) error {
 	for from := 0; from < n; {
 		if err := l.closedError(ctx); err != nil {
@@ -182,8 +181,8 @@ func (l *Ledger) readMany(ctx context.Context, c *lane, n int, at func(i int) (k
 	return nil
 }
 
-// readChunk asks for some of the fields. It returns at the deadline, when ctx ends and when
-// the ledger is closed, and gives the turn of the lane back.
+// readChunk reads some of the fields. It returns at the deadline, when ctx ends and when the
+// ledger is closed, and then releases its turn of the lane.
 func (l *Ledger) readChunk(ctx context.Context, c *lane, deadline time.Duration, from, records int, at func(i int) (string, *string)) ([]*redis.SliceCmd, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -223,7 +222,7 @@ func (l *Ledger) readChunk(ctx context.Context, c *lane, deadline time.Duration,
 	}
 }
 
-// timedOut reports whether an answer was too slow, and not the way to the server.
+// timedOut reports whether the answer was too slow, and not the connection to the server.
 func timedOut(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return true
@@ -236,7 +235,7 @@ func timedOut(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// logLate tells the log and readiness that a chunk did not come in time.
+// logLate enters in the log and in readiness that a chunk did not come in time.
 func (b *bulk) logLate(c *lane, records int, deadline time.Duration) {
 	text := "a record did not come"
 	if records > 1 {

@@ -14,12 +14,12 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// A bus carries messages by Redis' pub/sub. Redis keeps none of them: who is not
-// listening, or has just lost his connection, does not get them.
+// A bus carries messages by Redis' pub/sub. Redis keeps none of them: a node that is not
+// listening, or has just lost its connection, does not get them.
 //
-// In Cluster mode a channel's messages go to all servers, from 7.0 on only to those
-// that have the slot of its name (sharded pub/sub). All nodes must use the same one of
-// the two, so each asks now and then whether the servers' version has changed.
+// In Cluster mode a channel's messages go to all servers, from 7.0 on only to those that have
+// the slot of its name (sharded pub/sub). All nodes must use the same one of the two ways, so
+// each node checks from time to time whether the servers' version has changed.
 type bus struct {
 	listening sync.WaitGroup // one for each connection
 	turn      sync.Mutex     // held while a message is received
@@ -30,15 +30,15 @@ type bus struct {
 // shardedSince is the version from which on Redis has sharded pub/sub.
 const shardedSince = "7.0"
 
-// pingAfter is after how long without a message a server is asked whether it is still
-// there; after three times as long without an answer another connection is made.
+// pingAfter is after how long without a message the subscription pings its server; after three
+// times as long without an answer it connects anew.
 const pingAfter = time.Second
 
-// versionEvery is the time between two looks at the versions of a cluster's servers.
+// versionEvery is the time between two checks of the versions of a cluster's servers.
 const versionEvery = 10 * time.Second
 
-// Listen implements recovery.Bus. It returns an error only if this ledger's user may not
-// listen, or does already. An outage is waited for, then and later.
+// Listen implements recovery.Bus. It returns an error only if this ledger's Redis user may not
+// subscribe, or if the ledger listens already. It waits for the end of an outage, then and later.
 func (l *Ledger) Listen(receive func(message []byte)) error {
 	done, err := l.use(context.Background())
 	if err != nil {
@@ -69,9 +69,9 @@ func (l *Ledger) Listen(receive func(message []byte)) error {
 	return nil
 }
 
-// Send implements recovery.Bus. The error is recovery.ErrUnheard if no node can have got the
-// message. Redis tells how many listen at the server that takes the message, and not how many
-// do at its replicas, which pass it on: after a failover a node may listen at one.
+// Send implements recovery.Bus. The error is recovery.ErrUnheard if no node can have received
+// the message. Redis reports how many clients listen at the server that takes the message, but
+// not how many do at its replicas, which pass it on: after a failover a node may listen there.
 func (l *Ledger) Send(ctx context.Context, node string, message []byte) error {
 	done, err := l.use(ctx)
 	if err != nil {
@@ -112,8 +112,8 @@ func (l *Ledger) hasNeverReplicated(ctx context.Context) bool {
 }
 
 // unsent reports whether an error means that a command was not executed: there was no
-// connection, or Redis said so. The client of a cluster does not tell whether an attempt
-// before the last one had been sent.
+// connection, or Redis said so. The client of a cluster does not report whether an earlier
+// attempt was sent.
 func (l *Ledger) unsent(err error) bool {
 	var op *net.OpError
 	var reply redis.Error
@@ -121,8 +121,8 @@ func (l *Ledger) unsent(err error) bool {
 		(errors.As(err, &op) && op.Op == "dial" || errors.As(err, &reply) || errors.Is(err, redis.ErrPoolTimeout))
 }
 
-// refreshVersions decides for one of the two ways of Redis Cluster. A server that does
-// not answer changes nothing.
+// refreshVersions chooses one of the two ways of Redis Cluster. A server that does not answer
+// changes nothing.
 func (l *Ledger) refreshVersions(ctx context.Context) {
 	if l.address.mode != cluster {
 		return
@@ -145,14 +145,14 @@ type subscription struct {
 	receive  func(message []byte)
 
 	confirmed int          // channels; used by listen alone
-	heard     atomic.Int64 // when the server was last heard of, in Unix nanoseconds
+	heard     atomic.Int64 // when the server last answered, in Unix nanoseconds
 }
 
 // relistening spaces the attempts to listen again.
 var relistening = recovery.Backoff{Min: 10 * time.Millisecond, Max: time.Second}
 
-// keep listens until ctx ends. It sends the outcome of the first attempt to first: nil
-// when the server has confirmed it, or why it has failed.
+// keep listens until ctx ends. It sends the outcome of the first attempt to first: nil when the
+// server has confirmed it, otherwise the error.
 func (s *subscription) keep(ctx context.Context, first chan<- error) {
 	began := func(err error) {
 		if first != nil {
@@ -164,7 +164,7 @@ func (s *subscription) keep(ctx context.Context, first chan<- error) {
 	for attempt := 0; ; attempt++ {
 		err := s.listen(ctx, func() {
 			if logged {
-				s.l.log.Info("messages of other nodes are heard again", "channels", s.channels)
+				s.l.log.Info("messages of other nodes are received again", "channels", s.channels)
 			}
 			attempt, logged = 0, false
 			began(nil)
@@ -175,7 +175,7 @@ func (s *subscription) keep(ctx context.Context, first chan<- error) {
 		}
 		if !logged && attempt > 0 {
 			logged = true
-			s.l.log.Warn("messages of other nodes are not heard", "channels", s.channels, "error", err)
+			s.l.log.Warn("messages of other nodes are not received", "channels", s.channels, "error", err)
 		}
 		if relistening.Wait(ctx, attempt) != nil {
 			return
@@ -183,10 +183,10 @@ func (s *subscription) keep(ctx context.Context, first chan<- error) {
 	}
 }
 
-// errMoved is returned by listen when it must begin anew elsewhere.
-var errMoved = errors.New("the channel is another server's")
+// errMoved is returned by listen when it must subscribe again at another server.
+var errMoved = errors.New("the channel moved to another server")
 
-// listen listens over one connection, and returns why it has ended.
+// listen listens over one connection, and returns why the connection has ended.
 func (s *subscription) listen(ctx context.Context, confirmed func()) error {
 	sharded := s.l.bus.sharded.Load()
 	ps := s.l.client.Subscribe(ctx)
@@ -221,7 +221,7 @@ func (s *subscription) listen(ctx context.Context, confirmed func()) error {
 	return err
 }
 
-// take takes what the server has said.
+// take handles one reply of the server.
 func (s *subscription) take(got any, confirmed func()) error {
 	switch m := got.(type) {
 	case *redis.Subscription:
@@ -231,7 +231,7 @@ func (s *subscription) take(got any, confirmed func()) error {
 				confirmed()
 			}
 		default:
-			return errMoved // the slot was given to another server
+			return errMoved // the slot moved to another server
 		}
 	case *redis.Message:
 		message := []byte(m.Payload)
@@ -249,8 +249,8 @@ func (s *subscription) take(got any, confirmed func()) error {
 	return nil
 }
 
-// watch returns when the connection is of no use any more: the server does not answer,
-// or the messages come another way.
+// watch returns when the connection is of no use any more: the server does not answer, or the
+// messages come by the other way.
 func (s *subscription) watch(ctx context.Context, ps *redis.PubSub, sharded bool, ended <-chan struct{}) {
 	tick := time.NewTicker(pingAfter)
 	defer tick.Stop()

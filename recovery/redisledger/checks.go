@@ -23,16 +23,16 @@ var ErrUnfit = errors.New("this Redis is not fit to keep tasks")
 // layout is the version of all keys and records, in front of the data set's id.
 const layout = 1
 
-// minVersion is the oldest Redis that will do. Older ones are maintained
-// by nobody, and nothing here was tried with them.
+// minVersion is the oldest Redis that is supported. Older ones have no maintainers, and
+// Lapse was not tested with them.
 const minVersion = "6.2"
 
-// fullAt is the share of its maxmemory above which Redis counts as full: what
-// was accepted still needs room for retries and burials.
+// fullAt is the share of its maxmemory above which Redis counts as full: accepted tasks
+// still need room for retries and burials.
 const fullAt = 0.95
 
-// Health implements recovery.Reporter. The answers it speaks of are those to
-// heartbeats, ten in Options.FailoverAfter.
+// Health implements recovery.Reporter. The answers that it reports are those to heartbeats,
+// ten in Options.FailoverAfter.
 func (l *Ledger) Health() recovery.Health {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,8 +50,8 @@ func (l *Ledger) Condition() error {
 	return nil
 }
 
-// noteFull notes why Redis takes no new tasks, or, with nil, that it does. What
-// a refused batch has noted, the next measurement may take back.
+// noteFull notes why Redis takes no new tasks; nil means that it takes them. The next
+// measurement may clear what a refused batch has noted.
 func (l *Ledger) noteFull(full error) {
 	if full == nil {
 		if l.full.Swap(nil) != nil {
@@ -81,7 +81,7 @@ func (l *Ledger) note(err error) {
 	}
 }
 
-// info is what a server says of itself.
+// info is a server's reply to INFO.
 type info map[string]string
 
 func parseInfo(text string) info {
@@ -99,7 +99,7 @@ func (in info) number(name string) float64 {
 	return n
 }
 
-// eachInfo asks all servers, one answer at a time.
+// eachInfo reads INFO of all servers, one answer at a time.
 func (l *Ledger) eachInfo(ctx context.Context, sections []string, f func(in info) error) error {
 	var mu sync.Mutex
 	return l.eachServer(ctx, func(ctx context.Context, c *redis.Client) error {
@@ -117,8 +117,8 @@ func (l *Ledger) eachInfo(ctx context.Context, sections []string, f func(in info
 	})
 }
 
-// checkServers refuses servers that are not fit to keep tasks, and collects
-// warnings about the others. It reads INFO: CONFIG is closed where Redis is rented.
+// checkServers refuses servers that are not fit to keep tasks, and collects warnings about
+// the others. It reads INFO: managed Redis services do not allow CONFIG.
 func (l *Ledger) checkServers(ctx context.Context) error {
 	var warnings []string
 	version := ""
@@ -148,7 +148,7 @@ func (l *Ledger) checkServers(ctx context.Context) error {
 	return l.measure(ctx)
 }
 
-// fit refuses a server, or warns of it. Force makes a warning of what can be forced.
+// fit refuses a server, or warns of it. With force, it warns of what can be overridden.
 func (in info) fit(force bool) (warnings []string, err error) {
 	if v := in["redis_version"]; compareVersions(v, minVersion) < 0 {
 		return nil, fmt.Errorf("%w: it is version %s, and %s is needed", ErrUnfit, v, minVersion)
@@ -167,7 +167,7 @@ func (in info) fit(force bool) (warnings []string, err error) {
 
 const evictionSetting = "maxmemory-policy"
 
-// evicting tells that a server may delete tasks; it is empty otherwise.
+// evicting returns a warning if a server may delete tasks; it is empty otherwise.
 func (in info) evicting() string {
 	if policy := in["maxmemory_policy"]; policy != "noeviction" {
 		return fmt.Sprintf(evictionSetting+" is %s: Redis may delete tasks when its memory is full; set it to noeviction", policy)
@@ -175,8 +175,8 @@ func (in info) evicting() string {
 	return ""
 }
 
-// noteWarning keeps what is to be warned of now about a setting, or nothing, and logs
-// what is new: the policy of a running Redis can be changed, and replicas come and go.
+// noteWarning keeps the current warning about a setting, or none, and logs a new one: the
+// policy of a running Redis can be changed, and replicas come and go.
 func (l *Ledger) noteWarning(setting, warning string) {
 	l.mu.Lock()
 	h := &l.health
@@ -209,7 +209,7 @@ func compareVersions(a, b string) int {
 	return 0
 }
 
-// measure notes latency, the clocks' distance, and whether memory is running out.
+// measure notes the latency, the clocks' distance, and whether memory is running out.
 func (l *Ledger) measure(ctx context.Context) error {
 	began := time.Now()
 	now, err := l.client.Time(ctx).Result()
@@ -244,9 +244,8 @@ func (l *Ledger) measure(ctx context.Context) error {
 	return nil
 }
 
-// dataset returns the data set's layout and id, and gives it one if it has none. To
-// people, the id in the log tells a Redis that has lost everything from one that has
-// lost some shards.
+// dataset returns the data set's layout and id, and creates it if it is missing. In the log,
+// the id distinguishes a Redis that has lost everything from one that has lost some shards.
 func (l *Ledger) dataset(ctx context.Context) (string, error) {
 	key := l.keys.dataset()
 	id, err := l.client.Get(ctx, key).Result()

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Times of the network. go-redis' default of 5 s is longer than the promise of
-// an answer within 2 s.
+// Network timeouts. go-redis' default of 5 s is longer than the promise of an answer
+// within 2 s.
 const (
 	dialTimeout = time.Second
 	ioTimeout   = time.Second
@@ -23,9 +23,9 @@ const (
 // handful of writes.
 const bufferSize = 64 << 10
 
-// Connect makes a client for a URL that ParseURL accepts, with the times of the ledger's
-// own: what Redis does not answer within a second fails, and nothing is sent twice. It
-// connects to nothing yet. connections is how many it has at most, for each server.
+// Connect makes a client for a URL that ParseURL accepts, with the timeouts of the ledger's
+// own: a command that Redis does not answer within a second fails, and no command is sent twice.
+// It does not connect yet. connections is the highest number of connections for each server.
 func Connect(url string, connections int) (redis.UniversalClient, error) {
 	a, err := parseURL(url)
 	if err != nil {
@@ -34,12 +34,12 @@ func Connect(url string, connections int) (redis.UniversalClient, error) {
 	return connect(a, nil, connections)
 }
 
-// connect makes a client. It connects to nothing yet.
+// connect makes a client. It does not connect yet.
 func connect(a address, config *tls.Config, connections int) (redis.UniversalClient, error) {
 	return connectFor(a, config, connections, ioTimeout)
 }
 
-// connectFor is connect with another time for answers.
+// connectFor is connect with another timeout for answers.
 func connectFor(a address, config *tls.Config, connections int, answer time.Duration) (redis.UniversalClient, error) {
 	if config == nil {
 		var err error
@@ -66,8 +66,8 @@ func connectFor(a address, config *tls.Config, connections int, answer time.Dura
 		ReadBufferSize:        bufferSize,
 		WriteBufferSize:       bufferSize,
 
-		// What was not answered is repeated here, where its number is known.
-		// A cluster's redirections are not repeats: nothing was executed.
+		// The ledger repeats unanswered commands itself, where it knows the batch's number. A
+		// cluster's redirections are not repeats: nothing was executed.
 		MaxRetries:   -1,
 		MaxRedirects: 4,
 
@@ -90,21 +90,22 @@ func connectFor(a address, config *tls.Config, connections int, answer time.Dura
 	}
 }
 
-// errReplica is why no connection to a replica is used. After a failover the address of a
-// former master is passed on for a while: it refuses writes, and what it answers to reads may be
-// old, or nothing while it is copying.
+// errReplica is why no connection to a replica is used. After a failover the sentinels report
+// the address of a former master for a while: it refuses writes, and its answers to reads may
+// be old, or empty while it is copying.
 var errReplica = errors.New("the server is a replica")
 
 // refuseReplica refuses a new connection if it leads to a replica that takes no writes. To the
-// caller it is as if the server could not be reached.
+// caller the server is unreachable.
 //
-// The client of a cluster does without it: a replica there knows which servers have which keys,
-// and may be all that the URL names. It redirects commands with keys, and passes messages on.
+// The client of a cluster does not check this: a replica there knows which servers have which
+// keys, and may be all that the URL names. It redirects commands with keys, and forwards
+// messages.
 func refuseReplica(ctx context.Context, conn *redis.Conn) error {
 	text, err := conn.Info(ctx, "replication").Result()
 	if err != nil {
 		if _, answered := errors.AsType[redis.Error](err); answered {
-			return nil // it tells nothing of itself
+			return nil // it does not report its role
 		}
 		return err
 	}
@@ -126,8 +127,8 @@ func (l *Ledger) connection(ctx context.Context, key string) (*redis.Conn, error
 }
 
 // redirected reports whether a command on a connection has failed because its key is, or soon
-// will be, at another server of the cluster. The servers are then asked anew which of them has
-// which keys, so that a connection made a moment later leads to the right one.
+// will be, at another server of the cluster. The client then reloads which servers have which
+// keys, so that a connection made a moment later leads to the right one.
 func (l *Ledger) redirected(ctx context.Context, err error) bool {
 	cluster, ok := l.client.(*redis.ClusterClient)
 	if !ok || !redis.HasErrorPrefix(err, "MOVED") && !redis.HasErrorPrefix(err, "ASK") {
@@ -166,7 +167,7 @@ func (l *Ledger) eachServer(ctx context.Context, f func(ctx context.Context, c *
 	switch c := l.client.(type) {
 	case *redis.ClusterClient:
 		return c.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
-			// It may have become a replica since the client asked for the last time.
+			// It may have become a replica since the client last reloaded the servers.
 			conn := c.Conn()
 			err := refuseReplica(ctx, conn)
 			_ = conn.Close()

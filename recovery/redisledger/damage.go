@@ -10,34 +10,34 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What another program has written in the place of the ledger's data does not keep a process from
-// starting. Each kind of damage is an ERROR in the log and an entry in
-// readiness, and ends so:
+// Keys that another program has overwritten do not keep a process from starting. Each kind of
+// damage is an ERROR in the log and an entry in readiness, and is handled like this:
 //
 //	a key of the wrong type, a data set's id    set aside at the start, and written anew; of a
-//	                                            shard's keys all but the records also by its next batch
-//	an owner's token                            counts as that of a process that no node knows, and
-//	                                            the shard is adopted after Options.FailoverAfter, unless
-//	                                            its owner lives and claims it again
-//	this node's entry in the registry           written anew, when its heartbeat has been watched
+//	                                            shard's keys all but the records also by its
+//	                                            next batch
+//	an owner's token                            counts as that of a process that no node knows:
+//	                                            the shard is adopted after Options.FailoverAfter,
+//	                                            unless its owner lives and claims it again
+//	this node's entry in the registry           written anew, when its heartbeat was watched
 //	another node's entry                        left alone, with its shards, until that node starts
 //	a heartbeat, a count, a number of a node    begun anew
 //	where an id is filed                        left alone: calls about that id fail
-//	a record, a setting                         left alone: memory tells whose task or topic it is
+//	a record, a setting                         left alone: memory reports its task or topic
 
-// errDamaged is the cause of what cannot be read though no newer version has written it.
+// errDamaged is the cause of data that cannot be read though no newer version has written it.
 var errDamaged = errors.New("it is damaged")
 
-// unreadableNode stands in the place of the owner of a shard whose token cannot be read. No node
-// has that name.
+// unreadableNode replaces the owner of a shard whose token cannot be read. No node has that
+// name.
 const unreadableNode = " "
 
-// unreadableEpoch is that of such a token: higher than those which nodes count up to, so that
-// an earlier owner which comes back finds that it has lost the shard.
+// unreadableEpoch is the epoch of such a token. It is higher than any that nodes count up to, so
+// that an earlier owner that comes back finds that it has lost the shard.
 const unreadableEpoch = 1 << 40
 
-// readToken is parseToken for what stands in Redis. The bytes of a token that cannot be read
-// take the place of its owner's incarnation.
+// readToken is parseToken for a value from Redis. If the token cannot be read, its bytes
+// replace the incarnation of its owner.
 func readToken(s string) token {
 	t, err := parseToken(s)
 	if err != nil {
@@ -61,7 +61,7 @@ var (
 	isSorted = []any{"zrangebylex", "-", "+", "limit", 0, 1}
 )
 
-// sharedKeys are those that belong to no shard.
+// sharedKeys are the keys that belong to no shard.
 func (l *Ledger) sharedKeys() []typedKey {
 	k := l.keys
 	all := []typedKey{
@@ -74,7 +74,7 @@ func (l *Ledger) sharedKeys() []typedKey {
 	return all
 }
 
-// typed are a shard's keys.
+// typed returns a shard's keys.
 func (s *shardKeys) typed() []typedKey {
 	return []typedKey{{s.tasks(), isHash}, {s.pending(), isSet}, {s.dead(), isHash}, {s.deadIndex(), isSorted}}
 }
@@ -83,7 +83,7 @@ func (s *shardKeys) typed() []typedKey {
 // put the name of the script before the error of a command in it.
 func isWrongType(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }
 
-// mendKeys sets aside those of some keys that have the wrong type.
+// mendKeys sets aside those of the keys that have the wrong type.
 func (l *Ledger) mendKeys(ctx context.Context, keys []typedKey) error {
 	probes := make([]*redis.Cmd, len(keys))
 	p := l.client.Pipeline()
@@ -97,7 +97,7 @@ func (l *Ledger) mendKeys(ctx context.Context, keys []typedKey) error {
 		switch err := probes[i].Err(); {
 		case isWrongType(err):
 			faults = append(faults, l.setAside(ctx, k.key, "it has the wrong type", k.probe...))
-		case err != nil && !errors.Is(err, redis.Nil) && !refused(err): // the user may lack what only this asks
+		case err != nil && !errors.Is(err, redis.Nil) && !refused(err): // the user may lack commands that only this probe uses
 			faults = append(faults, err)
 		}
 	}
@@ -129,14 +129,14 @@ func (l *Ledger) setAside(ctx context.Context, key, why string, damage ...any) e
 	return nil
 }
 
-// unreadableShard is what readiness calls a shard whose token cannot be read.
+// unreadableShard is the name of readiness' entry for a shard whose token cannot be read.
 func unreadableShard(node string, index int) string {
 	return fmt.Sprintf("the owner of shard %d of node %s", index, node)
 }
 
-// noteUnreadable tells the log and readiness of such a shard.
+// noteUnreadable enters such a shard in the log and in readiness.
 func (l *Ledger) noteUnreadable(node string, index int, t token) {
-	l.bulk.waits.Set(unreadableShard(node, index), fmt.Sprintf("its token %.100q cannot be read: the shard is taken over when nobody has claimed it for %v", t.incarnation, l.opts.FailoverAfter))
-	l.log.Error("the token of a shard's owner cannot be read; the shard is taken over when nobody has claimed it for a while",
+	l.bulk.waits.Set(unreadableShard(node, index), fmt.Sprintf("its token %.100q cannot be read: the shard is taken over when no node has claimed it for %v", t.incarnation, l.opts.FailoverAfter))
+	l.log.Error("the token of a shard's owner cannot be read; the shard is taken over when no node has claimed it for a while",
 		"of", node, "shard", index, "token", fmt.Sprintf("%.100q", t.incarnation), "for", l.opts.FailoverAfter)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// lookForDead finds out whether there are dead records at all. Until there are,
-// asking for one, as every creation with an id of the caller's does, costs nothing.
+// lookForDead checks whether there are dead records at all. Until there are, a look-up of one,
+// as every creation with an id of the caller's makes it, costs nothing.
 func (l *Ledger) lookForDead(ctx context.Context) error {
 	shards := l.table.Load().all()
 	replies := make([]*redis.IntCmd, len(shards))
@@ -55,7 +55,7 @@ func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e 
 	}); err != nil || len(missing) == 0 {
 		return err
 	}
-	// What is not where it belongs may be anywhere, see allFor.
+	// A record that is not in its own shard may be in any, see allFor.
 	places = nil
 	for i := range missing {
 		first := l.shardsOf(ids[i])
@@ -154,7 +154,7 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 		count = min(count, deadAtOnce)
 		began := time.Now()
 		if err = l.refill(ctx, []*deadList{&list}, int64(count)); timedOut(err) {
-			l.bulk.ids.late(count, maxPatience) // a longer time, which these connections do not have
+			l.bulk.ids.late(count, maxPatience) // these connections allow no longer time
 			l.bulk.logLate(&l.bulk.ids, count, ioTimeout)
 			err = nil // the list stands where it stood
 			if count == 1 {
@@ -169,7 +169,7 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 			l.bulk.waits.Clear(l.bulk.ids.name)
 		}
 		for _, m := range list.members {
-			if label, at, id, fault := decodeDeadRef(m); fault == nil { // else nobody can list it either
+			if label, at, id, fault := decodeDeadRef(m); fault == nil { // otherwise no list contains it either
 				h.shard = s.number
 				e := h.entry(id, recovery.Spot{Place: recovery.Dead, At: at, Label: label}, "")
 				e.Data = nil
@@ -198,8 +198,7 @@ type deadList struct {
 // indexesAtOnce bounds of how many shards the indexes are read at once.
 const indexesAtOnce = 16
 
-// refill reads on, up to n members each, in those lists that have run empty and have not
-// ended.
+// refill reads up to n more members for each list that has run empty and has not ended.
 func (l *Ledger) refill(ctx context.Context, lists []*deadList, n int64) error {
 	var empty []*deadList
 	for _, d := range lists {
@@ -235,8 +234,8 @@ type deadMember struct {
 	id    string
 }
 
-// listDead merges the lists of some shards, from one member of their indexes to another,
-// and reads the records of as many as fit into a chunk at a time.
+// listDead merges the lists of some shards, from one member of their indexes to another. It
+// reads the records of as many members at a time as fit into a chunk.
 func (l *Ledger) listDead(ctx context.Context, shards []*shard, from, to string, visit func(e recovery.Entry) bool) error {
 	lists := make([]*deadList, len(shards))
 	for i, s := range shards {
@@ -270,11 +269,11 @@ func (l *Ledger) listDead(ctx context.Context, shards []*shard, from, to string,
 	}
 }
 
-// visitMembers reads the records of members and visits them in their order. It passes over
-// those whose record has gone, or moved since the index was read. One that cannot be read
-// stands where the index says, without data: its id is taken all the same.
+// visitMembers reads the records of members and visits them in their order. It skips those
+// whose record is gone, or has moved since the index was read. A record that cannot be read is
+// visited with the place that the index has, without data: its id is still in use.
 func (l *Ledger) visitMembers(ctx context.Context, members []deadMember, visit func(e recovery.Entry) bool) (more bool, err error) {
-	order := make([]int, len(members)) // by shard, so that those of one are read together
+	order := make([]int, len(members)) // by shard, so that the records of one are read together
 	for i := range order {
 		order[i] = i
 	}

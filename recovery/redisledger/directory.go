@@ -12,14 +12,14 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// updatesAtOnce is how many changes a script gets at most: Lua puts two texts of each
-// on a stack of 8000, and while a script runs, all other clients wait.
+// updatesAtOnce bounds the changes that one script gets: Lua puts two texts of each on a stack
+// of 8000, and while a script runs, all other clients wait.
 const updatesAtOnce = 1000
 
 // A place is where one of several ids has its filing.
 type place struct {
 	bucket   uint8
-	position int // among all that were asked for
+	position int // among all ids of the call
 }
 
 // placesOf orders n ids by bucket.
@@ -87,8 +87,8 @@ func (l *Ledger) Look(ctx context.Context, ids []string) ([]recovery.Filing, err
 	return found, nil
 }
 
-// File implements recovery.Directory. A server gets all changes together; one of
-// several that has not answered leaves the outcome of its own open.
+// File implements recovery.Directory. All changes for one server go together. If one of
+// several servers does not answer, the outcome of its changes is open.
 func (l *Ledger) File(ctx context.Context, changes []recovery.Refiling) ([]recovery.Filing, error) {
 	done, err := l.use(ctx)
 	if err != nil {
@@ -97,7 +97,7 @@ func (l *Ledger) File(ctx context.Context, changes []recovery.Refiling) ([]recov
 	defer done()
 	places := placesOf(len(changes), func(i int) string { return changes[i].ID })
 	if hasDuplicates(places, changes) {
-		return nil, errors.New("an id is to be filed twice at once")
+		return nil, errors.New("an id comes twice in one call of File")
 	}
 	var calls []*updateCall
 	for len(places) > 0 {
@@ -137,7 +137,7 @@ func (l *Ledger) File(ctx context.Context, changes []recovery.Refiling) ([]recov
 	return now, full
 }
 
-// twice reports whether an id comes twice. Ids of one bucket stand together.
+// hasDuplicates reports whether an id comes twice. Ids of one bucket are neighbours.
 func hasDuplicates(places []place, changes []recovery.Refiling) bool {
 	found := false
 	eachBucket(places, func(_ uint8, places []place) {
@@ -154,7 +154,7 @@ func hasDuplicates(places []place, changes []recovery.Refiling) bool {
 	return found
 }
 
-// A updateCall is one run of file.lua.
+// An updateCall is one run of file.lua.
 type updateCall struct {
 	places  []place
 	bucket  uint8 // the first of them
@@ -162,9 +162,9 @@ type updateCall struct {
 	cmd     *redis.Cmd
 }
 
-// newUpdateCall makes a call of the first of some places. In Cluster mode it touches one
-// bucket, as others may be on another server, and since two keys of which one may not
-// exist make it fail while their slot moves.
+// newUpdateCall makes a call from the first of the places. In Cluster mode it touches one
+// bucket: others may be on another server, and a call with two keys of which one may not exist
+// fails while their slot moves.
 func (l *Ledger) newUpdateCall(places []place, changes []recovery.Refiling) *updateCall {
 	c := &updateCall{places: places[:min(updatesAtOnce, len(places))], bucket: places[0].bucket}
 	if l.address.mode == cluster {
@@ -206,8 +206,8 @@ func (l *Ledger) newUpdateCall(places []place, changes []recovery.Refiling) *upd
 	return c
 }
 
-// runAll runs calls in one round trip, and in a second one those whose script a server
-// did not know.
+// runAll runs calls in one round trip, and those whose script a server did not know in a second
+// one.
 func (l *Ledger) runAll(ctx context.Context, calls []*updateCall) error {
 	for len(calls) > 0 {
 		p := l.client.Pipeline()
@@ -237,17 +237,17 @@ func (l *Ledger) runAll(ctx context.Context, calls []*updateCall) error {
 	return nil
 }
 
-// Sizes of a step of ScanFilings: it ends after so many filings, or so many buckets, and
-// asks Redis for so many filings at a time.
+// Sizes of a step of ScanFilings: it ends after so many filings, or so many buckets, and reads
+// so many filings at a time.
 const (
 	scannedFilings = 1000
 	scannedBuckets = 64
 	scannedAtOnce  = 512
 )
 
-// ScanFilings implements recovery.FilingScanner. A position is a bucket and Redis' cursor
-// in it. After a failover or a restart of Redis a cursor means something else, and more
-// may be left out; the next walk finds it.
+// ScanFilings implements recovery.FilingScanner. A position is a bucket and Redis' cursor in
+// it. After a failover or a restart of Redis a cursor has another meaning, and more filings may
+// be left out; the next scan finds them.
 func (l *Ledger) ScanFilings(ctx context.Context, position string, visit func(id string, f recovery.Filing)) (next string, err error) {
 	done, err := l.use(ctx)
 	if err != nil {

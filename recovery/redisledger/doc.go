@@ -1,48 +1,47 @@
 // Package redisledger keeps the record of a node's tasks in Redis: standalone,
 // behind Sentinel, or in Cluster mode.
 //
-// A node's tasks are spread over shards, by a hash of the id. A shard has a set
-// of pending ids, which is what a restart replays, and a hash of their records,
-// which also holds the token of the shard's owner and the number of its last
-// batch; keys.go has every key and every byte. A batch is one script: it acts
-// only with the owner's token and the next number, so that it is written whole
-// and once, however often and however late it arrives. Every script's first
-// lines say which accident it prevents.
+// A node's tasks are spread over shards, by a hash of the id. A shard has a set of pending ids,
+// which a restart replays, and a hash of their records. The hash also holds the token of the
+// shard's owner and the number of its last batch; keys.go has every key and every byte. A batch
+// is one script: it acts only with the owner's token and the next number, so that it is written
+// whole and once, however often and however late it arrives. The first lines of every script
+// say which accident it prevents.
 //
-// A node's name belongs to one process: the registry tells which one, and its
-// heartbeat is a counter. A process that starts under a name adopts at once when
-// the holder gave it back or is known to have died, refuses when it lives, and
-// otherwise watches its heartbeat for Options.FailoverAfter.
+// A node's name belongs to one process: the registry says which one, and its heartbeat is a
+// counter. A process that starts under a name adopts at once when the holder has released the
+// name or is known to have died, refuses when the holder lives, and otherwise watches its
+// heartbeat for Options.FailoverAfter.
 //
 // # What can fail
 //
-// Adopt: with recovery.ErrHeld, recovery.ErrLayout, ErrUnfit when this Redis
-// could lose tasks, ErrCommands when it is a proxy that leaves commands out, or why
-// Redis cannot be reached (with Options.Wait it waits for it instead).
+// Adopt: with recovery.ErrHeld, recovery.ErrLayout, ErrUnfit when this Redis could lose tasks,
+// ErrCommands when it is a proxy that lacks commands, or why Redis cannot be reached (with
+// Options.Wait it waits for Redis instead).
 //
-// Apply: with recovery.ErrLost when the shard has another owner by now. After
-// any other error the batch is to be repeated; it keeps its number until it is
-// confirmed. Not executed are NOSCRIPT, LOADING, READONLY, TRYAGAIN and MISCONF;
-// after a timeout nobody knows, and the number tells. A Redis that is out of
-// memory refuses what is new: recovery.ErrFull.
+// Apply: with recovery.ErrLost when the shard has another owner by now. After any other error
+// the batch must be repeated; it keeps its number until it is confirmed. Redis has not executed
+// it after NOSCRIPT, LOADING, READONLY, TRYAGAIN and MISCONF. After a timeout the outcome is
+// unknown until the repeated batch's number tells. A Redis that is out of memory refuses new
+// records: recovery.ErrFull.
 //
-// With Options.WaitReplicas a batch that too few replicas have counts as not answered,
-// though it was written: a master that dies then takes nothing confirmed with it.
+// With Options.WaitReplicas a batch that too few replicas have counts as unanswered, though it
+// was written. So a master that dies loses no confirmed batch.
 //
-// Redis itself can lose what it confirmed, in a failover, or by starting from an
-// older file or from none. The owner notices: by the sequence number, the epoch of
-// the token, or a token that is missing. It claims the shard again and reports it,
-// see recovery.Rewinder; whoever has the tasks in memory then makes the shard equal
-// to it. Only a shard that others may have adopted meanwhile is lost.
+// Redis itself can lose what it confirmed, in a failover, or by starting from an older file or
+// from none. The owner notices by the sequence number, the epoch of the token, or a missing
+// token. It claims the shard again and reports it, see recovery.Rewinder; the node that has the
+// tasks in memory then makes the shard equal to its memory. A shard is lost only if another
+// node may have adopted it meanwhile.
 //
 // # What Redis must allow
 //
-// An ACL user needs the keys that begin with Options.Prefix, the commands eval,
-// evalsha, get, mget, set, setnx, del, hget, hmget, hset, hincrby, hdel, hlen, hexists, hgetall,
-// hscan, sadd, srem, scard, sismember, smembers, sscan, zadd, zrem, zrangebylex, incr,
-// exists, rename, info, time, ping and hello, for another database than 0 select, and in Cluster mode cluster. With
+// An ACL user needs the keys that begin with Options.Prefix, the commands eval, evalsha, get,
+// mget, set, setnx, del, hget, hmget, hset, hincrby, hdel, hlen, hexists, hgetall, hscan, sadd,
+// srem, scard, sismember, smembers, sscan, zadd, zrem, zrangebylex, incr, exists, rename, info,
+// time, ping and hello, for another database than 0 select, and in Cluster mode cluster. With
 // Options.WaitReplicas it needs wait, and in Cluster mode asking.
-// To hear other nodes it needs the channels that begin with Options.Prefix and "bus",
-// and the commands publish and subscribe, or in Cluster mode from Redis 7.0 on spublish
+// To receive messages of other nodes it needs the channels that begin with Options.Prefix and
+// "bus", and the commands publish and subscribe, or in Cluster mode from Redis 7.0 on spublish
 // and ssubscribe.
 package redisledger

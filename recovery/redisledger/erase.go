@@ -10,12 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Erase removes every key that begins with opts.Prefix, and no other: for tools
-// that keep a data set of their own for a while, such as `lapse bench`. Their
-// ledgers must be closed. It returns how many keys there were.
+// Erase removes every key that begins with opts.Prefix, and no other. It is for tools that keep
+// a data set of their own for a while, such as `lapse bench`. Their ledgers must be closed. It
+// returns the number of removed keys.
 //
-// Refused are DefaultPrefix, what it begins with, and what begins with it: nothing
-// erases what servers keep. An ACL user needs the commands scan and unlink for it.
+// Erase refuses DefaultPrefix, any prefix of it, and any prefix that begins with it, so that no
+// call erases the keys of servers. An ACL user needs the commands scan and unlink for it.
 func Erase(ctx context.Context, opts Options) (int, error) {
 	if strings.HasPrefix(DefaultPrefix, opts.Prefix) || strings.HasPrefix(opts.Prefix, DefaultPrefix) {
 		return 0, errors.New("erase: only keys of a prefix that no server uses unasked can be erased")
@@ -42,8 +42,8 @@ func Erase(ctx context.Context, opts Options) (int, error) {
 	return int(removed.Load()), err
 }
 
-// erase removes the keys of one server. They are looked at once more before: what
-// a pattern matches is Redis' affair.
+// erase removes the keys of one server. It compares each key with the prefix before: what a
+// pattern matches is up to Redis.
 func erase(ctx context.Context, c *redis.Client, all redis.UniversalClient, prefix string) (removed int, err error) {
 	pages := c.Scan(ctx, 0, escapeGlob(prefix)+"*", 10_000).Iterator()
 	for pages.Next(ctx) {

@@ -10,12 +10,12 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// errYielded is what becomes of what is done with a shard that was given away.
+// errYielded is the error of calls about a shard that this process has yielded.
 var errYielded = fmt.Errorf("%w: it was yielded", recovery.ErrLost)
 
 // Yield implements recovery.Fleet.
 func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
-	done, err := l.use(context.WithoutCancel(ctx)) // what is open stays so when ctx is over
+	done, err := l.use(context.WithoutCancel(ctx)) // an open outcome would stay open if ctx ended the call
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
 	return nil
 }
 
-// heir returns the incarnation of a node that can take a shard over.
+// transferTarget returns the incarnation of a node that can take a shard over.
 func (l *Ledger) transferTarget(ctx context.Context, to string) (string, error) {
 	if to == l.opts.Node {
 		return "", errors.New("it is this one")
@@ -109,16 +109,16 @@ func (l *Ledger) Accept(ctx context.Context, home recovery.Home) (bool, error) {
 	return l.accept(ctx, &seenShard{node: node, index: home.Shard(), home: home})
 }
 
-// isMine tells that this process should hold a shard: its token says so, or it is one of
-// the node's own that another one has retired while it held it.
+// isMine reports whether this process should hold a shard: its token names this process, or it
+// is one of the node's own that another node has retired while it held it.
 func (l *Ledger) isMine(h *seenShard) bool {
 	return h.token.holder() == (holder{l.opts.Node, l.incarnation}) ||
 		h.token.retired() && h.node == l.opts.Node && h.index < l.opts.Shards
 }
 
-// accept takes a shard over if it is this process's, and reports whether this
-// process holds it now. The token is changed once more: batches of an earlier term
-// may still be on their way. The token that the shard had, or was given, is left in h.
+// accept takes over a shard that belongs to this process, and reports whether this process
+// holds it now. It changes the token once more, because batches of an earlier term may still be
+// in flight. It leaves in h the token that the shard had, or got from repeatTransfer.
 func (l *Ledger) accept(ctx context.Context, h *seenShard) (bool, error) {
 	if l.holds(h.node, h.index) != nil {
 		return true, nil
@@ -146,12 +146,12 @@ func (l *Ledger) accept(ctx context.Context, h *seenShard) (bool, error) {
 	return taken || err == nil && l.holds(h.node, h.index) != nil, err
 }
 
-// repeatTransfer repeats a hand-over that Redis has forgotten, and reports whether there was
-// one: this process has given the shard away, and a token of its own from before is back.
-// Whoever has the shard in memory finds it with an older token than it had, and claims it
-// with all that it has done since. If that is nobody, as the heir had not accepted it or
-// has died, the shard is accepted or adopted as after any hand-over. Were it taken here,
-// both would deliver, and one of them would lose what it has confirmed.
+// repeatTransfer repeats a hand-over that Redis has lost, and reports whether there was one: this
+// process has yielded the shard, and an older token of its own is back. The node that has the
+// shard in memory finds an older token than its own, and claims the shard with all that it has
+// done since. If no node has it in memory, because the receiver had not accepted it or has died,
+// the shard is accepted or adopted as after any hand-over. If this process took it, both nodes
+// would deliver, and one of them would lose what it has confirmed.
 func (l *Ledger) repeatTransfer(ctx context.Context, h *seenShard) (bool, error) {
 	l.mu.Lock()
 	next, transferred := l.transferred[shardName{h.node, h.index}]
@@ -163,15 +163,15 @@ func (l *Ledger) repeatTransfer(ctx context.Context, h *seenShard) (bool, error)
 	if err != nil || owner != next.String() {
 		return true, err
 	}
-	l.log.Error("Redis has forgotten that a shard was handed over; it was handed over again",
+	l.log.Error("Redis has lost a shard's hand-over; the shard was handed over again",
 		"of", h.node, "shard", h.index, "found", h.raw, "token", owner)
 	h.raw, h.token, h.affirmed = owner, next, ""
 	l.peers.noteToken(h.home, next)
 	return true, nil
 }
 
-// acceptOwn accepts what is this process's of its node's own shards, should the message that
-// says so have been lost.
+// acceptOwn accepts those of the node's own shards that belong to this process, in case the
+// message about them was lost.
 func (l *Ledger) acceptOwn(ctx context.Context) error {
 	if l.ended.Load() {
 		return nil
@@ -201,8 +201,8 @@ func (l *Ledger) acceptOwn(ctx context.Context) error {
 	return nil
 }
 
-// acceptFound accepts shards that are this process's, though it does not hold them: nobody
-// has told it so, or the answer to a claim was lost.
+// acceptFound accepts shards that belong to this process, though it does not hold them: the
+// message about them was lost, or the answer to a claim was.
 func (l *Ledger) acceptFound(ctx context.Context, found ownerList) {
 	for i := range found.shards {
 		h := &found.shards[i]
@@ -210,7 +210,7 @@ func (l *Ledger) acceptFound(ctx context.Context, found ownerList) {
 			continue
 		}
 		if _, err := l.accept(ctx, h); err != nil {
-			return // the next look will find it again
+			return // the next read of the owners will find it again
 		}
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// beatsPerFailover is how many life signs fit into FailoverAfter.
+// beatsPerFailover is how many heartbeats are sent in FailoverAfter.
 const beatsPerFailover = 10
 
-// keep gives life signs, and looks after the shards, until Close.
+// keep sends heartbeats and checks the shards, until Close.
 func (l *Ledger) keep() {
 	tick := time.NewTicker(l.opts.FailoverAfter / beatsPerFailover)
 	defer tick.Stop()
@@ -28,8 +28,8 @@ func (l *Ledger) keep() {
 	}
 }
 
-// keepOnce gives one life sign and looks at the shards. A failure is noted for
-// Health, and logged when it begins and when it is over.
+// keepOnce sends one heartbeat and checks the shards. A failure is noted for Health, and
+// logged when it begins and when it is over.
 func (l *Ledger) keepOnce() {
 	if l.ended.Load() {
 		return
@@ -59,9 +59,9 @@ func (l *Ledger) keepOnce() {
 	l.note(err)
 }
 
-// beat counts one life sign. An entry that is gone or older than one's own is
-// written again: Redis has lost it. A newer one is another process's, and then
-// everything is lost.
+// beat counts one heartbeat. If this node's entry is missing or older than this process's,
+// Redis has lost it, and beat writes it again. A newer entry belongs to another process; then
+// this process loses all its shards.
 func (l *Ledger) beat(ctx context.Context) error {
 	l.mu.Lock()
 	status := l.status
@@ -73,7 +73,7 @@ func (l *Ledger) beat(ctx context.Context) error {
 	}
 	if v.code == 1 {
 		l.mu.Lock()
-		// Where the registry was lost, others have yet to write their entries again.
+		// Where the registry was lost, other nodes have yet to write their entries again.
 		l.alone.Store(v.number(1) <= 1 && (l.alone.Load() || time.Since(l.recounted) > l.opts.FailoverAfter))
 		l.mu.Unlock()
 		return nil
@@ -103,21 +103,20 @@ func (l *Ledger) beat(ctx context.Context) error {
 	return err
 }
 
-// mayBeAdopted reports whether others may have taken this node for dead since its
-// life signs had the given streak: one has gone without an answer for
-// FailoverAfter, and others were registered. A node that is alone has nobody who
-// could adopt from it, however long Redis is down.
+// mayBeAdopted reports whether other nodes may have taken this node for dead since the given
+// streak of heartbeats: no heartbeat was answered for FailoverAfter, and other nodes were
+// registered. If no other node is registered, none can adopt, however long Redis is down.
 func (l *Ledger) mayBeAdopted(since int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.alone.Load() && (since != l.unbroken || l.silentLocked())
 }
 
-// silentLocked reports whether no life sign was answered for FailoverAfter: since the last
-// one was sent, and so since others can have seen it.
+// silentLocked reports whether no heartbeat was answered for FailoverAfter. It counts from when
+// the last answered one was sent, because other nodes can have seen it since.
 func (l *Ledger) silentLocked() bool { return elapsed(l.lastAnswer) > l.opts.FailoverAfter }
 
-// answered notes a life sign that was sent at began and answered just now.
+// answered notes a heartbeat that was sent at began and answered just now.
 func (l *Ledger) answered(began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,19 +126,19 @@ func (l *Ledger) answered(began time.Time) {
 	l.lastAnswer = began
 }
 
-// streak is the number of the current streak of life signs.
+// streak is the number of the current streak of heartbeats.
 func (l *Ledger) streak() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.unbroken
 }
 
-// revokeAll gives up all shards: the node's name is not this process's any more.
+// revokeAll ends the terms of all shards: the node's name belongs to another process, or none.
 func (l *Ledger) revokeAll(err error) {
 	if l.ended.Swap(true) {
 		return
 	}
-	l.taking.Lock() // what is being gained at this moment is lost as well
+	l.taking.Lock() // shards that are being acquired at this moment are lost as well
 	defer l.taking.Unlock()
 	for _, s := range l.table.Load().all() {
 		s.mu.Lock()
@@ -153,8 +152,8 @@ func (l *Ledger) revokeAll(err error) {
 	})
 }
 
-// holdings are the shards that this process holds. After a silence it waits for those that
-// it is about to gain.
+// heldShards returns the shards that this process holds. After a silence it first waits for
+// those that are being acquired.
 func (l *Ledger) heldShards(streak int64) []*shard {
 	if streak != l.checked {
 		l.taking.Lock()
@@ -163,11 +162,11 @@ func (l *Ledger) heldShards(streak int64) []*shard {
 	return l.table.Load().all()
 }
 
-// checkShards looks whether each shard still has its token and all confirmed
-// batches. Otherwise a node without traffic would learn of lost writes too late. It
-// reports whether all of them are known to be held or lost: also one that cannot be looked
-// at, as its server is down, is held if it was before in this streak of life signs. With
-// a new streak it affirms those that it holds: others may have decided to adopt them.
+// checkShards checks whether each shard still has its token and all confirmed batches. Without
+// it, a node without traffic would learn of lost writes too late. It reports whether all shards
+// are known to be held or lost. A shard whose server is down counts as held if it was seen to be
+// held in this streak of heartbeats. In a new streak checkShards affirms the shards that it
+// holds, because other nodes may have decided to adopt them.
 func (l *Ledger) checkShards(ctx context.Context) (bool, error) {
 	unbroken := l.streak()
 	var shards []*shard

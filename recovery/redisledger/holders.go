@@ -9,7 +9,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// Homes implements recovery.Fleet: one look at the registry.
+// Homes implements recovery.Fleet with one read of the registry.
 func (l *Ledger) Homes(ctx context.Context) ([]recovery.Home, error) {
 	done, err := l.use(ctx)
 	if err != nil {
@@ -34,7 +34,7 @@ func (l *Ledger) Homes(ctx context.Context) ([]recovery.Home, error) {
 	return homes, nil
 }
 
-// Holders implements recovery.Fleet: one look at the registry, and one at the tokens of
+// Holders implements recovery.Fleet with one read of the registry and one of the tokens of
 // these shards.
 func (l *Ledger) Holders(ctx context.Context, homes []recovery.Home) (map[recovery.Home]recovery.Holder, error) {
 	done, err := l.use(ctx)
@@ -81,7 +81,7 @@ func (l *Ledger) Holders(ctx context.Context, homes []recovery.Home) (map[recove
 	return all, nil
 }
 
-// completeLocked tells why the registry may not name all nodes and their shards.
+// completeLocked returns why the registry may not have all nodes and their shards, or nil.
 func (l *Ledger) completeLocked() error {
 	w := &l.peers
 	if me := w.nodes[l.opts.Node]; me == nil || me.entry.Incarnation != l.incarnation {
@@ -103,8 +103,8 @@ func (l *Ledger) completeLocked() error {
 	return nil
 }
 
-// startsLocked tells that a shard without a token is one of those that its node uses: that
-// is about to claim it, for the first time or because Redis has lost its data.
+// startsLocked reports whether a shard without a token is one of those that its node uses: the
+// node is about to claim it, for the first time or because Redis has lost its data.
 func (l *Ledger) startsLocked(h seenShard) bool {
 	s := l.peers.nodes[h.node]
 	return s != nil && len(s.entry.Counts) > 0 && h.index < s.entry.Counts[len(s.entry.Counts)-1] && !s.entry.Released && !l.deadLocked(s)

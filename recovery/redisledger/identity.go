@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A process is what tells one process from all others, on this machine and on
-// any other, before and after a reboot. Its fields are stored in the registry.
+// A process distinguishes one process from all others, on this machine and on any other,
+// before and after a reboot. Its fields are stored in the registry.
 type process struct {
 	Host    string `json:"host"`    // for messages only
 	Machine string `json:"machine"` // /etc/machine-id; for messages only, images share it
@@ -27,15 +27,15 @@ func (p process) String() string { return fmt.Sprintf("process %d on %s", p.PID,
 type fate uint8
 
 const (
-	// untold: it ran elsewhere, or cannot be seen from here. Only its heartbeat tells.
+	// fateUnknown: it ran elsewhere, or is not visible from here. Only its heartbeat tells.
 	fateUnknown fate = iota
 	alive
 	gone
 )
 
-// self identifies this process. It reads /proc; on a platform without it, and
-// where it does not show everything, fields stay empty, and then the fate of a
-// predecessor is untold: a restart after a crash waits for failover_after.
+// self identifies this process. It reads /proc. On a platform without it, and where it does not
+// show everything, fields stay empty. Then the fate of a predecessor is unknown, and a restart
+// after a crash waits for failover_after.
 func self() process {
 	p := process{PID: os.Getpid()}
 	p.Host, _ = os.Hostname()
@@ -46,9 +46,9 @@ func self() process {
 	return p
 }
 
-// fateOf says what has become of another process, as far as p can tell. After a
-// reboot it cannot: a container that moved to another machine has its old name
-// and image there, but may still be running where it was.
+// fateOf returns what has become of another process, as far as p can tell. After a reboot it
+// cannot: a container that moved to another machine has its old name and image there, but may
+// still be running where it was.
 func (p process) fateOf(other process) fate {
 	if p.Boot == "" || p.Boot != other.Boot || p.Space == "" || p.Space != other.Space || other.Started == 0 {
 		return fateUnknown
@@ -67,8 +67,8 @@ func (p process) fateOf(other process) fate {
 	return alive
 }
 
-// stat reads when a process was started, and whether it has ended and only waits
-// for its parent to notice.
+// stat reads when a process was started, and whether it has ended and only waits for its parent
+// to reap it.
 func stat(pid int) (started int64, ended, ok bool) {
 	line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -10,18 +10,18 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// A node tells by its entry in the registry whether all its ids are filed. A shard that
-// comes from a node which had not filed all of its own brings ids along that nobody finds
-// in the directory, so before it is claimed, the entry of the node that gets it says so.
-// That is counted here; Ledger.mu guards it.
+// A node's entry in the registry says whether all its ids are filed. A shard that comes from a
+// node with unfiled ids brings along ids that the directory lacks. So before such a shard is
+// claimed, the entry of its new holder is marked as not indexed. unfiled counts these shards;
+// Ledger.mu guards it.
 type unfiled struct {
 	acquired  int // shards that were claimed, or are about to be, with ids that may not be filed
-	delivered int // those of which memory knows
-	excepted  int // gained, when MarkIndexed has refused to call all filed for the last time
+	delivered int // those that memory was notified of
+	excepted  int // acquired, when MarkIndexed last refused to set the mark
 }
 
 // errUnfiled is returned by MarkIndexed.
-var errUnfiled = errors.New("shards were gained whose ids may not be filed: they have to be filed as well")
+var errUnfiled = errors.New("shards were acquired whose ids may not be filed: file them and call again")
 
 // MarkIndexed implements recovery.Directory.
 func (l *Ledger) MarkIndexed(ctx context.Context, indexed bool) error {
@@ -37,7 +37,7 @@ func (l *Ledger) MarkIndexed(ctx context.Context, indexed bool) error {
 		s := &l.unfiled
 		if unfiled = unfiled || indexed && s.acquired != s.excepted; unfiled {
 			if s.delivered == s.acquired {
-				s.excepted = s.acquired // now memory knows of all, and may say it again
+				s.excepted = s.acquired // memory knows of all of them now, and may call again
 			}
 			return
 		}
@@ -54,9 +54,9 @@ func (l *Ledger) MarkIndexed(ctx context.Context, indexed bool) error {
 	return nil
 }
 
-// beforeTaking marks this process as one whose ids are not all filed, if that may be so
-// once it has taken a shard. If it reports suspect, afterTaking has to follow, when memory
-// knows of the shard or will not get it.
+// beforeTaking marks this process as one whose ids are not all filed, if that may be so once it
+// has taken a shard. If it reports suspect, the caller must call afterTaking, when memory knows
+// of the shard or will not get it.
 func (l *Ledger) beforeTaking(ctx context.Context, h seenShard) (suspect bool, err error) {
 	l.peers.mu.Lock()
 	suspect = h.token.node != "" && l.peers.nodes[h.token.node] == nil
@@ -86,14 +86,14 @@ func (l *Ledger) afterTaking() {
 	l.unfiled.delivered++
 }
 
-// isIndexed tells that all ids of a node are filed, as far as it can be told.
+// isIndexed reports whether all ids of a node are filed, as far as is known.
 func (s *peerState) isIndexed() bool { return s.fault == nil && s.entry.Indexed }
 
-// viewFresh is how old a look at the others may be for Unindexed.
+// viewFresh is how old a poll of the nodes may be for Unindexed.
 const viewFresh = time.Second
 
-// Unindexed implements recovery.Directory. What it knows may be a second old: a node that
-// stops to file is alone, and says so before; whoever comes then looks anew.
+// Unindexed implements recovery.Directory. Its answer may be a second old: a node stops filing
+// only while it is alone, and clears its mark before; a node that starts then polls anew.
 func (l *Ledger) Unindexed(ctx context.Context) ([]string, error) {
 	done, err := l.use(ctx)
 	if err != nil {
@@ -139,9 +139,9 @@ func (l *Ledger) Unindexed(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// stillOwning names those of some dead nodes that still hold shards. Whoever has adopted
-// those of the others has said before that not all of his ids are filed, so the look at
-// the nodes must come after the one at the shards; behind tells that it does not.
+// stillOwning returns those of some dead nodes that still hold shards. A node that has adopted
+// the shards of the others has cleared its own mark before. So the nodes must be polled after
+// the shards were read; behind reports that they were not.
 func (w *watch) stillOwning(dead []string) (owning []string, behind bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -166,8 +166,7 @@ func (w *watch) stillOwning(dead []string) (owning []string, behind bool) {
 	return owning, behind
 }
 
-// unindexed names the other nodes that live, and those that do not, whose ids may not
-// all be filed, in order.
+// unindexed returns the other nodes, live and dead, whose ids may not all be filed, in order.
 func (l *Ledger) unindexed() (live, dead []string) {
 	w := &l.peers
 	w.mu.Lock()
@@ -185,7 +184,7 @@ func (l *Ledger) unindexed() (live, dead []string) {
 	return live, dead
 }
 
-// doubted names the other nodes that live, and those that lived when Redis lost their
+// doubted returns the other live nodes, and those that were alive when Redis lost their
 // registration: whatever the registry says, the directory may lack ids of theirs.
 func (l *Ledger) doubted() (names []string) {
 	w := &l.peers

@@ -9,9 +9,9 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// Inherited implements recovery.Heir. What Redis answers is final: the mark of a spool
-// is written by its own process alone, while it holds the shard, and a late batch of a
-// process that held it before is refused.
+// Inherited implements recovery.Heir. Redis' answer is final: only a spool's own process writes
+// its mark, while it holds the shard, and a late batch of a process that held the shard before
+// is refused.
 func (l *Ledger) Inherited(ctx context.Context, spool, id string) (int64, error) {
 	done, err := l.use(ctx)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 //	lapse:{<node>/<shard>}:deadindex  zset    dead tasks in order, all of score 0
 //	lapse:nodes                       hash    node -> entry
 //	lapse:heartbeat:{lapse:nodes}:<node>      counter
-//	lapse:status:{lapse:nodes}        hash    node -> what its memory had to say lately
+//	lapse:status:{lapse:nodes}        hash    node -> its last status
 //	lapse:numbers:{lapse:nodes}       hash    number -> node
 //	lapse:ids:<n>                     hash    id -> filing, where the first byte of the id's
 //	                                          CRC-32 (IEEE) is n
@@ -36,14 +36,14 @@ import (
 //	                                          characters, space, the setting's name
 //	lapse:dataset                     string  layout and random id of the data set
 //
-// And two channels for each node, which no key has to do with:
+// And two channels for each node, which are independent of keys:
 //
 //	lapse:bus:<node>                  messages to a node
 //	lapse:bus                         messages to all: the sender's incarnation, 24 bytes,
 //	                                  and the message
 //
-// A server's databases have their own keys, but all the same channels. So those of
-// database 3 are lapse:bus/3:<node> and lapse:bus/3.
+// The databases of a server have separate keys, but share all channels. So those of database 3
+// are lapse:bus/3:<node> and lapse:bus/3.
 type keys struct {
 	prefix string
 	db     int
@@ -73,7 +73,7 @@ func (k keys) busOfAll() string {
 	return k.prefix + "bus/" + strconv.Itoa(k.db)
 }
 
-// shardKeys are one shard's, in the order in which scripts take them.
+// shardKeys are the keys of one shard, in the order in which scripts take them.
 type shardKeys [4]string
 
 func (k keys) shard(node string, n int) shardKeys {
@@ -113,7 +113,7 @@ func validNode(node string) error {
 
 func validPrefix(prefix string) error {
 	if strings.ContainsAny(prefix, "{}") {
-		return errors.New("the prefix of the keys must not contain braces, which mean something to Redis Cluster")
+		return errors.New("the prefix of the keys must not contain braces, which Redis Cluster interprets")
 	}
 	return nil
 }
@@ -124,15 +124,15 @@ func shardOf(id []byte, count int) int {
 	return int(crc32.ChecksumIEEE(id) % uint32(count))
 }
 
-// buckets is over how many hashes the filings of ids are spread. Up to 512 filings each,
-// which is 131,072 altogether, Redis keeps them in half the memory.
+// buckets is over how many hashes the filings of ids are spread. Redis needs half the memory for
+// a hash of up to 512 filings, which is 131,072 filings altogether.
 const buckets = 1 << 8
 
 // bucketOf names the bucket of an id. It is part of the layout.
 func bucketOf(id string) uint8 { return uint8(crc32.ChecksumIEEE([]byte(id)) >> 24) }
 
-// A filing is the home and the nonce, 4 bytes each, big-endian. (Written as text it would
-// take Redis 16 bytes more.) An empty one, which is never stored, stands for nowhere.
+// A filing is the home and the nonce, 4 bytes each, big-endian. (As text it would need 16 bytes
+// more.) An empty one, which is never stored, means that the id is not filed.
 const filingLen = 8
 
 func appendFiling(dst []byte, f recovery.Filing) []byte {
@@ -153,14 +153,14 @@ func decodeFiling(value string) (recovery.Filing, error) {
 	return recovery.Filing{}, fmt.Errorf("a filing of %d bytes cannot be read", len(value))
 }
 
-// A token says who owns a shard: "<node>#<incarnation>#<epoch>". The epoch grows
-// with every change of owner, so the higher one is the newer.
+// A token says which process owns a shard: "<node>#<incarnation>#<epoch>". The epoch grows with
+// every change of owner, so the higher one is the newer.
 type token struct {
 	node, incarnation string
 	epoch             int64
 }
 
-// retiredNode stands in the token of a shard that was retired.
+// retiredNode replaces the owner in the token of a shard that was retired.
 const retiredNode = "-"
 
 func (t token) String() string {
@@ -217,9 +217,9 @@ func decodeDead(value string) (at int64, label, data string, err error) {
 	return 0, "", "", fmt.Errorf("a dead record of %d bytes cannot be read", len(value))
 }
 
-// A member of a dead index is label, a zero byte, the time of death as 16
-// hexadecimal digits with its sign bit turned over, and the id. All have the
-// same score, so Redis orders them by their bytes: by label, time and id.
+// A member of a dead index is label, a zero byte, the time of death as 16 hexadecimal digits
+// with its sign bit inverted, and the id. All have the same score, so Redis orders them by their
+// bytes: by label, time and id.
 func appendDeadRef[ID ~string | ~[]byte](dst []byte, label string, at int64, id ID) []byte {
 	dst = append(append(dst, label...), 0)
 	dst = append(dst, fmt.Sprintf("%016x", uint64(at)^1<<63)...)
