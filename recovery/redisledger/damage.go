@@ -20,7 +20,7 @@ import (
 //	                                            the shard is adopted after Options.FailoverAfter,
 //	                                            unless its owner lives and claims it again
 //	this node's entry in the registry           written anew, when its heartbeat was watched
-//	another node's entry                        left alone, with its shards, until that node starts
+//	another node's entry                        left alone, with its shards, until it starts
 //	a heartbeat, a count, a number of a node    begun anew
 //	where an id is filed                        left alone: calls about that id fail
 //	a record, a setting                         left alone: memory reports its task or topic
@@ -97,7 +97,7 @@ func (l *Ledger) mendKeys(ctx context.Context, keys []typedKey) error {
 		switch err := probes[i].Err(); {
 		case isWrongType(err):
 			faults = append(faults, l.setAside(ctx, k.key, "it has the wrong type", k.probe...))
-		case err != nil && !errors.Is(err, redis.Nil) && !refused(err): // the user may lack commands that only this probe uses
+		case err != nil && !errors.Is(err, redis.Nil) && !refused(err): // it may lack the probe
 			faults = append(faults, err)
 		}
 	}

@@ -169,7 +169,7 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 			l.bulk.waits.Clear(l.bulk.ids.name)
 		}
 		for _, m := range list.members {
-			if label, at, id, fault := decodeDeadRef(m); fault == nil { // otherwise no list contains it either
+			if label, at, id, fault := decodeDeadRef(m); fault == nil { // see listDead
 				h.shard = s.number
 				e := h.entry(id, recovery.Spot{Place: recovery.Dead, At: at, Label: label}, "")
 				e.Data = nil

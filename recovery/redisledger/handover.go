@@ -15,7 +15,7 @@ var errYielded = fmt.Errorf("%w: it was yielded", recovery.ErrLost)
 
 // Yield implements recovery.Fleet.
 func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
-	done, err := l.use(context.WithoutCancel(ctx)) // an open outcome would stay open if ctx ended the call
+	done, err := l.use(context.WithoutCancel(ctx)) // ending early leaves the outcome open
 	if err != nil {
 		return err
 	}

@@ -14,11 +14,12 @@ import (
 // All keys. A shard's keys share a slot of Redis Cluster by their hash tag, and
 // so do the registry and what belongs to it, so that one script reaches them all.
 //
-//	lapse:{<node>/<shard>}:pending    set     ids of unfinished tasks, "!", and the fields of marks
+//	lapse:{<node>/<shard>}:pending    set     ids of unfinished tasks, "!", fields of marks
 //	lapse:{<node>/<shard>}:tasks      hash    id -> record; "!o" token, "!s" sequence,
-//	                                          "!r" sequence of a batch that was cut, see apply.lua,
-//	                                          "!a" how often its owner came back, see affirm.lua,
-//	                                          "!spool:<id>" mark of a spool, see recovery.Mark
+//	                                          "!r" sequence of a batch that was cut, see
+//	                                          apply.lua, "!a" how often its owner came back, see
+//	                                          affirm.lua, "!spool:<id>" mark of a spool, see
+//	                                          recovery.Mark
 //	lapse:{<node>/<shard>}:dead       hash    id -> record of a dead task
 //	lapse:{<node>/<shard>}:deadindex  zset    dead tasks in order, all of score 0
 //	lapse:nodes                       hash    node -> entry
@@ -27,13 +28,14 @@ import (
 //	lapse:numbers:{lapse:nodes}       hash    number -> node
 //	lapse:ids:<n>                     hash    id -> filing, where the first byte of the id's
 //	                                          CRC-32 (IEEE) is n
-//	lapse:topics                      hash    name -> setting: revision, ":" and value, or the revision
-//	                                          alone if it was deleted lately; "!v" number of changes,
-//	                                          "!n" the last one's number and name, "!f" highest revision
-//	                                          of deleted settings that are gone, see putsetting.lua
-//	lapse:changes:{lapse:topics}      zset    the latest changes of settings in order, all of score 0:
-//	                                          number of 16 digits, space, the change's name of 8
-//	                                          characters, space, the setting's name
+//	lapse:topics                      hash    name -> setting: revision, ":" and value, or the
+//	                                          revision alone if it was deleted lately; "!v"
+//	                                          number of changes, "!n" the last one's number and
+//	                                          name, "!f" highest revision of deleted settings
+//	                                          that are gone, see putsetting.lua
+//	lapse:changes:{lapse:topics}      zset    the latest changes of settings in order, all of
+//	                                          score 0: number of 16 digits, space, the change's
+//	                                          name of 8 characters, space, the setting's name
 //	lapse:dataset                     string  layout and random id of the data set
 //
 // And two channels for each node, which are independent of keys:

@@ -31,8 +31,8 @@ const maxShards = 1024
 type Options struct {
 	// URL says where Redis is, see ParseURL.
 	URL string
-	// Node is the name under which the tasks are kept, by custom the server's
-	// address. Two running processes never share one.
+	// Node is the name under which the tasks are kept, usually the server's address. Two
+	// running processes never share one.
 	Node string
 	// Prefix begins every key; DefaultPrefix unless set.
 	Prefix string
@@ -40,15 +40,15 @@ type Options struct {
 	// DefaultShards unless set. It may change at a restart. On Redis Cluster,
 	// count 100,000 tasks a shard.
 	Shards int
-	// FailoverAfter is for how long a process must have shown no sign of life
-	// before another one adopts what it held; DefaultFailoverAfter unless set.
-	// All nodes of one Redis should agree on it: of two, the longer one counts.
+	// FailoverAfter is for how long a process must have sent no heartbeat before another one
+	// adopts its shards; DefaultFailoverAfter unless set. All nodes of one Redis should agree
+	// on it: of two values, the longer one counts.
 	FailoverAfter time.Duration
 	// Version is that of the program, and Address is where it serves HTTP; other nodes
 	// show them. Each may be empty.
 	Version, Address string
-	// Format is that of the newest records that this process reads and writes. It
-	// never adopts what a node with a newer one has left.
+	// Format is that of the newest records that this process reads and writes. It never adopts
+	// shards of a node with a newer one.
 	Format int
 	// ForceEviction accepts a Redis that may evict tasks.
 	ForceEviction bool
@@ -59,13 +59,13 @@ type Options struct {
 	// WaitTimeout is for how long Redis waits for them each time, up to 900 ms;
 	// DefaultWaitTimeout unless set.
 	WaitTimeout time.Duration
-	// Wait lets Adopt wait, until its context ends, for a Redis that cannot be
-	// reached, instead of returning why not; it is told why each time. Nil means
-	// that Adopt does not wait.
+	// Wait lets Adopt wait, until its context ends, for a Redis that cannot be reached, instead
+	// of returning the error. Adopt calls Wait with each error. Nil means that Adopt does not
+	// wait.
 	Wait func(why error)
 	// TLS is used instead of what the URL says about it; nil means the URL's.
 	TLS *tls.Config
-	// Log is told of outages and of what was lost. Nil means slog.Default().
+	// Log gets outages and lost writes. Nil means slog.Default().
 	Log *slog.Logger
 
 	process      *process           // for tests; nil means this one
@@ -74,7 +74,7 @@ type Options struct {
 	keptChanges  int                // for tests; 0 means keptChanges
 }
 
-// withDefaults fills in and checks, and reports all faults at once.
+// withDefaults fills in defaults, validates, and reports all faults at once.
 func (o Options) withDefaults() (Options, address, error) {
 	if o.Prefix == "" {
 		o.Prefix = DefaultPrefix
@@ -143,14 +143,14 @@ type Ledger struct {
 	writing     chan struct{} // holds a token for each batch under way: some connections stay free
 
 	naming sync.Mutex // held while this process writes its entry in the registry
-	taking sync.Mutex // held while it takes a shard that it did not have
+	taking sync.Mutex // held while this process acquires a shard
 	table  atomic.Pointer[table]
 	peers  watch
 
-	checked int64                     // the last streak of life signs in which all was seen to be held; used by keep alone
-	kept    atomic.Pointer[time.Time] // when the last life sign was sent after which all was seen to be held
-	alone   atomic.Bool               // no other node was registered at the last life sign
-	ended   atomic.Bool               // the node's name is another process's by now
+	checked int64                     // the last streak in which all shards were seen held; for keep
+	kept    atomic.Pointer[time.Time] // when the last heartbeat was sent after which that was so
+	alone   atomic.Bool               // no other node was registered at the last heartbeat
+	ended   atomic.Bool               // the node's name belongs to another process by now
 
 	bus bus
 
@@ -163,7 +163,7 @@ type Ledger struct {
 
 	life     context.Context // ends when Close begins
 	die      context.CancelCauseFunc
-	notified chan struct{}  // holds one token when there is news
+	notified chan struct{}  // holds one token when there are notices
 	loops    sync.WaitGroup // goroutines that Adopt has started
 	users    sync.WaitGroup // calls under way
 	closing  sync.Once
@@ -179,22 +179,22 @@ type Ledger struct {
 	numbers     []uint16          // of this node: the current one, and before it former ones
 	origins     map[string]origin // of the nodes whose shards this one holds or has held
 	lastAnswer  time.Time         // when the last answered heartbeat was sent
-	silentSince time.Time         // when the outage began that health.Err tells of
-	unbroken    int64             // number of the streak of heartbeats with less than FailoverAfter between them
-	recounted   time.Time         // when the registry had last been lost, others' entries with it
+	silentSince time.Time         // when the outage of health.Err began
+	unbroken    int64             // counts streaks of heartbeats without a gap of FailoverAfter
+	recounted   time.Time         // when Redis last lost this node's entry
 	health      recovery.Health
 	warnings    []string // what an operator should know of the other nodes
 	watcher     recovery.Watcher
 	notices     []func(w recovery.Watcher)
-	status      string // what memory had to say lately
-	statusAsked bool   // it is being asked
+	status      string // memory's last status
+	statusAsked bool   // memory is being asked for its status
 	unfiled     unfiled
-	transferred map[shardName]token // by which shards were yielded that were not held since
-	acquiring   atomic.Int32        // shards that are being claimed, or of which memory has not been told yet
+	transferred map[shardName]token // tokens by which shards were yielded that were not held since
+	acquiring   atomic.Int32        // shards that memory was not notified of yet
 }
 
-// What several nodes need of a ledger. One that lacks a method of these would be taken for
-// that of a single node.
+// The interfaces that several nodes need. A ledger that lacks one of their methods would be taken
+// for that of a single node.
 var (
 	_ recovery.Fleet     = (*Ledger)(nil)
 	_ recovery.Directory = (*Ledger)(nil)
@@ -210,8 +210,8 @@ const (
 	closed
 )
 
-// Open makes a ledger. It connects to nothing: Adopt does. The error lists all
-// that is wrong with the options.
+// Open makes a ledger. It does not connect: Adopt does. The error lists all that is wrong with
+// the options.
 func Open(opts Options) (*Ledger, error) {
 	opts, a, err := opts.withDefaults()
 	if err != nil {
@@ -298,10 +298,10 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 	}, nil
 }
 
-// atOnce is how many batches are worth sending at the same time. One Redis runs one
-// script after another: while it runs one, a second one waits in its buffer, and two
-// are on their way. With one of each of 16 shards under way instead, 64 lone callers
-// had a third as many tasks in a batch, and half the throughput.
+// atOnce is how many batches are worth sending at the same time. One Redis runs one script after
+// another: while it runs one, a second one waits in its buffer, and two are in flight. With one
+// batch of each of 16 shards under way instead, 64 single callers had a third as many tasks in a
+// batch, and half the throughput.
 func (l *Ledger) atOnce() int {
 	if l.address.mode == cluster {
 		return 0 // the shards are spread over its masters
@@ -312,7 +312,7 @@ func (l *Ledger) atOnce() int {
 // waiting spaces the attempts to reach Redis.
 var waiting = recovery.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 
-// tellEvery is the time between two log lines while Adopt waits.
+// logEvery is the time between two log lines while Adopt waits.
 const logEvery = 10 * time.Second
 
 func (l *Ledger) adoptOrWait(ctx context.Context) (away []recovery.Home, err error) {
@@ -354,7 +354,7 @@ func passing(err error) bool {
 	return !refused(err)
 }
 
-// adopt returns which of the node's own shards others hold.
+// adopt returns which of the node's own shards other nodes hold.
 func (l *Ledger) adopt(ctx context.Context) (away []recovery.Home, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -372,8 +372,8 @@ func (l *Ledger) adopt(ctx context.Context) (away []recovery.Home, err error) {
 		return nil, err
 	}
 	l.registered = true
-	// The first life sign, which also tells whether others are registered: without
-	// knowing, a node that is alone would have to take what Redis loses for adopted.
+	// The first heartbeat, which also tells whether other nodes are registered: without it, a
+	// node that is alone would have to count what Redis loses as adopted.
 	began := time.Now()
 	if err := l.beat(ctx); err != nil {
 		return nil, err
@@ -395,13 +395,13 @@ func (l *Ledger) Close() error {
 	return l.err
 }
 
-// end closes the ledger, and gives the name back if asked to.
+// end closes the ledger, and with release releases the node's name.
 func (l *Ledger) end(release bool) error {
 	l.mu.Lock()
 	l.state = closed
 	l.mu.Unlock()
 	l.die(l.closed())
-	err := l.bulk.client.Close() // breaks off what is being read
+	err := l.bulk.client.Close() // breaks off reads
 	l.adopting.Lock()
 	defer l.adopting.Unlock()
 	l.users.Wait()
@@ -411,7 +411,7 @@ func (l *Ledger) end(release bool) error {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*ioTimeout)
 		defer cancel()
 		if fault := l.release(ctx); fault != nil {
-			err = errors.Join(err, fmt.Errorf("giving the node's name back: %w", fault))
+			err = errors.Join(err, fmt.Errorf("releasing the node's name: %w", fault))
 		}
 	}
 	return errors.Join(err, l.client.Close())
@@ -421,7 +421,7 @@ func (l *Ledger) closed() error {
 	return fmt.Errorf("ledger of node %s: %w", l.opts.Node, recovery.ErrClosed)
 }
 
-// closedError is why a long call must end, if it must.
+// closedError is why a long call must end, or nil.
 func (l *Ledger) closedError(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

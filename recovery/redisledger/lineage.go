@@ -11,16 +11,15 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// A lineage tells whether the directory may have lost entries. A server that was restarted
-// or promoted goes on with the writes that it has, and has another replication id than before.
-// That id is read in one round trip with every look into the directory and every change of
-// it, from the same server and after them: so no answer of a server that may have lost entries
-// is taken for that of one that has them all.
+// A lineage detects that the directory may have lost entries. A server that was restarted or
+// promoted continues with the writes that it has, under a new replication id. That id is read in
+// one round trip with every read and change of the directory, from the same server and after
+// them. So no answer of a server that may have lost entries is taken for that of a complete one.
 type lineage struct {
 	mu      sync.Mutex // guards everything below
 	known   map[string]bool
-	settled bool      // all servers were asked once: one that is not known is new
-	doubts  uint64    // how often a new one was met
+	settled bool      // all servers were read once: one that is not known is new
+	doubts  uint64    // how often a new one was seen
 	since   time.Time // when, for the last time
 }
 
@@ -30,12 +29,13 @@ local info = redis.pcall('INFO', 'replication')
 return type(info) == 'string' and string.match(info, 'master_replid:(%x+)') or ''
 `
 
-// askLineage asks the server of a bucket, after what was put into the pipeline before.
+// askLineage adds to a pipeline a read of the replication id of a bucket's server, after the
+// commands that are in it already.
 func (l *Ledger) askLineage(ctx context.Context, p redis.Pipeliner, bucket uint8) *redis.Cmd {
 	return p.Eval(ctx, lineageSource, []string{l.keys.ids(bucket)})
 }
 
-// noteLineage takes note of what servers have answered to askLineage.
+// noteLineage notes the replies to askLineage.
 func (l *Ledger) noteLineage(answers ...*redis.Cmd) {
 	for _, answer := range answers {
 		id, _ := answer.Text()
@@ -43,8 +43,8 @@ func (l *Ledger) noteLineage(answers ...*redis.Cmd) {
 	}
 }
 
-// noteServer takes note of the replication id of a server. If the server is new, memory is
-// told that the directory may have lost entries.
+// noteServer notes the replication id of a server. If the server is new, it notifies memory that
+// the directory may have lost entries.
 func (l *Ledger) noteServer(id string) {
 	if id == "" || strings.Trim(id, "0") == "" {
 		return
@@ -64,7 +64,7 @@ func (l *Ledger) noteServer(id string) {
 	if !isNew {
 		return
 	}
-	l.log.Warn("a server of Redis was restarted or has taken another one's place: ids that callers have chosen may not be in the directory, and all nodes are asked for them for a while",
+	l.log.Warn("a server of Redis was restarted or has taken another one's place: the directory may lack ids that callers have chosen, and calls about them go to all nodes for a while",
 		"replication", id, "for", l.opts.FailoverAfter)
 	l.notify(func(w recovery.Watcher) {
 		if w.Doubted != nil {
@@ -73,15 +73,15 @@ func (l *Ledger) noteServer(id string) {
 	})
 }
 
-// settleLineage says that all servers are known.
+// settleLineage marks all servers as known.
 func (l *Ledger) settleLineage() {
 	l.lineage.mu.Lock()
 	defer l.lineage.mu.Unlock()
 	l.lineage.settled = true
 }
 
-// doubts tells how often the directory may have lost entries, and whether it did so within
-// FailoverAfter. Every node that lives has noticed by then, and registers its ids anew.
+// doubts returns how often the directory may have lost entries, and whether it may have within
+// FailoverAfter. Every live node has noticed by then, and registers its ids anew.
 func (l *Ledger) doubts() (count uint64, lately bool) {
 	g := &l.lineage
 	g.mu.Lock()

@@ -54,7 +54,7 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 	s := w.nodes[t.node]
 	known := s != nil && s.entry.Incarnation == t.incarnation
 	w.mu.Unlock()
-	if !known { // it may have been registered since the last look
+	if !known { // it may have been registered since the last poll
 		if err := l.poll(ctx); err != nil {
 			return nobody, err
 		}
@@ -64,14 +64,14 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 	return recovery.Holder{Shard: -1, Node: t.node, Live: l.livenessLocked(t) == living}, nil
 }
 
-// noteToken remembers who holds a shard.
+// noteToken remembers the token of a shard.
 func (w *watch) noteToken(home recovery.Home, t token) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tokens[home] = seenToken{token: t}
 }
 
-// isHeld tells that somebody holds a shard, as far as is known.
+// isHeld reports whether a process holds a shard, as far as is known.
 func (w *watch) isHeld(home recovery.Home) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,7 +79,7 @@ func (w *watch) isHeld(home recovery.Home) bool {
 	return t.node != "" && !t.retired()
 }
 
-// nodeOf names the node that has a number; "" means that none has.
+// nodeOf returns the node that has a number; "" means that none has.
 func (l *Ledger) nodeOf(ctx context.Context, number uint16) (string, error) {
 	w := &l.peers
 	for _, look := range []bool{false, true} {
@@ -98,22 +98,22 @@ func (l *Ledger) nodeOf(ctx context.Context, number uint16) (string, error) {
 	return "", nil
 }
 
-// ownersFresh is how old a survey may be for Nodes.
+// ownersFresh is how old a read of the owners may be for Nodes.
 const ownersFresh = time.Second
 
 // Peers implements recovery.Fleet. It sends nothing to Redis once the watch has begun. While
-// Redis does not answer, it tells what was seen before.
+// Redis does not answer, it returns what was seen before.
 func (l *Ledger) Peers(ctx context.Context) ([]recovery.Node, error) {
 	return l.nodes(ctx, false)
 }
 
-// Nodes implements recovery.Fleet. It looks at the registry first: the watch may not have seen
-// a node that has just started. While Redis does not answer, it tells what was seen before.
+// Nodes implements recovery.Fleet. It polls the registry first: the watch may not have seen a
+// node that has just started. While Redis does not answer, it returns what was seen before.
 func (l *Ledger) Nodes(ctx context.Context) ([]recovery.Node, error) {
 	return l.nodes(ctx, true)
 }
 
-// nodes lists the nodes, and if asked to how many shards each holds.
+// nodes lists the nodes, and with counts how many shards each holds.
 func (l *Ledger) nodes(ctx context.Context, counts bool) ([]recovery.Node, error) {
 	done, err := l.use(ctx)
 	if err != nil {
@@ -154,7 +154,7 @@ func (l *Ledger) nodes(ctx context.Context, counts bool) ([]recovery.Node, error
 		if s.status != "" {
 			n.LastStatus = []byte(s.status)
 		}
-		if n.Live && !n.Gone { // what a dead one had is another one's by now, or about to be
+		if n.Live && !n.Gone { // other nodes have adopted the tasks of a dead one, or are about to
 			n.Status = n.LastStatus
 		}
 		nodes = append(nodes, n)
@@ -162,7 +162,7 @@ func (l *Ledger) nodes(ctx context.Context, counts bool) ([]recovery.Node, error
 	return nodes, nil
 }
 
-// shardCountsLocked counts the shards that each process holds: those of its own node, and others.
+// shardCountsLocked counts the shards that each process holds: own ones of its node, and others.
 func (w *watch) shardCountsLocked() (own, adopted map[holder]int) {
 	own, adopted = make(map[holder]int), make(map[holder]int)
 	for home, t := range w.tokens {

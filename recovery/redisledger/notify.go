@@ -2,7 +2,7 @@ package redisledger
 
 import "github.com/lapsehq/lapse/recovery"
 
-// tell keeps news for the notifier, which passes them on in their order.
+// notify queues a notice for the notifier, which delivers notices in their order.
 func (l *Ledger) notify(notice func(w recovery.Watcher)) {
 	l.mu.Lock()
 	l.notices = append(l.notices, notice)
@@ -13,8 +13,8 @@ func (l *Ledger) notify(notice func(w recovery.Watcher)) {
 	}
 }
 
-// notifier calls memory back, without a lock, and from a goroutine of its own: however
-// long memory takes, this process shows signs of life and watches the others.
+// notifier calls memory back, without a lock and from a goroutine of its own: however long memory
+// takes, this process sends heartbeats and watches the other nodes.
 func (l *Ledger) notifier() {
 	for {
 		select {
@@ -46,8 +46,7 @@ func (l *Ledger) Watch(w recovery.Watcher) {
 	l.watcher = w
 }
 
-// askStatus has memory asked for what others should know of it. It goes with the life
-// sign after that.
+// askStatus queues a call for memory's status. The heartbeat after that sends it.
 func (l *Ledger) askStatus() {
 	l.mu.Lock()
 	ask := l.watcher.Status != nil && !l.statusAsked
@@ -58,7 +57,7 @@ func (l *Ledger) askStatus() {
 	}
 	l.notify(func(w recovery.Watcher) {
 		var status []byte
-		if w.Status != nil { // another watcher may have taken the place of the one that was asked
+		if w.Status != nil { // the watcher may have been replaced since
 			status = w.Status()
 		}
 		l.mu.Lock()

@@ -27,13 +27,13 @@ type shardName struct {
 	index int
 }
 
-// An ownerList is who holds what, over all shards of all nodes whose entries can be read.
+// An ownerList has the owners of all shards of all nodes whose entries can be read.
 type ownerList struct {
 	shards  []seenShard
-	partial map[string]bool // nodes of whose shards some could not be read
+	partial map[string]bool // nodes some of whose shards could not be read
 }
 
-// textOf is the i-th field of those that were asked for, empty if there is none.
+// textOf is the i-th field of a reply, empty if there is none.
 func textOf(fields []any, i int) string {
 	if i >= len(fields) {
 		return ""
@@ -42,7 +42,7 @@ func textOf(fields []any, i int) string {
 	return text
 }
 
-// sizes are how many pending records n shards have, whose keys are asked for.
+// sizes returns how many pending records n shards have; keys returns the keys of each.
 func (l *Ledger) sizes(ctx context.Context, n int, keys func(i int) shardKeys) ([]int64, error) {
 	members := make([]*redis.IntCmd, n)
 	err := l.pipeline(ctx, func(p redis.Pipeliner) {
@@ -53,7 +53,7 @@ func (l *Ledger) sizes(ctx context.Context, n int, keys func(i int) shardKeys) (
 	})
 	sizes := make([]int64, n)
 	for i, m := range members {
-		sizes[i] = max(0, m.Val()-1) // one of them keeps the set
+		sizes[i] = max(0, m.Val()-1) // one member is the anchor that keeps the set
 	}
 	return sizes, err
 }
@@ -79,8 +79,8 @@ func (w *watch) allShards() (all []seenShard) {
 	return all
 }
 
-// readOwners reads the tokens of all shards. Those that are on a server which does not
-// answer are left out.
+// readOwners reads the tokens of all shards. It leaves out those on a server that does not
+// answer.
 func (l *Ledger) readOwners(ctx context.Context) (ownerList, error) {
 	w := &l.peers
 	began := time.Now()
@@ -108,8 +108,8 @@ func (l *Ledger) readOwners(ctx context.Context) (ownerList, error) {
 // readAtOnceTokens is how many tokens one pipeline reads. Each is about 60 bytes.
 const readAtOnceTokens = 4096
 
-// readTokens reads the tokens of some shards. Those that are on a server which does not
-// answer are left out.
+// readTokens reads the tokens of some shards. It leaves out those on a server that does not
+// answer.
 func (l *Ledger) readTokens(ctx context.Context, shards []seenShard) (ownerList, error) {
 	found := ownerList{shards: make([]seenShard, 0, len(shards)), partial: map[string]bool{}}
 	for part := range slices.Chunk(shards, readAtOnceTokens) {
@@ -139,9 +139,8 @@ func (l *Ledger) readTokens(ctx context.Context, shards []seenShard) (ownerList,
 	return found, nil
 }
 
-// refreshTokens reads the tokens of shards that were not read since it was called: callers
-// that wait together are served by one survey. An error names a node some of whose shards
-// cannot be read.
+// refreshTokens reads the tokens of those shards that were not read since it was called: one read
+// serves all callers that wait. Its error names a node some of whose shards cannot be read.
 func (l *Ledger) refreshTokens(ctx context.Context, shards []seenShard) error {
 	w := &l.peers
 	called := time.Now()
@@ -164,13 +163,13 @@ func (l *Ledger) refreshTokens(ctx context.Context, shards []seenShard) error {
 		w.tokens[h.home] = seenToken{h.token, began}
 	}
 	for node := range found.partial {
-		return fmt.Errorf("some shards of node %s cannot be looked at", node)
+		return fmt.Errorf("some shards of node %s cannot be read", node)
 	}
 	return nil
 }
 
-// refreshAll is survey for callers that only need to know who holds how much: an answer that
-// is at most ownersFresh old serves them, and those that wait together share one.
+// refreshAll reads all owners for callers that only need to know which node holds how much. An
+// answer that is at most ownersFresh old serves them, and one read serves all that wait.
 func (l *Ledger) refreshAll(ctx context.Context) {
 	w := &l.peers
 	w.readingOwners.Lock()
@@ -179,6 +178,6 @@ func (l *Ledger) refreshAll(ctx context.Context) {
 	fresh := elapsed(w.ownersRead) <= ownersFresh
 	w.mu.Unlock()
 	if !fresh {
-		_, _ = l.readOwners(ctx) // else what is known must do
+		_, _ = l.readOwners(ctx) // after an error the earlier answer has to serve
 	}
 }

@@ -35,8 +35,8 @@ func (l *Ledger) Get(ctx context.Context, n int, refs []recovery.Ref, found func
 // readAtOnce is how many small values are asked for in one command.
 const readAtOnce = 1024
 
-// readRecords asks for n fields of a hash whose values are small; readMany is for those
-// that are not. Pointers to strings spare an allocation for each.
+// readRecords reads n fields of a hash whose values are small; readMany is for large ones.
+// Pointers to strings spare an allocation for each.
 func (l *Ledger) readRecords(ctx context.Context, p redis.Pipeliner, key string, n int, id func(i int) *string) *redis.SliceCmd {
 	args := make([]any, 2, 2+n)
 	args[0], args[1] = "hmget", key
@@ -48,15 +48,14 @@ func (l *Ledger) readRecords(ctx context.Context, p redis.Pipeliner, key string,
 	return cmd
 }
 
-// A handler makes the entries that callbacks see. An entry is valid until the
-// next one.
+// A handler makes the entries that callbacks get. An entry is valid until the next one.
 type handler struct {
 	shard int
 	buf   []byte
 }
 
-// pending makes an entry without data of a value that is too short to be a record:
-// whoever reads it finds out, and the others of its page are not held up.
+// pending makes an entry without data from a value that is too short to be a record: the caller
+// that reads the record finds out, and the others of its page are not delayed.
 func (h *handler) pending(id, value string) recovery.Entry {
 	at, data, err := decodePending(value)
 	if err != nil {
@@ -65,7 +64,7 @@ func (h *handler) pending(id, value string) recovery.Entry {
 	return h.entry(id, recovery.Spot{Place: recovery.Pending, At: at}, data)
 }
 
-// dead makes an entry, likewise. It reports whether the value could be read.
+// dead makes an entry in the same way. It reports whether the value could be read.
 func (h *handler) dead(id, value string) (e recovery.Entry, readable bool) {
 	at, label, data, err := decodeDead(value)
 	return h.entry(id, recovery.Spot{Place: recovery.Dead, At: at, Label: label}, data), err == nil
@@ -82,7 +81,7 @@ func (h *handler) entry(id string, spot recovery.Spot, data string) recovery.Ent
 }
 
 // Find implements recovery.Finder. A record that does not come within ioTimeout is read once
-// more, with the time that bulk reads have.
+// more, with the timeout of bulk reads.
 func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entry)) error {
 	done, err := l.use(ctx)
 	if err != nil {
@@ -115,7 +114,7 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 		})
 }
 
-// findQuickly asks all shards for a record at once.
+// findQuickly reads a record from all shards at once.
 func (l *Ledger) findQuickly(ctx context.Context, shards []*shard, id string, found func(e recovery.Entry)) error {
 	replies := make([]*redis.StringCmd, len(shards))
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
@@ -155,7 +154,7 @@ func (l *Ledger) holderOf(ctx context.Context, shards []*shard, id string) (*sha
 	return nil, nil
 }
 
-// FindMany implements recovery.ManyFinder: a shard after the other, in chunks.
+// FindMany implements recovery.ManyFinder: one shard after the other, in chunks.
 func (l *Ledger) FindMany(ctx context.Context, ids []string, found func(i int, e recovery.Entry)) error {
 	done, err := l.use(ctx)
 	if err != nil {
@@ -186,11 +185,11 @@ func (l *Ledger) FindMany(ctx context.Context, ids []string, found func(i int, e
 	return nil
 }
 
-// maxMissing bounds what is remembered of ids without a record.
+// maxMissing bounds how many ids without a record are remembered.
 const maxMissing = 10_000
 
-// missing are ids of a shard that were asked for and have no record. Those that a scan
-// found in the set of the shard are taken out at the end of the scan.
+// missing are ids of a shard that were read and have no record. Those that a scan found in the
+// set of the shard are removed from it at the end of the scan.
 type missing struct {
 	mu  sync.Mutex // guards ids
 	ids []string

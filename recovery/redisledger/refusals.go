@@ -15,11 +15,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrCommands is returned by Adopt when what answers in the place of Redis does not know a
-// command that the ledger needs: a proxy, or a server on which an operator has renamed it.
-var ErrCommands = errors.New("what answers there lacks a command that Lapse needs")
+// ErrCommands is returned by Adopt when the server lacks a command that the ledger needs: it
+// is a proxy, or an operator has renamed the command.
+var ErrCommands = errors.New("the server lacks a command that Lapse needs")
 
-// refused reports whether Redis itself has said no, for good.
+// refused reports whether Redis itself has refused a command for good.
 func refused(err error) bool {
 	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "NOPERM"} {
 		if redis.HasErrorPrefix(err, prefix) {
@@ -29,13 +29,13 @@ func refused(err error) bool {
 	return saysOneOf(err, "db index is out of range", "invalid db index", "without any password configured") || unknownCommand(err)
 }
 
-// unknownCommand reports whether an error says that a command does not exist. An outage, a
-// server that is loading and one that may not write never answer that.
+// unknownCommand reports whether an error says that a command does not exist. A server that is
+// down, is loading or may not write never answers that.
 func unknownCommand(err error) bool {
 	return saysOneOf(err, "unknown command", "unknown redis command", "unsupported command", "command not supported", "not supported command")
 }
 
-// saysOneOf reports whether an error is an answer of Redis that contains one of some texts.
+// saysOneOf reports whether an error is a reply of Redis that contains one of the texts.
 func saysOneOf(err error, texts ...string) bool {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
@@ -53,8 +53,8 @@ func saysOneOf(err error, texts ...string) bool {
 // probeScript does nothing.
 var probeScript = newScript("return 1")
 
-// checkCommands tries what proxies leave out, so that the error names it. Whatever else goes
-// wrong, others find out.
+// checkCommands tries the commands that proxies lack, so that its error names the missing one.
+// It ignores other failures: later calls report them.
 func (l *Ledger) checkCommands(ctx context.Context) error {
 	for _, need := range []struct {
 		command string
@@ -67,9 +67,9 @@ func (l *Ledger) checkCommands(ctx context.Context) error {
 		{"SUBSCRIBE", l.trySubscribe},
 	} {
 		if err := need.try(ctx); unknownCommand(err) {
-			err = fmt.Errorf("%w: %s refuses %s: %w; Lapse needs scripts, INFO and channels, and no proxy that leaves them out",
+			err = fmt.Errorf("%w: %s refuses %s: %w; Lapse needs scripts, INFO and channels, which some proxies lack",
 				ErrCommands, l.address, need.command, err)
-			l.log.Error("this is no Redis that Lapse can use", "refused", need.command, "error", err)
+			l.log.Error("Lapse cannot use this Redis", "refused", need.command, "error", err)
 			return err
 		}
 	}
@@ -87,10 +87,10 @@ func (l *Ledger) trySubscribe(ctx context.Context) error {
 }
 
 const (
-	// manyHangUps is after how many attempts in a row that ended with a closed connection
-	// the cause is looked for.
+	// manyHangUps is how many attempts in a row may end with a closed connection before the
+	// cause is examined.
 	manyHangUps = 3
-	// waitsForServer is what readiness calls a Redis that hangs up.
+	// waitsForServer is the name of readiness' entry for a Redis that closes connections.
 	waitsForServer = "Redis"
 )
 
@@ -99,14 +99,14 @@ func hungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// A hangUps counts attempts to reach Redis that ended with a closed connection. It is not
-// said that these are refusals: a server that is shut down closes connections too.
+// A hangUps counts attempts to reach Redis that ended with a closed connection. These need not
+// be refusals: a server that is shut down closes connections too.
 type hangUps struct {
 	count  int
 	logged bool
 }
 
-// note takes the outcome of an attempt.
+// note records the outcome of an attempt.
 func (h *hangUps) note(ctx context.Context, l *Ledger, err error) {
 	if !hungUp(err) {
 		h.count = 0
@@ -116,16 +116,16 @@ func (h *hangUps) note(ctx context.Context, l *Ledger, err error) {
 	if h.count++; h.count < manyHangUps || !l.answersPing(ctx) {
 		return
 	}
-	l.bulk.waits.Set(waitsForServer, fmt.Sprintf("%s answers PING and hangs up when it gets other commands: is it a proxy that leaves out scripts, INFO or channels?", l.address))
+	l.bulk.waits.Set(waitsForServer, fmt.Sprintf("%s answers PING and closes the connection after other commands: is it a proxy without scripts, INFO or channels?", l.address))
 	if !h.logged {
 		h.logged = true
-		l.log.Error("what answers in the place of Redis answers PING and hangs up when it gets other commands; Lapse needs scripts, INFO and channels, and no proxy that leaves them out",
+		l.log.Error("the server answers PING and closes the connection after other commands; Lapse needs scripts, INFO and channels, which some proxies lack",
 			"redis", l.address.String(), "attempts", h.count, "error", err)
 	}
 }
 
-// answersPing asks over a connection that has been sent nothing else: the client begins each
-// of its own with HELLO.
+// answersPing sends PING over a connection that was used for nothing else: the client's own
+// connections begin with HELLO.
 func (l *Ledger) answersPing(ctx context.Context) bool {
 	if l.address.mode != standalone {
 		return false

@@ -15,31 +15,31 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// An entry is what the registry knows of a node.
+// An entry is a node's entry in the registry.
 type entry struct {
 	Incarnation string `json:"incarnation"` // of the process that holds the name; random
-	// Generation grows with every registration of the name. A lower one than
-	// one's own means that Redis has lost writes.
+	// Generation grows with every registration of the name. If it is lower than this process's
+	// own, Redis has lost writes.
 	Generation int64 `json:"generation"`
-	Released   bool  `json:"released"` // given back by Close
+	Released   bool  `json:"released"` // Close has released the name
 	// Counts are the numbers of shards that the node has used, the current one
 	// last: a task stays in the shard that recorded it.
 	Counts []int `json:"counts"`
 	process
 
-	// Number stands in the homes of the node's shards. It is 0 in entries of versions
-	// that knew of no other nodes; see number.
+	// Number is part of the homes of the node's shards. It is 0 in entries of versions without
+	// support for other nodes; see number.
 	Number  uint16 `json:"number,omitempty"`
 	Version string `json:"version,omitempty"` // of the program
 	Address string `json:"address,omitempty"` // where it serves HTTP
-	// Format is that of the newest records, and Layout that of the newest keys, which
-	// the process may have written.
+	// Format is that of the newest records, and Layout that of the newest keys, which the
+	// process may have written.
 	Format  int  `json:"format,omitempty"`
 	Layout  int  `json:"layout,omitempty"`
 	Indexed bool `json:"indexed,omitempty"` // see recovery.Directory
 	Spools  bool `json:"spools,omitempty"`  // see recovery.Node
-	// FailoverAfter is that of the process, in milliseconds: for so long, almost, it is
-	// certain of what it holds.
+	// FailoverAfter is that of the process, in milliseconds. For a little less than that after
+	// a heartbeat, the process is certain of its shards.
 	FailoverAfter int64 `json:"failover_after,omitempty"`
 }
 
@@ -54,8 +54,8 @@ func (e *entry) encode() string {
 	return string(b)
 }
 
-// decodeEntry reads an entry. Fields of a newer version do no harm; an entry that
-// cannot be understood is recovery.ErrLayout if a newer version has written it, and otherwise
+// decodeEntry reads an entry. It ignores fields of a newer version. The error for an entry that
+// cannot be decoded is recovery.ErrLayout if a newer version has written it, and otherwise
 // errDamaged.
 func decodeEntry(node, raw string) (entry, error) {
 	var e entry
@@ -73,8 +73,8 @@ func decodeEntry(node, raw string) (entry, error) {
 	return e, fmt.Errorf("%w: the registry's entry of node %s: %w", recovery.ErrLayout, node, err)
 }
 
-// readEntry returns the entry of this node, decoded and as it is stored; "" means
-// that there is none.
+// readEntry returns the entry of this node, decoded and as it is stored; "" means that there is
+// none.
 func (l *Ledger) readEntry(ctx context.Context) (entry, string, error) {
 	raw, err := l.client.HGet(ctx, l.keys.nodes(), l.opts.Node).Result()
 	if errors.Is(err, redis.Nil) {
@@ -87,15 +87,15 @@ func (l *Ledger) readEntry(ctx context.Context) (entry, string, error) {
 	return e, raw, err
 }
 
-// register makes this process the holder of the node's name. It waits for as
-// long as it takes to find out whether an unseen holder is alive.
+// register makes this process the holder of the node's name. It waits for as long as it takes
+// to find out whether an unseen holder is alive.
 func (l *Ledger) register(ctx context.Context) error {
 	for {
 		held, raw, err := l.readEntry(ctx)
 		if errors.Is(err, errDamaged) {
 			l.log.Error("this node's entry in the registry cannot be read; it is written anew when its heartbeat has been watched", "error", err)
 			l.bulk.waits.Set(unreadableEntry(l.opts.Node), "its heartbeat is watched for "+l.opts.FailoverAfter.String())
-			held, err = entry{Spools: true}, nil // there may be a spool
+			held, err = entry{Spools: true}, nil // the node may have a spool
 		}
 		if err != nil {
 			return err
@@ -113,8 +113,8 @@ func (l *Ledger) register(ctx context.Context) error {
 	}
 }
 
-// follow registers this process after another one, or after an earlier state of its
-// own, whose entry is stored as raw. It reports whether it was still that.
+// follow registers this process after another one, or after an earlier state of its own, whose
+// entry is stored as raw. It reports false if the stored entry has changed.
 func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, error) {
 	number, err := l.number(ctx, l.opts.Node)
 	if err != nil {
@@ -134,7 +134,8 @@ func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, erro
 	if own := l.registration(); own.Generation > 0 {
 		spools = own.Spools // Redis may have lost it
 	}
-	counts := slices.Concat(held.Counts, l.registration().Counts) // Redis may have lost those that it had
+	// Redis may have lost those that it had.
+	counts := slices.Concat(held.Counts, l.registration().Counts)
 	counts = append(counts, used)
 	slices.Sort(counts)
 	counts = slices.DeleteFunc(slices.Compact(counts), func(n int) bool { return n == l.opts.Shards || n < 1 })
@@ -155,13 +156,13 @@ func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, erro
 	})
 }
 
-// unreadableEntry is what readiness calls an entry of the registry that is damaged.
+// unreadableEntry is the name of readiness' entry for a damaged entry of the registry.
 func unreadableEntry(node string) string { return "the registry's entry of node " + node }
 
-// shardsUsed is how many shards of this node's name have ever had an owner. If none, the name
-// is new, and its node has no ids to register: should it end right after its start, the others
-// need not wait for what it holds. Without a registration, that of a former process may have
-// been lost, with any number of shards.
+// shardsUsed is how many shards of this node's name have ever had an owner. If none, the name is
+// new, and the node has no ids to register: if it ends right after its start, the other nodes
+// need not wait for its shards. Without a registration, that of a former process may have been
+// lost, with any number of shards.
 func (l *Ledger) shardsUsed(ctx context.Context) (int, error) {
 	shards := make([]seenShard, maxShards)
 	for i := range shards {
@@ -183,8 +184,8 @@ func (l *Ledger) shardsUsed(ctx context.Context) (int, error) {
 	return used, nil
 }
 
-// writeEntryLocked replaces this node's entry that is stored as raw, and reports
-// whether it was still that.
+// writeEntryLocked replaces this node's entry that is stored as raw. It reports false if the
+// stored entry has changed.
 func (l *Ledger) writeEntryLocked(ctx context.Context, raw string, e entry) (bool, error) {
 	v, err := judge(registerScript.run(ctx, l.client, []string{l.keys.nodes()}, l.opts.Node, raw, e.encode()))
 	if err != nil || v.code == 0 {
@@ -197,8 +198,8 @@ func (l *Ledger) writeEntryLocked(ctx context.Context, raw string, e entry) (boo
 	return true, nil
 }
 
-// rewriteEntry changes this process's own entry, and never another's. It reports
-// false when the name is not registered for this process at the moment.
+// rewriteEntry changes this process's own entry, and never another's. It reports false when the
+// name is not registered for this process at the moment.
 func (l *Ledger) rewriteEntry(ctx context.Context, change func(e *entry)) (bool, error) {
 	l.naming.Lock()
 	defer l.naming.Unlock()
@@ -239,7 +240,7 @@ func (l *Ledger) registration() entry {
 	return l.entry
 }
 
-// number returns the number of a node, and allots one if it has none.
+// number returns the number of a node, and allots one if the node has none.
 func (l *Ledger) number(ctx context.Context, node string) (uint16, error) {
 	first := crc32.ChecksumIEEE([]byte(node))%recovery.MaxNodeNumber + 1
 	n, err := numberScript.run(ctx, l.client, []string{l.keys.numbers()}, node, first, recovery.MaxNodeNumber).Int()
@@ -249,13 +250,13 @@ func (l *Ledger) number(ctx context.Context, node string) (uint16, error) {
 	return uint16(n), err
 }
 
-// waitForEnd returns nil when the holder of the name has ended: at once when that
-// can be seen from here, and otherwise when its heartbeat has been watched for
-// deadAfter, without a gap, and has not moved.
+// waitForEnd returns nil when the holder of the name has ended: at once when that is visible
+// from here, and otherwise when its heartbeat was watched for deadAfter, without a gap, and has
+// not moved.
 func (l *Ledger) waitForEnd(ctx context.Context, held entry) error {
 	switch l.fateOf(held.process) {
 	case gone:
-		l.log.Info("the process that held this name has ended; adopting what it left", "process", held.PID)
+		l.log.Info("the process that held this name has ended; adopting its shards", "process", held.PID)
 		return nil
 	case alive:
 		return l.heldError(held)
@@ -274,7 +275,7 @@ func (l *Ledger) waitForEnd(ctx context.Context, held entry) error {
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
-		// An error is a gap: the caller begins anew.
+		// An error is a gap: the caller starts the watch anew.
 		count, err := l.heartbeatCount(ctx, l.opts.Node)
 		if err != nil {
 			return err
@@ -283,12 +284,12 @@ func (l *Ledger) waitForEnd(ctx context.Context, held entry) error {
 			return l.heldError(held)
 		}
 	}
-	l.log.Warn("the process that held this name shows no sign of life; adopting what it left", "holder", held.String())
+	l.log.Warn("the process that held this name sends no heartbeat; adopting its shards", "holder", held.String())
 	return nil
 }
 
-// heartbeatCount is the count of a node's life signs. What is no count is 0: the process that
-// gives the next life sign begins anew.
+// heartbeatCount is the count of a node's heartbeats. A value that is no count is read as 0: the
+// process that sends the next heartbeat begins anew.
 func (l *Ledger) heartbeatCount(ctx context.Context, node string) (int64, error) {
 	text, err := l.client.Get(ctx, l.keys.heartbeat(node)).Result()
 	if errors.Is(err, redis.Nil) || isWrongType(err) {
@@ -303,7 +304,7 @@ func (l *Ledger) heldError(held entry) error {
 		recovery.ErrHeld, held.process, l.opts.Node)
 }
 
-// release gives the name back, if this process still has it.
+// release releases the name, if this process still has it.
 func (l *Ledger) release(ctx context.Context) error {
 	_, err := l.rewriteEntry(ctx, func(e *entry) { e.Released = true })
 	return err

@@ -15,12 +15,12 @@ const (
 	maxWaitTimeout     = 900 * time.Millisecond
 )
 
-// maxReplicas bounds Options.WaitReplicas; it is far beyond what a master has.
+// maxReplicas bounds Options.WaitReplicas; no master has nearly as many.
 const maxReplicas = 64
 
-// sendBatch runs apply.lua, and if it was told to, waits for replicas to have what it
-// has written. While too few have it the batch counts as not answered, although it was
-// written: it is repeated until they do.
+// sendBatch runs apply.lua, and with Options.WaitReplicas waits for replicas to receive what it
+// has written. While too few have it, the batch counts as unanswered although it was written,
+// and is repeated until they do.
 func (l *Ledger) sendBatch(ctx context.Context, s *shard, command []any) (verdict, error) {
 	if l.opts.WaitReplicas == 0 {
 		return judge(applyScript.send(ctx, l.client, command))
@@ -28,7 +28,7 @@ func (l *Ledger) sendBatch(ctx context.Context, s *shard, command []any) (verdic
 	w := witness{ledger: l, key: s.keys.tasks()}
 	v, err := judge(applyScript.send(ctx, &w, command))
 	if err != nil || v.code == 0 {
-		return v, err // what was refused needs no replica
+		return v, err // a refused batch needs no replica
 	}
 	err = w.err
 	if lack := int64(l.opts.WaitReplicas) - w.replicas; err == nil && lack > 0 {
@@ -38,13 +38,13 @@ func (l *Ledger) sendBatch(ctx context.Context, s *shard, command []any) (verdic
 	return v, err
 }
 
-// A witness sends a command to the server that has a key, and then asks on the same
-// connection how many replicas have received what was written on it.
+// A witness sends a command to the server that has a key, and then asks on the same connection
+// how many replicas have received the writes of that connection.
 type witness struct {
 	ledger   *Ledger
 	key      string
 	replicas int64 // that have it
-	err      error // of asking them
+	err      error // of WAIT
 }
 
 // Process implements processor.
@@ -59,8 +59,8 @@ func (w *witness) Process(ctx context.Context, cmd redis.Cmder) error {
 	if !ok || err == nil {
 		return err
 	}
-	// Nobody else follows redirections: Cluster's own client could not tell on which
-	// connection to wait.
+	// Redirections are followed here and nowhere else: Cluster's own client does not say on
+	// which connection to wait.
 	cluster.ReloadState(ctx)
 	asking := redis.HasErrorPrefix(err, "ASK")
 	if !asking && !redis.HasErrorPrefix(err, "MOVED") {
@@ -80,7 +80,7 @@ func (w *witness) Process(ctx context.Context, cmd redis.Cmder) error {
 	return w.send(ctx, target, cmd, asking)
 }
 
-// send sends a command and the question behind it in one pipeline.
+// send sends a command and WAIT in one pipeline.
 func (w *witness) send(ctx context.Context, server *redis.Client, cmd redis.Cmder, asking bool) error {
 	p := server.Pipeline()
 	if asking {
@@ -93,10 +93,10 @@ func (w *witness) send(ctx context.Context, server *redis.Client, cmd redis.Cmde
 	return cmd.Err()
 }
 
-// replicaSetting begins warnings of replicas.
+// replicaSetting begins warnings about replicas.
 const replicaSetting = "redis-wait-replicas"
 
-// replicas counts those that are connected and were heard of lately. One that hangs
+// replicas counts the replicas that are connected and have reported lately. One that hangs
 // stays connected for a minute.
 func (in info) replicas() (n int) {
 	for name, value := range in {
@@ -115,10 +115,10 @@ func (in info) replicas() (n int) {
 	return n
 }
 
-// maxLag is how old a replica's last word may be. It speaks once a second.
+// maxLag is how old a replica's last report may be. It reports once a second.
 const maxLag = 5 * time.Second
 
-// lackOf is what to warn of when the master with the fewest replicas has so many.
+// lackOf returns the warning for a master that has so few replicas.
 func (l *Ledger) lackOf(replicas int) string {
 	switch want := l.opts.WaitReplicas; {
 	case want == 0:

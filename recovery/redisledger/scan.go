@@ -13,15 +13,15 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// scanCount is how many ids a page has at most, about. While it is read, Redis serves
-// nobody else for half a millisecond.
+// scanCount is about how many ids a page has at most. While Redis reads it, all other clients
+// wait for half a millisecond.
 const scanCount = 2048
 
-// pagesAhead is how many pages are read while one is handed out.
+// pagesAhead is how many pages are read while one is visited.
 const pagesAhead = 2
 
-// shardsAtOnce is how many shards are read at the same time, so that Redis reads
-// one while the records of another are being armed.
+// shardsAtOnce is how many shards are read at the same time, so that Redis reads one shard while
+// the records of another are being armed.
 const shardsAtOnce = 2
 
 // Scan implements recovery.Ledger. It only nominates.
@@ -37,7 +37,7 @@ func (l *Ledger) Scan(ctx context.Context, page func([]recovery.Entry) error) er
 		scans.Go(func() error {
 			err := l.scanShard(scanning, s, page)
 			if s.loss() != nil && !errors.Is(err, recovery.ErrClosed) {
-				return nil // memory was told, and the others are still ours
+				return nil // memory was notified, and the other shards are still ours
 			}
 			return err
 		})
@@ -62,10 +62,9 @@ func (l *Ledger) ScanShard(ctx context.Context, n int, page func([]recovery.Entr
 	return l.scanShard(ctx, s, page)
 }
 
-// A shardScan reads one shard over one connection: a cursor means nothing to
-// another server, nor to the same one after a restart, and a scan that goes on
-// with it misses what it should have found. When the connection breaks, so does
-// the scan.
+// A shardScan reads one shard over one connection. A cursor is invalid on another server, and on
+// the same one after a restart: a scan that continued with it would miss ids. So a scan ends
+// when its connection breaks.
 type shardScan struct {
 	l     *Ledger
 	s     *shard
@@ -154,8 +153,8 @@ func (r *shardScan) fields(ctx context.Context, cursor uint64) ([]string, uint64
 	return ids, next, err
 }
 
-// measured reads a page that is sized like a chunk of readMany. One that does not come in
-// time breaks the scan; the pages of the next one are smaller.
+// measured reads a page that is sized like a chunk of readMany. If it does not come in time the
+// scan ends with an error; the pages of the next scan are smaller.
 func (r *shardScan) measured(c *lane, read func(count int) (found, bytes int, err error)) error {
 	count, _ := c.next()
 	began := time.Now()
@@ -165,7 +164,7 @@ func (r *shardScan) measured(c *lane, read func(count int) (found, bytes int, er
 		c.came(found, bytes, time.Since(began))
 		r.l.bulk.waits.Clear(c.name)
 	case timedOut(err):
-		c.late(count, maxPatience) // a longer time, which the connection does not have
+		c.late(count, maxPatience) // the connection allows no longer time
 		r.l.bulk.logLate(c, count, ioTimeout)
 	}
 	return err
@@ -234,8 +233,8 @@ func (r *shardScan) handOut(ids []string) error {
 	return r.page(r.entries)
 }
 
-// verify makes sure that what was read is this process's shard, on a server that
-// takes its writes, with all that was confirmed before the scan began.
+// verify checks that the pages came from this process's shard, on a server that takes its
+// writes, with all that was confirmed before the scan began.
 func (r *shardScan) verify(ctx context.Context) (records, ids int64, err error) {
 	values, err := verifyScript.run(ctx, r.conn, r.s.keys.living()).Slice()
 	if err != nil {
@@ -255,8 +254,8 @@ func (r *shardScan) verify(ctx context.Context) (records, ids int64, err error) 
 	return v.number(2), v.number(3), nil
 }
 
-// repair makes the set agree with the records for some ids, and nominates those
-// that were not in it.
+// repair makes the set agree with the records for some ids, and nominates those that were not in
+// it.
 func (r *shardScan) repair(ctx context.Context, ids []string) error {
 	args := make([]any, 1, 1+len(ids))
 	args[0] = r.began.token.String()
@@ -280,8 +279,8 @@ func (r *shardScan) repair(ctx context.Context, ids []string) error {
 	return r.handOut(back)
 }
 
-// retireSurplus gives up shards beyond the current number that are empty. One that
-// cannot be given up now does no harm until the next start.
+// retireSurplus retires empty shards beyond the current number. A shard that cannot be retired
+// now does no harm until the next start.
 func (l *Ledger) retireSurplus(ctx context.Context) error {
 	for _, s := range l.table.Load().all() {
 		if s.node != l.opts.Node || s.index < l.opts.Shards {

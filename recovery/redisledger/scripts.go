@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The scripts. Each is harmless when it runs twice or late, and its first lines
-// say which accident it prevents.
+// The scripts. Each is harmless when it runs twice or late, and its first lines say which
+// accident it prevents.
 var (
 	//go:embed scripts/apply.lua
 	applySource string
@@ -55,8 +55,8 @@ var (
 	setAsideScript      = newScript(setAsideSource)
 )
 
-// A script is sent by its digest, and in full only to a server that answers
-// NOSCRIPT, which means that nothing was executed.
+// A script is sent by its digest. It is sent in full only to a server that answers NOSCRIPT,
+// which means that nothing was executed.
 type script struct{ source, digest string }
 
 func newScript(source string) script {

@@ -15,19 +15,19 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// This file is how a node learns which settings others have changed. Each change has a number,
-// one more than that of the change before, and a random name. The latest ones stand in a
-// sorted set. A node that has seen change 7 reads the set from 7 on. If it finds 7 by the name
-// that it knows, and then 8, 9 and so on without a gap up to the last one, these are all
-// changes. A gap is that of an earlier version, which only counts; if 7 is gone, the node has
-// not looked for long; if 7 has another name, Redis has lost the one that the node saw.
+// This file finds out which settings other nodes have changed. Each change has a number, one
+// more than that of the change before, and a random name. The latest ones are in a sorted set.
+// A node that has seen change 7 reads the set from 7 on. If it finds 7 with the name that it
+// knows, and then 8, 9 and so on without a gap up to the last one, these are all changes. A gap
+// comes from an earlier version, which only counts. If 7 is missing, the node has not read for
+// long. If 7 has another name, Redis has lost the change that the node saw.
 
 const (
-	// keptChanges is how many changes are known one by one, and so how many settings that were
-	// deleted leave something behind.
+	// keptChanges is how many changes are kept one by one, and so for how many deleted settings
+	// a revision is kept.
 	keptChanges = 4096
-	// changesAtOnce is how many are read at the same time: at most about 150 kB, as a
-	// topic's name has at most 255 bytes.
+	// changesAtOnce is how many are read at the same time: at most about 150 kB, as a topic's
+	// name has at most 255 bytes.
 	changesAtOnce = 512
 )
 
@@ -77,7 +77,7 @@ func (l *Ledger) settingsVersion(ctx context.Context) (v recovery.SettingsVersio
 	}
 	if text, there := values[1].(string); there {
 		last, _, err := decodeChange(text)
-		if err == nil && last.Changes == v.Changes { // else an earlier version has changed something since
+		if err == nil && last.Changes == v.Changes { // else an earlier version made a change
 			v.Last = last.Last
 		}
 	}
@@ -112,7 +112,7 @@ func (l *Ledger) ChangedSettings(ctx context.Context, since recovery.SettingsVer
 	err = l.readMany(ctx, &l.bulk.settings, len(names),
 		func(i int) (string, *string) { return l.keys.topics(), &names[i] },
 		func(i int, stored string, there bool) {
-			if !there { // deleted, and nothing is left of it: too much has happened since
+			if !there { // deleted so long ago that its revision is gone
 				faults = append(faults, recovery.ErrNoHistory)
 				return
 			}
@@ -164,15 +164,16 @@ func (l *Ledger) readChanges(ctx context.Context, from string) ([]string, error)
 	return l.client.ZRangeByLex(ctx, l.keys.changes(), &redis.ZRangeBy{Min: from, Max: "+", Count: changesAtOnce}).Result()
 }
 
-// leftovers are deleted settings that an EachSetting has met, see scripts/prunesettings.lua.
+// leftovers are revisions of deleted settings that an EachSetting has found, see
+// scripts/prunesettings.lua.
 type leftovers struct {
 	l     *Ledger
 	names []string        // of one page
-	kept  map[string]bool // those that stand in changes; nil: not known yet
-	ended bool            // removing them has failed: they do no harm, and the next EachSetting meets them
+	kept  map[string]bool // those that are in the set of changes; nil: not known yet
+	ended bool            // removing them has failed; the next EachSetting tries again
 }
 
-// prune removes those of a page that stand in no change.
+// prune removes those of a page that are not in the set of changes.
 func (o *leftovers) prune(ctx context.Context) {
 	defer func() { o.names = o.names[:0] }()
 	if len(o.names) == 0 || o.ended {

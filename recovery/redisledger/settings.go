@@ -13,9 +13,9 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// decodeSetting reads what scripts/putsetting.lua has stored. A deleted setting
-// has a revision and no value. What is damaged is all value, of revision 1, for
-// that script as well: whoever needs it finds out.
+// decodeSetting reads what scripts/putsetting.lua has stored. A deleted setting has a revision
+// and no value. A damaged one is read as a value of revision 1, as in that script: the code
+// that decodes the value reports the damage.
 func decodeSetting(stored string) (value []byte, revision int64) {
 	number, rest, there := strings.Cut(stored, ":")
 	revision, err := strconv.ParseInt(number, 10, 64)
@@ -79,8 +79,8 @@ func (l *Ledger) RestoreSetting(ctx context.Context, name string, ifRevision int
 // redirects bounds how often one call follows keys to another server of a cluster.
 const redirects = 8
 
-// EachSetting implements recovery.Settings. When a page does not come in time it begins
-// again, with smaller pages; when the settings have moved to another server, there.
+// EachSetting implements recovery.Settings. When a page does not come in time it starts over
+// with smaller pages; when the settings have moved to another server, it starts over there.
 func (l *Ledger) EachSetting(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) error {
 	done, err := l.use(ctx)
 	if err != nil {
@@ -99,8 +99,8 @@ func (l *Ledger) EachSetting(ctx context.Context, prefix string, visit func(name
 	}
 }
 
-// scanSettings reads all settings, page by page, over one connection: a cursor means
-// nothing to another server.
+// scanSettings reads all settings, page by page, over one connection: a cursor is invalid on
+// another server.
 func (l *Ledger) scanSettings(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) (again bool, err error) {
 	conn, err := l.connection(ctx, l.keys.topics())
 	if err != nil {
@@ -121,7 +121,7 @@ func (l *Ledger) scanSettings(ctx context.Context, prefix string, visit func(nam
 			if cause := l.closedError(ctx); cause != nil || !timedOut(err) {
 				return false, cmp.Or(cause, err)
 			}
-			again = c.late(count, maxPatience) // a longer time, which the connection does not have
+			again = c.late(count, maxPatience) // the connection allows no longer time
 			l.bulk.logLate(c, count, ioTimeout)
 			return again, err
 		}

@@ -13,16 +13,15 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// A shard is what this process knows of a shard that it holds, or has held: of one
-// term.
+// A shard is this process's state of a shard that it holds, or has held: the state of one term.
 type shard struct {
 	number int    // of the term
-	node   string // whose shard it is
+	node   string // that the shard belongs to
 	index  int    // its number there
 	keys   shardKeys
 
-	from      token // of the process that it was taken from
-	fromCount int64 // of the life signs of that process until then
+	from      token // of the process that owned it before
+	fromCount int64 // of that process's heartbeats until then
 
 	owned   atomic.Bool           // false for a surplus shard that was retired
 	ended   atomic.Pointer[error] // why nothing is written any more
@@ -37,7 +36,7 @@ type shard struct {
 	sequence int64  // of the last confirmed batch
 	open     uint64 // checksum of the batch whose outcome is open; 0 means none
 	batch    batchArguments
-	transfer token // of a Yield that was executed, or not answered; none if its node is empty
+	transfer token // of a Yield that was executed or not answered; or none
 }
 
 // loss is why nothing is written to the shard any more.
@@ -73,8 +72,7 @@ type position struct {
 	sequence int64
 }
 
-// position returns why the shard is not written any more, if it is not. It does not
-// wait for a batch under way.
+// position fails when the shard is not written any more. It does not wait for a batch under way.
 func (s *shard) position() (position, error) {
 	if err := s.loss(); err != nil {
 		return position{}, err
@@ -91,8 +89,8 @@ func (s *shard) moveLocked(t token, sequence int64) {
 	s.at.Store(&position{t, sequence})
 }
 
-// claimAll makes this process the owner of the shards of its node, except for those
-// that others hold, which it returns.
+// claimAll makes this process the owner of the shards of its node, and returns those that other
+// nodes hold.
 func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error) {
 	if _, err := l.dataset(ctx); err != nil {
 		return nil, err
@@ -139,7 +137,7 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 			t.enter(s)
 		}
 	})
-	// Until memory has read its own, it has no room for that of others.
+	// Until memory has read these shards, it has no room for shards of other nodes.
 	sizes, err := l.sizes(ctx, len(claimed), func(i int) shardKeys { return claimed[i].keys })
 	if err != nil {
 		return nil, err
@@ -150,9 +148,8 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 	return away, l.lookForDead(ctx)
 }
 
-// claimOwn claims one of the node's own shards, whose token was found to be raw,
-// unless another node holds it, or nothing is left in it and nothing new will be. It
-// notes the token.
+// claimOwn claims one of the node's own shards, whose token was found to be raw, unless another
+// node holds it, or the shard is empty and gets no new records. It notes the token.
 func (l *Ledger) claimOwn(ctx context.Context, s *shard, raw string) (bool, error) {
 	for {
 		found := readToken(raw)
@@ -178,9 +175,9 @@ func (l *Ledger) claimOwn(ctx context.Context, s *shard, raw string) (bool, erro
 	}
 }
 
-// claim sets a shard's token if it is still what is expected, and returns the
-// token that the shard has. With affirmed, the shard is left alone as well if its owner
-// has come back since that was read.
+// claim sets a shard's token if it is still the expected one, and returns the token that the
+// shard has. With affirmed, it also fails if the shard's owner has come back since that was
+// read.
 func (l *Ledger) claim(ctx context.Context, keys shardKeys, expected string, next token, affirmed ...any) (owner string, err error) {
 	v, err := judge(claimScript.run(ctx, l.client, keys.living(), append([]any{expected, next.String()}, affirmed...)...))
 	if err != nil {
@@ -192,11 +189,10 @@ func (l *Ledger) claim(ctx context.Context, keys shardKeys, expected string, nex
 	return v.text(0), nil
 }
 
-// reclaimLocked is called when a shard was found with another token than ours, or
-// with a lower sequence number than was confirmed. It returns nil when the shard
-// is ours again, though its content may be older than what was confirmed, and
-// recovery.ErrLost when it is another's. After any other error it must be called
-// again: the claim has the same token each time.
+// reclaimLocked is called when a shard was found with another token than ours, or with a lower
+// sequence number than was confirmed. It returns nil when the shard is ours again, though its
+// content may be older than what was confirmed, and recovery.ErrLost when another process owns
+// it. After any other error it must be called again: the claim has the same token each time.
 func (l *Ledger) reclaimLocked(ctx context.Context, s *shard, owner string, sequence int64) error {
 	held := readToken(owner)
 	dataset, err := l.dataset(ctx)
@@ -230,7 +226,7 @@ func (l *Ledger) reclaimLocked(ctx context.Context, s *shard, owner string, sequ
 		"shard", s.number, "found", owner, "sequence", sequence, "confirmed", s.sequence, "token", next.String(), "dataset", dataset)
 	s.moveLocked(next, 0)
 	s.unbroken.Store(l.streak())
-	l.buried.Store(true) // an older state may have dead records that are gone in ours
+	l.buried.Store(true) // an older state may have dead records that were removed since
 	n := s.number
 	l.notify(func(w recovery.Watcher) {
 		if w.Rewound != nil {
@@ -240,10 +236,10 @@ func (l *Ledger) reclaimLocked(ctx context.Context, s *shard, owner string, sequ
 	return nil
 }
 
-// revived reports that the process from which a shard was adopted has the token again,
-// and has shown signs of life since. Then not it was cut off, but this process, together
-// with a former master of Redis: the adoption has never happened, and what the other one
-// has written all the time must not be made equal to this memory.
+// revived reports whether the process from which a shard was adopted has the token again, and has
+// sent heartbeats since. Then it was not cut off. This process was, together with a former master
+// of Redis: the adoption is not part of Redis' history, and memory must not overwrite what the
+// other process has written meanwhile.
 func (l *Ledger) revived(ctx context.Context, s *shard, held token) (bool, error) {
 	if held != s.from || held.node == "" || held.node == l.opts.Node {
 		return false, nil
@@ -252,10 +248,9 @@ func (l *Ledger) revived(ctx context.Context, s *shard, held token) (bool, error
 	return count > s.fromCount, err
 }
 
-// check compares what a reader has found in a shard with what this process
-// knows, and regains the shard if need be. The reader may be behind: what it saw
-// is only a reason to look again, and a batch under way looks for itself; then, and
-// after an error, check reports false.
+// check compares what a reader has found in a shard with what this process knows, and reclaims
+// the shard if need be. The reader may be behind, so check reads again before it acts. It
+// reports false after an error, and while a batch is under way, which checks for itself.
 func (l *Ledger) check(ctx context.Context, s *shard, before position, owner string, sequence int64) (bool, error) {
 	if owner == before.token.String() && sequence >= before.sequence {
 		return true, nil

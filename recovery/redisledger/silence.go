@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// quietShare is the part of FailoverAfter after which a node without signs of life is shown
-// as silent: it has missed five of ten.
+// quietShare is the part of FailoverAfter after which a node without heartbeats is shown as
+// silent: it has missed five of ten.
 const quietShare = 2
 
-// A silence is what is told of a node that gives no signs of life. A gap in the watch does not
-// end it, as it does what counts for adoption: only a sign of life does.
+// A silence is the state of a node that sends no heartbeats. A gap in the watch resets what
+// counts for adoption, but not this: only a heartbeat ends it.
 type silence struct {
-	heard time.Time // when the last one, or the node, was seen
+	heard time.Time // when the last heartbeat, or the node, was seen
 	quiet bool      // it has missed some of them
 	gone  bool      // it was taken for dead
 }
 
-// isSign tells whether a heartbeat's count has grown. One that Redis has lost, or put back to
+// isSign reports whether a heartbeat's count has grown. A count that Redis has lost, or reset to
 // an older state, is no sign of life.
 func isSign(before, now string) bool {
 	b, _ := strconv.ParseUint(before, 10, 64) // none is 0
@@ -25,13 +25,13 @@ func isSign(before, now string) bool {
 	return err == nil && n > b
 }
 
-// silenceLocked tells what a node that was watched gives away now.
+// silenceLocked returns the current silence of a node.
 func (l *Ledger) silenceLocked(s *peerState) silence {
 	silent, dead := l.peers.silentLocked(s), l.deadAfter(&s.entry)
 	return silence{s.silence.heard, s.silence.quiet || silent >= dead/quietShare, s.silence.gone || silent >= dead}
 }
 
-// noteSilence remembers who was quiet at the last poll.
+// noteSilence updates the silence of all nodes after a poll.
 func (l *Ledger) noteSilence() {
 	w := &l.peers
 	w.mu.Lock()

@@ -6,13 +6,13 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// marginShare is the part of FailoverAfter by which this process stops being certain
-// before others may adopt: for what is decided upon by then, and not yet done.
+// marginShare is the part of FailoverAfter by which this process stops being certain before
+// other nodes may adopt. It covers decisions that are made by then and not yet carried out.
 const marginShare = 10
 
-// Standing implements recovery.Fleet. Others adopt what this process holds when they
-// have seen no life sign for FailoverAfter, and they have seen an answered one after it
-// was sent.
+// Standing implements recovery.Fleet. Other nodes adopt the shards of this process when they
+// have seen no heartbeat for FailoverAfter. They have seen an answered heartbeat after it was
+// sent.
 func (l *Ledger) Standing() recovery.Standing {
 	alone, ended := l.alone.Load(), l.ended.Load()
 	doubts, doubtful := l.doubts()
@@ -25,8 +25,8 @@ func (l *Ledger) Standing() recovery.Standing {
 	}
 }
 
-// elapsed is the time since then, by the clock on which more has passed: the monotonic
-// one stands still while a machine is suspended, and others go on.
+// elapsed is the time since then, by the clock on which more has passed: the monotonic clock
+// stops while a machine is suspended, and other nodes go on.
 func elapsed(since time.Time) time.Duration {
 	return between(since, time.Now())
 }

@@ -7,31 +7,31 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// A table is what this process holds. It is replaced whole, so that whoever reads it
-// needs no lock.
+// A table holds the terms of this process. It is replaced as a whole, so that readers need no
+// lock.
 type table struct {
-	terms    []*shard        // by number; nil where a number is free. A lost one stays until Forget
+	terms    []*shard        // by number; nil: a free number. A lost term stays until Forget
 	homes    []recovery.Home // by number
 	byHome   map[recovery.Home]*shard
-	byOrigin []*originShards // the own one comes first
+	byOrigin []*originShards // this node's comes first
 	number   uint16          // of this node
 }
 
-// An originShards is what this process holds of the shards of one node.
+// An originShards holds those shards of one node that this process holds.
 type originShards struct {
 	node   string
 	counts []int // numbers of shards that the node has ever used
 	shards map[int]*shard
 }
 
-// An origin is what must be known of another node to look after its shards.
+// An origin is what this process must know of another node to look after its shards.
 type origin struct {
 	number uint16
 	raw    string // its entry in the registry
 	counts []int
 }
 
-// held is the shard of a term that has not ended.
+// held returns the shard of a term that has not ended.
 func (l *Ledger) held(n int) (*shard, error) {
 	s := l.term(n)
 	if s == nil {
@@ -40,7 +40,7 @@ func (l *Ledger) held(n int) (*shard, error) {
 	return s, s.loss()
 }
 
-// term is the shard of a term that memory has not forgotten, or nil.
+// term returns the shard of a term that was not forgotten, or nil.
 func (l *Ledger) term(n int) *shard {
 	if t := l.table.Load(); n >= 0 && n < len(t.terms) {
 		return t.terms[n]
@@ -48,7 +48,7 @@ func (l *Ledger) term(n int) *shard {
 	return nil
 }
 
-// all are the shards that this process holds.
+// all returns the shards that this process holds.
 func (t *table) all() []*shard {
 	return slices.DeleteFunc(slices.Clone(t.terms), func(s *shard) bool { return s == nil || !s.isHeld() })
 }
@@ -63,7 +63,7 @@ func (t *table) enter(s *shard) {
 	s.number, t.terms[n] = n, s
 }
 
-// changeTable changes what is held, and what follows from that. It calls change with l.mu
+// changeTable changes the table, and updates what depends on it. It calls change with l.mu
 // locked.
 func (l *Ledger) changeTable(change func(t *table)) {
 	l.mu.Lock()
@@ -73,7 +73,7 @@ func (l *Ledger) changeTable(change func(t *table)) {
 	change(t)
 	own := &originShards{node: l.opts.Node, counts: l.counts, shards: map[int]*shard{}}
 	t.homes, t.byOrigin = make([]recovery.Home, len(t.terms)), []*originShards{own}
-	// Where Redis has lost the list of numbers, another node may have got that of this
+	// Where Redis has lost the list of numbers, another node may have got the number of this
 	// one. Ids that were made with it are still found here.
 	l.numbers = append(slices.DeleteFunc(l.numbers, func(n uint16) bool { return n == number }), number)
 	byOrigin := map[string]*originShards{l.opts.Node: own}
@@ -103,8 +103,8 @@ func (l *Ledger) changeTable(change func(t *table)) {
 	l.table.Store(t)
 }
 
-// shardFor names the term in which a new record belongs, or -1. A record whose id tells
-// a home is kept there and nowhere else, as long as anybody holds that.
+// shardFor returns the term in which a new record belongs, or -1. A record whose id tells a home
+// is kept in that shard and nowhere else, as long as any node holds it.
 func (l *Ledger) shardFor(id []byte) int {
 	t := l.table.Load()
 	if home, tells := recovery.HomeOf(string(id)); tells {
@@ -121,9 +121,8 @@ func (l *Ledger) shardFor(id []byte) int {
 	return -1
 }
 
-// shardsOf are the held shards in which an existing record may be: that of the home
-// which its id tells, and of each node one for each number of shards that it has ever
-// used.
+// shardsOf returns the held shards in which an existing record may be: that of the home which its
+// id tells, and of each node one shard for each number of shards that the node has ever used.
 func (l *Ledger) shardsOf(id string) []*shard {
 	t := l.table.Load()
 	var shards []*shard
@@ -143,9 +142,9 @@ func (l *Ledger) shardsOf(id string) []*shard {
 	return shards
 }
 
-// allFor are the held shards in the order in which an existing record is looked for: those
-// of shardsOf come first. It is in another one if an earlier version created it while its own
-// shard was away.
+// allFor returns the held shards in the order in which an existing record is looked for: those of
+// shardsOf come first. The record is in another one if an earlier version created it while
+// another node held its own shard.
 func (l *Ledger) allFor(id string) []*shard {
 	shards := l.shardsOf(id)
 	for _, s := range l.table.Load().all() {
@@ -156,7 +155,7 @@ func (l *Ledger) allFor(id string) []*shard {
 	return shards
 }
 
-// numbersOf are the numbers of shardsOf.
+// numbersOf returns the numbers of shardsOf.
 func (l *Ledger) numbersOf(id []byte) []int {
 	shards := l.shardsOf(string(id))
 	numbers := make([]int, len(shards))
@@ -166,7 +165,7 @@ func (l *Ledger) numbersOf(id []byte) []int {
 	return numbers
 }
 
-// homeFor names the shard of the node's own in which a record belongs whose id tells no home.
+// homeFor returns the node's own shard for a record whose id tells no home.
 func (l *Ledger) homeFor(id []byte) recovery.Home {
 	return recovery.NewHome(l.table.Load().number, shardOf(id, l.opts.Shards))
 }
@@ -179,7 +178,7 @@ func (l *Ledger) Home(n int) recovery.Home {
 	return 0
 }
 
-// Forget implements recovery.Fleet. A term that has not ended is not forgotten.
+// Forget implements recovery.Fleet. It does nothing for a term that has not ended.
 func (l *Ledger) Forget(n int) {
 	l.changeTable(func(t *table) {
 		if n >= 0 && n < len(t.terms) && t.terms[n] != nil && t.terms[n].loss() != nil {
@@ -188,9 +187,9 @@ func (l *Ledger) Forget(n int) {
 	})
 }
 
-// endLocked ends a term: nothing is written to the shard any more, and what was given, or
-// may have been, is remembered. It reports false if it had ended before. The caller holds
-// s.mu.
+// endLocked ends a term: nothing is written to the shard any more, and a token by which the shard
+// was or may have been yielded is remembered. It reports false if the term had ended before. The
+// caller holds s.mu.
 func (l *Ledger) endLocked(s *shard, why error) bool {
 	if !s.ended.CompareAndSwap(nil, &why) {
 		return false
@@ -203,12 +202,12 @@ func (l *Ledger) endLocked(s *shard, why error) bool {
 	return true
 }
 
-// revokeLocked ends a term behind memory's back, and tells it. The caller holds s.mu.
+// revokeLocked ends a term that was lost, and notifies memory. The caller holds s.mu.
 func (l *Ledger) revokeLocked(s *shard, why string) error {
 	return l.endTermLocked(s, fmt.Errorf("%w: shard %d: %s", recovery.ErrLost, s.number, why))
 }
 
-// endTermLocked ends a term with a kind of ErrLost, and tells memory. The caller holds s.mu.
+// endTermLocked ends a term with a kind of ErrLost, and notifies memory. The caller holds s.mu.
 func (l *Ledger) endTermLocked(s *shard, err error) error {
 	n := s.number
 	if l.endLocked(s, err) {

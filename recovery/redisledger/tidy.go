@@ -10,8 +10,8 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// tidy retires empty shards of nodes that are long dead, and forgets those of which
-// nothing is left.
+// tidy retires empty shards of nodes that are long dead, and removes nodes without shards from
+// the registry.
 func (l *Ledger) tidy(ctx context.Context, found ownerList) {
 	gone := l.longDead()
 	if len(gone) == 0 || !l.Standing().Certain {
@@ -40,12 +40,12 @@ func (l *Ledger) tidy(ctx context.Context, found ownerList) {
 			return
 		}
 		if forgotten {
-			l.log.Info("a dead node of which nothing was left was forgotten", "of", node)
+			l.log.Info("a dead node without shards was removed from the registry", "of", node)
 		}
 	}
 }
 
-// longDead are the nodes that were watched in vain for long.
+// longDead returns the nodes without a heartbeat for forgetAfter.
 func (l *Ledger) longDead() map[string]*peerState {
 	w := &l.peers
 	w.mu.Lock()
@@ -60,7 +60,7 @@ func (l *Ledger) longDead() map[string]*peerState {
 	return gone
 }
 
-// retireAdopted gives up a shard of another node, if it is empty.
+// retireAdopted retires a shard of another node, if it is empty.
 func (l *Ledger) retireAdopted(ctx context.Context, s *shard) error {
 	if !s.mu.TryLock() {
 		return nil // something is being written

@@ -12,13 +12,13 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// pollsPerFailover is how many times others are looked at in FailoverAfter. Who watches
-// for that long has seen ten life signs of whoever lives.
+// pollsPerFailover is how many times the nodes are polled in FailoverAfter. A node that watches
+// for that long has seen ten heartbeats of every live node.
 const pollsPerFailover = 20
 
-// gapShare is the part of FailoverAfter that may pass between two answered polls. After
-// a longer gap the watch starts anew: Redis may have been down, or this process have
-// been stopped, and then the others had no chance to show that they live.
+// gapShare is the part of FailoverAfter that may pass between two answered polls. After a longer
+// gap the watch starts anew: Redis may have been down, or this process stopped, and then the
+// other nodes could not show that they live.
 const gapShare = 4
 
 // A watch is what this process sees of the nodes, its own included.
@@ -29,11 +29,11 @@ type watch struct {
 
 	mu    sync.Mutex // guards everything below
 	nodes map[string]*peerState
-	// unregistered are processes that are named by tokens and not registered, with the
-	// time since when that has been seen.
+	// unregistered are processes that are named by tokens and not registered, with the time
+	// since when that was seen.
 	unregistered map[holder]time.Time
-	// vanished are nodes that were alive when their entries were missed for the first time:
-	// Redis has lost them, and they will write them again.
+	// vanished are nodes that were alive when their entries were first missing: Redis has lost
+	// the entries, and the nodes will write them again.
 	vanished map[string]time.Time
 	asked    time.Time // when the last answered poll was sent
 	answered time.Time // and when its answer was here
@@ -41,24 +41,24 @@ type watch struct {
 
 	tokens         map[recovery.Home]seenToken // as they were last read
 	ownersRead     time.Time                   // when all of them were
-	emptied        map[string]time.Time        // since when dead nodes whose ids are not filed hold nothing, see Unindexed
-	settled        map[holder]bool             // dead ones whose shards were looked for since they died
+	emptied        map[string]time.Time        // since when dead, unindexed nodes hold no shard
+	settled        map[holder]bool             // dead processes whose shards were looked for since
 	next           time.Time                   // when to look for shards to adopt, at the latest
-	patience       int                         // how many times that was in vain
+	patience       int                         // how many times in a row that failed
 	ownerlessSince map[recovery.Home]time.Time
-	absent         map[string]string // what readiness tells of nodes that are gone, see reportAbsent
+	absent         map[string]string // readiness' entries of nodes that are gone, see reportAbsent
 }
 
-// A peerState is what was seen of one node.
+// A peerState is what this process has seen of one node.
 type peerState struct {
 	raw    string // its entry
 	entry  entry
 	fault  error  // why the entry cannot be understood
-	number uint16 // also of a node whose version knows of none
+	number uint16 // also of a node whose version has no numbers
 	status string
-	count  string // of its life signs
-	// since is when a sign of life was last seen, or when the watch began: another count,
-	// or another entry.
+	count  string // of its heartbeats
+	// since is when a heartbeat was last seen, or when the watch began: another count, or
+	// another entry.
 	since   time.Time
 	silence silence
 }
@@ -68,7 +68,7 @@ type holder struct{ node, incarnation string }
 
 func (t token) holder() holder { return holder{t.node, t.incarnation} }
 
-// watch looks after the other nodes until Close.
+// watch watches the other nodes until Close.
 func (l *Ledger) watch() {
 	tick := time.NewTicker(l.opts.FailoverAfter / pollsPerFailover)
 	defer tick.Stop()
@@ -82,7 +82,7 @@ func (l *Ledger) watch() {
 	}
 }
 
-// watchOnce looks at the nodes once, and at what the dead have left.
+// watchOnce polls the nodes once, and adopts shards of dead ones.
 func (l *Ledger) watchOnce() {
 	if l.ended.Load() {
 		return
@@ -91,16 +91,16 @@ func (l *Ledger) watchOnce() {
 	defer cancel()
 	if l.poll(ctx) != nil {
 		l.peers.beginAnew()
-		return // the life signs tell why
+		return // the heartbeat reports the cause
 	}
 	l.restoreOrigins(ctx)
 	l.adoptIfDue(ctx)
 	l.reportAbsent()
 }
 
-// poll looks at the registry and at the life signs of all nodes. A poll that was sent
-// after this one was called serves it as well. One that was not answered has the watch
-// begin anew, unless its caller has left: that says nothing of Redis.
+// poll reads the registry and the heartbeats of all nodes. A poll that was sent after this call
+// began serves it as well. If Redis does not answer, the watch starts anew, unless the caller's
+// context has ended, which says nothing about Redis.
 func (l *Ledger) poll(ctx context.Context) error {
 	w := &l.peers
 	called := time.Now()
@@ -144,9 +144,9 @@ func (l *Ledger) poll(ctx context.Context) error {
 }
 
 // readView reads the registry and the heartbeats of nodes. Their keys share a slot of Redis
-// Cluster, so one command reads all heartbeats: what a poll costs does not grow with the
-// nodes. Each is read by itself while that slot moves and either server has some of them, and
-// if the user of Redis, made for an earlier version, may not use MGET.
+// Cluster, so one command reads all heartbeats: the cost of a poll does not grow with the nodes.
+// Each is read by itself while that slot moves and either server has some of them, and if the
+// user of Redis, made for an earlier version, may not use MGET.
 func (l *Ledger) readView(ctx context.Context, names []string) (view, error) {
 	v := view{asked: time.Now(), counts: make(map[string]string, len(names))}
 	keys := make([]string, len(names))
@@ -173,7 +173,7 @@ func (l *Ledger) readView(ctx context.Context, names []string) (view, error) {
 		}
 		if redis.HasErrorPrefix(err, "NOPERM") && redis.HasErrorPrefix(counts.Err(), "NOPERM") {
 			l.peers.singly.Store(true)
-			l.log.Warn("the user of Redis may not use MGET, so the life signs of all nodes are read one by one: allow +mget")
+			l.log.Warn("the user of Redis may not use MGET, so the heartbeats of all nodes are read one by one: allow +mget")
 			singly = true
 		}
 	}
@@ -196,7 +196,7 @@ func (l *Ledger) readView(ctx context.Context, names []string) (view, error) {
 	return v, nil
 }
 
-// beginAnew has everybody count as seen alive with the next view.
+// beginAnew makes the next view count all nodes as seen alive.
 func (w *watch) beginAnew() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -209,8 +209,8 @@ type view struct {
 	entries, statuses, counts map[string]string // by node
 }
 
-// see takes a view, and returns the nodes whose number must be asked for. After a gap,
-// or a poll that was not answered, everybody counts as seen alive.
+// see applies a view, and returns the nodes whose number must be read. After a gap, or a poll
+// that was not answered, all nodes count as seen alive.
 func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -253,11 +253,11 @@ func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
 	return unnumbered
 }
 
-// silentLocked is for how long a node was watched in vain for a sign of life.
+// silentLocked is for how long a node was watched without a heartbeat.
 func (w *watch) silentLocked(s *peerState) time.Duration { return max(0, w.asked.Sub(s.since)) }
 
-// deadAfter is for how long a process must show no sign of life: FailoverAfter, its own or
-// this one's. Should they differ, as while a new one is rolled out, the longer one counts.
+// deadAfter is for how long a process must send no heartbeat: FailoverAfter, its own or this
+// one's. If they differ, as during a rolling change of the setting, the longer one counts.
 func (l *Ledger) deadAfter(e *entry) time.Duration {
 	return max(l.opts.FailoverAfter, time.Duration(e.FailoverAfter)*time.Millisecond)
 }
@@ -266,17 +266,17 @@ func (l *Ledger) deadLocked(s *peerState) bool {
 	return l.peers.silentLocked(s) >= l.deadAfter(&s.entry)
 }
 
-// A liveness is what can be told of the process that a token names.
+// A liveness is what is known of the process that a token names.
 type liveness uint8
 
 const (
 	living    liveness = iota
-	uncertain          // it is not registered any more, has ended in order, or is on its way to be
-	deceased           // it may be adopted from
+	uncertain          // it has shut down cleanly, or is not registered: any more, or not yet
+	deceased           // its shards may be adopted
 )
 
-// livenessLocked tells how the process does that a token names. Of one whose entry cannot be
-// understood nothing is known, and it counts as alive.
+// livenessLocked returns the liveness of the process that a token names. If its entry cannot be
+// decoded, the process counts as alive.
 func (l *Ledger) livenessLocked(t token) liveness {
 	w := &l.peers
 	s := w.nodes[t.node]
@@ -292,7 +292,7 @@ func (l *Ledger) livenessLocked(t token) liveness {
 		}
 		return living
 	case s != nil && t.node == l.opts.Node && s.entry.Incarnation == l.incarnation:
-		return deceased // an earlier process of this node, which Adopt saw to have ended
+		return deceased // an earlier process of this node, which has ended, as Adopt has checked
 	}
 	since, known := w.unregistered[t.holder()]
 	if known && w.asked.Sub(since) >= l.opts.FailoverAfter {
@@ -314,8 +314,8 @@ func (w *watch) byNumberLocked(number uint16) (name string, s *peerState) {
 	return "", nil
 }
 
-// restoreOrigins writes the entries of nodes again whose shards this process holds and
-// that Redis has lost: nobody would look for those shards, should this process die.
+// restoreOrigins writes the entries of nodes again whose shards this process holds and that Redis
+// has lost. Without an entry no node would look for those shards if this process died.
 func (l *Ledger) restoreOrigins(ctx context.Context) {
 	for _, e := range l.table.Load().byOrigin {
 		if e.node == l.opts.Node {
@@ -344,6 +344,6 @@ func (l *Ledger) restoreOrigin(ctx context.Context, node string, o origin) {
 	if err == nil {
 		_, err = judge(registerScript.run(ctx, l.client, []string{l.keys.nodes()}, node, "", o.raw))
 	}
-	l.log.Error("Redis has lost the registration of a node whose shards this one holds; it is written again",
+	l.log.Error("Redis has lost the registration of a node whose shards this node holds; it is written again",
 		"of", node, "number", number, "error", err)
 }

@@ -1,31 +1,30 @@
 -- apply writes one batch of one shard: all of it or nothing, and once.
 --
--- The accident: a script whose answer timed out still runs, perhaps long after
--- it was sent again and later batches were written; and a process that has lost
--- the shard goes on sending. So a batch counts only with the owner's token and
--- the very next sequence number; a repeated one is recognised, and any other
--- changes nothing.
+-- The accident: a script whose answer timed out still runs, perhaps long after it was sent
+-- again and later batches were written; or a process that has lost the shard keeps sending.
+-- So a batch is applied only with the owner's token and the very next sequence number. A
+-- repeated batch is recognised, and any other changes nothing.
 --
--- KEYS: tasks, pending, and for a batch that touches the dead: dead, deadindex
+-- KEYS: tasks, pending, and for a batch with dead records: dead, deadindex
 -- ARGV: token, sequence, the sizes of eight blocks, the blocks:
---   1 field and record of those that are new; it ends with '!s' and the sequence
---   2 ids that leave the pending       3 field and record of those that are put
+--   1 field and record of new tasks; it ends with '!s' and the sequence
+--   2 ids that leave the pending       3 field and record of other pending tasks
 --   4 ids that leave the dead          5 members that leave the index
---   6 id and record of the dead that are put
+--   6 id and record of new dead tasks
 --   7 score and member of the same
---   8 field and number of a spool's mark, if all that is new comes from that spool
+--   8 field and number of a spool's mark, if all new tasks come from that spool
 -- Returns {1, refused, inherited} written, {2, refused} written before, {0, owner,
 -- sequence} not written.
 --
--- A mark tells up to which number the shard has got what a spool had taken in. What it
--- has got before may be finished and gone since, and is not written again. The mark's
--- field is a member of pending as well, so that both hold as many.
+-- A mark is the highest number that the shard has got from a spool. Tasks up to that number
+-- may be finished and deleted since, and are not written again. The mark's field is a member
+-- of pending as well, so that both keys hold equally many.
 --
--- Out of memory, Redis refuses a script's first write if it adds something, and
--- lets it write whatever it likes once it has removed something. So what is new
--- goes first. If it is refused, the rest is written without it: acknowledgements
--- and retries must not wait for memory, as they alone will free it. '!r' then
--- remembers the number, so that every copy of the batch gives the same answer.
+-- Out of memory, Redis refuses a script's first write if it adds something, and allows all
+-- writes once the script has removed something. So new tasks are written first. If that is
+-- refused, the rest is written without them: acknowledgements and retries must not wait for
+-- memory, because only they free it. '!r' then holds the number, so that every copy of the
+-- batch gives the same answer.
 local tasks, pending, dead, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local held = redis.call('HMGET', tasks, '!o', '!s', '!r')
 local last, sequence = tonumber(held[2] or ''), tonumber(ARGV[2])
@@ -33,8 +32,8 @@ if held[1] ~= ARGV[1] or not last then
   return {0, held[1] or '', last or -1}
 end
 if last == sequence then
-  -- WAIT asks replicas for what its connection has written. The one on which the batch
-  -- was written may be gone, so a repeat writes as well, though nothing new.
+  -- WAIT counts the replicas that have the writes of its connection. The connection on which
+  -- the batch was written may be gone, so a repeat writes as well, though nothing new.
   redis.call('SREM', pending, '') -- see below: it must go through when Redis is full
   redis.call('HSET', tasks, '!s', ARGV[2])
   return {2, held[3] == ARGV[2] and 1 or 0}
@@ -43,9 +42,9 @@ if last + 1 ~= sequence then
   return {0, held[1], last}
 end
 
--- A command on a key of the wrong type ends the script, and what it has written stays. So
--- the types are looked at before the first write: otherwise the number would be taken, the
--- repeat be called written, and a task whose burial failed be in neither place.
+-- A command on a key of the wrong type ends the script, and its earlier writes stay. So the
+-- types are checked before the first write. Otherwise the number would be taken, the repeat
+-- would count as written, and a task whose burial failed would be in neither place.
 redis.call('SCARD', pending)
 if dead then
   redis.call('HLEN', dead)
@@ -69,14 +68,14 @@ local refused, inherited = 0, 0
 local mark = to[8] > from[8] and ARGV[from[8]]
 if mark and tonumber(redis.call('HGET', tasks, mark) or 0) >= tonumber(ARGV[to[8]]) then
   inherited, mark = 1, false
-  from[1] = to[1] - 1 -- of what is new, only the sequence is left
+  from[1] = to[1] - 1 -- of the new fields, only the sequence is left
 end
 local reply = redis.pcall('HSET', tasks, unpack(ARGV, from[1], to[1]))
 if type(reply) == 'table' then
   if not string.find(reply.err, 'OOM ', 1, true) then
     return reply -- nothing was written
   end
-  redis.call('SREM', pending, '') -- the removal, if only of nothing
+  redis.call('SREM', pending, '') -- a removal, though of nothing
   redis.call('HSET', tasks, '!s', ARGV[2])
   if to[1] > from[1] + 1 then
     refused = 1

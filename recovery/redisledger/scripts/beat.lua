@@ -1,9 +1,8 @@
--- beat counts a life sign of a node, if the process is still the registered one.
+-- beat counts a heartbeat of a node, if the process is still the registered one.
 --
--- The accident: a process that was replaced keeps its successor's name alive, or
--- a life sign with a time to live runs out while Redis itself is down, and then
--- everybody looks dead. A counter that has not moved says what a survivor needs,
--- and an extra beat does no harm.
+-- The accident: a process that was replaced keeps its successor's name alive; or a heartbeat
+-- with a time to live runs out while Redis itself is down, and then all nodes look dead. A
+-- counter that has not moved tells a survivor what it needs, and an extra beat does no harm.
 --
 -- KEYS: nodes, heartbeat, status
 -- ARGV: node, incarnation, what others should know of its memory
@@ -18,7 +17,7 @@ if ARGV[3] ~= '' then
   redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
 end
 local count = redis.pcall('INCR', KEYS[2])
-if type(count) == 'table' then -- something else has been written there
+if type(count) == 'table' then -- another program has overwritten the key
   redis.call('DEL', KEYS[2])
   count = redis.call('INCR', KEYS[2])
 end

@@ -1,20 +1,19 @@
 -- file changes where ids are filed, each by compare-and-set.
 --
--- The accident: two nodes create the same id at the same time, or a late copy of a
--- change takes out what was filed after it. An id changes only if it stands where the
--- change expects it, and a filing's nonce tells it from all others, so a repeated
--- change finds what it has made and counts as made.
+-- The accident: two nodes create the same id at the same time, or a late copy of a change
+-- removes what was filed after it. An id changes only if it is filed where the change
+-- expects it. A filing's nonce tells it from all others, so a repeated change finds its own
+-- result and counts as made.
 --
 -- KEYS: buckets, each once
--- ARGV: for each bucket the number of its changes n, then n ids, the n filings that are
---       expected, and the n new ones; '' is nowhere. An id comes once.
--- Returns {refused, position, filing, ...}: of changes that were not made, their
--- position among all, from 1, and where the id stands.
+-- ARGV: for each bucket the number of its changes n, then n ids, the n expected filings, and
+--       the n new ones; '' means not filed. An id comes once.
+-- Returns {refused, position, filing, ...}: for each change that was not made its position
+-- among all, from 1, and where the id is filed.
 --
--- Out of memory, Redis refuses a script's first write if it adds something, and lets it
--- write whatever it likes once it has removed something. So what is new goes first, and
--- if it is refused, the rest is done without it: removals and moves must not wait for
--- memory.
+-- Out of memory, Redis refuses a script's first write if it adds something, and allows all
+-- writes once the script has removed something. So new ids are written first. If that is
+-- refused, the rest is done without them: removals and moves must not wait for memory.
 local reply = {0}
 local moves, removals = {}, {} -- by bucket
 local at, position, oom = 1, 0, false
@@ -49,7 +48,7 @@ for b = 1, #KEYS do
     local result = oom or redis.pcall('HSET', KEYS[b], unpack(new))
     if type(result) == 'table' then
       if not string.find(result.err, 'OOM ', 1, true) then
-        return result -- what was written can be repeated
+        return result -- the writes so far can be repeated
       end
       oom = result
       reply[1] = 1
@@ -69,7 +68,7 @@ for b = 1, #KEYS do
     redis.call('HDEL', KEYS[b], unpack(removals[b]))
   end
   if moves[b] then
-    redis.call('HDEL', KEYS[b], '') -- the removal, if only of nothing
+    redis.call('HDEL', KEYS[b], '') -- a removal, though of nothing
     redis.call('HSET', KEYS[b], unpack(moves[b]))
   end
 end

@@ -1,10 +1,9 @@
--- forget removes a node from the registry: one that is dead and of whose shards
--- nothing is left.
+-- forget removes a node from the registry: a dead one without any shard.
 --
--- The accident: machines are replaced, and everybody goes on watching and asking for
--- those that are gone; or one comes back at this very moment, and is removed while it
--- registers, or right after it has shown a sign of life. Whoever registers writes
--- another entry, and a sign of life is another count.
+-- The accident: machines are replaced, and all nodes keep watching the ones that are gone
+-- and asking for them; or a node comes back at this very moment, and is removed while it
+-- registers, or right after a heartbeat. A node that registers writes another entry, and a
+-- heartbeat changes the count.
 --
 -- KEYS: nodes, heartbeat, status, numbers
 -- ARGV: node, expected entry, expected count ('' for none), number

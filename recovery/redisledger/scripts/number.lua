@@ -1,9 +1,9 @@
 -- number allots a number to a node's name, for as long as the name is registered.
 --
--- The accident: two nodes start at the same moment and get one number, so that an id
--- tells the homes of both; or Redis has lost the list, and a number comes to mean
--- another node than in the ids that were made before. So the search begins with a
--- number that follows from the name: a node finds its own again.
+-- The accident: two nodes start at the same moment and get one number, so that an id tells
+-- the homes of both; or Redis has lost the list, and a number comes to mean another node
+-- than in earlier ids. So the search begins with a number that is derived from the name: a
+-- node finds its own again.
 --
 -- KEYS: numbers
 -- ARGV: name, number to begin with, highest number

@@ -1,8 +1,8 @@
--- prunesettings removes what is left of deleted values and stands in no change that is kept:
--- an earlier version left it for ever.
+-- prunesettings removes the revisions of deleted values that are in no kept change: an
+-- earlier version left them for ever.
 --
--- The accident: the value was set again meanwhile. So each is looked at once more, and the
--- highest revision of those that go stays in '!f', see putsetting.
+-- The accident: the value was set again meanwhile. So each is read once more, and '!f' keeps
+-- the highest revision of those that are removed, see putsetting.
 --
 -- KEYS: topics
 -- ARGV: names

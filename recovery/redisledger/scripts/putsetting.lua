@@ -1,20 +1,20 @@
 -- putsetting writes a named value, by compare-and-set of its revision.
 --
--- The accident: two processes, or an operator and a late copy of what was sent
--- before, overwrite each other's settings. A value is stored as its revision, a
--- colon and its bytes; a deleted one as its revision alone, so that revisions
--- only grow and a late copy never meets the revision that it expects.
+-- The accident: two processes, or an operator and a late copy of an earlier command,
+-- overwrite each other's settings. A value is stored as its revision, a colon and its bytes;
+-- a deleted one as its revision alone, so that revisions only grow and a late copy never
+-- meets the revision that it expects.
 --
--- Every change counts the field '!v' up, by which other nodes notice it, gives it a name of
--- its own in '!n', and is entered in the set of changes, from which they learn what changed. An
--- earlier version counts only '!v'. Changes that are too old leave the set, a few at a time, and
--- with them what is left of deleted values; '!f' keeps the highest revision of those.
+-- Every change increments the field '!v', by which other nodes notice it, gives it a name of
+-- its own in '!n', and adds it to the set of changes, which tells them what changed. An
+-- earlier version increments only '!v'. Changes that are too old leave the set, a few at a
+-- time, and the revisions of deleted values with them; '!f' keeps the highest of those.
 --
 -- KEYS: topics, changes
--- ARGV: name, revision that must be current (0: none), '1' and value, or '0' and '',
---       name of the change, how many changes are kept, revision that the value has at least:
---       another node, which knows a value that Redis has lost, must not take what is set after
---       it for something older
+-- ARGV: name, revision that must be current (0: none), '1' and value, or '0' and '', name of
+--       the change, how many changes are kept, lowest revision of the new value: another
+--       node may know a value that Redis has lost, and must not take a later value for an
+--       older one
 -- Returns {1, revision}, or {0, current revision}.
 local stored = redis.call('HGET', KEYS[1], ARGV[1])
 if not stored then
@@ -23,7 +23,7 @@ end
 local colon = string.find(stored, ':', 1, true)
 local last = tonumber(string.sub(stored, 1, (colon or 0) - 1))
 if not last then
-  last, colon = 1, 0 -- it is damaged: all of it is value, of revision 1
+  last, colon = 1, 0 -- it is damaged: all of it is read as a value of revision 1
 end
 local current = colon and last or 0
 local least = tonumber(ARGV[7])
@@ -36,7 +36,7 @@ end
 redis.call('HDEL', KEYS[1], '') -- see claim: a topic can be paused when Redis is full
 local changes = (tonumber(redis.call('HGET', KEYS[1], '!v') or 0) or 0) + 1
 local version = string.format('%016.0f', changes)
--- What is newer was lost, and the set was not: those entries are not of this history.
+-- Redis has lost the changes that these entries belong to, and not the set.
 for _, entry in ipairs(redis.call('ZRANGEBYLEX', KEYS[2], '[' .. version, '+', 'LIMIT', 0, 8)) do
   redis.call('ZREM', KEYS[2], entry)
 end

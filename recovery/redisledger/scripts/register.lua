@@ -1,8 +1,8 @@
 -- register writes a node's entry in the registry, by compare-and-set.
 --
--- The accident: two processes start under one name at the same moment and both
--- see it free. An entry names its process by a random incarnation, so a late copy
--- of a registration never meets the state that it expects.
+-- The accident: two processes start under one name at the same moment and both find it free.
+-- An entry names its process by a random incarnation, so a late copy of a registration never
+-- meets the state that it expects.
 --
 -- KEYS: nodes
 -- ARGV: node, expected entry ('' for none), new entry

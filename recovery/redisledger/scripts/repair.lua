@@ -1,14 +1,13 @@
--- repair puts the ids that have a record into the set, and takes out those that
--- have none.
+-- repair adds to the set the ids that have a record, and removes those that have none.
 --
--- The accident: a torn AOF has cut between a batch's commands, so that a task is
--- recorded but not in the set that replay reads, or the reverse. What to do is
--- decided here, from the records as they are now; so it is right whenever it runs.
+-- The accident: a truncated AOF ends between a batch's commands, so that a task is recorded
+-- but not in the set that replay reads, or the reverse. The script decides by the records as
+-- they are now, so it is right whenever it runs.
 --
 -- KEYS: tasks, pending
 -- ARGV: token, ids
--- Returns how many ids were taken out and then those that were put in, or nil if
--- the token is not the owner's.
+-- Returns how many ids were removed and then those that were added, or nil if the token is
+-- not the owner's.
 if redis.call('HGET', KEYS[1], '!o') ~= ARGV[1] then
   return false
 end

@@ -1,8 +1,8 @@
--- retire gives up a shard that is not used any more, if it is empty.
+-- retire retires a shard that is not used any more, if it is empty.
 --
--- The accident: the number of shards was lowered, and a shard is dropped that
--- still holds tasks, or gets one between the look and the drop. The marker stays
--- in the token's place: a missing token means that Redis has lost its data.
+-- The accident: the number of shards was lowered, and a shard is dropped that still holds
+-- tasks, or gets one between the check and the drop. A marker replaces the token: a missing
+-- token means that Redis has lost its data.
 --
 -- KEYS: tasks, pending, dead
 -- ARGV: token, marker

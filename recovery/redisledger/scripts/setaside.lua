@@ -1,11 +1,11 @@
--- setaside renames a key that is not what Lapse has written.
+-- setaside renames a key that Lapse has not written.
 --
 -- The accident: two nodes see the damage, the first one sets the key aside and writes a new
--- one, and the second one sets that aside. So the key is looked at once more.
+-- one, and the second one sets the new one aside. So the script checks the key once more.
 --
 -- KEYS: key, its new name
--- ARGV: '=' and the value of a string that cannot be read; or a command, and what follows the
---       key in it, that fails with WRONGTYPE
+-- ARGV: '=' and the value of a string that cannot be read; or a command that fails with
+--       WRONGTYPE, and its arguments after the key
 -- Returns 1 when the key was renamed.
 local damaged
 if ARGV[1] == '=' then

@@ -1,9 +1,9 @@
--- verify tells whether a shard is still one's own, on a server that takes writes,
--- and how many it holds.
+-- verify reports whether a shard still belongs to the caller, on a server that takes writes,
+-- and how many records it holds.
 --
--- The accident: a scan has read a replica, a former master, or what another
--- process owns by now, and is taken for complete. The removal of nothing is a
--- write that a replica refuses, and that Redis allows when it is out of memory.
+-- The accident: a scan has read a replica, a former master, or a shard that another process
+-- owns by now, and counts as complete. The removal of nothing is a write that a replica
+-- refuses, and that Redis allows when it is out of memory.
 --
 -- KEYS: tasks, pending
 -- Returns {owner, sequence, records, ids}.
