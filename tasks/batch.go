@@ -30,16 +30,16 @@ func (s *Scheduler) ScheduleBatch(ctx context.Context, requests []Request) ([]Re
 // an earlier change of the same id, or for replay, comes again with the next one.
 type batch struct {
 	*Scheduler
-	requests []Request
-	results  []Result
-	absent   map[string]absence // of ids that were looked up in the ledger, in vain
-	spool    bool               // the ledger did not take those without an id
-	guest    bool               // another node has asked: what is elsewhere is its affair
-	stale    map[string]staleFiling
-	by       admission
-	asked    map[int]bool // requests that were refused and come again
-	waits    map[int]int  // how many earlier changes of its id a request has seen end
-	tries    int          // rounds after which something had to be looked for again
+	requests  []Request
+	results   []Result
+	absent    map[string]absence // of ids that were looked up in the ledger, in vain
+	spool     bool               // the ledger did not take those without an id
+	forwarded bool               // another node has asked: what is elsewhere is its affair
+	stale     map[string]staleFiling
+	by        admission
+	asked     map[int]bool // requests that were refused and come again
+	waits     map[int]int  // how many earlier changes of its id a request has seen end
+	tries     int          // rounds after which something had to be looked for again
 }
 
 // A round is one attempt at some of the requests.
@@ -245,7 +245,7 @@ func (b *batch) leaveSpooled(ctx context.Context, r *round, part []int, plans []
 
 // refuse notes why a request was not accepted here: it may be elsewhere.
 func (b *batch) refuse(r *round, i int, err error) {
-	if e, ok := errors.AsType[*elsewhere](err); ok && !b.guest {
+	if e, ok := errors.AsType[*elsewhere](err); ok && !b.forwarded {
 		r.elsewhere = append(r.elsewhere, stray{i, e})
 		err = nil
 	}

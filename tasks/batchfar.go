@@ -55,7 +55,7 @@ func (b *batch) moving(ctx context.Context, todo []int) []int {
 			moving = append(moving, i)
 		}
 	}
-	if len(moving) == 0 || b.guest {
+	if len(moving) == 0 || b.forwarded {
 		return nil
 	}
 	clear(b.stale)
@@ -173,7 +173,7 @@ func (s *Scheduler) answerBatch(ctx context.Context, _ string, q batchAsk) (batc
 	if err != nil {
 		return batchAnswer{}, err
 	}
-	b := &batch{Scheduler: s, guest: true, by: by, requests: make([]Request, len(q.Requests)), results: make([]Result, len(q.Requests))}
+	b := &batch{Scheduler: s, forwarded: true, by: by, requests: make([]Request, len(q.Requests)), results: make([]Result, len(q.Requests))}
 	for i := range q.Requests {
 		b.requests[i] = q.Requests[i].Request
 	}

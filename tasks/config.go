@@ -97,7 +97,7 @@ type Config struct {
 	brought map[string]equipment // Topics, with what they ask for
 	// sabotage is what a test does to a batch on its way from the wheel.
 	sabotage func(values []uint64) []uint64
-	peers    peers // of a test
+	peers    peerCalls // of a test
 }
 
 // An Observer is told what happens to tasks, right after it happened and

@@ -18,7 +18,7 @@ import (
 // or was not replaced yet, and ErrOverloaded.
 func (s *Scheduler) DeleteTopic(ctx context.Context, name string, ifRevision int64) error {
 	revision, inUse, err := s.deletable(ctx, name)
-	if err == nil && !inUse && !s.solitary() {
+	if err == nil && !inUse && !s.noPeers() {
 		inUse, err = s.usedAnywhere(ctx, name)
 	}
 	switch {
@@ -46,7 +46,7 @@ func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64
 	switch {
 	case err != nil:
 		return Killed{}, err
-	case revision == 0 && !inUse && s.solitary():
+	case revision == 0 && !inUse && s.noPeers():
 		return Killed{}, ErrNoTopic
 	case ifRevision >= 0 && revision != ifRevision:
 		return Killed{}, ErrRevision
@@ -123,7 +123,7 @@ func (s *Scheduler) usedLocked(name string) bool {
 // delivered. Errors: as of DeleteTopic.
 func (s *Scheduler) TopicInUse(ctx context.Context, name string) (bool, error) {
 	_, inUse, err := s.deletable(ctx, name)
-	if err == nil && !inUse && !s.solitary() {
+	if err == nil && !inUse && !s.noPeers() {
 		inUse, err = s.usedAnywhere(ctx, name)
 	}
 	return inUse, err

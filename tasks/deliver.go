@@ -80,8 +80,8 @@ func (s *Scheduler) wakeLocked(t *topic) {
 		return
 	}
 	if t.pulled() {
-		if t.reservers.guestInFront() && s.roomLocked() <= 0 {
-			s.holdLocked(t) // one that waits here is told; a guest waits on
+		if t.reservers.remoteInFront() && s.roomLocked() <= 0 {
+			s.holdLocked(t) // a receiver of this node gets an error; a remoteWaiter waits on
 			return
 		}
 		t.reservers.wake(t.allowed(t.queue.live))

@@ -38,7 +38,7 @@ func TestLostDirectoryEntry(t *testing.T) {
 	a, b := lossyNode(t, url, "a"), lossyNode(t, url, "b")
 	n := &node{Scheduler: b, t: t}
 	n.waitFor("the nodes know each other", func() bool {
-		return !a.solitary() && !b.solitary() && !a.alone() && !b.alone() && a.isIndexed() && b.isIndexed()
+		return !a.noPeers() && !b.noPeers() && !a.singleNode() && !b.singleNode() && a.isIndexed() && b.isIndexed()
 	})
 	server.Do("save")
 	dump := filepath.Join(server.Dir, "dump.rdb")
@@ -85,7 +85,7 @@ func TestLostDirectoryEntryNoticedByCreation(t *testing.T) {
 	a, b := lossyNode(t, url, "a"), lossyNode(t, url, "b")
 	n := &node{Scheduler: b, t: t}
 	n.waitFor("the nodes know each other", func() bool {
-		return !a.solitary() && !b.solitary() && !a.alone() && !b.alone() && a.isIndexed() && b.isIndexed()
+		return !a.noPeers() && !b.noPeers() && !a.singleNode() && !b.singleNode() && a.isIndexed() && b.isIndexed()
 	})
 	server.Do("save")
 	dump := filepath.Join(server.Dir, "dump.rdb")

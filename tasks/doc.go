@@ -145,15 +145,15 @@
 // # What passes between nodes
 //
 // Where several nodes share a ledger, a receiver gets what is ready at any of them. What
-// it waits for is its topic's wish, which the other nodes know: there it stands in the
-// queue of receivers as a guest, whose turn comes like that of one that waits there.
+// it waits for is its topic's demand, which the other nodes know: there a remote waiter stands
+// in the queue of receivers, whose turn comes like that of a receiver of that node.
 // During a backlog, nodes with room deliver tasks of the one that has it. Either way the
 // task stays where it is, delivering, and only the receipt settles it: so it counts
 // against Config.MaxInFlight there, its lease runs out there, and whatever is lost on the
 // way, or whoever dies, it is ready again when the lease is over.
 //
-//	Reserve finds nothing -> wish -> reserve: asked, node after node -> guest there
-//	ready there, the guest's turn -> offer -> those who wait here; the rest goes back
+//	Reserve finds nothing -> demand -> reserve: asked, node after node -> remote waiter there
+//	ready there, the remote waiter's turn -> offer -> receivers here; the rest is returned
 //	backlog there -> told -> help: asked while there is room -> workers here -> outcomes
 //
 // # Who hears of it

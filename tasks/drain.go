@@ -143,7 +143,7 @@ type heir struct {
 
 // heirs lists the other nodes that live and are not being drained.
 func (s *Scheduler) heirs(ctx context.Context) ([]*heir, error) {
-	if s.peers.askTake == nil {
+	if s.peerCalls.askTake == nil {
 		return nil, fmt.Errorf("%w: the ledger is not shared with other nodes", ErrNoHeir)
 	}
 	nodes, err := s.Nodes(ctx)
@@ -180,7 +180,7 @@ func (s *Scheduler) bequeath(ctx context.Context, home recovery.Home, heirs []*h
 	})
 	for _, to := range heirs {
 		one, cancel := s.within(ctx)
-		failed := s.peers.askTake(one, to.name, home)
+		failed := s.peerCalls.askTake(one, to.name, home)
 		cancel()
 		if failed == nil {
 			to.shards++

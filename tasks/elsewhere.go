@@ -150,8 +150,8 @@ func (s *Scheduler) runErrand(e errand) {
 	ctx, cancel := s.within(context.WithoutCancel(s.ctx))
 	defer cancel()
 	err := errNoPeers
-	if s.peers.settle != nil {
-		err = s.peers.settle(ctx, e.home, e.verdict, e.receipt)
+	if s.peerCalls.settle != nil {
+		err = s.peerCalls.settle(ctx, e.home, e.verdict, e.receipt)
 	}
 	switch {
 	case err == nil:

@@ -23,7 +23,7 @@ func TestAllNodesOfRedis(t *testing.T) {
 	}
 	a := nodes[0]
 	a.waitFor("all nodes are known", func() bool {
-		return !slices.ContainsFunc(nodes, func(n *node) bool { return n.solitary() })
+		return !slices.ContainsFunc(nodes, func(n *node) bool { return n.noPeers() })
 	})
 	var ids []string
 	schedule := func(topic string) {
@@ -115,7 +115,7 @@ func TestCallsToAllNodesReadNoOwners(t *testing.T) {
 		nodes = append(nodes, s)
 	}
 	a := nodes[0]
-	if homes, err := a.fleet.Homes(t.Context()); err != nil || len(homes) != 12 || a.solitary() {
+	if homes, err := a.fleet.Homes(t.Context()); err != nil || len(homes) != 12 || a.noPeers() {
 		t.Fatalf("Homes = %v, %v", homes, err)
 	}
 	for _, s := range nodes {

@@ -68,7 +68,7 @@ func TestSilentNodeOfRedis(t *testing.T) {
 		}
 	}
 	a := nodes[0]
-	for a.solitary() {
+	for a.noPeers() {
 		if _, err := a.fleet.Homes(t.Context()); err != nil {
 			t.Fatal(err)
 		}

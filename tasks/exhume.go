@@ -96,7 +96,7 @@ func (x *exhumation) all(ctx context.Context, after recovery.Ref, died int64, le
 // among the dead of the topic.
 func (s *Scheduler) exhume(ctx context.Context, q exhumeAsk) (done int, unknown []string, err error) {
 	q.IDs, q.Died = once(q.IDs), s.now()
-	if s.solitary() {
+	if s.noPeers() {
 		x := s.newExhumation(&q)
 		if q.All {
 			_, _, _, err = x.all(ctx, recovery.Ref{}, q.Died, s.deadCount(q.Topic))

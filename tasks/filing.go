@@ -28,7 +28,7 @@ import (
 
 // filesLocked tells that the id of a planned task has to be filed.
 func (s *Scheduler) filesLocked(p *plan) bool {
-	return s.shared != nil && p.chosen && p.home == 0 && !s.aloneLocked()
+	return s.shared != nil && p.chosen && p.home == 0 && !s.singleNodeLocked()
 }
 
 // A reservation is a slot whose id is being filed.
@@ -296,7 +296,7 @@ const assertedAtOnce = 256
 
 // sampleLocked takes a task into what is compared with the directory.
 func (a *auditee) sampleLocked(sl *slot) {
-	if a.s.shared == nil || !a.s.shared.company || len(a.sampled) >= assertedAtOnce {
+	if a.s.shared == nil || !a.s.shared.multiNode || len(a.sampled) >= assertedAtOnce {
 		return
 	}
 	if change, ok := a.s.refilingLocked(sl); ok {

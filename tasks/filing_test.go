@@ -103,7 +103,7 @@ func TestStaleFilingHeals(t *testing.T) {
 
 // A node that is alone files nothing. When another one comes, ids stay unique from the
 // first moment, and are all filed soon.
-func TestCompany(t *testing.T) {
+func TestSecondNode(t *testing.T) {
 	crewed(t, 1, func(t *testing.T, c *crew) {
 		a := c.nodes[0]
 		for i := range 300 {

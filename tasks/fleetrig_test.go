@@ -67,7 +67,7 @@ func (f *fleetRig) join(name string, shards int, cfg Config) *fleetNode {
 	f.t.Helper()
 	n := &fleetNode{t: f.t, rig: f, member: &faultyMember{Member: f.ledger.Join(name, shards)}, log: &logged{}}
 	cfg.Node, cfg.Log = name, slog.New(slog.NewTextHandler(n.log, nil))
-	cfg.peers = peers{
+	cfg.peers = peerCalls{
 		askYield: func(ctx context.Context, node string, home recovery.Home) error {
 			holder := f.nodes[node]
 			if holder == nil || holder.keeps.Load() {

@@ -14,7 +14,7 @@ func (s *Scheduler) takeBackLocked(d *Delivery) bool {
 // giveBackLocked gives deliveries back to whom they came from, in the background.
 func (s *Scheduler) giveBackLocked(ds []*Delivery) {
 	if len(ds) > 0 && !s.ended {
-		s.exchange.counts.returned += int64(len(ds))
+		s.peers.counts.returned += int64(len(ds))
 		s.background.Go(func() { s.giveBack(ds) })
 	}
 }

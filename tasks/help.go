@@ -59,7 +59,7 @@ func (t *topic) way() string {
 
 // callForHelp tells the other nodes of a backlog here, and of its end.
 func (s *Scheduler) callForHelp() {
-	if s.solitary() {
+	if s.noPeers() {
 		return
 	}
 	s.mu.Lock()
@@ -112,7 +112,7 @@ func (s *Scheduler) answerHelp(ctx context.Context, from string, ask helpAsk) (h
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	ds := s.beginLocked(ctx, t, min(ask.Want, MaxReserve), 0, taker{aHelper, from})
-	s.exchange.counts.helpTaken += int64(len(ds))
+	s.peers.counts.helpTaken += int64(len(ds))
 	return helped{Deliveries: s.carry(ds)}, nil
 }
 

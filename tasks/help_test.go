@@ -93,8 +93,8 @@ func TestHelp(t *testing.T) {
 					t.Errorf("%d tasks were delivered %d times", len(c.of), c.counts("a")+c.counts("b"))
 				}
 				pass(time.Minute)
-				if st := b.Stats(); st.Total.Delivered != 0 || len(b.exchange.helps) != 0 || st.Concurrency != 64 {
-					t.Errorf("afterwards: %+v, %d helps", st.Total, len(b.exchange.helps))
+				if st := b.Stats(); st.Total.Delivered != 0 || len(b.peers.helps) != 0 || st.Concurrency != 64 {
+					t.Errorf("afterwards: %+v, %d helps", st.Total, len(b.peers.helps))
 				}
 			}, Config{SweepBacklog: 100}, Config{SweepHelper: helper})
 		})
@@ -298,7 +298,7 @@ func TestWhoHelps(t *testing.T) {
 					t.Errorf("the owner has counted %+v", a.Stats().Total)
 				}
 				pass(2 * time.Minute)
-				if len(b.exchange.helps) != 0 || len(b.exchange.outboxes) != 0 {
+				if len(b.peers.helps) != 0 || len(b.peers.outboxes) != 0 {
 					t.Error("the help has not ended")
 				}
 			}, Config{SweepBacklog: 10, Topics: map[string]TopicSettings{"x": {Concurrency: 4}}}, way.cfg)

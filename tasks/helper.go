@@ -52,10 +52,10 @@ func (s *Scheduler) answerBacklog(_ context.Context, from string, told backlogTo
 		}
 		named[b.Topic] = true
 		key := helpKey{from, b.Topic}
-		h := s.exchange.helps[key]
+		h := s.peers.helps[key]
 		if h == nil {
 			h = &help{key: key, topic: t, way: b.Way, news: make(chan struct{}, 1)}
-			s.exchange.helps[key] = h
+			s.peers.helps[key] = h
 			t.helps++
 			s.handlers.Add(1)
 			go s.help(h)
@@ -63,7 +63,7 @@ func (s *Scheduler) answerBacklog(_ context.Context, from string, told backlogTo
 		h.until, h.over = s.elapsed()+helpFor, false
 		h.look()
 	}
-	for key, h := range s.exchange.helps {
+	for key, h := range s.peers.helps {
 		if key.node == from && !named[key.topic] {
 			h.over = true
 			h.look()
@@ -89,7 +89,7 @@ func (s *Scheduler) help(h *help) {
 		s.returnStaleLocked(h.topic)
 		want, more := s.helpWantLocked(h)
 		if !more {
-			delete(s.exchange.helps, h.key)
+			delete(s.peers.helps, h.key)
 			h.topic.helps--
 			left := h.topic.brought
 			h.topic.brought = nil
@@ -129,7 +129,7 @@ func (s *Scheduler) helpOnce(h *help, want int) bool {
 	if err != nil || a.Over {
 		h.over = true // until the backlog is heard of again
 	}
-	s.exchange.counts.helpGiven += int64(len(ds))
+	s.peers.counts.helpGiven += int64(len(ds))
 	h.topic.brought = append(h.topic.brought, ds...)
 	s.wakeLocked(h.topic)
 	return len(ds) > 0

@@ -55,7 +55,7 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 		}
 	}
 	ask := listAsk{Topic: q.Topic, Group: q.Group, State: q.State, Limit: limit, After: after, Patterns: patternsOf(ctx)}
-	if !s.solitary() {
+	if !s.noPeers() {
 		return s.listAll(ctx, ask)
 	}
 	page := Page{Tasks: make([]Task, 0, min(limit, 100))}

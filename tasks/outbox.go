@@ -40,10 +40,10 @@ func (s *Scheduler) endFarLocked(d *Delivery, v judgement) {
 		return
 	}
 	node := d.origin.node
-	b := s.exchange.outboxes[node]
+	b := s.peers.outboxes[node]
 	if b == nil {
 		b = &outbox{node: node}
-		s.exchange.outboxes[node] = b
+		s.peers.outboxes[node] = b
 	}
 	b.entries = append(b.entries, outEntry{told, d.lease.until})
 	if !b.sending {
@@ -76,7 +76,7 @@ func (s *Scheduler) send(b *outbox) {
 		s.mu.Lock()
 		some := b.entries[:min(len(b.entries), outcomesAtOnce)]
 		if len(some) == 0 {
-			delete(s.exchange.outboxes, b.node)
+			delete(s.peers.outboxes, b.node)
 			s.unlock()
 			return
 		}
@@ -92,7 +92,7 @@ func (s *Scheduler) send(b *outbox) {
 		s.unlock()
 		if backoff.Wait(s.ctx, attempt) != nil {
 			s.mu.Lock()
-			delete(s.exchange.outboxes, b.node)
+			delete(s.peers.outboxes, b.node)
 			s.unlock()
 			return
 		}

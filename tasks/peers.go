@@ -1,22 +1,164 @@
 package tasks
 
 import (
-	"context"
-
-	"github.com/lapsehq/lapse/recovery"
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
 )
 
-// peers are how this node asks others for what it cannot do by itself. Each may be nil:
-// then nobody is asked. None of them is called under a lock.
+// peers is the state that a scheduler has with the other nodes on behalf of its own receivers
+// and theirs. Guarded by Scheduler.mu.
 type peers struct {
-	// askYield has a node yield a shard to this one. It returns once it has, or why not.
-	// There, it comes down to Scheduler.yield.
-	askYield func(ctx context.Context, node string, home recovery.Home) error
-	// askTake has a node ask for a shard that this one holds, and accept it. It returns
-	// once it has, or why not. There, it comes down to Scheduler.take.
-	askTake func(ctx context.Context, node string, home recovery.Home) error
-	// settle has the holder of a shard settle a delivery by its receipt. There, it comes
-	// down to Scheduler.Settle. Errors: ErrUnavailable, ErrUnknown and ErrReplaying mean
-	// that it is worth another attempt.
-	settle func(ctx context.Context, home recovery.Home, v Verdict, receipt string) error
+	list          []*peer       // by name
+	listed        time.Duration // when; 0: never
+	run           uint32        // random: sets the serials of this process apart from those of earlier ones
+	serial        uint64        // of the last message about a demand
+	demands       map[*demand]struct{}
+	remoteWaiters map[*remoteWaiter]struct{}
+	helps         map[helpKey]*help
+	outboxes      map[string]*outbox // by node
+	counts        peerCounts
+}
+
+func newPeers() peers {
+	return peers{
+		run:           rand.Uint32(),
+		demands:       make(map[*demand]struct{}),
+		remoteWaiters: make(map[*remoteWaiter]struct{}),
+		helps:         make(map[helpKey]*help),
+		outboxes:      make(map[string]*outbox),
+	}
+}
+
+// peerCounts count what has passed between this node and others since Open.
+type peerCounts struct {
+	reservesGiven, reservesTaken int64
+	helpGiven, helpTaken         int64
+	returned                     int64
+}
+
+// A peer is another node that is alive.
+type peer struct {
+	name, incarnation string
+	unsupported       bool          // its version does not know the reserve method
+	retryAt           time.Duration // not asked until then: it has just failed to answer
+}
+
+const (
+	// peersEvery is how often a node looks after its demands and remote waiters.
+	peersEvery = time.Second
+	// askWithin bounds a call for tasks, and how long a peer that has not answered one is
+	// not asked again.
+	askWithin = time.Second
+)
+
+// noPeers reports whether there are no other nodes. It costs next to nothing.
+func (s *Scheduler) noPeers() bool { return s.shared == nil || s.shared.ledger.Standing().Alone }
+
+// peersLoop runs peersOnce at every tick, until Close.
+func (s *Scheduler) peersLoop() {
+	tick := time.NewTicker(peersEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.peersOnce()
+		case <-s.closing:
+			return
+		}
+	}
+}
+
+func (s *Scheduler) peersOnce() {
+	s.dropRemoteWaiters()
+	s.mu.Lock()
+	waiting := len(s.peers.demands) > 0
+	s.unlock()
+	if waiting {
+		s.listPeers()
+		s.renewDemands()
+	}
+}
+
+// listPeers lists the other nodes that are alive, as the watch over their heartbeats has seen
+// them: Redis is not asked. A process that took the name of an earlier one knows nothing of the
+// demands that were announced to that one.
+func (s *Scheduler) listPeers() {
+	ctx, cancel := s.within(s.ctx)
+	defer cancel()
+	nodes, err := s.shared.ledger.Peers(ctx)
+	s.mu.Lock()
+	defer s.unlock()
+	x := &s.peers
+	x.listed = s.elapsed()
+	if err != nil {
+		return // the earlier list is good enough
+	}
+	before := make(map[string]*peer, len(x.list))
+	for _, n := range x.list {
+		before[n.name] = n
+	}
+	x.list = x.list[:0:0]
+	for _, n := range nodes {
+		if n.Self || !n.Live || n.Released {
+			continue
+		}
+		known := before[n.Name]
+		if known == nil || known.incarnation != n.Incarnation {
+			known = &peer{name: n.Name, incarnation: n.Incarnation}
+		} else {
+			delete(before, n.Name)
+		}
+		x.list = append(x.list, known)
+	}
+	slices.SortFunc(x.list, func(a, b *peer) int { return strings.Compare(a.name, b.name) })
+	for name := range before {
+		for w := range x.demands {
+			delete(w.announced, name)
+		}
+	}
+}
+
+// tell sends a message to another node, or to all if node is empty. It may get lost.
+func tell[Q any](s *Scheduler, node string, v question[Q, struct{}], what Q) {
+	body, err := json.Marshal(what)
+	if err == nil {
+		err = s.shared.relay.Tell(node, v.verb, body)
+	}
+	if err != nil {
+		s.cfg.Log.Debug("something was not told to other nodes", "verb", v.verb, "to", node, "error", err)
+	}
+}
+
+// late processes an answer that has come after its caller stopped waiting. Deliveries in it go
+// to receivers or back to their node.
+func (s *Scheduler) late(node, verb string, answer []byte, asked time.Time) {
+	switch verb {
+	case reserveQuestion.verb:
+		if a := lateAnswer[reserveReply](answer); a != nil {
+			s.serveFetched(node, a, asked.Sub(s.started))
+		}
+	case offerQuestion.verb:
+		if a := lateAnswer[offered](answer); a != nil {
+			if _, err := s.answerReturn(s.ctx, node, returnAsk{a.Back}); err != nil {
+				s.returnMoved(a.Back)
+			}
+		}
+	case helpQuestion.verb:
+		if a := lateAnswer[helped](answer); a != nil {
+			s.mu.Lock()
+			defer s.unlock()
+			s.giveBackLocked(s.unpack(node, a.Deliveries, asked.Sub(s.started), nil))
+		}
+	}
+}
+
+func lateAnswer[A any](body []byte) *A {
+	var r reply[A]
+	if json.Unmarshal(body, &r) != nil {
+		return nil
+	}
+	return r.Answer
 }

@@ -58,7 +58,7 @@ type toll struct {
 
 // purgeAll purges at all nodes.
 func (s *Scheduler) purgeAll(ctx context.Context, q purgeAsk) (t toll, err error) {
-	if s.solitary() {
+	if s.noPeers() {
 		p := s.newPurge(&q)
 		_, err := p.run(ctx, 0)
 		return p.toll(), err

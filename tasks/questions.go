@@ -38,7 +38,7 @@ func verbs() map[string]answerer {
 	add(answering(takeQuestion, (*Scheduler).answerTake))
 	add(answering(drainQuestion, (*Scheduler).answerDrain))
 	add(answering(reserveQuestion, (*Scheduler).answerReserve))
-	add(answering(wishesQuestion, (*Scheduler).answerWishes))
+	add(answering(demandsQuestion, (*Scheduler).answerDemands))
 	add(answering(offerQuestion, (*Scheduler).answerOffer))
 	add(answering(backlogQuestion, (*Scheduler).answerBacklog))
 	add(answering(helpQuestion, (*Scheduler).answerHelp))

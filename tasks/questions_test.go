@@ -51,7 +51,7 @@ var conversations = []conversation{
 	converse(takeQuestion),
 	converse(drainQuestion),
 	converse(reserveQuestion),
-	converse(wishesQuestion),
+	converse(demandsQuestion),
 	converse(offerQuestion),
 	converse(backlogQuestion),
 	converse(helpQuestion),

@@ -121,10 +121,10 @@ var errNoPeers = errors.New("this process cannot talk to other nodes")
 
 // fetch takes a shard over from a node that lives.
 func (s *Scheduler) fetch(ctx context.Context, node string, home recovery.Home) error {
-	if s.peers.askYield == nil {
+	if s.peerCalls.askYield == nil {
 		return errNoPeers
 	}
-	if err := s.peers.askYield(ctx, node, home); err != nil {
+	if err := s.peerCalls.askYield(ctx, node, home); err != nil {
 		return err
 	}
 	accepted, err := s.fleet.Accept(ctx, home)

@@ -72,7 +72,7 @@ func (s *Scheduler) recalls(id string) bool {
 
 // unfileLocked is told that the task of a slot is about to leave for good.
 func (s *Scheduler) unfileLocked(sl *slot) {
-	if s.shared == nil || !s.shared.company {
+	if s.shared == nil || !s.shared.multiNode {
 		return
 	}
 	if f, ok := s.directoryEntryLocked(sl); ok {
@@ -131,7 +131,7 @@ func (s *Scheduler) filingLoop() {
 func (c *clerk) runOnce() {
 	c.forgetCancels()
 	c.rehome()
-	if c.alone() {
+	if c.singleNode() {
 		return
 	}
 	var err error

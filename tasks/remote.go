@@ -111,7 +111,7 @@ func (s *Scheduler) answer(ctx context.Context, q relay.Question) []byte {
 	case <-ctx.Done():
 		return reply[struct{}]{Fault: faultOf(ErrClosed)}.encode()
 	}
-	s.keepCompany()
+	s.noteMultiNode()
 	answer, ok := s.shared.verbs[q.Verb]
 	if !ok {
 		return reply[struct{}]{Fault: faultOf(fmt.Errorf("%w: the verb %q", errNotUnderstood, q.Verb))}.encode()

@@ -58,7 +58,7 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 		defer timer.Stop()
 		over = timer.C
 	}
-	alone := s.solitary()
+	alone := s.noPeers()
 	s.mu.Lock()
 	for {
 		t, err := s.pullableLocked(topic, reserved)
@@ -68,7 +68,7 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 		}
 		begun := s.pullLocked(ctx, t, limit, lease)
 		if len(begun) == 0 && !alone && t.pulled() {
-			place.wish = s.wishLocked(t, lease)
+			place.demand = s.demandLocked(t, lease)
 		}
 		if len(begun) > 0 || wait == 0 && alone || !s.queueLocked(ctx, t, &place, over) {
 			s.unlock()
@@ -85,17 +85,17 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 	}
 }
 
-// queueLocked waits, without the lock, until it is a receiver's turn to look again, or
-// until it was brought something. It reports false if neither came in time.
+// queueLocked waits, without the lock, until it is a receiver's turn to look again, or until
+// the receiver was given deliveries. It reports false if neither came in time.
 func (s *Scheduler) queueLocked(ctx context.Context, t *topic, place *turn, over <-chan time.Time) (woken bool) {
-	if !t.pulled() { // any more: receivers that slept have been told already
+	if !t.pulled() { // any more: sleeping receivers were woken already
 		return true
 	}
 	t.reservers.join(place)
-	s.wakeLocked(t) // for what became ready while the lock was given up
+	s.wakeLocked(t) // for tasks that became ready while the lock was released
 	var search <-chan struct{}
-	if place.wish != nil {
-		search = s.searchLocked(place.wish)
+	if place.demand != nil {
+		search = s.searchLocked(place.demand)
 	}
 	s.unlock()
 	woken = place.wait(ctx, s.closing, over, search)
@@ -105,13 +105,13 @@ func (s *Scheduler) queueLocked(ctx context.Context, t *topic, place *turn, over
 		return true
 	}
 	if !woken {
-		s.wakeLocked(t) // if it has just been woken, somebody else should be
+		s.wakeLocked(t) // if it has just been woken, another receiver should be
 	}
 	return woken
 }
 
-// wait reports whether the turn has come. While other nodes are being asked, what they
-// have is worth the moment until they answer, even if the time is over.
+// wait reports whether the turn has come. While other nodes are being asked, it waits for their
+// answers even if the receiver's time is over: what they have is worth the moment.
 func (t *turn) wait(ctx context.Context, closing <-chan struct{}, over <-chan time.Time, search <-chan struct{}) bool {
 	if !t.late {
 		select {
@@ -138,8 +138,7 @@ func (t *turn) wait(ctx context.Context, closing <-chan struct{}, over <-chan ti
 	return false
 }
 
-// pullLocked begins deliveries for a receiver that asks. It may give the lock up
-// meanwhile.
+// pullLocked begins deliveries for a receiver. It may release the lock meanwhile.
 func (s *Scheduler) pullLocked(ctx context.Context, t *topic, limit int, lease time.Duration) []*Delivery {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
@@ -174,27 +173,27 @@ func (s *Scheduler) pullableLocked(name string, reserved bool) (*topic, error) {
 	return t, nil
 }
 
-// reservers are the receivers that wait for a topic's tasks, first come, first
-// served. Guarded by Scheduler.mu.
+// reservers are the receivers that wait for a topic's tasks, first come, first served.
+// Guarded by Scheduler.mu.
 type reservers struct {
-	queue list.List // of those that sleep
-	woken int       // those that were woken and have not looked yet
-	last  uint64    // the number drawn last
+	queue list.List // of sleeping receivers
+	woken int       // receivers that were woken and have not looked yet
+	last  uint64    // the last number drawn
 }
 
-// A turn is one waiting receiver. It keeps its number for as long as it waits: one
-// that was woken, and found that another had been faster, is not the last one again.
+// A turn is one waiting receiver. It keeps its number for as long as it waits: a receiver that
+// was woken too late, because another had been faster, keeps its place in the queue.
 type turn struct {
 	number uint64 // drawn when it joins for the first time
 	ready  chan struct{}
 	place  *list.Element // while it sleeps
 
-	serve func() // of a guest: called instead of closing ready
+	serve func() // of a remoteWaiter: called instead of closing ready
 
 	// Of others:
 	limit   int         // how many tasks it takes
 	late    bool        // the time to wait is over
-	wish    *wish       // it shares; nil if there are no other nodes
+	demand  *demand     // that it shares; nil if there are no other nodes
 	brought []*Delivery // from other nodes
 }
 
@@ -213,21 +212,21 @@ func (r *reservers) join(t *turn) {
 	} else {
 		t.place = r.queue.InsertAfter(t, before)
 	}
-	if t.wish != nil {
-		t.wish.demand += t.limit
+	if t.demand != nil {
+		t.demand.want += t.limit
 	}
 }
 
-// remove takes one that sleeps out of the queue.
+// remove takes a sleeping receiver out of the queue.
 func (r *reservers) remove(t *turn) {
 	r.queue.Remove(t.place)
 	t.place = nil
-	if t.wish != nil {
-		t.wish.demand -= t.limit
+	if t.demand != nil {
+		t.demand.want -= t.limit
 	}
 }
 
-// bring wakes one that sleeps with deliveries of another node.
+// bring wakes a sleeping receiver with deliveries of another node.
 func (r *reservers) bring(t *turn, ds []*Delivery) {
 	r.remove(t)
 	t.brought = ds
@@ -244,15 +243,15 @@ func (r *reservers) leave(t *turn) {
 	}
 }
 
-// dismiss lets all look who sleep: there is nothing for them any more.
-func (r *reservers) dismiss() {
+// wakeAll wakes all sleeping receivers: there is nothing for them any more.
+func (r *reservers) wakeAll() {
 	for r.queue.Len() > 0 {
 		r.wake(math.MaxInt)
 	}
 }
 
-// wake lets the one that has waited longest look, unless there are enough on their
-// way for so many ready tasks.
+// wake wakes the receiver that has waited longest, unless as many have been woken and have not
+// looked yet as there are ready tasks.
 func (r *reservers) wake(tasks int) {
 	front := r.queue.Front()
 	if front == nil || r.woken >= tasks {
@@ -268,8 +267,8 @@ func (r *reservers) wake(tasks int) {
 	}
 }
 
-// guestInFront tells that the one that has waited longest waits at another node.
-func (r *reservers) guestInFront() bool {
+// remoteInFront reports whether the receiver that has waited longest waits at another node.
+func (r *reservers) remoteInFront() bool {
 	front := r.queue.Front()
 	return front != nil && front.Value.(*turn).serve != nil
 }

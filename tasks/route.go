@@ -109,7 +109,7 @@ func (s *Scheduler) find(ctx context.Context, id string, from clue, anew bool) (
 			}
 		}
 	}
-	if s.alone() {
+	if s.singleNode() {
 		return site{clue: byDirectory}, nil
 	}
 	return s.look(ctx, id, anew)

@@ -21,7 +21,7 @@ type Scheduler struct {
 	ledger    recovery.Ledger
 	fleet     recovery.Fleet // the ledger, if it is one; else nil
 	terms     recovery.Terms
-	peers     peers
+	peerCalls peerCalls
 	number    uint16 // of this node in the homes of its own shards
 	committer *recovery.Committer[write]
 	spool     *spool // nil without Config.Spool
@@ -96,7 +96,7 @@ type Scheduler struct {
 	events        []Event // for the observer, told at unlock
 	feed          feed
 	quotas        quotas
-	exchange      exchange
+	peers         peers
 	progress      recovery.Progress
 	sweep         sweepState
 	unknown       int64             // records of a version that this binary does not know, or damaged
@@ -131,7 +131,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		orphans:      make(map[uint64]recovery.Home),
 		unheard:      make(map[uint64]unheard),
 		missing:      make(map[recovery.Home]bool),
-		peers:        cfg.peers,
+		peerCalls:    cfg.peers,
 		everything:   make(chan fullSweep, 1),
 		book:         newBook(),
 		topics:       make(map[string]*topic),
@@ -142,7 +142,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		dead:         deadIndex{ids: make(map[uint64]struct{})},
 		illegible:    make(map[uint64]uint16),
 		outcomes:     newOutcomes(),
-		exchange:     newExchange(),
+		peers:        newPeers(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.fleet, _ = ledger.(recovery.Fleet)
@@ -190,7 +190,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	s.joinFleet()
 	if s.shared != nil {
 		s.background.Go(s.filingLoop)
-		s.background.Go(s.exchangeLoop)
+		s.background.Go(s.peersLoop)
 	}
 	close(s.opened)
 	return s, nil

@@ -124,7 +124,7 @@ func (s *Scheduler) equipLocked(t *topic, e equipment, revision int64) {
 	}
 	s.countBacklogLocked(t)
 	if pulled && !t.pulled() {
-		t.reservers.dismiss()
+		t.reservers.wakeAll()
 	}
 	s.wakeLocked(t)
 }

@@ -15,7 +15,7 @@ import "container/heap"
 // goes round by weight, and nobody starves.
 type crowd []*topic
 
-// A claim is what a topic's wish for a place is judged by.
+// A claim is what a topic's demand for a place is judged by.
 type claim struct{ places, turns float64 }
 
 func (c claim) before(o claim) bool {

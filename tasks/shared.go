@@ -11,26 +11,26 @@ import (
 	"github.com/lapsehq/lapse/relay"
 )
 
-// shared is what a scheduler has whose ledger several nodes share.
+// shared is the part of a scheduler that exists only if several nodes share its ledger.
 type shared struct {
 	ledger sharedLedger
 	relay  *relay.Relay
 	node   string // this node's name in the ledger
 	verbs  map[string]answerer
 
-	// homes are those of the shards in which tasks are created whose ids are made here.
+	// homes are the homes of the shards in which tasks with generated ids are created.
 	homes atomic.Pointer[[]recovery.Home]
 	turn  atomic.Uint32 // of the next of them
 	work  chan struct{} // wakes filingLoop; holds one request
 
 	// Guarded by Scheduler.mu:
-	company  bool           // ids that callers choose are filed before their tasks are created
-	indexing uint64         // how often ids have come that may not all be filed
-	indexed  uint64         // indexing, when all had been filed for the last time
-	gained   int            // shards that have come since filingLoop looked last
-	leftover fifo[leftover] // filings of tasks that are gone
-	recalled recalled       // cancels that other nodes have confirmed
-	conflict conflicts      // ids that another node has registered for a task of its own
+	multiNode bool           // ids that callers choose are filed before their tasks are created
+	indexing  uint64         // how often ids have come that may not all be filed
+	indexed   uint64         // value of indexing when all had been filed for the last time
+	gained    int            // shards gained since filingLoop looked last
+	leftover  fifo[leftover] // filings of tasks that are gone
+	recalled  recalled       // cancels that other nodes have confirmed
+	conflict  conflicts      // ids that another node has registered for a task of its own
 }
 
 // A sharedLedger is one that several nodes share.
@@ -40,8 +40,8 @@ type sharedLedger interface {
 	recovery.Bus
 }
 
-// share begins to talk with the other nodes, if the ledger can have any. Who asks
-// before Open has succeeded waits for that.
+// share connects the scheduler with the other nodes, if its ledger can have any. Their calls
+// before Open has succeeded wait for that.
 func (s *Scheduler) share(ctx context.Context) error {
 	ledger, ok := s.ledger.(sharedLedger)
 	if !ok {
@@ -58,15 +58,14 @@ func (s *Scheduler) share(ctx context.Context) error {
 			sh.node, indexed = n.Name, n.Indexed
 		}
 	}
-	// A node that is alone files nothing, and says so before: another one may come at
-	// any time.
+	// A single node files nothing, and says so before: another one may join at any time.
 	if ledger.Standing().Alone {
 		if err := ledger.MarkIndexed(ctx, false); err != nil {
 			return fmt.Errorf("directory of ids: %w", err)
 		}
 		indexed = false
 	} else {
-		sh.company = true
+		sh.multiNode = true
 	}
 	if !indexed {
 		sh.indexing = 1
@@ -75,7 +74,7 @@ func (s *Scheduler) share(ctx context.Context) error {
 	s.shared = sh
 	s.rehomeLocked()
 	s.mu.Unlock()
-	s.befriend()
+	s.startPeerCalls()
 	sh.relay, err = relay.New(relay.Config{
 		Bus: ledger, Node: sh.node, Incarnation: uuid.NewString(),
 		Answer: s.answer, Late: s.late, Silence: s.cfg.AnswerWithin, Log: s.cfg.Log,
@@ -83,42 +82,42 @@ func (s *Scheduler) share(ctx context.Context) error {
 	return err
 }
 
-// unshare ends it.
+// unshare closes the connection with the other nodes.
 func (s *Scheduler) unshare() {
 	if s.shared != nil && s.shared.relay != nil {
 		s.shared.relay.Close()
 	}
 }
 
-// alone tells that no other node is registered. Once one was, it is never so again in
-// this process's life: going back would be worth nothing.
-func (s *Scheduler) alone() bool {
+// singleNode reports whether no other node has ever been registered. Once one was, it stays
+// false for the life of this process: going back would gain nothing.
+func (s *Scheduler) singleNode() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.aloneLocked()
+	return s.singleNodeLocked()
 }
 
-func (s *Scheduler) aloneLocked() bool {
-	if !s.shared.company && !s.shared.ledger.Standing().Alone {
-		s.shared.company = true
+func (s *Scheduler) singleNodeLocked() bool {
+	if !s.shared.multiNode && !s.shared.ledger.Standing().Alone {
+		s.shared.multiNode = true
 		s.wakeFiling()
 	}
-	return !s.shared.company
+	return !s.shared.multiNode
 }
 
-// keepCompany takes note that there are other nodes: one of them has asked something.
-func (s *Scheduler) keepCompany() {
+// noteMultiNode records that there are other nodes: one of them has called this one.
+func (s *Scheduler) noteMultiNode() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.shared.company {
-		s.shared.company = true
+	if !s.shared.multiNode {
+		s.shared.multiNode = true
 		s.wakeFiling()
 	}
 }
 
-// rehome finds out anew in which shards tasks are created whose ids are made here: the
-// node's own, as far as it holds them; without any, those of others that it holds, or
-// else its own wherever they are.
+// rehome chooses the shards in which tasks with generated ids are created: the node's own, as
+// far as it holds them; without any, those of others that it holds, or else its own wherever
+// they are.
 func (s *Scheduler) rehome() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +143,7 @@ func (s *Scheduler) rehomeLocked() {
 	}
 }
 
-// makeID makes an id as Schedule does, and tells its home: 0 if the ledger has none.
+// makeID makes an id as Schedule does, and returns its home: 0 if the ledger has none.
 func (s *Scheduler) makeID() (string, recovery.Home) {
 	if s.shared == nil {
 		return NewID(), 0
@@ -154,7 +153,7 @@ func (s *Scheduler) makeID() (string, recovery.Home) {
 	return home.NewID(), home
 }
 
-// tells returns the home that an id tells, if it is the shard's: such ids are not filed.
+// tells reports whether an id contains the shard's home: such ids are not filed.
 func tells(id []byte, home recovery.Home) bool {
 	const length, version = 36, 14
 	if len(id) != length || id[version] != '7' {

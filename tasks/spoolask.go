@@ -52,7 +52,7 @@ func (s *Scheduler) askSpools(ctx context.Context, ids []string) []spooledAt {
 		homes[i], _ = recovery.HomeOf(id)
 		none = none && homes[i].Node() == 0
 	}
-	if none || s.alone() {
+	if none || s.singleNode() {
 		return found
 	}
 	nodes, err := s.shared.ledger.Peers(ctx)

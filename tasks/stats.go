@@ -136,7 +136,7 @@ func (s *Scheduler) Stats() Stats {
 	n := &s.tenures
 	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.gained, n.yielded, n.lost, n.dropped
 	st.UnsureDeliveries, st.LostDeliveries = n.unsure, n.doubtful
-	x := &s.exchange.counts
+	x := &s.peers.counts
 	st.ReservesGiven, st.ReservesTaken = x.reservesGiven, x.reservesTaken
 	st.HelpTaken, st.HelpGiven = x.helpTaken, x.helpGiven
 	st.Subscriptions, st.EventsLost = s.feed.count, s.feed.lost

@@ -11,10 +11,10 @@ type taker struct {
 type takerKind uint8
 
 const (
-	aWorker   takerKind = iota // of this process
-	aReceiver                  // that has called Reserve here
-	aGuest                     // receivers that wait at another node
-	aHelper                    // workers of another node, during a backlog here
+	aWorker       takerKind = iota // of this process
+	aReceiver                      // that has called Reserve here
+	aRemoteWaiter                  // receivers that wait at another node
+	aHelper                        // workers of another node, during a backlog here
 )
 
 var (
@@ -26,7 +26,9 @@ var (
 func (k taker) away() bool { return k.kind != aWorker }
 
 // fits tells that the topic's tasks are for this taker.
-func (k taker) fits(t *topic) bool { return t.pulled() == (k.kind == aReceiver || k.kind == aGuest) }
+func (k taker) fits(t *topic) bool {
+	return t.pulled() == (k.kind == aReceiver || k.kind == aRemoteWaiter)
+}
 
 // allowed is how many of n deliveries may begin now. A rate holds per node: what a helper
 // takes counts against its own.

@@ -9,38 +9,38 @@ import (
 
 // topic is what a scheduler knows of one topic. Guarded by Scheduler.mu.
 type topic struct {
-	name      string
-	number    uint32 // position in Scheduler.byNumber
-	settings  TopicSettings
-	own       bool      // somebody has set its concurrency; a backlog does not raise it
-	revision  int64     // of the stored settings; 0: none
-	seen      int64     // the highest revision met so far, also of settings deleted since
-	deleted   bool      // its settings were, and none have been stored since
-	handler   Deliverer // what the program has registered; it goes before what the settings say
-	deliverer Deliverer // the handler, or what a way has made of the settings; nil: the topic is pulled, or unfit
-	unfit     error     // why nobody can have its tasks at present: this process cannot do what its settings say
-	queue     queue
-	reservers reservers
-	wishes    map[time.Duration]*wish // that its receivers here have, by their lease
-	guests    map[guestKey]*guest     // that stand among its receivers
-	workers   int                     // places that its workers have: deliveries that they may make at once
-	busy      int                     // of those, how many are taken by a delivery
-	brought   []*Delivery             // of tasks of other nodes, which the workers deliver after its own
-	helps     int                     // nodes whose tasks of this topic are taken when there is room
-	later     bool                    // its deliverer leaves deliveries to their receipts
-	crowded   int                     // 1 + its position in Scheduler.crowd; 0: it is not there
-	turns     float64                 // deliveries for its weight, while places were scarce
-	limiter   *rate.Limiter           // of its rate; nil: no bound
-	rest      *time.Timer             // until the limiter lets another delivery begin
-	held      bool                    // MaxInFlight keeps it waiting; it is in Scheduler.held
-	pushed    bool                    // its ready tasks are in Scheduler.backlog
-	slots     int                     // tasks in memory, in whatever state
-	occupied  bool                    // it has tasks, be it dead ones
-	quotas    []*quota                // in which it counts
-	undecided bool                    // misfired tasks of it wait to be coalesced
-	gauges    [Dead + 1]int64         // tasks by the state that is shown
-	longest   longestDead             // who has been dead the longest
-	counts    Counts
+	name          string
+	number        uint32 // position in Scheduler.byNumber
+	settings      TopicSettings
+	own           bool      // somebody has set its concurrency; a backlog does not raise it
+	revision      int64     // of the stored settings; 0: none
+	seen          int64     // the highest revision met so far, also of settings deleted since
+	deleted       bool      // its settings were, and none have been stored since
+	handler       Deliverer // what the program has registered; it goes before what the settings say
+	deliverer     Deliverer // the handler, or what a way has made of the settings; nil: the topic is pulled, or unfit
+	unfit         error     // why nobody can have its tasks at present: this process cannot do what its settings say
+	queue         queue
+	reservers     reservers
+	demands       map[time.Duration]*demand         // that its receivers here have, by their lease
+	remoteWaiters map[remoteWaiterKey]*remoteWaiter // that stand among its receivers
+	workers       int                               // places that its workers have: deliveries that they may make at once
+	busy          int                               // of those, how many are taken by a delivery
+	brought       []*Delivery                       // of tasks of other nodes, which the workers deliver after its own
+	helps         int                               // nodes whose tasks of this topic are taken when there is room
+	later         bool                              // its deliverer leaves deliveries to their receipts
+	crowded       int                               // 1 + its position in Scheduler.crowd; 0: it is not there
+	turns         float64                           // deliveries for its weight, while places were scarce
+	limiter       *rate.Limiter                     // of its rate; nil: no bound
+	rest          *time.Timer                       // until the limiter lets another delivery begin
+	held          bool                              // MaxInFlight keeps it waiting; it is in Scheduler.held
+	pushed        bool                              // its ready tasks are in Scheduler.backlog
+	slots         int                               // tasks in memory, in whatever state
+	occupied      bool                              // it has tasks, be it dead ones
+	quotas        []*quota                          // in which it counts
+	undecided     bool                              // misfired tasks of it wait to be coalesced
+	gauges        [Dead + 1]int64                   // tasks by the state that is shown
+	longest       longestDead                       // who has been dead the longest
+	counts        Counts
 }
 
 // MaxTopics bounds the topics of a node. The last ReservedTopics of them are for topics that
@@ -116,7 +116,7 @@ func (s *Scheduler) evictTopic() bool {
 
 func (t *topic) idle() bool {
 	return t.slots == 0 && t.gauges[Dead] == 0 && t.revision == 0 && t.handler == nil &&
-		t.workers == 0 && t.reservers.queue.Len() == 0 && len(t.wishes) == 0 && len(t.guests) == 0 && t.helps == 0
+		t.workers == 0 && t.reservers.queue.Len() == 0 && len(t.demands) == 0 && len(t.remoteWaiters) == 0 && t.helps == 0
 }
 
 // Topic returns a topic that this node has met. Error: ErrNoTopic, also of a topic that was

@@ -82,7 +82,7 @@ func (s *Scheduler) resolveTwins(twins []twin) {
 
 // assertTwins registers ids whose newer records memory has taken up.
 func (s *Scheduler) assertTwins(moved []recovery.Refiling) {
-	if len(moved) == 0 || s.alone() {
+	if len(moved) == 0 || s.singleNode() {
 		return
 	}
 	if err := s.assert(s.ctx, moved); err != nil && !s.isClosing() {

@@ -24,7 +24,7 @@ func benchmarkYield(b *testing.B, beside int) {
 	fleet := memledger.NewFleet()
 	nodes := make(map[string]*Scheduler)
 	for _, name := range []string{"a", "b"} {
-		s, err := Open(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler), peers: peers{
+		s, err := Open(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler), peers: peerCalls{
 			askYield: func(ctx context.Context, node string, home recovery.Home) error {
 				return nodes[node].yield(ctx, home, name)
 			},

@@ -66,11 +66,11 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 		a, b := f.nodes[0], f.nodes[1]
 		late := func() {
 			t.Helper()
-			got, err := b.answerReserve(t.Context(), "a", wished{Run: a.exchange.run, Topic: "x", Want: 1})
+			got, err := b.answerReserve(t.Context(), "a", demandMessage{Run: a.peers.run, Topic: "x", Want: 1})
 			if err != nil || len(got.Deliveries) != 1 {
 				t.Fatalf("asked for a task: %+v, %v", got, err)
 			}
-			a.late("b", reserveQuestion.verb, reply[fetched]{Answer: &got}.encode(), time.Now())
+			a.late("b", reserveQuestion.verb, reply[reserveReply]{Answer: &got}.encode(), time.Now())
 			synctest.Wait()
 		}
 		b.must(Request{ID: "t1", Topic: "x"})
@@ -93,7 +93,7 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 		// One that says what nobody waited for.
 		b.must(Request{ID: "t3", Topic: "x"})
 		synctest.Wait()
-		got, _ := b.answerReserve(t.Context(), "a", wished{Run: a.exchange.run, Topic: "x", Want: 1})
+		got, _ := b.answerReserve(t.Context(), "a", demandMessage{Run: a.peers.run, Topic: "x", Want: 1})
 		b.late("a", offerQuestion.verb, reply[offered]{Answer: &offered{Back: []string{got.Deliveries[0].Receipt}}}.encode(), time.Now())
 		b.pull("x", "t3")
 	}, Config{}, Config{})
@@ -109,7 +109,7 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 		waits := a.reserve(t.Context(), "x", 1, time.Minute, lease)
 		synctest.Wait()
 		f.lose(nil)
-		ask := wished{Run: a.exchange.run, Topic: "x", Want: 1, Lease: lease}
+		ask := demandMessage{Run: a.peers.run, Topic: "x", Want: 1, Lease: lease}
 		for i, age := range []time.Duration{lease, 20 * time.Second} {
 			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			synctest.Wait()
@@ -117,7 +117,7 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 			if err != nil || len(got.Deliveries) != 1 {
 				t.Fatalf("asked for a task: %+v, %v", got, err)
 			}
-			a.late("b", reserveQuestion.verb, reply[fetched]{Answer: &got}.encode(), time.Now().Add(-age))
+			a.late("b", reserveQuestion.verb, reply[reserveReply]{Answer: &got}.encode(), time.Now().Add(-age))
 			synctest.Wait()
 			if i == 0 && len(waits) > 0 {
 				t.Fatalf("it was given away when its lease was over: %+v", <-waits)
@@ -137,7 +137,7 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 		defer cancel()
 		b.must(Request{ID: "t2", Topic: "y"})
 		d := b.pull("y", "t2")[0]
-		o := offer{Run: a.exchange.run, Topic: "x", Lease: lease, Deliveries: []carried{{d.Task, d.Receipt(), lease}}}
+		o := offer{Run: a.peers.run, Topic: "x", Lease: lease, Deliveries: []carried{{d.Task, d.Receipt(), lease}}}
 		if answer, err := a.answerOffer(ctx, "b", o); err != nil || len(answer.Back) != 0 {
 			t.Fatalf("offered a task: %+v, %v", answer, err)
 		}
@@ -206,7 +206,7 @@ func TestOfferComesBackAfterAHandOver(t *testing.T) {
 		}
 		want(t, "Drain", b.Drain(t.Context()), nil)
 		b.mu.Lock()
-		g := &guest{topic: b.topics["x"]}
+		g := &remoteWaiter{topic: b.topics["x"]}
 		b.offeredLocked(g, offers[0], packed[0], offered{}, relay.ErrUnheard)
 		b.offeredLocked(g, offers[1], packed[1], offered{Back: []string{packed[1][0].Receipt}}, nil)
 		b.unlock()
@@ -216,7 +216,7 @@ func TestOfferComesBackAfterAHandOver(t *testing.T) {
 	}, Config{}, Config{})
 }
 
-// A process that takes a node's place knows nothing of its wishes; what is offered to it
+// A process that takes a node's place knows nothing of its demands; what is offered to it
 // comes back.
 func TestOffersToAFormerProcess(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *poolRig) {
@@ -246,7 +246,7 @@ func TestNodesThatComeLater(t *testing.T) {
 		got := a.reserve(t.Context(), "x", 1, time.Minute, 0)
 		pass(10 * time.Second)
 		c := f.join("c", Config{})
-		pass(2 * exchangeEvery)
+		pass(2 * peersEvery)
 		c.must(Request{ID: "t1", Topic: "x"})
 		a.want(<-got, "t1")
 		f.nodes[1].must(Request{ID: "t2", Topic: "x"})

@@ -1,0 +1,254 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// A receiver that finds nothing ready at its node waits, and a task may become ready at any
+// node. So the waiting receivers of a topic have one demand together, for each length of
+// lease that they ask for. Their node announces it to the other nodes:
+//
+//   - First the node asks the others for ready tasks, one after another and then more at a
+//     time, until there are enough. So receivers with little to do do not have every node
+//     send them something.
+//   - A node that has nothing keeps the demand as a remote waiter, which stands in the
+//     topic's queue of receivers like a receiver of that node. When a task is ready and it is
+//     the remote waiter's turn, the node offers the task to the node of the demand. That one
+//     serves the receivers that have waited longest, and returns what no receiver waits for.
+//   - A demand is renewed every few seconds, all of a node's demands in one message. Nothing
+//     else is sent while nothing is ready, however many receivers wait.
+//
+// A node forgets a demand that is not renewed. Lost messages cost time; at worst a task is
+// ready again when its lease is over.
+type demand struct {
+	topic     *topic
+	lease     time.Duration
+	want      int // tasks that the sleeping receivers would take
+	announced map[string]announcement
+	last      string        // the node that was asked last
+	search    chan struct{} // closed when the running search is over; nil if none runs
+	unused    int           // how many times in a row no receiver was found waiting
+}
+
+// An announcement is what another node was last told of a demand.
+type announcement struct {
+	serial uint64
+	at     time.Duration // when it was sent
+}
+
+const (
+	renewEvery = 5 * time.Second
+	// remoteWaiterFor is how long a demand holds that is not renewed.
+	remoteWaiterFor = 3 * renewEvery
+	// A demand without a receiver is withdrawn after so many rounds in a row.
+	unusedTimes = 2
+	// So many demands go in one message.
+	demandsAtOnce = 500
+)
+
+// reserveQuestion asks for ready tasks. If there are none, the demand stays at the node.
+var reserveQuestion = question[demandMessage, reserveReply]{verb: "reserve", writes: true}
+
+// demandsQuestion renews demands; Want 0 withdraws one.
+var demandsQuestion = question[demandsMessage, struct{}]{verb: "wishes"}
+
+// A demandMessage is what a node announces of a demand. A message with a lower serial is older
+// and does not count any more.
+type demandMessage struct {
+	Run    uint32 // of the process that counts the serials
+	Serial uint64
+	Topic  string
+	Lease  time.Duration `json:",omitempty"` // 0: the topic's
+	Want   int
+}
+
+type demandsMessage struct{ Wishes []demandMessage }
+
+type reserveReply struct {
+	Topic      string
+	Lease      time.Duration `json:",omitempty"`
+	Deliveries []carried     `json:",omitempty"`
+}
+
+// demandLocked returns the demand that a topic's receivers have together.
+func (s *Scheduler) demandLocked(t *topic, lease time.Duration) *demand {
+	w := t.demands[lease]
+	if w == nil {
+		w = &demand{topic: t, lease: lease, announced: make(map[string]announcement)}
+		if t.demands == nil {
+			t.demands = make(map[time.Duration]*demand)
+		}
+		t.demands[lease] = w
+		s.peers.demands[w] = struct{}{}
+	}
+	return w
+}
+
+// announceDemandLocked makes the message that announces a demand to a node.
+func (s *Scheduler) announceDemandLocked(w *demand, node string) demandMessage {
+	s.peers.serial++
+	said := demandMessage{s.peers.run, s.peers.serial, w.topic.name, w.lease, min(w.want, MaxReserve)}
+	if said.Want > 0 {
+		w.announced[node] = announcement{said.Serial, s.elapsed()}
+	} else {
+		delete(w.announced, node)
+	}
+	return said
+}
+
+// searchLocked makes a demand known to all nodes. It returns a channel that is closed when the
+// nodes that did not know it have answered; nil if all know it.
+func (s *Scheduler) searchLocked(w *demand) <-chan struct{} {
+	switch {
+	case w.search != nil:
+		return w.search
+	case w.want == 0 || s.ended || w.topic.stopped():
+		return nil
+	}
+	listed := s.peers.listed
+	if listed != 0 && s.elapsed()-listed < peersEvery && s.uninformedLocked(w, 1) == nil {
+		return nil
+	}
+	w.search = make(chan struct{})
+	s.background.Go(func() { s.search(w, listed == 0 || s.elapsed()-listed >= peersEvery) })
+	return w.search
+}
+
+func (s *Scheduler) search(w *demand, list bool) {
+	if list {
+		s.listPeers()
+	}
+	for width := 1; ; width *= 2 {
+		s.mu.Lock()
+		next := s.uninformedLocked(w, width)
+		if len(next) == 0 || w.want == 0 || s.ended {
+			close(w.search)
+			w.search = nil
+			s.unlock()
+			return
+		}
+		w.last = next[len(next)-1].name
+		var all sync.WaitGroup
+		for _, n := range next {
+			said := s.announceDemandLocked(w, n.name)
+			all.Go(func() { s.requestTasks(w, n, said) })
+		}
+		s.unlock()
+		all.Wait()
+	}
+}
+
+// uninformedLocked returns up to limit nodes that should know of a demand and do not,
+// beginning after the node that was asked last.
+func (s *Scheduler) uninformedLocked(w *demand, limit int) (next []*peer) {
+	all, now := s.peers.list, s.elapsed()
+	first := 0
+	for first < len(all) && all[first].name <= w.last {
+		first++
+	}
+	for i := range all {
+		n := all[(first+i)%len(all)]
+		if _, knows := w.announced[n.name]; knows || n.unsupported || n.retryAt > now {
+			continue
+		}
+		if next = append(next, n); len(next) == limit {
+			break
+		}
+	}
+	return next
+}
+
+// requestTasks asks one node for tasks.
+func (s *Scheduler) requestTasks(w *demand, n *peer, said demandMessage) {
+	ctx, cancel := context.WithTimeout(s.ctx, askWithin)
+	defer cancel()
+	asked := s.elapsed()
+	a, err := ask(ctx, s, n.name, reserveQuestion, said)
+	if err == nil && len(a.Deliveries) > 0 {
+		s.serveFetched(n.name, &a, asked)
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	switch {
+	case errors.Is(err, errNotUnderstood):
+		n.unsupported = true
+	case err != nil:
+		n.retryAt = s.elapsed() + askWithin
+	case len(a.Deliveries) == 0:
+		return // the node keeps the demand
+	}
+	if w.announced[n.name].serial == said.Serial {
+		delete(w.announced, n.name)
+	}
+}
+
+// serveFetched gives deliveries, which a node was asked for at the time asked, to the waiting
+// receivers, and returns the others to that node.
+func (s *Scheduler) serveFetched(from string, a *reserveReply, asked time.Duration) {
+	s.mu.Lock()
+	defer s.unlock()
+	s.giveBackLocked(s.serveFetchedLocked(s.topics[a.Topic], a.Lease, s.unpack(from, a.Deliveries, asked, nil)))
+}
+
+// serveFetchedLocked gives deliveries of another node to the waiting receivers, to the one that
+// has waited longest first. It returns those without a receiver and those whose leases are over.
+func (s *Scheduler) serveFetchedLocked(t *topic, lease time.Duration, ds []*Delivery) (left []*Delivery) {
+	if t == nil || t.demands[lease] == nil || s.ended {
+		return ds
+	}
+	w := t.demands[lease]
+	ds, left = s.leased(ds)
+	for e := t.reservers.queue.Front(); e != nil && len(ds) > 0; {
+		p := e.Value.(*turn)
+		e = e.Next()
+		if p.demand == w {
+			n := min(p.limit, len(ds))
+			s.peers.counts.reservesTaken += int64(n)
+			t.reservers.bring(p, ds[:n:n])
+			ds = ds[n:]
+		}
+	}
+	return append(left, ds...)
+}
+
+// renewDemands renews this node's demands at the other nodes.
+func (s *Scheduler) renewDemands() {
+	told := make(map[string][]demandMessage)
+	s.mu.Lock()
+	now, seen := s.elapsed(), 0
+	for w := range s.peers.demands {
+		if seen++; seen%demandsAtOnce == 0 {
+			s.unlock()
+			s.mu.Lock()
+			if _, stands := s.peers.demands[w]; !stands {
+				continue
+			}
+		}
+		if w.want > 0 {
+			w.unused = 0
+			s.searchLocked(w) // for nodes that have joined since
+		} else {
+			w.unused++
+		}
+		for node, st := range w.announced {
+			if w.unused >= unusedTimes || w.want > 0 && now-st.at >= renewEvery {
+				told[node] = append(told[node], s.announceDemandLocked(w, node))
+			}
+		}
+		if w.want == 0 && len(w.announced) == 0 && w.search == nil {
+			delete(w.topic.demands, w.lease)
+			delete(s.peers.demands, w)
+		}
+	}
+	s.unlock()
+	for node, all := range told {
+		for len(all) > 0 {
+			n := min(len(all), demandsAtOnce)
+			tell(s, node, demandsQuestion, demandsMessage{all[:n]})
+			all = all[n:]
+		}
+	}
+}

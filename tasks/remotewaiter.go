@@ -1,0 +1,248 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lapsehq/lapse/relay"
+)
+
+// A remoteWaiter stands in a topic's queue for the receivers that wait at another node. Its turn
+// comes when it has waited longest, as if it waited here. It is served as much as those
+// receivers would take together. Then it stands at the end of the queue.
+type remoteWaiter struct {
+	turn
+	topic  *topic
+	key    remoteWaiterKey
+	run    uint32
+	serial uint64
+	want   int
+	until  time.Duration // on the monotonic clock
+	served bool          // its turn has come, and serveRemoteWaiter runs
+}
+
+// A remoteWaiterKey identifies a remote waiter of a topic.
+type remoteWaiterKey struct {
+	node  string
+	lease time.Duration
+}
+
+// offerQuestion offers deliveries to the node of a demand.
+var offerQuestion = question[offer, offered]{verb: "offer", writes: true}
+
+type offer struct {
+	Run        uint32 // of the process that has the demand
+	Topic      string
+	Lease      time.Duration `json:",omitempty"`
+	Deliveries []carried
+}
+
+type offered struct {
+	Back []string      // receipts of those that no receiver waits for
+	Wish demandMessage // the demand from now on; Serial 0: none
+}
+
+// answerReserve serves the receivers of another node, or keeps their demand as a remote waiter.
+func (s *Scheduler) answerReserve(ctx context.Context, from string, ask demandMessage) (reserveReply, error) {
+	if !validName(ask.Topic) || ask.Want < 1 || ask.Want > MaxReserve || ask.Lease != 0 && (ask.Lease < MinLease || ask.Lease > MaxLease) {
+		return reserveReply{}, errNotUnderstood
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	answer := reserveReply{Topic: ask.Topic, Lease: ask.Lease}
+	t, err := s.pullableLocked(ask.Topic, false)
+	if err == nil {
+		answer.Deliveries = s.carry(s.serveLocked(ctx, t, from, ask.Want, ask.Lease))
+	}
+	if len(answer.Deliveries) == 0 {
+		s.updateRemoteWaiterLocked(from, ask)
+	}
+	return answer, nil
+}
+
+// serveLocked begins deliveries for a remote waiter. It may release the lock meanwhile.
+func (s *Scheduler) serveLocked(ctx context.Context, t *topic, node string, want int, lease time.Duration) []*Delivery {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	ds := s.beginLocked(ctx, t, want, lease, taker{aRemoteWaiter, node})
+	s.peers.counts.reservesGiven += int64(len(ds))
+	return ds
+}
+
+// answerDemands records the demands of another node.
+func (s *Scheduler) answerDemands(_ context.Context, from string, told demandsMessage) (none struct{}, err error) {
+	s.mu.Lock()
+	defer s.unlock()
+	for _, w := range told.Wishes {
+		if validName(w.Topic) {
+			s.updateRemoteWaiterLocked(from, w)
+		}
+	}
+	return none, nil
+}
+
+// updateRemoteWaiterLocked records what a node announces of a demand.
+func (s *Scheduler) updateRemoteWaiterLocked(from string, w demandMessage) {
+	if s.ended {
+		return
+	}
+	key := remoteWaiterKey{from, w.Lease}
+	var g *remoteWaiter
+	if t := s.topics[w.Topic]; t != nil {
+		g = t.remoteWaiters[key]
+	}
+	switch {
+	case g != nil && g.run == w.Run && w.Serial < g.serial:
+		return
+	case g == nil && w.Want <= 0:
+		return
+	case g == nil:
+		t, err := s.topicLocked(w.Topic, false)
+		if err != nil || !t.pulled() {
+			return // the node announces it again
+		}
+		g = &remoteWaiter{topic: t, key: key}
+		g.serve = func() { s.serveRemoteWaiterLocked(g) }
+		if t.remoteWaiters == nil {
+			t.remoteWaiters = make(map[remoteWaiterKey]*remoteWaiter)
+		}
+		t.remoteWaiters[key] = g
+		s.peers.remoteWaiters[g] = struct{}{}
+	}
+	g.run, g.serial, g.want, g.until = w.Run, w.Serial, min(w.Want, MaxReserve), s.elapsed()+remoteWaiterFor
+	switch {
+	case g.served: // serveRemoteWaiter goes by the latest message
+	case g.want <= 0:
+		s.dropRemoteWaiterLocked(g)
+	case g.place == nil:
+		g.topic.reservers.join(&g.turn)
+		s.wakeLocked(g.topic)
+	}
+}
+
+// servableLocked reports whether a remote waiter may be served.
+func (s *Scheduler) servableLocked(g *remoteWaiter) bool {
+	return g.want > 0 && g.until > s.elapsed() && g.topic.pulled() && !s.ended
+}
+
+// dropRemoteWaiterLocked forgets a remote waiter that is not being served.
+func (s *Scheduler) dropRemoteWaiterLocked(g *remoteWaiter) {
+	if g.place != nil {
+		g.topic.reservers.leave(&g.turn)
+	}
+	delete(g.topic.remoteWaiters, g.key)
+	delete(s.peers.remoteWaiters, g)
+}
+
+// dropRemoteWaiters forgets remote waiters whose demands were not renewed.
+func (s *Scheduler) dropRemoteWaiters() {
+	s.mu.Lock()
+	defer func() { s.unlock() }()
+	seen := 0
+	for g := range s.peers.remoteWaiters {
+		if !g.served && !s.servableLocked(g) {
+			s.dropRemoteWaiterLocked(g)
+		}
+		if seen++; seen%atOnce == 0 {
+			s.unlock()
+			s.mu.Lock()
+		}
+	}
+}
+
+// serveRemoteWaiterLocked is called when a remote waiter's turn has come.
+func (s *Scheduler) serveRemoteWaiterLocked(g *remoteWaiter) {
+	g.served = true
+	if s.ended {
+		return
+	}
+	s.handlers.Add(1)
+	go func() {
+		defer s.handlers.Done()
+		s.serveRemoteWaiter(g)
+	}()
+}
+
+// serveRemoteWaiter offers ready tasks to the remote waiter's node.
+func (s *Scheduler) serveRemoteWaiter(g *remoteWaiter) {
+	s.mu.Lock()
+	defer s.unlock()
+	t := g.topic
+	t.reservers.leave(&g.turn)
+	var ds []*Delivery
+	if s.servableLocked(g) {
+		ds = s.serveLocked(s.ctx, t, g.key.node, g.want, g.key.lease)
+	}
+	if len(ds) > 0 {
+		s.wakeLocked(t) // for the tasks that are left
+		question := offer{g.run, t.name, g.key.lease, s.carry(ds)}
+		g.number = 0
+		s.unlock()
+		ctx, cancel := context.WithTimeout(s.ctx, askWithin)
+		a, err := ask(ctx, s, g.key.node, offerQuestion, question)
+		cancel()
+		s.mu.Lock()
+		s.offeredLocked(g, ds, question.Deliveries, a, err)
+	}
+	g.served = false
+	if s.servableLocked(g) {
+		t.reservers.join(&g.turn)
+	} else {
+		s.dropRemoteWaiterLocked(g)
+	}
+	s.wakeLocked(t)
+}
+
+// offeredLocked processes the answer to an offer.
+func (s *Scheduler) offeredLocked(g *remoteWaiter, ds []*Delivery, carried []carried, a offered, err error) {
+	back := make(map[string]bool, len(a.Back))
+	for _, receipt := range a.Back {
+		back[receipt] = true
+	}
+	unheard := errors.Is(err, relay.ErrUnheard) || errors.Is(err, relay.ErrOverloaded) || errors.Is(err, errNotUnderstood) || errors.Is(err, ErrClosed)
+	var moved []string
+	for i, d := range ds {
+		if !unheard && !back[carried[i].Receipt] {
+			continue
+		}
+		s.peers.counts.reservesGiven--
+		if !s.takeBackLocked(d) {
+			moved = append(moved, carried[i].Receipt)
+		}
+	}
+	s.returnMovedLocked(moved)
+	switch {
+	case err != nil, a.Wish.Serial == 0:
+		g.want = 0 // until the node announces a demand again
+	case a.Wish.Run == g.run && a.Wish.Serial > g.serial:
+		g.serial, g.want, g.until = a.Wish.Serial, min(a.Wish.Want, MaxReserve), s.elapsed()+remoteWaiterFor
+	}
+}
+
+// answerOffer accepts deliveries that this node's receivers have been waiting for.
+func (s *Scheduler) answerOffer(ctx context.Context, from string, o offer) (offered, error) {
+	sent := s.elapsed()
+	if deadline, ok := ctx.Deadline(); ok {
+		sent = min(sent, deadline.Sub(s.started)-askWithin)
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	if s.ended {
+		return offered{}, ErrClosed
+	}
+	t := s.topics[o.Topic]
+	ds := s.unpack(from, o.Deliveries, sent, nil)
+	if o.Run == s.peers.run {
+		ds = s.serveFetchedLocked(t, o.Lease, ds)
+	}
+	var a offered
+	if t != nil && t.demands[o.Lease] != nil && o.Run == s.peers.run {
+		a.Wish = s.announceDemandLocked(t.demands[o.Lease], from)
+	}
+	for _, d := range ds {
+		a.Back = append(a.Back, d.receipt)
+	}
+	s.peers.counts.returned += int64(len(ds))
+	return a, nil
+}
