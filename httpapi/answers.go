@@ -13,30 +13,30 @@ import (
 
 // Bounds on answers.
 const (
-	// largeAnswer is from where on an answer is counted. answerPiece is how much of it is
-	// written at once, and answerProgress the time that each piece has, or a smaller answer: a
-	// caller that takes less of it is cut off.
+	// largeAnswer is the size from which an answer is counted. answerPiece is how much of it is
+	// written at once. answerProgress is the time that each piece, or a smaller answer, has to
+	// arrive. A caller that takes less is cut off.
 	largeAnswer    = 4 << 10
 	answerPiece    = 32 << 10
 	answerProgress = 10 * time.Second
-	// unreadBody is how long the server goes on reading the body of a refused request, so that
-	// the refusal arrives at a caller that is still sending.
+	// unreadBody is how long the server goes on reading the body of a refused request, so that the
+	// refusal reaches a caller that is still sending.
 	unreadBody = time.Second
 	// taskAnswer is what an answer of one task counts for before its size is known.
 	taskAnswer = 16 << 10
-	// pagesAtOnce is how many pages of lists are put together at the same moment, and
-	// pagePatience how long a request waits for that.
+	// pagesAtOnce is how many pages of lists are made at the same moment. pagePatience is how long
+	// a request waits for its turn.
 	pagesAtOnce  = 8
 	pagePatience = 2 * time.Second
 )
 
 // An answerWriter is the writer of one answer. It counts the bytes of the answer that are in
-// memory, gives it more time as long as its caller takes it, and has the
-// connection closed behind an answer to a request whose body was not read.
+// memory, and extends the deadline as long as the caller reads. If the body of the request was not
+// read, it has the connection closed after the answer.
 type answerWriter struct {
 	http.ResponseWriter
 	server *Server
-	last   time.Time // when the answer must be through, however its caller takes it
+	last   time.Time // when the answer must have arrived, however fast its caller reads
 	body   *body     // of the request; nil if it has none
 	http1  bool
 	stream bool // the handler sets deadlines itself, and writes pieces of bounded size
@@ -53,7 +53,7 @@ func answerOf(c *gin.Context) *answerWriter {
 	return a
 }
 
-// connection returns the writer of net/http beneath gin's and that of the answer.
+// connection returns the writer of net/http, which lies beneath gin's writer and the answerWriter.
 func connection(c *gin.Context) http.ResponseWriter {
 	w := c.Writer.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
 	if a, ok := w.(*answerWriter); ok {
@@ -69,8 +69,8 @@ func (a *answerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 func (a *answerWriter) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flush() }
 
 // WriteHeader begins the answer. net/http reads a body that the handler left unread before it
-// answers, unless the connection is to be closed; and then it reads on behind the answer. So the
-// sender of such a body would decide how long both take.
+// answers, unless the connection is to be closed. It then reads on after the answer. Without a
+// bound the sender of such a body would decide how long both take.
 func (a *answerWriter) WriteHeader(status int) {
 	if a.http1 && a.body != nil && !a.body.over {
 		a.Header().Set("Connection", "close")
@@ -79,7 +79,7 @@ func (a *answerWriter) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// Write writes a piece of the answer, all of which is in memory until it is through.
+// Write writes a piece of the answer. The answer is in memory until all of it is written.
 func (a *answerWriter) Write(p []byte) (written int, err error) {
 	a.wrote = true
 	switch {
@@ -99,25 +99,25 @@ func (a *answerWriter) Write(p []byte) (written int, err error) {
 	return written, err
 }
 
-// end is called when the handler is through. The rest of the answer is written then, and all of
-// one without a body.
+// end is called after the handler. It writes the rest of the answer, or all of an answer without a
+// body.
 func (a *answerWriter) end() {
 	if !a.wrote && !a.stream {
 		a.allowPiece()
 	}
 }
 
-// allowPiece gives the next piece of the answer its time.
+// allowPiece sets the deadline of the next piece of the answer.
 func (a *answerWriter) allowPiece() {
 	until := time.Now().Add(answerProgress)
 	if until.After(a.last) {
 		until = a.last
 	}
-	// An error says that the connection knows no deadlines; then there is none.
+	// An error means that the connection has no deadlines.
 	_ = http.NewResponseController(a.ResponseWriter).SetWriteDeadline(until)
 }
 
-// add counts bytes that the answer has in any case.
+// add counts bytes of an answer that is written in any case.
 func (a *answerWriter) add(n int64) {
 	if n > 0 {
 		a.server.answers.used.Add(n)
@@ -125,7 +125,8 @@ func (a *answerWriter) add(n int64) {
 	}
 }
 
-// take counts bytes of an answer that is still to be made, or refuses them.
+// take counts bytes of an answer that is still to be made. It refuses them when the budget is used
+// up.
 func (a *answerWriter) take(n int64) error {
 	if !a.server.answers.take(n) {
 		return a.server.refuse(refusedAnswer, overloaded.with("too many answers are on their way at once"))
@@ -144,7 +145,7 @@ func (a *answerWriter) release() {
 	}
 }
 
-// lists counts the bytes of lists that each token's callers have not read yet.
+// lists counts the bytes of lists that the callers of each token have not read yet.
 type lists struct {
 	limit int64 // of one token
 
@@ -152,7 +153,8 @@ type lists struct {
 	of map[string]int64
 }
 
-// begin counts a list of a token, unless the token has others and all would be too much.
+// begin counts a list of a token. It reports false if the token has other lists and all together
+// would exceed the limit.
 func (l *lists) begin(token string, n int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +165,7 @@ func (l *lists) begin(token string, n int64) bool {
 	return true
 }
 
-// end gives back what a list counted for.
+// end returns what a list counted for.
 func (l *lists) end(token string, n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,7 +174,7 @@ func (l *lists) end(token string, n int64) {
 	}
 }
 
-// sizeOf is about how many bytes a task has in an answer.
+// sizeOf returns about how many bytes a task has in an answer.
 func sizeOf(t *tasks.Task) int64 {
 	n := 400 + len(t.Payload) + len(t.LastError)
 	for name, value := range t.Headers {
@@ -181,10 +183,10 @@ func sizeOf(t *tasks.Task) int64 {
 	return int64(n)
 }
 
-// listed answers with a page of tasks. Pages take at most half of the budget of answers, so
-// that callers who do not read their lists leave room for receivers. Those of one token take at
-// most a quarter, so that they leave room for other lists. And only some are made at the same
-// moment, as a page has no size before it is made.
+// listed answers with a page of tasks. Pages take at most half of the budget of answers, so that
+// callers who do not read their lists leave room for receivers. Pages of one token take at most a
+// quarter, so that they leave room for other lists. The number of pages made at the same moment is
+// bounded, since a page has no size before it is made.
 func (s *Server) listed(ctx context.Context, c *gin.Context, list func() (tasks.Page, error)) (*reply[TaskPage], error) {
 	const busy = "too many lists are asked for at once"
 	patience := time.NewTimer(pagePatience)

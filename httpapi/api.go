@@ -16,7 +16,7 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// An api is huma's view of the server, with what huma does not know.
+// An api is huma's view of the server, with the fields that huma lacks.
 type api struct {
 	huma.API
 	server *Server
@@ -51,7 +51,7 @@ func (s *Server) newAPI(g *gin.Engine) *api {
 
 func marshal(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false) // nobody reads these answers as HTML
+	e.SetEscapeHTML(false) // these answers are not read as HTML
 	return e.Encode(v)
 }
 
@@ -63,7 +63,7 @@ func (k kinds) and(more ...*kind) kinds { return append(slices.Clip(k), more...)
 // its handler.
 type route struct {
 	id, method, path string
-	allow            allow // who may use it
+	allow            allow // who may call it
 	summary, about   string
 	status           int          // of a success; 0: 200
 	also             []int        // other statuses of a success, with the same body
@@ -76,8 +76,7 @@ type route struct {
 	fails            kinds
 }
 
-// add makes a route of a handler. The handler returns errors as they come; here
-// they become problems.
+// add registers a route. It turns the errors of the handler into problems.
 func add[I, O any](a *api, r route, handler func(context.Context, *I) (*O, error)) {
 	a.server.access[routeKey{r.method, strings.NewReplacer("{", ":", "}", "").Replace(r.path)}] = r.allow
 	if r.allow != public {
@@ -100,8 +99,8 @@ func add[I, O any](a *api, r route, handler func(context.Context, *I) (*O, error
 	a.complete(r)
 }
 
-// security describes who may use a route: each entry is a way in. None, where there is an
-// empty list, is that nothing is needed; without a list the document would not say.
+// security describes which credentials open a route: one entry for each. An empty list says that
+// none is needed; without a list the document would say nothing.
 func (r *route) security() []map[string][]string {
 	ways := []map[string][]string{}
 	if r.allow == public {
@@ -116,20 +115,20 @@ func (r *route) security() []map[string][]string {
 	return ways
 }
 
-// problem turns what a handler returned into the answer. An error that is in no
-// table is a defect, and the only one that is logged, by translate.
+// problem turns an error of a handler into the answer. An error that is in no table is a defect.
+// Only such errors are logged, by translate.
 func problem(ctx context.Context, err error) *Problem {
 	if p := problemOf(err); p != nil {
 		return p
 	}
 	p := internal.with("")
-	if ctx.Err() == nil { // otherwise the caller has gone, and nobody reads this
+	if ctx.Err() == nil { // otherwise the caller has gone, and the error follows from that
 		p.cause = err
 	}
 	return p
 }
 
-// failures describes the answers of these kinds, and that of any other.
+// failures describes the answers of these kinds, and of any other kind.
 func (a *api) failures(fails kinds) map[string]*huma.Response {
 	schema := a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
 	content := map[string]*huma.MediaType{problemMedia: {Schema: schema}}
@@ -151,8 +150,8 @@ func (a *api) failures(fails kinds) map[string]*huma.Response {
 	return all
 }
 
-// complete adds to the document what huma must not know when it makes the route:
-// a body that it knew of, it would read and check by itself, a second time.
+// complete adds to the document what huma must not know when it registers the route: huma would
+// read and check a body that it knew of a second time.
 func (a *api) complete(r route) {
 	item := a.OpenAPI().Paths[r.path]
 	op := map[string]*huma.Operation{
@@ -195,7 +194,7 @@ func (a *api) complete(r route) {
 // describe freezes the OpenAPI document and the page that shows it.
 func (s *Server) describe(a *api) error {
 	document := a.OpenAPI()
-	// huma registers its own error type for every operation; nothing refers to it.
+	// huma registers its own error type for every operation. No operation refers to it.
 	delete(document.Components.Schemas.Map(), "ErrorModel")
 	delete(document.Components.Schemas.Map(), "ErrorDetail")
 	var err error
@@ -208,7 +207,7 @@ func (s *Server) describe(a *api) error {
 	return nil
 }
 
-// A request gives a handler the request as gin knows it, for its body.
+// A request gives a handler gin's context, for the body of the request.
 type request struct{ gin *gin.Context }
 
 // Resolve is called by huma before the handler.

@@ -8,7 +8,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// BatchAnswer tells what became of each task of a batch.
+// BatchAnswer reports the outcome of each task of a batch.
 type BatchAnswer struct {
 	Accepted int          `json:"accepted" doc:"How many tasks were taken."`
 	IDs      []string     `json:"ids" nullable:"false" doc:"The id of each task, in the order of the batch; empty for one that was not taken."`
@@ -16,7 +16,7 @@ type BatchAnswer struct {
 	Spooled  []string     `json:"spooled,omitempty" doc:"The ids of those that were taken and are spooled: only the disk of this node has them yet. Left out if there are none."`
 }
 
-// BatchError says why a task of a batch was not taken.
+// BatchError reports why a task of a batch was not scheduled.
 type BatchError struct {
 	Index   int      `json:"index" doc:"Its place in the batch, from 0."`
 	ID      string   `json:"id,omitempty" doc:"Its id, unless that is what is wrong."`
@@ -93,11 +93,11 @@ func (b *batch) lines(data []byte) error {
 	return nil
 }
 
-// explained is of how many wrong tasks of a batch each fault is told. Of those behind them it is
-// one, so that a small body does not make a large answer.
+// explained is for how many wrong tasks of a batch all faults are reported. For each wrong task
+// after those only one fault is reported, so that a small body does not cause a large answer.
 const explained = 1000
 
-// add decodes one task. Its faults are its own; only the limit ends the batch.
+// add decodes one task. A fault of the task is recorded for it; only the limit ends the batch.
 func (b *batch) add(s *scanner) error {
 	if b.size == tasks.MaxBatch {
 		return invalidField("body", fmt.Sprintf("must hold at most %d tasks", tasks.MaxBatch))
@@ -105,7 +105,7 @@ func (b *batch) add(s *scanner) error {
 	var r tasks.Request
 	s.task(&r)
 	if s.err != nil {
-		return nil // the caller looks
+		return nil // the caller reads s.err
 	}
 	index := b.size
 	b.size++
@@ -138,7 +138,7 @@ func (b *batch) answer(results []tasks.Result) (*BatchAnswer, error) {
 			}
 			continue
 		}
-		id := r.ID // that of a task without one was made by the scheduler
+		id := r.ID // the scheduler has made the id of a task that had none
 		p := problemOf(r.Err)
 		if p == nil {
 			return nil, fmt.Errorf("task %d of a batch: %w", b.index[i], r.Err)
@@ -152,7 +152,7 @@ func (b *batch) answer(results []tasks.Result) (*BatchAnswer, error) {
 	return a, nil
 }
 
-// plainID returns an id that is safe to repeat, or "".
+// plainID returns an id that is safe to repeat in an answer, or "".
 func plainID(id string) string {
 	if len(id) > tasks.MaxIDBytes || !validRequestID(id) {
 		return ""
@@ -160,8 +160,8 @@ func plainID(id string) string {
 	return id
 }
 
-// outage returns the problem of the whole batch, if nothing was taken for one
-// reason that will pass. A caller that looks at the status only should see it.
+// outage returns the problem of the whole batch if no task was scheduled, for one reason that will
+// pass. A caller that reads only the status should learn of it.
 func (a *BatchAnswer) outage(results []tasks.Result) *Problem {
 	if a.Accepted > 0 || len(a.Errors) == 0 {
 		return nil

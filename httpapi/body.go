@@ -17,7 +17,7 @@ import (
 const (
 	bodyTimeout = time.Minute // for all of it, read or not
 	bodiesAhead = 16          // bodies of full size that may be in memory at once
-	firstRead   = 256 << 10   // memory given to a body before it has proved to be larger
+	firstRead   = 256 << 10   // memory given to a body at first
 )
 
 // Media types that are read.
@@ -26,8 +26,8 @@ const (
 	mediaNDJSON = "application/x-ndjson"
 )
 
-// A budget counts the bytes of all bodies in memory, so that many callers with
-// bodies just below the limit cannot exhaust it together.
+// A budget counts the bytes of all bodies in memory, so that many callers with bodies just below
+// the limit cannot exhaust the memory together.
 type budget struct {
 	used  atomic.Int64
 	limit int64
@@ -41,8 +41,8 @@ func (b *budget) take(n int64) bool {
 	return false
 }
 
-// A body is a request's body on its way in. It replaces Request.Body for the
-// time of the request, and gives back what it took of the budget at the end.
+// A body is a request's body that is being read. It replaces Request.Body until the request ends,
+// and then returns what it took of the budget.
 type body struct {
 	io.ReadCloser
 	server *Server
@@ -59,11 +59,11 @@ func (b *body) release() {
 	b.taken = 0
 }
 
-// grow makes room for as much again as buf holds.
+// grow doubles the room of buf.
 func (b *body) grow(buf []byte, want int64) ([]byte, error) {
 	size := max(2*int64(cap(buf)), min(want, firstRead), 512)
 	if want >= 0 {
-		size = min(size, want+1) // one more, to meet the end without growing
+		size = min(size, want+1) // one more, to read the end of the body without growing
 	}
 	if size <= int64(cap(buf)) {
 		size = int64(cap(buf)) + 512
@@ -75,12 +75,12 @@ func (b *body) grow(buf []byte, want int64) ([]byte, error) {
 	return append(make([]byte, 0, size), buf...), nil
 }
 
-// readBody reads all of a request's body. The memory is never used again for
-// another request, so that the scheduler may keep parts of it after the answer.
+// readBody reads all of a request's body. The memory is not reused for another request, so that the
+// scheduler may keep parts of it after the answer.
 func readBody(c *gin.Context) ([]byte, error) {
 	b, ok := c.Request.Body.(*body)
 	if !ok {
-		return nil, nil // there is none
+		return nil, nil // there is no body
 	}
 	if c.Request.ContentLength > b.limit {
 		return nil, errBodySize
@@ -99,7 +99,7 @@ func readBody(c *gin.Context) ([]byte, error) {
 		case errors.Is(err, io.EOF):
 			b.over = true
 			hasArrived(c.Request)
-			// The deadline, which middleware has set, would end a long-poll as if the client had gone.
+			// The deadline set by middleware would end a long-poll as if the client had gone.
 			_ = http.NewResponseController(connection(c)).SetReadDeadline(time.Time{})
 			return buf, nil
 		case errors.As(err, new(*http.MaxBytesError)):
@@ -112,8 +112,8 @@ func readBody(c *gin.Context) ([]byte, error) {
 	}
 }
 
-// mediaType checks the Content-Type against those that a route reads. It is
-// required: a browser may send a body without one on behalf of another site.
+// mediaType checks the Content-Type against the types that a route reads. The header is required: a
+// browser may send a body without one on behalf of another site.
 func mediaType(c *gin.Context, accepted ...string) (string, error) {
 	header := c.GetHeader("Content-Type")
 	if header == mediaJSON { // nearly always
@@ -143,7 +143,7 @@ func jsonBody(c *gin.Context) (*scanner, error) {
 	return scan(data), nil
 }
 
-// optionalBody reads a body that may be left out, which is like an empty object.
+// optionalBody reads a body that may be left out. A missing body counts as an empty object.
 func optionalBody(c *gin.Context) (*scanner, error) {
 	if c.Request.ContentLength == 0 {
 		return scan([]byte("{}")), nil
@@ -151,8 +151,8 @@ func optionalBody(c *gin.Context) (*scanner, error) {
 	return jsonBody(c)
 }
 
-// done ends the decoding of a body that was a single value: it returns why the
-// request is refused, if it is.
+// done ends the decoding of a body that was a single value. It returns why the request is refused,
+// or nil.
 func (s *scanner) done() error {
 	s.end()
 	if s.err != nil {

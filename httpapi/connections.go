@@ -15,19 +15,23 @@ import (
 	"time"
 )
 
-// LimitConnections bounds the connections of a server that HTTPServer has made; call
-// it before the server starts, and serve what it returns.
+// LimitConnections bounds the connections of a server that HTTPServer has made. Call it before the
+// server starts, and serve the listener that it returns.
 //
-// At the limit, a new connection takes the place of the one whose request has been incomplete
-// for the longest time, if that is longer than unfinishedFor; or else of the one that has been
-// idle for the longest time, unless so many requests are incomplete or so many answers not read
-// that the idle ones would be gone before the slow ones; or else of the one that has been blocked
-// in a write for the longest time, if that is longer than unreadFor: its caller does not read
-// the answer. Where none gives way the new one waits, in the backlog of
-// the operating system behind one that was accepted already: a burst is late that way, and not
+// At the limit, a new connection takes the place of another one. The first that applies gives way:
+//
+//  1. the connection whose request has been incomplete for the longest time, if that is longer
+//     than unfinishedFor;
+//  2. the connection that has been idle for the longest time, unless so many requests are
+//     incomplete or so many answers unread that the idle ones would be gone before the slow ones;
+//  3. the connection that has been blocked in a write for the longest time, if that is longer
+//     than unreadFor: its caller does not read the answer.
+//
+// If none gives way, the new connection waits. One that is already accepted waits in front of it,
+// and the others wait in the backlog of the operating system. A burst is delayed that way, not
 // refused.
 //
-// One address has at most Config.MaxConnectionsPerAddress of them; further ones are closed.
+// One address has at most Config.MaxConnectionsPerAddress connections. Further ones are closed.
 func (s *Server) LimitConnections(server *http.Server, l net.Listener, limit int) net.Listener {
 	perSource := s.perSource
 	if perSource == 0 {
@@ -59,17 +63,18 @@ const (
 	// unfinishedFor is how long a request may be incomplete before its connection gives way at
 	// the limit.
 	unfinishedFor = 500 * time.Millisecond
-	// unreadFor is how long a write may be blocked before its connection does. It is longer: the
-	// buffers of the operating system take a slow reader's progress up in steps.
+	// unreadFor is how long a write may be blocked before its connection gives way. It is longer
+	// than unfinishedFor, since the buffers of the operating system hide a slow reader's progress
+	// for a while.
 	unreadFor = 2 * time.Second
-	// atTheLimit is how often a new connection looks whether one gives way.
+	// atTheLimit is how often a waiting connection looks for one that gives way.
 	atTheLimit = 50 * time.Millisecond
 )
 
 // connectedKey is where the context of a request has its *connected.
 type connectedKey struct{}
 
-// hasArrived notes that all of a request is there.
+// hasArrived notes that a request is complete.
 func hasArrived(r *http.Request) {
 	if c, ok := r.Context().Value(connectedKey{}).(*connected); ok {
 		c.of.mu.Lock()
@@ -78,33 +83,34 @@ func hasArrived(r *http.Request) {
 	}
 }
 
-// connections is a listener that knows which of its connections are open, and idle.
+// connections is a listener that knows which of its connections are open, and which are idle.
 type connections struct {
 	net.Listener
 	limit int
 	log   *slog.Logger
 	began time.Time
 
-	changed   chan struct{} // holds a token when a connection was closed or has become idle
+	changed   chan struct{} // holds a token when a connection was closed or became idle
 	closed    chan struct{} // closed by Close
 	closeOnce sync.Once
 	sources   sources
-	tooMany   func()        // called for each connection that was closed since its address has too many
-	gaveWay   func(refusal) // called for each connection that was closed though it was in use
+	// called for each connection that was closed because its address has too many
+	tooMany func()
+	gaveWay func(refusal) // called for each connection that was closed while in use
 
 	mu     sync.Mutex // guards everything below
 	open   map[*connected]bool
-	idle   *list.List                   // of *connected, the one that has been idle longest in front
-	places map[*connected]*list.Element // where each of them stands there
+	idle   *list.List                   // of *connected, longest idle first
+	places map[*connected]*list.Element // the element of each in idle
 	warned time.Time
 
-	unfinished *list.List // of *connected without a complete request, the longest in front
+	unfinished *list.List // of *connected without a complete request, oldest first
 
-	unread []*connected // were blocked in a write for unreadFor, the longest in front
-	looked time.Time    // when they were
+	unread []*connected // blocked in a write for unreadFor, oldest first
+	looked time.Time    // when unread was made
 }
 
-// A connected is a connection that tells when it is closed.
+// A connected is a connection that reports when it is closed.
 type connected struct {
 	net.Conn
 	of   *connections
@@ -112,11 +118,12 @@ type connected struct {
 
 	source netip.Prefix // for sources
 
-	unfinished *list.Element // guarded by connections.mu; nil: its request is complete
-	since      time.Time     // when that began
+	unfinished *list.Element // guarded by connections.mu; nil: the request is complete
+	since      time.Time     // when the request became incomplete
 
-	// writing is when the write that is under way began, after connections.began; 0: there is
-	// none. Writes take no lock for it: at the limit, place looks at all connections instead.
+	// writing is when the write that is under way began, as the time since connections.began; 0: no
+	// write is under way. Writes take no lock for it. At the limit, place looks at all connections
+	// instead.
 	writing atomic.Int64
 }
 
@@ -143,7 +150,7 @@ func (c *connections) Accept() (net.Conn, error) {
 	return made, nil
 }
 
-// accept waits for a connection of an address that may have one more.
+// accept waits for a connection from an address that may have one more.
 func (c *connections) accept() (net.Conn, netip.Prefix, error) {
 	for {
 		conn, err := c.Listener.Accept()
@@ -159,14 +166,14 @@ func (c *connections) accept() (net.Conn, netip.Prefix, error) {
 	}
 }
 
-// Close ends the listener, and the wait for a place.
+// Close closes the listener and ends the wait for a place.
 func (c *connections) Close() error {
 	c.closeOnce.Do(func() { close(c.closed) })
 	return c.Listener.Close()
 }
 
-// place takes a place for a connection, if there is one. If there is none it makes room for the
-// next attempt, if it can.
+// place takes a place for a connection and reports whether there was one. If there is none, it
+// makes room for the next attempt if it can.
 func (c *connections) place(made *connected) bool {
 	c.mu.Lock()
 	if len(c.open) < c.limit {
@@ -201,8 +208,8 @@ func (c *connections) place(made *connected) bool {
 	return false
 }
 
-// findUnreadLocked looks for connections that are blocked in a write, but not at all of them each
-// time. The one in front still is.
+// findUnreadLocked looks for connections that are blocked in a write. It does not look at all of
+// them each time, only when the first known one is no longer blocked.
 func (c *connections) findUnreadLocked() {
 	if time.Since(c.looked) >= atTheLimit {
 		c.looked = time.Now()
@@ -221,7 +228,7 @@ func (c *connections) findUnreadLocked() {
 	}
 }
 
-// note is told by the server what its connections do.
+// note is called by the server when the state of a connection changes.
 func (c *connections) note(conn net.Conn, state http.ConnState) {
 	known := connectedOf(conn)
 	if known == nil {
@@ -246,7 +253,7 @@ func (c *connections) note(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// connectedOf returns what Accept has made of a connection, or nil.
+// connectedOf returns the connection that Accept has made, or nil.
 func connectedOf(conn net.Conn) *connected {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
@@ -255,13 +262,13 @@ func connectedOf(conn net.Conn) *connected {
 	return known
 }
 
-// beginLocked notes that a connection has no complete request from now on.
+// beginLocked notes that a connection has no complete request.
 func (c *connections) beginLocked(known *connected) {
 	known.since = time.Now()
 	known.unfinished = c.unfinished.PushBack(known)
 }
 
-// finishLocked notes that it has one, or needs none.
+// finishLocked notes that the request of a connection is complete, or that it needs none.
 func (c *connections) finishLocked(known *connected) {
 	if known.unfinished != nil {
 		c.unfinished.Remove(known.unfinished)
@@ -282,7 +289,7 @@ func (c *connected) isUnread() bool {
 	return writing != 0 && time.Since(c.of.began)-writing >= unreadFor
 }
 
-// Write notes when it began, for as long as it lasts.
+// Write records when it began, for as long as it lasts.
 func (c *connected) Write(p []byte) (int, error) {
 	c.writing.Store(int64(time.Since(c.of.began)))
 	n, err := c.Conn.Write(p)
@@ -290,7 +297,7 @@ func (c *connected) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection and gives its place up.
+// Close closes the connection and frees its place.
 func (c *connected) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {

@@ -7,13 +7,13 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// Choice describes which dead tasks of a topic are meant: one of the two.
+// Choice selects dead tasks of a topic: by ids, or all.
 type Choice struct {
 	IDs []string `json:"ids,omitempty" minItems:"1" maxItems:"10000" nullable:"false" doc:"These."`
 	All bool     `json:"all,omitempty" doc:"true: all of the topic."`
 }
 
-// Requeue describes which dead tasks of a topic come back, and when.
+// Requeue selects the dead tasks of a topic that come back, and says when.
 type Requeue struct {
 	IDs   []string `json:"ids,omitempty" minItems:"1" maxItems:"10000" nullable:"false" doc:"These."`
 	All   bool     `json:"all,omitempty" doc:"true: all of the topic. Instead of ids."`
@@ -21,7 +21,7 @@ type Requeue struct {
 	DueAt string   `json:"due_at,omitempty" format:"date-time" doc:"Their new deadline, at most 10 years ahead. One in the past is due at once."`
 }
 
-// Requeued tells which dead tasks came back.
+// Requeued reports which dead tasks came back.
 type Requeued struct {
 	Requeued int      `json:"requeued" doc:"How many came back."`
 	Unknown  []string `json:"unknown,omitempty" nullable:"false" doc:"Those of the ids that are not among the dead of the topic."`
@@ -80,7 +80,7 @@ func (s *Server) deleteDead(ctx context.Context, in *topicInput) (*struct{}, err
 	return nil, withDone(err, n)
 }
 
-// withDone says how far it got before the error. Repeating the request does the
+// withDone adds to an error how many tasks were done before it. Repeating the request does the
 // rest.
 func withDone(err error, n int) error {
 	if p := problemOf(err); p != nil && n > 0 {
@@ -91,8 +91,8 @@ func withDone(err error, n int) error {
 	return err
 }
 
-// decodeChoice returns the chosen ids, nil for all. What else may stand beside them is
-// read by more, which tells whether it knows the key.
+// decodeChoice returns the chosen ids, nil for all. Other fields are read by more, which reports
+// whether it knows the key.
 func decodeChoice(in *topicInput, more func(body *scanner, key []byte) bool) ([]string, error) {
 	body, err := jsonBody(in.gin)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// task reads a task that is asked for. Ranges and alphabets are the scheduler's
-// to check; only what cannot be expressed in a Request is refused here.
+// task reads a task in a request. The scheduler checks ranges and alphabets. Only what a Request
+// cannot express is refused here.
 func (s *scanner) task(r *tasks.Request) {
 	var when deadline
 	for key := range s.object("") {
@@ -41,8 +41,8 @@ func (s *scanner) task(r *tasks.Request) {
 	when.check(s)
 }
 
-// topic reads the name of a topic. Most tasks of a batch have the same, for
-// which is allocated once.
+// topic reads the name of a topic. Most tasks of a batch have the same topic, so its name is
+// allocated once.
 func (s *scanner) topic() string {
 	if s.err != nil {
 		return ""
@@ -81,7 +81,7 @@ func (s *scanner) move(m *tasks.Move) {
 	}
 }
 
-// deadline remembers in which ways a deadline was given.
+// deadline records in which forms a deadline was given.
 type deadline struct{ delay, due bool }
 
 func (d deadline) check(s *scanner) {
@@ -106,7 +106,7 @@ func (s *scanner) headers() map[string]string {
 	return h
 }
 
-// shorten cuts a name that a caller chose to what an answer may repeat.
+// shorten cuts a name that a caller chose to the length that an answer may repeat.
 func shorten(name string) string {
 	if len(name) <= maxNamed {
 		return name

@@ -19,7 +19,8 @@ type Delivery struct {
 
 // MarshalJSON puts the kind in front of the way's own fields.
 func (d Delivery) MarshalJSON() ([]byte, error) {
-	text := strconv.AppendQuote([]byte(`{"kind":`), d.Kind) // the alphabet of names needs no escapes
+	// The alphabet of names needs no escapes.
+	text := strconv.AppendQuote([]byte(`{"kind":`), d.Kind)
 	rest, found := bytes.CutPrefix(bytes.TrimSpace(d.Settings), []byte("{"))
 	if rest = bytes.TrimSpace(rest); !found || bytes.Equal(rest, []byte("}")) {
 		return append(text, '}'), nil

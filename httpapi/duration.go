@@ -27,7 +27,7 @@ func parseDuration(text string) (time.Duration, error) {
 		return parseClock(text)
 	}
 	if strings.Trim(days, "+-.0123456789") != "" {
-		return 0, errDuration // other units stand behind the days
+		return 0, errDuration // other units stand after the days
 	}
 	negative := strings.HasPrefix(days, "-")
 	// Days are 24 hours, and ParseDuration is exact where a float is not.
@@ -63,7 +63,7 @@ func parseClock(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// parseMillis reads a JSON number of milliseconds.
+// parseMillis reads a number of milliseconds, written as in JSON.
 func parseMillis(number string) (time.Duration, error) {
 	if n, err := strconv.ParseInt(number, 10, 64); err == nil {
 		if n > math.MaxInt64/int64(time.Millisecond) || n < math.MinInt64/int64(time.Millisecond) {
@@ -168,13 +168,13 @@ func (s *scanner) instant(field string) time.Time {
 		s.fault(field, err.Error())
 	}
 	if err == nil && t.IsZero() {
-		t = time.UnixMilli(0) // long past all the same, and not the zero Time, which means none
+		t = time.UnixMilli(0) // also in the past; the zero Time would mean none
 	}
 	return t
 }
 
-// parseInstant reads an RFC 3339 time with a fraction of any length. What is
-// beyond a nanosecond rounds up, for a task must never be early.
+// parseInstant reads an RFC 3339 time with a fraction of any length. Digits beyond a nanosecond
+// round up, since a task must never be early.
 func parseInstant(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil || !strictInstant(text) {

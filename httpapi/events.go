@@ -27,7 +27,7 @@ type Event struct {
 	Error    string    `json:"error,omitempty" doc:"Of retried and dead: why."`
 }
 
-// EventsLost is the data of the event that tells a slow reader of a gap.
+// EventsLost is the data of the event that reports a gap to a slow reader.
 type EventsLost struct {
 	Kind  string `json:"kind" enum:"lost"`
 	Count int64  `json:"count" doc:"Events that this reader was too slow for, between the one before and the one after."`
@@ -37,24 +37,24 @@ const (
 	mediaEvents = "text/event-stream"
 	eventsPath  = "/v1/events"
 
-	// maxEventStreams bounds the streams at once: each costs a scheduler that is busy some
-	// nanoseconds for every event that it may hear of.
+	// maxEventStreams bounds the streams at once. Each costs a busy scheduler some nanoseconds for
+	// every event that may match.
 	maxEventStreams = 100
-	// heartbeat is how often a stream says something: so that nothing on the way takes
-	// it for dead, and a client that is gone is noticed. It is shorter than answerTimeout,
-	// for HTTP/2 ends a stream at its write deadline also when nothing is being written.
+	// heartbeat is how often a stream writes something, so that proxies do not take it for dead and
+	// a client that is gone is noticed. It is shorter than answerTimeout, since HTTP/2 ends a
+	// stream at its write deadline also when nothing is being written.
 	heartbeat = 15 * time.Second
-	// gather is the least time from one piece to the next. What happens alone is told at
-	// once; of what happens in quick succession, more is told with one write.
+	// gather is the least time from one piece to the next. A single event is written at once;
+	// events in quick succession are written together.
 	gather = 10 * time.Millisecond
-	// fairShare is the time that an event takes up for each stream that is open: so all of
-	// them together make text of a million events a second at most, which leaves most of
-	// any machine to deliveries. Beyond that they fall behind, and lose.
+	// fairShare is the time that each event takes on each open stream. All streams together encode
+	// at most a million events a second, which leaves most of any machine to deliveries. Beyond
+	// that streams fall behind and lose events.
 	fairShare = time.Microsecond
-	// eventPiece is about how much is written at once. Each piece has answerTimeout to
-	// get through, and before each the caller's token is looked at again.
+	// eventPiece is about how much is written at once. Each piece has answerTimeout to arrive. The
+	// caller's token is checked again before each piece.
 	eventPiece = 32 << 10
-	// lastPiece is the time that the one under way gets when the server ends.
+	// lastPiece is the time that the piece under way has when the server ends.
 	lastPiece = time.Second
 )
 
@@ -66,7 +66,7 @@ type eventsInput struct {
 
 // events answers GET /v1/events.
 func (s *Server) events(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
-	// As it was sent: huma takes a value that is empty for one that was not given.
+	// The values as they were sent: huma takes an empty value for a missing one.
 	query := in.gin.Request.URL.Query()
 	f := tasks.EventFilter{Topics: query["topic"]}
 	limit := tasks.GrantOf(ctx)
@@ -95,20 +95,20 @@ func (s *Server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	}}, nil
 }
 
-// An eventStream is one answer of server-sent events, on its way.
+// An eventStream is one answer of server-sent events.
 type eventStream struct {
 	server  *Server
 	gin     *gin.Context
 	timer   *http.ResponseController
-	text    []byte       // that was not written yet
+	text    []byte       // not written yet
 	wrote   int          // events in the last batch
-	number  int64        // of the last event; those that were lost count
-	allowed *tokenSet    // the tokens that let the caller hear this
-	limit   *tasks.Grant // the topics that they let the caller hear of
+	number  int64        // of the last event; lost events count
+	allowed *tokenSet    // the tokens with which the caller was last allowed
+	limit   *tasks.Grant // the topics whose events the caller may read
 }
 
-// streamEvents writes what is heard until the caller has gone or may not hear it any more, or the
-// server ends.
+// streamEvents writes events until the caller has gone or may not read them any more, or the server
+// ends.
 func (s *Server) streamEvents(c *gin.Context, subscription *tasks.Subscription, limit *tasks.Grant) {
 	answerOf(c).stream = true
 	header := c.Writer.Header()
@@ -116,19 +116,19 @@ func (s *Server) streamEvents(c *gin.Context, subscription *tasks.Subscription, 
 	header.Set("X-Accel-Buffering", "no") // nginx would keep events until it has some KiB
 	c.Status(http.StatusOK)
 	if c.Request.Context().Value(headOnly{}) != nil {
-		return // nothing of a body would arrive
+		return // a HEAD has no body
 	}
 	ctx, cancel := context.WithCancel(c.Request.Context())
 	defer cancel()
 	e := &eventStream{server: s, gin: c, limit: limit, timer: http.NewResponseController(connection(c)), text: []byte(": events\n\n")}
 	defer e.endWithServer(cancel)()
-	err := e.write() // so that the caller knows that it misses nothing from here on
+	err := e.write() // so that the caller knows that it misses no event from here on
 	for err == nil {
 		err = e.next(ctx, subscription)
 	}
 }
 
-// next waits for events, or for the time to say that there are none, and writes them.
+// next waits for events, or for the time of a heartbeat, and writes them.
 func (e *eventStream) next(ctx context.Context, subscription *tasks.Subscription) error {
 	rest := max(gather, fairShare*time.Duration(int64(e.wrote)*e.server.streams.Load()))
 	if err := pause(ctx, rest); err != nil {
@@ -150,30 +150,30 @@ func (e *eventStream) next(ctx context.Context, subscription *tasks.Subscription
 	return e.write()
 }
 
-// endWithServer ends the stream when the server ends, also while it waits for a caller who
-// does not read. What it returns must be called before the answer is over.
+// endWithServer ends the stream when the server ends, also while it waits for a caller that does
+// not read. The function that it returns must be called before the answer ends.
 func (e *eventStream) endWithServer(cancel func()) (over func()) {
 	cut := make(chan struct{})
 	stop := context.AfterFunc(e.server.ending, func() {
 		defer close(cut)
 		cancel()
-		// For a piece that is being written. There is no other one, see write.
+		// This is for a piece that is being written. No other piece follows, see write.
 		_ = e.timer.SetWriteDeadline(time.Now().Add(lastPiece))
 	})
 	return func() {
 		left := answerTimeout
 		if !stop() {
-			<-cut // the connection must not be touched once it has gone on
+			<-cut // the connection must not be used after the answer has ended
 			left = lastPiece
 		}
-		// For the end of the answer. After a write that failed there is none.
+		// This is for the end of the answer. After a failed write there is no end to write.
 		_ = e.timer.SetWriteDeadline(time.Now().Add(left))
 	}
 }
 
 var errRevoked = errors.New("the token opens this no more")
 
-// add makes text of events, and writes all but the last piece of it.
+// add encodes events, and writes all but the last piece of them.
 func (e *eventStream) add(events []tasks.Event, lost int64) error {
 	for i := range events {
 		if len(e.text) >= eventPiece {
@@ -199,8 +199,8 @@ func (e *eventStream) begin(kind string) {
 	e.text = append(e.text, "\ndata: "...)
 }
 
-// encode writes what an Event describes. Ids and names need no escapes; and what text
-// an error is, JSON has it in one line.
+// encode writes the JSON form of an event. Ids and names need no escapes. JSON keeps the text of an
+// error on one line.
 func (e *eventStream) encode(v *tasks.Event) {
 	e.number++
 	e.begin(string(v.Kind))
@@ -226,7 +226,7 @@ func (e *eventStream) encode(v *tasks.Event) {
 	e.text = append(e.text, "}\n\n"...)
 }
 
-// write writes what there is through to the connection, if the caller may still have it.
+// write sends the encoded text to the connection if the caller may still read it.
 func (e *eventStream) write() error {
 	if now := e.server.tokens.Load(); now != e.allowed {
 		if limit, may := e.server.reader(e.gin.Request); !may || !limit.Equal(e.limit) {
@@ -245,7 +245,7 @@ func (e *eventStream) write() error {
 	return e.timer.Flush()
 }
 
-// pause waits, or returns why ctx has ended.
+// pause waits for d. It returns the error of ctx if that ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -7,7 +7,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// Forecast tells how many tasks fall due when.
+// Forecast reports how many tasks fall due when.
 type Forecast struct {
 	From       string   `json:"from" format:"date-time" doc:"Where the first step begins: now."`
 	Step       duration `json:"step" doc:"Length of each step."`
@@ -60,7 +60,7 @@ func (s *Server) forecast(ctx context.Context, in *forecastInput) (*reply[Foreca
 	}}, nil
 }
 
-// parseSpan reads a duration in a query: the two forms that bodies have.
+// parseSpan reads a duration in a query, in either of the two forms that bodies have.
 func parseSpan(text string) (time.Duration, error) {
 	if len(text) > 0 && isDigit(text[len(text)-1]) {
 		return parseMillis(text)

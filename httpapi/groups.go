@@ -6,7 +6,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// GroupCancelled tells what the cancelling of a group has done.
+// GroupCancelled reports what the cancellation of a group has done.
 type GroupCancelled struct {
 	Cancelled      int      `json:"cancelled" doc:"Tasks that are never delivered (again)."`
 	Delivering     []string `json:"delivering" nullable:"false" maxItems:"1000" doc:"Ids of tasks that were being delivered, and are left to their receivers."`

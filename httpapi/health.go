@@ -26,21 +26,21 @@ type Readiness struct {
 	Waiting      []Waiting  `json:"waiting" nullable:"false" doc:"What is stuck or not served yet, what has waited longest first."`
 }
 
-// Waiting is something that is stuck or not served yet.
+// Waiting is one thing that is stuck or not served yet.
 type Waiting struct {
 	What   string `json:"what"`
 	Detail string `json:"detail,omitempty" doc:"What it waits for."`
 	Since  string `json:"since" format:"date-time"`
 }
 
-// Replay tells how far the reading back of tasks has come.
+// Replay reports how far the reading back of tasks has come.
 type Replay struct {
 	Over    bool     `json:"over"`
 	Records int64    `json:"records" doc:"Read so far."`
 	Elapsed duration `json:"elapsed"`
 }
 
-// LedgerView tells how the ledger does.
+// LedgerView reports the state of the ledger.
 type LedgerView struct {
 	OK        bool     `json:"ok"`
 	Stalled   duration `json:"stalled" doc:"How long it has not answered a write."`
@@ -59,7 +59,7 @@ type statusReply[B any] struct {
 	Body       B
 }
 
-// statusOf is 200, or 503 when waiting may help.
+// statusOf answers 200, or 503 when waiting may help.
 func statusOf[B any](ok bool, body B) *statusReply[B] {
 	if ok {
 		return &statusReply[B]{http.StatusOK, "", body}
@@ -81,8 +81,8 @@ func (s *Server) alive(context.Context, *struct{}) (*statusReply[Alive], error) 
 
 type probe struct{ request }
 
-// ready answers GET /readyz. Who may not read anything else is not told about the
-// ledger either, which would name hosts and files.
+// ready answers GET /readyz. A caller without the scope to read anything else does not learn the
+// state of the ledger either, since that would name hosts and files.
 func (s *Server) ready(_ context.Context, in *probe) (*statusReply[Readiness], error) {
 	var r Readiness
 	if s.attached.Load() {
@@ -100,7 +100,7 @@ func (s *Server) ready(_ context.Context, in *probe) (*statusReply[Readiness], e
 	return statusOf(r.Ready, r), nil
 }
 
-// startingReadiness is what is known before there is a scheduler.
+// startingReadiness is the readiness before there is a scheduler.
 func (s *Server) startingReadiness() tasks.Readiness {
 	var r tasks.Readiness
 	if s.starting != nil {

@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// isRebinding reports whether a request names another host than this server: by DNS rebinding, a
-// name that was made to lead here, a page of another site counts as the same origin to its
-// browser. Tokens guard against that, since the browser sends none to such a name, and so does
-// TLS, as the certificate is for another one. Without both, the name is compared with those that
-// the server has.
+// isRebinding reports whether a request names a host that is not this server. In DNS rebinding, the
+// page of another site has a name that resolves to this server, so that the browser takes the
+// server for the same origin. Tokens prevent that, since the browser sends none to such a name. TLS
+// prevents it too, since the certificate is for another name. Without both, the name is compared
+// with those that the server has.
 func (s *Server) isRebinding(r *http.Request) bool {
 	if r.TLS != nil {
 		return false
 	}
 	host := hostOf(r.Host)
 	if host == "" || s.isAllowedHost(host) {
-		return false // no browser leaves the name out
+		return false // every browser sends the name
 	}
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	atLoopback := local != nil && local.IP.IsLoopback()
 	if s.hosts == nil || s.tokens.Load() != nil {
-		// The program, or the tokens, say who may call: browsers are looked at all the same.
+		// The program, or the tokens, decide who may call. Browsers are checked all the same.
 		return atLoopback && isBrowser(r) && !isOfThisMachine(host)
 	}
 	return !isOfThisMachine(host) && net.ParseIP(host) == nil && (atLoopback || !isOfPrivateNetwork(host))
@@ -38,23 +38,22 @@ func hostOf(host string) string {
 	return strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
 }
 
-// isBrowser reports whether a request comes from a browser. Without TLS, one that reads from what
-// it takes for the same origin shows itself only by the language, which it always sends and no
-// page can take away.
+// isBrowser reports whether a request comes from a browser. Without TLS, a browser that reads from
+// a same origin shows itself only by the language, which it always sends and no page can remove.
 func isBrowser(r *http.Request) bool {
 	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" || r.Header["Accept-Language"] != nil
 }
 
-// isOfThisMachine reports whether a name leads every client to its own machine, so that no DNS
-// server can make it lead elsewhere.
+// isOfThisMachine reports whether a name resolves to the client's own machine for every client, so
+// that no DNS server can redirect it.
 func isOfThisMachine(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback()
 }
 
 // isOfPrivateNetwork reports whether a name cannot be registered in the public DNS: it has no dot,
-// as that of a container, or is in a domain for use within a network, as that of a service of
-// Kubernetes.
+// like the name of a container, or is in a domain for use within a network, like the name of a
+// Kubernetes service.
 func isOfPrivateNetwork(host string) bool {
 	return !strings.Contains(host, ".") || slices.ContainsFunc([]string{".local", ".internal", ".svc"}, func(domain string) bool {
 		return strings.HasSuffix(host, domain)
@@ -72,7 +71,7 @@ func (s *Server) isAllowedHost(host string) bool {
 	return false
 }
 
-// CheckHost returns what is wrong with an entry of Config.AllowedHosts, "" if nothing is.
+// CheckHost returns what is wrong with an entry of Config.AllowedHosts, or "".
 func CheckHost(host string) string {
 	name, below := strings.CutPrefix(host, "*")
 	if below && name == "" {

@@ -7,8 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// This file is the grammar of JSON: the steps of the scanner that only move
-// forward and check.
+// This file is the grammar of JSON: the steps of the scanner that only move forward and check.
 
 // skip reads over one value of any kind and checks that it is JSON.
 func (s *scanner) skip() {
@@ -82,8 +81,8 @@ func (s *scanner) number() {
 	}
 }
 
-// quoted reads over a string, the next byte being its quote, and tells whether
-// it holds an escape.
+// quoted reads over a string, the next byte being its quote, and reports whether it holds an
+// escape.
 func (s *scanner) quoted() (escaped bool) {
 	s.pos++
 	for s.pos < len(s.data) {
@@ -151,8 +150,8 @@ func (s *scanner) text() []byte {
 	return out
 }
 
-// unescape resolves the escapes of a checked string. It reports false for a lone
-// surrogate, which stands for no character.
+// unescape resolves the escapes of a checked string. It reports false for a lone surrogate, which
+// is no character.
 func unescape(in []byte) ([]byte, bool) {
 	out := make([]byte, 0, len(in))
 	for i := 0; i < len(in); i++ {

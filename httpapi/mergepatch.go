@@ -11,18 +11,18 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// mediaMerge is that of a JSON merge patch, RFC 7396.
+// mediaMerge is the media type of a JSON merge patch, RFC 7396.
 const mediaMerge = "application/merge-patch+json"
 
-// merge reads a JSON merge patch and applies it to an object: a field that is null is taken
-// out, an object is merged, and anything else takes the place of what was there.
+// merge reads a JSON merge patch and applies it to an object. A field that is null is removed, an
+// object is merged, and any other value replaces the old one.
 func (s *scanner) merge(object map[string]json.RawMessage) {
 	within := s.within
 	for key := range s.object("") {
 		name := string(key)
 		if s.peek() == '{' {
 			inner := map[string]json.RawMessage{}
-			_ = json.Unmarshal(object[name], &inner) // what is no object gives way to one
+			_ = json.Unmarshal(object[name], &inner) // a value that is no object is replaced by one
 			s.within = within + name + "."
 			s.merge(inner)
 			s.within = within
@@ -49,8 +49,8 @@ var settable = func() map[string]bool {
 	return names
 }()
 
-// objectOf is how settings would be given in a request. The way of delivery is left out where
-// the settings leave it to the process.
+// objectOf returns settings in the form of a request. The way of delivery is left out where the
+// settings leave it to the process.
 func objectOf(set *tasks.TopicSettings) (map[string]json.RawMessage, error) {
 	text, err := json.Marshal(wireTopic(&tasks.Topic{Settings: *set}))
 	if err != nil {
@@ -68,7 +68,7 @@ func objectOf(set *tasks.TopicSettings) (map[string]json.RawMessage, error) {
 	return object, nil
 }
 
-// patched returns the change of settings that a merge patch makes.
+// patched returns the change of settings that a merge patch describes.
 func patched(patch []byte) func(*tasks.TopicSettings) error {
 	return func(set *tasks.TopicSettings) error {
 		object, err := objectOf(set)

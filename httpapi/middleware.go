@@ -17,14 +17,14 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// requestIDHeader names a request in its answer and in the log.
+// requestIDHeader names a request, in its answer and in the log.
 const requestIDHeader = "X-Request-Id"
 
-// callerKey is where a request keeps the name of its token.
+// callerKey is the key under which a request keeps the name of its token.
 const callerKey = "token"
 
-// middleware does what every request needs before and after its handler: a request
-// id, limits, access control, an answer if the handler panics, and a line in the log.
+// middleware does what every request needs before and after its handler: a request id, limits,
+// access control, an answer if the handler panics, and a line in the log.
 func (s *Server) middleware(c *gin.Context) {
 	started := time.Now()
 	id := c.GetHeader(requestIDHeader)
@@ -35,19 +35,19 @@ func (s *Server) middleware(c *gin.Context) {
 	header.Set(requestIDHeader, id)
 	header.Set("X-Content-Type-Options", "nosniff")
 	if strings.HasPrefix(c.Request.URL.Path, "/v1/") {
-		header.Set("Cache-Control", "no-store") // what is true of a task now is not for a cache
+		header.Set("Cache-Control", "no-store") // the state of a task must not be cached
 	}
 	if c.Request.TLS != nil {
 		header.Set("Strict-Transport-Security", "max-age=31536000")
 	}
 
 	if c.Request.ContentLength != 0 {
-		// It holds for a body that nobody reads, too: the server waits for its end before
-		// it answers. Errors say that the connection knows no deadlines; then there is none.
+		// The deadline also holds for a body that no handler reads: the server waits for its end
+		// before it answers. An error means that the connection has no deadlines.
 		_ = http.NewResponseController(connection(c)).SetReadDeadline(time.Now().Add(bodyTimeout))
 		b := &body{ReadCloser: http.MaxBytesReader(connection(c), c.Request.Body, s.maxBody), server: s, budget: &s.bodies, limit: s.maxBody}
 		// net/http looks at its own body in the end: before it closes a connection on which the
-		// rest of one is still coming, it waits until the answer has arrived.
+		// rest of a body is still coming, it waits until the answer has arrived.
 		defer func(r *http.Request, own io.ReadCloser) { r.Body = own }(c.Request, c.Request.Body)
 		c.Request.Body = b
 		answerOf(c).body = b
@@ -90,9 +90,8 @@ func (s *Server) middleware(c *gin.Context) {
 	}
 }
 
-// isCrossSite reports whether a browser makes the request for a page of another site. Such a
-// page cannot read an answer, but could have the server make costly ones. A link that leads to
-// the dashboard is let in.
+// isCrossSite reports whether a browser makes the request for a page of another site. Such a page
+// cannot read an answer, but could cause costly ones. A link to the dashboard is allowed.
 func (s *Server) isCrossSite(r *http.Request) bool {
 	if r.URL.Path == "/" && r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
 		return false
@@ -101,19 +100,19 @@ func (s *Server) isCrossSite(r *http.Request) bool {
 		return s.guard.Check(r) != nil
 	}
 	as := *r
-	as.Method = http.MethodPost // a GET may come from anywhere
+	as.Method = http.MethodPost // Check allows every GET
 	return s.guard.Check(&as) != nil
 }
 
-// needNoScheduler has the routes that need no scheduler. The empty one is a path that
-// leads nowhere.
+// needNoScheduler has the routes that need no scheduler. The empty path stands for a request that
+// matches no route.
 var needNoScheduler = map[string]bool{
 	"": true, "/healthz": true, "/readyz": true,
 	"/docs": true, "/openapi.json": true, "/problems/:name": true,
 }
 
-// panicked answers a request whose handler has panicked. An answer that has
-// begun cannot be taken back: the connection is cut, so that the caller notices.
+// panicked answers a request whose handler has panicked. An answer that has begun cannot be taken
+// back: the connection is cut, so that the caller notices.
 func (s *Server) panicked(c *gin.Context, id string, v any) {
 	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(v)
@@ -138,7 +137,7 @@ func validRequestID(id string) bool {
 	return true
 }
 
-// acceptsJSON tells whether the caller takes what the API answers: JSON, or of one route
+// acceptsJSON reports whether the caller accepts the media types of the API: JSON, and on one route
 // server-sent events. Pages and metrics are not negotiated.
 func acceptsJSON(c *gin.Context) bool {
 	accept := c.Request.Header["Accept"]
@@ -185,11 +184,10 @@ func writeProblem(c *gin.Context, p *Problem) {
 	c.Data(p.Status, problemMedia, append(text, '\n'))
 }
 
-// noRoute answers for a path that leads nowhere.
+// noRoute answers a request that matches no route.
 func noRoute(c *gin.Context) { writeProblem(c, noSuchRoute.with("")) }
 
-// noMethod answers for a path that exists with other methods, which gin has put
-// into Allow.
+// noMethod answers for a path that exists with other methods, which gin has put into Allow.
 func noMethod(c *gin.Context) {
 	allow := c.Writer.Header().Get("Allow")
 	if strings.Contains(allow, http.MethodGet) {

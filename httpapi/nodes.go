@@ -7,7 +7,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// Node is one of the nodes that share the ledger, as this one last saw it.
+// Node is one of the nodes that share the ledger, as this node last saw it.
 type Node struct {
 	Name         string      `json:"name"`
 	Self         bool        `json:"self" doc:"This server's own."`
@@ -27,7 +27,7 @@ type NodeShards struct {
 	Adopted int `json:"adopted" doc:"Of other nodes, that it holds."`
 }
 
-// NodeStatus is what a node's memory has to say.
+// NodeStatus is what a node reports of its memory.
 type NodeStatus struct {
 	Pending    int64        `json:"pending"`
 	Ready      int64        `json:"ready"`
@@ -43,7 +43,7 @@ type NodeStatus struct {
 	DrainFault   string `json:"drain_fault,omitempty" doc:"Why, the last time."`
 }
 
-// NodeLateness is how late first attempts began since the node has started.
+// NodeLateness is how late first attempts began since the start of the node.
 type NodeLateness struct {
 	P50 duration `json:"p50" doc:"Half of them were at most so late: the upper bound of a bucket. What is above the last one, 1h, is shown as that."`
 	P99 duration `json:"p99"`
@@ -66,7 +66,7 @@ func (s *Server) wireNodes(ctx context.Context) ([]Node, error) {
 	for i := range all {
 		list[i] = wireNode(&all[i])
 		if all[i].Self && list[i].Version == "" {
-			list[i].Version = s.version // a ledger of one node keeps none
+			list[i].Version = s.version // a ledger of one node stores no version
 		}
 	}
 	return list, err
@@ -90,7 +90,7 @@ func wireNode(n *tasks.Node) Node {
 	return wire
 }
 
-// within bounds a lateness by the last bucket, as it is shown elsewhere.
+// within bounds a lateness by the last bucket, as other answers do.
 func within(d time.Duration) duration {
 	return duration(min(d, tasks.LatenessBounds[len(tasks.LatenessBounds)-1]))
 }

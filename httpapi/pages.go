@@ -16,7 +16,7 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// The pages for people. They load nothing from elsewhere.
+// The pages for people. They load nothing from other servers.
 //
 //go:embed pages/*.html pages/*.css
 var pageFiles embed.FS
@@ -29,7 +29,7 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	},
 }).ParseFS(pageFiles, "pages/*.html"))
 
-// writePage answers with a page. Only a script with this nonce may run in it.
+// writePage answers with a page. Only scripts with this nonce may run in it.
 func writePage(c *gin.Context, nonce string, html []byte) {
 	policy := "default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 	if nonce != "" {
@@ -60,7 +60,7 @@ func (s *Server) dashboard(c *gin.Context) {
 	writePage(c, nonce, html)
 }
 
-// explainProblem answers GET /problems/{name}, where the type of a problem leads.
+// explainProblem answers GET /problems/{name}, the page to which the type of a problem refers.
 func explainProblem(c *gin.Context) {
 	for _, k := range catalogue {
 		if k.name != c.Param("name") {
@@ -168,7 +168,7 @@ func docsType(p *huma.Schema) string {
 func docsAbout(p *huma.Schema) string {
 	about := p.Description
 	if p.Default != nil {
-		text, _ := json.Marshal(p.Default) // it came from JSON
+		text, _ := json.Marshal(p.Default) // the value came from JSON
 		about = strings.TrimSpace(fmt.Sprintf("%s Default %s.", about, text))
 	}
 	return about

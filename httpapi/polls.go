@@ -9,17 +9,18 @@ const (
 	usualWaitingOfOneToken = 5_000
 )
 
-// polls counts the reserves that wait for tasks. Connections do not bound them: one of HTTP/2
-// carries many.
+// polls counts the reserves that wait for tasks. The bound of connections does not bound them,
+// since one HTTP/2 connection carries many.
 type polls struct {
 	limit, perToken int
 
 	mu      sync.Mutex     // guards everything below
 	waiting int            // of all callers
-	of      map[string]int // of each token, by its name; those without a token only count together
+	of      map[string]int // of each token, by its name; callers without a token count in waiting only
 }
 
-// begin takes a place for a poll of a token, "" for none, and returns why there is none.
+// begin takes a place for a poll of a token, "" for none. If all places are taken, it returns the
+// reason.
 func (p *polls) begin(token string) (full string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,7 +37,7 @@ func (p *polls) begin(token string) (full string) {
 	return ""
 }
 
-// end gives a place back.
+// end frees a place.
 func (p *polls) end(token string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,25 +7,25 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// Bounds of the server of probes. They are small: who asks there asks every few seconds.
+// Bounds of the server of probes. They are small, since each prober asks every few seconds.
 const (
 	probeConnections = 64
-	// probeStreams bounds the requests at once of one HTTP/2 connection.
+	// probeStreams bounds the concurrent requests of one HTTP/2 connection.
 	probeStreams = 8
 )
 
-// probes is what the server of HealthServer has of its own.
+// probes is the state of the server that HealthServer returns.
 type probes struct {
 	engine  *gin.Engine
-	scraped http.Handler // the metrics, set before Server.attached is
+	scraped http.Handler // the metrics; set before Server.attached
 }
 
 // HealthServer returns a server of /healthz, /readyz and /metrics alone, and the listener that it
-// is to serve, made of l. Probes and Prometheus reach it while callers have taken all connections
-// of the server that HTTPServer makes: it has connections of its own, 64 of them, of which one
-// address has at most half, and LimitConnections says which gives way. It also makes metrics for
-// itself, so that slow readers elsewhere do not use up how many may be made at once. Who may call,
-// and under which names, is the same. Its Shutdown does not call Close.
+// is to serve, made of l. It keeps probes and Prometheus working while callers have taken all
+// connections of the server that HTTPServer makes. It has 64 connections of its own. One address
+// has at most half of them, and LimitConnections says which gives way. It also makes metrics for
+// itself, so that slow readers of the other server do not use up the concurrent scrapes. Access and
+// host names are checked as on the other server. Its Shutdown does not call Close.
 func (s *Server) HealthServer(l net.Listener) (*http.Server, net.Listener) {
 	h := s.httpServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(s.probes.engine, w, r) }))
 	h.HTTP2.MaxConcurrentStreams = probeStreams

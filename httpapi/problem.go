@@ -13,9 +13,9 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// Problem is the body of every answer that is not a success, RFC 9457. Its Type
-// is a path on this server that explains it, and the thing for a program to
-// compare; Title and Detail are for people and may change.
+// Problem is the body of every answer that is not a success, RFC 9457. Its Type is a path on this
+// server that explains it, and is what a program should compare. Title and Detail are for people
+// and may change.
 type Problem struct {
 	Type     string       `json:"type" format:"uri-reference" example:"/problems/invalid" doc:"Names the kind of problem, and leads to its explanation."`
 	Title    string       `json:"title" doc:"The kind of problem in words. Always the same for one type."`
@@ -39,7 +39,7 @@ type FieldFault struct {
 	Problem string `json:"problem" example:"must be an integer from 1 to 1000" doc:"What it must be."`
 }
 
-// Error makes a problem an error that huma answers as it is.
+// Error makes a problem an error that huma answers unchanged.
 func (p *Problem) Error() string {
 	if p.Detail == "" {
 		return p.Title
@@ -198,9 +198,8 @@ var catalogue = []*kind{
 	overloaded, quota, internal, draining, unavailable, busy, nodeAway, outcomeUnknown, replaying, closing, starting,
 }
 
-// answers maps the scheduler's errors to problems. The first match counts. Where
-// tell is set, the error's own text is meant for the caller; that of others may
-// speak of files and hosts.
+// answers maps the scheduler's errors to problems. The first match counts. Where tell is set, the
+// error's own text goes to the caller. Other texts may name files and hosts.
 var answers = []struct {
 	err  error
 	kind *kind
@@ -218,22 +217,22 @@ var answers = []struct {
 	{tasks.ErrStale, staleReceipt, true},
 	{tasks.ErrRevision, changed, true},
 	{tasks.ErrReceipt, badReceipt, false},
-	{tasks.ErrQuota, quota, true}, // a kind of the next one
+	{tasks.ErrQuota, quota, true}, // wraps the next error
 	{tasks.ErrOverloaded, overloaded, true},
 	{tasks.ErrNoNode, noNode, false},
 	{tasks.ErrNoHeir, noSuccessor, false},
 	{tasks.ErrUnknown, outcomeUnknown, false},
-	{tasks.ErrNodeAway, nodeAway, false}, // a kind of the next one
-	{tasks.ErrContended, busy, false},    // a kind of the next one
+	{tasks.ErrNodeAway, nodeAway, false}, // wraps the next error
+	{tasks.ErrContended, busy, false},    // wraps the next error
 	{tasks.ErrUnavailable, unavailable, false},
 	{tasks.ErrReplaying, replaying, false},
 	{tasks.ErrDraining, draining, false},
 	{tasks.ErrClosed, closing, false},
 }
 
-// problemOf turns an error of the scheduler, or of the decoder, into an answer.
-// It returns nil for an error that is in no table, which is a defect and is
-// answered 500 by whoever asked.
+// problemOf turns an error of the scheduler, or of the decoder, into an answer. It returns nil for
+// an error that is in no table. Such an error is a defect, which the caller of problemOf answers
+// with 500.
 func problemOf(err error) *Problem {
 	if err == nil {
 		return nil
@@ -266,7 +265,7 @@ func problemOf(err error) *Problem {
 	return nil
 }
 
-// where names the node because of which a call about the tasks of all nodes has failed.
+// where names the node that made a call about the tasks of all nodes fail.
 func where(err error) string {
 	if e := (*tasks.NodeError)(nil); errors.As(err, &e) {
 		return ": node " + e.Node
@@ -292,7 +291,7 @@ func invalidField(field, problem string) *Problem {
 	return invalidFields([]tasks.FieldError{{Field: field, Problem: problem}})
 }
 
-// withID names the task in a problem after which the request may be repeated.
+// withID names the task in a problem that allows the caller to repeat the request.
 func (p *Problem) withID(id string) *Problem {
 	if p.Type == problemBase+outcomeUnknown.name {
 		p.ID = id
@@ -300,8 +299,8 @@ func (p *Problem) withID(id string) *Problem {
 	return p
 }
 
-// translate is a huma transformer: it makes huma's own errors, which are about
-// parameters only, problems of the catalogue, and names the request in every problem.
+// translate is a huma transformer. It replaces huma's own errors, which are about parameters only,
+// by problems of the catalogue, and sets the request id in every problem.
 func (s *Server) translate(ctx huma.Context, _ string, v any) (any, error) {
 	p, ok := v.(*Problem)
 	if e, theirs := v.(*huma.ErrorModel); theirs {
@@ -317,7 +316,7 @@ func (s *Server) translate(ctx huma.Context, _ string, v any) (any, error) {
 	return p, nil
 }
 
-// problemOfHuma leaves the values behind that huma repeats.
+// problemOfHuma leaves out the values that huma repeats.
 func problemOfHuma(e *huma.ErrorModel) *Problem {
 	if e.Status != http.StatusUnprocessableEntity {
 		return internal.with("")

@@ -8,7 +8,7 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// Purged tells what a purge has done.
+// Purged reports what a purge has done.
 type Purged struct {
 	Cancelled  int `json:"cancelled" doc:"Tasks that are never delivered (again)."`
 	Delivering int `json:"delivering" doc:"Tasks that were being delivered, and are left to their receivers."`
@@ -28,11 +28,12 @@ func (s *Server) purge(ctx context.Context, in *topicInput) (*reply[Purged], err
 	return &reply[Purged]{Purged(p)}, nil
 }
 
-// withoutDeadline lets a request that goes in pieces take as long as it makes progress: each
-// piece has a limit of its own. What it returns gives the answer its usual time.
+// withoutDeadline lets a request that is done in pieces take as long as it makes progress: each
+// piece has a limit of its own. The function that it returns restores the usual deadline for the
+// answer.
 func withoutDeadline(c *gin.Context) (answer func()) {
 	timer := http.NewResponseController(connection(c))
-	// Errors say that the connection knows no deadlines; then there is none.
+	// An error means that the connection has no deadlines.
 	_ = timer.SetWriteDeadline(time.Time{})
 	return func() { answerOf(c).last = time.Now().Add(answerTimeout) }
 }

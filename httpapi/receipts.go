@@ -8,7 +8,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// The bodies of the four ways to settle.
+// The bodies of the four settling calls.
 type (
 	// AckReceipts finishes deliveries.
 	AckReceipts struct {
@@ -20,7 +20,7 @@ type (
 		Delay  span   `json:"delay,omitempty" doc:"Until the next attempt. Left out: the topic's backoff."`
 		Reason string `json:"reason,omitempty" doc:"Kept as the task's last_error, cut at 1 KiB."`
 	}
-	// ExtendReceipts begins leases anew.
+	// ExtendReceipts begins leases again.
 	ExtendReceipts struct {
 		AckReceipts
 		Lease span `json:"lease,omitempty" doc:"From now, 1s to 24h. Left out: the topic's lease."`
@@ -32,7 +32,7 @@ type (
 	}
 )
 
-// SettleAnswer tells what became of each receipt.
+// SettleAnswer reports the outcome of each receipt.
 type SettleAnswer struct {
 	Settled    int            `json:"settled" doc:"How many deliveries were settled."`
 	Recorded   bool           `json:"recorded" doc:"Whether the ledger has confirmed all of them. If not, they count all the same, and are recorded later."`
@@ -40,7 +40,7 @@ type SettleAnswer struct {
 	Errors     []ReceiptError `json:"errors" nullable:"false" doc:"The receipts that settled nothing."`
 }
 
-// ReceiptError says why a receipt settled nothing.
+// ReceiptError reports why a receipt settled nothing.
 type ReceiptError struct {
 	Index   int      `json:"index" doc:"Its place in the request, from 0."`
 	ID      string   `json:"id,omitempty" doc:"The task's id, if the receipt could be read."`
@@ -71,7 +71,7 @@ func (s *Server) settle(verb tasks.Verb) func(context.Context, *request) (*reply
 	}
 }
 
-// verdict reads receipts, and of the other fields those that the verb has.
+// verdict reads the receipts, and those other fields that the verb has.
 func (s *scanner) verdict(v *tasks.Verdict) (receipts []string) {
 	given := false
 	for key := range s.object("") {

@@ -38,12 +38,12 @@ func (s *Server) refuse(why refusal, p *Problem) *Problem {
 	return p
 }
 
-// Refusals returns how many requests, or connections, have met which bound of the server
-// since its start: body and answer (too many bytes of them in memory), poll (too many wait),
-// event_stream (too many are open), address (connections closed because their address has too
-// many), unfinished (connections closed at max_connections before their request was complete),
-// unread (connections closed at max_connections since their caller did not read the answer),
-// other_site and host (refused to a page of another site, or under a name that is not the
+// Refusals returns how many requests, or connections, have met which bound of the server since its
+// start: body and answer (too many bytes of them in memory), poll (too many wait), event_stream
+// (too many are open), address (connections closed because their address has too many), unfinished
+// (connections closed at max_connections before their request was complete), unread (connections
+// closed at max_connections because their caller did not read the answer), other_site and host
+// (requests refused because a page of another site made them, or because their host name is not the
 // server's).
 func (s *Server) Refusals() map[string]int64 {
 	counts := make(map[string]int64, numberRefusals)

@@ -14,14 +14,14 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// Reserve describes what a receiver asks for.
+// Reserve describes a request of a receiver.
 type Reserve struct {
 	Max   int  `json:"max,omitempty" minimum:"1" maximum:"1000" doc:"At most so many tasks, and no more once 4 MiB are reached. Default 1."`
 	Wait  span `json:"wait,omitempty" doc:"How long to wait for the first one, up to 60s. Left out: not at all."`
 	Lease span `json:"lease,omitempty" doc:"How long the deliveries may stay unsettled, 1s to 24h. Left out: the topic's lease."`
 }
 
-// Reserved is what a receiver gets.
+// Reserved is the answer to a receiver.
 type Reserved struct {
 	Tasks []ReservedTask `json:"tasks" nullable:"false" doc:"Oldest deadline first. Empty if nothing was ready in time."`
 }
@@ -61,8 +61,8 @@ func (s *Server) reserve(ctx context.Context, in *topicInput) (*huma.StreamRespo
 	if err := body.done(); err != nil {
 		return nil, err
 	}
-	// A poll ends with the server, too. The caller then gets an empty answer, and
-	// is free to ask again, here or elsewhere.
+	// A poll ends with the server, too. The caller then gets an empty answer, and may ask again,
+	// here or at another node.
 	poll, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ending, cancel)()
@@ -72,7 +72,7 @@ func (s *Server) reserve(ctx context.Context, in *topicInput) (*huma.StreamRespo
 		if full = s.polls.begin(token); full == "" {
 			defer s.polls.end(token)
 		} else {
-			wait = 0 // what is ready already needs no place
+			wait = 0 // tasks that are ready need no place
 		}
 	}
 	deliveries, err := s.scheduler.Reserve(poll, in.Topic, number, wait, lease)
@@ -102,8 +102,8 @@ func (s *Server) reserve(ctx context.Context, in *topicInput) (*huma.StreamRespo
 	}}, nil
 }
 
-// writeReserved writes the answer through to the connection, so that an error
-// means that the caller does not have it.
+// writeReserved writes the answer through to the connection, so that an error means that the caller
+// did not get it.
 func writeReserved(c *gin.Context, deliveries []tasks.Delivery) error {
 	answer := Reserved{Tasks: make([]ReservedTask, len(deliveries))}
 	for i := range deliveries {
@@ -124,5 +124,5 @@ func writeReserved(c *gin.Context, deliveries []tasks.Delivery) error {
 	if len(deliveries) == 0 {
 		return nil
 	}
-	return http.NewResponseController(connection(c)).Flush() // gin's own hides the error
+	return http.NewResponseController(connection(c)).Flush() // gin's own Flush hides the error
 }

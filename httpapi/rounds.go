@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Rounds let requests pass at most once every pause, and then all that wait together. Callers
-// that repeat a request without a pause of their own get a bounded part of the processors.
+// Rounds release waiting requests together, at most once every pause. Callers that repeat a request
+// without a pause of their own get a bounded part of the processors.
 type rounds struct {
 	pause time.Duration
 
@@ -15,7 +15,7 @@ type rounds struct {
 	next time.Time // when the next round begins
 }
 
-// await returns when a round begins, or when ctx ends with its error.
+// await returns nil when a round begins, or the error of ctx when that ends first.
 func (r *rounds) await(ctx context.Context) error {
 	r.mu.Lock()
 	now := time.Now()

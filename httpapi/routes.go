@@ -8,7 +8,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// metricsPath is that of the metrics.
+// metricsPath is the path of the metrics.
 const metricsPath = "/metrics"
 
 // newEngine makes a router without routes.
@@ -17,19 +17,19 @@ func (s *Server) newEngine() *gin.Engine {
 	g := gin.New()
 	g.RedirectTrailingSlash = false
 	g.HandleMethodNotAllowed = true
-	g.UseRawPath = true // a slash that is written %2F belongs to a name, and parts nothing
+	g.UseRawPath = true // a slash that is written %2F belongs to a name
 	g.Use(s.middleware)
 	g.NoRoute(noRoute)
 	g.NoMethod(noMethod)
 	return g
 }
 
-// routes builds the router: every route of the server stands here, with who may use it.
+// routes builds the router. Every route of the server stands here, with the scopes that open it.
 func (s *Server) routes() error {
 	s.engine = s.newEngine()
 	a := s.newAPI(s.engine)
 
-	// What any request that writes may meet.
+	// The problems of any request that writes.
 	writes := kinds{overloaded, outcomeUnknown, unavailable, busy, nodeAway, replaying, draining, closing}
 	lists := kinds{invalid, overloaded, unavailable, nodeAway, replaying, closing}
 	creates := writes.and(quota)
@@ -147,7 +147,7 @@ func (s *Server) routes() error {
 	return s.describe(a)
 }
 
-// page adds a route that is no part of the API.
+// page adds a route that is not part of the API.
 func (s *Server) page(path string, who allow, handler gin.HandlerFunc) {
 	s.access[routeKey{http.MethodGet, path}] = who
 	s.engine.GET(path, handler)

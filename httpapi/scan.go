@@ -14,22 +14,22 @@ import (
 
 // Bounds of what is decoded.
 const (
-	maxDepth  = 256 // arrays and objects within one another, payload included
+	maxDepth  = 256 // nested arrays and objects, payload included
 	maxFields = 64  // in an object that is interpreted; a payload may have more
 	maxFaults = 20  // reported of one object
 	maxNamed  = 64  // bytes of an unknown field's name that are repeated in an answer
 )
 
-// A scanner reads JSON (RFC 8259) once, from front to back, and hands out what
-// the caller asks for next. It knows two sorts of trouble:
+// A scanner reads JSON (RFC 8259) once, from front to back, and returns the kind of value that the
+// caller asks for next. It knows two kinds of faults:
 //
-//   - text that is not JSON ends the scan: err is set, every later call returns
+//   - text that is not JSON ends the scan: err is set, and every later call returns
 //     zero values at once, so that only the end needs to be checked;
-//   - a value that is JSON but not what was asked for is skipped and noted in
-//     faults, so that all wrong fields are reported together.
+//   - a value that is JSON but of the wrong kind is skipped and noted in faults, so
+//     that all wrong fields are reported together.
 //
-// Strings and raw values of the result do not change when data is reused, except
-// those of raw, which point into it.
+// Strings and raw values of the result do not change when data is reused, except those of raw,
+// which point into data.
 type scanner struct {
 	data   []byte
 	pos    int
@@ -37,12 +37,12 @@ type scanner struct {
 	err    error // *syntaxError
 	faults []tasks.FieldError
 	within string   // prefix of field names, such as "retry."
-	keys   [][]byte // names seen in the objects that are open, a stack
+	keys   [][]byte // names seen in the open objects, a stack
 
-	lastTopic string // of the task before, see topic
+	lastTopic string // of the previous task, see topic
 }
 
-// A syntaxError says where a text stops being JSON. It repeats nothing of it.
+// A syntaxError says where a text stops being JSON. It repeats no part of the text.
 type syntaxError struct {
 	At      int // byte, from 0
 	Problem string
@@ -52,8 +52,7 @@ func (e *syntaxError) Error() string {
 	return fmt.Sprintf("not valid JSON at byte %d: %s", e.At, e.Problem)
 }
 
-// scan prepares a scanner. Text that is not UTF-8 is refused here, once, so that
-// no other step needs to look.
+// scan prepares a scanner. It refuses text that is not UTF-8, so that no other step has to check.
 func scan(data []byte) *scanner {
 	s := &scanner{data: data}
 	if !utf8.Valid(data) {
@@ -68,8 +67,7 @@ func (s *scanner) fail(problem string) {
 	}
 }
 
-// fault notes that a field is wrong. An empty name means the object or value
-// that is being read itself.
+// fault notes that a field is wrong. An empty name means the object or value that is being read.
 func (s *scanner) fault(field, problem string) {
 	if len(s.faults) < maxFaults {
 		s.faults = append(s.faults, tasks.FieldError{Field: s.name(field), Problem: problem})
@@ -129,8 +127,8 @@ func (s *scanner) enter() bool {
 	return s.err == nil
 }
 
-// object yields the names of an object's fields; the loop's body must read the
-// value of each. field names the object in a fault, when it is none.
+// object yields the names of an object's fields. The loop's body must read the value of each. field
+// names the object in a fault if the value is no object.
 func (s *scanner) object(field string) iter.Seq[[]byte] {
 	return func(yield func(key []byte) bool) {
 		if s.err != nil {
@@ -205,8 +203,8 @@ func (s *scanner) members(member func(key []byte) bool) {
 	s.depth--
 }
 
-// array yields the positions of an array's elements; the loop's body must read
-// each element, and must not end the loop early unless it is done with the text.
+// array yields the positions of an array's elements. The loop's body must read each element, and
+// must not end the loop early unless the rest of the text is not needed.
 func (s *scanner) array(field string) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		if s.err != nil {
@@ -297,7 +295,7 @@ func (s *scanner) numeric(field, must string, low, high float64, fits func(float
 	return f
 }
 
-// raw returns the next value as it stands in the text, pointing into it.
+// raw returns the next value as it stands in the text. The result points into the text.
 func (s *scanner) raw() []byte {
 	s.peek()
 	from := s.pos

@@ -15,41 +15,38 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// Config sets a server up.
+// Config configures a server.
 type Config struct {
 	// Scheduler does all the work. The server does not close it. It may come
 	// later, see Attach.
 	Scheduler *tasks.Scheduler
-	// Starting tells, while there is no scheduler yet, what it waits for. Default:
-	// nothing is known.
+	// Starting returns, while there is no scheduler yet, the state of what the server waits for.
+	// Default: nothing is known.
 	Starting func() recovery.Health
-	// Log receives what an operator should see; every request at level debug.
-	// Default slog.Default().
+	// Log receives messages for the operator; every request at level debug. Default slog.Default().
 	Log *slog.Logger
-	// MaxBody bounds a request's body, in bytes, 1 KiB to 1 GiB. Default 16
-	// MiB. All bodies that are in memory at the same moment may have 16 times as
-	// much together.
+	// MaxBody bounds a request's body, in bytes, 1 KiB to 1 GiB. Default 16 MiB. All bodies in
+	// memory at the same moment may have 16 times as many bytes together.
 	MaxBody int64
-	// MaxAnswers bounds the bytes of all answers that are in memory at the same moment, as
-	// their callers have not read them yet, 8 MiB to 64 GiB. Lists may take half of it, and
-	// those of one token a quarter, or one list; past it the answer is 429. Default 64 MiB.
+	// MaxAnswers bounds the bytes of all answers that are in memory at the same moment because
+	// their callers have not read them yet, 8 MiB to 64 GiB. Lists may take half of it. Lists of
+	// one token may take a quarter, or one list. Past it the answer is 429. Default 64 MiB.
 	MaxAnswers int64
-	// MaxWaiting bounds the reserves that wait for tasks at the same moment, and
-	// MaxWaitingPerToken those of one token; past them a reserve that finds no task ready is
-	// answered 429. 1 to 1,000,000. Default 10,000 and 5,000.
+	// MaxWaiting bounds the reserves that wait for tasks at the same moment. MaxWaitingPerToken
+	// bounds those of one token. Past them a reserve that finds no ready task is answered 429. 1 to
+	// 1,000,000. Default 10,000 and 5,000.
 	MaxWaiting, MaxWaitingPerToken int
-	// MaxConnectionsPerAddress bounds the connections that LimitConnections lets one address
-	// have, or of IPv6 one /64; further ones are closed at once. The loopback address has no
-	// bound: all callers on the machine share it, and so do those of a proxy there. Default:
-	// half of all connections.
+	// MaxConnectionsPerAddress bounds the connections that LimitConnections lets one address have,
+	// or one /64 of IPv6. Further ones are closed at once. The loopback address has no bound: all
+	// callers on the machine share it, and so do those of a proxy there. Default: half of all
+	// connections.
 	MaxConnectionsPerAddress int
 	// AllowedHosts are names under which callers without TLS reach a server without tokens, or
-	// *.domain for all names below one, or * for every name; besides them addresses, localhost
-	// and, unless the connection comes over the loopback address, names that are not in the
-	// public DNS: without a dot, or in .local, .internal or .svc. All others are refused, since
-	// a page of another site can give its name this server's address (DNS rebinding). Nil: the
-	// program that embeds the server sees to who may call, and only browsers on the machine are
-	// looked at.
+	// *.domain for all names below one, or * for every name. Always allowed are addresses,
+	// localhost and, unless the connection comes over the loopback address, names that are not in
+	// the public DNS: without a dot, or in .local, .internal or .svc. All other names are refused,
+	// since a page of another site can give its name this server's address (DNS rebinding). Nil:
+	// the embedding program controls access, and only browsers on the machine are checked.
 	AllowedHosts []string
 	// Version of the program, shown in the OpenAPI document and on the
 	// dashboard. Default "dev".
@@ -57,7 +54,8 @@ type Config struct {
 	// Metrics makes the handler of GET /metrics, one for each server that HTTPServer and
 	// HealthServer make. Default: there is no such route.
 	Metrics func(*tasks.Scheduler) http.Handler
-	// Tokens are who may call, see SetTokens. Default: everybody may do anything.
+	// Tokens are those that callers may have, see SetTokens. Default: every caller may use every
+	// route.
 	Tokens []Token
 }
 
@@ -72,14 +70,14 @@ const (
 // Server is the handler of all routes. It is safe for concurrent use.
 type Server struct {
 	log       *slog.Logger
-	attached  atomic.Bool      // those below are set, for good
+	attached  atomic.Bool      // the fields below are set, and do not change any more
 	scheduler *tasks.Scheduler // does all the work
 	creator   taskCreator      // the same scheduler
 	scraped   http.Handler     // its metrics
 	metrics   func(*tasks.Scheduler) http.Handler
 	starting  func() recovery.Health
 	bodies    budget
-	answers   budget // of what is being answered
+	answers   budget // bytes of answers that are not read yet
 	lists     lists
 	pages     chan struct{} // holds a token for each page of a list that is being made
 	polls     polls
@@ -93,29 +91,29 @@ type Server struct {
 	engine *gin.Engine
 	probes probes
 	guard  *http.CrossOriginProtection
-	access map[routeKey]allow       // does not change once the routes stand
+	access map[routeKey]allow       // does not change once the routes are built
 	tokens atomic.Pointer[tokenSet] // nil: no access control
 
-	streams atomic.Int64 // of events, that are open
+	streams atomic.Int64 // open streams of events
 
-	manyTopics  atomic.Bool // the stats left topics out when they were last asked for
+	manyTopics  atomic.Bool // the last stats left topics out
 	statsRounds rounds
 
 	spec []byte // the OpenAPI document
 	docs []byte // the page that lists the routes
 
-	ending context.Context // done once Close was called
+	ending context.Context // done once Close is called
 	end    context.CancelFunc
 }
 
-// A taskCreator is what the two hot calls need of the scheduler. Benchmarks put one
-// in its place that does nothing, to measure what HTTP alone costs.
+// A taskCreator is what the two most frequent calls need of the scheduler. Benchmarks replace it by
+// one that does nothing, to measure the cost of HTTP alone.
 type taskCreator interface {
 	Schedule(context.Context, tasks.Request) (tasks.Task, error)
 	ScheduleBatch(context.Context, []tasks.Request) ([]tasks.Result, error)
 }
 
-// New makes a server. The error says what is wrong with cfg.
+// New makes a server. Its error says what is wrong with cfg.
 func New(cfg Config) (*Server, error) {
 	s, err := newServer(cfg)
 	if err == nil && cfg.Scheduler != nil {
@@ -124,10 +122,9 @@ func New(cfg Config) (*Server, error) {
 	return s, err
 }
 
-// Attach gives the server its scheduler, once, if Config had none. Until then
-// /healthz, /readyz, /docs, /openapi.json and /problems are answered, and all
-// else is refused with 503: so callers, and whoever asks for readiness, hear from
-// a server whose ledger cannot be reached yet.
+// Attach gives the server its scheduler, once, if Config had none. Until then /healthz, /readyz,
+// /docs, /openapi.json and /problems are answered, and all other routes with 503. Callers and
+// probes can so learn that the server waits for its ledger.
 func (s *Server) Attach(scheduler *tasks.Scheduler) {
 	s.scheduler = scheduler
 	if s.metrics != nil {
@@ -202,9 +199,9 @@ func newServer(cfg Config) (*Server, error) {
 	return s, s.routes()
 }
 
-// Close ends the long-polls that are waiting, which are answered at once with no
-// tasks, and the streams of events. Afterwards reserves do not wait, and /readyz says
-// 503 so that a load balancer looks elsewhere. It may be called more than once.
+// Close ends the waiting long-polls, which are answered at once with no tasks, and the streams of
+// events. Afterwards reserves do not wait, and /readyz answers 503 so that a load balancer chooses
+// another server. It may be called more than once.
 func (s *Server) Close() { s.end() }
 
 // Limits of the server that HTTPServer makes.
@@ -212,21 +209,21 @@ const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
-	// writeTimeout counts from the end of the request's header. So it holds the
-	// time for the body, the longest long-poll, and time to write the answer.
+	// writeTimeout counts from the end of the request's header. It includes the time for the body,
+	// for the longest long-poll, and for writing the answer.
 	writeTimeout = bodyTimeout + tasks.MaxWait + answerTimeout
 	// answerTimeout is the time to write an answer.
 	answerTimeout = 30 * time.Second
-	// Of one HTTP/2 connection: requests at once, and how long its other end may be
-	// silent while it owes something before it is asked, and then cut off.
+	// Bounds of one HTTP/2 connection: the concurrent requests, how long its other end may be
+	// silent while it owes something before it is pinged, and how long the ping may be unanswered.
 	maxStreams  = 100
 	pingAfter   = 30 * time.Second
 	pingTimeout = 15 * time.Second
 )
 
-// HTTPServer returns a server for this handler with limits on everything that a
-// caller can drag out. Its Shutdown calls Close. There is no ReadTimeout: that
-// would end a long-poll, so reading a body has a limit of its own.
+// HTTPServer returns a server for this handler with limits on everything that a caller can delay.
+// Its Shutdown calls Close. There is no ReadTimeout: that would end a long-poll, so reading a body
+// has a limit of its own.
 func (s *Server) HTTPServer() *http.Server {
 	h := s.httpServer(s)
 	h.RegisterOnShutdown(s.Close)
@@ -250,7 +247,7 @@ func (s *Server) httpServer(handler http.Handler) *http.Server {
 	}
 }
 
-// headOnly is where the context of a request says that it was a HEAD.
+// headOnly is the context key that marks a HEAD request.
 type headOnly struct{}
 
 // ServeHTTP answers one request.
@@ -259,7 +256,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.serve(s.e
 // serve answers one request by the routes of engine.
 func (s *Server) serve(engine *gin.Engine, w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
-		// A HEAD is answered like a GET; net/http leaves the body out.
+		// A HEAD is answered like a GET. net/http leaves out the body.
 		r = r.WithContext(context.WithValue(r.Context(), headOnly{}, true))
 		r.Method = http.MethodGet
 	}

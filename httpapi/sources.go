@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// sources counts the connections of each address, so that one cannot have all of them.
+// sources counts the connections of each address, so that no address can have all of them.
 type sources struct {
 	limit int
 	log   *slog.Logger
@@ -18,7 +18,8 @@ type sources struct {
 	warned time.Time
 }
 
-// begin counts a connection, unless its address has too many. What it returns is for end.
+// begin counts a connection, unless its address has too many. The source that it returns is for
+// end.
 func (s *sources) begin(conn net.Conn) (source netip.Prefix, ok bool) {
 	source = sourceOf(conn.RemoteAddr())
 	if !source.IsValid() {
@@ -37,7 +38,7 @@ func (s *sources) begin(conn net.Conn) (source netip.Prefix, ok bool) {
 	return source, true
 }
 
-// end gives the place of a connection back.
+// end frees the place of a connection.
 func (s *sources) end(source netip.Prefix) {
 	if !source.IsValid() {
 		return
@@ -49,9 +50,9 @@ func (s *sources) end(source netip.Prefix) {
 	}
 }
 
-// sourceOf returns what counts as one address: of IPv6 a /64, since a machine has as many
-// addresses of it as it likes. The result is not valid for what has no bound: the loopback
-// address, which all callers on this machine share, and what is no TCP at all.
+// sourceOf returns the prefix that counts as one address: of IPv6 a /64, since a machine may have
+// all of its addresses. The result is not valid for connections without a bound: from the loopback
+// address, which all callers on this machine share, and without TCP.
 func sourceOf(addr net.Addr) netip.Prefix {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {

@@ -8,8 +8,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// Stats is the answer of /v1/stats. Everything that only grows is counted since
-// the start of the process.
+// Stats is the answer of /v1/stats. Counters begin at the start of the process.
 type Stats struct {
 	Node    string      `json:"node"`
 	Version string      `json:"version"`
@@ -43,7 +42,7 @@ type SweepStats struct {
 	Full        FullSweep `json:"full"`
 }
 
-// NodesStats are the counts of what passes between nodes that share a ledger.
+// NodesStats are the counts of calls between nodes that share a ledger.
 type NodesStats struct {
 	ReservesGiven int64 `json:"reserves_given" doc:"Deliveries of this node's tasks to receivers that wait at other nodes."`
 	ReservesTaken int64 `json:"reserves_taken" doc:"Deliveries of other nodes' tasks to receivers that wait at this one."`
@@ -51,7 +50,7 @@ type NodesStats struct {
 	HelpGiven     int64 `json:"help_given" doc:"Deliveries of other nodes' tasks that this one has made during a backlog there."`
 }
 
-// FullSweep tells of the sweeps that look at everything.
+// FullSweep reports the sweeps over everything.
 type FullSweep struct {
 	Count  int64    `json:"count" doc:"That are over."`
 	LastAt string   `json:"last_at,omitempty" format:"date-time" doc:"When the last of them began; absent if there was none."`
@@ -67,27 +66,27 @@ type LedgerStats struct {
 	UnknownRecords int64 `json:"unknown_records" doc:"Records of a newer version, kept and not read."`
 }
 
-// SpoolStats tell of tasks that Redis could not take. All is 0 without a spool.
+// SpoolStats are about tasks that Redis could not store. All is 0 without a spool.
 type SpoolStats struct {
 	Tasks     int    `json:"tasks" doc:"That only the disk of this node has."`
 	Moved     int64  `json:"moved" doc:"From there to Redis."`
 	Condition string `json:"condition,omitempty" doc:"Why the spool takes no new tasks."`
 }
 
-// MemoryStats tell where the tasks are.
+// MemoryStats report where the tasks are.
 type MemoryStats struct {
 	ArenaBytes int64 `json:"arena_bytes"`
 	ArenaLive  int64 `json:"arena_live_bytes"`
 	Armed      int   `json:"armed" doc:"Entries of the timing wheel."`
 }
 
-// EventStats tell of those who hear of events.
+// EventStats are about the readers of events.
 type EventStats struct {
 	Streams int   `json:"streams" doc:"That are open."`
 	Lost    int64 `json:"lost" doc:"Events that their readers were too slow for."`
 }
 
-// Counts are how many tasks stand where now, and what has happened.
+// Counts are how many tasks are in which state, and what has happened.
 type Counts struct {
 	Pending    int64 `json:"pending"`
 	Ready      int64 `json:"ready"`
@@ -161,8 +160,8 @@ func quantile(h *tasks.Histogram, count int64, q float64) duration {
 // statsPause is the pause between two rounds of answers about many topics.
 const statsPause = 50 * time.Millisecond
 
-// stats answers GET /v1/stats. While there are so many topics that their counts are shown again
-// for a while, callers would learn nothing new without a pause, and they wait for the next round.
+// stats answers GET /v1/stats. When there are so many topics that their counts are cached for a
+// while, repeated calls would return the same, so callers wait for the next round.
 func (s *Server) stats(ctx context.Context, _ *struct{}) (*reply[Stats], error) {
 	if s.manyTopics.Load() {
 		if err := s.statsRounds.await(ctx); err != nil {
@@ -176,7 +175,7 @@ func (s *Server) wireStats() Stats {
 	t := s.scheduler.Stats()
 	topics, leftOut := t.Topics, 0
 	s.manyTopics.Store(t.Beyond > 0)
-	if t.Beyond > 0 { // a page of them would cost more than all else here
+	if t.Beyond > 0 { // listing them would cost more than all the rest
 		topics, leftOut = nil, len(t.Topics)+t.Beyond
 	}
 	return Stats{

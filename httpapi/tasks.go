@@ -15,7 +15,7 @@ type taskInput struct {
 	ID string `path:"id" doc:"The task's id."`
 }
 
-// A changeTaskInput is a task that is to be changed.
+// A changeTaskInput names a task that is to be changed, with the conditions of the change.
 type changeTaskInput struct {
 	request
 	ID      string `path:"id" doc:"The task's id."`
@@ -37,8 +37,8 @@ func (in *changeTaskInput) in(ctx context.Context) (context.Context, error) {
 	return tasks.WithVersion(ctx, v), nil
 }
 
-// tagOf is the ETag of a task: its revision, and when it was created, which tells it from
-// another one that has had its id.
+// tagOf is the ETag of a task: its revision and its creation time, which distinguishes it from a
+// later task with the same id.
 func tagOf(t *tasks.Task) string {
 	return `"` + strconv.FormatInt(t.Revision, 10) + "." + strconv.FormatInt(t.Created.UnixMilli(), 36) + `"`
 }
@@ -60,7 +60,7 @@ type taskReply struct {
 	Body     Task
 }
 
-// A taggedTask is an answer that is a task.
+// A taggedTask is the answer with a task and its ETag.
 type taggedTask struct {
 	ETag string `header:"ETag" doc:"Names the revision of the task, for If-Match."`
 	Body Task
@@ -79,7 +79,7 @@ func (s *Server) schedule(ctx context.Context, in *request) (*taskReply, error) 
 	}
 	t, err := s.creator.Schedule(ctx, r)
 	if err != nil {
-		return nil, withTaskID(err, t.ID) // the one that was made, if none was chosen
+		return nil, withTaskID(err, t.ID) // the scheduler's id, if the caller chose none
 	}
 	status := http.StatusCreated
 	switch {
@@ -205,7 +205,7 @@ type listTasksInput struct {
 
 // list answers GET /v1/tasks.
 func (s *Server) list(ctx context.Context, in *listTasksInput) (*reply[TaskPage], error) {
-	state, _ := tasks.ParseState(in.State) // none of them is 0; huma has checked the others
+	state, _ := tasks.ParseState(in.State) // none of them is 0; huma has checked the text
 	return s.listed(ctx, in.gin, func() (tasks.Page, error) {
 		return s.scheduler.List(ctx, tasks.Query{Topic: in.Topic, Group: in.Group, State: state, Limit: in.Limit, Cursor: in.Cursor})
 	})

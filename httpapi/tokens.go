@@ -18,12 +18,17 @@ import (
 // A Scope is a part of the API that a token opens.
 type Scope string
 
-// The scopes. /healthz and /readyz are open to everybody.
+// The scopes. /healthz and /readyz need none.
 const (
-	ScopeSchedule Scope = "schedule" // create, replace, move, cancel, fire, get and list tasks, also by group
-	ScopeReceive  Scope = "receive"  // reserve tasks, and settle deliveries
-	ScopeRead     Scope = "read"     // everything that changes nothing, metrics and the dashboard included
-	ScopeAdmin    Scope = "admin"    // everything
+	// ScopeSchedule opens create, replace, move, cancel, fire, get and list of tasks, also by
+	// group.
+	ScopeSchedule Scope = "schedule"
+	// ScopeReceive opens reserve, and settling of deliveries.
+	ScopeReceive Scope = "receive"
+	// ScopeRead opens everything that changes nothing, metrics and the dashboard included.
+	ScopeRead Scope = "read"
+	// ScopeAdmin opens everything.
+	ScopeAdmin Scope = "admin"
 )
 
 // Scopes are all scopes there are.
@@ -32,23 +37,23 @@ var Scopes = []Scope{ScopeSchedule, ScopeReceive, ScopeRead, ScopeAdmin}
 // MaxTokens bounds the tokens of a server: each request is compared with all.
 const MaxTokens = 1000
 
-// A Token lets its bearer call the server. The server knows no more of it than its
-// digest, so that whoever reads its settings cannot use them.
+// A Token lets its bearer call the server. The server stores only its digest, so that its settings
+// do not reveal the token.
 type Token struct {
 	Name   string            // shows in the log, 1 to 64 of A-Z a-z 0-9 . _ : @ -
 	Scopes []Scope           // what it opens, at least one
 	SHA256 [sha256.Size]byte // of the token's text
 
-	// Topics are patterns of the topics that it is limited to, up to 100: names, or the
+	// Topics are patterns of the topics to which the token is limited, up to 100: names, or the
 	// beginning of names and an asterisk ("order.*"). Empty: all topics. Not with ScopeAdmin.
 	Topics []string
-	// MaxTopics and MaxPending bound how many topics and tasks of these there may be on each
-	// node before the token can create no more, see tasks.Grant. 0: no bound. Only with
-	// ScopeSchedule, and not with ScopeAdmin.
+	// MaxTopics and MaxPending bound how many topics, and how many waiting tasks, those topics may
+	// have on each node before the token can create no more, see tasks.Grant. 0: no bound. Only
+	// with ScopeSchedule, and not with ScopeAdmin.
 	MaxTopics, MaxPending int
 }
 
-// grant is what the token's calls are limited to; nil if there is nothing to say.
+// grant returns the limits of the token's calls; nil if there are none.
 func (t *Token) grant() *tasks.Grant {
 	g := tasks.Grant{Topics: t.Topics, MaxTopics: t.MaxTopics, MaxPending: t.MaxPending, Reserved: slices.Contains(t.Scopes, ScopeAdmin)}
 	if g.Equal(&tasks.Grant{}) {
@@ -57,8 +62,7 @@ func (t *Token) grant() *tasks.Grant {
 	return &g
 }
 
-// allow says who may use a route: bearers of any of these scopes. Admins may use
-// every route, also one that says nothing.
+// allow says which scopes open a route. Admins may use every route, also one that names no scope.
 type allow uint8
 
 const (
@@ -66,8 +70,8 @@ const (
 	receivers
 	readers
 	admins
-	public    // even without a token
-	allTopics // it tells of all topics: not for tokens that are limited to some
+	public    // no token is needed
+	allTopics // it reports on all topics: not for tokens that are limited to some
 
 	anyToken = schedulers | receivers | readers | admins // any token
 )
@@ -79,7 +83,7 @@ func allowOf(scopes []Scope) (a allow) {
 	return a
 }
 
-// scopes is the reverse, without admin where others do.
+// scopes returns the scopes in a, without admin if there are others.
 func (a allow) scopes() (list []Scope) {
 	for i, s := range Scopes {
 		if a&(1<<i) != 0 && (s != ScopeAdmin || len(list) == 0) {
@@ -106,9 +110,9 @@ type knownToken struct {
 	limit *tasks.Grant // nil: none
 }
 
-// SetTokens replaces the tokens of a server, for requests that begin from now on; a
-// long-poll that waits already goes on. There must be at least one. On an error, which
-// lists everything that is wrong, the tokens stay as they were.
+// SetTokens replaces the tokens of a server for requests that begin from now on. A long-poll that
+// is already waiting goes on. There must be at least one token. On an error, which lists everything
+// that is wrong, the tokens stay as they were.
 func (s *Server) SetTokens(tokens []Token) error {
 	if err := CheckTokens(tokens); err != nil {
 		return err
@@ -121,8 +125,8 @@ func (s *Server) SetTokens(tokens []Token) error {
 	return nil
 }
 
-// CheckTokens reports everything that is wrong with a list of tokens, each fault by
-// the token's name or, where it has none, its place.
+// CheckTokens returns everything that is wrong with a list of tokens. It names each token by its
+// name or, where it has none, by its place.
 func CheckTokens(tokens []Token) error {
 	var all *multierror.Error
 	fault := func(format string, args ...any) { all = multierror.Append(all, fmt.Errorf(format, args...)) }
@@ -205,8 +209,7 @@ func validTokenName(name string) bool {
 	return len(name) >= 1 && len(name) <= 64
 }
 
-// find returns the token with this text. It takes as long whether there is one or not,
-// and whichever it is.
+// find returns the token with this text, or nil. It takes the same time in every case.
 func (set tokenSet) find(text string) *knownToken {
 	digest := sha256.Sum256([]byte(text))
 	found := -1
@@ -219,7 +222,7 @@ func (set tokenSet) find(text string) *knownToken {
 	return &set[found]
 }
 
-// name is that of the token, "" if there is none.
+// name returns the name of the token, "" if t is nil.
 func (t *knownToken) name() string {
 	if t == nil {
 		return ""
@@ -230,8 +233,8 @@ func (t *knownToken) name() string {
 // A routeKey names a route as gin does.
 type routeKey struct{ method, path string }
 
-// admit returns the token of the caller, nil if the route needs none, and why the call is
-// refused, nil if it is not.
+// admit returns the token of the caller, nil if the route needs none, and why the call is refused,
+// nil if it is not.
 func (s *Server) admit(c *gin.Context) (caller *knownToken, refusal *Problem) {
 	set := s.tokens.Load()
 	if set == nil || c.FullPath() == "" { // no tokens, or no such route
@@ -256,8 +259,8 @@ func (s *Server) admit(c *gin.Context) (caller *knownToken, refusal *Problem) {
 	return token, token.refuses(c, may)
 }
 
-// refuses looks at the topics that a request names. Those of a body, and of tasks, the
-// scheduler compares with the token's.
+// refuses checks the topics in the path and the query against the token. The scheduler checks those
+// in a body, and those of tasks.
 func (t *knownToken) refuses(c *gin.Context, may allow) *Problem {
 	if len(t.Topics) == 0 {
 		return nil
@@ -277,7 +280,8 @@ func (t *knownToken) refuses(c *gin.Context, may allow) *Problem {
 	return nil
 }
 
-// notGranted says that a topic, or that of a task, is none of the token's. It tells neither.
+// notGranted says that a topic, or the topic of a task, is not one of the token's. It does not say
+// which, or whether it exists.
 func notGranted() *Problem {
 	p := invalidField("topic", "must be one that the token may use")
 	q := forbidden.with(tasks.ErrNotGranted.Error())
@@ -285,13 +289,13 @@ func notGranted() *Problem {
 	return q
 }
 
-// mayRead tells whether a request brings a token that opens what is for reading.
+// mayRead reports whether a request brings a token that opens what is for reading.
 func (s *Server) mayRead(r *http.Request) bool {
 	_, may := s.reader(r)
 	return may
 }
 
-// reader is mayRead, and tells what the token is limited to.
+// reader is mayRead, and also returns the limits of the token.
 func (s *Server) reader(r *http.Request) (limit *tasks.Grant, may bool) {
 	set := s.tokens.Load()
 	if set == nil {
@@ -305,8 +309,8 @@ func (s *Server) reader(r *http.Request) (limit *tasks.Grant, may bool) {
 	return token.limit, true
 }
 
-// challenge asks for a token. Where people open a page, their browser is told that it
-// may ask for it; behind a page that is open already, it must not.
+// challenge asks for a token. For pages it tells the browser that it may ask the user for one. For
+// calls from an open page it must not.
 func challenge(c *gin.Context, detail string) *Problem {
 	header := c.Writer.Header()
 	if !strings.HasPrefix(c.Request.URL.Path, "/v1/") {
@@ -316,8 +320,8 @@ func challenge(c *gin.Context, detail string) *Problem {
 	return unauthorized.with(detail)
 }
 
-// credential returns the token of a request. As a password of HTTP Basic it counts for
-// reading only: a browser adds that by itself, whoever made the page that asks.
+// credential returns the token of a request. As a password of HTTP Basic it is for reading only: a
+// browser adds it by itself, also to requests from pages of other sites.
 func credential(r *http.Request) (string, error) {
 	given := r.Header.Values("Authorization")
 	if len(given) == 0 {

@@ -101,7 +101,7 @@ func wireTopics(topics []tasks.Topic) []Topic {
 	return list
 }
 
-// settings reads the settings of a topic.
+// settings reads the settings of a topic in a request.
 func (s *scanner) settings(t *tasks.TopicSettings) {
 	for key := range s.object("") {
 		switch string(key) {
@@ -220,9 +220,9 @@ type replaceTopicInput struct {
 	Replace     bool   `query:"replace" doc:"Also if that drops a way of delivery of which tasks wait."`
 }
 
-// keepsDelivery refuses settings that name no way of delivery, so that the topic's tasks would
-// be pulled, while the topic has another one and tasks. It returns the revision that the
-// settings must still have then.
+// keepsDelivery refuses settings without a way of delivery, which would make the topic's tasks wait
+// for receivers, while the topic has a way and tasks. It returns the revision that the settings
+// must still have.
 func (s *Server) keepsDelivery(ctx context.Context, topic string, revision int64) (int64, error) {
 	t, err := s.scheduler.Topic(topic)
 	if err != nil || t.Revision == 0 || t.Settings.Kind == tasks.Pull || t.Settings.Kind == tasks.Handler {
@@ -265,8 +265,8 @@ func (s *Server) putTopic(ctx context.Context, in *replaceTopicInput) (*topicRep
 	return replyTopic(&t), nil
 }
 
-// ifRevision is the revision that the settings must have: -1 for any, 0 for none
-// being set yet.
+// ifRevision returns the revision that the settings must have: -1 for any, 0 if none may be set
+// yet.
 func (s *Server) ifRevision(topic, ifMatch, ifNoneMatch string) (int64, error) {
 	switch {
 	case ifMatch != "" && ifNoneMatch != "":

@@ -11,11 +11,11 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// This file holds what stands on the wire about tasks. The types of requests
-// only describe them for the OpenAPI document: they are decoded by decode.go,
-// straight into the scheduler's types. A test keeps the two in step.
+// This file has the wire form of tasks. The types of requests only describe them for the OpenAPI
+// document: decode.go decodes requests straight into the scheduler's types. A test keeps the two in
+// step.
 
-// NewTask describes a task that is asked for.
+// NewTask describes a task in a request.
 type NewTask struct {
 	ID          string            `json:"id,omitempty" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" maxLength:"128" doc:"Chosen by the caller, so that a request may be repeated. A UUIDv7 is made when it is left out."`
 	Topic       string            `json:"topic" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" minLength:"1" maxLength:"128" doc:"The kind of task."`
@@ -30,7 +30,7 @@ type NewTask struct {
 // TaskBody describes a task that is put under the id in the path.
 type TaskBody NewTask
 
-// TaskChange describes what may be changed about a task.
+// TaskChange describes the changes of a task in a request.
 type TaskChange struct {
 	Delay   span   `json:"delay,omitempty" doc:"The new deadline, from now. Not together with due_at."`
 	DueAt   string `json:"due_at,omitempty" format:"date-time" doc:"The new deadline."`
@@ -83,7 +83,7 @@ type Task struct {
 	Durability  string            `json:"durability,omitempty" enum:"spooled" doc:"spooled: Redis does not have the task yet, only the disk of this node. Left out otherwise."`
 }
 
-// spooled is the durability of a task that is in the spool.
+// spooled is the durability of a task in the spool.
 const spooled = "spooled"
 
 // payload is any JSON in an answer.
@@ -136,7 +136,7 @@ func wireTask(t *tasks.Task) Task {
 	return w
 }
 
-// isJSON tells whether data is a single JSON value that an answer may hold.
+// isJSON reports whether data is a single JSON value that an answer may hold.
 func isJSON(data []byte) bool {
 	s := scan(data)
 	s.skip()
@@ -152,5 +152,5 @@ func wirePage(p tasks.Page) TaskPage {
 	return w
 }
 
-// typeOf is the type that describes a request's body in the OpenAPI document.
+// typeOf returns the type that describes a request's body in the OpenAPI document.
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
