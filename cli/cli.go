@@ -32,14 +32,14 @@ type commands struct {
 	Reserve reserve `cmd:"" group:"Receivers" help:"Take tasks that are ready: print them, or run a command for each."`
 	Ack     ack     `cmd:"" group:"Receivers" help:"Finish deliveries: the tasks are done."`
 	Release release `cmd:"" group:"Receivers" help:"Give deliveries back: another attempt follows."`
-	Extend  extend  `cmd:"" group:"Receivers" help:"Begin the leases of deliveries anew."`
+	Extend  extend  `cmd:"" group:"Receivers" help:"Begin the leases of deliveries again."`
 	Bury    bury    `cmd:"" group:"Receivers" help:"Give deliveries up: the tasks are dead."`
 
 	Topics   topics   `cmd:"" group:"Operation" help:"Look at topics and set them up."`
 	Nodes    nodes    `cmd:"" group:"Operation" help:"Look at the nodes that share a ledger, and drain one."`
 	Dead     dead     `cmd:"" group:"Operation" help:"Look at dead tasks, bring them back or delete them."`
 	Stats    stats    `cmd:"" group:"Operation" help:"Show the counts of a server."`
-	Forecast forecast `cmd:"" group:"Operation" help:"Tell how many tasks fall due when."`
+	Forecast forecast `cmd:"" group:"Operation" help:"Count the tasks that fall due, by time."`
 	Events   events   `cmd:"" group:"Operation" help:"Tell what happens to tasks, a line each, until interrupted. A server that stops ends it with status 6."`
 }
 

@@ -74,7 +74,7 @@ func TestNodes(t *testing.T) {
 	if s := nodes["n3"]["shards"].(map[string]any); s["adopted"] != 8.0 || nodes["n1"]["state"] != "released" {
 		t.Errorf("got %v", nodes)
 	}
-	shells["n3"].fails(exitConflict, []string{"nodes", "drain", "n3"}, "Nobody can take over")
+	shells["n3"].fails(exitConflict, []string{"nodes", "drain", "n3"}, "No other node can take over")
 	if code := stops["n3"](); code != exitOK { // with nobody to hand over to
 		t.Errorf("the last server ends with %d", code)
 	}

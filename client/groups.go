@@ -6,7 +6,7 @@ import (
 )
 
 // Group returns a page of the tasks of a group, the soonest first; limit and cursor are
-// those of a Query. A group that nobody has met is empty. All with Query.Group goes
+// those of a Query. An unknown group is empty. All with Query.Group goes
 // through all of them.
 //
 // Errors: ErrInvalid, ErrUnavailable, ErrUnreachable.

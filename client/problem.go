@@ -26,7 +26,7 @@ var (
 	// ErrNoNode: no node of this name shares the server's ledger.
 	ErrNoNode = errors.New("there is no such node")
 	// ErrNoHeir: there is nobody who could take over what the node holds.
-	ErrNoHeir = errors.New("nobody can take over")
+	ErrNoHeir = errors.New("no other node can take over")
 	// ErrExists: the id is taken by a task with other content.
 	ErrExists = errors.New("the id is taken")
 	// ErrDelivering: the task is being delivered, and can be neither cancelled nor changed.

@@ -129,7 +129,7 @@ func (a *answerWriter) add(n int64) {
 // up.
 func (a *answerWriter) take(n int64) error {
 	if !a.server.answers.take(n) {
-		return a.server.refuse(refusedAnswer, overloaded.with("too many answers are on their way at once"))
+		return a.server.refuse(refusedAnswer, overloaded.with("too many answers are being written at once"))
 	}
 	a.taken += n
 	return nil

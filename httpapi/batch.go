@@ -10,16 +10,16 @@ import (
 
 // BatchAnswer reports the outcome of each task of a batch.
 type BatchAnswer struct {
-	Accepted int          `json:"accepted" doc:"How many tasks were taken."`
-	IDs      []string     `json:"ids" nullable:"false" doc:"The id of each task, in the order of the batch; empty for one that was not taken."`
-	Errors   []BatchError `json:"errors" nullable:"false" doc:"Those that were not taken, in the order of the batch."`
-	Spooled  []string     `json:"spooled,omitempty" doc:"The ids of those that were taken and are spooled: only the disk of this node has them yet. Left out if there are none."`
+	Accepted int          `json:"accepted" doc:"How many tasks were scheduled."`
+	IDs      []string     `json:"ids" nullable:"false" doc:"The id of each task, in the order of the batch; empty for a task that was not scheduled."`
+	Errors   []BatchError `json:"errors" nullable:"false" doc:"The tasks that were not scheduled, in the order of the batch."`
+	Spooled  []string     `json:"spooled,omitempty" doc:"The ids of scheduled tasks that are spooled: only the disk of this node has them yet. Left out if there are none."`
 }
 
 // BatchError reports why a task of a batch was not scheduled.
 type BatchError struct {
 	Index   int      `json:"index" doc:"Its place in the batch, from 0."`
-	ID      string   `json:"id,omitempty" doc:"Its id, unless that is what is wrong."`
+	ID      string   `json:"id,omitempty" doc:"Its id, unless the id is the fault."`
 	Problem *Problem `json:"problem"`
 }
 

@@ -16,7 +16,7 @@ func (s *scanner) task(r *tasks.Request) {
 		case "id":
 			before := len(s.faults)
 			if r.ID = s.str("id"); r.ID == "" && s.err == nil && len(s.faults) == before {
-				s.fault("id", "must not be empty; leave it out to have one made")
+				s.fault("id", "must not be empty; leave it out to get one from the server")
 			}
 		case "topic":
 			r.Topic = s.topic()

@@ -171,7 +171,7 @@ func (e *eventStream) endWithServer(cancel func()) (over func()) {
 	}
 }
 
-var errRevoked = errors.New("the token opens this no more")
+var errRevoked = errors.New("the token no longer allows this")
 
 // add encodes events, and writes all but the last piece of them.
 func (e *eventStream) add(events []tasks.Event, lost int64) error {

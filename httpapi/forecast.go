@@ -12,7 +12,7 @@ type Forecast struct {
 	From       string   `json:"from" format:"date-time" doc:"Where the first step begins: now."`
 	Step       duration `json:"step" doc:"Length of each step."`
 	Counts     []int64  `json:"counts" nullable:"false" doc:"By step: tasks whose next attempt falls into it."`
-	Ready      int64    `json:"ready" doc:"Tasks whose time has come, and that wait for their receiver."`
+	Ready      int64    `json:"ready" doc:"Tasks that are due and wait for their receiver."`
 	Delivering int64    `json:"delivering" doc:"Tasks that are being delivered."`
 	Later      int64    `json:"later" doc:"Tasks whose next attempt is after the last step."`
 	Complete   bool     `json:"complete" doc:"false while replay runs: what was not read yet is missing."`

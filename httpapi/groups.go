@@ -9,7 +9,7 @@ import (
 // GroupCancelled reports what the cancellation of a group has done.
 type GroupCancelled struct {
 	Cancelled      int      `json:"cancelled" doc:"Tasks that are never delivered (again)."`
-	Delivering     []string `json:"delivering" nullable:"false" maxItems:"1000" doc:"Ids of tasks that were being delivered, and are left to their receivers."`
+	Delivering     []string `json:"delivering" nullable:"false" maxItems:"1000" doc:"Ids of tasks that are being delivered. They are not changed."`
 	MoreDelivering int      `json:"more_delivering,omitempty" doc:"How many of those there were beyond the first 1,000. Left out if all are named."`
 }
 

@@ -16,20 +16,20 @@ type Alive struct {
 // Readiness is the answer of /readyz.
 type Readiness struct {
 	Ready        bool       `json:"ready"`
-	Starting     bool       `json:"starting" doc:"The ledger was not reached yet since the start."`
+	Starting     bool       `json:"starting" doc:"The ledger has not been reached since the start."`
 	ShuttingDown bool       `json:"shutting_down" doc:"Requests are still answered, but should go elsewhere."`
-	Draining     bool       `json:"draining" doc:"The node hands over what it holds, and takes no new tasks."`
-	Unsure       bool       `json:"unsure" doc:"The node was cut off from the ledger for so long that others may have adopted what it holds: on_outage says whether it delivers."`
-	Away         int        `json:"away" doc:"Shards of the node's own that other nodes still hold. After a start it is ready when they have come home, or were waited for long enough."`
+	Draining     bool       `json:"draining" doc:"The node hands over its shards and takes no new tasks."`
+	Unsure       bool       `json:"unsure" doc:"The node was cut off from the ledger for so long that other nodes may have adopted its shards. on_outage says whether it delivers."`
+	Away         int        `json:"away" doc:"Shards of this node that other nodes still hold. After a start the node is ready when it has them back, or has waited for them long enough."`
 	Replay       Replay     `json:"replay"`
 	Ledger       LedgerView `json:"ledger"`
-	Waiting      []Waiting  `json:"waiting" nullable:"false" doc:"What is stuck or not served yet, what has waited longest first."`
+	Waiting      []Waiting  `json:"waiting" nullable:"false" doc:"Everything that is stuck or not served yet, longest wait first."`
 }
 
 // Waiting is one thing that is stuck or not served yet.
 type Waiting struct {
 	What   string `json:"what"`
-	Detail string `json:"detail,omitempty" doc:"What it waits for."`
+	Detail string `json:"detail,omitempty" doc:"Name of the thing that it waits for."`
 	Since  string `json:"since" format:"date-time"`
 }
 
@@ -43,13 +43,13 @@ type Replay struct {
 // LedgerView reports the state of the ledger.
 type LedgerView struct {
 	OK        bool     `json:"ok"`
-	Stalled   duration `json:"stalled" doc:"How long it has not answered a write."`
-	Condition string   `json:"condition,omitempty" doc:"Why it takes no new records, or does not answer."`
+	Stalled   duration `json:"stalled" doc:"Time since it stopped answering writes."`
+	Condition string   `json:"condition,omitempty" doc:"Why the ledger takes no new records, or does not answer."`
 
 	Where       string   `json:"where,omitempty" doc:"The storage, without its secrets."`
-	Version     string   `json:"version,omitempty" doc:"Of the storage's server; the lowest, where there are several."`
+	Version     string   `json:"version,omitempty" doc:"Of the storage's server; the lowest if there are several."`
 	Latency     duration `json:"latency,omitempty" doc:"Of a recent round trip to it."`
-	ClockOffset duration `json:"clock_offset,omitempty" doc:"Its clock minus this machine's. Deadlines are kept by this machine's."`
+	ClockOffset duration `json:"clock_offset,omitempty" doc:"Its clock minus the clock of this machine, by which deadlines are kept."`
 	Warnings    []string `json:"warnings,omitempty" nullable:"false" doc:"What an operator should change."`
 }
 

@@ -68,7 +68,7 @@ func (s *Server) middleware(c *gin.Context) {
 		writeProblem(c, s.refuse(refusedSite, crossOrigin.with("")))
 		return
 	case s.isRebinding(c.Request):
-		writeProblem(c, s.refuse(refusedHost, crossOrigin.with("the Host header is no name of this server: --allowed-host adds names, and with TLS or tokens no others are needed")))
+		writeProblem(c, s.refuse(refusedHost, crossOrigin.with("the Host header is not a name of this server: --allowed-host adds names; with TLS or tokens none are needed")))
 		return
 	}
 	var refusal *Problem

@@ -11,20 +11,20 @@ import (
 type Node struct {
 	Name         string      `json:"name"`
 	Self         bool        `json:"self" doc:"This server's own."`
-	State        string      `json:"state" enum:"live,draining,silent,released" doc:"live: it shows signs of life. draining: it hands over what it holds, and ends then. silent: it shows none; others adopt what it holds, once it is taken for dead and has no status. released: its last process has ended in order."`
-	HeartbeatAge duration    `json:"heartbeat_age" doc:"For how long this server has seen no sign of life."`
+	State        string      `json:"state" enum:"live,draining,silent,released" doc:"live: it shows signs of life. draining: it hands over its shards and then ends. silent: it shows none; once it counts as dead and has no status, other nodes adopt its shards. released: its last process has ended in order."`
+	HeartbeatAge duration    `json:"heartbeat_age" doc:"Time since this server last saw a sign of life of the node."`
 	Address      string      `json:"address,omitempty" doc:"Where it serves HTTP. Left out if it does not."`
 	Version      string      `json:"version,omitempty" doc:"Of the program."`
-	Process      string      `json:"process,omitempty" doc:"Which process, for people."`
+	Process      string      `json:"process,omitempty" doc:"The process, in words."`
 	Shards       NodeShards  `json:"shards"`
-	Status       *NodeStatus `json:"status,omitempty" doc:"What its memory had to say with its last sign of life. Left out if it shows none any more, or that is not known."`
+	Status       *NodeStatus `json:"status,omitempty" doc:"What the node reported with its last sign of life. Left out if the node is silent, or its report is not known."`
 }
 
 // NodeShards are how many shards a node has.
 type NodeShards struct {
-	Own     int `json:"own" doc:"That it has made."`
-	Held    int `json:"held" doc:"Of those, how many it holds; others hold the rest."`
-	Adopted int `json:"adopted" doc:"Of other nodes, that it holds."`
+	Own     int `json:"own" doc:"Shards that it has made."`
+	Held    int `json:"held" doc:"Of those, how many it holds; other nodes hold the rest."`
+	Adopted int `json:"adopted" doc:"Shards of other nodes that it holds."`
 }
 
 // NodeStatus is what a node reports of its memory.
@@ -35,17 +35,17 @@ type NodeStatus struct {
 	Dead       int64        `json:"dead"`
 	Room       int          `json:"room" doc:"How many more tasks its memory takes."`
 	Lateness   NodeLateness `json:"lateness"`
-	CatchingUp bool         `json:"catching_up" doc:"It has not read all tasks yet that it holds."`
-	Unsure     bool         `json:"unsure" doc:"It was cut off from the ledger for so long that others may have adopted what it holds."`
-	Backlog    bool         `json:"backlog" doc:"More ready tasks wait than its sweep.backlog."`
+	CatchingUp bool         `json:"catching_up" doc:"The node has not read all of its tasks yet."`
+	Unsure     bool         `json:"unsure" doc:"The node was cut off from the ledger for so long that other nodes may have adopted its shards."`
+	Backlog    bool         `json:"backlog" doc:"More ready tasks wait than the node's sweep.backlog."`
 
-	DrainsFailed int    `json:"drains_failed" doc:"How often it has given up to drain itself since it started. It takes no tasks from then on; asked again, it goes on."`
-	DrainFault   string `json:"drain_fault,omitempty" doc:"Why, the last time."`
+	DrainsFailed int    `json:"drains_failed" doc:"How often the node has given up its own drain since it started. It takes no tasks from then on. Another drain request resumes the drain."`
+	DrainFault   string `json:"drain_fault,omitempty" doc:"Why it gave up the last time."`
 }
 
 // NodeLateness is how late first attempts began since the start of the node.
 type NodeLateness struct {
-	P50 duration `json:"p50" doc:"Half of them were at most so late: the upper bound of a bucket. What is above the last one, 1h, is shown as that."`
+	P50 duration `json:"p50" doc:"Half of them were at most this late: the upper bound of a bucket. A value above the last bound, 1h, is shown as 1h."`
 	P99 duration `json:"p99"`
 }
 

@@ -17,17 +17,17 @@ import (
 // server that explains it, and is what a program should compare. Title and Detail are for people
 // and may change.
 type Problem struct {
-	Type     string       `json:"type" format:"uri-reference" example:"/problems/invalid" doc:"Names the kind of problem, and leads to its explanation."`
+	Type     string       `json:"type" format:"uri-reference" example:"/problems/invalid" doc:"Names the kind of problem; the path of its explanation."`
 	Title    string       `json:"title" doc:"The kind of problem in words. Always the same for one type."`
 	Status   int          `json:"status" doc:"The HTTP status of the answer."`
 	Detail   string       `json:"detail,omitempty" doc:"What happened this time. It never repeats a value of the request."`
 	Errors   []FieldFault `json:"errors,omitempty" nullable:"false" doc:"Each field that is wrong."`
 	ID       string       `json:"id,omitempty" doc:"The id of the task, where repeating the request with it is safe."`
-	IDs      []string     `json:"ids,omitempty" nullable:"false" doc:"The same for a batch, in its order."`
-	Recorded *bool        `json:"recorded,omitempty" doc:"False: the server has done what was asked for, and the ledger, which does not answer, has not recorded it yet. The end of the process would undo it. Repeating the request tells."`
-	Done     int          `json:"done,omitempty" doc:"How many tasks were dealt with before, where a request goes in pieces. Repeating it does the rest."`
+	IDs      []string     `json:"ids,omitempty" nullable:"false" doc:"The same, for each task of a batch."`
+	Recorded *bool        `json:"recorded,omitempty" doc:"False: the server has done this, but the ledger does not answer and has not recorded it yet. The end of the process would undo it. Repeat the request to learn whether it is recorded."`
+	Done     int          `json:"done,omitempty" doc:"Tasks done before the problem, where a request is done in pieces. Repeating it does the rest."`
 
-	RequestID string `json:"request_id,omitempty" doc:"The X-Request-Id of the answer, by which the log knows the request."`
+	RequestID string `json:"request_id,omitempty" doc:"The X-Request-Id of the answer, which the log uses too."`
 
 	retryAfter time.Duration
 	cause      error // of a defect, for the log
@@ -88,7 +88,7 @@ var (
 		"The body is empty where one is needed, is not JSON, is not UTF-8, is nested deeper than 256 levels, or goes on after its end.",
 		"Send one JSON value, encoded in UTF-8. The detail says at which byte the text stops being one.", 0}
 	unauthorized = &kind{"unauthorized", http.StatusUnauthorized, "A token is needed",
-		"The server has tokens, and the request brought none, an unknown one, or one in a way that does not serve here.",
+		"The server has tokens. The request brought none, an unknown one, or one in a form that this route does not accept.",
 		"Send Authorization: Bearer with a token of this server; a browser may send it as a password, for reading.", 0}
 	forbidden = &kind{"forbidden", http.StatusForbidden, "The token does not open this",
 		"The token is known, but has none of the scopes that the route needs; or it is limited to other topics than that of the request, or of the task.",
@@ -97,13 +97,13 @@ var (
 		"A browser made this request for a page of another origin, or under a name that is not this server's.",
 		"Call the API from a program, or open its pages at 127.0.0.1 or localhost. A proxy in front of it should set the Host header to the server's address. A server without tokens and TLS takes names in the public DNS only if --allowed-host has them.", 0}
 	notFound = &kind{"not_found", http.StatusNotFound, "Unknown or finished",
-		"There is no task with this id, or it is finished: which of the two is remembered only for a while.",
+		"There is no task with this id, or it is finished. Which of the two is known only for a while.",
 		"Check the id. A task that was delivered, cancelled or skipped is gone.", 0}
 	noSuchRoute = &kind{"no_such_route", http.StatusNotFound, "No such route",
-		"The path leads nowhere.",
+		"No route has this path.",
 		"Compare it with the routes at /docs.", 0}
 	noTopic = &kind{"topic_not_found", http.StatusNotFound, "The topic has no settings",
-		"Nobody has set this topic up, so there is nothing to show or to delete.",
+		"The topic has no settings to show or to delete.",
 		"Nothing is needed: tasks of such a topic are delivered with the defaults.", 0}
 	noNode = &kind{"node_not_found", http.StatusNotFound, "There is no such node",
 		"No node of this name shares the server's ledger.",
@@ -130,11 +130,11 @@ var (
 		"The topic has tasks that are pending, ready or being delivered. Without its settings they would be delivered by the defaults.",
 		"Purge the topic first, or delete it with ?force=true, which makes them dead.", 0}
 	dropsDelivery = &kind{"delivery_dropped", http.StatusConflict, "The way of delivery would be dropped",
-		"The settings name no delivery, and replace ones that have another than pull: the topic's tasks, of which some wait, would go nowhere until they are pulled.",
+		"The settings name no delivery, and replace ones that have another than pull: the topic has waiting tasks, which would not be delivered until they are pulled.",
 		"Change some settings with PATCH, give the delivery (also if it is to be pull), or repeat the request with ?replace=true.", 0}
-	noSuccessor = &kind{"nobody_to_take_over", http.StatusConflict, "Nobody can take over",
-		"No other node that is alive shares the server's ledger, so that there is nobody to hand tasks to.",
-		"Start another node first; or just stop this one, and its tasks wait for its next start.", 0}
+	noSuccessor = &kind{"nobody_to_take_over", http.StatusConflict, "No other node can take over",
+		"No other live node shares the server's ledger and can take its tasks.",
+		"Start another node first. Or stop this one: its tasks wait for its next start.", 0}
 	staleReceipt = &kind{"stale_receipt", http.StatusConflict, "The receipt is stale",
 		"The delivery of this receipt is over: it was settled, its lease ran out, or the task was handed out again.",
 		"Drop it. If the task is still unfinished, it is delivered again with another receipt.", 0}
@@ -143,7 +143,7 @@ var (
 		"Read it again, and repeat the change with the new ETag.", 0}
 	tooSlow = &kind{"too_slow", http.StatusRequestTimeout, "The body came too slowly",
 		"The body was not complete within a minute.",
-		"Send smaller bodies, or find out what holds them up on the way.", 0}
+		"Send smaller bodies, or find out what delays them.", 0}
 	tooLarge = &kind{"too_large", http.StatusRequestEntityTooLarge, "Too large",
 		"The body, a payload or the headers of a task are larger than this server accepts.",
 		"Send less: put the data elsewhere and a reference to it into the payload, or send smaller batches.", 0}
@@ -163,19 +163,19 @@ var (
 		"In the topics that the token is limited to there are as many tasks, or as many topics with tasks, as it may have on a node (max_pending, max_topics).",
 		"Wait until some are finished, or have the bound raised.", 10 * time.Second}
 	outcomeUnknown = &kind{"outcome_unknown", http.StatusServiceUnavailable, "The outcome is unknown",
-		"The ledger has not answered in time, and the write may have landed. With recorded: false, the ledger is known not to answer: the task is cancelled in the process that has it, which does not deliver it any more, but the end of that process, before the ledger answers, would bring it back.",
+		"The ledger has not answered in time, and the write may have landed. With recorded: false, the ledger is known not to answer: the process that has the task has cancelled it and does not deliver it any more. If that process ends before the ledger answers, the task comes back.",
 		"Repeat the request, with the id that the problem names if it names one: that is safe, whatever the outcome was.", time.Second}
 	unavailable = &kind{"ledger_unavailable", http.StatusServiceUnavailable, "The ledger is not available",
-		"The ledger takes no writes at the moment. Nothing was recorded, but for what done counts.",
+		"The ledger takes no writes at the moment. Nothing was recorded except what done counts.",
 		"Repeat the request after Retry-After seconds.", time.Second}
 	busy = &kind{"busy", http.StatusServiceUnavailable, "Too many requests change the same task",
-		"The ledger answers, but so many requests change the same task that this one did not get its turn in time. Nothing was recorded, but for what done counts.",
+		"The ledger answers, but so many requests change the same task that this one did not get its turn in time. Nothing was recorded except what done counts.",
 		"Repeat the request after Retry-After seconds; better, let fewer clients change one task at the same time.", time.Second}
 	nodeAway = &kind{"node_unavailable", http.StatusServiceUnavailable, "The node does not answer",
-		"The node that has the task, or that the path names, does not answer; or the task is just changing hands: its node has died and the others have not adopted it yet, or it is being handed over. Nothing was recorded.",
+		"The node that has the task, or that the path names, does not answer. Or the ownership of the task is changing: its node has died and no other node has adopted it yet, or it is being handed over. Nothing was recorded.",
 		"Repeat the request after Retry-After seconds. A node that has died is replaced after failover_after (10 s unless set) and the time to read its tasks.", time.Second}
 	replaying = &kind{"replaying", http.StatusServiceUnavailable, "Still replaying",
-		"The server has just started, or has just taken a shard over, and has not read everything back yet: this task's record, the settings of this topic, or which tasks are dead.",
+		"The server has just started, or has just taken a shard over, and has not read back this task's record, the settings of this topic, or the list of dead tasks.",
 		"Repeat the request after Retry-After seconds.", time.Second}
 	starting = &kind{"starting", http.StatusServiceUnavailable, "Still starting",
 		"The server has just started, and its ledger cannot be reached yet. /readyz says why.",
@@ -187,7 +187,7 @@ var (
 		"The server is about to end. Tasks already accepted are kept.",
 		"Repeat the request after Retry-After seconds, or with another server.", time.Second}
 	internal = &kind{"internal", http.StatusInternalServerError, "Internal error",
-		"Something went wrong that should not have. The log of the server tells more.",
+		"A defect of the server. Its log has the details.",
 		"Search the log for the X-Request-Id of the answer, and report it.", 0}
 )
 

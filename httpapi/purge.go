@@ -11,7 +11,7 @@ import (
 // Purged reports what a purge has done.
 type Purged struct {
 	Cancelled  int `json:"cancelled" doc:"Tasks that are never delivered (again)."`
-	Delivering int `json:"delivering" doc:"Tasks that were being delivered, and are left to their receivers."`
+	Delivering int `json:"delivering" doc:"Tasks that are being delivered. They are not changed."`
 }
 
 // purge answers DELETE /v1/topics/{topic}/tasks.

@@ -35,7 +35,7 @@ type (
 // SettleAnswer reports the outcome of each receipt.
 type SettleAnswer struct {
 	Settled    int            `json:"settled" doc:"How many deliveries were settled."`
-	Recorded   bool           `json:"recorded" doc:"Whether the ledger has confirmed all of them. If not, they count all the same, and are recorded later."`
+	Recorded   bool           `json:"recorded" doc:"Whether the ledger has confirmed all of them. If not, they are valid all the same, and are recorded later."`
 	LeaseUntil string         `json:"lease_until,omitempty" format:"date-time" doc:"After extend: when the first of the leases runs out."`
 	Errors     []ReceiptError `json:"errors" nullable:"false" doc:"The receipts that settled nothing."`
 }

@@ -16,8 +16,8 @@ import (
 
 // Reserve describes a request of a receiver.
 type Reserve struct {
-	Max   int  `json:"max,omitempty" minimum:"1" maximum:"1000" doc:"At most so many tasks, and no more once 4 MiB are reached. Default 1."`
-	Wait  span `json:"wait,omitempty" doc:"How long to wait for the first one, up to 60s. Left out: not at all."`
+	Max   int  `json:"max,omitempty" minimum:"1" maximum:"1000" doc:"The most tasks of the answer, which ends at 4 MiB as well. Default 1."`
+	Wait  span `json:"wait,omitempty" doc:"How long to wait for the first task, up to 60s. Left out: no wait."`
 	Lease span `json:"lease,omitempty" doc:"How long the deliveries may stay unsettled, 1s to 24h. Left out: the topic's lease."`
 }
 

@@ -60,10 +60,10 @@ func (s *Server) routes() error {
 
 	// Groups.
 	add(a, route{id: "list-group", allow: schedulers | readers, method: "GET", path: "/v1/groups/{group}", summary: "List the tasks of a group, soonest first",
-		about: "All but the dead. A group that nobody has met is empty.",
+		about: "All but the dead. An unknown group is empty.",
 		fails: lists}, s.listGroup)
 	add(a, route{id: "cancel-group", allow: schedulers, method: "DELETE", path: "/v1/groups/{group}", summary: "Cancel all pending and ready tasks of a group",
-		about: "Each of them definitely, but not all in one step: what was cancelled before a problem is told by done, and repeating the request does the rest. Tasks that are being delivered are left and named.",
+		about: "Each of them definitely, but not all in one step: done in a problem counts what was cancelled before it, and repeating the request does the rest. Tasks that are being delivered are left and named.",
 		fails: kinds{invalid}.and(writes...)}, s.cancelGroup)
 
 	// Receivers that pull.
@@ -74,7 +74,7 @@ func (s *Server) routes() error {
 		reads: typeOf[AckReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Ack))
 	add(a, route{id: "release", allow: receivers, method: "POST", path: "/v1/receipts/release", summary: "Give deliveries back: another attempt follows",
 		reads: typeOf[ReleaseReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Release))
-	add(a, route{id: "extend", allow: receivers, method: "POST", path: "/v1/receipts/extend", summary: "Begin the leases of deliveries anew",
+	add(a, route{id: "extend", allow: receivers, method: "POST", path: "/v1/receipts/extend", summary: "Begin the leases of deliveries again",
 		reads: typeOf[ExtendReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Extend))
 	add(a, route{id: "bury", allow: receivers, method: "POST", path: "/v1/receipts/bury", summary: "Give deliveries up: the tasks are dead",
 		reads: typeOf[BuryReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Bury))
@@ -90,7 +90,7 @@ func (s *Server) routes() error {
 		reads: typeOf[NewTopic](), fails: bodies.and(changed, dropsDelivery, nodeAway, replaying, unavailable, outcomeUnknown, closing)}, s.putTopic)
 	add(a, route{id: "patch-topic", allow: admins, method: "PATCH", path: "/v1/topics/{topic}", summary: "Change some settings of a topic",
 		about: "A JSON merge patch (RFC 7396): fields that are left out stay, null gives a field its default, and objects are merged. " +
-			"A topic that nobody has set up gets defaults for the rest.",
+			"A topic without settings gets defaults for the rest.",
 		reads: typeOf[NewTopic](), media: mediaMerge, fails: bodies.and(changed, unavailable, outcomeUnknown, closing)}, s.patchTopic)
 	add(a, route{id: "delete-topic", allow: admins, method: "DELETE", path: "/v1/topics/{topic}", summary: "Forget a topic's settings",
 		about: "Refused while the topic has tasks, at any node, unless force is true: then those that are pending or ready become dead, a piece " +
@@ -102,14 +102,14 @@ func (s *Server) routes() error {
 		status: 204, fails: kinds{invalid, unavailable, outcomeUnknown, closing}}, s.pause(false))
 
 	add(a, route{id: "purge-topic", allow: admins, method: "DELETE", path: "/v1/topics/{topic}/tasks", summary: "Cancel all pending and ready tasks of a topic",
-		about: "The topic may be the beginning of names and an asterisk, such as order.*: then all topics whose names begin so are purged. Goes in pieces: what was cancelled before a problem is told by done, and repeating the request does the rest. Tasks that are being delivered are left.",
+		about: "The topic may be the beginning of names and an asterisk, such as order.*: then all topics whose names begin so are purged. Goes in pieces: done in a problem counts what was cancelled before it, and repeating the request does the rest. Tasks that are being delivered are left.",
 		fails: kinds{invalid}.and(writes...)}, s.purge)
 
 	// Dead tasks.
 	add(a, route{id: "list-dead", allow: readers, method: "GET", path: "/v1/topics/{topic}/dead", summary: "List dead tasks",
 		fails: lists}, s.listDead)
 	add(a, route{id: "requeue-dead", allow: admins, method: "POST", path: "/v1/topics/{topic}/dead/requeue", summary: "Bring dead tasks back",
-		about: "They have all their attempts again, and one deadline: now, unless it is given. Ids that are not among the dead of the topic are skipped, and told.",
+		about: "They have all their attempts again, and one deadline: now, unless it is given. Ids that are not among the dead of the topic are skipped, and listed as unknown.",
 		reads: typeOf[Requeue](), fails: bodies.and(writes...)}, s.requeue)
 	add(a, route{id: "delete-dead", allow: admins, method: "DELETE", path: "/v1/topics/{topic}/dead", summary: "Delete dead tasks",
 		about: "Ids that are not dead are skipped.",
@@ -117,24 +117,24 @@ func (s *Server) routes() error {
 
 	// Nodes.
 	add(a, route{id: "list-nodes", allow: readers, method: "GET", path: "/v1/nodes", summary: "List the nodes that share the ledger",
-		about: "As this one last saw them, by name. On a ledger of one node it is that node.",
+		about: "As this node last saw them, by name. On a ledger of one node the list has that node only.",
 		fails: kinds{unavailable, closing}}, s.nodes)
-	add(a, route{id: "drain-node", allow: admins, method: "POST", path: "/v1/nodes/{node}/drain", summary: "Have a node hand over what it holds, and end",
-		about:  "Answered when it has begun; the list of nodes tells how far it is. It may be repeated. The node takes no new tasks, and is not ready, until it has ended.",
+	add(a, route{id: "drain-node", allow: admins, method: "POST", path: "/v1/nodes/{node}/drain", summary: "Have a node hand over its shards and end",
+		about:  "Answered when the drain has begun; the list of nodes shows its progress. It may be repeated. The node takes no new tasks, and is not ready, until it has ended.",
 		status: 202, fails: kinds{invalid, noNode, noSuccessor, unavailable, nodeAway, closing}}, s.drain)
 
 	// The server itself.
 	add(a, route{id: "stats", allow: readers | allTopics, method: "GET", path: "/v1/stats", summary: "Counts of everything"}, s.stats)
-	add(a, route{id: "forecast", allow: readers, method: "GET", path: "/v1/forecast", summary: "Tell how many tasks fall due when",
+	add(a, route{id: "forecast", allow: readers, method: "GET", path: "/v1/forecast", summary: "Count the tasks that fall due, by time",
 		about: "Counts the next attempt of each task, be it the first or a retry. It is no snapshot.",
 		fails: kinds{invalid, closing}}, s.forecast)
-	add(a, route{id: "events", allow: readers, method: "GET", path: eventsPath, summary: "Hear of what happens to tasks",
-		about:   "Server-sent events, from now on, without an end. A reader that is too slow loses events, and is told how many by an event of the type lost. Ids count those too; they begin anew with each stream, and Last-Event-ID changes nothing.",
+	add(a, route{id: "events", allow: readers, method: "GET", path: eventsPath, summary: "Stream the events of tasks",
+		about:   "Server-sent events, from now on, without an end. A reader that is too slow loses events; an event of the type lost says how many. Ids count lost events too. They begin again with each stream, and Last-Event-ID changes nothing.",
 		streams: []any{Event{}, EventsLost{}}, fails: kinds{invalid, overloaded, closing}}, s.events)
-	add(a, route{id: "alive", allow: public, method: "GET", path: "/healthz", summary: "Tell whether the server lives",
+	add(a, route{id: "alive", allow: public, method: "GET", path: "/healthz", summary: "Report whether the server is alive",
 		about: "503 once the scheduler has ended: the process should be restarted."}, s.alive)
-	add(a, route{id: "ready", allow: public, method: "GET", path: "/readyz", summary: "Tell whether replay is over",
-		about: "503 while the server waits for its ledger at the start and reads its tasks back, and while it drains or shuts down. A later outage of the ledger is told in the body only: the server goes on delivering."}, s.ready)
+	add(a, route{id: "ready", allow: public, method: "GET", path: "/readyz", summary: "Report whether replay is complete",
+		about: "503 while the server waits for its ledger at the start and reads its tasks back, and while it drains or shuts down. A later outage of the ledger shows in the body only: the server goes on delivering."}, s.ready)
 
 	if s.metrics != nil {
 		s.page(metricsPath, readers|allTopics, func(c *gin.Context) { s.scraped.ServeHTTP(c.Writer, c.Request) })

@@ -30,15 +30,15 @@ type Stats struct {
 
 // SweepStats are the counts of the sweep and its audit.
 type SweepStats struct {
-	Rescued        int64 `json:"rescued" doc:"Tasks found overdue; outside a fault always 0."`
+	Rescued        int64 `json:"rescued" doc:"Tasks found overdue; without a fault always 0."`
 	LeasesReturned int64 `json:"leases_returned"`
 	AuditChecked   int64 `json:"audit_checked"`
 	AuditRepaired  int64 `json:"audit_repaired"`
 
-	MissedWakes int64     `json:"missed_wakes" doc:"Topics whose receivers did not know of ready tasks; outside a fault always 0."`
+	MissedWakes int64     `json:"missed_wakes" doc:"Topics whose receivers were not notified of ready tasks; without a fault always 0."`
 	Backlog     int       `json:"backlog" doc:"Ready tasks of topics that the node delivers by itself."`
-	Backlogs    int64     `json:"backlogs" doc:"Times that they were more than sweep.backlog."`
-	Concurrency int       `json:"concurrency" doc:"What topics without a concurrency of their own have now; raised during a backlog."`
+	Backlogs    int64     `json:"backlogs" doc:"How often they were more than sweep.backlog."`
+	Concurrency int       `json:"concurrency" doc:"The bound of topics without a concurrency of their own; raised during a backlog."`
 	Full        FullSweep `json:"full"`
 }
 
@@ -52,8 +52,8 @@ type NodesStats struct {
 
 // FullSweep reports the sweeps over everything.
 type FullSweep struct {
-	Count  int64    `json:"count" doc:"That are over."`
-	LastAt string   `json:"last_at,omitempty" format:"date-time" doc:"When the last of them began; absent if there was none."`
+	Count  int64    `json:"count" doc:"Full sweeps that have ended."`
+	LastAt string   `json:"last_at,omitempty" format:"date-time" doc:"When the last one began; absent if there was none."`
 	Took   duration `json:"took" doc:"How long it took."`
 }
 
@@ -61,15 +61,15 @@ type FullSweep struct {
 type LedgerStats struct {
 	Commits        int64 `json:"commits"`
 	Changes        int64 `json:"changes" doc:"Puts, buries and deletes in those commits."`
-	Repeats        int64 `json:"repeats" doc:"Commits that were sent again."`
+	Repeats        int64 `json:"repeats" doc:"Commits sent again."`
 	Queued         int   `json:"queued" doc:"Changes that wait now."`
 	UnknownRecords int64 `json:"unknown_records" doc:"Records of a newer version, kept and not read."`
 }
 
 // SpoolStats are about tasks that Redis could not store. All is 0 without a spool.
 type SpoolStats struct {
-	Tasks     int    `json:"tasks" doc:"That only the disk of this node has."`
-	Moved     int64  `json:"moved" doc:"From there to Redis."`
+	Tasks     int    `json:"tasks" doc:"Tasks that only the disk of this node has."`
+	Moved     int64  `json:"moved" doc:"Tasks moved from there to Redis."`
 	Condition string `json:"condition,omitempty" doc:"Why the spool takes no new tasks."`
 }
 
@@ -82,7 +82,7 @@ type MemoryStats struct {
 
 // EventStats are about the readers of events.
 type EventStats struct {
-	Streams int   `json:"streams" doc:"That are open."`
+	Streams int   `json:"streams" doc:"Streams that are open."`
 	Lost    int64 `json:"lost" doc:"Events that their readers were too slow for."`
 }
 
@@ -93,7 +93,7 @@ type Counts struct {
 	Delivering int64 `json:"delivering"`
 	Dead       int64 `json:"dead"`
 
-	DeadOldestAt string `json:"dead_oldest_at,omitempty" format:"date-time" doc:"When the first of those that are dead died. Left out if there are none."`
+	DeadOldestAt string `json:"dead_oldest_at,omitempty" format:"date-time" doc:"When the oldest dead task died. Left out if there is none."`
 
 	Scheduled    int64    `json:"scheduled"`
 	Delivered    int64    `json:"delivered" doc:"Acknowledged."`
@@ -111,7 +111,7 @@ type Counts struct {
 type Lateness struct {
 	Count int64    `json:"count"`
 	Mean  duration `json:"mean"`
-	P50   duration `json:"p50" doc:"Half of them were at most so late: the upper bound of a bucket. What is above the last one, 1h, is shown as that."`
+	P50   duration `json:"p50" doc:"Half of them were at most this late: the upper bound of a bucket. A value above the last bound, 1h, is shown as 1h."`
 	P99   duration `json:"p99"`
 }
 

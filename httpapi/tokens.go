@@ -159,7 +159,7 @@ func CheckTokens(tokens []Token) error {
 		t.checkLimits(func(problem string) { fault("%s: %s", who, problem) })
 		switch other, twice := digests[t.SHA256]; {
 		case t.SHA256 == [sha256.Size]byte{} || t.SHA256 == nothing:
-			fault("%s: sha256 must be the digest of a token, not of nothing", who)
+			fault("%s: sha256 must be the digest of a token, not of an empty text", who)
 		case twice:
 			fault("%s: sha256 is that of %s: one token cannot have two names", who, other)
 		default:
@@ -266,7 +266,7 @@ func (t *knownToken) refuses(c *gin.Context, may allow) *Problem {
 		return nil
 	}
 	if may&allTopics != 0 {
-		return forbidden.with("it tells of all topics, and the token is limited to some")
+		return forbidden.with("it reports on all topics, and the token is limited to some")
 	}
 	names := c.Request.URL.Query()["topic"]
 	if name, named := c.Params.Get("topic"); named {
@@ -325,7 +325,7 @@ func challenge(c *gin.Context, detail string) *Problem {
 func credential(r *http.Request) (string, error) {
 	given := r.Header.Values("Authorization")
 	if len(given) == 0 {
-		return "", errors.New("the request brought none")
+		return "", errors.New("the request has none")
 	}
 	if len(given) > 1 {
 		return "", errors.New("there must be one Authorization header")
@@ -336,7 +336,7 @@ func credential(r *http.Request) (string, error) {
 	}
 	if _, password, ok := r.BasicAuth(); ok {
 		if r.Method != http.MethodGet {
-			return "", errors.New("as a password it serves for reading only; send Authorization: Bearer")
+			return "", errors.New("as a password it is for reading only; send Authorization: Bearer")
 		}
 		return password, nil
 	}

@@ -28,7 +28,7 @@ type NewTopic struct {
 // NewRetry describes the schedule of attempts in a request.
 type NewRetry struct {
 	MaxAttempts int  `json:"max_attempts,omitempty" minimum:"1" maximum:"1000000" doc:"Then the task is dead. Left out, max_age alone ends it (with count_crashes: 20)."`
-	MaxAge      span `json:"max_age,omitempty" doc:"The first attempt that fails so long after the deadline is the last one, 1s to 3660d. Default: 24h where max_attempts is left out, or no bound."`
+	MaxAge      span `json:"max_age,omitempty" doc:"The first attempt that fails this long after the deadline is the last one, 1s to 3660d. Default: 24h where max_attempts is left out, else no bound."`
 	MinBackoff  span `json:"min_backoff,omitempty" doc:"1ms to 24h. Default 1s."`
 	MaxBackoff  span `json:"max_backoff,omitempty" doc:"min_backoff to 30d. Default 10m."`
 }
@@ -52,13 +52,13 @@ type Topic struct {
 	Misfire      string   `json:"misfire"`
 	CountCrashes bool     `json:"count_crashes"`
 	Paused       bool     `json:"paused"`
-	Revision     int64    `json:"revision" doc:"Of the settings; 0 if nobody has set any."`
+	Revision     int64    `json:"revision" doc:"Of the settings; 0 if none are set."`
 	Counts       Counts   `json:"counts"`
 
-	ConcurrencySet bool     `json:"concurrency_set" doc:"Somebody has set concurrency. Where nobody has, it is the default, and a backlog raises it."`
+	ConcurrencySet bool     `json:"concurrency_set" doc:"Whether concurrency is set. Unset, it is the default, and a backlog raises it."`
 	DeadRetention  duration `json:"dead_retention"`
-	Undeliverable  string   `json:"undeliverable,omitempty" doc:"Why this node cannot deliver the topic's tasks, which wait: its settings ask for what it does not have."`
-	ConcurrencyNow int      `json:"concurrency_now" doc:"What holds at this moment: concurrency, or more during a backlog."`
+	Undeliverable  string   `json:"undeliverable,omitempty" doc:"Why this node cannot deliver the topic's tasks: it lacks what their settings need. The tasks wait."`
+	ConcurrencyNow int      `json:"concurrency_now" doc:"The bound in force: concurrency, or more during a backlog."`
 }
 
 // Retry is the schedule of attempts in an answer.
@@ -209,14 +209,14 @@ type patchTopicInput struct {
 	request
 	Topic       string `path:"topic" doc:"Name of the topic."`
 	IfMatch     string `header:"If-Match" maxLength:"64" doc:"Set only if the settings have this ETag; * means that there are some."`
-	IfNoneMatch string `header:"If-None-Match" enum:"*" doc:"Set only if nobody has set any."`
+	IfNoneMatch string `header:"If-None-Match" enum:"*" doc:"Set only if no settings are set."`
 }
 
 type replaceTopicInput struct {
 	request
 	Topic       string `path:"topic" doc:"Name of the topic."`
 	IfMatch     string `header:"If-Match" maxLength:"64" doc:"Set only if the settings have this ETag; * means that there are some."`
-	IfNoneMatch string `header:"If-None-Match" enum:"*" doc:"Set only if nobody has set any."`
+	IfNoneMatch string `header:"If-None-Match" enum:"*" doc:"Set only if no settings are set."`
 	Replace     bool   `query:"replace" doc:"Also if that drops a way of delivery of which tasks wait."`
 }
 
@@ -280,7 +280,7 @@ func (s *Server) ifRevision(topic, ifMatch, ifNoneMatch string) (int64, error) {
 		if err == nil && t.Revision > 0 {
 			return t.Revision, nil
 		}
-		return 0, changed.with("nobody has set any")
+		return 0, changed.with("the topic has no settings")
 	}
 	tag, opened := strings.CutPrefix(ifMatch, `"`)
 	tag, closed := strings.CutSuffix(tag, `"`)

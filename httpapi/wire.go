@@ -21,7 +21,7 @@ type NewTask struct {
 	Topic       string            `json:"topic" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" minLength:"1" maxLength:"128" doc:"The kind of task."`
 	Delay       span              `json:"delay,omitempty" doc:"Time until the task is due, at most 10 years. Not together with due_at; neither means now."`
 	DueAt       string            `json:"due_at,omitempty" format:"date-time" doc:"The deadline, at most 10 years ahead. One in the past is due at once."`
-	Payload     any               `json:"payload,omitempty" doc:"Any JSON. The receiver gets its very bytes."`
+	Payload     any               `json:"payload,omitempty" doc:"Any JSON. The receiver gets the same bytes."`
 	Headers     map[string]string `json:"headers,omitempty" maxProperties:"64" doc:"Handed to the receiver, at most 8 KiB together."`
 	MaxLateness span              `json:"max_lateness,omitempty" doc:"Not delivered if later than that."`
 	Group       string            `json:"group,omitempty" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" maxLength:"128" doc:"Names the tasks that belong together."`
@@ -67,9 +67,9 @@ type Task struct {
 	Topic       string            `json:"topic"`
 	State       string            `json:"state" enum:"pending,ready,delivering,dead"`
 	DueAt       string            `json:"due_at" format:"date-time" doc:"The deadline."`
-	NextAt      string            `json:"next_at" format:"date-time" doc:"When the next attempt starts: at the deadline; once that has come, at the place in the topic's spread; after a failed attempt, later."`
-	Payload     payload           `json:"payload,omitempty" doc:"As it was given. Left out if there is none."`
-	PayloadB64  string            `json:"payload_base64,omitempty" contentEncoding:"base64" doc:"Instead of payload, where a program that embeds the scheduler gave one that is not JSON."`
+	NextAt      string            `json:"next_at" format:"date-time" doc:"When the next attempt starts: at the deadline; in a topic with a spread, at the task's place in it; after a failed attempt, later."`
+	Payload     payload           `json:"payload,omitempty" doc:"As it was given. Left out if the task has none."`
+	PayloadB64  string            `json:"payload_base64,omitempty" contentEncoding:"base64" doc:"In place of payload, where an embedding program gave a payload that is not JSON."`
 	Headers     map[string]string `json:"headers,omitempty"`
 	Group       string            `json:"group,omitempty"`
 	MaxLateness *duration         `json:"max_lateness,omitempty"`
@@ -77,10 +77,10 @@ type Task struct {
 	Revision    int64             `json:"revision" doc:"1 at first, one more with every change."`
 	CreatedAt   string            `json:"created_at" format:"date-time"`
 	DiedAt      string            `json:"died_at,omitempty" format:"date-time" doc:"Of a dead task."`
-	Reason      string            `json:"reason,omitempty" enum:"exhausted,buried,deleted" doc:"Why a dead task is dead: its attempts were exhausted, it was buried by its receiver, or its topic was deleted by force. Left out if nobody knows it any more."`
+	Reason      string            `json:"reason,omitempty" enum:"exhausted,buried,deleted" doc:"Why a dead task is dead: its attempts were exhausted, it was buried by its receiver, or its topic was deleted by force. Left out if the reason is no longer known."`
 	LastError   string            `json:"last_error,omitempty" doc:"Of the last failed attempt, or why it was buried."`
 	Node        string            `json:"node" doc:"The node that owns the task."`
-	Durability  string            `json:"durability,omitempty" enum:"spooled" doc:"spooled: Redis does not have the task yet, only the disk of this node. Left out otherwise."`
+	Durability  string            `json:"durability,omitempty" enum:"spooled" doc:"spooled: only the disk of this node has the task, Redis does not have it yet. Left out otherwise."`
 }
 
 // spooled is the durability of a task in the spool.

@@ -49,7 +49,7 @@ var (
 	fullSweepAt     = name("sweep_full_timestamp_seconds", "When the last of them began, in Unix time; 0 if there was none.")
 	fullSweepTook   = name("sweep_full_seconds", "How long it took.")
 	backlog         = name("sweep_backlog", "Ready tasks of topics that the node delivers by itself.")
-	backlogs        = name("sweep_backlogs_total", "Times that they were more than sweep.backlog.")
+	backlogs        = name("sweep_backlogs_total", "How often they were more than sweep.backlog.")
 	workers         = name("deliveries_running", "Places of deliveries that are taken, of at most max_deliveries; a way that delivers batches takes several at once.")
 	crowd           = name("deliveries_waiting_topics", "Topics that want to make more, and share the places by their weight; 0 while there are enough.")
 	concurrency     = name("sweep_concurrency", "Deliveries at once that a topic without a concurrency of its own may have now; raised during a backlog.")
