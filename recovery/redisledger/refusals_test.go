@@ -103,7 +103,7 @@ func TestProxyThatHangsUp(t *testing.T) {
 			w := l.Health().Waiting
 			return len(w) == 1 && w[0].What == waitsForServer && strings.Contains(w[0].Detail, "proxy")
 		})
-		if !log.has("level=ERROR", "hangs up") {
+		if !log.has("level=ERROR", "closes the connection") {
 			t.Errorf("the log does not say it: %s", &log)
 		}
 		cancel()
