@@ -9,7 +9,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// A node that is not certain of what it holds itself adopts nothing.
+// A node that is not certain of its own shards adopts nothing.
 func TestUncertainAdoptsNothing(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", nil), join(t, url, "b", still)
@@ -27,8 +27,8 @@ func TestUncertainAdoptsNothing(t *testing.T) {
 	b.waitGained(t, 4)
 }
 
-// A node comes back while others adopt what it held: what it finds to be its own stays its
-// own, though an adoption was decided upon before.
+// A node comes back while others adopt its shards: shards that it finds to be its own stay its
+// own, though their adoption was decided before.
 func TestComesBackDuringAdoption(t *testing.T) {
 	silence := func(t *testing.T) (a, b *member) {
 		url := redistest.Start(t).URL()
@@ -63,7 +63,7 @@ func TestComesBackDuringAdoption(t *testing.T) {
 		want(t, a, b)
 		a.put(t) // its batches are not disturbed
 
-		// Once more, after a silence that was for good.
+		// Once more, after a silence that does not end.
 		b.age(t, 2*time.Hour, "a")
 		b.look(t)
 		b.waitGained(t, 4)
@@ -79,8 +79,8 @@ func TestComesBackDuringAdoption(t *testing.T) {
 	})
 }
 
-// An adopter dies as well: what it held is adopted with what was its own, and a process
-// that follows under its name takes it at once.
+// An adopter dies as well: its adopted shards are adopted together with its own, and a process
+// that starts under its name takes them at once.
 func TestAdoptFromAnAdopter(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", nil)
@@ -99,7 +99,7 @@ func TestAdoptFromAnAdopter(t *testing.T) {
 	c.wantFound(t, ids)
 }
 
-// A node that has ended in order is adopted from if it does not come back in time.
+// A node that has shut down cleanly is adopted from if it does not come back in time.
 func TestAdoptFromTheReleased(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", nil), join(t, url, "b", nil)
@@ -111,7 +111,7 @@ func TestAdoptFromTheReleased(t *testing.T) {
 	b.wantFound(t, ids)
 }
 
-// Nobody is sent to a node that has ended in order, though it is not dead yet.
+// No call is sent to a node that has shut down cleanly, though it is not dead yet.
 func TestLocateTheReleased(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
@@ -125,8 +125,8 @@ func TestLocateTheReleased(t *testing.T) {
 	}
 }
 
-// A shard is adopted only if memory has room for it, and what was adopted and not been
-// read yet counts.
+// A shard is adopted only if memory has room for it. Shards that were adopted and not read yet
+// count.
 func TestRoom(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", func(o *Options) { o.Shards = 3 }), join(t, url, "b", still)
@@ -162,7 +162,7 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// What a node has yet to read of its own takes room as well.
+// A node's own unread records take room as well.
 func TestRoomBeforeReplay(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
@@ -184,7 +184,7 @@ func TestRoomBeforeReplay(t *testing.T) {
 	b.waitGained(t, 4)
 }
 
-// What a newer version may have written is left to those that can read it.
+// Shards that a newer version may have written are left to nodes that can read them.
 func TestNewerIsLeftAlone(t *testing.T) {
 	for name, spoil := range map[string]struct {
 		format int

@@ -17,10 +17,9 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// The floor of each benchmark is bare go-redis with the same options and as many
-// connections, sending the same without token and number. Both run in turns
-// against one server with AOF, and the ratio is what counts. -benchtime=5x means
-// five turns; the first one warms up.
+// The floor of each benchmark is bare go-redis with the same options and as many connections,
+// sending the same without token and number. Both run in turns against one server with AOF; the
+// ratio is the result. -benchtime=5x means five turns; the first one warms up.
 
 const (
 	benchRecord  = 250
@@ -154,7 +153,7 @@ func benchWrite(b *testing.B, unit string, remove bool) {
 	}
 }
 
-// BenchmarkLoneCaller is one change at a time: one round trip, and no waiting.
+// BenchmarkLoneCaller is one change at a time: one round trip, without waiting.
 func BenchmarkLoneCaller(b *testing.B) {
 	_, l, bare := startBench(b)
 	const per = 2000
@@ -188,8 +187,8 @@ func (c *counter) Resolve(e recovery.Entry, found bool) {
 	}
 }
 
-// BenchmarkReplay reads everything back: against a loop that asks for the records
-// of a page together with the next page, on as many connections.
+// BenchmarkReplay reads everything back, compared with a loop that reads the records of a page
+// together with the next page, on as many connections.
 func BenchmarkReplay(b *testing.B) {
 	_, l, bare := startBench(b)
 	const records = 512 * 1024
@@ -252,10 +251,9 @@ func readBare(ctx context.Context, bare redis.UniversalClient, k shardKeys) (rea
 	return read, nil
 }
 
-// BenchmarkDirectory files 1000 new ids in one call and takes them out again, beside a
-// batch of as many puts, and looks for them; beforehand it holds as many ids as its
-// name says. ratio is the time of the puts and their deletion relative to that of filing
-// and taking out.
+// BenchmarkDirectory files 1000 new ids in one call, looks them up and removes them, beside a
+// batch of as many puts; beforehand the directory holds as many ids as the benchmark's name says.
+// ratio is the time of the puts and their deletion relative to that of filing and removal.
 func BenchmarkDirectory(b *testing.B) {
 	for _, before := range []int{0, 1 << 20} {
 		b.Run(fmt.Sprint(before), func(b *testing.B) {

@@ -13,7 +13,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// large fills one shard with records of size bytes, pending or dead, past the proxy.
+// large writes records of size bytes, pending or dead, into one shard directly, without the proxy.
 func large(t *testing.T, l *Ledger, n, size int, dead bool) {
 	t.Helper()
 	data := strings.Repeat("x", size)
@@ -29,7 +29,7 @@ func large(t *testing.T, l *Ledger, n, size int, dead bool) {
 	}
 }
 
-// aShelf is a memory that counts what comes.
+// countingMemory is a memory that counts records.
 type countingMemory struct{ found, bytes atomic.Int64 }
 
 func (m *countingMemory) Load([]recovery.Entry) { panic("the ledger only nominates") }
@@ -72,8 +72,8 @@ func behindLine(t *testing.T) (*Ledger, *redistest.Proxy, *warnings) {
 	return l, proxy, w
 }
 
-// Records that do not come within a second when they are asked for together are read
-// nevertheless, in smaller chunks: by replay, by lists and by id.
+// Records that do not come within a second when they are read together are read nevertheless, in
+// smaller chunks: by replay, by lists and by id.
 func TestLargeRecordsOverASlowLine(t *testing.T) {
 	const n, size, rate = 100, 65_000, 4_000_000 // 6.5 MB: 1.6 s
 	for name, dead := range map[string]bool{"pending": false, "dead": true} {
@@ -164,7 +164,7 @@ func TestFindOneLargeRecordOverASlowLine(t *testing.T) {
 	}
 }
 
-// While nothing comes, readiness says so, and Close does not wait for it.
+// While no record comes, readiness says so, and Close does not wait for one.
 func TestCloseDuringASlowRead(t *testing.T) {
 	l, proxy, _ := behindLine(t)
 	large(t, l, 2, 1<<20, false)
@@ -175,7 +175,7 @@ func TestCloseDuringASlowRead(t *testing.T) {
 		all := l.Health().Waiting
 		return len(all) == 1 && all[0].What == "reading pending records from Redis" && all[0].Detail != ""
 	})
-	proxy.Throttle(0) // Close gives the node's name back, over the same line
+	proxy.Throttle(0) // Close releases the node's name, over the same line
 	_ = l.Close()
 	if err := <-ended; err == nil {
 		t.Error("the replay has ended well")

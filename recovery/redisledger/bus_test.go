@@ -15,14 +15,14 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// A mailbox is what a node has received.
+// A mailbox holds the messages that a node has received.
 type mailbox struct {
 	l   *Ledger
 	mu  sync.Mutex // guards got
 	got []string
 }
 
-// listening opens a node of a ledger that listens.
+// listening opens a node whose ledger listens.
 func listening(t *testing.T, v *lives, node string) *mailbox {
 	t.Helper()
 	opts := v.opts
@@ -52,7 +52,7 @@ func (m *mailbox) all() []string {
 	return slices.Clone(m.got)
 }
 
-// exchange sends from one to the other until it has come.
+// exchange sends a message from one node to the other until it has arrived.
 func exchange(t *testing.T, from, to *mailbox, message string) {
 	t.Helper()
 	eventually(t, "the message has come", func() bool {
@@ -101,8 +101,8 @@ func TestBus(t *testing.T) {
 	}
 }
 
-// A node that listens at a replica, as after a failover, gets what is sent to the master, though
-// the master says that no node listens. That is not taken for a message that was not heard.
+// A node that listens at a replica, as after a failover, gets messages that are sent to the master,
+// though the master reports no listener. Such a message does not count as unheard.
 func TestSendToAListenerAtAReplica(t *testing.T) {
 	master := redistest.Start(t)
 	a := listening(t, newLives(master.URL()), "a")
@@ -125,8 +125,8 @@ func TestSendToAListenerAtAReplica(t *testing.T) {
 	}
 }
 
-// A message that Redis was not there to take was heard by nobody. The client of a cluster
-// has tried several times, and does not tell whether the first time it was sent.
+// A message for which Redis was down was received by no node. The client of a cluster has tried
+// several times, and does not report whether it sent the first one.
 func TestSendWithoutRedis(t *testing.T) {
 	server, cluster := redistest.Start(t), redistest.StartCluster(t)
 	for url, sure := range map[string]bool{server.URL(): true, cluster.URL(): false} {
@@ -142,8 +142,8 @@ func TestSendWithoutRedis(t *testing.T) {
 	}
 }
 
-// Two fleets in databases of one server hear nothing of each other, though their nodes
-// have the same names and Redis has one set of channels for all its databases.
+// Two fleets in databases of one server get no messages of each other, though their nodes have
+// the same names and all databases share Redis' channels.
 func TestBusOfADatabase(t *testing.T) {
 	server := redistest.Start(t)
 	fleet := func(path string) (a, b *mailbox) {
@@ -162,7 +162,7 @@ func TestBusOfADatabase(t *testing.T) {
 	}
 	eventually(t, "all has come", func() bool { return len(b.all()) >= 2 && len(b1.all()) >= 2 && len(b2.all()) >= 2 })
 	for from, to := range map[*mailbox]*mailbox{a: b, a1: b1, a2: b2} {
-		exchange(t, from, to, "the last") // behind whatever else may have come
+		exchange(t, from, to, "the last") // after any other that may have come
 		for _, message := range to.all() {
 			if message != from.l.incarnation && message != "the last" {
 				t.Errorf("a message of database %d has come from another", to.l.keys.db)
@@ -174,7 +174,7 @@ func TestBusOfADatabase(t *testing.T) {
 	}
 }
 
-// The channels that nodes in a cluster use are sharded, where there are such.
+// The channels that nodes in a cluster use are sharded, where the version has sharded channels.
 func TestShardedChannels(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	m := listening(t, newLives(cluster.URL()), "a")
@@ -227,7 +227,7 @@ func TestBusFollowsItsSlot(t *testing.T) {
 	exchange(t, a, b, "after")
 }
 
-// A server that is silent, though its connection is not broken, is given up.
+// A connection whose server is silent is closed, though it is not broken.
 func TestBusWithDeadConnection(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr)
@@ -245,7 +245,7 @@ func TestBusWithDeadConnection(t *testing.T) {
 	release()
 }
 
-// Who may not listen is told so at once, and what a user needs for it is in doc.go.
+// A user that may not subscribe gets the error at once; doc.go lists what a user needs.
 func TestBusUser(t *testing.T) {
 	server := redistest.Start(t, "user lapse on >secret "+strings.ReplaceAll(minimalRules, "&lapse:bus*", "resetchannels"))
 	l := oneShard("redis://lapse:secret@" + server.Addr).open(t)

@@ -23,8 +23,8 @@ const minimalRules = "~lapse:* &lapse:bus* +evalsha +eval +get +mget +setnx +set
 	"+hgetall +hscan +sadd +srem +scard +sismember +smembers +sscan +zadd +zrem +zrangebylex +incr +exists +rename " +
 	"+info +time +ping +hello +publish +subscribe"
 
-// The documents name every command that a script runs: one that is missing there is refused
-// only when the script gets to it.
+// The documents name every command that a script runs. A user without one of them would get the
+// error only when the script runs it.
 func TestDocumentedRules(t *testing.T) {
 	read := func(name string) string {
 		b, err := os.ReadFile(name)
@@ -133,7 +133,7 @@ func TestHealth(t *testing.T) {
 	eventually(t, "the outage is over", func() bool { return l.Health().Err == nil })
 }
 
-// record is a log that a test can read.
+// record is a log that the test reads.
 type record struct {
 	mu  sync.Mutex // guards buf
 	buf bytes.Buffer
@@ -151,7 +151,7 @@ func (r *record) has(part string) bool {
 	return strings.Contains(r.buf.String(), part)
 }
 
-// Redis is not there yet: Adopt says so and waits.
+// Redis is not running yet: Adopt reports it and waits.
 func TestAbsentAtStart(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()
@@ -200,7 +200,7 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
-// A wrong password does not become right by waiting.
+// Waiting does not help with a wrong password.
 func TestWrongPassword(t *testing.T) {
 	server := redistest.Start(t, "user lapse on >right ~* &* +@all")
 	v := oneShard("redis://lapse:wrong@" + server.Addr)
@@ -250,8 +250,8 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// The same rules let nodes look after each other: adopt, hand over, file ids, retire,
-// forget, and come back after a silence.
+// The same rules let nodes watch each other: adopt, hand over, file ids, retire, forget, and come
+// back after a silence.
 func TestUserOfAFleet(t *testing.T) { testUserOfAFleet(t, minimalRules) }
 
 // A user that was made for an earlier version, which did not use MGET, is enough as well.
@@ -306,7 +306,7 @@ func testUserOfAFleet(t *testing.T, rules string) {
 	}
 }
 
-// With Redis gone, Close ends, and says that the name was not given back.
+// With Redis gone, Close returns, and reports that the name was not released.
 func TestCloseInAnOutage(t *testing.T) {
 	server := redistest.Start(t)
 	l := oneShard(server.URL()).open(t)
@@ -317,7 +317,7 @@ func TestCloseInAnOutage(t *testing.T) {
 	}
 }
 
-// A Redis that hangs does not hold a caller longer than its context allows.
+// A Redis that hangs does not delay a caller beyond its context.
 func TestHungRedis(t *testing.T) {
 	server := redistest.Start(t)
 	l := oneShard(server.URL()).open(t)

@@ -11,17 +11,16 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// While a slot moves, some of a shard's keys are here and some are there, and
-// Redis answers TRYAGAIN: nothing was executed, and the batch is repeated until
-// the slot has arrived.
+// While a slot moves, some of a shard's keys are here and some are there, and Redis answers
+// TRYAGAIN: nothing was executed, and the batch is repeated until the slot has arrived.
 func TestSlotMoves(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	l := oneShard(cluster.URL()).open(t)
 	adopt(t, l)
 	apply(t, l, put("a", "1"), put("b", "1"), put("c", "1"))
 	keys := l.term(0).keys
-	// The old master sends the client to the new one, which answers TRYAGAIN;
-	// which of the two answers is the last one depends on the version.
+	// The old master redirects the client to the new one, which answers TRYAGAIN; which of the
+	// two answers is the last one depends on the version.
 	refused := func(b *recovery.Batch) {
 		t.Helper()
 		err := errors.Unwrap(l.Apply(t.Context(), 0, b))
@@ -65,8 +64,7 @@ func TestSlotMoves(t *testing.T) {
 	wantHeld(t, c, l, content{"a": "2", "dead b": "2"})
 }
 
-// A batch without the dead follows its keys to the other master before the slot
-// has been given to it.
+// A batch without dead records follows its keys to the other master before that owns the slot.
 func TestBatchFollowsItsKeys(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	l := oneShard(cluster.URL()).open(t)
@@ -82,8 +80,8 @@ func TestBatchFollowsItsKeys(t *testing.T) {
 	wantHeld(t, move.To.Client(), l, content{"a": "2", "b": "3"})
 }
 
-// What is read over one connection is read where its keys are now, although this process has
-// not noticed yet that they have moved.
+// A read over one connection goes where its keys are now, although this process has not noticed
+// yet that they have moved.
 func TestReadsFollowTheirKeys(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	l := oneShard(cluster.URL()).open(t)
@@ -123,8 +121,8 @@ func TestReadsFollowTheirKeys(t *testing.T) {
 	}
 }
 
-// One master of several comes back without its data, and the data set's id is on
-// another: its shards are taken back, and the others go on as if nothing had happened.
+// One master of several comes back without its data, and the data set's id is on another one: its
+// shards are reclaimed, and the others work on unaffected.
 func TestOneMasterEmpty(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	v := newLives(cluster.URL())

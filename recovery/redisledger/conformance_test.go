@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
-// A life is a ledger in a process of its own, as far as the registry can tell.
+// A life is a ledger in a process of its own, as far as the registry can see.
 type life struct {
 	*Ledger
 	dead *atomic.Bool

@@ -13,7 +13,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// A replica is not asked anything: what it does not have may exist.
+// Nothing is read from a replica: a record that it lacks may exist.
 func TestReplicaIsNotAsked(t *testing.T) {
 	master := redistest.Start(t)
 	replica := redistest.StartReplica(t, master)
@@ -41,8 +41,8 @@ func TestReplicaIsNotAsked(t *testing.T) {
 	}
 }
 
-// The servers that the URL names have become replicas: the cluster is found all the same,
-// and no replica is taken for a master.
+// The servers that the URL names have become replicas: the cluster is found all the same, and no
+// replica is taken for a master.
 func TestReplicasAsSeeds(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	replica := cluster.AddReplica(cluster.Masters[0])
@@ -50,7 +50,7 @@ func TestReplicasAsSeeds(t *testing.T) {
 	adopt(t, l)
 	apply(t, l, put("a", "1"))
 
-	// A client that takes the replica for a master is redirected, or asks it nothing.
+	// A client that takes the replica for a master is redirected, or sends it nothing.
 	client := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 		return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: replica.Addr}}}}, nil
 	}})
@@ -69,7 +69,7 @@ func TestReplicasAsSeeds(t *testing.T) {
 	}
 }
 
-// What was to be sent over a connection that leads to a replica was heard by no node.
+// A message whose connection leads to a replica was received by no node.
 func TestSendToAReplica(t *testing.T) {
 	master := redistest.Start(t)
 	l := listening(t, newLives(master.URL()), "a").l

@@ -15,7 +15,7 @@ import (
 
 var commandCalls = regexp.MustCompile(`(?m)^cmdstat_([^:]*):calls=(\d+)`)
 
-// executed counts what a server executes while f runs, without what counting takes.
+// executed counts what a server executes while f runs, without the counting itself.
 func executed(server *redistest.Server, f func()) (all int) {
 	count := func() (n int) {
 		for _, m := range commandCalls.FindAllStringSubmatch(server.Do("info", "commandstats").(string), -1) {
@@ -30,8 +30,8 @@ func executed(server *redistest.Server, f func()) (all int) {
 	return count() - before
 }
 
-// What a node asks Redis because there are others does not grow with them, unless it is about
-// who holds what: and then one read serves all callers that wait.
+// What a node reads from Redis about other nodes does not grow with their number, unless it reads
+// the owners of shards; then one read serves all callers that wait.
 func TestCostOfManyNodes(t *testing.T) {
 	for _, nodes := range []int{3, 30} {
 		server := redistest.Start(t)
@@ -107,8 +107,8 @@ func waitingForLocks() int {
 	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "[sync.Mutex.Lock")
 }
 
-// The pause between two reads of all owners grows with the nodes, and the default failover time
-// sets it for three.
+// The pause between two reads of all owners grows with the nodes. For three nodes it follows from
+// the default failover time.
 func TestSurveyPause(t *testing.T) {
 	l := newLives("redis://127.0.0.1:1").open(t)
 	l.opts.FailoverAfter = 10 * time.Second

@@ -9,7 +9,7 @@ import (
 )
 
 // A key that another program gives the wrong type while a node runs is set aside, and the batch
-// that meets it is written as a whole: no task is lost between the pending and the dead.
+// that finds it is written as a whole: no task is lost between the pending and the dead.
 func TestBatchMeetsKeyOfTheWrongType(t *testing.T) {
 	server := redistest.Start(t)
 	for _, c := range []struct {

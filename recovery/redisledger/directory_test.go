@@ -19,7 +19,7 @@ var (
 	there   = recovery.Filing{Home: recovery.NewHome(65535, 1023), Nonce: 1<<32 - 1}
 )
 
-// file makes changes, and checks where the ids stand then.
+// file makes changes, and checks where the ids are filed then.
 func file(t *testing.T, l *Ledger, changes []recovery.Refiling, want ...recovery.Filing) {
 	t.Helper()
 	now, err := l.File(t.Context(), changes)
@@ -103,7 +103,7 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// Of several that file the same ids at the same time, one gets each of them.
+// Of several nodes that file the same ids at the same time, one gets each id.
 func TestFiledOnce(t *testing.T) {
 	server := redistest.Start(t)
 	v := newLives(server.URL())
@@ -209,7 +209,7 @@ func TestUnreadableFiling(t *testing.T) {
 	}
 }
 
-// The layout of filings, which other versions rely on.
+// The layout of filings, on which other versions rely.
 func TestFilingBytes(t *testing.T) {
 	if got := string(appendFiling(nil, there)); got != "\x03\xff\xff\xff\xff\xff\xff\xff" {
 		t.Errorf("a filing is %q", got)

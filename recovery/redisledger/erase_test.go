@@ -6,7 +6,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// What is erased is what begins with the prefix, even if that looks like a pattern.
+// Erase removes keys that begin with the prefix, even if that looks like a pattern.
 func TestErase(t *testing.T) {
 	server := redistest.Start(t)
 	opts := Options{URL: server.URL(), Node: "n", Prefix: "tool[1]*:"}

@@ -7,7 +7,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// The master dies and its replica knows everything: the owner goes on.
+// The master dies and its replica has all writes: the owner goes on.
 func TestFailover(t *testing.T) {
 	aloneAndBeside(t, func(t *testing.T, v *lives, beside func()) {
 		servers := redistest.StartSentinel(t)
@@ -25,8 +25,8 @@ func TestFailover(t *testing.T) {
 	})
 }
 
-// The master dies, and its replica lags behind: the owner claims the shard again
-// and tells, whether it is writing or idle.
+// The master dies, and its replica lags behind: the owner claims the shard again and reports it,
+// whether it is writing or idle.
 func TestFailoverLosesWrites(t *testing.T) {
 	aloneAndBeside(t, func(t *testing.T, v *lives, beside func()) {
 		servers := redistest.StartSentinel(t)

@@ -13,15 +13,15 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// oneShard makes ledgers with a single shard, so that a test knows where to look.
+// oneShard makes ledgers with a single shard, so that a test knows which one to check.
 func oneShard(url string) *lives {
 	v := newLives(url)
 	v.opts.Shards = 1
 	return v
 }
 
-// A batch is held up on its way. It is sent again, later ones are written, and
-// then it arrives.
+// A batch is delayed in the network. It is sent again, later ones are written, and then it
+// arrives.
 func TestLateDuplicate(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr)
@@ -59,8 +59,8 @@ func scriptCalls(server *redistest.Server) int {
 	return n
 }
 
-// The script runs and its answer is lost: the batch counts once, and no other
-// batch may take its number.
+// The script runs and its answer is lost: the batch counts once, and no other batch may take its
+// number.
 func TestTimeoutAfterExecution(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr)
@@ -146,8 +146,8 @@ func TestReadOnly(t *testing.T) {
 	wantHeld(t, server.Client(), l, content{"a": "2"})
 }
 
-// The server is restarted in the middle of a replay: what a cursor would skip
-// afterwards is not missed.
+// The server is restarted in the middle of a replay: no record is missed, though the old cursor
+// would skip some.
 func TestCursorBroken(t *testing.T) {
 	server := redistest.Start(t, "appendonly yes", "appendfsync always")
 	v := oneShard(server.URL())
@@ -181,7 +181,7 @@ func TestCursorBroken(t *testing.T) {
 	m.compare(t, want)
 }
 
-// A torn file: ids without a record, and records that are not in the set.
+// A truncated file: ids without a record, and records that are not in the set.
 func TestTornFile(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())

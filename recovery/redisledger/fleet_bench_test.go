@@ -11,8 +11,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// fillRegistry makes nodes until there are so many, each with 16 shards and a status of 300
-// bytes.
+// fillRegistry registers nodes up to a number, each with 16 shards and a status of 300 bytes.
 func fillRegistry(b testing.TB, l *Ledger, nodes int) {
 	b.Helper()
 	const shards = 16
@@ -42,8 +41,8 @@ func fillRegistry(b testing.TB, l *Ledger, nodes int) {
 	}
 }
 
-// BenchmarkFleet measures what a node among 50 does at its leisure: all times are those of
-// one round trip and of the work on both of its ends.
+// BenchmarkFleet measures the background work of one node among 50: all times are those of one
+// round trip and of the work on both of its ends.
 func BenchmarkFleet(b *testing.B) {
 	server := redistest.Start(b)
 	l := join(b, server.URL(), "self", func(o *Options) { still(o); o.Shards = 16 }).Ledger

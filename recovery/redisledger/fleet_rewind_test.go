@@ -11,8 +11,8 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// Redis comes back empty under several nodes: each takes back what it held, also what it
-// had adopted, and its number; and whoever dies then leaves all of it to be found.
+// Redis comes back empty under several nodes: each reclaims its shards, adopted ones too, and its
+// number. A node that dies then leaves all of them to be found.
 func TestEmptyDatasetOfAFleet(t *testing.T) {
 	server := redistest.Start(t)
 	a, b, c := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", nil), join(t, server.URL(), "c", nil)
@@ -48,8 +48,7 @@ func TestEmptyDatasetOfAFleet(t *testing.T) {
 	}
 }
 
-// Redis forgets an adoption: the adopter, whose token had the higher epoch, takes the
-// shard back.
+// Redis loses an adoption: the adopter, whose token had the higher epoch, reclaims the shard.
 func TestForgottenAdoption(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
@@ -81,15 +80,14 @@ func TestForgottenAdoption(t *testing.T) {
 	}
 }
 
-// forgetsHandOver takes a shard back to what Redis had before the first batch and the
-// hand-over after it.
+// forgetsHandOver resets a shard to its state before the first batch and the hand-over after it.
 func forgetsHandOver(server *redistest.Server, keys shardKeys, before any, id string) {
 	server.Do("hset", keys.tasks(), ownerField, before, sequenceField, 1, id, "\x00\x00\x00\x00\x00\x00\x00\x00old")
 	server.Do("sadd", keys.pending(), id)
 }
 
-// Redis forgets a hand-over, and its heir has not noticed yet: the giver, whose token is
-// back, does not take the shard, and nothing is lost that the heir has done.
+// Redis loses a hand-over, and its receiver has not noticed yet: the giver, whose token is back,
+// does not take the shard, and nothing is lost that the receiver has done.
 func TestForgottenHandOver(t *testing.T) {
 	for _, name := range []string{"Answered", "Unanswered", "UnansweredAndAccepted"} {
 		t.Run(name, func(t *testing.T) {
@@ -150,8 +148,8 @@ func TestForgottenHandOver(t *testing.T) {
 	}
 }
 
-// Redis forgets a hand-over that its heir has not accepted: nobody has the shard in memory,
-// and the heir gets it.
+// Redis loses a hand-over that its receiver has not accepted: no node has the shard in memory, and
+// the receiver gets it.
 func TestForgottenBeforeItWasAccepted(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
@@ -159,7 +157,7 @@ func TestForgottenBeforeItWasAccepted(t *testing.T) {
 	for n, looks := range []func(){
 		a.keepOnce,
 		func() { a.look(t) },
-		func() { // because the heir has asked for it again
+		func() { // because the receiver has asked for it again
 			if ok, err := a.Accept(t.Context(), a.Home(2)); ok || err != nil {
 				t.Errorf("the giver accepts what it gave: %v, %v", ok, err)
 			}
@@ -181,7 +179,7 @@ func TestForgottenBeforeItWasAccepted(t *testing.T) {
 	}
 	b.waitGained(t, 3)
 	b.wantFound(t, ids[:3])
-	// What came back is its holder's again, and no older state.
+	// The state that came back belongs to its holder again, and no older state does.
 	if err := b.Yield(t.Context(), b.holds("a", 0).number, "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -197,8 +195,8 @@ func TestForgottenBeforeItWasAccepted(t *testing.T) {
 	b.waitGained(t, 4)
 }
 
-// Redis forgets two hand-overs of one shard: each giver repeats its own, and the one that
-// has the shard goes on.
+// Redis loses two hand-overs of one shard: each giver repeats its own, and the node that has the
+// shard in memory goes on.
 func TestForgottenWhileHandedOn(t *testing.T) {
 	server := redistest.Start(t)
 	a, b, c := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still), join(t, server.URL(), "c", still)
@@ -231,8 +229,8 @@ func TestForgottenWhileHandedOn(t *testing.T) {
 	}
 }
 
-// Redis forgets a hand-over, and the heir has died: the giver adopts the shard at the same
-// look, with a token that the heir cannot take for an older one.
+// Redis loses a hand-over, and the receiver has died: the giver adopts the shard in the same round,
+// with a token that the receiver cannot take for an older one.
 func TestForgottenHandOverToTheDead(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
@@ -262,8 +260,8 @@ func TestForgottenHandOverToTheDead(t *testing.T) {
 	}
 }
 
-// A node is cut off with a former master of Redis, and adopts there what another one goes
-// on writing. Back with the others it gives that up: the other one has never lost it.
+// A node is cut off with a former master of Redis, and adopts there a shard that its owner goes on
+// writing. Reconnected, it gives the shard up: the owner has never lost it.
 func TestAdoptionThatNeverHappened(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
@@ -296,7 +294,7 @@ func TestAdoptionThatNeverHappened(t *testing.T) {
 	}
 }
 
-// A node that mayBeAdopted among others gives an adopted shard up when its token is gone.
+// A node that may have been adopted from gives up an adopted shard whose token is gone.
 func TestAdoptedShardAfterOversleeping(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
@@ -317,7 +315,7 @@ func TestAdoptedShardAfterOversleeping(t *testing.T) {
 	}
 }
 
-// Who has lost its name has lost everything it holds, and hears of that once.
+// A process that has lost its name has lost all its shards, and Ended is called once.
 func TestEnded(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
@@ -355,7 +353,7 @@ func TestEnded(t *testing.T) {
 	if b.Standing().Certain {
 		t.Error("it is certain of what it has lost")
 	}
-	successor.waitGained(t, 4) // what the process before it had adopted
+	successor.waitGained(t, 4) // shards that the process before it had adopted
 	keys := successor.term(0).keys
 	c := successor.client
 	c.HSet(t.Context(), keys.tasks(), ownerField, token{"b", b.incarnation, 99}.String())
@@ -364,8 +362,8 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// Who was cut off until the others had forgotten its name may start again at once, as
-// nobody has that name.
+// A process that was cut off until the others had forgotten its node may start again at once, as
+// no process has the name.
 func TestForgottenWhileCutOff(t *testing.T) {
 	server := redistest.Start(t)
 	join(t, server.URL(), "a", still)
@@ -388,8 +386,8 @@ func TestForgottenWhileCutOff(t *testing.T) {
 	}
 }
 
-// A server of several is down: a node that shows signs of life is certain of its shards
-// there as well, unless others may have adopted them before it went down.
+// A server of several is down: a node that sends heartbeats is certain of its shards there as well,
+// unless others may have adopted them before it went down.
 func TestCertainOfWhatIsDown(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)
@@ -436,7 +434,7 @@ func TestCertain(t *testing.T) {
 			t.Errorf("after %v: %+v, want %+v", after, got, want)
 		}
 	}
-	// Its life signs are answered, but a shard cannot be looked at.
+	// Its heartbeats are answered, but a shard cannot be read.
 	ago(2 * time.Hour)
 	s := a.term(0)
 	server.Do("hset", s.keys.tasks(), ownerField, "b#x#9")

@@ -23,7 +23,7 @@ var _ interface {
 	recovery.Conditioner
 } = (*Ledger)(nil)
 
-// A member is one node of a fleet, with a memory that only remembers what it was told.
+// A member is one node of a fleet, with a memory that only records the calls of its watcher.
 type member struct {
 	*Ledger
 	lives *lives
@@ -36,8 +36,8 @@ type member struct {
 	ended    []error
 }
 
-// join starts a node. Without patience it neither shows signs of life nor watches by
-// itself: the test does it all.
+// join starts a node. Without patience it neither sends heartbeats nor watches by itself: the test
+// does both.
 func join(t testing.TB, url, node string, change func(o *Options)) *member {
 	t.Helper()
 	v := newLives(url)
@@ -80,14 +80,14 @@ func still(o *Options) { o.FailoverAfter = time.Hour }
 
 func (m *member) crash() { m.lives.crash() }
 
-// told is how many shards memory was told to have gained and lost.
+// told returns how many shards memory was told to have acquired and lost.
 func (m *member) told() (acquired, lost int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.acquired), len(m.lost)
 }
 
-// waitGained waits until memory was told of n gained shards.
+// waitGained waits until Gained was called for n shards.
 func (m *member) waitGained(t testing.TB, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s has gained %d shards", m.opts.Node, n), func() bool {
@@ -96,8 +96,8 @@ func (m *member) waitGained(t testing.TB, n int) {
 	})
 }
 
-// look makes a still node look at the others once, as if it had done so all the time,
-// and then at what the dead have left.
+// look makes a still node poll the others once, as if it had done so all the time, and then adopt
+// shards of dead nodes.
 func (m *member) look(t testing.TB) {
 	t.Helper()
 	if err := m.poll(t.Context()); err != nil {
@@ -110,7 +110,7 @@ func (m *member) look(t testing.TB) {
 	m.adoptIfDue(t.Context())
 }
 
-// age has a still node see no sign of life of others for so long.
+// age makes a still node see no heartbeat of the others for so long.
 func (m *member) age(t testing.TB, silent time.Duration, nodes ...string) {
 	t.Helper()
 	for range 2 { // once for the entries, and once for the counts
@@ -175,7 +175,7 @@ func holders(t testing.TB, c redis.UniversalClient, m *member) []string {
 	return nodes
 }
 
-// A node dies: the others adopt what it held, each shard once, and find its records.
+// A node dies: the others adopt its shards, each once, and find its records.
 func TestAdoption(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) string{
 		"Standalone": func(t *testing.T) string { return redistest.Start(t).URL() },
@@ -221,7 +221,7 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
-// Survivors share what a dead node leaves, and leave it to the node itself if that is back.
+// Survivors share the shards of a dead node, and leave them to the node itself if that is back.
 func TestParts(t *testing.T) {
 	var w watch
 	count := map[string]int{}
@@ -260,7 +260,7 @@ func TestOwnPartFirst(t *testing.T) {
 	}
 }
 
-// What others have not taken of their part is adopted after a while.
+// A part that its survivor has not adopted is adopted by others after a while.
 func TestAdoptTheirPart(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", nil), join(t, url, "b", nil)
@@ -270,7 +270,7 @@ func TestAdoptTheirPart(t *testing.T) {
 	b.waitGained(t, 4)
 }
 
-// What a watch makes of what it sees.
+// How the watch interprets its views.
 func TestWatch(t *testing.T) {
 	const gap = time.Second
 	entry := func(incarnation string) string { return `{"incarnation":"` + incarnation + `","number":7}` }
@@ -308,7 +308,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// While Redis is stopped nobody can show that he lives, and so nobody dies.
+// While Redis is stopped no node can send a heartbeat, and so no node counts as dead.
 func TestNobodyDiesWithRedis(t *testing.T) {
 	server := redistest.Start(t)
 	nodes := []*member{join(t, server.URL(), "a", nil), join(t, server.URL(), "b", nil)}
@@ -329,7 +329,7 @@ func TestNobodyDiesWithRedis(t *testing.T) {
 		})
 	}
 	for _, m := range nodes {
-		// A whole watch later, still nobody is dead.
+		// A whole watch later, still no node is dead.
 		since := time.Now()
 		eventually(t, "the watch has gone on", func() bool { return m.watched() > 0 && time.Since(since) > m.opts.FailoverAfter })
 		if acquired, lost := m.told(); acquired+lost > 0 {
@@ -338,7 +338,7 @@ func TestNobodyDiesWithRedis(t *testing.T) {
 	}
 }
 
-// seen are the names of the nodes that a node sees.
+// seen returns the names of the nodes that a node sees.
 func (m *member) seen() []string {
 	m.peers.mu.Lock()
 	defer m.peers.mu.Unlock()
@@ -356,8 +356,8 @@ func (m *member) watched() time.Duration {
 	return time.Since(m.peers.answered)
 }
 
-// A node is dead when it has been silent for its own FailoverAfter, should that be longer
-// than another's: until shortly before, it is certain of what it holds.
+// A node is dead when it was silent for its own FailoverAfter, if that is longer than another's:
+// until shortly before, it is certain of its shards.
 func TestFailoverAfterOfOthers(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", func(o *Options) { o.FailoverAfter = 10 * time.Hour }), join(t, url, "b", still)

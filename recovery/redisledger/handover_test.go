@@ -15,8 +15,8 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// A shard is handed over: its giver can do nothing more with it and is told of nothing,
-// and its taker reads what is in it and writes to it.
+// A shard is handed over: its giver can write nothing more to it and gets no notice, and its
+// receiver reads its content and writes to it.
 func TestYieldAndAccept(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) string{
 		"Standalone": func(t *testing.T) string { return redistest.Start(t).URL() },
@@ -62,7 +62,7 @@ func TestYieldAndAccept(t *testing.T) {
 			if want := (recovery.Holder{Shard: -1, Node: "b", Live: true}); err != nil || at != want {
 				t.Errorf("Locate: %+v, %v, want %+v", at, err, want)
 			}
-			// And back, under another number: memory has not forgotten the first.
+			// And back, under another number: memory has not called Forget for the first.
 			if err := b.Yield(t.Context(), n, "a"); err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +90,7 @@ func TestYieldAndAccept(t *testing.T) {
 	}
 }
 
-// The answer to a hand-over is lost, or the message that tells of it.
+// The answer to a hand-over is lost, or the message about it.
 func TestHandOverUnanswered(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
@@ -99,7 +99,7 @@ func TestHandOverUnanswered(t *testing.T) {
 		t.Fatalf("Yield: %v", err)
 	}
 	entry := server.Do("hget", b.keys.nodes(), "b")
-	server.Do("hdel", b.keys.nodes(), "b") // nothing can be yielded to it any more, and yet it may have been
+	server.Do("hdel", b.keys.nodes(), "b") // it can get no shard any more, but may have got one
 	if err := a.Yield(t.Context(), 0, "b"); err != nil {
 		t.Errorf("Yield, repeated: %v", err)
 	}
@@ -108,17 +108,17 @@ func TestHandOverUnanswered(t *testing.T) {
 	if ok, err := b.Accept(t.Context(), a.Home(0)); ok || !errors.Is(err, errNoAnswer) {
 		t.Fatalf("Accept: %v, %v", ok, err)
 	}
-	b.look(t) // nobody tells it
+	b.look(t) // no message tells it
 	b.waitGained(t, 1)
 
-	// A shard of one's own is found with the next life sign.
+	// A shard of the node's own is found with the next heartbeat.
 	if err := b.Yield(t.Context(), b.acquired[0], "a"); err != nil {
 		t.Fatal(err)
 	}
 	a.keepOnce()
 	a.waitGained(t, 1)
 
-	// An answer is lost, and the heir has taken it already.
+	// An answer is lost, and the receiver has accepted the shard already.
 	a.client.AddHook(&lossOf{digest: claimScript.digest})
 	if err := a.Yield(t.Context(), 1, "b"); !errors.Is(err, recovery.ErrUnanswered) {
 		t.Fatalf("Yield: %v", err)
@@ -131,7 +131,7 @@ func TestHandOverUnanswered(t *testing.T) {
 	}
 }
 
-// What was not sent has certainly not changed hands.
+// A command that was not sent has certainly not moved the shard.
 func TestYieldWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)
@@ -152,8 +152,8 @@ func TestYieldWithoutRedis(t *testing.T) {
 	}
 }
 
-// A shard is not yielded while the outcome of its last batch is open: memory would never
-// learn what its successor has read.
+// A shard is not yielded while the outcome of its last batch is open: memory would never learn
+// what its new owner has read.
 func TestYieldWithOpenBatch(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
@@ -171,8 +171,8 @@ func TestYieldWithOpenBatch(t *testing.T) {
 	yield(t, a, 0, b)
 }
 
-// A batch of an earlier term that is still on its way must not take the number of
-// one of the new term.
+// A batch of an earlier term that is still in flight must not take the number of one of the new
+// term.
 func TestLateBatchOfAnEarlierTenure(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)
@@ -192,7 +192,7 @@ func TestLateBatchOfAnEarlierTenure(t *testing.T) {
 	}
 }
 
-// Shards are yielded only to whoever can take them.
+// Shards are yielded only to nodes that can take them.
 func TestYieldToNobody(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", func(o *Options) { still(o); o.Format = 2 })
@@ -217,8 +217,8 @@ func TestYieldToNobody(t *testing.T) {
 	}
 }
 
-// A node that comes back finds its shards with others, knows where new records would
-// belong, and gets them back one by one.
+// A node that comes back finds its shards with others, knows where new records would belong, and
+// gets the shards back one by one.
 func TestComingBack(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", nil), join(t, url, "b", nil)
@@ -258,8 +258,8 @@ func TestComingBack(t *testing.T) {
 	}
 }
 
-// A survivor retires shards because nothing is left in them, just as their node comes back:
-// it takes those that it uses, and no other.
+// A survivor retires empty shards, just as their node comes back: the node takes those that it
+// uses, and no other.
 func TestRetiredWhileComingBack(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
@@ -298,8 +298,8 @@ func TestRetiredWhileComingBack(t *testing.T) {
 	}
 }
 
-// Who was adopted from learns it by its next batch or by its next life sign, of each
-// shard by itself, and changes nothing any more.
+// A node learns by its next batch or heartbeat, of each shard by itself, that others have adopted
+// its shards, and changes nothing any more.
 func TestLoserIsRefused(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
@@ -331,7 +331,8 @@ func TestLoserIsRefused(t *testing.T) {
 	}
 }
 
-// Who gains a shard reads only the dead of that one, and learns if it is lost meanwhile.
+// A node that acquires a shard reads only the dead records of that one, and finds out if the shard
+// is lost meanwhile.
 func TestScanDead(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)

@@ -11,8 +11,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// While Redis has lost who is registered, or whose a shard is, nobody says that he knows of
-// all shards.
+// While Redis has lost the registry or the token of a shard, no node claims to know of all shards.
 func TestHoldersAfterALoss(t *testing.T) {
 	url := redistest.Start(t).URL()
 	open := func(node string) *Ledger {
@@ -54,7 +53,7 @@ func TestHoldersAfterALoss(t *testing.T) {
 	}
 	back("the token is there")
 
-	// The registration of a node that lives, which registers again.
+	// The registration of a live node, which registers again.
 	if err := a.client.HDel(t.Context(), a.keys.nodes(), "b").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +62,7 @@ func TestHoldersAfterALoss(t *testing.T) {
 	}
 	back("the node is registered again")
 
-	// And one's own.
+	// And this node's own.
 	if err := a.client.HDel(t.Context(), a.keys.nodes(), "a").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +72,7 @@ func TestHoldersAfterALoss(t *testing.T) {
 	back("this node is registered again")
 }
 
-// Callers who give up while Redis is asked who lives do not keep a dead node alive.
+// Callers that give up while the registry is being read do not keep a dead node alive.
 func TestImpatientCallersDelayNoAdoption(t *testing.T) {
 	url := redistest.Start(t).URL()
 	v := newLives(url)
@@ -96,7 +95,7 @@ func TestImpatientCallersDelayNoAdoption(t *testing.T) {
 	}
 }
 
-// A leaver has the caller leave as soon as Redis is asked for several things.
+// A leaver cancels the caller's context as soon as Redis gets a pipeline.
 type leaver struct{ leave func() }
 
 func (l leaver) DialHook(next redis.DialHook) redis.DialHook          { return next }

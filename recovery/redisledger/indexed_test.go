@@ -15,7 +15,7 @@ var _ interface {
 	recovery.Bus
 } = (*Ledger)(nil)
 
-// waitUnindexed waits until a node takes these others for unindexed.
+// waitUnindexed waits until a node counts these others as unindexed.
 func (m *member) waitUnindexed(t *testing.T, want ...string) {
 	t.Helper()
 	eventually(t, m.opts.Node+" sees who is not indexed", func() bool {
@@ -31,7 +31,7 @@ func (m *member) mark(t *testing.T, indexed bool) {
 	}
 }
 
-// slow nodes do not take one another for dead while a test does something.
+// slow nodes do not take each other for dead while a test runs.
 func slow(o *Options) { o.FailoverAfter = 20 * time.Second }
 
 func TestIndexed(t *testing.T) {
@@ -52,7 +52,7 @@ func TestIndexed(t *testing.T) {
 	}
 }
 
-// Redis loses the registry: nobody knows whether the directory is still there.
+// Redis loses the registry: no node knows whether the directory is still there.
 func TestIndexedIsForgotten(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", nil)
@@ -63,8 +63,8 @@ func TestIndexedIsForgotten(t *testing.T) {
 	a.waitUnindexed(t, "b")
 }
 
-// Of the dead, those that hold shards are named; who adopts these is named from then on,
-// until it has filed the ids that came with them.
+// Dead nodes that hold shards are named. A node that adopts them is named from then on, until it
+// has filed the ids that came with them.
 func TestUnindexedDead(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b, c := join(t, url, "a", nil), join(t, url, "b", nil), join(t, url, "c", nil)
@@ -81,7 +81,7 @@ func TestUnindexedDead(t *testing.T) {
 		t.Errorf("before it has gained anything: %v", err)
 	}
 
-	// Nobody in between sees nobody.
+	// No node in between sees an empty answer.
 	seen := make(chan []string, 1)
 	go func() {
 		for {
@@ -105,7 +105,7 @@ func TestUnindexedDead(t *testing.T) {
 	c.waitUnindexed(t)
 }
 
-// Where all is filed, what is gained is so too.
+// Where all ids are filed, those of an acquired shard are so too.
 func TestIndexedAdoption(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", nil), join(t, url, "b", nil)
@@ -120,7 +120,7 @@ func TestIndexedAdoption(t *testing.T) {
 	}
 }
 
-// Until memory knows of what was gained, it cannot have filed it.
+// Until memory knows of an acquired shard, it cannot have filed its ids.
 func TestGainedInSecret(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", slow), join(t, url, "b", slow)
@@ -150,8 +150,8 @@ func yield(t *testing.T, from *member, shard int, to *member) {
 	}
 }
 
-// A node of a new name has no ids to register. Should it end right after its start, the others
-// need not wait for what it holds before they create ids.
+// A node of a new name has no ids to register. If it ends right after its start, the others need
+// not wait for its shards before they create ids.
 func TestNewNameDies(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a := join(t, url, "a", still)

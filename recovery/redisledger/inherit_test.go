@@ -21,8 +21,8 @@ func wantMark(t *testing.T, l *Ledger, spool string, want int64) {
 	}
 }
 
-// What came from a spool before does not come back after it is gone, whatever process
-// sends it again; and another spool's numbers are another spool's.
+// Tasks that came from a spool before do not come back after they are gone, whichever process sends
+// them again; and another spool's numbers are separate.
 func TestSpoolInheritedOnce(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
@@ -46,7 +46,7 @@ func TestSpoolInheritedOnce(t *testing.T) {
 		t.Errorf("3 batches were counted as %d", got)
 	}
 
-	// Marks are nobody's tasks: a scan finds nothing amiss, and an empty shard retires.
+	// Marks are not tasks: a scan finds nothing amiss, and an empty shard retires.
 	m := newMemory()
 	if err := recovery.Replay(t.Context(), l, m, nil); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestSpoolInheritedOnce(t *testing.T) {
 	}
 }
 
-// A Redis that is out of memory takes nothing over, and does not count it as taken.
+// A Redis that is out of memory takes nothing from a spool, and does not count it as taken.
 func TestSpoolMeetsFullRedis(t *testing.T) {
 	server := redistest.Start(t)
 	l := oneShard(server.URL()).open(t)

@@ -9,8 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What is stored by one version must be found by all later ones: these values
-// never change.
+// Data stored by one version must be readable by all later ones: these values never change.
 func TestLayout(t *testing.T) {
 	k := keys{prefix: "lapse:"}
 	s := k.shard("10.0.0.1:7480", 3)

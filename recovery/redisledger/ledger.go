@@ -147,7 +147,7 @@ type Ledger struct {
 	table  atomic.Pointer[table]
 	peers  watch
 
-	checked int64                     // the last streak in which all shards were seen held; for keep
+	checked int64                     // the last streak in which all shards were seen held
 	kept    atomic.Pointer[time.Time] // when the last heartbeat was sent after which that was so
 	alone   atomic.Bool               // no other node was registered at the last heartbeat
 	ended   atomic.Bool               // the node's name belongs to another process by now

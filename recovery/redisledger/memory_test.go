@@ -11,7 +11,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// change is a change of what is pending already.
+// change is a change of a pending record.
 func change(id, data string) recovery.Change {
 	c := put(id, data)
 	c.From = c.To
@@ -26,9 +26,9 @@ func refuse(t *testing.T, l *Ledger, changes ...recovery.Change) {
 	}
 }
 
-// Redis is out of memory and evicts nothing: new tasks are refused, and whatever
-// else is in their batch is written; nothing that may free memory waits: a restart,
-// a replay, life signs, deletions, retries, burials, settings.
+// Redis is out of memory and evicts nothing: new tasks are refused, and the rest of their batch is
+// written. Nothing that may free memory waits: a restart, a replay, heartbeats, deletions, retries,
+// burials, settings.
 func TestOutOfMemory(t *testing.T) {
 	server := redistest.Start(t, "maxmemory-policy noeviction")
 	v := oneShard(server.URL())
@@ -69,13 +69,13 @@ func TestOutOfMemory(t *testing.T) {
 	wantHeld(t, server.Client(), l, content{"d": "1", "e": "6", "dead c": "4"})
 }
 
-// What Redis has decided for want of memory is what every copy of the batch is told,
-// whether there is memory by then or not.
+// What Redis has refused for want of memory is refused for every copy of the batch, whether there
+// is memory by then or not.
 func TestRefusalIsDecidedOnce(t *testing.T) {
 	server := redistest.Start(t, "maxmemory-policy noeviction")
 	proxy := redistest.NewProxy(t, server.Addr)
 	v := oneShard(proxy.URL())
-	v.opts.FailoverAfter = time.Hour // no heartbeat has a connection that a batch needs: none can be made meanwhile
+	v.opts.FailoverAfter = time.Hour // no heartbeat may use a connection that a batch needs
 	l := v.open(t)
 	adopt(t, l)
 	apply(t, l, put("a", "1"))
@@ -117,7 +117,7 @@ func TestRefusalIsDecidedOnce(t *testing.T) {
 	}
 	wantHeld(t, server.Client(), l, content{"a": "2", "b": "3"})
 
-	// The number of a batch that was cut means nothing to the next owner.
+	// The number of a batch that was cut has no meaning for the next owner.
 	refuse(t, l, put("c", "4"))
 	v.crash()
 	memory("0")

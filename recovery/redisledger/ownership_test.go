@@ -21,7 +21,7 @@ func elsewhere(v *lives, l *Ledger) {
 	l.fateOf = l.process.fateOf
 }
 
-// Two processes of one name: a living one is never evicted.
+// Two processes of one name: a live one is never replaced.
 func TestHeldByTheLiving(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
@@ -46,7 +46,7 @@ func TestHeldByTheLiving(t *testing.T) {
 	}
 }
 
-// A process whose Adopt fails after it has got the name gives it back.
+// A process whose Adopt fails after it has got the name releases it.
 func TestNameIsGivenBackAfterAFailure(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
@@ -62,8 +62,8 @@ func TestNameIsGivenBackAfterAFailure(t *testing.T) {
 	adopt(t, v.open(t)) // though the first process lives
 }
 
-// A process on another machine that has stopped beating is adopted from after its own
-// FailoverAfter, the longer one, and when it wakes up it has lost its shards.
+// A process on another machine that sends no more heartbeats is adopted from after its own
+// FailoverAfter, the longer one. When it wakes up it has lost its shards.
 func TestAdoptFromTheSilent(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
@@ -98,7 +98,7 @@ func TestLostByHeartbeat(t *testing.T) {
 	adopt(t, first)
 	lost := make(chan error, 1)
 	first.Watch(recovery.Watcher{Ended: func(err error) { lost <- err }})
-	v.all[0].dead.Store(true) // in the eyes of others
+	v.all[0].dead.Store(true) // as others see it
 	adopt(t, v.open(t))
 	select {
 	case err := <-lost:
@@ -113,7 +113,7 @@ func TestLostByHeartbeat(t *testing.T) {
 	}
 }
 
-// A scan does not take what has become another's for its own.
+// A scan fails if it has read a shard that another process owns by now.
 func TestScanOfALostShard(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
@@ -128,7 +128,7 @@ func TestScanOfALostShard(t *testing.T) {
 	}
 }
 
-// Who has lost a shard does not repair it, nor does it take what it has found for its own.
+// A process that has lost a shard does not repair it, nor does it take over what it has found.
 func TestRepairByAFormerOwner(t *testing.T) {
 	server := redistest.Start(t)
 	l := oneShard(server.URL()).open(t)
@@ -147,8 +147,8 @@ func TestRepairByAFormerOwner(t *testing.T) {
 	}
 }
 
-// A number of shards that changes: tasks stay where they were recorded and are
-// found, and a shard that is not used any more goes when it is empty.
+// The number of shards changes: tasks stay where they were recorded and are found, and an unused
+// shard is retired when it is empty.
 func TestShardCountChanges(t *testing.T) {
 	server := redistest.Start(t)
 	v := newLives(server.URL())
@@ -251,8 +251,7 @@ func TestShardCountChanges(t *testing.T) {
 	}
 }
 
-// A real process is killed and leaves its name at once; while it lives, it is
-// named.
+// A real process is killed and leaves its name at once; while it lives, the error names it.
 func TestProcessKilled(t *testing.T) {
 	if self().Started == 0 {
 		t.Skip("this platform has no /proc")

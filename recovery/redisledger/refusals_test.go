@@ -10,8 +10,8 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// Behind a proxy that refuses a command that the ledger needs, Adopt says which one it is and
-// ends, though it would wait for a Redis that is down.
+// Behind a proxy that refuses a command that the ledger needs, Adopt names the command and ends,
+// though it would wait for a Redis that is down.
 func TestRefusedCommands(t *testing.T) {
 	server := redistest.Start(t)
 	for _, c := range []struct {
@@ -50,7 +50,7 @@ func TestRefusedCommands(t *testing.T) {
 	}
 }
 
-// A Redis that is down, loading or may not write is waited for all the same.
+// Adopt waits for a Redis that is down, loading or may not write.
 func TestOutagesAreNoRefusals(t *testing.T) {
 	for _, text := range []string{"LOADING Redis is loading the dataset in memory", "CLUSTERDOWN The cluster is down",
 		"READONLY You can't write against a read only replica.", "MASTERDOWN Link with MASTER is down",
@@ -80,7 +80,7 @@ func TestOutagesAreNoRefusals(t *testing.T) {
 	}
 }
 
-// A proxy that hangs up instead cannot be told from a Redis that is shut down, except that it
+// A proxy that closes connections instead differs from a Redis that is shut down only in that it
 // answers PING: the log and readiness say so, and Adopt goes on waiting.
 func TestProxyThatHangsUp(t *testing.T) {
 	server := redistest.Start(t)
@@ -112,7 +112,7 @@ func TestProxyThatHangsUp(t *testing.T) {
 		}
 		_ = l.Close()
 	}
-	// One that is down is not taken for such a proxy.
+	// A Redis that is down is not taken for such a proxy.
 	proxy := redistest.NewProxy(t, server.Addr)
 	proxy.Sever(redistest.Reset)
 	var log lines
@@ -129,7 +129,7 @@ func TestProxyThatHangsUp(t *testing.T) {
 	_ = l.Close()
 }
 
-// A database that Redis does not have is not waited for.
+// Adopt does not wait for a database that Redis does not have.
 func TestNoSuchDatabase(t *testing.T) {
 	l, err := Open(Options{URL: redistest.Start(t).URL() + "/99", Node: "a", Log: quiet(), Wait: func(error) {}})
 	if err != nil {

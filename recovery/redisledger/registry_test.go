@@ -14,8 +14,8 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// Nodes that start at the same moment get numbers of their own, each name always the
-// same one, also when the one that follows from its name is another's.
+// Nodes that start at the same moment get numbers of their own, each name always the same one, also
+// when the one derived from the name is taken.
 func TestNumbers(t *testing.T) {
 	server := redistest.Start(t)
 	l := oneShard(server.URL()).open(t)
@@ -58,8 +58,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// A node whose number went to another, since Redis had lost the list, has another one
-// from then on, and still finds what was made with the first.
+// A node whose number went to another, because Redis had lost the list, has another one from then
+// on, and still finds records that were made with the first.
 func TestNumberIsTaken(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)
@@ -83,7 +83,7 @@ func TestNumberIsTaken(t *testing.T) {
 	}
 }
 
-// Entries of a version that knew no other nodes, and of one that knows more than this.
+// Entries of a version without support for other nodes, and of a newer one.
 func TestEntriesOfOtherVersions(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", still)
@@ -108,7 +108,7 @@ func TestEntriesOfOtherVersions(t *testing.T) {
 	b.waitGained(t, 4)
 	b.wantFound(t, ids)
 
-	// Redis loses the registry: whoever holds what was a's writes its entry again.
+	// Redis loses the registry: the node that holds a's shards writes its entry again.
 	server.Do("del", "lapse:nodes")
 	b.keepOnce()
 	b.look(t)
@@ -117,8 +117,8 @@ func TestEntriesOfOtherVersions(t *testing.T) {
 	}
 }
 
-// A node's number of shards was lowered, and Redis loses the registry: whoever follows,
-// under its name or another, still looks for what is in the others.
+// A node's number of shards was lowered, and Redis loses the registry: the process that follows,
+// under its name or another, still reads the others.
 func TestLostRegistryKeepsCounts(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", func(o *Options) { still(o); o.Shards = 8 })
@@ -133,8 +133,8 @@ func TestLostRegistryKeepsCounts(t *testing.T) {
 	a.wantFound(t, ids)
 }
 
-// Two processes see a name free at the same moment: one gets it, also if what the other
-// one has sent comes once more, and late.
+// Two processes see a name free at the same moment: one gets it, also if the other one's command
+// arrives once more, and late.
 func TestRegisteredAtOnce(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
@@ -157,7 +157,7 @@ func TestRegisteredAtOnce(t *testing.T) {
 	}
 }
 
-// A process changes its own entry as long as that is its own.
+// A process changes its own entry as long as it owns the entry.
 func TestRewriteEntry(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)
@@ -194,7 +194,7 @@ func TestNodesThatJustStarted(t *testing.T) {
 	}
 }
 
-// Nodes tells what is known of each.
+// Nodes returns what is known of each node.
 func TestNodes(t *testing.T) {
 	server := redistest.Start(t)
 	told := func(o *Options) {
@@ -247,8 +247,8 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// A node that is long dead, and of which nothing is left, is forgotten; under its name
-// another one starts afresh.
+// A node that is long dead and has no shard left is forgotten; under its name another one starts
+// afresh.
 func TestForgotten(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) string{
 		"Standalone": func(t *testing.T) string { return redistest.Start(t).URL() },
@@ -316,8 +316,8 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// A dead node is not forgotten while a shard of it cannot be looked at, as its server is
-// down: nobody would look for what is left there.
+// A dead node is not forgotten while one of its shards cannot be read, as its server is down: no
+// node would look for its tasks.
 func TestNotForgottenUnseen(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
@@ -346,7 +346,7 @@ func TestNotForgottenUnseen(t *testing.T) {
 	}
 }
 
-// Who comes back at the very moment at which it would be forgotten is not.
+// A node that comes back at the very moment of its removal is not removed.
 func TestForgottenTooLate(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", still)
@@ -369,7 +369,7 @@ func TestForgottenTooLate(t *testing.T) {
 	if forget(seen.raw+" ", count) != 0 {
 		t.Error("forgotten though its entry is another")
 	}
-	// Redis had lost the list of numbers, and this one is another node's by now.
+	// Redis had lost the list of numbers, and this number belongs to another node by now.
 	server.Do("hset", b.keys.numbers(), seen.number, "c")
 	server.Do("hset", b.keys.status(), "a", "the last")
 	if forget(seen.raw, count) != 1 {

@@ -16,9 +16,8 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// A network delivers scripts as badly as it can: some twice, some late, some
-// after later ones, some never; and it loses answers. It keeps a copy of every
-// script that was ever sent.
+// A network delivers scripts as badly as it can: some twice, some late, some after later ones, some
+// never; and it loses answers. It keeps a copy of every script that was ever sent.
 type network struct {
 	rng  *rand.Rand
 	sent [][]any
@@ -57,8 +56,8 @@ func (n *network) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// deliverOld delivers some of what was sent before, in any order: often what is
-// recent, sometimes what is ancient.
+// deliverOld delivers some of the earlier scripts, in any order: often recent ones, sometimes very
+// old ones.
 func (n *network) deliverOld(ctx context.Context, next redis.ProcessHook) {
 	for range 1 + n.rng.IntN(4) {
 		at := n.rng.IntN(len(n.sent))
@@ -81,9 +80,9 @@ func copied(args []any) []any {
 	return c
 }
 
-// Whatever a network does to scripts, a batch that is called written was written
-// once, in its turn, and nothing else ever changes: over several owners, whose
-// late scripts stay on the way, and whether there is memory for what is new or not.
+// Whatever a network does to scripts, a batch that counts as written was written once, in its turn,
+// and nothing else ever changes. The test has several owners, whose late scripts stay in flight,
+// and memory for new records or none.
 func TestReorderedScripts(t *testing.T) {
 	server := redistest.Start(t, "maxmemory-policy noeviction")
 	seed := rand.Uint64()
@@ -181,8 +180,8 @@ func forget(b *recovery.Batch, spots map[string]recovery.Spot, model content) {
 	}
 }
 
-// settle lets the shard decide what an unanswered batch has done, once no copy of
-// it can do anything any more: after the next owner's claim.
+// settle lets the shard decide what an unanswered batch has done, once no copy of it can have an
+// effect any more: after the next owner's claim.
 func settle(t *testing.T, c *redis.Client, l *Ledger, spots map[string]recovery.Spot, model content) {
 	t.Helper()
 	s := l.term(0)

@@ -18,8 +18,8 @@ func waitingFor(url string) *lives {
 	return v
 }
 
-// A replica hangs: what it does not have is not confirmed, however often it is
-// repeated and on whichever connection, and is written once.
+// A replica hangs: a batch that it lacks is not confirmed, however often it is repeated and on
+// whichever connection, and is written once.
 func TestReplicaHangs(t *testing.T) {
 	master := redistest.Start(t, "appendonly yes", "repl-diskless-sync-delay 0")
 	replica := redistest.StartReplica(t, master)
@@ -35,7 +35,7 @@ func TestReplicaHangs(t *testing.T) {
 		if err := l.Apply(t.Context(), 0, b); err == nil || !strings.Contains(err.Error(), "0 of 1 replicas") {
 			t.Fatalf("Apply: %v", err)
 		}
-		// What another connection has written is not what WAIT waits for.
+		// WAIT does not wait for writes of another connection.
 		master.Do("client", "kill", "type", "normal", "skipme", "yes")
 	}
 	if got := hashWrites(master) - writes; got < 5 {
@@ -55,15 +55,15 @@ func TestReplicaHangs(t *testing.T) {
 	eventually(t, "all is well again", func() bool { return len(l.Health().Warnings) == 0 })
 }
 
-// hashWrites counts HSET at a server. WAIT asks, in some versions of Redis, only for
-// what its own connection has written, so that each repeat must write something.
+// hashWrites counts HSET at a server. In some versions of Redis, WAIT counts only writes of its own
+// connection, so that each repeat must write something.
 func hashWrites(server *redistest.Server) (calls int) {
 	_, stats, _ := strings.Cut(server.Do("info", "commandstats").(string), "cmdstat_hset:calls=")
 	_, _ = fmt.Sscan(strings.ReplaceAll(stats, ",", " "), &calls)
 	return calls
 }
 
-// A server without replicas is warned of at the start.
+// There is a warning at the start about a server without replicas.
 func TestNoReplicas(t *testing.T) {
 	server := redistest.Start(t, "appendonly yes")
 	l := waitingFor(server.URL()).open(t)
@@ -76,7 +76,7 @@ func TestNoReplicas(t *testing.T) {
 	}
 }
 
-// A batch that another owner's token refuses is refused, whatever replicas there are.
+// A batch that fails because of another owner's token is refused, whatever replicas there are.
 func TestLostBeforeReplicas(t *testing.T) {
 	server := redistest.Start(t)
 	l := waitingFor(server.URL()).open(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// A diary is a Watcher that remembers.
+// A diary is a Watcher that records its calls.
 type diary struct {
 	mu      sync.Mutex // guards everything below
 	rewound []int
@@ -49,7 +49,7 @@ func (d *diary) wait(t *testing.T, n int) {
 	})
 }
 
-// epoch is that of the first shard's token.
+// epoch is the epoch of the first shard's token.
 func epoch(t *testing.T, l *Ledger) int64 {
 	t.Helper()
 	p, err := l.term(0).position()
@@ -59,13 +59,13 @@ func epoch(t *testing.T, l *Ledger) int64 {
 	return p.token.epoch
 }
 
-// aloneAndBeside runs a test of a Redis that forgets for a node alone, and for one beside
-// another node, which must neither take nor change what is not its own. beside starts that one.
+// aloneAndBeside runs a test of a Redis that loses data for a node alone, and for one beside
+// another node, which must change nothing that it does not own. beside starts that other node.
 func aloneAndBeside(t *testing.T, test func(t *testing.T, v *lives, beside func())) {
 	t.Run("alone", func(t *testing.T) { test(t, newLives(""), func() {}) })
 	t.Run("beside another", func(t *testing.T) {
 		v := newLives("")
-		v.opts.FailoverAfter = 5 * time.Second // a busy machine must not make a living node look dead
+		v.opts.FailoverAfter = 5 * time.Second // a live node must not look dead on a busy machine
 		test(t, v, func() {
 			t.Helper()
 			join(t, v.opts.URL, "b", func(o *Options) { o.FailoverAfter = v.opts.FailoverAfter }).put(t)
@@ -74,8 +74,8 @@ func aloneAndBeside(t *testing.T, test func(t *testing.T, v *lives, beside func(
 	})
 }
 
-// Redis comes back empty: the owner takes all of its shards again, with or
-// without traffic, and its name.
+// Redis comes back empty: the owner reclaims all of its shards, with or without traffic, and its
+// name.
 func TestEmptyDataset(t *testing.T) {
 	for name, outage := range map[string]func(s *redistest.Server){
 		"flushed": func(s *redistest.Server) { s.Do("flushall") },
@@ -118,8 +118,8 @@ func TestEmptyDataset(t *testing.T) {
 	}
 }
 
-// A node that was alone has nobody who could have taken over, however long Redis
-// was away.
+// A node that was alone reclaims its shards however long Redis was away: no other node could have
+// adopted them.
 func TestEmptyDatasetAfterALongOutage(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
@@ -132,8 +132,8 @@ func TestEmptyDatasetAfterALongOutage(t *testing.T) {
 	wantHeld(t, server.Client(), l, content{"a": "1"})
 }
 
-// One that others may have taken for dead must not bring back what they have
-// finished: it gives up.
+// A node that others may have taken for dead must not bring back tasks that they have finished: it
+// gives up its shards.
 func TestEmptyDatasetAfterOversleeping(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
@@ -152,8 +152,7 @@ func TestEmptyDatasetAfterOversleeping(t *testing.T) {
 	}
 }
 
-// The answer to the claim that takes a shard back is lost: the next one counts as
-// its repetition.
+// The answer to the claim that reclaims a shard is lost: the next claim counts as its repetition.
 func TestClaimUnanswered(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
@@ -199,13 +198,13 @@ func (n *lossOf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A token that is missing alone, while Redis has kept the rest, is a lost shard whose
-// owner takes it back: unless others may have adopted it, and finished its tasks,
-// before it went; also if its owner has shown signs of life again since.
+// A single token is missing while Redis has kept the rest: the owner reclaims the shard, unless
+// others may have adopted it and finished its tasks before the loss; also if the owner has sent
+// heartbeats again since.
 func TestMissingToken(t *testing.T) {
 	for name, test := range map[string]struct {
 		peers bool          // another node is registered
-		gap   time.Duration // between two life signs, after the shard was seen last
+		gap   time.Duration // between two heartbeats, after the shard was seen last
 		lost  bool
 	}{
 		"alone":                        {},
@@ -233,7 +232,7 @@ func TestMissingToken(t *testing.T) {
 			if err := l.beat(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			l.answered(time.Now()) // and before the shards are looked at, one is lost
+			l.answered(time.Now()) // and before the shards are checked, one is lost
 			server.Do("del", l.term(0).keys.tasks())
 			err := l.Apply(t.Context(), 0, batchOf(put("b", "1")))
 			if errors.Is(err, recovery.ErrLost) != test.lost || err != nil && !test.lost {
@@ -246,8 +245,8 @@ func TestMissingToken(t *testing.T) {
 	}
 }
 
-// The registry is lost with everything else: that it names nobody else by then does
-// not make a node that has mayBeAdopted one that was alone.
+// The registry is lost with everything else. Its lack of other nodes by then does not turn a node
+// that may have been adopted from into one that was alone.
 func TestLostRegistryNamesNobody(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
@@ -268,7 +267,7 @@ func TestLostRegistryNamesNobody(t *testing.T) {
 	l.mu.Lock()
 	l.lastAnswer = time.Now().Add(-2 * time.Hour)
 	l.mu.Unlock()
-	beat() // and the shards cannot be looked at
+	beat() // and the shards cannot be checked
 	server.Do("flushall")
 	beat() // registers again
 	beat()
@@ -277,8 +276,8 @@ func TestLostRegistryNamesNobody(t *testing.T) {
 	}
 }
 
-// An older file is restored under a running owner: first one of its own time, then
-// one of its predecessor's.
+// An older file is restored under a running owner: first one of its own time, then one of its
+// predecessor's.
 func TestOlderFileRestored(t *testing.T) {
 	aloneAndBeside(t, func(t *testing.T, v *lives, beside func()) {
 		server := redistest.Start(t, "dbfilename dump.rdb")
@@ -332,8 +331,7 @@ func TestOlderFileRestored(t *testing.T) {
 		if got := epoch(t, l); got != 4 {
 			t.Errorf("the token's epoch is %d, want 4", got)
 		}
-		// What the shard holds can be looked through, so that memory can delete
-		// what it does not know.
+		// The shard's content can be scanned, so that memory can delete what it does not know.
 		var ids []string
 		if err := l.ScanShard(t.Context(), 0, func(page []recovery.Entry) error {
 			for _, e := range page {

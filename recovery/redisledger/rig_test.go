@@ -74,7 +74,7 @@ func persist(t testing.TB, l *Ledger, changes ...recovery.Change) {
 	})
 }
 
-// eventually asks until done says so.
+// eventually repeats done until it returns true.
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -86,8 +86,8 @@ func eventually(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// held is what a shard holds, pending and dead, read without the ledger. The set
-// must agree with the records, and the index with the dead.
+// held returns a shard's content, pending and dead, read without the ledger. The set must agree
+// with the records, and the index with the dead.
 func held(t testing.TB, c redis.UniversalClient, keys shardKeys) map[string]string {
 	t.Helper()
 	ctx := context.Background()

@@ -68,7 +68,7 @@ func (r settingsRig) wantChanged(since recovery.SettingsVersion, fault error, wa
 	}
 }
 
-// rewind puts the settings back to what they were.
+// rewind resets the settings to an earlier state.
 func (r settingsRig) rewind() (back func()) {
 	r.Helper()
 	const backup = "{%s}-backup-%d"
@@ -87,7 +87,7 @@ func (r settingsRig) rewind() (back func()) {
 	}
 }
 
-// What is left of deleted settings is bounded, and revisions grow nevertheless.
+// The space for deleted settings is bounded, and revisions grow nevertheless.
 func TestDeletedSettingsAreForgotten(t *testing.T) {
 	forSettings(t, func(r settingsRig) {
 		const n = 200
@@ -109,7 +109,7 @@ func TestDeletedSettingsAreForgotten(t *testing.T) {
 	})
 }
 
-// An earlier version has left something of each deleted setting.
+// An earlier version has left a revision of each deleted setting.
 func TestLeftoversOfAnEarlierVersion(t *testing.T) {
 	forSettings(t, func(r settingsRig) {
 		var fields []any
@@ -155,7 +155,7 @@ func TestOneChangeIsReadAlone(t *testing.T) {
 	}
 	before := output()
 	commands := executed(server, func() { r.wantChanged(seen, nil, map[string]string{"topic/000002": "2"}) })
-	if commands > 10 { // four, and life signs
+	if commands > 10 { // four, and heartbeats
 		t.Errorf("one change takes %d commands", commands)
 	}
 	if bytes := output() - before; bytes > 50_000 { // most of it is INFO
@@ -173,7 +173,7 @@ redis.call('HSET', KEYS[1], '!v', string.format('%.0f', changes))
 redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', last + 1) .. ':' .. ARGV[2])
 return last + 1`
 
-// What a node of an earlier version changes is not known one by one: everything is to be read.
+// Changes by a node of an earlier version are not known one by one: everything is to be read.
 func TestChangesOfAnEarlierVersion(t *testing.T) {
 	forSettings(t, func(r settingsRig) {
 		old := func(name, value string) {
@@ -221,7 +221,7 @@ func TestLostChangesOfSettings(t *testing.T) {
 	})
 }
 
-// A set of changes that is ahead of the settings, which were lost alone, is not believed.
+// A set of changes that is ahead of the settings, which alone were lost, is not used.
 func TestSettingsAreLostAlone(t *testing.T) {
 	forSettings(t, func(r settingsRig) {
 		seen := recovery.SettingsVersion{}
@@ -240,7 +240,7 @@ func TestSettingsAreLostAlone(t *testing.T) {
 	})
 }
 
-// A node that has not looked for long reads everything.
+// A node that has not read for long reads everything.
 func TestChangesThatAreNotKept(t *testing.T) {
 	forSettings(t, func(r settingsRig) {
 		r.put("topic/a", "1")

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fill writes n settings of size bytes, past the ledger.
+// fillSettings writes n settings of size bytes, without the ledger.
 func fillSettings(t *testing.T, c redis.UniversalClient, k keys, n, size int) {
 	t.Helper()
 	fields := make([]any, 0, 2*n)
@@ -32,8 +32,8 @@ func allSettings(t *testing.T, l *Ledger) map[string]string {
 	return all
 }
 
-// Settings that do not come within a second when they are asked for together are read
-// nevertheless, in smaller pages.
+// Settings that do not come within a second when they are read together are read nevertheless, in
+// smaller pages.
 func TestManySettingsOverASlowLine(t *testing.T) {
 	const n, size, rate = 2000, 2000, 2_000_000 // 4 MB: 2 s
 	l, proxy, _ := behindLine(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// A dead node stays dead for those who look at the table, also when Redis was away for a
-// while, until it gives a sign of life.
+// A dead node stays dead in the node table, also when Redis was away for a while, until it sends a
+// heartbeat.
 func TestDeadStaysDeadAfterAGap(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)

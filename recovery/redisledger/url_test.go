@@ -74,7 +74,7 @@ func TestBadURL(t *testing.T) {
 	}
 }
 
-// FuzzURL: whatever is accepted has hosts, and says so without its secrets.
+// FuzzURL: an accepted URL has hosts, and its text has no secrets.
 func FuzzURL(f *testing.F) {
 	for _, seed := range []string{"redis://u:p@h:1/2", "redis+sentinel://a,b/m", "rediss+cluster://[::1]:2,b?ca=x"} {
 		f.Add(seed)

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Behind makes a proxy in front of each of several servers that tell where the others
-// are, such as the masters of a cluster. What passes names the proxies in their place, so
-// that whoever begins with one of them meets no server but by a proxy.
+// Behind makes a proxy in front of each of several servers that name each other, such as the
+// masters of a cluster. In what passes, the proxies' names replace those of the servers, so that
+// a client that begins with one proxy reaches every server by a proxy.
 func Behind(t testing.TB, servers ...*Server) []*Proxy {
 	t.Helper()
 	proxies := make([]*Proxy, len(servers))
@@ -18,11 +18,11 @@ func Behind(t testing.TB, servers ...*Server) []*Proxy {
 		host, from, _ := net.SplitHostPort(s.Addr)
 		_, to, _ := net.SplitHostPort(proxies[i].Addr)
 		if len(from) != len(to) {
-			t.Fatalf("the ports %s and %s have different lengths", from, to) // answers tell it
+			t.Fatalf("the ports %s and %s have different lengths", from, to)
 		}
-		// Behind the host's name, as a part of an address, the next word or the next
-		// number; as a text of its own; and as the number of a port. Not any five
-		// digits: what the tests keep in Redis consists of numbers too.
+		// After the host's name, as a part of an address, the next word or the next number; as a
+		// text of its own; and as the number of a port. Not any five digits: the tests' data in
+		// Redis consists of numbers too.
 		for _, frame := range [][2]string{{host + ":", ""}, {host + " ", ""}, {host + "\r\n:", ""}, {"port\r\n:", ""}, {"\r\n", "\r\n"}} {
 			names = append(names, renaming{[]byte(frame[0] + from + frame[1]), []byte(frame[0] + to + frame[1])})
 		}

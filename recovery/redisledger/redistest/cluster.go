@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// slots is how many a cluster has.
+// slots is the number of slots of a cluster.
 const slots = 16384
 
 // A Cluster is three masters without replicas.
@@ -77,7 +77,7 @@ type Move struct {
 	c        *Cluster
 }
 
-// Master is the one that got the slot of key when the cluster was started.
+// Master is the master that had the slot of key when the cluster was started.
 func (c *Cluster) Master(key string) *Server {
 	c.t.Helper()
 	return c.Masters[c.ownerOf(c.slotOf(key))]
@@ -113,7 +113,7 @@ func (m *Move) Key(key string) {
 	m.From.Do("migrate", host, port, key, 0, 5000)
 }
 
-// End gives the slot to its new master.
+// End assigns the slot to its new master.
 func (m *Move) End() {
 	m.c.t.Helper()
 	id := m.To.Do("cluster", "myid")

@@ -1,8 +1,8 @@
-// Package redistest starts real Redis servers for tests: one alone, one with a
-// replica behind sentinels, or a cluster. Each listens on free ports of the
-// loopback interface, keeps its files in a temporary directory of the test, and
-// is stopped with it. A test is skipped where redis-server is not installed.
+// Package redistest starts real Redis servers for tests: a single one, one with a replica
+// behind sentinels, or a cluster. Each listens on free ports of the loopback interface, keeps
+// its files in a temporary directory of the test, and is stopped with it. A test is skipped
+// where redis-server is not installed.
 //
-// A [Proxy] stands between a client and a server, and loses, delays or repeats
-// what passes, or keeps them apart.
+// A [Proxy] is between a client and a server. It loses, delays or repeats what passes, or
+// separates the two.
 package redistest

@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// An illness is what ails the network while most of it still passes.
+// An illness is a fault of the network while most of it still works.
 type illness struct {
-	delay   time.Duration // of each piece that passes, in each direction
-	unheard bool          // what is published does not arrive
+	delay   time.Duration // of each piece of data, in each direction
+	unheard bool          // published messages do not arrive
 }
 
-// SetDelay makes each piece that passes late, in each direction. Zero ends it.
+// SetDelay delays each piece of data, in each direction. Zero ends it.
 func (p *Proxy) SetDelay(delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ill.delay = delay
 }
 
-// HalfOpen makes the connections that exist now stand still in both directions, and
-// nobody is told, as when a router has forgotten them. New ones are passed on. When end
-// is called they are reset.
+// HalfOpen stalls the present connections in both directions without closing them, as a router
+// does that has forgotten them. New connections work. When end is called, the stalled ones are
+// reset.
 func (p *Proxy) HalfOpen() (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -40,8 +40,8 @@ func (p *Proxy) HalfOpen() (end func()) {
 	}
 }
 
-// SetUnheard makes connections that have subscribed to channels stand still, old ones and
-// new ones; all others are passed on. When it ends they are reset.
+// SetUnheard stalls connections that have subscribed to channels, present and new ones; all
+// others work. When it ends they are reset.
 func (p *Proxy) SetUnheard(unheard bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,10 +54,10 @@ func (p *Proxy) SetUnheard(unheard bool) {
 	p.change.Broadcast()
 }
 
-// stillLocked tells whether a connection stands still.
+// stillLocked reports whether a connection is stalled.
 func (p *Proxy) stillLocked(l *link) bool { return l.dead || p.ill.unheard && l.listens }
 
-// dawdle waits as long as each piece has to.
+// dawdle waits for the delay.
 func (p *Proxy) dawdle() {
 	p.mu.Lock()
 	delay := p.ill.delay
@@ -67,8 +67,8 @@ func (p *Proxy) dawdle() {
 	}
 }
 
-// subscribes tells whether a request is to listen to channels. A piece may begin in the
-// middle of one; the ledger sends this one alone, on a connection of its own.
+// subscribes reports whether a request subscribes to channels. A piece may begin in the middle
+// of a request; the ledger sends this one alone, on a connection of its own.
 func subscribes(request []byte) bool {
 	return bytes.HasPrefix(request, []byte("*")) && bytes.Contains(request[:min(len(request), 64)], []byte("subscribe\r\n"))
 }

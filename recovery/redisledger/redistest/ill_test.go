@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestHalfOpen: connections that exist stand still, and new ones work.
+// TestHalfOpen: present connections stall, and new ones work.
 func TestHalfOpen(t *testing.T) {
 	s := Start(t)
 	p := NewProxy(t, s.Addr)
@@ -21,7 +21,7 @@ func TestHalfOpen(t *testing.T) {
 	answers(t, c)
 }
 
-// TestUnheard: what is published does not arrive, and everything else does.
+// TestUnheard: published messages do not arrive, and all other commands work.
 func TestUnheard(t *testing.T) {
 	s := Start(t)
 	p := NewProxy(t, s.Addr)
@@ -48,7 +48,7 @@ func TestUnheard(t *testing.T) {
 	})
 }
 
-// TestDelay: what passes is late, and arrives.
+// TestDelay: data arrives late.
 func TestDelay(t *testing.T) {
 	s := Start(t)
 	p := NewProxy(t, s.Addr)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Proxy passes connections on to a server, as badly as it is told.
+// A Proxy forwards connections to a server, with the faults that the test sets.
 type Proxy struct {
 	Addr string
 
@@ -35,15 +35,14 @@ type Severance uint8
 
 // The ways of Sever.
 const (
-	// Stall makes packets vanish: connections stand still, new ones too, and
-	// nobody is told. What was sent arrives when the network heals, as late as
-	// that is, even if its sender has given up.
+	// Stall makes packets vanish: old and new connections stall without an error. What was sent
+	// arrives when the network heals, however late, even if its sender has given up.
 	Stall Severance = iota + 1
 	// Reset breaks connections, and refuses new ones.
 	Reset
 )
 
-// A link is one connection and what was made of it.
+// A link is one connection and its state.
 type link struct {
 	client, server net.Conn
 	held           bool // requests wait; guarded by Proxy.mu
@@ -68,9 +67,9 @@ func NewProxy(t testing.TB, target string) *Proxy {
 // URL is the proxy's address for a ledger.
 func (p *Proxy) URL() string { return "redis://" + p.Addr }
 
-// SetDeaf makes the server's answers vanish: what is sent is executed, and nobody
-// learns of it. Connections that were deaf once are cut when it ends, as their
-// answers would be taken for those of later questions.
+// SetDeaf drops the server's answers: requests are executed, and their senders get no answer.
+// Connections that were deaf once are closed when it ends, because their answers would be taken
+// for those of later requests.
 func (p *Proxy) SetDeaf(deaf bool) {
 	p.mu.Lock()
 	p.deaf = deaf
@@ -80,8 +79,8 @@ func (p *Proxy) SetDeaf(deaf bool) {
 	}
 }
 
-// Throttle bounds how many bytes of answers pass in a second, over all connections
-// together; 0 lifts the bound. What waits by an earlier bound passes at once.
+// Throttle bounds how many bytes of answers pass in a second, over all connections together; 0
+// lifts the bound. Data that waits under an earlier bound passes at once.
 func (p *Proxy) Throttle(rate int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +112,7 @@ func (p *Proxy) takeTurn(bytes int) {
 	}
 }
 
-// Sever keeps the client and the server apart until Heal.
+// Sever separates the client and the server until Heal.
 func (p *Proxy) Sever(how Severance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +122,7 @@ func (p *Proxy) Sever(how Severance) {
 			l.reset()
 		}
 	}
-	p.change.Broadcast() // what stalled may have to be reset
+	p.change.Broadcast() // stalled connections may have to be reset
 }
 
 // Heal ends what Sever began.
@@ -134,10 +133,9 @@ func (p *Proxy) Heal() {
 	p.change.Broadcast()
 }
 
-// Hold keeps back what is sent over the connections that exist now, until release
-// is called: it then reaches the server, though its sender has long given up, and
-// release returns when the server has worked it off. New connections are passed
-// on at once.
+// Hold keeps back requests over the present connections, until release is called: they then reach
+// the server, though their sender has long given up, and release returns when the server has
+// executed them. New connections work at once.
 func (p *Proxy) Hold() (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,7 +149,7 @@ func (p *Proxy) Hold() (release func()) {
 		defer p.mu.Unlock()
 		for _, l := range held {
 			l.held = false
-			_ = l.client.(*net.TCPConn).CloseRead() // what has come is still read
+			_ = l.client.(*net.TCPConn).CloseRead() // data that has arrived is still read
 		}
 		p.change.Broadcast()
 		for _, l := range held {
@@ -191,7 +189,7 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		// Those that come while the network stalls wait in the listener's queue.
+		// Connections that come while the network stalls wait in the listener's queue.
 		if p.pass() == Reset {
 			reset(client)
 			continue
@@ -218,7 +216,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// pass waits while the network stalls, and tells in which way it is severed then.
+// pass waits while the network stalls, and returns in which way it is severed then.
 func (p *Proxy) pass() Severance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -233,14 +231,13 @@ func (l *link) reset() {
 	reset(l.server)
 }
 
-// reset ends a connection in such a way that its other end sees an error.
+// reset closes a connection in such a way that its other end sees an error.
 func reset(c net.Conn) {
 	_ = c.(*net.TCPConn).SetLinger(0)
 	_ = c.Close()
 }
 
-// up passes requests on. A client that has gone away does not keep what it sent
-// from arriving.
+// up forwards requests. A request arrives even if its client has closed the connection.
 func (p *Proxy) up(l *link) {
 	_, _ = io.Copy(writer(func(b []byte) (int, error) {
 		p.mu.Lock()
@@ -252,11 +249,11 @@ func (p *Proxy) up(l *link) {
 		p.dawdle()
 		return l.server.Write(b)
 	}), l.client)
-	p.pass() // that there is no more to come is news, too
+	p.pass() // the end of the data is delayed, too
 	_ = l.server.(*net.TCPConn).CloseWrite()
 }
 
-// down passes answers back, and ends the connection with the server's.
+// down forwards answers, and closes the connection when the server does.
 func (p *Proxy) down(l *link) {
 	gone := false
 	_, _ = io.Copy(writer(func(b []byte) (int, error) {

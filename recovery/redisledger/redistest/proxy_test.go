@@ -21,8 +21,8 @@ func through(t *testing.T, p *Proxy, patience time.Duration) *redis.Client {
 	return c
 }
 
-// TestSever: whoever is cut off gets no answer, over old connections or new ones, and
-// goes on when the network heals.
+// TestSever: a client that is cut off gets no answer, over old connections or new ones, and
+// works again when the network heals.
 func TestSever(t *testing.T) {
 	s := Start(t)
 	for name, how := range map[string]Severance{"stall": Stall, "reset": Reset} {
@@ -46,7 +46,7 @@ func TestSever(t *testing.T) {
 	}
 }
 
-// TestStalled: what was sent while the network stood still arrives later, although its
+// TestStalled: requests that were sent while the network stalled arrive later, although their
 // sender has gone.
 func TestStalled(t *testing.T) {
 	s := Start(t)
@@ -86,8 +86,8 @@ func TestStallEndsInReset(t *testing.T) {
 	answers(t, c)
 }
 
-// TestBehind: whoever asks a cluster or a sentinel by a proxy meets nothing but proxies,
-// and is cut off when all of them are severed.
+// TestBehind: a client that asks a cluster or a sentinel by a proxy gets only addresses of
+// proxies, and is cut off when all of them are severed.
 func TestBehind(t *testing.T) {
 	t.Run("cluster", func(t *testing.T) {
 		cluster := StartCluster(t)

@@ -108,7 +108,7 @@ func (p *refusing) serve(client net.Conn) {
 		if _, err := server.Write(request); err != nil {
 			return
 		}
-		if command == "SUBSCRIBE" { // from here on the server speaks when it likes
+		if command == "SUBSCRIBE" { // from here on the server sends messages at any time
 			p.wg.Go(func() { _, _ = io.Copy(server, requests) })
 			_, _ = io.Copy(client, replies)
 			return
@@ -123,7 +123,7 @@ func (p *refusing) serve(client net.Conn) {
 	}
 }
 
-// readValue reads one value of the protocol as it stands there.
+// readValue reads one value of the protocol, undecoded.
 func readValue(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadBytes('\n')
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// MasterName is what sentinels call the master.
+// MasterName is the sentinels' name of the master.
 const MasterName = "lapse"
 
 // Sentinels are a master with a replica, watched by a sentinel that replaces it
@@ -19,12 +19,12 @@ type Sentinels struct {
 	sentinel        *Server
 }
 
-// How long the sentinel waits for a server that does not answer, in milliseconds: on a busy
-// machine one that lives may be silent for a while, and only FailOver is to have it replaced.
+// How long the sentinel waits for a server that does not answer, in milliseconds. On a busy
+// machine a live one may be silent for a while, and only FailOver is meant to replace it.
 const patient, impatient = "60000", "300"
 
-// StartSentinel starts them, and waits until the replica has caught up and the
-// sentinel knows it.
+// StartSentinel starts them, and waits until the replica has caught up and the sentinel knows
+// it.
 func StartSentinel(t testing.TB, options ...string) *Sentinels {
 	t.Helper()
 	// The replica has a user of its own, so that it can be shut out.
@@ -70,14 +70,14 @@ func (s *Server) WaitForMaster() {
 // URL is the sentinel's address for a ledger.
 func (s *Sentinels) URL() string { return "redis+sentinel://" + s.sentinel.Addr + "/" + MasterName }
 
-// ShutReplicaOut keeps the replica from learning of what is written from now on.
+// ShutReplicaOut keeps the replica from getting any later write.
 func (s *Sentinels) ShutReplicaOut() {
 	s.Master.t.Helper()
 	s.Master.Do("acl", "setuser", "replica", "off")
 	s.Master.Do("client", "kill", "user", "replica")
 }
 
-// FailOver kills the master and waits until the replica has taken its place.
+// FailOver kills the master and waits until the replica is the master.
 func (s *Sentinels) FailOver() {
 	s.Master.t.Helper()
 	s.sentinel.Do("sentinel", "set", MasterName, "down-after-milliseconds", impatient)
@@ -88,8 +88,8 @@ func (s *Sentinels) FailOver() {
 	})
 }
 
-// Rejoin starts the master that FailOver has killed as a replica of the one that has taken
-// its place, and waits until it has caught up and the sentinel counts on it.
+// Rejoin starts the master that FailOver has killed as a replica of the new one, and waits until
+// it has caught up and the sentinel could promote it.
 func (s *Sentinels) Rejoin() {
 	s.Master.t.Helper()
 	s.Master, s.Replica = s.Replica, s.Master

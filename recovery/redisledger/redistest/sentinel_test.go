@@ -2,7 +2,7 @@ package redistest
 
 import "testing"
 
-// TestRejoin: one failover after the other, each of which loses what was written while the
+// TestRejoin: one failover after the other, each of which loses the writes made while the
 // replica was shut out.
 func TestRejoin(t *testing.T) {
 	s := StartSentinel(t)

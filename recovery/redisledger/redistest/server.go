@@ -17,8 +17,8 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// patience bounds every wait for a server: a sentinel does nothing for half a minute
-// after it was short of processors.
+// patience bounds every wait for a server: a sentinel does nothing for half a minute after it
+// was short of processor time.
 const patience = time.Minute
 
 // A Server is one redis-server process, or none while it is stopped.
@@ -33,7 +33,7 @@ type Server struct {
 	log    *os.File
 }
 
-// The client's own log would tell every test of every server that was stopped.
+// The client's own log would report every server that a test stops.
 func init() { redis.SetLogger(silent{}) }
 
 type silent struct{}
@@ -81,8 +81,8 @@ func newServer(t testing.TB, options []string) *Server {
 	return s
 }
 
-// FreeAddr returns an address of the loopback interface on which nobody listens,
-// nor, ten thousand ports further up, on what would be its cluster bus.
+// FreeAddr returns an address of the loopback interface on which no process listens, nor, ten
+// thousand ports further up, on the port of its cluster bus.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 {
@@ -127,7 +127,7 @@ func (s *Server) StartLoading() {
 	}
 }
 
-// Wait asks the server until done says so, and fails the test after a while.
+// Wait sends commands to the server until done returns true, and fails the test after a while.
 func (s *Server) Wait(what string, done func(ctx context.Context, c *redis.Client) bool) {
 	s.t.Helper()
 	c := s.Client()
@@ -145,8 +145,7 @@ func (s *Server) Wait(what string, done func(ctx context.Context, c *redis.Clien
 	}
 }
 
-// Kill ends the process with SIGKILL, as a crash would. It does nothing to a
-// stopped server.
+// Kill ends the process with SIGKILL, as a crash would. It does nothing to a stopped server.
 func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
@@ -156,11 +155,10 @@ func (s *Server) Kill() {
 	s.cmd = nil
 }
 
-// Pause stops the process where it stands: connections stay open, and nothing is
-// answered until Resume.
+// Pause stops the process: connections stay open, and nothing is answered until Resume.
 func (s *Server) Pause() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process.
 func (s *Server) Resume() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
 
 // URL is the server's address for a ledger.
