@@ -178,7 +178,7 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-// TestFull: a ledger without room refuses what is new and holds nothing else up.
+// TestFull: a ledger without room refuses creations and delays nothing else.
 func TestFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, nil)
@@ -217,8 +217,8 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// Lanes take turns: so many send at once as the ledger says, what comes meanwhile
-// joins the batch that waits, and a lane that must repeat its batch holds nobody up.
+// Lanes take turns: so many send at once as the ledger allows. Changes that come meanwhile join the
+// batch that waits, and a lane that must repeat its batch delays no other.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, func(cfg *recovery.CommitterConfig[string]) { cfg.Terms.AtOnce = 1 })
@@ -251,7 +251,7 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// A ledger is silent when it answers nobody, not when one shard waits.
+// A ledger is silent when it answers no shard at all, not when one shard waits.
 func TestSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, func(cfg *recovery.CommitterConfig[string]) {
@@ -264,7 +264,7 @@ func TestSilent(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		silent(false) // nothing was asked of it
+		silent(false) // nothing was sent to it
 		d.ledger.Inject(ledgertest.Fault{Op: ledgertest.Apply})
 		d.submit(0, "a")
 		time.Sleep(time.Second)
@@ -358,7 +358,7 @@ func TestCloseGivesUp(t *testing.T) {
 	}
 }
 
-// TestDoneMaySubmit: a report may lead to the next change of the same record.
+// TestDoneMaySubmit: Done may submit the next change of the same record.
 func TestDoneMaySubmit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d *desk

@@ -14,7 +14,7 @@ func newOpenDesk(t *testing.T) *desk {
 	return newDesk(t, func(cfg *recovery.CommitterConfig[string]) { cfg.Terms.Shards = 1 })
 }
 
-// A shard that is gained later is written like the others.
+// A shard that is acquired later is written like the others.
 func TestOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newOpenDesk(t)
@@ -70,8 +70,8 @@ func TestQueued(t *testing.T) {
 	})
 }
 
-// A shard that is gained while the committer is being closed, or afterwards, is not
-// written any more, and whoever submits to it is told.
+// A shard that is acquired while the committer is being closed, or afterwards, is not written any
+// more, and Submit reports that.
 func TestOpenAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newOpenDesk(t)

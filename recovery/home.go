@@ -85,7 +85,7 @@ type Node struct {
 	Number uint16 // in the homes of its shards
 	Self   bool   // this process
 
-	Live        bool          // it sends heartbeats; it counts as alive until it was watched for long enough
+	Live        bool          // it sends heartbeats, or was not watched for long enough
 	Released    bool          // its last process shut down cleanly
 	Silent      time.Duration // for how long this process has seen no heartbeat of it
 	Incarnation string        // names the process among all that had the node's name

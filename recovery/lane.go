@@ -37,7 +37,7 @@ type lane[T any] struct {
 	ended   chan struct{} // closed when run has returned
 
 	mu        sync.Mutex      // guards everything below
-	queue     []*gathering[T] // oldest first; all but the last are full, or come before one of another kind
+	queue     []*gathering[T] // oldest first; all but the last are full, or precede another kind
 	spares    []*gathering[T]
 	closing   bool      // run ends when the queue is empty
 	over      bool      // run has ended: later submissions are answered by answerLate

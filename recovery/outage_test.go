@@ -11,8 +11,8 @@ import (
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 )
 
-// A server is down once it has answered no batch for longer than it is given, for all of
-// its shards, and up again with its first answer.
+// A server is down once it has answered no batch for longer than its limit, for all of its shards,
+// and up again with its first answer.
 func TestDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, nil)
@@ -27,7 +27,7 @@ func TestDown(t *testing.T) {
 		}
 		_, release := d.ledger.Hold(ledgertest.Apply)
 		time.Sleep(time.Hour)
-		wantDown(false) // nothing was asked of it
+		wantDown(false) // nothing was sent to it
 		told := d.committer.NextDown()
 		d.submit(0, "a")
 		time.Sleep(99 * time.Millisecond)
@@ -42,8 +42,8 @@ func TestDown(t *testing.T) {
 	})
 }
 
-// A shard of which the batch is repeated stays down until that is answered, when others of
-// its server are answered again.
+// A shard whose batch is repeated stays down until that is answered, though other shards of its
+// server are answered again.
 func TestDownBehindOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, func(cfg *recovery.CommitterConfig[string]) {
@@ -64,8 +64,8 @@ func TestDownBehindOthers(t *testing.T) {
 	})
 }
 
-// A server that is slow as a rule is not down because of that; and a single slow answer
-// does not make a slow server of it.
+// A server that is usually slow is not down because of that; and a single slow answer does not make
+// a server usually slow.
 func TestDownOfASlowServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, nil)

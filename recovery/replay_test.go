@@ -135,7 +135,7 @@ func TestReplayStartsAnew(t *testing.T) {
 	})
 }
 
-// TestReplayDropsWhatHasGone: a page read before a delete brings nothing back.
+// TestReplayDropsWhatHasGone: a page read before a delete brings no record back.
 func TestReplayDropsWhatHasGone(t *testing.T) {
 	f, m := stocked(t, 50, memledger.Nominating()), newNotebook(t)
 	reached, release := f.Hold(ledgertest.Get)
@@ -187,7 +187,7 @@ func TestReplayGivesUp(t *testing.T) {
 	}
 }
 
-// An auditee samples what it is told and notes what it shall repair.
+// An auditee samples given records and notes what it shall repair.
 type auditee struct {
 	samples map[int][]recovery.Ref
 	missing map[int][]recovery.Ref
@@ -224,7 +224,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestAuditReadsOtherShards: a shard that cannot be read is nobody's loss.
+// TestAuditReadsOtherShards: a shard that cannot be read does not keep the others from being
+// audited.
 func TestAuditReadsOtherShards(t *testing.T) {
 	f := stocked(t, 0, memledger.Shards(3))
 	f.Inject(ledgertest.Fault{Op: ledgertest.Get, Nth: 2})
@@ -255,8 +256,7 @@ func (l hanging) Get(ctx context.Context, shard int, refs []recovery.Ref, found 
 	return l.Ledger.Get(ctx, shard, refs, found)
 }
 
-// Each shard has a deadline of its own, so that one that is not answered leaves time for the
-// others.
+// Each shard has a deadline of its own, so that one without an answer leaves time for the others.
 func TestAuditOfAHangingShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := hanging{stocked(t, 0, memledger.Shards(3)), 0}

@@ -16,11 +16,11 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // nobody is the error of a message that nobody has got.
-type nobody struct{ error }
+type unheardError struct{ error }
 
-func (nobody) Unheard() bool { return true }
+func (unheardError) Unheard() bool { return true }
 
-var errNobody = fmt.Errorf("sending: %w", nobody{errors.New("nobody listens")})
+var errNoListener = fmt.Errorf("sending: %w", unheardError{errors.New("nobody listens")})
 
 // A network carries messages as badly as it is told.
 type network struct {
@@ -102,7 +102,7 @@ func (p *port) Send(_ context.Context, node string, message []byte) error {
 		}
 	}
 	if listening == 0 {
-		return errNobody
+		return errNoListener
 	}
 	return nil
 }

@@ -389,7 +389,7 @@ func TestTell(t *testing.T) {
 			})
 			relays = append(relays, r)
 		}
-		for _, telling := range []struct{ node, body string }{{"", "all"}, {"b", "one"}, {"nobody", "none"}} {
+		for _, telling := range []struct{ node, body string }{{"", "all"}, {"b", "one"}, {"absent", "none"}} {
 			if err := relays[0].Tell(telling.node, "x", []byte(telling.body)); err != nil {
 				t.Error(err)
 			}

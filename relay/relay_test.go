@@ -380,7 +380,7 @@ func TestSilence(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		began := time.Now()
-		_, err := a.Ask(within(t, time.Minute), "nobody", "work", nil)
+		_, err := a.Ask(within(t, time.Minute), "absent", "work", nil)
 		wantError(t, err, ErrUnheard)
 		if took := time.Since(began); took != silence {
 			t.Errorf("nobody: given up after %v", took)

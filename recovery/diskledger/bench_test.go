@@ -12,10 +12,9 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// The floor of each benchmark is bare Pebble with the same options, doing the
-// same in batches of the same size. Both run in turns within one benchmark, and
-// the ratio is what counts. -benchtime=5x means five turns; the first one warms
-// up.
+// The floor of each benchmark is bare Pebble with the same options, doing the same in batches of
+// the same size. Both run in turns within one benchmark, and the ratio is the result.
+// -benchtime=5x means five turns; the first one warms up.
 
 const benchRecord = 250
 
@@ -25,7 +24,7 @@ func benchID(dst []byte, n int) []byte {
 	return hex.AppendEncode(dst[:0], raw[:])
 }
 
-// bare is Pebble as one would use it for the same.
+// bare is Pebble as a program without the ledger would use it.
 type bare struct {
 	b  *testing.B
 	db *pebble.DB
@@ -92,7 +91,7 @@ func openCommitted(b *testing.B) *committed {
 	if err != nil {
 		b.Fatal(err)
 	}
-	// As every node does: the scan lets go of the state at Adopt.
+	// As every node does: the scan releases the state at Adopt.
 	if err := l.Scan(b.Context(), func([]recovery.Entry) error { return nil }); err != nil {
 		b.Fatal(err)
 	}
@@ -103,7 +102,7 @@ func (w *committed) write(from, to, batch int, remove bool) {
 	record := make([]byte, benchRecord)
 	terms := w.terms
 	terms.MaxChanges = batch
-	room := make(chan int, 4) // batches that the caller may be ahead
+	room := make(chan int, 4) // how many batches the caller may be ahead
 	for range cap(room) {
 		room <- batch
 	}
@@ -142,9 +141,8 @@ func (w *committed) write(from, to, batch int, remove bool) {
 	close(room)
 }
 
-// compare runs one turn of each, b.N times, and reports both rates and the
-// ratio. Who begins changes from turn to turn: what the one leaves to its
-// compactions slows the other down.
+// compare runs one turn of each, b.N times, and reports both rates and the ratio. The two take
+// turns at going first: compactions that one leaves behind slow the other down.
 func compare(b *testing.B, unit string, per int, floor, ours func(turn int)) {
 	var spent [2]time.Duration
 	for turn := range b.N {
@@ -230,7 +228,7 @@ func BenchmarkMixedDeadlines(b *testing.B) {
 	b.ReportMetric(alls[1].Seconds()/alls[0].Seconds(), "cost")
 }
 
-// BenchmarkLoneCaller is one change at a time: nobody to share the sync with.
+// BenchmarkLoneCaller is one change at a time: no other caller shares its sync.
 func BenchmarkLoneCaller(b *testing.B) {
 	const per = 200
 	floor, ours := openBare(b), openCommitted(b)
@@ -257,7 +255,7 @@ func BenchmarkLoneCaller(b *testing.B) {
 		})
 }
 
-// BenchmarkOpenAndScan is what a restart with a million tasks takes here.
+// BenchmarkOpenAndScan is the cost of a restart with a million tasks.
 func BenchmarkOpenAndScan(b *testing.B) {
 	const records = 1_000_000
 	w := openCommitted(b)

@@ -38,7 +38,7 @@ func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e 
 	return r.handOut(found)
 }
 
-// keepDead reads the record of a dead id from its grave.
+// keepDead reads the dead record of an id.
 func (r *reader) keepDead(i int, id string, where []byte) {
 	at, label, err := decodeWhere(where)
 	if err != nil {

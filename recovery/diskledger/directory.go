@@ -20,29 +20,29 @@ import (
 
 // Files of the directory beside those of the store.
 const (
-	// markerName says that there is a ledger here, and in which layout.
+	// markerName says that the directory is a ledger, and in which layout.
 	markerName   = "LAPSE"
 	markerFormat = "lapse ledger, layout %d\n"
 	markerDraft  = "LAPSE.new"
-	// ownerName says who holds the lock, for the message to those who do not.
+	// ownerName names the process that holds the lock, for the error of other processes.
 	ownerName = "OWNER"
 )
 
-// lockDirectory makes the directory if need be and locks it. The lock is the
-// kernel's and ends with the process, however it ends.
+// lockDirectory makes the directory if need be and locks it. The lock is the kernel's and ends
+// with the process, however it ends.
 func (l *Ledger) lockDirectory() (*pebble.Lock, error) {
 	if err := l.fs.MkdirAll(l.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the ledger's directory: %w", err)
 	}
 	if l.real {
-		// The lock's name must be the same for all who open this directory.
+		// The lock's name must be the same for all processes that open this directory.
 		dir, err := filepath.EvalSymlinks(l.dir)
 		if err != nil {
 			return nil, fmt.Errorf("the ledger's directory: %w", err)
 		}
 		l.dir = dir
 	}
-	// Before anything is written: somebody else's directory stays as it is.
+	// This comes before any write: a directory of another program stays as it is.
 	if names, err := l.fs.List(l.dir); err == nil && !slices.Contains(names, markerName) {
 		if err := l.refuseForeign(names); err != nil {
 			return nil, err
@@ -99,12 +99,12 @@ func (l *Ledger) readMarker() (exists bool, err error) {
 			return true, nil
 		}
 	}
-	// A store has a log at every instant. Pebble would not miss it.
+	// A store has a log at every instant. Pebble would not notice that it is missing.
 	return false, fmt.Errorf("the ledger in %s is torn: it has no log (*.log)", l.dir)
 }
 
-// refuseForeign answers an error if there is anything in a directory without a
-// marker that an interrupted creation of a ledger does not leave.
+// refuseForeign returns an error if a directory without a marker holds anything but the remains of
+// an interrupted creation of a ledger.
 func (l *Ledger) refuseForeign(names []string) error {
 	for _, name := range names {
 		if strings.HasSuffix(name, ".sst") {

@@ -33,7 +33,7 @@ func filled(t *testing.T) string {
 				t.Fatal(err)
 			}
 		}
-		// Not by Close, which would flush what stands in the log alone.
+		// Not by Close, which would flush records that are only in the log.
 		l.stop()
 		<-l.kept
 		if err := errors.Join(l.engine.close(), l.lock.Close()); err != nil {
@@ -91,8 +91,8 @@ func damage(pattern string) func(*testing.T, string) {
 	}
 }
 
-// TestTornDirectory: a directory that is not as it was left is refused, or its
-// damage shows when it is read. It is never taken for an empty one.
+// TestTornDirectory: a directory with missing or damaged files is refused, or its damage shows when
+// it is read. It is never taken for an empty one.
 func TestTornDirectory(t *testing.T) {
 	for name, tear := range map[string]func(*testing.T, string){
 		"no manifest":               without("MANIFEST-*"),
@@ -153,7 +153,7 @@ func TestNewerLayout(t *testing.T) {
 	}
 }
 
-// TestForeignDirectory: Lapse does not settle among other people's files.
+// TestForeignDirectory: Lapse makes no ledger among files of other programs.
 func TestForeignDirectory(t *testing.T) {
 	dir := t.TempDir()
 	write("thesis.tex", "...")(t, dir)
@@ -190,8 +190,8 @@ func TestSymbolicLink(t *testing.T) {
 	}
 }
 
-// TestSpace: the disk is asked once a second at most, and an answer does not
-// flutter at the limit.
+// TestSpace: the free space is read once a second at most, and the answer does not flutter at the
+// limit.
 func TestSpace(t *testing.T) {
 	s := space{floor: 100 << 20}
 	now := time.Unix(1000, 0)

@@ -34,13 +34,12 @@ func tuning(fs vfs.FS, log pebble.Logger) *pebble.Options {
 		// on, Pebble notices a log that is damaged before its end.
 		FormatMajorVersion: pebble.FormatTableFormatV6,
 
-		// A task that is finished before its memtable is flushed costs no
-		// table at all, so a larger one pays; it is also what a crash leaves
-		// to be replayed. Pebble holds up to two while it is idle, and takes
-		// the first 256 KiB only, until there are writes.
+		// A task that is finished before its memtable is flushed costs no table at all, so a larger
+		// memtable pays. It is also what a start after a crash has to replay. Pebble holds up to
+		// two while it is idle, and takes only the first 256 KiB, until there are writes.
 		MemTableSize: 16 << 20,
-		// While one is being flushed the next one takes the writes; a third would only
-		// put off what the disk cannot carry, and lengthen what a crash leaves to be read.
+		// While one is being flushed the next one takes the writes. A third would only delay work
+		// that the disk cannot keep up with, and lengthen the log that a crash leaves to be read.
 		MemTableStopWritesThreshold: 2,
 
 		// Tables are read at replay, once, front to back, and by small audits.
@@ -70,7 +69,7 @@ func (l *Ledger) openEngine(lock *pebble.Lock, exists bool) (e *engine, err erro
 			l.log.Error("the embedded store is damaged", "dir", l.dir, "file", info.Path, "error", info.Details)
 		},
 	}
-	// Pebble panics on some of what a torn directory can hold.
+	// Pebble panics on some contents of a damaged directory.
 	defer func() {
 		if r := recover(); r != nil {
 			e, err = nil, fmt.Errorf("opening the store in %s: %v", l.dir, r)
@@ -109,7 +108,7 @@ func (e *engine) close() (err error) {
 	return e.db.Close()
 }
 
-// dropSnapshot lets Pebble forget the state at Adopt.
+// dropSnapshot releases the state at Adopt.
 func (e *engine) dropSnapshot() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -126,8 +125,8 @@ func (e *engine) dropSnapshot() {
 func (e *engine) commit(b *pebble.Batch) error {
 	err := e.db.ApplyNoSyncWait(b, pebble.Sync)
 	if err == nil {
-		// Behind a cut fence Pebble may have answered without queueing the
-		// sync, and nobody would ever answer the wait.
+		// Behind a cut fence Pebble may have returned without queueing the sync, and the wait would
+		// never end.
 		if err = e.fence.broken(); err == nil {
 			err = b.SyncWait()
 		}
@@ -157,8 +156,8 @@ func (p pebbleLog) Errorf(format string, args ...any) {
 	p.log.Warn("pebble: " + fmt.Sprintf(format, args...))
 }
 
-// Fatalf is called where Pebble would rather end the process than go on. It
-// returns, so Pebble goes on, behind a fence that is cut.
+// Fatalf is called where Pebble wants to end the process. It returns, so Pebble goes on, behind a
+// fence that is cut.
 func (p pebbleLog) Fatalf(format string, args ...any) {
 	p.fence.cut(fmt.Errorf("pebble: "+format, args...))
 }

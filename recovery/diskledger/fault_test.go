@@ -85,7 +85,7 @@ var (
 	all    = append(append(append([]errorfs.OpKind{errorfs.OpRename, errorfs.OpLink}, syncs...), writes...), makes...)
 )
 
-// A bench writes to a ledger through a committer and knows what was confirmed.
+// A bench writes to a ledger through a committer and records what was confirmed.
 type bench struct {
 	*testing.T
 	disk      *faultyDisk
@@ -94,7 +94,7 @@ type bench struct {
 
 	mu        sync.Mutex // guards confirmed
 	confirmed []int64
-	news      chan struct{} // a token when confirmed has grown
+	news      chan struct{} // holds a token when confirmed has grown
 }
 
 func newBench(t *testing.T, disk *faultyDisk) *bench {
@@ -161,8 +161,8 @@ func (b *bench) await(n int) {
 	}
 }
 
-// afterPowerCut reads what is left if the power fails now, and wants all that
-// was confirmed in it.
+// afterPowerCut reads what is left if the power fails now, and fails the test if anything confirmed
+// is missing.
 func (b *bench) afterPowerCut() {
 	b.Helper()
 	b.mu.Lock()
@@ -200,9 +200,9 @@ func pendingIn(t *testing.T, fs vfs.FS) map[string]bool {
 	return ids
 }
 
-// TestDiskFailures makes each kind of write fail a few times, under enough load
-// for the log to be rotated and tables to be written. The process goes on, all
-// is confirmed in the end, and what was confirmed is there after a power cut.
+// TestDiskFailures makes each kind of write fail a few times, under enough load for the log to be
+// rotated and tables to be written. The process goes on, all changes are confirmed in the end, and
+// what was confirmed is there after a power cut.
 func TestDiskFailures(t *testing.T) {
 	full := &vfsPathError{syscall.ENOSPC}
 	for name, c := range map[string]struct {
@@ -250,8 +250,8 @@ type vfsPathError struct{ errno syscall.Errno }
 func (e *vfsPathError) Error() string { return "write: " + e.errno.Error() }
 func (e *vfsPathError) Unwrap() error { return e.errno }
 
-// TestNothingIsConfirmedWithoutSync: while every sync fails, no change may be
-// confirmed and every method refuses; then all goes on.
+// TestNothingIsConfirmedWithoutSync: while every sync fails, no change may be confirmed and every
+// method refuses; then all goes on.
 func TestNothingIsConfirmedWithoutSync(t *testing.T) {
 	b := newBench(t, newFaultyDisk())
 	b.submit(0, 10)
@@ -287,7 +287,7 @@ func TestNothingIsConfirmedWithoutSync(t *testing.T) {
 	b.afterPowerCut()
 }
 
-// TestCloseDuringFailure: nobody has to wait for a disk that does not come back.
+// TestCloseDuringFailure: Close does not wait for a disk that does not come back.
 func TestCloseDuringFailure(t *testing.T) {
 	b := newBench(t, newFaultyDisk())
 	b.disk.fail(errDisk, "*", 0, -1, all...)

@@ -10,11 +10,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A fence stands between one instance of Pebble and the files. It is open until
-// the first write of any kind fails. From then on every write does nothing and
-// succeeds, so that Pebble never meets the errors on which it would end the
-// process, stall or spin, and can be closed in good order. Its owner must ask
-// broken after every answer of that instance, and believe none once broken.
+// A fence is between one instance of Pebble and the files. It is open until the first write of any
+// kind fails. From then on every write does nothing and succeeds. So Pebble never gets the errors
+// on which it would end the process, stall or spin, and can be closed cleanly. The owner of the
+// fence must call broken after every answer of that instance, and use no answer once broken.
 //
 // Removing files may fail without consequences: Pebble tries again at its next
 // start.
@@ -28,7 +27,7 @@ func newFence(fs vfs.FS) *fence {
 	return &fence{FS: fs, tripped: make(chan struct{}, 1)}
 }
 
-// broken returns why the instance must not be believed, or nil.
+// broken returns why answers of the instance must not be used, or nil.
 func (f *fence) broken() error {
 	if p := f.cause.Load(); p != nil {
 		return *p
@@ -53,8 +52,8 @@ func (f *fence) write(do func() error) {
 	}
 }
 
-// open does one operation that makes a file for writing. Behind a cut fence
-// the file is one that swallows everything.
+// open does one operation that makes a file for writing. Behind a cut fence it returns a file that
+// drops all writes.
 func (f *fence) open(do func() (vfs.File, error)) (vfs.File, error) {
 	var file vfs.File = void{}
 	f.write(func() error {
@@ -173,7 +172,7 @@ func (f *fencedFile) Close() error {
 	return nil
 }
 
-// A void is a file that could not be made: it swallows writes and holds nothing.
+// A void is a file that could not be made: it drops writes and is empty.
 type void struct{}
 
 func (void) Close() error                           { return nil }

@@ -6,31 +6,30 @@ import (
 	"fmt"
 )
 
-// The layout, version 1. All keys begin with a letter that tells their kind:
+// The layout, version 1. All keys begin with a letter that names their kind:
 //
 //	kind     key                                   value
 //	pending  'p' time id                           record
 //	dead     'd' id                                time label
-//	grave    'x' escaped-label 0x00 0x01 time id   record
+//	record   'x' escaped-label 0x00 0x01 time id   record of a dead task
 //	setting  's' name                              revision 0x01 value, or
 //	                                               revision 0x00 (deleted; of before)
 //	         's' '!'                               revision 0x00: the highest one of
 //	                                               those that were deleted
 //
-// time is 8 bytes: Unix milliseconds, two's complement, big-endian, with the
-// sign bit flipped, so that keys sort as times do (negative ones first).
-// revision is 8 bytes, big-endian. id, label, name and record are the caller's
-// bytes. An escaped label has each 0x00 replaced by 0x00 0xFF, so that labels
-// sort as they are and no label's graves lie among another's.
+// time is 8 bytes: Unix milliseconds, two's complement, big-endian, with the sign bit flipped, so
+// that keys sort as times do (negative ones first). revision is 8 bytes, big-endian. id, label,
+// name and record are the caller's bytes. In an escaped label each 0x00 is replaced by 0x00 0xFF,
+// so that labels sort as they are and the dead records of a label are neighbours.
 //
-// A dead record lies in its grave, among those of its label; 'dead' says where
-// that is. For example, task "a" that is due at 1 ms has the key
+// The record of a dead task is among those of its label; the value of its 'dead' key has the rest
+// of that key. For example, task "a" that is due at 1 ms has the key
 //
 //	70 80 00 00 00 00 00 00 01 61
 //
-// A new version gets a new number in the file LAPSE. A ledger that finds a
-// higher number than its own refuses to be adopted; a lower one would be
-// rewritten by Adopt, before anything else, and then gets the new number.
+// A new version gets a new number in the file LAPSE. A ledger that finds a higher number than its
+// own refuses to be adopted. Adopt would rewrite a lower one, before anything else, and then write
+// the new number.
 const layoutVersion = 1
 
 // The kinds of keys.
@@ -68,19 +67,19 @@ func appendDead[S ~string | ~[]byte](k []byte, id S) []byte {
 	return append(append(k, kindDead), id...)
 }
 
-// appendWhere appends the value of a dead key: where the grave is.
+// appendWhere appends the value of a dead key: the place of the dead record.
 func appendWhere(v []byte, at int64, label string) []byte {
 	return append(appendTime(v, at), label...)
 }
 
 func decodeWhere(v []byte) (at int64, label string, err error) {
 	if len(v) < timeLen {
-		return 0, "", fmt.Errorf("not the place of a grave: %x", v)
+		return 0, "", fmt.Errorf("not the place of a dead record: %x", v)
 	}
 	return decodeTime(v), string(v[timeLen:]), nil
 }
 
-// appendGraves appends what the keys of all graves of a label begin with.
+// appendDeadLabel appends the common prefix of the keys of a label's dead records.
 func appendDeadLabel(k []byte, label string) []byte {
 	k = append(k, kindDeadRecord)
 	for i := range len(label) {
@@ -96,7 +95,7 @@ func appendDeadRecord[S ~string | ~[]byte](k []byte, label string, at int64, id 
 }
 
 func decodeDeadRecord(k []byte) (label string, at int64, id []byte, err error) {
-	bad := fmt.Errorf("not the key of a grave: %x", k)
+	bad := fmt.Errorf("not the key of a dead record: %x", k)
 	if len(k) == 0 || k[0] != kindDeadRecord {
 		return "", 0, nil, bad
 	}
@@ -124,9 +123,9 @@ func appendSetting(k []byte, name string) []byte {
 	return append(append(k, kindSetting), name...)
 }
 
-// deletedName is no setting's. Settings that are new begin above its revision, so that a
-// name's revisions only grow although nothing is left of deleted ones. Earlier versions,
-// which left the revision of each, take it for a deleted setting.
+// deletedName is the name of no setting. New settings begin above its revision, so that a name's
+// revisions only grow although nothing is left of deleted ones. Earlier versions, which kept the
+// revision of each, take it for a deleted setting.
 const deletedName = "!"
 
 const revisionLen = 8

@@ -29,21 +29,20 @@ const DefaultMinFree = 256 << 20
 
 // Options of a ledger. The zero value is ready to use.
 type Options struct {
-	// MinFree is the free space on the disk, in bytes, below which Condition
-	// answers recovery.ErrFull. 0 means DefaultMinFree; a negative value
-	// means that the space is not watched.
+	// MinFree is the free space on the disk, in bytes, below which Condition returns
+	// recovery.ErrFull. 0 means DefaultMinFree; a negative value means that the space is not
+	// watched.
 	MinFree int64
 
-	// Log is told of failures of the disk and the recoveries from them. Nil
-	// means slog.Default().
+	// Log gets failures of the disk and the recoveries from them. Nil means slog.Default().
 	Log *slog.Logger
 
 	fs        vfs.FS           // for tests; nil means the operating system's
 	reopening recovery.Backoff // for tests; zero means the one below
 }
 
-// reopening spaces the attempts to open the directory after a failure. Each one
-// that fails costs some file operations on a disk that is in trouble.
+// reopening spaces the attempts to open the directory after a failure. Each failed attempt costs
+// some file operations on a failing disk.
 var reopening = recovery.Backoff{Min: 20 * time.Millisecond, Max: 5 * time.Second}
 
 // A Ledger is a ledger in a directory. It implements recovery.Ledger, Settings
@@ -52,14 +51,14 @@ type Ledger struct {
 	dir       string // without symbolic links once it is locked
 	fs        vfs.FS
 	real      bool        // fs is the operating system's
-	marker    os.FileInfo // which file says that there is a ledger, since Adopt
+	marker    os.FileInfo // the marker file at Adopt
 	log       *slog.Logger
 	reopening recovery.Backoff
 	space     space
 	pressure  pressure
 
-	// buried is set once there may be dead records. Until then, asking for
-	// one, as every creation with an id of the caller's does, reads nothing.
+	// buried is set once there may be dead records. Until then a look-up of one, as every creation
+	// with an id of the caller's makes it, reads nothing.
 	buried atomic.Bool
 
 	settings sync.Mutex // held by PutSetting
@@ -71,7 +70,7 @@ type Ledger struct {
 	closeErr error // of Close
 
 	mu      sync.Mutex   // guards everything below
-	state   state        // what the owner has asked for
+	state   state        // opened, adopted or closed
 	lock    *pebble.Lock // while adopted
 	engine  *engine      // nil while the directory is being opened anew
 	outage  error        // why engine is nil
@@ -87,8 +86,8 @@ const (
 	closed
 )
 
-// Open names the directory of a ledger. It touches nothing: Adopt makes the
-// directory and the ledger in it, if need be.
+// Open names the directory of a ledger. It does no file operation: Adopt makes the directory and
+// the ledger in it, if need be.
 func Open(dir string, opts Options) (*Ledger, error) {
 	if dir == "" {
 		return nil, errors.New("the ledger needs a directory")
@@ -176,8 +175,8 @@ func (l *Ledger) adoptLocked(lock *pebble.Lock) (*engine, error) {
 	return e, nil
 }
 
-// Close implements recovery.Ledger. It waits for the calls under way, and up to 5 s for the
-// store to write what stands in its log alone.
+// Close implements recovery.Ledger. It waits for the calls under way, and up to 5 s for the store
+// to flush its log.
 func (l *Ledger) Close() error {
 	l.closing.Do(func() {
 		l.mu.Lock()
@@ -234,7 +233,7 @@ func (l *Ledger) use(ctx context.Context) (*engine, error) {
 	return l.engine, nil
 }
 
-// keep tends the engine, and replaces one whose fence was cut.
+// keep maintains the engine, and replaces one whose fence was cut.
 func (l *Ledger) keep(ctx context.Context) {
 	defer close(l.kept)
 	for {
@@ -259,8 +258,7 @@ func (l *Ledger) keep(ctx context.Context) {
 	}
 }
 
-// reopen opens the directory until it succeeds, or answers false because ctx
-// has ended.
+// reopen opens the directory until it succeeds, or returns false because ctx has ended.
 func (l *Ledger) reopen(ctx context.Context) bool {
 	began := time.Now()
 	for attempt := 0; ; attempt++ {

@@ -9,29 +9,28 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// errBehind is returned by Condition while compaction cannot keep up with what is written.
+// errBehind is returned by Condition while compaction cannot keep up with the writes.
 var errBehind = errors.New("the ledger writes faster than its store can sort")
 
-// A load is what compaction has not done yet.
+// A load is the work that compaction has not done yet.
 type load struct {
-	sublevels int32  // of level 0: how many tables a key may have to be looked for in
-	debt      uint64 // bytes that are still to be written anew
+	sublevels int32  // of level 0: how many tables may have to be searched for a key
+	debt      uint64 // bytes that are still to be rewritten
 }
 
-// At most new tasks are refused, and from enough on they are taken again. At
-// L0StopWritesThreshold sublevels Pebble stops every write, acknowledgements among them; what
-// is accepted until the next look at it, 100 ms, is a few sublevels. Pebble does not bound the
-// debt: it is space on the disk and time of a start, and a store that keeps up has some
-// hundred MiB of it.
+// At most, new tasks are refused; from enough on they are accepted again. At L0StopWritesThreshold
+// sublevels Pebble stops every write, acknowledgements among them; what is accepted in the 100 ms
+// until the next check is a few sublevels. Pebble does not bound the debt: it is space on the disk
+// and time of a start, and a store that keeps up has some hundred MiB of it.
 var (
 	most   = load{sublevels: 40, debt: 8 << 30}
 	enough = load{sublevels: 20, debt: 4 << 30}
 )
 
-// A pressure tells whether compaction is so far behind that new tasks must wait.
+// A pressure knows whether compaction is so far behind that new tasks must wait.
 type pressure struct {
 	mu  sync.Mutex // guards err
-	err error      // the answer since the last look
+	err error      // the answer since the last check
 }
 
 func (p *pressure) condition() error {
@@ -40,7 +39,7 @@ func (p *pressure) condition() error {
 	return p.err
 }
 
-// note takes a look at the store.
+// note checks the store.
 func (p *pressure) note(now, most, enough load) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -52,7 +52,7 @@ func put(t *testing.T, l *Ledger, numbers ...int64) {
 	}
 }
 
-// What Pebble tells of its level 0 reaches Condition, and a store that has caught up takes tasks
+// The state of Pebble's level 0 reaches Condition, and a store that has caught up takes tasks
 // again.
 func TestConditionWhileCompactionIsBehind(t *testing.T) {
 	l, err := Open("/ledger", Options{fs: vfs.NewMem(), MinFree: -1, Log: quiet()})
@@ -89,7 +89,7 @@ func TestConditionWhileCompactionIsBehind(t *testing.T) {
 	}
 }
 
-// After Close everything stands in tables: the next start has no log to read.
+// After Close all records are in tables: the next start has no log to read.
 func TestCloseFlushes(t *testing.T) {
 	fs := vfs.NewMem()
 	l, err := Open("/ledger", Options{fs: fs, MinFree: -1, Log: quiet()})
@@ -144,7 +144,7 @@ func TestFlushIsBounded(t *testing.T) {
 	}
 	close(resume)
 	if err := l.Close(); err != nil {
-		t.Logf("Close: %v", err) // it may complain, but it must return
+		t.Logf("Close: %v", err) // it may return an error, but it must return
 	}
 	if got := pendingIn(t, disk); len(got) != 1 {
 		t.Errorf("%d records of 1", len(got))

@@ -10,8 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A private file system makes files that only their owner can read. Records hold payloads, and
-// the settings hold the key of receipts.
+// A private file system makes files that only their owner can read. Records hold payloads, and the
+// settings hold the key of receipts.
 type private struct{ vfs.FS }
 
 // Create implements vfs.FS. The mode is set before anything is written.
@@ -36,17 +36,18 @@ func restrict(name string, f vfs.File, err error) (vfs.File, error) {
 	return f, nil
 }
 
-// others are the bits of a mode by which others than the owner get at a file.
+// others are the permission bits of users other than the owner.
 const others = 0o077
 
-// closeToOthers takes the files of the directory away from others, as older versions made them
-// for all to read, and tells of a directory that is open: its mode is its owner's choice.
+// closeToOthers removes other users' access to the files of the directory, which older versions
+// made readable for all. It logs a warning about a directory that others can open: its mode is its
+// owner's choice.
 func (l *Ledger) closeToOthers() error {
 	if !l.real {
 		return nil
 	}
 	if info, err := os.Stat(l.dir); err == nil && info.Mode().Perm()&others != 0 {
-		l.log.Warn("others can look into the directory of the ledger; chmod 700 closes it", "dir", l.dir, "mode", info.Mode().Perm().String())
+		l.log.Warn("other users can open the directory of the ledger; chmod 700 prevents that", "dir", l.dir, "mode", info.Mode().Perm().String())
 	}
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {
@@ -55,16 +56,16 @@ func (l *Ledger) closeToOthers() error {
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&others == 0 {
-			continue // one that has gone meanwhile is no concern
+			continue // it was removed meanwhile
 		}
 		if err := os.Chmod(filepath.Join(l.dir, e.Name()), info.Mode().Perm()&^fs.FileMode(others)); err != nil {
-			l.log.Warn("others can read a file of the ledger", "file", filepath.Join(l.dir, e.Name()), "error", err)
+			l.log.Warn("other users can read a file of the ledger", "file", filepath.Join(l.dir, e.Name()), "error", err)
 		}
 	}
 	return nil
 }
 
-// noteMarker keeps which file the marker is.
+// noteMarker remembers the identity of the marker file.
 func (l *Ledger) noteMarker() (err error) {
 	if l.real {
 		l.marker, err = os.Stat(filepath.Join(l.dir, markerName))
@@ -72,8 +73,8 @@ func (l *Ledger) noteMarker() (err error) {
 	return err
 }
 
-// gone returns why the directory is not the one that was adopted. Pebble notices only when it
-// needs its next file: until then it writes to files that have no name any more.
+// gone returns why the directory is not the one that was adopted. Pebble notices only when it needs
+// its next file: until then it writes to files that have no name any more.
 func (l *Ledger) gone() error {
 	if l.marker == nil {
 		return nil

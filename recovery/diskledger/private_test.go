@@ -11,7 +11,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// adoptedIn is a ledger of a directory, and what it logs until it is adopted.
+// adoptedIn returns a ledger in a directory, and what it logs until it is adopted.
 func adoptedIn(t *testing.T, dir string) (*Ledger, string) {
 	t.Helper()
 	var log bytes.Buffer
@@ -71,8 +71,8 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
-// A directory that was removed, or replaced by another one, takes no more tasks, although the
-// files that are open can still be written.
+// A directory that was removed, or replaced by another one, takes no more tasks, although the open
+// files can still be written.
 func TestDirectoryGone(t *testing.T) {
 	for name, replace := range map[string]func(dir string) error{
 		"removed":        os.RemoveAll,

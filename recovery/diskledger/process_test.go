@@ -16,8 +16,8 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// These tests run the test binary again as a process of its own. childVariable
-// tells it what to do, and in which directory.
+// These tests run the test binary again as a process of its own. childVariable says what it does,
+// and in which directory.
 const childVariable = "DISKLEDGER_TEST_CHILD"
 
 // How far childWrites is ahead of the confirmations, at most, and by how much a
@@ -27,7 +27,7 @@ const (
 	childLag   = 2000
 )
 
-// runChild does what a child process is for, and ends it.
+// runChild runs the task of a child process, and ends it.
 func runChild() {
 	role, dir, ok := strings.Cut(os.Getenv(childVariable), ":")
 	if !ok {
@@ -51,8 +51,8 @@ func childHolds(dir string) error {
 	return l.Close()
 }
 
-// childWrites creates records with rising numbers for as long as it lives, and
-// moves or deletes some of them again. It prints each confirmed step.
+// childWrites creates records with rising numbers until it is killed, and moves or deletes some of
+// them again. It prints each confirmed step.
 func childWrites(dir string) error {
 	l, terms, err := childAdopts(dir)
 	if err != nil {
@@ -115,7 +115,7 @@ func startChild(t *testing.T, role, dir string, env ...string) (*exec.Cmd, io.Cl
 	return cmd, in, bufio.NewScanner(out)
 }
 
-// TestSecondProcess: the message says which directory and which process.
+// TestSecondProcess: the error names the directory and the process.
 func TestSecondProcess(t *testing.T) {
 	dir := t.TempDir()
 	cmd, in, out := startChild(t, "hold", dir)

@@ -10,9 +10,8 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// A reader reads records one by one and keeps copies, so that they are handed
-// out when the engine is no longer in use: a callback may take its time, and
-// may call the ledger.
+// A reader reads records one by one and keeps copies, so that they are visited when the engine is
+// no longer in use: a callback may take long, and may call the ledger.
 type reader struct {
 	*engine
 	value []byte // what get has read, until the next get
@@ -39,9 +38,9 @@ func (r *reader) get(key []byte) bool {
 	return true
 }
 
-// seekEach looks up n keys of one kind and calls hit for those that exist. One
-// iterator does that in a fraction of the time that as many Gets take: most
-// dead ids that are asked for are absent, and an audit asks for many at once.
+// seekEach looks up n keys of one kind and calls hit for those that exist. One iterator does that
+// in a fraction of the time of as many Gets: most dead ids that are looked up are absent, and an
+// audit looks up many at once.
 func (r *reader) seekEach(kind byte, n int, key func(i int) []byte, hit func(i int, value []byte)) {
 	it, err := r.db.NewIter(&pebble.IterOptions{LowerBound: []byte{kind}, UpperBound: []byte{kind + 1}})
 	if err != nil {
@@ -64,7 +63,7 @@ func (r *reader) seekEach(kind byte, n int, key func(i int) []byte, hit func(i i
 	r.err = errors.Join(r.err, it.Error(), it.Close())
 }
 
-// keep copies an entry, which belongs to the i-th question.
+// keep copies an entry, which belongs to the i-th ref.
 func (r *reader) keep(i int, e recovery.Entry) {
 	e.ID = append([]byte{}, e.ID...)
 	e.Data = append([]byte{}, e.Data...)
@@ -72,8 +71,7 @@ func (r *reader) keep(i int, e recovery.Entry) {
 	r.positions = append(r.positions, i)
 }
 
-// handOut gives the engine back, and then the entries out, unless something
-// has failed.
+// handOut releases the engine and then visits the entries, unless a read has failed.
 func (r *reader) handOut(found func(i int, e recovery.Entry)) error {
 	err := r.err
 	if broken := r.fence.broken(); broken != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// Scan implements recovery.Ledger. The first one after Adopt shows the state at
-// Adopt, with Data; any other nominates what is there while it runs. The engine
-// is in use while a page is read, not while it is handed out.
+// Scan implements recovery.Ledger. The first one after Adopt shows the state at Adopt, with Data;
+// any other nominates what is there while it runs. The engine is in use while a page is read, not
+// while it is visited.
 func (l *Ledger) Scan(ctx context.Context, visit func([]recovery.Entry) error) error {
 	e, err := l.use(ctx)
 	if err != nil {
@@ -69,7 +69,7 @@ func (l *Ledger) readScanPage(ctx context.Context, began *engine, first bool, p 
 	return p.read(e, e.snapshot, upper)
 }
 
-// forgetAdoption drops the state at Adopt. No scan will ask for it again.
+// forgetAdoption drops the state at Adopt. No scan will need it again.
 func (l *Ledger) forgetAdoption() {
 	if e, err := l.use(context.Background()); err == nil {
 		e.dropSnapshot()

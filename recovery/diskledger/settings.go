@@ -16,7 +16,7 @@ func (l *Ledger) Setting(ctx context.Context, name string) ([]byte, int64, error
 	return value, revision, err
 }
 
-// setting returns a value and its revision. Without a value the next one gets a higher revision
+// setting returns a value and its revision. Without a value, the next one gets a higher revision
 // than the one returned: a caller that has seen an old value cannot take the next one for it.
 func (l *Ledger) setting(ctx context.Context, name string) (revision int64, value []byte, err error) {
 	e, err := l.use(ctx)
@@ -93,8 +93,8 @@ func (l *Ledger) dropSettings(ctx context.Context, names []string, revision int6
 	return e.commit(w)
 }
 
-// EachSetting implements recovery.Settings. It removes what an earlier version has left of
-// settings that were deleted.
+// EachSetting implements recovery.Settings. It removes the revisions that an earlier version has
+// kept of deleted settings.
 func (l *Ledger) EachSetting(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) error {
 	p := page{next: appendSetting(nil, prefix)}
 	for !p.last {
@@ -131,7 +131,7 @@ func (l *Ledger) EachSetting(ctx context.Context, prefix string, visit func(name
 	return nil
 }
 
-// prune removes what is left of deleted settings, unless they were set anew.
+// prune removes the revisions of deleted settings, unless they were set anew.
 func (l *Ledger) prune(ctx context.Context, left []string) error {
 	if len(left) == 0 {
 		return nil

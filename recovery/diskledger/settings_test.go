@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What is left of deleted settings is one key, also of those that an earlier version has
-// deleted, and revisions grow nevertheless.
+// Deleted settings leave one key, also those that an earlier version has deleted, and revisions
+// grow nevertheless.
 func TestDeletedSettingsAreForgotten(t *testing.T) {
 	l, err := Open(t.TempDir(), Options{Log: quiet()})
 	if err != nil {

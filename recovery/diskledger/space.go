@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// spaceEvery is how often the disk is asked for its free space: often enough
-	// that a fast disk cannot use up what is kept free in between.
+	// spaceEvery is how often the free space of the disk is read: often enough that a fast disk
+	// cannot use up what is kept free in between.
 	spaceEvery = 100 * time.Millisecond
-	// shrinkEvery is the pause between two attempts to get space back, and
-	// worthShrinking how much of it, in bytes, makes one worth its writing.
+	// shrinkEvery is the pause between two attempts to free space, and worthShrinking how many
+	// bytes make one worth its writing.
 	shrinkEvery    = 10 * time.Second
 	worthShrinking = 8 << 20
 )
@@ -32,11 +32,11 @@ type space struct {
 	err   error // the answer since
 }
 
-// Condition implements recovery.Conditioner. It asks the disk at most ten times a
-// second. Once there is too little room, there must be a sixteenth more
-// than Options.MinFree before it answers nil again. A full disk that has broken the
-// store counts as well, until the store is open again. No matter of room, and not ErrFull, are
-// a directory that was removed or replaced since Adopt, and compaction that is too far behind.
+// Condition implements recovery.Conditioner. It reads the free space at most ten times a second.
+// Once there is too little room, there must be a sixteenth more than Options.MinFree before it
+// returns nil again. A full disk that has broken the store counts as well, until the store is open
+// again. Two causes are not ErrFull: a directory that was removed or replaced since Adopt, and
+// compaction that is too far behind.
 func (l *Ledger) Condition() error {
 	if err := l.gone(); err != nil {
 		return err
@@ -56,10 +56,10 @@ func (l *Ledger) Condition() error {
 	return l.pressure.condition()
 }
 
-// tend watches the disk until the engine's fence is cut or ctx ends: it tells the
-// operator when room runs low and when there is enough again. While it is low, it
-// has Pebble drop what finished tasks still occupy, which Pebble itself does only
-// when enough has been written. It also looks how far compaction is behind.
+// tend watches the disk until the engine's fence is cut or ctx ends: it logs when room runs low and
+// when there is enough again. While it is low, it has Pebble drop the space of finished tasks,
+// which Pebble itself does only when enough has been written. It also checks how far compaction is
+// behind.
 func (l *Ledger) tend(ctx context.Context, e *engine) {
 	ctx, cancel := context.WithCancel(ctx)
 	var shrinking sync.WaitGroup
@@ -91,7 +91,7 @@ func (l *Ledger) tend(ctx context.Context, e *engine) {
 	}
 }
 
-// refusal is what the operator is told when Condition begins to answer err.
+// refusal is the log line when Condition begins to return err.
 func refusal(err error) (slog.Level, string) {
 	switch {
 	case err == nil:
@@ -104,14 +104,12 @@ func refusal(err error) (slog.Level, string) {
 	return slog.LevelError, "the ledger's directory is gone, and what is written there would be lost: new tasks are refused"
 }
 
-// shrink compacts the records due before now, most of which are finished. Those
-// that are still to come are left where they are: to write them anew would need
-// the very room that there is not.
+// shrink compacts the records due before now, most of which are finished. It leaves later records
+// where they are: rewriting them would need the room that is missing.
 func (l *Ledger) shrink(ctx context.Context, e *engine, now time.Time) {
 	from, to := []byte{kindPending}, appendPending(nil, now.UnixMilli(), "")
 	if size, err := e.db.EstimateDiskUsage(from, to); err != nil || size < worthShrinking {
-		// What was deleted may still stand in the log alone: then a flush is all
-		// that it takes to be rid of it.
+		// Deletions may still be only in the log: then a flush is enough to free their space.
 		if flushed, err := e.db.AsyncFlush(); err == nil {
 			select {
 			case <-flushed:
@@ -141,7 +139,7 @@ func (s *space) condition(now time.Time, free func() (uint64, error), dir string
 	}
 	switch bytes, err := free(); {
 	case err != nil:
-		// No figure is no reason to refuse: a write that fails will tell.
+		// An unreadable figure is no reason to refuse: a failing write will show.
 		s.err = nil
 	case bytes < enough:
 		s.err = fmt.Errorf("%w: the disk of %s has %d MiB left, of which %d are kept free",

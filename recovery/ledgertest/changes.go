@@ -18,7 +18,7 @@ func dead(label string, at int64) recovery.Spot {
 	return recovery.Spot{Place: recovery.Dead, At: at, Label: label}
 }
 
-// change takes id from where it stands by the model to a new place.
+// change takes id from its place in the model to a new place.
 func (f *fixture) change(id string, to recovery.Spot, data string) recovery.Change {
 	c := recovery.Change{ID: []byte(id), From: f.model[id].spot, To: to}
 	if to.Place != recovery.Nowhere {

@@ -8,8 +8,8 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// testConcurrently lets many callers write through the committer while others
-// read, and the ledger does not answer now and then.
+// testConcurrently lets many callers write through the committer while others read, and some calls
+// get no answer.
 func testConcurrently(f *fixture) {
 	const callers, rounds = 16, 12
 	faulty := Wrap(f.ledger)

@@ -7,8 +7,8 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// testCrashAtEveryStep ends the process right before and right after each kind
-// of batch was carried out, without its answer, and looks at what is left.
+// testCrashAtEveryStep ends the process right before and right after each kind of batch was carried
+// out, without its answer, and checks what is left.
 func testCrashAtEveryStep(f *fixture) {
 	steps := []struct {
 		name string

@@ -1,7 +1,6 @@
-// Package ledgertest tests ledgers, and what stands on them.
+// Package ledgertest tests ledgers, and code that uses them.
 //
-// [Run] is the conformance suite: whatever implements recovery.Ledger passes
-// it, with its own [Harness]. [Wrap] puts faults between a ledger and its user:
-// a call fails before or after it is carried out, or is held back for as long
-// as the test likes.
+// [Run] is the conformance suite: every implementation of recovery.Ledger passes it, with its own
+// [Harness]. [Wrap] puts faults between a ledger and its user: a call fails before or after it is
+// carried out, or is delayed for as long as the test needs.
 package ledgertest

@@ -8,7 +8,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// ErrInjected is what an injected fault returns unless it says otherwise.
+// ErrInjected is the error of an injected fault unless Fault.Err is set.
 var ErrInjected = errors.New("injected fault")
 
 // An Op is a method of a ledger.
@@ -35,13 +35,13 @@ const (
 // A Fault says which calls fail and how.
 type Fault struct {
 	Op    Op
-	Nth   int   // the first call it meets, counting from the injection: 0 or 1 is the next one
-	Times int   // how many calls in a row it meets: 0 means 1, a negative number means until Heal
+	Nth   int   // the first call that fails, counting from the injection: 0 or 1 is the next one
+	Times int   // how many calls in a row fail: 0 means 1, a negative number means until Heal
 	Err   error // nil means ErrInjected
 	After bool  // the call is carried out, and its answer is lost
 }
 
-// A Faulty is a ledger that fails as it is told.
+// A Faulty is a ledger with injected faults.
 type Faulty struct {
 	inner recovery.Ledger
 
@@ -53,20 +53,20 @@ type Faulty struct {
 	full      bool
 }
 
-// A hold keeps calls waiting.
+// A hold delays calls.
 type hold struct {
 	reached chan struct{} // closed by the first call
 	once    sync.Once
 	release chan struct{}
 }
 
-// Wrap makes a ledger that does what l does until it is told otherwise.
+// Wrap makes a ledger that does what l does until a fault is injected.
 func Wrap(l recovery.Ledger) *Faulty {
 	return &Faulty{inner: l, holds: map[Op]*hold{}, calls: map[Op]int{}}
 }
 
-// Ledger returns f with just the abilities that the wrapped ledger has. Use it
-// instead of f where that ledger is not a recovery.Finder.
+// Ledger returns f with just the optional interfaces of the wrapped ledger. Use it instead of f
+// where that ledger is not a recovery.Finder.
 func (f *Faulty) Ledger() recovery.Ledger {
 	if _, ok := f.inner.(recovery.Finder); ok {
 		return f
@@ -78,15 +78,14 @@ func (f *Faulty) Ledger() recovery.Ledger {
 	}{f, f, f}
 }
 
-// Inject adds a fault. Where several meet the same call, the oldest one counts.
+// Inject adds a fault. If several apply to the same call, the oldest one counts.
 func (f *Faulty) Inject(fault Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults = append(f.faults, &fault)
 }
 
-// Down makes every call fail before it is carried out, as in an outage, until
-// Heal. Close is spared.
+// Down makes every call but Close fail before it is carried out, as in an outage, until Heal.
 func (f *Faulty) Down() {
 	for _, op := range []Op{Adopt, Apply, Get, Scan, Page, GetDead, ListDead, Setting, PutSetting, EachSetting, Find, Inherited} {
 		f.Inject(Fault{Op: op, Times: -1})
@@ -100,9 +99,8 @@ func (f *Faulty) Heal() {
 	f.faults = nil
 }
 
-// Hold keeps the calls of op waiting before they are carried out, until release
-// is called or their context ends; then they fail with its cause. reached is
-// closed when the first one has come.
+// Hold delays the calls of op before they are carried out, until release is called or their context
+// ends; then they fail with its cause. reached is closed when the first call has arrived.
 func (f *Faulty) Hold(op Op) (reached <-chan struct{}, release func()) {
 	h := &hold{reached: make(chan struct{}), release: make(chan struct{})}
 	f.mu.Lock()
@@ -132,16 +130,15 @@ func (f *Faulty) SetCondition(err error) {
 	f.condition = err
 }
 
-// SetFull makes Apply refuse creations with recovery.ErrFull, and write the rest,
-// until it is told otherwise. It must not change between a fault that loses the
-// answer of Apply and the repetition of that batch.
+// SetFull sets whether Apply refuses creations with recovery.ErrFull, and writes the rest. It must
+// not change between a fault that loses the answer of Apply and the repetition of that batch.
 func (f *Faulty) SetFull(full bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.full = full
 }
 
-// do carries out a call, or the fault that it meets.
+// do carries out a call, or the fault that applies to it.
 func (f *Faulty) do(ctx context.Context, op Op, call func() error) error {
 	f.mu.Lock()
 	f.calls[op]++
@@ -170,7 +167,7 @@ func (f *Faulty) do(ctx context.Context, op Op, call func() error) error {
 	return ErrInjected
 }
 
-// meet returns a copy of the fault that this call of op meets, or nil.
+// meet returns a copy of the fault that applies to this call of op, or nil.
 func (f *Faulty) meet(op Op) (met *Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,13 +13,11 @@ import (
 
 // A FleetHarness gives a test one storage that several nodes share.
 type FleetHarness interface {
-	// Join returns the ledger of a node with so many shards of its own. It has not been
-	// adopted.
+	// Join returns the ledger of a node with so many shards of its own. It is not adopted yet.
 	Join(t *testing.T, node string, shards int) recovery.Fleet
 	// Crash ends a node's process, in effect, without any clean-up.
 	Crash(t *testing.T, node recovery.Fleet)
-	// Adopt sees to it that what a node has held that has crashed is adopted by another
-	// one, at once or in time.
+	// Adopt makes another node adopt the shards of a crashed one, at once or in time.
 	Adopt(t *testing.T, by, dead recovery.Fleet)
 }
 
@@ -38,7 +36,7 @@ func RunFleet(t *testing.T, fresh func(t *testing.T) FleetHarness) {
 	}
 }
 
-// A crew is one node, and what it was told.
+// A fleetNode is one node, and the calls of its watcher.
 type fleetNode struct {
 	*testing.T
 	recovery.Fleet
@@ -78,7 +76,7 @@ func join(t *testing.T, h FleetHarness, node string, shards int) *fleetNode {
 	return c
 }
 
-// wantYielded wants to have been told that so many of the shards gained were yielded.
+// wantYielded wants so many of the acquired shards to have been yielded.
 func (c *fleetNode) wantYielded(count int) {
 	c.Helper()
 	c.mu.Lock()
@@ -88,7 +86,7 @@ func (c *fleetNode) wantYielded(count int) {
 	}
 }
 
-// gain waits until so many shards were gained, and returns their numbers.
+// waitAcquired waits until so many shards were acquired, and returns their numbers.
 func (c *fleetNode) waitAcquired(count int) []int {
 	c.Helper()
 	var all []int
@@ -187,8 +185,8 @@ func testHomes(t *testing.T, h FleetHarness) {
 	}
 }
 
-// testHandOver: a shard that is yielded and accepted is the other node's, with its
-// records, and its former holder cannot write it any more.
+// testHandOver: a shard that is yielded and accepted belongs to the other node, with its records,
+// and its former holder cannot write it any more.
 func testHandOver(t *testing.T, h FleetHarness) {
 	a, b, c := join(t, h, "a", 2), join(t, h, "b", 1), join(t, h, "c", 1)
 	home := a.Home(0)
@@ -200,7 +198,7 @@ func testHandOver(t *testing.T, h FleetHarness) {
 	if ok, err := b.Accept(t.Context(), home); ok || err != nil {
 		t.Fatalf("Accept of what was not yielded = %v, %v", ok, err)
 	}
-	if err := a.Yield(t.Context(), 0, "nobody"); err == nil || errors.Is(err, recovery.ErrLost) {
+	if err := a.Yield(t.Context(), 0, "absent"); err == nil || errors.Is(err, recovery.ErrLost) {
 		t.Fatalf("Yield to nobody = %v", err)
 	}
 	a.mustPut(0, id, pending(noon), pending(noon+1))
@@ -234,7 +232,7 @@ func testHandOver(t *testing.T, h FleetHarness) {
 	if got := a.pendings(1); !slices.Equal(got, []string{stays}) {
 		t.Errorf("pending here: %q", got)
 	}
-	for range 20 { // whatever their hash
+	for range 20 { // for any hash
 		if n := a.terms.ShardOf([]byte(home.NewID())); n != -1 {
 			t.Errorf("ShardOf an id of that home at the former holder = %d", n)
 		}
@@ -244,7 +242,7 @@ func testHandOver(t *testing.T, h FleetHarness) {
 	}
 }
 
-// wantDead wants just these to be dead in a shard.
+// wantDead wants exactly these to be dead in a shard.
 func (c *fleetNode) wantDead(shard int, ids ...string) {
 	c.Helper()
 	var got []string
@@ -267,7 +265,7 @@ func (c *fleetNode) wantDead(shard int, ids ...string) {
 	}
 }
 
-// testAdoption: what a dead node has held is adopted with its records.
+// testAdoption: the shards of a dead node are adopted with their records.
 func testAdoption(t *testing.T, h FleetHarness) {
 	a, b := join(t, h, "a", 2), join(t, h, "b", 1)
 	var want []string
@@ -289,14 +287,14 @@ func testAdoption(t *testing.T, h FleetHarness) {
 	}
 }
 
-// testAway: a node that comes back is told which of its shards others hold, and gets
-// them when they are yielded.
+// testAway: a node that comes back learns which of its shards others hold, and gets them when they
+// are yielded.
 func testAway(t *testing.T, h FleetHarness) {
 	a, b := join(t, h, "a", 2), join(t, h, "b", 1)
 	id := a.Home(0).NewID()
 	a.mustPut(0, id, recovery.Spot{}, pending(noon))
 	homes := []recovery.Home{a.Home(0), a.Home(1)}
-	a.mustPut(1, homes[1].NewID(), recovery.Spot{}, pending(noon)) // an empty one may be nobody's
+	a.mustPut(1, homes[1].NewID(), recovery.Spot{}, pending(noon)) // an empty one may have no holder
 	h.Crash(t, a.Fleet)
 	h.Adopt(t, b.Fleet, a.Fleet)
 	b.waitAcquired(2)
@@ -392,11 +390,11 @@ func (c *fleetNode) allHomes() []recovery.Home {
 	return homes
 }
 
-// testHolders: every shard is told with its holder, whoever that is by now.
+// testHolders: every shard comes with its current holder.
 func testHolders(t *testing.T, h FleetHarness) {
 	a, b := join(t, h, "a", 2), join(t, h, "b", 1)
 	homes := []recovery.Home{a.Home(0), a.Home(1), b.Home(0)}
-	for n := range 2 { // an empty one may be nobody's when its holder has died
+	for n := range 2 { // an empty one may have no holder after its holder's death
 		a.mustPut(n, a.Home(n).NewID(), recovery.Spot{}, pending(noon))
 	}
 	check := func(what string, c *fleetNode, nodes ...string) {

@@ -9,18 +9,16 @@ import (
 
 // A Harness gives a test one storage, empty at first, and ledgers on it.
 type Harness interface {
-	// Open returns a ledger on the storage that has not been adopted. A test
-	// may hold several at once, as several processes would.
+	// Open returns a ledger on the storage that is not adopted yet. A test may hold several at
+	// once, as several processes would.
 	Open(t *testing.T) recovery.Ledger
-	// Crash ends the process that holds the storage, in effect: without any
-	// clean-up by the ledger that was adopted last, and so that another one
-	// can adopt it. What that ledger does afterwards must not reach the
-	// storage.
+	// Crash ends, in effect, the process that holds the storage: without any clean-up by the
+	// ledger that was adopted last, and so that another one can adopt it. What that ledger does
+	// afterwards must not reach the storage.
 	Crash(t *testing.T)
 }
 
-// Run runs the conformance suite. It calls fresh for each test; what must be
-// cleaned up afterwards is left to t.Cleanup.
+// Run runs the conformance suite. It calls fresh for each test, which cleans up with t.Cleanup.
 func Run(t *testing.T, fresh func(t *testing.T) Harness) {
 	for _, c := range []struct {
 		name string
@@ -109,8 +107,8 @@ func (f *fixture) verify() {
 	}
 }
 
-// apply writes changes as one batch a shard, and keeps the model up. A burial
-// of what is not pending goes by way of the pending, in a batch before.
+// apply writes changes as one batch a shard, and updates the model. A burial of a record that is
+// not pending goes by way of the pending, in a batch before.
 func (f *fixture) apply(changes ...recovery.Change) {
 	f.Helper()
 	var before []recovery.Change

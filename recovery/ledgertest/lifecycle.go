@@ -35,7 +35,7 @@ func testAdopt(f *fixture) {
 	f.ledger = second
 }
 
-// testClose: every method answers ErrClosed, again and again.
+// testClose: every method returns ErrClosed, again and again.
 func testClose(f *fixture) {
 	f.put("kept", pending(noon), "x")
 	l := f.ledger
@@ -52,7 +52,7 @@ func testClose(f *fixture) {
 	f.open()
 }
 
-// testCanceled: no method works for a caller that has gone, and none is harmed.
+// testCanceled: no method works for a caller whose context has ended, and none does harm.
 func testCanceled(f *fixture) {
 	f.put("kept", pending(noon), "x")
 	ctx, cancel := context.WithCancel(f.ctx())
@@ -65,7 +65,7 @@ func testCanceled(f *fixture) {
 	f.put("another", pending(noon), "x")
 }
 
-// calls calls every method but Adopt and Close with questions of no consequence.
+// calls calls every method but Adopt and Close with arguments of no consequence.
 func calls(ctx context.Context, l recovery.Ledger) map[string]error {
 	var b recovery.Batch
 	b.Add(recovery.Change{ID: []byte("absent"), From: pending(noon)})

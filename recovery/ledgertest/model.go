@@ -70,7 +70,7 @@ func (f *fixture) read(l recovery.Ledger) model {
 	return m
 }
 
-// reader is the Memory that a replay fills. It checks what the ledger owes it.
+// reader is the Memory that a replay fills. It checks the ledger's promises.
 type reader struct {
 	f      *fixture
 	mu     sync.Mutex      // guards the two below
@@ -132,8 +132,8 @@ func (f *fixture) readPending(l recovery.Ledger) model {
 	return r.model
 }
 
-// readDead adds the dead records to m: as they are listed all together, which
-// must be what each label lists and what is found by id.
+// readDead adds the dead records to m, as they are listed all together. Each label's list and the
+// look-ups by id must give the same.
 func (f *fixture) readDead(l recovery.Ledger, m model) {
 	f.Helper()
 	var all, byLabel []string

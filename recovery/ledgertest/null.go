@@ -6,8 +6,8 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// Null is a ledger that confirms everything and keeps nothing. In benchmarks it is
-// the floor: what is left is the cost of everything but the ledger.
+// Null is a ledger that confirms all and keeps nothing. In benchmarks it is the floor: the rest is
+// the cost of everything but the ledger.
 type Null struct{}
 
 // Adopt grants one shard with large batches.

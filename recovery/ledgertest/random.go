@@ -33,8 +33,8 @@ func seed(f *fixture) uint64 {
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
-// A walk submits random changes through a committer to a ledger that fails at
-// random, and knows at every moment what each record may be.
+// A walk submits random changes through a committer to a ledger that fails at random, and knows at
+// every moment what each record may be.
 type walk struct {
 	*fixture
 	rng *rand.Rand
@@ -55,7 +55,7 @@ func testRandom(f *fixture) {
 	}
 }
 
-// live is one life: some changes, an end, and a look at what is left.
+// live is one life: some changes, an end, and a check of what is left.
 func (w *walk) live(changes int) {
 	w.Helper()
 	w.flying, w.open = map[string]recovery.Change{}, map[string]recovery.Change{}
@@ -141,8 +141,8 @@ func (w *walk) done(_ int, ids []string, err error) {
 	w.idle.Broadcast()
 }
 
-// settle lets the ledger decide the changes whose outcome was open; all else
-// must be as confirmed.
+// settle lets the ledger decide the changes whose outcome was open; all others must be as
+// confirmed.
 func (w *walk) settle(got model) {
 	w.Helper()
 	for id := range w.flying {

@@ -81,7 +81,7 @@ func testScan(f *fixture) {
 	}
 }
 
-// scan hands page one page at a time.
+// scan visits one page at a time.
 func (f *fixture) scan(page func([]recovery.Entry) error) error {
 	var mu sync.Mutex
 	return f.ledger.Scan(f.ctx(), func(entries []recovery.Entry) error {
@@ -91,8 +91,8 @@ func (f *fixture) scan(page func([]recovery.Entry) error) error {
 	})
 }
 
-// testScanAgain: a second scan must not hand out, with Data, what the first one
-// did: it may have been finished and forgotten since.
+// testScanAgain: a second scan must not return with Data what the first one did: the task may have
+// been finished and deleted since.
 func testScanAgain(f *fixture) {
 	f.fill(500)
 	f.restart()
@@ -186,7 +186,7 @@ func testFind(f *fixture) {
 	}); err != nil || hits != 1 {
 		f.Fatalf("Find(task-5) found %d: %v", hits, err)
 	}
-	// From here on it may be finished and forgotten at any time.
+	// From here on it may be finished and deleted at any time.
 	f.remove("task-5")
 	if err := f.scan(func(page []recovery.Entry) error {
 		for _, e := range page {

@@ -102,7 +102,7 @@ func testSettings(f *fixture) {
 	}
 }
 
-// testDeletedSettings: what is left of deleted ones is forgotten, and revisions still grow.
+// testDeletedSettings: what is left of deleted ones is removed, and revisions still grow.
 func testDeletedSettings(f *fixture) {
 	s, ok := f.ledger.(recovery.Settings)
 	if !ok {
@@ -141,7 +141,7 @@ func testDeletedSettings(f *fixture) {
 	}
 }
 
-// testChangedSettings: what has changed since a version is told, and nothing else.
+// testChangedSettings: settings that have changed since a version are visited, and no others.
 func testChangedSettings(f *fixture) {
 	s, ok := f.ledger.(recovery.SharedSettings)
 	if !ok {
@@ -218,7 +218,7 @@ func revisionOf(f *fixture, s recovery.Settings, name string) int64 {
 	return revision
 }
 
-// testSettingsConcurrently: of those who compare with the same revision, one wins.
+// testSettingsConcurrently: of callers that compare with the same revision, one succeeds.
 func testSettingsConcurrently(f *fixture) {
 	s, ok := f.ledger.(recovery.Settings)
 	if !ok {

@@ -39,7 +39,7 @@ func (m *Member) Send(ctx context.Context, node string, message []byte) error {
 	return nil
 }
 
-// news are calls of a member's watcher and receiver, one after another.
+// news are queued calls of a member's watcher and receiver, one after another.
 type news struct {
 	mu    sync.Mutex // guards everything below
 	calls []func()

@@ -66,7 +66,7 @@ func (m *Member) ScanFilings(ctx context.Context, position string, visit func(id
 	return ids[len(ids)-1], nil
 }
 
-// MarkIndexed implements recovery.Directory. A member is indexed until it says otherwise.
+// MarkIndexed implements recovery.Directory. A member counts as indexed until it clears the mark.
 func (m *Member) MarkIndexed(ctx context.Context, indexed bool) error {
 	if err := m.lock(ctx); err != nil {
 		return err
@@ -74,13 +74,13 @@ func (m *Member) MarkIndexed(ctx context.Context, indexed bool) error {
 	defer m.f.mu.Unlock()
 	if indexed && m.suspect {
 		m.suspect = false
-		return errors.New("shards were gained whose ids may not be filed")
+		return errors.New("shards were acquired whose ids may not be filed: file them and call again")
 	}
 	m.unindexed = !indexed
 	return nil
 }
 
-// holdsLocked tells that shards are a process's, dead or not.
+// holdsLocked reports whether a process, dead or not, holds shards.
 func (f *Fleet) holdsLocked(m *Member) bool {
 	for _, s := range f.shards {
 		if s.holder == m {

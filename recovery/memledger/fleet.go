@@ -11,9 +11,9 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// A Fleet is what several nodes of one process share: for tests of whatever works
-// with a [recovery.Fleet]. Nothing in it goes by time. Who dies, who adopts, who is cut
-// off and who is not certain is said by the test.
+// A Fleet is what several nodes of one process share, for tests of code that works with a
+// [recovery.Fleet]. Nothing in it depends on time: the test says which node dies, adopts, is cut
+// off or is uncertain.
 type Fleet struct {
 	mu       sync.Mutex // guards everything below, and all of the members
 	members  map[string]*Member
@@ -23,11 +23,11 @@ type Fleet struct {
 	drop     func(from, to string, message []byte) bool
 }
 
-// A fleetShard is one shard's records, whoever holds it.
+// A fleetShard is one shard's records, whichever member holds it.
 type fleetShard struct {
 	shard
 	home   recovery.Home
-	holder *Member // nil: nobody ever has
+	holder *Member // nil: no member has ever held it
 }
 
 // NewFleet makes a fleet without nodes.
@@ -42,14 +42,14 @@ func NewFleet() *Fleet {
 	}
 }
 
-// Drop has every message asked for whether it is lost on its way.
+// Drop calls lost for every message: if it returns true, the message is lost.
 func (f *Fleet) Drop(drop func(from, to string, message []byte) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.drop = drop
 }
 
-// Holder names the node that holds a shard; empty if nobody does.
+// Holder names the node that holds a shard; empty if none does.
 func (f *Fleet) Holder(home recovery.Home) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -72,22 +72,22 @@ type Member struct {
 	forgotten []bool
 	adopted   bool
 	dead      bool
-	cut       bool // reaches neither the records nor the others
+	cut       bool // reaches neither the records nor other members
 	uncertain bool
 	unindexed bool
-	suspect   bool // it has gained shards of which ids may not be filed
+	suspect   bool // it has acquired shards whose ids may not be filed
 	spools    bool
 	watcher   recovery.Watcher
 	receive   func([]byte)
-	acquiring int    // shards of which the watcher has not been told yet
-	status    []byte // what its watcher said when it was asked last
+	acquiring int    // shards that the watcher was not notified of yet
+	status    []byte // its last status
 
 	news *news // for the watcher
-	mail *news // messages of others
+	mail *news // messages of other members
 }
 
-// Join makes a process that goes by name, with so many shards of its own. The one that
-// went by that name before is dead from now on.
+// Join makes a process of a node name, with so many shards of its own. The earlier process of that
+// name is dead from now on.
 func (f *Fleet) Join(name string, shards int) *Member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,8 +115,8 @@ func (m *Member) dieLocked() {
 	}
 }
 
-// Cut cuts a process off from the records and from the others, or heals that. One
-// that is cut off does not notice what it loses.
+// Cut cuts a process off from the records and from other members, or ends that. A process that is
+// cut off does not notice what it loses.
 func (m *Member) Cut(cut bool) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
@@ -131,15 +131,15 @@ func (m *Member) Cut(cut bool) {
 	}
 }
 
-// Uncertain makes Standing say so.
+// Uncertain sets whether Standing reports Certain.
 func (m *Member) Uncertain(uncertain bool) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
 	m.uncertain = uncertain
 }
 
-// AdoptFrom has a process adopt what another one holds, dead or not, as far as its
-// memory has room. It returns how many shards that were.
+// AdoptFrom makes a process adopt the shards of another one, dead or not, as far as its memory has
+// room. It returns how many it adopted.
 func (m *Member) AdoptFrom(other *Member) int {
 	m.f.mu.Lock()
 	room := m.watcher.Room
@@ -210,7 +210,7 @@ func (m *Member) lost(n int) error {
 	return fmt.Errorf("%w: shard %d of node %s", recovery.ErrLost, n, m.name)
 }
 
-// lock locks the fleet for a call, or says why the call must fail.
+// lock locks the fleet for a call, or returns why the call must fail.
 func (m *Member) lock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -29,7 +29,7 @@ func TestFleetConformance(t *testing.T) {
 	ledgertest.RunFleet(t, func(*testing.T) ledgertest.FleetHarness { return fleetHarness{memledger.NewFleet()} })
 }
 
-// member joins a fleet, and tells what it was told.
+// member joins a fleet, with this watcher.
 func member(t *testing.T, f *memledger.Fleet, name string, w recovery.Watcher) *memledger.Member {
 	t.Helper()
 	m := f.Join(name, 1)
@@ -48,7 +48,7 @@ func put(t *testing.T, m *memledger.Member, shard int, id string) error {
 	return m.Apply(t.Context(), shard, &b)
 }
 
-// Who is cut off reaches nothing, and learns what it has lost when that is over.
+// A member that is cut off reaches nothing, and learns what it has lost when that is over.
 func TestCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := memledger.NewFleet()
@@ -111,7 +111,7 @@ func TestJoinAgain(t *testing.T) {
 	}
 }
 
-// Messages reach who listens, in no more copies than were sent.
+// Messages reach the members that listen, in no more copies than were sent.
 func TestBus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := memledger.NewFleet()
@@ -120,7 +120,7 @@ func TestBus(t *testing.T) {
 		if err := b.Listen(func(m []byte) { heard = append(heard, string(m)) }); err != nil {
 			t.Fatal(err)
 		}
-		for to, want := range map[string]bool{"b": true, "": true, "nobody": false} {
+		for to, want := range map[string]bool{"b": true, "": true, "absent": false} {
 			if err := a.Send(t.Context(), to, []byte("to "+to)); (err == nil) != want {
 				t.Errorf("Send to %q = %v", to, err)
 			}

@@ -16,13 +16,12 @@ type Option func(*store)
 // Shards sets how many shards the ledger has; 1 unless set.
 func Shards(n int) Option { return func(s *store) { s.shards = make([]shard, max(n, 1)) } }
 
-// Nominating makes Scan hand out entries without Data, shuffled and some of
-// them twice.
+// Nominating makes Scan return entries without Data, shuffled and some of them twice.
 func Nominating() Option { return func(s *store) { s.nominating = true } }
 
-// Strict makes Apply panic when a change starts from where its record does not
-// stand. A ledger that files records by time would keep two copies then; tests
-// of whatever decides the changes should use it.
+// Strict makes Apply panic when a change starts from a place where its record is not. A ledger
+// that orders records by time would keep two copies then. Tests of code that decides on changes
+// should use it.
 func Strict() Option { return func(s *store) { s.strict = true } }
 
 // Apart makes each shard a server of its own, see recovery.Terms.
@@ -38,10 +37,9 @@ func BatchLimits(changes, bytes int) Option {
 type Ledger struct {
 	s *store
 
-	// scanning is held while a page with Data is handed out, and by Find: the
-	// one place in which a callback runs under a lock. An id that Find handed
-	// out may be finished and forgotten at once; a page copied before must not
-	// bring it back to life afterwards.
+	// scanning is held while a page with Data is visited, and by Find: the one place in which a
+	// callback runs under a lock. An id that Find returned may be finished and deleted at once; a
+	// page copied before must not bring it back to life afterwards.
 	scanning sync.Mutex
 }
 
@@ -53,7 +51,7 @@ type store struct {
 	seed                 maphash.Seed
 
 	mu       sync.Mutex // guards everything below
-	owner    *Ledger    // nil when nobody has adopted
+	owner    *Ledger    // nil when it is not adopted
 	shards   []shard
 	settings map[string]setting
 	// deletedRevision is the highest one of those that were deleted. New ones begin above
@@ -82,7 +80,7 @@ type entry struct {
 	record
 }
 
-// handOut makes the entry that callbacks see. They must not change its slices.
+// handOut makes the entry that callbacks get. They must not change its slices.
 func (e entry) handOut() recovery.Entry {
 	return recovery.Entry{Shard: e.shard, ID: []byte(e.id), Spot: e.spot, Data: e.data}
 }
@@ -108,8 +106,8 @@ func New(options ...Option) *Ledger {
 // Reopen returns another handle on the same records, as another process has.
 func (l *Ledger) Reopen() *Ledger { return &Ledger{s: l.s} }
 
-// Crash cuts the handle off without any clean-up, as if its process had died:
-// its methods answer ErrClosed, and the records can be adopted.
+// Crash cuts the handle off without any clean-up, as if its process had died: its methods return
+// ErrClosed, and the records can be adopted.
 func (l *Ledger) Crash() { l.release() }
 
 // Adopt implements recovery.Ledger. Unlike with other ledgers, it may be called
@@ -153,7 +151,7 @@ func (l *Ledger) release() {
 	}
 }
 
-// lock locks the store for a call, or says why the call must fail.
+// lock locks the store for a call, or returns why the call must fail.
 func (l *Ledger) lock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -208,8 +206,8 @@ func (sh *shard) apply(b *recovery.Batch, strict bool) {
 	}
 }
 
-// check panics if the record stands neither where the change takes it from nor,
-// because the batch is a repetition, where it takes it to.
+// check panics if the record is neither where the change takes it from nor, because the batch is a
+// repetition, where it takes it to.
 func (sh *shard) check(id string, c recovery.Change) {
 	for _, held := range []map[string]record{sh.pending, sh.dead} {
 		if r, ok := held[id]; ok && r.spot != c.From && r.spot != c.To {
@@ -268,7 +266,7 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 	return err
 }
 
-// A hit is an entry that was asked for, with its position in the question.
+// A hit is an entry that was found, with its position in the request.
 type hit struct {
 	i int
 	entry

@@ -51,7 +51,7 @@ func (m *Member) Adopt(context.Context) (recovery.Terms, error) {
 	}, nil
 }
 
-// shardOf finds the term for a new record.
+// shardOf returns the term for a new record.
 func (m *Member) shardOf(id []byte) int {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
@@ -62,7 +62,7 @@ func (m *Member) shardOf(id []byte) int {
 	return m.termLocked(home)
 }
 
-// homeFor names the shard of the node's own in which a record belongs whose id tells no home.
+// homeFor returns the node's own shard for a record whose id tells no home.
 func (m *Member) homeFor(id []byte) recovery.Home {
 	sum := 0
 	for _, b := range id {
@@ -71,8 +71,8 @@ func (m *Member) homeFor(id []byte) recovery.Home {
 	return recovery.NewHome(m.number, (sum&0xffff)%m.count)
 }
 
-// shardsOf finds the terms in which a record may be: of each node the one where it would
-// have created it.
+// shardsOf returns the terms in which a record may be: of each node the one where it would have
+// created it.
 func (m *Member) shardsOf(id []byte) (numbers []int) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
@@ -175,7 +175,7 @@ func (m *Member) ScanShard(ctx context.Context, n int, page func([]recovery.Entr
 	if err := m.nominate(ctx, n, func(s *fleetShard) map[string]record { return s.pending }, page); err != nil {
 		return err
 	}
-	_, err := m.lockShard(ctx, n) // what was read of a shard that is lost by now counts for nothing
+	_, err := m.lockShard(ctx, n) // a read of a shard that is lost by now is void
 	if err == nil {
 		m.f.mu.Unlock()
 	}
@@ -192,7 +192,7 @@ func (m *Member) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 	})
 }
 
-// nominate hands out the ids of one shard, without their records.
+// nominate visits the ids of one shard, without their records.
 func (m *Member) nominate(ctx context.Context, n int, in func(*fleetShard) map[string]record, page func([]recovery.Entry) error) error {
 	s, err := m.lockShard(ctx, n)
 	if err != nil {

@@ -90,7 +90,7 @@ func TestBus(t *testing.T) {
 			if len(a.got) > 0 || len(b.got) != 3 || len(c.got) != 2 {
 				t.Errorf("a has got %d, b %d, c %d", len(a.got), len(b.got), len(c.got))
 			}
-			err := a.l.Send(t.Context(), "nobody", nil)
+			err := a.l.Send(t.Context(), "absent", nil)
 			if sure := name == "Standalone"; errors.Is(err, recovery.ErrUnheard) != sure {
 				t.Errorf("a message to nobody: %v", err)
 			}

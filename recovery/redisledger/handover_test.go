@@ -206,7 +206,7 @@ func TestYieldToNobody(t *testing.T) {
 	server.Do("hset", "lapse:nodes", "ancient", `{"incarnation":"x"}`)
 	server.Do("hset", "lapse:nodes", "strange", `{"incarnation":"x","number":9,"layout":99}`)
 	a.age(t, 2*time.Hour, "dead")
-	for _, node := range []string{"a", "nobody", "old", "ended", "dead", "ancient", "strange"} {
+	for _, node := range []string{"a", "absent", "old", "ended", "dead", "ancient", "strange"} {
 		if err := a.Yield(t.Context(), 0, node); err == nil || errors.Is(err, recovery.ErrLost) {
 			t.Errorf("Yield to %s: %v", node, err)
 		}

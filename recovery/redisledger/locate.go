@@ -36,19 +36,19 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 	if err != nil {
 		return recovery.Holder{}, err
 	}
-	nobody := recovery.Holder{Shard: -1}
+	none := recovery.Holder{Shard: -1}
 	if node == "" {
-		return nobody, nil
+		return none, nil
 	}
 	keys := l.keys.shard(node, home.Shard())
 	raw, err := l.client.HGet(ctx, keys.tasks(), ownerField).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nobody, err
+		return none, err
 	}
 	t := readToken(raw)
 	w.noteToken(home, t)
-	if nobody.Retired = t.retired(); nobody.Retired || t.node == "" {
-		return nobody, nil
+	if none.Retired = t.retired(); none.Retired || t.node == "" {
+		return none, nil
 	}
 	w.mu.Lock()
 	s := w.nodes[t.node]
@@ -56,7 +56,7 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 	w.mu.Unlock()
 	if !known { // it may have been registered since the last poll
 		if err := l.poll(ctx); err != nil {
-			return nobody, err
+			return none, err
 		}
 	}
 	w.mu.Lock()

@@ -189,7 +189,7 @@ func settle(t *testing.T, c *redis.Client, l *Ledger, spots map[string]recovery.
 	if err := claimScript.run(t.Context(), c, s.keys.living(), s.token.String(), fence.String()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	mine := token{l.opts.Node, "nobody", fence.epoch + 1}
+	mine := token{l.opts.Node, "absent", fence.epoch + 1}
 	if err := claimScript.run(t.Context(), c, s.keys.living(), fence.String(), mine.String()).Err(); err != nil {
 		t.Fatal(err)
 	}
