@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// restartMargin is how much older than this relay a question must at least be younger:
-// on its way, a copy may have grown older than it tells.
+// restartMargin is how much older than this relay a question must at least be younger: a copy may
+// have aged in flight by more than its age says.
 const restartMargin = 500 * time.Millisecond
 
 // A heard question was executed, is being executed, or will never be.
@@ -18,11 +18,11 @@ type heard struct {
 	// Guarded by Relay.mu:
 	status status
 	answer []byte
-	queued *outgoing // what waits to be sent
-	gone   bool      // nothing is known of it any more
+	queued *outgoing // the frame that waits to be sent
+	gone   bool      // it was forgotten
 }
 
-// hearLocked takes one copy of a question.
+// hearLocked handles one copy of a question.
 func (r *Relay) hearLocked(p *peer, q *question) {
 	now := r.clock()
 	q.ttl = min(q.ttl, uint64(MaxTime.Milliseconds()))
@@ -35,8 +35,8 @@ func (r *Relay) hearLocked(p *peer, q *question) {
 		return
 	}
 	if p.delay >= q.ttl {
-		// Executing it would be wrong, and saying that it was not would be too: an
-		// earlier copy may have been, and be forgotten.
+		// Executing it would be wrong, and so would saying that it was not executed: an earlier
+		// copy may have been, and be forgotten.
 		r.stats.Expired++
 		stamp := appendNumber(nil, now)
 		r.sendReplyLocked(p, &reply{asker: p.incarnation, id: q.id, status: late, size: uint64(len(stamp)), body: stamp})
@@ -49,7 +49,7 @@ func (r *Relay) hearLocked(p *peer, q *question) {
 	h := r.rememberLocked(p, q, now)
 	if h == nil {
 		r.stats.Refused++
-		return // what cannot be remembered might be executed twice, or after a refusal
+		return // a question without an entry might be executed twice, or after a refusal
 	}
 	size := int(q.size)
 	if !r.takeOnLocked(size) {
@@ -110,7 +110,7 @@ func (r *Relay) execute(ctx context.Context, h *heard, from string, q *question)
 	r.sendAnswerLocked(h)
 }
 
-// toldLocked takes a telling.
+// toldLocked handles a telling.
 func (r *Relay) toldLocked(p *peer, verb string, body []byte) {
 	if !r.takeOnLocked(len(body)) {
 		return

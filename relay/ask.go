@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Pauses between two copies of a question. Each is twice the one before; once the
-// other side has said that it is at work, they are at least patientPause.
+// Pauses between two copies of a question. Each is twice the one before; once the other side has
+// reported that it is working, they are at least patientPause.
 const (
 	firstPause   = 100 * time.Millisecond
 	patientPause = time.Second
@@ -21,30 +21,30 @@ const (
 // be lost.
 const copiesInSilence = 4
 
-// errSilent is why Ask gives up before its asker's time is over.
-var errSilent = errors.New("the other node has shown no sign of it")
+// errSilent is why Ask gives up before its context ends.
+var errSilent = errors.New("the other node has sent nothing about it")
 
-// abandonedTime is for how long an answer that comes too late is handed to Config.Late.
+// abandonedTime is for how long a late answer is passed to Config.Late.
 const abandonedTime = time.Minute
 
-// An asking is a question whose asker waits.
+// An asking is a question whose caller waits.
 type asking struct {
 	id         uint64
 	node, verb string
 	body       []byte
 	asked      time.Time
 	deadline   time.Time
-	wake       chan struct{} // holds one token when there is news
+	wake       chan struct{} // holds one token when something has changed
 
 	// Guarded by Relay.mu:
 	queued  bool      // a copy waits to be sent, or is being sent
 	sending bool      // a copy is being sent
 	copies  int       // how many were sent, or tried
-	heardAt uint64    // the clock when the first copy was sent that may have been heard; 0 if none
+	heardAt uint64    // clock of the first copy that may have arrived; 0 if none
 	echo    uint64    // the stamp of the last answer 'late'
-	patient bool      // the other side is at work
-	sign    time.Time // when the other side last showed a sign of it, or it was asked
-	reply   *reply    // the outcome; nobody waits any more
+	patient bool      // the other side is working on it
+	sign    time.Time // when the other side last sent something about it, or it was asked
+	reply   *reply    // the outcome; no caller waits any more
 }
 
 // An abandoned question may still be answered.
@@ -54,10 +54,11 @@ type abandoned struct {
 	until      uint64 // on the clock
 }
 
-// Ask asks another node and returns its answer. It waits until ctx ends, but not longer
-// than MaxTime, nor for Config.Silence without a sign of the other side: that it is at work,
-// that it fetches the body, or a piece of its answer. The body must not change before it returns.
-// Errors: ErrUnheard, ErrOverloaded, ErrNoAnswer, and with one of them ErrClosed or the context's.
+// Ask asks another node and returns its answer. It waits until ctx ends, but not longer than
+// MaxTime, nor for Config.Silence without a message of the other side about the question: that it
+// is working, that it fetches the body, or a piece of its answer. The body must not change before
+// Ask returns. Errors: ErrUnheard, ErrOverloaded, ErrNoAnswer, and with one of them ErrClosed or
+// the context's.
 func (r *Relay) Ask(ctx context.Context, node, verb string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()
@@ -84,7 +85,7 @@ func (r *Relay) begin(ctx context.Context, node, verb string, body []byte) (*ask
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("%w: %w", ErrUnheard, context.Cause(ctx))
 	case node == "" || node == r.cfg.Node || len(node) > maxText || len(verb) > maxText:
-		return nil, fmt.Errorf("%w: it is a question for nobody else, or its verb is too long", ErrUnheard)
+		return nil, fmt.Errorf("%w: it is for no other node, or its verb is too long", ErrUnheard)
 	case len(body) > MaxBody:
 		return nil, fmt.Errorf("%w: its body has %d bytes, and %d are possible", ErrUnheard, len(body), MaxBody)
 	case len(r.asking) >= r.cfg.MaxAsking:
@@ -101,8 +102,7 @@ func (r *Relay) begin(ctx context.Context, node, verb string, body []byte) (*ask
 	return a, nil
 }
 
-// await sends copies until there is an outcome, and returns nil when it is the other
-// side's.
+// await sends copies until there is an outcome, and returns nil when the other side has answered.
 func (r *Relay) await(ctx context.Context, a *asking) error {
 	pause := firstPause
 	timer := time.NewTimer(jitter(pause))
@@ -152,7 +152,7 @@ func (r *Relay) longestPause() time.Duration {
 	return min(longestPause, r.cfg.Silence/copiesInSilence)
 }
 
-// jitter keeps questions that were asked together from being repeated together.
+// jitter spreads the repeats of questions that were asked together.
 func jitter(pause time.Duration) time.Duration {
 	return pause*3/4 + rand.N(pause/2)
 }
@@ -179,7 +179,7 @@ func (r *Relay) giveUp(a *asking, cause error) error {
 	return fmt.Errorf("%w: %w", ErrNoAnswer, cause)
 }
 
-// outcome makes of the other side's reply what Ask returns.
+// outcome turns the other side's reply into the result of Ask.
 func (r *Relay) outcome(ctx context.Context, a *asking) ([]byte, error) {
 	switch a.reply.status {
 	case answered:
@@ -203,11 +203,11 @@ func (r *Relay) outcome(ctx context.Context, a *asking) ([]byte, error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.stats.Unanswered++
-		return nil, fmt.Errorf("%w: its answer is gone, or the process that was asked", ErrNoAnswer)
+		return nil, fmt.Errorf("%w: its answer was dropped, or the process that was asked has ended", ErrNoAnswer)
 	}
 }
 
-// answerBody is the body of an answer, be it that it has to be fetched.
+// answerBody returns the body of an answer, and fetches it if need be.
 func (r *Relay) answerBody(ctx context.Context, node string, a *reply) ([]byte, error) {
 	if a.body != nil || a.size == 0 {
 		return a.body, nil
@@ -215,10 +215,10 @@ func (r *Relay) answerBody(ctx context.Context, node string, a *reply) ([]byte, 
 	return r.fetch(ctx, node, bodyKey{answerSide, r.cfg.Incarnation, a.id}, a.size)
 }
 
-// replyLocked takes an answer.
+// replyLocked handles an answer.
 func (r *Relay) replyLocked(p *peer, a reply) {
 	if a.asker != r.cfg.Incarnation {
-		return // for the process that had this name before
+		return // for an earlier process of this name
 	}
 	if q := r.asking[a.id]; q != nil && q.node == p.node {
 		q.sign = time.Now()
@@ -244,7 +244,7 @@ func (r *Relay) replyLocked(p *peer, a reply) {
 	}
 }
 
-// lateLocked hands over an answer that nobody waits for.
+// lateLocked passes an answer that no caller waits for to Config.Late.
 func (r *Relay) lateLocked(q *abandoned, a *reply) {
 	if r.cfg.Late == nil || r.closed {
 		return

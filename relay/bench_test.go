@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A wire carries messages to one of two at once.
+// A wire carries messages between two relays at once.
 type wire struct {
 	inbox map[string]chan []byte
 	node  string
@@ -29,7 +29,8 @@ func (w wire) Send(_ context.Context, node string, message []byte) error {
 	return nil
 }
 
-// BenchmarkAsk is a question of 200 bytes with an answer as long, from so many askers at once.
+// BenchmarkAsk is a question of 200 bytes with an equally long answer, from so many callers at
+// once.
 func BenchmarkAsk(b *testing.B) {
 	for _, askers := range []int{1, 64, 1024} {
 		b.Run(fmt.Sprint(askers), func(b *testing.B) {
@@ -46,7 +47,7 @@ func BenchmarkAsk(b *testing.B) {
 			body := make([]byte, 200)
 			ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
 			defer cancel()
-			// What is remembered of questions takes part.
+			// The cost of remembering questions is included.
 			b.ReportAllocs()
 			b.ResetTimer()
 			var wg sync.WaitGroup

@@ -15,14 +15,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// nobody is the error of a message that nobody has got.
+// unheardError is the error of a message that no node received.
 type unheardError struct{ error }
 
 func (unheardError) Unheard() bool { return true }
 
-var errNoListener = fmt.Errorf("sending: %w", unheardError{errors.New("nobody listens")})
+var errNoListener = fmt.Errorf("sending: %w", unheardError{errors.New("no node listens")})
 
-// A network carries messages as badly as it is told.
+// A network carries messages with the faults that the test sets.
 type network struct {
 	mu    sync.Mutex // guards everything below
 	ports []*port

@@ -1,13 +1,10 @@
 package relay
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,8 +32,8 @@ func (e *record) want(t *testing.T, want ...string) {
 	}
 }
 
-// An answer for a process that is gone does not reach the next one of its name, though
-// both have asked their first question.
+// An answer for a process that has ended does not reach the next one of its name, though both have
+// asked their first question.
 func TestAnswerForPredecessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
@@ -66,8 +63,8 @@ func TestAnswerForPredecessor(t *testing.T) {
 	})
 }
 
-// What a process may have executed before it was replaced, the next one does not execute,
-// and what nobody can have heard it does.
+// Questions that a process may have executed before it was replaced are not executed by the next
+// one; those that no process can have received are.
 func TestQuestionForPredecessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
@@ -100,8 +97,8 @@ func TestQuestionForPredecessor(t *testing.T) {
 	})
 }
 
-// hold keeps messages to a node back, as a process that is stopped does not read them,
-// and lets them go, all at once, when it is called again.
+// hold delays messages to a node, as a stopped process does not read them, and delivers all of them
+// at once when it is called again.
 func (n *network) hold(node string) (release func()) {
 	var held [][]byte
 	n.set(func() {
@@ -130,8 +127,8 @@ func (n *network) hold(node string) (release func()) {
 	}
 }
 
-// A process was stopped for a minute, and finds questions whose askers have gone, and one
-// whose asker still waits.
+// A process was stopped for a minute, and finds questions whose callers have left, and one whose
+// caller still waits.
 func TestStoppedProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
@@ -191,8 +188,8 @@ func TestLateCopies(t *testing.T) {
 	})
 }
 
-// The clock of a suspended machine stands still. All that it sends afterwards looks late,
-// and is answered all the same.
+// The clock of a suspended machine stands still. All its messages look late afterwards, and are
+// answered all the same.
 func TestClockStoodStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 10*time.Millisecond)
@@ -209,7 +206,7 @@ func TestClockStoodStill(t *testing.T) {
 		ask(a, "b")
 		ask(b, "a")
 		a.mu.Lock()
-		a.start = a.start.Add(time.Hour) // its clock is an hour behind what it would be
+		a.start = a.start.Add(time.Hour) // its clock lags by an hour
 		a.mu.Unlock()
 		ask(a, "b")
 		ask(b, "a")
@@ -223,9 +220,9 @@ func TestClockStoodStill(t *testing.T) {
 	})
 }
 
-// A clock stands still for a moment, too short for what its machine sends to look late.
-// Questions from there have less time for a minute or two, and then all of it again; and
-// what is late is late also after a long silence.
+// A clock stands still for a moment, too short for its machine's messages to look late. Questions
+// from there have less time for a minute or two, and then all of it again. Late messages are
+// recognised also after a long silence.
 func TestClockStoodStillForAMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
@@ -269,8 +266,7 @@ func TestClockStoodStillForAMoment(t *testing.T) {
 	})
 }
 
-// Processes come and go, and questions stay without an answer: in time, nothing of them is
-// kept.
+// Processes come and go, and questions stay without an answer: in time, nothing of them is kept.
 func TestNothingIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
@@ -303,168 +299,4 @@ func TestNothingIsKept(t *testing.T) {
 			t.Errorf("after an hour, it knows %d processes", peers)
 		}
 	})
-}
-
-// With Close, who asks learns that there will be no answer, and who is being answered
-// still gets his.
-func TestClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNetwork(1, 0, 0, 0)
-		wait := func(c *Config) {
-			c.Answer = func(ctx context.Context, _ Question) []byte {
-				<-ctx.Done()
-				return fmt.Append(nil, context.Cause(ctx))
-			}
-		}
-		a, _ := open(t, n, "a", "1", wait)
-		b, _ := open(t, n, "b", "1", wait)
-		ended := make(chan error)
-		go func() {
-			_, err := b.Ask(t.Context(), "a", "wait", nil)
-			ended <- err
-		}()
-		time.AfterFunc(time.Second, b.Close)
-		answer, err := a.Ask(within(t, time.Minute), "b", "wait", nil)
-		if err != nil || string(answer) != ErrClosed.Error() {
-			t.Errorf("Ask: %q, %v", answer, err)
-		}
-		err = <-ended
-		wantError(t, err, ErrNoAnswer)
-		if !errors.Is(err, ErrClosed) {
-			t.Errorf("Ask: %v", err)
-		}
-		b.Close()
-		_, err = b.Ask(t.Context(), "a", "get", nil)
-		wantError(t, err, ErrUnheard)
-		if err := b.Tell("a", "get", nil); !errors.Is(err, ErrClosed) {
-			t.Errorf("Tell: %v", err)
-		}
-		_, err = a.Ask(within(t, time.Second), "b", "get", nil)
-		wantError(t, err, ErrNoAnswer)
-	})
-}
-
-// Close does not wait for a bus that hangs.
-func TestCloseWithHungBus(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, err := New(Config{Bus: hungBus{}, Node: "a", Incarnation: "1", Answer: func(context.Context, Question) []byte { return nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range 100 {
-			if err := a.Tell(fmt.Sprint("node ", i%10), "x", make([]byte, pieceSize)); err != nil {
-				t.Error(err)
-			}
-		}
-		began := time.Now()
-		a.Close()
-		if took := time.Since(began); took > sendTimeout {
-			t.Errorf("Close took %v", took)
-		}
-	})
-}
-
-type hungBus struct{}
-
-func (hungBus) Listen(func([]byte)) error { return nil }
-
-func (hungBus) Send(ctx context.Context, _ string, _ []byte) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func TestTell(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNetwork(1, 0, 0, 0)
-		var got [3]record
-		var relays []*Relay
-		for i, node := range []string{"a", "b", "c"} {
-			r, _ := open(t, n, node, "1", func(c *Config) {
-				c.Answer = func(ctx context.Context, q Question) []byte {
-					if !q.Told || q.From != "a" {
-						t.Errorf("got %+v", q)
-					}
-					return got[i].answer(ctx, q)
-				}
-			})
-			relays = append(relays, r)
-		}
-		for _, telling := range []struct{ node, body string }{{"", "all"}, {"b", "one"}, {"absent", "none"}} {
-			if err := relays[0].Tell(telling.node, "x", []byte(telling.body)); err != nil {
-				t.Error(err)
-			}
-			time.Sleep(time.Second)
-		}
-		got[0].want(t)
-		got[1].want(t, "all", "one")
-		got[2].want(t, "all")
-		if relays[0].Tell("b", "x", make([]byte, pieceSize+1)) == nil {
-			t.Error("a telling that is too long was sent")
-		}
-	})
-}
-
-// What gathers while a message is on its way goes as one.
-func TestBatching(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNetwork(1, 0, 0, 10*time.Millisecond)
-		a, p := open(t, n, "a", "1", nil)
-		b, _ := open(t, n, "b", "1", nil)
-		slow := &slowBus{Bus: p}
-		a.cfg.Bus = slow
-		var wg sync.WaitGroup
-		for range 1000 {
-			wg.Go(func() {
-				if _, err := a.Ask(within(t, time.Second), "b", "get", make([]byte, 500)); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		if sends := slow.sends.Load(); sends > 8 {
-			t.Errorf("1000 questions took %d messages", sends)
-		}
-		if s := b.Stats(); s.Answered != 1000 {
-			t.Errorf("Stats: %+v", s)
-		}
-	})
-}
-
-type slowBus struct {
-	Bus
-	sends atomic.Int64
-}
-
-func (b *slowBus) Send(ctx context.Context, node string, message []byte) error {
-	b.sends.Add(1)
-	time.Sleep(10 * time.Millisecond)
-	return b.Bus.Send(ctx, node, message)
-}
-
-// While the bus takes nothing, memory is bounded.
-func TestFullQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, err := New(Config{Bus: hungBus{}, Node: "a", Incarnation: "1", Limits: Limits{MaxBytes: MaxBody},
-			Answer: func(context.Context, Question) []byte { return nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer a.Close()
-		refused := 0
-		for range 500 {
-			if a.Tell("b", "x", make([]byte, pieceSize)) != nil {
-				refused++
-			}
-		}
-		if s := a.Stats(); s.Queued > MaxBody || refused < 300 || s.Dropped != int64(refused) {
-			t.Errorf("%d refused, %+v", refused, s)
-		}
-	})
-}
-
-func TestConfig(t *testing.T) {
-	_, err := New(Config{Limits: Limits{MaxAsking: -1, MaxBytes: 1}})
-	if err == nil || bytes.Count([]byte(err.Error()), []byte("must")) < 4 {
-		t.Errorf("New: %v", err)
-	}
 }

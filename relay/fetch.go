@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// maxFetches is how many pieces are on their way here at a time, at most: 1.5 MiB. A
-// Redis server cuts off subscribers for which 32 MiB wait, or 8 MiB for a minute.
+// maxFetches is how many pieces are in flight to this node at a time, at most: 1.5 MiB. A Redis
+// server closes subscribers for which 32 MiB wait, or 8 MiB for a minute.
 const maxFetches = 8
 
 var errGone = errors.New("its body is not kept any more")
@@ -20,7 +20,7 @@ type source struct {
 
 // A fetching is the next piece of a body that is wanted.
 type fetching struct {
-	wake chan struct{} // holds one token when there is news
+	wake chan struct{} // holds one token when a piece has come
 
 	// Guarded by Relay.mu:
 	position, missing uint64
@@ -28,7 +28,7 @@ type fetching struct {
 	gone              bool
 }
 
-// fetch asks a node for a body, piece by piece. It gives up when no piece has come for
+// fetch reads a body of a node, piece by piece. It gives up when no piece has come for
 // Config.Silence.
 func (r *Relay) fetch(ctx context.Context, node string, key bodyKey, size uint64) ([]byte, error) {
 	f := &fetching{wake: make(chan struct{}, 1)}
@@ -51,7 +51,7 @@ func (r *Relay) fetch(ctx context.Context, node string, key bodyKey, size uint64
 			return nil, err
 		}
 		body = append(body, piece...)
-		silent += pause // without the time in which others had all turns
+		silent += pause // without the time in which other fetches had all turns
 		if pause *= 2; piece != nil {
 			pause, silent = firstPause, 0
 		}
@@ -60,8 +60,8 @@ func (r *Relay) fetch(ctx context.Context, node string, key bodyKey, size uint64
 	return body, nil
 }
 
-// fetchPiece asks for a piece, and waits for it for a while. It returns nil if it does
-// not come.
+// fetchPiece requests a piece, and waits for it for a while. It returns nil if the piece does not
+// come.
 func (r *Relay) fetchPiece(ctx context.Context, node string, key bodyKey, f *fetching, position, size uint64, pause time.Duration) ([]byte, error) {
 	select {
 	case r.fetches <- struct{}{}:
@@ -90,7 +90,7 @@ func (r *Relay) fetchPiece(ctx context.Context, node string, key bodyKey, f *fet
 	}
 }
 
-// fetchLocked sends a piece of a body to a peer that wants it.
+// fetchLocked sends a piece of a body to the peer that requested it.
 func (r *Relay) fetchLocked(p *peer, key bodyKey, position uint64) {
 	var body []byte
 	switch key.side {
@@ -113,7 +113,7 @@ func (r *Relay) fetchLocked(p *peer, key bodyKey, position uint64) {
 	r.queueLocked(p.node, &outgoing{kind: pieceFrame, rest: key.rest(nil, position), body: piece})
 }
 
-// pieceLocked takes a piece, if it is the one that is wanted.
+// pieceLocked stores a piece, if it is the requested one.
 func (r *Relay) pieceLocked(p *peer, key bodyKey, position uint64, piece []byte) {
 	f := r.fetching[source{p.node, key}]
 	if f == nil || position != f.position || f.piece != nil || len(piece) == 0 || uint64(len(piece)) > f.missing {

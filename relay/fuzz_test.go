@@ -45,7 +45,7 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// Whatever is written can be read.
+// All that is written can be read.
 func TestWire(t *testing.T) {
 	for range 1000 {
 		number := func() uint64 { return rand.Uint64() >> rand.IntN(64) }
@@ -87,7 +87,7 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// The bytes of version 1, which other versions rely on.
+// The bytes of version 1, on which other versions rely.
 func TestGolden(t *testing.T) {
 	q := question{id: 300, age: 1, ttl: 2000, verb: "get", size: 2}
 	const want = "L\x01\x01b\x012\xe8\x07" + "\x01\x0d\xac\x02\x01\xd0\x0f\x00\x03get\x02hi"
@@ -101,8 +101,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// What is no message of a relay, or of another version, is counted, and what follows an
-// unknown frame is read.
+// Messages that are not of a relay, or of another version, are counted, and frames after an unknown
+// frame are read.
 func TestGarbage(t *testing.T) {
 	told := make(chan Question, 1)
 	r, err := New(Config{Bus: deafBus{}, Node: "a", Incarnation: "1", Answer: func(_ context.Context, q Question) []byte {

@@ -19,7 +19,7 @@ import (
 	"github.com/lapsehq/lapse/relay"
 )
 
-// onRedis opens relays over the bus of a Redis, which echo what they are asked.
+// onRedis opens relays over the bus of a Redis, which echo their questions.
 func onRedis(t testing.TB, server *redistest.Server, nodes ...string) []*relay.Relay {
 	t.Helper()
 	var all []*relay.Relay
@@ -43,8 +43,8 @@ func onRedis(t testing.TB, server *redistest.Server, nodes ...string) []*relay.R
 	return all
 }
 
-// Many nodes send a lot to one at the same time. Redis, which here allows it an eighth of
-// what it does by default, does not cut it off.
+// Many nodes send a lot to one at the same time. Redis does not close its connection, though its
+// limit is an eighth of the default here.
 func TestLargeBodiesOverRedis(t *testing.T) {
 	server := redistest.Start(t, "client-output-buffer-limit pubsub 4mb 1mb 60")
 	relays := onRedis(t, server, "a", "b", "c", "d", "e")
@@ -62,13 +62,13 @@ func TestLargeBodiesOverRedis(t *testing.T) {
 	}
 	wg.Wait()
 	if log, err := os.ReadFile(filepath.Join(server.Dir, "log")); err != nil || bytes.Contains(log, []byte("output buffer limits")) {
-		t.Errorf("Redis has cut somebody off: %v", err)
+		t.Errorf("Redis has closed a connection: %v", err)
 	}
 }
 
-// BenchmarkAskOverRedis is a question of 200 bytes with an answer as long, between two
-// nodes of one Redis. Bare is what one asker reaches without a relay: the question and the
-// answer are published and received, and that is all.
+// BenchmarkAskOverRedis is a question of 200 bytes with an equally long answer, between two nodes
+// of one Redis. Bare is the rate of one caller without a relay: the question and the answer are
+// published and received, and that is all.
 func BenchmarkAskOverRedis(b *testing.B) {
 	body := make([]byte, 200)
 	var floor float64
@@ -120,8 +120,7 @@ func BenchmarkAskOverRedis(b *testing.B) {
 	}
 }
 
-// echoes publishes as an answer what is published as a question, and returns who listens
-// to the answers.
+// echoes publishes each question as its answer, and returns the subscription to the answers.
 func echoes(b *testing.B, server *redistest.Server) *redis.PubSub {
 	b.Helper()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})

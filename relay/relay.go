@@ -14,13 +14,13 @@ import (
 // Errors of Ask. They come wrapped with details; test for them with errors.Is. Each
 // error is exactly one of the first three, and ErrClosed comes together with one of them.
 var (
-	// ErrUnheard is returned when the question was not executed and never will be,
-	// because nobody has got it.
+	// ErrUnheard is returned when the question was not executed and never will be, because no
+	// node received it.
 	ErrUnheard = errors.New("the question was not heard")
 	// ErrOverloaded is returned when the question was not executed and never will be,
 	// because the other node, or this one, has too many under way.
 	ErrOverloaded = errors.New("too many questions are under way")
-	// ErrNoAnswer is returned when nobody knows whether the question was executed.
+	// ErrNoAnswer is returned when it is unknown whether the question was executed.
 	ErrNoAnswer = errors.New("the question was not answered, and may have been executed")
 	// ErrClosed is returned when the relay was closed before there was an answer.
 	ErrClosed = errors.New("the relay is closed")
@@ -29,26 +29,26 @@ var (
 // MaxBody is the longest body of a question or an answer, in bytes.
 const MaxBody = 32 << 20
 
-// MaxTime is how long a question lives at most, whatever its asker's context says.
+// MaxTime is the longest time to live of a question, whatever its caller's context says.
 const MaxTime = 2 * time.Minute
 
-// A Bus carries messages between nodes, in no order and without any promise.
+// A Bus carries messages between nodes, in no order. A message may be lost.
 type Bus interface {
-	// Listen begins to receive what is sent to this node or to all; it is called once.
-	// Calls of receive come one at a time; the message is receive's to keep.
+	// Listen begins to receive messages to this node or to all; it is called once. Calls of
+	// receive come one at a time; receive may keep the message.
 	Listen(receive func(message []byte)) error
-	// Send sends a message to a node, or to all others if node is empty. It does not keep
-	// the message. An error means that the message may not have been sent; one that has
-	// a method Unheard() bool which returns true, that nobody has got it, nor will.
+	// Send sends a message to a node, or to all others if node is empty. It does not keep the
+	// message. An error means that the message may not have been sent. An error with a method
+	// Unheard() bool that returns true means that no node received it, or ever will.
 	Send(ctx context.Context, node string, message []byte) error
 }
 
-// A Question is asked by another node.
+// A Question comes from another node.
 type Question struct {
 	From string // the node that asks
 	Verb string
 	Body []byte
-	Told bool // the asker wants no answer, see Tell
+	Told bool // the sender wants no answer, see Tell
 }
 
 // A Config says how a relay answers, and its bounds. Bus, Node, Incarnation and Answer
@@ -59,19 +59,18 @@ type Config struct {
 	// it. Both are at most 255 bytes.
 	Node, Incarnation string
 
-	// Answer answers a question of another node; errors travel as bytes in the answer,
-	// and an unknown verb is its business. Each call has a goroutine of its own. ctx
-	// ends with the question's time to live, when the asker has withdrawn it, and with
-	// Close; the answer is sent even then. The answer must not change afterwards.
+	// Answer answers a question of another node. It encodes errors in its answer, and handles
+	// unknown verbs. Each call has a goroutine of its own. ctx ends with the question's time to
+	// live, when the question is withdrawn, and with Close; the answer is sent even then. The
+	// answer must not change afterwards.
 	Answer func(ctx context.Context, q Question) []byte
-	// Late is handed an answer that came when Ask had returned ErrNoAnswer, at most
-	// once for each question, from a goroutine of its own; asked is when Ask was called.
-	// Nil drops it.
+	// Late gets an answer that came after Ask had returned ErrNoAnswer, at most once for each
+	// question, from a goroutine of its own; asked is when Ask was called. Nil drops it.
 	Late func(node, verb string, answer []byte, asked time.Time)
-	// Silence is how long Ask waits without a sign of the other side; MaxTime unless set, and
-	// at least 100 ms.
+	// Silence is how long Ask waits without a message of the other side about its question;
+	// MaxTime unless set, and at least 100 ms.
 	Silence time.Duration
-	// Log is told what is amiss on the bus. Nil means slog.Default().
+	// Log gets what is wrong with messages. Nil means slog.Default().
 	Log *slog.Logger
 
 	Limits
@@ -83,8 +82,8 @@ type Limits struct {
 	MaxAsking int
 	// MaxAnswering is how many questions are being answered at once; 4,096.
 	MaxAnswering int
-	// MaxRemembered is how many questions are remembered, to recognise their repeats,
-	// until their time to live is over; 262,144. Of what is beyond, nothing is executed.
+	// MaxRemembered is how many questions are remembered, to recognise their repeats, until
+	// their time to live is over; 262,144. Questions beyond it are not executed.
 	MaxRemembered int
 	// MaxBytes bounds each of three: the questions being answered, the answers
 	// remembered, and what waits to be sent; 128 MiB, at least MaxBody.
@@ -123,14 +122,13 @@ func (c Config) withDefaults() (Config, error) {
 
 // Stats are totals since the start, and what is under way.
 type Stats struct {
-	// Of this node's questions: Asked were sent; they ended with an answer, with
-	// ErrNoAnswer (Unanswered), with ErrUnheard (Unheard), or refused with
-	// ErrOverloaded (Overloaded). Resent are copies beyond the first; LateAnswers
-	// came when nobody waited any more.
+	// Of this node's questions: Asked were sent. They ended with an answer, with ErrNoAnswer
+	// (Unanswered), with ErrUnheard (Unheard), or refused with ErrOverloaded (Overloaded).
+	// Resent are copies beyond the first; LateAnswers came when no caller waited any more.
 	Asked, Unanswered, Unheard, Overloaded int64
 	Resent, LateAnswers                    int64
 
-	// Of others' questions: Answered were executed, tellings too; Refused were not, for
+	// Of other nodes' questions: Answered were executed, tellings too; Refused were not, for
 	// want of room; Expired came after their time to live. Repeats are copies that were
 	// recognised.
 	Answered, Refused, Expired, Repeats int64
@@ -156,7 +154,7 @@ type Relay struct {
 	sending context.Context // ends when Close waits no longer for the bus
 	stop    context.CancelFunc
 	work    sync.WaitGroup // goroutines of this relay
-	fetches chan struct{}  // holds a token for each piece that is on its way here
+	fetches chan struct{}  // holds a token for each piece in flight to this node
 	swept   chan struct{}  // closed when sweep has returned
 	closing sync.Once
 
@@ -167,10 +165,10 @@ type Relay struct {
 	asking    map[uint64]*asking
 	abandoned map[uint64]abandoned // by the questions' ids
 	peers     map[process]*peer
-	due       map[int64][]*heard // what is forgotten in which second of the clock
+	due       map[int64][]*heard // questions to forget, by second of the clock
 	answers   []*heard           // those that may have an answer, the oldest first
 	working   int                // bytes of questions being answered
-	lanes     map[string]*lane   // by node; "" is for all others
+	lanes     map[string]*lane   // by node; "" is for all other nodes
 	fetching  map[source]*fetching
 }
 
@@ -203,9 +201,9 @@ func New(cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-// Close ends every Ask, lets the questions being answered end, and returns when their
-// answers are sent, or cannot be. What comes afterwards is ignored. It is idempotent.
-// The bus must still work, and may be closed afterwards.
+// Close ends every Ask, lets the questions being executed end, and returns when their answers are
+// sent, or cannot be. Messages that come afterwards are ignored. It is idempotent. The bus must
+// still work, and may be closed afterwards.
 func (r *Relay) Close() {
 	r.closing.Do(func() {
 		r.mu.Lock()
@@ -229,10 +227,10 @@ func (r *Relay) Stats() Stats {
 	return s
 }
 
-// clock is the time that messages tell: milliseconds since the relay began, from 1.
+// clock is the time in messages: milliseconds since the relay began, from 1.
 func (r *Relay) clock() uint64 { return uint64(time.Since(r.start).Milliseconds()) + 1 }
 
-// receive takes one message of the bus. It must be quick: a bus cuts off who does not read.
+// receive handles one message of the bus. It must be quick: a bus closes slow readers' connections.
 func (r *Relay) receive(message []byte) {
 	m := reader{b: message}
 	h, err := m.header()
@@ -241,7 +239,7 @@ func (r *Relay) receive(message []byte) {
 		return
 	}
 	if h.process == (process{r.cfg.Node, r.cfg.Incarnation}) {
-		return // told to all, and so to itself
+		return // sent to all, and so to itself
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -263,7 +261,7 @@ func (r *Relay) receive(message []byte) {
 	}
 }
 
-// frameLocked takes one frame. size is that of the whole message.
+// frameLocked handles one frame. size is the size of the whole message.
 func (r *Relay) frameLocked(p *peer, k kind, rest *reader, size int) error {
 	switch k {
 	case questionFrame:
@@ -298,7 +296,7 @@ func (r *Relay) frameLocked(p *peer, k kind, rest *reader, size int) error {
 	return nil
 }
 
-// own makes sure that a small body does not keep a large message in memory.
+// own copies a small body, so that it does not keep a large message in memory.
 func own(body []byte, message int) []byte {
 	if body == nil || 2*len(body) > message {
 		return body
@@ -315,6 +313,6 @@ func (r *Relay) garbage(h header, err error) {
 func (r *Relay) garbageLocked(h header, err error) {
 	r.stats.Garbage++
 	if r.stats.Garbage == 1 {
-		r.log.Warn("something on the bus cannot be read, and is ignored; more of it is only counted", "from", h.node, "error", err)
+		r.log.Warn("a message on the bus cannot be read, and is ignored; further ones are only counted", "from", h.node, "error", err)
 	}
 }

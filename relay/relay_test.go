@@ -48,8 +48,8 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// Every question is executed exactly once, or not at all if its asker says that it was
-// not heard, however badly the bus behaves.
+// Every question is executed exactly once, or not at all if Ask returns ErrUnheard, however badly
+// the bus behaves.
 func TestOnce(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// Nobody is there: the question was not executed. Somebody was perhaps: nobody knows.
+// No node is there: the question was not executed. A node may be there: the outcome is unknown.
 func TestUnheard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
@@ -145,7 +145,7 @@ func TestUnheard(t *testing.T) {
 	})
 }
 
-// Who begins to listen while he is being asked, answers.
+// A node that begins to listen while it is being asked answers.
 func TestListensLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
@@ -157,8 +157,8 @@ func TestListensLater(t *testing.T) {
 	})
 }
 
-// A long answer is waited for without many copies of the question, and its context ends
-// with the asker's.
+// A long answer is awaited without many copies of the question, and its context ends with the
+// caller's.
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
@@ -172,7 +172,7 @@ func TestDeadline(t *testing.T) {
 				case <-time.After(30 * time.Second):
 				}
 				took = time.Since(began)
-				time.Sleep(time.Millisecond) // the asker has gone first
+				time.Sleep(time.Millisecond) // the caller has left first
 				return nil
 			}
 		})
@@ -199,7 +199,7 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// An answer that comes when its asker has gone is handed over, once, be it short or long.
+// An answer that comes when its caller has left is passed on, once, be it short or long.
 func TestLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 1, 0)
@@ -240,7 +240,7 @@ func TestLate(t *testing.T) {
 	})
 }
 
-// What is too much is refused, and not executed later on by a copy.
+// Questions beyond the limits are refused, and not executed later by a copy.
 func TestOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 1, 300*time.Millisecond)
@@ -336,8 +336,8 @@ func TestForgottenAnswer(t *testing.T) {
 	})
 }
 
-// A node that shows no sign of a question is given up after Config.Silence, however long the
-// asker would wait; one that is at work, or fetches the body, is not.
+// A question about which the other node sends nothing is given up after Config.Silence, however
+// long its caller would wait; one that is being executed, or whose body is being fetched, is not.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const silence = 2 * time.Second
@@ -383,7 +383,7 @@ func TestSilence(t *testing.T) {
 		_, err := a.Ask(within(t, time.Minute), "absent", "work", nil)
 		wantError(t, err, ErrUnheard)
 		if took := time.Since(began); took != silence {
-			t.Errorf("nobody: given up after %v", took)
+			t.Errorf("absent: given up after %v", took)
 		}
 	})
 }

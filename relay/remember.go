@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// sweepEvery is the time between two looks at what may be forgotten.
+// sweepEvery is the time between two sweeps of what may be forgotten.
 const sweepEvery = time.Second
 
-// For how long a peer is known of which nothing is heard. A question that comes even
-// later than that might be executed again.
+// For how long a silent peer is remembered. A question that comes even later than that might be
+// executed again.
 const (
 	peerTime     = time.Hour
 	peerTimeMany = 2 * MaxTime // if there are more than manyPeers
@@ -22,19 +22,19 @@ type peer struct {
 	heard map[uint64]*heard // by the questions' ids
 	seen  uint64            // when, on our clock
 
-	// The difference between our clock and its stamp: of the last message, the least of
-	// this period, which began then, and of the one before. delay is by how much the last
-	// one exceeds the least: it was on its way for so much longer than the quickest.
+	// The difference between our clock and the peer's stamp: of the last message, the least of
+	// this period, which began then, and of the period before. delay is by how much the last
+	// difference exceeds the least: the message was in flight for so much longer than the quickest.
 	difference, least, before int64
 	began                     uint64
 	delay                     uint64
 }
 
-// clockPeriod bounds for how long the quickest message tells of later ones: clocks drift,
-// and that of a machine that is moved stands still for a second or two.
+// clockPeriod bounds for how long the quickest message serves as a measure of later ones: clocks
+// drift, and that of a machine that is being moved stands still for a second or two.
 const clockPeriod = uint64(time.Minute / time.Millisecond)
 
-// peerLocked is the sender of a message that has just come.
+// peerLocked returns the sender of a message that has just come.
 func (r *Relay) peerLocked(h header) *peer {
 	now := r.clock()
 	difference := int64(now) - int64(h.sent)
@@ -52,7 +52,7 @@ func (r *Relay) peerLocked(h header) *peer {
 	return p
 }
 
-// believe takes the last message for one without a delay.
+// believe treats the last message as one without a delay.
 func (p *peer) believe() { p.least, p.before, p.delay = p.difference, p.difference, 0 }
 
 func (p *peer) withdrawn(id uint64) {
@@ -61,7 +61,8 @@ func (p *peer) withdrawn(id uint64) {
 	}
 }
 
-// rememberLocked remembers a question until its last copy must have come, or returns nil.
+// rememberLocked remembers a question until its last copy must have come, or returns nil if it
+// cannot.
 func (r *Relay) rememberLocked(p *peer, q *question, now uint64) *heard {
 	if r.stats.Remembered >= r.cfg.MaxRemembered {
 		return nil
@@ -74,7 +75,7 @@ func (r *Relay) rememberLocked(p *peer, q *question, now uint64) *heard {
 	return h
 }
 
-// keepLocked keeps an answer, and drops the oldest ones that are too much with it.
+// keepLocked keeps an answer, and drops the oldest ones beyond the bound.
 func (r *Relay) keepLocked(h *heard) {
 	if len(h.answer) == 0 {
 		return
@@ -109,7 +110,7 @@ func (r *Relay) sweep() {
 	}
 }
 
-// sweepOnce forgets what nobody can ask for any more.
+// sweepOnce forgets questions that can have no more copies.
 func (r *Relay) sweepOnce() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// messageSize is how long a message grows, about, while others are under way.
+// messageSize is about how long a message grows while others are in flight.
 const messageSize = 256 << 10
 
 // sendTimeout is how long the bus may take for one message.
 const sendTimeout = 2 * time.Second
 
-// What a frame takes besides its rest: its kind and length, at most; and besides its
-// body, about.
+// The size of a frame besides its rest: its kind and length, at most; and about its size besides
+// its body.
 const (
 	frameHead = 1 + binary.MaxVarintLen64
 	frameSize = 128
 )
 
-// An outgoing frame waits to be sent. Questions and answers become frames only when
-// their turn has come: a question tells its age, who has gone asks no more, and what was
-// still being answered may have been by then.
+// An outgoing frame waits to be sent. Questions and answers become frames only when it is their
+// turn: a question carries its age, a withdrawn one is not sent, and an execution may have ended by
+// then.
 type outgoing struct {
 	kind       kind
 	asking     *asking // of a question
@@ -34,13 +34,13 @@ type outgoing struct {
 	size       int // about
 }
 
-// A lane sends what is for one node, or for all; it exists while there is something.
+// A lane sends the frames for one node, or for all; it exists while there are any.
 type lane struct {
 	node  string
 	queue []*outgoing // guarded by Relay.mu
 }
 
-// inline is what goes into a frame of a body: all of it, or nothing.
+// inline returns the part of a body that goes into a frame: all of it, or nothing.
 func inline(body []byte) []byte {
 	if len(body) > pieceSize {
 		return nil
@@ -48,13 +48,13 @@ func inline(body []byte) []byte {
 	return body
 }
 
-// Tell sends something to a node, or to all others if node is empty, which may get lost.
-// The other side's Answer gets it, with Question.Told set. The body is copied. An error
-// means that it was not sent: it is too long (192 KiB are possible), too much waits to be
-// sent, or the relay is closed.
+// Tell sends a message to a node, or to all other nodes if node is empty; it may get lost. The
+// other side's Answer gets it, with Question.Told set. Tell copies the body. An error means that it
+// was not sent: it is too long (192 KiB are possible), too much waits to be sent, or the relay is
+// closed.
 func (r *Relay) Tell(node, verb string, body []byte) error {
 	if node == r.cfg.Node || len(node) > maxText || len(verb) > maxText || len(body) > pieceSize {
-		return fmt.Errorf("telling %s to %s: it is for nobody else, or too long", verb, node)
+		return fmt.Errorf("telling %s to %s: it is for no other node, or too long", verb, node)
 	}
 	rest := append(appendText(make([]byte, 0, 1+len(verb)+len(body)), verb), body...)
 	r.mu.Lock()
@@ -68,14 +68,14 @@ func (r *Relay) Tell(node, verb string, body []byte) error {
 	return nil
 }
 
-// sendQuestionLocked queues a copy of a question, unless one is on its way already.
+// sendQuestionLocked queues a copy of a question, unless one is queued or in flight.
 func (r *Relay) sendQuestionLocked(a *asking) {
 	if !a.queued {
 		a.queued = r.queueLocked(a.node, &outgoing{kind: questionFrame, asking: a, body: inline(a.body)})
 	}
 }
 
-// sendAnswerLocked queues what is known of a question.
+// sendAnswerLocked queues the state of a question.
 func (r *Relay) sendAnswerLocked(h *heard) {
 	body := inline(h.answer)
 	if o := h.queued; o != nil {
@@ -95,8 +95,8 @@ func (r *Relay) sendReplyLocked(p *peer, a *reply) {
 	r.queueLocked(p.node, &outgoing{kind: answerFrame, rest: a.rest(nil), body: a.body})
 }
 
-// queueLocked queues a frame for a node, or reports that it cannot. Once the relay is
-// closed, only answers are sent: those who make them are waited for.
+// queueLocked queues a frame for a node, or reports that it cannot. Once the relay is closed, it
+// takes only answers: Close waits for their executions.
 func (r *Relay) queueLocked(node string, o *outgoing) bool {
 	o.size = frameSize + len(o.rest) + len(o.body)
 	if r.closed && o.heard == nil {
@@ -120,7 +120,7 @@ func (r *Relay) queueLocked(node string, o *outgoing) bool {
 // run sends until the lane is empty.
 func (r *Relay) run(l *lane) {
 	for {
-		// Whoever has just been answered is about to ask again: one message takes all.
+		// Callers that have just been answered are about to ask again: one message takes all.
 		runtime.Gosched()
 		frames, sent := r.next(l)
 		if len(frames) == 0 {
@@ -148,8 +148,8 @@ func (r *Relay) next(l *lane) (frames []*outgoing, now uint64) {
 	return frames, now
 }
 
-// takeLocked takes as many frames out of the queue as go into a message, and at least
-// one if there is one.
+// takeLocked removes from the queue as many frames as fit into a message, and at least one if there
+// is one.
 func (r *Relay) takeLocked(l *lane) []*outgoing {
 	n, size := 0, 0
 	for _, o := range l.queue {
@@ -205,13 +205,13 @@ func (r *Relay) message(frames []*outgoing, sent uint64) []byte {
 	return m
 }
 
-// isUnheard tells that nobody has got a message.
+// isUnheard reports whether no node has received a message.
 func isUnheard(err error) bool {
 	var u interface{ Unheard() bool }
 	return errors.As(err, &u) && u.Unheard()
 }
 
-// sent notes what became of a message.
+// sent notes the outcome of sending a message.
 func (r *Relay) sent(frames []*outgoing, at uint64, err error) {
 	unheard := isUnheard(err)
 	r.mu.Lock()

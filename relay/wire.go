@@ -28,13 +28,13 @@ type status byte
 
 const (
 	answered status = iota
-	working         // still at it
+	working         // still working
 	refused         // overloaded: not executed, and never will be
 	late            // not executed, unless a copy comes that proves to be fresh
 	lost            // executed perhaps, without an answer that could be given
 )
 
-// A side tells whose body is fetched.
+// A side says whose body is fetched.
 type side byte
 
 const (
@@ -51,13 +51,13 @@ const maxText = 255
 // maxHeader is the longest header.
 const maxHeader = 2 + 2*(1+maxText) + binary.MaxVarintLen64
 
-// A header says who has sent a message, and when by its own clock.
+// A header names the sender of a message, and the time on its clock.
 type header struct {
 	process
 	sent uint64
 }
 
-// A process is a node's, one after another.
+// A process is one of the successive processes of a node.
 type process struct{ node, incarnation string }
 
 // A question as a frame holds it.
@@ -121,8 +121,8 @@ func (k bodyKey) rest(b []byte, position uint64) []byte {
 	return appendNumber(appendNumber(b, k.id), position)
 }
 
-// A reader takes a message apart. After the first thing that is not there, all others
-// are empty, and bad is set.
+// A reader decodes a message. After the first missing field, all later ones are empty, and bad is
+// set.
 type reader struct {
 	b   []byte
 	bad bool
@@ -157,7 +157,7 @@ func (r *reader) number() uint64 {
 
 func (r *reader) text() string { return string(r.take(uint64(r.byte()))) }
 
-// body reads what is left: all of a body whose length has been told, or nothing of it.
+// body reads the rest: all of a body whose length was given, or none of it.
 func (r *reader) body(size uint64) []byte {
 	switch uint64(len(r.b)) {
 	case size:

@@ -13,9 +13,9 @@ import (
 	"github.com/RussellLuo/timingwheel"
 )
 
-// Every benchmark puts the contenders into one run, as machines differ and only
-// ratios travel. One operation is a whole load of timers; the metrics are per
-// timer. LAPSE_BENCH_10M=1 pends 10 million instead of 1.
+// Every benchmark puts the contenders into one run, because machines differ and only ratios carry
+// over. One operation is a whole load of timers; the metrics are per timer. LAPSE_BENCH_10M=1 pends
+// 10 million instead of 1.
 
 func benchPending() int {
 	if os.Getenv("LAPSE_BENCH_10M") != "" {
@@ -27,12 +27,12 @@ func benchPending() int {
 // contender is one way to have n timers, numbered from 0.
 type contender struct {
 	name string
-	// open makes one for up to n timers; fired is told how many have fired.
+	// open makes one for up to n timers; fired gets how many have fired.
 	open func(n int, fired func(n int64)) timers
 }
 
-// Each is told the deadline in the form that it takes: Unix milliseconds or from
-// now. Neither has to be converted in a loop that is measured.
+// Each gets the deadline in the form that it takes: Unix milliseconds or from now. Neither has to
+// be converted in a loop that is measured.
 type deadline struct {
 	due   int64
 	ahead time.Duration

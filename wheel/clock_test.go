@@ -25,7 +25,7 @@ func TestNudgeAfterForwardStep(t *testing.T) {
 		r.Add(c.millis()+7_200_000, 2)
 		synctest.Wait()
 		c.step(time.Hour)
-		f.want(t) // nobody has told it
+		f.want(t) // it was not nudged
 		r.Nudge()
 		f.want(t, 1)
 		for range 100 {
@@ -62,8 +62,8 @@ func TestOverdueAfterForwardStep(t *testing.T) {
 	})
 }
 
-// What was past due when it was added is nobody's lateness, even if the wheel
-// has had nothing to do for long.
+// A timer that was past due when it was added does not count as late, even if the wheel has had
+// nothing to do for long.
 func TestOverdueLeavesOutWhatCameLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		block := make(chan struct{})
@@ -90,8 +90,8 @@ func TestOverdueLeavesOutWhatCameLate(t *testing.T) {
 	})
 }
 
-// What the Runner's goroutine is working off is not overdue, however long that takes;
-// it is when the goroutine hangs.
+// What the Runner's goroutine is working on is not overdue, however long that takes; it is when the
+// goroutine hangs.
 func TestOverdueBesideASlowLoop(t *testing.T) {
 	for name, hangs := range map[string]bool{"slow": false, "hanging": true} {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestClockSetBack(t *testing.T) {
 		var c steppedClock
 		r, f := start(t, c.now)
 		r.Add(c.millis(), 0)
-		f.want(t, 0) // the wheel has seen the present
+		f.want(t, 0) // the wheel has reached the present
 		r.Add(c.millis()+100, 1)
 		c.step(-time.Hour)
 		base := c.millis()
@@ -207,8 +207,8 @@ func TestRandomSteps(t *testing.T) {
 	}
 }
 
-// Without forward steps nobody needs to nudge, whatever is set back: the queue
-// always has an element for the earliest bucket.
+// Without forward steps no Nudge is needed, however far the clock is set back: the queue always has
+// an element for the earliest bucket.
 func TestRandomStepsBackNeedNoNudge(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {

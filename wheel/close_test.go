@@ -25,8 +25,8 @@ func TestCloseRefusesAndForgets(t *testing.T) {
 	})
 }
 
-// Real time and real threads here: what is tested is that nothing hangs and
-// nothing is fired after Close, whoever meets whom.
+// Real time and real threads here: the test is that nothing hangs and nothing is fired after Close,
+// whichever goroutines meet.
 func TestCloseAgainstEverything(t *testing.T) {
 	for seed := range uint64(100) {
 		var closed atomic.Bool

@@ -11,11 +11,10 @@
 // nothing once the slab is warm, and give the garbage collector nothing to
 // mark.
 //
-// [Runner] makes a Wheel run: it owns one behind a mutex and lets its buckets
-// wait in a heap-based delay queue. When a bucket's time has come, it is
-// cascaded to a finer level or fired, in batches, never a goroutine per timer.
-// The mutex is taken anew for each batch, so that a burst keeps nobody waiting,
-// and what is not yet in a batch can still be cancelled.
+// [Runner] makes a Wheel run: it owns one behind a mutex and lets its buckets wait in a heap-based
+// delay queue. When a bucket's time has come, it is cascaded to a finer level or fired, in batches,
+// never a goroutine per timer. The mutex is taken anew for each batch, so that no other caller
+// waits for a whole burst, and timers that are not in a batch yet can still be cancelled.
 //
 // What can go wrong, and what happens then:
 //

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// everything is fireDue's limit for who does not want one, and ownLoop its slack for
-// the loop, which counts nothing.
+// everything is fireDue's limit for callers without one, and ownLoop its slack for the loop, which
+// counts nothing.
 const (
 	everything = math.MaxInt
 	ownLoop    = time.Duration(-1)
@@ -71,8 +71,8 @@ func (r *Runner) readClockLocked() (now int64) {
 	return now
 }
 
-// millis is the clock in Unix milliseconds. It is truncated, so whoever is due
-// by it is due on the clock itself.
+// millis is the clock in Unix milliseconds. It is truncated, so a timer that is due by it is due on
+// the clock itself.
 func (r *Runner) millis() int64 { return r.clock().UnixMilli() }
 
 // nextMillis is the clock rounded up, which is what the poller goes by: it waits

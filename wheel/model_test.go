@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is what a Wheel is supposed to be, at a glance: a list that is searched.
+// model is a naive Wheel: a list that is searched.
 type model struct {
 	tick    int64
 	now     int64

@@ -90,10 +90,9 @@ func (r *Runner) nudgeLocked() {
 	}
 }
 
-// Nudge makes the Runner read its clock again now. Whoever learns that the clock
-// was stepped, or that the machine has slept, should call it: the queue waits on
-// the monotonic clock, which does not show the one and may not show the other.
-// It is cheap, and may be called at any time.
+// Nudge makes the Runner read its clock again now. Code that learns that the clock was stepped, or
+// that the machine has slept, should call it: the queue waits on the monotonic clock, which does
+// not show the one and may not show the other. It is cheap, and may be called at any time.
 func (r *Runner) Nudge() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +101,7 @@ func (r *Runner) Nudge() {
 	}
 }
 
-// taken deals with an element that has come out of the queue.
+// taken handles an element that has come out of the queue.
 func (r *Runner) taken(e *element) {
 	if e == nudge {
 		r.mu.Lock()
@@ -117,7 +116,7 @@ func (r *Runner) taken(e *element) {
 	case r.closed || e == nudge:
 	case e.at > r.wheel.present():
 		// Out before its time: because of longestWait, or the clock was set
-		// back after the poller had looked at it.
+		// back after the poller had read it.
 		r.putLocked(e)
 	default:
 		r.spare = append(r.spare, e)

@@ -21,12 +21,11 @@ type Config struct {
 	// must not call the Runner.
 	Clock func() time.Time
 
-	// Fire receives what is due, one batch at a time per caller; required. No
-	// lock is held meanwhile, so it may call any method of the Runner but Close,
-	// which would wait for it. It is
-	// called from the Runner's goroutine and, concurrently, from whoever calls
-	// Overdue. The slice is valid only during the call. Until Fire returns,
-	// that goroutine fires nothing else: it should hand over, not work.
+	// Fire receives what is due, one batch at a time per caller; required. No lock is held
+	// meanwhile, so it may call any method of the Runner but Close, which would wait for it. It
+	// is called from the Runner's goroutine and, concurrently, from the callers of Overdue. The
+	// slice is valid only during the call. Until Fire returns, that goroutine fires nothing
+	// else: it should hand over, not work.
 	Fire func(values []uint64)
 }
 
@@ -67,7 +66,7 @@ type Runner struct {
 	wheel   *Wheel // nil once closed
 	queued  [buckets]int64
 	nudged  bool       // nudge is in queue
-	taking  time.Time  // when the loop last took a batch and left more that was due; zero if it has left none
+	taking  time.Time  // when the loop last left timers that were due; zero if it left none
 	spare   []*element // for reuse
 	buffers [][]uint64 // for reuse
 }
@@ -181,7 +180,7 @@ func (r *Runner) Overdue(slack time.Duration) (late int) {
 	}
 	r.running.Add(1)
 	defer r.running.Done()
-	limit := r.wheel.Len() // lest others who add keep us here for ever
+	limit := r.wheel.Len() // concurrent adds must not keep us here for ever
 	r.mu.Unlock()
 	return r.fireDue(max(slack, 0), limit)
 }

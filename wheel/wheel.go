@@ -43,8 +43,8 @@ type Wheel struct {
 	batch []uint64 // lent to Advance's emit
 }
 
-// batchSize is how many values are emitted at once, and how many entries are
-// moved before the Runner lets others have its mutex: some 100 µs of work.
+// batchSize is how many values are emitted at once, and how many entries are moved before the
+// Runner releases its mutex: some 100 µs of work.
 const batchSize = 4096
 
 // New returns an empty wheel whose present is now, in Unix milliseconds. The
@@ -112,11 +112,10 @@ func (w *Wheel) Advance(now int64, emit func(values []uint64)) int {
 	}
 }
 
-// take is a bounded piece of Advance: together it emits and cascades at most
-// len(buf) entries. It fills buf with the values and says how many there are,
-// how many of them were due before lateBefore (leaving out those that were past
-// due when added, for which nobody can have been late), and whether there may be
-// more to do. The present reaches now when there is no more.
+// take is a bounded piece of Advance: together it emits and cascades at most len(buf) entries. It
+// fills buf with the values and returns how many there are, how many of them were due before
+// lateBefore (leaving out those that were past due when added, which cannot be late), and whether
+// there may be more to do. The present reaches now when there is no more.
 func (w *Wheel) take(now, lateBefore int64, buf []uint64) (n, late int, more bool) {
 	w.Rewind(now)
 	target, lateTick := w.floor(now), w.ceil(lateBefore)

@@ -199,7 +199,7 @@ func testHandOver(t *testing.T, h FleetHarness) {
 		t.Fatalf("Accept of what was not yielded = %v, %v", ok, err)
 	}
 	if err := a.Yield(t.Context(), 0, "absent"); err == nil || errors.Is(err, recovery.ErrLost) {
-		t.Fatalf("Yield to nobody = %v", err)
+		t.Fatalf("Yield to an absent node = %v", err)
 	}
 	a.mustPut(0, id, pending(noon), pending(noon+1))
 	if err := a.Yield(t.Context(), 0, "b"); err != nil {

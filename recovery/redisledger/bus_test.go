@@ -92,7 +92,7 @@ func TestBus(t *testing.T) {
 			}
 			err := a.l.Send(t.Context(), "absent", nil)
 			if sure := name == "Standalone"; errors.Is(err, recovery.ErrUnheard) != sure {
-				t.Errorf("a message to nobody: %v", err)
+				t.Errorf("a message to an absent node: %v", err)
 			}
 			if err := a.l.Listen(func([]byte) {}); err == nil {
 				t.Error("a ledger listens twice")

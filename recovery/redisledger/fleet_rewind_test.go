@@ -39,7 +39,7 @@ func TestEmptyDatasetOfAFleet(t *testing.T) {
 	c.waitGained(t, 8)
 	for _, n := range c.acquired {
 		if !homes[c.Home(n)] {
-			t.Errorf("shard %d of node number %d was nobody's", c.Home(n).Shard(), c.Home(n).Node())
+			t.Errorf("shard %d of node number %d had no holder", c.Home(n).Shard(), c.Home(n).Node())
 		}
 		size := 0
 		if err := c.ScanShard(t.Context(), n, func(page []recovery.Entry) error { size += len(page); return nil }); err != nil || size != 1 {
@@ -383,69 +383,5 @@ func TestForgottenWhileCutOff(t *testing.T) {
 	})
 	if err := b.Apply(t.Context(), 0, batchOf(put("x", "1"))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply: %v", err)
-	}
-}
-
-// A server of several is down: a node that sends heartbeats is certain of its shards there as well,
-// unless others may have adopted them before it went down.
-func TestCertainOfWhatIsDown(t *testing.T) {
-	server := redistest.Start(t)
-	a := join(t, server.URL(), "a", still)
-	join(t, server.URL(), "b", still)
-	a.keepOnce()
-	long := time.Now().Add(-2 * time.Hour)
-	tasks := a.term(1).keys.tasks()
-	server.Do("rename", tasks, "aside")
-	server.Do("set", tasks, "what answers an error")
-	a.kept.Store(&long)
-	a.keepOnce()
-	if !a.Standing().Certain || a.Health().Err == nil {
-		t.Errorf("certain is %v, though the life sign was answered; Health: %v", a.Standing().Certain, a.Health().Err)
-	}
-	a.kept.Store(&long)
-	a.answered(long)
-	a.keepOnce()
-	if a.Standing().Certain {
-		t.Error("certain of what others may have adopted")
-	}
-	server.Do("rename", "aside", tasks)
-	a.keepOnce()
-	if !a.Standing().Certain || a.Health().Err != nil {
-		t.Errorf("certain is %v, though all was seen; Health: %v", a.Standing().Certain, a.Health().Err)
-	}
-}
-
-// Certainty ends before others may adopt, and only without an answer.
-func TestCertain(t *testing.T) {
-	server := redistest.Start(t)
-	a := join(t, server.URL(), "a", still)
-	ago := func(d time.Duration) recovery.Standing {
-		at := time.Now().Add(-d)
-		a.kept.Store(&at)
-		return a.Standing()
-	}
-	if got, want := ago(2*time.Hour), (recovery.Standing{Alone: true, Certain: true}); got != want {
-		t.Errorf("alone, after a long time: %+v", got)
-	}
-	join(t, server.URL(), "b", still)
-	a.keepOnce()
-	for after, certain := range map[time.Duration]bool{0: true, 53 * time.Minute: true, 55 * time.Minute: false, 2 * time.Hour: false} {
-		if got, want := ago(after), (recovery.Standing{Certain: certain}); got != want {
-			t.Errorf("after %v: %+v, want %+v", after, got, want)
-		}
-	}
-	// Its heartbeats are answered, but a shard cannot be read.
-	ago(2 * time.Hour)
-	s := a.term(0)
-	server.Do("hset", s.keys.tasks(), ownerField, "b#x#9")
-	s.mu.Lock()
-	a.keepOnce()
-	s.mu.Unlock()
-	if a.Standing().Certain {
-		t.Error("certain though a shard was not seen to be held")
-	}
-	a.keepOnce()
-	if !a.Standing().Certain {
-		t.Error("not certain of what is left, after the loss was noticed")
 	}
 }

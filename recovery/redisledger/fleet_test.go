@@ -319,7 +319,7 @@ func TestNobodyDiesWithRedis(t *testing.T) {
 	for range 3 {
 		paused := time.Now()
 		server.Pause()
-		eventually(t, "the outage is long, and nobody is certain", func() bool {
+		eventually(t, "the outage is long, and no node is certain", func() bool {
 			outage := time.Since(paused) > 2*nodes[0].opts.FailoverAfter
 			return outage && !nodes[0].Standing().Certain && !nodes[1].Standing().Certain
 		})

@@ -132,7 +132,7 @@ func TestGainedInSecret(t *testing.T) {
 	yield(t, b, 0, a)
 	for range 3 {
 		if err := a.MarkIndexed(t.Context(), true); err == nil {
-			t.Error("ids that nobody knows of count as filed")
+			t.Error("ids that no node knows of count as filed")
 		}
 	}
 	close(hold)

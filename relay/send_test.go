@@ -1,0 +1,107 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestTell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(1, 0, 0, 0)
+		var got [3]record
+		var relays []*Relay
+		for i, node := range []string{"a", "b", "c"} {
+			r, _ := open(t, n, node, "1", func(c *Config) {
+				c.Answer = func(ctx context.Context, q Question) []byte {
+					if !q.Told || q.From != "a" {
+						t.Errorf("got %+v", q)
+					}
+					return got[i].answer(ctx, q)
+				}
+			})
+			relays = append(relays, r)
+		}
+		for _, telling := range []struct{ node, body string }{{"", "all"}, {"b", "one"}, {"absent", "none"}} {
+			if err := relays[0].Tell(telling.node, "x", []byte(telling.body)); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Second)
+		}
+		got[0].want(t)
+		got[1].want(t, "all", "one")
+		got[2].want(t, "all")
+		if relays[0].Tell("b", "x", make([]byte, pieceSize+1)) == nil {
+			t.Error("a telling that is too long was sent")
+		}
+	})
+}
+
+// Frames that gather while a message is in flight go as one message.
+func TestBatching(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(1, 0, 0, 10*time.Millisecond)
+		a, p := open(t, n, "a", "1", nil)
+		b, _ := open(t, n, "b", "1", nil)
+		slow := &slowBus{Bus: p}
+		a.cfg.Bus = slow
+		var wg sync.WaitGroup
+		for range 1000 {
+			wg.Go(func() {
+				if _, err := a.Ask(within(t, time.Second), "b", "get", make([]byte, 500)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if sends := slow.sends.Load(); sends > 8 {
+			t.Errorf("1000 questions took %d messages", sends)
+		}
+		if s := b.Stats(); s.Answered != 1000 {
+			t.Errorf("Stats: %+v", s)
+		}
+	})
+}
+
+type slowBus struct {
+	Bus
+	sends atomic.Int64
+}
+
+func (b *slowBus) Send(ctx context.Context, node string, message []byte) error {
+	b.sends.Add(1)
+	time.Sleep(10 * time.Millisecond)
+	return b.Bus.Send(ctx, node, message)
+}
+
+// While the bus accepts no message, memory is bounded.
+func TestFullQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, err := New(Config{Bus: hungBus{}, Node: "a", Incarnation: "1", Limits: Limits{MaxBytes: MaxBody},
+			Answer: func(context.Context, Question) []byte { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		refused := 0
+		for range 500 {
+			if a.Tell("b", "x", make([]byte, pieceSize)) != nil {
+				refused++
+			}
+		}
+		if s := a.Stats(); s.Queued > MaxBody || refused < 300 || s.Dropped != int64(refused) {
+			t.Errorf("%d refused, %+v", refused, s)
+		}
+	})
+}
+
+func TestConfig(t *testing.T) {
+	_, err := New(Config{Limits: Limits{MaxAsking: -1, MaxBytes: 1}})
+	if err == nil || bytes.Count([]byte(err.Error()), []byte("must")) < 4 {
+		t.Errorf("New: %v", err)
+	}
+}
