@@ -63,8 +63,8 @@ type Committer[T any] struct {
 	outages *outages
 	ctx     context.Context // ends when Close gives up
 
-	began time.Time
-	heard atomic.Int64 // when a shard was answered for the last time, in nanoseconds since began
+	began    time.Time
+	answered atomic.Int64 // when a shard was answered for the last time, in nanoseconds since began
 
 	opening sync.Mutex // held while lanes are added, and while Close ends them
 	lanes   atomic.Pointer[[]*lane[T]]
@@ -111,8 +111,8 @@ func NewCommitter[T any](cfg CommitterConfig[T]) *Committer[T] {
 }
 
 func (c *Committer[T]) newLane(shard int, stats CommitterStats) *lane[T] {
-	heard := func() { c.heard.Store(int64(time.Since(c.began))) }
-	return newLane(c.ctx, shard, stats, &c.cfg, c.turns, c.outages, heard)
+	answered := func() { c.answered.Store(int64(time.Since(c.began))) }
+	return newLane(c.ctx, shard, stats, &c.cfg, c.turns, c.outages, answered)
 }
 
 // Open begins to write a shard that was acquired later, or another shard under a number that
@@ -157,7 +157,7 @@ func (c *Committer[T]) Stalled(shard int) time.Duration {
 // Silent reports whether the ledger has answered no shard at all for longer than d, though at
 // least one shard has waited for that long.
 func (c *Committer[T]) Silent(d time.Duration) bool {
-	if time.Since(c.began)-time.Duration(c.heard.Load()) <= d {
+	if time.Since(c.began)-time.Duration(c.answered.Load()) <= d {
 		return false
 	}
 	return slices.ContainsFunc(*c.lanes.Load(), func(l *lane[T]) bool { return l != nil && l.stalled() > d })

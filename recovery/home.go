@@ -101,10 +101,10 @@ type Node struct {
 	Indexed bool   // see Directory
 	Spools  bool   // its spool may have tasks that the ledger lacks, also if the node is dead
 	Status  []byte // its last status, if it is alive and not Gone; see Watcher.Status
-	// Quiet: it gives no signs of life, for not as long as the dead, or it was quiet before a
+	// Quiet: it sends no heartbeats, for not as long as a dead node, or it was quiet before a
 	// gap in which this process could see none, and has given none since.
 	Quiet bool
-	// Gone: it was taken for dead, and has given no sign of life since. After a gap in which
+	// Gone: it was taken for dead, and has sent no heartbeat since. After a gap in which
 	// this process could see none, Live is true again: no node adopts from it too soon.
 	Gone bool
 	// LastStatus is the same as Status, also of a node that is silent or has ended.

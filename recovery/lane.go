@@ -29,12 +29,12 @@ type lane[T any] struct {
 	ctx   context.Context // ends when Close gives up
 	log   *slog.Logger
 
-	heard   func()        // called when the ledger has answered a batch
-	outages *outages      // of all lanes
-	failing atomic.Bool   // the batch under way was repeated and is older than the server's limit
-	turns   chan struct{} // holds a token for each lane that has its turn; nil: all have
-	wake    chan struct{} // holds one token when there may be something to do
-	ended   chan struct{} // closed when run has returned
+	onAnswer func()        // called when the ledger has answered a batch
+	outages  *outages      // of all lanes
+	failing  atomic.Bool   // the batch under way was repeated and is older than the server's limit
+	turns    chan struct{} // holds a token for each lane that has its turn; nil: all have
+	wake     chan struct{} // holds one token when there may be something to do
+	ended    chan struct{} // closed when run has returned
 
 	mu        sync.Mutex      // guards everything below
 	queue     []*gathering[T] // oldest first; all but the last are full, or precede another kind
@@ -50,13 +50,13 @@ type lane[T any] struct {
 	dropped []T // of the batch being filtered; used by run alone
 }
 
-func newLane[T any](ctx context.Context, shard int, stats CommitterStats, cfg *CommitterConfig[T], turns chan struct{}, outages *outages, heard func()) *lane[T] {
+func newLane[T any](ctx context.Context, shard int, stats CommitterStats, cfg *CommitterConfig[T], turns chan struct{}, outages *outages, onAnswer func()) *lane[T] {
 	l := &lane[T]{
-		cfg:   cfg,
-		shard: shard,
-		ctx:   ctx,
-		log:   cfg.Log.With("shard", shard),
-		heard: heard, outages: outages,
+		cfg:      cfg,
+		shard:    shard,
+		ctx:      ctx,
+		log:      cfg.Log.With("shard", shard),
+		onAnswer: onAnswer, outages: outages,
 		turns: turns,
 		wake:  make(chan struct{}, 1),
 		ended: make(chan struct{}),
@@ -249,7 +249,7 @@ func (l *lane[T]) write(b *Batch) error {
 		l.outages.down.Add(-1)
 	}
 	if !errors.Is(err, ErrClosed) {
-		l.heard()
+		l.onAnswer()
 	}
 	if answered(err) && repeats > 0 {
 		l.log.Info("the ledger answers again", "repeats", repeats, "after", time.Since(began))

@@ -102,24 +102,24 @@ func (o *outages) forgetLocked() {
 	}
 }
 
-// end notes that a batch was answered in so much time, or, unless heard, that it was given up.
-func (o *outages) end(s *server, took time.Duration, heard bool) {
-	if silent, wasDown := o.ended(s, took, heard); wasDown {
+// end notes that a batch was answered in so much time; without answered, that it was given up.
+func (o *outages) end(s *server, took time.Duration, answered bool) {
+	if silent, wasDown := o.ended(s, took, answered); wasDown {
 		o.log.Info("the ledger's server answers batches again", "server", s.name, "after", silent.Round(time.Millisecond))
 	}
 }
 
 // ended reports whether the server was down until now, and for how long it was silent.
-func (o *outages) ended(s *server, took time.Duration, heard bool) (silent time.Duration, wasDown bool) {
+func (o *outages) ended(s *server, took time.Duration, answered bool) (silent time.Duration, wasDown bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s.underWay--
 	silent = time.Since(s.owes)
-	if heard {
+	if answered {
 		s.usual = (usualWeight*s.usual + min(took, o.patienceLocked(s))) / (usualWeight + 1)
 		s.owes = time.Now()
 	}
-	if s.isDown && (heard || s.underWay == 0) {
+	if s.isDown && (answered || s.underWay == 0) {
 		s.isDown, wasDown = false, true
 		o.down.Add(-1)
 	}

@@ -9,8 +9,8 @@ import (
 // have aged in flight by more than its age says.
 const restartMargin = 500 * time.Millisecond
 
-// A heard question was executed, is being executed, or will never be.
-type heard struct {
+// A remembered question was executed, is being executed, or will never be.
+type remembered struct {
 	peer     *peer
 	id       uint64
 	withdraw context.CancelFunc
@@ -22,14 +22,14 @@ type heard struct {
 	gone   bool      // it was forgotten
 }
 
-// hearLocked handles one copy of a question.
-func (r *Relay) hearLocked(p *peer, q *question) {
+// questionLocked handles one copy of a question.
+func (r *Relay) questionLocked(p *peer, q *question) {
 	now := r.clock()
 	q.ttl = min(q.ttl, uint64(MaxTime.Milliseconds()))
 	if q.echo != 0 && q.echo <= now && now-q.echo < q.ttl {
 		p.believe()
 	}
-	if h := p.heard[q.id]; h != nil {
+	if h := p.remembered[q.id]; h != nil {
 		r.stats.Repeats++
 		r.sendAnswerLocked(h)
 		return
@@ -52,7 +52,7 @@ func (r *Relay) hearLocked(p *peer, q *question) {
 		return // a question without an entry might be executed twice, or after a refusal
 	}
 	size := int(q.size)
-	if !r.takeOnLocked(size) {
+	if !r.admitLocked(size) {
 		h.status = refused
 		r.sendAnswerLocked(h)
 		return
@@ -66,8 +66,8 @@ func (r *Relay) hearLocked(p *peer, q *question) {
 	})
 }
 
-// takeOnLocked reports whether there is room to execute one more question.
-func (r *Relay) takeOnLocked(size int) bool {
+// admitLocked reports whether there is room to execute one more question.
+func (r *Relay) admitLocked(size int) bool {
 	if r.stats.Answering >= r.cfg.MaxAnswering || r.working+size > r.cfg.MaxBytes {
 		r.stats.Refused++
 		return false
@@ -83,7 +83,7 @@ func (r *Relay) doneLocked(size int) {
 }
 
 // execute answers a question, once.
-func (r *Relay) execute(ctx context.Context, h *heard, from string, q *question) {
+func (r *Relay) execute(ctx context.Context, h *remembered, from string, q *question) {
 	body := q.body
 	if body == nil && q.size > 0 {
 		var err error
@@ -110,9 +110,9 @@ func (r *Relay) execute(ctx context.Context, h *heard, from string, q *question)
 	r.sendAnswerLocked(h)
 }
 
-// toldLocked handles a telling.
-func (r *Relay) toldLocked(p *peer, verb string, body []byte) {
-	if !r.takeOnLocked(len(body)) {
+// tellingLocked handles a telling.
+func (r *Relay) tellingLocked(p *peer, verb string, body []byte) {
+	if !r.admitLocked(len(body)) {
 		return
 	}
 	from := p.node

@@ -37,14 +37,14 @@ type asking struct {
 	wake       chan struct{} // holds one token when something has changed
 
 	// Guarded by Relay.mu:
-	queued  bool      // a copy waits to be sent, or is being sent
-	sending bool      // a copy is being sent
-	copies  int       // how many were sent, or tried
-	heardAt uint64    // clock of the first copy that may have arrived; 0 if none
-	echo    uint64    // the stamp of the last answer 'late'
-	patient bool      // the other side is working on it
-	sign    time.Time // when the other side last sent something about it, or it was asked
-	reply   *reply    // the outcome; no caller waits any more
+	queued    bool      // a copy waits to be sent, or is being sent
+	sending   bool      // a copy is being sent
+	copies    int       // how many were sent, or tried
+	arrivedAt uint64    // clock of the first copy that may have arrived; 0 if none
+	echo      uint64    // the stamp of the last answer 'late'
+	patient   bool      // the other side is working on it
+	sign      time.Time // when the other side last sent something about it, or it was asked
+	reply     *reply    // the outcome; no caller waits any more
 }
 
 // An abandoned question may still be answered.
@@ -165,7 +165,7 @@ func (r *Relay) giveUp(a *asking, cause error) error {
 		return nil
 	}
 	delete(r.asking, a.id)
-	if a.heardAt == 0 && !a.sending {
+	if a.arrivedAt == 0 && !a.sending {
 		r.stats.Unheard++
 		return fmt.Errorf("%w: %w", ErrUnheard, cause)
 	}

@@ -99,7 +99,7 @@ func (r *Relay) fetchLocked(p *peer, key bodyKey, position uint64) {
 			body, a.sign = a.body, time.Now()
 		}
 	case answerSide:
-		h := p.heard[key.id]
+		h := p.remembered[key.id]
 		if key.asker != p.incarnation || h == nil || h.status != answered {
 			r.sendReplyLocked(p, &reply{asker: key.asker, id: key.id, status: lost})
 			return

@@ -165,10 +165,10 @@ type Relay struct {
 	asking    map[uint64]*asking
 	abandoned map[uint64]abandoned // by the questions' ids
 	peers     map[process]*peer
-	due       map[int64][]*heard // questions to forget, by second of the clock
-	answers   []*heard           // those that may have an answer, the oldest first
-	working   int                // bytes of questions being answered
-	lanes     map[string]*lane   // by node; "" is for all other nodes
+	due       map[int64][]*remembered // questions to forget, by second of the clock
+	answers   []*remembered           // those that may have an answer, the oldest first
+	working   int                     // bytes of questions being answered
+	lanes     map[string]*lane        // by node; "" is for all other nodes
 	fetching  map[source]*fetching
 }
 
@@ -189,7 +189,7 @@ func New(cfg Config) (*Relay, error) {
 		asking:    map[uint64]*asking{},
 		abandoned: map[uint64]abandoned{},
 		peers:     map[process]*peer{},
-		due:       map[int64][]*heard{},
+		due:       map[int64][]*remembered{},
 		lanes:     map[string]*lane{},
 		fetching:  map[source]*fetching{},
 	}
@@ -266,7 +266,7 @@ func (r *Relay) frameLocked(p *peer, k kind, rest *reader, size int) error {
 	switch k {
 	case questionFrame:
 		if q := rest.question(); !rest.bad {
-			r.hearLocked(p, &q)
+			r.questionLocked(p, &q)
 		}
 	case answerFrame:
 		if a := rest.reply(); !rest.bad {
@@ -275,7 +275,7 @@ func (r *Relay) frameLocked(p *peer, k kind, rest *reader, size int) error {
 		}
 	case tellingFrame:
 		if verb := rest.text(); !rest.bad {
-			r.toldLocked(p, verb, rest.b)
+			r.tellingLocked(p, verb, rest.b)
 		}
 	case withdrawalFrame:
 		if id := rest.number(); !rest.bad {

@@ -313,12 +313,12 @@ func TestForgottenAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
 		a, _ := open(t, n, "a", "1", nil)
-		deaf := func(from, _ string, _ []byte) bool { return from == "b" }
+		noAnswers := func(from, _ string, _ []byte) bool { return from == "b" }
 		b, _ := open(t, n, "b", "1", func(c *Config) {
 			c.MaxBytes = MaxBody
 			c.Answer = func(_ context.Context, q Question) []byte { return make([]byte, MaxBody) }
 		})
-		n.set(func() { n.drop = deaf })
+		n.set(func() { n.drop = noAnswers })
 		ended := make(chan error)
 		go func() {
 			_, err := a.Ask(within(t, time.Minute), "b", "get", nil)
@@ -352,14 +352,14 @@ func TestSilence(t *testing.T) {
 		large := make([]byte, 8*pieceSize)
 		for _, body := range [][]byte{nil, large} {
 			if answer, err := a.Ask(within(t, time.Minute), "b", "work", body); err != nil || len(answer) != len(body) {
-				t.Errorf("Ask of who is at work: %d bytes, %v", len(answer), err)
+				t.Errorf("Ask of a node that is working: %d bytes, %v", len(answer), err)
 			}
 		}
 		for _, c := range []struct {
 			what string
 			drop func(from, to string, message []byte) bool
 		}{
-			{"deaf", func(_, to string, _ []byte) bool { return to == "b" }},
+			{"no message arrives", func(_, to string, _ []byte) bool { return to == "b" }},
 			{"mute", func(from, _ string, _ []byte) bool { return from == "b" }},
 			{"mute in the middle of its answer", func(from, _ string, message []byte) bool { return from == "b" && len(message) > pieceSize }},
 		} {

@@ -19,8 +19,8 @@ const (
 // A peer is another process that has sent something.
 type peer struct {
 	process
-	heard map[uint64]*heard // by the questions' ids
-	seen  uint64            // when, on our clock
+	remembered map[uint64]*remembered // by the questions' ids
+	seen       uint64                 // when, on our clock
 
 	// The difference between our clock and the peer's stamp: of the last message, the least of
 	// this period, which began then, and of the period before. delay is by how much the last
@@ -40,7 +40,7 @@ func (r *Relay) peerLocked(h header) *peer {
 	difference := int64(now) - int64(h.sent)
 	p := r.peers[h.process]
 	if p == nil {
-		p = &peer{process: h.process, heard: map[uint64]*heard{}, least: difference, before: difference, began: now}
+		p = &peer{process: h.process, remembered: map[uint64]*remembered{}, least: difference, before: difference, began: now}
 		r.peers[h.process] = p
 	}
 	p.seen, p.difference = now, difference
@@ -56,19 +56,19 @@ func (r *Relay) peerLocked(h header) *peer {
 func (p *peer) believe() { p.least, p.before, p.delay = p.difference, p.difference, 0 }
 
 func (p *peer) withdrawn(id uint64) {
-	if h := p.heard[id]; h != nil && h.status == working && h.withdraw != nil {
+	if h := p.remembered[id]; h != nil && h.status == working && h.withdraw != nil {
 		h.withdraw()
 	}
 }
 
 // rememberLocked remembers a question until its last copy must have come, or returns nil if it
 // cannot.
-func (r *Relay) rememberLocked(p *peer, q *question, now uint64) *heard {
+func (r *Relay) rememberLocked(p *peer, q *question, now uint64) *remembered {
 	if r.stats.Remembered >= r.cfg.MaxRemembered {
 		return nil
 	}
-	h := &heard{peer: p, id: q.id, status: working}
-	p.heard[q.id] = h
+	h := &remembered{peer: p, id: q.id, status: working}
+	p.remembered[q.id] = h
 	r.stats.Remembered++
 	second := int64((now+q.ttl)/1000) + 2
 	r.due[second] = append(r.due[second], h)
@@ -76,7 +76,7 @@ func (r *Relay) rememberLocked(p *peer, q *question, now uint64) *heard {
 }
 
 // keepLocked keeps an answer, and drops the oldest ones beyond the bound.
-func (r *Relay) keepLocked(h *heard) {
+func (r *Relay) keepLocked(h *remembered) {
 	if len(h.answer) == 0 {
 		return
 	}
@@ -129,7 +129,7 @@ func (r *Relay) sweepOnce() {
 			r.forgetLocked(h)
 		}
 	}
-	r.answers = slices.DeleteFunc(r.answers, func(h *heard) bool { return h.gone })
+	r.answers = slices.DeleteFunc(r.answers, func(h *remembered) bool { return h.gone })
 	for id, a := range r.abandoned {
 		if a.until <= now {
 			delete(r.abandoned, id)
@@ -140,14 +140,14 @@ func (r *Relay) sweepOnce() {
 		idle = peerTimeMany
 	}
 	for process, p := range r.peers {
-		if len(p.heard) == 0 && now-p.seen > uint64(idle.Milliseconds()) {
+		if len(p.remembered) == 0 && now-p.seen > uint64(idle.Milliseconds()) {
 			delete(r.peers, process)
 		}
 	}
 }
 
-func (r *Relay) forgetLocked(h *heard) {
-	delete(h.peer.heard, h.id)
+func (r *Relay) forgetLocked(h *remembered) {
+	delete(h.peer.remembered, h.id)
 	r.stats.Remembered--
 	if !h.gone {
 		r.stats.RememberedBytes -= len(h.answer)

@@ -28,8 +28,8 @@ const (
 // then.
 type outgoing struct {
 	kind       kind
-	asking     *asking // of a question
-	heard      *heard  // of an answer to a question that is remembered
+	asking     *asking     // of a question
+	remembered *remembered // of an answer to a question that is remembered
 	rest, body []byte
 	size       int // about
 }
@@ -76,7 +76,7 @@ func (r *Relay) sendQuestionLocked(a *asking) {
 }
 
 // sendAnswerLocked queues the state of a question.
-func (r *Relay) sendAnswerLocked(h *heard) {
+func (r *Relay) sendAnswerLocked(h *remembered) {
 	body := inline(h.answer)
 	if o := h.queued; o != nil {
 		more := len(body) - len(o.body)
@@ -85,7 +85,7 @@ func (r *Relay) sendAnswerLocked(h *heard) {
 		r.stats.Queued += more
 		return
 	}
-	o := &outgoing{kind: answerFrame, heard: h, body: body}
+	o := &outgoing{kind: answerFrame, remembered: h, body: body}
 	if r.queueLocked(h.peer.node, o) {
 		h.queued = o
 	}
@@ -99,7 +99,7 @@ func (r *Relay) sendReplyLocked(p *peer, a *reply) {
 // takes only answers: Close waits for their executions.
 func (r *Relay) queueLocked(node string, o *outgoing) bool {
 	o.size = frameSize + len(o.rest) + len(o.body)
-	if r.closed && o.heard == nil {
+	if r.closed && o.remembered == nil {
 		return false
 	}
 	if r.stats.Queued+o.size > r.cfg.MaxBytes {
@@ -167,7 +167,7 @@ func (r *Relay) takeLocked(l *lane) []*outgoing {
 
 // readyLocked completes a frame, or reports that it need not be sent any more.
 func (r *Relay) readyLocked(o *outgoing, now uint64) bool {
-	if h := o.heard; h != nil {
+	if h := o.remembered; h != nil {
 		h.queued = nil
 		a := reply{asker: h.peer.incarnation, id: h.id, status: h.status, size: uint64(len(h.answer))}
 		o.rest, o.body = a.rest(nil), inline(h.answer)
@@ -182,8 +182,8 @@ func (r *Relay) readyLocked(o *outgoing, now uint64) bool {
 		return false
 	}
 	q := question{id: a.id, ttl: uint64(ttl), echo: a.echo, verb: a.verb, size: uint64(len(a.body))}
-	if a.heardAt != 0 {
-		q.age = max(now-a.heardAt, 1)
+	if a.arrivedAt != 0 {
+		q.age = max(now-a.arrivedAt, 1)
 	}
 	o.rest = q.rest(nil)
 	a.sending, a.echo = true, 0
@@ -223,8 +223,8 @@ func (r *Relay) sent(frames []*outgoing, at uint64, err error) {
 	for _, o := range frames {
 		if a := o.asking; a != nil {
 			a.queued, a.sending = false, false
-			if a.heardAt == 0 && !unheard {
-				a.heardAt = at
+			if a.arrivedAt == 0 && !unheard {
+				a.arrivedAt = at
 			}
 		}
 	}

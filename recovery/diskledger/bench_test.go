@@ -147,11 +147,11 @@ func compare(b *testing.B, unit string, per int, floor, ours func(turn int)) {
 	var spent [2]time.Duration
 	for turn := range b.N {
 		for i := range spent {
-			who := (i + turn) % len(spent)
+			side := (i + turn) % len(spent)
 			began := time.Now()
-			[]func(int){floor, ours}[who](turn)
+			[]func(int){floor, ours}[side](turn)
 			if turn > 0 || b.N == 1 {
-				spent[who] += time.Since(began)
+				spent[side] += time.Since(began)
 			}
 		}
 	}
@@ -215,10 +215,10 @@ func BenchmarkMixedDeadlines(b *testing.B) {
 	var puts, alls [2]time.Duration
 	for n := range b.N {
 		for i := range puts {
-			who := (i + n) % len(puts)
-			put, all := turn(who * records)
-			puts[who] += put
-			alls[who] += all
+			side := (i + n) % len(puts)
+			put, all := turn(side * records)
+			puts[side] += put
+			alls[side] += all
 		}
 	}
 	done := float64(b.N * records)

@@ -90,14 +90,14 @@ func (c *fleetNode) wantYielded(count int) {
 func (c *fleetNode) waitAcquired(count int) []int {
 	c.Helper()
 	var all []int
-	c.until("shards are gained", func() bool {
+	c.until("shards are acquired", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		all = slices.Clone(c.acquired)
 		return len(all) >= count
 	})
 	if len(all) != count {
-		c.Fatalf("gained %v; want %d shards", all, count)
+		c.Fatalf("acquired %v; want %d shards", all, count)
 	}
 	return all
 }

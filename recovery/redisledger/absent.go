@@ -21,7 +21,7 @@ func (l *Ledger) reportAbsent() {
 		if name == l.opts.Node || s.fault != nil || owning[name] == 0 || !s.entry.Released && silent < after/gapShare {
 			continue
 		}
-		absent[waitsForNode(name)] = fmt.Sprintf("it has shown no sign of life for %v and holds %d shards, which are adopted after %v: until then lists, groups, purges and ids that callers choose are answered 503",
+		absent[waitsForNode(name)] = fmt.Sprintf("it has sent no heartbeat for %v and holds %d shards, which are adopted after %v: until then lists, groups, purges and ids that callers choose are answered 503",
 			silent.Round(time.Second), owning[name], after)
 	}
 	before := w.absent

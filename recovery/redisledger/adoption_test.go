@@ -68,7 +68,7 @@ func TestComesBackDuringAdoption(t *testing.T) {
 		b.look(t)
 		b.waitGained(t, 4)
 	})
-	t.Run("before the survey", func(t *testing.T) {
+	t.Run("before the owners are read", func(t *testing.T) {
 		a, b := silence(t)
 		a.keepOnce()
 		b.peers.mu.Lock()

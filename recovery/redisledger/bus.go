@@ -144,8 +144,8 @@ type subscription struct {
 	channels []string
 	receive  func(message []byte)
 
-	confirmed int          // channels; used by listen alone
-	heard     atomic.Int64 // when the server last answered, in Unix nanoseconds
+	confirmed  int          // channels; used by listen alone
+	lastAnswer atomic.Int64 // when the server last answered, in Unix nanoseconds
 }
 
 // relistening spaces the attempts to listen again.
@@ -196,7 +196,7 @@ func (s *subscription) listen(ctx context.Context, confirmed func()) error {
 	}
 	ended := make(chan struct{})
 	watched := make(chan struct{})
-	s.heard.Store(time.Now().UnixNano())
+	s.lastAnswer.Store(time.Now().UnixNano())
 	go func() {
 		defer close(watched)
 		s.watch(ctx, ps, sharded, ended)
@@ -211,7 +211,7 @@ func (s *subscription) listen(ctx context.Context, confirmed func()) error {
 	for err == nil {
 		var got any
 		if got, err = ps.Receive(ctx); err == nil {
-			s.heard.Store(time.Now().UnixNano())
+			s.lastAnswer.Store(time.Now().UnixNano())
 			err = s.take(got, confirmed)
 		}
 	}
@@ -267,7 +267,7 @@ func (s *subscription) watch(ctx context.Context, ps *redis.PubSub, sharded bool
 			s.l.refreshVersions(ctx)
 			looked = time.Now()
 		}
-		silent := time.Since(time.Unix(0, s.heard.Load()))
+		silent := time.Since(time.Unix(0, s.lastAnswer.Load()))
 		if silent > 3*pingAfter || s.l.bus.sharded.Load() != sharded {
 			return
 		}

@@ -169,7 +169,7 @@ func TestBusOfADatabase(t *testing.T) {
 			}
 		}
 		if got := from.all(); len(got) > 0 {
-			t.Errorf("who has sent has got %d", len(got))
+			t.Errorf("the sender has got %d", len(got))
 		}
 	}
 }

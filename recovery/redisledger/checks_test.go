@@ -313,7 +313,7 @@ func TestCloseInAnOutage(t *testing.T) {
 	adopt(t, l)
 	server.Kill()
 	if err := l.Close(); err == nil {
-		t.Error("Close gave the name back to a Redis that is gone")
+		t.Error("Close released the name at a Redis that is gone")
 	}
 }
 

@@ -90,7 +90,7 @@ func (m *member) told() (acquired, lost int) {
 // waitGained waits until Gained was called for n shards.
 func (m *member) waitGained(t testing.TB, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%s has gained %d shards", m.opts.Node, n), func() bool {
+	eventually(t, fmt.Sprintf("%s has acquired %d shards", m.opts.Node, n), func() bool {
 		acquired, _ := m.told()
 		return acquired >= n
 	})
@@ -196,7 +196,7 @@ func TestAdoption(t *testing.T) {
 			ofC, lostC := c.told()
 			t.Logf("b has adopted %d, c %d", ofB, ofC)
 			if ofB+ofC != 16 || lostB+lostC != 0 {
-				t.Fatalf("b has gained %d and lost %d, c %d and %d", ofB, lostB, ofC, lostC)
+				t.Fatalf("b has acquired %d and lost %d, c %d and %d", ofB, lostB, ofC, lostC)
 			}
 			now := holders(t, b.client, a)
 			for n, id := range ids {
@@ -288,7 +288,7 @@ func TestWatch(t *testing.T) {
 		want   time.Duration
 	}{
 		"silent":               {views: []view{steady(0, "x", "1"), steady(0.5, "x", "1"), steady(1, "x", "1")}, want: 900 * time.Millisecond},
-		"a life sign":          {views: []view{steady(0, "x", "1"), steady(0.5, "x", "2"), steady(1, "x", "2")}, want: 400 * time.Millisecond},
+		"a heartbeat":          {views: []view{steady(0, "x", "1"), steady(0.5, "x", "2"), steady(1, "x", "2")}, want: 400 * time.Millisecond},
 		"another process":      {views: []view{steady(0, "x", "1"), steady(0.5, "y", "1"), steady(1, "y", "1")}, want: 400 * time.Millisecond},
 		"a gap":                {views: []view{steady(0, "x", "1"), steady(0.5, "x", "1"), steady(2, "x", "1")}},
 		"a poll unanswered":    {views: []view{steady(0, "x", "1"), steady(0.5, "x", "1"), steady(1, "x", "1")}, broken: 2},
@@ -333,7 +333,7 @@ func TestNobodyDiesWithRedis(t *testing.T) {
 		since := time.Now()
 		eventually(t, "the watch has gone on", func() bool { return m.watched() > 0 && time.Since(since) > m.opts.FailoverAfter })
 		if acquired, lost := m.told(); acquired+lost > 0 {
-			t.Errorf("%s has gained %d shards and lost %d", m.opts.Node, acquired, lost)
+			t.Errorf("%s has acquired %d shards and lost %d", m.opts.Node, acquired, lost)
 		}
 	}
 }

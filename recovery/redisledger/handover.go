@@ -90,7 +90,7 @@ func (l *Ledger) transferTarget(ctx context.Context, to string) (string, error) 
 	case e.Format < l.opts.Format:
 		return "", fmt.Errorf("it reads records up to format %d, and this one writes %d", e.Format, l.opts.Format)
 	case s != nil && s.entry.Incarnation == e.Incarnation && l.deadLocked(s):
-		return "", errors.New("it shows no sign of life")
+		return "", errors.New("it sends no heartbeat")
 	}
 	return e.Incarnation, nil
 }

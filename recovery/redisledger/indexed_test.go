@@ -18,7 +18,7 @@ var _ interface {
 // waitUnindexed waits until a node counts these others as unindexed.
 func (m *member) waitUnindexed(t *testing.T, want ...string) {
 	t.Helper()
-	eventually(t, m.opts.Node+" sees who is not indexed", func() bool {
+	eventually(t, m.opts.Node+" sees which nodes are not indexed", func() bool {
 		names, err := m.Unindexed(t.Context())
 		return err == nil && slices.Equal(names, want)
 	})
@@ -78,7 +78,7 @@ func TestUnindexedDead(t *testing.T) {
 	a.waitUnindexed(t, "b")
 	c.waitUnindexed(t, "b")
 	if err := a.MarkIndexed(t.Context(), true); err != nil {
-		t.Errorf("before it has gained anything: %v", err)
+		t.Errorf("before it has acquired a shard: %v", err)
 	}
 
 	// No node in between sees an empty answer.

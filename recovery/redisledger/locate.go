@@ -145,7 +145,7 @@ func (l *Ledger) nodes(ctx context.Context, counts bool) ([]recovery.Node, error
 		n := recovery.Node{
 			Name: name, Number: s.number, Self: name == l.opts.Node,
 			Live: !s.entry.Released && !l.deadLocked(s), Released: s.entry.Released,
-			Silent: max(w.silentLocked(s), w.asked.Sub(silence.heard)), Incarnation: s.entry.Incarnation,
+			Silent: max(w.silentLocked(s), w.asked.Sub(silence.lastSign)), Incarnation: s.entry.Incarnation,
 			Process: s.entry.process.String(), Version: s.entry.Version, Address: s.entry.Address,
 			Format: s.entry.Format, Shards: s.entry.shards(), Indexed: s.entry.Indexed, Spools: s.entry.Spools,
 			Held: own[process], Adopted: adopted[process],

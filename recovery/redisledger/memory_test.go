@@ -51,7 +51,7 @@ func TestOutOfMemory(t *testing.T) {
 	l = v.open(t)
 	adopt(t, l)
 	if err := l.beat(t.Context()); err != nil {
-		t.Errorf("a life sign without memory: %v", err)
+		t.Errorf("a heartbeat without memory: %v", err)
 	}
 	if _, err := l.PutSetting(t.Context(), "topic", 0, []byte("paused")); err != nil {
 		t.Errorf("a setting without memory: %v", err)

@@ -363,7 +363,7 @@ func TestForgottenTooLate(t *testing.T) {
 	}
 	server.Do("incr", b.keys.heartbeat("a"))
 	if forget(seen.raw, seen.count) != 0 {
-		t.Error("forgotten after a sign of life")
+		t.Error("forgotten after a heartbeat")
 	}
 	count := server.Do("get", b.keys.heartbeat("a")).(string)
 	if forget(seen.raw+" ", count) != 0 {

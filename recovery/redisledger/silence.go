@@ -12,13 +12,13 @@ const quietShare = 2
 // A silence is the state of a node that sends no heartbeats. A gap in the watch resets what
 // counts for adoption, but not this: only a heartbeat ends it.
 type silence struct {
-	heard time.Time // when the last heartbeat, or the node, was seen
-	quiet bool      // it has missed some of them
-	gone  bool      // it was taken for dead
+	lastSign time.Time // when the last heartbeat, or the node, was seen
+	quiet    bool      // it has missed some of them
+	gone     bool      // it was taken for dead
 }
 
 // isSign reports whether a heartbeat's count has grown. A count that Redis has lost, or reset to
-// an older state, is no sign of life.
+// an older state, is no heartbeat.
 func isSign(before, now string) bool {
 	b, _ := strconv.ParseUint(before, 10, 64) // none is 0
 	n, err := strconv.ParseUint(now, 10, 64)
@@ -28,7 +28,7 @@ func isSign(before, now string) bool {
 // silenceLocked returns the current silence of a node.
 func (l *Ledger) silenceLocked(s *peerState) silence {
 	silent, dead := l.peers.silentLocked(s), l.deadAfter(&s.entry)
-	return silence{s.silence.heard, s.silence.quiet || silent >= dead/quietShare, s.silence.gone || silent >= dead}
+	return silence{s.silence.lastSign, s.silence.quiet || silent >= dead/quietShare, s.silence.gone || silent >= dead}
 }
 
 // noteSilence updates the silence of all nodes after a poll.

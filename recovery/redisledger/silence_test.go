@@ -40,7 +40,7 @@ func TestDeadStaysDeadAfterAGap(t *testing.T) {
 	if err := a.beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	want("after a sign of life", false, false, true)
+	want("after a heartbeat", false, false, true)
 	b.age(t, failover+time.Hour, "a")
 	want("when it is dead", true, true, false)
 	b.peers.beginAnew()

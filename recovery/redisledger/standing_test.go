@@ -22,7 +22,7 @@ func TestCertainOfWhatIsDown(t *testing.T) {
 	a.kept.Store(&long)
 	a.keepOnce()
 	if !a.Standing().Certain || a.Health().Err == nil {
-		t.Errorf("certain is %v, though the life sign was answered; Health: %v", a.Standing().Certain, a.Health().Err)
+		t.Errorf("certain is %v, though the heartbeat was answered; Health: %v", a.Standing().Certain, a.Health().Err)
 	}
 	a.kept.Store(&long)
 	a.answered(long)

@@ -231,7 +231,7 @@ func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
 			s = new(peerState)
 		}
 		if s.raw != raw || isSign(s.count, v.counts[name]) {
-			s.silence = silence{heard: v.answered}
+			s.silence = silence{lastSign: v.answered}
 		}
 		if count := v.counts[name]; anew || s.raw != raw || s.count != count {
 			s.since, s.count = v.answered, count
