@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // files reads all files of the repository with one ending.
@@ -84,6 +85,36 @@ func TestNamedTestsExist(t *testing.T) {
 		for _, name := range regexp.MustCompile("`(Test[A-Z]\\w+)").FindAllStringSubmatch(text, -1) {
 			if !strings.Contains(code.String(), "\nfunc "+name[1]+"(") {
 				t.Errorf("%s names %s, which does not exist", page, name[1])
+			}
+		}
+	}
+}
+
+var (
+	generated = regexp.MustCompile(`This page is generated|Do not edit\.`)
+	vague     = regexp.MustCompile(`(?i)\b(somebody|nobody|whoever|anybody|everybody)\b`)
+	codeSpan  = regexp.MustCompile("`[^`\n]*`")
+)
+
+// Prose in Markdown has lines of at most 100 columns and names its nouns. Tables and code keep
+// their lines. Generated pages are not checked, nor are the words of decisions.
+func TestProse(t *testing.T) {
+	const columns = 100
+	for page, text := range files(t, ".md") {
+		if generated.MatchString(text) {
+			continue
+		}
+		decision := strings.HasPrefix(filepath.ToSlash(page), "docs/decisions/")
+		// The lines of code stay, empty, so that the others keep their numbers.
+		text = fence.ReplaceAllStringFunc(text, func(code string) string {
+			return strings.Repeat("\n", strings.Count(code, "\n"))
+		})
+		for i, line := range strings.Split(text, "\n") {
+			if n := utf8.RuneCountInString(line); n > columns && !strings.HasPrefix(line, "|") {
+				t.Errorf("%s:%d: %d columns, at most %d", page, i+1, n, columns)
+			}
+			if word := vague.FindString(codeSpan.ReplaceAllString(line, "")); word != "" && !decision {
+				t.Errorf("%s:%d: %q: name the caller, receiver, node or owner", page, i+1, word)
 			}
 		}
 	}
