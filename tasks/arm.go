@@ -1,6 +1,9 @@
 package tasks
 
-import "github.com/lapsehq/lapse/wheel"
+import (
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/wheel"
+)
 
 // atOnce is how many tasks are dealt with before others get the lock.
 const atOnce = 256
@@ -126,16 +129,16 @@ func (s *Scheduler) takeLocked(t *topic, passed *int) (uint32, bool) {
 // tooLateLocked tells that a task has passed its max_lateness.
 func (s *Scheduler) tooLateLocked(t *topic, sl *slot, now int64) bool {
 	rec := s.book.record(sl)
-	if recordFlags(rec)&flagMaxLateness == 0 {
+	if record.Flags(rec)&record.HasMaxLateness == 0 {
 		return false
 	}
-	f, err := decode(rec)
-	return err == nil && now-s.deadlineLocked(t, sl, f.attempt == 0) > f.maxLateness
+	f, err := record.Decode(rec)
+	return err == nil && now-s.deadlineLocked(t, sl, f.Attempt == 0) > f.MaxLateness
 }
 
 func (s *Scheduler) skipLocked(n uint32, sl *slot) {
 	s.byNumber[sl.topic].counts.Skipped++
-	s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasSkipped, created: recordCreated(s.book.record(sl))})
+	s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasSkipped, created: record.Created(s.book.record(sl))})
 	s.noteLocked(EventSkipped, sl, Event{})
 	s.setLocked(sl, finishing)
 	s.writeLocked(write{slot: n, op: opFinish})

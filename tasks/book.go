@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 
+	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/wheel"
 )
 
@@ -131,7 +132,7 @@ func (b *book) enter(id, rec []byte) (uint32, *slot) {
 	s := b.slot(n)
 	b.vacant, b.end = s.hash, max(b.end, n+1)
 	h := b.index.hash(id)
-	group := recordGroup(rec)
+	group := record.Group(rec)
 	*s = slot{hash: uint32(h), gen: s.gen + 1, stored: notStored, rec: b.arena.put(n, id, rec, len(group) > 0)}
 	b.index.add(b, h, n)
 	if len(group) > 0 {
@@ -173,7 +174,7 @@ func (b *book) record(s *slot) []byte { return b.arena.record(s.rec) }
 // chosen reports whether a caller chose the task's id. A record that is empty says no.
 func (b *book) chosen(s *slot) bool {
 	rec := b.record(s)
-	return len(rec) > recordFixed && recordFlags(rec)&flagChosenID != 0
+	return record.Whole(rec) && record.Flags(rec)&record.ChosenID != 0
 }
 
 // group returns the name of a task's group, valid like its id; nil if it has none.
@@ -181,7 +182,7 @@ func (b *book) group(s *slot) []byte {
 	if !b.grouped(s) {
 		return nil
 	}
-	return recordGroup(b.record(s))
+	return record.Group(b.record(s))
 }
 
 func (b *book) grouped(s *slot) bool { return len(b.arena.links(s.rec)) > 0 }
@@ -190,8 +191,8 @@ func (b *book) grouped(s *slot) bool { return len(b.arena.links(s.rec)) > 0 }
 // memory: if it is damaged now, so may be all others, and the process ends rather
 // than deliver them. A plain panic would not do: an HTTP server recovers it, and
 // goes on with a lock that nobody gives up.
-func (b *book) fields(s *slot) fields {
-	f, err := decode(b.record(s))
+func (b *book) fields(s *slot) record.Fields {
+	f, err := record.Decode(b.record(s))
 	if err != nil {
 		go panic("tasks: a record in memory is damaged: " + err.Error())
 		select {}
@@ -202,7 +203,7 @@ func (b *book) fields(s *slot) fields {
 // rewrite gives a task another record. rec must not point into the arena.
 func (b *book) rewrite(n uint32, rec []byte) {
 	s := b.slot(n)
-	old, group := s.rec, recordGroup(rec)
+	old, group := s.rec, record.Group(rec)
 	stays := bytes.Equal(b.group(s), group)
 	if !stays && b.grouped(s) {
 		b.groups.remove(b, n)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // A call is a caller that waits for one or more writes, all of one kind.
@@ -127,7 +129,7 @@ func (s *Scheduler) undoLocked(n uint32, c *call, now int64) {
 	default:
 		return
 	}
-	if behind || sl.stored != recordNext(s.book.record(sl)) {
+	if behind || sl.stored != record.Next(s.book.record(sl)) {
 		// A retry's own write may have given way to the one that is undone.
 		s.writeLocked(write{slot: n, op: opRecord})
 	}

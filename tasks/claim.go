@@ -2,8 +2,9 @@ package tasks
 
 import (
 	"context"
-	"encoding/binary"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // beginLocked takes up to limit tasks off a topic's queue and begins to deliver them:
@@ -88,7 +89,7 @@ func (s *Scheduler) claimLocked(ctx context.Context, t *topic, taken []uint32, b
 	for i, n := range taken {
 		sl := s.book.slot(n)
 		rec := s.book.record(sl)
-		setAttempt(rec, recordAttempt(rec)+1, recordFlags(rec)|flagClaimed)
+		setAttempt(rec, record.Attempt(rec)+1, record.Flags(rec)|record.Claimed)
 		s.setLocked(sl, claiming)
 		c.expect(i, n)
 		s.writeLocked(write{slot: n, op: opClaim, call: c, index: i})
@@ -125,12 +126,12 @@ func (s *Scheduler) putBackLocked(n uint32, sl *slot) {
 	attempt := s.open[n].attempt
 	s.closeLocked(n)
 	rec := s.book.record(sl)
-	if recordFlags(rec)&flagLease != 0 {
+	if record.Flags(rec)&record.HasLease != 0 {
 		// It was parked: its record has the lease, and counts the attempt.
 		f := s.book.fields(sl)
-		f.state, f.attempt, f.leaseRest, f.nonce = recPending, attempt-1, 0, 0
-		f.flags &^= flagClaimed | flagLease
-		s.scratch = f.encode(s.scratch[:0])
+		f.State, f.Attempt, f.LeaseRest, f.Nonce = record.Pending, attempt-1, 0, 0
+		f.Flags &^= record.Claimed | record.HasLease
+		s.scratch = f.Append(s.scratch[:0])
 		s.book.rewrite(n, s.scratch)
 		s.armLocked(n, sl, s.now())
 		s.writeLocked(write{slot: n, op: opRecord})
@@ -145,27 +146,27 @@ func (s *Scheduler) putBackLocked(n uint32, sl *slot) {
 // whether an attempt had been counted for it.
 func (s *Scheduler) unclaimLocked(n uint32, sl *slot) bool {
 	rec := s.book.record(sl)
-	flags := recordFlags(rec)
-	if flags&flagClaimed != 0 {
-		setAttempt(rec, recordAttempt(rec)-1, flags&^flagClaimed)
+	flags := record.Flags(rec)
+	if flags&record.Claimed != 0 {
+		setAttempt(rec, record.Attempt(rec)-1, flags&^record.Claimed)
 	}
 	s.armLocked(n, sl, s.now())
-	return flags&flagClaimed != 0
+	return flags&record.Claimed != 0
 }
 
 // spent tells that a task's last attempt was claimed by a process that ended in it.
 func (s *Scheduler) spent(t *topic, sl *slot) bool {
 	rec := s.book.record(sl)
-	return recordFlags(rec)&flagClaimed != 0 && t.settings.Retry.over(recordAttempt(rec), s.now()-recordDue(rec))
+	return record.Flags(rec)&record.Claimed != 0 && t.settings.Retry.over(record.Attempt(rec), s.now()-record.Due(rec))
 }
 
 // expendLocked ends that attempt.
 func (s *Scheduler) expendLocked(n uint32, sl *slot) {
-	s.open[n] = lease{attempt: recordAttempt(s.book.record(sl))}
+	s.open[n] = lease{attempt: record.Attempt(s.book.record(sl))}
 	s.failLocked(n, sl, "the process ended during the last attempt", nil, nil, 0)
 }
 
 func setAttempt(rec []byte, attempt uint32, flags uint16) {
-	binary.LittleEndian.PutUint32(rec[offAttempt:], attempt)
-	binary.LittleEndian.PutUint16(rec[offFlags:], flags)
+	record.SetAttempt(rec, attempt)
+	record.SetFlags(rec, flags)
 }

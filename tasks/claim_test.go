@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // Attempts of tasks that have only one, in a topic that counts crashes: one that is
@@ -20,8 +21,8 @@ var oneAttempt = TopicSettings{CountCrashes: true, Lease: time.Hour, Retry: Retr
 func (r *rig) wantUnclaimed(id, topic string) {
 	r.t.Helper()
 	pass(time.Millisecond)
-	if f := r.inLedger(id, recovery.Pending); f.attempt != 0 || f.flags&flagClaimed != 0 {
-		r.t.Errorf("recorded: %d attempts, flags %#x", f.attempt, f.flags)
+	if f := r.inLedger(id, recovery.Pending); f.Attempt != 0 || f.Flags&record.Claimed != 0 {
+		r.t.Errorf("recorded: %d attempts, flags %#x", f.Attempt, f.Flags)
 	}
 	r.crash()
 	pass(time.Millisecond)
@@ -257,8 +258,8 @@ func TestReturnOfAParkedDelivery(t *testing.T) {
 			t.Errorf("returned, it is %v after attempt %d", task.State, task.Attempt)
 		}
 		pass(time.Second)
-		if f := r.inLedger("t", recovery.Pending); f.attempt != 0 || f.flags&flagLease != 0 {
-			t.Errorf("recorded are attempt %d, flags %b", f.attempt, f.flags)
+		if f := r.inLedger("t", recovery.Pending); f.Attempt != 0 || f.Flags&record.HasLease != 0 {
+			t.Errorf("recorded are attempt %d, flags %b", f.Attempt, f.Flags)
 		}
 		want(t, "Reschedule", moveT(r), nil)
 		r.crash()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // A write is one change of one task on its way through the committer.
@@ -72,10 +73,10 @@ func (s *Scheduler) changeOf(w *write, sl *slot) recovery.Change {
 	switch w.op {
 	case opCreate, opRecord, opClaim:
 		c.Data = s.book.record(sl)
-		w.at = recordNext(c.Data)
+		w.at = record.Next(c.Data)
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
 	case opPark:
-		c.Data, w.at = w.rec, recordNext(w.rec)
+		c.Data, w.at = w.rec, record.Next(w.rec)
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
 	case opMove:
 		c.Data = w.rec
@@ -85,7 +86,7 @@ func (s *Scheduler) changeOf(w *write, sl *slot) recovery.Change {
 		c.To = recovery.Spot{Place: recovery.Dead, At: w.at, Label: s.byNumber[sl.topic].name}
 	case opRequeue:
 		c.Data = s.book.record(sl)
-		w.at = recordNext(c.Data)
+		w.at = record.Next(c.Data)
 		c.From = recovery.Spot{Place: recovery.Dead, At: sl.stored, Label: s.byNumber[sl.topic].name}
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
 	case opForget, opExpire:
@@ -202,7 +203,7 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		s.arriving--
 		s.book.rewrite(w.slot, w.rec)
 		s.setLocked(sl, vacant)
-		sl.topic = s.keptTopic(recordTopic(w.rec)).number
+		sl.topic = s.keptTopic(record.Topic(w.rec)).number
 		sl.stored, sl.next = w.at, w.at
 		sl.flags &^= windowed | prompt | misfired
 		if w.fired {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // The directory keeps ids unique among the nodes. Where Redis has lost an entry of it, two
@@ -95,7 +96,7 @@ func (s *Scheduler) buryConflict(mine recovery.Refiling) bool {
 		}
 		c := newCall(0)
 		c.phase.Store(sent) // a death is never taken back
-		s.buryWaitingLocked(n, sl, recBuried, conflictReason, c)
+		s.buryWaitingLocked(n, sl, record.Buried, conflictReason, c)
 		c.complete()
 	} else if !s.buriedLocked([]byte(mine.ID)) {
 		return false

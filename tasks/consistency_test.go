@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // checkConsistency compares everything that a scheduler keeps twice: the book
@@ -63,10 +64,10 @@ func (s *Scheduler) checkBook() (errs error) {
 		case checking:
 			continue
 		}
-		if f, err := decode(b.record(sl)); err != nil {
+		if f, err := record.Decode(b.record(sl)); err != nil {
 			fault("record of %s: %w", id, err)
-		} else if string(f.topic) != s.byNumber[sl.topic].name {
-			fault("%s: topic %s in its record, %s in its slot", id, f.topic, s.byNumber[sl.topic].name)
+		} else if string(f.Topic) != s.byNumber[sl.topic].name {
+			fault("%s: topic %s in its record, %s in its slot", id, f.Topic, s.byNumber[sl.topic].name)
 		}
 		if _, ok := s.deferred[n]; ok && sl.flags&writing == 0 {
 			fault("%s: a write is deferred behind none", id)
@@ -119,7 +120,7 @@ func (b *book) checkGroups() (errs error) {
 		if sl.state == vacant {
 			continue
 		}
-		group := recordGroup(b.record(sl))
+		group := record.Group(b.record(sl))
 		if b.grouped(sl) != (len(group) > 0) {
 			fault("%s of the group %q: it has links: %v", b.id(sl), group, b.grouped(sl))
 		} else if len(group) > 0 {
@@ -308,7 +309,7 @@ func (s *Scheduler) checkLedger(ledger recovery.Ledger) (errs error) {
 			fault("%s: the ledger has it in shard %d at %d, memory believes %d, %d", id, e.Shard, e.Spot.At, sl.shard, sl.stored)
 		}
 		// The mark of a claim goes when the next attempt begins.
-		marked := recordFlags(e.Data)&flagClaimed != 0 && recordAttempt(e.Data) == recordAttempt(s.book.record(sl))
+		marked := record.Flags(e.Data)&record.Claimed != 0 && record.Attempt(e.Data) == record.Attempt(s.book.record(sl))
 		if rec := s.book.record(sl); !marked && !bytes.Equal(rec, e.Data) {
 			fault("%s: the ledger has another record:\n%x\n%x", id, e.Data, rec)
 		}

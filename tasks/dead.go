@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // DeadTasks lists the dead tasks of a topic at all nodes, the longest dead first, 1 to 1,000
@@ -31,7 +32,7 @@ func (s *Scheduler) visitDead(ctx context.Context, q *listAsk, visit func(t Task
 		}
 		at = recovery.Ref{ID: string(e.ID), Next: e.Spot.At}
 		listed++
-		if f, err := decode(e.Data); err == nil {
+		if f, err := record.Decode(e.Data); err == nil {
 			count++
 			full = !visit(s.describe(at.ID, &f, Dead), at.Next, e.Shard)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // DeleteTopic forgets a topic's settings, unless it has tasks, at any node, that are
@@ -76,7 +77,7 @@ const killedReason = "the topic was deleted"
 
 // killLocked makes a task dead that waits for an attempt, as its topic is deleted.
 func (s *Scheduler) killLocked(n uint32, sl *slot, c *call) {
-	s.buryWaitingLocked(n, sl, recTopicDeleted, killedReason, c)
+	s.buryWaitingLocked(n, sl, record.TopicDeleted, killedReason, c)
 }
 
 // buryWaitingLocked makes a task dead that waits for an attempt.
@@ -84,11 +85,11 @@ func (s *Scheduler) buryWaitingLocked(n uint32, sl *slot, state byte, reason str
 	s.disarmLocked(sl)
 	f := s.book.fields(sl)
 	s.byNumber[sl.topic].counts.Died++
-	s.noteLocked(EventDied, sl, Event{Attempt: int(f.attempt), Err: reason})
+	s.noteLocked(EventDied, sl, Event{Attempt: int(f.Attempt), Err: reason})
 	died := s.now()
-	f.state, f.next, f.lastError = state, died, []byte(reason)
-	f.flags &^= flagClaimed | flagLease
-	s.scratch = f.encode(s.scratch[:0])
+	f.State, f.Next, f.LastError = state, died, []byte(reason)
+	f.Flags &^= record.Claimed | record.HasLease
+	s.scratch = f.Append(s.scratch[:0])
 	s.book.rewrite(n, s.scratch)
 	s.setLocked(sl, burying)
 	s.writeLocked(write{slot: n, op: opBury, at: died, call: c, index: c.join(n)})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // When a shard leaves while a handler of this process is making a delivery of it, what
@@ -81,8 +82,8 @@ func (s *Scheduler) passOnLocked(sl *slot) {
 		return
 	}
 	f := s.book.fields(sl)
-	attempt := f.attempt
-	if f.flags&flagClaimed == 0 {
+	attempt := f.Attempt
+	if f.Flags&record.Claimed == 0 {
 		attempt++
 	}
 	d := Delivery{Task: s.describe(string(s.book.id(sl)), &f, Delivering), home: s.holdingLocked(int(sl.shard)).home, lease: lease{nonce: past.nonce, attempt: attempt}}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // exhumedAtOnce bounds how many dead tasks are locked, and read, at once.
@@ -185,13 +186,13 @@ func (x *exhumation) piece(ctx context.Context, ids []string) error {
 	seen := make([]bool, len(keys))
 	err = x.ledger.GetDead(ctx, keys, func(i int, e recovery.Entry) {
 		seen[i] = true
-		f, err := decode(e.Data)
+		f, err := record.Decode(e.Data)
 		if err == nil && x.terms != nil {
-			if refused = x.terms.permit(string(f.topic), int64(f.revision), f.created); refused != nil {
+			if refused = x.terms.permit(string(f.Topic), int64(f.Revision), f.Created); refused != nil {
 				return
 			}
 		}
-		if err != nil || x.topic != "" && string(f.topic) != x.topic || x.op == opExpire && e.Spot.At > x.until {
+		if err != nil || x.topic != "" && string(f.Topic) != x.topic || x.op == opExpire && e.Spot.At > x.until {
 			return
 		}
 		x.mu.Lock()
@@ -328,7 +329,7 @@ func (x *exhumation) busyLocked(ids []string) <-chan struct{} {
 }
 
 // exhumeLocked takes one of the ids that are locked from among the dead.
-func (x *exhumation) exhumeLocked(n uint32, locked int, e recovery.Entry, f *fields, c *call, i int) error {
+func (x *exhumation) exhumeLocked(n uint32, locked int, e recovery.Entry, f *record.Fields, c *call, i int) error {
 	if x.op == opRequeue {
 		if err := x.admitLocked(e.Shard, 0, len(e.Data)); err != nil {
 			return err
@@ -337,13 +338,13 @@ func (x *exhumation) exhumeLocked(n uint32, locked int, e recovery.Entry, f *fie
 			return fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, others)
 		}
 	}
-	t := x.keptTopic(f.topic)
+	t := x.keptTopic(f.Topic)
 	sl := x.book.slot(n)
 	sl.topic, sl.shard, sl.stored, sl.state = t.number, uint16(e.Shard), e.Spot.At, vacant
 	if x.op == opRequeue {
-		f.state, f.attempt, f.due, f.next = recPending, 0, x.due, x.due
-		f.revision++
-		x.scratch = f.encode(x.scratch[:0])
+		f.State, f.Attempt, f.Due, f.Next = record.Pending, 0, x.due, x.due
+		f.Revision++
+		x.scratch = f.Append(x.scratch[:0])
 		x.book.rewrite(n, x.scratch)
 		sl.next = x.due
 		x.setLocked(sl, requeuing)

@@ -9,6 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // Ids that callers choose do not tell where their tasks are, and two nodes may be asked
@@ -60,7 +61,7 @@ func (s *Scheduler) reservedLocked(n uint32, p *plan, index int) *reservation {
 // filingLocked is how the id of a task in memory is filed. The nonce follows from what
 // the record keeps for good, so that it need not be remembered.
 func (s *Scheduler) filingLocked(sl *slot) recovery.Filing {
-	return filingOf(s.homeLocked(sl), s.book.id(sl), recordCreated(s.book.record(sl)))
+	return filingOf(s.homeLocked(sl), s.book.id(sl), record.Created(s.book.record(sl)))
 }
 
 // directoryEntryLocked returns the directory entry of a task in memory. It reports false

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // Get returns a task. Errors: ErrNotFound, ErrReplaying, ErrUnavailable,
@@ -52,9 +53,9 @@ func (s *Scheduler) getDead(ctx context.Context, id string) (Task, error) {
 	var t Task
 	found, refused := false, error(nil)
 	err := s.ledger.GetDead(ctx, []string{id}, func(_ int, e recovery.Entry) {
-		if f, err := decode(e.Data); err == nil {
+		if f, err := record.Decode(e.Data); err == nil {
 			t, found = s.describe(id, &f, Dead), true
-			refused = termsOf(ctx).permit(t.Topic, t.Revision, f.created)
+			refused = termsOf(ctx).permit(t.Topic, t.Revision, f.Created)
 		}
 	})
 	switch {
@@ -82,20 +83,20 @@ func (s *Scheduler) taskLocked(n uint32) Task {
 }
 
 // describe makes a Task of a record. Nothing of it points into the record.
-func (s *Scheduler) describe(id string, f *fields, state State) Task {
+func (s *Scheduler) describe(id string, f *record.Fields, state State) Task {
 	t := Task{
-		ID: id, Topic: string(f.topic), State: state,
-		Due: fromMillis(f.due), Next: fromMillis(f.next), Created: fromMillis(f.created),
-		Payload: append([]byte(nil), f.payload...), Group: string(f.group),
-		MaxLateness: millisDuration(f.maxLateness),
-		Attempt:     int(f.attempt), Revision: int64(f.revision),
-		LastError: string(f.lastError), Node: s.cfg.Node,
+		ID: id, Topic: string(f.Topic), State: state,
+		Due: fromMillis(f.Due), Next: fromMillis(f.Next), Created: fromMillis(f.Created),
+		Payload: append([]byte(nil), f.Payload...), Group: string(f.Group),
+		MaxLateness: millisDuration(f.MaxLateness),
+		Attempt:     int(f.Attempt), Revision: int64(f.Revision),
+		LastError: string(f.LastError), Node: s.cfg.Node,
 	}
-	if len(f.headers) > 0 {
-		t.Headers, _ = decodeHeaders(f.headers) // checked by decode
+	if len(f.Headers) > 0 {
+		t.Headers, _ = record.DecodeHeaders(f.Headers) // checked by decode
 	}
 	if state == Dead {
-		t.Died, t.Next, t.Reason = t.Next, t.Due, reasons[f.state]
+		t.Died, t.Next, t.Reason = t.Next, t.Due, reasons[f.State]
 	}
 	return t
 }

@@ -167,7 +167,7 @@ func (s *Scheduler) permitLocked(t *terms, sl *slot) error {
 		return nil
 	}
 	f := s.book.fields(sl)
-	return t.permit(s.byNumber[sl.topic].name, int64(f.revision), f.created)
+	return t.permit(s.byNumber[sl.topic].name, int64(f.Revision), f.Created)
 }
 
 // wiredTerms are the terms of a call on their way to another node.

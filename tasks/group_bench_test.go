@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/diskledger"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // BenchmarkCancelGroup cancels groups on disk: one of 100,000 tasks, and 100,000 of three
@@ -91,8 +92,8 @@ func BenchmarkGroupedMemory(b *testing.B) {
 				book := newBook()
 				var links, firsts int
 				for i := range n {
-					f := fields{topic: []byte("x"), group: fmt.Append(nil, "g", i/members)}
-					_, sl := book.enter(fmt.Append(nil, "t", i), f.encode(nil))
+					f := record.Fields{Topic: []byte("x"), Group: fmt.Append(nil, "g", i/members)}
+					_, sl := book.enter(fmt.Append(nil, "t", i), f.Append(nil))
 					links += len(book.arena.links(sl.rec))
 				}
 				for i := range book.groups.tables {

@@ -13,6 +13,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // cancelGroup cancels the group g.
@@ -157,8 +158,8 @@ func TestGroupAfterARewind(t *testing.T) {
 		for i := range 5 {
 			loss.Add(recovery.Change{ID: fmt.Append(nil, "t", i), From: filed})
 		}
-		stray := fields{flags: flagChosenID, revision: 1, due: filed.At, next: filed.At, topic: []byte("x"), group: []byte("g")}
-		loss.Add(recovery.Change{ID: []byte("stray"), To: filed, Data: stray.encode(nil)})
+		stray := record.Fields{Flags: record.ChosenID, Revision: 1, Due: filed.At, Next: filed.At, Topic: []byte("x"), Group: []byte("g")}
+		loss.Add(recovery.Change{ID: []byte("stray"), To: filed, Data: stray.Append(nil)})
 		r.loses(&loss)
 		r.storage.watcher.Rewound(0)
 		synctest.Wait()

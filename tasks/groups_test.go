@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // An album is a book with what it should hold: the group of each id, "" for none.
@@ -23,11 +25,11 @@ func newAlbum(t *testing.T) *album {
 
 // record is one of random size, of a group.
 func (a *album) record(group string) []byte {
-	f := fields{topic: []byte("topic"), group: []byte(group), payload: make([]byte, a.rng.IntN(300))}
+	f := record.Fields{Topic: []byte("topic"), Group: []byte(group), Payload: make([]byte, a.rng.IntN(300))}
 	if a.rng.IntN(2) == 0 {
-		f.headers = appendHeader(nil, "tenant", "eu")
+		f.Headers = record.AppendHeader(nil, "tenant", "eu")
 	}
-	return f.encode(nil)
+	return f.Append(nil)
 }
 
 func (a *album) enter(id, group string) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // A countedFinder counts the look-ups in its ledger; its scans wait for the gate.
@@ -110,9 +111,9 @@ func TestManyDeadAreRegistered(t *testing.T) {
 		for from := 0; from < dead; from += 1000 {
 			var b recovery.Batch
 			for i := from; i < min(from+1000, dead); i++ {
-				f := fields{state: recDead, flags: flagChosenID, revision: 1, due: now, next: now, created: now, topic: []byte("x")}
+				f := record.Fields{State: record.Dead, Flags: record.ChosenID, Revision: 1, Due: now, Next: now, Created: now, Topic: []byte("x")}
 				b.Add(recovery.Change{
-					ID: fmt.Append(nil, "t", i), To: recovery.Spot{Place: recovery.Dead, At: now, Label: "x"}, Data: f.encode(nil),
+					ID: fmt.Append(nil, "t", i), To: recovery.Spot{Place: recovery.Dead, At: now, Label: "x"}, Data: f.Append(nil),
 				})
 			}
 			want(t, "Apply", member.Apply(t.Context(), 0, &b), nil)

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // A lease is one delivery that is not settled yet.
@@ -20,11 +22,11 @@ type lease struct {
 func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claimed bool, by taker) *Delivery {
 	t := s.byNumber[sl.topic]
 	rec := s.book.record(sl)
-	l := lease{nonce: newNonce(s.holdingLocked(int(sl.shard))), attempt: recordAttempt(rec), until: s.elapsed() + term, away: by.away()}
+	l := lease{nonce: newNonce(s.holdingLocked(int(sl.shard))), attempt: record.Attempt(rec), until: s.elapsed() + term, away: by.away()}
 	if !claimed {
 		// A claim that the record still has is that of an earlier attempt, which
 		// ended with its process.
-		setAttempt(rec, l.attempt, recordFlags(rec)&^flagClaimed)
+		setAttempt(rec, l.attempt, record.Flags(rec)&^record.Claimed)
 		l.attempt++
 	}
 	s.open[n] = l

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lapsehq/lapse/recovery"
 	"pgregory.net/rapid"
+
+	"github.com/lapsehq/lapse/recovery"
 )
 
 func TestLeaseRunsOut(t *testing.T) {

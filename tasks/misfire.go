@@ -3,6 +3,8 @@ package tasks
 import (
 	"bytes"
 	"cmp"
+
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // A task is misfired when it was read back from the ledger for its first attempt, and its
@@ -19,12 +21,12 @@ import (
 // count; should that be undone, it is held back again, and is the newest of those that are left.
 
 // foundLocked is told of every task that was restored for another attempt.
-func (s *Scheduler) foundLocked(t *topic, sl *slot, f *fields, since int64) {
-	if sl.state != ready || f.attempt != 0 || sl.next >= since {
+func (s *Scheduler) foundLocked(t *topic, sl *slot, f *record.Fields, since int64) {
+	if sl.state != ready || f.Attempt != 0 || sl.next >= since {
 		return
 	}
 	sl.flags |= misfired
-	if t.settings.Misfire == MisfireCoalesce && len(f.group) > 0 {
+	if t.settings.Misfire == MisfireCoalesce && len(f.Group) > 0 {
 		t.undecided = true
 	}
 }
@@ -168,7 +170,7 @@ func (v *visit) visitLocked(n uint32, sl *slot, now int64) {
 // compareLocked skips a misfired task, or the newest one of its group so far.
 func (v *visit) compareLocked(n uint32, sl *slot) {
 	rec := v.book.record(sl)
-	key, this := groupOf{sl.topic, string(recordGroup(rec))}, candidate{n, recordDue(rec), recordCreated(rec)}
+	key, this := groupOf{sl.topic, string(record.Group(rec))}, candidate{n, record.Due(rec), record.Created(rec)}
 	other, ok := v.newest[key]
 	if !ok || !v.standsLocked(key, other) {
 		v.newest[key] = this

@@ -269,8 +269,8 @@ func TestRetryBehindAGivenUpChange(t *testing.T) {
 		want(t, "Reschedule", moveT(r), ErrUnavailable)
 		release()
 		pass(time.Second)
-		if f := r.inLedger("t", recovery.Pending); f.attempt != 3 {
-			t.Errorf("%d attempts are recorded, want 3", f.attempt)
+		if f := r.inLedger("t", recovery.Pending); f.Attempt != 3 {
+			t.Errorf("%d attempts are recorded, want 3", f.Attempt)
 		}
 		r.checkConsistency()
 	})

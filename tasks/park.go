@@ -1,5 +1,9 @@
 package tasks
 
+import (
+	"github.com/lapsehq/lapse/tasks/internal/record"
+)
+
 // park writes down the deliveries that are still open and can be settled by their
 // receipts, with what is left of their leases, so that they count after the next
 // Open and are not delivered a second time before.
@@ -16,11 +20,11 @@ func (s *Scheduler) park() {
 // parkLocked records a delivery with its lease. Memory's own record stays as it is.
 func (s *Scheduler) parkLocked(n uint32, sl *slot, l lease) {
 	f := s.book.fields(sl)
-	f.state, f.attempt = recParked, l.attempt
-	f.leaseRest, f.nonce = max(0, (l.until-s.elapsed()).Milliseconds()), l.nonce
-	f.flags = f.flags&^flagClaimed | flagLease
+	f.State, f.Attempt = record.Parked, l.attempt
+	f.LeaseRest, f.Nonce = max(0, (l.until-s.elapsed()).Milliseconds()), l.nonce
+	f.Flags = f.Flags&^record.Claimed | record.HasLease
 	s.setLocked(sl, parking)
-	s.writeLocked(write{slot: n, op: opPark, rec: f.encode(nil)})
+	s.writeLocked(write{slot: n, op: opPark, rec: f.Append(nil)})
 }
 
 // unparkLocked goes on with a delivery that was parked in vain.

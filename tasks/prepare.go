@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // This file is what a start reads beside the pending tasks: the key of receipts, the settings of
@@ -176,11 +177,11 @@ func (s *Scheduler) learnTopicsOf(ctx context.Context, page []recovery.Entry) bo
 	defer s.waits.Clear(waitsForTopics)
 	return nil == s.keepAsking(ctx, waitsForTopics, func(ctx context.Context) error {
 		for i := range page {
-			f, err := decode(page[i].Data)
+			f, err := record.Decode(page[i].Data)
 			if err != nil {
 				continue // it is left where it is
 			}
-			if err := s.learnTopic(ctx, string(f.topic)); err != nil {
+			if err := s.learnTopic(ctx, string(f.Topic)); err != nil {
 				return err
 			}
 		}

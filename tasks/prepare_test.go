@@ -12,6 +12,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // The start reads who is dead, not what they weigh.
@@ -28,8 +29,8 @@ func TestStartWithLargeDeadTasks(t *testing.T) {
 	const dead = 200
 	for i := range dead {
 		id := []byte(fmt.Sprint("dead-", i))
-		f := fields{revision: 1, state: recDead, next: 1000, topic: []byte("x"), payload: []byte(`"` + strings.Repeat("y", 65_000) + `"`)}
-		data := f.encode(nil)
+		f := record.Fields{Revision: 1, State: record.Dead, Next: 1000, Topic: []byte("x"), Payload: []byte(`"` + strings.Repeat("y", 65_000) + `"`)}
+		data := f.Append(nil)
 		pending := recovery.Spot{Place: recovery.Pending, At: 1000}
 		for _, c := range []recovery.Change{
 			{ID: id, To: pending, Data: data},

@@ -298,7 +298,7 @@ func (p *purge) some(c *call) (sent int, err error) {
 // tryLocked notes a task that is about to be cancelled, at a place of the piece, if it has
 // been delivered before.
 func (p *purge) tryLocked(sl *slot, at int) {
-	if len(p.retried)+len(p.tried) < p.keep && p.book.fields(sl).attempt > 0 {
+	if len(p.retried)+len(p.tried) < p.keep && p.book.fields(sl).Attempt > 0 {
 		p.tried[at] = string(p.book.id(sl))
 	}
 }

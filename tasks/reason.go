@@ -1,5 +1,9 @@
 package tasks
 
+import (
+	"github.com/lapsehq/lapse/tasks/internal/record"
+)
+
 // A Reason says why a task is dead.
 type Reason string
 
@@ -10,5 +14,5 @@ const (
 	TopicDeleted Reason = "deleted"   // its topic was deleted by force
 )
 
-// reasons are what the states of dead records say. See record.go.
-var reasons = [recordStates]Reason{recExhausted: Exhausted, recBuried: Buried, recTopicDeleted: TopicDeleted}
+// reasons are what the states of dead records say. See package record.
+var reasons = [record.States]Reason{record.Exhausted: Exhausted, record.Buried: Buried, record.TopicDeleted: TopicDeleted}

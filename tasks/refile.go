@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 const (
@@ -271,15 +272,15 @@ func (c *clerk) fileDead(ctx context.Context) (filed int, err error) {
 		changes = changes[:0]
 	}
 	listed := c.ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
-		f, err := decode(e.Data)
-		if err != nil || f.flags&flagChosenID == 0 {
+		f, err := record.Decode(e.Data)
+		if err != nil || f.Flags&record.ChosenID == 0 {
 			return true
 		}
 		c.mu.Lock()
 		h := c.holdingLocked(e.Shard)
 		c.mu.Unlock()
 		if h.takes() && !tells(e.ID, h.home) {
-			changes = append(changes, recovery.Refiling{ID: string(e.ID), New: filingOf(h.home, e.ID, f.created)})
+			changes = append(changes, recovery.Refiling{ID: string(e.ID), New: filingOf(h.home, e.ID, f.Created)})
 		}
 		if len(changes) == refiledAtOnce {
 			file()

@@ -5,7 +5,13 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
+
+// Format is the version of the newest records that this version of the package reads and
+// writes. A ledger that several nodes share is told, so that none of them adopts what
+// it cannot read.
+const Format = record.Version
 
 // replay reads the ledger's pending tasks back. What is overdue is delivered
 // while it still runs. It ends when the settings and the dead are known as well.
@@ -158,7 +164,7 @@ func (m *memory) Resolve(e recovery.Entry, found bool) {
 
 // resolveLocked arms a task that is being checked, gives it up, or finishes it again.
 func (s *Scheduler) resolveLocked(n uint32, e recovery.Entry, found bool) {
-	f, readable := fields{}, false
+	f, readable := record.Fields{}, false
 	h := s.holdingLocked(e.Shard)
 	if found && h.takes() {
 		f, readable = s.readableLocked(&e)
@@ -186,10 +192,10 @@ const illegibleLines = 20
 
 // readableLocked takes a record apart. One that this binary cannot read is left in
 // the ledger, untouched, and counted.
-func (s *Scheduler) readableLocked(e *recovery.Entry) (fields, bool) {
-	f, err := decode(e.Data)
-	if err == nil && !(validName(string(e.ID)) && validName(string(f.topic))) {
-		err = errBadRecord
+func (s *Scheduler) readableLocked(e *recovery.Entry) (record.Fields, bool) {
+	f, err := record.Decode(e.Data)
+	if err == nil && !(validName(string(e.ID)) && validName(string(f.Topic))) {
+		err = record.ErrBad
 	}
 	if err != nil {
 		h := s.book.index.hash(e.ID)
@@ -200,7 +206,7 @@ func (s *Scheduler) readableLocked(e *recovery.Entry) (fields, bool) {
 		s.unknown++
 		switch {
 		case s.unknown > illegibleLines: // the lock is held, and a downgrade may leave a million
-		case errors.Is(err, errNewerRecord):
+		case errors.Is(err, record.ErrNewer):
 			s.cfg.Log.Warn("a task was written by a newer version; it is kept, and not delivered here", "task", string(e.ID), "error", err)
 		default:
 			s.cfg.Log.Error("a task cannot be read; it is kept, and not delivered", "task", string(e.ID), "error", err)
@@ -214,11 +220,11 @@ func (s *Scheduler) readableLocked(e *recovery.Entry) (fields, bool) {
 }
 
 // restoreLocked takes a task up where its record says it stands.
-func (s *Scheduler) restoreLocked(n uint32, sl *slot, e recovery.Entry, f *fields, now int64) {
-	t := s.keptTopic(f.topic)
+func (s *Scheduler) restoreLocked(n uint32, sl *slot, e recovery.Entry, f *record.Fields, now int64) {
+	t := s.keptTopic(f.Topic)
 	sl.topic, sl.shard = t.number, uint16(e.Shard)
-	sl.next, sl.stored, sl.state = f.next, e.Spot.At, vacant
-	if f.state != recParked {
+	sl.next, sl.stored, sl.state = f.Next, e.Spot.At, vacant
+	if f.State != record.Parked {
 		s.armLocked(n, sl, now)
 		s.foundLocked(t, sl, f, s.holdingLocked(e.Shard).since)
 		return
@@ -226,7 +232,7 @@ func (s *Scheduler) restoreLocked(n uint32, sl *slot, e recovery.Entry, f *field
 	// A delivery that was open when the node was closed: its receipt still
 	// counts until its lease ends.
 	s.setLocked(sl, delivering)
-	rest := min(max(0, millisDuration(f.leaseRest)), MaxLease)
-	s.open[n] = lease{nonce: f.nonce, attempt: f.attempt, until: s.elapsed() + rest}
+	rest := min(max(0, millisDuration(f.LeaseRest)), MaxLease)
+	s.open[n] = lease{nonce: f.Nonce, attempt: f.Attempt, until: s.elapsed() + rest}
 	s.leaveOpenLocked(n)
 }

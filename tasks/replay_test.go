@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -231,8 +232,8 @@ func TestReplayKeepsWhatItCannotRead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				mem := memledger.New(options...)
 				plant(t, mem, map[string][]byte{
-					"newer": fixture(t, "newer.rec"), "cut": fixture(t, "damaged-cut.rec"),
-					"flags": fixture(t, "damaged-flags.rec"), "good": fixture(t, "minimal.rec"),
+					"newer": recordFixture(t, "newer.rec"), "cut": recordFixture(t, "damaged-cut.rec"),
+					"flags": recordFixture(t, "damaged-flags.rec"), "good": recordFixture(t, "minimal.rec"),
 				})
 				r := rigOn(t, Config{}, mem)
 				pass(time.Second)
@@ -263,7 +264,7 @@ func TestReplayTellsFewOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := map[string][]byte{}
 		for i := range 100 {
-			records[fmt.Sprint("newer", i)] = fixture(t, "newer.rec")
+			records[fmt.Sprint("newer", i)] = recordFixture(t, "newer.rec")
 		}
 		mem := memledger.New()
 		plant(t, mem, records)
@@ -345,4 +346,14 @@ func TestFailedLookUpOfBatch(t *testing.T) {
 			t.Errorf("%d pending of 4", c.Pending)
 		}
 	})
+}
+
+// recordFixture reads a record of the fixtures of package record.
+func recordFixture(t testing.TB, name string) []byte {
+	t.Helper()
+	rec, err := os.ReadFile("internal/record/testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // Reschedule gives a pending or ready task a new deadline, a new payload, or
@@ -39,12 +41,12 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 }
 
 func (s *Scheduler) reschedule(ctx context.Context, id string, m Move) (Task, error) {
-	return s.move(ctx, id, admission{}, func(rec *fields, w *write) {
+	return s.move(ctx, id, admission{}, func(rec *record.Fields, w *write) {
 		if due, ok := s.newDue(m); ok {
-			rec.due, rec.next, w.fired = due, due, false
+			rec.Due, rec.Next, w.fired = due, due, false
 		}
 		if m.Payload != nil {
-			rec.payload = m.Payload
+			rec.Payload = m.Payload
 		}
 	})
 }
@@ -72,9 +74,9 @@ func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
 }
 
 func (s *Scheduler) fireNow(ctx context.Context, id string) (Task, error) {
-	return s.move(ctx, id, admission{}, func(rec *fields, w *write) {
+	return s.move(ctx, id, admission{}, func(rec *record.Fields, w *write) {
 		now := s.now()
-		rec.due, rec.next, w.fired = min(rec.due, now), now, true
+		rec.Due, rec.Next, w.fired = min(rec.Due, now), now, true
 	})
 }
 
@@ -107,16 +109,16 @@ func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
 
 // replace replaces a task that is here, or creates it.
 func (s *Scheduler) replace(ctx context.Context, p *plan) (Task, error) {
-	wanted, err := decode(p.rec)
+	wanted, err := record.Decode(p.rec)
 	if err != nil {
 		return Task{}, err
 	}
 	for p.chosen {
-		t, err := s.move(ctx, p.id, p.by, func(rec *fields, w *write) {
+		t, err := s.move(ctx, p.id, p.by, func(rec *record.Fields, w *write) {
 			old := *rec
 			*rec, w.fired = wanted, false
-			rec.created, rec.revision = old.created, old.revision
-			rec.flags = old.flags & flagChosenID // who made the id does not change
+			rec.Created, rec.Revision = old.Created, old.Revision
+			rec.Flags = old.Flags & record.ChosenID // who made the id does not change
 		})
 		if !errors.Is(err, ErrNotFound) || termsOf(ctx).conditional() {
 			t.Repeated = err == nil
@@ -133,7 +135,7 @@ func (s *Scheduler) replace(ctx context.Context, p *plan) (Task, error) {
 }
 
 // move writes a new record for a task that is pending or ready.
-func (s *Scheduler) move(ctx context.Context, id string, by admission, change func(*fields, *write)) (Task, error) {
+func (s *Scheduler) move(ctx context.Context, id string, by admission, change func(*record.Fields, *write)) (Task, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	n, sl, err := s.acquire(ctx, id)
@@ -153,9 +155,9 @@ func (s *Scheduler) move(ctx context.Context, id string, by admission, change fu
 	rec := s.book.fields(sl)
 	w := write{slot: n, op: opMove, fired: sl.flags&prompt != 0}
 	change(&rec, &w)
-	rec.revision++
+	rec.Revision++
 	t := s.describe(id, &rec, Pending)
-	w.at, w.rec = rec.next, rec.encode(nil)
+	w.at, w.rec = rec.Next, rec.Append(nil)
 	if err := s.admitLocked(int(sl.shard), 0, len(w.rec)-len(s.book.record(sl))); err != nil {
 		s.unlock()
 		return Task{}, err

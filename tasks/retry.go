@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 	"unicode/utf8"
+
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 const maxReason = 1 << 10 // bytes of a last error
@@ -106,7 +108,7 @@ func (s *Scheduler) ackLocked(n uint32, sl *slot, c *call, i int) {
 	t := s.byNumber[sl.topic]
 	t.counts.Delivered++
 	l := s.open[n]
-	s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasDelivered, nonce: l.nonce, created: recordCreated(s.book.record(sl))})
+	s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasDelivered, nonce: l.nonce, created: record.Created(s.book.record(sl))})
 	s.noteLocked(EventDelivered, sl, Event{Attempt: int(l.attempt)})
 	s.closeLocked(n)
 	s.setLocked(sl, finishing)
@@ -120,8 +122,8 @@ func (s *Scheduler) failLocked(n uint32, sl *slot, reason string, pause *time.Du
 	t.counts.Failed++
 	s.failures.failed(t.name, reason)
 	l := s.open[n]
-	if t.settings.Retry.over(l.attempt, s.now()-recordDue(s.book.record(sl))) {
-		s.deadLocked(n, sl, recExhausted, reason, c, i)
+	if t.settings.Retry.over(l.attempt, s.now()-record.Due(s.book.record(sl))) {
+		s.deadLocked(n, sl, record.Exhausted, reason, c, i)
 		return
 	}
 	d := t.settings.Retry.pause(l.attempt)
@@ -131,8 +133,8 @@ func (s *Scheduler) failLocked(n uint32, sl *slot, reason string, pause *time.Du
 	now := s.now()
 	s.noteLocked(EventRetried, sl, Event{Attempt: int(l.attempt), Err: reason})
 	// Not before the deadline either, if the clock was set back since.
-	sl.next = max(now+roundUpMillis(d), recordDue(s.book.record(sl)))
-	s.endAttemptLocked(n, sl, recPending, sl.next, reason)
+	sl.next = max(now+roundUpMillis(d), record.Due(s.book.record(sl)))
+	s.endAttemptLocked(n, sl, record.Pending, sl.next, reason)
 	s.armLocked(n, sl, now)
 	s.sendLocked(write{slot: n, op: opRecord}, c, i)
 }
@@ -142,7 +144,7 @@ func (s *Scheduler) buryLocked(n uint32, sl *slot, reason string, c *call, i int
 	t := s.byNumber[sl.topic]
 	t.counts.Failed++
 	s.failures.failed(t.name, reason)
-	s.deadLocked(n, sl, recBuried, reason, c, i)
+	s.deadLocked(n, sl, record.Buried, reason, c, i)
 }
 
 // deadLocked ends an attempt, and with it the task. The state of its record says why.
@@ -160,10 +162,10 @@ func (s *Scheduler) deadLocked(n uint32, sl *slot, state uint8, reason string, c
 // endAttemptLocked closes the delivery and writes its end into the task's record.
 func (s *Scheduler) endAttemptLocked(n uint32, sl *slot, state uint8, next int64, reason string) {
 	f := s.book.fields(sl)
-	f.state, f.next, f.attempt = state, next, s.open[n].attempt
-	f.flags &^= flagClaimed | flagLease
-	f.lastError = []byte(cut(reason, maxReason))
-	s.scratch = f.encode(s.scratch[:0])
+	f.State, f.Next, f.Attempt = state, next, s.open[n].attempt
+	f.Flags &^= record.Claimed | record.HasLease
+	f.LastError = []byte(cut(reason, maxReason))
+	s.scratch = f.Append(s.scratch[:0])
 	s.book.rewrite(n, s.scratch)
 	s.closeLocked(n)
 }

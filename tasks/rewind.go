@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // watch has the ledger tell what becomes of shards behind this process's back: its
@@ -240,7 +241,7 @@ func (s *Scheduler) buryAgain(shard int, h *holding, dead []recovery.Ref) (begun
 		return 0, nil
 	}
 	err = s.ledger.Get(s.ctx, shard, refs, func(i int, e recovery.Entry) {
-		f, err := decode(e.Data)
+		f, err := record.Decode(e.Data)
 		if err != nil {
 			return // it is kept where it is
 		}
@@ -252,13 +253,13 @@ func (s *Scheduler) buryAgain(shard int, h *holding, dead []recovery.Ref) (begun
 		}
 		delete(locked, refs[i].ID)
 		died := s.now()
-		f.state, f.next = recDead, died
-		f.flags &^= flagClaimed | flagLease
-		f.lastError = []byte("dead; the ledger has lost why")
-		s.scratch = f.encode(s.scratch[:0])
+		f.State, f.Next = record.Dead, died
+		f.Flags &^= record.Claimed | record.HasLease
+		f.LastError = []byte("dead; the ledger has lost why")
+		s.scratch = f.Append(s.scratch[:0])
 		s.book.rewrite(n, s.scratch)
 		sl := s.book.slot(n)
-		sl.topic, sl.shard, sl.stored, sl.state = s.keptTopic(f.topic).number, uint16(shard), e.Spot.At, vacant
+		sl.topic, sl.shard, sl.stored, sl.state = s.keptTopic(f.Topic).number, uint16(shard), e.Spot.At, vacant
 		s.setLocked(sl, burying)
 		// The confirmation counts it again. It may have been who was dead the longest.
 		s.leaveGraveLocked(s.byNumber[sl.topic], shard, e.ID, math.MinInt64)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // Tests of a storage that loses confirmed writes. Each runs for one node and for two.
@@ -113,18 +114,18 @@ func TestRewoundUnderAConfirmedWrite(t *testing.T) {
 			rewoundBubble(t, nil, func(t *testing.T, r *rewindRig) {
 				_, err := r.Schedule(t.Context(), Request{ID: "old", Topic: "x", Delay: time.Hour})
 				want(t, "Schedule", err, nil)
-				var before fields
+				var before record.Fields
 				var filed recovery.Spot
 				want(t, "Find", r.ledger.(recovery.Finder).Find(t.Context(), "old", func(e recovery.Entry) {
 					filed = e.Spot
-					before, _ = decode(slices.Clone(e.Data))
+					before, _ = record.Decode(slices.Clone(e.Data))
 				}), nil)
 
 				r.storage.lose = func(b *recovery.Batch) {
 					c := b.At(0)
 					undo := recovery.Change{ID: c.ID, From: c.To, To: c.From}
 					if !c.Creation() {
-						undo.Data = before.encode(nil)
+						undo.Data = before.Append(nil)
 					}
 					var loss recovery.Batch
 					loss.Add(undo)

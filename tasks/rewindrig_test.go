@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // Forgetful is a storage that loses writes when a test says so.
@@ -155,8 +156,8 @@ func (r *rewindRig) loses(loss *recovery.Batch) {
 
 // strayed is a record of a finished task that the storage brings back.
 func strayed(id string, due int64) recovery.Change {
-	rec := fields{flags: flagChosenID, revision: 1, due: due, next: due, topic: []byte("x")}
-	return recovery.Change{ID: []byte(id), To: recovery.Spot{Place: recovery.Pending, At: due}, Data: rec.encode(nil)}
+	rec := record.Fields{Flags: record.ChosenID, Revision: 1, Due: due, Next: due, Topic: []byte("x")}
+	return recovery.Change{ID: []byte(id), To: recovery.Spot{Place: recovery.Pending, At: due}, Data: rec.Append(nil)}
 }
 
 // held are the records in the storage, by id, with the times at which they are filed.

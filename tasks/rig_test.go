@@ -16,6 +16,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // A rig is a scheduler under test, on a memory ledger that fails as it is told.
@@ -245,17 +246,17 @@ func want(t testing.TB, what string, err, kind error) {
 }
 
 // held is where the ledger has the record of an id, and what it says.
-func (r *rig) held(id string) (recovery.Spot, fields) {
+func (r *rig) held(id string) (recovery.Spot, record.Fields) {
 	r.t.Helper()
 	var spot recovery.Spot
-	var f fields
+	var f record.Fields
 	take := func(e recovery.Entry) {
 		if spot.Place != recovery.Nowhere {
 			r.t.Fatalf("the ledger has %q twice", id)
 		}
 		spot = e.Spot
 		var err error
-		if f, err = decode(bytes.Clone(e.Data)); err != nil {
+		if f, err = record.Decode(bytes.Clone(e.Data)); err != nil {
 			r.t.Fatalf("the record of %q: %v", id, err)
 		}
 	}
@@ -269,7 +270,7 @@ func (r *rig) held(id string) (recovery.Spot, fields) {
 }
 
 // inLedger fails the test unless the ledger has the id in this place.
-func (r *rig) inLedger(id string, place recovery.Place) fields {
+func (r *rig) inLedger(id string, place recovery.Place) record.Fields {
 	r.t.Helper()
 	spot, f := r.held(id)
 	if spot.Place != place {

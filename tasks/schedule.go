@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // A plan is a request that has been checked, with the record that it makes.
@@ -80,7 +80,7 @@ func (s *Scheduler) plan(r *Request, by admission) (plan, error) {
 	if len(r.Payload) > s.cfg.MaxPayload {
 		return plan{}, fmt.Errorf("%w: payload must be at most %d bytes", ErrTooLarge, s.cfg.MaxPayload)
 	}
-	headers := encodeHeaders(r.Headers)
+	headers := record.EncodeHeaders(r.Headers)
 	if len(headers) > MaxHeaderBytes {
 		return plan{}, fmt.Errorf("%w: headers must be at most %d bytes together", ErrTooLarge, MaxHeaderBytes)
 	}
@@ -90,15 +90,15 @@ func (s *Scheduler) plan(r *Request, by admission) (plan, error) {
 	}
 	p.print = r.fingerprint(headers)
 	p.buf = buffers.Get().(*[]byte)
-	rec := fields{
-		revision: 1, due: due, next: due, created: wall.UnixMilli(), fingerprint: p.print,
-		topic: []byte(r.Topic), headers: headers, group: []byte(r.Group),
-		maxLateness: roundUpMillis(r.MaxLateness), payload: r.Payload,
+	rec := record.Fields{
+		Revision: 1, Due: due, Next: due, Created: wall.UnixMilli(), Fingerprint: p.print,
+		Topic: []byte(r.Topic), Headers: headers, Group: []byte(r.Group),
+		MaxLateness: roundUpMillis(r.MaxLateness), Payload: r.Payload,
 	}
 	if chosen {
-		rec.flags = flagChosenID
+		rec.Flags = record.ChosenID
 	}
-	p.rec = rec.encode((*p.buf)[:0])
+	p.rec = rec.Append((*p.buf)[:0])
 	return p, nil
 }
 
@@ -119,22 +119,6 @@ func (f *faults) deadline(now, due time.Time, delay time.Duration) int64 {
 
 // NewID makes an id as Schedule does: a UUIDv7.
 func NewID() string { return uuid.Must(uuid.NewV7()).String() }
-
-func encodeHeaders(headers map[string]string) []byte {
-	if len(headers) == 0 {
-		return nil
-	}
-	names := make([]string, 0, len(headers))
-	for name := range headers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	var raw []byte
-	for _, name := range names {
-		raw = appendHeader(raw, name, headers[name])
-	}
-	return raw
-}
 
 // fingerprint tells requests apart by what was asked for: a delay counts as it
 // was given, not as the deadline that it makes.
@@ -305,7 +289,7 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 			return 0, errCollision
 		}
 		sl := s.book.slot(n)
-		same := func() bool { return recordFingerprint(s.book.record(sl)) == p.print }
+		same := func() bool { return record.Fingerprint(s.book.record(sl)) == p.print }
 		switch {
 		case sl.state == creating && same():
 			sl.flags |= wanted

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // Settle ends (or extends) deliveries by their receipts, and returns once the
@@ -156,7 +158,7 @@ func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *call, i int, grant 
 		return
 	}
 	if l, ok := s.open[n]; sl.state == delivering && ok {
-		if l.nonce != r.nonce || recordRevision(s.book.record(sl)) != r.revision {
+		if l.nonce != r.nonce || record.Revision(s.book.record(sl)) != r.revision {
 			a.Err = fmt.Errorf("%w: the task was handed out again", ErrStale)
 			return
 		}
@@ -184,13 +186,13 @@ func (s *Scheduler) resumeLocked(n uint32, sl *slot, r *receipt) bool {
 	if sl.state != pending && sl.state != ready || uint32(r.nonce>>32) == s.holdingLocked(int(sl.shard)).run {
 		return false
 	}
-	f, err := decode(s.book.record(sl))
-	if err != nil || f.created != r.created || f.revision != r.revision {
+	f, err := record.Decode(s.book.record(sl))
+	if err != nil || f.Created != r.created || f.Revision != r.revision {
 		return false
 	}
-	next := f.attempt + 1
-	if f.flags&flagClaimed != 0 {
-		next = f.attempt
+	next := f.Attempt + 1
+	if f.Flags&record.Claimed != 0 {
+		next = f.Attempt
 	}
 	if r.attempt != next {
 		return false

@@ -163,8 +163,8 @@ func TestReleasesDuringOutage(t *testing.T) {
 		}
 		release()
 		pass(time.Second)
-		if f := r.inLedger("t", recovery.Pending); f.attempt != 3 {
-			t.Errorf("%d attempts are recorded, want 3", f.attempt)
+		if f := r.inLedger("t", recovery.Pending); f.Attempt != 3 {
+			t.Errorf("%d attempts are recorded, want 3", f.Attempt)
 		}
 		r.ack(d)
 	})
@@ -185,8 +185,8 @@ func TestCancelGivenUpBehindARetry(t *testing.T) {
 		want(t, "Cancel", r.Cancel(t.Context(), "t"), ErrUnavailable)
 		release()
 		pass(time.Second)
-		if f := r.inLedger("t", recovery.Pending); f.attempt != 3 {
-			t.Errorf("%d attempts are recorded, want 3", f.attempt)
+		if f := r.inLedger("t", recovery.Pending); f.Attempt != 3 {
+			t.Errorf("%d attempts are recorded, want 3", f.Attempt)
 		}
 		r.checkConsistency()
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // A spoolRig is a rig with a spool, which fails as it is told too.
@@ -314,7 +315,7 @@ func TestSpoolBuriesInTheLedger(t *testing.T) {
 		}
 		r.faulty.Heal()
 		r.wantSpool(0, 1)
-		if f := r.inLedger(id, recovery.Dead); string(f.lastError) != "no" || f.state != recBuried {
+		if f := r.inLedger(id, recovery.Dead); string(f.LastError) != "no" || f.State != record.Buried {
 			t.Errorf("the dead record: %+v", f)
 		}
 	})

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // In a topic with a Spread, a task whose deadline has come does not become ready for its
@@ -29,7 +31,7 @@ func offset(id []byte, window time.Duration) int64 {
 // attempt is not the first one, or was asked for by Fire.
 func (s *Scheduler) enterWindowLocked(t *topic, sl *slot) bool {
 	rec := s.book.record(sl)
-	if sl.flags&(windowed|prompt) != 0 || recordAttempt(rec) != 0 || recordNext(rec) != recordDue(rec) {
+	if sl.flags&(windowed|prompt) != 0 || record.Attempt(rec) != 0 || record.Next(rec) != record.Due(rec) {
 		return false
 	}
 	sl.next += offset(s.book.id(sl), t.settings.Spread)
@@ -40,7 +42,7 @@ func (s *Scheduler) enterWindowLocked(t *topic, sl *slot) bool {
 // leaveWindowLocked takes a task out of its place: its time is what its record says.
 func (s *Scheduler) leaveWindowLocked(sl *slot) {
 	if sl.flags&windowed != 0 {
-		sl.next = recordNext(s.book.record(sl))
+		sl.next = record.Next(s.book.record(sl))
 		sl.flags &^= windowed
 	}
 }
@@ -48,7 +50,7 @@ func (s *Scheduler) leaveWindowLocked(sl *slot) {
 // deadlineLocked is when a delivery should begin at the latest: what lateness is measured
 // against. first tells that it is the first one.
 func (s *Scheduler) deadlineLocked(t *topic, sl *slot, first bool) int64 {
-	due := recordDue(s.book.record(sl))
+	due := record.Due(s.book.record(sl))
 	switch {
 	case sl.flags&windowed != 0:
 		return sl.next

@@ -152,8 +152,8 @@ func TestInsideTheWindow(t *testing.T) {
 			if task := r.get(id); task.State != Pending || !task.Due.Equal(due) || !task.Next.Equal(at) {
 				t.Fatalf("in its window: %+v; its place is %v", task, at)
 			}
-			if spot, f := r.held(id); spot.At != due.UnixMilli() || f.next != f.due {
-				t.Fatalf("the ledger has %+v, next %d", spot, f.next)
+			if spot, f := r.held(id); spot.At != due.UnixMilli() || f.Next != f.Due {
+				t.Fatalf("the ledger has %+v, next %d", spot, f.Next)
 			}
 		}
 		if n := r.faulty.Calls(ledgertest.Apply); n > writes+early {

@@ -269,8 +269,8 @@ func TestRetryIsArmedBeforeItIsRecorded(t *testing.T) {
 				}
 				release()
 				pass(0)
-				if f := r.inLedger("t", recovery.Pending); f.attempt != 1 || len(f.lastError) == 0 {
-					t.Errorf("recorded: attempt %d, last error %q", f.attempt, f.lastError)
+				if f := r.inLedger("t", recovery.Pending); f.Attempt != 1 || len(f.LastError) == 0 {
+					t.Errorf("recorded: attempt %d, last error %q", f.Attempt, f.LastError)
 				}
 				r.ack(d)
 				r.wantEnd(recovery.Nowhere, 0)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // A transition is one row of the table of states: it takes the task "t" of the
@@ -23,7 +24,7 @@ type transition struct {
 	undone   State              // where t ends if its write was never sent; 0: nowhere
 	kept     bool               // the write is sent even though its caller has gone
 	silent   bool               // no caller waits for the write
-	check    func(before, after fields) error
+	check    func(before, after record.Fields) error
 }
 
 var transitions = []transition{
@@ -35,7 +36,7 @@ var transitions = []transition{
 			return err
 		},
 		busy: creating, place: recovery.Pending, state: Pending, gone: true,
-		check: func(_, after fields) error { return wantFields(after, 1, 0, recPending) },
+		check: func(_, after record.Fields) error { return wantFields(after, 1, 0, record.Pending) },
 	},
 	{
 		name: "pending, Reschedule", from: inAnHour,
@@ -44,11 +45,11 @@ var transitions = []transition{
 			return err
 		},
 		busy: moving, place: recovery.Pending, state: Pending, undone: Pending,
-		check: func(before, after fields) error {
-			if after.due-before.due < time.Hour.Milliseconds() {
-				return fmt.Errorf("due moved from %d to %d", before.due, after.due)
+		check: func(before, after record.Fields) error {
+			if after.Due-before.Due < time.Hour.Milliseconds() {
+				return fmt.Errorf("due moved from %d to %d", before.Due, after.Due)
 			}
-			return wantFields(after, 2, 0, recPending)
+			return wantFields(after, 2, 0, record.Pending)
 		},
 	},
 	{
@@ -63,7 +64,7 @@ var transitions = []transition{
 		name: "pending, Fire", from: inAnHour,
 		do:   func(r *rig) error { _, err := r.Fire(r.t.Context(), "t"); return err },
 		busy: moving, place: recovery.Pending, state: Ready, undone: Pending,
-		check: func(_, after fields) error { return wantFields(after, 2, 0, recPending) },
+		check: func(_, after record.Fields) error { return wantFields(after, 2, 0, record.Pending) },
 	},
 	{
 		name: "pending, Replace", from: inAnHour,
@@ -72,11 +73,11 @@ var transitions = []transition{
 			return err
 		},
 		busy: moving, place: recovery.Pending, state: Pending, undone: Pending,
-		check: func(_, after fields) error {
-			if string(after.payload) != "2" {
-				return fmt.Errorf("payload %q", after.payload)
+		check: func(_, after record.Fields) error {
+			if string(after.Payload) != "2" {
+				return fmt.Errorf("payload %q", after.Payload)
 			}
-			return wantFields(after, 2, 0, recPending)
+			return wantFields(after, 2, 0, record.Pending)
 		},
 	},
 	{
@@ -101,11 +102,11 @@ var transitions = []transition{
 			return err
 		},
 		busy: claiming, place: recovery.Pending, state: Delivering, late: Ready, undone: Ready,
-		check: func(_, after fields) error {
-			if after.flags&flagClaimed == 0 {
+		check: func(_, after record.Fields) error {
+			if after.Flags&record.Claimed == 0 {
 				return errors.New("the attempt is not marked as claimed")
 			}
-			return wantFields(after, 1, 1, recPending)
+			return wantFields(after, 1, 1, record.Pending)
 		},
 	},
 	{
@@ -115,18 +116,18 @@ var transitions = []transition{
 	{
 		name: "delivering, Bury", from: handedOut, do: settleT(Verdict{Verb: Bury, Reason: "beyond repair"}),
 		busy: burying, place: recovery.Dead, state: Dead, kept: true,
-		check: func(_, after fields) error {
-			if string(after.lastError) != "beyond repair" {
-				return fmt.Errorf("last error %q", after.lastError)
+		check: func(_, after record.Fields) error {
+			if string(after.LastError) != "beyond repair" {
+				return fmt.Errorf("last error %q", after.LastError)
 			}
-			return wantFields(after, 1, 1, recBuried)
+			return wantFields(after, 1, 1, record.Buried)
 		},
 	},
 	{
 		name: "delivering, attempts exhausted", settings: TopicSettings{Retry: Retry{MaxAttempts: 1}},
 		from: handedOut, do: settleT(Verdict{Verb: Release}),
 		busy: burying, place: recovery.Dead, state: Dead, kept: true,
-		check: func(_, after fields) error { return wantFields(after, 1, 1, recExhausted) },
+		check: func(_, after record.Fields) error { return wantFields(after, 1, 1, record.Exhausted) },
 	},
 	{
 		name: "delivering, lease out of the last attempt", settings: TopicSettings{Retry: Retry{MaxAttempts: 1}},
@@ -147,7 +148,7 @@ var transitions = []transition{
 			return err
 		},
 		busy: requeuing, place: recovery.Pending, state: Ready, undone: Dead,
-		check: func(_, after fields) error { return wantFields(after, 2, 0, recPending) },
+		check: func(_, after record.Fields) error { return wantFields(after, 2, 0, record.Pending) },
 	},
 	{
 		name: "dead, DeleteDead", from: buried,
@@ -208,9 +209,9 @@ func buried(r *rig) {
 	}
 }
 
-func wantFields(f fields, revision, attempt uint32, state uint8) error {
-	if f.revision != revision || f.attempt != attempt || f.state != state {
-		return fmt.Errorf("revision %d, attempt %d, state %d; want %d, %d, %d", f.revision, f.attempt, f.state, revision, attempt, state)
+func wantFields(f record.Fields, revision, attempt uint32, state uint8) error {
+	if f.Revision != revision || f.Attempt != attempt || f.State != state {
+		return fmt.Errorf("revision %d, attempt %d, state %d; want %d, %d, %d", f.Revision, f.Attempt, f.State, revision, attempt, state)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // A twin is a record of an id that memory has in another shard: an earlier version created
@@ -27,8 +28,8 @@ type twin struct {
 
 // sawLocked notes what memory's task is.
 func (s *Scheduler) sawLocked(t *twin, sl *slot) {
-	if rec := s.book.record(sl); len(rec) > recordFixed && int(sl.shard) != t.shard {
-		t.seen.created, t.seen.revision = recordCreated(rec), recordRevision(rec)
+	if rec := s.book.record(sl); record.Whole(rec) && int(sl.shard) != t.shard {
+		t.seen.created, t.seen.revision = record.Created(rec), record.Revision(rec)
 	}
 }
 
@@ -93,12 +94,12 @@ func (s *Scheduler) assertTwins(moved []recovery.Refiling) {
 // finishedLocked reports whether this process has finished the task of a record that it reads.
 // The record may be a twin that was created later than the finished task: that one is another
 // task, whose id is registered again, because the finished one has taken its entry out.
-func (s *Scheduler) finishedLocked(e *recovery.Entry, f *fields, h *holding) bool {
+func (s *Scheduler) finishedLocked(e *recovery.Entry, f *record.Fields, h *holding) bool {
 	past := s.outcomes.findSince(s.book.index.hash(e.ID), h.past)
 	switch {
 	case past.kind == 0:
 		return false
-	case past.covers(f.created):
+	case past.covers(f.Created):
 		return true
 	case s.ended:
 		return false
@@ -146,8 +147,8 @@ func (s *Scheduler) resolveTwin(t *twin) (newer bool, filing []recovery.Refiling
 }
 
 // isNewer reports whether a twin is newer than memory's task.
-func (t *twin) isNewer(f *fields) bool {
-	return cmp.Or(cmp.Compare(f.created, t.seen.created), cmp.Compare(f.revision, t.seen.revision)) > 0
+func (t *twin) isNewer(f *record.Fields) bool {
+	return cmp.Or(cmp.Compare(f.Created, t.seen.created), cmp.Compare(f.Revision, t.seen.revision)) > 0
 }
 
 // decideTwin deletes a twin, or has memory take it up and deletes the record that it had. It
@@ -158,7 +159,7 @@ func (s *Scheduler) decideTwin(t *twin, e recovery.Entry) (newer bool, filing []
 	if s.ended || s.holdingLocked(t.shard) != t.h || !t.h.takes() {
 		return false, nil, false, false
 	}
-	f, err := decode(e.Data)
+	f, err := record.Decode(e.Data)
 	if err != nil {
 		return false, nil, false, false // it is kept where it is
 	}

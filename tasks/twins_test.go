@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // put writes a record into a shard behind the node's back.
-func (m *mate) put(shard int, id string, f fields) {
+func (m *mate) put(shard int, id string, f record.Fields) {
 	m.c.t.Helper()
 	var b recovery.Batch
-	b.Add(recovery.Change{ID: []byte(id), To: recovery.Spot{Place: recovery.Pending, At: f.next}, Data: f.encode(nil)})
+	b.Add(recovery.Change{ID: []byte(id), To: recovery.Spot{Place: recovery.Pending, At: f.Next}, Data: f.Append(nil)})
 	if err := m.member.Apply(m.c.t.Context(), shard, &b); err != nil {
 		m.c.t.Fatal("Apply:", err)
 	}
@@ -41,9 +42,9 @@ func TestTwins(t *testing.T) {
 			if i%2 == 0 {
 				first, second = other, own
 			}
-			rec := func(created int64, revision uint32, text string) fields {
+			rec := func(created int64, revision uint32, text string) record.Fields {
 				due := now + time.Hour.Milliseconds() + int64(i)
-				return fields{flags: flagChosenID, revision: revision, due: due, next: due, created: created, topic: []byte("t"), payload: []byte(text)}
+				return record.Fields{Flags: record.ChosenID, Revision: revision, Due: due, Next: due, Created: created, Topic: []byte("t"), Payload: []byte(text)}
 			}
 			a.put(first, id, rec(now, 7, `"older"`))
 			if i%3 == 0 {
@@ -92,7 +93,7 @@ func TestTwinsOfWhatIsDelivered(t *testing.T) {
 					t.Fatal(ds, err)
 				}
 				due := time.Now().Add(time.Minute).UnixMilli()
-				newer := fields{flags: flagChosenID, revision: 1, due: due, next: due, created: time.Now().UnixMilli() + 1, topic: []byte("t"), payload: []byte(`"newer"`)}
+				newer := record.Fields{Flags: record.ChosenID, Revision: 1, Due: due, Next: due, Created: time.Now().UnixMilli() + 1, Topic: []byte("t"), Payload: []byte(`"newer"`)}
 				shard := (a.terms.ShardOf([]byte("x")) + 1) % crewShards
 				a.put(shard, "x", newer)
 				(*memory)(a.Scheduler).Lock([]recovery.Entry{{Shard: shard, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}})
@@ -151,14 +152,14 @@ func TestTwinsOfWhatIsFinished(t *testing.T) {
 					}
 				}
 				due := time.Now().Add(time.Minute).UnixMilli()
-				other := fields{flags: flagChosenID, revision: 1, due: due, next: due, created: task.Created.UnixMilli() + row.later, topic: []byte("t"), payload: []byte(`"other"`)}
+				other := record.Fields{Flags: record.ChosenID, Revision: 1, Due: due, Next: due, Created: task.Created.UnixMilli() + row.later, Topic: []byte("t"), Payload: []byte(`"other"`)}
 				e := recovery.Entry{Shard: (a.terms.ShardOf([]byte("x")) + 1) % crewShards, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}
 				a.put(e.Shard, "x", other)
 				m := (*memory)(a.Scheduler)
 				if locked := m.Lock([]recovery.Entry{e}); len(locked) != 1 {
 					t.Fatalf("locked: %v", locked)
 				}
-				e.Data = other.encode(nil)
+				e.Data = other.Append(nil)
 				m.Resolve(e, true)
 				pass(time.Second)
 				for _, n := range []*mate{a, b} {

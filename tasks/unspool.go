@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // This file moves what is spooled to the ledger, once that answers again.
@@ -109,11 +110,11 @@ func (s *Scheduler) unspoolChangeLocked(c *recovery.Change, w *write, sl *slot) 
 	c.Data = s.book.record(sl)
 	if sl.state == burying {
 		f := s.book.fields(sl)
-		f.state = recPending
-		s.scratch = f.encode(s.scratch[:0])
+		f.State = record.Pending
+		s.scratch = f.Append(s.scratch[:0])
 		c.Data = s.scratch
 	}
-	w.at = recordNext(c.Data)
+	w.at = record.Next(c.Data)
 	c.From, c.To = recovery.Spot{}, recovery.Spot{Place: recovery.Pending, At: w.at}
 	s.spool.targets[w.slot] = w.shard
 	s.lineLocked(sl).moving++

@@ -88,8 +88,8 @@ func TestMovesInsideTheWindow(t *testing.T) {
 		_, err := r.Reschedule(t.Context(), id, Move{Payload: []byte(`1`)})
 		want(t, "Reschedule", err, nil)
 		stands(due)
-		if f := r.inLedger(id, recovery.Pending); f.next != f.due {
-			t.Errorf("the ledger has next %d, due %d", f.next, f.due)
+		if f := r.inLedger(id, recovery.Pending); f.Next != f.Due {
+			t.Errorf("the ledger has next %d, due %d", f.Next, f.Due)
 		}
 		pass(time.Minute)
 		task, err := r.Reschedule(t.Context(), id, Move{Delay: ptr(time.Duration(0))})
@@ -203,8 +203,8 @@ func TestRepairInsideTheWindow(t *testing.T) {
 		pass(time.Second)
 		r.forget("t1")
 		pass(10 * time.Second)
-		if spot, f := r.held("t1"); spot.At != due.UnixMilli() || f.next != f.due || r.Stats().AuditRepaired != 1 {
-			t.Errorf("written again at %+v, next %d", spot, f.next)
+		if spot, f := r.held("t1"); spot.At != due.UnixMilli() || f.Next != f.Due || r.Stats().AuditRepaired != 1 {
+			t.Errorf("written again at %+v, next %d", spot, f.Next)
 		}
 		r.checkConsistency()
 	})
