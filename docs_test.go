@@ -73,7 +73,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// Every test that a page names exists: a promise without its test is a claim.
+// Every test that a page names exists: a promise without its test is only a claim.
 func TestNamedTestsExist(t *testing.T) {
 	var code strings.Builder
 	for path, text := range files(t, ".go") {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// A build with the tag fault panics at SIGUSR1, where nothing recovers: so a test sees what
-// a service manager makes of a defect.
+// A build with the tag fault panics at SIGUSR1, where no recover catches it: a test so sees how a
+// service manager treats a defect.
 func init() {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR1)

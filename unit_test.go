@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// A unit is what the systemd unit says of the server.
+// A unit is what the systemd unit declares about the server.
 type unit struct {
 	command  []string // without the path of the binary
 	restart  string
@@ -83,8 +83,8 @@ func (u unit) run(t *testing.T, binary string, env []string, serving func(p *os.
 	return cmd.ProcessState.ExitCode(), errs.String()
 }
 
-// What systemd makes of each end of the server: after a panic it is started again, after a
-// wrong setting it is not, nor when somebody else has its data, nor when it was told to stop.
+// The result of systemd for each end of the server: after a panic it is started again. After a
+// wrong setting it is not, nor when another process has its data, nor when it was asked to stop.
 func TestUnitAndExitCodes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the binary")

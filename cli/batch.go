@@ -34,9 +34,9 @@ type batchRun struct {
 	reasons  []error // of the first of them
 }
 
-// scheduleBatch schedules each line of a file. A line that cannot be read ends it, a task
-// that is refused does not. What was taken stays taken; with ids in the file, all of it
-// may be repeated.
+// scheduleBatch schedules each line of a file. A line that cannot be read ends it, a task that is
+// refused does not. Accepted tasks stay accepted; if the lines have ids, the whole file may be
+// repeated.
 func (s *session) scheduleBatch(ctx context.Context, name string) error {
 	file := os.Stdin
 	if name != "-" {
@@ -114,7 +114,7 @@ func readRequest(line []byte) (client.Request, error) {
 		Headers: t.Headers, MaxLateness: time.Duration(t.MaxLateness), Group: t.Group}, nil
 }
 
-// send schedules what has gathered, and reports it.
+// send schedules the collected lines, and reports the outcome.
 func (b *batchRun) send(ctx context.Context) error {
 	if len(b.requests) == 0 {
 		return nil

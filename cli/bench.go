@@ -13,9 +13,8 @@ import (
 	"github.com/lapsehq/lapse/cli/bench"
 )
 
-// benchmark is the command that measures. It takes nothing but the token from the
-// environment: a LAPSE_REDIS that is meant for the server is not to be put under
-// load by accident.
+// benchmark is the command that measures. From the environment it takes only the token, so that it
+// does not put a LAPSE_REDIS that is meant for the server under load by accident.
 type benchmark struct {
 	Workload  []string `env:"-" placeholder:"NAME,..." help:"single, batch, burst, steady, memory, restart. Default: all that are possible."`
 	Ledger    []string `env:"-" placeholder:"NAME,..." help:"memory, disk, redis. Default: memory and disk, and redis if there is a URL."`
@@ -41,7 +40,7 @@ func (*benchmark) Help() string {
 		" if a task was early, lost, or delivered again without a reason. See docs/benchmarks.md."
 }
 
-// Run measures, and prints what was measured also when it could not go on.
+// Run measures. It prints the measured figures also when it could not go on.
 func (b *benchmark) Run(ctx context.Context, std streams, bad *faults) error {
 	o := bench.Options{
 		Workloads: b.Workload, Ledgers: b.Ledger, Redis: b.Redis, Dir: b.Dir, Server: b.Server, HTTP: b.HTTP,
@@ -58,7 +57,7 @@ func (b *benchmark) Run(ctx context.Context, std streams, bad *faults) error {
 	if err := bad.err(); err != nil {
 		return err
 	}
-	redis.SetLogger(redisLog{slog.New(slog.DiscardHandler)}) // the error of the run says it, once
+	redis.SetLogger(redisLog{slog.New(slog.DiscardHandler)}) // the error of the run has it
 	report, err := bench.Run(ctx, o)
 	if report != nil {
 		err = errors.Join(err, report.Err())

@@ -59,7 +59,7 @@ func TestBenchRefused(t *testing.T) {
 	}
 }
 
-// A token is no argument, which everybody on the machine could read.
+// A token is not an argument, since every user of the machine could read it.
 func TestBenchToken(t *testing.T) {
 	var text string
 	s := canned(t, func(w http.ResponseWriter, r *http.Request) {

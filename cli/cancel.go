@@ -40,7 +40,7 @@ func (c *cancel) Run(ctx context.Context, std streams, bad *faults) error {
 	})
 }
 
-// groupCancelled names those that were too late to cancel.
+// groupCancelled names the tasks that were too late to cancel.
 func groupCancelled(w io.Writer, group string, done *client.GroupCancelled) {
 	fmt.Fprintf(w, "%d tasks of the group %s are cancelled\n", done.Cancelled, group)
 	if n := len(done.Delivering) + done.MoreDelivering; n > 0 {

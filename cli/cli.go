@@ -51,13 +51,12 @@ const description = "Lapse makes things happen the moment their time runs out.\n
 // streams are where a command writes.
 type streams struct{ out, err io.Writer }
 
-// extraWays are ways of delivery that the program has brought along.
+// extraWays are the ways of delivery of the calling program.
 type extraWays []tasks.Way
 
-// Main runs the command line and returns the exit code. Topics of a server may choose
-// the ways of delivery that are passed in, besides those that Lapse has itself: so a
-// program of a few lines is a Lapse with a way of its own. They stay the caller's: when
-// Main has returned they are no longer in use.
+// Main runs the command line and returns the exit code. Topics of a server may choose the passed
+// ways of delivery, besides those of Lapse: a program of a few lines is a Lapse with a way of its
+// own. The caller closes the ways: when Main has returned they are no longer in use.
 func Main(args []string, ways ...tasks.Way) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -105,7 +104,7 @@ func parse(args []string, std streams, grammar *commands, file *configFile, bad 
 	}
 	command, err := parser.Parse(reorderArgs(args))
 	if helped {
-		return nil, nil // kong goes on after printing it, and finds fault with the rest
+		return nil, nil // kong goes on after the help, and reports other faults
 	}
 	return command, err
 }

@@ -74,9 +74,9 @@ func completedFrom(node *kong.Node, c completed) []completed {
 	return append([]completed{c}, below...)
 }
 
-// writeBash writes a script for bash, or for zsh, which runs the same function by way of its
-// bashcompinit. A word that is neither a command here nor a flag, as the value of a flag, is
-// passed over.
+// writeBash writes a script for bash, or for zsh, which runs the same function through its
+// bashcompinit. A word that is neither a command here nor a flag, such as the value of a flag, is
+// skipped.
 func writeBash(w *strings.Builder, all []completed, zsh bool) {
 	shell := "bash"
 	if zsh {

@@ -53,7 +53,7 @@ type choice struct {
 	All   bool     `env:"-" help:"All dead tasks of the topic."`
 }
 
-// check returns the ids; there is at least one, unless all are meant.
+// check returns the ids. There is at least one, unless all are selected.
 func (c *choice) check(bad *faults) []string {
 	if c.All == (len(c.IDs) > 0) {
 		bad.add("id: give ids, or --all, not both")

@@ -1,24 +1,22 @@
-// Package cli is the command line, and the place where everything is put
-// together: no other package knows all the others.
+// Package cli is the command line. It assembles the program: no other package imports all the
+// others.
 //
-// `lapse serve` reads as the boot order: settings, ledger, scheduler, HTTP
-// server; and, in the other direction, the shutdown. The address is bound
-// before the ledger is opened (that of probes too, listen.go), so that a second server is refused
-// before it touches anything, and /readyz can be asked while the server waits for a Redis
-// that is not there yet, and while replay runs.
+// `lapse serve` reads as the boot order: settings, ledger, scheduler, HTTP server; and, in the
+// other direction, the shutdown. The address is bound before the ledger is opened, and so is that
+// of probes (listen.go). A second server is so refused before it touches anything, and /readyz can
+// be asked while the server waits for a Redis that cannot be reached yet, and during replay.
 //
-// A setting has one name everywhere: the flag --max-pending, the variable
-// LAPSE_MAX_PENDING and the line max_pending in the YAML file. A flag wins over
-// the environment, which wins over the file. All faults are reported at once.
+// A setting has one name everywhere: the flag --max-pending, the variable LAPSE_MAX_PENDING and the
+// line max_pending in the YAML file. A flag wins over the environment, which wins over the file.
+// All faults are reported at once.
 //
-// The other commands call a running server through package client, whose address
-// and token they take from --server and LAPSE_TOKEN; remote.go has what they share,
-// and each verb or noun a file. What a single call does is said by arguments and flags
-// alone: a variable left behind in the environment must not cancel anything.
+// The other commands call a running server through package client. They take its address and token
+// from --server and LAPSE_TOKEN. remote.go has what they share, and each verb or noun has a file.
+// Only arguments and flags decide what a single call does: a variable left behind in the
+// environment must not cancel anything.
 //
-// Standard output carries what was asked for: where the server is and how to
-// try it, the answer of a call, for people or with --json as the API gave it, help.
-// Logs and errors go to standard error.
+// Standard output carries results: where the server is and how to try it, the answer of a call, for
+// people or with --json as the API gave it, help. Logs and errors go to standard error.
 //
 // Exit codes, for service managers and scripts:
 //
@@ -38,8 +36,7 @@
 //
 // exit.go maps errors to them.
 //
-// The first SIGTERM or SIGINT stops in an orderly way. A second one ends the
-// process at once, as the signal would by itself: that is no more dangerous
-// than any other crash. SIGHUP makes a server read the files of its tokens and of its
-// certificate again; with neither it does nothing.
+// The first SIGTERM or SIGINT stops in an orderly way. A second one ends the process at once, as
+// the signal would by itself: that is no more dangerous than any other crash. SIGHUP makes a server
+// read the files of its tokens and of its certificate again; with neither it does nothing.
 package cli

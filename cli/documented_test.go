@@ -25,8 +25,8 @@ import (
 
 var update = flag.Bool("update", false, "write the generated documents anew")
 
-// A documented setting is a row of docs/settings.md. Its range is what the server
-// says when it refuses a value, so the page cannot promise what the code does not.
+// A documented setting is a row of docs/settings.md. Its range is taken from the server's refusal
+// of a value, so the page cannot promise anything else than the code does.
 type documented struct {
 	name    string // as a flag, or as a path in the file
 	envs    []string
@@ -44,13 +44,14 @@ type documented struct {
 // rangeIn finds the range in a message of refusal.
 var rangeIn = regexp.MustCompile(`must be (?:from )?(\S+?(?: [a-z]+)?) to ([^\s,;]+(?: [a-z]+)?)|must be (at least) (\S+(?: [a-z]+)?)`)
 
-// findRange lets the server refuse a number and takes the range from what it says.
+// findRange lets the server refuse a number and takes the range from the message.
 func (d *documented) findRange() {
 	if !d.isNumber() {
 		return
 	}
 	var m []string
-	for _, beyond := range []int64{1 << 62, 1 << 30, -1} { // the first may be refused for its size alone
+	// The first may be refused for its size alone.
+	for _, beyond := range []int64{1 << 62, 1 << 30, -1} {
 		if m = rangeIn.FindStringSubmatch(d.refused(d.format(beyond))); m != nil {
 			break
 		}
@@ -107,7 +108,7 @@ func tidy(s string) string {
 	return s
 }
 
-// refusal starts a server that cannot start, and returns what it finds wrong besides.
+// refusal starts a server that cannot start, and returns its other faults.
 func refusal(args ...string) string {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -143,7 +144,7 @@ func flagsOfServe(t *testing.T) (all []documented) {
 				d.def = "false"
 			}
 			d.refused = func(value string) string {
-				// What belongs to Redis is looked at only if there is one.
+				// The settings of Redis are checked only if there is one.
 				return refusal("--redis=redis://127.0.0.1:1", "--node=n", "--"+f.Name+"="+value)
 			}
 			d.findRange()
@@ -197,7 +198,7 @@ func settingsOfTopics(t *testing.T) (all []documented) {
 				walk(name+".", settings.Field(i))
 				continue
 			case f.Type == reflect.TypeFor[tasks.Kind]():
-				continue // not in the file: it depends on who has a handler
+				continue // not in the file: it depends on the handlers of the program
 			}
 			d := documented{name: name, kind: f.Type, def: fmt.Sprint(settings.Field(i).Interface()), meaning: topicMeanings[name]}
 			d.refused = func(value string) string {
@@ -276,7 +277,7 @@ func TestSettingsAreDocumented(t *testing.T) {
 	for _, d := range flagsOfServe(t) {
 		inFile := code(strings.ReplaceAll(d.name, "-", "_"))
 		if d.name == "config" || len(d.envs) == 0 {
-			inFile = "" // it says what to do with settings
+			inFile = "" // it selects an action, not a setting
 		}
 		fmt.Fprintf(&b, "| `--%s` | %s | %s | %s | %s | %s |\n", d.name, code(strings.Join(d.envs, "`, `")), inFile,
 			code(d.def), d.rng, cell(d.meaning))

@@ -14,16 +14,15 @@ import (
 	"github.com/lapsehq/lapse/httpapi"
 )
 
-// An entrance is who may come in, and how the server proves itself: what SIGHUP reads
-// again.
+// An entrance controls access: the tokens of callers and the certificate of the server. SIGHUP
+// reads both again.
 type entrance struct {
 	tokenFile    string
 	tokens       []httpapi.Token
 	certificates *certificates // nil: no TLS
 }
 
-// entrance checks the settings of who may come in, and reads the files. All faults are
-// noted in bad.
+// entrance checks the settings of access, and reads the files. All faults are noted in bad.
 func (s *settings) entrance(bad *faults) *entrance {
 	e := &entrance{tokenFile: s.TokenFile}
 	if s.TokenFile != "" {
@@ -70,7 +69,7 @@ func (s *settings) entrance(bad *faults) *entrance {
 	return e
 }
 
-// hosts are the names that this server has.
+// hosts returns the names that this server has.
 func (s *settings) hosts() []string {
 	all := slices.Clone(s.AllowedHost)
 	add := func(name string) {
@@ -101,7 +100,7 @@ func flattenedErrors(err error) []error {
 	return nil
 }
 
-// warn tells what an operator should know about the entrance.
+// warn logs what an operator should know about access.
 func (e *entrance) warn(beyond bool, log *slog.Logger) {
 	if e.certificates == nil {
 		if beyond && e.tokenFile != "" {
@@ -114,10 +113,9 @@ func (e *entrance) warn(beyond bool, log *slog.Logger) {
 	}
 }
 
-// watch reads the files again whenever the process gets SIGHUP, until ctx ends. The signal
-// does no harm where there is nothing to read, nor during the shutdown, so it is never
-// given its usual effect again: that is the end, in disorder, and a service manager that
-// reloads does not know.
+// watch reads the files again whenever the process gets SIGHUP, until ctx ends. SIGHUP never ends
+// the process, also without files to read and during the shutdown: its default effect would be a
+// disorderly end, which a service manager that reloads does not expect.
 func (e *entrance) watch(ctx context.Context, api *httpapi.Server, ways *ways, log *slog.Logger) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -137,7 +135,7 @@ func (e *entrance) watch(ctx context.Context, api *httpapi.Server, ways *ways, l
 	}()
 }
 
-// reload reads the files again. One that is wrong changes nothing.
+// reload reads the files again. A faulty file changes nothing.
 func (e *entrance) reload(api *httpapi.Server, log *slog.Logger) {
 	if e.tokenFile != "" {
 		tokens, err := readTokens(e.tokenFile)

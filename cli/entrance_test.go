@@ -143,7 +143,7 @@ func fixtureOf(t *testing.T, s settings) *fixture {
 	return f
 }
 
-// seen is what a client has seen of an answer; the status is 0 if there was none.
+// seen is what a client gets as an answer; the status is 0 if there was none.
 type seen struct {
 	status, proto int
 	tls           uint16
@@ -202,8 +202,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// What is read again holds for connections that begin afterwards; a file that is wrong
-// changes nothing.
+// Files that are read again hold for later connections. A faulty file changes nothing.
 func TestReload(t *testing.T) {
 	a := newAuthority(t)
 	cert, key := a.save(a.server("first"))
@@ -275,7 +274,7 @@ func TestHangup(t *testing.T) {
 	}
 }
 
-// A server that has nothing to read again takes no notice: the signal would end the process.
+// A server without files to read again ignores the signal, which would otherwise end the process.
 func TestHangupWithoutFiles(t *testing.T) {
 	url, stop := started(t, "--data", t.TempDir())
 	status := func() int {
@@ -327,7 +326,7 @@ func TestEntranceFaults(t *testing.T) {
 			}
 		}
 	}
-	// With tokens a server may be reached by others.
+	// With tokens a server may listen beyond this machine.
 	s := settings{Listen: "0.0.0.0:0", LogFormat: "text", TokenFile: "tokens.yaml", HandoverTimeout: time.Second}
 	bad := &faults{}
 	if s.addresses(bad); bad.err() != nil {
@@ -335,8 +334,8 @@ func TestEntranceFaults(t *testing.T) {
 	}
 }
 
-// A session of TLS does not outlive the certificates that it was begun with: resumed, it
-// would go on showing the old one.
+// A session of TLS does not outlive the certificates that it began with: resumed, it would go on
+// showing the old one.
 func TestReloadEndsSessions(t *testing.T) {
 	for name, version := range map[string]uint16{"TLS 1.2": tls.VersionTLS12, "TLS 1.3": tls.VersionTLS13} {
 		t.Run(name, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// warnOfVariables tells of variables in the environment that look like settings and are
-// none: a misspelt one would silently leave its default.
+// warnOfVariables logs variables in the environment that look like settings and are none: a
+// misspelt one would silently leave its default.
 func warnOfVariables(app *kong.Application, environment []string, log *slog.Logger) {
 	known := map[string]bool{"LAPSE_TOKEN": true} // see tokenFrom
 	var note func(n *kong.Node)
@@ -37,7 +37,7 @@ func warnOfVariables(app *kong.Application, environment []string, log *slog.Logg
 	}
 }
 
-// ofCluster tells the variables that Kubernetes sets for a service whose name begins
+// ofCluster reports whether a variable is one that Kubernetes sets for a service whose name begins
 // with lapse.
 func ofCluster(name string) bool {
 	return strings.HasSuffix(name, "_PORT") || strings.Contains(name, "_PORT_") ||

@@ -9,7 +9,7 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-// events is the command that tells what happens to tasks.
+// events is the command that prints the events of tasks.
 type events struct {
 	remote
 	Topics []string `name:"topic" sep:"none" env:"-" placeholder:"NAME" help:"Only of this topic. May be given several times."`

@@ -55,8 +55,7 @@ func TestEvents(t *testing.T) {
 	s.fails(exitUsage, []string{"events", "--topic", ""}, "topic ")
 }
 
-// A gap is told; a server that ends the stream, or breaks it, is a failure that another
-// attempt may mend.
+// A gap is reported. A server that ends the stream, or breaks it, is a failure that may pass.
 func TestEventsThatEnd(t *testing.T) {
 	const stream = "id: 7\nevent: lost\ndata: {\"kind\":\"lost\",\"count\":7}\n\n"
 	broken := false

@@ -16,8 +16,9 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger"
 )
 
-// Exit codes, as documented at the package. None is 2, with which a Go program ends that has
-// panicked: a service manager must tell that, and starts it again, from a wrong setting.
+// Exit codes, as documented at the package. None is 2, the code of a Go program that has panicked:
+// a service manager must distinguish a panic, after which it starts the server again, from a wrong
+// setting.
 const (
 	exitOK          = 0
 	exitFailed      = 1
@@ -28,8 +29,7 @@ const (
 	exitUsage       = 64 // EX_USAGE of sysexits.h
 )
 
-// exits says what an error means to a script. Of several errors, the first match in
-// this order counts.
+// exits maps errors to exit codes. Of several errors, the first match in this order counts.
 var exits = []struct {
 	code int
 	errs []error

@@ -11,7 +11,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// A parrot is a way of delivery that a program brings along.
+// A parrot is a way of delivery of the calling program.
 type parrot chan string
 
 func (p parrot) Kind() tasks.Kind { return "parrot" }
@@ -26,8 +26,8 @@ func (p parrot) Deliverer(topic string, settings json.RawMessage) (tasks.Deliver
 	}), nil
 }
 
-// A way of delivery that is passed to Main is one like all others: for topics of the API
-// and of the file, and in what is refused.
+// A way of delivery that is passed to Main is one like all others: for topics of the API and of the
+// file, and in what is refused.
 func TestExtraWay(t *testing.T) {
 	said := make(parrot, 1)
 	config := configured(t, "topics:\n  seeded: {delivery: {kind: parrot}}\n")

@@ -14,18 +14,18 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-// errSettings is returned, with all faults in its text, when the server cannot
-// be started the way it is told to.
+// errSettings is returned, with all faults in its text, when the settings do not allow the server
+// to start.
 var errSettings = errors.New("the settings are wrong")
 
-// faults gathers what is wrong with the settings, so that an operator sees all
-// of it at once and not one fault a start.
+// faults collects what is wrong with the settings, so that an operator sees all of it at once and
+// not one fault a start.
 type faults struct {
 	all    *multierror.Error
 	places map[string]string // by name of what is in the configuration file: where
 }
 
-// place notes where the value of a setting stands, to be told with its faults.
+// place records where the value of a setting stands, for the messages of its faults.
 func (f *faults) place(name, where string) {
 	if f.places == nil {
 		f.places = map[string]string{}
@@ -33,8 +33,8 @@ func (f *faults) place(name, where string) {
 	f.places[name] = where
 }
 
-// where finds the place of what a fault begins with: the name of a setting, with
-// hyphens, underscores or dots, or the path of something under topics.
+// where returns the place of the setting that a fault begins with: its name, with hyphens,
+// underscores or dots, or the path of a setting under topics.
 func (f *faults) where(fault string) string {
 	name, _, _ := strings.Cut(strings.TrimRight(strings.Fields(fault + " .")[0], ":"), "[")
 	if place, ok := f.places[name]; ok {
@@ -47,7 +47,7 @@ func (f *faults) add(format string, args ...any) {
 	f.all = multierror.Append(f.all, fmt.Errorf(format, args...))
 }
 
-// include adds what another check has found.
+// include adds the faults of another check.
 func (f *faults) include(err error) {
 	if err != nil {
 		f.all = multierror.Append(f.all, err)
@@ -70,10 +70,9 @@ func (f *faults) err() error {
 	return fmt.Errorf("%w:%s", errSettings, lines.String())
 }
 
-// note makes kong go on after a number, a duration or a level that cannot be
-// read, whether it stood on the command line, in the environment or in the
-// file. Zero is one of them: to package tasks it means the default, and nobody
-// types it to say that.
+// note makes kong go on after a number, a duration or a level that cannot be read, whether it stood
+// on the command line, in the environment or in the file. It treats zero as a fault too: to package
+// tasks zero means the default, and an operator who types it means something else.
 func (f *faults) note() kong.Option {
 	return kong.OptionFunc(func(k *kong.Kong) error {
 		plain := kong.NewRegistry().RegisterDefaults()

@@ -29,14 +29,14 @@ type configFile struct {
 	values map[string]any // by flag name: a string, or a list of them
 	topics map[string]tasks.TopicSettings
 	lines  map[string]int    // by flag name; of topics and what they hold by path
-	texts  map[string]string // in the same way: what stands there, if that is no list or mapping
+	texts  map[string]string // likewise: the text of each value that is no list or mapping
 	faults *faults
 }
 
-// notSettings are flags of serve that say what to do with settings.
+// notSettings are flags of serve that select actions, not settings.
 var notSettings = map[string]bool{"config": true, "print-config": true, "help": true}
 
-// load reads the file and returns itself as the source of flags.
+// load reads the file and returns c as the source of flags.
 func (c *configFile) load(r io.Reader) (kong.Resolver, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
@@ -98,7 +98,7 @@ func member(node ast.Node, name string) ast.Node {
 	return nil
 }
 
-// locate notes on which line each name stands.
+// locate records on which line each name stands.
 func (c *configFile) locate(prefix string, node ast.Node) {
 	for _, f := range fields(node) {
 		name, separator := f.Key.GetToken().Value, "."
@@ -108,7 +108,7 @@ func (c *configFile) locate(prefix string, node ast.Node) {
 		value := f.Value
 		switch v := value.(type) {
 		case *ast.NullNode, *ast.AliasNode:
-			continue // not set, or set elsewhere
+			continue // not set, or set by a flag or variable
 		case *ast.AnchorNode:
 			value = v.Value
 		}
@@ -120,7 +120,7 @@ func (c *configFile) locate(prefix string, node ast.Node) {
 	}
 }
 
-// place is where a name stands, "" if it does not.
+// place returns where a name stands, "" if it does not.
 func (c *configFile) place(name string) string {
 	if line, ok := c.lines[name]; ok {
 		return fmt.Sprintf("%s:%d", c.name, line)
@@ -160,8 +160,8 @@ func (c *configFile) flatten(prefix string, nested map[string]any) error {
 	return nil
 }
 
-// Validate notes every name in the file that is no setting, and every list for one
-// that takes a single value.
+// Validate notes every name in the file that is no setting, and every list for a setting that takes
+// a single value.
 func (c *configFile) Validate(app *kong.Application) error {
 	known := map[string]*kong.Flag{}
 	for _, command := range app.Children {
@@ -189,9 +189,9 @@ func (c *configFile) Validate(app *kong.Application) error {
 	return nil
 }
 
-// Resolve gives kong the file's value for a flag that is not on the command
-// line. Kong asks the environment before the file and lets the last one win,
-// so the file stays silent where the environment has spoken.
+// Resolve gives kong the file's value for a flag that is not on the command line. Kong asks the
+// environment before the file and lets the last one win, so the file has no value where the
+// environment has one.
 func (c *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	for _, name := range flag.Envs {
 		if _, set := os.LookupEnv(name); set {

@@ -39,7 +39,7 @@ type topicInFile struct {
 	DeadRetention time.Duration `yaml:"dead_retention"`
 }
 
-// settings are what the file says of a topic.
+// settings returns the settings of a topic in the file.
 func (t *topicInFile) settings() (tasks.TopicSettings, error) {
 	set := tasks.TopicSettings{
 		Retry:         tasks.Retry(t.Retry),
@@ -65,7 +65,7 @@ func (t *topicInFile) settings() (tasks.TopicSettings, error) {
 	}
 	text, err := json.Marshal(t.Delivery)
 	if err != nil {
-		set.Kind = "" // so that the rest is looked at without it
+		set.Kind = "" // so that the other settings are checked without it
 		return set, errors.New("delivery: must hold only what JSON can say: no .inf and no .nan")
 	}
 	set.Delivery = text
@@ -86,7 +86,7 @@ func (c *configFile) loadTopics(section ast.Node) error {
 		}
 	}
 	if !faultless {
-		return nil // the decoder would stop at the first of them
+		return nil // the decoder would stop at the first fault
 	}
 	var topics map[string]topicInFile
 	if err := yaml.NodeToValue(section, &topics, yaml.Strict(), yaml.CustomUnmarshaler(durationInFile)); err != nil {
@@ -104,8 +104,8 @@ func (c *configFile) loadTopics(section ast.Node) error {
 	return nil
 }
 
-// checkText notes a fault if a setting stands in the file and is not what it must be. A zero
-// is one: to package tasks it means the default, and nobody writes it to say that.
+// checkText notes a fault if a setting stands in the file and is not what it must be. Zero is a
+// fault: to package tasks it means the default, and an operator who writes it means something else.
 func (c *configFile) checkText(path string, must func(text string) error) bool {
 	if c.lines[path] == 0 {
 		return true
@@ -196,7 +196,7 @@ func topicText(t *tasks.TopicSettings) string {
 func deliveryText(t *tasks.TopicSettings) string {
 	text, err := json.Marshal(httpapi.Delivery{Kind: string(t.Kind), Settings: t.Delivery})
 	if err != nil {
-		return `{kind: ` + string(t.Kind) + `}` // what the file said is always JSON
+		return `{kind: ` + string(t.Kind) + `}` // text from the file is always JSON
 	}
 	return string(text)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-// forecast is the command that tells how many tasks fall due when.
+// forecast is the command that counts the tasks that fall due, by time.
 type forecast struct {
 	remote
 	Topic  string `env:"-" placeholder:"NAME" help:"Only of this topic."`

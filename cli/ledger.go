@@ -16,7 +16,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// defaultData is where tasks are kept if nothing says otherwise.
+// defaultData is the data directory without a setting.
 const defaultData = "./lapse-data"
 
 // checkLedger checks the settings that say where tasks are kept.
@@ -38,13 +38,13 @@ func (s *settings) checkLedger(addr *net.TCPAddr, bad *faults) {
 	}
 	options := s.redis(nil, nil)
 	if options.Node == "" {
-		options.Node = "127.0.0.1:7480" // like the one that is found out later
+		options.Node = "127.0.0.1:7480" // like the address that is found later
 	}
 	bad.include(options.Validate())
 }
 
-// ledger opens what keeps the tasks of a server with that address. If it has to be
-// waited for, waiting is called each time that it could not be reached.
+// ledger opens the ledger of a server with that address. While it cannot be reached, waiting is
+// called after each attempt.
 func (s *settings) ledger(addr net.Addr, log *slog.Logger, waiting func()) (recovery.Ledger, error) {
 	if s.Redis == "" {
 		return diskledger.Open(s.Data, diskledger.Options{Log: log})
@@ -54,7 +54,7 @@ func (s *settings) ledger(addr net.Addr, log *slog.Logger, waiting func()) (reco
 	return redisledger.Open(options)
 }
 
-// spool opens what keeps tasks while Redis is away; nil if nothing does.
+// spool opens the ledger for tasks that are accepted while Redis is away; nil if there is none.
 func (s *settings) spool(log *slog.Logger) (recovery.Ledger, error) {
 	if s.Spool == "" {
 		return nil, nil
@@ -62,7 +62,7 @@ func (s *settings) spool(log *slog.Logger) (recovery.Ledger, error) {
 	return diskledger.Open(s.Spool, diskledger.Options{Log: log})
 }
 
-// advertised is where others reach the server.
+// advertised returns where other nodes reach the server.
 func (s *settings) advertised(addr net.Addr) string {
 	switch {
 	case s.Advertise != "":
@@ -102,7 +102,7 @@ func (s *settings) storage() string {
 	return fmt.Sprintf("in %s under the name %s", redisledger.WithoutSecrets(s.Redis), s.Node)
 }
 
-// healthOf is what a ledger tells while it is being waited for.
+// healthOf returns the health of a ledger that the server waits for.
 func healthOf(l recovery.Ledger) func() recovery.Health {
 	if reporter, ok := l.(recovery.Reporter); ok {
 		return reporter.Health
@@ -110,8 +110,8 @@ func healthOf(l recovery.Ledger) func() recovery.Health {
 	return nil
 }
 
-// nodeName is the address of a server, as others know it. One that serves on all
-// addresses of its machine goes by the first that is not only its own.
+// nodeName is the address of a server, as other nodes know it. A server on all addresses of its
+// machine is named by the first that is not a loopback one.
 func nodeName(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsUnspecified() {
@@ -136,11 +136,11 @@ func nodeName(addr net.Addr) string {
 	return named.String()
 }
 
-// redisTo lets the Redis client log there.
+// redisTo makes the Redis client log there.
 func redisTo(log *slog.Logger) { redis.SetLogger(redisLog{log}) }
 
-// redisLog takes what the Redis client has to say. The ledger reports what
-// matters of it, so it is for debugging only.
+// redisLog logs the messages of the Redis client. The ledger reports those that matter, so the
+// level is debug.
 type redisLog struct{ log *slog.Logger }
 
 // Printf implements the client's interface.

@@ -17,7 +17,7 @@ type listeners struct {
 	health net.Listener // for probes; nil: there is none
 }
 
-// An errHealthListen is why the address for probes cannot be had.
+// An errHealthListen is why the address for probes cannot be bound.
 type errHealthListen struct{ error }
 
 func (e errHealthListen) Error() string { return "health-listen: " + e.error.Error() }
@@ -46,14 +46,14 @@ func (l *listeners) close() error {
 	return errors.Join(l.all.Close(), l.health.Close())
 }
 
-// servers are what serves at the listeners.
+// servers are the servers of the listeners.
 type servers struct {
 	all    *http.Server
 	health *http.Server // nil: there is none
-	failed chan error   // why one of them does not serve any more
+	failed chan error   // why one of them has ended
 }
 
-// serve begins to serve, first the probes.
+// serve begins to serve, the probes first.
 func (l *listeners) serve(api *httpapi.Server, certificates *certificates, maxConnections int) *servers {
 	s := &servers{all: api.HTTPServer(), failed: make(chan error, 2)}
 	limited := api.LimitConnections(s.all, l.all, maxConnections)
@@ -70,7 +70,7 @@ func (l *listeners) serve(api *httpapi.Server, certificates *certificates, maxCo
 	return s
 }
 
-// end ends the server of all callers. Requests have that long to come to their end.
+// end ends the server of all callers. Requests have that long to end.
 func (s *servers) end(patience time.Duration) error { return end(s.all, patience) }
 
 // endHealth ends the server of probes.
@@ -81,7 +81,7 @@ func (s *servers) endHealth() error {
 	return end(s.health, probePatience)
 }
 
-// probePatience is how long a probe has that is being answered when all else has ended.
+// probePatience is how long a probe has that is under way when everything else has ended.
 const probePatience = 250 * time.Millisecond
 
 func end(server *http.Server, patience time.Duration) error {
@@ -89,7 +89,7 @@ func end(server *http.Server, patience time.Duration) error {
 	defer cancel()
 	switch err := server.Shutdown(ctx); {
 	case errors.Is(err, context.DeadlineExceeded):
-		server.Close() // who is still sending, or has connected and said nothing, is cut off
+		server.Close() // this cuts off callers that are still sending, or have sent nothing
 	case err != nil:
 		return fmt.Errorf("stopping the HTTP server: %w", err)
 	}

@@ -69,7 +69,7 @@ func TestHealthListen(t *testing.T) {
 	}
 }
 
-// Probes are answered until all else has ended.
+// Probes are answered until everything else has ended.
 func TestHealthListenInAStop(t *testing.T) {
 	t.Run("Disk", func(t *testing.T) { testHealthInAStop(t, "--data", t.TempDir()) })
 	t.Run("Redis", func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestHealthListenInAStop(t *testing.T) {
 }
 
 func testHealthInAStop(t *testing.T, args ...string) {
-	said := make(parrot) // a delivery lasts until it is heard
+	said := make(parrot) // a delivery lasts until it is received
 	config := configured(t, "topics:\n  slow: {delivery: {kind: parrot}}\n")
 	urls, log, stop := startedAt(t, 2, []tasks.Way{said}, append(args, "--config", config, "--health-listen", "127.0.0.1:0")...)
 	all, health := urls[0], urls[1]
@@ -159,7 +159,7 @@ func askedOn(t *testing.T, health string) (over <-chan struct{}) {
 	return done
 }
 
-// An address for probes that cannot be had is told by the setting's name, before anything is
+// An address for probes that cannot be bound is reported by the setting's name, before anything is
 // touched.
 func TestHealthListenRefused(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -194,7 +194,8 @@ func TestHealthListenRefused(t *testing.T) {
 			t.Logf("%s", &errs)
 		})
 	}
-	// By tokens, or told so, others may reach it; a port that is chosen is another one.
+	// With tokens, or with --insecure, it may listen beyond this machine. A port of 0 is not that
+	// of the other address.
 	for _, s := range []settings{
 		{HealthListen: "0.0.0.0:0", TokenFile: "tokens.yaml"}, {HealthListen: "0.0.0.0:0", Insecure: true}, {HealthListen: "127.0.0.1:0"},
 	} {

@@ -9,8 +9,8 @@ import (
 	"github.com/lapsehq/lapse/cli/bench"
 )
 
-// warnOfMemory tells that tasks may take more memory than there is: then the kernel
-// ends the process before a schedule is refused.
+// warnOfMemory warns if tasks may take more memory than there is: then the kernel ends the process
+// before a schedule is refused.
 func (s *settings) warnOfMemory(log *slog.Logger) {
 	machine := int64(bench.ThisMachine().MemoryMB) << 20
 	if has := memoryLimit(machine, "/sys/fs/cgroup/memory.max"); has > 0 && s.MaxBytes > has/2 {
@@ -19,8 +19,8 @@ func (s *settings) warnOfMemory(log *slog.Logger) {
 	}
 }
 
-// memoryLimit is how many bytes this process may use, as far as Linux tells: what the
-// machine has, or less in a container. 0 means that nothing is known.
+// memoryLimit is how many bytes this process may use, as far as Linux reports it: the memory of the
+// machine, or less in a container. 0 means that the limit is not known.
 func memoryLimit(machine int64, cgroup string) int64 {
 	text, err := os.ReadFile(cgroup)
 	if err != nil {

@@ -87,7 +87,7 @@ func (c *nodesDrain) Run(ctx context.Context, std streams, bad *faults) error {
 	return err
 }
 
-// find is what the server knows of the node.
+// find returns the node as the server knows it.
 func (c *nodesDrain) find(ctx context.Context, s *session) (client.Node, error) {
 	list, err := s.Nodes(ctx)
 	if err != nil {
@@ -103,8 +103,8 @@ func (c *nodesDrain) find(ctx context.Context, s *session) (client.Node, error) 
 // drainPoll is how often to look whether a node has ended.
 const drainPoll = 200 * time.Millisecond
 
-// await waits until a node has ended, or runs again: a service manager may start it
-// before anybody has looked. A node that gives up is an error.
+// await waits until a node has ended, or runs again: a service manager may start it before the next
+// look. A node that gives up is an error.
 func (c *nodesDrain) await(ctx context.Context, s *session, before client.Node) error {
 	failed := 0
 	if before.Status != nil {
@@ -123,7 +123,7 @@ func (c *nodesDrain) await(ctx context.Context, s *session, before client.Node) 
 			return nil
 		case now.Status != nil && now.Status.DrainsFailed > failed:
 			return fmt.Errorf("%w: %s takes no new tasks, but could not hand over what it holds: %s", client.ErrUnavailable, c.Node, now.Status.DrainFault)
-		case now.State == client.NodeSilent && now.Status == nil: // it is taken for dead
+		case now.State == client.NodeSilent && now.Status == nil: // it counts as dead
 			return fmt.Errorf("%w: %s shows no sign of life any more; the others adopt what it still held", client.ErrUnavailable, c.Node)
 		}
 		select {

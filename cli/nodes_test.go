@@ -25,7 +25,7 @@ func fleet(t *testing.T, server *redistest.Server, names ...string) (shells map[
 	return shells, stops
 }
 
-// state is what one server says of the nodes.
+// state is what one server reports of the nodes.
 func (s *shell) nodes() map[string]map[string]any {
 	s.Helper()
 	all := map[string]map[string]any{}
@@ -35,8 +35,8 @@ func (s *shell) nodes() map[string]map[string]any {
 	return all
 }
 
-// Any node answers for any task; one that is drained, or stopped with handover, leaves its
-// tasks to the others, and ends with 0.
+// Any node answers for any task. A node that is drained, or stopped with handover, leaves its tasks
+// to the others, and ends with 0.
 func TestNodes(t *testing.T) {
 	server := redistest.Start(t)
 	shells, stops := fleet(t, server, "n1", "n2", "n3")
@@ -64,7 +64,8 @@ func TestNodes(t *testing.T) {
 	shells["n3"].prints([]string{"get", "b"}, "b\n")
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for nodes = shells["n3"].nodes(); nodes["n2"]["state"] != "released"; nodes = shells["n3"].nodes() { // as it last saw them
+	// As it last saw them.
+	for nodes = shells["n3"].nodes(); nodes["n2"]["state"] != "released"; nodes = shells["n3"].nodes() {
 		select {
 		case <-tick.C:
 		case <-t.Context().Done():
@@ -75,7 +76,7 @@ func TestNodes(t *testing.T) {
 		t.Errorf("got %v", nodes)
 	}
 	shells["n3"].fails(exitConflict, []string{"nodes", "drain", "n3"}, "No other node can take over")
-	if code := stops["n3"](); code != exitOK { // with nobody to hand over to
+	if code := stops["n3"](); code != exitOK { // with no other node to hand over to
 		t.Errorf("the last server ends with %d", code)
 	}
 }
@@ -103,13 +104,13 @@ func TestNameTaken(t *testing.T) {
 	if err := client.HSet(t.Context(), "lapse:nodes", "a", text).Err(); err != nil {
 		t.Fatal(err)
 	}
-	answered(t, 0, get(url+"/healthz")) // nobody answers
+	answered(t, 0, get(url+"/healthz")) // no server answers
 	if code := stop(); code != exitInUse {
 		t.Errorf("it ended with %d", code)
 	}
 }
 
-// What drain --wait makes of what it sees.
+// The result of drain --wait for the states that it sees.
 func TestDrainWaits(t *testing.T) {
 	const one = `{"nodes":[{"name":"n1","state":%q,"process":%q,"self":%t}]}`
 	gaveUp := func(times int) string {

@@ -13,7 +13,7 @@ func TestTopicsCommands(t *testing.T) {
 	s.fails(exitNotFound, []string{"topics", "get", "x"}, "no settings")
 	s.prints([]string{"topics", "set", "x", "--lease", "1h", "--max-attempts", "3", "--max-backoff", "2d", "--count-crashes"},
 		"x\n  delivery       pull\n", "  max attempts   3\n", "  backoff        1s to 2d\n", "  lease          1h\n", "  count crashes  true\n")
-	// What is not given stays, also left to the server.
+	// Settings that are not given stay, also those that are left to the server.
 	if got := s.object("topics", "get", "x"); got["concurrency_set"] != false {
 		t.Errorf("got %v", got)
 	}
@@ -54,7 +54,7 @@ func TestTopicsSetRate(t *testing.T) {
 	s.fails(exitUsage, []string{"topics", "set", "x", "--misfire", "colaesce"}, "misfire must be deliver, skip or coalesce")
 }
 
-// Settings that somebody else has changed meanwhile are not overwritten.
+// Settings that another caller has changed meanwhile are not overwritten.
 func TestTopicsSetIsGuarded(t *testing.T) {
 	s := canned(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// plain is a text that cannot move the cursor, break a table, or change the order in which
-// a terminal shows what stands beside it.
+// plain is a text that cannot move the cursor, break a table, or change the order in which a
+// terminal shows the text around it.
 func plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -30,7 +30,7 @@ func plainLines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// isBidiControl tells of the characters that say in which direction text is shown.
+// isBidiControl reports whether a character controls the direction in which text is shown.
 func isBidiControl(r rune) bool {
 	switch {
 	case r == '\u061c', r == '\u200e', r == '\u200f', r >= '\u202a' && r <= '\u202e', r >= '\u2066' && r <= '\u2069':
@@ -39,9 +39,9 @@ func isBidiControl(r rune) bool {
 	return false
 }
 
-// plainJSON is a JSON document of the same value in which characters that do something to a
-// terminal are escaped. JSON leaves DEL and the controls from U+0080 to U+009F as they are,
-// of which U+009B begins a command to the terminal.
+// plainJSON is a JSON document of the same value in which characters that control a terminal are
+// escaped. JSON leaves DEL and the controls from U+0080 to U+009F as they are, of which U+009B
+// begins a command to the terminal.
 func plainJSON(text []byte) []byte {
 	var safe []byte
 	from := 0

@@ -10,8 +10,8 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// hostileText holds what does something to a terminal: U+009B begins a command to it, and
-// U+202E turns what follows around.
+// hostileText has characters that control a terminal: U+009B begins a command to it, and U+202E
+// reverses the text that follows.
 const hostileText = "a\u009b31mb\u202ec\u2066d\u200fe\u061cf\x7fg"
 
 func TestPlain(t *testing.T) {
@@ -30,8 +30,8 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// What callers put into tasks, and what a server says of itself, comes to a terminal
-// without anything that commands it; as JSON it still has its value.
+// Texts of callers and servers reach a terminal without anything that controls it. As JSON they
+// keep their values.
 func TestNothingCommandsTheTerminal(t *testing.T) {
 	text, err := json.Marshal(hostileText)
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-// printConfig writes the settings in effect as YAML that --config reads back, each with
-// where it comes from. A setting that is not set and has no default is a comment.
-// Passwords are masked, so that the text can be shown around.
+// printConfig writes the settings in effect as YAML that --config reads back, each with its source.
+// A setting that is not set and has no default is a comment. Passwords are masked, so that the text
+// can be shared.
 func printConfig(w io.Writer, command *kong.Context, file *configFile) error {
 	var text bytes.Buffer
 	for _, flag := range command.Selected().Flags {
@@ -47,7 +47,7 @@ func printConfig(w io.Writer, command *kong.Context, file *configFile) error {
 	return err
 }
 
-// sourceOf tells where the value of a flag comes from.
+// sourceOf returns the source of a flag's value.
 func sourceOf(command *kong.Context, file *configFile, flag *kong.Flag) string {
 	source := "default"
 	for _, name := range flag.Envs {
@@ -67,12 +67,12 @@ func sourceOf(command *kong.Context, file *configFile, flag *kong.Flag) string {
 	return source
 }
 
-// secrets are the passwords in a URL of Redis: behind a colon in front of the last @ of its
-// hosts, and in parameters.
+// secrets match the passwords in a URL of Redis: after a colon before the last @ of its hosts, and
+// in parameters.
 var secrets = regexp.MustCompile(`(://[^/?:]*:)[^/?]*(@)|([?&][^=&]*password=)[^&]*`)
 
-// settingText is a value as the file may have it, and tells whether something in it was
-// masked. JSON is YAML, and leaves no doubt about what is text.
+// settingText is a value in the form of the file, and reports whether a part of it was masked. JSON
+// is YAML, and marks texts clearly.
 func settingText(v any) (text string, masked bool, err error) {
 	switch set := v.(type) {
 	case time.Duration:
@@ -87,7 +87,7 @@ func settingText(v any) (text string, masked bool, err error) {
 	return string(plain), masked, err
 }
 
-// printTopics writes what the file says about topics: nothing else does.
+// printTopics writes the file's settings of topics. They have no other source.
 func printTopics(w io.Writer, file *configFile) {
 	if len(file.topics) == 0 {
 		return

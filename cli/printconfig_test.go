@@ -82,7 +82,7 @@ func TestPrintConfigRoundTrip(t *testing.T) {
 		t.Fatal(err, bad.err())
 	}
 	want.Config, got.Config = "", ""
-	want.Data = defaultData // found out when it was printed
+	want.Data = defaultData // found when it was printed
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

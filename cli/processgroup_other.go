@@ -4,5 +4,5 @@ package cli
 
 import "os/exec"
 
-// ownProcessGroup does nothing where there are no process groups: the command alone is killed.
+// ownProcessGroup does nothing without process groups: only the command itself is killed.
 func ownProcessGroup(*exec.Cmd) {}

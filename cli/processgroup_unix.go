@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// ownProcessGroup puts a command into a process group of its own: with it is killed whatever it has
-// started, and an interruption at the keyboard, which reaches a whole group, leaves it be.
+// ownProcessGroup puts a command into a process group of its own. A kill reaches all processes that
+// it has started. An interruption at the keyboard, which reaches a whole group, does not reach it.
 func ownProcessGroup(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error {

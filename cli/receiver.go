@@ -15,9 +15,9 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-// A receiver runs a shell command for each task of a topic, several at once. A task's
-// lease is extended while its command runs; a command whose lease was lost all the same
-// is killed with all that it has started, since the task is somebody else's then.
+// A receiver runs a shell command for each task of a topic, several at once. A task's lease is
+// extended while its command runs. If the lease was lost all the same, the command is killed with
+// all processes that it has started, since another receiver may have the task.
 type receiver struct {
 	*session
 	topic   string
@@ -36,8 +36,8 @@ var (
 	errCommand   = errors.New("commands failed, and their tasks were released")
 )
 
-// orphanGrace is how long the output of a command that has ended is still waited for, if
-// a process that it left behind holds it open.
+// orphanGrace is how long to wait for the output of a command that has ended, if a process that it
+// left behind holds the output open.
 const orphanGrace = 5 * time.Second
 
 func newReceiver(s *session, c *reserve) *receiver {
@@ -45,8 +45,8 @@ func newReceiver(s *session, c *reserve) *receiver {
 		wait: c.Wait.Duration, lease: c.Lease.Duration, slots: make(chan struct{}, c.Max)}
 }
 
-// run receives until interrupted, or once. An interruption ends the asking; commands that
-// run are waited for, and their tasks settled.
+// run receives until interrupted, or once. After an interruption it reserves no more, waits for the
+// commands that run, and settles their tasks.
 func (r *receiver) run(ctx context.Context) error {
 	var running sync.WaitGroup
 	err := r.receive(ctx, &running)
@@ -146,7 +146,7 @@ func (r *receiver) execute(ctx context.Context, d *client.Delivery) error {
 	ctx, kill := context.WithCancelCause(ctx)
 	defer kill(nil)
 	command := exec.CommandContext(ctx, "sh", "-c", r.command)
-	command.Stdin = bytes.NewReader(append(d.Payload, d.Binary...)) // there is one of them
+	command.Stdin = bytes.NewReader(append(d.Payload, d.Binary...)) // only one of them is set
 	command.Stdout, command.Stderr = r.std.out, r.std.err
 	command.Env = append(os.Environ(), describe(d)...)
 	command.WaitDelay = orphanGrace
@@ -159,12 +159,12 @@ func (r *receiver) execute(ctx context.Context, d *client.Delivery) error {
 	keeper.Go(func() { r.keep(ctx, d, ended, kill) })
 	err := command.Wait()
 	close(ended)
-	kill(nil) // of an extension that is under way, too
+	kill(nil) // this ends an extension that is under way, too
 	keeper.Wait()
 	switch {
 	case errors.Is(context.Cause(ctx), errLeaseLost):
 		return errLeaseLost
-	case errors.Is(err, exec.ErrWaitDelay): // exit code 0; what it left behind does not count
+	case errors.Is(err, exec.ErrWaitDelay): // exit code 0; processes left behind do not count
 		return nil
 	}
 	return err
@@ -180,7 +180,7 @@ func (r *receiver) keep(ctx context.Context, d *client.Delivery, ended <-chan st
 			return
 		case <-ticker.C:
 		}
-		// An error may pass until the next time; a receipt that is stale stays so.
+		// An error may pass until the next time. A stale receipt stays stale.
 		if done, err := r.Extend(ctx, r.lease, d.Receipt); err == nil && errors.Is(settled(done), client.ErrStale) {
 			kill(errLeaseLost)
 			return
@@ -188,7 +188,7 @@ func (r *receiver) keep(ctx context.Context, d *client.Delivery, ended <-chan st
 	}
 }
 
-// describe tells the command about its task.
+// describe returns the environment variables of a command about its task.
 func describe(d *client.Delivery) []string {
 	headers, _ := json.Marshal(d.Headers) // strings only: it cannot fail
 	return []string{

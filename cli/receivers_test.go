@@ -66,11 +66,11 @@ func TestReserveAndSettle(t *testing.T) {
 	if got := s.object("ack", receipts["d"]); fmt.Sprint(got["settled"]) != "1" {
 		t.Errorf("got %v", got)
 	}
-	// What settles nothing is told, and counts.
+	// Receipts that settle nothing are reported, and decide the exit code.
 	s.typed(receipts["c"] + "\n" + receipts["b"] + "\n")
 	s.fails(exitConflict, []string{"ack", "-"}, "c: The receipt is stale", "b: The receipt is stale")
 	s.fails(exitUsage, []string{"ack", "nonsense", "--json"}, "Not a receipt")
-	// Nothing is no failure.
+	// No ready task is no failure.
 	code, out, errs := s.run("reserve", "x")
 	if code != exitOK || out != "" || errs != "nothing is ready\n" {
 		t.Errorf("exit code %d: %q, %q", code, out, errs)
@@ -89,7 +89,7 @@ func TestReserveAck(t *testing.T) {
 	}
 }
 
-// The command decides what becomes of its task.
+// The command decides the outcome of its task.
 func TestExec(t *testing.T) {
 	s := newShell(t)
 	s.ready("good", "bad")
@@ -108,7 +108,7 @@ func TestExec(t *testing.T) {
 	if got["last_error"] != "the command failed: exit status 1" || fmt.Sprint(got["attempt"]) != "1" {
 		t.Errorf("got %v", got)
 	}
-	// One that cannot be run is released, too.
+	// The task of a command that cannot be run is released, too.
 	s.ok("fire", "bad")
 	s.until(func() bool { return s.object("get", "bad")["state"] == "ready" })
 	code, _, errs = s.run("reserve", "x", "--exec", "/no/such/command")
@@ -176,7 +176,7 @@ func TestExecLosesLease(t *testing.T) {
 	}
 }
 
-// A receiver goes on through an outage, and an interruption waits for what runs.
+// A receiver goes on through an outage, and an interruption waits for commands that run.
 func TestFollow(t *testing.T) {
 	s := newShell(t)
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -211,7 +211,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// What is only passing is waited for; what is not ends the receiver.
+// The receiver waits through an error that may pass. Any other error ends it.
 func TestFollowThroughOutage(t *testing.T) {
 	asked := 0
 	s := canned(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -240,8 +240,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// With the shell everything that it has started is killed: none of it works on a task
-// that is somebody else's.
+// With the shell, all processes that it has started are killed: none of them works on a task that
+// another receiver may have.
 func TestExecLosesLeaseWithChildren(t *testing.T) {
 	const stale = `{"settled":0,"recorded":false,"errors":[{"index":0,"id":"a","problem":{"type":"/problems/stale_receipt","title":"The receipt is stale","status":409}}]}`
 	s := canned(t, func(w http.ResponseWriter, r *http.Request) {
@@ -270,7 +270,7 @@ func TestExecLosesLeaseWithChildren(t *testing.T) {
 	}
 }
 
-// Exit code 0 acknowledges, also when something is left behind that holds the output.
+// Exit code 0 acknowledges, also when a process left behind holds the output.
 func TestExecLeavesSomethingBehind(t *testing.T) {
 	s := newShell(t)
 	s.ready("a")

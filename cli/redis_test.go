@@ -63,8 +63,8 @@ func post(url, body string) func() (*http.Request, error) {
 	}
 }
 
-// What was recorded in Redis is there again under the same name, and a second
-// server of that name is refused.
+// Tasks recorded in Redis are there again under the same name, and a second server of that name is
+// refused.
 func TestServeOnRedis(t *testing.T) {
 	server := redistest.Start(t)
 	args := []string{"--redis", "redis://" + server.Addr, "--node", "a"}
@@ -96,8 +96,8 @@ func TestServeOnRedis(t *testing.T) {
 	}
 }
 
-// A server that is started before Redis waits for it, says so, and goes on when it
-// is there.
+// A server that is started before Redis waits for it, reports that, and goes on when Redis is
+// there.
 func TestServeBeforeRedis(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()

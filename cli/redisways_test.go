@@ -15,7 +15,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// Tasks that are kept on disk go into a Redis as streams, and on channels.
+// Tasks on disk are delivered into a Redis as streams, and on channels.
 func TestDeliveryIntoRedis(t *testing.T) {
 	server := redistest.Start(t)
 	config := filepath.Join(t.TempDir(), "lapse.yaml")

@@ -17,8 +17,8 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-// remote are the flags of every command that calls a server. A token is no flag: the
-// arguments of a process can be read by everybody on its machine.
+// remote are the flags of every command that calls a server. A token is not a flag: every user of a
+// machine can read the arguments of its processes.
 type remote struct {
 	Server    string        `default:"http://127.0.0.1:7480" placeholder:"URL" group:"Server" help:"URL of the server."`
 	TokenFrom string        `placeholder:"FILE" group:"Server" help:"File that holds the access token. Default: the token in $$LAPSE_TOKEN, if it is set."`
@@ -80,9 +80,9 @@ func tokenFrom(file string, bad *faults) string {
 	return token
 }
 
-// A recorder keeps the body of the last answer, for --json: what the API says is passed on
-// as it is, also where this program does not know all of it. A stream of events, which
-// has no end, is not kept.
+// A recorder keeps the body of the last answer, for --json: the API's answer is printed unchanged,
+// including fields that this program does not know. A stream of events, which has no end, is not
+// kept.
 type recorder struct {
 	inner http.RoundTripper
 	last  bytes.Buffer
@@ -105,8 +105,8 @@ func (t *recorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// print writes the last answer: as it is with --json, or else as human does. An answer
-// without a body is nothing with --json.
+// print writes the last answer: unchanged with --json, otherwise by human. With --json it writes
+// nothing for an answer without a body.
 func (s *session) print(human func(io.Writer)) error {
 	var text bytes.Buffer
 	if !s.json {
@@ -119,8 +119,7 @@ func (s *session) print(human func(io.Writer)) error {
 	return err
 }
 
-// printList is print for an answer that holds a list under a name: with --json, one element
-// a line.
+// printList is print for an answer that holds a list under a name: with --json, one element a line.
 func (s *session) printList(name string, human func(io.Writer)) error {
 	if !s.json {
 		return s.print(human)
@@ -142,8 +141,8 @@ func (s *session) printList(name string, human func(io.Writer)) error {
 	return err
 }
 
-// each does something for every name, one after the other, also after a failure; "-"
-// stands for the lines of standard input. The errors name what they are about.
+// each calls do for every name in turn, also after a failure; "-" stands for the lines of standard
+// input. The errors name the element.
 func each(names []string, do func(name string) error) error {
 	names, err := expand(names)
 	if err != nil {
@@ -178,8 +177,7 @@ func expand(names []string) ([]string, error) {
 	return all, nil
 }
 
-// input reads a flag's value that may stand elsewhere: "-" is standard input, "@name" a
-// file.
+// input reads a flag's value that may be elsewhere: "-" is standard input, "@name" a file.
 func input(flag, value string) ([]byte, error) {
 	var text []byte
 	var err error

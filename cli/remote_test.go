@@ -13,7 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// The token comes from the environment or from a file, and is told to nobody else.
+// The token comes from the environment or from a file, and is sent to no other server.
 func TestToken(t *testing.T) {
 	header := ""
 	s := canned(t, func(w http.ResponseWriter, r *http.Request) {
@@ -68,8 +68,8 @@ func TestServerFromEnvironment(t *testing.T) {
 	}
 }
 
-// What a single call does cannot come from a variable that was left behind: no flag and
-// no argument of a command that calls a server has one, but for the connection's.
+// What a single call does cannot come from a variable that was left behind: no flag and no argument
+// of a command that calls a server has a variable, except those of the connection.
 func TestNoVariablesForCalls(t *testing.T) {
 	for _, leaf := range model(t).Leaves(true) {
 		remote := false
@@ -109,7 +109,7 @@ func TestExitCodesOfCalls(t *testing.T) {
 		{429, "overloaded", exitUnavailable}, {503, "ledger_unavailable", exitUnavailable}, {503, "outcome_unknown", exitUnavailable},
 	} {
 		s := canned(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Retry-After", "3600") // so long that nothing is repeated
+			w.Header().Set("Retry-After", "3600") // long enough that nothing is repeated
 			w.Header().Set("X-Request-Id", "req-1")
 			w.WriteHeader(test.status)
 			fmt.Fprintf(w, `{"type":"/problems/%s","title":"A title","status":%d}`, test.name, test.status)
@@ -130,7 +130,7 @@ func TestExitCodesOfCalls(t *testing.T) {
 	s.fails(exitUnavailable, []string{"fire", "a", "--json"}, `{"error":"the server cannot be reached`, `"exit":6}`)
 }
 
-// Of several failures the one that matters most decides.
+// Of several failures the one with the first exit code in the list decides.
 func TestExitCodeOfSeveral(t *testing.T) {
 	s := canned(t, func(w http.ResponseWriter, r *http.Request) {
 		kind := strings.TrimPrefix(r.URL.Path, "/v1/tasks/")

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// reorderArgs makes of what people type what the grammar knows: lapse help [COMMAND] prints
-// help, lapse --version is lapse version, and the flags of a server (--server and those
+// reorderArgs converts usual forms of arguments to those of the grammar: lapse help [COMMAND]
+// prints help, lapse --version is lapse version, and the flags of a server (--server and those
 // beside it) may stand before the command.
 func reorderArgs(args []string) []string {
 	var before []string
@@ -27,7 +27,7 @@ func reorderArgs(args []string) []string {
 	case len(before) == 0:
 		return args
 	}
-	// The flags belong to the command, which may be two words: behind it they are understood.
+	// The flags belong to the command, which may be two words. They are put after it.
 	end := slices.Index(args, "--")
 	if end < 0 {
 		end = len(args)
@@ -35,7 +35,7 @@ func reorderArgs(args []string) []string {
 	return slices.Concat(args[:end], before, args[end:])
 }
 
-// serverFlag tells how many of the arguments, from the first on, are a flag of a server.
+// serverFlag returns how many of the arguments, from the first on, are a flag of a server.
 func serverFlag(args []string) int {
 	name, _, given := strings.Cut(args[0], "=")
 	switch name {

@@ -28,7 +28,7 @@ func TestRearranged(t *testing.T) {
 	}
 }
 
-// What people try first is answered.
+// The forms that users try first work.
 func TestFirstWords(t *testing.T) {
 	for _, c := range []struct {
 		args []string

@@ -97,8 +97,8 @@ func (c *reserve) once(ctx context.Context, s *session) error {
 	return errors.Join(err, settled(done))
 }
 
-// waitAfterEmpty keeps a receiver from asking a server again at once that has nothing and does not
-// wait, as it does while it shuts down.
+// waitAfterEmpty delays the next call to a server that answers without tasks and without waiting,
+// as it does while it shuts down.
 func waitAfterEmpty(ctx context.Context, asked time.Time, wait time.Duration) error {
 	if time.Since(asked) >= wait/2 && wait > 0 {
 		return nil
@@ -106,7 +106,7 @@ func waitAfterEmpty(ctx context.Context, asked time.Time, wait time.Duration) er
 	return pause(ctx, time.Second)
 }
 
-// pause waits, or returns why ctx has ended.
+// pause waits for d. It returns the error of ctx if that ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// warnOfModes tells of files with secrets that others than their owner can get at.
+// warnOfModes logs files with secrets that users other than their owner can read or write.
 func (s *settings) warnOfModes(log *slog.Logger) {
 	for _, file := range []string{s.TokenFile, s.WebhookSecretFile, s.TLSKey} {
 		if file == "" {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Files with secrets that others can read are told of, each by its name, and no others.
+// Files with secrets that other users can read are reported, each by its name, and no others.
 func TestModesOfSecretFiles(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, mode os.FileMode) string {

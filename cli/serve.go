@@ -27,8 +27,8 @@ type serve struct {
 	settings
 }
 
-// Run starts what a server is made of, one on top of the other, and returns
-// once it has stopped: nil if it was asked to.
+// Run starts the parts of a server, each on the previous one. It returns once the server has
+// stopped: nil if it was asked to.
 func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, file *configFile, bad *faults, extra extraWays) error {
 	// Settings.
 	addr, health := s.addresses(bad)
@@ -70,7 +70,7 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 		return errors.Join(err, bound.close(), ledger.Close())
 	}
 
-	// HTTP server. Until there is a scheduler it tells what it waits for.
+	// HTTP server. Until there is a scheduler it reports what the server waits for.
 	var api *httpapi.Server
 	api, err = httpapi.New(httpapi.Config{
 		Starting: healthOf(ledger),
@@ -98,7 +98,7 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	scheduler, err := tasks.Open(ctx, ledger, cfg)
 	if err != nil {
 		if ctx.Err() != nil {
-			err = nil // told to stop while it waited
+			err = nil // asked to stop during the wait
 		}
 		return errors.Join(err, s.shutdown(nil, servers, ledger.Close))
 	}
@@ -106,7 +106,7 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	api.Attach(scheduler)
 	announced()
 
-	// Until told to stop, drained, or unable to go on.
+	// This lasts until the server is asked to stop, drained, or unable to go on.
 	var failure error
 	select {
 	case <-ctx.Done():
@@ -134,8 +134,8 @@ func tuneCollector() {
 	}
 }
 
-// handOver hands everything over to other nodes, if that is wanted, and tells what came of
-// it: the stop goes on in any case, and what is left waits for the next start.
+// handOver hands all shards over to other nodes, if that is set, and logs the result. The stop goes
+// on in any case. Shards that are left wait for the next start.
 func (s *serve) handOver(scheduler *tasks.Scheduler, log *slog.Logger) {
 	if !s.Handover {
 		return
@@ -151,21 +151,20 @@ func (s *serve) handOver(scheduler *tasks.Scheduler, log *slog.Logger) {
 	}
 }
 
-// shutdown stops in the order in which nobody is left without what it needs. Before it, with
-// handover, comes handOver: the server still answers, but says that it is not ready and
-// takes no new tasks, while its shards pass to others one by one. Then:
+// shutdown stops the parts in an order in which each still has the parts that it needs. Before it,
+// with handover, comes handOver: the server still answers, but says that it is not ready and takes
+// no new tasks, while its shards pass to other nodes one by one. Then:
 //
 //  1. no new connections, and the waiting long-polls are answered (Shutdown
 //     does both), then the requests in progress are finished;
-//  2. the scheduler hands nothing out any more, waits for what is running,
-//     and records it;
+//  2. the scheduler hands nothing out any more, waits for running handlers,
+//     and records their results;
 //  3. the ledger is closed (by the scheduler, which owns it), so that the
 //     next server may open it at once, and so are the ways of delivery;
-//  4. the server of probes ends, which tells of all this.
+//  4. the server of probes ends, which reports all of this.
 //
-// The signal that asked for it has ended the context, so none is passed on:
-// each step has a bound of its own. If it never came to a scheduler, last closes
-// the ledger alone.
+// The stop signal has ended the context, so no context is passed: each step has a bound of its own.
+// If there was no scheduler yet, last closes the ledger alone.
 func (s *serve) shutdown(failure error, servers *servers, last func() error) error {
 	var all *multierror.Error
 	if failure != nil {

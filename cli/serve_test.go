@@ -21,7 +21,7 @@ func started(t *testing.T, args ...string) (url string, stop func() int) {
 	return startedWith(t, nil, args...)
 }
 
-// startedWith runs a server with ways of delivery that are brought along.
+// startedWith runs a server with additional ways of delivery.
 func startedWith(t *testing.T, ways []tasks.Way, args ...string) (url string, stop func() int) {
 	t.Helper()
 	urls, _, stop := startedAt(t, 1, ways, args...)
@@ -76,7 +76,7 @@ func TestServe(t *testing.T) {
 	if code := stop(); code != exitOK {
 		t.Errorf("exit code %d", code)
 	}
-	// What was accepted is there again.
+	// Accepted tasks are there again.
 	url, stop = started(t, "--data", data)
 	resp, err = http.Get(url + "/v1/tasks/a")
 	if err != nil {

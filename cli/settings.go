@@ -78,8 +78,8 @@ type settings struct {
 	LogFormat string     `default:"text" help:"text or json."`
 }
 
-// addresses checks the settings and returns what to listen on, for all callers and for probes;
-// nil: not there, or wrong. All faults are noted in bad.
+// addresses checks the settings and returns the addresses to listen on, for all callers and for
+// probes; nil: missing, or wrong. All faults are noted in bad.
 func (s *settings) addresses(bad *faults) (addr, health *net.TCPAddr) {
 	addr = s.address("listen", s.Listen, bad)
 	if s.HealthListen != "" {
@@ -115,7 +115,7 @@ func (s *settings) address(setting, text string, bad *faults) *net.TCPAddr {
 	return addr
 }
 
-// scheduler is what package tasks is told, but for its log.
+// scheduler returns the configuration of package tasks, without its log.
 func (s *settings) scheduler(topics map[string]tasks.TopicSettings, ways []tasks.Way) tasks.Config {
 	return tasks.Config{
 		Node:          s.Node,

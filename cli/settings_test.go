@@ -214,7 +214,7 @@ func TestUnreadableFile(t *testing.T) {
 	}
 }
 
-// Beyond this machine only with --insecure, since nothing else guards it.
+// A server listens beyond this machine only with --insecure, if nothing else protects it.
 func TestListen(t *testing.T) {
 	for _, test := range []struct {
 		listen   string

@@ -113,7 +113,7 @@ func printSettled(w io.Writer, a *client.Settlement, done string) {
 	fmt.Fprintln(w)
 }
 
-// settled is what was refused, if there is an answer at all.
+// settled returns the refusals, if there is an answer at all.
 func settled(s *client.Settlement) error {
 	if s == nil {
 		return nil

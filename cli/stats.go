@@ -27,8 +27,8 @@ func (c *stats) Run(ctx context.Context, std streams, bad *faults) error {
 	return s.print(func(w io.Writer) { statsBlock(w, all, time.Now()) })
 }
 
-// lateness is for people: the quantiles are the upper bounds of wide buckets, and would
-// otherwise seem to be far beyond the mean.
+// lateness is for people: the quantiles are the upper bounds of wide buckets, and would otherwise
+// seem to be far above the mean.
 func lateness(n *client.Counts) string {
 	if n.Lateness.Count == 0 {
 		return "nothing was delivered yet"

@@ -34,8 +34,7 @@ func table(w io.Writer, rows [][]string) {
 	}
 }
 
-// block writes the properties of one thing under its name; those without a value are
-// left out.
+// block writes the properties of one thing under its name. Properties without a value are left out.
 func block(w io.Writer, name string, pairs ...string) {
 	fmt.Fprintln(w, plain(name))
 	var rows [][]string

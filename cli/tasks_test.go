@@ -38,9 +38,9 @@ func TestScheduleCommand(t *testing.T) {
 	}
 }
 
-// Nothing is sent if the command line is wrong, and all of it is reported.
+// Nothing is sent if the command line is wrong, and all faults are reported.
 func TestWrongArguments(t *testing.T) {
-	s := &shell{t, "http://127.0.0.1:1"} // nobody is there
+	s := &shell{t, "http://127.0.0.1:1"} // no server is there
 	for _, test := range []struct {
 		args  []string
 		parts []string
@@ -87,7 +87,7 @@ func TestRescheduleFireCancel(t *testing.T) {
 	}
 	s.prints([]string{"fire", "a"}, "a is due now")
 	s.prints([]string{"cancel", "a", "b"}, "a is cancelled\nb is cancelled\n")
-	// With --json, what the API answers: nothing.
+	// With --json, it prints what the API answers: nothing.
 	if out := s.ok("cancel", "a", "--json"); out != "" {
 		t.Errorf("got %q", out)
 	}
@@ -150,7 +150,8 @@ func TestBatchCommand(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	s.typed(text)
-	s.prints([]string{"schedule", "--batch", "-"}, "scheduled 2 of 2 tasks\n") // again: there already
+	// Again: the tasks exist.
+	s.prints([]string{"schedule", "--batch", "-"}, "scheduled 2 of 2 tasks\n")
 	// Some are refused, the others stay.
 	mixed := s.file(`{"id":"c","topic":"x","delay":"1h"}` + "\n\n" + `{"id":"d","topic":"?","delay":-1}` + "\n")
 	s.fails(exitUsage, []string{"schedule", "--batch", mixed}, "refused 1 tasks\n", "line 3: ", "topic", "delay")
@@ -206,7 +207,7 @@ func TestRelative(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", d, got, want)
 		}
 	}
-	// Of the least duration there is no opposite.
+	// The least duration has no opposite.
 	if got := relative(time.Time{}, now) + ", " + roundedText(math.MinInt64); got != "106751d23h ago, -106751d23h" {
 		t.Errorf("got %q", got)
 	}

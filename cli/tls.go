@@ -13,9 +13,8 @@ import (
 	"github.com/hashicorp/go-multierror"
 )
 
-// certificates are what the server proves itself with, and whom it asks to do the
-// same. They can be read again while it runs: connections that begin afterwards use
-// the new ones.
+// certificates are the certificate of the server and the authorities of its clients. They can be
+// read again while it runs: later connections use the new ones.
 type certificates struct {
 	cert, key, clientCA string // files
 	current             atomic.Pointer[tls.Config]
@@ -58,7 +57,7 @@ func readAuthorities(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// ends is when the certificate in use runs out.
+// ends is when the certificate in use expires.
 func (c *certificates) ends() time.Time { return c.current.Load().Certificates[0].Leaf.NotAfter }
 
 // serve is server.Serve, over TLS if there are certificates.

@@ -44,7 +44,8 @@ func (t *token) Run(_ context.Context, std streams) error {
 	}
 	limits := ""
 	if len(t.Topics) > 0 {
-		limits = `, topics: ["` + strings.Join(t.Topics, `", "`) + `"]` // the alphabet of patterns needs no escapes
+		// The alphabet of patterns needs no escapes.
+		limits = `, topics: ["` + strings.Join(t.Topics, `", "`) + `"]`
 	}
 	if t.MaxTopics > 0 {
 		limits += fmt.Sprint(", max_topics: ", t.MaxTopics)
@@ -87,7 +88,7 @@ func readTokens(file string) ([]httpapi.Token, error) {
 			all = multierror.Append(all, fmt.Errorf("%s: %w", who, err))
 		}
 	}
-	if all == nil { // otherwise it would complain again about what could not be read
+	if all == nil { // otherwise it would report again what could not be read
 		all = flattened(httpapi.CheckTokens(tokens))
 	}
 	if all == nil {
@@ -168,7 +169,7 @@ func countOf(value any) (n int, ok bool) {
 	return n, n >= 1
 }
 
-// flattened returns the parts of an error that may be many.
+// flattened returns the parts of an error that may join several.
 func flattened(err error) *multierror.Error {
 	var many *multierror.Error
 	if err == nil || errors.As(err, &many) {
@@ -177,7 +178,7 @@ func flattened(err error) *multierror.Error {
 	return multierror.Append(nil, err)
 }
 
-// changesOf tells how one list of tokens differs from the one before, by name.
+// changesOf returns how one list of tokens differs from the previous one, by name.
 func changesOf(before, after []httpapi.Token) (added, removed, changed []string) {
 	old := make(map[string]httpapi.Token, len(before))
 	for _, t := range before {

@@ -66,7 +66,7 @@ func TestTokenCommand(t *testing.T) {
 	}
 }
 
-// All faults of a file are told at once, by name or place.
+// All faults of a file are reported at once, by name or place.
 func TestTokenFileFaults(t *testing.T) {
 	digest := strings.Repeat("ab", sha256.Size)
 	for name, c := range map[string]struct {

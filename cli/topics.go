@@ -125,7 +125,7 @@ type topicsSet struct {
 	Paused        *bool    `env:"-" negatable:"" help:"Accept tasks, but do not deliver them."`
 }
 
-// Run changes what is given, unless somebody else changes the settings meanwhile.
+// Run changes the given settings, unless another caller changes them meanwhile.
 func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 	for name, d := range map[string]span{"max-age": c.MaxAge, "min-backoff": c.MinBackoff, "max-backoff": c.MaxBackoff, "lease": c.Lease, "dead-retention": c.DeadRetention} {
 		if d.given && d.Duration == 0 {
@@ -171,8 +171,8 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 	return s.print(func(w io.Writer) { topicBlock(w, t) })
 }
 
-// hasRepeatedField tells whether a JSON object has a field twice, which the server would refuse if it
-// saw both.
+// hasRepeatedField reports whether a JSON object has a field twice. The server, which would refuse
+// that, does not see both.
 func hasRepeatedField(object string) bool {
 	d := json.NewDecoder(strings.NewReader(object))
 	seen := map[any]bool{}
@@ -188,7 +188,7 @@ func hasRepeatedField(object string) bool {
 	return false
 }
 
-// replaceWay is a patch that puts one way of delivery in the place of another.
+// replaceWay is a patch that replaces one way of delivery by another.
 func replaceWay(old, way client.Way) map[string]any {
 	patch := map[string]any{"kind": way.Kind}
 	for name := range old.Settings {
@@ -203,7 +203,7 @@ func replaceWay(old, way client.Way) map[string]any {
 	return patch
 }
 
-// replaceValue is the patch that puts a value in the place of an object.
+// replaceValue is the patch that replaces an object by a value.
 func replaceValue(old map[string]any, value any) any {
 	fields, is := value.(map[string]any)
 	if !is {
@@ -222,7 +222,7 @@ func replaceValue(old map[string]any, value any) any {
 	return patch
 }
 
-// patch is what was given, by the names of the API.
+// patch holds the given settings, by the names of the API.
 func (c *topicsSet) patch() map[string]any {
 	patch, retry := map[string]any{}, map[string]any{}
 	setIfGiven(patch, "weight", c.Weight)
@@ -246,7 +246,8 @@ func (c *topicsSet) patch() map[string]any {
 	case c.Rate != nil && *c.Rate == 0:
 		patch["rate"] = nil
 	case c.Rate != nil && c.Burst == nil:
-		patch["rate"] = map[string]any{"per_second": *c.Rate, "burst": nil} // its default follows the rate
+		// The default of burst follows the rate.
+		patch["rate"] = map[string]any{"per_second": *c.Rate, "burst": nil}
 	case c.Rate != nil:
 		patch["rate"] = map[string]any{"per_second": *c.Rate, "burst": *c.Burst}
 	case c.Burst != nil:
@@ -255,7 +256,7 @@ func (c *topicsSet) patch() map[string]any {
 	return patch
 }
 
-// setIfGiven notes a value if one was given.
+// setIfGiven enters a value if one was given.
 func setIfGiven[T any](patch map[string]any, name string, given *T) {
 	if given != nil {
 		patch[name] = *given

@@ -14,8 +14,8 @@ func (version) Run(std streams) error {
 	return err
 }
 
-// buildVersion is what the Go tool has stamped into the binary: a version for
-// `go install module@version`, a commit for a build in a clone.
+// buildVersion is the version that the Go tool has stamped into the binary: a version for `go
+// install module@version`, a commit for a build in a clone.
 func buildVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

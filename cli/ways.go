@@ -29,7 +29,7 @@ type ways struct {
 	scheduler atomic.Pointer[tasks.Scheduler] // once there is one
 }
 
-// list is what package tasks is told.
+// list returns the ways for the configuration of package tasks.
 func (w *ways) list() []tasks.Way {
 	return append([]tasks.Way{w.webhook}, w.redis...)
 }
@@ -56,8 +56,8 @@ func (s *settings) ways(addr *net.TCPAddr, bad *faults) *ways {
 	return w
 }
 
-// webhook makes the way of delivery by HTTP. A server that only this machine can reach is
-// taken for one of a developer, whose receivers are here too, unless it is told otherwise.
+// webhook makes the way of delivery by HTTP. A server that only this machine can reach counts as a
+// developer's server, whose receivers are on this machine too, unless a setting says otherwise.
 func (s *settings) webhook(addr *net.TCPAddr, bad *faults) *webhook.Way {
 	allow := s.WebhookAllow
 	switch {
@@ -71,12 +71,12 @@ func (s *settings) webhook(addr *net.TCPAddr, bad *faults) *webhook.Way {
 		for _, fault := range flattenedErrors(err) {
 			bad.add("webhook-%w", fault)
 		}
-		w, _ = webhook.New(webhook.Config{}) // to look at the topics all the same
+		w, _ = webhook.New(webhook.Config{}) // to check the topics all the same
 	}
 	return w
 }
 
-// inOneLine writes errors as a log can hold them.
+// inOneLine writes errors as one line of a log.
 func inOneLine(all []error) string {
 	texts := make([]string, len(all))
 	for i, err := range all {
@@ -102,7 +102,7 @@ func (w *ways) readSecrets() error {
 		if e := yaml.Error(nil); errors.As(err, &e) && e.GetToken() != nil {
 			where = fmt.Sprintf(":%d", e.GetToken().Position.Line)
 		}
-		// The parser's own words may repeat what stands there.
+		// The parser's own message may repeat a secret.
 		return fmt.Errorf("%s%s: want a YAML mapping of names to lists of secrets", w.secretFile, where)
 	}
 	secrets := make(map[string][]string, len(names))
@@ -110,7 +110,7 @@ func (w *ways) readSecrets() error {
 		list, _ := value.([]any)
 		secrets[name] = make([]string, len(list))
 		for i, v := range list {
-			secrets[name][i], _ = v.(string) // "" is refused as any other that is wrong
+			secrets[name][i], _ = v.(string) // "" is refused like any other wrong value
 		}
 	}
 	err = w.webhook.SetSecrets(secrets)
@@ -131,7 +131,7 @@ func (w *ways) attach(s *tasks.Scheduler) {
 	s.Reconsider() // secrets may have come since it was opened
 }
 
-// reload reads again what may change while the server runs. A file that is wrong changes
+// reload reads the files again that may change while the server runs. A faulty file changes
 // nothing.
 func (w *ways) reload(log *slog.Logger) {
 	if w.secretFile == "" {

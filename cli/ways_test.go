@@ -24,8 +24,8 @@ const (
 	secondSecret = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
 )
 
-// A developer's server delivers to receivers on the same machine, signed with the secrets of
-// a file, which SIGHUP reads again; also after a start without the one that a topic needs.
+// A developer's server delivers to receivers on the same machine, signed with the secrets of a
+// file, which SIGHUP reads again; also after a start without the secret that a topic needs.
 func TestServeWebhooks(t *testing.T) {
 	got := make(chan string, 10) // with which secrets they were signed
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -127,7 +127,8 @@ func TestServeRefusesWebhookSettings(t *testing.T) {
 	}
 }
 
-// What may be reached depends on where the server listens, unless it is told.
+// The addresses that may be reached depend on where the server listens, unless a setting says
+// otherwise.
 func TestServeAllows(t *testing.T) {
 	for _, c := range []struct {
 		args  []string
@@ -156,7 +157,8 @@ func TestServeAllows(t *testing.T) {
 	}
 }
 
-// What SIGHUP finds wrong with the secrets is one line of the log, names the file, and repeats none.
+// A fault that SIGHUP finds in the secrets is one line of the log, which names the file and repeats
+// no secret.
 func TestWrongSecretsInOneLine(t *testing.T) {
 	way, err := webhook.New(webhook.Config{})
 	if err != nil {
@@ -174,7 +176,8 @@ func TestWrongSecretsInOneLine(t *testing.T) {
 	}
 }
 
-// A file that asks for what JSON cannot say is told so, and nothing else about the topic.
+// A file with a value that JSON cannot express is refused with that reason, and no other about the
+// topic.
 func TestDeliveryInFileThatIsNoJSON(t *testing.T) {
 	for _, number := range []string{".inf", ".nan"} {
 		file := written(t, "lapse.yaml", "topics:\n  x:\n    delivery: {kind: webhook, url: \"https://shop.example/\", timeout: "+number+"}\n")
@@ -185,8 +188,8 @@ func TestDeliveryInFileThatIsNoJSON(t *testing.T) {
 	}
 }
 
-// Secrets that come between the start of the scheduler and the moment from when on it can
-// be told of them help the topics that were found without.
+// Secrets that arrive between the start of the scheduler and the moment from which it can be
+// notified help the topics that were found without.
 func TestSecretsThatComeDuringTheStart(t *testing.T) {
 	file := written(t, "secrets.yaml", "shop: ["+firstSecret+"]\n")
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)

@@ -10,7 +10,7 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-// span is a duration on the command line. It knows d for days, and whether it was given.
+// span is a duration on the command line. It accepts d for days, and records whether it was given.
 type span struct {
 	time.Duration
 	given bool
@@ -50,7 +50,7 @@ func (i *instant) Decode(ctx *kong.DecodeContext) error {
 	return err
 }
 
-// relative says how far away a time is: "in 29m58s", "3.2s ago".
+// relative returns how far away a time is: "in 29m58s", "3.2s ago".
 func relative(t, now time.Time) string {
 	d := max(t.Sub(now), -math.MaxInt64)
 	switch {
@@ -65,7 +65,7 @@ func relative(t, now time.Time) string {
 // roundedText is a duration to two units, or to a tenth of a second below a minute.
 func roundedText(d time.Duration) string {
 	switch {
-	case d == math.MinInt64: // of which there is no opposite
+	case d == math.MinInt64: // it has no opposite
 		return roundedText(d + 1)
 	case d < 0:
 		return "-" + roundedText(-d)
@@ -78,12 +78,13 @@ func roundedText(d time.Duration) string {
 	case d < 24*time.Hour:
 		d = d.Round(time.Minute)
 	default:
-		d = min(d, math.MaxInt64-time.Hour).Round(time.Hour) // which does nothing close to the greatest
+		// The rounding does nothing close to the greatest duration.
+		d = min(d, math.MaxInt64-time.Hour).Round(time.Hour)
 	}
 	return client.Duration(d).String()
 }
 
-// instantText is a time with what is relative about it.
+// instantText is a time with its distance from now.
 func instantText(t, now time.Time) string {
 	return fmt.Sprintf("%s (%s)", relative(t, now), t.Local().Format("2006-01-02 15:04:05.000 -0700"))
 }

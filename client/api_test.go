@@ -227,7 +227,7 @@ func TestDead(t *testing.T) {
 		t.Errorf("back comes %+v, %v", task, err)
 	}
 	check(t, "DeleteDead", c.DeleteDead(ctx, "x", "2"), nil)
-	// An empty list is a mistake, and not all of them.
+	// An empty list of ids is an error. It does not mean all.
 	for name, r := range map[string]client.Requeue{
 		"no ids": {}, "both": {IDs: []string{"3"}, All: true}, "two deadlines": {All: true, Delay: 1, DueAt: time.Now()},
 	} {
@@ -256,7 +256,7 @@ func TestTopics(t *testing.T) {
 	if set.Lease != client.Duration(48*time.Minute) || set.Retry.MaxAttempts != 3 || set.Concurrency != 64 || set.Revision != 1 || set.Delivery.Kind != "pull" {
 		t.Errorf("got %+v", set)
 	}
-	// What was shown can be set again, changed.
+	// Settings that were read can be set again, with changes.
 	set.Paused = true
 	next, err := c.SetTopic(ctx, "x", set.Chosen(), set.Revision)
 	check(t, "SetTopic", err, nil)
@@ -313,7 +313,7 @@ func TestServer(t *testing.T) {
 	if check(t, "Purge", err, nil); p.Cancelled != 1 || p.Delivering != 0 {
 		t.Errorf("got %+v", p)
 	}
-	// One that is not ready says so without an error.
+	// A server that is not ready says so without an error.
 	c = over(t, client.Options{}, func(*http.Request, string) (*http.Response, error) {
 		return answer(503, `{"ready":false,"replay":{"over":false,"records":7,"elapsed":"1d2h"}}`, "Retry-After: 1"), nil
 	})

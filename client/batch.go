@@ -7,22 +7,21 @@ import (
 	"net/http"
 )
 
-// Result is what has become of one task of a batch.
+// Result is the outcome of one task of a batch.
 type Result struct {
-	// ID of the task; also of one that was not taken, if it has one.
+	// ID of the task; also of a task that was refused, if it has one.
 	ID string
-	// Problem is nil if the task was taken.
+	// Problem is nil if the task was scheduled.
 	Problem *Problem
 }
 
-// ScheduleBatch schedules up to 10,000 tasks with one request. They are taken or
-// refused one by one: the results stand in the order of the requests. Tasks without an
-// id get one, as with Schedule.
+// ScheduleBatch schedules up to 10,000 tasks with one request. The server accepts or refuses each
+// by itself: the results stand in the order of the requests. Tasks without an id get one, as with
+// Schedule.
 //
-// The error is about the batch as a whole; then nothing was taken, or with ErrUnknown
-// perhaps some. In that case the results carry the ids, with which the same batch may
-// be sent again. Errors: ErrInvalid, ErrTooLarge, ErrOverloaded, ErrUnavailable,
-// ErrUnknown, ErrUnreachable.
+// The error is about the batch as a whole. Then no task was scheduled, or with ErrUnknown perhaps
+// some. In that case the results carry the ids, with which the same batch may be sent again.
+// Errors: ErrInvalid, ErrTooLarge, ErrOverloaded, ErrUnavailable, ErrUnknown, ErrUnreachable.
 func (c *Client) ScheduleBatch(ctx context.Context, requests []Request) ([]Result, error) {
 	q := call{method: http.MethodPost, path: "/v1/tasks/batch", effect: same}
 	results := make([]Result, len(requests))
@@ -48,8 +47,8 @@ func (c *Client) ScheduleBatch(ctx context.Context, requests []Request) ([]Resul
 	return c.batch(ctx, q, results)
 }
 
-// batch makes the call of a batch, and puts down its answer beside the ids that the
-// tasks have been given.
+// batch makes the call of a batch, and stores its answer beside the ids that the tasks have been
+// given.
 func (c *Client) batch(ctx context.Context, q call, results []Result) ([]Result, error) {
 	var answer struct {
 		IDs    []string `json:"ids"`

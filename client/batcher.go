@@ -12,7 +12,7 @@ import (
 // ErrClosed is returned by a Batcher that was closed. Nothing has happened.
 var ErrClosed = errors.New("the batcher is closed")
 
-// BatcherOptions set a batcher up. The zero value of each is its default.
+// BatcherOptions configure a batcher. The zero value of each is its default.
 type BatcherOptions struct {
 	// Calls is how many calls may be under way at once, 1 to 64. Default 2.
 	Calls int
@@ -27,9 +27,9 @@ type BatcherOptions struct {
 // maxBatchBytes keeps a call well below what servers accept by default, 16 MiB.
 const maxBatchBytes = 4 << 20
 
-// A Batcher schedules the tasks of many goroutines together: each of its calls carries
-// whatever has gathered while the last ones were under way. It waits for no timer, so
-// that a lone task is sent at once; under load it costs a fraction of single calls.
+// A Batcher schedules the tasks of many goroutines together: each of its calls carries the tasks
+// that were added during the previous calls. It uses no timer, so that a single task is sent at
+// once. Under load it costs a fraction of single calls.
 //
 // It is safe for concurrent use.
 type Batcher struct {
@@ -43,7 +43,7 @@ type Batcher struct {
 	bookings gatherer[*booking]
 }
 
-// A booking is a task on its way to the server.
+// A booking is a task that waits for the server's answer.
 type booking struct {
 	id     string
 	body   []byte
@@ -53,8 +53,8 @@ type booking struct {
 
 const (
 	queued  int32 = iota
-	sending       // the outcome is the server's
-	dropped       // its caller gave up before
+	sending       // the server decides the outcome
+	dropped       // its caller gave up before it was sent
 )
 
 // NewBatcher makes a batcher over c. The error names all options that are wrong.
@@ -75,13 +75,13 @@ func NewBatcher(c *Client, o BatcherOptions) (*Batcher, error) {
 	return b, nil
 }
 
-// Schedule has a task delivered when it is due, as Client.Schedule does. It returns once
-// the server has recorded the task, or refused it: each caller gets the outcome of its own.
-// A task without an id gets one before it is sent; the id is returned with an error, too,
-// so that the same request can be repeated with it.
+// Schedule has a task delivered when it is due, as Client.Schedule does. It returns once the server
+// has recorded the task, or refused it. Each caller gets the outcome of its own task. A task
+// without an id gets one before it is sent. The id is returned with an error, too, so that the same
+// request can be repeated with it.
 //
-// When ctx ends before the task is sent, nothing has happened, and the error is that of
-// ctx; afterwards it is also ErrUnknown.
+// When ctx ends before the task is sent, nothing has happened, and the error is that of ctx;
+// afterwards it is also ErrUnknown.
 //
 // Errors: those of Client.Schedule, and ErrClosed.
 func (b *Batcher) Schedule(ctx context.Context, r Request) (id string, err error) {
@@ -122,8 +122,8 @@ func (b *Batcher) Schedule(ctx context.Context, r Request) (id string, err error
 	}
 }
 
-// Close takes no more tasks and waits until the server has answered for all that were
-// taken, or until ctx ends: then their callers get ErrUnknown, or ErrClosed for what was
+// Close accepts no more tasks and waits until the server has answered for all that were accepted,
+// or until ctx ends. Then the callers of Schedule get ErrUnknown, or ErrClosed for a task that was
 // not sent, and Close returns why ctx has ended. It may be called more than once.
 func (b *Batcher) Close(ctx context.Context) error {
 	b.close.Do(func() {
@@ -142,9 +142,8 @@ func (b *Batcher) Close(ctx context.Context) error {
 	}
 }
 
-// fit counts how many bookings make up a call. An id that comes again must wait for the
-// next one: in the same call the server would refuse it, while one after the other the
-// same request twice is as good as once.
+// fit counts how many bookings make up a call. A repeated id must wait for the next call: within
+// one call the server would refuse it, while the same request in two calls has the effect of one.
 func (b *Batcher) fit(waiting []*booking) int {
 	size, ids := 0, make(map[string]struct{}, min(len(waiting), b.maxBatch))
 	for i, k := range waiting {
@@ -212,7 +211,7 @@ func (b *Batcher) schedule(batch []*booking) {
 	}
 }
 
-// refusesBody tells whether a call was refused for what it carries.
+// refusesBody reports whether a call was refused because of its body.
 func refusesBody(err error) bool {
 	p := (*Problem)(nil)
 	if !errors.As(err, &p) {

@@ -41,7 +41,7 @@ func sizes(taken *[]int) fault {
 	}
 }
 
-// A lone task is sent at once; those that come while calls are under way go together.
+// A single task is sent at once. Tasks that come while calls are under way go together.
 func TestBatcherGathers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, faults := within(t, client.Options{})
@@ -163,7 +163,7 @@ func TestBatcherRepeats(t *testing.T) {
 		if s, err := c.Stats(t.Context()); err != nil || s.Total.Pending != 50 {
 			t.Errorf("got %+v, %v", s.Total, err)
 		}
-		// What cannot be sent at all is told to each of them.
+		// Each caller gets the error of a call that cannot be sent at all.
 		set(faults, func(*http.Request, through) (*http.Response, error) { return nil, refusedDial })
 		for range 50 {
 			all.Go(func() {
@@ -175,7 +175,7 @@ func TestBatcherRepeats(t *testing.T) {
 	})
 }
 
-// The queue is bounded, and a context is obeyed wherever a caller waits. Who gives up
+// The queue is bounded, and a context is obeyed wherever a caller waits. A caller that gives up
 // leaves no gap.
 func TestBatcherBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestBatcherBounds(t *testing.T) {
 	})
 }
 
-// Close waits for what was taken; when it gives up, callers learn what may have happened.
+// Close waits for accepted tasks. When it gives up, callers learn what may have happened.
 func TestBatcherCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, faults := within(t, client.Options{})

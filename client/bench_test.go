@@ -11,8 +11,8 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-// BenchmarkReceive compares a Worker with the loop that it replaces: reserve, handle,
-// acknowledge. Handlers do nothing, so that all of the time is the way to the server.
+// BenchmarkReceive compares a Worker with the loop that it replaces: reserve, handle, acknowledge.
+// Handlers do nothing, so that all of the time is spent on calls.
 func BenchmarkReceive(b *testing.B) {
 	const at = 64
 	receive := map[string]func(*testing.B, *client.Client){

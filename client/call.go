@@ -34,7 +34,7 @@ type effect uint8
 const (
 	reads effect = iota // nothing ever happens
 	same                // the same thing happens, once
-	again               // something may happen a second time
+	again               // the effect may happen a second time
 )
 
 // answer is a success.
@@ -45,7 +45,8 @@ type answer struct {
 }
 
 const (
-	wholeTopic   = 2 * time.Minute        // more for a call that may touch all tasks of a topic or a group
+	// wholeTopic is added for a call that may touch all tasks of a topic or a group.
+	wholeTopic   = 2 * time.Minute
 	firstPause   = 100 * time.Millisecond // before a repetition, where the server names none
 	longestPause = 2 * time.Second
 )
@@ -62,7 +63,7 @@ func (c *Client) do(ctx context.Context, q call, into any) (*answer, error) {
 	return a, nil
 }
 
-// repeat makes a call as often as it is useful and allowed.
+// repeat makes a call, and repeats it as long as that is safe and allowed.
 func (c *Client) repeat(ctx context.Context, q *call, attempt func(context.Context, *call) (*answer, error)) (*answer, error) {
 	open := false // an attempt may have been carried out
 	for n := 0; ; n++ {
@@ -159,8 +160,7 @@ func (c *Client) request(ctx context.Context, q *call) (*http.Request, error) {
 	return r, nil
 }
 
-// broken says what a failed connection means. The attempt was bounded by within, the
-// whole call by ctx.
+// broken classifies a failed connection. The attempt was bounded by within, the whole call by ctx.
 func (q *call) broken(ctx, within context.Context, err error) error {
 	nothing := q.effect == reads || !sent(err)
 	if verbose := (*url.Error)(nil); errors.As(err, &verbose) {
@@ -180,15 +180,15 @@ func (q *call) broken(ctx, within context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
-// sent tells whether the request may have reached the server: not if no connection
-// came about.
+// sent reports whether the request may have reached the server. It has not if no connection was
+// made.
 func sent(err error) bool {
 	op := (*net.OpError)(nil)
 	return !insecure(err) && !(errors.As(err, &op) && op.Op == "dial")
 }
 
-// insecure tells whether a connection ended before the first request because the other
-// side is not whom TLS demands. Trying again does not change that.
+// insecure reports whether a connection ended before the first request because the other side
+// failed the checks of TLS. Another attempt does not change that.
 func insecure(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	return errors.As(err, &certificate) || errors.Is(err, http.ErrSchemeMismatch)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Options set a client up. Only URL is required.
+// Options configure a client. Only URL is required.
 type Options struct {
 	// URL of the server, such as "http://127.0.0.1:7480". It may have a path, for a
 	// proxy that serves the API below one; no query, no user.
@@ -24,8 +24,8 @@ type Options struct {
 	// Redirects are followed only if its CheckRedirect says so: a POST would become a
 	// GET, and seem to succeed.
 	HTTPClient *http.Client
-	// Timeout bounds each attempt of a call, 10 s by default. Reserve adds its wait to
-	// it, and calls that may touch all tasks of a topic or a group two minutes. A call as a whole is
+	// Timeout bounds each attempt of a call, 10 s by default. Reserve adds its wait to it, and
+	// calls that may touch all tasks of a topic or a group add two minutes. A call as a whole is
 	// bounded by its context only.
 	Timeout time.Duration
 	// Retries is how often a call is repeated when that is safe, 3 by default. A

@@ -27,7 +27,7 @@ func (c *Client) AllDead(ctx context.Context, query Query) iter.Seq2[*Task, erro
 	return pages(ctx, query, c.ListDead)
 }
 
-// Requeue says which dead tasks of a topic come back, and when.
+// Requeue selects dead tasks of a topic to bring back, and says when.
 type Requeue struct {
 	// IDs are 1 to 10,000 of them; All means all of the topic, instead. A list that
 	// turned out empty does not mean all.
@@ -39,10 +39,11 @@ type Requeue struct {
 	DueAt time.Time
 }
 
-// Requeued tells which dead tasks came back.
+// Requeued reports which dead tasks came back.
 type Requeued struct {
-	Requeued int      `json:"requeued"`
-	Unknown  []string `json:"unknown,omitempty"` // those of the ids that are not among the dead of the topic
+	Requeued int `json:"requeued"`
+	// Unknown are those of the ids that are not among the dead of the topic.
+	Unknown []string `json:"unknown,omitempty"`
 }
 
 // RequeueDead brings dead tasks of a topic back: with one new deadline, and all their
@@ -68,12 +69,12 @@ func (c *Client) DeleteDead(ctx context.Context, topic string, ids ...string) er
 
 // DeleteAllDead deletes all dead tasks of a topic. Errors: those of RequeueDead.
 func (c *Client) DeleteAllDead(ctx context.Context, topic string) error {
-	// Again it would reach those that have died since.
+	// A repeated call would also delete tasks that have died since.
 	return c.onDead(ctx, call{method: http.MethodDelete, effect: again}, topic, "/dead", chosen{All: true}, nil)
 }
 
-// chosen are dead tasks: some, or all. No ids are none, and refused by the server: a list
-// that turned out empty must not mean all.
+// chosen selects dead tasks: some, or all. The server refuses a selection without ids: a list that
+// turned out empty must not mean all.
 type chosen struct {
 	IDs []string `json:"ids,omitempty"`
 	All bool     `json:"all,omitempty"`

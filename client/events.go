@@ -30,51 +30,53 @@ const (
 	EventCancelled EventKind = "cancelled"
 	EventSkipped   EventKind = "skipped" // later than its MaxLateness, or misfired
 	EventRescued   EventKind = "rescued" // the server's sweep found it overdue
-	// EventsLost is none that happened: the reader was too slow for Event.Count others.
+	// EventsLost is not an event of a task: the reader was too slow for Event.Count events.
 	EventsLost EventKind = "lost"
 )
 
 // An Event is one thing that happened to a task.
 type Event struct {
-	Kind     EventKind `json:"kind"`
-	At       time.Time `json:"at"`
-	ID       string    `json:"id"`
-	Topic    string    `json:"topic"`
-	Attempt  int       `json:"attempt,omitempty"`  // Started: the one that begins; Delivered, Retried, Died: the one that ended so
-	By       string    `json:"by,omitempty"`       // Started: the node whose receiver has it, or which helps with it, if it is another one
-	Lateness Duration  `json:"lateness,omitempty"` // Started, first attempts only
-	Error    string    `json:"error,omitempty"`    // Retried, Died: why
-	Count    int64     `json:"count,omitempty"`    // EventsLost, which has nothing else: how many
+	Kind  EventKind `json:"kind"`
+	At    time.Time `json:"at"`
+	ID    string    `json:"id"`
+	Topic string    `json:"topic"`
+	// Attempt is the one that begins (Started), or that ended (Delivered, Retried, Died).
+	Attempt int `json:"attempt,omitempty"`
+	// By is, for Started, the node whose receiver has the task, or that helps with it, if it is
+	// another node.
+	By       string   `json:"by,omitempty"`
+	Lateness Duration `json:"lateness,omitempty"` // Started, first attempts only
+	Error    string   `json:"error,omitempty"`    // Retried, Died: why
+	Count    int64    `json:"count,omitempty"`    // EventsLost, which has no other field: how many
 
-	// Number counts the events of a stream from 1, those that were lost included.
+	// Number counts the events of a stream from 1, lost events included.
 	Number int64 `json:"-"`
-	// Data is what the server said: a JSON object in one line.
+	// Data is the server's text: a JSON object on one line.
 	Data []byte `json:"-"`
 }
 
-// EventFilter says which events are told. Its zero value is all.
+// EventFilter selects events. Its zero value selects all.
 type EventFilter struct {
 	Topics []string    // up to 100. Empty: all
-	Kinds  []EventKind // empty: all. EventsLost is told in any case
+	Kinds  []EventKind // empty: all. EventsLost always comes
 }
 
 const (
-	// silence is how long a stream may say nothing before it is taken for broken: a
-	// server says something every 15 seconds.
+	// silence is how long a stream may be silent before it counts as broken: a server writes
+	// something every 15 seconds.
 	silence   = 45 * time.Second
 	longEvent = 1 << 20 // bytes of a line
 )
 
 var errSilent = errors.New("the server has fallen silent")
 
-// Events opens a stream of what happens to tasks on the server, in the order in which it
-// happens, beginning with what happens after Events has returned. Range over it: it goes
-// on until the loop is left, ctx ends, or there is an error, which comes last. Where a
-// stream has ended, what happens before the next one is not told.
+// Events opens a stream of the events of tasks on the server, in order, beginning with those after
+// Events has returned. Range over it: it goes on until the loop is left, ctx ends, or there is an
+// error, which comes last. Events between the end of a stream and the next one are missed.
 //
 // Errors of Events: ErrInvalid, ErrOverloaded (too many streams are open), ErrUnavailable,
-// ErrUnreachable. Of the stream: that of ctx; ErrUnavailable when the server has ended it,
-// because it shuts down or the token was revoked; ErrUnreachable.
+// ErrUnreachable. Of the stream: that of ctx; ErrUnavailable when the server has ended it, because
+// it shuts down or the token was revoked; ErrUnreachable.
 func (c *Client) Events(ctx context.Context, f EventFilter) (iter.Seq2[*Event, error], error) {
 	q := call{method: http.MethodGet, path: "/v1/events", query: url.Values{}, effect: reads}
 	for _, t := range f.Topics {
@@ -94,14 +96,14 @@ func (c *Client) Events(ctx context.Context, f EventFilter) (iter.Seq2[*Event, e
 	return s.all, nil
 }
 
-// An eventStream reads server-sent events. Its context ends with the caller's, or with
-// why it is given up.
+// An eventStream reads server-sent events. Its context ends with the caller's, or with the reason
+// for giving up.
 type eventStream struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	body   io.Closer
 	lines  *bufio.Scanner
-	timer  *time.Timer // runs while the server is listened to
+	timer  *time.Timer // runs while a read waits
 }
 
 func (c *Client) openEvents(ctx context.Context, q *call) (_ *eventStream, err error) {
@@ -139,7 +141,7 @@ func (c *Client) openEvents(ctx context.Context, q *call) (_ *eventStream, err e
 	return s, nil
 }
 
-// all goes through the events.
+// all yields the events.
 func (s *eventStream) all(yield func(*Event, error) bool) {
 	defer s.body.Close()
 	defer s.cancel(nil)
@@ -155,7 +157,7 @@ func (s *eventStream) all(yield func(*Event, error) bool) {
 	}
 }
 
-// next reads one event. Comments only show that the server is there.
+// next reads one event. Comments only show that the server is alive.
 func (s *eventStream) next() (*Event, error) {
 	e := &Event{}
 	s.timer.Reset(silence)
@@ -166,7 +168,7 @@ func (s *eventStream) next() (*Event, error) {
 		value = strings.TrimPrefix(value, " ")
 		switch {
 		case s.lines.Text() == "" && e.Data == nil:
-			e.Number = 0 // nothing to tell
+			e.Number = 0 // not an event
 		case s.lines.Text() == "":
 			if err := json.Unmarshal(e.Data, e); err != nil {
 				return nil, fmt.Errorf("an event cannot be read: %w", err)

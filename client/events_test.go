@@ -14,7 +14,7 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-// A stream tells what happens after it was opened, in order, and ends when it is left.
+// A stream has all events after it was opened, in order, and ends when the loop is left.
 func TestEvents(t *testing.T) {
 	ctx, c := t.Context(), served(t)
 	schedule := func(id, topic string) {
@@ -49,7 +49,7 @@ func TestEvents(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("told %q, want %q", got, want)
 	}
-	for { // the server notices that nobody reads
+	for { // the server notices that the reader has gone
 		s, err := c.Stats(ctx)
 		if check(t, "Stats", err, nil); s.Events.Streams == 0 {
 			break
@@ -82,7 +82,7 @@ func sse(body io.Reader) *http.Response {
 	return r
 }
 
-// Whatever a server may say, or a proxy in its place.
+// Streams with every form that a server, or a proxy in its place, may send.
 func TestReadingEvents(t *testing.T) {
 	text := ": events\n\n:\n\nid: 1\nevent: started\ndata: {\"kind\":\"started\",\"id\":\"a\",\"attempt\":1,\"lateness\":\"1.5s\",\"news\":1}\n\n" +
 		"retry: 10\nid: 8\nevent: lost\r\ndata:{\"kind\":\"lost\",\r\ndata:\"count\":7}\r\n\r\nid: 9\n\nevent: nothing\n\n" +
@@ -134,13 +134,13 @@ func TestReadingEvents(t *testing.T) {
 	}
 }
 
-// badly reads badly.
+// badly reads a stream that breaks its form.
 type badly struct{}
 
 func (badly) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// Opening a stream is repeated as other calls are; a server that never answers is given up
-// in time, and so is one that falls silent.
+// Opening a stream is repeated as other calls are. A server that never answers is given up in time,
+// and so is a stream that falls silent.
 func TestSilentStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts := 0
@@ -168,7 +168,7 @@ func TestSilentStreams(t *testing.T) {
 		if took := time.Since(began); attempts != 3 || took < 10*time.Second || took > 15*time.Second {
 			t.Errorf("opened after %d attempts and %v", attempts, took)
 		}
-		time.Sleep(time.Hour) // fake; nobody reads yet
+		time.Sleep(time.Hour) // fake; the reader does not read yet
 		began = time.Now()
 		for _, err := range events {
 			check(t, "the end", err, client.ErrUnreachable)

@@ -117,8 +117,9 @@ func Example_couponReminder() {
 	// coupon-7 expired
 }
 
-// Everybody who joins a group buy has a task at the same deadline, when it shows whether
-// enough have joined. A Batcher carries those who join at the same moment with few calls.
+// Each customer who joins a group buy has a task at the same deadline, which checks whether enough
+// customers have joined. A Batcher sends the tasks of customers who join at the same moment with
+// few calls.
 func Example_groupBuy() {
 	c, end := lapse()
 	defer end()
@@ -132,7 +133,7 @@ func Example_groupBuy() {
 	for i := range 30 {
 		joining.Go(func() { // each would be a request to the shop
 			_, err := b.Schedule(ctx, client.Request{
-				// Who joins twice has one task.
+				// A customer who joins twice has one task.
 				ID: fmt.Sprintf("groupbuy-9:user-%d", i), Topic: "groupbuy.closed", Group: "groupbuy-9", DueAt: closes,
 			})
 			must(err)
@@ -146,7 +147,8 @@ func Example_groupBuy() {
 	w, err := client.NewWorker(c, "groupbuy.closed", func(_ context.Context, d *client.Delivery) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if confirmed++; confirmed == 30 { // with fewer than it takes, they would get their money back
+		// With fewer customers, they would get their money back.
+		if confirmed++; confirmed == 30 {
 			fmt.Println(d.Group, "is closed, and", confirmed, "orders are confirmed")
 			stop()
 		}

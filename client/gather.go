@@ -2,12 +2,12 @@ package client
 
 import "sync"
 
-// A gatherer makes calls out of what many goroutines hand in, by natural batching: a
-// call takes whatever has gathered while the last one was under way. There is no timer,
-// so that a lone caller waits for nobody; and no goroutine while there is nothing to do.
+// A gatherer makes calls of values that many goroutines add, by natural batching: a call takes all
+// values that were added during the previous one. There is no timer, so that a single caller does
+// not wait for others. There is no goroutine while there is nothing to do.
 //
-// It bounds how much goes into a call and how many calls are under way, but not what
-// gathers: that is up to those who add.
+// It bounds the size of a call and the number of concurrent calls, but not the number of values
+// that wait: the callers of add bound those.
 type gatherer[T any] struct {
 	most int                   // calls at once
 	fit  func(waiting []T) int // how many of the first ones make up a call, at least 1
@@ -20,7 +20,7 @@ type gatherer[T any] struct {
 	idlers  []chan struct{} // closed when no call is under way
 }
 
-// add hands in v. It reports false once the gatherer is closed.
+// add adds v. It reports false once the gatherer is closed.
 func (g *gatherer[T]) add(v T) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -42,7 +42,7 @@ func (g *gatherer[T]) work() {
 	}
 }
 
-// next takes what makes up the next call. With nil, the worker is counted off.
+// next returns the values of the next call. If it returns nil, the worker no longer counts.
 func (g *gatherer[T]) next() []T {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -62,7 +62,7 @@ func (g *gatherer[T]) next() []T {
 	return batch
 }
 
-// idle is closed once no call is under way, and so nothing waits for one.
+// idle returns a channel that is closed once no call is under way and no value waits.
 func (g *gatherer[T]) idle() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,7 +75,7 @@ func (g *gatherer[T]) idle() <-chan struct{} {
 	return c
 }
 
-// close makes add refuse.
+// close makes add report false.
 func (g *gatherer[T]) close() {
 	g.mu.Lock()
 	g.closed = true

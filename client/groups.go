@@ -5,9 +5,8 @@ import (
 	"net/http"
 )
 
-// Group returns a page of the tasks of a group, the soonest first; limit and cursor are
-// those of a Query. An unknown group is empty. All with Query.Group goes
-// through all of them.
+// Group returns a page of the tasks of a group, the soonest first; limit and cursor are those of a
+// Query. An unknown group is empty. All with Query.Group yields all of them.
 //
 // Errors: ErrInvalid, ErrUnavailable, ErrUnreachable.
 func (c *Client) Group(ctx context.Context, group string, limit int, cursor string) (*Page, error) {
@@ -18,11 +17,11 @@ func (c *Client) Group(ctx context.Context, group string, limit int, cursor stri
 	return c.page(ctx, path, Query{Limit: limit, Cursor: cursor})
 }
 
-// GroupCancelled tells what CancelGroup has done.
+// GroupCancelled reports what CancelGroup has done.
 type GroupCancelled struct {
 	Cancelled int `json:"cancelled"`
-	// Delivering are the ids of tasks that were left alone, since they are being
-	// delivered: the first 1,000, and MoreDelivering says how many more there were.
+	// Delivering are the ids of tasks that are being delivered and were not changed: the first
+	// 1,000. MoreDelivering says how many more there were.
 	Delivering     []string `json:"delivering"`
 	MoreDelivering int      `json:"more_delivering,omitempty"`
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// A Handler does what a delivery asks for. nil acknowledges it. With an error the task is
-// delivered again after its topic's backoff, or as RetryAfter says, or never with Kill; a
-// panic is an error, too. The error's text is kept as the task's LastError, cut at 1 KiB.
+// A Handler handles a delivery. nil acknowledges it. With an error the task is delivered again
+// after its topic's backoff, or as RetryAfter says, or never with Kill. A panic counts as an error.
+// The error's text is kept as the task's LastError, cut at 1 KiB.
 //
-// Several handlers run at once. The lease is extended for as long as one runs. ctx ends
-// with ErrLeaseLost as its cause when that failed, so that the task may be somebody
-// else's by now; and with ErrStopped when the worker stops and its grace is over.
+// Several handlers run at once. The lease is extended for as long as one runs. ctx ends with
+// ErrLeaseLost as its cause when that failed, so that another worker may have the task; and with
+// ErrStopped when the worker stops and its grace is over.
 type Handler func(ctx context.Context, d *Delivery) error
 
-// Decode makes a Handler that gets the payload decoded from JSON into a T. A payload that
-// does not decode, or is not there, kills its task: no further attempt could mend it.
+// Decode makes a Handler that gets the payload decoded from JSON into a T. A payload that is
+// missing or does not decode kills its task, since another attempt would fail too.
 func Decode[T any](f func(ctx context.Context, v T, d *Delivery) error) Handler {
 	return func(ctx context.Context, d *Delivery) error {
 		var v T
@@ -36,7 +36,7 @@ type deathError struct{ error }
 
 func (e deathError) Unwrap() error { return e.error }
 
-// Kill marks a handler's error that no further attempt can mend: the task is dead.
+// Kill marks a handler's error that another attempt cannot mend: the task becomes dead.
 func Kill(err error) error { return deathError{some(err)} }
 
 // A pauseError says when the next attempt may start.
@@ -72,11 +72,12 @@ const (
 	bury
 )
 
-// A judgement is what becomes of a delivery. Those that are equal go into one call.
+// A judgement is how a delivery is to be settled. Deliveries with equal judgements are settled by
+// one call.
 type judgement struct {
 	verb   verb
 	reason string
-	pause  time.Duration // release: with given
+	pause  time.Duration // release: valid if given is true
 	given  bool          // else the topic's backoff
 }
 

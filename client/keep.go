@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// keep extends the leases of all open deliveries, also of those that wait for a handler
-// or for the answer that they are settled. It looks six times in a lease for those of
-// which a third has gone, so that each is extended between a third and half of its
-// time, many with one call; and more often while that fails.
+// keep extends the leases of all open deliveries, including those that wait for a handler or for
+// the answer to their settlement. Six times in a lease it looks for deliveries whose lease is a
+// third over, so that each is extended between a third and half of its time, many with one call. It
+// looks more often while calls fail.
 func (r *run) keep(ctx context.Context) {
 	timer := time.NewTimer(r.o.Lease / 6)
 	defer timer.Stop()
@@ -30,8 +30,8 @@ func (r *run) keep(ctx context.Context) {
 	}
 }
 
-// expiring returns the deliveries whose leases want extending. Where one has run out all
-// the same, the handler is told; whether it still stands is the server's to say.
+// expiring returns the deliveries whose leases need an extension. If a lease has run out all the
+// same, the handler learns it; the server decides whether the lease is still valid.
 func (r *run) expiring(now time.Time) (list []*held) {
 	var late []*held
 	r.mu.Lock()
@@ -52,8 +52,8 @@ func (r *run) expiring(now time.Time) (list []*held) {
 	return list
 }
 
-// extend extends leases with one call, which takes no more than half of what is left of
-// the first of them, so that there is time for another.
+// extend extends leases with one call. The call takes at most half of the time left to the first of
+// them, so that there is time for another call.
 func (r *run) extend(ctx context.Context, list []*held) bool {
 	first := slices.MinFunc(list, func(a, b *held) int { return a.until.Compare(b.until) })
 	asked := time.Now()
@@ -71,7 +71,7 @@ func (r *run) extend(ctx context.Context, list []*held) bool {
 	return err == nil
 }
 
-// extended notes what a call has come to.
+// extended records the result of a call.
 func (r *run) extended(list []*held, s *Settlement, until time.Time) {
 	failed := refused(s)
 	var lost []*held
@@ -90,8 +90,8 @@ func (r *run) extended(list []*held, s *Settlement, until time.Time) {
 	r.free()
 }
 
-// loseLocked takes the server's word that a delivery is over. A delivery that is judged
-// is left alone: the call that settles it may just have been faster.
+// loseLocked records that the server says a delivery is over. It ignores a delivery that is judged:
+// the call that settles it may just have been faster.
 func (r *run) loseLocked(h *held) bool {
 	if h.ended || h.lost {
 		return false
@@ -107,18 +107,18 @@ func (r *run) loseLocked(h *held) bool {
 	return true
 }
 
-// warn tells about deliveries. It is not called under a lock, for a log is somebody
-// else's code.
+// warn logs messages about deliveries. It is not called under a lock, since a log handler is code
+// of the application.
 func (r *run) warn(text string, list []*held) {
 	for _, h := range list {
 		r.o.Log.Warn(text, "task", h.ID, "attempt", h.Attempt)
 	}
 }
 
-// over tells whether a receipt is refused for good.
+// over reports whether a receipt is refused for good.
 func over(err error) bool { return errors.Is(err, ErrStale) || errors.Is(err, ErrReceipt) }
 
-// refused finds the errors by the place of their receipts.
+// refused returns the errors by the place of their receipts.
 func refused(s *Settlement) map[int]error {
 	all := make(map[int]error, len(s.Errors))
 	for i := range s.Errors {

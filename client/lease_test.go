@@ -17,7 +17,7 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-// to tells whether a request is for a route.
+// to reports whether a request is for a route.
 func to(r *http.Request, route string) bool { return strings.HasSuffix(r.URL.Path, route) }
 
 // hang answers a request when its caller has given up.
@@ -83,8 +83,8 @@ func TestManyLeases(t *testing.T) {
 	})
 }
 
-// A delivery that the server says is over ends its handler, and is not settled. One that
-// still waits for a handler gets none.
+// A delivery that the server reports as over ends its handler, and is not settled. One that still
+// waits for a handler gets none.
 func TestLostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, faults := within(t, client.Options{})
@@ -165,8 +165,8 @@ func TestStaleAck(t *testing.T) {
 	})
 }
 
-// A server that does not answer for less than a lease costs nothing; for longer, the
-// handler is told that it may not be alone any more.
+// A server that does not answer for less than a lease costs nothing. After a longer silence the
+// handler learns that another worker may have the task.
 func TestServerHangs(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -210,8 +210,8 @@ func TestServerHangs(t *testing.T) {
 	}
 }
 
-// Calls that settle are repeated until they are answered, whether it was the request that
-// got lost or its answer, and no handler runs twice for that.
+// Settling calls are repeated until they are answered, whether the request or its answer was lost,
+// and no handler runs twice for that.
 func TestSettlingIsRepeated(t *testing.T) {
 	for _, route := range []string{"/ack", "/release", "/bury"} {
 		for _, served := range []bool{false, true} {
@@ -247,7 +247,8 @@ func TestSettlingIsRepeated(t *testing.T) {
 				if s := w.Stats(); calls.Load() != 100 || s.Lost != 0 {
 					t.Errorf("%s, served %v: %d calls, %+v", route, served, calls.Load(), s)
 				}
-				if n := asked.Load(); n < 50 || n > 1000 { // up to four calls at once, every second or two
+				// There are up to four calls at once, every second or two.
+				if n := asked.Load(); n < 50 || n > 1000 {
 					t.Errorf("%s, served %v: asked %d times", route, served, n)
 				}
 			})

@@ -8,21 +8,21 @@ import (
 	"strconv"
 )
 
-// Query chooses tasks.
+// Query selects tasks.
 type Query struct {
 	Topic string // empty: of all topics
 	Group string // empty: all, also those without a group. Not with Dead
 	State State  // empty: all but the dead. Dead needs a topic
 	// Limit is how many tasks a page has at most, 1 to 1,000. 0: 100.
 	Limit int
-	// Cursor is the NextCursor of the page before. Empty: from the beginning.
+	// Cursor is the NextCursor of the previous page. Empty: from the beginning.
 	Cursor string
 }
 
 // Page is a part of a list.
 type Page struct {
 	Tasks []Task `json:"tasks"`
-	// NextCursor leads to the next page. Empty: this was the last one.
+	// NextCursor is the cursor of the next page. Empty: this was the last one.
 	NextCursor string `json:"next_cursor,omitempty"`
 }
 
@@ -34,8 +34,7 @@ func (c *Client) List(ctx context.Context, query Query) (*Page, error) {
 	return c.page(ctx, "/v1/tasks", query)
 }
 
-// All goes through all tasks that List would return, page by page. It ends after the
-// first error.
+// All yields all tasks that List would return, page by page. It ends after the first error.
 func (c *Client) All(ctx context.Context, query Query) iter.Seq2[*Task, error] {
 	return pages(ctx, query, c.List)
 }

@@ -5,43 +5,44 @@ import (
 	"net/http"
 )
 
-// NodeState says what is known of a node.
+// NodeState is the state of a node as far as it is known.
 type NodeState string
 
 // The states of nodes.
 const (
 	NodeLive     NodeState = "live"     // it shows signs of life
-	NodeDraining NodeState = "draining" // it hands over what it holds, and ends then
-	NodeSilent   NodeState = "silent"   // it shows no sign of life: others adopt what it holds, once it is taken for dead and has no Status
+	NodeDraining NodeState = "draining" // it hands over its shards and then ends
+	// NodeSilent: it shows no sign of life. Once it counts as dead, and has no Status, other nodes
+	// adopt its shards.
+	NodeSilent   NodeState = "silent"
 	NodeReleased NodeState = "released" // its last process has ended in order
 )
 
-// Node is one of the nodes that share a ledger, as the server that was asked last saw it.
+// Node is one of the nodes that share a ledger, as the called server last saw it.
 type Node struct {
 	Name  string    `json:"name"`
-	Self  bool      `json:"self"` // the server that was asked
+	Self  bool      `json:"self"` // the called server
 	State NodeState `json:"state"`
 
-	// HeartbeatAge is for how long the server that was asked has seen no sign of life.
+	// HeartbeatAge is the time since the called server last saw a sign of life of the node.
 	HeartbeatAge Duration `json:"heartbeat_age"`
 	Address      string   `json:"address,omitempty"` // where it serves HTTP
 	Version      string   `json:"version,omitempty"` // of the program
-	Process      string   `json:"process,omitempty"` // which one, for people
+	Process      string   `json:"process,omitempty"` // in words, for people
 
 	Shards NodeShards `json:"shards"`
-	// Status is what its memory had to say with its last sign of life; nil if that is not
-	// known.
+	// Status is what the node reported with its last sign of life; nil if that is not known.
 	Status *NodeStatus `json:"status,omitempty"`
 }
 
 // NodeShards are how many shards a node has.
 type NodeShards struct {
-	Own     int `json:"own"`     // that it has made
-	Held    int `json:"held"`    // of those, how many it holds; others hold the rest
-	Adopted int `json:"adopted"` // of other nodes, that it holds
+	Own     int `json:"own"`     // shards that it has made
+	Held    int `json:"held"`    // of those, how many it holds; other nodes hold the rest
+	Adopted int `json:"adopted"` // shards of other nodes that it holds
 }
 
-// NodeStatus is what a node's memory has to say.
+// NodeStatus is what a node reports of its memory.
 type NodeStatus struct {
 	Pending    int64        `json:"pending"`
 	Ready      int64        `json:"ready"`
@@ -49,11 +50,11 @@ type NodeStatus struct {
 	Dead       int64        `json:"dead"`
 	Room       int          `json:"room"` // how many more tasks its memory takes
 	Lateness   NodeLateness `json:"lateness"`
-	CatchingUp bool         `json:"catching_up"` // it has not read all tasks yet that it holds
-	Unsure     bool         `json:"unsure"`      // others may have adopted what it holds
+	CatchingUp bool         `json:"catching_up"` // it has not read all of its tasks yet
+	Unsure     bool         `json:"unsure"`      // other nodes may have adopted its shards
 	Backlog    bool         `json:"backlog"`     // more ready tasks wait than its sweep.backlog
 
-	// How often it has given up to drain itself since it started, and why the last time.
+	// How often the node has given up its own drain since it started, and why the last time.
 	DrainsFailed int    `json:"drains_failed"`
 	DrainFault   string `json:"drain_fault,omitempty"`
 }
@@ -75,11 +76,11 @@ func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
 	return answer.Nodes, err
 }
 
-// DrainNode has a node, by any server of its ledger, hand over what it holds to the others
-// and end. It returns when the node has begun; Nodes tells how far it is.
+// DrainNode has a node, through any server of its ledger, hand over its shards to the other nodes
+// and end. It returns when the drain has begun; Nodes shows its progress.
 //
-// Errors: ErrNoNode, ErrNoHeir, ErrUnavailable, ErrUnknown, ErrUnreachable. Repeating
-// the call does no harm.
+// Errors: ErrNoNode, ErrNoHeir, ErrUnavailable, ErrUnknown, ErrUnreachable. Repeating the call does
+// no harm.
 func (c *Client) DrainNode(ctx context.Context, name string) error {
 	path, err := pathOf("/v1/nodes/", "node", name)
 	if err != nil {

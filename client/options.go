@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// optionFaults gathers what is wrong with options.
+// optionFaults collects what is wrong with options.
 type optionFaults []error
 
 func (f *optionFaults) add(text string) { *f = append(*f, errors.New(text)) }

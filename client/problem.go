@@ -12,8 +12,7 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// Returned, wrapped, when the server refuses a call. errors.As with a *Problem tells
-// the details.
+// Returned, wrapped, when the server refuses a call. errors.As with a *Problem has the details.
 var (
 	// ErrInvalid: a field is wrong, or the text is not JSON. Problem.Fields names them.
 	ErrInvalid = errors.New("the request is wrong")
@@ -21,11 +20,11 @@ var (
 	ErrUnauthorized = errors.New("not allowed")
 	// ErrNotFound: the task is unknown or finished.
 	ErrNotFound = errors.New("unknown or finished")
-	// ErrNoTopic: nobody has set the topic up.
+	// ErrNoTopic: the topic has no settings.
 	ErrNoTopic = errors.New("the topic has no settings")
 	// ErrNoNode: no node of this name shares the server's ledger.
 	ErrNoNode = errors.New("there is no such node")
-	// ErrNoHeir: there is nobody who could take over what the node holds.
+	// ErrNoHeir: no other node can take over what the node holds.
 	ErrNoHeir = errors.New("no other node can take over")
 	// ErrExists: the id is taken by a task with other content.
 	ErrExists = errors.New("the id is taken")
@@ -47,23 +46,24 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrOverloaded: a limit of the server is reached. Nothing has happened.
 	ErrOverloaded = errors.New("the server is overloaded")
-	// ErrUnavailable: the server takes no writes, starts, replays, drains or shuts down, the node
-	// that has the task cannot be reached, or too many requests change it. Nothing has happened.
+	// ErrUnavailable: nothing has happened, since the server accepts no writes, starts, replays,
+	// drains or shuts down, the node that has the task cannot be reached, or too many requests
+	// change it.
 	ErrUnavailable = errors.New("the server is unavailable")
 )
 
-// Returned, wrapped, when a call got no answer that counts.
+// Returned, wrapped, when a call got no valid answer.
 var (
 	// ErrUnknown: the request may have been carried out. Problem.ID and IDs, or the ID
 	// of the Task that comes with the error, name the ids with which repeating it is
 	// safe.
 	ErrUnknown = errors.New("the outcome is unknown")
-	// ErrUnreachable: no connection to the server came about, or nothing could be read
-	// from it. Nothing has happened.
+	// ErrUnreachable: no connection to the server was made, or nothing could be read from it.
+	// Nothing has happened.
 	ErrUnreachable = errors.New("the server cannot be reached")
 )
 
-// sentinels maps the last part of a problem's type.
+// sentinels maps the last part of a problem's type to its error.
 var sentinels = map[string]error{
 	"malformed": ErrInvalid, "invalid": ErrInvalid, "unsupported_media_type": ErrInvalid,
 	"not_found": ErrNotFound, "topic_not_found": ErrNoTopic, "node_not_found": ErrNoNode, "nobody_to_take_over": ErrNoHeir,
@@ -84,14 +84,13 @@ type Problem struct {
 	Detail string `json:"detail,omitempty"`
 	// Fields are those that are wrong.
 	Fields []FieldFault `json:"errors,omitempty"`
-	// ID is that of the task, where repeating the request with it is safe; of a batch,
-	// IDs are.
+	// ID is that of the task, if repeating the request with it is safe; IDs are those of a batch.
 	ID  string   `json:"id,omitempty"`
 	IDs []string `json:"ids,omitempty"`
 	// Done is how many tasks were done before the problem, by a call about many.
 	Done int `json:"done,omitempty"`
-	// Recorded is false if the server has done what was asked for and its ledger, which does not
-	// answer, has not recorded it: the end of the server's process would undo it. Else it is nil.
+	// Recorded is false if the server has done what was asked for but its ledger does not answer
+	// and has not recorded it: the end of the server's process would undo it. Otherwise it is nil.
 	Recorded *bool `json:"recorded,omitempty"`
 
 	// RequestID finds the request in the server's log.
@@ -106,8 +105,7 @@ type FieldFault struct {
 	Problem string `json:"problem"`
 }
 
-// Error tells the title, and each field with its fault, or the detail as far as that
-// says more.
+// Error returns the title, and each field with its fault, or the detail as far as it says more.
 func (p *Problem) Error() string {
 	if len(p.Fields) > 0 {
 		faults := make([]string, len(p.Fields))
@@ -117,7 +115,8 @@ func (p *Problem) Error() string {
 		return p.Title + ": " + strings.Join(faults, "; ")
 	}
 	if n := len(p.Title); len(p.Detail) > n && strings.EqualFold(p.Detail[:n], p.Title) {
-		return p.Title + p.Detail[n:] // "The id is taken" by "the id is taken by a task with other content"
+		// "The id is taken" becomes "The id is taken by a task with other content".
+		return p.Title + p.Detail[n:]
 	}
 	title := strings.Fields(strings.ToLower(p.Title))
 	for _, word := range strings.Fields(strings.ToLower(p.Detail)) {

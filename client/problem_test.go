@@ -12,7 +12,7 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-// What answers in Lapse's place is told apart from Lapse.
+// An answer that comes from a proxy instead of Lapse is recognised.
 func TestStrangers(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -65,7 +65,7 @@ func TestUnreadableAnswers(t *testing.T) {
 	}
 }
 
-// An answer that breaks off leaves a write open.
+// An answer that breaks off leaves the outcome of a write unknown.
 func TestBrokenAnswer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "100")
@@ -141,7 +141,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Nothing that stands in place of a name leads to another route.
+// No text in place of a name leads to another route.
 func TestNamesInPaths(t *testing.T) {
 	w := func(r *http.Request, _ string) (*http.Response, error) {
 		return answer(200, `{"id":"`+r.URL.EscapedPath()+`"}`), nil
@@ -159,7 +159,7 @@ func TestNamesInPaths(t *testing.T) {
 	}
 }
 
-// A detail is told as far as it says more than the title.
+// A detail is shown as far as it says more than the title.
 func TestProblemText(t *testing.T) {
 	for _, test := range [][3]string{
 		{"The outcome is unknown", "outcome unknown", "The outcome is unknown"},

@@ -90,8 +90,8 @@ func TestRepetition(t *testing.T) {
 		{"unknown", schedule, []any{"outcome_unknown"}, 2, nil, nil},
 		{"unknown, a fire", fire, []any{"outcome_unknown"}, 1, client.ErrUnknown, nil},
 		{"refused", cancel, []any{"delivering"}, 1, client.ErrDelivering, client.ErrUnknown},
-		// Once an attempt may have been carried out, no later one that says that nothing
-		// has happened can say so for all of them.
+		// Once an attempt may have been carried out, a later one that says that nothing has
+		// happened cannot say so for all of them.
 		{"unknown, then unavailable", schedule, []any{"outcome_unknown", down, down, down}, 4, client.ErrUnknown, nil},
 		{"broken, then no connection", cancel, []any{brokenPipe, refusedDial, refusedDial, refusedDial}, 4, client.ErrUnknown, nil},
 		{"unavailable, then unknown, a fire", fire, []any{down, "outcome_unknown"}, 2, client.ErrUnknown, nil},
@@ -136,7 +136,7 @@ func TestMadeID(t *testing.T) {
 		if len(*seen) != 1 || strings.Contains((*seen)[0], `"id"`) {
 			t.Errorf("without retries: %q", *seen)
 		}
-		// The server's own id is told, too.
+		// The caller also learns an id that the server has made.
 		w = func(*http.Request, string) (*http.Response, error) {
 			return answer(503, `{"type":"/problems/outcome_unknown","title":"T","id":"made"}`), nil
 		}
@@ -187,7 +187,7 @@ func TestRetryAfter(t *testing.T) {
 	})
 }
 
-// The context bounds the call with all its pauses, and what was known is not lost.
+// The context bounds the call with all its pauses, and the error keeps what was known.
 func TestContextEndsRepetition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, seen := script("overloaded", "overloaded", "overloaded")
@@ -235,7 +235,7 @@ func TestTimeout(t *testing.T) {
 				t.Errorf("%s: %v looks like the caller's deadline", test.name, err)
 			}
 		}
-		// The caller's own deadline looks like it, and a write stays open.
+		// The caller's own deadline looks like a timeout, and the outcome of a write stays unknown.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		err := c.Cancel(ctx, "x")

@@ -8,17 +8,17 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// Reservation says what a receiver asks for.
+// Reservation describes a request of a receiver.
 type Reservation struct {
 	// Max is how many tasks at most, 1 to 1,000. 0: one.
 	Max int
-	// Wait is how long to wait for the first one, up to 60 s. 0: not at all.
+	// Wait is how long to wait for the first one, up to 60 s. 0: no wait.
 	Wait time.Duration
 	// Lease is how long the deliveries may stay unsettled, 1 s to 24 h. 0: the topic's.
 	Lease time.Duration
 }
 
-// Delivery is one attempt to deliver a task: it is the caller's until LeaseUntil.
+// Delivery is one attempt to deliver a task. It belongs to the caller until LeaseUntil.
 type Delivery struct {
 	Task
 	// Receipt settles this delivery and no other.
@@ -27,9 +27,9 @@ type Delivery struct {
 	LeaseUntil time.Time `json:"lease_until"`
 }
 
-// Reserve takes tasks of a topic that are ready, the oldest deadline first, and waits
-// until there is at least one. None is no error. What was handed out when the answer
-// got lost is delivered again after its lease.
+// Reserve takes tasks of a topic that are ready, the oldest deadline first, and waits until there
+// is at least one. An empty result is no error. Tasks whose answer got lost are delivered again
+// after their lease.
 //
 // Errors: ErrInvalid, ErrHandled, ErrUnavailable, ErrUnknown, ErrUnreachable.
 func (c *Client) Reserve(ctx context.Context, topic string, r Reservation) ([]Delivery, error) {

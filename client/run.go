@@ -10,14 +10,15 @@ import (
 )
 
 const (
-	flushTime  = 5 * time.Second        // for what is left when a worker's grace is over
-	otherCalls = 4                      // at once, that release and bury
-	patience   = 500 * time.Millisecond // so old may a reserve be and still have its answer on the way
+	flushTime  = 5 * time.Second // for settling when a worker's grace is over
+	otherCalls = 4               // concurrent calls of release and bury
+	// patience is how old a reserve may be for its answer to be on the way.
+	patience = 500 * time.Millisecond
 )
 
-// A run is one Run of a worker. A delivery is open from its reservation until it is
-// settled. It waits in queue while all handlers are busy (with Prefetch, or when the
-// worker stops), then its handler runs, then it is handed to acks or others.
+// A run is one Run of a worker. A delivery is open from its reservation until it is settled. It
+// waits in queue while all handlers are busy (with Prefetch, or when the worker stops), then its
+// handler runs, then it is added to acks or others.
 type run struct {
 	*Worker
 	ctx  context.Context    // ends when no more is to be reserved or begun
@@ -36,18 +37,18 @@ type run struct {
 	open    map[*held]struct{}
 	queue   []*held
 	running int
-	failure error // what ended the run, if that was not its context
+	failure error // what ended the run, if not its context
 }
 
 // A held delivery is one that is not settled yet.
 type held struct {
 	Delivery
-	judgement judgement // once it has ended
+	judgement judgement // valid once ended is true
 
 	// guarded by Worker.mu
-	until time.Time               // until when the lease stands, as far as is known
+	until time.Time               // the end of the lease, as far as it is known
 	end   context.CancelCauseFunc // ends the context of its handler; nil before that begins
-	ended bool                    // it is judged: the handler has returned, or never begins
+	ended bool                    // it is judged: the handler has returned, or will not begin
 	late  bool                    // until has passed, and the handler knows
 	lost  bool                    // the server says that the delivery is over
 }
@@ -86,15 +87,16 @@ func (r *run) receive(ctx context.Context) {
 			r.o.Log.Warn("tasks cannot be reserved; trying again until they can", "err", err)
 			told = true
 		}
-		// Without an error, the server has nothing and does not wait: it shuts down.
+		// An answer without an error and without tasks means that the server does not wait: it
+		// shuts down.
 		r.client.rest(ctx, failures, err)
 		failures++
 	}
 }
 
-// reserve makes one call. If ctx ends while the answer may be on its way already, it is
-// waited for: what it brings would otherwise be nobody's until its lease is over. An
-// older call waits for tasks, and is given up.
+// reserve makes one call. If ctx ends while the answer may be on its way already, it waits for the
+// answer: otherwise no receiver would have those tasks until their leases are over. An older call
+// waits for tasks, and is given up.
 func (r *run) reserve(ctx context.Context, n int) ([]Delivery, error) {
 	polling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
@@ -111,9 +113,9 @@ func (r *run) reserve(ctx context.Context, n int) ([]Delivery, error) {
 	return r.client.Reserve(polling, r.topic, Reservation{Max: n, Wait: r.o.Wait, Lease: r.o.Lease})
 }
 
-// room waits until there is room for deliveries, and returns for how many; 0 when the
-// run's context has ended. Besides those that handlers can take, as many again may wait
-// for the answer that they are settled.
+// room waits until there is room for deliveries, and returns for how many; 0 when the run's context
+// has ended. Besides those that handlers can take, as many again may wait for the answer to their
+// settlement.
 func (r *run) room() int {
 	for r.ctx.Err() == nil {
 		most := r.o.Concurrency + r.o.Prefetch
@@ -131,7 +133,7 @@ func (r *run) room() int {
 	return 0
 }
 
-// accept takes deliveries over, and begins as many as there are handlers.
+// accept adds deliveries to the run, and begins as many as there are handlers.
 func (r *run) accept(list []Delivery) {
 	until := time.Now().Add(r.o.Lease)
 	r.mu.Lock()
@@ -147,8 +149,8 @@ func (r *run) accept(list []Delivery) {
 	}
 }
 
-// beginLocked starts the handler of the delivery that waits longest. It reports false if
-// there is none, or none is to begin any more.
+// beginLocked starts the handler of the delivery that has waited longest. It reports false if there
+// is none, or none may begin any more.
 func (r *run) beginLocked() bool {
 	if len(r.queue) == 0 || r.ctx.Err() != nil {
 		return false
@@ -163,14 +165,14 @@ func (r *run) beginLocked() bool {
 	return true
 }
 
-// handle runs the handler of a delivery, and has settled what comes of it.
+// handle runs the handler of a delivery, and hands its judgement over for settling.
 func (r *run) handle(ctx context.Context, h *held) {
 	defer r.handlers.Done()
 	h.judgement = judgement{verb: release, reason: "the handler ended its goroutine"}
 	defer func() { // also when the handler has ended this goroutine
 		j := &h.judgement
 		if j.verb == release && !j.given && errors.Is(context.Cause(ctx), ErrStopped) {
-			j.given = true // at once: it is not the task's fault
+			j.given = true // at once: the task is not at fault
 		}
 		h.end(nil)
 		r.mu.Lock()
@@ -252,7 +254,7 @@ func await(ctx context.Context, c <-chan struct{}) {
 	}
 }
 
-// giveBack releases what has not begun.
+// giveBack releases deliveries whose handlers have not begun.
 func (r *run) giveBack() {
 	r.mu.Lock()
 	waiting := r.queue
@@ -267,7 +269,7 @@ func (r *run) giveBack() {
 	}
 }
 
-// fail ends the run for a reason that cannot heal.
+// fail ends the run for a reason that does not pass.
 func (r *run) fail(err error) {
 	r.mu.Lock()
 	if r.failure == nil {
@@ -277,7 +279,7 @@ func (r *run) fail(err error) {
 	r.stop()
 }
 
-// closeLocked counts a delivery off: whatever became of it, it is not this run's any more.
+// closeLocked removes a delivery from the run, whatever its outcome was.
 func (r *run) closeLocked(h *held) { delete(r.open, h) }
 
 // free wakes room.

@@ -10,12 +10,12 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// Settlement tells what became of receipts.
+// Settlement reports the outcome of receipts.
 type Settlement struct {
 	// Settled is how many deliveries were settled.
 	Settled int `json:"settled"`
-	// Recorded tells whether the ledger has confirmed all of them. If not, they count
-	// all the same, and are recorded later.
+	// Recorded reports whether the ledger has confirmed all of them. If not, they are valid all the
+	// same, and are recorded later.
 	Recorded bool `json:"recorded"`
 	// LeaseUntil is, after Extend, when the first of the leases runs out.
 	LeaseUntil *time.Time `json:"lease_until,omitempty"`
@@ -23,14 +23,14 @@ type Settlement struct {
 	Errors []ReceiptError `json:"errors"`
 }
 
-// ReceiptError says why a receipt settled nothing.
+// ReceiptError reports why a receipt settled nothing.
 type ReceiptError struct {
 	Index   int      `json:"index"`        // among the receipts of the call
 	ID      string   `json:"id,omitempty"` // of the task, if the receipt could be read
 	Problem *Problem `json:"problem"`
 }
 
-// Error tells which receipt, and why.
+// Error names the receipt and the reason.
 func (e *ReceiptError) Error() string {
 	if e.ID == "" {
 		return fmt.Sprintf("receipt %d: %v", e.Index+1, e.Problem)
@@ -59,13 +59,13 @@ func (c *Client) Ack(ctx context.Context, receipts ...string) (*Settlement, erro
 	return c.settle(ctx, "ack", same, verdict{Receipts: receipts})
 }
 
-// Release gives deliveries back: another attempt follows after the delay, or after the
-// topic's backoff if that is nil. The reason is kept as the task's LastError.
+// Release gives deliveries back: another attempt follows after the delay, or after the topic's
+// backoff if delay is nil. The reason is kept as the task's LastError.
 func (c *Client) Release(ctx context.Context, delay *time.Duration, reason string, receipts ...string) (*Settlement, error) {
 	return c.settle(ctx, "release", again, verdict{Receipts: receipts, Delay: (*Duration)(delay), Reason: reason})
 }
 
-// Extend begins the leases of deliveries anew, from now on; 0 means the topic's lease.
+// Extend begins the leases of deliveries again, from now on; 0 means the topic's lease.
 func (c *Client) Extend(ctx context.Context, lease time.Duration, receipts ...string) (*Settlement, error) {
 	return c.settle(ctx, "extend", same, verdict{Receipts: receipts, Lease: Duration(lease)})
 }

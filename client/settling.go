@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// settleEach settles deliveries that were judged in different ways: a call for each way.
+// settleEach settles deliveries with different judgements: one call for each judgement.
 func (r *run) settleEach(batch []*held) {
 	var order []judgement
 	alike := make(map[judgement][]*held)
@@ -22,9 +22,9 @@ func (r *run) settleEach(batch []*held) {
 	}
 }
 
-// settle settles deliveries that were judged alike, and tries until the server has
-// answered: receipts count also after it has restarted. What it cannot bring home by the
-// end of the run stays open.
+// settle settles deliveries with equal judgements, and repeats the call until the server has
+// answered: receipts stay valid over its restart. Deliveries that are not settled by the end of the
+// run stay open.
 func (r *run) settle(batch []*held, j judgement) {
 	doubtful := false // an earlier attempt may have been carried out
 	for failures := 0; ; failures++ {
@@ -48,9 +48,9 @@ func (r *run) settle(batch []*held, j judgement) {
 	}
 }
 
-// settled counts deliveries off, and returns those that the server could not judge yet,
-// since it replays or its ledger is away, with the reason. After a doubtful attempt, that
-// one may be what a delivery was over by.
+// settled removes deliveries from the run, and returns those that the server could not judge yet,
+// since it replays or its ledger is away, with the reason. After a doubtful attempt, that attempt
+// may be what has ended a delivery.
 func (r *run) settled(batch []*held, v verb, s *Settlement, doubtful bool) (again []*held, why error) {
 	failed := refused(s)
 	var lost []*held
@@ -82,8 +82,8 @@ func (r *run) settled(batch []*held, v verb, s *Settlement, doubtful bool) (agai
 	return again, why
 }
 
-// heals tells whether an error may pass by itself: not where the server, or whoever
-// answers in its place, refuses the request as such.
+// heals reports whether an error may pass by itself. It does not if the server, or a proxy in its
+// place, refuses the request as such.
 func heals(err error) bool {
 	if p := (*Problem)(nil); errors.As(err, &p) && p.Status >= 300 && p.Status < 500 {
 		return p.Status == http.StatusTooManyRequests || p.Status == http.StatusRequestTimeout
@@ -91,8 +91,8 @@ func heals(err error) bool {
 	return !errors.Is(err, ErrInvalid) && !insecure(err)
 }
 
-// rest pauses before an attempt that follows on n others without success: as long as
-// the server asks for, within MaxWait.
+// rest pauses before an attempt that follows on n failed ones: as long as the server asks for, at
+// most MaxWait.
 func (c *Client) rest(ctx context.Context, n int, err error) {
 	pause, ok := c.pause(n, err)
 	if !ok {

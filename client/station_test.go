@@ -19,8 +19,8 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// A fault stands between client and server: it may have a request served or not, and
-// answer something else.
+// A fault stands between client and server: it may have a request served or not, and answer
+// differently.
 type fault func(r *http.Request, serve through) (*http.Response, error)
 
 // within runs a whole server in the test's bubble, where time is synthetic, and without
@@ -192,8 +192,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// finished waits until the server has no unfinished task but dead ones, nor may find one
-// in its replay.
+// finished waits until the server has no unfinished task but dead ones, and cannot find one in its
+// replay.
 func finished(t testing.TB, c *client.Client) {
 	t.Helper()
 	eventually(t, "all tasks were finished", func() bool {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Stats are the counts of a server. What only grows is counted since it started.
+// Stats are the counts of a server. Counters begin at its start.
 type Stats struct {
 	Node    string      `json:"node"`
 	Version string      `json:"version"`
@@ -29,29 +29,33 @@ type Stats struct {
 
 // SweepStats are the counts of the sweep and its audit.
 type SweepStats struct {
-	Rescued        int64 `json:"rescued"` // tasks found overdue; outside a fault always 0
+	Rescued        int64 `json:"rescued"` // tasks found overdue; without a fault always 0
 	LeasesReturned int64 `json:"leases_returned"`
 	AuditChecked   int64 `json:"audit_checked"`
 	AuditRepaired  int64 `json:"audit_repaired"`
-	MissedWakes    int64 `json:"missed_wakes"` // outside a fault always 0
+	MissedWakes    int64 `json:"missed_wakes"` // without a fault always 0
 	Backlog        int   `json:"backlog"`      // ready tasks that the node delivers by itself
-	Backlogs       int64 `json:"backlogs"`     // times that they were too many
-	// Concurrency is that of topics without one of their own; raised during a backlog.
+	Backlogs       int64 `json:"backlogs"`     // how often they were too many
+	// Concurrency is the bound of topics without one of their own; raised during a backlog.
 	Concurrency int       `json:"concurrency"`
 	Full        FullSweep `json:"full"`
 }
 
-// NodesStats are the counts of what passes between nodes that share a ledger.
+// NodesStats are the counts of calls between nodes that share a ledger.
 type NodesStats struct {
-	ReservesGiven int64 `json:"reserves_given"` // deliveries of its tasks to receivers that wait at other nodes
-	ReservesTaken int64 `json:"reserves_taken"` // deliveries of other nodes' tasks to receivers that wait at this one
-	HelpTaken     int64 `json:"help_taken"`     // deliveries of its tasks that others have made during a backlog
-	HelpGiven     int64 `json:"help_given"`     // deliveries that it has made for others during their backlogs
+	// Deliveries of its tasks to receivers that wait at other nodes.
+	ReservesGiven int64 `json:"reserves_given"`
+	// Deliveries of other nodes' tasks to receivers that wait at this one.
+	ReservesTaken int64 `json:"reserves_taken"`
+	// Deliveries of its tasks that other nodes have made during a backlog.
+	HelpTaken int64 `json:"help_taken"`
+	// Deliveries that it has made for other nodes during their backlogs.
+	HelpGiven int64 `json:"help_given"`
 }
 
-// FullSweep tells of the sweeps that look at everything.
+// FullSweep reports the sweeps over everything.
 type FullSweep struct {
-	Count  int64      `json:"count"`             // that are over
+	Count  int64      `json:"count"`             // that have ended
 	LastAt *time.Time `json:"last_at,omitempty"` // when the last one began
 	Took   Duration   `json:"took"`
 }
@@ -60,51 +64,52 @@ type FullSweep struct {
 type LedgerStats struct {
 	Commits        int64 `json:"commits"`
 	Changes        int64 `json:"changes"`         // in those commits
-	Repeats        int64 `json:"repeats"`         // commits that were sent again
+	Repeats        int64 `json:"repeats"`         // commits sent again
 	Queued         int   `json:"queued"`          // changes that wait now
 	UnknownRecords int64 `json:"unknown_records"` // of a newer version, kept and not read
 }
 
-// SpoolStats tell of tasks that Redis could not take.
+// SpoolStats are about tasks that Redis could not store.
 type SpoolStats struct {
-	Tasks     int    `json:"tasks"`               // that only the disk of the node has
+	Tasks     int    `json:"tasks"`               // on the disk of the node only
 	Moved     int64  `json:"moved"`               // from there to Redis
 	Condition string `json:"condition,omitempty"` // why the spool takes no new tasks
 }
 
-// MemoryStats tell where the tasks are.
+// MemoryStats report where the tasks are.
 type MemoryStats struct {
 	ArenaBytes int64 `json:"arena_bytes"`
 	ArenaLive  int64 `json:"arena_live_bytes"`
 	Armed      int   `json:"armed"` // entries of the timing wheel
 }
 
-// EventStats tell of those who hear of events.
+// EventStats are about the readers of events.
 type EventStats struct {
 	Streams int   `json:"streams"` // that are open
 	Lost    int64 `json:"lost"`    // events that their readers were too slow for
 }
 
-// Counts are how many tasks stand where now, and what has happened.
+// Counts are how many tasks are in which state, and what has happened.
 type Counts struct {
 	Pending    int64 `json:"pending"`
 	Ready      int64 `json:"ready"`
 	Delivering int64 `json:"delivering"`
 	Dead       int64 `json:"dead"`
 
-	// DeadOldestAt is when the first of those that are dead died; nil if there are none.
+	// DeadOldestAt is when the oldest dead task died; nil if there is none.
 	DeadOldestAt *time.Time `json:"dead_oldest_at,omitempty"`
 
-	Scheduled    int64    `json:"scheduled"`
-	Delivered    int64    `json:"delivered"`     // acknowledged
-	Failed       int64    `json:"failed"`        // attempts, of any cause
-	LeaseExpired int64    `json:"lease_expired"` // also in Failed
-	Panicked     int64    `json:"panicked"`      // also in Failed
-	Died         int64    `json:"died"`
-	Expired      int64    `json:"expired"` // dead, and deleted because they were kept long enough
-	Cancelled    int64    `json:"cancelled"`
-	Skipped      int64    `json:"skipped"` // later than their MaxLateness, or because of their topic's Misfire
-	Lateness     Lateness `json:"lateness"`
+	Scheduled    int64 `json:"scheduled"`
+	Delivered    int64 `json:"delivered"`     // acknowledged
+	Failed       int64 `json:"failed"`        // attempts, of any cause
+	LeaseExpired int64 `json:"lease_expired"` // also in Failed
+	Panicked     int64 `json:"panicked"`      // also in Failed
+	Died         int64 `json:"died"`
+	Expired      int64 `json:"expired"` // dead, and deleted after their retention
+	Cancelled    int64 `json:"cancelled"`
+	// Later than their MaxLateness, or not delivered because of their topic's Misfire.
+	Skipped  int64    `json:"skipped"`
+	Lateness Lateness `json:"lateness"`
 }
 
 // Lateness sums up how late first attempts began. P50 and P99 are upper bounds.
@@ -115,38 +120,40 @@ type Lateness struct {
 	P99   Duration `json:"p99"`
 }
 
-// Readiness tells whether a server has read its tasks back, and how its ledger does.
+// Readiness reports whether a server has read its tasks back, and the state of its ledger.
 type Readiness struct {
-	Ready        bool        `json:"ready"`
-	Starting     bool        `json:"starting"` // the ledger was not reached yet since the start
-	ShuttingDown bool        `json:"shutting_down"`
-	Draining     bool        `json:"draining"` // it hands over what it holds, and takes no new tasks
-	Unsure       bool        `json:"unsure"`   // others may have adopted what it holds
-	Away         int         `json:"away"`     // shards of its own that others still hold
-	Replay       Replay      `json:"replay"`
-	Ledger       LedgerState `json:"ledger"`
-	Waiting      []Waiting   `json:"waiting"` // what is stuck or not served yet
+	Ready        bool `json:"ready"`
+	Starting     bool `json:"starting"` // the ledger has not been reached since the start
+	ShuttingDown bool `json:"shutting_down"`
+	// The node hands over its shards, and takes no new tasks.
+	Draining bool        `json:"draining"`
+	Unsure   bool        `json:"unsure"` // other nodes may have adopted its shards
+	Away     int         `json:"away"`   // shards of its own that other nodes still hold
+	Replay   Replay      `json:"replay"`
+	Ledger   LedgerState `json:"ledger"`
+	Waiting  []Waiting   `json:"waiting"` // what is stuck or not served yet
 }
 
-// Waiting is something that is stuck or not served yet.
+// Waiting is one thing that is stuck or not served yet.
 type Waiting struct {
 	What   string    `json:"what"`
 	Detail string    `json:"detail,omitempty"` // what it waits for
 	Since  time.Time `json:"since"`
 }
 
-// Replay tells how far the reading back has come.
+// Replay reports how far the reading back of tasks has come.
 type Replay struct {
 	Over    bool     `json:"over"`
 	Records int64    `json:"records"` // read so far
 	Elapsed Duration `json:"elapsed"`
 }
 
-// LedgerState tells how the ledger does.
+// LedgerState is the state of the ledger.
 type LedgerState struct {
-	OK        bool     `json:"ok"`
-	Stalled   Duration `json:"stalled"`             // how long it has not answered a write
-	Condition string   `json:"condition,omitempty"` // why it takes no new records, or does not answer
+	OK      bool     `json:"ok"`
+	Stalled Duration `json:"stalled"` // time since it stopped answering writes
+	// Condition is why the ledger takes no new records, or does not answer.
+	Condition string `json:"condition,omitempty"`
 
 	Where       string   `json:"where,omitempty"`        // the storage, without its secrets
 	Version     string   `json:"version,omitempty"`      // of the storage's server
@@ -164,8 +171,8 @@ func (c *Client) Stats(ctx context.Context) (*Stats, error) {
 	return s, nil
 }
 
-// Ready asks once whether the server is ready. A server that answers that it is not is
-// no error: Readiness tells how far it is. Errors: ErrUnreachable.
+// Ready asks once whether the server is ready. An answer that it is not is no error: Readiness says
+// how far it is. Errors: ErrUnreachable.
 func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
 	r := &Readiness{}
 	q := call{method: http.MethodGet, path: "/readyz", effect: reads, also: http.StatusServiceUnavailable}
@@ -175,21 +182,21 @@ func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
 	return r, nil
 }
 
-// Outlook says what a forecast is about.
+// Outlook selects what a forecast covers.
 type Outlook struct {
 	Topic  string        // empty: all topics
 	Window time.Duration // how far to look ahead. 0: the server's default, an hour
-	Step   time.Duration // what to count together. 0: a 60th of the window
+	Step   time.Duration // length of a step. 0: a 60th of the window
 }
 
-// Forecast tells how many attempts will start when. It is no snapshot.
+// Forecast reports how many attempts will start when. It is no snapshot.
 type Forecast struct {
 	From       time.Time `json:"from"`
 	Step       Duration  `json:"step"`
 	Counts     []int64   `json:"counts"`     // by step, the first one beginning at From
-	Ready      int64     `json:"ready"`      // wait for their receiver already
-	Delivering int64     `json:"delivering"` // are being delivered
-	Later      int64     `json:"later"`      // come after the last step
+	Ready      int64     `json:"ready"`      // tasks that wait for their receiver
+	Delivering int64     `json:"delivering"` // tasks that are being delivered
+	Later      int64     `json:"later"`      // tasks after the last step
 	Complete   bool      `json:"complete"`   // false while replay runs: some may be missing
 }
 

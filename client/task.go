@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// State is where a task stands.
+// State is the state of a task.
 type State string
 
 // The states of a task. Finished tasks are not found.
@@ -21,7 +21,7 @@ const (
 	Dead       State = "dead"       // its attempts are exhausted, or it was buried
 )
 
-// Reason is why a task is dead. It is empty if nobody knows it any more.
+// Reason is why a task is dead. It is empty if the reason is no longer known.
 type Reason string
 
 // The reasons of a death.
@@ -40,8 +40,8 @@ type Task struct {
 	// millisecond, by the server's clock.
 	DueAt  time.Time `json:"due_at"`
 	NextAt time.Time `json:"next_at"`
-	// Payload is JSON; nil if there is none. Binary is set instead where a program that
-	// embeds the scheduler gave one that is not JSON.
+	// Payload is JSON; nil if there is none. Binary is set instead if an embedding program gave a
+	// payload that is not JSON.
 	Payload     json.RawMessage   `json:"payload,omitempty"`
 	Binary      []byte            `json:"payload_base64,omitempty"`
 	Headers     map[string]string `json:"headers,omitempty"`
@@ -65,17 +65,17 @@ type Task struct {
 	Created bool `json:"-"`
 }
 
-// Request asks for a task. Topic is required.
+// Request describes a task to schedule. Topic is required.
 type Request struct {
-	// ID has 1 to 128 of A-Za-z0-9._:@-, the first one a letter or digit. Empty: one is
-	// made, see the package's text about repetition.
+	// ID has 1 to 128 of A-Za-z0-9._:@-, the first one a letter or digit. Empty: the client makes
+	// one, see the package's text about repetition.
 	ID    string
 	Topic string // in the same alphabet
 	// Delay is the time until the task is due, at most 10 years; DueAt the deadline
 	// itself, a time in the past meaning now. Not both; neither means now.
 	Delay time.Duration
 	DueAt time.Time
-	// Payload is any JSON. The receiver gets its very bytes. Nil: none.
+	// Payload is any JSON. The receiver gets the same bytes. Nil: none.
 	Payload []byte
 	// Headers are handed to the receiver: up to 64, 8 KiB together.
 	Headers map[string]string
@@ -111,8 +111,8 @@ func instant(t time.Time) *time.Time {
 	return &t
 }
 
-// withPayload adds a payload to an encoded object, byte for byte: an encoder would
-// write an equal value, which is not the same.
+// withPayload adds a payload to an encoded object, byte for byte: an encoder would write an equal
+// value in other bytes.
 func withPayload(object, payload []byte) ([]byte, error) {
 	if payload == nil {
 		return object, nil
@@ -130,7 +130,7 @@ func withPayload(object, payload []byte) ([]byte, error) {
 	return append(text, '}'), nil
 }
 
-// Move says what to change about a task. What is nil or zero stays as it is.
+// Move describes a change of a task. Fields that are nil or zero change nothing.
 type Move struct {
 	Delay   *time.Duration // the new deadline, from now
 	DueAt   time.Time      // or as a time
@@ -248,7 +248,7 @@ func (c *Client) onTask(ctx context.Context, q call, id, rest string) (*Task, er
 	return t, nil
 }
 
-// pathOf puts a name into a path. Without one it would be the path of something else.
+// pathOf puts a name into a path. With an empty name it would be the path of another route.
 func pathOf(prefix, field, name string) (string, error) {
 	if name == "" || name == "." || name == ".." {
 		return "", fmt.Errorf("%w: %s must be given", ErrInvalid, field)

@@ -27,8 +27,8 @@ type Settings struct {
 	// Spread is the window from the deadline on over which the first attempts of tasks of
 	// one instant are spread evenly, to 24 h.
 	Spread Duration `json:"spread,omitempty"`
-	// Misfire says what becomes of tasks that fell due while no process held them:
-	// "deliver", "skip" or "coalesce".
+	// Misfire says what happens to tasks that fell due while no process held them: "deliver",
+	// "skip" or "coalesce".
 	Misfire string `json:"misfire,omitempty"`
 	// DeadRetention is how long dead tasks are kept, 1 min to 3660 days.
 	DeadRetention Duration `json:"dead_retention,omitempty"`
@@ -41,7 +41,7 @@ type Settings struct {
 // Way is a way of delivery, with the fields that the way itself defines, such as
 // Way{Kind: "webhook", Settings: map[string]any{"url": "https://shop/hooks"}}.
 type Way struct {
-	Kind     string // "pull", "webhook", "stream", "pubsub", "handler" and what else the server has
+	Kind     string // "pull", "webhook", "stream", "pubsub", "handler" and others of the server
 	Settings map[string]any
 }
 
@@ -66,7 +66,7 @@ func (w *Way) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// IsZero tells that nobody has chosen a way.
+// IsZero reports whether no way is chosen.
 func (w Way) IsZero() bool { return w.Kind == "" && len(w.Settings) == 0 }
 
 // Rate bounds how many deliveries begin, on each node.
@@ -77,29 +77,31 @@ type Rate struct {
 
 // Retry is the schedule of attempts.
 type Retry struct {
-	MaxAttempts int      `json:"max_attempts,omitempty"` // 1 to 1,000,000; then the task is dead
-	MaxAge      Duration `json:"max_age,omitempty"`      // 1 s to 3660 days after the deadline a failed attempt is the last one
-	MinBackoff  Duration `json:"min_backoff,omitempty"`  // 1 ms to 24 h
-	MaxBackoff  Duration `json:"max_backoff,omitempty"`  // MinBackoff to 30 days
+	MaxAttempts int `json:"max_attempts,omitempty"` // 1 to 1,000,000; then the task is dead
+	// MaxAge, 1 s to 3660 days: the first attempt that fails this long after the deadline is the
+	// last one.
+	MaxAge     Duration `json:"max_age,omitempty"`
+	MinBackoff Duration `json:"min_backoff,omitempty"` // 1 ms to 24 h
+	MaxBackoff Duration `json:"max_backoff,omitempty"` // MinBackoff to 30 days
 }
 
 // Topic is a topic as the server shows it: all its settings, defaults included.
 type Topic struct {
 	Name string `json:"name"`
 	Settings
-	// ConcurrencySet tells whether somebody has set Concurrency. Where nobody has, it is
-	// the default, and a backlog raises it: ConcurrencyNow is what holds at this moment.
+	// ConcurrencySet reports whether Concurrency is set. If it is not, it is the default, and a
+	// backlog raises it: ConcurrencyNow is the bound in force.
 	ConcurrencySet bool `json:"concurrency_set"`
 	ConcurrencyNow int  `json:"concurrency_now"`
-	// Undeliverable tells why the node cannot deliver the topic's tasks, which wait.
+	// Undeliverable says why the node cannot deliver the topic's tasks, which wait.
 	Undeliverable string `json:"undeliverable"`
-	// Revision of the settings; 0 if nobody has set any.
+	// Revision of the settings; 0 if none are set.
 	Revision int64  `json:"revision"`
 	Counts   Counts `json:"counts"`
 }
 
-// Chosen returns the settings to change some of them and give them to SetTopic: what
-// must be left to the server, because nobody has set it, is zero.
+// Chosen returns the settings in the form of SetTopic, to change some of them. Settings that are
+// not set, and so are the server's choice, are zero.
 func (t *Topic) Chosen() Settings {
 	s := t.Settings
 	if !t.ConcurrencySet {
@@ -108,19 +110,19 @@ func (t *Topic) Chosen() Settings {
 	return s
 }
 
-// AnyRevision lets SetTopic replace settings of whatever revision.
+// AnyRevision lets SetTopic replace settings of any revision.
 const AnyRevision int64 = -1
 
 // A TopicPage is a part of the topics, by name.
 type TopicPage struct {
 	Topics []Topic `json:"topics"`
-	// NextCursor leads to the next page. Empty: this was the last one.
+	// NextCursor is the cursor of the next page. Empty: this was the last one.
 	NextCursor string `json:"next_cursor,omitempty"`
 }
 
-// ListTopics returns a page of topics, with settings and counts: the first one, or the one
-// that the NextCursor of the page before leads to. limit is 1 to 1,000; 0 stands for 1,000.
-// Errors: ErrInvalid, ErrUnreachable.
+// ListTopics returns a page of topics, with settings and counts: the first one, or the one of the
+// previous page's NextCursor. limit is 1 to 1,000; 0 stands for 1,000. Errors: ErrInvalid,
+// ErrUnreachable.
 func (c *Client) ListTopics(ctx context.Context, limit int, cursor string) (*TopicPage, error) {
 	values := url.Values{}
 	if limit != 0 {
@@ -158,10 +160,10 @@ func (c *Client) Topic(ctx context.Context, name string) (*Topic, error) {
 	return c.topic(ctx, call{method: http.MethodGet, effect: reads}, name)
 }
 
-// SetTopic replaces all settings of a topic; what is zero gets its default. A revision other than
+// SetTopic replaces all settings of a topic. Zero fields get their defaults. A revision other than
 // AnyRevision must be that of the present settings; 0 means that the topic has none. Settings
-// without a Delivery are refused while the topic has tasks and a Delivery other than pull.
-// ChangeTopic leaves what is not given as it is.
+// without a Delivery are refused while the topic has tasks and a Delivery other than pull. To keep
+// the other settings, use ChangeTopic.
 //
 // Errors: ErrInvalid, ErrInUse, ErrRevision, ErrUnavailable, ErrUnknown, ErrUnreachable.
 func (c *Client) SetTopic(ctx context.Context, name string, s Settings, revision int64) (*Topic, error) {
@@ -171,16 +173,16 @@ func (c *Client) SetTopic(ctx context.Context, name string, s Settings, revision
 	}
 	q := call{method: http.MethodPut, body: body, effect: same}
 	if revision != AnyRevision {
-		// Repeated, it would find its own new revision.
+		// A repeated call would find its own new revision.
 		q.effect = again
 		q.header = http.Header{"If-Match": {`"` + strconv.FormatInt(revision, 10) + `"`}}
 	}
 	return c.topic(ctx, q, name)
 }
 
-// ChangeTopic changes some settings of a topic: those that patch names, by the names that they
-// have in JSON. nil gives a field its default again, and an object changes what it names: a
-// JSON merge patch (RFC 7396). The revision is as of SetTopic.
+// ChangeTopic changes the settings of a topic that patch names, by their JSON names. nil gives a
+// field its default again. An object changes the fields that it names: a JSON merge patch (RFC
+// 7396). The revision is as of SetTopic.
 //
 // Errors: those of SetTopic.
 func (c *Client) ChangeTopic(ctx context.Context, name string, patch map[string]any, revision int64) (*Topic, error) {
@@ -215,16 +217,15 @@ func (c *Client) DeleteTopic(ctx context.Context, name string) error {
 	return c.onTopic(ctx, call{method: http.MethodDelete, effect: again}, name, "", nil)
 }
 
-// KillTopic makes the pending and ready tasks of a topic dead, and then forgets its
-// settings. Tasks that are being delivered are left to their receivers. Errors:
-// ErrNoTopic, ErrUnavailable, ErrUnknown, ErrUnreachable. Some may be dead before the
-// error; repeating the call does the rest.
+// KillTopic makes the pending and ready tasks of a topic dead, and then forgets its settings. It
+// does not change tasks that are being delivered. Errors: ErrNoTopic, ErrUnavailable, ErrUnknown,
+// ErrUnreachable. Some may be dead before the error; repeating the call does the rest.
 func (c *Client) KillTopic(ctx context.Context, name string) error {
 	return c.onTopic(ctx, call{method: http.MethodDelete, effect: again, extra: wholeTopic}, name, "?force=true", nil)
 }
 
-// Pause stops the delivery of a topic's tasks; they are accepted, and wait.
-// Errors: ErrInvalid, ErrUnavailable, ErrUnknown, ErrUnreachable.
+// Pause stops the delivery of a topic's tasks. New tasks are accepted, and wait. Errors:
+// ErrInvalid, ErrUnavailable, ErrUnknown, ErrUnreachable.
 func (c *Client) Pause(ctx context.Context, topic string) error {
 	return c.onTopic(ctx, call{method: http.MethodPost, effect: same}, topic, "/pause", nil)
 }
@@ -234,16 +235,15 @@ func (c *Client) Resume(ctx context.Context, topic string) error {
 	return c.onTopic(ctx, call{method: http.MethodPost, effect: same}, topic, "/resume", nil)
 }
 
-// Purged tells what a purge has met.
+// Purged reports what a purge has done.
 type Purged struct {
 	Cancelled  int `json:"cancelled"`
-	Delivering int `json:"delivering"` // left alone, since they are being delivered
+	Delivering int `json:"delivering"` // not cancelled, since they are being delivered
 }
 
-// Purge cancels all pending and ready tasks of a topic, or of all topics whose names begin so
-// if it ends with an asterisk ("order.*").
-// Errors: ErrInvalid, ErrUnavailable, ErrUnknown, ErrUnreachable. Some may have been
-// cancelled before the error; repeating the call does the rest.
+// Purge cancels all pending and ready tasks of a topic. A name that ends with an asterisk
+// ("order.*") stands for all topics that begin so. Errors: ErrInvalid, ErrUnavailable, ErrUnknown,
+// ErrUnreachable. Some may have been cancelled before the error; repeating the call does the rest.
 func (c *Client) Purge(ctx context.Context, topic string) (*Purged, error) {
 	p := &Purged{}
 	if err := c.onTopic(ctx, call{method: http.MethodDelete, effect: again, extra: wholeTopic}, topic, "/tasks", p); err != nil {

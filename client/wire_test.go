@@ -39,7 +39,7 @@ func names(t reflect.Type, prefix string) (all []string) {
 	return all
 }
 
-// The client knows all that a server answers, and nothing else.
+// The client knows all fields that a server answers, and no others.
 func TestAnswersAreKnown(t *testing.T) {
 	for _, pair := range [][2]any{
 		{httpapi.Task{}, client.Task{}},
@@ -64,7 +64,7 @@ func TestAnswersAreKnown(t *testing.T) {
 	}
 }
 
-// Every problem of the catalogue that a program can do something about has its sentinel.
+// Every problem of the catalogue that a program can act on has its sentinel.
 func TestProblemsAreKnown(t *testing.T) {
 	text, err := os.ReadFile("../docs/problems.md")
 	if err != nil {

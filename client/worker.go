@@ -10,8 +10,8 @@ import (
 
 // Causes of the end of a handler's context, see context.Cause.
 var (
-	// ErrLeaseLost: the lease could not be extended, because the server says that the
-	// delivery is over, or did not answer for too long. Another worker may have the task.
+	// ErrLeaseLost: the lease could not be extended, because the server says that the delivery is
+	// over, or did not answer for too long. Another worker may have the task.
 	ErrLeaseLost = errors.New("the lease was lost")
 	// ErrStopped: the worker has stopped, and its grace is over.
 	ErrStopped = errors.New("the worker has stopped")
@@ -21,23 +21,23 @@ var (
 var (
 	// ErrRunning: Run was called before an earlier call has returned.
 	ErrRunning = errors.New("the worker runs already")
-	// ErrUnsettled: deliveries were left behind, because their handlers did not return, or
-	// the server did not answer. Their tasks are delivered again after their leases.
+	// ErrUnsettled: deliveries were left open, because their handlers did not return, or the server
+	// did not answer. Their tasks are delivered again after their leases.
 	ErrUnsettled = errors.New("deliveries are left unsettled")
 )
 
-// WorkerOptions set a worker up. The zero value of each is its default.
+// WorkerOptions configure a worker. The zero value of each is its default.
 type WorkerOptions struct {
 	// Concurrency is how many handlers may run at once, 1 to 10,000. Default 16.
 	Concurrency int
-	// Prefetch is how many deliveries may wait for a handler, 0 to 1,000. Default 0: no
-	// more are reserved than can begin at once. A few hide the way to the server from
-	// handlers that take no longer than it. What still waits when the worker stops is
-	// released, which counts as an attempt, and so may be a task's last one.
+	// Prefetch is how many deliveries may wait for a handler, 0 to 1,000. Default 0: no more are
+	// reserved than can begin at once. A few hide the time of the calls from handlers that take no
+	// longer than a call. Deliveries that still wait when the worker stops are released, which
+	// counts as an attempt, and so may be a task's last one.
 	Prefetch int
-	// Lease is for how long the tasks of a worker that has died are kept from others, 1 s
-	// to 24 h. Default 30 s. It bounds no handler: it is extended between a third and half
-	// of the time.
+	// Lease is for how long other receivers do not get the tasks of a worker that has died, 1 s to
+	// 24 h. Default 30 s. It bounds no handler: it is extended between a third and half of the
+	// time.
 	Lease time.Duration
 	// Wait is how long a call waits for tasks, 1 s to 60 s. Default 30 s. A proxy on the way
 	// must not cut it short.
@@ -45,13 +45,13 @@ type WorkerOptions struct {
 	// Grace is how long handlers may run on when the worker stops, 1 ms to 24 h. Default
 	// 10 s.
 	Grace time.Duration
-	// Log receives what an operator should see: panics, lost leases, a server that went
-	// away and came back; and each failed attempt at level debug. Default slog.Default().
+	// Log receives messages for the operator: panics, lost leases, a server that went away and came
+	// back; and each failed attempt at level debug. Default slog.Default().
 	Log *slog.Logger
 }
 
-// A Worker receives the tasks of one topic: it reserves what is ready, hands each delivery
-// to a handler, extends leases while handlers run, and settles what they have done. For
+// A Worker receives the tasks of one topic: it reserves ready tasks, hands each delivery to a
+// handler, extends leases while handlers run, and settles the deliveries by their results. For
 // several topics make several workers; they may share a Client.
 type Worker struct {
 	client  *Client
@@ -64,11 +64,11 @@ type Worker struct {
 	run    *run // the current one, or nil
 }
 
-// WorkerStats are totals since the worker was made, and what stands at the moment.
+// WorkerStats are totals since the worker was made, and counts of this moment.
 type WorkerStats struct {
 	Reserved int64 // deliveries that came
 	Acked    int64 // finished
-	Released int64 // failed, to be delivered again or dead if that was the last attempt
+	Released int64 // failed: delivered again, or dead after the last attempt
 	Buried   int64 // given up with Kill
 	Returned int64 // released before they began, because the worker stopped
 	Lost     int64 // whose lease was lost before they were settled
@@ -77,7 +77,7 @@ type WorkerStats struct {
 
 	Waiting   int // deliveries that wait for a handler
 	Running   int // handlers that run
-	Unsettled int // deliveries that are not settled yet, the others included
+	Unsettled int // deliveries that are not settled yet, those above included
 }
 
 // NewWorker makes a worker for a topic. It does not connect. The error names everything
@@ -108,17 +108,16 @@ func NewWorker(c *Client, topic string, h Handler, o WorkerOptions) (*Worker, er
 	return &Worker{client: c, topic: topic, handler: h, o: o}, nil
 }
 
-// Run receives until ctx ends, and then returns nil once what is under way is done:
-// nothing more is reserved; deliveries that have not begun are released, to be delivered at
-// once elsewhere; handlers get Grace, after which their contexts end; what they have done
-// is settled. That takes at most Grace and five seconds more.
+// Run receives until ctx ends, and then returns nil once the open deliveries are settled. It
+// reserves nothing more. Deliveries that have not begun are released, to be delivered at once to
+// other receivers. Handlers get Grace, after which their contexts end. Their results are settled.
+// That takes at most Grace and five seconds more.
 //
-// A server that is away or overloaded is waited for, however long that takes, and
-// handlers run on meanwhile. What cannot heal ends Run as the end of ctx does, and is
-// returned: ErrUnauthorized, ErrHandled, ErrInvalid (a topic's name), or another
-// *Problem that says that this is no server for this client. ErrUnsettled is returned, too,
-// when something was left behind; ErrRunning when Run is called twice at once. It may be
-// called again after it has returned.
+// While the server is away or overloaded Run waits, without a bound, and handlers run on. An error
+// that does not pass ends Run as the end of ctx does, and is returned: ErrUnauthorized, ErrHandled,
+// ErrInvalid (a topic's name), or another *Problem that says that this is no server for this
+// client. Run also returns ErrUnsettled when deliveries were left open, and ErrRunning when it is
+// called twice at once. It may be called again after it has returned.
 func (w *Worker) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -143,7 +142,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return err
 }
 
-// Stats tells what the worker has done so far.
+// Stats returns the counts of the worker.
 func (w *Worker) Stats() WorkerStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -33,7 +33,7 @@ func (y *tally) add(id string) int {
 	return y.by[id]
 }
 
-// check fails the test unless n tasks were handled, and each so often at most.
+// check fails the test unless n tasks were handled, each at most that often.
 func (y *tally) check(t *testing.T, n, most int) {
 	t.Helper()
 	y.mu.Lock()
@@ -48,9 +48,9 @@ func (y *tally) check(t *testing.T, n, most int) {
 	}
 }
 
-// A server that goes down and comes back in the middle, with all connections broken:
-// everything is handled. After an orderly end that is once, for receipts outlive the
-// server; after a crash it has forgotten what it had handed out.
+// A server goes down and comes back in the middle, with all connections broken: all tasks are
+// handled. After an orderly end each is handled once, since receipts outlive the server. After a
+// crash the server has forgotten which tasks it had handed out.
 func TestServerRestarts(t *testing.T) {
 	const n, times = 3000, 3
 	for _, test := range []struct {
@@ -83,8 +83,8 @@ func TestServerRestarts(t *testing.T) {
 	}
 }
 
-// Everything that handlers fail at is delivered again until its attempts are exhausted:
-// no attempt is left out, none is made twice, and every task is settled.
+// A task whose handler fails is delivered again until its attempts are exhausted: no attempt is
+// left out, none is made twice, and every task is settled.
 func TestManyFailures(t *testing.T) {
 	_, c := newStation(t)
 	const n, attempts = 10_000, 4
@@ -95,7 +95,7 @@ func TestManyFailures(t *testing.T) {
 	schedule(t, c, n)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	// Whether an attempt fails is fixed by the seed, so that the outcome can be foretold.
+	// The seed decides whether an attempt fails, so that the outcome can be predicted.
 	fails := func(id string, attempt int) bool {
 		var i int
 		_, _ = fmt.Sscan(id, &i)
@@ -168,12 +168,12 @@ func TestWorkersCompete(t *testing.T) {
 	if a.Acked+b.Acked != n || a.Acked == 0 || b.Acked == 0 || a.Lost+b.Lost != 0 {
 		t.Errorf("got %+v and %+v", a, b)
 	}
-	// What was given back was not handled before.
+	// A task that was given back was not handled before.
 	handled.check(t, n, 1)
 }
 
-// A server that is away for long is asked now and then, and not more; when it is back, the
-// worker goes on.
+// A server that is away for long is called now and then, not in a loop. When it is back, the worker
+// goes on.
 func TestServerAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, faults := within(t, client.Options{})
@@ -199,8 +199,8 @@ func TestServerAway(t *testing.T) {
 	})
 }
 
-// A server that answers at once that it has nothing, as it does while it shuts down, is not
-// asked in a loop; nor is one that is overloaded.
+// A server that answers at once without tasks, as it does while it shuts down, is not called in a
+// loop; nor is one that is overloaded.
 func TestServerDeclines(t *testing.T) {
 	for what, decline := range map[string]func() *http.Response{
 		"nothing":    func() *http.Response { return answer(200, `{"tasks":[]}`) },
@@ -224,12 +224,13 @@ func TestServerDeclines(t *testing.T) {
 	}
 }
 
-// What cannot heal ends Run, in order: handlers finish, and what can be settled is.
+// An error that does not pass ends Run in order: handlers finish, and their results are settled if
+// possible.
 func TestWorkerGivesUp(t *testing.T) {
 	for _, test := range []struct {
 		name, route string
 		status      int
-		problem     string // empty: the answer is not Lapse's
+		problem     string // empty: the answer is not from Lapse
 		want        error
 	}{
 		{"no token", "/reserve", 401, "unauthorized", client.ErrUnauthorized},
@@ -274,7 +275,7 @@ func TestWorkerGivesUp(t *testing.T) {
 	}
 }
 
-// A server that is not whom TLS demands does not become it by waiting.
+// A server that fails the checks of TLS still fails them after a wait.
 func TestWorkerDistrusts(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
@@ -285,7 +286,7 @@ func TestWorkerDistrusts(t *testing.T) {
 	check(t, "Run", w.Run(t.Context()), client.ErrUnreachable)
 }
 
-// A server that is away when the worker stops does not keep it for ever.
+// A server that is away when the worker stops does not delay it for ever.
 func TestWorkerStopsWithoutServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, faults := within(t, client.Options{})

@@ -22,7 +22,7 @@ import (
 
 func name(i int) string { return strconv.Itoa(i) }
 
-// What a handler returns is what becomes of its task.
+// The result of a handler decides the outcome of its task.
 func TestWorkerSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -100,7 +100,7 @@ func TestWorkerSettles(t *testing.T) {
 	})
 }
 
-// A reason is cut where a rune begins, and whatever handlers ask for is within range.
+// A reason is cut where a rune begins, and every setting of a handler is brought into range.
 func TestWorkerClampsJudgements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, _ := within(t, client.Options{})
@@ -129,8 +129,8 @@ func TestWorkerClampsJudgements(t *testing.T) {
 	})
 }
 
-// No more handlers run than Concurrency, and no more is reserved than they can begin, or
-// Prefetch besides.
+// No more handlers run than Concurrency, and no more is reserved than they can begin, plus
+// Prefetch.
 func TestWorkerBounds(t *testing.T) {
 	for _, o := range []client.WorkerOptions{{Concurrency: 1}, {Concurrency: 7}, {Concurrency: 3, Prefetch: 5}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -172,7 +172,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// A worker that stops begins nothing more, gives back what has not begun, and lets
+// A worker that stops begins nothing more, gives back deliveries that have not begun, and lets
 // handlers finish.
 func TestWorkerStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestWorkerStops(t *testing.T) {
 		stopped := make(chan error, 1)
 		go func() { stopped <- stop() }()
 		synctest.Wait()
-		// Before the handlers are done, everything else is free for others.
+		// Before the handlers return, all other tasks are free for other workers.
 		rest, err := c.Reserve(t.Context(), "x", client.Reservation{Max: 100})
 		if check(t, "Reserve", err, nil); len(rest) != 8 {
 			t.Errorf("%d are free, want 8", len(rest))
@@ -203,7 +203,7 @@ func TestWorkerStops(t *testing.T) {
 	})
 }
 
-// What is on its way to a worker when it stops is given back, too.
+// Deliveries that arrive after a worker has stopped are given back, too.
 func TestWorkerStopsInAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, faults := within(t, client.Options{})
@@ -223,7 +223,7 @@ func TestWorkerStopsInAnAnswer(t *testing.T) {
 		if rest, err := c.Reserve(t.Context(), "x", client.Reservation{Max: 100}); err != nil || len(rest) != 10 || rest[0].LastError == "" {
 			t.Errorf("got %+v, %v", rest, err)
 		}
-		// A call that waits for tasks is not waited for.
+		// The worker does not wait for a call that waits for tasks.
 		stop = run(t, w)
 		pause(t.Context(), 10*time.Second)
 		from := time.Now()
@@ -233,7 +233,7 @@ func TestWorkerStopsInAnAnswer(t *testing.T) {
 	})
 }
 
-// Handlers that need longer than the grace are told, and their tasks are free at once.
+// Handlers that need longer than the grace learn it, and their tasks are free at once.
 func TestWorkerGraceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, _ := within(t, client.Options{})
@@ -270,8 +270,8 @@ func TestWorkerGraceEnds(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A handler that does not return is left behind, and said so. Its task is not free before
-// its lease is over: it may still be at it.
+// A handler that does not return is left behind, and Run reports it. Its task is not free before
+// its lease is over: the handler may still work on it.
 func TestWorkerLeavesHandlersBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, _ := within(t, client.Options{})
@@ -298,7 +298,7 @@ func TestWorkerLeavesHandlersBehind(t *testing.T) {
 	})
 }
 
-// All that is wrong with the options is told at once.
+// All faults of the options are reported at once.
 func TestWorkerOptions(t *testing.T) {
 	_, err := client.NewWorker(nil, "", nil, client.WorkerOptions{Concurrency: -1, Prefetch: 1001, Lease: time.Millisecond,
 		Wait: time.Hour, Grace: -1})

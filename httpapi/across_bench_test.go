@@ -16,9 +16,9 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// BenchmarkHTTPAcrossNodes reads and cancels tasks at the server whose node holds them, and
-// at another one, which asks the first over Redis. It reports calls a second, the median
-// of a call, and their ratios to those of the same calls at the holder.
+// BenchmarkHTTPAcrossNodes reads and cancels tasks at the server whose node holds them, and at
+// another one, which asks the first over Redis. It reports calls a second, the median of a call,
+// and their ratios to the same calls at the holder.
 func BenchmarkHTTPAcrossNodes(b *testing.B) {
 	server := redistest.Start(b, "appendonly yes", "appendfsync everysec")
 	holder, other := benchedServer(b, server, "a"), benchedServer(b, server, "b")

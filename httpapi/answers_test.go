@@ -24,8 +24,8 @@ func (r *rig) large(topic string, n, size int) {
 	}
 }
 
-// Answers that are each within their bound do not add up without end. What is refused has
-// changed nothing, and is answered once there is room.
+// Answers that are each within their bound do not add up without end. A refused call has changed
+// nothing, and succeeds once there is room.
 func TestAnswersAreBoundedTogether(t *testing.T) {
 	r := newRigWith(t, tasks.Config{}, Config{MaxAnswers: LeastMaxAnswers})
 	r.large("t", 3, 60<<10)
@@ -34,7 +34,7 @@ func TestAnswersAreBoundedTogether(t *testing.T) {
 	limit := int64(LeastMaxAnswers)
 	calls := []struct {
 		method, path, body string
-		from               int64 // how much may be on its way without it being refused
+		from               int64 // bytes of unread answers from which on a call is refused
 	}{
 		{"GET", "/v1/tasks", "", limit / 2},
 		{"GET", "/v1/groups/g", "", limit / 2},
@@ -131,7 +131,7 @@ func (w *wire) largeTask(s *tasks.Scheduler) {
 	w.say("GET /v1/tasks/a HTTP/1.1\r\nHost: localhost\r\n\r\n")
 }
 
-// An answer of which nothing is taken is given up soon, with what it holds.
+// An answer that its caller does not read is given up soon, and its memory is freed.
 func TestAnswerWithoutProgress(t *testing.T) {
 	slowly(t, func(w *wire, s *tasks.Scheduler) {
 		w.largeTask(s)
@@ -147,11 +147,13 @@ func TestAnswerWithoutProgress(t *testing.T) {
 	})
 }
 
-// So is a small one, and one without a body, but not one that is long in the making.
+// The same holds for a small answer, and for one without a body. It does not hold for an answer
+// that takes long to make.
 func TestSmallAnswerWithoutProgress(t *testing.T) {
 	for _, path := range []string{"/problems/overloaded", "/empty"} {
 		slowly(t, func(w *wire, _ *tasks.Scheduler) {
-			w.api.engine.GET("/empty", func(*gin.Context) { time.Sleep(2 * answerProgress) }) // fake
+			// The time is fake.
+			w.api.engine.GET("/empty", func(*gin.Context) { time.Sleep(2 * answerProgress) })
 			w.say("GET /empty HTTP/1.1\r\nHost: localhost\r\n\r\n")
 			a, err := http.ReadResponse(w.answers, nil)
 			if err != nil {
@@ -165,7 +167,7 @@ func TestSmallAnswerWithoutProgress(t *testing.T) {
 	}
 }
 
-// One that is taken slowly is not.
+// An answer that is read slowly is not cut off.
 func TestAnswerWithProgress(t *testing.T) {
 	slowly(t, func(w *wire, s *tasks.Scheduler) {
 		began := time.Now()
@@ -187,7 +189,7 @@ func TestAnswerWithProgress(t *testing.T) {
 	})
 }
 
-// But not for ever: one that is taken very slowly ends with the time for any answer.
+// There is a limit: an answer that is read very slowly ends with the time for any answer.
 func TestAnswerEndsAtLast(t *testing.T) {
 	slowly(t, func(w *wire, s *tasks.Scheduler) {
 		payload := []byte(`"` + strings.Repeat("x", 60<<10) + `"`)

@@ -42,7 +42,7 @@ func TestBatch(t *testing.T) {
 			t.Errorf("%s: errors are %s, want %s", media, s, want)
 		}
 		r.want(r.do("GET", "/v1/tasks/"+ids[2].(string), ""), 200)
-		// Repeated, what is there with the same content is accepted again.
+		// A repeated batch accepts tasks that exist with the same content.
 		v = r.want(r.do("POST", "/v1/tasks/batch", `[{"id":"`+p+`a","topic":"t","delay":"1h"},{"id":"`+p+`a2","topic":"t","delay":"1h"}]`), 200)
 		if v["accepted"] != 2.0 {
 			t.Errorf("repeated, it is answered %v", v)
@@ -79,7 +79,7 @@ func TestBatchDoesNotRepeatBadIDs(t *testing.T) {
 	}
 }
 
-// A stub answers what it is told to.
+// A stub answers what the test sets.
 type stub struct {
 	task  tasks.Task
 	err   error

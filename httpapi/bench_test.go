@@ -20,8 +20,8 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// bare accepts everything and keeps nothing, not even in memory: what is left is
-// the cost of HTTP and of decoding.
+// bare accepts everything and keeps nothing, not even in memory. What remains is the cost of HTTP
+// and of decoding.
 type bare struct{}
 
 func (bare) Schedule(_ context.Context, r tasks.Request) (tasks.Task, error) {
@@ -125,8 +125,8 @@ func variants(b *testing.B, tasksEach int, run func(b *testing.B, r *rig)) {
 	}
 }
 
-// company opens a ledger of a node that is not the only one: ids that callers choose have
-// to be filed.
+// company opens a ledger of a node that is not the only one: ids chosen by callers have to be
+// registered in the directory.
 func company(b *testing.B, server *redistest.Server, log *slog.Logger) recovery.Ledger {
 	open := func(node string) *redisledger.Ledger {
 		l, err := redisledger.Open(redisledger.Options{URL: server.URL(), Node: node, Log: log})

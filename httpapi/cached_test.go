@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Answers of the API are for no cache, and over TLS a browser stays with TLS.
+// Answers of the API must not be cached, and over TLS a browser stays with TLS.
 func TestHeadersOfAnswers(t *testing.T) {
 	r := newRig(t)
 	for path, want := range map[string]string{"/v1/tasks": "no-store", "/v1/tasks/none": "no-store", "/v1/none": "no-store", "/healthz": ""} {

@@ -15,8 +15,8 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// limited starts a server that has room for n connections. GET /hold tells entered
-// and answers when something is sent to hold.
+// limited starts a server that has room for n connections. GET /hold sends to entered and answers
+// when the test sends to hold.
 func limited(t *testing.T, n int, log *slog.Logger) (r *rig, listener *connections, entered, hold chan struct{}) {
 	t.Helper()
 	api, err := newServer(Config{Log: log})
@@ -130,7 +130,7 @@ func TestConnectionsBeyondTheLimitWait(t *testing.T) {
 	hold <- struct{}{}
 }
 
-// Whoever connects takes the place of a connection that is idle, the longest first.
+// A new connection takes the place of the connection that has been idle for the longest time.
 func TestIdleConnectionsGiveWay(t *testing.T) {
 	r, listener, _, _ := limited(t, 2, slog.New(slog.DiscardHandler))
 	a, b := r.connect(t), r.connect(t)
@@ -158,7 +158,7 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 	a.answered()
 }
 
-// The server stops although somebody waits for a place.
+// The server stops although a connection waits for a place.
 func TestShutdownAtTheLimit(t *testing.T) {
 	log := make(lines, 10)
 	r, _, entered, hold := limited(t, 1, slog.New(log))
@@ -177,8 +177,8 @@ func TestShutdownAtTheLimit(t *testing.T) {
 	}
 }
 
-// At the limit, a request that does not come to its end gives way, and not the idle connections
-// of those whose requests do.
+// At the limit, a connection whose request stays incomplete gives way. The idle connections of
+// callers that complete their requests do not.
 func TestUnfinishedRequestsGiveWay(t *testing.T) {
 	r, listener, _, _ := limited(t, 4, slog.New(slog.DiscardHandler))
 	good := r.connect(t)
@@ -211,8 +211,8 @@ func TestUnfinishedRequestsGiveWay(t *testing.T) {
 	}
 }
 
-// At the limit, those who do not read the answers to their requests give way, and not the idle
-// connections of those who do.
+// At the limit, connections whose callers do not read their answers give way. The idle connections
+// of the others do not.
 func TestUnreadAnswersGiveWay(t *testing.T) {
 	const strangers = 4
 	r, listener, _, _ := limited(t, strangers+1, slog.New(slog.DiscardHandler))

@@ -10,9 +10,8 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// Many count a topic's concurrency up at the same time, each by what it has read: none
-// of their changes is lost, none is made twice, and the tasks that stream through
-// meanwhile are all delivered once.
+// Many callers count a topic's concurrency up at the same time, each from what it has read. No
+// change is lost, none is made twice, and all tasks scheduled meanwhile are delivered once.
 func TestTopicsAreChangedByMany(t *testing.T) {
 	const writers, each = 6, 40
 	r := newRig(t)
@@ -45,7 +44,8 @@ func TestTopicsAreChangedByMany(t *testing.T) {
 			}
 		}
 	})
-	for i := range writers { // each with a weight of its own: the same settings twice are one change
+	// Each has a weight of its own: the same settings twice are one change.
+	for i := range writers {
 		changes.Go(func() {
 			for done := 0; done < each; {
 				now := r.do("GET", "/v1/topics/t", "")
@@ -57,7 +57,7 @@ func TestTopicsAreChangedByMany(t *testing.T) {
 				switch a := r.do("PUT", "/v1/topics/t", fmt.Sprintf(`{"concurrency":%d,"weight":%d}`, n+1, i+1), "If-Match: "+now.header.Get("ETag")); a.status {
 				case 200:
 					done++
-				case 412: // somebody was faster
+				case 412: // another writer was faster
 				default:
 					t.Errorf("status %d: %s", a.status, a.body)
 					return

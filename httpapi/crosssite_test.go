@@ -2,7 +2,7 @@ package httpapi
 
 import "testing"
 
-// Pages of other sites have nothing answered, whatever it is, but the dashboard may be linked to.
+// Pages of other sites get no answer of any route, but may link to the dashboard.
 func TestGetsFromOtherSites(t *testing.T) {
 	r := newRig(t)
 	const cross, same = "Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-origin"

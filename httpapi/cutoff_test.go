@@ -41,7 +41,7 @@ func newProxiedRig(t *testing.T, redis *redistest.Server, name string) *proxiedR
 	return &proxiedRig{newRigOn(t, ledger, tasks.Config{Node: name, Spool: spool, AnswerWithin: time.Second}, Config{}), name, proxy}
 }
 
-// until repeats something until it is done.
+// until repeats a function until it reports true.
 func (r *proxiedRig) until(what string, done func() bool) {
 	r.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -56,8 +56,7 @@ func (r *proxiedRig) until(what string, done func() bool) {
 	}
 }
 
-// untilAnswered repeats a request about one task until its answer is not that the node of the task
-// is away.
+// untilAnswered repeats a request about one task until its answer is not node_unavailable.
 func (r *proxiedRig) untilAnswered(status int, method, id, body string) (a answer) {
 	r.Helper()
 	r.until(method+" is answered", func() bool {
@@ -112,9 +111,9 @@ func (c *receiver) all() int {
 	return len(c.got)
 }
 
-// A node that is cut off from Redis for so long that another one adopts its shards goes on to take
-// tasks, on its disk. Until it is back, the other node does not say of these tasks that they do not
-// exist. Afterwards both nodes know them, and each is delivered once.
+// A node that is cut off from Redis for so long that another one adopts its shards goes on to
+// accept tasks, on its disk. Until it is back, the other node does not answer that these tasks do
+// not exist. Afterwards both nodes know them, and each is delivered once.
 func TestSpooledWhileCutOff(t *testing.T) {
 	for name, how := range map[string]redistest.Severance{"packets vanish": redistest.Stall, "connections break": redistest.Reset} {
 		t.Run(name, func(t *testing.T) {

@@ -13,11 +13,11 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// BenchmarkEventStreams measures what readers of events, on connections of their own, cost
-// a burst of tasks that are scheduled, and handled at once. Each round runs without
-// readers and with each kind of them, so that what the machine does besides hits all
-// alike; the figures are the shortest time with readers by the shortest without. A reader that reads
-// takes a part of the machine here, which is that of the server.
+// BenchmarkEventStreams measures what readers of events, on connections of their own, cost a burst
+// of tasks that are scheduled and handled at once. Each round runs without readers and with each
+// kind of them, so that other load of the machine affects all alike. The figures are the shortest
+// time with readers divided by the shortest without. A reader that reads takes a part of the
+// machine, which is also that of the server.
 func BenchmarkEventStreams(b *testing.B) {
 	const number = 100_000
 	cases := []struct {

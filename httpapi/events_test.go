@@ -53,7 +53,7 @@ func newStream(t testing.TB, a *http.Response) *stream {
 	return s
 }
 
-// listen opens a stream. It hears of whatever happens from now on.
+// listen opens a stream of all events from now on.
 func (r *rig) listen(path string, headers ...string) *stream {
 	r.Helper()
 	q, err := http.NewRequestWithContext(r.Context(), "GET", r.url+path, nil)
@@ -106,7 +106,7 @@ func (s *stream) next() (e told, err error) {
 	return e, io.EOF
 }
 
-// wants reads events, and wants just these, as "kind id attempt error".
+// wants reads events, and fails unless they are exactly these, as "kind id attempt error".
 func (s *stream) wants(want ...string) (all []told) {
 	s.Helper()
 	for _, w := range want {
@@ -119,7 +119,7 @@ func (s *stream) wants(want ...string) (all []told) {
 	return all
 }
 
-// All that happens to a task is told in order, to those who asked for it.
+// A reader gets all events of a task, in order, if it asked for them.
 func TestEventsOfATask(t *testing.T) {
 	r := newRig(t)
 	r.want(r.do("PUT", "/v1/topics/t", `{"retry":{"max_attempts":2}}`), 200)
@@ -157,7 +157,7 @@ func TestEventsOfATask(t *testing.T) {
 	}
 }
 
-// What a stream says is what the document describes.
+// The events of a stream have the form that the document describes.
 func TestEventsAreAsDescribed(t *testing.T) {
 	at := time.Date(2026, 11, 20, 13, 36, 41, 248_999_999, time.FixedZone("", 3600))
 	for _, c := range []struct {
@@ -226,7 +226,7 @@ func (r *rig) streams(want int) {
 	}
 }
 
-// There are places for so many; who goes makes room.
+// The number of streams is bounded. A reader that leaves makes room.
 func TestTooManyEventStreams(t *testing.T) {
 	r := newRig(t)
 	open := make([]*stream, maxEventStreams)
@@ -261,7 +261,7 @@ func TestCloseEndsEventStreams(t *testing.T) {
 	}
 	r.streams(0)
 	r.refused(r.do("GET", eventsPath, ""), 503, "shutting_down", "")
-	// And a scheduler that ends by itself.
+	// The same holds for a scheduler that ends by itself.
 	r = newRig(t)
 	s := r.listen(eventsPath)
 	if err := r.scheduler.Close(context.Background()); err != nil {
@@ -304,7 +304,7 @@ func TestEventsOverHTTP2(t *testing.T) {
 	}
 }
 
-// Who may hear no more is cut off, be there events or not; others go on.
+// A reader whose token is revoked is cut off, with or without events. The others go on.
 func TestRevokedTokenEndsEventStreams(t *testing.T) {
 	r := guarded(t, Config{})
 	gone, stays := r.listen(eventsPath, bearer("read")), r.listen(eventsPath, bearer("admin"))
@@ -333,7 +333,7 @@ func (r *rig) tokens() (all []Token) {
 	return all
 }
 
-// A page of somebody else cannot read events, and so must not take up streams either.
+// A page of another site cannot read events, and so must not take up streams either.
 func TestForeignPagesOpenNoEventStreams(t *testing.T) {
 	r := newRig(t)
 	for site, status := range map[string]int{"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200} {

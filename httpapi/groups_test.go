@@ -30,8 +30,8 @@ func (r *rig) listed(path string) string {
 	}
 }
 
-// Several deadlines of one thing are scheduled in one request, listed and called off
-// together, those that are left.
+// Several deadlines of one order are scheduled in one request, and listed and cancelled together,
+// as far as they are left.
 func TestGroupOfSeveralDeadlines(t *testing.T) {
 	r := newRig(t)
 	v := r.want(r.do("POST", "/v1/tasks/batch", `[
@@ -112,7 +112,7 @@ func TestGroupOfManyDeliveries(t *testing.T) {
 	}
 }
 
-// When the ledger stops in the middle, the problem tells how far it came.
+// When the ledger stops in the middle, the problem says how many tasks were done.
 func TestCancelGroupThatStopsInTheMiddle(t *testing.T) {
 	faulty := ledgertest.Wrap(memledger.New())
 	quiet := slog.New(slog.DiscardHandler)

@@ -117,7 +117,7 @@ func TestSlowHeader(t *testing.T) {
 	slowly(t, func(w *wire, _ *tasks.Scheduler) { w.closedAfter(headerTimeout) }) // says nothing
 }
 
-// One byte every second keeps nobody busy for ever.
+// A sender of one byte every second cannot keep a connection for ever.
 func TestSlowBody(t *testing.T) {
 	slowly(t, func(w *wire, s *tasks.Scheduler) {
 		began := time.Now()
@@ -144,7 +144,7 @@ func TestSlowBody(t *testing.T) {
 	})
 }
 
-// Who does not read his answer is cut off.
+// A caller that does not read its answer is cut off.
 func TestSlowReader(t *testing.T) {
 	slowly(t, func(w *wire, s *tasks.Scheduler) {
 		payload := []byte(`"` + strings.Repeat("x", 60<<10) + `"`)
@@ -216,8 +216,8 @@ func TestProblemsNameTheRequest(t *testing.T) {
 	}
 }
 
-// A body that is announced and never sent, to a request that is answered before it is
-// read, holds neither the answer up nor the connection.
+// A body that is announced and never sent, to a request that is answered before it is read, delays
+// neither the answer nor the end of the connection.
 func TestUnsentBody(t *testing.T) {
 	for name, request := range map[string]string{
 		"refused":      "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n",

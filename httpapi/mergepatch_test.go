@@ -38,8 +38,7 @@ func newHookRig(t *testing.T) *rig {
 
 const hook = `{"delivery":{"kind":"hook","url":"https://a","headers":{"x":"1","y":"2"}},"lease":"2m","retry":{"max_attempts":3},"rate":{"per_second":5}}`
 
-// A PUT that says nothing of the delivery does not make a topic one that is pulled, while
-// tasks wait.
+// A PUT without a delivery does not turn a topic into a pulled one while tasks wait.
 func TestPutDoesNotDropTheDelivery(t *testing.T) {
 	r := newHookRig(t)
 	kind := func() any {
@@ -61,7 +60,7 @@ func TestPutDoesNotDropTheDelivery(t *testing.T) {
 	}
 	r.want(r.do("PUT", "/v1/topics/w", `{"lease":"3m"}`), 200) // there is nothing to drop
 	r.want(r.do("PUT", "/v1/topics/w", hook), 200)
-	r.want(r.do("PUT", "/v1/topics/w", `{"delivery":{"kind":"pull"}}`), 200) // it is said
+	r.want(r.do("PUT", "/v1/topics/w", `{"delivery":{"kind":"pull"}}`), 200) // the request names pull
 	r.want(r.do("PUT", "/v1/topics/w", hook), 200)
 	r.do("DELETE", "/v1/tasks/t", "")
 	r.want(r.do("PUT", "/v1/topics/w", `{"lease":"1m"}`), 200) // nothing waits
@@ -139,7 +138,7 @@ func TestPatchesAtTheSameTime(t *testing.T) {
 	}
 }
 
-// What a patch leaves out goes through its text unchanged, whatever it is.
+// Fields that a patch leaves out are stored unchanged, whatever they hold.
 func TestSettingsSurviveAPatch(t *testing.T) {
 	set := tasks.TopicSettings{
 		Kind: "hook", Delivery: json.RawMessage(`{"url":"https://a?b=<c>&d"}`), Retry: tasks.Retry{MaxAttempts: 7, MinBackoff: 1234567 * time.Microsecond, MaxBackoff: 29*24*time.Hour + time.Millisecond},

@@ -98,7 +98,7 @@ func TestReadinessDuringReplayAndOutage(t *testing.T) {
 	if r := s.wireReadiness(tasks.Readiness{Replayed: 7, LedgerOK: true}); r.Ready || r.Replay.Records != 7 || r.Replay.Over {
 		t.Errorf("during replay it is %+v", r)
 	}
-	// An outage is told, but tasks are delivered: no reason to send callers away.
+	// An outage shows in the answer, but tasks are delivered: it is no reason to send callers away.
 	if r := s.wireReadiness(tasks.Readiness{Ready: true, Condition: "disk low"}); !r.Ready || r.Ledger.OK || r.Ledger.Condition != "disk low" {
 		t.Errorf("during an outage it is %+v", r)
 	}

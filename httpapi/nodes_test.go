@@ -10,7 +10,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// A server whose ledger nobody shares is its only node, and has nobody to hand tasks to.
+// A server whose ledger is not shared is its only node, and has no node to hand tasks to.
 func TestOneNode(t *testing.T) {
 	r := newRigWith(t, tasks.Config{Node: "n1"}, Config{Version: "1.2.3"})
 	r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"x","delay":"1h"}`), 201)
@@ -70,8 +70,8 @@ func TestNodes(t *testing.T) {
 	all[0].refused(all[0].do("POST", "/v1/nodes/n3/drain", ""), 503, "node_unavailable", "")
 }
 
-// What is about many tasks is about those of all nodes, or a problem that names the node
-// which is missing, and tells what was done.
+// A call about many tasks covers the tasks of all nodes, or answers a problem that names the
+// missing node and says what was done.
 func TestAllNodes(t *testing.T) {
 	fleet := memledger.NewFleet()
 	var all []*rig
@@ -132,6 +132,6 @@ func TestDrain(t *testing.T) {
 		t.Errorf("got %v", nodes)
 	}
 	n1.want(n1.do("GET", "/v1/tasks/a", ""), 200)
-	// Now nobody is left who could take over.
+	// Now no node is left that could take over.
 	n1.refused(n1.do("POST", "/v1/nodes/n1/drain", ""), 409, "nobody_to_take_over", "")
 }

@@ -16,7 +16,7 @@ type polls struct {
 
 	mu      sync.Mutex     // guards everything below
 	waiting int            // of all callers
-	of      map[string]int // of each token, by its name; callers without a token count in waiting only
+	of      map[string]int // by token name; callers without one count in waiting only
 }
 
 // begin takes a place for a poll of a token, "" for none. If all places are taken, it returns the

@@ -78,7 +78,8 @@ func (r *rig) attach() {
 	r.api.Attach(scheduler)
 }
 
-// everywhere are routes that the server of probes does not have, with a method that the API has.
+// everywhere are routes that the server of probes does not have, each with a method that the API
+// has.
 var everywhere = map[string]string{
 	"/": "GET", "/docs": "GET", "/openapi.json": "GET", "/problems/not_found": "GET", "/nowhere": "GET", "/healthz/": "GET", "/metrics/x": "GET",
 	"/v1/stats": "GET", "/v1/tasks": "POST", "/v1/tasks/a": "DELETE", "/v1/tasks/batch": "POST", "/v1/events": "GET", "/v1/nodes": "GET",
@@ -114,14 +115,14 @@ func TestRoutesOfProbes(t *testing.T) {
 		}
 	}
 	all.empty()
-	// A stop is told, and the probes are answered on.
+	// The probes report a stop, and are answered on.
 	all.api.Close()
 	if ready := r.want(r.do("GET", "/readyz", ""), 503); ready["shutting_down"] != true {
 		t.Errorf("in a stop: %v", ready)
 	}
 }
 
-// Who may call at the server of probes is who may call at the other one.
+// The server of probes admits the same callers as the other one.
 func TestProbesWithTokens(t *testing.T) {
 	all, r, _ := probed(t, 100, Config{Tokens: []Token{tokenOf("read", ScopeRead), tokenOf("shop", ScopeSchedule)}})
 	all.attach()
@@ -197,8 +198,8 @@ func TestProbesWhileConnectionsAreInUse(t *testing.T) {
 	}
 }
 
-// The server of probes has connections of its own, few of them, and those whose request does not
-// come to its end give way.
+// The server of probes has a few connections of its own. Those whose request stays incomplete give
+// way.
 func TestConnectionsOfProbes(t *testing.T) {
 	all, r, listener := probed(t, 100, Config{})
 	all.attach()

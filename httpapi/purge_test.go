@@ -38,7 +38,7 @@ func TestPurge(t *testing.T) {
 	}
 }
 
-// When the ledger stops in the middle, the problem tells how far it came.
+// When the ledger stops in the middle, the problem says how many tasks were done.
 func TestPurgeThatStopsInTheMiddle(t *testing.T) {
 	faulty := ledgertest.Wrap(memledger.New())
 	quiet := slog.New(slog.DiscardHandler)

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A name that a stranger's page was given to reach this machine is no origin of ours,
-// although the browser takes it for one; for programs any name will do.
+// A name that another site's page was given to reach this machine is no origin of this server,
+// although the browser takes it for one. Programs may use any name.
 func TestNameOfAnotherHostInABrowser(t *testing.T) {
 	r := newRig(t)
 	_, port, _ := strings.Cut(strings.TrimPrefix(r.url, "http://"), ":")

@@ -306,7 +306,7 @@ func TestBodiesAreBoundedTogether(t *testing.T) {
 	r.want(r.do("POST", "/v1/tasks", `{"topic":"t","delay":"1h"}`), 201)
 }
 
-// A slash in a name does not lead to another route: bad input changes nothing.
+// A slash in a name does not lead to another route: invalid input changes nothing.
 func TestSlashesInNames(t *testing.T) {
 	r := newRig(t)
 	r.do("POST", "/v1/tasks", `{"id":"a","topic":"orders","delay":"1h"}`)

@@ -140,7 +140,7 @@ func (l lines) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// A caller that hangs up while it waits costs nobody a task.
+// A caller that hangs up while it waits costs no other receiver a task.
 func TestClientGoneWhileWaiting(t *testing.T) {
 	log := make(lines, 100)
 	r := newRigWith(t, tasks.Config{}, Config{Log: slog.New(log)})
@@ -192,8 +192,8 @@ func (w brokenPipe) Write(b []byte) (int, error) {
 
 func (w brokenPipe) FlushError() error { return errors.New("broken pipe") }
 
-// Tasks reserved for a caller that cannot be told of them are ready again, and
-// the attempt does not count.
+// Tasks reserved for a caller that does not get the answer are ready again, and the attempt does
+// not count.
 func TestUndeliverableAnswersAreGivenBack(t *testing.T) {
 	r := newRig(t)
 	r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"t"}`), 201)

@@ -68,7 +68,7 @@ func TestQuietEventStream(t *testing.T) {
 	})
 }
 
-// What happens alone is told at once.
+// A single event is written at once.
 func TestEventsAreToldAtOnce(t *testing.T) {
 	slowly(t, func(w *wire, s *tasks.Scheduler) {
 		stream := w.listen("")
@@ -83,7 +83,7 @@ func TestEventsAreToldAtOnce(t *testing.T) {
 	})
 }
 
-// Who reads slowly is told of every event, or that it was lost: the numbers say where.
+// A reader that is slow gets every event, or learns that it was lost: the numbers say where.
 func TestSlowEventReader(t *testing.T) {
 	slowly(t, func(w *wire, s *tasks.Scheduler) {
 		stream := w.listen("")
@@ -123,7 +123,7 @@ func TestSlowEventReader(t *testing.T) {
 	})
 }
 
-// Who does not read is cut off, and tasks are delivered as if he were not there.
+// A reader that does not read is cut off, and tasks are delivered as if it were not there.
 func TestStuckEventReader(t *testing.T) {
 	slowly(t, func(w *wire, s *tasks.Scheduler) {
 		if err := s.Handle("x", func(context.Context, *tasks.Delivery) error { return nil }); err != nil {
@@ -176,8 +176,8 @@ func TestShutdownCutsEventStreams(t *testing.T) {
 	}
 }
 
-// A token that is revoked hears no more within a minute, in a stream where nothing
-// happens and in one where so much does that the reader is never done.
+// A stream ends within a minute after its token is revoked: one without events, and one with so
+// many that the reader is never done.
 func TestRevokedTokenWithinAMinute(t *testing.T) {
 	for name, busy := range map[string]bool{"quiet": false, "busy": true} {
 		t.Run(name, func(t *testing.T) {
@@ -209,8 +209,8 @@ func TestRevokedTokenWithinAMinute(t *testing.T) {
 	}
 }
 
-// A reader on a real connection that never reads holds up nothing, and once it has gone
-// nothing of it is left.
+// A reader on a real connection that never reads delays nothing. Once it has gone, nothing of it is
+// left.
 func TestEventReaderThatNeverReads(t *testing.T) {
 	r := newRig(t)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))

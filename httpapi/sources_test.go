@@ -31,7 +31,7 @@ type comer struct {
 func (c *comer) RemoteAddr() net.Addr { return c.from }
 func (c *comer) Close() error         { c.closed = true; return nil }
 
-// One address has so many connections and no more; who closes one may have another.
+// One address has a bounded number of connections. An address that closes one may have another.
 func TestConnectionsOfOneAddress(t *testing.T) {
 	api, err := newServer(Config{Log: slog.New(slog.DiscardHandler), MaxConnectionsPerAddress: 2})
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// A server whose ledger cannot be reached yet says so, and refuses what it cannot
-// do; once it has its scheduler, it works.
+// A server whose ledger cannot be reached yet says so, and refuses what it cannot do. Once it has
+// its scheduler, it works.
 func TestStarting(t *testing.T) {
 	api, err := New(Config{
 		Starting: func() recovery.Health {

@@ -35,7 +35,7 @@ func guarded(t *testing.T, hc Config) *rig {
 	return newRigWith(t, tasks.Config{}, hc)
 }
 
-// Who may use which route: written down a second time, so that a change is meant.
+// The scopes of each route, written down a second time, so that a change is deliberate.
 var mayUse = map[string]string{
 	"POST /v1/tasks":          "schedule",
 	"POST /v1/tasks/batch":    "schedule",
@@ -163,7 +163,7 @@ func TestWaysToSendAToken(t *testing.T) {
 		// What a browser adds by itself changes nothing.
 		{"DELETE", "/v1/tasks/a", []string{password("admin")}, 401},
 		{"POST", "/v1/topics/t/pause", []string{password("admin")}, 401},
-		// A token does not make a stranger's page a friend.
+		// A token does not let a page of another site call the server.
 		{"POST", "/v1/topics/t/pause", []string{bearer("admin"), "Sec-Fetch-Site: cross-site"}, 403},
 	} {
 		a := r.do(c.method, c.path, "", c.headers...)
@@ -194,7 +194,7 @@ func TestChallenges(t *testing.T) {
 	}
 }
 
-// Who is refused is refused before his body is read.
+// A caller without the right to call is refused before its body is read.
 func TestRefusedBeforeTheBody(t *testing.T) {
 	r := guarded(t, Config{MaxBody: 1 << 10})
 	r.refused(r.do("POST", "/v1/tasks", strings.Repeat("x", 100<<10)), 401, "unauthorized", "")
@@ -224,7 +224,7 @@ func TestTokensAreReplaced(t *testing.T) {
 	}
 }
 
-// All faults are reported at once, and none of them tells a digest.
+// All faults are reported at once, and none of them shows a digest.
 func TestTokenFaults(t *testing.T) {
 	many := make([]Token, MaxTokens+1)
 	for i := range many {
@@ -323,7 +323,7 @@ func TestOpenAPISaysWhoMayUseWhat(t *testing.T) {
 	}
 }
 
-// Who asks for readiness needs no token, and learns no more than that.
+// A caller without a token may ask for readiness, and learns no more than that.
 func TestReadinessTellsStrangersLittle(t *testing.T) {
 	api, err := newServer(Config{
 		Starting: func() recovery.Health {

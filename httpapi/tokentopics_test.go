@@ -53,12 +53,12 @@ var ofOthers = map[string]struct {
 	"GET /v1/forecast":           {path: "/v1/forecast?topic=foreign", status: 403},
 	"GET /v1/events":             {path: "/v1/events?topic=own.a&topic=foreign", status: 403},
 
-	// These tell of all topics.
+	// These report on all topics.
 	"GET /v1/stats": {status: 403, problem: "forbidden"},
 	"GET /metrics":  {status: 403, problem: "forbidden"},
 	"GET /":         {status: 403, problem: "forbidden"},
 
-	// These tell of none.
+	// These report on none.
 	"GET /v1/nodes":       {status: 200},
 	"GET /docs":           {status: 200},
 	"GET /openapi.json":   {status: 200},
@@ -150,7 +150,7 @@ func wantForeign(r *rig, errs []any, what string) {
 	}
 }
 
-// Of what is about many topics, a limited token gets its own; and what is its own, all of it.
+// A call about many topics returns to a limited token its own topics only, and all of them.
 func TestLimitedTokenGetsItsOwn(t *testing.T) {
 	r := limitedRig(t)
 	own := bearer("own")
@@ -180,7 +180,7 @@ func TestLimitedTokenGetsItsOwn(t *testing.T) {
 	}
 }
 
-// A limited token hears of its own topics, until it may not any more.
+// A limited token gets the events of its own topics, until it is revoked.
 func TestEventsOfALimitedToken(t *testing.T) {
 	r := limitedRig(t)
 	q, err := http.NewRequestWithContext(t.Context(), "GET", r.url+eventsPath, nil)
@@ -309,7 +309,7 @@ func TestIfMatchOfTasks(t *testing.T) {
 		r.refused(r.do(method, path, calls[name], "If-Match: "+tag), 412, "precondition_failed", "")
 		tag = a.header.Get("ETag")
 	}
-	// Another task under the same id has another ETag, and nothing is created by a change.
+	// Another task under the same id has another ETag, and a conditional change creates nothing.
 	r.refused(r.do("PUT", "/v1/tasks/t", `{"topic":"x"}`, "If-Match: *"), 412, "precondition_failed", "")
 	again := func() string {
 		return r.do("POST", "/v1/tasks", `{"id":"t","topic":"x","delay":"1h"}`).header.Get("ETag")

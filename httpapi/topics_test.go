@@ -62,7 +62,7 @@ func TestTopics(t *testing.T) {
 func TestTopicsAreChangedConditionally(t *testing.T) {
 	r := newRig(t)
 	n := 0
-	put := func(header string) answer { // other settings each time: the same would be no change
+	put := func(header string) answer { // other settings each time, since equal ones change nothing
 		n++
 		return r.do("PUT", "/v1/topics/t", fmt.Sprintf(`{"concurrency":%d}`, n), header)
 	}

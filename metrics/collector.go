@@ -12,16 +12,16 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// Topics are chosen by callers, and every label value costs memory in each
-// Prometheus that scrapes. So at most MaxTopics have series of their own: first those
-// that have settings, then the busiest. The others are added up under OtherTopics, which
-// no topic can be called. A topic may change over when others get busier.
+// Callers choose topics, and every label value costs memory in each Prometheus that scrapes. So at
+// most MaxTopics have series of their own: first those that have settings, then the busiest. The
+// others are added up under OtherTopics, which is no valid name of a topic. A topic may move to
+// OtherTopics when others get busier.
 const (
 	MaxTopics   = tasks.MaxStatsTopics
 	OtherTopics = "_other"
 )
 
-// A source tells what a scheduler does; it is *tasks.Scheduler.
+// A source has the figures of a scheduler; it is *tasks.Scheduler.
 type source interface {
 	Stats() tasks.Stats
 	Nodes(context.Context) ([]tasks.Node, error)
@@ -41,7 +41,8 @@ func NewCollector(s *tasks.Scheduler) *Collector { return &Collector{source: s} 
 // and of the process.
 func Handler(s *tasks.Scheduler) http.Handler { return handler(s, nil) }
 
-// ServerHandler is Handler with what an HTTP server has refused, see httpapi.Server.Refusals.
+// ServerHandler is Handler with the counts of what an HTTP server has refused, see
+// httpapi.Server.Refusals.
 func ServerHandler(s *tasks.Scheduler, refusals func() map[string]int64) http.Handler {
 	return handler(s, refusals)
 }
@@ -175,7 +176,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// age is 0 for what there is not, and for what a clock that was set back has yet to see.
+// age is 0 for the zero time, and for a time in the future of a clock that was set back.
 func age(since, now time.Time) float64 {
 	if since.IsZero() {
 		return 0
@@ -190,7 +191,7 @@ func unix(t time.Time) float64 {
 	return float64(t.UnixMilli()) / 1000
 }
 
-// bounded adds the topics that Stats leaves out up to one, and those beyond MaxTopics.
+// bounded merges the topics that Stats leaves out, and those beyond MaxTopics, into one.
 func bounded(s *tasks.Stats) []tasks.Topic {
 	other := tasks.Topic{Name: OtherTopics, Counts: s.Others}
 	shown := min(len(s.Topics), MaxTopics)

@@ -22,7 +22,7 @@ type fixed tasks.Stats
 
 func (f fixed) Stats() tasks.Stats { return tasks.Stats(f) }
 
-// Nodes are one of each kind.
+// Nodes are one node of each state.
 func (f fixed) Nodes(context.Context) ([]tasks.Node, error) {
 	return []tasks.Node{
 		{Live: true}, {Live: true, Status: &tasks.NodeStatus{Draining: true}}, {Live: true, Status: &tasks.NodeStatus{}},
@@ -148,7 +148,7 @@ func TestTopicsBeyondTheBoundAreAddedUp(t *testing.T) {
 	}
 }
 
-// A field of Counts that add forgets would vanish from the sum.
+// A field of Counts that add forgets would be missing in the sum.
 func TestAddKnowsEveryCount(t *testing.T) {
 	var c, sum tasks.Counts
 	v := reflect.ValueOf(&c).Elem()
@@ -199,7 +199,7 @@ func (c *counted) Nodes(ctx context.Context) ([]tasks.Node, error) {
 	return all, c.err
 }
 
-// Many who scrape cost the ledger no more than one.
+// Many scrapes cost the ledger no more than one.
 func TestNodesAreRemembered(t *testing.T) {
 	var n nodes
 	source := &counted{}

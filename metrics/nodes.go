@@ -8,19 +8,18 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// nodesFor is for how long the list of nodes is remembered: to make it, the ledger may
-// have to look at every shard of every node, which must not depend on how often somebody
-// scrapes.
+// nodesFor is for how long the list of nodes is cached. To make it, the ledger may have to look at
+// every shard of every node, and the frequency of scrapes must not decide how often.
 const nodesFor = 10 * time.Second
 
-// nodes remembers how many nodes there were.
+// nodes caches how many nodes there were.
 type nodes struct {
 	mu    sync.Mutex // guards everything below
 	at    time.Time
 	count map[tasks.NodeState]int
 }
 
-// byState counts the nodes. Nothing is known of them while the ledger does not answer.
+// byState counts the nodes. It returns no counts while the ledger does not answer.
 func (n *nodes) byState(from source, now time.Time) map[tasks.NodeState]int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -7,17 +7,19 @@ import (
 	"time"
 )
 
-// A Load says how much a workload does.
+// A Load is the size of a workload.
 type Load struct {
 	Tasks      int           // how many; Steady: Rate times Duration instead
 	Callers    int           // Single: how many goroutines schedule
 	Batch      int           // Batch, and to fill: tasks a request
 	Payload    int           // bytes, at least MinPayload
 	Rate       int           // Steady: tasks a second
-	Duration   time.Duration // Steady: for how long tasks fall due. Memory: of the idleness
+	Duration   time.Duration // Steady: for how long tasks fall due. Memory: the idle time
 	Background int           // Steady: tasks that are pending far ahead meanwhile
-	Rest       time.Duration // Burst, Steady: at least so long between the last acceptance and the first deadline
-	Patience   time.Duration // without a delivery for so long, the tasks that are missing are lost
+	// Rest, of Burst and Steady, is the least time between the last acceptance and the first
+	// deadline.
+	Rest     time.Duration
+	Patience time.Duration // after this time without a delivery, missing tasks count as lost
 }
 
 // senders is how many goroutines send batches: more would only queue.
@@ -37,7 +39,7 @@ type bout struct {
 	behind int // tasks that stay pending: Load.Background
 }
 
-// fill schedules tasks 0 to n-1 of a round, in batches where the system takes them.
+// fill schedules tasks 0 to n-1 of a round, in batches if the system accepts batches.
 func (b *bout) fill(ctx context.Context, round, n int, due func(i int) time.Time) error {
 	makers := make([]maker, max(b.l.Callers, senders))
 	err := share(ctx, n, b.l.Batch, senders, func(ctx context.Context, c, from, to int) error {
@@ -51,7 +53,7 @@ func (b *bout) fill(ctx context.Context, round, n int, due func(i int) time.Time
 	})
 }
 
-// An outcome is what became of the tasks of one appointment.
+// An outcome is the result of one appointment.
 type outcome struct {
 	base   time.Time
 	tally  *tally
@@ -59,15 +61,14 @@ type outcome struct {
 	took   time.Duration // from base until all were handled and forgotten
 }
 
-// refills is how often a base that has come too soon is put further ahead.
+// refills is how often a base that came too soon is put further ahead.
 const refills = 5
 
-// appointment has n tasks fall due from a base on that lies ahead, a whole second
-// because some systems count in those, and waits until they are handled and
-// forgotten. A rehearsal with tasks that are due at once warms everything up and
-// tells how long filling will take. A base that has come before all tasks were
-// accepted does not count: the tasks are delivered, and it is tried again with
-// more time.
+// appointment has n tasks fall due at and after a base that lies ahead, and waits until they are
+// handled and forgotten. The base is a whole second because some systems count in seconds. A
+// rehearsal with tasks that are due at once warms everything up and shows how long filling takes.
+// If the base comes before all tasks are accepted, the run does not count: the tasks are delivered,
+// and it is repeated with more time.
 func (b *bout) appointment(ctx context.Context, n int, due func(base time.Time) func(i int) time.Time) (outcome, error) {
 	if err := b.s.Receive(ctx, b.rounds.got); err != nil {
 		return outcome{}, err
@@ -103,13 +104,13 @@ func (b *bout) appointment(ctx context.Context, n int, due func(base time.Time) 
 	return outcome{}, fmt.Errorf("%d tasks could not be scheduled before they were due, in %d attempts with ever more time", n, refills)
 }
 
-// await returns once a round's tasks are handled and forgotten, or when nothing has
-// come for Load.Patience: what is missing then is lost.
+// await returns once a round's tasks are handled and forgotten, or when nothing has come for
+// Load.Patience. Tasks that are missing then are lost.
 func (b *bout) await(ctx context.Context, t *tally) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	var last int64
-	moved := t.due(0) // until then nothing can have come
+	moved := t.due(0) // no delivery can have come before this time
 	if now := time.Now(); now.After(moved) {
 		moved = now
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// topic is that of all tasks, except on a server that others use too.
+// topic is that of all tasks, except on a server that has other users.
 const topic = "bench"
 
 // embedded is a scheduler in this process.
@@ -25,8 +25,8 @@ type embedded struct {
 // closed, remove is called.
 func openEmbedded(ctx context.Context, ledger recovery.Ledger, settings tasks.TopicSettings, remove func() error) (*embedded, error) {
 	scheduler, err := tasks.Open(ctx, ledger, tasks.Config{
-		MaxPending: 200_000_000, MaxBytes: 1 << 40, // memory is the caller's matter
-		AnswerWithin: time.Minute, // a disk that is busy for seconds is to be seen in the figures
+		MaxPending: 200_000_000, MaxBytes: 1 << 40, // the caller limits memory
+		AnswerWithin: time.Minute, // the figures are to show a disk that is busy for seconds
 		Topics:       map[string]tasks.TopicSettings{topic: settings},
 		Log:          slog.New(slog.DiscardHandler),
 	})

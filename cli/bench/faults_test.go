@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// A liar is a system that breaks promises from the second round on: the first one
-// is the rehearsal.
+// A liar is a system that breaks promises from the second round on: the first one is the rehearsal.
 type liar struct {
 	early, drop, repeat, admit bool
 	batches                    bool
@@ -66,7 +65,7 @@ func (s *liar) Standing(context.Context) (Standing, error) {
 
 func (s *liar) Close() error { s.group.Wait(); return nil }
 
-// What is broken is found, by number, whatever the system says.
+// A broken promise is found by the tasks' numbers, whatever the system reports.
 func TestFaults(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -101,7 +100,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// slow takes longer for the first burst than the rehearsal made believe.
+// slow takes longer for the first burst than the rehearsal has shown.
 type slow struct {
 	*liar
 }
@@ -113,8 +112,8 @@ func (s *slow) Schedule(ctx context.Context, t Task) error {
 	return s.liar.Schedule(ctx, t)
 }
 
-// A burst that began before everything was scheduled is not measured; it is made
-// again, and the tasks of the first attempt are not lost.
+// A burst that began before all tasks were scheduled is not measured. It is repeated, and the tasks
+// of the first attempt are not lost.
 func TestRefill(t *testing.T) {
 	t.Parallel()
 	s := &slow{liar: &liar{}}

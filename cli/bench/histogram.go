@@ -16,13 +16,13 @@ func newHistogram() histogram {
 	return hdrhistogram.New(1, time.Hour.Microseconds(), 3)
 }
 
-// record notes a duration; what is out of range is noted as the nearest that is not.
+// record notes a duration. A duration out of range is noted as the nearest one in range.
 func record(h histogram, d time.Duration) {
 	us := min(max(d.Microseconds(), 0), time.Hour.Microseconds())
 	_ = h.RecordValue(us) // fails only out of range
 }
 
-// A Distribution sums durations up. All figures are milliseconds.
+// A Distribution summarises durations. All figures are milliseconds.
 type Distribution struct {
 	Count   int64    `json:"count"`
 	Mean    float64  `json:"mean_ms"`
@@ -34,13 +34,13 @@ type Distribution struct {
 	Buckets []Bucket `json:"buckets,omitempty"`
 }
 
-// A Bucket counts what is above the bound of the one before, and not above its own.
+// A Bucket counts durations above the bound of the previous bucket and not above its own.
 type Bucket struct {
 	UpTo  float64 `json:"up_to_ms"`
 	Count int64   `json:"count"`
 }
 
-// bounds of the buckets, in milliseconds: 1, 2, 5 and so on, as an eye expects them.
+// bounds of the buckets, in milliseconds: 1, 2, 5 and so on.
 var bounds = []float64{0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000, 3_600_000}
 
 func distribution(h histogram) *Distribution {
@@ -72,7 +72,7 @@ func distribution(h histogram) *Distribution {
 	return d
 }
 
-// draw prints the buckets as bars. A bucket that holds anything shows a mark.
+// draw prints the buckets as bars. A bucket that is not empty shows a mark.
 func (d *Distribution) draw(w io.Writer) {
 	const width = 50
 	var most int64

@@ -22,8 +22,8 @@ const (
 	answerTime  = 30 * time.Second
 )
 
-// overHTTP speaks to a server, with as little of a client as possible: what that
-// costs would be measured too.
+// overHTTP calls a server with as little client code as possible, since the cost of a client would
+// be measured too.
 type overHTTP struct {
 	url, token, topic string
 	client            *http.Client
@@ -56,7 +56,7 @@ func openHTTP(ctx context.Context, address, token, topic string) (*overHTTP, err
 			return nil, err
 		case status == http.StatusOK:
 			return h, nil
-		case status != http.StatusServiceUnavailable: // that is a replay which is not over
+		case status != http.StatusServiceUnavailable: // 503: a replay that is not complete
 			return nil, fmt.Errorf("%s/readyz was answered %d: that is no Lapse, or it wants another token", h.url, status)
 		}
 		select {
@@ -67,8 +67,7 @@ func openHTTP(ctx context.Context, address, token, topic string) (*overHTTP, err
 	}
 }
 
-// call makes one request. Its body is read whole, so that the connection can be
-// used again.
+// call makes one request. It reads the whole body, so that the connection can be used again.
 func (h *overHTTP) call(ctx context.Context, method, path string, body []byte) (int, []byte, error) {
 	q, err := http.NewRequestWithContext(ctx, method, h.url+path, bytes.NewReader(body))
 	if err != nil {
@@ -93,7 +92,7 @@ func (h *overHTTP) call(ctx context.Context, method, path string, body []byte) (
 	return a.StatusCode, text.Bytes(), err
 }
 
-// expect makes one request and takes any status but the wanted one for an error.
+// expect makes one request and returns an error for any status but the wanted one.
 func (h *overHTTP) expect(ctx context.Context, want int, method, path string, body []byte, into any) error {
 	status, text, err := h.call(ctx, method, path, body)
 	if err != nil {
@@ -120,8 +119,8 @@ func (h *overHTTP) appendTask(dst []byte, t Task) []byte {
 	return append(dst, '}')
 }
 
-// Schedule lets the request come to its end when ctx ends: what is accepted after
-// Close has looked would stay.
+// Schedule lets the request end when ctx ends: a task that is accepted after Close has looked would
+// stay.
 func (h *overHTTP) Schedule(ctx context.Context, t Task) error {
 	return h.expect(context.WithoutCancel(ctx), http.StatusCreated, http.MethodPost, "/v1/tasks", h.appendTask(nil, t), nil)
 }
@@ -149,7 +148,7 @@ func (h *overHTTP) ScheduleBatch(ctx context.Context, ts []Task) error {
 
 // Receive lets receivers reserve and acknowledge, many tasks a request.
 func (h *overHTTP) Receive(ctx context.Context, got func([]byte)) error {
-	ctx = context.WithoutCancel(ctx) // what was reserved is acknowledged: Close ends it
+	ctx = context.WithoutCancel(ctx) // reserved tasks are acknowledged: Close ends it
 	for range receivers {
 		h.group.Go(func() {
 			for !h.closing.Load() {
@@ -183,8 +182,8 @@ func (h *overHTTP) receive(ctx context.Context, got func([]byte)) error {
 		got(reserved.Tasks[i].Payload)
 		body = append(append(append(body, "[,"[min(i, 1)], '"'), reserved.Tasks[i].Receipt...), '"')
 	}
-	// A receipt that came too late is no error here: the lease's end is counted by
-	// the server, and the tally sees the task again.
+	// A receipt that came too late is no error here: the server counts the end of the lease, and
+	// the tally sees the task again.
 	return h.expect(ctx, http.StatusOK, http.MethodPost, "/v1/receipts/ack", append(body, "]}"...), nil)
 }
 
@@ -209,7 +208,7 @@ func (h *overHTTP) Standing(ctx context.Context) (Standing, error) {
 	return Standing{Left: c.Pending + c.Ready + c.Delivering + c.Dead, Explained: c.Failed}, nil
 }
 
-// Close cancels what is left: the server may have other users.
+// Close cancels the remaining tasks: the server may have other users.
 func (h *overHTTP) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
 	defer cancel()
@@ -261,7 +260,7 @@ func (h *overHTTP) clear(ctx context.Context) error {
 	}
 }
 
-// serverVersion is what a server says of itself; empty if it does not.
+// serverVersion is the version that a server reports, or "".
 func serverVersion(ctx context.Context, s System) string {
 	h, ok := s.(*overHTTP)
 	if !ok {

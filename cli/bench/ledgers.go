@@ -21,8 +21,8 @@ import (
 // a new and empty one.
 type Ledger struct {
 	Name string // memory, disk or redis
-	// make prepares one: open may be called again once what it returned was
-	// closed, remove takes it away.
+	// make prepares one. open may be called again once what it returned was closed; remove deletes
+	// it.
 	make func() (place, error)
 }
 
@@ -59,7 +59,7 @@ func Disk(dir string) Ledger {
 // removeWithin bounds the removal of keys from Redis.
 const removeWithin = time.Minute
 
-// Redis is the ledger in a Redis, under a prefix that nobody else has.
+// Redis is the ledger in a Redis, under a prefix of its own.
 func Redis(url string) Ledger {
 	return Ledger{"redis", func() (place, error) {
 		opts := redisledger.Options{URL: url, Node: "bench", Prefix: uniqueName("lapse-bench-") + ":", Log: quiet}

@@ -36,7 +36,7 @@ func ThisMachine() Machine {
 	return m
 }
 
-// lineOf returns what stands behind a name and a colon in a file.
+// lineOf returns the text after a name and a colon in a file.
 func lineOf(file, name string) string {
 	f, err := os.Open(file)
 	if err != nil {

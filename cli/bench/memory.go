@@ -17,8 +17,9 @@ import (
 
 // MemoryFacts are what pending tasks cost.
 type MemoryFacts struct {
-	BytesPerTask float64  `json:"bytes_per_task"` // of resident memory, after what is unused was given back
-	ResidentMB   float64  `json:"resident_mb"`    // of the whole process then
+	// BytesPerTask is of resident memory, after unused memory was given back.
+	BytesPerTask float64  `json:"bytes_per_task"`
+	ResidentMB   float64  `json:"resident_mb"` // of the whole process then
 	IdleCPU      *float64 `json:"idle_cpu_percent,omitempty"`
 	GCCPU        float64  `json:"gc_cpu_percent"` // of one core, while idle
 	GCMillis     float64  `json:"gc_ms"`          // one full collection
@@ -67,7 +68,7 @@ func memory(ctx context.Context, ledger Ledger, l Load) (r Result, err error) {
 	}, nil
 }
 
-// idle notes what the process does while nothing is due.
+// idle records what the process uses while nothing is due.
 func (f *MemoryFacts) idle(ctx context.Context, d time.Duration) error {
 	gc, began := gcCPU(), time.Now()
 	busy, known := cpu()
@@ -85,8 +86,8 @@ func (f *MemoryFacts) idle(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// resident is the resident memory of this process in bytes after what is unused was
-// given back: what /proc says, or where there is none, what the runtime holds.
+// resident is the resident memory of this process in bytes after unused memory was given back: as
+// /proc reports it, or without /proc, as the runtime does.
 func resident() int64 {
 	debug.FreeOSMemory()
 	var size, pages int64
@@ -106,8 +107,8 @@ func cpu() (time.Duration, bool) {
 	if err != nil {
 		return 0, false
 	}
-	// The name stands in parentheses and may hold anything; 11 fields after it
-	// come utime and stime, in hundredths of a second.
+	// The name stands in parentheses and may hold any characters. utime and stime come 11 fields
+	// after it, in hundredths of a second.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(fields) < 13 {
 		return 0, false
@@ -119,7 +120,7 @@ func cpu() (time.Duration, bool) {
 
 // gcCPU is the processor time of the collector.
 func gcCPU() time.Duration {
-	runtime.GC() // the figure is brought up to date by a cycle
+	runtime.GC() // a cycle updates the figure
 	sample := []metrics.Sample{{Name: "/cpu/classes/gc/total:cpu-seconds"}}
 	metrics.Read(sample)
 	return time.Duration(sample[0].Value.Float64() * float64(time.Second))

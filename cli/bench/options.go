@@ -22,12 +22,11 @@ var (
 	Ledgers   = []string{"memory", "disk", "redis"}
 )
 
-// inProcess are the workloads that look into the process, and need a ledger of
-// their own.
+// inProcess are the workloads that measure the process, and need a ledger of their own.
 var inProcess = []string{"memory", "restart"}
 
-// Options say what to measure. The zero value measures everything that is possible
-// without Redis, embedded.
+// Options select what to measure. The zero value measures everything that is possible without
+// Redis, embedded.
 type Options struct {
 	// Workloads to run. Default: all that are possible.
 	Workloads []string
@@ -36,12 +35,11 @@ type Options struct {
 	Ledgers []string
 	// Redis is the URL for the ledger redis.
 	Redis string
-	// Dir is where the temporary directories of the ledger disk are made. Default:
-	// the working directory, since a temporary one may lie in memory.
+	// Dir is where the temporary directories of the ledger disk are made. Default: the working
+	// directory, since a temporary directory may lie in memory.
 	Dir string
 
-	// Server is the URL of a running server to measure instead, and Token what it
-	// wants to see.
+	// Server is the URL of a running server to measure instead. Token is the token that it needs.
 	Server, Token string
 	// HTTP puts a server of this process before each ledger.
 	HTTP bool
@@ -53,8 +51,7 @@ type Options struct {
 	// Rates of steady, 1 to 10,000,000 tasks a second. Default 1,000, 10,000 and
 	// 100,000.
 	Rates []int
-	// Duration of steady, and of the idleness of memory, 10 ms to 1 h. Default
-	// 10 s.
+	// Duration of steady, and of the idle time of memory, 10 ms to 1 h. Default 10 s.
 	Duration time.Duration
 	// Callers of single, 1 to 10,000. Default 64.
 	Callers int
@@ -65,7 +62,7 @@ type Options struct {
 
 	// Version of this program, for the report.
 	Version string
-	// Progress is told what is going on. Default: nobody.
+	// Progress is called with messages about the progress. Default: none.
 	Progress io.Writer
 
 	rest time.Duration // for tests; 0 means restBefore
@@ -175,7 +172,7 @@ func (o *Options) checkLedgers(fault func(string, ...any)) {
 	}
 }
 
-// Validate reports all that is wrong, at once.
+// Validate reports all faults at once.
 func (o Options) Validate() error {
 	_, err := o.withDefaults()
 	return err

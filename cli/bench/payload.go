@@ -6,9 +6,8 @@ import (
 	"strconv"
 )
 
-// A payload is {"n":"<round>-<number>","pad":"xxx"}: a round of two digits and a
-// number of nine, which tell what was delivered. The number is a text because JSON
-// has no leading zeros.
+// A payload is {"n":"<round>-<number>","pad":"xxx"}: a round of two digits and a number of nine,
+// which identify the delivered task. The number is a text because JSON has no leading zeros.
 const (
 	payloadHead  = `{"n":"`
 	payloadPad   = `","pad":"`

@@ -15,19 +15,19 @@ type Report struct {
 	Format  int       `json:"format"`
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
-	Version string    `json:"lapse"`            // of the program that measured
-	Server  string    `json:"server,omitempty"` // version of the server that was measured, with --server
-	Redis   string    `json:"redis,omitempty"`  // its version
-	Machine Machine   `json:"machine"`
-	Results []Result  `json:"results"`
-	Whole   bool      `json:"whole"` // false if the run was interrupted or failed
-	Faults  Faults    `json:"faults"`
+	Version string    `json:"lapse"` // of the program that measured
+	// Server is the version of the server that was measured, with --server.
+	Server  string   `json:"server,omitempty"`
+	Redis   string   `json:"redis,omitempty"` // its version
+	Machine Machine  `json:"machine"`
+	Results []Result `json:"results"`
+	Whole   bool     `json:"whole"` // false if the run was interrupted or failed
+	Faults  Faults   `json:"faults"`
 }
 
 const format = 1
 
-// A Result is one workload on one system. Fields that mean nothing to the workload
-// are left out.
+// A Result is one workload on one system. Fields that do not apply to the workload are left out.
 type Result struct {
 	Workload string `json:"workload"`
 	System   string `json:"system"` // embedded or http, or the name of a peer
@@ -43,9 +43,11 @@ type Result struct {
 	// Seconds is how long it took: single, batch, memory: to schedule; burst,
 	// steady: from the first deadline until all was handled and forgotten;
 	// restart: until ready.
-	Seconds         float64 `json:"seconds"`
-	TasksPerSecond  float64 `json:"tasks_per_s,omitempty"`
-	FilledPerSecond float64 `json:"filled_per_s,omitempty"` // scheduled a second, where that is not what is measured
+	Seconds        float64 `json:"seconds"`
+	TasksPerSecond float64 `json:"tasks_per_s,omitempty"`
+	// FilledPerSecond is how many were scheduled a second, where the result measures something
+	// else.
+	FilledPerSecond float64 `json:"filled_per_s,omitempty"`
 
 	Answers  *Distribution `json:"answers,omitempty"`  // single, batch: how long a request took
 	Lateness *Distribution `json:"lateness,omitempty"` // burst, steady
@@ -55,12 +57,13 @@ type Result struct {
 	Faults
 }
 
-// Faults count tasks. All are zero outside a fault.
+// Faults count tasks. All are zero without a fault.
 type Faults struct {
-	Early     int `json:"early"`     // deliveries before the deadline
-	Lost      int `json:"lost"`      // accepted, and never delivered
-	Repeated  int `json:"repeated"`  // deliveries beyond the first
-	Explained int `json:"explained"` // of those, at most so many have a reason that the system knows
+	Early    int `json:"early"`    // deliveries before the deadline
+	Lost     int `json:"lost"`     // accepted, and never delivered
+	Repeated int `json:"repeated"` // deliveries beyond the first
+	// Explained is how many of those, at most, have a reason that the system knows.
+	Explained int `json:"explained"`
 }
 
 // Broken reports whether a promise was broken.
@@ -78,7 +81,7 @@ func (r *Report) add(result Result) {
 	r.Faults.add(result.Faults)
 }
 
-// Err is ErrBroken, with what was broken, if any result has a fault.
+// Err is ErrBroken, with the broken promises, if any result has a fault.
 func (r *Report) Err() error {
 	var all []error
 	for _, result := range r.Results {

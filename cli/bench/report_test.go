@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Others read the document: what testdata/report.json has must stay.
+// Other programs read the document: the fields of testdata/report.json must stay.
 func TestDocument(t *testing.T) {
 	idle := 0.5
 	d := &Distribution{Count: 2, Mean: 1.5, P50: 1, P90: 2, P99: 2, P999: 2, Max: 2, Buckets: []Bucket{{1, 1}, {2, 1}}}
@@ -48,7 +48,7 @@ func TestOptions(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		o      Options
-		faults []string // the beginnings of what is said
+		faults []string // the beginnings of the messages
 	}{
 		{"zero", Options{}, nil},
 		{"everything", Options{Workloads: []string{"burst", "fast"}, Ledgers: []string{"disk", "paper"}, Redis: "http://x", Dir: "/nowhere", Tasks: -1,

@@ -14,8 +14,7 @@ import (
 // would still be an answer.
 const patience = 30 * time.Second
 
-// restBefore a burst lets what filling has left behind settle: collections, the
-// ledger's own files.
+// restBefore is the pause before a burst, for collections and the ledger's own files to settle.
 const restBefore = 2 * time.Second
 
 // A step is one workload on one system.
@@ -26,9 +25,9 @@ type step struct {
 	run    func(ctx context.Context) (Result, error)
 }
 
-// Run measures what the options ask for, one after the other. The report holds what
-// was measured, also when there is an error: the options are wrong, a system failed,
-// or ctx ended. Everything that was made is removed by then.
+// Run measures what the options select, in sequence. The report holds the measured figures, also
+// when there is an error: the options are wrong, a system failed, or ctx ended. By then everything
+// that Run made is removed.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	o, err := o.withDefaults()
 	if err != nil {

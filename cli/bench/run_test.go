@@ -26,7 +26,7 @@ func small(dir, redis string) Options {
 	}
 }
 
-// startRedis starts one with a key that is nobody's business.
+// startRedis starts one with a key that the benchmark must leave alone.
 func startRedis(t *testing.T) *redistest.Server {
 	t.Helper()
 	server := redistest.Start(t)
@@ -112,7 +112,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// runServer runs a server with a task that is nobody's business.
+// runServer runs a server with a task that the benchmark must leave alone.
 func runServer(t *testing.T) *ownServer {
 	t.Helper()
 	s, err := Memory().HTTP(t.Context())
@@ -139,7 +139,7 @@ func onlyTheirs(t *testing.T, s *ownServer) {
 	}
 }
 
-// A running server keeps what it had, and nothing else.
+// A running server keeps the tasks that it had, and no others.
 func TestRunOnServer(t *testing.T) {
 	t.Parallel()
 	server := runServer(t)
@@ -158,8 +158,7 @@ func TestRunOnServer(t *testing.T) {
 	onlyTheirs(t, server)
 }
 
-// An interrupted run reports what it has, and removes what it made, whichever
-// workload it was at.
+// An interrupted run reports its figures, and removes what it made, whichever workload it was at.
 func TestInterrupted(t *testing.T) {
 	for _, workload := range Workloads {
 		for _, ledger := range []string{"disk", "redis", "server"} {

@@ -11,8 +11,8 @@ func Single(ctx context.Context, s System, l Load) (Result, error) {
 	return schedule(ctx, s, l, "single", 1, l.Callers)
 }
 
-// Batch has senders schedule tasks many a request. It closes the system. ErrNoBatch
-// is returned if the system takes none.
+// Batch has senders schedule tasks many a request. It closes the system. ErrNoBatch is returned if
+// the system accepts none.
 func Batch(ctx context.Context, s System, l Load) (Result, error) {
 	return schedule(ctx, s, l, "batch", l.Batch, senders)
 }
@@ -37,7 +37,7 @@ func schedule(ctx context.Context, s System, l Load, name string, size, callers 
 			return err
 		}
 	}
-	// The first requests make connections, and memory that is used again.
+	// The first requests make connections and buffers that are used again.
 	warm := callers * size * 4
 	if err := share(ctx, warm, size, callers, send(0, func(int, time.Duration) {})); err != nil {
 		return r, err

@@ -10,14 +10,14 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// ownServer is a server in this process, and what speaks to it over a socket.
+// ownServer is a server in this process, and the client that calls it over a socket.
 type ownServer struct {
 	*overHTTP
 	server    *http.Server
 	scheduler *embedded
 }
 
-// HTTP opens a server in this process on a new ledger, and speaks to it over HTTP.
+// HTTP opens a server in this process on a new ledger, and calls it over HTTP.
 func (l Ledger) HTTP(ctx context.Context) (System, error) {
 	p, err := l.make()
 	if err != nil {
@@ -56,7 +56,7 @@ func serve(ctx context.Context, scheduler *embedded) (*ownServer, error) {
 	return &ownServer{h, server, scheduler}, nil
 }
 
-// Close takes everything away at once: nobody else uses this server.
+// Close removes everything at once: this server has no other users.
 func (s *ownServer) Close() error {
 	s.stopReceivers()
 	s.client.CloseIdleConnections()

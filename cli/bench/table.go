@@ -91,10 +91,10 @@ func (r *Report) table(w io.Writer, head string, of func(*Result) bool, cells fu
 		}
 		fmt.Fprintln(t)
 	}
-	_ = t.Flush() // an error of w has been met before
+	_ = t.Flush() // an error of w has been returned before
 }
 
-// rate prints three significant digits and no more than people can use.
+// rate prints three significant digits, and fewer decimals for large rates.
 func rate(v float64) string {
 	if v >= 1000 {
 		return strconv.FormatFloat(v/1000, 'f', 1, 64) + "k"

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// A tally knows for each task of one round when it is due, how often it came, and
-// how late it came first. Nothing here is locked: it is in the way of every
-// delivery that is measured.
+// A tally has for each task of one round when it is due, how often it came, and how late it came
+// first. Nothing here is locked, since every measured delivery passes through it.
 type tally struct {
 	due   func(i int) time.Time
 	times []atomic.Int32 // by number: deliveries
@@ -22,7 +21,7 @@ func newTally(n int, due func(i int) time.Time) *tally {
 }
 
 func (t *tally) note(number int, now time.Time) {
-	// Both are read off the wall clock: that is what a deadline means.
+	// Both are read off the wall clock, as a deadline is.
 	late := now.UnixNano() - t.due(number).UnixNano()
 	if late < 0 {
 		t.early.Add(1)
@@ -49,12 +48,12 @@ func (t *tally) lateness() histogram {
 	return h
 }
 
-// rounds are the tallies of one system's receivers: a workload rehearses before it
-// measures, and fills again what it could not fill in time.
+// rounds are the tallies of one system's receivers. A workload rehearses before it measures, and
+// fills again if filling took too long.
 type rounds struct {
 	tallies [maxRounds]atomic.Pointer[tally]
 	used    int
-	foreign atomic.Int64 // deliveries of what was never scheduled here
+	foreign atomic.Int64 // deliveries of tasks that were never scheduled here
 }
 
 // begin adds a round of n tasks and returns its number. There are always enough:
@@ -80,7 +79,7 @@ func (r *rounds) got(payload []byte) {
 	r.foreign.Add(1)
 }
 
-// faults adds up what should be zero.
+// faults adds up the counts that should be zero.
 func (r *rounds) faults() Faults {
 	f := Faults{Repeated: int(r.foreign.Load())}
 	for i := range r.used {

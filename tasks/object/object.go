@@ -10,8 +10,8 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// An Object is a delivery object that is being read. The caller asks for every field
-// that it knows, and then for Err.
+// An Object is a delivery object that is being read. The caller reads every field that it knows,
+// and then calls Err.
 type Object struct {
 	fields map[string]json.RawMessage
 	known  []string
@@ -32,7 +32,7 @@ func (o *Object) Fault(field, problem string) {
 	o.faults = append(o.faults, tasks.FieldError{Field: field, Problem: problem})
 }
 
-// Has tells whether a field was given.
+// Has reports whether a field was given.
 func (o *Object) Has(field string) bool {
 	_, given := o.fields[field]
 	return given
@@ -79,10 +79,9 @@ func (o *Object) Err() error {
 	return &tasks.InvalidError{Fields: o.faults}
 }
 
-// Shown is the name of an unknown field as far as it can be one: what somebody sent as
-// a name may be anything.
+// Shown is the printable part of an unknown field's name: a request may have any text as a name.
 func Shown(field string) string {
-	const most = 32 // less than a secret has
+	const most = 32 // shorter than a secret
 	bad := func(r rune) bool {
 		return r != '_' && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
 	}
@@ -92,8 +91,8 @@ func Shown(field string) string {
 	return field
 }
 
-// Name tells whether a text can be the name of something in Redis: 1 to 512 bytes of
-// UTF-8 without control characters or spaces.
+// Name reports whether a text can be the name of a key or channel in Redis: 1 to 512 bytes of UTF-8
+// without control characters or spaces.
 func Name(s string) bool {
 	bad := func(r rune) bool { return r <= ' ' || r == 0x7f || r == '\uFFFD' }
 	return s != "" && len(s) <= 512 && !strings.ContainsFunc(s, bad)

@@ -16,9 +16,9 @@ import (
 	"github.com/lapsehq/lapse/tasks/pubsub"
 )
 
-// BenchmarkBurst publishes tasks that are due at one instant, from the ledger in the same
-// Redis, for one subscriber in this process: until he has all of them. Beside it are bare
-// pipelines of PUBLISH, which record and forget nothing, for the same subscriber.
+// BenchmarkBurst publishes tasks that are due at one instant, from the ledger in the same Redis, to
+// one subscriber in this process, until it has all of them. It compares them with bare pipelines of
+// PUBLISH, which record and forget nothing, to the same subscriber.
 //
 //	go test -run '^$' -bench Burst -benchtime 3x ./tasks/pubsub
 func BenchmarkBurst(b *testing.B) {

@@ -9,7 +9,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/redispipe"
 )
 
-// ErrTooFewReceivers is the error of an attempt whose message fewer have got than
+// ErrTooFewReceivers is the error of an attempt whose message reached fewer subscribers than
 // min_receivers asks for.
 var ErrTooFewReceivers = errors.New("too few receivers")
 
@@ -43,7 +43,7 @@ func (p *publisher) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []er
 	return errs
 }
 
-// headers are the bytes of those that an envelope has, and a key may be one of.
+// headers returns the size of the headers, which an envelope has, and one of which may be the key.
 func headers(d *tasks.Delivery) (size int) {
 	for name, value := range d.Headers {
 		size += len(name) + len(value)
@@ -51,7 +51,7 @@ func headers(d *tasks.Delivery) (size int) {
 	return size
 }
 
-// judge counts an attempt and says what it means to the task.
+// judge counts an attempt and returns its result for the task.
 func (p *publisher) judge(c *redispipe.Command) error {
 	receivers, _ := c.Reply.(int64)
 	o, err := published, c.Err
@@ -72,12 +72,12 @@ func (p *publisher) judge(c *redispipe.Command) error {
 	return nil
 }
 
-// An outcome is what has become of an attempt.
+// An outcome is the result of an attempt.
 type outcome int
 
 const (
 	published   outcome = iota
-	unheard             // published and acknowledged, though nobody was there
+	unheard             // published and acknowledged, though there was no subscriber
 	tooFew              // fewer than min_receivers
 	refused             // Redis replied with an error
 	unreachable         // it did not reply

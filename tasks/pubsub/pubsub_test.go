@@ -132,8 +132,8 @@ func TestMessages(t *testing.T) {
 	until(t, "all are counted", func() bool { return way.Tally()["published"] == 7 })
 }
 
-// Without receivers a message is lost, as it is of a channel; with min_receivers the
-// task is kept until there are enough.
+// Without receivers a message is lost, as on any channel. With min_receivers the task is kept until
+// there are enough.
 func TestReceivers(t *testing.T) {
 	server := redistest.Start(t)
 	s, way := start(t, server.URL())
@@ -159,7 +159,7 @@ func TestReceivers(t *testing.T) {
 	}
 }
 
-// While Redis is away tasks wait; a subscriber that is back gets each of them.
+// While Redis is away tasks wait. A subscriber that is back gets each of them.
 func TestServerGoesAwayAndReturns(t *testing.T) {
 	server := redistest.Start(t)
 	s, way := start(t, server.URL())

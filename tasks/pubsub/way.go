@@ -14,7 +14,7 @@ import (
 // Kind is the way's name.
 const Kind tasks.Kind = "pubsub"
 
-// Config sets a way up.
+// Config configures a way.
 type Config struct {
 	// Prefix begins the channels that no topic has named; "lapse:" unless set. It
 	// should be that of the ledger in Redis, if there is one: other channels that
@@ -29,7 +29,7 @@ type Way struct {
 	tally  *tasks.Tallier[outcome]
 }
 
-// New makes a way that delivers through a client, which stays the caller's.
+// New makes a way that delivers through a client. The caller closes the client.
 func New(client redis.UniversalClient, cfg Config) *Way {
 	if cfg.Prefix == "" {
 		cfg.Prefix = "lapse:"
@@ -49,7 +49,7 @@ func (w *Way) Deliverer(topic string, settings json.RawMessage) (tasks.Deliverer
 		"must be a name of 1 to 512 bytes, without spaces and control characters, begin with "+ours+" if it begins with "+w.prefix+
 			", and not be one of Redis' own, which begin with __sentinel__: or __redis__:",
 		func(s string) bool {
-			// A payload on a channel of Sentinels could make them follow another master.
+			// A payload on a channel of Sentinels could make them choose another master.
 			redis := strings.HasPrefix(s, "__sentinel__:") || strings.HasPrefix(s, "__redis__:")
 			return object.Name(s) && !redis && (!strings.HasPrefix(s, w.prefix) || strings.HasPrefix(s, ours))
 		})

@@ -58,7 +58,7 @@ func (a *adder) command(d *tasks.Delivery) redispipe.Command {
 	return redispipe.Command{Args: args, Bytes: size}
 }
 
-// An outcome is what has become of an attempt.
+// An outcome is the result of an attempt.
 type outcome int
 
 const (

@@ -7,7 +7,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// A pipeline is cut by what its commands say that they have, so they must not say less.
+// A pipeline is cut by the sizes that its commands report, so they must not report less.
 func TestCommandKnowsItsSize(t *testing.T) {
 	d := &tasks.Delivery{Task: tasks.Task{ID: "a", Topic: "t", Payload: []byte("{}"), Headers: map[string]string{"a": strings.Repeat("x", 8000)}}}
 	if c := (&adder{stream: "s"}).command(d); c.Bytes < 8000 {

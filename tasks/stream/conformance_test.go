@@ -44,7 +44,7 @@ type rig struct {
 	delivertest.Stored
 }
 
-// read hands what is in the stream to the receiver, until the client is closed.
+// read hands the entries of the stream to the receiver, until the client is closed.
 func read(t *testing.T, c *redis.Client, r *delivertest.Receiver) {
 	last := "0"
 	for {

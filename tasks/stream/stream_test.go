@@ -146,8 +146,8 @@ func TestTrimming(t *testing.T) {
 	}
 }
 
-// Redis is killed and started again while tasks go into it: each is there at least once.
-// A task that Redis refuses is kept from nobody else.
+// Redis is killed and started again while tasks are added to it: each is there at least once. A
+// task that Redis refuses does not hold up the others.
 func TestServerGoesAwayAndReturns(t *testing.T) {
 	server := redistest.Start(t, "appendonly yes", "appendfsync always")
 	s, way := start(t, server.URL(), tasks.Config{})
@@ -179,13 +179,13 @@ func TestServerGoesAwayAndReturns(t *testing.T) {
 		t.Errorf("%d of %d are in the stream; %+v", len(seen), n, c)
 	}
 	x, err := s.Get(t.Context(), "refused")
-	if err != nil || x.State != tasks.Dead || !strings.Contains(x.LastError, "WRONGTYPE") || way.Tally()["refused"] < 2 { // the server may refuse others while it starts
+	// The server may refuse others while it starts.
+	if err != nil || x.State != tasks.Dead || !strings.Contains(x.LastError, "WRONGTYPE") || way.Tally()["refused"] < 2 {
 		t.Errorf("%+v, %v, %v", x, err, way.Tally())
 	}
 }
 
-// A Redis that hangs costs an attempt no more than a second or two, whatever the
-// size of what is sent.
+// A Redis that hangs costs an attempt no more than a second or two, whatever the size of the batch.
 func TestServerHangs(t *testing.T) {
 	server := redistest.Start(t)
 	s, way := start(t, server.URL(), tasks.Config{})

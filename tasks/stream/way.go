@@ -19,7 +19,7 @@ const (
 	maxMaxLen     = 1_000_000_000_000
 )
 
-// Config sets a way up.
+// Config configures a way.
 type Config struct {
 	// Prefix begins the keys of streams that no topic has named; "lapse:" unless
 	// set. It should be that of the ledger in Redis, if there is one: other keys
@@ -34,7 +34,7 @@ type Way struct {
 	tally  *tasks.Tallier[outcome]
 }
 
-// New makes a way that delivers through a client, which stays the caller's.
+// New makes a way that delivers through a client. The caller closes the client.
 func New(client redis.UniversalClient, cfg Config) *Way {
 	if cfg.Prefix == "" {
 		cfg.Prefix = "lapse:"

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// An answer's status says it all. Its body is read to the end, so that the
-	// connection can be used again, but only so far and so long.
+	// The status decides the outcome of an answer. Its body is read to the end, so that the
+	// connection can be used again, but only up to a size and for a time.
 	maxAnswer   = 64 << 10
 	drainWithin = time.Second
 	maxExcerpt  = 200 // bytes of the body that a last error shows
@@ -25,8 +25,8 @@ const (
 	maxRetryAfter = 24 * time.Hour
 )
 
-// read ends an answer and returns how its body begins, if the attempt has failed. cancel
-// ends the request, and with it a body that never ends.
+// read ends an answer and returns how its body begins, if the attempt has failed. cancel ends the
+// request, and with it a body that never ends.
 func read(answer *http.Response, cancel context.CancelFunc) (excerpt string) {
 	defer answer.Body.Close()
 	if answer.ContentLength == 0 || answer.StatusCode == http.StatusSwitchingProtocols {
@@ -36,14 +36,14 @@ func read(answer *http.Response, cancel context.CancelFunc) (excerpt string) {
 	body := io.LimitReader(answer.Body, maxAnswer)
 	if answer.StatusCode/100 != 2 {
 		head := make([]byte, maxExcerpt)
-		n, _ := io.ReadFull(body, head) // what came is enough
+		n, _ := io.ReadFull(body, head) // a short body is enough
 		excerpt = printable(head[:n])
 	}
 	_, _ = io.Copy(io.Discard, body)
 	return excerpt
 }
 
-// printable makes one line of a text from elsewhere.
+// printable makes one line of a text that a receiver sent.
 func printable(text []byte) string {
 	line := strings.Map(func(c rune) rune {
 		if unicode.IsSpace(c) || !unicode.IsPrint(c) || c == unicode.ReplacementChar {
@@ -54,7 +54,7 @@ func printable(text []byte) string {
 	return strings.Join(strings.Fields(line), " ")
 }
 
-// judge says what an answer means.
+// judge returns the outcome of an answer, and its result for the task.
 func judge(answer *http.Response, said string, now time.Time) (outcome, error) {
 	status := answer.StatusCode
 	if status/100 == 2 {
@@ -86,14 +86,13 @@ func judge(answer *http.Response, said string, now time.Time) (outcome, error) {
 	return odd, err
 }
 
-// retryAfter reads a Retry-After header: seconds, or a date. The pause is 1 s to 24 h,
-// whatever it says. It reports false if the header says nothing of use, also if its date is
-// past.
+// retryAfter reads a Retry-After header: seconds, or a date. The pause is brought into 1 s to 24 h.
+// It reports false if the header is not valid, or if its date is past.
 func retryAfter(header string, now time.Time) (pause time.Duration, ok bool) {
 	if seconds, err := strconv.ParseUint(header, 10, 32); err == nil {
 		pause = time.Duration(seconds) * time.Second
 	} else if strings.Trim(header, "0123456789") == "" && header != "" {
-		pause = maxRetryAfter // more seconds than one can count
+		pause = maxRetryAfter // more seconds than an int64 holds
 	} else if at, err := http.ParseTime(header); err == nil {
 		pause = at.Sub(now)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// What an answer counts as, and what a reader of the task learns.
+// The outcome of each answer, and the text that a reader of the task sees.
 func TestAnswers(t *testing.T) {
 	for _, c := range []struct {
 		status        int
@@ -91,7 +91,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// What the answers do to the task itself.
+// The effect of the answers on the task.
 func TestAnswersSettle(t *testing.T) {
 	at := time.Now().Add(time.Hour)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {

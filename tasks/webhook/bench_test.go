@@ -55,7 +55,7 @@ func compare(b *testing.B, secret string) {
 	b.ReportMetric(100*bare.Seconds()/lapse.Seconds(), "%_of_bare")
 }
 
-// posts is what a client without a scheduler does.
+// posts sends requests without a scheduler.
 func posts(b *testing.B, client *http.Client, url string, payload []byte) time.Duration {
 	began := time.Now()
 	var all sync.WaitGroup
@@ -76,7 +76,7 @@ func posts(b *testing.B, client *http.Client, url string, payload []byte) time.D
 	return time.Since(began)
 }
 
-// deliveries are from when they are allowed until all are settled.
+// deliveries measures the time from when deliveries are allowed until all are settled.
 func deliveries(b *testing.B, s *tasks.Scheduler, payload []byte, sum int64) time.Duration {
 	requests := make([]tasks.Request, burst)
 	for i := range requests {
@@ -106,8 +106,8 @@ func deliveries(b *testing.B, s *tasks.Scheduler, payload []byte, sum int64) tim
 }
 
 // BenchmarkWebhookBesideOneThatHangs delivers a steady rate of tasks for 5 s, alone and while
-// another topic has all its places taken by a receiver that answers nothing for 30 s:
-// how late they come to their own receiver, on the same host.
+// another topic has all its places taken by a receiver that answers nothing for 30 s. It reports
+// how late the tasks come to their own receiver, on the same host.
 func BenchmarkWebhookBesideOneThatHangs(b *testing.B) {
 	for b.Loop() {
 		besideOneThatHangs(b)

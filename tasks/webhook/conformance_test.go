@@ -114,8 +114,8 @@ func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// acknowledge settles by the receipt. A scheduler delivers before Open returns, so the one that
-// the receiver knows may be the closed one before it: the receiver then asks the next one.
+// acknowledge settles by the receipt. A scheduler delivers before Open returns, so the one that the
+// receiver knows may be the closed one before it. The receiver then asks the next one.
 func (h *hooks) acknowledge(r *http.Request) {
 	for r.Context().Err() == nil {
 		_, err := h.scheduler.Load().Settle(context.Background(), tasks.Verdict{Verb: tasks.Ack}, []string{r.Header.Get("lapse-receipt")})

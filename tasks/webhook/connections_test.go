@@ -110,7 +110,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Connections that nobody answers are given up soon after the attempts that needed them:
+// Connections that a server does not answer are given up soon after the attempts that needed them:
 // a topic whose attempts are short must not pile them up.
 func TestDialsDoNotPileUp(t *testing.T) {
 	release := make(chan struct{})

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// failsAs makes one attempt and checks what became of it.
+// failsAs makes one attempt and checks its outcome.
 func failsAs(t *testing.T, w *Way, url, outcome, said string, fields ...any) {
 	t.Helper()
 	err := to(t, w, url, fields...).Deliver(t.Context(), order("{}"))
@@ -71,7 +71,7 @@ func TestFailuresToConnect(t *testing.T) {
 	}
 }
 
-// A connection that never comes about is told by its stage when time runs out.
+// A connection that is never made is reported with its stage when time runs out.
 func TestStages(t *testing.T) {
 	for s, want := range map[stage]string{connected: "timeout", resolving: "dns", connecting: "dial", securing: "tls"} {
 		r := &receiver{way: newWay(t, here), timeout: time.Second}
@@ -151,7 +151,7 @@ func TestBrokenAnswers(t *testing.T) {
 	}
 }
 
-// The status is the answer, whatever becomes of the body.
+// The status is the answer, whatever happens to the body.
 func TestBodies(t *testing.T) {
 	for what, c := range map[string]struct {
 		status int
@@ -184,11 +184,11 @@ func TestBodies(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 		w.counted(t, map[int]string{200: "2xx", 500: "5xx"}[c.status])
-		<-ended // the receiver sees that nobody listens any more
+		<-ended // the receiver sees that the sender has closed the connection
 	}
 }
 
-// trickle writes a little at a time until nobody listens.
+// trickle writes a little at a time until the reader has gone.
 func trickle(w io.Writer, gone <-chan struct{}) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -205,7 +205,7 @@ func trickle(w io.Writer, gone <-chan struct{}) {
 
 func TestReceiverThatHangs(t *testing.T) {
 	s := serve(t, func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // else nobody notices that the other end has gone
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise a closed connection goes unnoticed
 		<-r.Context().Done()
 	})
 	failsAs(t, newWay(t, here), s.URL, "timeout", "no answer after 100ms", "timeout", "100ms")

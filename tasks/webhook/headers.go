@@ -9,7 +9,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// Names of our headers, as net/http keeps them. On the wire their case means nothing.
+// Names of Lapse's headers, as net/http keeps them. On the wire their case means nothing.
 const (
 	contentType = "Content-Type"
 	userAgent   = "User-Agent"
@@ -36,17 +36,17 @@ const (
 	lapseLeaseUntil = "Lapse-Lease-Until"
 )
 
-// notFromTasks are headers that a task cannot set, besides those that begin like ours: they
-// belong to the connection, or decide where the message ends or goes. In lower case, as the
-// names of tasks' headers are.
+// notFromTasks are headers that a task cannot set, besides those with Lapse's prefixes: they belong
+// to the connection, or decide where the message ends or goes. In lower case, as the names of
+// tasks' headers are.
 var notFromTasks = map[string]bool{
 	"host": true, "content-length": true, "transfer-encoding": true, "te": true, "trailer": true,
 	"connection": true, "keep-alive": true, "proxy-connection": true, "upgrade": true, "http2-settings": true, "expect": true,
 	"proxy-authenticate": true, "proxy-authorization": true, "accept-encoding": true, "user-agent": true,
 }
 
-// notFromTask takes names for the same that are the same to a receiver behind CGI or WSGI,
-// where "_" stands for all but letters and digits: there, ce_id would be another ce-id.
+// notFromTask compares names as a receiver behind CGI or WSGI does, where "_" stands for all but
+// letters and digits: there, ce_id would be another ce-id.
 func notFromTask(name string) bool {
 	name = asHyphens.Replace(name)
 	return notFromTasks[name] || strings.HasPrefix(name, "ce-") || strings.HasPrefix(name, "webhook-") || strings.HasPrefix(name, "lapse-")
@@ -56,7 +56,7 @@ var asHyphens = strings.NewReplacer("_", "-", ".", "-")
 
 const timeForm = "2006-01-02T15:04:05.000Z07:00"
 
-// headers are those of an attempt, but for the signature.
+// headers returns the headers of an attempt, without the signature.
 func (r *receiver) headers(d *tasks.Delivery) http.Header {
 	h := make(http.Header, 16+len(d.Headers))
 	one := func(name, value string) { h[name] = []string{value} }
@@ -84,7 +84,7 @@ func (r *receiver) headers(d *tasks.Delivery) http.Header {
 	if d.Group != "" {
 		one(lapseGroup, d.Group)
 	}
-	if r.async { // else the answer settles it, and nobody else should
+	if r.async { // otherwise the answer settles it, and a receipt must not
 		one(lapseReceipt, d.Receipt())
 		one(lapseLeaseUntil, d.LeaseUntil.UTC().Format(timeForm))
 	}

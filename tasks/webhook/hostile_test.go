@@ -12,7 +12,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// A trap is a listener on all addresses of this machine that counts who comes.
+// A trap is a listener on all addresses of this machine that counts connections.
 type trap struct {
 	port  string
 	count atomic.Int64
@@ -41,8 +41,8 @@ func newTrap(t *testing.T) *trap {
 	return trap
 }
 
-// hostile are URLs that lead, or might lead, where a webhook has no business. PORT is that
-// of a listener on every address of this machine.
+// hostile are URLs that lead, or might lead, to where a webhook must not go. PORT is that of a
+// listener on every address of this machine.
 var hostile = map[string]string{
 	"loopback":                     "http://127.0.0.1:PORT/",
 	"loopback, elsewhere":          "http://127.8.9.10:PORT/",
@@ -183,14 +183,15 @@ func TestHostileURLs(t *testing.T) {
 			if u == nil {
 				continue
 			}
-			// Were it accepted, it would come no further than this.
+			// If it were accepted, it would come no further than this.
 			d = newReceiver(w, "x", settings{url: u, timeout: defaultTimeout})
 		}
 		if err := d.Deliver(t.Context(), order("{}")); err == nil {
 			t.Errorf("%s is delivered", what)
 		}
 		for outcome, n := range w.Tally() {
-			refusedBefore := err != nil && (outcome == "broken" || outcome == "dial") // no such scheme, no such port
+			// There is no such scheme, and no such port.
+			refusedBefore := err != nil && (outcome == "broken" || outcome == "dial")
 			if n > 0 && outcome != "refused_address" && outcome != "dns" && !refusedBefore {
 				t.Errorf("%s counts as %s", what, outcome)
 			}
@@ -204,7 +205,7 @@ func TestHostileURLs(t *testing.T) {
 	}
 }
 
-// What was checked a moment ago may resolve to something else now.
+// A name that was checked a moment ago may resolve to another address now.
 func TestRebinding(t *testing.T) {
 	trap := newTrap(t)
 	n := newNames(t, map[string][]string{"shop.test": {"127.0.0.2"}})

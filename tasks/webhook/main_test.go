@@ -73,7 +73,7 @@ func serve(t testing.TB, h http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// counted checks that one attempt has been counted, and as what.
+// counted checks that one attempt has been counted, with this outcome.
 func (w *Way) counted(t *testing.T, outcome string) {
 	t.Helper()
 	for name, n := range w.Tally() {

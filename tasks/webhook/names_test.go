@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// names is a DNS server on loopback, for names that resolve to whatever a test wants.
+// names is a DNS server on loopback, for names that resolve to the addresses that a test sets.
 type names struct {
 	conn net.PacketConn
 

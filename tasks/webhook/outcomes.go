@@ -1,17 +1,17 @@
 package webhook
 
-// An outcome is what has become of an attempt.
+// An outcome is the result of an attempt.
 type outcome int
 
 // The outcomes, in the order of an attempt.
 const (
-	unsigned       outcome = iota // not sent: the secret that the topic names is not there
+	unsigned       outcome = iota // not sent: the secret that the topic names is missing
 	dns                           // the host's name could not be resolved
-	refusedAddress                // what it resolves to is not allowed
+	refusedAddress                // the address that the name resolves to is not allowed
 	dial                          // no connection
 	tlsFailed                     // a connection, but no TLS
 	timeout                       // sent, and no answer in time
-	broken                        // the connection broke, or what came is no HTTP
+	broken                        // the connection broke, or the answer is not HTTP
 	stopped                       // given up, because this process stops
 	ok                            // 2xx
 	redirect                      // 3xx

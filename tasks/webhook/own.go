@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// ownFor is how long the addresses of this machine are taken for known: they change while
-// the process runs, and are looked up for each connection.
+// ownFor is how long the addresses of this machine are cached: they change while the process runs,
+// and are read for each connection.
 const ownFor = 5 * time.Second
 
-// ownAddresses are those of this machine. A public one among them reaches what listens on
+// ownAddresses are those of this machine. A public one among them reaches services that listen on
 // this machine alone, past the firewall in front of it.
 type ownAddresses struct {
 	mu     sync.Mutex
@@ -19,8 +19,8 @@ type ownAddresses struct {
 	latest []netip.Addr
 }
 
-// list returns the addresses of all interfaces. Where the system does not tell them, it is
-// those that it told last, or none.
+// list returns the addresses of all interfaces. If the system returns an error, it returns the last
+// list, or none.
 func (o *ownAddresses) list() []netip.Addr {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -15,12 +15,12 @@ import (
 // errRefused is the error of a connection to an address that is neither public nor listed.
 var errRefused = errors.New("the address is not allowed")
 
-// A policy says to which addresses connections may be made. The list of what is not public
-// is that of package ssrf, after the registries of IANA; ports are not restricted.
+// A policy says to which addresses connections may be made. The list of networks that are not
+// public is that of package ssrf, after the registries of IANA. Ports are not restricted.
 type policy struct {
 	guard    *ssrf.Guardian
-	listed   []netip.Addr   // one by one
-	networks []netip.Prefix // all that is listed
+	listed   []netip.Addr   // single addresses
+	networks []netip.Prefix // all entries of the list
 	own      func() []netip.Addr
 }
 
@@ -30,8 +30,8 @@ var (
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"),
 		netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("fc00::/7"),
 	}
-	// metadata are addresses where a machine in a cloud gets its credentials. Some lie in
-	// networks that one may have a reason to list, and one among the public addresses.
+	// metadata are addresses where a machine in a cloud gets its credentials. Some lie in networks
+	// that an operator may have a reason to list, and one is among the public addresses.
 	metadata = []netip.Addr{
 		netip.MustParseAddr("169.254.169.254"), // AWS, Azure, Google Cloud and others
 		netip.MustParseAddr("169.254.170.2"),   // AWS, containers
@@ -48,7 +48,7 @@ var (
 	}
 )
 
-// newPolicy reads what may be reached. The error lists every entry that is wrong.
+// newPolicy reads the allowed addresses. The error lists every entry that is wrong.
 func newPolicy(allow []string) (*policy, error) {
 	p := &policy{own: new(ownAddresses).list}
 	var v4, v6 []netip.Prefix
@@ -98,7 +98,7 @@ func parseAllowed(entry string) ([]netip.Prefix, error) {
 	return []netip.Prefix{n}, nil
 }
 
-// check tells whether a connection may be made to an address.
+// check returns an error unless a connection may be made to an address.
 func (p *policy) check(addr netip.Addr) error {
 	addr = addr.Unmap().WithZone("")
 	if slices.Contains(metadata, addr) && !slices.Contains(p.listed, addr) {
@@ -110,20 +110,20 @@ func (p *policy) check(addr netip.Addr) error {
 	if slices.Contains(p.own(), addr) && !p.lists(addr) {
 		return fmt.Errorf("%w: %s is this machine's own, and webhook.allow lists neither it nor loopback", errRefused, addr)
 	}
-	if ssrf.IPv6NAT64Prefix.Contains(addr) { // listed, so what it leads to counts
+	if ssrf.IPv6NAT64Prefix.Contains(addr) { // listed, so the address within counts
 		b := addr.As16()
 		return p.check(netip.AddrFrom4([4]byte(b[12:])))
 	}
 	return nil
 }
 
-// lists tells that an address of this machine may be reached: it is in a network that is
-// listed, or all of the machine is, as loopback.
+// lists reports whether an address of this machine is allowed: it is in a network that is listed,
+// or all of the machine is, as loopback.
 func (p *policy) lists(addr netip.Addr) bool {
 	return slices.ContainsFunc(p.networks, func(n netip.Prefix) bool { return n.Contains(addr) || slices.Contains(loopback, n) })
 }
 
-// checkHost checks a host that is an address. What a name resolves to shows when it is
+// checkHost checks a host that is an address. The addresses of a name are checked when they are
 // dialled.
 func (p *policy) checkHost(host string) error {
 	addr, err := netip.ParseAddr(host)
@@ -133,8 +133,8 @@ func (p *policy) checkHost(host string) error {
 	return p.check(addr)
 }
 
-// control is a net.Dialer.ControlContext: it is called with each address that is about to
-// be connected to, whatever name it was resolved from.
+// control is a net.Dialer.ControlContext: it is called with each address before the connection,
+// whatever name it was resolved from.
 func (p *policy) control(ctx context.Context, network, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil || network != "tcp4" && network != "tcp6" {

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 )
 
-// lenient reads a URL as net/url does; nil if not even that.
+// lenient reads a URL as net/url does; nil if that fails.
 func lenient(text string) *url.URL {
 	u, err := url.Parse(text)
 	if err != nil {

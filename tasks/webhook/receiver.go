@@ -12,7 +12,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// A receiver is where the tasks of one topic go.
+// A receiver delivers the tasks of one topic to its URL.
 type receiver struct {
 	way     *Way
 	topic   string
@@ -20,7 +20,7 @@ type receiver struct {
 	timeout time.Duration
 	async   bool
 	secret  string
-	blank   *http.Request // what all requests have in common
+	blank   *http.Request // the part that all requests share
 }
 
 func newReceiver(w *Way, topic string, set settings) *receiver {
@@ -34,8 +34,7 @@ func newReceiver(w *Way, topic string, set settings) *receiver {
 	}
 }
 
-// Deliver makes one attempt. It takes no longer than the topic's timeout, and ends with the
-// lease.
+// Deliver makes one attempt. It takes no longer than the topic's timeout, and ends with the lease.
 func (r *receiver) Deliver(ctx context.Context, d *tasks.Delivery) error {
 	o, err := r.attempt(ctx, d)
 	r.way.tally.Count(o)
@@ -54,7 +53,7 @@ func (r *receiver) attempt(lease context.Context, d *tasks.Delivery) (outcome, e
 	answer, err := r.way.transport.RoundTrip(r.request(context.WithValue(within, progressKey{}, &p), h, d.Payload))
 	if err != nil {
 		if within.Err() != nil && !errors.As(err, new(dialError)) {
-			err = within.Err() // whatever broke because of it
+			err = within.Err() // whatever broke because of the timeout
 		}
 		return r.failure(lease, err, stage(p.stage.Load()))
 	}
@@ -66,8 +65,8 @@ func (r *receiver) attempt(lease context.Context, d *tasks.Delivery) (outcome, e
 	return o, err
 }
 
-// request is what is sent: the blank with what this attempt has of its own. Whatever still
-// reads the payload when the attempt is over does no harm: it is the delivery's own.
+// request returns the blank request with the parts of this attempt. A transport that still reads
+// the payload after the attempt does no harm: the payload belongs to the delivery.
 func (r *receiver) request(ctx context.Context, h http.Header, payload []byte) *http.Request {
 	req := r.blank.WithContext(ctx)
 	req.Header = h
@@ -80,7 +79,7 @@ func (r *receiver) request(ctx context.Context, h http.Header, payload []byte) *
 	return req
 }
 
-// failure says why there is no answer.
+// failure returns the outcome of an attempt without an answer, and its result for the task.
 func (r *receiver) failure(lease context.Context, err error, at stage) (outcome, error) {
 	var connecting dialError
 	switch {
@@ -98,7 +97,7 @@ func (r *receiver) failure(lease context.Context, err error, at stage) (outcome,
 	return broken, err
 }
 
-// outcome is what a failure to connect counts as.
+// outcome returns the outcome of a failure to connect.
 func (e dialError) outcome() outcome {
 	if errors.Is(e, errRefused) {
 		return refusedAddress
@@ -106,7 +105,7 @@ func (e dialError) outcome() outcome {
 	return e.stage.timeout()
 }
 
-// timeout is what it counts as when time runs out in a stage.
+// timeout returns the outcome when time runs out in a stage.
 func (s stage) timeout() outcome {
 	return [...]outcome{connected: timeout, resolving: dns, connecting: dial, securing: tlsFailed}[s]
 }

@@ -13,7 +13,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// secrets are what requests are signed with, by name.
+// secrets are the keys of signatures, by name.
 type secrets struct {
 	byName map[string][]*standardwebhooks.Webhook
 }
@@ -22,7 +22,7 @@ const (
 	secretPrefix = "whsec_"
 	minSecret    = 24 // bytes, as the specification wants it
 	maxSecret    = 64
-	// More would only make the header longer: two are enough for a change.
+	// More would only make the header longer. Two are enough for a change.
 	maxSecretsOfName = 10
 
 	nameProblem = "must be 1 to 128 characters of A-Z a-z 0-9 . _ : @ - and begin with a letter or a digit"
@@ -71,8 +71,8 @@ func readSecret(text string) ([]byte, error) {
 
 func (s *secrets) has(name string) bool { return len(s.byName[name]) > 0 }
 
-// sign makes the signatures of a request, one of each secret of a name, newest first as they
-// were given. It reports false if there is no such secret.
+// sign makes the signatures of a request, one with each secret of a name, in the order in which
+// they were given, newest first. It reports false if there is no such secret.
 func (s *secrets) sign(name, id string, at time.Time, payload []byte) (signatures string, ok bool) {
 	all := make([]string, 0, 2)
 	for _, signer := range s.byName[name] {
@@ -85,7 +85,7 @@ func (s *secrets) sign(name, id string, at time.Time, payload []byte) (signature
 	return strings.Join(all, " "), len(all) > 0
 }
 
-// validName tells that a text is in the alphabet of ids and topics.
+// validName reports whether a text is in the alphabet of ids and topics.
 func validName(v string) bool {
 	if v == "" || len(v) > 128 || strings.ContainsRune("._:@-", rune(v[0])) {
 		return false

@@ -73,7 +73,7 @@ func readSettings(text json.RawMessage) (settings, []tasks.FieldError) {
 	return set, r.faults
 }
 
-// A reader reads one JSON object strictly and gathers what is wrong.
+// A reader reads one JSON object strictly and collects what is wrong.
 type reader struct {
 	seen   map[string]bool
 	faults []tasks.FieldError
@@ -83,12 +83,12 @@ func (r *reader) fault(field, problem string) {
 	r.faults = append(r.faults, tasks.FieldError{Field: field, Problem: problem})
 }
 
-// each calls take for every member of an object. One that stands there twice is a fault:
-// whoever reads the settings might take the other for the one that holds.
+// each calls take for every member of an object. A repeated member is a fault: a reader of the
+// settings might take the other one for the one in force.
 func (r *reader) each(text json.RawMessage, take func(name string, value json.RawMessage)) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {
-		return // the scheduler has seen to it that this is an object
+		return // the scheduler has checked that this is an object
 	}
 	for d.More() {
 		token, err := d.Token()

@@ -80,8 +80,8 @@ func TestBadSettings(t *testing.T) {
 	}
 }
 
-// What somebody sent as a name may be anything: a secret, a page of text, or a terminal's
-// commands. Only what could be a name is repeated.
+// A request may have any text as a name: a secret, a page of text, or a terminal's commands. Only a
+// text that could be a name is repeated.
 func TestUnknownNamesAreNotRepeated(t *testing.T) {
 	w := newWay(t, Config{})
 	for _, name := range []string{"", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", strings.Repeat("x", 9000), "\x1b[2J", "Bearer x"} {

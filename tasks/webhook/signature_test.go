@@ -17,13 +17,13 @@ const (
 	newSecret = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
 )
 
-// A request is what a receiver has got.
+// A request is one that a receiver got.
 type request struct {
 	http.Header
 	body []byte
 }
 
-// verified tells whether a receiver that has a secret takes a request for genuine.
+// verified reports whether a receiver that has a secret accepts a request as genuine.
 func (r request) verified(t *testing.T, secret string) bool {
 	t.Helper()
 	v, err := standardwebhooks.NewWebhook(secret)
@@ -84,7 +84,7 @@ func TestSignatureAndRotation(t *testing.T) {
 	}
 }
 
-// Nothing leaves unsigned that should be signed.
+// A request that should be signed is never sent unsigned.
 func TestSecretThatVanishes(t *testing.T) {
 	s := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("a request came") })
 	cfg := here

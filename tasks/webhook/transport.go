@@ -12,15 +12,16 @@ import (
 	"time"
 )
 
-// Bounds of connections. How many there may be at once needs no bound of its own: each
-// belongs to a delivery, or is one of the idle. A bound per host would let one URL that
-// hangs delay another one of the same host.
+// Bounds of connections. The number of concurrent connections needs no bound of its own: each
+// belongs to a delivery, or is one of the idle ones. A bound per host would let one URL that hangs
+// delay another one of the same host.
 const (
-	connectWithin = 30 * time.Second // DNS and connecting; the attempt's own timeout may be shorter
+	// DNS and connecting; the attempt's own timeout may be shorter.
+	connectWithin = 30 * time.Second
 	secureWithin  = 10 * time.Second // TLS
 
-	// Less than common servers keep an idle connection (many for 5 s): a request that
-	// crosses their farewell is a failed attempt.
+	// This is less than the time for which common servers keep an idle connection (many for 5 s): a
+	// request that is sent while the server closes the connection is a failed attempt.
 	idleFor     = 4 * time.Second
 	idlePerHost = 256
 	idleInAll   = 4096
@@ -28,9 +29,9 @@ const (
 	maxAnswerHead = 64 << 10 // bytes of an answer's headers
 )
 
-// newTransport makes what keeps the connections. Requests go through it directly, not
-// through an http.Client: nothing follows redirects, keeps cookies or adds a Referer.
-// No connection is begun after closed ends.
+// newTransport makes the transport that keeps the connections. Requests go through it directly, not
+// through an http.Client: nothing follows redirects, keeps cookies or adds a Referer. It begins no
+// connection after closed ends.
 func newTransport(closed context.Context, p *policy, resolver *net.Resolver, roots *x509.CertPool) *http.Transport {
 	d := &dialer{
 		closed: closed,
@@ -43,38 +44,38 @@ func newTransport(closed context.Context, p *policy, resolver *net.Resolver, roo
 		},
 	}
 	return &http.Transport{
-		Proxy:                  nil, // also not the one that the environment names
+		Proxy:                  nil, // not the one of the environment either
 		DialContext:            d.dial,
 		DialTLSContext:         d.dialTLS,
-		ForceAttemptHTTP2:      true, // which it would not with a dialer of our own
-		DisableCompression:     true, // an answer's body is of no interest
+		ForceAttemptHTTP2:      true, // which is not the default with a dialer of one's own
+		DisableCompression:     true, // an answer's body is not used
 		MaxIdleConns:           idleInAll,
 		MaxIdleConnsPerHost:    idlePerHost,
 		IdleConnTimeout:        idleFor,
 		MaxResponseHeaderBytes: maxAnswerHead,
-		// All requests to a host may share one connection of HTTP/2. If its other end has
-		// gone without a word, it must not swallow them for ever.
+		// All requests to a host may share one connection of HTTP/2. A connection whose other end
+		// has gone silently must be noticed.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second},
 	}
 }
 
-// A stage is what an attempt waits for while there is no connection for it.
+// A stage is what an attempt waits for while it has no connection.
 type stage int32
 
 const (
-	connected  stage = iota // or nobody has begun to dial yet
+	connected  stage = iota // or no dial has begun yet
 	resolving               // DNS
 	connecting              // TCP
 	securing                // TLS
 )
 
-// A progress is where an attempt stands. It travels in the context: the transport dials
-// on its own, and goes on dialling when the attempt is over, so that an attempt that runs
-// out of time would not learn what it has been waiting for. A connection that comes late is good for
-// the next attempt; but attempts that are short must not pile up those that never come.
+// A progress is the stage of an attempt. It is passed in the context, since the transport dials by
+// itself, and goes on dialling when the attempt is over: an attempt that runs out of time would
+// otherwise not learn what it has waited for. A connection that comes late is good for the next
+// attempt, but connections that never come must not pile up behind short attempts.
 type progress struct {
 	stage  atomic.Int32
-	giveUp time.Time // dialling
+	giveUp time.Time // when dialling ends
 }
 
 type progressKey struct{}

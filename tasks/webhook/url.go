@@ -12,12 +12,12 @@ const (
 	maxHost = 253 // RFC 1035, section 2.3.4, as text
 )
 
-// parseURL reads where to post to. It returns what is wrong with it, if anything is.
+// parseURL reads the URL to post to. It returns what is wrong with it, or "".
 //
-// Hosts are plain: a name of ASCII letters, or an address in its usual form. The other forms
-// that C libraries and browsers take for addresses (127.1, 0x7f000001, 2130706433, full-width
-// digits) have no honest use. Refusing them is courtesy: what counts is the check of
-// the address that is dialled.
+// Hosts are plain: a name of ASCII letters, or an address in its usual form. The other forms that C
+// libraries and browsers accept as addresses (127.1, 0x7f000001, 2130706433, full-width digits)
+// have no honest use. Refusing them only helps the user: the check of the address that is dialled
+// protects the network.
 func parseURL(text string) (_ *url.URL, problem string) {
 	if len(text) > maxURL {
 		return nil, "must be at most 2048 bytes long"
@@ -33,7 +33,7 @@ func parseURL(text string) (_ *url.URL, problem string) {
 	case u.Fragment != "" || strings.Contains(text, "#"):
 		return nil, "must not have a fragment (#)"
 	case strings.ContainsFunc(u.RawQuery, func(c rune) bool { return c <= ' ' || c > '~' }):
-		// It would be sent as it is, and the request line end where somebody likes.
+		// It would be sent unchanged, and the setting could end the request line at any place.
 		return nil, "must have a query of printable ASCII without spaces, with %20 and the like for the rest"
 	case u.Opaque != "" || u.Hostname() == "":
 		return nil, "must have a host"
@@ -83,8 +83,8 @@ func validLabel(label string) bool {
 	return true
 }
 
-// isNumber tells that a host which ends so is an address to a parser that follows the WHATWG
-// URL standard, in decimal, octal or hexadecimal.
+// isNumber reports whether a host with this last label is an address to a parser that follows the
+// WHATWG URL standard, in decimal, octal or hexadecimal.
 func isNumber(label string) bool {
 	if hex, found := strings.CutPrefix(strings.ToLower(label), "0x"); found {
 		return strings.Trim(hex, "0123456789abcdef") == ""

@@ -16,18 +16,16 @@ import (
 // Kind is the name of this way of delivery in a topic's settings.
 const Kind tasks.Kind = "webhook"
 
-// Config sets a way up. The zero value of every field is its default.
+// Config configures a way. The zero value of every field is its default.
 type Config struct {
-	// Allow lists what may be reached although it is not a public address: "loopback"
-	// (127.0.0.0/8, ::1), "private" (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16,
-	// fc00::/7), an address, or a network such as "10.1.0.0/16". Known addresses of
-	// metadata services are reached only if they are listed one by one, also within a
-	// network that is. Default: none.
+	// Allow lists addresses that may be reached although they are not public: "loopback"
+	// (127.0.0.0/8, ::1), "private" (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, fc00::/7), an
+	// address, or a network such as "10.1.0.0/16". Known addresses of metadata services are reached
+	// only if they are listed one by one, also within a network that is listed. Default: none.
 	Allow []string
-	// Secrets are what requests are signed with, by the name that topics use; those of
-	// one name are in use at the same time, so that they can be changed without a gap.
-	// Each is "whsec_" and the base64 of 24 to 64 bytes, as in the Standard Webhooks
-	// specification. Default: none.
+	// Secrets are the keys of signatures, by the name that topics use. Those of one name are in use
+	// at the same time, so that they can be changed without a gap. Each is "whsec_" and the base64
+	// of 24 to 64 bytes, as in the Standard Webhooks specification. Default: none.
 	Secrets map[string][]string
 	// Resolver resolves names of receivers. Default: net.DefaultResolver.
 	Resolver *net.Resolver
@@ -69,8 +67,8 @@ func New(cfg Config) (*Way, error) {
 // Kind is "webhook".
 func (w *Way) Kind() tasks.Kind { return Kind }
 
-// Deliverer makes what delivers the tasks of one topic. Error: a *tasks.InvalidError that
-// names everything in the settings that is wrong, and repeats no value.
+// Deliverer makes what delivers the tasks of one topic. Error: a *tasks.InvalidError that names
+// everything in the settings that is wrong, and repeats no value.
 func (w *Way) Deliverer(topic string, settings json.RawMessage) (tasks.Deliverer, error) {
 	set, f := readSettings(settings)
 	f = append(f, w.faults(&set)...)
@@ -80,7 +78,7 @@ func (w *Way) Deliverer(topic string, settings json.RawMessage) (tasks.Deliverer
 	return newReceiver(w, topic, set), nil
 }
 
-// faults are what is wrong with settings in this process, although they can be read.
+// faults returns what is wrong with valid settings in this process.
 func (w *Way) faults(set *settings) (f []tasks.FieldError) {
 	if set.url != nil && w.policy.checkHost(set.url.Hostname()) != nil {
 		f = append(f, tasks.FieldError{Field: "url", Problem: "must lead to a public address, or to one that webhook.allow lists"})
@@ -91,10 +89,10 @@ func (w *Way) faults(set *settings) (f []tasks.FieldError) {
 	return f
 }
 
-// SetSecrets replaces all secrets, for the attempts that begin from now on. A topic whose
-// secret is no longer there is not delivered: its attempts fail. Those that could not be
-// delivered for want of a secret are taken up again by tasks.Scheduler.Reconsider.
-// The error lists everything that is wrong, and then the secrets stay as they were.
+// SetSecrets replaces all secrets, for the attempts that begin from now on. A topic whose secret is
+// missing is not delivered: its attempts fail. After adding a secret, tasks.Scheduler.Reconsider
+// resumes the tasks that could not be delivered without it. The error lists everything that is
+// wrong; then the secrets stay as they were.
 func (w *Way) SetSecrets(byName map[string][]string) error {
 	s, err := newSecrets(byName)
 	if err == nil {
@@ -103,13 +101,13 @@ func (w *Way) SetSecrets(byName map[string][]string) error {
 	return err
 }
 
-// Tally counts attempts by outcome, since the process began. All outcomes are always
-// there: see the constants.
+// Tally counts attempts by outcome, since the process began. It has all outcomes: see the
+// constants.
 func (w *Way) Tally() map[string]int64 { return w.tally.Tally() }
 
-// Close closes the connections that wait for the next request, and gives up those that are
-// being made, which may go on for a while after the attempt that needed them. It is to be
-// called once the scheduler is closed: later attempts fail.
+// Close closes the idle connections, and gives up those that are being made, which may go on for a
+// while after the attempt that needed them. Call it once the scheduler is closed: later attempts
+// fail.
 func (w *Way) Close() {
 	w.close()
 	w.transport.CloseIdleConnections()

@@ -15,9 +15,8 @@ import (
 	"github.com/lapsehq/lapse/tasks/delivertest"
 )
 
-// A Fault is the part of a rig that breaks things. A server that refuses does so by
-// its access rules, and one that hangs is stopped where it stands; connections end in
-// the client.
+// A Fault is the part of a rig that breaks things. A server that refuses does so by its access
+// rules. A server that hangs is stopped as a process. Connections end in the client.
 type Fault struct {
 	server *redistest.Server
 	now    atomic.Value // delivertest.Fault

@@ -57,7 +57,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// What was executed and not answered is not taken for done, and nothing is sent after it.
+// A command that was executed and not answered does not count as done, and nothing is sent after
+// it.
 func TestAnswersAreLost(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr)
@@ -85,7 +86,7 @@ func TestAnswersAreLost(t *testing.T) {
 	want(t, c, 0, 20, nil)
 }
 
-// The end of the context is heeded at once, though the client would still wait.
+// Send returns at the end of the context, though the client would still wait.
 func TestContextEnds(t *testing.T) {
 	server := redistest.Start(t)
 	client, err := redisledger.Connect(server.URL(), 4)
