@@ -170,7 +170,7 @@ repeated without harm have been repeated for some seconds before 6.
 with the payload on standard input, and ` + "`LAPSE_TASK_ID`, `LAPSE_TASK_TOPIC`, `LAPSE_TASK_ATTEMPT`, `LAPSE_TASK_DUE_AT`,\n`LAPSE_TASK_GROUP` and `LAPSE_TASK_HEADERS`" + ` (JSON) in the environment. Exit code 0 acknowledges the task, any other
 releases it, and it comes again after the topic's backoff. The lease is extended while the command runs, and the command
 is killed, with all that it has started, if it is lost all the same. The first SIGTERM or SIGINT ends the asking, and what
-runs is waited for; the second one ends lapse, and what runs goes on with nobody to extend its lease.
+runs is waited for; the second one ends lapse, and what runs goes on without an extension of its lease.
 
 ` + "```" + `
 $ lapse schedule order.unpaid --id order-42 --delay 30m --payload '{"order":42}'

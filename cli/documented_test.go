@@ -260,7 +260,7 @@ const settingsHead = "# Settings\n\n" +
 	"| flag | variable | in the file | default | range | |\n| --- | --- | --- | --- | --- | --- |\n"
 
 const topicsHead = "\n## A topic\n\n" +
-	"Under `topics` and the topic's name in the file, for topics that nobody has set over HTTP; or, with the same names,\n" +
+	"Under `topics` and the topic's name in the file, for topics without settings over HTTP; or, with the same names,\n" +
 	"by `PUT /v1/topics/{topic}` at run time ([http.md](http.md)), where durations may also have days (`7d`).\n\n" +
 	"| name | default | range | |\n| --- | --- | --- | --- |\n"
 

@@ -104,12 +104,12 @@ func flattenedErrors(err error) []error {
 func (e *entrance) warn(beyond bool, log *slog.Logger) {
 	if e.certificates == nil {
 		if beyond && e.tokenFile != "" {
-			log.Warn("tokens cross the network in the clear: set tls-cert and tls-key, or put something in front that does TLS")
+			log.Warn("tokens cross the network in the clear: set tls-cert and tls-key, or put a TLS proxy in front")
 		}
 		return
 	}
 	if ends := e.certificates.ends(); time.Now().After(ends) {
-		log.Warn("the certificate has run out", "ended", ends)
+		log.Warn("the certificate has expired", "ended", ends)
 	}
 }
 
@@ -143,7 +143,7 @@ func (e *entrance) reload(api *httpapi.Server, log *slog.Logger) {
 			err = api.SetTokens(tokens)
 		}
 		if err != nil {
-			log.Error("the tokens stay as they were", "error", err)
+			log.Error("the tokens were not replaced", "error", err)
 		} else {
 			added, removed, changed := changesOf(e.tokens, tokens)
 			e.tokens = tokens
@@ -152,7 +152,7 @@ func (e *entrance) reload(api *httpapi.Server, log *slog.Logger) {
 	}
 	if e.certificates != nil {
 		if err := e.certificates.read(); err != nil {
-			log.Error("the certificate stays as it was", "error", err)
+			log.Error("the certificate was not replaced", "error", err)
 		} else {
 			log.Info("the certificate was read again", "ends", e.certificates.ends())
 			e.warn(false, log)

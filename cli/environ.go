@@ -33,7 +33,7 @@ func warnOfVariables(app *kong.Application, environment []string, log *slog.Logg
 	}
 	if len(unknown) > 0 {
 		slices.Sort(unknown)
-		log.Warn("these variables are no settings", "variables", strings.Join(unknown, " "))
+		log.Warn("unknown variables in the environment", "variables", strings.Join(unknown, " "))
 	}
 }
 

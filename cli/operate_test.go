@@ -37,7 +37,7 @@ func TestTopicsCommands(t *testing.T) {
 		t.Errorf("got\n%s", out)
 	}
 	s.prints([]string{"topics", "delete", "x", "y"}, "x has its defaults again\ny has its defaults again\n")
-	s.fails(exitNotFound, []string{"topics", "delete", "nobody"}, "no settings")
+	s.fails(exitNotFound, []string{"topics", "delete", "unknown"}, "no settings")
 	s.prints([]string{"schedule", "z", "--id", "z-1", "--delay", "1h"}, "z-1 is scheduled")
 	s.fails(exitConflict, []string{"topics", "delete", "z"}, "has tasks", "--force", "purge")
 	s.prints([]string{"topics", "delete", "z", "--force"}, "z has its defaults again")
@@ -102,7 +102,7 @@ func TestDeadCommands(t *testing.T) {
 		t.Errorf("got\n%s", out)
 	}
 	s.prints([]string{"stats"}, "4 dead, the first of them ")
-	s.prints([]string{"dead", "requeue", "x", "a", "-", "--delay", "1h"}, "2 dead tasks of x are requeued\nnot among its dead: nobody\n")
+	s.prints([]string{"dead", "requeue", "x", "a", "-", "--delay", "1h"}, "2 dead tasks of x are requeued\nnot among its dead: unknown\n")
 	if got := s.object("get", "a"); got["state"] != "pending" || got["attempt"] != 0.0 {
 		t.Errorf("got %v", got)
 	}

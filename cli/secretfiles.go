@@ -13,7 +13,7 @@ func (s *settings) warnOfModes(log *slog.Logger) {
 		}
 		info, err := os.Stat(file)
 		if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
-			log.Warn("others can get at a file with secrets; chmod 600 closes it", "file", file, "mode", info.Mode().Perm().String())
+			log.Warn("other users can access a file with secrets; chmod 600 prevents that", "file", file, "mode", info.Mode().Perm().String())
 		}
 	}
 }

@@ -113,7 +113,7 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 		log.Info("stopping", "node", s.Node)
 		s.handOver(scheduler, log)
 	case <-scheduler.Drained():
-		log.Info("stopping, as nothing is left here", "node", s.Node)
+		log.Info("stopping: the node holds no shards any more", "node", s.Node)
 	case <-scheduler.Done():
 		failure = scheduler.Err()
 	case failure = <-servers.failed:
@@ -145,9 +145,9 @@ func (s *serve) handOver(scheduler *tasks.Scheduler, log *slog.Logger) {
 	switch err := scheduler.Drain(patience); {
 	case err == nil, errors.Is(err, tasks.ErrClosed):
 	case errors.Is(err, tasks.ErrNoHeir):
-		log.Warn("there is nobody to hand tasks over to; they wait for the next start", "node", s.Node, "error", err)
+		log.Warn("no other node can take the tasks; they wait for the next start", "node", s.Node, "error", err)
 	default:
-		log.Error("not everything was handed over; the rest waits for the next start, or for failover_after", "node", s.Node, "error", err)
+		log.Error("some shards were not handed over; they wait for the next start, or for failover_after", "node", s.Node, "error", err)
 	}
 }
 

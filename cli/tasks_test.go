@@ -92,8 +92,8 @@ func TestRescheduleFireCancel(t *testing.T) {
 		t.Errorf("got %q", out)
 	}
 	s.ok("schedule", "x", "--id", "c", "--delay", "1h")
-	s.typed("nobody\n\nc\n")
-	s.fails(exitNotFound, []string{"cancel", "-"}, "nobody: Unknown or finished")
+	s.typed("unknown\n\nc\n")
+	s.fails(exitNotFound, []string{"cancel", "-"}, "unknown: Unknown or finished")
 	s.fails(exitNotFound, []string{"get", "c"}, "Unknown or finished")
 	s.fails(exitNotFound, []string{"reschedule", "c", "--delay", "0"}, "Unknown or finished")
 	s.fails(exitNotFound, []string{"fire", "c", "--json"}, `{"error":"Unknown or finished","exit":4,"problem":{"type":"/problems/not_found"`)
@@ -131,7 +131,7 @@ func TestGetAndList(t *testing.T) {
 	if got := s.lines("list", "--cursor", cursor); len(got) != 3 || got[0]["id"] != "t2" {
 		t.Errorf("got %v", got)
 	}
-	if out := s.ok("list", "--topic", "nobody", "--json"); out != "" {
+	if out := s.ok("list", "--topic", "unknown", "--json"); out != "" {
 		t.Errorf("got %q", out)
 	}
 	s.fails(exitUsage, []string{"list", "--state", "odd"}, "state")

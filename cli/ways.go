@@ -138,7 +138,7 @@ func (w *ways) reload(log *slog.Logger) {
 		return
 	}
 	if err := w.readSecrets(); err != nil {
-		log.Error("the secrets of webhooks stay as they were", "error", err)
+		log.Error("the secrets of webhooks were not replaced", "error", err)
 		return
 	}
 	log.Info("the secrets of webhooks were read again", "names", w.names)

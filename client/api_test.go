@@ -219,8 +219,8 @@ func TestDead(t *testing.T) {
 	if n != 5 {
 		t.Errorf("%d are dead", n)
 	}
-	r, err := c.RequeueDead(ctx, "x", client.Requeue{IDs: []string{"0", "nobody", "1"}, Delay: time.Hour})
-	if err != nil || r.Requeued != 2 || !slices.Equal(r.Unknown, []string{"nobody"}) {
+	r, err := c.RequeueDead(ctx, "x", client.Requeue{IDs: []string{"0", "unknown", "1"}, Delay: time.Hour})
+	if err != nil || r.Requeued != 2 || !slices.Equal(r.Unknown, []string{"unknown"}) {
 		t.Errorf("requeued %+v, %v", r, err)
 	}
 	if task, err := c.Get(ctx, "0"); err != nil || time.Until(task.DueAt) < 50*time.Minute || task.Attempt != 0 || task.Reason != "" {
@@ -286,7 +286,7 @@ func TestTopics(t *testing.T) {
 		t.Errorf("got %+v", all)
 	}
 	check(t, "DeleteTopic", c.DeleteTopic(ctx, "y"), nil)
-	check(t, "DeleteTopic", c.DeleteTopic(ctx, "nobody"), client.ErrNoTopic)
+	check(t, "DeleteTopic", c.DeleteTopic(ctx, "unknown"), client.ErrNoTopic)
 }
 
 func TestServer(t *testing.T) {

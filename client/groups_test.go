@@ -40,7 +40,7 @@ func TestGroups(t *testing.T) {
 	if check(t, "CancelGroup", err, nil); done.Cancelled != 5 || fmt.Sprint(done.Delivering) != "[out]" || done.MoreDelivering != 0 {
 		t.Errorf("got %+v", done)
 	}
-	if done, err = c.CancelGroup(ctx, "nobody"); err != nil || done.Cancelled != 0 || len(done.Delivering) != 0 {
+	if done, err = c.CancelGroup(ctx, "unknown"); err != nil || done.Cancelled != 0 || len(done.Delivering) != 0 {
 		t.Errorf("got %+v, %v", done, err)
 	}
 	for _, name := range []string{"", "..", "a/b", "a b"} {

@@ -107,7 +107,7 @@ func TestPatchTopic(t *testing.T) {
 	r.refused(r.do("PATCH", "/v1/topics/w", `{"lease":`), 400, "malformed", "")
 	r.refused(r.do("PATCH", "/v1/topics/w", `{}`, "Content-Type: text/plain"), 415, "unsupported_media_type", "")
 	r.refused(r.do("PATCH", "/v1/topics/w", `{}`, `If-Match: "3"`), 412, "precondition_failed", "")
-	r.refused(r.do("PATCH", "/v1/topics/nobody", `{}`, `If-Match: *`), 412, "precondition_failed", "")
+	r.refused(r.do("PATCH", "/v1/topics/unknown", `{}`, `If-Match: *`), 412, "precondition_failed", "")
 	r.refused(r.do("PATCH", "/v1/topics/w", `{}`, `If-None-Match: *`), 412, "precondition_failed", "")
 	r.want(r.do("PATCH", "/v1/topics/w", `{"lease":"4m"}`, `If-Match: "6"`), 200)
 	if got := r.do("GET", "/v1/topics/w", "").header.Get("ETag"); got != `"7"` {

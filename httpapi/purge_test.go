@@ -34,7 +34,7 @@ func TestPurge(t *testing.T) {
 		t.Errorf("settled %v", v)
 	}
 	if v := r.want(r.do("DELETE", "/v1/topics/none/tasks", ""), 200); v["cancelled"] != 0.0 {
-		t.Errorf("of a topic that nobody has met: %v", v)
+		t.Errorf("of an unknown topic: %v", v)
 	}
 }
 

@@ -112,7 +112,7 @@ type knownToken struct {
 
 // SetTokens replaces the tokens of a server for requests that begin from now on. A long-poll that
 // is already waiting goes on. There must be at least one token. On an error, which lists everything
-// that is wrong, the tokens stay as they were.
+// that is wrong, the tokens were not replaced.
 func (s *Server) SetTokens(tokens []Token) error {
 	if err := CheckTokens(tokens); err != nil {
 		return err

@@ -23,7 +23,7 @@ func tokenOf(name string, scopes ...Scope) Token {
 func bearer(name string) string { return "Authorization: Bearer secret-" + name }
 
 func password(name string) string {
-	return "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("anybody:secret-"+name))
+	return "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("user:secret-"+name))
 }
 
 // guarded is a rig whose server has a token of each scope, under the scope's name.
@@ -78,9 +78,9 @@ var mayUse = map[string]string{
 
 	"POST /v1/nodes/:node/drain": "",
 
-	"GET /healthz":        "anybody",
-	"GET /readyz":         "anybody",
-	"GET /problems/:name": "anybody",
+	"GET /healthz":        "public",
+	"GET /readyz":         "public",
+	"GET /problems/:name": "public",
 }
 
 func TestScopesOfEveryRoute(t *testing.T) {
@@ -106,8 +106,8 @@ func TestScopesOfEveryRoute(t *testing.T) {
 			body = "{}"
 		}
 		call := func(headers ...string) answer { return r.do(route.Method, path, body, headers...) }
-		if who == "anybody" {
-			for _, headers := range [][]string{nil, {bearer("nobody")}} {
+		if who == "public" {
+			for _, headers := range [][]string{nil, {bearer("unknown")}} {
 				if a := call(headers...); a.status == 401 || a.status == 403 {
 					t.Errorf("%s is answered %d with %v", name, a.status, headers)
 				}
@@ -115,7 +115,7 @@ func TestScopesOfEveryRoute(t *testing.T) {
 			continue
 		}
 		r.refused(call(), 401, "unauthorized", "")
-		r.refused(call(bearer("nobody")), 401, "unauthorized", "")
+		r.refused(call(bearer("unknown")), 401, "unauthorized", "")
 		for _, s := range Scopes {
 			a := call(bearer(string(s)))
 			opens := s == ScopeAdmin || slices.Contains(strings.Fields(who), string(s))
@@ -220,7 +220,7 @@ func TestTokensAreReplaced(t *testing.T) {
 		t.Errorf("after tokens that were refused: %d", n)
 	}
 	if _, err := New(Config{Scheduler: r.scheduler, Tokens: []Token{}}); err == nil {
-		t.Error("a server that nobody can call was made")
+		t.Error("a server that no caller can use was made")
 	}
 }
 
@@ -301,7 +301,7 @@ func TestOpenAPISaysWhoMayUseWhat(t *testing.T) {
 				}
 			}
 			responses := op["responses"].(map[string]any)
-			if who == "anybody" {
+			if who == "public" {
 				if len(scopes) != 0 || responses["401"] != nil {
 					t.Errorf("%s %s wants %v", method, path, scopes)
 				}

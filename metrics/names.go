@@ -90,7 +90,7 @@ var (
 	lostDeliveries = name("deliveries_lost_total", "Deliveries that were open when it turned out that their shard had been lost: others may have made them, too.")
 	draining       = name("draining", "1 while the node hands over what it holds, and takes no new tasks.")
 	asked          = name("relay_asked_total", "Questions to other nodes, about their tasks or about shards.")
-	askedInVain    = name("relay_asked_failed_total", "Those without an answer: unheard by anybody, unanswered in time, or not sent since too many were under way (overloaded).", labelOutcome)
+	askedInVain    = name("relay_asked_failed_total", "Those without an answer: heard by no node, unanswered in time, or not sent since too many were under way (overloaded).", labelOutcome)
 	resent         = name("relay_resent_total", "Messages that were sent again because no answer came.")
 	answered       = name("relay_answered_total", "Questions of other nodes that were answered here.")
 	refused        = name("relay_refused_total", "Questions of other nodes that there was no room to answer.")

@@ -25,12 +25,12 @@
 //
 // # What is promised
 //
-// A channel is fire and forget. An attempt is acknowledged when Redis has answered: it
-// has the message passed on to whoever is subscribed then, and nobody confirms to have
+// A channel is fire and forget. An attempt is acknowledged when Redis has answered: it has
+// then passed the message on to the present subscribers, which do not confirm that they have
 // received or handled it. A subscriber that is away, slow, or dies never learns of it.
-// min_receivers: 1 keeps a task until somebody is subscribed, no more. Of several
-// subscribers each gets every message, and a repeated attempt repeats it to all. Who
-// must not miss a task takes package stream, or package webhook.
+// min_receivers: 1 only keeps a task until there is a subscriber. Of several subscribers
+// each gets every message, and a repeated attempt repeats it to all. A receiver that must
+// not miss a task needs package stream, or package webhook.
 //
 // Tasks that are ready together are published by one pipeline (tasks.BatchDeliverer).
 // The client is the caller's; it should neither repeat commands by itself

@@ -139,7 +139,7 @@ func TestReceivers(t *testing.T) {
 	s, way := start(t, server.URL())
 	setTopic(t, s, "lost", `{"channel":"news"}`)
 	schedule(t, s, tasks.Request{ID: "lost", Topic: "lost"})
-	until(t, "it is published to nobody", func() bool { return way.Tally()["no_receivers"] == 1 })
+	until(t, "it is published without a subscriber", func() bool { return way.Tally()["no_receivers"] == 1 })
 	setTopic(t, s, "kept", `{"channel":"news","min_receivers":2}`)
 	schedule(t, s, tasks.Request{ID: "kept", Topic: "kept", Payload: []byte("1")})
 	until(t, "it was tried in vain", func() bool { return way.Tally()["too_few_receivers"] >= 2 })

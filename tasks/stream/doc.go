@@ -8,8 +8,8 @@
 //	stream   key of the stream; by default the prefix, "stream:" and the topic's
 //	         name, as in lapse:stream:orders
 //	max_len  about how many entries are kept (XADD MAXLEN ~), 0 to 10^12; 0 keeps all.
-//	         Default 1,000,000. The oldest ones go, whether anybody has read them or
-//	         not: it must be more than receivers may ever lag behind
+//	         Default 1,000,000. The oldest ones are removed, read or unread: it must be
+//	         more than receivers may ever lag behind
 //
 // An entry has these fields, in this order:
 //
@@ -26,9 +26,8 @@
 // An attempt is acknowledged when Redis has answered with the entry's ID; until then
 // it is repeated by the topic's backoff. So a task is in the stream at least once, and
 // twice if Redis has added it and the answer was lost, or if the process ended before
-// the acknowledgement was recorded. What comes after that is between the stream and
-// its consumer groups: Lapse neither waits for their XACK nor knows of it. What Redis
-// keeps through a crash of its own is its configuration's matter.
+// the acknowledgement was recorded. Lapse neither waits for the XACK of consumer groups nor
+// knows of it. The configuration of Redis decides what survives a crash of Redis.
 //
 // # How
 //

@@ -20,8 +20,8 @@ import (
 //	         and its receipt settles it; default "sync"
 //	secret   name of the secret that requests are signed with; without it they are not signed
 //
-// There is no field for an Authorization header or the like: everybody who may read topics
-// would read it. Receivers know their sender by the signature.
+// There is no field for an Authorization header or the like: every caller that may read topics
+// could read it. Receivers know their sender by the signature.
 type settings struct {
 	url     *url.URL // nil if it is wrong
 	timeout time.Duration
