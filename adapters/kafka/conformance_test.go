@@ -82,8 +82,8 @@ func (r *rig) Break(f delivertest.Fault) {
 	r.t.Error("the broker is not found again")
 }
 
-// control makes the broker refuse three of ten requests while it is flaky: what a
-// connection breaks, the client mends by itself.
+// control makes the broker refuse three of ten requests while it is flaky. The client repairs
+// broken connections by itself.
 func (r *rig) control(cluster *kfake.Cluster) func(kmsg.Request) (kmsg.Response, error, bool) {
 	return func(request kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
@@ -106,7 +106,7 @@ func (r *rig) control(cluster *kfake.Cluster) func(kmsg.Request) (kmsg.Response,
 	}
 }
 
-// read hands on what comes into the topic.
+// read hands the records of the topic to the receiver.
 func (r *rig) read(t *testing.T, cluster *kfake.Cluster) {
 	client := consumer(t, cluster, "expired")
 	ctx, cancel := context.WithCancel(context.Background())

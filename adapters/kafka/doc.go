@@ -2,8 +2,8 @@
 // "kafka", and a Go module of its own: a program links it by handing it to the scheduler,
 // or to cli.Main as the program in example does.
 //
-// A topic of Lapse says into which topic of Kafka its tasks go. That one is made by whoever
-// runs the cluster (or by the brokers, if Config.Options has kgo.AllowAutoTopicCreation):
+// A topic of Lapse says into which topic of Kafka its tasks go. The operator of the cluster
+// creates that topic (or the brokers do, if Config.Options has kgo.AllowAutoTopicCreation):
 //
 //	{"delivery": {"kind": "kafka", "topic": "orders.expired", "key": "group"}}
 //

@@ -6,10 +6,10 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// A keyFunc is what makes the key of a task's record; nil is none.
+// A keyFunc makes the key of a task's record; nil makes none.
 type keyFunc func(d *tasks.Delivery) []byte
 
-// keyOf is the key that a topic has chosen.
+// keyOf returns the function of the key that a topic has chosen.
 func keyOf(choice string) (keyFunc, bool) {
 	switch choice {
 	case "id":
@@ -36,7 +36,7 @@ func keyOf(choice string) (keyFunc, bool) {
 	}, true
 }
 
-// validHeader tells whether a task can have a header of this name.
+// validHeader reports whether a task can have a header of this name.
 func validHeader(name string) bool {
 	bad := func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)

@@ -8,14 +8,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// An outcome is what has become of an attempt.
+// An outcome is the result of an attempt.
 type outcome int
 
 const (
 	stored      outcome = iota
 	noTopic             // the cluster has no such topic
-	refused             // a broker said no
-	timeout             // there was no acknowledgement in time, whether brokers can be reached or not
+	refused             // a broker refused
+	timeout             // no acknowledgement in time, with or without a broker
 	unreachable         // the client gave up sooner
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// ErrTimeout is the error of an attempt that was not acknowledged in time, and for which
-// the client knows no better reason.
+// ErrTimeout is the error of an attempt that was not acknowledged in time, if the client has no
+// other reason.
 var ErrTimeout = errors.New("no acknowledgement in time")
 
 // timeForm is RFC 3339 with milliseconds, as in Lapse's API.
@@ -31,17 +31,17 @@ func (p *producer) Deliver(ctx context.Context, d *tasks.Delivery) error {
 	return p.DeliverBatch(ctx, []*tasks.Delivery{d})[0]
 }
 
-// A result is what has become of one record of a batch.
+// A result is the outcome of one record of a batch.
 type result struct {
 	i   int
 	err error
 }
 
-// DeliverBatch implements tasks.BatchDeliverer: everything is handed to the client before
-// the first acknowledgement is waited for.
+// DeliverBatch implements tasks.BatchDeliverer. It gives all records to the client before it waits
+// for the first acknowledgement.
 func (p *producer) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []error {
 	ctx, cancel := context.WithTimeout(ctx, p.way.timeout)
-	defer cancel() // the client takes back what is still open
+	defer cancel() // the client takes back the open records
 	results := make(chan result, len(ds))
 	errs := make([]error, len(ds))
 	for i, d := range ds {
@@ -79,7 +79,7 @@ func next(ctx context.Context, results <-chan result) (r result, ok bool) {
 	}
 }
 
-// record is an attempt's.
+// record makes the record of an attempt.
 func (p *producer) record(d *tasks.Delivery) *kgo.Record {
 	r := &kgo.Record{Topic: p.topic, Key: p.key(d), Value: d.Payload, Headers: make([]kgo.RecordHeader, 0, 5+len(d.Headers))}
 	if r.Value == nil {

@@ -21,14 +21,13 @@ const Kind tasks.Kind = "kafka"
 // DefaultTimeout is how long an attempt may take unless Config says otherwise.
 const DefaultTimeout = 10 * time.Second
 
-// Config sets a way up. The zero value of every field is its default.
+// Config configures a way. The zero value of every field is its default.
 type Config struct {
 	// Brokers are some of the cluster's, host:port, by which the others are found.
 	// Default: 127.0.0.1:9092.
 	Brokers []string
-	// Options are those of the client, such as TLS, SASL and compression. That
-	// all replicas acknowledge, that the producer is idempotent and how long an attempt
-	// may take is the way's affair.
+	// Options are those of the client, such as TLS, SASL and compression. The way itself sets that
+	// all replicas acknowledge, that the producer is idempotent and how long an attempt may take.
 	Options []kgo.Opt
 	// Timeout is how long an attempt waits for the cluster at most, 2 s to 1 h; a
 	// lease that ends sooner ends it sooner. Default: DefaultTimeout.
@@ -61,15 +60,17 @@ func New(cfg Config) (*Way, error) {
 	if cfg.Timeout < 2*time.Second || cfg.Timeout > time.Hour {
 		all = multierror.Append(all, errors.New("timeout: must be from 2s to 1h"))
 	}
-	options := append([]kgo.Opt{kgo.MetadataMinAge(time.Second)}, cfg.Options...) // how soon brokers that are back are found
+	// This is how soon brokers that are back are found.
+	options := append([]kgo.Opt{kgo.MetadataMinAge(time.Second)}, cfg.Options...)
 	options = append(options,
 		kgo.SeedBrokers(cfg.Brokers...),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProducerLinger(0), // deliveries have been gathered already
-		// Whoever gives an attempt up takes its record back, even if that may have been
-		// sent: what is left behind would come in addition to the next attempt's.
+		// An attempt that is given up takes its record back, even if the record may have been sent:
+		// one that is left would come in addition to that of the next attempt.
 		kgo.AllowIdempotentProduceCancellation(),
-		kgo.RecordDeliveryTimeout(cfg.Timeout-time.Second), // while the client can still say what was wrong
+		// The client can then still say what was wrong.
+		kgo.RecordDeliveryTimeout(cfg.Timeout-time.Second),
 		kgo.ProduceRequestTimeout(cfg.Timeout),
 	)
 	if all.ErrorOrNil() == nil {
@@ -115,6 +116,5 @@ func validTopic(s string) bool {
 	return s != "" && len(s) <= 249 && s != "." && s != ".." && !strings.ContainsFunc(s, bad)
 }
 
-// Close ends the client. It is for a program that needs the way no longer, once its
-// scheduler is closed: attempts fail from then on.
+// Close ends the client. Call it once the scheduler is closed: attempts fail from then on.
 func (w *Way) Close() { w.client.Close() }

@@ -235,8 +235,8 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// A broker that has stored a record and keeps silent costs an attempt, and holds nobody
-// up longer than it may.
+// A broker that has stored a record and does not answer costs an attempt, and no attempt waits
+// longer than it may.
 func TestSilence(t *testing.T) {
 	cluster := newCluster(t, kfake.SeedTopics(1, "expired"))
 	w := connected(t, cluster)
@@ -254,7 +254,7 @@ func TestSilence(t *testing.T) {
 	}
 	close(silent)
 	var err error
-	for range 5 { // the client fails what is behind a record that it has taken back
+	for range 5 { // the client fails the records behind one that it has taken back
 		if err = deliver(delivery("c"))[0]; err == nil {
 			break
 		}

@@ -16,7 +16,7 @@ import (
 func TestConformance(t *testing.T) {
 	s := startServer(t)
 	delivertest.Run(t, func(t *testing.T, r *delivertest.Receiver) delivertest.Rig {
-		// A case's messages are of its own: the next one uses the same ids.
+		// The messages belong to one case: the next one uses the same ids.
 		subject := "test." + strings.ReplaceAll(t.Name(), "/", ".")
 		proxy := delivertest.NewProxy(t, s.addr)
 		way, err := New(Config{
@@ -65,7 +65,7 @@ func (r *rig) Break(f delivertest.Fault) {
 	r.t.Errorf("the connection does not come back: %v", err)
 }
 
-// read hands on what the stream has stored, and when.
+// read hands the messages of the stream to the receiver, with their times.
 func (r *rig) read() {
 	consumer, err := r.server.js.OrderedConsumer(r.t.Context(), "TEST", jetstream.OrderedConsumerConfig{FilterSubjects: []string{r.subject}})
 	if err != nil {

@@ -16,21 +16,20 @@ var (
 	ErrTimeout = errors.New("no acknowledgement in time")
 )
 
-// mostPending is how many messages may be on their way at once: far more than a
-// scheduler has deliveries, so that nobody waits for a place.
+// mostPending is how many messages may be sent and unanswered at once: far more than a scheduler
+// has deliveries, so that no delivery waits for a place.
 const mostPending = 1 << 20
 
-// A link is the connection, which makes itself anew when it breaks, or the attempt to
-// make the first.
+// A link is the connection, which reconnects when it breaks, or the attempt to make the first one.
 type link struct {
-	done chan struct{} // closed when what follows is set
+	done chan struct{} // closed when the fields below are set
 	conn *natsgo.Conn
 	js   jetstream.JetStream
 	err  error
 }
 
-// jetStream returns the connection. Whoever comes first makes it, and those who come
-// meanwhile wait for the same.
+// jetStream returns the connection. The first caller makes it, and callers that come meanwhile wait
+// for the same.
 func (w *Way) jetStream(ctx context.Context) (jetstream.JetStream, error) {
 	l, err := w.current()
 	if err != nil {
@@ -58,7 +57,7 @@ func (w *Way) current() (*link, error) {
 	return w.link, nil
 }
 
-// ended tells that a link will never carry anything again.
+// ended reports whether a link is closed for good.
 func (l *link) ended() bool {
 	select {
 	case <-l.done:
@@ -68,8 +67,8 @@ func (l *link) ended() bool {
 	}
 }
 
-// connect makes a connection. That takes a few seconds at most: with no server there, it
-// goes on in the background.
+// connect makes a connection. That takes a few seconds at most: without a server, it goes on in the
+// background.
 func (w *Way) connect(l *link) {
 	defer close(l.done)
 	if l.conn, l.err = w.options.Connect(); l.err != nil {

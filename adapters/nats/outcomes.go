@@ -8,15 +8,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// An outcome is what has become of an attempt.
+// An outcome is the result of an attempt.
 type outcome int
 
 const (
 	stored      outcome = iota
 	duplicate           // the stream had it already: it counts as delivered
 	noStream            // none listens on the subject
-	refused             // the server said no
-	timeout             // the server said nothing in time
+	refused             // the server refused
+	timeout             // the server did not answer in time
 	unreachable         // there was no connection, or it broke
 )
 

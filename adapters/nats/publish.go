@@ -26,8 +26,8 @@ func (p *publisher) Deliver(ctx context.Context, d *tasks.Delivery) error {
 	return p.DeliverBatch(ctx, []*tasks.Delivery{d})[0]
 }
 
-// DeliverBatch implements tasks.BatchDeliverer: everything is sent before the first
-// acknowledgement is waited for.
+// DeliverBatch implements tasks.BatchDeliverer. It sends everything before it waits for the first
+// acknowledgement.
 func (p *publisher) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []error {
 	ctx, cancel := context.WithTimeout(ctx, p.way.timeout)
 	defer cancel()
@@ -83,7 +83,7 @@ func (p *publisher) failed(err error) error {
 	return fmt.Errorf("subject %s: %w", p.subject, err)
 }
 
-// message is an attempt's.
+// message makes the message of an attempt.
 func (p *publisher) message(d *tasks.Delivery) *natsgo.Msg {
 	h := make(natsgo.Header, 6+len(d.Headers))
 	for name, value := range d.Headers {
@@ -103,9 +103,9 @@ func (p *publisher) message(d *tasks.Delivery) *natsgo.Msg {
 	return &natsgo.Msg{Subject: p.subject, Header: h, Data: d.Payload}
 }
 
-// msgID is the same for all attempts of a task as its caller has last asked for it, and
-// differs from that of any other: also of one that has the same id after it, which the
-// stream would otherwise take for a repetition and drop.
+// msgID is the same for all attempts of a task as its caller has last scheduled it. It differs from
+// that of any other task, also of a later one with the same id, which the stream would otherwise
+// drop as a repetition.
 func msgID(d *tasks.Delivery) string {
 	return d.ID + "/" + strconv.FormatInt(d.Created.UnixMilli(), 10) + "/" + strconv.FormatInt(d.Revision, 10)
 }

@@ -24,13 +24,13 @@ const Kind tasks.Kind = "nats"
 // DefaultTimeout is how long an attempt may take unless Config says otherwise.
 const DefaultTimeout = 10 * time.Second
 
-// Config sets a way up. The zero value of every field is its default.
+// Config configures a way. The zero value of every field is its default.
 type Config struct {
 	// URLs are servers of one cluster: nats://host:port, tls://, ws:// or wss://.
 	// Default: nats://127.0.0.1:4222.
 	URLs []string
-	// Options are those of the connection, such as credentials and TLS. How it is
-	// made anew and how long its writes may take is the way's affair.
+	// Options are those of the connection, such as credentials and TLS. The way itself sets how it
+	// reconnects and how long its writes may take.
 	Options []natsgo.Option
 	// Timeout is how long an attempt waits for the stream at most, 1 s to 1 h; a
 	// lease that ends sooner ends it sooner. Default: DefaultTimeout.
@@ -73,7 +73,7 @@ func New(cfg Config) (*Way, error) {
 	w.options.PingInterval, w.options.MaxPingsOut = 5*time.Second, 2
 	w.options.ReconnectWait = 500 * time.Millisecond
 	w.options.AsyncErrorCB = func(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
-		slog.Debug("NATS", "error", err) // attempts that are concerned fail with it
+		slog.Debug("NATS", "error", err) // the attempts concerned fail with it
 	}
 	for i, option := range cfg.Options {
 		if err := option(&w.options); err != nil {
@@ -112,7 +112,7 @@ func (w *Way) Deliverer(_ string, settings json.RawMessage) (tasks.Deliverer, er
 
 const subjectProblem = "must be the subject to publish on: 1 to 512 bytes, words with full stops between them, without spaces, * and >, and not of the server's own $ and _INBOX"
 
-// validSubject tells whether a subject can be published on, and is not the server's own.
+// validSubject reports whether a subject can be published on, and is not the server's own.
 func validSubject(s string) bool {
 	if !object.Name(s) || s[0] == '$' || strings.ContainsAny(s, "*>") {
 		return false
@@ -121,8 +121,7 @@ func validSubject(s string) bool {
 	return words[0] != "_INBOX" && !slices.Contains(words, "")
 }
 
-// Close ends the connection. It is for a program that needs the way no longer, once its
-// scheduler is closed: attempts fail from then on.
+// Close ends the connection. Call it once the scheduler is closed: attempts fail from then on.
 func (w *Way) Close() {
 	w.mu.Lock()
 	w.closed = true

@@ -162,8 +162,8 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// A repeated attempt is one message; a task that was asked for anew under the same id, or
-// changed, is another one.
+// A repeated attempt is one message. A task that was scheduled again under the same id, or changed,
+// is another one.
 func TestRepetition(t *testing.T) {
 	s := startServer(t)
 	w := connected(t, s)

@@ -7,17 +7,17 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// A channel carries one batch after the other, each for itself: what comes back while a
-// batch is under way is about its messages.
+// A channel carries one batch after the other: messages that are returned while a batch is under
+// way belong to it.
 type channel struct {
 	*amqp.Channel
 	link    *link
-	closing <-chan *amqp.Error // gets the reason if it is not ours
+	closing <-chan *amqp.Error // gets the reason if the other side closed it
 	reason  error              // once it was asked for
 	returns <-chan amqp.Return // messages that were routed nowhere
 }
 
-// acquire returns a channel that nobody else uses.
+// acquire returns a channel that no other batch uses.
 func (w *Way) acquire(ctx context.Context) (*channel, error) {
 	l, err := w.connection(ctx)
 	if err != nil {
@@ -39,8 +39,8 @@ func (w *Way) acquire(ctx context.Context) (*channel, error) {
 	return w.open(ctx, l)
 }
 
-// open opens a channel in a place that is taken. The broker may take its time for it,
-// longer than the caller has; then the next one gets the channel.
+// open opens a channel in a place that is taken. The broker may need longer for it than the caller
+// has; then the next batch gets the channel.
 func (w *Way) open(ctx context.Context, l *link) (*channel, error) {
 	type result struct {
 		ch  *channel
@@ -88,20 +88,20 @@ func (l *link) channel() (*channel, error) {
 	return ch, nil
 }
 
-// release gives a channel back: for the next batch, or, if it is unfit, never.
+// release makes a channel free for the next batch, or, if it is unfit, closes it.
 func (w *Way) release(ch *channel, fit bool) {
 	if fit {
 		ch.link.idle <- ch
 		<-ch.link.places
 		return
 	}
-	w.wg.Go(func() { // the broker may take its time
+	w.wg.Go(func() { // the broker may be slow
 		_ = ch.Close()
 		<-ch.link.places
 	})
 }
 
-// failure is why a message failed: if the channel is closed, what has closed it.
+// failure returns why a message failed: if the channel is closed, the reason of that.
 func (ch *channel) failure(ctx context.Context, err error) error {
 	if !ch.IsClosed() {
 		return err
@@ -119,8 +119,8 @@ func (ch *channel) failure(ctx context.Context, err error) error {
 	return ch.reason
 }
 
-// returned are the messages of the batch that were routed nowhere, by their ids, with what the
-// broker said. It returns a message before it confirms it, so all are there.
+// returned has the messages of the batch that were routed to no queue, by their ids, with the
+// broker's text. The broker returns a message before it confirms it, so all are there.
 func (ch *channel) returned() map[string]string {
 	var all map[string]string
 	for {

@@ -16,7 +16,7 @@ import (
 func TestConformance(t *testing.T) {
 	addr, conn := shared(t)
 	delivertest.Run(t, func(t *testing.T, r *delivertest.Receiver) delivertest.Rig {
-		// A case's messages are of its own: the next one uses the same ids.
+		// The messages belong to one case: the next one uses the same ids.
 		queue := strings.ReplaceAll(t.Name(), "/", ".")
 		proxy := delivertest.NewProxy(t, addr)
 		way := made(t, Config{URLs: []string{"amqp://" + proxy.Addr}, Timeout: time.Second})
@@ -41,7 +41,7 @@ func made(t *testing.T, cfg Config) *Way {
 	return w
 }
 
-// A rig delivers through a proxy, and reads past it what the queue has.
+// A rig delivers through a proxy, and reads the queue past it.
 type rig struct {
 	delivertest.Stored
 	*delivertest.Proxy
@@ -68,7 +68,7 @@ func (r *rig) Break(f delivertest.Fault) {
 	r.t.Error("the connection does not come back")
 }
 
-// read hands on what comes into the queue.
+// read hands the messages of the queue to the receiver.
 func (r *rig) read(conn *amqp.Connection) {
 	ch := declared(r.t, conn, r.queue, nil)
 	messages, err := ch.Consume(r.queue, "", true, true, false, false, nil)

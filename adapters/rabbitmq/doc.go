@@ -2,8 +2,8 @@
 // kind "rabbitmq", and a Go module of its own: a program links it by handing it to the
 // scheduler, or to cli.Main as the program in example does.
 //
-// A topic says where its tasks are published. Exchanges, queues and bindings are made by
-// whoever runs the broker:
+// A topic says where its tasks are published. The operator of the broker creates exchanges,
+// queues and bindings:
 //
 //	{"delivery": {"kind": "rabbitmq", "exchange": "shop", "routing_key": "orders.expired"}}
 //
@@ -21,7 +21,7 @@
 //	lapse-group    if the task has one
 //
 // and those of the task under their own names, which are in lower case. The ones that
-// begin with lapse- or x- are left out: the latter tell the broker what to do.
+// begin with lapse- or x- are left out: the latter are instructions to the broker.
 //
 // # What is promised
 //

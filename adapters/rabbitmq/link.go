@@ -22,8 +22,8 @@ var (
 )
 
 const (
-	// heartbeat is how often both ends show that they are there; after three that
-	// have failed to come the connection is given up.
+	// heartbeat is how often both ends show that they are alive. After three missing ones the
+	// connection is given up.
 	heartbeat = 5 * time.Second
 	// mostChannels is how many batches may be on their way at once; more wait for one
 	// another.
@@ -34,18 +34,18 @@ const (
 
 // A link is a connection, or the attempt to make one.
 type link struct {
-	done   chan struct{} // closed when the rest is set
+	done   chan struct{} // closed when the fields below are set
 	conn   *amqp.Connection
 	err    error
 	failed time.Time // when err was found
 
-	blocked atomic.Pointer[string] // why the broker takes nothing; nil if it does
+	blocked atomic.Pointer[string] // why the broker accepts nothing; nil if it does
 	places  chan struct{}          // of channels, taken
 	idle    chan *channel
 }
 
-// connection returns the connection. Whoever comes first makes it, and those who come
-// meanwhile wait for the same.
+// connection returns the connection. The first caller makes it, and callers that come meanwhile
+// wait for the same.
 func (w *Way) connection(ctx context.Context) (*link, error) {
 	l, err := w.current()
 	if err != nil {
@@ -77,8 +77,7 @@ func (w *Way) current() (*link, error) {
 	return w.link, nil
 }
 
-// ended tells that a link carries nothing any more, or could not be made, and that it is
-// time for another one.
+// ended reports whether a link is closed, or could not be made, and it is time for another one.
 func (l *link) ended(redialAfter time.Duration) bool {
 	select {
 	case <-l.done:
@@ -91,7 +90,7 @@ func (l *link) ended(redialAfter time.Duration) bool {
 	return l.conn.IsClosed()
 }
 
-// connect makes a connection to the first broker that lets it in.
+// connect makes a connection to the first broker that accepts it.
 func (w *Way) connect(l *link) {
 	defer close(l.done)
 	properties := amqp.NewConnectionProperties()
@@ -111,7 +110,7 @@ func (w *Way) connect(l *link) {
 	l.err, l.failed = errors.Join(errs...), time.Now()
 }
 
-// watch notes whether the broker takes messages, until the connection ends.
+// watch records whether the broker accepts messages, until the connection ends.
 func (l *link) watch(blocked <-chan amqp.Blocking) {
 	for b := range blocked {
 		if b.Active {
@@ -142,8 +141,8 @@ func (w *Way) dial(network, addr string) (net.Conn, error) {
 	return &punctual{conn, w.timeout}, nil
 }
 
-// A punctual connection breaks when a write takes too long: a broker that reads nothing
-// would hold up everybody for ever.
+// A punctual connection breaks when a write takes too long: a broker that reads nothing would block
+// all batches for ever.
 type punctual struct {
 	net.Conn
 	timeout time.Duration

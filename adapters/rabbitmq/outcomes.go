@@ -7,15 +7,15 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// An outcome is what has become of an attempt.
+// An outcome is the result of an attempt.
 type outcome int
 
 const (
 	confirmed   outcome = iota
 	unroutable          // routed to no queue
-	refused             // a queue or the broker said no
-	timeout             // the broker said nothing in time
-	blocked             // the broker takes no messages
+	refused             // a queue or the broker refused
+	timeout             // the broker did not answer in time
+	blocked             // the broker accepts no messages
 	unreachable         // there was no connection, or it broke
 )
 

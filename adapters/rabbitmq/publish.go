@@ -13,7 +13,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// Errors of attempts whose message the broker has not kept.
+// Errors of attempts whose message the broker has not stored.
 var (
 	// ErrUnroutable is returned when a message was routed to no queue.
 	ErrUnroutable = errors.New("it was routed to no queue")
@@ -36,8 +36,8 @@ func (p *publisher) Deliver(ctx context.Context, d *tasks.Delivery) error {
 	return p.DeliverBatch(ctx, []*tasks.Delivery{d})[0]
 }
 
-// DeliverBatch implements tasks.BatchDeliverer: everything is published before the first
-// confirmation is waited for.
+// DeliverBatch implements tasks.BatchDeliverer. It publishes everything before it waits for the
+// first confirmation.
 func (p *publisher) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []error {
 	ctx, cancel := context.WithTimeout(ctx, p.way.timeout)
 	defer cancel()
@@ -101,7 +101,7 @@ func (ch *channel) await(ctx context.Context, c *amqp.DeferredConfirmation) erro
 	return ch.failure(ctx, ErrRefused)
 }
 
-// message is an attempt's.
+// message makes the message of an attempt.
 func message(d *tasks.Delivery) amqp.Publishing {
 	h := make(amqp.Table, 5+len(d.Headers))
 	for name, value := range d.Headers {

@@ -56,8 +56,7 @@ func shared(t *testing.T) (addr string, conn *amqp.Connection) {
 func (s *server) addr() string { return fmt.Sprintf("127.0.0.1:%d", s.node) }
 
 func (s *server) make() {
-	// The program on Debian's path insists on being root or rabbitmq, and turns into the
-	// latter.
+	// The program on Debian's path insists on being root or rabbitmq, and turns into the latter.
 	for _, name := range []string{"/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server"} {
 		if s.program, _ = exec.LookPath(name); s.program != "" {
 			break

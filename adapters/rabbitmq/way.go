@@ -27,7 +27,7 @@ const DefaultTimeout = 10 * time.Second
 // redialAfter is how long after a connection that could not be made the next one is tried.
 const redialAfter = 500 * time.Millisecond
 
-// Config sets a way up. The zero value of every field is its default.
+// Config configures a way. The zero value of every field is its default.
 type Config struct {
 	// URLs are brokers of one cluster, tried in their order:
 	// amqp://user:password@host:port/vhost, or amqps://. Default: amqp://127.0.0.1:5672.
@@ -101,13 +101,12 @@ func (w *Way) Deliverer(_ string, settings json.RawMessage) (tasks.Deliverer, er
 	return p, nil
 }
 
-// short tells whether a text can be one of AMQP's short strings, and is fit to be seen.
+// short reports whether a text can be one of AMQP's short strings, and is printable.
 func short(s string) bool {
 	return len(s) <= 255 && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == utf8.RuneError })
 }
 
-// Close ends the connection. It is for a program that needs the way no longer, once its
-// scheduler is closed: attempts fail from then on.
+// Close ends the connection. Call it once the scheduler is closed: attempts fail from then on.
 func (w *Way) Close() {
 	w.mu.Lock()
 	w.closed = true

@@ -92,7 +92,7 @@ func want(t *testing.T, w *Way, counts map[outcome]int64) {
 	}
 }
 
-// queued is what a queue has, and has no longer.
+// queued removes and returns the messages of a queue.
 func queued(t *testing.T, conn *amqp.Connection, queue string) (all []amqp.Delivery) {
 	t.Helper()
 	ch, err := conn.Channel()
@@ -151,8 +151,8 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// What the broker does not keep is a failed attempt, and says why; what is beside it is
-// not concerned.
+// A message that the broker does not store is a failed attempt, and says why. The others of the
+// batch are not affected.
 func TestRefusal(t *testing.T) {
 	addr, conn := shared(t)
 	declared(t, conn, "full", amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
@@ -208,7 +208,7 @@ func TestManyBatches(t *testing.T) {
 	}
 }
 
-// A broker that says it takes nothing is believed, until it says otherwise.
+// While a broker says that it accepts nothing, nothing is sent.
 func TestBlocked(t *testing.T) {
 	addr, conn := shared(t)
 	declared(t, conn, "blocked", nil)
@@ -278,7 +278,7 @@ func TestBrokerGone(t *testing.T) {
 	w.Close()
 }
 
-// Who gives up waiting for a channel leaves it to the next one.
+// A caller that gives up waiting for a channel leaves it to the next one.
 func TestNoPatience(t *testing.T) {
 	addr, conn := shared(t)
 	declared(t, conn, "patience", nil)
@@ -300,7 +300,7 @@ func TestNoPatience(t *testing.T) {
 	}
 }
 
-// A broker that reads nothing any more breaks the connection, and holds nobody up.
+// A broker that reads nothing any more breaks the connection, and blocks no other batch.
 func TestNobodyReads(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()

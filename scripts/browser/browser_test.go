@@ -53,7 +53,7 @@ func serve(t *testing.T) (scheduler *tasks.Scheduler, url string, stop func()) {
 	return scheduler, "http://" + listener.Addr().String(), stop
 }
 
-// A tab is a page of a browser that keeps what the page complains about.
+// A tab is a page of a browser that collects the page's complaints.
 type tab struct {
 	*testing.T
 	ctx context.Context
@@ -139,7 +139,7 @@ func (p *tab) shows(element, text string) {
 	}
 }
 
-// content checks that the pages had nothing to complain about.
+// content checks that the pages had no complaints.
 func (p *tab) content() {
 	p.Helper()
 	p.mu.Lock()
@@ -156,7 +156,7 @@ func schedule(t *testing.T, s *tasks.Scheduler, topic string) {
 	}
 }
 
-// The dashboard shows what happens, without being loaded again.
+// The dashboard shows new events without a reload.
 func TestDashboard(t *testing.T) {
 	scheduler, url, _ := serve(t)
 	schedule(t, scheduler, "order.unpaid")
@@ -174,7 +174,7 @@ func TestDashboard(t *testing.T) {
 	p.content()
 }
 
-// A server that has gone is told.
+// The dashboard shows that a server has gone.
 func TestDashboardOfADeadServer(t *testing.T) {
 	_, url, stop := serve(t)
 	p := open(t)
@@ -197,7 +197,7 @@ func TestPages(t *testing.T) {
 	p.content()
 }
 
-// A page of somebody else can neither schedule nor read.
+// A page of another site can neither schedule nor read.
 func TestForeignPage(t *testing.T) {
 	scheduler, url, _ := serve(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -233,8 +233,8 @@ func TestForeignPage(t *testing.T) {
 	}
 }
 
-// A page whose host's name was made to lead to this machine after it had been loaded is of
-// the same origin, to the browser, and reads nothing all the same.
+// A page whose host's name was made to lead to this machine after it had been loaded is of the same
+// origin to the browser, and still reads nothing.
 func TestReboundName(t *testing.T) {
 	scheduler, err := tasks.Open(t.Context(), memledger.New(), tasks.Config{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {

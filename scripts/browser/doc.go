@@ -1,7 +1,6 @@
-// Package browser tries the pages of the server in a real browser: that the
-// dashboard shows what happens without being loaded again, that its content
-// security policy lets it work, that the pages of routes and problems can be read,
-// and that a page of somebody else cannot use the API.
+// Package browser tests the pages of the server in a real browser: that the dashboard shows new
+// events without a reload, that its content security policy lets it work, that the pages of routes
+// and problems can be read, and that a page of another site cannot use the API.
 //
 // Its tests have the build tag "browser"; `make browser` runs them.
 package browser

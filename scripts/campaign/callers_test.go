@@ -18,13 +18,13 @@ import (
 // topic is the only one.
 const topic = "campaign"
 
-// An order is what a caller knows of a task.
+// An order is the state of a task as its caller knows it.
 type order struct {
-	n     int    // stands in the payload
-	id    string // chosen, or answered
+	n     int    // number in the payload
+	id    string // chosen by the caller, or answered
 	group string
 	due   time.Time
-	as    []byte // how it was asked for, if that may be repeated
+	as    []byte // the request, if it may be repeated
 }
 
 func (o *order) body() []byte {
@@ -38,32 +38,31 @@ func (o *order) body() []byte {
 	return append(b, '}')
 }
 
-// A caller has tasks of its own, and asks for one thing after the other, each time at
-// another node.
+// A caller has tasks of its own. It sends one request after the other, each to another node.
 type caller struct {
 	fleet *fleet
 	load  *load
 	name  int
 	rng   *rand.Rand
-	last  int // the number of its last task, without its own name
+	last  int // the number of its last task, without the caller's name
 	own   []*order
 	group *group // that new tasks join
 	done  []*group
 }
 
-// A group is the tasks that were ever asked for under its name.
+// A group is all tasks that were ever scheduled under its name.
 type group struct {
 	name   string
 	orders []*order
 }
 
-// A choice is something that callers do, and how often of a hundred times.
+// A choice is an action of callers, and how many of a hundred calls it makes up.
 type choice struct {
 	share int
 	do    func(c *caller, ctx context.Context, r *run)
 }
 
-// everything is what callers do in a campaign.
+// everything is the mix of calls of a campaign.
 var everything = []choice{
 	{14, (*caller).create},
 	{6, (*caller).put},
@@ -78,7 +77,7 @@ var everything = []choice{
 	{4, (*caller).cancelGroup},
 }
 
-// job is what callers do in the main job: tasks in batches, until each is accepted.
+// job is the mix of calls of the main job: tasks in batches, until each is accepted.
 var job = []choice{{100, func(c *caller, ctx context.Context, r *run) { c.jobBatch(ctx, r, c.load.batch) }}}
 
 func (c *caller) work(ctx context.Context) {
@@ -102,8 +101,8 @@ func (c *caller) work(ctx context.Context) {
 	}
 }
 
-// pick returns the latest run of a node, at best not of the one named; also of one that is
-// cut off or stands still. It returns nil once ctx is over.
+// pick returns the latest run of a node, preferably not of the one named; also of one that is cut
+// off or stopped. It returns nil once ctx is over.
 func (f *fleet) pick(ctx context.Context, rng *rand.Rand, not *node) *run {
 	for ctx.Err() == nil {
 		n := f.nodes[rng.IntN(len(f.nodes))]
@@ -142,14 +141,14 @@ func (c *caller) next() *order {
 	return o
 }
 
-// soon is at once, while a fault lasts, or after it.
+// soon is a deadline that is past at once, falls into a fault, or follows it.
 func (c *caller) soon() time.Time {
 	ahead := int64(c.load.ahead)
 	return time.Now().Add(time.Duration(c.rng.Int64N(ahead) - ahead/20)).Truncate(time.Millisecond)
 }
 
-// create schedules one task. What was not answered for good is repeated at another node if
-// it has an id, be it that the problem tells it, as a careful client does.
+// create schedules one task. Without a definite answer it repeats the request at another node if
+// the task has an id, also one from the problem, as a careful client does.
 func (c *caller) create(ctx context.Context, r *run) {
 	o := c.next()
 	for range 4 {
@@ -178,7 +177,7 @@ func (c *caller) create(ctx context.Context, r *run) {
 	}
 }
 
-// created notes the answer to a creation.
+// created records the answer to a creation.
 func (c *caller) created(o *order, a answer, id string, spooled, anew bool) {
 	if a.outcome != crash.Done {
 		id = ""
@@ -241,8 +240,8 @@ func (c *caller) batch(r *run, size int) {
 	c.batched(orders, c.fleet.ask(r, http.MethodPost, "/v1/tasks/batch", batchOf(orders)))
 }
 
-// jobBatch schedules a batch, and what is not accepted of it again, until all of it is. Only
-// what has an id may be repeated, so all tasks have one.
+// jobBatch schedules a batch, and repeats the tasks that are not accepted, until all are. Only a
+// task with an id may be repeated, so all tasks have one.
 func (c *caller) jobBatch(ctx context.Context, r *run, size int) {
 	orders := make([]*order, size)
 	for i := range orders {
@@ -263,7 +262,7 @@ func batchOf(orders []*order) []byte {
 	return append(body, ']')
 }
 
-// batched notes the answer to a batch, and returns the tasks that may be asked for again.
+// batched records the answer to a batch, and returns the tasks that may be repeated.
 func (c *caller) batched(orders []*order, a answer) (again []*order) {
 	each := make([]answer, len(orders))
 	for i := range each {
@@ -317,10 +316,10 @@ func (c *caller) keep(o *order) {
 		c.own = append(c.own, o)
 		return
 	}
-	c.own = append(append(c.own[:0], c.own[50:]...), o) // the oldest are over, for the most part
+	c.own = append(append(c.own[:0], c.own[50:]...), o) // most of the oldest ones are over
 }
 
-// any is an accepted task: a recent one half of the time, and rather one that is not due.
+// any is an accepted task: a recent one half of the time, and preferably one that is not due.
 func (c *caller) any() *order {
 	if len(c.own) == 0 {
 		return nil

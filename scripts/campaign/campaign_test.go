@@ -19,7 +19,7 @@ import (
 	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// binary is what is under test.
+// binary is the program under test.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// options are what the environment sets. What it leaves out is enough for `make fault`.
+// options are set by the environment. The defaults are enough for `make fault`.
 type options struct {
 	seeds         []uint64
 	nodes, tasks  int
@@ -59,7 +59,7 @@ type options struct {
 	dir           string
 }
 
-// sentinel tells whether a seed has a Redis behind a sentinel.
+// sentinel reports whether a seed has a Redis behind a sentinel.
 func (o *options) sentinel(seed uint64) bool { return o.sentinels && seed%4 == 3 }
 
 func fromEnvironment(t *testing.T) options {
@@ -157,7 +157,7 @@ func troubles(text string) (list []crash.Trouble, sentinels bool, err error) {
 	return list, sentinels, nil
 }
 
-// TestCampaign runs each seed, and judges it. `make campaign` tells how it is set.
+// TestCampaign runs each seed, and judges it. `make campaign` lists its settings.
 func TestCampaign(t *testing.T) {
 	o := fromEnvironment(t)
 	t.Logf("what is noted is kept in %s", o.dir)
@@ -175,8 +175,8 @@ type load struct {
 	choices  []choice
 	batch    int           // mean size of one
 	ahead    time.Duration // the latest deadline, from now
-	made     atomic.Int64  // tasks that were asked for
-	accepted atomic.Int64  // and accepted
+	made     atomic.Int64  // tasks that were requested
+	accepted atomic.Int64  // tasks that were accepted
 }
 
 func campaign(t *testing.T, o options, seed uint64) {
@@ -210,7 +210,7 @@ func campaign(t *testing.T, o options, seed uint64) {
 	f.report(o, seed, len(plan), injecting, left)
 }
 
-// plan is what the plan of a seed is made from.
+// plan returns the settings of a seed's plan.
 func (o *options) plan(seed uint64) Settings {
 	s := Settings{Nodes: o.nodes, Duration: o.duration, FailoverAfter: o.failoverAfter}
 	for _, trouble := range o.faults {

@@ -25,8 +25,8 @@ func (c *caller) move(_ context.Context, r *run) {
 	c.fleet.history.Change(o.n, crash.Change{Span: a.Span, Kind: crash.Move, Outcome: a.outcome, Due: o.due})
 }
 
-// replace puts a task with another deadline in the place of one, which comes to life again
-// by that if it is finished.
+// replace puts a task with another deadline in the place of one. A finished task exists again after
+// it.
 func (c *caller) replace(_ context.Context, r *run) {
 	o := c.any()
 	if o == nil {
@@ -55,7 +55,7 @@ func (c *caller) fire(_ context.Context, r *run) {
 	c.fleet.history.Change(o.n, change)
 }
 
-// cancel gives the task up, whatever the answer. Some are looked at afterwards.
+// cancel treats the task as over, whatever the answer. Some are read afterwards.
 func (c *caller) cancel(ctx context.Context, r *run) {
 	o := c.any()
 	if o == nil {
@@ -71,7 +71,7 @@ func (c *caller) cancel(ctx context.Context, r *run) {
 	}
 }
 
-// forget leaves a task alone from now on.
+// forget removes a task from the caller's list.
 func (c *caller) forget(o *order) {
 	c.own = slices.DeleteFunc(c.own, func(other *order) bool { return other == o })
 }
@@ -114,7 +114,7 @@ func (c *caller) list(_ context.Context, r *run) {
 	}
 }
 
-// cancelGroup calls a whole group off, to which nobody adds any more.
+// cancelGroup cancels a whole group, to which no caller adds any more.
 func (c *caller) cancelGroup(_ context.Context, r *run) {
 	if len(c.done) == 0 {
 		return

@@ -34,8 +34,8 @@ func (f *fleet) runRounds(rounds []Round) {
 	}
 }
 
-// inject begins a mishap, and returns what ends it once its length is over: the node is
-// ready again, and Redis is there.
+// inject begins a fault, and returns the function that ends it: after it the node is ready again,
+// and Redis is there.
 func (f *fleet) inject(m PlannedFault) (end func()) {
 	if m.Node >= 0 {
 		return f.injectAtNode(f.nodes[m.Node], m)
@@ -57,13 +57,13 @@ func (f *fleet) inject(m PlannedFault) (end func()) {
 	panic("nothing that befalls Redis: " + m.Trouble)
 }
 
-// loss has Redis forget what it confirms from now on. It begins when all nodes are ready,
-// and is over when they have had time to notice.
+// loss makes Redis lose the writes that it confirms from now on. It begins when all nodes are
+// ready, and is over when they have had time to notice.
 func (f *fleet) loss(m PlannedFault) (end func()) {
 	for _, n := range f.nodes {
 		n.waitUp()
 	}
-	f.rest(Notice(f.failoverAfter) / 2) // what befell them before is over for them, too
+	f.rest(Notice(f.failoverAfter) / 2) // the faults before it are over for all nodes, too
 	since := time.Now()
 	lost := f.redis.lose()
 	return func() {
@@ -87,7 +87,7 @@ func (f *fleet) roll() {
 	}
 }
 
-// restarts is what a restart in order is called.
+// restarts is the name of an orderly restart.
 func (f *fleet) restarts() crash.Trouble {
 	if f.handsOver {
 		return crash.HandedOver
@@ -136,7 +136,7 @@ func (f *fleet) injectAtNode(n *node, m PlannedFault) (end func()) {
 	}
 }
 
-// breakProxy does to one proxy what befalls the way to Redis.
+// breakProxy does a fault of the way to Redis to one proxy.
 func breakProxy(p *redistest.Proxy, m PlannedFault) (heal func()) {
 	switch m.Trouble {
 	case crash.CutOff:
@@ -158,7 +158,7 @@ func breakProxy(p *redistest.Proxy, m PlannedFault) (heal func()) {
 	panic("nothing that befalls a way to Redis: " + m.Trouble)
 }
 
-// drain asks another node to have this one hand over what it has, and end.
+// drain asks another node to drain this one.
 func (f *fleet) drain(n *node) {
 	r := n.latest()
 	r.expect()

@@ -13,12 +13,12 @@ import (
 	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// deliverWithin is how long, after the last fault and the last deadline, everything may take
-// to be delivered and acknowledged.
+// deliverWithin is the time, after the last fault and the last deadline, in which all tasks must be
+// delivered and acknowledged.
 const deliverWithin = 90 * time.Second
 
-// finish waits until nothing is owed and no node lists a task, kills all nodes at once, and
-// looks whether anything comes back. It returns what is left in vain, by node.
+// finish waits until nothing is owed and no node lists a task, kills all nodes at once, and checks
+// that no task comes back. It returns what is left after the wait, by node.
 func (f *fleet) finish(ahead time.Duration) (left string) {
 	f.note("finish")
 	f.allUp()
@@ -53,14 +53,14 @@ func (f *fleet) allUp() {
 	}
 }
 
-// drained waits until nothing is owed any more and every node says of all nodes that no task
-// is left. It requeues what is dead. It returns what is left when the time is over.
+// drained waits until nothing is owed any more and every node reports for all nodes that no task is
+// left. It requeues the dead. It returns what is left when the time is over.
 func (f *fleet) drained(limit time.Duration) (left string) {
 	empty := 0
 	if rig.Within(20*time.Millisecond, limit, func() bool {
 		left = f.whatIsLeft()
 		if left == "" {
-			empty++ // twice, as what is requeued may hide in between
+			empty++ // twice, since a requeued task may be missed in between
 		} else {
 			empty = 0
 			f.rest(300 * time.Millisecond)
@@ -93,7 +93,7 @@ func (f *fleet) whatIsLeft() (left string) {
 	return left
 }
 
-// reportOwed tells what each node says of tasks that are owed.
+// reportOwed writes what each node answers about tasks that are owed.
 func (f *fleet) reportOwed(file *os.File) {
 	owed := f.history.Owes()
 	fmt.Fprintf(file, "\n%d tasks are owed\n", len(owed))

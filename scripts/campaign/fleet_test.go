@@ -21,7 +21,7 @@ import (
 	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// A fleet is the nodes of one seed, and what is noted of them.
+// A fleet is the nodes of one seed, and their history.
 type fleet struct {
 	t             *testing.T
 	dir           string // of logs
@@ -33,7 +33,7 @@ type fleet struct {
 	deliver       bool // on_outage
 
 	watching sync.WaitGroup // one for each process
-	closing  chan struct{}  // closed when all is to end
+	closing  chan struct{}  // closed when all goroutines are to end
 	calls    atomic.Int64
 	busy     atomic.Int64 // of them, answered 503
 	silent   atomic.Int64 // of them, not answered
@@ -45,10 +45,10 @@ type fleet struct {
 	wrongs []wrong
 }
 
-// A wrong is something that no task shows.
+// A wrong is a fault that belongs to no task.
 type wrong struct{ kind, text string }
 
-// wrong notes it.
+// wrong records a fault.
 func (f *fleet) wrong(kind, format string, args ...any) {
 	w := wrong{kind, fmt.Sprintf(format, args...)}
 	f.mu.Lock()
@@ -153,7 +153,7 @@ func (f *fleet) close() {
 	_ = f.file.Close()
 }
 
-// An answer is what a node said to a request.
+// An answer is the answer of a node to a request.
 type answer struct {
 	crash.Span
 	outcome crash.Outcome
@@ -161,10 +161,10 @@ type answer struct {
 	body    []byte
 }
 
-// again tells whether the request may be repeated: no answer, or 503.
+// again reports whether the request may be repeated: no answer, or 503.
 func (a answer) again() bool { return a.status == 0 || a.status == http.StatusServiceUnavailable }
 
-// ask sends a request, notes the answer, and checks that it is one that a node may give.
+// ask sends a request, records the answer, and checks that it is one that a node may give.
 func (f *fleet) ask(r *run, method, path string, body []byte) answer {
 	f.calls.Add(1)
 	a := answer{Span: crash.Span{Node: r.node.name, Run: r.n, Start: time.Now()}, outcome: crash.Unknown}

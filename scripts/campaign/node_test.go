@@ -27,7 +27,7 @@ type node struct {
 	fleet   *fleet
 	proxies []*redistest.Proxy // between it and Redis
 	args    []string
-	log     *os.File // what all runs write
+	log     *os.File // output of all runs
 
 	life sync.Mutex // held from the end of a run until the next one is ready
 
@@ -45,10 +45,10 @@ type run struct {
 	exited chan struct{}
 
 	mu       sync.Mutex // guards expected
-	expected bool       // its end was asked for
+	expected bool       // its end was requested
 }
 
-// Bounds of waiting, for a machine that is busy otherwise.
+// Bounds of waits, for a busy machine.
 const (
 	startWithin = 60 * time.Second
 	stopWithin  = 60 * time.Second
@@ -69,7 +69,7 @@ func (n *node) latest() *run {
 
 var servesOn = regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
 
-// start starts the process, and reports whether it says where it serves. The caller has life.
+// start starts the process, and reports whether it has printed its address. The caller has life.
 func (n *node) start() bool {
 	r := &run{node: n, n: 1, exited: make(chan struct{})}
 	if before := n.latest(); before != nil {
@@ -128,11 +128,11 @@ func (r *run) over() bool {
 	}
 }
 
-// signal fails only if the process is gone, which is what a signal is for.
+// signal ignores the error of a process that has ended, as the signal was to end it.
 func (r *run) signal(sig os.Signal) { _ = r.cmd.Process.Signal(sig) }
 
-// ready waits until the node answers that it has read its tasks. It reports false, and
-// notes it, if that takes too long, or the process ends.
+// ready waits until the node answers that it has read its tasks. It records a fault and returns
+// false if that takes too long, or the process ends.
 func (n *node) ready() bool {
 	r := n.latest()
 	client := &http.Client{Timeout: 2 * time.Second}
@@ -165,7 +165,7 @@ func (n *node) bringUp() {
 			return
 		}
 		if r := n.latest(); !r.over() {
-			return // it goes on, and is told of
+			return // it goes on, and the fault is recorded
 		}
 	}
 	n.fleet.wrong("not started", "%s does not come up", n.name)
@@ -179,7 +179,7 @@ func (n *node) end(sig os.Signal) {
 	n.gone(r)
 }
 
-// gone waits for the end of a run, and puts an end to it if that takes too long.
+// gone waits for the end of a run, and kills it if that takes too long.
 func (n *node) gone(r *run) {
 	select {
 	case <-r.exited:
@@ -190,7 +190,7 @@ func (n *node) gone(r *run) {
 	}
 }
 
-// ended is called once a process has ended. If nobody asked for that, it is a fault of the
+// ended is called once a process has ended. If the campaign did not end it, that is a fault of the
 // server, and the node is started again, as a service manager does.
 func (f *fleet) ended(r *run) {
 	if r.wasExpected() || f.stopping() {

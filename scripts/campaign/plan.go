@@ -10,7 +10,7 @@ import (
 	"github.com/lapsehq/lapse/scripts/crash"
 )
 
-// Faults are all kinds of fault by the names under which a campaign is told to use them.
+// Faults are all kinds of fault by the names that select them for a campaign.
 var Faults = map[string]crash.Trouble{
 	"kill":     crash.Killed,
 	"stop":     crash.Stopped,
@@ -31,7 +31,7 @@ var Faults = map[string]crash.Trouble{
 // Rolled is a restart of all nodes, one after the other.
 const Rolled crash.Trouble = "rolled"
 
-// weights say how often a fault is chosen. What is not named has 1.
+// weights say how often a fault is chosen. A kind that is not named has 1.
 var weights = map[crash.Trouble]int{
 	crash.Killed: 3, crash.Stopped: 3, crash.CutOff: 4, crash.Rewound: 5, crash.FailedOver: 5, crash.Down: 2, crash.Hung: 2,
 }
@@ -40,8 +40,8 @@ var weights = map[crash.Trouble]int{
 type PlannedFault struct {
 	Trouble crash.Trouble
 	Node    int           // -1: Redis
-	Length  time.Duration // until it ends; of a loss, what is lost
-	Reset   bool          // connections break, instead of standing still
+	Length  time.Duration // until it ends; of a loss, the time of lost writes
+	Reset   bool          // connections break, instead of hanging
 }
 
 func (m PlannedFault) String() string {
@@ -55,8 +55,8 @@ func (m PlannedFault) String() string {
 // Name is the name of a node.
 func Name(n int) string { return string(rune('a' + n)) }
 
-// A Round is what happens at the same time, and the rest before it. The second of two
-// begins when half of the first one is over.
+// A Round is the faults of the same time, and the rest before it. The second of two begins when
+// half of the first one is over.
 type Round struct {
 	Rest   time.Duration
 	Faults []PlannedFault
@@ -70,7 +70,7 @@ func (r Round) String() string {
 	return fmt.Sprintf("after %s: %s", r.Rest.Round(time.Millisecond), strings.Join(parts, ", "))
 }
 
-// Settings are what a plan is made from, besides the seed.
+// Settings are the input of a plan besides the seed.
 type Settings struct {
 	Nodes         int
 	Duration      time.Duration
@@ -131,20 +131,20 @@ func (r Round) length(s Settings) time.Duration {
 	return r.Rest + most + time.Second
 }
 
-// Loses tells whether Redis loses by a fault what it has confirmed.
+// Loses reports whether Redis loses confirmed writes by a fault.
 func Loses(t crash.Trouble) bool { return t == crash.Rewound || t == crash.FailedOver }
 
-// Notice is for how long nothing befalls a node after Redis has lost writes, so that it has
-// noticed and written them anew.
+// Notice is for how long no node has a fault after Redis has lost writes, so that the nodes have
+// noticed and written them again.
 func Notice(failoverAfter time.Duration) time.Duration { return failoverAfter + 2*time.Second }
 
-// ofRedis tells whether a fault befalls Redis.
+// ofRedis reports whether a fault is one of Redis.
 func ofRedis(t crash.Trouble) bool {
 	return Loses(t) || t == crash.Down || t == crash.Hung
 }
 
-// beside tells which faults of a node may begin while another one lasts. Nothing may beside a
-// loss, see Notice, nor beside what waits for the other nodes.
+// beside returns a function that reports whether a fault of a node may begin while t lasts. None
+// may beside a loss, see Notice, nor beside a fault that waits for the other nodes.
 func beside(t crash.Trouble) func(crash.Trouble) bool {
 	if Loses(t) || t == Rolled || t == crash.Drained {
 		return func(crash.Trouble) bool { return false }
@@ -162,8 +162,8 @@ func pick(rng *rand.Rand, bag []crash.Trouble, may func(crash.Trouble) bool) cra
 	return bag[rng.IntN(len(bag))]
 }
 
-// planFault chooses who is concerned, and for how long. Half of those in which a process lives
-// on are over before others may adopt what it has.
+// planFault chooses the node, and the length. Half of the faults that a process survives are over
+// before other nodes may adopt its shards.
 func planFault(rng *rand.Rand, s Settings, t crash.Trouble) PlannedFault {
 	m := PlannedFault{Trouble: t, Node: -1, Reset: rng.IntN(2) == 0}
 	if !ofRedis(t) && t != Rolled {

@@ -18,7 +18,7 @@ func settings() Settings {
 	return s
 }
 
-// TestPlanFollowsFromTheSeed: the same seed gives the same plan, another one another, and
+// TestPlanFollowsFromTheSeed: the same seed gives the same plan, another seed another one, and
 // every kind of fault occurs.
 func TestPlanFollowsFromTheSeed(t *testing.T) {
 	one, same, other := Plan(7, settings()), Plan(7, settings()), Plan(8, settings())
@@ -41,8 +41,8 @@ func TestPlanFollowsFromTheSeed(t *testing.T) {
 	}
 }
 
-// TestPlanKeepsLossesApart: nothing befalls a node while the others have yet to notice that
-// Redis has lost writes, and never all of the nodes at once.
+// TestPlanKeepsLossesApart: no node has a fault while the others have yet to notice that Redis has
+// lost writes, and never all of the nodes at once.
 func TestPlanKeepsLossesApart(t *testing.T) {
 	for seed := range uint64(50) {
 		for _, r := range Plan(seed, settings()) {

@@ -16,16 +16,16 @@ import (
 	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// A receiver pulls tasks from a node, or from another one while that is away, and settles
-// them at any.
+// A receiver pulls tasks from a node, or from another one while that is away, and settles them at
+// any node.
 type receiver struct {
 	fleet *fleet
 	home  *node
 	rng   *rand.Rand
-	job   bool // acknowledges all that it gets
+	job   bool // it acknowledges all tasks
 }
 
-// lease is how long a taker may hold a task.
+// lease is how long a receiver may hold a task.
 const lease = 3 * time.Second
 
 // A pulled task, in the answer to a reserve call.
@@ -85,14 +85,15 @@ func (w *receiver) work(ctx context.Context) {
 					w.fleet.settle(ctx, rng, "ack", list)
 				}
 				if verb == "ack" && rng.IntN(20) == 0 {
-					w.fleet.settle(ctx, rng, "ack", list) // once more: it is answered as the first time
+					// A repeated ack is answered as the first one.
+					w.fleet.settle(ctx, rng, "ack", list)
 				}
 			})
 		}
 	}
 }
 
-// verdict is what becomes of a delivery; "" if it is forgotten, and its lease runs out.
+// verdict is how a delivery is settled; "" if it is forgotten, and its lease runs out.
 func (w *receiver) verdict() string {
 	dice := w.rng.IntN(100)
 	switch {
@@ -110,8 +111,8 @@ func (w *receiver) verdict() string {
 
 var verbs = map[string]crash.Verb{"ack": crash.Ack, "release": crash.Release, "extend": crash.Extend, "bury": crash.Bury}
 
-// settle settles deliveries at any node. What was not answered for good is sent again, to
-// another one, a few times.
+// settle settles deliveries at any node. It sends those without a definite answer again, to another
+// node, a few times.
 func (f *fleet) settle(ctx context.Context, rng *rand.Rand, verb string, list []held) {
 	r := f.pick(ctx, rng, nil)
 	for range 6 {
@@ -162,8 +163,8 @@ func (f *fleet) settle(ctx context.Context, rng *rand.Rand, verb string, list []
 	}
 }
 
-// requeueDead has dead tasks come back, at most limit of them, and returns how many are
-// listed. It returns -1 if the list is refused.
+// requeueDead requeues at most limit dead tasks, and returns how many are listed. It returns -1 if
+// the list is refused.
 func (f *fleet) requeueDead(r *run, limit int) int {
 	a := f.ask(r, http.MethodGet, fmt.Sprintf("/v1/topics/%s/dead?limit=%d", topic, limit), nil)
 	if a.outcome != crash.Done {
@@ -201,7 +202,7 @@ func (f *fleet) requeueDead(r *run, limit int) int {
 	return len(list.Tasks)
 }
 
-// requeue does so again and again.
+// requeue repeats requeueDead until ctx ends.
 func (f *fleet) requeue(ctx context.Context, rng *rand.Rand) {
 	tick := time.NewTicker(700 * time.Millisecond)
 	defer tick.Stop()

@@ -13,10 +13,10 @@ import (
 
 // A store is the Redis of a fleet.
 type store interface {
-	// entry is a way to it for one node, by proxies of its own.
+	// entry returns the URL for one node, through proxies of its own.
 	entry() (url string, proxies []*redistest.Proxy)
-	// lose has it forget what it confirms from now on: lost is called when that is to end,
-	// and returns once a server is there again.
+	// lose makes it lose the writes that it confirms from now on. The function that it returns ends
+	// that, once a server is there again.
 	lose() (lost func())
 	kill()
 	start()
@@ -24,8 +24,8 @@ type store interface {
 	resume()
 }
 
-// single is one server, with a file that grows with each write. Nothing of that is lost when
-// the process is killed: the kernel has it.
+// single is one server, with a file that grows with each write. Killing the process loses nothing
+// of the file: the kernel has it.
 type single struct {
 	t *testing.T
 	*redistest.Server
@@ -40,7 +40,7 @@ func (s single) entry() (string, []*redistest.Proxy) {
 	return p.URL(), []*redistest.Proxy{p}
 }
 
-// lose notes the length of the file, and cuts off what was written since.
+// lose remembers the length of the file, and later cuts off what was written since.
 func (s single) lose() func() {
 	files, err := filepath.Glob(filepath.Join(s.Dir, "appendonlydir", "*.incr.aof"))
 	if err != nil || len(files) != 1 {
@@ -73,7 +73,7 @@ func newGuarded(t *testing.T) store { return guarded{redistest.StartSentinel(t)}
 
 func (g guarded) entry() (string, []*redistest.Proxy) { return g.Behind() }
 
-// lose keeps the replica from learning of what is written, and has it take over then.
+// lose cuts the replica off from new writes, and then makes it take over.
 func (g guarded) lose() func() {
 	g.ShutReplicaOut()
 	return func() { g.FailOver(); g.Rejoin() }

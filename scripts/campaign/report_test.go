@@ -15,13 +15,13 @@ import (
 	"github.com/lapsehq/lapse/scripts/crash"
 )
 
-// bench is what judges.
+// bench returns the judge.
 func (f *fleet) bench() crash.Bench {
 	return crash.Bench{Deliver: f.deliver, Patience: 2*f.failoverAfter + 2*time.Second, FailoverAfter: f.failoverAfter}
 }
 
-// report judges, and tells a reader what happened. All that is noted stays in the directory
-// of the seed; what is not needed is taken away if all was well.
+// report judges, and writes the result for people. All records stay in the directory of the seed;
+// after a run without faults those that are not needed are removed.
 func (f *fleet) report(o options, seed uint64, rounds int, took time.Duration, left string) {
 	v := f.bench().Judge(f.history)
 	f.panics()
@@ -92,7 +92,7 @@ func firstOfEach(all []wrong) (some []wrong) {
 	return some
 }
 
-// count says how many faults there were of each kind.
+// count returns how many faults there were of each kind.
 func count(all []crash.Fault) string {
 	n := map[crash.Trouble]int{}
 	for _, f := range all {
@@ -105,7 +105,7 @@ func count(all []crash.Fault) string {
 	return strings.Join(parts, ", ")
 }
 
-// panics looks for panics in what the nodes have written.
+// panics looks for panics in the output of the nodes.
 func (f *fleet) panics() {
 	for _, n := range f.nodes {
 		file, err := os.Open(n.log.Name())

@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// beanstalk is one connection to beanstalkd, see its doc/protocol.txt. Commands are
-// gathered and sent together, as many as the caller likes; the answers come in the
-// same order.
+// beanstalk is one connection to beanstalkd, see its doc/protocol.txt. The caller may collect any
+// number of commands and send them together; the answers come in the same order.
 type beanstalk struct {
 	conn net.Conn
 	r    *bufio.Reader
@@ -45,7 +44,7 @@ func (c *beanstalk) sendReserve(seconds int) {
 
 func (c *beanstalk) sendDelete(id string) { fmt.Fprintf(c.w, "delete %s\r\n", id) }
 
-// flush sends what has gathered.
+// flush sends the collected commands.
 func (c *beanstalk) flush() error { return c.w.Flush() }
 
 // readInserted reads the answer to a put.
@@ -112,7 +111,7 @@ func (c *beanstalk) line() (string, error) {
 	return strings.TrimRight(line, "\r\n"), err
 }
 
-// body reads so many bytes and the line's end behind them.
+// body reads so many bytes and the end of the line after them.
 func (c *beanstalk) body(length string) ([]byte, error) {
 	n, err := strconv.Atoi(length)
 	if err != nil || n < 0 || n > 1<<20 {

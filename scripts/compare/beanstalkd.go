@@ -23,7 +23,7 @@ type beanstalkd struct {
 	instant bool
 	last    atomic.Int64 // the latest deadline, ns
 
-	conns   chan *beanstalk // of those who schedule
+	conns   chan *beanstalk // of the scheduling callers
 	all     []*beanstalk
 	group   sync.WaitGroup
 	closing atomic.Bool

@@ -166,7 +166,7 @@ func (s *inRedis) Standing(context.Context) (bench.Standing, error) {
 	return bench.Standing{Left: int(s.scheduled.Load() - s.received.Load()), Explained: int(t.Counts.Failed)}, err
 }
 
-// Close throws the Redis away with all that it holds.
+// Close deletes the Redis with all its data.
 func (s *inRedis) Close() error {
 	if s.closing.Swap(true) {
 		return nil

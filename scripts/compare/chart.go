@@ -91,8 +91,7 @@ func (c *comparison) latenesses() (all []bar) {
 	return all
 }
 
-// under returns the bars of those that were measured, with a heading unless there
-// are none.
+// under returns the bars of the entrants that were measured, with a heading unless there are none.
 func under(title string, outcomes []outcome, of func(*outcome) (bar, bool)) []bar {
 	all := []bar{{heading: true, name: title}}
 	for i := range outcomes {

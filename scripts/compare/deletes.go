@@ -20,8 +20,8 @@ const (
 	recordBytes   = 250 // of a task with a payload of 200
 )
 
-// bareDeletes measures how fast Lapse's Redis ledger deletes records when it has
-// nothing else to do: whole batches, prepared before, over all shards.
+// bareDeletes measures how fast Lapse's Redis ledger deletes records when it has no other work:
+// whole batches, prepared before, over all shards.
 func bareDeletes(ctx context.Context, url string, n int) (r bench.Result, err error) {
 	opts := redisledger.Options{URL: url, Node: "deletes", Prefix: "compare-deletes:", Log: slog.New(slog.DiscardHandler)}
 	l, err := redisledger.Open(opts)

@@ -12,10 +12,9 @@ import (
 	"github.com/lapsehq/lapse/cli/bench"
 )
 
-// expiry schedules a task as a key of Redis that expires, and receives the event.
-// An event carries the key's name only, goes to whoever listens at that moment, and
-// is not acknowledged: a receiver that is away or dies loses it. Nothing of that is
-// counted against it here.
+// expiry schedules a task as a key of Redis that expires, and receives the event. An event carries
+// the key's name only, goes to the subscribers of that moment, and is not acknowledged: a receiver
+// that is away or dies loses it. The comparison does not count that against it.
 type expiry struct {
 	server    *server
 	client    *redis.Client

@@ -38,8 +38,8 @@ func openLapse(ctx context.Context, binary string, onRedis bool) (bench.System, 
 	return &lapseServer{system, s, redis}, nil
 }
 
-// Close throws the server away with all that it holds, which is faster than to
-// cancel task by task. It may be called more than once.
+// Close deletes the server with all its data, which is faster than to cancel task by task. It may
+// be called more than once.
 func (l *lapseServer) Close() error {
 	if l.server == nil {
 		return nil
@@ -47,6 +47,6 @@ func (l *lapseServer) Close() error {
 	l.server.stop()
 	l.redis.stop()
 	l.server = nil
-	_ = l.System.Close() // ends the receivers; nobody answers any more
+	_ = l.System.Close() // this ends the receivers; the server does not answer any more
 	return nil
 }

@@ -73,7 +73,7 @@ func run(ctx context.Context) error {
 	return errors.Join(c.save(*out), c.broken())
 }
 
-// command is how to do the same again.
+// command is the command line that repeats the run.
 func command(rounds, tasks int, duration time.Duration, only string, z sizes) string {
 	text := "make bench-compare COMPARE_FLAGS=\"" + fmt.Sprintf("-rounds %d -tasks %d -duration %v", rounds, tasks, duration)
 	if only != "" {
@@ -128,8 +128,7 @@ func (c *comparison) save(dir string) error {
 	return nil
 }
 
-// broken is an error if Lapse failed, or broke a promise. What peers do is on the
-// page.
+// broken is an error if Lapse failed, or broke a promise. Failures of peers are on the page.
 func (c *comparison) broken() error {
 	var all []error
 	for i := range c.rankings {

@@ -20,7 +20,7 @@ type entrant struct {
 	run   func(ctx context.Context, l bench.Load) (bench.Result, error)
 }
 
-// A row is one workload and those who take part in it.
+// A row is one workload and its entrants.
 type row struct {
 	key      string
 	title    string

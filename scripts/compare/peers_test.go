@@ -11,8 +11,8 @@ import (
 	"github.com/lapsehq/lapse/tasks/stream"
 )
 
-// Every peer delivers everything, once and not early, as far as the workloads of a
-// few tasks can tell: what is measured is not a mistake made here.
+// Every peer delivers every task, once and not early, as far as workloads of a few tasks can show:
+// the measured figures are not a mistake of this program.
 func TestPeers(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var redis *server
@@ -41,11 +41,13 @@ func TestPeers(t *testing.T) {
 			}
 			l := bench.Load{Tasks: 300, Callers: 4, Batch: 100, Payload: 100, Rate: 1000, Duration: 300 * time.Millisecond, Patience: 10 * time.Second}
 			if peer.name == "beanstalkd, instant" {
-				l.Rest = 2 * time.Second // as in the matrix: who reserves already must not meet a job of the next instant
+				// As in the matrix: a reserve that is waiting must not get a job of the next
+				// instant.
+				l.Rest = 2 * time.Second
 			}
 			for name, workload := range map[string]workload{"burst": bench.Burst, "steady": bench.Steady, "single": bench.Single} {
 				if name == "single" && (peer.name == "timers" || peer.name == "expiry") {
-					continue // nobody asks them to hold what is far ahead
+					continue // peers do not have to hold tasks that are far ahead
 				}
 				if name == "steady" && peer.name == "beanstalkd, instant" {
 					continue

@@ -10,7 +10,7 @@ import (
 	"github.com/lapsehq/lapse/cli/bench"
 )
 
-// An outcome is what an entrant reached in a row.
+// An outcome is the result of an entrant in a row.
 type outcome struct {
 	name    string
 	lapse   bool
@@ -25,9 +25,8 @@ type ranking struct {
 	outcomes []outcome
 }
 
-// run lets all entrants run, round by round, and back and forth: who comes first
-// in one round comes last in the next one. An entrant that fails is left out from
-// then on.
+// run lets all entrants run, round by round, in alternating order: the first one of a round is the
+// last one of the next. An entrant that fails is left out from then on.
 func (r row) run(ctx context.Context, rounds int, progress io.Writer) ranking {
 	all := make([]outcome, len(r.entrants))
 	order := make([]int, len(r.entrants))

@@ -20,8 +20,8 @@ import (
 
 const topic = "crash"
 
-// A client schedules, moves and cancels tasks of its own, one request after
-// the other, and notes every answer.
+// A client schedules, moves and cancels tasks of its own, one request after the other, and records
+// every answer.
 type client struct {
 	t       *testing.T
 	name    int
@@ -178,8 +178,8 @@ func (c *client) move(r *run) Outcome {
 	return got
 }
 
-// cancel gives the task up, whatever the answer: nothing is changed any more
-// after a cancellation.
+// cancel treats the task as over, whatever the answer: the client changes nothing after a
+// cancellation.
 func (c *client) cancel(r *run) Outcome {
 	i := c.rng.IntN(len(c.own))
 	o := c.own[i]

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestDiskFull schedules on a small file system until the server refuses. It
-// must refuse with 503 and keep what it has accepted, deliver it, take its
-// acknowledgements, and survive a crash in that state.
+// TestDiskFull schedules on a small file system until the server refuses. It must refuse with 503
+// and keep what it has accepted, deliver it, accept its acknowledgements, and survive a crash in
+// that state.
 func TestDiskFull(t *testing.T) {
 	s := newServer(t)
 	dir := t.TempDir()

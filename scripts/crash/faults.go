@@ -10,32 +10,33 @@ import (
 // A Trouble is a kind of fault.
 type Trouble string
 
-// The kinds of trouble that befall a node, or all of them when no node is named.
+// The kinds of fault of a node, or of Redis for all nodes when no node is named.
 const (
 	Killed     Trouble = "killed"
 	Stopped    Trouble = "stopped"     // SIGSTOP, as if its machine were suspended
 	CutOff     Trouble = "cut off"     // from Redis
 	Restarted  Trouble = "restarted"   // stopped in order, and started again
-	HandedOver Trouble = "handed over" // stopped in order after others took its tasks over
+	HandedOver Trouble = "handed over" // stopped in order after other nodes took its tasks over
 	Drained    Trouble = "drained"     // asked to hand over and end, and started again
-	HalfOpen   Trouble = "half-open"   // its connections to Redis are dead, and it is not told; new ones work
-	Slow       Trouble = "slow"        // what passes between it and Redis is late
-	Deaf       Trouble = "deaf"        // it gets no messages, while commands pass
+	// HalfOpen: its connections to Redis are dead without notice; new ones work.
+	HalfOpen   Trouble = "half-open"
+	Slow       Trouble = "slow"        // traffic between it and Redis is late
+	Deaf       Trouble = "deaf"        // it gets no messages; commands pass
 	Down       Trouble = "down"        // of Redis: killed, and started again without a loss
-	Hung       Trouble = "hung"        // of Redis: stands still
+	Hung       Trouble = "hung"        // of Redis: stopped
 	Rewound    Trouble = "rewound"     // of Redis: killed, and started again with an older file
 	FailedOver Trouble = "failed over" // of Redis: another server took over
 	SlotsMoved Trouble = "slots moved" // of Redis: from one master to another
 )
 
-// A Fault is what was done to a node, and for how long: until it was ready
-// again, in the case of a process that had to be started.
+// A Fault is what was done to a node, and for how long: until it was ready again, in the case of a
+// process that had to be started.
 type Fault struct {
 	Trouble Trouble
 	Node    string // empty: Redis itself
 	Start   time.Time
 	End     time.Time // zero while it lasts
-	// Lost is since when Redis has lost what it had confirmed, until Start. Zero: nothing.
+	// Lost is the moment since which Redis has lost confirmed writes, until Start. Zero: none.
 	Lost time.Time
 }
 
@@ -54,7 +55,7 @@ func (f Fault) String() string {
 	return text
 }
 
-// meets tells whether the fault lay, at least in part, between two instants.
+// meets reports whether the fault lay, at least in part, between two instants.
 func (f Fault) meets(from, to time.Time) bool {
 	return f.Start.Before(to) && (f.End.IsZero() || f.End.After(from))
 }
@@ -64,7 +65,7 @@ func (h *History) Begin(trouble Trouble, node string) (end func()) {
 	return h.BeginLoss(trouble, node, time.Time{})
 }
 
-// BeginLoss is Begin of a fault by which what was written since an instant is lost.
+// BeginLoss is Begin of a fault that loses the writes since an instant.
 func (h *History) BeginLoss(trouble Trouble, node string, since time.Time) (end func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,7 +78,7 @@ func (h *History) BeginLoss(trouble Trouble, node string, since time.Time) (end 
 	}
 }
 
-// Faults are those that were noted so far.
+// Faults returns the faults recorded so far.
 func (h *History) Faults() []Fault {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -24,18 +24,18 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// failoverAfter is short, so that a node's death is noticed while a test looks on.
+// failoverAfter is short, so that a node's death is noticed within a test.
 const failoverAfter = 1500 * time.Millisecond
 
-// patienceOfJudge is for how long messages and writes may be under way, and nodes may
-// not have noticed that they were left out.
+// patienceOfJudge is for how long messages and writes may be under way, and nodes may not have
+// noticed that they were left out.
 const patienceOfJudge = 2*failoverAfter + slack
 
 // A fleet is several servers on one Redis.
 type fleet struct {
 	t       *testing.T
 	history *History
-	hooks   *hooks // receives what is not pulled
+	hooks   *hooks // receives the tasks that are not pulled
 	nodes   []*node
 	numbers atomic.Int64 // the last number given to a task
 	busy    atomic.Int64 // requests that were answered 503
@@ -85,7 +85,7 @@ func newFleet(t *testing.T, entries []entry, flags ...string) *fleet {
 
 var flagNames = regexp.MustCompile(`--[a-z-]+`)
 
-// flagsOfServe are those that the binary knows.
+// flagsOfServe returns the flags that the binary has.
 var flagsOfServe = sync.OnceValue(func() map[string]bool {
 	help, _ := exec.Command(binary, "serve", "--help").Output() // without it, it knows none
 	names := map[string]bool{}
@@ -95,7 +95,7 @@ var flagsOfServe = sync.OnceValue(func() map[string]bool {
 	return names
 })
 
-// need skips a test of what the binary cannot do.
+// need skips a test if the binary lacks a flag.
 func need(t *testing.T, flags ...string) {
 	for _, flag := range flags {
 		if !flagsOfServe()[flag] {
@@ -104,8 +104,7 @@ func need(t *testing.T, flags ...string) {
 	}
 }
 
-// pick returns the latest run of a node that is alive, at best not one of another
-// node than it was; nil once ctx is over.
+// pick returns the latest run of a live node, preferably not the given one; nil once ctx is over.
 func (f *fleet) pick(ctx context.Context, rng *rand.Rand, not *run) *run {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -141,11 +140,11 @@ func (r *run) ended() bool {
 	}
 }
 
-// An answer is what a node said to a request.
+// An answer is the answer of a node to a request.
 type answer struct {
 	Span
 	outcome Outcome
-	again   bool // it may be asked for again: no answer, or 503
+	again   bool // it may be repeated: no answer, or 503
 	status  int
 	body    []byte
 }
@@ -209,8 +208,8 @@ func (n *node) term() {
 	}
 }
 
-// drained waits until nothing is owed any more, and every node says of all nodes that they
-// have no task left.
+// drained waits until nothing is owed any more, and every node reports for all nodes that no task
+// is left.
 func (f *fleet) drained(limit time.Duration) {
 	f.t.Helper()
 	over := time.After(limit)
@@ -241,7 +240,7 @@ func (f *fleet) drained(limit time.Duration) {
 	}
 }
 
-// verdict judges, and tells what happened.
+// verdict judges, and logs the result.
 func (f *fleet) verdict(deliver bool) Verdict {
 	f.t.Helper()
 	v := Bench{Deliver: deliver, Patience: patienceOfJudge, FailoverAfter: failoverAfter}.Judge(f.history)
@@ -258,7 +257,7 @@ func (f *fleet) verdict(deliver bool) Verdict {
 	return v
 }
 
-// keep writes all that happened to the tasks that were judged guilty beside the logs.
+// keep writes the history of each task with a fault beside the logs.
 func (f *fleet) keep(v Verdict) {
 	file, err := os.Create(filepath.Join(f.t.ArtifactDir(), "guilty.txt"))
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// A caller schedules, moves, replaces, fires, cancels and looks at tasks of its own,
-// each time at another node, one request after the other.
+// A caller schedules, moves, replaces, fires, cancels and reads tasks of its own, one request after
+// the other, each at another node.
 type caller struct {
 	fleet *fleet
 	name  int
@@ -71,13 +71,13 @@ func (c *caller) order() order {
 	return o
 }
 
-// soon is at once, while a node is away, or when it is back again.
+// soon is a deadline that is past at once, or comes while a node is away, or when it is back.
 func (c *caller) soon() time.Time {
 	return time.Now().Add(rand.N(c.ahead) - c.ahead/20).Truncate(time.Millisecond)
 }
 
-// create schedules one task. If it has an id, a request that was not answered for good
-// is repeated at another node, as a careful client does.
+// create schedules one task. If it has an id, a request without a definite answer is repeated at
+// another node, as a careful client does.
 func (c *caller) create(ctx context.Context, r *run) {
 	o := c.order()
 	body, _ := o.MarshalJSON() // never fails
@@ -154,7 +154,7 @@ func (c *caller) batch(r *run) {
 	}
 }
 
-// keep remembers some of the accepted tasks, rather those that are not yet due.
+// keep remembers some of the accepted tasks, preferably those that are not yet due.
 func (c *caller) keep(o order) {
 	if len(c.own) < 200 {
 		c.own = append(c.own, o)
@@ -169,7 +169,7 @@ func (c *caller) keep(o order) {
 	c.own[oldest] = o
 }
 
-// any is the place of a random one of the accepted tasks.
+// any is the index of a random accepted task, preferably one that is not due.
 func (c *caller) any() int {
 	i := c.rng.IntN(len(c.own))
 	for range 4 {
@@ -188,8 +188,8 @@ func (c *caller) move(r *run) {
 	c.fleet.history.Change(o.n, Change{Span: a.Span, Kind: Move, Outcome: a.outcome, Due: o.due})
 }
 
-// replace puts a task with another deadline in the place of one, which comes to life
-// again by that if it is finished.
+// replace puts a task with another deadline in the place of one. A finished task exists again after
+// it.
 func (c *caller) replace(r *run) {
 	o := &c.own[c.any()]
 	o.due = c.soon()
@@ -212,8 +212,8 @@ func (c *caller) fire(r *run) {
 	c.fleet.history.Change(o.n, change)
 }
 
-// cancel gives the task up, whatever the answer: nothing is changed any more
-// after a cancellation.
+// cancel treats the task as over, whatever the answer: the caller changes nothing after a
+// cancellation.
 func (c *caller) cancel(r *run) {
 	i := c.any()
 	o := c.own[i]
@@ -229,16 +229,16 @@ func (c *caller) look(r *run) {
 	c.fleet.history.Change(o.n, Change{Span: a.Span, Kind: Look, Outcome: a.outcome})
 }
 
-// A fleetReceiver pulls tasks from a node, or from another one while that is away, and settles
-// them at any.
+// A fleetReceiver pulls tasks from a node, or from another one while that is away, and settles them
+// at any node.
 type fleetReceiver struct {
 	fleet   *fleet
 	home    *node
 	rng     *rand.Rand
-	careful bool // acknowledges all that it gets
+	careful bool // it acknowledges all tasks
 }
 
-// fleetLease is how long a taker may hold a task.
+// fleetLease is how long a fleetReceiver may hold a task.
 const fleetLease = 2 * time.Second
 
 func (w *fleetReceiver) work(ctx context.Context) {
@@ -280,8 +280,8 @@ func (w *fleetReceiver) work(ctx context.Context) {
 	}
 }
 
-// settle settles deliveries at any node. What was not answered for good is sent again, to
-// another one.
+// settle settles deliveries at any node. It sends those without a definite answer again, to another
+// node.
 func (f *fleet) settle(ctx context.Context, rng *rand.Rand, verb string, list []held) {
 	r := f.pick(ctx, rng, nil)
 	for r != nil && len(list) > 0 {

@@ -8,16 +8,16 @@ import (
 	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// A Bench judges what happened among several nodes. It goes by instants alone: a
-// task may be at any node, and a request may have been passed on.
+// A Bench judges the history of several nodes. It uses instants alone: a task may be at any node,
+// and a request may have been passed on.
 type Bench struct {
-	// Deliver is what nodes do that are cut off from Redis: they go on from memory.
-	// What they cannot know, such as an acknowledgement elsewhere, is excused.
+	// Deliver says that nodes that are cut off from Redis go on from memory. Faults that follow
+	// from what they cannot know, such as an acknowledgement at another node, are excused.
 	Deliver bool
-	// Patience is for how long, after an answer or the end of a fault, something may
-	// still be under way: a message, a write, or a node that has yet to notice.
+	// Patience is for how long, after an answer or the end of a fault, something may still be under
+	// way: a message, a write, or a node that has yet to notice.
 	Patience time.Duration
-	// FailoverAfter is for how long a node that was cut off is certain of what it holds.
+	// FailoverAfter is for how long a node that was cut off is certain of its shards.
 	FailoverAfter time.Duration
 
 	faults []Fault
@@ -30,15 +30,15 @@ type Bench struct {
 //   - nothing is delivered after its cancellation was answered with 204, or after its
 //     acknowledgement was answered as recorded, unless Deliver excuses it;
 //   - a second delivery has a reason: the attempt was given back, or its lease ran out,
-//     and was counted unless the task was replaced; or a fault befell the node that had it;
-//   - no task is unknown that was accepted, and that nobody may have finished, nor is it
-//     made a second time; whole lists do not leave out what nobody touches meanwhile;
-//   - a task has the id that the answer to its creation told;
-//   - what was buried is not delivered until it is requeued;
-//   - what was cancelled is not shown any more.
+//     and was counted unless the task was replaced; or the node that had it had a fault;
+//   - no task is unknown, or made a second time, that was accepted and that no request may
+//     have finished; whole lists do not leave out a task that no request touches meanwhile;
+//   - a task has the id of the answer to its creation;
+//   - a buried task is not delivered until it is requeued;
+//   - a cancelled task is not shown any more.
 //
-// A Redis that has lost writes excuses none of that, as the memory of the nodes, which live
-// all the time, makes up for it; but the records of the dead are not in memory. What was both
+// A Redis that has lost writes excuses none of that, as the memory of the nodes, which live all the
+// time, makes up for it. But the records of the dead are not in memory: a task that was both
 // accepted and buried in the time that Redis has lost is gone.
 func (b Bench) Judge(h *History) Verdict {
 	h.mu.Lock()
@@ -61,8 +61,8 @@ func (b Bench) Judge(h *History) Verdict {
 	return v
 }
 
-// Owed is how many tasks were surely accepted, surely not cancelled, and surely not
-// acknowledged, but for those that Redis has lost when they were dead.
+// Owed returns how many tasks were surely accepted, surely not cancelled, and surely not
+// acknowledged, except those that Redis has lost when they were dead.
 func (b Bench) Owed(h *History) (owed int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +79,7 @@ func (b Bench) Owed(h *History) (owed int) {
 	return owed
 }
 
-// A taskJudge is the judgement of one task.
+// A taskJudge judges one task.
 type taskJudge struct {
 	Bench
 	*Task
@@ -87,7 +87,7 @@ type taskJudge struct {
 	guilty, excused []string
 }
 
-// breaks notes a broken promise.
+// breaks records a broken promise.
 func (c *taskJudge) breaks(p Promise, format string, args ...any) {
 	c.broken[p]++
 	c.guilty = append(c.guilty, fmt.Sprintf(format, args...))
@@ -123,7 +123,7 @@ func (c *taskJudge) judgeTask(again map[string]int) {
 	}
 }
 
-// by names the nodes that took part in a delivery, and when.
+// by names the nodes of a delivery, and its time.
 func (d *Delivery) by() string {
 	via := d.Node
 	if d.Owner != "" && d.Owner != d.Node {
@@ -132,8 +132,8 @@ func (d *Delivery) by() string {
 	return fmt.Sprintf("%s %s-%s", via, rig.Stamp(d.Start), rig.Stamp(d.End))
 }
 
-// excuse finds what explains a delivery that should not have been after since:
-// its node was out of touch then, or had yet to notice.
+// excuse finds the fault that explains a delivery that should not have been made after since: its
+// node was out of touch then, or had yet to notice.
 func (c *taskJudge) excuse(d *Delivery, promise Promise, what string, since time.Time) {
 	what = fmt.Sprintf("%s: attempt %d by %s", what, d.Attempt, d.by())
 	if c.Deliver {
@@ -149,8 +149,8 @@ func (c *taskJudge) excuse(d *Delivery, promise Promise, what string, since time
 
 func (d *Delivery) isOf(node string) bool { return node != "" && (node == d.Owner || node == d.Node) }
 
-// began is when the delivery was surely not under way yet. A webhook whose node was
-// stopped in the act has begun before that.
+// began is a moment at which the delivery was surely not under way yet. A webhook whose node was
+// stopped in the middle has begun before that.
 func (c *taskJudge) began(d *Delivery) time.Time {
 	if !d.Signed.IsZero() {
 		for _, f := range c.faults {
@@ -162,7 +162,7 @@ func (c *taskJudge) began(d *Delivery) time.Time {
 	return d.Start
 }
 
-// overdue tells whether the task had been finished when the delivery began.
+// overdue reports whether the task had been finished when the delivery began.
 func (c *taskJudge) overdue(d *Delivery) (promise Promise, what string, since time.Time) {
 	began := c.began(d)
 	for i := range c.Changes {
@@ -170,8 +170,8 @@ func (c *taskJudge) overdue(d *Delivery) (promise Promise, what string, since ti
 		if x.Kind != Cancel || x.Outcome != Done || x.Group && c.besides(x) || c.remade(x, d) {
 			continue
 		}
-		// A task that is being delivered cannot be cancelled. Only a node that stood
-		// still may have handed it out before, and answer now.
+		// A task that is being delivered cannot be cancelled. Only a node that was stopped may have
+		// handed it out before, and answer now.
 		if x.End.Before(began) || x.End.Before(d.End) && !c.met(d.isOf, began, d.End) {
 			return AfterCancel, "delivered after its cancellation was answered with 204", x.End
 		}
@@ -198,14 +198,14 @@ func (d *Delivery) recorded() *Settlement {
 	return nil
 }
 
-// met tells whether a fault of one of some nodes lay between two instants.
+// met reports whether a fault of one of some nodes lay between two instants.
 func (c *taskJudge) met(of func(node string) bool, from, to time.Time) bool {
 	return slices.ContainsFunc(c.faults, func(f Fault) bool { return of(f.Node) && f.meets(from, to) })
 }
 
-// lands is when a change took effect at the latest, if it did at all. One that was
-// answered has done so by then. Another may be under way for a while, and be held up
-// by any fault that it meets.
+// lands is when a change took effect at the latest, if it did at all. A change that was answered
+// has done so by then. Another may be under way for a while, and be delayed by any fault in that
+// time.
 func (c *taskJudge) lands(x *Change) time.Time {
 	if x.Outcome == Done {
 		return x.End
@@ -225,11 +225,11 @@ func (c *taskJudge) lands(x *Change) time.Time {
 	return at
 }
 
-// may tells whether a change may have had an effect.
+// may reports whether a change may have had an effect.
 func (x *Change) may() bool { return x.Outcome == Done || x.Outcome == Unknown }
 
-// interrupted tells whether a fault began while a request was under way: it may have
-// been done by one node, and asked of a second one that knew nothing of it.
+// interrupted reports whether a fault began while a request was under way: one node may have done
+// it, and a second one, without knowledge of that, may have been asked.
 func (c *taskJudge) interrupted(s Span) bool {
 	return slices.ContainsFunc(c.faults, func(f Fault) bool {
 		return !f.Start.Before(s.Start.Add(-time.Second)) && f.Start.Before(s.End)
@@ -247,7 +247,7 @@ func (c *taskJudge) onTime(d *Delivery) (Promise, string) {
 			continue
 		}
 		if x.Outcome == Done && x.End.Before(began) {
-			// Whatever had taken effect before it is over.
+			// Everything that had taken effect before it is over.
 			inForce = slices.DeleteFunc(inForce, func(old *Change) bool { return c.lands(old).Before(x.Start) })
 		}
 		inForce = append(inForce, x)
@@ -263,8 +263,8 @@ func (c *taskJudge) onTime(d *Delivery) (Promise, string) {
 	return "", ""
 }
 
-// sets tells whether a change set a deadline. When a task is fired, its deadline is the
-// instant at which that is done, which only an answer tells.
+// sets reports whether a change set a deadline. When a task is fired, its deadline is the instant
+// at which that is done, which only an answer shows.
 func (c *taskJudge) sets(x *Change, due time.Time) bool {
 	if x.Kind == Fire && x.Outcome != Done {
 		return !due.Before(x.Start.Truncate(time.Millisecond)) && !due.After(c.lands(x))
@@ -272,7 +272,7 @@ func (c *taskJudge) sets(x *Change, due time.Time) bool {
 	return due.Equal(x.Due)
 }
 
-// explain says why a task was delivered again; "" if nothing explains it.
+// explain returns the reason for another delivery of a task, or "".
 func (c *taskJudge) explain(before, d *Delivery) string {
 	switch {
 	case c.repeated(before, d):
@@ -284,7 +284,7 @@ func (c *taskJudge) explain(before, d *Delivery) string {
 		return FinishedElsewhere // which has been judged
 	}
 	either := func(node string) bool { return before.isOf(node) || d.isOf(node) }
-	// Whatever the ledger has not confirmed goes down with its node.
+	// An acknowledgement that the ledger has not confirmed is lost with its node.
 	until := d.End
 	settled := before.find(Ack, Done)
 	if settled == nil {
@@ -296,7 +296,7 @@ func (c *taskJudge) explain(before, d *Delivery) string {
 	for _, f := range c.faults {
 		from := before.Start
 		if c.Deliver && f.strays() {
-			from = from.Add(-c.Patience) // it has yet to notice what others hold
+			from = from.Add(-c.Patience) // it has yet to notice which shards other nodes have
 		}
 		if either(f.Node) && (f.Trouble == Killed || f.strays() || c.endedAlone(f)) && c.whole(f).meets(from, until) {
 			return "a node was " + string(f.Trouble)
@@ -313,8 +313,8 @@ func (c *taskJudge) explain(before, d *Delivery) string {
 	return ""
 }
 
-// endedAlone reports whether a node was ended in order while Redis was away, so that it could
-// not record what it had counted.
+// endedAlone reports whether a node was ended in order while Redis was away, so that it could not
+// record the attempts that it had counted.
 func (b Bench) endedAlone(f Fault) bool {
 	if f.Trouble != Restarted && f.Trouble != HandedOver && f.Trouble != Drained {
 		return false
@@ -324,7 +324,7 @@ func (b Bench) endedAlone(f Fault) bool {
 	})
 }
 
-// lease is when the lease of a delivery ends, as its receiver knows it.
+// lease returns the end of a delivery's lease, as its receiver knows it.
 func (d *Delivery) lease() time.Time {
 	until := d.LeaseUntil
 	for _, s := range d.Settlements {
@@ -335,8 +335,8 @@ func (d *Delivery) lease() time.Time {
 	return until
 }
 
-// whole is a fault with what it may bring about after its end: a node that was cut off may
-// have yet to connect again, and delivers for as long as it is certain of what it holds.
+// whole is a fault with the time after its end in which it has effects: a node that was cut off may
+// have yet to connect again, and delivers for as long as it is certain of its shards.
 func (b Bench) whole(f Fault) Fault {
 	if end := f.Start.Add(b.FailoverAfter); f.Trouble == CutOff && !f.End.IsZero() && f.End.Before(end) {
 		f.End = end
@@ -344,20 +344,21 @@ func (b Bench) whole(f Fault) Fault {
 	return f
 }
 
-// replaced: another task was put in the place of what had been delivered before, which
-// gave it that deadline. Its attempts are counted from the first.
+// replaced reports whether another task, whose deadline the delivery has, replaced the one that had
+// been delivered before. Its attempts are counted from the first.
 func (c *taskJudge) replaced(before, d *Delivery) bool {
 	return slices.ContainsFunc(c.Changes, func(x Change) bool {
 		return x.Kind == Replace && x.may() && x.Due.Equal(d.Due) && x.Start.Before(d.End) && before.Start.Before(c.lands(&x))
 	})
 }
 
-// strays tells whether a node goes on, by it, without knowing what others do.
+// strays reports whether a node with this fault goes on without knowing what other nodes do.
 func (f Fault) strays() bool {
 	return f.Trouble == Stopped || f.Trouble == CutOff || f.Trouble == HalfOpen || f.Trouble == Slow
 }
 
-// repeated: the task was asked for again when it may have been finished and forgotten.
+// repeated reports whether the creation was repeated when the task may have been finished and
+// forgotten.
 func (c *taskJudge) repeated(before, d *Delivery) bool {
 	ack := before.find(Ack, Done, Unknown)
 	if ack == nil || len(c.Changes) == 0 {

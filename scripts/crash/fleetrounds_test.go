@@ -38,9 +38,9 @@ func onOutage(deliver bool) []string {
 	return []string{"--on-outage", map[bool]string{true: "deliver", false: "pause"}[deliver]}
 }
 
-// TestFleetRounds lets one mishap after the other befall three nodes while clients
-// call and receivers take, and then judges what each was told. Its size is set by
-// LAPSE_FLEET_NODES, LAPSE_FLEET_ROUNDS and LAPSE_FLEET_TASKS.
+// TestFleetRounds gives three nodes one fault after the other while clients call and receivers
+// pull, and then judges the answers. Its size is set by LAPSE_FLEET_NODES, LAPSE_FLEET_ROUNDS and
+// LAPSE_FLEET_TASKS.
 func TestFleetRounds(t *testing.T) {
 	always := []string{"appendonly yes", "appendfsync always"}
 	alone := func(t *testing.T) []entry {
@@ -99,7 +99,7 @@ func (f *fleet) moveSlots(ctx context.Context, c *redistest.Cluster) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	moved := 0
 	defer func() { f.t.Logf("%d slots were moved", moved) }()
-	// A move that was begun is brought to an end.
+	// A move that has begun is completed.
 	for background := context.WithoutCancel(ctx); ctx.Err() == nil; <-pause.C {
 		from := rng.IntN(len(clients))
 		to := (from + 1 + rng.IntN(len(clients)-1)) % len(clients)
@@ -119,14 +119,14 @@ func (f *fleet) moveSlots(ctx context.Context, c *redistest.Cluster) {
 				return
 			}
 			for _, key := range keys {
-				<-pause.C // requests meet a slot that is half here and half there
+				<-pause.C // requests meet a slot that is split between two masters
 				if failed("migrate", clients[from].Do(background, "migrate", host, port, key, 0, 5000).Err()) {
 					return
 				}
 			}
 		}
 		for i := range clients {
-			// The new master first, or for an instant nobody has the slot.
+			// The new master comes first, or for an instant no master has the slot.
 			c := clients[(to+i)%len(clients)]
 			if failed("the new master", c.Do(background, "cluster", "setslot", slot, "node", ids[to]).Err()) {
 				return
@@ -153,7 +153,7 @@ func entries(t *testing.T, one func() entry) []entry {
 	return list
 }
 
-// fleetRounds is one run. Half-way, something happens to Redis.
+// fleetRounds is one run. Half-way, it calls halfWay for a fault of Redis.
 func fleetRounds(t *testing.T, f *fleet, deliver bool, halfWay func()) {
 	rounds, tasks := size(t, "LAPSE_FLEET_ROUNDS", 7), size(t, "LAPSE_FLEET_TASKS", 9000)
 	const (
@@ -170,7 +170,7 @@ func fleetRounds(t *testing.T, f *fleet, deliver bool, halfWay func()) {
 	began := time.Now()
 	for n := range rounds {
 		if n == rounds/2 && halfWay != nil {
-			<-time.After(time.Second) // so that the nodes know of one another again
+			<-time.After(time.Second) // so that the nodes are in touch again
 			halfWay()
 			<-time.After(2 * time.Second) // so that they have seen it
 		}

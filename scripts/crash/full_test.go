@@ -25,7 +25,7 @@ func testFull(t *testing.T, s *server, after time.Duration) {
 	}
 	s.kill()
 	s.start().ready(t)
-	f.fill() // what the crash has left, such as old logs, is gone: there may be room again
+	f.fill() // files that the crash has left, such as old logs, are gone: there may be room again
 
 	pulling, stopPulling := context.WithCancel(t.Context())
 	defer stopPulling()
@@ -42,7 +42,7 @@ func testFull(t *testing.T, s *server, after time.Duration) {
 	if len(v.Faults) > 0 {
 		t.Errorf("%d promises were broken", len(v.Faults))
 	}
-	// With room again, tasks are taken again.
+	// With room again, tasks are accepted again.
 	every(t, 100*time.Millisecond, time.Minute, func() bool {
 		status, _, err := s.latest().call(http.MethodPost, "/v1/tasks", []byte(`{"topic":"crash","delay":"1h"}`), nil)
 		return outcome(status, err) == Done
@@ -59,7 +59,7 @@ type filling struct {
 	last    int // number of the last task
 }
 
-// fill goes on until the server has refused for three seconds on end.
+// fill goes on until the server has refused for three seconds.
 func (f *filling) fill() {
 	f.t.Helper()
 	const size = 100

@@ -14,11 +14,10 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// TestDirectoryGone moves the data directory away, removes its marker, or puts another directory
-// in its place, while the server runs. New tasks must be refused with 503, singly and in
-// batches, and /readyz, the metrics and the log must say why; what is known is still
-// delivered. With the directory back, tasks are taken again, and a crash loses nothing that was
-// accepted.
+// TestDirectoryGone moves the data directory away, removes its marker, or puts another directory in
+// its place, while the server runs. New tasks must be refused with 503, singly and in batches, and
+// /readyz, the metrics and the log must say why; known tasks are still delivered. With the
+// directory back, tasks are accepted again, and a crash loses no accepted task.
 func TestDirectoryGone(t *testing.T) {
 	move := func(from, to string) func(data string) error {
 		return func(data string) error { return os.Rename(data+from, data+to) }
@@ -59,7 +58,7 @@ func TestDirectoryGone(t *testing.T) {
 			if err := c.take(s.data); err != nil {
 				t.Fatal(err)
 			}
-			// The server looks ten times a second.
+			// The server checks ten times a second.
 			want := map[string]int{"a": 200, "b": 200, "soon": 200, "late": 200, "refused": 404}
 			tries := 0
 			every(t, 10*time.Millisecond, time.Minute, func() bool {
@@ -128,7 +127,7 @@ func exchanged(data string) error {
 	return nil
 }
 
-// refused checks that an answer is that of a ledger that takes nothing new.
+// refused checks that an answer is that of a ledger that accepts nothing new.
 func refused(t *testing.T, what string, a *response) {
 	t.Helper()
 	if a.status != http.StatusServiceUnavailable || !strings.Contains(string(a.body), "ledger_unavailable") || a.header.Get("Retry-After") == "" {

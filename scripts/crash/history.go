@@ -12,7 +12,7 @@ import (
 	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// Outcome is what a client knows of a request once it is over.
+// Outcome is what a client knows of a request after it.
 type Outcome uint8
 
 // The outcomes of a request.
@@ -46,7 +46,7 @@ func OutcomeOf(status int, body []byte) (outcome Outcome, ok bool) {
 // each start of the process has the next number and an address of its own,
 // so that no request can reach another run than the one it was made for.
 type Span struct {
-	Node       string // the one that was asked; of many
+	Node       string // the node that was called
 	Run        int
 	Start, End time.Time
 }
@@ -59,16 +59,17 @@ func (o Outcome) String() string {
 	return [...]string{"", "done", "refused", "unknown", "missing"}[o]
 }
 
-// A Change is a request that set, moved or removed a task's deadline, or looked at it.
+// A Change is a request that set, moved or removed a task's deadline, or read the task.
 type Change struct {
 	Span
 	Kind    Kind
 	Outcome Outcome
 	Due     time.Time // the deadline in force afterwards, if known
-	Anew    bool      // 201: a replacement found nothing to replace, or a repeated creation nothing that exists
-	ID      string    // of the task, as the answer to its creation told it
-	Spooled bool      // the answer said that only the disk of this node has it
-	Group   bool      // a cancellation of the whole group, which leaves out the dead
+	// Anew, 201: a replacement found nothing to replace, or a repeated creation no task.
+	Anew    bool
+	ID      string // of the task, from the answer to its creation
+	Spooled bool   // the answer said that only the disk of this node has it
+	Group   bool   // a cancellation of the whole group, which leaves out the dead
 }
 
 // Kind is what a change asks for.
@@ -91,14 +92,14 @@ const (
 // was sent at its Start.
 type Delivery struct {
 	Span
-	ID         string    // of the task, as it was delivered; empty if nobody asked
-	Owner      string    // the node whose task it was, as the answer told it; of many
+	ID         string    // of the task, as it was delivered; empty if it was not recorded
+	Owner      string    // the node of the task, from the answer; with several nodes
 	Signed     time.Time // of a webhook: when its node says that it began, to the second
-	Due        time.Time // as the server told it
+	Due        time.Time // from the answer of the server
 	LeaseUntil time.Time
 	Attempt    int
-	// Settlements are what the receiver said of it: nothing if it let the
-	// lease run out, and more than one if the first had no answer.
+	// Settlements are the receiver's requests about it: none if it let the lease run out, and more
+	// than one if the first had no answer.
 	Settlements []Settlement
 }
 
@@ -111,7 +112,7 @@ type Settlement struct {
 	Until    time.Time // Extend that is Done: when the lease ends now
 }
 
-// A Verb is what a settlement says of a delivery.
+// A Verb is the verb of a settlement.
 type Verb uint8
 
 // The verbs.
@@ -139,14 +140,14 @@ func (k Kind) String() string {
 	return [...]string{"", "create", "move", "cancel", "replace", "fire", "look", "list", "requeue"}[k]
 }
 
-// A Task is all that happened to one task, in the order in which its client
-// asked. One client at a time changes a task.
+// A Task is the history of one task, in the order in which its client sent the requests. One client
+// at a time changes a task.
 type Task struct {
 	Changes    []Change // the first one is its creation
 	Deliveries []*Delivery
 }
 
-// String tells all of it, line by line.
+// String returns all of it, line by line.
 func (t *Task) String() string {
 	var b strings.Builder
 	for _, c := range t.Changes {
@@ -176,7 +177,7 @@ func NewHistory() *History {
 	return &History{tasks: map[int]*Task{}}
 }
 
-// Change notes the answer to a request that changed task n.
+// Change records the answer to a request that changed task n.
 func (h *History) Change(n int, c Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -184,8 +185,8 @@ func (h *History) Change(n int, c Change) {
 	t.Changes = append(t.Changes, c)
 }
 
-// Deliver notes an attempt at task n, which may be delivered before the answer
-// to its creation is noted.
+// Deliver records an attempt at task n, which may be delivered before the answer to its creation is
+// recorded.
 func (h *History) Deliver(n int, d *Delivery) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -193,7 +194,7 @@ func (h *History) Deliver(n int, d *Delivery) {
 	t.Deliveries = append(t.Deliveries, d)
 }
 
-// Settle notes the answer to a request that settles a delivery.
+// Settle records the answer to a request that settles a delivery.
 func (h *History) Settle(d *Delivery, s Settlement) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -209,8 +210,8 @@ func (h *History) taskLocked(n int) *Task {
 	return t
 }
 
-// Owed is how many tasks were surely accepted, surely not cancelled, and surely
-// not acknowledged.
+// Owed returns how many tasks were surely accepted, surely not cancelled, and surely not
+// acknowledged.
 func (h *History) Owed() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,7 +224,7 @@ func (h *History) Owed() int {
 	return n
 }
 
-// Task returns all that happened to task n so far, for a reader: nil if nothing did.
+// Task returns a copy of the history of task n so far: nil if there is none.
 func (h *History) Task(n int) *Task {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -253,8 +254,8 @@ func (h *History) Owes() (list []int) {
 	return list
 }
 
-// Settled tells that nothing is owed. While much is, it is quick: whoever asks often
-// must not hold up those who write.
+// Settled reports whether nothing is owed. While much is owed, it returns early: a caller that asks
+// often must not delay those that write.
 func (h *History) Settled() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -266,7 +267,8 @@ func (h *History) Settled() bool {
 	return true
 }
 
-// anew is when the task was last made anew, of what an answer says: before that it was finished.
+// anew returns when the task was last created again, according to an answer: before that it was
+// finished.
 func (t *Task) anew() (last time.Time) {
 	for _, c := range t.Changes {
 		if c.Anew && c.Start.After(last) {
@@ -276,9 +278,9 @@ func (t *Task) anew() (last time.Time) {
 	return last
 }
 
-// owed: see Owed. A cancellation or an ack without an answer may have finished
-// the task, and so has something if a cancellation did not find it. What had been
-// finished before a replacement created it anew is open again.
+// owed: see Owed. A cancellation or an ack without an answer may have finished the task, and so has
+// some request if a cancellation did not find it. A task that had been finished before a
+// replacement created it again is open again.
 func (t *Task) owed() bool {
 	accepted := false
 	anew := t.anew()

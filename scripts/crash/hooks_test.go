@@ -35,8 +35,8 @@ var topics = []string{topic, hookTopic, asyncTopic}
 // short of processors.
 const hookTimeout = 5 * time.Second
 
-// hooks receives webhooks. Each node signs them with a secret of its own, so that
-// they tell where they come from.
+// hooks receives webhooks. Each node signs them with a secret of its own, which identifies the
+// node.
 type hooks struct {
 	t       *testing.T
 	fleet   *fleet
@@ -92,12 +92,12 @@ func (h *hooks) setUp(r *run) {
 	}
 }
 
-// ServeHTTP receives a webhook, takes most of them well, and fails or forgets others.
+// ServeHTTP receives a webhook, accepts most of them, and fails or forgets others.
 func (h *hooks) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	d := &Delivery{Span: Span{Start: time.Now()}}
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
-		return // nobody can have counted on it
+		return // the receiver has not promised to handle it
 	}
 	var payload struct{ N int }
 	err = json.Unmarshal(body, &payload)
@@ -126,7 +126,7 @@ func (h *hooks) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	failed := dice < 3
 	d.End = time.Now()
 	if receipt == "" {
-		// Whether the answer arrives, nobody here learns.
+		// The receiver does not learn whether the answer arrives.
 		said := Settlement{Span: d.Span, Verb: Ack, Outcome: Done}
 		if failed {
 			said.Verb, said.Outcome = Release, Unknown
@@ -150,7 +150,7 @@ func (h *hooks) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// signer is the node whose signature a webhook bears.
+// signer is the node that signed a webhook.
 func (h *hooks) signer(req *http.Request, body []byte) string {
 	given := strings.TrimPrefix(req.Header.Get("Webhook-Signature"), "v1,")
 	for node, secret := range h.secrets {

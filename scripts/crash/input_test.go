@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// TestGarbage throws at the socket what no client would send. The server keeps
-// the task that it had, takes another one, and goes on.
+// TestGarbage sends to the socket what no client would send. The server keeps the task that it had,
+// accepts another one, and goes on.
 func TestGarbage(t *testing.T) {
 	s := newServer(t)
 	r := s.start()

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// TestReceiversInTurn has two receivers that take one task, acknowledge it, wait for the
-// answer and take the next one, while Redis is away for 3.5 of 6 s: they must be on time all
-// the same. 100 ms is what 99 of 100 tasks may be late on a quiet machine; a busy one gets
-// inTurnSlack more. A receiver that waits for Redis at each shard is late by 2 s.
+// TestReceiversInTurn has two receivers that take one task, acknowledge it, wait for the answer and
+// take the next one, while Redis is away for 3.5 of 6 s. They must be on time all the same. On a
+// quiet machine 99 of 100 tasks may be 100 ms late; a busy one gets inTurnSlack more. A receiver
+// that waits for Redis at each shard is late by 2 s.
 func TestReceiversInTurn(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		t.Run(map[bool]string{true: "killed", false: "stopped"}[killed], func(t *testing.T) {

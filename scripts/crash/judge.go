@@ -16,11 +16,11 @@ const (
 	NotRecorded = "acknowledgement not recorded"
 	AskedAgain  = "asked for again" // a creation was repeated after the task was finished
 	Requeued    = "requeued"        // after it was buried
-	// FinishedElsewhere, and its node did not know.
+	// FinishedElsewhere: another node had finished it, and its node did not know.
 	FinishedElsewhere = "finished elsewhere"
 )
 
-// A Promise is what a Bench checks, by what is wrong if it is broken.
+// A Promise is what a Bench checks, named by its violation.
 type Promise string
 
 // The promises.
@@ -40,14 +40,15 @@ const (
 	WrongID      Promise = "wrong id"
 )
 
-// A Verdict is what the judge has found.
+// A Verdict is the result of the judge.
 type Verdict struct {
 	Tasks, Accepted, Cancelled, Moved int
 	Deliveries                        int
 	Again                             map[string]int // deliveries after the first one, by reason
 	Faults                            []string       // promises that were broken
 	Broken                            map[Promise]int
-	Excused                           []string // deliveries that would be among them, and what explains them
+	// Excused are deliveries that would be among them, and what explains each.
+	Excused []string
 }
 
 // String is one line of figures, and the first faults.
@@ -64,8 +65,8 @@ func (v Verdict) String() string {
 	return b.String()
 }
 
-// Judge compares a history with the promises. Whoever calls it has waited
-// until nothing was owed any more, or for as long as is reasonable.
+// Judge compares a history with the promises. The caller has waited until nothing was owed any
+// more, or for as long as is reasonable.
 func Judge(h *History) Verdict {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,7 +132,7 @@ func (t *Task) onTime(d *Delivery) string {
 		switch {
 		case c.Outcome == Refused, c.Kind == Cancel, c.Run > d.Run:
 		case c.Outcome == Done && (c.Run < d.Run || c.End.Before(d.Start)):
-			inForce = []time.Time{c.Due} // whatever came before is over
+			inForce = []time.Time{c.Due} // all deadlines before it are over
 		case c.Start.Before(d.End):
 			inForce = append(inForce, c.Due)
 		}
@@ -158,14 +159,14 @@ func (t *Task) cancelledBefore(d *Delivery) bool {
 	return false
 }
 
-// explain says why a task was delivered again; "" if nothing explains it.
+// explain returns the reason for another delivery of a task, or "".
 func (t *Task) explain(before, d *Delivery) string {
 	acked := before.find(Ack, Done)
 	switch {
 	case t.repeated(before, d):
 		return AskedAgain
 	case acked != nil && (acked.Recorded || d.Run == acked.Run):
-		return "" // final; and a process that knows of an ack keeps to it without the ledger
+		return "" // final; and a process that knows of an ack obeys it without the ledger
 	case d.Run == before.Run && d.Attempt <= before.Attempt:
 		return ""
 	case before.find(Release, Done, Unknown) != nil:
@@ -178,8 +179,8 @@ func (t *Task) explain(before, d *Delivery) string {
 	return ""
 }
 
-// repeated: the creation was sent again, and accepted when the task may have
-// been finished and forgotten already.
+// repeated reports whether the creation was sent again, and accepted when the task may have been
+// finished and forgotten already.
 func (t *Task) repeated(before, d *Delivery) bool {
 	ack := before.find(Ack, Done, Unknown)
 	if ack == nil || len(t.Changes) == 0 {

@@ -20,10 +20,10 @@ import (
 	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// TestMainJob does at full size what Lapse is for. LAPSE_TASKS tasks (50,000
-// unless set) are scheduled over HTTP, half of them for one instant, half
-// spread over 30 s. The server is killed three times: while it accepts, when it
-// has accepted all, and while it delivers. Everything is delivered in the end.
+// TestMainJob does the main job of Lapse at full size. LAPSE_TASKS tasks (50,000 unless set) are
+// scheduled over HTTP, half of them for one instant, half spread over 30 s. The server is killed
+// three times: while it accepts, when it has accepted all, and while it delivers. Every task is
+// delivered in the end.
 func TestMainJob(t *testing.T) { onBoth(t, mainJob) }
 
 func mainJob(t *testing.T, s *server) {
@@ -130,7 +130,7 @@ type job struct {
 	seconds             [3600]int // acknowledged, by second since the start
 }
 
-// A fate is what has become of a task.
+// A fate is the outcome of a task.
 type fate struct {
 	run uint8   // in which it was delivered last
 	ack Outcome // of its acknowledgement: Done once it is recorded
@@ -148,9 +148,8 @@ func (j *job) due(i int) time.Time {
 	return j.began.Add(after).Truncate(time.Millisecond)
 }
 
-// send schedules one batch after the other. One that was not answered, or in part
-// with 503, as on a machine that is busy otherwise, is sent again; the ids make that
-// safe.
+// send schedules one batch after the other. A batch without an answer, or answered in part with
+// 503, as on a busy machine, is sent again; the ids make that safe.
 func (j *job) send() {
 	var body bytes.Buffer
 	r := j.server.after(j.t.Context(), 0)
@@ -198,7 +197,7 @@ func (j *job) send() {
 	}
 }
 
-// pull reserves and acknowledges until it is told to stop.
+// pull reserves and acknowledges until it is stopped.
 func (j *job) pull(ctx context.Context) {
 	r := j.server.after(ctx, j.server.latest().n-1)
 	for r != nil && ctx.Err() == nil {
@@ -240,7 +239,7 @@ func (j *job) deliver(list []pulled, span Span) {
 	}
 }
 
-// ack acknowledges what was delivered in a run. It returns an error if there was no answer.
+// ack acknowledges the deliveries of a run. It returns an error if there was no answer.
 func (j *job) ack(r *run, delivered uint8, list []pulled) error {
 	receipts := make([]string, len(list))
 	for i, p := range list {
@@ -274,7 +273,7 @@ func (j *job) ack(r *run, delivered uint8, list []pulled) error {
 	return err
 }
 
-// blame counts a broken promise, and tells the first ones.
+// blame counts a broken promise, and logs the first ones.
 func (j *job) blame(p pulled, format string, args ...any) {
 	if j.wrong++; j.wrong <= 10 {
 		j.t.Errorf("task %d: %s", p.Payload.N, fmt.Sprintf(format, args...))
@@ -291,7 +290,7 @@ func (j *job) busiest() int {
 
 var residentLine = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
 
-// resident is the memory of the process in MB; 0 where the system does not tell.
+// resident is the memory of the process in MB; 0 if the system does not report it.
 func (r *run) resident(t *testing.T) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))

@@ -7,8 +7,8 @@ import (
 	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// denied checks an answer by which a task does not exist: that somebody may have finished
-// it. The answer is 404, 201 to a request for what exists, or a list that leaves it out.
+// denied checks an answer by which a task does not exist: a request must be able to have finished
+// it. The answer is 404, 201 to a request for an existing task, or a list that leaves it out.
 func (c *taskJudge) denied(x *Change) {
 	switch {
 	case x.Kind == Look && x.Outcome == Done, x.Kind == Listed && x.Outcome == Done:
@@ -57,8 +57,8 @@ func (c *taskJudge) denied(x *Change) {
 
 func (x *Change) by() string { return x.Node + " " + rig.Stamp(x.Start) + "-" + rig.Stamp(x.End) }
 
-// still tells whether a task was pending all the time that a list was made: what moves
-// meanwhile may be left out, and the dead are.
+// still reports whether a task was pending during all of a list: a task that moves meanwhile may be
+// left out, and a dead one is.
 func (c *taskJudge) still(x *Change) bool {
 	for i := range c.Changes {
 		other := &c.Changes[i]
@@ -72,8 +72,8 @@ func (c *taskJudge) still(x *Change) bool {
 	return !slices.ContainsFunc(c.Deliveries, func(d *Delivery) bool { return d.Start.Before(x.End) })
 }
 
-// spooledAt tells whether only one node's disk may have the task, and whether that node
-// was down. Others cannot know of it then.
+// spooledAt reports whether only one node's disk may have the task, and whether that node was down.
+// Other nodes cannot know of it then.
 func (c *taskJudge) spooledAt(x *Change) (node string, down bool) {
 	for _, other := range c.Changes {
 		if !other.Spooled {
@@ -88,12 +88,12 @@ func (c *taskJudge) spooledAt(x *Change) (node string, down bool) {
 	return "", false
 }
 
-// down tells whether the process of a node does not run.
+// down reports whether the process of a node does not run.
 func (t Trouble) down() bool {
 	return t == Killed || t == Restarted || t == HandedOver || t == Drained
 }
 
-// shown checks that a task which was shown had not been cancelled.
+// shown checks that a task in an answer had not been cancelled.
 func (c *taskJudge) shown(x *Change) {
 	for i := range c.Changes {
 		other := &c.Changes[i]
@@ -125,8 +125,8 @@ func (c *taskJudge) named(d *Delivery) {
 	}
 }
 
-// besides tells whether the cancellation of a group may have passed a task by: it was not
-// surely in the group yet, it was dead, or only the disk of a node that was down had it.
+// besides reports whether the cancellation of a group may have left a task out: it was not surely
+// in the group yet, it was dead, or only the disk of a node that was down had it.
 func (c *taskJudge) besides(x *Change) bool {
 	for i := range c.Changes {
 		y := &c.Changes[i]
@@ -138,8 +138,8 @@ func (c *taskJudge) besides(x *Change) bool {
 	return down || c.dead(x.Start)
 }
 
-// remade tells whether the task may have been made once more after a cancellation, and
-// before a delivery.
+// remade reports whether the task may have been created again after a cancellation, and before a
+// delivery.
 func (c *taskJudge) remade(x *Change, d *Delivery) bool {
 	return slices.ContainsFunc(c.Changes, func(y Change) bool {
 		return (y.Kind == Create || y.Kind == Replace || y.Kind == Requeue) && y.may() &&
@@ -147,7 +147,7 @@ func (c *taskJudge) remade(x *Change, d *Delivery) bool {
 	})
 }
 
-// dead tells whether the task may have been among the dead at an instant.
+// dead reports whether the task may have been dead at an instant.
 func (c *taskJudge) dead(at time.Time) bool {
 	return slices.ContainsFunc(c.Deliveries, func(d *Delivery) bool {
 		s := d.find(Bury, Done, Unknown)
@@ -155,16 +155,16 @@ func (c *taskJudge) dead(at time.Time) bool {
 	})
 }
 
-// lostDead tells whether all that Redis had of the task was lost, and nothing of it was in the
-// memory of a node: it was made, for the last time, after the moment to which Redis went back,
-// and died before that was noticed.
+// lostDead reports whether all that Redis had of the task was lost, and no node had it in memory:
+// it was created, for the last time, after the moment to which Redis went back, and died before
+// that was noticed.
 func (c *taskJudge) lostDead() (loss Fault, ok bool) {
 	anew := c.anew()
 	for _, f := range c.faults {
 		if f.Lost.IsZero() {
 			continue
 		}
-		// Whatever made it, the write came after the moment.
+		// Whichever request created it, the write came after that moment.
 		made := slices.ContainsFunc(c.Changes, func(x Change) bool {
 			return (x.Kind == Create || x.Kind == Replace) && x.may() && !x.Start.Before(anew) && c.lands(&x).Before(f.Lost)
 		})
@@ -179,7 +179,7 @@ func (c *taskJudge) lostDead() (loss Fault, ok bool) {
 	return Fault{}, false
 }
 
-// surelyDead tells whether the task was among the dead when a requeue was asked for.
+// surelyDead reports whether the task was dead when a requeue was requested.
 func (c *taskJudge) surelyDead(x *Change) bool {
 	for i := range c.Changes {
 		other := &c.Changes[i]
@@ -193,8 +193,8 @@ func (c *taskJudge) surelyDead(x *Change) bool {
 	})
 }
 
-// revived tells whether the task was requeued after the receiver of a delivery had buried
-// it, and before another delivery.
+// revived reports whether the task was requeued after the receiver of a delivery had buried it, and
+// before another delivery.
 func (c *taskJudge) revived(before, d *Delivery) bool {
 	s := before.find(Bury, Done, Unknown)
 	return s != nil && slices.ContainsFunc(c.Changes, func(x Change) bool {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// made is a creation whose answer told the id.
+// made is a creation whose answer has the id.
 func made(s Span, dueMS int, id string) Change {
 	c := create(s, Done, dueMS)
 	c.ID = id
@@ -30,8 +30,8 @@ func buried(s Span, o Outcome) Settlement {
 	return Settlement{Span: s, Verb: Bury, Outcome: o, Recorded: o == Done}
 }
 
-// TestPromisesOfACampaign: what fleets are asked beyond TestBench. Each is named when it is
-// broken, and not when something explains it.
+// TestPromisesOfACampaign: the promises of fleets beyond TestBench. Each is reported when it is
+// broken, and not when a fault explains it.
 func TestPromisesOfACampaign(t *testing.T) {
 	const patience = 500 * time.Millisecond
 	final := ack(on("b", 230), Done, true)

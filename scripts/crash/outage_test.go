@@ -17,10 +17,10 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// TestOutage takes Redis away under load, for 5 s and for 60 s, killed or standing
-// still, and gives it back. What is in memory is delivered and retried as if nothing
-// had happened; new tasks are answered 503 within 2 s; acknowledgements count, and
-// are not called recorded; afterwards they are, and do not come back.
+// TestOutage takes Redis away under load, for 5 s and for 60 s, killed or stopped, and gives it
+// back. Tasks in memory are delivered and retried as usual. New tasks are answered 503 within 2 s.
+// Acknowledgements count, and are not called recorded; afterwards they are recorded, and the tasks
+// do not come back.
 func TestOutage(t *testing.T) {
 	for _, length := range []time.Duration{5 * time.Second, 60 * time.Second} {
 		for _, killed := range []bool{true, false} {
@@ -39,11 +39,11 @@ const (
 	stockEvery   = 10 * time.Millisecond // between the deadlines of two tasks
 	retryAfter   = 500 * time.Millisecond
 	answerWithin = 2 * time.Second
-	// slack is what a busy machine may take, beyond what the server promises.
+	// slack is the time that a busy machine may take beyond the server's promise.
 	slack = 1500 * time.Millisecond
 )
 
-// An outage is a load, and what came of it.
+// An outage is a load, and its result.
 type outage struct {
 	t       *testing.T
 	server  *server
@@ -148,7 +148,7 @@ func (o *outage) stock(r *run, from, to time.Time) {
 	}
 }
 
-// probe schedules one task after the other, and notes how that is answered.
+// probe schedules one task after the other, and records the answers.
 func (o *outage) probe(ctx context.Context, r *run) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -215,8 +215,8 @@ func (o *outage) pull(ctx context.Context, r *run, settling *sync.WaitGroup) {
 	}
 }
 
-// release notes that tasks are about to be given back: their retry may arrive long
-// before the answer to that.
+// release records that tasks are about to be given back: their retry may arrive long before the
+// answer to that.
 func (o *outage) release(numbers []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -225,7 +225,7 @@ func (o *outage) release(numbers []int) {
 	}
 }
 
-// arrive notes an attempt.
+// arrive records an attempt.
 func (o *outage) arrive(p pulled, span Span) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -253,7 +253,7 @@ func (o *outage) settle(r *run, verb, more string, list []held) {
 	}
 }
 
-// inOutage tells that all of a request fell into the outage.
+// inOutage reports whether all of a request fell into the outage.
 func (o *outage) inOutage(s Span) bool { return s.Start.After(o.down) && s.End.Before(o.up) }
 
 func (o *outage) judgeAnswers() {
@@ -303,7 +303,7 @@ func (o *outage) judgeLateness() {
 	}
 }
 
-// judgeRest receives what is left with the next run, and compares both runs.
+// judgeRest receives the remaining tasks with the next run, and compares both runs.
 func (o *outage) judgeRest() {
 	taking, stop := context.WithCancel(o.t.Context())
 	defer stop()

@@ -32,8 +32,8 @@ const (
 	punctualApart = 20 * time.Millisecond
 	// punctualAhead is how long the server has to accept the tasks before the first one is due.
 	punctualAhead = 2 * time.Second
-	// punctualLimit is how long the receivers go on. It bounds the test, and no promise: a machine
-	// that is busy with something else delivers late.
+	// punctualLimit is how long the receivers go on. It bounds the test, and is no promise: a busy
+	// machine delivers late.
 	punctualLimit = 2 * time.Minute
 )
 
@@ -41,7 +41,7 @@ const (
 var punctualTopics atomic.Int64
 
 // measure returns the 99th percentile of 400 tasks over eight seconds. It may be called by any
-// goroutine; what goes wrong is an error of the test.
+// goroutine; a failure is an error of the test.
 func (l *punctual) measure() time.Duration {
 	l.t.Helper()
 	topic, began, err := l.schedule()
@@ -51,10 +51,11 @@ func (l *punctual) measure() time.Duration {
 	}
 	const receivers = 4
 	var (
-		mu      sync.Mutex // guards the following
-		late    = map[string]time.Duration{}
-		again   int   // deliveries of tasks that had come before, as an acknowledgement was not recorded
-		failed  int   // answers that were none
+		mu   sync.Mutex // guards the following
+		late = map[string]time.Duration{}
+		// Deliveries of tasks that had come before, as an acknowledgement was not recorded.
+		again   int
+		failed  int   // failed calls
 		failure error // the last of them
 	)
 	over := func() bool {
@@ -124,8 +125,8 @@ func (l *punctual) measure() time.Duration {
 }
 
 // schedule schedules the tasks of a measurement in a topic of their own, and returns when that
-// began. What was accepted in part, or when some tasks were due already, is left alone, and
-// others are scheduled: on a slow disk an answer may be 503, or late.
+// began. If only a part was accepted, or some tasks were due already, it leaves them and schedules
+// others: on a slow disk an answer may be 503, or late.
 func (l *punctual) schedule() (topic string, began time.Time, err error) {
 	began = time.Now()
 	for wait := punctualAhead; time.Since(began) < punctualLimit; wait += punctualAhead {
@@ -166,8 +167,8 @@ func (a *batchAnswer) taken(n int) error {
 	return fmt.Errorf("%d of %d tasks were accepted: %.500s", a.Accepted, n, a.Errors)
 }
 
-// ask sends a request and decodes the answer into answer, unless that is nil. The error tells
-// what was answered instead.
+// ask sends a request and decodes the answer into answer, unless that is nil. The error describes
+// any other answer.
 func (l *punctual) ask(path string, body []byte, answer any) error {
 	req, err := http.NewRequest(http.MethodPost, l.run.base+path, bytes.NewReader(body))
 	if err != nil {

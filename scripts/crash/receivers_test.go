@@ -18,7 +18,7 @@ type receiver struct {
 	rng     *rand.Rand
 	server  *server
 	history *History
-	careful bool // acknowledges all that it gets
+	careful bool // it acknowledges all tasks
 }
 
 // A pulled task, in the answer to a reserve call.
@@ -70,8 +70,8 @@ type held struct {
 	delivery *Delivery
 }
 
-// settle settles deliveries and returns the run to go on with. An ack that was
-// not answered is sent again, to the next run if need be: receipts outlive a restart.
+// settle settles deliveries and returns the run to go on with. An ack without an answer is sent
+// again, to the next run if necessary: receipts outlive a restart.
 func (w *receiver) settle(ctx context.Context, r *run, verb string, list []held) *run {
 	for len(list) > 0 {
 		receipts := make([]string, len(list))
@@ -124,7 +124,7 @@ type settled struct {
 	recorded bool
 }
 
-// outcomes tells what the answer means for each of n receipts.
+// outcomes returns what the answer means for each of n receipts.
 func (a *settledAnswer) outcomes(whole Outcome, n int) []settled {
 	each := make([]settled, n)
 	for i := range each {

@@ -13,9 +13,9 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// TestRedisAbsent: a server that starts before Redis says so, refuses what it cannot
-// keep, and goes on by itself when Redis appears. Killed, it adopts its own at once;
-// alive, it lets nobody else have its name.
+// TestRedisAbsent: a server that starts before Redis reports that, refuses what it cannot store,
+// and goes on by itself when Redis appears. Killed, it adopts its own shards at once. While it
+// lives, no other process can have its name.
 func TestRedisAbsent(t *testing.T) {
 	s := onRedis(t)
 	s.redis.Kill()

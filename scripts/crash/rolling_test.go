@@ -16,10 +16,9 @@ import (
 	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// TestRollingRestart restarts three nodes one after the other under load, each of them
-// after it has handed its tasks over. Nothing is lost, nothing is delivered twice within
-// its lease, nothing is late by more than a second, and whoever asks gets no other
-// answer of the server's fault than a 503.
+// TestRollingRestart restarts three nodes one after the other under load, each of them after it has
+// handed its tasks over. Nothing is lost, nothing is delivered twice within its lease, nothing is
+// late by more than a second, and the only server error that a caller gets is 503.
 func TestRollingRestart(t *testing.T) {
 	need(t, "--handover")
 	redis := redistest.Start(t, "appendonly yes", "appendfsync always")
@@ -30,7 +29,7 @@ func TestRollingRestart(t *testing.T) {
 	l := f.work(t, seed, size(t, "LAPSE_FLEET_RATE", 40), ahead, true)
 
 	quiet := time.Now().Add(ahead)
-	<-time.After(time.Until(quiet)) // what is late now is late without a restart
+	<-time.After(time.Until(quiet)) // a delay measured now has other causes than a restart
 	for _, n := range f.nodes {
 		over := f.inject(n, HandedOver, nil)
 		over()
@@ -84,8 +83,8 @@ func (f *fleet) lateness(from, to time.Time) delays {
 	return lateness(all, from, to)
 }
 
-// first is the first attempt at a task, if there was one. Where a task was asked for after
-// its deadline, it is late from the answer on.
+// first is the first attempt at a task, if there was one. If a task was scheduled after its
+// deadline, it is late from the answer on.
 func (t *Task) first() (arrival, bool) {
 	if len(t.Deliveries) == 0 || len(t.Changes) == 0 {
 		return arrival{}, false
@@ -98,8 +97,8 @@ func (t *Task) first() (arrival, bool) {
 	return arrival{due, d.End}, true
 }
 
-// TestAdoption kills a node of three, and looks how long its tasks have to wait until
-// another one delivers them.
+// TestAdoption kills one node of three, and measures how long its tasks have to wait until another
+// one delivers them.
 func TestAdoption(t *testing.T) {
 
 	redis := redistest.Start(t, "appendonly yes", "appendfsync always")
@@ -165,9 +164,9 @@ func (h *History) settledBy(t *testing.T, limit time.Duration) {
 	every(t, 100*time.Millisecond, limit, h.Settled)
 }
 
-// TestTwins: a second process of one name on what looks like another machine, since it
-// cannot see the first one's processes. While the first one lives, it is refused; when
-// that stands still for too long, the second has the name, and the first one learns so.
+// TestTwins: a second process of one name on what appears to be another machine, since it cannot
+// see the first one's processes. While the first one lives, the second is refused. When the first
+// is stopped for too long, the second gets the name, and the first one learns so.
 func TestTwins(t *testing.T) {
 	wrap := []string{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"}
 	if out, err := exec.Command(wrap[0], append(wrap[1:], "true")...).CombinedOutput(); err != nil {
@@ -193,7 +192,7 @@ func TestTwins(t *testing.T) {
 		t.Fatal("the first process has ended by that")
 	}
 
-	// It stands still for longer than anybody waits.
+	// It is stopped for longer than any process waits.
 	first.latest().signal(syscall.SIGSTOP)
 	began = time.Now()
 	r := twin.start()

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// TestKillRounds kills the server, many times, while clients schedule, move and
-// cancel and receivers pull and settle, and then judges what each was told. On Redis
-// there are rounds in which Redis is killed or stopped as well, or alone.
+// TestKillRounds kills the server, many times, while clients schedule, move and cancel and
+// receivers pull and settle, and then judges the answers. On Redis there are rounds in which Redis
+// is killed or stopped as well, or alone.
 func TestKillRounds(t *testing.T) {
 	t.Run("Disk", func(t *testing.T) {
 		killRounds(t, newServer(t), 20, func(s *server, _ int, life time.Duration) {
 			s.start().ready(t)
-			// The length of a life is what this test is about, not a wait.
+			// The length of a life is the subject of this test, not a wait.
 			<-time.After(life)
 			s.kill()
 		})
@@ -55,7 +55,7 @@ var endings = []func(s *server, life time.Duration){
 		s.kill()
 		s.redis.Start()
 	},
-	func(s *server, life time.Duration) { // Redis stands still, and answers late
+	func(s *server, life time.Duration) { // Redis is stopped, and answers late
 		s.start().ready(s.t)
 		<-time.After(life / 2)
 		s.redis.Pause()
@@ -64,7 +64,7 @@ var endings = []func(s *server, life time.Duration){
 		<-time.After(life / 2)
 		s.kill()
 	},
-	func(s *server, life time.Duration) { // what was sent to Redis outlives its sender
+	func(s *server, life time.Duration) { // a write that was sent to Redis outlives its sender
 		s.start().ready(s.t)
 		<-time.After(life)
 		s.redis.Pause()
@@ -72,7 +72,7 @@ var endings = []func(s *server, life time.Duration){
 		s.kill()
 		s.redis.Resume()
 	},
-	func(s *server, life time.Duration) { // the server is there before Redis, and both are killed
+	func(s *server, life time.Duration) { // the server starts before Redis, and both are killed
 		s.redis.Kill()
 		r := s.start()
 		<-time.After(life / 4)

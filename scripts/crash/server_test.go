@@ -27,7 +27,7 @@ import (
 	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// binary is what is under test.
+// binary is the program under test.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -51,8 +51,8 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// command is a call of the binary, without the settings that this environment may have,
-// or those of the test that look like some.
+// command is a call of the binary without the settings of this environment, and without variables
+// of the test that look like settings.
 func command(args ...string) *exec.Cmd {
 	c := exec.Command(binary, args...)
 	c.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "LAPSE_") })
@@ -68,9 +68,9 @@ type server struct {
 	url      string            // of Redis, as the server reaches it
 	flags    []string          // more of them
 	more     []string          // and those of the server itself, on either ledger
-	wrap     []string          // a command that runs the binary, and what it is told first
-	patience time.Duration     // of its clients, in which it answers any request
-	log      string            // a file that gets what all runs write; empty: none
+	wrap     []string          // a command that runs the binary, with its first arguments
+	patience time.Duration     // of its clients: any request is answered within it
+	log      string            // a file for the output of all runs; empty: none
 
 	mu      sync.Mutex    // guards run
 	run     *run          // the latest
@@ -159,7 +159,7 @@ func (s *server) again(ctx context.Context, r *run) *run {
 
 var servesOn = regexp.MustCompile(`https?://127\.0\.0\.1:\d+`)
 
-// start starts the process and returns once it has said where it serves.
+// start starts the process and returns once it has printed its address.
 func (s *server) start() *run {
 	s.t.Helper()
 	r := &run{n: 1, node: s.node, stderr: &bytes.Buffer{}, exited: make(chan struct{})}
@@ -231,7 +231,7 @@ func (s *server) command() *exec.Cmd {
 	return c
 }
 
-// where are the arguments that say where tasks are kept, and under which name.
+// where returns the arguments that say where tasks are stored, and under which name.
 func (s *server) where() []string {
 	if s.url != "" {
 		return append([]string{"--node", s.node, "--redis", s.url}, s.flags...)
@@ -239,7 +239,7 @@ func (s *server) where() []string {
 	return []string{"--node", s.node, "--data", s.data}
 }
 
-// kill ends the process with no chance to clean up.
+// kill ends the process without a chance to clean up.
 func (s *server) kill() {
 	s.t.Helper()
 	r := s.latest()
@@ -251,7 +251,7 @@ func (s *server) kill() {
 	}
 }
 
-// signal fails only if the process is gone, which is what a signal is for.
+// signal ignores the error of a process that has ended, as the signal was to end it.
 func (r *run) signal(sig os.Signal) { _ = r.cmd.Process.Signal(sig) }
 
 // ready waits until replay is over and returns how long that took.

@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// Strangers who have no token open 12,000 connections, send requests that do not come to their
-// end, and open new ones where they are cut off. The server is still there for others, and at the
-// address for probes as if there were no strangers.
+// Clients without a token open 12,000 connections, send incomplete requests, and open new
+// connections when they are cut off. The server still answers other clients, and at the address for
+// probes as if there were no slow ones.
 func TestSlowClients(t *testing.T) {
 	const number, token = 12_000, "the-token-of-this-test"
 	var files syscall.Rlimit
@@ -80,14 +80,14 @@ func TestSlowClients(t *testing.T) {
 	}
 	defer slow.Wait()
 	defer close(stop)
-	<-time.After(5 * time.Second) // until they are there
+	<-time.After(5 * time.Second) // until the connections are open
 
 	probes := []*asker{{url: r.base + "/healthz"}, {url: r.health + "/healthz"}, {url: r.health + "/readyz"}, {url: r.health + "/metrics", token: token}}
 	var asking sync.WaitGroup
 	for _, p := range probes {
 		asking.Go(func() { p.ask(13) })
 	}
-	// The machine may be busy with something else meanwhile, which a second server feels, too.
+	// The machine may be busy meanwhile, which a second server shows, too.
 	var during, spared time.Duration
 	var measuring sync.WaitGroup
 	measuring.Go(func() { during = (&punctual{t: t, run: r, token: token}).measure() })

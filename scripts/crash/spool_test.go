@@ -15,9 +15,9 @@ import (
 	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// TestSpool takes Redis away from a server that has a spool, killed or standing still. What
-// is asked for meanwhile is answered 202 and delivered in time. Then the server is killed
-// too; once Redis and the server are back, what was spooled is delivered, each task once.
+// TestSpool takes Redis away from a server that has a spool, killed or stopped. Tasks that are
+// scheduled meanwhile are answered 202 and delivered in time. Then the server is killed too. Once
+// Redis and the server are back, the spooled tasks are delivered, each once.
 func TestSpool(t *testing.T) {
 	for how, away := range map[string]func(s *server) (back func()){
 		"Killed":  func(s *server) func() { s.redis.Kill(); return s.redis.Start },
@@ -86,14 +86,14 @@ func (sp *spooling) next(due time.Time) (n int, body string) {
 	return sp.last, fmt.Sprintf(`{"topic":%q,"due_at":%q,"payload":{"n":%d}}`, topic, rig.Wire(due), sp.last)
 }
 
-// probe asks for a task that is due in an hour, in another topic, and tells whether it was
+// probe schedules a task that is due in an hour, in another topic, and reports whether it was
 // spooled.
 func (sp *spooling) probe(r *run) bool {
 	status, _, err := r.call(http.MethodPost, "/v1/tasks", []byte(`{"topic":"other","delay":"1h"}`), nil)
 	return err == nil && status == http.StatusAccepted
 }
 
-// schedule asks for tasks one by one, all due after a while.
+// schedule schedules tasks one by one, all due after a while.
 func (sp *spooling) schedule(r *run, n int, after time.Duration) {
 	sp.t.Helper()
 	due := time.Now().Add(after).Truncate(time.Millisecond)
@@ -111,7 +111,7 @@ func (sp *spooling) schedule(r *run, n int, after time.Duration) {
 	}
 }
 
-// batch asks for all of them at once.
+// batch schedules all of them at once.
 func (sp *spooling) batch(r *run, n int, after time.Duration) {
 	sp.t.Helper()
 	due := time.Now().Add(after).Truncate(time.Millisecond)
@@ -131,7 +131,7 @@ func (sp *spooling) batch(r *run, n int, after time.Duration) {
 	}
 }
 
-// pull begins receivers, which take and acknowledge whatever they get.
+// pull starts receivers, which acknowledge every task.
 func (sp *spooling) pull(s *server, n int) (stop func()) {
 	ctx, cancel := context.WithCancel(sp.t.Context())
 	var all sync.WaitGroup

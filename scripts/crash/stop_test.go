@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// TestSuspended stops the process for ten seconds, as a hypervisor does with a
-// machine, and looks how soon afterwards what fell due meanwhile is delivered.
+// TestSuspended stops the process for ten seconds, as a hypervisor does with a machine, and
+// measures how soon afterwards the tasks that fell due meanwhile are delivered.
 func TestSuspended(t *testing.T) {
 	const n, asleep = 5000, 10 * time.Second
 	s := newServer(t)
@@ -71,14 +71,14 @@ func TestSuspended(t *testing.T) {
 	if len(v.Faults) > 0 {
 		t.Errorf("%d promises were broken", len(v.Faults))
 	}
-	// One sweep period, and time to carry them over on a busy machine.
+	// One sweep period, and time to deliver them on a busy machine.
 	if last > 5*time.Second {
 		t.Errorf("the last one was received %s after the process had woken up", last)
 	}
 }
 
-// TestStopIdle: asked to stop, a server with nothing to do but an open
-// long-poll and a silent connection answers the poll and is gone within 5 s.
+// TestStopIdle: asked to stop, a server with only an open long-poll and a silent connection answers
+// the poll and ends within 5 s.
 func TestStopIdle(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -106,8 +106,8 @@ func TestStopIdle(t *testing.T) {
 	}
 }
 
-// TestSecondProcess: a data directory and an address have one server. The
-// second one says so in a line, and the first one does not notice.
+// TestSecondProcess: a data directory and an address have one server. The second one reports that
+// in a line, and the first one is not affected.
 func TestSecondProcess(t *testing.T) {
 	s := newServer(t)
 	r := s.start()
@@ -131,13 +131,13 @@ func TestSecondProcess(t *testing.T) {
 	if status, _, err := r.call(http.MethodPost, "/v1/tasks", []byte(`{"topic":"crash","delay":"1h"}`), nil); outcome(status, err) != Done {
 		t.Errorf("the first server answered %d, %v", status, err)
 	}
-	// Killed without any clean-up, it leaves nothing behind that is in the way.
+	// Killed without any clean-up, it leaves nothing that prevents the next start.
 	s.kill()
 	s.start().ready(t)
 }
 
-// openPoll sends a reserve call and returns once its handler is at work. The
-// channel tells how it was answered.
+// openPoll sends a reserve call and returns once its handler has begun. The channel returns the
+// result.
 func openPoll(t *testing.T, r *run) <-chan error {
 	t.Helper()
 	atWork := make(chan struct{})

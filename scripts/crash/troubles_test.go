@@ -12,7 +12,8 @@ import (
 	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// inject brings trouble over a node, and returns what ends it: the node is ready again.
+// inject gives a node a fault, and returns the function that ends it: after it the node is ready
+// again.
 func (f *fleet) inject(n *node, trouble Trouble, rng *rand.Rand) (end func()) {
 	f.t.Helper()
 	over := f.history.Begin(trouble, n.node)
@@ -50,8 +51,8 @@ func (f *fleet) inject(n *node, trouble Trouble, rng *rand.Rand) (end func()) {
 	panic("nothing that befalls a node: " + trouble)
 }
 
-// survived checks that a node's process still runs, and starts it again if not: it may
-// lose its tasks to others, but nobody has taken its name.
+// survived checks that a node's process still runs, and starts it again if not: other nodes may
+// adopt its tasks, but no other process has taken its name.
 func (f *fleet) survived(n *node) {
 	r := n.latest()
 	if !r.ended() {
@@ -71,8 +72,8 @@ type plannedTrouble struct {
 	end     func()
 }
 
-// planTrouble chooses one. Half of those in which a process lives on are over before others
-// may adopt what it has.
+// planTrouble chooses one. Half of those that a process survives are over before other nodes may
+// adopt its shards.
 func (f *fleet) planTrouble(rng *rand.Rand, n *node) *plannedTrouble {
 	troubles := []Trouble{Killed, Killed, Stopped, Stopped, HandedOver}
 	if len(n.proxies) > 0 {
@@ -102,7 +103,7 @@ func (n *node) handsOver() bool {
 	return false
 }
 
-// round lets one or two nodes have a mishap, so that at least one of three goes on.
+// round gives one or two nodes a fault, so that at least one of three goes on.
 func (f *fleet) round(rng *rand.Rand) {
 	f.t.Helper()
 	order := rng.Perm(len(f.nodes))
@@ -113,7 +114,7 @@ func (f *fleet) round(rng *rand.Rand) {
 	}
 	first.end = f.inject(first.node, first.trouble, rng)
 	if second != nil {
-		// The length of a trouble is what this test is about, not a wait.
+		// The length of a fault is the subject of this test, not a wait.
 		<-time.After(first.length / 2)
 		second.end = f.inject(second.node, second.trouble, rng)
 		<-time.After(first.length / 2)
@@ -127,7 +128,7 @@ func (f *fleet) round(rng *rand.Rand) {
 	<-time.After(time.Duration(200+rng.IntN(1200)) * time.Millisecond)
 }
 
-// load is clients that call and receivers that take, at and from all nodes.
+// load is clients that call and receivers that pull, at all nodes.
 type load struct {
 	stopCalling, stopTaking func() // each waits until it is done
 }

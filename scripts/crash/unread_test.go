@@ -29,11 +29,11 @@ import (
 	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// mostUnread is how much memory callers may cost who do not read their answers.
+// mostUnread bounds the memory for callers that do not read their answers.
 const mostUnread = 500 << 20
 
-// Callers who ask for the largest pages that there are and read none of them cost the server
-// a bounded amount of memory, and receivers of another topic hardly any time.
+// Callers that ask for the largest possible pages and read none of them cost the server a bounded
+// amount of memory, and receivers of another topic hardly any time.
 func TestUnreadLists(t *testing.T) {
 	t.Run("40Connections", func(t *testing.T) {
 		s := newServer(t)
@@ -67,7 +67,7 @@ func TestUnreadLists(t *testing.T) {
 	})
 }
 
-// unread measures what begin costs a server with tasks of 65 kB.
+// unread measures the cost of begin for a server with tasks of 65 kB.
 func unread(t *testing.T, r *run, begin func(t *testing.T)) {
 	scheduleLarge(t, r)
 	before := newPunctual(t, r).measure()
@@ -89,8 +89,8 @@ func unread(t *testing.T, r *run, begin func(t *testing.T)) {
 	}
 }
 
-// scheduleLarge schedules 2,000 tasks of 65 kB. A disk that is slow may need several attempts, which
-// their ids allow.
+// scheduleLarge schedules 2,000 tasks of 65 kB. A slow disk may need several attempts, which their
+// ids allow.
 func scheduleLarge(t *testing.T, r *run) {
 	t.Helper()
 	payload, due := strings.Repeat("x", 65_000), rig.Wire(time.Now().Add(time.Hour))
@@ -121,8 +121,8 @@ func scheduleLarge(t *testing.T, r *run) {
 	}
 }
 
-// watchMemory looks at the memory of a process until the function that it returns is called, which
-// returns the most that there was.
+// watchMemory reads the memory of a process until the function that it returns is called, which
+// returns the greatest value.
 func watchMemory(r *run) (end func() (int64, error)) {
 	stop, ended := make(chan struct{}), make(chan struct{})
 	var peak int64
@@ -152,7 +152,7 @@ func watchMemory(r *run) (end func() (int64, error)) {
 	}
 }
 
-// heap tells how the server divides its memory, as far as it answers.
+// heap returns how the server divides its memory, as far as it answers.
 func (r *run) heap() string {
 	status, text, err := r.exchange(http.MethodGet, "/metrics", nil)
 	if err != nil || status != http.StatusOK {
@@ -167,13 +167,13 @@ func (r *run) heap() string {
 	return strings.Join(lines, "")
 }
 
-// manyStreams asks for n lists over one connection, and lets none of them come.
+// manyStreams asks for n lists over one connection, and reads none of them.
 func manyStreams(t *testing.T, c net.Conn, n int) {
 	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
 		t.Fatal(err)
 	}
 	f := http2.NewFramer(c, c)
-	var writing sync.Mutex // a framer may be read and written at the same time, and not more
+	var writing sync.Mutex // a framer may be read and written at the same time, but not written twice
 	write := func(frame func() error) error {
 		writing.Lock()
 		defer writing.Unlock()
@@ -185,7 +185,7 @@ func manyStreams(t *testing.T, c net.Conn, n int) {
 	frames := map[http2.FrameType]int{} // that came
 	var failure error
 	ended := make(chan struct{})
-	go func() { // frames that the server may send without being given room for them
+	go func() { // the frames that the server may send without a window update
 		defer close(ended)
 		for {
 			frame, err := f.ReadFrame()
@@ -230,7 +230,7 @@ func manyStreams(t *testing.T, c net.Conn, n int) {
 	}
 }
 
-// memory is how much of it the process has, in bytes.
+// memory returns the memory of the process, in bytes.
 func (r *run) memory() (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
 	if err != nil {

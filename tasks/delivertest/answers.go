@@ -9,7 +9,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// testSuccess: tasks of all sorts arrive once, on time, as they are.
+// testSuccess: tasks of all sorts arrive once, on time and unchanged.
 func testSuccess(f *fixture) {
 	f.start(nil)
 	payloads := [][]byte{
@@ -42,8 +42,8 @@ func testSuccess(f *fixture) {
 	}
 }
 
-// testFailure: a task whose attempts fail is tried again after a pause that grows, and
-// delivered when that is possible.
+// testFailure: a task whose attempts fail is tried again after a pause that grows, and delivered
+// when that is possible.
 func testFailure(f *fixture) {
 	f.start(func(set *tasks.TopicSettings) {
 		set.Retry = tasks.Retry{MinBackoff: time.Hour, MaxBackoff: 3 * time.Hour}
@@ -67,8 +67,8 @@ func testFailure(f *fixture) {
 	f.finish()
 }
 
-// testExhausted: the last attempt that fails makes a task dead, and a dead one that is
-// requeued has all its attempts before it.
+// testExhausted: the last attempt that fails makes a task dead. A dead task that is requeued has
+// all its attempts again.
 func testExhausted(f *fixture) {
 	f.start(func(set *tasks.TopicSettings) { set.Retry.MaxAttempts = 3 })
 	f.fault(Refuse)
@@ -88,7 +88,7 @@ func testExhausted(f *fixture) {
 	}
 }
 
-// testKilled: a receiver that says so makes any attempt the last one.
+// testKilled: a receiver can make any attempt the last one.
 func testKilled(f *fixture) {
 	f.needs(Kill)
 	f.start(nil)
@@ -107,7 +107,7 @@ func testKilled(f *fixture) {
 	}
 }
 
-// testPaused: a receiver that says when to come again is asked then, not before.
+// testPaused: a receiver that names a time is called then, not before.
 func testPaused(f *fixture) {
 	f.needs(Pause)
 	f.start(nil)
@@ -148,7 +148,7 @@ func (f *fixture) failed(id string, n int) (at time.Time) {
 	return at
 }
 
-// hurry says that the test cuts a task's pauses short.
+// hurry records that the test cuts a task's pauses short.
 func (f *fixture) hurry(id string) {
 	f.history.mu.Lock()
 	defer f.history.mu.Unlock()

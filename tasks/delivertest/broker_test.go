@@ -12,8 +12,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/delivertest"
 )
 
-// A broker is a way of delivery to a store, which whoever wants to reads later. It is
-// its own rig.
+// A broker is a way of delivery to a store, which receivers read later. It is its own rig.
 type broker struct {
 	receiver *delivertest.Receiver
 	readers  sync.WaitGroup

@@ -11,20 +11,20 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// A history is what has happened to a test's tasks: what was asked for, what their
-// receiver saw and said, and what the schedulers have told their observer. It is kept
-// apart from the scheduler's own records and judged at the end.
+// A history is what has happened to a test's tasks: the requests, what their receiver saw and
+// answered, and what the schedulers have told their observer. It is kept apart from the scheduler's
+// own records and judged at the end.
 type history struct {
 	zero time.Time
 
 	mu      sync.Mutex // guards everything below
-	run     int        // which scheduler is at work, from 1
+	run     int        // number of the running scheduler, from 1
 	crashed map[int]bool
 	broken  bool // a fault was between way and receiver: an attempt may have arrived twice
 	tasks   map[string]*story
 }
 
-// A story is one task's.
+// A story is the history of one task.
 type story struct {
 	asked    tasks.Request // with Due; none if its topic is empty
 	hurried  bool          // its backoff was cut short by the test
@@ -38,7 +38,7 @@ type arrival struct {
 	said     Say // empty: nothing yet
 	why      string
 	answered time.Time
-	settled  bool // said by receipt, which goes before an answer
+	settled  bool // settled by receipt, which takes precedence over an answer
 }
 
 type event struct {
@@ -65,8 +65,8 @@ func (h *history) ask(r tasks.Request) {
 	h.story(r.ID).asked = r
 }
 
-// begin forgets what has happened to the tasks that were asked for; what happens from
-// now on is the story of new ones, due now.
+// begin forgets the history of the requested tasks. From now on it is the story of new ones, due
+// now.
 func (h *history) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,7 +77,7 @@ func (h *history) begin() {
 	}
 }
 
-// now is what a scheduler takes for now: in milliseconds, rounded down.
+// now is the scheduler's notion of now: in milliseconds, rounded down.
 func now() time.Time { return time.Now().Truncate(time.Millisecond) }
 
 func (h *history) arrive(a Arrival) (*arrival, int) {
@@ -97,7 +97,7 @@ func (h *history) answer(a *arrival, said Answer) {
 	}
 }
 
-// settle notes what a receipt has said of an arrival, when that held.
+// settle records a receipt's settlement of an arrival, if it was valid.
 func (h *history) settle(receipt string, said Answer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,7 +110,7 @@ func (h *history) settle(receipt string, said Answer) {
 	}
 }
 
-// An observer notes what one scheduler tells.
+// An observer records what one scheduler reports.
 type observer struct {
 	h   *history
 	run int
@@ -131,7 +131,7 @@ func (o observer) Observe(e tasks.Event) {
 	st.events = append(st.events, event{e, o.run})
 }
 
-// each calls visit for every task that was asked for of the topic under test.
+// each calls visit for every requested task of the topic under test.
 func (h *history) each(visit func(id string, st *story)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,14 +142,14 @@ func (h *history) each(visit func(id string, st *story)) {
 	}
 }
 
-// all tells whether cond holds for every task.
+// all reports whether cond holds for every task.
 func (h *history) all(cond func(st *story) bool) bool {
 	yes := true
 	h.each(func(_ string, st *story) { yes = yes && cond(st) })
 	return yes
 }
 
-// count is how many events of a kind a task has, and the last of them.
+// count returns how many events of a kind a task has, and the last of them.
 func (st *story) count(k tasks.EventKind) (n int, last event) {
 	for _, e := range st.events {
 		if e.Kind == k {
@@ -159,7 +159,7 @@ func (st *story) count(k tasks.EventKind) (n int, last event) {
 	return n, last
 }
 
-// order puts what was noted by several goroutines in its order.
+// order sorts the records of several goroutines.
 func (st *story) order() {
 	slices.SortStableFunc(st.arrivals, func(a, b *arrival) int { return cmp.Or(a.run-b.run, a.At.Compare(b.At)) })
 	slices.SortStableFunc(st.events, func(a, b event) int { return cmp.Or(a.run-b.run, a.At.Compare(b.At)) })

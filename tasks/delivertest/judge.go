@@ -10,15 +10,15 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// slack is by how much what was noted may differ from what was meant: schedulers count
-// in milliseconds, and a note is made a moment before or after the fact.
+// slack is by how much a record may differ from its event: schedulers count in milliseconds, and a
+// record is made a moment before or after the event.
 const slack = 3 * time.Millisecond
 
-// A judge compares histories with what was asked for.
+// A judge compares histories with the requests.
 type judge struct {
 	settings tasks.TopicSettings // with defaults
 	cannot   map[Ability]string
-	answers  bool // the receiver decides about attempts
+	answers  bool // the receiver decides the outcome of attempts
 	crashed  map[int]bool
 	broken   bool // there was a fault between way and receiver
 	faults   []string
@@ -28,21 +28,20 @@ type judge struct {
 type attempt struct {
 	run, n         int
 	started, ended time.Time
-	how            tasks.EventKind // delivered, retried, dead; empty: nothing is known of its end
+	how            tasks.EventKind // delivered, retried, dead; empty: its end is not known
 	err            string
 	arrivals       []*arrival
 }
 
-// attempts puts the events of a story together. What a run told that has crashed since
-// may not have been recorded: a retry of its gives way to what a later run tells of the
-// same attempt.
+// attempts puts the events of a story together. The reports of a run that has crashed since may not
+// have been recorded: its retry is replaced by what a later run reports of the same attempt.
 func (st *story) attempts(crashed map[int]bool) (all []*attempt) {
 	for _, e := range st.events {
 		switch e.Kind {
 		case tasks.EventStarted:
 			all = append(all, &attempt{run: e.run, n: e.Attempt, started: e.At})
 		case tasks.EventDelivered, tasks.EventRetried, tasks.EventDied:
-			// The end of one that began before a restart may be told after it.
+			// The end of an attempt that began before a restart may be reported after it.
 			for _, a := range slices.Backward(all) {
 				unrecorded := a.how == tasks.EventRetried && crashed[a.run] && a.run != e.run
 				if a.n == e.Attempt && (a.how == "" || unrecorded) {
@@ -55,7 +54,7 @@ func (st *story) attempts(crashed map[int]bool) (all []*attempt) {
 	return all
 }
 
-// judge finds the faults in a task's story; end is how the task stands now, nil if it is
+// judge finds the faults in a task's story. end is the present state of the task, nil if it is
 // finished.
 func (j *judge) judge(st *story, end *tasks.Task) []string {
 	j.faults = nil
@@ -99,7 +98,7 @@ func (j *judge) sequence(st *story, before []*attempt, a *attempt) {
 		return
 	}
 	prev := before[len(before)-1]
-	known := prev.run == a.run || !j.crashed[prev.run] // to the scheduler: how prev ended
+	known := prev.run == a.run || !j.crashed[prev.run] // the scheduler knew how prev ended
 	switch {
 	case !known:
 		if a.n < 1 || a.n > prev.n+1 {
@@ -126,7 +125,7 @@ func (j *judge) sequence(st *story, before []*attempt, a *attempt) {
 	}
 }
 
-// end judges what has become of the task.
+// end judges the outcome of the task.
 func (j *judge) end(all []*attempt, end *tasks.Task) {
 	if len(all) == 0 {
 		j.fault("lost: it was never delivered")
@@ -148,7 +147,7 @@ func (j *judge) end(all []*attempt, end *tasks.Task) {
 	}
 }
 
-// content judges what arrived.
+// content judges the content of an arrival.
 func (j *judge) content(st *story, a *arrival) {
 	if early := st.asked.Due.Sub(a.At); early > 0 {
 		j.fault("arrived %v early", early)
@@ -176,7 +175,7 @@ func (j *judge) can(a Ability) bool {
 	return !cannot && (j.answers || !ofReceivers[a])
 }
 
-// answered compares attempts with what their receiver said.
+// answered compares attempts with the answers of their receiver.
 func (j *judge) answered(st *story, all []*attempt) {
 	for _, a := range st.arrivals {
 		i := slices.IndexFunc(all, func(t *attempt) bool { return t.run == a.run && t.n == a.Attempt })
@@ -213,7 +212,7 @@ func (j *judge) answer(t *attempt, a *arrival) {
 	}
 }
 
-// stored compares attempts with what a broker has.
+// stored compares attempts with the entries of a broker.
 func (j *judge) stored(st *story, all []*attempt, end *tasks.Task) {
 	if end == nil && len(st.arrivals) == 0 {
 		j.fault("finished, and nothing has arrived")

@@ -56,7 +56,7 @@ func join(tales ...tale) (all tale) {
 func TestJudge(t *testing.T) {
 	dead := func(n int) *tasks.Task { return &tasks.Task{State: tasks.Dead, Attempt: n, LastError: "no"} }
 	done, failed := once(0, 1, 1, Accept, tasks.EventDelivered), once(0, 1, 1, Fail, tasks.EventRetried)
-	// A receiver settles by receipt what its node gave up while it was killed.
+	// A receiver settles by receipt a delivery that its node gave up while it was killed.
 	crashedRetry := tale{{0, 1, "started", 1}, {0, 1, "arrived", 1}, {0.1, 1, "retried", 1}, {0.2, 2, "delivered", 1}, {0.2, 1, "accept", 1}}
 	for _, c := range []struct {
 		name  string

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// flaky is how many of the pieces that pass a flaky proxy break their connection.
-// Several tasks at once depend on each.
+// flaky is how many of the pieces that pass a flaky proxy break their connection. Several
+// concurrent tasks depend on each.
 const flaky = 0.03
 
 // A Proxy passes TCP connections on to a broker, with a fault in between. Rigs use it to
@@ -48,7 +48,7 @@ func NewProxy(t testing.TB, target string) *Proxy {
 	return p
 }
 
-// Break puts a fault in place of the one before. What Hang has held back goes on with it.
+// Break replaces the fault. What Hang has held back goes on.
 func (p *Proxy) Break(f Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,8 +109,8 @@ func (p *Proxy) connect(client net.Conn) {
 	p.mu.Unlock()
 }
 
-// pass passes what comes from one end on to the other, and ends the connection with
-// either end, or with the first piece that comes while there is the fault that deadly is.
+// pass copies from one end to the other. It ends the connection with either end, or with the first
+// piece that comes while deadly is the fault.
 func (p *Proxy) pass(l *link, to io.Writer, from io.Reader, deadly Fault) {
 	defer l.cut()
 	piece := make([]byte, 64<<10)

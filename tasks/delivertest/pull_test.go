@@ -57,7 +57,7 @@ func (p puller) Serve(ctx context.Context, s *tasks.Scheduler, topic string) err
 	return nil
 }
 
-// receive settles one delivery. One that it says nothing of is left to its lease.
+// receive settles one delivery. Without a settlement the delivery is left to its lease.
 func (p puller) receive(ctx context.Context, s *tasks.Scheduler, d *tasks.Delivery) {
 	answer := p.receiver.Receive(ctx, arrival(d))
 	v := tasks.Verdict{Reason: answer.Why}
@@ -73,6 +73,6 @@ func (p puller) receive(ctx context.Context, s *tasks.Scheduler, d *tasks.Delive
 	default:
 		return
 	}
-	// What is refused is judged by its consequences.
+	// A refusal is judged by its consequences.
 	_, _ = s.Settle(context.WithoutCancel(ctx), v, []string{d.Receipt()})
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// testSettlesTwice: the first thing that is said with a receipt holds. A broker that
-// stores twice, because its answer was lost, has the task's id to tell them by, and the
-// task is settled once.
+// testSettlesTwice: the first settlement by a receipt is valid. A broker that stores twice, because
+// its answer was lost, has the task's id to tell them apart, and the task is settled once.
 func testSettlesTwice(f *fixture) {
 	f.start(func(set *tasks.TopicSettings) { set.Lease = 2 * tasks.MinLease })
 	if f.breaker != nil {
@@ -62,8 +61,8 @@ func testSettlesTwice(f *fixture) {
 	}
 }
 
-// testSettlesAgainstItsAnswer: a receiver that settles by receipt, and then answers the
-// opposite, is taken at its first word.
+// testSettlesAgainstItsAnswer: if a receiver settles by receipt and then answers the opposite, the
+// receipt is valid.
 func testSettlesAgainstItsAnswer(f *fixture) {
 	f.needs(Receipt)
 	f.start(nil)
@@ -88,12 +87,12 @@ func testSettlesAgainstItsAnswer(f *fixture) {
 	}
 }
 
-// testSettlesAfterRestart: what was handed out before a shutdown is settled by its
-// receipt after it, without another delivery; or its lease ends.
+// testSettlesAfterRestart: a delivery from before a shutdown is settled by its receipt after it,
+// without another delivery; or its lease ends.
 func testSettlesAfterRestart(f *fixture) { f.settleAfter(f.close) }
 
-// testSettlesAfterCrash: the same with one that was killed, as long as the task has not
-// been delivered again.
+// testSettlesAfterCrash: the same with one that was killed, as long as the task has not been
+// delivered again.
 func testSettlesAfterCrash(f *fixture) {
 	f.settleAfter(func() {
 		f.pause(true)

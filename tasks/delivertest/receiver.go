@@ -19,10 +19,10 @@ type Arrival struct {
 	Payload []byte            // nil unless the way carries it
 	Headers map[string]string // of the task, names in lower case; others may be among them
 	Receipt string            // empty unless the way carries it
-	At      time.Time         // zero means now; a broker may know better
+	At      time.Time         // zero means now; a broker may have a better time
 }
 
-// An Answer is what a receiver says to an arrival.
+// An Answer is the answer of a receiver to an arrival.
 type Answer struct {
 	Say   Say
 	Why   string        // Fail, Bury: the reason
@@ -35,7 +35,7 @@ type Answer struct {
 // Say is the sort of an answer.
 type Say string
 
-// What a receiver may say.
+// The answers of a receiver.
 const (
 	Accept  Say = "accept" // it is done
 	Fail    Say = "fail"   // not done; try again
@@ -46,8 +46,8 @@ const (
 	Silence Say = "silent" // nothing: the sender has given up, or the receiver ends
 )
 
-// A Receiver decides what a test's receiver says, and remembers it. Its methods may
-// be called from any goroutine.
+// A Receiver decides the answers of a test's receiver, and records them. Its methods may be called
+// from any goroutine.
 type Receiver struct {
 	h *history
 
@@ -59,19 +59,19 @@ type Receiver struct {
 
 func accept(Arrival, int) Answer { return Answer{Say: Accept} }
 
-// play sets what the receiver says to the n-th arrival of a task, 1 being the first.
+// play sets the answer of the receiver to the n-th arrival of a task, 1 being the first.
 func (r *Receiver) play(script func(a Arrival, n int) Answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.script, r.most = script, r.busy
 }
 
-// say makes the receiver say the same to everything.
+// say makes the receiver answer everything alike.
 func (r *Receiver) say(a Answer) { r.play(func(Arrival, int) Answer { return a }) }
 
-// Receive notes an arrival and returns what the receiver says to it, at once or in a
-// while. ctx is that of the arrival: it ends when the sender has given up, or the
-// receiver ends; then the answer is [Silence].
+// Receive records an arrival and returns the answer of the receiver, at once or in a while. ctx is
+// that of the arrival: it ends when the sender has given up, or the receiver ends; then the answer
+// is [Silence].
 func (r *Receiver) Receive(ctx context.Context, a Arrival) Answer {
 	if a.At.IsZero() {
 		a.At = time.Now()
@@ -106,24 +106,24 @@ func (r *Receiver) Receive(ctx context.Context, a Arrival) Answer {
 	return answer
 }
 
-// underWay is how many arrivals have no answer yet.
+// underWay returns how many arrivals have no answer yet.
 func (r *Receiver) underWay() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.busy
 }
 
-// mostAtOnce is how many arrivals had no answer at the same time since the script was set.
+// mostAtOnce returns how many arrivals had no answer at the same time since the script was set.
 func (r *Receiver) mostAtOnce() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.most
 }
 
-// verdicts are what a receipt says instead of an answer.
+// verdicts are the settlements by receipt in place of an answer.
 var verdicts = map[tasks.Verb]Say{tasks.Ack: Accept, tasks.Release: Fail, tasks.Bury: Bury}
 
-// failsNow tells which attempts a flaky receiver fails: three of ten.
+// failsNow reports whether a flaky receiver fails an attempt: three of ten.
 func failsNow(id string, n int) bool {
 	sum := fnv.New32a()
 	fmt.Fprint(sum, n, id)

@@ -20,8 +20,8 @@ const (
 	patience  = 90 * time.Second
 )
 
-// Run runs the conformance suite. It calls fresh for each case, with the receiver that
-// the rig is to ask.
+// Run runs the conformance suite. It calls fresh for each case, with the receiver that the rig is
+// to call.
 func Run(t *testing.T, fresh func(t *testing.T, r *Receiver) Rig) {
 	for _, c := range []struct {
 		name string
@@ -50,8 +50,8 @@ func Run(t *testing.T, fresh func(t *testing.T, r *Receiver) Rig) {
 	}
 }
 
-// A fixture is one case: a way of delivery, its receiver, and a scheduler, which is
-// another one after each restart.
+// A fixture is one case: a way of delivery, its receiver, and a scheduler, which is replaced at
+// each restart.
 type fixture struct {
 	*testing.T
 	rig      Rig
@@ -128,8 +128,7 @@ func (f *fixture) close() {
 	f.mem = f.mem.Reopen()
 }
 
-// crash ends the scheduler as kill -9 would: from one moment to the next it records
-// nothing any more.
+// crash ends the scheduler as kill -9 would: from then on it records nothing.
 func (f *fixture) crash() {
 	f.Helper()
 	f.history.mu.Lock()
@@ -139,18 +138,18 @@ func (f *fixture) crash() {
 	f.leave()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = f.s.Close(ctx) // its goroutines; nobody hears what they say
+	_ = f.s.Close(ctx) // its goroutines; their results are discarded
 	f.mem = f.mem.Reopen()
 }
 
-// reopen opens the scheduler that comes next.
+// reopen opens the next scheduler.
 func (f *fixture) reopen() {
 	f.Helper()
 	f.open()
 	f.serve()
 }
 
-// needs skips the case if the way cannot do what it is about.
+// needs skips the case if the way lacks an ability.
 func (f *fixture) needs(a Ability) {
 	f.Helper()
 	if why, cannot := f.rig.Cannot()[a]; cannot {
@@ -166,8 +165,8 @@ func (f *fixture) can(a Ability) bool {
 	return !cannot && (f.breaker == nil || !ofReceivers[a])
 }
 
-// fault makes what is delivered from now on go wrong, by the receiver's own doing if it
-// has a say, else by something between.
+// fault makes deliveries from now on fail, by the receiver if it answers, else by a fault in
+// between.
 func (f *fixture) fault(what Fault) {
 	f.Helper()
 	if f.breaker != nil {
@@ -247,7 +246,7 @@ func (f *fixture) wait(what string, cond func() bool) {
 	}
 }
 
-// quiet waits for what should not happen.
+// quiet waits for d, in which an event should not happen.
 func (f *fixture) quiet(d time.Duration) { <-time.After(d) }
 
 func (f *fixture) get(id string) *tasks.Task {
@@ -271,7 +270,7 @@ func (f *fixture) counts() tasks.Counts {
 	return t.Counts
 }
 
-// passing delivers a task of another topic, to show that nothing stands in its way.
+// passing delivers a task of another topic, to show that nothing blocks it.
 func (f *fixture) passing(id string) {
 	f.Helper()
 	r := tasks.Request{ID: id, Topic: bystander, Due: now()}

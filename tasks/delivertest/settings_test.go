@@ -37,12 +37,12 @@ type begun struct {
 type change struct {
 	kind   tasks.Kind
 	paused bool
-	// The change was made between these two, which the clock that deliveries begin by has
-	// told; zero: it was made before anything else, or not yet.
+	// The change was made between these two instants, by the clock of the deliveries' starts; zero:
+	// it was made before everything else, or not yet.
 	asked, made time.Time
 }
 
-// A road is one of its ways.
+// A road is one of the two ways.
 type road struct {
 	rig  *changing
 	kind tasks.Kind
@@ -69,7 +69,7 @@ func (c *changing) Cannot() map[Ability]string {
 	return map[Ability]string{Bounded: "it is pulled at times"}
 }
 
-// Serve pulls whenever that is how the topic is delivered.
+// Serve pulls while the topic is delivered that way.
 func (c *changing) Serve(ctx context.Context, s *tasks.Scheduler, topic string) error {
 	c.loop.Go(func() {
 		tick := time.NewTicker(time.Millisecond)
@@ -140,8 +140,8 @@ func (c *changing) begin(b begun) {
 	c.begun = append(c.begun, b)
 }
 
-// judge finds deliveries that began by settings which had been replaced, and returns by
-// how long at most, and how many of each kind there were.
+// judge finds deliveries that began by replaced settings, and returns the longest time since the
+// replacement, and how many of each kind there were.
 func (c *changing) judge(h *history) (late time.Duration, stale int, count map[tasks.Kind]int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,8 +165,8 @@ func (c *changing) judge(h *history) (late time.Duration, stale int, count map[t
 			c.t.Errorf("%s began by %s, by change %d, which is of another kind or was not made yet", b.id, b.kind, by)
 			continue
 		}
-		// One whose attempt is recorded first goes by what holds after that, and that may
-		// be that the topic is paused: what let it begin was over then.
+		// An attempt that is recorded first goes by the settings after that. They may say that the
+		// topic is paused; those that let it begin were over then.
 		over := by
 		if !c.changes[by].paused {
 			over++
@@ -195,9 +195,8 @@ func newChanging(t *testing.T) (*fixture, *changing) {
 	return f, rig
 }
 
-// TestSettingsReachTheBusy changes the way of a topic that has always more to deliver
-// than it can: whoever is at work goes by the old settings to the end of that delivery,
-// and not for another one.
+// TestSettingsReachTheBusy changes the way of a topic that always has more to deliver than it can:
+// a running delivery goes by the old settings to its end, and the next one does not.
 func TestSettingsReachTheBusy(t *testing.T) {
 	const places, changes = 4, 20
 	f, rig := newChanging(t)
@@ -236,7 +235,7 @@ func TestSettingsUnderLoad(t *testing.T) {
 	f.start(func(set *tasks.TopicSettings) {
 		set.Kind, set.Delivery, set.Paused, set.Rate = "high", []byte(`{"change":0}`), false, tasks.Rate{}
 	})
-	// The judge is told what holds for all that will be set.
+	// The judge knows the bounds of all settings to come.
 	f.settings.Retry = tasks.Retry{MinBackoff: time.Millisecond, MaxAttempts: 100}
 	f.settings.Lease = time.Minute
 	f.fault(Flaky)
@@ -264,7 +263,7 @@ func TestSettingsUnderLoad(t *testing.T) {
 	defer tick.Stop()
 	for n := 1; n <= changes; n++ {
 		set := rig.settings(n)
-		if n%400 == 0 { // long enough to see what goes on all the same
+		if n%400 == 0 { // long enough to see deliveries that go on all the same
 			set.Paused = true
 		}
 		if n == changes {

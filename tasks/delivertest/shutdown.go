@@ -6,12 +6,11 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// testShutdown: a scheduler that closes in the middle leaves nothing behind: what was
-// settled is final, and all the rest is delivered by the next one.
+// testShutdown: a scheduler that closes in the middle leaves nothing behind: settled tasks are
+// final, and all others are delivered by the next one.
 func testShutdown(f *fixture) { f.interrupt(f.close, false) }
 
-// testCrash: the same when it is killed; only what it could not record any more may
-// come again.
+// testCrash: the same when it is killed; only what it could not record any more may come again.
 func testCrash(f *fixture) { f.interrupt(f.crash, false) }
 
 // testCrashCounted: an attempt that ended with its process counts, where it should.

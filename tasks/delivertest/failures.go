@@ -20,7 +20,7 @@ func testTimeout(f *fixture) {
 	f.finish()
 }
 
-// testPanic: a receiver that breaks down in the middle costs an attempt, nothing else.
+// testPanic: a receiver that breaks down in the middle costs an attempt, and has no other effect.
 func testPanic(f *fixture) {
 	f.start(func(set *tasks.TopicSettings) { set.Lease = tasks.MinLease })
 	f.fault(Cut)
@@ -31,8 +31,8 @@ func testPanic(f *fixture) {
 	f.finish()
 }
 
-// testSlow: a slow receiver has as many tasks at once as its topic may have, keeps the
-// others of the topic waiting and nobody else, and loses nothing.
+// testSlow: a slow receiver has as many tasks at once as its topic may have, delays the other tasks
+// of the topic and no others, and loses nothing.
 func testSlow(f *fixture) {
 	const places, all = 3, 12
 	f.start(func(set *tasks.TopicSettings) { set.Concurrency = places })
@@ -65,8 +65,8 @@ func testSlow(f *fixture) {
 	}
 }
 
-// testNeverAnswers: a receiver that never answers, and does not even notice that it was
-// given up, uses a task's attempts up. What it says long after that changes nothing.
+// testNeverAnswers: a receiver that never answers, and does not even notice that it was given up,
+// uses a task's attempts up. Its answer long after that changes nothing.
 func testNeverAnswers(f *fixture) {
 	f.start(func(set *tasks.TopicSettings) {
 		set.Lease, set.Retry.MaxAttempts = tasks.MinLease, 2
@@ -94,8 +94,8 @@ func testNeverAnswers(f *fixture) {
 	}
 }
 
-// testAnswersLate: what is said of an attempt after its lease is not taken for an answer
-// to the one that is under way by then.
+// testAnswersLate: an answer to an attempt after its lease does not count as one to the attempt
+// that is under way by then.
 func testAnswersLate(f *fixture) {
 	if f.breaker != nil {
 		f.Skip("a broker does not answer late: what it stores after all is one more message with the same id")
@@ -127,8 +127,8 @@ func testAnswersLate(f *fixture) {
 	})
 }
 
-// testLoad: ten thousand tasks, three of ten attempts fail, three attempts a task: all
-// are settled, as the receiver said.
+// testLoad: ten thousand tasks, three of ten attempts fail, three attempts a task: all are settled,
+// as the receiver answered.
 func testLoad(f *fixture) {
 	n := 10_000
 	if testing.Short() {
@@ -136,7 +136,7 @@ func testLoad(f *fixture) {
 	}
 	f.start(func(set *tasks.TopicSettings) {
 		set.Retry = tasks.Retry{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond}
-		if f.breaker != nil { // whose failures are not spread as evenly
+		if f.breaker != nil { // its failures are not spread as evenly
 			set.Retry.MaxAttempts = 100
 		}
 	})
