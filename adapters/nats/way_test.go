@@ -212,7 +212,7 @@ func TestServerGone(t *testing.T) {
 	w := connected(t, s)
 	deliver := deliveries(t, w, "test.gone")
 	if err := deliver(delivery("a"))[0]; err == nil {
-		t.Fatal("delivered to nobody")
+		t.Fatal("delivered without a receiver")
 	}
 	s.start(t)
 	if n := untilDelivered(t, deliver, "a"); n == 0 {
@@ -221,7 +221,7 @@ func TestServerGone(t *testing.T) {
 	s.stop()
 	for range 3 {
 		if err := deliver(delivery("b"))[0]; err == nil {
-			t.Fatal("delivered to nobody")
+			t.Fatal("delivered without a receiver")
 		}
 	}
 	s.start(t)

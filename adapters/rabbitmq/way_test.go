@@ -248,7 +248,7 @@ func TestBrokerGone(t *testing.T) {
 	broker.stop()
 	for range 3 {
 		if err := deliver(delivery("b"))[0]; err == nil {
-			t.Fatal("delivered to nobody")
+			t.Fatal("delivered without a receiver")
 		}
 	}
 	w.redialAfter = time.Hour
@@ -304,7 +304,7 @@ func TestNoPatience(t *testing.T) {
 func TestNobodyReads(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
-	if _, err := (&punctual{here, time.Millisecond}).Write([]byte("anybody?")); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := (&punctual{here, time.Millisecond}).Write([]byte("hello?")); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("it was written: %v", err)
 	}
 }

@@ -47,11 +47,11 @@ func (c *taskJudge) denied(x *Change) {
 	}
 	switch {
 	case x.Anew:
-		c.breaks(MadeTwice, "made anew by %s, and nobody had finished it", x.by())
+		c.breaks(MadeTwice, "made again by %s, and no request had finished it", x.by())
 	case x.Kind == Listed:
-		c.breaks(LeftOut, "left out of a list by %s, and nobody had touched it", x.by())
+		c.breaks(LeftOut, "left out of a list by %s, and no request had touched it", x.by())
 	default:
-		c.breaks(WrongMissing, "answered 404 by %s, and nobody had finished it", x.by())
+		c.breaks(WrongMissing, "answered 404 by %s, and no request had finished it", x.by())
 	}
 }
 

@@ -54,7 +54,7 @@ func TestPromisesOfACampaign(t *testing.T) {
 	}{
 		{name: "delivered under the id that was told", changes: []Change{made(on("a", 0), 100, "x")}, deliveries: []*Delivery{called("x", first())}},
 		{name: "delivered under another id", changes: []Change{made(on("a", 0), 100, "x")}, deliveries: []*Delivery{called("y", first())}, broken: WrongID},
-		{name: "delivered under an id that nobody was told", changes: []Change{create(on("a", 0), Unknown, 100)}, deliveries: []*Delivery{called("y", first())}},
+		{name: "delivered under an id that no answer had", changes: []Change{create(on("a", 0), Unknown, 100)}, deliveries: []*Delivery{called("y", first())}},
 
 		{name: "made twice", changes: []Change{made(on("a", 0), 100, "x"), anew(made(on("b", 50), 100, "x"))}, deliveries: []*Delivery{first()}, broken: MadeTwice},
 		{name: "made once more after it was finished", changes: []Change{made(on("a", 0), 100, "x"), anew(made(on("b", 300), 100, "x"))}, deliveries: []*Delivery{first(), later(400)}, again: AskedAgain},

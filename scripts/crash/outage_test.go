@@ -285,7 +285,7 @@ func (o *outage) judgeAnswers() {
 	}
 	o.t.Logf("%d tasks were refused in the outage, the slowest after %v; %d acknowledgements were not recorded", refused, slowest.Round(time.Millisecond), unrecorded)
 	if refused == 0 || unrecorded == 0 {
-		o.t.Error("nobody asked for anything in the outage")
+		o.t.Error("no request was made in the outage")
 	}
 }
 

@@ -173,7 +173,7 @@ func manyStreams(t *testing.T, c net.Conn, n int) {
 		t.Fatal(err)
 	}
 	f := http2.NewFramer(c, c)
-	var writing sync.Mutex // a framer may be read and written at the same time, but not written twice
+	var writing sync.Mutex // one write at a time; a read may overlap
 	write := func(frame func() error) error {
 		writing.Lock()
 		defer writing.Unlock()

@@ -59,7 +59,7 @@ func (st *story) attempts(crashed map[int]bool) (all []*attempt) {
 func (j *judge) judge(st *story, end *tasks.Task) []string {
 	j.faults = nil
 	if st.asked.Topic == "" {
-		return []string{"nobody has asked for it"}
+		return []string{"it was not requested"}
 	}
 	st.order()
 	all := st.attempts(j.crashed)

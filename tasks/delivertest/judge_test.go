@@ -123,7 +123,7 @@ func TestJudgeContent(t *testing.T) {
 		}
 	}
 	j := &judge{answers: true}
-	if faults := fmt.Sprint(j.judge(&story{}, nil)); !strings.Contains(faults, "nobody has asked") {
+	if faults := fmt.Sprint(j.judge(&story{}, nil)); !strings.Contains(faults, "not requested") {
 		t.Errorf("a stranger: %s", faults)
 	}
 }

@@ -295,7 +295,7 @@ func (f *fixture) finish() {
 	}
 	f.quiet(100 * time.Millisecond)
 	if n := f.s.Stats().MissedWakes; n != 0 {
-		f.Errorf("the sweep found ready tasks %d times that nobody had been woken for", n)
+		f.Errorf("the sweep found ready tasks %d times for which no receiver had been woken", n)
 	}
 	f.report()
 }
