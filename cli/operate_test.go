@@ -97,7 +97,7 @@ func TestDeadCommands(t *testing.T) {
 	if got := s.lines("dead", "list", "x", "--limit", "10"); len(got) != 4 || got[0]["state"] != "dead" {
 		t.Errorf("got %v", got)
 	}
-	s.typed("b\nnobody\n")
+	s.typed("b\nunknown\n")
 	if fields := strings.Fields(rows[1]); !slices.Contains(fields, "buried") {
 		t.Errorf("got\n%s", out)
 	}
