@@ -15,9 +15,10 @@
 // A Worker is the receiver of a topic: it reserves what is ready, runs a handler for each
 // delivery, several at once, keeps the leases meanwhile, and settles what comes of it.
 //
-//	w, err := client.NewWorker(c, "order.unpaid", func(ctx context.Context, d *client.Delivery) error {
-//		return cancelOrder(ctx, d.Payload) // nil acknowledges the task; an error has it delivered again
-//	}, client.WorkerOptions{Concurrency: 16})
+//	cancel := func(ctx context.Context, d *client.Delivery) error {
+//		return cancelOrder(ctx, d.Payload) // nil acknowledges; an error repeats the delivery
+//	}
+//	w, err := client.NewWorker(c, "order.unpaid", cancel, client.WorkerOptions{Concurrency: 16})
 //	...
 //	err = w.Run(ctx) // until ctx ends and what is under way is done
 //

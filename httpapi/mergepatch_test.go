@@ -60,7 +60,7 @@ func TestPutDoesNotDropTheDelivery(t *testing.T) {
 	}
 	r.want(r.do("PUT", "/v1/topics/w", `{"lease":"3m"}`), 200) // there is nothing to drop
 	r.want(r.do("PUT", "/v1/topics/w", hook), 200)
-	r.want(r.do("PUT", "/v1/topics/w", `{"delivery":{"kind":"pull"}}`), 200) // the request names pull
+	r.want(r.do("PUT", "/v1/topics/w", `{"delivery":{"kind":"pull"}}`), 200) // names pull
 	r.want(r.do("PUT", "/v1/topics/w", hook), 200)
 	r.do("DELETE", "/v1/tasks/t", "")
 	r.want(r.do("PUT", "/v1/topics/w", `{"lease":"1m"}`), 200) // nothing waits
