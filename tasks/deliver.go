@@ -199,7 +199,7 @@ func (s *Scheduler) returnLocked(t *topic, d *Delivery, v judgement) {
 	t.busy--
 	l, ok := s.open[d.slot]
 	switch {
-	case d.origin != nil:
+	case d.source != nil:
 		s.endFarLocked(d, v)
 	case !ok || l.nonce != d.lease.nonce:
 		// The lease has run out, and the task is no longer this delivery's; or its

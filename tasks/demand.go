@@ -69,8 +69,8 @@ type demandsMessage struct{ Wishes []demandMessage }
 
 type reserveReply struct {
 	Topic      string
-	Lease      time.Duration `json:",omitempty"`
-	Deliveries []carried     `json:",omitempty"`
+	Lease      time.Duration  `json:",omitempty"`
+	Deliveries []wireDelivery `json:",omitempty"`
 }
 
 // demandLocked returns the demand that a topic's receivers have together.
@@ -190,7 +190,7 @@ func (s *Scheduler) requestTasks(w *demand, n *peer, said demandMessage) {
 func (s *Scheduler) serveFetched(from string, a *reserveReply, asked time.Duration) {
 	s.mu.Lock()
 	defer s.unlock()
-	s.giveBackLocked(s.serveFetchedLocked(s.topics[a.Topic], a.Lease, s.unpack(from, a.Deliveries, asked, nil)))
+	s.returnUnusedLocked(s.serveFetchedLocked(s.topics[a.Topic], a.Lease, s.decodeDeliveries(from, a.Deliveries, asked, nil)))
 }
 
 // serveFetchedLocked gives deliveries of another node to the waiting receivers, to the one that
@@ -200,7 +200,7 @@ func (s *Scheduler) serveFetchedLocked(t *topic, lease time.Duration, ds []*Deli
 		return ds
 	}
 	w := t.demands[lease]
-	ds, left = s.leased(ds)
+	ds, left = s.splitByLease(ds)
 	for e := t.reservers.queue.Front(); e != nil && len(ds) > 0; {
 		p := e.Value.(*turn)
 		e = e.Next()

@@ -137,7 +137,7 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 		defer cancel()
 		b.must(Request{ID: "t2", Topic: "y"})
 		d := b.pull("y", "t2")[0]
-		o := offer{Run: a.peers.run, Topic: "x", Lease: lease, Deliveries: []carried{{d.Task, d.Receipt(), lease}}}
+		o := offer{Run: a.peers.run, Topic: "x", Lease: lease, Deliveries: []wireDelivery{{d.Task, d.Receipt(), lease}}}
 		if answer, err := a.answerOffer(ctx, "b", o); err != nil || len(answer.Back) != 0 {
 			t.Fatalf("offered a task: %+v, %v", answer, err)
 		}
@@ -195,13 +195,13 @@ func TestOfferComesBackAfterAHandOver(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *poolRig) {
 		a, b := f.nodes[0], f.nodes[1]
 		offers := make([][]*Delivery, 3)
-		packed := make([][]carried, 3)
+		packed := make([][]wireDelivery, 3)
 		for i := range offers {
 			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			pass(10 * time.Millisecond)
 			b.mu.Lock()
 			offers[i] = b.serveLocked(t.Context(), b.topics["x"], "a", 1, 0)
-			packed[i] = b.carry(offers[i])
+			packed[i] = b.encodeDeliveries(offers[i])
 			b.unlock()
 		}
 		want(t, "Drain", b.Drain(t.Context()), nil)

@@ -37,8 +37,8 @@ type helpAsk struct {
 }
 
 type helped struct {
-	Deliveries []carried `json:",omitempty"`
-	Over       bool      // the backlog is over
+	Deliveries []wireDelivery `json:",omitempty"`
+	Over       bool           // the backlog is over
 }
 
 // backlogTopics is how many topics a node tells of.
@@ -113,7 +113,7 @@ func (s *Scheduler) answerHelp(ctx context.Context, from string, ask helpAsk) (h
 	defer cancel()
 	ds := s.beginLocked(ctx, t, min(ask.Want, MaxReserve), 0, taker{aHelper, from})
 	s.peers.counts.helpTaken += int64(len(ds))
-	return helped{Deliveries: s.carry(ds)}, nil
+	return helped{Deliveries: s.encodeDeliveries(ds)}, nil
 }
 
 // outcomesQuestion tells what has become of deliveries that a helper has made.

@@ -94,7 +94,7 @@ func (s *Scheduler) help(h *help) {
 			left := h.topic.brought
 			h.topic.brought = nil
 			s.unlock()
-			s.giveBack(left)
+			s.returnUnused(left)
 			return
 		}
 		s.unlock()
@@ -125,7 +125,7 @@ func (s *Scheduler) helpOnce(h *help, want int) bool {
 	cancel()
 	s.mu.Lock()
 	defer s.unlock()
-	ds := s.unpack(h.key.node, a.Deliveries, asked, h)
+	ds := s.decodeDeliveries(h.key.node, a.Deliveries, asked, h)
 	if err != nil || a.Over {
 		h.over = true // until the backlog is heard of again
 	}
@@ -183,7 +183,7 @@ func (s *Scheduler) takeBroughtLocked(t *topic, places int) []*Delivery {
 	n := t.allowed(min(places, len(t.brought)))
 	ds := t.brought[:n:n]
 	for _, d := range ds {
-		d.origin.began = s.elapsed()
+		d.source.began = s.elapsed()
 	}
 	if t.brought = t.brought[n:]; len(t.brought) == 0 {
 		t.brought = nil
@@ -203,10 +203,10 @@ func (s *Scheduler) takeBroughtLocked(t *topic, places int) []*Delivery {
 // lease: the receiver is to have time.
 func (s *Scheduler) returnStaleLocked(t *topic) {
 	now, n := s.elapsed(), 0
-	for n < len(t.brought) && (t.stopped() || t.brought[n].lease.until-now < t.brought[n].origin.lease/4*3) {
+	for n < len(t.brought) && (t.stopped() || t.brought[n].lease.until-now < t.brought[n].source.lease/4*3) {
 		n++
 	}
-	s.giveBackLocked(t.brought[:n])
+	s.returnUnusedLocked(t.brought[:n])
 	t.brought = t.brought[n:]
 }
 

@@ -337,7 +337,7 @@ func (s *simulation) verdict() {
 	}
 }
 
-// giveBack returns what this process has pulled last.
+// returnUnused returns what this process has pulled last.
 func (s *simulation) giveBack() {
 	if s.fresh == 0 {
 		return

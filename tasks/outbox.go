@@ -25,8 +25,8 @@ const outcomesAtOnce = 1000
 
 // endFarLocked ends a delivery that was made for another node.
 func (s *Scheduler) endFarLocked(d *Delivery, v judgement) {
-	h := d.origin.help
-	took := s.elapsed() - d.origin.began
+	h := d.source.help
+	took := s.elapsed() - d.source.began
 	if h.took == 0 {
 		h.took = took
 	}
@@ -39,7 +39,7 @@ func (s *Scheduler) endFarLocked(d *Delivery, v judgement) {
 	if s.adoptedLocked(d.ID, &told) {
 		return
 	}
-	node := d.origin.node
+	node := d.source.node
 	b := s.peers.outboxes[node]
 	if b == nil {
 		b = &outbox{node: node}

@@ -143,14 +143,14 @@ func (s *Scheduler) late(node, verb string, answer []byte, asked time.Time) {
 	case offerQuestion.verb:
 		if a := lateAnswer[offered](answer); a != nil {
 			if _, err := s.answerReturn(s.ctx, node, returnAsk{a.Back}); err != nil {
-				s.returnMoved(a.Back)
+				s.returnToOwner(a.Back)
 			}
 		}
 	case helpQuestion.verb:
 		if a := lateAnswer[helped](answer); a != nil {
 			s.mu.Lock()
 			defer s.unlock()
-			s.giveBackLocked(s.unpack(node, a.Deliveries, asked.Sub(s.started), nil))
+			s.returnUnusedLocked(s.decodeDeliveries(node, a.Deliveries, asked.Sub(s.started), nil))
 		}
 	}
 }

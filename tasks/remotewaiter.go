@@ -35,7 +35,7 @@ type offer struct {
 	Run        uint32 // of the process that has the demand
 	Topic      string
 	Lease      time.Duration `json:",omitempty"`
-	Deliveries []carried
+	Deliveries []wireDelivery
 }
 
 type offered struct {
@@ -53,7 +53,7 @@ func (s *Scheduler) answerReserve(ctx context.Context, from string, ask demandMe
 	answer := reserveReply{Topic: ask.Topic, Lease: ask.Lease}
 	t, err := s.pullableLocked(ask.Topic, false)
 	if err == nil {
-		answer.Deliveries = s.carry(s.serveLocked(ctx, t, from, ask.Want, ask.Lease))
+		answer.Deliveries = s.encodeDeliveries(s.serveLocked(ctx, t, from, ask.Want, ask.Lease))
 	}
 	if len(answer.Deliveries) == 0 {
 		s.updateRemoteWaiterLocked(from, ask)
@@ -176,7 +176,7 @@ func (s *Scheduler) serveRemoteWaiter(g *remoteWaiter) {
 	}
 	if len(ds) > 0 {
 		s.wakeLocked(t) // for the tasks that are left
-		question := offer{g.run, t.name, g.key.lease, s.carry(ds)}
+		question := offer{g.run, t.name, g.key.lease, s.encodeDeliveries(ds)}
 		g.number = 0
 		s.unlock()
 		ctx, cancel := context.WithTimeout(s.ctx, askWithin)
@@ -195,7 +195,7 @@ func (s *Scheduler) serveRemoteWaiter(g *remoteWaiter) {
 }
 
 // offeredLocked processes the answer to an offer.
-func (s *Scheduler) offeredLocked(g *remoteWaiter, ds []*Delivery, carried []carried, a offered, err error) {
+func (s *Scheduler) offeredLocked(g *remoteWaiter, ds []*Delivery, sent []wireDelivery, a offered, err error) {
 	back := make(map[string]bool, len(a.Back))
 	for _, receipt := range a.Back {
 		back[receipt] = true
@@ -203,15 +203,15 @@ func (s *Scheduler) offeredLocked(g *remoteWaiter, ds []*Delivery, carried []car
 	unheard := errors.Is(err, relay.ErrUnheard) || errors.Is(err, relay.ErrOverloaded) || errors.Is(err, errNotUnderstood) || errors.Is(err, ErrClosed)
 	var moved []string
 	for i, d := range ds {
-		if !unheard && !back[carried[i].Receipt] {
+		if !unheard && !back[sent[i].Receipt] {
 			continue
 		}
 		s.peers.counts.reservesGiven--
-		if !s.takeBackLocked(d) {
-			moved = append(moved, carried[i].Receipt)
+		if !s.undoDeliveryLocked(d) {
+			moved = append(moved, sent[i].Receipt)
 		}
 	}
-	s.returnMovedLocked(moved)
+	s.returnToOwnerLocked(moved)
 	switch {
 	case err != nil, a.Wish.Serial == 0:
 		g.want = 0 // until the node announces a demand again
@@ -232,7 +232,7 @@ func (s *Scheduler) answerOffer(ctx context.Context, from string, o offer) (offe
 		return offered{}, ErrClosed
 	}
 	t := s.topics[o.Topic]
-	ds := s.unpack(from, o.Deliveries, sent, nil)
+	ds := s.decodeDeliveries(from, o.Deliveries, sent, nil)
 	if o.Run == s.peers.run {
 		ds = s.serveFetchedLocked(t, o.Lease, ds)
 	}

@@ -76,7 +76,7 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 		}
 		if len(place.brought) > 0 {
 			if ctx.Err() != nil && !s.ended {
-				s.giveBackLocked(place.brought)
+				s.returnUnusedLocked(place.brought)
 				place.brought = nil
 			}
 			s.unlock()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// settleAll settles deliveries wherever their tasks are. Those that are known here
+// settleAll settles deliveries wherever their tasks are. Those of tasks that are known here
 // cost nothing more than with a ledger that is not shared.
 func (s *Scheduler) settleAll(ctx context.Context, v *Verdict, settlings []settling) ([]Settled, error) {
 	var here, far []*settling // of which each has answers of its own to write
@@ -32,7 +32,7 @@ func (s *Scheduler) settleAll(ctx context.Context, v *Verdict, settlings []settl
 		return nil, err
 	}
 	far = far[:0]
-	for i := range settlings { // what was on its way to another node
+	for i := range settlings { // tasks that were on their way to another node
 		if p := &settlings[i]; passing(p.answer.Err) {
 			far = append(far, p)
 		}
@@ -43,7 +43,7 @@ func (s *Scheduler) settleAll(ctx context.Context, v *Verdict, settlings []settl
 	return answersOf(settlings), nil
 }
 
-// settlesHereLocked tells that the answer to a receipt is known here.
+// settlesHereLocked reports whether the answer to a receipt is known here.
 func (s *Scheduler) settlesHereLocked(r *receipt) bool {
 	id := []byte(r.id)
 	h := s.book.index.hash(id)
@@ -55,8 +55,8 @@ func (s *Scheduler) settlesHereLocked(r *receipt) bool {
 	return past.kind == wasDelivered && past.nonce == r.nonce
 }
 
-// settleFar settles deliveries whose tasks are not in this process's memory: with one
-// question for each node that holds some of them.
+// settleFar settles deliveries whose tasks are not in this process's memory, with one call
+// to each node that holds some of them.
 func (s *Scheduler) settleFar(ctx context.Context, v *Verdict, todo []*settling) {
 	for tries := 0; ; tries++ {
 		groups := make(map[string][]*settling)
@@ -88,7 +88,7 @@ func (s *Scheduler) settleFar(ctx context.Context, v *Verdict, todo []*settling)
 	}
 }
 
-// placeOf tells where the task of a receipt is.
+// placeOf returns the site of a receipt's task.
 func (s *Scheduler) placeOf(ctx context.Context, r *receipt, anew bool) (site, error) {
 	var at site
 	var err error
@@ -139,7 +139,7 @@ func (s *Scheduler) settleOwned(ctx context.Context, v *Verdict, some []*settlin
 		case err != nil:
 			p.answer.Err = err
 		case p.missed && p.receipt.home != 0 && !held[i].takes():
-			p.answer.Err = errNotMine // any more: then it says nothing that it is not known
+			p.answer.Err = errNotMine // any more: a miss here does not prove that it is unknown
 		}
 	}
 }
@@ -193,8 +193,8 @@ func (s *Scheduler) answerSettle(ctx context.Context, _ string, q settleAsk) (se
 	if err != nil {
 		return settleAnswer{}, err
 	}
-	// The answer must be there before the asker's time is over, also if it is that
-	// nothing is recorded yet.
+	// The answer must arrive before the caller's time is over, also if it says that nothing
+	// is recorded yet.
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)*9/10)
@@ -215,7 +215,7 @@ func (s *Scheduler) answerSettle(ctx context.Context, _ string, q settleAsk) (se
 		a.Settled[i] = wiredSettled{Recorded: p.Recorded, LeaseUntil: p.LeaseUntil}
 		switch {
 		case errors.Is(p.Err, ErrClosed):
-			a.Settled[i].Fault = faultOf(errNotMine) // and soon somebody else's
+			a.Settled[i].Fault = faultOf(errNotMine) // another node will hold it soon
 		case p.Err != nil:
 			a.Settled[i].Fault = faultOf(p.Err)
 		}
@@ -236,9 +236,9 @@ func (s *Scheduler) settleElsewhere(ctx context.Context, v Verdict, receipt stri
 	return p.answer.Err
 }
 
-// Return gives deliveries back that never reached their receiver: they are ready
-// again at once, and the attempt does not count, unless its shard has changed hands since.
-// Whoever has no more than their receipts settles them with the verb Return.
+// Return gives deliveries back that never reached their receiver: their tasks are ready
+// again at once, and the attempt does not count, unless the shard has changed hands since.
+// A caller that has only the receipts settles them with the verb Return.
 func (s *Scheduler) Return(ds []Delivery) {
 	var moved []string
 	var foreign []*Delivery
@@ -246,27 +246,27 @@ func (s *Scheduler) Return(ds []Delivery) {
 	defer s.unlock()
 	for i := range ds {
 		switch d := &ds[i]; {
-		case d.origin != nil:
+		case d.source != nil:
 			foreign = append(foreign, d)
-		case d.receipt == "" && s.takeBackLocked(d):
+		case d.receipt == "" && s.undoDeliveryLocked(d):
 		case s.shared != nil:
 			moved = append(moved, d.Receipt())
 		}
 	}
-	s.giveBackLocked(foreign)
-	s.returnMovedLocked(moved)
+	s.returnUnusedLocked(foreign)
+	s.returnToOwnerLocked(moved)
 }
 
-// returnMovedLocked is returnMoved in the background.
-func (s *Scheduler) returnMovedLocked(receipts []string) {
+// returnToOwnerLocked is returnToOwner in the background.
+func (s *Scheduler) returnToOwnerLocked(receipts []string) {
 	if len(receipts) > 0 && !s.ended {
-		s.background.Go(func() { s.returnMoved(receipts) })
+		s.background.Go(func() { s.returnToOwner(receipts) })
 	}
 }
 
-// returnMoved gives deliveries back to whoever holds their tasks now, or will in a moment.
+// returnToOwner returns deliveries to the nodes that hold their tasks now, or will in a moment.
 // If that fails, their leases run out.
-func (s *Scheduler) returnMoved(receipts []string) {
+func (s *Scheduler) returnToOwner(receipts []string) {
 	for part := range slices.Chunk(receipts, MaxReserve) {
 		_, _ = s.Settle(s.ctx, Verdict{Verb: Return}, part)
 	}
@@ -276,8 +276,8 @@ var returnQuestion = question[returnAsk, struct{}]{verb: "return", writes: true}
 
 type returnAsk struct{ Receipts []string }
 
-// answerReturn takes deliveries back that were handed out here. It is errHandedOver if one
-// of them has left, or is leaving, with its shard: then it has to be given to the new holder.
+// answerReturn undoes deliveries that were handed out here. It returns errHandedOver if one of
+// them has left, or is leaving, with its shard: then it has to be returned to the new holder.
 func (s *Scheduler) answerReturn(_ context.Context, _ string, q returnAsk) (struct{}, error) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -288,7 +288,7 @@ func (s *Scheduler) answerReturn(_ context.Context, _ string, q returnAsk) (stru
 			continue
 		}
 		n, known := s.book.find([]byte(r.id))
-		if !known || !s.takeBackLocked(&Delivery{slot: n, lease: lease{nonce: r.nonce}}) && s.book.slot(n).state == parking {
+		if !known || !s.undoDeliveryLocked(&Delivery{slot: n, lease: lease{nonce: r.nonce}}) && s.book.slot(n).state == parking {
 			err = errHandedOver
 		}
 	}

@@ -141,7 +141,7 @@ type Delivery struct {
 	signer *signer
 	// receipt is that of a delivery which another node has begun.
 	receipt string
-	origin  *origin // of such a delivery
+	source  *source // of such a delivery
 }
 
 // Receipt settles this delivery, and no other. It is made when it is asked for: most

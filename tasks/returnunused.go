@@ -1,0 +1,38 @@
+package tasks
+
+// undoDeliveryLocked makes a task ready again whose delivery no receiver has seen. It reports
+// false if that delivery is not open here, or is being handed over.
+func (s *Scheduler) undoDeliveryLocked(d *Delivery) bool {
+	l, ok := s.open[d.slot]
+	if !ok || l.nonce != d.lease.nonce || s.book.slot(d.slot).state != delivering {
+		return false
+	}
+	s.putBackLocked(d.slot, s.book.slot(d.slot))
+	return true
+}
+
+// returnUnusedLocked is returnUnused in the background.
+func (s *Scheduler) returnUnusedLocked(ds []*Delivery) {
+	if len(ds) > 0 && !s.ended {
+		s.peers.counts.returned += int64(len(ds))
+		s.background.Go(func() { s.returnUnused(ds) })
+	}
+}
+
+// returnUnused returns deliveries to the nodes that they came from. A task whose delivery cannot
+// be returned is ready again when its lease is over.
+func (s *Scheduler) returnUnused(ds []*Delivery) {
+	by := make(map[string][]string)
+	for _, d := range ds {
+		by[d.source.node] = append(by[d.source.node], d.receipt)
+	}
+	for node, receipts := range by {
+		ctx, cancel := s.within(s.ctx)
+		_, err := ask(ctx, s, node, returnQuestion, returnAsk{receipts})
+		cancel()
+		if err == nil {
+			continue
+		}
+		s.returnToOwner(receipts)
+	}
+}

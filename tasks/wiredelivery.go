@@ -1,0 +1,58 @@
+package tasks
+
+import "time"
+
+// A wireDelivery is a delivery on its way to another node, whose receivers or workers make it.
+// It stays open here, as a delivery that only its receipt can settle.
+type wireDelivery struct {
+	Task    Task
+	Receipt string
+	Lease   time.Duration // what is left of it
+}
+
+// encodeDeliveries makes the wire form of deliveries for another node.
+func (s *Scheduler) encodeDeliveries(ds []*Delivery) []wireDelivery {
+	packed := make([]wireDelivery, len(ds))
+	now := s.elapsed()
+	for i, d := range ds {
+		packed[i] = wireDelivery{d.Task, d.Receipt(), d.lease.until - now}
+	}
+	return packed
+}
+
+// A source says where a delivery comes from that another node has begun.
+type source struct {
+	node  string        // that holds the task
+	lease time.Duration // as it was when the delivery left there
+	help  *help         // nil: for a receiver
+	began time.Duration // offload: when a worker began with it
+}
+
+// decodeDeliveries makes deliveries of what another node has sent at some time after sent.
+// Their leases are counted from then, so that none ends here after it has ended there: this
+// node may have stood still meanwhile.
+func (s *Scheduler) decodeDeliveries(from string, packed []wireDelivery, sent time.Duration, help *help) []*Delivery {
+	ds := make([]*Delivery, len(packed))
+	wall := s.cfg.Clock().Add(sent - s.elapsed())
+	for i, p := range packed {
+		ds[i] = &Delivery{
+			Task: p.Task, LeaseUntil: wall.Add(p.Lease).UTC(), lease: lease{until: sent + p.Lease},
+			receipt: p.Receipt, source: &source{node: from, lease: p.Lease, help: help},
+		}
+	}
+	return ds
+}
+
+// splitByLease splits deliveries of another node into those whose leases still run, and those
+// whose leases are over.
+func (s *Scheduler) splitByLease(ds []*Delivery) (run, over []*Delivery) {
+	now := s.elapsed()
+	for _, d := range ds {
+		if d.lease.until > now {
+			run = append(run, d)
+		} else {
+			over = append(over, d)
+		}
+	}
+	return run, over
+}
