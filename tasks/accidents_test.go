@@ -257,7 +257,7 @@ func TestVerdictOfTomorrow(t *testing.T) {
 		pass(time.Millisecond)
 		ds, err := b.Reserve(t.Context(), "t", 1, 0, time.Minute)
 		want(t, "Reserve", err, nil)
-		told := outcomesTold{[]helpOutcome{{Receipt: ds[0].Receipt(), Verb: Return + 1}, {Receipt: ds[0].Receipt(), Verb: Ack}}}
+		told := outcomesArgs{[]offloadOutcome{{Receipt: ds[0].Receipt(), Verb: Return + 1}, {Receipt: ds[0].Receipt(), Verb: Ack}}}
 		answer, err := ask(t.Context(), a.Scheduler, "b", outcomesQuestion, told)
 		want(t, "ask", err, nil)
 		want(t, "a verb of tomorrow", answer.Faults[0].err("b", false), errNotUnderstood)

@@ -77,9 +77,9 @@ func (s *Scheduler) judgeBacklog() {
 }
 
 // raisedLocked is what a backlog raises a topic's concurrency to, be it one that this node
-// helps another one with; 0 if there is none or if the topic has one of its own.
+// offloads from another one; 0 if there is none or if the topic has one of its own.
 func (s *Scheduler) raisedLocked(t *topic) int {
-	if !s.sweep.raised && t.helps == 0 || t.own || t.deliverer == nil {
+	if !s.sweep.raised && t.offloads == 0 || t.own || t.deliverer == nil {
 		return 0
 	}
 	return s.cfg.SweepMaxConcurrency

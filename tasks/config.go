@@ -92,9 +92,9 @@ type Config struct {
 	// holds to other nodes of the same ledger. Default OutageDeliver.
 	OnOutage OnOutage
 
-	at      *times               // SweepAt, once checked
-	ways    ways                 // Ways, by kind
-	brought map[string]equipment // Topics, with what they ask for
+	at         *times               // SweepAt, once checked
+	ways       ways                 // Ways, by kind
+	configured map[string]equipment // Topics, with what they ask for
 	// sabotage is what a test does to a batch on its way from the wheel.
 	sabotage func(values []uint64) []uint64
 	peers    peerCalls // of a test
@@ -178,12 +178,12 @@ func (c Config) withDefaults() (Config, error) {
 	default:
 		all = multierror.Append(all, fmt.Errorf("on_outage must be %s or %s", OutageDeliver, OutagePause))
 	}
-	c.brought = make(map[string]equipment, len(c.Topics))
+	c.configured = make(map[string]equipment, len(c.Topics))
 	for name, t := range c.Topics {
 		if f := checkName("topic", name); f != "" {
 			all = multierror.Append(all, fmt.Errorf("topics: %s", f))
 		}
-		if c.brought[name], err = c.ways.equip(name, t); err != nil {
+		if c.configured[name], err = c.ways.equip(name, t); err != nil {
 			all = multierror.Append(all, fmt.Errorf("topics.%s: %w", name, err))
 		}
 	}

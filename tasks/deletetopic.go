@@ -165,7 +165,7 @@ func (s *Scheduler) forgetTopic(ctx context.Context, name string, revision int64
 	defer s.unlock()
 	// Somebody may have set them anew.
 	if have := s.keptTopic([]byte(name)); have.revision == revision {
-		s.equipLocked(have, s.cfg.brought[name], 0)
+		s.equipLocked(have, s.cfg.configured[name], 0)
 	}
 	return nil
 }

@@ -163,7 +163,7 @@ func (s *Scheduler) workOnce(t *topic, places *int) (more bool) {
 	}
 	ds := s.beginLocked(s.ctx, t, *places, 0, byWorker)
 	if len(ds) == 0 {
-		ds = s.takeBroughtLocked(t, *places)
+		ds = s.takeOffloadedLocked(t, *places)
 	}
 	if now := t.deliverer; now != nil && (len(ds) == 1 || takesBatches(now)) {
 		by = now // it has changed while the attempts were recorded
@@ -200,7 +200,7 @@ func (s *Scheduler) returnLocked(t *topic, d *Delivery, v judgement) {
 	l, ok := s.open[d.slot]
 	switch {
 	case d.source != nil:
-		s.endFarLocked(d, v)
+		s.endOffloadedLocked(d, v)
 	case !ok || l.nonce != d.lease.nonce:
 		// The lease has run out, and the task is no longer this delivery's; or its
 		// shard has left.

@@ -207,7 +207,7 @@ func (s *Scheduler) serveFetchedLocked(t *topic, lease time.Duration, ds []*Deli
 		if p.demand == w {
 			n := min(p.limit, len(ds))
 			s.peers.counts.reservesTaken += int64(n)
-			t.reservers.bring(p, ds[:n:n])
+			t.reservers.give(p, ds[:n:n])
 			ds = ds[n:]
 		}
 	}

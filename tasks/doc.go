@@ -154,7 +154,7 @@
 //
 //	Reserve finds nothing -> demand -> reserve: asked, node after node -> remote waiter there
 //	ready there, the remote waiter's turn -> offer -> receivers here; the rest is returned
-//	backlog there -> told -> help: asked while there is room -> workers here -> outcomes
+//	backlog there -> announced -> help: asked while there is room -> workers here -> outcomes
 //
 // # Who hears of it
 //

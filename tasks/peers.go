@@ -17,8 +17,8 @@ type peers struct {
 	serial        uint64        // of the last message about a demand
 	demands       map[*demand]struct{}
 	remoteWaiters map[*remoteWaiter]struct{}
-	helps         map[helpKey]*help
-	outboxes      map[string]*outbox // by node
+	offloads      map[offloadKey]*offload
+	resultSenders map[string]*resultSender // by node
 	counts        peerCounts
 }
 
@@ -27,15 +27,15 @@ func newPeers() peers {
 		run:           rand.Uint32(),
 		demands:       make(map[*demand]struct{}),
 		remoteWaiters: make(map[*remoteWaiter]struct{}),
-		helps:         make(map[helpKey]*help),
-		outboxes:      make(map[string]*outbox),
+		offloads:      make(map[offloadKey]*offload),
+		resultSenders: make(map[string]*resultSender),
 	}
 }
 
 // peerCounts count what has passed between this node and others since Open.
 type peerCounts struct {
 	reservesGiven, reservesTaken int64
-	helpGiven, helpTaken         int64
+	offloadedIn, offloadedOut    int64
 	returned                     int64
 }
 
@@ -146,8 +146,8 @@ func (s *Scheduler) late(node, verb string, answer []byte, asked time.Time) {
 				s.returnToOwner(a.Back)
 			}
 		}
-	case helpQuestion.verb:
-		if a := lateAnswer[helped](answer); a != nil {
+	case offloadQuestion.verb:
+		if a := lateAnswer[offloadReply](answer); a != nil {
 			s.mu.Lock()
 			defer s.unlock()
 			s.returnUnusedLocked(s.decodeDeliveries(node, a.Deliveries, asked.Sub(s.started), nil))

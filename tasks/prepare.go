@@ -131,7 +131,7 @@ func (s *Scheduler) loadSettings(ctx context.Context) error {
 	s.mu.Unlock()
 	s.eachTopic(func(t *topic) {
 		if t.unread() {
-			s.equipLocked(t, s.cfg.brought[t.name], 0)
+			s.equipLocked(t, s.cfg.configured[t.name], 0)
 		}
 	})
 	return nil
@@ -162,7 +162,7 @@ func (s *Scheduler) learnTopic(ctx context.Context, name string) error {
 	s.mu.Lock()
 	defer s.unlock()
 	if t := s.keptTopic([]byte(name)); t.unread() {
-		s.equipLocked(t, s.cfg.brought[name], 0)
+		s.equipLocked(t, s.cfg.configured[name], 0)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func verbs() map[string]answerer {
 	add(answering(demandsQuestion, (*Scheduler).answerDemands))
 	add(answering(offerQuestion, (*Scheduler).answerOffer))
 	add(answering(backlogQuestion, (*Scheduler).answerBacklog))
-	add(answering(helpQuestion, (*Scheduler).answerHelp))
+	add(answering(offloadQuestion, (*Scheduler).answerOffload))
 	add(answering(outcomesQuestion, (*Scheduler).answerOutcomes))
 	add(answeringAll(listQuestion, (*Scheduler).listHere))
 	add(answeringAll(usedQuestion, (*Scheduler).usedHere))

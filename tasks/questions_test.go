@@ -54,7 +54,7 @@ var conversations = []conversation{
 	converse(demandsQuestion),
 	converse(offerQuestion),
 	converse(backlogQuestion),
-	converse(helpQuestion),
+	converse(offloadQuestion),
 	converse(outcomesQuestion),
 	converse(listQuestion),
 	converse(usedQuestion),

@@ -87,7 +87,7 @@ func (s *Scheduler) refreshChanged(shared recovery.SharedSettings, seen recovery
 		s.mu.Lock()
 		// A higher revision is that of settings that were set anew since.
 		if t, ok := s.topics[name]; ok && t.revision != 0 && t.revision <= set.revision {
-			s.equipLocked(t, s.cfg.brought[name], 0)
+			s.equipLocked(t, s.cfg.configured[name], 0)
 		}
 		s.unlock()
 	}
@@ -149,7 +149,7 @@ func (s *Scheduler) refresh(settings recovery.Settings) error {
 	for name, before := range gone {
 		s.mu.Lock()
 		if t, ok := s.topics[name]; ok && t.revision == before.revision {
-			s.equipLocked(t, s.cfg.brought[name], 0)
+			s.equipLocked(t, s.cfg.configured[name], 0)
 		}
 		s.unlock()
 	}
@@ -202,7 +202,7 @@ func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic, know
 	if revision == known {
 		return recovery.ErrConflict
 	}
-	e := s.cfg.brought[name]
+	e := s.cfg.configured[name]
 	if revision != 0 {
 		e = s.understand(name, value)
 	}

@@ -74,13 +74,13 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 			s.unlock()
 			return handOver(begun), nil
 		}
-		if len(place.brought) > 0 {
+		if len(place.fetched) > 0 {
 			if ctx.Err() != nil && !s.ended {
-				s.returnUnusedLocked(place.brought)
-				place.brought = nil
+				s.returnUnusedLocked(place.fetched)
+				place.fetched = nil
 			}
 			s.unlock()
-			return handOver(place.brought), nil
+			return handOver(place.fetched), nil
 		}
 	}
 }
@@ -101,7 +101,7 @@ func (s *Scheduler) queueLocked(ctx context.Context, t *topic, place *turn, over
 	woken = place.wait(ctx, s.closing, over, search)
 	s.mu.Lock()
 	t.reservers.leave(place)
-	if len(place.brought) > 0 {
+	if len(place.fetched) > 0 {
 		return true
 	}
 	if !woken {
@@ -194,7 +194,7 @@ type turn struct {
 	limit   int         // how many tasks it takes
 	late    bool        // the time to wait is over
 	demand  *demand     // that it shares; nil if there are no other nodes
-	brought []*Delivery // from other nodes
+	fetched []*Delivery // from other nodes
 }
 
 func (r *reservers) join(t *turn) {
@@ -227,9 +227,9 @@ func (r *reservers) remove(t *turn) {
 }
 
 // bring wakes a sleeping receiver with deliveries of another node.
-func (r *reservers) bring(t *turn, ds []*Delivery) {
+func (r *reservers) give(t *turn, ds []*Delivery) {
 	r.remove(t)
-	t.brought = ds
+	t.fetched = ds
 	close(t.ready)
 }
 
@@ -238,7 +238,7 @@ func (r *reservers) leave(t *turn) {
 	switch {
 	case t.place != nil:
 		r.remove(t)
-	case t.brought == nil:
+	case t.fetched == nil:
 		r.woken--
 	}
 }

@@ -139,7 +139,7 @@ func (s *Scheduler) ChangeTopic(ctx context.Context, name string, ifRevision int
 func (s *Scheduler) equipmentOf(name string) (equipment, int64, error) {
 	s.mu.Lock()
 	defer s.unlock()
-	e, revision := s.cfg.brought[name], int64(0)
+	e, revision := s.cfg.configured[name], int64(0)
 	have, ok := s.topics[name]
 	if ok {
 		e, revision = have.equipment(), have.revision

@@ -138,7 +138,7 @@ func (s *Scheduler) Stats() Stats {
 	st.UnsureDeliveries, st.LostDeliveries = n.unsure, n.doubtful
 	x := &s.peers.counts
 	st.ReservesGiven, st.ReservesTaken = x.reservesGiven, x.reservesTaken
-	st.HelpTaken, st.HelpGiven = x.helpTaken, x.helpGiven
+	st.HelpTaken, st.HelpGiven = x.offloadedOut, x.offloadedIn
 	st.Subscriptions, st.EventsLost = s.feed.count, s.feed.lost
 	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.sweep.fulls, s.sweep.last.at, s.sweep.lastTook
 	st.ClockSteps, st.UnknownRecords = s.sweep.clockSteps, s.unknown

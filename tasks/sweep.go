@@ -75,7 +75,7 @@ func (s *Scheduler) sweepOnce(full bool) {
 	this := fullSweep{at: s.cfg.Clock(), since: s.elapsed()}
 	s.noteClock()
 	s.judgeBacklog()
-	s.callForHelp()
+	s.announceBacklog()
 	late := s.runner.Overdue(overdueSlack)
 	lost := s.searchOverdue(full)
 	expired := s.expire()

@@ -14,7 +14,7 @@ const (
 	aWorker       takerKind = iota // of this process
 	aReceiver                      // that has called Reserve here
 	aRemoteWaiter                  // receivers that wait at another node
-	aHelper                        // workers of another node, during a backlog here
+	aRemoteWorker                  // workers of another node, during a backlog here
 )
 
 var (
@@ -33,14 +33,14 @@ func (k taker) fits(t *topic) bool {
 // allowed is how many of n deliveries may begin now. A rate holds per node: what a helper
 // takes counts against its own.
 func (k taker) allowed(t *topic, n int) int {
-	if k.kind == aHelper {
+	if k.kind == aRemoteWorker {
 		return n
 	}
 	return t.allowed(n)
 }
 
 func (k taker) spend(t *topic, n int) {
-	if k.kind != aHelper {
+	if k.kind != aRemoteWorker {
 		t.spend(n)
 	}
 }

@@ -25,8 +25,8 @@ type topic struct {
 	remoteWaiters map[remoteWaiterKey]*remoteWaiter // that stand among its receivers
 	workers       int                               // places that its workers have: deliveries that they may make at once
 	busy          int                               // of those, how many are taken by a delivery
-	brought       []*Delivery                       // of tasks of other nodes, which the workers deliver after its own
-	helps         int                               // nodes whose tasks of this topic are taken when there is room
+	offloaded     []*Delivery                       // of tasks of other nodes, which the workers deliver after its own
+	offloads      int                               // nodes whose tasks of this topic are taken when there is room
 	later         bool                              // its deliverer leaves deliveries to their receipts
 	crowded       int                               // 1 + its position in Scheduler.crowd; 0: it is not there
 	turns         float64                           // deliveries for its weight, while places were scarce
@@ -78,7 +78,7 @@ func (s *Scheduler) keptTopic(name []byte) *topic {
 
 func (s *Scheduler) addTopic(name string) *topic {
 	t := &topic{name: name, number: uint32(len(s.byNumber))}
-	e := s.cfg.brought[name]
+	e := s.cfg.configured[name]
 	if !isClosed(s.settingsRead) {
 		e.unfit = errSettingsUnread
 	}
@@ -116,7 +116,7 @@ func (s *Scheduler) evictTopic() bool {
 
 func (t *topic) idle() bool {
 	return t.slots == 0 && t.gauges[Dead] == 0 && t.revision == 0 && t.handler == nil &&
-		t.workers == 0 && t.reservers.queue.Len() == 0 && len(t.demands) == 0 && len(t.remoteWaiters) == 0 && t.helps == 0
+		t.workers == 0 && t.reservers.queue.Len() == 0 && len(t.demands) == 0 && len(t.remoteWaiters) == 0 && t.offloads == 0
 }
 
 // Topic returns a topic that this node has met. Error: ErrNoTopic, also of a topic that was
@@ -153,7 +153,7 @@ func (s *Scheduler) gone(t *topic) bool { return t.deleted && !t.occupied && !s.
 
 // setUp reports whether a topic has settings, stored or of the configuration, or a handler.
 func (s *Scheduler) setUp(t *topic) bool {
-	_, brought := s.cfg.brought[t.name]
+	_, brought := s.cfg.configured[t.name]
 	return brought || t.revision != 0 || t.handler != nil
 }
 

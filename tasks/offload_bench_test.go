@@ -12,7 +12,7 @@ import (
 )
 
 // BenchmarkBacklog measures how long 100,000 tasks take that are overdue at one node, and
-// whose receiver is slow, with and without another node that helps.
+// whose receiver is slow, with and without another node that takes a part of it.
 func BenchmarkBacklog(b *testing.B) {
 	const tasks, took = 100_000, 100 * time.Millisecond
 	for _, helpers := range []int{0, 1} {
@@ -59,7 +59,7 @@ func BenchmarkBacklog(b *testing.B) {
 				b.StopTimer()
 				var helped int64
 				for _, n := range nodes {
-					helped += n.peers.counts.helpGiven
+					helped += n.peers.counts.offloadedIn
 					_ = n.Close(context.Background())
 				}
 				b.ReportMetric(float64(helped)/tasks, "helped/task")

@@ -66,9 +66,9 @@ func (c *deliveries) counts(node string) int {
 	return c.made[node]
 }
 
-// An idle node, or one that is a helper, delivers about as much of a backlog as the node
+// An idle node, or one with SweepHelper, delivers about as much of a backlog as the node
 // that has it; each task once.
-func TestHelp(t *testing.T) {
+func TestOffload(t *testing.T) {
 	for _, helper := range []bool{false, true} {
 		t.Run(fmt.Sprint("helper=", helper), func(t *testing.T) {
 			poolBubble(t, func(t *testing.T, f *poolRig) {
@@ -93,8 +93,8 @@ func TestHelp(t *testing.T) {
 					t.Errorf("%d tasks were delivered %d times", len(c.of), c.counts("a")+c.counts("b"))
 				}
 				pass(time.Minute)
-				if st := b.Stats(); st.Total.Delivered != 0 || len(b.peers.helps) != 0 || st.Concurrency != 64 {
-					t.Errorf("afterwards: %+v, %d helps", st.Total, len(b.peers.helps))
+				if st := b.Stats(); st.Total.Delivered != 0 || len(b.peers.offloads) != 0 || st.Concurrency != 64 {
+					t.Errorf("afterwards: %+v, %d helps", st.Total, len(b.peers.offloads))
 				}
 			}, Config{SweepBacklog: 100}, Config{SweepHelper: helper})
 		})
@@ -102,7 +102,7 @@ func TestHelp(t *testing.T) {
 }
 
 // Whatever becomes of an attempt counts at the node that has the task.
-func TestHelpOutcomes(t *testing.T) {
+func TestOffloadResults(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *poolRig) {
 		a, b := f.nodes[0], f.nodes[1]
 		stuck := make(chan struct{})
@@ -162,7 +162,7 @@ func TestHelpOutcomes(t *testing.T) {
 
 // A node that has taken over what it was helping with: what its workers have delivered
 // counts, and is not delivered again.
-func TestHelpOutlivesTheOwner(t *testing.T) {
+func TestOffloadOutlivesTheOwner(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *poolRig) {
 		const tasks = 40
 		a, b := f.nodes[0], f.nodes[1]
@@ -211,9 +211,9 @@ func TestHelpOutlivesTheOwner(t *testing.T) {
 		Config{SweepHelper: true, Topics: map[string]TopicSettings{"x": {Concurrency: 4, Lease: time.Hour}}})
 }
 
-// A helper that dies keeps nothing for longer than the lease, and one that is closed gives
+// A node that dies keeps no offloaded task for longer than the lease, and one that is closed gives
 // back what it has not begun with. The attempts of the latter do not count.
-func TestHelpersThatLeave(t *testing.T) {
+func TestOffloadNodesThatLeave(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		poolBubble(t, func(t *testing.T, f *poolRig) {
 			a, b := f.nodes[0], f.nodes[1]
@@ -246,9 +246,9 @@ func TestHelpersThatLeave(t *testing.T) {
 	}
 }
 
-// Nobody helps who has enough to do, or cannot deliver the topic in the same way, or has
-// paused it; and whoever helps keeps to the bounds of its own.
-func TestWhoHelps(t *testing.T) {
+// A node takes no offload if it has enough to do, cannot deliver the topic in the same way, or
+// has paused it. A node that takes some keeps to its own bounds.
+func TestOffloadConditions(t *testing.T) {
 	ways := map[string]struct {
 		cfg    Config
 		handle bool
@@ -298,7 +298,7 @@ func TestWhoHelps(t *testing.T) {
 					t.Errorf("the owner has counted %+v", a.Stats().Total)
 				}
 				pass(2 * time.Minute)
-				if len(b.peers.helps) != 0 || len(b.peers.outboxes) != 0 {
+				if len(b.peers.offloads) != 0 || len(b.peers.resultSenders) != 0 {
 					t.Error("the help has not ended")
 				}
 			}, Config{SweepBacklog: 10, Topics: map[string]TopicSettings{"x": {Concurrency: 4}}}, way.cfg)

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// A node with a backlog says so to all others with every sweep. Those that have room take
+// A node with a backlog announces it to all others with every sweep. Those that have room take
 // ready tasks of topics that they can deliver themselves, deliver them as if they were
 // their own, and settle them here by their receipts. To this node, what they have taken is
-// like what receivers have reserved: it counts against MaxInFlight, its leases run here,
-// and when a helper dies, its tasks are ready again when they are over.
+// like what receivers have reserved: it counts against MaxInFlight and its leases run here.
+// When a node dies, the tasks that it has taken are ready again when their leases are over.
 
-// backlogQuestion tells of a backlog, or that it is over.
-var backlogQuestion = question[backlogTold, struct{}]{verb: "backlog"}
+// backlogQuestion announces a backlog, or that it is over.
+var backlogQuestion = question[backlogMessage, struct{}]{verb: "backlog"}
 
-type backlogTold struct {
+type backlogMessage struct {
 	Topics []backlogTopic // those with the most tasks first; none: the backlog is over
 }
 
@@ -27,24 +27,24 @@ type backlogTopic struct {
 	Ready int
 }
 
-// helpQuestion asks for ready tasks of a topic during a backlog.
-var helpQuestion = question[helpAsk, helped]{verb: "help", writes: true}
+// offloadQuestion asks for ready tasks of a topic during a backlog.
+var offloadQuestion = question[offloadArgs, offloadReply]{verb: "help", writes: true}
 
-type helpAsk struct {
+type offloadArgs struct {
 	Topic string
 	Way   string
 	Want  int
 }
 
-type helped struct {
+type offloadReply struct {
 	Deliveries []wireDelivery `json:",omitempty"`
 	Over       bool           // the backlog is over
 }
 
-// backlogTopics is how many topics a node tells of.
+// backlogTopics is how many topics a node announces.
 const backlogTopics = 100
 
-// way names how a topic's tasks are delivered: who names the same can help.
+// way names how a topic's tasks are delivered: a node with the same name can deliver them.
 func (t *topic) way() string {
 	if t.deliverer == nil {
 		return ""
@@ -57,8 +57,8 @@ func (t *topic) way() string {
 	return kind + "/" + hex.EncodeToString(sum[:8])
 }
 
-// callForHelp tells the other nodes of a backlog here, and of its end.
-func (s *Scheduler) callForHelp() {
+// announceBacklog announces a backlog of this node to the others, and its end.
+func (s *Scheduler) announceBacklog() {
 	if s.noPeers() {
 		return
 	}
@@ -67,7 +67,7 @@ func (s *Scheduler) callForHelp() {
 	s.sweep.called = s.sweep.raised && !s.ended
 	calls := s.sweep.called
 	s.mu.Unlock()
-	var told backlogTold
+	var told backlogMessage
 	if calls {
 		told.Topics = s.backlogTopics()
 	}
@@ -76,7 +76,7 @@ func (s *Scheduler) callForHelp() {
 	}
 }
 
-// backlogTopics returns the topics that other nodes are told of during a backlog.
+// backlogTopics returns the topics that are announced during a backlog.
 func (s *Scheduler) backlogTopics() (most []backlogTopic) {
 	type candidate struct {
 		topic *topic
@@ -98,49 +98,49 @@ func (s *Scheduler) backlogTopics() (most []backlogTopic) {
 	return most
 }
 
-// answerHelp gives tasks to a node that helps.
-func (s *Scheduler) answerHelp(ctx context.Context, from string, ask helpAsk) (helped, error) {
+// answerOffload gives tasks to a node that delivers a part of the backlog.
+func (s *Scheduler) answerOffload(ctx context.Context, from string, ask offloadArgs) (offloadReply, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.ended {
-		return helped{}, ErrClosed
+		return offloadReply{}, ErrClosed
 	}
 	t := s.topics[ask.Topic]
 	if !s.sweep.raised || t == nil || !t.pushed || t.way() != ask.Way {
-		return helped{Over: true}, nil
+		return offloadReply{Over: true}, nil
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	ds := s.beginLocked(ctx, t, min(ask.Want, MaxReserve), 0, taker{aHelper, from})
-	s.peers.counts.helpTaken += int64(len(ds))
-	return helped{Deliveries: s.encodeDeliveries(ds)}, nil
+	ds := s.beginLocked(ctx, t, min(ask.Want, MaxReserve), 0, taker{aRemoteWorker, from})
+	s.peers.counts.offloadedOut += int64(len(ds))
+	return offloadReply{Deliveries: s.encodeDeliveries(ds)}, nil
 }
 
-// outcomesQuestion tells what has become of deliveries that a helper has made.
-var outcomesQuestion = question[outcomesTold, outcomesAnswer]{verb: "outcomes", writes: true}
+// outcomesQuestion reports the outcomes of deliveries that another node has made.
+var outcomesQuestion = question[outcomesArgs, outcomesReply]{verb: "outcomes", writes: true}
 
 type (
-	outcomesTold   struct{ Outcomes []helpOutcome }
-	outcomesAnswer struct {
+	outcomesArgs  struct{ Outcomes []offloadOutcome }
+	outcomesReply struct {
 		Faults []wiredFault // one for each outcome; empty if it counts
 	}
 )
 
-type helpOutcome struct {
+type offloadOutcome struct {
 	Receipt string
 	Verb    Verb
 	Reason  string         `json:",omitempty"`
 	Delay   *time.Duration `json:",omitempty"`
 }
 
-func (o *helpOutcome) verdict() Verdict {
+func (o *offloadOutcome) verdict() Verdict {
 	return Verdict{Verb: o.Verb, Delay: o.Delay, Reason: o.Reason}
 }
 
-// answerOutcomes settles deliveries. Like a worker of this process, the helper does not
+// answerOutcomes settles deliveries. Like a worker of this process, the other node does not
 // wait for the ledger.
-func (s *Scheduler) answerOutcomes(_ context.Context, _ string, told outcomesTold) (outcomesAnswer, error) {
-	a := outcomesAnswer{make([]wiredFault, len(told.Outcomes))}
+func (s *Scheduler) answerOutcomes(_ context.Context, _ string, told outcomesArgs) (outcomesReply, error) {
+	a := outcomesReply{make([]wiredFault, len(told.Outcomes))}
 	settlings := make([]settling, len(told.Outcomes))
 	for i := range settlings {
 		p := &settlings[i]
@@ -152,7 +152,7 @@ func (s *Scheduler) answerOutcomes(_ context.Context, _ string, told outcomesTol
 		s.mu.Lock()
 		if s.ended {
 			s.unlock()
-			return outcomesAnswer{}, ErrClosed
+			return outcomesReply{}, ErrClosed
 		}
 		for i := from; i < min(from+atOnce, len(settlings)); i++ {
 			switch p, o := &settlings[i], &told.Outcomes[i]; {

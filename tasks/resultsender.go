@@ -7,55 +7,55 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// An outbox holds what has become of deliveries that this node has made for another one.
+// A resultSender sends the outcomes of deliveries that this node has made for another one.
 // While one message is on its way the next gathers, so that many deliveries share it.
-type outbox struct {
+type resultSender struct {
 	node    string
-	entries []outEntry
+	entries []result
 	sending bool
 }
 
-type outEntry struct {
-	helpOutcome
-	until time.Duration // when the lease is over: then nobody wants to know any more
+type result struct {
+	offloadOutcome
+	until time.Duration // when the lease is over: then the outcome does not matter any more
 }
 
 // outcomesAtOnce is how many go in one message.
 const outcomesAtOnce = 1000
 
-// endFarLocked ends a delivery that was made for another node.
-func (s *Scheduler) endFarLocked(d *Delivery, v judgement) {
-	h := d.source.help
+// endOffloadedLocked ends a delivery that was made for another node.
+func (s *Scheduler) endOffloadedLocked(d *Delivery, v judgement) {
+	h := d.source.offload
 	took := s.elapsed() - d.source.began
 	if h.took == 0 {
 		h.took = took
 	}
 	h.took += (took - h.took) / 8
-	h.look()
+	h.notify()
 	if v.verb == 0 {
 		return // its receipt settles it
 	}
-	told := helpOutcome{d.receipt, v.verb, cut(v.reason, maxReason), v.pause}
-	if s.adoptedLocked(d.ID, &told) {
+	told := offloadOutcome{d.receipt, v.verb, cut(v.reason, maxReason), v.pause}
+	if s.settleAdoptedLocked(d.ID, &told) {
 		return
 	}
 	node := d.source.node
-	b := s.peers.outboxes[node]
+	b := s.peers.resultSenders[node]
 	if b == nil {
-		b = &outbox{node: node}
-		s.peers.outboxes[node] = b
+		b = &resultSender{node: node}
+		s.peers.resultSenders[node] = b
 	}
-	b.entries = append(b.entries, outEntry{told, d.lease.until})
+	b.entries = append(b.entries, result{told, d.lease.until})
 	if !b.sending {
 		b.sending = true
 		s.handlers.Add(1) // by a worker, which counts as well
-		go s.send(b)
+		go s.sendResults(b)
 	}
 }
 
-// adoptedLocked settles a delivery of a task that this node has taken over meanwhile,
-// before anybody here delivers it again. It reports false if there is none.
-func (s *Scheduler) adoptedLocked(id string, told *helpOutcome) bool {
+// settleAdoptedLocked settles a delivery of a task that this node has taken over meanwhile, before a
+// worker here delivers it again. It reports false if there is none.
+func (s *Scheduler) settleAdoptedLocked(id string, told *offloadOutcome) bool {
 	key := []byte(id)
 	if _, known := s.book.index.find(s.book, s.book.index.hash(key), key); !known {
 		return false
@@ -68,15 +68,15 @@ func (s *Scheduler) adoptedLocked(id string, told *helpOutcome) bool {
 	return p.answer.Err == nil
 }
 
-// send empties an outbox.
-func (s *Scheduler) send(b *outbox) {
+// sendResults sends until no result is left.
+func (s *Scheduler) sendResults(b *resultSender) {
 	defer s.handlers.Done()
 	var backoff recovery.Backoff
 	for attempt := 0; ; attempt++ {
 		s.mu.Lock()
 		some := b.entries[:min(len(b.entries), outcomesAtOnce)]
 		if len(some) == 0 {
-			delete(s.peers.outboxes, b.node)
+			delete(s.peers.resultSenders, b.node)
 			s.unlock()
 			return
 		}
@@ -92,19 +92,19 @@ func (s *Scheduler) send(b *outbox) {
 		s.unlock()
 		if backoff.Wait(s.ctx, attempt) != nil {
 			s.mu.Lock()
-			delete(s.peers.outboxes, b.node)
+			delete(s.peers.resultSenders, b.node)
 			s.unlock()
 			return
 		}
 	}
 }
 
-// sendOutcomes tells a node what has become of its deliveries, and returns what it does not
-// know yet.
-func (s *Scheduler) sendOutcomes(node string, some []outEntry) (left []outEntry) {
-	told := outcomesTold{make([]helpOutcome, len(some))}
+// sendOutcomes reports outcomes of deliveries to their node. It returns those that the node has
+// not confirmed.
+func (s *Scheduler) sendOutcomes(node string, some []result) (left []result) {
+	told := outcomesArgs{make([]offloadOutcome, len(some))}
 	for i := range some {
-		told.Outcomes[i] = some[i].helpOutcome
+		told.Outcomes[i] = some[i].offloadOutcome
 	}
 	ctx, cancel := s.within(s.ctx)
 	defer cancel()

@@ -1,0 +1,213 @@
+package tasks
+
+import (
+	"context"
+	"time"
+)
+
+// An offload takes tasks of one topic from a node that has a backlog: it asks for as many as
+// there are free places for, and the workers of this node deliver them after its own. It ends
+// when there is nothing left to take, or when the backlog was not announced again for some time.
+//
+// A node with Config.SweepHelper takes tasks if its own backlog is less than half of
+// Config.SweepBacklog. Others do when they are idle: when none of their own tasks waits and less
+// than half of their places for deliveries are taken.
+type offload struct {
+	key   offloadKey
+	topic *topic
+	way   string
+	until time.Duration // when it ends unless the backlog is announced again
+	over  bool
+	took  time.Duration // how long the last deliveries took, on average; 0: not known
+	news  chan struct{} // a place may have become free
+}
+
+// A offloadKey identifies an offload.
+type offloadKey struct{ node, topic string }
+
+const (
+	// offloadFor is how long an offload lasts after the last announcement of the backlog. It is
+	// longer than any period of the sweep.
+	offloadFor = 65 * time.Second
+	// An offload that has no room, or finds nothing to take, looks again after so long.
+	offloadPause, offloadPauseMax = 20 * time.Millisecond, 500 * time.Millisecond
+)
+
+// answerBacklog processes the announcement of another node's backlog.
+func (s *Scheduler) answerBacklog(_ context.Context, from string, told backlogMessage) (none struct{}, err error) {
+	s.mu.Lock()
+	defer s.unlock()
+	if s.ended {
+		return none, ErrClosed
+	}
+	named := make(map[string]bool, len(told.Topics))
+	for _, b := range told.Topics {
+		t := s.topics[b.Topic]
+		if _, ok := s.cfg.configured[b.Topic]; t == nil && ok {
+			t = s.addTopic(b.Topic)
+		}
+		if t == nil || t.deliverer == nil || t.way() != b.Way {
+			continue
+		}
+		named[b.Topic] = true
+		key := offloadKey{from, b.Topic}
+		h := s.peers.offloads[key]
+		if h == nil {
+			h = &offload{key: key, topic: t, way: b.Way, news: make(chan struct{}, 1)}
+			s.peers.offloads[key] = h
+			t.offloads++
+			s.handlers.Add(1)
+			go s.runOffload(h)
+		}
+		h.until, h.over = s.elapsed()+offloadFor, false
+		h.notify()
+	}
+	for key, h := range s.peers.offloads {
+		if key.node == from && !named[key.topic] {
+			h.over = true
+			h.notify()
+		}
+	}
+	return none, nil
+}
+
+func (h *offload) notify() {
+	select {
+	case h.news <- struct{}{}:
+	default:
+	}
+}
+
+// help takes tasks of another node as long as there is room for them here.
+func (s *Scheduler) runOffload(h *offload) {
+	defer s.handlers.Done()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for length := offloadPause; ; {
+		s.mu.Lock()
+		s.returnStaleLocked(h.topic)
+		want, more := s.offloadWantLocked(h)
+		if !more {
+			delete(s.peers.offloads, h.key)
+			h.topic.offloads--
+			left := h.topic.offloaded
+			h.topic.offloaded = nil
+			s.unlock()
+			s.returnUnused(left)
+			return
+		}
+		s.unlock()
+		asked := want > 0
+		if asked && s.offloadOnce(h, want) {
+			length = offloadPause
+			continue
+		}
+		// Room may come with the end of the next delivery, tasks only with time.
+		pause.Reset(length)
+		news := h.news
+		if asked {
+			length, news = min(2*length, offloadPauseMax), nil
+		}
+		select {
+		case <-news:
+		case <-pause.C:
+		case <-s.closing:
+		}
+	}
+}
+
+// offloadOnce asks for tasks once. It reports whether it got any.
+func (s *Scheduler) offloadOnce(h *offload, want int) bool {
+	ctx, cancel := context.WithTimeout(s.ctx, askWithin)
+	asked := s.elapsed()
+	a, err := ask(ctx, s, h.key.node, offloadQuestion, offloadArgs{h.topic.name, h.way, want})
+	cancel()
+	s.mu.Lock()
+	defer s.unlock()
+	ds := s.decodeDeliveries(h.key.node, a.Deliveries, asked, h)
+	if err != nil || a.Over {
+		h.over = true // until the backlog is announced again
+	}
+	s.peers.counts.offloadedIn += int64(len(ds))
+	h.topic.offloaded = append(h.topic.offloaded, ds...)
+	s.wakeLocked(h.topic)
+	return len(ds) > 0
+}
+
+// offloadWantLocked returns how many tasks there is room for now. It reports false if the offload
+// is to end.
+func (s *Scheduler) offloadWantLocked(h *offload) (want int, more bool) {
+	t := h.topic
+	if s.ended || t.deliverer == nil || t.way() != h.way {
+		return 0, false
+	}
+	if (h.over || h.until < s.elapsed()) && len(t.offloaded) == 0 {
+		return 0, false
+	}
+	if h.over || t.stopped() || s.sweep.raised {
+		return 0, true
+	}
+	places := s.cfg.MaxDeliveries
+	switch {
+	case s.cfg.SweepHelper:
+		if s.backlog >= max(s.cfg.SweepBacklog/2, 1) {
+			return 0, true
+		}
+	case s.backlog > 0:
+		return 0, true
+	default:
+		places /= 2
+	}
+	waiting := t.waiting()
+	limit := max(t.settings.Concurrency, s.raisedLocked(t))
+	want = min(limit-t.busy, places-s.workers, MaxReserve) + h.ahead(limit) - waiting
+	return max(0, t.allowed(want+waiting)-waiting), true
+}
+
+// ahead returns how many tasks to have here beyond the free places, so that a worker finds the
+// next one at once: none if they would wait for a good part of their lease.
+func (h *offload) ahead(limit int) int {
+	if h.took == 0 || h.took > h.topic.settings.Lease/8 {
+		return 0
+	}
+	return limit / 4
+}
+
+// takeOffloadedLocked takes deliveries of other nodes' tasks for a worker.
+func (s *Scheduler) takeOffloadedLocked(t *topic, places int) []*Delivery {
+	if t.stopped() || s.ended {
+		return nil
+	}
+	s.returnStaleLocked(t)
+	n := t.allowed(min(places, len(t.offloaded)))
+	ds := t.offloaded[:n:n]
+	for _, d := range ds {
+		d.source.began = s.elapsed()
+	}
+	if t.offloaded = t.offloaded[n:]; len(t.offloaded) == 0 {
+		t.offloaded = nil
+	}
+	t.spend(n)
+	t.busy += n
+	if t.later {
+		s.pledged += n
+	}
+	if t.limiter != nil && n > 0 {
+		s.wakeLocked(t) // it may have to rest from now on
+	}
+	return ds
+}
+
+// returnStaleLocked returns offloaded deliveries that have waited here for a quarter of their
+// leases: their receiver is to have time.
+func (s *Scheduler) returnStaleLocked(t *topic) {
+	now, n := s.elapsed(), 0
+	for n < len(t.offloaded) && (t.stopped() || t.offloaded[n].lease.until-now < t.offloaded[n].source.lease/4*3) {
+		n++
+	}
+	s.returnUnusedLocked(t.offloaded[:n])
+	t.offloaded = t.offloaded[n:]
+}
+
+// waiting returns how many tasks wait for a worker of this process.
+func (t *topic) waiting() int { return t.queue.live + len(t.offloaded) }
