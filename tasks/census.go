@@ -134,7 +134,7 @@ func (c *census[Q, A, P]) round(ctx context.Context, left map[recovery.Home]reco
 func (c *census[Q, A, P]) silentSpool(nodes []recovery.Node) error {
 	for i := range nodes {
 		if n := &nodes[i]; n.Spools && !n.Live && !n.Self && !c.deadAlone && !c.heard[n.Name] {
-			return &NodeError{n.Name, fmt.Errorf("%w, and may have spooled tasks", errOrphaned)}
+			return &NodeError{n.Name, fmt.Errorf("%w, and may have spooled tasks", errOwnerSilent)}
 		}
 	}
 	return nil
@@ -214,7 +214,7 @@ func uncovered(left map[recovery.Home]recovery.Holder) (err error) {
 	for _, home := range slices.Sorted(maps.Keys(left)) {
 		switch h := left[home]; {
 		case !h.Live:
-			return &NodeError{h.Node, errOrphaned}
+			return &NodeError{h.Node, errOwnerSilent}
 		case err == nil:
 			err = &NodeError{h.Node, errNotMine}
 		}

@@ -204,9 +204,9 @@ func (s *Scheduler) returnLocked(t *topic, d *Delivery, v judgement) {
 	case !ok || l.nonce != d.lease.nonce:
 		// The lease has run out, and the task is no longer this delivery's; or its
 		// shard has left.
-		s.orphanedLocked(d, v)
+		s.endDetachedLocked(d, v)
 	case s.book.slot(d.slot).state == parking:
-		s.unheard[l.nonce] = unheard{d, v}
+		s.pendingVerdicts[l.nonce] = pendingVerdict{d, v}
 	default:
 		s.concludeLocked(t, d.slot, v)
 	}

@@ -50,7 +50,7 @@ func (s *Scheduler) Drain(ctx context.Context) error {
 		return err
 	}
 	s.cfg.Log.Info("this node is drained", "node", s.cfg.Node)
-	return s.awaitOrphans(ctx)
+	return s.awaitDetached(ctx)
 }
 
 // emptySpool waits until the ledger has all that is spooled. It comes before the shards go:
@@ -198,14 +198,14 @@ func (s *Scheduler) bequeath(ctx context.Context, home recovery.Home, heirs []*h
 	return false, err
 }
 
-// awaitOrphans waits until the handlers whose tasks other nodes hold have returned, and
-// those nodes know what they said.
-func (s *Scheduler) awaitOrphans(ctx context.Context) error {
+// awaitDetached waits until the handlers whose tasks other nodes hold have returned, and
+// those nodes know their verdicts.
+func (s *Scheduler) awaitDetached(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Grace)
 	defer cancel()
 	for {
 		s.mu.Lock()
-		left := len(s.orphans) + len(s.errands) + s.errandsOut
+		left := len(s.detached) + len(s.lateVerdicts) + s.lateVerdictsOut
 		s.mu.Unlock()
 		if left == 0 {
 			return nil
@@ -215,7 +215,7 @@ func (s *Scheduler) awaitOrphans(ctx context.Context) error {
 		case <-s.closing:
 			return ErrClosed
 		case <-ctx.Done():
-			return nil // what they say is lost, and their tasks are delivered again elsewhere
+			return nil // their verdicts are lost, and their tasks are delivered again elsewhere
 		}
 	}
 }

@@ -279,7 +279,7 @@ func (s *Scheduler) unindexed(ctx context.Context) ([]string, error) {
 	}
 	for _, n := range nodes {
 		if !n.Self && !n.Live && slices.Contains(names, n.Name) {
-			return nil, fmt.Errorf("%w: node %s, which may have the task, gives no sign of life", errOrphaned, n.Name)
+			return nil, fmt.Errorf("%w: node %s, which may have the task, gives no sign of life", errOwnerSilent, n.Name)
 		}
 	}
 	return names, nil

@@ -181,7 +181,7 @@ func (n *fleetNode) wantEmpty() {
 	n.t.Helper()
 	n.mu.Lock()
 	used, graves, open, arriving := n.book.used, len(n.dead.ids), len(n.open), n.arriving
-	orphans, unheard, leaving := len(n.orphans), len(n.unheard), n.leaving
+	detached, pending, leaving := len(n.detached), len(n.pendingVerdicts), n.leaving
 	var held int
 	for _, h := range n.holdings {
 		if h != nil {
@@ -189,9 +189,9 @@ func (n *fleetNode) wantEmpty() {
 		}
 	}
 	n.mu.Unlock()
-	if used+graves+open+arriving+held+orphans+unheard+leaving != 0 {
-		n.t.Fatalf("%s still has %d tasks, %d graves, %d open deliveries, %d arriving, %d shards, %d orphans, %d unheard, %d leaving",
-			n.cfg.Node, used, graves, open, arriving, held, orphans, unheard, leaving)
+	if used+graves+open+arriving+held+detached+pending+leaving != 0 {
+		n.t.Fatalf("%s still has %d tasks, %d of the dead, %d open deliveries, %d arriving, %d shards, %d detached, %d pending verdicts, %d leaving",
+			n.cfg.Node, used, graves, open, arriving, held, detached, pending, leaving)
 	}
 	n.check()
 }

@@ -168,7 +168,7 @@ func (s *Scheduler) forsakeLocked(n uint32, sl *slot) bool {
 	}
 	h := s.holdingLocked(int(sl.shard))
 	if open {
-		s.orphanLocked(h, l)
+		s.detachLocked(h, l)
 		s.closeLocked(n)
 	}
 	h.dropped++

@@ -94,7 +94,7 @@ func TestOffload(t *testing.T) {
 				}
 				pass(time.Minute)
 				if st := b.Stats(); st.Total.Delivered != 0 || len(b.peers.offloads) != 0 || st.Concurrency != 64 {
-					t.Errorf("afterwards: %+v, %d helps", st.Total, len(b.peers.offloads))
+					t.Errorf("afterwards: %+v, %d offloads", st.Total, len(b.peers.offloads))
 				}
 			}, Config{SweepBacklog: 100}, Config{SweepHelper: helper})
 		})
@@ -187,7 +187,7 @@ func TestOffloadOutlivesTheOwner(t *testing.T) {
 		pass(3 * time.Second)
 		helped := c.counts("b")
 		if helped == 0 {
-			t.Fatal("nobody helps")
+			t.Fatal("nothing was offloaded")
 		}
 		a.member.Crash()
 		if n := b.member.AdoptFrom(a.member); n == 0 {
@@ -230,7 +230,7 @@ func TestOffloadNodesThatLeave(t *testing.T) {
 			a.herd("x", 100)
 			pass(1500 * time.Millisecond)
 			if b.Stats().HelpGiven == 0 || a.Stats().HelpTaken == 0 {
-				t.Fatal("nobody helps")
+				t.Fatal("nothing was offloaded")
 			}
 			if crash {
 				b.crash()
@@ -299,7 +299,7 @@ func TestOffloadConditions(t *testing.T) {
 				}
 				pass(2 * time.Minute)
 				if len(b.peers.offloads) != 0 || len(b.peers.resultSenders) != 0 {
-					t.Error("the help has not ended")
+					t.Error("the offload has not ended")
 				}
 			}, Config{SweepBacklog: 10, Topics: map[string]TopicSettings{"x": {Concurrency: 4}}}, way.cfg)
 		})

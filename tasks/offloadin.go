@@ -22,7 +22,7 @@ type offload struct {
 	news  chan struct{} // a place may have become free
 }
 
-// A offloadKey identifies an offload.
+// An offloadKey identifies an offload.
 type offloadKey struct{ node, topic string }
 
 const (

@@ -32,8 +32,8 @@ func (s *Scheduler) unparkLocked(n uint32, sl *slot) {
 	s.setLocked(sl, delivering)
 	s.writeLocked(write{slot: n, op: opRecord})
 	s.releaseLocked(n)
-	if u, ok := s.unheard[s.open[n].nonce]; ok {
-		delete(s.unheard, s.open[n].nonce)
+	if u, ok := s.pendingVerdicts[s.open[n].nonce]; ok {
+		delete(s.pendingVerdicts, s.open[n].nonce)
 		s.concludeLocked(s.byNumber[sl.topic], n, u.judgement)
 	}
 }

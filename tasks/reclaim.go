@@ -31,7 +31,7 @@ func (s *Scheduler) joinFleet() {
 		}
 	}
 	s.mu.Unlock()
-	s.background.Go(s.errandLoop)
+	s.background.Go(s.lateVerdictLoop)
 	s.background.Go(s.standingLoop)
 	s.background.Go(s.reclaimLoop)
 }

@@ -137,7 +137,7 @@ var faultCodes = []struct {
 	{"not_understood", errNotUnderstood},
 	{"not_held", errNotHeld},
 	{"handed_over", errHandedOver},
-	{"orphaned", errOrphaned},
+	{"orphaned", errOwnerSilent},
 	{"finished", errFinished},
 	{"cancelled", errCancelled},
 	{"invalid", ErrInvalid},

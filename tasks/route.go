@@ -123,13 +123,13 @@ func (s *Scheduler) at(c clue, home recovery.Home, h recovery.Holder) (site, err
 	case h.Node == s.shared.node:
 		return site{}, errNotHeld // it is just coming or going
 	case !h.Live:
-		return site{}, fmt.Errorf("%w: node %s", errOrphaned, h.Node)
+		return site{}, fmt.Errorf("%w: node %s", errOwnerSilent, h.Node)
 	}
 	return site{node: h.Node, home: home, clue: c}, nil
 }
 
-// errOrphaned is answered while nobody has adopted a shard whose holder is dead.
-var errOrphaned = fmt.Errorf("%w: it gives no sign of life", ErrNodeAway)
+// errOwnerSilent is answered while no node has adopted a shard whose holder is dead.
+var errOwnerSilent = fmt.Errorf("%w: it gives no sign of life", ErrNodeAway)
 
 // look looks an id up that does not tell its home.
 func (s *Scheduler) look(ctx context.Context, id string, anew bool) (site, error) {
@@ -259,7 +259,7 @@ func owned[A any](ctx context.Context, s *Scheduler, q idAsk, do func(context.Co
 // passing tells that a task must be looked for again: its shard is on the way from one
 // node to another, or being read, or there was no time to look; and nothing was done.
 func passing(err error) bool {
-	for _, e := range []error{errNotMine, errNotHeld, errHandedOver, errOrphaned, errNoTime, ErrReplaying, relay.ErrUnheard} {
+	for _, e := range []error{errNotMine, errNotHeld, errHandedOver, errOwnerSilent, errNoTime, ErrReplaying, relay.ErrUnheard} {
 		if errors.Is(err, e) {
 			return true
 		}

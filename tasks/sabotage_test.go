@@ -219,8 +219,8 @@ func TestSabotageAndBacklog(t *testing.T) {
 	})
 }
 
-// unheard makes a pending task ready, as readyLocked does, but nobody is woken.
-func (r *rig) unheard(id string) {
+// readyUnnoticed makes a pending task ready, as readyLocked does, but wakes no receiver.
+func (r *rig) readyUnnoticed(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n, _ := r.book.find([]byte(id))
@@ -258,7 +258,7 @@ func TestLostWakes(t *testing.T) {
 		}
 		synctest.Wait()
 		for _, id := range []string{"h1", "h2", "p1", "p2"} {
-			r.unheard(id)
+			r.readyUnnoticed(id)
 		}
 		synctest.Wait()
 		if len(a.list()) != 0 || len(got.list()) != 0 {

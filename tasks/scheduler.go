@@ -39,70 +39,70 @@ type Scheduler struct {
 	deadRead     chan struct{} // closed when memory knows which tasks were dead at first
 	done         chan struct{} // closed when nothing runs any more, or the ledger is lost
 
-	ctx         context.Context // of handlers and background work; cancelled at the end of the grace
-	cancel      context.CancelFunc
-	handlers    sync.WaitGroup        // running handlers
-	background  sync.WaitGroup        // replay, sweep, refresh and watch
-	refusal     atomic.Pointer[error] // why the ledger takes no new records, when last asked
-	restoring   sync.Mutex            // held while settings that the ledger has lost are written again
-	errandsWake chan struct{}         // tells that there are errands; holds one request
-	hurry       chan struct{}         // asks for a sweep at once; holds one request
-	everything  chan fullSweep        // asks for the rest of a full sweep: an audit of everything; holds one request
-	unstored    atomic.Int64          // the last revision of settings that the ledger does not keep
-	catchingUp  atomic.Int64          // shards that were gained, and are not all in memory yet
-	closeBegun  atomic.Bool
-	closed      chan struct{} // closed when Close is over, which closeErr waits for
-	closeErr    error
-	waits       recovery.WaitList // what is stuck or not served yet, for Readiness
-	figures     figures
-	failures    failureLog
+	ctx              context.Context // of handlers and background work; cancelled at the end of the grace
+	cancel           context.CancelFunc
+	handlers         sync.WaitGroup        // running handlers
+	background       sync.WaitGroup        // replay, sweep, refresh and watch
+	refusal          atomic.Pointer[error] // why the ledger takes no new records, when last asked
+	restoring        sync.Mutex            // held while settings that the ledger has lost are written again
+	lateVerdictsWake chan struct{}         // tells that there are late verdicts; holds one request
+	hurry            chan struct{}         // asks for a sweep at once; holds one request
+	everything       chan fullSweep        // asks for the rest of a full sweep: an audit of everything; holds one request
+	unstored         atomic.Int64          // the last revision of settings that the ledger does not keep
+	catchingUp       atomic.Int64          // shards that were gained, and are not all in memory yet
+	closeBegun       atomic.Bool
+	closed           chan struct{} // closed when Close is over, which closeErr waits for
+	closeErr         error
+	waits            recovery.WaitList // what is stuck or not served yet, for Readiness
+	figures          figures
+	failures         failureLog
 
-	mu            sync.Mutex // guards everything below
-	holdings      []*holding // by number of the tenure; nil where there is none
-	granted       bool       // it has those that Open was granted: a number without one has been forgotten
-	tenures       tenureCounts
-	leaving       int                      // tenures of which nothing is handed out
-	orphans       map[uint64]recovery.Home // by nonce: deliveries that handlers are making, whose shards have left
-	unheard       map[uint64]unheard       // by nonce: what handlers said of deliveries that are being handed over
-	errands       []errand
-	errandsOut    int                    // of those, that are being run
-	missing       map[recovery.Home]bool // shards of this node's own that it does not hold
-	draining      bool
-	drainsItself  bool          // since DrainNode was called
-	drainsFailed  int           // how often that came to nothing
-	drainFault    string        // why, the last time
-	settled       bool          // it was ready once
-	halted        bool          // nothing is handed out, see OnOutage
-	caughtUp      chan struct{} // closed when no gained shard is being read any more
-	book          *book
-	topics        map[string]*topic
-	byNumber      []*topic
-	vacantNumbers []uint32                 // positions in byNumber of topics that were forgotten
-	open          map[uint32]lease         // deliveries that are not settled, by slot
-	away          int                      // of those, how many only a receipt can settle
-	pledged       int                      // deliveries under way that may join them: of topics whose deliverer leaves them to receipts
-	held          []*topic                 // that MaxInFlight keeps waiting
-	workers       int                      // places that workers have, of all topics
-	crowd         crowd                    // topics that want more of them than there may be
-	turns         float64                  // of the topic that was let in last, see topic.turns
-	backlog       int                      // ready tasks of the topics that are pushed
-	arriving      int                      // creations and moves that wait for the ledger
-	deferred      map[uint32]write         // next writes of tasks that have one under way
-	waiting       map[uint32]chan struct{} // closed when a task is no longer busy
-	revisits      map[*topic]bool          // topics that wait for revisit; nil if it does not run
-	outcomes      *outcomes
-	dead          deadIndex
-	scratch       []byte  // for records on their way into the arena
-	events        []Event // for the observer, told at unlock
-	feed          feed
-	quotas        quotas
-	peers         peers
-	progress      recovery.Progress
-	sweep         sweepState
-	unknown       int64             // records of a version that this binary does not know, or damaged
-	illegible     map[uint64]uint16 // hashes of their ids, which nobody may take, and their tenures
-	ended         bool              // Close has begun, or the ledger was lost
-	fault         error             // why the ledger was lost
+	mu              sync.Mutex // guards everything below
+	holdings        []*holding // by number of the tenure; nil where there is none
+	granted         bool       // it has those that Open was granted: a number without one has been forgotten
+	tenures         tenureCounts
+	leaving         int                       // tenures of which nothing is handed out
+	detached        map[uint64]recovery.Home  // by nonce: deliveries that handlers are making, whose shards have left
+	pendingVerdicts map[uint64]pendingVerdict // by nonce: verdicts on deliveries that are being handed over
+	lateVerdicts    []lateVerdict
+	lateVerdictsOut int                    // those that are being sent
+	missing         map[recovery.Home]bool // shards of this node's own that it does not hold
+	draining        bool
+	drainsItself    bool          // since DrainNode was called
+	drainsFailed    int           // how often that came to nothing
+	drainFault      string        // why, the last time
+	settled         bool          // it was ready once
+	halted          bool          // nothing is handed out, see OnOutage
+	caughtUp        chan struct{} // closed when no gained shard is being read any more
+	book            *book
+	topics          map[string]*topic
+	byNumber        []*topic
+	vacantNumbers   []uint32                 // positions in byNumber of topics that were forgotten
+	open            map[uint32]lease         // deliveries that are not settled, by slot
+	away            int                      // of those, how many only a receipt can settle
+	pledged         int                      // deliveries under way that may join them: of topics whose deliverer leaves them to receipts
+	held            []*topic                 // that MaxInFlight keeps waiting
+	workers         int                      // places that workers have, of all topics
+	crowd           crowd                    // topics that want more of them than there may be
+	turns           float64                  // of the topic that was let in last, see topic.turns
+	backlog         int                      // ready tasks of the topics that are pushed
+	arriving        int                      // creations and moves that wait for the ledger
+	deferred        map[uint32]write         // next writes of tasks that have one under way
+	waiting         map[uint32]chan struct{} // closed when a task is no longer busy
+	revisits        map[*topic]bool          // topics that wait for revisit; nil if it does not run
+	outcomes        *outcomes
+	dead            deadIndex
+	scratch         []byte  // for records on their way into the arena
+	events          []Event // for the observer, told at unlock
+	feed            feed
+	quotas          quotas
+	peers           peers
+	progress        recovery.Progress
+	sweep           sweepState
+	unknown         int64             // records of a version that this binary does not know, or damaged
+	illegible       map[uint64]uint16 // hashes of their ids, which nobody may take, and their tenures
+	ended           bool              // Close has begun, or the ledger was lost
+	fault           error             // why the ledger was lost
 }
 
 // Open adopts the ledger, starts reading its tasks back, and begins to deliver;
@@ -118,31 +118,31 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	}
 	s := &Scheduler{
 		cfg: cfg, ledger: ledger, started: time.Now(),
-		opened:       make(chan struct{}),
-		closed:       make(chan struct{}),
-		closing:      make(chan struct{}),
-		replayed:     make(chan struct{}),
-		done:         make(chan struct{}),
-		drained:      make(chan struct{}),
-		settingsRead: make(chan struct{}),
-		deadRead:     make(chan struct{}),
-		hurry:        make(chan struct{}, 1),
-		errandsWake:  make(chan struct{}, 1),
-		orphans:      make(map[uint64]recovery.Home),
-		unheard:      make(map[uint64]unheard),
-		missing:      make(map[recovery.Home]bool),
-		peerCalls:    cfg.peers,
-		everything:   make(chan fullSweep, 1),
-		book:         newBook(),
-		topics:       make(map[string]*topic),
-		byNumber:     []*topic{{}}, // number 0: of slots that have none, or none yet
-		open:         make(map[uint32]lease),
-		deferred:     make(map[uint32]write),
-		waiting:      make(map[uint32]chan struct{}),
-		dead:         deadIndex{ids: make(map[uint64]struct{})},
-		illegible:    make(map[uint64]uint16),
-		outcomes:     newOutcomes(),
-		peers:        newPeers(),
+		opened:           make(chan struct{}),
+		closed:           make(chan struct{}),
+		closing:          make(chan struct{}),
+		replayed:         make(chan struct{}),
+		done:             make(chan struct{}),
+		drained:          make(chan struct{}),
+		settingsRead:     make(chan struct{}),
+		deadRead:         make(chan struct{}),
+		hurry:            make(chan struct{}, 1),
+		lateVerdictsWake: make(chan struct{}, 1),
+		detached:         make(map[uint64]recovery.Home),
+		pendingVerdicts:  make(map[uint64]pendingVerdict),
+		missing:          make(map[recovery.Home]bool),
+		peerCalls:        cfg.peers,
+		everything:       make(chan fullSweep, 1),
+		book:             newBook(),
+		topics:           make(map[string]*topic),
+		byNumber:         []*topic{{}}, // number 0: of slots that have none, or none yet
+		open:             make(map[uint32]lease),
+		deferred:         make(map[uint32]write),
+		waiting:          make(map[uint32]chan struct{}),
+		dead:             deadIndex{ids: make(map[uint64]struct{})},
+		illegible:        make(map[uint64]uint16),
+		outcomes:         newOutcomes(),
+		peers:            newPeers(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.fleet, _ = ledger.(recovery.Fleet)
@@ -231,7 +231,7 @@ func (s *Scheduler) shutDown(ctx context.Context) error {
 	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 	defer cancelLast()
 	ended(last, &s.handlers)
-	s.lastErrands(last)
+	s.sendLastVerdicts(last)
 	// What is left has a time of its own: handlers may have used up theirs.
 	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.AnswerWithin)
 	defer cancelFlush()

@@ -97,7 +97,7 @@ func (s *Scheduler) askSpool(ctx context.Context, n *recovery.Node, ids []string
 			err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", ErrUnavailable, n.Name, len(a.Has), len(some))
 		}
 	} else {
-		err = fmt.Errorf("%w: node %s, which may have spooled the task", errOrphaned, n.Name)
+		err = fmt.Errorf("%w: node %s, which may have spooled the task", errOwnerSilent, n.Name)
 	}
 	for i, k := range at {
 		switch {
