@@ -35,7 +35,7 @@ type batch struct {
 	absent    map[string]absence // of ids that were looked up in the ledger, in vain
 	spool     bool               // the ledger did not take those without an id
 	forwarded bool               // another node has asked: what is elsewhere is its affair
-	stale     map[string]staleFiling
+	stale     map[string]staleEntry
 	by        admission
 	asked     map[int]bool // requests that were refused and come again
 	waits     map[int]int  // how many earlier changes of its id a request has seen end
@@ -46,9 +46,9 @@ type batch struct {
 type round struct {
 	*call
 	delays    []delay
-	unfiled   []*reservation
+	unfiled   []*idClaim
 	elsewhere []stray
-	again     []int // requests that come again because of their filings
+	again     []int // requests that come again because of their directory entries
 	refusals  []refusal
 }
 
@@ -208,8 +208,8 @@ func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 			r.delays = append(r.delays, delay{index: i, busy: b.watchLocked(n), wanted: errors.Is(err, errWanted)})
 		case errors.Is(err, ErrReplaying):
 			r.delays = append(r.delays, delay{index: i})
-		case errors.Is(err, errUnfiled):
-			r.unfiled = append(r.unfiled, b.reservedLocked(n, p, i))
+		case errors.Is(err, errUnregistered):
+			r.unfiled = append(r.unfiled, b.newIDClaimLocked(n, p, i))
 		case !errors.Is(err, errRepeated):
 			b.refuse(r, i, err)
 			if err == nil {

@@ -25,16 +25,16 @@ func (b *batch) fileAll(ctx context.Context, r *round) {
 	if len(r.unfiled) == 0 {
 		return
 	}
-	b.file(ctx, r.unfiled)
+	b.register(ctx, r.unfiled)
 	for part := range slices.Chunk(r.unfiled, atOnce) {
 		b.mu.Lock()
 		for _, f := range part {
-			err := b.fulfilLocked(f, r.call)
+			err := b.confirmLocked(f, r.call)
 			switch {
 			case err == nil:
 			case errors.Is(err, errStale):
 				if b.stale == nil {
-					b.stale = make(map[string]staleFiling)
+					b.stale = make(map[string]staleEntry)
 				}
 				b.stale[f.id] = f.stale
 				delete(b.absent, f.id) // of the shard where it is filed

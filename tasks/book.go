@@ -51,7 +51,7 @@ const (
 	requeuing
 	parking
 	checking
-	filing // before creating: its id is on the way into the directory
+	registering // before creating: its id is on the way into the directory
 )
 
 // busy tells that a write (or a read) decides what becomes of the task, and
@@ -71,7 +71,7 @@ func (s state) maybeDead() bool {
 }
 
 // undecided reports whether the task is being created or looked up: there may be none.
-func (s state) undecided() bool { return s == creating || s == filing || s == checking }
+func (s state) undecided() bool { return s == creating || s == registering || s == checking }
 
 // shown is the state that callers see.
 func (s state) shown() State {

@@ -23,10 +23,10 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) error {
 	switch gone := cancelled(err); {
 	case gone == nil && at.node != "":
 		s.mu.Lock()
-		s.recallLocked(id)
+		s.addRecentCancelLocked(id)
 		s.mu.Unlock()
 		return nil
-	case errors.Is(gone, ErrNotFound) && !errors.Is(gone, errFinished) && s.recalls(id):
+	case errors.Is(gone, ErrNotFound) && !errors.Is(gone, errFinished) && s.cancelledRecently(id):
 		return nil
 	default:
 		return gone

@@ -228,10 +228,10 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		t.counts.Cancelled++
 		s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasCancelled})
 		s.noteLocked(EventCancelled, sl, Event{})
-		s.unfileLocked(sl)
+		s.addTombstoneLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opFinish:
-		s.unfileLocked(sl)
+		s.addTombstoneLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opBury:
 		s.enterGraveLocked(t, int(sl.shard), s.book.id(sl), w.at)
@@ -245,12 +245,12 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasCancelled})
 		t.counts.Cancelled++
 		s.noteLocked(EventCancelled, sl, Event{})
-		s.unfileLocked(sl)
+		s.addTombstoneLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opExpire:
 		s.leaveGraveLocked(t, int(sl.shard), s.book.id(sl), noneDead)
 		t.counts.Expired++
-		s.unfileLocked(sl)
+		s.addTombstoneLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opUnspool:
 		s.unspooledLocked(w, sl)
@@ -265,7 +265,7 @@ func (s *Scheduler) droppedLocked(w *write, sl *slot) {
 	switch w.op {
 	case opCreate:
 		s.arriving--
-		s.unfileLocked(sl)
+		s.addTombstoneLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opMove:
 		s.arriving--

@@ -90,7 +90,7 @@ func (s *Scheduler) buryConflict(mine recovery.Refiling) bool {
 	}
 	if n, known := s.book.find([]byte(mine.ID)); known {
 		sl := s.book.slot(n)
-		change, ok := s.refilingLocked(sl)
+		change, ok := s.directoryUpdateLocked(sl)
 		if !ok || change.New != mine.New || sl.state != pending && sl.state != ready || s.writable(int(sl.shard)) != nil {
 			return false
 		}
@@ -118,7 +118,7 @@ func (s *Scheduler) buryConflict(mine recovery.Refiling) bool {
 // ofRetired are the changes that take entries out whose shard no node holds or will hold: it
 // was retired as nothing was left in it, or no node has its number any more. An id that is
 // created again has another nonce.
-func (c *clerk) ofRetired(ctx context.Context, page []leftover) (changes []recovery.Refiling) {
+func (c *reconciler) ofRetired(ctx context.Context, page []tombstone) (changes []recovery.Refiling) {
 	homes, err := c.shared.ledger.Homes(ctx)
 	if err != nil {
 		return nil // the registry may lack a node; the walk comes by again
@@ -129,7 +129,7 @@ func (c *clerk) ofRetired(ctx context.Context, page []leftover) (changes []recov
 		registered[home] = true
 	}
 	for _, l := range page {
-		home := l.filing.Home
+		home := l.entry.Home
 		gone, known := retired[home]
 		if !known {
 			gone = !registered[home]
@@ -140,7 +140,7 @@ func (c *clerk) ofRetired(ctx context.Context, page []leftover) (changes []recov
 			retired[home] = gone
 		}
 		if gone {
-			changes = append(changes, recovery.Refiling{ID: l.id, Old: l.filing})
+			changes = append(changes, recovery.Refiling{ID: l.id, Old: l.entry})
 		}
 	}
 	return changes

@@ -124,7 +124,7 @@
 //
 //	in memory, and among the dead     it is here
 //	by its id, if that tells a home   ids made by Lapse do, see recovery.HomeOf
-//	in the directory                  ids that callers have chosen are filed there, before
+//	in the directory                  ids that callers have chosen are registered there, before
 //	                                  their tasks are created, so that two nodes which are
 //	                                  asked for the same id at the same time create one task
 //
@@ -135,9 +135,9 @@
 // wrong ErrNotFound. If the holder was asked for a change and has not answered, the
 // outcome is ErrUnknown.
 //
-// A node that is alone files nothing. When another one comes, it files what it creates from
-// then on before, and all others in the background; until it has said that they are filed,
-// it is asked for ids that are not. A filing outlives its task by ten seconds, so that a
+// A single node registers nothing. When another one joins, it registers what it creates from
+// then on before, and all others in the background; until it has said that they are registered,
+// it is asked for ids that are not. An entry outlives its task by ten seconds, so that a
 // repeated cancel finds who remembers the first. One that was left behind by a crash
 // does no harm: the holder of its home replaces it when the id is used again, and a slow
 // walk through the directory takes it out.

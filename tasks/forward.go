@@ -54,7 +54,7 @@ func (s *Scheduler) tell(ctx context.Context, p *plan, anew bool) error {
 func (s *Scheduler) schedule(ctx context.Context, p *plan, r *Request) (Task, error) {
 	var why error
 	for tries := 0; ; tries++ {
-		p.stale = staleFiling{}
+		p.stale = staleEntry{}
 		err := s.tell(ctx, p, tries > 0)
 		t := Task{ID: p.id}
 		if err == nil {
@@ -150,7 +150,7 @@ func (s *Scheduler) replaceRouted(ctx context.Context, p *plan, r *Request) (Tas
 	}
 	var why error
 	for tries := 0; ; tries++ {
-		p.stale = staleFiling{}
+		p.stale = staleEntry{}
 		t, err := s.replaceOnce(ctx, p, r, tries > 0)
 		if !passing(err) {
 			return t, err

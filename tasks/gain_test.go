@@ -56,7 +56,7 @@ func TestAskedBetweenGainAndKnowledge(t *testing.T) {
 
 // A shard may be gained and read while one of its ids is being filed for a caller. What is
 // read is what the caller gets.
-func TestGainedWhileFiling(t *testing.T) {
+func TestGainedWhileRegistering(t *testing.T) {
 	crewed(t, 1, func(t *testing.T, c *crew) {
 		a := c.nodes[0]
 		b, member := c.startFaulty("b")

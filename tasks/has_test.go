@@ -102,7 +102,7 @@ func (l *listing) File(ctx context.Context, changes []recovery.Refiling) ([]reco
 // The ids of the dead are registered while they are listed, not all of them at the end.
 func TestManyDeadAreRegistered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const dead = 5*refiledAtOnce + 7
+		const dead = 5*updatesAtOnce + 7
 		fleet := memledger.NewFleet()
 		member := fleet.Join("a", 1)
 		_, err := member.Adopt(t.Context())
@@ -127,8 +127,8 @@ func TestManyDeadAreRegistered(t *testing.T) {
 		want(t, "Open", err, nil)
 		defer b.Close(context.Background())
 		pass(10 * time.Second)
-		if l.changes != dead || l.most > refiledAtOnce {
-			t.Errorf("%d were registered, up to %d at once after %d were listed", l.changes, refiledAtOnce, l.most)
+		if l.changes != dead || l.most > updatesAtOnce {
+			t.Errorf("%d were registered, up to %d at once after %d were listed", l.changes, updatesAtOnce, l.most)
 		}
 		for _, i := range []int{0, dead - 1} {
 			task, err := b.Get(t.Context(), fmt.Sprint("t", i))

@@ -204,7 +204,7 @@ func (s *Scheduler) gained(n int, yielded bool) {
 	s.tenures.gained++
 	if s.shared != nil {
 		s.shared.gained++
-		s.wakeFiling()
+		s.wakeReconciler()
 	}
 	s.background.Go(func() { s.receive(n, h, former) })
 }

@@ -161,7 +161,7 @@ func (s *Scheduler) stillOf(shard int, slots []uint32, visit func(n uint32, sl *
 func (s *Scheduler) forsakeLocked(n uint32, sl *slot) bool {
 	l, open := s.open[n]
 	switch {
-	case sl.state == checking, sl.state == filing, sl.flags&writing != 0, sl.state == delivering && !open:
+	case sl.state == checking, sl.state == registering, sl.flags&writing != 0, sl.state == delivering && !open:
 		return false // the last one: whoever had its attempt recorded has not looked yet
 	case sl.state == pending || sl.state == ready:
 		s.disarmLocked(sl)

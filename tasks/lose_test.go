@@ -276,7 +276,7 @@ func (d slowDirectory) File(ctx context.Context, changes []recovery.Refiling) ([
 
 // A shard that is lost while an id is being filed for it waits for that: whoever has asked
 // the directory comes back to the slot.
-func TestLostWhileFiling(t *testing.T) {
+func TestLostWhileRegistering(t *testing.T) {
 	crewed(t, 1, func(t *testing.T, c *crew) {
 		a := c.nodes[0]
 		d := &mate{c: c, name: "d", member: c.fleet.Join("d", 1)}

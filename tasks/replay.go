@@ -126,9 +126,9 @@ func (m *memory) Lock(page []recovery.Entry) []int {
 			break // lost since; all of a page are of one shard
 		}
 		n, known := s.book.find(page[i].ID)
-		if known && s.book.slot(n).state == filing {
+		if known && s.book.slot(n).state == registering {
 			// It was nobody's when a caller asked for it, and comes with a shard.
-			s.withdrawLocked(n, s.book.slot(n))
+			s.abortLocked(n, s.book.slot(n))
 			known = false
 		}
 		if !known {

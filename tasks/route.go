@@ -80,9 +80,9 @@ func (s *Scheduler) knows(id string) bool {
 func (s *Scheduler) knowsLocked(id []byte) bool {
 	h := s.book.index.hash(id)
 	if n, ok := s.book.index.find(s.book, h, id); ok {
-		// An id that is being looked up may be nobody's, and one that is being filed
-		// may turn out to be somebody else's.
-		if sl := s.book.slot(n); sl.state != checking && sl.state != filing {
+		// The id of a slot that is being looked up may belong to no node, and an id that is
+		// being registered may turn out to belong to another node.
+		if sl := s.book.slot(n); sl.state != checking && sl.state != registering {
 			return s.holdingLocked(int(sl.shard)).mine()
 		}
 	}

@@ -22,7 +22,7 @@ type plan struct {
 	chosen bool // the caller chose the id
 	absent absence
 	home   recovery.Home // that the id tells, if somebody holds it
-	stale  staleFiling
+	stale  staleEntry
 	rec    []byte
 	print  uint64 // fingerprint
 	next   int64
@@ -182,13 +182,13 @@ func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
 		c := newCall(1)
 		s.mu.Lock()
 		n, err := s.createLocked(p, c, 0)
-		var stale staleFiling
-		if errors.Is(err, errUnfiled) {
-			r := s.reservedLocked(n, p, 0)
+		var stale staleEntry
+		if errors.Is(err, errUnregistered) {
+			r := s.newIDClaimLocked(n, p, 0)
 			s.unlock()
-			s.file(ctx, []*reservation{r})
+			s.register(ctx, []*idClaim{r})
 			s.mu.Lock()
-			err = s.fulfilLocked(r, c)
+			err = s.confirmLocked(r, c)
 			stale = r.stale
 		}
 		c.complete()
@@ -264,8 +264,8 @@ var (
 	errBusy     = errors.New("busy")
 	errWanted   = fmt.Errorf("%w: being created as wanted", errBusy)
 	errRepeated = errors.New("repeated")
-	// errUnfiled: its slot is entered, and its id has to be filed before it is written.
-	errUnfiled = errors.New("not filed")
+	// errUnregistered: its slot is entered, and its id has to be registered before it is written.
+	errUnregistered = errors.New("not filed")
 	// errStale: the id is filed under a home that is held here, so that it has to be
 	// looked at once more before it counts as free.
 	errStale = errors.New("filed here, perhaps for a task that is gone")
@@ -348,9 +348,9 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 		s.spool.numberLocked(n)
 	}
 	s.arriving++
-	if s.filesLocked(p) {
-		s.setLocked(sl, filing)
-		return n, errUnfiled
+	if s.needsClaimLocked(p) {
+		s.setLocked(sl, registering)
+		return n, errUnregistered
 	}
 	s.startLocked(n, sl, c, i)
 	return n, nil

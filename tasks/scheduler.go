@@ -189,7 +189,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	}
 	s.joinFleet()
 	if s.shared != nil {
-		s.background.Go(s.filingLoop)
+		s.background.Go(s.reconcilerLoop)
 		s.background.Go(s.peersLoop)
 	}
 	close(s.opened)

@@ -49,7 +49,7 @@ func (s *Scheduler) settlesHereLocked(r *receipt) bool {
 	h := s.book.index.hash(id)
 	if n, ok := s.book.index.find(s.book, h, id); ok {
 		sl := s.book.slot(n)
-		return sl.state != checking && sl.state != filing && s.holdingLocked(int(sl.shard)).mine()
+		return sl.state != checking && sl.state != registering && s.holdingLocked(int(sl.shard)).mine()
 	}
 	past := s.outcomes.find(h)
 	return past.kind == wasDelivered && past.nonce == r.nonce

@@ -21,16 +21,16 @@ type shared struct {
 	// homes are the homes of the shards in which tasks with generated ids are created.
 	homes atomic.Pointer[[]recovery.Home]
 	turn  atomic.Uint32 // of the next of them
-	work  chan struct{} // wakes filingLoop; holds one request
+	work  chan struct{} // wakes reconcilerLoop; holds one request
 
 	// Guarded by Scheduler.mu:
-	multiNode bool           // ids that callers choose are filed before their tasks are created
-	indexing  uint64         // how often ids have come that may not all be filed
-	indexed   uint64         // value of indexing when all had been filed for the last time
-	gained    int            // shards gained since filingLoop looked last
-	leftover  fifo[leftover] // filings of tasks that are gone
-	recalled  recalled       // cancels that other nodes have confirmed
-	conflict  conflicts      // ids that another node has registered for a task of its own
+	multiNode     bool            // ids that callers choose are registered before their tasks are created
+	indexing      uint64          // how often ids have come that may not all be registered
+	indexed       uint64          // value of indexing when all had been registered for the last time
+	gained        int             // shards gained since reconcilerLoop looked last
+	tombstones    fifo[tombstone] // directory entries of tasks that are gone
+	recentCancels recentCancels   // cancels that other nodes have confirmed
+	conflict      conflicts       // ids that another node has registered for a task of its own
 }
 
 // A sharedLedger is one that several nodes share.
@@ -58,7 +58,7 @@ func (s *Scheduler) share(ctx context.Context) error {
 			sh.node, indexed = n.Name, n.Indexed
 		}
 	}
-	// A single node files nothing, and says so before: another one may join at any time.
+	// A single node registers nothing, and says so before: another one may join at any time.
 	if ledger.Standing().Alone {
 		if err := ledger.MarkIndexed(ctx, false); err != nil {
 			return fmt.Errorf("directory of ids: %w", err)
@@ -100,7 +100,7 @@ func (s *Scheduler) singleNode() bool {
 func (s *Scheduler) singleNodeLocked() bool {
 	if !s.shared.multiNode && !s.shared.ledger.Standing().Alone {
 		s.shared.multiNode = true
-		s.wakeFiling()
+		s.wakeReconciler()
 	}
 	return !s.shared.multiNode
 }
@@ -111,7 +111,7 @@ func (s *Scheduler) noteMultiNode() {
 	defer s.mu.Unlock()
 	if !s.shared.multiNode {
 		s.shared.multiNode = true
-		s.wakeFiling()
+		s.wakeReconciler()
 	}
 }
 

@@ -46,7 +46,7 @@ func (s *Scheduler) twinOfLocked(sl *slot, e *recovery.Entry, twins []twin) []tw
 
 func (s *Scheduler) twinLocked(sl *slot, shard int) bool {
 	switch sl.state {
-	case vacant, filing:
+	case vacant, registering:
 		return false
 	case checking:
 		return sl.flags&nominated != 0 && int(sl.shard) != shard
@@ -110,7 +110,7 @@ func (s *Scheduler) finishedLocked(e *recovery.Entry, f *record.Fields, h *holdi
 		var moved []recovery.Refiling
 		s.mu.Lock()
 		if n, known := s.book.find(id); known && s.shared != nil {
-			if change, filed := s.refilingLocked(s.book.slot(n)); filed {
+			if change, filed := s.directoryUpdateLocked(s.book.slot(n)); filed {
 				moved = append(moved, change)
 			}
 		}
@@ -193,7 +193,7 @@ func (s *Scheduler) decideTwin(t *twin, e recovery.Entry) (newer bool, filing []
 	n, sl := s.book.enter(e.ID, e.Data)
 	s.restoreLocked(n, sl, e, &f, s.now())
 	if s.shared != nil {
-		if change, filed := s.refilingLocked(sl); filed {
+		if change, filed := s.directoryUpdateLocked(sl); filed {
 			filing = append(filing, change)
 		}
 	}

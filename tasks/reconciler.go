@@ -11,42 +11,42 @@ import (
 )
 
 const (
-	// removeAfter is for how long the filing of a task outlives it: who repeats a cancel
-	// at another node meanwhile is led to the one that remembers the first.
+	// removeAfter is how long the entry of a task outlives it: a cancel that is repeated at
+	// another node meanwhile is led to the node that remembers the first.
 	removeAfter = 10 * time.Second
-	// keptLeftovers is how many filings wait for that, and how many cancels are recalled.
-	keptLeftovers = 1 << 16
-	// walkEvery is how often a page of all filings is looked through.
+	// keptTombstones is how many entries wait for that, and how many cancels are remembered.
+	keptTombstones = 1 << 16
+	// walkEvery is how often a page of all entries is looked through.
 	walkEvery = 10 * time.Second
 )
 
-// A leftover is a filing whose task is gone.
-type leftover struct {
-	id     string
-	filing recovery.Filing
-	since  time.Duration // on the monotonic clock
+// A tombstone is a directory entry whose task is gone.
+type tombstone struct {
+	id    string
+	entry recovery.Filing
+	since time.Duration // on the monotonic clock
 }
 
 // A fifo is first in, first out, and forgets its first when it is full.
 type fifo[T any] struct{ items []T }
 
 func (q *fifo[T]) push(v T) (lost T, full bool) {
-	if full = len(q.items) == keptLeftovers; full {
+	if full = len(q.items) == keptTombstones; full {
 		lost, q.items = q.items[0], q.items[1:]
 	}
 	q.items = append(q.items, v)
 	return lost, full
 }
 
-// recalled are cancels that other nodes have confirmed to this one, lately.
-type recalled struct {
+// recentCancels are cancels that other nodes have confirmed to this one, lately.
+type recentCancels struct {
 	since map[string]time.Duration
 	queue fifo[string]
 }
 
-// recallLocked remembers one.
-func (s *Scheduler) recallLocked(id string) {
-	r := &s.shared.recalled
+// addRecentCancelLocked remembers the cancel of an id.
+func (s *Scheduler) addRecentCancelLocked(id string) {
+	r := &s.shared.recentCancels
 	if r.since == nil {
 		r.since = make(map[string]time.Duration)
 	}
@@ -58,64 +58,64 @@ func (s *Scheduler) recallLocked(id string) {
 	r.since[id] = s.elapsed()
 }
 
-// recalls tells that a cancel of this id was confirmed lately. It counts only as long as
-// the filing is sure to be there: after that the id may have had another life, of which
-// nobody knows here.
-func (s *Scheduler) recalls(id string) bool {
+// cancelledRecently reports whether a cancel of this id was confirmed lately. It counts only as
+// long as the entry is sure to be there: after that the id may have had another life, of which
+// this node knows nothing.
+func (s *Scheduler) cancelledRecently(id string) bool {
 	if s.shared == nil {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at, ok := s.shared.recalled.since[id]
+	at, ok := s.shared.recentCancels.since[id]
 	return ok && s.elapsed()-at < removeAfter
 }
 
-// unfileLocked is told that the task of a slot is about to leave for good.
-func (s *Scheduler) unfileLocked(sl *slot) {
+// addTombstoneLocked is called when the task of a slot is about to leave for good.
+func (s *Scheduler) addTombstoneLocked(sl *slot) {
 	if s.shared == nil || !s.shared.multiNode {
 		return
 	}
 	if f, ok := s.directoryEntryLocked(sl); ok {
-		s.shared.leftover.push(leftover{string(s.book.id(sl)), f, s.elapsed()})
+		s.shared.tombstones.push(tombstone{string(s.book.id(sl)), f, s.elapsed()})
 	}
 }
 
-func (s *Scheduler) wakeFiling() {
+func (s *Scheduler) wakeReconciler() {
 	select {
 	case s.shared.work <- struct{}{}:
 	default:
 	}
 }
 
-// reindexLocked is told that ids have come into memory which may not be filed.
+// reindexLocked is called when ids have come into memory which may not be registered.
 func (s *Scheduler) reindexLocked() {
 	s.shared.indexing++
-	s.wakeFiling()
+	s.wakeReconciler()
 }
 
-// isIndexed tells that all ids in memory are filed that have to be, as far as it has been
-// looked what came with the shards that were gained.
+// isIndexed reports whether all ids in memory are registered that have to be, including those
+// that came with shards that were gained, as far as these have been looked at.
 func (s *Scheduler) isIndexed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.shared.indexing == s.shared.indexed && s.shared.gained == 0
 }
 
-// A clerk keeps the directory in order, as far as it is about this node's tasks.
-type clerk struct {
+// A reconciler keeps the directory in order, as far as it is about this node's tasks.
+type reconciler struct {
 	*Scheduler
-	marked   uint64        // Scheduler.shared.indexing, when the others were told of it
-	position string        // of the walk through all filings
-	walked   time.Duration // when it took its last step
-	deaf     bool          // the directory could not be reached the last time
+	marked      uint64        // Scheduler.shared.indexing, when the others were told of it
+	position    string        // of the walk through all entries
+	walked      time.Duration // when it took its last step
+	unreachable bool          // the directory could not be reached the last time
 }
 
-func (s *Scheduler) filingLoop() {
+func (s *Scheduler) reconcilerLoop() {
 	tick := time.NewTicker(s.cfg.SweepEvery)
 	defer tick.Stop()
 	s.mu.Lock() // the ledger may tell of lost writes already
-	c := clerk{Scheduler: s, marked: s.shared.indexing}
+	c := reconciler{Scheduler: s, marked: s.shared.indexing}
 	s.mu.Unlock()
 	for {
 		select {
@@ -129,29 +129,29 @@ func (s *Scheduler) filingLoop() {
 }
 
 // runOnce does what there is to do now. What fails comes again.
-func (c *clerk) runOnce() {
+func (c *reconciler) runOnce() {
 	c.forgetCancels()
 	c.rehome()
 	if c.singleNode() {
 		return
 	}
 	var err error
-	for _, step := range []func(context.Context) error{c.suspectGained, c.index, c.removeLeftovers, c.walk} {
+	for _, step := range []func(context.Context) error{c.suspectGained, c.index, c.removeTombstones, c.walk} {
 		err = errors.Join(err, step(c.ctx))
 	}
 	switch { // once an outage
-	case err != nil && !c.deaf && !c.isClosing():
+	case err != nil && !c.unreachable && !c.isClosing():
 		c.cfg.Log.Warn("the directory of ids cannot be brought up to date", "node", c.cfg.Node, "error", err)
-	case err == nil && c.deaf:
+	case err == nil && c.unreachable:
 		c.cfg.Log.Info("the directory of ids is up to date again", "node", c.cfg.Node)
 	}
-	c.deaf = err != nil
+	c.unreachable = err != nil
 }
 
-func (c *clerk) forgetCancels() {
+func (c *reconciler) forgetCancels() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r, now := &c.shared.recalled, c.elapsed()
+	r, now := &c.shared.recentCancels, c.elapsed()
 	for len(r.queue.items) > 0 {
 		first := r.queue.items[0]
 		if now-r.since[first] < removeAfter {
@@ -162,9 +162,9 @@ func (c *clerk) forgetCancels() {
 	}
 }
 
-// suspectGained has all ids filed anew if shards were gained while some node had not
-// filed all of its own: they may have been its.
-func (c *clerk) suspectGained(ctx context.Context) error {
+// suspectGained has all ids registered anew if shards were gained while some node had not
+// registered all of its own: the shards may have been that node's.
+func (c *reconciler) suspectGained(ctx context.Context) error {
 	c.mu.Lock()
 	gained := c.shared.gained
 	c.mu.Unlock()
@@ -184,8 +184,8 @@ func (c *clerk) suspectGained(ctx context.Context) error {
 	return nil
 }
 
-// index files all ids that have to be, and then says so.
-func (c *clerk) index(ctx context.Context) error {
+// index registers all ids that have to be, and then says so.
+func (c *reconciler) index(ctx context.Context) error {
 	c.mu.Lock()
 	goal, done := c.shared.indexing, c.shared.indexed
 	c.mu.Unlock()
@@ -201,10 +201,10 @@ func (c *clerk) index(ctx context.Context) error {
 	if !c.isReplayed() {
 		return nil
 	}
-	filed, err := c.fileMemory(ctx)
+	filed, err := c.registerMemory(ctx)
 	if err == nil {
 		var dead int
-		dead, err = c.fileDead(ctx)
+		dead, err = c.registerDead(ctx)
 		filed += dead
 	}
 	if err == nil {
@@ -218,20 +218,20 @@ func (c *clerk) index(ctx context.Context) error {
 	c.shared.indexed = goal
 	c.mu.Unlock()
 	if again {
-		c.wakeFiling()
+		c.wakeReconciler()
 	}
 	c.cfg.Log.Info("all ids that callers have chosen are filed", "node", c.cfg.Node, "filed", filed)
 	return nil
 }
 
-// fileMemory files the ids of the tasks in memory. What comes later is filed before.
-func (c *clerk) fileMemory(ctx context.Context) (filed int, err error) {
+// registerMemory registers the ids of the tasks in memory. Later ids are registered before.
+func (c *reconciler) registerMemory(ctx context.Context) (filed int, err error) {
 	for from := uint32(0); ; from += atOnce {
 		var changes []recovery.Refiling
 		c.mu.Lock()
 		total := c.book.slots()
 		for n := from; n < min(from+atOnce, total); n++ {
-			if change, ok := c.refilingLocked(c.book.slot(n)); ok {
+			if change, ok := c.directoryUpdateLocked(c.book.slot(n)); ok {
 				changes = append(changes, change)
 			}
 		}
@@ -245,10 +245,10 @@ func (c *clerk) fileMemory(ctx context.Context) (filed int, err error) {
 	}
 }
 
-// refilingLocked files the id of a task in memory, if it has to be.
-func (s *Scheduler) refilingLocked(sl *slot) (recovery.Refiling, bool) {
+// directoryUpdateLocked returns the change that registers the id of a task in memory, if needed.
+func (s *Scheduler) directoryUpdateLocked(sl *slot) (recovery.Refiling, bool) {
 	switch sl.state {
-	case vacant, checking, filing:
+	case vacant, checking, registering:
 		return recovery.Refiling{}, false
 	}
 	if !s.holdingLocked(int(sl.shard)).takes() {
@@ -261,9 +261,9 @@ func (s *Scheduler) refilingLocked(sl *slot) (recovery.Refiling, bool) {
 	return recovery.Refiling{ID: string(s.book.id(sl)), New: f}, true
 }
 
-// fileDead files the ids of the dead, some at a time.
-func (c *clerk) fileDead(ctx context.Context) (filed int, err error) {
-	changes := make([]recovery.Refiling, 0, refiledAtOnce)
+// registerDead registers the ids of the dead, some at a time.
+func (c *reconciler) registerDead(ctx context.Context) (filed int, err error) {
+	changes := make([]recovery.Refiling, 0, updatesAtOnce)
 	file := func() {
 		err = c.assert(ctx, changes)
 		if err == nil {
@@ -280,9 +280,9 @@ func (c *clerk) fileDead(ctx context.Context) (filed int, err error) {
 		h := c.holdingLocked(e.Shard)
 		c.mu.Unlock()
 		if h.takes() && !tells(e.ID, h.home) {
-			changes = append(changes, recovery.Refiling{ID: string(e.ID), New: filingOf(h.home, e.ID, f.Created)})
+			changes = append(changes, recovery.Refiling{ID: string(e.ID), New: directoryEntryOf(h.home, e.ID, f.Created)})
 		}
-		if len(changes) == refiledAtOnce {
+		if len(changes) == updatesAtOnce {
 			file()
 		}
 		return err == nil
@@ -293,14 +293,14 @@ func (c *clerk) fileDead(ctx context.Context) (filed int, err error) {
 	return filed, err
 }
 
-// refiledAtOnce is how many filings are changed at once in the background.
-const refiledAtOnce = 1000
+// updatesAtOnce is how many entries are changed at once in the background.
+const updatesAtOnce = 1000
 
-// assert files ids of tasks that exist. One that is filed already, under whatever home,
+// assert registers ids of tasks that exist. One that is registered already, under whatever home,
 // stays so: if that is another node's, both have created the task, which is possible only
 // after the directory has lost something. See reportConflict.
 func (s *Scheduler) assert(ctx context.Context, changes []recovery.Refiling) error {
-	for part := range slices.Chunk(changes, refiledAtOnce) {
+	for part := range slices.Chunk(changes, updatesAtOnce) {
 		now, err := s.shared.ledger.File(ctx, part)
 		if err != nil {
 			return err
@@ -317,13 +317,13 @@ func (s *Scheduler) assert(ctx context.Context, changes []recovery.Refiling) err
 	return nil
 }
 
-// removeLeftovers takes out what was filed for tasks that are long gone.
-func (c *clerk) removeLeftovers(ctx context.Context) error {
+// removeTombstones removes the entries of tasks that are long gone.
+func (c *reconciler) removeTombstones(ctx context.Context) error {
 	for !c.isClosing() {
 		c.mu.Lock()
-		q, now := &c.shared.leftover, c.elapsed()
+		q, now := &c.shared.tombstones, c.elapsed()
 		n := 0
-		for n < min(len(q.items), refiledAtOnce) && now-q.items[n].since >= removeAfter {
+		for n < min(len(q.items), updatesAtOnce) && now-q.items[n].since >= removeAfter {
 			n++
 		}
 		due := q.items[:n]
@@ -339,7 +339,7 @@ func (c *clerk) removeLeftovers(ctx context.Context) error {
 		if _, err := c.shared.ledger.File(ctx, changes); err != nil {
 			c.mu.Lock()
 			for _, l := range due {
-				c.shared.leftover.push(l)
+				c.shared.tombstones.push(l)
 			}
 			c.mu.Unlock()
 			return err
@@ -348,10 +348,10 @@ func (c *clerk) removeLeftovers(ctx context.Context) error {
 	return nil
 }
 
-// goneLocked are the changes that take filings out whose ids are not known. A task that
+// goneLocked returns the changes that remove entries whose ids are not known. A task that
 // is created with such an id later has another nonce. Of an id that comes more than once,
-// as one does that was used again, the last filing has taken the place of the others.
-func (s *Scheduler) goneLocked(ls []leftover) []recovery.Refiling {
+// as one does that was used again, the last entry has taken the place of the others.
+func (s *Scheduler) goneLocked(ls []tombstone) []recovery.Refiling {
 	changes := make([]recovery.Refiling, 0, len(ls))
 	seen := make(map[string]bool, len(ls))
 	for _, l := range slices.Backward(ls) {
@@ -361,35 +361,35 @@ func (s *Scheduler) goneLocked(ls []leftover) []recovery.Refiling {
 		seen[l.id] = true
 		id := []byte(l.id)
 		_, known := s.book.find(id)
-		shard := s.tenureLocked(l.filing.Home)
+		shard := s.tenureLocked(l.entry.Home)
 		if known || s.buriedLocked(id) || s.illegibleLocked(id) || !s.holdingLocked(shard).takes() {
 			continue
 		}
-		changes = append(changes, recovery.Refiling{ID: l.id, Old: l.filing})
+		changes = append(changes, recovery.Refiling{ID: l.id, Old: l.entry})
 	}
 	return changes
 }
 
-// walk looks through a page of the directory, and takes out what is filed under homes
-// that are held here and belongs to no task: of ids that were filed by a process that
-// ended before it created their tasks, or after it had finished them. What is filed under
-// shards that no node will hold again goes as well, at whatever node.
-func (c *clerk) walk(ctx context.Context) error {
+// walk looks through a page of the directory, and removes entries under homes that are held
+// here and that belong to no task: of ids that were registered by a process that ended before it
+// created their tasks, or after it had finished them. Entries under shards that no node will
+// hold again are removed as well, by any node.
+func (c *reconciler) walk(ctx context.Context) error {
 	scanner, ok := c.ledger.(recovery.FilingScanner)
 	if !ok || !c.isReplayed() || c.elapsed()-c.walked < walkEvery {
 		return nil
 	}
 	c.walked = c.elapsed()
-	var page []leftover
+	var page []tombstone
 	next, err := scanner.ScanFilings(ctx, c.position, func(id string, f recovery.Filing) {
-		page = append(page, leftover{id: id, filing: f})
+		page = append(page, tombstone{id: id, entry: f})
 	})
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
-	page = slices.DeleteFunc(page, func(l leftover) bool {
-		// It may be a leftover that has its time yet.
+	page = slices.DeleteFunc(page, func(l tombstone) bool {
+		// It may be a tombstone that has its time yet.
 		return c.outcomes.find(c.book.index.hash([]byte(l.id))).kind != 0
 	})
 	changes := c.goneLocked(page)

@@ -27,7 +27,7 @@ func (c *crew) file(id string, from, to recovery.Filing) {
 	}
 }
 
-func TestFilingOutlivesItsTask(t *testing.T) {
+func TestEntryOutlivesItsTask(t *testing.T) {
 	crewed(t, 2, func(t *testing.T, c *crew) {
 		a, b := c.nodes[0], c.nodes[1]
 		a.must(Request{ID: "x", Topic: "t", Delay: time.Hour})
@@ -41,7 +41,7 @@ func TestFilingOutlivesItsTask(t *testing.T) {
 			t.Fatalf("the filing went from %v to %v too early", first, got)
 		}
 		want(t, "Cancel again", b.Cancel(t.Context(), "x"), nil)
-		// Whoever creates it now is led to node a, and what is filed then stays.
+		// The node that creates it now is led to node a, and the new entry stays.
 		if again := b.must(Request{ID: "x", Topic: "t", Delay: time.Hour}); again.Node != "a" || again.Repeated {
 			t.Fatalf("created again: %+v", again)
 		}
@@ -67,7 +67,7 @@ func TestFilingOutlivesItsTask(t *testing.T) {
 
 // A process may end between filing an id and creating its task, or between the end of a
 // task and the removal of its filing.
-func TestStaleFilingHeals(t *testing.T) {
+func TestStaleEntryHeals(t *testing.T) {
 	crewed(t, 3, func(t *testing.T, c *crew) {
 		for i, m := range c.nodes {
 			id := fmt.Sprint("x-", i)
@@ -146,7 +146,7 @@ func TestSecondNode(t *testing.T) {
 	})
 }
 
-// The ids of a dead node that had not filed them are found at whoever has adopted them.
+// The ids of a dead node that had not registered them are found at the node that adopted them.
 func TestUnindexedNodeDies(t *testing.T) {
 	crewed(t, 1, func(t *testing.T, c *crew) {
 		a := c.nodes[0]
@@ -181,7 +181,7 @@ func TestUnindexedNodeDies(t *testing.T) {
 
 // What the directory has lost is filed again: at once when the shard has lost something
 // as well, otherwise by the audit.
-func TestLostFilings(t *testing.T) {
+func TestLostEntries(t *testing.T) {
 	crewed(t, 2, func(t *testing.T, c *crew) {
 		a, b := c.nodes[0], c.nodes[1]
 		for i := range 20 {

@@ -13,55 +13,54 @@ import (
 )
 
 // Ids that callers choose do not tell where their tasks are, and two nodes may be asked
-// for the same one at the same time. So such an id is filed, in a directory that the
-// nodes share, before its task is created: whoever has filed it creates the task, and the
-// others ask that node.
+// for the same one at the same time. So such an id is registered, in a directory that the
+// nodes share, before its task is created: the node that has registered it creates the task,
+// and the others ask that node.
 //
-//	absent -> filing*   the slot is entered, so that others wait here
-//	filing -> creating  filed under the home of the task's shard
-//	filing -> absent    it is filed elsewhere, or the directory has not answered
+//	absent -> registering*   the slot is entered, so that other callers wait here
+//	registering -> creating  registered under the home of the task's shard
+//	registering -> absent    it is registered elsewhere, or the directory has not answered
 //
-// A filing outlives its task, by removeAfter or, after a crash, for longer. Where an id
-// is filed under a home that is held here, and no task is known, it is replaced by one with
-// another nonce; so whoever is about to take the old one out leaves the new one alone.
+// An entry outlives its task, by removeAfter or, after a crash, for longer. Where an id is
+// registered under a home that is held here, and no task is known, the entry is replaced by one
+// with another nonce; so a node that is about to remove the old entry leaves the new one alone.
 //
-// Ids that tell their home are never filed: their tasks are always kept there.
+// Ids that tell their home are never registered: their tasks are always kept there.
 
-// filesLocked tells that the id of a planned task has to be filed.
-func (s *Scheduler) filesLocked(p *plan) bool {
+// needsClaimLocked reports whether the id of a planned task has to be registered.
+func (s *Scheduler) needsClaimLocked(p *plan) bool {
 	return s.shared != nil && p.chosen && p.home == 0 && !s.singleNodeLocked()
 }
 
-// A reservation is a slot whose id is being filed.
-type reservation struct {
+// An idClaim is a slot whose id is being registered.
+type idClaim struct {
 	n, gen uint32
 	index  int // of its request, in a batch
 	id     string
 	want   recovery.Filing
-	stale  staleFiling
-	err    error // nil: filed. errStale, *elsewhere, ErrUnavailable otherwise
+	stale  staleEntry
+	err    error // nil: registered. errStale, *elsewhere, ErrUnavailable otherwise
 }
 
-// A staleFiling is what stands in the directory for an id whose task is gone: the shard is
-// held here, so that it would be known, or by nobody. The zero staleFiling stands
-// for nothing.
-type staleFiling struct {
+// A staleEntry is a directory entry whose task no longer exists: its shard is held here, where
+// the task would be known, or by no node. The zero staleEntry stands for none.
+type staleEntry struct {
 	recovery.Filing
-	vacant bool // nobody holds the shard
+	vacant bool // no node holds the shard
 }
 
-func (s *Scheduler) reservedLocked(n uint32, p *plan, index int) *reservation {
+func (s *Scheduler) newIDClaimLocked(n uint32, p *plan, index int) *idClaim {
 	sl := s.book.slot(n)
-	return &reservation{
+	return &idClaim{
 		n: n, gen: sl.gen, index: index, id: p.id, stale: p.stale,
-		want: s.filingLocked(sl),
+		want: s.entryOfLocked(sl),
 	}
 }
 
-// filingLocked is how the id of a task in memory is filed. The nonce follows from what
-// the record keeps for good, so that it need not be remembered.
-func (s *Scheduler) filingLocked(sl *slot) recovery.Filing {
-	return filingOf(s.homeLocked(sl), s.book.id(sl), record.Created(s.book.record(sl)))
+// entryOfLocked returns the directory entry for the id of a task in memory. The nonce follows
+// from what the record keeps for good, so that it need not be remembered.
+func (s *Scheduler) entryOfLocked(sl *slot) recovery.Filing {
+	return directoryEntryOf(s.homeLocked(sl), s.book.id(sl), record.Created(s.book.record(sl)))
 }
 
 // directoryEntryLocked returns the directory entry of a task in memory. It reports false
@@ -72,30 +71,30 @@ func (s *Scheduler) directoryEntryLocked(sl *slot) (recovery.Filing, bool) {
 	if !s.book.chosen(sl) {
 		return recovery.Filing{}, false
 	}
-	f := s.filingLocked(sl)
+	f := s.entryOfLocked(sl)
 	return f, !tells(s.book.id(sl), f.Home)
 }
 
-func filingOf(home recovery.Home, id []byte, created int64) recovery.Filing {
+func directoryEntryOf(home recovery.Home, id []byte, created int64) recovery.Filing {
 	sum := xxhash.Sum64(id) ^ uint64(created)*0x9e3779b97f4a7c15
 	return recovery.Filing{Home: home, Nonce: uint32(sum>>32 ^ sum)}
 }
 
-// filedAtOnce is how many ids are filed with one call of the directory.
-const filedAtOnce = 10_000
+// registeredAtOnce is how many ids are registered with one call of the directory.
+const registeredAtOnce = 10_000
 
-// file files the ids of reservations, with one question to the directory for all of them.
+// register registers the ids of claims, with one call of the directory for all of them.
 //
 // The directory may turn out to have lost entries when it answers. Then other nodes may have
-// tasks with these ids that it does not name: all are asked, and what was filed for an id that
-// one of them has is taken out again.
-func (s *Scheduler) file(ctx context.Context, rs []*reservation) {
+// tasks with these ids that it does not name: all are asked, and the new entry of an id that
+// one of them has is removed again.
+func (s *Scheduler) register(ctx context.Context, rs []*idClaim) {
 	doubts := s.shared.ledger.Standing().Doubts
-	s.fileOnce(ctx, rs)
+	s.registerOnce(ctx, rs)
 	for now := s.shared.ledger.Standing().Doubts; now != doubts; now = s.shared.ledger.Standing().Doubts {
 		doubts = now
-		filed := slices.DeleteFunc(slices.Clone(rs), func(r *reservation) bool { return r.err != nil })
-		s.fileOnce(ctx, rs)
+		filed := slices.DeleteFunc(slices.Clone(rs), func(r *idClaim) bool { return r.err != nil })
+		s.registerOnce(ctx, rs)
 		var out []recovery.Refiling
 		for _, r := range filed {
 			if r.err != nil {
@@ -108,15 +107,15 @@ func (s *Scheduler) file(ctx context.Context, rs []*reservation) {
 		if _, err := s.shared.ledger.File(ctx, out); err != nil {
 			s.mu.Lock()
 			for _, change := range out {
-				s.shared.leftover.push(leftover{change.ID, change.Old, s.elapsed()})
+				s.shared.tombstones.push(tombstone{change.ID, change.Old, s.elapsed()})
 			}
 			s.mu.Unlock()
 		}
 	}
 }
 
-// fileOnce is file, as far as the directory has lost nothing.
-func (s *Scheduler) fileOnce(ctx context.Context, rs []*reservation) {
+// registerOnce is register, as far as the directory has lost nothing.
+func (s *Scheduler) registerOnce(ctx context.Context, rs []*idClaim) {
 	ids := make([]string, len(rs))
 	for i, r := range rs {
 		ids[i] = r.id
@@ -128,7 +127,7 @@ func (s *Scheduler) fileOnce(ctx context.Context, rs []*reservation) {
 		}
 		return
 	}
-	var ask []*reservation
+	var ask []*idClaim
 	for i, r := range rs {
 		if r.err = nil; has[i] != "" {
 			r.err = &elsewhere{node: has[i]}
@@ -136,12 +135,12 @@ func (s *Scheduler) fileOnce(ctx context.Context, rs []*reservation) {
 		}
 		ask = append(ask, r)
 	}
-	for part := range slices.Chunk(ask, filedAtOnce) {
-		s.filePart(ctx, part)
+	for part := range slices.Chunk(ask, registeredAtOnce) {
+		s.registerPart(ctx, part)
 	}
 }
 
-func (s *Scheduler) filePart(ctx context.Context, rs []*reservation) {
+func (s *Scheduler) registerPart(ctx context.Context, rs []*idClaim) {
 	changes := make([]recovery.Refiling, len(rs))
 	for i, r := range rs {
 		changes[i] = recovery.Refiling{ID: r.id, Old: r.stale.Filing, New: r.want}
@@ -152,7 +151,7 @@ func (s *Scheduler) filePart(ctx context.Context, rs []*reservation) {
 		defer s.mu.Unlock()
 		for _, r := range rs {
 			r.err = fmt.Errorf("%w: directory of ids: %w", ErrUnavailable, err)
-			s.shared.leftover.push(leftover{r.id, r.want, s.elapsed()}) // which may have landed
+			s.shared.tombstones.push(tombstone{r.id, r.want, s.elapsed()}) // which may have landed
 		}
 		return
 	}
@@ -160,42 +159,42 @@ func (s *Scheduler) filePart(ctx context.Context, rs []*reservation) {
 		switch {
 		case now[i] == r.want:
 		case now[i].Home == 0:
-			r.stale, r.err = staleFiling{}, errStale // it was: somebody has taken it out
+			r.stale, r.err = staleEntry{}, errStale // it was: the entry has been removed
 		default:
-			r.err = s.filedBefore(ctx, r, now[i])
+			r.err = s.registeredBefore(ctx, r, now[i])
 		}
 	}
 }
 
-// filedBefore is told that an id is filed already. It is errStale if that is under a home
-// that is held here, or by nobody.
-func (s *Scheduler) filedBefore(ctx context.Context, r *reservation, now recovery.Filing) error {
+// registeredBefore handles an id that is registered already. It returns errStale if that is
+// under a home that is held here, or by no node.
+func (s *Scheduler) registeredBefore(ctx context.Context, r *idClaim, now recovery.Filing) error {
 	h, err := s.locate(ctx, now.Home, false)
 	switch {
 	case err != nil:
 		return err
 	case h.Node == "":
-		r.stale = staleFiling{now, true}
+		r.stale = staleEntry{now, true}
 		return errStale
 	case h.Shard < 0:
 		return &elsewhere{home: now.Home}
 	case s.tenure(now.Home) == nil:
 		return errNotHeld // it is just coming or going
 	}
-	r.stale = staleFiling{Filing: now}
+	r.stale = staleEntry{Filing: now}
 	return errStale
 }
 
-// fulfilLocked creates the task of a reservation, or gives its slot up. Errors: those of
-// the reservation, errNotHeld and ErrClosed.
-func (s *Scheduler) fulfilLocked(r *reservation, c *call) error {
+// confirmLocked creates the task of an id claim, or gives its slot up. Errors: those of
+// the claim, errNotHeld and ErrClosed.
+func (s *Scheduler) confirmLocked(r *idClaim, c *call) error {
 	sl := s.book.slot(r.n)
 	err := r.err
 	if sl.gen != r.gen {
 		if err == nil {
-			s.shared.leftover.push(leftover{r.id, r.want, s.elapsed()})
+			s.shared.tombstones.push(tombstone{r.id, r.want, s.elapsed()})
 		}
-		return errGaining // replay has come across the id, see withdrawLocked
+		return errGaining // replay has come across the id, see abortLocked
 	}
 	switch {
 	case err != nil:
@@ -208,20 +207,20 @@ func (s *Scheduler) fulfilLocked(r *reservation, c *call) error {
 		return nil
 	}
 	if r.err == nil {
-		s.shared.leftover.push(leftover{r.id, r.want, s.elapsed()})
+		s.shared.tombstones.push(tombstone{r.id, r.want, s.elapsed()})
 	}
-	s.withdrawLocked(r.n, sl)
+	s.abortLocked(r.n, sl)
 	return err
 }
 
-// withdrawLocked gives the slot of a reservation up.
-func (s *Scheduler) withdrawLocked(n uint32, sl *slot) {
+// abortLocked gives the slot of an id claim up.
+func (s *Scheduler) abortLocked(n uint32, sl *slot) {
 	s.arriving--
 	s.leaveLocked(n, sl)
 	s.releaseLocked(n)
 }
 
-// askUnindexed asks the nodes whose ids may not all be filed whether they have some. It
+// askUnindexed asks the nodes whose ids may not all be registered whether they have some. It
 // returns the node that has each; empty if none has. Errors: ErrUnavailable when one of
 // them, or this node, cannot tell.
 func (s *Scheduler) askUnindexed(ctx context.Context, ids []string) ([]string, error) {
@@ -262,9 +261,9 @@ func (s *Scheduler) askUnindexed(ctx context.Context, ids []string) ([]string, e
 
 const hasAtOnce = 2000
 
-// unindexed names the other nodes that have to be asked for ids that are not filed. One
-// that is dead cannot be asked: while it holds anything, nobody can say what it has. Whoever
-// has adopted it all is among those that may not have filed their ids.
+// unindexed names the other nodes that have to be asked for ids that are not registered. A dead
+// node cannot be asked: while it holds anything, no node can say what it has. A node that has
+// adopted all its shards is among those that may not have registered their ids.
 func (s *Scheduler) unindexed(ctx context.Context) ([]string, error) {
 	names, err := s.shared.ledger.Unindexed(ctx)
 	if err != nil {
@@ -300,7 +299,7 @@ func (a *auditee) sampleLocked(sl *slot) {
 	if a.s.shared == nil || !a.s.shared.multiNode || len(a.sampled) >= assertedAtOnce {
 		return
 	}
-	if change, ok := a.s.refilingLocked(sl); ok {
+	if change, ok := a.s.directoryUpdateLocked(sl); ok {
 		a.sampled = append(a.sampled, change)
 	}
 }
@@ -336,7 +335,7 @@ func (s *Scheduler) misplaced(sampled []recovery.Refiling, now []recovery.Filing
 		if !known || f == sampled[i].New {
 			continue
 		}
-		if still, ok := s.refilingLocked(s.book.slot(n)); !ok || still != sampled[i] {
+		if still, ok := s.directoryUpdateLocked(s.book.slot(n)); !ok || still != sampled[i] {
 			continue
 		}
 		if f.Home == 0 {

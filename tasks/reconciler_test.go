@@ -10,13 +10,13 @@ import (
 
 // An id that was used twice is taken out of the directory once: no directory takes an id
 // twice in one call, and then the others of that call would stay too.
-func TestLeftoversOfOneID(t *testing.T) {
+func TestTombstonesOfOneID(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a := f.join("a", 1, Config{})
 		home := recovery.NewHome(a.number, 0)
 		filing := func(nonce uint32) recovery.Filing { return recovery.Filing{Home: home, Nonce: nonce} }
 		a.mu.Lock()
-		got := a.goneLocked([]leftover{{id: "x", filing: filing(1)}, {id: "y", filing: filing(2)}, {id: "x", filing: filing(3)}})
+		got := a.goneLocked([]tombstone{{id: "x", entry: filing(1)}, {id: "y", entry: filing(2)}, {id: "x", entry: filing(3)}})
 		a.unlock()
 		want := []recovery.Refiling{{ID: "x", Old: filing(3)}, {ID: "y", Old: filing(2)}}
 		if diff := cmp.Diff(want, got); diff != "" {
