@@ -62,7 +62,7 @@ type delay struct {
 // recheck asks the ledger for ids that were refused, and returns the requests that come
 // again: each does once.
 func (b *batch) recheck(ctx context.Context, refusals []refusal) (again []int) {
-	for part := range slices.Chunk(refusals, exhumedAtOnce) {
+	for part := range slices.Chunk(refusals, redrivenAtOnce) {
 		dead, ids := make([]refusal, 0, len(part)), make([]string, 0, len(part))
 		for _, f := range part {
 			id := b.requests[f.index].ID

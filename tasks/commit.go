@@ -145,7 +145,7 @@ func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	case errors.Is(err, recovery.ErrLost) && s.fleet != nil:
 		if w.op == opUnspool {
-			s.strandLocked(w, sl)
+			s.holdInDoubtLocked(w, sl)
 		}
 		s.bereaveLocked(w, sl, err)
 		return
@@ -234,21 +234,21 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		s.addTombstoneLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opBury:
-		s.enterGraveLocked(t, int(sl.shard), s.book.id(sl), w.at)
+		s.addDeadLocked(t, int(sl.shard), s.book.id(sl), w.at)
 		s.leaveLocked(w.slot, sl)
 	case opRequeue:
-		s.leaveGraveLocked(t, int(sl.shard), s.book.id(sl), sl.stored)
+		s.removeDeadLocked(t, int(sl.shard), s.book.id(sl), sl.stored)
 		sl.stored = w.at
 		s.armLocked(w.slot, sl, now)
 	case opForget:
-		s.leaveGraveLocked(t, int(sl.shard), s.book.id(sl), sl.stored)
+		s.removeDeadLocked(t, int(sl.shard), s.book.id(sl), sl.stored)
 		s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasCancelled})
 		t.counts.Cancelled++
 		s.noteLocked(EventCancelled, sl, Event{})
 		s.addTombstoneLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opExpire:
-		s.leaveGraveLocked(t, int(sl.shard), s.book.id(sl), noneDead)
+		s.removeDeadLocked(t, int(sl.shard), s.book.id(sl), noneDead)
 		t.counts.Expired++
 		s.addTombstoneLocked(sl)
 		s.leaveLocked(w.slot, sl)

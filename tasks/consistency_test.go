@@ -321,12 +321,12 @@ func (s *Scheduler) checkLedger(ledger recovery.Ledger) (errs error) {
 		fault("%s is in the ledger, not in memory", id)
 	}
 	if len(deads) != len(s.dead.ids) {
-		fault("%d dead in the ledger, %d graves", len(deads), len(s.dead.ids))
+		fault("%d dead in the ledger, %d in the index", len(deads), len(s.dead.ids))
 	}
 	byTopic := make(map[string]int64)
 	for id, e := range deads {
 		if !s.buriedLocked([]byte(id)) {
-			fault("%s is dead and has no grave", id)
+			fault("%s is dead and not in the index", id)
 		}
 		byTopic[e.Spot.Label]++
 	}

@@ -89,14 +89,14 @@ func (s *Scheduler) Requeue(ctx context.Context, topic string, r Requeue) (Reque
 	if !validName(topic) {
 		f.add("topic", nameProblem)
 	}
-	q := exhumeAsk{Topic: topic, All: r.IDs == nil, IDs: r.IDs}
+	q := redriveArgs{Topic: topic, All: r.IDs == nil, IDs: r.IDs}
 	if !r.Due.IsZero() || r.Delay != 0 {
 		q.Due = f.deadline(s.cfg.Clock(), r.Due, r.Delay)
 	}
 	if err := f.err(); err != nil {
 		return Requeued{}, err
 	}
-	done, unknown, err := s.exhume(ctx, q)
+	done, unknown, err := s.redrive(ctx, q)
 	if err != nil {
 		return Requeued{Requeued: done}, err
 	}
@@ -114,13 +114,13 @@ func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) 
 	if !validName(topic) {
 		return 0, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
 	}
-	done, _, err := s.exhume(ctx, exhumeAsk{Topic: topic, Delete: true, All: ids == nil, IDs: ids})
+	done, _, err := s.redrive(ctx, redriveArgs{Topic: topic, Delete: true, All: ids == nil, IDs: ids})
 	return done, err
 }
 
 // cancelDead deletes one dead task, whatever its topic.
 func (s *Scheduler) cancelDead(ctx context.Context, id string) error {
-	x := exhumation{Scheduler: s, op: opForget, terms: termsOf(ctx)}
+	x := redrive{Scheduler: s, op: opForget, terms: termsOf(ctx)}
 	if err := x.piece(ctx, []string{id}); err != nil || x.done != 0 {
 		return err
 	}

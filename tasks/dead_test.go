@@ -250,7 +250,7 @@ func TestManyDead(t *testing.T) {
 }
 
 // What is listed while a dead task is being deleted or requeued.
-func TestListBesideExhuming(t *testing.T) {
+func TestListBesideRedrive(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.bury("x", "deleted", "requeued")
 		_, release := r.faulty.Hold(ledgertest.Apply)

@@ -108,7 +108,7 @@ func (c *deadCheck) readyLocked() bool {
 	return !c.ended && c.h.takes() && c.holdingLocked(c.shard) == c.h && (c.rewound || c.h.rewinds == 0)
 }
 
-// begin takes note of who is dead by memory. From then on enterGraveLocked takes those out
+// begin takes note of who is dead by memory. From then on addDeadLocked takes those out
 // of missing that die.
 func (c *deadCheck) begin() bool {
 	c.mu.Lock()
@@ -121,7 +121,7 @@ func (c *deadCheck) begin() bool {
 	}
 	c.dead.checks[c] = struct{}{}
 	count := 0
-	for hash := range c.h.graves {
+	for hash := range c.h.dead {
 		if count++; count%atOnce == 0 {
 			c.mu.Unlock()
 			c.mu.Lock()
@@ -135,7 +135,7 @@ func (c *deadCheck) run(ctx context.Context) error {
 	var fault error
 	err := c.scanner.ScanDead(ctx, c.shard, func(e recovery.Entry) {
 		e.ID = bytes.Clone(e.ID)
-		if c.page = append(c.page, e); len(c.page) == exhumedAtOnce && fault == nil {
+		if c.page = append(c.page, e); len(c.page) == redrivenAtOnce && fault == nil {
 			fault = c.look(ctx)
 			c.page = c.page[:0]
 		}
@@ -190,7 +190,7 @@ func (c *deadCheck) look(ctx context.Context) error {
 func (c *deadCheck) compareLocked(e recovery.Entry, recorded bool) {
 	hash := c.book.index.hash(e.ID)
 	n, known := c.book.index.find(c.book, hash, e.ID)
-	_, dead := c.h.graves[hash]
+	_, dead := c.h.dead[hash]
 	switch {
 	case dead:
 		if recorded {
@@ -199,7 +199,7 @@ func (c *deadCheck) compareLocked(e recovery.Entry, recorded bool) {
 	case known && c.book.slot(n).state.maybeDead():
 		c.open = true
 	case recorded && !known && !c.rewound && c.outcomes.findSince(hash, c.h.past).kind == 0:
-		c.enterGraveLocked(c.keptTopic([]byte(e.Spot.Label)), c.shard, e.ID, e.Spot.At)
+		c.addDeadLocked(c.keptTopic([]byte(e.Spot.Label)), c.shard, e.ID, e.Spot.At)
 		c.learned++
 	default:
 		c.committer.Submit(c.shard, recovery.Change{ID: e.ID, From: e.Spot}, write{op: opUnspooled})

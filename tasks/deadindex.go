@@ -50,7 +50,7 @@ func (s *Scheduler) findLostDead(ctx context.Context, ids []string) (lost []lost
 			if !h.mine() {
 				continue
 			}
-			if _, dead := h.graves[hash]; dead {
+			if _, dead := h.dead[hash]; dead {
 				byShard[n] = append(byShard[n], lostDead{id: id, shard: n, h: h})
 				break
 			}
@@ -121,11 +121,11 @@ func (s *Scheduler) buryLost(lost []lostDead) {
 
 // forgetDeadLocked takes a hash out of the index of the dead of a shard.
 func (s *Scheduler) forgetDeadLocked(h *holding, hash uint64) bool {
-	number, known := h.graves[hash]
+	number, known := h.dead[hash]
 	if !known || !h.mine() {
 		return false
 	}
-	delete(h.graves, hash)
+	delete(h.dead, hash)
 	delete(s.dead.ids, hash)
 	s.byNumber[number].lostDead()
 	return true
@@ -140,7 +140,7 @@ func (s *Scheduler) recheckDead(ctx context.Context, ids []string) error {
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	x := exhumation{Scheduler: s, op: opForget}
+	x := redrive{Scheduler: s, op: opForget}
 	locked, _, err := x.lock(ctx, ids)
 	if err != nil {
 		return err

@@ -50,10 +50,10 @@ func (c *covering) cover() *covering { return c }
 
 // The questions to all nodes.
 var (
-	listQuestion   = question[listAsk, listAnswer]{verb: "list"}
-	usedQuestion   = question[usedAsk, usedAnswer]{verb: "used"}
-	purgeQuestion  = question[purgeAsk, purgeAnswer]{verb: "purge", writes: true}
-	exhumeQuestion = question[exhumeAsk, exhumeAnswer]{verb: "exhume", writes: true}
+	listQuestion    = question[listAsk, listAnswer]{verb: "list"}
+	usedQuestion    = question[usedAsk, usedAnswer]{verb: "used"}
+	purgeQuestion   = question[purgeAsk, purgeAnswer]{verb: "purge", writes: true}
+	redriveQuestion = question[redriveArgs, redriveReply]{verb: "exhume", writes: true}
 )
 
 type (
@@ -110,9 +110,9 @@ type (
 		Home recovery.Home `json:",omitempty"`
 	}
 
-	// An exhumeAsk asks for dead tasks of a topic to be requeued or deleted: those with the
+	// A redriveArgs asks for dead tasks of a topic to be requeued or deleted: those with the
 	// ids, or as many as are dead.
-	exhumeAsk struct {
+	redriveArgs struct {
 		Topic  string
 		Delete bool
 		Due    int64    // the new deadline; 0: now
@@ -123,7 +123,7 @@ type (
 		Left  int `json:",omitempty"`
 		After recovery.Ref
 	}
-	exhumeAnswer struct {
+	redriveReply struct {
 		covering
 		Done  int
 		IDs   []string `json:",omitempty"` // which of the given ones
@@ -145,7 +145,7 @@ type stayed struct {
 }
 
 // beginStay waits until all that this node holds is in memory. It tells as well how many
-// spooled tasks have ever been stranded. Errors: ErrReplaying, ErrUnavailable, ErrClosed.
+// moves of spooled tasks have ever been in doubt. Errors: ErrReplaying, ErrUnavailable, ErrClosed.
 func (s *Scheduler) beginStay(ctx context.Context) (st stay, stranded int, err error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
@@ -159,8 +159,8 @@ func (s *Scheduler) beginStay(ctx context.Context) (st stay, stranded int, err e
 		return nil, 0, ErrClosed
 	case s.unsure():
 		return nil, 0, errUnsure
-	case s.spool != nil && len(s.spool.limbo) > 0:
-		return nil, 0, errLimbo
+	case s.spool != nil && len(s.spool.inDoubt) > 0:
+		return nil, 0, errInDoubt
 	}
 	st = make(stay)
 	for n, h := range s.holdings {
@@ -169,13 +169,13 @@ func (s *Scheduler) beginStay(ctx context.Context) (st stay, stranded int, err e
 		}
 	}
 	if s.spool != nil {
-		st[spoolShard], stranded = stayed{holding: s.spool.holding}, s.spool.stranded
+		st[spoolShard], stranded = stayed{holding: s.spool.holding}, s.spool.doubtfulMoves
 	}
 	return st, stranded, nil
 }
 
-// errLimbo: spooled tasks have left memory, and may come back to it. It is passing.
-var errLimbo = fmt.Errorf("%w: it is not known yet whether what was spooled has moved there", errNotHeld)
+// errInDoubt: spooled tasks have left memory, and may come back to it. It is passing.
+var errInDoubt = fmt.Errorf("%w: it is not known yet whether what was spooled has moved there", errNotHeld)
 
 // endStay leaves out what has changed hands meanwhile, and lists the others.
 func (s *Scheduler) endStay(st stay, stranded int) (covered []recovery.Home, err error) {
@@ -186,8 +186,8 @@ func (s *Scheduler) endStay(st stay, stranded int) (covered []recovery.Home, err
 		return nil, ErrClosed
 	case s.unsure():
 		return nil, errUnsure
-	case s.spool != nil && s.spool.stranded != stranded:
-		return nil, errLimbo
+	case s.spool != nil && s.spool.doubtfulMoves != stranded:
+		return nil, errInDoubt
 	}
 	for n, h := range st {
 		switch {

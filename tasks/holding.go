@@ -27,11 +27,11 @@ type holding struct {
 	returning bool  // a hand-over that did not come off is being taken back
 	lost      bool  // it was not yielded
 	dropped   int   // of its tasks
-	// graves are its dead, as in deadIndex.ids, with the numbers of their topics; nil
+	// dead holds its dead, as in deadIndex.ids, with the numbers of their topics; nil
 	// if the ledger is no Fleet.
-	graves map[uint64]uint32
-	read   chan struct{} // closed when nobody reads it into memory any more
-	gone   chan struct{} // closed when memory knows nothing of it any more
+	dead map[uint64]uint32
+	read chan struct{} // closed when it is not being read into memory any more
+	gone chan struct{} // closed when memory knows nothing of it any more
 }
 
 // A stage is how far a tenure has come.
@@ -104,7 +104,7 @@ func (s *Scheduler) enterHoldingLocked(n int) *holding {
 	}
 	s.stageLocked(h, gained)
 	if s.fleet != nil {
-		h.home, h.graves = s.fleet.Home(n), make(map[uint64]uint32)
+		h.home, h.dead = s.fleet.Home(n), make(map[uint64]uint32)
 	}
 	for len(s.holdings) <= n {
 		s.holdings = append(s.holdings, nil)
@@ -221,7 +221,7 @@ func (s *Scheduler) receive(n int, h *holding, former []*holding) {
 		return
 	}
 	s.committer.Open(n)
-	if !s.readGraves(n, h) || !s.advance(h, gained, reading) {
+	if !s.readDead(n, h) || !s.advance(h, gained, reading) {
 		return
 	}
 	records, w := int64(0), replayWatch{s: s, what: fmt.Sprint("replay of shard ", n)}
@@ -256,16 +256,16 @@ func (s *Scheduler) advance(h *holding, from, to stage) bool {
 	return true
 }
 
-// readGraves learns who is dead in a shard. Before that nothing may be created there. It
+// readDead learns which tasks are dead in a shard. Before that nothing may be created there. It
 // reports false if the tenure has come to an end.
-func (s *Scheduler) readGraves(n int, h *holding) bool {
+func (s *Scheduler) readDead(n int, h *holding) bool {
 	var backoff recovery.Backoff
 	for attempt := 0; ; attempt++ {
 		err := s.fleet.ScanDead(s.ctx, n, func(e recovery.Entry) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if h.stage == gained {
-				s.enterGraveLocked(s.keptTopic([]byte(e.Spot.Label)), n, e.ID, e.Spot.At)
+				s.addDeadLocked(s.keptTopic([]byte(e.Spot.Label)), n, e.ID, e.Spot.At)
 			}
 		})
 		switch {

@@ -79,7 +79,7 @@ func (s *Scheduler) drop(n int, h *holding) {
 		}
 		busy = s.stillOf(n, busy, func(slot uint32, sl *slot) bool { return !s.forsakeLocked(slot, sl) })
 	}
-	s.dropGraves(n, h)
+	s.dropDead(n, h)
 	s.mu.Lock()
 	if s.ended {
 		s.unlock()
@@ -211,12 +211,12 @@ func lostAnswer(c *call, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
-// dropGraves forgets who was dead in a shard, and what could not be read.
-func (s *Scheduler) dropGraves(n int, h *holding) {
+// dropDead forgets which tasks were dead in a shard, and what could not be read.
+func (s *Scheduler) dropDead(n int, h *holding) {
 	s.mu.Lock()
 	defer func() { s.unlock() }()
 	count := 0
-	for hash, number := range h.graves {
+	for hash, number := range h.dead {
 		if count++; count%atOnce == 0 {
 			s.unlock()
 			s.mu.Lock()
@@ -224,7 +224,7 @@ func (s *Scheduler) dropGraves(n int, h *holding) {
 		delete(s.dead.ids, hash)
 		s.byNumber[number].lostDead()
 	}
-	h.graves = nil
+	h.dead = nil
 	for hash, shard := range s.illegible {
 		if int(shard) == n {
 			delete(s.illegible, hash)

@@ -236,5 +236,5 @@ func (s *Scheduler) learnDead(h *holding, n int, e recovery.Entry) {
 	if !h.mine() || h.stage == gained || s.holdingLocked(n) != h {
 		return // it is lost, and the number may stand for another shard
 	}
-	s.enterGraveLocked(s.keptTopic([]byte(e.Spot.Label)), n, e.ID, e.Spot.At)
+	s.addDeadLocked(s.keptTopic([]byte(e.Spot.Label)), n, e.ID, e.Spot.At)
 }

@@ -46,7 +46,7 @@ func verbs() map[string]answerer {
 	add(answeringAll(listQuestion, (*Scheduler).listHere))
 	add(answeringAll(usedQuestion, (*Scheduler).usedHere))
 	add(answeringAll(purgeQuestion, (*Scheduler).purgeHere))
-	add(answeringAll(exhumeQuestion, (*Scheduler).exhumeHere))
+	add(answeringAll(redriveQuestion, (*Scheduler).redriveHere))
 	return table
 }
 
@@ -171,7 +171,7 @@ func (s *Scheduler) answerHas(ctx context.Context, _ string, q hasAsk) (hasAnswe
 	}
 	ids := slices.DeleteFunc(slices.Clone(q.IDs), func(id string) bool { return !validName(id) })
 	if slices.ContainsFunc(ids, s.isInDoubt) {
-		return a, errLimbo
+		return a, errInDoubt
 	}
 	if err := s.seekUnknown(ctx, ids); err != nil {
 		return a, err

@@ -59,7 +59,7 @@ var conversations = []conversation{
 	converse(listQuestion),
 	converse(usedQuestion),
 	converse(purgeQuestion),
-	converse(exhumeQuestion),
+	converse(redriveQuestion),
 }
 
 // A conversation is one verb's question and answer, both full of values.

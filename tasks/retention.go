@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// dugAtOnce bounds how many of the dead the sweep looks at in one period.
-	dugAtOnce = 20 * exhumedAtOnce
+	// sweptDeadAtOnce bounds how many of the dead the sweep looks at in one period.
+	sweptDeadAtOnce = 20 * redrivenAtOnce
 	// After the wall clock was set forward by more than clockLeap, or the machine has
 	// slept for so long, nothing is deleted for clockRest: a wrong time is often mended
 	// soon, and until then everybody seems to have been dead for long.
@@ -23,7 +23,7 @@ const (
 func (s *Scheduler) retentionLoop() {
 	tick := time.NewTicker(s.cfg.SweepEvery)
 	defer tick.Stop()
-	u := undertaker{Scheduler: s}
+	u := retentionSweeper{Scheduler: s}
 	for {
 		select {
 		case <-tick.C:
@@ -36,43 +36,43 @@ func (s *Scheduler) retentionLoop() {
 	}
 }
 
-// An undertaker sees to it that nobody is kept for longer than the topic says.
-type undertaker struct {
+// A retentionSweeper deletes the dead that were kept for as long as their topics say.
+type retentionSweeper struct {
 	*Scheduler
-	at   int  // position of the topic where it goes on
-	deaf bool // the ledger did not answer the last time
-	dig  digging
+	at          int  // position of the topic where it goes on
+	unreachable bool // the ledger did not answer the last time
+	position    deadPosition
 
 	wall time.Time     // of the round before, to notice steps of the clock
 	mono time.Duration // of the round before
 	rest time.Duration // on the monotonic clock: until then nothing is deleted
 }
 
-// digging is how far it has come in a topic.
-type digging struct {
+// A deadPosition is how far the sweeper has come in a topic.
+type deadPosition struct {
 	topic  *topic
 	after  recovery.Ref // the last one that it has looked at
-	missed bool         // somebody else was about to change one of those before
+	missed bool         // another caller was about to change one of those before
 }
 
-// round visits the topics in turn whose longest dead were kept long enough. What
+// round visits the topics in turn whose oldest dead were kept long enough. What
 // it does not get done is left to the next one, and so is everything else once the
 // ledger has failed.
-func (u *undertaker) round() {
+func (u *retentionSweeper) round() {
 	now := u.readClock()
-	left := dugAtOnce
+	left := sweptDeadAtOnce
 	for passed := 0; left > 0 && u.breathe(); {
 		t, ok := u.next(now, &passed)
 		if !ok {
 			break
 		}
-		looked, over, err := u.visit(t, now, min(left, exhumedAtOnce))
+		looked, over, err := u.visit(t, now, min(left, redrivenAtOnce))
 		if u.tell(err); err != nil {
-			u.dig = digging{}
+			u.position = deadPosition{}
 			return
 		}
 		if left -= looked; over {
-			u.at, u.dig = u.at+1, digging{}
+			u.at, u.position = u.at+1, deadPosition{}
 			passed++
 		}
 	}
@@ -80,7 +80,7 @@ func (u *undertaker) round() {
 
 // readClock returns the wall clock, in Unix ms, by which the dead are judged: the time
 // before all of them while it is not to be trusted.
-func (u *undertaker) readClock() int64 {
+func (u *retentionSweeper) readClock() int64 {
 	// Both are read for this round alone. The sweep looks for steps too; but whoever
 	// is deleted must be judged by a time that was itself compared.
 	wall, mono := u.cfg.Clock(), u.elapsed()
@@ -97,20 +97,20 @@ func (u *undertaker) readClock() int64 {
 	return wall.UnixMilli()
 }
 
-// tell logs once an outage.
-func (u *undertaker) tell(err error) {
+// tell logs an outage once.
+func (u *retentionSweeper) tell(err error) {
 	switch {
-	case err != nil && !u.deaf && !u.isClosing():
+	case err != nil && !u.unreachable && !u.isClosing():
 		u.cfg.Log.Warn("dead tasks cannot be deleted at the moment", "node", u.cfg.Node, "error", err)
-	case err == nil && u.deaf:
+	case err == nil && u.unreachable:
 		u.cfg.Log.Info("dead tasks can be deleted again", "node", u.cfg.Node)
 	}
-	u.deaf = err != nil
+	u.unreachable = err != nil
 }
 
 // next returns the next topic that has to be visited. passed counts those that were
 // passed over or visited: it ends when that is all of them.
-func (u *undertaker) next(now int64, passed *int) (*topic, bool) {
+func (u *retentionSweeper) next(now int64, passed *int) (*topic, bool) {
 	for {
 		t, over := u.search(now, passed)
 		if t != nil || over {
@@ -120,7 +120,7 @@ func (u *undertaker) next(now int64, passed *int) (*topic, bool) {
 }
 
 // search looks at some topics under one lock.
-func (u *undertaker) search(now int64, passed *int) (found *topic, over bool) {
+func (u *retentionSweeper) search(now int64, passed *int) (found *topic, over bool) {
 	u.mu.Lock()
 	defer u.unlock()
 	total := len(u.byNumber)
@@ -128,7 +128,7 @@ func (u *undertaker) search(now int64, passed *int) (found *topic, over bool) {
 		if u.at >= total {
 			u.at = 0
 		}
-		if t := u.byNumber[u.at]; t.gauges[Dead] > 0 && (t.longest.gone || t.longest.at <= t.keepsSince(now)) {
+		if t := u.byNumber[u.at]; t.gauges[Dead] > 0 && (t.oldest.gone || t.oldest.at <= t.keepsSince(now)) {
 			return t, false
 		}
 		u.at++
@@ -148,37 +148,37 @@ func (t *topic) keepsSince(now int64) int64 {
 // visit deletes up to limit of those of a topic that were kept long enough, the longest
 // dead first, and finds out who is the next to go. It returns how many it has looked at,
 // and whether it has come to the end.
-func (u *undertaker) visit(t *topic, now int64, limit int) (looked int, over bool, err error) {
-	if u.dig.topic != t {
-		u.dig = digging{topic: t}
+func (u *retentionSweeper) visit(t *topic, now int64, limit int) (looked int, over bool, err error) {
+	if u.position.topic != t {
+		u.position = deadPosition{topic: t}
 	}
 	u.mu.Lock()
-	x := exhumation{Scheduler: u.Scheduler, topic: t.name, op: opExpire, until: t.keepsSince(now)}
-	before := t.longest.askLocked()
+	x := redrive{Scheduler: u.Scheduler, topic: t.name, op: opExpire, until: t.keepsSince(now)}
+	before := t.oldest.askLocked()
 	u.unlock()
 
 	found, err := u.look(&x, limit)
 	if err == nil && len(found.ids) > 0 {
 		err = x.piece(u.ctx, found.ids)
-		u.dig.missed = u.dig.missed || x.missed
+		u.position.missed = u.position.missed || x.missed
 	}
 
-	again := err != nil || !found.over || u.dig.missed
+	again := err != nil || !found.over || u.position.missed
 	answer := found.next
 	if again {
 		answer = before
 	}
 	u.mu.Lock()
 	defer u.unlock()
-	t.longest.learnLocked(before, answer)
-	t.longest.gone = t.longest.gone || again
+	t.oldest.learnLocked(before, answer)
+	t.oldest.gone = t.oldest.gone || again
 	if !again && answer == noneDead && t.gauges[Dead] > 0 {
 		u.doubtDeadLocked() // memory counts some, and the ledger has none
 	}
 	return found.looked, found.over, err
 }
 
-// A find is what the undertaker has seen of a topic.
+// A find is what the sweeper has seen of a topic.
 type find struct {
 	looked int      // how many
 	ids    []string // of those that were kept long enough
@@ -187,19 +187,19 @@ type find struct {
 }
 
 // look reads on where it has stopped the last time.
-func (u *undertaker) look(x *exhumation, limit int) (f find, err error) {
+func (u *retentionSweeper) look(x *redrive, limit int) (f find, err error) {
 	f.next, f.over = noneDead, true
 	ctx, cancel := u.within(u.ctx)
 	defer cancel()
-	err = u.ledger.ListDead(ctx, x.topic, u.dig.after, func(e recovery.Entry) bool {
+	err = u.ledger.ListDead(ctx, x.topic, u.position.after, func(e recovery.Entry) bool {
 		if f.looked == limit {
 			f.over = false
 			return false
 		}
 		f.looked++
-		u.dig.after = recovery.Ref{ID: string(e.ID), Next: e.Spot.At}
+		u.position.after = recovery.Ref{ID: string(e.ID), Next: e.Spot.At}
 		if e.Spot.At <= x.until {
-			f.ids = append(f.ids, u.dig.after.ID)
+			f.ids = append(f.ids, u.position.after.ID)
 			return true
 		}
 		u.mu.Lock()

@@ -158,7 +158,7 @@ func TestDeadOldestMeanwhile(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.bury("x", "a", "b", "c")
 		want(t, "Cancel", r.Cancel(t.Context(), "a"), nil)
-		longest := &r.topics["x"].longest
+		longest := &r.topics["x"].oldest
 		ask := func(answer string, meanwhile func()) {
 			t.Helper()
 			died := r.get(answer).Died.UnixMilli()
@@ -185,7 +185,7 @@ func TestDeadOldestMeanwhile(t *testing.T) {
 func TestRetentionLooksAtTheRecord(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.bury("x", "a")
-		x := exhumation{Scheduler: r.Scheduler, topic: "x", op: opExpire, until: r.get("a").Died.UnixMilli() - 1}
+		x := redrive{Scheduler: r.Scheduler, topic: "x", op: opExpire, until: r.get("a").Died.UnixMilli() - 1}
 		want(t, "piece", x.piece(t.Context(), []string{"a"}), nil)
 		r.wantDead("x", "a")
 		x.until++
@@ -224,7 +224,7 @@ func TestRetentionAfterClockStep(t *testing.T) {
 // More than go in one period, of several topics.
 func TestRetentionOfMany(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		const n = dugAtOnce/2 + 300
+		const n = sweptDeadAtOnce/2 + 300
 		for _, topic := range []string{"x", "y"} {
 			r.kept(topic, time.Hour)
 			for i := range n {
@@ -250,7 +250,7 @@ func TestRetentionOfMany(t *testing.T) {
 		for rounds := 0; before < 2*n; rounds++ {
 			pass(r.Scheduler.cfg.SweepEvery)
 			expired := r.Stats().Total.Expired
-			if expired-before > dugAtOnce || rounds > 70 {
+			if expired-before > sweptDeadAtOnce || rounds > 70 {
 				t.Fatalf("%d were deleted in one period, %d in all", expired-before, expired)
 			}
 			before = expired

@@ -68,7 +68,7 @@ func retentionAcrossRestarts(t *testing.T, ledger func() (recovery.Ledger, error
 			n -= len(ds)
 		}
 	}
-	const n = 2*exhumedAtOnce + 7
+	const n = 2*redrivenAtOnce + 7
 	die("x", n)
 	die("y", 3)
 	_, err := s.SetTopic(t.Context(), "y", TopicSettings{DeadRetention: 30 * 24 * time.Hour}, -1)

@@ -262,7 +262,7 @@ func (s *Scheduler) buryAgain(shard int, h *holding, dead []recovery.Ref) (begun
 		sl.topic, sl.shard, sl.stored, sl.state = s.keptTopic(f.Topic).number, uint16(shard), e.Spot.At, vacant
 		s.setLocked(sl, burying)
 		// The confirmation counts it again. It may have been who was dead the longest.
-		s.leaveGraveLocked(s.byNumber[sl.topic], shard, e.ID, math.MinInt64)
+		s.removeDeadLocked(s.byNumber[sl.topic], shard, e.ID, math.MinInt64)
 		s.writeLocked(write{slot: n, op: opBury, at: died})
 		begun++
 	})

@@ -51,12 +51,12 @@ type spool struct {
 	numbers map[uint32]int64      // by slot: of what is in the spool, or on its way into it
 	lines   map[uint64]*spoolLine // by lineOf
 	targets map[uint32]uint16     // by slot: where what is being moved goes
-	limbo   []stranded
-	// stranded is how many tasks have ever come into limbo.
-	stranded int
-	began    time.Time // when the first of them came; zero if there are none
-	moved    int64     // tasks, since the start
-	scratch  []byte
+	inDoubt []inDoubtMove
+	// doubtfulMoves is how many moves have ever been in doubt.
+	doubtfulMoves int
+	began         time.Time // when the first of them came; zero if there are none
+	moved         int64     // tasks, since the start
+	scratch       []byte
 }
 
 // A spoolLine is the tasks that wait to be moved into one shard.

@@ -27,8 +27,8 @@ func (s *Scheduler) spooledHomesLocked() (homes []recovery.Home) {
 			homes = append(homes, recovery.Home(key))
 		}
 	}
-	for i := range s.spool.limbo {
-		homes = append(homes, recovery.Home(s.lineOf([]byte(s.spool.limbo[i].id))))
+	for i := range s.spool.inDoubt {
+		homes = append(homes, recovery.Home(s.lineOf([]byte(s.spool.inDoubt[i].id))))
 	}
 	slices.Sort(homes)
 	return slices.Compact(homes)
@@ -143,7 +143,7 @@ func (s *Scheduler) spooledElsewhere(ctx context.Context, ids []string) []error 
 func (s *Scheduler) spoolIsEmpty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.spool.numbers) == 0 && len(s.spool.limbo) == 0
+	return len(s.spool.numbers) == 0 && len(s.spool.inDoubt) == 0
 }
 
 // knowsSpooled reports whether a task is spooled here: then it is this process's, whoever
@@ -163,5 +163,5 @@ func (s *Scheduler) knowsAllSpooled(ids []string) bool {
 func (s *Scheduler) isInDoubt(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.spool != nil && slices.ContainsFunc(s.spool.limbo, func(x stranded) bool { return x.id == id })
+	return s.spool != nil && slices.ContainsFunc(s.spool.inDoubt, func(x inDoubtMove) bool { return x.id == id })
 }

@@ -147,23 +147,23 @@ func TestStay(t *testing.T) {
 
 // While it is not known whether a spooled task has moved, its node does not vouch for what
 // it has: the task is in nobody's memory.
-func TestStayOfAStrandedTask(t *testing.T) {
+func TestSnapshotOfAMoveInDoubt(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a, _, _ := strand(t, f, "Apply", nil)
 		synctest.Wait()
 		var c covering
 		_, err := a.covers(t.Context(), &c, func(context.Context) error { return nil })
-		want(t, "covers", err, errLimbo)
+		want(t, "covers", err, errInDoubt)
 		pass(time.Second)
 		_, err = a.covers(t.Context(), &c, func(context.Context) error { return nil })
 		want(t, "covers, once it is known", err, nil)
 		_, err = a.covers(t.Context(), &c, func(context.Context) error {
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			a.spool.stranded++
+			a.spool.doubtfulMoves++
 			return nil
 		})
-		want(t, "covers, with one stranded meanwhile", err, errLimbo)
+		want(t, "covers, with one stranded meanwhile", err, errInDoubt)
 	})
 }
 
@@ -180,7 +180,7 @@ func TestRequeueOfAllWhileAShardComes(t *testing.T) {
 		}
 		own := a.homeOn(0).NewID()
 		a.bury("x", own)
-		x := a.newExhumation(&exhumeAsk{Topic: "x", All: true})
+		x := a.newRedrive(&redriveArgs{Topic: "x", All: true})
 		count := a.deadCount("x")
 		b.handOver(coming, a)
 		pass(time.Second)

@@ -39,7 +39,7 @@ type topic struct {
 	quotas        []*quota                          // in which it counts
 	undecided     bool                              // misfired tasks of it wait to be coalesced
 	gauges        [Dead + 1]int64                   // tasks by the state that is shown
-	longest       longestDead                       // who has been dead the longest
+	oldest        oldestDead                        // who has been dead the longest
 	counts        Counts
 }
 

@@ -22,7 +22,7 @@ func (s *Scheduler) unspoolLoop() {
 		select {
 		case <-tick.C:
 			s.spool.askCondition()
-			s.settleLimbo()
+			s.resolveInDoubt()
 		case <-s.spool.more:
 		case <-s.closing:
 			return
@@ -67,7 +67,7 @@ func (s *Scheduler) advanceLocked(l *spoolLine) {
 		l.items = nil
 		return
 	}
-	if l.moving > 0 || l.blocked || len(sp.limbo) > 0 || s.refusal.Load() != nil {
+	if l.moving > 0 || l.blocked || len(sp.inDoubt) > 0 || s.refusal.Load() != nil {
 		return
 	}
 	shard, ok := s.heirLocked(s.book.id(s.book.slot(l.items[0].slot)))

@@ -11,11 +11,11 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
-// exhumedAtOnce bounds how many dead tasks are locked, and read, at once.
-const exhumedAtOnce = 500
+// redrivenAtOnce bounds how many dead tasks are locked, and read, at once.
+const redrivenAtOnce = 500
 
-// An exhumation takes tasks from among the dead, in pieces.
-type exhumation struct {
+// A redrive requeues or deletes dead tasks, in pieces.
+type redrive struct {
 	*Scheduler
 	topic string // empty: any
 	op    op     // opRequeue, opForget or opExpire
@@ -26,7 +26,7 @@ type exhumation struct {
 	enough time.Duration
 
 	done   int
-	missed bool     // opExpire: somebody else was about to change one of them
+	missed bool     // opExpire: another caller was about to change one of them
 	found  []string // ids that were asked for, and are done
 	passed []string // ids that were asked for, and are not among the dead of the topic
 }
@@ -41,16 +41,16 @@ func once(ids []string) []string {
 	})
 }
 
-// tired tells that it has been at work for long enough.
-func (x *exhumation) tired() bool {
+// tired reports whether it has been at work for long enough.
+func (x *redrive) tired() bool {
 	return x.enough > 0 && x.done > 0 && x.elapsed() >= x.enough
 }
 
-// these exhumes the tasks with the given ids, of which none comes twice. It reports how many
+// these redrives the tasks with the given ids, of which none comes twice. It returns how many
 // of the ids it has not come to.
-func (x *exhumation) these(ctx context.Context, ids []string) (left int, err error) {
+func (x *redrive) these(ctx context.Context, ids []string) (left int, err error) {
 	for len(ids) > 0 && !x.tired() {
-		some := ids[:min(exhumedAtOnce, len(ids))]
+		some := ids[:min(redrivenAtOnce, len(ids))]
 		if err := x.piece(ctx, some); err != nil {
 			return len(ids), err
 		}
@@ -59,18 +59,18 @@ func (x *exhumation) these(ctx context.Context, ids []string) (left int, err err
 	return len(ids), nil
 }
 
-// all exhumes those of the topic's dead that are behind a position in the list: all that
+// all redrives those of the topic's dead that are behind a position in the list: all that
 // had died by a time, and of later ones only until there were as many as were dead in the
 // beginning, or tasks that die again at once would keep it at work for ever. (They are not
 // just left out: another node's clock may be ahead. And not all are counted: a shard that
 // has come since has its own.) It returns the position to which it has come, how many are
 // left to count, and whether it has come to the end.
-func (x *exhumation) all(ctx context.Context, after recovery.Ref, died int64, left int) (recovery.Ref, int, bool, error) {
+func (x *redrive) all(ctx context.Context, after recovery.Ref, died int64, left int) (recovery.Ref, int, bool, error) {
 	before := x.deadCount(x.topic)
 	for !x.tired() {
 		var ids []string
 		err := x.ledger.ListDead(ctx, x.topic, after, func(e recovery.Entry) bool {
-			if len(ids) == exhumedAtOnce || left <= len(ids) && e.Spot.At > died {
+			if len(ids) == redrivenAtOnce || left <= len(ids) && e.Spot.At > died {
 				return false
 			}
 			ids = append(ids, string(e.ID))
@@ -92,13 +92,13 @@ func (x *exhumation) all(ctx context.Context, after recovery.Ref, died int64, le
 	return after, left, false, nil
 }
 
-// exhume exhumes at all nodes: all that are dead by now, for what dies meanwhile there is
-// another call; or those with the ids. It returns how many, and which of the ids are not
-// among the dead of the topic.
-func (s *Scheduler) exhume(ctx context.Context, q exhumeAsk) (done int, unknown []string, err error) {
+// redrive redrives at all nodes: all that are dead by now (for later ones there is another
+// call), or those with the ids. It returns how many, and which of the ids are not among the
+// dead of the topic.
+func (s *Scheduler) redrive(ctx context.Context, q redriveArgs) (done int, unknown []string, err error) {
 	q.IDs, q.Died = once(q.IDs), s.now()
 	if s.noPeers() {
-		x := s.newExhumation(&q)
+		x := s.newRedrive(&q)
 		if q.All {
 			_, _, _, err = x.all(ctx, recovery.Ref{}, q.Died, s.deadCount(q.Topic))
 			return x.done, nil, err
@@ -107,15 +107,15 @@ func (s *Scheduler) exhume(ctx context.Context, q exhumeAsk) (done int, unknown 
 		return x.done, x.passed, err
 	}
 	found := make(map[string]bool)
-	c := census[exhumeAsk, exhumeAnswer, *exhumeAnswer]{
-		Scheduler: s, question: exhumeQuestion, asked: q, here: (*Scheduler).exhumeHere, deadAlone: true,
-		take: func(a *exhumeAnswer, _ func(recovery.Home) bool) {
+	c := census[redriveArgs, redriveReply, *redriveReply]{
+		Scheduler: s, question: redriveQuestion, asked: q, here: (*Scheduler).redriveHere, deadAlone: true,
+		take: func(a *redriveReply, _ func(recovery.Home) bool) {
 			done += a.Done
 			for _, id := range a.IDs {
 				found[id] = true
 			}
 		},
-		next: func(asked exhumeAsk, a *exhumeAnswer) exhumeAsk {
+		next: func(asked redriveArgs, a *redriveReply) redriveArgs {
 			if asked.Left, asked.After = a.Left, a.After; !asked.All {
 				asked.IDs = asked.IDs[len(asked.IDs)-a.Left:]
 			}
@@ -133,8 +133,8 @@ func (s *Scheduler) exhume(ctx context.Context, q exhumeAsk) (done int, unknown 
 	return done, unknown, nil
 }
 
-func (s *Scheduler) newExhumation(q *exhumeAsk) *exhumation {
-	x := &exhumation{Scheduler: s, topic: q.Topic, op: opRequeue, due: q.Due}
+func (s *Scheduler) newRedrive(q *redriveArgs) *redrive {
+	x := &redrive{Scheduler: s, topic: q.Topic, op: opRequeue, due: q.Due}
 	if q.Delete {
 		x.op = opForget
 	} else if x.due == 0 {
@@ -143,12 +143,12 @@ func (s *Scheduler) newExhumation(q *exhumeAsk) *exhumation {
 	return x
 }
 
-// exhumeHere exhumes what this node has, for a while.
-func (s *Scheduler) exhumeHere(ctx context.Context, q exhumeAsk) (a exhumeAnswer, err error) {
+// redriveHere redrives what this node has, for a while.
+func (s *Scheduler) redriveHere(ctx context.Context, q redriveArgs) (a redriveReply, err error) {
 	if !validName(q.Topic) {
 		return a, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
 	}
-	x := s.newExhumation(&q)
+	x := s.newRedrive(&q)
 	_, err = s.covers(ctx, &a.covering, func(ctx context.Context) (err error) {
 		x.enough = s.elapsed() + s.pieceTime()
 		if q.All {
@@ -172,7 +172,7 @@ func (s *Scheduler) exhumeHere(ctx context.Context, q exhumeAsk) (a exhumeAnswer
 // piece locks the ids, reads their records under the lock and takes them from among
 // the dead. It returns once the ledger has confirmed that, and counts what was done
 // also where it returns an error.
-func (x *exhumation) piece(ctx context.Context, ids []string) error {
+func (x *redrive) piece(ctx context.Context, ids []string) error {
 	ctx, cancel := x.within(ctx)
 	defer cancel()
 	locked, forgotten, err := x.lock(ctx, ids)
@@ -205,7 +205,7 @@ func (x *exhumation) piece(ctx context.Context, ids []string) error {
 			refused = errNotHeld // since it was read, and the number may stand for another shard
 			return
 		}
-		if refused = x.exhumeLocked(n, len(locked), e, &f, c, i); refused == nil {
+		if refused = x.redriveLocked(n, len(locked), e, &f, c, i); refused == nil {
 			delete(locked, keys[i])
 			sent = append(sent, i)
 		}
@@ -261,10 +261,11 @@ func unseen(keys []string, seen []bool) (ids []string) {
 	return ids
 }
 
-// lock locks those of the ids that are dead, so that their records can be read while
-// nobody changes them, and tells how many tenures were forgotten by then. A caller waits for whoever is about to change one of them: only
-// then is it known whether it stays dead. The sweep passes over it.
-func (x *exhumation) lock(ctx context.Context, ids []string) (locked map[string]uint32, forgotten int, err error) {
+// lock locks those of the ids that are dead, so that their records can be read while no other
+// caller changes them, and returns how many tenures were forgotten by then. A caller waits until
+// a change of one of them is over: only then is it known whether it stays dead. The sweep passes
+// over it.
+func (x *redrive) lock(ctx context.Context, ids []string) (locked map[string]uint32, forgotten int, err error) {
 	for waits := 0; ; {
 		x.mu.Lock()
 		err := x.openLocked()
@@ -296,7 +297,7 @@ func (x *exhumation) lock(ctx context.Context, ids []string) (locked map[string]
 
 // openLocked tells whether dead tasks may be changed: which shards they are in is not
 // known yet.
-func (x *exhumation) openLocked() error {
+func (x *redrive) openLocked() error {
 	switch {
 	case x.ended:
 		return ErrClosed
@@ -316,9 +317,9 @@ func (x *exhumation) openLocked() error {
 	return nil
 }
 
-// busyLocked returns a channel that is closed when the first of the ids that somebody
-// is taking from among the dead is at rest; nil if there is none.
-func (x *exhumation) busyLocked(ids []string) <-chan struct{} {
+// busyLocked returns a channel that is closed when the first of the ids that another caller is
+// taking from among the dead is at rest; nil if there is none.
+func (x *redrive) busyLocked(ids []string) <-chan struct{} {
 	for _, id := range ids {
 		key := []byte(id)
 		if n, known := x.book.find(key); known && x.book.slot(n).state.busy() && x.buriedLocked(key) {
@@ -328,8 +329,8 @@ func (x *exhumation) busyLocked(ids []string) <-chan struct{} {
 	return nil
 }
 
-// exhumeLocked takes one of the ids that are locked from among the dead.
-func (x *exhumation) exhumeLocked(n uint32, locked int, e recovery.Entry, f *record.Fields, c *call, i int) error {
+// redriveLocked takes one of the ids that are locked from among the dead.
+func (x *redrive) redriveLocked(n uint32, locked int, e recovery.Entry, f *record.Fields, c *call, i int) error {
 	if x.op == opRequeue {
 		if err := x.admitLocked(e.Shard, 0, len(e.Data)); err != nil {
 			return err
@@ -359,7 +360,7 @@ func (x *exhumation) exhumeLocked(n uint32, locked int, e recovery.Entry, f *rec
 
 // noteRest has memory compared with the ledger if all of a topic's dead were taken from
 // there, and memory still counts some.
-func (x *exhumation) noteRest(before int) {
+func (x *redrive) noteRest(before int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if t, ok := x.topics[x.topic]; ok && before > 0 && t.gauges[Dead] > 0 {

@@ -8,33 +8,33 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// A stranded task was on its way from the spool into a shard when another node took the
-// shard over: the ledger has refused it, but may have taken an earlier copy, which the
+// An inDoubtMove is the move of a task from the spool into a shard that another node took over
+// meanwhile. The ledger has refused the task, but may have taken an earlier copy, which the
 // new holder delivers then. So memory forgets it, and asks the ledger for the shard's
-// mark, which nobody else can change. Only if the task was not moved, it comes back.
-type stranded struct {
+// mark, which no other node can change. Only if the task was not moved, it comes back.
+type inDoubtMove struct {
 	id     string
 	at     int64 // where the spool has its record
 	number int64
 	over   bool // it was finished while it was being moved
 }
 
-// strandLocked takes a task to where it is no longer the spool's, and not yet known to be
-// somebody else's. Its slot is then left as those of the shard are.
-func (s *Scheduler) strandLocked(w *write, sl *slot) {
+// holdInDoubtLocked takes a task out of the spool of which it is not known yet whether another
+// node has it. Its slot is then left as those of the shard are.
+func (s *Scheduler) holdInDoubtLocked(w *write, sl *slot) {
 	sp := s.spool
 	next, ok := s.deferred[w.slot]
 	over := ok && (next.op == opFinish || next.op == opCancel)
-	sp.limbo = append(sp.limbo, stranded{string(s.book.id(sl)), sl.stored, sp.numbers[w.slot], over})
-	sp.stranded++
+	sp.inDoubt = append(sp.inDoubt, inDoubtMove{string(s.book.id(sl)), sl.stored, sp.numbers[w.slot], over})
+	sp.doubtfulMoves++
 	sl.shard = w.shard
 	s.leaveSpoolLocked(w.slot)
 }
 
-// settleLimbo decides what becomes of stranded tasks, as far as the ledger answers.
-func (s *Scheduler) settleLimbo() {
+// resolveInDoubt decides what becomes of moves in doubt, as far as the ledger answers.
+func (s *Scheduler) resolveInDoubt() {
 	s.mu.Lock()
-	limbo := slices.Clone(s.spool.limbo)
+	limbo := slices.Clone(s.spool.inDoubt)
 	s.unlock()
 	if len(limbo) == 0 {
 		return
@@ -43,17 +43,17 @@ func (s *Scheduler) settleLimbo() {
 	defer cancel()
 	settled := 0
 	for _, x := range limbo {
-		if !s.settleStranded(ctx, x) {
+		if !s.resolveMove(ctx, x) {
 			break
 		}
 		settled++
 	}
 	s.mu.Lock()
-	s.spool.limbo = s.spool.limbo[settled:]
+	s.spool.inDoubt = s.spool.inDoubt[settled:]
 	s.unlock()
 }
 
-func (s *Scheduler) settleStranded(ctx context.Context, x stranded) bool {
+func (s *Scheduler) resolveMove(ctx context.Context, x inDoubtMove) bool {
 	sp := s.spool
 	mark, err := sp.heir.Inherited(ctx, sp.id, x.id)
 	if err != nil {
