@@ -132,18 +132,18 @@ func (s *Scheduler) TopicInUse(ctx context.Context, name string) (bool, error) {
 
 // usedAnywhere tells that a topic has tasks at some node, be it that others do not answer.
 func (s *Scheduler) usedAnywhere(ctx context.Context, name string) (used bool, err error) {
-	c := census[usedAsk, usedAnswer, *usedAnswer]{
+	c := fanOut[usedAsk, usedAnswer, *usedAnswer]{
 		Scheduler: s, question: usedQuestion, asked: usedAsk{name}, here: (*Scheduler).usedHere,
 		take: func(a *usedAnswer, _ func(recovery.Home) bool) { used = used || a.Used },
 	}
-	if err = c.everywhere(ctx); used {
+	if err = c.run(ctx); used {
 		return true, nil
 	}
 	return false, err
 }
 
 func (s *Scheduler) usedHere(ctx context.Context, q usedAsk) (a usedAnswer, err error) {
-	_, err = s.covers(ctx, &a.covering, func(context.Context) error {
+	_, err = s.covers(ctx, &a.coverage, func(context.Context) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		a.Used = s.usedLocked(q.Topic)

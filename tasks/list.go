@@ -126,7 +126,7 @@ func (s *Scheduler) listHere(ctx context.Context, q listAsk) (a listAnswer, err 
 	}
 	most := min(cmp.Or(q.Bytes, MaxPageBytes), MaxPageBytes)
 	var shards []int
-	st, err := s.covers(ctx, &a.covering, func(ctx context.Context) (err error) {
+	st, err := s.covers(ctx, &a.coverage, func(ctx context.Context) (err error) {
 		size := 0
 		a.Last, err = s.visitPage(ctx, &q, func(t Task, at int64, shard int) bool {
 			a.Tasks, shards = append(a.Tasks, listed{Task: t, At: at}), append(shards, shard)
@@ -158,14 +158,14 @@ func (s *Scheduler) listAll(ctx context.Context, q listAsk) (Page, error) {
 	q.Bytes = max(1, MaxPageBytes/max(1, len(nodes)))
 	var all []listed
 	var end *recovery.Ref
-	c := census[listAsk, listAnswer, *listAnswer]{Scheduler: s, question: listQuestion, asked: q, here: (*Scheduler).listHere, deadAlone: q.State == Dead}
+	c := fanOut[listAsk, listAnswer, *listAnswer]{Scheduler: s, question: listQuestion, asked: q, here: (*Scheduler).listHere, deadAlone: q.State == Dead}
 	c.take = func(a *listAnswer, _ func(recovery.Home) bool) {
 		all = append(all, a.Tasks...)
 		if a.Last != nil && (end == nil || compareRefs(*a.Last, *end) < 0) {
 			end = a.Last
 		}
 	}
-	if err := c.everywhere(ctx); err != nil {
+	if err := c.run(ctx); err != nil {
 		return Page{}, err
 	}
 	slices.SortFunc(all, func(a, b listed) int { return compareRefs(a.ref(), b.ref()) })

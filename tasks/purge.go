@@ -63,10 +63,10 @@ func (s *Scheduler) purgeAll(ctx context.Context, q purgeAsk) (t toll, err error
 		_, err := p.run(ctx, 0)
 		return p.toll(), err
 	}
-	c := census[purgeAsk, purgeAnswer, *purgeAnswer]{
+	c := fanOut[purgeAsk, purgeAnswer, *purgeAnswer]{
 		Scheduler: s, question: purgeQuestion, asked: q, here: (*Scheduler).purgeHere, take: t.add,
 	}
-	err = c.everywhere(ctx)
+	err = c.run(ctx)
 	t.left = t.left[:min(len(t.left), q.Keep)]
 	return t, err
 }
@@ -106,14 +106,14 @@ func (s *Scheduler) purgeHere(ctx context.Context, q purgeAsk) (purgeAnswer, err
 		return purgeAnswer{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
 	}
 	p := s.newPurge(&q)
-	var c covering
+	var c coverage
 	st, err := s.covers(ctx, &c, func(ctx context.Context) error {
 		all, err := p.run(ctx, s.pieceTime())
 		c.More = !all && err == nil
 		return err
 	})
 	a := p.answer(st)
-	a.covering = c
+	a.coverage = c
 	return a, err
 }
 
@@ -180,7 +180,7 @@ func (p *purge) toll() toll {
 
 // answer tells another node what was done. Who was being delivered counts only in the
 // shards of the stay.
-func (p *purge) answer(st stay) purgeAnswer {
+func (p *purge) answer(st snapshot) purgeAnswer {
 	a := purgeAnswer{Cancelled: p.cancelled, Retried: p.retried}
 	for shard, n := range p.delivering {
 		if h, ok := st[int(shard)]; ok {

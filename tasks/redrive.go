@@ -107,7 +107,7 @@ func (s *Scheduler) redrive(ctx context.Context, q redriveArgs) (done int, unkno
 		return x.done, x.passed, err
 	}
 	found := make(map[string]bool)
-	c := census[redriveArgs, redriveReply, *redriveReply]{
+	c := fanOut[redriveArgs, redriveReply, *redriveReply]{
 		Scheduler: s, question: redriveQuestion, asked: q, here: (*Scheduler).redriveHere, deadAlone: true,
 		take: func(a *redriveReply, _ func(recovery.Home) bool) {
 			done += a.Done
@@ -122,7 +122,7 @@ func (s *Scheduler) redrive(ctx context.Context, q redriveArgs) (done int, unkno
 			return asked
 		},
 	}
-	if err = c.everywhere(ctx); err != nil {
+	if err = c.run(ctx); err != nil {
 		return done, nil, err
 	}
 	for _, id := range q.IDs {
@@ -149,7 +149,7 @@ func (s *Scheduler) redriveHere(ctx context.Context, q redriveArgs) (a redriveRe
 		return a, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
 	}
 	x := s.newRedrive(&q)
-	_, err = s.covers(ctx, &a.covering, func(ctx context.Context) (err error) {
+	_, err = s.covers(ctx, &a.coverage, func(ctx context.Context) (err error) {
 		x.enough = s.elapsed() + s.pieceTime()
 		if q.All {
 			if a.Left = q.Left; q.After == (recovery.Ref{}) {

@@ -98,7 +98,7 @@ func TestShardMovesWhileAllAreAsked(t *testing.T) {
 }
 
 // A node vouches only for what it holds all the time, in one tenure.
-func TestStay(t *testing.T) {
+func TestSnapshot(t *testing.T) {
 	crewed(t, 3, func(t *testing.T, c *crew) {
 		a, b := c.nodes[0], c.nodes[1]
 		own := []recovery.Home{a.homeOn(0), a.homeOn(1), a.homeOn(2)}
@@ -107,7 +107,7 @@ func TestStay(t *testing.T) {
 		moved := moves[2]
 		covered := func(do func()) []recovery.Home {
 			t.Helper()
-			var c covering
+			var c coverage
 			_, err := a.covers(t.Context(), &c, func(context.Context) error { do(); return nil })
 			want(t, "covers", err, nil)
 			pass(time.Second)
@@ -135,7 +135,7 @@ func TestStay(t *testing.T) {
 			t.Errorf("what has left and come back is covered: %v", got)
 		}
 		a.member.Uncertain(true)
-		var cov covering
+		var cov coverage
 		_, err := a.covers(t.Context(), &cov, func(context.Context) error { return nil })
 		want(t, "covers of one that may have lost what it held", err, ErrUnavailable)
 		a.member.Uncertain(false)
@@ -151,7 +151,7 @@ func TestSnapshotOfAMoveInDoubt(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a, _, _ := strand(t, f, "Apply", nil)
 		synctest.Wait()
-		var c covering
+		var c coverage
 		_, err := a.covers(t.Context(), &c, func(context.Context) error { return nil })
 		want(t, "covers", err, errInDoubt)
 		pass(time.Second)
@@ -195,7 +195,7 @@ func TestRequeueOfAllWhileAShardComes(t *testing.T) {
 
 // What the ledger has lost is not vouched for, also before memory is told: it reads no dead
 // there any more.
-func TestStayOfALossNotToldYet(t *testing.T) {
+func TestSnapshotOfALossNotToldYet(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a, b, gone := f.join("a", 2, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
 		gone.crash()
@@ -204,7 +204,7 @@ func TestStayOfALossNotToldYet(t *testing.T) {
 			t.Fatal("nothing was adopted")
 		}
 		b.keeps.Store(true)
-		var c covering
+		var c coverage
 		_, err := a.covers(t.Context(), &c, func(context.Context) error {
 			b.member.AdoptFrom(a.member.Member)
 			return nil
@@ -254,11 +254,11 @@ func TestUnknownWhenTheCallerLeaves(t *testing.T) {
 }
 
 // A node covers its shards under the names by which they are looked up.
-func TestStayAfterANewNumber(t *testing.T) {
+func TestSnapshotAfterANewNumber(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a := f.join("a", 2, Config{})
 		a.member.renumbered.Store(77)
-		var c covering
+		var c coverage
 		_, err := a.covers(t.Context(), &c, func(context.Context) error { return nil })
 		a.member.renumbered.Store(0)
 		if wanted := []recovery.Home{recovery.NewHome(77, 0), recovery.NewHome(77, 1)}; err != nil || !slices.Equal(c.Covered, wanted) {

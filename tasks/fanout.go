@@ -12,15 +12,15 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// A census is a question to all nodes on its way, at the node that was asked first.
-type census[Q, A any, P answered[A]] struct {
+// A fanOut is a query to all nodes, at the node that was called first.
+type fanOut[Q, A any, P answered[A]] struct {
 	*Scheduler
 	question question[Q, A]
 	asked    Q
 	// here answers as this node.
 	here func(s *Scheduler, ctx context.Context, asked Q) (A, error)
-	// take is called with each answer, one at a time. counts tells whether what the answer
-	// says of a shard counts: it is covered, and nobody has covered it before. What an answer
+	// take is called with each answer, one at a time. counts reports whether what the answer
+	// says of a shard counts: it is covered, and no earlier answer has covered it. What an answer
 	// that says More, or that ended with an error, has found in a shard never counts.
 	take func(a *A, counts func(home recovery.Home) bool)
 	// next makes of an answer that says More the question that follows; nil: the same again.
@@ -28,19 +28,19 @@ type census[Q, A any, P answered[A]] struct {
 	// deadAlone: the question is about dead tasks, of which no spool has any.
 	deadAlone bool
 
-	mu      sync.Mutex // guards everything below
-	covered map[recovery.Home]bool
-	heard   map[string]bool // nodes that have answered, and whose spooled tasks have been counted
-	moved   bool            // something was done, or covered, in this round
-	over    bool            // there is an error that repeating does not cure
+	mu       sync.Mutex // guards everything below
+	covered  map[recovery.Home]bool
+	answered map[string]bool // nodes that have answered, and whose spooled tasks have been counted
+	moved    bool            // something was done, or covered, in this round
+	over     bool            // there is an error that repeating does not cure
 }
 
-// everywhere puts a question to all nodes until all shards are covered. Errors: as of the
+// run calls all nodes until all shards are covered. Errors: as of the
 // question; ErrNodeAway and ErrReplaying when the holder of a shard has not covered it in
 // time; ErrUnavailable when it is not known who holds what; ErrUnknown when something may
 // have been done that was not answered.
-func (c *census[Q, A, P]) everywhere(ctx context.Context) error {
-	c.covered, c.heard = make(map[recovery.Home]bool), make(map[string]bool)
+func (c *fanOut[Q, A, P]) run(ctx context.Context) error {
+	c.covered, c.answered = make(map[recovery.Home]bool), make(map[string]bool)
 	patience, cancel := c.within(ctx)
 	defer func() { cancel() }()
 	var left map[recovery.Home]recovery.Holder // of shards that are not covered; nil before the first round
@@ -63,7 +63,7 @@ func (c *census[Q, A, P]) everywhere(ctx context.Context) error {
 
 // attempt asks all nodes that live and have not answered, and those that hold what is left,
 // and returns who holds what is not covered then. The error is nil when nothing is.
-func (c *census[Q, A, P]) attempt(ctx, patience context.Context, left map[recovery.Home]recovery.Holder) (map[recovery.Home]recovery.Holder, error) {
+func (c *fanOut[Q, A, P]) attempt(ctx, patience context.Context, left map[recovery.Home]recovery.Holder) (map[recovery.Home]recovery.Holder, error) {
 	c.moved = false
 	homes, err := c.shared.ledger.Homes(patience)
 	if err != nil {
@@ -97,10 +97,10 @@ func (c *census[Q, A, P]) attempt(ctx, patience context.Context, left map[recove
 
 // round asks the holders of what is left, and every node that lives and has not answered:
 // where nothing is held, something may be spooled.
-func (c *census[Q, A, P]) round(ctx context.Context, left map[recovery.Home]recovery.Holder, nodes []recovery.Node) (err error) {
+func (c *fanOut[Q, A, P]) round(ctx context.Context, left map[recovery.Home]recovery.Holder, nodes []recovery.Node) (err error) {
 	asked := make(map[string]bool)
 	for _, n := range nodes {
-		if (n.Live || n.Self) && !c.heard[n.Name] {
+		if (n.Live || n.Self) && !c.answered[n.Name] {
 			asked[n.Name] = true
 		}
 	}
@@ -131,9 +131,9 @@ func (c *census[Q, A, P]) round(ctx context.Context, left map[recovery.Home]reco
 
 // silentSpool returns an error that names a node which may have spooled tasks, and neither lives
 // nor has answered; nil if there is none.
-func (c *census[Q, A, P]) silentSpool(nodes []recovery.Node) error {
+func (c *fanOut[Q, A, P]) silentSpool(nodes []recovery.Node) error {
 	for i := range nodes {
-		if n := &nodes[i]; n.Spools && !n.Live && !n.Self && !c.deadAlone && !c.heard[n.Name] {
+		if n := &nodes[i]; n.Spools && !n.Live && !n.Self && !c.deadAlone && !c.answered[n.Name] {
 			return &NodeError{n.Name, fmt.Errorf("%w, and may have spooled tasks", errOwnerSilent)}
 		}
 	}
@@ -141,7 +141,7 @@ func (c *census[Q, A, P]) silentSpool(nodes []recovery.Node) error {
 }
 
 // visit has one node do all of it.
-func (c *census[Q, A, P]) visit(ctx context.Context, node string) error {
+func (c *fanOut[Q, A, P]) visit(ctx context.Context, node string) error {
 	var kept []recovery.Home // covered by all answers so far
 	asked := c.asked
 	for first := true; ; first = false {
@@ -159,11 +159,11 @@ func (c *census[Q, A, P]) visit(ctx context.Context, node string) error {
 		} else {
 			c.take(a, func(home recovery.Home) bool {
 				if home == 0 {
-					return !c.heard[node]
+					return !c.answered[node]
 				}
 				return slices.Contains(kept, home) && !c.covered[home]
 			})
-			c.heard[node] = true
+			c.answered[node] = true
 			for _, home := range kept {
 				c.moved = c.moved || !c.covered[home]
 				c.covered[home] = true
@@ -189,7 +189,7 @@ func (c *census[Q, A, P]) visit(ctx context.Context, node string) error {
 }
 
 // ask asks one node. There may be an answer although there is an error.
-func (c *census[Q, A, P]) ask(ctx context.Context, node string, asked Q) (*A, error) {
+func (c *fanOut[Q, A, P]) ask(ctx context.Context, node string, asked Q) (*A, error) {
 	if c.question.writes {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, 2*c.cfg.AnswerWithin, errLate)

@@ -10,8 +10,8 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// What is about many tasks (a list, a purge, a group that is cancelled, the dead of a topic)
-// is about those of all nodes, and whoever asks one node gets an answer for all of them, or
+// A call about many tasks (a list, a purge, a group that is cancelled, the dead of a topic)
+// is about those of all nodes. Its caller asks one node and gets an answer for all of them, or
 // an error. It goes by shards, since these change hands while the nodes are being asked:
 //
 //   - The node that was asked reads from the registry which shards there are, and puts the same
@@ -31,24 +31,24 @@ import (
 // a finds it at c then, and asks c once more. If both cover it, one after the other, what is
 // counted of it is that of the answer which came first, and what both list is listed once.
 //
-// The question of what takes long ends after about half of Config.AnswerWithin, with an answer
-// that says More: then it is asked again, so that no question is older than a few
-// seconds while the whole may take as long as it makes progress. What was done before an error is told
-// with the error, and repeating the call does the rest, as everything here may be repeated.
+// Long operations answer after about half of Config.AnswerWithin with More set and are called
+// again. No single call is older than a few seconds; the whole may run as long as it makes
+// progress. An error comes with what was done before it. Repeating the call does the rest, as
+// everything here may be repeated.
 //
-// A node that is alone asks nobody and looks nothing up: see solitary. It learns of another
+// A single node asks no other and looks nothing up: see noPeers. It learns of another
 // one within a twentieth of the failover time.
 
-// A covering is the part of every answer that tells what it is worth.
-type covering struct {
+// A coverage is the part of every answer that says which shards it covers.
+type coverage struct {
 	Covered []recovery.Home `json:",omitempty"` // shards whose tasks it is about, all of them
 	More    bool            `json:",omitempty"` // there is more to be done: ask again
 	Fault   *wiredFault     `json:",omitempty"` // why it ended before that
 }
 
-func (c *covering) cover() *covering { return c }
+func (c *coverage) cover() *coverage { return c }
 
-// The questions to all nodes.
+// The calls to all nodes.
 var (
 	listQuestion    = question[listAsk, listAnswer]{verb: "list"}
 	usedQuestion    = question[usedAsk, usedAnswer]{verb: "used"}
@@ -68,7 +68,7 @@ type (
 		Patterns     []string `json:",omitempty"` // of the topics that the caller may use; empty: all
 	}
 	listAnswer struct {
-		covering
+		coverage
 		Tasks []listed
 		Last  *recovery.Ref `json:",omitempty"` // the last position that was looked at; nil: there is nothing behind
 	}
@@ -80,7 +80,7 @@ type (
 	// A usedAsk asks whether a topic has tasks that are not dead.
 	usedAsk    struct{ Topic string }
 	usedAnswer struct {
-		covering
+		coverage
 		Used bool
 	}
 
@@ -93,7 +93,7 @@ type (
 		Patterns     []string `json:",omitempty"` // as of a listAsk
 	}
 	purgeAnswer struct {
-		covering
+		coverage
 		Cancelled  int
 		Delivering []leftCount `json:",omitempty"` // how many were being delivered
 		Left       []leftTask  `json:",omitempty"` // the first of these
@@ -124,7 +124,7 @@ type (
 		After recovery.Ref
 	}
 	redriveReply struct {
-		covering
+		coverage
 		Done  int
 		IDs   []string `json:",omitempty"` // which of the given ones
 		Left  int      `json:",omitempty"`
@@ -132,21 +132,21 @@ type (
 	}
 )
 
-// A stay is the shards that this node holds, with all their tasks in memory, for as long as
-// it does something with all that it has: by number, as long as the tenure is the same. The
+// A snapshot is the shards that this node holds, with all their tasks in memory, for as long as
+// an operation on all of them runs: by number, as long as the tenure is the same. The
 // spool counts as one of them.
-type stay map[int]stayed
+type snapshot map[int]snapshotShard
 
-// A stayed is one of them, with its home as the ledger names it now: once Redis has lost
+// A snapshotShard is one of them, with its home as the ledger names it now: once Redis has lost
 // the numbers of the nodes, it may be another one than when the tenure began.
-type stayed struct {
+type snapshotShard struct {
 	*holding
 	home recovery.Home
 }
 
-// beginStay waits until all that this node holds is in memory. It tells as well how many
-// moves of spooled tasks have ever been in doubt. Errors: ErrReplaying, ErrUnavailable, ErrClosed.
-func (s *Scheduler) beginStay(ctx context.Context) (st stay, stranded int, err error) {
+// beginSnapshot waits until all that this node holds is in memory. It also returns how many moves
+// of spooled tasks have ever been in doubt. Errors: ErrReplaying, ErrUnavailable, ErrClosed.
+func (s *Scheduler) beginSnapshot(ctx context.Context) (st snapshot, stranded int, err error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	if err := s.waitReplayed(ctx); err != nil {
@@ -162,14 +162,14 @@ func (s *Scheduler) beginStay(ctx context.Context) (st stay, stranded int, err e
 	case s.spool != nil && len(s.spool.inDoubt) > 0:
 		return nil, 0, errInDoubt
 	}
-	st = make(stay)
+	st = make(snapshot)
 	for n, h := range s.holdings {
 		if h != nil && h.stage == held {
-			st[n] = stayed{h, s.fleet.Home(n)}
+			st[n] = snapshotShard{h, s.fleet.Home(n)}
 		}
 	}
 	if s.spool != nil {
-		st[spoolShard], stranded = stayed{holding: s.spool.holding}, s.spool.doubtfulMoves
+		st[spoolShard], stranded = snapshotShard{holding: s.spool.holding}, s.spool.doubtfulMoves
 	}
 	return st, stranded, nil
 }
@@ -177,8 +177,8 @@ func (s *Scheduler) beginStay(ctx context.Context) (st stay, stranded int, err e
 // errInDoubt: spooled tasks have left memory, and may come back to it. It is passing.
 var errInDoubt = fmt.Errorf("%w: it is not known yet whether what was spooled has moved there", errNotHeld)
 
-// endStay leaves out what has changed hands meanwhile, and lists the others.
-func (s *Scheduler) endStay(st stay, stranded int) (covered []recovery.Home, err error) {
+// endSnapshot leaves out what has changed hands meanwhile, and lists the others.
+func (s *Scheduler) endSnapshot(st snapshot, stranded int) (covered []recovery.Home, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	switch {
@@ -203,7 +203,7 @@ func (s *Scheduler) endStay(st stay, stranded int) (covered []recovery.Home, err
 
 // keepHeld leaves out what the ledger has lost without having told it yet: it has not read
 // the dead of that.
-func (s *Scheduler) keepHeld(ctx context.Context, st stay) {
+func (s *Scheduler) keepHeld(ctx context.Context, st snapshot) {
 	for n, h := range st {
 		if n == spoolShard {
 			continue
@@ -214,16 +214,16 @@ func (s *Scheduler) keepHeld(ctx context.Context, st stay) {
 	}
 }
 
-// covers does something with all that this node has, and enters into its answer what that
-// covers. What do has found in a shard by its number counts if that is still in the stay.
-func (s *Scheduler) covers(ctx context.Context, c *covering, do func(ctx context.Context) error) (stay, error) {
+// covers runs an operation on all that this node has, and enters into its answer what that
+// covers. What it has found in a shard by its number counts if that is still in the snapshot.
+func (s *Scheduler) covers(ctx context.Context, c *coverage, do func(ctx context.Context) error) (snapshot, error) {
 	// The answer must be there before the asker's time is over.
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, time.Until(deadline)*9/10, errLate)
 		defer cancel()
 	}
-	st, stranded, err := s.beginStay(ctx)
+	st, stranded, err := s.beginSnapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -234,14 +234,14 @@ func (s *Scheduler) covers(ctx context.Context, c *covering, do func(ctx context
 		return nil, err
 	}
 	s.keepHeld(ctx, st)
-	c.Covered, err = s.endStay(st, stranded)
+	c.Covered, err = s.endSnapshot(st, stranded)
 	return st, err
 }
 
 // An answered is a pointer to an answer to a question to all nodes.
 type answered[A any] interface {
 	*A
-	cover() *covering
+	cover() *coverage
 }
 
 // answeringAll is answering for a question to all nodes: what was done before an error
