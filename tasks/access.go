@@ -143,7 +143,7 @@ func (s *Scheduler) opensLocked() bool {
 }
 
 // checkLocked locks an id that memory does not know, so that its record can be
-// read while nobody changes it.
+// read while no other caller changes it.
 func (s *Scheduler) checkLocked(id []byte, why slotFlags) uint32 {
 	n, sl := s.book.enter(id, nil)
 	sl.state, sl.flags = checking, why

@@ -6,11 +6,11 @@ const (
 	defaultMaxAge = 24 * time.Hour
 	// So many attempts a task has at most before its age counts.
 	fairAttempts = 20
-	// What bounds a task that may end its process, unless somebody says otherwise.
+	// What bounds a task that may end its process, unless the caller says otherwise.
 	crashAttempts = 20
 )
 
-// bound fills in what ends a task: its age, unless somebody has bounded the attempts.
+// bound fills in what ends a task: its age, unless the settings bound the attempts.
 func (r *Retry) bound(countsCrashes bool) {
 	switch {
 	case r.MaxAttempts != 0 && r.MaxAttempts != MaxRetryAttempts:

@@ -2,8 +2,8 @@ package tasks
 
 // A backlog is more ready tasks, of the topics that this process delivers by itself,
 // than Config.SweepBacklog. It is counted with every task that becomes ready; the
-// first one too many asks for a sweep at once, which begins an episode: topics that
-// nobody has set a concurrency for are raised. Only a sweep ends it, when half as
+// first one too many asks for a sweep at once, which begins an episode: topics
+// without a concurrency of their own are raised. Only a sweep ends it, when half as
 // many are left: so there is at most one episode in a period, and a backlog that
 // hovers around its bound does not begin one after the other.
 //

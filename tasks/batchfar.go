@@ -153,7 +153,7 @@ func (b *batch) forwardTo(ctx context.Context, node string, part []requestAsk, a
 	if err == nil && len(a.Results) != len(part) {
 		err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", ErrUnknown, node, len(a.Results), len(part))
 	}
-	for k, i := range at { // which nobody else touches
+	for k, i := range at { // which no other goroutine touches
 		if err != nil {
 			b.results[i].Err = err
 		} else if f := a.Results[k].Fault; f != nil {

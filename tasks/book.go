@@ -96,7 +96,7 @@ const (
 	doubtful                        // the write was under way when the shard was rewound: once more before it counts
 	windowed                        // next is its place in its topic's window, see spread.go; in the record it is when it is due
 	prompt                          // Fire was asked for: it is not spread. Forgotten by a restart
-	misfired                        // its deadline passed while nobody held it, see misfire.go
+	misfired                        // its deadline passed while no node held it, see misfire.go
 )
 
 const (
@@ -190,7 +190,7 @@ func (b *book) grouped(s *slot) bool { return len(b.arena.links(s.rec)) > 0 }
 // fields takes a task's record apart. The record was checked when it came into
 // memory: if it is damaged now, so may be all others, and the process ends rather
 // than deliver them. A plain panic would not do: an HTTP server recovers it, and
-// goes on with a lock that nobody gives up.
+// goes on with a lock that is never released.
 func (b *book) fields(s *slot) record.Fields {
 	f, err := record.Decode(b.record(s))
 	if err != nil {

@@ -19,7 +19,7 @@ type call struct {
 	slots []uint32 // by index: whose write it is
 	errs  []error  // by index: the answer; errOpen until it has come
 	left  int      // writes without an answer, and one for the caller until it has sent them all
-	over  bool     // the caller has left: answers that come now are nobody's
+	over  bool     // the caller has left: no caller reads answers that come now
 }
 
 const (

@@ -120,7 +120,7 @@ func (s *Scheduler) claimLocked(ctx context.Context, t *topic, taken []uint32, b
 	return claimed
 }
 
-// putBackLocked makes a task ready again whose delivery nobody has seen, and has
+// putBackLocked makes a task ready again whose delivery no receiver has seen, and has
 // it recorded that a claimed attempt does not count.
 func (s *Scheduler) putBackLocked(n uint32, sl *slot) {
 	attempt := s.open[n].attempt

@@ -50,10 +50,10 @@ type Config struct {
 	// may wait before a sweep runs at once and topics without a Concurrency of their
 	// own rise to SweepMaxConcurrency, until no more than half as many wait; 1 to
 	// 200,000,000. Default 100,000. Tasks of paused topics, and of those that are
-	// pulled, do not count: they wait for somebody else.
+	// pulled, do not count: they wait for receivers.
 	SweepBacklog int
-	// SweepMaxConcurrency is how many deliveries at once a topic that nobody has set a
-	// Concurrency for may have during a backlog, as far as MaxInFlight allows; 64
+	// SweepMaxConcurrency is how many deliveries at once a topic without a
+	// Concurrency of its own may have during a backlog, as far as MaxInFlight allows; 64
 	// (which is what it has anyway) to 100,000. Default 1024.
 	SweepMaxConcurrency int
 	// SweepHelper lets this node take ready tasks of a topic that it delivers itself from

@@ -124,7 +124,7 @@ func (s *Scheduler) cancelDead(ctx context.Context, id string) error {
 	if err := x.piece(ctx, []string{id}); err != nil || x.done != 0 {
 		return err
 	}
-	// Somebody else may have taken it from among the dead at the same time.
+	// Another caller may have taken it from among the dead at the same time.
 	s.mu.Lock()
 	_, known := s.book.find([]byte(id))
 	buried := s.buriedLocked([]byte(id))

@@ -48,7 +48,7 @@ func (s *Scheduler) doubtDeadLocked() {
 	}
 }
 
-// compareDead compares all shards for as long as somebody has doubts. Between two rounds it
+// compareDead compares all shards for as long as there are doubts. Between two rounds it
 // rests for nine times as long as one takes.
 func (s *Scheduler) compareDead() {
 	for {

@@ -163,7 +163,7 @@ func (s *Scheduler) forgetTopic(ctx context.Context, name string, revision int64
 	}
 	s.mu.Lock()
 	defer s.unlock()
-	// Somebody may have set them anew.
+	// Another caller may have set them anew.
 	if have := s.keptTopic([]byte(name)); have.revision == revision {
 		s.equipLocked(have, s.cfg.configured[name], 0)
 	}

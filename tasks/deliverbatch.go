@@ -7,7 +7,7 @@ import (
 
 // A BatchDeliverer is a Deliverer whose receiver takes many tasks in one go for little
 // more than one: then a goroutine makes many deliveries at once, of whatever has
-// become ready while it was busy with those before. Nobody waits for a batch to fill.
+// become ready while it was busy with those before. No task waits for a batch to fill.
 // Each task of a batch is a delivery of its own, with its own attempt, receipt and
 // outcome, and counts as one against the topic's Concurrency.
 type BatchDeliverer interface {

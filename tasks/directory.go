@@ -305,7 +305,7 @@ func (a *auditee) sampleLocked(sl *slot) {
 }
 
 // assertSampled compares ids of tasks in memory with the directory. If one is missing, the
-// directory has lost something, and nobody knows what else: the audit samples no dead task.
+// directory has lost something, and no node knows what else: the audit samples no dead task.
 // So all ids of this node are registered anew, and until then the other nodes ask it.
 func (s *Scheduler) assertSampled(ctx context.Context, sampled []recovery.Refiling) {
 	if len(sampled) == 0 {

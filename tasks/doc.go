@@ -27,7 +27,7 @@
 //
 // At the times in Config.SweepAt a full sweep does all that for the whole of memory. Its
 // audit goes slice by slice and rests in between for nine times as long as the ledger
-// took to answer: it takes minutes for millions of tasks, and nobody waits for it.
+// took to answer: it takes minutes for millions of tasks, and no caller waits for it.
 //
 // When more than Config.SweepBacklog ready tasks wait for this process to deliver them,
 // a sweep runs at once, and topics whose concurrency nobody has set rise to
@@ -86,7 +86,7 @@
 //
 // A shard is held from one Watcher.Gained, or Open, until memory has forgotten it:
 //
-//	gained    nobody knows yet who is dead in it: nothing is created there
+//	gained    it is not known yet which tasks are dead in it: nothing is created there
 //	reading   its tasks come into memory, and are delivered as they come; for ids that were
 //	          not met yet the ledger is asked
 //	held
@@ -150,7 +150,7 @@
 // During a backlog, nodes with room deliver tasks of the one that has it. Either way the
 // task stays where it is, delivering, and only the receipt settles it: so it counts
 // against Config.MaxInFlight there, its lease runs out there, and whatever is lost on the
-// way, or whoever dies, it is ready again when the lease is over.
+// way, or whichever node dies, it is ready again when the lease is over.
 //
 //	Reserve finds nothing -> demand -> reserve: asked, node after node -> remote waiter there
 //	ready there, the remote waiter's turn -> offer -> receivers here; the rest is returned

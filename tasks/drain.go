@@ -14,7 +14,7 @@ import (
 
 const (
 	drainPause = 50 * time.Millisecond // between two rounds of Drain in which something was left
-	// drainPatience is for how long nobody may take anything before Drain gives up, be it
+	// drainPatience is for how long no node may take anything before Drain gives up, be it
 	// from the spool or a shard.
 	drainPatience = 15 * time.Second
 )
@@ -100,7 +100,7 @@ func (s *Scheduler) handAllOver(ctx context.Context) error {
 		case len(homes) > 0 && s.elapsed()-moved > drainPatience:
 			return fmt.Errorf("%w: %d shards are left: %w", ErrNoHeir, len(homes)+unread, err)
 		case len(homes) == 0:
-			moved = s.elapsed() // nobody could take anything
+			moved = s.elapsed() // no node could take anything
 			if unread == 0 {
 				pause = busyPause // they are leaving memory
 			}

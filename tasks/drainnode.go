@@ -67,7 +67,7 @@ func (s *Scheduler) beginDrain(ctx context.Context) error {
 	return nil
 }
 
-// drainItself drains this node because somebody has asked for it.
+// drainItself drains this node because a caller has asked for it.
 func (s *Scheduler) drainItself() {
 	switch err := s.Drain(s.ctx); {
 	case err == nil:

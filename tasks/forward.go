@@ -25,7 +25,7 @@ func (e *elsewhere) Error() string {
 	return fmt.Sprintf("the id belongs to shard %d of node number %d", e.home.Shard(), e.home.Node())
 }
 
-// tell finds the home that a chosen id tells, if somebody holds it. It is an *elsewhere
+// tell finds the home that a chosen id tells, if a node holds it. It is an *elsewhere
 // if that is another node.
 func (s *Scheduler) tell(ctx context.Context, p *plan, anew bool) error {
 	if s.shared == nil || !p.chosen {
@@ -105,7 +105,7 @@ func (s *Scheduler) holderOf(ctx context.Context, e *elsewhere, anew bool) (site
 		return site{}, err
 	}
 	if h.Node == "" || h.Shard >= 0 {
-		return site{}, errNotMine // any more: it is here, or nobody's
+		return site{}, errNotMine // any more: it is here, or no node's
 	}
 	return s.at(byDirectory, e.home, h)
 }

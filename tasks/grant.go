@@ -25,7 +25,7 @@ type Grant struct {
 	// each node: a task that would bring in another one is refused. 0: no bound.
 	MaxTopics int
 	// MaxPending bounds the tasks in topics that match Topics, the dead not included, on
-	// each node, whoever has scheduled them: further ones are refused. 0: no bound.
+	// each node, whichever caller has scheduled them: further ones are refused. 0: no bound.
 	MaxPending int
 	// Reserved lets the caller bring in topics beyond MaxTopics-ReservedTopics.
 	Reserved bool

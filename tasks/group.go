@@ -15,7 +15,7 @@ type GroupCancelled struct {
 // CancelGroup cancels every pending and ready task of a group, of whatever topic and at
 // whatever node: each of them definitely, as Cancel would, but not all in one step. A large
 // group goes in pieces, as Purge does. Tasks that are being delivered are left and named; the
-// dead are not touched. A group that nobody has met is empty. Tasks that join the group while
+// dead are not touched. An unknown group is empty. Tasks that join the group while
 // it runs may be cancelled or stay; those that were accepted before are found. It tells what
 // was done before an error as Purge does; repeating the call does the rest. Under a Grant,
 // only tasks of its topics are cancelled or named.

@@ -53,7 +53,7 @@ const (
 	reading                   // tasks come in from the ledger, and from callers
 	held                      // memory knows every task of it
 	leaving                   // nothing new is begun
-	dropping                  // it is somebody else's
+	dropping                  // it is another node's
 )
 
 // takes tells that tasks of the shard may come into memory.
@@ -199,7 +199,7 @@ func (s *Scheduler) gained(n int, yielded bool) {
 	}
 	h := s.enterHoldingLocked(n)
 	if yielded {
-		h.since = math.MinInt64 // somebody has held it all the time: nothing is misfired
+		h.since = math.MinInt64 // a node has held it all the time: nothing is misfired
 	}
 	s.tenures.gained++
 	if s.shared != nil {

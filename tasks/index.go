@@ -13,7 +13,7 @@ import (
 // rarely reads a slot that is not the right one, and almost never an id: at ten
 // million tasks each of these is a wait for memory.
 type index struct {
-	seed   maphash.Seed // random: nobody can choose ids that collide
+	seed   maphash.Seed // random: no caller can choose ids that collide
 	tables [indexTables]indexTable
 }
 

@@ -203,7 +203,7 @@ func (s *Scheduler) bereaveLocked(w *write, sl *slot, err error) {
 }
 
 // lostAnswer is what the caller of a write is told whose shard was lost. A batch that
-// nobody has answered may have landed before.
+// was not answered may have landed before.
 func lostAnswer(c *call, err error) error {
 	if c.phase.Load() == queued || errors.Is(err, recovery.ErrDropped) {
 		return fmt.Errorf("%w: %w", errNotHeld, err)

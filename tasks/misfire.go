@@ -9,7 +9,7 @@ import (
 
 // A task is misfired when it was read back from the ledger for its first attempt, and its
 // deadline (its place, in a topic with a Spread) is before the moment when this process
-// began to hold its shard. Nobody has written down when the process before has ended, so
+// began to hold its shard. There is no record of when the process before has ended, so
 // that includes what was due before then, and not delivered or not settled.
 //
 // What becomes of it is decided when it would be delivered, by the settings of that

@@ -51,7 +51,7 @@ type NodeStatus struct {
 	Unsure   bool `json:"unsure,omitempty"`   // it may have lost what it held
 	Catching bool `json:"catching,omitempty"` // it still reads tasks that it holds
 
-	// Spooled are the shards whose tasks only this node's spool has, whoever holds them.
+	// Spooled are the shards whose tasks only this node's spool has, whichever node holds them.
 	Spooled []recovery.Home `json:"spooled,omitempty"`
 
 	// How often this process could not be drained as DrainNode had asked, and why the last time.

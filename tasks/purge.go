@@ -126,7 +126,7 @@ type purge struct {
 	kill  bool   // they become dead instead
 
 	walk       *walk
-	busy       []string // ids of visited tasks that somebody else was changing
+	busy       []string // ids of visited tasks that another caller was changing
 	cancelled  int
 	unrecorded bool           // some are cancelled in a shard for which the ledger is known not to answer
 	delivering map[uint16]int // by shard
@@ -346,7 +346,7 @@ func (p *purge) visitLocked(n uint32, sl *slot, c *call, sent int) (int, error) 
 		}
 	case claiming, moving, cancelling:
 		// It was there when the purge began, and may be pending again soon; that
-		// somebody cancels it does not say that it works out.
+		// a caller cancels it does not say that it works out.
 		p.busy = append(p.busy, string(p.book.id(sl)))
 	case vacant, creating, finishing, burying, requeuing, checking:
 		// Gone, going, or not there yet.

@@ -221,7 +221,7 @@ func (s *Scheduler) unknownOf(ids []string) (unknown []search, busy <-chan struc
 			case entered && s.book.slot(n).state == checking:
 				busy = s.watchLocked(n)
 			case entered, s.knowsLocked([]byte(id)):
-				// One that is being registered is nobody's yet; it was looked for before.
+				// One that is being registered is no node's yet; it was looked for before.
 			default:
 				unknown = append(unknown, search{id: id})
 			}

@@ -8,7 +8,7 @@ import (
 )
 
 // A topic's rate is a bucket of tokens: every delivery that begins takes one, of those
-// that are pulled too. A topic whose bucket is empty rests: nobody looks at its queue
+// that are pulled too. A topic whose bucket is empty rests: no worker looks at its queue
 // until a timer says that there is a token again.
 
 // limit gives a topic the bucket of its settings. What the bucket holds stays in it:

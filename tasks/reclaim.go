@@ -112,7 +112,7 @@ func (s *Scheduler) reclaim(home recovery.Home) error {
 		s.mu.Unlock()
 	}
 	if err != nil || at.Node == "" || !at.Live {
-		return err // if its holder is dead, somebody is about to adopt it
+		return err // if its holder is dead, a node is about to adopt it
 	}
 	return s.fetch(ctx, at.Node, home)
 }

@@ -22,7 +22,7 @@ func (s *Scheduler) Reconsider() {
 			continue
 		}
 		s.mu.Lock()
-		// Else somebody has set it anew meanwhile, or it was forgotten.
+		// Else a caller has set it anew meanwhile, or it was forgotten.
 		if t, ok := s.topics[c.name]; ok && t.unfit != nil && t.revision == c.revision {
 			s.equipLocked(t, e, c.revision)
 		}

@@ -178,7 +178,7 @@ func (s *Scheduler) understand(topic string, value []byte) equipment {
 
 // reloadTopic takes over what the ledger has for a topic, after it has refused a
 // change that was based on the revision known. It returns an error if that is no
-// news, so that nobody tries the same again for ever.
+// news, so that the same is not tried again for ever.
 func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic, known int64) error {
 	settings, ok := s.ledger.(recovery.Settings)
 	if !ok {
@@ -195,7 +195,7 @@ func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic, know
 	if lost || revision != 0 && revision < known {
 		// The news is that memory knows better. Who asks for it first writes it again.
 		if _, err = s.restoreOnce(ctx, settings); errors.Is(err, recovery.ErrConflict) {
-			err = nil // somebody else does already
+			err = nil // another caller does already
 		}
 		return err
 	}

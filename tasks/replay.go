@@ -127,7 +127,7 @@ func (m *memory) Lock(page []recovery.Entry) []int {
 		}
 		n, known := s.book.find(page[i].ID)
 		if known && s.book.slot(n).state == registering {
-			// It was nobody's when a caller asked for it, and comes with a shard.
+			// It was no node's when a caller asked for it, and comes with a shard.
 			s.abortLocked(n, s.book.slot(n))
 			known = false
 		}

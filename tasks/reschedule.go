@@ -124,7 +124,7 @@ func (s *Scheduler) replace(ctx context.Context, p *plan) (Task, error) {
 			t.Repeated = err == nil
 			return t, err
 		}
-		// Between the look and the creation somebody else may create it: then it
+		// Between the look and the creation another caller may create it: then it
 		// is there to be replaced.
 		t, err = s.create(ctx, p)
 		if !errors.Is(err, ErrExists) && !t.Repeated {

@@ -12,7 +12,7 @@ const (
 	sweptDeadAtOnce = 20 * redrivenAtOnce
 	// After the wall clock was set forward by more than clockLeap, or the machine has
 	// slept for so long, nothing is deleted for clockRest: a wrong time is often mended
-	// soon, and until then everybody seems to have been dead for long.
+	// soon, and until then all seem to have been dead for long.
 	clockLeap = time.Minute
 	clockRest = time.Hour
 )

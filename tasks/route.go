@@ -18,7 +18,7 @@ type clue uint8
 
 const (
 	byMemory    clue = iota // this process has the task in memory, or among its dead
-	byID                    // the id tells its home, which somebody holds
+	byID                    // the id tells its home, which a node holds
 	byDirectory             // the id is filed; or this node is alone, and has what there is
 )
 
@@ -201,7 +201,7 @@ func routed[Q, A any](ctx context.Context, s *Scheduler, id string, v question[Q
 }
 
 // askHolder is ask, but for at most half of the time that is left if nothing is written:
-// the holder may have died, and somebody else may hold the shard then.
+// the holder may have died, and another node may hold the shard then.
 func askHolder[Q, A any](ctx context.Context, s *Scheduler, node string, v question[Q, A], q Q) (A, error) {
 	if deadline, ok := ctx.Deadline(); ok && !v.writes {
 		var cancel context.CancelFunc
@@ -251,7 +251,7 @@ func owned[A any](ctx context.Context, s *Scheduler, q idAsk, do func(context.Co
 	case q.Home == 0 && errors.Is(err, ErrNotFound):
 		return none, errNotMine // it is gone; whether it is anywhere else is not known here
 	case errors.Is(err, ErrClosed):
-		return none, errNotMine // and soon somebody else's
+		return none, errNotMine // and soon another node's
 	}
 	return a, err
 }

@@ -21,7 +21,7 @@ type plan struct {
 	topic  string
 	chosen bool // the caller chose the id
 	absent absence
-	home   recovery.Home // that the id tells, if somebody holds it
+	home   recovery.Home // that the id tells, if a node holds it
 	stale  staleEntry
 	rec    []byte
 	print  uint64 // fingerprint
@@ -375,7 +375,7 @@ func (s *Scheduler) shardLocked(p *plan) (int, error) {
 	case p.home != 0:
 		return 0, &elsewhere{home: p.home}
 	}
-	// The caller has chosen the id. It must be where the ledger looks for it, or nobody finds
+	// The caller has chosen the id. It must be where the ledger looks for it, or no node finds
 	// it there once its directory entry is gone.
 	for _, n := range s.terms.ShardsOf([]byte(p.id)) {
 		if s.holdingLocked(n).takes() {

@@ -100,7 +100,7 @@ type Scheduler struct {
 	progress        recovery.Progress
 	sweep           sweepState
 	unknown         int64             // records of a version that this binary does not know, or damaged
-	illegible       map[uint64]uint16 // hashes of their ids, which nobody may take, and their tenures
+	illegible       map[uint64]uint16 // hashes of their ids, which no caller may take, and their tenures
 	ended           bool              // Close has begun, or the ledger was lost
 	fault           error             // why the ledger was lost
 }
@@ -238,7 +238,7 @@ func (s *Scheduler) shutDown(ctx context.Context) error {
 	if !ended(flush, &s.background) {
 		s.cfg.Log.Warn("the ledger does not answer; it is given up")
 	}
-	s.unshare() // nobody is left here who asks, and those who ask are told that it closes
+	s.unshare() // this node asks no other any more, and callers are told that it closes
 	s.runner.Close()
 	s.park()
 	var all *multierror.Error

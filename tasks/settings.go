@@ -32,7 +32,7 @@ func (t TopicSettings) withDefaults() TopicSettings {
 const maxPerSecond = 1_000_000
 
 // stored is what the ledger keeps: with the defaults that hold today, except for a
-// Concurrency that nobody has set, so that a backlog may raise it. Records of before
+// Concurrency that was not set, so that a backlog may raise it. Records of before
 // have 64 there whether it was set or not; they count as set and are never raised.
 func (t TopicSettings) stored() TopicSettings {
 	full := t.withDefaults()
@@ -107,7 +107,7 @@ func (t *topic) take(e equipment) {
 	}
 }
 
-// equipLocked gives a topic other equipment; revision 0 means that nobody has stored its
+// equipLocked gives a topic other equipment; revision 0 means that no caller has stored its
 // settings. Deliveries under way are not touched: they end by what held when they began.
 func (s *Scheduler) equipLocked(t *topic, e equipment, revision int64) {
 	pulled, spread, unfit := t.pulled(), t.settings.Spread, t.unfit != nil
@@ -166,7 +166,7 @@ func (t *topic) pulled() bool { return t.deliverer == nil && t.unfit == nil }
 // unread tells that the topic's settings are not known yet, see loadTopics.
 func (t *topic) unread() bool { return errors.Is(t.unfit, errSettingsUnread) }
 
-// stopped tells that nobody may have the topic's tasks.
+// stopped reports whether no receiver may have the topic's tasks.
 func (t *topic) stopped() bool { return t.settings.Paused || t.unfit != nil }
 
 // deliverableBy tells whether settings may choose a way of delivery in this process.

@@ -70,7 +70,7 @@ func (s *Scheduler) store(ctx context.Context, name string, e equipment, ifRevis
 		if have.revision == revision && have.seen == seen {
 			have.seen = 0 // nothing is newer, although revisions may have begun anew
 		}
-		if stored > have.seen { // else somebody has changed or deleted them since
+		if stored > have.seen { // else a caller has changed or deleted them since
 			s.equipLocked(have, e, stored)
 		}
 		described := s.describeLocked(have)
@@ -97,8 +97,8 @@ func (s *Scheduler) putTopic(ctx context.Context, name string, revision int64, t
 }
 
 // ChangeTopic changes some of a topic's settings: change is given those that hold, with their
-// defaults filled in, but for a Kind and a Concurrency that nobody has set. It may be called
-// again, with others, if somebody else changes them at the same time. What it returns, if
+// defaults filled in, but for a Kind and a Concurrency that were not set. It may be called
+// again, with others, if another caller changes them at the same time. What it returns, if
 // it fails, is returned. ifRevision is the revision that the caller has seen, or -1 for any.
 // A way of delivery that this process does not have may stay, and cannot be chosen.
 //

@@ -12,7 +12,7 @@ import "container/heap"
 // receivers that hang holds no more than its share, however long they take. Between
 // equals it is that of the topic which has had fewer turns for its weight, as in stride
 // scheduling (Waldspurger and Weihl, "Stride Scheduling", 1995): so a single place, too,
-// goes round by weight, and nobody starves.
+// goes round by weight, and no topic starves.
 type crowd []*topic
 
 // A claim is what a topic's demand for a place is judged by.
@@ -101,7 +101,7 @@ func (s *Scheduler) foremostLocked() *topic {
 }
 
 // turnLocked counts deliveries, and tells how many of its places their worker keeps: the
-// others are better given to somebody else, and have been.
+// others are better given to other topics, and have been.
 func (s *Scheduler) turnLocked(t *topic, deliveries, places int) (kept int) {
 	if len(s.crowd) == 0 {
 		return places
@@ -119,7 +119,7 @@ func (s *Scheduler) turnLocked(t *topic, deliveries, places int) (kept int) {
 	return places
 }
 
-// outclaimedLocked tells that somebody in the crowd has a better claim to a place of a
+// outclaimedLocked reports whether a topic in the crowd has a better claim to a place of a
 // topic.
 func (s *Scheduler) outclaimedLocked(t *topic) bool {
 	if t.crowded != 0 {

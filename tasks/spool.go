@@ -185,7 +185,7 @@ func (sp *spool) askCondition() {
 }
 
 // lineOf tells in which line a task stands. In a fleet, tasks of one home stand in one
-// line, whoever holds it.
+// line, whichever node holds it.
 func (s *Scheduler) lineOf(id []byte) uint64 {
 	if s.fleet != nil {
 		home, _ := recovery.HomeOf(string(id))
@@ -302,7 +302,7 @@ func (sp *spool) removeLocked(id []byte, spot recovery.Spot) {
 	sp.committer.Submit(0, recovery.Change{ID: id, From: spot}, write{op: opUnspooled})
 }
 
-// knownSpooledLocked tells that a task is this process's, whoever holds the shards.
+// knownSpooledLocked tells that a task is this process's, whichever node holds the shards.
 func (s *Scheduler) knownSpooledLocked(id string) bool {
 	n, known := s.book.find([]byte(id))
 	if !known || s.book.slot(n).shard != spoolShard {

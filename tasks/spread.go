@@ -20,7 +20,7 @@ import (
 // range of hashes is delivered at 12:00:07.500, and late from then on.
 
 // offset is how far into a window of that length an id has its place, in milliseconds. It
-// is less than the window, and evenly distributed, whoever has made the ids.
+// is less than the window, and evenly distributed, wherever the ids come from.
 func offset(id []byte, window time.Duration) int64 {
 	part, _ := bits.Mul64(xxhash.Sum64(id), uint64(window.Milliseconds()))
 	return int64(part)

@@ -36,7 +36,7 @@ type Waiting = recovery.Waiting
 type Stats struct {
 	Node      string
 	At        time.Time // when they were taken
-	Topics    []Topic   // at most MaxStatsTopics, by name: those that somebody has set up, then the busiest. Shared with other callers: not to be changed
+	Topics    []Topic   // at most MaxStatsTopics, by name: those that were set up, then the busiest. Shared with other callers: not to be changed
 	Others    Counts    // of the topics beyond those
 	Beyond    int       // how many topics those are
 	Total     Counts    // of all topics

@@ -201,7 +201,7 @@ func (u *Subscription) take() (events []Event, lost int64) {
 }
 
 // offerLocked gives an event to a subscription that hears of its topic. The event has no
-// id until somebody has room for it.
+// id until a subscription has room for it.
 func (s *Scheduler) offerLocked(u *Subscription, sl *slot, e *Event) {
 	if len(u.kinds) > 0 && !slices.Contains(u.kinds, e.Kind) || len(u.patterns) > 0 && !anyMatches(u.patterns, e.Topic) {
 		return

@@ -58,7 +58,7 @@ func parseTime(text string) (cron.Schedule, error) {
 }
 
 // due tells whether one of the times has passed since the last call, however many
-// have: whoever slept through several is told once. The first call only begins to
+// have: a caller that slept through several is told once. The first call only begins to
 // count.
 func (t *times) due(now time.Time) bool {
 	// Without its monotonic reading, which stands still while the machine sleeps; and

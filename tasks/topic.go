@@ -32,9 +32,9 @@ type Rate struct {
 // Misfire says what becomes of a task whose deadline (its place, in a topic with a
 // Spread) passed while no process held it: one that was read back from the ledger for its
 // first attempt, with a deadline before Open. A restart of one second is downtime
-// too, and nobody knows when the process before has ended: a task that was due before
+// too, and it is not known when the process before has ended: a task that was due before
 // that, and was neither delivered nor failed, is misfired as well, an attempt that was under way
-// included unless the topic has CountCrashes. Whoever wants to drop only what is
+// included unless the topic has CountCrashes. A caller that wants to drop only what is
 // old uses Request.MaxLateness. It is decided when a task would be delivered; one that a
 // caller has moved, fired or changed since Open is not misfired.
 type Misfire string
@@ -78,7 +78,7 @@ const (
 type Topic struct {
 	Name     string
 	Settings TopicSettings // with defaults filled in
-	Revision int64         // of the stored settings; 0: nobody has set any
+	Revision int64         // of the stored settings; 0: none were set
 	Counts   Counts
 
 	// ConcurrencySet tells that somebody has set Settings.Concurrency. Where nobody

@@ -12,13 +12,13 @@ type topic struct {
 	name          string
 	number        uint32 // position in Scheduler.byNumber
 	settings      TopicSettings
-	own           bool      // somebody has set its concurrency; a backlog does not raise it
+	own           bool      // its concurrency was set; a backlog does not raise it
 	revision      int64     // of the stored settings; 0: none
 	seen          int64     // the highest revision met so far, also of settings deleted since
 	deleted       bool      // its settings were, and none have been stored since
 	handler       Deliverer // what the program has registered; it goes before what the settings say
 	deliverer     Deliverer // the handler, or what a way has made of the settings; nil: the topic is pulled, or unfit
-	unfit         error     // why nobody can have its tasks at present: this process cannot do what its settings say
+	unfit         error     // why no receiver can have its tasks at present: this process cannot do what its settings say
 	queue         queue
 	reservers     reservers
 	demands       map[time.Duration]*demand         // that its receivers here have, by their lease

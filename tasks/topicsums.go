@@ -85,7 +85,7 @@ func sortTopics(all []Topic) {
 	slices.SortFunc(all, func(a, b Topic) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// chooseTopics returns so many topics: first those that somebody has set up, then the busiest.
+// chooseTopics returns so many topics: first those that were set up, then the busiest.
 func (s *Scheduler) chooseTopics(limit int) map[*topic]bool {
 	type candidate struct {
 		topic *topic

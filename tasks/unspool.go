@@ -48,7 +48,7 @@ func (s *Scheduler) unspool() {
 	}
 }
 
-// newPiece makes the call of the tasks of a line that are sent together. Nobody waits for it.
+// newPiece makes the call of the tasks of a line that are sent together. No caller waits for it.
 // The committer may write a piece in several batches. If the ledger refuses one of them, the
 // piece is abandoned: what is sent later would raise the mark above those that are left behind.
 func newPiece() *call { return &call{over: true} }

@@ -32,7 +32,7 @@ type picked struct {
 	*Scheduler
 }
 
-// pickedLocked reports false if nobody has met a topic that is picked, or if its last task
+// pickedLocked reports false if no caller has met a topic that is picked, or if its last task
 // has gone.
 func (s *Scheduler) pickedLocked(p *pick) (picked, bool) {
 	one := p.topic != "" && !strings.HasSuffix(p.topic, "*")

@@ -103,7 +103,7 @@ func (s *Scheduler) calm(ctx context.Context, n int) error {
 // A delivery it parks.
 func (s *Scheduler) unrestLocked(n uint32, sl *slot) bool {
 	switch sl.state {
-	case checking: // whoever reads it finds that the shard takes nothing in
+	case checking: // its reader finds that the shard takes nothing in
 		return false
 	case parking, pending, ready:
 		return sl.flags&writing != 0
