@@ -53,8 +53,8 @@ func (s *Scheduler) endOffloadedLocked(d *Delivery, v judgement) {
 	}
 }
 
-// settleAdoptedLocked settles a delivery of a task that this node has taken over meanwhile, before a
-// worker here delivers it again. It reports false if there is none.
+// settleAdoptedLocked settles a delivery of a task that this node has taken over meanwhile, before
+// a worker here delivers it again. It reports false if there is none.
 func (s *Scheduler) settleAdoptedLocked(id string, told *offloadOutcome) bool {
 	key := []byte(id)
 	if _, known := s.book.index.find(s.book, s.book.index.hash(key), key); !known {

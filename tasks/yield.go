@@ -16,8 +16,8 @@ import (
 // it was: memory forgets nothing before.
 //
 // Errors: ErrUnavailable when this node does not hold the shard (it may the next time that
-// it is asked), or is handing it over already; ErrReplaying while it is still being read; ErrClosed; why the ledger did not
-// change its owner; or ErrUnknown when it has not answered.
+// it is asked), or is handing it over already; ErrReplaying while it is still being read;
+// ErrClosed; why the ledger did not change its owner; or ErrUnknown when it has not answered.
 func (s *Scheduler) yield(ctx context.Context, home recovery.Home, to string) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
