@@ -65,8 +65,8 @@ func (s *source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
 func TestSizes(t *testing.T) {
 	const maxLines, maxFiles = 450, 50
 	// More than there should be.
-	packages := map[string]int{"tasks": 116}
-	longer := map[string]int{"fleet_rewind_test.go": 453, "faults_test.go": 470, "everywhere_test.go": 472}
+	packages := map[string]int{"tasks": 115}
+	longer := map[string]int{"everywhere_test.go": 472}
 	all, _ := sources(t)
 	files := map[string]int{}
 	for i := range all {
@@ -155,7 +155,7 @@ func TestLockedStaysLocked(t *testing.T) {
 // Comments are at most 100 columns wide and name who acts.
 func TestComments(t *testing.T) {
 	// More than there should be.
-	const wide, vague = 21, 449
+	const wide, vague = 0, 97
 	words := regexp.MustCompile(`(?i)\b(somebody|nobody|whoever|everybody|anybody)\b`)
 	all, positions := sources(t)
 	var tooWide, tooVague []string
@@ -166,7 +166,7 @@ func TestComments(t *testing.T) {
 		}
 		for _, group := range s.file.Comments {
 			for _, c := range group.List {
-				if strings.HasPrefix(c.Text, "//go:") || strings.HasPrefix(c.Text, "//nolint") {
+				if strings.HasPrefix(c.Text, "//go:") || strings.HasPrefix(c.Text, "//nolint") || strings.HasPrefix(c.Text, "//\t") {
 					continue
 				}
 				at := positions.Position(c.Pos())

@@ -235,8 +235,8 @@ func TestNothingIsSpooledWhileTheLedgerAnswers(t *testing.T) {
 	})
 }
 
-// A node that is cut off from the ledger cannot announce what it spools. While it is silent, no node
-// says that a task which it may have spooled does not exist, nor creates it again.
+// A node that is cut off from the ledger cannot announce what it spools. While it is silent, no
+// node says that a task which it may have spooled does not exist, nor creates it again.
 func TestSpooledInSilence(t *testing.T) {
 	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
 		c.spool = nil
