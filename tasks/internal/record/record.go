@@ -78,8 +78,10 @@ const (
 )
 
 var (
+	// ErrNewer is returned for a record of a version that this program does not know.
 	ErrNewer = errors.New("record of a newer version")
-	ErrBad   = errors.New("damaged record")
+	// ErrBad is returned for a damaged record.
+	ErrBad = errors.New("damaged record")
 )
 
 // Fields is a record taken apart. Its slices point into the record. Times are in Unix
