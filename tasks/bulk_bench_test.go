@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,17 +64,7 @@ func bulk(b *testing.B, server *redistest.Server, pending, dead int, payload []b
 		began := time.Now()
 		s := open(b, onRedis(b, line.URL()), tasks.Config{Grace: time.Millisecond})
 		b.ReportMetric(float64(time.Since(began).Milliseconds()), "open-ms")
-		first := make(chan time.Duration, 1)
-		var once atomic.Bool
-		if err := s.Handle("overdue", func(ctx context.Context, _ *tasks.Delivery) error {
-			if once.CompareAndSwap(false, true) {
-				first <- time.Since(began)
-			}
-			<-ctx.Done() // so that it is overdue in the next round too
-			return ctx.Err()
-		}); err != nil {
-			b.Fatal(err)
-		}
+		first := firstOverdue(b, s, "overdue", began)
 		b.ReportMetric(float64((<-first).Milliseconds()), "first-overdue-ms")
 		wait(func() bool { return s.Readiness().Ready })
 		b.ReportMetric(float64(time.Since(began).Milliseconds()), "ready-ms")

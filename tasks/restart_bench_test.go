@@ -31,17 +31,7 @@ func restart(b *testing.B, ledger func() recovery.Ledger) {
 	for b.Loop() {
 		began := time.Now()
 		s := open(b, ledger(), tasks.Config{Grace: time.Millisecond})
-		first := make(chan time.Duration, 1)
-		var once atomic.Bool
-		if err := s.Handle("restart", func(ctx context.Context, _ *tasks.Delivery) error {
-			if once.CompareAndSwap(false, true) {
-				first <- time.Since(began)
-			}
-			<-ctx.Done() // so that most are overdue for the next iteration too
-			return ctx.Err()
-		}); err != nil {
-			b.Fatal(err)
-		}
+		first := firstOverdue(b, s, "restart", began)
 		for !s.Readiness().Ready {
 			<-time.After(time.Millisecond)
 		}
@@ -53,4 +43,21 @@ func restart(b *testing.B, ledger func() recovery.Ledger) {
 		}
 		b.StartTimer()
 	}
+}
+
+// firstOverdue handles a topic, and tells how long after began its first task was delivered. The
+// tasks stay overdue for the next iteration.
+func firstOverdue(b *testing.B, s *tasks.Scheduler, topic string, began time.Time) <-chan time.Duration {
+	first := make(chan time.Duration, 1)
+	var once atomic.Bool
+	if err := s.Handle(topic, func(ctx context.Context, _ *tasks.Delivery) error {
+		if once.CompareAndSwap(false, true) {
+			first <- time.Since(began)
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}); err != nil {
+		b.Fatal(err)
+	}
+	return first
 }
