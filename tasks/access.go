@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// acquire finds a task that is at rest, waiting for what is under way with it,
-// and returns with s.mu held. On an error the lock is not held: ErrNotFound,
+// lockTask waits until nothing is under way with a task, and returns its slot with s.mu held.
+// On an error the lock is not held: ErrNotFound,
 // ErrDead, ErrReplaying, ErrUnavailable (ErrContended and errBeingCancelled among them),
 // ErrClosed.
-func (s *Scheduler) acquire(ctx context.Context, id string) (uint32, *slot, error) {
+func (s *Scheduler) lockTask(ctx context.Context, id string) (uint32, *slot, error) {
 	key := []byte(id)
 	for waits, rechecked := 0, false; ; {
 		s.mu.Lock()
@@ -56,7 +56,7 @@ func (s *Scheduler) acquire(ctx context.Context, id string) (uint32, *slot, erro
 			return 0, nil, ErrNotFound
 		default:
 			s.unlock()
-			switch absent, err := s.seek(ctx, id); {
+			switch absent, err := s.loadByID(ctx, id); {
 			case err != nil:
 				return 0, nil, err
 			case absent:

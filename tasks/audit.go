@@ -80,7 +80,7 @@ func (s *Scheduler) auditAll(full fullSweep) {
 // not be read; then the same slice of that shard comes again.
 func (s *Scheduler) audit(a *auditee) (checked, repaired int, ok bool) {
 	shards := a.begin()
-	a.repairs = newCall(0)
+	a.repairs = newPendingWrite(0)
 	a.repairs.phase.Store(sent) // a repair is never taken back
 	checked, missing, err := recovery.Audit(s.ctx, s.ledger, a, shards, auditSlice, auditWithin)
 	s.mu.Lock()
@@ -108,12 +108,12 @@ func (s *Scheduler) audit(a *auditee) (checked, repaired int, ok bool) {
 
 // confirmedRepairs waits for the ledger and returns how many repairs it has confirmed. Those
 // that it confirms later count later; those that it refuses never do.
-func (s *Scheduler) confirmedRepairs(ctx context.Context, c *call) (n int) {
+func (s *Scheduler) confirmedRepairs(ctx context.Context, c *pendingWrite) (n int) {
 	s.mu.Lock()
 	c.complete()
 	s.unlock()
 	s.awaitSettled(ctx, c)
-	for _, err := range s.answers(c) {
+	for _, err := range s.outcomesOf(c) {
 		if err == nil {
 			n++
 		}
@@ -124,12 +124,12 @@ func (s *Scheduler) confirmedRepairs(ctx context.Context, c *call) (n int) {
 // An auditee is the side of a Scheduler that is compared with the ledger.
 type auditee struct {
 	s       *Scheduler
-	once    bool     // ends at the end of the book, instead of going round and round
-	at      []uint32 // by shard: the slot where it goes on
-	was     []uint32 // by shard: at, before the slice
-	first   int      // the shard with which the next round begins
-	left    int      // bytes of the round
-	repairs *call    // the writes of the slice's repairs
+	once    bool          // ends at the end of the book, instead of going round and round
+	at      []uint32      // by shard: the slot where it goes on
+	was     []uint32      // by shard: at, before the slice
+	first   int           // the shard with which the next round begins
+	left    int           // bytes of the round
+	repairs *pendingWrite // the writes of the slice's repairs
 	// sampled are the first of the slice whose ids are filed.
 	sampled []recovery.Refiling
 }
@@ -223,7 +223,7 @@ func (a *auditee) Repair(_ int, missing []recovery.Ref) int {
 			continue
 		}
 		if sl := s.book.slot(n); atRest(sl) && sl.stored == ref.Next && s.holdingLocked(int(sl.shard)).takes() {
-			s.writeLocked(write{slot: n, op: opRecord, audit: true, call: a.repairs, index: a.repairs.join(n)})
+			s.writeLocked(write{slot: n, op: opRecord, audit: true, pending: a.repairs, index: a.repairs.extend(n)})
 			begun++
 		}
 	}

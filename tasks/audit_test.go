@@ -140,7 +140,7 @@ func TestSamples(t *testing.T) {
 		go func() { _ = r.Cancel(t.Context(), "t0") }()
 		synctest.Wait()
 		a, seen := r.newAuditee(true), map[string]bool{}
-		a.repairs = newCall(0)
+		a.repairs = newPendingWrite(0)
 		for !a.over() {
 			a.begin()
 			refs := a.Sample(0, auditSlice)

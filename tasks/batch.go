@@ -32,9 +32,9 @@ type batch struct {
 	*Scheduler
 	requests  []Request
 	results   []Result
-	absent    map[string]absence // of ids that were looked up in the ledger, in vain
-	spool     bool               // the ledger did not take those without an id
-	forwarded bool               // another node has asked: what is elsewhere is its affair
+	notFound  map[string]notFoundProof // of ids that were looked up in the ledger, in vain
+	spool     bool                     // the ledger did not take those without an id
+	forwarded bool                     // another node has asked: what is elsewhere is its affair
 	stale     map[string]staleEntry
 	by        admission
 	asked     map[int]bool // requests that were refused and come again
@@ -44,7 +44,7 @@ type batch struct {
 
 // A round is one attempt at some of the requests.
 type round struct {
-	*call
+	*pendingWrite
 	delays    []delay
 	unfiled   []*idClaim
 	elsewhere []stray
@@ -120,7 +120,7 @@ func (b *batch) run(ctx context.Context, todo []int) {
 
 // round creates what can be created and returns what must come again.
 func (b *batch) round(ctx context.Context, todo []int) []int {
-	r := &round{call: newCall(len(b.requests))}
+	r := &round{pendingWrite: newPendingWrite(len(b.requests))}
 	for part := range slices.Chunk(todo, atOnce) {
 		b.createSome(ctx, r, part)
 	}
@@ -130,13 +130,13 @@ func (b *batch) round(ctx context.Context, todo []int) []int {
 	b.unlock()
 
 	b.forward(ctx, r.elsewhere)
-	if !b.spool && b.made(todo) && b.takenBack(ctx, &plan{}, r.call) {
+	if !b.spool && b.made(todo) && b.takenBack(ctx, &plan{}, r.pendingWrite) {
 		b.spool = true
-		answers := b.answers(r.call)
+		answers := b.outcomesOf(r.pendingWrite)
 		return slices.DeleteFunc(todo, func(i int) bool { return !errors.Is(answers[i], errOpen) })
 	}
-	late := b.await(ctx, r.call)
-	answers := b.answers(r.call)
+	late := b.await(ctx, r.pendingWrite)
+	answers := b.outcomesOf(r.pendingWrite)
 	for _, i := range todo {
 		if err := answers[i]; errors.Is(err, errOpen) {
 			b.results[i].Err = late
@@ -151,7 +151,7 @@ func (b *batch) round(ctx context.Context, todo []int) []int {
 	if len(r.refusals) > 0 {
 		again = append(again, b.recheck(ctx, r.refusals)...)
 	}
-	b.lookForDelayed(ctx, r.delays)
+	b.proveDelayedNotFound(ctx, r.delays)
 	for _, d := range r.delays {
 		if d.busy != nil {
 			b.results[d.index].Err = b.waitCreated(ctx, d.busy, d.wanted, b.waits[d.index])
@@ -187,7 +187,7 @@ func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 			b.refuse(r, i, err)
 			continue
 		}
-		p.absent, p.stale, p.spool = b.absent[p.id], b.stale[p.id], b.spool
+		p.notFound, p.stale, p.spool = b.notFound[p.id], b.stale[p.id], b.spool
 		plans[k] = p
 	}
 	b.leaveSpooled(ctx, r, part, plans[:len(part)])
@@ -197,10 +197,10 @@ func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 		if p.rec == nil {
 			continue
 		}
-		n, err := b.createLocked(p, r.call, i)
+		n, err := b.createLocked(p, r.pendingWrite, i)
 		for errors.Is(err, errCollision) {
 			p.id, p.home = b.makeID()
-			n, err = b.createLocked(p, r.call, i)
+			n, err = b.createLocked(p, r.pendingWrite, i)
 		}
 		b.results[i].ID = p.id // only now: what is spooled gets another one
 		switch {
@@ -255,25 +255,25 @@ func (b *batch) refuse(r *round, i int, err error) {
 	b.results[i].Err = err
 }
 
-// lookForDelayed looks for the ids that replay has not reached, all together.
-func (b *batch) lookForDelayed(ctx context.Context, delays []delay) {
-	var searches []search
+// proveDelayedNotFound looks for the ids that replay has not reached, all together.
+func (b *batch) proveDelayedNotFound(ctx context.Context, delays []delay) {
+	var loads []idLoad
 	var of []int // which request a search is for
 	for _, d := range delays {
 		if d.busy == nil {
-			searches, of = append(searches, search{id: b.requests[d.index].ID}), append(of, d.index)
+			loads, of = append(loads, idLoad{id: b.requests[d.index].ID}), append(of, d.index)
 		}
 	}
-	if len(searches) == 0 {
+	if len(loads) == 0 {
 		return
 	}
-	absent := b.lookForAll(ctx, searches)
-	for k, f := range searches {
+	proof := b.proveAllNotFound(ctx, loads)
+	for k, f := range loads {
 		if b.results[of[k]].Err = f.err; f.absent && f.err == nil {
-			if b.absent == nil {
-				b.absent = make(map[string]absence)
+			if b.notFound == nil {
+				b.notFound = make(map[string]notFoundProof)
 			}
-			b.absent[f.id] = absent
+			b.notFound[f.id] = proof
 		}
 	}
 }

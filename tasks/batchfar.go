@@ -29,7 +29,7 @@ func (b *batch) fileAll(ctx context.Context, r *round) {
 	for part := range slices.Chunk(r.unfiled, atOnce) {
 		b.mu.Lock()
 		for _, f := range part {
-			err := b.confirmLocked(f, r.call)
+			err := b.confirmLocked(f, r.pendingWrite)
 			switch {
 			case err == nil:
 			case errors.Is(err, errStale):
@@ -37,7 +37,7 @@ func (b *batch) fileAll(ctx context.Context, r *round) {
 					b.stale = make(map[string]staleEntry)
 				}
 				b.stale[f.id] = f.stale
-				delete(b.absent, f.id) // of the shard where it is filed
+				delete(b.notFound, f.id) // of the shard where it is filed
 				r.again = append(r.again, f.index)
 			default:
 				b.refuse(r, f.index, err)

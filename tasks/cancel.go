@@ -45,7 +45,7 @@ func cancelled(err error) error {
 // is what is remembered of it.
 
 func (s *Scheduler) cancelHere(ctx context.Context, id string) error {
-	n, sl, err := s.acquire(ctx, id)
+	n, sl, err := s.lockTask(ctx, id)
 	switch {
 	case errors.Is(err, errBeingCancelled):
 		return ErrUnrecorded
@@ -96,14 +96,14 @@ func (s *Scheduler) cancellableLocked(sl *slot) error {
 
 // submitOne sends a write, gives the lock up and waits for the answer.
 func (s *Scheduler) submitOne(ctx context.Context, w write) error {
-	c := newCall(1)
-	w.call = c
-	c.expect(0, w.slot)
+	c := newPendingWrite(1)
+	w.pending = c
+	c.add(0, w.slot)
 	s.writeLocked(w)
 	c.complete()
 	s.unlock()
 	if err := s.await(ctx, c); err != nil {
 		return err
 	}
-	return s.answers(c)[0]
+	return s.outcomesOf(c)[0]
 }

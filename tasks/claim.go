@@ -85,14 +85,14 @@ func (s *Scheduler) takeSomeLocked(t *topic, limit int, by taker) (taken []uint3
 // claimLocked records the attempts of tasks that were taken off their queue, and
 // returns those that may be handed out. It gives the lock up meanwhile.
 func (s *Scheduler) claimLocked(ctx context.Context, t *topic, taken []uint32, by taker) []uint32 {
-	c := newCall(len(taken))
+	c := newPendingWrite(len(taken))
 	for i, n := range taken {
 		sl := s.book.slot(n)
 		rec := s.book.record(sl)
 		setAttempt(rec, record.Attempt(rec)+1, record.Flags(rec)|record.Claimed)
 		s.setLocked(sl, claiming)
-		c.expect(i, n)
-		s.writeLocked(write{slot: n, op: opClaim, call: c, index: i})
+		c.add(i, n)
+		s.writeLocked(write{slot: n, op: opClaim, pending: c, index: i})
 	}
 	c.complete()
 	s.handlers.Add(1)

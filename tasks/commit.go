@@ -10,15 +10,15 @@ import (
 
 // A write is one change of one task on its way through the committer.
 type write struct {
-	slot  uint32
-	op    op
-	shard uint16 // opUnspool: where the record goes
-	fired bool   // opMove: by Fire
-	audit bool   // opRecord: the audit has found that the ledger lacks the task
-	at    int64  // the time under which a put files the record
-	rec   []byte // opMove: the record that takes the old one's place; opPark: what is recorded meanwhile
-	call  *call  // who waits for it; may be nil. opUnspool: its piece, see newPiece
-	index int    // of this write in the call
+	slot    uint32
+	op      op
+	shard   uint16        // opUnspool: where the record goes
+	fired   bool          // opMove: by Fire
+	audit   bool          // opRecord: the audit has found that the ledger lacks the task
+	at      int64         // the time under which a put files the record
+	rec     []byte        // opMove: the record that takes the old one's place; opPark: what is recorded meanwhile
+	pending *pendingWrite // the caller that waits for it; may be nil. opUnspool: its piece, see newPiece
+	index   int           // of this write in pending
 }
 
 // op says what a write does, and so what its confirmation means.
@@ -46,8 +46,8 @@ const (
 func (s *Scheduler) writeLocked(w write) {
 	sl := s.book.slot(w.slot)
 	if sl.flags&writing != 0 || sl.shard == spoolShard && w.op == opBury {
-		if old, ok := s.deferred[w.slot]; ok && old.call != nil {
-			old.call.answer(old.index, errSuperseded)
+		if old, ok := s.deferred[w.slot]; ok && old.pending != nil {
+			old.pending.resolve(old.index, errSuperseded)
 		}
 		s.deferred[w.slot] = w
 		return
@@ -154,8 +154,8 @@ func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
 		// its outcome open.
 		err = fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
-	if w.call != nil {
-		w.call.answer(w.index, err)
+	if w.pending != nil {
+		w.pending.resolve(w.index, err)
 	}
 	if next, ok := s.deferred[w.slot]; ok {
 		delete(s.deferred, w.slot)
@@ -186,7 +186,7 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 	case opCreate:
 		s.arriving--
 		sl.stored = w.at
-		if w.call.over && sl.flags&wanted == 0 {
+		if w.pending.abandoned && sl.flags&wanted == 0 {
 			// Its caller was told that the outcome is unknown and did not ask again.
 			s.setLocked(sl, cancelling)
 			s.writeLocked(write{slot: w.slot, op: opCancel})
@@ -217,7 +217,7 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		}
 	case opClaim:
 		sl.stored = w.at
-		if w.call.over {
+		if w.pending.abandoned {
 			s.putBackLocked(w.slot, sl)
 		} else {
 			s.setLocked(sl, delivering)

@@ -94,7 +94,7 @@ func (s *Scheduler) buryConflict(mine recovery.Refiling) bool {
 		if !ok || change.New != mine.New || sl.state != pending && sl.state != ready || s.writable(int(sl.shard)) != nil {
 			return false
 		}
-		c := newCall(0)
+		c := newPendingWrite(0)
 		c.phase.Store(sent) // a death is never taken back
 		s.buryWaitingLocked(n, sl, record.Buried, conflictReason, c)
 		c.complete()

@@ -142,7 +142,7 @@ func (b *book) checkGroups() (errs error) {
 				continue
 			}
 			seen[group] = true
-			if h := b.index.hash([]byte(group)); h>>56 != uint64(i) || t.seek(b, uint32(h), []byte(group)) != uint32(at) {
+			if h := b.index.hash([]byte(group)); h>>56 != uint64(i) || t.positionOf(b, uint32(h), []byte(group)) != uint32(at) {
 				fault("the group %q cannot be found", group)
 			}
 			for ; n != 0; before, n = n, b.following(n) {

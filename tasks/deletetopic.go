@@ -76,12 +76,12 @@ type Killed struct {
 const killedReason = "the topic was deleted"
 
 // killLocked makes a task dead that waits for an attempt, as its topic is deleted.
-func (s *Scheduler) killLocked(n uint32, sl *slot, c *call) {
+func (s *Scheduler) killLocked(n uint32, sl *slot, c *pendingWrite) {
 	s.buryWaitingLocked(n, sl, record.TopicDeleted, killedReason, c)
 }
 
 // buryWaitingLocked makes a task dead that waits for an attempt.
-func (s *Scheduler) buryWaitingLocked(n uint32, sl *slot, state byte, reason string, c *call) {
+func (s *Scheduler) buryWaitingLocked(n uint32, sl *slot, state byte, reason string, c *pendingWrite) {
 	s.disarmLocked(sl)
 	f := s.book.fields(sl)
 	s.byNumber[sl.topic].counts.Died++
@@ -92,7 +92,7 @@ func (s *Scheduler) buryWaitingLocked(n uint32, sl *slot, state byte, reason str
 	s.scratch = f.Append(s.scratch[:0])
 	s.book.rewrite(n, s.scratch)
 	s.setLocked(sl, burying)
-	s.writeLocked(write{slot: n, op: opBury, at: died, call: c, index: c.join(n)})
+	s.writeLocked(write{slot: n, op: opBury, at: died, pending: c, index: c.extend(n)})
 }
 
 // deletable tells what must be known before a topic is deleted: the revision of its

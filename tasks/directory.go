@@ -187,7 +187,7 @@ func (s *Scheduler) registeredBefore(ctx context.Context, r *idClaim, now recove
 
 // confirmLocked creates the task of an id claim, or gives its slot up. Errors: those of
 // the claim, errNotHeld and ErrClosed.
-func (s *Scheduler) confirmLocked(r *idClaim, c *call) error {
+func (s *Scheduler) confirmLocked(r *idClaim, c *pendingWrite) error {
 	sl := s.book.slot(r.n)
 	err := r.err
 	if sl.gen != r.gen {

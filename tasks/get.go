@@ -22,7 +22,7 @@ func (s *Scheduler) Get(ctx context.Context, id string) (Task, error) {
 }
 
 func (s *Scheduler) get(ctx context.Context, id string) (Task, error) {
-	n, sl, err := s.acquire(ctx, id)
+	n, sl, err := s.lockTask(ctx, id)
 	for rechecked := false; errors.Is(err, ErrDead); {
 		t, absent := s.getDead(ctx, id)
 		if rechecked || !errors.Is(absent, ErrNotFound) {
@@ -33,7 +33,7 @@ func (s *Scheduler) get(ctx context.Context, id string) (Task, error) {
 			return t, err
 		}
 		rechecked = true
-		n, sl, err = s.acquire(ctx, id)
+		n, sl, err = s.lockTask(ctx, id)
 	}
 	switch {
 	case err != nil:

@@ -395,7 +395,7 @@ func TestCancelGroupRace(t *testing.T) {
 // cancelGroup is a move of the simulation, like purgeTopic.
 func (s *simulation) cancelGroup() {
 	group := []string{"one", "two", "three"}[s.rng.IntN(3)]
-	s.m.call()
+	s.m.begin()
 	c, err := s.CancelGroup(s.t.Context(), group)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()

@@ -41,7 +41,7 @@ func (g *groups) begin(b *book, group string) *tour {
 	t := &tour{}
 	h := b.index.hash([]byte(group))
 	if table := &g.tables[h>>56]; len(table.firsts) > 0 {
-		t.next = uint32(table.firsts[table.seek(b, uint32(h), []byte(group))])
+		t.next = uint32(table.firsts[table.positionOf(b, uint32(h), []byte(group))])
 	}
 	g.tours = append(g.tours, t)
 	return t
@@ -67,7 +67,7 @@ func (g *groups) add(b *book, n uint32) {
 	if (t.used+1)*4 > len(t.firsts)*3 {
 		t.resize(max(16, 2*len(t.firsts)))
 	}
-	i := t.seek(b, uint32(h), group)
+	i := t.positionOf(b, uint32(h), group)
 	second := uint32(t.firsts[i])
 	t.firsts[i] = firstOf(uint32(h), n)
 	b.link(n, 0, second)
@@ -96,7 +96,7 @@ func (g *groups) remove(b *book, n uint32) {
 	group := b.group(b.slot(n))
 	h := b.index.hash(group)
 	t := &g.tables[h>>56]
-	i := t.seek(b, uint32(h), group)
+	i := t.positionOf(b, uint32(h), group)
 	if t.firsts[i] != firstOf(uint32(h), n) {
 		panic("tasks: the first task of a group is missing among the groups")
 	}
@@ -107,9 +107,9 @@ func (g *groups) remove(b *book, n uint32) {
 	t.empty(i)
 }
 
-// seek returns the position of a group, or the one where it belongs. The table has an
+// positionOf returns the position of a group, or the one where it belongs. The table has an
 // empty one.
-func (t *groupTable) seek(b *book, hash uint32, group []byte) uint32 {
+func (t *groupTable) positionOf(b *book, hash uint32, group []byte) uint32 {
 	mask := uint32(len(t.firsts) - 1)
 	for i := hash & mask; ; i = (i + 1) & mask {
 		first := t.firsts[i]

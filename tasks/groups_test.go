@@ -131,17 +131,17 @@ func TestGroupsAgainstMap(t *testing.T) {
 // Groups whose names collide in half of the hash are kept apart all the same.
 func TestGroupsThatCollide(t *testing.T) {
 	a := newAlbum(t)
-	// Half of a hash that is the same for all: what seek compares, but for the names.
+	// Half of a hash that is the same for all: what positionOf compares, but for the names.
 	table := &groupTable{firsts: make([]uint64, 16)}
 	for i := range uint32(8) {
 		name := fmt.Sprint("g", i)
 		a.enter("t"+name, name)
 		n, _ := a.find([]byte("t" + name))
-		table.firsts[table.seek(a.book, 15, []byte(name))] = firstOf(15, n)
+		table.firsts[table.positionOf(a.book, 15, []byte(name))] = firstOf(15, n)
 		table.used++
 	}
 	find := func(i int) uint32 {
-		return uint32(table.firsts[table.seek(a.book, 15, fmt.Append(nil, "g", i))])
+		return uint32(table.firsts[table.positionOf(a.book, 15, fmt.Append(nil, "g", i))])
 	}
 	for out := range 8 {
 		for i := range 8 {
@@ -153,7 +153,7 @@ func TestGroupsThatCollide(t *testing.T) {
 				t.Fatalf("with %d of 8 gone, g%d is in slot %d; want %d", out, i, got, n)
 			}
 		}
-		table.empty(table.seek(a.book, 15, fmt.Append(nil, "g", out)))
+		table.empty(table.positionOf(a.book, 15, fmt.Append(nil, "g", out)))
 	}
 }
 

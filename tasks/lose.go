@@ -183,16 +183,16 @@ func (s *Scheduler) bereaveLocked(w *write, sl *slot, err error) {
 	if w.op == opCreate || w.op == opMove {
 		s.arriving--
 	}
-	if w.call != nil {
-		w.call.answer(w.index, lostAnswer(w.call, err))
+	if w.pending != nil {
+		w.pending.resolve(w.index, lostOutcome(w.pending, err))
 	}
 	if next, ok := s.deferred[w.slot]; ok {
 		delete(s.deferred, w.slot)
 		if next.op == opMove {
 			s.arriving--
 		}
-		if next.call != nil {
-			next.call.answer(next.index, lostAnswer(next.call, err))
+		if next.pending != nil {
+			next.pending.resolve(next.index, lostOutcome(next.pending, err))
 		}
 		w = &next
 	}
@@ -204,7 +204,7 @@ func (s *Scheduler) bereaveLocked(w *write, sl *slot, err error) {
 
 // lostAnswer is what the caller of a write is told whose shard was lost. A batch that
 // was not answered may have landed before.
-func lostAnswer(c *call, err error) error {
+func lostOutcome(c *pendingWrite, err error) error {
 	if c.phase.Load() == queued || errors.Is(err, recovery.ErrDropped) {
 		return fmt.Errorf("%w: %w", errNotHeld, err)
 	}

@@ -258,7 +258,7 @@ func (m *model) settled() {
 }
 
 // call tells that a call begins, of which the model learns only when it is over.
-func (m *model) call() {
+func (m *model) begin() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.calls = true

@@ -60,7 +60,7 @@ func (s *simulation) again() {
 
 func (s *simulation) post(r Request) {
 	due, req := fromMillis(millis(s.clock.now().Add(r.Delay))), fmt.Sprint(r)
-	s.m.call()
+	s.m.begin()
 	task, err := s.Schedule(s.t.Context(), r)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *simulation) batch() {
 	for i := range rs {
 		rs[i] = s.request(s.anyID())
 	}
-	s.m.call()
+	s.m.begin()
 	results, err := s.ScheduleBatch(s.t.Context(), rs)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -140,7 +140,7 @@ func (s *simulation) batch() {
 
 func (s *simulation) cancel() {
 	id := s.anyID()
-	s.m.call()
+	s.m.begin()
 	err := s.Cancel(s.t.Context(), id)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -189,21 +189,21 @@ func (s *simulation) moved(id string, task Task, err error) {
 
 func (s *simulation) reschedule() {
 	id, delay := s.anyID(), time.Duration(s.rng.Int64N(int64(time.Minute)))
-	s.m.call()
+	s.m.begin()
 	task, err := s.Reschedule(s.t.Context(), id, Move{Delay: &delay})
 	s.moved(id, task, err)
 }
 
 func (s *simulation) fire() {
 	id := s.anyID()
-	s.m.call()
+	s.m.begin()
 	task, err := s.Fire(s.t.Context(), id)
 	s.moved(id, task, err)
 }
 
 func (s *simulation) replace() {
 	r := s.request(s.anyID())
-	s.m.call()
+	s.m.begin()
 	task, err := s.Replace(s.t.Context(), r)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -360,7 +360,7 @@ func (s *simulation) exhume(id string, call func(topic string) (int, error), don
 	if topic == "" {
 		return
 	}
-	s.m.call()
+	s.m.begin()
 	n, err := call(topic)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()

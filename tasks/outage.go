@@ -29,10 +29,10 @@ func (s *Scheduler) anyDown() bool {
 
 // awaitSettled waits until the writes of settlements are answered, or ctx ends, or all that
 // is open is for servers that are known not to answer. Nothing is taken back.
-func (s *Scheduler) awaitSettled(ctx context.Context, c *call) {
+func (s *Scheduler) awaitSettled(ctx context.Context, c *pendingWrite) {
 	for {
 		next := s.committer.NextDown() // before the look, so that none is missed
-		if s.anyDown() && s.leave(c) {
+		if s.anyDown() && s.abandon(c) {
 			return
 		}
 		select {
@@ -46,9 +46,9 @@ func (s *Scheduler) awaitSettled(ctx context.Context, c *call) {
 	}
 }
 
-// leave ends a call of which all that is open is for servers that are known not to answer,
-// and reports whether it was one.
-func (s *Scheduler) leave(c *call) bool {
+// abandon ends the wait for writes if all that are open are for servers that are known not to
+// answer, and reports whether it did.
+func (s *Scheduler) abandon(c *pendingWrite) bool {
 	s.mu.Lock()
 	defer s.unlock()
 	if c.left == 0 {
@@ -59,11 +59,11 @@ func (s *Scheduler) leave(c *call) bool {
 			return false
 		}
 	}
-	c.over = true
+	c.abandoned = true
 	return true
 }
 
-// waitRecorded waits until a write of another call is answered, and reports whether it was.
+// waitRecorded waits until a write of another caller is answered, and reports whether it was.
 // It does not wait for a server that is known not to answer.
 func (s *Scheduler) waitRecorded(ctx context.Context, ch <-chan struct{}, shard int) bool {
 	for {

@@ -32,7 +32,7 @@ func TestAnswerAfterTheCallerHasLeft(t *testing.T) {
 		p, err := r.plan(&Request{ID: "t", Topic: "x", Delay: time.Hour}, admission{})
 		want(t, "plan", err, nil)
 		defer p.release()
-		c := newCall(1)
+		c := newPendingWrite(1)
 		r.mu.Lock()
 		_, err = r.createLocked(&p, c, 0)
 		c.complete()
@@ -44,7 +44,7 @@ func TestAnswerAfterTheCallerHasLeft(t *testing.T) {
 		want(t, "await", r.await(gone, c), ErrUnknown)
 		release()
 		pass(time.Millisecond)
-		want(t, "the answer", r.answers(c)[0], errOpen)
+		want(t, "the answer", r.outcomesOf(c)[0], errOpen)
 		r.wantEnd(recovery.Nowhere, 0)
 	})
 }

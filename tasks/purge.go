@@ -218,7 +218,7 @@ func (p *purge) begin(ctx context.Context) error {
 func (p *purge) piece(ctx context.Context) error {
 	ctx, cancel := p.within(ctx)
 	defer cancel()
-	c := newCall(0)
+	c := newPendingWrite(0)
 	p.tried = make(map[int]string)
 	if p.kill {
 		c.phase.Store(sent) // a death is never taken back
@@ -231,7 +231,7 @@ func (p *purge) piece(ctx context.Context) error {
 	if late := p.await(ctx, c); err == nil || errors.Is(late, ErrUnknown) {
 		err = late
 	}
-	for i, answer := range p.answers(c) {
+	for i, answer := range p.outcomesOf(c) {
 		switch {
 		case answer == nil:
 			p.cancelled++
@@ -250,10 +250,10 @@ func (p *purge) piece(ctx context.Context) error {
 
 // collect begins to cancel the tasks of a piece. First come those that were busy before,
 // for which it waits.
-func (p *purge) collect(ctx context.Context, c *call) error {
+func (p *purge) collect(ctx context.Context, c *pendingWrite) error {
 	sent := 0
 	for ; len(p.busy) > 0 && sent < purgeAtOnce; p.busy = p.busy[1:] {
-		n, sl, err := p.acquire(ctx, p.busy[0])
+		n, sl, err := p.lockTask(ctx, p.busy[0])
 		switch {
 		case errors.Is(err, ErrNotFound), errors.Is(err, ErrDead):
 			continue
@@ -281,7 +281,7 @@ func (p *purge) collect(ctx context.Context, c *call) error {
 
 // some visits the next tasks, as many as are dealt with under one lock, and returns how
 // many cancellations were sent.
-func (p *purge) some(c *call) (sent int, err error) {
+func (p *purge) some(c *pendingWrite) (sent int, err error) {
 	p.mu.Lock()
 	defer p.unlock()
 	if p.ended {
@@ -314,7 +314,7 @@ func (p *purge) belongsLocked(sl *slot) bool {
 
 // visitLocked sends the cancellation of a task if it can be cancelled, and returns how
 // many have been sent now.
-func (p *purge) visitLocked(n uint32, sl *slot, c *call, sent int) (int, error) {
+func (p *purge) visitLocked(n uint32, sl *slot, c *pendingWrite, sent int) (int, error) {
 	switch sl.state {
 	case pending, ready:
 		if p.kill {
@@ -336,7 +336,7 @@ func (p *purge) visitLocked(n uint32, sl *slot, c *call, sent int) (int, error) 
 			p.writeLocked(write{slot: n, op: opCancel})
 		} else {
 			p.tryLocked(sl, len(c.errs))
-			p.writeLocked(write{slot: n, op: opCancel, call: c, index: c.join(n)})
+			p.writeLocked(write{slot: n, op: opCancel, pending: c, index: c.extend(n)})
 		}
 		return sent + 1, nil
 	case delivering, parking: // until it is settled, here or where its shard goes

@@ -351,7 +351,7 @@ func TestPurgeRace(t *testing.T) {
 // not being delivered before is gone.
 func (s *simulation) purgeTopic() {
 	topic := []string{"pulled", "counted"}[s.rng.IntN(2)]
-	s.m.call()
+	s.m.begin()
 	p, err := s.Purge(s.t.Context(), topic)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()

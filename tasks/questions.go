@@ -173,7 +173,7 @@ func (s *Scheduler) answerHas(ctx context.Context, _ string, q hasAsk) (hasAnswe
 	if slices.ContainsFunc(ids, s.isInDoubt) {
 		return a, errInDoubt
 	}
-	if err := s.seekUnknown(ctx, ids); err != nil {
+	if err := s.loadUnknown(ctx, ids); err != nil {
 		return a, err
 	}
 	for i, id := range q.IDs {
@@ -182,23 +182,23 @@ func (s *Scheduler) answerHas(ctx context.Context, _ string, q hasAsk) (hasAnswe
 	return a, nil
 }
 
-// seekUnknown makes sure that memory knows those of the ids that exist: while replay runs, it
+// loadUnknown makes sure that memory knows those of the ids that exist: while replay runs, it
 // looks up the others together.
-func (s *Scheduler) seekUnknown(ctx context.Context, ids []string) error {
+func (s *Scheduler) loadUnknown(ctx context.Context, ids []string) error {
 	for !s.isReplayed() {
-		searches, busy := s.unknownOf(ids)
+		loads, busy := s.unknownOf(ids)
 		switch {
 		case busy != nil: // replay, or another caller, looks an id up at the moment
 			if err := s.waitBusy(ctx, busy, 0); err != nil {
 				return err
 			}
 			continue
-		case len(searches) == 0:
+		case len(loads) == 0:
 			return nil
 		}
-		s.seekAll(ctx, searches)
+		s.loadAllByID(ctx, loads)
 		ids = nil
-		for _, f := range searches {
+		for _, f := range loads {
 			switch {
 			case f.err != nil:
 				return f.err
@@ -212,7 +212,7 @@ func (s *Scheduler) seekUnknown(ctx context.Context, ids []string) error {
 
 // unknownOf returns those of the ids that memory does not know. If one of them is being looked
 // up, busy is closed when that is over.
-func (s *Scheduler) unknownOf(ids []string) (unknown []search, busy <-chan struct{}) {
+func (s *Scheduler) unknownOf(ids []string) (unknown []idLoad, busy <-chan struct{}) {
 	for part := range slices.Chunk(ids, atOnce) {
 		s.mu.Lock()
 		for _, id := range part {
@@ -223,7 +223,7 @@ func (s *Scheduler) unknownOf(ids []string) (unknown []search, busy <-chan struc
 			case entered, s.knowsLocked([]byte(id)):
 				// One that is being registered is no node's yet; it was looked for before.
 			default:
-				unknown = append(unknown, search{id: id})
+				unknown = append(unknown, idLoad{id: id})
 			}
 		}
 		s.unlock()

@@ -180,7 +180,7 @@ func (x *redrive) piece(ctx context.Context, ids []string) error {
 		return err
 	}
 	keys := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, ok := locked[id]; return !ok })
-	c := newCall(len(keys))
+	c := newPendingWrite(len(keys))
 	var refused error
 	var sent []int // positions in keys, and in the call
 	seen := make([]bool, len(keys))
@@ -231,7 +231,7 @@ func (x *redrive) piece(ctx context.Context, ids []string) error {
 		err = late
 	}
 	done := make(map[string]bool, len(sent))
-	answers := x.answers(c)
+	answers := x.outcomesOf(c)
 	for _, i := range sent {
 		switch {
 		case answers[i] == nil:
@@ -330,7 +330,7 @@ func (x *redrive) busyLocked(ids []string) <-chan struct{} {
 }
 
 // redriveLocked takes one of the ids that are locked from among the dead.
-func (x *redrive) redriveLocked(n uint32, locked int, e recovery.Entry, f *record.Fields, c *call, i int) error {
+func (x *redrive) redriveLocked(n uint32, locked int, e recovery.Entry, f *record.Fields, c *pendingWrite, i int) error {
 	if x.op == opRequeue {
 		if err := x.admitLocked(e.Shard, 0, len(e.Data)); err != nil {
 			return err
@@ -353,8 +353,8 @@ func (x *redrive) redriveLocked(n uint32, locked int, e recovery.Entry, f *recor
 		x.book.rewrite(n, e.Data)
 		x.setLocked(sl, finishing) // which, unlike cancelling, is not shown as pending
 	}
-	c.expect(i, n)
-	x.writeLocked(write{slot: n, op: x.op, call: c, index: i})
+	c.add(i, n)
+	x.writeLocked(write{slot: n, op: x.op, pending: c, index: i})
 	return nil
 }
 

@@ -138,9 +138,9 @@ func (s *Scheduler) replace(ctx context.Context, p *plan) (Task, error) {
 func (s *Scheduler) move(ctx context.Context, id string, by admission, change func(*record.Fields, *write)) (Task, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	n, sl, err := s.acquire(ctx, id)
+	n, sl, err := s.lockTask(ctx, id)
 	if errors.Is(err, ErrDead) && s.recheck(ctx, id, err) {
-		n, sl, err = s.acquire(ctx, id)
+		n, sl, err = s.lockTask(ctx, id)
 	}
 	if err != nil {
 		return Task{}, err

@@ -112,7 +112,7 @@ func (u *retentionSweeper) tell(err error) {
 // passed over or visited: it ends when that is all of them.
 func (u *retentionSweeper) next(now int64, passed *int) (*topic, bool) {
 	for {
-		t, over := u.search(now, passed)
+		t, over := u.load(now, passed)
 		if t != nil || over {
 			return t, t != nil
 		}
@@ -120,7 +120,7 @@ func (u *retentionSweeper) next(now int64, passed *int) (*topic, bool) {
 }
 
 // search looks at some topics under one lock.
-func (u *retentionSweeper) search(now int64, passed *int) (found *topic, over bool) {
+func (u *retentionSweeper) load(now int64, passed *int) (found *topic, over bool) {
 	u.mu.Lock()
 	defer u.unlock()
 	total := len(u.byNumber)

@@ -104,7 +104,7 @@ func (s *Scheduler) concludeLocked(t *topic, n uint32, v judgement) {
 
 // ackLocked finishes a task. From here on this process never delivers it again,
 // recorded or not.
-func (s *Scheduler) ackLocked(n uint32, sl *slot, c *call, i int) {
+func (s *Scheduler) ackLocked(n uint32, sl *slot, c *pendingWrite, i int) {
 	t := s.byNumber[sl.topic]
 	t.counts.Delivered++
 	l := s.open[n]
@@ -117,7 +117,7 @@ func (s *Scheduler) ackLocked(n uint32, sl *slot, c *call, i int) {
 
 // failLocked ends an attempt without success: the task waits for the next one, or
 // is dead if that was the last.
-func (s *Scheduler) failLocked(n uint32, sl *slot, reason string, pause *time.Duration, c *call, i int) {
+func (s *Scheduler) failLocked(n uint32, sl *slot, reason string, pause *time.Duration, c *pendingWrite, i int) {
 	t := s.byNumber[sl.topic]
 	t.counts.Failed++
 	s.failures.failed(t.name, reason)
@@ -140,7 +140,7 @@ func (s *Scheduler) failLocked(n uint32, sl *slot, reason string, pause *time.Du
 }
 
 // buryLocked ends an attempt for good because its receiver said so.
-func (s *Scheduler) buryLocked(n uint32, sl *slot, reason string, c *call, i int) {
+func (s *Scheduler) buryLocked(n uint32, sl *slot, reason string, c *pendingWrite, i int) {
 	t := s.byNumber[sl.topic]
 	t.counts.Failed++
 	s.failures.failed(t.name, reason)
@@ -148,7 +148,7 @@ func (s *Scheduler) buryLocked(n uint32, sl *slot, reason string, c *call, i int
 }
 
 // deadLocked ends an attempt, and with it the task. The state of its record says why.
-func (s *Scheduler) deadLocked(n uint32, sl *slot, state uint8, reason string, c *call, i int) {
+func (s *Scheduler) deadLocked(n uint32, sl *slot, state uint8, reason string, c *pendingWrite, i int) {
 	t := s.byNumber[sl.topic]
 	t.counts.Died++
 	s.failures.died(t.name)
@@ -182,10 +182,10 @@ func cut(text string, n int) string {
 }
 
 // sendLocked writes for a caller, if there is one.
-func (s *Scheduler) sendLocked(w write, c *call, i int) {
+func (s *Scheduler) sendLocked(w write, c *pendingWrite, i int) {
 	if c != nil {
-		c.expect(i, w.slot)
-		w.call, w.index = c, i
+		c.add(i, w.slot)
+		w.pending, w.index = c, i
 	}
 	s.writeLocked(w)
 }

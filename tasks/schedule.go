@@ -17,18 +17,18 @@ import (
 
 // A plan is a request that has been checked, with the record that it makes.
 type plan struct {
-	id     string
-	topic  string
-	chosen bool // the caller chose the id
-	absent absence
-	home   recovery.Home // that the id tells, if a node holds it
-	stale  staleEntry
-	rec    []byte
-	print  uint64 // fingerprint
-	next   int64
-	spool  bool    // the ledger did not take it
-	buf    *[]byte // of rec, from buffers
-	by     admission
+	id       string
+	topic    string
+	chosen   bool // the caller chose the id
+	notFound notFoundProof
+	home     recovery.Home // that the id tells, if a node holds it
+	stale    staleEntry
+	rec      []byte
+	print    uint64 // fingerprint
+	next     int64
+	spool    bool    // the ledger did not take it
+	buf      *[]byte // of rec, from buffers
+	by       admission
 }
 
 // buffers lends the memory in which records are put together.
@@ -179,7 +179,7 @@ func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
 				return Task{ID: p.id}, err
 			}
 		}
-		c := newCall(1)
+		c := newPendingWrite(1)
 		s.mu.Lock()
 		n, err := s.createLocked(p, c, 0)
 		var stale staleEntry
@@ -196,7 +196,7 @@ func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
 		case errors.Is(err, errStale):
 			s.unlock()
 			p.stale = stale
-			p.absent = absence{} // of the shard where it is filed
+			p.notFound = notFoundProof{} // of the shard where it is filed
 			continue
 		case errors.Is(err, errCollision):
 			s.unlock()
@@ -212,7 +212,7 @@ func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
 			continue
 		case errors.Is(err, ErrReplaying):
 			s.unlock()
-			if p.absent, err = s.lookFor(ctx, p.id); err != nil {
+			if p.notFound, err = s.proveNotFound(ctx, p.id); err != nil {
 				return Task{ID: p.id}, err
 			}
 			continue
@@ -242,7 +242,7 @@ func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
 			return Task{ID: p.id}, err
 		}
 		t.State = Pending
-		return t, s.answers(c)[0]
+		return t, s.outcomesOf(c)[0]
 	}
 }
 
@@ -274,7 +274,7 @@ var (
 )
 
 // createLocked enters a planned task and sends its first write.
-func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
+func (s *Scheduler) createLocked(p *plan, c *pendingWrite, i int) (uint32, error) {
 	if s.ended {
 		return 0, ErrClosed
 	}
@@ -315,7 +315,7 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 		if _, unread := s.illegible[h]; unread {
 			return 0, errIllegible
 		}
-		if p.absent != s.absenceLocked(true) && !s.isReplayed() {
+		if p.notFound != s.notFoundProofLocked(true) && !s.isReplayed() {
 			return 0, ErrReplaying
 		}
 		if f := p.stale; f.Home != 0 && !f.vacant && !s.holdingLocked(s.tenureLocked(f.Home)).takes() {
@@ -357,10 +357,10 @@ func (s *Scheduler) createLocked(p *plan, c *call, i int) (uint32, error) {
 }
 
 // startLocked sends the first write of a task that has been entered.
-func (s *Scheduler) startLocked(n uint32, sl *slot, c *call, i int) {
+func (s *Scheduler) startLocked(n uint32, sl *slot, c *pendingWrite, i int) {
 	s.setLocked(sl, creating)
-	c.expect(i, n)
-	s.writeLocked(write{slot: n, op: opCreate, call: c, index: i})
+	c.add(i, n)
+	s.writeLocked(write{slot: n, op: opCreate, pending: c, index: i})
 }
 
 // shardLocked tells in which shard a planned task is created. It is an *elsewhere if

@@ -162,7 +162,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		return nil, errors.Join(err, ledger.Close())
 	}
 	s.committer = recovery.NewCommitter(recovery.CommitterConfig[write]{
-		Ledger: ledger, Terms: s.terms, Keep: keep, Done: s.committed, Log: cfg.Log,
+		Ledger: ledger, Terms: s.terms, Keep: admit, Done: s.committed, Log: cfg.Log,
 		Patience: cfg.AnswerWithin / patienceShare,
 	})
 	s.runner, err = wheel.NewRunner(wheel.Config{Clock: cfg.Clock, Fire: s.fired})

@@ -64,7 +64,7 @@ func (s *Scheduler) checkVerdict(v *Verdict, receipts []string) ([]settling, err
 
 // settleHere settles deliveries of tasks that are here, if they have no answer yet.
 func (s *Scheduler) settleHere(ctx context.Context, v *Verdict, todo []*settling) error {
-	c := newCall(len(todo))
+	c := newPendingWrite(len(todo))
 	c.phase.Store(sent) // a settled delivery is never taken back
 	grant := GrantOf(ctx)
 	s.mu.Lock()
@@ -108,9 +108,9 @@ type settling struct {
 
 // report waits for the ledger and completes the answers. It does not wait for what is known
 // not to answer.
-func (s *Scheduler) report(ctx context.Context, done []*settling, c *call) {
+func (s *Scheduler) report(ctx context.Context, done []*settling, c *pendingWrite) {
 	s.awaitSettled(ctx, c) // what is not recorded yet will be; the answer says so
-	recorded := s.answers(c)
+	recorded := s.outcomesOf(c)
 	for i, p := range done {
 		switch {
 		case p.answer.Err != nil:
@@ -124,7 +124,7 @@ func (s *Scheduler) report(ctx context.Context, done []*settling, c *call) {
 	}
 }
 
-func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *call, i int, grant *Grant) {
+func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *pendingWrite, i int, grant *Grant) {
 	r, a := &p.receipt, &p.answer
 	id := []byte(r.id)
 	h := s.book.index.hash(id)

@@ -62,9 +62,9 @@ type spool struct {
 // A spoolLine is the tasks that wait to be moved into one shard.
 type spoolLine struct {
 	items   []spooled
-	moving  int   // of them
-	piece   *call // of those that were sent last, see newPiece
-	blocked bool  // by a record that this version cannot read, and must not leave behind
+	moving  int           // of them
+	piece   *pendingWrite // of those that were sent last, see newPiece
+	blocked bool          // by a record that this version cannot read, and must not leave behind
 }
 
 type spooled struct {
@@ -112,7 +112,7 @@ func (s *Scheduler) openSpool(ctx context.Context) error {
 	}
 	terms.Shards = 1 // all that a spool needs; ShardOf is not asked
 	sp.committer = recovery.NewCommitter(recovery.CommitterConfig[write]{
-		Ledger: sp.ledger, Terms: terms, Keep: keep, Log: s.cfg.Log, Patience: s.cfg.AnswerWithin / patienceShare,
+		Ledger: sp.ledger, Terms: terms, Keep: admit, Log: s.cfg.Log, Patience: s.cfg.AnswerWithin / patienceShare,
 		Done: func(_ int, writes []write, err error) {
 			if errors.Is(err, recovery.ErrLost) {
 				s.lose(err)
@@ -314,7 +314,7 @@ func (s *Scheduler) knownSpooledLocked(id string) bool {
 
 // takenBack waits for a creation, and takes it back if the ledger has not been sent it
 // for so long that the spool must do. Otherwise the caller waits on.
-func (s *Scheduler) takenBack(ctx context.Context, p *plan, c *call) bool {
+func (s *Scheduler) takenBack(ctx context.Context, p *plan, c *pendingWrite) bool {
 	if s.spool == nil || p.chosen || p.spool {
 		return false
 	}
@@ -329,10 +329,10 @@ func (s *Scheduler) takenBack(ctx context.Context, p *plan, c *call) bool {
 	}
 	s.mu.Lock()
 	defer s.unlock()
-	if c.left == 0 || !c.phase.CompareAndSwap(queued, abandoned) {
+	if c.left == 0 || !c.phase.CompareAndSwap(queued, withdrawn) {
 		return false
 	}
-	c.over = true
+	c.abandoned = true
 	return true
 }
 

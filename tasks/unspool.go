@@ -48,13 +48,14 @@ func (s *Scheduler) unspool() {
 	}
 }
 
-// newPiece makes the call of the tasks of a line that are sent together. No caller waits for it.
+// newPiece makes the pendingWrite of the tasks of a line that are sent together. No caller waits
+// for it.
 // The committer may write a piece in several batches. If the ledger refuses one of them, the
 // piece is abandoned: what is sent later would raise the mark above those that are left behind.
-func newPiece() *call { return &call{over: true} }
+func newPiece() *pendingWrite { return &pendingWrite{abandoned: true} }
 
 // abandonPiece takes back what was not sent yet of a piece.
-func (w *write) abandonPiece() { w.call.phase.Store(abandoned) }
+func (w *write) abandonPiece() { w.pending.phase.Store(withdrawn) }
 
 // advanceLocked sends the head of a line, unless one is under way already.
 func (s *Scheduler) advanceLocked(l *spoolLine) {
@@ -82,7 +83,7 @@ func (s *Scheduler) advanceLocked(l *spoolLine) {
 		if !movable(s.book.slot(it.slot)) {
 			return
 		}
-		s.writeLocked(write{slot: it.slot, op: opUnspool, shard: uint16(shard), call: l.piece})
+		s.writeLocked(write{slot: it.slot, op: opUnspool, shard: uint16(shard), pending: l.piece})
 	}
 }
 
@@ -140,11 +141,11 @@ func (s *Scheduler) unspooledLocked(w *write, sl *slot) {
 // overtake it, and is taken back.
 func (s *Scheduler) repeatMoveLocked(w write, sl *slot) {
 	l := s.lineLocked(sl)
-	if l.piece == w.call {
+	if l.piece == w.pending {
 		w.abandonPiece()
 		l.piece = newPiece()
 	}
-	w.call = l.piece
+	w.pending = l.piece
 	s.writeLocked(w)
 }
 

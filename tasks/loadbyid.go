@@ -8,8 +8,8 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// A search is an id that is looked up in the ledger.
-type search struct {
+// An idLoad is an id that is looked up in the ledger.
+type idLoad struct {
 	id     string
 	absent bool  // the ledger does not have it
 	err    error // why it is not known: ErrReplaying, ErrUnavailable, ErrClosed
@@ -19,31 +19,31 @@ type search struct {
 	found     bool
 }
 
-// seek is seekAll for one id.
-func (s *Scheduler) seek(ctx context.Context, id string) (absent bool, err error) {
-	one := []search{{id: id}}
-	s.seekAll(ctx, one)
+// loadByID is loadAllByID for one id.
+func (s *Scheduler) loadByID(ctx context.Context, id string) (absent bool, err error) {
+	one := []idLoad{{id: id}}
+	s.loadAllByID(ctx, one)
 	return one[0].absent, one[0].err
 }
 
-// seekAll makes sure that ids which replay has not reached are known, if they exist:
+// loadAllByID makes sure that ids which replay has not reached are known, if they exist:
 // by asking the ledger for all of them together, or, where it cannot find a record by id
 // alone, by waiting for the end of replay. An id that the ledger does not have is absent:
 // only this process could add it, so from then on what memory does not know does not exist.
-func (s *Scheduler) seekAll(ctx context.Context, searches []search) {
+func (s *Scheduler) loadAllByID(ctx context.Context, loads []idLoad) {
 	finder, ok := s.ledger.(recovery.Finder)
 	if !ok {
 		err := s.waitReplayed(ctx)
-		for i := range searches {
-			searches[i].err = err
+		for i := range loads {
+			loads[i].err = err
 		}
 		return
 	}
-	forgotten := s.beginSearches(searches)
-	var asked []*search
+	forgotten := s.beginLoads(loads)
+	var asked []*idLoad
 	var ids []string
-	for i := range searches {
-		if f := &searches[i]; f.begun {
+	for i := range loads {
+		if f := &loads[i]; f.begun {
 			asked, ids = append(asked, f), append(ids, f.id)
 		}
 	}
@@ -61,22 +61,22 @@ func (s *Scheduler) seekAll(ctx context.Context, searches []search) {
 		case !known:
 			f.err, refused = errSettingsUnread, true
 		}
-		if s.searchesLocked(f) {
+		if s.loadsLocked(f) {
 			s.resolveLocked(f.slot, e, !refused)
 		}
 	})
 	for part := range slices.Chunk(asked, atOnce) {
-		s.endSearches(part, err)
+		s.endLoads(part, err)
 	}
 }
 
-// beginSearches locks the ids that memory does not know. It returns how many shards had
+// beginLoads locks the ids that memory does not know. It returns how many shards had
 // been forgotten before.
-func (s *Scheduler) beginSearches(searches []search) (forgotten int) {
+func (s *Scheduler) beginLoads(loads []idLoad) (forgotten int) {
 	s.mu.Lock()
 	forgotten = s.tenures.forgotten
 	s.unlock()
-	for part := range slices.Chunk(searches, atOnce) {
+	for part := range slices.Chunk(loads, atOnce) {
 		s.mu.Lock()
 		for i := range part {
 			f := &part[i]
@@ -91,22 +91,22 @@ func (s *Scheduler) beginSearches(searches []search) (forgotten int) {
 	return forgotten
 }
 
-// searchesLocked reports whether the id is still locked for this search. Replay may come
+// loadsLocked reports whether the id is still locked for this load. Replay may come
 // across the id meanwhile: then the lock is, or was, its too.
-func (s *Scheduler) searchesLocked(f *search) bool {
+func (s *Scheduler) loadsLocked(f *idLoad) bool {
 	sl := s.book.slot(f.slot)
 	return sl.state == checking && sl.gen == f.gen
 }
 
-// endSearches takes the locks of ids back that were not found.
-func (s *Scheduler) endSearches(searches []*search, err error) {
+// endLoads takes the locks of ids back that were not found.
+func (s *Scheduler) endLoads(loads []*idLoad, err error) {
 	s.mu.Lock()
 	defer s.unlock()
-	for _, f := range searches {
+	for _, f := range loads {
 		if f.found {
 			continue
 		}
-		absent := s.searchesLocked(f)
+		absent := s.loadsLocked(f)
 		if absent && s.book.slot(f.slot).flags&nominated == 0 {
 			s.uncheckLocked(f.slot)
 		}
@@ -121,30 +121,33 @@ func (s *Scheduler) endSearches(searches []*search, err error) {
 	}
 }
 
-// An absence says that the ledger was asked for an id and does not have it, in any of
+// A notFoundProof says that the ledger was asked for an id and does not have it, in any of
 // the shards that were held then.
-type absence struct {
+type notFoundProof struct {
 	sure   bool
 	gained int64 // of the shards, how many had been gained before
 }
 
-func (s *Scheduler) absenceLocked(sure bool) absence { return absence{sure, s.tenures.gained} }
+func (s *Scheduler) notFoundProofLocked(sure bool) notFoundProof {
+	return notFoundProof{sure, s.tenures.gained}
+}
 
-// lookFor is lookForAll for one id.
-func (s *Scheduler) lookFor(ctx context.Context, id string) (absence, error) {
-	one := []search{{id: id}}
-	a := s.lookForAll(ctx, one)
+// proveNotFound is proveAllNotFound for one id.
+func (s *Scheduler) proveNotFound(ctx context.Context, id string) (notFoundProof, error) {
+	one := []idLoad{{id: id}}
+	a := s.proveAllNotFound(ctx, one)
 	if one[0].err != nil || !one[0].absent {
-		return absence{}, one[0].err
+		return notFoundProof{}, one[0].err
 	}
 	return a, nil
 }
 
-// lookForAll is seekAll for creations. It returns what is to be noted of those that are absent.
-func (s *Scheduler) lookForAll(ctx context.Context, searches []search) absence {
+// proveAllNotFound is loadAllByID for creations. It returns the proof that counts for those that
+// are absent.
+func (s *Scheduler) proveAllNotFound(ctx context.Context, loads []idLoad) notFoundProof {
 	s.mu.Lock()
-	a := s.absenceLocked(true)
+	a := s.notFoundProofLocked(true)
 	s.unlock()
-	s.seekAll(ctx, searches)
+	s.loadAllByID(ctx, loads)
 	return a
 }

@@ -10,22 +10,22 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
-// A call is a caller that waits for one or more writes, all of one kind.
-type call struct {
-	phase atomic.Int32 // queued, sent or abandoned
+// A pendingWrite is a caller that waits for one or more writes, all of one kind.
+type pendingWrite struct {
+	phase atomic.Int32 // queued, sent or withdrawn
 	done  chan struct{}
 
 	// Guarded by Scheduler.mu.
-	slots []uint32 // by index: whose write it is
-	errs  []error  // by index: the answer; errOpen until it has come
-	left  int      // writes without an answer, and one for the caller until it has sent them all
-	over  bool     // the caller has left: no caller reads answers that come now
+	slots     []uint32 // by index: whose write it is
+	errs      []error  // by index: the answer; errOpen until it has come
+	left      int      // writes without an answer, and one for the caller until it has sent them all
+	abandoned bool     // the caller has left: no caller reads outcomes that come now
 }
 
 const (
 	queued int32 = iota
 	sent
-	abandoned
+	withdrawn
 )
 
 // errOpen stands for an answer that has not come, errSuperseded for that of a
@@ -35,43 +35,43 @@ var (
 	errSuperseded = errors.New("not recorded yet")
 )
 
-func newCall(n int) *call {
-	return &call{left: 1, done: make(chan struct{}), errs: make([]error, n), slots: make([]uint32, n)}
+func newPendingWrite(n int) *pendingWrite {
+	return &pendingWrite{left: 1, done: make(chan struct{}), errs: make([]error, n), slots: make([]uint32, n)}
 }
 
-// expect announces the write with index i, and answer records its outcome;
+// add announces the write with index i, and resolve records its outcome;
 // complete tells that no more are coming. Scheduler.mu is held for each.
-func (c *call) expect(i int, slot uint32) {
+func (c *pendingWrite) add(i int, slot uint32) {
 	c.errs[i], c.slots[i] = errOpen, slot
 	c.left++
 }
 
-// join announces one write more than were planned for, and returns its index.
+// extend announces one write more than were planned for, and returns its index.
 // Scheduler.mu is held.
-func (c *call) join(slot uint32) int {
+func (c *pendingWrite) extend(slot uint32) int {
 	c.errs, c.slots = append(c.errs, errOpen), append(c.slots, slot)
 	c.left++
 	return len(c.errs) - 1
 }
 
-func (c *call) answer(i int, err error) {
-	if c.over {
+func (c *pendingWrite) resolve(i int, err error) {
+	if c.abandoned {
 		return
 	}
 	c.errs[i] = err
 	c.complete()
 }
 
-func (c *call) complete() {
+func (c *pendingWrite) complete() {
 	if c.left--; c.left == 0 {
 		close(c.done)
 	}
 }
 
-// keep is asked by the committer right before a write is sent: a caller that has
-// given up by then has taken its writes back.
-func keep(w write) bool {
-	return w.call == nil || w.call.phase.CompareAndSwap(queued, sent) || w.call.phase.Load() == sent
+// admit reports whether a write may be sent. The committer calls it right before it sends the
+// write: a caller that has given up by then has taken its writes back.
+func admit(w write) bool {
+	return w.pending == nil || w.pending.phase.CompareAndSwap(queued, sent) || w.pending.phase.Load() == sent
 }
 
 // within bounds a public method by Config.AnswerWithin, however many waits it has.
@@ -81,10 +81,10 @@ func (s *Scheduler) within(ctx context.Context) (context.Context, context.Cancel
 
 var errLate = errors.New("the ledger did not answer in time")
 
-// await waits until all writes of a call are answered, or ctx ends. Then writes
+// await waits until all writes of a pendingWrite are answered, or ctx ends. Then writes
 // that were not sent yet are taken back (ErrUnavailable), and the outcome of the
-// others is open (ErrUnknown). The call's answers do not change any more.
-func (s *Scheduler) await(ctx context.Context, c *call) error {
+// others is open (ErrUnknown). Its outcomes do not change any more.
+func (s *Scheduler) await(ctx context.Context, c *pendingWrite) error {
 	select {
 	case <-c.done:
 		return nil
@@ -95,8 +95,8 @@ func (s *Scheduler) await(ctx context.Context, c *call) error {
 	if c.left == 0 {
 		return nil
 	}
-	c.over = true
-	if !c.phase.CompareAndSwap(queued, abandoned) {
+	c.abandoned = true
+	if !c.phase.CompareAndSwap(queued, withdrawn) {
 		return fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx))
 	}
 	now := s.now()
@@ -112,10 +112,10 @@ func (s *Scheduler) await(ctx context.Context, c *call) error {
 // The committer may hold that write for long, behind one that is not answered; a
 // task that exists must not wait for it. One that does not exist yet may: its
 // slot cannot be given up before the write comes back.
-func (s *Scheduler) undoLocked(n uint32, c *call, now int64) {
+func (s *Scheduler) undoLocked(n uint32, c *pendingWrite, now int64) {
 	sl := s.book.slot(n)
 	w, behind := s.deferred[n]
-	if behind = behind && w.call == c; behind {
+	if behind = behind && w.pending == c; behind {
 		delete(s.deferred, n)
 		if w.op == opMove {
 			s.arriving-- // otherwise when the committer gives it back
@@ -136,8 +136,8 @@ func (s *Scheduler) undoLocked(n uint32, c *call, now int64) {
 	s.releaseLocked(n)
 }
 
-// answers returns the outcomes of a call that is over.
-func (s *Scheduler) answers(c *call) []error {
+// outcomesOf returns the outcomes of writes that no caller waits for any more.
+func (s *Scheduler) outcomesOf(c *pendingWrite) []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return c.errs
