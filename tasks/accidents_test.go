@@ -230,7 +230,7 @@ func TestReceiptAfterItsShardHasMoved(t *testing.T) {
 func TestMixedVersions(t *testing.T) {
 	crewed(t, 2, func(t *testing.T, c *crew) {
 		a, b := c.nodes[0], c.nodes[1]
-		_, err := ask(t.Context(), a.Scheduler, "b", question[idAsk, Task]{verb: "of-tomorrow"}, idAsk{ID: "x"})
+		_, err := call(t.Context(), a.Scheduler, "b", method[idQuery, Task]{name: "of-tomorrow"}, idQuery{ID: "x"})
 		want(t, "an unknown verb", err, ErrUnavailable)
 		want(t, "an unknown verb", err, errNotUnderstood)
 		b.must(Request{ID: "x", Topic: "t", Delay: time.Hour})
@@ -242,7 +242,7 @@ func TestMixedVersions(t *testing.T) {
 			ID      string
 			Unknown *int
 		}
-		got, err := ask(t.Context(), a.Scheduler, "b", question[tomorrow, answer]{verb: "get"}, tomorrow{"x", 44})
+		got, err := call(t.Context(), a.Scheduler, "b", method[tomorrow, answer]{name: "get"}, tomorrow{"x", 44})
 		if want(t, "an unknown field", err, nil); got.ID != "x" || got.Unknown != nil {
 			t.Errorf("%+v", got)
 		}
@@ -257,8 +257,8 @@ func TestVerdictOfTomorrow(t *testing.T) {
 		pass(time.Millisecond)
 		ds, err := b.Reserve(t.Context(), "t", 1, 0, time.Minute)
 		want(t, "Reserve", err, nil)
-		told := outcomesArgs{[]offloadOutcome{{Receipt: ds[0].Receipt(), Verb: Return + 1}, {Receipt: ds[0].Receipt(), Verb: Ack}}}
-		answer, err := ask(t.Context(), a.Scheduler, "b", outcomesQuestion, told)
+		told := outcomesQuery{[]offloadOutcome{{Receipt: ds[0].Receipt(), Verb: Return + 1}, {Receipt: ds[0].Receipt(), Verb: Ack}}}
+		answer, err := call(t.Context(), a.Scheduler, "b", outcomesMethod, told)
 		want(t, "ask", err, nil)
 		want(t, "a verb of tomorrow", answer.Faults[0].err("b", false), errNotUnderstood)
 		if code := answer.Faults[1].Code; code != "" {
@@ -299,8 +299,8 @@ func TestDeadlinesTravel(t *testing.T) {
 
 // Every error that callers may test for arrives as itself.
 func TestErrorsTravel(t *testing.T) {
-	for _, c := range faultCodes {
-		err := faultOf(fmt.Errorf("%w: because", c.err)).err("b", true)
+	for _, c := range errorCodes {
+		err := wireErrorOf(fmt.Errorf("%w: because", c.err)).err("b", true)
 		if errors.Is(c.err, errNotUnderstood) {
 			want(t, c.code, err, ErrUnavailable)
 		}
@@ -308,9 +308,9 @@ func TestErrorsTravel(t *testing.T) {
 	}
 	invalid := &InvalidError{Fields: []FieldError{{"due_at", "must be right"}}}
 	var got *InvalidError
-	if err := faultOf(fmt.Errorf("no: %w", invalid)).err("b", true); !errors.As(err, &got) || got.Fields[0] != invalid.Fields[0] {
+	if err := wireErrorOf(fmt.Errorf("no: %w", invalid)).err("b", true); !errors.As(err, &got) || got.Fields[0] != invalid.Fields[0] {
 		t.Errorf("%v", err)
 	}
-	want(t, "a code of tomorrow", (&wiredFault{Code: "sleepy"}).err("b", true), ErrUnknown)
-	want(t, "a code of tomorrow", (&wiredFault{Code: "sleepy"}).err("b", false), ErrUnavailable)
+	want(t, "a code of tomorrow", (&wireError{Code: "sleepy"}).err("b", true), ErrUnknown)
+	want(t, "a code of tomorrow", (&wireError{Code: "sleepy"}).err("b", false), ErrUnavailable)
 }

@@ -17,7 +17,7 @@ func away(t *testing.T, test func(t *testing.T, c *crew, ids []string)) {
 	crewed(t, 3, func(t *testing.T, c *crew) {
 		a, b := c.nodes[0], c.nodes[1]
 		c.fleet.Drop(func(from, _ string, message []byte) bool { // a does not get it back
-			return from == a.name && bytes.Contains(message, []byte(yieldQuestion.verb))
+			return from == a.name && bytes.Contains(message, []byte(yieldMethod.name))
 		})
 		home := a.homeOn(1)
 		want(t, "yield", a.yield(t.Context(), home, b.name), nil)

@@ -84,7 +84,7 @@ func (b *batch) forward(ctx context.Context, strays []stray) {
 		return
 	}
 	b.lookInSpools(ctx, strays)
-	groups := make(map[string][]requestAsk)
+	groups := make(map[string][]requestQuery)
 	indices := make(map[string][]int)
 	for _, t := range strays {
 		if b.results[t.index].Err != nil {
@@ -141,15 +141,15 @@ func (b *batch) lookInSpools(ctx context.Context, strays []stray) {
 	for i, t := range strays {
 		ids[i] = b.results[t.index].ID
 	}
-	for i, found := range b.askSpools(ctx, ids) {
+	for i, found := range b.querySpools(ctx, ids) {
 		if b.results[strays[i].index].Err = found.err; found.node != "" {
 			*strays[i].elsewhere = elsewhere{node: found.node}
 		}
 	}
 }
 
-func (b *batch) forwardTo(ctx context.Context, node string, part []requestAsk, at []int) {
-	a, err := ask(ctx, b.Scheduler, node, batchQuestion, batchAsk{part, wireTerms(ctx)})
+func (b *batch) forwardTo(ctx context.Context, node string, part []requestQuery, at []int) {
+	a, err := call(ctx, b.Scheduler, node, batchMethod, batchQuery{part, encodeTerms(ctx)})
 	if err == nil && len(a.Results) != len(part) {
 		err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", ErrUnknown, node, len(a.Results), len(part))
 	}
@@ -162,16 +162,16 @@ func (b *batch) forwardTo(ctx context.Context, node string, part []requestAsk, a
 	}
 }
 
-// answerBatch creates those of another node's requests that belong here.
-func (s *Scheduler) answerBatch(ctx context.Context, _ string, q batchAsk) (batchAnswer, error) {
+// handleBatch creates those of another node's requests that belong here.
+func (s *Scheduler) handleBatch(ctx context.Context, _ string, q batchQuery) (batchReply, error) {
 	if len(q.Requests) > MaxBatch {
-		return batchAnswer{}, errNotUnderstood
+		return batchReply{}, errNotUnderstood
 	}
 	ctx, cancel := s.within(q.Terms.in(ctx))
 	defer cancel()
 	by, err := s.admission(ctx)
 	if err != nil {
-		return batchAnswer{}, err
+		return batchReply{}, err
 	}
 	b := &batch{Scheduler: s, forwarded: true, by: by, requests: make([]Request, len(q.Requests)), results: make([]Result, len(q.Requests))}
 	for i := range q.Requests {
@@ -186,11 +186,11 @@ func (s *Scheduler) answerBatch(ctx context.Context, _ string, q batchAsk) (batc
 		return true
 	})
 	b.run(ctx, todo)
-	a := batchAnswer{Results: make([]wiredResult, len(b.results))}
+	a := batchReply{Results: make([]wireResult, len(b.results))}
 	for i, r := range b.results {
 		a.Results[i].ID = r.ID
 		if r.Err != nil {
-			a.Results[i].Fault = faultOf(owning(r.Err))
+			a.Results[i].Fault = wireErrorOf(owning(r.Err))
 		}
 	}
 	return a, nil

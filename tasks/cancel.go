@@ -19,7 +19,7 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) error {
 	if s.shared == nil {
 		return cancelled(s.cancelHere(ctx, id))
 	}
-	_, at, err := routed(ctx, s, id, cancelQuestion, aboutID(ctx, id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.cancelHere(ctx, id) })
+	_, at, err := routed(ctx, s, id, cancelMethod, aboutID(ctx, id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.cancelHere(ctx, id) })
 	switch gone := cancelled(err); {
 	case gone == nil && at.node != "":
 		s.mu.Lock()

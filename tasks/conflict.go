@@ -50,7 +50,7 @@ func (s *Scheduler) lostFromDirectory(ctx context.Context, id string) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, doubtfulWithin)
 	defer cancel()
-	has, _ := s.askUnindexed(ctx, []string{id}) // those that have answered
+	has, _ := s.queryUnindexed(ctx, []string{id}) // those that have answered
 	return has[0]
 }
 
@@ -70,7 +70,7 @@ func (s *Scheduler) reportConflict(ctx context.Context, mine recovery.Refiling, 
 		return
 	}
 	// An id that the other node is just registering may turn out to be this one's.
-	a, err := ask(ctx, s, h.Node, hasQuestion, hasAsk{IDs: []string{mine.ID}})
+	a, err := call(ctx, s, h.Node, hasMethod, hasQuery{IDs: []string{mine.ID}})
 	if err != nil || len(a.Has) != 1 || !a.Has[0] {
 		return
 	}

@@ -19,7 +19,7 @@ func (s *Scheduler) DeadTasks(ctx context.Context, topic string, limit int, curs
 }
 
 // visitDead is visitPage for the dead.
-func (s *Scheduler) visitDead(ctx context.Context, q *listAsk, visit func(t Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
+func (s *Scheduler) visitDead(ctx context.Context, q *listQuery, visit func(t Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
 	if s.isClosing() {
 		return nil, ErrClosed
 	}
@@ -89,7 +89,7 @@ func (s *Scheduler) Requeue(ctx context.Context, topic string, r Requeue) (Reque
 	if !validName(topic) {
 		f.add("topic", nameProblem)
 	}
-	q := redriveArgs{Topic: topic, All: r.IDs == nil, IDs: r.IDs}
+	q := redriveQuery{Topic: topic, All: r.IDs == nil, IDs: r.IDs}
 	if !r.Due.IsZero() || r.Delay != 0 {
 		q.Due = f.deadline(s.cfg.Clock(), r.Due, r.Delay)
 	}
@@ -114,7 +114,7 @@ func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) 
 	if !validName(topic) {
 		return 0, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
 	}
-	done, _, err := s.redrive(ctx, redriveArgs{Topic: topic, Delete: true, All: ids == nil, IDs: ids})
+	done, _, err := s.redrive(ctx, redriveQuery{Topic: topic, Delete: true, All: ids == nil, IDs: ids})
 	return done, err
 }
 

@@ -54,7 +54,7 @@ func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64
 	case !validName(name):
 		return Killed{}, ErrNoTopic
 	}
-	t, err := s.purgeAll(ctx, purgeAsk{Topic: name, Kill: true})
+	t, err := s.purgeAll(ctx, purgeQuery{Topic: name, Kill: true})
 	k := Killed{Killed: t.cancelled, Delivering: t.delivering}
 	switch {
 	case err != nil:
@@ -132,9 +132,9 @@ func (s *Scheduler) TopicInUse(ctx context.Context, name string) (bool, error) {
 
 // usedAnywhere tells that a topic has tasks at some node, be it that others do not answer.
 func (s *Scheduler) usedAnywhere(ctx context.Context, name string) (used bool, err error) {
-	c := fanOut[usedAsk, usedAnswer, *usedAnswer]{
-		Scheduler: s, question: usedQuestion, asked: usedAsk{name}, here: (*Scheduler).usedHere,
-		take: func(a *usedAnswer, _ func(recovery.Home) bool) { used = used || a.Used },
+	c := fanOut[usedQuery, usedReply, *usedReply]{
+		Scheduler: s, method: usedMethod, query: usedQuery{name}, here: (*Scheduler).usedHere,
+		take: func(a *usedReply, _ func(recovery.Home) bool) { used = used || a.Used },
 	}
 	if err = c.run(ctx); used {
 		return true, nil
@@ -142,7 +142,7 @@ func (s *Scheduler) usedAnywhere(ctx context.Context, name string) (used bool, e
 	return false, err
 }
 
-func (s *Scheduler) usedHere(ctx context.Context, q usedAsk) (a usedAnswer, err error) {
+func (s *Scheduler) usedHere(ctx context.Context, q usedQuery) (a usedReply, err error) {
 	_, err = s.covers(ctx, &a.coverage, func(context.Context) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -49,11 +49,11 @@ const (
 	demandsAtOnce = 500
 )
 
-// reserveQuestion asks for ready tasks. If there are none, the demand stays at the node.
-var reserveQuestion = question[demandMessage, reserveReply]{verb: "reserve", writes: true}
+// reserveMethod asks for ready tasks. If there are none, the demand stays at the node.
+var reserveMethod = method[demandMessage, reserveReply]{name: "reserve", writes: true}
 
-// demandsQuestion renews demands; Want 0 withdraws one.
-var demandsQuestion = question[demandsMessage, struct{}]{verb: "wishes"}
+// demandsMethod renews demands; Want 0 withdraws one.
+var demandsMethod = method[demandsMessage, struct{}]{name: "wishes"}
 
 // A demandMessage is what a node announces of a demand. A message with a lower serial is older
 // and does not count any more.
@@ -166,7 +166,7 @@ func (s *Scheduler) requestTasks(w *demand, n *peer, said demandMessage) {
 	ctx, cancel := context.WithTimeout(s.ctx, askWithin)
 	defer cancel()
 	asked := s.elapsed()
-	a, err := ask(ctx, s, n.name, reserveQuestion, said)
+	a, err := call(ctx, s, n.name, reserveMethod, said)
 	if err == nil && len(a.Deliveries) > 0 {
 		s.serveFetched(n.name, &a, asked)
 	}
@@ -247,7 +247,7 @@ func (s *Scheduler) renewDemands() {
 	for node, all := range told {
 		for len(all) > 0 {
 			n := min(len(all), demandsAtOnce)
-			tell(s, node, demandsQuestion, demandsMessage{all[:n]})
+			tell(s, node, demandsMethod, demandsMessage{all[:n]})
 			all = all[n:]
 		}
 	}

@@ -66,11 +66,11 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 		a, b := f.nodes[0], f.nodes[1]
 		late := func() {
 			t.Helper()
-			got, err := b.answerReserve(t.Context(), "a", demandMessage{Run: a.peers.run, Topic: "x", Want: 1})
+			got, err := b.handleReserve(t.Context(), "a", demandMessage{Run: a.peers.run, Topic: "x", Want: 1})
 			if err != nil || len(got.Deliveries) != 1 {
 				t.Fatalf("asked for a task: %+v, %v", got, err)
 			}
-			a.late("b", reserveQuestion.verb, reply[reserveReply]{Answer: &got}.encode(), time.Now())
+			a.lateReply("b", reserveMethod.name, reply[reserveReply]{Answer: &got}.encode(), time.Now())
 			synctest.Wait()
 		}
 		b.must(Request{ID: "t1", Topic: "x"})
@@ -93,8 +93,8 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 		// One that says what nobody waited for.
 		b.must(Request{ID: "t3", Topic: "x"})
 		synctest.Wait()
-		got, _ := b.answerReserve(t.Context(), "a", demandMessage{Run: a.peers.run, Topic: "x", Want: 1})
-		b.late("a", offerQuestion.verb, reply[offered]{Answer: &offered{Back: []string{got.Deliveries[0].Receipt}}}.encode(), time.Now())
+		got, _ := b.handleReserve(t.Context(), "a", demandMessage{Run: a.peers.run, Topic: "x", Want: 1})
+		b.lateReply("a", offerMethod.name, reply[offerReply]{Answer: &offerReply{Back: []string{got.Deliveries[0].Receipt}}}.encode(), time.Now())
 		b.pull("x", "t3")
 	}, Config{}, Config{})
 }
@@ -113,11 +113,11 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 		for i, age := range []time.Duration{lease, 20 * time.Second} {
 			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			synctest.Wait()
-			got, err := b.answerReserve(t.Context(), "a", ask)
+			got, err := b.handleReserve(t.Context(), "a", ask)
 			if err != nil || len(got.Deliveries) != 1 {
 				t.Fatalf("asked for a task: %+v, %v", got, err)
 			}
-			a.late("b", reserveQuestion.verb, reply[reserveReply]{Answer: &got}.encode(), time.Now().Add(-age))
+			a.lateReply("b", reserveMethod.name, reply[reserveReply]{Answer: &got}.encode(), time.Now().Add(-age))
 			synctest.Wait()
 			if i == 0 && len(waits) > 0 {
 				t.Fatalf("it was given away when its lease was over: %+v", <-waits)
@@ -138,7 +138,7 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 		b.must(Request{ID: "t2", Topic: "y"})
 		d := b.pull("y", "t2")[0]
 		o := offer{Run: a.peers.run, Topic: "x", Lease: lease, Deliveries: []wireDelivery{{d.Task, d.Receipt(), lease}}}
-		if answer, err := a.answerOffer(ctx, "b", o); err != nil || len(answer.Back) != 0 {
+		if answer, err := a.handleOffer(ctx, "b", o); err != nil || len(answer.Back) != 0 {
 			t.Fatalf("offered a task: %+v, %v", answer, err)
 		}
 		if ds := <-waits; len(ds) != 1 || time.Until(ds[0].LeaseUntil) != lease-askWithin*3/4 {
@@ -207,10 +207,10 @@ func TestOfferComesBackAfterAHandOver(t *testing.T) {
 		want(t, "Drain", b.Drain(t.Context()), nil)
 		b.mu.Lock()
 		g := &remoteWaiter{topic: b.topics["x"]}
-		b.offeredLocked(g, offers[0], packed[0], offered{}, relay.ErrUnheard)
-		b.offeredLocked(g, offers[1], packed[1], offered{Back: []string{packed[1][0].Receipt}}, nil)
+		b.offeredLocked(g, offers[0], packed[0], offerReply{}, relay.ErrUnheard)
+		b.offeredLocked(g, offers[1], packed[1], offerReply{Back: []string{packed[1][0].Receipt}}, nil)
 		b.unlock()
-		b.late("a", offerQuestion.verb, reply[offered]{Answer: &offered{Back: []string{packed[2][0].Receipt}}}.encode(), time.Now())
+		b.lateReply("a", offerMethod.name, reply[offerReply]{Answer: &offerReply{Back: []string{packed[2][0].Receipt}}}.encode(), time.Now())
 		pass(time.Second)
 		a.pull("x", "t0", "t1", "t2")
 	}, Config{}, Config{})
@@ -242,7 +242,7 @@ func TestOffersToAFormerProcess(t *testing.T) {
 func TestNodesThatComeLater(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *poolRig) {
 		a := f.nodes[0]
-		delete(f.nodes[1].shared.verbs, reserveQuestion.verb)
+		delete(f.nodes[1].shared.methods, reserveMethod.name)
 		got := a.reserve(t.Context(), "x", 1, time.Minute, 0)
 		pass(10 * time.Second)
 		c := f.join("c", Config{})

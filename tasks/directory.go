@@ -120,7 +120,7 @@ func (s *Scheduler) registerOnce(ctx context.Context, rs []*idClaim) {
 	for i, r := range rs {
 		ids[i] = r.id
 	}
-	has, err := s.askUnindexed(ctx, ids)
+	has, err := s.queryUnindexed(ctx, ids)
 	if err != nil {
 		for _, r := range rs {
 			r.err = err
@@ -220,10 +220,10 @@ func (s *Scheduler) abortLocked(n uint32, sl *slot) {
 	s.releaseLocked(n)
 }
 
-// askUnindexed asks the nodes whose ids may not all be registered whether they have some. It
+// queryUnindexed asks the nodes whose ids may not all be registered whether they have some. It
 // returns the node that has each; empty if none has. Errors: ErrUnavailable when one of
 // them, or this node, cannot tell.
-func (s *Scheduler) askUnindexed(ctx context.Context, ids []string) ([]string, error) {
+func (s *Scheduler) queryUnindexed(ctx context.Context, ids []string) ([]string, error) {
 	found := make([]string, len(ids))
 	nodes, err := s.unindexed(ctx)
 	if err != nil || len(nodes) == 0 {
@@ -235,7 +235,7 @@ func (s *Scheduler) askUnindexed(ctx context.Context, ids []string) ([]string, e
 		group.Go(func() {
 			for from := 0; from < len(ids); from += hasAtOnce {
 				part := ids[from:min(from+hasAtOnce, len(ids))]
-				a, e := ask(ctx, s, node, hasQuestion, hasAsk{IDs: part})
+				a, e := call(ctx, s, node, hasMethod, hasQuery{IDs: part})
 				mu.Lock()
 				if e != nil {
 					err = e

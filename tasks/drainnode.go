@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-var drainQuestion = question[drainAsk, drainAnswer]{verb: "drain"}
+var drainMethod = method[drainQuery, drainReply]{name: "drain"}
 
 type (
-	drainAsk    struct{}
-	drainAnswer struct{}
+	drainQuery struct{}
+	drainReply struct{}
 )
 
-func (s *Scheduler) answerDrain(ctx context.Context, _ string, _ drainAsk) (drainAnswer, error) {
-	return drainAnswer{}, s.beginDrain(ctx)
+func (s *Scheduler) handleDrain(ctx context.Context, _ string, _ drainQuery) (drainReply, error) {
+	return drainReply{}, s.beginDrain(ctx)
 }
 
 // DrainNode has a node of the ledger, be it this one, drain itself: see Drain. It returns
@@ -39,7 +39,7 @@ func (s *Scheduler) DrainNode(ctx context.Context, name string) error {
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	_, err = ask(ctx, s, name, drainQuestion, drainAsk{})
+	_, err = call(ctx, s, name, drainMethod, drainQuery{})
 	return err
 }
 

@@ -385,8 +385,8 @@ func TestCancelledWhereItHasGone(t *testing.T) {
 		}
 		var hears atomic.Bool
 		c.fleet.Drop(func(from, to string, message []byte) bool {
-			return to == next.name && !hears.Load() && bytes.Contains(message, []byte(purgeQuestion.verb)) ||
-				from == b.name && bytes.Contains(message, []byte(yieldQuestion.verb)) // b does not take its shard back
+			return to == next.name && !hears.Load() && bytes.Contains(message, []byte(purgeMethod.name)) ||
+				from == b.name && bytes.Contains(message, []byte(yieldMethod.name)) // b does not take its shard back
 		})
 		var got GroupCancelled
 		var cancelled error
@@ -444,7 +444,7 @@ func TestOlderVersionAmongAll(t *testing.T) {
 		ctx := t.Context()
 		c.fill(2, "x", "g")
 		for _, verb := range []string{"list", "used", "purge", "exhume"} {
-			delete(c.nodes[2].shared.verbs, verb)
+			delete(c.nodes[2].shared.methods, verb)
 		}
 		a := c.nodes[0]
 		named := func(what string, err error) {

@@ -57,7 +57,7 @@ func TestSpooledTasksOfAllNodes(t *testing.T) {
 func TestSpooledTasksWhereNothingIsHeld(t *testing.T) {
 	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
 		c.fleet.Drop(func(from, _ string, message []byte) bool { // b does not get its shards back
-			return from == b.name && bytes.Contains(message, []byte(yieldQuestion.verb))
+			return from == b.name && bytes.Contains(message, []byte(yieldMethod.name))
 		})
 		a.member.AdoptFrom(b.member)
 		pass(time.Second)
@@ -81,7 +81,7 @@ func TestSpooledIntoAListedShard(t *testing.T) {
 	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
 		var asks atomic.Bool // b is asked what it has
 		c.fleet.Drop(func(from, _ string, message []byte) bool {
-			return from == b.name && bytes.Contains(message, []byte(yieldQuestion.verb)) || !asks.Load() && bytes.Contains(message, []byte(listQuestion.verb))
+			return from == b.name && bytes.Contains(message, []byte(yieldMethod.name)) || !asks.Load() && bytes.Contains(message, []byte(listMethod.name))
 		})
 		a.member.AdoptFrom(b.member)
 		pass(time.Second)
@@ -157,7 +157,7 @@ func TestManyTasksAndASilentSpool(t *testing.T) {
 func TestBatchAnswersIDsOfSpooled(t *testing.T) {
 	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
 		c.fleet.Drop(func(from, _ string, message []byte) bool { // b does not get its shards back
-			return from == b.name && bytes.Contains(message, []byte(yieldQuestion.verb))
+			return from == b.name && bytes.Contains(message, []byte(yieldMethod.name))
 		})
 		a.member.AdoptFrom(b.member)
 		pass(time.Second)
@@ -181,7 +181,7 @@ func TestBatchAnswersIDsOfSpooled(t *testing.T) {
 // keepsShards has a adopt what b holds, and b not get it back.
 func keepsShards(c *crew, a, b *mate) {
 	c.fleet.Drop(func(from, _ string, message []byte) bool {
-		return from == b.name && bytes.Contains(message, []byte(yieldQuestion.verb))
+		return from == b.name && bytes.Contains(message, []byte(yieldMethod.name))
 	})
 	a.member.AdoptFrom(b.member)
 	pass(time.Second)

@@ -13,19 +13,19 @@ import (
 )
 
 // A fanOut is a query to all nodes, at the node that was called first.
-type fanOut[Q, A any, P answered[A]] struct {
+type fanOut[Q, A any, P coveringReply[A]] struct {
 	*Scheduler
-	question question[Q, A]
-	asked    Q
+	method method[Q, A]
+	query  Q
 	// here answers as this node.
 	here func(s *Scheduler, ctx context.Context, asked Q) (A, error)
 	// take is called with each answer, one at a time. counts reports whether what the answer
 	// says of a shard counts: it is covered, and no earlier answer has covered it. What an answer
 	// that says More, or that ended with an error, has found in a shard never counts.
 	take func(a *A, counts func(home recovery.Home) bool)
-	// next makes of an answer that says More the question that follows; nil: the same again.
+	// next makes of a reply that says More the query that follows; nil: the same again.
 	next func(asked Q, a *A) Q
-	// deadAlone: the question is about dead tasks, of which no spool has any.
+	// deadAlone: the query is about dead tasks, of which no spool has any.
 	deadAlone bool
 
 	mu       sync.Mutex // guards everything below
@@ -50,7 +50,7 @@ func (c *fanOut[Q, A, P]) run(ctx context.Context) error {
 		if left, err = c.attempt(ctx, patience, left); err == nil || c.over {
 			return err
 		}
-		if c.moved && c.question.writes && !silent(err) {
+		if c.moved && c.method.writes && !silent(err) {
 			cancel()
 			patience, cancel = c.within(ctx)
 			tries = 0
@@ -74,7 +74,7 @@ func (c *fanOut[Q, A, P]) attempt(ctx, patience context.Context, left map[recove
 		return left, lookupFailed(patience, err)
 	}
 	asking := ctx
-	if !c.question.writes {
+	if !c.method.writes {
 		asking = patience
 	}
 	failed := c.round(asking, left, nodes)
@@ -112,7 +112,7 @@ func (c *fanOut[Q, A, P]) round(ctx context.Context, left map[recovery.Home]reco
 	var group sync.WaitGroup
 	for node := range asked {
 		group.Go(func() {
-			failed := c.visit(ctx, node)
+			failed := c.callAll(ctx, node)
 			if failed != nil && node != c.shared.node {
 				failed = &NodeError{node, failed}
 			}
@@ -140,12 +140,12 @@ func (c *fanOut[Q, A, P]) silentSpool(nodes []recovery.Node) error {
 	return nil
 }
 
-// visit has one node do all of it.
-func (c *fanOut[Q, A, P]) visit(ctx context.Context, node string) error {
+// callAll calls one node until its reply does not say More.
+func (c *fanOut[Q, A, P]) callAll(ctx context.Context, node string) error {
 	var kept []recovery.Home // covered by all answers so far
-	asked := c.asked
+	asked := c.query
 	for first := true; ; first = false {
-		a, err := c.ask(ctx, node, asked)
+		a, err := c.call(ctx, node, asked)
 		if a == nil {
 			return err
 		}
@@ -188,9 +188,9 @@ func (c *fanOut[Q, A, P]) visit(ctx context.Context, node string) error {
 	}
 }
 
-// ask asks one node. There may be an answer although there is an error.
-func (c *fanOut[Q, A, P]) ask(ctx context.Context, node string, asked Q) (*A, error) {
-	if c.question.writes {
+// call calls one node. There may be a reply although there is an error.
+func (c *fanOut[Q, A, P]) call(ctx context.Context, node string, asked Q) (*A, error) {
+	if c.method.writes {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, 2*c.cfg.AnswerWithin, errLate)
 		defer cancel()
@@ -199,12 +199,12 @@ func (c *fanOut[Q, A, P]) ask(ctx context.Context, node string, asked Q) (*A, er
 		a, err := c.here(c.Scheduler, ctx, asked)
 		return &a, err
 	}
-	a, err := askHolder(ctx, c.Scheduler, node, c.question, asked)
+	a, err := callHolder(ctx, c.Scheduler, node, c.method, asked)
 	if err != nil {
 		return nil, err
 	}
 	if fault := P(&a).cover().Fault; fault != nil {
-		return &a, fault.err(node, c.question.writes)
+		return &a, fault.err(node, c.method.writes)
 	}
 	return &a, nil
 }

@@ -80,7 +80,7 @@ func (s *Scheduler) lookElsewhere(ctx context.Context, es []*elsewhere, ids []st
 	if err != nil {
 		return lookupFailed(ctx, err)
 	}
-	has, err := s.askUnindexed(ctx, ids)
+	has, err := s.queryUnindexed(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (s *Scheduler) createThere(ctx context.Context, e *elsewhere, id string, r 
 		}
 	}
 	if anew && e.node == "" { // the holder of the shard has found out with the first attempt
-		spooled := s.askSpools(ctx, []string{id})[0]
+		spooled := s.querySpools(ctx, []string{id})[0]
 		if spooled.err != nil {
 			return Task{ID: id}, spooled.err
 		}
@@ -130,8 +130,8 @@ func (s *Scheduler) createThere(ctx context.Context, e *elsewhere, id string, r 
 	wanted := *r
 	wanted.ID = id
 	q := aboutRequest(wanted, p.home)
-	q.Terms = wireTerms(ctx)
-	t, err := ask(ctx, s, p.node, scheduleQuestion, q)
+	q.Terms = encodeTerms(ctx)
+	t, err := call(ctx, s, p.node, scheduleMethod, q)
 	if err != nil {
 		t = Task{ID: id}
 	}
@@ -141,9 +141,9 @@ func (s *Scheduler) createThere(ctx context.Context, e *elsewhere, id string, r 
 // replaceRouted replaces a task where it is, or creates it where it belongs.
 func (s *Scheduler) replaceRouted(ctx context.Context, p *plan, r *Request) (Task, error) {
 	if termsOf(ctx).conditional() { // it must be somewhere
-		t, _, err := routed(ctx, s, p.id, replaceQuestion, func(home recovery.Home) requestAsk {
+		t, _, err := routed(ctx, s, p.id, replaceMethod, func(home recovery.Home) requestQuery {
 			q := aboutRequest(*r, home)
-			q.Terms = wireTerms(ctx)
+			q.Terms = encodeTerms(ctx)
 			return q
 		}, func(ctx context.Context) (Task, error) { return s.replace(ctx, p) })
 		return t, err
@@ -164,7 +164,7 @@ func (s *Scheduler) replaceRouted(ctx context.Context, p *plan, r *Request) (Tas
 func (s *Scheduler) replaceOnce(ctx context.Context, p *plan, r *Request, anew bool) (Task, error) {
 	at, err := s.find(ctx, p.id, byMemory, anew)
 	if err == nil && anew && at.node != "" && at.clue == byID {
-		spooled := s.askSpools(ctx, []string{p.id})[0]
+		spooled := s.querySpools(ctx, []string{p.id})[0]
 		if err = spooled.err; spooled.node != "" {
 			at = site{node: spooled.node, clue: byDirectory}
 		}
@@ -186,8 +186,8 @@ func (s *Scheduler) replaceOnce(ctx context.Context, p *plan, r *Request, anew b
 		return Task{ID: p.id}, err
 	}
 	q := aboutRequest(*r, at.home)
-	q.Terms = wireTerms(ctx)
-	t, err := ask(ctx, s, at.node, replaceQuestion, q)
+	q.Terms = encodeTerms(ctx)
+	t, err := call(ctx, s, at.node, replaceMethod, q)
 	if err != nil {
 		t = Task{ID: p.id}
 	}

@@ -17,7 +17,7 @@ func (s *Scheduler) Get(ctx context.Context, id string) (Task, error) {
 	if s.shared == nil {
 		return s.get(ctx, id)
 	}
-	t, _, err := routed(ctx, s, id, getQuestion, aboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.get(ctx, id) })
+	t, _, err := routed(ctx, s, id, getMethod, aboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.get(ctx, id) })
 	return t, err
 }
 

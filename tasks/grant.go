@@ -141,7 +141,7 @@ func granted(ctx context.Context, topic string) error {
 }
 
 // errVersion is answered when a task has another version than the caller has seen.
-var errVersion error = &farError{"the task has another revision", ErrRevision}
+var errVersion error = &remoteError{"the task has another revision", ErrRevision}
 
 // conditional tells that the call is about a version that must exist.
 func (t *terms) conditional() bool { return t != nil && t.version != (Version{}) }
@@ -170,8 +170,8 @@ func (s *Scheduler) permitLocked(t *terms, sl *slot) error {
 	return t.permit(s.byNumber[sl.topic].name, int64(f.Revision), f.Created)
 }
 
-// wiredTerms are the terms of a call on their way to another node.
-type wiredTerms struct {
+// wireTerms are the terms of a call on their way to another node.
+type wireTerms struct {
 	Topics     []string `json:",omitempty"`
 	MaxTopics  int      `json:",omitempty"`
 	MaxPending int      `json:",omitempty"`
@@ -180,13 +180,13 @@ type wiredTerms struct {
 	Created    int64    `json:",omitempty"`
 }
 
-// wireTerms returns the terms of a call; nil if there are none.
-func wireTerms(ctx context.Context) *wiredTerms {
+// encodeTerms returns the terms of a call; nil if there are none.
+func encodeTerms(ctx context.Context) *wireTerms {
 	t := termsOf(ctx)
 	if t == nil {
 		return nil
 	}
-	w := &wiredTerms{Revision: t.version.Revision}
+	w := &wireTerms{Revision: t.version.Revision}
 	if !t.version.Created.IsZero() {
 		w.Created = t.version.Created.UnixMilli()
 	}
@@ -197,7 +197,7 @@ func wireTerms(ctx context.Context) *wiredTerms {
 }
 
 // in makes the context of a question that another node has asked on these terms.
-func (w *wiredTerms) in(ctx context.Context) context.Context {
+func (w *wireTerms) in(ctx context.Context) context.Context {
 	if w == nil {
 		return ctx
 	}
@@ -319,7 +319,7 @@ func (s *Scheduler) topicForLocked(a *admission, name string) (*topic, error) {
 }
 
 // ErrQuota is a kind of ErrOverloaded: a bound of the caller's Grant is reached.
-var ErrQuota error = &farError{"a bound of the caller is reached", ErrOverloaded}
+var ErrQuota error = &remoteError{"a bound of the caller is reached", ErrOverloaded}
 
 // countLocked notes that tasks have come (1), gone (-1), or died or come back (0).
 func (t *topic) countLocked(change int) {

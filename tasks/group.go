@@ -25,6 +25,6 @@ func (s *Scheduler) CancelGroup(ctx context.Context, group string) (GroupCancell
 	if !validName(group) {
 		return GroupCancelled{}, &InvalidError{Fields: []FieldError{{"group", nameProblem}}}
 	}
-	t, err := s.purgeAll(ctx, purgeAsk{Group: group, Keep: MaxGroupDelivering, Patterns: patternsOf(ctx)})
+	t, err := s.purgeAll(ctx, purgeQuery{Group: group, Keep: MaxGroupDelivering, Patterns: patternsOf(ctx)})
 	return GroupCancelled{Cancelled: t.cancelled, Delivering: t.left, More: t.delivering - len(t.left)}, err
 }

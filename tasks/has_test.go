@@ -65,7 +65,7 @@ func TestHasDuringReplay(t *testing.T) {
 			defer a.unlock()
 			a.uncheckLocked(taken)
 		})
-		got, err := a.answerHas(t.Context(), "b", hasAsk{IDs: append(ids, "not a name")})
+		got, err := a.handleHas(t.Context(), "b", hasQuery{IDs: append(ids, "not a name")})
 		want(t, "answerHas", err, nil)
 		for i, has := range got.Has {
 			if has != (i < len(ids) && i%2 == 0) {

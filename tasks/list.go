@@ -54,7 +54,7 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 			return Page{}, err
 		}
 	}
-	ask := listAsk{Topic: q.Topic, Group: q.Group, State: q.State, Limit: limit, After: after, Patterns: patternsOf(ctx)}
+	ask := listQuery{Topic: q.Topic, Group: q.Group, State: q.State, Limit: limit, After: after, Patterns: patternsOf(ctx)}
 	if !s.noPeers() {
 		return s.listAll(ctx, ask)
 	}
@@ -77,7 +77,7 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 // visitPage hands out the first tasks here, in their order, each with the time under which
 // it stands in the list, and its shard, until visit returns false. It returns the position
 // behind which there are more, or nil.
-func (s *Scheduler) visitPage(ctx context.Context, q *listAsk, visit func(t Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
+func (s *Scheduler) visitPage(ctx context.Context, q *listQuery, visit func(t Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
 	if q.State == Dead {
 		return s.visitDead(ctx, q, visit)
 	}
@@ -120,7 +120,7 @@ func (t *Task) size() int {
 }
 
 // listHere lists what this node has.
-func (s *Scheduler) listHere(ctx context.Context, q listAsk) (a listAnswer, err error) {
+func (s *Scheduler) listHere(ctx context.Context, q listQuery) (a listReply, err error) {
 	if q.Limit < 1 || q.Limit > 1000 || q.State == Dead && !validName(q.Topic) {
 		return a, &InvalidError{Fields: []FieldError{{"limit", "must be from 1 to 1000"}}}
 	}
@@ -150,7 +150,7 @@ func (t *listed) ref() recovery.Ref { return recovery.Ref{ID: t.Task.ID, Next: t
 
 // listAll merges what all nodes list. The page ends where one of them has not told what
 // follows.
-func (s *Scheduler) listAll(ctx context.Context, q listAsk) (Page, error) {
+func (s *Scheduler) listAll(ctx context.Context, q listQuery) (Page, error) {
 	nodes, err := s.shared.ledger.Peers(ctx)
 	if err != nil {
 		return Page{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -158,8 +158,8 @@ func (s *Scheduler) listAll(ctx context.Context, q listAsk) (Page, error) {
 	q.Bytes = max(1, MaxPageBytes/max(1, len(nodes)))
 	var all []listed
 	var end *recovery.Ref
-	c := fanOut[listAsk, listAnswer, *listAnswer]{Scheduler: s, question: listQuestion, asked: q, here: (*Scheduler).listHere, deadAlone: q.State == Dead}
-	c.take = func(a *listAnswer, _ func(recovery.Home) bool) {
+	c := fanOut[listQuery, listReply, *listReply]{Scheduler: s, method: listMethod, query: q, here: (*Scheduler).listHere, deadAlone: q.State == Dead}
+	c.take = func(a *listReply, _ func(recovery.Home) bool) {
 		all = append(all, a.Tasks...)
 		if a.Last != nil && (end == nil || compareRefs(*a.Last, *end) < 0) {
 			end = a.Last
@@ -209,7 +209,7 @@ func fitting(all []listed, limit int) int {
 }
 
 // selectSoonest looks for the soonest tasks after a cursor.
-func (s *Scheduler) selectSoonest(ctx context.Context, q *listAsk, limit int) (first soonest, err error) {
+func (s *Scheduler) selectSoonest(ctx context.Context, q *listQuery, limit int) (first soonest, err error) {
 	after := q.After
 	var w *walk
 	for w == nil || !w.over {

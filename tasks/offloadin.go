@@ -33,8 +33,8 @@ const (
 	offloadPause, offloadPauseMax = 20 * time.Millisecond, 500 * time.Millisecond
 )
 
-// answerBacklog processes the announcement of another node's backlog.
-func (s *Scheduler) answerBacklog(_ context.Context, from string, told backlogMessage) (none struct{}, err error) {
+// handleBacklog processes the announcement of another node's backlog.
+func (s *Scheduler) handleBacklog(_ context.Context, from string, told backlogMessage) (none struct{}, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.ended {
@@ -120,7 +120,7 @@ func (s *Scheduler) runOffload(h *offload) {
 func (s *Scheduler) offloadOnce(h *offload, want int) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, askWithin)
 	asked := s.elapsed()
-	a, err := ask(ctx, s, h.key.node, offloadQuestion, offloadArgs{h.topic.name, h.way, want})
+	a, err := call(ctx, s, h.key.node, offloadMethod, offloadQuery{h.topic.name, h.way, want})
 	cancel()
 	s.mu.Lock()
 	defer s.unlock()

@@ -14,8 +14,8 @@ import (
 // like what receivers have reserved: it counts against MaxInFlight and its leases run here.
 // When a node dies, the tasks that it has taken are ready again when their leases are over.
 
-// backlogQuestion announces a backlog, or that it is over.
-var backlogQuestion = question[backlogMessage, struct{}]{verb: "backlog"}
+// backlogMethod announces a backlog, or that it is over.
+var backlogMethod = method[backlogMessage, struct{}]{name: "backlog"}
 
 type backlogMessage struct {
 	Topics []backlogTopic // those with the most tasks first; none: the backlog is over
@@ -27,10 +27,10 @@ type backlogTopic struct {
 	Ready int
 }
 
-// offloadQuestion asks for ready tasks of a topic during a backlog.
-var offloadQuestion = question[offloadArgs, offloadReply]{verb: "help", writes: true}
+// offloadMethod asks for ready tasks of a topic during a backlog.
+var offloadMethod = method[offloadQuery, offloadReply]{name: "help", writes: true}
 
-type offloadArgs struct {
+type offloadQuery struct {
 	Topic string
 	Way   string
 	Want  int
@@ -72,7 +72,7 @@ func (s *Scheduler) announceBacklog() {
 		told.Topics = s.backlogTopics()
 	}
 	if calls || called {
-		tell(s, "", backlogQuestion, told)
+		tell(s, "", backlogMethod, told)
 	}
 }
 
@@ -98,8 +98,8 @@ func (s *Scheduler) backlogTopics() (most []backlogTopic) {
 	return most
 }
 
-// answerOffload gives tasks to a node that delivers a part of the backlog.
-func (s *Scheduler) answerOffload(ctx context.Context, from string, ask offloadArgs) (offloadReply, error) {
+// handleOffload gives tasks to a node that delivers a part of the backlog.
+func (s *Scheduler) handleOffload(ctx context.Context, from string, ask offloadQuery) (offloadReply, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.ended {
@@ -116,13 +116,13 @@ func (s *Scheduler) answerOffload(ctx context.Context, from string, ask offloadA
 	return offloadReply{Deliveries: s.encodeDeliveries(ds)}, nil
 }
 
-// outcomesQuestion reports the outcomes of deliveries that another node has made.
-var outcomesQuestion = question[outcomesArgs, outcomesReply]{verb: "outcomes", writes: true}
+// outcomesMethod reports the outcomes of deliveries that another node has made.
+var outcomesMethod = method[outcomesQuery, outcomesReply]{name: "outcomes", writes: true}
 
 type (
-	outcomesArgs  struct{ Outcomes []offloadOutcome }
+	outcomesQuery struct{ Outcomes []offloadOutcome }
 	outcomesReply struct {
-		Faults []wiredFault // one for each outcome; empty if it counts
+		Faults []wireError // one for each outcome; empty if it counts
 	}
 )
 
@@ -137,10 +137,10 @@ func (o *offloadOutcome) verdict() Verdict {
 	return Verdict{Verb: o.Verb, Delay: o.Delay, Reason: o.Reason}
 }
 
-// answerOutcomes settles deliveries. Like a worker of this process, the other node does not
+// handleOutcomes settles deliveries. Like a worker of this process, the other node does not
 // wait for the ledger.
-func (s *Scheduler) answerOutcomes(_ context.Context, _ string, told outcomesArgs) (outcomesReply, error) {
-	a := outcomesReply{make([]wiredFault, len(told.Outcomes))}
+func (s *Scheduler) handleOutcomes(_ context.Context, _ string, told outcomesQuery) (outcomesReply, error) {
+	a := outcomesReply{make([]wireError, len(told.Outcomes))}
 	settlings := make([]settling, len(told.Outcomes))
 	for i := range settlings {
 		p := &settlings[i]
@@ -168,7 +168,7 @@ func (s *Scheduler) answerOutcomes(_ context.Context, _ string, told outcomesArg
 	}
 	for i := range settlings {
 		if err := settlings[i].answer.Err; err != nil {
-			a.Faults[i] = *faultOf(err)
+			a.Faults[i] = *wireErrorOf(err)
 		}
 	}
 	return a, nil

@@ -122,32 +122,32 @@ func (s *Scheduler) listPeers() {
 }
 
 // tell sends a message to another node, or to all if node is empty. It may get lost.
-func tell[Q any](s *Scheduler, node string, v question[Q, struct{}], what Q) {
+func tell[Q any](s *Scheduler, node string, m method[Q, struct{}], what Q) {
 	body, err := json.Marshal(what)
 	if err == nil {
-		err = s.shared.relay.Tell(node, v.verb, body)
+		err = s.shared.relay.Tell(node, m.name, body)
 	}
 	if err != nil {
-		s.cfg.Log.Debug("something was not told to other nodes", "verb", v.verb, "to", node, "error", err)
+		s.cfg.Log.Debug("something was not told to other nodes", "verb", m.name, "to", node, "error", err)
 	}
 }
 
-// late processes an answer that has come after its caller stopped waiting. Deliveries in it go
+// lateReply processes a reply that has come after its caller stopped waiting. Deliveries in it go
 // to receivers or back to their node.
-func (s *Scheduler) late(node, verb string, answer []byte, asked time.Time) {
+func (s *Scheduler) lateReply(node, verb string, answer []byte, asked time.Time) {
 	switch verb {
-	case reserveQuestion.verb:
-		if a := lateAnswer[reserveReply](answer); a != nil {
+	case reserveMethod.name:
+		if a := decodeLate[reserveReply](answer); a != nil {
 			s.serveFetched(node, a, asked.Sub(s.started))
 		}
-	case offerQuestion.verb:
-		if a := lateAnswer[offered](answer); a != nil {
-			if _, err := s.answerReturn(s.ctx, node, returnAsk{a.Back}); err != nil {
+	case offerMethod.name:
+		if a := decodeLate[offerReply](answer); a != nil {
+			if _, err := s.handleReturn(s.ctx, node, returnQuery{a.Back}); err != nil {
 				s.returnToOwner(a.Back)
 			}
 		}
-	case offloadQuestion.verb:
-		if a := lateAnswer[offloadReply](answer); a != nil {
+	case offloadMethod.name:
+		if a := decodeLate[offloadReply](answer); a != nil {
 			s.mu.Lock()
 			defer s.unlock()
 			s.returnUnusedLocked(s.decodeDeliveries(node, a.Deliveries, asked.Sub(s.started), nil))
@@ -155,7 +155,7 @@ func (s *Scheduler) late(node, verb string, answer []byte, asked time.Time) {
 	}
 }
 
-func lateAnswer[A any](body []byte) *A {
+func decodeLate[A any](body []byte) *A {
 	var r reply[A]
 	if json.Unmarshal(body, &r) != nil {
 		return nil

@@ -41,7 +41,7 @@ func (s *Scheduler) Purge(ctx context.Context, topic string) (Purged, error) {
 	if err := granted(ctx, topic); err != nil {
 		return Purged{}, err
 	}
-	t, err := s.purgeAll(ctx, purgeAsk{Topic: topic})
+	t, err := s.purgeAll(ctx, purgeQuery{Topic: topic})
 	return Purged{Cancelled: t.cancelled, Delivering: t.delivering}, err
 }
 
@@ -57,14 +57,14 @@ type toll struct {
 }
 
 // purgeAll purges at all nodes.
-func (s *Scheduler) purgeAll(ctx context.Context, q purgeAsk) (t toll, err error) {
+func (s *Scheduler) purgeAll(ctx context.Context, q purgeQuery) (t toll, err error) {
 	if s.noPeers() {
 		p := s.newPurge(&q)
 		_, err := p.run(ctx, 0)
 		return p.toll(), err
 	}
-	c := fanOut[purgeAsk, purgeAnswer, *purgeAnswer]{
-		Scheduler: s, question: purgeQuestion, asked: q, here: (*Scheduler).purgeHere, take: t.add,
+	c := fanOut[purgeQuery, purgeReply, *purgeReply]{
+		Scheduler: s, method: purgeMethod, query: q, here: (*Scheduler).purgeHere, take: t.add,
 	}
 	err = c.run(ctx)
 	t.left = t.left[:min(len(t.left), q.Keep)]
@@ -73,7 +73,7 @@ func (s *Scheduler) purgeAll(ctx context.Context, q purgeAsk) (t toll, err error
 
 // add takes what a node has done. A task that one node was delivering, and another one has
 // cancelled since, in a shard that has changed hands, counts as cancelled.
-func (t *toll) add(a *purgeAnswer, counts func(recovery.Home) bool) {
+func (t *toll) add(a *purgeReply, counts func(recovery.Home) bool) {
 	t.cancelled += a.Cancelled
 	for _, l := range a.Delivering {
 		if counts(l.Home) {
@@ -101,9 +101,9 @@ func (t *toll) add(a *purgeAnswer, counts func(recovery.Home) bool) {
 }
 
 // purgeHere purges what this node has, for a while.
-func (s *Scheduler) purgeHere(ctx context.Context, q purgeAsk) (purgeAnswer, error) {
+func (s *Scheduler) purgeHere(ctx context.Context, q purgeQuery) (purgeReply, error) {
 	if q.Topic != "" && !validPurge(q.Topic) || q.Group != "" && !validName(q.Group) || (q.Topic == "") == (q.Group == "") {
-		return purgeAnswer{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+		return purgeReply{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
 	}
 	p := s.newPurge(&q)
 	var c coverage
@@ -112,7 +112,7 @@ func (s *Scheduler) purgeHere(ctx context.Context, q purgeAsk) (purgeAnswer, err
 		c.More = !all && err == nil
 		return err
 	})
-	a := p.answer(st)
+	a := p.reply(st)
 	a.coverage = c
 	return a, err
 }
@@ -142,7 +142,7 @@ type passedBy struct {
 	shard uint16
 }
 
-func (s *Scheduler) newPurge(q *purgeAsk) *purge {
+func (s *Scheduler) newPurge(q *purgeQuery) *purge {
 	return &purge{Scheduler: s, pick: pick{q.Topic, q.Patterns}, group: q.Group, kill: q.Kill, keep: q.Keep, delivering: make(map[uint16]int)}
 }
 
@@ -178,10 +178,10 @@ func (p *purge) toll() toll {
 	return t
 }
 
-// answer tells another node what was done. Who was being delivered counts only in the
+// reply tells another node what was done. A task that was being delivered counts only in the
 // shards of the stay.
-func (p *purge) answer(st snapshot) purgeAnswer {
-	a := purgeAnswer{Cancelled: p.cancelled, Retried: p.retried}
+func (p *purge) reply(st snapshot) purgeReply {
+	a := purgeReply{Cancelled: p.cancelled, Retried: p.retried}
 	for shard, n := range p.delivering {
 		if h, ok := st[int(shard)]; ok {
 			a.Delivering = append(a.Delivering, leftCount{h.home, n})

@@ -95,7 +95,7 @@ func (x *redrive) all(ctx context.Context, after recovery.Ref, died int64, left 
 // redrive redrives at all nodes: all that are dead by now (for later ones there is another
 // call), or those with the ids. It returns how many, and which of the ids are not among the
 // dead of the topic.
-func (s *Scheduler) redrive(ctx context.Context, q redriveArgs) (done int, unknown []string, err error) {
+func (s *Scheduler) redrive(ctx context.Context, q redriveQuery) (done int, unknown []string, err error) {
 	q.IDs, q.Died = once(q.IDs), s.now()
 	if s.noPeers() {
 		x := s.newRedrive(&q)
@@ -107,15 +107,15 @@ func (s *Scheduler) redrive(ctx context.Context, q redriveArgs) (done int, unkno
 		return x.done, x.passed, err
 	}
 	found := make(map[string]bool)
-	c := fanOut[redriveArgs, redriveReply, *redriveReply]{
-		Scheduler: s, question: redriveQuestion, asked: q, here: (*Scheduler).redriveHere, deadAlone: true,
+	c := fanOut[redriveQuery, redriveReply, *redriveReply]{
+		Scheduler: s, method: redriveMethod, query: q, here: (*Scheduler).redriveHere, deadAlone: true,
 		take: func(a *redriveReply, _ func(recovery.Home) bool) {
 			done += a.Done
 			for _, id := range a.IDs {
 				found[id] = true
 			}
 		},
-		next: func(asked redriveArgs, a *redriveReply) redriveArgs {
+		next: func(asked redriveQuery, a *redriveReply) redriveQuery {
 			if asked.Left, asked.After = a.Left, a.After; !asked.All {
 				asked.IDs = asked.IDs[len(asked.IDs)-a.Left:]
 			}
@@ -133,7 +133,7 @@ func (s *Scheduler) redrive(ctx context.Context, q redriveArgs) (done int, unkno
 	return done, unknown, nil
 }
 
-func (s *Scheduler) newRedrive(q *redriveArgs) *redrive {
+func (s *Scheduler) newRedrive(q *redriveQuery) *redrive {
 	x := &redrive{Scheduler: s, topic: q.Topic, op: opRequeue, due: q.Due}
 	if q.Delete {
 		x.op = opForget
@@ -144,7 +144,7 @@ func (s *Scheduler) newRedrive(q *redriveArgs) *redrive {
 }
 
 // redriveHere redrives what this node has, for a while.
-func (s *Scheduler) redriveHere(ctx context.Context, q redriveArgs) (a redriveReply, err error) {
+func (s *Scheduler) redriveHere(ctx context.Context, q redriveQuery) (a redriveReply, err error) {
 	if !validName(q.Topic) {
 		return a, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
 	}

@@ -28,8 +28,8 @@ type remoteWaiterKey struct {
 	lease time.Duration
 }
 
-// offerQuestion offers deliveries to the node of a demand.
-var offerQuestion = question[offer, offered]{verb: "offer", writes: true}
+// offerMethod offers deliveries to the node of a demand.
+var offerMethod = method[offer, offerReply]{name: "offer", writes: true}
 
 type offer struct {
 	Run        uint32 // of the process that has the demand
@@ -38,13 +38,13 @@ type offer struct {
 	Deliveries []wireDelivery
 }
 
-type offered struct {
+type offerReply struct {
 	Back []string      // receipts of those that no receiver waits for
 	Wish demandMessage // the demand from now on; Serial 0: none
 }
 
-// answerReserve serves the receivers of another node, or keeps their demand as a remote waiter.
-func (s *Scheduler) answerReserve(ctx context.Context, from string, ask demandMessage) (reserveReply, error) {
+// handleReserve serves the receivers of another node, or keeps their demand as a remote waiter.
+func (s *Scheduler) handleReserve(ctx context.Context, from string, ask demandMessage) (reserveReply, error) {
 	if !validName(ask.Topic) || ask.Want < 1 || ask.Want > MaxReserve || ask.Lease != 0 && (ask.Lease < MinLease || ask.Lease > MaxLease) {
 		return reserveReply{}, errNotUnderstood
 	}
@@ -70,8 +70,8 @@ func (s *Scheduler) serveLocked(ctx context.Context, t *topic, node string, want
 	return ds
 }
 
-// answerDemands records the demands of another node.
-func (s *Scheduler) answerDemands(_ context.Context, from string, told demandsMessage) (none struct{}, err error) {
+// handleDemands records the demands of another node.
+func (s *Scheduler) handleDemands(_ context.Context, from string, told demandsMessage) (none struct{}, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	for _, w := range told.Wishes {
@@ -180,7 +180,7 @@ func (s *Scheduler) serveRemoteWaiter(g *remoteWaiter) {
 		g.number = 0
 		s.unlock()
 		ctx, cancel := context.WithTimeout(s.ctx, askWithin)
-		a, err := ask(ctx, s, g.key.node, offerQuestion, question)
+		a, err := call(ctx, s, g.key.node, offerMethod, question)
 		cancel()
 		s.mu.Lock()
 		s.offeredLocked(g, ds, question.Deliveries, a, err)
@@ -195,7 +195,7 @@ func (s *Scheduler) serveRemoteWaiter(g *remoteWaiter) {
 }
 
 // offeredLocked processes the answer to an offer.
-func (s *Scheduler) offeredLocked(g *remoteWaiter, ds []*Delivery, sent []wireDelivery, a offered, err error) {
+func (s *Scheduler) offeredLocked(g *remoteWaiter, ds []*Delivery, sent []wireDelivery, a offerReply, err error) {
 	back := make(map[string]bool, len(a.Back))
 	for _, receipt := range a.Back {
 		back[receipt] = true
@@ -220,8 +220,8 @@ func (s *Scheduler) offeredLocked(g *remoteWaiter, ds []*Delivery, sent []wireDe
 	}
 }
 
-// answerOffer accepts deliveries that this node's receivers have been waiting for.
-func (s *Scheduler) answerOffer(ctx context.Context, from string, o offer) (offered, error) {
+// handleOffer accepts deliveries that this node's receivers have been waiting for.
+func (s *Scheduler) handleOffer(ctx context.Context, from string, o offer) (offerReply, error) {
 	sent := s.elapsed()
 	if deadline, ok := ctx.Deadline(); ok {
 		sent = min(sent, deadline.Sub(s.started)-askWithin)
@@ -229,14 +229,14 @@ func (s *Scheduler) answerOffer(ctx context.Context, from string, o offer) (offe
 	s.mu.Lock()
 	defer s.unlock()
 	if s.ended {
-		return offered{}, ErrClosed
+		return offerReply{}, ErrClosed
 	}
 	t := s.topics[o.Topic]
 	ds := s.decodeDeliveries(from, o.Deliveries, sent, nil)
 	if o.Run == s.peers.run {
 		ds = s.serveFetchedLocked(t, o.Lease, ds)
 	}
-	var a offered
+	var a offerReply
 	if t != nil && t.demands[o.Lease] != nil && o.Run == s.peers.run {
 		a.Wish = s.announceDemandLocked(t.demands[o.Lease], from)
 	}

@@ -35,7 +35,7 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 	if s.shared == nil {
 		return s.reschedule(ctx, id, m)
 	}
-	t, _, err := routed(ctx, s, id, moveQuestion, aboutMove(ctx, id, m),
+	t, _, err := routed(ctx, s, id, moveMethod, aboutMove(ctx, id, m),
 		func(ctx context.Context) (Task, error) { return s.reschedule(ctx, id, m) })
 	return t, err
 }
@@ -69,7 +69,7 @@ func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
 	if s.shared == nil {
 		return s.fireNow(ctx, id)
 	}
-	t, _, err := routed(ctx, s, id, fireQuestion, aboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.fireNow(ctx, id) })
+	t, _, err := routed(ctx, s, id, fireMethod, aboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.fireNow(ctx, id) })
 	return t, err
 }
 

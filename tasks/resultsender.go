@@ -102,13 +102,13 @@ func (s *Scheduler) sendResults(b *resultSender) {
 // sendOutcomes reports outcomes of deliveries to their node. It returns those that the node has
 // not confirmed.
 func (s *Scheduler) sendOutcomes(node string, some []result) (left []result) {
-	told := outcomesArgs{make([]offloadOutcome, len(some))}
+	told := outcomesQuery{make([]offloadOutcome, len(some))}
 	for i := range some {
 		told.Outcomes[i] = some[i].offloadOutcome
 	}
 	ctx, cancel := s.within(s.ctx)
 	defer cancel()
-	a, err := ask(ctx, s, node, outcomesQuestion, told)
+	a, err := call(ctx, s, node, outcomesMethod, told)
 	now := s.elapsed()
 	for i, o := range some {
 		why := err

@@ -28,7 +28,7 @@ func (s *Scheduler) returnUnused(ds []*Delivery) {
 	}
 	for node, receipts := range by {
 		ctx, cancel := s.within(s.ctx)
-		_, err := ask(ctx, s, node, returnQuestion, returnAsk{receipts})
+		_, err := call(ctx, s, node, returnMethod, returnQuery{receipts})
 		cancel()
 		if err == nil {
 			continue

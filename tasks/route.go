@@ -150,9 +150,9 @@ func (s *Scheduler) look(ctx context.Context, id string, anew bool) (site, error
 		}
 		return s.at(byDirectory, home, h)
 	}
-	has, err := s.askUnindexed(ctx, []string{id})
+	has, err := s.queryUnindexed(ctx, []string{id})
 	if err == nil && has[0] == "" {
-		spooled := s.askSpools(ctx, []string{id})[0]
+		spooled := s.querySpools(ctx, []string{id})[0]
 		has[0], err = spooled.node, spooled.err
 	}
 	switch {
@@ -169,7 +169,7 @@ func (s *Scheduler) look(ctx context.Context, id string, anew bool) (site, error
 // routed does something with one task: here, or by asking the node that holds its shard.
 // It looks again while the shard is on its way from one to another, for as long as ctx
 // lasts. It also returns where the task was.
-func routed[Q, A any](ctx context.Context, s *Scheduler, id string, v question[Q, A], q func(recovery.Home) Q, here func(context.Context) (A, error)) (A, site, error) {
+func routed[Q, A any](ctx context.Context, s *Scheduler, id string, m method[Q, A], q func(recovery.Home) Q, here func(context.Context) (A, error)) (A, site, error) {
 	from := byMemory
 	var why error
 	for tries := 0; ; {
@@ -181,7 +181,7 @@ func routed[Q, A any](ctx context.Context, s *Scheduler, id string, v question[Q
 		case p.node == "":
 			a, err = whileHeld(s, id, p.home, func() (A, error) { return here(ctx) })
 		default:
-			a, err = askHolder(ctx, s, p.node, v, q(p.home))
+			a, err = callHolder(ctx, s, p.node, m, q(p.home))
 		}
 		switch {
 		case found && errors.Is(err, ErrNotFound) && (p.clue == byMemory || p.clue == byID && !remembered(err)):
@@ -200,15 +200,15 @@ func routed[Q, A any](ctx context.Context, s *Scheduler, id string, v question[Q
 	}
 }
 
-// askHolder is ask, but for at most half of the time that is left if nothing is written:
+// callHolder is call, but for at most half of the time that is left if nothing is written:
 // the holder may have died, and another node may hold the shard then.
-func askHolder[Q, A any](ctx context.Context, s *Scheduler, node string, v question[Q, A], q Q) (A, error) {
-	if deadline, ok := ctx.Deadline(); ok && !v.writes {
+func callHolder[Q, A any](ctx context.Context, s *Scheduler, node string, m method[Q, A], q Q) (A, error) {
+	if deadline, ok := ctx.Deadline(); ok && !m.writes {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, max(time.Until(deadline)/2, time.Millisecond))
 		defer cancel()
 	}
-	return ask(ctx, s, node, v, q)
+	return call(ctx, s, node, m, q)
 }
 
 // whileHeld does something with a task here. What it does not find does not exist, if the
@@ -237,9 +237,9 @@ func (s *Scheduler) tenure(home recovery.Home) *holding {
 	return nil
 }
 
-// owned answers another node's question about a task: only if the task is known here, or
+// owned answers another node's call about a task: only if the task is known here, or
 // its shard is held.
-func owned[A any](ctx context.Context, s *Scheduler, q idAsk, do func(context.Context) (A, error)) (A, error) {
+func owned[A any](ctx context.Context, s *Scheduler, q idQuery, do func(context.Context) (A, error)) (A, error) {
 	var none A
 	ctx, cancel := s.within(q.Terms.in(ctx))
 	defer cancel()

@@ -32,7 +32,7 @@ func (s *Scheduler) Settle(ctx context.Context, v Verdict, receipts []string) ([
 	if err := s.settleHere(ctx, &v, here); err != nil {
 		return nil, err
 	}
-	return answersOf(settlings), nil
+	return settledOf(settlings), nil
 }
 
 // checkVerdict checks what is asked for, and reads the receipts.
@@ -88,7 +88,7 @@ func (s *Scheduler) settleHere(ctx context.Context, v *Verdict, todo []*settling
 	return nil
 }
 
-func answersOf(settlings []settling) []Settled {
+func settledOf(settlings []settling) []Settled {
 	answers := make([]Settled, len(settlings))
 	for i := range settlings {
 		answers[i] = settlings[i].answer

@@ -40,7 +40,7 @@ func (s *Scheduler) settleAll(ctx context.Context, v *Verdict, settlings []settl
 	if len(far) > 0 {
 		s.settleFar(ctx, v, far)
 	}
-	return answersOf(settlings), nil
+	return settledOf(settlings), nil
 }
 
 // settlesHereLocked reports whether the answer to a receipt is known here.
@@ -146,11 +146,11 @@ func (s *Scheduler) settleOwned(ctx context.Context, v *Verdict, some []*settlin
 
 // settleAt has another node settle deliveries.
 func (s *Scheduler) settleAt(ctx context.Context, node string, v *Verdict, some []*settling) {
-	q := settleAsk{Verdict: *v, Receipts: make([]string, len(some)), Terms: wireTerms(ctx)}
+	q := settleQuery{Verdict: *v, Receipts: make([]string, len(some)), Terms: encodeTerms(ctx)}
 	for i, p := range some {
 		q.Receipts[i] = p.answer.Receipt
 	}
-	a, err := ask(ctx, s, node, settleQuestion, q)
+	a, err := call(ctx, s, node, settleMethod, q)
 	if err == nil && len(a.Settled) != len(some) {
 		err = fmt.Errorf("%w: node %s has answered for %d of %d receipts", ErrUnknown, node, len(a.Settled), len(some))
 	}
@@ -172,26 +172,26 @@ func (s *Scheduler) settleAt(ctx context.Context, node string, v *Verdict, some 
 	}
 }
 
-var settleQuestion = question[settleAsk, settleAnswer]{verb: "settle", writes: true}
+var settleMethod = method[settleQuery, settleReply]{name: "settle", writes: true}
 
 type (
-	settleAsk struct {
+	settleQuery struct {
 		Verdict  Verdict
 		Receipts []string
-		Terms    *wiredTerms `json:",omitempty"`
+		Terms    *wireTerms `json:",omitempty"`
 	}
-	settleAnswer struct{ Settled []wiredSettled }
-	wiredSettled struct {
-		Recorded   bool        `json:",omitempty"`
-		LeaseUntil time.Time   `json:",omitzero"`
-		Fault      *wiredFault `json:",omitempty"`
+	settleReply struct{ Settled []wireSettled }
+	wireSettled struct {
+		Recorded   bool       `json:",omitempty"`
+		LeaseUntil time.Time  `json:",omitzero"`
+		Fault      *wireError `json:",omitempty"`
 	}
 )
 
-func (s *Scheduler) answerSettle(ctx context.Context, _ string, q settleAsk) (settleAnswer, error) {
+func (s *Scheduler) handleSettle(ctx context.Context, _ string, q settleQuery) (settleReply, error) {
 	settlings, err := s.checkVerdict(&q.Verdict, q.Receipts)
 	if err != nil {
-		return settleAnswer{}, err
+		return settleReply{}, err
 	}
 	// The answer must arrive before the caller's time is over, also if it says that nothing
 	// is recorded yet.
@@ -209,15 +209,15 @@ func (s *Scheduler) answerSettle(ctx context.Context, _ string, q settleAsk) (se
 		}
 	}
 	s.settleOwned(ctx, &q.Verdict, some)
-	a := settleAnswer{Settled: make([]wiredSettled, len(settlings))}
+	a := settleReply{Settled: make([]wireSettled, len(settlings))}
 	for i := range settlings {
 		p := &settlings[i].answer
-		a.Settled[i] = wiredSettled{Recorded: p.Recorded, LeaseUntil: p.LeaseUntil}
+		a.Settled[i] = wireSettled{Recorded: p.Recorded, LeaseUntil: p.LeaseUntil}
 		switch {
 		case errors.Is(p.Err, ErrClosed):
-			a.Settled[i].Fault = faultOf(errNotMine) // another node will hold it soon
+			a.Settled[i].Fault = wireErrorOf(errNotMine) // another node will hold it soon
 		case p.Err != nil:
-			a.Settled[i].Fault = faultOf(p.Err)
+			a.Settled[i].Fault = wireErrorOf(p.Err)
 		}
 	}
 	return a, nil
@@ -272,13 +272,13 @@ func (s *Scheduler) returnToOwner(receipts []string) {
 	}
 }
 
-var returnQuestion = question[returnAsk, struct{}]{verb: "return", writes: true}
+var returnMethod = method[returnQuery, struct{}]{name: "return", writes: true}
 
-type returnAsk struct{ Receipts []string }
+type returnQuery struct{ Receipts []string }
 
-// answerReturn undoes deliveries that were handed out here. It returns errHandedOver if one of
+// handleReturn undoes deliveries that were handed out here. It returns errHandedOver if one of
 // them has left, or is leaving, with its shard: then it has to be returned to the new holder.
-func (s *Scheduler) answerReturn(_ context.Context, _ string, q returnAsk) (struct{}, error) {
+func (s *Scheduler) handleReturn(_ context.Context, _ string, q returnQuery) (struct{}, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	var err error

@@ -13,10 +13,10 @@ import (
 
 // shared is the part of a scheduler that exists only if several nodes share its ledger.
 type shared struct {
-	ledger sharedLedger
-	relay  *relay.Relay
-	node   string // this node's name in the ledger
-	verbs  map[string]answerer
+	ledger  sharedLedger
+	relay   *relay.Relay
+	node    string // this node's name in the ledger
+	methods map[string]rpcHandler
 
 	// homes are the homes of the shards in which tasks with generated ids are created.
 	homes atomic.Pointer[[]recovery.Home]
@@ -47,7 +47,7 @@ func (s *Scheduler) share(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	sh := &shared{ledger: ledger, verbs: verbs(), work: make(chan struct{}, 1), gained: 1}
+	sh := &shared{ledger: ledger, methods: methodHandlers(), work: make(chan struct{}, 1), gained: 1}
 	nodes, err := ledger.Peers(ctx)
 	if err != nil {
 		return fmt.Errorf("the nodes: %w", err)
@@ -77,7 +77,7 @@ func (s *Scheduler) share(ctx context.Context) error {
 	s.startPeerCalls()
 	sh.relay, err = relay.New(relay.Config{
 		Bus: ledger, Node: sh.node, Incarnation: uuid.NewString(),
-		Answer: s.answer, Late: s.late, Silence: s.cfg.AnswerWithin, Log: s.cfg.Log,
+		Answer: s.handleCall, Late: s.lateReply, Silence: s.cfg.AnswerWithin, Log: s.cfg.Log,
 	})
 	return err
 }

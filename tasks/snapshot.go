@@ -42,24 +42,24 @@ import (
 // A coverage is the part of every answer that says which shards it covers.
 type coverage struct {
 	Covered []recovery.Home `json:",omitempty"` // shards whose tasks it is about, all of them
-	More    bool            `json:",omitempty"` // there is more to be done: ask again
-	Fault   *wiredFault     `json:",omitempty"` // why it ended before that
+	More    bool            `json:",omitempty"` // there is more to be done: call again
+	Fault   *wireError      `json:",omitempty"` // why it ended before that
 }
 
 func (c *coverage) cover() *coverage { return c }
 
 // The calls to all nodes.
 var (
-	listQuestion    = question[listAsk, listAnswer]{verb: "list"}
-	usedQuestion    = question[usedAsk, usedAnswer]{verb: "used"}
-	purgeQuestion   = question[purgeAsk, purgeAnswer]{verb: "purge", writes: true}
-	redriveQuestion = question[redriveArgs, redriveReply]{verb: "exhume", writes: true}
+	listMethod    = method[listQuery, listReply]{name: "list"}
+	usedMethod    = method[usedQuery, usedReply]{name: "used"}
+	purgeMethod   = method[purgeQuery, purgeReply]{name: "purge", writes: true}
+	redriveMethod = method[redriveQuery, redriveReply]{name: "exhume", writes: true}
 )
 
 type (
-	// A listAsk asks for the first tasks behind a position: soonest first, or the longest
+	// A listQuery asks for the first tasks behind a position: soonest first, or the longest
 	// dead first with the state Dead.
-	listAsk struct {
+	listQuery struct {
 		Topic, Group string
 		State        State
 		Limit        int
@@ -67,7 +67,7 @@ type (
 		Bytes        int      `json:",omitempty"` // about how much of tasks is wanted at most; 0: MaxPageBytes
 		Patterns     []string `json:",omitempty"` // of the topics that the caller may use; empty: all
 	}
-	listAnswer struct {
+	listReply struct {
 		coverage
 		Tasks []listed
 		Last  *recovery.Ref `json:",omitempty"` // the last position that was looked at; nil: there is nothing behind
@@ -77,22 +77,22 @@ type (
 		At   int64 // where it stands in the list
 	}
 
-	// A usedAsk asks whether a topic has tasks that are not dead.
-	usedAsk    struct{ Topic string }
-	usedAnswer struct {
+	// A usedQuery asks whether a topic has tasks that are not dead.
+	usedQuery struct{ Topic string }
+	usedReply struct {
 		coverage
 		Used bool
 	}
 
-	// A purgeAsk asks for the tasks of a topic or a group to be cancelled, or killed. The
+	// A purgeQuery asks for the tasks of a topic or a group to be cancelled, or killed. The
 	// topic may be the beginning of names and an asterisk.
-	purgeAsk struct {
+	purgeQuery struct {
 		Topic, Group string
 		Kill         bool
 		Keep         int      // how many of those that are being delivered are to be named
-		Patterns     []string `json:",omitempty"` // as of a listAsk
+		Patterns     []string `json:",omitempty"` // as of a listQuery
 	}
-	purgeAnswer struct {
+	purgeReply struct {
 		coverage
 		Cancelled  int
 		Delivering []leftCount `json:",omitempty"` // how many were being delivered
@@ -110,9 +110,9 @@ type (
 		Home recovery.Home `json:",omitempty"`
 	}
 
-	// A redriveArgs asks for dead tasks of a topic to be requeued or deleted: those with the
+	// A redriveQuery asks for dead tasks of a topic to be requeued or deleted: those with the
 	// ids, or as many as are dead.
-	redriveArgs struct {
+	redriveQuery struct {
 		Topic  string
 		Delete bool
 		Due    int64    // the new deadline; 0: now
@@ -217,7 +217,7 @@ func (s *Scheduler) keepHeld(ctx context.Context, st snapshot) {
 // covers runs an operation on all that this node has, and enters into its answer what that
 // covers. What it has found in a shard by its number counts if that is still in the snapshot.
 func (s *Scheduler) covers(ctx context.Context, c *coverage, do func(ctx context.Context) error) (snapshot, error) {
-	// The answer must be there before the asker's time is over.
+	// The reply must be there before the caller's time is over.
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, time.Until(deadline)*9/10, errLate)
@@ -238,22 +238,22 @@ func (s *Scheduler) covers(ctx context.Context, c *coverage, do func(ctx context
 	return st, err
 }
 
-// An answered is a pointer to an answer to a question to all nodes.
-type answered[A any] interface {
+// A coveringReply is a pointer to a reply of a method that is called at all nodes.
+type coveringReply[A any] interface {
 	*A
 	cover() *coverage
 }
 
-// answeringAll is answering for a question to all nodes: what was done before an error
+// handleAll is handle for a method that is called at all nodes: what was done before an error
 // travels with it.
-func answeringAll[Q, A any, P answered[A]](q question[Q, A], answer func(s *Scheduler, ctx context.Context, asked Q) (A, error)) (string, answerer) {
-	return answering(q, func(s *Scheduler, ctx context.Context, _ string, asked Q) (A, error) {
-		a, err := answer(s, ctx, asked)
+func handleAll[Q, A any, P coveringReply[A]](m method[Q, A], serve func(s *Scheduler, ctx context.Context, query Q) (A, error)) (string, rpcHandler) {
+	return handle(m, func(s *Scheduler, ctx context.Context, _ string, query Q) (A, error) {
+		a, err := serve(s, ctx, query)
 		switch c := P(&a).cover(); {
 		case errors.Is(err, ErrClosed):
-			c.Fault = faultOf(errNotMine) // and soon somebody else's
+			c.Fault = wireErrorOf(errNotMine) // and soon another node's
 		case err != nil:
-			c.Fault = faultOf(err)
+			c.Fault = wireErrorOf(err)
 		}
 		return a, nil
 	})

@@ -180,7 +180,7 @@ func TestRequeueOfAllWhileAShardComes(t *testing.T) {
 		}
 		own := a.homeOn(0).NewID()
 		a.bury("x", own)
-		x := a.newRedrive(&redriveArgs{Topic: "x", All: true})
+		x := a.newRedrive(&redriveQuery{Topic: "x", All: true})
 		count := a.deadCount("x")
 		b.handOver(coming, a)
 		pass(time.Second)
@@ -245,7 +245,7 @@ func TestUnknownWhenTheCallerLeaves(t *testing.T) {
 		defer release()
 		ctx, leave := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, leave)
-		got, err := a.purgeHere(ctx, purgeAsk{Topic: "x"})
+		got, err := a.purgeHere(ctx, purgeQuery{Topic: "x"})
 		if got.Cancelled != 0 {
 			t.Errorf("purgeHere = %+v", got)
 		}

@@ -197,7 +197,7 @@ func (s *Scheduler) lineOf(id []byte) uint64 {
 // spoolsLocked tells whether a new task goes to the spool: only if the ledger does not
 // answer. That its shard is away is no reason, since other nodes would look for the task
 // there. In a fleet its id has to tell to which shard it goes from there: one of this node's
-// own, so that others know from the id which node to ask; see askSpools.
+// own, so that others know from the id which node to ask; see querySpools.
 func (s *Scheduler) spoolsLocked(p *plan) bool {
 	if s.spool == nil || p.chosen {
 		return false

@@ -9,40 +9,41 @@ import (
 	"github.com/lapsehq/lapse/relay"
 )
 
-// What nodes ask one another. A question and its answer are JSON, of one type each.
+// Calls between nodes. The query and the reply of a method are JSON, of one type each.
 // Fields that a version does not know are ignored, and those that it does not send are
 // zero, so that versions mix while nodes are replaced one by one. So this is how they
 // change, and TestQuestionsStay has each of them in testdata:
 //
-//   - A question and its answer are objects, and fields are only ever added. None is taken
+//   - A query and a reply are objects, and fields are only ever added. None is taken
 //     out, renamed or encoded in another way, and no two differ only in case.
-//   - The zero value of a new field means what was meant before there was one, for who asks
-//     as for who answers.
-//   - A verb that changes its meaning, or has to change in another way, gets another name.
-//     Of one that a version does not know it says so, and the asker answers ErrUnavailable.
-//   - Codes of faults are only ever added. One that a version does not know may mean that
+//   - The zero value of a new field means what was meant before there was one, for the caller
+//     as for the node that it calls.
+//   - A method that changes its meaning, or has to change in another way, gets another name.
+//     Of one that a version does not know it says so, and the caller returns ErrUnavailable.
+//   - Error codes are only ever added. One that a version does not know may mean that
 //     something was done.
 
-// A question names a verb by which nodes ask: Q is what is asked, A the answer.
-type question[Q, A any] struct {
-	verb string
-	// writes: what was asked may have been done although no answer came.
+// A method is what one node can call at another: Q is the query, A the reply.
+type method[Q, A any] struct {
+	name string
+	// writes: what the query asks for may have been done although no reply came.
 	writes bool
 }
 
-// An answerer answers the questions of one verb.
-type answerer func(s *Scheduler, ctx context.Context, from string, body []byte) []byte
+// An rpcHandler answers the calls of one method.
+type rpcHandler func(s *Scheduler, ctx context.Context, from string, body []byte) []byte
 
-// answering gives a verb to the method that answers it. from is the node that asks.
-func answering[Q, A any](q question[Q, A], answer func(s *Scheduler, ctx context.Context, from string, ask Q) (A, error)) (string, answerer) {
-	return q.verb, func(s *Scheduler, ctx context.Context, from string, body []byte) []byte {
-		var asked Q
-		if err := json.Unmarshal(body, &asked); err != nil {
-			return reply[A]{Fault: faultOf(fmt.Errorf("%w: %w", errNotUnderstood, err))}.encode()
+// handle returns the name of a method and the handler that serve makes of it. from is the
+// calling node.
+func handle[Q, A any](m method[Q, A], serve func(s *Scheduler, ctx context.Context, from string, query Q) (A, error)) (string, rpcHandler) {
+	return m.name, func(s *Scheduler, ctx context.Context, from string, body []byte) []byte {
+		var query Q
+		if err := json.Unmarshal(body, &query); err != nil {
+			return reply[A]{Fault: wireErrorOf(fmt.Errorf("%w: %w", errNotUnderstood, err))}.encode()
 		}
-		a, err := answer(s, ctx, from, asked)
+		a, err := serve(s, ctx, from, query)
 		if err != nil {
-			return reply[A]{Fault: faultOf(err)}.encode()
+			return reply[A]{Fault: wireErrorOf(err)}.encode()
 		}
 		return reply[A]{Answer: &a}.encode()
 	}
@@ -50,48 +51,48 @@ func answering[Q, A any](q question[Q, A], answer func(s *Scheduler, ctx context
 
 // A reply is an answer, or why there is none, on its way back.
 type reply[A any] struct {
-	Answer *A          `json:"answer,omitempty"`
-	Fault  *wiredFault `json:"fault,omitempty"`
+	Answer *A         `json:"answer,omitempty"`
+	Fault  *wireError `json:"fault,omitempty"`
 }
 
 func (r reply[A]) encode() []byte {
 	b, err := json.Marshal(r)
 	if err != nil {
-		b, _ = json.Marshal(reply[A]{Fault: faultOf(err)}) // which consists of texts
+		b, _ = json.Marshal(reply[A]{Fault: wireErrorOf(err)}) // which consists of texts
 	}
 	return b
 }
 
-// ask asks another node. What it answers with an error of this package comes back as
-// that error. Others: ErrNodeAway when the question was not heard, and ErrUnavailable when it
+// call calls a method of another node. If that replies with an error of this package, call
+// returns that error. Others: ErrNodeAway when the call was not heard, and ErrUnavailable when it
 // was not understood; when it was not answered, ErrUnknown if it writes, and ErrNodeAway if not.
 // ErrOverloaded when too many are under way. Where errors.Is tells relay.ErrUnheard or
 // relay.ErrNoAnswer as well, the other node has said nothing.
-func ask[Q, A any](ctx context.Context, s *Scheduler, node string, v question[Q, A], q Q) (A, error) {
+func call[Q, A any](ctx context.Context, s *Scheduler, node string, m method[Q, A], q Q) (A, error) {
 	var none A
 	body, err := json.Marshal(q)
 	if err != nil {
 		return none, err
 	}
-	raw, err := s.shared.relay.Ask(ctx, node, v.verb, body)
+	raw, err := s.shared.relay.Ask(ctx, node, m.name, body)
 	switch {
 	case err == nil:
 	case errors.Is(err, relay.ErrOverloaded):
 		return none, fmt.Errorf("%w: node %s: %w", ErrOverloaded, node, err)
-	case errors.Is(err, relay.ErrNoAnswer) && v.writes:
+	case errors.Is(err, relay.ErrNoAnswer) && m.writes:
 		return none, fmt.Errorf("%w: node %s: %w", ErrUnknown, node, err)
 	default:
 		return none, fmt.Errorf("%w: node %s: %w", ErrNodeAway, node, err)
 	}
 	var r reply[A]
 	if err := json.Unmarshal(raw, &r); err != nil {
-		return none, fmt.Errorf("%w: node %s: %w", unclear(v.writes), node, err)
+		return none, fmt.Errorf("%w: node %s: %w", unclear(m.writes), node, err)
 	}
 	switch {
 	case r.Fault != nil:
-		return none, r.Fault.err(node, v.writes)
+		return none, r.Fault.err(node, m.writes)
 	case r.Answer == nil:
-		return none, fmt.Errorf("%w: node %s answered nothing", unclear(v.writes), node)
+		return none, fmt.Errorf("%w: node %s answered nothing", unclear(m.writes), node)
 	}
 	return *r.Answer, nil
 }
@@ -104,19 +105,19 @@ func unclear(writes bool) error {
 	return ErrUnavailable
 }
 
-// answer answers a question of another node.
-func (s *Scheduler) answer(ctx context.Context, q relay.Question) []byte {
+// handleCall answers a call of another node.
+func (s *Scheduler) handleCall(ctx context.Context, q relay.Question) []byte {
 	select {
 	case <-s.opened:
 	case <-ctx.Done():
-		return reply[struct{}]{Fault: faultOf(ErrClosed)}.encode()
+		return reply[struct{}]{Fault: wireErrorOf(ErrClosed)}.encode()
 	}
 	s.noteMultiNode()
-	answer, ok := s.shared.verbs[q.Verb]
+	serve, ok := s.shared.methods[q.Verb]
 	if !ok {
-		return reply[struct{}]{Fault: faultOf(fmt.Errorf("%w: the verb %q", errNotUnderstood, q.Verb))}.encode()
+		return reply[struct{}]{Fault: wireErrorOf(fmt.Errorf("%w: the verb %q", errNotUnderstood, q.Verb))}.encode()
 	}
-	return answer(s, ctx, q.From, q.Body)
+	return serve(s, ctx, q.From, q.Body)
 }
 
 // Answers that only nodes give one another.
@@ -124,12 +125,12 @@ var (
 	// errNotMine is answered when the task's home is not held here (any more): nothing
 	// was done, and it must be looked for again.
 	errNotMine = errors.New("the task's shard is not held by this node")
-	// errNotUnderstood is answered to a question of a newer version.
+	// errNotUnderstood is the reply to a call of a newer version.
 	errNotUnderstood = errors.New("not understood by this version")
 )
 
-// faultCodes are the errors that travel between nodes. The first that matches counts.
-var faultCodes = []struct {
+// errorCodes are the errors that travel between nodes. The first that matches counts.
+var errorCodes = []struct {
 	code string
 	err  error
 }{
@@ -166,16 +167,16 @@ var faultCodes = []struct {
 	{"closed", ErrClosed},
 }
 
-// A wiredFault is an error on its way to another node.
-type wiredFault struct {
+// A wireError is an error on its way to another node.
+type wireError struct {
 	Code   string       `json:"code"`
 	Text   string       `json:"text"`
 	Fields []FieldError `json:"fields,omitempty"` // of an InvalidError
 }
 
-func faultOf(err error) *wiredFault {
-	f := &wiredFault{Code: "internal", Text: err.Error()}
-	for _, c := range faultCodes {
+func wireErrorOf(err error) *wireError {
+	f := &wireError{Code: "internal", Text: err.Error()}
+	for _, c := range errorCodes {
 		if errors.Is(err, c.err) {
 			f.Code = c.code
 			break
@@ -190,28 +191,28 @@ func faultOf(err error) *wiredFault {
 
 // err is the error as it was at the other node. One that this version does not know may
 // mean that something was done.
-func (f *wiredFault) err(node string, writes bool) error {
+func (f *wireError) err(node string, writes bool) error {
 	if f.Code == "invalid" {
 		return &InvalidError{Fields: f.Fields}
 	}
-	for _, c := range faultCodes {
+	for _, c := range errorCodes {
 		if c.code != f.Code {
 			continue
 		}
 		if errors.Is(c.err, errNotUnderstood) {
 			return fmt.Errorf("%w: node %s: %w: %s", ErrUnavailable, node, errNotUnderstood, f.Text)
 		}
-		return &farError{f.Text, c.err}
+		return &remoteError{f.Text, c.err}
 	}
 	return fmt.Errorf("%w: node %s: %s", unclear(writes), node, f.Text)
 }
 
-// A farError is an error that another node has answered, in its words.
-type farError struct {
+// A remoteError is an error that another node has answered, in its words.
+type remoteError struct {
 	text string
 	kind error
 }
 
-func (e *farError) Error() string { return e.text }
+func (e *remoteError) Error() string { return e.text }
 
-func (e *farError) Unwrap() error { return e.kind }
+func (e *remoteError) Unwrap() error { return e.kind }

@@ -25,69 +25,68 @@ import (
 	"github.com/lapsehq/lapse/relay"
 )
 
-// The golden questions and answers, of version 1 of the wire (package relay): a file for
-// each verb, in which every field has a value, and faults.json. A new verb gets a line in
+// The golden queries and replies, of version 1 of the wire (package relay): a file for
+// each method, in which every field has a value, and faults.json. A new method gets a line in
 // conversations, and what is new is written by -update, which changes nothing that stands
-// there already: nodes of two versions ask one another while they are replaced one by one,
-// so fields and codes are only ever added. What has to become different is asked with
-// another verb.
+// there already: nodes of two versions call one another while they are replaced one by one,
+// so fields and codes are only ever added. What has to become different gets another method.
 var update = flag.Bool("update", false, "add what is new to the golden questions and answers")
 
 const questionsDir = "testdata/questions/v1"
 
-// conversations are all verbs, with their questions and answers.
+// conversations are all methods, with their queries and replies.
 var conversations = []conversation{
-	converse(getQuestion),
-	converse(cancelQuestion),
-	converse(fireQuestion),
-	converse(moveQuestion),
-	converse(scheduleQuestion),
-	converse(replaceQuestion),
-	converse(batchQuestion),
-	converse(settleQuestion),
-	converse(returnQuestion),
-	converse(hasQuestion),
-	converse(yieldQuestion),
-	converse(takeQuestion),
-	converse(drainQuestion),
-	converse(reserveQuestion),
-	converse(demandsQuestion),
-	converse(offerQuestion),
-	converse(backlogQuestion),
-	converse(offloadQuestion),
-	converse(outcomesQuestion),
-	converse(listQuestion),
-	converse(usedQuestion),
-	converse(purgeQuestion),
-	converse(redriveQuestion),
+	converse(getMethod),
+	converse(cancelMethod),
+	converse(fireMethod),
+	converse(moveMethod),
+	converse(scheduleMethod),
+	converse(replaceMethod),
+	converse(batchMethod),
+	converse(settleMethod),
+	converse(returnMethod),
+	converse(hasMethod),
+	converse(yieldMethod),
+	converse(takeMethod),
+	converse(drainMethod),
+	converse(reserveMethod),
+	converse(demandsMethod),
+	converse(offerMethod),
+	converse(backlogMethod),
+	converse(offloadMethod),
+	converse(outcomesMethod),
+	converse(listMethod),
+	converse(usedMethod),
+	converse(purgeMethod),
+	converse(redriveMethod),
 }
 
-// A conversation is one verb's question and answer, both full of values.
+// A conversation is one method's query and reply, both full of values.
 type conversation struct {
-	verb     string
-	question any
-	answer   any
-	fault    error // why there is none
-	// ask asks node b, and returns what its answer was taken for.
-	ask func(s *Scheduler) (any, error)
-	// hear has a question answered by the answer, and returns what it was taken for.
+	method string
+	query  any
+	reply  any
+	fault  error // why there is none
+	// call calls node b, and returns what its reply was taken for.
+	call func(s *Scheduler) (any, error)
+	// hear has a query answered by the reply, and returns what it was taken for.
 	hear func(body []byte) (asked any, reply []byte)
 }
 
-func converse[Q, A any](v question[Q, A]) conversation {
+func converse[Q, A any](v method[Q, A]) conversation {
 	var q Q
 	var a A
 	var err error
 	if reflect.TypeFor[Q]().Kind() != reflect.Struct || reflect.TypeFor[A]().Kind() != reflect.Struct {
 		err = errors.New("what is no object can have no new fields")
 	}
-	err = errors.Join(err, fill(reflect.ValueOf(&q).Elem(), v.verb+" question"), fill(reflect.ValueOf(&a).Elem(), v.verb+" answer"))
+	err = errors.Join(err, fill(reflect.ValueOf(&q).Elem(), v.name+" question"), fill(reflect.ValueOf(&a).Elem(), v.name+" answer"))
 	return conversation{
-		verb: v.verb, question: q, answer: a, fault: err,
-		ask: func(s *Scheduler) (any, error) { return ask(context.Background(), s, "b", v, q) },
+		method: v.name, query: q, reply: a, fault: err,
+		call: func(s *Scheduler) (any, error) { return call(context.Background(), s, "b", v, q) },
 		hear: func(body []byte) (any, []byte) {
 			var heard any
-			_, answer := answering(v, func(_ *Scheduler, _ context.Context, _ string, q Q) (A, error) {
+			_, answer := handle(v, func(_ *Scheduler, _ context.Context, _ string, q Q) (A, error) {
 				heard = q
 				return a, nil
 			})
@@ -169,14 +168,14 @@ func fill(v reflect.Value, path string) error {
 	return nil
 }
 
-// A wiredField is a field by its name on the wire.
-type wiredField struct {
+// A wireField is a field by its name on the wire.
+type wireField struct {
 	name  string
 	value reflect.Value
 }
 
 // fieldsOf are those of an object, with those of what it embeds.
-func fieldsOf(v reflect.Value) (all []wiredField) {
+func fieldsOf(v reflect.Value) (all []wireField) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -184,9 +183,9 @@ func fieldsOf(v reflect.Value) (all []wiredField) {
 		case f.Anonymous && name == "":
 			all = append(all, fieldsOf(v.Field(i))...)
 		case name == "":
-			all = append(all, wiredField{f.Name, v.Field(i)})
+			all = append(all, wireField{f.Name, v.Field(i)})
 		default:
-			all = append(all, wiredField{name, v.Field(i)})
+			all = append(all, wireField{name, v.Field(i)})
 		}
 	}
 	return all
@@ -229,28 +228,28 @@ func TestQuestionsStay(t *testing.T) {
 	var files []string
 	talking(t, func(t *testing.T, k *talk) {
 		for _, c := range conversations {
-			want(t, c.verb, c.fault, nil)
+			want(t, c.method, c.fault, nil)
 			var sent goldenQuestion
 			k.answer = func(q relay.Question) []byte {
 				_, reply := c.hear(q.Body)
 				sent = goldenQuestion{bytes.Clone(q.Body), reply}
 				return reply
 			}
-			_, err := c.ask(k.asker)
-			want(t, c.verb, err, nil)
-			files = append(files, c.verb+".json")
-			golden := keptAs(t, c.verb+".json", sent)
-			if heard, _ := c.hear(golden.Question); !cmp.Equal(c.question, heard, travelling) {
-				t.Errorf("the question %s is taken for something else:%s", c.verb, cmp.Diff(c.question, heard, travelling))
+			_, err := c.call(k.asker)
+			want(t, c.method, err, nil)
+			files = append(files, c.method+".json")
+			golden := keptAs(t, c.method+".json", sent)
+			if heard, _ := c.hear(golden.Question); !cmp.Equal(c.query, heard, travelling) {
+				t.Errorf("the question %s is taken for something else:%s", c.method, cmp.Diff(c.query, heard, travelling))
 			}
 			k.answer = func(relay.Question) []byte { return golden.Answer }
-			got, err := c.ask(k.asker)
-			if want(t, c.verb, err, nil); !cmp.Equal(c.answer, got, travelling) {
-				t.Errorf("the answer to %s is taken for something else:%s", c.verb, cmp.Diff(c.answer, got, travelling))
+			got, err := c.call(k.asker)
+			if want(t, c.method, err, nil); !cmp.Equal(c.reply, got, travelling) {
+				t.Errorf("the answer to %s is taken for something else:%s", c.method, cmp.Diff(c.reply, got, travelling))
 			}
 		}
 	})
-	for verb := range verbs() {
+	for verb := range methodHandlers() {
 		if !slices.Contains(files, verb+".json") {
 			t.Errorf("the verb %s has no golden question: it needs a line in conversations", verb)
 		}
@@ -276,7 +275,7 @@ func TestFaultsStay(t *testing.T) {
 		"ack": uint8(Ack), "release": uint8(Release), "extend": uint8(Extend), "bury": uint8(Bury), "return": uint8(Return),
 	}}
 	want(t, "fill", fill(reflect.ValueOf(&now.Reply.Fault).Elem(), "fault"), nil)
-	for _, c := range faultCodes {
+	for _, c := range errorCodes {
 		now.Codes = append(now.Codes, c.code)
 	}
 	slices.Sort(now.Codes)
@@ -360,18 +359,18 @@ func keeps(t *testing.T, name string, stands, encoded []byte) bool {
 func TestFieldsComeAndAreMissing(t *testing.T) {
 	talking(t, func(t *testing.T, k *talk) {
 		for _, c := range conversations {
-			want(t, c.verb, c.fault, nil)
-			for _, v := range variants(t, c.question) {
+			want(t, c.method, c.fault, nil)
+			for _, v := range variants(t, c.query) {
 				if heard, _ := c.hear(v.body); !cmp.Equal(v.means, heard, travelling) {
-					t.Errorf("the question %s %s:%s", c.verb, v.what, cmp.Diff(v.means, heard, travelling))
+					t.Errorf("the question %s %s:%s", c.method, v.what, cmp.Diff(v.means, heard, travelling))
 				}
 			}
-			for _, v := range variants(t, c.answer) {
+			for _, v := range variants(t, c.reply) {
 				k.answer = func(relay.Question) []byte {
 					return slices.Concat([]byte(`{"tomorrow":{"answer":1},"answer":`), v.body, []byte("}"))
 				}
-				if got, err := c.ask(k.asker); err != nil || !cmp.Equal(v.means, got, travelling) {
-					t.Errorf("the answer to %s %s: %v%s", c.verb, v.what, err, cmp.Diff(v.means, got, travelling))
+				if got, err := c.call(k.asker); err != nil || !cmp.Equal(v.means, got, travelling) {
+					t.Errorf("the answer to %s %s: %v%s", c.method, v.what, err, cmp.Diff(v.means, got, travelling))
 				}
 			}
 		}

@@ -41,10 +41,10 @@ type spooledAt struct {
 	err  error
 }
 
-// askSpools asks, for ids that tell shards of other nodes with spools, whether those have
+// querySpools asks, for ids that tell shards of other nodes with spools, whether those have
 // spooled the tasks. What a node has announced of its spool does not suffice: one that is cut
 // off from the ledger spools, and can announce nothing.
-func (s *Scheduler) askSpools(ctx context.Context, ids []string) []spooledAt {
+func (s *Scheduler) querySpools(ctx context.Context, ids []string) []spooledAt {
 	found := make([]spooledAt, len(ids))
 	homes := make([]recovery.Home, len(ids))
 	none := true
@@ -78,22 +78,22 @@ func (s *Scheduler) askSpools(ctx context.Context, ids []string) []spooledAt {
 			}
 		}
 		for part := range slices.Chunk(at, hasAtOnce) {
-			s.askSpool(ctx, n, ids, part, found)
+			s.querySpool(ctx, n, ids, part, found)
 		}
 	}
 	return found
 }
 
-// askSpool asks one node for some of the ids.
-func (s *Scheduler) askSpool(ctx context.Context, n *recovery.Node, ids []string, at []int, found []spooledAt) {
+// querySpool asks one node for some of the ids.
+func (s *Scheduler) querySpool(ctx context.Context, n *recovery.Node, ids []string, at []int, found []spooledAt) {
 	some := make([]string, len(at))
 	for i, k := range at {
 		some[i] = ids[k]
 	}
-	var a hasAnswer
+	var a hasReply
 	var err error
 	if n.Live {
-		if a, err = askHolder(ctx, s, n.Name, hasQuestion, hasAsk{IDs: some}); err == nil && len(a.Has) != len(some) {
+		if a, err = callHolder(ctx, s, n.Name, hasMethod, hasQuery{IDs: some}); err == nil && len(a.Has) != len(some) {
 			err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", ErrUnavailable, n.Name, len(a.Has), len(some))
 		}
 	} else {
@@ -131,7 +131,7 @@ func (s *Scheduler) spooledElsewhere(ctx context.Context, ids []string) []error 
 			unknown, at = append(unknown, id), append(at, i)
 		}
 	}
-	for i, found := range s.askSpools(ctx, unknown) {
+	for i, found := range s.querySpools(ctx, unknown) {
 		if errs[at[i]] = found.err; found.node != "" {
 			errs[at[i]] = &elsewhere{node: found.node}
 		}

@@ -1,0 +1,232 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// The methods about single tasks, and what a node replies for those that it owns.
+var (
+	getMethod      = method[idQuery, Task]{name: "get"}
+	cancelMethod   = method[idQuery, struct{}]{name: "cancel", writes: true}
+	fireMethod     = method[idQuery, Task]{name: "fire", writes: true}
+	moveMethod     = method[moveQuery, Task]{name: "move", writes: true}
+	scheduleMethod = method[requestQuery, Task]{name: "schedule", writes: true}
+	replaceMethod  = method[requestQuery, Task]{name: "replace", writes: true}
+	batchMethod    = method[batchQuery, batchReply]{name: "batch", writes: true}
+	hasMethod      = method[hasQuery, hasReply]{name: "has"}
+)
+
+// methodHandlers returns the handlers of all methods, by the name of the method.
+func methodHandlers() map[string]rpcHandler {
+	table := make(map[string]rpcHandler)
+	add := func(name string, serve rpcHandler) { table[name] = serve }
+	add(handle(getMethod, (*Scheduler).handleGet))
+	add(handle(cancelMethod, (*Scheduler).handleCancel))
+	add(handle(fireMethod, (*Scheduler).handleFire))
+	add(handle(moveMethod, (*Scheduler).handleMove))
+	add(handle(scheduleMethod, (*Scheduler).handleSchedule))
+	add(handle(replaceMethod, (*Scheduler).handleReplace))
+	add(handle(batchMethod, (*Scheduler).handleBatch))
+	add(handle(settleMethod, (*Scheduler).handleSettle))
+	add(handle(returnMethod, (*Scheduler).handleReturn))
+	add(handle(hasMethod, (*Scheduler).handleHas))
+	add(handle(yieldMethod, (*Scheduler).handleYield))
+	add(handle(takeMethod, (*Scheduler).handleTake))
+	add(handle(drainMethod, (*Scheduler).handleDrain))
+	add(handle(reserveMethod, (*Scheduler).handleReserve))
+	add(handle(demandsMethod, (*Scheduler).handleDemands))
+	add(handle(offerMethod, (*Scheduler).handleOffer))
+	add(handle(backlogMethod, (*Scheduler).handleBacklog))
+	add(handle(offloadMethod, (*Scheduler).handleOffload))
+	add(handle(outcomesMethod, (*Scheduler).handleOutcomes))
+	add(handleAll(listMethod, (*Scheduler).listHere))
+	add(handleAll(usedMethod, (*Scheduler).usedHere))
+	add(handleAll(purgeMethod, (*Scheduler).purgeHere))
+	add(handleAll(redriveMethod, (*Scheduler).redriveHere))
+	return table
+}
+
+type (
+	// An idQuery is about one task. The caller believes that it is kept at that home; 0 if
+	// it knows only that this node has it.
+	idQuery struct {
+		ID    string
+		Home  recovery.Home
+		Terms *wireTerms `json:",omitempty"`
+	}
+	moveQuery struct {
+		idQuery
+		Move Move
+	}
+	// A requestQuery asks for a task. It belongs to that home; 0 if the caller knows only
+	// that the node has the id.
+	requestQuery struct {
+		Request Request
+		Home    recovery.Home
+		Terms   *wireTerms `json:",omitempty"` // not in a batch, which has its own
+	}
+	batchQuery struct {
+		Requests []requestQuery
+		Terms    *wireTerms `json:",omitempty"`
+	}
+	batchReply struct{ Results []wireResult }
+	wireResult struct {
+		ID    string
+		Fault *wireError `json:",omitempty"`
+	}
+	// A hasQuery asks which of the ids a node has, filed or not.
+	hasQuery struct{ IDs []string }
+	hasReply struct{ Has []bool }
+)
+
+// aboutID makes an idQuery of a home.
+func aboutID(ctx context.Context, id string) func(recovery.Home) idQuery {
+	return func(home recovery.Home) idQuery { return idQuery{id, home, encodeTerms(ctx)} }
+}
+
+// Deadlines travel in UTC: the offset of another zone loses its seconds on the way, so
+// that the deadline would be another one, and none at all would be one in the year 1.
+
+func aboutMove(ctx context.Context, id string, m Move) func(recovery.Home) moveQuery {
+	m.Due = m.Due.UTC()
+	return func(home recovery.Home) moveQuery { return moveQuery{idQuery{id, home, encodeTerms(ctx)}, m} }
+}
+
+func aboutRequest(r Request, home recovery.Home) requestQuery {
+	r.Due = r.Due.UTC()
+	return requestQuery{Request: r, Home: home}
+}
+
+func (s *Scheduler) handleGet(ctx context.Context, _ string, q idQuery) (Task, error) {
+	return owned(ctx, s, q, func(ctx context.Context) (Task, error) { return s.get(ctx, q.ID) })
+}
+
+func (s *Scheduler) handleCancel(ctx context.Context, _ string, q idQuery) (struct{}, error) {
+	return owned(ctx, s, q, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.cancelHere(ctx, q.ID) })
+}
+
+func (s *Scheduler) handleFire(ctx context.Context, _ string, q idQuery) (Task, error) {
+	return owned(ctx, s, q, func(ctx context.Context) (Task, error) { return s.fireNow(ctx, q.ID) })
+}
+
+func (s *Scheduler) handleMove(ctx context.Context, _ string, q moveQuery) (Task, error) {
+	return owned(ctx, s, q.idQuery, func(ctx context.Context) (Task, error) { return s.reschedule(ctx, q.ID, q.Move) })
+}
+
+func (s *Scheduler) handleSchedule(ctx context.Context, _ string, q requestQuery) (Task, error) {
+	return s.createOwned(ctx, &q, s.create)
+}
+
+func (s *Scheduler) handleReplace(ctx context.Context, _ string, q requestQuery) (Task, error) {
+	return s.createOwned(ctx, &q, s.replace)
+}
+
+// createOwned creates a task that another node was asked for, if it belongs here.
+func (s *Scheduler) createOwned(ctx context.Context, q *requestQuery, create func(context.Context, *plan) (Task, error)) (Task, error) {
+	ctx, cancel := s.within(q.Terms.in(ctx))
+	defer cancel()
+	p, err := s.planFor(ctx, &q.Request)
+	if err != nil {
+		return Task{}, err
+	}
+	defer p.release()
+	if !p.chosen || !s.owns(p.id, q.Home) {
+		return Task{}, errNotMine
+	}
+	var t Task
+	if err = s.tell(ctx, &p, false); err == nil {
+		t, err = create(ctx, &p)
+	}
+	return t, owning(err)
+}
+
+// owns tells that a task is known here, or that its shard is held.
+func (s *Scheduler) owns(id string, home recovery.Home) bool {
+	return s.knows(id) || home != 0 && s.tenure(home) != nil
+}
+
+// owning makes of an error of a creation what another node is told.
+func owning(err error) error {
+	if _, ok := errors.AsType[*elsewhere](err); ok || errors.Is(err, ErrClosed) || errors.Is(err, ErrDraining) {
+		return errNotMine
+	}
+	return err
+}
+
+// handleHas tells which ids this node has. From then on it files those that are created:
+// what it has not by now, it will not have without the directory.
+func (s *Scheduler) handleHas(ctx context.Context, _ string, q hasQuery) (hasReply, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	a := hasReply{Has: make([]bool, len(q.IDs))}
+	switch {
+	case s.unsure() && !s.knowsAllSpooled(q.IDs):
+		return a, errUnsure
+	case s.gaining(): // the caller has asked no other node that may have had it until now
+		return a, errGaining
+	}
+	ids := slices.DeleteFunc(slices.Clone(q.IDs), func(id string) bool { return !validName(id) })
+	if slices.ContainsFunc(ids, s.isInDoubt) {
+		return a, errInDoubt
+	}
+	if err := s.loadUnknown(ctx, ids); err != nil {
+		return a, err
+	}
+	for i, id := range q.IDs {
+		a.Has[i] = s.knows(id)
+	}
+	return a, nil
+}
+
+// loadUnknown makes sure that memory knows those of the ids that exist: while replay runs, it
+// looks up the others together.
+func (s *Scheduler) loadUnknown(ctx context.Context, ids []string) error {
+	for !s.isReplayed() {
+		loads, busy := s.unknownOf(ids)
+		switch {
+		case busy != nil: // replay, or another caller, looks an id up at the moment
+			if err := s.waitBusy(ctx, busy, 0); err != nil {
+				return err
+			}
+			continue
+		case len(loads) == 0:
+			return nil
+		}
+		s.loadAllByID(ctx, loads)
+		ids = nil
+		for _, f := range loads {
+			switch {
+			case f.err != nil:
+				return f.err
+			case !f.absent && !f.found:
+				ids = append(ids, f.id) // it was in other hands
+			}
+		}
+	}
+	return nil
+}
+
+// unknownOf returns those of the ids that memory does not know. If one of them is being looked
+// up, busy is closed when that is over.
+func (s *Scheduler) unknownOf(ids []string) (unknown []idLoad, busy <-chan struct{}) {
+	for part := range slices.Chunk(ids, atOnce) {
+		s.mu.Lock()
+		for _, id := range part {
+			n, entered := s.book.find([]byte(id))
+			switch {
+			case entered && s.book.slot(n).state == checking:
+				busy = s.watchLocked(n)
+			case entered, s.knowsLocked([]byte(id)):
+				// One that is being registered is no node's yet; it was looked for before.
+			default:
+				unknown = append(unknown, idLoad{id: id})
+			}
+		}
+		s.unlock()
+	}
+	return unknown, busy
+}
