@@ -15,7 +15,7 @@ import (
 // In a topic that counts crashes, an attempt is recorded before it is delivered: a
 // task that kills its process then runs out of attempts like any other. Close
 // waits for that.
-func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term time.Duration, by taker) []*Delivery {
+func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term time.Duration, by taker) []*delivery {
 	if term == 0 {
 		term = t.settings.Lease
 	}
@@ -47,7 +47,7 @@ func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term t
 			}
 		}
 	}
-	ds := make([]*Delivery, len(taken))
+	ds := make([]*delivery, len(taken))
 	for i, n := range taken {
 		ds[i] = s.handOutLocked(n, s.book.slot(n), term, claimed, by)
 	}

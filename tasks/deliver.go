@@ -194,7 +194,7 @@ func (s *Scheduler) workOnce(t *topic, places *int) (more bool) {
 }
 
 // returnLocked ends what a worker had to do with a delivery.
-func (s *Scheduler) returnLocked(t *topic, d *Delivery, v judgement) {
+func (s *Scheduler) returnLocked(t *topic, d *delivery, v judgement) {
 	later := t.later // which the conclusion may make so
 	t.busy--
 	l, ok := s.open[d.slot]
@@ -216,7 +216,7 @@ func (s *Scheduler) returnLocked(t *topic, d *Delivery, v judgement) {
 }
 
 // attempt calls the deliverer within the lease, the first one if there are several.
-func (s *Scheduler) attempt(by Deliverer, ds []*Delivery, vs []judgement) {
+func (s *Scheduler) attempt(by Deliverer, ds []*delivery, vs []judgement) {
 	ctx := &leaseContext{parent: s.ctx, deadline: s.started.Add(ds[0].lease.until)}
 	defer ctx.end()
 	defer func() {

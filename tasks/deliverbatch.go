@@ -42,13 +42,17 @@ func (s *Scheduler) placesLocked(t *topic) int {
 
 // deliver hands tasks to their receiver, several only to one that takes batches, and
 // judges what has become of them.
-func deliver(ctx context.Context, by Deliverer, ds []*Delivery, vs []judgement) {
+func deliver(ctx context.Context, by Deliverer, ds []*delivery, vs []judgement) {
 	batcher, ok := by.(BatchDeliverer)
 	if !ok {
-		vs[0] = judge(by.Deliver(ctx, ds[0]))
+		vs[0] = judge(by.Deliver(ctx, &ds[0].Delivery))
 		return
 	}
-	errs := batcher.DeliverBatch(ctx, ds)
+	batch := make([]*Delivery, len(ds))
+	for i, d := range ds {
+		batch[i] = &d.Delivery
+	}
+	errs := batcher.DeliverBatch(ctx, batch)
 	if len(errs) != len(ds) {
 		panic(fmt.Sprintf("%d outcomes of %d deliveries", len(errs), len(ds)))
 	}

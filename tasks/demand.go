@@ -195,7 +195,7 @@ func (s *Scheduler) serveFetched(from string, a *reserveReply, asked time.Durati
 
 // serveFetchedLocked gives deliveries of another node to the waiting receivers, to the one that
 // has waited longest first. It returns those without a receiver and those whose leases are over.
-func (s *Scheduler) serveFetchedLocked(t *topic, lease time.Duration, ds []*Delivery) (left []*Delivery) {
+func (s *Scheduler) serveFetchedLocked(t *topic, lease time.Duration, ds []*delivery) (left []*delivery) {
 	if t == nil || t.demands[lease] == nil || s.ended {
 		return ds
 	}

@@ -194,7 +194,7 @@ func TestReturnAfterAHandOver(t *testing.T) {
 func TestOfferComesBackAfterAHandOver(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *poolRig) {
 		a, b := f.nodes[0], f.nodes[1]
-		offers := make([][]*Delivery, 3)
+		offers := make([][]*delivery, 3)
 		packed := make([][]wireDelivery, 3)
 		for i := range offers {
 			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})

@@ -46,13 +46,13 @@ func (s *Scheduler) detachLocked(h *holding, l lease) {
 
 // A pendingVerdict is a handler's verdict on a delivery that was being handed over.
 type pendingVerdict struct {
-	delivery  *Delivery
+	delivery  *delivery
 	judgement judgement
 }
 
 // endDetachedLocked processes a handler's verdict on a delivery that is not open any more. If
 // its shard has left meanwhile, the verdict goes to the new holder.
-func (s *Scheduler) endDetachedLocked(d *Delivery, v judgement) {
+func (s *Scheduler) endDetachedLocked(d *delivery, v judgement) {
 	home, ok := s.detached[d.lease.nonce]
 	if !ok {
 		return
@@ -86,8 +86,12 @@ func (s *Scheduler) passOnLocked(sl *slot) {
 	if f.Flags&record.Claimed == 0 {
 		attempt++
 	}
-	d := Delivery{Task: s.describe(string(s.book.id(sl)), &f, Delivering), home: s.holdingLocked(int(sl.shard)).home, lease: lease{nonce: past.nonce, attempt: attempt}}
-	s.addLateVerdictLocked(lateVerdict{s.holdingLocked(int(sl.shard)).home, Verdict{Verb: Ack}, s.signer.sign(&d), s.elapsed() + s.byNumber[sl.topic].settings.Lease})
+	home := s.holdingLocked(int(sl.shard)).home
+	signed := s.signer.sign(&receipt{
+		home: home, attempt: attempt, revision: f.Revision, created: f.Created,
+		nonce: past.nonce, id: string(s.book.id(sl)),
+	})
+	s.addLateVerdictLocked(lateVerdict{home, Verdict{Verb: Ack}, signed, s.elapsed() + s.byNumber[sl.topic].settings.Lease})
 }
 
 func (s *Scheduler) addLateVerdictLocked(e lateVerdict) {

@@ -19,7 +19,7 @@ type lease struct {
 // handOutLocked begins a delivery of a task that was taken off its queue, and
 // claimed if its topic counts crashes. Its place among the deliveries is taken
 // already.
-func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claimed bool, by taker) *Delivery {
+func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claimed bool, by taker) *delivery {
 	t := s.byNumber[sl.topic]
 	rec := s.book.record(sl)
 	l := lease{nonce: newNonce(s.holdingLocked(int(sl.shard))), attempt: record.Attempt(rec), until: s.elapsed() + term, away: by.away()}
@@ -42,7 +42,7 @@ func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claime
 		t.counts.Lateness.observe(e.Lateness)
 	}
 	s.noteLocked(EventStarted, sl, e)
-	return &Delivery{Task: task, LeaseUntil: wall.Add(term).UTC(), slot: n, lease: l, shard: sl.shard, home: s.homeLocked(sl), signer: s.signer}
+	return newDelivery(delivery{slot: n, lease: l, shard: sl.shard, home: s.homeLocked(sl), signer: s.signer}, task, wall.Add(term).UTC())
 }
 
 // newNonce makes a nonce that shows, in its high half, in which tenure of the shard it

@@ -174,7 +174,7 @@ func (h *offload) ahead(limit int) int {
 }
 
 // takeOffloadedLocked takes deliveries of other nodes' tasks for a worker.
-func (s *Scheduler) takeOffloadedLocked(t *topic, places int) []*Delivery {
+func (s *Scheduler) takeOffloadedLocked(t *topic, places int) []*delivery {
 	if t.stopped() || s.ended {
 		return nil
 	}

@@ -313,7 +313,7 @@ func TestSettleBesideAStalledShard(t *testing.T) {
 		}
 		apart := func() (a, b Delivery) {
 			for _, d := range ds[1:] {
-				if d.shard != ds[0].shard {
+				if begun(d).shard != begun(ds[0]).shard {
 					return ds[0], d
 				}
 			}

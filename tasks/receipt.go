@@ -102,16 +102,16 @@ func (g *signer) mac(dst, text []byte) []byte {
 	return dst
 }
 
-// sign makes the receipt of a delivery.
-func (g *signer) sign(d *Delivery) string {
+// sign writes a receipt down.
+func (g *signer) sign(r *receipt) string {
 	b := make([]byte, 0, receiptHead+MaxIDBytes+receiptMAC)
 	b = append(b, receiptVersion)
-	b = binary.LittleEndian.AppendUint32(b, uint32(d.home))
-	b = binary.LittleEndian.AppendUint32(b, d.lease.attempt)
-	b = binary.LittleEndian.AppendUint32(b, uint32(d.Revision))
-	b = binary.LittleEndian.AppendUint64(b, uint64(d.Created.UnixMilli()))
-	b = binary.LittleEndian.AppendUint64(b, d.lease.nonce)
-	b = append(b, d.ID...)
+	b = binary.LittleEndian.AppendUint32(b, uint32(r.home))
+	b = binary.LittleEndian.AppendUint32(b, r.attempt)
+	b = binary.LittleEndian.AppendUint32(b, r.revision)
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.created))
+	b = binary.LittleEndian.AppendUint64(b, r.nonce)
+	b = append(b, r.id...)
 	return base64.RawURLEncoding.EncodeToString(g.mac(b, b))
 }
 

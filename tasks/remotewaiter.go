@@ -62,7 +62,7 @@ func (s *Scheduler) handleReserve(ctx context.Context, from string, ask demandMe
 }
 
 // serveLocked begins deliveries for a remote waiter. It may release the lock meanwhile.
-func (s *Scheduler) serveLocked(ctx context.Context, t *topic, node string, want int, lease time.Duration) []*Delivery {
+func (s *Scheduler) serveLocked(ctx context.Context, t *topic, node string, want int, lease time.Duration) []*delivery {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	ds := s.beginLocked(ctx, t, want, lease, taker{aRemoteWaiter, node})
@@ -170,7 +170,7 @@ func (s *Scheduler) serveRemoteWaiter(g *remoteWaiter) {
 	defer s.unlock()
 	t := g.topic
 	t.reservers.leave(&g.turn)
-	var ds []*Delivery
+	var ds []*delivery
 	if s.servableLocked(g) {
 		ds = s.serveLocked(s.ctx, t, g.key.node, g.want, g.key.lease)
 	}
@@ -195,7 +195,7 @@ func (s *Scheduler) serveRemoteWaiter(g *remoteWaiter) {
 }
 
 // offeredLocked processes the answer to an offer.
-func (s *Scheduler) offeredLocked(g *remoteWaiter, ds []*Delivery, sent []wireDelivery, a offerReply, err error) {
+func (s *Scheduler) offeredLocked(g *remoteWaiter, ds []*delivery, sent []wireDelivery, a offerReply, err error) {
 	back := make(map[string]bool, len(a.Back))
 	for _, receipt := range a.Back {
 		back[receipt] = true

@@ -139,17 +139,17 @@ func (t *turn) wait(ctx context.Context, closing <-chan struct{}, over <-chan ti
 }
 
 // pullLocked begins deliveries for a receiver. It may release the lock meanwhile.
-func (s *Scheduler) pullLocked(ctx context.Context, t *topic, limit int, lease time.Duration) []*Delivery {
+func (s *Scheduler) pullLocked(ctx context.Context, t *topic, limit int, lease time.Duration) []*delivery {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	return s.beginLocked(ctx, t, limit, lease, byReceiver)
 }
 
 // handOver gives deliveries to their receiver.
-func handOver(begun []*Delivery) []Delivery {
+func handOver(begun []*delivery) []Delivery {
 	ds := make([]Delivery, len(begun))
 	for i, d := range begun {
-		ds[i] = *d
+		ds[i] = d.Delivery
 	}
 	return ds
 }
@@ -194,7 +194,7 @@ type turn struct {
 	limit   int         // how many tasks it takes
 	late    bool        // the time to wait is over
 	demand  *demand     // that it shares; nil if there are no other nodes
-	fetched []*Delivery // from other nodes
+	fetched []*delivery // from other nodes
 }
 
 func (r *reservers) join(t *turn) {
@@ -227,7 +227,7 @@ func (r *reservers) remove(t *turn) {
 }
 
 // bring wakes a sleeping receiver with deliveries of another node.
-func (r *reservers) give(t *turn, ds []*Delivery) {
+func (r *reservers) give(t *turn, ds []*delivery) {
 	r.remove(t)
 	t.fetched = ds
 	close(t.ready)

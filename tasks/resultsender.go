@@ -24,7 +24,7 @@ type result struct {
 const outcomesAtOnce = 1000
 
 // endOffloadedLocked ends a delivery that was made for another node.
-func (s *Scheduler) endOffloadedLocked(d *Delivery, v judgement) {
+func (s *Scheduler) endOffloadedLocked(d *delivery, v judgement) {
 	h := d.source.offload
 	took := s.elapsed() - d.source.began
 	if h.took == 0 {

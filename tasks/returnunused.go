@@ -2,7 +2,7 @@ package tasks
 
 // undoDeliveryLocked makes a task ready again whose delivery no receiver has seen. It reports
 // false if that delivery is not open here, or is being handed over.
-func (s *Scheduler) undoDeliveryLocked(d *Delivery) bool {
+func (s *Scheduler) undoDeliveryLocked(d *delivery) bool {
 	l, ok := s.open[d.slot]
 	if !ok || l.nonce != d.lease.nonce || s.book.slot(d.slot).state != delivering {
 		return false
@@ -12,7 +12,7 @@ func (s *Scheduler) undoDeliveryLocked(d *Delivery) bool {
 }
 
 // returnUnusedLocked is returnUnused in the background.
-func (s *Scheduler) returnUnusedLocked(ds []*Delivery) {
+func (s *Scheduler) returnUnusedLocked(ds []*delivery) {
 	if len(ds) > 0 && !s.ended {
 		s.peers.counts.returned += int64(len(ds))
 		s.background.Go(func() { s.returnUnused(ds) })
@@ -21,7 +21,7 @@ func (s *Scheduler) returnUnusedLocked(ds []*Delivery) {
 
 // returnUnused returns deliveries to the nodes that they came from. A task whose delivery cannot
 // be returned is ready again when its lease is over.
-func (s *Scheduler) returnUnused(ds []*Delivery) {
+func (s *Scheduler) returnUnused(ds []*delivery) {
 	by := make(map[string][]string)
 	for _, d := range ds {
 		by[d.source.node] = append(by[d.source.node], d.receipt)

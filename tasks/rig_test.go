@@ -316,3 +316,6 @@ func (c *collection[T]) list() []T {
 	defer c.mu.Unlock()
 	return slices.Clone(c.all)
 }
+
+// begun returns a delivery as its node knows it.
+func begun(d Delivery) *delivery { return d.Token().(*delivery) }

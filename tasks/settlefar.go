@@ -241,11 +241,12 @@ func (s *Scheduler) settleElsewhere(ctx context.Context, v Verdict, receipt stri
 // A caller that has only the receipts settles them with the verb Return.
 func (s *Scheduler) Return(ds []Delivery) {
 	var moved []string
-	var foreign []*Delivery
+	var foreign []*delivery
 	s.mu.Lock()
 	defer s.unlock()
 	for i := range ds {
-		switch d := &ds[i]; {
+		switch d, own := ds[i].Token().(*delivery); {
+		case !own: // no scheduler made it
 		case d.source != nil:
 			foreign = append(foreign, d)
 		case d.receipt == "" && s.undoDeliveryLocked(d):
@@ -288,7 +289,7 @@ func (s *Scheduler) handleReturn(_ context.Context, _ string, q returnQuery) (st
 			continue
 		}
 		n, known := s.book.find([]byte(r.id))
-		if !known || !s.undoDeliveryLocked(&Delivery{slot: n, lease: lease{nonce: r.nonce}}) && s.book.slot(n).state == parking {
+		if !known || !s.undoDeliveryLocked(&delivery{slot: n, lease: lease{nonce: r.nonce}}) && s.book.slot(n).state == parking {
 			err = errHandedOver
 		}
 	}

@@ -2,8 +2,6 @@ package tasks
 
 import (
 	"time"
-
-	"github.com/lapsehq/lapse/recovery"
 )
 
 // State is where a task stands in its life, as a caller sees it. While a write
@@ -134,23 +132,30 @@ type Delivery struct {
 	Task
 	LeaseUntil time.Time // unsettled by then, the attempt has failed
 
-	slot   uint32
-	shard  uint16
-	home   recovery.Home
-	lease  lease
-	signer *signer
-	// receipt is that of a delivery which another node has begun.
-	receipt string
-	source  *source // of such a delivery
+	token Token
 }
 
+// A Token is the delivery as its scheduler knows it.
+type Token interface {
+	// Receipt makes the text that settles the delivery.
+	Receipt() string
+}
+
+// NewDelivery returns a delivery of t. The token makes its receipt.
+func NewDelivery(t Task, leaseUntil time.Time, token Token) Delivery {
+	return Delivery{Task: t, LeaseUntil: leaseUntil, token: token}
+}
+
+// Token returns the delivery as its scheduler knows it, nil if no scheduler made it.
+func (d *Delivery) Token() Token { return d.token }
+
 // Receipt settles this delivery, and no other. It is made when it is asked for: most
-// handlers need none.
+// handlers need none. It is empty if no scheduler made the delivery.
 func (d Delivery) Receipt() string {
-	if d.receipt != "" {
-		return d.receipt
+	if d.token == nil {
+		return ""
 	}
-	return d.signer.sign(&d)
+	return d.token.Receipt()
 }
 
 // A Verb is what a receiver says of a delivery.

@@ -25,7 +25,7 @@ type topic struct {
 	remoteWaiters map[remoteWaiterKey]*remoteWaiter // that stand among its receivers
 	workers       int                               // places that its workers have: deliveries that they may make at once
 	busy          int                               // of those, how many are taken by a delivery
-	offloaded     []*Delivery                       // of tasks of other nodes, which the workers deliver after its own
+	offloaded     []*delivery                       // of tasks of other nodes, which the workers deliver after its own
 	offloads      int                               // nodes whose tasks of this topic are taken when there is room
 	later         bool                              // its deliverer leaves deliveries to their receipts
 	crowded       int                               // 1 + its position in Scheduler.crowd; 0: it is not there

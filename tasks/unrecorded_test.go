@@ -35,8 +35,8 @@ func (r *rig) spread(n int) []Delivery {
 	shards := make(map[uint16]bool)
 	var ds []Delivery
 	for i := 0; len(ds) < n; i++ {
-		if d := r.one(fmt.Sprint("t", i), "x"); !shards[d.shard] {
-			shards[d.shard] = true
+		if d := r.one(fmt.Sprint("t", i), "x"); !shards[begun(d).shard] {
+			shards[begun(d).shard] = true
 			ds = append(ds, d)
 		}
 	}
@@ -127,7 +127,7 @@ func TestOneServerDown(t *testing.T) {
 		if len(both) != 0 {
 			t.Fatal("the call does not wait for the server that may answer")
 		}
-		if r.ledgerDown(int(ds[1].shard)) || !r.ledgerDown(int(ds[0].shard)) {
+		if r.ledgerDown(int(begun(ds[1]).shard)) || !r.ledgerDown(int(begun(ds[0]).shard)) {
 			t.Error("the wrong server is down")
 		}
 		release()

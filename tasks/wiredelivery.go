@@ -11,7 +11,7 @@ type wireDelivery struct {
 }
 
 // encodeDeliveries makes the wire form of deliveries for another node.
-func (s *Scheduler) encodeDeliveries(ds []*Delivery) []wireDelivery {
+func (s *Scheduler) encodeDeliveries(ds []*delivery) []wireDelivery {
 	packed := make([]wireDelivery, len(ds))
 	now := s.elapsed()
 	for i, d := range ds {
@@ -31,21 +31,21 @@ type source struct {
 // decodeDeliveries makes deliveries of what another node has sent at some time after sent.
 // Their leases are counted from then, so that none ends here after it has ended there: this
 // node may have stood still meanwhile.
-func (s *Scheduler) decodeDeliveries(from string, packed []wireDelivery, sent time.Duration, help *offload) []*Delivery {
-	ds := make([]*Delivery, len(packed))
+func (s *Scheduler) decodeDeliveries(from string, packed []wireDelivery, sent time.Duration, help *offload) []*delivery {
+	ds := make([]*delivery, len(packed))
 	wall := s.cfg.Clock().Add(sent - s.elapsed())
 	for i, p := range packed {
-		ds[i] = &Delivery{
-			Task: p.Task, LeaseUntil: wall.Add(p.Lease).UTC(), lease: lease{until: sent + p.Lease},
-			receipt: p.Receipt, source: &source{node: from, lease: p.Lease, offload: help},
-		}
+		ds[i] = newDelivery(delivery{
+			lease: lease{until: sent + p.Lease}, receipt: p.Receipt,
+			source: &source{node: from, lease: p.Lease, offload: help},
+		}, p.Task, wall.Add(p.Lease).UTC())
 	}
 	return ds
 }
 
 // splitByLease splits deliveries of another node into those whose leases still run, and those
 // whose leases are over.
-func (s *Scheduler) splitByLease(ds []*Delivery) (run, over []*Delivery) {
+func (s *Scheduler) splitByLease(ds []*delivery) (run, over []*delivery) {
 	now := s.elapsed()
 	for _, d := range ds {
 		if d.lease.until > now {

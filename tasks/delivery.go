@@ -1,0 +1,39 @@
+package tasks
+
+import (
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// A delivery is an attempt that this node has begun, or that another node has begun and has
+// sent here. The embedded part is what a deliverer or a receiver gets.
+type delivery struct {
+	Delivery
+	slot   uint32
+	shard  uint16
+	home   recovery.Home
+	lease  lease
+	signer *signer
+
+	// Of a delivery that another node has begun:
+	receipt string
+	source  *source
+}
+
+// newDelivery completes d with what its receiver gets.
+func newDelivery(d delivery, t Task, until time.Time) *delivery {
+	d.Delivery = NewDelivery(t, until, &d)
+	return &d
+}
+
+// Receipt implements Token.
+func (d *delivery) Receipt() string {
+	if d.receipt != "" {
+		return d.receipt
+	}
+	return d.signer.sign(&receipt{
+		home: d.home, attempt: d.lease.attempt, revision: uint32(d.Revision),
+		created: d.Created.UnixMilli(), nonce: d.lease.nonce, id: d.ID,
+	})
+}
