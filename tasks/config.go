@@ -91,13 +91,6 @@ type Config struct {
 	// OnOutage says what becomes of deliveries while this node may have lost what it
 	// holds to other nodes of the same ledger. Default OutageDeliver.
 	OnOutage OnOutage
-
-	at         *times               // SweepAt, once checked
-	ways       ways                 // Ways, by kind
-	configured map[string]equipment // Topics, with what they ask for
-	// sabotage is what a test does to a batch on its way from the wheel.
-	sabotage func(values []uint64) []uint64
-	peers    peerCalls // of a test
 }
 
 // An Observer is told what happens to tasks, right after it happened and
@@ -141,12 +134,20 @@ var EventKinds = []EventKind{
 
 // Validate reports everything that is out of range, all at once.
 func (c Config) Validate() error {
-	_, err := c.withDefaults()
+	_, err := c.check()
 	return err
 }
 
-// withDefaults fills in what is zero and reports all that is out of range.
-func (c Config) withDefaults() (Config, error) {
+// A checked is a Config whose defaults are filled in, with what follows from it.
+type checked struct {
+	Config
+	at         *times               // SweepAt
+	ways       ways                 // Ways, by kind
+	configured map[string]equipment // Topics, with what they ask for
+}
+
+// check fills in what is zero and reports all that is out of range.
+func (c Config) check() (checked, error) {
 	var all *multierror.Error
 	if c.Node == "" {
 		c.Node = "local"
@@ -163,12 +164,13 @@ func (c Config) withDefaults() (Config, error) {
 	all = within(all, "sweep.every", &c.SweepEvery, time.Second, 10*time.Millisecond, time.Minute)
 	all = within(all, "sweep.backlog", &c.SweepBacklog, 100_000, 1, 200_000_000)
 	all = within(all, "sweep.max_concurrency", &c.SweepMaxConcurrency, 1024, defaultConcurrency, 100_000)
+	var full checked
 	var err error
-	if c.at, err = newTimes(c.SweepAt); err != nil {
+	if full.at, err = newTimes(c.SweepAt); err != nil {
 		all = multierror.Append(all, err)
 	}
 	all = within(all, "shutdown.grace", &c.Grace, 10*time.Second, time.Millisecond, 10*time.Minute)
-	if c.ways, err = newWays(c.Ways); err != nil {
+	if full.ways, err = newWays(c.Ways); err != nil {
 		all = multierror.Append(all, err)
 	}
 	switch c.OnOutage {
@@ -178,12 +180,12 @@ func (c Config) withDefaults() (Config, error) {
 	default:
 		all = multierror.Append(all, fmt.Errorf("on_outage must be %s or %s", OutageDeliver, OutagePause))
 	}
-	c.configured = make(map[string]equipment, len(c.Topics))
+	full.configured = make(map[string]equipment, len(c.Topics))
 	for name, t := range c.Topics {
 		if f := checkName("topic", name); f != "" {
 			all = multierror.Append(all, fmt.Errorf("topics: %s", f))
 		}
-		if c.configured[name], err = c.ways.equip(name, t); err != nil {
+		if full.configured[name], err = full.ways.equip(name, t); err != nil {
 			all = multierror.Append(all, fmt.Errorf("topics.%s: %w", name, err))
 		}
 	}
@@ -193,7 +195,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	return c, all.ErrorOrNil()
+	full.Config = c
+	return full, all.ErrorOrNil()
 }
 
 func within[N int | int64 | time.Duration](all *multierror.Error, field string, v *N, def, low, high N) *multierror.Error {

@@ -91,7 +91,7 @@ func (s *Scheduler) Requeue(ctx context.Context, topic string, r Requeue) (Reque
 	}
 	q := redriveQuery{Topic: topic, All: r.IDs == nil, IDs: r.IDs}
 	if !r.Due.IsZero() || r.Delay != 0 {
-		q.Due = f.deadline(s.cfg.Clock(), r.Due, r.Delay)
+		q.Due = deadline(&f, s.cfg.Clock(), r.Due, r.Delay)
 	}
 	if err := f.err(); err != nil {
 		return Requeued{}, err

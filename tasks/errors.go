@@ -38,7 +38,7 @@ var (
 	// ErrUnrecorded is a kind of ErrUnknown: the ledger is known not to answer. This process
 	// has done what was asked for and does not deliver the task; it is recorded when the
 	// ledger answers. Until then the end of this process undoes it.
-	ErrUnrecorded error = &remoteError{"done here, and not recorded yet: the ledger does not answer", ErrUnknown}
+	ErrUnrecorded error = &kindError{"done here, and not recorded yet: the ledger does not answer", ErrUnknown}
 	// ErrReplaying is returned while a node still reads back what it holds, for what it
 	// cannot know before: whether an id exists, or which settings a topic has.
 	ErrReplaying = errors.New("this node still reads back what it holds")
@@ -62,10 +62,10 @@ var (
 	ErrDraining = errors.New("this node is being drained")
 	// ErrNodeAway is a kind of ErrUnavailable: the node that has the task, or that was named,
 	// does not answer, or the task is changing hands.
-	ErrNodeAway error = &remoteError{"the node that has the task does not answer, or the task is changing hands", ErrUnavailable}
+	ErrNodeAway error = &kindError{"the node that has the task does not answer, or the task is changing hands", ErrUnavailable}
 	// ErrContended is a kind of ErrUnavailable: the ledger answers, but so many
 	// requests change the same task that this one did not get its turn in time.
-	ErrContended error = &remoteError{"earlier changes of the same task have taken all the time", ErrUnavailable}
+	ErrContended error = &kindError{"earlier changes of the same task have taken all the time", ErrUnavailable}
 	// ErrNoNode is returned by DrainNode when no node has the name.
 	ErrNoNode = errors.New("there is no such node")
 	// ErrNoHeir is returned by Drain and DrainNode when no other node takes what this one holds.
@@ -73,6 +73,16 @@ var (
 	// ErrClosed is returned by every method once Close has begun.
 	ErrClosed = errors.New("the scheduler is closed")
 )
+
+// A kindError is an error that is a kind of another one.
+type kindError struct {
+	text string
+	kind error
+}
+
+func (e *kindError) Error() string { return e.text }
+
+func (e *kindError) Unwrap() error { return e.kind }
 
 // A FieldError says what is wrong with one field of a request. It never
 // repeats the value.

@@ -67,7 +67,7 @@ func (f *fleetRig) join(name string, shards int, cfg Config) *fleetNode {
 	f.t.Helper()
 	n := &fleetNode{t: f.t, rig: f, member: &faultyMember{Member: f.ledger.Join(name, shards)}, log: &logged{}}
 	cfg.Node, cfg.Log = name, slog.New(slog.NewTextHandler(n.log, nil))
-	cfg.peers = peerCalls{
+	calls := peerCalls{
 		askYield: func(ctx context.Context, node string, home recovery.Home) error {
 			holder := f.nodes[node]
 			if holder == nil || holder.keeps.Load() {
@@ -101,7 +101,7 @@ func (f *fleetRig) join(name string, shards int, cfg Config) *fleetNode {
 		f.before(n.member)
 	}
 	var err error
-	if n.Scheduler, err = Open(f.t.Context(), speechless{n.member, n.member, n.member, n.member}, cfg); err != nil {
+	if n.Scheduler, err = open(f.t.Context(), speechless{n.member, n.member, n.member, n.member}, cfg, hooks{peers: calls}); err != nil {
 		f.t.Fatal("Open:", err)
 	}
 	synctest.Wait()

@@ -98,7 +98,7 @@ func WithGrant(ctx context.Context, g *Grant) context.Context {
 	if before := termsOf(ctx); before != nil {
 		t.version = before.version
 	}
-	return context.WithValue(ctx, termsKey{}, &t)
+	return t.in(ctx)
 }
 
 // WithVersion makes the context of a Cancel, Fire, Replace or Reschedule that does nothing,
@@ -108,6 +108,11 @@ func WithVersion(ctx context.Context, v Version) context.Context {
 	if before := termsOf(ctx); before != nil {
 		t.grant = before.grant
 	}
+	return t.in(ctx)
+}
+
+// in makes the context of a call on these terms.
+func (t terms) in(ctx context.Context) context.Context {
 	return context.WithValue(ctx, termsKey{}, &t)
 }
 
@@ -141,7 +146,7 @@ func granted(ctx context.Context, topic string) error {
 }
 
 // errVersion is answered when a task has another version than the caller has seen.
-var errVersion error = &remoteError{"the task has another revision", ErrRevision}
+var errVersion error = &kindError{"the task has another revision", ErrRevision}
 
 // conditional tells that the call is about a version that must exist.
 func (t *terms) conditional() bool { return t != nil && t.version != (Version{}) }
@@ -205,7 +210,7 @@ func (w *wireTerms) in(ctx context.Context) context.Context {
 	if w.Created != 0 {
 		t.version.Created = fromMillis(w.Created)
 	}
-	return context.WithValue(ctx, termsKey{}, &t)
+	return t.in(ctx)
 }
 
 // A quota counts what matches the patterns of a grant. Guarded by Scheduler.mu.
@@ -319,7 +324,7 @@ func (s *Scheduler) topicForLocked(a *admission, name string) (*topic, error) {
 }
 
 // ErrQuota is a kind of ErrOverloaded: a bound of the caller's Grant is reached.
-var ErrQuota error = &remoteError{"a bound of the caller is reached", ErrOverloaded}
+var ErrQuota error = &kindError{"a bound of the caller is reached", ErrOverloaded}
 
 // countLocked notes that tasks have come (1), gone (-1), or died or come back (0).
 func (t *topic) countLocked(change int) {

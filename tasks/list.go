@@ -62,7 +62,7 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 	size := 0
 	last, err := s.visitPage(ctx, &ask, func(t Task, _ int64, _ int) bool {
 		page.Tasks = append(page.Tasks, t)
-		size += t.size()
+		size += sizeOf(&t)
 		return size < MaxPageBytes
 	})
 	if err != nil {
@@ -110,8 +110,8 @@ func (s *Scheduler) visitPage(ctx context.Context, q *listQuery, visit func(t Ta
 // with the next page, or with the next Reserve.
 const MaxPageBytes = 4 << 20
 
-// size is what a task counts for against MaxPageBytes.
-func (t *Task) size() int {
+// sizeOf is what a task counts for against MaxPageBytes.
+func sizeOf(t *Task) int {
 	n := len(t.ID) + len(t.Topic) + len(t.Group) + len(t.Payload) + len(t.LastError)
 	for name, value := range t.Headers {
 		n += len(name) + len(value)
@@ -130,7 +130,7 @@ func (s *Scheduler) listHere(ctx context.Context, q listQuery) (a listReply, err
 		size := 0
 		a.Last, err = s.visitPage(ctx, &q, func(t Task, at int64, shard int) bool {
 			a.Tasks, shards = append(a.Tasks, listed{Task: t, At: at}), append(shards, shard)
-			size += t.size()
+			size += sizeOf(&t)
 			return size < most
 		})
 		return err
@@ -203,7 +203,7 @@ func fitting(all []listed, limit int) int {
 		if i == limit || size >= MaxPageBytes {
 			return i
 		}
-		size += all[i].Task.size()
+		size += sizeOf(&all[i].Task)
 	}
 	return len(all)
 }

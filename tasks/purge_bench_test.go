@@ -65,7 +65,7 @@ func BenchmarkPurge(b *testing.B) {
 // BenchmarkForecast counts a million tasks.
 func BenchmarkForecast(b *testing.B) {
 	const n = 1_000_000
-	s := &Scheduler{book: newBook(), cfg: Config{Clock: time.Now}, replayed: make(chan struct{})}
+	s := &Scheduler{book: newBook(), cfg: checked{Config: Config{Clock: time.Now}}, replayed: make(chan struct{})}
 	now := s.now()
 	for i := range n {
 		_, sl := s.book.enter(fmt.Append(nil, "t", i), nil)

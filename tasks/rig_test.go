@@ -31,8 +31,9 @@ type rig struct {
 	faulty *ledgertest.Faulty
 
 	delivery  Delivery // the one that the test is about
-	sabotaged bool     // the sweep will find something
-	forgiven  int64    // what it may have found, see forgive
+	hooks     hooks
+	sabotaged bool  // the sweep will find something
+	forgiven  int64 // what it may have found, see forgive
 }
 
 // newRig starts a scheduler whose clock can be stepped; it is closed with the test.
@@ -59,7 +60,7 @@ func (r *rig) open() {
 	r.t.Helper()
 	r.faulty, r.forgiven = ledgertest.Wrap(r.mem), 0
 	var err error
-	if r.Scheduler, err = Open(r.t.Context(), r.faulty, r.cfg); err != nil {
+	if r.Scheduler, err = open(r.t.Context(), r.faulty, r.cfg, r.hooks); err != nil {
 		r.t.Fatal("Open:", err)
 	}
 }

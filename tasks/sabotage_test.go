@@ -13,8 +13,10 @@ import (
 // saboteur is a scheduler whose wheel's batches go through spoil.
 func saboteur(t *testing.T, cfg Config, spoil func([]uint64) []uint64, test func(t *testing.T, r *rig)) {
 	t.Helper()
-	cfg.sabotage = spoil
 	bubble(t, cfg, func(t *testing.T, r *rig) {
+		r.hooks.fired = spoil
+		r.restart()
+		synctest.Wait() // for replay
 		r.sabotaged = true
 		test(t, r)
 	})

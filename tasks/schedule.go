@@ -69,7 +69,7 @@ func (s *Scheduler) plan(r *Request, by admission) (plan, error) {
 		f.add("max_lateness", "must be from 1 ms to 3660 days")
 	}
 	wall := s.cfg.Clock()
-	due := f.deadline(wall, r.Due, r.Delay)
+	due := deadline(&f, wall, r.Due, r.Delay)
 	f.checkHeaders(r.Headers)
 	if err := f.err(); err != nil {
 		return plan{}, err
@@ -88,7 +88,7 @@ func (s *Scheduler) plan(r *Request, by admission) (plan, error) {
 	if !chosen {
 		p.id, p.home = s.makeID()
 	}
-	p.print = r.fingerprint(headers)
+	p.print = fingerprint(r, headers)
 	p.buf = buffers.Get().(*[]byte)
 	rec := record.Fields{
 		Revision: 1, Due: due, Next: due, Created: wall.UnixMilli(), Fingerprint: p.print,
@@ -103,7 +103,7 @@ func (s *Scheduler) plan(r *Request, by admission) (plan, error) {
 }
 
 // deadline returns the due time of a request in Unix milliseconds.
-func (f *faults) deadline(now, due time.Time, delay time.Duration) int64 {
+func deadline(f *faults, now, due time.Time, delay time.Duration) int64 {
 	if due.IsZero() {
 		f.checkDelay("delay", delay)
 		return millis(now.Add(delay))
@@ -122,7 +122,7 @@ func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // fingerprint tells requests apart by what was asked for: a delay counts as it
 // was given, not as the deadline that it makes.
-func (r *Request) fingerprint(headers []byte) uint64 {
+func fingerprint(r *Request, headers []byte) uint64 {
 	var d xxhash.Digest
 	d.Reset()
 	var n [8]byte

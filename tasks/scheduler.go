@@ -17,7 +17,7 @@ import (
 // A Scheduler takes tasks in and delivers them when they are due. Its methods
 // may be called from any goroutine.
 type Scheduler struct {
-	cfg       Config
+	cfg       checked
 	ledger    recovery.Ledger
 	fleet     recovery.Fleet // the ledger, if it is one; else nil
 	terms     recovery.Terms
@@ -112,7 +112,26 @@ type Scheduler struct {
 // Errors: every fault of cfg at once; recovery.ErrHeld when another process owns
 // the ledger; recovery.ErrLayout; or why the ledger cannot be read.
 func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, error) {
-	cfg, err := cfg.withDefaults()
+	return open(ctx, ledger, cfg, hooks{})
+}
+
+// Hooks are what a test puts in the place of parts of a scheduler. Their zero value is nothing.
+type hooks struct {
+	peers peerCalls
+	fired func(values []uint64) []uint64 // changes a batch on its way from the wheel
+}
+
+// fire returns what the wheel calls.
+func (h *hooks) fire(s *Scheduler) func(values []uint64) {
+	if h.fired == nil {
+		return s.fired
+	}
+	return func(values []uint64) { s.fired(h.fired(values)) }
+}
+
+// open is Open with hooks.
+func open(ctx context.Context, ledger recovery.Ledger, config Config, h hooks) (*Scheduler, error) {
+	cfg, err := config.check()
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +150,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		detached:         make(map[uint64]recovery.Home),
 		pendingVerdicts:  make(map[uint64]pendingVerdict),
 		missing:          make(map[recovery.Home]bool),
-		peerCalls:        cfg.peers,
+		peerCalls:        h.peers,
 		everything:       make(chan fullSweep, 1),
 		book:             newBook(),
 		topics:           make(map[string]*topic),
@@ -165,7 +184,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 		Ledger: ledger, Terms: s.terms, Keep: admit, Done: s.committed, Log: cfg.Log,
 		Patience: cfg.AnswerWithin / patienceShare,
 	})
-	s.runner, err = wheel.NewRunner(wheel.Config{Clock: cfg.Clock, Fire: s.fired})
+	s.runner, err = wheel.NewRunner(wheel.Config{Clock: cfg.Clock, Fire: h.fire(s)})
 	if err != nil {
 		s.cancel()
 		s.unshare()

@@ -20,11 +20,11 @@ func BenchmarkYield(b *testing.B) {
 }
 
 func benchmarkYield(b *testing.B, beside int) {
-	const size, open = 10_000, 100
+	const size, leases = 10_000, 100
 	fleet := memledger.NewFleet()
 	nodes := make(map[string]*Scheduler)
 	for _, name := range []string{"a", "b"} {
-		s, err := Open(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler), peers: peerCalls{
+		s, err := open(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler)}, hooks{peers: peerCalls{
 			askYield: func(ctx context.Context, node string, home recovery.Home) error {
 				return nodes[node].yield(ctx, home, name)
 			},
@@ -57,11 +57,11 @@ func benchmarkYield(b *testing.B, beside int) {
 			n -= len(some)
 		}
 	}
-	fillHome(moving, open, 0)
-	if ds, err := a.Reserve(b.Context(), "x", open, time.Second, time.Hour); err != nil || len(ds) != open {
+	fillHome(moving, leases, 0)
+	if ds, err := a.Reserve(b.Context(), "x", leases, time.Second, time.Hour); err != nil || len(ds) != leases {
 		b.Fatal(len(ds), err)
 	}
-	fillHome(moving, size-open, time.Hour)
+	fillHome(moving, size-leases, time.Hour)
 	fillHome(other, beside, time.Hour)
 	from, to := "a", "b"
 	for b.Loop() {
