@@ -21,7 +21,7 @@ type benchmark struct {
 	Redis     string   `env:"-" placeholder:"URL" help:"Redis to measure on, under keys of its own, which are removed afterwards."`
 	Dir       string   `env:"-" default:"." help:"Where the temporary directories of the ledger disk are made. A directory in memory would flatter it."`
 	Server    string   `env:"-" placeholder:"URL" help:"Measure a running server, with tasks of a topic of their own, which are cancelled afterwards."`
-	TokenFrom string   `env:"-" placeholder:"FILE" help:"File that holds the server's access token. Default: the token in $$LAPSE_TOKEN, if it is set."`
+	TokenFrom string   `env:"-" placeholder:"FILE" help:"File that holds the server's access token. Default: the token in $LAPSE_TOKEN, if it is set."`
 	HTTP      bool     `env:"-" name:"http" help:"Put a server before each ledger, and measure over HTTP."`
 
 	Tasks    int           `env:"-" placeholder:"N" help:"Tasks of each workload but steady. Default: 100,000 to 1,000,000."`
@@ -34,11 +34,9 @@ type benchmark struct {
 	JSON bool `env:"-" name:"json" help:"Print one JSON document instead of tables."`
 }
 
-// Help says more than fits on a line.
-func (*benchmark) Help() string {
-	return "Without --server or --http it measures Lapse embedded in this process. It ends with status 1" +
-		" if a task was early, lost, or delivered again without a reason. See docs/benchmarks.md."
-}
+// benchDetail says more than fits on a line.
+const benchDetail = "Without --server or --http it measures Lapse embedded in this process. It ends with status 1" +
+	" if a task was early, lost, or delivered again without a reason. See docs/benchmarks.md."
 
 // Run measures. It prints the measured figures also when it could not go on.
 func (b *benchmark) Run(ctx context.Context, std streams, bad *faults) error {

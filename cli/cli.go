@@ -5,42 +5,63 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
+	"reflect"
 	"syscall"
 
-	"github.com/alecthomas/kong"
-
+	"github.com/lapsehq/lapse/cli/internal/commandline"
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// commands is the grammar that kong reads.
-type commands struct {
-	Serve   serve     `cmd:"" help:"Serve tasks over HTTP, and keep them on the local disk or in Redis."`
-	Bench   benchmark `cmd:"" help:"Measure how fast and how late Lapse is, and what it costs."`
-	Token   token     `cmd:"" help:"Make a token for the token file of a server."`
-	Version version   `cmd:"" help:"Print the version."`
+// A runner is a command. Its exported fields are its arguments and flags.
+type runner interface {
+	Run(ctx context.Context, std streams, bad *faults) error
+}
 
-	Completion completion `cmd:"" help:"Print a script with which a shell completes commands and flags: source <(lapse completion bash)."`
-
-	Schedule   schedule   `cmd:"" group:"Tasks" help:"Schedule a task, or a file of them."`
-	Reschedule reschedule `cmd:"" group:"Tasks" help:"Move the deadline of a task, or change its payload."`
-	Fire       fire       `cmd:"" group:"Tasks" help:"Make tasks due now."`
-	Cancel     cancel     `cmd:"" group:"Tasks" help:"Cancel tasks, or a group of them."`
-	Get        getTasks   `cmd:"" group:"Tasks" help:"Show tasks."`
-	List       list       `cmd:"" group:"Tasks" help:"List tasks, the soonest first."`
-
-	Reserve reserve `cmd:"" group:"Receivers" help:"Take tasks that are ready: print them, or run a command for each."`
-	Ack     ack     `cmd:"" group:"Receivers" help:"Finish deliveries: the tasks are done."`
-	Release release `cmd:"" group:"Receivers" help:"Give deliveries back: another attempt follows."`
-	Extend  extend  `cmd:"" group:"Receivers" help:"Begin the leases of deliveries again."`
-	Bury    bury    `cmd:"" group:"Receivers" help:"Give deliveries up: the tasks are dead."`
-
-	Topics   topics   `cmd:"" group:"Operation" help:"Look at topics and set them up."`
-	Nodes    nodes    `cmd:"" group:"Operation" help:"Look at the nodes that share a ledger, and drain one."`
-	Dead     dead     `cmd:"" group:"Operation" help:"Look at dead tasks, bring them back or delete them."`
-	Stats    stats    `cmd:"" group:"Operation" help:"Show the counts of a server."`
-	Forecast forecast `cmd:"" group:"Operation" help:"Count the tasks that fall due, by time."`
-	Events   events   `cmd:"" group:"Operation" help:"Tell what happens to tasks, a line each, until interrupted. A server that stops ends it with status 6."`
+// commands is the table of all commands. Its first one runs the server.
+func commands(server *serve) *commandline.Command {
+	complete := &completion{}
+	all := commandline.New(&commandline.Command{Name: "lapse", Help: description, Below: []*commandline.Command{
+		{Name: "serve", Target: server, Help: "Serve tasks over HTTP, and keep them on the local disk or in Redis."},
+		{Name: "bench", Target: &benchmark{}, Help: "Measure how fast and how late Lapse is, and what it costs.",
+			Detail: benchDetail},
+		{Name: "token", Target: &token{}, Help: "Make a token for the token file of a server."},
+		{Name: "version", Target: &version{}, Help: "Print the version."},
+		{Name: "completion", Target: complete, Help: "Print a script with which a shell completes commands and flags: source <(lapse completion bash)."},
+		{Name: "schedule", Group: "Tasks", Target: &schedule{}, Help: "Schedule a task, or a file of them."},
+		{Name: "reschedule", Group: "Tasks", Target: &reschedule{}, Help: "Move the deadline of a task, or change its payload."},
+		{Name: "fire", Group: "Tasks", Target: &fire{}, Help: "Make tasks due now."},
+		{Name: "cancel", Group: "Tasks", Target: &cancel{}, Help: "Cancel tasks, or a group of them."},
+		{Name: "get", Group: "Tasks", Target: &getTasks{}, Help: "Show tasks."},
+		{Name: "list", Group: "Tasks", Target: &list{}, Help: "List tasks, the soonest first."},
+		{Name: "reserve", Group: "Receivers", Target: &reserve{}, Help: "Take tasks that are ready: print them, or run a command for each."},
+		{Name: "ack", Group: "Receivers", Target: &ack{}, Help: "Finish deliveries: the tasks are done."},
+		{Name: "release", Group: "Receivers", Target: &release{}, Help: "Give deliveries back: another attempt follows."},
+		{Name: "extend", Group: "Receivers", Target: &extend{}, Help: "Begin the leases of deliveries again."},
+		{Name: "bury", Group: "Receivers", Target: &bury{}, Help: "Give deliveries up: the tasks are dead."},
+		{Name: "topics", Group: "Operation", Help: "Look at topics and set them up.", Below: []*commandline.Command{
+			{Name: "list", Target: &topicsList{}, Help: "List the topics, with counts."},
+			{Name: "get", Target: &topicsGet{}, Help: "Show the settings and counts of a topic."},
+			{Name: "set", Target: &topicsSet{}, Help: "Change settings of a topic; those that are not given stay as they are."},
+			{Name: "pause", Target: &topicsPause{}, Help: "Stop the delivery of topics' tasks. They are accepted, and wait."},
+			{Name: "resume", Target: &topicsResume{}, Help: "Deliver topics' tasks again."},
+			{Name: "delete", Target: &topicsDelete{}, Help: "Forget the settings of topics that have no tasks."},
+			{Name: "purge", Target: &topicsPurge{}, Help: "Cancel all pending and ready tasks of topics; order.* purges all topics whose names begin so."},
+		}},
+		{Name: "nodes", Group: "Operation", Help: "Look at the nodes that share a ledger, and drain one.", Default: "list", Below: []*commandline.Command{
+			{Name: "list", Target: &nodesList{}, Help: "List the nodes that share the server's ledger, as it last saw them."},
+			{Name: "drain", Target: &nodesDrain{}, Help: "Have a node hand what it holds over to the others, and end."},
+		}},
+		{Name: "dead", Group: "Operation", Help: "Look at dead tasks, bring them back or delete them.", Below: []*commandline.Command{
+			{Name: "list", Target: &deadList{}, Help: "List the dead tasks of a topic, the longest dead first."},
+			{Name: "requeue", Target: &deadRequeue{}, Help: "Bring dead tasks back, with all their attempts: due at once, or when you say."},
+			{Name: "delete", Target: &deadDelete{}, Help: "Delete dead tasks."},
+		}},
+		{Name: "stats", Group: "Operation", Target: &stats{}, Help: "Show the counts of a server."},
+		{Name: "forecast", Group: "Operation", Target: &forecast{}, Help: "Count the tasks that fall due, by time."},
+		{Name: "events", Group: "Operation", Target: &events{}, Help: "Tell what happens to tasks, a line each, until interrupted. A server that stops ends it with status 6."},
+	}}, "LAPSE_")
+	complete.commands, server.commands = all, all
+	return all
 }
 
 const description = "Lapse makes things happen the moment their time runs out.\n\n" +
@@ -50,9 +71,6 @@ const description = "Lapse makes things happen the moment their time runs out.\n
 
 // streams are where a command writes.
 type streams struct{ out, err io.Writer }
-
-// extraWays are the ways of delivery of the calling program.
-type extraWays []tasks.Way
 
 // Main runs the command line and returns the exit code. Topics of a server may choose the passed
 // ways of delivery, besides those of Lapse: a program of a few lines is a Lapse with a way of its
@@ -76,48 +94,47 @@ func run(ctx context.Context, args []string, std streams, ways ...tasks.Way) int
 	return exitOf(err)
 }
 
-func parseAndRun(ctx context.Context, args []string, std streams, ways extraWays) error {
-	var (
-		grammar commands
-		bad     faults
-		file    = configFile{faults: &bad}
-	)
-	command, err := parse(args, std, &grammar, &file, &bad)
-	if command == nil {
+func parseAndRun(ctx context.Context, args []string, std streams, ways []tasks.Way) error {
+	var bad faults
+	server := &serve{file: configFile{faults: &bad}, extra: ways}
+	command, err := parse(args, std, server, &bad)
+	if command == nil || err != nil {
 		return err
 	}
-	command.BindTo(ctx, (*context.Context)(nil))
-	err = command.Run(std, &file, &bad, ways)
-	if err != nil && slices.ContainsFunc(command.Flags(), func(f *kong.Flag) bool { return f.Name == "json" && f.Target.Bool() }) {
+	err = command.Target.(runner).Run(ctx, std, &bad)
+	if f := command.Flag("json"); err != nil && f != nil && f.Value() == true {
 		err = jsonFailure{err}
 	}
 	return err
 }
 
-// parse fills in the grammar. It returns nil, nil if help was asked for and has
-// been printed.
-func parse(args []string, std streams, grammar *commands, file *configFile, bad *faults) (*kong.Context, error) {
-	helped := false
-	parser, err := newParser(std, grammar, file, bad, func(int) { helped = true })
-	if err != nil {
+// parse reads a command line, and what the environment and the file of --config add to it. Numbers,
+// durations and levels that are wrong are noted in bad. It returns nil, nil if help was asked for and has been printed.
+func parse(args []string, std streams, server *serve, bad *faults) (*commandline.Command, error) {
+	line, err := commands(server).Parse(reorderArgs(args))
+	switch {
+	case err != nil:
 		return nil, err
+	case line.Help:
+		return nil, line.Command.WriteHelp(std.out)
 	}
-	command, err := parser.Parse(reorderArgs(args))
-	if helped {
-		return nil, nil // kong goes on after the help, and reports other faults
+	command := line.Command
+	for _, f := range command.Flags {
+		if text, set := os.LookupEnv(f.Env); set && f.Env != "" {
+			f.Give("environment "+f.Env, text)
+		}
 	}
-	return command, err
-}
-
-func newParser(std streams, grammar *commands, file *configFile, bad *faults, exit func(int)) (*kong.Kong, error) {
-	return kong.New(grammar,
-		kong.Name("lapse"),
-		kong.Description(description),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Writers(std.out, std.err),
-		kong.Exit(exit),
-		kong.DefaultEnvars("LAPSE"),
-		kong.Configuration(file.load),
-		bad.note(),
-	)
+	if command.Target == server {
+		if err := server.file.read(command); err != nil {
+			return nil, &commandline.UsageError{Command: command, Err: err}
+		}
+	}
+	return command, line.Fill(func(p *commandline.Param, err error) bool {
+		switch p.Type().Kind() {
+		case reflect.Int, reflect.Int64: // numbers, durations and levels
+			bad.add("%s: %w", p.Name, err)
+			return true
+		}
+		return false
+	})
 }

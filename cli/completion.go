@@ -1,11 +1,12 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
 
-	"github.com/alecthomas/kong"
+	"github.com/lapsehq/lapse/cli/internal/commandline"
 )
 
 // completion is the command that prints a script with which a shell completes commands and
@@ -13,11 +14,16 @@ import (
 // does not start Lapse.
 type completion struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: bash, zsh or fish."`
+
+	commands *commandline.Command
 }
 
-// Run prints the script. Error: that of standard output.
-func (c *completion) Run(k *kong.Context, std streams) error {
-	all := completedFrom(k.Model.Node, completed{})
+// Run prints the script. Error: another shell, or that of standard output.
+func (c *completion) Run(_ context.Context, std streams, bad *faults) error {
+	if err := bad.err(); err != nil {
+		return err
+	}
+	all := completedFrom(c.commands, completed{})
 	all[0].names = append(all[0].names, candidate{name: "help", help: "Show help of a command."})
 	var script strings.Builder
 	if c.Shell == "fish" {
@@ -48,28 +54,24 @@ type candidate struct {
 	value bool // a value follows the flag
 }
 
-// completedFrom fills in a command from its node and returns it with all below it. Hidden ones are
-// left out.
-func completedFrom(node *kong.Node, c completed) []completed {
-	if len(node.Positional) > 0 {
-		for _, v := range node.Positional[0].EnumSlice() {
+// completedFrom fills in a command and returns it with all below it.
+func completedFrom(command *commandline.Command, c completed) []completed {
+	if len(command.Args) > 0 {
+		for _, v := range command.Args[0].Enum {
 			c.names = append(c.names, candidate{name: v})
 		}
 	}
-	for _, group := range node.AllFlags(true) {
-		for _, f := range group {
-			c.flags = append(c.flags, candidate{f.Name, f.Short, f.Help, !f.IsBool()})
-			if f.Tag.Negatable != "" {
-				c.flags = append(c.flags, candidate{name: "no-" + f.Name, help: f.Help})
-			}
+	c.flags = []candidate{{name: "help", short: 'h', help: "Show help."}}
+	for _, f := range command.Flags {
+		c.flags = append(c.flags, candidate{name: f.Name, help: f.Help, value: !f.IsBool()})
+		if f.Negatable {
+			c.flags = append(c.flags, candidate{name: "no-" + f.Name, help: f.Help})
 		}
 	}
 	var below []completed
-	for _, child := range node.Children {
-		if !child.Hidden {
-			c.names = append(c.names, candidate{name: child.Name, help: child.Help})
-			below = append(below, completedFrom(child, completed{parent: c.path(), name: child.Name})...)
-		}
+	for _, child := range command.Below {
+		c.names = append(c.names, candidate{name: child.Name, help: child.Help})
+		below = append(below, completedFrom(child, completed{parent: c.path(), name: child.Name})...)
 	}
 	return append([]completed{c}, below...)
 }

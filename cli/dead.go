@@ -10,13 +10,6 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-// dead are the commands about dead tasks.
-type dead struct {
-	List    deadList    `cmd:"" help:"List the dead tasks of a topic, the longest dead first."`
-	Requeue deadRequeue `cmd:"" help:"Bring dead tasks back, with all their attempts: due at once, or when you say."`
-	Delete  deadDelete  `cmd:"" help:"Delete dead tasks."`
-}
-
 type deadList struct {
 	remote
 	paging

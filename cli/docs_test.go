@@ -1,40 +1,26 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
-	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/alecthomas/kong"
+	"github.com/lapsehq/lapse/cli/internal/commandline"
 )
-
-// model is the grammar as kong sees it.
-func model(t *testing.T) *kong.Application {
-	t.Helper()
-	var bad faults
-	parser, err := newParser(streams{io.Discard, io.Discard}, &commands{}, &configFile{faults: &bad}, &bad, func(int) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parser.Model
-}
 
 // docs/cli.md is the help of all commands, for people.
 func TestCommandsAreDocumented(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(cliHead)
 	common := map[string]bool{}
-	var about []*kong.Flag
+	var about []*commandline.Param
 	group := ""
-	for _, leaf := range model(t).Leaves(true) {
-		flags := leaf.Flags
-		for node := leaf.Parent; node != nil && node.Type == kong.CommandNode; node = node.Parent {
-			flags = append(flags, node.Flags...)
-		}
-		if name := groupOf(leaf); name != group {
+	for _, leaf := range commands(&serve{}).Leaves() {
+		if name := cmp.Or(leaf.Group, "The server"); name != group {
 			group = name
 			fmt.Fprintf(&b, "\n## %s\n", group)
 		}
@@ -43,13 +29,13 @@ func TestCommandsAreDocumented(t *testing.T) {
 			b.WriteString("\nIts settings are listed by `lapse serve --help`, and with their values by `lapse serve --print-config`.\n")
 		}
 		var rows []string
-		for _, arg := range leaf.Positional {
+		for _, arg := range leaf.Args {
 			rows = append(rows, row("`"+strings.ToUpper(arg.Name)+"`", "", arg.Help))
 		}
-		for _, f := range flags {
+		for _, f := range leaf.Flags {
 			switch {
-			case f.Name == "help", leaf.Name == "serve" && !notSettings[f.Name]:
-			case f.Group != nil && f.Group.Key == "Server":
+			case leaf.Name == "serve" && !notSettings[f.Name]:
+			case f.Group == "Server":
 				if !common[f.Name] {
 					common[f.Name] = true
 					about = append(about, f)
@@ -69,20 +55,11 @@ func TestCommandsAreDocumented(t *testing.T) {
 	generated(t, "../docs/cli.md", b.String())
 }
 
-func groupOf(leaf *kong.Node) string {
-	for node := leaf; node != nil; node = node.Parent {
-		if node.Group != nil {
-			return node.Group.Title
-		}
-	}
-	return "The server"
-}
-
-func usage(leaf *kong.Node) string {
-	text := leaf.FullPath()
-	for _, arg := range leaf.Positional {
+func usage(leaf *commandline.Command) string {
+	text := leaf.Path()
+	for _, arg := range leaf.Args {
 		name := strings.ToUpper(arg.Name)
-		if arg.IsCumulative() {
+		if arg.IsList() {
 			name += "..."
 		}
 		if !arg.Required {
@@ -101,32 +78,32 @@ func row(name, def, help string) string {
 	return fmt.Sprintf("| %s | %s | %s |\n", name, def, strings.ReplaceAll(help, "|", "\\|"))
 }
 
-func flagRow(f *kong.Flag) string {
+func flagRow(f *commandline.Param) string {
 	name, def := "`--"+f.Name, ""
-	if f.Tag.Negatable != "" {
+	if f.Negatable {
 		name = "`--[no-]" + f.Name
 	}
-	if f.HasDefault {
+	if f.Default != "" {
 		def = "`" + f.Default + "`"
 	}
 	if !f.IsBool() {
 		name += "=" + placeholder(f)
 	}
 	name += "`"
-	for _, env := range f.Envs {
-		name += " `$" + env + "`"
+	if f.Env != "" {
+		name += " `$" + f.Env + "`"
 	}
 	return row(name, def, f.Help)
 }
 
-func placeholder(f *kong.Flag) string {
-	if f.PlaceHolder != "" {
-		return f.PlaceHolder
+func placeholder(f *commandline.Param) string {
+	if f.Placeholder != "" {
+		return f.Placeholder
 	}
-	switch f.Target.Interface().(type) {
-	case time.Duration:
+	switch f.Type() {
+	case reflect.TypeFor[time.Duration]():
 		return "DURATION"
-	case int, int64, *int:
+	case reflect.TypeFor[int](), reflect.TypeFor[int64]():
 		return "N"
 	}
 	return "TEXT"

@@ -11,13 +11,10 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/alecthomas/kong"
 
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks"
@@ -29,7 +26,7 @@ var update = flag.Bool("update", false, "write the generated documents anew")
 // of a value, so the page cannot promise anything else than the code does.
 type documented struct {
 	name    string // as a flag, or as a path in the file
-	envs    []string
+	env     string
 	kind    reflect.Type
 	def     string
 	meaning string
@@ -127,29 +124,20 @@ func refusal(args ...string) string {
 // flagsOfServe reads the grammar.
 func flagsOfServe(t *testing.T) (all []documented) {
 	t.Helper()
-	parser, err := kong.New(&commands{}, kong.Name("lapse"), kong.DefaultEnvars("LAPSE"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, command := range parser.Model.Children {
-		if command.Name != "serve" {
-			continue
+	for _, f := range commands(&serve{}).Named("serve").Flags {
+		d := documented{name: f.Name, env: f.Env, kind: f.Type(), def: f.Default, meaning: f.Help}
+		if f.IsList() {
+			d.kind = reflect.SliceOf(d.kind)
 		}
-		for _, f := range command.Flags {
-			if f.Hidden || f.Name == "help" {
-				continue
-			}
-			d := documented{name: f.Name, envs: slices.DeleteFunc(slices.Clone(f.Envs), func(e string) bool { return e == "-" }), kind: f.Target.Type(), def: f.Default, meaning: f.Help}
-			if f.IsBool() && d.def == "" {
-				d.def = "false"
-			}
-			d.refused = func(value string) string {
-				// The settings of Redis are checked only if there is one.
-				return refusal("--redis=redis://127.0.0.1:1", "--node=n", "--"+f.Name+"="+value)
-			}
-			d.findRange()
-			all = append(all, d)
+		if f.IsBool() && d.def == "" {
+			d.def = "false"
 		}
+		d.refused = func(value string) string {
+			// The settings of Redis are checked only if there is one.
+			return refusal("--redis=redis://127.0.0.1:1", "--node=n", "--"+f.Name+"="+value)
+		}
+		d.findRange()
+		all = append(all, d)
 	}
 	return all
 }
@@ -276,10 +264,10 @@ func TestSettingsAreDocumented(t *testing.T) {
 	b.WriteString(settingsHead)
 	for _, d := range flagsOfServe(t) {
 		inFile := code(strings.ReplaceAll(d.name, "-", "_"))
-		if d.name == "config" || len(d.envs) == 0 {
+		if d.name == "config" || d.env == "" {
 			inFile = "" // it selects an action, not a setting
 		}
-		fmt.Fprintf(&b, "| `--%s` | %s | %s | %s | %s | %s |\n", d.name, code(strings.Join(d.envs, "`, `")), inFile,
+		fmt.Fprintf(&b, "| `--%s` | %s | %s | %s | %s | %s |\n", d.name, code(d.env), inFile,
 			code(d.def), d.rng, cell(d.meaning))
 	}
 	b.WriteString(topicsHead)

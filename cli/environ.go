@@ -5,25 +5,18 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/alecthomas/kong"
+	"github.com/lapsehq/lapse/cli/internal/commandline"
 )
 
 // warnOfVariables logs variables in the environment that look like settings and are none: a
 // misspelt one would silently leave its default.
-func warnOfVariables(app *kong.Application, environment []string, log *slog.Logger) {
+func warnOfVariables(commands *commandline.Command, environment []string, log *slog.Logger) {
 	known := map[string]bool{"LAPSE_TOKEN": true} // see tokenFrom
-	var note func(n *kong.Node)
-	note = func(n *kong.Node) {
-		for _, flag := range n.Flags {
-			for _, name := range flag.Envs {
-				known[name] = true
-			}
-		}
-		for _, child := range n.Children {
-			note(child)
+	for _, c := range commands.Leaves() {
+		for _, f := range c.Flags {
+			known[f.Env] = true
 		}
 	}
-	note(app.Node)
 	var unknown []string
 	for _, entry := range environment {
 		name, _, _ := strings.Cut(entry, "=")

@@ -8,11 +8,6 @@ import (
 )
 
 func TestMisspeltVariables(t *testing.T) {
-	var grammar commands
-	parser, err := newParser(streams{}, &grammar, &configFile{}, &faults{}, func(int) {})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for variable, warns := range map[string]bool{
 		"LAPSE_MAX_PENDIN=1":                      true,
 		"LAPSE_MAX_PENDING=1":                     false,
@@ -26,7 +21,7 @@ func TestMisspeltVariables(t *testing.T) {
 		"LAPSE_REDIS_URL=redis://:secret@x:6379/": true,
 	} {
 		var log bytes.Buffer
-		warnOfVariables(parser.Model, []string{"HOME=/", variable}, slog.New(slog.NewTextHandler(&log, nil)))
+		warnOfVariables(commands(&serve{}), []string{"HOME=/", variable}, slog.New(slog.NewTextHandler(&log, nil)))
 		if warns != (log.Len() > 0) || strings.Contains(log.String(), "secret") {
 			t.Errorf("%s: %q", variable, &log)
 		}

@@ -8,9 +8,9 @@ import (
 	"io"
 	"syscall"
 
-	"github.com/alecthomas/kong"
 	"github.com/goccy/go-json"
 
+	"github.com/lapsehq/lapse/cli/internal/commandline"
 	"github.com/lapsehq/lapse/client"
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger"
@@ -45,7 +45,7 @@ func exitOf(err error) int {
 	if err == nil {
 		return exitOK
 	}
-	if errors.As(err, new(*kong.ParseError)) {
+	if errors.As(err, new(*commandline.UsageError)) {
 		return exitUsage
 	}
 	for _, e := range exits {
@@ -65,14 +65,7 @@ func (f jsonFailure) Unwrap() error { return f.error }
 
 // printError writes an error to standard error: a line, or with --json an object.
 func printError(w io.Writer, err error) {
-	var parse *kong.ParseError
 	switch {
-	case errors.As(err, &parse):
-		command := "lapse"
-		if node := parse.Context.Selected(); node != nil {
-			command = node.FullPath()
-		}
-		fmt.Fprintf(w, "lapse: %v; see %s --help\n", err, command)
 	case errors.As(err, new(jsonFailure)):
 		failure := struct {
 			Error   string          `json:"error"`

@@ -3,15 +3,9 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"log/slog"
-	"reflect"
 	"strings"
-	"time"
 
-	"github.com/alecthomas/kong"
 	"github.com/hashicorp/go-multierror"
-
-	"github.com/lapsehq/lapse/client"
 )
 
 // errSettings is returned, with all faults in its text, when the settings do not allow the server
@@ -68,47 +62,4 @@ func (f *faults) err() error {
 		}
 	}
 	return fmt.Errorf("%w:%s", errSettings, lines.String())
-}
-
-// note makes kong go on after a number, a duration or a level that cannot be read, whether it stood
-// on the command line, in the environment or in the file. It treats zero as a fault too: to package
-// tasks zero means the default, and an operator who types it means something else.
-func (f *faults) note() kong.Option {
-	return kong.OptionFunc(func(k *kong.Kong) error {
-		plain := kong.NewRegistry().RegisterDefaults()
-		for t, zero := range map[reflect.Type]bool{
-			reflect.TypeFor[int]():           false,
-			reflect.TypeFor[int64]():         false,
-			reflect.TypeFor[time.Duration](): false,
-			reflect.TypeFor[slog.Level]():    true, // info
-		} {
-			inner := plain.ForType(t)
-			if t == reflect.TypeFor[time.Duration]() {
-				inner = kong.MapperFunc(decodeDuration)
-			}
-			noting := func(ctx *kong.DecodeContext, target reflect.Value) error {
-				if err := inner.Decode(ctx, target); err != nil {
-					f.add("%s: %w", ctx.Value.Name, err)
-				} else if target.IsZero() && !zero {
-					f.add("%s: must not be zero", ctx.Value.Name)
-				}
-				return nil
-			}
-			if err := kong.TypeMapper(t, kong.MapperFunc(noting)).Apply(k); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// decodeDuration reads a duration, which may also be in days.
-func decodeDuration(ctx *kong.DecodeContext, target reflect.Value) error {
-	t, err := ctx.Scan.PopValue("duration")
-	if err != nil {
-		return err
-	}
-	d, err := client.ParseDuration(t.String())
-	target.SetInt(int64(d))
-	return err
 }

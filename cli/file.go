@@ -1,19 +1,20 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/alecthomas/kong"
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
+	"github.com/lapsehq/lapse/cli/internal/commandline"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -26,7 +27,7 @@ import (
 // with its parts nested, and the settings of topics under "topics".
 type configFile struct {
 	name   string
-	values map[string]any // by flag name: a string, or a list of them
+	values map[string]any // by flag name: a string or a []string
 	topics map[string]tasks.TopicSettings
 	lines  map[string]int    // by flag name; of topics and what they hold by path
 	texts  map[string]string // likewise: the text of each value that is no list or mapping
@@ -36,38 +37,54 @@ type configFile struct {
 // notSettings are flags of serve that select actions, not settings.
 var notSettings = map[string]bool{"config": true, "print-config": true, "help": true}
 
-// load reads the file and returns c as the source of flags.
-func (c *configFile) load(r io.Reader) (kong.Resolver, error) {
-	text, err := io.ReadAll(r)
+// read reads the file that serve's flag --config names, if it does, and gives the other flags its
+// values: those of the line and of the environment win.
+func (c *configFile) read(serve *commandline.Command) error {
+	config := serve.Flag("config").Given()
+	if config == "" {
+		return nil
+	}
+	if rest, below := strings.CutPrefix(config, "~/"); below {
+		if home, err := os.UserHomeDir(); err == nil {
+			config = filepath.Join(home, rest)
+		}
+	}
+	text, err := os.ReadFile(config)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	c.name = "the file"
-	if file, ok := r.(interface{ Name() string }); ok {
-		c.name = file.Name()
+	c.name = config
+	if err := c.load(text); err != nil {
+		return err
 	}
+	c.give(serve)
+	return nil
+}
+
+// load reads the text of the file.
+func (c *configFile) load(text []byte) error {
 	c.values, c.lines, c.texts = map[string]any{}, map[string]int{}, map[string]string{}
 	document, err := parser.ParseBytes(text, 0)
 	if err != nil {
-		return nil, c.fileError(err)
+		return c.fileError(err)
 	}
 	if len(document.Docs) > 1 {
-		return nil, fmt.Errorf("%s: there is more than one document", c.name)
+		return fmt.Errorf("%s: there is more than one document", c.name)
 	}
 	var all map[string]any
 	if err := yaml.Unmarshal(text, &all); err != nil {
-		return nil, c.fileError(err)
+		return c.fileError(err)
 	}
 	for _, doc := range document.Docs {
 		c.locate("", doc.Body)
 		if topics := member(doc.Body, "topics"); topics != nil {
 			if err := c.loadTopics(topics); err != nil {
-				return nil, c.fileError(err)
+				return c.fileError(err)
 			}
 		}
 	}
 	delete(all, "topics")
-	return c, c.flatten("", all)
+	return c.flatten("", all)
 }
 
 // fileError puts the place of an error in front, as compilers do.
@@ -144,7 +161,7 @@ func (c *configFile) flatten(prefix string, nested map[string]any) error {
 				return err
 			}
 		case []any:
-			texts := make([]any, len(v))
+			texts := make([]string, len(v))
 			for i, element := range v {
 				switch element.(type) {
 				case nil, []any, map[string]any:
@@ -160,50 +177,28 @@ func (c *configFile) flatten(prefix string, nested map[string]any) error {
 	return nil
 }
 
-// Validate notes every name in the file that is no setting, and every list for a setting that takes
-// a single value.
-func (c *configFile) Validate(app *kong.Application) error {
-	known := map[string]*kong.Flag{}
-	for _, command := range app.Children {
-		if command.Name != "serve" {
-			continue
-		}
-		for _, flag := range command.Flags {
-			if !notSettings[flag.Name] {
-				known[flag.Name] = flag
-			}
-		}
-	}
+// give gives the flags of serve what the file holds. It notes every name that is no setting, and
+// every list for a setting that takes a single value.
+func (c *configFile) give(serve *commandline.Command) {
 	for _, name := range slices.Sorted(maps.Keys(c.values)) {
-		flag := known[name]
-		if flag == nil {
+		flag := serve.Flag(name)
+		list, many := c.values[name].([]string)
+		if flag == nil || notSettings[name] {
 			c.faults.place(name, c.place(name))
 			c.faults.add("%s in the file is no setting", strings.ReplaceAll(name, "-", "_"))
 			continue
 		}
-		if _, many := c.values[name].([]any); many && !flag.IsSlice() {
+		if many && !flag.IsList() {
 			c.faults.place(name, c.place(name))
 			c.faults.add("%s: a list is not expected here", name)
+			continue
+		}
+		if !many {
+			list = []string{c.values[name].(string)}
+		}
+		if flag.Source == "" {
+			c.faults.place(name, c.place(name))
+			flag.Give(cmp.Or(c.place(name), c.name), list...)
 		}
 	}
-	return nil
-}
-
-// Resolve gives kong the file's value for a flag that is not on the command line. Kong asks the
-// environment before the file and lets the last one win, so the file has no value where the
-// environment has one.
-func (c *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-	for _, name := range flag.Envs {
-		if _, set := os.LookupEnv(name); set {
-			return nil, nil
-		}
-	}
-	v, ok := c.values[flag.Name]
-	if ok {
-		c.faults.place(flag.Name, c.place(flag.Name))
-	}
-	if _, many := v.([]any); many && !flag.IsSlice() {
-		return nil, nil // Validate notes it
-	}
-	return v, nil
 }

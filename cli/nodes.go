@@ -11,12 +11,6 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-// nodes are the commands about the nodes that share a ledger.
-type nodes struct {
-	List  nodesList  `cmd:"" default:"withargs" help:"List the nodes that share the server's ledger, as it last saw them."`
-	Drain nodesDrain `cmd:"" help:"Have a node hand what it holds over to the others, and end."`
-}
-
 type nodesList struct{ remote }
 
 // Run lists.

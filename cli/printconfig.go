@@ -2,38 +2,37 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
-	"os"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"github.com/goccy/go-json"
 
+	"github.com/lapsehq/lapse/cli/internal/commandline"
 	"github.com/lapsehq/lapse/client"
 )
 
 // printConfig writes the settings in effect as YAML that --config reads back, each with its source.
 // A setting that is not set and has no default is a comment. Passwords are masked, so that the text
 // can be shared.
-func printConfig(w io.Writer, command *kong.Context, file *configFile) error {
+func printConfig(w io.Writer, command *commandline.Command, file *configFile) error {
 	var text bytes.Buffer
-	for _, flag := range command.Selected().Flags {
+	for _, flag := range command.Flags {
 		if notSettings[flag.Name] {
 			continue
 		}
-		name, source := strings.ReplaceAll(flag.Name, "-", "_"), sourceOf(command, file, flag)
-		if source == "default" && flag.Target.IsZero() && !flag.HasDefault && flag.Target.Kind() != reflect.Bool {
+		name, source := strings.ReplaceAll(flag.Name, "-", "_"), cmp.Or(flag.Source, "default")
+		if flag.Source == "" && flag.IsZero() && flag.Default == "" && !flag.IsBool() {
 			fmt.Fprintf(&text, "# %s: not set\n", name)
 			continue
 		}
-		value, masked, err := settingText(flag.Target.Interface())
+		value, masked, err := settingText(flag.Value())
 		if err != nil {
 			return err
 		}
@@ -45,26 +44,6 @@ func printConfig(w io.Writer, command *kong.Context, file *configFile) error {
 	printTopics(&text, file)
 	_, err := w.Write(text.Bytes())
 	return err
-}
-
-// sourceOf returns the source of a flag's value.
-func sourceOf(command *kong.Context, file *configFile, flag *kong.Flag) string {
-	source := "default"
-	for _, name := range flag.Envs {
-		if _, set := os.LookupEnv(name); set {
-			source = "environment " + name
-		}
-	}
-	for _, p := range command.Path {
-		switch {
-		case p.Flag != flag:
-		case p.Resolved:
-			source = file.place(flag.Name)
-		default:
-			return "flag --" + flag.Name
-		}
-	}
-	return source
 }
 
 // secrets match the passwords in a URL of Redis: after a colon before the last @ of its hosts, and

@@ -21,7 +21,7 @@ import (
 // machine can read the arguments of its processes.
 type remote struct {
 	Server    string        `default:"http://127.0.0.1:7480" placeholder:"URL" group:"Server" help:"URL of the server."`
-	TokenFrom string        `placeholder:"FILE" group:"Server" help:"File that holds the access token. Default: the token in $$LAPSE_TOKEN, if it is set."`
+	TokenFrom string        `placeholder:"FILE" group:"Server" help:"File that holds the access token. Default: the token in $LAPSE_TOKEN, if it is set."`
 	CAFile    string        `name:"ca-file" placeholder:"FILE" group:"Server" help:"PEM file of the authorities that may have signed the server's certificate. Default: those of the system."`
 	Timeout   time.Duration `default:"10s" group:"Server" help:"How long each request may take."`
 	JSON      bool          `name:"json" group:"Server" help:"Print what the API answers: a JSON document, or one a line for lists."`

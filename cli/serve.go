@@ -14,9 +14,9 @@ import (
 	"time"
 	_ "time/tzdata" // for times with a zone, on machines that have no zones
 
-	"github.com/alecthomas/kong"
 	"github.com/hashicorp/go-multierror"
 
+	"github.com/lapsehq/lapse/cli/internal/commandline"
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/metrics"
 	"github.com/lapsehq/lapse/tasks"
@@ -25,22 +25,25 @@ import (
 // serve is the command that runs a server.
 type serve struct {
 	settings
+	file     configFile
+	extra    []tasks.Way          // ways of delivery of the calling program
+	commands *commandline.Command // all of them
 }
 
 // Run starts the parts of a server, each on the previous one. It returns once the server has
 // stopped: nil if it was asked to.
-func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, file *configFile, bad *faults, extra extraWays) error {
+func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	// Settings.
 	addr, health := s.addresses(bad)
 	entrance := s.entrance(bad)
 	ways := s.ways(addr, bad)
-	cfg := s.scheduler(file.topics, append(ways.list(), extra...))
+	cfg := s.scheduler(s.file.topics, append(ways.list(), s.extra...))
 	bad.include(cfg.Validate())
 	if err := bad.err(); err != nil {
 		return err
 	}
 	if s.PrintConfig {
-		return printConfig(std.out, command, file)
+		return printConfig(std.out, s.commands.Named("serve"), &s.file)
 	}
 	log := s.logger(std.err)
 	slog.SetDefault(log)
@@ -49,7 +52,7 @@ func (s *serve) Run(ctx context.Context, command *kong.Context, std streams, fil
 	entrance.warn(!addr.IP.IsLoopback() || health != nil && !health.IP.IsLoopback(), log)
 	s.warnOfMemory(log)
 	s.warnOfModes(log)
-	warnOfVariables(command.Model, os.Environ(), log)
+	warnOfVariables(s.commands, os.Environ(), log)
 
 	// The addresses.
 	bound, err := listen(addr, health)

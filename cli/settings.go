@@ -7,22 +7,20 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/lapsehq/lapse/tasks"
 )
 
 // settings are the flags of serve. Names, units and defaults are those of
 // tasks.Config where they set one of its fields.
 type settings struct {
-	Listen       string          `default:"127.0.0.1:7480" help:"Address to serve on, host:port."`
-	HealthListen string          `placeholder:"ADDR" help:"Address of a second listener, host:port, that serves /healthz, /readyz and /metrics alone, with connections of its own: it answers while all of max-connections are in use. Tokens, TLS and insecure as for listen. Default: none."`
-	Data         string          `placeholder:"DIR" help:"Keep tasks in this directory. One server at a time uses it. Default, without --redis: ./lapse-data."`
-	Redis        string          `placeholder:"URL" help:"Keep tasks in Redis instead: redis://, redis+sentinel://host,host/master or redis+cluster://host,host; with rediss for TLS."`
-	Node         string          `placeholder:"NAME" help:"Name of this node, under which Redis keeps its tasks. Default: the address it serves on."`
-	Advertise    string          `placeholder:"URL" help:"Where callers and other nodes reach this server, as the list of nodes shows it. Default: the address it serves on; the first of the machine if it serves on all."`
-	Config       kong.ConfigFlag `placeholder:"FILE" help:"YAML file with the same names, and settings of topics."`
-	Insecure     bool            `help:"Serve beyond this machine without tokens, although every caller that can connect may do anything."`
+	Listen       string `default:"127.0.0.1:7480" help:"Address to serve on, host:port."`
+	HealthListen string `placeholder:"ADDR" help:"Address of a second listener, host:port, that serves /healthz, /readyz and /metrics alone, with connections of its own: it answers while all of max-connections are in use. Tokens, TLS and insecure as for listen. Default: none."`
+	Data         string `placeholder:"DIR" help:"Keep tasks in this directory. One server at a time uses it. Default, without --redis: ./lapse-data."`
+	Redis        string `placeholder:"URL" help:"Keep tasks in Redis instead: redis://, redis+sentinel://host,host/master or redis+cluster://host,host; with rediss for TLS."`
+	Node         string `placeholder:"NAME" help:"Name of this node, under which Redis keeps its tasks. Default: the address it serves on."`
+	Advertise    string `placeholder:"URL" help:"Where callers and other nodes reach this server, as the list of nodes shows it. Default: the address it serves on; the first of the machine if it serves on all."`
+	Config       string `placeholder:"FILE" help:"YAML file with the same names, and settings of topics."`
+	Insecure     bool   `help:"Serve beyond this machine without tokens, although every caller that can connect may do anything."`
 
 	TokenFile   string   `placeholder:"FILE" help:"YAML list of who may call: name, scopes and sha256 of each token. See lapse token. SIGHUP reads it again."`
 	AllowedHost []string `placeholder:"NAME" help:"Name in the public DNS under which a server without tokens and TLS is called, *.domain for all below it, or * for every name. May be repeated. Known already: addresses, localhost, the machine's name, those of listen and advertise; beyond loopback also names without a dot and in .local, .internal and .svc."`

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -25,12 +26,10 @@ func parsed(t *testing.T, text string, args ...string) (settings, *configFile, *
 		}
 		args = append(args, "--config", path)
 	}
-	var grammar commands
 	bad := &faults{}
-	file := &configFile{faults: bad}
-	var out bytes.Buffer
-	_, err := parse(append([]string{"serve"}, args...), streams{&out, &out}, &grammar, file, bad)
-	return grammar.Serve.settings, file, bad, err
+	server := &serve{file: configFile{faults: bad}}
+	_, err := parse(append([]string{"serve"}, args...), streams{io.Discard, io.Discard}, server, bad)
+	return server.settings, &server.file, bad, err
 }
 
 func TestDefaults(t *testing.T) {

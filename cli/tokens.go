@@ -31,7 +31,10 @@ type token struct {
 
 // Run prints a new token on standard error, for a person to keep, and its line for the
 // file on standard output: lapse token shop --scopes schedule >> tokens.yaml.
-func (t *token) Run(_ context.Context, std streams) error {
+func (t *token) Run(_ context.Context, std streams, bad *faults) error {
+	if err := bad.err(); err != nil {
+		return err
+	}
 	text := "lapse_" + rand.Text() // 128 bits, in an alphabet that needs no quoting
 	made := httpapi.Token{Name: t.Name, Scopes: t.Scopes, SHA256: sha256.Sum256([]byte(text)), Topics: t.Topics, MaxTopics: t.MaxTopics, MaxPending: t.MaxPending}
 	if err := httpapi.CheckTokens([]httpapi.Token{made}); err != nil {

@@ -12,17 +12,6 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-// topics are the commands about topics.
-type topics struct {
-	List   topicsList   `cmd:"" help:"List the topics, with counts."`
-	Get    topicsGet    `cmd:"" help:"Show the settings and counts of a topic."`
-	Set    topicsSet    `cmd:"" help:"Change settings of a topic; those that are not given stay as they are."`
-	Pause  topicsPause  `cmd:"" help:"Stop the delivery of topics' tasks. They are accepted, and wait."`
-	Resume topicsResume `cmd:"" help:"Deliver topics' tasks again."`
-	Delete topicsDelete `cmd:"" help:"Forget the settings of topics that have no tasks."`
-	Purge  topicsPurge  `cmd:"" help:"Cancel all pending and ready tasks of topics; order.* purges all topics whose names begin so."`
-}
-
 type topicsList struct{ remote }
 
 // Run lists.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -9,7 +10,7 @@ import (
 type version struct{}
 
 // Run prints one line: the module's version, its commit and the Go version.
-func (version) Run(std streams) error {
+func (version) Run(_ context.Context, std streams, _ *faults) error {
 	_, err := fmt.Fprintln(std.out, "lapse", buildVersion())
 	return err
 }

@@ -5,8 +5,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/lapsehq/lapse/client"
 )
 
@@ -16,13 +14,9 @@ type span struct {
 	given bool
 }
 
-// Decode reads it for kong.
-func (s *span) Decode(ctx *kong.DecodeContext) error {
-	var text string
-	err := ctx.Scan.PopValueInto("duration", &text)
-	if err == nil {
-		s.Duration, err = client.ParseDuration(text)
-	}
+// UnmarshalText reads it.
+func (s *span) UnmarshalText(text []byte) (err error) {
+	s.Duration, err = client.ParseDuration(string(text))
 	s.given = err == nil
 	return err
 }
@@ -38,14 +32,10 @@ func (s *span) pointer() *time.Duration {
 // instant is a point in time on the command line.
 type instant struct{ time.Time }
 
-// Decode reads it for kong.
-func (i *instant) Decode(ctx *kong.DecodeContext) error {
-	var text string
-	err := ctx.Scan.PopValueInto("time", &text)
-	if err == nil {
-		if i.Time, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			err = fmt.Errorf("must be an RFC 3339 time such as %q", "2030-01-31T12:00:00Z")
-		}
+// UnmarshalText reads it.
+func (i *instant) UnmarshalText(text []byte) (err error) {
+	if i.Time, err = time.Parse(time.RFC3339Nano, string(text)); err != nil {
+		err = fmt.Errorf("must be an RFC 3339 time such as %q", "2030-01-31T12:00:00Z")
 	}
 	return err
 }
