@@ -23,7 +23,7 @@ func (s *Scheduler) lockTask(ctx context.Context, id string) (uint32, *slot, err
 			s.unlock()
 			return 0, nil, errUnsure
 		case known && !s.book.slot(n).state.busy():
-			if sl := s.book.slot(n); s.holdingLocked(int(sl.shard)).mine() {
+			if sl := s.book.slot(n); s.ownedLocked(int(sl.shard)).mine() {
 				return n, sl, nil
 			}
 			s.unlock()
@@ -139,7 +139,7 @@ func (s *Scheduler) isReplayed() bool {
 // opensLocked tells that there is a shard of which memory does not know yet which of its tasks
 // are dead.
 func (s *Scheduler) opensLocked() bool {
-	return !isClosed(s.deadRead) || s.catchingUp.Load() > 0 && slices.ContainsFunc(s.holdings, func(h *holding) bool { return h != nil && h.stage == gained })
+	return !isClosed(s.deadRead) || s.catchingUp.Load() > 0 && slices.ContainsFunc(s.shards, func(h *ownedShard) bool { return h != nil && h.stage == acquired })
 }
 
 // checkLocked locks an id that memory does not know, so that its record can be

@@ -144,7 +144,7 @@ func (s *Scheduler) newAuditee(once bool) *auditee {
 func (a *auditee) begin() []int {
 	a.s.mu.Lock()
 	defer a.s.mu.Unlock()
-	for len(a.at) < len(a.s.holdings) {
+	for len(a.at) < len(a.s.shards) {
 		a.at, a.was = append(a.at, 0), append(a.was, 0)
 	}
 	a.left, a.sampled = auditRound, a.sampled[:0]
@@ -163,7 +163,7 @@ func (a *auditee) over() bool {
 	a.s.mu.Lock()
 	defer a.s.mu.Unlock()
 	for shard, at := range a.at {
-		if a.s.holdingLocked(shard).takes() && at < a.s.book.slots() {
+		if a.s.ownedLocked(shard).takes() && at < a.s.book.slots() {
 			return false
 		}
 	}
@@ -176,7 +176,7 @@ func (a *auditee) Sample(shard int, n int) []recovery.Ref {
 	s := a.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a.left <= 0 || !s.holdingLocked(shard).takes() {
+	if a.left <= 0 || !s.ownedLocked(shard).takes() {
 		return nil
 	}
 	total := s.book.slots()
@@ -222,7 +222,7 @@ func (a *auditee) Repair(_ int, missing []recovery.Ref) int {
 		if !ok {
 			continue
 		}
-		if sl := s.book.slot(n); atRest(sl) && sl.stored == ref.Next && s.holdingLocked(int(sl.shard)).takes() {
+		if sl := s.book.slot(n); atRest(sl) && sl.stored == ref.Next && s.ownedLocked(int(sl.shard)).takes() {
 			s.writeLocked(write{slot: n, op: opRecord, audit: true, pending: a.repairs, index: a.repairs.extend(n)})
 			begun++
 		}

@@ -19,9 +19,9 @@ func away(t *testing.T, test func(t *testing.T, c *crew, ids []string)) {
 		c.fleet.Drop(func(from, _ string, message []byte) bool { // a does not get it back
 			return from == a.name && bytes.Contains(message, []byte(yieldMethod.name))
 		})
-		home := a.homeOn(1)
-		want(t, "yield", a.yield(t.Context(), home, b.name), nil)
-		if ok, err := b.member.Accept(t.Context(), home); !ok || err != nil {
+		shardID := a.homeOn(1)
+		want(t, "yield", a.yield(t.Context(), shardID, b.name), nil)
+		if ok, err := b.member.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		pass(3 * time.Second)

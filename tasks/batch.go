@@ -199,7 +199,7 @@ func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 		}
 		n, err := b.createLocked(p, r.pendingWrite, i)
 		for errors.Is(err, errCollision) {
-			p.id, p.home = b.makeID()
+			p.id, p.shardID = b.makeID()
 			n, err = b.createLocked(p, r.pendingWrite, i)
 		}
 		b.results[i].ID = p.id // only now: what is spooled gets another one

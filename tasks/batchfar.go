@@ -47,7 +47,7 @@ func (b *batch) fileAll(ctx context.Context, r *round) {
 	}
 }
 
-// moving returns the requests whose homes have to be looked for again, after a moment.
+// moving returns the requests whose shards have to be looked for again, after a moment.
 func (b *batch) moving(ctx context.Context, todo []int) []int {
 	var moving []int
 	for _, i := range todo {
@@ -96,7 +96,7 @@ func (b *batch) forward(ctx context.Context, strays []stray) {
 		}
 		wanted := b.requests[t.index]
 		wanted.ID = b.results[t.index].ID
-		groups[at.node] = append(groups[at.node], aboutRequest(wanted, at.home))
+		groups[at.node] = append(groups[at.node], aboutRequest(wanted, at.shardID))
 		indices[at.node] = append(indices[at.node], t.index)
 	}
 	var group sync.WaitGroup

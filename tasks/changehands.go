@@ -33,9 +33,9 @@ func (s *Scheduler) handleTake(ctx context.Context, from string, q homeQuery) (s
 
 // startPeerCalls lets this node ask others for what it cannot do by itself.
 func (s *Scheduler) startPeerCalls() {
-	about := func(v method[homeQuery, struct{}]) func(ctx context.Context, node string, home recovery.Home) error {
-		return func(ctx context.Context, node string, home recovery.Home) error {
-			_, err := call(ctx, s, node, v, homeQuery{home})
+	about := func(v method[homeQuery, struct{}]) func(ctx context.Context, node string, shardID recovery.Home) error {
+		return func(ctx context.Context, node string, shardID recovery.Home) error {
+			_, err := call(ctx, s, node, v, homeQuery{shardID})
 			return err
 		}
 	}

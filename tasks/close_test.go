@@ -211,12 +211,12 @@ func TestCloseDuringOutage(t *testing.T) {
 
 func TestReceiversAreSentHome(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		home := make(chan error, 1)
-		go func() { _, err := r.Reserve(t.Context(), "x", 1, time.Minute, 0); home <- err }()
+		shardID := make(chan error, 1)
+		go func() { _, err := r.Reserve(t.Context(), "x", 1, time.Minute, 0); shardID <- err }()
 		synctest.Wait()
 		began := time.Now()
 		r.shut()
-		want(t, "Reserve", <-home, nil)
+		want(t, "Reserve", <-shardID, nil)
 		if took := time.Since(began); took != 0 {
 			t.Errorf("it took %v", took)
 		}

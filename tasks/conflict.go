@@ -54,7 +54,7 @@ func (s *Scheduler) lostFromDirectory(ctx context.Context, id string) string {
 	return has[0]
 }
 
-// reportConflict is told that an id of a task of this node is registered for another home. An
+// reportConflict is told that an id of a task of this node is registered for another shard. An
 // entry of a task that is gone is replaced. If the other node has a task with that id, the
 // one here is buried, and the conflict is logged, once.
 func (s *Scheduler) reportConflict(ctx context.Context, mine recovery.Refiling, other recovery.Filing) {
@@ -119,25 +119,25 @@ func (s *Scheduler) buryConflict(mine recovery.Refiling) bool {
 // was retired as nothing was left in it, or no node has its number any more. An id that is
 // created again has another nonce.
 func (c *reconciler) ofRetired(ctx context.Context, page []tombstone) (changes []recovery.Refiling) {
-	homes, err := c.shared.ledger.Homes(ctx)
+	shardIDs, err := c.shared.ledger.Homes(ctx)
 	if err != nil {
 		return nil // the registry may lack a node; the walk comes by again
 	}
 	retired := make(map[recovery.Home]bool)
-	registered := make(map[recovery.Home]bool, len(homes))
-	for _, home := range homes {
-		registered[home] = true
+	registered := make(map[recovery.Home]bool, len(shardIDs))
+	for _, shardID := range shardIDs {
+		registered[shardID] = true
 	}
 	for _, l := range page {
-		home := l.entry.Home
-		gone, known := retired[home]
+		shardID := l.entry.Home
+		gone, known := retired[shardID]
 		if !known {
-			gone = !registered[home]
+			gone = !registered[shardID]
 			if !gone {
-				h, err := c.shared.ledger.Locate(ctx, home, false) // asks Redis only if its holder does not live
+				h, err := c.shared.ledger.Locate(ctx, shardID, false) // asks Redis only if its holder does not live
 				gone = err == nil && h.Retired
 			}
-			retired[home] = gone
+			retired[shardID] = gone
 		}
 		if gone {
 			changes = append(changes, recovery.Refiling{ID: l.id, Old: l.entry})

@@ -129,9 +129,9 @@ func (m *mate) get(id string) Task {
 }
 
 // homeOn makes an id that tells a shard of a node.
-func (m *mate) homeOn(shard int) recovery.Home { return recovery.NewHome(m.number, shard) }
+func (m *mate) homeOn(shard int) recovery.Home { return recovery.NewHome(m.nodeNumber, shard) }
 
-// each calls test for every task's home and every node where something is asked, with a
+// each calls test for every task's shard and every node where something is asked, with a
 // task that was created there: under an id made by Lapse, or one that its caller chose.
 func (c *crew) each(test func(what string, owner, asked *mate, task Task)) {
 	c.t.Helper()

@@ -24,7 +24,7 @@ type deadCheck struct {
 	reader  recovery.Rewinder
 	scanner recovery.DeadScanner
 	shard   int
-	h       *holding
+	h       *ownedShard
 	rewound bool // the ledger has lost writes: what memory does not know is finished
 
 	missing map[uint64]struct{} // hashes of the dead that the ledger has not shown so far
@@ -58,7 +58,7 @@ func (s *Scheduler) compareDead() {
 		s.mu.Lock()
 		again := s.dead.doubted && !s.ended
 		s.dead.doubted, s.dead.running = false, again
-		holdings := append([]*holding(nil), s.holdings...)
+		holdings := append([]*ownedShard(nil), s.shards...)
 		s.mu.Unlock()
 		if !again {
 			return
@@ -77,7 +77,7 @@ func (s *Scheduler) compareDead() {
 
 // compareDeadOf compares one shard. With rewound its loss of writes is being made good, by
 // the caller. A shard that is lost meanwhile is no error.
-func (s *Scheduler) compareDeadOf(n int, h *holding, rewound bool) error {
+func (s *Scheduler) compareDeadOf(n int, h *ownedShard, rewound bool) error {
 	c := deadCheck{Scheduler: s, shard: n, h: h, rewound: rewound, missing: make(map[uint64]struct{})}
 	var reads, scans bool
 	c.checker, _ = s.ledger.(recovery.DeadChecker)
@@ -105,7 +105,7 @@ func (s *Scheduler) compareDeadOf(n int, h *holding, rewound bool) error {
 
 // readyLocked reports whether the shard is memory's to correct.
 func (c *deadCheck) readyLocked() bool {
-	return !c.ended && c.h.takes() && c.holdingLocked(c.shard) == c.h && (c.rewound || c.h.rewinds == 0)
+	return !c.ended && c.h.takes() && c.ownedLocked(c.shard) == c.h && (c.rewound || c.h.rewinds == 0)
 }
 
 // begin takes note of who is dead by memory. From then on addDeadLocked takes those out

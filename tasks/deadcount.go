@@ -24,7 +24,7 @@ func (s *Scheduler) addDeadLocked(t *topic, shard int, id []byte, died int64) {
 		delete(c.missing, hash)
 	}
 	_, again := s.dead.ids[hash]
-	if h := s.holdingLocked(shard); h != nil && h.dead != nil {
+	if h := s.ownedLocked(shard); h != nil && h.dead != nil {
 		if _, again = h.dead[hash]; !again {
 			h.dead[hash] = t.number
 		}
@@ -45,7 +45,7 @@ func (s *Scheduler) addDeadLocked(t *topic, shard int, id []byte, died int64) {
 // found out before that the ledger had lost the task.
 func (s *Scheduler) removeDeadLocked(t *topic, shard int, id []byte, died int64) {
 	hash := s.book.index.hash(id)
-	if h := s.holdingLocked(shard); h != nil && h.dead != nil {
+	if h := s.ownedLocked(shard); h != nil && h.dead != nil {
 		if _, known := h.dead[hash]; !known {
 			return
 		}

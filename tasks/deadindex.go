@@ -30,9 +30,9 @@ var errUnburied = fmt.Errorf("%w: the ledger has lost that the task is dead, whi
 type lostDead struct {
 	id       string
 	shard    int
-	h        *holding // of the shard
-	unburied int64    // the time of its pending record, if the ledger has one
-	pending  bool     // it has
+	h        *ownedShard // of the shard
+	unburied int64       // the time of its pending record, if the ledger has one
+	pending  bool        // it has
 }
 
 // findLostDead asks the ledger for ids that the caller has locked, and returns those that
@@ -46,7 +46,7 @@ func (s *Scheduler) findLostDead(ctx context.Context, ids []string) (lost []lost
 	s.mu.Lock()
 	for _, id := range ids {
 		hash := s.book.index.hash([]byte(id))
-		for n, h := range s.holdings {
+		for n, h := range s.shards {
 			if !h.mine() {
 				continue
 			}
@@ -120,7 +120,7 @@ func (s *Scheduler) buryLost(lost []lostDead) {
 }
 
 // forgetDeadLocked takes a hash out of the index of the dead of a shard.
-func (s *Scheduler) forgetDeadLocked(h *holding, hash uint64) bool {
+func (s *Scheduler) forgetDeadLocked(h *ownedShard, hash uint64) bool {
 	number, known := h.dead[hash]
 	if !known || !h.mine() {
 		return false

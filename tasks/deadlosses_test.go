@@ -284,7 +284,7 @@ func TestLostBurialIsWrittenOnce(t *testing.T) {
 
 	shard := int(key[strings.Index(key, "/")+1] - '0')
 	n.mu.Lock()
-	h := n.holdings[shard]
+	h := n.shards[shard]
 	n.mu.Unlock()
 	again := func() int {
 		begun, err := n.buryAgain(shard, h, []recovery.Ref{{ID: "t"}})

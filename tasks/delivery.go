@@ -10,11 +10,11 @@ import (
 // sent here. The embedded part is what a deliverer or a receiver gets.
 type delivery struct {
 	Delivery
-	slot   uint32
-	shard  uint16
-	home   recovery.Home
-	lease  lease
-	signer *signer
+	slot    uint32
+	shard   uint16
+	shardID recovery.Home
+	lease   lease
+	signer  *signer
 
 	// Of a delivery that another node has begun:
 	receipt string
@@ -33,7 +33,7 @@ func (d *delivery) Receipt() string {
 		return d.receipt
 	}
 	return d.signer.sign(&receipt{
-		home: d.home, attempt: d.lease.attempt, revision: uint32(d.Revision),
+		shardID: d.shardID, attempt: d.lease.attempt, revision: uint32(d.Revision),
 		created: d.Created.UnixMilli(), nonce: d.lease.nonce, id: d.ID,
 	})
 }

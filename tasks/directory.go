@@ -18,18 +18,18 @@ import (
 // and the others ask that node.
 //
 //	absent -> registering*   the slot is entered, so that other callers wait here
-//	registering -> creating  registered under the home of the task's shard
+//	registering -> creating  registered under the ID of the task's shard
 //	registering -> absent    it is registered elsewhere, or the directory has not answered
 //
 // An entry outlives its task, by removeAfter or, after a crash, for longer. Where an id is
-// registered under a home that is held here, and no task is known, the entry is replaced by one
+// registered under a shard that is held here, and no task is known, the entry is replaced by one
 // with another nonce; so a node that is about to remove the old entry leaves the new one alone.
 //
-// Ids that tell their home are never registered: their tasks are always kept there.
+// Ids that tell their shard are never registered: their tasks are always kept there.
 
 // needsClaimLocked reports whether the id of a planned task has to be registered.
 func (s *Scheduler) needsClaimLocked(p *plan) bool {
-	return s.shared != nil && p.chosen && p.home == 0 && !s.singleNodeLocked()
+	return s.shared != nil && p.chosen && p.shardID == 0 && !s.singleNodeLocked()
 }
 
 // An idClaim is a slot whose id is being registered.
@@ -60,7 +60,7 @@ func (s *Scheduler) newIDClaimLocked(n uint32, p *plan, index int) *idClaim {
 // entryOfLocked returns the directory entry for the id of a task in memory. The nonce follows
 // from what the record keeps for good, so that it need not be remembered.
 func (s *Scheduler) entryOfLocked(sl *slot) recovery.Filing {
-	return directoryEntryOf(s.homeLocked(sl), s.book.id(sl), record.Created(s.book.record(sl)))
+	return directoryEntryOf(s.shardIDLocked(sl), s.book.id(sl), record.Created(s.book.record(sl)))
 }
 
 // directoryEntryLocked returns the directory entry of a task in memory. It reports false
@@ -75,9 +75,9 @@ func (s *Scheduler) directoryEntryLocked(sl *slot) (recovery.Filing, bool) {
 	return f, !tells(s.book.id(sl), f.Home)
 }
 
-func directoryEntryOf(home recovery.Home, id []byte, created int64) recovery.Filing {
+func directoryEntryOf(shardID recovery.Home, id []byte, created int64) recovery.Filing {
 	sum := xxhash.Sum64(id) ^ uint64(created)*0x9e3779b97f4a7c15
-	return recovery.Filing{Home: home, Nonce: uint32(sum>>32 ^ sum)}
+	return recovery.Filing{Home: shardID, Nonce: uint32(sum>>32 ^ sum)}
 }
 
 // registeredAtOnce is how many ids are registered with one call of the directory.
@@ -167,7 +167,7 @@ func (s *Scheduler) registerPart(ctx context.Context, rs []*idClaim) {
 }
 
 // registeredBefore handles an id that is registered already. It returns errStale if that is
-// under a home that is held here, or by no node.
+// under a shard that is held here, or by no node.
 func (s *Scheduler) registeredBefore(ctx context.Context, r *idClaim, now recovery.Filing) error {
 	h, err := s.locate(ctx, now.Home, false)
 	switch {
@@ -177,8 +177,8 @@ func (s *Scheduler) registeredBefore(ctx context.Context, r *idClaim, now recove
 		r.stale = staleEntry{now, true}
 		return errStale
 	case h.Shard < 0:
-		return &elsewhere{home: now.Home}
-	case s.tenure(now.Home) == nil:
+		return &elsewhere{shardID: now.Home}
+	case s.ownedShard(now.Home) == nil:
 		return errNotHeld // it is just coming or going
 	}
 	r.stale = staleEntry{Filing: now}
@@ -194,13 +194,13 @@ func (s *Scheduler) confirmLocked(r *idClaim, c *pendingWrite) error {
 		if err == nil {
 			s.shared.tombstones.push(tombstone{r.id, r.want, s.elapsed()})
 		}
-		return errGaining // replay has come across the id, see abortLocked
+		return errAcquiring // replay has come across the id, see abortLocked
 	}
 	switch {
 	case err != nil:
 	case s.ended:
 		err = ErrClosed
-	case !s.holdingLocked(int(sl.shard)).takes():
+	case !s.ownedLocked(int(sl.shard)).takes():
 		err = errNotHeld
 	default:
 		s.startLocked(r.n, sl, c, r.index)
@@ -269,8 +269,8 @@ func (s *Scheduler) unindexed(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	if s.gaining() {
-		return nil, errGaining
+	if s.acquiring() {
+		return nil, errAcquiring
 	}
 	nodes, err := s.shared.ledger.Peers(ctx)
 	if err != nil {
@@ -324,7 +324,7 @@ func (s *Scheduler) assertSampled(ctx context.Context, sampled []recovery.Refili
 	}
 }
 
-// misplaced returns the samples that the directory has under another home, and has all ids
+// misplaced returns the samples that the directory has under another shard, and has all ids
 // registered anew if one is missing. What has left memory since does not count.
 func (s *Scheduler) misplaced(sampled []recovery.Refiling, now []recovery.Filing) (other []recovery.Refiling) {
 	s.mu.Lock()

@@ -86,15 +86,15 @@
 //
 // A shard is held from one Watcher.Gained, or Open, until memory has forgotten it:
 //
-//	gained    it is not known yet which tasks are dead in it: nothing is created there
-//	reading   its tasks come into memory, and are delivered as they come; for ids that were
+//	acquired  it is not known yet which tasks are dead in it: nothing is created there
+//	loading   its tasks come into memory, and are delivered as they come; for ids that were
 //	          not met yet the ledger is asked
-//	held
-//	leaving   another node has asked for it. Nothing new is begun with its tasks: creations,
+//	active
+//	draining  another node has asked for it. Nothing new is begun with its tasks: creations,
 //	          moves and cancellations are answered ErrUnavailable, what falls due is set
 //	          aside. What is under way is finished; open deliveries are recorded with their
 //	          leases. Then the ledger changes its owner, or all goes on as it was
-//	dropping  it is another node's: its tasks leave memory, some at a time. Those that are
+//	evicting  it is another node's: its tasks leave memory, some at a time. Those that are
 //	          busy do when their writes have been answered: ErrUnavailable if they were never
 //	          sent, ErrUnknown if they may have landed
 //
@@ -119,18 +119,18 @@
 // # Where a task is found
 //
 // With such a ledger that is also a recovery.Directory and a recovery.Bus, any node answers
-// for any task. A task has a home, which is the shard that keeps its record, and only who
+// for any task. A task belongs to the shard that keeps its record, and only the node that
 // holds that shard says anything about it. A node that is asked looks for it:
 //
 //	in memory, and among the dead     it is here
-//	by its id, if that tells a home   ids made by Lapse do, see recovery.HomeOf
+//	by its id, if that tells a shard  ids made by Lapse do, see recovery.HomeOf
 //	in the directory                  ids that callers have chosen are registered there, before
 //	                                  their tasks are created, so that two nodes which are
 //	                                  asked for the same id at the same time create one task
 //
 // and then does what is asked itself, or asks the holder. Only the last of these can tell
 // that a task does not exist, and only if the shard was held all the time. A receipt names
-// the home itself. While a shard is on its way from one node to another, the search begins
+// the shard itself. While a shard is on its way from one node to another, the search begins
 // again until the caller's time is over, and then ends with ErrUnavailable: never with a
 // wrong ErrNotFound. If the holder was asked for a change and has not answered, the
 // outcome is ErrUnknown.
@@ -139,7 +139,7 @@
 // then on before, and all others in the background; until it has said that they are registered,
 // it is asked for ids that are not. An entry outlives its task by ten seconds, so that a
 // repeated cancel finds who remembers the first. One that was left behind by a crash
-// does no harm: the holder of its home replaces it when the id is used again, and a slow
+// does no harm: the holder of its shard replaces it when the id is used again, and a slow
 // walk through the directory takes it out.
 //
 // # What passes between nodes

@@ -78,28 +78,28 @@ func (s *Scheduler) handAllOver(ctx context.Context) error {
 	moved := s.elapsed()
 	othersLeave := false // all other nodes were being drained, and may have ended since
 	for {
-		homes, unread, leaving := s.heldHomes()
-		if len(homes)+unread+leaving == 0 {
+		shardIDs, unread, evicting := s.ownedShards()
+		if len(shardIDs)+unread+evicting == 0 {
 			return nil
 		}
 		heirs, err := s.heirs(ctx)
-		for _, home := range homes {
+		for _, shardID := range shardIDs {
 			if len(heirs) == 0 {
 				break
 			}
 			var took bool
-			if took, err = s.bequeath(ctx, home, heirs); took {
+			if took, err = s.bequeath(ctx, shardID, heirs); took {
 				moved = s.elapsed()
 			}
 		}
 		othersLeave = othersLeave || errors.Is(err, errOthersLeave)
 		pause := drainPause
 		switch {
-		case len(homes) > 0 && len(heirs) == 0 && othersLeave:
-			return fmt.Errorf("%d shards are left: %w", len(homes)+unread, err)
-		case len(homes) > 0 && s.elapsed()-moved > drainPatience:
-			return fmt.Errorf("%w: %d shards are left: %w", ErrNoHeir, len(homes)+unread, err)
-		case len(homes) == 0:
+		case len(shardIDs) > 0 && len(heirs) == 0 && othersLeave:
+			return fmt.Errorf("%d shards are left: %w", len(shardIDs)+unread, err)
+		case len(shardIDs) > 0 && s.elapsed()-moved > drainPatience:
+			return fmt.Errorf("%w: %d shards are left: %w", ErrNoHeir, len(shardIDs)+unread, err)
+		case len(shardIDs) == 0:
 			moved = s.elapsed() // no node could take anything
 			if unread == 0 {
 				pause = busyPause // they are leaving memory
@@ -110,28 +110,28 @@ func (s *Scheduler) handAllOver(ctx context.Context) error {
 		case <-s.closing:
 			return ErrClosed
 		case <-ctx.Done():
-			return fmt.Errorf("%d shards are left: %w", len(homes)+unread+leaving, context.Cause(ctx))
+			return fmt.Errorf("%d shards are left: %w", len(shardIDs)+unread+evicting, context.Cause(ctx))
 		}
 	}
 }
 
-// heldHomes lists the shards that could be handed over, and tells how many others must be
+// ownedShards lists the shards that could be handed over, and tells how many others must be
 // read into memory before, or have not left it yet.
-func (s *Scheduler) heldHomes() (homes []recovery.Home, unread, leaving int) {
+func (s *Scheduler) ownedShards() (shardIDs []recovery.Home, unread, evicting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, h := range s.holdings {
+	for _, h := range s.shards {
 		switch {
 		case h == nil:
 		case !h.mine():
-			leaving++
-		case h.stage == gained || h.stage == reading || !s.isFirstReplayed():
+			evicting++
+		case h.stage == acquired || h.stage == loading || !s.isFirstReplayed():
 			unread++
 		default:
-			homes = append(homes, h.home)
+			shardIDs = append(shardIDs, h.shardID)
 		}
 	}
-	return homes, unread, leaving
+	return shardIDs, unread, evicting
 }
 
 // An heir is a node that may take shards.
@@ -151,16 +151,16 @@ func (s *Scheduler) heirs(ctx context.Context) ([]*heir, error) {
 		return nil, err
 	}
 	var all []*heir
-	leaving := false
+	draining := false
 	for i := range nodes {
 		n := &nodes[i]
-		leaving = leaving || !n.Self && n.Live && n.Status != nil && n.Status.Draining
+		draining = draining || !n.Self && n.Live && n.Status != nil && n.Status.Draining
 		if !n.Self && n.Live && !n.Released && (n.Status == nil || !n.Status.Draining) {
 			all = append(all, &heir{name: n.Name, shards: n.Held + n.Adopted})
 		}
 	}
 	switch {
-	case len(all) == 0 && leaving:
+	case len(all) == 0 && draining:
 		return nil, errOthersLeave
 	case len(all) == 0:
 		return nil, fmt.Errorf("%w: no other node lives, or all are being drained", ErrNoHeir)
@@ -174,13 +174,13 @@ var errOthersLeave = fmt.Errorf("%w: all other nodes are being drained as well",
 // bequeath has one of the heirs take a shard: who holds the fewest is asked first, but who
 // has not taken one comes last. It may be dead, and each question costs the time in which
 // all of the others could have taken theirs.
-func (s *Scheduler) bequeath(ctx context.Context, home recovery.Home, heirs []*heir) (took bool, err error) {
+func (s *Scheduler) bequeath(ctx context.Context, shardID recovery.Home, heirs []*heir) (took bool, err error) {
 	slices.SortStableFunc(heirs, func(a, b *heir) int {
 		return cmp.Or(a.failed-b.failed, a.shards-b.shards)
 	})
 	for _, to := range heirs {
 		one, cancel := s.within(ctx)
-		failed := s.peerCalls.askTake(one, to.name, home)
+		failed := s.peerCalls.askTake(one, to.name, shardID)
 		cancel()
 		if failed == nil {
 			to.shards++
@@ -189,7 +189,7 @@ func (s *Scheduler) bequeath(ctx context.Context, home recovery.Home, heirs []*h
 		to.failed++
 		err = errors.Join(err, fmt.Errorf("node %s: %w", to.name, failed))
 		s.mu.Lock()
-		gone := s.tenureLocked(home) < 0
+		gone := s.shardNumberLocked(shardID) < 0
 		s.mu.Unlock()
 		if gone {
 			return true, nil // to that node, though it could not say so
@@ -222,10 +222,10 @@ func (s *Scheduler) awaitDetached(ctx context.Context) error {
 
 // take fetches a shard from a node that wants to be rid of it. Errors: ErrDraining,
 // ErrOverloaded, ErrUnavailable, ErrClosed, or why the other one does not yield it.
-func (s *Scheduler) take(ctx context.Context, home recovery.Home, from string) error {
+func (s *Scheduler) take(ctx context.Context, shardID recovery.Home, from string) error {
 	s.mu.Lock()
 	var err error
-	switch has := s.tenureLocked(home) >= 0; {
+	switch has := s.shardNumberLocked(shardID) >= 0; {
 	case s.ended:
 		err = ErrClosed
 	case s.draining:
@@ -242,5 +242,5 @@ func (s *Scheduler) take(ctx context.Context, home recovery.Home, from string) e
 	if err != nil {
 		return err
 	}
-	return s.fetch(ctx, from, home)
+	return s.fetch(ctx, from, shardID)
 }

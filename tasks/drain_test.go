@@ -186,9 +186,9 @@ func TestMisfireByHowItCame(t *testing.T) {
 		a, b := f.join("a", 2, Config{Topics: topics}), f.join("b", 1, Config{Topics: topics})
 		b.keeps.Store(true)
 		yielded := a.must(Request{ID: a.idAt(0), Topic: "x"})
-		home := recovery.NewHome(a.number, 0)
-		want(t, "yield", a.yield(t.Context(), home, "b"), nil)
-		if ok, err := b.member.Member.Accept(t.Context(), home); !ok || err != nil { // as the ledger does by itself
+		shardID := recovery.NewHome(a.nodeNumber, 0)
+		want(t, "yield", a.yield(t.Context(), shardID, "b"), nil)
+		if ok, err := b.member.Member.Accept(t.Context(), shardID); !ok || err != nil { // as the ledger does by itself
 			t.Fatal(ok, err)
 		}
 		pass(time.Second)

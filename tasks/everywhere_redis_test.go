@@ -115,8 +115,8 @@ func TestCallsToAllNodesReadNoOwners(t *testing.T) {
 		nodes = append(nodes, s)
 	}
 	a := nodes[0]
-	if homes, err := a.fleet.Homes(t.Context()); err != nil || len(homes) != 12 || a.noPeers() {
-		t.Fatalf("Homes = %v, %v", homes, err)
+	if shardIDs, err := a.fleet.Homes(t.Context()); err != nil || len(shardIDs) != 12 || a.noPeers() {
+		t.Fatalf("Homes = %v, %v", shardIDs, err)
 	}
 	for _, s := range nodes {
 		for range 10 {

@@ -396,9 +396,9 @@ func TestCancelledWhereItHasGone(t *testing.T) {
 			got, cancelled = a.CancelGroup(t.Context(), "g")
 		}()
 		pass(100 * time.Millisecond)
-		home, _ := recovery.HomeOf(task.ID)
-		want(t, "yield", b.yield(t.Context(), home, next.name), nil)
-		if ok, err := next.member.Accept(t.Context(), home); !ok || err != nil {
+		shardID, _ := recovery.HomeOf(task.ID)
+		want(t, "yield", b.yield(t.Context(), shardID, next.name), nil)
+		if ok, err := next.member.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		given, err := b.Settle(t.Context(), Verdict{Verb: Release, Delay: ptr(time.Hour)}, []string{ds[0].Receipt()})

@@ -93,9 +93,9 @@ func TestSpooledIntoAListedShard(t *testing.T) {
 			got = a.pages(Query{Group: "g"})
 		}()
 		pass(100 * time.Millisecond)
-		home, _ := recovery.HomeOf(task.ID)
-		want(t, "yield", a.yield(t.Context(), home, b.name), nil)
-		if ok, err := b.member.Accept(t.Context(), home); !ok || err != nil {
+		shardID, _ := recovery.HomeOf(task.ID)
+		want(t, "yield", a.yield(t.Context(), shardID, b.name), nil)
+		if ok, err := b.member.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		pass(300 * time.Millisecond)

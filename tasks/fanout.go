@@ -22,7 +22,7 @@ type fanOut[Q, A any, P coveringReply[A]] struct {
 	// take is called with each answer, one at a time. counts reports whether what the answer
 	// says of a shard counts: it is covered, and no earlier answer has covered it. What an answer
 	// that says More, or that ended with an error, has found in a shard never counts.
-	take func(a *A, counts func(home recovery.Home) bool)
+	take func(a *A, counts func(shardID recovery.Home) bool)
 	// next makes of a reply that says More the query that follows; nil: the same again.
 	next func(asked Q, a *A) Q
 	// deadAlone: the query is about dead tasks, of which no spool has any.
@@ -65,7 +65,7 @@ func (c *fanOut[Q, A, P]) run(ctx context.Context) error {
 // and returns who holds what is not covered then. The error is nil when nothing is.
 func (c *fanOut[Q, A, P]) attempt(ctx, patience context.Context, left map[recovery.Home]recovery.Holder) (map[recovery.Home]recovery.Holder, error) {
 	c.moved = false
-	homes, err := c.shared.ledger.Homes(patience)
+	shardIDs, err := c.shared.ledger.Homes(patience)
 	if err != nil {
 		return left, lookupFailed(patience, err)
 	}
@@ -84,8 +84,8 @@ func (c *fanOut[Q, A, P]) attempt(ctx, patience context.Context, left map[recove
 	if failed == nil {
 		failed = c.silentSpool(nodes)
 	}
-	homes = slices.DeleteFunc(homes, func(h recovery.Home) bool { return c.covered[h] })
-	left, err = c.shared.ledger.Holders(patience, homes)
+	shardIDs = slices.DeleteFunc(shardIDs, func(h recovery.Home) bool { return c.covered[h] })
+	left, err = c.shared.ledger.Holders(patience, shardIDs)
 	switch {
 	case failed != nil:
 		return left, failed
@@ -157,16 +157,16 @@ func (c *fanOut[Q, A, P]) callAll(ctx context.Context, node string) error {
 		if err != nil || said.More {
 			c.take(a, func(recovery.Home) bool { return false })
 		} else {
-			c.take(a, func(home recovery.Home) bool {
-				if home == 0 {
+			c.take(a, func(shardID recovery.Home) bool {
+				if shardID == 0 {
 					return !c.answered[node]
 				}
-				return slices.Contains(kept, home) && !c.covered[home]
+				return slices.Contains(kept, shardID) && !c.covered[shardID]
 			})
 			c.answered[node] = true
-			for _, home := range kept {
-				c.moved = c.moved || !c.covered[home]
-				c.covered[home] = true
+			for _, shardID := range kept {
+				c.moved = c.moved || !c.covered[shardID]
+				c.covered[shardID] = true
 			}
 		}
 		c.moved = c.moved || said.More
@@ -211,8 +211,8 @@ func (c *fanOut[Q, A, P]) call(ctx context.Context, node string, asked Q) (*A, e
 
 // uncovered tells why shards that are left are not covered; nil if there are none.
 func uncovered(left map[recovery.Home]recovery.Holder) (err error) {
-	for _, home := range slices.Sorted(maps.Keys(left)) {
-		switch h := left[home]; {
+	for _, shardID := range slices.Sorted(maps.Keys(left)) {
+		switch h := left[shardID]; {
 		case !h.Live:
 			return &NodeError{h.Node, errOwnerSilent}
 		case err == nil:

@@ -68,23 +68,23 @@ func (f *fleetRig) join(name string, shards int, cfg Config) *fleetNode {
 	n := &fleetNode{t: f.t, rig: f, member: &faultyMember{Member: f.ledger.Join(name, shards)}, log: &logged{}}
 	cfg.Node, cfg.Log = name, slog.New(slog.NewTextHandler(n.log, nil))
 	calls := peerCalls{
-		askYield: func(ctx context.Context, node string, home recovery.Home) error {
+		askYield: func(ctx context.Context, node string, shardID recovery.Home) error {
 			holder := f.nodes[node]
 			if holder == nil || holder.keeps.Load() {
 				return ErrUnavailable
 			}
-			return holder.yield(ctx, home, name)
+			return holder.yield(ctx, shardID, name)
 		},
-		askTake: func(ctx context.Context, node string, home recovery.Home) error {
+		askTake: func(ctx context.Context, node string, shardID recovery.Home) error {
 			heir := f.nodes[node]
 			if heir.mute.Load() {
 				<-ctx.Done()
 				return fmt.Errorf("%w: %w", ErrUnknown, ctx.Err())
 			}
-			return heir.take(ctx, home, name)
+			return heir.take(ctx, shardID, name)
 		},
-		settle: func(ctx context.Context, home recovery.Home, v Verdict, receipt string) error {
-			holder, ok := f.nodes[f.ledger.Holder(home)]
+		settle: func(ctx context.Context, shardID recovery.Home, v Verdict, receipt string) error {
+			holder, ok := f.nodes[f.ledger.Holder(shardID)]
 			if !ok {
 				return ErrUnavailable
 			}
@@ -127,7 +127,7 @@ func (n *fleetNode) adopt(from *fleetNode) {
 	pass(100 * time.Millisecond)
 }
 
-// must schedules a task that has to be accepted, under an id that tells its home.
+// must schedules a task that has to be accepted, under an id that tells its shard.
 func (n *fleetNode) must(r Request) string {
 	n.t.Helper()
 	task, err := n.Schedule(n.t.Context(), r)
@@ -137,8 +137,8 @@ func (n *fleetNode) must(r Request) string {
 	return task.ID
 }
 
-// idAt makes an id whose home is a shard of a node's own.
-func (n *fleetNode) idAt(shard int) string { return recovery.NewHome(n.number, shard).NewID() }
+// idAt makes an id that tells a shard of a node's own.
+func (n *fleetNode) idAt(shard int) string { return recovery.NewHome(n.nodeNumber, shard).NewID() }
 
 // pull reserves what is ready of a topic, and wants just these ids.
 func (n *fleetNode) pull(topic string, want ...string) []Delivery {
@@ -181,17 +181,17 @@ func (n *fleetNode) wantEmpty() {
 	n.t.Helper()
 	n.mu.Lock()
 	used, graves, open, arriving := n.book.used, len(n.dead.ids), len(n.open), n.arriving
-	detached, pending, leaving := len(n.detached), len(n.pendingVerdicts), n.leaving
+	detached, pending, draining := len(n.detached), len(n.pendingVerdicts), n.inactive
 	var held int
-	for _, h := range n.holdings {
+	for _, h := range n.shards {
 		if h != nil {
 			held++
 		}
 	}
 	n.mu.Unlock()
-	if used+graves+open+arriving+held+detached+pending+leaving != 0 {
+	if used+graves+open+arriving+held+detached+pending+draining != 0 {
 		n.t.Fatalf("%s still has %d tasks, %d of the dead, %d open deliveries, %d arriving, %d shards, %d detached, %d pending verdicts, %d leaving",
-			n.cfg.Node, used, graves, open, arriving, held, detached, pending, leaving)
+			n.cfg.Node, used, graves, open, arriving, held, detached, pending, draining)
 	}
 	n.check()
 }
@@ -267,10 +267,10 @@ func (m *faultyMember) pass(ctx context.Context, method string) error {
 }
 
 func (m *faultyMember) Watch(w recovery.Watcher) {
-	if gained := w.Gained; gained != nil {
+	if acquired := w.Gained; acquired != nil {
 		w.Gained = func(n int, yielded bool) {
 			_ = m.pass(context.Background(), "Gained")
-			gained(n, yielded)
+			acquired(n, yielded)
 		}
 	}
 	m.Member.Watch(w)
@@ -301,11 +301,11 @@ func (m *faultyMember) Yield(ctx context.Context, shard int, to string) error {
 	return m.Member.Yield(ctx, shard, to)
 }
 
-func (m *faultyMember) Accept(ctx context.Context, home recovery.Home) (bool, error) {
+func (m *faultyMember) Accept(ctx context.Context, shardID recovery.Home) (bool, error) {
 	if err := m.pass(ctx, "Accept"); err != nil {
 		return false, err
 	}
-	return m.Member.Accept(ctx, home)
+	return m.Member.Accept(ctx, shardID)
 }
 
 func (m *faultyMember) Nodes(ctx context.Context) ([]recovery.Node, error) {
@@ -325,11 +325,11 @@ func (m *faultyMember) Home(n int) recovery.Home {
 	return m.Member.Home(n)
 }
 
-func (m *faultyMember) Locate(ctx context.Context, home recovery.Home, anew bool) (recovery.Holder, error) {
+func (m *faultyMember) Locate(ctx context.Context, shardID recovery.Home, anew bool) (recovery.Holder, error) {
 	if m.retired.Load() {
 		return recovery.Holder{Shard: -1, Retired: true}, nil
 	}
-	return m.Member.Locate(ctx, home, anew)
+	return m.Member.Locate(ctx, shardID, anew)
 }
 
 func (m *faultyMember) Scan(ctx context.Context, page func([]recovery.Entry) error) error {

@@ -8,12 +8,12 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// An elsewhere is why a task cannot be created here: its id belongs to another home, or
+// An elsewhere is why a task cannot be created here: its id belongs to another shard, or
 // to a node that has it and has not filed it yet.
 type elsewhere struct {
-	home recovery.Home
-	node string // instead of the home
-	// unregistered: the caller has chosen the id, and the home is where this node would create
+	shardID recovery.Home
+	node    string // instead of the shard
+	// unregistered: the caller has chosen the id, and the shard is where this node would create
 	// the task. The directory has not been asked yet.
 	unregistered bool
 }
@@ -22,30 +22,30 @@ func (e *elsewhere) Error() string {
 	if e.node != "" {
 		return "the id is in use at node " + e.node
 	}
-	return fmt.Sprintf("the id belongs to shard %d of node number %d", e.home.Shard(), e.home.Node())
+	return fmt.Sprintf("the id belongs to shard %d of node number %d", e.shardID.Shard(), e.shardID.Node())
 }
 
-// tell finds the home that a chosen id tells, if a node holds it. It is an *elsewhere
+// tell finds the shard that a chosen id tells, if a node holds it. It is an *elsewhere
 // if that is another node.
 func (s *Scheduler) tell(ctx context.Context, p *plan, anew bool) error {
 	if s.shared == nil || !p.chosen {
 		return nil
 	}
-	home, ok := recovery.HomeOf(p.id)
+	shardID, ok := recovery.HomeOf(p.id)
 	if !ok {
 		return nil
 	}
-	h, err := s.locate(ctx, home, anew)
+	h, err := s.locate(ctx, shardID, anew)
 	switch {
 	case err != nil:
 		return err
 	case h.Node == "":
-		p.home = 0
+		p.shardID = 0
 		return nil
 	}
-	p.home = home
+	p.shardID = shardID
 	if h.Shard < 0 && !s.knowsSpooled(p.id) {
-		return &elsewhere{home: home}
+		return &elsewhere{shardID: shardID}
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func (s *Scheduler) lookElsewhere(ctx context.Context, es []*elsewhere, ids []st
 	for i, e := range es {
 		switch {
 		case filings[i].Home != 0:
-			*e = elsewhere{home: filings[i].Home}
+			*e = elsewhere{shardID: filings[i].Home}
 		case has[i] != "":
 			*e = elsewhere{node: has[i]}
 		}
@@ -95,19 +95,19 @@ func (s *Scheduler) lookElsewhere(ctx context.Context, es []*elsewhere, ids []st
 	return nil
 }
 
-// holderOf tells which node to ask about what is elsewhere, and for which home.
+// holderOf tells which node to ask about what is elsewhere, and for which shard.
 func (s *Scheduler) holderOf(ctx context.Context, e *elsewhere, anew bool) (site, error) {
 	if e.node != "" {
 		return site{node: e.node}, nil
 	}
-	h, err := s.locate(ctx, e.home, anew)
+	h, err := s.locate(ctx, e.shardID, anew)
 	if err != nil {
 		return site{}, err
 	}
 	if h.Node == "" || h.Shard >= 0 {
 		return site{}, errNotMine // any more: it is here, or no node's
 	}
-	return s.at(byDirectory, e.home, h)
+	return s.at(byDirectory, e.shardID, h)
 }
 
 func (s *Scheduler) createThere(ctx context.Context, e *elsewhere, id string, r *Request, anew bool) (Task, error) {
@@ -129,7 +129,7 @@ func (s *Scheduler) createThere(ctx context.Context, e *elsewhere, id string, r 
 	}
 	wanted := *r
 	wanted.ID = id
-	q := aboutRequest(wanted, p.home)
+	q := aboutRequest(wanted, p.shardID)
 	q.Terms = encodeTerms(ctx)
 	t, err := call(ctx, s, p.node, scheduleMethod, q)
 	if err != nil {
@@ -141,8 +141,8 @@ func (s *Scheduler) createThere(ctx context.Context, e *elsewhere, id string, r 
 // replaceRouted replaces a task where it is, or creates it where it belongs.
 func (s *Scheduler) replaceRouted(ctx context.Context, p *plan, r *Request) (Task, error) {
 	if termsOf(ctx).conditional() { // it must be somewhere
-		t, _, err := routed(ctx, s, p.id, replaceMethod, func(home recovery.Home) requestQuery {
-			q := aboutRequest(*r, home)
+		t, _, err := routed(ctx, s, p.id, replaceMethod, func(shardID recovery.Home) requestQuery {
+			q := aboutRequest(*r, shardID)
 			q.Terms = encodeTerms(ctx)
 			return q
 		}, func(ctx context.Context) (Task, error) { return s.replace(ctx, p) })
@@ -185,7 +185,7 @@ func (s *Scheduler) replaceOnce(ctx context.Context, p *plan, r *Request, anew b
 	case err != nil:
 		return Task{ID: p.id}, err
 	}
-	q := aboutRequest(*r, at.home)
+	q := aboutRequest(*r, at.shardID)
 	q.Terms = encodeTerms(ctx)
 	t, err := call(ctx, s, at.node, replaceMethod, q)
 	if err != nil {

@@ -127,8 +127,8 @@ func (t *groupTable) empty(i uint32) {
 		if t.firsts[j] == 0 {
 			break
 		}
-		home := uint32(t.firsts[j]>>32) & mask
-		if (j-home)&mask >= (j-i)&mask {
+		shardID := uint32(t.firsts[j]>>32) & mask
+		if (j-shardID)&mask >= (j-i)&mask {
 			t.firsts[i] = t.firsts[j]
 			i = j
 		}

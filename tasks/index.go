@@ -107,9 +107,9 @@ func (x *index) remove(b *book, h uint64, n uint32) {
 		if t.entries[j] == 0 {
 			break
 		}
-		home := b.slot(numberOf(t.entries[j])).hash & mask
+		shardID := b.slot(numberOf(t.entries[j])).hash & mask
 		// The entry at j may move to i unless its home lies in (i, j].
-		if (j-home)&mask >= (j-i)&mask {
+		if (j-shardID)&mask >= (j-i)&mask {
 			t.entries[i] = t.entries[j]
 			i = j
 		}

@@ -18,7 +18,7 @@ import (
 
 // A lateVerdict is a verdict for a task of another node.
 type lateVerdict struct {
-	home    recovery.Home
+	shardID recovery.Home
 	verdict Verdict
 	receipt string
 	until   time.Duration // on the monotonic clock: then it does not matter any more
@@ -30,14 +30,14 @@ const (
 )
 
 // detachLocked records an open delivery whose shard leaves memory.
-func (s *Scheduler) detachLocked(h *holding, l lease) {
+func (s *Scheduler) detachLocked(h *ownedShard, l lease) {
 	if h.lost {
-		s.tenures.doubtful++
+		s.shardCounts.doubtful++
 	}
 	if l.away {
 		return // its receiver has the receipt
 	}
-	s.detached[l.nonce] = h.home
+	s.detached[l.nonce] = h.shardID
 	if u, ok := s.pendingVerdicts[l.nonce]; ok {
 		delete(s.pendingVerdicts, l.nonce)
 		s.endDetachedLocked(u.delivery, u.judgement)
@@ -53,14 +53,14 @@ type pendingVerdict struct {
 // endDetachedLocked processes a handler's verdict on a delivery that is not open any more. If
 // its shard has left meanwhile, the verdict goes to the new holder.
 func (s *Scheduler) endDetachedLocked(d *delivery, v judgement) {
-	home, ok := s.detached[d.lease.nonce]
+	shardID, ok := s.detached[d.lease.nonce]
 	if !ok {
 		return
 	}
 	delete(s.detached, d.lease.nonce)
 	if v.verb != 0 {
 		until := max(d.lease.until, s.elapsed()+s.cfg.AnswerWithin)
-		s.addLateVerdictLocked(lateVerdict{home, v.verdict(), d.Receipt(), until})
+		s.addLateVerdictLocked(lateVerdict{shardID, v.verdict(), d.Receipt(), until})
 	}
 }
 
@@ -86,12 +86,12 @@ func (s *Scheduler) passOnLocked(sl *slot) {
 	if f.Flags&record.Claimed == 0 {
 		attempt++
 	}
-	home := s.holdingLocked(int(sl.shard)).home
+	shardID := s.ownedLocked(int(sl.shard)).shardID
 	signed := s.signer.sign(&receipt{
-		home: home, attempt: attempt, revision: f.Revision, created: f.Created,
+		shardID: shardID, attempt: attempt, revision: f.Revision, created: f.Created,
 		nonce: past.nonce, id: string(s.book.id(sl)),
 	})
-	s.addLateVerdictLocked(lateVerdict{home, Verdict{Verb: Ack}, signed, s.elapsed() + s.byNumber[sl.topic].settings.Lease})
+	s.addLateVerdictLocked(lateVerdict{shardID, Verdict{Verb: Ack}, signed, s.elapsed() + s.byNumber[sl.topic].settings.Lease})
 }
 
 func (s *Scheduler) addLateVerdictLocked(e lateVerdict) {
@@ -156,7 +156,7 @@ func (s *Scheduler) sendLateVerdict(e lateVerdict) {
 	defer cancel()
 	err := errNoPeers
 	if s.peerCalls.settle != nil {
-		err = s.peerCalls.settle(ctx, e.home, e.verdict, e.receipt)
+		err = s.peerCalls.settle(ctx, e.shardID, e.verdict, e.receipt)
 	}
 	switch {
 	case err == nil:

@@ -22,7 +22,7 @@ type lease struct {
 func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claimed bool, by taker) *delivery {
 	t := s.byNumber[sl.topic]
 	rec := s.book.record(sl)
-	l := lease{nonce: newNonce(s.holdingLocked(int(sl.shard))), attempt: record.Attempt(rec), until: s.elapsed() + term, away: by.away()}
+	l := lease{nonce: newNonce(s.ownedLocked(int(sl.shard))), attempt: record.Attempt(rec), until: s.elapsed() + term, away: by.away()}
 	if !claimed {
 		// A claim that the record still has is that of an earlier attempt, which
 		// ended with its process.
@@ -32,7 +32,7 @@ func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claime
 	s.open[n] = l
 	s.setLocked(sl, delivering)
 	if s.unsure() {
-		s.tenures.unsure++
+		s.shardCounts.unsure++
 	}
 	task := s.taskLocked(n)
 	wall := s.cfg.Clock()
@@ -42,12 +42,12 @@ func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claime
 		t.counts.Lateness.observe(e.Lateness)
 	}
 	s.noteLocked(EventStarted, sl, e)
-	return newDelivery(delivery{slot: n, lease: l, shard: sl.shard, home: s.homeLocked(sl), signer: s.signer}, task, wall.Add(term).UTC())
+	return newDelivery(delivery{slot: n, lease: l, shard: sl.shard, shardID: s.shardIDLocked(sl), signer: s.signer}, task, wall.Add(term).UTC())
 }
 
-// newNonce makes a nonce that shows, in its high half, in which tenure of the shard it
+// newNonce makes a nonce that shows, in its high half, in which term of the shard it
 // was made: only a delivery of an earlier one can be resumed by its receipt.
-func newNonce(h *holding) uint64 { return uint64(h.run)<<32 | uint64(rand.Uint32()) }
+func newNonce(h *ownedShard) uint64 { return uint64(h.run)<<32 | uint64(rand.Uint32()) }
 
 // leaveOpenLocked leaves a delivery that a handler has begun to its receipt.
 func (s *Scheduler) leaveOpenLocked(n uint32) {

@@ -54,7 +54,7 @@ func (s *Scheduler) loadAllByID(ctx context.Context, loads []idLoad) {
 		f := asked[i]
 		f.found = true
 		// Its shard may have left since, and the number stand for another one.
-		refused := !s.holdingLocked(e.Shard).takes() || forgotten != s.tenures.forgotten
+		refused := !s.ownedLocked(e.Shard).takes() || forgotten != s.shardCounts.forgotten
 		switch {
 		case refused:
 			f.err = errNotHeld
@@ -74,7 +74,7 @@ func (s *Scheduler) loadAllByID(ctx context.Context, loads []idLoad) {
 // been forgotten before.
 func (s *Scheduler) beginLoads(loads []idLoad) (forgotten int) {
 	s.mu.Lock()
-	forgotten = s.tenures.forgotten
+	forgotten = s.shardCounts.forgotten
 	s.unlock()
 	for part := range slices.Chunk(loads, atOnce) {
 		s.mu.Lock()
@@ -124,12 +124,12 @@ func (s *Scheduler) endLoads(loads []*idLoad, err error) {
 // A notFoundProof says that the ledger was asked for an id and does not have it, in any of
 // the shards that were held then.
 type notFoundProof struct {
-	sure   bool
-	gained int64 // of the shards, how many had been gained before
+	sure     bool
+	acquired int64 // of the shards, how many had been gained before
 }
 
 func (s *Scheduler) notFoundProofLocked(sure bool) notFoundProof {
-	return notFoundProof{sure, s.tenures.gained}
+	return notFoundProof{sure, s.shardCounts.acquired}
 }
 
 // proveNotFound is proveAllNotFound for one id.

@@ -25,18 +25,18 @@ func (m *lateMember) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (m *lateMember) Locate(ctx context.Context, home recovery.Home, anew bool) (recovery.Holder, error) {
+func (m *lateMember) Locate(ctx context.Context, shardID recovery.Home, anew bool) (recovery.Holder, error) {
 	if err := m.wait(ctx); err != nil {
 		return recovery.Holder{}, err
 	}
-	return m.Member.Locate(ctx, home, anew)
+	return m.Member.Locate(ctx, shardID, anew)
 }
 
-func (m *lateMember) Holders(ctx context.Context, homes []recovery.Home) (map[recovery.Home]recovery.Holder, error) {
+func (m *lateMember) Holders(ctx context.Context, shardIDs []recovery.Home) (map[recovery.Home]recovery.Holder, error) {
 	if err := m.wait(ctx); err != nil {
 		return nil, err
 	}
-	return m.Member.Holders(ctx, homes)
+	return m.Member.Holders(ctx, shardIDs)
 }
 
 // A call whose last attempt runs out of time while it looks up where a task is says what the

@@ -14,20 +14,20 @@ import (
 func (s *Scheduler) loseShard(n int, err error) {
 	s.mu.Lock()
 	defer s.unlock()
-	h := s.holdingLocked(n)
+	h := s.ownedLocked(n)
 	switch {
 	case h == nil && s.granted:
 		return // told again, by a batch or by the ledger: memory has forgotten it since
 	case h == nil:
-		h = s.enterHoldingLocked(n)
+		h = s.beginTermLocked(n)
 		close(h.read)
 	}
 	s.loseLocked(n, h, err)
 }
 
-func (s *Scheduler) loseLocked(n int, h *holding, err error) {
+func (s *Scheduler) loseLocked(n int, h *ownedShard, err error) {
 	switch {
-	case h.stage == dropping || s.ended:
+	case h.stage == evicting || s.ended:
 		return
 	case h.yielding: // which may be why
 		h.told = err
@@ -36,7 +36,7 @@ func (s *Scheduler) loseLocked(n int, h *holding, err error) {
 	if errors.Is(err, recovery.ErrRetired) {
 		s.cfg.Log.Info("an adopted shard is given up: nothing was left in it, and its node is gone", "node", s.cfg.Node, "shard", n)
 	} else {
-		s.tenures.lost++
+		s.shardCounts.revoked++
 		s.cfg.Log.Error("a shard has passed to another node; its tasks leave memory", "node", s.cfg.Node, "shard", n, "error", err)
 	}
 	h.lost = true
@@ -44,9 +44,9 @@ func (s *Scheduler) loseLocked(n int, h *holding, err error) {
 }
 
 // dropLocked begins to drop a shard that is another node's now.
-func (s *Scheduler) dropLocked(n int, h *holding) {
-	s.stageLocked(h, dropping)
-	s.missLocked(h.home)
+func (s *Scheduler) dropLocked(n int, h *ownedShard) {
+	s.stageLocked(h, evicting)
+	s.missLocked(h.shardID)
 	s.background.Go(func() { s.drop(n, h) })
 }
 
@@ -58,7 +58,7 @@ const (
 
 // drop forgets a shard's tasks, some at a time, and then its number. It waits for those
 // that are busy: their writes come back, and whoever reads them comes to an end.
-func (s *Scheduler) drop(n int, h *holding) {
+func (s *Scheduler) drop(n int, h *ownedShard) {
 	if !s.outlast(s.opened, h.read) {
 		return
 	}
@@ -86,8 +86,8 @@ func (s *Scheduler) drop(n int, h *holding) {
 		return
 	}
 	s.stageLocked(h, 0)
-	s.holdings[n] = nil
-	s.tenures.forgotten++
+	s.shards[n] = nil
+	s.shardCounts.forgotten++
 	close(h.gone)
 	s.unlock()
 	s.cfg.Log.Info("a shard has left memory", "node", s.cfg.Node, "shard", n, "tasks", h.dropped)
@@ -166,13 +166,13 @@ func (s *Scheduler) forsakeLocked(n uint32, sl *slot) bool {
 	case sl.state == pending || sl.state == ready:
 		s.disarmLocked(sl)
 	}
-	h := s.holdingLocked(int(sl.shard))
+	h := s.ownedLocked(int(sl.shard))
 	if open {
 		s.detachLocked(h, l)
 		s.closeLocked(n)
 	}
 	h.dropped++
-	s.tenures.dropped++
+	s.shardCounts.evicted++
 	s.leaveLocked(n, sl)
 	s.releaseLocked(n)
 	return true
@@ -212,7 +212,7 @@ func lostOutcome(c *pendingWrite, err error) error {
 }
 
 // dropDead forgets which tasks were dead in a shard, and what could not be read.
-func (s *Scheduler) dropDead(n int, h *holding) {
+func (s *Scheduler) dropDead(n int, h *ownedShard) {
 	s.mu.Lock()
 	defer func() { s.unlock() }()
 	count := 0

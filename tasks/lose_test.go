@@ -52,8 +52,8 @@ func TestShardsLost(t *testing.T) {
 		}
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if len(a.holdings) > 3 {
-			t.Errorf("%d numbers for 3 shards", len(a.holdings))
+		if len(a.shards) > 3 {
+			t.Errorf("%d numbers for 3 shards", len(a.shards))
 		}
 	})
 }
@@ -68,7 +68,7 @@ func TestRetiredShardIsNotLost(t *testing.T) {
 			t.Fatalf("%d shards are held", n)
 		}
 		b.mu.Lock()
-		adopted := slices.IndexFunc(b.holdings, func(h *holding) bool { return h != nil && h.home == recovery.NewHome(a.number, 0) })
+		adopted := slices.IndexFunc(b.shards, func(h *ownedShard) bool { return h != nil && h.shardID == recovery.NewHome(a.nodeNumber, 0) })
 		b.mu.Unlock()
 		b.loseShard(adopted, fmt.Errorf("%w: shard %d", recovery.ErrRetired, adopted))
 		pass(time.Second)
@@ -145,7 +145,7 @@ func TestVerdictIsRepeated(t *testing.T) {
 		if told := a.told.list(); len(told) < 2 || len(told) > 10 {
 			t.Errorf("told %d times", len(told))
 		}
-		holder := f.nodes[f.ledger.Holder(recovery.NewHome(a.number, 0))]
+		holder := f.nodes[f.ledger.Holder(recovery.NewHome(a.nodeNumber, 0))]
 		_, err := holder.Get(t.Context(), id)
 		want(t, "Get", err, ErrNotFound)
 	})
@@ -253,8 +253,8 @@ func TestLostWhileItIsRead(t *testing.T) {
 		c.keeps.Store(true)
 		c.adopt(b)
 		pass(time.Second)
-		if _, _, leaving := b.heldHomes(); leaving != 1 {
-			t.Errorf("%d shards are leaving memory", leaving)
+		if _, _, draining := b.ownedShards(); draining != 1 {
+			t.Errorf("%d shards are leaving memory", draining)
 		}
 		release()
 		pass(time.Second)
@@ -297,8 +297,8 @@ func TestLostWhileRegistering(t *testing.T) {
 		synctest.Wait()
 		a.member.AdoptFrom(d.member)
 		pass(50 * time.Millisecond)
-		if _, _, leaving := d.heldHomes(); leaving != 1 {
-			t.Errorf("%d shards are leaving memory", leaving)
+		if _, _, draining := d.ownedShards(); draining != 1 {
+			t.Errorf("%d shards are leaving memory", draining)
 		}
 		file()
 		want(t, "Schedule", <-scheduled, nil)
@@ -316,10 +316,10 @@ func TestLossIsToldLate(t *testing.T) {
 		b.keeps.Store(true)
 		b.adopt(a)
 		a.wantEmpty()
-		home := recovery.NewHome(a.number, 0)
-		want(t, "yield", b.yield(t.Context(), home, "a"), nil)
+		shardID := recovery.NewHome(a.nodeNumber, 0)
+		want(t, "yield", b.yield(t.Context(), shardID, "a"), nil)
 		a.loseShard(0, recovery.ErrLost)
-		if taken, err := a.fleet.Accept(t.Context(), home); !taken || err != nil {
+		if taken, err := a.fleet.Accept(t.Context(), shardID); !taken || err != nil {
 			t.Fatalf("accept = %v, %v", taken, err)
 		}
 		pass(time.Second)

@@ -51,7 +51,7 @@ func methodHandlers() map[string]rpcHandler {
 }
 
 type (
-	// An idQuery is about one task. The caller believes that it is kept at that home; 0 if
+	// An idQuery is about one task. The caller believes that it is kept at that shard; 0 if
 	// it knows only that this node has it.
 	idQuery struct {
 		ID    string
@@ -62,7 +62,7 @@ type (
 		idQuery
 		Move Move
 	}
-	// A requestQuery asks for a task. It belongs to that home; 0 if the caller knows only
+	// A requestQuery asks for a task. It belongs to that shard; 0 if the caller knows only
 	// that the node has the id.
 	requestQuery struct {
 		Request Request
@@ -83,9 +83,9 @@ type (
 	hasReply struct{ Has []bool }
 )
 
-// aboutID makes an idQuery of a home.
+// aboutID makes an idQuery of a shard.
 func aboutID(ctx context.Context, id string) func(recovery.Home) idQuery {
-	return func(home recovery.Home) idQuery { return idQuery{id, home, encodeTerms(ctx)} }
+	return func(shardID recovery.Home) idQuery { return idQuery{id, shardID, encodeTerms(ctx)} }
 }
 
 // Deadlines travel in UTC: the offset of another zone loses its seconds on the way, so
@@ -93,12 +93,12 @@ func aboutID(ctx context.Context, id string) func(recovery.Home) idQuery {
 
 func aboutMove(ctx context.Context, id string, m Move) func(recovery.Home) moveQuery {
 	m.Due = m.Due.UTC()
-	return func(home recovery.Home) moveQuery { return moveQuery{idQuery{id, home, encodeTerms(ctx)}, m} }
+	return func(shardID recovery.Home) moveQuery { return moveQuery{idQuery{id, shardID, encodeTerms(ctx)}, m} }
 }
 
-func aboutRequest(r Request, home recovery.Home) requestQuery {
+func aboutRequest(r Request, shardID recovery.Home) requestQuery {
 	r.Due = r.Due.UTC()
-	return requestQuery{Request: r, Home: home}
+	return requestQuery{Request: r, Home: shardID}
 }
 
 func (s *Scheduler) handleGet(ctx context.Context, _ string, q idQuery) (Task, error) {
@@ -145,8 +145,8 @@ func (s *Scheduler) createOwned(ctx context.Context, q *requestQuery, create fun
 }
 
 // owns tells that a task is known here, or that its shard is held.
-func (s *Scheduler) owns(id string, home recovery.Home) bool {
-	return s.knows(id) || home != 0 && s.tenure(home) != nil
+func (s *Scheduler) owns(id string, shardID recovery.Home) bool {
+	return s.knows(id) || shardID != 0 && s.ownedShard(shardID) != nil
 }
 
 // owning makes of an error of a creation what another node is told.
@@ -166,8 +166,8 @@ func (s *Scheduler) handleHas(ctx context.Context, _ string, q hasQuery) (hasRep
 	switch {
 	case s.unsure() && !s.knowsAllSpooled(q.IDs):
 		return a, errUnsure
-	case s.gaining(): // the caller has asked no other node that may have had it until now
-		return a, errGaining
+	case s.acquiring(): // the caller has asked no other node that may have had it until now
+		return a, errAcquiring
 	}
 	ids := slices.DeleteFunc(slices.Clone(q.IDs), func(id string) bool { return !validName(id) })
 	if slices.ContainsFunc(ids, s.isInDoubt) {

@@ -154,7 +154,7 @@ func (v *visit) visitLocked(n uint32, sl *slot, now int64) {
 	t := v.byNumber[sl.topic]
 	coalesces := sl.flags&misfired != 0 && t.settings.Misfire == MisfireCoalesce && v.book.grouped(sl)
 	switch {
-	case coalesces && v.decides && !t.stopped() && v.holdingLocked(int(sl.shard)).stage == held:
+	case coalesces && v.decides && !t.stopped() && v.ownedLocked(int(sl.shard)).stage == active:
 		v.compareLocked(n, sl)
 	case coalesces:
 		t.undecided = true

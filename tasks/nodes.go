@@ -140,7 +140,7 @@ func (s *Scheduler) nodeStatus() NodeStatus {
 	defer s.mu.Unlock()
 	st.Room, st.Backlog, st.Draining = s.roomForMoreLocked(), s.sweep.raised, s.draining
 	st.DrainsFailed, st.DrainFault = s.drainsFailed, s.drainFault
-	st.Spooled = s.spooledHomesLocked()
+	st.Spooled = s.spooledShardsLocked()
 	return st
 }
 

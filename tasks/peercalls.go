@@ -11,12 +11,12 @@ import (
 type peerCalls struct {
 	// askYield has a node yield a shard to this one. It returns once the shard was yielded,
 	// or the reason why not. The other node calls Scheduler.yield.
-	askYield func(ctx context.Context, node string, home recovery.Home) error
+	askYield func(ctx context.Context, node string, shardID recovery.Home) error
 	// askTake has a node ask for a shard that this one holds, and accept it. It returns
 	// once it was accepted, or the reason why not. The other node calls Scheduler.take.
-	askTake func(ctx context.Context, node string, home recovery.Home) error
+	askTake func(ctx context.Context, node string, shardID recovery.Home) error
 	// settle has the holder of a shard settle a delivery by its receipt. The other node calls
 	// Scheduler.Settle. ErrUnavailable, ErrUnknown and ErrReplaying mean that it is worth
 	// another attempt.
-	settle func(ctx context.Context, home recovery.Home, v Verdict, receipt string) error
+	settle func(ctx context.Context, shardID recovery.Home, v Verdict, receipt string) error
 }

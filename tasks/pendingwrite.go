@@ -145,8 +145,8 @@ func (s *Scheduler) outcomesOf(c *pendingWrite) []error {
 
 // heldLocked returns nil, or ErrUnavailable when the shard is another node's or about to be.
 func (s *Scheduler) heldLocked(shard int) error {
-	switch h := s.holdingLocked(shard); {
-	case h != nil && h.stage == leaving:
+	switch h := s.ownedLocked(shard); {
+	case h != nil && h.stage == draining:
 		return errHandedOver
 	case !h.takes():
 		return errNotHeld

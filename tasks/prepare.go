@@ -195,7 +195,7 @@ func (s *Scheduler) loadDead(ctx context.Context) error {
 	scanner, ok := s.ledger.(recovery.DeadScanner)
 	if !ok {
 		if err := s.ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
-			s.learnDead(s.holdingOf(e.Shard), e.Shard, e)
+			s.learnDead(s.replayedShard(e.Shard), e.Shard, e)
 			return true
 		}); err != nil {
 			return err
@@ -207,7 +207,7 @@ func (s *Scheduler) loadDead(ctx context.Context) error {
 	shards.SetLimit(deadShardsAtOnce)
 	for n := range s.terms.Shards {
 		shards.Go(func() error {
-			h := s.holdingOf(n)
+			h := s.replayedShard(n)
 			err := scanner.ScanDead(scanning, n, func(e recovery.Entry) { s.learnDead(h, n, e) })
 			if errors.Is(err, recovery.ErrLost) {
 				return nil // the shard is another node's
@@ -222,18 +222,18 @@ func (s *Scheduler) loadDead(ctx context.Context) error {
 	return nil
 }
 
-func (s *Scheduler) holdingOf(n int) *holding {
+func (s *Scheduler) replayedShard(n int) *ownedShard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.holdingLocked(n)
+	return s.ownedLocked(n)
 }
 
 // learnDead notes a dead task that the ledger has told of, while dead tasks cannot be taken from
 // there. The ledger may tell of one again.
-func (s *Scheduler) learnDead(h *holding, n int, e recovery.Entry) {
+func (s *Scheduler) learnDead(h *ownedShard, n int, e recovery.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !h.mine() || h.stage == gained || s.holdingLocked(n) != h {
+	if !h.mine() || h.stage == acquired || s.ownedLocked(n) != h {
 		return // it is lost, and the number may stand for another shard
 	}
 	s.addDeadLocked(s.keptTopic([]byte(e.Spot.Label)), n, e.ID, e.Spot.At)

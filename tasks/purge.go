@@ -184,12 +184,12 @@ func (p *purge) reply(st snapshot) purgeReply {
 	a := purgeReply{Cancelled: p.cancelled, Retried: p.retried}
 	for shard, n := range p.delivering {
 		if h, ok := st[int(shard)]; ok {
-			a.Delivering = append(a.Delivering, leftCount{h.home, n})
+			a.Delivering = append(a.Delivering, leftCount{h.shardID, n})
 		}
 	}
 	for _, l := range p.named {
 		if h, ok := st[int(l.shard)]; ok {
-			a.Left = append(a.Left, leftTask{l.id, h.home})
+			a.Left = append(a.Left, leftTask{l.id, h.shardID})
 		}
 	}
 	return a

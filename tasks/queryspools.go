@@ -17,21 +17,21 @@ import (
 // it asks. Nodes name the shards of what they have spooled with their life signs, too: former
 // versions spooled also under ids of adopted shards.
 
-// spooledHomesLocked names the shards of what is spooled here, and of what may be.
-func (s *Scheduler) spooledHomesLocked() (homes []recovery.Home) {
+// spooledShardsLocked names the shards of what is spooled here, and of what may be.
+func (s *Scheduler) spooledShardsLocked() (shardIDs []recovery.Home) {
 	if s.spool == nil || s.shared == nil {
 		return nil
 	}
 	for key, l := range s.spool.lines {
 		if len(l.items) > 0 || l.moving > 0 {
-			homes = append(homes, recovery.Home(key))
+			shardIDs = append(shardIDs, recovery.Home(key))
 		}
 	}
 	for i := range s.spool.inDoubt {
-		homes = append(homes, recovery.Home(s.lineOf([]byte(s.spool.inDoubt[i].id))))
+		shardIDs = append(shardIDs, recovery.Home(s.lineOf([]byte(s.spool.inDoubt[i].id))))
 	}
-	slices.Sort(homes)
-	return slices.Compact(homes)
+	slices.Sort(shardIDs)
+	return slices.Compact(shardIDs)
 }
 
 // A spooledAt is which node has spooled a task; empty if none has. The error, ErrUnavailable,
@@ -46,11 +46,11 @@ type spooledAt struct {
 // off from the ledger spools, and can announce nothing.
 func (s *Scheduler) querySpools(ctx context.Context, ids []string) []spooledAt {
 	found := make([]spooledAt, len(ids))
-	homes := make([]recovery.Home, len(ids))
+	shardIDs := make([]recovery.Home, len(ids))
 	none := true
 	for i, id := range ids {
-		homes[i], _ = recovery.HomeOf(id)
-		none = none && homes[i].Node() == 0
+		shardIDs[i], _ = recovery.HomeOf(id)
+		none = none && shardIDs[i].Node() == 0
 	}
 	if none || s.singleNode() {
 		return found
@@ -72,8 +72,8 @@ func (s *Scheduler) querySpools(ctx context.Context, ids []string) []spooledAt {
 			st.Spooled = nil
 		}
 		var at []int // of the ids
-		for k, home := range homes {
-			if found[k].node == "" && home.Node() != 0 && (home.Node() == n.Number || slices.Contains(st.Spooled, home)) {
+		for k, shardID := range shardIDs {
+			if found[k].node == "" && shardID.Node() != 0 && (shardID.Node() == n.Number || slices.Contains(st.Spooled, shardID)) {
 				at = append(at, k)
 			}
 		}
@@ -115,8 +115,8 @@ func (s *Scheduler) namesOthersShard(p *plan) bool {
 	if s.shared == nil || !p.chosen || p.rec == nil {
 		return false
 	}
-	home, tells := recovery.HomeOf(p.id)
-	return tells && home.Node() != s.number
+	shardID, tells := recovery.HomeOf(p.id)
+	return tells && shardID.Node() != s.nodeNumber
 }
 
 // spooledElsewhere returns, for each id that is to be created, an *elsewhere if another node

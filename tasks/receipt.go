@@ -20,7 +20,7 @@ import (
 // A receipt names one delivery. As text it is URL-safe base64 of
 //
 //	0   1  version, 2
-//	1   4  home of the task; 0 if the ledger knows no homes
+//	1   4  recovery.Home of the task's shard; 0 if the ledger knows none
 //	5   4  attempt
 //	9   4  revision of the task
 //	13  8  when the task was created
@@ -31,10 +31,10 @@ import (
 // integers little-endian. The key is kept in the ledger, so that a receipt counts
 // after a restart and at another node too, and is refused by another data set.
 //
-// Version 1 had the shard's number at its node in 2 bytes instead of the home. It is still
+// Version 1 had the shard's number at its node in 2 bytes instead of that. It is still
 // accepted; whose the task is has to be found by its id.
 type receipt struct {
-	home    recovery.Home
+	shardID recovery.Home
 	attempt uint32
 	// Revision and time of creation tell the task from one that has taken its
 	// place, or its id, since.
@@ -106,7 +106,7 @@ func (g *signer) mac(dst, text []byte) []byte {
 func (g *signer) sign(r *receipt) string {
 	b := make([]byte, 0, receiptHead+MaxIDBytes+receiptMAC)
 	b = append(b, receiptVersion)
-	b = binary.LittleEndian.AppendUint32(b, uint32(r.home))
+	b = binary.LittleEndian.AppendUint32(b, uint32(r.shardID))
 	b = binary.LittleEndian.AppendUint32(b, r.attempt)
 	b = binary.LittleEndian.AppendUint32(b, r.revision)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.created))
@@ -136,7 +136,7 @@ func (g *signer) parse(text string) (receipt, error) {
 	}
 	r := receipt{id: string(body[head:])}
 	if head == receiptHead {
-		r.home = recovery.Home(binary.LittleEndian.Uint32(body[1:]))
+		r.shardID = recovery.Home(binary.LittleEndian.Uint32(body[1:]))
 	}
 	rest := body[head-24:]
 	r.attempt = binary.LittleEndian.Uint32(rest)

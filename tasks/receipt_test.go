@@ -9,7 +9,7 @@ import (
 )
 
 func someReceipt(id string) *receipt {
-	return &receipt{home: 3, attempt: 9, revision: 5, created: 1_800_000_000_001, nonce: 0x1122334455667788, id: id}
+	return &receipt{shardID: 3, attempt: 9, revision: 5, created: 1_800_000_000_001, nonce: 0x1122334455667788, id: id}
 }
 
 func TestReceiptRoundTrip(t *testing.T) {

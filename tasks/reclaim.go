@@ -25,9 +25,9 @@ func (s *Scheduler) joinFleet() {
 		return
 	}
 	s.mu.Lock()
-	for _, home := range s.terms.Away {
-		if s.tenureLocked(home) < 0 { // it may have been accepted already
-			s.missing[home] = true
+	for _, shardID := range s.terms.Away {
+		if s.shardNumberLocked(shardID) < 0 { // it may have been accepted already
+			s.missing[shardID] = true
 		}
 	}
 	s.mu.Unlock()
@@ -51,9 +51,9 @@ func (s *Scheduler) settledLocked() bool {
 }
 
 // missLocked takes note of a shard that this process holds no longer, if it is its own.
-func (s *Scheduler) missLocked(home recovery.Home) {
-	if home != 0 && home.Node() == s.number && !s.draining {
-		s.missing[home] = true
+func (s *Scheduler) missLocked(shardID recovery.Home) {
+	if shardID != 0 && shardID.Node() == s.nodeNumber && !s.draining {
+		s.missing[shardID] = true
 	}
 }
 
@@ -72,18 +72,18 @@ func (s *Scheduler) reclaimLoop() {
 // is on its way at a time. It reports whether it is of use to ask again soon.
 func (s *Scheduler) reclaimAll() bool {
 	s.mu.Lock()
-	homes := slices.Sorted(maps.Keys(s.missing))
+	shardIDs := slices.Sorted(maps.Keys(s.missing))
 	idle := s.draining || s.ended
 	s.mu.Unlock()
-	if idle || len(homes) == 0 || s.unsure() {
+	if idle || len(shardIDs) == 0 || s.unsure() {
 		return true
 	}
 	good := true
-	for _, home := range homes {
+	for _, shardID := range shardIDs {
 		if s.isClosing() {
 			break
 		}
-		if err := s.reclaim(home); err != nil {
+		if err := s.reclaim(shardID); err != nil {
 			s.cfg.Log.Debug("a shard of this node is still another one's", "node", s.cfg.Node, "error", err)
 			good = false
 		}
@@ -92,42 +92,42 @@ func (s *Scheduler) reclaimAll() bool {
 }
 
 // reclaim asks for one shard. What was accepted comes with Watcher.Gained.
-func (s *Scheduler) reclaim(home recovery.Home) error {
+func (s *Scheduler) reclaim(shardID recovery.Home) error {
 	ctx, cancel := s.within(s.ctx)
 	defer cancel()
 	s.mu.Lock()
-	holds := s.tenureLocked(home) >= 0
+	holds := s.shardNumberLocked(shardID) >= 0
 	s.mu.Unlock()
 	if holds {
 		return nil
 	}
 	// It may have been yielded, and the answer lost.
-	if accepted, err := s.fleet.Accept(ctx, home); err != nil || accepted {
+	if accepted, err := s.fleet.Accept(ctx, shardID); err != nil || accepted {
 		return err
 	}
-	at, err := s.fleet.Locate(ctx, home, true)
+	at, err := s.fleet.Locate(ctx, shardID, true)
 	if at.Retired {
 		s.mu.Lock()
-		delete(s.missing, home) // or else it comes with Watcher.Gained
+		delete(s.missing, shardID) // or else it comes with Watcher.Gained
 		s.mu.Unlock()
 	}
 	if err != nil || at.Node == "" || !at.Live {
 		return err // if its holder is dead, a node is about to adopt it
 	}
-	return s.fetch(ctx, at.Node, home)
+	return s.fetch(ctx, at.Node, shardID)
 }
 
 var errNoPeers = errors.New("this process cannot talk to other nodes")
 
 // fetch takes a shard over from a node that lives.
-func (s *Scheduler) fetch(ctx context.Context, node string, home recovery.Home) error {
+func (s *Scheduler) fetch(ctx context.Context, node string, shardID recovery.Home) error {
 	if s.peerCalls.askYield == nil {
 		return errNoPeers
 	}
-	if err := s.peerCalls.askYield(ctx, node, home); err != nil {
+	if err := s.peerCalls.askYield(ctx, node, shardID); err != nil {
 		return err
 	}
-	accepted, err := s.fleet.Accept(ctx, home)
+	accepted, err := s.fleet.Accept(ctx, shardID)
 	if err == nil && !accepted {
 		err = errNotHeld
 	}

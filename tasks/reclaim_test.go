@@ -24,7 +24,7 @@ func TestComingHome(t *testing.T) {
 		if r := a.Readiness(); r.Ready || r.Away != 3 {
 			t.Errorf("%+v", r)
 		}
-		_, err := a.Schedule(t.Context(), Request{ID: recovery.NewHome(a.number, 0).NewID(), Topic: "x"})
+		_, err := a.Schedule(t.Context(), Request{ID: recovery.NewHome(a.nodeNumber, 0).NewID(), Topic: "x"})
 		want(t, "Schedule into a shard that is away", err, ErrUnavailable)
 		b.keeps.Store(false)
 		pass(5 * time.Second)
@@ -77,7 +77,7 @@ func TestAcceptedWithoutAnAnswer(t *testing.T) {
 		b.adopt(a)
 		b.keeps.Store(true)
 		a = f.join("a", 1, Config{})
-		want(t, "yield", b.yield(t.Context(), recovery.NewHome(a.number, 0), "a"), nil)
+		want(t, "yield", b.yield(t.Context(), recovery.NewHome(a.nodeNumber, 0), "a"), nil)
 		pass(5 * time.Second)
 		if _, err := a.Get(t.Context(), id); err != nil {
 			t.Error(err)

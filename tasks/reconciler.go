@@ -99,7 +99,7 @@ func (s *Scheduler) reindexLocked() {
 func (s *Scheduler) isIndexed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.shared.indexing == s.shared.indexed && s.shared.gained == 0
+	return s.shared.indexing == s.shared.indexed && s.shared.acquired == 0
 }
 
 // A reconciler keeps the directory in order, as far as it is about this node's tasks.
@@ -131,12 +131,12 @@ func (s *Scheduler) reconcilerLoop() {
 // runOnce does what there is to do now. What fails comes again.
 func (c *reconciler) runOnce() {
 	c.forgetCancels()
-	c.rehome()
+	c.chooseShards()
 	if c.singleNode() {
 		return
 	}
 	var err error
-	for _, step := range []func(context.Context) error{c.suspectGained, c.index, c.removeTombstones, c.walk} {
+	for _, step := range []func(context.Context) error{c.suspectAcquired, c.index, c.removeTombstones, c.walk} {
 		err = errors.Join(err, step(c.ctx))
 	}
 	switch { // once an outage
@@ -162,13 +162,13 @@ func (c *reconciler) forgetCancels() {
 	}
 }
 
-// suspectGained has all ids registered anew if shards were gained while some node had not
+// suspectAcquired has all ids registered anew if shards were gained while some node had not
 // registered all of its own: the shards may have been that node's.
-func (c *reconciler) suspectGained(ctx context.Context) error {
+func (c *reconciler) suspectAcquired(ctx context.Context) error {
 	c.mu.Lock()
-	gained := c.shared.gained
+	acquired := c.shared.acquired
 	c.mu.Unlock()
-	if gained == 0 {
+	if acquired == 0 {
 		return nil
 	}
 	nodes, err := c.shared.ledger.Peers(ctx)
@@ -180,7 +180,7 @@ func (c *reconciler) suspectGained(ctx context.Context) error {
 	if slices.ContainsFunc(nodes, func(n recovery.Node) bool { return !n.Self && !n.Indexed }) {
 		c.shared.indexing++
 	}
-	c.shared.gained -= gained
+	c.shared.acquired -= acquired
 	return nil
 }
 
@@ -251,7 +251,7 @@ func (s *Scheduler) directoryUpdateLocked(sl *slot) (recovery.Refiling, bool) {
 	case vacant, checking, registering:
 		return recovery.Refiling{}, false
 	}
-	if !s.holdingLocked(int(sl.shard)).takes() {
+	if !s.ownedLocked(int(sl.shard)).takes() {
 		return recovery.Refiling{}, false
 	}
 	f, ok := s.directoryEntryLocked(sl)
@@ -277,10 +277,10 @@ func (c *reconciler) registerDead(ctx context.Context) (filed int, err error) {
 			return true
 		}
 		c.mu.Lock()
-		h := c.holdingLocked(e.Shard)
+		h := c.ownedLocked(e.Shard)
 		c.mu.Unlock()
-		if h.takes() && !tells(e.ID, h.home) {
-			changes = append(changes, recovery.Refiling{ID: string(e.ID), New: directoryEntryOf(h.home, e.ID, f.Created)})
+		if h.takes() && !tells(e.ID, h.shardID) {
+			changes = append(changes, recovery.Refiling{ID: string(e.ID), New: directoryEntryOf(h.shardID, e.ID, f.Created)})
 		}
 		if len(changes) == updatesAtOnce {
 			file()
@@ -296,7 +296,7 @@ func (c *reconciler) registerDead(ctx context.Context) (filed int, err error) {
 // updatesAtOnce is how many entries are changed at once in the background.
 const updatesAtOnce = 1000
 
-// assert registers ids of tasks that exist. One that is registered already, under whatever home,
+// assert registers ids of tasks that exist. One that is registered already, under whatever shard,
 // stays so: if that is another node's, both have created the task, which is possible only
 // after the directory has lost something. See reportConflict.
 func (s *Scheduler) assert(ctx context.Context, changes []recovery.Refiling) error {
@@ -361,8 +361,8 @@ func (s *Scheduler) goneLocked(ls []tombstone) []recovery.Refiling {
 		seen[l.id] = true
 		id := []byte(l.id)
 		_, known := s.book.find(id)
-		shard := s.tenureLocked(l.entry.Home)
-		if known || s.buriedLocked(id) || s.illegibleLocked(id) || !s.holdingLocked(shard).takes() {
+		shard := s.shardNumberLocked(l.entry.Home)
+		if known || s.buriedLocked(id) || s.illegibleLocked(id) || !s.ownedLocked(shard).takes() {
 			continue
 		}
 		changes = append(changes, recovery.Refiling{ID: l.id, Old: l.entry})
@@ -370,7 +370,7 @@ func (s *Scheduler) goneLocked(ls []tombstone) []recovery.Refiling {
 	return changes
 }
 
-// walk looks through a page of the directory, and removes entries under homes that are held
+// walk looks through a page of the directory, and removes entries under shards that are held
 // here and that belong to no task: of ids that were registered by a process that ended before it
 // created their tasks, or after it had finished them. Entries under shards that no node will
 // hold again are removed as well, by any node.

@@ -13,8 +13,8 @@ import (
 func TestTombstonesOfOneID(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a := f.join("a", 1, Config{})
-		home := recovery.NewHome(a.number, 0)
-		filing := func(nonce uint32) recovery.Filing { return recovery.Filing{Home: home, Nonce: nonce} }
+		shardID := recovery.NewHome(a.nodeNumber, 0)
+		filing := func(nonce uint32) recovery.Filing { return recovery.Filing{Home: shardID, Nonce: nonce} }
 		a.mu.Lock()
 		got := a.goneLocked([]tombstone{{id: "x", entry: filing(1)}, {id: "y", entry: filing(2)}, {id: "x", entry: filing(3)}})
 		a.unlock()

@@ -201,7 +201,7 @@ func (x *redrive) piece(ctx context.Context, ids []string) error {
 		if !still || refused != nil {
 			return
 		}
-		if !x.holdingLocked(e.Shard).takes() || forgotten != x.tenures.forgotten {
+		if !x.ownedLocked(e.Shard).takes() || forgotten != x.shardCounts.forgotten {
 			refused = errNotHeld // since it was read, and the number may stand for another shard
 			return
 		}
@@ -262,7 +262,7 @@ func unseen(keys []string, seen []bool) (ids []string) {
 }
 
 // lock locks those of the ids that are dead, so that their records can be read while no other
-// caller changes them, and returns how many tenures were forgotten by then. A caller waits until
+// caller changes them, and returns how many terms were forgotten by then. A caller waits until
 // a change of one of them is over: only then is it known whether it stays dead. The sweep passes
 // over it.
 func (x *redrive) lock(ctx context.Context, ids []string) (locked map[string]uint32, forgotten int, err error) {
@@ -283,7 +283,7 @@ func (x *redrive) lock(ctx context.Context, ids []string) (locked map[string]uin
 			waits++
 			continue
 		}
-		locked, forgotten = make(map[string]uint32, len(ids)), x.tenures.forgotten
+		locked, forgotten = make(map[string]uint32, len(ids)), x.shardCounts.forgotten
 		for _, id := range ids {
 			key := []byte(id)
 			if _, known := x.book.find(key); !known && x.buriedLocked(key) {
@@ -306,7 +306,7 @@ func (x *redrive) openLocked() error {
 	case !isClosed(x.deadRead):
 		return errDeadUnread
 	}
-	for shard, h := range x.holdings {
+	for shard, h := range x.shards {
 		if !h.takes() {
 			continue
 		}

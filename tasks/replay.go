@@ -98,7 +98,7 @@ func (m *memory) Load(page []recovery.Entry) {
 				}
 				continue
 			}
-			if !s.holdingLocked(e.Shard).takes() {
+			if !s.ownedLocked(e.Shard).takes() {
 				continue
 			}
 			if f, ok := s.readableLocked(&e); ok {
@@ -122,7 +122,7 @@ func (m *memory) Lock(page []recovery.Entry) []int {
 	defer s.unlock()
 	var locked []int
 	for i := range page {
-		if !s.holdingLocked(page[i].Shard).takes() {
+		if !s.ownedLocked(page[i].Shard).takes() {
 			break // lost since; all of a page are of one shard
 		}
 		n, known := s.book.find(page[i].ID)
@@ -165,7 +165,7 @@ func (m *memory) Resolve(e recovery.Entry, found bool) {
 // resolveLocked arms a task that is being checked, gives it up, or finishes it again.
 func (s *Scheduler) resolveLocked(n uint32, e recovery.Entry, found bool) {
 	f, readable := record.Fields{}, false
-	h := s.holdingLocked(e.Shard)
+	h := s.ownedLocked(e.Shard)
 	if found && h.takes() {
 		f, readable = s.readableLocked(&e)
 	}
@@ -226,7 +226,7 @@ func (s *Scheduler) restoreLocked(n uint32, sl *slot, e recovery.Entry, f *recor
 	sl.next, sl.stored, sl.state = f.Next, e.Spot.At, vacant
 	if f.State != record.Parked {
 		s.armLocked(n, sl, now)
-		s.foundLocked(t, sl, f, s.holdingLocked(e.Shard).since)
+		s.foundLocked(t, sl, f, s.ownedLocked(e.Shard).since)
 		return
 	}
 	// A delivery that was open when the node was closed: its receipt still

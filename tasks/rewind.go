@@ -25,7 +25,7 @@ func (s *Scheduler) watch() {
 		Ended:   s.lose,
 	}
 	if s.fleet != nil {
-		w.Lost, w.Gained = s.loseShard, s.gained
+		w.Lost, w.Gained = s.loseShard, s.acquireShard
 		w.Room, w.Status, w.Doubted = s.room, s.status, s.doubted
 	}
 	r.Watch(w)
@@ -35,7 +35,7 @@ func (s *Scheduler) watch() {
 func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.holdingLocked(shard)
+	h := s.ownedLocked(shard)
 	if s.ended || h != nil && !h.mine() {
 		return
 	}
@@ -77,16 +77,16 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 
 // beginRestoring keeps a shard here until end is called. If it is just leaving, that must
 // come off first, or be taken back. It returns nil if the shard is not this process's.
-func (s *Scheduler) beginRestoring(shard int) (h *holding, end func()) {
+func (s *Scheduler) beginRestoring(shard int) (h *ownedShard, end func()) {
 	s.mu.Lock()
-	h = s.holdingLocked(shard)
+	h = s.ownedLocked(shard)
 	if h.mine() {
 		h.rewinds++
 	}
 	s.unlock()
 	for {
 		s.mu.Lock()
-		mine, waits := h.mine(), h.mine() && h.stage == leaving
+		mine, waits := h.mine(), h.mine() && h.stage == draining
 		s.unlock()
 		switch {
 		case !mine, waits && !s.rest(busyPauseMax):
@@ -103,7 +103,7 @@ const queueAtMost = 20_000
 // rewrite writes every task of a shard that is at rest. The others have a write under
 // way, which says the same; but the ledger may have confirmed it before the loss, and
 // memory not have heard of that yet, so it is written once more before it counts.
-func (s *Scheduler) rewrite(shard int, h *holding) (written int) {
+func (s *Scheduler) rewrite(shard int, h *ownedShard) (written int) {
 	for from := 0; s.breathe(); from += atOnce {
 		s.mu.Lock()
 		if !h.mine() {
@@ -151,7 +151,7 @@ const openPause = 50 * time.Millisecond
 // tasks that are finished, and that the loss has brought back. Those that memory
 // knows to be dead are buried again. An id that is being created or looked up is looked at
 // again once that is over: if the creation is given up, the record is a stray.
-func (s *Scheduler) deleteStrays(r recovery.Rewinder, shard int, h *holding) (deleted int, err error) {
+func (s *Scheduler) deleteStrays(r recovery.Rewinder, shard int, h *ownedShard) (deleted int, err error) {
 	for {
 		deleted = 0
 		var open []recovery.Ref
@@ -190,7 +190,7 @@ func (s *Scheduler) deleteStrays(r recovery.Rewinder, shard int, h *holding) (de
 
 // deletePage deletes the strays of a page, and buries the dead among them again. It returns those
 // of which it is not decided yet what they are.
-func (s *Scheduler) deletePage(shard int, h *holding, page []recovery.Entry) (deleted int, open []recovery.Ref, err error) {
+func (s *Scheduler) deletePage(shard int, h *ownedShard, page []recovery.Entry) (deleted int, open []recovery.Ref, err error) {
 	deleted, dead, open, err := s.deleteSome(shard, h, page)
 	if err == nil && len(dead) > 0 {
 		_, err = s.buryAgain(shard, h, dead)
@@ -200,7 +200,7 @@ func (s *Scheduler) deletePage(shard int, h *holding, page []recovery.Entry) (de
 
 // deleteSome deletes the strays of a page, and returns the dead among them, and those that are
 // being created or looked up.
-func (s *Scheduler) deleteSome(shard int, h *holding, page []recovery.Entry) (deleted int, dead, open []recovery.Ref, err error) {
+func (s *Scheduler) deleteSome(shard int, h *ownedShard, page []recovery.Entry) (deleted int, dead, open []recovery.Ref, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	switch {
@@ -235,7 +235,7 @@ func (s *Scheduler) deleteSome(shard int, h *holding, page []recovery.Entry) (de
 //
 // The ids are locked while their records are read: a burial that ends between the read and its
 // answer leaves a dead record, and a second one would add another member to the ledger's index.
-func (s *Scheduler) buryAgain(shard int, h *holding, dead []recovery.Ref) (begun int, err error) {
+func (s *Scheduler) buryAgain(shard int, h *ownedShard, dead []recovery.Ref) (begun int, err error) {
 	locked, refs := s.lockDead(h, dead)
 	if len(refs) == 0 {
 		return 0, nil
@@ -276,7 +276,7 @@ func (s *Scheduler) buryAgain(shard int, h *holding, dead []recovery.Ref) (begun
 
 // lockDead locks those of the ids that are dead by memory, and of which nothing else is under
 // way, and returns their slots and references.
-func (s *Scheduler) lockDead(h *holding, dead []recovery.Ref) (locked map[string]uint32, refs []recovery.Ref) {
+func (s *Scheduler) lockDead(h *ownedShard, dead []recovery.Ref) (locked map[string]uint32, refs []recovery.Ref) {
 	locked = make(map[string]uint32, len(dead))
 	s.mu.Lock()
 	defer s.mu.Unlock()

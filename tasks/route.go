@@ -13,20 +13,20 @@ import (
 
 // A clue is how a task is found among the nodes. The cheapest comes first, and only what
 // the last one says is final: a task that one clue has led to may be gone since, and an
-// id may seem to tell a home by chance.
+// id may seem to tell a shard by chance.
 type clue uint8
 
 const (
 	byMemory    clue = iota // this process has the task in memory, or among its dead
-	byID                    // the id tells its home, which a node holds
+	byID                    // the id tells its shard, which a node holds
 	byDirectory             // the id is filed; or this node is alone, and has what there is
 )
 
 // A site is where a task is, or would be if it existed.
 type site struct {
-	node string        // empty: here
-	home recovery.Home // 0: the node is known to have the task
-	clue clue
+	node    string        // empty: here
+	shardID recovery.Home // 0: the node is known to have the task
+	clue    clue
 }
 
 // What is remembered of a task that is gone. If its shard is held all the time, nobody
@@ -39,8 +39,8 @@ var (
 func remembered(err error) bool { return errors.Is(err, errFinished) || errors.Is(err, errCancelled) }
 
 // locate tells who holds a shard.
-func (s *Scheduler) locate(ctx context.Context, home recovery.Home, anew bool) (recovery.Holder, error) {
-	h, err := s.shared.ledger.Locate(ctx, home, anew)
+func (s *Scheduler) locate(ctx context.Context, shardID recovery.Home, anew bool) (recovery.Holder, error) {
+	h, err := s.shared.ledger.Locate(ctx, shardID, anew)
 	if err != nil {
 		return h, lookupFailed(ctx, err)
 	}
@@ -83,7 +83,7 @@ func (s *Scheduler) knowsLocked(id []byte) bool {
 		// The id of a slot that is being looked up may belong to no node, and an id that is
 		// being registered may turn out to belong to another node.
 		if sl := s.book.slot(n); sl.state != checking && sl.state != registering {
-			return s.holdingLocked(int(sl.shard)).mine()
+			return s.ownedLocked(int(sl.shard)).mine()
 		}
 	}
 	_, dead := s.dead.ids[h]
@@ -99,13 +99,13 @@ func (s *Scheduler) find(ctx context.Context, id string, from clue, anew bool) (
 		return site{clue: byMemory}, nil
 	}
 	if from <= byID {
-		if home, tells := recovery.HomeOf(id); tells {
-			h, err := s.locate(ctx, home, anew)
+		if shardID, tells := recovery.HomeOf(id); tells {
+			h, err := s.locate(ctx, shardID, anew)
 			if err != nil {
 				return site{}, err
 			}
 			if h.Node != "" {
-				return s.at(byID, home, h)
+				return s.at(byID, shardID, h)
 			}
 		}
 	}
@@ -116,39 +116,39 @@ func (s *Scheduler) find(ctx context.Context, id string, from clue, anew bool) (
 }
 
 // at is the place of a shard, if its holder can be asked.
-func (s *Scheduler) at(c clue, home recovery.Home, h recovery.Holder) (site, error) {
+func (s *Scheduler) at(c clue, shardID recovery.Home, h recovery.Holder) (site, error) {
 	switch {
 	case h.Shard >= 0:
-		return site{home: home, clue: c}, nil
+		return site{shardID: shardID, clue: c}, nil
 	case h.Node == s.shared.node:
 		return site{}, errNotHeld // it is just coming or going
 	case !h.Live:
 		return site{}, fmt.Errorf("%w: node %s", errOwnerSilent, h.Node)
 	}
-	return site{node: h.Node, home: home, clue: c}, nil
+	return site{node: h.Node, shardID: shardID, clue: c}, nil
 }
 
 // errOwnerSilent is answered while no node has adopted a shard whose holder is dead.
 var errOwnerSilent = fmt.Errorf("%w: it gives no sign of life", ErrNodeAway)
 
-// look looks an id up that does not tell its home.
+// look looks an id up that does not tell its shard.
 func (s *Scheduler) look(ctx context.Context, id string, anew bool) (site, error) {
 	filings, err := s.shared.ledger.Look(ctx, []string{id})
 	if err != nil {
 		return site{}, lookupFailed(ctx, err)
 	}
-	if home := filings[0].Home; home != 0 {
+	if shardID := filings[0].Home; shardID != 0 {
 		if node := s.lostFromDirectory(ctx, id); node != "" {
 			return site{node: node, clue: byDirectory}, nil
 		}
-		h, err := s.locate(ctx, home, anew)
+		h, err := s.locate(ctx, shardID, anew)
 		switch {
 		case err != nil:
 			return site{}, err
 		case h.Node == "":
 			return site{}, ErrNotFound // nothing was left there
 		}
-		return s.at(byDirectory, home, h)
+		return s.at(byDirectory, shardID, h)
 	}
 	has, err := s.queryUnindexed(ctx, []string{id})
 	if err == nil && has[0] == "" {
@@ -179,9 +179,9 @@ func routed[Q, A any](ctx context.Context, s *Scheduler, id string, m method[Q, 
 		switch {
 		case !found:
 		case p.node == "":
-			a, err = whileHeld(s, id, p.home, func() (A, error) { return here(ctx) })
+			a, err = whileHeld(s, id, p.shardID, func() (A, error) { return here(ctx) })
 		default:
-			a, err = callHolder(ctx, s, p.node, m, q(p.home))
+			a, err = callHolder(ctx, s, p.node, m, q(p.shardID))
 		}
 		switch {
 		case found && errors.Is(err, ErrNotFound) && (p.clue == byMemory || p.clue == byID && !remembered(err)):
@@ -212,26 +212,26 @@ func callHolder[Q, A any](ctx context.Context, s *Scheduler, node string, m meth
 }
 
 // whileHeld does something with a task here. What it does not find does not exist, if the
-// shard with that home is held all the time; home 0 stands for all shards.
-func whileHeld[A any](s *Scheduler, id string, home recovery.Home, do func() (A, error)) (A, error) {
+// shard with that ID is held all the time; ID 0 stands for all shards.
+func whileHeld[A any](s *Scheduler, id string, shardID recovery.Home, do func() (A, error)) (A, error) {
 	if s.unsure() && !s.knowsSpooled(id) {
 		var none A
 		return none, errUnsure
 	}
-	before := s.tenure(home)
+	before := s.ownedShard(shardID)
 	a, err := do()
-	if home != 0 && errors.Is(err, ErrNotFound) && (before == nil || s.tenure(home) != before) {
+	if shardID != 0 && errors.Is(err, ErrNotFound) && (before == nil || s.ownedShard(shardID) != before) {
 		return a, errNotMine
 	}
 	return a, err
 }
 
-// tenure returns the holding of a shard whose tasks memory knows, or can find; nil if
+// ownedShard returns the term of a shard whose tasks memory knows, or can find; nil if
 // there is none.
-func (s *Scheduler) tenure(home recovery.Home) *holding {
+func (s *Scheduler) ownedShard(shardID recovery.Home) *ownedShard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h := s.holdingLocked(s.tenureLocked(home)); h.takes() {
+	if h := s.ownedLocked(s.shardNumberLocked(shardID)); h.takes() {
 		return h
 	}
 	return nil

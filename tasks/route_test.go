@@ -208,9 +208,9 @@ func TestMadeIDIsKeptAtItsHome(t *testing.T) {
 			}
 		}
 		made := c.nodes[0].must(Request{Topic: "t", Delay: time.Hour})
-		home, ok := recovery.HomeOf(made.ID)
-		if !ok || home.Node() != c.nodes[0].number {
-			t.Errorf("the id %s, made at node a, tells home %v, %v", made.ID, home, ok)
+		shardID, ok := recovery.HomeOf(made.ID)
+		if !ok || shardID.Node() != c.nodes[0].nodeNumber {
+			t.Errorf("the id %s, made at node a, tells home %v, %v", made.ID, shardID, ok)
 		}
 	})
 }

@@ -122,7 +122,7 @@ func (s *Scheduler) handleCall(ctx context.Context, q relay.Question) []byte {
 
 // Answers that only nodes give one another.
 var (
-	// errNotMine is answered when the task's home is not held here (any more): nothing
+	// errNotMine is answered when the task's shard is not held here (any more): nothing
 	// was done, and it must be looked for again.
 	errNotMine = errors.New("the task's shard is not held by this node")
 	// errNotUnderstood is the reply to a call of a newer version.

@@ -21,7 +21,7 @@ type plan struct {
 	topic    string
 	chosen   bool // the caller chose the id
 	notFound notFoundProof
-	home     recovery.Home // that the id tells, if a node holds it
+	shardID  recovery.Home // that the id tells, if a node holds it
 	stale    staleEntry
 	rec      []byte
 	print    uint64 // fingerprint
@@ -86,7 +86,7 @@ func (s *Scheduler) plan(r *Request, by admission) (plan, error) {
 	}
 	p := plan{id: r.ID, topic: r.Topic, chosen: chosen, next: due, by: by}
 	if !chosen {
-		p.id, p.home = s.makeID()
+		p.id, p.shardID = s.makeID()
 	}
 	p.print = fingerprint(r, headers)
 	p.buf = buffers.Get().(*[]byte)
@@ -200,7 +200,7 @@ func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
 			continue
 		case errors.Is(err, errCollision):
 			s.unlock()
-			p.id, p.home = s.makeID()
+			p.id, p.shardID = s.makeID()
 			continue
 		case errors.Is(err, errBusy):
 			ch := s.watchLocked(n)
@@ -266,10 +266,10 @@ var (
 	errRepeated = errors.New("repeated")
 	// errUnregistered: its slot is entered, and its id has to be registered before it is written.
 	errUnregistered = errors.New("not filed")
-	// errStale: the id is filed under a home that is held here, so that it has to be
+	// errStale: the id is filed under a shard that is held here, so that it has to be
 	// looked at once more before it counts as free.
 	errStale = errors.New("filed here, perhaps for a task that is gone")
-	// errCollision: the id that was made is in use, or its home has gone.
+	// errCollision: the id that was made is in use, or its shard has gone.
 	errCollision = errors.New("another id has to be made")
 )
 
@@ -296,7 +296,7 @@ func (s *Scheduler) createLocked(p *plan, c *pendingWrite, i int) (uint32, error
 			return n, errWanted
 		case sl.state.busy():
 			return n, errBusy
-		case !s.holdingLocked(int(sl.shard)).mine():
+		case !s.ownedLocked(int(sl.shard)).mine():
 			return n, errNotHeld
 		case same():
 			return n, errRepeated
@@ -318,7 +318,7 @@ func (s *Scheduler) createLocked(p *plan, c *pendingWrite, i int) (uint32, error
 		if p.notFound != s.notFoundProofLocked(true) && !s.isReplayed() {
 			return 0, ErrReplaying
 		}
-		if f := p.stale; f.Home != 0 && !f.vacant && !s.holdingLocked(s.tenureLocked(f.Home)).takes() {
+		if f := p.stale; f.Home != 0 && !f.vacant && !s.ownedLocked(s.shardNumberLocked(f.Home)).takes() {
 			return 0, errNotHeld // any more: there may be a task after all
 		}
 	}
@@ -368,21 +368,21 @@ func (s *Scheduler) startLocked(n uint32, sl *slot, c *pendingWrite, i int) {
 func (s *Scheduler) shardLocked(p *plan) (int, error) {
 	shard := s.terms.ShardOf([]byte(p.id))
 	switch {
-	case s.shared == nil || s.holdingLocked(shard).takes():
+	case s.shared == nil || s.ownedLocked(shard).takes():
 		return shard, nil
-	case p.home != 0 && shard >= 0:
+	case p.shardID != 0 && shard >= 0:
 		return 0, errNotHeld // it is just coming or going
-	case p.home != 0:
-		return 0, &elsewhere{home: p.home}
+	case p.shardID != 0:
+		return 0, &elsewhere{shardID: p.shardID}
 	}
 	// The caller has chosen the id. It must be where the ledger looks for it, or no node finds
 	// it there once its directory entry is gone.
 	for _, n := range s.terms.ShardsOf([]byte(p.id)) {
-		if s.holdingLocked(n).takes() {
+		if s.ownedLocked(n).takes() {
 			return n, nil
 		}
 	}
-	return 0, &elsewhere{home: s.terms.HomeFor([]byte(p.id)), unregistered: true}
+	return 0, &elsewhere{shardID: s.terms.HomeFor([]byte(p.id)), unregistered: true}
 }
 
 // admitLocked tells whether there is room for so many more tasks and bytes of

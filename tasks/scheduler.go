@@ -17,18 +17,18 @@ import (
 // A Scheduler takes tasks in and delivers them when they are due. Its methods
 // may be called from any goroutine.
 type Scheduler struct {
-	cfg       checked
-	ledger    recovery.Ledger
-	fleet     recovery.Fleet // the ledger, if it is one; else nil
-	terms     recovery.Terms
-	peerCalls peerCalls
-	number    uint16 // of this node in the homes of its own shards
-	committer *recovery.Committer[write]
-	spool     *spool // nil without Config.Spool
-	runner    *wheel.Runner
-	signer    *signer
-	shared    *shared   // nil if the ledger is one node's alone
-	started   time.Time // zero of the monotonic clock that leases run on
+	cfg        checked
+	ledger     recovery.Ledger
+	fleet      recovery.Fleet // the ledger, if it is one; else nil
+	terms      recovery.Terms
+	peerCalls  peerCalls
+	nodeNumber uint16 // of this node in the IDs of its own shards
+	committer  *recovery.Committer[write]
+	spool      *spool // nil without Config.Spool
+	runner     *wheel.Runner
+	signer     *signer
+	shared     *shared   // nil if the ledger is one node's alone
+	started    time.Time // zero of the monotonic clock that leases run on
 
 	opened   chan struct{} // closed when Open has succeeded
 	closing  chan struct{} // closed when Close begins
@@ -57,11 +57,11 @@ type Scheduler struct {
 	figures          figures
 	failures         failureLog
 
-	mu              sync.Mutex // guards everything below
-	holdings        []*holding // by number of the tenure; nil where there is none
-	granted         bool       // it has those that Open was granted: a number without one has been forgotten
-	tenures         tenureCounts
-	leaving         int                       // tenures of which nothing is handed out
+	mu              sync.Mutex    // guards everything below
+	shards          []*ownedShard // by number of the term; nil where there is none
+	granted         bool          // it has those that Open was granted: a number without one has been forgotten
+	shardCounts     shardCounts
+	inactive        int                       // terms of which nothing is handed out
 	detached        map[uint64]recovery.Home  // by nonce: deliveries that handlers are making, whose shards have left
 	pendingVerdicts map[uint64]pendingVerdict // by nonce: verdicts on deliveries that are being handed over
 	lateVerdicts    []lateVerdict
@@ -100,7 +100,7 @@ type Scheduler struct {
 	progress        recovery.Progress
 	sweep           sweepState
 	unknown         int64             // records of a version that this binary does not know, or damaged
-	illegible       map[uint64]uint16 // hashes of their ids, which no caller may take, and their tenures
+	illegible       map[uint64]uint16 // hashes of their ids, which no caller may take, and their terms
 	ended           bool              // Close has begun, or the ledger was lost
 	fault           error             // why the ledger was lost
 }
@@ -170,8 +170,8 @@ func open(ctx context.Context, ledger recovery.Ledger, config Config, h hooks) (
 		s.cancel()
 		return nil, err
 	}
-	s.number = s.numbered()
-	s.holdAdopted()
+	s.nodeNumber = s.findNodeNumber()
+	s.ownAdopted()
 	if err := s.prepare(ctx); err != nil {
 		s.cancel()
 		return nil, errors.Join(err, ledger.Close())

@@ -181,10 +181,10 @@ func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *pendingWrite, i int
 }
 
 // resumeLocked accepts the receipt of a delivery that an earlier holder of the shard has
-// handed out, be it this process in an earlier tenure, and that was not handed out again since:
+// handed out, be it this process in an earlier term, and that was not handed out again since:
 // its attempt is the one that would come next, or the one that was claimed.
 func (s *Scheduler) resumeLocked(n uint32, sl *slot, r *receipt) bool {
-	if sl.state != pending && sl.state != ready || uint32(r.nonce>>32) == s.holdingLocked(int(sl.shard)).run {
+	if sl.state != pending && sl.state != ready || uint32(r.nonce>>32) == s.ownedLocked(int(sl.shard)).run {
 		return false
 	}
 	f, err := record.Decode(s.book.record(sl))

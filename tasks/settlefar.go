@@ -49,7 +49,7 @@ func (s *Scheduler) settlesHereLocked(r *receipt) bool {
 	h := s.book.index.hash(id)
 	if n, ok := s.book.index.find(s.book, h, id); ok {
 		sl := s.book.slot(n)
-		return sl.state != checking && sl.state != registering && s.holdingLocked(int(sl.shard)).mine()
+		return sl.state != checking && sl.state != registering && s.ownedLocked(int(sl.shard)).mine()
 	}
 	past := s.outcomes.find(h)
 	return past.kind == wasDelivered && past.nonce == r.nonce
@@ -92,17 +92,17 @@ func (s *Scheduler) settleFar(ctx context.Context, v *Verdict, todo []*settling)
 func (s *Scheduler) placeOf(ctx context.Context, r *receipt, anew bool) (site, error) {
 	var at site
 	var err error
-	if r.home == 0 {
+	if r.shardID == 0 {
 		at, err = s.find(ctx, r.id, byMemory, anew)
 	} else {
-		h, e := s.locate(ctx, r.home, anew)
+		h, e := s.locate(ctx, r.shardID, anew)
 		switch {
 		case e != nil:
 			return site{}, e
 		case h.Node == "":
 			err = ErrNotFound // nothing was left there
 		default:
-			at, err = s.at(byDirectory, r.home, h)
+			at, err = s.at(byDirectory, r.shardID, h)
 		}
 	}
 	if errors.Is(err, ErrNotFound) {
@@ -115,10 +115,10 @@ func (s *Scheduler) placeOf(ctx context.Context, r *receipt, anew bool) (site, e
 // For the others the answer is errNotMine.
 func (s *Scheduler) settleOwned(ctx context.Context, v *Verdict, some []*settling) {
 	unsure := s.unsure()
-	held := make([]*holding, len(some))
+	held := make([]*ownedShard, len(some))
 	s.mu.Lock()
 	for i, p := range some {
-		if h := s.holdingLocked(s.tenureLocked(p.receipt.home)); h.takes() {
+		if h := s.ownedLocked(s.shardNumberLocked(p.receipt.shardID)); h.takes() {
 			held[i] = h
 		}
 		*p = settling{receipt: p.receipt, answer: p.answer} // nothing of an earlier try
@@ -126,7 +126,7 @@ func (s *Scheduler) settleOwned(ctx context.Context, v *Verdict, some []*settlin
 		case known:
 		case unsure:
 			p.answer.Err = errUnsure
-		case held[i] == nil && p.receipt.home != 0:
+		case held[i] == nil && p.receipt.shardID != 0:
 			p.answer.Err = errNotMine
 		}
 	}
@@ -138,7 +138,7 @@ func (s *Scheduler) settleOwned(ctx context.Context, v *Verdict, some []*settlin
 		switch {
 		case err != nil:
 			p.answer.Err = err
-		case p.missed && p.receipt.home != 0 && !held[i].takes():
+		case p.missed && p.receipt.shardID != 0 && !held[i].takes():
 			p.answer.Err = errNotMine // any more: a miss here does not prove that it is unknown
 		}
 	}

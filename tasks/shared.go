@@ -18,16 +18,16 @@ type shared struct {
 	node    string // this node's name in the ledger
 	methods map[string]rpcHandler
 
-	// homes are the homes of the shards in which tasks with generated ids are created.
-	homes atomic.Pointer[[]recovery.Home]
-	turn  atomic.Uint32 // of the next of them
-	work  chan struct{} // wakes reconcilerLoop; holds one request
+	// newTaskShards are the shards in which tasks with generated ids are created.
+	newTaskShards atomic.Pointer[[]recovery.Home]
+	turn          atomic.Uint32 // of the next of them
+	work          chan struct{} // wakes reconcilerLoop; holds one request
 
 	// Guarded by Scheduler.mu:
 	multiNode     bool            // ids that callers choose are registered before their tasks are created
 	indexing      uint64          // how often ids have come that may not all be registered
 	indexed       uint64          // value of indexing when all had been registered for the last time
-	gained        int             // shards gained since reconcilerLoop looked last
+	acquired      int             // shards gained since reconcilerLoop looked last
 	tombstones    fifo[tombstone] // directory entries of tasks that are gone
 	recentCancels recentCancels   // cancels that other nodes have confirmed
 	conflict      conflicts       // ids that another node has registered for a task of its own
@@ -47,7 +47,7 @@ func (s *Scheduler) share(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	sh := &shared{ledger: ledger, methods: methodHandlers(), work: make(chan struct{}, 1), gained: 1}
+	sh := &shared{ledger: ledger, methods: methodHandlers(), work: make(chan struct{}, 1), acquired: 1}
 	nodes, err := ledger.Peers(ctx)
 	if err != nil {
 		return fmt.Errorf("the nodes: %w", err)
@@ -72,7 +72,7 @@ func (s *Scheduler) share(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	s.shared = sh
-	s.rehomeLocked()
+	s.chooseShardsLocked()
 	s.mu.Unlock()
 	s.startPeerCalls()
 	sh.relay, err = relay.New(relay.Config{
@@ -115,50 +115,51 @@ func (s *Scheduler) noteMultiNode() {
 	}
 }
 
-// rehome chooses the shards in which tasks with generated ids are created: the node's own, as
-// far as it holds them; without any, those of others that it holds, or else its own wherever
+// chooseShards chooses the shards in which tasks with generated ids are created: the node's own,
+// as far as it holds them; without any, those of others that it holds, or else its own wherever
 // they are.
-func (s *Scheduler) rehome() {
+func (s *Scheduler) chooseShards() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rehomeLocked()
+	s.chooseShardsLocked()
 }
 
-func (s *Scheduler) rehomeLocked() {
+func (s *Scheduler) chooseShardsLocked() {
 	var own, adopted []recovery.Home
-	for _, h := range s.holdings {
+	for _, h := range s.shards {
 		switch {
 		case !h.takes():
-		case h.home.Node() == s.number:
-			own = append(own, h.home)
+		case h.shardID.Node() == s.nodeNumber:
+			own = append(own, h.shardID)
 		default:
-			adopted = append(adopted, h.home)
+			adopted = append(adopted, h.shardID)
 		}
 	}
-	for _, homes := range [][]recovery.Home{own, adopted, s.terms.Away} {
-		if len(homes) > 0 {
-			s.shared.homes.Store(&homes)
+	for _, shardIDs := range [][]recovery.Home{own, adopted, s.terms.Away} {
+		if len(shardIDs) > 0 {
+			s.shared.newTaskShards.Store(&shardIDs)
 			return
 		}
 	}
 }
 
-// makeID makes an id as Schedule does, and returns its home: 0 if the ledger has none.
+// makeID makes an id as Schedule does, and returns the shard that it tells: 0 if the ledger has
+// none.
 func (s *Scheduler) makeID() (string, recovery.Home) {
 	if s.shared == nil {
 		return NewID(), 0
 	}
-	homes := *s.shared.homes.Load()
-	home := homes[int(s.shared.turn.Add(1))%len(homes)]
-	return home.NewID(), home
+	shardIDs := *s.shared.newTaskShards.Load()
+	shardID := shardIDs[int(s.shared.turn.Add(1))%len(shardIDs)]
+	return shardID.NewID(), shardID
 }
 
-// tells reports whether an id contains the shard's home: such ids are not filed.
-func tells(id []byte, home recovery.Home) bool {
+// tells reports whether an id contains the ID of the shard: such ids are not registered.
+func tells(id []byte, shardID recovery.Home) bool {
 	const length, version = 36, 14
 	if len(id) != length || id[version] != '7' {
 		return false
 	}
 	told, ok := recovery.HomeOf(string(id))
-	return ok && told == home
+	return ok && told == shardID
 }

@@ -20,7 +20,7 @@ import (
 //     that is about spooled tasks, too, fails until that node is back or has left the registry.
 //   - Each does it to all tasks that it has, and answers which shards that covers: those
 //     that it held, with all their tasks in memory, from before it began until after it had
-//     ended, in one tenure. What comes or goes meanwhile, it does not vouch for.
+//     ended, in one term. What comes or goes meanwhile, it does not vouch for.
 //   - Only for shards that no answer has covered it looks up who holds them, and asks their
 //     holders, until there are none left. So what a call costs Redis does not grow with the
 //     shards. A shard that no node holds because nothing was left in it needs no answer; that
@@ -133,15 +133,15 @@ type (
 )
 
 // A snapshot is the shards that this node holds, with all their tasks in memory, for as long as
-// an operation on all of them runs: by number, as long as the tenure is the same. The
+// an operation on all of them runs: by number, as long as the term is the same. The
 // spool counts as one of them.
 type snapshot map[int]snapshotShard
 
-// A snapshotShard is one of them, with its home as the ledger names it now: once Redis has lost
-// the numbers of the nodes, it may be another one than when the tenure began.
+// A snapshotShard is one of them, with its ID as the ledger names it now: once Redis has lost
+// the numbers of the nodes, it may be another one than when the term began.
 type snapshotShard struct {
-	*holding
-	home recovery.Home
+	*ownedShard
+	shardID recovery.Home
 }
 
 // beginSnapshot waits until all that this node holds is in memory. It also returns how many moves
@@ -163,13 +163,13 @@ func (s *Scheduler) beginSnapshot(ctx context.Context) (st snapshot, stranded in
 		return nil, 0, errInDoubt
 	}
 	st = make(snapshot)
-	for n, h := range s.holdings {
-		if h != nil && h.stage == held {
+	for n, h := range s.shards {
+		if h != nil && h.stage == active {
 			st[n] = snapshotShard{h, s.fleet.Home(n)}
 		}
 	}
 	if s.spool != nil {
-		st[spoolShard], stranded = snapshotShard{holding: s.spool.holding}, s.spool.doubtfulMoves
+		st[spoolShard], stranded = snapshotShard{ownedShard: s.spool.ownedShard}, s.spool.doubtfulMoves
 	}
 	return st, stranded, nil
 }
@@ -191,10 +191,10 @@ func (s *Scheduler) endSnapshot(st snapshot, stranded int) (covered []recovery.H
 	}
 	for n, h := range st {
 		switch {
-		case h.stage != held: // a tenure that is over is never held again
+		case h.stage != active: // a term that is over is never held again
 			delete(st, n)
-		case h.home != 0:
-			covered = append(covered, h.home)
+		case h.shardID != 0:
+			covered = append(covered, h.shardID)
 		}
 	}
 	slices.Sort(covered)
@@ -208,7 +208,7 @@ func (s *Scheduler) keepHeld(ctx context.Context, st snapshot) {
 		if n == spoolShard {
 			continue
 		}
-		if at, err := s.fleet.Locate(ctx, h.holding.home, false); err != nil || at.Shard != n {
+		if at, err := s.fleet.Locate(ctx, h.ownedShard.shardID, false); err != nil || at.Shard != n {
 			delete(st, n)
 		}
 	}

@@ -12,22 +12,22 @@ import (
 
 // inherit has a node adopt what the last one held, who is dead then. Whose shards
 // they were does not ask for them.
-func (m *mate) inherit() (homes []recovery.Home) {
+func (m *mate) inherit() (shardIDs []recovery.Home) {
 	m.c.t.Helper()
 	gone := m.c.nodes[len(m.c.nodes)-1]
 	for i := range crewShards {
-		homes = append(homes, gone.homeOn(i))
+		shardIDs = append(shardIDs, gone.homeOn(i))
 	}
 	gone.kill()
 	m.member.AdoptFrom(gone.member)
 	pass(time.Second)
-	return homes
+	return shardIDs
 }
 
 // handOver has a shard of one node taken by another one.
-func (m *mate) handOver(home recovery.Home, to *mate) {
+func (m *mate) handOver(shardID recovery.Home, to *mate) {
 	m.c.t.Helper()
-	if err := to.fetch(context.Background(), m.name, home); err != nil {
+	if err := to.fetch(context.Background(), m.name, shardID); err != nil {
 		m.c.t.Errorf("handing over: %v", err)
 	}
 }
@@ -39,7 +39,7 @@ func TestShardMovesWhileAllAreAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			crewed(t, 4, func(t *testing.T, c *crew) {
 				a, b := c.nodes[0], c.nodes[1]
-				home := b.inherit()[0]
+				shardID := b.inherit()[0]
 				during := func(call func()) {
 					t.Helper()
 					// Who is late gets no question before the shard has changed hands.
@@ -50,15 +50,15 @@ func TestShardMovesWhileAllAreAsked(t *testing.T) {
 						call()
 					}()
 					synctest.Wait()
-					b.handOver(home, c.nodes[2])
+					b.handOver(shardID, c.nodes[2])
 					pass(10 * time.Millisecond) // it is in memory there
 					c.fleet.Drop(nil)
 					<-done
-					c.nodes[2].handOver(home, b)
+					c.nodes[2].handOver(shardID, b)
 					pass(time.Second)
 				}
-				there := b.must(Request{ID: home.NewID(), Topic: "x", Group: "g", Delay: time.Hour}).ID
-				out := home.NewID()
+				there := b.must(Request{ID: shardID.NewID(), Topic: "x", Group: "g", Delay: time.Hour}).ID
+				out := shardID.NewID()
 				b.deliver(Request{ID: out, Topic: "y", Group: "g"})
 				during(func() {
 					page, err := a.List(t.Context(), Query{Group: "g"})
@@ -78,7 +78,7 @@ func TestShardMovesWhileAllAreAsked(t *testing.T) {
 				if left := a.pages(Query{Group: "g"}); !slices.Equal(left, []string{out}) {
 					t.Errorf("left: %v", left)
 				}
-				dead := home.NewID()
+				dead := shardID.NewID()
 				b.bury("x", dead)
 				during(func() {
 					page, err := a.DeadTasks(t.Context(), "x", 0, "")
@@ -97,7 +97,7 @@ func TestShardMovesWhileAllAreAsked(t *testing.T) {
 	}
 }
 
-// A node vouches only for what it holds all the time, in one tenure.
+// A node vouches only for what it holds all the time, in one term.
 func TestSnapshot(t *testing.T) {
 	crewed(t, 3, func(t *testing.T, c *crew) {
 		a, b := c.nodes[0], c.nodes[1]

@@ -37,14 +37,14 @@ const spoolShard = math.MaxUint16
 // was left behind that it was moved. So they stand in lines, one for each shard, and a
 // task that cannot go yet, or that the ledger refuses, holds up those behind it.
 type spool struct {
-	ledger    recovery.Ledger
-	heir      recovery.Heir // the ledger
-	id        string        // in marks
-	committer *recovery.Committer[write]
-	holding   *holding              // stands for that of a shard; it is always held
-	patience  time.Duration         // for how long the ledger may not have answered before schedules go to the spool
-	refusal   atomic.Pointer[error] // why the spool takes no new records, when last asked
-	more      chan struct{}         // holds one token when a line may go on
+	ledger     recovery.Ledger
+	heir       recovery.Heir // the ledger
+	id         string        // in marks
+	committer  *recovery.Committer[write]
+	ownedShard *ownedShard           // stands for that of a shard; it is always held
+	patience   time.Duration         // for how long the ledger may not have answered before schedules go to the spool
+	refusal    atomic.Pointer[error] // why the spool takes no new records, when last asked
+	more       chan struct{}         // holds one token when a line may go on
 
 	// Guarded by Scheduler.mu.
 	last    int64                 // the last number
@@ -122,7 +122,7 @@ func (s *Scheduler) openSpool(ctx context.Context) error {
 		},
 	})
 	s.mu.Lock()
-	sp.holding = &holding{stage: held, since: s.now(), run: rand.Uint32(), past: s.outcomes.count}
+	sp.ownedShard = &ownedShard{stage: active, since: s.now(), run: rand.Uint32(), past: s.outcomes.count}
 	s.spool = sp
 	s.unlock()
 	if err := s.loadSpool(ctx); err != nil {
@@ -184,12 +184,12 @@ func (sp *spool) askCondition() {
 	}
 }
 
-// lineOf tells in which line a task stands. In a fleet, tasks of one home stand in one
+// lineOf tells in which line a task stands. In a fleet, tasks of one shard stand in one
 // line, whichever node holds it.
 func (s *Scheduler) lineOf(id []byte) uint64 {
 	if s.fleet != nil {
-		home, _ := recovery.HomeOf(string(id))
-		return uint64(home)
+		shardID, _ := recovery.HomeOf(string(id))
+		return uint64(shardID)
 	}
 	return uint64(s.terms.ShardOf(id))
 }
@@ -203,7 +203,7 @@ func (s *Scheduler) spoolsLocked(p *plan) bool {
 		return false
 	}
 	shard := s.terms.ShardOf([]byte(p.id))
-	h := s.holdingLocked(shard)
+	h := s.ownedLocked(shard)
 	deaf := s.committer.Silent(s.spool.patience) || h.takes() && s.deaf(shard, s.spool.patience)
 	if !p.spool && !deaf && s.refusal.Load() == nil && !s.unsure() {
 		return false
@@ -211,24 +211,24 @@ func (s *Scheduler) spoolsLocked(p *plan) bool {
 	if s.fleet == nil {
 		return true
 	}
-	home := recovery.NewHome(s.number, 0)
-	if h.mine() && h.home.Node() == s.number {
-		home = h.home
+	shardID := recovery.NewHome(s.nodeNumber, 0)
+	if h.mine() && h.shardID.Node() == s.nodeNumber {
+		shardID = h.shardID
 	}
-	if told, _ := recovery.HomeOf(p.id); told != home {
-		p.id = home.NewID()
+	if told, _ := recovery.HomeOf(p.id); told != shardID {
+		p.id = shardID.NewID()
 	}
-	p.home = home
+	p.shardID = shardID
 	return true
 }
 
-// homeLocked is where a task is, or is to be when it leaves the spool.
-func (s *Scheduler) homeLocked(sl *slot) recovery.Home {
+// shardIDLocked is where a task is, or is to be when it leaves the spool.
+func (s *Scheduler) shardIDLocked(sl *slot) recovery.Home {
 	if sl.shard == spoolShard && s.fleet != nil {
-		home, _ := recovery.HomeOf(string(s.book.id(sl)))
-		return home
+		shardID, _ := recovery.HomeOf(string(s.book.id(sl)))
+		return shardID
 	}
-	return s.holdingLocked(int(sl.shard)).home
+	return s.ownedLocked(int(sl.shard)).shardID
 }
 
 // stalled is for how long a shard has not answered a write, or the spool.
@@ -338,8 +338,8 @@ func (s *Scheduler) takenBack(ctx context.Context, p *plan, c *pendingWrite) boo
 
 // otherID makes an id like one that stands for a creation which was taken back.
 func (s *Scheduler) otherID(id string) string {
-	if home, ok := recovery.HomeOf(id); ok {
-		return home.NewID()
+	if shardID, ok := recovery.HomeOf(id); ok {
+		return shardID.NewID()
 	}
 	return NewID()
 }

@@ -21,7 +21,7 @@ func strand(t *testing.T, f *fleetRig, heldUp string, answer error) (a, b *fleet
 	if err != nil || !task.Spooled {
 		t.Fatalf("Schedule: %+v, %v", task, err)
 	}
-	if home, ok := recovery.HomeOf(task.ID); !ok || home != a.fleet.Home(0) {
+	if shardID, ok := recovery.HomeOf(task.ID); !ok || shardID != a.fleet.Home(0) {
 		t.Errorf("%s does not tell its home", task.ID)
 	}
 	if _, err := a.Get(t.Context(), task.ID); err != nil {

@@ -125,16 +125,16 @@ func (s *Scheduler) Stats() Stats {
 	if s.sweep.raised {
 		st.Concurrency = s.cfg.SweepMaxConcurrency
 	}
-	for _, h := range s.holdings {
+	for _, h := range s.shards {
 		if h.mine() {
 			st.ShardsHeld++
-			if h.home != 0 && h.home.Node() != s.number {
+			if h.shardID != 0 && h.shardID.Node() != s.nodeNumber {
 				st.ShardsAdopted++
 			}
 		}
 	}
-	n := &s.tenures
-	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.gained, n.yielded, n.lost, n.dropped
+	n := &s.shardCounts
+	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.acquired, n.yielded, n.revoked, n.evicted
 	st.UnsureDeliveries, st.LostDeliveries = n.unsure, n.doubtful
 	x := &s.peers.counts
 	st.ReservesGiven, st.ReservesTaken = x.reservesGiven, x.reservesTaken

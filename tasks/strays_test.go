@@ -35,7 +35,7 @@ func TestStrayOfAnIDThatIsBeingCreated(t *testing.T) {
 		s.mu.Lock()
 		n, sl := s.book.enter([]byte("t"), nil)
 		sl.state = creating
-		h := s.holdingLocked(shard)
+		h := s.ownedLocked(shard)
 		s.unlock()
 		deleted := make(chan int)
 		go func() {

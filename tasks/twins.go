@@ -16,7 +16,7 @@ import (
 // higher revision. The other is deleted, whatever memory does with the task meanwhile.
 type twin struct {
 	shard int
-	h     *holding // of the shard
+	h     *ownedShard // of the shard
 	ref   recovery.Ref
 	// seen is what memory's task was when it was last looked at: it may be finished before
 	// the two are compared. created is 0 if it was not known yet.
@@ -39,7 +39,7 @@ func (s *Scheduler) twinOfLocked(sl *slot, e *recovery.Entry, twins []twin) []tw
 	if !s.twinLocked(sl, e.Shard) {
 		return twins
 	}
-	t := twin{shard: e.Shard, h: s.holdingLocked(e.Shard), ref: recovery.Ref{ID: string(e.ID), Next: e.Spot.At}}
+	t := twin{shard: e.Shard, h: s.ownedLocked(e.Shard), ref: recovery.Ref{ID: string(e.ID), Next: e.Spot.At}}
 	s.sawLocked(&t, sl)
 	return append(twins, t)
 }
@@ -94,7 +94,7 @@ func (s *Scheduler) assertTwins(moved []recovery.Refiling) {
 // finishedLocked reports whether this process has finished the task of a record that it reads.
 // The record may be a twin that was created later than the finished task: that one is another
 // task, whose id is registered again, because the finished one has taken its entry out.
-func (s *Scheduler) finishedLocked(e *recovery.Entry, f *record.Fields, h *holding) bool {
+func (s *Scheduler) finishedLocked(e *recovery.Entry, f *record.Fields, h *ownedShard) bool {
 	past := s.outcomes.findSince(s.book.index.hash(e.ID), h.past)
 	switch {
 	case past.kind == 0:
@@ -156,7 +156,7 @@ func (t *twin) isNewer(f *record.Fields) bool {
 func (s *Scheduler) decideTwin(t *twin, e recovery.Entry) (newer bool, filing []recovery.Refiling, again, ok bool) {
 	s.mu.Lock()
 	defer s.unlock()
-	if s.ended || s.holdingLocked(t.shard) != t.h || !t.h.takes() {
+	if s.ended || s.ownedLocked(t.shard) != t.h || !t.h.takes() {
 		return false, nil, false, false
 	}
 	f, err := record.Decode(e.Data)

@@ -91,12 +91,12 @@ func (s *Scheduler) advanceLocked(l *spoolLine) {
 // nothing now. A shard must not get tasks of two lines.
 func (s *Scheduler) heirLocked(id []byte) (shard int, ok bool) {
 	shard = s.terms.ShardOf(id)
-	h := s.holdingLocked(shard)
+	h := s.ownedLocked(shard)
 	if !h.takes() || s.deaf(shard, unspoolEvery) || s.unsure() {
 		return shard, false
 	}
-	home, _ := recovery.HomeOf(string(id))
-	return shard, s.fleet == nil || h.home == home
+	shardID, _ := recovery.HomeOf(string(id))
+	return shard, s.fleet == nil || h.shardID == shardID
 }
 
 // movable tells that the spool has all that is to be known about a task. One that has

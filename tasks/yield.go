@@ -18,14 +18,14 @@ import (
 // Errors: ErrUnavailable when this node does not hold the shard (it may the next time that
 // it is asked), or is handing it over already; ErrReplaying while it is still being read;
 // ErrClosed; why the ledger did not change its owner; or ErrUnknown when it has not answered.
-func (s *Scheduler) yield(ctx context.Context, home recovery.Home, to string) error {
+func (s *Scheduler) yield(ctx context.Context, shardID recovery.Home, to string) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	n, h, err := s.beginYield(home)
+	n, h, err := s.beginYield(shardID)
 	if errors.Is(err, errNotHeld) {
 		// Whoever asks has read that this node does: its giver could not say so, or the
 		// ledger has forgotten that this node gave it away. Both is put right by a look.
-		if _, failed := s.fleet.Accept(ctx, home); failed != nil {
+		if _, failed := s.fleet.Accept(ctx, shardID); failed != nil {
 			err = errors.Join(err, failed)
 		}
 	}
@@ -51,11 +51,11 @@ func (s *Scheduler) yield(ctx context.Context, home recovery.Home, to string) er
 }
 
 // beginYield has nothing more begun with a shard's tasks.
-func (s *Scheduler) beginYield(home recovery.Home) (int, *holding, error) {
+func (s *Scheduler) beginYield(shardID recovery.Home) (int, *ownedShard, error) {
 	s.mu.Lock()
 	defer s.unlock()
-	n := s.tenureLocked(home)
-	h := s.holdingLocked(n)
+	n := s.shardNumberLocked(shardID)
+	h := s.ownedLocked(n)
 	switch {
 	case s.ended:
 		return n, h, ErrClosed
@@ -63,14 +63,14 @@ func (s *Scheduler) beginYield(home recovery.Home) (int, *holding, error) {
 		return n, h, errNotHeld
 	case s.unsure():
 		return n, h, errUnsure
-	case h.stage == leaving, h.returning:
+	case h.stage == draining, h.returning:
 		return n, h, errHandedOver
-	case h.stage != held || !s.isFirstReplayed():
+	case h.stage != active || !s.isFirstReplayed():
 		return n, h, fmt.Errorf("%w: the shard is still being read", ErrReplaying)
 	case h.rewinds > 0:
 		return n, h, fmt.Errorf("%w: the shard is being restored", ErrUnavailable)
 	}
-	s.stageLocked(h, leaving)
+	s.stageLocked(h, draining)
 	return n, h, nil
 }
 
@@ -120,13 +120,13 @@ func (s *Scheduler) unrestLocked(n uint32, sl *slot) bool {
 const yieldAttempts = 3
 
 // giveAway changes the owner of a shard that is calm, and begins to drop it.
-func (s *Scheduler) giveAway(ctx context.Context, n int, h *holding, to string) error {
+func (s *Scheduler) giveAway(ctx context.Context, n int, h *ownedShard, to string) error {
 	s.mu.Lock()
 	switch {
 	case s.ended:
 		s.unlock()
 		return ErrClosed
-	case h.stage != leaving:
+	case h.stage != draining:
 		s.unlock()
 		return errNotHeld
 	case h.rewinds > 0:
@@ -151,7 +151,7 @@ func (s *Scheduler) giveAway(ctx context.Context, n int, h *holding, to string) 
 
 // insist asks the ledger until it has answered whether a shard has changed hands. Nothing
 // of it is delivered meanwhile: the other node may be doing that.
-func (s *Scheduler) insist(n int, h *holding, to string) {
+func (s *Scheduler) insist(n int, h *ownedShard, to string) {
 	var backoff recovery.Backoff
 	err := recovery.ErrUnanswered
 	for attempt := 0; errors.Is(err, recovery.ErrUnanswered); attempt++ {
@@ -169,7 +169,7 @@ func (s *Scheduler) insist(n int, h *holding, to string) {
 }
 
 // given is told whether the ledger has changed a shard's owner.
-func (s *Scheduler) given(n int, h *holding, err error) error {
+func (s *Scheduler) given(n int, h *ownedShard, err error) error {
 	s.mu.Lock()
 	defer s.unlock()
 	h.yielding = false
@@ -177,7 +177,7 @@ func (s *Scheduler) given(n int, h *holding, err error) error {
 	case s.ended:
 		return ErrClosed
 	case err == nil:
-		s.tenures.yielded++
+		s.shardCounts.yielded++
 		s.dropLocked(n, h)
 	case errors.Is(err, recovery.ErrLost), h.told != nil:
 		s.loseLocked(n, h, errors.Join(err, h.told))
@@ -186,13 +186,13 @@ func (s *Scheduler) given(n int, h *holding, err error) error {
 }
 
 // unleave takes a hand-over back that did not come off.
-func (s *Scheduler) unleave(n int, h *holding) {
+func (s *Scheduler) unleave(n int, h *ownedShard) {
 	s.mu.Lock()
-	if h.stage != leaving || s.ended {
+	if h.stage != draining || s.ended {
 		s.unlock()
 		return
 	}
-	s.stageLocked(h, held)
+	s.stageLocked(h, active)
 	h.returning = true
 	s.unlock()
 	s.eachOf(n, func(slot uint32, sl *slot) {
@@ -218,5 +218,5 @@ func (s *Scheduler) setAsideLocked(sl *slot) {
 
 // isAsideLocked tells that a task must not be handed out because of its shard.
 func (s *Scheduler) isAsideLocked(sl *slot) bool {
-	return s.leaving > 0 && !s.holdingLocked(int(sl.shard)).takes()
+	return s.inactive > 0 && !s.ownedLocked(int(sl.shard)).takes()
 }

@@ -25,8 +25,8 @@ func benchmarkYield(b *testing.B, beside int) {
 	nodes := make(map[string]*Scheduler)
 	for _, name := range []string{"a", "b"} {
 		s, err := open(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler)}, hooks{peers: peerCalls{
-			askYield: func(ctx context.Context, node string, home recovery.Home) error {
-				return nodes[node].yield(ctx, home, name)
+			askYield: func(ctx context.Context, node string, shardID recovery.Home) error {
+				return nodes[node].yield(ctx, shardID, name)
 			},
 		}})
 		if err != nil {
@@ -39,16 +39,16 @@ func benchmarkYield(b *testing.B, beside int) {
 	// Nobody asks for what is its own, so that only the benchmark moves it.
 	for _, s := range nodes {
 		s.mu.Lock()
-		s.number = 0
+		s.nodeNumber = 0
 		s.mu.Unlock()
 	}
 	a := nodes["a"]
 	moving, other := recovery.NewHome(1, 0), recovery.NewHome(1, 1)
-	fillHome := func(home recovery.Home, n int, due time.Duration) {
+	fillHome := func(shardID recovery.Home, n int, due time.Duration) {
 		for n > 0 {
 			some := make([]Request, min(n, MaxBatch))
 			for i := range some {
-				some[i] = Request{ID: home.NewID(), Topic: "x", Delay: due, Payload: make([]byte, 200)}
+				some[i] = Request{ID: shardID.NewID(), Topic: "x", Delay: due, Payload: make([]byte, 200)}
 			}
 			results, err := a.ScheduleBatch(b.Context(), some)
 			if err != nil || results[0].Err != nil {
@@ -71,8 +71,8 @@ func benchmarkYield(b *testing.B, beside int) {
 		for {
 			n := nodes[to]
 			n.mu.Lock()
-			h := n.holdingLocked(n.tenureLocked(moving))
-			there := h != nil && h.stage == held
+			h := n.ownedLocked(n.shardNumberLocked(moving))
+			there := h != nil && h.stage == active
 			n.mu.Unlock()
 			if there {
 				break

@@ -15,7 +15,7 @@ import (
 
 // handTo hands the first of a node's own shards over.
 func (n *fleetNode) handTo(to *fleetNode) error {
-	return to.take(n.t.Context(), recovery.NewHome(n.number, 0), n.cfg.Node)
+	return to.take(n.t.Context(), recovery.NewHome(n.nodeNumber, 0), n.cfg.Node)
 }
 
 // A shard changes hands with its open deliveries: those that were pulled, and those that a
@@ -64,12 +64,12 @@ func TestAskedForWhatItDoesNotHold(t *testing.T) {
 		a, c := f.join("a", 1, Config{}), f.join("c", 1, Config{})
 		f.join("b", 1, Config{})
 		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
-		home := recovery.NewHome(a.number, 0)
-		want(t, "yield", a.yield(t.Context(), home, "b"), nil)
+		shardID := recovery.NewHome(a.nodeNumber, 0)
+		want(t, "yield", a.yield(t.Context(), shardID, "b"), nil)
 		a.crash()
-		want(t, "take", c.take(t.Context(), home, "b"), ErrUnavailable)
+		want(t, "take", c.take(t.Context(), shardID, "b"), ErrUnavailable)
 		pass(time.Second)
-		want(t, "take again", c.take(t.Context(), home, "b"), nil)
+		want(t, "take again", c.take(t.Context(), shardID, "b"), nil)
 		pass(time.Second)
 		if _, err := c.Get(t.Context(), id); err != nil {
 			t.Error(err)
@@ -123,7 +123,7 @@ func TestNothingBeginsWhileAShardLeaves(t *testing.T) {
 			"Reschedule": func() error { _, err := a.Reschedule(t.Context(), later, Move{Delay: ptr(time.Second)}); return err }(),
 			"Schedule":   func() error { _, err := a.Schedule(t.Context(), Request{ID: a.idAt(0), Topic: "x"}); return err }(),
 			"Settle":     a.ack(d).Err,
-			"yield":      a.yield(t.Context(), recovery.NewHome(a.number, 0), "b"),
+			"yield":      a.yield(t.Context(), recovery.NewHome(a.nodeNumber, 0), "b"),
 		} {
 			want(t, what, err, ErrUnavailable)
 		}
@@ -196,7 +196,7 @@ func TestYieldWithoutAnswer(t *testing.T) {
 				a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 				id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Second})
 				b.keeps.Store(true)
-				home, _ := recovery.HomeOf(id)
+				shardID, _ := recovery.HomeOf(id)
 				if done {
 					if err := a.member.Member.Yield(t.Context(), 0, "b"); err != nil {
 						t.Fatal(err)
@@ -210,7 +210,7 @@ func TestYieldWithoutAnswer(t *testing.T) {
 				_, err := a.Get(t.Context(), id)
 				want(t, "Get", err, ErrUnavailable)
 				pass(30 * time.Second)
-				if ok, err := b.member.Accept(t.Context(), home); !ok || err != nil {
+				if ok, err := b.member.Accept(t.Context(), shardID); !ok || err != nil {
 					t.Fatalf("Accept: %v, %v", ok, err)
 				}
 				pass(time.Second)
@@ -317,18 +317,18 @@ func TestNoYieldWhileReading(t *testing.T) {
 		a := f.join("a", 1, Config{})
 		f.before = nil
 		b := f.join("b", 1, Config{})
-		home := recovery.NewHome(a.number, 0)
-		want(t, "yield at the start", a.yield(t.Context(), home, "b"), ErrReplaying)
+		shardID := recovery.NewHome(a.nodeNumber, 0)
+		want(t, "yield at the start", a.yield(t.Context(), shardID, "b"), ErrReplaying)
 		release()
 		synctest.Wait()
 		b.keeps.Store(true)
 		release = b.member.hold("ScanShard")
 		want(t, "hand-over", a.handTo(b), nil)
 		synctest.Wait()
-		want(t, "yield of what was gained", b.yield(t.Context(), home, "a"), ErrReplaying)
+		want(t, "yield of what was gained", b.yield(t.Context(), shardID, "a"), ErrReplaying)
 		release()
 		synctest.Wait()
-		want(t, "yield", b.yield(t.Context(), home, "a"), nil)
+		want(t, "yield", b.yield(t.Context(), shardID, "a"), nil)
 	})
 }
 
@@ -373,14 +373,14 @@ func TestNoYieldWhileOneIsTakenBack(t *testing.T) {
 		release := a.member.hold("Yield")
 		no := errors.New("no")
 		a.member.fail("Yield", no, no, no)
-		first, home := make(chan error, 1), recovery.NewHome(a.number, 0)
-		go func() { first <- a.yield(t.Context(), home, "b") }()
+		first, shardID := make(chan error, 1), recovery.NewHome(a.nodeNumber, 0)
+		go func() { first <- a.yield(t.Context(), shardID, "b") }()
 		pass(50 * time.Millisecond)
 		close(end) // what the handler says counts when the hand-over is taken back
 		synctest.Wait()
 		release()
 		pass(time.Second)
-		want(t, "another one meanwhile", a.yield(t.Context(), home, "b"), errHandedOver)
+		want(t, "another one meanwhile", a.yield(t.Context(), shardID, "b"), errHandedOver)
 		see()
 		synctest.Wait()
 		want(t, "the first one", <-first, ErrUnavailable)

@@ -107,7 +107,7 @@ func TestGainedTwice(t *testing.T) {
 		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
 		a.crash()
 		b.adopt(a)
-		b.gained(1, false)
+		b.acquireShard(1, false)
 		pass(time.Second)
 		if n := b.Stats().ShardsGained; n != 1 {
 			t.Errorf("%d shards were gained", n)
@@ -118,7 +118,7 @@ func TestGainedTwice(t *testing.T) {
 }
 
 // A shard that comes back before memory has dropped it waits for that: the tasks of the
-// two tenures have the same ids.
+// two terms have the same ids.
 func TestGainedWhileTheFormerTenureIsDropped(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a, b := f.join("a", 1, Config{AnswerWithin: 20 * time.Millisecond}), f.join("b", 1, Config{})
@@ -149,12 +149,12 @@ func TestIDUsedAgainElsewhere(t *testing.T) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute})
 		want(t, "Cancel", a.Cancel(t.Context(), id), nil)
-		home := recovery.NewHome(a.number, 0)
-		want(t, "take", b.take(t.Context(), home, "a"), nil)
+		shardID := recovery.NewHome(a.nodeNumber, 0)
+		want(t, "take", b.take(t.Context(), shardID, "a"), nil)
 		synctest.Wait() // before the shard is asked for again
 		b.must(Request{ID: id, Topic: "x", Delay: time.Minute})
 		pass(10 * time.Second)
-		if f.ledger.Holder(home) != "a" {
+		if f.ledger.Holder(shardID) != "a" {
 			t.Fatal("the shard has not come home")
 		}
 		a.check()
