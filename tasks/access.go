@@ -153,11 +153,11 @@ func (s *Scheduler) checkLocked(id []byte, why slotFlags) uint32 {
 // uncheckLocked gives an id up that was locked for reading.
 func (s *Scheduler) uncheckLocked(n uint32) {
 	s.book.leave(n)
-	s.releaseLocked(n)
+	s.notifyLocked(n)
 }
 
-// releaseLocked wakes those who wait for a task.
-func (s *Scheduler) releaseLocked(n uint32) {
+// notifyLocked wakes the callers that wait for a task.
+func (s *Scheduler) notifyLocked(n uint32) {
 	if ch, ok := s.waiting[n]; ok {
 		close(ch)
 		delete(s.waiting, n)

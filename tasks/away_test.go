@@ -17,10 +17,10 @@ func away(t *testing.T, test func(t *testing.T, c *crew, ids []string)) {
 	crewed(t, 3, func(t *testing.T, c *crew) {
 		a, b := c.nodes[0], c.nodes[1]
 		c.fleet.Drop(func(from, _ string, message []byte) bool { // a does not get it back
-			return from == a.name && bytes.Contains(message, []byte(yieldMethod.name))
+			return from == a.name && bytes.Contains(message, []byte(releaseMethod.name))
 		})
 		shardID := a.homeOn(1)
-		want(t, "yield", a.yield(t.Context(), shardID, b.name), nil)
+		want(t, "yield", a.releaseShard(t.Context(), shardID, b.name), nil)
 		if ok, err := b.member.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatal(ok, err)
 		}

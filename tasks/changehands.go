@@ -7,28 +7,28 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// How nodes ask one another for shards. A node that needs a shard asks its holder to yield it.
+// How nodes hand shards over. A node that needs a shard asks its holder to release it.
 // A node that wants to be rid of one asks another node to take it, which then asks for it. Both
 // may be repeated: for a shard that has already changed hands the call succeeds.
 var (
-	yieldMethod = method[homeQuery, struct{}]{name: "yield", writes: true}
-	takeMethod  = method[homeQuery, struct{}]{name: "take", writes: true}
+	releaseMethod    = method[homeQuery, struct{}]{name: "yield", writes: true}
+	offerShardMethod = method[homeQuery, struct{}]{name: "take", writes: true}
 )
 
 // A homeQuery is about one shard.
 type homeQuery struct{ Home recovery.Home }
 
-// handleYield hands a shard over to the node that asks. A node that has not filed all its ids
+// handleRelease hands a shard over to the node that asks. A node that has not filed all its ids
 // keeps its shards until then: no other node would know where the ids are.
-func (s *Scheduler) handleYield(ctx context.Context, from string, q homeQuery) (struct{}, error) {
+func (s *Scheduler) handleRelease(ctx context.Context, from string, q homeQuery) (struct{}, error) {
 	if !s.isIndexed() {
 		return struct{}{}, fmt.Errorf("%w: its ids are being filed", errHandedOver)
 	}
-	return struct{}{}, s.yield(ctx, q.Home, from)
+	return struct{}{}, s.releaseShard(ctx, q.Home, from)
 }
 
-func (s *Scheduler) handleTake(ctx context.Context, from string, q homeQuery) (struct{}, error) {
-	return struct{}{}, s.take(ctx, q.Home, from)
+func (s *Scheduler) handleOfferShard(ctx context.Context, from string, q homeQuery) (struct{}, error) {
+	return struct{}{}, s.acceptOffer(ctx, q.Home, from)
 }
 
 // startPeerCalls lets this node ask others for what it cannot do by itself.
@@ -39,11 +39,11 @@ func (s *Scheduler) startPeerCalls() {
 			return err
 		}
 	}
-	if s.peerCalls.askYield == nil {
-		s.peerCalls.askYield = about(yieldMethod)
+	if s.peerCalls.callRelease == nil {
+		s.peerCalls.callRelease = about(releaseMethod)
 	}
-	if s.peerCalls.askTake == nil {
-		s.peerCalls.askTake = about(takeMethod)
+	if s.peerCalls.callOfferShard == nil {
+		s.peerCalls.callOfferShard = about(offerShardMethod)
 	}
 	if s.peerCalls.settle == nil {
 		s.peerCalls.settle = func(ctx context.Context, _ recovery.Home, v Verdict, receipt string) error {

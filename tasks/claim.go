@@ -108,7 +108,7 @@ func (s *Scheduler) claimLocked(ctx context.Context, t *topic, taken []uint32, b
 			continue
 		}
 		// Meanwhile Close may have begun, the topic may have been paused or be delivered
-		// otherwise, the clock may have been set back, the shard be leaving, or the ledger
+		// otherwise, the clock may have been set back, the shard be draining, or the ledger
 		// have taken too long.
 		sl := s.book.slot(n)
 		if s.ended || t.stopped() || s.isAsideLocked(sl) || s.pausedLocked() || !by.fits(t) || sl.next > now || s.tooLateLocked(t, sl, now) {

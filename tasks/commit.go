@@ -101,7 +101,7 @@ func (s *Scheduler) changeOf(w *write, sl *slot) recovery.Change {
 // committed is told by the committer what has become of writes, in order.
 func (s *Scheduler) committed(shard int, writes []write, err error) {
 	if errors.Is(err, recovery.ErrLost) && s.fleet != nil {
-		s.loseShard(shard, err)
+		s.revokeShard(shard, err)
 	}
 	for len(writes) > 0 {
 		n := min(atOnce, len(writes))
@@ -114,7 +114,7 @@ func (s *Scheduler) committed(shard int, writes []write, err error) {
 		writes = writes[n:]
 	}
 	if errors.Is(err, recovery.ErrLost) && s.fleet == nil {
-		s.lose(err)
+		s.revoke(err)
 	}
 }
 
@@ -147,7 +147,7 @@ func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
 		if w.op == opUnspool {
 			s.holdInDoubtLocked(w, sl)
 		}
-		s.bereaveLocked(w, sl, err)
+		s.failRefusedLocked(w, sl, err)
 		return
 	default:
 		// The ledger is closed or lost: what was under way stays as it is, and
@@ -162,7 +162,7 @@ func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
 		s.writeLocked(next)
 	}
 	if !sl.state.busy() || sl.state == vacant {
-		s.releaseLocked(w.slot)
+		s.notifyLocked(w.slot)
 	}
 }
 

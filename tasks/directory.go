@@ -217,7 +217,7 @@ func (s *Scheduler) confirmLocked(r *idClaim, c *pendingWrite) error {
 func (s *Scheduler) abortLocked(n uint32, sl *slot) {
 	s.arriving--
 	s.leaveLocked(n, sl)
-	s.releaseLocked(n)
+	s.notifyLocked(n)
 }
 
 // queryUnindexed asks the nodes whose ids may not all be registered whether they have some. It

@@ -98,7 +98,7 @@
 //	          busy do when their writes have been answered: ErrUnavailable if they were never
 //	          sent, ErrUnknown if they may have landed
 //
-// A shard that comes back before it was dropped is read only then: its tasks have the same
+// A shard that comes back before it was evicted is read only then: its tasks have the same
 // ids. What was finished here before does not count for what comes back, since an id
 // may have been used again elsewhere.
 //

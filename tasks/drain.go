@@ -88,7 +88,7 @@ func (s *Scheduler) handAllOver(ctx context.Context) error {
 				break
 			}
 			var took bool
-			if took, err = s.bequeath(ctx, shardID, heirs); took {
+			if took, err = s.offerShard(ctx, shardID, heirs); took {
 				moved = s.elapsed()
 			}
 		}
@@ -143,7 +143,7 @@ type heir struct {
 
 // heirs lists the other nodes that live and are not being drained.
 func (s *Scheduler) heirs(ctx context.Context) ([]*heir, error) {
-	if s.peerCalls.askTake == nil {
+	if s.peerCalls.callOfferShard == nil {
 		return nil, fmt.Errorf("%w: the ledger is not shared with other nodes", ErrNoHeir)
 	}
 	nodes, err := s.Nodes(ctx)
@@ -171,16 +171,16 @@ func (s *Scheduler) heirs(ctx context.Context) ([]*heir, error) {
 // errOthersLeave: all nodes end at the same time, and waiting for an heir is in vain.
 var errOthersLeave = fmt.Errorf("%w: all other nodes are being drained as well", ErrNoHeir)
 
-// bequeath has one of the heirs take a shard: who holds the fewest is asked first, but who
-// has not taken one comes last. It may be dead, and each question costs the time in which
-// all of the others could have taken theirs.
-func (s *Scheduler) bequeath(ctx context.Context, shardID recovery.Home, heirs []*heir) (took bool, err error) {
+// offerShard has one of the heirs take a shard: the heir that holds the fewest is asked first,
+// but one that has not taken a shard comes last. It may be dead, and each call costs the time in
+// which all of the others could have taken theirs.
+func (s *Scheduler) offerShard(ctx context.Context, shardID recovery.Home, heirs []*heir) (took bool, err error) {
 	slices.SortStableFunc(heirs, func(a, b *heir) int {
 		return cmp.Or(a.failed-b.failed, a.shards-b.shards)
 	})
 	for _, to := range heirs {
 		one, cancel := s.within(ctx)
-		failed := s.peerCalls.askTake(one, to.name, shardID)
+		failed := s.peerCalls.callOfferShard(one, to.name, shardID)
 		cancel()
 		if failed == nil {
 			to.shards++
@@ -221,8 +221,8 @@ func (s *Scheduler) awaitDetached(ctx context.Context) error {
 }
 
 // take fetches a shard from a node that wants to be rid of it. Errors: ErrDraining,
-// ErrOverloaded, ErrUnavailable, ErrClosed, or why the other one does not yield it.
-func (s *Scheduler) take(ctx context.Context, shardID recovery.Home, from string) error {
+// ErrOverloaded, ErrUnavailable, ErrClosed, or why the other one does not release it.
+func (s *Scheduler) acceptOffer(ctx context.Context, shardID recovery.Home, from string) error {
 	s.mu.Lock()
 	var err error
 	switch has := s.shardNumberLocked(shardID) >= 0; {

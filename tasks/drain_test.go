@@ -185,19 +185,19 @@ func TestMisfireByHowItCame(t *testing.T) {
 		topics := map[string]TopicSettings{"x": {Misfire: MisfireSkip}}
 		a, b := f.join("a", 2, Config{Topics: topics}), f.join("b", 1, Config{Topics: topics})
 		b.keeps.Store(true)
-		yielded := a.must(Request{ID: a.idAt(0), Topic: "x"})
+		transferred := a.must(Request{ID: a.idAt(0), Topic: "x"})
 		shardID := recovery.NewHome(a.nodeNumber, 0)
-		want(t, "yield", a.yield(t.Context(), shardID, "b"), nil)
+		want(t, "yield", a.releaseShard(t.Context(), shardID, "b"), nil)
 		if ok, err := b.member.Member.Accept(t.Context(), shardID); !ok || err != nil { // as the ledger does by itself
 			t.Fatal(ok, err)
 		}
 		pass(time.Second)
-		d := b.pull("x", yielded)
+		d := b.pull("x", transferred)
 		want(t, "ack", b.ack(d[0]).Err, nil)
 
 		release := a.member.hold("Accept")
 		pass(10 * time.Second) // a asks for it in vain
-		adopted := b.must(Request{ID: yielded, Topic: "x", Delay: time.Second})
+		adopted := b.must(Request{ID: transferred, Topic: "x", Delay: time.Second})
 		b.crash()
 		pass(time.Minute)
 		a.adopt(b)

@@ -386,7 +386,7 @@ func TestCancelledWhereItHasGone(t *testing.T) {
 		var hears atomic.Bool
 		c.fleet.Drop(func(from, to string, message []byte) bool {
 			return to == next.name && !hears.Load() && bytes.Contains(message, []byte(purgeMethod.name)) ||
-				from == b.name && bytes.Contains(message, []byte(yieldMethod.name)) // b does not take its shard back
+				from == b.name && bytes.Contains(message, []byte(releaseMethod.name)) // b does not take its shard back
 		})
 		var got GroupCancelled
 		var cancelled error
@@ -397,7 +397,7 @@ func TestCancelledWhereItHasGone(t *testing.T) {
 		}()
 		pass(100 * time.Millisecond)
 		shardID, _ := recovery.HomeOf(task.ID)
-		want(t, "yield", b.yield(t.Context(), shardID, next.name), nil)
+		want(t, "yield", b.releaseShard(t.Context(), shardID, next.name), nil)
 		if ok, err := next.member.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatal(ok, err)
 		}

@@ -57,7 +57,7 @@ func TestSpooledTasksOfAllNodes(t *testing.T) {
 func TestSpooledTasksWhereNothingIsHeld(t *testing.T) {
 	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
 		c.fleet.Drop(func(from, _ string, message []byte) bool { // b does not get its shards back
-			return from == b.name && bytes.Contains(message, []byte(yieldMethod.name))
+			return from == b.name && bytes.Contains(message, []byte(releaseMethod.name))
 		})
 		a.member.AdoptFrom(b.member)
 		pass(time.Second)
@@ -81,7 +81,7 @@ func TestSpooledIntoAListedShard(t *testing.T) {
 	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
 		var asks atomic.Bool // b is asked what it has
 		c.fleet.Drop(func(from, _ string, message []byte) bool {
-			return from == b.name && bytes.Contains(message, []byte(yieldMethod.name)) || !asks.Load() && bytes.Contains(message, []byte(listMethod.name))
+			return from == b.name && bytes.Contains(message, []byte(releaseMethod.name)) || !asks.Load() && bytes.Contains(message, []byte(listMethod.name))
 		})
 		a.member.AdoptFrom(b.member)
 		pass(time.Second)
@@ -94,7 +94,7 @@ func TestSpooledIntoAListedShard(t *testing.T) {
 		}()
 		pass(100 * time.Millisecond)
 		shardID, _ := recovery.HomeOf(task.ID)
-		want(t, "yield", a.yield(t.Context(), shardID, b.name), nil)
+		want(t, "yield", a.releaseShard(t.Context(), shardID, b.name), nil)
 		if ok, err := b.member.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
@@ -157,7 +157,7 @@ func TestManyTasksAndASilentSpool(t *testing.T) {
 func TestBatchAnswersIDsOfSpooled(t *testing.T) {
 	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
 		c.fleet.Drop(func(from, _ string, message []byte) bool { // b does not get its shards back
-			return from == b.name && bytes.Contains(message, []byte(yieldMethod.name))
+			return from == b.name && bytes.Contains(message, []byte(releaseMethod.name))
 		})
 		a.member.AdoptFrom(b.member)
 		pass(time.Second)
@@ -181,7 +181,7 @@ func TestBatchAnswersIDsOfSpooled(t *testing.T) {
 // keepsShards has a adopt what b holds, and b not get it back.
 func keepsShards(c *crew, a, b *mate) {
 	c.fleet.Drop(func(from, _ string, message []byte) bool {
-		return from == b.name && bytes.Contains(message, []byte(yieldMethod.name))
+		return from == b.name && bytes.Contains(message, []byte(releaseMethod.name))
 	})
 	a.member.AdoptFrom(b.member)
 	pass(time.Second)

@@ -68,20 +68,20 @@ func (f *fleetRig) join(name string, shards int, cfg Config) *fleetNode {
 	n := &fleetNode{t: f.t, rig: f, member: &faultyMember{Member: f.ledger.Join(name, shards)}, log: &logged{}}
 	cfg.Node, cfg.Log = name, slog.New(slog.NewTextHandler(n.log, nil))
 	calls := peerCalls{
-		askYield: func(ctx context.Context, node string, shardID recovery.Home) error {
+		callRelease: func(ctx context.Context, node string, shardID recovery.Home) error {
 			holder := f.nodes[node]
 			if holder == nil || holder.keeps.Load() {
 				return ErrUnavailable
 			}
-			return holder.yield(ctx, shardID, name)
+			return holder.releaseShard(ctx, shardID, name)
 		},
-		askTake: func(ctx context.Context, node string, shardID recovery.Home) error {
+		callOfferShard: func(ctx context.Context, node string, shardID recovery.Home) error {
 			heir := f.nodes[node]
 			if heir.mute.Load() {
 				<-ctx.Done()
 				return fmt.Errorf("%w: %w", ErrUnknown, ctx.Err())
 			}
-			return heir.take(ctx, shardID, name)
+			return heir.acceptOffer(ctx, shardID, name)
 		},
 		settle: func(ctx context.Context, shardID recovery.Home, v Verdict, receipt string) error {
 			holder, ok := f.nodes[f.ledger.Holder(shardID)]
@@ -268,9 +268,9 @@ func (m *faultyMember) pass(ctx context.Context, method string) error {
 
 func (m *faultyMember) Watch(w recovery.Watcher) {
 	if acquired := w.Gained; acquired != nil {
-		w.Gained = func(n int, yielded bool) {
+		w.Gained = func(n int, transferred bool) {
 			_ = m.pass(context.Background(), "Gained")
-			acquired(n, yielded)
+			acquired(n, transferred)
 		}
 	}
 	m.Member.Watch(w)

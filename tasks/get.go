@@ -40,7 +40,7 @@ func (s *Scheduler) get(ctx context.Context, id string) (Task, error) {
 		return Task{}, err
 	}
 	defer s.unlock()
-	if h := s.ownedLocked(int(sl.shard)); h != nil && h.yielding {
+	if h := s.ownedLocked(int(sl.shard)); h != nil && h.transferring {
 		return Task{}, errHandedOver // the other node may have changed it
 	}
 	if err := s.permitLocked(termsOf(ctx), sl); err != nil {

@@ -26,7 +26,7 @@ func (s *Scheduler) holdInDoubtLocked(w *write, sl *slot) {
 	next, ok := s.deferred[w.slot]
 	over := ok && (next.op == opFinish || next.op == opCancel)
 	sp.inDoubt = append(sp.inDoubt, inDoubtMove{string(s.book.id(sl)), sl.stored, sp.numbers[w.slot], over})
-	sp.doubtfulMoves++
+	sp.movesInDoubt++
 	sl.shard = w.shard
 	s.leaveSpoolLocked(w.slot)
 }
@@ -34,15 +34,15 @@ func (s *Scheduler) holdInDoubtLocked(w *write, sl *slot) {
 // resolveInDoubt decides what becomes of moves in doubt, as far as the ledger answers.
 func (s *Scheduler) resolveInDoubt() {
 	s.mu.Lock()
-	limbo := slices.Clone(s.spool.inDoubt)
+	inDoubt := slices.Clone(s.spool.inDoubt)
 	s.unlock()
-	if len(limbo) == 0 {
+	if len(inDoubt) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.AnswerWithin)
 	defer cancel()
 	settled := 0
-	for _, x := range limbo {
+	for _, x := range inDoubt {
 		if !s.resolveMove(ctx, x) {
 			break
 		}

@@ -31,7 +31,7 @@ const (
 
 // detachLocked records an open delivery whose shard leaves memory.
 func (s *Scheduler) detachLocked(h *ownedShard, l lease) {
-	if h.lost {
+	if h.revoked {
 		s.shardCounts.doubtful++
 	}
 	if l.away {

@@ -31,7 +31,7 @@ func (s *Scheduler) parkLocked(n uint32, sl *slot, l lease) {
 func (s *Scheduler) unparkLocked(n uint32, sl *slot) {
 	s.setLocked(sl, delivering)
 	s.writeLocked(write{slot: n, op: opRecord})
-	s.releaseLocked(n)
+	s.notifyLocked(n)
 	if u, ok := s.pendingVerdicts[s.open[n].nonce]; ok {
 		delete(s.pendingVerdicts, s.open[n].nonce)
 		s.concludeLocked(s.byNumber[sl.topic], n, u.judgement)

@@ -9,12 +9,12 @@ import (
 // peerCalls are how this node asks others for what it cannot do by itself. Each may be nil:
 // then no node is asked. None of them is called under a lock.
 type peerCalls struct {
-	// askYield has a node yield a shard to this one. It returns once the shard was yielded,
-	// or the reason why not. The other node calls Scheduler.yield.
-	askYield func(ctx context.Context, node string, shardID recovery.Home) error
-	// askTake has a node ask for a shard that this one holds, and accept it. It returns
-	// once it was accepted, or the reason why not. The other node calls Scheduler.take.
-	askTake func(ctx context.Context, node string, shardID recovery.Home) error
+	// callRelease has a node release a shard to this one. It returns once the shard was
+	// transferred, or the reason why not. The other node calls Scheduler.releaseShard.
+	callRelease func(ctx context.Context, node string, shardID recovery.Home) error
+	// callOfferShard has a node ask for a shard that this one holds, and accept it. It returns
+	// once it was accepted, or the reason why not. The other node calls Scheduler.acceptOffer.
+	callOfferShard func(ctx context.Context, node string, shardID recovery.Home) error
 	// settle has the holder of a shard settle a delivery by its receipt. The other node calls
 	// Scheduler.Settle. ErrUnavailable, ErrUnknown and ErrReplaying mean that it is worth
 	// another attempt.

@@ -133,7 +133,7 @@ func (s *Scheduler) undoLocked(n uint32, c *pendingWrite, now int64) {
 		// A retry's own write may have given way to the one that is undone.
 		s.writeLocked(write{slot: n, op: opRecord})
 	}
-	s.releaseLocked(n)
+	s.notifyLocked(n)
 }
 
 // outcomesOf returns the outcomes of writes that no caller waits for any more.

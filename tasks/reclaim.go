@@ -57,7 +57,7 @@ func (s *Scheduler) missLocked(shardID recovery.Home) {
 	}
 }
 
-// reclaimLoop asks the holders of this node's own shards to yield them.
+// reclaimLoop asks the holders of this node's own shards to release them.
 func (s *Scheduler) reclaimLoop() {
 	for pause := reclaimEvery; s.rest(pause); {
 		if s.reclaimAll() {
@@ -101,7 +101,7 @@ func (s *Scheduler) reclaim(shardID recovery.Home) error {
 	if holds {
 		return nil
 	}
-	// It may have been yielded, and the answer lost.
+	// It may have been transferred, and the answer lost.
 	if accepted, err := s.fleet.Accept(ctx, shardID); err != nil || accepted {
 		return err
 	}
@@ -121,10 +121,10 @@ var errNoPeers = errors.New("this process cannot talk to other nodes")
 
 // fetch takes a shard over from a node that lives.
 func (s *Scheduler) fetch(ctx context.Context, node string, shardID recovery.Home) error {
-	if s.peerCalls.askYield == nil {
+	if s.peerCalls.callRelease == nil {
 		return errNoPeers
 	}
-	if err := s.peerCalls.askYield(ctx, node, shardID); err != nil {
+	if err := s.peerCalls.callRelease(ctx, node, shardID); err != nil {
 		return err
 	}
 	accepted, err := s.fleet.Accept(ctx, shardID)

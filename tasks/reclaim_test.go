@@ -68,7 +68,7 @@ func TestReadyWithoutOwnShards(t *testing.T) {
 	})
 }
 
-// A shard that was yielded, and whose answer was lost, is accepted the next time.
+// A shard that was released, and whose answer was lost, is accepted the next time.
 func TestAcceptedWithoutAnAnswer(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
@@ -77,7 +77,7 @@ func TestAcceptedWithoutAnAnswer(t *testing.T) {
 		b.adopt(a)
 		b.keeps.Store(true)
 		a = f.join("a", 1, Config{})
-		want(t, "yield", b.yield(t.Context(), recovery.NewHome(a.nodeNumber, 0), "a"), nil)
+		want(t, "yield", b.releaseShard(t.Context(), recovery.NewHome(a.nodeNumber, 0), "a"), nil)
 		pass(5 * time.Second)
 		if _, err := a.Get(t.Context(), id); err != nil {
 			t.Error(err)

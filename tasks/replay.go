@@ -184,7 +184,7 @@ func (s *Scheduler) resolveLocked(n uint32, e recovery.Entry, found bool) {
 		return
 	}
 	s.restoreLocked(n, sl, e, &f, s.now())
-	s.releaseLocked(n)
+	s.notifyLocked(n)
 }
 
 // illegibleLines is how many records that cannot be read are told one by one.

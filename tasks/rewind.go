@@ -21,11 +21,11 @@ func (s *Scheduler) watch() {
 	}
 	w := recovery.Watcher{
 		Rewound: func(shard int) { s.rewound(r, shard) },
-		Lost:    func(_ int, err error) { s.lose(err) },
-		Ended:   s.lose,
+		Lost:    func(_ int, err error) { s.revoke(err) },
+		Ended:   s.revoke,
 	}
 	if s.fleet != nil {
-		w.Lost, w.Gained = s.loseShard, s.acquireShard
+		w.Lost, w.Gained = s.revokeShard, s.acquireShard
 		w.Room, w.Status, w.Doubted = s.room, s.status, s.doubted
 	}
 	r.Watch(w)
@@ -75,7 +75,7 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 	})
 }
 
-// beginRestoring keeps a shard here until end is called. If it is just leaving, that must
+// beginRestoring keeps a shard here until end is called. If it is just draining, that must
 // come off first, or be taken back. It returns nil if the shard is not this process's.
 func (s *Scheduler) beginRestoring(shard int) (h *ownedShard, end func()) {
 	s.mu.Lock()

@@ -308,8 +308,8 @@ func (s *Scheduler) end(fault error) bool {
 	return true
 }
 
-// lose ends the scheduler because the ledger has another owner now.
-func (s *Scheduler) lose(err error) {
+// revoke ends the scheduler because the ledger has another owner now.
+func (s *Scheduler) revoke(err error) {
 	first := s.end(err)
 	if first {
 		s.cfg.Log.Error("the ledger has passed to another owner; nothing more is delivered here", "error", err)

@@ -278,7 +278,7 @@ var returnMethod = method[returnQuery, struct{}]{name: "return", writes: true}
 type returnQuery struct{ Receipts []string }
 
 // handleReturn undoes deliveries that were handed out here. It returns errHandedOver if one of
-// them has left, or is leaving, with its shard: then it has to be returned to the new holder.
+// them has left, or is draining, with its shard: then it has to be returned to the new holder.
 func (s *Scheduler) handleReturn(_ context.Context, _ string, q returnQuery) (struct{}, error) {
 	s.mu.Lock()
 	defer s.unlock()

@@ -21,12 +21,12 @@ type ownedShard struct {
 	run     uint32 // random: tells deliveries of this term from earlier ones
 	past    uint64 // of the outcomes, how many are older: they say nothing of its tasks
 
-	rewinds   int   // losses of its storage that are being made good
-	yielding  bool  // the ledger is changing its owner
-	told      error // meanwhile, that it is lost
-	returning bool  // a hand-over that did not come off is being taken back
-	lost      bool  // it was not yielded
-	dropped   int   // of its tasks
+	rewinds      int   // losses of its storage that are being made good
+	transferring bool  // the ledger is changing its owner
+	revocation   error // meanwhile, that it is lost
+	aborting     bool  // a hand-over that did not come off is being taken back
+	revoked      bool  // it was not transferred
+	evicted      int   // of its tasks
 	// dead holds its dead, as in deadIndex.ids, with the numbers of their topics; nil
 	// if the ledger is no Fleet.
 	dead map[uint64]uint32
@@ -175,16 +175,16 @@ func (s *Scheduler) stageLocked(h *ownedShard, to stage) {
 
 // shardCounts are what has become of shards since Open.
 type shardCounts struct {
-	acquired, yielded, revoked int64 // shards
-	forgotten                  int   // terms whose numbers may stand for others since
-	evicted                    int64 // tasks that have left memory with their shards
-	doubtful                   int64 // deliveries whose shards were lost
-	unsure                     int64 // deliveries that were begun while others may have held the shard
+	acquired, transferred, revoked int64 // shards
+	forgotten                      int   // terms whose numbers may stand for others since
+	evicted                        int64 // tasks that have left memory with their shards
+	doubtful                       int64 // deliveries whose shards were lost
+	unsure                         int64 // deliveries that were begun while others may have held the shard
 }
 
 // acquireShard begins a term of a shard. The ledger calls it: this process holds the shard from
 // now on.
-func (s *Scheduler) acquireShard(n int, yielded bool) {
+func (s *Scheduler) acquireShard(n int, transferred bool) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.ended || s.ownedLocked(n) != nil {
@@ -194,12 +194,12 @@ func (s *Scheduler) acquireShard(n int, yielded bool) {
 	var former []*ownedShard
 	for other, h := range s.shards {
 		if h != nil && h.shardID == shardID {
-			s.loseLocked(other, h, errNotHeld) // unless it is known
+			s.revokeLocked(other, h, errNotHeld) // unless it is known
 			former = append(former, h)
 		}
 	}
 	h := s.beginTermLocked(n)
-	if yielded {
+	if transferred {
 		h.since = math.MinInt64 // a node has held it all the time: nothing is misfired
 	}
 	s.shardCounts.acquired++

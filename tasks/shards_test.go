@@ -117,7 +117,7 @@ func TestGainedTwice(t *testing.T) {
 	})
 }
 
-// A shard that comes back before memory has dropped it waits for that: the tasks of the
+// A shard that comes back before memory has evicted it waits for that: the tasks of the
 // two terms have the same ids.
 func TestGainedWhileTheFormerTenureIsDropped(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
@@ -150,7 +150,7 @@ func TestIDUsedAgainElsewhere(t *testing.T) {
 		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute})
 		want(t, "Cancel", a.Cancel(t.Context(), id), nil)
 		shardID := recovery.NewHome(a.nodeNumber, 0)
-		want(t, "take", b.take(t.Context(), shardID, "a"), nil)
+		want(t, "take", b.acceptOffer(t.Context(), shardID, "a"), nil)
 		synctest.Wait() // before the shard is asked for again
 		b.must(Request{ID: id, Topic: "x", Delay: time.Minute})
 		pass(10 * time.Second)

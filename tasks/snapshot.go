@@ -146,7 +146,7 @@ type snapshotShard struct {
 
 // beginSnapshot waits until all that this node holds is in memory. It also returns how many moves
 // of spooled tasks have ever been in doubt. Errors: ErrReplaying, ErrUnavailable, ErrClosed.
-func (s *Scheduler) beginSnapshot(ctx context.Context) (st snapshot, stranded int, err error) {
+func (s *Scheduler) beginSnapshot(ctx context.Context) (st snapshot, movesInDoubt int, err error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	if err := s.waitReplayed(ctx); err != nil {
@@ -169,16 +169,16 @@ func (s *Scheduler) beginSnapshot(ctx context.Context) (st snapshot, stranded in
 		}
 	}
 	if s.spool != nil {
-		st[spoolShard], stranded = snapshotShard{ownedShard: s.spool.ownedShard}, s.spool.doubtfulMoves
+		st[spoolShard], movesInDoubt = snapshotShard{ownedShard: s.spool.ownedShard}, s.spool.movesInDoubt
 	}
-	return st, stranded, nil
+	return st, movesInDoubt, nil
 }
 
 // errInDoubt: spooled tasks have left memory, and may come back to it. It is passing.
 var errInDoubt = fmt.Errorf("%w: it is not known yet whether what was spooled has moved there", errNotHeld)
 
 // endSnapshot leaves out what has changed hands meanwhile, and lists the others.
-func (s *Scheduler) endSnapshot(st snapshot, stranded int) (covered []recovery.Home, err error) {
+func (s *Scheduler) endSnapshot(st snapshot, movesInDoubt int) (covered []recovery.Home, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	switch {
@@ -186,7 +186,7 @@ func (s *Scheduler) endSnapshot(st snapshot, stranded int) (covered []recovery.H
 		return nil, ErrClosed
 	case s.unsure():
 		return nil, errUnsure
-	case s.spool != nil && s.spool.doubtfulMoves != stranded:
+	case s.spool != nil && s.spool.movesInDoubt != movesInDoubt:
 		return nil, errInDoubt
 	}
 	for n, h := range st {
@@ -223,7 +223,7 @@ func (s *Scheduler) covers(ctx context.Context, c *coverage, do func(ctx context
 		ctx, cancel = context.WithTimeoutCause(ctx, time.Until(deadline)*9/10, errLate)
 		defer cancel()
 	}
-	st, stranded, err := s.beginSnapshot(ctx)
+	st, movesInDoubt, err := s.beginSnapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +234,7 @@ func (s *Scheduler) covers(ctx context.Context, c *coverage, do func(ctx context
 		return nil, err
 	}
 	s.keepHeld(ctx, st)
-	c.Covered, err = s.endSnapshot(st, stranded)
+	c.Covered, err = s.endSnapshot(st, movesInDoubt)
 	return st, err
 }
 

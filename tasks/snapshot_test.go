@@ -149,7 +149,7 @@ func TestSnapshot(t *testing.T) {
 // it has: the task is in nobody's memory.
 func TestSnapshotOfAMoveInDoubt(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
-		a, _, _ := strand(t, f, "Apply", nil)
+		a, _, _ := suspendMove(t, f, "Apply", nil)
 		synctest.Wait()
 		var c coverage
 		_, err := a.covers(t.Context(), &c, func(context.Context) error { return nil })
@@ -160,10 +160,10 @@ func TestSnapshotOfAMoveInDoubt(t *testing.T) {
 		_, err = a.covers(t.Context(), &c, func(context.Context) error {
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			a.spool.doubtfulMoves++
+			a.spool.movesInDoubt++
 			return nil
 		})
-		want(t, "covers, with one stranded meanwhile", err, errInDoubt)
+		want(t, "covers, with one in doubt meanwhile", err, errInDoubt)
 	})
 }
 

@@ -52,11 +52,11 @@ type spool struct {
 	lines   map[uint64]*spoolLine // by lineOf
 	targets map[uint32]uint16     // by slot: where what is being moved goes
 	inDoubt []inDoubtMove
-	// doubtfulMoves is how many moves have ever been in doubt.
-	doubtfulMoves int
-	began         time.Time // when the first of them came; zero if there are none
-	moved         int64     // tasks, since the start
-	scratch       []byte
+	// suspendedMoves is how many moves have ever been in doubt.
+	movesInDoubt int
+	began        time.Time // when the first of them came; zero if there are none
+	moved        int64     // tasks, since the start
+	scratch      []byte
 }
 
 // A spoolLine is the tasks that wait to be moved into one shard.
@@ -115,7 +115,7 @@ func (s *Scheduler) openSpool(ctx context.Context) error {
 		Ledger: sp.ledger, Terms: terms, Keep: admit, Log: s.cfg.Log, Patience: s.cfg.AnswerWithin / patienceShare,
 		Done: func(_ int, writes []write, err error) {
 			if errors.Is(err, recovery.ErrLost) {
-				s.lose(err)
+				s.revoke(err)
 				err = recovery.ErrClosed
 			}
 			s.committed(spoolShard, writes, err)

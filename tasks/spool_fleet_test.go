@@ -10,9 +10,9 @@ import (
 	"github.com/lapsehq/lapse/recovery/memledger"
 )
 
-// strand has node b take over a shard of a into which a is moving a spooled task, and
+// suspendMove has node b take over a shard of a into which a is moving a spooled task, and
 // returns the task. Whether b has got it depends on what is held up.
-func strand(t *testing.T, f *fleetRig, heldUp string, answer error) (a, b *fleetNode, id string) {
+func suspendMove(t *testing.T, f *fleetRig, heldUp string, answer error) (a, b *fleetNode, id string) {
 	a = f.join("a", 1, Config{Spool: memledger.New()})
 	b = f.join("b", 1, Config{})
 	b.keeps.Store(true)
@@ -45,7 +45,7 @@ func TestSpoolOfLostShard(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fleetBubble(t, func(t *testing.T, f *fleetRig) {
-				a, b, id := strand(t, f, "Applied", answer)
+				a, b, id := suspendMove(t, f, "Applied", answer)
 				pass(time.Minute)
 				if d := b.pull("x", id); !b.ack(d[0]).Recorded {
 					t.Error("not recorded")
@@ -62,7 +62,7 @@ func TestSpoolOfLostShard(t *testing.T) {
 // The same, but the task was not moved: it is delivered by the node that has it.
 func TestSpoolKeepsWhatALostShardDidNotGet(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
-		a, b, id := strand(t, f, "Apply", nil)
+		a, b, id := suspendMove(t, f, "Apply", nil)
 		pass(time.Minute)
 		b.pull("x")
 		if d := a.pull("x", id); !a.ack(d[0]).Recorded {
@@ -76,7 +76,7 @@ func TestSpoolKeepsWhatALostShardDidNotGet(t *testing.T) {
 
 // A task that is being delivered comes from the spool into a shard that is being handed over:
 // the delivery goes over with it, and is not made again.
-func TestYieldWaitsForTheSpool(t *testing.T) {
+func TestReleaseWaitsForTheSpool(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a := f.join("a", 1, Config{Spool: memledger.New()})
 		b := f.join("b", 1, Config{})

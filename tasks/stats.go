@@ -134,7 +134,7 @@ func (s *Scheduler) Stats() Stats {
 		}
 	}
 	n := &s.shardCounts
-	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.acquired, n.yielded, n.revoked, n.evicted
+	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.acquired, n.transferred, n.revoked, n.evicted
 	st.UnsureDeliveries, st.LostDeliveries = n.unsure, n.doubtful
 	x := &s.peers.counts
 	st.ReservesGiven, st.ReservesTaken = x.reservesGiven, x.reservesTaken

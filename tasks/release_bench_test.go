@@ -15,18 +15,18 @@ import (
 // another, beside what else the first one holds: for so long its tasks may be late.
 func BenchmarkYield(b *testing.B) {
 	for _, beside := range []int{0, 1_000_000} {
-		b.Run(fmt.Sprint("beside=", beside), func(b *testing.B) { benchmarkYield(b, beside) })
+		b.Run(fmt.Sprint("beside=", beside), func(b *testing.B) { benchmarkRelease(b, beside) })
 	}
 }
 
-func benchmarkYield(b *testing.B, beside int) {
+func benchmarkRelease(b *testing.B, beside int) {
 	const size, leases = 10_000, 100
 	fleet := memledger.NewFleet()
 	nodes := make(map[string]*Scheduler)
 	for _, name := range []string{"a", "b"} {
 		s, err := open(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler)}, hooks{peers: peerCalls{
-			askYield: func(ctx context.Context, node string, shardID recovery.Home) error {
-				return nodes[node].yield(ctx, shardID, name)
+			callRelease: func(ctx context.Context, node string, shardID recovery.Home) error {
+				return nodes[node].releaseShard(ctx, shardID, name)
 			},
 		}})
 		if err != nil {
@@ -65,7 +65,7 @@ func benchmarkYield(b *testing.B, beside int) {
 	fillHome(other, beside, time.Hour)
 	from, to := "a", "b"
 	for b.Loop() {
-		if err := nodes[to].take(b.Context(), moving, from); err != nil {
+		if err := nodes[to].acceptOffer(b.Context(), moving, from); err != nil {
 			b.Fatal(err)
 		}
 		for {

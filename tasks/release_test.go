@@ -15,12 +15,12 @@ import (
 
 // handTo hands the first of a node's own shards over.
 func (n *fleetNode) handTo(to *fleetNode) error {
-	return to.take(n.t.Context(), recovery.NewHome(n.nodeNumber, 0), n.cfg.Node)
+	return to.acceptOffer(n.t.Context(), recovery.NewHome(n.nodeNumber, 0), n.cfg.Node)
 }
 
 // A shard changes hands with its open deliveries: those that were pulled, and those that a
 // handler is making, are settled at the new holder, and not made again.
-func TestYieldWithOpenDeliveries(t *testing.T) {
+func TestReleaseWithOpenDeliveries(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 		end := make(chan struct{})
@@ -65,11 +65,11 @@ func TestAskedForWhatItDoesNotHold(t *testing.T) {
 		f.join("b", 1, Config{})
 		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
 		shardID := recovery.NewHome(a.nodeNumber, 0)
-		want(t, "yield", a.yield(t.Context(), shardID, "b"), nil)
+		want(t, "yield", a.releaseShard(t.Context(), shardID, "b"), nil)
 		a.crash()
-		want(t, "take", c.take(t.Context(), shardID, "b"), ErrUnavailable)
+		want(t, "take", c.acceptOffer(t.Context(), shardID, "b"), ErrUnavailable)
 		pass(time.Second)
-		want(t, "take again", c.take(t.Context(), shardID, "b"), nil)
+		want(t, "take again", c.acceptOffer(t.Context(), shardID, "b"), nil)
 		pass(time.Second)
 		if _, err := c.Get(t.Context(), id); err != nil {
 			t.Error(err)
@@ -79,7 +79,7 @@ func TestAskedForWhatItDoesNotHold(t *testing.T) {
 }
 
 // What is left of a lease goes over with the delivery.
-func TestYieldKeepsTheLease(t *testing.T) {
+func TestReleaseKeepsTheLease(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
@@ -123,7 +123,7 @@ func TestNothingBeginsWhileAShardLeaves(t *testing.T) {
 			"Reschedule": func() error { _, err := a.Reschedule(t.Context(), later, Move{Delay: ptr(time.Second)}); return err }(),
 			"Schedule":   func() error { _, err := a.Schedule(t.Context(), Request{ID: a.idAt(0), Topic: "x"}); return err }(),
 			"Settle":     a.ack(d).Err,
-			"yield":      a.yield(t.Context(), recovery.NewHome(a.nodeNumber, 0), "b"),
+			"yield":      a.releaseShard(t.Context(), recovery.NewHome(a.nodeNumber, 0), "b"),
 		} {
 			want(t, what, err, ErrUnavailable)
 		}
@@ -141,7 +141,7 @@ func TestNothingBeginsWhileAShardLeaves(t *testing.T) {
 
 // A hand-over that does not come off changes nothing: what was parked goes on, what was
 // set aside is delivered, and what a handler has said meanwhile counts.
-func TestYieldFails(t *testing.T) {
+func TestReleaseFails(t *testing.T) {
 	for name, fault := range map[string]func(a *fleetNode) (heal func()){
 		"the ledger refuses": func(a *fleetNode) func() {
 			no := errors.New("no")
@@ -189,7 +189,7 @@ func TestYieldFails(t *testing.T) {
 
 // While it is not known whether a shard has changed hands, its tasks rest: whoever has it
 // now may be delivering them.
-func TestYieldWithoutAnswer(t *testing.T) {
+func TestReleaseWithoutAnswer(t *testing.T) {
 	for name, done := range map[string]bool{"it has": true, "it has not": false} {
 		t.Run(name, func(t *testing.T) {
 			fleetBubble(t, func(t *testing.T, f *fleetRig) {
@@ -246,7 +246,7 @@ func (n *fleetNode) lostWhileYielding(to, adopter *fleetNode) {
 
 // A shard that is lost while it is being handed over is lost, and its open deliveries are
 // settled where they are known.
-func TestLostWhileYielding(t *testing.T) {
+func TestRevokedWhileReleasing(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a, b, c := f.join("a", 1, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
 		b.keeps.Store(true)
@@ -264,7 +264,7 @@ func TestLostWhileYielding(t *testing.T) {
 
 // The same when the ledger has told so, and only fails to change the owner: nobody would
 // tell it again.
-func TestLostWhileYieldingInVain(t *testing.T) {
+func TestRevokedWhileReleasingInVain(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a, b, c := f.join("a", 1, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
 		b.keeps.Store(true)
@@ -278,7 +278,7 @@ func TestLostWhileYieldingInVain(t *testing.T) {
 }
 
 // Attempts that are being recorded when the hand-over begins are not made.
-func TestYieldWhileClaiming(t *testing.T) {
+func TestReleaseWhileClaiming(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 		b.keeps.Store(true)
@@ -310,7 +310,7 @@ func TestYieldWhileClaiming(t *testing.T) {
 }
 
 // What is still being read is not handed over: neither at the start, nor after it was gained.
-func TestNoYieldWhileReading(t *testing.T) {
+func TestNoReleaseWhileReading(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		var release func()
 		f.before = func(m *faultyMember) { release = m.hold("Scan") }
@@ -318,22 +318,22 @@ func TestNoYieldWhileReading(t *testing.T) {
 		f.before = nil
 		b := f.join("b", 1, Config{})
 		shardID := recovery.NewHome(a.nodeNumber, 0)
-		want(t, "yield at the start", a.yield(t.Context(), shardID, "b"), ErrReplaying)
+		want(t, "yield at the start", a.releaseShard(t.Context(), shardID, "b"), ErrReplaying)
 		release()
 		synctest.Wait()
 		b.keeps.Store(true)
 		release = b.member.hold("ScanShard")
 		want(t, "hand-over", a.handTo(b), nil)
 		synctest.Wait()
-		want(t, "yield of what was gained", b.yield(t.Context(), shardID, "a"), ErrReplaying)
+		want(t, "yield of what was gained", b.releaseShard(t.Context(), shardID, "a"), ErrReplaying)
 		release()
 		synctest.Wait()
-		want(t, "yield", b.yield(t.Context(), shardID, "a"), nil)
+		want(t, "yield", b.releaseShard(t.Context(), shardID, "a"), nil)
 	})
 }
 
 // A shard whose storage has lost writes stays until they were made good.
-func TestNoYieldWhileRestoring(t *testing.T) {
+func TestNoReleaseWhileRestoring(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 		a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
@@ -351,7 +351,7 @@ func TestNoYieldWhileRestoring(t *testing.T) {
 
 // While a hand-over that did not come off is still being taken back, there is no other one:
 // it would take deliveries for parked that are about to go on here.
-func TestNoYieldWhileOneIsTakenBack(t *testing.T) {
+func TestNoReleaseWhileOneIsTakenBack(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		seen := make(chan struct{})
 		see := sync.OnceFunc(func() { close(seen) })
@@ -374,13 +374,13 @@ func TestNoYieldWhileOneIsTakenBack(t *testing.T) {
 		no := errors.New("no")
 		a.member.fail("Yield", no, no, no)
 		first, shardID := make(chan error, 1), recovery.NewHome(a.nodeNumber, 0)
-		go func() { first <- a.yield(t.Context(), shardID, "b") }()
+		go func() { first <- a.releaseShard(t.Context(), shardID, "b") }()
 		pass(50 * time.Millisecond)
 		close(end) // what the handler says counts when the hand-over is taken back
 		synctest.Wait()
 		release()
 		pass(time.Second)
-		want(t, "another one meanwhile", a.yield(t.Context(), shardID, "b"), errHandedOver)
+		want(t, "another one meanwhile", a.releaseShard(t.Context(), shardID, "b"), errHandedOver)
 		see()
 		synctest.Wait()
 		want(t, "the first one", <-first, ErrUnavailable)

@@ -70,7 +70,7 @@ func TestRetiredShardIsNotLost(t *testing.T) {
 		b.mu.Lock()
 		adopted := slices.IndexFunc(b.shards, func(h *ownedShard) bool { return h != nil && h.shardID == recovery.NewHome(a.nodeNumber, 0) })
 		b.mu.Unlock()
-		b.loseShard(adopted, fmt.Errorf("%w: shard %d", recovery.ErrRetired, adopted))
+		b.revokeShard(adopted, fmt.Errorf("%w: shard %d", recovery.ErrRetired, adopted))
 		pass(time.Second)
 		if s := b.Stats(); s.ShardsLost != 0 || s.ShardsHeld != 1 {
 			t.Errorf("%d shards lost, %d held", s.ShardsLost, s.ShardsHeld)
@@ -317,8 +317,8 @@ func TestLossIsToldLate(t *testing.T) {
 		b.adopt(a)
 		a.wantEmpty()
 		shardID := recovery.NewHome(a.nodeNumber, 0)
-		want(t, "yield", b.yield(t.Context(), shardID, "a"), nil)
-		a.loseShard(0, recovery.ErrLost)
+		want(t, "yield", b.releaseShard(t.Context(), shardID, "a"), nil)
+		a.revokeShard(0, recovery.ErrLost)
 		if taken, err := a.fleet.Accept(t.Context(), shardID); !taken || err != nil {
 			t.Fatalf("accept = %v, %v", taken, err)
 		}
@@ -335,7 +335,7 @@ func TestLossIsToldLate(t *testing.T) {
 func TestEnded(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a := f.join("a", 1, Config{})
-		a.lose(recovery.ErrLost)
+		a.revoke(recovery.ErrLost)
 		<-a.Done()
 		want(t, "Err", a.Err(), recovery.ErrLost)
 	})

@@ -9,9 +9,9 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// loseShard is told, by the ledger or by a batch that was refused, that a shard has
-// another owner: what memory has of it is dropped, and nothing of it is begun any more.
-func (s *Scheduler) loseShard(n int, err error) {
+// revokeShard ends the term of a shard that has another owner, as the ledger or a refused batch
+// says: its tasks leave memory, and nothing of it is begun any more.
+func (s *Scheduler) revokeShard(n int, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	h := s.ownedLocked(n)
@@ -22,15 +22,15 @@ func (s *Scheduler) loseShard(n int, err error) {
 		h = s.beginTermLocked(n)
 		close(h.read)
 	}
-	s.loseLocked(n, h, err)
+	s.revokeLocked(n, h, err)
 }
 
-func (s *Scheduler) loseLocked(n int, h *ownedShard, err error) {
+func (s *Scheduler) revokeLocked(n int, h *ownedShard, err error) {
 	switch {
 	case h.stage == evicting || s.ended:
 		return
-	case h.yielding: // which may be why
-		h.told = err
+	case h.transferring: // which may be why
+		h.revocation = err
 		return
 	}
 	if errors.Is(err, recovery.ErrRetired) {
@@ -39,26 +39,26 @@ func (s *Scheduler) loseLocked(n int, h *ownedShard, err error) {
 		s.shardCounts.revoked++
 		s.cfg.Log.Error("a shard has passed to another node; its tasks leave memory", "node", s.cfg.Node, "shard", n, "error", err)
 	}
-	h.lost = true
-	s.dropLocked(n, h)
+	h.revoked = true
+	s.beginEvictionLocked(n, h)
 }
 
-// dropLocked begins to drop a shard that is another node's now.
-func (s *Scheduler) dropLocked(n int, h *ownedShard) {
+// beginEvictionLocked begins to evict a shard that is another node's now.
+func (s *Scheduler) beginEvictionLocked(n int, h *ownedShard) {
 	s.stageLocked(h, evicting)
 	s.missLocked(h.shardID)
-	s.background.Go(func() { s.drop(n, h) })
+	s.background.Go(func() { s.evictShard(n, h) })
 }
 
 const (
-	// busyPause is for how long somebody who waits for the busy tasks of a shard rests
+	// busyPause is for how long a goroutine that waits for the busy tasks of a shard rests
 	// at first, and busyPauseMax at most.
 	busyPause, busyPauseMax = 500 * time.Microsecond, 20 * time.Millisecond
 )
 
-// drop forgets a shard's tasks, some at a time, and then its number. It waits for those
-// that are busy: their writes come back, and whoever reads them comes to an end.
-func (s *Scheduler) drop(n int, h *ownedShard) {
+// evictShard forgets a shard's tasks, some at a time, and then its number. It waits for those
+// that are busy: their writes come back, and the goroutines that read them come to an end.
+func (s *Scheduler) evictShard(n int, h *ownedShard) {
 	if !s.outlast(s.opened, h.read) {
 		return
 	}
@@ -69,7 +69,7 @@ func (s *Scheduler) drop(n int, h *ownedShard) {
 	}
 	var busy []uint32
 	s.eachOf(n, func(slot uint32, sl *slot) {
-		if !s.forsakeLocked(slot, sl) {
+		if !s.evictTaskLocked(slot, sl) {
 			busy = append(busy, slot)
 		}
 	})
@@ -77,9 +77,9 @@ func (s *Scheduler) drop(n int, h *ownedShard) {
 		if !s.rest(pause) {
 			return
 		}
-		busy = s.stillOf(n, busy, func(slot uint32, sl *slot) bool { return !s.forsakeLocked(slot, sl) })
+		busy = s.stillOf(n, busy, func(slot uint32, sl *slot) bool { return !s.evictTaskLocked(slot, sl) })
 	}
-	s.dropDead(n, h)
+	s.evictDead(n, h)
 	s.mu.Lock()
 	if s.ended {
 		s.unlock()
@@ -90,7 +90,7 @@ func (s *Scheduler) drop(n int, h *ownedShard) {
 	s.shardCounts.forgotten++
 	close(h.gone)
 	s.unlock()
-	s.cfg.Log.Info("a shard has left memory", "node", s.cfg.Node, "shard", n, "tasks", h.dropped)
+	s.cfg.Log.Info("a shard has left memory", "node", s.cfg.Node, "shard", n, "tasks", h.evicted)
 	s.fleet.Forget(n)
 }
 
@@ -156,13 +156,13 @@ func (s *Scheduler) stillOf(shard int, slots []uint32, visit func(n uint32, sl *
 	return kept
 }
 
-// forsakeLocked drops a task of a shard that is another node's. It reports false if it
+// evictTaskLocked forgets a task of a shard that is another node's. It reports false if it
 // is busy.
-func (s *Scheduler) forsakeLocked(n uint32, sl *slot) bool {
+func (s *Scheduler) evictTaskLocked(n uint32, sl *slot) bool {
 	l, open := s.open[n]
 	switch {
 	case sl.state == checking, sl.state == registering, sl.flags&writing != 0, sl.state == delivering && !open:
-		return false // the last one: whoever had its attempt recorded has not looked yet
+		return false // the last one: the goroutine that had its attempt recorded has not looked yet
 	case sl.state == pending || sl.state == ready:
 		s.disarmLocked(sl)
 	}
@@ -171,20 +171,20 @@ func (s *Scheduler) forsakeLocked(n uint32, sl *slot) bool {
 		s.detachLocked(h, l)
 		s.closeLocked(n)
 	}
-	h.dropped++
+	h.evicted++
 	s.shardCounts.evicted++
 	s.leaveLocked(n, sl)
-	s.releaseLocked(n)
+	s.notifyLocked(n)
 	return true
 }
 
-// bereaveLocked is told of a write that was refused because the shard is another node's.
-func (s *Scheduler) bereaveLocked(w *write, sl *slot, err error) {
+// failRefusedLocked ends a write that was refused because the shard is another node's.
+func (s *Scheduler) failRefusedLocked(w *write, sl *slot, err error) {
 	if w.op == opCreate || w.op == opMove {
 		s.arriving--
 	}
 	if w.pending != nil {
-		w.pending.resolve(w.index, lostOutcome(w.pending, err))
+		w.pending.resolve(w.index, revokedOutcome(w.pending, err))
 	}
 	if next, ok := s.deferred[w.slot]; ok {
 		delete(s.deferred, w.slot)
@@ -192,27 +192,27 @@ func (s *Scheduler) bereaveLocked(w *write, sl *slot, err error) {
 			s.arriving--
 		}
 		if next.pending != nil {
-			next.pending.resolve(next.index, lostOutcome(next.pending, err))
+			next.pending.resolve(next.index, revokedOutcome(next.pending, err))
 		}
 		w = &next
 	}
 	if w.op == opFinish {
 		s.passOnLocked(sl)
 	}
-	s.forsakeLocked(w.slot, sl)
+	s.evictTaskLocked(w.slot, sl)
 }
 
 // lostAnswer is what the caller of a write is told whose shard was lost. A batch that
 // was not answered may have landed before.
-func lostOutcome(c *pendingWrite, err error) error {
+func revokedOutcome(c *pendingWrite, err error) error {
 	if c.phase.Load() == queued || errors.Is(err, recovery.ErrDropped) {
 		return fmt.Errorf("%w: %w", errNotHeld, err)
 	}
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
-// dropDead forgets which tasks were dead in a shard, and what could not be read.
-func (s *Scheduler) dropDead(n int, h *ownedShard) {
+// evictDead forgets which tasks were dead in a shard, and what could not be read.
+func (s *Scheduler) evictDead(n int, h *ownedShard) {
 	s.mu.Lock()
 	defer func() { s.unlock() }()
 	count := 0
