@@ -1,152 +1,142 @@
 package httpapi
 
 import (
-	"bytes"
-	"crypto/rand"
+	"crypto/sha256"
 	"embed"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"html/template"
+	"html"
+	"maps"
 	"net/http"
-	"sort"
+	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/gin-gonic/gin"
 )
 
-// The pages for people. They load nothing from other servers.
+// The pages for people. They load nothing from other servers. (They are no templates of
+// html/template, which finds methods by name at run time: that makes the linker keep every exported
+// method of the program.)
 //
-//go:embed pages/*.html pages/*.css
+//go:embed pages
 var pageFiles embed.FS
 
-var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"since": func(d duration) string { return formatDuration(time.Duration(d)) },
-	"style": func() template.CSS {
-		css, _ := pageFiles.ReadFile("pages/style.css") // embedded: it is there
-		return template.CSS(css)
-	},
-}).ParseFS(pageFiles, "pages/*.html"))
+func pageFile(name string) string {
+	text, _ := pageFiles.ReadFile("pages/" + name) // embedded: it is there
+	return string(text)
+}
 
-// writePage answers with a page. Only scripts with this nonce may run in it.
-func writePage(c *gin.Context, nonce string, html []byte) {
+// fillPage returns a page with its marks replaced. Each mark is followed by the HTML in its place.
+func fillPage(name string, marks ...string) []byte {
+	marks = append(marks, "{{style}}", pageFile("style.css"))
+	return []byte(strings.NewReplacer(marks...).Replace(pageFile(name)))
+}
+
+// writePage answers with a page. Only the passed script may run in it; "": none.
+func writePage(c *gin.Context, page []byte, script string) {
 	policy := "default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-	if nonce != "" {
-		policy += "; script-src 'nonce-" + nonce + "'"
+	if script != "" {
+		sum := sha256.Sum256([]byte(script))
+		policy += "; script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 	}
 	c.Header("Content-Security-Policy", policy)
 	c.Header("Referrer-Policy", "no-referrer")
-	c.Data(http.StatusOK, "text/html; charset=utf-8", html)
+	c.Data(http.StatusOK, "text/html; charset=utf-8", page)
 }
 
-func render(name string, data any) ([]byte, error) {
-	var b bytes.Buffer
-	err := pages.ExecuteTemplate(&b, name, data)
-	return b.Bytes(), err
-}
-
-// dashboard answers GET /.
-func (s *Server) dashboard(c *gin.Context) {
-	nonce := rand.Text()
-	html, err := render("dashboard.html", struct {
-		Nonce string
-		Stats Stats
-	}{nonce, s.wireStats()})
-	if err != nil {
-		panic(err) // the template is part of the program
-	}
+// dashboard answers GET /. The page asks the API for what it shows.
+func dashboard(c *gin.Context) {
+	script := pageFile("dashboard.js")
 	c.Header("Cache-Control", "no-store")
-	writePage(c, nonce, html)
+	writePage(c, fillPage("dashboard.html", "{{script}}", script), script)
 }
 
 // explainProblem answers GET /problems/{name}, the page to which the type of a problem refers.
 func explainProblem(c *gin.Context) {
 	for _, k := range catalogue {
-		if k.name != c.Param("name") {
-			continue
+		if k.name == c.Param("name") {
+			page := fillPage("problem.html", "{{title}}", html.EscapeString(k.title), "{{type}}", html.EscapeString(problemBase+k.name),
+				"{{status}}", strconv.Itoa(k.status), "{{means}}", html.EscapeString(k.means), "{{remedy}}", html.EscapeString(k.remedy))
+			writePage(c, page, "")
+			return
 		}
-		html, err := render("problem.html", struct {
-			Type, Title, Means, Remedy string
-			Status                     int
-		}{problemBase + k.name, k.title, k.means, k.remedy, k.status})
-		if err != nil {
-			panic(err) // the template is part of the program
-		}
-		writePage(c, "", html)
-		return
 	}
 	noRoute(c)
 }
 
-// A docsEntry is one operation on the page of routes.
-type docsEntry struct {
-	Method, Path, Summary, About string
-	Parameters                   []*huma.Param
-	Fields                       []docsField
-	Answers                      []docsAnswer
-}
+// markup is HTML that is being written.
+type markup struct{ strings.Builder }
 
-type docsField struct {
-	Name, Type, About string
-	Required          bool
-}
-
-type docsAnswer struct {
-	Status, About string
+// add writes HTML. The texts, which are escaped, take the place of %s in it.
+func (m *markup) add(format string, texts ...string) {
+	escaped := make([]any, len(texts))
+	for i, text := range texts {
+		escaped[i] = html.EscapeString(text)
+	}
+	fmt.Fprintf(m, format, escaped...)
 }
 
 // renderDocs makes the page that lists the routes, from the OpenAPI document.
-func renderDocs(document *huma.OpenAPI) ([]byte, error) {
-	paths := make([]string, 0, len(document.Paths))
-	for path := range document.Paths {
-		paths = append(paths, path)
-	}
-	sort.Strings(paths)
-	var entries []docsEntry
-	for _, path := range paths {
+func renderDocs(document *huma.OpenAPI) []byte {
+	var m markup
+	for _, path := range slices.Sorted(maps.Keys(document.Paths)) {
 		item := document.Paths[path]
 		for _, op := range []*huma.Operation{item.Post, item.Get, item.Put, item.Patch, item.Delete} {
 			if op != nil {
-				entries = append(entries, docsOf(document.Components.Schemas, op))
+				m.operation(document.Components.Schemas, op)
 			}
 		}
 	}
-	return render("docs.html", struct {
-		Version string
-		Entries []docsEntry
-	}{document.Info.Version, entries})
+	return fillPage("docs.html", "{{version}}", html.EscapeString(document.Info.Version), "{{routes}}", m.String())
 }
 
-func docsOf(schemas huma.Registry, op *huma.Operation) docsEntry {
-	e := docsEntry{Method: op.Method, Path: op.Path, Summary: op.Summary, About: op.Description, Parameters: op.Parameters}
+// operation writes one operation of the page of routes.
+func (m *markup) operation(schemas huma.Registry, op *huma.Operation) {
+	m.add("<details>\n<summary><code><span class=\"verb\">%s</span> %s</code> <span class=\"soft\">%s</span></summary>\n",
+		op.Method, op.Path, op.Summary)
+	if op.Description != "" {
+		m.add("<p>%s</p>\n", op.Description)
+	}
+	if len(op.Parameters) > 0 {
+		m.add("<table><thead><tr><th>Parameter</th><th>In</th><th></th></tr></thead><tbody>\n")
+		for _, p := range op.Parameters {
+			m.add("<tr><td><code>%s</code></td><td>%s</td><td>%s</td></tr>\n", p.Name, p.In, p.Description)
+		}
+		m.add("</tbody></table>\n")
+	}
 	if op.RequestBody != nil {
-		e.Fields = docsFields(schemas, op.RequestBody.Content[mediaJSON].Schema)
+		m.fields(schemas, op.RequestBody.Content[mediaJSON].Schema)
 	}
-	for status, r := range op.Responses {
-		e.Answers = append(e.Answers, docsAnswer{status, r.Description})
+	m.add("<table><thead><tr><th>Answer</th><th></th></tr></thead><tbody>\n")
+	for _, status := range slices.Sorted(maps.Keys(op.Responses)) {
+		m.add("<tr><td><code>%s</code></td><td>%s</td></tr>\n", status, op.Responses[status].Description)
 	}
-	sort.Slice(e.Answers, func(i, j int) bool { return e.Answers[i].Status < e.Answers[j].Status })
-	return e
+	m.add("</tbody></table>\n</details>\n")
 }
 
-func docsFields(schemas huma.Registry, schema *huma.Schema) []docsField {
+// fields writes the fields of a body.
+func (m *markup) fields(schemas huma.Registry, schema *huma.Schema) {
 	if schema.Items != nil {
 		schema = schema.Items
 	}
 	if schema.Ref != "" {
 		schema = schemas.SchemaFromRef(schema.Ref)
 	}
-	required := make(map[string]bool)
-	for _, name := range schema.Required {
-		required[name] = true
+	if len(schema.Properties) == 0 {
+		return
 	}
-	var fields []docsField
-	for name, p := range schema.Properties {
-		fields = append(fields, docsField{name, docsType(p), docsAbout(p), required[name]})
+	m.add("<table><thead><tr><th>Field</th><th>Type</th><th></th></tr></thead><tbody>\n")
+	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
+		p, required := schema.Properties[name], ""
+		if slices.Contains(schema.Required, name) {
+			required = ", required"
+		}
+		m.add("<tr><td><code>%s</code></td><td>%s%s</td><td>%s</td></tr>\n", name, docsType(p), required, docsAbout(p))
 	}
-	sort.Slice(fields, func(i, j int) bool { return fields[i].Name < fields[j].Name })
-	return fields
+	m.add("</tbody></table>\n")
 }
 
 func docsType(p *huma.Schema) string {

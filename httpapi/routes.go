@@ -139,8 +139,8 @@ func (s *Server) routes() error {
 	if s.metrics != nil {
 		s.page(metricsPath, readers|allTopics, func(c *gin.Context) { s.scraped.ServeHTTP(c.Writer, c.Request) })
 	}
-	s.page("/", readers|allTopics, s.dashboard)
-	s.page("/docs", anyToken, func(c *gin.Context) { writePage(c, "", s.docs) })
+	s.page("/", readers|allTopics, dashboard)
+	s.page("/docs", anyToken, func(c *gin.Context) { writePage(c, s.docs, "") })
 	s.page("/openapi.json", anyToken, func(c *gin.Context) { c.Data(http.StatusOK, mediaJSON, s.spec) })
 	s.page("/problems/:name", public, explainProblem)
 	s.probeRoutes()
