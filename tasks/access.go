@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // lockTask waits until nothing is under way with a task, and returns its slot with s.mu held.
@@ -29,7 +31,7 @@ func (s *Scheduler) lockTask(ctx context.Context, id string) (uint32, *slot, err
 			s.unlock()
 			return 0, nil, errNotHeld
 		case known && s.cancelledLocked(s.book.slot(n)):
-			err := s.permitLocked(termsOf(ctx), s.book.slot(n))
+			err := s.permitLocked(task.TermsOf(ctx), s.book.slot(n))
 			s.unlock()
 			if err == nil {
 				err = errBeingCancelled

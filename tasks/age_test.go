@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 func TestRetriedUntilMaxAge(t *testing.T) {
@@ -67,8 +69,8 @@ func TestLateTaskHasItsAttempts(t *testing.T) {
 		}
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
-		if c := r.counts("paused"); c.Died != 1 || attempts.Load() != fairAttempts {
-			t.Errorf("%d died after %d attempts, want %d", c.Died, attempts.Load(), fairAttempts)
+		if c := r.counts("paused"); c.Died != 1 || attempts.Load() != task.FairAttempts {
+			t.Errorf("%d died after %d attempts, want %d", c.Died, attempts.Load(), task.FairAttempts)
 		}
 	})
 }
@@ -88,15 +90,15 @@ func TestWhatEndsATask(t *testing.T) {
 		"counts crashes":     {TopicSettings{CountCrashes: true}, 20, 0, 1},
 		"crashes, unbounded": {TopicSettings{CountCrashes: true, Retry: Retry{MaxAttempts: MaxRetryAttempts}}, MaxRetryAttempts, 24 * time.Hour, 20},
 	} {
-		full := c.set.withDefaults()
-		if full.Retry.MaxAttempts != c.attempts || full.Retry.MaxAge != c.age || c.age != 0 && full.Retry.fair() != c.fair {
-			t.Errorf("%s: %d attempts, age %s, at least %d", name, full.Retry.MaxAttempts, full.Retry.MaxAge, full.Retry.fair())
+		full := c.set.WithDefaults()
+		if full.Retry.MaxAttempts != c.attempts || full.Retry.MaxAge != c.age || c.age != 0 && full.Retry.Fair() != c.fair {
+			t.Errorf("%s: %d attempts, age %s, at least %d", name, full.Retry.MaxAttempts, full.Retry.MaxAge, full.Retry.Fair())
 		}
-		if again := c.set.stored().withDefaults(); again.Retry != full.Retry {
+		if again := c.set.Stored().WithDefaults(); again.Retry != full.Retry {
 			t.Errorf("%s: stored and read again it is %+v, want %+v", name, again.Retry, full.Retry)
 		}
 	}
-	if f := (TopicSettings{Retry: Retry{MaxAge: time.Millisecond}}).faults(); len(f) != 1 {
+	if f := (TopicSettings{Retry: Retry{MaxAge: time.Millisecond}}).Faults(); len(f) != 1 {
 		t.Errorf("an age of 1 ms has the faults %v", f)
 	}
 }

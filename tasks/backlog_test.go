@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A throng is a handler whose calls all take a second, and how many were made at once.
@@ -227,7 +228,7 @@ func TestOwnConcurrencyIsKept(t *testing.T) {
 		for name, file := range map[string]string{"old": "topic-before.json", "own": "topic-own.json", "default": "topic-default.json"} {
 			value, err := os.ReadFile("testdata/" + file)
 			want(t, file, err, nil)
-			_, err = r.mem.PutSetting(t.Context(), settingPrefix+name, 0, value)
+			_, err = r.mem.PutSetting(t.Context(), task.SettingPrefix+name, 0, value)
 			want(t, "PutSetting", err, nil)
 		}
 		r.restart()
@@ -244,7 +245,7 @@ func TestOwnConcurrencyIsKept(t *testing.T) {
 		r.topic("b", TopicSettings{Lease: time.Minute, Retry: Retry{MaxAttempts: 20}})
 		r.topic("c", TopicSettings{Lease: time.Minute})
 		for name, file := range map[string]string{"a": "topic-own.json", "b": "topic-default.json", "c": "topic-age.json"} {
-			stored, _, err := r.mem.Setting(t.Context(), settingPrefix+name)
+			stored, _, err := r.mem.Setting(t.Context(), task.SettingPrefix+name)
 			want(t, "Setting", err, nil)
 			if golden, err := os.ReadFile("testdata/" + file); err != nil || string(stored) != string(golden) {
 				t.Errorf("%s is stored as\n%s\nnot as in %s\n%s", name, stored, file, golden)

@@ -13,7 +13,7 @@ import (
 // whole: ErrInvalid if it is too long; ErrUnavailable.
 func (s *Scheduler) ScheduleBatch(ctx context.Context, requests []Request) ([]Result, error) {
 	if len(requests) > MaxBatch {
-		return nil, &InvalidError{Fields: []FieldError{{"tasks", fmt.Sprintf("must be at most %d", MaxBatch)}}}
+		return nil, task.Invalid("tasks", fmt.Sprintf("must be at most %d", MaxBatch))
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
@@ -101,7 +101,7 @@ func (b *batch) distinct() []int {
 		id := b.requests[i].ID
 		b.results[i].ID = id
 		if _, twice := seen[id]; twice {
-			b.results[i].Err = &InvalidError{Fields: []FieldError{{"id", "must not stand twice in one batch"}}}
+			b.results[i].Err = task.Invalid("id", "must not stand twice in one batch")
 			continue
 		}
 		if id != "" {

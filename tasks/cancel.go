@@ -3,6 +3,8 @@ package tasks
 import (
 	"context"
 	"errors"
+
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // Cancel makes sure that a task is never delivered (again). It returns nil once
@@ -64,7 +66,7 @@ func (s *Scheduler) cancelHere(ctx context.Context, id string) error {
 	case err != nil:
 		return err
 	}
-	if err = s.permitLocked(termsOf(ctx), sl); err == nil && sl.state == delivering {
+	if err = s.permitLocked(task.TermsOf(ctx), sl); err == nil && sl.state == delivering {
 		err = ErrDelivering
 	}
 	if err == nil {

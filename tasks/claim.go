@@ -157,7 +157,7 @@ func (s *Scheduler) unclaimLocked(n uint32, sl *slot) bool {
 // spent tells that a task's last attempt was claimed by a process that ended in it.
 func (s *Scheduler) spent(t *topic, sl *slot) bool {
 	rec := s.book.record(sl)
-	return record.Flags(rec)&record.Claimed != 0 && t.settings.Retry.over(record.Attempt(rec), s.now()-record.Due(rec))
+	return record.Flags(rec)&record.Claimed != 0 && t.settings.Retry.Over(record.Attempt(rec), s.now()-record.Due(rec))
 }
 
 // expendLocked ends that attempt.

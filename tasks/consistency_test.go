@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // checkConsistency compares everything that a scheduler keeps twice: the book
@@ -219,7 +220,7 @@ func (s *Scheduler) checkTopics() (errs error) {
 	for _, q := range s.quotas.byPatterns {
 		counted := quota{}
 		for _, t := range s.byNumber {
-			if t.name != "" && anyMatches(q.patterns, t.name) {
+			if t.name != "" && task.AnyMatches(q.patterns, t.name) {
 				counted.tasks += t.slots
 				if t.occupied {
 					counted.topics++

@@ -3,17 +3,17 @@ package tasks
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // DeadTasks lists the dead tasks of a topic at all nodes, the longest dead first, 1 to 1,000
 // at a time (0 means 100). Errors: as of List.
 func (s *Scheduler) DeadTasks(ctx context.Context, topic string, limit int, cursor string) (Page, error) {
-	if !validName(topic) {
-		return Page{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+	if !task.ValidName(topic) {
+		return Page{}, task.Invalid("topic", task.NameProblem)
 	}
 	return s.List(ctx, Query{Topic: topic, State: Dead, Limit: limit, Cursor: cursor})
 }
@@ -57,23 +57,6 @@ func (s *Scheduler) noteListed(topic string, count int) {
 	}
 }
 
-// A Requeue says which dead tasks of a topic come back, and when.
-type Requeue struct {
-	// IDs are those of the tasks; nil means all of the topic.
-	IDs []string
-	// Due is their new deadline, or Delay the time until then, as in a Request: at most
-	// MaxAhead from now, not both; both zero means now.
-	Due   time.Time
-	Delay time.Duration
-}
-
-// Requeued tells what a Requeue has done.
-type Requeued struct {
-	Requeued int
-	// Unknown are those of the given ids that are not among the dead of the topic.
-	Unknown []string
-}
-
 // Requeue makes dead tasks of a topic pending again, at the nodes that have them, with a new
 // deadline, the same for all of them, and all their attempts before them. Where it returns
 // an error, what it tells about Requeued is right, but for what a node that has not answered
@@ -85,15 +68,15 @@ func (s *Scheduler) Requeue(ctx context.Context, topic string, r Requeue) (Reque
 	if err := granted(ctx, topic); err != nil {
 		return Requeued{}, err
 	}
-	var f faults
-	if !validName(topic) {
-		f.add("topic", nameProblem)
+	var f task.Faults
+	if !task.ValidName(topic) {
+		f.Add("topic", task.NameProblem)
 	}
 	q := redriveQuery{Topic: topic, All: r.IDs == nil, IDs: r.IDs}
 	if !r.Due.IsZero() || r.Delay != 0 {
 		q.Due = deadline(&f, s.cfg.Clock(), r.Due, r.Delay)
 	}
-	if err := f.err(); err != nil {
+	if err := f.Err(); err != nil {
 		return Requeued{}, err
 	}
 	done, unknown, err := s.redrive(ctx, q)
@@ -111,8 +94,8 @@ func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) 
 	if err := granted(ctx, topic); err != nil {
 		return 0, err
 	}
-	if !validName(topic) {
-		return 0, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+	if !task.ValidName(topic) {
+		return 0, task.Invalid("topic", task.NameProblem)
 	}
 	done, _, err := s.redrive(ctx, redriveQuery{Topic: topic, Delete: true, All: ids == nil, IDs: ids})
 	return done, err
@@ -120,7 +103,7 @@ func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) 
 
 // cancelDead deletes one dead task, whatever its topic.
 func (s *Scheduler) cancelDead(ctx context.Context, id string) error {
-	x := redrive{Scheduler: s, op: opForget, terms: termsOf(ctx)}
+	x := redrive{Scheduler: s, op: opForget, terms: task.TermsOf(ctx)}
 	if err := x.piece(ctx, []string{id}); err != nil || x.done != 0 {
 		return err
 	}

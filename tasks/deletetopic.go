@@ -7,6 +7,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // DeleteTopic forgets a topic's settings, unless it has tasks, at any node, that are
@@ -51,7 +52,7 @@ func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64
 		return Killed{}, ErrNoTopic
 	case ifRevision >= 0 && revision != ifRevision:
 		return Killed{}, ErrRevision
-	case !validName(name):
+	case !task.ValidName(name):
 		return Killed{}, ErrNoTopic
 	}
 	t, err := s.purgeAll(ctx, purgeQuery{Topic: name, Kill: true})
@@ -65,12 +66,6 @@ func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64
 		return k, ErrNoTopic
 	}
 	return k, nil
-}
-
-// Killed counts what a KillTopic has done.
-type Killed struct {
-	Killed     int // tasks that are recorded as dead
-	Delivering int // tasks that were being delivered, and are left to their receivers
 }
 
 const killedReason = "the topic was deleted"
@@ -165,7 +160,7 @@ func (s *Scheduler) forgetTopic(ctx context.Context, name string, revision int64
 	defer s.unlock()
 	// Another caller may have set them anew.
 	if have := s.keptTopic([]byte(name)); have.revision == revision {
-		s.equipLocked(have, s.cfg.configured[name], 0)
+		s.equipLocked(have, s.cfg.Resolved[name], 0)
 	}
 	return nil
 }

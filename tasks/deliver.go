@@ -3,28 +3,11 @@ package tasks
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"runtime/debug"
+
+	"github.com/lapsehq/lapse/tasks/task"
 )
-
-// A Deliverer hands a task to its receiver: one way of delivery. Whatever the
-// way, attempts, leases, retries and death are the scheduler's.
-type Deliverer interface {
-	// Deliver makes one attempt. nil acknowledges it; an error fails it, and
-	// Kill and RetryAfter say more. ErrLater leaves it open: its receipt settles
-	// it before its lease ends. ctx ends with the lease.
-	Deliver(ctx context.Context, d *Delivery) error
-}
-
-// ErrLater is returned by a Deliverer whose receiver settles by receipt.
-var ErrLater = errors.New("settled later by its receipt")
-
-// HandlerFunc is a Deliverer that is a function of this process.
-type HandlerFunc func(ctx context.Context, d *Delivery) error
-
-// Deliver calls f.
-func (f HandlerFunc) Deliver(ctx context.Context, d *Delivery) error { return f(ctx, d) }
 
 // Handle delivers the tasks of a topic to f, up to its Concurrency at once. A
 // panic of f is a failed attempt, with its stack in the log. Errors: ErrInvalid,
@@ -34,8 +17,8 @@ func (s *Scheduler) Handle(topic string, f HandlerFunc) error { return s.Deliver
 
 // Deliver delivers the tasks of a topic by d. Errors: as of Handle.
 func (s *Scheduler) Deliver(topic string, d Deliverer) error {
-	if !validName(topic) {
-		return &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+	if !task.ValidName(topic) {
+		return task.Invalid("topic", task.NameProblem)
 	}
 	ctx, cancel := s.within(s.ctx)
 	defer cancel()
@@ -53,7 +36,7 @@ func (s *Scheduler) Deliver(topic string, d Deliverer) error {
 		return ErrHandled
 	}
 	t.handler = d
-	s.equipLocked(t, equipment{set: t.given(), unfit: t.unfit}, t.revision)
+	s.equipLocked(t, task.Resolved{Set: t.given(), Undeliverable: t.unfit}, t.revision)
 	return nil
 }
 
@@ -172,13 +155,13 @@ func (s *Scheduler) workOnce(t *topic, places *int) (more bool) {
 	if len(ds) == 0 {
 		return false
 	}
-	var few [1]judgement // most deliverers get one task at a time
+	var few [1]task.Judgement // most deliverers get one task at a time
 	vs := few[:]
 	if len(ds) > 1 {
-		vs = make([]judgement, len(ds))
+		vs = make([]task.Judgement, len(ds))
 	}
 	for i := range vs {
-		vs[i] = judgement{verb: Release, reason: "the handler ended its goroutine"}
+		vs[i] = task.Judgement{Verb: Release, Reason: "the handler ended its goroutine"}
 	}
 	defer func() {
 		s.mu.Lock()
@@ -194,7 +177,7 @@ func (s *Scheduler) workOnce(t *topic, places *int) (more bool) {
 }
 
 // returnLocked ends what a worker had to do with a delivery.
-func (s *Scheduler) returnLocked(t *topic, d *delivery, v judgement) {
+func (s *Scheduler) returnLocked(t *topic, d *delivery, v task.Judgement) {
 	later := t.later // which the conclusion may make so
 	t.busy--
 	l, ok := s.open[d.slot]
@@ -216,14 +199,14 @@ func (s *Scheduler) returnLocked(t *topic, d *delivery, v judgement) {
 }
 
 // attempt calls the deliverer within the lease, the first one if there are several.
-func (s *Scheduler) attempt(by Deliverer, ds []*delivery, vs []judgement) {
+func (s *Scheduler) attempt(by Deliverer, ds []*delivery, vs []task.Judgement) {
 	ctx := &leaseContext{parent: s.ctx, deadline: s.started.Add(ds[0].lease.until)}
 	defer ctx.end()
 	defer func() {
 		if p := recover(); p != nil {
 			d := ds[0]
 			for i := range vs {
-				vs[i] = judgement{verb: Release, reason: fmt.Sprintf("panic: %v", p)}
+				vs[i] = task.Judgement{Verb: Release, Reason: fmt.Sprintf("panic: %v", p)}
 			}
 			s.cfg.Log.Error("a handler panicked", "task", d.ID, "topic", d.Topic, "attempt", d.Attempt, "deliveries", len(ds), "panic", p, "stack", string(debug.Stack()))
 			s.mu.Lock()

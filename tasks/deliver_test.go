@@ -12,6 +12,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // handle registers a handler that has to be accepted.
@@ -75,8 +76,8 @@ func TestHandlerErrors(t *testing.T) {
 		"RetryAfter, negative":  {RetryAfter(failure, -time.Hour), Delivering, 0, "no luck"},
 		"RetryAfter, endless":   {RetryAfter(failure, 1<<62), Pending, MaxAhead, "no luck"},
 		"ErrLater":              {ErrLater, Delivering, 0, ""},
-		"a very long message":   {errors.New(string(make([]byte, 5000))), Pending, 0, string(make([]byte, maxReason))},
-		"a cut character":       {errors.New(string(make([]byte, maxReason-1)) + "ä"), Pending, 0, string(make([]byte, maxReason-1))},
+		"a very long message":   {errors.New(string(make([]byte, 5000))), Pending, 0, string(make([]byte, task.MaxReason))},
+		"a cut character":       {errors.New(string(make([]byte, task.MaxReason-1)) + "ä"), Pending, 0, string(make([]byte, task.MaxReason-1))},
 		"context.Canceled":      {context.Canceled, Pending, 0, "context canceled"},
 		"Kill outside the rest": {Kill(RetryAfter(failure, time.Hour)), Dead, 0, "no luck"},
 	} {

@@ -3,21 +3,9 @@ package tasks
 import (
 	"context"
 	"fmt"
-)
 
-// A BatchDeliverer is a Deliverer whose receiver takes many tasks in one go for little
-// more than one: then a goroutine makes many deliveries at once, of whatever has
-// become ready while it was busy with those before. No task waits for a batch to fill.
-// Each task of a batch is a delivery of its own, with its own attempt, receipt and
-// outcome, and counts as one against the topic's Concurrency.
-type BatchDeliverer interface {
-	Deliverer
-	// DeliverBatch makes one attempt for each of ds, of which there are 1 to 256, all
-	// of one topic, and returns as many errors in their order, each of which means
-	// what it means from Deliver. ctx ends with the first of their leases. A panic
-	// fails all of them.
-	DeliverBatch(ctx context.Context, ds []*Delivery) []error
-}
+	"github.com/lapsehq/lapse/tasks/task"
+)
 
 // maxAtOnce is how many tasks a goroutine delivers at once at most.
 const maxAtOnce = atOnce
@@ -42,10 +30,10 @@ func (s *Scheduler) placesLocked(t *topic) int {
 
 // deliver hands tasks to their receiver, several only to one that takes batches, and
 // judges what has become of them.
-func deliver(ctx context.Context, by Deliverer, ds []*delivery, vs []judgement) {
+func deliver(ctx context.Context, by Deliverer, ds []*delivery, vs []task.Judgement) {
 	batcher, ok := by.(BatchDeliverer)
 	if !ok {
-		vs[0] = judge(by.Deliver(ctx, &ds[0].Delivery))
+		vs[0] = task.Judge(by.Deliver(ctx, &ds[0].Delivery))
 		return
 	}
 	batch := make([]*Delivery, len(ds))
@@ -57,6 +45,6 @@ func deliver(ctx context.Context, by Deliverer, ds []*delivery, vs []judgement) 
 		panic(fmt.Sprintf("%d outcomes of %d deliveries", len(errs), len(ds)))
 	}
 	for i, err := range errs {
-		vs[i] = judge(err)
+		vs[i] = task.Judge(err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A delivery is an attempt that this node has begun, or that another node has begun and has
@@ -23,7 +24,7 @@ type delivery struct {
 
 // newDelivery completes d with what its receiver gets.
 func newDelivery(d delivery, t Task, until time.Time) *delivery {
-	d.Delivery = NewDelivery(t, until, &d)
+	d.Delivery = task.NewDelivery(t, until, &d)
 	return &d
 }
 

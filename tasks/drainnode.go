@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 var drainMethod = method[drainQuery, drainReply]{name: "drain"}
@@ -78,7 +80,7 @@ func (s *Scheduler) drainItself() {
 		s.mu.Lock()
 		s.drainsItself = false
 		s.drainsFailed++
-		s.drainFault = cut(err.Error(), maxReason)
+		s.drainFault = task.Cut(err.Error(), task.MaxReason)
 		s.unlock()
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 const (
@@ -76,9 +78,9 @@ func (l *failureLog) tell(log *slog.Logger, node string, now time.Duration) {
 	}
 	l.mu.Unlock()
 	for name, f := range due {
-		log.Warn("attempts have failed", "node", node, "topic", name, "failed", f.failed, "died", f.died, "last_error", cut(f.last, maxReason))
+		log.Warn("attempts have failed", "node", node, "topic", name, "failed", f.failed, "died", f.died, "last_error", task.Cut(f.last, task.MaxReason))
 	}
 	if rest.failed+rest.died > 0 {
-		log.Warn("attempts of further topics have failed", "node", node, "failed", rest.failed, "died", rest.died, "last_error", cut(rest.last, maxReason))
+		log.Warn("attempts of further topics have failed", "node", node, "failed", rest.failed, "died", rest.died, "last_error", task.Cut(rest.last, task.MaxReason))
 	}
 }

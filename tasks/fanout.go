@@ -114,7 +114,7 @@ func (c *fanOut[Q, A, P]) round(ctx context.Context, left map[recovery.Home]reco
 		group.Go(func() {
 			failed := c.callAll(ctx, node)
 			if failed != nil && node != c.shared.node {
-				failed = &NodeError{node, failed}
+				failed = &NodeError{Node: node, Err: failed}
 			}
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -134,7 +134,7 @@ func (c *fanOut[Q, A, P]) round(ctx context.Context, left map[recovery.Home]reco
 func (c *fanOut[Q, A, P]) silentSpool(nodes []recovery.Node) error {
 	for i := range nodes {
 		if n := &nodes[i]; n.Spools && !n.Live && !n.Self && !c.deadAlone && !c.answered[n.Name] {
-			return &NodeError{n.Name, fmt.Errorf("%w, and may have spooled tasks", errOwnerSilent)}
+			return &NodeError{Node: n.Name, Err: fmt.Errorf("%w, and may have spooled tasks", errOwnerSilent)}
 		}
 	}
 	return nil
@@ -214,24 +214,13 @@ func uncovered(left map[recovery.Home]recovery.Holder) (err error) {
 	for _, shardID := range slices.Sorted(maps.Keys(left)) {
 		switch h := left[shardID]; {
 		case !h.Live:
-			return &NodeError{h.Node, errOwnerSilent}
+			return &NodeError{Node: h.Node, Err: errOwnerSilent}
 		case err == nil:
-			err = &NodeError{h.Node, errNotMine}
+			err = &NodeError{Node: h.Node, Err: errNotMine}
 		}
 	}
 	return err
 }
-
-// A NodeError says which node is the reason why a call about the tasks of all nodes has
-// failed.
-type NodeError struct {
-	Node string
-	Err  error
-}
-
-func (e *NodeError) Error() string { return "node " + e.Node + ": " + e.Err.Error() }
-
-func (e *NodeError) Unwrap() error { return e.Err }
 
 // pieceTime is how long a node works on what takes long before it answers that there is
 // more.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A slow ledger deletes a setting at once and answers when it is told to.
@@ -44,7 +45,7 @@ func TestDeletionDoesNotForgetNewerSettings(t *testing.T) {
 		if want(t, "Topic", err, nil); now.Settings.Lease != time.Hour || now.Revision != set.Revision {
 			t.Errorf("in memory: lease %v, revision %d; set was %d", now.Settings.Lease, now.Revision, set.Revision)
 		}
-		_, revision, err := ledger.Setting(t.Context(), settingPrefix+"x")
+		_, revision, err := ledger.Setting(t.Context(), task.SettingPrefix+"x")
 		if want(t, "Setting", err, nil); revision != now.Revision {
 			t.Errorf("in the ledger: revision %d, in memory %d", revision, now.Revision)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // An elsewhere is why a task cannot be created here: its id belongs to another shard, or
@@ -140,7 +141,7 @@ func (s *Scheduler) createThere(ctx context.Context, e *elsewhere, id string, r 
 
 // replaceRouted replaces a task where it is, or creates it where it belongs.
 func (s *Scheduler) replaceRouted(ctx context.Context, p *plan, r *Request) (Task, error) {
-	if termsOf(ctx).conditional() { // it must be somewhere
+	if task.TermsOf(ctx).Conditional() { // it must be somewhere
 		t, _, err := routed(ctx, s, p.id, replaceMethod, func(shardID recovery.Home) requestQuery {
 			q := aboutRequest(*r, shardID)
 			q.Terms = encodeTerms(ctx)

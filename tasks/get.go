@@ -7,6 +7,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // Get returns a task. Errors: ErrNotFound, ErrReplaying, ErrUnavailable,
@@ -43,7 +44,7 @@ func (s *Scheduler) get(ctx context.Context, id string) (Task, error) {
 	if h := s.ownedLocked(int(sl.shard)); h != nil && h.transferring {
 		return Task{}, errHandedOver // the other node may have changed it
 	}
-	if err := s.permitLocked(termsOf(ctx), sl); err != nil {
+	if err := s.permitLocked(task.TermsOf(ctx), sl); err != nil {
 		return Task{}, err
 	}
 	return s.taskLocked(n), nil
@@ -55,7 +56,7 @@ func (s *Scheduler) getDead(ctx context.Context, id string) (Task, error) {
 	err := s.ledger.GetDead(ctx, []string{id}, func(_ int, e recovery.Entry) {
 		if f, err := record.Decode(e.Data); err == nil {
 			t, found = s.describe(id, &f, Dead), true
-			refused = termsOf(ctx).permit(t.Topic, t.Revision, f.Created)
+			refused = task.TermsOf(ctx).Permit(t.Topic, t.Revision, f.Created)
 		}
 	})
 	switch {

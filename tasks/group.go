@@ -1,16 +1,10 @@
 package tasks
 
-import "context"
+import (
+	"context"
 
-// MaxGroupDelivering is how many ids a GroupCancelled names at most.
-const MaxGroupDelivering = 1000
-
-// GroupCancelled tells what a CancelGroup has done.
-type GroupCancelled struct {
-	Cancelled  int      // tasks that the ledger has forgotten: they are never delivered (again)
-	Delivering []string // ids of tasks that were being delivered, and are left to their receivers
-	More       int      // how many of those there were beyond the first MaxGroupDelivering
-}
+	"github.com/lapsehq/lapse/tasks/task"
+)
 
 // CancelGroup cancels every pending and ready task of a group, of whatever topic and at
 // whatever node: each of them definitely, as Cancel would, but not all in one step. A large
@@ -22,9 +16,9 @@ type GroupCancelled struct {
 //
 // It waits for the end of replay. Errors: as of Purge.
 func (s *Scheduler) CancelGroup(ctx context.Context, group string) (GroupCancelled, error) {
-	if !validName(group) {
-		return GroupCancelled{}, &InvalidError{Fields: []FieldError{{"group", nameProblem}}}
+	if !task.ValidName(group) {
+		return GroupCancelled{}, task.Invalid("group", task.NameProblem)
 	}
-	t, err := s.purgeAll(ctx, purgeQuery{Group: group, Keep: MaxGroupDelivering, Patterns: patternsOf(ctx)})
+	t, err := s.purgeAll(ctx, purgeQuery{Group: group, Keep: MaxGroupDelivering, Patterns: task.PatternsOf(ctx)})
 	return GroupCancelled{Cancelled: t.cancelled, Delivering: t.left, More: t.delivering - len(t.left)}, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // When a shard leaves while a handler of this process is making a delivery of it, the
@@ -47,26 +48,21 @@ func (s *Scheduler) detachLocked(h *ownedShard, l lease) {
 // A pendingVerdict is a handler's verdict on a delivery that was being handed over.
 type pendingVerdict struct {
 	delivery  *delivery
-	judgement judgement
+	judgement task.Judgement
 }
 
 // endDetachedLocked processes a handler's verdict on a delivery that is not open any more. If
 // its shard has left meanwhile, the verdict goes to the new holder.
-func (s *Scheduler) endDetachedLocked(d *delivery, v judgement) {
+func (s *Scheduler) endDetachedLocked(d *delivery, v task.Judgement) {
 	shardID, ok := s.detached[d.lease.nonce]
 	if !ok {
 		return
 	}
 	delete(s.detached, d.lease.nonce)
-	if v.verb != 0 {
+	if v.Verb != 0 {
 		until := max(d.lease.until, s.elapsed()+s.cfg.AnswerWithin)
-		s.addLateVerdictLocked(lateVerdict{shardID, v.verdict(), d.Receipt(), until})
+		s.addLateVerdictLocked(lateVerdict{shardID, v.Verdict(), d.Receipt(), until})
 	}
-}
-
-// verdict returns a judgement as a receipt's settlement.
-func (v *judgement) verdict() Verdict {
-	return Verdict{Verb: v.verb, Delay: v.pause, Reason: cut(v.reason, maxReason)}
 }
 
 // passOnLocked processes a task that is finished here, and whose end could not be recorded

@@ -39,7 +39,7 @@ func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claime
 	e := Event{Attempt: task.Attempt, By: by.node}
 	if task.Attempt == 1 {
 		e.Lateness = max(0, wall.Sub(fromMillis(s.deadlineLocked(t, sl, true))))
-		t.counts.Lateness.observe(e.Lateness)
+		t.counts.Lateness.Observe(e.Lateness)
 	}
 	s.noteLocked(EventStarted, sl, e)
 	return newDelivery(delivery{slot: n, lease: l, shard: sl.shard, shardID: s.shardIDLocked(sl), signer: s.signer}, task, wall.Add(term).UTC())
@@ -131,15 +131,4 @@ func (s *Scheduler) expire() int {
 		s.unlock()
 	}
 	return count
-}
-
-func (h *Histogram) observe(d time.Duration) {
-	h.Sum += d
-	for i, bound := range LatenessBounds {
-		if d <= bound {
-			h.Counts[i]++
-			return
-		}
-	}
-	h.Counts[len(LatenessBounds)]++
 }

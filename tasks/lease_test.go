@@ -144,7 +144,7 @@ func TestBackoff(t *testing.T) {
 		const draws, bins = 4000, 8
 		var seen [bins]int
 		for range draws {
-			d := r.pause(attempt)
+			d := r.Pause(attempt)
 			if d < time.Second || d > high {
 				t.Fatalf("after attempt %d: %v, want from 1s to %v", attempt, d, high)
 			}
@@ -163,7 +163,7 @@ func TestBackoffBounds(t *testing.T) {
 		low := rapid.Int64Range(int64(time.Millisecond), int64(24*time.Hour)).Draw(t, "min")
 		high := rapid.Int64Range(low, int64(30*24*time.Hour)).Draw(t, "max")
 		r := Retry{MinBackoff: time.Duration(low), MaxBackoff: time.Duration(high)}
-		if d := r.pause(rapid.Uint32().Draw(t, "attempt")); d < r.MinBackoff || d > r.MaxBackoff {
+		if d := r.Pause(rapid.Uint32().Draw(t, "attempt")); d < r.MinBackoff || d > r.MaxBackoff {
 			t.Fatalf("%v is not from %v to %v", d, r.MinBackoff, r.MaxBackoff)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // List returns one page of the tasks that a query selects, at all nodes, soonest first. A page
@@ -24,25 +25,25 @@ import (
 // still reads them, and ErrOverloaded; ErrNotGranted. On a node that is alone only a list of
 // dead tasks is ErrUnavailable.
 func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
-	var f faults
+	var f task.Faults
 	if q.State > Dead {
-		f.add("state", "must be pending, ready, delivering or dead")
+		f.Add("state", "must be pending, ready, delivering or dead")
 	}
-	if q.Topic != "" && !validName(q.Topic) {
-		f.add("topic", nameProblem)
+	if q.Topic != "" && !task.ValidName(q.Topic) {
+		f.Add("topic", task.NameProblem)
 	}
-	if q.Group != "" && !validName(q.Group) {
-		f.add("group", nameProblem)
+	if q.Group != "" && !task.ValidName(q.Group) {
+		f.Add("group", task.NameProblem)
 	}
-	if err := f.err(); err != nil {
+	if err := f.Err(); err != nil {
 		return Page{}, err
 	}
 	if q.State == Dead {
 		switch {
 		case q.Group != "": // the ledger orders the dead by topic only
-			return Page{}, &InvalidError{Fields: []FieldError{{"group", "must not stand beside the state dead"}}}
+			return Page{}, task.Invalid("group", "must not stand beside the state dead")
 		case q.Topic == "":
-			return Page{}, &InvalidError{Fields: []FieldError{{"topic", "must be given with the state dead"}}}
+			return Page{}, task.Invalid("topic", "must be given with the state dead")
 		}
 	}
 	limit, after, err := pageBounds(q.Limit, q.Cursor)
@@ -54,7 +55,7 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 			return Page{}, err
 		}
 	}
-	ask := listQuery{Topic: q.Topic, Group: q.Group, State: q.State, Limit: limit, After: after, Patterns: patternsOf(ctx)}
+	ask := listQuery{Topic: q.Topic, Group: q.Group, State: q.State, Limit: limit, After: after, Patterns: task.PatternsOf(ctx)}
 	if !s.noPeers() {
 		return s.listAll(ctx, ask)
 	}
@@ -121,8 +122,8 @@ func sizeOf(t *Task) int {
 
 // listHere lists what this node has.
 func (s *Scheduler) listHere(ctx context.Context, q listQuery) (a listReply, err error) {
-	if q.Limit < 1 || q.Limit > 1000 || q.State == Dead && !validName(q.Topic) {
-		return a, &InvalidError{Fields: []FieldError{{"limit", "must be from 1 to 1000"}}}
+	if q.Limit < 1 || q.Limit > 1000 || q.State == Dead && !task.ValidName(q.Topic) {
+		return a, task.Invalid("limit", "must be from 1 to 1000")
 	}
 	most := min(cmp.Or(q.Bytes, MaxPageBytes), MaxPageBytes)
 	var shards []int
@@ -275,18 +276,18 @@ func compareRefs(a, b recovery.Ref) int {
 
 // pageBounds reads the limit and the cursor of a listing.
 func pageBounds(limit int, cursor string) (int, recovery.Ref, error) {
-	var f faults
+	var f task.Faults
 	if limit == 0 {
 		limit = 100
 	}
 	if limit < 1 || limit > 1000 {
-		f.add("limit", "must be from 1 to 1000")
+		f.Add("limit", "must be from 1 to 1000")
 	}
 	after, ok := decodeCursor(cursor)
 	if !ok {
-		f.add("cursor", "must be the next_cursor of the page before")
+		f.Add("cursor", "must be the next_cursor of the page before")
 	}
-	return limit, after, f.err()
+	return limit, after, f.Err()
 }
 
 // A cursor is the time and the id of a page's last task.
@@ -300,7 +301,7 @@ func decodeCursor(cursor string) (recovery.Ref, bool) {
 		return recovery.Ref{}, true
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
-	if err != nil || len(b) < 9 || !validName(string(b[8:])) || strings.ContainsAny(cursor, "\r\n") {
+	if err != nil || len(b) < 9 || !task.ValidName(string(b[8:])) || strings.ContainsAny(cursor, "\r\n") {
 		return recovery.Ref{}, false
 	}
 	return recovery.Ref{Next: int64(binary.BigEndian.Uint64(b)), ID: string(b[8:])}, true

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // The methods about single tasks, and what a node replies for those that it owns.
@@ -169,7 +170,7 @@ func (s *Scheduler) handleHas(ctx context.Context, _ string, q hasQuery) (hasRep
 	case s.acquiring(): // the caller has asked no other node that may have had it until now
 		return a, errAcquiring
 	}
-	ids := slices.DeleteFunc(slices.Clone(q.IDs), func(id string) bool { return !validName(id) })
+	ids := slices.DeleteFunc(slices.Clone(q.IDs), func(id string) bool { return !task.ValidName(id) })
 	if slices.ContainsFunc(ids, s.isInDoubt) {
 		return a, errInDoubt
 	}

@@ -43,7 +43,7 @@ func (s *Scheduler) handleBacklog(_ context.Context, from string, told backlogMe
 	named := make(map[string]bool, len(told.Topics))
 	for _, b := range told.Topics {
 		t := s.topics[b.Topic]
-		if _, ok := s.cfg.configured[b.Topic]; t == nil && ok {
+		if _, ok := s.cfg.Resolved[b.Topic]; t == nil && ok {
 			t = s.addTopic(b.Topic)
 		}
 		if t == nil || t.deliverer == nil || t.way() != b.Way {

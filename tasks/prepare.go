@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // This file is what a start reads beside the pending tasks: the key of receipts, the settings of
@@ -120,8 +121,8 @@ func (s *Scheduler) loadSettings(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	if settings, ok := s.ledger.(recovery.Settings); ok {
-		if err := settings.EachSetting(ctx, settingPrefix, func(name string, value []byte, revision int64) {
-			s.takeSetting(strings.TrimPrefix(name, settingPrefix), storedSetting{value, revision})
+		if err := settings.EachSetting(ctx, task.SettingPrefix, func(name string, value []byte, revision int64) {
+			s.takeSetting(strings.TrimPrefix(name, task.SettingPrefix), storedSetting{value, revision})
 		}); err != nil {
 			return err
 		}
@@ -131,7 +132,7 @@ func (s *Scheduler) loadSettings(ctx context.Context) error {
 	s.mu.Unlock()
 	s.eachTopic(func(t *topic) {
 		if t.unread() {
-			s.equipLocked(t, s.cfg.configured[t.name], 0)
+			s.equipLocked(t, s.cfg.Resolved[t.name], 0)
 		}
 	})
 	return nil
@@ -140,7 +141,7 @@ func (s *Scheduler) loadSettings(ctx context.Context) error {
 // learnTopic asks for the settings of one topic, if they are not known. After that they are, or
 // there is an error, a kind of ErrReplaying.
 func (s *Scheduler) learnTopic(ctx context.Context, name string) error {
-	if isClosed(s.settingsRead) || !validName(name) {
+	if isClosed(s.settingsRead) || !task.ValidName(name) {
 		return nil
 	}
 	settings, ok := s.ledger.(recovery.Settings)
@@ -151,7 +152,7 @@ func (s *Scheduler) learnTopic(ctx context.Context, name string) error {
 	if known || !ok {
 		return nil
 	}
-	value, revision, err := settings.Setting(ctx, settingPrefix+name)
+	value, revision, err := settings.Setting(ctx, task.SettingPrefix+name)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errSettingsUnread, err)
 	}
@@ -162,7 +163,7 @@ func (s *Scheduler) learnTopic(ctx context.Context, name string) error {
 	s.mu.Lock()
 	defer s.unlock()
 	if t := s.keptTopic([]byte(name)); t.unread() {
-		s.equipLocked(t, s.cfg.configured[name], 0)
+		s.equipLocked(t, s.cfg.Resolved[name], 0)
 	}
 	return nil
 }

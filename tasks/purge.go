@@ -8,13 +8,8 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
 )
-
-// Purged counts what a Purge has done.
-type Purged struct {
-	Cancelled  int // tasks that the ledger has forgotten: they are never delivered (again)
-	Delivering int // tasks that were being delivered, and are left to their receivers
-}
 
 // purgeAtOnce bounds how many changes of one purge wait for the ledger.
 const purgeAtOnce = 2048
@@ -36,7 +31,7 @@ const purgeAtOnce = 2048
 // delivered until the ledger has answered.
 func (s *Scheduler) Purge(ctx context.Context, topic string) (Purged, error) {
 	if !validPurge(topic) {
-		return Purged{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem + "; an asterisk may follow"}}}
+		return Purged{}, task.Invalid("topic", task.NameProblem + "; an asterisk may follow")
 	}
 	if err := granted(ctx, topic); err != nil {
 		return Purged{}, err
@@ -47,7 +42,7 @@ func (s *Scheduler) Purge(ctx context.Context, topic string) (Purged, error) {
 
 // validPurge tells whether that is the name of a topic, or the beginning of names, which is
 // not empty, and an asterisk.
-func validPurge(topic string) bool { return validName(strings.TrimSuffix(topic, "*")) }
+func validPurge(topic string) bool { return task.ValidName(strings.TrimSuffix(topic, "*")) }
 
 // toll is what a purge has done.
 type toll struct {
@@ -102,8 +97,8 @@ func (t *toll) add(a *purgeReply, counts func(recovery.Home) bool) {
 
 // purgeHere purges what this node has, for a while.
 func (s *Scheduler) purgeHere(ctx context.Context, q purgeQuery) (purgeReply, error) {
-	if q.Topic != "" && !validPurge(q.Topic) || q.Group != "" && !validName(q.Group) || (q.Topic == "") == (q.Group == "") {
-		return purgeReply{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+	if q.Topic != "" && !validPurge(q.Topic) || q.Group != "" && !task.ValidName(q.Group) || (q.Topic == "") == (q.Group == "") {
+		return purgeReply{}, task.Invalid("topic", task.NameProblem)
 	}
 	p := s.newPurge(&q)
 	var c coverage

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/diskledger"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // BenchmarkPurge purges a topic of half a million tasks on disk, and tells how long
@@ -65,7 +66,7 @@ func BenchmarkPurge(b *testing.B) {
 // BenchmarkForecast counts a million tasks.
 func BenchmarkForecast(b *testing.B) {
 	const n = 1_000_000
-	s := &Scheduler{book: newBook(), cfg: checked{Config: Config{Clock: time.Now}}, replayed: make(chan struct{})}
+	s := &Scheduler{book: newBook(), cfg: task.Checked{Config: Config{Clock: time.Now}}, replayed: make(chan struct{})}
 	now := s.now()
 	for i := range n {
 		_, sl := s.book.enter(fmt.Append(nil, "t", i), nil)

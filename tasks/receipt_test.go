@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 func someReceipt(id string) *receipt {
@@ -84,7 +85,7 @@ func FuzzCursor(f *testing.F) {
 		if ok && text != "" && encodeCursor(ref) != text {
 			t.Fatalf("%q is accepted and was made as %q", text, encodeCursor(ref))
 		}
-		if ok && text != "" && !validName(ref.ID) {
+		if ok && text != "" && !task.ValidName(ref.ID) {
 			t.Fatalf("%q names the id %q", text, ref.ID)
 		}
 	})

@@ -17,7 +17,7 @@ func (s *Scheduler) Reconsider() {
 		}
 	})
 	for _, c := range all {
-		e, err := s.cfg.ways.equip(c.name, c.set)
+		e, err := s.cfg.ByKind.Resolve(c.name, c.set)
 		if err != nil {
 			continue
 		}

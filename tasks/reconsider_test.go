@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A picky way accepts settings only while it has what it needs.
@@ -16,7 +18,7 @@ type picky struct {
 
 func (p *picky) Deliverer(topic string, settings json.RawMessage) (Deliverer, error) {
 	if p.lacks.Load() {
-		return nil, &InvalidError{Fields: []FieldError{{"to", "must be known"}}}
+		return nil, task.Invalid("to", "must be known")
 	}
 	return p.postal.Deliverer(topic, settings)
 }
@@ -69,9 +71,9 @@ func TestReconsiderWithoutTheWindow(t *testing.T) {
 		pass(time.Second)
 		p.lacks.Store(true)
 		set.Spread = 0
-		value, err := json.Marshal(set.stored())
+		value, err := json.Marshal(set.Stored())
 		want(t, "Marshal", err, nil)
-		_, err = r.faulty.PutSetting(t.Context(), settingPrefix+"x", 1, value) // by another node
+		_, err = r.faulty.PutSetting(t.Context(), task.SettingPrefix+"x", 1, value) // by another node
 		want(t, "PutSetting", err, nil)
 		want(t, "refresh", r.refresh(r.faulty), nil)
 		pass(time.Second)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // redrivenAtOnce bounds how many dead tasks are locked, and read, at once.
@@ -17,11 +18,11 @@ const redrivenAtOnce = 500
 // A redrive requeues or deletes dead tasks, in pieces.
 type redrive struct {
 	*Scheduler
-	topic string // empty: any
-	op    op     // opRequeue, opForget or opExpire
-	due   int64  // opRequeue: the new deadline
-	until int64  // opExpire: only of those that had died by then
-	terms *terms // of a caller who has named one task; nil: none
+	topic string      // empty: any
+	op    op          // opRequeue, opForget or opExpire
+	due   int64       // opRequeue: the new deadline
+	until int64       // opExpire: only of those that had died by then
+	terms *task.Terms // of a caller who has named one task; nil: none
 	// enough is when to stop, if something was done, on the clock of elapsed; 0: never.
 	enough time.Duration
 
@@ -145,8 +146,8 @@ func (s *Scheduler) newRedrive(q *redriveQuery) *redrive {
 
 // redriveHere redrives what this node has, for a while.
 func (s *Scheduler) redriveHere(ctx context.Context, q redriveQuery) (a redriveReply, err error) {
-	if !validName(q.Topic) {
-		return a, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+	if !task.ValidName(q.Topic) {
+		return a, task.Invalid("topic", task.NameProblem)
 	}
 	x := s.newRedrive(&q)
 	_, err = s.covers(ctx, &a.coverage, func(ctx context.Context) (err error) {
@@ -188,7 +189,7 @@ func (x *redrive) piece(ctx context.Context, ids []string) error {
 		seen[i] = true
 		f, err := record.Decode(e.Data)
 		if err == nil && x.terms != nil {
-			if refused = x.terms.permit(string(f.Topic), int64(f.Revision), f.Created); refused != nil {
+			if refused = x.terms.Permit(string(f.Topic), int64(f.Revision), f.Created); refused != nil {
 				return
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // This file is how settings come from the ledger: at the start, when another node has
@@ -70,8 +71,8 @@ func (s *Scheduler) refreshChanged(shared recovery.SharedSettings, seen recovery
 	s.restoring.Lock() // what the ledger has lost is no deletion
 	defer s.restoring.Unlock()
 	news := make(map[string]storedSetting)
-	version, err := shared.ChangedSettings(s.ctx, seen, settingPrefix, func(name string, value []byte, revision int64) {
-		news[strings.TrimPrefix(name, settingPrefix)] = storedSetting{bytes.Clone(value), revision}
+	version, err := shared.ChangedSettings(s.ctx, seen, task.SettingPrefix, func(name string, value []byte, revision int64) {
+		news[strings.TrimPrefix(name, task.SettingPrefix)] = storedSetting{bytes.Clone(value), revision}
 	})
 	if err != nil || len(news) == 0 {
 		return version, err
@@ -87,7 +88,7 @@ func (s *Scheduler) refreshChanged(shared recovery.SharedSettings, seen recovery
 		s.mu.Lock()
 		// A higher revision is that of settings that were set anew since.
 		if t, ok := s.topics[name]; ok && t.revision != 0 && t.revision <= set.revision {
-			s.equipLocked(t, s.cfg.configured[name], 0)
+			s.equipLocked(t, s.cfg.Resolved[name], 0)
 		}
 		s.unlock()
 	}
@@ -131,8 +132,8 @@ func (s *Scheduler) refresh(settings recovery.Settings) error {
 	defer s.restoring.Unlock()
 	gone := s.topicsSet()
 	news := make(map[string]storedSetting)
-	if err := settings.EachSetting(s.ctx, settingPrefix, func(name string, value []byte, revision int64) {
-		name = strings.TrimPrefix(name, settingPrefix)
+	if err := settings.EachSetting(s.ctx, task.SettingPrefix, func(name string, value []byte, revision int64) {
+		name = strings.TrimPrefix(name, task.SettingPrefix)
 		if t, known := gone[name]; !known || t.revision < revision {
 			news[name] = storedSetting{bytes.Clone(value), revision}
 		}
@@ -149,7 +150,7 @@ func (s *Scheduler) refresh(settings recovery.Settings) error {
 	for name, before := range gone {
 		s.mu.Lock()
 		if t, ok := s.topics[name]; ok && t.revision == before.revision {
-			s.equipLocked(t, s.cfg.configured[name], 0)
+			s.equipLocked(t, s.cfg.Resolved[name], 0)
 		}
 		s.unlock()
 	}
@@ -163,13 +164,13 @@ var (
 
 // understand makes of stored settings what they ask for. What this process cannot do,
 // or cannot read, keeps the topic's tasks waiting, and is told.
-func (s *Scheduler) understand(topic string, value []byte) equipment {
+func (s *Scheduler) understand(topic string, value []byte) task.Resolved {
 	var stored TopicSettings
 	if err := json.Unmarshal(value, &stored); err != nil {
 		s.cfg.Log.Error("the stored settings of a topic cannot be read; its tasks wait", "topic", topic, "error", err)
-		return equipment{unfit: fmt.Errorf("%w: %w", errIllegibleSettings, err)}
+		return task.Resolved{Undeliverable: fmt.Errorf("%w: %w", errIllegibleSettings, err)}
 	}
-	e, err := s.cfg.ways.equip(topic, stored)
+	e, err := s.cfg.ByKind.Resolve(topic, stored)
 	if err != nil {
 		s.cfg.Log.Error("the tasks of a topic cannot be delivered by this process; they wait", "topic", topic, "error", err)
 	}
@@ -188,7 +189,7 @@ func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic, know
 	if err != nil {
 		return err
 	}
-	value, revision, err := settings.Setting(ctx, settingPrefix+name)
+	value, revision, err := settings.Setting(ctx, task.SettingPrefix+name)
 	if err != nil {
 		return err
 	}
@@ -202,7 +203,7 @@ func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic, know
 	if revision == known {
 		return recovery.ErrConflict
 	}
-	e := s.cfg.configured[name]
+	e := s.cfg.Resolved[name]
 	if revision != 0 {
 		e = s.understand(name, value)
 	}

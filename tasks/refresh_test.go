@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // What one node sets holds on the other one too, and stays what it is when Redis loses
@@ -66,7 +67,7 @@ func TestSettingsReachOtherNodes(t *testing.T) {
 	want(t, "FLUSHALL", client.FlushAll(t.Context()).Err(), nil)
 	a.waitFor("they are restored", func() bool {
 		_, err := a.Schedule(t.Context(), Request{Topic: "x", Delay: time.Hour})
-		kept, _ := client.HGet(t.Context(), "lapse:topics", settingPrefix+"x").Result()
+		kept, _ := client.HGet(t.Context(), "lapse:topics", task.SettingPrefix+"x").Result()
 		return err == nil && kept != ""
 	})
 	for _, n := range []*node{a, b} {
@@ -118,10 +119,10 @@ func TestOneChangeOfSettings(t *testing.T) {
 
 	// In one step for node b: many changes, of which nothing is left.
 	_, err := client.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
-		p.HDel(t.Context(), "lapse:topics", settingPrefix+"t9")
-		p.HSet(t.Context(), "lapse:topics", settingPrefix+"t10", `9:{"Lease":3600000000000}`, "!v", 90_000, "!n", "0000000000090000 0badcafe")
+		p.HDel(t.Context(), "lapse:topics", task.SettingPrefix+"t9")
+		p.HSet(t.Context(), "lapse:topics", task.SettingPrefix+"t10", `9:{"Lease":3600000000000}`, "!v", 90_000, "!n", "0000000000090000 0badcafe")
 		p.ZRemRangeByRank(t.Context(), "lapse:changes:{lapse:topics}", 0, -1)
-		p.ZAdd(t.Context(), "lapse:changes:{lapse:topics}", redis.Z{Member: "0000000000090000 0badcafe " + settingPrefix + "t10"})
+		p.ZAdd(t.Context(), "lapse:changes:{lapse:topics}", redis.Z{Member: "0000000000090000 0badcafe " + task.SettingPrefix + "t10"})
 		return nil
 	})
 	want(t, "many changes", err, nil)
@@ -133,7 +134,7 @@ func TestOneChangeOfSettings(t *testing.T) {
 func TestSettingsOfAnotherNodesWay(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := newNamedNode(t, server.URL(), "a"), newNamedNode(t, server.URL(), "b")
-	a.cfg.ways = ways{"postal": &postal{}}
+	a.cfg.ByKind = task.Ways{"postal": &postal{}}
 	_, err := a.SetTopic(context.Background(), "x", TopicSettings{Kind: "postal", Delivery: json.RawMessage(`{"to":"rome"}`)}, -1)
 	want(t, "SetTopic", err, nil)
 	b.waitFor("it says that it cannot deliver so", func() bool {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/relay"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A remoteWaiter stands in a topic's queue for the receivers that wait at another node. Its turn
@@ -45,7 +46,7 @@ type offerReply struct {
 
 // handleReserve serves the receivers of another node, or keeps their demand as a remote waiter.
 func (s *Scheduler) handleReserve(ctx context.Context, from string, ask demandMessage) (reserveReply, error) {
-	if !validName(ask.Topic) || ask.Want < 1 || ask.Want > MaxReserve || ask.Lease != 0 && (ask.Lease < MinLease || ask.Lease > MaxLease) {
+	if !task.ValidName(ask.Topic) || ask.Want < 1 || ask.Want > MaxReserve || ask.Lease != 0 && (ask.Lease < MinLease || ask.Lease > MaxLease) {
 		return reserveReply{}, errNotUnderstood
 	}
 	s.mu.Lock()
@@ -75,7 +76,7 @@ func (s *Scheduler) handleDemands(_ context.Context, from string, told demandsMe
 	s.mu.Lock()
 	defer s.unlock()
 	for _, w := range told.Wishes {
-		if validName(w.Topic) {
+		if task.ValidName(w.Topic) {
 			s.updateRemoteWaiterLocked(from, w)
 		}
 	}

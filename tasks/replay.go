@@ -6,6 +6,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // Format is the version of the newest records that this version of the package reads and
@@ -194,7 +195,7 @@ const illegibleLines = 20
 // the ledger, untouched, and counted.
 func (s *Scheduler) readableLocked(e *recovery.Entry) (record.Fields, bool) {
 	f, err := record.Decode(e.Data)
-	if err == nil && !(validName(string(e.ID)) && validName(string(f.Topic))) {
+	if err == nil && !(task.ValidName(string(e.ID)) && task.ValidName(string(f.Topic))) {
 		err = record.ErrBad
 	}
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // Reschedule gives a pending or ready task a new deadline, a new payload, or
@@ -15,16 +16,16 @@ import (
 // Errors: ErrInvalid, ErrTooLarge, ErrNotFound, ErrDelivering, ErrDead,
 // ErrReplaying, ErrUnavailable, ErrUnknown, ErrClosed.
 func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, error) {
-	var f faults
+	var f task.Faults
 	if m.Delay != nil {
 		if !m.Due.IsZero() {
-			f.add("due_at", "must not stand beside delay")
+			f.Add("due_at", "must not stand beside delay")
 		}
-		f.checkDelay("delay", *m.Delay)
+		f.CheckDelay("delay", *m.Delay)
 	} else if m.Due.After(s.cfg.Clock().Add(MaxAhead)) {
-		f.add("due_at", "must be at most 3660 days ahead")
+		f.Add("due_at", "must be at most 3660 days ahead")
 	}
-	if err := f.err(); err != nil {
+	if err := f.Err(); err != nil {
 		return Task{}, err
 	}
 	if len(m.Payload) > s.cfg.MaxPayload {
@@ -102,7 +103,7 @@ func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
 		t, err = s.replaceRouted(ctx, &p, &r)
 	}
 	if errors.Is(err, ErrNotFound) { // only if there had to be one
-		err = errVersion
+		err = task.ErrVersion
 	}
 	return t, err
 }
@@ -120,7 +121,7 @@ func (s *Scheduler) replace(ctx context.Context, p *plan) (Task, error) {
 			rec.Created, rec.Revision = old.Created, old.Revision
 			rec.Flags = old.Flags & record.ChosenID // who made the id does not change
 		})
-		if !errors.Is(err, ErrNotFound) || termsOf(ctx).conditional() {
+		if !errors.Is(err, ErrNotFound) || task.TermsOf(ctx).Conditional() {
 			t.Repeated = err == nil
 			return t, err
 		}
@@ -145,7 +146,7 @@ func (s *Scheduler) move(ctx context.Context, id string, by admission, change fu
 	if err != nil {
 		return Task{}, err
 	}
-	if err = s.permitLocked(termsOf(ctx), sl); err == nil && sl.state == delivering {
+	if err = s.permitLocked(task.TermsOf(ctx), sl); err == nil && sl.state == delivering {
 		err = ErrDelivering
 	}
 	if err != nil {

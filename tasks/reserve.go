@@ -6,17 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
-)
 
-// Limits of Reserve and of leases.
-const (
-	MaxReserve  = 1000
-	MaxWait     = 60 * time.Second
-	MinLease    = time.Second
-	MaxLease    = 24 * time.Hour
-	leaseText   = "must be from 1 s to 24 h"
-	reserveText = "must be from 1 to 1000"
-	waitText    = "must be from 0 to 60 s"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // Reserve hands out up to limit ready tasks of a topic that is pulled, those
@@ -28,20 +19,20 @@ const (
 // Errors: ErrInvalid; ErrHandled if the topic's tasks go to a handler;
 // ErrOverloaded when Config.MaxInFlight deliveries are open; ErrNotGranted; ErrClosed.
 func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, lease time.Duration) ([]Delivery, error) {
-	var f faults
-	if !validName(topic) {
-		f.add("topic", nameProblem)
+	var f task.Faults
+	if !task.ValidName(topic) {
+		f.Add("topic", task.NameProblem)
 	}
 	if limit < 1 || limit > MaxReserve {
-		f.add("max", reserveText)
+		f.Add("max", task.ReserveRange)
 	}
 	if wait < 0 || wait > MaxWait {
-		f.add("wait", waitText)
+		f.Add("wait", task.WaitRange)
 	}
 	if lease != 0 && (lease < MinLease || lease > MaxLease) {
-		f.add("lease", leaseText)
+		f.Add("lease", task.LeaseRange)
 	}
-	if err := f.err(); err != nil {
+	if err := f.Err(); err != nil {
 		return nil, err
 	}
 	if err := granted(ctx, topic); err != nil {
@@ -50,7 +41,7 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 	if err := s.learnTopic(ctx, topic); err != nil {
 		return nil, err
 	}
-	reserved := GrantOf(ctx).reserved()
+	reserved := GrantOf(ctx).HasReserved()
 	place := turn{limit: limit, late: wait == 0}
 	var over <-chan time.Time
 	if wait > 0 {

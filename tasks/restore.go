@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // restoreSettings writes again what the ledger has lost of what it keeps beside the
@@ -42,8 +43,8 @@ type storedSetting struct {
 
 func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings) (restored int, err error) {
 	held := make(map[string]storedSetting)
-	if err := settings.EachSetting(ctx, settingPrefix, func(name string, value []byte, revision int64) {
-		held[strings.TrimPrefix(name, settingPrefix)] = storedSetting{bytes.Clone(value), revision}
+	if err := settings.EachSetting(ctx, task.SettingPrefix, func(name string, value []byte, revision int64) {
+		held[strings.TrimPrefix(name, task.SettingPrefix)] = storedSetting{bytes.Clone(value), revision}
 	}); err != nil {
 		return restored, err
 	}
@@ -51,7 +52,7 @@ func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings)
 		if errors.Is(t.unfit, errIllegibleSettings) {
 			continue // memory does not know what they were
 		}
-		value, err := json.Marshal(t.given().stored())
+		value, err := json.Marshal(t.given().Stored())
 		if err != nil {
 			return restored, err
 		}
@@ -63,7 +64,7 @@ func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings)
 		case has.revision >= t.revision:
 			continue // not lost, or set anew by another node, whose news is still to come
 		}
-		if has.revision, err = s.restoreSetting(ctx, settings, settingPrefix+name, has.revision, value, t.revision); err != nil {
+		if has.revision, err = s.restoreSetting(ctx, settings, task.SettingPrefix+name, has.revision, value, t.revision); err != nil {
 			return restored, err
 		}
 		restored++

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // know waits until every node knows the lease of topic x.
@@ -100,7 +101,7 @@ func TestPauseAfterALoss(t *testing.T) {
 func TestNewerSettingsAreNotOverwritten(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.topic("x", TopicSettings{Lease: time.Second})
-		newer, err := json.Marshal(TopicSettings{Lease: time.Minute}.stored())
+		newer, err := json.Marshal(TopicSettings{Lease: time.Minute}.Stored())
 		want(t, "Marshal", err, nil)
 		_, err = r.faulty.PutSetting(t.Context(), "topic/x", 1, newer)
 		want(t, "PutSetting", err, nil)
@@ -167,7 +168,7 @@ func TestOnlySettingsAreLost(t *testing.T) {
 	if x, err := n.Topic("x"); err != nil || x.Settings.Lease != time.Hour {
 		t.Errorf("the node has %+v, %v", x.Settings, err)
 	}
-	if kept := client.HGet(t.Context(), "lapse:topics", settingPrefix+"x").Val(); kept == "" {
+	if kept := client.HGet(t.Context(), "lapse:topics", task.SettingPrefix+"x").Val(); kept == "" {
 		t.Error("it was not written again")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A resultSender sends the outcomes of deliveries that this node has made for another one.
@@ -24,7 +25,7 @@ type result struct {
 const outcomesAtOnce = 1000
 
 // endOffloadedLocked ends a delivery that was made for another node.
-func (s *Scheduler) endOffloadedLocked(d *delivery, v judgement) {
+func (s *Scheduler) endOffloadedLocked(d *delivery, v task.Judgement) {
 	h := d.source.offload
 	took := s.elapsed() - d.source.began
 	if h.took == 0 {
@@ -32,10 +33,10 @@ func (s *Scheduler) endOffloadedLocked(d *delivery, v judgement) {
 	}
 	h.took += (took - h.took) / 8
 	h.notify()
-	if v.verb == 0 {
+	if v.Verb == 0 {
 		return // its receipt settles it
 	}
-	told := offloadOutcome{d.receipt, v.verb, cut(v.reason, maxReason), v.pause}
+	told := offloadOutcome{d.receipt, v.Verb, task.Cut(v.Reason, task.MaxReason), v.Pause}
 	if s.settleAdoptedLocked(d.ID, &told) {
 		return
 	}

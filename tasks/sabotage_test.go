@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // saboteur is a scheduler whose wheel's batches go through spoil.
@@ -214,7 +216,7 @@ func TestSabotageAndBacklog(t *testing.T) {
 		pass(time.Minute)
 		a.complete(t, n, 2*time.Second+time.Duration(n/500+2)*100*time.Millisecond+time.Second)
 		s := r.Stats()
-		if s.Rescued != n || s.Backlogs != 1 || s.Backlog != 0 || s.Concurrency != defaultConcurrency || most.Load() != 500 {
+		if s.Rescued != n || s.Backlogs != 1 || s.Backlog != 0 || s.Concurrency != task.DefaultConcurrency || most.Load() != 500 {
 			t.Errorf("rescued %d; %d backlogs, %d left, concurrency %d, %d at once", s.Rescued, s.Backlogs, s.Backlog, s.Concurrency, most.Load())
 		}
 		r.checkConsistency()

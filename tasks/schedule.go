@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/google/uuid"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A plan is a request that has been checked, with the record that it makes.
@@ -54,24 +54,24 @@ func (s *Scheduler) planFor(ctx context.Context, r *Request) (plan, error) {
 
 // plan checks a request. Errors: *InvalidError, ErrTooLarge, ErrNotGranted.
 func (s *Scheduler) plan(r *Request, by admission) (plan, error) {
-	var f faults
+	var f task.Faults
 	chosen := r.ID != ""
-	if chosen && !validName(r.ID) {
-		f.add("id", nameProblem)
+	if chosen && !task.ValidName(r.ID) {
+		f.Add("id", task.NameProblem)
 	}
-	if !validName(r.Topic) {
-		f.add("topic", nameProblem)
+	if !task.ValidName(r.Topic) {
+		f.Add("topic", task.NameProblem)
 	}
-	if r.Group != "" && !validName(r.Group) {
-		f.add("group", nameProblem)
+	if r.Group != "" && !task.ValidName(r.Group) {
+		f.Add("group", task.NameProblem)
 	}
 	if r.MaxLateness != 0 && (r.MaxLateness < time.Millisecond || r.MaxLateness > MaxAhead) {
-		f.add("max_lateness", "must be from 1 ms to 3660 days")
+		f.Add("max_lateness", "must be from 1 ms to 3660 days")
 	}
 	wall := s.cfg.Clock()
 	due := deadline(&f, wall, r.Due, r.Delay)
-	f.checkHeaders(r.Headers)
-	if err := f.err(); err != nil {
+	f.CheckHeaders(r.Headers)
+	if err := f.Err(); err != nil {
 		return plan{}, err
 	}
 	if !by.grant.Allows(r.Topic) {
@@ -103,22 +103,19 @@ func (s *Scheduler) plan(r *Request, by admission) (plan, error) {
 }
 
 // deadline returns the due time of a request in Unix milliseconds.
-func deadline(f *faults, now, due time.Time, delay time.Duration) int64 {
+func deadline(f *task.Faults, now, due time.Time, delay time.Duration) int64 {
 	if due.IsZero() {
-		f.checkDelay("delay", delay)
+		f.CheckDelay("delay", delay)
 		return millis(now.Add(delay))
 	}
 	if delay != 0 {
-		f.add("due_at", "must not stand beside delay")
+		f.Add("due_at", "must not stand beside delay")
 	}
 	if due.After(now.Add(MaxAhead)) {
-		f.add("due_at", "must be at most 3660 days ahead")
+		f.Add("due_at", "must be at most 3660 days ahead")
 	}
 	return max(millis(due), 0)
 }
-
-// NewID makes an id as Schedule does: a UUIDv7.
-func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // fingerprint tells requests apart by what was asked for: a delay counts as it
 // was given, not as the deadline that it makes.

@@ -11,13 +11,14 @@ import (
 	"github.com/hashicorp/go-multierror"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
 	"github.com/lapsehq/lapse/wheel"
 )
 
 // A Scheduler takes tasks in and delivers them when they are due. Its methods
 // may be called from any goroutine.
 type Scheduler struct {
-	cfg        checked
+	cfg        task.Checked
 	ledger     recovery.Ledger
 	fleet      recovery.Fleet // the ledger, if it is one; else nil
 	terms      recovery.Terms
@@ -131,7 +132,7 @@ func (h *hooks) fire(s *Scheduler) func(values []uint64) {
 
 // open is Open with hooks.
 func open(ctx context.Context, ledger recovery.Ledger, config Config, h hooks) (*Scheduler, error) {
-	cfg, err := config.check()
+	cfg, err := config.Check()
 	if err != nil {
 		return nil, err
 	}

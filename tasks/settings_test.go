@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 func TestSettingsAreKept(t *testing.T) {
@@ -196,7 +197,7 @@ func TestSettingsHoldAtOnce(t *testing.T) {
 func TestPauseOfIllegibleSettings(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		const newer = `{"Lease":"of a later version"}`
-		_, err := r.faulty.PutSetting(t.Context(), settingPrefix+"x", 0, []byte(newer))
+		_, err := r.faulty.PutSetting(t.Context(), task.SettingPrefix+"x", 0, []byte(newer))
 		want(t, "PutSetting", err, nil)
 		r.restart()
 		for _, paused := range []bool{true, false} {
@@ -204,7 +205,7 @@ func TestPauseOfIllegibleSettings(t *testing.T) {
 				t.Errorf("PauseTopic(%v) has changed settings that nobody here can read", paused)
 			}
 		}
-		if held, _, err := r.faulty.Setting(t.Context(), settingPrefix+"x"); err != nil || string(held) != newer {
+		if held, _, err := r.faulty.Setting(t.Context(), task.SettingPrefix+"x"); err != nil || string(held) != newer {
 			t.Errorf("the ledger has %s, %v", held, err)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // Settle ends (or extends) deliveries by their receipts, and returns once the
@@ -37,20 +38,20 @@ func (s *Scheduler) Settle(ctx context.Context, v Verdict, receipts []string) ([
 
 // checkVerdict checks what is asked for, and reads the receipts.
 func (s *Scheduler) checkVerdict(v *Verdict, receipts []string) ([]settling, error) {
-	var f faults
+	var f task.Faults
 	if v.Delay != nil {
-		f.checkDelay("delay", *v.Delay)
+		f.CheckDelay("delay", *v.Delay)
 	}
 	if v.Lease != 0 && (v.Lease < MinLease || v.Lease > MaxLease) {
-		f.add("lease", leaseText)
+		f.Add("lease", task.LeaseRange)
 	}
 	if len(receipts) == 0 || len(receipts) > MaxReserve {
-		f.add("receipts", reserveText)
+		f.Add("receipts", task.ReserveRange)
 	}
 	if v.Verb < Ack || v.Verb > Return {
-		f.add("verb", "must be Ack, Release, Extend, Bury or Return")
+		f.Add("verb", "must be Ack, Release, Extend, Bury or Return")
 	}
-	if err := f.err(); err != nil {
+	if err := f.Err(); err != nil {
 		return nil, err
 	}
 	settlings := make([]settling, len(receipts))

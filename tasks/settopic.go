@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // SetTopic replaces a topic's settings; zero fields take their defaults. They hold for
@@ -17,10 +18,10 @@ import (
 //
 // Errors: ErrInvalid, ErrRevision, ErrOverloaded, ErrUnknown, ErrClosed.
 func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, ifRevision int64) (Topic, error) {
-	if !validName(name) {
-		return Topic{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+	if !task.ValidName(name) {
+		return Topic{}, task.Invalid("topic", task.NameProblem)
 	}
-	e, err := s.cfg.ways.equip(name, t)
+	e, err := s.cfg.ByKind.Resolve(name, t)
 	if err != nil {
 		return Topic{}, err
 	}
@@ -28,7 +29,7 @@ func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, 
 }
 
 // store writes what holds for a topic down, and lets it hold.
-func (s *Scheduler) store(ctx context.Context, name string, e equipment, ifRevision int64) (Topic, error) {
+func (s *Scheduler) store(ctx context.Context, name string, e task.Resolved, ifRevision int64) (Topic, error) {
 	for {
 		s.mu.Lock()
 		have, known := s.topics[name]
@@ -44,7 +45,7 @@ func (s *Scheduler) store(ctx context.Context, name string, e equipment, ifRevis
 		case ifRevision >= 0 && have.revision != ifRevision:
 			err = ErrRevision
 		default:
-			err = have.deliverableBy(e.set.Kind)
+			err = have.deliverableBy(e.Set.Kind)
 		}
 		if err == nil {
 			have, err = s.topicLocked(name, true)
@@ -55,7 +56,7 @@ func (s *Scheduler) store(ctx context.Context, name string, e equipment, ifRevis
 		}
 		revision, seen := have.revision, have.seen
 		s.unlock()
-		stored, err := s.putTopic(ctx, name, revision, &e.set)
+		stored, err := s.putTopic(ctx, name, revision, &e.Set)
 		if errors.Is(err, recovery.ErrConflict) {
 			// Another call was faster, or a write landed whose answer was lost.
 			if err = s.reloadTopic(ctx, name, have, revision); err == nil {
@@ -87,13 +88,13 @@ func (s *Scheduler) putTopic(ctx context.Context, name string, revision int64, t
 	var value []byte
 	if t != nil {
 		var err error
-		if value, err = json.Marshal(t.stored()); err != nil {
+		if value, err = json.Marshal(t.Stored()); err != nil {
 			return 0, err
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.AnswerWithin)
 	defer cancel()
-	return settings.PutSetting(ctx, settingPrefix+name, revision, value)
+	return settings.PutSetting(ctx, task.SettingPrefix+name, revision, value)
 }
 
 // ChangeTopic changes some of a topic's settings: change is given those that hold, with their
@@ -104,8 +105,8 @@ func (s *Scheduler) putTopic(ctx context.Context, name string, revision int64, t
 //
 // Errors: as of SetTopic; ErrUnavailable if this version cannot read the topic's settings.
 func (s *Scheduler) ChangeTopic(ctx context.Context, name string, ifRevision int64, change func(*TopicSettings) error) (Topic, error) {
-	if !validName(name) {
-		return Topic{}, &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+	if !task.ValidName(name) {
+		return Topic{}, task.Invalid("topic", task.NameProblem)
 	}
 	for {
 		e, revision, err := s.equipmentOf(name)
@@ -115,15 +116,15 @@ func (s *Scheduler) ChangeTopic(ctx context.Context, name string, ifRevision int
 		if err != nil {
 			return Topic{}, err
 		}
-		set := e.set.stored()
+		set := e.Set.Stored()
 		set.Delivery = bytes.Clone(set.Delivery)
 		if err := change(&set); err != nil {
 			return Topic{}, err
 		}
-		if set.Kind == e.set.Kind && bytes.Equal(set.Delivery, e.set.Delivery) {
-			e.set, err = set, set.Validate()
+		if set.Kind == e.Set.Kind && bytes.Equal(set.Delivery, e.Set.Delivery) {
+			e.Set, err = set, set.Validate()
 		} else {
-			e, err = s.cfg.ways.equip(name, set)
+			e, err = s.cfg.ByKind.Resolve(name, set)
 		}
 		if err != nil {
 			return Topic{}, err
@@ -136,10 +137,10 @@ func (s *Scheduler) ChangeTopic(ctx context.Context, name string, ifRevision int
 }
 
 // equipmentOf returns what holds for a topic, to change some of it, and its revision.
-func (s *Scheduler) equipmentOf(name string) (equipment, int64, error) {
+func (s *Scheduler) equipmentOf(name string) (task.Resolved, int64, error) {
 	s.mu.Lock()
 	defer s.unlock()
-	e, revision := s.cfg.configured[name], int64(0)
+	e, revision := s.cfg.Resolved[name], int64(0)
 	have, ok := s.topics[name]
 	if ok {
 		e, revision = have.equipment(), have.revision
@@ -147,11 +148,11 @@ func (s *Scheduler) equipmentOf(name string) (equipment, int64, error) {
 	if !isClosed(s.settingsRead) && (!ok || have.unread()) {
 		return e, 0, errSettingsUnread
 	}
-	if errors.Is(e.unfit, errIllegibleSettings) {
-		return e, 0, fmt.Errorf("%w: %w", ErrUnavailable, e.unfit)
+	if errors.Is(e.Undeliverable, errIllegibleSettings) {
+		return e, 0, fmt.Errorf("%w: %w", ErrUnavailable, e.Undeliverable)
 	}
-	if e.set.Kind == Pull || e.set.Kind == Handler {
-		e.set.Kind = "" // which of them is this process' own matter
+	if e.Set.Kind == Pull || e.Set.Kind == Handler {
+		e.Set.Kind = "" // which of them is this process' own matter
 	}
 	return e, revision, nil
 }
@@ -160,15 +161,15 @@ func (s *Scheduler) equipmentOf(name string) (equipment, int64, error) {
 // accepted meanwhile, and wait. Errors: as of SetTopic; ErrUnavailable if this version
 // cannot read the topic's settings, and so cannot change one of them.
 func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) error {
-	if !validName(name) {
-		return &InvalidError{Fields: []FieldError{{"topic", nameProblem}}}
+	if !task.ValidName(name) {
+		return task.Invalid("topic", task.NameProblem)
 	}
 	for {
 		e, revision, err := s.equipmentOf(name)
 		if err != nil {
 			return err
 		}
-		e.set.Paused = paused
+		e.Set.Paused = paused
 		if _, err := s.store(ctx, name, e, revision); !errors.Is(err, ErrRevision) {
 			return err
 		}

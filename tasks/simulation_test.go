@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 var (
@@ -128,8 +129,7 @@ func (s *simulation) handler(ctx context.Context, d *Delivery) error {
 		if f.open == nil || f.open.receipt != d.Receipt() || f.open.crashed || process != s.process.Load() {
 			return err // it is no longer this delivery's
 		}
-		var death deathError
-		died := errors.As(err, &death) || err != nil && d.Attempt >= simulated["handled"].Retry.MaxAttempts
+		died := task.Judge(err).Verb == Bury || err != nil && d.Attempt >= simulated["handled"].Retry.MaxAttempts
 		switch {
 		case ctx.Err() != nil:
 			s.m.lastWords(d.ID, err == nil, died)

@@ -2,27 +2,6 @@ package tasks
 
 import "time"
 
-// An OnOutage says what becomes of deliveries while this node cannot tell whether
-// another one has taken over what it holds: it has been cut off from the ledger, or was
-// suspended, for so long that others may have found it dead. The ledger itself may be
-// what is gone: from here that looks the same. It only matters where several nodes
-// share a ledger; one that is alone never pauses.
-//
-// Either way nothing is answered about a task in the meantime (ErrUnavailable), and
-// nothing of what this node says can change what another one holds.
-type OnOutage string
-
-// What a node may do in the meantime.
-const (
-	// OutageDeliver goes on delivering from memory: deadlines are met through an outage
-	// of the ledger, and a task may be delivered twice if it was this node that was cut
-	// off. It is the default. Such deliveries are counted in Stats.UnsureDeliveries.
-	OutageDeliver OnOutage = "deliver"
-	// OutagePause begins no delivery: no task is delivered by two nodes because one was
-	// cut off, and all wait through an outage of the ledger.
-	OutagePause OnOutage = "pause"
-)
-
 // standingEvery is how often a node that paused asks whether it may go on.
 const standingEvery = 50 * time.Millisecond
 

@@ -2,61 +2,13 @@ package tasks
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/lapsehq/lapse/tasks/task"
 )
-
-// Limits of a subscription.
-const (
-	MaxEventTopics = 100       // that one subscription may name
-	MaxEventBuffer = 1_000_000 // events that may wait for its reader
-
-	defaultEventBuffer = 4096
-	// textPerEvent is what the ids and errors of waiting events may take, on average: the
-	// memory of a subscription is bounded, whatever a topic fails with.
-	textPerEvent = 256
-)
-
-// EventFilter says what a subscription hears of. Its zero value is everything.
-type EventFilter struct {
-	// Topics are those whose events are told, up to MaxEventTopics; a topic that nobody
-	// has met yet may be one. Empty: all.
-	Topics []string
-	// Patterns are as in a Grant: only events of topics that match one are told. Empty: any.
-	Patterns []string
-	// Kinds are the kinds that are told. Empty: all.
-	Kinds []EventKind
-	// Buffer is how many events may wait for Next, 1 to MaxEventBuffer; as far as their
-	// ids and errors take no more than 256 bytes each on average. 0: 4,096.
-	Buffer int
-}
-
-// validate reports everything that is wrong, all at once.
-func (f *EventFilter) validate() error {
-	var all faults
-	switch {
-	case len(f.Patterns) > MaxGrantTopics || slices.ContainsFunc(f.Patterns, func(p string) bool { return CheckPattern(p) != "" }):
-		all.add("patterns", fmt.Sprintf("must be at most %d patterns of topics", MaxGrantTopics))
-	case len(f.Topics) > MaxEventTopics:
-		all.add("topic", fmt.Sprintf("must be given at most %d times", MaxEventTopics))
-	case slices.ContainsFunc(f.Topics, func(t string) bool { return !validName(t) }):
-		all.add("topic", nameProblem)
-	}
-	if slices.ContainsFunc(f.Kinds, func(k EventKind) bool { return !slices.Contains(EventKinds, k) }) {
-		names := make([]string, len(EventKinds))
-		for i, k := range EventKinds {
-			names[i] = string(k)
-		}
-		all.add("kind", "must be one of "+strings.Join(names, ", "))
-	}
-	if f.Buffer < 0 || f.Buffer > MaxEventBuffer {
-		all.add("buffer", fmt.Sprintf("must be from 1 to %d", MaxEventBuffer))
-	}
-	return all.err()
-}
 
 // A Subscription hears of what happens to tasks, in the order in which it happens. What
 // finds no room in its buffer, because its reader is slow, is lost and counted: nothing
@@ -97,16 +49,16 @@ type feed struct {
 // Subscribe makes a subscription, which the caller closes. While there is none, events
 // cost nothing. Errors: ErrInvalid, which names topic, kind or buffer; ErrClosed.
 func (s *Scheduler) Subscribe(f EventFilter) (*Subscription, error) {
-	if err := f.validate(); err != nil {
+	if err := f.Validate(); err != nil {
 		return nil, err
 	}
 	if f.Buffer == 0 {
-		f.Buffer = defaultEventBuffer
+		f.Buffer = task.DefaultEventBuffer
 	}
 	topics := slices.Sorted(slices.Values(f.Topics))
 	u := &Subscription{
 		scheduler: s, topics: slices.Compact(topics), kinds: slices.Clone(f.Kinds), patterns: slices.Clone(f.Patterns),
-		events: f.Buffer, text: textPerEvent * f.Buffer,
+		events: f.Buffer, text: task.TextPerEvent * f.Buffer,
 		wake: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
 	s.mu.Lock()
@@ -203,7 +155,7 @@ func (u *Subscription) take() (events []Event, lost int64) {
 // offerLocked gives an event to a subscription that hears of its topic. The event has no
 // id until a subscription has room for it.
 func (s *Scheduler) offerLocked(u *Subscription, sl *slot, e *Event) {
-	if len(u.kinds) > 0 && !slices.Contains(u.kinds, e.Kind) || len(u.patterns) > 0 && !anyMatches(u.patterns, e.Topic) {
+	if len(u.kinds) > 0 && !slices.Contains(u.kinds, e.Kind) || len(u.patterns) > 0 && !task.AnyMatches(u.patterns, e.Topic) {
 		return
 	}
 	// Once something is lost all else is, until the reader comes: so that it can be told
@@ -236,8 +188,8 @@ func (s *Scheduler) offerLocked(u *Subscription, sl *slot, e *Event) {
 func (s *Scheduler) completeLocked(sl *slot, e *Event) {
 	if e.ID == "" {
 		e.ID, e.At = string(s.book.id(sl)), s.cfg.Clock()
-		if len(e.Err) > maxReason {
-			e.Err = strings.Clone(cut(e.Err, maxReason))
+		if len(e.Err) > task.MaxReason {
+			e.Err = strings.Clone(task.Cut(e.Err, task.MaxReason))
 		}
 	}
 }

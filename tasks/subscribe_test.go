@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // subscribe makes a subscription that ends with the test.
@@ -183,7 +185,7 @@ func TestSlowReaderIsToldTheGap(t *testing.T) {
 func TestEventsAreBoundedInBytes(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		u := r.subscribe(EventFilter{Buffer: 100, Kinds: []EventKind{EventRetried}})
-		r.handle("x", func(context.Context, *Delivery) error { return errors.New(strings.Repeat("long ", maxReason)) })
+		r.handle("x", func(context.Context, *Delivery) error { return errors.New(strings.Repeat("long ", task.MaxReason)) })
 		for i := range 60 {
 			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 		}
@@ -194,7 +196,7 @@ func TestEventsAreBoundedInBytes(t *testing.T) {
 			t.Errorf("told of %d, and %d lost", n, lost)
 		}
 		for _, e := range events {
-			if len(e.Err) != maxReason {
+			if len(e.Err) != task.MaxReason {
 				t.Errorf("an error of %d bytes", len(e.Err))
 			}
 		}

@@ -55,11 +55,11 @@ func (s *Scheduler) sweepLoop() {
 	tick := time.NewTicker(s.cfg.SweepEvery)
 	defer tick.Stop()
 	s.noteClock()
-	s.cfg.at.due(s.cfg.Clock())
+	s.cfg.Times.Due(s.cfg.Clock())
 	for {
 		select {
 		case <-tick.C:
-			s.sweepOnce(s.cfg.at.due(s.cfg.Clock()))
+			s.sweepOnce(s.cfg.Times.Due(s.cfg.Clock()))
 		case <-s.hurry:
 			s.sweepOnce(false)
 		case <-s.closing:

@@ -1,40 +1,27 @@
 package tasks
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/lapsehq/lapse/tasks/task"
+)
 
 const (
-	// MaxTopicPage is how many topics a page has at most.
-	MaxTopicPage = 1000
 	// A page of topics ends behind the one with which it has so many bytes, by an estimate.
 	topicPageBytes = 4 << 20
 )
 
-// A TopicQuery asks for a page of topics.
-type TopicQuery struct {
-	Limit  int    // 1 to MaxTopicPage; 0: MaxTopicPage
-	Cursor string // TopicPage.NextCursor of the page before; empty: from the beginning
-
-	Allows func(name string) bool // leaves other topics out; nil: none
-}
-
-// A TopicPage is a part of the topics that a node has met, by name. It ends early if the
-// topics are large.
-type TopicPage struct {
-	Topics     []Topic
-	NextCursor string // leads to the next page; empty: there are no more topics
-}
-
 // ListTopics returns a page of the topics that Topics returns. Pages are no snapshot: a
 // topic that comes or goes meanwhile may be missing. Errors: ErrInvalid.
 func (s *Scheduler) ListTopics(q TopicQuery) (TopicPage, error) {
-	var f faults
+	var f task.Faults
 	if q.Limit < 0 || q.Limit > MaxTopicPage {
-		f.add("limit", "must be 1 to 1000")
+		f.Add("limit", "must be 1 to 1000")
 	}
-	if q.Cursor != "" && !validName(q.Cursor) {
-		f.add("cursor", "must be the next_cursor of the page before")
+	if q.Cursor != "" && !task.ValidName(q.Cursor) {
+		f.Add("cursor", "must be the next_cursor of the page before")
 	}
-	if err := f.err(); err != nil {
+	if err := f.Err(); err != nil {
 		return TopicPage{}, err
 	}
 	if q.Limit == 0 {

@@ -43,14 +43,6 @@ type topic struct {
 	counts        Counts
 }
 
-// MaxTopics bounds the topics of a node. The last ReservedTopics of them are for topics that
-// are set up or have a handler, and for callers whose Grant says so: whoever may only schedule
-// can keep nobody from setting up a topic.
-const (
-	MaxTopics      = 100_000
-	ReservedTopics = 10_000
-)
-
 // topicLocked returns a topic, making it if needed: in one of the reserved places only if
 // it may. Error: ErrOverloaded.
 func (s *Scheduler) topicLocked(name string, reserved bool) (*topic, error) {
@@ -78,9 +70,9 @@ func (s *Scheduler) keptTopic(name []byte) *topic {
 
 func (s *Scheduler) addTopic(name string) *topic {
 	t := &topic{name: name, number: uint32(len(s.byNumber))}
-	e := s.cfg.configured[name]
+	e := s.cfg.Resolved[name]
 	if !isClosed(s.settingsRead) {
-		e.unfit = errSettingsUnread
+		e.Undeliverable = errSettingsUnread
 	}
 	t.take(e)
 	s.countBacklogLocked(t)
@@ -153,7 +145,7 @@ func (s *Scheduler) gone(t *topic) bool { return t.deleted && !t.occupied && !s.
 
 // setUp reports whether a topic has settings, stored or of the configuration, or a handler.
 func (s *Scheduler) setUp(t *topic) bool {
-	_, brought := s.cfg.configured[t.name]
+	_, brought := s.cfg.Resolved[t.name]
 	return brought || t.revision != 0 || t.handler != nil
 }
 

@@ -8,9 +8,6 @@ import (
 	"time"
 )
 
-// MaxStatsTopics is how many topics Stats shows at most.
-const MaxStatsTopics = 1000
-
 // sumsAtMost bounds the age of topicSums that are shown again.
 const sumsAtMost = time.Second
 

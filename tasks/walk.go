@@ -3,6 +3,8 @@ package tasks
 import (
 	"iter"
 	"strings"
+
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A walk goes over the tasks in memory: those of a group, or all, and of these only those
@@ -38,7 +40,7 @@ func (s *Scheduler) pickedLocked(p *pick) (picked, bool) {
 	one := p.topic != "" && !strings.HasSuffix(p.topic, "*")
 	if one {
 		t, ok := s.topics[p.topic]
-		if !ok || !anyMatches(p.patterns, p.topic) {
+		if !ok || !task.AnyMatches(p.patterns, p.topic) {
 			return picked{}, false
 		}
 		return picked{only: t.number}, true
@@ -64,7 +66,7 @@ func (k *picked) has(topic uint32) bool {
 }
 
 func (p *pick) has(topic string) bool {
-	return topic != "" && (p.topic == "" || matches(p.topic, topic)) && anyMatches(p.patterns, topic)
+	return topic != "" && (p.topic == "" || task.Matches(p.topic, topic)) && task.AnyMatches(p.patterns, topic)
 }
 
 // walkLocked begins a walk. An empty group means any. It must be left.

@@ -21,7 +21,7 @@ func (p *postal) Kind() Kind { return "postal" }
 func (p *postal) Deliverer(_ string, settings json.RawMessage) (Deliverer, error) {
 	var set struct{ To string }
 	if err := json.Unmarshal(settings, &set); err != nil || set.To == "" {
-		return nil, &InvalidError{Fields: []FieldError{{"to", "must be given"}}}
+		return nil, task.Invalid("to", "must be given")
 	}
 	return HandlerFunc(func(_ context.Context, d *Delivery) error {
 		time.Sleep(time.Second)

@@ -1,25 +1,31 @@
-package tasks
+package task
 
 import (
-	"encoding/json"
 	"time"
 )
 
-// TopicSettings say how the tasks of a topic are delivered and retried. The
-// zero value of a field means its default, except where it says otherwise.
-type TopicSettings struct {
-	Kind          Kind            // a way of Config.Ways; unless set, Handler if one was registered, else Pull
-	Delivery      json.RawMessage `json:",omitempty"` // what the way needs to know: a JSON object, see the way's package
-	Retry         Retry           //
-	Lease         time.Duration   // how long a delivery may stay unsettled; 1 s to 24 h, default 30 s
-	Concurrency   int             // deliveries at once on this node (Pull is not bound by it); 1 to 100,000, default 64, which a backlog may raise
-	Rate          Rate            // deliveries a second on this node; default: no bound
-	Weight        int             // share of the node's places for deliveries when they are scarce, beside other topics; 1 to 1,000, default 1
-	Spread        time.Duration   // window from the deadline on over which the first attempts of tasks of one instant are spread evenly, by their ids; 0 to 24 h, default 0
-	Misfire       Misfire         // what becomes of tasks that fell due while no process held them; default MisfireDeliver
-	CountCrashes  bool            // record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too
-	Paused        bool            // accept, but do not deliver
-	DeadRetention time.Duration   // how long dead tasks are kept; 1 min to 3660 days, default 7 days
+// Add adds other figures to c.
+func (c *Counts) Add(o *Counts) {
+	c.Pending += o.Pending
+	c.Ready += o.Ready
+	c.Delivering += o.Delivering
+	c.Dead += o.Dead
+	c.Scheduled += o.Scheduled
+	c.Delivered += o.Delivered
+	c.Failed += o.Failed
+	c.LeaseExpired += o.LeaseExpired
+	c.Died += o.Died
+	c.Expired += o.Expired
+	c.Cancelled += o.Cancelled
+	c.Skipped += o.Skipped
+	c.Panicked += o.Panicked
+	if c.DeadOldest.IsZero() || !o.DeadOldest.IsZero() && o.DeadOldest.Before(c.DeadOldest) {
+		c.DeadOldest = o.DeadOldest
+	}
+	c.Lateness.Sum += o.Lateness.Sum
+	for i, n := range o.Lateness.Counts {
+		c.Lateness.Counts[i] += n
+	}
 }
 
 // Rate bounds how many deliveries of a topic begin, by a bucket of tokens. The zero
@@ -45,21 +51,6 @@ const (
 	MisfireSkip     Misfire = "skip"     // it is not delivered, and counts as skipped
 	MisfireCoalesce Misfire = "coalesce" // of such tasks with the same group only the one with the latest deadline is delivered (then the one created last, then the greater id), once replay is over; tasks without a group all are
 )
-
-// Retry is the schedule of attempts after a failed one: exponential backoff
-// with full jitter. The n-th pause is drawn evenly from MinBackoff up to
-// MinBackoff * 2^n, and is never longer than MaxBackoff.
-type Retry struct {
-	MaxAttempts int           // then the task is dead; 1 to MaxRetryAttempts, which is the default (20 with CountCrashes)
-	MinBackoff  time.Duration // 1 ms to 24 h, default 1 s
-	MaxBackoff  time.Duration // MinBackoff to 30 days, default 10 min
-
-	// MaxAge ends a task with the first attempt that fails so long after its deadline: 1 s to
-	// 3660 days. Default 24 h where MaxAttempts has its default, or no bound. A task whose first
-	// attempt came late, because no process ran or the topic was paused, still has as many
-	// attempts as fit into MaxAge on average, at most 20. A new deadline begins it anew.
-	MaxAge time.Duration `json:",omitempty"`
-}
 
 // MaxRetryAttempts bounds Retry.MaxAttempts, and is its default: with that, MaxAge ends a task
 // long before.
@@ -114,17 +105,28 @@ type Counts struct {
 	Lateness Histogram // of first attempts, from the deadline or the place in the Spread on
 }
 
-// A Histogram counts durations in fixed buckets.
-type Histogram struct {
-	Counts [len(LatenessBounds) + 1]int64 // Counts[i]: up to LatenessBounds[i]; the last one: above
-	Sum    time.Duration
+// MaxTopicPage is how many topics a page has at most.
+const MaxTopicPage = 1000
+
+// A TopicQuery asks for a page of topics.
+type TopicQuery struct {
+	Limit  int    // 1 to MaxTopicPage; 0: MaxTopicPage
+	Cursor string // TopicPage.NextCursor of the page before; empty: from the beginning
+
+	Allows func(name string) bool // leaves other topics out; nil: none
 }
 
-// LatenessBounds are the upper bounds of the histogram's buckets.
-var LatenessBounds = [...]time.Duration{
-	1 * time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond,
-	10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
-	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
-	1 * time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
-	time.Minute, 10 * time.Minute, time.Hour,
+// A TopicPage is a part of the topics that a node has met, by name. It ends early if the
+// topics are large.
+type TopicPage struct {
+	Topics     []Topic
+	NextCursor string // leads to the next page; empty: there are no more topics
 }
+
+// MaxTopics bounds the topics of a node. The last ReservedTopics of them are for topics that
+// are set up or have a handler, and for callers whose Grant says so: whoever may only schedule
+// can keep nobody from setting up a topic.
+const (
+	MaxTopics      = 100_000
+	ReservedTopics = 10_000
+)

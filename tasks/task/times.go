@@ -1,4 +1,4 @@
-package tasks
+package task
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 
 // times are the moments of Config.SweepAt. They read no clock: the sweep hands the
 // time in.
-type times struct {
+type Times struct {
 	all   []cron.Schedule
 	next  time.Time // the soonest to come, as seen from asked
 	asked time.Time // when due was last called
@@ -24,13 +24,13 @@ const maxTimes = 100
 var fiveFields = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 
 // newTimes reports every expression that cannot be read, with its position.
-func newTimes(expressions []string) (*times, error) {
+func ParseTimes(expressions []string) (*Times, error) {
 	var all *multierror.Error
 	if len(expressions) > maxTimes {
 		all = multierror.Append(all, fmt.Errorf("sweep.at must be at most %d times", maxTimes))
 		expressions = nil
 	}
-	t := &times{}
+	t := &Times{}
 	for i, text := range expressions {
 		schedule, err := parseTime(text)
 		if err != nil {
@@ -60,7 +60,7 @@ func parseTime(text string) (cron.Schedule, error) {
 // due tells whether one of the times has passed since the last call, however many
 // have: a caller that slept through several is told once. The first call only begins to
 // count.
-func (t *times) due(now time.Time) bool {
+func (t *Times) Due(now time.Time) bool {
 	// Without its monotonic reading, which stands still while the machine sleeps; and
 	// in UTC, which the parser takes for the zone of those that name none.
 	now = now.Round(0).UTC()

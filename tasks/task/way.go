@@ -1,4 +1,4 @@
-package tasks
+package task
 
 import (
 	"bytes"
@@ -7,9 +7,39 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"github.com/hashicorp/go-multierror"
 )
+
+// A Tally is a Way that counts what has become of attempts, by outcome, such as
+// {"2xx": 10, "timeout": 1}. It is called for metrics, from any goroutine.
+type Tally interface {
+	Tally() map[string]int64
+}
+
+// A Tallier counts for a Tally. It may be used from any goroutine.
+type Tallier[O ~int] struct {
+	names  []string
+	counts []atomic.Int64
+}
+
+// NewTallier makes a tallier of outcomes that are numbered as their names are: 0 and up.
+func NewTallier[O ~int](names []string) *Tallier[O] {
+	return &Tallier[O]{names, make([]atomic.Int64, len(names))}
+}
+
+// Count counts an attempt.
+func (t *Tallier[O]) Count(o O) { t.counts[o].Add(1) }
+
+// Tally implements Tally. All outcomes are always there.
+func (t *Tallier[O]) Tally() map[string]int64 {
+	all := make(map[string]int64, len(t.names))
+	for i, name := range t.names {
+		all[name] = t.counts[i].Load()
+	}
+	return all
+}
 
 // A Way is a way of delivery that topics choose by its kind, at run time: what a
 // program brings along in Config.Ways, such as those of packages webhook, stream and
@@ -33,15 +63,15 @@ type WayStats struct {
 }
 
 // ways are the ways of delivery that a scheduler has, by kind.
-type ways map[Kind]Way
+type Ways map[Kind]Way
 
-func newWays(list []Way) (ways, error) {
-	all := make(ways, len(list))
+func NewWays(list []Way) (Ways, error) {
+	all := make(Ways, len(list))
 	var bad *multierror.Error
 	for i, w := range list {
 		k := w.Kind()
 		switch {
-		case !validName(string(k)) || k == Pull || k == Handler:
+		case !ValidName(string(k)) || k == Pull || k == Handler:
 			bad = multierror.Append(bad, fmt.Errorf("ways[%d]: its kind %q cannot be one of a way", i, k))
 		case all[k] != nil:
 			bad = multierror.Append(bad, fmt.Errorf("ways[%d]: there are two of kind %q", i, k))
@@ -53,30 +83,30 @@ func newWays(list []Way) (ways, error) {
 
 // An equipment is what holds for a topic: its settings as they were set, and what
 // follows from them.
-type equipment struct {
-	set   TopicSettings // without defaults
-	by    Deliverer     // made by a way; nil: the topic is pulled, or has a handler
-	unfit error         // why this process cannot deliver so
+type Resolved struct {
+	Set           TopicSettings // without defaults
+	By            Deliverer     // made by a way; nil: the topic is pulled, or has a handler
+	Undeliverable error         // why this process cannot deliver so
 }
 
 // equip checks settings and makes what they ask for. It must not be called under a
 // lock. Error: *InvalidError, with the equipment that results if the settings hold
 // nevertheless, because another node or version has accepted them.
-func (w ways) equip(topic string, set TopicSettings) (equipment, error) {
+func (w Ways) Resolve(topic string, set TopicSettings) (Resolved, error) {
 	set.Delivery = bytes.Clone(set.Delivery)
-	f := set.faults()
-	e := equipment{set: set}
+	f := set.Faults()
+	e := Resolved{Set: set}
 	if len(f) == 0 && set.Kind != "" && set.Kind != Pull && set.Kind != Handler {
-		e.by, f = w.deliverer(topic, set)
+		e.By, f = w.deliverer(topic, set)
 	}
-	e.unfit = f.err()
-	return e, e.unfit
+	e.Undeliverable = f.Err()
+	return e, e.Undeliverable
 }
 
-func (w ways) deliverer(topic string, set TopicSettings) (Deliverer, faults) {
+func (w Ways) deliverer(topic string, set TopicSettings) (Deliverer, Faults) {
 	way, ok := w[set.Kind]
 	if !ok {
-		return nil, faults{{"delivery.kind", "must be a way of delivery that this process has: " + w.text()}}
+		return nil, Faults{{"delivery.kind", "must be a way of delivery that this process has: " + w.text()}}
 	}
 	settings := set.Delivery
 	if len(settings) == 0 {
@@ -88,22 +118,22 @@ func (w ways) deliverer(topic string, set TopicSettings) (Deliverer, faults) {
 	}
 	var invalid *InvalidError
 	if !errors.As(err, &invalid) {
-		return nil, faults{{"delivery", err.Error()}}
+		return nil, Faults{{"delivery", err.Error()}}
 	}
-	var f faults
+	var f Faults
 	for _, field := range invalid.Fields {
-		f.add("delivery."+field.Field, field.Problem)
+		f.Add("delivery."+field.Field, field.Problem)
 	}
 	return nil, f
 }
 
 // kinds are in the order of their names.
-func (w ways) kinds() []Kind { return slices.Sorted(maps.Keys(w)) }
+func (w Ways) Kinds() []Kind { return slices.Sorted(maps.Keys(w)) }
 
 // stats are what the ways have counted.
-func (w ways) stats() []WayStats {
+func (w Ways) Stats() []WayStats {
 	all := make([]WayStats, 0, len(w))
-	for _, k := range w.kinds() {
+	for _, k := range w.Kinds() {
 		s := WayStats{Kind: k}
 		if t, ok := w[k].(Tally); ok {
 			s.Outcomes = t.Tally()
@@ -114,9 +144,9 @@ func (w ways) stats() []WayStats {
 }
 
 // text lists what delivery.kind may be.
-func (w ways) text() string {
+func (w Ways) text() string {
 	text := string(Pull)
-	for _, k := range w.kinds() {
+	for _, k := range w.Kinds() {
 		text += ", " + string(k)
 	}
 	return text + " or " + string(Handler)

@@ -1,4 +1,4 @@
-package tasks
+package task
 
 import (
 	"fmt"
@@ -93,61 +93,22 @@ type Config struct {
 	OnOutage OnOutage
 }
 
-// An Observer is told what happens to tasks, right after it happened and
-// without any lock held. It must return quickly, and may be called from many
-// goroutines at once, so not always in the order of events.
-type Observer interface {
-	Observe(Event)
-}
-
-// An Event is one thing that happened to a task.
-type Event struct {
-	Kind     EventKind
-	At       time.Time
-	ID       string
-	Topic    string
-	Attempt  int           // Started: the attempt that begins; Delivered, Retried, Died: the one that ended so
-	Lateness time.Duration // Started, first attempts only: since it was due, or since its place in its topic's Spread
-	By       string        // Started: the node whose receiver has it, or which helps with it; empty if it is this one
-	Err      string        // Retried, Died: why, at most 1 KiB
-}
-
-// EventKind names what happened.
-type EventKind string
-
-// What observers and subscriptions hear of.
-const (
-	EventScheduled EventKind = "scheduled" // accepted and recorded
-	EventStarted   EventKind = "started"   // a delivery has begun
-	EventDelivered EventKind = "delivered" // acknowledged
-	EventRetried   EventKind = "retried"   // an attempt failed, another follows
-	EventDied      EventKind = "dead"      // attempts exhausted, or buried
-	EventCancelled EventKind = "cancelled"
-	EventSkipped   EventKind = "skipped" // later than its max_lateness, or misfired
-	EventRescued   EventKind = "rescued" // the sweep found it overdue
-)
-
-// EventKinds are all kinds there are.
-var EventKinds = []EventKind{
-	EventScheduled, EventStarted, EventDelivered, EventRetried, EventDied, EventCancelled, EventSkipped, EventRescued,
-}
-
 // Validate reports everything that is out of range, all at once.
 func (c Config) Validate() error {
-	_, err := c.check()
+	_, err := c.Check()
 	return err
 }
 
 // A checked is a Config whose defaults are filled in, with what follows from it.
-type checked struct {
+type Checked struct {
 	Config
-	at         *times               // SweepAt
-	ways       ways                 // Ways, by kind
-	configured map[string]equipment // Topics, with what they ask for
+	Times    *Times              // SweepAt
+	ByKind   Ways                // Ways, by kind
+	Resolved map[string]Resolved // Topics, with what they ask for
 }
 
 // check fills in what is zero and reports all that is out of range.
-func (c Config) check() (checked, error) {
+func (c Config) Check() (Checked, error) {
 	var all *multierror.Error
 	if c.Node == "" {
 		c.Node = "local"
@@ -163,14 +124,14 @@ func (c Config) check() (checked, error) {
 	all = within(all, "answer_within", &c.AnswerWithin, 2*time.Second, 10*time.Millisecond, time.Minute)
 	all = within(all, "sweep.every", &c.SweepEvery, time.Second, 10*time.Millisecond, time.Minute)
 	all = within(all, "sweep.backlog", &c.SweepBacklog, 100_000, 1, 200_000_000)
-	all = within(all, "sweep.max_concurrency", &c.SweepMaxConcurrency, 1024, defaultConcurrency, 100_000)
-	var full checked
+	all = within(all, "sweep.max_concurrency", &c.SweepMaxConcurrency, 1024, DefaultConcurrency, 100_000)
+	var full Checked
 	var err error
-	if full.at, err = newTimes(c.SweepAt); err != nil {
+	if full.Times, err = ParseTimes(c.SweepAt); err != nil {
 		all = multierror.Append(all, err)
 	}
 	all = within(all, "shutdown.grace", &c.Grace, 10*time.Second, time.Millisecond, 10*time.Minute)
-	if full.ways, err = newWays(c.Ways); err != nil {
+	if full.ByKind, err = NewWays(c.Ways); err != nil {
 		all = multierror.Append(all, err)
 	}
 	switch c.OnOutage {
@@ -180,12 +141,12 @@ func (c Config) check() (checked, error) {
 	default:
 		all = multierror.Append(all, fmt.Errorf("on_outage must be %s or %s", OutageDeliver, OutagePause))
 	}
-	full.configured = make(map[string]equipment, len(c.Topics))
+	full.Resolved = make(map[string]Resolved, len(c.Topics))
 	for name, t := range c.Topics {
 		if f := checkName("topic", name); f != "" {
 			all = multierror.Append(all, fmt.Errorf("topics: %s", f))
 		}
-		if full.configured[name], err = full.ways.equip(name, t); err != nil {
+		if full.Resolved[name], err = full.ByKind.Resolve(name, t); err != nil {
 			all = multierror.Append(all, fmt.Errorf("topics.%s: %w", name, err))
 		}
 	}
@@ -208,3 +169,24 @@ func within[N int | int64 | time.Duration](all *multierror.Error, field string, 
 	}
 	return all
 }
+
+// An OnOutage says what becomes of deliveries while this node cannot tell whether
+// another one has taken over what it holds: it has been cut off from the ledger, or was
+// suspended, for so long that others may have found it dead. The ledger itself may be
+// what is gone: from here that looks the same. It only matters where several nodes
+// share a ledger; one that is alone never pauses.
+//
+// Either way nothing is answered about a task in the meantime (ErrUnavailable), and
+// nothing of what this node says can change what another one holds.
+type OnOutage string
+
+// What a node may do in the meantime.
+const (
+	// OutageDeliver goes on delivering from memory: deadlines are met through an outage
+	// of the ledger, and a task may be delivered twice if it was this node that was cut
+	// off. It is the default. Such deliveries are counted in Stats.UnsureDeliveries.
+	OutageDeliver OnOutage = "deliver"
+	// OutagePause begins no delivery: no task is delivered by two nodes because one was
+	// cut off, and all wait through an outage of the ledger.
+	OutagePause OnOutage = "pause"
+)

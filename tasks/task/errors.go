@@ -1,4 +1,4 @@
-package tasks
+package task
 
 import (
 	"errors"
@@ -91,6 +91,11 @@ type FieldError struct {
 	Problem string // what it must be, with the accepted range
 }
 
+// Invalid returns the *InvalidError of one field.
+func Invalid(field, problem string) error {
+	return &InvalidError{Fields: []FieldError{{field, problem}}}
+}
+
 // InvalidError lists everything that is wrong with a request. It wraps
 // ErrInvalid.
 type InvalidError struct{ Fields []FieldError }
@@ -113,13 +118,31 @@ func (e *InvalidError) Error() string {
 func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
 // faults gathers field errors.
-type faults []FieldError
+type Faults []FieldError
 
-func (f *faults) add(field, problem string) { *f = append(*f, FieldError{field, problem}) }
+func (f *Faults) Add(field, problem string) { *f = append(*f, FieldError{field, problem}) }
 
-func (f faults) err() error {
+func (f Faults) Err() error {
 	if len(f) == 0 {
 		return nil
 	}
 	return &InvalidError{Fields: f}
 }
+
+// A NodeError says which node is the reason why a call about the tasks of all nodes has
+// failed.
+type NodeError struct {
+	Node string
+	Err  error
+}
+
+func (e *NodeError) Error() string { return "node " + e.Node + ": " + e.Err.Error() }
+
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// ErrNotGranted is returned when a Grant does not allow the topic that is named, or that of
+// the task with the id.
+var ErrNotGranted = errors.New("the topic is none of those that the caller may use")
+
+// ErrQuota is a kind of ErrOverloaded: a bound of the caller's Grant is reached.
+var ErrQuota error = &kindError{"a bound of the caller is reached", ErrOverloaded}

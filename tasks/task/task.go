@@ -1,8 +1,62 @@
-package tasks
+package task
 
 import (
 	"time"
+
+	"github.com/google/uuid"
 )
+
+// A Requeue says which dead tasks of a topic come back, and when.
+type Requeue struct {
+	// IDs are those of the tasks; nil means all of the topic.
+	IDs []string
+	// Due is their new deadline, or Delay the time until then, as in a Request: at most
+	// MaxAhead from now, not both; both zero means now.
+	Due   time.Time
+	Delay time.Duration
+}
+
+// Requeued tells what a Requeue has done.
+type Requeued struct {
+	Requeued int
+	// Unknown are those of the given ids that are not among the dead of the topic.
+	Unknown []string
+}
+
+// Killed counts what a KillTopic has done.
+type Killed struct {
+	Killed     int // tasks that are recorded as dead
+	Delivering int // tasks that were being delivered, and are left to their receivers
+}
+
+// MaxGroupDelivering is how many ids a GroupCancelled names at most.
+const MaxGroupDelivering = 1000
+
+// GroupCancelled tells what a CancelGroup has done.
+type GroupCancelled struct {
+	Cancelled  int      // tasks that the ledger has forgotten: they are never delivered (again)
+	Delivering []string // ids of tasks that were being delivered, and are left to their receivers
+	More       int      // how many of those there were beyond the first MaxGroupDelivering
+}
+
+// Purged counts what a Purge has done.
+type Purged struct {
+	Cancelled  int // tasks that the ledger has forgotten: they are never delivered (again)
+	Delivering int // tasks that were being delivered, and are left to their receivers
+}
+
+// A Reason says why a task is dead.
+type Reason string
+
+// The reasons of a death. It is empty if the ledger does not know it (any more).
+const (
+	Exhausted    Reason = "exhausted" // its last attempt failed, or ran out of time
+	Buried       Reason = "buried"    // its receiver said so: Bury, Kill
+	TopicDeleted Reason = "deleted"   // its topic was deleted by force
+)
+
+// NewID makes an id as Schedule does: a UUIDv7.
+func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // State is where a task stands in its life, as a caller sees it. While a write
 // is under way the state before it is shown.
@@ -125,66 +179,4 @@ type Query struct {
 type Page struct {
 	Tasks  []Task
 	Cursor string // for the next page; empty at the end
-}
-
-// A Delivery is one attempt to hand a task to its receiver.
-type Delivery struct {
-	Task
-	LeaseUntil time.Time // unsettled by then, the attempt has failed
-
-	token Token
-}
-
-// A Token is the delivery as its scheduler knows it.
-type Token interface {
-	// Receipt makes the text that settles the delivery.
-	Receipt() string
-}
-
-// NewDelivery returns a delivery of t. The token makes its receipt.
-func NewDelivery(t Task, leaseUntil time.Time, token Token) Delivery {
-	return Delivery{Task: t, LeaseUntil: leaseUntil, token: token}
-}
-
-// Token returns the delivery as its scheduler knows it, nil if no scheduler made it.
-func (d *Delivery) Token() Token { return d.token }
-
-// Receipt settles this delivery, and no other. It is made when it is asked for: most
-// handlers need none. It is empty if no scheduler made the delivery.
-func (d Delivery) Receipt() string {
-	if d.token == nil {
-		return ""
-	}
-	return d.token.Receipt()
-}
-
-// A Verb is what a receiver says of a delivery.
-type Verb uint8
-
-// The ways to settle a delivery.
-const (
-	Ack     Verb = iota + 1 // done: the task is finished
-	Release                 // not done: again after Verdict.Delay, the attempt counts
-	Extend                  // still at work: the lease begins anew, for Verdict.Lease
-	Bury                    // never again: the task is dead, for Verdict.Reason
-	Return                  // not begun: again at once, the attempt does not count
-)
-
-// A Verdict settles deliveries.
-type Verdict struct {
-	Verb   Verb
-	Delay  *time.Duration // Release: until the next attempt; nil means the topic's backoff. 0 to MaxAhead
-	Lease  time.Duration  // Extend: from now; 0 means the topic's lease. 1 s to 24 h
-	Reason string         // Release, Bury: kept as the task's last error, cut at 1 KiB
-}
-
-// A Settled is the answer to one receipt.
-type Settled struct {
-	Receipt    string
-	ID         string    // of the task, if the receipt could be read
-	Recorded   bool      // the ledger has confirmed it; false: it counts here and now, and is recorded later
-	LeaseUntil time.Time // Extend only
-	// Err is ErrReceipt, ErrStale, ErrReplaying or ErrClosed; where the task is another
-	// node's also ErrUnavailable or ErrUnknown. It is nil if the delivery was settled.
-	Err error
 }

@@ -1,4 +1,4 @@
-package tasks
+package task
 
 import (
 	"fmt"
@@ -57,18 +57,18 @@ func TestBadTimes(t *testing.T) {
 func TestAnyTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.StringMatching(`((CRON_)?TZ=[A-Z/]{0,5} ?)?([0-9*/,?\-]{1,6} ?){0,6}`)).Draw(t, "text")
-		when, err := newTimes([]string{text})
+		when, err := ParseTimes([]string{text})
 		if err != nil {
 			return
 		}
 		now := time.Unix(rapid.Int64Range(0, 4e9).Draw(t, "now"), 0)
-		if when.due(now) {
+		if when.Due(now) {
 			t.Fatal("due at the first look")
 		}
 		if !when.next.After(now) {
 			t.Fatalf("the next of %q after %v is %v", text, now, when.next)
 		}
-		if !when.due(when.next) || when.due(when.asked) {
+		if !when.Due(when.next) || when.Due(when.asked) {
 			t.Fatal("not due just once at its time")
 		}
 	})
@@ -109,12 +109,12 @@ func TestTimesComeOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			elsewhere := time.FixedZone("elsewhere", -5*3600) // the machine's own zone changes nothing
-			when, err := newTimes(c.at)
+			when, err := ParseTimes(c.at)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, l := range c.looks {
-				if got := when.due(at(t, l.now).In(elsewhere)); got != l.due {
+				if got := when.Due(at(t, l.now).In(elsewhere)); got != l.due {
 					t.Errorf("due at %s: %v", l.now, got)
 				}
 			}

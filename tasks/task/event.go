@@ -1,0 +1,96 @@
+package task
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// An Observer is told what happens to tasks, right after it happened and
+// without any lock held. It must return quickly, and may be called from many
+// goroutines at once, so not always in the order of events.
+type Observer interface {
+	Observe(Event)
+}
+
+// An Event is one thing that happened to a task.
+type Event struct {
+	Kind     EventKind
+	At       time.Time
+	ID       string
+	Topic    string
+	Attempt  int           // Started: the attempt that begins; Delivered, Retried, Died: the one that ended so
+	Lateness time.Duration // Started, first attempts only: since it was due, or since its place in its topic's Spread
+	By       string        // Started: the node whose receiver has it, or which helps with it; empty if it is this one
+	Err      string        // Retried, Died: why, at most 1 KiB
+}
+
+// EventKind names what happened.
+type EventKind string
+
+// What observers and subscriptions hear of.
+const (
+	EventScheduled EventKind = "scheduled" // accepted and recorded
+	EventStarted   EventKind = "started"   // a delivery has begun
+	EventDelivered EventKind = "delivered" // acknowledged
+	EventRetried   EventKind = "retried"   // an attempt failed, another follows
+	EventDied      EventKind = "dead"      // attempts exhausted, or buried
+	EventCancelled EventKind = "cancelled"
+	EventSkipped   EventKind = "skipped" // later than its max_lateness, or misfired
+	EventRescued   EventKind = "rescued" // the sweep found it overdue
+)
+
+// EventKinds are all kinds there are.
+var EventKinds = []EventKind{
+	EventScheduled, EventStarted, EventDelivered, EventRetried, EventDied, EventCancelled, EventSkipped, EventRescued,
+}
+
+// Limits of a subscription.
+const (
+	MaxEventTopics = 100       // that one subscription may name
+	MaxEventBuffer = 1_000_000 // events that may wait for its reader
+
+	DefaultEventBuffer = 4096
+	// textPerEvent is what the ids and errors of waiting events may take, on average: the
+	// memory of a subscription is bounded, whatever a topic fails with.
+	TextPerEvent = 256
+)
+
+// EventFilter says what a subscription hears of. Its zero value is everything.
+type EventFilter struct {
+	// Topics are those whose events are told, up to MaxEventTopics; a topic that nobody
+	// has met yet may be one. Empty: all.
+	Topics []string
+	// Patterns are as in a Grant: only events of topics that match one are told. Empty: any.
+	Patterns []string
+	// Kinds are the kinds that are told. Empty: all.
+	Kinds []EventKind
+	// Buffer is how many events may wait for Next, 1 to MaxEventBuffer; as far as their
+	// ids and errors take no more than 256 bytes each on average. 0: 4,096.
+	Buffer int
+}
+
+// validate reports everything that is wrong, all at once.
+func (f *EventFilter) Validate() error {
+	var all Faults
+	switch {
+	case len(f.Patterns) > MaxGrantTopics || slices.ContainsFunc(f.Patterns, func(p string) bool { return CheckPattern(p) != "" }):
+		all.Add("patterns", fmt.Sprintf("must be at most %d patterns of topics", MaxGrantTopics))
+	case len(f.Topics) > MaxEventTopics:
+		all.Add("topic", fmt.Sprintf("must be given at most %d times", MaxEventTopics))
+	case slices.ContainsFunc(f.Topics, func(t string) bool { return !ValidName(t) }):
+		all.Add("topic", NameProblem)
+	}
+	if slices.ContainsFunc(f.Kinds, func(k EventKind) bool { return !slices.Contains(EventKinds, k) }) {
+		names := make([]string, len(EventKinds))
+		for i, k := range EventKinds {
+			names[i] = string(k)
+		}
+		all.Add("kind", "must be one of "+strings.Join(names, ", "))
+	}
+	if f.Buffer < 0 || f.Buffer > MaxEventBuffer {
+		all.Add("buffer", fmt.Sprintf("must be from 1 to %d", MaxEventBuffer))
+	}
+	return all.Err()
+}

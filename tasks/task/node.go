@@ -1,0 +1,83 @@
+package task
+
+import (
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// A Node is one of the processes that share a ledger: what the ledger knows of it, and
+// what its memory had to say with its last sign of life.
+type Node struct {
+	Name        string
+	Self        bool          // this process
+	Live        bool          // it is not taken for dead
+	Quiet       bool          // it shows no signs of life, be it taken for dead or not
+	Released    bool          // its last process ended in order
+	Silent      time.Duration // for how long this process has seen no sign of life
+	Incarnation string        // names the process among all that had the node's name
+	Process     string        // which process, for people
+	Version     string        // of the program
+	Address     string        // where it serves HTTP; empty if it does not
+
+	Shards  int // of its own: how many it has ever used
+	Held    int // of its own: how many it holds now
+	Adopted int // how many of other nodes' it holds
+
+	// Status is what its memory says; nil if that is not known, or it does not live.
+	Status *NodeStatus
+}
+
+// NodeStatus is what other nodes should know of one's memory. It travels as JSON between
+// processes of different versions: fields are only ever added.
+type NodeStatus struct {
+	Pending    int64 `json:"pending"`
+	Ready      int64 `json:"ready"`
+	Delivering int64 `json:"delivering"`
+	Dead       int64 `json:"dead"`
+	Room       int   `json:"room"` // how many more tasks its memory takes
+
+	// Of first attempts since the process began, by the buckets of LatenessBounds: half
+	// of them, and 99 of 100, were not later than that. 0 if there was none.
+	LatenessP50 time.Duration `json:"lateness_p50_ns"`
+	LatenessP99 time.Duration `json:"lateness_p99_ns"`
+
+	Backlog  bool `json:"backlog,omitempty"`  // more ready tasks wait than Config.SweepBacklog
+	Draining bool `json:"draining,omitempty"` // it takes no tasks and no shards any more
+	Unsure   bool `json:"unsure,omitempty"`   // it may have lost what it held
+	Catching bool `json:"catching,omitempty"` // it still reads tasks that it holds
+
+	// Spooled are the shards whose tasks only this node's spool has, whichever node holds them.
+	Spooled []recovery.Home `json:"spooled,omitempty"`
+
+	// How often this process could not be drained as DrainNode had asked, and why the last time.
+	DrainsFailed int    `json:"drains_failed,omitempty"`
+	DrainFault   string `json:"drain_fault,omitempty"`
+}
+
+// A NodeState sums up what is known of a node.
+type NodeState string
+
+// The states of nodes.
+const (
+	NodeLive     NodeState = "live"     // it shows signs of life
+	NodeDraining NodeState = "draining" // it does, and hands over what it holds
+	NodeSilent   NodeState = "silent"   // it shows none: others adopt what it holds, once it is taken for dead
+	NodeReleased NodeState = "released" // its last process has ended in order
+)
+
+// NodeStates are all states there are.
+var NodeStates = []NodeState{NodeLive, NodeDraining, NodeSilent, NodeReleased}
+
+// State sums up what is known of the node.
+func (n *Node) State() NodeState {
+	switch {
+	case n.Released:
+		return NodeReleased
+	case !n.Live, n.Quiet:
+		return NodeSilent
+	case n.Status != nil && n.Status.Draining:
+		return NodeDraining
+	}
+	return NodeLive
+}

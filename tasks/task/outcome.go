@@ -1,0 +1,78 @@
+package task
+
+import (
+	"errors"
+	"time"
+	"unicode/utf8"
+)
+
+// verdict returns a judgement as a receipt's settlement.
+func (v *Judgement) Verdict() Verdict {
+	return Verdict{Verb: v.Verb, Delay: v.Pause, Reason: Cut(v.Reason, MaxReason)}
+}
+
+const MaxReason = 1 << 10 // bytes of a last error
+
+// A deathError makes a failed attempt the last one.
+type deathError struct{ error }
+
+func (e deathError) Unwrap() error { return e.error }
+
+// Kill marks an error that no further attempt can mend: the task is dead.
+func Kill(err error) error { return deathError{some(err)} }
+
+// A pauseError says when the next attempt may start.
+type pauseError struct {
+	error
+	pause time.Duration
+}
+
+func (e pauseError) Unwrap() error { return e.error }
+
+// RetryAfter marks an error after which the next attempt starts in pause, instead
+// of after the topic's backoff.
+func RetryAfter(err error, pause time.Duration) error { return pauseError{some(err), pause} }
+
+func some(err error) error {
+	if err == nil {
+		return errors.New("no reason given")
+	}
+	return err
+}
+
+// A judgement is what becomes of a delivery, once its deliverer has returned.
+type Judgement struct {
+	Verb   Verb // Ack, Release or Bury; 0 leaves it open
+	Reason string
+	Pause  *time.Duration // Release: nil means the topic's backoff
+}
+
+// judge reads a deliverer's error. It calls methods of that error, which are not
+// ours and may panic, and must not be called under a lock.
+func Judge(err error) Judgement {
+	var death deathError
+	var pause pauseError
+	switch {
+	case err == nil:
+		return Judgement{Verb: Ack}
+	case errors.Is(err, ErrLater):
+		return Judgement{}
+	case errors.As(err, &death):
+		return Judgement{Verb: Bury, Reason: err.Error()}
+	case errors.As(err, &pause):
+		d := min(max(pause.pause, 0), MaxAhead)
+		return Judgement{Verb: Release, Reason: err.Error(), Pause: &d}
+	}
+	return Judgement{Verb: Release, Reason: err.Error()}
+}
+
+// cut shortens a text to at most n bytes, at a character's end.
+func Cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
+}

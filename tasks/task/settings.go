@@ -1,0 +1,114 @@
+package task
+
+import (
+	"encoding/json"
+	"math"
+	"time"
+)
+
+const (
+	SettingPrefix      = "topic/"
+	DefaultConcurrency = 64
+	maxDelivery        = 16 << 10 // bytes of a topic's delivery object
+)
+
+// withDefaults fills in what is zero.
+func (t TopicSettings) WithDefaults() TopicSettings {
+	t.Retry.bound(t.CountCrashes)
+	orDefault(&t.Retry.MinBackoff, time.Second)
+	orDefault(&t.Retry.MaxBackoff, max(10*time.Minute, t.Retry.MinBackoff))
+	orDefault(&t.Lease, 30*time.Second)
+	orDefault(&t.Concurrency, DefaultConcurrency)
+	if t.Rate.PerSecond > 0 && t.Rate.PerSecond <= maxPerSecond {
+		orDefault(&t.Rate.Burst, int(math.Ceil(t.Rate.PerSecond)))
+	}
+	orDefault(&t.Weight, 1)
+	orDefault(&t.Misfire, MisfireDeliver)
+	orDefault(&t.DeadRetention, 7*24*time.Hour)
+	return t
+}
+
+const maxPerSecond = 1_000_000
+
+// stored is what the ledger keeps: with the defaults that hold today, except for a
+// Concurrency that was not set, so that a backlog may raise it. Records of before
+// have 64 there whether it was set or not; they count as set and are never raised.
+func (t TopicSettings) Stored() TopicSettings {
+	full := t.WithDefaults()
+	full.Concurrency = t.Concurrency
+	if full.Retry.MaxAttempts == MaxRetryAttempts && !full.CountCrashes {
+		full.Retry.MaxAttempts = 0 // versions without MaxAge take their own default
+	}
+	return full
+}
+
+func orDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// Validate reports everything that is out of range, as an *InvalidError. Whether a
+// process can deliver so is another question: see Config.Ways.
+func (t TopicSettings) Validate() error { return t.Faults().Err() }
+
+func (t TopicSettings) Faults() (f Faults) {
+	t = t.WithDefaults()
+	f.checkDelivery(t)
+	within := func(ok bool, field, problem string) {
+		if !ok {
+			f.Add(field, problem)
+		}
+	}
+	within(t.Retry.MaxAttempts >= 1 && t.Retry.MaxAttempts <= MaxRetryAttempts, "retry.max_attempts", "must be from 1 to 1000000")
+	within(t.Retry.MaxAge == 0 || t.Retry.MaxAge >= time.Second && t.Retry.MaxAge <= MaxAhead, "retry.max_age", "must be from 1 s to 3660 days")
+	within(t.Retry.MinBackoff >= time.Millisecond && t.Retry.MinBackoff <= 24*time.Hour, "retry.min_backoff", "must be from 1 ms to 24 h")
+	within(t.Retry.MaxBackoff >= t.Retry.MinBackoff && t.Retry.MaxBackoff <= 30*24*time.Hour, "retry.max_backoff", "must be from min_backoff to 30 days")
+	within(t.Lease >= MinLease && t.Lease <= MaxLease, "lease", LeaseRange)
+	within(t.Concurrency >= 1 && t.Concurrency <= 100_000, "concurrency", "must be from 1 to 100000")
+	if r := t.Rate; r != (Rate{}) {
+		within(r.PerSecond >= 0.001 && r.PerSecond <= maxPerSecond, "rate.per_second", "must be from 0.001 to 1000000")
+		within(r.Burst >= 0 && r.Burst <= maxPerSecond, "rate.burst", "must be from 1 to 1000000")
+	}
+	within(t.Weight >= 1 && t.Weight <= 1000, "weight", "must be from 1 to 1000")
+	within(t.Spread >= 0 && t.Spread <= 24*time.Hour, "spread", "must be from 0 to 24 h")
+	switch t.Misfire {
+	case MisfireDeliver, MisfireSkip, MisfireCoalesce:
+	default:
+		f.Add("misfire", "must be deliver, skip or coalesce")
+	}
+	within(t.DeadRetention >= time.Minute && t.DeadRetention <= MaxAhead, "dead_retention", "must be from 1 min to 3660 days")
+	return f
+}
+
+func (f *Faults) checkDelivery(t TopicSettings) {
+	switch {
+	case t.Kind != "" && !ValidName(string(t.Kind)):
+		f.Add("delivery.kind", NameProblem)
+	case len(t.Delivery) == 0:
+	case t.Kind == "" || t.Kind == Pull || t.Kind == Handler:
+		f.Add("delivery", "must have nothing but its kind, unless that is another way of delivery")
+	case len(t.Delivery) > maxDelivery:
+		f.Add("delivery", "must be at most 16 KiB long")
+	case t.Delivery[0] != '{' || !json.Valid(t.Delivery):
+		f.Add("delivery", "must be a JSON object")
+	}
+}
+
+// TopicSettings say how the tasks of a topic are delivered and retried. The
+// zero value of a field means its default, except where it says otherwise.
+type TopicSettings struct {
+	Kind          Kind            // a way of Config.Ways; unless set, Handler if one was registered, else Pull
+	Delivery      json.RawMessage `json:",omitempty"` // what the way needs to know: a JSON object, see the way's package
+	Retry         Retry           //
+	Lease         time.Duration   // how long a delivery may stay unsettled; 1 s to 24 h, default 30 s
+	Concurrency   int             // deliveries at once on this node (Pull is not bound by it); 1 to 100,000, default 64, which a backlog may raise
+	Rate          Rate            // deliveries a second on this node; default: no bound
+	Weight        int             // share of the node's places for deliveries when they are scarce, beside other topics; 1 to 1,000, default 1
+	Spread        time.Duration   // window from the deadline on over which the first attempts of tasks of one instant are spread evenly, by their ids; 0 to 24 h, default 0
+	Misfire       Misfire         // what becomes of tasks that fell due while no process held them; default MisfireDeliver
+	CountCrashes  bool            // record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too
+	Paused        bool            // accept, but do not deliver
+	DeadRetention time.Duration   // how long dead tasks are kept; 1 min to 3660 days, default 7 days
+}

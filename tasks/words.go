@@ -1,0 +1,237 @@
+package tasks
+
+import (
+	"context"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// The words of the API stand in package task, where ways of delivery and the inside of the
+// scheduler find them too. Here they have the names that applications use.
+
+// A task, what asks for one, and what is answered.
+type (
+	Task    = task.Task
+	State   = task.State
+	Reason  = task.Reason
+	Request = task.Request
+	Result  = task.Result
+	Move    = task.Move
+	Query   = task.Query
+	Page    = task.Page
+)
+
+// A delivery, what makes it, and what becomes of it.
+type (
+	Delivery       = task.Delivery
+	Deliverer      = task.Deliverer
+	BatchDeliverer = task.BatchDeliverer
+	HandlerFunc    = task.HandlerFunc
+	Way            = task.Way
+	WayStats       = task.WayStats
+	Tally          = task.Tally
+	Verb           = task.Verb
+	Verdict        = task.Verdict
+	Settled        = task.Settled
+)
+
+// A Tallier counts outcomes, see task.Tallier.
+type Tallier[O ~int] = task.Tallier[O]
+
+// A topic, its settings and its figures.
+type (
+	Topic         = task.Topic
+	TopicSettings = task.TopicSettings
+	TopicQuery    = task.TopicQuery
+	TopicPage     = task.TopicPage
+	Kind          = task.Kind
+	Misfire       = task.Misfire
+	Rate          = task.Rate
+	Retry         = task.Retry
+	Counts        = task.Counts
+	Histogram     = task.Histogram
+)
+
+// What is done with many tasks at once, and what came of it.
+type (
+	Purged         = task.Purged
+	Killed         = task.Killed
+	Requeue        = task.Requeue
+	Requeued       = task.Requeued
+	GroupCancelled = task.GroupCancelled
+	Outlook        = task.Outlook
+	Forecast       = task.Forecast
+)
+
+// A scheduler, its node and what they tell.
+type (
+	Config      = task.Config
+	OnOutage    = task.OnOutage
+	Observer    = task.Observer
+	Event       = task.Event
+	EventKind   = task.EventKind
+	EventFilter = task.EventFilter
+	Node        = task.Node
+	NodeState   = task.NodeState
+	NodeStatus  = task.NodeStatus
+	Readiness   = task.Readiness
+	Waiting     = task.Waiting
+	Stats       = task.Stats
+	SpoolStats  = task.SpoolStats
+)
+
+// A caller's rights, and what is refused.
+type (
+	Grant        = task.Grant
+	Version      = task.Version
+	FieldError   = task.FieldError
+	InvalidError = task.InvalidError
+	NodeError    = task.NodeError
+)
+
+// The states of a task, and why it is dead.
+const (
+	Pending      = task.Pending
+	Ready        = task.Ready
+	Delivering   = task.Delivering
+	Dead         = task.Dead
+	Exhausted    = task.Exhausted
+	Buried       = task.Buried
+	TopicDeleted = task.TopicDeleted
+)
+
+// The ways to settle a delivery.
+const (
+	Ack     = task.Ack
+	Release = task.Release
+	Extend  = task.Extend
+	Bury    = task.Bury
+	Return  = task.Return
+)
+
+// The ways of delivery that need no package of their own, and what may become of misfired tasks.
+const (
+	Pull            = task.Pull
+	Handler         = task.Handler
+	MisfireDeliver  = task.MisfireDeliver
+	MisfireSkip     = task.MisfireSkip
+	MisfireCoalesce = task.MisfireCoalesce
+)
+
+// What a node may do while it is cut off, and the states of nodes.
+const (
+	OutageDeliver = task.OutageDeliver
+	OutagePause   = task.OutagePause
+	NodeLive      = task.NodeLive
+	NodeDraining  = task.NodeDraining
+	NodeSilent    = task.NodeSilent
+	NodeReleased  = task.NodeReleased
+)
+
+// What observers and subscriptions hear of.
+const (
+	EventScheduled = task.EventScheduled
+	EventStarted   = task.EventStarted
+	EventDelivered = task.EventDelivered
+	EventRetried   = task.EventRetried
+	EventDied      = task.EventDied
+	EventCancelled = task.EventCancelled
+	EventSkipped   = task.EventSkipped
+	EventRescued   = task.EventRescued
+)
+
+// Limits of requests, whatever the configuration. Each is explained in package task.
+const (
+	MaxIDBytes         = task.MaxIDBytes
+	MaxHeaderBytes     = task.MaxHeaderBytes
+	MaxHeaders         = task.MaxHeaders
+	MaxAhead           = task.MaxAhead
+	MaxBatch           = task.MaxBatch
+	MaxReserve         = task.MaxReserve
+	MaxWait            = task.MaxWait
+	MinLease           = task.MinLease
+	MaxLease           = task.MaxLease
+	MaxRetryAttempts   = task.MaxRetryAttempts
+	MaxTopics          = task.MaxTopics
+	ReservedTopics     = task.ReservedTopics
+	MaxTopicPage       = task.MaxTopicPage
+	MaxStatsTopics     = task.MaxStatsTopics
+	MaxGrantTopics     = task.MaxGrantTopics
+	MaxGroupDelivering = task.MaxGroupDelivering
+	MaxEventTopics     = task.MaxEventTopics
+	MaxEventBuffer     = task.MaxEventBuffer
+	MinForecast        = task.MinForecast
+	MaxForecastSteps   = task.MaxForecastSteps
+)
+
+// The errors of the scheduler's methods, to be tested for with errors.Is. An error
+// that says why something did not happen leaves everything as it was, except ErrUnknown.
+// Each is explained in package task.
+var (
+	ErrInvalid     = task.ErrInvalid
+	ErrTooLarge    = task.ErrTooLarge
+	ErrNotFound    = task.ErrNotFound
+	ErrExists      = task.ErrExists
+	ErrDelivering  = task.ErrDelivering
+	ErrDead        = task.ErrDead
+	ErrOverloaded  = task.ErrOverloaded
+	ErrQuota       = task.ErrQuota
+	ErrUnavailable = task.ErrUnavailable
+	ErrNodeAway    = task.ErrNodeAway
+	ErrContended   = task.ErrContended
+	ErrUnknown     = task.ErrUnknown
+	ErrUnrecorded  = task.ErrUnrecorded
+	ErrReplaying   = task.ErrReplaying
+	ErrStale       = task.ErrStale
+	ErrReceipt     = task.ErrReceipt
+	ErrNoTopic     = task.ErrNoTopic
+	ErrInUse       = task.ErrInUse
+	ErrRevision    = task.ErrRevision
+	ErrHandled     = task.ErrHandled
+	ErrNotGranted  = task.ErrNotGranted
+	ErrDraining    = task.ErrDraining
+	ErrNoNode      = task.ErrNoNode
+	ErrNoHeir      = task.ErrNoHeir
+	ErrClosed      = task.ErrClosed
+	ErrLater       = task.ErrLater
+)
+
+// Lists of what there is.
+var (
+	EventKinds     = task.EventKinds
+	NodeStates     = task.NodeStates
+	LatenessBounds = task.LatenessBounds
+)
+
+// AnyVersion is the version of every task that exists.
+var AnyVersion = task.AnyVersion
+
+// NewID makes an id as Schedule does: a UUIDv7.
+func NewID() string { return task.NewID() }
+
+// ParseState is the reverse of State.String. It reports false for any other text.
+func ParseState(name string) (State, bool) { return task.ParseState(name) }
+
+// Kill marks an error that no further attempt can mend: the task is dead.
+func Kill(err error) error { return task.Kill(err) }
+
+// RetryAfter marks an error after which the next attempt starts in pause, instead of after the
+// topic's backoff.
+func RetryAfter(err error, pause time.Duration) error { return task.RetryAfter(err, pause) }
+
+// NewTallier counts outcomes that are numbered from 0 and have these names.
+func NewTallier[O ~int](names []string) *Tallier[O] { return task.NewTallier[O](names) }
+
+// CheckPattern returns what is wrong with a pattern of topics, or "".
+func CheckPattern(pattern string) string { return task.CheckPattern(pattern) }
+
+// WithGrant makes the context of a call for which the grant holds, see task.WithGrant.
+func WithGrant(ctx context.Context, g *Grant) context.Context { return task.WithGrant(ctx, g) }
+
+// WithVersion makes the context of a call that does nothing, and returns ErrRevision, unless the
+// task has that version, see task.WithVersion.
+func WithVersion(ctx context.Context, v Version) context.Context { return task.WithVersion(ctx, v) }
+
+// GrantOf returns the grant of a call, nil if there is none.
+func GrantOf(ctx context.Context) *Grant { return task.GrantOf(ctx) }
