@@ -306,7 +306,7 @@ func TestErrorsTravel(t *testing.T) {
 		}
 		want(t, c.code, err, c.err)
 	}
-	invalid := task.Invalid("due_at", "must be right")
+	invalid := &InvalidError{Fields: []FieldError{{Field: "due_at", Problem: "must be right"}}}
 	var got *InvalidError
 	if err := wireErrorOf(fmt.Errorf("no: %w", invalid)).err("b", true); !errors.As(err, &got) || got.Fields[0] != invalid.Fields[0] {
 		t.Errorf("%v", err)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // ScheduleBatch takes many tasks in, at most MaxBatch, with one wait for the

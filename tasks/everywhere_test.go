@@ -195,7 +195,7 @@ func TestPurgeAtAllNodes(t *testing.T) {
 		stays := c.fill(2, "y", "")
 		c.nodes[2].deliver(Request{Topic: "x"})
 		p, err := c.nodes[1].Purge(t.Context(), "x")
-		if err != nil || p != (Purged{21, 1}) {
+		if err != nil || p != (Purged{Cancelled: 21, Delivering: 1}) {
 			t.Errorf("Purge = %+v, %v", p, err)
 		}
 		if left := c.nodes[0].pages(Query{State: Pending}); !slices.Equal(sorted(left), stays) {

@@ -58,7 +58,7 @@ func (w *wireTerms) in(ctx context.Context) context.Context {
 	if w == nil {
 		return ctx
 	}
-	t := task.Terms{Grant: &Grant{w.Topics, w.MaxTopics, w.MaxPending, w.Reserved}, Version: Version{Revision: w.Revision}}
+	t := task.Terms{Grant: &Grant{Topics: w.Topics, MaxTopics: w.MaxTopics, MaxPending: w.MaxPending, Reserved: w.Reserved}, Version: Version{Revision: w.Revision}}
 	if w.Created != 0 {
 		t.Version.Created = fromMillis(w.Created)
 	}

@@ -289,10 +289,12 @@ func TestPatterns(t *testing.T) {
 func TestVersionAtEveryNode(t *testing.T) {
 	crewed(t, 2, func(t *testing.T, c *crew) {
 		c.each(func(what string, owner, asked *mate, task Task) {
-			is := func(v Task) context.Context { return WithVersion(t.Context(), Version{v.Revision, v.Created}) }
+			is := func(v Task) context.Context {
+				return WithVersion(t.Context(), Version{Revision: v.Revision, Created: v.Created})
+			}
 			other := []context.Context{
-				WithVersion(t.Context(), Version{task.Revision + 1, task.Created}),
-				WithVersion(t.Context(), Version{task.Revision, task.Created.Add(time.Millisecond)}),
+				WithVersion(t.Context(), Version{Revision: task.Revision + 1, Created: task.Created}),
+				WithVersion(t.Context(), Version{Revision: task.Revision, Created: task.Created.Add(time.Millisecond)}),
 			}
 			put := Request{ID: task.ID, Topic: task.Topic, Delay: time.Hour, Payload: []byte(`"put"`)}
 			for _, ctx := range other {

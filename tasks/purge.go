@@ -31,7 +31,7 @@ const purgeAtOnce = 2048
 // delivered until the ledger has answered.
 func (s *Scheduler) Purge(ctx context.Context, topic string) (Purged, error) {
 	if !validPurge(topic) {
-		return Purged{}, task.Invalid("topic", task.NameProblem + "; an asterisk may follow")
+		return Purged{}, task.Invalid("topic", task.NameProblem+"; an asterisk may follow")
 	}
 	if err := granted(ctx, topic); err != nil {
 		return Purged{}, err

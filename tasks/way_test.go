@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A postal is a way of delivery whose deliverers note by which settings they delivered.

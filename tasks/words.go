@@ -10,84 +10,188 @@ import (
 // The words of the API stand in package task, where ways of delivery and the inside of the
 // scheduler find them too. Here they have the names that applications use.
 
-// A task, what asks for one, and what is answered.
 type (
-	Task    = task.Task
-	State   = task.State
-	Reason  = task.Reason
+	// A Task is one thing to deliver when due, as it stood when it was asked for.
+	Task = task.Task
+
+	// State is where a task stands in its life, as a caller sees it.
+	State = task.State
+
+	// A Reason says why a task is dead.
+	Reason = task.Reason
+
+	// A Request asks for a task.
 	Request = task.Request
-	Result  = task.Result
-	Move    = task.Move
-	Query   = task.Query
-	Page    = task.Page
+
+	// A Result is the answer to one request of a batch: the id, or why not.
+	Result = task.Result
+
+	// A Move gives a task a new deadline, a new payload, or both.
+	Move = task.Move
+
+	// A Query selects tasks for List.
+	Query = task.Query
+
+	// A Page is one page of a list, soonest first.
+	Page = task.Page
 )
 
-// A delivery, what makes it, and what becomes of it.
 type (
-	Delivery       = task.Delivery
-	Deliverer      = task.Deliverer
+	// A Delivery is one attempt to hand a task to its receiver.
+	Delivery = task.Delivery
+
+	// A Deliverer hands a task to its receiver: one way of delivery.
+	Deliverer = task.Deliverer
+
+	// A BatchDeliverer is a Deliverer whose receiver takes many tasks in one go for little more
+	// than one: then a goroutine makes many deliveries at once, of whatever has become ready while
+	// it was busy with those before.
 	BatchDeliverer = task.BatchDeliverer
-	HandlerFunc    = task.HandlerFunc
-	Way            = task.Way
-	WayStats       = task.WayStats
-	Tally          = task.Tally
-	Verb           = task.Verb
-	Verdict        = task.Verdict
-	Settled        = task.Settled
+
+	// HandlerFunc is a Deliverer that is a function of this process.
+	HandlerFunc = task.HandlerFunc
+
+	// A Way is a way of delivery that topics choose by its kind, at run time: what a program brings
+	// along in Config.Ways, such as those of packages webhook, stream and pubsub.
+	Way = task.Way
+
+	// WayStats is what a way of delivery has counted.
+	WayStats = task.WayStats
+
+	// A Tally is a Way that counts what has become of attempts, by outcome, such as {"2xx": 10,
+	// "timeout": 1}.
+	Tally = task.Tally
+
+	// A Verb is what a receiver says of a delivery.
+	Verb = task.Verb
+
+	// A Verdict settles deliveries.
+	Verdict = task.Verdict
+
+	// A Settled is the answer to one receipt.
+	Settled = task.Settled
 )
 
 // A Tallier counts outcomes, see task.Tallier.
 type Tallier[O ~int] = task.Tallier[O]
 
-// A topic, its settings and its figures.
 type (
-	Topic         = task.Topic
+	// A Topic is a topic with its settings and what it is doing.
+	Topic = task.Topic
+
+	// TopicSettings say how the tasks of a topic are delivered and retried.
 	TopicSettings = task.TopicSettings
-	TopicQuery    = task.TopicQuery
-	TopicPage     = task.TopicPage
-	Kind          = task.Kind
-	Misfire       = task.Misfire
-	Rate          = task.Rate
-	Retry         = task.Retry
-	Counts        = task.Counts
-	Histogram     = task.Histogram
+
+	// A TopicQuery asks for a page of topics.
+	TopicQuery = task.TopicQuery
+
+	// A TopicPage is a part of the topics that a node has met, by name.
+	TopicPage = task.TopicPage
+
+	// Kind is a way of delivery.
+	Kind = task.Kind
+
+	// Misfire says what becomes of a task whose deadline (its place, in a topic with a Spread)
+	// passed while no process held it: one that was read back from the ledger for its first
+	// attempt, with a deadline before Open.
+	Misfire = task.Misfire
+
+	// Rate bounds how many deliveries of a topic begin, by a bucket of tokens.
+	Rate = task.Rate
+
+	// Retry is the schedule of attempts after a failed one: exponential backoff with full jitter.
+	Retry = task.Retry
+
+	// Counts are a topic's figures: how many tasks stand where, and what has happened since the
+	// start.
+	Counts = task.Counts
+
+	// A Histogram counts durations in fixed buckets.
+	Histogram = task.Histogram
 )
 
-// What is done with many tasks at once, and what came of it.
 type (
-	Purged         = task.Purged
-	Killed         = task.Killed
-	Requeue        = task.Requeue
-	Requeued       = task.Requeued
+	// Purged counts what a Purge has done.
+	Purged = task.Purged
+
+	// Killed counts what a KillTopic has done.
+	Killed = task.Killed
+
+	// A Requeue says which dead tasks of a topic come back, and when.
+	Requeue = task.Requeue
+
+	// Requeued tells what a Requeue has done.
+	Requeued = task.Requeued
+
+	// GroupCancelled tells what a CancelGroup has done.
 	GroupCancelled = task.GroupCancelled
-	Outlook        = task.Outlook
-	Forecast       = task.Forecast
+
+	// An Outlook says what a forecast is about.
+	Outlook = task.Outlook
+
+	// A Forecast tells how many deliveries will start when.
+	Forecast = task.Forecast
 )
 
-// A scheduler, its node and what they tell.
 type (
-	Config      = task.Config
-	OnOutage    = task.OnOutage
-	Observer    = task.Observer
-	Event       = task.Event
-	EventKind   = task.EventKind
+	// Config sets a scheduler up.
+	Config = task.Config
+
+	// An OnOutage says what becomes of deliveries while this node cannot tell whether another one
+	// has taken over what it holds: it has been cut off from the ledger, or was suspended, for so
+	// long that others may have found it dead.
+	OnOutage = task.OnOutage
+
+	// An Observer is told what happens to tasks, right after it happened and without any lock held.
+	Observer = task.Observer
+
+	// An Event is one thing that happened to a task.
+	Event = task.Event
+
+	// EventKind names what happened.
+	EventKind = task.EventKind
+
+	// EventFilter says what a subscription hears of.
 	EventFilter = task.EventFilter
-	Node        = task.Node
-	NodeState   = task.NodeState
-	NodeStatus  = task.NodeStatus
-	Readiness   = task.Readiness
-	Waiting     = task.Waiting
-	Stats       = task.Stats
-	SpoolStats  = task.SpoolStats
+
+	// A Node is one of the processes that share a ledger: what the ledger knows of it, and what its
+	// memory had to say with its last sign of life.
+	Node = task.Node
+
+	// A NodeState sums up what is known of a node.
+	NodeState = task.NodeState
+
+	// NodeStatus is what other nodes should know of one's memory.
+	NodeStatus = task.NodeStatus
+
+	// Readiness tells whether the scheduler can take and deliver tasks.
+	Readiness = task.Readiness
+
+	// A Waiting says what is stuck or not served yet, since when, and what it waits for.
+	Waiting = task.Waiting
+
+	// Stats are a scheduler's figures at one moment.
+	Stats = task.Stats
+
+	// SpoolStats are the figures of Config.Spool.
+	SpoolStats = task.SpoolStats
 )
 
-// A caller's rights, and what is refused.
 type (
-	Grant        = task.Grant
-	Version      = task.Version
-	FieldError   = task.FieldError
+	// A Grant says which topics a caller may use, and how much of a node they may take up.
+	Grant = task.Grant
+
+	// A Version names a task as a caller has seen it.
+	Version = task.Version
+
+	// A FieldError says what is wrong with one field of a request.
+	FieldError = task.FieldError
+
+	// InvalidError lists everything that is wrong with a request.
 	InvalidError = task.InvalidError
-	NodeError    = task.NodeError
+
+	// A NodeError says which node is the reason why a call about the tasks of all nodes has failed.
+	NodeError = task.NodeError
 )
 
 // The states of a task, and why it is dead.

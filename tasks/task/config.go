@@ -99,7 +99,7 @@ func (c Config) Validate() error {
 	return err
 }
 
-// A checked is a Config whose defaults are filled in, with what follows from it.
+// A Checked is a Config whose defaults are filled in, with what follows from it.
 type Checked struct {
 	Config
 	Times    *Times              // SweepAt
@@ -107,7 +107,7 @@ type Checked struct {
 	Resolved map[string]Resolved // Topics, with what they ask for
 }
 
-// check fills in what is zero and reports all that is out of range.
+// Check fills in what is zero and reports all that is out of range.
 func (c Config) Check() (Checked, error) {
 	var all *multierror.Error
 	if c.Node == "" {

@@ -117,11 +117,13 @@ func (e *InvalidError) Error() string {
 // Unwrap makes errors.Is(err, ErrInvalid) hold.
 func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
-// faults gathers field errors.
+// Faults gathers field errors.
 type Faults []FieldError
 
+// Add notes what is wrong with a field.
 func (f *Faults) Add(field, problem string) { *f = append(*f, FieldError{field, problem}) }
 
+// Err returns the *InvalidError of all fields, nil if there are none.
 func (f Faults) Err() error {
 	if len(f) == 0 {
 		return nil

@@ -52,7 +52,7 @@ const (
 	MaxEventBuffer = 1_000_000 // events that may wait for its reader
 
 	DefaultEventBuffer = 4096
-	// textPerEvent is what the ids and errors of waiting events may take, on average: the
+	// TextPerEvent is what the ids and errors of waiting events may take, on average: the
 	// memory of a subscription is bounded, whatever a topic fails with.
 	TextPerEvent = 256
 )
@@ -71,7 +71,7 @@ type EventFilter struct {
 	Buffer int
 }
 
-// validate reports everything that is wrong, all at once.
+// Validate reports everything that is wrong, all at once.
 func (f *EventFilter) Validate() error {
 	var all Faults
 	switch {

@@ -31,6 +31,7 @@ type Forecast struct {
 	Complete   bool          // false while replay runs: what was not read yet is missing
 }
 
+// Faults returns everything that is out of range.
 func (o *Outlook) Faults() (f Faults) {
 	if o.Topic != "" && !ValidName(o.Topic) {
 		f.Add("topic", NameProblem)

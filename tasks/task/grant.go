@@ -40,7 +40,7 @@ func CheckPattern(pattern string) string {
 	return ""
 }
 
-// matches tells whether a topic has that name, or one that begins so.
+// Matches tells whether a topic has that name, or one that begins so.
 func Matches(pattern, topic string) bool {
 	if start, many := strings.CutSuffix(pattern, "*"); many {
 		return strings.HasPrefix(topic, start)
@@ -53,7 +53,7 @@ func (g *Grant) Allows(topic string) bool {
 	return g == nil || AnyMatches(g.Topics, topic)
 }
 
-// anyMatches tells whether a topic matches one of the patterns, or there are none.
+// AnyMatches tells whether a topic matches one of the patterns, or there are none.
 func AnyMatches(patterns []string, topic string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return Matches(p, topic) })
 }
@@ -105,11 +105,12 @@ func WithVersion(ctx context.Context, v Version) context.Context {
 	return t.In(ctx)
 }
 
-// in makes the context of a call on these terms.
+// In makes the context of a call on these terms.
 func (t Terms) In(ctx context.Context) context.Context {
 	return context.WithValue(ctx, termsKey{}, &t)
 }
 
+// TermsOf returns the terms of a call, nil if there are none.
 func TermsOf(ctx context.Context) *Terms {
 	t, _ := ctx.Value(termsKey{}).(*Terms)
 	return t
@@ -123,7 +124,7 @@ func GrantOf(ctx context.Context) *Grant {
 	return nil
 }
 
-// patternsOf returns the patterns of a call's grant, nil for all topics.
+// PatternsOf returns the patterns of a call's grant, nil for all topics.
 func PatternsOf(ctx context.Context) []string {
 	if g := GrantOf(ctx); g != nil {
 		return g.Topics
@@ -131,13 +132,13 @@ func PatternsOf(ctx context.Context) []string {
 	return nil
 }
 
-// errVersion is answered when a task has another version than the caller has seen.
+// ErrVersion is answered when a task has another version than the caller has seen.
 var ErrVersion error = &kindError{"the task has another revision", ErrRevision}
 
-// conditional tells that the call is about a version that must exist.
+// Conditional tells that the call is about a version that must exist.
 func (t *Terms) Conditional() bool { return t != nil && t.Version != (Version{}) }
 
-// permit checks a task.
+// Permit checks a task.
 func (t *Terms) Permit(topic string, revision, created int64) error {
 	switch {
 	case t == nil:
@@ -152,5 +153,5 @@ func (t *Terms) Permit(topic string, revision, created int64) error {
 	return nil
 }
 
-// reserved tells whether a caller may have the reserved places of topics.
+// HasReserved tells whether a caller may have the reserved places of topics.
 func (g *Grant) HasReserved() bool { return g != nil && g.Reserved }

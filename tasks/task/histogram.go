@@ -5,6 +5,7 @@ import (
 	"time"
 )
 
+// Observe counts a duration.
 func (h *Histogram) Observe(d time.Duration) {
 	h.Sum += d
 	for i, bound := range LatenessBounds {

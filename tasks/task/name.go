@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 )
 
+// NameProblem says what a name (ID, topic, group) must be.
 const NameProblem = "must be 1 to 128 characters of A-Z a-z 0-9 . _ : @ - and begin with a letter or a digit"
 
 // checkName returns what is wrong with a name (id, topic, group), or "".
@@ -16,6 +17,7 @@ func checkName(field, v string) string {
 	return field + " " + NameProblem
 }
 
+// ValidName reports whether v may be the name of a task, a topic or a group.
 func ValidName(v string) bool {
 	if v == "" || len(v) > MaxIDBytes {
 		return false
@@ -32,14 +34,14 @@ func ValidName(v string) bool {
 	return true
 }
 
-// checkDelay reports a delay that is out of range.
+// CheckDelay reports a delay that is out of range.
 func (f *Faults) CheckDelay(field string, d time.Duration) {
 	if d < 0 || d > MaxAhead {
 		f.Add(field, "must be from 0 to 3660 days")
 	}
 }
 
-// checkHeaders reports header names and values that are out of range.
+// CheckHeaders reports header names and values that are out of range.
 func (f *Faults) CheckHeaders(headers map[string]string) {
 	if len(headers) > MaxHeaders {
 		f.Add("headers", fmt.Sprintf("must be at most %d", MaxHeaders))

@@ -6,12 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// verdict returns a judgement as a receipt's settlement.
+// Verdict returns a judgement as a receipt's settlement.
 func (v *Judgement) Verdict() Verdict {
 	return Verdict{Verb: v.Verb, Delay: v.Pause, Reason: Cut(v.Reason, MaxReason)}
 }
 
-const MaxReason = 1 << 10 // bytes of a last error
+// MaxReason bounds the last error that is kept of a task, in bytes.
+const MaxReason = 1 << 10
 
 // A deathError makes a failed attempt the last one.
 type deathError struct{ error }
@@ -40,14 +41,14 @@ func some(err error) error {
 	return err
 }
 
-// A judgement is what becomes of a delivery, once its deliverer has returned.
+// A Judgement is what becomes of a delivery, once its deliverer has returned.
 type Judgement struct {
 	Verb   Verb // Ack, Release or Bury; 0 leaves it open
 	Reason string
 	Pause  *time.Duration // Release: nil means the topic's backoff
 }
 
-// judge reads a deliverer's error. It calls methods of that error, which are not
+// Judge reads a deliverer's error. It calls methods of that error, which are not
 // ours and may panic, and must not be called under a lock.
 func Judge(err error) Judgement {
 	var death deathError
@@ -66,7 +67,7 @@ func Judge(err error) Judgement {
 	return Judgement{Verb: Release, Reason: err.Error()}
 }
 
-// cut shortens a text to at most n bytes, at a character's end.
+// Cut shortens a text to at most n bytes, at a character's end.
 func Cut(text string, n int) string {
 	if len(text) <= n {
 		return text

@@ -7,7 +7,7 @@ import (
 
 const (
 	defaultMaxAge = 24 * time.Hour
-	// So many attempts a task has at most before its age counts.
+	// FairAttempts is how many attempts a task has at most before its age counts.
 	FairAttempts = 20
 	// What bounds a task that may end its process, unless the caller says otherwise.
 	crashAttempts = 20
@@ -25,7 +25,7 @@ func (r *Retry) bound(countsCrashes bool) {
 	}
 }
 
-// over tells that a failed attempt is the last one; age, in ms, is the time since the deadline.
+// Over tells that a failed attempt is the last one; age, in ms, is the time since the deadline.
 func (r Retry) Over(attempt uint32, age int64) bool {
 	switch {
 	case int(attempt) >= r.MaxAttempts:
@@ -36,7 +36,7 @@ func (r Retry) Over(attempt uint32, age int64) bool {
 	return int(attempt) >= r.Fair()
 }
 
-// fair is how many attempts fit into MaxAge if each pause is as long as the average, at most
+// Fair is how many attempts fit into MaxAge if each pause is as long as the average, at most
 // fairAttempts: so many has a task whose first attempt came late.
 func (r Retry) Fair() int {
 	n := 1
@@ -48,7 +48,7 @@ func (r Retry) Fair() int {
 	return n
 }
 
-// pause is drawn evenly from MinBackoff to MinBackoff * 2^n after the n-th attempt,
+// Pause is drawn evenly from MinBackoff to MinBackoff * 2^n after the n-th attempt,
 // at most MaxBackoff: exponential backoff with full jitter (Marc Brooker, "Exponential Backoff And
 // Jitter", AWS Architecture Blog, 2015), with a floor.
 //

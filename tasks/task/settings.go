@@ -7,12 +7,14 @@ import (
 )
 
 const (
-	SettingPrefix      = "topic/"
+	// SettingPrefix begins the names under which a ledger keeps the settings of topics.
+	SettingPrefix = "topic/"
+	// DefaultConcurrency is that of a topic which has none of its own.
 	DefaultConcurrency = 64
 	maxDelivery        = 16 << 10 // bytes of a topic's delivery object
 )
 
-// withDefaults fills in what is zero.
+// WithDefaults fills in what is zero.
 func (t TopicSettings) WithDefaults() TopicSettings {
 	t.Retry.bound(t.CountCrashes)
 	orDefault(&t.Retry.MinBackoff, time.Second)
@@ -30,7 +32,7 @@ func (t TopicSettings) WithDefaults() TopicSettings {
 
 const maxPerSecond = 1_000_000
 
-// stored is what the ledger keeps: with the defaults that hold today, except for a
+// Stored is what the ledger keeps: with the defaults that hold today, except for a
 // Concurrency that was not set, so that a backlog may raise it. Records of before
 // have 64 there whether it was set or not; they count as set and are never raised.
 func (t TopicSettings) Stored() TopicSettings {
@@ -53,6 +55,7 @@ func orDefault[T comparable](v *T, def T) {
 // process can deliver so is another question: see Config.Ways.
 func (t TopicSettings) Validate() error { return t.Faults().Err() }
 
+// Faults returns everything that is out of range.
 func (t TopicSettings) Faults() (f Faults) {
 	t = t.WithDefaults()
 	f.checkDelivery(t)

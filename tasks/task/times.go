@@ -10,7 +10,7 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// times are the moments of Config.SweepAt. They read no clock: the sweep hands the
+// Times are the moments of Config.SweepAt. They read no clock: the sweep hands the
 // time in.
 type Times struct {
 	all   []cron.Schedule
@@ -23,7 +23,7 @@ const maxTimes = 100
 // fiveFields are minute, hour, day of month, month and day of week.
 var fiveFields = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 
-// newTimes reports every expression that cannot be read, with its position.
+// ParseTimes reports every expression that cannot be read, with its position.
 func ParseTimes(expressions []string) (*Times, error) {
 	var all *multierror.Error
 	if len(expressions) > maxTimes {
@@ -57,7 +57,7 @@ func parseTime(text string) (cron.Schedule, error) {
 	return schedule, nil
 }
 
-// due tells whether one of the times has passed since the last call, however many
+// Due tells whether one of the times has passed since the last call, however many
 // have: a caller that slept through several is told once. The first call only begins to
 // count.
 func (t *Times) Due(now time.Time) bool {

@@ -62,9 +62,10 @@ type WayStats struct {
 	Outcomes map[string]int64 // attempts by outcome; nil if the way counts none
 }
 
-// ways are the ways of delivery that a scheduler has, by kind.
+// Ways are the ways of delivery that a scheduler has, by kind.
 type Ways map[Kind]Way
 
+// NewWays returns the ways by kind, and every kind that cannot be one or that stands twice.
 func NewWays(list []Way) (Ways, error) {
 	all := make(Ways, len(list))
 	var bad *multierror.Error
@@ -81,7 +82,7 @@ func NewWays(list []Way) (Ways, error) {
 	return all, bad.ErrorOrNil()
 }
 
-// An equipment is what holds for a topic: its settings as they were set, and what
+// A Resolved is what holds for a topic: its settings as they were set, and what
 // follows from them.
 type Resolved struct {
 	Set           TopicSettings // without defaults
@@ -89,7 +90,7 @@ type Resolved struct {
 	Undeliverable error         // why this process cannot deliver so
 }
 
-// equip checks settings and makes what they ask for. It must not be called under a
+// Resolve checks settings and makes what they ask for. It must not be called under a
 // lock. Error: *InvalidError, with the equipment that results if the settings hold
 // nevertheless, because another node or version has accepted them.
 func (w Ways) Resolve(topic string, set TopicSettings) (Resolved, error) {
@@ -127,10 +128,10 @@ func (w Ways) deliverer(topic string, set TopicSettings) (Deliverer, Faults) {
 	return nil, f
 }
 
-// kinds are in the order of their names.
+// Kinds are in the order of their names.
 func (w Ways) Kinds() []Kind { return slices.Sorted(maps.Keys(w)) }
 
-// stats are what the ways have counted.
+// Stats are what the ways have counted.
 func (w Ways) Stats() []WayStats {
 	all := make([]WayStats, 0, len(w))
 	for _, k := range w.Kinds() {
