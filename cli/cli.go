@@ -109,7 +109,8 @@ func parseAndRun(ctx context.Context, args []string, std streams, ways []tasks.W
 }
 
 // parse reads a command line, and what the environment and the file of --config add to it. Numbers,
-// durations and levels that are wrong are noted in bad. It returns nil, nil if help was asked for and has been printed.
+// durations and levels that are wrong are noted in bad. It returns nil, nil if help was asked for
+// and has been printed.
 func parse(args []string, std streams, server *serve, bad *faults) (*commandline.Command, error) {
 	line, err := commands(server).Parse(reorderArgs(args))
 	switch {

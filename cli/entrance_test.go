@@ -163,7 +163,7 @@ func fetch(c *http.Client, url string) seen {
 func TestTLS(t *testing.T) {
 	a := newAuthority(t)
 	cert, key := a.save(a.server("first"))
-	f := fixtureOf(t, settings{TLSCert: cert, TLSKey: key})
+	f := fixtureOf(t, settings{accessSettings: accessSettings{TLSCert: cert, TLSKey: key}})
 	client := a.client()
 	if got := fetch(client, f.url+"/healthz"); got.status != 200 || got.proto != 2 || got.tls < tls.VersionTLS12 {
 		t.Errorf("answered %+v", got)
@@ -190,7 +190,7 @@ func TestTLS(t *testing.T) {
 func TestClientCertificates(t *testing.T) {
 	a, stranger := newAuthority(t), newAuthority(t)
 	cert, key := a.save(a.server("server"))
-	f := fixtureOf(t, settings{TLSCert: cert, TLSKey: key, TLSClientCA: a.file})
+	f := fixtureOf(t, settings{accessSettings: accessSettings{TLSCert: cert, TLSKey: key, TLSClientCA: a.file}})
 	usage := &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if got := fetch(a.client(a.sign(usage)), f.url+"/healthz"); got.status != 200 {
 		t.Errorf("answered %d", got.status)
@@ -207,7 +207,7 @@ func TestReload(t *testing.T) {
 	a := newAuthority(t)
 	cert, key := a.save(a.server("first"))
 	tokens := written(t, "tokens.yaml", lineOf("a", "old", "read"))
-	f := fixtureOf(t, settings{TLSCert: cert, TLSKey: key, TokenFile: tokens})
+	f := fixtureOf(t, settings{accessSettings: accessSettings{TLSCert: cert, TLSKey: key, TokenFile: tokens}})
 	is := func(name, token string, status int) {
 		t.Helper()
 		q, err := http.NewRequestWithContext(t.Context(), "GET", f.url+"/v1/stats", nil)
@@ -307,13 +307,13 @@ func TestEntranceFaults(t *testing.T) {
 		settings settings
 		want     []string
 	}{
-		"half of a pair":  {settings{TLSCert: cert}, []string{"tls-cert, tls-key: want both"}},
-		"the other half":  {settings{TLSKey: key}, []string{"tls-cert, tls-key: want both"}},
-		"authority alone": {settings{TLSClientCA: a.file}, []string{"tls-client-ca: want tls-cert"}},
-		"swapped":         {settings{TLSCert: key, TLSKey: cert}, []string{"tls-cert, tls-key: tls:"}},
-		"another's key":   {settings{TLSCert: a.file, TLSKey: key}, []string{"tls-cert, tls-key: tls: private key does not match"}},
-		"no authority":    {settings{TLSCert: cert, TLSKey: key, TLSClientCA: key}, []string{"tls-client-ca: " + key + " holds no certificate"}},
-		"everything at once": {settings{TLSCert: missing, TLSKey: missing, TLSClientCA: missing, TokenFile: missing},
+		"half of a pair":  {settings{accessSettings: accessSettings{TLSCert: cert}}, []string{"tls-cert, tls-key: want both"}},
+		"the other half":  {settings{accessSettings: accessSettings{TLSKey: key}}, []string{"tls-cert, tls-key: want both"}},
+		"authority alone": {settings{accessSettings: accessSettings{TLSClientCA: a.file}}, []string{"tls-client-ca: want tls-cert"}},
+		"swapped":         {settings{accessSettings: accessSettings{TLSCert: key, TLSKey: cert}}, []string{"tls-cert, tls-key: tls:"}},
+		"another's key":   {settings{accessSettings: accessSettings{TLSCert: a.file, TLSKey: key}}, []string{"tls-cert, tls-key: tls: private key does not match"}},
+		"no authority":    {settings{accessSettings: accessSettings{TLSCert: cert, TLSKey: key, TLSClientCA: key}}, []string{"tls-client-ca: " + key + " holds no certificate"}},
+		"everything at once": {settings{accessSettings: accessSettings{TLSCert: missing, TLSKey: missing, TLSClientCA: missing, TokenFile: missing}},
 			[]string{"tls-cert, tls-key: open", "tls-client-ca: open", "token-file: open"}},
 	} {
 		c.settings.MaxBody, c.settings.MaxConnections = 7, -1
@@ -327,7 +327,8 @@ func TestEntranceFaults(t *testing.T) {
 		}
 	}
 	// With tokens a server may listen beyond this machine.
-	s := settings{Listen: "0.0.0.0:0", LogFormat: "text", TokenFile: "tokens.yaml", HandoverTimeout: time.Second}
+	s := settings{accessSettings: accessSettings{TokenFile: "tokens.yaml"}}
+	s.Listen, s.LogFormat, s.HandoverTimeout = "0.0.0.0:0", "text", time.Second
 	bad := &faults{}
 	if s.addresses(bad); bad.err() != nil {
 		t.Error(bad.err())
@@ -341,7 +342,7 @@ func TestReloadEndsSessions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newAuthority(t)
 			cert, key := a.save(a.server("first"))
-			f := fixtureOf(t, settings{TLSCert: cert, TLSKey: key})
+			f := fixtureOf(t, settings{accessSettings: accessSettings{TLSCert: cert, TLSKey: key}})
 			transport := a.client().Transport.(*http.Transport)
 			transport.DisableKeepAlives, transport.ForceAttemptHTTP2 = true, false
 			transport.TLSClientConfig.ClientSessionCache, transport.TLSClientConfig.MaxVersion = tls.NewLRUClientSessionCache(1), version

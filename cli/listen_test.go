@@ -197,7 +197,9 @@ func TestHealthListenRefused(t *testing.T) {
 	// With tokens, or with --insecure, it may listen beyond this machine. A port of 0 is not that
 	// of the other address.
 	for _, s := range []settings{
-		{HealthListen: "0.0.0.0:0", TokenFile: "tokens.yaml"}, {HealthListen: "0.0.0.0:0", Insecure: true}, {HealthListen: "127.0.0.1:0"},
+		{nodeSettings: nodeSettings{HealthListen: "0.0.0.0:0"}, accessSettings: accessSettings{TokenFile: "tokens.yaml"}},
+		{nodeSettings: nodeSettings{HealthListen: "0.0.0.0:0", Insecure: true}},
+		{nodeSettings: nodeSettings{HealthListen: "127.0.0.1:0"}},
 	} {
 		s.Listen, s.LogFormat, s.HandoverTimeout = "127.0.0.1:0", "text", time.Second
 		bad := &faults{}

@@ -34,7 +34,7 @@ func TestMemoryIsWarnedOf(t *testing.T) {
 	}
 	for bytesAllowed, warns := range map[int64]bool{1 << 40: true, 1 << 20: false} {
 		var log bytes.Buffer
-		s := settings{MaxBytes: bytesAllowed}
+		s := settings{limitSettings: limitSettings{MaxBytes: bytesAllowed}}
 		s.warnOfMemory(slog.New(slog.NewTextHandler(&log, nil)))
 		if strings.Contains(log.String(), "max_bytes") != warns {
 			t.Errorf("max_bytes %d: %q", bytesAllowed, &log)

@@ -155,8 +155,8 @@ func TestAdvertised(t *testing.T) {
 		want string
 	}{
 		{settings{}, "http://127.0.0.1:7480"},
-		{settings{TLSCert: "cert.pem"}, "https://127.0.0.1:7480"},
-		{settings{TLSCert: "cert.pem", Advertise: "http://lapse.example"}, "http://lapse.example"},
+		{settings{accessSettings: accessSettings{TLSCert: "cert.pem"}}, "https://127.0.0.1:7480"},
+		{settings{nodeSettings: nodeSettings{Advertise: "http://lapse.example"}, accessSettings: accessSettings{TLSCert: "cert.pem"}}, "http://lapse.example"},
 	} {
 		if got := test.set.advertised(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7480}); got != test.want {
 			t.Errorf("got %s, want %s", got, test.want)

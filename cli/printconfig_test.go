@@ -83,7 +83,7 @@ func TestPrintConfigRoundTrip(t *testing.T) {
 	}
 	want.Config, got.Config = "", ""
 	want.Data = defaultData // found when it was printed
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, everyField); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -22,7 +22,8 @@ func TestModesOfSecretFiles(t *testing.T) {
 		}
 		return path
 	}
-	s := settings{TokenFile: file("tokens", 0o644), WebhookSecretFile: file("secrets", 0o640), TLSKey: file("key", 0o400)}
+	s := settings{accessSettings: accessSettings{TokenFile: file("tokens", 0o644), TLSKey: file("key", 0o400)},
+		webhookSettings: webhookSettings{WebhookSecretFile: file("secrets", 0o640)}}
 	var log bytes.Buffer
 	s.warnOfModes(slog.New(slog.NewTextHandler(&log, nil)))
 	if n := strings.Count(log.String(), "level=WARN"); n != 2 || !strings.Contains(log.String(), "tokens mode=-rw-r--r--") || !strings.Contains(log.String(), "secrets mode=-rw-r-----") {

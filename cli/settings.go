@@ -10,9 +10,22 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// settings are the flags of serve. Names, units and defaults are those of
-// tasks.Config where they set one of its fields.
+// settings are the flags of serve, by subject. Names, units and defaults are those of tasks.Config
+// where they set one of its fields.
 type settings struct {
+	nodeSettings
+	accessSettings
+	webhookSettings
+	PrintConfig bool `env:"-" help:"Print the settings in effect as YAML that --config reads back, with where each comes from, and do nothing else."`
+	limitSettings
+	redisSettings
+	sweepSettings
+	timeSettings
+	logSettings
+}
+
+// nodeSettings say where the server is, and where it keeps tasks.
+type nodeSettings struct {
 	Listen       string `default:"127.0.0.1:7480" help:"Address to serve on, host:port."`
 	HealthListen string `placeholder:"ADDR" help:"Address of a second listener, host:port, that serves /healthz, /readyz and /metrics alone, with connections of its own: it answers while all of max-connections are in use. Tokens, TLS and insecure as for listen. Default: none."`
 	Data         string `placeholder:"DIR" help:"Keep tasks in this directory. One server at a time uses it. Default, without --redis: ./lapse-data."`
@@ -21,19 +34,26 @@ type settings struct {
 	Advertise    string `placeholder:"URL" help:"Where callers and other nodes reach this server, as the list of nodes shows it. Default: the address it serves on; the first of the machine if it serves on all."`
 	Config       string `placeholder:"FILE" help:"YAML file with the same names, and settings of topics."`
 	Insecure     bool   `help:"Serve beyond this machine without tokens, although every caller that can connect may do anything."`
+}
 
+// accessSettings say who may call the server, and by which name.
+type accessSettings struct {
 	TokenFile   string   `placeholder:"FILE" help:"YAML list of who may call: name, scopes and sha256 of each token. See lapse token. SIGHUP reads it again."`
 	AllowedHost []string `placeholder:"NAME" help:"Name in the public DNS under which a server without tokens and TLS is called, *.domain for all below it, or * for every name. May be repeated. Known already: addresses, localhost, the machine's name, those of listen and advertise; beyond loopback also names without a dot and in .local, .internal and .svc."`
 
 	TLSCert     string `placeholder:"FILE" help:"Serve over TLS with this certificate (PEM, the server's own first). SIGHUP reads it again."`
 	TLSKey      string `placeholder:"FILE" help:"Its private key (PEM)."`
 	TLSClientCA string `placeholder:"FILE" help:"Let in only who shows a certificate of these authorities (PEM)."`
+}
 
+// webhookSettings are about deliveries by webhook.
+type webhookSettings struct {
 	WebhookAllow      []string `placeholder:"NETWORK" help:"What webhooks may reach although it is not a public address: loopback, private, an address or a network such as 10.1.0.0/16; or none. May be repeated. Default: loopback on a server that itself listens there, else none."`
 	WebhookSecretFile string   `placeholder:"FILE" help:"YAML mapping of names to lists of secrets (whsec_...) that webhooks are signed with. SIGHUP reads it again."`
+}
 
-	PrintConfig bool `env:"-" help:"Print the settings in effect as YAML that --config reads back, with where each comes from, and do nothing else."`
-
+// limitSettings bound what tasks and callers may use.
+type limitSettings struct {
 	MaxPending    int   `default:"20000000" help:"Tasks held at once, past which schedules are refused with 429."`
 	MaxBytes      int64 `default:"8589934592" help:"Memory of their ids and records, past which schedules are refused with 429."`
 	MaxInFlight   int   `default:"100000" help:"Deliveries not settled yet, over all topics."`
@@ -48,7 +68,10 @@ type settings struct {
 
 	MaxWaiting         int `default:"10000" help:"Reserves that wait for tasks at the same moment, past which those that find none ready are refused with 429."`
 	MaxWaitingPerToken int `default:"5000" help:"How many of these one token may have."`
+}
 
+// redisSettings are about tasks in Redis, and the nodes that share it.
+type redisSettings struct {
 	RedisPrefix        string        `default:"lapse:" help:"Beginning of all keys in Redis."`
 	RedisShards        int           `default:"16" help:"Over how many shards new tasks are spread, 1 to 1024. On Redis Cluster, count 100,000 tasks a shard."`
 	RedisForceEviction bool          `help:"Use Redis although it may delete tasks when its memory is full."`
@@ -62,16 +85,25 @@ type settings struct {
 	HandoverTimeout time.Duration `default:"30s" help:"How long that may take. What is left then is not handed over."`
 
 	DeliveryRedis string `placeholder:"URL" help:"Redis into which tasks are delivered, as streams and channels. Default: that of --redis; without either, topics cannot choose them."`
+}
 
+// sweepSettings are about the sweep, which finds overdue tasks.
+type sweepSettings struct {
 	SweepEvery          time.Duration `default:"1s" help:"How often to look for tasks that are overdue."`
 	SweepAt             []string      `sep:";" placeholder:"TIME" help:"When to look through everything, in memory and in the ledger: a cron expression of five fields in UTC, or as in 'CRON_TZ=Europe/Berlin 0 3 * * *'. May be repeated."`
 	SweepBacklog        int           `default:"100000" help:"Ready tasks past which topics without a concurrency of their own are raised."`
 	SweepMaxConcurrency int           `default:"1024" help:"What they are raised to, as far as max-in-flight allows."`
 	SweepHelper         bool          `help:"Take ready tasks of other nodes that have a backlog while this one has less than half of sweep-backlog, and not only when it is idle."`
+}
 
+// timeSettings bound how long the server takes.
+type timeSettings struct {
 	ShutdownGrace time.Duration `default:"10s" help:"How long a stop waits for work in progress."`
 	AnswerWithin  time.Duration `default:"2s" help:"How long a request waits for the ledger, past which the answer is 503."`
+}
 
+// logSettings are about the log.
+type logSettings struct {
 	LogLevel  slog.Level `default:"info" help:"debug, info, warn or error."`
 	LogFormat string     `default:"text" help:"text or json."`
 }
@@ -137,7 +169,7 @@ func (s *settings) scheduler(topics map[string]tasks.TopicSettings, ways []tasks
 	}
 }
 
-func (s *settings) logger(w io.Writer) *slog.Logger {
+func (s *logSettings) logger(w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: s.LogLevel}
 	if s.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))

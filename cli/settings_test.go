@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -32,21 +33,25 @@ func parsed(t *testing.T, text string, args ...string) (settings, *configFile, *
 	return server.settings, &server.file, bad, err
 }
 
+// everyField compares the embedded structs of settings, too.
+var everyField = cmp.Exporter(func(reflect.Type) bool { return true })
+
 func TestDefaults(t *testing.T) {
 	got, _, bad, err := parsed(t, "")
 	if err != nil || bad.err() != nil {
 		t.Fatal(err, bad.err())
 	}
 	want := settings{
-		Listen:      "127.0.0.1:7480",
-		RedisPrefix: "lapse:", RedisShards: 16, RedisWaitTimeout: 500 * time.Millisecond, FailoverAfter: 10 * time.Second,
-		OnOutage: "deliver", HandoverTimeout: 30 * time.Second,
-		SweepEvery: time.Second, SweepBacklog: 100_000, SweepMaxConcurrency: 1024, ShutdownGrace: 10 * time.Second, AnswerWithin: 2 * time.Second,
-		MaxPending: 20_000_000, MaxBytes: 8 << 30, MaxInFlight: 100_000, MaxDeliveries: 4096,
-		MaxPayload: 64 << 10, MaxBody: 16 << 20, MaxAnswers: 64 << 20, MaxConnections: 10_000, MaxWaiting: 10_000, MaxWaitingPerToken: 5000,
-		LogLevel: slog.LevelInfo, LogFormat: "text",
+		nodeSettings: nodeSettings{Listen: "127.0.0.1:7480"},
+		limitSettings: limitSettings{MaxPending: 20_000_000, MaxBytes: 8 << 30, MaxInFlight: 100_000, MaxDeliveries: 4096, MaxPayload: 64 << 10,
+			MaxBody: 16 << 20, MaxAnswers: 64 << 20, MaxConnections: 10_000, MaxWaiting: 10_000, MaxWaitingPerToken: 5000},
+		redisSettings: redisSettings{RedisPrefix: "lapse:", RedisShards: 16, RedisWaitTimeout: 500 * time.Millisecond, FailoverAfter: 10 * time.Second,
+			OnOutage: "deliver", HandoverTimeout: 30 * time.Second},
+		sweepSettings: sweepSettings{SweepEvery: time.Second, SweepBacklog: 100_000, SweepMaxConcurrency: 1024},
+		timeSettings:  timeSettings{ShutdownGrace: 10 * time.Second, AnswerWithin: 2 * time.Second},
+		logSettings:   logSettings{LogLevel: slog.LevelInfo, LogFormat: "text"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, everyField); diff != "" {
 		t.Error(diff)
 	}
 	if got.addresses(bad); bad.err() != nil {
@@ -236,8 +241,8 @@ func TestListen(t *testing.T) {
 		{"127.0.0.1:http-no-such", true, false},
 	} {
 		bad := &faults{}
-		s := settings{Listen: test.listen, Insecure: test.insecure, Data: "x", LogFormat: "text",
-			MaxPending: 1, MaxInFlight: 1, MaxPayload: 1, SweepEvery: 1, ShutdownGrace: 1, AnswerWithin: 1, HandoverTimeout: time.Second}
+		s := settings{nodeSettings: nodeSettings{Listen: test.listen, Insecure: test.insecure, Data: "x"}}
+		s.LogFormat, s.HandoverTimeout = "text", time.Second
 		if s.addresses(bad); (bad.err() == nil) != test.ok {
 			t.Errorf("%q, insecure %v: %v", test.listen, test.insecure, bad.err())
 		}

@@ -58,7 +58,7 @@ func (s *settings) ways(addr *net.TCPAddr, bad *faults) *ways {
 
 // webhook makes the way of delivery by HTTP. A server that only this machine can reach counts as a
 // developer's server, whose receivers are on this machine too, unless a setting says otherwise.
-func (s *settings) webhook(addr *net.TCPAddr, bad *faults) *webhook.Way {
+func (s *webhookSettings) webhook(addr *net.TCPAddr, bad *faults) *webhook.Way {
 	allow := s.WebhookAllow
 	switch {
 	case len(allow) == 1 && allow[0] == "none":

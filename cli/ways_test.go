@@ -211,7 +211,7 @@ func TestSecretsThatComeDuringTheStart(t *testing.T) {
 		w.close()
 	}
 	var bad faults
-	set := settings{WebhookSecretFile: file}
+	set := settings{webhookSettings: webhookSettings{WebhookSecretFile: file}}
 	w := set.ways(nil, &bad)
 	s := open(w)
 	topic := tasks.TopicSettings{Kind: "webhook", Delivery: []byte(`{"url":"https://shop.example/","secret":"shop"}`)}

@@ -78,7 +78,7 @@ type route struct {
 
 // add registers a route. It turns the errors of the handler into problems.
 func add[I, O any](a *api, r route, handler func(context.Context, *I) (*O, error)) {
-	a.server.access[routeKey{r.method, strings.NewReplacer("{", ":", "}", "").Replace(r.path)}] = r.allow
+	a.server.scopes[routeKey{r.method, strings.NewReplacer("{", ":", "}", "").Replace(r.path)}] = r.allow
 	if r.allow != public {
 		r.fails = r.fails.and(unauthorized, forbidden)
 	}

@@ -12,17 +12,17 @@ import (
 // server for the same origin. Tokens prevent that, since the browser sends none to such a name. TLS
 // prevents it too, since the certificate is for another name. Without both, the name is compared
 // with those that the server has.
-func (s *Server) isRebinding(r *http.Request) bool {
+func (a *access) isRebinding(r *http.Request) bool {
 	if r.TLS != nil {
 		return false
 	}
 	host := hostOf(r.Host)
-	if host == "" || s.isAllowedHost(host) {
+	if host == "" || a.isAllowedHost(host) {
 		return false // every browser sends the name
 	}
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	atLoopback := local != nil && local.IP.IsLoopback()
-	if s.hosts == nil || s.tokens.Load() != nil {
+	if a.hosts == nil || a.tokens.Load() != nil {
 		// The program, or the tokens, decide who may call. Browsers are checked all the same.
 		return atLoopback && isBrowser(r) && !isOfThisMachine(host)
 	}
@@ -61,8 +61,8 @@ func isOfPrivateNetwork(host string) bool {
 }
 
 // isAllowedHost reports whether Config.AllowedHosts has a name.
-func (s *Server) isAllowedHost(host string) bool {
-	for _, allowed := range s.hosts {
+func (a *access) isAllowedHost(host string) bool {
+	for _, allowed := range a.hosts {
 		domain, below := strings.CutPrefix(allowed, "*")
 		if host == allowed || below && strings.HasSuffix(host, domain) {
 			return true

@@ -92,16 +92,16 @@ func (s *Server) middleware(c *gin.Context) {
 
 // isCrossSite reports whether a browser makes the request for a page of another site. Such a page
 // cannot read an answer, but could cause costly ones. A link to the dashboard is allowed.
-func (s *Server) isCrossSite(r *http.Request) bool {
+func (a *access) isCrossSite(r *http.Request) bool {
 	if r.URL.Path == "/" && r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
 		return false
 	}
 	if r.Method != http.MethodGet || r.Header.Get("Sec-Fetch-Site") == "" && r.Header.Get("Origin") == "" {
-		return s.guard.Check(r) != nil
+		return a.guard.Check(r) != nil
 	}
 	as := *r
 	as.Method = http.MethodPost // Check allows every GET
-	return s.guard.Check(&as) != nil
+	return a.guard.Check(&as) != nil
 }
 
 // needNoScheduler has the routes that need no scheduler. The empty path stands for a request that

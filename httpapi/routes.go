@@ -149,6 +149,6 @@ func (s *Server) routes() error {
 
 // page adds a route that is not part of the API.
 func (s *Server) page(path string, who allow, handler gin.HandlerFunc) {
-	s.access[routeKey{http.MethodGet, path}] = who
+	s.scopes[routeKey{http.MethodGet, path}] = who
 	s.engine.GET(path, handler)
 }

@@ -76,23 +76,13 @@ type Server struct {
 	scraped   http.Handler     // its metrics
 	metrics   func(*tasks.Scheduler) http.Handler
 	starting  func() recovery.Health
-	bodies    budget
-	answers   budget // bytes of answers that are not read yet
-	lists     lists
-	pages     chan struct{} // holds a token for each page of a list that is being made
-	polls     polls
-	refusals  refusals
-	maxBody   int64
-	perSource int      // see Config.MaxConnectionsPerAddress
-	hosts     []string // see Config.AllowedHosts
 	version   string
 	started   time.Time
 
+	limits
+	access
 	engine *gin.Engine
 	probes probes
-	guard  *http.CrossOriginProtection
-	access map[routeKey]allow       // does not change once the routes are built
-	tokens atomic.Pointer[tokenSet] // nil: no access control
 
 	streams atomic.Int64 // open streams of events
 
@@ -104,6 +94,18 @@ type Server struct {
 
 	ending context.Context // done once Close is called
 	end    context.CancelFunc
+}
+
+// limits bound what all callers together may use of the server.
+type limits struct {
+	bodies    budget
+	answers   budget // bytes of answers that are not read yet
+	lists     lists
+	pages     chan struct{} // holds a token for each page of a list that is being made
+	polls     polls
+	refusals  refusals
+	maxBody   int64
+	perSource int // see Config.MaxConnectionsPerAddress
 }
 
 // A taskCreator is what the two most frequent calls need of the scheduler. Benchmarks replace it by
@@ -176,19 +178,23 @@ func newServer(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		log: cfg.Log, metrics: cfg.Metrics, starting: cfg.Starting,
-		bodies:      budget{limit: bodiesAhead * cfg.MaxBody},
-		answers:     budget{limit: cfg.MaxAnswers},
-		lists:       lists{limit: cfg.MaxAnswers / 4, of: make(map[string]int64)},
-		pages:       make(chan struct{}, pagesAtOnce),
+		version: cfg.Version,
+		started: time.Now(),
+		limits: limits{
+			bodies:    budget{limit: bodiesAhead * cfg.MaxBody},
+			answers:   budget{limit: cfg.MaxAnswers},
+			lists:     lists{limit: cfg.MaxAnswers / 4, of: make(map[string]int64)},
+			pages:     make(chan struct{}, pagesAtOnce),
+			polls:     polls{limit: cfg.MaxWaiting, perToken: cfg.MaxWaitingPerToken, of: make(map[string]int)},
+			maxBody:   cfg.MaxBody,
+			perSource: cfg.MaxConnectionsPerAddress,
+		},
+		access: access{
+			hosts:  lowerCased(cfg.AllowedHosts),
+			guard:  http.NewCrossOriginProtection(),
+			scopes: make(map[routeKey]allow),
+		},
 		statsRounds: rounds{pause: statsPause},
-		polls:       polls{limit: cfg.MaxWaiting, perToken: cfg.MaxWaitingPerToken, of: make(map[string]int)},
-		maxBody:     cfg.MaxBody,
-		perSource:   cfg.MaxConnectionsPerAddress,
-		hosts:       lowerCased(cfg.AllowedHosts),
-		version:     cfg.Version,
-		started:     time.Now(),
-		guard:       http.NewCrossOriginProtection(),
-		access:      make(map[routeKey]allow),
 	}
 	if cfg.Tokens != nil {
 		if err := s.SetTokens(cfg.Tokens); err != nil {

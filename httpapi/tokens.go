@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/gin-gonic/gin"
 	"github.com/hashicorp/go-multierror"
@@ -230,17 +231,25 @@ func (t *knownToken) name() string {
 	return t.Name
 }
 
+// access decides which requests are answered.
+type access struct {
+	tokens atomic.Pointer[tokenSet] // nil: every caller may use every route
+	scopes map[routeKey]allow       // that open a route; it does not change once the routes are built
+	hosts  []string                 // see Config.AllowedHosts
+	guard  *http.CrossOriginProtection
+}
+
 // A routeKey names a route as gin does.
 type routeKey struct{ method, path string }
 
 // admit returns the token of the caller, nil if the route needs none, and why the call is refused,
 // nil if it is not.
-func (s *Server) admit(c *gin.Context) (caller *knownToken, refusal *Problem) {
-	set := s.tokens.Load()
+func (a *access) admit(c *gin.Context) (caller *knownToken, refusal *Problem) {
+	set := a.tokens.Load()
 	if set == nil || c.FullPath() == "" { // no tokens, or no such route
 		return nil, nil
 	}
-	may := s.access[routeKey{c.Request.Method, c.FullPath()}]
+	may := a.scopes[routeKey{c.Request.Method, c.FullPath()}]
 	if may&public != 0 {
 		return nil, nil
 	}
@@ -290,14 +299,14 @@ func notGranted() *Problem {
 }
 
 // mayRead reports whether a request brings a token that opens what is for reading.
-func (s *Server) mayRead(r *http.Request) bool {
-	_, may := s.reader(r)
+func (a *access) mayRead(r *http.Request) bool {
+	_, may := a.reader(r)
 	return may
 }
 
 // reader is mayRead, and also returns the limits of the token.
-func (s *Server) reader(r *http.Request) (limit *tasks.Grant, may bool) {
-	set := s.tokens.Load()
+func (a *access) reader(r *http.Request) (limit *tasks.Grant, may bool) {
+	set := a.tokens.Load()
 	if set == nil {
 		return nil, true
 	}

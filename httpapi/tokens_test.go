@@ -93,7 +93,7 @@ func TestScopesOfEveryRoute(t *testing.T) {
 	for _, route := range routes {
 		name := route.Method + " " + route.Path
 		who, known := mayUse[name]
-		if !known || r.api.access[routeKey{route.Method, route.Path}] == 0 {
+		if !known || r.api.scopes[routeKey{route.Method, route.Path}] == 0 {
 			t.Errorf("%s does not say who may use it", name)
 			continue
 		}
