@@ -16,7 +16,7 @@ func (s *Scheduler) queuedLocked(t *topic) {
 		return
 	}
 	s.backlog++
-	s.hurryLocked()
+	s.sweepNowLocked()
 }
 
 // unqueuedLocked tells a topic's queue, and the backlog, that one of its live tasks
@@ -40,16 +40,16 @@ func (s *Scheduler) countBacklogLocked(t *topic) {
 		return
 	}
 	s.backlog += t.queue.live
-	s.hurryLocked()
+	s.sweepNowLocked()
 }
 
-// hurryLocked asks for a sweep at once if a backlog has begun.
-func (s *Scheduler) hurryLocked() {
+// sweepNowLocked asks for a sweep at once if a backlog has begun.
+func (s *Scheduler) sweepNowLocked() {
 	if s.sweep.raised || s.backlog <= s.cfg.SweepBacklog {
 		return
 	}
 	select {
-	case s.hurry <- struct{}{}:
+	case s.sweepNow <- struct{}{}:
 	default: // it has been asked for
 	}
 }

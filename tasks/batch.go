@@ -49,7 +49,7 @@ type round struct {
 	*pendingWrite
 	delays    []delay
 	unfiled   []*idClaim
-	elsewhere []stray
+	elsewhere []forwardedRequest
 	again     []int // requests that come again because of their directory entries
 	refusals  []refusal
 }
@@ -248,7 +248,7 @@ func (b *batch) leaveSpooled(ctx context.Context, r *round, part []int, plans []
 // refuse notes why a request was not accepted here: it may be elsewhere.
 func (b *batch) refuse(r *round, i int, err error) {
 	if e, ok := errors.AsType[*elsewhere](err); ok && !b.forwarded {
-		r.elsewhere = append(r.elsewhere, stray{i, e})
+		r.elsewhere = append(r.elsewhere, forwardedRequest{i, e})
 		err = nil
 	}
 	if refused(err) && !b.asked[i] {

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// A stray is a request of a batch whose task belongs elsewhere.
-type stray struct {
+// A forwardedRequest is a request of a batch whose task belongs elsewhere.
+type forwardedRequest struct {
 	index int
 	*elsewhere
 }
@@ -76,17 +76,17 @@ func (b *batch) moving(ctx context.Context, todo []int) []int {
 
 // forward has others create what belongs to them: one message for each node, or several
 // if that would be too long.
-func (b *batch) forward(ctx context.Context, strays []stray) {
-	if err := b.lookAgain(ctx, strays); err != nil {
-		for _, t := range strays {
+func (b *batch) forward(ctx context.Context, forwarded []forwardedRequest) {
+	if err := b.lookAgain(ctx, forwarded); err != nil {
+		for _, t := range forwarded {
 			b.results[t.index].Err = err
 		}
 		return
 	}
-	b.lookInSpools(ctx, strays)
+	b.lookInSpools(ctx, forwarded)
 	groups := make(map[string][]requestQuery)
 	indices := make(map[string][]int)
-	for _, t := range strays {
+	for _, t := range forwarded {
 		if b.results[t.index].Err != nil {
 			continue
 		}
@@ -117,10 +117,10 @@ func (b *batch) forward(ctx context.Context, strays []stray) {
 
 // lookAgain looks up, with one question for all, where the ids are that the holders of their
 // shards did not create with the first attempt.
-func (b *batch) lookAgain(ctx context.Context, strays []stray) error {
+func (b *batch) lookAgain(ctx context.Context, forwarded []forwardedRequest) error {
 	var es []*elsewhere
 	var ids []string
-	for _, t := range strays {
+	for _, t := range forwarded {
 		if t.unregistered && b.tries > 0 {
 			es, ids = append(es, t.elsewhere), append(ids, b.results[t.index].ID)
 		}
@@ -133,17 +133,17 @@ func (b *batch) lookAgain(ctx context.Context, strays []stray) error {
 
 // lookInSpools finds, for a second attempt, those that a node has spooled whose shards others
 // hold: the holders have found out with the first.
-func (b *batch) lookInSpools(ctx context.Context, strays []stray) {
+func (b *batch) lookInSpools(ctx context.Context, forwarded []forwardedRequest) {
 	if b.tries == 0 {
 		return
 	}
-	ids := make([]string, len(strays))
-	for i, t := range strays {
+	ids := make([]string, len(forwarded))
+	for i, t := range forwarded {
 		ids[i] = b.results[t.index].ID
 	}
 	for i, found := range b.querySpools(ctx, ids) {
-		if b.results[strays[i].index].Err = found.err; found.node != "" {
-			*strays[i].elsewhere = elsewhere{node: found.node}
+		if b.results[forwarded[i].index].Err = found.err; found.node != "" {
+			*forwarded[i].elsewhere = elsewhere{node: found.node}
 		}
 	}
 }

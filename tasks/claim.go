@@ -8,26 +8,26 @@ import (
 )
 
 // beginLocked takes up to limit tasks off a topic's queue and begins to deliver them:
-// it is the only way to a delivery, for whatever taker. It
+// it is the only way to a delivery, for whatever consumer. It
 // returns none if there are none, or if nothing may be delivered now. It may give
 // the lock up meanwhile.
 //
 // In a topic that counts crashes, an attempt is recorded before it is delivered: a
 // task that kills its process then runs out of attempts like any other. Close
 // waits for that.
-func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term time.Duration, by taker) []*delivery {
+func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term time.Duration, by consumer) []*delivery {
 	if term == 0 {
 		term = t.settings.Lease
 	}
 	taken := s.takeSomeLocked(t, limit, by)
 	// Their places are taken from here on.
-	if by.away() {
-		s.away += len(taken)
+	if by.leases() {
+		s.leasedOut += len(taken)
 		s.wakeLocked(t) // one task wakes one receiver; this one may have left some
 	} else {
 		t.busy += len(taken)
-		if t.later {
-			s.pledged += len(taken)
+		if t.asyncSettle {
+			s.reservedInFlight += len(taken)
 		}
 		if t.limiter != nil {
 			s.wakeLocked(t) // it may have to rest from now on
@@ -38,11 +38,11 @@ func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term t
 		asked := len(taken)
 		taken = s.claimLocked(ctx, t, taken, by)
 		switch missed := asked - len(taken); {
-		case by.away():
+		case by.leases():
 			s.freeLocked(missed, 0)
 		default:
 			t.busy -= missed
-			if t.later {
+			if t.asyncSettle {
 				s.freeLocked(0, missed)
 			}
 		}
@@ -56,9 +56,9 @@ func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term t
 
 // takeSomeLocked takes up to limit tasks off a topic's queue. Where many may not be
 // delivered, it gives the lock up in between, but never with a task in its hands.
-func (s *Scheduler) takeSomeLocked(t *topic, limit int, by taker) (taken []uint32) {
+func (s *Scheduler) takeSomeLocked(t *topic, limit int, by consumer) (taken []uint32) {
 	for by.fits(t) { // which may change while the lock is given up
-		if by.away() || t.later {
+		if by.leases() || t.asyncSettle {
 			limit = min(limit, s.roomLocked())
 		}
 		limit = by.allowed(t, limit)
@@ -84,7 +84,7 @@ func (s *Scheduler) takeSomeLocked(t *topic, limit int, by taker) (taken []uint3
 
 // claimLocked records the attempts of tasks that were taken off their queue, and
 // returns those that may be handed out. It gives the lock up meanwhile.
-func (s *Scheduler) claimLocked(ctx context.Context, t *topic, taken []uint32, by taker) []uint32 {
+func (s *Scheduler) claimLocked(ctx context.Context, t *topic, taken []uint32, by consumer) []uint32 {
 	c := newPendingWrite(len(taken))
 	for i, n := range taken {
 		sl := s.book.slot(n)

@@ -72,7 +72,7 @@ func TestMisfireCoalesceWaitsForReplay(t *testing.T) {
 	})
 }
 
-// A visit that began while replay ran leaves the choice to another, also where it comes to
+// A pass that began while replay ran leaves the choice to another, also where it comes to
 // the tasks after the end of replay.
 func TestMisfireCoalesceAtTheEndOfReplay(t *testing.T) {
 	missing(t, MisfireCoalesce, func(t *testing.T, r *rig) {
@@ -82,7 +82,7 @@ func TestMisfireCoalesceAtTheEndOfReplay(t *testing.T) {
 		r.get("t0")
 		r.get("t1")
 		r.come(0)
-		v := r.visit("x")
+		v := r.misfirePass("x")
 		resume()
 		v.run()
 		synctest.Wait()
@@ -90,7 +90,7 @@ func TestMisfireCoalesceAtTheEndOfReplay(t *testing.T) {
 	})
 }
 
-// The newest so far that is cancelled before the visit is over does not make others be
+// The newest so far that is cancelled before the pass is over does not make others be
 // skipped any more.
 func TestMisfireCoalesceBesideACancel(t *testing.T) {
 	missing(t, MisfireCoalesce, func(t *testing.T, r *rig) {
@@ -101,7 +101,7 @@ func TestMisfireCoalesceBesideACancel(t *testing.T) {
 		for i := range 3 {
 			r.get(fmt.Sprint("t", i))
 		}
-		v := r.visit("x")
+		v := r.misfirePass("x")
 		compare := func(id string) {
 			r.mu.Lock()
 			n, _ := r.book.find([]byte(id))
@@ -120,12 +120,12 @@ func TestMisfireCoalesceBesideACancel(t *testing.T) {
 }
 
 // visit is one that begins now.
-func (r *rig) visit(name string) *visit {
+func (r *rig) misfirePass(name string) *misfirePass {
 	r.mu.Lock()
 	defer r.unlock()
 	x := r.topics[name]
 	x.undecided = false
-	return &visit{walk: r.walkLocked(pick{}, ""), topics: map[*topic]bool{x: true}, newest: make(map[groupOf]candidate), decides: r.isReplayed()}
+	return &misfirePass{walk: r.walkLocked(pick{}, ""), topics: map[*topic]bool{x: true}, newest: make(map[groupOf]candidate), decides: r.isReplayed()}
 }
 
 // The newest is the newest of those that are there when replay is over: one that was

@@ -37,7 +37,7 @@ const (
 	opForget              // finishing  -> gone, from among the dead
 	opExpire              // the same, because it was kept long enough
 	opUnspool             // stays where it is; its record goes from the spool to the ledger
-	opUnspooled           // that record is deleted in the spool, or a twin in the ledger; of no task any more
+	opUnspooled           // that record is deleted in the spool, or a second record in the ledger; of no task any more
 )
 
 // writeLocked sends a task's next write, or keeps it until the one under way is
@@ -197,7 +197,7 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 			s.enterSpoolLocked(w.slot, sl)
 		}
 		t.counts.Scheduled++
-		s.noteLocked(EventScheduled, sl, Event{})
+		s.emitLocked(EventScheduled, sl, Event{})
 		s.armLocked(w.slot, sl, now)
 	case opMove:
 		s.arriving--
@@ -227,7 +227,7 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 	case opCancel:
 		t.counts.Cancelled++
 		s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasCancelled})
-		s.noteLocked(EventCancelled, sl, Event{})
+		s.emitLocked(EventCancelled, sl, Event{})
 		s.addTombstoneLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opFinish:
@@ -244,7 +244,7 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		s.removeDeadLocked(t, int(sl.shard), s.book.id(sl), sl.stored)
 		s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasCancelled})
 		t.counts.Cancelled++
-		s.noteLocked(EventCancelled, sl, Event{})
+		s.emitLocked(EventCancelled, sl, Event{})
 		s.addTombstoneLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opExpire:

@@ -161,7 +161,7 @@ func (b *book) checkGroups() (errs error) {
 	for n, group := range grouped {
 		fault("slot %d is not listed in its group %q", n, group)
 	}
-	if n := len(b.groups.tours); n != 0 {
+	if n := len(b.groups.cursors); n != 0 {
 		fault("%d tours were never ended", n)
 	}
 	return errs
@@ -183,7 +183,7 @@ func (s *Scheduler) checkTopics() (errs error) {
 	workers, pledged, backlog := 0, 0, 0
 	for i, t := range s.byNumber {
 		workers += t.workers
-		if t.later {
+		if t.asyncSettle {
 			pledged += t.busy
 		}
 		if t.pushed {
@@ -231,8 +231,8 @@ func (s *Scheduler) checkTopics() (errs error) {
 			fault("a quota counts %d tasks of %d topics, there are %d of %d", q.tasks, q.topics, counted.tasks, counted.topics)
 		}
 	}
-	if workers != s.workers || pledged != s.pledged || backlog != s.backlog {
-		fault("%d workers, %d pledged, %d in the backlog; counted %d, %d, %d", workers, pledged, backlog, s.workers, s.pledged, s.backlog)
+	if workers != s.workers || pledged != s.reservedInFlight || backlog != s.backlog {
+		fault("%d workers, %d pledged, %d in the backlog; counted %d, %d, %d", workers, pledged, backlog, s.workers, s.reservedInFlight, s.backlog)
 	}
 	return errs
 }
@@ -257,15 +257,15 @@ func (s *Scheduler) checkOpen() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
 	away := 0
 	for n, l := range s.open {
-		if l.away {
+		if l.leasedOut {
 			away++
 		}
 		if st := s.book.slot(n).state; st != delivering {
 			fault("slot %d has an open delivery and state %d", n, st)
 		}
 	}
-	if away != s.away {
-		fault("%d deliveries are away, %d are counted", away, s.away)
+	if away != s.leasedOut {
+		fault("%d deliveries are away, %d are counted", away, s.leasedOut)
 	}
 	for n := uint32(1); int(n) < len(s.book.chunks)*chunkSlots; n++ {
 		if _, open := s.open[n]; s.book.slot(n).state == delivering && !open {

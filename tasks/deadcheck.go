@@ -105,7 +105,7 @@ func (s *Scheduler) compareDeadOf(n int, h *ownedShard, rewound bool) error {
 
 // readyLocked reports whether the shard is memory's to correct.
 func (c *deadCheck) readyLocked() bool {
-	return !c.ended && c.h.takes() && c.ownedLocked(c.shard) == c.h && (c.rewound || c.h.rewinds == 0)
+	return !c.ended && c.h.takes() && c.ownedLocked(c.shard) == c.h && (c.rewound || c.h.reconciles == 0)
 }
 
 // begin takes note of who is dead by memory. From then on addDeadLocked takes those out

@@ -94,7 +94,7 @@ func (s *Scheduler) findLostDead(ctx context.Context, ids []string) (lost []lost
 func (s *Scheduler) forgetLostLocked(lost []lostDead) (all bool) {
 	forgotten := 0
 	for _, l := range lost {
-		if l.h.rewinds == 0 && !l.pending && s.forgetDeadLocked(l.h, s.book.index.hash([]byte(l.id))) {
+		if l.h.reconciles == 0 && !l.pending && s.forgetDeadLocked(l.h, s.book.index.hash([]byte(l.id))) {
 			forgotten++
 		}
 	}

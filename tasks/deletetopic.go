@@ -80,7 +80,7 @@ func (s *Scheduler) buryWaitingLocked(n uint32, sl *slot, state byte, reason str
 	s.disarmLocked(sl)
 	f := s.book.fields(sl)
 	s.byNumber[sl.topic].counts.Died++
-	s.noteLocked(EventDied, sl, Event{Attempt: int(f.Attempt), Err: reason})
+	s.emitLocked(EventDied, sl, Event{Attempt: int(f.Attempt), Err: reason})
 	died := s.now()
 	f.State, f.Next, f.LastError = state, died, []byte(reason)
 	f.Flags &^= record.Claimed | record.HasLease
@@ -160,7 +160,7 @@ func (s *Scheduler) forgetTopic(ctx context.Context, name string, revision int64
 	defer s.unlock()
 	// Another caller may have set them anew.
 	if have := s.keptTopic([]byte(name)); have.revision == revision {
-		s.equipLocked(have, s.cfg.Resolved[name], 0)
+		s.applyLocked(have, s.cfg.Resolved[name], 0)
 	}
 	return nil
 }

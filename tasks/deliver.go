@@ -36,7 +36,7 @@ func (s *Scheduler) Deliver(topic string, d Deliverer) error {
 		return ErrHandled
 	}
 	t.handler = d
-	s.equipLocked(t, task.Resolved{Set: t.given(), Undeliverable: t.unfit}, t.revision)
+	s.applyLocked(t, task.Resolved{Set: t.explicit(), Undeliverable: t.undeliverable}, t.revision)
 	return nil
 }
 
@@ -55,7 +55,7 @@ func Handle[T any](s *Scheduler, topic string, f func(ctx context.Context, v T, 
 
 // wakeLocked sees to it that somebody takes what a topic has ready.
 func (s *Scheduler) wakeLocked(t *topic) {
-	if t.stopped() || s.ended || s.halted || t.waiting() == 0 {
+	if t.stopped() || s.ended || s.paused || t.waiting() == 0 {
 		return
 	}
 	if t.allowed(1) == 0 {
@@ -70,23 +70,23 @@ func (s *Scheduler) wakeLocked(t *topic) {
 		t.reservers.wake(t.allowed(t.queue.live))
 		return
 	}
-	if t.later && s.roomLocked() <= 0 {
+	if t.asyncSettle && s.roomLocked() <= 0 {
 		s.holdLocked(t)
 		return
 	}
 	for s.wantsLocked(t) {
-		if len(s.crowd) > 0 || s.workers >= s.cfg.MaxDeliveries {
-			s.joinLocked(t)
+		if len(s.contenders) > 0 || s.workers >= s.cfg.MaxDeliveries {
+			s.contendLocked(t)
 			s.placeLocked()
 			return
 		}
-		s.hireLocked(t)
+		s.startWorkerLocked(t)
 	}
 }
 
-// hireLocked starts a worker for a topic that wants one, in one place or several: a
+// startWorkerLocked starts a worker for a topic that wants one, in one place or several: a
 // topic's workers are counted by the deliveries that they may be making.
-func (s *Scheduler) hireLocked(t *topic) {
+func (s *Scheduler) startWorkerLocked(t *topic) {
 	places := min(s.placesLocked(t), s.placesLeftLocked(t), s.cfg.MaxDeliveries-s.workers)
 	t.workers += places
 	s.workers += places
@@ -98,7 +98,7 @@ func (s *Scheduler) hireLocked(t *topic) {
 // settings have changed, or a backlog has gone.
 func (s *Scheduler) surplusLocked(t *topic) bool {
 	return t.workers > t.settings.Concurrency &&
-		(t.workers > s.raisedLocked(t) || s.workers+s.away > s.cfg.MaxInFlight)
+		(t.workers > s.raisedLocked(t) || s.workers+s.leasedOut > s.cfg.MaxInFlight)
 }
 
 // neglectedLocked tells that a topic has ready tasks that somebody could take, and
@@ -106,11 +106,11 @@ func (s *Scheduler) surplusLocked(t *topic) bool {
 // called wakeLocked first, so outside a fault it is never so.
 func (s *Scheduler) neglectedLocked(t *topic) bool {
 	switch {
-	case t.stopped() || s.ended || s.halted || t.waiting() == 0 || t.allowed(1) == 0 || t.rest != nil || t.crowded != 0:
+	case t.stopped() || s.ended || s.paused || t.waiting() == 0 || t.allowed(1) == 0 || t.rest != nil || t.contending != 0:
 		return false
 	case t.pulled():
 		return t.reservers.woken == 0 && t.reservers.queue.Len() > 0 && s.roomLocked() > 0
-	case t.later && s.roomLocked() <= 0:
+	case t.asyncSettle && s.roomLocked() <= 0:
 		return false
 	}
 	return t.workers < min(t.settings.Concurrency, t.busy+t.allowed(t.waiting()))
@@ -169,7 +169,7 @@ func (s *Scheduler) workOnce(t *topic, places *int) (more bool) {
 		for i, d := range ds {
 			s.returnLocked(t, d, vs[i])
 		}
-		*places = s.turnLocked(t, len(ds), *places)
+		*places = s.countPassesLocked(t, len(ds), *places)
 		more = *places > 0 && !s.surplusLocked(t)
 	}()
 	s.attempt(by, ds, vs)
@@ -178,7 +178,7 @@ func (s *Scheduler) workOnce(t *topic, places *int) (more bool) {
 
 // returnLocked ends what a worker had to do with a delivery.
 func (s *Scheduler) returnLocked(t *topic, d *delivery, v task.Judgement) {
-	later := t.later // which the conclusion may make so
+	later := t.asyncSettle // which the conclusion may make so
 	t.busy--
 	l, ok := s.open[d.slot]
 	switch {

@@ -17,8 +17,8 @@ import (
 // and is compared when the halves are equal. So a list holds the tasks of one group and
 // no other, whatever collides. The first task of a list is the last that joined.
 type groups struct {
-	tables [groupTables]groupTable
-	tours  []*tour // under way
+	tables  [groupTables]groupTable
+	cursors []*groupCursor // under way
 }
 
 type groupTable struct {
@@ -30,33 +30,33 @@ const groupTables = 256
 
 func firstOf(hash, n uint32) uint64 { return uint64(hash)<<32 | uint64(n) }
 
-// A tour goes over the tasks of a group, one by one, while others come and go: each task
+// A groupCursor goes over the tasks of a group, one by one, while others come and go: each task
 // that is in the group all the time comes by once. Those that join come by never.
-type tour struct {
-	next uint32 // 0: the tour is over
+type groupCursor struct {
+	next uint32 // 0: the cursor is at the end
 }
 
-// begin begins a tour, which end must end.
-func (g *groups) begin(b *book, group string) *tour {
-	t := &tour{}
+// begin makes a cursor, which end must end.
+func (g *groups) begin(b *book, group string) *groupCursor {
+	t := &groupCursor{}
 	h := b.index.hash([]byte(group))
 	if table := &g.tables[h>>56]; len(table.firsts) > 0 {
 		t.next = uint32(table.firsts[table.positionOf(b, uint32(h), []byte(group))])
 	}
-	g.tours = append(g.tours, t)
+	g.cursors = append(g.cursors, t)
 	return t
 }
 
 // advance returns the task that comes next, or 0.
-func (g *groups) advance(b *book, t *tour) (n uint32) {
+func (g *groups) advance(b *book, t *groupCursor) (n uint32) {
 	if n = t.next; n != 0 {
 		t.next = b.following(n)
 	}
 	return n
 }
 
-func (g *groups) end(t *tour) {
-	g.tours = slices.DeleteFunc(g.tours, func(other *tour) bool { return other == t })
+func (g *groups) end(t *groupCursor) {
+	g.cursors = slices.DeleteFunc(g.cursors, func(other *groupCursor) bool { return other == t })
 }
 
 // add puts a slot, whose record is in place, in front of the others of its group.
@@ -81,7 +81,7 @@ func (g *groups) add(b *book, n uint32) {
 // remove takes a slot, whose record is still in place, out of its group.
 func (g *groups) remove(b *book, n uint32) {
 	before, after := b.preceding(n), b.following(n)
-	for _, t := range g.tours {
+	for _, t := range g.cursors {
 		if t.next == n {
 			t.next = after
 		}

@@ -50,7 +50,7 @@ func (a *album) leave(id string) {
 	delete(a.of, id)
 }
 
-// members tours a group.
+// members goes over a group.
 func (a *album) members(group string) (ids []string) {
 	t := a.groups.begin(a.book, group)
 	defer a.groups.end(t)
@@ -157,7 +157,7 @@ func TestGroupsThatCollide(t *testing.T) {
 	}
 }
 
-// A tour meets each task once that is there from its begin to its end, whoever leaves,
+// A cursor meets each task once that is there from its begin to its end, whichever task leaves,
 // changes its record or its group, or joins meanwhile.
 func TestTourWhileOthersComeAndGo(t *testing.T) {
 	for range 200 {

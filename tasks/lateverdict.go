@@ -35,7 +35,7 @@ func (s *Scheduler) detachLocked(h *ownedShard, l lease) {
 	if h.revoked {
 		s.shardCounts.doubtful++
 	}
-	if l.away {
+	if l.leasedOut {
 		return // its receiver has the receipt
 	}
 	s.detached[l.nonce] = h.shardID
@@ -71,7 +71,7 @@ func (s *Scheduler) passOnLocked(sl *slot) {
 	hash := s.book.index.hash(s.book.id(sl))
 	past := s.outcomes.find(hash)
 	if len(s.book.record(sl)) == 0 {
-		return // a stray of a shard that was rewound: its end was recorded once
+		return // an unknown record of a shard that was rewound: its end was recorded once
 	}
 	s.outcomes.undo(hash)
 	if past.kind != wasDelivered {

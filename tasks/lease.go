@@ -10,19 +10,19 @@ import (
 
 // A lease is one delivery that is not settled yet.
 type lease struct {
-	nonce   uint64        // tells its receipt from those of other deliveries
-	attempt uint32        // of this delivery
-	until   time.Duration // on the monotonic clock
-	away    bool          // only its receipt can settle it; counts against MaxInFlight
+	nonce     uint64        // tells its receipt from those of other deliveries
+	attempt   uint32        // of this delivery
+	until     time.Duration // on the monotonic clock
+	leasedOut bool          // only its receipt can settle it; counts against MaxInFlight
 }
 
 // handOutLocked begins a delivery of a task that was taken off its queue, and
 // claimed if its topic counts crashes. Its place among the deliveries is taken
 // already.
-func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claimed bool, by taker) *delivery {
+func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claimed bool, by consumer) *delivery {
 	t := s.byNumber[sl.topic]
 	rec := s.book.record(sl)
-	l := lease{nonce: newNonce(s.ownedLocked(int(sl.shard))), attempt: record.Attempt(rec), until: s.elapsed() + term, away: by.away()}
+	l := lease{nonce: newNonce(s.ownedLocked(int(sl.shard))), attempt: record.Attempt(rec), until: s.elapsed() + term, leasedOut: by.leases()}
 	if !claimed {
 		// A claim that the record still has is that of an earlier attempt, which
 		// ended with its process.
@@ -41,7 +41,7 @@ func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claime
 		e.Lateness = max(0, wall.Sub(fromMillis(s.deadlineLocked(t, sl, true))))
 		t.counts.Lateness.Observe(e.Lateness)
 	}
-	s.noteLocked(EventStarted, sl, e)
+	s.emitLocked(EventStarted, sl, e)
 	return newDelivery(delivery{slot: n, lease: l, shard: sl.shard, shardID: s.shardIDLocked(sl), signer: s.signer}, task, wall.Add(term).UTC())
 }
 
@@ -52,14 +52,14 @@ func newNonce(h *ownedShard) uint64 { return uint64(h.run)<<32 | uint64(rand.Uin
 // leaveOpenLocked leaves a delivery that a handler has begun to its receipt.
 func (s *Scheduler) leaveOpenLocked(n uint32) {
 	l := s.open[n]
-	l.away = true
+	l.leasedOut = true
 	s.open[n] = l
-	s.away++
+	s.leasedOut++
 }
 
 // closeLocked takes a delivery off the open ones.
 func (s *Scheduler) closeLocked(n uint32) {
-	if s.open[n].away {
+	if s.open[n].leasedOut {
 		s.freeLocked(1, 0)
 	}
 	delete(s.open, n)
@@ -67,7 +67,7 @@ func (s *Scheduler) closeLocked(n uint32) {
 
 // roomLocked is how many more deliveries MaxInFlight allows that only a receipt can
 // settle. It may be negative: receipts of before a restart are honoured beyond it.
-func (s *Scheduler) roomLocked() int { return s.cfg.MaxInFlight - s.away - s.pledged }
+func (s *Scheduler) roomLocked() int { return s.cfg.MaxInFlight - s.leasedOut - s.reservedInFlight }
 
 // holdLocked remembers a topic that finds no room, for freeLocked.
 func (s *Scheduler) holdLocked(t *topic) {
@@ -81,8 +81,8 @@ func (s *Scheduler) holdLocked(t *topic) {
 // waiting by that bound may go on.
 func (s *Scheduler) freeLocked(away, pledged int) {
 	bound := s.roomLocked() <= 0
-	s.away -= away
-	s.pledged -= pledged
+	s.leasedOut -= away
+	s.reservedInFlight -= pledged
 	if !bound || s.roomLocked() <= 0 {
 		return
 	}

@@ -173,9 +173,9 @@ func (s *Scheduler) listAll(ctx context.Context, q listQuery) (Page, error) {
 	// Who has changed hands, or was listed by a node that had to be asked again, came twice.
 	seen := make(map[string]bool, len(all))
 	all = slices.DeleteFunc(all, func(t listed) bool {
-		twice := seen[t.Task.ID]
+		conflicting := seen[t.Task.ID]
 		seen[t.Task.ID] = true
-		return twice
+		return conflicting
 	})
 	if end != nil {
 		n, _ := slices.BinarySearchFunc(all, *end, func(t listed, end recovery.Ref) int { return cmp.Or(compareRefs(t.ref(), end), -1) })

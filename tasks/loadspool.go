@@ -91,7 +91,7 @@ func (s *Scheduler) readSpooledLocked(e recovery.Entry, number int64) {
 		s.spool.lineLocked(s.lineOf(e.ID)).blocked = true
 		return
 	}
-	if _, twice := s.book.find(e.ID); twice {
+	if _, conflicting := s.book.find(e.ID); conflicting {
 		return // a scan that was begun anew
 	}
 	n, sl := s.book.enter(e.ID, e.Data)

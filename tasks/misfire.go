@@ -15,7 +15,7 @@ import (
 // What becomes of it is decided when it would be delivered, by the settings of that
 // moment; then the flag goes, as it does when a caller moves the task. MisfireCoalesce
 // needs to know the whole group: its grouped tasks are held back, which is pending without
-// a timer, until replay is over. Then, and whenever more are held back, a visit chooses.
+// a timer, until replay is over. Then, and whenever more are held back, a pass chooses.
 //
 // Only tasks at rest are compared. One that is just being cancelled or moved does not
 // count; should that be undone, it is held back again, and is the newest of those that are left.
@@ -42,7 +42,7 @@ func (s *Scheduler) missedLocked(n uint32, t *topic, sl *slot) bool {
 		sl.gen++
 		t.undecided = true
 		if s.isReplayed() {
-			s.revisitLocked(t)
+			s.misfirePassLocked(t)
 		}
 	default:
 		sl.flags &^= misfired
@@ -67,32 +67,32 @@ func (s *Scheduler) decideLocked() {
 func (s *Scheduler) decide() {
 	s.eachTopic(func(t *topic) {
 		if t.undecided && s.isReplayed() {
-			s.revisitLocked(t)
+			s.misfirePassLocked(t)
 		}
 	})
 }
 
-// revisitLocked has the waiting tasks of a topic looked at again, in the background: its
+// misfirePassLocked has the waiting tasks of a topic looked at again, in the background: its
 // settings have changed, or some are held back that can be decided about now.
-func (s *Scheduler) revisitLocked(t *topic) {
+func (s *Scheduler) misfirePassLocked(t *topic) {
 	if s.ended {
 		return
 	}
-	if s.revisits == nil {
-		s.revisits = make(map[*topic]bool)
-		s.background.Go(s.revisit)
+	if s.passesWanted == nil {
+		s.passesWanted = make(map[*topic]bool)
+		s.background.Go(s.runMisfirePasses)
 	}
-	s.revisits[t] = true
+	s.passesWanted[t] = true
 }
 
-// revisit goes through the book, as often as topics ask for that.
-func (s *Scheduler) revisit() {
+// runMisfirePasses goes through the book, as often as topics ask for that.
+func (s *Scheduler) runMisfirePasses() {
 	for {
 		s.mu.Lock()
-		v := visit{walk: s.walkLocked(pick{}, ""), topics: s.revisits, newest: make(map[groupOf]candidate), decides: s.isReplayed()}
-		s.revisits = nil
+		v := misfirePass{walk: s.walkLocked(pick{}, ""), topics: s.passesWanted, newest: make(map[groupOf]candidate), decides: s.isReplayed()}
+		s.passesWanted = nil
 		if len(v.topics) > 0 {
-			s.revisits = make(map[*topic]bool)
+			s.passesWanted = make(map[*topic]bool)
 		}
 		for t := range v.topics {
 			t.undecided = false
@@ -104,8 +104,8 @@ func (s *Scheduler) revisit() {
 	}
 }
 
-// A visit is one walk over the book for some topics.
-type visit struct {
+// A misfirePass is one walk over the book for some topics.
+type misfirePass struct {
 	*walk
 	topics  map[*topic]bool
 	newest  map[groupOf]candidate // of the misfired tasks seen so far
@@ -124,7 +124,7 @@ type candidate struct {
 
 // run visits all tasks, not too many under one lock, nor faster than the ledger takes
 // what is skipped. It reports false if Close has begun.
-func (v *visit) run() bool {
+func (v *misfirePass) run() bool {
 	defer v.leave()
 	for !v.over {
 		if len(v.newest) > 0 && !v.breathe() {
@@ -150,7 +150,7 @@ func (v *visit) run() bool {
 	return v.release()
 }
 
-func (v *visit) visitLocked(n uint32, sl *slot, now int64) {
+func (v *misfirePass) visitLocked(n uint32, sl *slot, now int64) {
 	t := v.byNumber[sl.topic]
 	coalesces := sl.flags&misfired != 0 && t.settings.Misfire == MisfireCoalesce && v.book.grouped(sl)
 	switch {
@@ -158,8 +158,8 @@ func (v *visit) visitLocked(n uint32, sl *slot, now int64) {
 		v.compareLocked(n, sl)
 	case coalesces:
 		t.undecided = true
-		if !v.decides && v.isReplayed() { // since this visit began: decideLocked has not seen this topic
-			v.revisitLocked(t)
+		if !v.decides && v.isReplayed() { // since this pass began: decideLocked has not seen this topic
+			v.misfirePassLocked(t)
 		}
 	case sl.state == pending: // by settings of before, perhaps
 		v.disarmLocked(sl)
@@ -168,7 +168,7 @@ func (v *visit) visitLocked(n uint32, sl *slot, now int64) {
 }
 
 // compareLocked skips a misfired task, or the newest one of its group so far.
-func (v *visit) compareLocked(n uint32, sl *slot) {
+func (v *misfirePass) compareLocked(n uint32, sl *slot) {
 	rec := v.book.record(sl)
 	key, this := groupOf{sl.topic, string(record.Group(rec))}, candidate{n, record.Due(rec), record.Created(rec)}
 	other, ok := v.newest[key]
@@ -187,14 +187,14 @@ func (v *visit) compareLocked(n uint32, sl *slot) {
 
 // standsLocked tells that a candidate is still what it was when it was visited: nobody
 // has cancelled or moved it, or is about to.
-func (v *visit) standsLocked(key groupOf, c candidate) bool {
+func (v *misfirePass) standsLocked(key groupOf, c candidate) bool {
 	sl := v.book.slot(c.slot)
 	return (sl.state == pending || sl.state == ready) && sl.flags&misfired != 0 && sl.topic == key.topic &&
 		string(v.book.group(sl)) == key.name
 }
 
 // later orders the tasks of a group.
-func (v *visit) later(a, b candidate) bool {
+func (v *misfirePass) later(a, b candidate) bool {
 	c := cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.created, b.created))
 	if c == 0 {
 		c = bytes.Compare(v.book.id(v.book.slot(a.slot)), v.book.id(v.book.slot(b.slot)))
@@ -203,7 +203,7 @@ func (v *visit) later(a, b candidate) bool {
 }
 
 // release lets the newest of each group go. It reports false if Close has begun.
-func (v *visit) release() bool {
+func (v *misfirePass) release() bool {
 	v.mu.Lock()
 	defer func() { v.unlock() }()
 	done, now := 0, v.now()

@@ -119,7 +119,7 @@ func (s *simulation) batch() {
 		s.m.note(res.ID, "batch: %v", res.Err)
 		switch {
 		case s.m.over(res.ID, s.faults):
-		case errors.Is(res.Err, ErrInvalid): // a twin
+		case errors.Is(res.Err, ErrInvalid): // a second record
 		case res.Err == nil:
 			s.m.is(res.ID, mayBeAbsent|mayBeAlive, "scheduled")
 			if f.may&mayBeAbsent != 0 {
@@ -353,7 +353,7 @@ func (s *simulation) giveBack() {
 }
 
 // exhume checks what takes a task from among the dead.
-func (s *simulation) exhume(id string, call func(topic string) (int, error), done func(f *fact)) {
+func (s *simulation) redrive(id string, call func(topic string) (int, error), done func(f *fact)) {
 	s.m.mu.Lock()
 	topic := s.m.fact(id).topic
 	s.m.mu.Unlock()
@@ -385,14 +385,14 @@ func (s *simulation) requeue() {
 	if delay != 0 {
 		due = millis(s.clock.now().Add(delay))
 	}
-	s.exhume(id, func(topic string) (int, error) {
+	s.redrive(id, func(topic string) (int, error) {
 		return requeued(s.Requeue(s.t.Context(), topic, Requeue{IDs: []string{id}, Delay: delay}))
 	}, func(f *fact) { f.alive(fromMillis(due)) })
 }
 
 func (s *simulation) deleteDead() {
 	id := s.anyID()
-	s.exhume(id, func(topic string) (int, error) { return s.DeleteDead(s.t.Context(), topic, []string{id}) }, (*fact).gone)
+	s.redrive(id, func(topic string) (int, error) { return s.DeleteDead(s.t.Context(), topic, []string{id}) }, (*fact).gone)
 }
 
 func (s *simulation) pauseTopic() {

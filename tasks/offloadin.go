@@ -189,8 +189,8 @@ func (s *Scheduler) takeOffloadedLocked(t *topic, places int) []*delivery {
 	}
 	t.spend(n)
 	t.busy += n
-	if t.later {
-		s.pledged += n
+	if t.asyncSettle {
+		s.reservedInFlight += n
 	}
 	if t.limiter != nil && n > 0 {
 		s.wakeLocked(t) // it may have to rest from now on

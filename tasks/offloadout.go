@@ -111,7 +111,7 @@ func (s *Scheduler) handleOffload(ctx context.Context, from string, ask offloadQ
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	ds := s.beginLocked(ctx, t, min(ask.Want, MaxReserve), 0, taker{aRemoteWorker, from})
+	ds := s.beginLocked(ctx, t, min(ask.Want, MaxReserve), 0, consumer{aRemoteWorker, from})
 	s.peers.counts.offloadedOut += int64(len(ds))
 	return offloadReply{Deliveries: s.encodeDeliveries(ds)}, nil
 }

@@ -11,7 +11,7 @@ func (s *Scheduler) park() {
 	s.mu.Lock()
 	defer s.unlock()
 	for n, l := range s.open {
-		if sl := s.book.slot(n); l.away && sl.state == delivering {
+		if sl := s.book.slot(n); l.leasedOut && sl.state == delivering {
 			s.parkLocked(n, sl, l)
 		}
 	}

@@ -132,7 +132,7 @@ func (s *Scheduler) loadSettings(ctx context.Context) error {
 	s.mu.Unlock()
 	s.eachTopic(func(t *topic) {
 		if t.unread() {
-			s.equipLocked(t, s.cfg.Resolved[t.name], 0)
+			s.applyLocked(t, s.cfg.Resolved[t.name], 0)
 		}
 	})
 	return nil
@@ -163,7 +163,7 @@ func (s *Scheduler) learnTopic(ctx context.Context, name string) error {
 	s.mu.Lock()
 	defer s.unlock()
 	if t := s.keptTopic([]byte(name)); t.unread() {
-		s.equipLocked(t, s.cfg.Resolved[name], 0)
+		s.applyLocked(t, s.cfg.Resolved[name], 0)
 	}
 	return nil
 }

@@ -44,19 +44,19 @@ func (s *Scheduler) Purge(ctx context.Context, topic string) (Purged, error) {
 // not empty, and an asterisk.
 func validPurge(topic string) bool { return task.ValidName(strings.TrimSuffix(topic, "*")) }
 
-// toll is what a purge has done.
-type toll struct {
+// result is what a purge has done.
+type purgeResult struct {
 	cancelled, delivering int
 	left                  []string            // ids of the first of those that were being delivered
 	retried               map[string]struct{} // ids of cancelled ones that had been delivered before
 }
 
 // purgeAll purges at all nodes.
-func (s *Scheduler) purgeAll(ctx context.Context, q purgeQuery) (t toll, err error) {
+func (s *Scheduler) purgeAll(ctx context.Context, q purgeQuery) (t purgeResult, err error) {
 	if s.noPeers() {
 		p := s.newPurge(&q)
 		_, err := p.run(ctx, 0)
-		return p.toll(), err
+		return p.result(), err
 	}
 	c := fanOut[purgeQuery, purgeReply, *purgeReply]{
 		Scheduler: s, method: purgeMethod, query: q, here: (*Scheduler).purgeHere, take: t.add,
@@ -68,7 +68,7 @@ func (s *Scheduler) purgeAll(ctx context.Context, q purgeQuery) (t toll, err err
 
 // add takes what a node has done. A task that one node was delivering, and another one has
 // cancelled since, in a shard that has changed hands, counts as cancelled.
-func (t *toll) add(a *purgeReply, counts func(recovery.Home) bool) {
+func (t *purgeResult) add(a *purgeReply, counts func(recovery.Home) bool) {
 	t.cancelled += a.Cancelled
 	for _, l := range a.Delivering {
 		if counts(l.Home) {
@@ -125,14 +125,14 @@ type purge struct {
 	cancelled  int
 	unrecorded bool           // some are cancelled in a shard for which the ledger is known not to answer
 	delivering map[uint16]int // by shard
-	named      []passedBy     // the first of those that were being delivered, up to keep
+	named      []skipped      // the first of those that were being delivered, up to keep
 	keep       int
 	tried      map[int]string // of the piece, those that had been delivered before
 	retried    []string       // those of them that were cancelled, up to keep
 }
 
-// passedBy is a task that was being delivered.
-type passedBy struct {
+// skipped is a task that was being delivered.
+type skipped struct {
 	id    string
 	shard uint16
 }
@@ -162,8 +162,8 @@ func (p *purge) run(ctx context.Context, enough time.Duration) (all bool, err er
 	return true, nil
 }
 
-func (p *purge) toll() toll {
-	t := toll{cancelled: p.cancelled}
+func (p *purge) result() purgeResult {
+	t := purgeResult{cancelled: p.cancelled}
 	for _, n := range p.delivering {
 		t.delivering += n
 	}
@@ -337,7 +337,7 @@ func (p *purge) visitLocked(n uint32, sl *slot, c *pendingWrite, sent int) (int,
 	case delivering, parking: // until it is settled, here or where its shard goes
 		p.delivering[sl.shard]++
 		if len(p.named) < p.keep {
-			p.named = append(p.named, passedBy{string(p.book.id(sl)), sl.shard})
+			p.named = append(p.named, skipped{string(p.book.id(sl)), sl.shard})
 		}
 	case claiming, moving, cancelling:
 		// It was there when the purge began, and may be pending again soon; that

@@ -32,7 +32,7 @@ func (s *Scheduler) joinFleet() {
 	}
 	s.mu.Unlock()
 	s.background.Go(s.lateVerdictLoop)
-	s.background.Go(s.standingLoop)
+	s.background.Go(s.certaintyLoop)
 	s.background.Go(s.reclaimLoop)
 }
 

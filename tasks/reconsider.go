@@ -12,8 +12,8 @@ func (s *Scheduler) Reconsider() {
 	var all []candidate
 	s.eachTopic(func(t *topic) {
 		// Settings that could not be read have no kind; only better ones help.
-		if t.unfit != nil && t.settings.Kind != "" {
-			all = append(all, candidate{t.name, t.given(), t.revision})
+		if t.undeliverable != nil && t.settings.Kind != "" {
+			all = append(all, candidate{t.name, t.explicit(), t.revision})
 		}
 	})
 	for _, c := range all {
@@ -23,8 +23,8 @@ func (s *Scheduler) Reconsider() {
 		}
 		s.mu.Lock()
 		// Else a caller has set it anew meanwhile, or it was forgotten.
-		if t, ok := s.topics[c.name]; ok && t.unfit != nil && t.revision == c.revision {
-			s.equipLocked(t, e, c.revision)
+		if t, ok := s.topics[c.name]; ok && t.undeliverable != nil && t.revision == c.revision {
+			s.applyLocked(t, e, c.revision)
 		}
 		s.unlock()
 	}

@@ -36,9 +36,9 @@ type redrive struct {
 func once(ids []string) []string {
 	seen := make(map[string]bool, len(ids))
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
-		twice := seen[id]
+		conflicting := seen[id]
 		seen[id] = true
-		return twice
+		return conflicting
 	})
 }
 

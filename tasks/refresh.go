@@ -88,7 +88,7 @@ func (s *Scheduler) refreshChanged(shared recovery.SharedSettings, seen recovery
 		s.mu.Lock()
 		// A higher revision is that of settings that were set anew since.
 		if t, ok := s.topics[name]; ok && t.revision != 0 && t.revision <= set.revision {
-			s.equipLocked(t, s.cfg.Resolved[name], 0)
+			s.applyLocked(t, s.cfg.Resolved[name], 0)
 		}
 		s.unlock()
 	}
@@ -111,7 +111,7 @@ func (s *Scheduler) takeSetting(name string, set storedSetting) {
 	// A lower revision is news if there are no settings: see revisedLocked.
 	if set.revision > t.seen || t.revision == 0 && set.revision < t.seen {
 		t.revisedLocked(set.revision)
-		s.equipLocked(t, e, set.revision)
+		s.applyLocked(t, e, set.revision)
 	}
 }
 
@@ -122,7 +122,7 @@ func (s *Scheduler) takeEqualSetting(name string, set storedSetting) {
 	s.mu.Lock()
 	defer s.unlock()
 	if t, ok := s.topics[name]; ok && t.revision == set.revision {
-		s.equipLocked(t, e, set.revision)
+		s.applyLocked(t, e, set.revision)
 	}
 }
 
@@ -150,7 +150,7 @@ func (s *Scheduler) refresh(settings recovery.Settings) error {
 	for name, before := range gone {
 		s.mu.Lock()
 		if t, ok := s.topics[name]; ok && t.revision == before.revision {
-			s.equipLocked(t, s.cfg.Resolved[name], 0)
+			s.applyLocked(t, s.cfg.Resolved[name], 0)
 		}
 		s.unlock()
 	}
@@ -211,7 +211,7 @@ func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic, know
 	defer s.unlock()
 	if t.revision == known { // else the call that was faster has brought the news
 		t.revisedLocked(revision)
-		s.equipLocked(t, e, revision)
+		s.applyLocked(t, e, revision)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func (s *Scheduler) beginRelease(shardID recovery.Home) (int, *ownedShard, error
 		return n, h, errHandedOver
 	case h.stage != active || !s.isFirstReplayed():
 		return n, h, fmt.Errorf("%w: the shard is still being read", ErrReplaying)
-	case h.rewinds > 0:
+	case h.reconciles > 0:
 		return n, h, fmt.Errorf("%w: the shard is being restored", ErrUnavailable)
 	}
 	s.stageLocked(h, draining)
@@ -129,7 +129,7 @@ func (s *Scheduler) transfer(ctx context.Context, n int, h *ownedShard, to strin
 	case h.stage != draining:
 		s.unlock()
 		return errNotHeld
-	case h.rewinds > 0:
+	case h.reconciles > 0:
 		s.unlock()
 		return errors.New("the ledger has lost confirmed writes of the shard")
 	}

@@ -66,7 +66,7 @@ func (s *Scheduler) handleReserve(ctx context.Context, from string, ask demandMe
 func (s *Scheduler) serveLocked(ctx context.Context, t *topic, node string, want int, lease time.Duration) []*delivery {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	ds := s.beginLocked(ctx, t, want, lease, taker{aRemoteWaiter, node})
+	ds := s.beginLocked(ctx, t, want, lease, consumer{aRemoteWaiter, node})
 	s.peers.counts.reservesGiven += int64(len(ds))
 	return ds
 }

@@ -85,7 +85,7 @@ func (m *memory) Load(page []recovery.Entry) {
 	}
 	for len(page) > 0 {
 		n := min(atOnce, len(page))
-		var twins []twin
+		var seconds []secondRecord
 		s.mu.Lock()
 		now := s.now()
 		for _, e := range page[:n] {
@@ -95,7 +95,7 @@ func (m *memory) Load(page []recovery.Entry) {
 					// It is being looked up, which may fail: this is its record.
 					s.resolveLocked(n, e, true)
 				} else {
-					twins = s.twinOfLocked(sl, &e, twins)
+					seconds = s.secondRecordOfLocked(sl, &e, seconds)
 				}
 				continue
 			}
@@ -108,7 +108,7 @@ func (m *memory) Load(page []recovery.Entry) {
 			}
 		}
 		s.unlock()
-		s.resolveTwins(twins)
+		s.resolveSecondRecords(seconds)
 		page = page[n:]
 	}
 }
@@ -117,8 +117,8 @@ func (m *memory) Load(page []recovery.Entry) {
 // that are being looked up.
 func (m *memory) Lock(page []recovery.Entry) []int {
 	s := (*Scheduler)(m)
-	var twins []twin
-	defer func() { s.resolveTwins(twins) }()
+	var seconds []secondRecord
+	defer func() { s.resolveSecondRecords(seconds) }()
 	s.mu.Lock()
 	defer s.unlock()
 	var locked []int
@@ -137,7 +137,7 @@ func (m *memory) Lock(page []recovery.Entry) []int {
 		} else if sl := s.book.slot(n); sl.state == checking && sl.flags&(sought|nominated) == sought {
 			sl.flags |= nominated
 		} else {
-			twins = s.twinOfLocked(sl, &page[i], twins)
+			seconds = s.secondRecordOfLocked(sl, &page[i], seconds)
 			continue
 		}
 		// Until it is resolved, the shard's number cannot come to mean another one.

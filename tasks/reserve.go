@@ -159,7 +159,7 @@ func (s *Scheduler) pullableLocked(name string, reserved bool) (*topic, error) {
 		return nil, ErrHandled
 	case s.roomLocked() <= 0:
 		s.holdLocked(t)
-		return nil, fmt.Errorf("%w: %d deliveries are open", ErrOverloaded, s.away+s.pledged)
+		return nil, fmt.Errorf("%w: %d deliveries are open", ErrOverloaded, s.leasedOut+s.reservedInFlight)
 	}
 	return t, nil
 }

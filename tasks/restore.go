@@ -49,10 +49,10 @@ func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings)
 		return restored, err
 	}
 	for name, t := range s.topicsSet() {
-		if errors.Is(t.unfit, errIllegibleSettings) {
+		if errors.Is(t.undeliverable, errIllegibleSettings) {
 			continue // memory does not know what they were
 		}
-		value, err := json.Marshal(t.given().Stored())
+		value, err := json.Marshal(t.explicit().Stored())
 		if err != nil {
 			return restored, err
 		}
@@ -108,7 +108,7 @@ func (s *Scheduler) topicsSet() map[string]topic {
 	set := make(map[string]topic)
 	s.eachTopic(func(t *topic) {
 		if t.revision != 0 {
-			set[t.name] = topic{settings: t.settings, own: t.own, revision: t.revision, unfit: t.unfit}
+			set[t.name] = topic{settings: t.settings, own: t.own, revision: t.revision, undeliverable: t.undeliverable}
 		}
 	})
 	return set

@@ -66,7 +66,7 @@ func (u *retentionSweeper) round() {
 		if !ok {
 			break
 		}
-		looked, over, err := u.visit(t, now, min(left, redrivenAtOnce))
+		looked, over, err := u.misfirePass(t, now, min(left, redrivenAtOnce))
 		if u.tell(err); err != nil {
 			u.position = deadPosition{}
 			return
@@ -148,7 +148,7 @@ func (t *topic) keepsSince(now int64) int64 {
 // visit deletes up to limit of those of a topic that were kept long enough, the longest
 // dead first, and finds out who is the next to go. It returns how many it has looked at,
 // and whether it has come to the end.
-func (u *retentionSweeper) visit(t *topic, now int64, limit int) (looked int, over bool, err error) {
+func (u *retentionSweeper) misfirePass(t *topic, now int64, limit int) (looked int, over bool, err error) {
 	if u.position.topic != t {
 		u.position = deadPosition{topic: t}
 	}

@@ -18,9 +18,9 @@ func (s *Scheduler) concludeLocked(t *topic, n uint32, v task.Judgement) {
 	case Release:
 		s.failLocked(n, sl, v.Reason, v.Pause, nil, 0)
 	default:
-		if !t.later {
-			t.later = true
-			s.pledged += t.busy
+		if !t.asyncSettle {
+			t.asyncSettle = true
+			s.reservedInFlight += t.busy
 		}
 		s.leaveOpenLocked(n)
 	}
@@ -33,7 +33,7 @@ func (s *Scheduler) ackLocked(n uint32, sl *slot, c *pendingWrite, i int) {
 	t.counts.Delivered++
 	l := s.open[n]
 	s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasDelivered, nonce: l.nonce, created: record.Created(s.book.record(sl))})
-	s.noteLocked(EventDelivered, sl, Event{Attempt: int(l.attempt)})
+	s.emitLocked(EventDelivered, sl, Event{Attempt: int(l.attempt)})
 	s.closeLocked(n)
 	s.setLocked(sl, finishing)
 	s.sendLocked(write{slot: n, op: opFinish}, c, i)
@@ -55,7 +55,7 @@ func (s *Scheduler) failLocked(n uint32, sl *slot, reason string, pause *time.Du
 		d = *pause
 	}
 	now := s.now()
-	s.noteLocked(EventRetried, sl, Event{Attempt: int(l.attempt), Err: reason})
+	s.emitLocked(EventRetried, sl, Event{Attempt: int(l.attempt), Err: reason})
 	// Not before the deadline either, if the clock was set back since.
 	sl.next = max(now+roundUpMillis(d), record.Due(s.book.record(sl)))
 	s.endAttemptLocked(n, sl, record.Pending, sl.next, reason)
@@ -76,7 +76,7 @@ func (s *Scheduler) deadLocked(n uint32, sl *slot, state uint8, reason string, c
 	t := s.byNumber[sl.topic]
 	t.counts.Died++
 	s.failures.died(t.name)
-	s.noteLocked(EventDied, sl, Event{Attempt: int(s.open[n].attempt), Err: reason})
+	s.emitLocked(EventDied, sl, Event{Attempt: int(s.open[n].attempt), Err: reason})
 	died := s.now()
 	s.setLocked(sl, burying)
 	s.endAttemptLocked(n, sl, state, died, reason)

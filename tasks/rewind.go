@@ -60,7 +60,7 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 		deleted := 0
 		err := s.waitReplayed(s.ctx)
 		if err == nil {
-			deleted, err = s.deleteStrays(r, shard, h)
+			deleted, err = s.deleteUnknown(r, shard, h)
 		}
 		if err == nil {
 			err = s.compareDeadOf(shard, h, true)
@@ -81,7 +81,7 @@ func (s *Scheduler) beginRestoring(shard int) (h *ownedShard, end func()) {
 	s.mu.Lock()
 	h = s.ownedLocked(shard)
 	if h.mine() {
-		h.rewinds++
+		h.reconciles++
 	}
 	s.unlock()
 	for {
@@ -92,7 +92,7 @@ func (s *Scheduler) beginRestoring(shard int) (h *ownedShard, end func()) {
 		case !mine, waits && !s.rest(busyPauseMax):
 			return nil, nil
 		case !waits:
-			return h, func() { s.mu.Lock(); h.rewinds--; s.unlock() }
+			return h, func() { s.mu.Lock(); h.reconciles--; s.unlock() }
 		}
 	}
 }
@@ -147,11 +147,11 @@ func (s *Scheduler) breathe() bool {
 // openPause is the time between two looks at ids of which it is not decided yet what they are.
 const openPause = 50 * time.Millisecond
 
-// deleteStrays deletes the pending records of a shard that memory does not know:
+// deleteUnknown deletes the pending records of a shard that memory does not know:
 // tasks that are finished, and that the loss has brought back. Those that memory
 // knows to be dead are buried again. An id that is being created or looked up is looked at
-// again once that is over: if the creation is given up, the record is a stray.
-func (s *Scheduler) deleteStrays(r recovery.Rewinder, shard int, h *ownedShard) (deleted int, err error) {
+// again once that is over: if the creation is given up, the record is an unknown record.
+func (s *Scheduler) deleteUnknown(r recovery.Rewinder, shard int, h *ownedShard) (deleted int, err error) {
 	for {
 		deleted = 0
 		var open []recovery.Ref
@@ -188,8 +188,8 @@ func (s *Scheduler) deleteStrays(r recovery.Rewinder, shard int, h *ownedShard) 
 	}
 }
 
-// deletePage deletes the strays of a page, and buries the dead among them again. It returns those
-// of which it is not decided yet what they are.
+// deletePage deletes the unknown records of a page, and buries the dead among them again.
+// It returns those of which it is not decided yet what they are.
 func (s *Scheduler) deletePage(shard int, h *ownedShard, page []recovery.Entry) (deleted int, open []recovery.Ref, err error) {
 	deleted, dead, open, err := s.deleteSome(shard, h, page)
 	if err == nil && len(dead) > 0 {
@@ -198,8 +198,8 @@ func (s *Scheduler) deletePage(shard int, h *ownedShard, page []recovery.Entry) 
 	return deleted, open, err
 }
 
-// deleteSome deletes the strays of a page, and returns the dead among them, and those that are
-// being created or looked up.
+// deleteSome deletes the unknown records of a page, and returns the dead among them,
+// and those that are being created or looked up.
 func (s *Scheduler) deleteSome(shard int, h *ownedShard, page []recovery.Entry) (deleted int, dead, open []recovery.Ref, err error) {
 	s.mu.Lock()
 	defer s.unlock()

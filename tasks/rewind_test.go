@@ -81,7 +81,7 @@ func TestRewindClaimsNothingUnconfirmed(t *testing.T) {
 	})
 }
 
-// A process that has met no topic yet finds a stray, and only that goes.
+// A process that has met no topic yet finds an unknown record, and only that goes.
 func TestRewoundShardOfAnEmptyMemory(t *testing.T) {
 	rewoundBubble(t, nil, func(t *testing.T, r *rewindRig) {
 		var loss recovery.Batch
@@ -150,7 +150,7 @@ func TestRewoundUnderAConfirmedWrite(t *testing.T) {
 	}
 }
 
-// A shard is rewound when replay has read all of it and still reads others: its strays
+// A shard is rewound when replay has read all of it and still reads others: its unknown records
 // go when replay is over.
 func TestRewoundDuringReplay(t *testing.T) {
 	rewoundBubble(t, func(r *rewindRig) {
@@ -208,7 +208,7 @@ func TestReplayAfterARewindFinishesTheFinished(t *testing.T) {
 	})
 }
 
-// However many strays there are, only so many wait for the committer.
+// However many unknown records there are, only so many wait for the committer.
 func TestManyStrays(t *testing.T) {
 	rewoundBubble(t, nil, func(t *testing.T, r *rewindRig) {
 		due := time.Now().Add(time.Hour).UnixMilli()

@@ -47,7 +47,7 @@ type Scheduler struct {
 	refusal          atomic.Pointer[error] // why the ledger takes no new records, when last asked
 	restoring        sync.Mutex            // held while settings that the ledger has lost are written again
 	lateVerdictsWake chan struct{}         // tells that there are late verdicts; holds one request
-	hurry            chan struct{}         // asks for a sweep at once; holds one request
+	sweepNow         chan struct{}         // asks for a sweep at once; holds one request
 	everything       chan fullSweep        // asks for the rest of a full sweep: an audit of everything; holds one request
 	unstored         atomic.Int64          // the last revision of settings that the ledger does not keep
 	catchingUp       atomic.Int64          // shards that were gained, and are not all in memory yet
@@ -58,52 +58,52 @@ type Scheduler struct {
 	figures          figures
 	failures         failureLog
 
-	mu              sync.Mutex    // guards everything below
-	shards          []*ownedShard // by number of the term; nil where there is none
-	granted         bool          // it has those that Open was granted: a number without one has been forgotten
-	shardCounts     shardCounts
-	inactive        int                       // terms of which nothing is handed out
-	detached        map[uint64]recovery.Home  // by nonce: deliveries that handlers are making, whose shards have left
-	pendingVerdicts map[uint64]pendingVerdict // by nonce: verdicts on deliveries that are being handed over
-	lateVerdicts    []lateVerdict
-	lateVerdictsOut int                    // those that are being sent
-	missing         map[recovery.Home]bool // shards of this node's own that it does not hold
-	draining        bool
-	drainsItself    bool          // since DrainNode was called
-	drainsFailed    int           // how often that came to nothing
-	drainFault      string        // why, the last time
-	settled         bool          // it was ready once
-	halted          bool          // nothing is handed out, see OnOutage
-	caughtUp        chan struct{} // closed when no gained shard is being read any more
-	book            *book
-	topics          map[string]*topic
-	byNumber        []*topic
-	vacantNumbers   []uint32                 // positions in byNumber of topics that were forgotten
-	open            map[uint32]lease         // deliveries that are not settled, by slot
-	away            int                      // of those, how many only a receipt can settle
-	pledged         int                      // deliveries under way that may join them: of topics whose deliverer leaves them to receipts
-	held            []*topic                 // that MaxInFlight keeps waiting
-	workers         int                      // places that workers have, of all topics
-	crowd           crowd                    // topics that want more of them than there may be
-	turns           float64                  // of the topic that was let in last, see topic.turns
-	backlog         int                      // ready tasks of the topics that are pushed
-	arriving        int                      // creations and moves that wait for the ledger
-	deferred        map[uint32]write         // next writes of tasks that have one under way
-	waiting         map[uint32]chan struct{} // closed when a task is no longer busy
-	revisits        map[*topic]bool          // topics that wait for revisit; nil if it does not run
-	outcomes        *outcomes
-	dead            deadIndex
-	scratch         []byte  // for records on their way into the arena
-	events          []Event // for the observer, told at unlock
-	feed            feed
-	quotas          quotas
-	peers           peers
-	progress        recovery.Progress
-	sweep           sweepState
-	unknown         int64             // records of a version that this binary does not know, or damaged
-	illegible       map[uint64]uint16 // hashes of their ids, which no caller may take, and their terms
-	ended           bool              // Close has begun, or the ledger was lost
-	fault           error             // why the ledger was lost
+	mu               sync.Mutex    // guards everything below
+	shards           []*ownedShard // by number of the term; nil where there is none
+	granted          bool          // it has those that Open was granted: a number without one has been forgotten
+	shardCounts      shardCounts
+	inactive         int                       // terms of which nothing is handed out
+	detached         map[uint64]recovery.Home  // by nonce: deliveries that handlers are making, whose shards have left
+	pendingVerdicts  map[uint64]pendingVerdict // by nonce: verdicts on deliveries that are being handed over
+	lateVerdicts     []lateVerdict
+	lateVerdictsOut  int                    // those that are being sent
+	missing          map[recovery.Home]bool // shards of this node's own that it does not hold
+	draining         bool
+	drainsItself     bool          // since DrainNode was called
+	drainsFailed     int           // how often that came to nothing
+	drainFault       string        // why, the last time
+	settled          bool          // it was ready once
+	paused           bool          // nothing is handed out, see OnOutage
+	caughtUp         chan struct{} // closed when no gained shard is being read any more
+	book             *book
+	topics           map[string]*topic
+	byNumber         []*topic
+	vacantNumbers    []uint32                 // positions in byNumber of topics that were forgotten
+	open             map[uint32]lease         // deliveries that are not settled, by slot
+	leasedOut        int                      // of those, how many only a receipt can settle
+	reservedInFlight int                      // deliveries under way that may join them: of topics whose deliverer leaves them to receipts
+	held             []*topic                 // that MaxInFlight keeps waiting
+	workers          int                      // places that workers have, of all topics
+	contenders       contenders               // topics that want more of them than there may be
+	passes           float64                  // of the topic that was let in last, see topic.turns
+	backlog          int                      // ready tasks of the topics that are pushed
+	arriving         int                      // creations and moves that wait for the ledger
+	deferred         map[uint32]write         // next writes of tasks that have one under way
+	waiting          map[uint32]chan struct{} // closed when a task is no longer busy
+	passesWanted     map[*topic]bool          // topics that wait for runMisfirePasses; nil if it does not run
+	outcomes         *outcomes
+	dead             deadIndex
+	scratch          []byte  // for records on their way into the arena
+	events           []Event // for the observer, told at unlock
+	feed             feed
+	quotas           quotas
+	peers            peers
+	progress         recovery.Progress
+	sweep            sweepState
+	unknown          int64             // records of a version that this binary does not know, or damaged
+	illegible        map[uint64]uint16 // hashes of their ids, which no caller may take, and their terms
+	ended            bool              // Close has begun, or the ledger was lost
+	fault            error             // why the ledger was lost
 }
 
 // Open adopts the ledger, starts reading its tasks back, and begins to deliver;
@@ -146,7 +146,7 @@ func open(ctx context.Context, ledger recovery.Ledger, config Config, h hooks) (
 		drained:          make(chan struct{}),
 		settingsRead:     make(chan struct{}),
 		deadRead:         make(chan struct{}),
-		hurry:            make(chan struct{}, 1),
+		sweepNow:         make(chan struct{}, 1),
 		lateVerdictsWake: make(chan struct{}, 1),
 		detached:         make(map[uint64]recovery.Home),
 		pendingVerdicts:  make(map[uint64]pendingVerdict),

@@ -10,26 +10,26 @@ import (
 func (t *topic) take(e task.Resolved) {
 	t.settings, t.own = e.Set.WithDefaults(), e.Set.Concurrency != 0
 	t.limit()
-	t.deliverer, t.unfit = e.By, e.Undeliverable
+	t.deliverer, t.undeliverable = e.By, e.Undeliverable
 	if t.handler != nil && !t.unread() {
-		t.deliverer, t.unfit = t.handler, nil
+		t.deliverer, t.undeliverable = t.handler, nil
 	}
 }
 
-// equipLocked gives a topic other equipment; revision 0 means that no caller has stored its
+// applyLocked gives a topic other resolved settings; revision 0 means that no caller has stored its
 // settings. Deliveries under way are not touched: they end by what held when they began.
-func (s *Scheduler) equipLocked(t *topic, e task.Resolved, revision int64) {
-	pulled, spread, unfit := t.pulled(), t.settings.Spread, t.unfit != nil
+func (s *Scheduler) applyLocked(t *topic, e task.Resolved, revision int64) {
+	pulled, spread, unfit := t.pulled(), t.settings.Spread, t.undeliverable != nil
 	t.take(e)
 	t.setRevision(revision)
 	t.seen = max(t.seen, revision)
-	if t.later { // of the deliverer before; this one may be another
-		t.later = false
+	if t.asyncSettle { // of the deliverer before; this one may be another
+		t.asyncSettle = false
 		s.freeLocked(0, t.busy)
 	}
-	// While a topic is unfit its tasks keep their places: its window may not be known.
-	if t.slots > 0 && t.unfit == nil && (t.settings.Spread != spread || unfit || t.undecided) {
-		s.revisitLocked(t)
+	// While a topic is undeliverable its tasks keep their places: its window may not be known.
+	if t.slots > 0 && t.undeliverable == nil && (t.settings.Spread != spread || unfit || t.undecided) {
+		s.misfirePassLocked(t)
 	}
 	s.countBacklogLocked(t)
 	if pulled && !t.pulled() {
@@ -44,13 +44,13 @@ func (t *topic) setRevision(revision int64) {
 	t.revision = revision
 }
 
-// equipment is what a topic has, to change some of it.
-func (t *topic) equipment() task.Resolved {
-	return task.Resolved{Set: t.given(), By: t.deliverer, Undeliverable: t.unfit}
+// resolved returns the resolved settings of a topic, to change some of it.
+func (t *topic) resolved() task.Resolved {
+	return task.Resolved{Set: t.explicit(), By: t.deliverer, Undeliverable: t.undeliverable}
 }
 
 // given is what was set, without the default of Concurrency.
-func (t *topic) given() TopicSettings {
+func (t *topic) explicit() TopicSettings {
 	set := t.settings
 	if !t.own {
 		set.Concurrency = 0
@@ -63,20 +63,20 @@ func (t *topic) kind() Kind {
 	switch {
 	case t.handler != nil:
 		return Handler
-	case t.deliverer != nil || t.unfit != nil && t.settings.Kind != "":
+	case t.deliverer != nil || t.undeliverable != nil && t.settings.Kind != "":
 		return t.settings.Kind
 	}
 	return Pull
 }
 
 // pulled tells that receivers ask for the topic's tasks.
-func (t *topic) pulled() bool { return t.deliverer == nil && t.unfit == nil }
+func (t *topic) pulled() bool { return t.deliverer == nil && t.undeliverable == nil }
 
 // unread tells that the topic's settings are not known yet, see loadTopics.
-func (t *topic) unread() bool { return errors.Is(t.unfit, errSettingsUnread) }
+func (t *topic) unread() bool { return errors.Is(t.undeliverable, errSettingsUnread) }
 
 // stopped reports whether no receiver may have the topic's tasks.
-func (t *topic) stopped() bool { return t.settings.Paused || t.unfit != nil }
+func (t *topic) stopped() bool { return t.settings.Paused || t.undeliverable != nil }
 
 // deliverableBy tells whether settings may choose a way of delivery in this process.
 func (t *topic) deliverableBy(k Kind) error {

@@ -72,7 +72,7 @@ func (s *Scheduler) store(ctx context.Context, name string, e task.Resolved, ifR
 			have.seen = 0 // nothing is newer, although revisions may have begun anew
 		}
 		if stored > have.seen { // else a caller has changed or deleted them since
-			s.equipLocked(have, e, stored)
+			s.applyLocked(have, e, stored)
 		}
 		described := s.describeLocked(have)
 		s.unlock()
@@ -109,7 +109,7 @@ func (s *Scheduler) ChangeTopic(ctx context.Context, name string, ifRevision int
 		return Topic{}, task.Invalid("topic", task.NameProblem)
 	}
 	for {
-		e, revision, err := s.equipmentOf(name)
+		e, revision, err := s.resolvedOf(name)
 		if err == nil && ifRevision >= 0 && revision != ifRevision {
 			err = ErrRevision
 		}
@@ -136,14 +136,14 @@ func (s *Scheduler) ChangeTopic(ctx context.Context, name string, ifRevision int
 	}
 }
 
-// equipmentOf returns what holds for a topic, to change some of it, and its revision.
-func (s *Scheduler) equipmentOf(name string) (task.Resolved, int64, error) {
+// resolvedOf returns what holds for a topic, to change some of it, and its revision.
+func (s *Scheduler) resolvedOf(name string) (task.Resolved, int64, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	e, revision := s.cfg.Resolved[name], int64(0)
 	have, ok := s.topics[name]
 	if ok {
-		e, revision = have.equipment(), have.revision
+		e, revision = have.resolved(), have.revision
 	}
 	if !isClosed(s.settingsRead) && (!ok || have.unread()) {
 		return e, 0, errSettingsUnread
@@ -165,7 +165,7 @@ func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) er
 		return task.Invalid("topic", task.NameProblem)
 	}
 	for {
-		e, revision, err := s.equipmentOf(name)
+		e, revision, err := s.resolvedOf(name)
 		if err != nil {
 			return err
 		}

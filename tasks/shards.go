@@ -21,7 +21,7 @@ type ownedShard struct {
 	run     uint32 // random: tells deliveries of this term from earlier ones
 	past    uint64 // of the outcomes, how many are older: they say nothing of its tasks
 
-	rewinds      int   // losses of its storage that are being made good
+	reconciles   int   // losses of its storage that are being made good
 	transferring bool  // the ledger is changing its owner
 	revocation   error // meanwhile, that it is lost
 	aborting     bool  // a hand-over that did not come off is being taken back

@@ -4,110 +4,109 @@ import "container/heap"
 
 // A worker takes one of Config.MaxDeliveries places, or several if it delivers batches.
 // While there are enough, a topic has as many as its concurrency allows. When they are
-// all taken, topics share them by weight: those that want more stand in a crowd, and
-// whoever has finished a delivery gives its place up if somebody in the crowd has a
-// better claim to it.
+// all taken, topics share them by weight: those that want more are contenders, and a worker
+// that has finished a delivery gives its place up if a contender has a better claim to it.
 //
 // The better claim is that of the topic with fewer places for its weight: so a topic with
 // receivers that hang holds no more than its share, however long they take. Between
-// equals it is that of the topic which has had fewer turns for its weight, as in stride
+// equals it is that of the topic which has had fewer passes for its weight, as in stride
 // scheduling (Waldspurger and Weihl, "Stride Scheduling", 1995): so a single place, too,
 // goes round by weight, and no topic starves.
-type crowd []*topic
+type contenders []*topic
 
-// A claim is what a topic's demand for a place is judged by.
-type claim struct{ places, turns float64 }
+// A share is what a topic's claim to a place is judged by: the smaller one comes first.
+type share struct{ places, passes float64 }
 
-func (c claim) before(o claim) bool {
-	return c.places < o.places || c.places == o.places && c.turns < o.turns
+func (c share) before(o share) bool {
+	return c.places < o.places || c.places == o.places && c.passes < o.passes
 }
 
-// claim is that of a topic as it would be with some places less.
-func (t *topic) claim(less int) claim {
-	return claim{float64(t.workers-less) / float64(t.settings.Weight), t.turns}
+// share is that of a topic as it would be with some places less.
+func (t *topic) share(less int) share {
+	return share{float64(t.workers-less) / float64(t.settings.Weight), t.passes}
 }
 
-func (c crowd) Len() int           { return len(c) }
-func (c crowd) Less(i, j int) bool { return c[i].claim(0).before(c[j].claim(0)) }
-func (c crowd) Swap(i, j int) {
+func (c contenders) Len() int           { return len(c) }
+func (c contenders) Less(i, j int) bool { return c[i].share(0).before(c[j].share(0)) }
+func (c contenders) Swap(i, j int) {
 	c[i], c[j] = c[j], c[i]
-	c[i].crowded, c[j].crowded = i+1, j+1
+	c[i].contending, c[j].contending = i+1, j+1
 }
-func (c *crowd) Push(x any) {
+func (c *contenders) Push(x any) {
 	t := x.(*topic)
 	*c = append(*c, t)
-	t.crowded = len(*c)
+	t.contending = len(*c)
 }
-func (c *crowd) Pop() any {
+func (c *contenders) Pop() any {
 	old := *c
 	t := old[len(old)-1]
 	old[len(old)-1] = nil
 	*c = old[:len(old)-1]
-	t.crowded = 0
+	t.contending = 0
 	return t
 }
 
 // placesLeftLocked is how many places more a topic may have.
 func (s *Scheduler) placesLeftLocked(t *topic) int {
-	return max(t.settings.Concurrency-t.workers, min(s.raisedLocked(t)-t.workers, s.cfg.MaxInFlight-s.workers-s.away))
+	return max(t.settings.Concurrency-t.workers, min(s.raisedLocked(t)-t.workers, s.cfg.MaxInFlight-s.workers-s.leasedOut))
 }
 
 // wantsLocked tells that a topic could use one more worker.
 func (s *Scheduler) wantsLocked(t *topic) bool {
-	if t.stopped() || s.ended || s.halted || t.deliverer == nil || t.later && s.roomLocked() <= 0 {
+	if t.stopped() || s.ended || s.paused || t.deliverer == nil || t.asyncSettle && s.roomLocked() <= 0 {
 		return false
 	}
 	wanted := t.busy + t.allowed(t.waiting())
 	return t.workers < min(t.settings.Concurrency, wanted) ||
-		t.workers < min(s.raisedLocked(t), wanted) && s.workers+s.away < s.cfg.MaxInFlight
+		t.workers < min(s.raisedLocked(t), wanted) && s.workers+s.leasedOut < s.cfg.MaxInFlight
 }
 
-// joinLocked lets a topic stand in the crowd, or finds its place there anew. A topic
-// that has not stood there for long does not make up for it: it begins where the others are.
-func (s *Scheduler) joinLocked(t *topic) {
-	if t.crowded != 0 {
-		heap.Fix(&s.crowd, t.crowded-1)
+// contendLocked makes a topic a contender, or finds its place among them anew. A topic that has
+// not been one for long does not make up for it: it begins where the others are.
+func (s *Scheduler) contendLocked(t *topic) {
+	if t.contending != 0 {
+		heap.Fix(&s.contenders, t.contending-1)
 		return
 	}
-	t.turns = max(t.turns, s.turns)
-	heap.Push(&s.crowd, t)
+	t.passes = max(t.passes, s.passes)
+	heap.Push(&s.contenders, t)
 }
 
-// placeLocked gives free places to the crowd.
+// placeLocked gives free places to the contenders.
 func (s *Scheduler) placeLocked() {
 	for s.workers < s.cfg.MaxDeliveries {
 		t := s.foremostLocked()
 		if t == nil {
 			return
 		}
-		s.turns = max(s.turns, t.turns)
-		s.hireLocked(t)
-		heap.Fix(&s.crowd, 0)
+		s.passes = max(s.passes, t.passes)
+		s.startWorkerLocked(t)
+		heap.Fix(&s.contenders, 0)
 	}
 }
 
-// foremostLocked returns the topic in the crowd with the best claim, or nil if it is
-// empty. Those before it that want nothing any more leave.
+// foremostLocked returns the contender with the best claim, or nil if there is none. Those before
+// it that want nothing any more leave.
 func (s *Scheduler) foremostLocked() *topic {
-	for len(s.crowd) > 0 {
-		t := s.crowd[0]
+	for len(s.contenders) > 0 {
+		t := s.contenders[0]
 		if s.wantsLocked(t) {
 			return t
 		}
-		heap.Pop(&s.crowd)
+		heap.Pop(&s.contenders)
 		s.wakeLocked(t) // it may have to wait for MaxInFlight, or its rate, instead
 	}
 	return nil
 }
 
-// turnLocked counts deliveries, and tells how many of its places their worker keeps: the
+// countPassesLocked counts deliveries, and tells how many of its places their worker keeps: the
 // others are better given to other topics, and have been.
-func (s *Scheduler) turnLocked(t *topic, deliveries, places int) (kept int) {
-	if len(s.crowd) == 0 {
+func (s *Scheduler) countPassesLocked(t *topic, deliveries, places int) (kept int) {
+	if len(s.contenders) == 0 {
 		return places
 	}
-	t.turns += float64(deliveries) / float64(t.settings.Weight)
-	for places > 0 && s.outclaimedLocked(t) {
+	t.passes += float64(deliveries) / float64(t.settings.Weight)
+	for places > 0 && s.outsharedLocked(t) {
 		places--
 		t.workers--
 		s.workers--
@@ -119,12 +118,11 @@ func (s *Scheduler) turnLocked(t *topic, deliveries, places int) (kept int) {
 	return places
 }
 
-// outclaimedLocked reports whether a topic in the crowd has a better claim to a place of a
-// topic.
-func (s *Scheduler) outclaimedLocked(t *topic) bool {
-	if t.crowded != 0 {
-		heap.Fix(&s.crowd, t.crowded-1)
+// outsharedLocked reports whether a contender has a better claim to a place of a topic.
+func (s *Scheduler) outsharedLocked(t *topic) bool {
+	if t.contending != 0 {
+		heap.Fix(&s.contenders, t.contending-1)
 	}
 	other := s.foremostLocked()
-	return other != nil && other != t && other.claim(0).before(t.claim(1))
+	return other != nil && other != t && other.share(0).before(t.share(1))
 }

@@ -126,7 +126,7 @@ func TestLateComersWaitTheirTurn(t *testing.T) {
 	})
 }
 
-// A topic that leaves the crowd because MaxInFlight keeps it waiting is not forgotten:
+// A contender that leaves because MaxInFlight keeps it waiting is not forgotten:
 // the first receipt that makes room lets it go on.
 func TestCrowdAndMaxInFlight(t *testing.T) {
 	bubble(t, Config{MaxDeliveries: 1, MaxInFlight: 2, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
@@ -137,7 +137,7 @@ func TestCrowdAndMaxInFlight(t *testing.T) {
 		pass(time.Millisecond)
 		r.must(Request{ID: "b", Topic: "busy"}) // has the only place, for a second
 		pass(time.Millisecond)
-		r.must(Request{ID: "second", Topic: "later"}) // stands in the crowd
+		r.must(Request{ID: "second", Topic: "later"}) // is a contender
 		pulled := r.one("p", "pulled")                // and then there is no room for it
 		pass(2 * time.Second)
 		if task := r.get("second"); task.State != Ready {

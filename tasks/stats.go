@@ -29,7 +29,7 @@ func (s *Scheduler) Stats() Stats {
 	st.AuditChecked, st.AuditRepaired = s.sweep.checked, s.sweep.repaired
 	st.Rewinds = s.sweep.rewinds
 	st.MissedWakes, st.Backlog, st.Backlogs = s.sweep.missedWakes, s.backlog, s.sweep.backlogs
-	st.Workers, st.Crowd = s.workers, len(s.crowd)
+	st.Workers, st.Crowd = s.workers, len(s.contenders)
 	st.Concurrency = task.DefaultConcurrency
 	if s.sweep.raised {
 		st.Concurrency = s.cfg.SweepMaxConcurrency

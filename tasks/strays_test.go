@@ -39,7 +39,7 @@ func TestStrayOfAnIDThatIsBeingCreated(t *testing.T) {
 		s.unlock()
 		deleted := make(chan int)
 		go func() {
-			count, err := s.deleteStrays(s.ledger.(recovery.Rewinder), shard, h)
+			count, err := s.deleteUnknown(s.ledger.(recovery.Rewinder), shard, h)
 			if err != nil {
 				t.Error(err)
 			}

@@ -194,10 +194,10 @@ func (s *Scheduler) completeLocked(sl *slot, e *Event) {
 	}
 }
 
-// noteLocked tells of something that has happened to a task: the subscriptions now, so
+// emitLocked tells of something that has happened to a task: the subscriptions now, so
 // that they hear of it in this order, the observer at unlock. It costs nothing without
 // either.
-func (s *Scheduler) noteLocked(kind EventKind, sl *slot, e Event) {
+func (s *Scheduler) emitLocked(kind EventKind, sl *slot, e Event) {
 	if s.cfg.Observer == nil && s.feed.count == 0 {
 		return
 	}

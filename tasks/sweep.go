@@ -60,7 +60,7 @@ func (s *Scheduler) sweepLoop() {
 		select {
 		case <-tick.C:
 			s.sweepOnce(s.cfg.Times.Due(s.cfg.Clock()))
-		case <-s.hurry:
+		case <-s.sweepNow:
 			s.sweepOnce(false)
 		case <-s.closing:
 			return
@@ -156,7 +156,7 @@ func (s *Scheduler) searchSomeLocked(from uint32) (found int, to uint32) {
 	rest := s.book.rest(from)
 	for i := 0; i < len(rest) && found < atOnce; i++ {
 		if sl := &rest[i]; sl.state == pending && sl.next < before && !sl.heldBack() && !s.isAsideLocked(sl) {
-			s.noteLocked(EventRescued, sl, Event{})
+			s.emitLocked(EventRescued, sl, Event{})
 			s.disarmLocked(sl)
 			s.dueLocked(from, sl, now)
 			found++

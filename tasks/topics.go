@@ -17,8 +17,8 @@ type topic struct {
 	seen          int64     // the highest revision met so far, also of settings deleted since
 	deleted       bool      // its settings were, and none have been stored since
 	handler       Deliverer // what the program has registered; it goes before what the settings say
-	deliverer     Deliverer // the handler, or what a way has made of the settings; nil: the topic is pulled, or unfit
-	unfit         error     // why no receiver can have its tasks at present: this process cannot do what its settings say
+	deliverer     Deliverer // the handler, or what a way has made of the settings; nil: the topic is pulled, or undeliverable
+	undeliverable error     // why no receiver can have its tasks at present: this process cannot do what its settings say
 	queue         queue
 	reservers     reservers
 	demands       map[time.Duration]*demand         // that its receivers here have, by their lease
@@ -27,9 +27,9 @@ type topic struct {
 	busy          int                               // of those, how many are taken by a delivery
 	offloaded     []*delivery                       // of tasks of other nodes, which the workers deliver after its own
 	offloads      int                               // nodes whose tasks of this topic are taken when there is room
-	later         bool                              // its deliverer leaves deliveries to their receipts
-	crowded       int                               // 1 + its position in Scheduler.crowd; 0: it is not there
-	turns         float64                           // deliveries for its weight, while places were scarce
+	asyncSettle   bool                              // its deliverer leaves deliveries to their receipts
+	contending    int                               // 1 + its position in Scheduler.contenders; 0: it is not there
+	passes        float64                           // deliveries for its weight, while places were scarce
 	limiter       *rate.Limiter                     // of its rate; nil: no bound
 	rest          *time.Timer                       // until the limiter lets another delivery begin
 	held          bool                              // MaxInFlight keeps it waiting; it is in Scheduler.held
@@ -161,8 +161,8 @@ func (s *Scheduler) describeLocked(t *topic) Topic {
 	c := t.countsLocked()
 	d := Topic{Name: t.name, Settings: t.settings, Revision: t.revision, Counts: c}
 	d.Settings.Kind = t.kind()
-	if t.unfit != nil {
-		d.Undeliverable = t.unfit.Error()
+	if t.undeliverable != nil {
+		d.Undeliverable = t.undeliverable.Error()
 	}
 	d.ConcurrencySet, d.ConcurrencyNow = t.own, max(t.settings.Concurrency, s.raisedLocked(t))
 	return d

@@ -85,7 +85,7 @@ func TestNoLoopOverAllTopics(t *testing.T) {
 // boundedLoops are files with a loop that looks like one over all topics and is not.
 var boundedLoops = map[string]bool{
 	"topics.go":    true, // evictTopic ends after a hundred
-	"misfire.go":   true, // of a visit
+	"misfire.go":   true, // of a pass
 	"subscribe.go": true, // of a subscription
 }
 

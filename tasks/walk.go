@@ -15,9 +15,9 @@ type walk struct {
 	*Scheduler
 	pick
 
-	group     *tour  // nil: a walk over the slots
-	from, end uint32 // of the slots, those that are still to come
-	over      bool   // nothing more comes
+	group     *groupCursor // nil: a walk over the slots
+	from, end uint32       // of the slots, those that are still to come
+	over      bool         // nothing more comes
 }
 
 // A pick says which topics something is about. The zero value is all of them.

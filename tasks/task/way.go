@@ -91,7 +91,7 @@ type Resolved struct {
 }
 
 // Resolve checks settings and makes what they ask for. It must not be called under a
-// lock. Error: *InvalidError, with the equipment that results if the settings hold
+// lock. Error: *InvalidError, with what results if the settings hold
 // nevertheless, because another node or version has accepted them.
 func (w Ways) Resolve(topic string, set TopicSettings) (Resolved, error) {
 	set.Delivery = bytes.Clone(set.Delivery)

@@ -2,43 +2,43 @@ package tasks
 
 import "time"
 
-// standingEvery is how often a node that paused asks whether it may go on.
-const standingEvery = 50 * time.Millisecond
+// certaintyEvery is how often a node that paused asks whether it may go on.
+const certaintyEvery = 50 * time.Millisecond
 
-// pausedLocked tells that nothing may be handed out, and remembers it, so that nobody is
-// hired in vain until standingLoop says otherwise.
+// pausedLocked reports whether nothing may be handed out, and remembers it, so that no worker is
+// started in vain until certaintyLoop says otherwise.
 func (s *Scheduler) pausedLocked() bool {
 	if s.fleet == nil || s.cfg.OnOutage != OutagePause {
 		return false
 	}
-	if !s.halted && s.unsure() {
-		s.halted = true
+	if !s.paused && s.unsure() {
+		s.paused = true
 	}
-	return s.halted
+	return s.paused
 }
 
-// standingLoop notices when this node begins to be unsure, and wakes all topics when
+// certaintyLoop notices when this node begins to be unsure, and wakes all topics when
 // it may deliver again.
-func (s *Scheduler) standingLoop() {
-	tick := time.NewTicker(standingEvery)
+func (s *Scheduler) certaintyLoop() {
+	tick := time.NewTicker(certaintyEvery)
 	defer tick.Stop()
 	was := false
 	for {
 		select {
 		case <-tick.C:
-			was = s.noteStanding(was)
+			was = s.noteCertainty(was)
 		case <-s.closing:
 			return
 		}
 	}
 }
 
-func (s *Scheduler) noteStanding(was bool) (is bool) {
+func (s *Scheduler) noteCertainty(was bool) (is bool) {
 	is = s.unsure()
 	s.mu.Lock()
-	resumes := !is && s.halted
+	resumes := !is && s.paused
 	if resumes {
-		s.halted = false
+		s.paused = false
 	}
 	s.mu.Unlock()
 	switch {

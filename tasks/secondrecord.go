@@ -9,12 +9,12 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
-// A twin is a record of an id that memory has in another shard: an earlier version created
-// tasks with chosen ids wherever it could while their own shard was away, and a second one
-// of the same id when the directory had lost the first, or replay had not come to it. One of
+// A secondRecord is a record of an id that memory has in another shard: an earlier version
+// created tasks with chosen ids wherever it could while their own shard was away, and a second
+// one of the same id when the directory had lost the first, or replay had not come to it. One of
 // the two stays: the one that was created later, or of the same creation the one with the
 // higher revision. The other is deleted, whatever memory does with the task meanwhile.
-type twin struct {
+type secondRecord struct {
 	shard int
 	h     *ownedShard // of the shard
 	ref   recovery.Ref
@@ -27,24 +27,24 @@ type twin struct {
 }
 
 // sawLocked notes what memory's task is.
-func (s *Scheduler) sawLocked(t *twin, sl *slot) {
+func (s *Scheduler) sawLocked(t *secondRecord, sl *slot) {
 	if rec := s.book.record(sl); record.Whole(rec) && int(sl.shard) != t.shard {
 		t.seen.created, t.seen.revision = record.Created(rec), record.Revision(rec)
 	}
 }
 
-// twinOfLocked makes a twin of an entry, if the slot that has its id is another record's:
-// memory has it in another shard, or is about to look for it there.
-func (s *Scheduler) twinOfLocked(sl *slot, e *recovery.Entry, twins []twin) []twin {
-	if !s.twinLocked(sl, e.Shard) {
-		return twins
+// secondRecordOfLocked makes a secondRecord of an entry, if the slot that has its id is another
+// record's: memory has it in another shard, or is about to look for it there.
+func (s *Scheduler) secondRecordOfLocked(sl *slot, e *recovery.Entry, seconds []secondRecord) []secondRecord {
+	if !s.isSecondLocked(sl, e.Shard) {
+		return seconds
 	}
-	t := twin{shard: e.Shard, h: s.ownedLocked(e.Shard), ref: recovery.Ref{ID: string(e.ID), Next: e.Spot.At}}
+	t := secondRecord{shard: e.Shard, h: s.ownedLocked(e.Shard), ref: recovery.Ref{ID: string(e.ID), Next: e.Spot.At}}
 	s.sawLocked(&t, sl)
-	return append(twins, t)
+	return append(seconds, t)
 }
 
-func (s *Scheduler) twinLocked(sl *slot, shard int) bool {
+func (s *Scheduler) isSecondLocked(sl *slot, shard int) bool {
 	switch sl.state {
 	case vacant, registering:
 		return false
@@ -54,16 +54,16 @@ func (s *Scheduler) twinLocked(sl *slot, shard int) bool {
 	return sl.shard != spoolShard && int(sl.shard) != shard
 }
 
-// resolveTwins decides which records stay, in the background.
-func (s *Scheduler) resolveTwins(twins []twin) {
-	if len(twins) == 0 {
+// resolveSecondRecords decides which records stay, in the background.
+func (s *Scheduler) resolveSecondRecords(seconds []secondRecord) {
+	if len(seconds) == 0 {
 		return
 	}
 	s.background.Go(func() {
 		newer, older := 0, 0
 		var moved []recovery.Refiling
-		for _, t := range twins {
-			switch isNewer, filing, ok := s.resolveTwin(&t); {
+		for _, t := range seconds {
+			switch isNewer, filing, ok := s.resolveSecondRecord(&t); {
 			case !ok:
 				continue
 			case isNewer:
@@ -77,12 +77,12 @@ func (s *Scheduler) resolveTwins(twins []twin) {
 			s.cfg.Log.Warn("ids have two records each; the newer one stays, and the older one is being deleted", "node", s.cfg.Node,
 				"found_newer", newer, "found_older", older)
 		}
-		s.assertTwins(moved)
+		s.registerWinners(moved)
 	})
 }
 
-// assertTwins registers ids whose newer records memory has taken up.
-func (s *Scheduler) assertTwins(moved []recovery.Refiling) {
+// registerWinners registers ids whose newer records memory has taken up.
+func (s *Scheduler) registerWinners(moved []recovery.Refiling) {
 	if len(moved) == 0 || s.singleNode() {
 		return
 	}
@@ -92,8 +92,8 @@ func (s *Scheduler) assertTwins(moved []recovery.Refiling) {
 }
 
 // finishedLocked reports whether this process has finished the task of a record that it reads.
-// The record may be a twin that was created later than the finished task: that one is another
-// task, whose id is registered again, because the finished one has taken its entry out.
+// The record may be a second one that was created later than the finished task: that one is
+// another task, whose id is registered again, because the finished one has taken its entry out.
 func (s *Scheduler) finishedLocked(e *recovery.Entry, f *record.Fields, h *ownedShard) bool {
 	past := s.outcomes.findSince(s.book.index.hash(e.ID), h.past)
 	switch {
@@ -115,15 +115,15 @@ func (s *Scheduler) finishedLocked(e *recovery.Entry, f *record.Fields, h *owned
 			}
 		}
 		s.unlock()
-		s.assertTwins(moved)
+		s.registerWinners(moved)
 	})
 	return false
 }
 
-// resolveTwin reads the record of a twin, and waits until memory's task is at rest if need
-// be. It reports whether the twin was the newer one, and how its id is to be registered then.
+// resolveSecondRecord reads a second record, and waits until memory's task is at rest if need be.
+// It reports whether the second record was the newer one, and how its id is to be registered then.
 // ok is false if there is nothing to decide any more.
-func (s *Scheduler) resolveTwin(t *twin) (newer bool, filing []recovery.Refiling, ok bool) {
+func (s *Scheduler) resolveSecondRecord(t *secondRecord) (newer bool, filing []recovery.Refiling, ok bool) {
 	var backoff recovery.Backoff
 	for attempt := 0; ; attempt++ {
 		var e recovery.Entry
@@ -136,7 +136,7 @@ func (s *Scheduler) resolveTwin(t *twin) (newer bool, filing []recovery.Refiling
 			return false, nil, false
 		case err == nil && s.learnTopicsOf(s.ctx, []recovery.Entry{e}):
 			var again bool
-			if newer, filing, again, ok = s.decideTwin(t, e); !again {
+			if newer, filing, again, ok = s.decideSecondRecord(t, e); !again {
 				return newer, filing, ok
 			}
 		}
@@ -146,14 +146,14 @@ func (s *Scheduler) resolveTwin(t *twin) (newer bool, filing []recovery.Refiling
 	}
 }
 
-// isNewer reports whether a twin is newer than memory's task.
-func (t *twin) isNewer(f *record.Fields) bool {
+// isNewer reports whether a second record is newer than memory's task.
+func (t *secondRecord) isNewer(f *record.Fields) bool {
 	return cmp.Or(cmp.Compare(f.Created, t.seen.created), cmp.Compare(f.Revision, t.seen.revision)) > 0
 }
 
-// decideTwin deletes a twin, or has memory take it up and deletes the record that it had. It
-// reports again if memory's task is not at rest.
-func (s *Scheduler) decideTwin(t *twin, e recovery.Entry) (newer bool, filing []recovery.Refiling, again, ok bool) {
+// decideSecondRecord deletes a second record, or has memory take it up and deletes the record
+// that it had. It reports again if memory's task is not at rest.
+func (s *Scheduler) decideSecondRecord(t *secondRecord, e recovery.Entry) (newer bool, filing []recovery.Refiling, again, ok bool) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.ended || s.ownedLocked(t.shard) != t.h || !t.h.takes() {
