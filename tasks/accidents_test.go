@@ -28,8 +28,8 @@ func TestLostMessages(t *testing.T) {
 	})
 }
 
-// A node that nobody hears any more is no reason to say that its tasks do not exist. Once
-// somebody has adopted them, they are found there.
+// A node that no other hears any more is no reason to say that its tasks do not exist. Once
+// another node has adopted them, they are found there.
 func TestOwnerDies(t *testing.T) {
 	for _, id := range []string{"", "order-1"} {
 		crewed(t, 3, func(t *testing.T, c *crew) {
@@ -79,13 +79,13 @@ func TestOwnerDiesBeforeItsAnswer(t *testing.T) {
 		a.kill()
 		d.member.AdoptFrom(a.member)
 		pass(time.Second)
-		// Nobody else remembers it but the node that was told.
+		// Only the node that was told remembers it.
 		want(t, "Cancel again", b.Cancel(t.Context(), task.ID), nil)
 		want(t, "Cancel again", d.Cancel(t.Context(), task.ID), ErrNotFound)
 	})
 }
 
-// While shards go from node to node, nobody ever says that a task which exists does not.
+// While shards go from node to node, no node ever says that a task which exists does not.
 func TestNoFalseNotFound(t *testing.T) {
 	crewed(t, 3, func(t *testing.T, c *crew) {
 		var ids []string
@@ -188,7 +188,7 @@ func TestReceiptOfVersion1AtAnotherNode(t *testing.T) {
 	})
 }
 
-// An attempt that was not handed out again counts, whoever holds its task now, be it the
+// An attempt that was not handed out again counts, whichever node holds its task now, be it the
 // process that has handed it out, after others have held it.
 func TestReceiptAfterItsShardHasMoved(t *testing.T) {
 	crewed(t, 3, func(t *testing.T, c *crew) {

@@ -86,7 +86,7 @@ func TestChosenIDWhileItsShardIsAway(t *testing.T) {
 			away(t, func(t *testing.T, c *crew, ids []string) {
 				a, b, third := c.nodes[0], c.nodes[1], c.nodes[2]
 				for i, id := range ids {
-					if i%4 == 0 { // it exists at a node that nobody would ask first
+					if i%4 == 0 { // it exists at a node that no other would ask first
 						third.must(request(id))
 					}
 					_, err := create(t.Context(), a, id)
@@ -113,7 +113,7 @@ func TestChosenIDWhileItsShardIsAway(t *testing.T) {
 	}
 }
 
-// While the holder of the shard is dead, and nobody has adopted it, such a task is not
+// While the holder of the shard is dead, and no node has adopted it, such a task is not
 // created: 503.
 func TestChosenIDWhileItsShardIsOrphaned(t *testing.T) {
 	away(t, func(t *testing.T, c *crew, ids []string) {

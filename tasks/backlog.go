@@ -8,7 +8,7 @@ package tasks
 // hovers around its bound does not begin one after the other.
 //
 // Paused topics do not count, nor those that are pulled: what they wait for is not
-// concurrency, and one that nobody pulls must not raise all others for ever.
+// concurrency, and one that no receiver pulls must not raise all others for ever.
 
 // queuedLocked counts a task that has joined a topic's queue.
 func (s *Scheduler) queuedLocked(t *topic) {

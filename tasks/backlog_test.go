@@ -132,7 +132,7 @@ func TestBacklogEndsAtHalf(t *testing.T) {
 	})
 }
 
-// Tasks that wait for somebody else raise nothing: those of paused topics, and those
+// Tasks that wait for something else raise nothing: those of paused topics, and those
 // that are pulled. They count as soon as that changes.
 func TestWhatIsNoBacklog(t *testing.T) {
 	bubble(t, Config{SweepBacklog: 50, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {

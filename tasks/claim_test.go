@@ -157,7 +157,7 @@ func TestClaimingReceiverIsNotWoken(t *testing.T) {
 	})
 }
 
-// Places that a claim has given up wake whoever waits for them at once.
+// Places that a claim has given up wake the topics that wait for them at once.
 func TestPlacesOfAFailedClaim(t *testing.T) {
 	bubble(t, Config{MaxInFlight: 2, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
 		r.topic("x", TopicSettings{CountCrashes: true})

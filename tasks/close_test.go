@@ -121,7 +121,7 @@ func TestCloseBesideEverything(t *testing.T) {
 
 func TestGrace(t *testing.T) {
 	for name, c := range map[string]struct {
-		work   time.Duration // of the handler, if nobody stops it
+		work   time.Duration // of the handler, if nothing stops it
 		deaf   bool          // it ignores its context
 		closed time.Duration // after which Close returns
 		acked  bool

@@ -20,7 +20,7 @@ func TestDamagedRedis(t *testing.T) {
 		name   string
 		damage func(do func(args ...any) any)
 		lost   int    // tasks of one shard
-		waits  string // of readiness; empty: nobody needs to know
+		waits  string // of readiness; empty: it is of no interest
 		logs   string
 	}{
 		{"data set", func(do func(...any) any) { do("set", "lapse:dataset", "garbage") }, 0, "lapse:dataset", "set aside"},

@@ -239,7 +239,7 @@ func TestOlderFileOfTheDead(t *testing.T) {
 	})
 }
 
-// Redis has an older, pending record of a dead task, and nobody has noticed yet: it is dead
+// Redis has an older, pending record of a dead task, and no node has noticed yet: it is dead
 // again as soon as a caller names it, and not taken for gone.
 func TestLostBurial(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {

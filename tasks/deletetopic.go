@@ -12,7 +12,7 @@ import (
 
 // DeleteTopic forgets a topic's settings, unless it has tasks, at any node, that are
 // pending, ready or being delivered: those would be delivered by the defaults, which
-// nobody may have wanted. Its dead tasks stay as they are. ifRevision is the revision that
+// no caller may have wanted. Its dead tasks stay as they are. ifRevision is the revision that
 // the caller has seen, or -1 for any.
 //
 // Errors: ErrNoTopic, ErrInUse, ErrRevision, ErrReplaying, ErrUnavailable, ErrUnknown,

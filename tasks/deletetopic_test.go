@@ -73,7 +73,7 @@ func TestDeleteTopicWithTasks(t *testing.T) {
 	})
 }
 
-// A topic that nobody has set up, and that has tasks, can be deleted by force too. What
+// A topic that no caller has set up, and that has tasks, can be deleted by force too. What
 // comes meanwhile is delivered by the defaults; nothing is lost or done twice.
 func TestKillTopicUnderLoad(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {

@@ -53,7 +53,7 @@ func Handle[T any](s *Scheduler, topic string, f func(ctx context.Context, v T, 
 	})
 }
 
-// wakeLocked sees to it that somebody takes what a topic has ready.
+// wakeLocked sees to it that a worker or a receiver takes what a topic has ready.
 func (s *Scheduler) wakeLocked(t *topic) {
 	if t.stopped() || s.ended || s.paused || t.waiting() == 0 {
 		return
@@ -101,8 +101,8 @@ func (s *Scheduler) surplusLocked(t *topic) bool {
 		(t.workers > s.raisedLocked(t) || s.workers+s.leasedOut > s.cfg.MaxInFlight)
 }
 
-// neglectedLocked tells that a topic has ready tasks that somebody could take, and
-// nobody is on the way to them: a wake-up was lost. Whoever gives the lock up has
+// neglectedLocked reports whether a topic has ready tasks that a worker or a receiver could take,
+// and none is on the way to them: a wake-up was lost. A goroutine that gives the lock up has
 // called wakeLocked first, so outside a fault it is never so.
 func (s *Scheduler) neglectedLocked(t *topic) bool {
 	switch {

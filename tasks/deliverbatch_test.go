@@ -67,7 +67,7 @@ func (c *crate) taken() (batches []string, most int) {
 
 func crates() TopicSettings { return TopicSettings{Kind: "crate"} }
 
-// Whatever has become ready meanwhile goes together, and a lone task waits for nobody.
+// Whatever has become ready meanwhile goes together, and a lone task does not wait.
 func TestBatchesFormByThemselves(t *testing.T) {
 	c := &crate{}
 	bubble(t, Config{Ways: []Way{c}}, func(t *testing.T, r *rig) {

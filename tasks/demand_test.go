@@ -113,7 +113,7 @@ func TestReserveIsFairBetweenNodes(t *testing.T) {
 	}, Config{}, Config{})
 }
 
-// Nobody starves: neither those at the node where the tasks are, nor those elsewhere,
+// No receiver starves: neither those at the node where the tasks are, nor those elsewhere,
 // however many there are of the others and however often they ask.
 func TestNobodyStarvesElsewhere(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *poolRig) {

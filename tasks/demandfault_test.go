@@ -13,7 +13,7 @@ import (
 )
 
 // Whatever is lost on the way, each task reaches one receiver, once: what has reached
-// nobody is ready again when its lease is over.
+// no receiver is ready again when its lease is over.
 func TestReserveAcrossLosses(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *poolRig) {
 		const tasks = 600
@@ -59,7 +59,7 @@ func TestReserveAcrossLosses(t *testing.T) {
 	}, Config{}, Config{}, Config{})
 }
 
-// An answer that comes when nobody waits for it any more: its tasks go to those who wait
+// An answer that comes when no caller waits for it any more: its tasks go to those who wait
 // now, or back.
 func TestLateAnswersAreNotLost(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *poolRig) {
@@ -90,7 +90,7 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 		f.lose(nil)
 		late()
 		a.want(<-waits, "t2")
-		// One that says what nobody waited for.
+		// One that says what no caller waited for.
 		b.must(Request{ID: "t3", Topic: "x"})
 		synctest.Wait()
 		got, _ := b.handleReserve(t.Context(), "a", demandMessage{Run: a.peers.run, Topic: "x", Want: 1})
@@ -100,7 +100,7 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 }
 
 // The lease of what was long on its way here ends no later than at its home, and what is
-// over there is given to nobody: this node may have stood still meanwhile.
+// over there is given to no receiver: this node may have stood still meanwhile.
 func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *poolRig) {
 		a, b := f.nodes[0], f.nodes[1]
@@ -190,7 +190,7 @@ func TestReturnAfterAHandOver(t *testing.T) {
 	}, Config{}, Config{})
 }
 
-// So is what nobody there waited for, when the node that has offered it holds it no more.
+// So is what no receiver there waited for, when the node that has offered it holds it no more.
 func TestOfferComesBackAfterAHandOver(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *poolRig) {
 		a, b := f.nodes[0], f.nodes[1]
@@ -228,7 +228,7 @@ func TestOffersToAFormerProcess(t *testing.T) {
 		cancel()
 		<-gone
 		b.must(Request{ID: "t1", Topic: "x"})
-		pass(40 * time.Second) // nobody has heard the offer: its lease runs out
+		pass(40 * time.Second) // no node has heard the offer: its lease runs out
 		b.pull("x", "t1")
 		again := f.join("a", Config{})
 		b.must(Request{ID: "t2", Topic: "x"})

@@ -30,7 +30,7 @@
 // took to answer: it takes minutes for millions of tasks, and no caller waits for it.
 //
 // When more than Config.SweepBacklog ready tasks wait for this process to deliver them,
-// a sweep runs at once, and topics whose concurrency nobody has set rise to
+// a sweep runs at once, and topics whose concurrency is not set rise to
 // Config.SweepMaxConcurrency, as long as workers and deliveries left to receipts
 // together are fewer than Config.MaxInFlight. The first periodic sweep
 // that finds no more than half of SweepBacklog waiting ends that.

@@ -137,7 +137,7 @@ func TestDrainGivenUp(t *testing.T) {
 	})
 }
 
-// What was ready when its shard was handed over has not misfired: somebody held it all the
+// What was ready when its shard was handed over has not misfired: a node held it all the
 // time.
 func TestHandOverIsNoMisfire(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {

@@ -88,7 +88,7 @@ func sized(i int) []byte {
 	return fmt.Appendf(nil, "%q", strings.Repeat("x", 60<<10))
 }
 
-// A list is that of all nodes, whoever is asked: each task once, in order, also where a
+// A list is that of all nodes, whichever is asked: each task once, in order, also where a
 // page is cut because of its size.
 func TestListOfAllNodes(t *testing.T) {
 	crewed(t, 3, func(t *testing.T, c *crew) {
@@ -415,7 +415,7 @@ func TestCancelledWhereItHasGone(t *testing.T) {
 	})
 }
 
-// What a dead node held is waited for: somebody adopts it, or the answer is an error.
+// What a dead node held is waited for: a node adopts it, or the answer is an error.
 func TestDeadNodeAmongAll(t *testing.T) {
 	crewed(t, 3, func(t *testing.T, c *crew) {
 		a, b, gone := c.nodes[0], c.nodes[1], c.nodes[2]

@@ -188,7 +188,7 @@ func keepsShards(c *crew, a, b *mate) {
 }
 
 // A spooled task is found at the node that has it, also if another node holds its shard.
-// While the node is silent, nobody says that the task does not exist.
+// While the node is silent, no node says that the task does not exist.
 func TestSpooledIsFoundAtItsNode(t *testing.T) {
 	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
 		keepsShards(c, a, b)

@@ -22,7 +22,7 @@ func (c *crew) startFaulty(name string) (*mate, *faultyMember) {
 	return m, member
 }
 
-// While a node's ledger has taken a shard of which memory has not been told, nobody says
+// While a node's ledger has taken a shard of which memory has not been told, no node says
 // that an id does not exist which was not filed: it would be created twice.
 func TestAskedBetweenGainAndKnowledge(t *testing.T) {
 	request := Request{ID: "x", Topic: "t", Delay: time.Hour}

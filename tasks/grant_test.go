@@ -232,7 +232,7 @@ func TestManyBounds(t *testing.T) {
 	})
 }
 
-// Whoever may only schedule leaves places for topics that are set up.
+// A caller that may only schedule leaves places for topics that are set up.
 func TestReservedTopics(t *testing.T) {
 	bubble(t, Config{MaxPending: MaxTopics + MaxBatch}, func(t *testing.T, r *rig) {
 		full := false

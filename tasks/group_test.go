@@ -41,7 +41,7 @@ func TestCancelGroup(t *testing.T) {
 			_, err := r.CancelGroup(t.Context(), name)
 			want(t, "CancelGroup", err, ErrInvalid)
 		}
-		r.cancelGroup(0) // a group that nobody has met
+		r.cancelGroup(0) // a group that no task has
 		r.must(Request{ID: "dead", Topic: "x", Group: "g"})
 		r.settle(Verdict{Verb: Bury}, r.pull("x", "dead")[0])
 		r.must(Request{ID: "out", Topic: "x", Group: "g"})
@@ -176,7 +176,7 @@ func TestGroupAfterARewind(t *testing.T) {
 	})
 }
 
-// Members that somebody else is changing are waited for; what has left the group stays.
+// Members that another caller is changing are waited for; what has left the group stays.
 func TestCancelGroupOfBusyTasks(t *testing.T) {
 	for _, c := range []struct {
 		name       string

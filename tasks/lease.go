@@ -77,8 +77,8 @@ func (s *Scheduler) holdLocked(t *topic) {
 	}
 }
 
-// freeLocked gives up places that counted against MaxInFlight. Whoever was kept
-// waiting by that bound may go on.
+// freeLocked gives up places that counted against MaxInFlight. A topic that was
+// kept waiting by that bound may go on.
 func (s *Scheduler) freeLocked(away, pledged int) {
 	bound := s.roomLocked() <= 0
 	s.leasedOut -= away

@@ -185,8 +185,8 @@ func (v *misfirePass) compareLocked(n uint32, sl *slot) {
 	v.skipLocked(loser, sl)
 }
 
-// standsLocked tells that a candidate is still what it was when it was visited: nobody
-// has cancelled or moved it, or is about to.
+// standsLocked tells that a candidate is still what it was when it was visited: no
+// caller has cancelled or moved it, or is about to.
 func (v *misfirePass) standsLocked(key groupOf, c candidate) bool {
 	sl := v.book.slot(c.slot)
 	return (sl.state == pending || sl.state == ready) && sl.flags&misfired != 0 && sl.topic == key.topic &&

@@ -173,7 +173,7 @@ func TestNotMisfired(t *testing.T) {
 }
 
 // In a topic that counts crashes, the attempt in which a process ended is one; in others
-// nobody knows of it.
+// nothing records it.
 func TestMisfireOfACrashedAttempt(t *testing.T) {
 	for counted, skipped := range map[bool]int64{true: 0, false: 1} {
 		missing(t, MisfireSkip, func(t *testing.T, r *rig) {
@@ -263,7 +263,7 @@ func TestMisfireChanges(t *testing.T) {
 			want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
 			r.down(10 * time.Minute)
 			pass(time.Second)
-			r.come(0) // nothing is lost while somebody may still think it over
+			r.come(0) // nothing is lost while a caller may still think it over
 			want(t, "Cancel", r.Cancel(t.Context(), "t2"), nil)
 			want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
 			pass(time.Second)

@@ -208,7 +208,7 @@ func (m *model) expired(maxAttempts func(topic string) int) {
 	}
 }
 
-// kept takes into account that who has been dead for so long is deleted, and nobody
+// kept takes into account that a task that has been dead for so long is deleted, and none
 // before.
 func (m *model) kept(keep time.Duration) {
 	const slack = 5 * time.Second // of a step

@@ -302,7 +302,7 @@ func TestSettleWaitsOnce(t *testing.T) {
 	})
 }
 
-// A shard that does not answer keeps nobody from waiting for another one.
+// A shard that does not answer keeps no caller from waiting for another one.
 func TestSettleBesideAStalledShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{}, memledger.Shards(4), memledger.Apart())
@@ -369,7 +369,7 @@ func (c *conditional) Condition() error {
 	return nil
 }
 
-// The ledger is asked how it is without the lock, and nobody waits for the answer.
+// The ledger is asked how it is without the lock, and no caller waits for the answer.
 func TestHangingCondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := &conditional{Faulty: ledgertest.Wrap(memledger.New()), over: make(chan struct{})}

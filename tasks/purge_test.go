@@ -44,7 +44,7 @@ func TestPurge(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		_, err := r.Purge(t.Context(), "no topic")
 		want(t, "Purge", err, ErrInvalid)
-		r.purge(Purged{}, nil) // a topic that nobody has met
+		r.purge(Purged{}, nil) // a topic that no task has
 		buried(r)
 		d := r.one("out", "x")
 		r.must(Request{ID: "ready", Topic: "x"})
@@ -75,7 +75,7 @@ func TestPurge(t *testing.T) {
 	})
 }
 
-// No more than a piece waits for the ledger at a time, and nobody waits for all of it.
+// No more than a piece waits for the ledger at a time, and no caller waits for all of it.
 func TestPurgeGoesInPieces(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		const n = 3*purgeAtOnce + 100
@@ -151,7 +151,7 @@ func TestPurgeWithoutItsCaller(t *testing.T) {
 		want(t, "Purge", err, context.Canceled)
 		r.checkConsistency()
 
-		// The ledger is busy with somebody else's write: nothing is sent.
+		// The ledger is busy with another caller's write: nothing is sent.
 		_, release := r.faulty.Hold(ledgertest.Apply)
 		go func() { _, _ = r.Schedule(t.Context(), Request{ID: "before", Topic: "y", Delay: time.Hour}) }()
 		synctest.Wait()
@@ -200,7 +200,7 @@ func TestPurgeDuringReplay(t *testing.T) {
 	})
 }
 
-// Tasks that somebody else is changing when the purge comes by are waited for.
+// Tasks that another caller is changing when the purge comes by are waited for.
 func TestPurgeOfBusyTasks(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -347,7 +347,7 @@ func TestPurgeRace(t *testing.T) {
 	r.checkConsistency()
 }
 
-// purgeTopic is a move of the simulation. Nobody pulls meanwhile, so that what was
+// purgeTopic is a move of the simulation. No receiver pulls meanwhile, so that what was
 // not being delivered before is gone.
 func (s *simulation) purgeTopic() {
 	topic := []string{"pulled", "counted"}[s.rng.IntN(2)]

@@ -146,8 +146,8 @@ func (s *Scheduler) spoolIsEmpty() bool {
 	return len(s.spool.numbers) == 0 && len(s.spool.inDoubt) == 0
 }
 
-// knowsSpooled reports whether a task is spooled here: then it is this process's, whoever
-// holds the shards.
+// knowsSpooled reports whether a task is spooled here: then it is this process's,
+// whichever node holds the shards.
 func (s *Scheduler) knowsSpooled(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -103,7 +103,7 @@ func TestRetiredWhileComingHome(t *testing.T) {
 	})
 }
 
-// Nobody is asked while this node may have lost what it has, or is being drained.
+// No node is asked while this node may have lost what it has, or is being drained.
 func TestNothingIsReclaimed(t *testing.T) {
 	for name, idle := range map[string]func(a *fleetNode){
 		"unsure":   func(a *fleetNode) { a.member.Uncertain(true) },

@@ -48,7 +48,7 @@ func TestReconsider(t *testing.T) {
 		if x, err := r.Topic("other"); err != nil || x.Settings.Kind == "postal" {
 			t.Errorf("another topic: %+v, %v", x, err)
 		}
-		// Changes are still told from those that somebody else has made.
+		// Changes are still told from those that another caller has made.
 		x, err := r.Topic("x")
 		want(t, "Topic", err, nil)
 		_, err = r.SetTopic(t.Context(), "x", to("oslo"), x.Revision)

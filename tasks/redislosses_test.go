@@ -218,7 +218,7 @@ func TestLostShardKeys(t *testing.T) {
 	})
 }
 
-// Redis loses the directory of ids, and nothing else: nobody finds out before the audit
+// Redis loses the directory of ids, and nothing else: no node finds out before the audit
 // comes by, and no id has two tasks then.
 func TestLostDirectory(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {

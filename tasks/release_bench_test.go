@@ -36,7 +36,7 @@ func benchmarkRelease(b *testing.B, beside int) {
 		<-s.replayed
 		nodes[name] = s
 	}
-	// Nobody asks for what is its own, so that only the benchmark moves it.
+	// No node asks for what is its own, so that only the benchmark moves it.
 	for _, s := range nodes {
 		s.mu.Lock()
 		s.nodeNumber = 0

@@ -187,7 +187,7 @@ func TestReleaseFails(t *testing.T) {
 	}
 }
 
-// While it is not known whether a shard has changed hands, its tasks rest: whoever has it
+// While it is not known whether a shard has changed hands, its tasks rest: the node that has it
 // now may be delivering them.
 func TestReleaseWithoutAnswer(t *testing.T) {
 	for name, done := range map[string]bool{"it has": true, "it has not": false} {
@@ -262,7 +262,7 @@ func TestRevokedWhileReleasing(t *testing.T) {
 	})
 }
 
-// The same when the ledger has told so, and only fails to change the owner: nobody would
+// The same when the ledger has told so, and only fails to change the owner: no node would
 // tell it again.
 func TestRevokedWhileReleasingInVain(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {

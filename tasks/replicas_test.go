@@ -9,7 +9,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// With a replica that hangs nobody is told that a task was accepted, and none that
+// With a replica that hangs no caller is told that a task was accepted, and none that
 // was is lost: what was asked for again comes true when it answers.
 func TestHangingReplica(t *testing.T) {
 	master := redistest.Start(t, "repl-diskless-sync-delay 0")

@@ -30,7 +30,7 @@ func TestReserveSoonestFirst(t *testing.T) {
 }
 
 // Receivers that wait are served in the order in which they came, each task wakes
-// one of them, and nobody is left asleep beside a ready task.
+// one of them, and none is left asleep beside a ready task.
 func TestReserveIsFair(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		const receivers = 10

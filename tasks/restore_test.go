@@ -35,7 +35,7 @@ func (g *team) setLease(lease time.Duration, ifRevision int64) Topic {
 }
 
 // Settings that were written again, because Redis had lost them, are what was set: a
-// concurrency that nobody has set stays unset, and their revision stays what it was, so that
+// concurrency that was not set stays unset, and their revision stays what it was, so that
 // what is set next is newer for every node.
 func TestSettingsAfterALoss(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
@@ -141,7 +141,7 @@ func TestDeletedTopicAfterALoss(t *testing.T) {
 }
 
 // A failover may lose nothing but the last change of settings: what a node knows to have
-// been confirmed it writes again, and does not take for somebody's deletion. The other of two
+// been confirmed it writes again, and does not take for a caller's deletion. The other of two
 // nodes is closed by then: it would write the settings again as well.
 func TestOnlySettingsAreLost(t *testing.T) {
 	server := redistest.Start(t)

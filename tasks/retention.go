@@ -81,8 +81,8 @@ func (u *retentionSweeper) round() {
 // readClock returns the wall clock, in Unix ms, by which the dead are judged: the time
 // before all of them while it is not to be trusted.
 func (u *retentionSweeper) readClock() int64 {
-	// Both are read for this round alone. The sweep looks for steps too; but whoever
-	// is deleted must be judged by a time that was itself compared.
+	// Both are read for this round alone. The sweep looks for steps too; but a
+	// task that is deleted must be judged by a time that was itself compared.
 	wall, mono := u.cfg.Clock(), u.elapsed()
 	step := wall.Round(0).Sub(u.wall.Round(0)) - (mono - u.mono)
 	if !u.wall.IsZero() && step > clockLeap {

@@ -72,7 +72,7 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// A week, where nobody has said anything.
+// A week, where nothing is set.
 func TestRetentionByDefault(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.bury("x", "t")
@@ -84,7 +84,7 @@ func TestRetentionByDefault(t *testing.T) {
 	})
 }
 
-// To the period of the sweep: nobody is deleted too soon, and nobody stays.
+// To the period of the sweep: no task is deleted too soon, and none stays.
 func TestRetentionIsExact(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.kept("x", time.Hour)
@@ -112,7 +112,7 @@ func TestRetentionChanges(t *testing.T) {
 	})
 }
 
-// Whoever has come back and died again has a new time of death.
+// A task that has come back and died again has a new time of death.
 func TestRetentionCountsFromTheLastDeath(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.kept("x", time.Hour)
@@ -181,7 +181,7 @@ func TestDeadOldestMeanwhile(t *testing.T) {
 	})
 }
 
-// Whoever was on the list of the sweep and has died again since is not meant.
+// A task that was on the list of the sweep and has died again since is not meant.
 func TestRetentionLooksAtTheRecord(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.bury("x", "a")
@@ -259,7 +259,7 @@ func TestRetentionOfMany(t *testing.T) {
 	})
 }
 
-// Who cannot be read is kept, and keeps nobody else.
+// A task that cannot be read is kept, and keeps no other.
 func TestRetentionKeepsWhatItCannotRead(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.kept("x", time.Hour)
@@ -327,7 +327,7 @@ func TestRetentionDuringOutage(t *testing.T) {
 	}
 }
 
-// Whoever is being requeued when the time is over comes back, even if that fails at
+// A task that is being requeued when the time is over comes back, even if that fails at
 // first.
 func TestRetentionBesideRequeue(t *testing.T) {
 	for _, fails := range []bool{false, true} {
@@ -369,7 +369,7 @@ func TestRetentionBesideRequeue(t *testing.T) {
 	}
 }
 
-// Whoever is being deleted when it is asked for is waited for, and then known to be gone
+// A task that is being deleted when it is asked for is waited for, and then known to be gone
 // or still there.
 func TestRequeueBesideRetention(t *testing.T) {
 	for _, fails := range []bool{false, true} {

@@ -12,7 +12,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// Whose time is over while nobody runs is deleted after the next start, and the others
+// A task whose time is over while no node runs is deleted after the next start, and the others
 // are kept: across the ends of pages and pieces.
 func TestRetentionAcrossRestarts(t *testing.T) {
 	t.Run("disk", func(t *testing.T) {

@@ -274,7 +274,7 @@ func (d slowDirectory) File(ctx context.Context, changes []recovery.Refiling) ([
 	return d.Member.File(ctx, changes)
 }
 
-// A shard that is lost while an id is being filed for it waits for that: whoever has asked
+// A shard that is lost while an id is being filed for it waits for that: the caller that has asked
 // the directory comes back to the slot.
 func TestLostWhileRegistering(t *testing.T) {
 	crewed(t, 1, func(t *testing.T, c *crew) {

@@ -78,7 +78,7 @@ func (r *rig) cut() {
 	r.mem.Crash()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = r.Close(ctx) // its goroutines; what they say reaches nobody
+	_ = r.Close(ctx) // its goroutines; what they say goes nowhere
 	r.mem = r.mem.Reopen()
 }
 

@@ -29,8 +29,8 @@ type site struct {
 	clue    clue
 }
 
-// What is remembered of a task that is gone. If its shard is held all the time, nobody
-// needs to look any further.
+// What is remembered of a task that is gone. If its shard is held all the time, no
+// node needs to look any further.
 var (
 	errFinished  = fmt.Errorf("%w: it is finished", ErrNotFound)
 	errCancelled = fmt.Errorf("%w: it is cancelled", ErrNotFound)

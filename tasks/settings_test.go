@@ -192,7 +192,7 @@ func TestSettingsHoldAtOnce(t *testing.T) {
 	})
 }
 
-// Settings that this version cannot read are not replaced by defaults because somebody
+// Settings that this version cannot read are not replaced by defaults because a caller
 // pauses the topic.
 func TestPauseOfIllegibleSettings(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {

@@ -75,7 +75,7 @@ func TestBusyWhileAShardIsRead(t *testing.T) {
 	})
 }
 
-// An id is not free while nobody knows who is dead in a shard that was gained.
+// An id is not free while no node knows which tasks are dead in a shard that was gained.
 func TestNothingIsCreatedBeforeTheDeadAreKnown(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})

@@ -16,7 +16,7 @@ func backlogOf(r *rig, n int, topics ...string) {
 	}
 }
 
-// Scarce places are shared by weight, whoever came first and however long his deliveries
+// Scarce places are shared by weight, whichever topic came first and however long his deliveries
 // take; what one topic does not need, the others have.
 func TestPlacesAreSharedByWeight(t *testing.T) {
 	bubble(t, Config{MaxDeliveries: 40}, func(t *testing.T, r *rig) {

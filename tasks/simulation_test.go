@@ -237,7 +237,7 @@ func (s *simulation) end() {
 		}
 	}
 	// Who died on a clock that was ahead is kept until it has come so far; and after a
-	// step of the clock nobody is deleted for a while.
+	// step of the clock no task is deleted for a while.
 	pass(2 * time.Hour)
 	s.checkConsistency()
 	if c := s.Stats().Total; c.Dead != 0 || !c.DeadOldest.IsZero() {

@@ -146,7 +146,7 @@ func TestSnapshot(t *testing.T) {
 }
 
 // While it is not known whether a spooled task has moved, its node does not vouch for what
-// it has: the task is in nobody's memory.
+// it has: the task is in no node's memory.
 func TestSnapshotOfAMoveInDoubt(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a, _, _ := suspendMove(t, f, "Apply", nil)

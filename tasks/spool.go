@@ -30,7 +30,7 @@ const spoolShard = math.MaxUint16
 //	moved     the shard of the slot is the ledger's. The record in the spool is deleted,
 //	          and if the process dies before that, the mark tells the next one to do so
 //
-// Only tasks without an id of their caller's are spooled: nobody can know, while Redis is
+// Only tasks without an id of their caller's are spooled: no node can know, while Redis is
 // away, whether another node has a task of that name.
 //
 // A shard must get its tasks in order of their numbers, or the mark would say of one that
@@ -239,7 +239,7 @@ func (s *Scheduler) stalled(shard int) time.Duration {
 	return s.committer.Stalled(shard)
 }
 
-// deaf tells whether the ledger has not answered a shard, or anybody at all, for longer
+// deaf tells whether the ledger has not answered a shard, or any at all, for longer
 // than d.
 func (s *Scheduler) deaf(shard int, d time.Duration) bool {
 	return s.committer.Stalled(shard) > d || s.committer.Silent(d)

@@ -131,7 +131,7 @@ func TestSpoolWaitsForItsShard(t *testing.T) {
 	})
 }
 
-// What only this node's spool has, nobody else could deliver: a drain waits until the ledger
+// What only this node's spool has, no other node could deliver: a drain waits until the ledger
 // has it, and otherwise leaves everything where it is, and delivered.
 func TestDrainEmptiesTheSpool(t *testing.T) {
 	for name, back := range map[string]bool{"the ledger comes back": true, "it does not": false} {

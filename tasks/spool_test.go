@@ -46,7 +46,7 @@ func (r *spoolRig) crashBoth() {
 }
 
 // away makes the ledger stop answering, and keeps one caller waiting for it, so that
-// everybody knows. What that caller wanted may happen or not.
+// every caller knows. What that caller wanted may happen or not.
 func (r *spoolRig) away() {
 	r.t.Helper()
 	r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})

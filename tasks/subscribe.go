@@ -183,7 +183,7 @@ func (s *Scheduler) offerLocked(u *Subscription, sl *slot, e *Event) {
 	u.mu.Unlock()
 }
 
-// completeLocked fills in what costs something. Whoever hears of an event shares its
+// completeLocked fills in what costs something. All that hear of an event share its
 // texts.
 func (s *Scheduler) completeLocked(sl *slot, e *Event) {
 	if e.ID == "" {

@@ -166,7 +166,7 @@ func (s *Scheduler) searchSomeLocked(from uint32) (found int, to uint32) {
 	return found, from
 }
 
-// wakeAll sees to it that somebody takes what the topics have ready, and returns
+// wakeAll sees to it that workers and receivers take what the topics have ready, and returns
 // how many of them had been forgotten. It is also how a backlog raises them.
 func (s *Scheduler) wakeAll() (missed int) {
 	s.eachTopic(func(t *topic) {

@@ -87,7 +87,7 @@ func (s *Scheduler) addTopic(name string) *topic {
 	return t
 }
 
-// evictTopic forgets a topic that nothing and nobody needs, if it finds one
+// evictTopic forgets a topic that no task and no caller needs, if it finds one
 // quickly, so that names used once do not use the places of topics up for ever.
 func (s *Scheduler) evictTopic() bool {
 	const looks = 100

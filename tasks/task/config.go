@@ -84,8 +84,8 @@ type Config struct {
 	Clock func() time.Time
 	// Log receives what an operator should see. Default slog.Default().
 	Log *slog.Logger
-	// Observer is told what happens to tasks. Default: nobody. Where somebody listens for
-	// a time only, or may be slow, see Scheduler.Subscribe.
+	// Observer is told what happens to tasks. Default: none. For a listener that listens
+	// for a time only, or may be slow, see Scheduler.Subscribe.
 	Observer Observer
 
 	// OnOutage says what becomes of deliveries while this node may have lost what it

@@ -72,8 +72,8 @@ type Topic struct {
 	Revision int64         // of the stored settings; 0: none were set
 	Counts   Counts
 
-	// ConcurrencySet tells that somebody has set Settings.Concurrency. Where nobody
-	// has, it is the default, and a backlog raises it (see Config.SweepBacklog).
+	// ConcurrencySet tells that Settings.Concurrency was set. Where it was
+	// not, it is the default, and a backlog raises it (see Config.SweepBacklog).
 	ConcurrencySet bool
 	// ConcurrencyNow is what holds at this moment: Settings.Concurrency, or more.
 	ConcurrencyNow int
