@@ -65,7 +65,7 @@ func (s *source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
 func TestSizes(t *testing.T) {
 	const maxLines, maxFiles = 450, 50
 	// More than there should be.
-	packages := map[string]int{"tasks": 115}
+	packages := map[string]int{"tasks": 108}
 	longer := map[string]int{"everywhere_test.go": 472}
 	all, _ := sources(t)
 	files := map[string]int{}
@@ -91,7 +91,7 @@ func TestFields(t *testing.T) {
 	// Larger than they should be.
 	structs := map[string]int{
 		"recovery/redisledger.Ledger": 51,
-		"tasks.Scheduler":             82, "tasks.Stats": 44, "tasks.topic": 32,
+		"tasks.Scheduler":             82, "tasks.topic": 32,
 	}
 	all, _ := sources(t)
 	for i := range all {

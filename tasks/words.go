@@ -173,6 +173,19 @@ type (
 	// Stats are a scheduler's figures at one moment.
 	Stats = task.Stats
 
+	// SweepStats are the figures of the sweep and of what it finds.
+	SweepStats = task.SweepStats
+
+	// ShardStats are the figures of the shards that this node holds.
+	ShardStats = task.ShardStats
+
+	// LoadStats are the figures of the work at hand.
+	LoadStats = task.LoadStats
+
+	// PeerStats count what passes between nodes that share a ledger: each such delivery counts at
+	// both.
+	PeerStats = task.PeerStats
+
 	// SpoolStats are the figures of Config.Spool.
 	SpoolStats = task.SpoolStats
 )

@@ -41,12 +41,37 @@ type Stats struct {
 	Total     Counts    // of all topics
 	Readiness Readiness
 
-	Rescued          int64 // tasks that the sweep found overdue; 0 outside a fault
-	MissedWakes      int64 // topics whose receivers did not know of ready tasks until the sweep came; 0 outside a fault
-	LeasesReturned   int64 // deliveries whose lease ran out
-	AuditChecked     int64 // tasks compared with the ledger
-	AuditRepaired    int64 // of those, missing there and written again; 0 outside a fault
-	ClockSteps       int64 // times that the wall clock was set
+	SweepStats
+	ShardStats
+	LoadStats
+	PeerStats
+
+	Ways []WayStats // of Config.Ways, by kind
+
+	Relay relay.Stats // of questions to other nodes and from them; zero if the ledger is not shared
+	Spool SpoolStats  // zero without Config.Spool
+
+	Ledger     recovery.CommitterStats
+	Armed      int   // entries of the wheel
+	ArenaBytes int64 // memory of records
+	ArenaLive  int64 // of that, in use
+}
+
+// SweepStats are the figures of the sweep and of what it finds.
+type SweepStats struct {
+	Rescued        int64         // tasks that the sweep found overdue; 0 outside a fault
+	MissedWakes    int64         // topics whose receivers did not know of ready tasks until the sweep came; 0 outside a fault
+	LeasesReturned int64         // deliveries whose lease ran out
+	AuditChecked   int64         // tasks compared with the ledger
+	AuditRepaired  int64         // of those, missing there and written again; 0 outside a fault
+	ClockSteps     int64         // times that the wall clock was set
+	FullSweeps     int64         // that are over, see Config.SweepAt
+	FullSweepAt    time.Time     // when the last of them began; zero if there was none
+	FullSweepTook  time.Duration // from then until all of memory was compared with the ledger
+}
+
+// ShardStats are the figures of the shards that this node holds.
+type ShardStats struct {
 	Rewinds          int64 // shards whose storage had lost confirmed writes; 0 outside a fault
 	ShardsHeld       int   // now
 	ShardsAdopted    int   // of those, other nodes'
@@ -59,36 +84,26 @@ type Stats struct {
 	// may have made them as well.
 	LostDeliveries int64
 	UnknownRecords int64 // records that this version cannot read and has left alone
+}
 
-	Backlog     int   // ready tasks of topics that this process delivers, see Config.SweepBacklog
-	Backlogs    int64 // times that they were too many
-	Concurrency int   // what holds now for topics without a Concurrency of their own: raised during a backlog
-
+// LoadStats are the figures of the work at hand.
+type LoadStats struct {
+	Backlog       int   // ready tasks of topics that this process delivers, see Config.SweepBacklog
+	Backlogs      int64 // times that they were too many
+	Concurrency   int   // what holds now for topics without a Concurrency of their own: raised during a backlog
 	Workers       int   // deliveries that this process is making or has places for, see Config.MaxDeliveries
 	Crowd         int   // topics that want to make more, and have to share
 	Subscriptions int   // that are open, see Scheduler.Subscribe
 	EventsLost    int64 // events that a reader of any subscription was too slow for
+}
 
-	// What passes between nodes that share a ledger: each such delivery
-	// counts at both.
+// PeerStats count what passes between nodes that share a ledger: each such delivery counts at
+// both.
+type PeerStats struct {
 	ReservesGiven int64 // deliveries of this node's tasks to receivers that wait at other nodes
 	ReservesTaken int64 // deliveries of other nodes' tasks to receivers that wait here
 	HelpTaken     int64 // deliveries of this node's tasks that others have made during a backlog here
 	HelpGiven     int64 // deliveries of other nodes' tasks that this one has made during their backlogs
-
-	FullSweeps    int64         // that are over, see Config.SweepAt
-	FullSweepAt   time.Time     // when the last of them began; zero if there was none
-	FullSweepTook time.Duration // from then until all of memory was compared with the ledger
-
-	Ways []WayStats // of Config.Ways, by kind
-
-	Relay relay.Stats // of questions to other nodes and from them; zero if the ledger is not shared
-	Spool SpoolStats  // zero without Config.Spool
-
-	Ledger     recovery.CommitterStats
-	Armed      int   // entries of the wheel
-	ArenaBytes int64 // memory of records
-	ArenaLive  int64 // of that, in use
 }
 
 // SpoolStats are the figures of Config.Spool.
