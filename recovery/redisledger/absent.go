@@ -13,7 +13,7 @@ func (l *Ledger) reportAbsent() {
 	w.mu.Lock()
 	owning := map[string]int{}
 	for _, t := range w.tokens {
-		owning[t.node]++
+		owning[t.Node]++
 	}
 	absent := map[string]string{}
 	for name, s := range w.nodes {

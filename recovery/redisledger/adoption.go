@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // Waiting times, as parts and multiples of FailoverAfter.
@@ -66,9 +67,9 @@ func (l *Ledger) adoptionDue() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	due := !time.Now().Before(w.next)
-	settled := map[holder]bool{}
+	settled := map[layout.Holder]bool{}
 	for name, s := range w.nodes {
-		h := holder{name, s.entry.Incarnation}
+		h := layout.Holder{Node: name, Incarnation: s.entry.Incarnation}
 		if name == l.opts.Node || s.fault != nil || !l.deadLocked(s) {
 			continue
 		}
@@ -155,14 +156,14 @@ func (l *Ledger) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
 	}
 	var keys []typedKey
 	for _, o := range adoptables {
-		k := l.keys.shard(o.node, o.index)
-		keys = append(keys, k.typed()...)
+		k := l.keys.Shard(o.node, o.index)
+		keys = append(keys, typedKeys(&k)...)
 	}
 	if err := l.mendKeys(ctx, keys); err != nil {
 		r.retry = true
 		return r
 	}
-	sizes, err := l.sizes(ctx, len(adoptables), func(i int) shardKeys { return l.keys.shard(adoptables[i].node, adoptables[i].index) })
+	sizes, err := l.sizes(ctx, len(adoptables), func(i int) layout.ShardKeys { return l.keys.Shard(adoptables[i].node, adoptables[i].index) })
 	if err != nil {
 		r.retry = true
 		return r
@@ -198,14 +199,14 @@ func (l *Ledger) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
 			tasks += o.size
 			continue
 		}
-		next := token{l.opts.Node, l.incarnation, o.token.epoch + 1}
+		next := l.self.Token(o.token.Epoch + 1)
 		taken, err := l.take(ctx, o.seenShard, next, o.size)
 		if err != nil {
 			r.retry = true
 			continue
 		}
 		if taken {
-			l.log.Warn("a shard of a dead node was adopted", "of", o.node, "shard", o.index, "holder", o.token.node, "tasks", o.size)
+			l.log.Warn("a shard of a dead node was adopted", "of", o.node, "shard", o.index, "holder", o.token.Node, "tasks", o.size)
 		}
 	}
 	if waiting > 0 {
@@ -221,21 +222,21 @@ func (l *Ledger) adoptables(found ownerList, r *remaining) []adoptable {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	me := w.nodes[l.opts.Node]
-	if me == nil || me.entry.Incarnation != l.incarnation {
+	if me == nil || me.entry.Incarnation != l.self.Incarnation {
 		return nil
 	}
 	peers := l.peersLocked()
-	unregistered := map[holder]time.Time{}
+	unregistered := map[layout.Holder]time.Time{}
 	ownerlessSince := map[recovery.Home]time.Time{}
 	refused := map[string]int{}
 	var adoptables []adoptable
 	for _, h := range found.shards {
-		if h.raw == "" || h.token.retired() || h.token.holder() == (holder{l.opts.Node, l.incarnation}) {
+		if h.raw == "" || h.token.Retired() || h.token.Holder() == l.self {
 			continue
 		}
 		state := l.livenessLocked(h.token)
-		if since, strange := w.unregistered[h.token.holder()]; strange {
-			unregistered[h.token.holder()] = since
+		if since, strange := w.unregistered[h.token.Holder()]; strange {
+			unregistered[h.token.Holder()] = since
 			if state != deceased {
 				r.again(since.Add(l.opts.FailoverAfter))
 			}
@@ -252,7 +253,7 @@ func (l *Ledger) adoptables(found ownerList, r *remaining) []adoptable {
 			since = w.answered
 		}
 		ownerlessSince[h.home] = since
-		mine := w.partLocked(h, peers) == l.opts.Node || h.token.node == l.opts.Node
+		mine := w.partLocked(h, peers) == l.opts.Node || h.token.Node == l.opts.Node
 		if wait := since.Add(l.opts.FailoverAfter / othersShare); !mine && wait.After(w.answered) {
 			r.again(wait)
 			continue
@@ -275,7 +276,7 @@ func (l *Ledger) adoptables(found ownerList, r *remaining) []adoptable {
 // newerLocked returns the name of a node that may have written records newer than format into
 // a shard.
 func (w *watch) newerLocked(h seenShard, format int) (string, bool) {
-	for _, node := range []string{h.node, h.token.node} {
+	for _, node := range []string{h.node, h.token.Node} {
 		if s := w.nodes[node]; s != nil && (s.fault != nil || s.entry.Format > format) {
 			return node, true
 		}
@@ -332,7 +333,7 @@ func (l *Ledger) room(ctx context.Context) (int64, bool) {
 // take makes this process the owner of a shard that it does not hold, with the token next, if
 // the shard's token is still the one that was found and its owner has not come back since. If
 // the answer is lost, acceptFound completes the claim.
-func (l *Ledger) take(ctx context.Context, h seenShard, next token, unread int64) (bool, error) {
+func (l *Ledger) take(ctx context.Context, h seenShard, next layout.Token, unread int64) (bool, error) {
 	l.taking.Lock()
 	defer l.taking.Unlock()
 	if l.ended.Load() || l.holds(h.node, h.index) != nil {
@@ -343,7 +344,7 @@ func (l *Ledger) take(ctx context.Context, h seenShard, next token, unread int64
 		return false, err
 	}
 	l.acquiring.Add(1)
-	s := &shard{node: h.node, index: h.index, keys: l.keys.shard(h.node, h.index), from: h.token}
+	s := &shard{node: h.node, index: h.index, keys: l.keys.Shard(h.node, h.index), from: h.token}
 	s.unbroken.Store(l.streak())
 	owner, err := l.claim(ctx, s.keys, h.raw, next, h.affirmed)
 	if err != nil || owner != next.String() {
@@ -353,7 +354,7 @@ func (l *Ledger) take(ctx context.Context, h seenShard, next token, unread int64
 		}
 		return false, err
 	}
-	if n, err := l.client.Exists(ctx, s.keys.dead()).Result(); err != nil || n > 0 {
+	if n, err := l.client.Exists(ctx, s.keys.Dead()).Result(); err != nil || n > 0 {
 		l.buried.Store(true)
 	}
 	l.bulk.waits.Clear(unreadableShard(h.node, h.index))
@@ -365,10 +366,10 @@ func (l *Ledger) take(ctx context.Context, h seenShard, next token, unread int64
 	if seen := l.peers.nodes[h.node]; seen != nil {
 		o.raw, o.counts = seen.raw, seen.entry.Counts
 	}
-	if holder := l.peers.nodes[h.token.node]; holder != nil {
+	if holder := l.peers.nodes[h.token.Node]; holder != nil {
 		s.fromCount, _ = strconv.ParseInt(holder.count, 10, 64)
 	}
-	l.peers.tokens[h.home] = seenToken{token: next}
+	l.peers.tokens[h.home] = seenToken{Token: next}
 	l.peers.mu.Unlock()
 	l.mu.Lock()
 	if h.node != l.opts.Node {
@@ -377,7 +378,7 @@ func (l *Ledger) take(ctx context.Context, h seenShard, next token, unread int64
 	delete(l.transferred, shardName{h.node, h.index})
 	l.mu.Unlock()
 	l.changeTable(func(t *table) { t.enter(s) })
-	n, yielded := s.number, h.token.holder() == next.holder()
+	n, yielded := s.number, h.token.Holder() == next.Holder()
 	l.notify(func(w recovery.Watcher) {
 		if w.Gained != nil {
 			w.Gained(n, yielded)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // A batch's bounds. Lua puts a block of a batch's arguments on a stack of 8000;
@@ -68,7 +69,7 @@ var errReclaimed = errors.New("the shard was claimed again")
 func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) error {
 	v, err := l.sendBatch(ctx, s, s.arguments(b))
 	if isWrongType(err) { // nothing was written; the batch is repeated
-		err = errors.Join(err, l.mendKeys(ctx, s.keys.typed()[1:]))
+		err = errors.Join(err, l.mendKeys(ctx, typedKeys(&s.keys)[1:]))
 	}
 	if err != nil {
 		return fmt.Errorf("shard %d: %w", s.number, err)
@@ -161,7 +162,7 @@ func (a *batchArguments) blocks(s *shard, b *recovery.Batch) (sizes [8]int) {
 	}
 	put := func(c *recovery.Change) {
 		a.add(c.ID)
-		a.buf = appendPending(a.buf, c.To.At, c.Data)
+		a.buf = layout.AppendPending(a.buf, c.To.At, c.Data)
 		a.end()
 	}
 	size(0, func(c *recovery.Change) {
@@ -169,7 +170,7 @@ func (a *batchArguments) blocks(s *shard, b *recovery.Batch) (sizes [8]int) {
 			put(c)
 		}
 	})
-	a.add([]byte(sequenceField))
+	a.add([]byte(layout.SequenceField))
 	a.buf = fmt.Append(a.buf, s.sequence+1)
 	a.end()
 	sizes[0] += 2
@@ -190,26 +191,26 @@ func (a *batchArguments) blocks(s *shard, b *recovery.Batch) (sizes [8]int) {
 	})
 	size(4, func(c *recovery.Change) {
 		if c.From.Place == recovery.Dead && c.From != c.To {
-			a.buf = appendDeadRef(a.buf, c.From.Label, c.From.At, c.ID)
+			a.buf = layout.AppendDeadRef(a.buf, c.From.Label, c.From.At, c.ID)
 			a.end()
 		}
 	})
 	size(5, func(c *recovery.Change) {
 		if c.To.Place == recovery.Dead {
 			a.add(c.ID)
-			a.buf = appendDead(a.buf, c.To.At, c.To.Label, c.Data)
+			a.buf = layout.AppendDead(a.buf, c.To.At, c.To.Label, c.Data)
 			a.end()
 		}
 	})
 	size(6, func(c *recovery.Change) {
 		if c.To.Place == recovery.Dead {
 			a.add([]byte("0"))
-			a.buf = appendDeadRef(a.buf, c.To.Label, c.To.At, c.ID)
+			a.buf = layout.AppendDeadRef(a.buf, c.To.Label, c.To.At, c.ID)
 			a.end()
 		}
 	})
 	if mark := b.Mark(); mark.Number > 0 {
-		a.add([]byte(markPrefix + mark.Spool))
+		a.add([]byte(layout.MarkPrefix + mark.Spool))
 		a.buf = strconv.AppendInt(a.buf, mark.Number, 10)
 		a.end()
 		sizes[7] = 2

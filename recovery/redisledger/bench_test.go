@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -219,17 +220,17 @@ func BenchmarkReplay(b *testing.B) {
 }
 
 // readBare counts the whole records of a shard.
-func readBare(ctx context.Context, bare redis.UniversalClient, k shardKeys) (read int64, err error) {
+func readBare(ctx context.Context, bare redis.UniversalClient, k layout.ShardKeys) (read int64, err error) {
 	var ids []string
 	for cursor, more := uint64(0), true; more || len(ids) > 0; {
 		var page *redis.ScanCmd
 		var values *redis.SliceCmd
 		if _, err := bare.Pipelined(ctx, func(p redis.Pipeliner) error {
 			if len(ids) > 0 {
-				values = p.HMGet(ctx, k.tasks(), ids...)
+				values = p.HMGet(ctx, k.Tasks(), ids...)
 			}
 			if more {
-				page = p.SScan(ctx, k.pending(), cursor, "", scanCount)
+				page = p.SScan(ctx, k.Pending(), cursor, "", scanCount)
 			}
 			return nil
 		}); err != nil {
@@ -237,7 +238,7 @@ func readBare(ctx context.Context, bare redis.UniversalClient, k shardKeys) (rea
 		}
 		if values != nil {
 			for _, v := range values.Val() {
-				if r, ok := v.(string); ok && len(r) == timeLen+benchRecord {
+				if r, ok := v.(string); ok && len(r) == layout.TimeLen+benchRecord {
 					read++
 				}
 			}

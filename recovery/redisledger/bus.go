@@ -50,7 +50,7 @@ func (l *Ledger) Listen(receive func(message []byte)) error {
 	}
 	l.refreshVersions(l.life)
 	ctx, stop := context.WithCancel(l.life)
-	parts := [][]string{{l.keys.busOf(l.opts.Node), l.keys.busOfAll()}}
+	parts := [][]string{{l.keys.BusOf(l.opts.Node), l.keys.BusOfAll()}}
 	if l.address.mode == cluster { // the slots of the two may be on different servers
 		parts = [][]string{parts[0][:1], parts[0][1:]}
 	}
@@ -78,13 +78,13 @@ func (l *Ledger) Send(ctx context.Context, node string, message []byte) error {
 		return err
 	}
 	defer done()
-	command, channel := "publish", l.keys.busOf(node)
+	command, channel := "publish", l.keys.BusOf(node)
 	if l.bus.sharded.Load() {
 		command = "spublish"
 	}
 	if node == "" {
-		channel = l.keys.busOfAll()
-		message = append([]byte(l.incarnation), message...)
+		channel = l.keys.BusOfAll()
+		message = append([]byte(l.self.Incarnation), message...)
 	}
 	cmd := redis.NewIntCmd(ctx, command, channel, message)
 	_ = l.client.Process(ctx, cmd)
@@ -235,9 +235,9 @@ func (s *subscription) take(got any, confirmed func()) error {
 		}
 	case *redis.Message:
 		message := []byte(m.Payload)
-		if m.Channel == s.l.keys.busOfAll() {
-			n := len(s.l.incarnation)
-			if len(message) < n || string(message[:n]) == s.l.incarnation {
+		if m.Channel == s.l.keys.BusOfAll() {
+			n := len(s.l.self.Incarnation)
+			if len(message) < n || string(message[:n]) == s.l.self.Incarnation {
 				return nil
 			}
 			message = message[n:]

@@ -112,7 +112,7 @@ func TestSendToAListenerAtAReplica(t *testing.T) {
 	replica := redistest.StartReplica(t, master)
 	client := redis.NewClient(&redis.Options{Addr: replica.Addr})
 	defer client.Close()
-	ps := client.Subscribe(t.Context(), a.l.keys.busOf("b"))
+	ps := client.Subscribe(t.Context(), a.l.keys.BusOf("b"))
 	defer ps.Close()
 	if _, err := ps.Receive(t.Context()); err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func TestBusOfADatabase(t *testing.T) {
 	a2, b2 := fleet("/2")
 	for _, m := range []*mailbox{a, a1, a2} {
 		for _, node := range []string{"b", ""} {
-			if err := m.l.Send(t.Context(), node, []byte(m.l.incarnation)); err != nil {
+			if err := m.l.Send(t.Context(), node, []byte(m.l.self.Incarnation)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -164,8 +164,8 @@ func TestBusOfADatabase(t *testing.T) {
 	for from, to := range map[*mailbox]*mailbox{a: b, a1: b1, a2: b2} {
 		exchange(t, from, to, "the last") // after any other that may have come
 		for _, message := range to.all() {
-			if message != from.l.incarnation && message != "the last" {
-				t.Errorf("a message of database %d has come from another", to.l.keys.db)
+			if message != from.l.self.Incarnation && message != "the last" {
+				t.Errorf("a message of database %d has come from another", to.l.keys.DB)
 			}
 		}
 		if got := from.all(); len(got) > 0 {
@@ -178,7 +178,7 @@ func TestBusOfADatabase(t *testing.T) {
 func TestShardedChannels(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	m := listening(t, newLives(cluster.URL()), "a")
-	if n := cluster.Master(m.l.keys.busOf("a")).Do("pubsub", "shardchannels"); !slices.Contains(n.([]any), any("lapse:bus:a")) {
+	if n := cluster.Master(m.l.keys.BusOf("a")).Do("pubsub", "shardchannels"); !slices.Contains(n.([]any), any("lapse:bus:a")) {
 		t.Errorf("sharded are %v", n)
 	}
 	// The servers were replaced by older ones, or the other way round.
@@ -223,7 +223,7 @@ func TestBusFollowsItsSlot(t *testing.T) {
 	v := newLives(cluster.URL())
 	a, b := listening(t, v, "a"), listening(t, v, "b")
 	exchange(t, a, b, "before")
-	cluster.BeginMove(b.l.keys.busOf("b")).End()
+	cluster.BeginMove(b.l.keys.BusOf("b")).End()
 	exchange(t, a, b, "after")
 }
 

@@ -14,14 +14,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // ErrUnfit is returned by Adopt, wrapped with what to change, when this Redis is
 // too old or may evict tasks.
 var ErrUnfit = errors.New("this Redis is not fit to keep tasks")
-
-// layout is the version of all keys and records, in front of the data set's id.
-const layout = 1
 
 // minVersion is the oldest Redis that is supported. Older ones have no maintainers, and
 // Lapse was not tested with them.
@@ -247,10 +245,10 @@ func (l *Ledger) measure(ctx context.Context) error {
 // dataset returns the data set's layout and id, and creates it if it is missing. In the log,
 // the id distinguishes a Redis that has lost everything from one that has lost some shards.
 func (l *Ledger) dataset(ctx context.Context) (string, error) {
-	key := l.keys.dataset()
+	key := l.keys.Dataset()
 	id, err := l.client.Get(ctx, key).Result()
 	if errors.Is(err, redis.Nil) {
-		if err := l.client.SetNX(ctx, key, fmt.Sprintf("%d:%s", layout, newIncarnation()), 0).Err(); err != nil {
+		if err := l.client.SetNX(ctx, key, fmt.Sprintf("%d:%s", layout.Version, newIncarnation()), 0).Err(); err != nil {
 			return "", err
 		}
 		id, err = l.client.Get(ctx, key).Result()
@@ -266,8 +264,8 @@ func (l *Ledger) dataset(ctx context.Context) (string, error) {
 		}
 		return l.dataset(ctx)
 	}
-	if n > layout {
-		return "", fmt.Errorf("%w: %s is %s, and this version knows %d", recovery.ErrLayout, key, id, layout)
+	if n > layout.Version {
+		return "", fmt.Errorf("%w: %s is %s, and this version knows %d", recovery.ErrLayout, key, id, layout.Version)
 	}
 	return id, nil
 }

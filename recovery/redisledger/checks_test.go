@@ -228,7 +228,7 @@ func TestUser(t *testing.T) {
 	if err := l.ListDead(t.Context(), "topic", recovery.Ref{}, func(recovery.Entry) bool { listed++; return true }); err != nil || listed != 1 {
 		t.Errorf("ListDead gives %d: %v", listed, err)
 	}
-	server.Do("srem", l.term(0).keys.pending(), "b")
+	server.Do("srem", l.term(0).keys.Pending(), "b")
 	if err := recovery.Replay(t.Context(), l, newMemory(), nil); err != nil {
 		t.Error(err)
 	}
@@ -295,7 +295,7 @@ func testUserOfAFleet(t *testing.T, rules string) {
 	}
 	b.look(t) // retires
 	b.look(t) // forgets
-	if n, err := b.client.HExists(t.Context(), b.keys.nodes(), "a").Result(); n || err != nil {
+	if n, err := b.client.HExists(t.Context(), b.keys.Nodes(), "a").Result(); n || err != nil {
 		t.Errorf("a is not forgotten: %v", err)
 	}
 

@@ -36,17 +36,17 @@ func TestSlotMoves(t *testing.T) {
 		}
 	}
 
-	move := cluster.BeginMove(keys.tasks())
+	move := cluster.BeginMove(keys.Tasks())
 	apply(t, l, put("a", "2")) // the keys that always exist are all here
 	first := batchOf(bury("b", "2"))
 	refused(first) // the dead have no key yet: it might be there
-	move.Key(keys.tasks())
+	move.Key(keys.Tasks())
 	refused(first)
 	find("a", "2")
 	if err := l.Scan(t.Context(), func([]recovery.Entry) error { return nil }); err == nil {
 		t.Error("a scan of half a shard is called complete")
 	}
-	move.Key(keys.pending())
+	move.Key(keys.Pending())
 	refused(first)
 	move.End()
 	persist(t, l, bury("b", "2"))
@@ -71,9 +71,9 @@ func TestBatchFollowsItsKeys(t *testing.T) {
 	adopt(t, l)
 	apply(t, l, put("a", "1"))
 	keys := l.term(0).keys
-	move := cluster.BeginMove(keys.tasks())
-	move.Key(keys.tasks())
-	move.Key(keys.pending())
+	move := cluster.BeginMove(keys.Tasks())
+	move.Key(keys.Tasks())
+	move.Key(keys.Pending())
 	persist(t, l, put("a", "2"))
 	move.End()
 	persist(t, l, put("b", "3"))
@@ -90,9 +90,9 @@ func TestReadsFollowTheirKeys(t *testing.T) {
 	if _, err := l.PutSetting(t.Context(), "topic/x", 0, []byte("set")); err != nil {
 		t.Fatal(err)
 	}
-	settings := cluster.BeginMove(l.keys.topics())
-	settings.Key(l.keys.topics())
-	settings.Key(l.keys.changes())
+	settings := cluster.BeginMove(l.keys.Topics())
+	settings.Key(l.keys.Topics())
+	settings.Key(l.keys.Changes())
 	visited := make(chan error, 1)
 	go func() {
 		visited <- l.EachSetting(t.Context(), "topic/", func(name string, _ []byte, _ int64) { t.Log("read", name) })
@@ -106,8 +106,8 @@ func TestReadsFollowTheirKeys(t *testing.T) {
 	}
 
 	keys := l.term(0).keys
-	records := cluster.BeginMove(keys.tasks())
-	for _, key := range []string{keys.tasks(), keys.pending()} {
+	records := cluster.BeginMove(keys.Tasks())
+	for _, key := range []string{keys.Tasks(), keys.Pending()} {
 		records.Key(key)
 	}
 	records.End()
@@ -130,14 +130,14 @@ func TestOneMasterEmpty(t *testing.T) {
 	var d diary
 	d.watch(l)
 	adopt(t, l)
-	home := cluster.Master(l.keys.dataset())
+	home := cluster.Master(l.keys.Dataset())
 	var victim *redistest.Server
 	lost, kept, count := 0, 0, 0
 	for n, s := range l.table.Load().terms { // of 16, each master has some
 		if err := l.Apply(t.Context(), n, batchOf(put("before", "1"))); err != nil {
 			t.Fatal(err)
 		}
-		master := cluster.Master(s.keys.tasks())
+		master := cluster.Master(s.keys.Tasks())
 		if victim == nil && master != home {
 			victim = master
 		}
@@ -157,7 +157,7 @@ func TestOneMasterEmpty(t *testing.T) {
 	}
 	all := content{"before": "1", "after": "2"}
 	for n, want := range map[int]content{kept: all, lost: {"after": "2"}} {
-		c := cluster.Master(l.term(n).keys.tasks()).Client()
+		c := cluster.Master(l.term(n).keys.Tasks()).Client()
 		defer c.Close()
 		if diff := cmp.Diff(want, held(t, c, l.term(n).keys)); diff != "" {
 			t.Errorf("shard %d (-want +got):\n%s", n, diff)

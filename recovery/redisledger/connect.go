@@ -155,7 +155,7 @@ func (l *Ledger) serverName(n int) string {
 	if _, ok := l.client.(*redis.ClusterClient); !ok || s == nil {
 		return ""
 	}
-	master, err := l.serverOf(l.life, s.keys.tasks())
+	master, err := l.serverOf(l.life, s.keys.Tasks())
 	if err != nil {
 		return ""
 	}

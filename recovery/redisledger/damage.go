@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // Keys that another program has overwritten do not keep a process from starting. Each kind of
@@ -28,26 +30,6 @@ import (
 // errDamaged is the cause of data that cannot be read though no newer version has written it.
 var errDamaged = errors.New("it is damaged")
 
-// unreadableNode replaces the owner of a shard whose token cannot be read. No node has that
-// name.
-const unreadableNode = " "
-
-// unreadableEpoch is the epoch of such a token. It is higher than any that nodes count up to, so
-// that an earlier owner that comes back finds that it has lost the shard.
-const unreadableEpoch = 1 << 40
-
-// readToken is parseToken for a value from Redis. If the token cannot be read, its bytes
-// replace the incarnation of its owner.
-func readToken(s string) token {
-	t, err := parseToken(s)
-	if err != nil {
-		return token{unreadableNode, s, unreadableEpoch}
-	}
-	return t
-}
-
-func (t token) unreadable() bool { return t.node == unreadableNode }
-
 // A typedKey is a key, and a command that fails if the key has another type than it should.
 type typedKey struct {
 	key   string
@@ -65,18 +47,18 @@ var (
 func (l *Ledger) sharedKeys() []typedKey {
 	k := l.keys
 	all := []typedKey{
-		{k.nodes(), isHash}, {k.status(), isHash}, {k.numbers(), isHash}, {k.topics(), isHash},
-		{k.changes(), isSorted}, {k.heartbeat(l.opts.Node), isString}, {k.dataset(), isString},
+		{k.Nodes(), isHash}, {k.Status(), isHash}, {k.Numbers(), isHash}, {k.Topics(), isHash},
+		{k.Changes(), isSorted}, {k.Heartbeat(l.opts.Node), isString}, {k.Dataset(), isString},
 	}
-	for bucket := range buckets {
-		all = append(all, typedKey{k.ids(uint8(bucket)), isHash})
+	for bucket := range layout.Buckets {
+		all = append(all, typedKey{k.IDs(uint8(bucket)), isHash})
 	}
 	return all
 }
 
-// typed returns a shard's keys.
-func (s *shardKeys) typed() []typedKey {
-	return []typedKey{{s.tasks(), isHash}, {s.pending(), isSet}, {s.dead(), isHash}, {s.deadIndex(), isSorted}}
+// typedKeys returns a shard's keys.
+func typedKeys(s *layout.ShardKeys) []typedKey {
+	return []typedKey{{s.Tasks(), isHash}, {s.Pending(), isSet}, {s.Dead(), isHash}, {s.DeadIndex(), isSorted}}
 }
 
 // isWrongType reports whether a key has another type than it should. Some versions of Redis
@@ -107,7 +89,7 @@ func (l *Ledger) mendKeys(ctx context.Context, keys []typedKey) error {
 // setAside renames a key if it is still damaged, see scripts/setaside.lua.
 func (l *Ledger) setAside(ctx context.Context, key, why string, damage ...any) error {
 	what := "the damaged key " + key
-	aside := fmt.Sprintf("%sdamaged:%d:", l.keys.prefix, time.Now().UnixMilli())
+	aside := fmt.Sprintf("%sdamaged:%d:", l.keys.Prefix, time.Now().UnixMilli())
 	if strings.Contains(key, "{") {
 		aside += key
 	} else {
@@ -135,8 +117,8 @@ func unreadableShard(node string, index int) string {
 }
 
 // noteUnreadable enters such a shard in the log and in readiness.
-func (l *Ledger) noteUnreadable(node string, index int, t token) {
-	l.bulk.waits.Set(unreadableShard(node, index), fmt.Sprintf("its token %.100q cannot be read: the shard is taken over when no node has claimed it for %v", t.incarnation, l.opts.FailoverAfter))
+func (l *Ledger) noteUnreadable(node string, index int, t layout.Token) {
+	l.bulk.waits.Set(unreadableShard(node, index), fmt.Sprintf("its token %.100q cannot be read: the shard is taken over when no node has claimed it for %v", t.Incarnation, l.opts.FailoverAfter))
 	l.log.Error("the token of a shard's owner cannot be read; the shard is taken over when no node has claimed it for a while",
-		"of", node, "shard", index, "token", fmt.Sprintf("%.100q", t.incarnation), "for", l.opts.FailoverAfter)
+		"of", node, "shard", index, "token", fmt.Sprintf("%.100q", t.Incarnation), "for", l.opts.FailoverAfter)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -13,13 +14,13 @@ import (
 func TestBatchMeetsKeyOfTheWrongType(t *testing.T) {
 	server := redistest.Start(t)
 	for _, c := range []struct {
-		key    func(k *shardKeys) string
+		key    func(k *layout.ShardKeys) string
 		change recovery.Change
 		want   content
 	}{
-		{(*shardKeys).pending, recovery.Change{ID: []byte("a"), From: pending(noon), To: pending(noon), Data: []byte("again")}, content{"a": "again", "new": "record"}},
-		{(*shardKeys).dead, bury("a", "buried"), content{"dead a": "buried", "new": "record"}},
-		{(*shardKeys).deadIndex, bury("a", "buried"), content{"dead a": "buried", "new": "record"}},
+		{(*layout.ShardKeys).Pending, recovery.Change{ID: []byte("a"), From: pending(noon), To: pending(noon), Data: []byte("again")}, content{"a": "again", "new": "record"}},
+		{(*layout.ShardKeys).Dead, bury("a", "buried"), content{"dead a": "buried", "new": "record"}},
+		{(*layout.ShardKeys).DeadIndex, bury("a", "buried"), content{"dead a": "buried", "new": "record"}},
 	} {
 		v := newLives(server.URL())
 		v.opts.Shards = 1

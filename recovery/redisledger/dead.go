@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // lookForDead checks whether there are dead records at all. Until there are, a look-up of one,
@@ -20,7 +21,7 @@ func (l *Ledger) lookForDead(ctx context.Context) error {
 	replies := make([]*redis.IntCmd, len(shards))
 	err := l.pipeline(ctx, func(p redis.Pipeliner) {
 		for n, s := range shards {
-			replies[n] = p.Exists(ctx, s.keys.dead())
+			replies[n] = p.Exists(ctx, s.keys.Dead())
 		}
 	})
 	for _, r := range replies {
@@ -84,7 +85,7 @@ func (l *Ledger) HasDead(ctx context.Context, n int, ids []string) ([]bool, erro
 		replies := make([]*redis.BoolCmd, len(part))
 		if err := l.pipeline(ctx, func(p redis.Pipeliner) {
 			for i, id := range part {
-				replies[i] = p.HExists(ctx, s.keys.dead(), id)
+				replies[i] = p.HExists(ctx, s.keys.Dead(), id)
 			}
 		}); err != nil {
 			return nil, err
@@ -106,7 +107,7 @@ func (l *Ledger) readDead(ctx context.Context, ids []string, places []deadPlace,
 	slices.SortStableFunc(places, func(a, b deadPlace) int { return cmp.Compare(a.shard.number, b.shard.number) })
 	var h handler
 	return l.readMany(ctx, &l.bulk.dead, len(places),
-		func(k int) (string, *string) { return places[k].shard.keys.dead(), &ids[places[k].i] },
+		func(k int) (string, *string) { return places[k].shard.keys.Dead(), &ids[places[k].i] },
 		func(k int, value string, there bool) {
 			if there {
 				h.shard = places[k].shard.number
@@ -131,7 +132,7 @@ func (l *Ledger) ListDead(ctx context.Context, label string, after recovery.Ref,
 		from, to = "["+label+"\x00", "("+label+"\x01"
 	}
 	if after != (recovery.Ref{}) {
-		from = "(" + string(appendDeadRef(nil, label, after.Next, after.ID))
+		from = "(" + string(layout.AppendDeadRef(nil, label, after.Next, after.ID))
 	}
 	return l.listDead(ctx, l.table.Load().all(), from, to, visit)
 }
@@ -169,7 +170,7 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 			l.bulk.waits.Clear(l.bulk.ids.name)
 		}
 		for _, m := range list.members {
-			if label, at, id, fault := decodeDeadRef(m); fault == nil { // see listDead
+			if label, at, id, fault := layout.DecodeDeadRef(m); fault == nil { // see listDead
 				h.shard = s.number
 				e := h.entry(id, recovery.Spot{Place: recovery.Dead, At: at, Label: label}, "")
 				e.Data = nil
@@ -210,7 +211,7 @@ func (l *Ledger) refill(ctx context.Context, lists []*deadList, n int64) error {
 		ranges := make([]*redis.StringSliceCmd, len(part))
 		if err := l.pipeline(ctx, func(p redis.Pipeliner) {
 			for i, d := range part {
-				ranges[i] = p.ZRangeByLex(ctx, d.shard.keys.deadIndex(), &redis.ZRangeBy{Min: d.from, Max: d.to, Count: n})
+				ranges[i] = p.ZRangeByLex(ctx, d.shard.keys.DeadIndex(), &redis.ZRangeBy{Min: d.from, Max: d.to, Count: n})
 			}
 		}); err != nil {
 			return err
@@ -256,7 +257,7 @@ func (l *Ledger) listDead(ctx context.Context, shards []*shard, from, to string,
 			m := deadMember{shard: first.shard, raw: first.members[0]}
 			first.members = first.members[1:]
 			var err error
-			if m.label, m.at, m.id, err = decodeDeadRef(m.raw); err == nil {
+			if m.label, m.at, m.id, err = layout.DecodeDeadRef(m.raw); err == nil {
 				members = append(members, m)
 			}
 		}
@@ -285,7 +286,7 @@ func (l *Ledger) visitMembers(ctx context.Context, members []deadMember, visit f
 	err = l.readMany(ctx, &l.bulk.dead, len(members),
 		func(k int) (string, *string) {
 			m := &members[order[k]]
-			return m.shard.keys.dead(), &m.id
+			return m.shard.keys.Dead(), &m.id
 		},
 		func(k int, value string, there bool) { records[order[k]], exists[order[k]] = value, there })
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // updatesAtOnce bounds the changes that one script gets: Lua puts two texts of each on a stack
@@ -26,7 +27,7 @@ type place struct {
 func placesOf(n int, id func(i int) string) []place {
 	places := make([]place, n)
 	for i := range places {
-		places[i] = place{bucketOf(id(i)), i}
+		places[i] = place{layout.BucketOf(id(i)), i}
 	}
 	slices.SortFunc(places, func(a, b place) int {
 		return cmp.Or(int(a.bucket)-int(b.bucket), a.position-b.position)
@@ -62,7 +63,7 @@ func (l *Ledger) Look(ctx context.Context, ids []string) ([]recovery.Filing, err
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
 		eachBucket(placesOf(len(ids), func(i int) string { return ids[i] }), func(bucket uint8, places []place) {
 			for part := range slices.Chunk(places, readAtOnce) {
-				reply := l.readRecords(ctx, p, l.keys.ids(bucket), len(part), func(i int) *string { return &ids[part[i].position] })
+				reply := l.readRecords(ctx, p, l.keys.IDs(bucket), len(part), func(i int) *string { return &ids[part[i].position] })
 				reads = append(reads, question{part, reply})
 			}
 			if l.address.mode == cluster || len(servers) == 0 {
@@ -78,7 +79,7 @@ func (l *Ledger) Look(ctx context.Context, ids []string) ([]recovery.Filing, err
 		for i, v := range q.reply.Val() {
 			if value, ok := v.(string); ok {
 				at := q.places[i].position
-				if found[at], err = decodeFiling(value); err != nil {
+				if found[at], err = layout.DecodeFiling(value); err != nil {
 					return nil, fmt.Errorf("%s: %w", ids[at], err)
 				}
 			}
@@ -123,7 +124,7 @@ func (l *Ledger) File(ctx context.Context, changes []recovery.Refiling) ([]recov
 			if n < 1 || n > int64(len(c.places)) {
 				return nil, fmt.Errorf("unexpected reply of a script: %v", v.values)
 			}
-			if now[c.places[n-1].position], err = decodeFiling(v.text(i + 1)); err != nil {
+			if now[c.places[n-1].position], err = layout.DecodeFiling(v.text(i + 1)); err != nil {
 				return nil, err
 			}
 		}
@@ -177,22 +178,22 @@ func (l *Ledger) newUpdateCall(places []place, changes []recovery.Refiling) *upd
 	var keys []string
 	var args []any
 	// One buffer for all filings, and pointers to its parts: no text is boxed.
-	text := make([]byte, 0, 2*filingLen*len(c.places))
+	text := make([]byte, 0, 2*layout.FilingLen*len(c.places))
 	for _, p := range c.places {
-		text = appendFiling(appendFiling(text, changes[p.position].Old), changes[p.position].New)
+		text = layout.AppendFiling(layout.AppendFiling(text, changes[p.position].Old), changes[p.position].New)
 	}
 	whole, parts := string(text), make([]string, 0, 2*len(c.places))
 	next := func(f recovery.Filing) *string {
 		n := 0
 		if f != (recovery.Filing{}) {
-			n = filingLen
+			n = layout.FilingLen
 		}
 		parts = append(parts, whole[:n])
 		whole = whole[n:]
 		return &parts[len(parts)-1]
 	}
 	eachBucket(c.places, func(bucket uint8, places []place) {
-		keys = append(keys, l.keys.ids(bucket))
+		keys = append(keys, l.keys.IDs(bucket))
 		n := len(places)
 		from := len(args) + 1
 		args = append(args, n)
@@ -261,13 +262,13 @@ func (l *Ledger) ScanFilings(ctx context.Context, position string, visit func(id
 		}
 	}
 	visited := 0
-	for last := min(bucket+scannedBuckets, buckets); bucket < last && visited < scannedFilings; {
+	for last := min(bucket+scannedBuckets, layout.Buckets); bucket < last && visited < scannedFilings; {
 		var pairs []string
-		if pairs, cursor, err = l.client.HScan(ctx, l.keys.ids(uint8(bucket)), cursor, "", scannedAtOnce).Result(); err != nil {
+		if pairs, cursor, err = l.client.HScan(ctx, l.keys.IDs(uint8(bucket)), cursor, "", scannedAtOnce).Result(); err != nil {
 			return "", err
 		}
 		for i := 0; i+1 < len(pairs); i += 2 {
-			f, err := decodeFiling(pairs[i+1])
+			f, err := layout.DecodeFiling(pairs[i+1])
 			if err != nil {
 				l.log.Error("a filing cannot be read, and is left as it is", "task", pairs[i], "error", err)
 				continue
@@ -279,7 +280,7 @@ func (l *Ledger) ScanFilings(ctx context.Context, position string, visit func(id
 			bucket++
 		}
 	}
-	if bucket >= buckets {
+	if bucket >= layout.Buckets {
 		return "", nil
 	}
 	return fmt.Sprintf("%d:%d", bucket, cursor), nil

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -93,8 +94,8 @@ func TestDirectory(t *testing.T) {
 			file(t, l, filings(n, here, nowhere), times(n, there)...)
 			file(t, l, filings(n, there, nowhere), times(n, nowhere)...)
 			ids := 0
-			for b := range buckets {
-				ids += int(l.client.HLen(t.Context(), l.keys.ids(uint8(b))).Val())
+			for b := range layout.Buckets {
+				ids += int(l.client.HLen(t.Context(), l.keys.IDs(uint8(b))).Val())
 			}
 			if ids != 1 {
 				t.Errorf("%d ids are left, want 1", ids)
@@ -183,7 +184,7 @@ func TestFilingWhileSlotMoves(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	l := oneShard(cluster.URL()).open(t)
 	adopt(t, l)
-	key := l.keys.ids(bucketOf("order-000000"))
+	key := l.keys.IDs(layout.BucketOf("order-000000"))
 	file(t, l, filings(100, nowhere, here), times(100, here)...)
 	move := cluster.BeginMove(key)
 	file(t, l, filings(100, here, there), times(100, there)...)
@@ -197,27 +198,27 @@ func TestUnreadableFiling(t *testing.T) {
 	server := redistest.Start(t)
 	l := oneShard(server.URL()).open(t)
 	adopt(t, l)
-	server.Do("hset", l.keys.ids(bucketOf("a")), "a", "of a newer version")
+	server.Do("hset", l.keys.IDs(layout.BucketOf("a")), "a", "of a newer version")
 	if _, err := l.Look(t.Context(), []string{"a"}); err == nil {
 		t.Error("Look gives what cannot be read")
 	}
 	if _, err := l.File(t.Context(), []recovery.Refiling{{ID: "a", New: here}}); err == nil {
 		t.Error("File gives what cannot be read")
 	}
-	if _, err := l.ScanFilings(t.Context(), fmt.Sprint(bucketOf("a"), ":0"), func(id string, _ recovery.Filing) { t.Errorf("a scan gives %s", id) }); err != nil {
+	if _, err := l.ScanFilings(t.Context(), fmt.Sprint(layout.BucketOf("a"), ":0"), func(id string, _ recovery.Filing) { t.Errorf("a scan gives %s", id) }); err != nil {
 		t.Errorf("ScanFilings: %v", err)
 	}
 }
 
 // The layout of filings, on which other versions rely.
 func TestFilingBytes(t *testing.T) {
-	if got := string(appendFiling(nil, there)); got != "\x03\xff\xff\xff\xff\xff\xff\xff" {
+	if got := string(layout.AppendFiling(nil, there)); got != "\x03\xff\xff\xff\xff\xff\xff\xff" {
 		t.Errorf("a filing is %q", got)
 	}
-	if got := string(appendFiling(nil, here)); got != "\x00\x00\x1c\x03\x00\x00\x00\x01" {
+	if got := string(layout.AppendFiling(nil, here)); got != "\x00\x00\x1c\x03\x00\x00\x00\x01" {
 		t.Errorf("a filing is %q", got)
 	}
-	if got := (keys{prefix: DefaultPrefix}).ids(bucketOf("order-42")); got != "lapse:ids:87" {
+	if got := (layout.Keys{Prefix: DefaultPrefix}).IDs(layout.BucketOf("order-42")); got != "lapse:ids:87" {
 		t.Errorf("order-42 is filed in %s", got)
 	}
 }

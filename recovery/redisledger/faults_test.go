@@ -190,11 +190,11 @@ func TestTornFile(t *testing.T) {
 	apply(t, l, put("a", "1"), put("b", "1"), put("c", "1"), put("d", "1"))
 	keys := l.term(0).keys
 	for name, tear := range map[string]func(){
-		"a record is missing": func() { server.Do("hdel", keys.tasks(), "a") },
-		"an id is missing":    func() { server.Do("srem", keys.pending(), "b") },
+		"a record is missing": func() { server.Do("hdel", keys.Tasks(), "a") },
+		"an id is missing":    func() { server.Do("srem", keys.Pending(), "b") },
 		"as many of each": func() {
-			server.Do("hdel", keys.tasks(), "c")
-			server.Do("srem", keys.pending(), "d")
+			server.Do("hdel", keys.Tasks(), "c")
+			server.Do("srem", keys.Pending(), "d")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -26,13 +27,13 @@ func fillRegistry(b testing.TB, l *Ledger, nodes int) {
 			Version: "1.2.3", Address: "http://" + name, Format: 1, Layout: 1, process: self(),
 		}
 		if _, err := l.client.Pipelined(b.Context(), func(p redis.Pipeliner) error {
-			p.HSet(b.Context(), l.keys.nodes(), name, e.encode())
-			p.HSet(b.Context(), l.keys.status(), name, strings.Repeat("s", 300))
-			p.Incr(b.Context(), l.keys.heartbeat(name))
+			p.HSet(b.Context(), l.keys.Nodes(), name, e.encode())
+			p.HSet(b.Context(), l.keys.Status(), name, strings.Repeat("s", 300))
+			p.Incr(b.Context(), l.keys.Heartbeat(name))
 			for i := range shards {
-				keys := l.keys.shard(name, i)
-				p.HSet(b.Context(), keys.tasks(), ownerField, token{name, e.Incarnation, 1}.String(), sequenceField, 1)
-				p.SAdd(b.Context(), keys.pending(), anchorMember)
+				keys := l.keys.Shard(name, i)
+				p.HSet(b.Context(), keys.Tasks(), layout.OwnerField, layout.NewToken(name, e.Incarnation, 1).String(), layout.SequenceField, 1)
+				p.SAdd(b.Context(), keys.Pending(), layout.AnchorMember)
 			}
 			return nil
 		}); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -54,7 +55,7 @@ func TestForgottenAdoption(t *testing.T) {
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	ids := a.put(t)
 	keys := a.term(1).keys
-	before := server.Do("hget", keys.tasks(), ownerField)
+	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 	a.crash()
 	b.keepOnce()
 	b.age(t, 2*time.Hour, "a")
@@ -66,8 +67,8 @@ func TestForgottenAdoption(t *testing.T) {
 	if err := b.Apply(t.Context(), s.number, batchOf(remove(ids[1]), put("y", "new"))); err != nil {
 		t.Fatal(err)
 	}
-	server.Do("hset", keys.tasks(), ownerField, before, sequenceField, 1, ids[1], "\x00\x00\x00\x00\x00\x00\x00\x00old")
-	server.Do("sadd", keys.pending(), ids[1])
+	server.Do("hset", keys.Tasks(), layout.OwnerField, before, layout.SequenceField, 1, ids[1], "\x00\x00\x00\x00\x00\x00\x00\x00old")
+	server.Do("sadd", keys.Pending(), ids[1])
 	b.keepOnce()
 	d.wait(t, 1)
 	if err := b.Apply(t.Context(), s.number, batchOf(remove(ids[1]))); err != nil {
@@ -81,9 +82,9 @@ func TestForgottenAdoption(t *testing.T) {
 }
 
 // forgetsHandOver resets a shard to its state before the first batch and the hand-over after it.
-func forgetsHandOver(server *redistest.Server, keys shardKeys, before any, id string) {
-	server.Do("hset", keys.tasks(), ownerField, before, sequenceField, 1, id, "\x00\x00\x00\x00\x00\x00\x00\x00old")
-	server.Do("sadd", keys.pending(), id)
+func forgetsHandOver(server *redistest.Server, keys layout.ShardKeys, before any, id string) {
+	server.Do("hset", keys.Tasks(), layout.OwnerField, before, layout.SequenceField, 1, id, "\x00\x00\x00\x00\x00\x00\x00\x00old")
+	server.Do("sadd", keys.Pending(), id)
 }
 
 // Redis loses a hand-over, and its receiver has not noticed yet: the giver, whose token is back,
@@ -95,7 +96,7 @@ func TestForgottenHandOver(t *testing.T) {
 			a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 			ids := a.put(t)
 			home, keys := a.Home(1), a.term(1).keys
-			before := server.Do("hget", keys.tasks(), ownerField)
+			before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 			if name != "Answered" {
 				a.client.AddHook(&lossOf{digest: claimScript.digest})
 				if err := a.Yield(t.Context(), 1, "b"); !errors.Is(err, recovery.ErrUnanswered) {
@@ -164,7 +165,7 @@ func TestForgottenBeforeItWasAccepted(t *testing.T) {
 		},
 	} {
 		keys := a.term(n).keys
-		before := server.Do("hget", keys.tasks(), ownerField)
+		before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 		if err := a.Yield(t.Context(), n, "b"); err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +203,7 @@ func TestForgottenWhileHandedOn(t *testing.T) {
 	a, b, c := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still), join(t, server.URL(), "c", still)
 	ids := a.put(t)
 	home, keys := a.Home(1), a.term(1).keys
-	before := server.Do("hget", keys.tasks(), ownerField)
+	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 	from, n := a, 1
 	for _, to := range []*member{b, c} {
 		if err := from.Yield(t.Context(), n, to.opts.Node); err != nil {
@@ -236,7 +237,7 @@ func TestForgottenHandOverToTheDead(t *testing.T) {
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	ids := a.put(t)
 	home, keys := a.Home(1), a.term(1).keys
-	before := server.Do("hget", keys.tasks(), ownerField)
+	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 	if err := a.Yield(t.Context(), 1, "b"); err != nil {
 		t.Fatal(err)
 	}
@@ -267,14 +268,14 @@ func TestAdoptionThatNeverHappened(t *testing.T) {
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	ids := a.put(t)
 	keys := a.term(1).keys
-	before := server.Do("hget", keys.tasks(), ownerField)
+	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 	b.keepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
 	b.waitGained(t, 4)
 	n := b.holds("a", 1).number
 
-	server.Do("hset", keys.tasks(), ownerField, before, sequenceField, 1)
+	server.Do("hset", keys.Tasks(), layout.OwnerField, before, layout.SequenceField, 1)
 	if err := a.beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +307,7 @@ func TestAdoptedShardAfterOversleeping(t *testing.T) {
 	b.waitGained(t, 4)
 	s := b.holds("a", 0)
 	b.answered(time.Now().Add(-2 * time.Hour))
-	server.Do("del", s.keys.tasks())
+	server.Do("del", s.keys.Tasks())
 	if err := b.Apply(t.Context(), s.number, batchOf(put("x", "1"))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply: %v", err)
 	}
@@ -356,7 +357,7 @@ func TestEnded(t *testing.T) {
 	successor.waitGained(t, 4) // shards that the process before it had adopted
 	keys := successor.term(0).keys
 	c := successor.client
-	c.HSet(t.Context(), keys.tasks(), ownerField, token{"b", b.incarnation, 99}.String())
+	c.HSet(t.Context(), keys.Tasks(), layout.OwnerField, layout.NewToken("b", b.self.Incarnation, 99).String())
 	if ok, err := b.Accept(t.Context(), successor.Home(0)); ok || err != nil {
 		t.Errorf("it gains a shard: %v, %v", ok, err)
 	}
@@ -369,7 +370,7 @@ func TestForgottenWhileCutOff(t *testing.T) {
 	join(t, server.URL(), "a", still)
 	b := join(t, server.URL(), "b", still)
 	b.keepOnce()
-	server.Do("hdel", b.keys.nodes(), "b")
+	server.Do("hdel", b.keys.Nodes(), "b")
 	b.Ledger.mu.Lock()
 	b.lastAnswer = time.Now().Add(-2 * time.Hour)
 	b.Ledger.mu.Unlock()

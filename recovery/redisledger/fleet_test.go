@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -165,12 +166,12 @@ func holders(t testing.TB, c redis.UniversalClient, m *member) []string {
 	t.Helper()
 	var nodes []string
 	for n := range m.opts.Shards {
-		keys := m.keys.shard(m.opts.Node, n)
-		owner, err := parseToken(c.HGet(context.Background(), keys.tasks(), ownerField).Val())
+		keys := m.keys.Shard(m.opts.Node, n)
+		owner, err := layout.ParseToken(c.HGet(context.Background(), keys.Tasks(), layout.OwnerField).Val())
 		if err != nil {
 			t.Fatal(err)
 		}
-		nodes = append(nodes, owner.node)
+		nodes = append(nodes, owner.Node)
 	}
 	return nodes
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // errYielded is the error of calls about a shard that this process has yielded.
@@ -35,15 +36,15 @@ func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
 		return fmt.Errorf("shard %d: its last batch was not answered and must be repeated first", n)
 	}
 	next := s.transfer
-	if next == (token{}) {
+	if next == (layout.Token{}) {
 		target, err := l.transferTarget(ctx, to)
 		if err != nil {
 			return fmt.Errorf("shard %d cannot be yielded to node %s: %w", n, to, err)
 		}
-		next = token{to, target, s.token.epoch + 1}
+		next = layout.NewToken(to, target, s.token.Epoch+1)
 	}
 	owner, err := l.claim(ctx, s.keys, s.token.String(), next)
-	if err != nil && s.transfer == (token{}) && l.unsent(err) {
+	if err != nil && s.transfer == (layout.Token{}) && l.unsent(err) {
 		return fmt.Errorf("shard %d: %w", n, err)
 	}
 	s.transfer = next
@@ -52,7 +53,7 @@ func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
 	}
 	if owner != next.String() {
 		err := l.reclaimLocked(ctx, s, owner, -1)
-		s.transfer = token{}
+		s.transfer = layout.Token{}
 		if err != nil {
 			return err
 		}
@@ -68,7 +69,7 @@ func (l *Ledger) transferTarget(ctx context.Context, to string) (string, error) 
 	if to == l.opts.Node {
 		return "", errors.New("it is this one")
 	}
-	raw, err := l.client.HGet(ctx, l.keys.nodes(), to).Result()
+	raw, err := l.client.HGet(ctx, l.keys.Nodes(), to).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", errors.New("it is not registered")
 	}
@@ -112,8 +113,8 @@ func (l *Ledger) Accept(ctx context.Context, home recovery.Home) (bool, error) {
 // isMine reports whether this process should hold a shard: its token names this process, or it
 // is one of the node's own that another node has retired while it held it.
 func (l *Ledger) isMine(h *seenShard) bool {
-	return h.token.holder() == (holder{l.opts.Node, l.incarnation}) ||
-		h.token.retired() && h.node == l.opts.Node && h.index < l.opts.Shards
+	return h.token.Holder() == l.self ||
+		h.token.Retired() && h.node == l.opts.Node && h.index < l.opts.Shards
 }
 
 // accept takes over a shard that belongs to this process, and reports whether this process
@@ -123,13 +124,13 @@ func (l *Ledger) accept(ctx context.Context, h *seenShard) (bool, error) {
 	if l.holds(h.node, h.index) != nil {
 		return true, nil
 	}
-	keys := l.keys.shard(h.node, h.index)
-	head, err := l.client.HMGet(ctx, keys.tasks(), ownerField, affirmField).Result()
+	keys := l.keys.Shard(h.node, h.index)
+	head, err := l.client.HMGet(ctx, keys.Tasks(), layout.OwnerField, layout.AffirmField).Result()
 	if err != nil {
 		return false, err
 	}
 	h.raw, h.affirmed = textOf(head, 0), textOf(head, 1)
-	if h.token = readToken(h.raw); h.token.unreadable() {
+	if h.token = layout.ReadToken(h.raw); h.token.Unreadable() {
 		return false, err
 	}
 	if !l.isMine(h) {
@@ -138,11 +139,11 @@ func (l *Ledger) accept(ctx context.Context, h *seenShard) (bool, error) {
 	if again, err := l.repeatTransfer(ctx, h); again || err != nil {
 		return false, err
 	}
-	sizes, err := l.sizes(ctx, 1, func(int) shardKeys { return keys })
+	sizes, err := l.sizes(ctx, 1, func(int) layout.ShardKeys { return keys })
 	if err != nil {
 		return false, err
 	}
-	taken, err := l.take(ctx, *h, token{l.opts.Node, l.incarnation, h.token.epoch + 1}, sizes[0])
+	taken, err := l.take(ctx, *h, l.self.Token(h.token.Epoch+1), sizes[0])
 	return taken || err == nil && l.holds(h.node, h.index) != nil, err
 }
 
@@ -156,10 +157,10 @@ func (l *Ledger) repeatTransfer(ctx context.Context, h *seenShard) (bool, error)
 	l.mu.Lock()
 	next, transferred := l.transferred[shardName{h.node, h.index}]
 	l.mu.Unlock()
-	if !transferred || h.token.epoch >= next.epoch {
+	if !transferred || h.token.Epoch >= next.Epoch {
 		return false, nil
 	}
-	owner, err := l.claim(ctx, l.keys.shard(h.node, h.index), h.raw, next)
+	owner, err := l.claim(ctx, l.keys.Shard(h.node, h.index), h.raw, next)
 	if err != nil || owner != next.String() {
 		return true, err
 	}
@@ -186,15 +187,15 @@ func (l *Ledger) acceptOwn(ctx context.Context) error {
 	owners := make([]*redis.StringCmd, len(found.shards))
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
 		for i, h := range found.shards {
-			keys := l.keys.shard(h.node, h.index)
-			owners[i] = p.HGet(ctx, keys.tasks(), ownerField)
+			keys := l.keys.Shard(h.node, h.index)
+			owners[i] = p.HGet(ctx, keys.Tasks(), layout.OwnerField)
 		}
 	}); err != nil {
 		return err
 	}
 	for i := range found.shards {
 		h := &found.shards[i]
-		h.token = readToken(owners[i].Val())
+		h.token = layout.ReadToken(owners[i].Val())
 		l.peers.noteToken(h.home, h.token)
 	}
 	l.acceptFound(ctx, found)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -98,12 +99,12 @@ func TestHandOverUnanswered(t *testing.T) {
 	if err := a.Yield(t.Context(), 0, "b"); !errors.Is(err, recovery.ErrUnanswered) {
 		t.Fatalf("Yield: %v", err)
 	}
-	entry := server.Do("hget", b.keys.nodes(), "b")
-	server.Do("hdel", b.keys.nodes(), "b") // it can get no shard any more, but may have got one
+	entry := server.Do("hget", b.keys.Nodes(), "b")
+	server.Do("hdel", b.keys.Nodes(), "b") // it can get no shard any more, but may have got one
 	if err := a.Yield(t.Context(), 0, "b"); err != nil {
 		t.Errorf("Yield, repeated: %v", err)
 	}
-	server.Do("hset", b.keys.nodes(), "b", entry)
+	server.Do("hset", b.keys.Nodes(), "b", entry)
 	b.client.AddHook(&lossOf{digest: claimScript.digest})
 	if ok, err := b.Accept(t.Context(), a.Home(0)); ok || !errors.Is(err, errNoAnswer) {
 		t.Fatalf("Accept: %v, %v", ok, err)
@@ -136,7 +137,7 @@ func TestYieldWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)
 	join(t, server.URL(), "b", still)
-	next := token{"b", "x", 9}
+	next := layout.NewToken("b", "x", 9)
 	server.Kill()
 	for _, open := range []bool{false, true} {
 		if open {
@@ -252,7 +253,7 @@ func TestComingBack(t *testing.T) {
 	a.wantFound(t, ids)
 	for n := range 100 {
 		id := []byte{byte('a' + n%26), byte('0' + n/26)}
-		if at := a.terms.ShardOf(id); a.Home(at).Shard() != shardOf(id, 4) {
+		if at := a.terms.ShardOf(id); a.Home(at).Shard() != layout.ShardOf(id, 4) {
 			t.Fatalf("%s belongs in %d", id, at)
 		}
 	}
@@ -359,7 +360,7 @@ func TestScanDead(t *testing.T) {
 	if n, err := visit(func() {}); n != deadAtOnce+1 || err != nil {
 		t.Errorf("ScanDead visits %d: %v", n, err)
 	}
-	server.Do("hset", a.term(1).keys.tasks(), ownerField, "b#x#9")
+	server.Do("hset", a.term(1).keys.Tasks(), layout.OwnerField, "b#x#9")
 	if _, err := visit(a.keepOnce); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("ScanDead of a shard that is lost meanwhile: %v", err)
 	}

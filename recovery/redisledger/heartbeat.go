@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // beatsPerFailover is how many heartbeats are sent in FailoverAfter.
@@ -67,7 +68,7 @@ func (l *Ledger) beat(ctx context.Context) error {
 	status := l.status
 	l.mu.Unlock()
 	v, err := judge(beatScript.run(ctx, l.client,
-		[]string{l.keys.nodes(), l.keys.heartbeat(l.opts.Node), l.keys.status()}, l.opts.Node, l.incarnation, status))
+		[]string{l.keys.Nodes(), l.keys.Heartbeat(l.opts.Node), l.keys.Status()}, l.opts.Node, l.self.Incarnation, status))
 	if err != nil {
 		return err
 	}
@@ -180,9 +181,9 @@ func (l *Ledger) checkShards(ctx context.Context) (bool, error) {
 	p := l.client.Pipeline()
 	for n, s := range shards {
 		if s.unbroken.Load() != unbroken {
-			heads[n] = p.Eval(ctx, affirmSource, []string{s.keys.tasks()}, before[n].token.String())
+			heads[n] = p.Eval(ctx, affirmSource, []string{s.keys.Tasks()}, before[n].token.String())
 		} else {
-			heads[n] = p.Do(ctx, "hmget", s.keys.tasks(), ownerField, sequenceField)
+			heads[n] = p.Do(ctx, "hmget", s.keys.Tasks(), layout.OwnerField, layout.SequenceField)
 		}
 	}
 	_, _ = p.Exec(ctx) // each has its own error

@@ -65,13 +65,13 @@ func (l *Ledger) Holders(ctx context.Context, homes []recovery.Home) (map[recove
 	}
 	all := make(map[recovery.Home]recovery.Holder, len(shards))
 	for _, h := range shards {
-		h.token = w.tokens[h.home].token
+		h.token = w.tokens[h.home].Token
 		switch {
-		case h.token.retired(), h.token.node == "" && !l.startsLocked(h):
-		case h.token.node == "":
+		case h.token.Retired(), h.token.Node == "" && !l.startsLocked(h):
+		case h.token.Node == "":
 			return nil, fmt.Errorf("shard %d of node %s has no owner on record yet", h.index, h.node)
 		default:
-			holder := recovery.Holder{Shard: -1, Node: h.token.node, Live: l.livenessLocked(h.token) == living}
+			holder := recovery.Holder{Shard: -1, Node: h.token.Node, Live: l.livenessLocked(h.token) == living}
 			if s := mine[h.home]; s != nil && s.isHeld() && holder.Node == l.opts.Node {
 				holder.Shard, holder.Live = s.number, true
 			}
@@ -84,7 +84,7 @@ func (l *Ledger) Holders(ctx context.Context, homes []recovery.Home) (map[recove
 // completeLocked returns why the registry may not have all nodes and their shards, or nil.
 func (l *Ledger) completeLocked() error {
 	w := &l.peers
-	if me := w.nodes[l.opts.Node]; me == nil || me.entry.Incarnation != l.incarnation {
+	if me := w.nodes[l.opts.Node]; me == nil || me.entry.Incarnation != l.self.Incarnation {
 		return fmt.Errorf("node %s is not registered at the moment", l.opts.Node)
 	}
 	for name, since := range w.vanished {

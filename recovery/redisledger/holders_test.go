@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -40,21 +41,21 @@ func TestHoldersAfterALoss(t *testing.T) {
 	}
 
 	// The token of a shard, which its holder writes again.
-	keys := b.keys.shard("b", 1)
-	tasks := keys.tasks()
-	if err := a.client.HDel(t.Context(), tasks, ownerField).Err(); err != nil {
+	keys := b.keys.Shard("b", 1)
+	tasks := keys.Tasks()
+	if err := a.client.HDel(t.Context(), tasks, layout.OwnerField).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := holders(); err == nil {
 		t.Errorf("Holders without a token = %v", all)
 	}
-	if err := a.client.HSet(t.Context(), tasks, ownerField, b.table.Load().all()[1].token.String()).Err(); err != nil {
+	if err := a.client.HSet(t.Context(), tasks, layout.OwnerField, b.table.Load().all()[1].token.String()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	back("the token is there")
 
 	// The registration of a live node, which registers again.
-	if err := a.client.HDel(t.Context(), a.keys.nodes(), "b").Err(); err != nil {
+	if err := a.client.HDel(t.Context(), a.keys.Nodes(), "b").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := holders(); err == nil {
@@ -63,7 +64,7 @@ func TestHoldersAfterALoss(t *testing.T) {
 	back("the node is registered again")
 
 	// And this node's own.
-	if err := a.client.HDel(t.Context(), a.keys.nodes(), "a").Err(); err != nil {
+	if err := a.client.HDel(t.Context(), a.keys.Nodes(), "a").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := holders(); err == nil {

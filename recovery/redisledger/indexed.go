@@ -59,7 +59,7 @@ func (l *Ledger) MarkIndexed(ctx context.Context, indexed bool) error {
 // of the shard or will not get it.
 func (l *Ledger) beforeTaking(ctx context.Context, h seenShard) (suspect bool, err error) {
 	l.peers.mu.Lock()
-	suspect = h.token.node != "" && l.peers.nodes[h.token.node] == nil
+	suspect = h.token.Node != "" && l.peers.nodes[h.token.Node] == nil
 	for name, s := range l.peers.nodes {
 		suspect = suspect || name != l.opts.Node && !s.isIndexed()
 	}
@@ -146,8 +146,8 @@ func (w *watch) stillOwning(dead []string) (owning []string, behind bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, t := range w.tokens {
-		if slices.Contains(dead, t.node) {
-			owning = append(owning, t.node)
+		if slices.Contains(dead, t.Node) {
+			owning = append(owning, t.Node)
 		}
 	}
 	emptied := map[string]time.Time{}

@@ -176,7 +176,7 @@ func TestNameThatLostItsRegistration(t *testing.T) {
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
 	b.mark(t, false)
 	b.crash()
-	if err := a.client.HDel(t.Context(), a.keys.nodes(), "b").Err(); err != nil {
+	if err := a.client.HDel(t.Context(), a.keys.Nodes(), "b").Err(); err != nil {
 		t.Fatal(err)
 	}
 	b.lives.join(t)

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // Inherited implements recovery.Heir. Redis' answer is final: only a spool's own process writes
@@ -18,17 +19,17 @@ func (l *Ledger) Inherited(ctx context.Context, spool, id string) (int64, error)
 		return 0, err
 	}
 	defer done()
-	keys := l.keys.shard(l.opts.Node, shardOf([]byte(id), l.opts.Shards))
+	keys := l.keys.Shard(l.opts.Node, layout.ShardOf([]byte(id), l.opts.Shards))
 	if home, tells := recovery.HomeOf(id); tells {
 		if s := l.table.Load().byHome[home]; s != nil {
 			keys = s.keys
 		} else if node, err := l.nodeOf(ctx, home.Node()); err != nil {
 			return 0, err
 		} else if node != "" {
-			keys = l.keys.shard(node, home.Shard())
+			keys = l.keys.Shard(node, home.Shard())
 		}
 	}
-	number, err := l.client.HGet(ctx, keys.tasks(), markPrefix+spool).Int64()
+	number, err := l.client.HGet(ctx, keys.Tasks(), layout.MarkPrefix+spool).Int64()
 	if errors.Is(err, redis.Nil) {
 		return 0, nil
 	}

@@ -59,7 +59,7 @@ func TestSpoolInheritedOnce(t *testing.T) {
 	if got := retire(); got != int64(0) {
 		t.Errorf("a shard with tasks is retired: %v", got)
 	}
-	counts := verifyScript.run(t.Context(), l.client, s.keys.living()).Val().([]any)
+	counts := verifyScript.run(t.Context(), l.client, s.keys.Living()).Val().([]any)
 	if counts[2] != counts[3] {
 		t.Errorf("verify counts %v records and %v ids", counts[2], counts[3])
 	}

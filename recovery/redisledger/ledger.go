@@ -16,10 +16,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // Defaults of Options.
 const (
+	DefaultPrefix        = "lapse:"
 	DefaultShards        = 16
 	DefaultFailoverAfter = 10 * time.Second
 )
@@ -106,7 +108,7 @@ func (o Options) withDefaults() (Options, address, error) {
 	}
 	var faults *multierror.Error
 	a, err := parseURL(o.URL)
-	faults = multierror.Append(faults, err, validNode(o.Node), validPrefix(o.Prefix))
+	faults = multierror.Append(faults, err, layout.ValidNode(o.Node), layout.ValidPrefix(o.Prefix))
 	if o.Shards < 1 || o.Shards > maxShards {
 		faults = multierror.Append(faults, fmt.Errorf("the number of shards must be 1 to %d", maxShards))
 	}
@@ -131,16 +133,16 @@ func (o Options) Validate() error {
 // A Ledger is a node's ledger in Redis. It implements recovery.Ledger, Settings,
 // Finder, Conditioner, Reporter, Fleet and Bus.
 type Ledger struct {
-	opts        Options
-	address     address
-	keys        keys
-	log         *slog.Logger
-	incarnation string // names this process among all that had the node's name
-	process     process
-	fateOf      func(process) fate
-	client      redis.UniversalClient
-	bulk        *bulk
-	writing     chan struct{} // holds a token for each batch under way: some connections stay free
+	opts    Options
+	address address
+	keys    layout.Keys
+	log     *slog.Logger
+	self    layout.Holder // this process, as tokens name it
+	process process
+	fateOf  func(process) fate
+	client  redis.UniversalClient
+	bulk    *bulk
+	writing chan struct{} // holds a token for each batch under way: some connections stay free
 
 	naming sync.Mutex // held while this process writes its entry in the registry
 	taking sync.Mutex // held while this process acquires a shard
@@ -189,8 +191,8 @@ type Ledger struct {
 	status      string // memory's last status
 	statusAsked bool   // memory is being asked for its status
 	unfiled     unfiled
-	transferred map[shardName]token // tokens by which shards were yielded that were not held since
-	acquiring   atomic.Int32        // shards that memory was not notified of yet
+	transferred map[shardName]layout.Token // tokens by which shards were yielded that were not held since
+	acquiring   atomic.Int32               // shards that memory was not notified of yet
 }
 
 // The interfaces that several nodes need. A ledger that lacks one of their methods would be taken
@@ -232,9 +234,9 @@ func Open(opts Options) (*Ledger, error) {
 		die:         die,
 		opts:        opts,
 		address:     a,
-		keys:        keys{opts.Prefix, a.db},
+		keys:        layout.Keys{Prefix: opts.Prefix, DB: a.db},
 		log:         opts.Log.With("node", opts.Node),
-		incarnation: newIncarnation(),
+		self:        layout.Holder{Node: opts.Node, Incarnation: newIncarnation()},
 		process:     *opts.process,
 		fateOf:      opts.fateOf,
 		client:      client,
@@ -242,7 +244,7 @@ func Open(opts Options) (*Ledger, error) {
 		notified:    make(chan struct{}, 1),
 		writing:     make(chan struct{}, writers),
 		origins:     map[string]origin{},
-		transferred: map[shardName]token{},
+		transferred: map[shardName]layout.Token{},
 	}
 	l.table.Store(new(table))
 	l.kept.Store(new(time.Time))

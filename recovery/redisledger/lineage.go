@@ -32,7 +32,7 @@ return type(info) == 'string' and string.match(info, 'master_replid:(%x+)') or '
 // askLineage adds to a pipeline a read of the replication id of a bucket's server, after the
 // commands that are in it already.
 func (l *Ledger) askLineage(ctx context.Context, p redis.Pipeliner, bucket uint8) *redis.Cmd {
-	return p.Eval(ctx, lineageSource, []string{l.keys.ids(bucket)})
+	return p.Eval(ctx, lineageSource, []string{l.keys.IDs(bucket)})
 }
 
 // noteLineage notes the replies to askLineage.

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // Locate implements recovery.Fleet.
@@ -26,10 +27,10 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 	if !anew {
 		w.mu.Lock()
 		t, known := w.tokens[home]
-		live := known && t.node != "" && !t.retired() && l.livenessLocked(t.token) == living
+		live := known && t.Node != "" && !t.Retired() && l.livenessLocked(t.Token) == living
 		w.mu.Unlock()
 		if live {
-			return recovery.Holder{Shard: -1, Node: t.node, Live: true}, nil
+			return recovery.Holder{Shard: -1, Node: t.Node, Live: true}, nil
 		}
 	}
 	node, err := l.nodeOf(ctx, home.Node())
@@ -40,19 +41,19 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 	if node == "" {
 		return none, nil
 	}
-	keys := l.keys.shard(node, home.Shard())
-	raw, err := l.client.HGet(ctx, keys.tasks(), ownerField).Result()
+	keys := l.keys.Shard(node, home.Shard())
+	raw, err := l.client.HGet(ctx, keys.Tasks(), layout.OwnerField).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return none, err
 	}
-	t := readToken(raw)
+	t := layout.ReadToken(raw)
 	w.noteToken(home, t)
-	if none.Retired = t.retired(); none.Retired || t.node == "" {
+	if none.Retired = t.Retired(); none.Retired || t.Node == "" {
 		return none, nil
 	}
 	w.mu.Lock()
-	s := w.nodes[t.node]
-	known := s != nil && s.entry.Incarnation == t.incarnation
+	s := w.nodes[t.Node]
+	known := s != nil && s.entry.Incarnation == t.Incarnation
 	w.mu.Unlock()
 	if !known { // it may have been registered since the last poll
 		if err := l.poll(ctx); err != nil {
@@ -61,14 +62,14 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return recovery.Holder{Shard: -1, Node: t.node, Live: l.livenessLocked(t) == living}, nil
+	return recovery.Holder{Shard: -1, Node: t.Node, Live: l.livenessLocked(t) == living}, nil
 }
 
 // noteToken remembers the token of a shard.
-func (w *watch) noteToken(home recovery.Home, t token) {
+func (w *watch) noteToken(home recovery.Home, t layout.Token) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.tokens[home] = seenToken{token: t}
+	w.tokens[home] = seenToken{Token: t}
 }
 
 // isHeld reports whether a process holds a shard, as far as is known.
@@ -76,7 +77,7 @@ func (w *watch) isHeld(home recovery.Home) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.tokens[home]
-	return t.node != "" && !t.retired()
+	return t.Node != "" && !t.Retired()
 }
 
 // nodeOf returns the node that has a number; "" means that none has.
@@ -134,14 +135,14 @@ func (l *Ledger) nodes(ctx context.Context, counts bool) ([]recovery.Node, error
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var own, adopted map[holder]int
+	var own, adopted map[layout.Holder]int
 	if counts {
 		own, adopted = w.shardCountsLocked()
 	}
 	nodes := make([]recovery.Node, 0, len(w.nodes))
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		s := w.nodes[name]
-		process, silence := holder{name, s.entry.Incarnation}, l.silenceLocked(s)
+		process, silence := layout.Holder{Node: name, Incarnation: s.entry.Incarnation}, l.silenceLocked(s)
 		n := recovery.Node{
 			Name: name, Number: s.number, Self: name == l.opts.Node,
 			Live: !s.entry.Released && !l.deadLocked(s), Released: s.entry.Released,
@@ -163,13 +164,13 @@ func (l *Ledger) nodes(ctx context.Context, counts bool) ([]recovery.Node, error
 }
 
 // shardCountsLocked counts the shards that each process holds: own ones of its node, and others.
-func (w *watch) shardCountsLocked() (own, adopted map[holder]int) {
-	own, adopted = make(map[holder]int), make(map[holder]int)
+func (w *watch) shardCountsLocked() (own, adopted map[layout.Holder]int) {
+	own, adopted = make(map[layout.Holder]int), make(map[layout.Holder]int)
 	for home, t := range w.tokens {
-		if s := w.nodes[t.node]; s != nil && home.Node() == s.number {
-			own[t.holder()]++
+		if s := w.nodes[t.Node]; s != nil && home.Node() == s.number {
+			own[t.Holder()]++
 		} else {
-			adopted[t.holder()]++
+			adopted[t.Holder()]++
 		}
 	}
 	return own, adopted

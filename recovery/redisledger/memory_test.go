@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -47,7 +48,7 @@ func TestOutOfMemory(t *testing.T) {
 	wantHeld(t, server.Client(), l, content{"b": "4", "d": "1", "dead c": "4"})
 
 	v.crash()
-	server.Do("srem", l.term(0).keys.pending(), "d") // as if torn: the set needs repair
+	server.Do("srem", l.term(0).keys.Pending(), "d") // as if torn: the set needs repair
 	l = v.open(t)
 	adopt(t, l)
 	if err := l.beat(t.Context()); err != nil {
@@ -88,7 +89,7 @@ func TestRefusalIsDecidedOnce(t *testing.T) {
 			t.Fatalf("a batch without an answer: %v", err)
 		}
 		server.Wait("the batch was executed", func(c ctx, r *redis.Client) bool {
-			return r.HGet(c, l.term(0).keys.tasks(), sequenceField).Val() == sequence
+			return r.HGet(c, l.term(0).keys.Tasks(), layout.SequenceField).Val() == sequence
 		})
 		return b
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // A seenShard is one shard of any node, with the token that was read.
@@ -17,7 +18,7 @@ type seenShard struct {
 	index    int
 	home     recovery.Home
 	raw      string
-	token    token
+	token    layout.Token
 	affirmed string // how often its owner came back after a silence; empty: never
 }
 
@@ -43,12 +44,12 @@ func textOf(fields []any, i int) string {
 }
 
 // sizes returns how many pending records n shards have; keys returns the keys of each.
-func (l *Ledger) sizes(ctx context.Context, n int, keys func(i int) shardKeys) ([]int64, error) {
+func (l *Ledger) sizes(ctx context.Context, n int, keys func(i int) layout.ShardKeys) ([]int64, error) {
 	members := make([]*redis.IntCmd, n)
 	err := l.pipeline(ctx, func(p redis.Pipeliner) {
 		for i := range members {
 			k := keys(i)
-			members[i] = p.SCard(ctx, k.pending())
+			members[i] = p.SCard(ctx, k.Pending())
 		}
 	})
 	sizes := make([]int64, n)
@@ -60,7 +61,7 @@ func (l *Ledger) sizes(ctx context.Context, n int, keys func(i int) shardKeys) (
 
 // A seenToken is a shard's token as it was last read, and when that read began.
 type seenToken struct {
-	token
+	layout.Token
 	at time.Time
 }
 
@@ -116,8 +117,8 @@ func (l *Ledger) readTokens(ctx context.Context, shards []seenShard) (ownerList,
 		heads := make([]*redis.SliceCmd, len(part))
 		p := l.client.Pipeline()
 		for i, h := range part {
-			keys := l.keys.shard(h.node, h.index)
-			heads[i] = p.HMGet(ctx, keys.tasks(), ownerField, affirmField)
+			keys := l.keys.Shard(h.node, h.index)
+			heads[i] = p.HMGet(ctx, keys.Tasks(), layout.OwnerField, layout.AffirmField)
 		}
 		_, _ = p.Exec(ctx) // each has its own error
 		if err := ctx.Err(); err != nil {
@@ -127,7 +128,7 @@ func (l *Ledger) readTokens(ctx context.Context, shards []seenShard) (ownerList,
 			head, err := heads[i].Result()
 			if err == nil {
 				h.raw, h.affirmed = textOf(head, 0), textOf(head, 1)
-				h.token = readToken(h.raw)
+				h.token = layout.ReadToken(h.raw)
 			}
 			if err != nil {
 				found.partial[h.node] = true

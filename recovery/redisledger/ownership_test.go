@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -51,14 +52,14 @@ func TestNameIsGivenBackAfterAFailure(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
 	first := v.open(t)
-	server.Do("set", first.keys.dataset(), "99:newer")
+	server.Do("set", first.keys.Dataset(), "99:newer")
 	if _, err := first.Adopt(t.Context()); !errors.Is(err, recovery.ErrLayout) {
 		t.Fatalf("Adopt: %v", err)
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	server.Do("del", first.keys.dataset())
+	server.Do("del", first.keys.Dataset())
 	adopt(t, v.open(t)) // though the first process lives
 }
 
@@ -76,8 +77,8 @@ func TestAdoptFromTheSilent(t *testing.T) {
 
 	successor := v.open(t)
 	elsewhere(v, successor)
-	raw := server.Do("hget", sleeper.keys.nodes(), sleeper.opts.Node).(string)
-	server.Do("hset", sleeper.keys.nodes(), sleeper.opts.Node, strings.Replace(raw, `"failover_after":3600000`, `"failover_after":700`, 1))
+	raw := server.Do("hget", sleeper.keys.Nodes(), sleeper.opts.Node).(string)
+	server.Do("hset", sleeper.keys.Nodes(), sleeper.opts.Node, strings.Replace(raw, `"failover_after":3600000`, `"failover_after":700`, 1))
 	began := time.Now()
 	adopt(t, successor)
 	if waited := time.Since(began); waited < 700*time.Millisecond {
@@ -135,13 +136,13 @@ func TestRepairByAFormerOwner(t *testing.T) {
 	adopt(t, l)
 	apply(t, l, put("a", "1"))
 	keys := l.term(0).keys
-	server.Do("srem", keys.pending(), "a")
+	server.Do("srem", keys.Pending(), "a")
 	for _, c := range []struct {
 		token string
 		want  int64
 	}{{"other#x#9", 0}, {l.term(0).token.String(), 1}} {
-		_ = repairScript.run(t.Context(), l.client, keys.living(), c.token, "a")
-		if got := server.Do("sismember", keys.pending(), "a"); got != c.want {
+		_ = repairScript.run(t.Context(), l.client, keys.Living(), c.token, "a")
+		if got := server.Do("sismember", keys.Pending(), "a"); got != c.want {
 			t.Errorf("with the token %s: %v", c.token, got)
 		}
 	}
@@ -318,7 +319,7 @@ func runChild() {
 		_, err = l.Adopt(context.Background())
 	}
 	if err == nil {
-		err = l.Apply(context.Background(), shardOf([]byte("a"), DefaultShards), batchOf(put("a", "1")))
+		err = l.Apply(context.Background(), layout.ShardOf([]byte("a"), DefaultShards), batchOf(put("a", "1")))
 	}
 	if err != nil {
 		fmt.Println(err)

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // Get implements recovery.Ledger. A Ref's Next is not needed.
@@ -21,7 +22,7 @@ func (l *Ledger) Get(ctx context.Context, n int, refs []recovery.Ref, found func
 	if err != nil {
 		return err
 	}
-	h, key := handler{shard: n}, s.keys.tasks()
+	h, key := handler{shard: n}, s.keys.Tasks()
 	return l.readMany(ctx, &l.bulk.pending, len(refs), func(i int) (string, *string) { return key, &refs[i].ID },
 		func(i int, value string, there bool) {
 			if !there {
@@ -57,7 +58,7 @@ type handler struct {
 // pending makes an entry without data from a value that is too short to be a record: the caller
 // that reads the record finds out, and the others of its page are not delayed.
 func (h *handler) pending(id, value string) recovery.Entry {
-	at, data, err := decodePending(value)
+	at, data, err := layout.DecodePending(value)
 	if err != nil {
 		at, data = 0, ""
 	}
@@ -66,7 +67,7 @@ func (h *handler) pending(id, value string) recovery.Entry {
 
 // dead makes an entry in the same way. It reports whether the value could be read.
 func (h *handler) dead(id, value string) (e recovery.Entry, readable bool) {
-	at, label, data, err := decodeDead(value)
+	at, label, data, err := layout.DecodeDead(value)
 	return h.entry(id, recovery.Spot{Place: recovery.Dead, At: at, Label: label}, data), err == nil
 }
 
@@ -105,7 +106,7 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 		lane.late(1, patience)
 		l.bulk.logLate(lane, 1, patience)
 	}
-	h, key := handler{shard: holder.number}, holder.keys.tasks()
+	h, key := handler{shard: holder.number}, holder.keys.Tasks()
 	return l.readMany(ctx, lane, 1, func(int) (string, *string) { return key, &id },
 		func(_ int, value string, there bool) {
 			if there {
@@ -119,7 +120,7 @@ func (l *Ledger) findQuickly(ctx context.Context, shards []*shard, id string, fo
 	replies := make([]*redis.StringCmd, len(shards))
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
 		for i, s := range shards {
-			replies[i] = p.HGet(ctx, s.keys.tasks(), id)
+			replies[i] = p.HGet(ctx, s.keys.Tasks(), id)
 		}
 	}); err != nil {
 		return err
@@ -141,7 +142,7 @@ func (l *Ledger) holderOf(ctx context.Context, shards []*shard, id string) (*sha
 	replies := make([]*redis.BoolCmd, len(shards))
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
 		for i, s := range shards {
-			replies[i] = p.HExists(ctx, s.keys.tasks(), id)
+			replies[i] = p.HExists(ctx, s.keys.Tasks(), id)
 		}
 	}); err != nil {
 		return nil, err
@@ -168,7 +169,7 @@ func (l *Ledger) FindMany(ctx context.Context, ids []string, found func(i int, e
 	defer l.bulk.waits.Clear(l.bulk.finds.name) // the caller may give up and never ask again
 	var absent []int
 	for _, s := range l.table.Load().all() {
-		h, key := handler{shard: s.number}, s.keys.tasks()
+		h, key := handler{shard: s.number}, s.keys.Tasks()
 		absent = absent[:0]
 		if err := l.readMany(ctx, &l.bulk.finds, len(left), func(i int) (string, *string) { return key, &ids[left[i]] },
 			func(i int, value string, there bool) {

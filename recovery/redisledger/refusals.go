@@ -62,7 +62,7 @@ func (l *Ledger) checkCommands(ctx context.Context) error {
 	}{
 		{"INFO", func(ctx context.Context) error { return l.client.Info(ctx, "server").Err() }},
 		{"EVALSHA and EVAL", func(ctx context.Context) error {
-			return probeScript.run(ctx, l.client, []string{l.keys.nodes()}).Err()
+			return probeScript.run(ctx, l.client, []string{l.keys.Nodes()}).Err()
 		}},
 		{"SUBSCRIBE", l.trySubscribe},
 	} {
@@ -79,7 +79,7 @@ func (l *Ledger) checkCommands(ctx context.Context) error {
 func (l *Ledger) trySubscribe(ctx context.Context) error {
 	ps := l.client.Subscribe(ctx)
 	defer ps.Close()
-	if err := ps.Subscribe(ctx, l.keys.busOf(l.opts.Node)); err != nil {
+	if err := ps.Subscribe(ctx, l.keys.BusOf(l.opts.Node)); err != nil {
 		return err
 	}
 	_, err := ps.ReceiveTimeout(ctx, ioTimeout)

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // An entry is a node's entry in the registry.
@@ -63,8 +64,8 @@ func decodeEntry(node, raw string) (entry, error) {
 	switch {
 	case err != nil || e.Incarnation == "":
 		return entry{}, fmt.Errorf("%w: the registry's entry of node %s: %.100q", errDamaged, node, raw)
-	case e.Layout > layout:
-		err = fmt.Errorf("its keys have layout %d, and this version knows %d", e.Layout, layout)
+	case e.Layout > layout.Version:
+		err = fmt.Errorf("its keys have layout %d, and this version knows %d", e.Layout, layout.Version)
 	case e.shards() > maxShards:
 		err = fmt.Errorf("it has %d shards, and this version knows %d", e.shards(), maxShards)
 	default:
@@ -76,7 +77,7 @@ func decodeEntry(node, raw string) (entry, error) {
 // readEntry returns the entry of this node, decoded and as it is stored; "" means that there is
 // none.
 func (l *Ledger) readEntry(ctx context.Context) (entry, string, error) {
-	raw, err := l.client.HGet(ctx, l.keys.nodes(), l.opts.Node).Result()
+	raw, err := l.client.HGet(ctx, l.keys.Nodes(), l.opts.Node).Result()
 	if errors.Is(err, redis.Nil) {
 		return entry{}, "", nil
 	}
@@ -100,7 +101,7 @@ func (l *Ledger) register(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if raw != "" && held.Incarnation != l.incarnation && !held.Released {
+		if raw != "" && held.Incarnation != l.self.Incarnation && !held.Released {
 			if err := l.waitForEnd(ctx, held); err != nil {
 				return err
 			}
@@ -140,7 +141,7 @@ func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, erro
 	slices.Sort(counts)
 	counts = slices.DeleteFunc(slices.Compact(counts), func(n int) bool { return n == l.opts.Shards || n < 1 })
 	return l.writeEntryLocked(ctx, raw, entry{
-		Incarnation: l.incarnation,
+		Incarnation: l.self.Incarnation,
 		Generation:  max(held.Generation, l.registration().Generation) + 1,
 		Counts:      append(counts, l.opts.Shards),
 		process:     l.process,
@@ -148,7 +149,7 @@ func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, erro
 		Version:     l.opts.Version,
 		Address:     l.opts.Address,
 		Format:      l.opts.Format,
-		Layout:      layout,
+		Layout:      layout.Version,
 		Indexed:     indexed,
 		Spools:      spools,
 
@@ -177,7 +178,7 @@ func (l *Ledger) shardsUsed(ctx context.Context) (int, error) {
 		used = l.opts.Shards
 	}
 	for _, h := range found.shards {
-		if h.raw != "" && !h.token.retired() {
+		if h.raw != "" && !h.token.Retired() {
 			used = max(used, h.index+1)
 		}
 	}
@@ -187,7 +188,7 @@ func (l *Ledger) shardsUsed(ctx context.Context) (int, error) {
 // writeEntryLocked replaces this node's entry that is stored as raw. It reports false if the
 // stored entry has changed.
 func (l *Ledger) writeEntryLocked(ctx context.Context, raw string, e entry) (bool, error) {
-	v, err := judge(registerScript.run(ctx, l.client, []string{l.keys.nodes()}, l.opts.Node, raw, e.encode()))
+	v, err := judge(registerScript.run(ctx, l.client, []string{l.keys.Nodes()}, l.opts.Node, raw, e.encode()))
 	if err != nil || v.code == 0 {
 		return false, err
 	}
@@ -205,7 +206,7 @@ func (l *Ledger) rewriteEntry(ctx context.Context, change func(e *entry)) (bool,
 	defer l.naming.Unlock()
 	for {
 		held, raw, err := l.readEntry(ctx)
-		if err != nil || held.Incarnation != l.incarnation {
+		if err != nil || held.Incarnation != l.self.Incarnation {
 			return false, err
 		}
 		change(&held)
@@ -243,7 +244,7 @@ func (l *Ledger) registration() entry {
 // number returns the number of a node, and allots one if the node has none.
 func (l *Ledger) number(ctx context.Context, node string) (uint16, error) {
 	first := crc32.ChecksumIEEE([]byte(node))%recovery.MaxNodeNumber + 1
-	n, err := numberScript.run(ctx, l.client, []string{l.keys.numbers()}, node, first, recovery.MaxNodeNumber).Int()
+	n, err := numberScript.run(ctx, l.client, []string{l.keys.Numbers()}, node, first, recovery.MaxNodeNumber).Int()
 	if err == nil && n == 0 {
 		err = errors.New("no number is left for another node")
 	}
@@ -291,7 +292,7 @@ func (l *Ledger) waitForEnd(ctx context.Context, held entry) error {
 // heartbeatCount is the count of a node's heartbeats. A value that is no count is read as 0: the
 // process that sends the next heartbeat begins anew.
 func (l *Ledger) heartbeatCount(ctx context.Context, node string) (int64, error) {
-	text, err := l.client.Get(ctx, l.keys.heartbeat(node)).Result()
+	text, err := l.client.Get(ctx, l.keys.Heartbeat(node)).Result()
 	if errors.Is(err, redis.Nil) || isWrongType(err) {
 		return 0, nil
 	}

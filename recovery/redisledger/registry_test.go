@@ -43,8 +43,8 @@ func TestNumbers(t *testing.T) {
 		names[number] = name
 	}
 
-	server.Do("del", l.keys.numbers())
-	server.Do("hset", l.keys.numbers(), numbers["node-1"], "a stranger", recovery.MaxNodeNumber, "the last")
+	server.Do("del", l.keys.Numbers())
+	server.Do("hset", l.keys.Numbers(), numbers["node-1"], "a stranger", recovery.MaxNodeNumber, "the last")
 	again, err := l.number(t.Context(), "node-2")
 	if err != nil || again != numbers["node-2"] {
 		t.Errorf("after the list was lost, the number is %d, not %d: %v", again, numbers["node-2"], err)
@@ -52,7 +52,7 @@ func TestNumbers(t *testing.T) {
 	if other, err := l.number(t.Context(), "node-1"); err != nil || other == numbers["node-1"] {
 		t.Errorf("the number of another node is given away again: %d, %v", other, err)
 	}
-	last, err := numberScript.run(t.Context(), l.client, []string{l.keys.numbers()}, "x", recovery.MaxNodeNumber, recovery.MaxNodeNumber).Int()
+	last, err := numberScript.run(t.Context(), l.client, []string{l.keys.Numbers()}, "x", recovery.MaxNodeNumber, recovery.MaxNodeNumber).Int()
 	if err != nil || last != 1 {
 		t.Errorf("after the last number comes %d: %v", last, err)
 	}
@@ -65,8 +65,8 @@ func TestNumberIsTaken(t *testing.T) {
 	a := join(t, server.URL(), "a", still)
 	ids := a.put(t)
 	first := a.registration().Number
-	server.Do("del", a.keys.nodes(), a.keys.numbers())
-	server.Do("hset", a.keys.numbers(), first, "b")
+	server.Do("del", a.keys.Nodes(), a.keys.Numbers())
+	server.Do("hset", a.keys.Numbers(), first, "b")
 	a.keepOnce()
 	second := a.registration().Number
 	if second == first || a.Home(0) != recovery.NewHome(second, 0) {
@@ -126,7 +126,7 @@ func TestLostRegistryKeepsCounts(t *testing.T) {
 	a.crash()
 	a.lives.opts.Shards = 3
 	a = a.lives.join(t)
-	server.Do("del", a.keys.nodes())
+	server.Do("del", a.keys.Nodes())
 	a.keepOnce()
 	a.crash()
 	a = a.lives.join(t)
@@ -146,7 +146,7 @@ func TestRegisteredAtOnce(t *testing.T) {
 		t.Errorf("two processes have one name: %v", err)
 	}
 	held, raw, err := second.readEntry(t.Context())
-	if err != nil || held.Incarnation != first.incarnation {
+	if err != nil || held.Incarnation != first.self.Incarnation {
 		t.Errorf("the name is that of %s: %v", held.Incarnation, err)
 	}
 	if done, err := second.follow(t.Context(), held, raw); !done || err != nil {
@@ -278,9 +278,9 @@ func TestForgotten(t *testing.T) {
 			eventually(t, "the empty ones are retired", func() bool { _, lost := b.told(); return lost == 3 })
 			b.look(t)
 			registered := func() string {
-				return fmt.Sprint(b.client.HExists(t.Context(), b.keys.nodes(), "a").Val(),
-					b.client.Exists(t.Context(), b.keys.heartbeat("a")).Val(),
-					b.client.HLen(t.Context(), b.keys.numbers()).Val())
+				return fmt.Sprint(b.client.HExists(t.Context(), b.keys.Nodes(), "a").Val(),
+					b.client.Exists(t.Context(), b.keys.Heartbeat("a")).Val(),
+					b.client.HLen(t.Context(), b.keys.Numbers()).Val())
 			}
 			if got := registered(); got != "true 1 2" {
 				t.Errorf("with a shard that is not empty: %s", got)
@@ -324,7 +324,7 @@ func TestNotForgottenUnseen(t *testing.T) {
 	if err := a.Apply(t.Context(), 1, batchOf(put("x", "1"))); err != nil {
 		t.Fatal(err)
 	}
-	tasks, home := a.term(1).keys.tasks(), a.Home(1)
+	tasks, home := a.term(1).keys.Tasks(), a.Home(1)
 	a.crash()
 	server.Do("rename", tasks, "aside")
 	server.Do("set", tasks, "what answers an error")
@@ -354,31 +354,43 @@ func TestForgottenTooLate(t *testing.T) {
 	b.age(t, 0, "a")
 	seen := *b.peers.nodes["a"]
 	forget := func(raw, count string) int {
-		keys := []string{b.keys.nodes(), b.keys.heartbeat("a"), b.keys.status(), b.keys.numbers()}
+		keys := []string{b.keys.Nodes(), b.keys.Heartbeat("a"), b.keys.Status(), b.keys.Numbers()}
 		n, err := forgetScript.run(t.Context(), b.client, keys, "a", raw, count, int(seen.number)).Int()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
-	server.Do("incr", b.keys.heartbeat("a"))
+	server.Do("incr", b.keys.Heartbeat("a"))
 	if forget(seen.raw, seen.count) != 0 {
 		t.Error("forgotten after a heartbeat")
 	}
-	count := server.Do("get", b.keys.heartbeat("a")).(string)
+	count := server.Do("get", b.keys.Heartbeat("a")).(string)
 	if forget(seen.raw+" ", count) != 0 {
 		t.Error("forgotten though its entry is another")
 	}
 	// Redis had lost the list of numbers, and this number belongs to another node by now.
-	server.Do("hset", b.keys.numbers(), seen.number, "c")
-	server.Do("hset", b.keys.status(), "a", "the last")
+	server.Do("hset", b.keys.Numbers(), seen.number, "c")
+	server.Do("hset", b.keys.Status(), "a", "the last")
 	if forget(seen.raw, count) != 1 {
 		t.Error("not forgotten though nothing has changed")
 	}
-	if got := server.Do("hget", b.keys.numbers(), seen.number); got != "c" {
+	if got := server.Do("hget", b.keys.Numbers(), seen.number); got != "c" {
 		t.Errorf("the number of c is now that of %v", got)
 	}
-	if server.Do("hexists", b.keys.status(), "a") != int64(0) {
+	if server.Do("hexists", b.keys.Status(), "a") != int64(0) {
 		t.Error("what it had to say is kept")
+	}
+}
+
+// The entry of a node stays as it is: nodes of other versions read it.
+func TestEntryStays(t *testing.T) {
+	got := (&entry{
+		Incarnation: "00ff", Generation: 2, Released: true, Counts: []int{8, 16},
+		process: process{Host: "h", Machine: "m", Boot: "b", Space: "s", PID: 7, Started: 9},
+	}).encode()
+	want := `{"incarnation":"00ff","generation":2,"released":true,"counts":[8,16],"host":"h","machine":"m","boot":"b","space":"s","pid":7,"started":9}`
+	if got != want {
+		t.Errorf("the entry has changed:\n got %s\nwant %s", got, want)
 	}
 }

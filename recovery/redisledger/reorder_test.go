@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -185,12 +186,12 @@ func forget(b *recovery.Batch, spots map[string]recovery.Spot, model content) {
 func settle(t *testing.T, c *redis.Client, l *Ledger, spots map[string]recovery.Spot, model content) {
 	t.Helper()
 	s := l.term(0)
-	fence := token{"fence", "f", s.token.epoch + 1}
-	if err := claimScript.run(t.Context(), c, s.keys.living(), s.token.String(), fence.String()).Err(); err != nil {
+	fence := layout.NewToken("fence", "f", s.token.Epoch+1)
+	if err := claimScript.run(t.Context(), c, s.keys.Living(), s.token.String(), fence.String()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	mine := token{l.opts.Node, "absent", fence.epoch + 1}
-	if err := claimScript.run(t.Context(), c, s.keys.living(), fence.String(), mine.String()).Err(); err != nil {
+	mine := layout.NewToken(l.opts.Node, "absent", fence.Epoch+1)
+	if err := claimScript.run(t.Context(), c, s.keys.Living(), fence.String(), mine.String()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	clear(model)
@@ -198,14 +199,14 @@ func settle(t *testing.T, c *redis.Client, l *Ledger, spots map[string]recovery.
 	for name, data := range held(t, c, s.keys) {
 		model[name] = data
 	}
-	for id, value := range c.HGetAll(t.Context(), s.keys.tasks()).Val() {
-		if !reserved(id) {
-			at, _, _ := decodePending(value)
+	for id, value := range c.HGetAll(t.Context(), s.keys.Tasks()).Val() {
+		if !layout.IsReserved(id) {
+			at, _, _ := layout.DecodePending(value)
 			spots[id] = pending(at)
 		}
 	}
-	for _, member := range c.ZRange(t.Context(), s.keys.deadIndex(), 0, -1).Val() {
-		label, at, id, _ := decodeDeadRef(member)
+	for _, member := range c.ZRange(t.Context(), s.keys.DeadIndex(), 0, -1).Val() {
+		label, at, id, _ := layout.DecodeDeadRef(member)
 		spots[id] = recovery.Spot{Place: recovery.Dead, At: at, Label: label}
 	}
 }

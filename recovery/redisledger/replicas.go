@@ -25,7 +25,7 @@ func (l *Ledger) sendBatch(ctx context.Context, s *shard, command []any) (verdic
 	if l.opts.WaitReplicas == 0 {
 		return judge(applyScript.send(ctx, l.client, command))
 	}
-	w := witness{ledger: l, key: s.keys.tasks()}
+	w := witness{ledger: l, key: s.keys.Tasks()}
 	v, err := judge(applyScript.send(ctx, &w, command))
 	if err != nil || v.code == 0 {
 		return v, err // a refused batch needs no replica

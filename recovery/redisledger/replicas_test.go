@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -81,7 +82,7 @@ func TestLostBeforeReplicas(t *testing.T) {
 	server := redistest.Start(t)
 	l := waitingFor(server.URL()).open(t)
 	adopt(t, l)
-	server.Do("hset", l.term(0).keys.tasks(), ownerField, token{"b", "other", 9}.String())
+	server.Do("hset", l.term(0).keys.Tasks(), layout.OwnerField, layout.NewToken("b", "other", 9).String())
 	if err := l.Apply(t.Context(), 0, batchOf(put("a", "1"))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply: %v", err)
 	}
@@ -137,14 +138,14 @@ func TestReplicasOfCluster(t *testing.T) {
 	l := waitingFor(cluster.URL()).open(t)
 	adopt(t, l)
 	keys := l.term(0).keys
-	from := cluster.Master(keys.tasks())
+	from := cluster.Master(keys.Tasks())
 	cluster.AddReplica(from)
 	persist(t, l, put("a", "1"))
 	wantHeld(t, from.Client(), l, content{"a": "1"})
 
-	move := cluster.BeginMove(keys.tasks())
-	move.Key(keys.tasks())
-	move.Key(keys.pending())
+	move := cluster.BeginMove(keys.Tasks())
+	move.Key(keys.Tasks())
+	move.Key(keys.Pending())
 	if err := l.Apply(t.Context(), 0, batchOf(put("a", "2"))); err == nil || !strings.Contains(err.Error(), "0 of 1 replicas") {
 		t.Errorf("the other master has no replica, and Apply answers %v", err)
 	}

@@ -56,7 +56,7 @@ func epoch(t *testing.T, l *Ledger) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p.token.epoch
+	return p.token.Epoch
 }
 
 // aloneAndBeside runs a test of a Redis that loses data for a node alone, and for one beside
@@ -233,7 +233,7 @@ func TestMissingToken(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.answered(time.Now()) // and before the shards are checked, one is lost
-			server.Do("del", l.term(0).keys.tasks())
+			server.Do("del", l.term(0).keys.Tasks())
 			err := l.Apply(t.Context(), 0, batchOf(put("b", "1")))
 			if errors.Is(err, recovery.ErrLost) != test.lost || err != nil && !test.lost {
 				t.Fatalf("Apply: %v; lost wanted: %v", err, test.lost)
@@ -326,7 +326,7 @@ func TestOlderFileRestored(t *testing.T) {
 		wantHeld(t, server.Client(), l, content{"a": "1", "e": "4"})
 		eventually(t, "the registration is the newest again", func() bool {
 			held, _, err := l.readEntry(t.Context())
-			return err == nil && held.Incarnation == l.incarnation
+			return err == nil && held.Incarnation == l.self.Incarnation
 		})
 		if got := epoch(t, l); got != 4 {
 			t.Errorf("the token's epoch is %d, want 4", got)

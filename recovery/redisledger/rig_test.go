@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // noon is a time like those that records have.
@@ -88,36 +89,36 @@ func eventually(t testing.TB, what string, done func() bool) {
 
 // held returns a shard's content, pending and dead, read without the ledger. The set must agree
 // with the records, and the index with the dead.
-func held(t testing.TB, c redis.UniversalClient, keys shardKeys) map[string]string {
+func held(t testing.TB, c redis.UniversalClient, keys layout.ShardKeys) map[string]string {
 	t.Helper()
 	ctx := context.Background()
 	all := map[string]string{}
-	tasks := c.HGetAll(ctx, keys.tasks()).Val()
-	delete(tasks, ownerField)
-	delete(tasks, sequenceField)
-	delete(tasks, refusedField)
-	delete(tasks, affirmField)
-	maps.DeleteFunc(tasks, func(field, _ string) bool { return strings.HasPrefix(field, markPrefix) })
-	members := slices.DeleteFunc(c.SMembers(ctx, keys.pending()).Val(), reserved)
+	tasks := c.HGetAll(ctx, keys.Tasks()).Val()
+	delete(tasks, layout.OwnerField)
+	delete(tasks, layout.SequenceField)
+	delete(tasks, layout.RefusedField)
+	delete(tasks, layout.AffirmField)
+	maps.DeleteFunc(tasks, func(field, _ string) bool { return strings.HasPrefix(field, layout.MarkPrefix) })
+	members := slices.DeleteFunc(c.SMembers(ctx, keys.Pending()).Val(), layout.IsReserved)
 	slices.Sort(members)
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(tasks)), members); diff != "" && len(tasks)+len(members) > 0 {
 		t.Fatalf("the set differs from the records:\n%s", diff)
 	}
 	for id, value := range tasks {
-		_, data, err := decodePending(value)
+		_, data, err := layout.DecodePending(value)
 		if err != nil {
 			t.Fatal(err)
 		}
 		all[id] = data
 	}
-	dead := c.HGetAll(ctx, keys.dead()).Val()
-	for _, m := range c.ZRange(ctx, keys.deadIndex(), 0, -1).Val() {
-		_, _, id, err := decodeDeadRef(m)
+	dead := c.HGetAll(ctx, keys.Dead()).Val()
+	for _, m := range c.ZRange(ctx, keys.DeadIndex(), 0, -1).Val() {
+		_, _, id, err := layout.DecodeDeadRef(m)
 		value, ok := dead[id]
 		if err != nil || !ok {
 			t.Fatalf("the index has %q (%v), the dead do not", m, err)
 		}
-		_, _, data, err := decodeDead(value)
+		_, _, data, err := layout.DecodeDead(value)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // scanCount is about how many ids a page has at most. While Redis reads it, all other clients
@@ -81,7 +82,7 @@ func (l *Ledger) scanShard(ctx context.Context, s *shard, page func([]recovery.E
 	if err != nil {
 		return err
 	}
-	conn, err := l.connection(ctx, s.keys.tasks())
+	conn, err := l.connection(ctx, s.keys.Tasks())
 	if err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func (r *shardScan) members(ctx context.Context, cursor uint64) ([]string, uint6
 	var ids []string
 	var next uint64
 	err := r.measured(&r.l.bulk.ids, func(count int) (found, bytes int, err error) {
-		ids, next, err = r.conn.SScan(ctx, r.s.keys.pending(), cursor, "", int64(count)).Result()
+		ids, next, err = r.conn.SScan(ctx, r.s.keys.Pending(), cursor, "", int64(count)).Result()
 		for _, id := range ids {
 			bytes += len(id)
 		}
@@ -140,7 +141,7 @@ func (r *shardScan) fields(ctx context.Context, cursor uint64) ([]string, uint64
 	var pairs []string
 	var next uint64
 	err := r.measured(&r.l.bulk.pending, func(count int) (found, bytes int, err error) {
-		pairs, next, err = r.conn.HScan(ctx, r.s.keys.tasks(), cursor, "", int64(count)).Result()
+		pairs, next, err = r.conn.HScan(ctx, r.s.keys.Tasks(), cursor, "", int64(count)).Result()
 		for i := 1; i < len(pairs); i += 2 {
 			bytes += len(pairs[i])
 		}
@@ -199,7 +200,7 @@ func (r *shardScan) walk(ctx context.Context, source pageSource, use func(ids []
 		if err != nil {
 			continue // until the reader has seen that ctx ended
 		}
-		ids = slices.DeleteFunc(ids, reserved)
+		ids = slices.DeleteFunc(ids, layout.IsReserved)
 		if len(ids) == 0 {
 			continue
 		}
@@ -236,7 +237,7 @@ func (r *shardScan) handOut(ids []string) error {
 // verify checks that the pages came from this process's shard, on a server that takes its
 // writes, with all that was confirmed before the scan began.
 func (r *shardScan) verify(ctx context.Context) (records, ids int64, err error) {
-	values, err := verifyScript.run(ctx, r.conn, r.s.keys.living()).Slice()
+	values, err := verifyScript.run(ctx, r.conn, r.s.keys.Living()).Slice()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -262,7 +263,7 @@ func (r *shardScan) repair(ctx context.Context, ids []string) error {
 	for i := range ids {
 		args = append(args, &ids[i])
 	}
-	v, err := judge(repairScript.run(ctx, r.conn, r.s.keys.living(), args...))
+	v, err := judge(repairScript.run(ctx, r.conn, r.s.keys.Living(), args...))
 	if err != nil {
 		return fmt.Errorf("repair of the set: %w", err)
 	}
@@ -312,6 +313,6 @@ func (l *Ledger) retire(ctx context.Context, s *shard) error {
 }
 
 func (l *Ledger) retireLocked(ctx context.Context, s *shard) (bool, error) {
-	marker := token{retiredNode, l.incarnation, s.token.epoch + 1}
+	marker := layout.NewToken(layout.RetiredNode, l.self.Incarnation, s.token.Epoch+1)
 	return retireScript.run(ctx, l.client, s.keys[:3], s.token.String(), marker.String()).Bool()
 }

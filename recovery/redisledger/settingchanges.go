@@ -64,7 +64,7 @@ func (l *Ledger) SettingsVersion(ctx context.Context) (recovery.SettingsVersion,
 }
 
 func (l *Ledger) settingsVersion(ctx context.Context) (v recovery.SettingsVersion, err error) {
-	values, err := l.client.HMGet(ctx, l.keys.topics(), "!v", "!n").Result()
+	values, err := l.client.HMGet(ctx, l.keys.Topics(), "!v", "!n").Result()
 	if err != nil {
 		return v, err
 	}
@@ -110,7 +110,7 @@ func (l *Ledger) ChangedSettings(ctx context.Context, since recovery.SettingsVer
 	l.bulk.waits.Clear(l.bulk.settings.name)
 	var faults []error
 	err = l.readMany(ctx, &l.bulk.settings, len(names),
-		func(i int) (string, *string) { return l.keys.topics(), &names[i] },
+		func(i int) (string, *string) { return l.keys.Topics(), &names[i] },
 		func(i int, stored string, there bool) {
 			if !there { // deleted so long ago that its revision is gone
 				faults = append(faults, recovery.ErrNoHistory)
@@ -161,7 +161,7 @@ func (l *Ledger) changesBetween(ctx context.Context, since, now recovery.Setting
 
 // readChanges reads the next entries of the set of changes.
 func (l *Ledger) readChanges(ctx context.Context, from string) ([]string, error) {
-	return l.client.ZRangeByLex(ctx, l.keys.changes(), &redis.ZRangeBy{Min: from, Max: "+", Count: changesAtOnce}).Result()
+	return l.client.ZRangeByLex(ctx, l.keys.Changes(), &redis.ZRangeBy{Min: from, Max: "+", Count: changesAtOnce}).Result()
 }
 
 // leftovers are revisions of deleted settings that an EachSetting has found, see
@@ -191,7 +191,7 @@ func (o *leftovers) prune(ctx context.Context) {
 		for i := range part {
 			args[i] = &part[i]
 		}
-		o.ended = pruneSettingsScript.run(ctx, o.l.client, []string{o.l.keys.topics()}, args...).Err() != nil
+		o.ended = pruneSettingsScript.run(ctx, o.l.client, []string{o.l.keys.Topics()}, args...).Err() != nil
 	}
 }
 

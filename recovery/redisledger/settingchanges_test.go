@@ -30,7 +30,7 @@ func forSettings(t *testing.T, test func(r settingsRig)) {
 		v.opts.keptChanges = fewChanges
 		l := v.open(t)
 		adopt(t, l)
-		test(settingsRig{t, l, l.client, l.keys.topics()})
+		test(settingsRig{t, l, l.client, l.keys.Topics()})
 	})
 }
 
@@ -72,7 +72,7 @@ func (r settingsRig) wantChanged(since recovery.SettingsVersion, fault error, wa
 func (r settingsRig) rewind() (back func()) {
 	r.Helper()
 	const backup = "{%s}-backup-%d"
-	all := []string{r.topics, r.l.keys.changes()}
+	all := []string{r.topics, r.l.keys.Changes()}
 	for i, key := range all {
 		if err := r.client.Copy(r.Context(), key, fmt.Sprintf(backup, r.topics, i), 0, true).Err(); err != nil {
 			r.Fatal(err)
@@ -100,7 +100,7 @@ func TestDeletedSettingsAreForgotten(t *testing.T) {
 		if fields := r.client.HLen(r.Context(), r.topics).Val(); fields > fewChanges+3 {
 			r.Errorf("%d settings that were deleted leave %d fields", n, fields)
 		}
-		if changes := r.client.ZCard(r.Context(), r.l.keys.changes()).Val(); changes != fewChanges {
+		if changes := r.client.ZCard(r.Context(), r.l.keys.Changes()).Val(); changes != fewChanges {
 			r.Errorf("%d changes are kept, want %d", changes, fewChanges)
 		}
 		if revision := r.put("topic/0", "3"); revision <= 3 {
@@ -144,7 +144,7 @@ func TestOneChangeIsReadAlone(t *testing.T) {
 	l.opts.FailoverAfter = 1 << 40
 	adopt(t, l)
 	fillSettings(t, l.client, l.keys, 5000, 300)
-	r := settingsRig{t, l, l.client, l.keys.topics()}
+	r := settingsRig{t, l, l.client, l.keys.Topics()}
 	r.put("topic/000001", "1")
 	seen := r.version()
 	r.put("topic/000002", "2")

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // decodeSetting reads what scripts/putsetting.lua has stored. A deleted setting has a revision
@@ -35,7 +36,7 @@ func (l *Ledger) Setting(ctx context.Context, name string) ([]byte, int64, error
 		return nil, 0, err
 	}
 	defer done()
-	stored, err := l.client.HGet(ctx, l.keys.topics(), name).Result()
+	stored, err := l.client.HGet(ctx, l.keys.Topics(), name).Result()
 	if errors.Is(err, redis.Nil) {
 		return nil, 0, nil
 	}
@@ -65,7 +66,7 @@ func (l *Ledger) RestoreSetting(ctx context.Context, name string, ifRevision int
 	if value == nil {
 		there, value = "0", []byte{}
 	}
-	v, err := judge(putSettingScript.run(ctx, l.client, []string{l.keys.topics(), l.keys.changes()},
+	v, err := judge(putSettingScript.run(ctx, l.client, []string{l.keys.Topics(), l.keys.Changes()},
 		name, ifRevision, there, value, newChangeName(), l.opts.keptChanges, atLeast))
 	if err != nil {
 		return 0, err
@@ -102,7 +103,7 @@ func (l *Ledger) EachSetting(ctx context.Context, prefix string, visit func(name
 // scanSettings reads all settings, page by page, over one connection: a cursor is invalid on
 // another server.
 func (l *Ledger) scanSettings(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) (again bool, err error) {
-	conn, err := l.connection(ctx, l.keys.topics())
+	conn, err := l.connection(ctx, l.keys.Topics())
 	if err != nil {
 		return false, err
 	}
@@ -116,7 +117,7 @@ func (l *Ledger) scanSettings(ctx context.Context, prefix string, visit func(nam
 		count, _ := c.next()
 		began := time.Now()
 		var pairs []string
-		pairs, cursor, err = conn.HScan(ctx, l.keys.topics(), cursor, "", int64(count)).Result()
+		pairs, cursor, err = conn.HScan(ctx, l.keys.Topics(), cursor, "", int64(count)).Result()
 		if err != nil {
 			if cause := l.closedError(ctx); cause != nil || !timedOut(err) {
 				return false, cmp.Or(cause, err)
@@ -133,7 +134,7 @@ func (l *Ledger) scanSettings(ctx context.Context, prefix string, visit func(nam
 		l.bulk.waits.Clear(c.name)
 		for i := 0; i+1 < len(pairs); i += 2 {
 			name := pairs[i]
-			if reserved(name) {
+			if layout.IsReserved(name) {
 				continue
 			}
 			value, revision := decodeSetting(pairs[i+1])

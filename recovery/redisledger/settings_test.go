@@ -6,17 +6,19 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // fillSettings writes n settings of size bytes, without the ledger.
-func fillSettings(t *testing.T, c redis.UniversalClient, k keys, n, size int) {
+func fillSettings(t *testing.T, c redis.UniversalClient, k layout.Keys, n, size int) {
 	t.Helper()
 	fields := make([]any, 0, 2*n)
 	for i := range n {
 		fields = append(fields, fmt.Sprintf("topic/%06d", i), "1:"+strings.Repeat("x", size))
 	}
 	fields = append(fields, "!v", n)
-	if err := c.HSet(t.Context(), k.topics(), fields...).Err(); err != nil {
+	if err := c.HSet(t.Context(), k.Topics(), fields...).Err(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // A shard is this process's state of a shard that it holds, or has held: the state of one term.
@@ -18,10 +19,10 @@ type shard struct {
 	number int    // of the term
 	node   string // that the shard belongs to
 	index  int    // its number there
-	keys   shardKeys
+	keys   layout.ShardKeys
 
-	from      token // of the process that owned it before
-	fromCount int64 // of that process's heartbeats until then
+	from      layout.Token // of the process that owned it before
+	fromCount int64        // of that process's heartbeats until then
 
 	owned   atomic.Bool           // false for a surplus shard that was retired
 	ended   atomic.Pointer[error] // why nothing is written any more
@@ -32,11 +33,11 @@ type shard struct {
 	unbroken atomic.Int64             // Ledger.unbroken when the shard was last seen with our token
 
 	mu       sync.Mutex // held while a batch or a claim is under way; guards everything below
-	token    token
+	token    layout.Token
 	sequence int64  // of the last confirmed batch
 	open     uint64 // checksum of the batch whose outcome is open; 0 means none
 	batch    batchArguments
-	transfer token // of a Yield that was executed or not answered; or none
+	transfer layout.Token // of a Yield that was executed or not answered; or none
 }
 
 // loss is why nothing is written to the shard any more.
@@ -68,7 +69,7 @@ func checksum(b *recovery.Batch) uint64 {
 
 // position is a shard's state as a reader needs it to notice a change.
 type position struct {
-	token    token
+	token    layout.Token
 	sequence int64
 }
 
@@ -81,9 +82,9 @@ func (s *shard) position() (position, error) {
 }
 
 // moveLocked notes a claim or a confirmed batch.
-func (s *shard) moveLocked(t token, sequence int64) {
+func (s *shard) moveLocked(t layout.Token, sequence int64) {
 	if t != s.token {
-		s.transfer = token{}
+		s.transfer = layout.Token{}
 	}
 	s.token, s.sequence = t, sequence
 	s.at.Store(&position{t, sequence})
@@ -99,8 +100,8 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 	mine := l.registration()
 	var all []typedKey
 	for n := range mine.shards() {
-		keys := l.keys.shard(l.opts.Node, n)
-		all = append(all, keys.typed()...)
+		keys := l.keys.Shard(l.opts.Node, n)
+		all = append(all, typedKeys(&keys)...)
 	}
 	if err := l.mendKeys(ctx, all); err != nil {
 		return nil, err
@@ -109,9 +110,9 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 	owners := make([]*redis.StringCmd, len(shards))
 	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
 		for n := range shards {
-			shards[n] = &shard{node: l.opts.Node, index: n, keys: l.keys.shard(l.opts.Node, n)}
+			shards[n] = &shard{node: l.opts.Node, index: n, keys: l.keys.Shard(l.opts.Node, n)}
 			shards[n].unbroken.Store(unbroken)
-			owners[n] = p.HGet(ctx, shards[n].keys.tasks(), ownerField)
+			owners[n] = p.HGet(ctx, shards[n].keys.Tasks(), layout.OwnerField)
 		}
 	}); err != nil {
 		return nil, err
@@ -127,7 +128,7 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 			s.moveLocked(s.token, 0)
 			s.owned.Store(true)
 			claimed = append(claimed, s)
-		case s.token.node != "" && !s.token.retired():
+		case s.token.Node != "" && !s.token.Retired():
 			away = append(away, recovery.NewHome(mine.Number, n))
 		}
 	}
@@ -138,7 +139,7 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 		}
 	})
 	// Until memory has read these shards, it has no room for shards of other nodes.
-	sizes, err := l.sizes(ctx, len(claimed), func(i int) shardKeys { return claimed[i].keys })
+	sizes, err := l.sizes(ctx, len(claimed), func(i int) layout.ShardKeys { return claimed[i].keys })
 	if err != nil {
 		return nil, err
 	}
@@ -152,18 +153,18 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 // node holds it, or the shard is empty and gets no new records. It notes the token.
 func (l *Ledger) claimOwn(ctx context.Context, s *shard, raw string) (bool, error) {
 	for {
-		found := readToken(raw)
+		found := layout.ReadToken(raw)
 		s.token = found
-		if found.unreadable() {
+		if found.Unreadable() {
 			l.noteUnreadable(s.node, s.index, found)
 			return false, nil
 		}
-		empty := found.retired() || found.epoch == 0
+		empty := found.Retired() || found.Epoch == 0
 		switch {
-		case empty && s.index >= l.opts.Shards, !empty && found.node != l.opts.Node:
+		case empty && s.index >= l.opts.Shards, !empty && found.Node != l.opts.Node:
 			return false, nil
 		}
-		next := token{l.opts.Node, l.incarnation, found.epoch + 1}
+		next := l.self.Token(found.Epoch + 1)
 		var err error
 		if raw, err = l.claim(ctx, s.keys, raw, next); err != nil {
 			return false, err
@@ -178,8 +179,8 @@ func (l *Ledger) claimOwn(ctx context.Context, s *shard, raw string) (bool, erro
 // claim sets a shard's token if it is still the expected one, and returns the token that the
 // shard has. With affirmed, it also fails if the shard's owner has come back since that was
 // read.
-func (l *Ledger) claim(ctx context.Context, keys shardKeys, expected string, next token, affirmed ...any) (owner string, err error) {
-	v, err := judge(claimScript.run(ctx, l.client, keys.living(), append([]any{expected, next.String()}, affirmed...)...))
+func (l *Ledger) claim(ctx context.Context, keys layout.ShardKeys, expected string, next layout.Token, affirmed ...any) (owner string, err error) {
+	v, err := judge(claimScript.run(ctx, l.client, keys.Living(), append([]any{expected, next.String()}, affirmed...)...))
 	if err != nil {
 		return "", err
 	}
@@ -194,7 +195,7 @@ func (l *Ledger) claim(ctx context.Context, keys shardKeys, expected string, nex
 // content may be older than what was confirmed, and recovery.ErrLost when another process owns
 // it. After any other error it must be called again: the claim has the same token each time.
 func (l *Ledger) reclaimLocked(ctx context.Context, s *shard, owner string, sequence int64) error {
-	held := readToken(owner)
+	held := layout.ReadToken(owner)
 	dataset, err := l.dataset(ctx)
 	if err != nil {
 		return err
@@ -203,13 +204,13 @@ func (l *Ledger) reclaimLocked(ctx context.Context, s *shard, owner string, sequ
 	if err != nil {
 		return err
 	}
-	next := token{l.opts.Node, l.incarnation, s.token.epoch + 1}
+	next := l.self.Token(s.token.Epoch + 1)
 	switch {
 	case held == next:
 		// Our own claim, whose answer was lost.
-	case (owner == "" || held.unreadable()) && l.mayBeAdopted(s.unbroken.Load()):
+	case (owner == "" || held.Unreadable()) && l.mayBeAdopted(s.unbroken.Load()):
 		return l.revokeLocked(s, "Redis has lost its data, and others may have taken over before")
-	case !held.unreadable() && (held.epoch > s.token.epoch || held.epoch == s.token.epoch && held != s.token):
+	case !held.Unreadable() && (held.Epoch > s.token.Epoch || held.Epoch == s.token.Epoch && held != s.token):
 		return l.revokeLocked(s, "its owner is "+owner)
 	case revived:
 		return l.revokeLocked(s, "it was adopted from "+owner+", which lives")
@@ -240,11 +241,11 @@ func (l *Ledger) reclaimLocked(ctx context.Context, s *shard, owner string, sequ
 // sent heartbeats since. Then it was not cut off. This process was, together with a former master
 // of Redis: the adoption is not part of Redis' history, and memory must not overwrite what the
 // other process has written meanwhile.
-func (l *Ledger) revived(ctx context.Context, s *shard, held token) (bool, error) {
-	if held != s.from || held.node == "" || held.node == l.opts.Node {
+func (l *Ledger) revived(ctx context.Context, s *shard, held layout.Token) (bool, error) {
+	if held != s.from || held.Node == "" || held.Node == l.opts.Node {
 		return false, nil
 	}
-	count, err := l.heartbeatCount(ctx, held.node)
+	count, err := l.heartbeatCount(ctx, held.Node)
 	return count > s.fromCount, err
 }
 
@@ -262,7 +263,7 @@ func (l *Ledger) check(ctx context.Context, s *shard, before position, owner str
 	if err := s.loss(); err != nil {
 		return false, err
 	}
-	values, err := l.client.HMGet(ctx, s.keys.tasks(), ownerField, sequenceField).Result()
+	values, err := l.client.HMGet(ctx, s.keys.Tasks(), layout.OwnerField, layout.SequenceField).Result()
 	if err != nil {
 		return false, err
 	}

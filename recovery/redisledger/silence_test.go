@@ -30,7 +30,7 @@ func TestDeadStaysDeadAfterAGap(t *testing.T) {
 			t.Errorf("%s: quiet %v, gone %v, status %q", when, n.Quiet, n.Gone, n.Status)
 		}
 	}
-	server.Do("hset", b.keys.status(), "a", "what it had")
+	server.Do("hset", b.keys.Status(), "a", "what it had")
 	failover := b.opts.FailoverAfter
 	want("at first", false, false, true)
 	b.age(t, failover*6/10, "a")
@@ -45,7 +45,7 @@ func TestDeadStaysDeadAfterAGap(t *testing.T) {
 	want("when it is dead", true, true, false)
 	b.peers.beginAnew()
 	want("when it is dead, after a gap", true, true, false)
-	server.Do("del", b.keys.heartbeat("a"))
+	server.Do("del", b.keys.Heartbeat("a"))
 	want("when Redis has lost its counter", true, true, false)
 	if err := a.beat(t.Context()); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -16,7 +17,7 @@ func TestCertainOfWhatIsDown(t *testing.T) {
 	join(t, server.URL(), "b", still)
 	a.keepOnce()
 	long := time.Now().Add(-2 * time.Hour)
-	tasks := a.term(1).keys.tasks()
+	tasks := a.term(1).keys.Tasks()
 	server.Do("rename", tasks, "aside")
 	server.Do("set", tasks, "what answers an error")
 	a.kept.Store(&long)
@@ -59,7 +60,7 @@ func TestCertain(t *testing.T) {
 	// Its heartbeats are answered, but a shard cannot be read.
 	ago(2 * time.Hour)
 	s := a.term(0)
-	server.Do("hset", s.keys.tasks(), ownerField, "b#x#9")
+	server.Do("hset", s.keys.Tasks(), layout.OwnerField, "b#x#9")
 	s.mu.Lock()
 	a.keepOnce()
 	s.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // A table holds the terms of this process. It is replaced as a whole, so that readers need no
@@ -115,7 +116,7 @@ func (l *Ledger) shardFor(id []byte) int {
 			return -1
 		}
 	}
-	if s := t.byOrigin[0].shards[shardOf(id, l.opts.Shards)]; s != nil {
+	if s := t.byOrigin[0].shards[layout.ShardOf(id, l.opts.Shards)]; s != nil {
 		return s.number
 	}
 	return -1
@@ -136,7 +137,7 @@ func (l *Ledger) shardsOf(id string) []*shard {
 	}
 	for _, e := range t.byOrigin {
 		for _, count := range e.counts {
-			add(e.shards[shardOf([]byte(id), count)])
+			add(e.shards[layout.ShardOf([]byte(id), count)])
 		}
 	}
 	return shards
@@ -167,7 +168,7 @@ func (l *Ledger) numbersOf(id []byte) []int {
 
 // homeFor returns the node's own shard for a record whose id tells no home.
 func (l *Ledger) homeFor(id []byte) recovery.Home {
-	return recovery.NewHome(l.table.Load().number, shardOf(id, l.opts.Shards))
+	return recovery.NewHome(l.table.Load().number, layout.ShardOf(id, l.opts.Shards))
 }
 
 // Home implements recovery.Fleet.
@@ -195,7 +196,7 @@ func (l *Ledger) endLocked(s *shard, why error) bool {
 		return false
 	}
 	l.changeTable(func(*table) {
-		if s.transfer != (token{}) {
+		if s.transfer != (layout.Token{}) {
 			l.transferred[shardName{s.node, s.index}] = s.transfer
 		}
 	})

@@ -26,7 +26,7 @@ func (l *Ledger) tidy(ctx context.Context, found ownerList) {
 		}
 	}
 	for _, h := range found.shards {
-		if h.raw != "" && !h.token.retired() {
+		if h.raw != "" && !h.token.Retired() {
 			delete(gone, h.node)
 		}
 	}
@@ -34,7 +34,7 @@ func (l *Ledger) tidy(ctx context.Context, found ownerList) {
 		if found.partial[node] {
 			continue
 		}
-		keys := []string{l.keys.nodes(), l.keys.heartbeat(node), l.keys.status(), l.keys.numbers()}
+		keys := []string{l.keys.Nodes(), l.keys.Heartbeat(node), l.keys.Status(), l.keys.Numbers()}
 		forgotten, err := forgetScript.run(ctx, l.client, keys, node, s.raw, s.count, int(s.number)).Bool()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return

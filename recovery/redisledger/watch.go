@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // pollsPerFailover is how many times the nodes are polled in FailoverAfter. A node that watches
@@ -31,7 +32,7 @@ type watch struct {
 	nodes map[string]*peerState
 	// unregistered are processes that are named by tokens and not registered, with the time
 	// since when that was seen.
-	unregistered map[holder]time.Time
+	unregistered map[layout.Holder]time.Time
 	// vanished are nodes that were alive when their entries were first missing: Redis has lost
 	// the entries, and the nodes will write them again.
 	vanished map[string]time.Time
@@ -42,7 +43,7 @@ type watch struct {
 	tokens         map[recovery.Home]seenToken // as they were last read
 	ownersRead     time.Time                   // when all of them were
 	emptied        map[string]time.Time        // since when dead, unindexed nodes hold no shard
-	settled        map[holder]bool             // dead processes whose shards were looked for since
+	settled        map[layout.Holder]bool      // dead processes whose shards were looked for since
 	next           time.Time                   // when to look for shards to adopt, at the latest
 	patience       int                         // how many times in a row that failed
 	ownerlessSince map[recovery.Home]time.Time
@@ -62,11 +63,6 @@ type peerState struct {
 	since   time.Time
 	silence silence
 }
-
-// A holder is one process as tokens name it.
-type holder struct{ node, incarnation string }
-
-func (t token) holder() holder { return holder{t.node, t.incarnation} }
 
 // watch watches the other nodes until Close.
 func (l *Ledger) watch() {
@@ -151,10 +147,10 @@ func (l *Ledger) readView(ctx context.Context, names []string) (view, error) {
 	v := view{asked: time.Now(), counts: make(map[string]string, len(names))}
 	keys := make([]string, len(names))
 	for i, name := range names {
-		keys[i] = l.keys.heartbeat(name)
+		keys[i] = l.keys.Heartbeat(name)
 	}
 	read := func(p redis.Pipeliner) (entries, statuses *redis.MapStringStringCmd) {
-		return p.HGetAll(ctx, l.keys.nodes()), p.HGetAll(ctx, l.keys.status())
+		return p.HGetAll(ctx, l.keys.Nodes()), p.HGetAll(ctx, l.keys.Status())
 	}
 	var entries, statuses *redis.MapStringStringCmd
 	err := error(nil)
@@ -222,7 +218,7 @@ func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
 	}
 	w.asked, w.answered, w.broken = v.asked, v.answered, false
 	if anew {
-		w.unregistered = map[holder]time.Time{}
+		w.unregistered = map[layout.Holder]time.Time{}
 	}
 	nodes := make(map[string]*peerState, len(v.entries))
 	for name, raw := range v.entries {
@@ -247,7 +243,7 @@ func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
 		s.status = v.statuses[name]
 		nodes[name] = s
 		delete(w.vanished, name)
-		delete(w.unregistered, holder{name, s.entry.Incarnation})
+		delete(w.unregistered, layout.Holder{Node: name, Incarnation: s.entry.Incarnation})
 	}
 	w.nodes = nodes
 	return unnumbered
@@ -277,13 +273,13 @@ const (
 
 // livenessLocked returns the liveness of the process that a token names. If its entry cannot be
 // decoded, the process counts as alive.
-func (l *Ledger) livenessLocked(t token) liveness {
+func (l *Ledger) livenessLocked(t layout.Token) liveness {
 	w := &l.peers
-	s := w.nodes[t.node]
+	s := w.nodes[t.Node]
 	switch {
 	case s != nil && s.fault != nil:
 		return living
-	case s != nil && s.entry.Incarnation == t.incarnation:
+	case s != nil && s.entry.Incarnation == t.Incarnation:
 		if l.deadLocked(s) {
 			return deceased
 		}
@@ -291,15 +287,15 @@ func (l *Ledger) livenessLocked(t token) liveness {
 			return uncertain
 		}
 		return living
-	case s != nil && t.node == l.opts.Node && s.entry.Incarnation == l.incarnation:
+	case s != nil && t.Node == l.opts.Node && s.entry.Incarnation == l.self.Incarnation:
 		return deceased // an earlier process of this node, which has ended, as Adopt has checked
 	}
-	since, known := w.unregistered[t.holder()]
+	since, known := w.unregistered[t.Holder()]
 	if known && w.asked.Sub(since) >= l.opts.FailoverAfter {
 		return deceased
 	}
 	if !known && !w.answered.IsZero() {
-		w.unregistered[t.holder()] = w.answered
+		w.unregistered[t.Holder()] = w.answered
 	}
 	return uncertain
 }
@@ -342,7 +338,7 @@ func (l *Ledger) restoreOrigins(ctx context.Context) {
 func (l *Ledger) restoreOrigin(ctx context.Context, node string, o origin) {
 	number, err := l.number(ctx, node)
 	if err == nil {
-		_, err = judge(registerScript.run(ctx, l.client, []string{l.keys.nodes()}, node, "", o.raw))
+		_, err = judge(registerScript.run(ctx, l.client, []string{l.keys.Nodes()}, node, "", o.raw))
 	}
 	l.log.Error("Redis has lost the registration of a node whose shards this node holds; it is written again",
 		"of", node, "number", number, "error", err)
