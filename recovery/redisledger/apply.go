@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -67,30 +68,30 @@ func (l *Ledger) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 var errReclaimed = errors.New("the shard was claimed again")
 
 func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) error {
-	v, err := l.sendBatch(ctx, s, s.arguments(b))
-	if isWrongType(err) { // nothing was written; the batch is repeated
+	v, err := l.replication.Send(ctx, s.keys.Tasks(), conn.ApplyScript, s.arguments(b))
+	if conn.WrongType(err) { // nothing was written; the batch is repeated
 		err = errors.Join(err, l.mendKeys(ctx, typedKeys(&s.keys)[1:]))
 	}
 	if err != nil {
 		return fmt.Errorf("shard %d: %w", s.number, err)
 	}
-	if v.code != 0 {
+	if v.Code != 0 {
 		s.moveLocked(s.token, s.sequence+1)
 		if s.batch.dead > 0 {
 			l.buried.Store(true)
 		}
-		if v.number(1) == 1 {
+		if v.Number(1) == 1 {
 			l.log.Error("a shard has got tasks from a spool before; they were not written again",
 				"shard", s.number, "tasks", b.Len(), "mark", b.Mark().Number)
 		}
-		if v.number(0) == 1 {
+		if v.Number(0) == 1 {
 			full := fmt.Errorf("%w: Redis is out of memory and has refused new tasks", recovery.ErrFull)
 			l.noteFull(full)
 			return full
 		}
 		return nil
 	}
-	owner, sequence := v.text(0), v.number(1)
+	owner, sequence := v.Text(0), v.Number(1)
 	if owner == s.token.String() && sequence > s.sequence {
 		return l.revokeLocked(s, fmt.Sprintf("it has batch %d, written by an unknown process", sequence))
 	}
@@ -119,7 +120,7 @@ func (a *batchArguments) add(text []byte) {
 	a.end()
 }
 
-// arguments builds the command for a batch, see scripts/apply.lua.
+// arguments builds the command for a batch, see apply.lua.
 func (s *shard) arguments(b *recovery.Batch) []any {
 	a := &s.batch
 	a.buf, a.ends = a.buf[:0], a.ends[:0]
@@ -139,7 +140,7 @@ func (s *shard) arguments(b *recovery.Batch) []any {
 	if sizes[3]+sizes[4]+sizes[5] > 0 {
 		keys = s.keys[:]
 	}
-	a.command = applyScript.head(a.command, keys)
+	a.command = conn.ApplyScript.Head(a.command, keys)
 	a.command = append(a.command, s.token.String(), s.sequence+1)
 	for _, size := range sizes {
 		a.command = append(a.command, size)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
@@ -38,11 +39,11 @@ func startBench(b *testing.B) (*redistest.Server, *Ledger, redis.UniversalClient
 	server := redistest.Start(b, "appendonly yes", "appendfsync everysec", "auto-aof-rewrite-percentage 0")
 	l := newLives(server.URL()).open(b)
 	adopt(b, l)
-	a, err := parseURL(server.URL())
+	a, err := conn.ParseURL(server.URL())
 	if err != nil {
 		b.Fatal(err)
 	}
-	bare, err := connect(a, nil, benchWriters)
+	bare, err := conn.Connect(a, nil, benchWriters, conn.IOTimeout)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -2,15 +2,14 @@ package redisledger
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"net"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 )
 
 // Reads of many records are cut into chunks. A chunk is one command (one for each hash), has a
@@ -33,7 +32,7 @@ const (
 // bulk reads many records. It has connections of its own, so that a read in the middle of a
 // long answer can be broken off at any time.
 type bulk struct {
-	client        redis.UniversalClient
+	client        *conn.Client
 	pending, dead lane
 	finds         lane // pending records of which only the id is known
 	ids           lane // pages of scans, which have a connection of their own
@@ -42,8 +41,8 @@ type bulk struct {
 	log           *slog.Logger
 }
 
-func newBulk(a address, opts *Options) (*bulk, error) {
-	client, err := connectFor(a, opts.TLS, readersOfPending+readersOfFinds+readersOfDead+readersOfSettings, maxPatience)
+func newBulk(a conn.Address, opts *Options) (*bulk, error) {
+	client, err := conn.Connect(a, opts.TLS, readersOfPending+readersOfFinds+readersOfDead+readersOfSettings, maxPatience)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +73,7 @@ type lane struct {
 }
 
 func newLane(name string, readers int) lane {
-	return lane{name: name, most: chunkMost, turns: make(chan struct{}, readers), limit: chunkFirst, patience: ioTimeout}
+	return lane{name: name, most: chunkMost, turns: make(chan struct{}, readers), limit: chunkFirst, patience: conn.IOTimeout}
 }
 
 // next is how many records the next chunk should have, and its deadline.
@@ -97,7 +96,7 @@ func (c *lane) came(found int, bytes int, took time.Duration) {
 		c.mean = max(mean, (3*c.mean+mean)/4)
 	}
 	switch quick := took < c.patience/4; {
-	case quick && c.patience > ioTimeout:
+	case quick && c.patience > conn.IOTimeout:
 		c.patience /= 2
 	case quick:
 		c.limit = min(2*c.limit, c.most)
@@ -154,7 +153,7 @@ func (l *Ledger) readMany(ctx context.Context, c *lane, n int, at func(i int) (k
 			if cause := l.closedError(ctx); cause != nil {
 				return cause
 			}
-			if !timedOut(err) {
+			if !conn.TimedOut(err) {
 				return err
 			}
 			again := c.late(records, deadline)
@@ -211,7 +210,7 @@ func (l *Ledger) readChunk(ctx context.Context, c *lane, deadline time.Duration,
 	go func() { // go-redis does not return when ctx is cancelled in the middle of an answer
 		defer l.users.Done()
 		defer func() { <-c.turns }()
-		a.err = execute(ctx, p)
+		a.err = conn.Execute(ctx, p)
 		answers <- a
 	}()
 	select {
@@ -220,19 +219,6 @@ func (l *Ledger) readChunk(ctx context.Context, c *lane, deadline time.Duration,
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-}
-
-// timedOut reports whether the answer was too slow, and not the connection to the server.
-func timedOut(err error) bool {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return true
-	}
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
-		return false
-	}
-	var timeout net.Error
-	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
 // logLate enters in the log and in readiness that a chunk did not come in time.

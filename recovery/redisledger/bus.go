@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 )
 
 // A bus carries messages by Redis' pub/sub. Redis keeps none of them: a node that is not
@@ -51,7 +51,7 @@ func (l *Ledger) Listen(receive func(message []byte)) error {
 	l.refreshVersions(l.life)
 	ctx, stop := context.WithCancel(l.life)
 	parts := [][]string{{l.keys.BusOf(l.opts.Node), l.keys.BusOfAll()}}
-	if l.address.mode == cluster { // the slots of the two may be on different servers
+	if l.client.IsCluster() { // the slots of the two may be on different servers
 		parts = [][]string{parts[0][:1], parts[0][1:]}
 	}
 	first := make(chan error, len(parts))
@@ -60,7 +60,7 @@ func (l *Ledger) Listen(receive func(message []byte)) error {
 		l.bus.listening.Go(func() { s.keep(ctx, first) })
 	}
 	for range parts {
-		if err := <-first; err != nil && refused(err) {
+		if err := <-first; err != nil && conn.Refused(err) {
 			stop()
 			return fmt.Errorf("listening to other nodes: %w", err)
 		}
@@ -90,7 +90,7 @@ func (l *Ledger) Send(ctx context.Context, node string, message []byte) error {
 	_ = l.client.Process(ctx, cmd)
 	listening, err := cmd.Result()
 	switch {
-	case err != nil && l.unsent(err):
+	case err != nil && l.client.Unsent(err):
 		return fmt.Errorf("%w: node %s: %w", recovery.ErrUnheard, node, err)
 	case err != nil:
 		return fmt.Errorf("sending to node %s: %w", node, err)
@@ -103,35 +103,25 @@ func (l *Ledger) Send(ctx context.Context, node string, message []byte) error {
 // hasNeverReplicated reports whether Redis is one server without replicas: none that is
 // connected now, and none for which it keeps a backlog.
 func (l *Ledger) hasNeverReplicated(ctx context.Context) bool {
-	if l.address.mode == cluster {
+	if l.client.IsCluster() {
 		return false
 	}
 	text, err := l.client.Info(ctx, "replication").Result()
-	in := parseInfo(text)
+	in := conn.ParseInfo(text)
 	return err == nil && in["role"] == "master" && in["repl_backlog_active"] == "0"
-}
-
-// unsent reports whether an error means that a command was not executed: there was no
-// connection, or Redis said so. The client of a cluster does not report whether an earlier
-// attempt was sent.
-func (l *Ledger) unsent(err error) bool {
-	var op *net.OpError
-	var reply redis.Error
-	return l.address.mode != cluster &&
-		(errors.As(err, &op) && op.Op == "dial" || errors.As(err, &reply) || errors.Is(err, redis.ErrPoolTimeout))
 }
 
 // refreshVersions chooses one of the two ways of Redis Cluster. A server that does not answer
 // changes nothing.
 func (l *Ledger) refreshVersions(ctx context.Context) {
-	if l.address.mode != cluster {
+	if !l.client.IsCluster() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*ioTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*conn.IOTimeout)
 	defer cancel()
 	sharded := true
-	if err := l.eachInfo(ctx, []string{"server"}, func(in info) error {
-		sharded = sharded && compareVersions(in["redis_version"], l.opts.shardedSince) >= 0
+	if err := l.client.EachInfo(ctx, []string{"server"}, func(in conn.Info) error {
+		sharded = sharded && conn.CompareVersions(in["redis_version"], l.opts.shardedSince) >= 0
 		return nil
 	}); err == nil {
 		l.bus.sharded.Store(sharded)
@@ -215,8 +205,8 @@ func (s *subscription) listen(ctx context.Context, confirmed func()) error {
 			err = s.take(got, confirmed)
 		}
 	}
-	if c, ok := s.l.client.(*redis.ClusterClient); ok && ctx.Err() == nil {
-		c.ReloadState(ctx)
+	if ctx.Err() == nil {
+		s.l.client.Reload(ctx)
 	}
 	return err
 }

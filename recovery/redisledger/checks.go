@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -36,7 +36,7 @@ func (l *Ledger) Health() recovery.Health {
 	defer l.mu.Unlock()
 	h := l.health
 	h.Waiting = l.bulk.waits.List()
-	h.Where, h.LastAnswer, h.Warnings = l.address.String(), l.lastAnswer, slices.Concat(h.Warnings, l.warnings)
+	h.Where, h.LastAnswer, h.Warnings = l.client.String(), l.lastAnswer, slices.Concat(h.Warnings, l.warnings)
 	return h
 }
 
@@ -79,53 +79,17 @@ func (l *Ledger) note(err error) {
 	}
 }
 
-// info is a server's reply to INFO.
-type info map[string]string
-
-func parseInfo(text string) info {
-	in := info{}
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			in[name] = value
-		}
-	}
-	return in
-}
-
-func (in info) number(name string) float64 {
-	n, _ := strconv.ParseFloat(in[name], 64)
-	return n
-}
-
-// eachInfo reads INFO of all servers, one answer at a time.
-func (l *Ledger) eachInfo(ctx context.Context, sections []string, f func(in info) error) error {
-	var mu sync.Mutex
-	return l.eachServer(ctx, func(ctx context.Context, c *redis.Client) error {
-		text := ""
-		for _, section := range sections { // several in one command only since 7.0
-			part, err := c.Info(ctx, section).Result()
-			if err != nil {
-				return err
-			}
-			text += part
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		return f(parseInfo(text))
-	})
-}
-
 // checkServers refuses servers that are not fit to keep tasks, and collects warnings about
 // the others. It reads INFO: managed Redis services do not allow CONFIG.
 func (l *Ledger) checkServers(ctx context.Context) error {
 	var warnings []string
 	version := ""
-	err := l.eachInfo(ctx, []string{"server", "memory", "persistence"}, func(in info) error {
+	err := l.client.EachInfo(ctx, []string{"server", "memory", "persistence"}, func(in conn.Info) error {
 		v := in["redis_version"]
-		if version == "" || compareVersions(v, version) < 0 {
+		if version == "" || conn.CompareVersions(v, version) < 0 {
 			version = v
 		}
-		found, err := in.fit(l.opts.ForceEviction)
+		found, err := fit(in, l.opts.ForceEviction)
 		warnings = append(warnings, found...)
 		return err
 	})
@@ -147,11 +111,11 @@ func (l *Ledger) checkServers(ctx context.Context) error {
 }
 
 // fit refuses a server, or warns of it. With force, it warns of what can be overridden.
-func (in info) fit(force bool) (warnings []string, err error) {
-	if v := in["redis_version"]; compareVersions(v, minVersion) < 0 {
+func fit(in conn.Info, force bool) (warnings []string, err error) {
+	if v := in["redis_version"]; conn.CompareVersions(v, minVersion) < 0 {
 		return nil, fmt.Errorf("%w: it is version %s, and %s is needed", ErrUnfit, v, minVersion)
 	}
-	if message := in.evicting(); message != "" {
+	if message := evicting(in); message != "" {
 		if !force {
 			return nil, fmt.Errorf("%w: %s", ErrUnfit, message)
 		}
@@ -166,7 +130,7 @@ func (in info) fit(force bool) (warnings []string, err error) {
 const evictionSetting = "maxmemory-policy"
 
 // evicting returns a warning if a server may delete tasks; it is empty otherwise.
-func (in info) evicting() string {
+func evicting(in conn.Info) string {
 	if policy := in["maxmemory_policy"]; policy != "noeviction" {
 		return fmt.Sprintf(evictionSetting+" is %s: Redis may delete tasks when its memory is full; set it to noeviction", policy)
 	}
@@ -189,24 +153,6 @@ func (l *Ledger) noteWarning(setting, warning string) {
 	}
 }
 
-// compareVersions compares numbers with dots.
-func compareVersions(a, b string) int {
-	as, bs := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range max(len(as), len(bs)) {
-		var x, y int
-		if i < len(as) {
-			x, _ = strconv.Atoi(as[i])
-		}
-		if i < len(bs) {
-			y, _ = strconv.Atoi(bs[i])
-		}
-		if x != y {
-			return x - y
-		}
-	}
-	return 0
-}
-
 // measure notes the latency, the clocks' distance, and whether memory is running out.
 func (l *Ledger) measure(ctx context.Context) error {
 	began := time.Now()
@@ -216,14 +162,14 @@ func (l *Ledger) measure(ctx context.Context) error {
 	}
 	latency := time.Since(began)
 	var full error
-	evicting, replicas := "", maxReplicas
-	if err := l.eachInfo(ctx, []string{"memory", "replication"}, func(in info) error {
+	policy, replicas := "", conn.MaxReplicas
+	if err := l.client.EachInfo(ctx, []string{"memory", "replication"}, func(in conn.Info) error {
 		if in["role"] == "master" {
 			l.noteServer(in["master_replid"])
 		}
-		evicting = cmp.Or(evicting, in.evicting())
-		replicas = min(replicas, in.replicas())
-		limit, used := in.number("maxmemory"), in.number("used_memory")
+		policy = cmp.Or(policy, evicting(in))
+		replicas = min(replicas, in.Replicas())
+		limit, used := in.Number("maxmemory"), in.Number("used_memory")
 		if limit > 0 && used > fullAt*limit {
 			full = fmt.Errorf("%w: Redis uses %.0f of %.0f MiB", recovery.ErrFull, used/(1<<20), limit/(1<<20))
 		}
@@ -233,8 +179,8 @@ func (l *Ledger) measure(ctx context.Context) error {
 	}
 	l.settleLineage()
 	l.noteFull(full)
-	l.noteWarning(evictionSetting, evicting)
-	l.noteWarning(replicaSetting, l.lackOf(replicas))
+	l.noteWarning(evictionSetting, policy)
+	l.noteWarning(conn.ReplicaSetting, l.replication.Lack(replicas))
 	l.mu.Lock()
 	l.health.Latency = latency
 	l.health.ClockAhead = now.Sub(began.Add(latency / 2)).Round(time.Microsecond)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -41,7 +42,7 @@ func TestDocumentedRules(t *testing.T) {
 			t.Errorf("%s is not documented", rule)
 		}
 	}
-	files, err := filepath.Glob("scripts/*.lua")
+	files, err := filepath.Glob("internal/conn/scripts/*.lua")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scripts: %v", err)
 	}
@@ -84,26 +85,26 @@ func TestEvictionBegins(t *testing.T) {
 }
 
 func TestFit(t *testing.T) {
-	good := info{"redis_version": "6.2.14", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
+	good := conn.Info{"redis_version": "6.2.14", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
 	for name, c := range map[string]struct {
-		changes info
+		changes conn.Info
 		refused bool
 		warns   int
 	}{
-		"good":        {info{}, false, 0},
-		"newer":       {info{"redis_version": "10.0.1"}, false, 0},
-		"old":         {info{"redis_version": "6.0.16"}, true, 0},
-		"ancient":     {info{"redis_version": "5"}, true, 0},
-		"evicting":    {info{"maxmemory_policy": "volatile-ttl"}, true, 0},
-		"without AOF": {info{"aof_enabled": "0"}, false, 1},
+		"good":        {conn.Info{}, false, 0},
+		"newer":       {conn.Info{"redis_version": "10.0.1"}, false, 0},
+		"old":         {conn.Info{"redis_version": "6.0.16"}, true, 0},
+		"ancient":     {conn.Info{"redis_version": "5"}, true, 0},
+		"evicting":    {conn.Info{"maxmemory_policy": "volatile-ttl"}, true, 0},
+		"without AOF": {conn.Info{"aof_enabled": "0"}, false, 1},
 	} {
-		in := info{}
-		for _, from := range []info{good, c.changes} {
+		in := conn.Info{}
+		for _, from := range []conn.Info{good, c.changes} {
 			for k, v := range from {
 				in[k] = v
 			}
 		}
-		warnings, err := in.fit(false)
+		warnings, err := fit(in, false)
 		if errors.Is(err, ErrUnfit) != c.refused || len(warnings) != c.warns {
 			t.Errorf("%s: %q, %v", name, warnings, err)
 		}
@@ -124,7 +125,7 @@ func TestHealth(t *testing.T) {
 	adopt(t, l)
 	h := l.Health()
 	if h.Err != nil || h.Latency <= 0 || h.LastAnswer.IsZero() || len(h.Warnings) > 0 ||
-		compareVersions(h.Version, minVersion) < 0 || h.Where != "redis://"+server.Addr+"/0" {
+		conn.CompareVersions(h.Version, minVersion) < 0 || h.Where != "redis://"+server.Addr+"/0" {
 		t.Errorf("Health: %+v", h)
 	}
 	server.Kill()

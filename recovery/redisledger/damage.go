@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -61,10 +62,6 @@ func typedKeys(s *layout.ShardKeys) []typedKey {
 	return []typedKey{{s.Tasks(), isHash}, {s.Pending(), isSet}, {s.Dead(), isHash}, {s.DeadIndex(), isSorted}}
 }
 
-// isWrongType reports whether a key has another type than it should. Some versions of Redis
-// put the name of the script before the error of a command in it.
-func isWrongType(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }
-
 // mendKeys sets aside those of the keys that have the wrong type.
 func (l *Ledger) mendKeys(ctx context.Context, keys []typedKey) error {
 	probes := make([]*redis.Cmd, len(keys))
@@ -77,16 +74,16 @@ func (l *Ledger) mendKeys(ctx context.Context, keys []typedKey) error {
 	var faults []error
 	for i, k := range keys {
 		switch err := probes[i].Err(); {
-		case isWrongType(err):
+		case conn.WrongType(err):
 			faults = append(faults, l.setAside(ctx, k.key, "it has the wrong type", k.probe...))
-		case err != nil && !errors.Is(err, redis.Nil) && !refused(err): // it may lack the probe
+		case err != nil && !errors.Is(err, redis.Nil) && !conn.Refused(err): // it may lack the probe
 			faults = append(faults, err)
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// setAside renames a key if it is still damaged, see scripts/setaside.lua.
+// setAside renames a key if it is still damaged, see setaside.lua.
 func (l *Ledger) setAside(ctx context.Context, key, why string, damage ...any) error {
 	what := "the damaged key " + key
 	aside := fmt.Sprintf("%sdamaged:%d:", l.keys.Prefix, time.Now().UnixMilli())
@@ -95,11 +92,11 @@ func (l *Ledger) setAside(ctx context.Context, key, why string, damage ...any) e
 	} else {
 		aside += "{" + key + "}" // the slot of the key itself
 	}
-	renamed, err := setAsideScript.run(ctx, l.client, []string{key, aside}, damage...).Bool()
+	renamed, err := conn.SetAsideScript.Run(ctx, l.client, []string{key, aside}, damage...).Bool()
 	switch {
 	case errors.Is(err, redis.Nil) || err == nil && !renamed:
 		return nil // another node has done it
-	case err != nil && (refused(err) || strings.Contains(err.Error(), "can't run this command")):
+	case err != nil && (conn.Refused(err) || strings.Contains(err.Error(), "can't run this command")):
 		l.bulk.waits.Set(what, why+", and the user of Redis may not rename it: rename it by hand, or allow +rename")
 		l.log.Error("a key is damaged, and cannot be set aside: rename it by hand, or allow +rename", "key", key, "why", why, "error", err)
 		return fmt.Errorf("the key %s is damaged (%s) and the user of Redis may not rename it: %v", key, why, err) //nolint:errorlint // it is no refusal: an operator may mend it

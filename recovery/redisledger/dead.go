@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -19,7 +20,7 @@ import (
 func (l *Ledger) lookForDead(ctx context.Context) error {
 	shards := l.table.Load().all()
 	replies := make([]*redis.IntCmd, len(shards))
-	err := l.pipeline(ctx, func(p redis.Pipeliner) {
+	err := l.client.Pipe(ctx, func(p redis.Pipeliner) {
 		for n, s := range shards {
 			replies[n] = p.Exists(ctx, s.keys.Dead())
 		}
@@ -83,7 +84,7 @@ func (l *Ledger) HasDead(ctx context.Context, n int, ids []string) ([]bool, erro
 	has := make([]bool, 0, len(ids))
 	for part := range slices.Chunk(ids, deadAtOnce) {
 		replies := make([]*redis.BoolCmd, len(part))
-		if err := l.pipeline(ctx, func(p redis.Pipeliner) {
+		if err := l.client.Pipe(ctx, func(p redis.Pipeliner) {
 			for i, id := range part {
 				replies[i] = p.HExists(ctx, s.keys.Dead(), id)
 			}
@@ -154,9 +155,9 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 		count, _ := l.bulk.ids.next()
 		count = min(count, deadAtOnce)
 		began := time.Now()
-		if err = l.refill(ctx, []*deadList{&list}, int64(count)); timedOut(err) {
+		if err = l.refill(ctx, []*deadList{&list}, int64(count)); conn.TimedOut(err) {
 			l.bulk.ids.late(count, maxPatience) // these connections allow no longer time
-			l.bulk.logLate(&l.bulk.ids, count, ioTimeout)
+			l.bulk.logLate(&l.bulk.ids, count, conn.IOTimeout)
 			err = nil // the list stands where it stood
 			if count == 1 {
 				err = errIndexLate
@@ -209,7 +210,7 @@ func (l *Ledger) refill(ctx context.Context, lists []*deadList, n int64) error {
 	}
 	for part := range slices.Chunk(empty, indexesAtOnce) {
 		ranges := make([]*redis.StringSliceCmd, len(part))
-		if err := l.pipeline(ctx, func(p redis.Pipeliner) {
+		if err := l.client.Pipe(ctx, func(p redis.Pipeliner) {
 			for i, d := range part {
 				ranges[i] = p.ZRangeByLex(ctx, d.shard.keys.DeadIndex(), &redis.ZRangeBy{Min: d.from, Max: d.to, Count: n})
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -60,13 +61,13 @@ func (l *Ledger) Look(ctx context.Context, ids []string) ([]recovery.Filing, err
 	}
 	var reads []question
 	var servers []*redis.Cmd
-	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
+	if err := l.client.Pipe(ctx, func(p redis.Pipeliner) {
 		eachBucket(placesOf(len(ids), func(i int) string { return ids[i] }), func(bucket uint8, places []place) {
 			for part := range slices.Chunk(places, readAtOnce) {
 				reply := l.readRecords(ctx, p, l.keys.IDs(bucket), len(part), func(i int) *string { return &ids[part[i].position] })
 				reads = append(reads, question{part, reply})
 			}
-			if l.address.mode == cluster || len(servers) == 0 {
+			if l.client.IsCluster() || len(servers) == 0 {
 				servers = append(servers, l.askLineage(ctx, p, bucket))
 			}
 		})
@@ -115,20 +116,20 @@ func (l *Ledger) File(ctx context.Context, changes []recovery.Refiling) ([]recov
 	}
 	var full error
 	for _, c := range calls {
-		v, err := judge(c.cmd)
+		v, err := conn.Judge(c.cmd)
 		if err != nil {
 			return nil, err
 		}
-		for i := 0; i+1 < len(v.values); i += 2 {
-			n := v.number(i)
+		for i := 0; i+1 < len(v.Values); i += 2 {
+			n := v.Number(i)
 			if n < 1 || n > int64(len(c.places)) {
-				return nil, fmt.Errorf("unexpected reply of a script: %v", v.values)
+				return nil, fmt.Errorf("unexpected reply of a script: %v", v.Values)
 			}
-			if now[c.places[n-1].position], err = layout.DecodeFiling(v.text(i + 1)); err != nil {
+			if now[c.places[n-1].position], err = layout.DecodeFiling(v.Text(i + 1)); err != nil {
 				return nil, err
 			}
 		}
-		if v.code != 0 {
+		if v.Code != 0 {
 			full = fmt.Errorf("%w: Redis is out of memory and has refused new ids", recovery.ErrFull)
 		}
 	}
@@ -168,7 +169,7 @@ type updateCall struct {
 // fails while their slot moves.
 func (l *Ledger) newUpdateCall(places []place, changes []recovery.Refiling) *updateCall {
 	c := &updateCall{places: places[:min(updatesAtOnce, len(places))], bucket: places[0].bucket}
-	if l.address.mode == cluster {
+	if l.client.IsCluster() {
 		n := 1
 		for n < len(c.places) && places[n].bucket == places[0].bucket {
 			n++
@@ -203,7 +204,7 @@ func (l *Ledger) newUpdateCall(places []place, changes []recovery.Refiling) *upd
 			args[from+i], args[from+n+i], args[from+2*n+i] = &change.ID, next(change.Old), next(change.New)
 		}
 	})
-	c.command = append(fileScript.head(nil, keys), args...)
+	c.command = append(conn.FileScript.Head(nil, keys), args...)
 	return c
 }
 
@@ -216,7 +217,7 @@ func (l *Ledger) runAll(ctx context.Context, calls []*updateCall) error {
 		for i, c := range calls {
 			c.cmd = redis.NewCmd(ctx, c.command...)
 			_ = p.Process(ctx, c.cmd)
-			if l.address.mode == cluster || i == len(calls)-1 {
+			if l.client.IsCluster() || i == len(calls)-1 {
 				servers = append(servers, l.askLineage(ctx, p, c.bucket))
 			}
 		}
@@ -227,7 +228,7 @@ func (l *Ledger) runAll(ctx context.Context, calls []*updateCall) error {
 			err := c.cmd.Err()
 			switch {
 			case redis.HasErrorPrefix(err, "NOSCRIPT"):
-				c.command[0], c.command[1] = "eval", fileScript.source
+				c.command[0], c.command[1] = "eval", conn.FileScript.Source
 				unknown = append(unknown, c)
 			case err != nil:
 				return err

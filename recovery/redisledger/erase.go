@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 )
 
 // Erase removes every key that begins with opts.Prefix, and no other. It is for tools that keep
@@ -24,14 +26,13 @@ func Erase(ctx context.Context, opts Options) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	client, err := connect(a, opts.TLS, 1)
+	client, err := conn.Connect(a, opts.TLS, 1, conn.IOTimeout)
 	if err != nil {
 		return 0, err
 	}
 	defer client.Close()
-	l := Ledger{client: client}
 	var removed atomic.Int64 // the servers of a cluster are asked at the same time
-	err = l.eachServer(ctx, func(ctx context.Context, c *redis.Client) error {
+	err = client.EachServer(ctx, func(ctx context.Context, c *redis.Client) error {
 		n, err := erase(ctx, c, client, opts.Prefix)
 		removed.Add(int64(n))
 		return err

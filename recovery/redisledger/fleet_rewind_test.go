@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
@@ -98,7 +99,7 @@ func TestForgottenHandOver(t *testing.T) {
 			home, keys := a.Home(1), a.term(1).keys
 			before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 			if name != "Answered" {
-				a.client.AddHook(&lossOf{digest: claimScript.digest})
+				a.client.AddHook(&lossOf{digest: conn.ClaimScript.Digest})
 				if err := a.Yield(t.Context(), 1, "b"); !errors.Is(err, recovery.ErrUnanswered) {
 					t.Fatalf("Yield: %v", err)
 				}

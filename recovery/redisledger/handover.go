@@ -44,7 +44,7 @@ func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
 		next = layout.NewToken(to, target, s.token.Epoch+1)
 	}
 	owner, err := l.claim(ctx, s.keys, s.token.String(), next)
-	if err != nil && s.transfer == (layout.Token{}) && l.unsent(err) {
+	if err != nil && s.transfer == (layout.Token{}) && l.client.Unsent(err) {
 		return fmt.Errorf("shard %d: %w", n, err)
 	}
 	s.transfer = next
@@ -185,7 +185,7 @@ func (l *Ledger) acceptOwn(ctx context.Context) error {
 		}
 	}
 	owners := make([]*redis.StringCmd, len(found.shards))
-	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
+	if err := l.client.Pipe(ctx, func(p redis.Pipeliner) {
 		for i, h := range found.shards {
 			keys := l.keys.Shard(h.node, h.index)
 			owners[i] = p.HGet(ctx, keys.Tasks(), layout.OwnerField)

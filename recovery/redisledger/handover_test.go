@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
@@ -95,7 +96,7 @@ func TestYieldAndAccept(t *testing.T) {
 func TestHandOverUnanswered(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
-	a.client.AddHook(&lossOf{digest: claimScript.digest})
+	a.client.AddHook(&lossOf{digest: conn.ClaimScript.Digest})
 	if err := a.Yield(t.Context(), 0, "b"); !errors.Is(err, recovery.ErrUnanswered) {
 		t.Fatalf("Yield: %v", err)
 	}
@@ -105,7 +106,7 @@ func TestHandOverUnanswered(t *testing.T) {
 		t.Errorf("Yield, repeated: %v", err)
 	}
 	server.Do("hset", b.keys.Nodes(), "b", entry)
-	b.client.AddHook(&lossOf{digest: claimScript.digest})
+	b.client.AddHook(&lossOf{digest: conn.ClaimScript.Digest})
 	if ok, err := b.Accept(t.Context(), a.Home(0)); ok || !errors.Is(err, errNoAnswer) {
 		t.Fatalf("Accept: %v, %v", ok, err)
 	}
@@ -120,7 +121,7 @@ func TestHandOverUnanswered(t *testing.T) {
 	a.waitGained(t, 1)
 
 	// An answer is lost, and the receiver has accepted the shard already.
-	a.client.AddHook(&lossOf{digest: claimScript.digest})
+	a.client.AddHook(&lossOf{digest: conn.ClaimScript.Digest})
 	if err := a.Yield(t.Context(), 1, "b"); !errors.Is(err, recovery.ErrUnanswered) {
 		t.Fatalf("Yield: %v", err)
 	}
@@ -158,7 +159,7 @@ func TestYieldWithoutRedis(t *testing.T) {
 func TestYieldWithOpenBatch(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
-	a.client.AddHook(&lossOf{digest: applyScript.digest})
+	a.client.AddHook(&lossOf{digest: conn.ApplyScript.Digest})
 	batch := batchOf(put("x", "1"))
 	if err := a.Apply(t.Context(), 0, batch); !errors.Is(err, errNoAnswer) {
 		t.Fatalf("Apply: %v", err)
@@ -182,7 +183,7 @@ func TestLateBatchOfAnEarlierTenure(t *testing.T) {
 	a.changeTable(func(t *table) { t.terms[0] = nil }) // as if it was lost by mistake
 	a.keepOnce()
 	a.waitGained(t, 1)
-	applyScript.send(t.Context(), a.client, late)
+	conn.ApplyScript.Send(t.Context(), a.client, late)
 	if err := a.Apply(t.Context(), a.acquired[0], batchOf(put("y", "new"))); err != nil {
 		t.Fatal(err)
 	}

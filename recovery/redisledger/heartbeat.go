@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -35,7 +36,7 @@ func (l *Ledger) keepOnce() {
 	if l.ended.Load() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(l.life, 2*ioTimeout)
+	ctx, cancel := context.WithTimeout(l.life, 2*conn.IOTimeout)
 	defer cancel()
 	began := time.Now()
 	l.askStatus()
@@ -67,19 +68,19 @@ func (l *Ledger) beat(ctx context.Context) error {
 	l.mu.Lock()
 	status := l.status
 	l.mu.Unlock()
-	v, err := judge(beatScript.run(ctx, l.client,
+	v, err := conn.Judge(conn.BeatScript.Run(ctx, l.client,
 		[]string{l.keys.Nodes(), l.keys.Heartbeat(l.opts.Node), l.keys.Status()}, l.opts.Node, l.self.Incarnation, status))
 	if err != nil {
 		return err
 	}
-	if v.code == 1 {
+	if v.Code == 1 {
 		l.mu.Lock()
 		// Where the registry was lost, other nodes have yet to write their entries again.
-		l.alone.Store(v.number(1) <= 1 && (l.alone.Load() || time.Since(l.recounted) > l.opts.FailoverAfter))
+		l.alone.Store(v.Number(1) <= 1 && (l.alone.Load() || time.Since(l.recounted) > l.opts.FailoverAfter))
 		l.mu.Unlock()
 		return nil
 	}
-	raw := v.text(0)
+	raw := v.Text(0)
 	var held entry
 	if raw != "" {
 		if held, err = decodeEntry(l.opts.Node, raw); err != nil && !errors.Is(err, errDamaged) {
@@ -181,7 +182,7 @@ func (l *Ledger) checkShards(ctx context.Context) (bool, error) {
 	p := l.client.Pipeline()
 	for n, s := range shards {
 		if s.unbroken.Load() != unbroken {
-			heads[n] = p.Eval(ctx, affirmSource, []string{s.keys.Tasks()}, before[n].token.String())
+			heads[n] = p.Eval(ctx, conn.AffirmSource, []string{s.keys.Tasks()}, before[n].token.String())
 		} else {
 			heads[n] = p.Do(ctx, "hmget", s.keys.Tasks(), layout.OwnerField, layout.SequenceField)
 		}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -54,12 +55,12 @@ func TestSpoolInheritedOnce(t *testing.T) {
 	m.compare(t, content{"b": "1", "c": "1", "d": "1", "e": "1", "x": "1"})
 	s := l.term(0)
 	retire := func() any {
-		return retireScript.run(t.Context(), l.client, s.keys[:3], s.token.String(), "-#-#9").Val()
+		return conn.RetireScript.Run(t.Context(), l.client, s.keys[:3], s.token.String(), "-#-#9").Val()
 	}
 	if got := retire(); got != int64(0) {
 		t.Errorf("a shard with tasks is retired: %v", got)
 	}
-	counts := verifyScript.run(t.Context(), l.client, s.keys.Living()).Val().([]any)
+	counts := conn.VerifyScript.Run(t.Context(), l.client, s.keys.Living()).Val().([]any)
 	if counts[2] != counts[3] {
 		t.Errorf("verify counts %v records and %v ids", counts[2], counts[3])
 	}

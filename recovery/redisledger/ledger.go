@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -24,6 +25,7 @@ const (
 	DefaultPrefix        = "lapse:"
 	DefaultShards        = 16
 	DefaultFailoverAfter = 10 * time.Second
+	DefaultWaitTimeout   = 500 * time.Millisecond
 )
 
 // maxShards bounds Options.Shards: each shard has a lane of its own.
@@ -77,7 +79,7 @@ type Options struct {
 }
 
 // withDefaults fills in defaults, validates, and reports all faults at once.
-func (o Options) withDefaults() (Options, address, error) {
+func (o Options) withDefaults() (Options, conn.Address, error) {
 	if o.Prefix == "" {
 		o.Prefix = DefaultPrefix
 	}
@@ -107,7 +109,7 @@ func (o Options) withDefaults() (Options, address, error) {
 		o.fateOf = o.process.fateOf
 	}
 	var faults *multierror.Error
-	a, err := parseURL(o.URL)
+	a, err := conn.ParseURL(o.URL)
 	faults = multierror.Append(faults, err, layout.ValidNode(o.Node), layout.ValidPrefix(o.Prefix))
 	if o.Shards < 1 || o.Shards > maxShards {
 		faults = multierror.Append(faults, fmt.Errorf("the number of shards must be 1 to %d", maxShards))
@@ -115,11 +117,11 @@ func (o Options) withDefaults() (Options, address, error) {
 	if o.FailoverAfter < beatsPerFailover*time.Millisecond {
 		faults = multierror.Append(faults, fmt.Errorf("the time after which others may adopt must be at least %v", beatsPerFailover*time.Millisecond))
 	}
-	if o.WaitReplicas < 0 || o.WaitReplicas > maxReplicas {
-		faults = multierror.Append(faults, fmt.Errorf("the number of replicas to wait for must be 1 to %d, or none", maxReplicas))
+	if o.WaitReplicas < 0 || o.WaitReplicas > conn.MaxReplicas {
+		faults = multierror.Append(faults, fmt.Errorf("the number of replicas to wait for must be 1 to %d, or none", conn.MaxReplicas))
 	}
-	if o.WaitTimeout < time.Millisecond || o.WaitTimeout > maxWaitTimeout {
-		faults = multierror.Append(faults, fmt.Errorf("the time to wait for replicas must be 1ms to %v", maxWaitTimeout))
+	if o.WaitTimeout < time.Millisecond || o.WaitTimeout > conn.MaxWaitTimeout {
+		faults = multierror.Append(faults, fmt.Errorf("the time to wait for replicas must be 1ms to %v", conn.MaxWaitTimeout))
 	}
 	return o, a, faults.ErrorOrNil()
 }
@@ -133,16 +135,16 @@ func (o Options) Validate() error {
 // A Ledger is a node's ledger in Redis. It implements recovery.Ledger, Settings,
 // Finder, Conditioner, Reporter, Fleet and Bus.
 type Ledger struct {
-	opts    Options
-	address address
-	keys    layout.Keys
-	log     *slog.Logger
-	self    layout.Holder // this process, as tokens name it
-	process process
-	fateOf  func(process) fate
-	client  redis.UniversalClient
-	bulk    *bulk
-	writing chan struct{} // holds a token for each batch under way: some connections stay free
+	opts        Options
+	keys        layout.Keys
+	log         *slog.Logger
+	self        layout.Holder // this process, as tokens name it
+	process     process
+	fateOf      func(process) fate
+	client      *conn.Client
+	replication conn.Replication
+	bulk        *bulk
+	writing     chan struct{} // holds a token for each batch under way: some connections stay free
 
 	naming sync.Mutex // held while this process writes its entry in the registry
 	taking sync.Mutex // held while this process acquires a shard
@@ -160,8 +162,6 @@ type Ledger struct {
 	full   atomic.Pointer[error] // what Condition answers
 
 	lineage lineage
-
-	unconfirmed atomic.Bool // too few replicas had the last batch
 
 	life     context.Context // ends when Close begins
 	die      context.CancelCauseFunc
@@ -220,7 +220,7 @@ func Open(opts Options) (*Ledger, error) {
 		return nil, err
 	}
 	writers := max(opts.Shards, DefaultShards)
-	client, err := connect(a, opts.TLS, writers+8)
+	client, err := conn.Connect(a, opts.TLS, writers+8, conn.IOTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -233,13 +233,13 @@ func Open(opts Options) (*Ledger, error) {
 		life:        life,
 		die:         die,
 		opts:        opts,
-		address:     a,
-		keys:        layout.Keys{Prefix: opts.Prefix, DB: a.db},
+		keys:        layout.Keys{Prefix: opts.Prefix, DB: a.DB},
 		log:         opts.Log.With("node", opts.Node),
 		self:        layout.Holder{Node: opts.Node, Incarnation: newIncarnation()},
 		process:     *opts.process,
 		fateOf:      opts.fateOf,
 		client:      client,
+		replication: conn.Replication{Client: client, Want: opts.WaitReplicas, Timeout: opts.WaitTimeout},
 		bulk:        bulk,
 		notified:    make(chan struct{}, 1),
 		writing:     make(chan struct{}, writers),
@@ -300,12 +300,25 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 	}, nil
 }
 
+// serverName names the server that keeps a shard, as far as is known: a cluster has several.
+func (l *Ledger) serverName(n int) string {
+	s := l.term(n)
+	if s == nil || !l.client.IsCluster() {
+		return ""
+	}
+	master, err := l.client.ServerOf(l.life, s.keys.Tasks())
+	if err != nil {
+		return ""
+	}
+	return master.Options().Addr
+}
+
 // atOnce is how many batches are worth sending at the same time. One Redis runs one script after
 // another: while it runs one, a second one waits in its buffer, and two are in flight. With one
 // batch of each of 16 shards under way instead, 64 single callers had a third as many tasks in a
 // batch, and half the throughput.
 func (l *Ledger) atOnce() int {
-	if l.address.mode == cluster {
+	if l.client.IsCluster() {
 		return 0 // the shards are spread over its masters
 	}
 	return 4
@@ -329,15 +342,15 @@ func (l *Ledger) adoptOrWait(ctx context.Context) (away []recovery.Home, err err
 		switch {
 		case errors.Is(err, ErrCommands):
 			return nil, err
-		case err != nil && refused(err):
-			return nil, fmt.Errorf("%s refuses: %w", l.address, err)
+		case err != nil && conn.Refused(err):
+			return nil, fmt.Errorf("%s refuses: %w", l.client, err)
 		case err == nil || l.opts.Wait == nil || !passing(err) || ctx.Err() != nil:
 			return away, err
 		}
 		l.opts.Wait(err)
 		if time.Since(logged) > logEvery {
 			logged = time.Now()
-			l.log.Warn("waiting for Redis", "redis", l.address.String(), "error", err)
+			l.log.Warn("waiting for Redis", "redis", l.client.String(), "error", err)
 		}
 		cause := waiting.Wait(ctx, attempt)
 		if cause != nil {
@@ -353,7 +366,7 @@ func passing(err error) bool {
 			return false
 		}
 	}
-	return !refused(err)
+	return !conn.Refused(err)
 }
 
 // adopt returns which of the node's own shards other nodes hold.
@@ -410,7 +423,7 @@ func (l *Ledger) end(release bool) error {
 	l.loops.Wait()
 	l.bus.listening.Wait()
 	if release && l.registered { // also if Adopt failed after that
-		ctx, cancel := context.WithTimeout(context.Background(), 2*ioTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*conn.IOTimeout)
 		defer cancel()
 		if fault := l.release(ctx); fault != nil {
 			err = errors.Join(err, fmt.Errorf("releasing the node's name: %w", fault))

@@ -46,7 +46,7 @@ func textOf(fields []any, i int) string {
 // sizes returns how many pending records n shards have; keys returns the keys of each.
 func (l *Ledger) sizes(ctx context.Context, n int, keys func(i int) layout.ShardKeys) ([]int64, error) {
 	members := make([]*redis.IntCmd, n)
-	err := l.pipeline(ctx, func(p redis.Pipeliner) {
+	err := l.client.Pipe(ctx, func(p redis.Pipeliner) {
 		for i := range members {
 			k := keys(i)
 			members[i] = p.SCard(ctx, k.Pending())

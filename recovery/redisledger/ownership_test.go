@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
@@ -141,7 +142,7 @@ func TestRepairByAFormerOwner(t *testing.T) {
 		token string
 		want  int64
 	}{{"other#x#9", 0}, {l.term(0).token.String(), 1}} {
-		_ = repairScript.run(t.Context(), l.client, keys.Living(), c.token, "a")
+		_ = conn.RepairScript.Run(t.Context(), l.client, keys.Living(), c.token, "a")
 		if got := server.Do("sismember", keys.Pending(), "a"); got != c.want {
 			t.Errorf("with the token %s: %v", c.token, got)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -91,9 +92,9 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 	defer done()
 	shards := l.allFor(id)
 	lane := &l.bulk.finds
-	if _, patience := lane.next(); patience == ioTimeout {
+	if _, patience := lane.next(); patience == conn.IOTimeout {
 		err := l.findQuickly(ctx, shards, id, found)
-		if err == nil || ctx.Err() != nil || !timedOut(err) {
+		if err == nil || ctx.Err() != nil || !conn.TimedOut(err) {
 			return err
 		}
 	}
@@ -102,7 +103,7 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 		return err
 	}
 	defer l.bulk.waits.Clear(lane.name) // the caller may give up and never ask again
-	if _, patience := lane.next(); patience == ioTimeout {
+	if _, patience := lane.next(); patience == conn.IOTimeout {
 		lane.late(1, patience)
 		l.bulk.logLate(lane, 1, patience)
 	}
@@ -118,7 +119,7 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 // findQuickly reads a record from all shards at once.
 func (l *Ledger) findQuickly(ctx context.Context, shards []*shard, id string, found func(e recovery.Entry)) error {
 	replies := make([]*redis.StringCmd, len(shards))
-	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
+	if err := l.client.Pipe(ctx, func(p redis.Pipeliner) {
 		for i, s := range shards {
 			replies[i] = p.HGet(ctx, s.keys.Tasks(), id)
 		}
@@ -140,7 +141,7 @@ func (l *Ledger) findQuickly(ctx context.Context, shards []*shard, id string, fo
 // record.
 func (l *Ledger) holderOf(ctx context.Context, shards []*shard, id string) (*shard, error) {
 	replies := make([]*redis.BoolCmd, len(shards))
-	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
+	if err := l.client.Pipe(ctx, func(p redis.Pipeliner) {
 		for i, s := range shards {
 			replies[i] = p.HExists(ctx, s.keys.Tasks(), id)
 		}

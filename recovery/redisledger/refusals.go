@@ -1,57 +1,19 @@
 package redisledger
 
 import (
-	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"strings"
-	"syscall"
-	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 )
 
 // ErrCommands is returned by Adopt when the server lacks a command that the ledger needs: it
 // is a proxy, or an operator has renamed the command.
 var ErrCommands = errors.New("the server lacks a command that Lapse needs")
 
-// refused reports whether Redis itself has refused a command for good.
-func refused(err error) bool {
-	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "NOPERM"} {
-		if redis.HasErrorPrefix(err, prefix) {
-			return true
-		}
-	}
-	return saysOneOf(err, "db index is out of range", "invalid db index", "without any password configured") || unknownCommand(err)
-}
-
-// unknownCommand reports whether an error says that a command does not exist. A server that is
-// down, is loading or may not write never answers that.
-func unknownCommand(err error) bool {
-	return saysOneOf(err, "unknown command", "unknown redis command", "unsupported command", "command not supported", "not supported command")
-}
-
-// saysOneOf reports whether an error is a reply of Redis that contains one of the texts.
-func saysOneOf(err error, texts ...string) bool {
-	var answer redis.Error
-	if !errors.As(err, &answer) {
-		return false
-	}
-	said := strings.ToLower(answer.Error())
-	for _, text := range texts {
-		if strings.Contains(said, text) {
-			return true
-		}
-	}
-	return false
-}
-
 // probeScript does nothing.
-var probeScript = newScript("return 1")
+var probeScript = conn.NewScript("return 1")
 
 // checkCommands tries the commands that proxies lack, so that its error names the missing one.
 // It ignores other failures: later calls report them.
@@ -62,13 +24,13 @@ func (l *Ledger) checkCommands(ctx context.Context) error {
 	}{
 		{"INFO", func(ctx context.Context) error { return l.client.Info(ctx, "server").Err() }},
 		{"EVALSHA and EVAL", func(ctx context.Context) error {
-			return probeScript.run(ctx, l.client, []string{l.keys.Nodes()}).Err()
+			return probeScript.Run(ctx, l.client, []string{l.keys.Nodes()}).Err()
 		}},
 		{"SUBSCRIBE", l.trySubscribe},
 	} {
-		if err := need.try(ctx); unknownCommand(err) {
+		if err := need.try(ctx); conn.UnknownCommand(err) {
 			err = fmt.Errorf("%w: %s refuses %s: %w; Lapse needs scripts, INFO and channels, which some proxies lack",
-				ErrCommands, l.address, need.command, err)
+				ErrCommands, l.client, need.command, err)
 			l.log.Error("Lapse cannot use this Redis", "refused", need.command, "error", err)
 			return err
 		}
@@ -82,7 +44,7 @@ func (l *Ledger) trySubscribe(ctx context.Context) error {
 	if err := ps.Subscribe(ctx, l.keys.BusOf(l.opts.Node)); err != nil {
 		return err
 	}
-	_, err := ps.ReceiveTimeout(ctx, ioTimeout)
+	_, err := ps.ReceiveTimeout(ctx, conn.IOTimeout)
 	return err
 }
 
@@ -94,11 +56,6 @@ const (
 	waitsForServer = "Redis"
 )
 
-// hungUp reports whether the other side has closed the connection.
-func hungUp(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-}
-
 // A hangUps counts attempts to reach Redis that ended with a closed connection. These need not
 // be refusals: a server that is shut down closes connections too.
 type hangUps struct {
@@ -108,52 +65,18 @@ type hangUps struct {
 
 // note records the outcome of an attempt.
 func (h *hangUps) note(ctx context.Context, l *Ledger, err error) {
-	if !hungUp(err) {
+	if !conn.HungUp(err) {
 		h.count = 0
 		l.bulk.waits.Clear(waitsForServer)
 		return
 	}
-	if h.count++; h.count < manyHangUps || !l.answersPing(ctx) {
+	if h.count++; h.count < manyHangUps || !l.client.AnswersPing(ctx) {
 		return
 	}
-	l.bulk.waits.Set(waitsForServer, fmt.Sprintf("%s answers PING and closes the connection after other commands: is it a proxy without scripts, INFO or channels?", l.address))
+	l.bulk.waits.Set(waitsForServer, fmt.Sprintf("%s answers PING and closes the connection after other commands: is it a proxy without scripts, INFO or channels?", l.client))
 	if !h.logged {
 		h.logged = true
 		l.log.Error("the server answers PING and closes the connection after other commands; Lapse needs scripts, INFO and channels, which some proxies lack",
-			"redis", l.address.String(), "attempts", h.count, "error", err)
+			"redis", l.client.String(), "attempts", h.count, "error", err)
 	}
-}
-
-// answersPing sends PING over a connection that was used for nothing else: the client's own
-// connections begin with HELLO.
-func (l *Ledger) answersPing(ctx context.Context) bool {
-	if l.address.mode != standalone {
-		return false
-	}
-	config := l.opts.TLS
-	if config == nil {
-		var err error
-		if config, err = l.address.tls(); err != nil {
-			return false
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
-	defer cancel()
-	var conn net.Conn
-	var err error
-	if config != nil {
-		conn, err = (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", l.address.hosts[0])
-	} else {
-		conn, err = new(net.Dialer).DialContext(ctx, "tcp", l.address.hosts[0])
-	}
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(ioTimeout))
-	if _, err := io.WriteString(conn, "*1\r\n$4\r\nPING\r\n"); err != nil {
-		return false
-	}
-	line, err := bufio.NewReader(io.LimitReader(conn, 512)).ReadString('\n')
-	return err == nil && (strings.HasPrefix(line, "+PONG") || strings.HasPrefix(line, "-NOAUTH"))
 }

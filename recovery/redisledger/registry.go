@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -188,8 +189,8 @@ func (l *Ledger) shardsUsed(ctx context.Context) (int, error) {
 // writeEntryLocked replaces this node's entry that is stored as raw. It reports false if the
 // stored entry has changed.
 func (l *Ledger) writeEntryLocked(ctx context.Context, raw string, e entry) (bool, error) {
-	v, err := judge(registerScript.run(ctx, l.client, []string{l.keys.Nodes()}, l.opts.Node, raw, e.encode()))
-	if err != nil || v.code == 0 {
+	v, err := conn.Judge(conn.RegisterScript.Run(ctx, l.client, []string{l.keys.Nodes()}, l.opts.Node, raw, e.encode()))
+	if err != nil || v.Code == 0 {
 		return false, err
 	}
 	l.mu.Lock()
@@ -244,7 +245,7 @@ func (l *Ledger) registration() entry {
 // number returns the number of a node, and allots one if the node has none.
 func (l *Ledger) number(ctx context.Context, node string) (uint16, error) {
 	first := crc32.ChecksumIEEE([]byte(node))%recovery.MaxNodeNumber + 1
-	n, err := numberScript.run(ctx, l.client, []string{l.keys.Numbers()}, node, first, recovery.MaxNodeNumber).Int()
+	n, err := conn.NumberScript.Run(ctx, l.client, []string{l.keys.Numbers()}, node, first, recovery.MaxNodeNumber).Int()
 	if err == nil && n == 0 {
 		err = errors.New("no number is left for another node")
 	}
@@ -293,7 +294,7 @@ func (l *Ledger) waitForEnd(ctx context.Context, held entry) error {
 // process that sends the next heartbeat begins anew.
 func (l *Ledger) heartbeatCount(ctx context.Context, node string) (int64, error) {
 	text, err := l.client.Get(ctx, l.keys.Heartbeat(node)).Result()
-	if errors.Is(err, redis.Nil) || isWrongType(err) {
+	if errors.Is(err, redis.Nil) || conn.WrongType(err) {
 		return 0, nil
 	}
 	n, _ := strconv.ParseInt(text, 10, 64)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -52,7 +53,7 @@ func TestNumbers(t *testing.T) {
 	if other, err := l.number(t.Context(), "node-1"); err != nil || other == numbers["node-1"] {
 		t.Errorf("the number of another node is given away again: %d, %v", other, err)
 	}
-	last, err := numberScript.run(t.Context(), l.client, []string{l.keys.Numbers()}, "x", recovery.MaxNodeNumber, recovery.MaxNodeNumber).Int()
+	last, err := conn.NumberScript.Run(t.Context(), l.client, []string{l.keys.Numbers()}, "x", recovery.MaxNodeNumber, recovery.MaxNodeNumber).Int()
 	if err != nil || last != 1 {
 		t.Errorf("after the last number comes %d: %v", last, err)
 	}
@@ -165,7 +166,7 @@ func TestRewriteEntry(t *testing.T) {
 	if done, err := a.rewriteEntry(t.Context(), mark); !done || err != nil {
 		t.Fatalf("%v, %v", done, err)
 	}
-	a.client.AddHook(&lossOf{digest: registerScript.digest})
+	a.client.AddHook(&lossOf{digest: conn.RegisterScript.Digest})
 	unmark := func(e *entry) { e.Indexed = false }
 	if done, err := a.rewriteEntry(t.Context(), unmark); done || err == nil {
 		t.Fatalf("without an answer: %v, %v", done, err)
@@ -355,7 +356,7 @@ func TestForgottenTooLate(t *testing.T) {
 	seen := *b.peers.nodes["a"]
 	forget := func(raw, count string) int {
 		keys := []string{b.keys.Nodes(), b.keys.Heartbeat("a"), b.keys.Status(), b.keys.Numbers()}
-		n, err := forgetScript.run(t.Context(), b.client, keys, "a", raw, count, int(seen.number)).Int()
+		n, err := conn.ForgetScript.Run(t.Context(), b.client, keys, "a", raw, count, int(seen.number)).Int()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
@@ -187,11 +188,11 @@ func settle(t *testing.T, c *redis.Client, l *Ledger, spots map[string]recovery.
 	t.Helper()
 	s := l.term(0)
 	fence := layout.NewToken("fence", "f", s.token.Epoch+1)
-	if err := claimScript.run(t.Context(), c, s.keys.Living(), s.token.String(), fence.String()).Err(); err != nil {
+	if err := conn.ClaimScript.Run(t.Context(), c, s.keys.Living(), s.token.String(), fence.String()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	mine := layout.NewToken(l.opts.Node, "absent", fence.Epoch+1)
-	if err := claimScript.run(t.Context(), c, s.keys.Living(), fence.String(), mine.String()).Err(); err != nil {
+	if err := conn.ClaimScript.Run(t.Context(), c, s.keys.Living(), fence.String(), mine.String()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	clear(model)

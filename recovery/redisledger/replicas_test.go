@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
@@ -44,7 +45,7 @@ func TestReplicaHangs(t *testing.T) {
 	}
 	eventually(t, "it is warned of", func() bool {
 		w := l.Health().Warnings
-		return len(w) == 1 && strings.HasPrefix(w[0], replicaSetting)
+		return len(w) == 1 && strings.HasPrefix(w[0], conn.ReplicaSetting)
 	})
 
 	replica.Resume()

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -163,7 +164,7 @@ func TestClaimUnanswered(t *testing.T) {
 	adopt(t, l)
 	apply(t, l, put("a", "1"))
 	server.Do("flushall")
-	loss := &lossOf{digest: claimScript.digest}
+	loss := &lossOf{digest: conn.ClaimScript.Digest}
 	l.client.AddHook(loss)
 	b := batchOf(put("b", "1"))
 	if err := l.Apply(t.Context(), 0, b); !errors.Is(err, errNoAnswer) {

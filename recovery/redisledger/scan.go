@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -82,14 +83,14 @@ func (l *Ledger) scanShard(ctx context.Context, s *shard, page func([]recovery.E
 	if err != nil {
 		return err
 	}
-	conn, err := l.connection(ctx, s.keys.Tasks())
+	conn, err := l.client.Connection(ctx, s.keys.Tasks())
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	scan := shardScan{l: l, s: s, conn: conn, began: began, page: page}
 	if err := scan.run(ctx); err != nil {
-		l.redirected(ctx, err) // it is scanned again
+		l.client.Redirected(ctx, err) // it is scanned again
 		return fmt.Errorf("scan of shard %d: %w", s.number, err)
 	}
 	s.unread.Store(0)
@@ -164,9 +165,9 @@ func (r *shardScan) measured(c *lane, read func(count int) (found, bytes int, er
 	case err == nil:
 		c.came(found, bytes, time.Since(began))
 		r.l.bulk.waits.Clear(c.name)
-	case timedOut(err):
+	case conn.TimedOut(err):
 		c.late(count, maxPatience) // the connection allows no longer time
-		r.l.bulk.logLate(c, count, ioTimeout)
+		r.l.bulk.logLate(c, count, conn.IOTimeout)
 	}
 	return err
 }
@@ -237,22 +238,22 @@ func (r *shardScan) handOut(ids []string) error {
 // verify checks that the pages came from this process's shard, on a server that takes its
 // writes, with all that was confirmed before the scan began.
 func (r *shardScan) verify(ctx context.Context) (records, ids int64, err error) {
-	values, err := verifyScript.run(ctx, r.conn, r.s.keys.Living()).Slice()
+	values, err := conn.VerifyScript.Run(ctx, r.conn, r.s.keys.Living()).Slice()
 	if err != nil {
 		return 0, 0, err
 	}
 	if len(values) != 4 {
 		return 0, 0, fmt.Errorf("unexpected reply of a script: %v", values)
 	}
-	v := verdict{values: values}
-	if _, err := r.l.check(ctx, r.s, r.began, v.text(0), v.number(1)); err != nil {
+	v := conn.Verdict{Values: values}
+	if _, err := r.l.check(ctx, r.s, r.began, v.Text(0), v.Number(1)); err != nil {
 		return 0, 0, err
 	}
-	if v.text(0) != r.began.token.String() || v.number(1) < r.began.sequence {
+	if v.Text(0) != r.began.token.String() || v.Number(1) < r.began.sequence {
 		return 0, 0, fmt.Errorf("what was read belongs to %s, batch %d, not to %s, batch %d",
-			v.text(0), v.number(1), r.began.token, r.began.sequence)
+			v.Text(0), v.Number(1), r.began.token, r.began.sequence)
 	}
-	return v.number(2), v.number(3), nil
+	return v.Number(2), v.Number(3), nil
 }
 
 // repair makes the set agree with the records for some ids, and nominates those that were not in
@@ -263,16 +264,16 @@ func (r *shardScan) repair(ctx context.Context, ids []string) error {
 	for i := range ids {
 		args = append(args, &ids[i])
 	}
-	v, err := judge(repairScript.run(ctx, r.conn, r.s.keys.Living(), args...))
+	v, err := conn.Judge(conn.RepairScript.Run(ctx, r.conn, r.s.keys.Living(), args...))
 	if err != nil {
 		return fmt.Errorf("repair of the set: %w", err)
 	}
-	back := make([]string, len(v.values))
+	back := make([]string, len(v.Values))
 	for i := range back {
-		back[i] = v.text(i)
+		back[i] = v.Text(i)
 	}
-	if v.code > 0 || len(back) > 0 {
-		r.l.log.Warn("the set of ids was made to agree with the records", "shard", r.s.number, "taken out", v.code, "put back", len(back))
+	if v.Code > 0 || len(back) > 0 {
+		r.l.log.Warn("the set of ids was made to agree with the records", "shard", r.s.number, "taken out", v.Code, "put back", len(back))
 	}
 	if len(back) == 0 {
 		return nil
@@ -314,5 +315,5 @@ func (l *Ledger) retire(ctx context.Context, s *shard) error {
 
 func (l *Ledger) retireLocked(ctx context.Context, s *shard) (bool, error) {
 	marker := layout.NewToken(layout.RetiredNode, l.self.Incarnation, s.token.Epoch+1)
-	return retireScript.run(ctx, l.client, s.keys[:3], s.token.String(), marker.String()).Bool()
+	return conn.RetireScript.Run(ctx, l.client, s.keys[:3], s.token.String(), marker.String()).Bool()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 )
 
 // This file finds out which settings other nodes have changed. Each change has a number, one
@@ -102,8 +103,8 @@ func (l *Ledger) ChangedSettings(ctx context.Context, since recovery.SettingsVer
 	}
 	names, err := l.changesBetween(ctx, since, now, prefix)
 	if err != nil {
-		if timedOut(err) {
-			l.bulk.logLate(&l.bulk.settings, changesAtOnce, ioTimeout)
+		if conn.TimedOut(err) {
+			l.bulk.logLate(&l.bulk.settings, changesAtOnce, conn.IOTimeout)
 		}
 		return since, err
 	}
@@ -165,7 +166,7 @@ func (l *Ledger) readChanges(ctx context.Context, from string) ([]string, error)
 }
 
 // leftovers are revisions of deleted settings that an EachSetting has found, see
-// scripts/prunesettings.lua.
+// prunesettings.lua.
 type leftovers struct {
 	l     *Ledger
 	names []string        // of one page
@@ -191,7 +192,7 @@ func (o *leftovers) prune(ctx context.Context) {
 		for i := range part {
 			args[i] = &part[i]
 		}
-		o.ended = pruneSettingsScript.run(ctx, o.l.client, []string{o.l.keys.Topics()}, args...).Err() != nil
+		o.ended = conn.PruneSettingsScript.Run(ctx, o.l.client, []string{o.l.keys.Topics()}, args...).Err() != nil
 	}
 }
 

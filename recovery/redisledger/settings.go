@@ -11,10 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
-// decodeSetting reads what scripts/putsetting.lua has stored. A deleted setting has a revision
+// decodeSetting reads what putsetting.lua has stored. A deleted setting has a revision
 // and no value. A damaged one is read as a value of revision 1, as in that script: the code
 // that decodes the value reports the damage.
 func decodeSetting(stored string) (value []byte, revision int64) {
@@ -66,15 +67,15 @@ func (l *Ledger) RestoreSetting(ctx context.Context, name string, ifRevision int
 	if value == nil {
 		there, value = "0", []byte{}
 	}
-	v, err := judge(putSettingScript.run(ctx, l.client, []string{l.keys.Topics(), l.keys.Changes()},
+	v, err := conn.Judge(conn.PutSettingScript.Run(ctx, l.client, []string{l.keys.Topics(), l.keys.Changes()},
 		name, ifRevision, there, value, newChangeName(), l.opts.keptChanges, atLeast))
 	if err != nil {
 		return 0, err
 	}
-	if v.code == 0 {
+	if v.Code == 0 {
 		return 0, recovery.ErrConflict
 	}
-	return v.number(0), nil
+	return v.Number(0), nil
 }
 
 // redirects bounds how often one call follows keys to another server of a cluster.
@@ -90,7 +91,7 @@ func (l *Ledger) EachSetting(ctx context.Context, prefix string, visit func(name
 	defer done()
 	for followed := 0; ; {
 		again, err := l.scanSettings(ctx, prefix, visit)
-		if followed < redirects && l.redirected(ctx, err) {
+		if followed < redirects && l.client.Redirected(ctx, err) {
 			again = (recovery.Backoff{}).Wait(ctx, followed) == nil
 			followed++
 		}
@@ -103,11 +104,11 @@ func (l *Ledger) EachSetting(ctx context.Context, prefix string, visit func(name
 // scanSettings reads all settings, page by page, over one connection: a cursor is invalid on
 // another server.
 func (l *Ledger) scanSettings(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) (again bool, err error) {
-	conn, err := l.connection(ctx, l.keys.Topics())
+	line, err := l.client.Connection(ctx, l.keys.Topics())
 	if err != nil {
 		return false, err
 	}
-	defer conn.Close()
+	defer line.Close()
 	c := &l.bulk.settings
 	left := leftovers{l: l}
 	for cursor, more := uint64(0), true; more; more = cursor != 0 {
@@ -117,13 +118,13 @@ func (l *Ledger) scanSettings(ctx context.Context, prefix string, visit func(nam
 		count, _ := c.next()
 		began := time.Now()
 		var pairs []string
-		pairs, cursor, err = conn.HScan(ctx, l.keys.Topics(), cursor, "", int64(count)).Result()
+		pairs, cursor, err = line.HScan(ctx, l.keys.Topics(), cursor, "", int64(count)).Result()
 		if err != nil {
-			if cause := l.closedError(ctx); cause != nil || !timedOut(err) {
+			if cause := l.closedError(ctx); cause != nil || !conn.TimedOut(err) {
 				return false, cmp.Or(cause, err)
 			}
 			again = c.late(count, maxPatience) // the connection allows no longer time
-			l.bulk.logLate(c, count, ioTimeout)
+			l.bulk.logLate(c, count, conn.IOTimeout)
 			return again, err
 		}
 		bytes := 0

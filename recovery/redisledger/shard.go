@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -108,7 +109,7 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 	}
 	shards := make([]*shard, mine.shards())
 	owners := make([]*redis.StringCmd, len(shards))
-	if err := l.pipeline(ctx, func(p redis.Pipeliner) {
+	if err := l.client.Pipe(ctx, func(p redis.Pipeliner) {
 		for n := range shards {
 			shards[n] = &shard{node: l.opts.Node, index: n, keys: l.keys.Shard(l.opts.Node, n)}
 			shards[n].unbroken.Store(unbroken)
@@ -180,14 +181,14 @@ func (l *Ledger) claimOwn(ctx context.Context, s *shard, raw string) (bool, erro
 // shard has. With affirmed, it also fails if the shard's owner has come back since that was
 // read.
 func (l *Ledger) claim(ctx context.Context, keys layout.ShardKeys, expected string, next layout.Token, affirmed ...any) (owner string, err error) {
-	v, err := judge(claimScript.run(ctx, l.client, keys.Living(), append([]any{expected, next.String()}, affirmed...)...))
+	v, err := conn.Judge(conn.ClaimScript.Run(ctx, l.client, keys.Living(), append([]any{expected, next.String()}, affirmed...)...))
 	if err != nil {
 		return "", err
 	}
-	if v.code == 1 {
+	if v.Code == 1 {
 		return next.String(), nil
 	}
-	return v.text(0), nil
+	return v.Text(0), nil
 }
 
 // reclaimLocked is called when a shard was found with another token than ours, or with a lower

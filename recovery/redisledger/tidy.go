@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 )
 
 // tidy retires empty shards of nodes that are long dead, and removes nodes without shards from
@@ -35,7 +36,7 @@ func (l *Ledger) tidy(ctx context.Context, found ownerList) {
 			continue
 		}
 		keys := []string{l.keys.Nodes(), l.keys.Heartbeat(node), l.keys.Status(), l.keys.Numbers()}
-		forgotten, err := forgetScript.run(ctx, l.client, keys, node, s.raw, s.count, int(s.number)).Bool()
+		forgotten, err := conn.ForgetScript.Run(ctx, l.client, keys, node, s.raw, s.count, int(s.number)).Bool()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -83,7 +84,7 @@ func (l *Ledger) watchOnce() {
 	if l.ended.Load() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(l.life, 2*ioTimeout)
+	ctx, cancel := context.WithTimeout(l.life, 2*conn.IOTimeout)
 	defer cancel()
 	if l.poll(ctx) != nil {
 		l.peers.beginAnew()
@@ -157,7 +158,7 @@ func (l *Ledger) readView(ctx context.Context, names []string) (view, error) {
 	singly := l.peers.singly.Load()
 	if !singly {
 		var counts *redis.SliceCmd
-		err = l.pipeline(ctx, func(p redis.Pipeliner) {
+		err = l.client.Pipe(ctx, func(p redis.Pipeliner) {
 			if entries, statuses = read(p); len(keys) > 0 {
 				counts = p.MGet(ctx, keys...)
 			}
@@ -175,7 +176,7 @@ func (l *Ledger) readView(ctx context.Context, names []string) (view, error) {
 	}
 	if singly || redis.HasErrorPrefix(err, "TRYAGAIN") {
 		each := make([]*redis.StringCmd, len(keys))
-		err = l.pipeline(ctx, func(p redis.Pipeliner) {
+		err = l.client.Pipe(ctx, func(p redis.Pipeliner) {
 			entries, statuses = read(p)
 			for i, key := range keys {
 				each[i] = p.Get(ctx, key)
@@ -338,7 +339,7 @@ func (l *Ledger) restoreOrigins(ctx context.Context) {
 func (l *Ledger) restoreOrigin(ctx context.Context, node string, o origin) {
 	number, err := l.number(ctx, node)
 	if err == nil {
-		_, err = judge(registerScript.run(ctx, l.client, []string{l.keys.Nodes()}, node, "", o.raw))
+		_, err = conn.Judge(conn.RegisterScript.Run(ctx, l.client, []string{l.keys.Nodes()}, node, "", o.raw))
 	}
 	l.log.Error("Redis has lost the registration of a node whose shards this node holds; it is written again",
 		"of", node, "number", number, "error", err)

@@ -1,4 +1,4 @@
-package redisledger
+package conn
 
 import (
 	"crypto/tls"
@@ -28,12 +28,12 @@ const (
 	cluster
 )
 
-// An address is a URL taken apart.
-type address struct {
+// An Address is a URL taken apart.
+type Address struct {
 	mode               mode
 	hosts              []string // host:port
 	master             string   // its name, as the sentinels know it
-	db                 int
+	DB                 int
 	user, password     string
 	sentinelUser       string
 	sentinelPassword   string
@@ -41,24 +41,8 @@ type address struct {
 	ca, cert, keyInPEM string // names of files
 }
 
-// ParseURL reports what is wrong with a URL, if anything, without using it. The
-// error names the accepted forms, and never repeats a password.
-func ParseURL(s string) error {
-	_, err := parseURL(s)
-	return err
-}
-
-// WithoutSecrets returns a URL that ParseURL accepts without its user and
-// password, for logs and people.
-func WithoutSecrets(s string) string {
-	a, err := parseURL(s)
-	if err != nil {
-		return "(not a URL of Redis)"
-	}
-	return a.String()
-}
-
-func parseURL(s string) (address, error) {
+// ParseURL reads a URL. The error names the accepted forms, and never repeats a password.
+func ParseURL(s string) (Address, error) {
 	a, err := splitURL(s)
 	if err != nil {
 		return a, fmt.Errorf("the URL of Redis: %w; %w", err, errURL)
@@ -67,7 +51,7 @@ func parseURL(s string) (address, error) {
 }
 
 // splitURL does it by hand: net/url has no lists of hosts.
-func splitURL(s string) (a address, err error) {
+func splitURL(s string) (a Address, err error) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	if !ok {
 		return a, errors.New("it has no scheme")
@@ -113,7 +97,7 @@ func splitURL(s string) (a address, err error) {
 	return a, err
 }
 
-func (a *address) setHosts(list string) error {
+func (a *Address) setHosts(list string) error {
 	port := "6379"
 	if a.mode == sentinel {
 		port = "26379"
@@ -147,7 +131,7 @@ func notInName(r rune) bool {
 	return !strings.ContainsRune("-._", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 }
 
-func (a *address) setPath(path string) error {
+func (a *Address) setPath(path string) error {
 	if a.mode == sentinel {
 		master, db, _ := strings.Cut(path, "/")
 		if a.master, path = master, db; master == "" {
@@ -164,11 +148,11 @@ func (a *address) setPath(path string) error {
 	case a.mode == cluster && db != 0:
 		return errors.New("a cluster has only database 0")
 	}
-	a.db = db
+	a.DB = db
 	return nil
 }
 
-func (a *address) setQuery(query string) error {
+func (a *Address) setQuery(query string) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return errors.New("what follows ? cannot be read")
@@ -196,7 +180,7 @@ func (a *address) setQuery(query string) error {
 }
 
 // tls makes the settings for TLS; nil means none.
-func (a *address) tls() (*tls.Config, error) {
+func (a *Address) tls() (*tls.Config, error) {
 	if !a.secure {
 		return nil, nil
 	}
@@ -225,7 +209,7 @@ func (a *address) tls() (*tls.Config, error) {
 }
 
 // String is the URL without its secrets.
-func (a address) String() string {
+func (a Address) String() string {
 	scheme := "redis"
 	if a.secure {
 		scheme = "rediss"
@@ -233,9 +217,9 @@ func (a address) String() string {
 	hosts := strings.Join(a.hosts, ",")
 	switch a.mode {
 	case sentinel:
-		return fmt.Sprintf("%s+sentinel://%s/%s/%d", scheme, hosts, a.master, a.db)
+		return fmt.Sprintf("%s+sentinel://%s/%s/%d", scheme, hosts, a.master, a.DB)
 	case cluster:
 		return fmt.Sprintf("%s+cluster://%s", scheme, hosts)
 	}
-	return fmt.Sprintf("%s://%s/%d", scheme, hosts, a.db)
+	return fmt.Sprintf("%s://%s/%d", scheme, hosts, a.DB)
 }

@@ -1,4 +1,4 @@
-package redisledger
+package conn
 
 import (
 	"strings"
@@ -8,10 +8,10 @@ import (
 )
 
 func TestURL(t *testing.T) {
-	for url, want := range map[string]address{
+	for url, want := range map[string]Address{
 		"redis://h":                  {hosts: []string{"h:6379"}},
 		"redis://h/":                 {hosts: []string{"h:6379"}},
-		"redis://:pw@h:7000/3":       {hosts: []string{"h:7000"}, password: "pw", db: 3},
+		"redis://:pw@h:7000/3":       {hosts: []string{"h:7000"}, password: "pw", DB: 3},
 		"redis://u:p%40%2F%3A@h":     {hosts: []string{"h:6379"}, user: "u", password: "p@/:"},
 		"redis://u:p@q@h":            {hosts: []string{"h:6379"}, user: "u", password: "p@q"},
 		"redis://[::1]:7000":         {hosts: []string{"[::1]:7000"}},
@@ -21,14 +21,14 @@ func TestURL(t *testing.T) {
 		"rediss://h?ca=/a@b.pem":     {hosts: []string{"h:6379"}, secure: true, ca: "/a@b.pem"},
 		"redis+sentinel://a,b:1/m":   {mode: sentinel, hosts: []string{"a:26379", "b:1"}, master: "m"},
 		"rediss+sentinel://u:p@a/m/2?sentinel_user=s&sentinel_password=x": {
-			mode: sentinel, hosts: []string{"a:26379"}, master: "m", db: 2, user: "u", password: "p",
+			mode: sentinel, hosts: []string{"a:26379"}, master: "m", DB: 2, user: "u", password: "p",
 			sentinelUser: "s", sentinelPassword: "x", secure: true,
 		},
 	} {
-		got, err := parseURL(url)
+		got, err := ParseURL(url)
 		if err != nil {
 			t.Errorf("%s: %v", url, err)
-		} else if diff := cmp.Diff(want, got, cmp.AllowUnexported(address{})); diff != "" {
+		} else if diff := cmp.Diff(want, got, cmp.AllowUnexported(Address{})); diff != "" {
 			t.Errorf("%s:\n%s", url, diff)
 		}
 	}
@@ -62,7 +62,7 @@ func TestBadURL(t *testing.T) {
 
 		"redis+sentinel://user:secret?x@h/m": "%3F",
 	} {
-		err := ParseURL(url)
+		_, err := ParseURL(url)
 		switch {
 		case err == nil:
 			t.Errorf("%s is accepted", url)
@@ -80,27 +80,15 @@ func FuzzURL(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, url string) {
-		a, err := parseURL(url)
+		a, err := ParseURL(url)
 		if err != nil {
 			return
 		}
 		a.user, a.password, a.sentinelUser, a.sentinelPassword = "", "", "", ""
 		a.ca, a.cert, a.keyInPEM = "", "", ""
-		again, err := parseURL(a.String())
-		if diff := cmp.Diff(a, again, cmp.AllowUnexported(address{})); err != nil || diff != "" {
+		again, err := ParseURL(a.String())
+		if diff := cmp.Diff(a, again, cmp.AllowUnexported(Address{})); err != nil || diff != "" {
 			t.Errorf("%q is written %q: %v\n%s", url, a.String(), err, diff)
 		}
 	})
-}
-
-func TestOptions(t *testing.T) {
-	_, err := Open(Options{URL: "nonsense", Node: "a b", Prefix: "{x}", Shards: -1, FailoverAfter: 1})
-	if err == nil {
-		t.Fatal("accepted")
-	}
-	for _, part := range []string{"URL", "node's name", "braces", "number of shards", "others may adopt"} {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q does not name %q", err, part)
-		}
-	}
 }
