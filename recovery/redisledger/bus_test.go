@@ -182,7 +182,7 @@ func TestShardedChannels(t *testing.T) {
 		t.Errorf("sharded are %v", n)
 	}
 	// The servers were replaced by older ones, or the other way round.
-	m.l.bus.sharded.Store(false)
+	m.l.bus.UseSharded(false)
 	eventually(t, "it listens the other way", func() bool {
 		for _, master := range cluster.Masters {
 			if slices.Contains(master.Do("pubsub", "channels").([]any), any("lapse:bus:a")) {

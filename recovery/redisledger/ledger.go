@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/bus"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
@@ -74,7 +75,7 @@ type Options struct {
 
 	process      *process           // for tests; nil means this one
 	fateOf       func(process) fate // for tests; nil means what /proc tells
-	shardedSince string             // for tests; "" means shardedSince
+	shardedSince string             // for tests; "" means bus.ShardedSince
 	keptChanges  int                // for tests; 0 means keptChanges
 }
 
@@ -99,7 +100,7 @@ func (o Options) withDefaults() (Options, conn.Address, error) {
 		o.keptChanges = keptChanges
 	}
 	if o.shardedSince == "" {
-		o.shardedSince = shardedSince
+		o.shardedSince = bus.ShardedSince
 	}
 	if o.process == nil {
 		p := self()
@@ -156,7 +157,7 @@ type Ledger struct {
 	alone   atomic.Bool               // no other node was registered at the last heartbeat
 	ended   atomic.Bool               // the node's name belongs to another process by now
 
-	bus bus
+	bus *bus.Bus
 
 	buried atomic.Bool           // there may be dead records
 	full   atomic.Pointer[error] // what Condition answers
@@ -246,6 +247,9 @@ func Open(opts Options) (*Ledger, error) {
 		origins:     map[string]origin{},
 		transferred: map[shardName]layout.Token{},
 	}
+	l.bus = bus.New(bus.Config{
+		Client: client, Keys: l.keys, Self: l.self, Life: life, Log: l.log, ShardedSince: opts.shardedSince,
+	})
 	l.table.Store(new(table))
 	l.kept.Store(new(time.Time))
 	l.peers.tokens, l.peers.vanished = map[recovery.Home]seenToken{}, map[string]time.Time{}
@@ -421,7 +425,7 @@ func (l *Ledger) end(release bool) error {
 	defer l.adopting.Unlock()
 	l.users.Wait()
 	l.loops.Wait()
-	l.bus.listening.Wait()
+	l.bus.Wait()
 	if release && l.registered { // also if Adopt failed after that
 		ctx, cancel := context.WithTimeout(context.Background(), 2*conn.IOTimeout)
 		defer cancel()

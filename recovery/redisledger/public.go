@@ -2,9 +2,8 @@ package redisledger
 
 import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
+	"github.com/redis/go-redis/v9"
 )
-
-import "github.com/redis/go-redis/v9"
 
 // Connect makes a client for a URL that ParseURL accepts, with the timeouts of the ledger's
 // own: a command that Redis does not answer within a second fails, and no command is sent twice.

@@ -1,9 +1,10 @@
-package redisledger
+package bus
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,23 +13,43 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
-// A bus carries messages by Redis' pub/sub. Redis keeps none of them: a node that is not
+// A Bus carries messages by Redis' pub/sub. Redis keeps none of them: a node that is not
 // listening, or has just lost its connection, does not get them.
 //
 // In Cluster mode a channel's messages go to all servers, from 7.0 on only to those that have
 // the slot of its name (sharded pub/sub). All nodes must use the same one of the two ways, so
 // each node checks from time to time whether the servers' version has changed.
-type bus struct {
+type Bus struct {
+	Config
 	listening sync.WaitGroup // one for each connection
 	turn      sync.Mutex     // held while a message is received
 	begun     atomic.Bool
 	sharded   atomic.Bool
 }
 
-// shardedSince is the version from which on Redis has sharded pub/sub.
-const shardedSince = "7.0"
+// A Config has what a bus needs. All fields must be set.
+type Config struct {
+	Client *conn.Client
+	Keys   layout.Keys
+	Self   layout.Holder   // the node that listens
+	Life   context.Context // listening ends with it
+	Log    *slog.Logger
+	// ShardedSince is the version from which on Redis has sharded pub/sub; ShardedSince but in
+	// tests.
+	ShardedSince string
+}
+
+// New makes a bus.
+func New(c Config) *Bus { return &Bus{Config: c} }
+
+// Wait returns when listening has ended.
+func (b *Bus) Wait() { b.listening.Wait() }
+
+// ShardedSince is the version from which on Redis has sharded pub/sub.
+const ShardedSince = "7.0"
 
 // pingAfter is after how long without a message the subscription pings its server; after three
 // times as long without an answer it connects anew.
@@ -37,27 +58,23 @@ const pingAfter = time.Second
 // versionEvery is the time between two checks of the versions of a cluster's servers.
 const versionEvery = 10 * time.Second
 
-// Listen implements recovery.Bus. It returns an error only if this ledger's Redis user may not
-// subscribe, or if the ledger listens already. It waits for the end of an outage, then and later.
-func (l *Ledger) Listen(receive func(message []byte)) error {
-	done, err := l.use(context.Background())
-	if err != nil {
-		return err
+// Listen receives messages to this node or to all, see recovery.Bus. It returns an error only if
+// the Redis user may not subscribe, or if the bus listens already. It waits for the end of an
+// outage, then and later.
+func (b *Bus) Listen(receive func(message []byte)) error {
+	if b.begun.Swap(true) {
+		return errors.New("this node listens already")
 	}
-	defer done()
-	if l.bus.begun.Swap(true) {
-		return errors.New("this ledger listens already")
-	}
-	l.refreshVersions(l.life)
-	ctx, stop := context.WithCancel(l.life)
-	parts := [][]string{{l.keys.BusOf(l.opts.Node), l.keys.BusOfAll()}}
-	if l.client.IsCluster() { // the slots of the two may be on different servers
+	b.refreshVersions(b.Life)
+	ctx, stop := context.WithCancel(b.Life)
+	parts := [][]string{{b.Keys.BusOf(b.Self.Node), b.Keys.BusOfAll()}}
+	if b.Client.IsCluster() { // the slots of the two may be on different servers
 		parts = [][]string{parts[0][:1], parts[0][1:]}
 	}
 	first := make(chan error, len(parts))
 	for _, channels := range parts {
-		s := &subscription{l: l, channels: channels, receive: receive}
-		l.bus.listening.Go(func() { s.keep(ctx, first) })
+		s := &subscription{b: b, channels: channels, receive: receive}
+		b.listening.Go(func() { s.keep(ctx, first) })
 	}
 	for range parts {
 		if err := <-first; err != nil && conn.Refused(err) {
@@ -65,36 +82,31 @@ func (l *Ledger) Listen(receive func(message []byte)) error {
 			return fmt.Errorf("listening to other nodes: %w", err)
 		}
 	}
-	context.AfterFunc(l.life, stop)
+	context.AfterFunc(b.Life, stop)
 	return nil
 }
 
-// Send implements recovery.Bus. The error is recovery.ErrUnheard if no node can have received
+// Send sends a message to a node, or to all others if node is empty. The error is recovery.ErrUnheard if no node can have received
 // the message. Redis reports how many clients listen at the server that takes the message, but
 // not how many do at its replicas, which pass it on: after a failover a node may listen there.
-func (l *Ledger) Send(ctx context.Context, node string, message []byte) error {
-	done, err := l.use(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	command, channel := "publish", l.keys.BusOf(node)
-	if l.bus.sharded.Load() {
+func (b *Bus) Send(ctx context.Context, node string, message []byte) error {
+	command, channel := "publish", b.Keys.BusOf(node)
+	if b.sharded.Load() {
 		command = "spublish"
 	}
 	if node == "" {
-		channel = l.keys.BusOfAll()
-		message = append([]byte(l.self.Incarnation), message...)
+		channel = b.Keys.BusOfAll()
+		message = append([]byte(b.Self.Incarnation), message...)
 	}
 	cmd := redis.NewIntCmd(ctx, command, channel, message)
-	_ = l.client.Process(ctx, cmd)
+	_ = b.Client.Process(ctx, cmd)
 	listening, err := cmd.Result()
 	switch {
-	case err != nil && l.client.Unsent(err):
+	case err != nil && b.Client.Unsent(err):
 		return fmt.Errorf("%w: node %s: %w", recovery.ErrUnheard, node, err)
 	case err != nil:
 		return fmt.Errorf("sending to node %s: %w", node, err)
-	case listening == 0 && l.hasNeverReplicated(ctx):
+	case listening == 0 && b.hasNeverReplicated(ctx):
 		return fmt.Errorf("%w: node %s", recovery.ErrUnheard, node)
 	}
 	return nil
@@ -102,35 +114,38 @@ func (l *Ledger) Send(ctx context.Context, node string, message []byte) error {
 
 // hasNeverReplicated reports whether Redis is one server without replicas: none that is
 // connected now, and none for which it keeps a backlog.
-func (l *Ledger) hasNeverReplicated(ctx context.Context) bool {
-	if l.client.IsCluster() {
+func (b *Bus) hasNeverReplicated(ctx context.Context) bool {
+	if b.Client.IsCluster() {
 		return false
 	}
-	text, err := l.client.Info(ctx, "replication").Result()
+	text, err := b.Client.Info(ctx, "replication").Result()
 	in := conn.ParseInfo(text)
 	return err == nil && in["role"] == "master" && in["repl_backlog_active"] == "0"
 }
 
 // refreshVersions chooses one of the two ways of Redis Cluster. A server that does not answer
 // changes nothing.
-func (l *Ledger) refreshVersions(ctx context.Context) {
-	if !l.client.IsCluster() {
+func (b *Bus) refreshVersions(ctx context.Context) {
+	if !b.Client.IsCluster() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*conn.IOTimeout)
 	defer cancel()
 	sharded := true
-	if err := l.client.EachInfo(ctx, []string{"server"}, func(in conn.Info) error {
-		sharded = sharded && conn.CompareVersions(in["redis_version"], l.opts.shardedSince) >= 0
+	if err := b.Client.EachInfo(ctx, []string{"server"}, func(in conn.Info) error {
+		sharded = sharded && conn.CompareVersions(in["redis_version"], b.ShardedSince) >= 0
 		return nil
 	}); err == nil {
-		l.bus.sharded.Store(sharded)
+		b.UseSharded(sharded)
 	}
 }
 
+// UseSharded chooses one of the two ways, until the next check of the servers' versions.
+func (b *Bus) UseSharded(sharded bool) { b.sharded.Store(sharded) }
+
 // A subscription listens to channels over one connection after another.
 type subscription struct {
-	l        *Ledger
+	b        *Bus
 	channels []string
 	receive  func(message []byte)
 
@@ -154,7 +169,7 @@ func (s *subscription) keep(ctx context.Context, first chan<- error) {
 	for attempt := 0; ; attempt++ {
 		err := s.listen(ctx, func() {
 			if logged {
-				s.l.log.Info("messages of other nodes are received again", "channels", s.channels)
+				s.b.Log.Info("messages of other nodes are received again", "channels", s.channels)
 			}
 			attempt, logged = 0, false
 			began(nil)
@@ -165,7 +180,7 @@ func (s *subscription) keep(ctx context.Context, first chan<- error) {
 		}
 		if !logged && attempt > 0 {
 			logged = true
-			s.l.log.Warn("messages of other nodes are not received", "channels", s.channels, "error", err)
+			s.b.Log.Warn("messages of other nodes are not received", "channels", s.channels, "error", err)
 		}
 		if relistening.Wait(ctx, attempt) != nil {
 			return
@@ -178,8 +193,8 @@ var errMoved = errors.New("the channel moved to another server")
 
 // listen listens over one connection, and returns why the connection has ended.
 func (s *subscription) listen(ctx context.Context, confirmed func()) error {
-	sharded := s.l.bus.sharded.Load()
-	ps := s.l.client.Subscribe(ctx)
+	sharded := s.b.sharded.Load()
+	ps := s.b.Client.Subscribe(ctx)
 	subscribe := ps.Subscribe
 	if sharded {
 		subscribe = ps.SSubscribe
@@ -206,7 +221,7 @@ func (s *subscription) listen(ctx context.Context, confirmed func()) error {
 		}
 	}
 	if ctx.Err() == nil {
-		s.l.client.Reload(ctx)
+		s.b.Client.Reload(ctx)
 	}
 	return err
 }
@@ -225,15 +240,15 @@ func (s *subscription) take(got any, confirmed func()) error {
 		}
 	case *redis.Message:
 		message := []byte(m.Payload)
-		if m.Channel == s.l.keys.BusOfAll() {
-			n := len(s.l.self.Incarnation)
-			if len(message) < n || string(message[:n]) == s.l.self.Incarnation {
+		if m.Channel == s.b.Keys.BusOfAll() {
+			n := len(s.b.Self.Incarnation)
+			if len(message) < n || string(message[:n]) == s.b.Self.Incarnation {
 				return nil
 			}
 			message = message[n:]
 		}
-		s.l.bus.turn.Lock()
-		defer s.l.bus.turn.Unlock()
+		s.b.turn.Lock()
+		defer s.b.turn.Unlock()
 		s.receive(message)
 	}
 	return nil
@@ -254,11 +269,11 @@ func (s *subscription) watch(ctx context.Context, ps *redis.PubSub, sharded bool
 		case <-tick.C:
 		}
 		if time.Since(looked) > versionEvery {
-			s.l.refreshVersions(ctx)
+			s.b.refreshVersions(ctx)
 			looked = time.Now()
 		}
 		silent := time.Since(time.Unix(0, s.lastAnswer.Load()))
-		if silent > 3*pingAfter || s.l.bus.sharded.Load() != sharded {
+		if silent > 3*pingAfter || s.b.sharded.Load() != sharded {
 			return
 		}
 		if silent > pingAfter/2 {
