@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -183,7 +184,7 @@ func (l *Ledger) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
 	waiting, tasks := 0, int64(0)
 	for _, o := range adoptables {
 		l.peers.mu.Lock()
-		fresh := between(l.peers.answered, time.Now()) < l.opts.FailoverAfter/(2*gapShare)
+		fresh := clock.Between(l.peers.answered, time.Now()) < l.opts.FailoverAfter/(2*gapShare)
 		l.peers.mu.Unlock()
 		if !fresh || !l.Standing().Certain {
 			r.again(time.Now()) // after another poll of the nodes

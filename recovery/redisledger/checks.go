@@ -165,7 +165,7 @@ func (l *Ledger) measure(ctx context.Context) error {
 	policy, replicas := "", conn.MaxReplicas
 	if err := l.client.EachInfo(ctx, []string{"memory", "replication"}, func(in conn.Info) error {
 		if in["role"] == "master" {
-			l.noteServer(in["master_replid"])
+			l.directory.NoteServer(in["master_replid"])
 		}
 		policy = cmp.Or(policy, evicting(in))
 		replicas = min(replicas, in.Replicas())
@@ -177,7 +177,7 @@ func (l *Ledger) measure(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	l.settleLineage()
+	l.directory.Settle()
 	l.noteFull(full)
 	l.noteWarning(evictionSetting, policy)
 	l.noteWarning(conn.ReplicaSetting, l.replication.Lack(replicas))

@@ -80,7 +80,7 @@ func TestDirectory(t *testing.T) {
 				if position, err = l.ScanFilings(t.Context(), position, func(id string, f recovery.Filing) { walked[id] = f }); err != nil {
 					t.Fatal(err)
 				}
-				if len(walked)-before > 2*scannedFilings {
+				if len(walked)-before > 2*1000 { // a step visits about a thousand
 					t.Errorf("a step gives %d filings", len(walked)-before)
 				}
 			}

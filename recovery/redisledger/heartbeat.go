@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
@@ -116,7 +117,7 @@ func (l *Ledger) mayBeAdopted(since int64) bool {
 
 // silentLocked reports whether no heartbeat was answered for FailoverAfter. It counts from when
 // the last answered one was sent, because other nodes can have seen it since.
-func (l *Ledger) silentLocked() bool { return elapsed(l.lastAnswer) > l.opts.FailoverAfter }
+func (l *Ledger) silentLocked() bool { return clock.Since(l.lastAnswer) > l.opts.FailoverAfter }
 
 // answered notes a heartbeat that was sent at began and answered just now.
 func (l *Ledger) answered(began time.Time) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
 )
 
 // Homes implements recovery.Fleet with one read of the registry.
@@ -88,7 +89,7 @@ func (l *Ledger) completeLocked() error {
 		return fmt.Errorf("node %s is not registered at the moment", l.opts.Node)
 	}
 	for name, since := range w.vanished {
-		if between(since, time.Now()) < l.opts.FailoverAfter {
+		if clock.Between(since, time.Now()) < l.opts.FailoverAfter {
 			return fmt.Errorf("the registration of node %s is lost, which was alive", name)
 		}
 	}

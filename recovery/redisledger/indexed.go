@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
 )
 
 // A node's entry in the registry says whether all its ids are filed. A shard that comes from a
@@ -102,7 +103,7 @@ func (l *Ledger) Unindexed(ctx context.Context) ([]string, error) {
 	defer done()
 	w := &l.peers
 	w.mu.Lock()
-	stale := w.answered.IsZero() || elapsed(w.answered) > viewFresh
+	stale := w.answered.IsZero() || clock.Since(w.answered) > viewFresh
 	w.mu.Unlock()
 	if stale {
 		if err := l.poll(ctx); err != nil {
@@ -110,7 +111,7 @@ func (l *Ledger) Unindexed(ctx context.Context) ([]string, error) {
 		}
 	}
 	names, dead := l.unindexed()
-	if _, doubtful := l.doubts(); doubtful {
+	if _, doubtful := l.directory.Doubts(); doubtful {
 		names = append(names, l.doubted()...)
 		slices.Sort(names)
 		names = slices.Compact(names)
@@ -119,7 +120,7 @@ func (l *Ledger) Unindexed(ctx context.Context) ([]string, error) {
 		return names, nil
 	}
 	w.mu.Lock()
-	stale = elapsed(w.ownersRead) > ownersFresh
+	stale = clock.Since(w.ownersRead) > ownersFresh
 	w.mu.Unlock()
 	if stale {
 		if _, err := l.readOwners(ctx); err != nil {
@@ -196,7 +197,7 @@ func (l *Ledger) doubted() (names []string) {
 		}
 	}
 	for name, since := range w.vanished {
-		if between(since, time.Now()) < l.opts.FailoverAfter {
+		if clock.Between(since, time.Now()) < l.opts.FailoverAfter {
 			names = append(names, name)
 		}
 	}

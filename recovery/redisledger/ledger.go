@@ -18,6 +18,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/bus"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/ids"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -162,7 +163,7 @@ type Ledger struct {
 	buried atomic.Bool           // there may be dead records
 	full   atomic.Pointer[error] // what Condition answers
 
-	lineage lineage
+	directory *ids.Directory
 
 	life     context.Context // ends when Close begins
 	die      context.CancelCauseFunc
@@ -247,6 +248,9 @@ func Open(opts Options) (*Ledger, error) {
 		origins:     map[string]origin{},
 		transferred: map[shardName]layout.Token{},
 	}
+	l.directory = ids.New(ids.Config{
+		Client: client, Keys: l.keys, Log: l.log, FailoverAfter: opts.FailoverAfter, Doubted: l.doubtedDirectory, Full: l.noteFull,
+	})
 	l.bus = bus.New(bus.Config{
 		Client: client, Keys: l.keys, Self: l.self, Life: life, Log: l.log, ShardedSince: opts.shardedSince,
 	})

@@ -65,3 +65,12 @@ func (l *Ledger) askStatus() {
 		l.status, l.statusAsked = string(status), false
 	})
 }
+
+// doubtedDirectory notifies memory that the directory may have lost entries.
+func (l *Ledger) doubtedDirectory() {
+	l.notify(func(w recovery.Watcher) {
+		if w.Doubted != nil {
+			w.Doubted()
+		}
+	})
+}

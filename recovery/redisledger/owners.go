@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -176,7 +177,7 @@ func (l *Ledger) refreshAll(ctx context.Context) {
 	w.readingOwners.Lock()
 	defer w.readingOwners.Unlock()
 	w.mu.Lock()
-	fresh := elapsed(w.ownersRead) <= ownersFresh
+	fresh := clock.Since(w.ownersRead) <= ownersFresh
 	w.mu.Unlock()
 	if !fresh {
 		_, _ = l.readOwners(ctx) // after an error the earlier answer has to serve

@@ -34,22 +34,6 @@ func (l *Ledger) Get(ctx context.Context, n int, refs []recovery.Ref, found func
 		})
 }
 
-// readAtOnce is how many small values are asked for in one command.
-const readAtOnce = 1024
-
-// readRecords reads n fields of a hash whose values are small; readMany is for large ones.
-// Pointers to strings spare an allocation for each.
-func (l *Ledger) readRecords(ctx context.Context, p redis.Pipeliner, key string, n int, id func(i int) *string) *redis.SliceCmd {
-	args := make([]any, 2, 2+n)
-	args[0], args[1] = "hmget", key
-	for i := range n {
-		args = append(args, id(i))
-	}
-	cmd := redis.NewSliceCmd(ctx, args...)
-	_ = p.Process(ctx, cmd)
-	return cmd
-}
-
 // A handler makes the entries that callbacks get. An entry is valid until the next one.
 type handler struct {
 	shard int

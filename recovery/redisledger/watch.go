@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
@@ -211,7 +212,7 @@ type view struct {
 func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	anew := w.broken || between(w.answered, v.answered) > gap
+	anew := w.broken || clock.Between(w.answered, v.answered) > gap
 	for name, s := range w.nodes {
 		if _, still := v.entries[name]; !still && w.silentLocked(s) < gapShare*gap {
 			w.vanished[name] = v.answered

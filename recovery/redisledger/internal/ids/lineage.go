@@ -1,4 +1,4 @@
-package redisledger
+package ids
 
 import (
 	"context"
@@ -6,9 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/lapsehq/lapse/recovery"
 )
 
 // A lineage detects that the directory may have lost entries. A server that was restarted or
@@ -31,25 +30,25 @@ return type(info) == 'string' and string.match(info, 'master_replid:(%x+)') or '
 
 // askLineage adds to a pipeline a read of the replication id of a bucket's server, after the
 // commands that are in it already.
-func (l *Ledger) askLineage(ctx context.Context, p redis.Pipeliner, bucket uint8) *redis.Cmd {
-	return p.Eval(ctx, lineageSource, []string{l.keys.IDs(bucket)})
+func (d *Directory) askLineage(ctx context.Context, p redis.Pipeliner, bucket uint8) *redis.Cmd {
+	return p.Eval(ctx, lineageSource, []string{d.Keys.IDs(bucket)})
 }
 
 // noteLineage notes the replies to askLineage.
-func (l *Ledger) noteLineage(answers ...*redis.Cmd) {
+func (d *Directory) noteLineage(answers ...*redis.Cmd) {
 	for _, answer := range answers {
 		id, _ := answer.Text()
-		l.noteServer(id)
+		d.NoteServer(id)
 	}
 }
 
-// noteServer notes the replication id of a server. If the server is new, it notifies memory that
-// the directory may have lost entries.
-func (l *Ledger) noteServer(id string) {
+// NoteServer notes the replication id of a server. If the server is new, the
+// directory may have lost entries.
+func (d *Directory) NoteServer(id string) {
 	if id == "" || strings.Trim(id, "0") == "" {
 		return
 	}
-	g := &l.lineage
+	g := &d.lineage
 	g.mu.Lock()
 	isNew := g.settled && !g.known[id]
 	if g.known == nil {
@@ -64,27 +63,23 @@ func (l *Ledger) noteServer(id string) {
 	if !isNew {
 		return
 	}
-	l.log.Warn("a server of Redis was restarted or has taken another one's place: the directory may lack ids that callers have chosen, and calls about them go to all nodes for a while",
-		"replication", id, "for", l.opts.FailoverAfter)
-	l.notify(func(w recovery.Watcher) {
-		if w.Doubted != nil {
-			w.Doubted()
-		}
-	})
+	d.Log.Warn("a server of Redis was restarted or has taken another one's place: the directory may lack ids that callers have chosen, and calls about them go to all nodes for a while",
+		"replication", id, "for", d.FailoverAfter)
+	d.Doubted()
 }
 
-// settleLineage marks all servers as known.
-func (l *Ledger) settleLineage() {
-	l.lineage.mu.Lock()
-	defer l.lineage.mu.Unlock()
-	l.lineage.settled = true
+// Settle marks all servers as known.
+func (d *Directory) Settle() {
+	d.lineage.mu.Lock()
+	defer d.lineage.mu.Unlock()
+	d.lineage.settled = true
 }
 
-// doubts returns how often the directory may have lost entries, and whether it may have within
+// Doubts returns how often the directory may have lost entries, and whether it may have within
 // FailoverAfter. Every live node has noticed by then, and registers its ids anew.
-func (l *Ledger) doubts() (count uint64, lately bool) {
-	g := &l.lineage
+func (d *Directory) Doubts() (count uint64, lately bool) {
+	g := &d.lineage
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.doubts, g.doubts > 0 && elapsed(g.since) < l.opts.FailoverAfter
+	return g.doubts, g.doubts > 0 && clock.Since(g.since) < d.FailoverAfter
 }
