@@ -8,8 +8,8 @@ import (
 // reportAbsent adds to readiness the nodes that are gone, or seem to be, and hold shards that
 // no node has adopted yet. Until then no node knows what is in these shards: calls about all
 // tasks, and calls with ids that callers choose, are answered 503.
-func (l *Ledger) reportAbsent() {
-	w := &l.peers
+func (m *membership) reportAbsent() {
+	w := &m.peers
 	w.mu.Lock()
 	owning := map[string]int{}
 	for _, t := range w.tokens {
@@ -17,8 +17,8 @@ func (l *Ledger) reportAbsent() {
 	}
 	absent := map[string]string{}
 	for name, s := range w.nodes {
-		silent, after := w.silentLocked(s), l.deadAfter(&s.entry)
-		if name == l.opts.Node || s.fault != nil || owning[name] == 0 || !s.entry.Released && silent < after/gapShare {
+		silent, after := w.silentLocked(s), m.deadAfter(&s.entry)
+		if name == m.self.Node || s.fault != nil || owning[name] == 0 || !s.entry.Released && silent < after/gapShare {
 			continue
 		}
 		absent[waitsForNode(name)] = fmt.Sprintf("it has sent no heartbeat for %v and holds %d shards, which are adopted after %v: until then lists, groups, purges and ids that callers choose are answered 503",
@@ -29,11 +29,11 @@ func (l *Ledger) reportAbsent() {
 	w.mu.Unlock()
 	for what := range before {
 		if absent[what] == "" {
-			l.bulk.waits.Clear(what)
+			m.waits.Clear(what)
 		}
 	}
 	for what, detail := range absent {
-		l.bulk.waits.Set(what, detail)
+		m.waits.Set(what, detail)
 	}
 }
 

@@ -33,8 +33,8 @@ const (
 )
 
 // times returns a multiple of FailoverAfter.
-func (l *Ledger) times(n int64) time.Duration {
-	if after := int64(l.opts.FailoverAfter); after <= math.MaxInt64/n {
+func (m *membership) times(n int64) time.Duration {
+	if after := int64(m.failoverAfter); after <= math.MaxInt64/n {
 		return time.Duration(n * after)
 	}
 	return math.MaxInt64
@@ -42,36 +42,36 @@ func (l *Ledger) times(n int64) time.Duration {
 
 // adoptIfDue adopts the shards of dead nodes when it is time to look for them. It is called
 // right after a poll that was answered.
-func (l *Ledger) adoptIfDue(ctx context.Context) {
-	if !l.adoptionDue() {
+func (m *membership) adoptIfDue(ctx context.Context) {
+	if !m.adoptionDue() {
 		return
 	}
-	found, err := l.readOwners(ctx)
+	found, err := m.readOwners(ctx)
 	if err == nil {
 		// A node that comes back after this poll finds its shards, and affirms them, after their
 		// owners were read: claims that are decided on now fail for them.
-		err = l.poll(ctx)
+		err = m.poll(ctx)
 	}
 	if err != nil {
-		l.plan(remaining{retry: true})
+		m.plan(remaining{retry: true})
 		return
 	}
-	l.acceptFound(ctx, found)
-	left := l.adoptFrom(ctx, found)
-	l.tidy(ctx, found)
-	l.plan(left)
+	m.acceptFound(ctx, found)
+	left := m.adoptFrom(ctx, found)
+	m.tidy(ctx, found)
+	m.plan(left)
 }
 
 // adoptionDue reports whether a node has died since, or the pause between two reads is over.
-func (l *Ledger) adoptionDue() bool {
-	w := &l.peers
+func (m *membership) adoptionDue() bool {
+	w := &m.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	due := !time.Now().Before(w.next)
 	settled := map[layout.Holder]bool{}
 	for name, s := range w.nodes {
 		h := layout.Holder{Node: name, Incarnation: s.entry.Incarnation}
-		if name == l.opts.Node || s.fault != nil || !l.deadLocked(s) {
+		if name == m.self.Node || s.fault != nil || !m.deadLocked(s) {
 			continue
 		}
 		if settled[h] = true; !w.settled[h] {
@@ -96,15 +96,15 @@ func (r *remaining) again(at time.Time) {
 }
 
 // plan sets the time of the next look.
-func (l *Ledger) plan(r remaining) {
-	w := &l.peers
+func (m *membership) plan(r remaining) {
+	w := &m.peers
 	w.mu.Lock()
 	now := time.Now()
-	next := now.Add(l.ownersPauseLocked())
+	next := now.Add(m.ownersPauseLocked())
 	if r.retry {
-		pause := l.opts.FailoverAfter / retryShare << min(w.patience, 5)
+		pause := m.failoverAfter / retryShare << min(w.patience, 5)
 		w.patience++
-		next = now.Add(min(pause, l.times(ownersAfter)))
+		next = now.Add(min(pause, m.times(ownersAfter)))
 	} else {
 		w.patience = 0
 	}
@@ -114,13 +114,13 @@ func (l *Ledger) plan(r remaining) {
 	w.next = next
 	w.mu.Unlock()
 
-	l.mu.Lock()
-	before := l.warnings
-	l.warnings = r.warnings
-	l.mu.Unlock()
+	m.mu.Lock()
+	before := m.warnings
+	m.warnings = r.warnings
+	m.mu.Unlock()
 	for _, c := range r.warnings {
 		if !slices.Contains(before, c) {
-			l.log.Warn("adoption: " + c)
+			m.log.Warn("adoption: " + c)
 		}
 	}
 }
@@ -129,8 +129,8 @@ func (l *Ledger) plan(r remaining) {
 // n nodes it is n/ownersNodes times ownersAfter. So a node's reads do not grow with the number
 // of nodes, and those of all nodes together come as often as before. It varies by a quarter, so
 // that the nodes do not read at the same time, although all have read at the last death.
-func (l *Ledger) ownersPauseLocked() time.Duration {
-	pause := min(l.times(ownersAfter*int64(max(1, len(l.peers.nodes)/ownersNodes))), 24*time.Hour)
+func (m *membership) ownersPauseLocked() time.Duration {
+	pause := min(m.times(ownersAfter*int64(max(1, len(m.peers.nodes)/ownersNodes))), 24*time.Hour)
 	return pause*3/4 + rand.N(pause/2)
 }
 
@@ -144,27 +144,24 @@ type adoptable struct {
 // adoptFrom adopts shards of dead nodes: first this node's part of them, and after a while
 // those that the other survivors have not adopted. It adopts one shard after another, and only
 // those for which memory has room.
-func (l *Ledger) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
-	adoptables := l.adoptables(found, &r)
+func (m *membership) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
+	adoptables := m.adoptables(found, &r)
 	if len(adoptables) == 0 {
 		return r
 	}
-	l.mu.Lock()
-	able := l.watcher.Gained != nil
-	l.mu.Unlock()
-	if !able {
+	if !m.notices.takesShards() {
 		return r
 	}
 	var keys []typedKey
 	for _, o := range adoptables {
-		k := l.keys.Shard(o.node, o.index)
+		k := m.keys.Shard(o.node, o.index)
 		keys = append(keys, typedKeys(&k)...)
 	}
-	if err := l.mendKeys(ctx, keys); err != nil {
+	if err := m.mender.mendKeys(ctx, keys); err != nil {
 		r.retry = true
 		return r
 	}
-	sizes, err := l.sizes(ctx, len(adoptables), func(i int) layout.ShardKeys { return l.keys.Shard(adoptables[i].node, adoptables[i].index) })
+	sizes, err := m.sizes(ctx, len(adoptables), func(i int) layout.ShardKeys { return m.keys.Shard(adoptables[i].node, adoptables[i].index) })
 	if err != nil {
 		r.retry = true
 		return r
@@ -183,14 +180,14 @@ func (l *Ledger) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
 	})
 	waiting, tasks := 0, int64(0)
 	for _, o := range adoptables {
-		l.peers.mu.Lock()
-		fresh := clock.Between(l.peers.answered, time.Now()) < l.opts.FailoverAfter/(2*gapShare)
-		l.peers.mu.Unlock()
-		if !fresh || !l.Standing().Certain {
+		m.peers.mu.Lock()
+		fresh := clock.Between(m.peers.answered, time.Now()) < m.failoverAfter/(2*gapShare)
+		m.peers.mu.Unlock()
+		if !fresh || !m.standing().Certain {
 			r.again(time.Now()) // after another poll of the nodes
 			return r
 		}
-		room, ok := l.room(ctx)
+		room, ok := m.room(ctx)
 		if !ok {
 			r.retry = true
 			return r
@@ -200,14 +197,14 @@ func (l *Ledger) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
 			tasks += o.size
 			continue
 		}
-		next := l.self.Token(o.token.Epoch + 1)
-		taken, err := l.take(ctx, o.seenShard, next, o.size)
+		next := m.self.Token(o.token.Epoch + 1)
+		taken, err := m.take(ctx, o.seenShard, next, o.size)
 		if err != nil {
 			r.retry = true
 			continue
 		}
 		if taken {
-			l.log.Warn("a shard of a dead node was adopted", "of", o.node, "shard", o.index, "holder", o.token.Node, "tasks", o.size)
+			m.log.Warn("a shard of a dead node was adopted", "of", o.node, "shard", o.index, "holder", o.token.Node, "tasks", o.size)
 		}
 	}
 	if waiting > 0 {
@@ -218,34 +215,34 @@ func (l *Ledger) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
 }
 
 // adoptables are the shards that may be adopted now.
-func (l *Ledger) adoptables(found ownerList, r *remaining) []adoptable {
-	w := &l.peers
+func (m *membership) adoptables(found ownerList, r *remaining) []adoptable {
+	w := &m.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	me := w.nodes[l.opts.Node]
-	if me == nil || me.entry.Incarnation != l.self.Incarnation {
+	me := w.nodes[m.self.Node]
+	if me == nil || me.entry.Incarnation != m.self.Incarnation {
 		return nil
 	}
-	peers := l.peersLocked()
+	peers := m.peersLocked()
 	unregistered := map[layout.Holder]time.Time{}
 	ownerlessSince := map[recovery.Home]time.Time{}
 	refused := map[string]int{}
 	var adoptables []adoptable
 	for _, h := range found.shards {
-		if h.raw == "" || h.token.Retired() || h.token.Holder() == l.self {
+		if h.raw == "" || h.token.Retired() || h.token.Holder() == m.self {
 			continue
 		}
-		state := l.livenessLocked(h.token)
+		state := m.livenessLocked(h.token)
 		if since, strange := w.unregistered[h.token.Holder()]; strange {
 			unregistered[h.token.Holder()] = since
 			if state != deceased {
-				r.again(since.Add(l.opts.FailoverAfter))
+				r.again(since.Add(m.failoverAfter))
 			}
 		}
 		if state != deceased {
 			continue
 		}
-		if node, newer := w.newerLocked(h, l.opts.Format); newer {
+		if node, newer := w.newerLocked(h, m.format); newer {
 			refused[node]++
 			continue
 		}
@@ -254,8 +251,8 @@ func (l *Ledger) adoptables(found ownerList, r *remaining) []adoptable {
 			since = w.answered
 		}
 		ownerlessSince[h.home] = since
-		mine := w.partLocked(h, peers) == l.opts.Node || h.token.Node == l.opts.Node
-		if wait := since.Add(l.opts.FailoverAfter / othersShare); !mine && wait.After(w.answered) {
+		mine := w.partLocked(h, peers) == m.self.Node || h.token.Node == m.self.Node
+		if wait := since.Add(m.failoverAfter / othersShare); !mine && wait.After(w.answered) {
 			r.again(wait)
 			continue
 		}
@@ -266,9 +263,9 @@ func (l *Ledger) adoptables(found ownerList, r *remaining) []adoptable {
 		r.warnings = append(r.warnings, fmt.Sprintf("%d shards are left alone, since node %s may have written records there that are too new for this version", refused[node], node))
 	}
 	for _, node := range slices.Sorted(maps.Keys(w.nodes)) {
-		if s := w.nodes[node]; s.fault != nil && l.deadLocked(s) {
+		if s := w.nodes[node]; s.fault != nil && m.deadLocked(s) {
 			r.warnings = append(r.warnings, fmt.Sprintf("what node %s has left is left alone: %v", node, s.fault))
-			l.bulk.waits.Set(unreadableEntry(node), "what it has left is left alone until a node of that name starts: "+s.fault.Error())
+			m.waits.Set(unreadableEntry(node), "what it has left is left alone until a node of that name starts: "+s.fault.Error())
 		}
 	}
 	return adoptables
@@ -286,10 +283,10 @@ func (w *watch) newerLocked(h seenShard, format int) (string, bool) {
 }
 
 // peersLocked are the nodes that can adopt, in order of their names.
-func (l *Ledger) peersLocked() []string {
+func (m *membership) peersLocked() []string {
 	var peers []string
-	for name, s := range l.peers.nodes {
-		if s.fault == nil && s.entry.Number != 0 && !s.entry.Released && !l.deadLocked(s) {
+	for name, s := range m.peers.nodes {
+		if s.fault == nil && s.entry.Number != 0 && !s.entry.Released && !m.deadLocked(s) {
 			peers = append(peers, name)
 		}
 	}
@@ -308,20 +305,20 @@ func (w *watch) partLocked(h seenShard, peers []string) string {
 
 // room is how many more records memory can take, beyond those of acquired shards that it has
 // yet to read.
-func (l *Ledger) room(ctx context.Context) (int64, bool) {
+func (m *membership) room(ctx context.Context) (int64, bool) {
 	answer := make(chan int64, 1)
-	l.notify(func(w recovery.Watcher) {
+	m.notices.add(func(w recovery.Watcher) {
 		room := math.MaxInt
 		if w.Room != nil {
 			room = w.Room()
 		}
 		answer <- int64(room)
 	})
-	late := time.NewTimer(l.opts.FailoverAfter / pollsPerFailover)
+	late := time.NewTimer(m.failoverAfter / pollsPerFailover)
 	defer late.Stop()
 	select {
 	case room := <-answer:
-		for _, s := range l.table.Load().all() {
+		for _, s := range m.table.Load().all() {
 			room -= s.unread.Load()
 		}
 		return room, true
@@ -334,67 +331,67 @@ func (l *Ledger) room(ctx context.Context) (int64, bool) {
 // take makes this process the owner of a shard that it does not hold, with the token next, if
 // the shard's token is still the one that was found and its owner has not come back since. If
 // the answer is lost, acceptFound completes the claim.
-func (l *Ledger) take(ctx context.Context, h seenShard, next layout.Token, unread int64) (bool, error) {
-	l.taking.Lock()
-	defer l.taking.Unlock()
-	if l.ended.Load() || l.holds(h.node, h.index) != nil {
+func (m *membership) take(ctx context.Context, h seenShard, next layout.Token, unread int64) (bool, error) {
+	m.taking.Lock()
+	defer m.taking.Unlock()
+	if m.ended.Load() || m.holds(h.node, h.index) != nil {
 		return false, nil
 	}
-	suspect, err := l.beforeTaking(ctx, h)
+	suspect, err := m.beforeTaking(ctx, h)
 	if err != nil {
 		return false, err
 	}
-	l.acquiring.Add(1)
-	s := &shard{node: h.node, index: h.index, keys: l.keys.Shard(h.node, h.index), from: h.token}
-	s.unbroken.Store(l.streak())
-	owner, err := l.claim(ctx, s.keys, h.raw, next, h.affirmed)
+	m.acquiring.Add(1)
+	s := &shard{node: h.node, index: h.index, keys: m.keys.Shard(h.node, h.index), from: h.token}
+	s.unbroken.Store(m.streak())
+	owner, err := m.claim(ctx, s.keys, h.raw, next, h.affirmed)
 	if err != nil || owner != next.String() {
-		l.acquiring.Add(-1)
+		m.acquiring.Add(-1)
 		if suspect {
-			l.afterTaking()
+			m.afterTaking()
 		}
 		return false, err
 	}
-	if n, err := l.client.Exists(ctx, s.keys.Dead()).Result(); err != nil || n > 0 {
-		l.buried.Store(true)
+	if n, err := m.client.Exists(ctx, s.keys.Dead()).Result(); err != nil || n > 0 {
+		m.buried.Store(true)
 	}
-	l.bulk.waits.Clear(unreadableShard(h.node, h.index))
+	m.waits.Clear(unreadableShard(h.node, h.index))
 	s.moveLocked(next, 0)
 	s.owned.Store(true)
 	s.unread.Store(unread)
-	l.peers.mu.Lock()
+	m.peers.mu.Lock()
 	o := origin{number: h.home.Node()}
-	if seen := l.peers.nodes[h.node]; seen != nil {
+	if seen := m.peers.nodes[h.node]; seen != nil {
 		o.raw, o.counts = seen.raw, seen.entry.Counts
 	}
-	if holder := l.peers.nodes[h.token.Node]; holder != nil {
+	if holder := m.peers.nodes[h.token.Node]; holder != nil {
 		s.fromCount, _ = strconv.ParseInt(holder.count, 10, 64)
 	}
-	l.peers.tokens[h.home] = seenToken{Token: next}
-	l.peers.mu.Unlock()
-	l.mu.Lock()
-	if h.node != l.opts.Node {
-		l.origins[h.node] = o
+	m.peers.tokens[h.home] = seenToken{Token: next}
+	m.peers.mu.Unlock()
+	m.mu.Lock()
+	if h.node != m.self.Node {
+		m.origins[h.node] = o
 	}
-	delete(l.transferred, shardName{h.node, h.index})
-	l.mu.Unlock()
-	l.changeTable(func(t *table) { t.enter(s) })
+	delete(m.transferred, shardName{h.node, h.index})
+	m.mu.Unlock()
+	m.changeTable(func(t *table) { t.enter(s) })
 	n, yielded := s.number, h.token.Holder() == next.Holder()
-	l.notify(func(w recovery.Watcher) {
+	m.notices.add(func(w recovery.Watcher) {
 		if w.Gained != nil {
 			w.Gained(n, yielded)
 		}
-		l.acquiring.Add(-1)
+		m.acquiring.Add(-1)
 		if suspect {
-			l.afterTaking()
+			m.afterTaking()
 		}
 	})
 	return true, nil
 }
 
 // holds returns a shard if this process holds it.
-func (l *Ledger) holds(node string, index int) *shard {
-	for _, e := range l.table.Load().byOrigin {
+func (m *membership) holds(node string, index int) *shard {
+	for _, e := range m.table.Load().byOrigin {
 		if e.node == node {
 			return e.shards[index]
 		}

@@ -14,15 +14,15 @@ func TestUncertainAdoptsNothing(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", nil), join(t, url, "b", still)
 	a.crash()
-	b.keepOnce() // and knows that it is not alone
+	b.member.keepOnce() // and knows that it is not alone
 	b.age(t, 2*time.Hour, "a")
 	long := time.Now().Add(-2 * time.Hour)
-	b.kept.Store(&long)
+	b.member.kept.Store(&long)
 	b.look(t)
-	if acquired, _ := b.told(); acquired > 0 || len(b.table.Load().all()) != 4 {
+	if acquired, _ := b.told(); acquired > 0 || len(b.member.table.Load().all()) != 4 {
 		t.Error("it has adopted")
 	}
-	b.keepOnce()
+	b.member.keepOnce()
 	b.look(t)
 	b.waitGained(t, 4)
 }
@@ -34,11 +34,11 @@ func TestComesBackDuringAdoption(t *testing.T) {
 		url := redistest.Start(t).URL()
 		a, b = join(t, url, "a", still), join(t, url, "b", still)
 		a.put(t)
-		a.keepOnce() // and knows that it is not alone
+		a.member.keepOnce() // and knows that it is not alone
 		b.age(t, 2*time.Hour, "a")
 		long := time.Now().Add(-2 * time.Hour)
-		a.kept.Store(&long)
-		a.answered(long)
+		a.member.kept.Store(&long)
+		a.member.answered(long)
 		return a, b
 	}
 	want := func(t *testing.T, a, b *member) {
@@ -53,13 +53,13 @@ func TestComesBackDuringAdoption(t *testing.T) {
 	}
 	t.Run("after the decision", func(t *testing.T) {
 		a, b := silence(t)
-		found, err := b.readOwners(t.Context())
+		found, err := b.member.readOwners(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.keepOnce()
+		a.member.keepOnce()
 		want(t, a, b)
-		b.adoptFrom(t.Context(), found)
+		b.member.adoptFrom(t.Context(), found)
 		want(t, a, b)
 		a.put(t) // its batches are not disturbed
 
@@ -70,11 +70,11 @@ func TestComesBackDuringAdoption(t *testing.T) {
 	})
 	t.Run("before the owners are read", func(t *testing.T) {
 		a, b := silence(t)
-		a.keepOnce()
-		b.peers.mu.Lock()
-		b.peers.next = time.Time{}
-		b.peers.mu.Unlock()
-		b.adoptIfDue(t.Context())
+		a.member.keepOnce()
+		b.member.peers.mu.Lock()
+		b.member.peers.next = time.Time{}
+		b.member.peers.mu.Unlock()
+		b.member.adoptIfDue(t.Context())
 		want(t, a, b)
 	})
 }
@@ -136,7 +136,7 @@ func TestRoom(t *testing.T) {
 		}
 	}
 	a.crash()
-	b.keepOnce()
+	b.member.keepOnce()
 	b.room.Store(6)
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
@@ -204,10 +204,10 @@ func TestNewerIsLeftAlone(t *testing.T) {
 			if spoil.entry != nil {
 				spoil.entry(server, server.Do("hget", "lapse:nodes", "a").(string))
 			}
-			b.keepOnce()
+			b.member.keepOnce()
 			b.age(t, 2*time.Hour, "a")
 			b.look(t)
-			if n := len(b.table.Load().all()); n != 4 {
+			if n := len(b.member.table.Load().all()); n != 4 {
 				t.Errorf("it holds %d shards", n)
 			}
 			if !slices.ContainsFunc(b.Health().Warnings, func(s string) bool { return len(s) > 0 && s[0] != 'a' || name != "format" }) {

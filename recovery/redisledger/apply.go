@@ -25,7 +25,7 @@ func (l *Ledger) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 		return err
 	}
 	defer done()
-	s, err := l.held(n)
+	s, err := l.member.held(n)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ var errReclaimed = errors.New("the shard was claimed again")
 func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) error {
 	v, err := l.replication.Send(ctx, s.keys.Tasks(), conn.ApplyScript, s.arguments(b))
 	if conn.WrongType(err) { // nothing was written; the batch is repeated
-		err = errors.Join(err, l.mendKeys(ctx, typedKeys(&s.keys)[1:]))
+		err = errors.Join(err, l.mender.mendKeys(ctx, typedKeys(&s.keys)[1:]))
 	}
 	if err != nil {
 		return fmt.Errorf("shard %d: %w", s.number, err)
@@ -78,7 +78,7 @@ func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) e
 	if v.Code != 0 {
 		s.moveLocked(s.token, s.sequence+1)
 		if s.batch.dead > 0 {
-			l.buried.Store(true)
+			l.member.buried.Store(true)
 		}
 		if v.Number(1) == 1 {
 			l.log.Error("a shard has got tasks from a spool before; they were not written again",
@@ -86,16 +86,16 @@ func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) e
 		}
 		if v.Number(0) == 1 {
 			full := fmt.Errorf("%w: Redis is out of memory and has refused new tasks", recovery.ErrFull)
-			l.noteFull(full)
+			l.health.noteFull(full)
 			return full
 		}
 		return nil
 	}
 	owner, sequence := v.Text(0), v.Number(1)
 	if owner == s.token.String() && sequence > s.sequence {
-		return l.revokeLocked(s, fmt.Sprintf("it has batch %d, written by an unknown process", sequence))
+		return l.member.revokeLocked(s, fmt.Sprintf("it has batch %d, written by an unknown process", sequence))
 	}
-	if err := l.reclaimLocked(ctx, s, owner, sequence); err != nil {
+	if err := l.member.reclaimLocked(ctx, s, owner, sequence); err != nil {
 		return err
 	}
 	return errReclaimed

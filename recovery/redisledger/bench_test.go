@@ -201,7 +201,7 @@ func BenchmarkReplay(b *testing.B) {
 			var read atomic.Int64
 			var shards errgroup.Group
 			shards.SetLimit(shardsAtOnce)
-			for _, s := range l.table.Load().terms {
+			for _, s := range l.member.table.Load().terms {
 				shards.Go(func() error {
 					n, err := readBare(b.Context(), bare, s.keys)
 					read.Add(n)

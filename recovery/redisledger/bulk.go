@@ -37,17 +37,18 @@ type bulk struct {
 	finds         lane // pending records of which only the id is known
 	ids           lane // pages of scans, which have a connection of their own
 	settings      lane
-	waits         recovery.WaitList
+	waits         *recovery.WaitList
 	log           *slog.Logger
 }
 
-func newBulk(a conn.Address, opts *Options) (*bulk, error) {
+func newBulk(a conn.Address, opts *Options, waits *recovery.WaitList) (*bulk, error) {
 	client, err := conn.Connect(a, opts.TLS, readersOfPending+readersOfFinds+readersOfDead+readersOfSettings, maxPatience)
 	if err != nil {
 		return nil, err
 	}
 	b := &bulk{
 		client:   client,
+		waits:    waits,
 		log:      opts.Log.With("node", opts.Node),
 		pending:  newLane("reading pending records from Redis", readersOfPending),
 		finds:    newLane("looking up records in Redis", readersOfFinds),
@@ -175,7 +176,7 @@ func (l *Ledger) readMany(ctx context.Context, c *lane, n int, at func(i int) (k
 			}
 		}
 		c.came(found, bytes, time.Since(began))
-		l.bulk.waits.Clear(c.name)
+		l.waits.Clear(c.name)
 	}
 	return nil
 }

@@ -5,16 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
-	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/ids"
 )
 
 // ErrUnfit is returned by Adopt, wrapped with what to change, when this Redis is
@@ -29,20 +29,50 @@ const minVersion = "6.2"
 // still need room for retries and burials.
 const fullAt = 0.95
 
+// health is what is known of the servers. It learns it from INFO with every heartbeat.
+type health struct {
+	client        *conn.Client
+	replication   *conn.Replication
+	directory     *ids.Directory
+	log           *slog.Logger
+	forceEviction bool
+
+	full atomic.Pointer[error] // why no new tasks are taken
+
+	mu    sync.Mutex // guards everything below
+	state recovery.Health
+	since time.Time // when the outage of state.Err began
+}
+
 // Health implements recovery.Reporter. The answers that it reports are those to heartbeats,
 // ten in Options.FailoverAfter.
 func (l *Ledger) Health() recovery.Health {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	h := l.health
-	h.Waiting = l.bulk.waits.List()
-	h.Where, h.LastAnswer, h.Warnings = l.client.String(), l.lastAnswer, slices.Concat(h.Warnings, l.warnings)
+	h := l.health.now()
+	h.Waiting = l.waits.List()
+	lastAnswer, warnings := l.member.report()
+	h.Where, h.LastAnswer, h.Warnings = l.client.String(), lastAnswer, slices.Concat(h.Warnings, warnings)
 	return h
+}
+
+// now is the state of the servers as it was last seen.
+func (h *health) now() recovery.Health {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.state
+	now.Warnings = slices.Clone(now.Warnings)
+	return now
+}
+
+// failed notes why Redis cannot be used, or nil.
+func (h *health) failed(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.state.Err = err
 }
 
 // Condition implements recovery.Conditioner.
 func (l *Ledger) Condition() error {
-	if full := l.full.Load(); full != nil {
+	if full := l.health.full.Load(); full != nil {
 		return *full
 	}
 	return nil
@@ -50,46 +80,46 @@ func (l *Ledger) Condition() error {
 
 // noteFull notes why Redis takes no new tasks; nil means that it takes them. The next
 // measurement may clear what a refused batch has noted.
-func (l *Ledger) noteFull(full error) {
+func (h *health) noteFull(full error) {
 	if full == nil {
-		if l.full.Swap(nil) != nil {
-			l.log.Info("Redis has room again")
+		if h.full.Swap(nil) != nil {
+			h.log.Info("Redis has room again")
 		}
 		return
 	}
-	if l.full.Swap(&full) == nil {
-		l.log.Warn("Redis runs out of memory; new tasks are refused", "error", full)
+	if h.full.Swap(&full) == nil {
+		h.log.Warn("Redis runs out of memory; new tasks are refused", "error", full)
 	}
 }
 
 // note keeps the outcome of a heartbeat.
-func (l *Ledger) note(err error) {
-	l.mu.Lock()
-	before, since := l.health.Err, l.silentSince
-	l.health.Err = err
+func (h *health) note(err error) {
+	h.mu.Lock()
+	before, since := h.state.Err, h.since
+	h.state.Err = err
 	if before == nil && err != nil {
-		l.silentSince = time.Now()
+		h.since = time.Now()
 	}
-	l.mu.Unlock()
+	h.mu.Unlock()
 	switch {
 	case before == nil && err != nil:
-		l.log.Warn("Redis does not answer as it should", "error", err)
+		h.log.Warn("Redis does not answer as it should", "error", err)
 	case before != nil && err == nil:
-		l.log.Info("Redis answers again", "after", time.Since(since).Round(time.Millisecond))
+		h.log.Info("Redis answers again", "after", time.Since(since).Round(time.Millisecond))
 	}
 }
 
 // checkServers refuses servers that are not fit to keep tasks, and collects warnings about
 // the others. It reads INFO: managed Redis services do not allow CONFIG.
-func (l *Ledger) checkServers(ctx context.Context) error {
+func (h *health) checkServers(ctx context.Context) error {
 	var warnings []string
 	version := ""
-	err := l.client.EachInfo(ctx, []string{"server", "memory", "persistence"}, func(in conn.Info) error {
+	err := h.client.EachInfo(ctx, []string{"server", "memory", "persistence"}, func(in conn.Info) error {
 		v := in["redis_version"]
 		if version == "" || conn.CompareVersions(v, version) < 0 {
 			version = v
 		}
-		found, err := fit(in, l.opts.ForceEviction)
+		found, err := fit(in, h.forceEviction)
 		warnings = append(warnings, found...)
 		return err
 	})
@@ -98,16 +128,16 @@ func (l *Ledger) checkServers(ctx context.Context) error {
 	}
 	slices.Sort(warnings)
 	warnings = slices.Compact(warnings)
-	l.mu.Lock()
-	known := slices.Equal(l.health.Warnings, warnings)
-	l.health.Version, l.health.Warnings = version, warnings
-	l.mu.Unlock()
+	h.mu.Lock()
+	known := slices.Equal(h.state.Warnings, warnings)
+	h.state.Version, h.state.Warnings = version, warnings
+	h.mu.Unlock()
 	if !known {
 		for _, w := range warnings {
-			l.log.Warn("Redis: " + w)
+			h.log.Warn("Redis: " + w)
 		}
 	}
-	return l.measure(ctx)
+	return h.measure(ctx)
 }
 
 // fit refuses a server, or warns of it. With force, it warns of what can be overridden.
@@ -139,33 +169,33 @@ func evicting(in conn.Info) string {
 
 // noteWarning keeps the current warning about a setting, or none, and logs a new one: the
 // policy of a running Redis can be changed, and replicas come and go.
-func (l *Ledger) noteWarning(setting, warning string) {
-	l.mu.Lock()
-	h := &l.health
-	known := warning == "" || slices.Contains(h.Warnings, warning)
-	h.Warnings = slices.DeleteFunc(h.Warnings, func(w string) bool { return strings.HasPrefix(w, setting) })
+func (h *health) noteWarning(setting, warning string) {
+	h.mu.Lock()
+	s := &h.state
+	known := warning == "" || slices.Contains(s.Warnings, warning)
+	s.Warnings = slices.DeleteFunc(s.Warnings, func(w string) bool { return strings.HasPrefix(w, setting) })
 	if warning != "" {
-		h.Warnings = append(h.Warnings, warning)
+		s.Warnings = append(s.Warnings, warning)
 	}
-	l.mu.Unlock()
+	h.mu.Unlock()
 	if !known {
-		l.log.Warn("Redis: " + warning)
+		h.log.Warn("Redis: " + warning)
 	}
 }
 
 // measure notes the latency, the clocks' distance, and whether memory is running out.
-func (l *Ledger) measure(ctx context.Context) error {
+func (h *health) measure(ctx context.Context) error {
 	began := time.Now()
-	now, err := l.client.Time(ctx).Result()
+	now, err := h.client.Time(ctx).Result()
 	if err != nil {
 		return err
 	}
 	latency := time.Since(began)
 	var full error
 	policy, replicas := "", conn.MaxReplicas
-	if err := l.client.EachInfo(ctx, []string{"memory", "replication"}, func(in conn.Info) error {
+	if err := h.client.EachInfo(ctx, []string{"memory", "replication"}, func(in conn.Info) error {
 		if in["role"] == "master" {
-			l.directory.NoteServer(in["master_replid"])
+			h.directory.NoteServer(in["master_replid"])
 		}
 		policy = cmp.Or(policy, evicting(in))
 		replicas = min(replicas, in.Replicas())
@@ -177,41 +207,13 @@ func (l *Ledger) measure(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	l.directory.Settle()
-	l.noteFull(full)
-	l.noteWarning(evictionSetting, policy)
-	l.noteWarning(conn.ReplicaSetting, l.replication.Lack(replicas))
-	l.mu.Lock()
-	l.health.Latency = latency
-	l.health.ClockAhead = now.Sub(began.Add(latency / 2)).Round(time.Microsecond)
-	l.mu.Unlock()
+	h.directory.Settle()
+	h.noteFull(full)
+	h.noteWarning(evictionSetting, policy)
+	h.noteWarning(conn.ReplicaSetting, h.replication.Lack(replicas))
+	h.mu.Lock()
+	h.state.Latency = latency
+	h.state.ClockAhead = now.Sub(began.Add(latency / 2)).Round(time.Microsecond)
+	h.mu.Unlock()
 	return nil
-}
-
-// dataset returns the data set's layout and id, and creates it if it is missing. In the log,
-// the id distinguishes a Redis that has lost everything from one that has lost some shards.
-func (l *Ledger) dataset(ctx context.Context) (string, error) {
-	key := l.keys.Dataset()
-	id, err := l.client.Get(ctx, key).Result()
-	if errors.Is(err, redis.Nil) {
-		if err := l.client.SetNX(ctx, key, fmt.Sprintf("%d:%s", layout.Version, newIncarnation()), 0).Err(); err != nil {
-			return "", err
-		}
-		id, err = l.client.Get(ctx, key).Result()
-	}
-	if err != nil {
-		return "", err
-	}
-	version, _, _ := strings.Cut(id, ":")
-	n, err := strconv.Atoi(version)
-	if err != nil {
-		if err := l.setAside(ctx, key, fmt.Sprintf("%.100q is no layout and id of a data set", id), "=", id); err != nil {
-			return "", err
-		}
-		return l.dataset(ctx)
-	}
-	if n > layout.Version {
-		return "", fmt.Errorf("%w: %s is %s, and this version knows %d", recovery.ErrLayout, key, id, layout.Version)
-	}
-	return id, nil
 }

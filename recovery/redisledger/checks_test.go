@@ -229,7 +229,7 @@ func TestUser(t *testing.T) {
 	if err := l.ListDead(t.Context(), "topic", recovery.Ref{}, func(recovery.Entry) bool { listed++; return true }); err != nil || listed != 1 {
 		t.Errorf("ListDead gives %d: %v", listed, err)
 	}
-	server.Do("srem", l.term(0).keys.Pending(), "b")
+	server.Do("srem", l.member.term(0).keys.Pending(), "b")
 	if err := recovery.Replay(t.Context(), l, newMemory(), nil); err != nil {
 		t.Error(err)
 	}
@@ -239,7 +239,7 @@ func TestUser(t *testing.T) {
 	if err := l.EachSetting(t.Context(), "", func(string, []byte, int64) {}); err != nil {
 		t.Error(err)
 	}
-	l.keepOnce()
+	l.member.keepOnce()
 	if err := l.Health().Err; err != nil {
 		t.Error(err)
 	}
@@ -264,7 +264,7 @@ func testUserOfAFleet(t *testing.T, rules string) {
 	server := redistest.Start(t, "user lapse on >secret "+rules)
 	url := "redis://lapse:secret@" + server.Addr
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
-	b.keepOnce()
+	b.member.keepOnce()
 	ids := a.put(t)
 	filing := recovery.Filing{Home: a.Home(0), Nonce: 1}
 	if _, err := b.File(t.Context(), []recovery.Refiling{{ID: "x", New: filing}}); err != nil {
@@ -300,8 +300,8 @@ func testUserOfAFleet(t *testing.T, rules string) {
 		t.Errorf("a is not forgotten: %v", err)
 	}
 
-	b.answered(time.Now().Add(-2 * time.Hour))
-	b.keepOnce()
+	b.member.answered(time.Now().Add(-2 * time.Hour))
+	b.member.keepOnce()
 	if err := b.Health().Err; err != nil {
 		t.Errorf("after a silence: %v", err)
 	}
@@ -337,7 +337,7 @@ func TestHungRedis(t *testing.T) {
 	server.Resume()
 	persist(t, l, put("a", "1"))
 	apply(t, l, put("b", "2"))
-	if got := l.term(0).sequence; got != 2 {
+	if got := l.member.term(0).sequence; got != 2 {
 		t.Errorf("2 batches were counted as %d", got)
 	}
 	wantHeld(t, server.Client(), l, content{"a": "1", "b": "2"})

@@ -18,7 +18,7 @@ func TestSlotMoves(t *testing.T) {
 	l := oneShard(cluster.URL()).open(t)
 	adopt(t, l)
 	apply(t, l, put("a", "1"), put("b", "1"), put("c", "1"))
-	keys := l.term(0).keys
+	keys := l.member.term(0).keys
 	// The old master redirects the client to the new one, which answers TRYAGAIN; which of the
 	// two answers is the last one depends on the version.
 	refused := func(b *recovery.Batch) {
@@ -57,7 +57,7 @@ func TestSlotMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.compare(t, content{"a": "2"})
-	if got := l.term(0).sequence; got != 4 {
+	if got := l.member.term(0).sequence; got != 4 {
 		t.Errorf("4 batches were counted as %d", got)
 	}
 	c := move.To.Client()
@@ -70,7 +70,7 @@ func TestBatchFollowsItsKeys(t *testing.T) {
 	l := oneShard(cluster.URL()).open(t)
 	adopt(t, l)
 	apply(t, l, put("a", "1"))
-	keys := l.term(0).keys
+	keys := l.member.term(0).keys
 	move := cluster.BeginMove(keys.Tasks())
 	move.Key(keys.Tasks())
 	move.Key(keys.Pending())
@@ -105,7 +105,7 @@ func TestReadsFollowTheirKeys(t *testing.T) {
 		t.Errorf("EachSetting = %v", err)
 	}
 
-	keys := l.term(0).keys
+	keys := l.member.term(0).keys
 	records := cluster.BeginMove(keys.Tasks())
 	for _, key := range []string{keys.Tasks(), keys.Pending()} {
 		records.Key(key)
@@ -133,7 +133,7 @@ func TestOneMasterEmpty(t *testing.T) {
 	home := cluster.Master(l.keys.Dataset())
 	var victim *redistest.Server
 	lost, kept, count := 0, 0, 0
-	for n, s := range l.table.Load().terms { // of 16, each master has some
+	for n, s := range l.member.table.Load().terms { // of 16, each master has some
 		if err := l.Apply(t.Context(), n, batchOf(put("before", "1"))); err != nil {
 			t.Fatal(err)
 		}
@@ -157,9 +157,9 @@ func TestOneMasterEmpty(t *testing.T) {
 	}
 	all := content{"before": "1", "after": "2"}
 	for n, want := range map[int]content{kept: all, lost: {"after": "2"}} {
-		c := cluster.Master(l.term(n).keys.Tasks()).Client()
+		c := cluster.Master(l.member.term(n).keys.Tasks()).Client()
 		defer c.Close()
-		if diff := cmp.Diff(want, held(t, c, l.term(n).keys)); diff != "" {
+		if diff := cmp.Diff(want, held(t, c, l.member.term(n).keys)); diff != "" {
 			t.Errorf("shard %d (-want +got):\n%s", n, diff)
 		}
 	}

@@ -47,8 +47,8 @@ func TestCostOfManyNodes(t *testing.T) {
 				t.Errorf("%s among %d nodes takes %d commands; want %d at most", what, nodes, got, most)
 			}
 		}
-		want("a first look at the nodes", 3, a.poll)
-		want("a look at the nodes", 3, a.poll)
+		want("a first look at the nodes", 3, a.member.poll)
+		want("a look at the nodes", 3, a.member.poll)
 		want("Homes", 3, func(ctx context.Context) error { _, err := a.Homes(ctx); return err })
 		want("Peers", 0, func(ctx context.Context) error {
 			peers, err := a.Peers(ctx)
@@ -59,9 +59,9 @@ func TestCostOfManyNodes(t *testing.T) {
 		})
 		want("Unindexed", 0, func(ctx context.Context) error { _, err := a.Unindexed(ctx); return err })
 
-		a.peers.mu.Lock()
-		a.peers.ownersRead = time.Time{}
-		a.peers.mu.Unlock()
+		a.member.peers.mu.Lock()
+		a.member.peers.ownersRead = time.Time{}
+		a.member.peers.mu.Unlock()
 		homes, err := a.Homes(t.Context())
 		if err != nil || len(homes) != 16*nodes {
 			t.Fatalf("Homes = %d, %v", len(homes), err)
@@ -70,8 +70,8 @@ func TestCostOfManyNodes(t *testing.T) {
 		together := func(f func(ctx context.Context) error) func(ctx context.Context) error {
 			return func(ctx context.Context) error {
 				var all sync.WaitGroup
-				a.peers.polling.Lock()
-				a.peers.readingOwners.Lock()
+				a.member.peers.polling.Lock()
+				a.member.peers.readingOwners.Lock()
 				for range callers {
 					all.Go(func() {
 						if err := f(ctx); err != nil {
@@ -80,8 +80,8 @@ func TestCostOfManyNodes(t *testing.T) {
 					})
 				}
 				eventually(t, "all callers wait", func() bool { return waitingForLocks() >= callers })
-				a.peers.polling.Unlock()
-				a.peers.readingOwners.Unlock()
+				a.member.peers.polling.Unlock()
+				a.member.peers.readingOwners.Unlock()
 				all.Wait()
 				return nil
 			}
@@ -96,8 +96,8 @@ func TestCostOfManyNodes(t *testing.T) {
 			return err
 		})
 		want("Holders of none", 0, func(ctx context.Context) error { _, err := a.Holders(ctx, nil); return err })
-		shards := a.peers.allShards()
-		want("all owners, by many callers", 16*nodes, together(func(ctx context.Context) error { return a.refreshTokens(ctx, shards) }))
+		shards := a.member.peers.allShards()
+		want("all owners, by many callers", 16*nodes, together(func(ctx context.Context) error { return a.member.refreshTokens(ctx, shards) }))
 	}
 }
 
@@ -111,16 +111,16 @@ func waitingForLocks() int {
 // the default failover time.
 func TestSurveyPause(t *testing.T) {
 	l := newLives("redis://127.0.0.1:1").open(t)
-	l.opts.FailoverAfter = 10 * time.Second
+	l.member.failoverAfter = 10 * time.Second
 	for nodes, want := range map[int]time.Duration{1: 30 * time.Second, 3: 30 * time.Second, 30: 300 * time.Second} {
-		l.peers.nodes = map[string]*peerState{}
+		l.member.peers.nodes = map[string]*peerState{}
 		for n := range nodes {
-			l.peers.nodes[strconv.Itoa(n)] = new(peerState)
+			l.member.peers.nodes[strconv.Itoa(n)] = new(peerState)
 		}
 		for range 100 {
-			l.peers.mu.Lock()
-			got := l.ownersPauseLocked()
-			l.peers.mu.Unlock()
+			l.member.peers.mu.Lock()
+			got := l.member.ownersPauseLocked()
+			l.member.peers.mu.Unlock()
 			if got < want*3/4 || got >= want*5/4 {
 				t.Errorf("with %d nodes it is %v; want about %v", nodes, got, want)
 			}

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
@@ -44,28 +47,23 @@ var (
 	isSorted = []any{"zrangebylex", "-", "+", "limit", 0, 1}
 )
 
-// sharedKeys are the keys that belong to no shard.
-func (l *Ledger) sharedKeys() []typedKey {
-	k := l.keys
-	all := []typedKey{
-		{k.Nodes(), isHash}, {k.Status(), isHash}, {k.Numbers(), isHash}, {k.Topics(), isHash},
-		{k.Changes(), isSorted}, {k.Heartbeat(l.opts.Node), isString}, {k.Dataset(), isString},
-	}
-	for bucket := range layout.Buckets {
-		all = append(all, typedKey{k.IDs(uint8(bucket)), isHash})
-	}
-	return all
-}
-
 // typedKeys returns a shard's keys.
 func typedKeys(s *layout.ShardKeys) []typedKey {
 	return []typedKey{{s.Tasks(), isHash}, {s.Pending(), isSet}, {s.Dead(), isHash}, {s.DeadIndex(), isSorted}}
 }
 
+// A mender sets damaged keys aside.
+type mender struct {
+	client *conn.Client
+	keys   layout.Keys
+	waits  *recovery.WaitList // tells what was found
+	log    *slog.Logger
+}
+
 // mendKeys sets aside those of the keys that have the wrong type.
-func (l *Ledger) mendKeys(ctx context.Context, keys []typedKey) error {
+func (d *mender) mendKeys(ctx context.Context, keys []typedKey) error {
 	probes := make([]*redis.Cmd, len(keys))
-	p := l.client.Pipeline()
+	p := d.client.Pipeline()
 	for i, k := range keys {
 		args := append([]any{k.probe[0], k.key}, k.probe[1:]...)
 		probes[i] = p.Do(ctx, args...)
@@ -75,7 +73,7 @@ func (l *Ledger) mendKeys(ctx context.Context, keys []typedKey) error {
 	for i, k := range keys {
 		switch err := probes[i].Err(); {
 		case conn.WrongType(err):
-			faults = append(faults, l.setAside(ctx, k.key, "it has the wrong type", k.probe...))
+			faults = append(faults, d.setAside(ctx, k.key, "it has the wrong type", k.probe...))
 		case err != nil && !errors.Is(err, redis.Nil) && !conn.Refused(err): // it may lack the probe
 			faults = append(faults, err)
 		}
@@ -84,38 +82,54 @@ func (l *Ledger) mendKeys(ctx context.Context, keys []typedKey) error {
 }
 
 // setAside renames a key if it is still damaged, see setaside.lua.
-func (l *Ledger) setAside(ctx context.Context, key, why string, damage ...any) error {
+func (d *mender) setAside(ctx context.Context, key, why string, damage ...any) error {
 	what := "the damaged key " + key
-	aside := fmt.Sprintf("%sdamaged:%d:", l.keys.Prefix, time.Now().UnixMilli())
+	aside := fmt.Sprintf("%sdamaged:%d:", d.keys.Prefix, time.Now().UnixMilli())
 	if strings.Contains(key, "{") {
 		aside += key
 	} else {
 		aside += "{" + key + "}" // the slot of the key itself
 	}
-	renamed, err := conn.SetAsideScript.Run(ctx, l.client, []string{key, aside}, damage...).Bool()
+	renamed, err := conn.SetAsideScript.Run(ctx, d.client, []string{key, aside}, damage...).Bool()
 	switch {
 	case errors.Is(err, redis.Nil) || err == nil && !renamed:
 		return nil // another node has done it
 	case err != nil && (conn.Refused(err) || strings.Contains(err.Error(), "can't run this command")):
-		l.bulk.waits.Set(what, why+", and the user of Redis may not rename it: rename it by hand, or allow +rename")
-		l.log.Error("a key is damaged, and cannot be set aside: rename it by hand, or allow +rename", "key", key, "why", why, "error", err)
+		d.waits.Set(what, why+", and the user of Redis may not rename it: rename it by hand, or allow +rename")
+		d.log.Error("a key is damaged, and cannot be set aside: rename it by hand, or allow +rename", "key", key, "why", why, "error", err)
 		return fmt.Errorf("the key %s is damaged (%s) and the user of Redis may not rename it: %v", key, why, err) //nolint:errorlint // it is no refusal: an operator may mend it
 	case err != nil:
 		return err
 	}
-	l.bulk.waits.Set(what, why+"; it is kept as "+aside+", and written anew")
-	l.log.Error("a damaged key was set aside, and is written anew", "key", key, "why", why, "kept", aside)
+	d.waits.Set(what, why+"; it is kept as "+aside+", and written anew")
+	d.log.Error("a damaged key was set aside, and is written anew", "key", key, "why", why, "kept", aside)
 	return nil
 }
 
-// unreadableShard is the name of readiness' entry for a shard whose token cannot be read.
-func unreadableShard(node string, index int) string {
-	return fmt.Sprintf("the owner of shard %d of node %s", index, node)
-}
-
-// noteUnreadable enters such a shard in the log and in readiness.
-func (l *Ledger) noteUnreadable(node string, index int, t layout.Token) {
-	l.bulk.waits.Set(unreadableShard(node, index), fmt.Sprintf("its token %.100q cannot be read: the shard is taken over when no node has claimed it for %v", t.Incarnation, l.opts.FailoverAfter))
-	l.log.Error("the token of a shard's owner cannot be read; the shard is taken over when no node has claimed it for a while",
-		"of", node, "shard", index, "token", fmt.Sprintf("%.100q", t.Incarnation), "for", l.opts.FailoverAfter)
+// dataset returns the data set's layout and id, and creates it if it is missing. In the log,
+// the id distinguishes a Redis that has lost everything from one that has lost some shards.
+func (d *mender) dataset(ctx context.Context) (string, error) {
+	key := d.keys.Dataset()
+	id, err := d.client.Get(ctx, key).Result()
+	if errors.Is(err, redis.Nil) {
+		if err := d.client.SetNX(ctx, key, fmt.Sprintf("%d:%s", layout.Version, newIncarnation()), 0).Err(); err != nil {
+			return "", err
+		}
+		id, err = d.client.Get(ctx, key).Result()
+	}
+	if err != nil {
+		return "", err
+	}
+	version, _, _ := strings.Cut(id, ":")
+	n, err := strconv.Atoi(version)
+	if err != nil {
+		if err := d.setAside(ctx, key, fmt.Sprintf("%.100q is no layout and id of a data set", id), "=", id); err != nil {
+			return "", err
+		}
+		return d.dataset(ctx)
+	}
+	if n > layout.Version {
+		return "", fmt.Errorf("%w: %s is %s, and this version knows %d", recovery.ErrLayout, key, id, layout.Version)
+	}
+	return id, nil
 }

@@ -15,24 +15,6 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
-// lookForDead checks whether there are dead records at all. Until there are, a look-up of one,
-// as every creation with an id of the caller's makes it, costs nothing.
-func (l *Ledger) lookForDead(ctx context.Context) error {
-	shards := l.table.Load().all()
-	replies := make([]*redis.IntCmd, len(shards))
-	err := l.client.Pipe(ctx, func(p redis.Pipeliner) {
-		for n, s := range shards {
-			replies[n] = p.Exists(ctx, s.keys.Dead())
-		}
-	})
-	for _, r := range replies {
-		if r.Val() > 0 {
-			l.buried.Store(true)
-		}
-	}
-	return err
-}
-
 // GetDead implements recovery.Ledger.
 func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e recovery.Entry)) error {
 	done, err := l.use(ctx)
@@ -40,14 +22,14 @@ func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e 
 		return err
 	}
 	defer done()
-	if !l.buried.Load() {
+	if !l.member.buried.Load() {
 		return nil
 	}
 	missing := make(map[int]bool, len(ids))
 	var places []deadPlace // of the ids, where they may be
 	for i, id := range ids {
 		missing[i] = true
-		for _, s := range l.shardsOf(id) {
+		for _, s := range l.member.shardsOf(id) {
 			places = append(places, deadPlace{s, i})
 		}
 	}
@@ -60,8 +42,8 @@ func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e 
 	// A record that is not in its own shard may be in any, see allFor.
 	places = nil
 	for i := range missing {
-		first := l.shardsOf(ids[i])
-		for _, s := range l.allFor(ids[i]) {
+		first := l.member.shardsOf(ids[i])
+		for _, s := range l.member.allFor(ids[i]) {
 			if !slices.Contains(first, s) {
 				places = append(places, deadPlace{s, i})
 			}
@@ -77,7 +59,7 @@ func (l *Ledger) HasDead(ctx context.Context, n int, ids []string) ([]bool, erro
 		return nil, err
 	}
 	defer done()
-	s, err := l.held(n)
+	s, err := l.member.held(n)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +117,7 @@ func (l *Ledger) ListDead(ctx context.Context, label string, after recovery.Ref,
 	if after != (recovery.Ref{}) {
 		from = "(" + string(layout.AppendDeadRef(nil, label, after.Next, after.ID))
 	}
-	return l.listDead(ctx, l.table.Load().all(), from, to, visit)
+	return l.listDead(ctx, l.member.table.Load().all(), from, to, visit)
 }
 
 // ScanDead implements recovery.Fleet.
@@ -145,8 +127,8 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 		return err
 	}
 	defer done()
-	s, err := l.held(n)
-	if err != nil || !l.buried.Load() {
+	s, err := l.member.held(n)
+	if err != nil || !l.member.buried.Load() {
 		return err
 	}
 	list := deadList{shard: s, from: "-", to: "+", more: true}
@@ -168,7 +150,7 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 		}
 		if n := len(list.members); n > 0 {
 			l.bulk.ids.came(n, n*len(list.members[0]), time.Since(began))
-			l.bulk.waits.Clear(l.bulk.ids.name)
+			l.waits.Clear(l.bulk.ids.name)
 		}
 		for _, m := range list.members {
 			if label, at, id, fault := layout.DecodeDeadRef(m); fault == nil { // see listDead

@@ -3,10 +3,10 @@
 //
 // A node's tasks are spread over shards, by a hash of the id. A shard has a set of pending ids,
 // which a restart replays, and a hash of their records. The hash also holds the token of the
-// shard's owner and the number of its last batch; package layout has every key and every byte. A batch
-// is one script: it acts only with the owner's token and the next number, so that it is written
-// whole and once, however often and however late it arrives. The first lines of every script
-// say which accident it prevents.
+// shard's owner and the number of its last batch; package layout has every key and every byte. A
+// batch is one script: it acts only with the owner's token and the next number, so that it is
+// written whole and once, however often and however late it arrives. The first lines of every
+// script say which accident it prevents.
 //
 // A node's name belongs to one process: the registry says which one, and its heartbeat is a
 // counter. A process that starts under a name adopts at once when the holder has released the

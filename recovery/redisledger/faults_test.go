@@ -38,7 +38,7 @@ func TestLateDuplicate(t *testing.T) {
 	}
 	persist(t, l, put("a", "1"), put("c", "1"))
 	apply(t, l, put("a", "2"), remove("c"), bury("b", "2"))
-	token, sequence := l.term(0).token, l.term(0).sequence
+	token, sequence := l.member.term(0).token, l.member.term(0).sequence
 	before := scriptCalls(server)
 	release()
 	if n := scriptCalls(server) - before; n != 1 {
@@ -46,7 +46,7 @@ func TestLateDuplicate(t *testing.T) {
 	}
 	wantHeld(t, server.Client(), l, content{"a": "2", "dead b": "2"})
 	apply(t, l, put("a", "3"))
-	if s := l.term(0); s.token != token || s.sequence != sequence+1 {
+	if s := l.member.term(0); s.token != token || s.sequence != sequence+1 {
 		t.Errorf("the late copy changed the shard's state: %v %d, then %v %d", token, sequence, s.token, s.sequence)
 	}
 }
@@ -73,14 +73,14 @@ func TestTimeoutAfterExecution(t *testing.T) {
 		t.Fatal("a batch without an answer is called written")
 	}
 	server.Wait("the batch was executed", func(_ ctx, c *redis.Client) bool {
-		return held(t, c, l.term(0).keys)["a"] == "1"
+		return held(t, c, l.member.term(0).keys)["a"] == "1"
 	})
 	proxy.SetDeaf(false)
 	if err := l.Apply(t.Context(), 0, batchOf(put("a", "2"))); err == nil || errors.Is(err, recovery.ErrLost) {
 		t.Fatalf("another batch overtakes the unanswered one: %v", err)
 	}
 	persist(t, l, put("a", "1"))
-	if got := l.term(0).sequence; got != 2 {
+	if got := l.member.term(0).sequence; got != 2 {
 		t.Errorf("two batches were counted as %d", got)
 	}
 	apply(t, l, put("b", "3"))
@@ -188,7 +188,7 @@ func TestTornFile(t *testing.T) {
 	l := v.open(t)
 	adopt(t, l)
 	apply(t, l, put("a", "1"), put("b", "1"), put("c", "1"), put("d", "1"))
-	keys := l.term(0).keys
+	keys := l.member.term(0).keys
 	for name, tear := range map[string]func(){
 		"a record is missing": func() { server.Do("hdel", keys.Tasks(), "a") },
 		"an id is missing":    func() { server.Do("srem", keys.Pending(), "b") },

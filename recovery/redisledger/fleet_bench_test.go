@@ -18,7 +18,7 @@ func fillRegistry(b testing.TB, l *Ledger, nodes int) {
 	const shards = 16
 	for n := range nodes - 1 {
 		name := fmt.Sprintf("10.0.0.%d:7480", n)
-		number, err := l.number(b.Context(), name)
+		number, err := l.member.number(b.Context(), name)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func BenchmarkFleet(b *testing.B) {
 	server := redistest.Start(b)
 	l := join(b, server.URL(), "self", func(o *Options) { still(o); o.Shards = 16 }).Ledger
 	fillRegistry(b, l, 50)
-	if err := l.poll(b.Context()); err != nil {
+	if err := l.member.poll(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	run := func(name string, f func(ctx context.Context) error) {
@@ -60,20 +60,20 @@ func BenchmarkFleet(b *testing.B) {
 			}
 		})
 	}
-	run("Watch", l.poll)
+	run("Watch", l.member.poll)
 	run("Survey", func(ctx context.Context) error {
-		found, err := l.readOwners(ctx)
+		found, err := l.member.readOwners(ctx)
 		if err == nil && len(found.shards) != 800 {
 			err = fmt.Errorf("%d shards were found", len(found.shards))
 		}
 		return err
 	})
-	run("Keep", func(context.Context) error { l.keepOnce(); return l.Health().Err })
-	run("Beat", l.beat)
+	run("Keep", func(context.Context) error { l.member.keepOnce(); return l.Health().Err })
+	run("Beat", l.member.beat)
 	run("Nodes", func(ctx context.Context) error { _, err := l.Nodes(ctx); return err })
 	run("Standing", func(context.Context) error { _ = l.Standing(); return nil })
 	id := []byte(l.Home(3).NewID())
-	run("ShardOf", func(context.Context) error { _ = l.shardFor(id); return nil })
+	run("ShardOf", func(context.Context) error { _ = l.member.shardFor(id); return nil })
 	chosen := []byte("order-42")
-	run("ShardOfChosen", func(context.Context) error { _ = l.shardFor(chosen); return nil })
+	run("ShardOfChosen", func(context.Context) error { _ = l.member.shardFor(chosen); return nil })
 }

@@ -25,13 +25,13 @@ func TestEmptyDatasetOfAFleet(t *testing.T) {
 	homes := map[recovery.Home]bool{}
 	var rewound diary
 	rewound.watch(b.Ledger)
-	for _, s := range b.table.Load().all() {
+	for _, s := range b.member.table.Load().all() {
 		homes[b.Home(s.number)] = true
 	}
 	server.Do("flushall")
 	rewound.wait(t, 8)
 	eventually(t, "all are registered again", func() bool { return server.Do("hlen", "lapse:nodes") == int64(3) })
-	for _, s := range b.table.Load().all() {
+	for _, s := range b.member.table.Load().all() {
 		if err := b.Apply(t.Context(), s.number, batchOf(put(b.Home(s.number).NewID(), "again"))); err != nil {
 			t.Error(err)
 		}
@@ -55,22 +55,22 @@ func TestForgottenAdoption(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	ids := a.put(t)
-	keys := a.term(1).keys
+	keys := a.member.term(1).keys
 	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 	a.crash()
-	b.keepOnce()
+	b.member.keepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
 	b.waitGained(t, 4)
 	var d diary
 	d.watch(b.Ledger)
-	s := b.holds("a", 1)
+	s := b.member.holds("a", 1)
 	if err := b.Apply(t.Context(), s.number, batchOf(remove(ids[1]), put("y", "new"))); err != nil {
 		t.Fatal(err)
 	}
 	server.Do("hset", keys.Tasks(), layout.OwnerField, before, layout.SequenceField, 1, ids[1], "\x00\x00\x00\x00\x00\x00\x00\x00old")
 	server.Do("sadd", keys.Pending(), ids[1])
-	b.keepOnce()
+	b.member.keepOnce()
 	d.wait(t, 1)
 	if err := b.Apply(t.Context(), s.number, batchOf(remove(ids[1]))); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestForgottenHandOver(t *testing.T) {
 			server := redistest.Start(t)
 			a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 			ids := a.put(t)
-			home, keys := a.Home(1), a.term(1).keys
+			home, keys := a.Home(1), a.member.term(1).keys
 			before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 			if name != "Answered" {
 				a.client.AddHook(&lossOf{digest: conn.ClaimScript.Digest})
@@ -110,7 +110,7 @@ func TestForgottenHandOver(t *testing.T) {
 				t.Fatalf("Accept: %v, %v", ok, err)
 			}
 			b.waitGained(t, 1)
-			n := b.holds("a", 1).number
+			n := b.member.holds("a", 1).number
 			var d diary
 			d.watch(b.Ledger)
 			if err := b.Apply(t.Context(), n, batchOf(remove(ids[1]), put("y", "new"))); err != nil {
@@ -118,7 +118,7 @@ func TestForgottenHandOver(t *testing.T) {
 			}
 			gone := 0
 			if name == "UnansweredAndAccepted" {
-				a.keepOnce()
+				a.member.keepOnce()
 				eventually(t, "the giver is told", func() bool { _, gone = a.told(); return gone == 1 })
 			}
 			forgetsHandOver(server, keys, before, ids[1])
@@ -127,17 +127,17 @@ func TestForgottenHandOver(t *testing.T) {
 					t.Errorf("Yield, repeated: %v", err)
 				}
 			}
-			a.keepOnce()
+			a.member.keepOnce()
 			a.look(t)
 			if ok, err := a.Accept(t.Context(), home); ok || err != nil {
 				t.Errorf("the giver accepts what it gave: %v, %v", ok, err)
 			}
-			b.keepOnce()
+			b.member.keepOnce()
 			d.wait(t, 1)
 			if err := b.Apply(t.Context(), n, batchOf(remove(ids[1]), put("y", "new"))); err != nil {
 				t.Fatal(err)
 			}
-			a.keepOnce()
+			a.member.keepOnce()
 			if acquired, lost := a.told(); acquired > 0 || lost != gone {
 				t.Errorf("the giver was told of %d and %d", acquired, lost)
 			}
@@ -157,7 +157,7 @@ func TestForgottenBeforeItWasAccepted(t *testing.T) {
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	ids := a.put(t)
 	for n, looks := range []func(){
-		a.keepOnce,
+		a.member.keepOnce,
 		func() { a.look(t) },
 		func() { // because the receiver has asked for it again
 			if ok, err := a.Accept(t.Context(), a.Home(2)); ok || err != nil {
@@ -165,7 +165,7 @@ func TestForgottenBeforeItWasAccepted(t *testing.T) {
 			}
 		},
 	} {
-		keys := a.term(n).keys
+		keys := a.member.term(n).keys
 		before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 		if err := a.Yield(t.Context(), n, "b"); err != nil {
 			t.Fatal(err)
@@ -182,13 +182,13 @@ func TestForgottenBeforeItWasAccepted(t *testing.T) {
 	b.waitGained(t, 3)
 	b.wantFound(t, ids[:3])
 	// The state that came back belongs to its holder again, and no older state does.
-	if err := b.Yield(t.Context(), b.holds("a", 0).number, "a"); err != nil {
+	if err := b.Yield(t.Context(), b.member.holds("a", 0).number, "a"); err != nil {
 		t.Fatal(err)
 	}
-	a.keepOnce()
+	a.member.keepOnce()
 	a.waitGained(t, 1)
-	if len(a.transferred) != 2 {
-		t.Errorf("it remembers to have given %v", a.transferred)
+	if len(a.member.transferred) != 2 {
+		t.Errorf("it remembers to have given %v", a.member.transferred)
 	}
 	if err := a.Yield(t.Context(), a.acquired[0], "b"); err != nil {
 		t.Fatal(err)
@@ -203,7 +203,7 @@ func TestForgottenWhileHandedOn(t *testing.T) {
 	server := redistest.Start(t)
 	a, b, c := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still), join(t, server.URL(), "c", still)
 	ids := a.put(t)
-	home, keys := a.Home(1), a.term(1).keys
+	home, keys := a.Home(1), a.member.term(1).keys
 	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 	from, n := a, 1
 	for _, to := range []*member{b, c} {
@@ -219,14 +219,14 @@ func TestForgottenWhileHandedOn(t *testing.T) {
 	var d diary
 	d.watch(c.Ledger)
 	forgetsHandOver(server, keys, before, ids[1])
-	a.keepOnce()
+	a.member.keepOnce()
 	b.look(t)
-	c.keepOnce()
+	c.member.keepOnce()
 	d.wait(t, 1)
 	if err := c.Apply(t.Context(), n, batchOf(put("y", "new"))); err != nil {
 		t.Error(err)
 	}
-	if a.holds("a", 1) != nil || b.holds("a", 1) != nil {
+	if a.member.holds("a", 1) != nil || b.member.holds("a", 1) != nil {
 		t.Error("a giver holds it")
 	}
 }
@@ -237,7 +237,7 @@ func TestForgottenHandOverToTheDead(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	ids := a.put(t)
-	home, keys := a.Home(1), a.term(1).keys
+	home, keys := a.Home(1), a.member.term(1).keys
 	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 	if err := a.Yield(t.Context(), 1, "b"); err != nil {
 		t.Fatal(err)
@@ -248,12 +248,12 @@ func TestForgottenHandOverToTheDead(t *testing.T) {
 	forgetsHandOver(server, keys, before, ids[1])
 	a.age(t, 2*time.Hour, "b")
 	a.look(t)
-	s := a.holds("a", 1)
+	s := a.member.holds("a", 1)
 	if s == nil {
 		t.Fatal("it was not adopted")
 	}
 	a.wantFound(t, ids[1:2])
-	n := b.holds("a", 1).number
+	n := b.member.holds("a", 1).number
 	if err := b.Apply(t.Context(), n, batchOf(put("x", "late"))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply of the heir: %v", err)
 	}
@@ -268,16 +268,16 @@ func TestAdoptionThatNeverHappened(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	ids := a.put(t)
-	keys := a.term(1).keys
+	keys := a.member.term(1).keys
 	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
-	b.keepOnce()
+	b.member.keepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
 	b.waitGained(t, 4)
-	n := b.holds("a", 1).number
+	n := b.member.holds("a", 1).number
 
 	server.Do("hset", keys.Tasks(), layout.OwnerField, before, layout.SequenceField, 1)
-	if err := a.beat(t.Context()); err != nil {
+	if err := a.member.beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.Apply(t.Context(), 1, batchOf(put("new", "1"))); err != nil {
@@ -302,17 +302,17 @@ func TestAdoptedShardAfterOversleeping(t *testing.T) {
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	a.put(t)
 	a.crash()
-	b.keepOnce()
+	b.member.keepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
 	b.waitGained(t, 4)
-	s := b.holds("a", 0)
-	b.answered(time.Now().Add(-2 * time.Hour))
+	s := b.member.holds("a", 0)
+	b.member.answered(time.Now().Add(-2 * time.Hour))
 	server.Do("del", s.keys.Tasks())
 	if err := b.Apply(t.Context(), s.number, batchOf(put("x", "1"))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply: %v", err)
 	}
-	if _, err := b.held(b.holds("a", 1).number); err != nil {
+	if _, err := b.member.held(b.member.holds("a", 1).number); err != nil {
 		t.Errorf("another shard: %v", err)
 	}
 }
@@ -322,7 +322,7 @@ func TestEnded(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
 	a.crash()
-	b.keepOnce()
+	b.member.keepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
 	b.waitGained(t, 4)
@@ -334,13 +334,13 @@ func TestEnded(t *testing.T) {
 		return b.ended
 	}
 	for range 2 {
-		b.keepOnce()
-		if err := b.beat(t.Context()); err != nil { // as one that was under way meanwhile
+		b.member.keepOnce()
+		if err := b.member.beat(t.Context()); err != nil { // as one that was under way meanwhile
 			t.Fatal(err)
 		}
 		eventually(t, "memory is told", func() bool { return len(ended()) > 0 })
 	}
-	b.deliverNotices()
+	b.member.notices.deliver(t.Context())
 	if all := ended(); len(all) != 1 || !errors.Is(all[0], recovery.ErrLost) {
 		t.Errorf("told %v", all)
 	}
@@ -356,9 +356,9 @@ func TestEnded(t *testing.T) {
 		t.Error("it is certain of what it has lost")
 	}
 	successor.waitGained(t, 4) // shards that the process before it had adopted
-	keys := successor.term(0).keys
+	keys := successor.member.term(0).keys
 	c := successor.client
-	c.HSet(t.Context(), keys.Tasks(), layout.OwnerField, layout.NewToken("b", b.self.Incarnation, 99).String())
+	c.HSet(t.Context(), keys.Tasks(), layout.OwnerField, layout.NewToken("b", b.member.self.Incarnation, 99).String())
 	if ok, err := b.Accept(t.Context(), successor.Home(0)); ok || err != nil {
 		t.Errorf("it gains a shard: %v, %v", ok, err)
 	}
@@ -370,12 +370,12 @@ func TestForgottenWhileCutOff(t *testing.T) {
 	server := redistest.Start(t)
 	join(t, server.URL(), "a", still)
 	b := join(t, server.URL(), "b", still)
-	b.keepOnce()
+	b.member.keepOnce()
 	server.Do("hdel", b.keys.Nodes(), "b")
-	b.Ledger.mu.Lock()
-	b.lastAnswer = time.Now().Add(-2 * time.Hour)
-	b.Ledger.mu.Unlock()
-	if err := b.beat(t.Context()); err != nil {
+	b.member.mu.Lock()
+	b.member.lastAnswer = time.Now().Add(-2 * time.Hour)
+	b.member.mu.Unlock()
+	if err := b.member.beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "memory is told", func() bool {

@@ -63,9 +63,9 @@ func (v *lives) join(t testing.TB) *member {
 	})
 	m.terms = adopt(t, m.Ledger)
 	eventually(t, "it has looked at the others", func() bool {
-		m.peers.mu.Lock()
-		defer m.peers.mu.Unlock()
-		return !m.peers.next.IsZero()
+		m.member.peers.mu.Lock()
+		defer m.member.peers.mu.Unlock()
+		return !m.member.peers.next.IsZero()
 	})
 	return m
 }
@@ -101,35 +101,35 @@ func (m *member) waitGained(t testing.TB, n int) {
 // shards of dead nodes.
 func (m *member) look(t testing.TB) {
 	t.Helper()
-	if err := m.poll(t.Context()); err != nil {
+	if err := m.member.poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m.peers.mu.Lock()
-	m.peers.next = time.Time{}
-	m.peers.mu.Unlock()
-	m.restoreOrigins(t.Context())
-	m.adoptIfDue(t.Context())
+	m.member.peers.mu.Lock()
+	m.member.peers.next = time.Time{}
+	m.member.peers.mu.Unlock()
+	m.member.restoreOrigins(t.Context())
+	m.member.adoptIfDue(t.Context())
 }
 
 // age makes a still node see no heartbeat of the others for so long.
 func (m *member) age(t testing.TB, silent time.Duration, nodes ...string) {
 	t.Helper()
 	for range 2 { // once for the entries, and once for the counts
-		if err := m.poll(t.Context()); err != nil {
+		if err := m.member.poll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	m.peers.mu.Lock()
-	defer m.peers.mu.Unlock()
+	m.member.peers.mu.Lock()
+	defer m.member.peers.mu.Unlock()
 	for _, node := range nodes {
-		s := m.peers.nodes[node]
+		s := m.member.peers.nodes[node]
 		if s == nil {
 			t.Fatalf("%s sees nothing of %s", m.opts.Node, node)
 		}
 		s.since = s.since.Add(-silent)
 	}
-	for h := range m.peers.unregistered {
-		m.peers.unregistered[h] = m.peers.unregistered[h].Add(-silent)
+	for h := range m.member.peers.unregistered {
+		m.member.peers.unregistered[h] = m.member.peers.unregistered[h].Add(-silent)
 	}
 }
 
@@ -246,17 +246,17 @@ func TestOwnPartFirst(t *testing.T) {
 	a, b := join(t, url, "a", wide), join(t, url, "b", still)
 	join(t, url, "c", still)
 	a.crash()
-	b.keepOnce()
+	b.member.keepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
 	part := 0
 	for n := range 16 {
-		if b.peers.partLocked(seenShard{node: "a", index: n, home: a.Home(n)}, []string{"b", "c"}) == "b" {
+		if b.member.peers.partLocked(seenShard{node: "a", index: n, home: a.Home(n)}, []string{"b", "c"}) == "b" {
 			part++
 		}
 	}
 	b.waitGained(t, part)
-	if got := len(b.table.Load().all()); got != 4+part || part == 0 || part == 16 {
+	if got := len(b.member.table.Load().all()); got != 4+part || part == 0 || part == 16 {
 		t.Errorf("it holds %d shards; its part is %d", got, part)
 	}
 }
@@ -341,10 +341,10 @@ func TestNobodyDiesWithRedis(t *testing.T) {
 
 // seen returns the names of the nodes that a node sees.
 func (m *member) seen() []string {
-	m.peers.mu.Lock()
-	defer m.peers.mu.Unlock()
+	m.member.peers.mu.Lock()
+	defer m.member.peers.mu.Unlock()
 	var names []string
-	for name := range m.peers.nodes {
+	for name := range m.member.peers.nodes {
 		names = append(names, name)
 	}
 	return names
@@ -352,9 +352,9 @@ func (m *member) seen() []string {
 
 // watched is how long ago the last poll was answered.
 func (m *member) watched() time.Duration {
-	m.peers.mu.Lock()
-	defer m.peers.mu.Unlock()
-	return time.Since(m.peers.answered)
+	m.member.peers.mu.Lock()
+	defer m.member.peers.mu.Unlock()
+	return time.Since(m.member.peers.answered)
 }
 
 // A node is dead when it was silent for its own FailoverAfter, if that is longer than another's:
@@ -362,7 +362,7 @@ func (m *member) watched() time.Duration {
 func TestFailoverAfterOfOthers(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", func(o *Options) { o.FailoverAfter = 10 * time.Hour }), join(t, url, "b", still)
-	b.keepOnce()
+	b.member.keepOnce()
 	lives := func() bool {
 		nodes, err := b.Nodes(t.Context())
 		if err != nil {

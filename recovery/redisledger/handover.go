@@ -14,14 +14,9 @@ import (
 // errYielded is the error of calls about a shard that this process has yielded.
 var errYielded = fmt.Errorf("%w: it was yielded", recovery.ErrLost)
 
-// Yield implements recovery.Fleet.
-func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
-	done, err := l.use(context.WithoutCancel(ctx)) // ending early leaves the outcome open
-	if err != nil {
-		return err
-	}
-	defer done()
-	s, err := l.held(n)
+// yield hands a shard to another node, see recovery.Fleet.
+func (m *membership) yield(ctx context.Context, n int, to string) error {
+	s, err := m.held(n)
 	if err != nil {
 		return err
 	}
@@ -37,14 +32,14 @@ func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
 	}
 	next := s.transfer
 	if next == (layout.Token{}) {
-		target, err := l.transferTarget(ctx, to)
+		target, err := m.transferTarget(ctx, to)
 		if err != nil {
 			return fmt.Errorf("shard %d cannot be yielded to node %s: %w", n, to, err)
 		}
 		next = layout.NewToken(to, target, s.token.Epoch+1)
 	}
-	owner, err := l.claim(ctx, s.keys, s.token.String(), next)
-	if err != nil && s.transfer == (layout.Token{}) && l.client.Unsent(err) {
+	owner, err := m.claim(ctx, s.keys, s.token.String(), next)
+	if err != nil && s.transfer == (layout.Token{}) && m.client.Unsent(err) {
 		return fmt.Errorf("shard %d: %w", n, err)
 	}
 	s.transfer = next
@@ -52,24 +47,24 @@ func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
 		return fmt.Errorf("shard %d: %w: %w", n, recovery.ErrUnanswered, err)
 	}
 	if owner != next.String() {
-		err := l.reclaimLocked(ctx, s, owner, -1)
+		err := m.reclaimLocked(ctx, s, owner, -1)
 		s.transfer = layout.Token{}
 		if err != nil {
 			return err
 		}
 		return fmt.Errorf("shard %d: %w", n, errReclaimed)
 	}
-	l.peers.noteToken(l.Home(n), next) // first, or else a new record would have no home in between
-	l.endLocked(s, fmt.Errorf("shard %d: %w to node %s", n, errYielded, to))
+	m.peers.noteToken(m.home(n), next) // first, or else a new record would have no home in between
+	m.endLocked(s, fmt.Errorf("shard %d: %w to node %s", n, errYielded, to))
 	return nil
 }
 
 // transferTarget returns the incarnation of a node that can take a shard over.
-func (l *Ledger) transferTarget(ctx context.Context, to string) (string, error) {
-	if to == l.opts.Node {
+func (m *membership) transferTarget(ctx context.Context, to string) (string, error) {
+	if to == m.self.Node {
 		return "", errors.New("it is this one")
 	}
-	raw, err := l.client.HGet(ctx, l.keys.Nodes(), to).Result()
+	raw, err := m.client.HGet(ctx, m.keys.Nodes(), to).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", errors.New("it is not registered")
 	}
@@ -80,52 +75,47 @@ func (l *Ledger) transferTarget(ctx context.Context, to string) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	l.peers.mu.Lock()
-	defer l.peers.mu.Unlock()
-	s := l.peers.nodes[to]
+	m.peers.mu.Lock()
+	defer m.peers.mu.Unlock()
+	s := m.peers.nodes[to]
 	switch {
 	case e.Released:
 		return "", errors.New("it has ended")
 	case e.Number == 0:
 		return "", errors.New("its version takes no shards over")
-	case e.Format < l.opts.Format:
-		return "", fmt.Errorf("it reads records up to format %d, and this one writes %d", e.Format, l.opts.Format)
-	case s != nil && s.entry.Incarnation == e.Incarnation && l.deadLocked(s):
+	case e.Format < m.format:
+		return "", fmt.Errorf("it reads records up to format %d, and this one writes %d", e.Format, m.format)
+	case s != nil && s.entry.Incarnation == e.Incarnation && m.deadLocked(s):
 		return "", errors.New("it sends no heartbeat")
 	}
 	return e.Incarnation, nil
 }
 
-// Accept implements recovery.Fleet.
-func (l *Ledger) Accept(ctx context.Context, home recovery.Home) (bool, error) {
-	done, err := l.use(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer done()
-	node, err := l.nodeOf(ctx, home.Node())
+// acceptHome takes a shard over, see recovery.Fleet.Accept.
+func (m *membership) acceptHome(ctx context.Context, home recovery.Home) (bool, error) {
+	node, err := m.nodeOf(ctx, home.Node())
 	if err != nil || node == "" {
 		return false, err
 	}
-	return l.accept(ctx, &seenShard{node: node, index: home.Shard(), home: home})
+	return m.accept(ctx, &seenShard{node: node, index: home.Shard(), home: home})
 }
 
 // isMine reports whether this process should hold a shard: its token names this process, or it
 // is one of the node's own that another node has retired while it held it.
-func (l *Ledger) isMine(h *seenShard) bool {
-	return h.token.Holder() == l.self ||
-		h.token.Retired() && h.node == l.opts.Node && h.index < l.opts.Shards
+func (m *membership) isMine(h *seenShard) bool {
+	return h.token.Holder() == m.self ||
+		h.token.Retired() && h.node == m.self.Node && h.index < m.shards
 }
 
 // accept takes over a shard that belongs to this process, and reports whether this process
 // holds it now. It changes the token once more, because batches of an earlier term may still be
 // in flight. It leaves in h the token that the shard had, or got from repeatTransfer.
-func (l *Ledger) accept(ctx context.Context, h *seenShard) (bool, error) {
-	if l.holds(h.node, h.index) != nil {
+func (m *membership) accept(ctx context.Context, h *seenShard) (bool, error) {
+	if m.holds(h.node, h.index) != nil {
 		return true, nil
 	}
-	keys := l.keys.Shard(h.node, h.index)
-	head, err := l.client.HMGet(ctx, keys.Tasks(), layout.OwnerField, layout.AffirmField).Result()
+	keys := m.keys.Shard(h.node, h.index)
+	head, err := m.client.HMGet(ctx, keys.Tasks(), layout.OwnerField, layout.AffirmField).Result()
 	if err != nil {
 		return false, err
 	}
@@ -133,18 +123,18 @@ func (l *Ledger) accept(ctx context.Context, h *seenShard) (bool, error) {
 	if h.token = layout.ReadToken(h.raw); h.token.Unreadable() {
 		return false, err
 	}
-	if !l.isMine(h) {
+	if !m.isMine(h) {
 		return false, nil
 	}
-	if again, err := l.repeatTransfer(ctx, h); again || err != nil {
+	if again, err := m.repeatTransfer(ctx, h); again || err != nil {
 		return false, err
 	}
-	sizes, err := l.sizes(ctx, 1, func(int) layout.ShardKeys { return keys })
+	sizes, err := m.sizes(ctx, 1, func(int) layout.ShardKeys { return keys })
 	if err != nil {
 		return false, err
 	}
-	taken, err := l.take(ctx, *h, l.self.Token(h.token.Epoch+1), sizes[0])
-	return taken || err == nil && l.holds(h.node, h.index) != nil, err
+	taken, err := m.take(ctx, *h, m.self.Token(h.token.Epoch+1), sizes[0])
+	return taken || err == nil && m.holds(h.node, h.index) != nil, err
 }
 
 // repeatTransfer repeats a hand-over that Redis has lost, and reports whether there was one: this
@@ -153,41 +143,41 @@ func (l *Ledger) accept(ctx context.Context, h *seenShard) (bool, error) {
 // done since. If no node has it in memory, because the receiver had not accepted it or has died,
 // the shard is accepted or adopted as after any hand-over. If this process took it, both nodes
 // would deliver, and one of them would lose what it has confirmed.
-func (l *Ledger) repeatTransfer(ctx context.Context, h *seenShard) (bool, error) {
-	l.mu.Lock()
-	next, transferred := l.transferred[shardName{h.node, h.index}]
-	l.mu.Unlock()
+func (m *membership) repeatTransfer(ctx context.Context, h *seenShard) (bool, error) {
+	m.mu.Lock()
+	next, transferred := m.transferred[shardName{h.node, h.index}]
+	m.mu.Unlock()
 	if !transferred || h.token.Epoch >= next.Epoch {
 		return false, nil
 	}
-	owner, err := l.claim(ctx, l.keys.Shard(h.node, h.index), h.raw, next)
+	owner, err := m.claim(ctx, m.keys.Shard(h.node, h.index), h.raw, next)
 	if err != nil || owner != next.String() {
 		return true, err
 	}
-	l.log.Error("Redis has lost a shard's hand-over; the shard was handed over again",
+	m.log.Error("Redis has lost a shard's hand-over; the shard was handed over again",
 		"of", h.node, "shard", h.index, "found", h.raw, "token", owner)
 	h.raw, h.token, h.affirmed = owner, next, ""
-	l.peers.noteToken(h.home, next)
+	m.peers.noteToken(h.home, next)
 	return true, nil
 }
 
 // acceptOwn accepts those of the node's own shards that belong to this process, in case the
 // message about them was lost.
-func (l *Ledger) acceptOwn(ctx context.Context) error {
-	if l.ended.Load() {
+func (m *membership) acceptOwn(ctx context.Context) error {
+	if m.ended.Load() {
 		return nil
 	}
-	number := l.registration().Number
+	number := m.registration().Number
 	var found ownerList
-	for n := range l.opts.Shards {
-		if l.holds(l.opts.Node, n) == nil {
-			found.shards = append(found.shards, seenShard{node: l.opts.Node, index: n, home: recovery.NewHome(number, n)})
+	for n := range m.shards {
+		if m.holds(m.self.Node, n) == nil {
+			found.shards = append(found.shards, seenShard{node: m.self.Node, index: n, home: recovery.NewHome(number, n)})
 		}
 	}
 	owners := make([]*redis.StringCmd, len(found.shards))
-	if err := l.client.Pipe(ctx, func(p redis.Pipeliner) {
+	if err := m.client.Pipe(ctx, func(p redis.Pipeliner) {
 		for i, h := range found.shards {
-			keys := l.keys.Shard(h.node, h.index)
+			keys := m.keys.Shard(h.node, h.index)
 			owners[i] = p.HGet(ctx, keys.Tasks(), layout.OwnerField)
 		}
 	}); err != nil {
@@ -196,21 +186,21 @@ func (l *Ledger) acceptOwn(ctx context.Context) error {
 	for i := range found.shards {
 		h := &found.shards[i]
 		h.token = layout.ReadToken(owners[i].Val())
-		l.peers.noteToken(h.home, h.token)
+		m.peers.noteToken(h.home, h.token)
 	}
-	l.acceptFound(ctx, found)
+	m.acceptFound(ctx, found)
 	return nil
 }
 
 // acceptFound accepts shards that belong to this process, though it does not hold them: the
 // message about them was lost, or the answer to a claim was.
-func (l *Ledger) acceptFound(ctx context.Context, found ownerList) {
+func (m *membership) acceptFound(ctx context.Context, found ownerList) {
 	for i := range found.shards {
 		h := &found.shards[i]
-		if !l.isMine(h) || l.holds(h.node, h.index) != nil {
+		if !m.isMine(h) || m.holds(h.node, h.index) != nil {
 			continue
 		}
-		if _, err := l.accept(ctx, h); err != nil {
+		if _, err := m.accept(ctx, h); err != nil {
 			return // the next read of the owners will find it again
 		}
 	}

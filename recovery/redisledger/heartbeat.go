@@ -18,90 +18,87 @@ import (
 const beatsPerFailover = 10
 
 // keep sends heartbeats and checks the shards, until Close.
-func (l *Ledger) keep() {
-	tick := time.NewTicker(l.opts.FailoverAfter / beatsPerFailover)
+func (m *membership) keep() {
+	tick := time.NewTicker(m.failoverAfter / beatsPerFailover)
 	defer tick.Stop()
 	for {
 		select {
-		case <-l.life.Done():
+		case <-m.life.Done():
 			return
 		case <-tick.C:
-			l.keepOnce()
+			m.keepOnce()
 		}
 	}
 }
 
 // keepOnce sends one heartbeat and checks the shards. A failure is noted for Health, and
 // logged when it begins and when it is over.
-func (l *Ledger) keepOnce() {
-	if l.ended.Load() {
+func (m *membership) keepOnce() {
+	if m.ended.Load() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(l.life, 2*conn.IOTimeout)
+	ctx, cancel := context.WithTimeout(m.life, 2*conn.IOTimeout)
 	defer cancel()
 	began := time.Now()
-	l.askStatus()
-	err := l.beat(ctx)
+	m.notices.askStatus()
+	err := m.beat(ctx)
 	seen := false
 	if err == nil {
-		l.answered(began)
-		seen, err = l.checkShards(ctx)
+		m.answered(began)
+		seen, err = m.checkShards(ctx)
 	}
 	if seen {
-		l.kept.Store(&began)
+		m.kept.Store(&began)
 	}
 	if err == nil {
-		err = l.acceptOwn(ctx)
+		err = m.acceptOwn(ctx)
 	}
 	if err == nil {
-		err = l.measure(ctx)
+		err = m.measure(ctx)
 	}
-	if l.life.Err() != nil {
+	if m.life.Err() != nil {
 		return
 	}
-	l.note(err)
+	m.note(err)
 }
 
 // beat counts one heartbeat. If this node's entry is missing or older than this process's,
 // Redis has lost it, and beat writes it again. A newer entry belongs to another process; then
 // this process loses all its shards.
-func (l *Ledger) beat(ctx context.Context) error {
-	l.mu.Lock()
-	status := l.status
-	l.mu.Unlock()
-	v, err := conn.Judge(conn.BeatScript.Run(ctx, l.client,
-		[]string{l.keys.Nodes(), l.keys.Heartbeat(l.opts.Node), l.keys.Status()}, l.opts.Node, l.self.Incarnation, status))
+func (m *membership) beat(ctx context.Context) error {
+	v, err := conn.Judge(conn.BeatScript.Run(ctx, m.client,
+		[]string{m.keys.Nodes(), m.keys.Heartbeat(m.self.Node), m.keys.Status()}, m.self.Node, m.self.Incarnation, m.notices.lastStatus()))
 	if err != nil {
 		return err
 	}
 	if v.Code == 1 {
-		l.mu.Lock()
+		m.mu.Lock()
 		// Where the registry was lost, other nodes have yet to write their entries again.
-		l.alone.Store(v.Number(1) <= 1 && (l.alone.Load() || time.Since(l.recounted) > l.opts.FailoverAfter))
-		l.mu.Unlock()
+		m.alone.Store(v.Number(1) <= 1 && (m.alone.Load() || time.Since(m.recounted) > m.failoverAfter))
+		m.mu.Unlock()
 		return nil
 	}
 	raw := v.Text(0)
 	var held entry
 	if raw != "" {
-		if held, err = decodeEntry(l.opts.Node, raw); err != nil && !errors.Is(err, errDamaged) {
+		if held, err = decodeEntry(m.self.Node, raw); err != nil && !errors.Is(err, errDamaged) {
 			return err
 		}
 	}
-	if held.Generation >= l.registration().Generation {
-		l.revokeAll(fmt.Errorf("%w: the name %s now belongs to %s", recovery.ErrLost, l.opts.Node, held.process))
+	if held.Generation >= m.registration().Generation {
+		m.revokeAll(fmt.Errorf("%w: the name %s now belongs to %s", recovery.ErrLost, m.self.Node, held.process))
 		return nil
 	}
-	if raw == "" && l.mayBeAdopted(l.streak()) {
-		l.revokeAll(fmt.Errorf("%w: node %s", recovery.ErrForgotten, l.opts.Node))
+	if raw == "" && m.mayBeAdopted(m.streak()) {
+		m.revokeAll(fmt.Errorf("%w: node %s", recovery.ErrForgotten, m.self.Node))
 		return nil
 	}
-	done, err := l.follow(ctx, held, raw)
+	done, err := m.follow(ctx, held, raw)
 	if err == nil && done {
-		l.mu.Lock()
-		l.recounted = time.Now()
-		l.mu.Unlock()
-		l.log.Error("Redis had lost this node's registration; it was written again", "generation", l.registration().Generation)
+		m.mu.Lock()
+		m.recounted = time.Now()
+		m.mu.Unlock()
+		m.log.Error("Redis had lost this node's registration; it was written again", "generation", m.registration().Generation)
 	}
 	return err
 }
@@ -109,46 +106,46 @@ func (l *Ledger) beat(ctx context.Context) error {
 // mayBeAdopted reports whether other nodes may have taken this node for dead since the given
 // streak of heartbeats: no heartbeat was answered for FailoverAfter, and other nodes were
 // registered. If no other node is registered, none can adopt, however long Redis is down.
-func (l *Ledger) mayBeAdopted(since int64) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.alone.Load() && (since != l.unbroken || l.silentLocked())
+func (m *membership) mayBeAdopted(since int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.alone.Load() && (since != m.unbroken || m.silentLocked())
 }
 
 // silentLocked reports whether no heartbeat was answered for FailoverAfter. It counts from when
 // the last answered one was sent, because other nodes can have seen it since.
-func (l *Ledger) silentLocked() bool { return clock.Since(l.lastAnswer) > l.opts.FailoverAfter }
+func (m *membership) silentLocked() bool { return clock.Since(m.lastAnswer) > m.failoverAfter }
 
 // answered notes a heartbeat that was sent at began and answered just now.
-func (l *Ledger) answered(began time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.silentLocked() {
-		l.unbroken++
+func (m *membership) answered(began time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.silentLocked() {
+		m.unbroken++
 	}
-	l.lastAnswer = began
+	m.lastAnswer = began
 }
 
 // streak is the number of the current streak of heartbeats.
-func (l *Ledger) streak() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.unbroken
+func (m *membership) streak() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.unbroken
 }
 
 // revokeAll ends the terms of all shards: the node's name belongs to another process, or none.
-func (l *Ledger) revokeAll(err error) {
-	if l.ended.Swap(true) {
+func (m *membership) revokeAll(err error) {
+	if m.ended.Swap(true) {
 		return
 	}
-	l.taking.Lock() // shards that are being acquired at this moment are lost as well
-	defer l.taking.Unlock()
-	for _, s := range l.table.Load().all() {
+	m.taking.Lock() // shards that are being acquired at this moment are lost as well
+	defer m.taking.Unlock()
+	for _, s := range m.table.Load().all() {
 		s.mu.Lock()
-		l.endLocked(s, fmt.Errorf("%w: shard %d: %w", recovery.ErrLost, s.number, err))
+		m.endLocked(s, fmt.Errorf("%w: shard %d: %w", recovery.ErrLost, s.number, err))
 		s.mu.Unlock()
 	}
-	l.notify(func(w recovery.Watcher) {
+	m.notices.add(func(w recovery.Watcher) {
 		if w.Ended != nil {
 			w.Ended(err)
 		}
@@ -157,12 +154,12 @@ func (l *Ledger) revokeAll(err error) {
 
 // heldShards returns the shards that this process holds. After a silence it first waits for
 // those that are being acquired.
-func (l *Ledger) heldShards(streak int64) []*shard {
-	if streak != l.checked {
-		l.taking.Lock()
-		defer l.taking.Unlock()
+func (m *membership) heldShards(streak int64) []*shard {
+	if streak != m.checked {
+		m.taking.Lock()
+		defer m.taking.Unlock()
 	}
-	return l.table.Load().all()
+	return m.table.Load().all()
 }
 
 // checkShards checks whether each shard still has its token and all confirmed batches. Without
@@ -170,17 +167,17 @@ func (l *Ledger) heldShards(streak int64) []*shard {
 // are known to be held or lost. A shard whose server is down counts as held if it was seen to be
 // held in this streak of heartbeats. In a new streak checkShards affirms the shards that it
 // holds, because other nodes may have decided to adopt them.
-func (l *Ledger) checkShards(ctx context.Context) (bool, error) {
-	unbroken := l.streak()
+func (m *membership) checkShards(ctx context.Context) (bool, error) {
+	unbroken := m.streak()
 	var shards []*shard
 	var before []position
-	for _, s := range l.heldShards(unbroken) {
+	for _, s := range m.heldShards(unbroken) {
 		if at, err := s.position(); err == nil {
 			shards, before = append(shards, s), append(before, at)
 		}
 	}
 	heads := make([]*redis.Cmd, len(shards))
-	p := l.client.Pipeline()
+	p := m.client.Pipeline()
 	for n, s := range shards {
 		if s.unbroken.Load() != unbroken {
 			heads[n] = p.Eval(ctx, conn.AffirmSource, []string{s.keys.Tasks()}, before[n].token.String())
@@ -199,7 +196,7 @@ func (l *Ledger) checkShards(ctx context.Context) (bool, error) {
 			continue
 		}
 		owner, sequence := headOf(head)
-		seen, err := l.check(ctx, s, before[n], owner, sequence)
+		seen, err := m.check(ctx, s, before[n], owner, sequence)
 		switch {
 		case errors.Is(err, recovery.ErrLost):
 		case err != nil:
@@ -212,7 +209,7 @@ func (l *Ledger) checkShards(ctx context.Context) (bool, error) {
 		}
 	}
 	if all {
-		l.checked = unbroken
+		m.checked = unbroken
 	}
 	return all, unseen
 }

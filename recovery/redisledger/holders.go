@@ -10,19 +10,14 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
 )
 
-// Homes implements recovery.Fleet with one read of the registry.
-func (l *Ledger) Homes(ctx context.Context) ([]recovery.Home, error) {
-	done, err := l.use(ctx)
-	if err != nil {
+// homes lists the shards of all nodes, see recovery.Fleet, with one read of the registry.
+func (m *membership) homes(ctx context.Context) ([]recovery.Home, error) {
+	if err := m.poll(ctx); err != nil {
 		return nil, err
 	}
-	defer done()
-	if err := l.poll(ctx); err != nil {
-		return nil, err
-	}
-	w := &l.peers
+	w := &m.peers
 	w.mu.Lock()
-	err = l.completeLocked()
+	err := m.completeLocked()
 	w.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -35,45 +30,41 @@ func (l *Ledger) Homes(ctx context.Context) ([]recovery.Home, error) {
 	return homes, nil
 }
 
-// Holders implements recovery.Fleet with one read of the registry and one of the tokens of
+// holders returns the holders of shards, see recovery.Fleet, with one read of the registry and one
+// of the tokens of
 // these shards.
-func (l *Ledger) Holders(ctx context.Context, homes []recovery.Home) (map[recovery.Home]recovery.Holder, error) {
-	done, err := l.use(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
+func (m *membership) holders(ctx context.Context, homes []recovery.Home) (map[recovery.Home]recovery.Holder, error) {
 	if len(homes) == 0 {
 		return nil, nil
 	}
-	if err := l.poll(ctx); err != nil {
+	if err := m.poll(ctx); err != nil {
 		return nil, err
 	}
-	w := &l.peers
+	w := &m.peers
 	wanted := make(map[recovery.Home]bool, len(homes))
 	for _, home := range homes {
 		wanted[home] = true
 	}
 	shards := slices.DeleteFunc(w.allShards(), func(h seenShard) bool { return !wanted[h.home] })
-	if err := l.refreshTokens(ctx, shards); err != nil {
+	if err := m.refreshTokens(ctx, shards); err != nil {
 		return nil, err
 	}
-	mine := l.table.Load().byHome
+	mine := m.table.Load().byHome
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := l.completeLocked(); err != nil {
+	if err := m.completeLocked(); err != nil {
 		return nil, err
 	}
 	all := make(map[recovery.Home]recovery.Holder, len(shards))
 	for _, h := range shards {
 		h.token = w.tokens[h.home].Token
 		switch {
-		case h.token.Retired(), h.token.Node == "" && !l.startsLocked(h):
+		case h.token.Retired(), h.token.Node == "" && !m.startsLocked(h):
 		case h.token.Node == "":
 			return nil, fmt.Errorf("shard %d of node %s has no owner on record yet", h.index, h.node)
 		default:
-			holder := recovery.Holder{Shard: -1, Node: h.token.Node, Live: l.livenessLocked(h.token) == living}
-			if s := mine[h.home]; s != nil && s.isHeld() && holder.Node == l.opts.Node {
+			holder := recovery.Holder{Shard: -1, Node: h.token.Node, Live: m.livenessLocked(h.token) == living}
+			if s := mine[h.home]; s != nil && s.isHeld() && holder.Node == m.self.Node {
 				holder.Shard, holder.Live = s.number, true
 			}
 			all[h.home] = holder
@@ -83,13 +74,13 @@ func (l *Ledger) Holders(ctx context.Context, homes []recovery.Home) (map[recove
 }
 
 // completeLocked returns why the registry may not have all nodes and their shards, or nil.
-func (l *Ledger) completeLocked() error {
-	w := &l.peers
-	if me := w.nodes[l.opts.Node]; me == nil || me.entry.Incarnation != l.self.Incarnation {
-		return fmt.Errorf("node %s is not registered at the moment", l.opts.Node)
+func (m *membership) completeLocked() error {
+	w := &m.peers
+	if me := w.nodes[m.self.Node]; me == nil || me.entry.Incarnation != m.self.Incarnation {
+		return fmt.Errorf("node %s is not registered at the moment", m.self.Node)
 	}
 	for name, since := range w.vanished {
-		if clock.Between(since, time.Now()) < l.opts.FailoverAfter {
+		if clock.Between(since, time.Now()) < m.failoverAfter {
 			return fmt.Errorf("the registration of node %s is lost, which was alive", name)
 		}
 	}
@@ -106,7 +97,7 @@ func (l *Ledger) completeLocked() error {
 
 // startsLocked reports whether a shard without a token is one of those that its node uses: the
 // node is about to claim it, for the first time or because Redis has lost its data.
-func (l *Ledger) startsLocked(h seenShard) bool {
-	s := l.peers.nodes[h.node]
-	return s != nil && len(s.entry.Counts) > 0 && h.index < s.entry.Counts[len(s.entry.Counts)-1] && !s.entry.Released && !l.deadLocked(s)
+func (m *membership) startsLocked(h seenShard) bool {
+	s := m.peers.nodes[h.node]
+	return s != nil && len(s.entry.Counts) > 0 && h.index < s.entry.Counts[len(s.entry.Counts)-1] && !s.entry.Released && !m.deadLocked(s)
 }

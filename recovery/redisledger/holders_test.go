@@ -49,7 +49,7 @@ func TestHoldersAfterALoss(t *testing.T) {
 	if all, err := holders(); err == nil {
 		t.Errorf("Holders without a token = %v", all)
 	}
-	if err := a.client.HSet(t.Context(), tasks, layout.OwnerField, b.table.Load().all()[1].token.String()).Err(); err != nil {
+	if err := a.client.HSet(t.Context(), tasks, layout.OwnerField, b.member.table.Load().all()[1].token.String()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	back("the token is there")
@@ -89,9 +89,9 @@ func TestImpatientCallersDelayNoAdoption(t *testing.T) {
 	if ctx.Err() == nil {
 		t.Fatal("the caller has not left")
 	}
-	a.peers.mu.Lock()
-	defer a.peers.mu.Unlock()
-	if a.peers.broken {
+	a.member.peers.mu.Lock()
+	defer a.member.peers.mu.Unlock()
+	if a.member.peers.broken {
 		t.Error("the watch begins anew because a caller has left")
 	}
 }

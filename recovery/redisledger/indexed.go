@@ -14,7 +14,7 @@ import (
 // A node's entry in the registry says whether all its ids are filed. A shard that comes from a
 // node with unfiled ids brings along ids that the directory lacks. So before such a shard is
 // claimed, the entry of its new holder is marked as not indexed. unfiled counts these shards;
-// Ledger.mu guards it.
+// membership.mu guards it.
 type unfiled struct {
 	acquired  int // shards that were claimed, or are about to be, with ids that may not be filed
 	delivered int // those that memory was notified of
@@ -24,18 +24,13 @@ type unfiled struct {
 // errUnfiled is returned by MarkIndexed.
 var errUnfiled = errors.New("shards were acquired whose ids may not be filed: file them and call again")
 
-// MarkIndexed implements recovery.Directory.
-func (l *Ledger) MarkIndexed(ctx context.Context, indexed bool) error {
-	done, err := l.use(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
+// markIndexed writes the mark of this node, see recovery.Directory.
+func (m *membership) markIndexed(ctx context.Context, indexed bool) error {
 	unfiled := false
-	registered, err := l.rewriteEntry(ctx, func(e *entry) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		s := &l.unfiled
+	registered, err := m.rewriteEntry(ctx, func(e *entry) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		s := &m.unfiled
 		if unfiled = unfiled || indexed && s.acquired != s.excepted; unfiled {
 			if s.delivered == s.acquired {
 				s.excepted = s.acquired // memory knows of all of them now, and may call again
@@ -48,7 +43,7 @@ func (l *Ledger) MarkIndexed(ctx context.Context, indexed bool) error {
 	case err != nil:
 		return err
 	case !registered:
-		return fmt.Errorf("%w: node %s is not registered for this process", recovery.ErrLost, l.opts.Node)
+		return fmt.Errorf("%w: node %s is not registered for this process", recovery.ErrLost, m.self.Node)
 	case unfiled:
 		return errUnfiled
 	}
@@ -58,61 +53,56 @@ func (l *Ledger) MarkIndexed(ctx context.Context, indexed bool) error {
 // beforeTaking marks this process as one whose ids are not all filed, if that may be so once it
 // has taken a shard. If it reports suspect, the caller must call afterTaking, when memory knows
 // of the shard or will not get it.
-func (l *Ledger) beforeTaking(ctx context.Context, h seenShard) (suspect bool, err error) {
-	l.peers.mu.Lock()
-	suspect = h.token.Node != "" && l.peers.nodes[h.token.Node] == nil
-	for name, s := range l.peers.nodes {
-		suspect = suspect || name != l.opts.Node && !s.isIndexed()
+func (m *membership) beforeTaking(ctx context.Context, h seenShard) (suspect bool, err error) {
+	m.peers.mu.Lock()
+	suspect = h.token.Node != "" && m.peers.nodes[h.token.Node] == nil
+	for name, s := range m.peers.nodes {
+		suspect = suspect || name != m.self.Node && !s.isIndexed()
 	}
-	l.peers.mu.Unlock()
+	m.peers.mu.Unlock()
 	if !suspect {
 		return false, nil
 	}
-	l.mu.Lock()
-	l.unfiled.acquired++
-	l.mu.Unlock()
-	registered, err := l.rewriteEntry(ctx, func(e *entry) { e.Indexed = false })
+	m.mu.Lock()
+	m.unfiled.acquired++
+	m.mu.Unlock()
+	registered, err := m.rewriteEntry(ctx, func(e *entry) { e.Indexed = false })
 	if err == nil && !registered {
-		err = fmt.Errorf("%w: node %s is not registered for this process", recovery.ErrLost, l.opts.Node)
+		err = fmt.Errorf("%w: node %s is not registered for this process", recovery.ErrLost, m.self.Node)
 	}
 	if err != nil {
-		l.afterTaking()
+		m.afterTaking()
 	}
 	return true, err
 }
 
-func (l *Ledger) afterTaking() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.unfiled.delivered++
+func (m *membership) afterTaking() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unfiled.delivered++
 }
 
 // isIndexed reports whether all ids of a node are filed, as far as is known.
 func (s *peerState) isIndexed() bool { return s.fault == nil && s.entry.Indexed }
 
-// viewFresh is how old a poll of the nodes may be for Unindexed.
+// viewFresh is how old a poll of the nodes may be for unindexedNodes.
 const viewFresh = time.Second
 
-// Unindexed implements recovery.Directory. Its answer may be a second old: a node stops filing
-// only while it is alone, and clears its mark before; a node that starts then polls anew.
-func (l *Ledger) Unindexed(ctx context.Context) ([]string, error) {
-	done, err := l.use(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	w := &l.peers
+// unindexedNodes names the nodes whose ids may not all be filed, see recovery.Directory.Unindexed.
+// doubtful reports whether the directory may have lost entries.
+func (m *membership) unindexedNodes(ctx context.Context, doubtful func() bool) ([]string, error) {
+	w := &m.peers
 	w.mu.Lock()
 	stale := w.answered.IsZero() || clock.Since(w.answered) > viewFresh
 	w.mu.Unlock()
 	if stale {
-		if err := l.poll(ctx); err != nil {
+		if err := m.poll(ctx); err != nil {
 			return nil, err
 		}
 	}
-	names, dead := l.unindexed()
-	if _, doubtful := l.directory.Doubts(); doubtful {
-		names = append(names, l.doubted()...)
+	names, dead := m.unindexed()
+	if doubtful() {
+		names = append(names, m.doubted()...)
 		slices.Sort(names)
 		names = slices.Compact(names)
 	}
@@ -123,16 +113,16 @@ func (l *Ledger) Unindexed(ctx context.Context) ([]string, error) {
 	stale = clock.Since(w.ownersRead) > ownersFresh
 	w.mu.Unlock()
 	if stale {
-		if _, err := l.readOwners(ctx); err != nil {
+		if _, err := m.readOwners(ctx); err != nil {
 			return nil, err
 		}
 	}
 	owning, behind := w.stillOwning(dead)
 	if behind {
-		if err := l.poll(ctx); err != nil {
+		if err := m.poll(ctx); err != nil {
 			return nil, err
 		}
-		again, _ := l.unindexed()
+		again, _ := m.unindexed()
 		names = append(names, again...)
 	}
 	names = append(names, owning...)
@@ -168,14 +158,14 @@ func (w *watch) stillOwning(dead []string) (owning []string, behind bool) {
 }
 
 // unindexed returns the other nodes, live and dead, whose ids may not all be filed, in order.
-func (l *Ledger) unindexed() (live, dead []string) {
-	w := &l.peers
+func (m *membership) unindexed() (live, dead []string) {
+	w := &m.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, s := range w.nodes {
 		switch {
-		case name == l.opts.Node || s.isIndexed():
-		case s.entry.Released || l.deadLocked(s):
+		case name == m.self.Node || s.isIndexed():
+		case s.entry.Released || m.deadLocked(s):
 			dead = append(dead, name)
 		default:
 			live = append(live, name)
@@ -187,17 +177,17 @@ func (l *Ledger) unindexed() (live, dead []string) {
 
 // doubted returns the other live nodes, and those that were alive when Redis lost their
 // registration: whatever the registry says, the directory may lack ids of theirs.
-func (l *Ledger) doubted() (names []string) {
-	w := &l.peers
+func (m *membership) doubted() (names []string) {
+	w := &m.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, s := range w.nodes {
-		if name != l.opts.Node && !s.entry.Released && !l.deadLocked(s) {
+		if name != m.self.Node && !s.entry.Released && !m.deadLocked(s) {
 			names = append(names, name)
 		}
 	}
 	for name, since := range w.vanished {
-		if clock.Between(since, time.Now()) < l.opts.FailoverAfter {
+		if clock.Between(since, time.Now()) < m.failoverAfter {
 			names = append(names, name)
 		}
 	}

@@ -74,7 +74,7 @@ func TestUnindexedDead(t *testing.T) {
 	a.mark(t, true)
 	c.mark(t, true)
 	b.crash()
-	eventually(t, "b is dead", func() bool { _, dead := a.unindexed(); return slices.Equal(dead, []string{"b"}) })
+	eventually(t, "b is dead", func() bool { _, dead := a.member.unindexed(); return slices.Equal(dead, []string{"b"}) })
 	a.waitUnindexed(t, "b")
 	c.waitUnindexed(t, "b")
 	if err := a.MarkIndexed(t.Context(), true); err != nil {
@@ -115,7 +115,7 @@ func TestIndexedAdoption(t *testing.T) {
 	b.crash()
 	a.waitGained(t, 4)
 	a.mark(t, true)
-	if !a.registration().Indexed {
+	if !a.member.registration().Indexed {
 		t.Error("a is not indexed")
 	}
 }
@@ -127,7 +127,7 @@ func TestGainedInSecret(t *testing.T) {
 	hold := make(chan struct{})
 	a.mark(t, false)
 	b.mark(t, false)
-	a.notify(func(recovery.Watcher) { <-hold })
+	a.member.notices.add(func(recovery.Watcher) { <-hold })
 	b.waitUnindexed(t, "a")
 	yield(t, b, 0, a)
 	for range 3 {
@@ -160,9 +160,9 @@ func TestNewNameDies(t *testing.T) {
 		m.crash()
 		for _, silent := range []time.Duration{0, 20 * time.Hour} {
 			a.age(t, silent, name)
-			a.peers.mu.Lock()
-			a.peers.ownersRead = time.Time{}
-			a.peers.mu.Unlock()
+			a.member.peers.mu.Lock()
+			a.member.peers.ownersRead = time.Time{}
+			a.member.peers.mu.Unlock()
 			if names, err := a.Unindexed(t.Context()); err != nil || len(names) != 0 {
 				t.Errorf("%v after the end of %s: Unindexed = %q, %v", silent, name, names, err)
 			}
@@ -180,7 +180,7 @@ func TestNameThatLostItsRegistration(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.lives.join(t)
-	if err := a.poll(t.Context()); err != nil {
+	if err := a.member.poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if names, err := a.Unindexed(t.Context()); err != nil || !slices.Equal(names, []string{"b"}) {

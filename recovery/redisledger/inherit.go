@@ -21,9 +21,9 @@ func (l *Ledger) Inherited(ctx context.Context, spool, id string) (int64, error)
 	defer done()
 	keys := l.keys.Shard(l.opts.Node, layout.ShardOf([]byte(id), l.opts.Shards))
 	if home, tells := recovery.HomeOf(id); tells {
-		if s := l.table.Load().byHome[home]; s != nil {
+		if s := l.member.table.Load().byHome[home]; s != nil {
 			keys = s.keys
-		} else if node, err := l.nodeOf(ctx, home.Node()); err != nil {
+		} else if node, err := l.member.nodeOf(ctx, home.Node()); err != nil {
 			return 0, err
 		} else if node != "" {
 			keys = l.keys.Shard(node, home.Shard())

@@ -43,7 +43,7 @@ func TestSpoolInheritedOnce(t *testing.T) {
 	apply(t, l, fromSpool("x", "1", "other", 1))
 	wantMark(t, l, "other", 1)
 	wantHeld(t, server.Client(), l, content{"b": "1", "c": "1", "d": "1", "e": "1", "x": "1"})
-	if got := l.term(0).sequence; got != 3 {
+	if got := l.member.term(0).sequence; got != 3 {
 		t.Errorf("3 batches were counted as %d", got)
 	}
 
@@ -53,7 +53,7 @@ func TestSpoolInheritedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.compare(t, content{"b": "1", "c": "1", "d": "1", "e": "1", "x": "1"})
-	s := l.term(0)
+	s := l.member.term(0)
 	retire := func() any {
 		return conn.RetireScript.Run(t.Context(), l.client, s.keys[:3], s.token.String(), "-#-#9").Val()
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
@@ -140,61 +139,31 @@ type Ledger struct {
 	opts        Options
 	keys        layout.Keys
 	log         *slog.Logger
-	self        layout.Holder // this process, as tokens name it
-	process     process
-	fateOf      func(process) fate
 	client      *conn.Client
 	replication conn.Replication
 	bulk        *bulk
-	writing     chan struct{} // holds a token for each batch under way: some connections stay free
+	waits       *recovery.WaitList // what readiness shows
+	mender      mender
+	health      health
 
-	naming sync.Mutex // held while this process writes its entry in the registry
-	taking sync.Mutex // held while this process acquires a shard
-	table  atomic.Pointer[table]
-	peers  watch
-
-	checked int64                     // the last streak in which all shards were seen held
-	kept    atomic.Pointer[time.Time] // when the last heartbeat was sent after which that was so
-	alone   atomic.Bool               // no other node was registered at the last heartbeat
-	ended   atomic.Bool               // the node's name belongs to another process by now
-
-	bus *bus.Bus
-
-	buried atomic.Bool           // there may be dead records
-	full   atomic.Pointer[error] // what Condition answers
-
+	member    *membership
 	directory *ids.Directory
+	bus       *bus.Bus
 
-	life     context.Context // ends when Close begins
-	die      context.CancelCauseFunc
-	notified chan struct{}  // holds one token when there are notices
-	loops    sync.WaitGroup // goroutines that Adopt has started
-	users    sync.WaitGroup // calls under way
-	closing  sync.Once
-	err      error // of Close
+	writing chan struct{} // holds a token for each batch under way: some connections stay free
+
+	life    context.Context // ends when Close begins
+	die     context.CancelCauseFunc
+	loops   sync.WaitGroup // goroutines that Adopt has started
+	users   sync.WaitGroup // calls under way
+	closing sync.Once
+	err     error // of Close
 
 	adopting   sync.Mutex // held by Adopt; guards registered
 	registered bool       // the node's name was ours
 
-	mu          sync.Mutex // guards everything below
-	state       state
-	entry       entry             // of this process in the registry
-	counts      []int             // numbers of shards ever used, as of Adopt
-	numbers     []uint16          // of this node: the current one, and before it former ones
-	origins     map[string]origin // of the nodes whose shards this one holds or has held
-	lastAnswer  time.Time         // when the last answered heartbeat was sent
-	silentSince time.Time         // when the outage of health.Err began
-	unbroken    int64             // counts streaks of heartbeats without a gap of FailoverAfter
-	recounted   time.Time         // when Redis last lost this node's entry
-	health      recovery.Health
-	warnings    []string // what an operator should know of the other nodes
-	watcher     recovery.Watcher
-	notices     []func(w recovery.Watcher)
-	status      string // memory's last status
-	statusAsked bool   // memory is being asked for its status
-	unfiled     unfiled
-	transferred map[shardName]layout.Token // tokens by which shards were yielded that were not held since
-	acquiring   atomic.Int32               // shards that memory was not notified of yet
+	mu    sync.Mutex // guards state
+	state state
 }
 
 // The interfaces that several nodes need. A ledger that lacks one of their methods would be taken
@@ -226,37 +195,40 @@ func Open(opts Options) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	bulk, err := newBulk(a, &opts)
+	waits := new(recovery.WaitList)
+	bulk, err := newBulk(a, &opts, waits)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	life, die := context.WithCancelCause(context.Background())
 	l := &Ledger{
-		life:        life,
-		die:         die,
 		opts:        opts,
 		keys:        layout.Keys{Prefix: opts.Prefix, DB: a.DB},
 		log:         opts.Log.With("node", opts.Node),
-		self:        layout.Holder{Node: opts.Node, Incarnation: newIncarnation()},
-		process:     *opts.process,
-		fateOf:      opts.fateOf,
 		client:      client,
 		replication: conn.Replication{Client: client, Want: opts.WaitReplicas, Timeout: opts.WaitTimeout},
 		bulk:        bulk,
-		notified:    make(chan struct{}, 1),
+		waits:       waits,
 		writing:     make(chan struct{}, writers),
-		origins:     map[string]origin{},
-		transferred: map[shardName]layout.Token{},
+		life:        life,
+		die:         die,
 	}
+	self := layout.Holder{Node: opts.Node, Incarnation: newIncarnation()}
+	l.mender = mender{client: client, keys: l.keys, waits: waits, log: l.log}
+	l.member = newMembership(memberConfig{
+		client: client, keys: l.keys, self: self, life: life, log: l.log, waits: waits, mender: &l.mender,
+		shards: opts.Shards, failoverAfter: opts.FailoverAfter, format: opts.Format, version: opts.Version, address: opts.Address,
+		process: *opts.process, fateOf: opts.fateOf, measure: l.health.measure, note: l.health.note,
+	})
 	l.directory = ids.New(ids.Config{
-		Client: client, Keys: l.keys, Log: l.log, FailoverAfter: opts.FailoverAfter, Doubted: l.doubtedDirectory, Full: l.noteFull,
+		Client: client, Keys: l.keys, Log: l.log, FailoverAfter: opts.FailoverAfter,
+		Doubted: l.member.notices.doubted, Full: l.health.noteFull,
 	})
 	l.bus = bus.New(bus.Config{
-		Client: client, Keys: l.keys, Self: l.self, Life: life, Log: l.log, ShardedSince: opts.shardedSince,
+		Client: client, Keys: l.keys, Self: self, Life: life, Log: l.log, ShardedSince: opts.shardedSince,
 	})
-	l.table.Store(new(table))
-	l.kept.Store(new(time.Time))
-	l.peers.tokens, l.peers.vanished = map[recovery.Home]seenToken{}, map[string]time.Time{}
+	l.health.client, l.health.replication, l.health.directory = client, &l.replication, l.directory
+	l.health.log, l.health.forceEviction = l.log, opts.ForceEviction
 	return l, nil
 }
 
@@ -292,14 +264,12 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 		return recovery.Terms{}, l.closed()
 	}
 	l.state = adopted
-	for _, loop := range []func(){l.keep, l.watch, l.notifier} {
-		l.loops.Go(loop)
-	}
+	l.member.run(&l.loops)
 	return recovery.Terms{
-		Shards:     len(l.table.Load().terms),
-		ShardOf:    l.shardFor,
-		ShardsOf:   l.numbersOf,
-		HomeFor:    l.homeFor,
+		Shards:     len(l.member.table.Load().terms),
+		ShardOf:    l.member.shardFor,
+		ShardsOf:   l.member.numbersOf,
+		HomeFor:    l.member.homeFor,
 		Away:       away,
 		AtOnce:     l.atOnce(),
 		Server:     l.serverName,
@@ -310,7 +280,7 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 
 // serverName names the server that keeps a shard, as far as is known: a cluster has several.
 func (l *Ledger) serverName(n int) string {
-	s := l.term(n)
+	s := l.member.term(n)
 	if s == nil || !l.client.IsCluster() {
 		return ""
 	}
@@ -344,9 +314,7 @@ func (l *Ledger) adoptOrWait(ctx context.Context) (away []recovery.Home, err err
 	for attempt := 0; ; attempt++ {
 		away, err = l.adopt(ctx)
 		hangUps.note(ctx, l, err)
-		l.mu.Lock()
-		l.health.Err = err
-		l.mu.Unlock()
+		l.health.failed(err)
 		switch {
 		case errors.Is(err, ErrCommands):
 			return nil, err
@@ -385,31 +353,17 @@ func (l *Ledger) adopt(ctx context.Context) (away []recovery.Home, err error) {
 	if err := l.checkCommands(ctx); err != nil {
 		return nil, err
 	}
-	if err := l.checkServers(ctx); err != nil {
+	if err := l.health.checkServers(ctx); err != nil {
 		return nil, err
 	}
-	if err := l.mendKeys(ctx, l.sharedKeys()); err != nil {
+	if err := l.mender.mendKeys(ctx, l.member.sharedKeys()); err != nil {
 		return nil, err
 	}
-	if err := l.register(ctx); err != nil {
+	if err := l.member.register(ctx); err != nil {
 		return nil, err
 	}
 	l.registered = true
-	// The first heartbeat, which also tells whether other nodes are registered: without it, a
-	// node that is alone would have to count what Redis loses as adopted.
-	began := time.Now()
-	if err := l.beat(ctx); err != nil {
-		return nil, err
-	}
-	l.answered(began)
-	l.mu.Lock()
-	l.counts = l.entry.Counts
-	l.mu.Unlock()
-	away, err = l.claimAll(ctx)
-	if err == nil {
-		l.kept.Store(&began)
-	}
-	return away, err
+	return l.member.adopt(ctx)
 }
 
 // Close implements recovery.Ledger. It waits for the calls under way.
@@ -433,7 +387,7 @@ func (l *Ledger) end(release bool) error {
 	if release && l.registered { // also if Adopt failed after that
 		ctx, cancel := context.WithTimeout(context.Background(), 2*conn.IOTimeout)
 		defer cancel()
-		if fault := l.release(ctx); fault != nil {
+		if fault := l.member.release(ctx); fault != nil {
 			err = errors.Join(err, fmt.Errorf("releasing the node's name: %w", fault))
 		}
 	}

@@ -13,27 +13,22 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
-// Locate implements recovery.Fleet.
-func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (recovery.Holder, error) {
-	done, err := l.use(ctx)
-	if err != nil {
-		return recovery.Holder{}, err
+// locate returns the holder of a shard, see recovery.Fleet.
+func (m *membership) locate(ctx context.Context, home recovery.Home, anew bool) (recovery.Holder, error) {
+	if s := m.table.Load().byHome[home]; s != nil && s.isHeld() {
+		return recovery.Holder{Shard: s.number, Node: m.self.Node, Live: true}, nil
 	}
-	defer done()
-	if s := l.table.Load().byHome[home]; s != nil && s.isHeld() {
-		return recovery.Holder{Shard: s.number, Node: l.opts.Node, Live: true}, nil
-	}
-	w := &l.peers
+	w := &m.peers
 	if !anew {
 		w.mu.Lock()
 		t, known := w.tokens[home]
-		live := known && t.Node != "" && !t.Retired() && l.livenessLocked(t.Token) == living
+		live := known && t.Node != "" && !t.Retired() && m.livenessLocked(t.Token) == living
 		w.mu.Unlock()
 		if live {
 			return recovery.Holder{Shard: -1, Node: t.Node, Live: true}, nil
 		}
 	}
-	node, err := l.nodeOf(ctx, home.Node())
+	node, err := m.nodeOf(ctx, home.Node())
 	if err != nil {
 		return recovery.Holder{}, err
 	}
@@ -41,8 +36,8 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 	if node == "" {
 		return none, nil
 	}
-	keys := l.keys.Shard(node, home.Shard())
-	raw, err := l.client.HGet(ctx, keys.Tasks(), layout.OwnerField).Result()
+	keys := m.keys.Shard(node, home.Shard())
+	raw, err := m.client.HGet(ctx, keys.Tasks(), layout.OwnerField).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return none, err
 	}
@@ -56,13 +51,13 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 	known := s != nil && s.entry.Incarnation == t.Incarnation
 	w.mu.Unlock()
 	if !known { // it may have been registered since the last poll
-		if err := l.poll(ctx); err != nil {
+		if err := m.poll(ctx); err != nil {
 			return none, err
 		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return recovery.Holder{Shard: -1, Node: t.Node, Live: l.livenessLocked(t) == living}, nil
+	return recovery.Holder{Shard: -1, Node: t.Node, Live: m.livenessLocked(t) == living}, nil
 }
 
 // noteToken remembers the token of a shard.
@@ -81,11 +76,11 @@ func (w *watch) isHeld(home recovery.Home) bool {
 }
 
 // nodeOf returns the node that has a number; "" means that none has.
-func (l *Ledger) nodeOf(ctx context.Context, number uint16) (string, error) {
-	w := &l.peers
+func (m *membership) nodeOf(ctx context.Context, number uint16) (string, error) {
+	w := &m.peers
 	for _, look := range []bool{false, true} {
 		if look {
-			if err := l.poll(ctx); err != nil {
+			if err := m.poll(ctx); err != nil {
 				return "", err
 			}
 		}
@@ -99,39 +94,22 @@ func (l *Ledger) nodeOf(ctx context.Context, number uint16) (string, error) {
 	return "", nil
 }
 
-// ownersFresh is how old a read of the owners may be for Nodes.
+// ownersFresh is how old a read of the owners may be for nodes with counts.
 const ownersFresh = time.Second
 
-// Peers implements recovery.Fleet. It sends nothing to Redis once the watch has begun. While
-// Redis does not answer, it returns what was seen before.
-func (l *Ledger) Peers(ctx context.Context) ([]recovery.Node, error) {
-	return l.nodes(ctx, false)
-}
-
-// Nodes implements recovery.Fleet. It polls the registry first: the watch may not have seen a
-// node that has just started. While Redis does not answer, it returns what was seen before.
-func (l *Ledger) Nodes(ctx context.Context) ([]recovery.Node, error) {
-	return l.nodes(ctx, true)
-}
-
 // nodes lists the nodes, and with counts how many shards each holds.
-func (l *Ledger) nodes(ctx context.Context, counts bool) ([]recovery.Node, error) {
-	done, err := l.use(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	w := &l.peers
+func (m *membership) nodes(ctx context.Context, counts bool) ([]recovery.Node, error) {
+	w := &m.peers
 	w.mu.Lock()
 	unseen := w.answered.IsZero()
 	w.mu.Unlock()
 	if unseen || counts {
-		if err := l.poll(ctx); err != nil && unseen {
+		if err := m.poll(ctx); err != nil && unseen {
 			return nil, err
 		}
 	}
 	if counts {
-		l.refreshAll(ctx)
+		m.refreshAll(ctx)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,10 +120,10 @@ func (l *Ledger) nodes(ctx context.Context, counts bool) ([]recovery.Node, error
 	nodes := make([]recovery.Node, 0, len(w.nodes))
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		s := w.nodes[name]
-		process, silence := layout.Holder{Node: name, Incarnation: s.entry.Incarnation}, l.silenceLocked(s)
+		process, silence := layout.Holder{Node: name, Incarnation: s.entry.Incarnation}, m.silenceLocked(s)
 		n := recovery.Node{
-			Name: name, Number: s.number, Self: name == l.opts.Node,
-			Live: !s.entry.Released && !l.deadLocked(s), Released: s.entry.Released,
+			Name: name, Number: s.number, Self: name == m.self.Node,
+			Live: !s.entry.Released && !m.deadLocked(s), Released: s.entry.Released,
 			Silent: max(w.silentLocked(s), w.asked.Sub(silence.lastSign)), Incarnation: s.entry.Incarnation,
 			Process: s.entry.process.String(), Version: s.entry.Version, Address: s.entry.Address,
 			Format: s.entry.Format, Shards: s.entry.shards(), Indexed: s.entry.Indexed, Spools: s.entry.Spools,

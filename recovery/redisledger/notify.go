@@ -1,74 +1,104 @@
 package redisledger
 
-import "github.com/lapsehq/lapse/recovery"
+import (
+	"context"
+	"sync"
 
-// notify queues a notice for the notifier, which delivers notices in their order.
-func (l *Ledger) notify(notice func(w recovery.Watcher)) {
-	l.mu.Lock()
-	l.notices = append(l.notices, notice)
-	l.mu.Unlock()
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// notices calls memory back, without a lock and from a goroutine of its own: however long memory
+// takes, this process sends heartbeats and watches the other nodes.
+type notices struct {
+	wake chan struct{} // holds one token when there are notices
+
+	mu      sync.Mutex // guards everything below
+	watcher recovery.Watcher
+	queue   []func(w recovery.Watcher)
+	status  string // memory's last status
+	asked   bool   // memory is being asked for its status
+}
+
+// add queues a notice. Notices are delivered in their order.
+func (n *notices) add(notice func(w recovery.Watcher)) {
+	n.mu.Lock()
+	n.queue = append(n.queue, notice)
+	n.mu.Unlock()
 	select {
-	case l.notified <- struct{}{}:
+	case n.wake <- struct{}{}:
 	default:
 	}
 }
 
-// notifier calls memory back, without a lock and from a goroutine of its own: however long memory
-// takes, this process sends heartbeats and watches the other nodes.
-func (l *Ledger) notifier() {
+// run delivers notices until ctx ends.
+func (n *notices) run(ctx context.Context) {
 	for {
 		select {
-		case <-l.life.Done():
+		case <-ctx.Done():
 			return
-		case <-l.notified:
-			l.deliverNotices()
+		case <-n.wake:
+			n.deliver(ctx)
 		}
 	}
 }
 
-func (l *Ledger) deliverNotices() {
-	l.mu.Lock()
-	notices, w := l.notices, l.watcher
-	l.notices = nil
-	l.mu.Unlock()
-	for _, deliver := range notices {
-		if l.life.Err() != nil {
+func (n *notices) deliver(ctx context.Context) {
+	n.mu.Lock()
+	queue, w := n.queue, n.watcher
+	n.queue = nil
+	n.mu.Unlock()
+	for _, notice := range queue {
+		if ctx.Err() != nil {
 			return
 		}
-		deliver(w)
+		notice(w)
 	}
 }
 
-// Watch implements recovery.Rewinder.
-func (l *Ledger) Watch(w recovery.Watcher) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.watcher = w
+// watch sets what is called.
+func (n *notices) watch(w recovery.Watcher) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.watcher = w
+}
+
+// takesShards reports whether memory takes shards of other nodes.
+func (n *notices) takesShards() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.watcher.Gained != nil
 }
 
 // askStatus queues a call for memory's status. The heartbeat after that sends it.
-func (l *Ledger) askStatus() {
-	l.mu.Lock()
-	ask := l.watcher.Status != nil && !l.statusAsked
-	l.statusAsked = l.statusAsked || ask
-	l.mu.Unlock()
+func (n *notices) askStatus() {
+	n.mu.Lock()
+	ask := n.watcher.Status != nil && !n.asked
+	n.asked = n.asked || ask
+	n.mu.Unlock()
 	if !ask {
 		return
 	}
-	l.notify(func(w recovery.Watcher) {
+	n.add(func(w recovery.Watcher) {
 		var status []byte
 		if w.Status != nil { // the watcher may have been replaced since
 			status = w.Status()
 		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.status, l.statusAsked = string(status), false
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.status, n.asked = string(status), false
 	})
 }
 
-// doubtedDirectory notifies memory that the directory may have lost entries.
-func (l *Ledger) doubtedDirectory() {
-	l.notify(func(w recovery.Watcher) {
+// lastStatus is memory's last status.
+func (n *notices) lastStatus() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.status
+}
+
+// doubted notifies memory that the directory may have lost entries.
+func (n *notices) doubted() {
+	n.add(func(w recovery.Watcher) {
 		if w.Doubted != nil {
 			w.Doubted()
 		}

@@ -45,9 +45,9 @@ func textOf(fields []any, i int) string {
 }
 
 // sizes returns how many pending records n shards have; keys returns the keys of each.
-func (l *Ledger) sizes(ctx context.Context, n int, keys func(i int) layout.ShardKeys) ([]int64, error) {
+func (m *membership) sizes(ctx context.Context, n int, keys func(i int) layout.ShardKeys) ([]int64, error) {
 	members := make([]*redis.IntCmd, n)
-	err := l.client.Pipe(ctx, func(p redis.Pipeliner) {
+	err := m.client.Pipe(ctx, func(p redis.Pipeliner) {
 		for i := range members {
 			k := keys(i)
 			members[i] = p.SCard(ctx, k.Pending())
@@ -83,10 +83,10 @@ func (w *watch) allShards() (all []seenShard) {
 
 // readOwners reads the tokens of all shards. It leaves out those on a server that does not
 // answer.
-func (l *Ledger) readOwners(ctx context.Context) (ownerList, error) {
-	w := &l.peers
+func (m *membership) readOwners(ctx context.Context) (ownerList, error) {
+	w := &m.peers
 	began := time.Now()
-	found, err := l.readTokens(ctx, w.allShards())
+	found, err := m.readTokens(ctx, w.allShards())
 	if err != nil {
 		return ownerList{}, err
 	}
@@ -112,13 +112,13 @@ const readAtOnceTokens = 4096
 
 // readTokens reads the tokens of some shards. It leaves out those on a server that does not
 // answer.
-func (l *Ledger) readTokens(ctx context.Context, shards []seenShard) (ownerList, error) {
+func (m *membership) readTokens(ctx context.Context, shards []seenShard) (ownerList, error) {
 	found := ownerList{shards: make([]seenShard, 0, len(shards)), partial: map[string]bool{}}
 	for part := range slices.Chunk(shards, readAtOnceTokens) {
 		heads := make([]*redis.SliceCmd, len(part))
-		p := l.client.Pipeline()
+		p := m.client.Pipeline()
 		for i, h := range part {
-			keys := l.keys.Shard(h.node, h.index)
+			keys := m.keys.Shard(h.node, h.index)
 			heads[i] = p.HMGet(ctx, keys.Tasks(), layout.OwnerField, layout.AffirmField)
 		}
 		_, _ = p.Exec(ctx) // each has its own error
@@ -143,8 +143,8 @@ func (l *Ledger) readTokens(ctx context.Context, shards []seenShard) (ownerList,
 
 // refreshTokens reads the tokens of those shards that were not read since it was called: one read
 // serves all callers that wait. Its error names a node some of whose shards cannot be read.
-func (l *Ledger) refreshTokens(ctx context.Context, shards []seenShard) error {
-	w := &l.peers
+func (m *membership) refreshTokens(ctx context.Context, shards []seenShard) error {
+	w := &m.peers
 	called := time.Now()
 	w.readingOwners.Lock()
 	defer w.readingOwners.Unlock()
@@ -155,7 +155,7 @@ func (l *Ledger) refreshTokens(ctx context.Context, shards []seenShard) error {
 		return nil
 	}
 	began := time.Now()
-	found, err := l.readTokens(ctx, stale)
+	found, err := m.readTokens(ctx, stale)
 	if err != nil {
 		return err
 	}
@@ -172,14 +172,14 @@ func (l *Ledger) refreshTokens(ctx context.Context, shards []seenShard) error {
 
 // refreshAll reads all owners for callers that only need to know which node holds how much. An
 // answer that is at most ownersFresh old serves them, and one read serves all that wait.
-func (l *Ledger) refreshAll(ctx context.Context) {
-	w := &l.peers
+func (m *membership) refreshAll(ctx context.Context) {
+	w := &m.peers
 	w.readingOwners.Lock()
 	defer w.readingOwners.Unlock()
 	w.mu.Lock()
 	fresh := clock.Since(w.ownersRead) <= ownersFresh
 	w.mu.Unlock()
 	if !fresh {
-		_, _ = l.readOwners(ctx) // after an error the earlier answer has to serve
+		_, _ = m.readOwners(ctx) // after an error the earlier answer has to serve
 	}
 }

@@ -19,7 +19,7 @@ func (l *Ledger) Get(ctx context.Context, n int, refs []recovery.Ref, found func
 		return err
 	}
 	defer done()
-	s, err := l.held(n)
+	s, err := l.member.held(n)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 		return err
 	}
 	defer done()
-	shards := l.allFor(id)
+	shards := l.member.allFor(id)
 	lane := &l.bulk.finds
 	if _, patience := lane.next(); patience == conn.IOTimeout {
 		err := l.findQuickly(ctx, shards, id, found)
@@ -86,7 +86,7 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 	if err != nil || holder == nil {
 		return err
 	}
-	defer l.bulk.waits.Clear(lane.name) // the caller may give up and never ask again
+	defer l.waits.Clear(lane.name) // the caller may give up and never ask again
 	if _, patience := lane.next(); patience == conn.IOTimeout {
 		lane.late(1, patience)
 		l.bulk.logLate(lane, 1, patience)
@@ -151,9 +151,9 @@ func (l *Ledger) FindMany(ctx context.Context, ids []string, found func(i int, e
 	for i := range left {
 		left[i] = i
 	}
-	defer l.bulk.waits.Clear(l.bulk.finds.name) // the caller may give up and never ask again
+	defer l.waits.Clear(l.bulk.finds.name) // the caller may give up and never ask again
 	var absent []int
-	for _, s := range l.table.Load().all() {
+	for _, s := range l.member.table.Load().all() {
 		h, key := handler{shard: s.number}, s.keys.Tasks()
 		absent = absent[:0]
 		if err := l.readMany(ctx, &l.bulk.finds, len(left), func(i int) (string, *string) { return key, &ids[left[i]] },

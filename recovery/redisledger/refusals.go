@@ -67,13 +67,13 @@ type hangUps struct {
 func (h *hangUps) note(ctx context.Context, l *Ledger, err error) {
 	if !conn.HungUp(err) {
 		h.count = 0
-		l.bulk.waits.Clear(waitsForServer)
+		l.waits.Clear(waitsForServer)
 		return
 	}
 	if h.count++; h.count < manyHangUps || !l.client.AnswersPing(ctx) {
 		return
 	}
-	l.bulk.waits.Set(waitsForServer, fmt.Sprintf("%s answers PING and closes the connection after other commands: is it a proxy without scripts, INFO or channels?", l.client))
+	l.waits.Set(waitsForServer, fmt.Sprintf("%s answers PING and closes the connection after other commands: is it a proxy without scripts, INFO or channels?", l.client))
 	if !h.logged {
 		h.logged = true
 		l.log.Error("the server answers PING and closes the connection after other commands; Lapse needs scripts, INFO and channels, which some proxies lack",

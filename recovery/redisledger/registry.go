@@ -77,39 +77,39 @@ func decodeEntry(node, raw string) (entry, error) {
 
 // readEntry returns the entry of this node, decoded and as it is stored; "" means that there is
 // none.
-func (l *Ledger) readEntry(ctx context.Context) (entry, string, error) {
-	raw, err := l.client.HGet(ctx, l.keys.Nodes(), l.opts.Node).Result()
+func (m *membership) readEntry(ctx context.Context) (entry, string, error) {
+	raw, err := m.client.HGet(ctx, m.keys.Nodes(), m.self.Node).Result()
 	if errors.Is(err, redis.Nil) {
 		return entry{}, "", nil
 	}
 	if err != nil {
 		return entry{}, "", err
 	}
-	e, err := decodeEntry(l.opts.Node, raw)
+	e, err := decodeEntry(m.self.Node, raw)
 	return e, raw, err
 }
 
 // register makes this process the holder of the node's name. It waits for as long as it takes
 // to find out whether an unseen holder is alive.
-func (l *Ledger) register(ctx context.Context) error {
+func (m *membership) register(ctx context.Context) error {
 	for {
-		held, raw, err := l.readEntry(ctx)
+		held, raw, err := m.readEntry(ctx)
 		if errors.Is(err, errDamaged) {
-			l.log.Error("this node's entry in the registry cannot be read; it is written anew when its heartbeat has been watched", "error", err)
-			l.bulk.waits.Set(unreadableEntry(l.opts.Node), "its heartbeat is watched for "+l.opts.FailoverAfter.String())
+			m.log.Error("this node's entry in the registry cannot be read; it is written anew when its heartbeat has been watched", "error", err)
+			m.waits.Set(unreadableEntry(m.self.Node), "its heartbeat is watched for "+m.failoverAfter.String())
 			held, err = entry{Spools: true}, nil // the node may have a spool
 		}
 		if err != nil {
 			return err
 		}
-		if raw != "" && held.Incarnation != l.self.Incarnation && !held.Released {
-			if err := l.waitForEnd(ctx, held); err != nil {
+		if raw != "" && held.Incarnation != m.self.Incarnation && !held.Released {
+			if err := m.waitForEnd(ctx, held); err != nil {
 				return err
 			}
 		}
-		done, err := l.follow(ctx, held, raw)
+		done, err := m.follow(ctx, held, raw)
 		if err != nil || done {
-			l.bulk.waits.Clear(unreadableEntry(l.opts.Node))
+			m.waits.Clear(unreadableEntry(m.self.Node))
 			return err
 		}
 	}
@@ -117,44 +117,44 @@ func (l *Ledger) register(ctx context.Context) error {
 
 // follow registers this process after another one, or after an earlier state of its own, whose
 // entry is stored as raw. It reports false if the stored entry has changed.
-func (l *Ledger) follow(ctx context.Context, held entry, raw string) (bool, error) {
-	number, err := l.number(ctx, l.opts.Node)
+func (m *membership) follow(ctx context.Context, held entry, raw string) (bool, error) {
+	number, err := m.number(ctx, m.self.Node)
 	if err != nil {
 		return false, err
 	}
 	indexed := held.Indexed // what the former process has filed is still filed
 	used := 0
-	if held.Incarnation == "" && l.registration().Generation == 0 {
-		if used, err = l.shardsUsed(ctx); err != nil {
+	if held.Incarnation == "" && m.registration().Generation == 0 {
+		if used, err = m.shardsUsed(ctx); err != nil {
 			return false, err
 		}
 		indexed = used == 0
 	}
-	l.naming.Lock()
-	defer l.naming.Unlock()
+	m.naming.Lock()
+	defer m.naming.Unlock()
 	spools := held.Spools // the former process may have left something in its spool
-	if own := l.registration(); own.Generation > 0 {
+	if own := m.registration(); own.Generation > 0 {
 		spools = own.Spools // Redis may have lost it
 	}
 	// Redis may have lost those that it had.
-	counts := slices.Concat(held.Counts, l.registration().Counts)
+	counts := slices.Concat(held.Counts, m.registration().Counts)
 	counts = append(counts, used)
 	slices.Sort(counts)
-	counts = slices.DeleteFunc(slices.Compact(counts), func(n int) bool { return n == l.opts.Shards || n < 1 })
-	return l.writeEntryLocked(ctx, raw, entry{
-		Incarnation: l.self.Incarnation,
-		Generation:  max(held.Generation, l.registration().Generation) + 1,
-		Counts:      append(counts, l.opts.Shards),
-		process:     l.process,
+	counts = slices.DeleteFunc(slices.Compact(counts), func(n int) bool { return n == m.shards || n < 1 })
+	return m.writeEntryLocked(ctx, raw, entry{
+		Incarnation: m.self.Incarnation,
+		Generation:  max(held.Generation, m.registration().Generation) + 1,
+		Counts:      append(counts, m.shards),
+		process:     m.process,
 		Number:      number,
-		Version:     l.opts.Version,
-		Address:     l.opts.Address,
-		Format:      l.opts.Format,
+		Version:     m.version,
+		Address:     m.address,
+		Format:      m.format,
 		Layout:      layout.Version,
 		Indexed:     indexed,
 		Spools:      spools,
 
-		FailoverAfter: l.opts.FailoverAfter.Milliseconds(),
+		FailoverAfter: m.failoverAfter.Milliseconds(),
 	})
 }
 
@@ -165,18 +165,18 @@ func unreadableEntry(node string) string { return "the registry's entry of node 
 // new, and the node has no ids to register: if it ends right after its start, the other nodes
 // need not wait for its shards. Without a registration, that of a former process may have been
 // lost, with any number of shards.
-func (l *Ledger) shardsUsed(ctx context.Context) (int, error) {
+func (m *membership) shardsUsed(ctx context.Context) (int, error) {
 	shards := make([]seenShard, maxShards)
 	for i := range shards {
-		shards[i] = seenShard{node: l.opts.Node, index: i}
+		shards[i] = seenShard{node: m.self.Node, index: i}
 	}
-	found, err := l.readTokens(ctx, shards)
+	found, err := m.readTokens(ctx, shards)
 	if err != nil {
 		return 0, err
 	}
 	used := 0
 	if len(found.partial) > 0 {
-		used = l.opts.Shards
+		used = m.shards
 	}
 	for _, h := range found.shards {
 		if h.raw != "" && !h.token.Retired() {
@@ -188,64 +188,59 @@ func (l *Ledger) shardsUsed(ctx context.Context) (int, error) {
 
 // writeEntryLocked replaces this node's entry that is stored as raw. It reports false if the
 // stored entry has changed.
-func (l *Ledger) writeEntryLocked(ctx context.Context, raw string, e entry) (bool, error) {
-	v, err := conn.Judge(conn.RegisterScript.Run(ctx, l.client, []string{l.keys.Nodes()}, l.opts.Node, raw, e.encode()))
+func (m *membership) writeEntryLocked(ctx context.Context, raw string, e entry) (bool, error) {
+	v, err := conn.Judge(conn.RegisterScript.Run(ctx, m.client, []string{m.keys.Nodes()}, m.self.Node, raw, e.encode()))
 	if err != nil || v.Code == 0 {
 		return false, err
 	}
-	l.mu.Lock()
-	l.entry = e
-	l.mu.Unlock()
-	l.changeTable(func(*table) {})
+	m.mu.Lock()
+	m.entry = e
+	m.mu.Unlock()
+	m.changeTable(func(*table) {})
 	return true, nil
 }
 
 // rewriteEntry changes this process's own entry, and never another's. It reports false when the
 // name is not registered for this process at the moment.
-func (l *Ledger) rewriteEntry(ctx context.Context, change func(e *entry)) (bool, error) {
-	l.naming.Lock()
-	defer l.naming.Unlock()
+func (m *membership) rewriteEntry(ctx context.Context, change func(e *entry)) (bool, error) {
+	m.naming.Lock()
+	defer m.naming.Unlock()
 	for {
-		held, raw, err := l.readEntry(ctx)
-		if err != nil || held.Incarnation != l.self.Incarnation {
+		held, raw, err := m.readEntry(ctx)
+		if err != nil || held.Incarnation != m.self.Incarnation {
 			return false, err
 		}
 		change(&held)
-		done, err := l.writeEntryLocked(ctx, raw, held)
+		done, err := m.writeEntryLocked(ctx, raw, held)
 		if err != nil || done {
 			return done, err
 		}
 	}
 }
 
-// MarkSpooling implements recovery.Fleet.
-func (l *Ledger) MarkSpooling(ctx context.Context, spools bool) error {
-	done, err := l.use(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if l.registration().Spools == spools {
+// markSpooling writes the mark of this node, see recovery.Fleet.
+func (m *membership) markSpooling(ctx context.Context, spools bool) error {
+	if m.registration().Spools == spools {
 		return nil
 	}
-	registered, err := l.rewriteEntry(ctx, func(e *entry) { e.Spools = spools })
+	registered, err := m.rewriteEntry(ctx, func(e *entry) { e.Spools = spools })
 	if err == nil && !registered {
-		err = fmt.Errorf("%w: node %s is not registered for this process", recovery.ErrLost, l.opts.Node)
+		err = fmt.Errorf("%w: node %s is not registered for this process", recovery.ErrLost, m.self.Node)
 	}
 	return err
 }
 
 // registration is this process's entry as it was last written.
-func (l *Ledger) registration() entry {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.entry
+func (m *membership) registration() entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.entry
 }
 
 // number returns the number of a node, and allots one if the node has none.
-func (l *Ledger) number(ctx context.Context, node string) (uint16, error) {
+func (m *membership) number(ctx context.Context, node string) (uint16, error) {
 	first := crc32.ChecksumIEEE([]byte(node))%recovery.MaxNodeNumber + 1
-	n, err := conn.NumberScript.Run(ctx, l.client, []string{l.keys.Numbers()}, node, first, recovery.MaxNodeNumber).Int()
+	n, err := conn.NumberScript.Run(ctx, m.client, []string{m.keys.Numbers()}, node, first, recovery.MaxNodeNumber).Int()
 	if err == nil && n == 0 {
 		err = errors.New("no number is left for another node")
 	}
@@ -255,21 +250,21 @@ func (l *Ledger) number(ctx context.Context, node string) (uint16, error) {
 // waitForEnd returns nil when the holder of the name has ended: at once when that is visible
 // from here, and otherwise when its heartbeat was watched for deadAfter, without a gap, and has
 // not moved.
-func (l *Ledger) waitForEnd(ctx context.Context, held entry) error {
-	switch l.fateOf(held.process) {
+func (m *membership) waitForEnd(ctx context.Context, held entry) error {
+	switch m.fateOf(held.process) {
 	case gone:
-		l.log.Info("the process that held this name has ended; adopting its shards", "process", held.PID)
+		m.log.Info("the process that held this name has ended; adopting its shards", "process", held.PID)
 		return nil
 	case alive:
-		return l.heldError(held)
+		return m.heldError(held)
 	}
-	after := l.deadAfter(&held)
-	l.log.Info("another process holds this name; watching its heartbeat", "holder", held.String(), "for", after)
-	first, err := l.heartbeatCount(ctx, l.opts.Node)
+	after := m.deadAfter(&held)
+	m.log.Info("another process holds this name; watching its heartbeat", "holder", held.String(), "for", after)
+	first, err := m.heartbeatCount(ctx, m.self.Node)
 	if err != nil {
 		return err
 	}
-	tick := time.NewTicker(l.opts.FailoverAfter / beatsPerFailover)
+	tick := time.NewTicker(m.failoverAfter / beatsPerFailover)
 	defer tick.Stop()
 	for began := time.Now(); time.Since(began) <= after; {
 		select {
@@ -278,22 +273,22 @@ func (l *Ledger) waitForEnd(ctx context.Context, held entry) error {
 		case <-tick.C:
 		}
 		// An error is a gap: the caller starts the watch anew.
-		count, err := l.heartbeatCount(ctx, l.opts.Node)
+		count, err := m.heartbeatCount(ctx, m.self.Node)
 		if err != nil {
 			return err
 		}
 		if count != first {
-			return l.heldError(held)
+			return m.heldError(held)
 		}
 	}
-	l.log.Warn("the process that held this name sends no heartbeat; adopting its shards", "holder", held.String())
+	m.log.Warn("the process that held this name sends no heartbeat; adopting its shards", "holder", held.String())
 	return nil
 }
 
 // heartbeatCount is the count of a node's heartbeats. A value that is no count is read as 0: the
 // process that sends the next heartbeat begins anew.
-func (l *Ledger) heartbeatCount(ctx context.Context, node string) (int64, error) {
-	text, err := l.client.Get(ctx, l.keys.Heartbeat(node)).Result()
+func (m *membership) heartbeatCount(ctx context.Context, node string) (int64, error) {
+	text, err := m.client.Get(ctx, m.keys.Heartbeat(node)).Result()
 	if errors.Is(err, redis.Nil) || conn.WrongType(err) {
 		return 0, nil
 	}
@@ -301,13 +296,26 @@ func (l *Ledger) heartbeatCount(ctx context.Context, node string) (int64, error)
 	return n, err
 }
 
-func (l *Ledger) heldError(held entry) error {
+func (m *membership) heldError(held entry) error {
 	return fmt.Errorf("%w: %s runs as node %s; stop it, or give this one another name with --node",
-		recovery.ErrHeld, held.process, l.opts.Node)
+		recovery.ErrHeld, held.process, m.self.Node)
 }
 
 // release releases the name, if this process still has it.
-func (l *Ledger) release(ctx context.Context) error {
-	_, err := l.rewriteEntry(ctx, func(e *entry) { e.Released = true })
+func (m *membership) release(ctx context.Context) error {
+	_, err := m.rewriteEntry(ctx, func(e *entry) { e.Released = true })
 	return err
+}
+
+// sharedKeys are the keys that belong to no shard.
+func (m *membership) sharedKeys() []typedKey {
+	k := m.keys
+	all := []typedKey{
+		{k.Nodes(), isHash}, {k.Status(), isHash}, {k.Numbers(), isHash}, {k.Topics(), isHash},
+		{k.Changes(), isSorted}, {k.Heartbeat(m.self.Node), isString}, {k.Dataset(), isString},
+	}
+	for bucket := range layout.Buckets {
+		all = append(all, typedKey{k.IDs(uint8(bucket)), isHash})
+	}
+	return all
 }

@@ -26,7 +26,7 @@ func TestNumbers(t *testing.T) {
 	for n := range 60 {
 		name := fmt.Sprint("node-", n%20)
 		wg.Go(func() {
-			number, err := l.number(t.Context(), name)
+			number, err := l.member.number(t.Context(), name)
 			mu.Lock()
 			defer mu.Unlock()
 			if before, known := numbers[name]; err != nil || known && before != number {
@@ -46,11 +46,11 @@ func TestNumbers(t *testing.T) {
 
 	server.Do("del", l.keys.Numbers())
 	server.Do("hset", l.keys.Numbers(), numbers["node-1"], "a stranger", recovery.MaxNodeNumber, "the last")
-	again, err := l.number(t.Context(), "node-2")
+	again, err := l.member.number(t.Context(), "node-2")
 	if err != nil || again != numbers["node-2"] {
 		t.Errorf("after the list was lost, the number is %d, not %d: %v", again, numbers["node-2"], err)
 	}
-	if other, err := l.number(t.Context(), "node-1"); err != nil || other == numbers["node-1"] {
+	if other, err := l.member.number(t.Context(), "node-1"); err != nil || other == numbers["node-1"] {
 		t.Errorf("the number of another node is given away again: %d, %v", other, err)
 	}
 	last, err := conn.NumberScript.Run(t.Context(), l.client, []string{l.keys.Numbers()}, "x", recovery.MaxNodeNumber, recovery.MaxNodeNumber).Int()
@@ -65,11 +65,11 @@ func TestNumberIsTaken(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)
 	ids := a.put(t)
-	first := a.registration().Number
+	first := a.member.registration().Number
 	server.Do("del", a.keys.Nodes(), a.keys.Numbers())
 	server.Do("hset", a.keys.Numbers(), first, "b")
-	a.keepOnce()
-	second := a.registration().Number
+	a.member.keepOnce()
+	second := a.member.registration().Number
 	if second == first || a.Home(0) != recovery.NewHome(second, 0) {
 		t.Fatalf("the number was %d, and is %d", first, second)
 	}
@@ -90,7 +90,7 @@ func TestEntriesOfOtherVersions(t *testing.T) {
 	a, b := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", still)
 	ids := a.put(t)
 	a.crash()
-	number := a.registration().Number
+	number := a.member.registration().Number
 	fields := map[string]any{}
 	if err := json.Unmarshal([]byte(server.Do("hget", "lapse:nodes", "a").(string)), &fields); err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestEntriesOfOtherVersions(t *testing.T) {
 	server.Do("hset", "lapse:nodes", "a", raw)
 	server.Do("hdel", "lapse:numbers:{lapse:nodes}", number)
 
-	b.keepOnce()
+	b.member.keepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
 	b.waitGained(t, 4)
@@ -111,7 +111,7 @@ func TestEntriesOfOtherVersions(t *testing.T) {
 
 	// Redis loses the registry: the node that holds a's shards writes its entry again.
 	server.Do("del", "lapse:nodes")
-	b.keepOnce()
+	b.member.keepOnce()
 	b.look(t)
 	if got := server.Do("hget", "lapse:nodes", "a"); got != string(raw) {
 		t.Errorf("the entry was %s, and is %s", raw, got)
@@ -128,7 +128,7 @@ func TestLostRegistryKeepsCounts(t *testing.T) {
 	a.lives.opts.Shards = 3
 	a = a.lives.join(t)
 	server.Do("del", a.keys.Nodes())
-	a.keepOnce()
+	a.member.keepOnce()
 	a.crash()
 	a = a.lives.join(t)
 	a.wantFound(t, ids)
@@ -140,20 +140,20 @@ func TestRegisteredAtOnce(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
 	first, second := v.open(t), v.open(t)
-	if done, err := first.follow(t.Context(), entry{}, ""); !done || err != nil {
+	if done, err := first.member.follow(t.Context(), entry{}, ""); !done || err != nil {
 		t.Fatalf("follow: %v, %v", done, err)
 	}
-	if done, err := second.follow(t.Context(), entry{}, ""); done || err != nil {
+	if done, err := second.member.follow(t.Context(), entry{}, ""); done || err != nil {
 		t.Errorf("two processes have one name: %v", err)
 	}
-	held, raw, err := second.readEntry(t.Context())
-	if err != nil || held.Incarnation != first.self.Incarnation {
+	held, raw, err := second.member.readEntry(t.Context())
+	if err != nil || held.Incarnation != first.member.self.Incarnation {
 		t.Errorf("the name is that of %s: %v", held.Incarnation, err)
 	}
-	if done, err := second.follow(t.Context(), held, raw); !done || err != nil {
+	if done, err := second.member.follow(t.Context(), held, raw); !done || err != nil {
 		t.Errorf("follow: %v, %v", done, err)
 	}
-	if done, err := first.follow(t.Context(), entry{}, ""); done || err != nil {
+	if done, err := first.member.follow(t.Context(), entry{}, ""); done || err != nil {
 		t.Errorf("a late registration counts: %v", err)
 	}
 }
@@ -163,22 +163,22 @@ func TestRewriteEntry(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)
 	mark := func(e *entry) { e.Indexed = true }
-	if done, err := a.rewriteEntry(t.Context(), mark); !done || err != nil {
+	if done, err := a.member.rewriteEntry(t.Context(), mark); !done || err != nil {
 		t.Fatalf("%v, %v", done, err)
 	}
 	a.client.AddHook(&lossOf{digest: conn.RegisterScript.Digest})
 	unmark := func(e *entry) { e.Indexed = false }
-	if done, err := a.rewriteEntry(t.Context(), unmark); done || err == nil {
+	if done, err := a.member.rewriteEntry(t.Context(), unmark); done || err == nil {
 		t.Fatalf("without an answer: %v, %v", done, err)
 	}
-	if done, err := a.rewriteEntry(t.Context(), mark); !done || err != nil {
+	if done, err := a.member.rewriteEntry(t.Context(), mark); !done || err != nil {
 		t.Fatalf("%v, %v", done, err)
 	}
-	if raw := server.Do("hget", "lapse:nodes", "a").(string); raw != a.entry.encode() || !strings.Contains(raw, `"indexed":true`) {
+	if raw := server.Do("hget", "lapse:nodes", "a").(string); raw != a.member.entry.encode() || !strings.Contains(raw, `"indexed":true`) {
 		t.Errorf("the entry is %s", raw)
 	}
 	server.Do("hset", "lapse:nodes", "a", `{"incarnation":"other"}`)
-	if done, err := a.rewriteEntry(t.Context(), unmark); done || err != nil {
+	if done, err := a.member.rewriteEntry(t.Context(), unmark); done || err != nil {
 		t.Errorf("of another process: %v, %v", done, err)
 	}
 }
@@ -205,13 +205,11 @@ func TestNodes(t *testing.T) {
 	a, b := join(t, server.URL(), "a", told), join(t, server.URL(), "b", told)
 	c := join(t, server.URL(), "c", told)
 	for _, m := range []*member{a, b, c} {
-		m.keepOnce() // asks for the status
+		m.member.keepOnce() // asks for the status
 		eventually(t, "the status was asked for", func() bool {
-			m.Ledger.mu.Lock()
-			defer m.Ledger.mu.Unlock()
-			return m.status != ""
+			return m.member.notices.lastStatus() != ""
 		})
-		m.keepOnce()
+		m.member.keepOnce()
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
@@ -266,7 +264,7 @@ func TestForgotten(t *testing.T) {
 			}
 			home := a.Home(0)
 			a.crash()
-			b.keepOnce()
+			b.member.keepOnce()
 			b.age(t, 5*time.Hour, "a")
 			b.look(t)
 			b.waitGained(t, 4)
@@ -289,7 +287,7 @@ func TestForgotten(t *testing.T) {
 			if at, err := b.Locate(t.Context(), home, true); err != nil || at.Node != "" {
 				t.Errorf("a retired shard is at %+v: %v", at, err)
 			}
-			n := b.holds("a", 1).number
+			n := b.member.holds("a", 1).number
 			dead := recovery.Spot{Place: recovery.Dead, At: noon, Label: "topic"}
 			for _, c := range []recovery.Change{remove("x"), {ID: []byte("y"), From: dead}} {
 				b.look(t)
@@ -325,24 +323,24 @@ func TestNotForgottenUnseen(t *testing.T) {
 	if err := a.Apply(t.Context(), 1, batchOf(put("x", "1"))); err != nil {
 		t.Fatal(err)
 	}
-	tasks, home := a.term(1).keys.Tasks(), a.Home(1)
+	tasks, home := a.member.term(1).keys.Tasks(), a.Home(1)
 	a.crash()
 	server.Do("rename", tasks, "aside")
 	server.Do("set", tasks, "what answers an error")
-	b.keepOnce()
+	b.member.keepOnce()
 	b.age(t, 20*time.Hour, "a")
 	for range 3 { // adopts, retires, forgets
 		b.look(t)
 	}
 	b.waitGained(t, 3)
 	eventually(t, "the empty ones are retired", func() bool { _, lost := b.told(); return lost == 3 })
-	if !b.peers.isHeld(home) {
+	if !b.member.peers.isHeld(home) {
 		t.Error("it does not remember whose the shard was")
 	}
 	server.Do("rename", "aside", tasks)
 	b.look(t)
 	b.waitGained(t, 4)
-	if s := b.holds("a", 1); s == nil || s.unread.Load() != 1 {
+	if s := b.member.holds("a", 1); s == nil || s.unread.Load() != 1 {
 		t.Errorf("it has adopted %+v", s)
 	}
 }
@@ -353,7 +351,7 @@ func TestForgottenTooLate(t *testing.T) {
 	a, b := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", still)
 	a.crash()
 	b.age(t, 0, "a")
-	seen := *b.peers.nodes["a"]
+	seen := *b.member.peers.nodes["a"]
 	forget := func(raw, count string) int {
 		keys := []string{b.keys.Nodes(), b.keys.Heartbeat("a"), b.keys.Status(), b.keys.Numbers()}
 		n, err := conn.ForgetScript.Run(t.Context(), b.client, keys, "a", raw, count, int(seen.number)).Int()

@@ -102,13 +102,13 @@ func TestReorderedScripts(t *testing.T) {
 	refused := 0
 	for range 8 {
 		l := v.open(t)
-		l.opts.FailoverAfter = 1 << 62 // no heartbeats beside
+		l.member.failoverAfter = 1 << 62 // no heartbeats beside
 		l.client.AddHook(net)
 		eventually(t, "the shard is adopted", func() bool {
 			_, err := l.Adopt(t.Context())
 			return err == nil
 		})
-		adopted := l.term(0).token
+		adopted := l.member.term(0).token
 		for range 60 {
 			b := randomBatch(net.rng, spots, model)
 			for {
@@ -126,10 +126,10 @@ func TestReorderedScripts(t *testing.T) {
 					t.Fatalf("Apply: %v", err)
 				}
 			}
-			if diff := cmp.Diff(model, held(t, observer, l.term(0).keys)); diff != "" {
+			if diff := cmp.Diff(model, held(t, observer, l.member.term(0).keys)); diff != "" {
 				t.Fatalf("after a batch (-want +got):\n%s", diff)
 			}
-			if got := l.term(0).token; got != adopted {
+			if got := l.member.term(0).token; got != adopted {
 				t.Fatalf("the owner had to claim again: %v after %v", got, adopted)
 			}
 		}
@@ -186,7 +186,7 @@ func forget(b *recovery.Batch, spots map[string]recovery.Spot, model content) {
 // effect any more: after the next owner's claim.
 func settle(t *testing.T, c *redis.Client, l *Ledger, spots map[string]recovery.Spot, model content) {
 	t.Helper()
-	s := l.term(0)
+	s := l.member.term(0)
 	fence := layout.NewToken("fence", "f", s.token.Epoch+1)
 	if err := conn.ClaimScript.Run(t.Context(), c, s.keys.Living(), s.token.String(), fence.String()).Err(); err != nil {
 		t.Fatal(err)

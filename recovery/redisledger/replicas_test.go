@@ -50,7 +50,7 @@ func TestReplicaHangs(t *testing.T) {
 
 	replica.Resume()
 	persist(t, l, put("a", "2"), put("b", "2"))
-	if got := l.term(0).sequence; got != 2 {
+	if got := l.member.term(0).sequence; got != 2 {
 		t.Errorf("2 batches were counted as %d", got)
 	}
 	wantHeld(t, replica.Client(), l, content{"a": "2", "b": "2"})
@@ -83,7 +83,7 @@ func TestLostBeforeReplicas(t *testing.T) {
 	server := redistest.Start(t)
 	l := waitingFor(server.URL()).open(t)
 	adopt(t, l)
-	server.Do("hset", l.term(0).keys.Tasks(), layout.OwnerField, layout.NewToken("b", "other", 9).String())
+	server.Do("hset", l.member.term(0).keys.Tasks(), layout.OwnerField, layout.NewToken("b", "other", 9).String())
 	if err := l.Apply(t.Context(), 0, batchOf(put("a", "1"))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply: %v", err)
 	}
@@ -124,7 +124,7 @@ func TestPromotedReplicaHasAllConfirmed(t *testing.T) {
 	}
 	c := servers.Replica.Client()
 	defer c.Close()
-	got := held(t, c, l.term(0).keys)
+	got := held(t, c, l.member.term(0).keys)
 	for id := range want {
 		if got[id] != "1" {
 			t.Errorf("%s was confirmed and is lost", id)
@@ -138,7 +138,7 @@ func TestReplicasOfCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, "repl-diskless-sync-delay 0")
 	l := waitingFor(cluster.URL()).open(t)
 	adopt(t, l)
-	keys := l.term(0).keys
+	keys := l.member.term(0).keys
 	from := cluster.Master(keys.Tasks())
 	cluster.AddReplica(from)
 	persist(t, l, put("a", "1"))

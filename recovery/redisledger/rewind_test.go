@@ -53,7 +53,7 @@ func (d *diary) wait(t *testing.T, n int) {
 // epoch is the epoch of the first shard's token.
 func epoch(t *testing.T, l *Ledger) int64 {
 	t.Helper()
-	p, err := l.term(0).position()
+	p, err := l.member.term(0).position()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestEmptyDatasetAfterALongOutage(t *testing.T) {
 	v.opts.FailoverAfter = time.Hour // no heartbeat but that of Adopt
 	l := v.open(t)
 	adopt(t, l)
-	l.answered(time.Now().Add(-2 * time.Hour))
+	l.member.answered(time.Now().Add(-2 * time.Hour))
 	server.Do("flushall")
 	apply(t, l, put("a", "1"))
 	wantHeld(t, server.Client(), l, content{"a": "1"})
@@ -143,10 +143,10 @@ func TestEmptyDatasetAfterOversleeping(t *testing.T) {
 	adopt(t, l)
 	apply(t, l, put("a", "1"))
 	server.Do("hset", "lapse:nodes", "another", "{}")
-	if err := l.beat(t.Context()); err != nil {
+	if err := l.member.beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l.answered(time.Now().Add(-2 * time.Hour))
+	l.member.answered(time.Now().Add(-2 * time.Hour))
 	server.Do("flushall")
 	if err := l.Apply(t.Context(), 0, batchOf(put("b", "1"))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply: %v, want ErrLost", err)
@@ -226,15 +226,15 @@ func TestMissingToken(t *testing.T) {
 			if test.peers {
 				server.Do("hset", "lapse:nodes", "another", "{}")
 			}
-			l.keepOnce()
-			l.mu.Lock()
-			l.lastAnswer = time.Now().Add(-test.gap)
-			l.mu.Unlock()
-			if err := l.beat(t.Context()); err != nil {
+			l.member.keepOnce()
+			l.member.mu.Lock()
+			l.member.lastAnswer = time.Now().Add(-test.gap)
+			l.member.mu.Unlock()
+			if err := l.member.beat(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			l.answered(time.Now()) // and before the shards are checked, one is lost
-			server.Do("del", l.term(0).keys.Tasks())
+			l.member.answered(time.Now()) // and before the shards are checked, one is lost
+			server.Do("del", l.member.term(0).keys.Tasks())
 			err := l.Apply(t.Context(), 0, batchOf(put("b", "1")))
 			if errors.Is(err, recovery.ErrLost) != test.lost || err != nil && !test.lost {
 				t.Fatalf("Apply: %v; lost wanted: %v", err, test.lost)
@@ -258,16 +258,16 @@ func TestLostRegistryNamesNobody(t *testing.T) {
 	beat := func() {
 		t.Helper()
 		began := time.Now()
-		if err := l.beat(t.Context()); err != nil {
+		if err := l.member.beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		l.answered(began)
+		l.member.answered(began)
 	}
 	server.Do("hset", "lapse:nodes", "another", "{}")
 	beat()
-	l.mu.Lock()
-	l.lastAnswer = time.Now().Add(-2 * time.Hour)
-	l.mu.Unlock()
+	l.member.mu.Lock()
+	l.member.lastAnswer = time.Now().Add(-2 * time.Hour)
+	l.member.mu.Unlock()
 	beat() // and the shards cannot be checked
 	server.Do("flushall")
 	beat() // registers again
@@ -326,8 +326,8 @@ func TestOlderFileRestored(t *testing.T) {
 		persist(t, l, put("e", "4"))
 		wantHeld(t, server.Client(), l, content{"a": "1", "e": "4"})
 		eventually(t, "the registration is the newest again", func() bool {
-			held, _, err := l.readEntry(t.Context())
-			return err == nil && held.Incarnation == l.self.Incarnation
+			held, _, err := l.member.readEntry(t.Context())
+			return err == nil && held.Incarnation == l.member.self.Incarnation
 		})
 		if got := epoch(t, l); got != 4 {
 			t.Errorf("the token's epoch is %d, want 4", got)

@@ -35,7 +35,7 @@ func (l *Ledger) Scan(ctx context.Context, page func([]recovery.Entry) error) er
 	defer done()
 	scans, scanning := errgroup.WithContext(ctx)
 	scans.SetLimit(shardsAtOnce)
-	for _, s := range l.table.Load().all() {
+	for _, s := range l.member.table.Load().all() {
 		scans.Go(func() error {
 			err := l.scanShard(scanning, s, page)
 			if s.loss() != nil && !errors.Is(err, recovery.ErrClosed) {
@@ -47,7 +47,7 @@ func (l *Ledger) Scan(ctx context.Context, page func([]recovery.Entry) error) er
 	if err := scans.Wait(); err != nil {
 		return err
 	}
-	return l.retireSurplus(ctx)
+	return l.member.retireSurplus(ctx)
 }
 
 // ScanShard implements recovery.Rewinder.
@@ -57,7 +57,7 @@ func (l *Ledger) ScanShard(ctx context.Context, n int, page func([]recovery.Entr
 		return err
 	}
 	defer done()
-	s, err := l.held(n)
+	s, err := l.member.held(n)
 	if err != nil || !s.owned.Load() {
 		return err
 	}
@@ -164,7 +164,7 @@ func (r *shardScan) measured(c *lane, read func(count int) (found, bytes int, er
 	switch {
 	case err == nil:
 		c.came(found, bytes, time.Since(began))
-		r.l.bulk.waits.Clear(c.name)
+		r.l.waits.Clear(c.name)
 	case conn.TimedOut(err):
 		c.late(count, maxPatience) // the connection allows no longer time
 		r.l.bulk.logLate(c, count, conn.IOTimeout)
@@ -246,7 +246,7 @@ func (r *shardScan) verify(ctx context.Context) (records, ids int64, err error) 
 		return 0, 0, fmt.Errorf("unexpected reply of a script: %v", values)
 	}
 	v := conn.Verdict{Values: values}
-	if _, err := r.l.check(ctx, r.s, r.began, v.Text(0), v.Number(1)); err != nil {
+	if _, err := r.l.member.check(ctx, r.s, r.began, v.Text(0), v.Number(1)); err != nil {
 		return 0, 0, err
 	}
 	if v.Text(0) != r.began.token.String() || v.Number(1) < r.began.sequence {
@@ -279,41 +279,4 @@ func (r *shardScan) repair(ctx context.Context, ids []string) error {
 		return nil
 	}
 	return r.handOut(back)
-}
-
-// retireSurplus retires empty shards beyond the current number. A shard that cannot be retired
-// now does no harm until the next start.
-func (l *Ledger) retireSurplus(ctx context.Context) error {
-	for _, s := range l.table.Load().all() {
-		if s.node != l.opts.Node || s.index < l.opts.Shards {
-			continue
-		}
-		if err := l.retire(ctx, s); err != nil {
-			if cause := l.closedError(ctx); cause != nil {
-				return cause
-			}
-			l.log.Warn("a shard that is not used any more could not be retired", "shard", s.number, "error", err)
-		}
-	}
-	return nil
-}
-
-func (l *Ledger) retire(ctx context.Context, s *shard) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.isHeld() || s.open != 0 {
-		return nil
-	}
-	retired, err := l.retireLocked(ctx, s)
-	if retired {
-		s.owned.Store(false)
-		l.changeTable(func(*table) {})
-		l.log.Info("a shard that is not used any more was retired", "shard", s.number)
-	}
-	return err
-}
-
-func (l *Ledger) retireLocked(ctx context.Context, s *shard) (bool, error) {
-	marker := layout.NewToken(layout.RetiredNode, l.self.Incarnation, s.token.Epoch+1)
-	return conn.RetireScript.Run(ctx, l.client, s.keys[:3], s.token.String(), marker.String()).Bool()
 }

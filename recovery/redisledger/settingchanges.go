@@ -108,7 +108,7 @@ func (l *Ledger) ChangedSettings(ctx context.Context, since recovery.SettingsVer
 		}
 		return since, err
 	}
-	l.bulk.waits.Clear(l.bulk.settings.name)
+	l.waits.Clear(l.bulk.settings.name)
 	var faults []error
 	err = l.readMany(ctx, &l.bulk.settings, len(names),
 		func(i int) (string, *string) { return l.keys.Topics(), &names[i] },

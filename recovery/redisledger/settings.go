@@ -132,7 +132,7 @@ func (l *Ledger) scanSettings(ctx context.Context, prefix string, visit func(nam
 			bytes += len(text)
 		}
 		c.came(len(pairs)/2, bytes, time.Since(began))
-		l.bulk.waits.Clear(c.name)
+		l.waits.Clear(c.name)
 		for i := 0; i+1 < len(pairs); i += 2 {
 			name := pairs[i]
 			if layout.IsReserved(name) {

@@ -31,7 +31,7 @@ type shard struct {
 	missing missing
 
 	at       atomic.Pointer[position] // token and sequence
-	unbroken atomic.Int64             // Ledger.unbroken when the shard was last seen with our token
+	unbroken atomic.Int64             // membership.unbroken when the shard was last seen with our token
 
 	mu       sync.Mutex // held while a batch or a claim is under way; guards everything below
 	token    layout.Token
@@ -93,25 +93,25 @@ func (s *shard) moveLocked(t layout.Token, sequence int64) {
 
 // claimAll makes this process the owner of the shards of its node, and returns those that other
 // nodes hold.
-func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error) {
-	if _, err := l.dataset(ctx); err != nil {
+func (m *membership) claimAll(ctx context.Context) (away []recovery.Home, err error) {
+	if _, err := m.mender.dataset(ctx); err != nil {
 		return nil, err
 	}
-	unbroken := l.streak()
-	mine := l.registration()
+	unbroken := m.streak()
+	mine := m.registration()
 	var all []typedKey
 	for n := range mine.shards() {
-		keys := l.keys.Shard(l.opts.Node, n)
+		keys := m.keys.Shard(m.self.Node, n)
 		all = append(all, typedKeys(&keys)...)
 	}
-	if err := l.mendKeys(ctx, all); err != nil {
+	if err := m.mender.mendKeys(ctx, all); err != nil {
 		return nil, err
 	}
 	shards := make([]*shard, mine.shards())
 	owners := make([]*redis.StringCmd, len(shards))
-	if err := l.client.Pipe(ctx, func(p redis.Pipeliner) {
+	if err := m.client.Pipe(ctx, func(p redis.Pipeliner) {
 		for n := range shards {
-			shards[n] = &shard{node: l.opts.Node, index: n, keys: l.keys.Shard(l.opts.Node, n)}
+			shards[n] = &shard{node: m.self.Node, index: n, keys: m.keys.Shard(m.self.Node, n)}
 			shards[n].unbroken.Store(unbroken)
 			owners[n] = p.HGet(ctx, shards[n].keys.Tasks(), layout.OwnerField)
 		}
@@ -120,8 +120,8 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 	}
 	var claimed []*shard
 	for n, s := range shards {
-		held, err := l.claimOwn(ctx, s, owners[n].Val())
-		l.peers.noteToken(recovery.NewHome(mine.Number, n), s.token)
+		held, err := m.claimOwn(ctx, s, owners[n].Val())
+		m.peers.noteToken(recovery.NewHome(mine.Number, n), s.token)
 		switch {
 		case err != nil:
 			return nil, err
@@ -133,41 +133,41 @@ func (l *Ledger) claimAll(ctx context.Context) (away []recovery.Home, err error)
 			away = append(away, recovery.NewHome(mine.Number, n))
 		}
 	}
-	l.changeTable(func(t *table) {
+	m.changeTable(func(t *table) {
 		t.terms = nil
 		for _, s := range claimed {
 			t.enter(s)
 		}
 	})
 	// Until memory has read these shards, it has no room for shards of other nodes.
-	sizes, err := l.sizes(ctx, len(claimed), func(i int) layout.ShardKeys { return claimed[i].keys })
+	sizes, err := m.sizes(ctx, len(claimed), func(i int) layout.ShardKeys { return claimed[i].keys })
 	if err != nil {
 		return nil, err
 	}
 	for i, s := range claimed {
 		s.unread.Store(sizes[i])
 	}
-	return away, l.lookForDead(ctx)
+	return away, m.lookForDead(ctx)
 }
 
 // claimOwn claims one of the node's own shards, whose token was found to be raw, unless another
 // node holds it, or the shard is empty and gets no new records. It notes the token.
-func (l *Ledger) claimOwn(ctx context.Context, s *shard, raw string) (bool, error) {
+func (m *membership) claimOwn(ctx context.Context, s *shard, raw string) (bool, error) {
 	for {
 		found := layout.ReadToken(raw)
 		s.token = found
 		if found.Unreadable() {
-			l.noteUnreadable(s.node, s.index, found)
+			m.noteUnreadable(s.node, s.index, found)
 			return false, nil
 		}
 		empty := found.Retired() || found.Epoch == 0
 		switch {
-		case empty && s.index >= l.opts.Shards, !empty && found.Node != l.opts.Node:
+		case empty && s.index >= m.shards, !empty && found.Node != m.self.Node:
 			return false, nil
 		}
-		next := l.self.Token(found.Epoch + 1)
+		next := m.self.Token(found.Epoch + 1)
 		var err error
-		if raw, err = l.claim(ctx, s.keys, raw, next); err != nil {
+		if raw, err = m.claim(ctx, s.keys, raw, next); err != nil {
 			return false, err
 		}
 		if raw == next.String() {
@@ -180,8 +180,8 @@ func (l *Ledger) claimOwn(ctx context.Context, s *shard, raw string) (bool, erro
 // claim sets a shard's token if it is still the expected one, and returns the token that the
 // shard has. With affirmed, it also fails if the shard's owner has come back since that was
 // read.
-func (l *Ledger) claim(ctx context.Context, keys layout.ShardKeys, expected string, next layout.Token, affirmed ...any) (owner string, err error) {
-	v, err := conn.Judge(conn.ClaimScript.Run(ctx, l.client, keys.Living(), append([]any{expected, next.String()}, affirmed...)...))
+func (m *membership) claim(ctx context.Context, keys layout.ShardKeys, expected string, next layout.Token, affirmed ...any) (owner string, err error) {
+	v, err := conn.Judge(conn.ClaimScript.Run(ctx, m.client, keys.Living(), append([]any{expected, next.String()}, affirmed...)...))
 	if err != nil {
 		return "", err
 	}
@@ -195,28 +195,28 @@ func (l *Ledger) claim(ctx context.Context, keys layout.ShardKeys, expected stri
 // sequence number than was confirmed. It returns nil when the shard is ours again, though its
 // content may be older than what was confirmed, and recovery.ErrLost when another process owns
 // it. After any other error it must be called again: the claim has the same token each time.
-func (l *Ledger) reclaimLocked(ctx context.Context, s *shard, owner string, sequence int64) error {
+func (m *membership) reclaimLocked(ctx context.Context, s *shard, owner string, sequence int64) error {
 	held := layout.ReadToken(owner)
-	dataset, err := l.dataset(ctx)
+	dataset, err := m.mender.dataset(ctx)
 	if err != nil {
 		return err
 	}
-	revived, err := l.revived(ctx, s, held)
+	revived, err := m.revived(ctx, s, held)
 	if err != nil {
 		return err
 	}
-	next := l.self.Token(s.token.Epoch + 1)
+	next := m.self.Token(s.token.Epoch + 1)
 	switch {
 	case held == next:
 		// Our own claim, whose answer was lost.
-	case (owner == "" || held.Unreadable()) && l.mayBeAdopted(s.unbroken.Load()):
-		return l.revokeLocked(s, "Redis has lost its data, and others may have taken over before")
+	case (owner == "" || held.Unreadable()) && m.mayBeAdopted(s.unbroken.Load()):
+		return m.revokeLocked(s, "Redis has lost its data, and others may have taken over before")
 	case !held.Unreadable() && (held.Epoch > s.token.Epoch || held.Epoch == s.token.Epoch && held != s.token):
-		return l.revokeLocked(s, "its owner is "+owner)
+		return m.revokeLocked(s, "its owner is "+owner)
 	case revived:
-		return l.revokeLocked(s, "it was adopted from "+owner+", which lives")
+		return m.revokeLocked(s, "it was adopted from "+owner+", which lives")
 	default:
-		now, err := l.claim(ctx, s.keys, owner, next)
+		now, err := m.claim(ctx, s.keys, owner, next)
 		if err != nil {
 			return err
 		}
@@ -224,13 +224,13 @@ func (l *Ledger) reclaimLocked(ctx context.Context, s *shard, owner string, sequ
 			return fmt.Errorf("shard %d changed hands during its claim, to %s", s.number, now)
 		}
 	}
-	l.log.Error("Redis has lost writes that it had confirmed; the shard was claimed again",
+	m.log.Error("Redis has lost writes that it had confirmed; the shard was claimed again",
 		"shard", s.number, "found", owner, "sequence", sequence, "confirmed", s.sequence, "token", next.String(), "dataset", dataset)
 	s.moveLocked(next, 0)
-	s.unbroken.Store(l.streak())
-	l.buried.Store(true) // an older state may have dead records that were removed since
+	s.unbroken.Store(m.streak())
+	m.buried.Store(true) // an older state may have dead records that were removed since
 	n := s.number
-	l.notify(func(w recovery.Watcher) {
+	m.notices.add(func(w recovery.Watcher) {
 		if w.Rewound != nil {
 			w.Rewound(n)
 		}
@@ -242,18 +242,18 @@ func (l *Ledger) reclaimLocked(ctx context.Context, s *shard, owner string, sequ
 // sent heartbeats since. Then it was not cut off. This process was, together with a former master
 // of Redis: the adoption is not part of Redis' history, and memory must not overwrite what the
 // other process has written meanwhile.
-func (l *Ledger) revived(ctx context.Context, s *shard, held layout.Token) (bool, error) {
-	if held != s.from || held.Node == "" || held.Node == l.opts.Node {
+func (m *membership) revived(ctx context.Context, s *shard, held layout.Token) (bool, error) {
+	if held != s.from || held.Node == "" || held.Node == m.self.Node {
 		return false, nil
 	}
-	count, err := l.heartbeatCount(ctx, held.Node)
+	count, err := m.heartbeatCount(ctx, held.Node)
 	return count > s.fromCount, err
 }
 
 // check compares what a reader has found in a shard with what this process knows, and reclaims
 // the shard if need be. The reader may be behind, so check reads again before it acts. It
 // reports false after an error, and while a batch is under way, which checks for itself.
-func (l *Ledger) check(ctx context.Context, s *shard, before position, owner string, sequence int64) (bool, error) {
+func (m *membership) check(ctx context.Context, s *shard, before position, owner string, sequence int64) (bool, error) {
 	if owner == before.token.String() && sequence >= before.sequence {
 		return true, nil
 	}
@@ -264,7 +264,7 @@ func (l *Ledger) check(ctx context.Context, s *shard, before position, owner str
 	if err := s.loss(); err != nil {
 		return false, err
 	}
-	values, err := l.client.HMGet(ctx, s.keys.Tasks(), layout.OwnerField, layout.SequenceField).Result()
+	values, err := m.client.HMGet(ctx, s.keys.Tasks(), layout.OwnerField, layout.SequenceField).Result()
 	if err != nil {
 		return false, err
 	}
@@ -272,7 +272,7 @@ func (l *Ledger) check(ctx context.Context, s *shard, before position, owner str
 	if owner == s.token.String() && sequence >= s.sequence {
 		return true, nil
 	}
-	err = l.reclaimLocked(ctx, s, owner, sequence)
+	err = m.reclaimLocked(ctx, s, owner, sequence)
 	return err == nil, err
 }
 
@@ -283,4 +283,34 @@ func headOf(values []any) (owner string, sequence int64) {
 		sequence = -1
 	}
 	return textOf(values, 0), sequence
+}
+
+// lookForDead checks whether there are dead records at all. Until there are, a look-up of one,
+// as every creation with an id of the caller's makes it, costs nothing.
+func (m *membership) lookForDead(ctx context.Context) error {
+	shards := m.table.Load().all()
+	replies := make([]*redis.IntCmd, len(shards))
+	err := m.client.Pipe(ctx, func(p redis.Pipeliner) {
+		for n, s := range shards {
+			replies[n] = p.Exists(ctx, s.keys.Dead())
+		}
+	})
+	for _, r := range replies {
+		if r.Val() > 0 {
+			m.buried.Store(true)
+		}
+	}
+	return err
+}
+
+// unreadableShard is the name of readiness' entry for a shard whose token cannot be read.
+func unreadableShard(node string, index int) string {
+	return fmt.Sprintf("the owner of shard %d of node %s", index, node)
+}
+
+// noteUnreadable enters such a shard in the log and in readiness.
+func (m *membership) noteUnreadable(node string, index int, t layout.Token) {
+	m.waits.Set(unreadableShard(node, index), fmt.Sprintf("its token %.100q cannot be read: the shard is taken over when no node has claimed it for %v", t.Incarnation, m.failoverAfter))
+	m.log.Error("the token of a shard's owner cannot be read; the shard is taken over when no node has claimed it for a while",
+		"of", node, "shard", index, "token", fmt.Sprintf("%.100q", t.Incarnation), "for", m.failoverAfter)
 }

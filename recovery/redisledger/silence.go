@@ -26,17 +26,17 @@ func isSign(before, now string) bool {
 }
 
 // silenceLocked returns the current silence of a node.
-func (l *Ledger) silenceLocked(s *peerState) silence {
-	silent, dead := l.peers.silentLocked(s), l.deadAfter(&s.entry)
+func (m *membership) silenceLocked(s *peerState) silence {
+	silent, dead := m.peers.silentLocked(s), m.deadAfter(&s.entry)
 	return silence{s.silence.lastSign, s.silence.quiet || silent >= dead/quietShare, s.silence.gone || silent >= dead}
 }
 
 // noteSilence updates the silence of all nodes after a poll.
-func (l *Ledger) noteSilence() {
-	w := &l.peers
+func (m *membership) noteSilence() {
+	w := &m.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.nodes {
-		s.silence = l.silenceLocked(s)
+		s.silence = m.silenceLocked(s)
 	}
 }

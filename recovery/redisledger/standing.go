@@ -9,17 +9,15 @@ import (
 // other nodes may adopt. It covers decisions that are made by then and not yet carried out.
 const marginShare = 10
 
-// Standing implements recovery.Fleet. Other nodes adopt the shards of this process when they
-// have seen no heartbeat for FailoverAfter. They have seen an answered heartbeat after it was
-// sent.
-func (l *Ledger) Standing() recovery.Standing {
-	alone, ended := l.alone.Load(), l.ended.Load()
-	doubts, doubtful := l.directory.Doubts()
-	limit := l.opts.FailoverAfter - l.opts.FailoverAfter/marginShare
+// standing is the state of this process among the nodes, without the directory. Other nodes adopt
+// the shards of this process when they have seen no heartbeat for FailoverAfter. They have seen an
+// answered heartbeat after it was sent.
+func (m *membership) standing() recovery.Standing {
+	alone, ended := m.alone.Load(), m.ended.Load()
+	limit := m.failoverAfter - m.failoverAfter/marginShare
 	return recovery.Standing{
 		Alone:   alone,
-		Certain: !ended && (alone || clock.Since(*l.kept.Load()) < limit),
-		Gaining: l.acquiring.Load() > 0,
-		Doubts:  doubts, Doubtful: doubtful,
+		Certain: !ended && (alone || clock.Since(*m.kept.Load()) < limit),
+		Gaining: m.acquiring.Load() > 0,
 	}
 }

@@ -33,17 +33,17 @@ type origin struct {
 }
 
 // held returns the shard of a term that has not ended.
-func (l *Ledger) held(n int) (*shard, error) {
-	s := l.term(n)
+func (m *membership) held(n int) (*shard, error) {
+	s := m.term(n)
 	if s == nil {
-		return nil, fmt.Errorf("%w: shard %d of node %s was forgotten", recovery.ErrLost, n, l.opts.Node)
+		return nil, fmt.Errorf("%w: shard %d of node %s was forgotten", recovery.ErrLost, n, m.self.Node)
 	}
 	return s, s.loss()
 }
 
 // term returns the shard of a term that was not forgotten, or nil.
-func (l *Ledger) term(n int) *shard {
-	if t := l.table.Load(); n >= 0 && n < len(t.terms) {
+func (m *membership) term(n int) *shard {
+	if t := m.table.Load(); n >= 0 && n < len(t.terms) {
 		return t.terms[n]
 	}
 	return nil
@@ -64,27 +64,27 @@ func (t *table) enter(s *shard) {
 	s.number, t.terms[n] = n, s
 }
 
-// changeTable changes the table, and updates what depends on it. It calls change with l.mu
+// changeTable changes the table, and updates what depends on it. It calls change with m.mu
 // locked.
-func (l *Ledger) changeTable(change func(t *table)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	number := l.entry.Number
-	t := &table{terms: slices.Clone(l.table.Load().terms), byHome: map[recovery.Home]*shard{}, number: number}
+func (m *membership) changeTable(change func(t *table)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	number := m.entry.Number
+	t := &table{terms: slices.Clone(m.table.Load().terms), byHome: map[recovery.Home]*shard{}, number: number}
 	change(t)
-	own := &originShards{node: l.opts.Node, counts: l.counts, shards: map[int]*shard{}}
+	own := &originShards{node: m.self.Node, counts: m.counts, shards: map[int]*shard{}}
 	t.homes, t.byOrigin = make([]recovery.Home, len(t.terms)), []*originShards{own}
 	// Where Redis has lost the list of numbers, another node may have got the number of this
 	// one. Ids that were made with it are still found here.
-	l.numbers = append(slices.DeleteFunc(l.numbers, func(n uint16) bool { return n == number }), number)
-	byOrigin := map[string]*originShards{l.opts.Node: own}
+	m.numbers = append(slices.DeleteFunc(m.numbers, func(n uint16) bool { return n == number }), number)
+	byOrigin := map[string]*originShards{m.self.Node: own}
 	for n, s := range t.terms {
 		if s == nil {
 			continue
 		}
-		numbers := l.numbers
-		if s.node != l.opts.Node {
-			numbers = []uint16{l.origins[s.node].number}
+		numbers := m.numbers
+		if s.node != m.self.Node {
+			numbers = []uint16{m.origins[s.node].number}
 		}
 		t.homes[n] = recovery.NewHome(numbers[len(numbers)-1], s.index)
 		if !s.isHeld() {
@@ -95,28 +95,28 @@ func (l *Ledger) changeTable(change func(t *table)) {
 		}
 		e := byOrigin[s.node]
 		if e == nil {
-			e = &originShards{node: s.node, counts: l.origins[s.node].counts, shards: map[int]*shard{}}
+			e = &originShards{node: s.node, counts: m.origins[s.node].counts, shards: map[int]*shard{}}
 			byOrigin[s.node] = e
 			t.byOrigin = append(t.byOrigin, e)
 		}
 		e.shards[s.index] = s
 	}
-	l.table.Store(t)
+	m.table.Store(t)
 }
 
 // shardFor returns the term in which a new record belongs, or -1. A record whose id tells a home
 // is kept in that shard and nowhere else, as long as any node holds it.
-func (l *Ledger) shardFor(id []byte) int {
-	t := l.table.Load()
+func (m *membership) shardFor(id []byte) int {
+	t := m.table.Load()
 	if home, tells := recovery.HomeOf(string(id)); tells {
 		if s := t.byHome[home]; s != nil {
 			return s.number
 		}
-		if l.peers.isHeld(home) {
+		if m.peers.isHeld(home) {
 			return -1
 		}
 	}
-	if s := t.byOrigin[0].shards[layout.ShardOf(id, l.opts.Shards)]; s != nil {
+	if s := t.byOrigin[0].shards[layout.ShardOf(id, m.shards)]; s != nil {
 		return s.number
 	}
 	return -1
@@ -124,8 +124,8 @@ func (l *Ledger) shardFor(id []byte) int {
 
 // shardsOf returns the held shards in which an existing record may be: that of the home which its
 // id tells, and of each node one shard for each number of shards that the node has ever used.
-func (l *Ledger) shardsOf(id string) []*shard {
-	t := l.table.Load()
+func (m *membership) shardsOf(id string) []*shard {
+	t := m.table.Load()
 	var shards []*shard
 	add := func(s *shard) {
 		if s != nil && s.isHeld() && !slices.Contains(shards, s) {
@@ -146,9 +146,9 @@ func (l *Ledger) shardsOf(id string) []*shard {
 // allFor returns the held shards in the order in which an existing record is looked for: those of
 // shardsOf come first. The record is in another one if an earlier version created it while
 // another node held its own shard.
-func (l *Ledger) allFor(id string) []*shard {
-	shards := l.shardsOf(id)
-	for _, s := range l.table.Load().all() {
+func (m *membership) allFor(id string) []*shard {
+	shards := m.shardsOf(id)
+	for _, s := range m.table.Load().all() {
 		if !slices.Contains(shards, s) {
 			shards = append(shards, s)
 		}
@@ -157,8 +157,8 @@ func (l *Ledger) allFor(id string) []*shard {
 }
 
 // numbersOf returns the numbers of shardsOf.
-func (l *Ledger) numbersOf(id []byte) []int {
-	shards := l.shardsOf(string(id))
+func (m *membership) numbersOf(id []byte) []int {
+	shards := m.shardsOf(string(id))
 	numbers := make([]int, len(shards))
 	for i, s := range shards {
 		numbers[i] = s.number
@@ -167,21 +167,21 @@ func (l *Ledger) numbersOf(id []byte) []int {
 }
 
 // homeFor returns the node's own shard for a record whose id tells no home.
-func (l *Ledger) homeFor(id []byte) recovery.Home {
-	return recovery.NewHome(l.table.Load().number, layout.ShardOf(id, l.opts.Shards))
+func (m *membership) homeFor(id []byte) recovery.Home {
+	return recovery.NewHome(m.table.Load().number, layout.ShardOf(id, m.shards))
 }
 
-// Home implements recovery.Fleet.
-func (l *Ledger) Home(n int) recovery.Home {
-	if t := l.table.Load(); n >= 0 && n < len(t.homes) {
+// home returns the shard of a term, or 0.
+func (m *membership) home(n int) recovery.Home {
+	if t := m.table.Load(); n >= 0 && n < len(t.homes) {
 		return t.homes[n]
 	}
 	return 0
 }
 
-// Forget implements recovery.Fleet. It does nothing for a term that has not ended.
-func (l *Ledger) Forget(n int) {
-	l.changeTable(func(t *table) {
+// forget frees the number of a term. It does nothing for a term that has not ended.
+func (m *membership) forget(n int) {
+	m.changeTable(func(t *table) {
 		if n >= 0 && n < len(t.terms) && t.terms[n] != nil && t.terms[n].loss() != nil {
 			t.terms[n] = nil
 		}
@@ -191,28 +191,28 @@ func (l *Ledger) Forget(n int) {
 // endLocked ends a term: nothing is written to the shard any more, and a token by which the shard
 // was or may have been yielded is remembered. It reports false if the term had ended before. The
 // caller holds s.mu.
-func (l *Ledger) endLocked(s *shard, why error) bool {
+func (m *membership) endLocked(s *shard, why error) bool {
 	if !s.ended.CompareAndSwap(nil, &why) {
 		return false
 	}
-	l.changeTable(func(*table) {
+	m.changeTable(func(*table) {
 		if s.transfer != (layout.Token{}) {
-			l.transferred[shardName{s.node, s.index}] = s.transfer
+			m.transferred[shardName{s.node, s.index}] = s.transfer
 		}
 	})
 	return true
 }
 
 // revokeLocked ends a term that was lost, and notifies memory. The caller holds s.mu.
-func (l *Ledger) revokeLocked(s *shard, why string) error {
-	return l.endTermLocked(s, fmt.Errorf("%w: shard %d: %s", recovery.ErrLost, s.number, why))
+func (m *membership) revokeLocked(s *shard, why string) error {
+	return m.endTermLocked(s, fmt.Errorf("%w: shard %d: %s", recovery.ErrLost, s.number, why))
 }
 
 // endTermLocked ends a term with a kind of ErrLost, and notifies memory. The caller holds s.mu.
-func (l *Ledger) endTermLocked(s *shard, err error) error {
+func (m *membership) endTermLocked(s *shard, err error) error {
 	n := s.number
-	if l.endLocked(s, err) {
-		l.notify(func(w recovery.Watcher) {
+	if m.endLocked(s, err) {
+		m.notices.add(func(w recovery.Watcher) {
 			if w.Lost != nil {
 				w.Lost(n, err)
 			}

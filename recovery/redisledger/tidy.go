@@ -13,16 +13,16 @@ import (
 
 // tidy retires empty shards of nodes that are long dead, and removes nodes without shards from
 // the registry.
-func (l *Ledger) tidy(ctx context.Context, found ownerList) {
-	gone := l.longDead()
-	if len(gone) == 0 || !l.Standing().Certain {
+func (m *membership) tidy(ctx context.Context, found ownerList) {
+	gone := m.longDead()
+	if len(gone) == 0 || !m.standing().Certain {
 		return
 	}
-	for _, s := range l.table.Load().all() {
+	for _, s := range m.table.Load().all() {
 		if gone[s.node] == nil {
 			continue
 		}
-		if err := l.retireAdopted(ctx, s); err != nil {
+		if err := m.retireAdopted(ctx, s); err != nil {
 			return
 		}
 	}
@@ -35,25 +35,25 @@ func (l *Ledger) tidy(ctx context.Context, found ownerList) {
 		if found.partial[node] {
 			continue
 		}
-		keys := []string{l.keys.Nodes(), l.keys.Heartbeat(node), l.keys.Status(), l.keys.Numbers()}
-		forgotten, err := conn.ForgetScript.Run(ctx, l.client, keys, node, s.raw, s.count, int(s.number)).Bool()
+		keys := []string{m.keys.Nodes(), m.keys.Heartbeat(node), m.keys.Status(), m.keys.Numbers()}
+		forgotten, err := conn.ForgetScript.Run(ctx, m.client, keys, node, s.raw, s.count, int(s.number)).Bool()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return
 		}
 		if forgotten {
-			l.log.Info("a dead node without shards was removed from the registry", "of", node)
+			m.log.Info("a dead node without shards was removed from the registry", "of", node)
 		}
 	}
 }
 
 // longDead returns the nodes without a heartbeat for forgetAfter.
-func (l *Ledger) longDead() map[string]*peerState {
-	w := &l.peers
+func (m *membership) longDead() map[string]*peerState {
+	w := &m.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	gone := map[string]*peerState{}
 	for name, s := range w.nodes {
-		if name != l.opts.Node && s.fault == nil && l.deadLocked(s) && w.silentLocked(s) >= l.times(forgetAfter) {
+		if name != m.self.Node && s.fault == nil && m.deadLocked(s) && w.silentLocked(s) >= m.times(forgetAfter) {
 			seen := *s
 			gone[name] = &seen
 		}
@@ -62,7 +62,7 @@ func (l *Ledger) longDead() map[string]*peerState {
 }
 
 // retireAdopted retires a shard of another node, if it is empty.
-func (l *Ledger) retireAdopted(ctx context.Context, s *shard) error {
+func (m *membership) retireAdopted(ctx context.Context, s *shard) error {
 	if !s.mu.TryLock() {
 		return nil // something is being written
 	}
@@ -70,9 +70,9 @@ func (l *Ledger) retireAdopted(ctx context.Context, s *shard) error {
 	if !s.isHeld() || s.open != 0 {
 		return nil
 	}
-	retired, err := l.retireLocked(ctx, s)
+	retired, err := m.retireLocked(ctx, s)
 	if retired {
-		_ = l.endTermLocked(s, fmt.Errorf("%w: shard %d", recovery.ErrRetired, s.number))
+		_ = m.endTermLocked(s, fmt.Errorf("%w: shard %d", recovery.ErrRetired, s.number))
 	}
 	return err
 }

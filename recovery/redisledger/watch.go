@@ -67,13 +67,13 @@ type peerState struct {
 }
 
 // watch watches the other nodes until Close.
-func (l *Ledger) watch() {
-	tick := time.NewTicker(l.opts.FailoverAfter / pollsPerFailover)
+func (m *membership) watch() {
+	tick := time.NewTicker(m.failoverAfter / pollsPerFailover)
 	defer tick.Stop()
 	for {
-		l.watchOnce()
+		m.watchOnce()
 		select {
-		case <-l.life.Done():
+		case <-m.life.Done():
 			return
 		case <-tick.C:
 		}
@@ -81,26 +81,26 @@ func (l *Ledger) watch() {
 }
 
 // watchOnce polls the nodes once, and adopts shards of dead ones.
-func (l *Ledger) watchOnce() {
-	if l.ended.Load() {
+func (m *membership) watchOnce() {
+	if m.ended.Load() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(l.life, 2*conn.IOTimeout)
+	ctx, cancel := context.WithTimeout(m.life, 2*conn.IOTimeout)
 	defer cancel()
-	if l.poll(ctx) != nil {
-		l.peers.beginAnew()
+	if m.poll(ctx) != nil {
+		m.peers.beginAnew()
 		return // the heartbeat reports the cause
 	}
-	l.restoreOrigins(ctx)
-	l.adoptIfDue(ctx)
-	l.reportAbsent()
+	m.restoreOrigins(ctx)
+	m.adoptIfDue(ctx)
+	m.reportAbsent()
 }
 
 // poll reads the registry and the heartbeats of all nodes. A poll that was sent after this call
 // began serves it as well. If Redis does not answer, the watch starts anew, unless the caller's
 // context has ended, which says nothing about Redis.
-func (l *Ledger) poll(ctx context.Context) error {
-	w := &l.peers
+func (m *membership) poll(ctx context.Context) error {
+	w := &m.peers
 	called := time.Now()
 	w.polling.Lock()
 	defer w.polling.Unlock()
@@ -115,7 +115,7 @@ func (l *Ledger) poll(ctx context.Context) error {
 	}
 	w.mu.Unlock()
 
-	seen, err := l.readView(ctx, names)
+	seen, err := m.readView(ctx, names)
 	if err != nil {
 		if ctx.Err() == nil {
 			w.beginAnew()
@@ -123,12 +123,12 @@ func (l *Ledger) poll(ctx context.Context) error {
 		return err
 	}
 	if len(seen.entries) > 1 {
-		l.alone.Store(false)
+		m.alone.Store(false)
 	}
-	unnumbered := w.see(seen, l.opts.FailoverAfter/gapShare)
-	l.noteSilence()
+	unnumbered := w.see(seen, m.failoverAfter/gapShare)
+	m.noteSilence()
 	for _, name := range unnumbered {
-		number, err := l.number(ctx, name)
+		number, err := m.number(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -145,21 +145,21 @@ func (l *Ledger) poll(ctx context.Context) error {
 // Cluster, so one command reads all heartbeats: the cost of a poll does not grow with the nodes.
 // Each is read by itself while that slot moves and either server has some of them, and if the
 // user of Redis, made for an earlier version, may not use MGET.
-func (l *Ledger) readView(ctx context.Context, names []string) (view, error) {
+func (m *membership) readView(ctx context.Context, names []string) (view, error) {
 	v := view{asked: time.Now(), counts: make(map[string]string, len(names))}
 	keys := make([]string, len(names))
 	for i, name := range names {
-		keys[i] = l.keys.Heartbeat(name)
+		keys[i] = m.keys.Heartbeat(name)
 	}
 	read := func(p redis.Pipeliner) (entries, statuses *redis.MapStringStringCmd) {
-		return p.HGetAll(ctx, l.keys.Nodes()), p.HGetAll(ctx, l.keys.Status())
+		return p.HGetAll(ctx, m.keys.Nodes()), p.HGetAll(ctx, m.keys.Status())
 	}
 	var entries, statuses *redis.MapStringStringCmd
 	err := error(nil)
-	singly := l.peers.singly.Load()
+	singly := m.peers.singly.Load()
 	if !singly {
 		var counts *redis.SliceCmd
-		err = l.client.Pipe(ctx, func(p redis.Pipeliner) {
+		err = m.client.Pipe(ctx, func(p redis.Pipeliner) {
 			if entries, statuses = read(p); len(keys) > 0 {
 				counts = p.MGet(ctx, keys...)
 			}
@@ -170,14 +170,14 @@ func (l *Ledger) readView(ctx context.Context, names []string) (view, error) {
 			}
 		}
 		if redis.HasErrorPrefix(err, "NOPERM") && redis.HasErrorPrefix(counts.Err(), "NOPERM") {
-			l.peers.singly.Store(true)
-			l.log.Warn("the user of Redis may not use MGET, so the heartbeats of all nodes are read one by one: allow +mget")
+			m.peers.singly.Store(true)
+			m.log.Warn("the user of Redis may not use MGET, so the heartbeats of all nodes are read one by one: allow +mget")
 			singly = true
 		}
 	}
 	if singly || redis.HasErrorPrefix(err, "TRYAGAIN") {
 		each := make([]*redis.StringCmd, len(keys))
-		err = l.client.Pipe(ctx, func(p redis.Pipeliner) {
+		err = m.client.Pipe(ctx, func(p redis.Pipeliner) {
 			entries, statuses = read(p)
 			for i, key := range keys {
 				each[i] = p.Get(ctx, key)
@@ -256,12 +256,12 @@ func (w *watch) silentLocked(s *peerState) time.Duration { return max(0, w.asked
 
 // deadAfter is for how long a process must send no heartbeat: FailoverAfter, its own or this
 // one's. If they differ, as during a rolling change of the setting, the longer one counts.
-func (l *Ledger) deadAfter(e *entry) time.Duration {
-	return max(l.opts.FailoverAfter, time.Duration(e.FailoverAfter)*time.Millisecond)
+func (m *membership) deadAfter(e *entry) time.Duration {
+	return max(m.failoverAfter, time.Duration(e.FailoverAfter)*time.Millisecond)
 }
 
-func (l *Ledger) deadLocked(s *peerState) bool {
-	return l.peers.silentLocked(s) >= l.deadAfter(&s.entry)
+func (m *membership) deadLocked(s *peerState) bool {
+	return m.peers.silentLocked(s) >= m.deadAfter(&s.entry)
 }
 
 // A liveness is what is known of the process that a token names.
@@ -275,25 +275,25 @@ const (
 
 // livenessLocked returns the liveness of the process that a token names. If its entry cannot be
 // decoded, the process counts as alive.
-func (l *Ledger) livenessLocked(t layout.Token) liveness {
-	w := &l.peers
+func (m *membership) livenessLocked(t layout.Token) liveness {
+	w := &m.peers
 	s := w.nodes[t.Node]
 	switch {
 	case s != nil && s.fault != nil:
 		return living
 	case s != nil && s.entry.Incarnation == t.Incarnation:
-		if l.deadLocked(s) {
+		if m.deadLocked(s) {
 			return deceased
 		}
 		if s.entry.Released {
 			return uncertain
 		}
 		return living
-	case s != nil && t.Node == l.opts.Node && s.entry.Incarnation == l.self.Incarnation:
+	case s != nil && t.Node == m.self.Node && s.entry.Incarnation == m.self.Incarnation:
 		return deceased // an earlier process of this node, which has ended, as Adopt has checked
 	}
 	since, known := w.unregistered[t.Holder()]
-	if known && w.asked.Sub(since) >= l.opts.FailoverAfter {
+	if known && w.asked.Sub(since) >= m.failoverAfter {
 		return deceased
 	}
 	if !known && !w.answered.IsZero() {
@@ -314,34 +314,34 @@ func (w *watch) byNumberLocked(number uint16) (name string, s *peerState) {
 
 // restoreOrigins writes the entries of nodes again whose shards this process holds and that Redis
 // has lost. Without an entry no node would look for those shards if this process died.
-func (l *Ledger) restoreOrigins(ctx context.Context) {
-	for _, e := range l.table.Load().byOrigin {
-		if e.node == l.opts.Node {
+func (m *membership) restoreOrigins(ctx context.Context) {
+	for _, e := range m.table.Load().byOrigin {
+		if e.node == m.self.Node {
 			continue
 		}
-		l.peers.mu.Lock()
-		s := l.peers.nodes[e.node]
-		l.peers.mu.Unlock()
-		l.mu.Lock()
-		o := l.origins[e.node]
-		l.mu.Unlock()
+		m.peers.mu.Lock()
+		s := m.peers.nodes[e.node]
+		m.peers.mu.Unlock()
+		m.mu.Lock()
+		o := m.origins[e.node]
+		m.mu.Unlock()
 		switch {
 		case s == nil && o.raw != "":
-			l.restoreOrigin(ctx, e.node, o)
+			m.restoreOrigin(ctx, e.node, o)
 		case s != nil && s.raw != o.raw && s.fault == nil:
-			l.mu.Lock()
-			l.origins[e.node] = origin{s.number, s.raw, s.entry.Counts}
-			l.mu.Unlock()
-			l.changeTable(func(*table) {})
+			m.mu.Lock()
+			m.origins[e.node] = origin{s.number, s.raw, s.entry.Counts}
+			m.mu.Unlock()
+			m.changeTable(func(*table) {})
 		}
 	}
 }
 
-func (l *Ledger) restoreOrigin(ctx context.Context, node string, o origin) {
-	number, err := l.number(ctx, node)
+func (m *membership) restoreOrigin(ctx context.Context, node string, o origin) {
+	number, err := m.number(ctx, node)
 	if err == nil {
-		_, err = conn.Judge(conn.RegisterScript.Run(ctx, l.client, []string{l.keys.Nodes()}, node, "", o.raw))
+		_, err = conn.Judge(conn.RegisterScript.Run(ctx, m.client, []string{m.keys.Nodes()}, node, "", o.raw))
 	}
-	l.log.Error("Redis has lost the registration of a node whose shards this node holds; it is written again",
+	m.log.Error("Redis has lost the registration of a node whose shards this node holds; it is written again",
 		"of", node, "number", number, "error", err)
 }

@@ -86,9 +86,10 @@ func (b *Bus) Listen(receive func(message []byte)) error {
 	return nil
 }
 
-// Send sends a message to a node, or to all others if node is empty. The error is recovery.ErrUnheard if no node can have received
-// the message. Redis reports how many clients listen at the server that takes the message, but
-// not how many do at its replicas, which pass it on: after a failover a node may listen there.
+// Send sends a message to a node, or to all others if node is empty. The error is
+// recovery.ErrUnheard if no node can have received the message. Redis reports how many clients
+// listen at the server that takes the message, but not how many do at its replicas, which pass it
+// on: after a failover a node may listen there.
 func (b *Bus) Send(ctx context.Context, node string, message []byte) error {
 	command, channel := "publish", b.Keys.BusOf(node)
 	if b.sharded.Load() {

@@ -1,8 +1,8 @@
 // Package ids keeps the directory of ids that callers have chosen, which do not tell their home.
 //
 // It owns the buckets of the directory in Redis, and the lineage: which servers have answered, so
-// that a server that may lack entries is noticed. It calls packages clock, conn and layout only. It knows
-// no shard and no node; who may change an entry is the affair of its callers.
+// that a server that may lack entries is noticed. It calls packages clock, conn and layout only. It
+// knows no shard and no node; who may change an entry is the affair of its callers.
 //
 // # What can fail
 //

@@ -72,8 +72,8 @@ func DecodeDead(value string) (at int64, label, data string, err error) {
 }
 
 // AppendDeadRef appends a member of a dead index: label, a zero byte, the time of death as 16
-// hexadecimal digits with its sign bit inverted, and the id. All have the same score, so Redis orders them by their
-// bytes: by label, time and id.
+// hexadecimal digits with its sign bit inverted, and the id. All have the same score, so Redis
+// orders them by their bytes: by label, time and id.
 func AppendDeadRef[ID ~string | ~[]byte](dst []byte, label string, at int64, id ID) []byte {
 	dst = append(append(dst, label...), 0)
 	dst = append(dst, fmt.Sprintf("%016x", uint64(at)^1<<63)...)

@@ -1,0 +1,130 @@
+package redisledger
+
+import (
+	"context"
+
+	"github.com/lapsehq/lapse/recovery"
+)
+
+// Watch implements recovery.Rewinder.
+func (l *Ledger) Watch(w recovery.Watcher) { l.member.notices.watch(w) }
+
+// Home implements recovery.Fleet.
+func (l *Ledger) Home(n int) recovery.Home { return l.member.home(n) }
+
+// Forget implements recovery.Fleet. It does nothing for a term that has not ended.
+func (l *Ledger) Forget(n int) { l.member.forget(n) }
+
+// Standing implements recovery.Fleet.
+func (l *Ledger) Standing() recovery.Standing {
+	s := l.member.standing()
+	s.Doubts, s.Doubtful = l.directory.Doubts()
+	return s
+}
+
+// Locate implements recovery.Fleet.
+func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (recovery.Holder, error) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return recovery.Holder{}, err
+	}
+	defer done()
+	return l.member.locate(ctx, home, anew)
+}
+
+// Homes implements recovery.Fleet with one read of the registry.
+func (l *Ledger) Homes(ctx context.Context) ([]recovery.Home, error) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return l.member.homes(ctx)
+}
+
+// Holders implements recovery.Fleet with one read of the registry and one of the tokens of
+// these shards.
+func (l *Ledger) Holders(ctx context.Context, homes []recovery.Home) (map[recovery.Home]recovery.Holder, error) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return l.member.holders(ctx, homes)
+}
+
+// Peers implements recovery.Fleet. It sends nothing to Redis once the watch has begun. While
+// Redis does not answer, it returns what was seen before.
+func (l *Ledger) Peers(ctx context.Context) ([]recovery.Node, error) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return l.member.nodes(ctx, false)
+}
+
+// Nodes implements recovery.Fleet. It polls the registry first: the watch may not have seen a
+// node that has just started. While Redis does not answer, it returns what was seen before.
+func (l *Ledger) Nodes(ctx context.Context) ([]recovery.Node, error) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return l.member.nodes(ctx, true)
+}
+
+// MarkSpooling implements recovery.Fleet.
+func (l *Ledger) MarkSpooling(ctx context.Context, spools bool) error {
+	done, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return l.member.markSpooling(ctx, spools)
+}
+
+// Yield implements recovery.Fleet.
+func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
+	done, err := l.use(context.WithoutCancel(ctx)) // ending early leaves the outcome open
+	if err != nil {
+		return err
+	}
+	defer done()
+	return l.member.yield(ctx, n, to)
+}
+
+// Accept implements recovery.Fleet.
+func (l *Ledger) Accept(ctx context.Context, home recovery.Home) (bool, error) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	return l.member.acceptHome(ctx, home)
+}
+
+// MarkIndexed implements recovery.Directory.
+func (l *Ledger) MarkIndexed(ctx context.Context, indexed bool) error {
+	done, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return l.member.markIndexed(ctx, indexed)
+}
+
+// Unindexed implements recovery.Directory. Its answer may be a second old: a node stops filing
+// only while it is alone, and clears its mark before; a node that starts then polls anew.
+func (l *Ledger) Unindexed(ctx context.Context) ([]string, error) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return l.member.unindexedNodes(ctx, func() bool {
+		_, doubtful := l.directory.Doubts()
+		return doubtful
+	})
+}

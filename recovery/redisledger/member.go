@@ -1,0 +1,109 @@
+package redisledger
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
+)
+
+// A membership is this process among the nodes: its name in the registry, its heartbeats, what it
+// sees of the others, and the shards that it holds.
+type membership struct {
+	memberConfig
+	notices notices
+
+	naming sync.Mutex // held while this process writes its entry in the registry
+	taking sync.Mutex // held while this process acquires a shard
+	table  atomic.Pointer[table]
+	peers  watch
+
+	checked   int64                     // the last streak in which all shards were seen held
+	kept      atomic.Pointer[time.Time] // when the last heartbeat was sent after which that was so
+	alone     atomic.Bool               // no other node was registered at the last heartbeat
+	ended     atomic.Bool               // the node's name belongs to another process by now
+	buried    atomic.Bool               // there may be dead records
+	acquiring atomic.Int32              // shards that memory was not notified of yet
+
+	mu          sync.Mutex // guards everything below
+	entry       entry      // of this process in the registry
+	counts      []int      // numbers of shards ever used, as of Adopt
+	numbers     []uint16   // of this node: the current one, and before it former ones
+	origins     map[string]origin
+	lastAnswer  time.Time // when the last answered heartbeat was sent
+	unbroken    int64     // counts streaks of heartbeats without a gap of FailoverAfter
+	recounted   time.Time // when Redis last lost this node's entry
+	warnings    []string  // what an operator should know of the other nodes
+	unfiled     unfiled
+	transferred map[shardName]layout.Token // tokens by which shards were yielded that were not held since
+}
+
+// A memberConfig has what a membership needs.
+type memberConfig struct {
+	client *conn.Client
+	keys   layout.Keys
+	self   layout.Holder   // this process, as tokens name it
+	life   context.Context // ends when Close begins
+	log    *slog.Logger
+	waits  *recovery.WaitList
+	mender *mender
+
+	shards           int // of this node's own
+	failoverAfter    time.Duration
+	format           int
+	version, address string
+	process          process
+	fateOf           func(process) fate
+
+	measure func(ctx context.Context) error // looks at the servers, with every heartbeat
+	note    func(err error)                 // gets the outcome of every heartbeat
+}
+
+func newMembership(c memberConfig) *membership {
+	m := &membership{memberConfig: c, origins: map[string]origin{}, transferred: map[shardName]layout.Token{}}
+	m.notices.wake = make(chan struct{}, 1)
+	m.table.Store(new(table))
+	m.kept.Store(new(time.Time))
+	m.peers.tokens, m.peers.vanished = map[recovery.Home]seenToken{}, map[string]time.Time{}
+	return m
+}
+
+// adopt makes this process the owner of its node's shards, once the name is registered for it. It
+// returns which of them other nodes hold.
+func (m *membership) adopt(ctx context.Context) (away []recovery.Home, err error) {
+	// The first heartbeat, which also tells whether other nodes are registered: without it, a
+	// node that is alone would have to count what Redis loses as adopted.
+	began := time.Now()
+	if err := m.beat(ctx); err != nil {
+		return nil, err
+	}
+	m.answered(began)
+	m.mu.Lock()
+	m.counts = m.entry.Counts
+	m.mu.Unlock()
+	away, err = m.claimAll(ctx)
+	if err == nil {
+		m.kept.Store(&began)
+	}
+	return away, err
+}
+
+// run starts the loops of an adopted node. They end with its life.
+func (m *membership) run(loops *sync.WaitGroup) {
+	loops.Go(m.keep)
+	loops.Go(m.watch)
+	loops.Go(func() { m.notices.run(m.life) })
+}
+
+// report returns when the last answered heartbeat was sent, and what an operator should know of
+// the other nodes.
+func (m *membership) report() (lastAnswer time.Time, warnings []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.lastAnswer, m.warnings
+}
