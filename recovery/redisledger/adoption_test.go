@@ -82,6 +82,7 @@ func TestComesBackDuringAdoption(t *testing.T) {
 // An adopter dies as well: its adopted shards are adopted together with its own, and a process
 // that starts under its name takes them at once.
 func TestAdoptFromAnAdopter(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", nil)
 	ids := a.put(t)
@@ -101,6 +102,7 @@ func TestAdoptFromAnAdopter(t *testing.T) {
 
 // A node that has shut down cleanly is adopted from if it does not come back in time.
 func TestAdoptFromTheReleased(t *testing.T) {
+	t.Parallel()
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", nil), join(t, url, "b", nil)
 	ids := a.put(t)
@@ -186,6 +188,7 @@ func TestRoomBeforeReplay(t *testing.T) {
 
 // Shards that a newer version may have written are left to nodes that can read them.
 func TestNewerIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]struct {
 		format int
 		entry  func(server *redistest.Server, raw string)

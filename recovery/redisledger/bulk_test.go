@@ -120,6 +120,7 @@ func TestScanDeadReadsNoRecords(t *testing.T) {
 
 // A single record gets as much time as it needs.
 func TestOneLargeRecordOverASlowLine(t *testing.T) {
+	t.Parallel()
 	l, proxy, w := behindLine(t)
 	large(t, l, 1, 1<<20, false)
 	proxy.Throttle(800_000) // 1.3 s
@@ -166,6 +167,7 @@ func TestFindOneLargeRecordOverASlowLine(t *testing.T) {
 
 // While no record comes, readiness says so, and Close does not wait for one.
 func TestCloseDuringASlowRead(t *testing.T) {
+	t.Parallel()
 	l, proxy, _ := behindLine(t)
 	large(t, l, 2, 1<<20, false)
 	proxy.Throttle(1000)

@@ -74,8 +74,10 @@ var kinds = map[string]func(t *testing.T) *lives{
 }
 
 func TestBus(t *testing.T) {
+	t.Parallel()
 	for name, start := range kinds {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			v := start(t)
 			a, b, c := listening(t, v, "a"), listening(t, v, "b"), listening(t, v, "c")
 			large := strings.Repeat("\r\n\x00", 100_000)
@@ -104,6 +106,7 @@ func TestBus(t *testing.T) {
 // A node that listens at a replica, as after a failover, gets messages that are sent to the master,
 // though the master reports no listener. Such a message does not count as unheard.
 func TestSendToAListenerAtAReplica(t *testing.T) {
+	t.Parallel()
 	master := redistest.Start(t)
 	a := listening(t, newLives(master.URL()), "a")
 	if err := a.l.Send(t.Context(), "b", nil); !errors.Is(err, recovery.ErrUnheard) {
@@ -128,6 +131,7 @@ func TestSendToAListenerAtAReplica(t *testing.T) {
 // A message for which Redis was down was received by no node. The client of a cluster has tried
 // several times, and does not report whether it sent the first one.
 func TestSendWithoutRedis(t *testing.T) {
+	t.Parallel()
 	server, cluster := redistest.Start(t), redistest.StartCluster(t)
 	for url, sure := range map[string]bool{server.URL(): true, cluster.URL(): false} {
 		l := listening(t, newLives(url), "a").l
@@ -176,6 +180,7 @@ func TestBusOfADatabase(t *testing.T) {
 
 // The channels that nodes in a cluster use are sharded, where the version has sharded channels.
 func TestShardedChannels(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	m := listening(t, newLives(cluster.URL()), "a")
 	if n := cluster.Master(m.l.keys.BusOf("a")).Do("pubsub", "shardchannels"); !slices.Contains(n.([]any), any("lapse:bus:a")) {
@@ -208,6 +213,7 @@ func TestBusAfterRestart(t *testing.T) {
 }
 
 func TestBusAfterFailover(t *testing.T) {
+	t.Parallel()
 	servers := redistest.StartSentinel(t)
 	v := newLives(servers.URL())
 	a, b := listening(t, v, "a"), listening(t, v, "b")
@@ -219,6 +225,7 @@ func TestBusAfterFailover(t *testing.T) {
 
 // The slot of a channel moves to another server, which does not break the connection.
 func TestBusFollowsItsSlot(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	v := newLives(cluster.URL())
 	a, b := listening(t, v, "a"), listening(t, v, "b")
@@ -229,6 +236,7 @@ func TestBusFollowsItsSlot(t *testing.T) {
 
 // A connection whose server is silent is closed, though it is not broken.
 func TestBusWithDeadConnection(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr)
 	v := newLives(server.URL())
@@ -247,6 +255,7 @@ func TestBusWithDeadConnection(t *testing.T) {
 
 // A user that may not subscribe gets the error at once; doc.go lists what a user needs.
 func TestBusUser(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "user lapse on >secret "+strings.ReplaceAll(minimalRules, "&lapse:bus*", "resetchannels"))
 	l := oneShard("redis://lapse:secret@" + server.Addr).open(t)
 	adopt(t, l)

@@ -72,6 +72,7 @@ func TestEvictionIsRefused(t *testing.T) {
 
 // The policy of a running Redis can be changed, and back.
 func TestEvictionBegins(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "appendonly yes")
 	l := oneShard(server.URL()).open(t)
 	adopt(t, l)
@@ -120,6 +121,7 @@ func TestNewerLayoutIsRefused(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "appendonly yes")
 	l := oneShard(server.URL()).open(t)
 	adopt(t, l)
@@ -320,6 +322,7 @@ func TestCloseInAnOutage(t *testing.T) {
 
 // A Redis that hangs does not delay a caller beyond its context.
 func TestHungRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	l := oneShard(server.URL()).open(t)
 	adopt(t, l)

@@ -14,6 +14,7 @@ import (
 // While a slot moves, some of a shard's keys are here and some are there, and Redis answers
 // TRYAGAIN: nothing was executed, and the batch is repeated until the slot has arrived.
 func TestSlotMoves(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	l := oneShard(cluster.URL()).open(t)
 	adopt(t, l)
@@ -66,6 +67,7 @@ func TestSlotMoves(t *testing.T) {
 
 // A batch without dead records follows its keys to the other master before that owns the slot.
 func TestBatchFollowsItsKeys(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	l := oneShard(cluster.URL()).open(t)
 	adopt(t, l)
@@ -83,6 +85,7 @@ func TestBatchFollowsItsKeys(t *testing.T) {
 // A read over one connection goes where its keys are now, although this process has not noticed
 // yet that they have moved.
 func TestReadsFollowTheirKeys(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	l := oneShard(cluster.URL()).open(t)
 	adopt(t, l)
@@ -124,6 +127,7 @@ func TestReadsFollowTheirKeys(t *testing.T) {
 // One master of several comes back without its data, and the data set's id is on another one: its
 // shards are reclaimed, and the others work on unaffected.
 func TestOneMasterEmpty(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	v := newLives(cluster.URL())
 	l := v.open(t)

@@ -1,6 +1,7 @@
 package redisledger
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +18,8 @@ import (
 
 func TestMain(m *testing.M) {
 	runChild()
+	// They wait most of the time, for servers and clocks. A -parallel of the command line counts.
+	_ = flag.Set("test.parallel", "8")
 	goleak.VerifyTestMain(m)
 }
 
@@ -81,6 +84,7 @@ func conform(t *testing.T, run func(t *testing.T, fresh func() *lives)) {
 		"Cluster":    func(t *testing.T) string { return redistest.StartCluster(t).URL() },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			url := start(t)
 			n := 0
 			run(t, func() *lives {
@@ -94,6 +98,7 @@ func conform(t *testing.T, run func(t *testing.T, fresh func() *lives)) {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	conform(t, func(t *testing.T, fresh func() *lives) {
 		ledgertest.Run(t, func(*testing.T) ledgertest.Harness { return fresh() })
 	})
@@ -127,6 +132,7 @@ func (fleetHarness) Adopt(t *testing.T, by, dead recovery.Fleet) {
 }
 
 func TestFleetConformance(t *testing.T) {
+	t.Parallel()
 	conform(t, func(t *testing.T, fresh func() *lives) {
 		ledgertest.RunFleet(t, func(*testing.T) ledgertest.FleetHarness {
 			opts := fresh().opts

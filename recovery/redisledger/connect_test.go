@@ -17,6 +17,7 @@ import (
 // The servers that the URL names have become replicas: the cluster is found all the same, and no
 // replica is taken for a master.
 func TestReplicasAsSeeds(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	replica := cluster.AddReplica(cluster.Masters[0])
 	l := oneShard("redis+cluster://" + replica.Addr).open(t)

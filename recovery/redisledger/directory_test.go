@@ -50,11 +50,13 @@ func times(n int, f recovery.Filing) []recovery.Filing {
 }
 
 func TestDirectory(t *testing.T) {
+	t.Parallel()
 	for name, start := range kinds {
 		if name == "Cluster before sharded channels" {
 			continue // as any other
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			l := start(t).open(t)
 			adopt(t, l)
 			file(t, l, nil)
@@ -164,6 +166,7 @@ func TestFilingOutOfMemory(t *testing.T) {
 
 // A script that the server has forgotten is sent again, in full.
 func TestFilingWithoutScript(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	l := oneShard(cluster.URL()).open(t)
 	adopt(t, l)
@@ -181,6 +184,7 @@ func TestFilingWithoutScript(t *testing.T) {
 
 // While a bucket's slot moves, its ids can be filed.
 func TestFilingWhileSlotMoves(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	l := oneShard(cluster.URL()).open(t)
 	adopt(t, l)

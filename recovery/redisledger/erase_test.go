@@ -34,6 +34,7 @@ func TestErase(t *testing.T) {
 }
 
 func TestEraseOnCluster(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts three servers")
 	}

@@ -9,6 +9,7 @@ import (
 
 // The master dies and its replica has all writes: the owner goes on.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	aloneAndBeside(t, func(t *testing.T, v *lives, beside func()) {
 		servers := redistest.StartSentinel(t)
 		v.opts.URL, v.opts.Shards = servers.URL(), 1
@@ -28,6 +29,7 @@ func TestFailover(t *testing.T) {
 // The master dies, and its replica lags behind: the owner claims the shard again and reports it,
 // whether it is writing or idle.
 func TestFailoverLosesWrites(t *testing.T) {
+	t.Parallel()
 	aloneAndBeside(t, func(t *testing.T, v *lives, beside func()) {
 		servers := redistest.StartSentinel(t)
 		v.opts.URL, v.opts.Shards = servers.URL(), 2

@@ -23,6 +23,7 @@ func oneShard(url string) *lives {
 // A batch is delayed in the network. It is sent again, later ones are written, and then it
 // arrives.
 func TestLateDuplicate(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr)
 	v := oneShard(proxy.URL())
@@ -62,6 +63,7 @@ func scriptCalls(server *redistest.Server) int {
 // The script runs and its answer is lost: the batch counts once, and no other batch may take its
 // number.
 func TestTimeoutAfterExecution(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr)
 	l := oneShard(proxy.URL()).open(t)
@@ -103,6 +105,7 @@ func TestScriptFlush(t *testing.T) {
 
 // While Redis reads its files it answers LOADING: nothing was executed.
 func TestLoading(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "key-load-delay 5000", "loading-process-events-interval-bytes 1024")
 	v := oneShard(server.URL())
 	l := v.open(t)
@@ -149,6 +152,7 @@ func TestReadOnly(t *testing.T) {
 // The server is restarted in the middle of a replay: no record is missed, though the old cursor
 // would skip some.
 func TestCursorBroken(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "appendonly yes", "appendfsync always")
 	v := oneShard(server.URL())
 	l := v.open(t)

@@ -10,6 +10,7 @@ import (
 
 // Many ids are found with few commands, whatever their shard, and those that are absent are not.
 func TestFindMany(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	v := newLives(server.URL())
 	v.opts.Shards = 4

@@ -16,6 +16,7 @@ import (
 // Redis comes back empty under several nodes: each reclaims its shards, adopted ones too, and its
 // number. A node that dies then leaves all of them to be found.
 func TestEmptyDatasetOfAFleet(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	a, b, c := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", nil), join(t, server.URL(), "c", nil)
 	c.room.Store(-1)
@@ -91,6 +92,7 @@ func forgetsHandOver(server *redistest.Server, keys layout.ShardKeys, before any
 // Redis loses a hand-over, and its receiver has not noticed yet: the giver, whose token is back,
 // does not take the shard, and nothing is lost that the receiver has done.
 func TestForgottenHandOver(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"Answered", "Unanswered", "UnansweredAndAccepted"} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)

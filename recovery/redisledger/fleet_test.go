@@ -178,6 +178,7 @@ func holders(t testing.TB, c redis.UniversalClient, m *member) []string {
 
 // A node dies: the others adopt its shards, each once, and find its records.
 func TestAdoption(t *testing.T) {
+	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) string{
 		"Standalone": func(t *testing.T) string { return redistest.Start(t).URL() },
 		"Cluster":    func(t *testing.T) string { return redistest.StartCluster(t).URL() },
@@ -263,6 +264,7 @@ func TestOwnPartFirst(t *testing.T) {
 
 // A part that its survivor has not adopted is adopted by others after a while.
 func TestAdoptTheirPart(t *testing.T) {
+	t.Parallel()
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", nil), join(t, url, "b", nil)
 	join(t, url, "c", nil).room.Store(-1) // it is alive and takes nothing
@@ -311,6 +313,7 @@ func TestWatch(t *testing.T) {
 
 // While Redis is stopped no node can send a heartbeat, and so no node counts as dead.
 func TestNobodyDiesWithRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	nodes := []*member{join(t, server.URL(), "a", nil), join(t, server.URL(), "b", nil)}
 	for _, m := range nodes {

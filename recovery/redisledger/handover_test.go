@@ -20,6 +20,7 @@ import (
 // A shard is handed over: its giver can write nothing more to it and gets no notice, and its
 // receiver reads its content and writes to it.
 func TestYieldAndAccept(t *testing.T) {
+	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) string{
 		"Standalone": func(t *testing.T) string { return redistest.Start(t).URL() },
 		"Cluster":    func(t *testing.T) string { return redistest.StartCluster(t).URL() },
@@ -222,6 +223,7 @@ func TestYieldToNobody(t *testing.T) {
 // A node that comes back finds its shards with others, knows where new records would belong, and
 // gets the shards back one by one.
 func TestComingBack(t *testing.T) {
+	t.Parallel()
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", nil), join(t, url, "b", nil)
 	ids := a.put(t)
@@ -336,6 +338,7 @@ func TestLoserIsRefused(t *testing.T) {
 // A node that acquires a shard reads only the dead records of that one, and finds out if the shard
 // is lost meanwhile.
 func TestScanDead(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)
 	for n := range 2 {

@@ -14,6 +14,7 @@ import (
 
 // While Redis has lost the registry or the token of a shard, no node claims to know of all shards.
 func TestHoldersAfterALoss(t *testing.T) {
+	t.Parallel()
 	url := redistest.Start(t).URL()
 	open := func(node string) *Ledger {
 		v := newLives(url)

@@ -35,6 +35,7 @@ func (m *member) mark(t *testing.T, indexed bool) {
 func slow(o *Options) { o.FailoverAfter = 20 * time.Second }
 
 func TestIndexed(t *testing.T) {
+	t.Parallel()
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", slow), join(t, url, "b", slow)
 	a.waitUnindexed(t) // the names are new
@@ -66,6 +67,7 @@ func TestIndexedIsForgotten(t *testing.T) {
 // Dead nodes that hold shards are named. A node that adopts them is named from then on, until it
 // has filed the ids that came with them.
 func TestUnindexedDead(t *testing.T) {
+	t.Parallel()
 	url := redistest.Start(t).URL()
 	a, b, c := join(t, url, "a", nil), join(t, url, "b", nil), join(t, url, "c", nil)
 	a.room.Store(-1)
@@ -107,6 +109,7 @@ func TestUnindexedDead(t *testing.T) {
 
 // Where all ids are filed, those of an acquired shard are so too.
 func TestIndexedAdoption(t *testing.T) {
+	t.Parallel()
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", nil), join(t, url, "b", nil)
 	a.mark(t, true)
@@ -122,6 +125,7 @@ func TestIndexedAdoption(t *testing.T) {
 
 // Until memory knows of an acquired shard, it cannot have filed its ids.
 func TestGainedInSecret(t *testing.T) {
+	t.Parallel()
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", slow), join(t, url, "b", slow)
 	hold := make(chan struct{})

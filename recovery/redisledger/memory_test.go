@@ -73,6 +73,7 @@ func TestOutOfMemory(t *testing.T) {
 // What Redis has refused for want of memory is refused for every copy of the batch, whether there
 // is memory by then or not.
 func TestRefusalIsDecidedOnce(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "maxmemory-policy noeviction")
 	proxy := redistest.NewProxy(t, server.Addr)
 	v := oneShard(proxy.URL())

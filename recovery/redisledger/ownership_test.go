@@ -67,6 +67,7 @@ func TestNameIsGivenBackAfterAFailure(t *testing.T) {
 // A process on another machine that sends no more heartbeats is adopted from after its own
 // FailoverAfter, the longer one. When it wakes up it has lost its shards.
 func TestAdoptFromTheSilent(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
 	sleeper := v.open(t)
@@ -152,6 +153,7 @@ func TestRepairByAFormerOwner(t *testing.T) {
 // The number of shards changes: tasks stay where they were recorded and are found, and an unused
 // shard is retired when it is empty.
 func TestShardCountChanges(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	v := newLives(server.URL())
 	v.opts.Shards = 8

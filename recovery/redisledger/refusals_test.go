@@ -52,6 +52,7 @@ func TestRefusedCommands(t *testing.T) {
 
 // Adopt waits for a Redis that is down, loading or may not write.
 func TestOutagesAreNoRefusals(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{"LOADING Redis is loading the dataset in memory", "CLUSTERDOWN The cluster is down",
 		"READONLY You can't write against a read only replica.", "MASTERDOWN Link with MASTER is down",
 		"ERR max number of clients reached", "BUSY Redis is busy running a script"} {
@@ -83,6 +84,7 @@ func TestOutagesAreNoRefusals(t *testing.T) {
 // A proxy that closes connections instead differs from a Redis that is shut down only in that it
 // answers PING: the log and readiness say so, and Adopt goes on waiting.
 func TestProxyThatHangsUp(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for _, commands := range [][]string{{"INFO"}, {"HELLO"}} {
 		var log lines

@@ -249,6 +249,7 @@ func TestNodes(t *testing.T) {
 // A node that is long dead and has no shard left is forgotten; under its name another one starts
 // afresh.
 func TestForgotten(t *testing.T) {
+	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) string{
 		"Standalone": func(t *testing.T) string { return redistest.Start(t).URL() },
 		"Cluster":    func(t *testing.T) string { return redistest.StartCluster(t).URL() },

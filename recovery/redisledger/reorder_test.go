@@ -86,6 +86,7 @@ func copied(args []any) []any {
 // and nothing else ever changes. The test has several owners, whose late scripts stay in flight,
 // and memory for new records or none.
 func TestReorderedScripts(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "maxmemory-policy noeviction")
 	seed := rand.Uint64()
 	if set := os.Getenv("LEDGERTEST_SEED"); set != "" {

@@ -23,7 +23,8 @@ func waitingFor(url string) *lives {
 // A replica hangs: a batch that it lacks is not confirmed, however often it is repeated and on
 // whichever connection, and is written once.
 func TestReplicaHangs(t *testing.T) {
-	master := redistest.Start(t, "appendonly yes", "repl-diskless-sync-delay 0")
+	t.Parallel()
+	master := redistest.Start(t, "appendonly yes")
 	replica := redistest.StartReplica(t, master)
 	l := waitingFor(master.URL()).open(t)
 	adopt(t, l)
@@ -67,6 +68,7 @@ func hashWrites(server *redistest.Server) (calls int) {
 
 // There is a warning at the start about a server without replicas.
 func TestNoReplicas(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "appendonly yes")
 	l := waitingFor(server.URL()).open(t)
 	adopt(t, l)
@@ -80,6 +82,7 @@ func TestNoReplicas(t *testing.T) {
 
 // A batch that fails because of another owner's token is refused, whatever replicas there are.
 func TestLostBeforeReplicas(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	l := waitingFor(server.URL()).open(t)
 	adopt(t, l)
@@ -91,6 +94,7 @@ func TestLostBeforeReplicas(t *testing.T) {
 
 // A master is killed amid batches: its replica has all that were confirmed.
 func TestPromotedReplicaHasAllConfirmed(t *testing.T) {
+	t.Parallel()
 	servers := redistest.StartSentinel(t)
 	v := waitingFor(servers.URL())
 	v.opts.WaitTimeout = 200 * time.Millisecond
@@ -135,7 +139,8 @@ func TestPromotedReplicaHasAllConfirmed(t *testing.T) {
 // In a cluster a batch waits for the replicas of its shard's master, also when it has
 // to follow its keys.
 func TestReplicasOfCluster(t *testing.T) {
-	cluster := redistest.StartCluster(t, "repl-diskless-sync-delay 0")
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
 	l := waitingFor(cluster.URL()).open(t)
 	adopt(t, l)
 	keys := l.member.term(0).keys
@@ -161,7 +166,7 @@ func BenchmarkWaitReplicas(b *testing.B) {
 	for _, replicas := range []int{0, 1} {
 		for _, size := range []int{1, 64, 1024} {
 			b.Run(fmt.Sprintf("replicas=%d/batch=%d", replicas, size), func(b *testing.B) {
-				master := redistest.Start(b, "repl-diskless-sync-delay 0")
+				master := redistest.Start(b)
 				redistest.StartReplica(b, master)
 				v := oneShard(master.URL())
 				v.opts.WaitReplicas = replicas

@@ -78,6 +78,7 @@ func aloneAndBeside(t *testing.T, test func(t *testing.T, v *lives, beside func(
 // Redis comes back empty: the owner reclaims all of its shards, with or without traffic, and its
 // name.
 func TestEmptyDataset(t *testing.T) {
+	t.Parallel()
 	for name, outage := range map[string]func(s *redistest.Server){
 		"flushed": func(s *redistest.Server) { s.Do("flushall") },
 		"restarted without its files": func(s *redistest.Server) {
@@ -203,6 +204,7 @@ func (n *lossOf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // others may have adopted it and finished its tasks before the loss; also if the owner has sent
 // heartbeats again since.
 func TestMissingToken(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		peers bool          // another node is registered
 		gap   time.Duration // between two heartbeats, after the shard was seen last
@@ -280,6 +282,7 @@ func TestLostRegistryNamesNobody(t *testing.T) {
 // An older file is restored under a running owner: first one of its own time, then one of its
 // predecessor's.
 func TestOlderFileRestored(t *testing.T) {
+	t.Parallel()
 	aloneAndBeside(t, func(t *testing.T, v *lives, beside func()) {
 		server := redistest.Start(t, "dbfilename dump.rdb")
 		dump := filepath.Join(server.Dir, "dump.rdb")
@@ -351,6 +354,7 @@ func TestOlderFileRestored(t *testing.T) {
 
 // Writes are lost while a replay runs: it begins anew.
 func TestLostWritesDuringReplay(t *testing.T) {
+	t.Parallel()
 	aloneAndBeside(t, func(t *testing.T, v *lives, beside func()) {
 		server := redistest.Start(t)
 		v.opts.URL, v.opts.Shards = server.URL(), 1

@@ -89,6 +89,7 @@ func (r settingsRig) rewind() (back func()) {
 
 // The space for deleted settings is bounded, and revisions grow nevertheless.
 func TestDeletedSettingsAreForgotten(t *testing.T) {
+	t.Parallel()
 	forSettings(t, func(r settingsRig) {
 		const n = 200
 		for i := range n {
@@ -111,6 +112,7 @@ func TestDeletedSettingsAreForgotten(t *testing.T) {
 
 // An earlier version has left a revision of each deleted setting.
 func TestLeftoversOfAnEarlierVersion(t *testing.T) {
+	t.Parallel()
 	forSettings(t, func(r settingsRig) {
 		var fields []any
 		for i := range 3000 {
@@ -175,6 +177,7 @@ return last + 1`
 
 // Changes by a node of an earlier version are not known one by one: everything is to be read.
 func TestChangesOfAnEarlierVersion(t *testing.T) {
+	t.Parallel()
 	forSettings(t, func(r settingsRig) {
 		old := func(name, value string) {
 			r.Helper()
@@ -204,6 +207,7 @@ func TestChangesOfAnEarlierVersion(t *testing.T) {
 
 // Changes that Redis has lost are noticed, also when as many others have come since.
 func TestLostChangesOfSettings(t *testing.T) {
+	t.Parallel()
 	forSettings(t, func(r settingsRig) {
 		for peers := range 5 {
 			r.put("topic/a", fmt.Sprint(peers))
@@ -223,6 +227,7 @@ func TestLostChangesOfSettings(t *testing.T) {
 
 // A set of changes that is ahead of the settings, which alone were lost, is not used.
 func TestSettingsAreLostAlone(t *testing.T) {
+	t.Parallel()
 	forSettings(t, func(r settingsRig) {
 		seen := recovery.SettingsVersion{}
 		for i := range 12 {
@@ -242,6 +247,7 @@ func TestSettingsAreLostAlone(t *testing.T) {
 
 // A node that has not read for long reads everything.
 func TestChangesThatAreNotKept(t *testing.T) {
+	t.Parallel()
 	forSettings(t, func(r settingsRig) {
 		r.put("topic/a", "1")
 		seen := r.version()

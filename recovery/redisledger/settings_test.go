@@ -37,6 +37,7 @@ func allSettings(t *testing.T, l *Ledger) map[string]string {
 // Settings that do not come within a second when they are read together are read nevertheless, in
 // smaller pages.
 func TestManySettingsOverASlowLine(t *testing.T) {
+	t.Parallel()
 	const n, size, rate = 2000, 2000, 2_000_000 // 4 MB: 2 s
 	l, proxy, _ := behindLine(t)
 	fillSettings(t, l.client, l.keys, n, size)
@@ -51,6 +52,7 @@ func TestManySettingsOverASlowLine(t *testing.T) {
 
 // While no settings come, readiness says so.
 func TestSettingsDoNotCome(t *testing.T) {
+	t.Parallel()
 	l, proxy, _ := behindLine(t)
 	fillSettings(t, l.client, l.keys, 2000, 2000)
 	proxy.Throttle(1000)

@@ -29,7 +29,7 @@ func StartSentinel(t testing.TB, options ...string) *Sentinels {
 	t.Helper()
 	// The replica has a user of its own, so that it can be shut out.
 	options = append([]string{
-		"repl-diskless-sync-delay 0", "user replica on >secret +psync +replconf +ping", "masteruser replica", "masterauth secret",
+		"user replica on >secret +psync +replconf +ping", "masteruser replica", "masterauth secret",
 	}, options...)
 	s := &Sentinels{Master: Start(t, options...)}
 	host, port, _ := net.SplitHostPort(s.Master.Addr)
@@ -49,8 +49,7 @@ func StartSentinel(t testing.TB, options ...string) *Sentinels {
 	return s
 }
 
-// StartReplica starts a replica of a server, and waits until it has caught up. The
-// server needs the option "repl-diskless-sync-delay 0", or it takes its time.
+// StartReplica starts a replica of a server, and waits until it has caught up.
 func StartReplica(t testing.TB, master *Server) *Server {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(master.Addr)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -44,7 +45,7 @@ func (silent) Printf(context.Context, string, ...any) {}
 // are lines of a configuration file, such as "appendonly yes".
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
-	s := newServer(t, append([]string{`save ""`}, options...))
+	s := newServer(t, append([]string{`save ""`, "repl-diskless-sync-delay 0"}, options...))
 	s.Start()
 	return s
 }
@@ -81,8 +82,12 @@ func newServer(t testing.TB, options []string) *Server {
 	return s
 }
 
+// given are the ports that FreeAddr has returned: tests that run at the same time get different
+// ones.
+var given sync.Map
+
 // FreeAddr returns an address of the loopback interface on which no process listens, nor, ten
-// thousand ports further up, on the port of its cluster bus.
+// thousand ports further up, on the port of its cluster bus. It returns none twice.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 {
@@ -101,6 +106,9 @@ func FreeAddr(t testing.TB) string {
 			continue
 		}
 		_ = bus.Close()
+		if _, before := given.LoadOrStore(port, true); before {
+			continue
+		}
 		return addr
 	}
 	t.Fatal("no free port")
