@@ -49,7 +49,10 @@ var (
 //   - An id that is not known is refused, for it may be that of a dead task.
 //   - The node is not ready.
 func (s *Scheduler) prepare(ctx context.Context) error {
-	err := s.keepAsking(ctx, waitsForKey, s.loadSigner)
+	err := s.keepAsking(ctx, waitsForKey, func(ctx context.Context) (err error) {
+		s.signer, err = loadSigner(ctx, s.ledger)
+		return err
+	})
 	s.waits.Clear(waitsForKey)
 	if err != nil {
 		return fmt.Errorf("receipt key: %w", err)

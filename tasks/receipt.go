@@ -64,32 +64,47 @@ func newSigner(key []byte) *signer {
 	return g
 }
 
-// loadSigner reads the key from the ledger, or makes one there. A ledger without
-// settings gets a key that ends with this process.
-func (s *Scheduler) loadSigner(ctx context.Context) error {
+// loadSigner reads the key from the ledger, or makes one there. A ledger without settings gets a
+// key that ends with this process.
+func loadSigner(ctx context.Context, ledger recovery.Ledger) (*signer, error) {
 	fresh := make([]byte, 32)
 	if _, err := rand.Read(fresh); err != nil {
-		return err
+		return nil, err
 	}
-	settings, ok := s.ledger.(recovery.Settings)
+	settings, ok := ledger.(recovery.Settings)
 	if !ok {
-		s.signer = newSigner(fresh)
-		return nil
+		return newSigner(fresh), nil
 	}
 	for {
 		key, revision, err := settings.Setting(ctx, receiptKeyName)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if revision != 0 && len(key) == len(fresh) {
-			s.signer = newSigner(key)
-			return nil
+			return newSigner(key), nil
 		}
 		_, err = settings.PutSetting(ctx, receiptKeyName, revision, fresh)
 		if err != nil && !errors.Is(err, recovery.ErrConflict) {
-			return err
+			return nil, err
 		}
 	}
+}
+
+// lost reports whether the ledger has another key, or none. The key is never deleted: then the
+// ledger has lost its settings.
+func (g *signer) lost(ctx context.Context, settings recovery.Settings) (bool, error) {
+	key, _, err := settings.Setting(ctx, receiptKeyName)
+	return !bytes.Equal(key, g.key), err
+}
+
+// restore writes the key again if the ledger has lost it, and reports whether it had.
+func (g *signer) restore(ctx context.Context, settings recovery.Settings) (bool, error) {
+	key, revision, err := settings.Setting(ctx, receiptKeyName)
+	if err != nil || bytes.Equal(key, g.key) {
+		return false, err
+	}
+	_, err = settings.PutSetting(ctx, receiptKeyName, revision, g.key)
+	return err == nil, err
 }
 
 func (g *signer) mac(dst, text []byte) []byte {

@@ -75,17 +75,11 @@ func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings)
 		s.mu.Unlock()
 	}
 	// The key comes last, see settingsLost.
-	key, revision, err := settings.Setting(ctx, receiptKeyName)
-	if err != nil {
-		return restored, err
-	}
-	if !bytes.Equal(key, s.signer.key) {
-		if _, err := settings.PutSetting(ctx, receiptKeyName, revision, s.signer.key); err != nil {
-			return restored, err
-		}
+	again, err := s.signer.restore(ctx, settings)
+	if again {
 		restored++
 	}
-	return restored, nil
+	return restored, err
 }
 
 // restoreSetting writes a setting again. If the ledger can, it gets the revision that it had.
@@ -99,8 +93,7 @@ func (s *Scheduler) restoreSetting(ctx context.Context, settings recovery.Settin
 // settingsLost tells that the ledger has lost its settings, and that restoreOnce has
 // not written all of them again yet: the key of receipts is never deleted.
 func (s *Scheduler) settingsLost(ctx context.Context, settings recovery.Settings) (bool, error) {
-	key, _, err := settings.Setting(ctx, receiptKeyName)
-	return !bytes.Equal(key, s.signer.key), err
+	return s.signer.lost(ctx, settings)
 }
 
 // topicsSet returns copies of the topics that have settings of their own.
