@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/receipt"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -15,7 +16,7 @@ type delivery struct {
 	shard   uint16
 	shardID recovery.Home
 	lease   lease
-	signer  *signer
+	signer  *receipt.Signer
 
 	// Of a delivery that another node has begun:
 	receipt string
@@ -33,8 +34,8 @@ func (d *delivery) Receipt() string {
 	if d.receipt != "" {
 		return d.receipt
 	}
-	return d.signer.sign(&receipt{
-		shardID: d.shardID, attempt: d.lease.attempt, revision: uint32(d.Revision),
-		created: d.Created.UnixMilli(), nonce: d.lease.nonce, id: d.ID,
+	return d.signer.Sign(&receipt.Receipt{
+		ShardID: d.shardID, Attempt: d.lease.attempt, Revision: uint32(d.Revision),
+		Created: d.Created.UnixMilli(), Nonce: d.lease.nonce, ID: d.ID,
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/receipt"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -83,9 +84,9 @@ func (s *Scheduler) passOnLocked(sl *slot) {
 		attempt++
 	}
 	shardID := s.ownedLocked(int(sl.shard)).shardID
-	signed := s.signer.sign(&receipt{
-		shardID: shardID, attempt: attempt, revision: f.Revision, created: f.Created,
-		nonce: past.nonce, id: string(s.book.id(sl)),
+	signed := s.signer.Sign(&receipt.Receipt{
+		ShardID: shardID, Attempt: attempt, Revision: f.Revision, Created: f.Created,
+		Nonce: past.nonce, ID: string(s.book.id(sl)),
 	})
 	s.addLateVerdictLocked(lateVerdict{shardID, Verdict{Verb: Ack}, signed, s.elapsed() + s.byNumber[sl.topic].settings.Lease})
 }

@@ -144,8 +144,8 @@ func (s *Scheduler) handleOutcomes(_ context.Context, _ string, told outcomesQue
 	settlings := make([]settling, len(told.Outcomes))
 	for i := range settlings {
 		p := &settlings[i]
-		if p.receipt, p.answer.Err = s.signer.parse(told.Outcomes[i].Receipt); p.answer.Err == nil {
-			p.answer.ID = p.receipt.id
+		if p.receipt, p.answer.Err = s.signer.Parse(told.Outcomes[i].Receipt); p.answer.Err == nil {
+			p.answer.ID = p.receipt.ID
 		}
 	}
 	for from := 0; from < len(settlings); from += atOnce {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/receipt"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -50,7 +51,7 @@ var (
 //   - The node is not ready.
 func (s *Scheduler) prepare(ctx context.Context) error {
 	err := s.keepAsking(ctx, waitsForKey, func(ctx context.Context) (err error) {
-		s.signer, err = loadSigner(ctx, s.ledger)
+		s.signer, err = receipt.Load(ctx, s.ledger)
 		return err
 	})
 	s.waits.Clear(waitsForKey)

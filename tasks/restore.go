@@ -75,7 +75,7 @@ func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings)
 		s.mu.Unlock()
 	}
 	// The key comes last, see settingsLost.
-	again, err := s.signer.restore(ctx, settings)
+	again, err := s.signer.Restore(ctx, settings)
 	if again {
 		restored++
 	}
@@ -93,7 +93,7 @@ func (s *Scheduler) restoreSetting(ctx context.Context, settings recovery.Settin
 // settingsLost tells that the ledger has lost its settings, and that restoreOnce has
 // not written all of them again yet: the key of receipts is never deleted.
 func (s *Scheduler) settingsLost(ctx context.Context, settings recovery.Settings) (bool, error) {
-	return s.signer.lost(ctx, settings)
+	return s.signer.Lost(ctx, settings)
 }
 
 // topicsSet returns copies of the topics that have settings of their own.

@@ -62,7 +62,7 @@ func (s *Scheduler) settleAdoptedLocked(id string, told *offloadOutcome) bool {
 		return false
 	}
 	var p settling
-	if p.receipt, p.answer.Err = s.signer.parse(told.Receipt); p.answer.Err == nil {
+	if p.receipt, p.answer.Err = s.signer.Parse(told.Receipt); p.answer.Err == nil {
 		v := told.verdict()
 		s.settleLocked(&v, &p, nil, 0, nil)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/receipt"
 	"github.com/lapsehq/lapse/tasks/task"
 	"github.com/lapsehq/lapse/wheel"
 )
@@ -27,7 +28,7 @@ type Scheduler struct {
 	committer  *recovery.Committer[write]
 	spool      *spool // nil without Config.Spool
 	runner     *wheel.Runner
-	signer     *signer
+	signer     *receipt.Signer
 	shared     *shared   // nil if the ledger is one node's alone
 	started    time.Time // zero of the monotonic clock that leases run on
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/receipt"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -57,8 +58,8 @@ func (s *Scheduler) checkVerdict(v *Verdict, receipts []string) ([]settling, err
 	settlings := make([]settling, len(receipts))
 	for i, text := range receipts {
 		p := &settlings[i]
-		p.receipt, p.answer.Err = s.signer.parse(text)
-		p.answer.Receipt, p.answer.ID = text, p.receipt.id
+		p.receipt, p.answer.Err = s.signer.Parse(text)
+		p.answer.Receipt, p.answer.ID = text, p.receipt.ID
 	}
 	return settlings, nil
 }
@@ -77,7 +78,7 @@ func (s *Scheduler) settleHere(ctx context.Context, v *Verdict, todo []*settling
 	for i, p := range todo {
 		switch {
 		case p.answer.Err != nil:
-		case unsure && !s.knownSpooledLocked(p.receipt.id):
+		case unsure && !s.knownSpooledLocked(p.receipt.ID):
 			p.answer.Err = errUnsure
 		default:
 			s.settleLocked(v, p, c, i, grant)
@@ -99,7 +100,7 @@ func settledOf(settlings []settling) []Settled {
 
 // A settling is one receipt on its way to its answer.
 type settling struct {
-	receipt receipt
+	receipt receipt.Receipt
 	answer  Settled
 	missed  bool            // the task was not found in memory
 	repeat  bool            // of an acknowledgement
@@ -127,13 +128,13 @@ func (s *Scheduler) report(ctx context.Context, done []*settling, c *pendingWrit
 
 func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *pendingWrite, i int, grant *Grant) {
 	r, a := &p.receipt, &p.answer
-	id := []byte(r.id)
+	id := []byte(r.ID)
 	h := s.book.index.hash(id)
 	n, known := s.book.index.find(s.book, h, id)
 	past := s.outcomes.find(h)
 	p.missed = !known
 	switch {
-	case v.Verb == Ack && past.kind == wasDelivered && past.nonce == r.nonce:
+	case v.Verb == Ack && past.kind == wasDelivered && past.nonce == r.Nonce:
 		p.repeat = true
 		if known && s.book.slot(n).state == finishing {
 			p.first, p.shard = s.watchLocked(n), int(s.book.slot(n).shard)
@@ -159,7 +160,7 @@ func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *pendingWrite, i int
 		return
 	}
 	if l, ok := s.open[n]; sl.state == delivering && ok {
-		if l.nonce != r.nonce || record.Revision(s.book.record(sl)) != r.revision {
+		if l.nonce != r.Nonce || record.Revision(s.book.record(sl)) != r.Revision {
 			a.Err = fmt.Errorf("%w: the task was handed out again", ErrStale)
 			return
 		}
@@ -184,25 +185,25 @@ func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *pendingWrite, i int
 // resumeLocked accepts the receipt of a delivery that an earlier holder of the shard has
 // handed out, be it this process in an earlier term, and that was not handed out again since:
 // its attempt is the one that would come next, or the one that was claimed.
-func (s *Scheduler) resumeLocked(n uint32, sl *slot, r *receipt) bool {
-	if sl.state != pending && sl.state != ready || uint32(r.nonce>>32) == s.ownedLocked(int(sl.shard)).run {
+func (s *Scheduler) resumeLocked(n uint32, sl *slot, r *receipt.Receipt) bool {
+	if sl.state != pending && sl.state != ready || uint32(r.Nonce>>32) == s.ownedLocked(int(sl.shard)).run {
 		return false
 	}
 	f, err := record.Decode(s.book.record(sl))
-	if err != nil || f.Created != r.created || f.Revision != r.revision {
+	if err != nil || f.Created != r.Created || f.Revision != r.Revision {
 		return false
 	}
 	next := f.Attempt + 1
 	if f.Flags&record.Claimed != 0 {
 		next = f.Attempt
 	}
-	if r.attempt != next {
+	if r.Attempt != next {
 		return false
 	}
 	s.disarmLocked(sl)
 	sl.flags &^= misfired
 	s.setLocked(sl, delivering)
-	s.open[n] = lease{nonce: r.nonce, attempt: r.attempt, until: s.elapsed() + s.byNumber[sl.topic].settings.Lease}
+	s.open[n] = lease{nonce: r.Nonce, attempt: r.Attempt, until: s.elapsed() + s.byNumber[sl.topic].settings.Lease}
 	s.leaveOpenLocked(n)
 	return true
 }

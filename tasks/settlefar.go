@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/receipt"
 )
 
 // settleAll settles deliveries wherever their tasks are. Those of tasks that are known here
@@ -44,15 +46,15 @@ func (s *Scheduler) settleAll(ctx context.Context, v *Verdict, settlings []settl
 }
 
 // settlesHereLocked reports whether the answer to a receipt is known here.
-func (s *Scheduler) settlesHereLocked(r *receipt) bool {
-	id := []byte(r.id)
+func (s *Scheduler) settlesHereLocked(r *receipt.Receipt) bool {
+	id := []byte(r.ID)
 	h := s.book.index.hash(id)
 	if n, ok := s.book.index.find(s.book, h, id); ok {
 		sl := s.book.slot(n)
 		return sl.state != checking && sl.state != registering && s.ownedLocked(int(sl.shard)).mine()
 	}
 	past := s.outcomes.find(h)
-	return past.kind == wasDelivered && past.nonce == r.nonce
+	return past.kind == wasDelivered && past.nonce == r.Nonce
 }
 
 // settleFar settles deliveries whose tasks are not in this process's memory, with one call
@@ -89,20 +91,20 @@ func (s *Scheduler) settleFar(ctx context.Context, v *Verdict, todo []*settling)
 }
 
 // placeOf returns the site of a receipt's task.
-func (s *Scheduler) placeOf(ctx context.Context, r *receipt, anew bool) (site, error) {
+func (s *Scheduler) placeOf(ctx context.Context, r *receipt.Receipt, anew bool) (site, error) {
 	var at site
 	var err error
-	if r.shardID == 0 {
-		at, err = s.find(ctx, r.id, byMemory, anew)
+	if r.ShardID == 0 {
+		at, err = s.find(ctx, r.ID, byMemory, anew)
 	} else {
-		h, e := s.locate(ctx, r.shardID, anew)
+		h, e := s.locate(ctx, r.ShardID, anew)
 		switch {
 		case e != nil:
 			return site{}, e
 		case h.Node == "":
 			err = ErrNotFound // nothing was left there
 		default:
-			at, err = s.at(byDirectory, r.shardID, h)
+			at, err = s.at(byDirectory, r.ShardID, h)
 		}
 	}
 	if errors.Is(err, ErrNotFound) {
@@ -118,7 +120,7 @@ func (s *Scheduler) settleOwned(ctx context.Context, v *Verdict, some []*settlin
 	held := make([]*ownedShard, len(some))
 	s.mu.Lock()
 	for i, p := range some {
-		if h := s.ownedLocked(s.shardNumberLocked(p.receipt.shardID)); h.takes() {
+		if h := s.ownedLocked(s.shardNumberLocked(p.receipt.ShardID)); h.takes() {
 			held[i] = h
 		}
 		*p = settling{receipt: p.receipt, answer: p.answer} // nothing of an earlier try
@@ -126,7 +128,7 @@ func (s *Scheduler) settleOwned(ctx context.Context, v *Verdict, some []*settlin
 		case known:
 		case unsure:
 			p.answer.Err = errUnsure
-		case held[i] == nil && p.receipt.shardID != 0:
+		case held[i] == nil && p.receipt.ShardID != 0:
 			p.answer.Err = errNotMine
 		}
 	}
@@ -138,7 +140,7 @@ func (s *Scheduler) settleOwned(ctx context.Context, v *Verdict, some []*settlin
 		switch {
 		case err != nil:
 			p.answer.Err = err
-		case p.missed && p.receipt.shardID != 0 && !held[i].takes():
+		case p.missed && p.receipt.ShardID != 0 && !held[i].takes():
 			p.answer.Err = errNotMine // any more: a miss here does not prove that it is unknown
 		}
 	}
@@ -167,7 +169,7 @@ func (s *Scheduler) settleAt(ctx context.Context, node string, v *Verdict, some 
 			p.answer.Err = w.Fault.err(node, true)
 		} else if v.Verb == Ack && w.Recorded {
 			// A repeat gets this answer, whatever becomes of that node.
-			s.outcomes.add(s.book.index.hash([]byte(p.receipt.id)), outcome{kind: wasDelivered, nonce: p.receipt.nonce})
+			s.outcomes.add(s.book.index.hash([]byte(p.receipt.ID)), outcome{kind: wasDelivered, nonce: p.receipt.Nonce})
 		}
 	}
 }
@@ -284,12 +286,12 @@ func (s *Scheduler) handleReturn(_ context.Context, _ string, q returnQuery) (st
 	defer s.unlock()
 	var err error
 	for _, text := range q.Receipts {
-		r, bad := s.signer.parse(text)
+		r, bad := s.signer.Parse(text)
 		if bad != nil {
 			continue
 		}
-		n, known := s.book.find([]byte(r.id))
-		if !known || !s.undoDeliveryLocked(&delivery{slot: n, lease: lease{nonce: r.nonce}}) && s.book.slot(n).state == parking {
+		n, known := s.book.find([]byte(r.ID))
+		if !known || !s.undoDeliveryLocked(&delivery{slot: n, lease: lease{nonce: r.Nonce}}) && s.book.slot(n).state == parking {
 			err = errHandedOver
 		}
 	}

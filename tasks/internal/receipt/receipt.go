@@ -1,4 +1,9 @@
-package tasks
+// Package receipt signs and reads the texts that settle deliveries.
+//
+// It owns the form of a receipt and the key, which it keeps in the settings of the ledger. It
+// calls that ledger and package task. What can fail: the ledger does not answer, or a text is no
+// receipt of this data set (task.ErrReceipt).
+package receipt
 
 import (
 	"bytes"
@@ -15,9 +20,10 @@ import (
 	"sync"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A receipt names one delivery. As text it is URL-safe base64 of
+// A Receipt names one delivery. As text it is URL-safe base64 of
 //
 //	0   1  version, 2
 //	1   4  recovery.Home of the task's shard; 0 if the ledger knows none
@@ -33,15 +39,15 @@ import (
 //
 // Version 1 had the shard's number at its node in 2 bytes instead of that. It is still
 // accepted; whose the task is has to be found by its id.
-type receipt struct {
-	shardID recovery.Home
-	attempt uint32
+type Receipt struct {
+	ShardID recovery.Home
+	Attempt uint32
 	// Revision and time of creation tell the task from one that has taken its
 	// place, or its id, since.
-	revision uint32
-	created  int64
-	nonce    uint64
-	id       string
+	Revision uint32
+	Created  int64
+	Nonce    uint64
+	ID       string
 }
 
 const (
@@ -52,28 +58,29 @@ const (
 	receiptKeyName = "receipt-key"
 )
 
-// A signer makes and checks receipts.
-type signer struct {
+// A Signer makes and checks receipts.
+type Signer struct {
 	key  []byte
 	macs sync.Pool
 }
 
-func newSigner(key []byte) *signer {
-	g := &signer{key: bytes.Clone(key)}
+// NewSigner returns the signer with this key.
+func NewSigner(key []byte) *Signer {
+	g := &Signer{key: bytes.Clone(key)}
 	g.macs.New = func() any { return hmac.New(sha256.New, key) }
 	return g
 }
 
-// loadSigner reads the key from the ledger, or makes one there. A ledger without settings gets a
+// Load reads the key from the ledger, or makes one there. A ledger without settings gets a
 // key that ends with this process.
-func loadSigner(ctx context.Context, ledger recovery.Ledger) (*signer, error) {
+func Load(ctx context.Context, ledger recovery.Ledger) (*Signer, error) {
 	fresh := make([]byte, 32)
 	if _, err := rand.Read(fresh); err != nil {
 		return nil, err
 	}
 	settings, ok := ledger.(recovery.Settings)
 	if !ok {
-		return newSigner(fresh), nil
+		return NewSigner(fresh), nil
 	}
 	for {
 		key, revision, err := settings.Setting(ctx, receiptKeyName)
@@ -81,7 +88,7 @@ func loadSigner(ctx context.Context, ledger recovery.Ledger) (*signer, error) {
 			return nil, err
 		}
 		if revision != 0 && len(key) == len(fresh) {
-			return newSigner(key), nil
+			return NewSigner(key), nil
 		}
 		_, err = settings.PutSetting(ctx, receiptKeyName, revision, fresh)
 		if err != nil && !errors.Is(err, recovery.ErrConflict) {
@@ -90,15 +97,15 @@ func loadSigner(ctx context.Context, ledger recovery.Ledger) (*signer, error) {
 	}
 }
 
-// lost reports whether the ledger has another key, or none. The key is never deleted: then the
+// Lost reports whether the ledger has another key, or none. The key is never deleted: then the
 // ledger has lost its settings.
-func (g *signer) lost(ctx context.Context, settings recovery.Settings) (bool, error) {
+func (g *Signer) Lost(ctx context.Context, settings recovery.Settings) (bool, error) {
 	key, _, err := settings.Setting(ctx, receiptKeyName)
 	return !bytes.Equal(key, g.key), err
 }
 
-// restore writes the key again if the ledger has lost it, and reports whether it had.
-func (g *signer) restore(ctx context.Context, settings recovery.Settings) (bool, error) {
+// Restore writes the key again if the ledger has lost it, and reports whether it had.
+func (g *Signer) Restore(ctx context.Context, settings recovery.Settings) (bool, error) {
 	key, revision, err := settings.Setting(ctx, receiptKeyName)
 	if err != nil || bytes.Equal(key, g.key) {
 		return false, err
@@ -107,7 +114,8 @@ func (g *signer) restore(ctx context.Context, settings recovery.Settings) (bool,
 	return err == nil, err
 }
 
-func (g *signer) mac(dst, text []byte) []byte {
+// MAC appends the code of text to dst.
+func (g *Signer) MAC(dst, text []byte) []byte {
 	m := g.macs.Get().(hash.Hash)
 	m.Reset()
 	m.Write(text)
@@ -117,24 +125,24 @@ func (g *signer) mac(dst, text []byte) []byte {
 	return dst
 }
 
-// sign writes a receipt down.
-func (g *signer) sign(r *receipt) string {
-	b := make([]byte, 0, receiptHead+MaxIDBytes+receiptMAC)
+// Sign writes a receipt down.
+func (g *Signer) Sign(r *Receipt) string {
+	b := make([]byte, 0, receiptHead+task.MaxIDBytes+receiptMAC)
 	b = append(b, receiptVersion)
-	b = binary.LittleEndian.AppendUint32(b, uint32(r.shardID))
-	b = binary.LittleEndian.AppendUint32(b, r.attempt)
-	b = binary.LittleEndian.AppendUint32(b, r.revision)
-	b = binary.LittleEndian.AppendUint64(b, uint64(r.created))
-	b = binary.LittleEndian.AppendUint64(b, r.nonce)
-	b = append(b, r.id...)
-	return base64.RawURLEncoding.EncodeToString(g.mac(b, b))
+	b = binary.LittleEndian.AppendUint32(b, uint32(r.ShardID))
+	b = binary.LittleEndian.AppendUint32(b, r.Attempt)
+	b = binary.LittleEndian.AppendUint32(b, r.Revision)
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.Created))
+	b = binary.LittleEndian.AppendUint64(b, r.Nonce)
+	b = append(b, r.ID...)
+	return base64.RawURLEncoding.EncodeToString(g.MAC(b, b))
 }
 
-// parse reads a receipt. It returns ErrReceipt for anything that sign has not made.
-func (g *signer) parse(text string) (receipt, error) {
-	const longest = receiptHead + MaxIDBytes + receiptMAC
+// Parse reads a receipt. It returns ErrReceipt for anything that Sign has not made.
+func (g *Signer) Parse(text string) (Receipt, error) {
+	const longest = receiptHead + task.MaxIDBytes + receiptMAC
 	if len(text) > base64.RawURLEncoding.EncodedLen(longest) {
-		return receipt{}, fmt.Errorf("%w: too long", ErrReceipt)
+		return Receipt{}, fmt.Errorf("%w: too long", task.ErrReceipt)
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	// Line ends are passed over even by the strict decoder.
@@ -143,20 +151,20 @@ func (g *signer) parse(text string) (receipt, error) {
 		head = receiptHead1
 	}
 	if err != nil || len(b) <= head+receiptMAC || b[0] == 0 || b[0] > receiptVersion || strings.ContainsAny(text, "\r\n") {
-		return receipt{}, fmt.Errorf("%w: not the form of one", ErrReceipt)
+		return Receipt{}, fmt.Errorf("%w: not the form of one", task.ErrReceipt)
 	}
 	body, mac := b[:len(b)-receiptMAC], b[len(b)-receiptMAC:]
-	if !hmac.Equal(mac, g.mac(nil, body)) {
-		return receipt{}, fmt.Errorf("%w: not signed here", ErrReceipt)
+	if !hmac.Equal(mac, g.MAC(nil, body)) {
+		return Receipt{}, fmt.Errorf("%w: not signed here", task.ErrReceipt)
 	}
-	r := receipt{id: string(body[head:])}
+	r := Receipt{ID: string(body[head:])}
 	if head == receiptHead {
-		r.shardID = recovery.Home(binary.LittleEndian.Uint32(body[1:]))
+		r.ShardID = recovery.Home(binary.LittleEndian.Uint32(body[1:]))
 	}
 	rest := body[head-24:]
-	r.attempt = binary.LittleEndian.Uint32(rest)
-	r.revision = binary.LittleEndian.Uint32(rest[4:])
-	r.created = int64(binary.LittleEndian.Uint64(rest[8:]))
-	r.nonce = binary.LittleEndian.Uint64(rest[16:])
+	r.Attempt = binary.LittleEndian.Uint32(rest)
+	r.Revision = binary.LittleEndian.Uint32(rest[4:])
+	r.Created = int64(binary.LittleEndian.Uint64(rest[8:]))
+	r.Nonce = binary.LittleEndian.Uint64(rest[16:])
 	return r, nil
 }
