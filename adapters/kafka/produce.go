@@ -2,22 +2,17 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/lapsehq/lapse/adapters/internal/broker"
 	"github.com/lapsehq/lapse/tasks"
 )
 
 // ErrTimeout is the error of an attempt that was not acknowledged in time, if the client has no
 // other reason.
-var ErrTimeout = errors.New("no acknowledgement in time")
-
-// timeForm is RFC 3339 with milliseconds, as in Lapse's API.
-const timeForm = "2006-01-02T15:04:05.000Z07:00"
+var ErrTimeout = broker.ErrTimeout
 
 // A producer delivers the tasks of one topic. It implements tasks.BatchDeliverer.
 type producer struct {
@@ -85,20 +80,8 @@ func (p *producer) record(d *tasks.Delivery) *kgo.Record {
 	if r.Value == nil {
 		r.Value = []byte{} // null would delete the key where a topic is compacted
 	}
-	add := func(name, value string) {
+	for name, value := range broker.Headers(d) {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
-	}
-	add("lapse-id", d.ID)
-	add("lapse-topic", d.Topic)
-	add("lapse-due", d.Due.UTC().Format(timeForm))
-	add("lapse-attempt", strconv.Itoa(d.Attempt))
-	if d.Group != "" {
-		add("lapse-group", d.Group)
-	}
-	for name, value := range d.Headers {
-		if !strings.HasPrefix(name, "lapse-") {
-			add(name, value)
-		}
 	}
 	return r
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lapsehq/lapse/adapters/internal/brokertest"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -43,7 +44,7 @@ func TestSettings(t *testing.T) {
 	}
 	defer w.Close()
 	long := strings.Repeat("x", 249)
-	for settings, fields := range map[string][]string{
+	brokertest.Settings(t, w, map[string][]string{
 		`{"topic":"orders.expired_1-x"}`:            nil,
 		`{"topic":"` + long + `"}`:                  nil,
 		`{"topic":"a","key":"id"}`:                  nil,
@@ -63,19 +64,7 @@ func TestSettings(t *testing.T) {
 		`{"topic":"a","key":"header:"}`:       {"key"},
 		`{"topic":"a","key":"header:Tenant"}`: {"key"},
 		`{"topic":7,"key":"ID","acks":1}`:     {"topic", "key", "acks"},
-	} {
-		_, err := w.Deliverer("orders", json.RawMessage(settings))
-		var invalid *tasks.InvalidError
-		var got []string
-		if errors.As(err, &invalid) {
-			for _, f := range invalid.Fields {
-				got = append(got, f.Field)
-			}
-		}
-		if (err != nil) != (fields != nil) || !slices.Equal(got, fields) {
-			t.Errorf("%s: %v, want faults of %v", settings, err, fields)
-		}
-	}
+	})
 }
 
 func newCluster(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
@@ -98,24 +87,6 @@ func connected(t *testing.T, cluster *kfake.Cluster) *Way {
 	return w
 }
 
-// deliveries are attempts as a scheduler makes them.
-func deliveries(t *testing.T, w *Way, settings string) (deliver func(ds ...*tasks.Delivery) []error) {
-	t.Helper()
-	by, err := w.Deliverer("orders", json.RawMessage(settings))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func(ds ...*tasks.Delivery) []error {
-		return by.(tasks.BatchDeliverer).DeliverBatch(t.Context(), ds)
-	}
-}
-
-func delivery(id string) *tasks.Delivery {
-	return &tasks.Delivery{Task: tasks.Task{
-		ID: id, Topic: "orders", Due: time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC), Attempt: 1, Payload: []byte(`{"order":42}`),
-	}}
-}
-
 // produced are the first n records of a topic.
 func produced(t *testing.T, cluster *kfake.Cluster, topic string, n int) (all []*kgo.Record) {
 	t.Helper()
@@ -132,22 +103,13 @@ func produced(t *testing.T, cluster *kfake.Cluster, topic string, n int) (all []
 	return all
 }
 
-func want(t *testing.T, w *Way, counts map[outcome]int64) {
-	t.Helper()
-	for o, name := range outcomeNames {
-		if got := w.Tally()[name]; got != counts[outcome(o)] {
-			t.Errorf("%d attempts were %q, want %d", got, name, counts[outcome(o)])
-		}
-	}
-}
-
 func TestRecord(t *testing.T) {
 	cluster := newCluster(t, kfake.SeedTopics(1, "expired"))
 	w := connected(t, cluster)
-	d := delivery("a")
+	d := brokertest.Delivery("a")
 	d.Attempt, d.Group, d.Payload = 3, "g", []byte("\x00 no {text\xff\r\n")
 	d.Headers = map[string]string{"tenant": "eu: ☃", "lapse-id": "forged", "empty": ""}
-	bare := delivery("b")
+	bare := brokertest.Delivery("b")
 	bare.Payload = nil
 	for key, keys := range map[string][2]string{
 		"id": {"a", "b"}, "group": {"g", "<none>"}, "header:tenant": {"eu: ☃", "<none>"}, "header:empty": {"", "<none>"}, "none": {"<none>", "<none>"},
@@ -167,7 +129,7 @@ func TestRecord(t *testing.T) {
 			}
 		}
 	}
-	for i, err := range deliveries(t, w, `{"topic":"expired"}`)(d, bare) {
+	for i, err := range brokertest.Deliverer(t, w, `{"topic":"expired"}`)(d, bare) {
 		if err != nil {
 			t.Fatal(i, err)
 		}
@@ -181,7 +143,7 @@ func TestRecord(t *testing.T) {
 		t.Errorf("%s: %q", m.Key, m.Value)
 	}
 	headers := map[string]string{
-		"lapse-id": "a", "lapse-topic": "orders", "lapse-due": "2026-01-02T03:04:05.678Z", "lapse-attempt": "3", "lapse-group": "g",
+		"lapse-id": "a", "lapse-topic": "orders", "lapse-due": "2026-01-02T04:04:05.678Z", "lapse-attempt": "3", "lapse-group": "g",
 		"tenant": "eu: ☃", "empty": "",
 	}
 	got := headersOf(m)
@@ -205,13 +167,13 @@ func TestRefusal(t *testing.T) {
 		acks = append(acks, r.(*kmsg.ProduceRequest).Acks)
 		return nil, nil, false
 	})
-	large := delivery("large")
+	large := brokertest.Delivery("large")
 	large.Payload = make([]byte, 2<<20)
-	errs := deliveries(t, w, `{"topic":"expired"}`)(delivery("a"), large, delivery("b"))
+	errs := brokertest.Deliverer(t, w, `{"topic":"expired"}`)(brokertest.Delivery("a"), large, brokertest.Delivery("b"))
 	if errs[0] != nil || !errors.Is(errs[1], kerr.MessageTooLarge) || errs[2] != nil {
 		t.Errorf("one of three is too large: %v", errs)
 	}
-	if err := deliveries(t, w, `{"topic":"nowhere"}`)(delivery("a"))[0]; !errors.Is(err, kerr.UnknownTopicOrPartition) {
+	if err := brokertest.Deliverer(t, w, `{"topic":"nowhere"}`)(brokertest.Delivery("a"))[0]; !errors.Is(err, kerr.UnknownTopicOrPartition) {
 		t.Errorf("there is no such topic: %v", err)
 	}
 	if len(produced(t, cluster, "expired", 2)) != 2 {
@@ -220,7 +182,7 @@ func TestRefusal(t *testing.T) {
 	if len(acks) == 0 || slices.ContainsFunc(acks, func(a int16) bool { return a != -1 }) {
 		t.Errorf("asked for acknowledgements of %v, want all replicas", acks)
 	}
-	want(t, w, map[outcome]int64{stored: 2, refused: 1, noTopic: 1})
+	brokertest.Counts(t, w, map[string]int64{"stored": 2, "refused": 1, "no_topic": 1})
 
 	// Once it is there, it is found.
 	create := kmsg.NewPtrCreateTopicsRequest()
@@ -230,7 +192,7 @@ func TestRefusal(t *testing.T) {
 	if _, err := create.RequestWith(t.Context(), w.client); err != nil {
 		t.Fatal(err)
 	}
-	if err := deliveries(t, w, `{"topic":"nowhere"}`)(delivery("a"))[0]; err != nil {
+	if err := brokertest.Deliverer(t, w, `{"topic":"nowhere"}`)(brokertest.Delivery("a"))[0]; err != nil {
 		t.Errorf("now there is such a topic: %v", err)
 	}
 }
@@ -240,8 +202,8 @@ func TestRefusal(t *testing.T) {
 func TestSilence(t *testing.T) {
 	cluster := newCluster(t, kfake.SeedTopics(1, "expired"))
 	w := connected(t, cluster)
-	deliver := deliveries(t, w, `{"topic":"expired"}`)
-	if err := deliver(delivery("a"))[0]; err != nil {
+	deliver := brokertest.Deliverer(t, w, `{"topic":"expired"}`)
+	if err := deliver(brokertest.Delivery("a"))[0]; err != nil {
 		t.Fatal(err)
 	}
 	silent := make(chan struct{})
@@ -249,13 +211,13 @@ func TestSilence(t *testing.T) {
 		cluster.SleepControl(func() { <-silent })
 		return nil, nil, false
 	})
-	if err := deliver(delivery("b"))[0]; outcomeOf(err) != timeout {
+	if err := deliver(brokertest.Delivery("b"))[0]; outcomeOf(err) != timeout {
 		t.Errorf("without an answer: %v", err)
 	}
 	close(silent)
 	var err error
 	for range 5 { // the client fails the records behind one that it has taken back
-		if err = deliver(delivery("c"))[0]; err == nil {
+		if err = deliver(brokertest.Delivery("c"))[0]; err == nil {
 			break
 		}
 	}
@@ -266,7 +228,7 @@ func TestSilence(t *testing.T) {
 		t.Errorf("%v", counts)
 	}
 	w.Close()
-	if err := deliver(delivery("d"))[0]; !errors.Is(err, kgo.ErrClientClosed) {
+	if err := deliver(brokertest.Delivery("d"))[0]; !errors.Is(err, kgo.ErrClientClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 }

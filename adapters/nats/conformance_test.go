@@ -56,9 +56,9 @@ func (r *rig) Break(f delivertest.Fault) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	js, err := r.way.jetStream(ctx)
+	c, err := r.way.link.Get(ctx)
 	for err == nil && ctx.Err() == nil {
-		if err := js.Conn().FlushTimeout(time.Second); err == nil {
+		if err := c.conn.FlushTimeout(time.Second); err == nil {
 			return
 		}
 	}

@@ -4,16 +4,13 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsehq/lapse/adapters/internal/broker"
 	"github.com/lapsehq/lapse/tasks"
 )
-
-// timeForm is RFC 3339 with milliseconds, as in Lapse's API.
-const timeForm = "2006-01-02T15:04:05.000Z07:00"
 
 // A publisher delivers the tasks of one topic. It implements tasks.BatchDeliverer.
 type publisher struct {
@@ -33,13 +30,13 @@ func (p *publisher) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []er
 	defer cancel()
 	errs := make([]error, len(ds))
 	acks := make([]jetstream.PubAckFuture, len(ds))
-	js, err := p.way.jetStream(ctx)
+	c, err := p.way.link.Get(ctx)
 	for i, d := range ds {
 		if err != nil {
 			errs[i] = err
 			continue
 		}
-		acks[i], errs[i] = js.PublishMsgAsync(p.message(d), jetstream.WithRetryAttempts(0))
+		acks[i], errs[i] = c.js.PublishMsgAsync(p.message(d), jetstream.WithRetryAttempts(0))
 	}
 	for i := range ds {
 		if errs[i] == nil {
@@ -59,7 +56,7 @@ func (p *publisher) await(ctx context.Context, ack jetstream.PubAckFuture) error
 		return p.acknowledged(a)
 	case err = <-ack.Err():
 	case <-ctx.Done():
-		err = gaveUp(ctx)
+		err = broker.GaveUp(ctx)
 	}
 	select {
 	case a := <-ack.Ok(): // at the last moment
@@ -86,20 +83,10 @@ func (p *publisher) failed(err error) error {
 // message makes the message of an attempt.
 func (p *publisher) message(d *tasks.Delivery) *natsgo.Msg {
 	h := make(natsgo.Header, 6+len(d.Headers))
-	for name, value := range d.Headers {
-		if !strings.HasPrefix(name, "lapse-") && !strings.HasPrefix(name, "nats-") {
-			h[name] = []string{value}
-		}
+	for name, value := range broker.Headers(d, "nats-") {
+		h[name] = []string{value}
 	}
-	one := func(name, value string) { h[name] = []string{value} }
-	one("lapse-id", d.ID)
-	one("lapse-topic", d.Topic)
-	one("lapse-due", d.Due.UTC().Format(timeForm))
-	one("lapse-attempt", strconv.Itoa(d.Attempt))
-	if d.Group != "" {
-		one("lapse-group", d.Group)
-	}
-	one(jetstream.MsgIDHeader, msgID(d))
+	h[jetstream.MsgIDHeader] = []string{msgID(d)}
 	return &natsgo.Msg{Subject: p.subject, Header: h, Data: d.Payload}
 }
 

@@ -8,12 +8,12 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
 	natsgo "github.com/nats-io/nats.go"
 
+	"github.com/lapsehq/lapse/adapters/internal/broker"
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/object"
 )
@@ -43,11 +43,7 @@ type Way struct {
 	options natsgo.Options
 	timeout time.Duration
 	tally   *tasks.Tallier[outcome]
-	wg      sync.WaitGroup
-
-	mu     sync.Mutex // guards the rest
-	link   *link      // nil until an attempt needs it
-	closed bool
+	link    broker.Link[*connection]
 }
 
 // New makes a way. It connects when the first task is delivered. The error lists
@@ -85,6 +81,7 @@ func New(cfg Config) (*Way, error) {
 	w.options.MaxReconnect = -1
 	w.options.ReconnectBufSize = -1 // an attempt without a connection fails: the topic repeats it
 	w.options.FlusherTimeout = w.timeout
+	w.link.Connect, w.link.Ended = w.connect, func(c *connection) bool { return c.conn.IsClosed() }
 	return w, all.ErrorOrNil()
 }
 
@@ -122,16 +119,4 @@ func validSubject(s string) bool {
 }
 
 // Close ends the connection. Call it once the scheduler is closed: attempts fail from then on.
-func (w *Way) Close() {
-	w.mu.Lock()
-	w.closed = true
-	l := w.link
-	w.mu.Unlock()
-	if l != nil {
-		<-l.done
-		if l.conn != nil {
-			l.conn.Close()
-		}
-	}
-	w.wg.Wait()
-}
+func (w *Way) Close() { w.link.Close(func(c *connection) { c.conn.Close() }) }

@@ -2,9 +2,7 @@ package nats
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +10,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/lapsehq/lapse/adapters/internal/brokertest"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -40,7 +39,7 @@ func TestSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	for settings, fields := range map[string][]string{
+	brokertest.Settings(t, w, map[string][]string{
 		`{"subject":"orders.expired"}`:                   nil,
 		`{"subject":"` + strings.Repeat("x", 512) + `"}`: nil,
 		`{}`:                                             {"subject"},
@@ -58,39 +57,7 @@ func TestSettings(t *testing.T) {
 		`{"subject":"_INBOX.x"}`:                         {"subject"},
 		`{"subject":"` + strings.Repeat("x", 513) + `"}`: {"subject"},
 		`{"Subject":"a","stream":"ORDERS"}`:              {"subject", "Subject", "stream"},
-	} {
-		_, err := w.Deliverer("orders", json.RawMessage(settings))
-		var invalid *tasks.InvalidError
-		var got []string
-		if errors.As(err, &invalid) {
-			for _, f := range invalid.Fields {
-				got = append(got, f.Field)
-			}
-		}
-		if (err != nil) != (fields != nil) || !slices.Equal(got, fields) {
-			t.Errorf("%s: %v, want faults of %v", settings, err, fields)
-		}
-	}
-}
-
-// deliveries are attempts as a scheduler makes them.
-func deliveries(t *testing.T, w *Way, subject string) (deliver func(ds ...*tasks.Delivery) []error) {
-	t.Helper()
-	by, err := w.Deliverer("orders", json.RawMessage(`{"subject":"`+subject+`"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func(ds ...*tasks.Delivery) []error {
-		return by.(tasks.BatchDeliverer).DeliverBatch(t.Context(), ds)
-	}
-}
-
-var created = time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
-
-func delivery(id string) *tasks.Delivery {
-	return &tasks.Delivery{Task: tasks.Task{
-		ID: id, Topic: "orders", Due: created.Add(time.Hour), Created: created, Revision: 1, Attempt: 1, Payload: []byte(`{"order":42}`),
-	}}
+	})
 }
 
 func connected(t *testing.T, s *server) *Way {
@@ -124,24 +91,15 @@ func streamed(t *testing.T, s *server, name string) (all []*jetstream.RawStreamM
 	return all
 }
 
-func want(t *testing.T, w *Way, counts map[outcome]int64) {
-	t.Helper()
-	for o, name := range outcomeNames {
-		if got := w.Tally()[name]; got != counts[outcome(o)] {
-			t.Errorf("%d attempts were %q, want %d", got, name, counts[outcome(o)])
-		}
-	}
-}
-
 func TestMessage(t *testing.T) {
 	s := startServer(t)
 	w := connected(t, s)
-	d := delivery("a")
+	d := brokertest.Delivery("a")
 	d.Attempt, d.Group, d.Payload = 3, "g", []byte("\x00 no {text\xff\r\n")
 	d.Headers = map[string]string{
 		"tenant": "eu: ☃", "lapse-id": "forged", "nats-msg-id": "forged", "nats-rollup": "all", "empty": "",
 	}
-	if err := deliveries(t, w, "test.message")(d)[0]; err != nil {
+	if err := brokertest.Deliverer(t, w, `{"subject":"test.message"}`)(d)[0]; err != nil {
 		t.Fatal(err)
 	}
 	m := streamed(t, s, "TEST")[0]
@@ -167,10 +125,10 @@ func TestMessage(t *testing.T) {
 func TestRepetition(t *testing.T) {
 	s := startServer(t)
 	w := connected(t, s)
-	deliver := deliveries(t, w, "test.repetition")
-	again, changed, anew := delivery("a"), delivery("a"), delivery("a")
-	again.Attempt, changed.Revision, anew.Created = 2, 2, created.Add(time.Millisecond)
-	for _, d := range []*tasks.Delivery{delivery("a"), again, changed, anew} {
+	deliver := brokertest.Deliverer(t, w, `{"subject":"test.repetition"}`)
+	again, changed, anew := brokertest.Delivery("a"), brokertest.Delivery("a"), brokertest.Delivery("a")
+	again.Attempt, changed.Revision, anew.Created = 2, 2, brokertest.Created.Add(time.Millisecond)
+	for _, d := range []*tasks.Delivery{brokertest.Delivery("a"), again, changed, anew} {
 		if err := deliver(d)[0]; err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +136,7 @@ func TestRepetition(t *testing.T) {
 	if all := streamed(t, s, "TEST"); len(all) != 3 || all[0].Header.Get("lapse-attempt") != "1" {
 		t.Errorf("%d messages, want 3", len(all))
 	}
-	want(t, w, map[outcome]int64{stored: 3, duplicate: 1})
+	brokertest.Counts(t, w, map[string]int64{"stored": 3, "duplicate": 1})
 }
 
 // Each task of a batch has an outcome of its own.
@@ -187,21 +145,21 @@ func TestRefusal(t *testing.T) {
 	s.stream(t, jetstream.StreamConfig{Name: "SMALL", Subjects: []string{"small"}, MaxMsgSize: 1000})
 	s.stream(t, jetstream.StreamConfig{Name: "FULL", Subjects: []string{"full"}, MaxMsgs: 1, Discard: jetstream.DiscardNew})
 	w := connected(t, s)
-	large, enormous := delivery("large"), delivery("enormous")
+	large, enormous := brokertest.Delivery("large"), brokertest.Delivery("enormous")
 	large.Payload, enormous.Payload = make([]byte, 2000), make([]byte, 2<<20)
-	errs := deliveries(t, w, "small")(delivery("a"), large, enormous, delivery("b"))
+	errs := brokertest.Deliverer(t, w, `{"subject":"small"}`)(brokertest.Delivery("a"), large, enormous, brokertest.Delivery("b"))
 	if errs[0] != nil || errs[1] == nil || errs[2] == nil || errs[3] != nil {
 		t.Errorf("two of four are too large: %v", errs)
 	}
-	errs = deliveries(t, w, "full")(delivery("a"), delivery("b"))
+	errs = brokertest.Deliverer(t, w, `{"subject":"full"}`)(brokertest.Delivery("a"), brokertest.Delivery("b"))
 	if errs[0] != nil || errs[1] == nil || !strings.Contains(errs[1].Error(), "maximum messages") {
 		t.Errorf("the stream has one place: %v", errs)
 	}
-	errs = deliveries(t, w, "unheard")(delivery("a"))
+	errs = brokertest.Deliverer(t, w, `{"subject":"unheard"}`)(brokertest.Delivery("a"))
 	if !errors.Is(errs[0], jetstream.ErrNoStreamResponse) {
 		t.Errorf("no stream listens: %v", errs)
 	}
-	want(t, w, map[outcome]int64{stored: 3, refused: 3, noStream: 1})
+	brokertest.Counts(t, w, map[string]int64{"stored": 3, "refused": 3, "no_stream": 1})
 }
 
 // While the server is gone attempts fail at once, from the first one on; when it is back,
@@ -210,8 +168,8 @@ func TestServerGone(t *testing.T) {
 	s := startServer(t)
 	s.stop()
 	w := connected(t, s)
-	deliver := deliveries(t, w, "test.gone")
-	if err := deliver(delivery("a"))[0]; err == nil {
+	deliver := brokertest.Deliverer(t, w, `{"subject":"test.gone"}`)
+	if err := deliver(brokertest.Delivery("a"))[0]; err == nil {
 		t.Fatal("delivered without a receiver")
 	}
 	s.start(t)
@@ -220,7 +178,7 @@ func TestServerGone(t *testing.T) {
 	}
 	s.stop()
 	for range 3 {
-		if err := deliver(delivery("b"))[0]; err == nil {
+		if err := deliver(brokertest.Delivery("b"))[0]; err == nil {
 			t.Fatal("delivered without a receiver")
 		}
 	}
@@ -230,7 +188,7 @@ func TestServerGone(t *testing.T) {
 		t.Errorf("%d messages, want 2", len(all))
 	}
 	w.Close()
-	if err := deliver(delivery("c"))[0]; !errors.Is(err, ErrClosed) {
+	if err := deliver(brokertest.Delivery("c"))[0]; !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 	w.Close()
@@ -243,7 +201,7 @@ func untilDelivered(t *testing.T, deliver func(...*tasks.Delivery) []error, id s
 	over := time.After(30 * time.Second)
 	for {
 		attempts++
-		err := deliver(delivery(id))[0]
+		err := deliver(brokertest.Delivery(id))[0]
 		if err == nil {
 			return attempts
 		}

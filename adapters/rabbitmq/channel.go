@@ -5,13 +5,15 @@ import (
 	"fmt"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/lapsehq/lapse/adapters/internal/broker"
 )
 
 // A channel carries one batch after the other: messages that are returned while a batch is under
 // way belong to it.
 type channel struct {
 	*amqp.Channel
-	link    *link
+	link    *connection
 	closing <-chan *amqp.Error // gets the reason if the other side closed it
 	reason  error              // once it was asked for
 	returns <-chan amqp.Return // messages that were routed nowhere
@@ -19,7 +21,7 @@ type channel struct {
 
 // acquire returns a channel that no other batch uses.
 func (w *Way) acquire(ctx context.Context) (*channel, error) {
-	l, err := w.connection(ctx)
+	l, err := w.link.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +31,7 @@ func (w *Way) acquire(ctx context.Context) (*channel, error) {
 	select {
 	case l.places <- struct{}{}:
 	case <-ctx.Done():
-		return nil, gaveUp(ctx)
+		return nil, broker.GaveUp(ctx)
 	}
 	select {
 	case ch := <-l.idle:
@@ -41,7 +43,7 @@ func (w *Way) acquire(ctx context.Context) (*channel, error) {
 
 // open opens a channel in a place that is taken. The broker may need longer for it than the caller
 // has; then the next batch gets the channel.
-func (w *Way) open(ctx context.Context, l *link) (*channel, error) {
+func (w *Way) open(ctx context.Context, l *connection) (*channel, error) {
 	type result struct {
 		ch  *channel
 		err error
@@ -66,11 +68,11 @@ func (w *Way) open(ctx context.Context, l *link) (*channel, error) {
 	case r := <-opened:
 		return r.ch, r.err
 	case <-ctx.Done():
-		return nil, gaveUp(ctx)
+		return nil, broker.GaveUp(ctx)
 	}
 }
 
-func (l *link) channel() (*channel, error) {
+func (l *connection) channel() (*channel, error) {
 	inner, err := l.conn.Channel()
 	if err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ func made(t *testing.T, cfg Config) *Way {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.redialAfter = 0
+	w.link.Pause = 0
 	t.Cleanup(w.Close)
 	return w
 }

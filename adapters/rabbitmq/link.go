@@ -1,27 +1,30 @@
 package rabbitmq
 
 import (
-	"context"
 	"errors"
 	"net"
 	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/lapsehq/lapse/adapters/internal/broker"
 )
 
 // Errors of attempts that the broker has not answered.
 var (
 	// ErrClosed is returned after Close.
-	ErrClosed = errors.New("the way is closed")
+	ErrClosed = broker.ErrClosed
 	// ErrTimeout is returned when there was no answer in time.
-	ErrTimeout = errors.New("no confirmation in time")
+	ErrTimeout = broker.ErrTimeout
 	// ErrBlocked is returned while the broker takes no messages, because its memory
 	// or disk is short.
 	ErrBlocked = errors.New("the broker takes no messages")
 )
 
 const (
+	// redialAfter is how long after a connection that could not be made the next one is tried.
+	redialAfter = 500 * time.Millisecond
 	// heartbeat is how often both ends show that they are alive. After three missing ones the
 	// connection is given up.
 	heartbeat = 5 * time.Second
@@ -32,67 +35,16 @@ const (
 	batch = 256
 )
 
-// A link is a connection, or the attempt to make one.
-type link struct {
-	done   chan struct{} // closed when the fields below are set
-	conn   *amqp.Connection
-	err    error
-	failed time.Time // when err was found
-
+// A connection has the channels of batches.
+type connection struct {
+	conn    *amqp.Connection
 	blocked atomic.Pointer[string] // why the broker accepts nothing; nil if it does
 	places  chan struct{}          // of channels, taken
 	idle    chan *channel
 }
 
-// connection returns the connection. The first caller makes it, and callers that come meanwhile
-// wait for the same.
-func (w *Way) connection(ctx context.Context) (*link, error) {
-	l, err := w.current()
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case <-l.done:
-		return l, l.err
-	case <-ctx.Done():
-		return nil, gaveUp(ctx)
-	}
-}
-
-func (w *Way) current() (*link, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return nil, ErrClosed
-	}
-	if w.link == nil || w.link.ended(w.redialAfter) {
-		w.link = &link{
-			done:   make(chan struct{}),
-			places: make(chan struct{}, mostChannels),
-			idle:   make(chan *channel, mostChannels),
-		}
-		l := w.link
-		w.wg.Go(func() { w.connect(l) })
-	}
-	return w.link, nil
-}
-
-// ended reports whether a link is closed, or could not be made, and it is time for another one.
-func (l *link) ended(redialAfter time.Duration) bool {
-	select {
-	case <-l.done:
-	default:
-		return false
-	}
-	if l.err != nil {
-		return time.Since(l.failed) >= redialAfter
-	}
-	return l.conn.IsClosed()
-}
-
 // connect makes a connection to the first broker that accepts it.
-func (w *Way) connect(l *link) {
-	defer close(l.done)
+func (w *Way) connect() (*connection, error) {
 	properties := amqp.NewConnectionProperties()
 	properties.SetClientConnectionName("lapse")
 	var errs []error
@@ -102,28 +54,22 @@ func (w *Way) connect(l *link) {
 			errs = append(errs, err)
 			continue
 		}
-		l.conn = conn
+		c := &connection{conn: conn, places: make(chan struct{}, mostChannels), idle: make(chan *channel, mostChannels)}
 		blocked := conn.NotifyBlocked(make(chan amqp.Blocking, 1))
-		w.wg.Go(func() { l.watch(blocked) })
-		return
+		w.wg.Go(func() { c.watch(blocked) })
+		return c, nil
 	}
-	l.err, l.failed = errors.Join(errs...), time.Now()
+	return nil, errors.Join(errs...)
 }
 
 // watch records whether the broker accepts messages, until the connection ends.
-func (l *link) watch(blocked <-chan amqp.Blocking) {
+func (c *connection) watch(blocked <-chan amqp.Blocking) {
 	for b := range blocked {
 		if b.Active {
-			l.blocked.Store(&b.Reason)
+			c.blocked.Store(&b.Reason)
 		} else {
-			l.blocked.Store(nil)
+			c.blocked.Store(nil)
 		}
-	}
-}
-
-func (l *link) close(patience time.Duration) {
-	if l.err == nil {
-		_ = l.conn.CloseDeadline(time.Now().Add(patience))
 	}
 }
 
@@ -153,12 +99,4 @@ func (p *punctual) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	return p.Conn.Write(b)
-}
-
-// gaveUp is the error of an attempt whose context has ended.
-func gaveUp(ctx context.Context) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return ErrTimeout
-	}
-	return ctx.Err()
 }

@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/lapsehq/lapse/adapters/internal/broker"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -21,9 +20,6 @@ var (
 	// because it is full.
 	ErrRefused = errors.New("a queue has refused it")
 )
-
-// timeForm is RFC 3339 with milliseconds, as in Lapse's API.
-const timeForm = "2006-01-02T15:04:05.000Z07:00"
 
 // A publisher delivers the tasks of one topic. It implements tasks.BatchDeliverer.
 type publisher struct {
@@ -92,7 +88,7 @@ func (ch *channel) await(ctx context.Context, c *amqp.DeferredConfirmation) erro
 	case <-c.Done():
 	case <-ctx.Done():
 		if !c.Acked() {
-			return gaveUp(ctx)
+			return broker.GaveUp(ctx)
 		}
 	}
 	if c.Acked() {
@@ -104,18 +100,10 @@ func (ch *channel) await(ctx context.Context, c *amqp.DeferredConfirmation) erro
 // message makes the message of an attempt.
 func message(d *tasks.Delivery) amqp.Publishing {
 	h := make(amqp.Table, 5+len(d.Headers))
-	for name, value := range d.Headers {
-		if !strings.HasPrefix(name, "lapse-") && !strings.HasPrefix(name, "x-") && name != contentType {
-			h[name] = value
-		}
+	for name, value := range broker.Headers(d, "x-") {
+		h[name] = value
 	}
-	h["lapse-id"] = d.ID
-	h["lapse-topic"] = d.Topic
-	h["lapse-due"] = d.Due.UTC().Format(timeForm)
-	h["lapse-attempt"] = strconv.Itoa(d.Attempt)
-	if d.Group != "" {
-		h["lapse-group"] = d.Group
-	}
+	delete(h, contentType)
 	m := amqp.Publishing{Headers: h, ContentType: "application/json", DeliveryMode: amqp.Persistent, MessageId: d.ID, Body: d.Payload}
 	if t, given := d.Headers[contentType]; given && len(t) <= 255 {
 		m.ContentType = t

@@ -18,11 +18,11 @@ import (
 )
 
 // The broker takes seconds to start, so that the tests of this package share one.
-var broker server
+var single server
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		broker.end()
+		single.end()
 		os.Exit(code)
 	}))
 }
@@ -40,17 +40,17 @@ type server struct {
 // shared returns the broker's address, and a connection to it past any fault.
 func shared(t *testing.T) (addr string, conn *amqp.Connection) {
 	t.Helper()
-	broker.once.Do(broker.make)
-	if broker.why != "" {
-		t.Skip(broker.why)
+	single.once.Do(single.make)
+	if single.why != "" {
+		t.Skip(single.why)
 	}
-	broker.start(t)
-	conn, err := amqp.Dial("amqp://" + broker.addr())
+	single.start(t)
+	conn, err := amqp.Dial("amqp://" + single.addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return broker.addr(), conn
+	return single.addr(), conn
 }
 
 func (s *server) addr() string { return fmt.Sprintf("127.0.0.1:%d", s.node) }

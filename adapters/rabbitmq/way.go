@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/lapsehq/lapse/adapters/internal/broker"
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/object"
 )
@@ -23,9 +24,6 @@ const Kind tasks.Kind = "rabbitmq"
 
 // DefaultTimeout is how long an attempt may take unless Config says otherwise.
 const DefaultTimeout = 10 * time.Second
-
-// redialAfter is how long after a connection that could not be made the next one is tried.
-const redialAfter = 500 * time.Millisecond
 
 // Config configures a way. The zero value of every field is its default.
 type Config struct {
@@ -42,23 +40,19 @@ type Config struct {
 // A Way delivers to exchanges, over one connection. It implements tasks.Way and
 // tasks.Tally, and may be used from many goroutines at once.
 type Way struct {
-	urls        []string
-	tls         *tls.Config
-	timeout     time.Duration
-	redialAfter time.Duration
-	tally       *tasks.Tallier[outcome]
-	wg          sync.WaitGroup
-
-	mu     sync.Mutex // guards the rest
-	link   *link      // nil until an attempt needs it
-	closed bool
+	urls    []string
+	tls     *tls.Config
+	timeout time.Duration
+	tally   *tasks.Tallier[outcome]
+	link    broker.Link[*connection]
+	wg      sync.WaitGroup // of what opens, watches and closes channels
 }
 
 // New makes a way. It connects when the first task is delivered. The error lists
 // everything in the configuration that is wrong, and repeats no URL.
 func New(cfg Config) (*Way, error) {
 	var all *multierror.Error
-	w := &Way{urls: slices.Clone(cfg.URLs), tls: cfg.TLS, timeout: cfg.Timeout, redialAfter: redialAfter, tally: tasks.NewTallier[outcome](outcomeNames)}
+	w := &Way{urls: slices.Clone(cfg.URLs), tls: cfg.TLS, timeout: cfg.Timeout, tally: tasks.NewTallier[outcome](outcomeNames)}
 	if len(w.urls) == 0 {
 		w.urls = []string{"amqp://127.0.0.1:5672"}
 	}
@@ -73,6 +67,8 @@ func New(cfg Config) (*Way, error) {
 	if w.timeout < time.Second || w.timeout > time.Hour {
 		all = multierror.Append(all, errors.New("timeout: must be from 1s to 1h"))
 	}
+	w.link.Connect, w.link.Pause = w.connect, redialAfter
+	w.link.Ended = func(c *connection) bool { return c.conn.IsClosed() }
 	return w, all.ErrorOrNil()
 }
 
@@ -108,13 +104,6 @@ func short(s string) bool {
 
 // Close ends the connection. Call it once the scheduler is closed: attempts fail from then on.
 func (w *Way) Close() {
-	w.mu.Lock()
-	w.closed = true
-	l := w.link
-	w.mu.Unlock()
-	if l != nil {
-		<-l.done
-		l.close(w.timeout)
-	}
+	w.link.Close(func(c *connection) { _ = c.conn.CloseDeadline(time.Now().Add(w.timeout)) })
 	w.wg.Wait()
 }

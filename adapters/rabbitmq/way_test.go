@@ -3,17 +3,16 @@ package rabbitmq
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/lapsehq/lapse/adapters/internal/brokertest"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -35,7 +34,7 @@ func TestConfigFaults(t *testing.T) {
 func TestSettings(t *testing.T) {
 	w := made(t, Config{})
 	long := strings.Repeat("x", 255)
-	for settings, fields := range map[string][]string{
+	brokertest.Settings(t, w, map[string][]string{
 		`{"routing_key":"orders"}`:                          nil,
 		`{"exchange":"","routing_key":"orders"}`:            nil,
 		`{"exchange":"shop"}`:                               nil,
@@ -50,46 +49,7 @@ func TestSettings(t *testing.T) {
 		`{"exchange":"a\u0000","routing_key":"b\n"}`:          {"exchange", "routing_key"},
 		`{"exchange":"x` + long + `","routing_key":"orders"}`: {"exchange"},
 		`{"exchange":"a","queue":"orders","mandatory":false}`: {"mandatory", "queue"},
-	} {
-		_, err := w.Deliverer("orders", json.RawMessage(settings))
-		var invalid *tasks.InvalidError
-		var got []string
-		if errors.As(err, &invalid) {
-			for _, f := range invalid.Fields {
-				got = append(got, f.Field)
-			}
-		}
-		if (err != nil) != (fields != nil) || !slices.Equal(got, fields) {
-			t.Errorf("%s: %v, want faults of %v", settings, err, fields)
-		}
-	}
-}
-
-// deliveries are attempts as a scheduler makes them.
-func deliveries(t *testing.T, w *Way, settings string) (deliver func(ds ...*tasks.Delivery) []error) {
-	t.Helper()
-	by, err := w.Deliverer("orders", json.RawMessage(settings))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func(ds ...*tasks.Delivery) []error {
-		return by.(tasks.BatchDeliverer).DeliverBatch(t.Context(), ds)
-	}
-}
-
-func delivery(id string) *tasks.Delivery {
-	return &tasks.Delivery{Task: tasks.Task{
-		ID: id, Topic: "orders", Due: time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC), Attempt: 1, Payload: []byte(`{"order":42}`),
-	}}
-}
-
-func want(t *testing.T, w *Way, counts map[outcome]int64) {
-	t.Helper()
-	for o, name := range outcomeNames {
-		if got := w.Tally()[name]; got != counts[outcome(o)] {
-			t.Errorf("%d attempts were %q, want %d", got, name, counts[outcome(o)])
-		}
-	}
+	})
 }
 
 // queued removes and returns the messages of a queue.
@@ -122,10 +82,10 @@ func TestMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := made(t, Config{URLs: []string{"amqp://" + addr}})
-	d := delivery("a")
+	d := brokertest.Delivery("a")
 	d.Attempt, d.Group, d.Payload = 3, "g", []byte("\x00 no {text\xff\r\n")
 	d.Headers = map[string]string{"tenant": "eu: ☃", "lapse-id": "forged", "x-delay": "1", "cc": "elsewhere", "content-type": "text/plain", "empty": ""}
-	if err := deliveries(t, w, `{"exchange":"shop","routing_key":"orders.expired"}`)(d, delivery("b"))[0]; err != nil {
+	if err := brokertest.Deliverer(t, w, `{"exchange":"shop","routing_key":"orders.expired"}`)(d, brokertest.Delivery("b"))[0]; err != nil {
 		t.Fatal(err)
 	}
 	all := queued(t, conn, "message")
@@ -138,7 +98,7 @@ func TestMessage(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	headers := amqp.Table{
-		"lapse-id": "a", "lapse-topic": "orders", "lapse-due": "2026-01-02T03:04:05.678Z", "lapse-attempt": "3", "lapse-group": "g",
+		"lapse-id": "a", "lapse-topic": "orders", "lapse-due": "2026-01-02T04:04:05.678Z", "lapse-attempt": "3", "lapse-group": "g",
 		"tenant": "eu: ☃", "cc": "elsewhere", "empty": "",
 	}
 	for name, value := range headers {
@@ -159,24 +119,24 @@ func TestRefusal(t *testing.T) {
 	declared(t, conn, "other", nil)
 	w := made(t, Config{URLs: []string{"amqp://" + addr}})
 
-	errs := deliveries(t, w, `{"routing_key":"full"}`)(delivery("a"), delivery("b"), delivery("c"))
+	errs := brokertest.Deliverer(t, w, `{"routing_key":"full"}`)(brokertest.Delivery("a"), brokertest.Delivery("b"), brokertest.Delivery("c"))
 	if errs[0] != nil || !errors.Is(errs[2], ErrRefused) {
 		t.Errorf("the queue has one place: %v", errs)
 	}
 	stored := int64(len(queued(t, conn, "full")))
-	if errs := deliveries(t, w, `{"routing_key":"nowhere"}`)(delivery("a"), delivery("b")); !errors.Is(errs[0], ErrUnroutable) || !errors.Is(errs[1], ErrUnroutable) {
+	if errs := brokertest.Deliverer(t, w, `{"routing_key":"nowhere"}`)(brokertest.Delivery("a"), brokertest.Delivery("b")); !errors.Is(errs[0], ErrUnroutable) || !errors.Is(errs[1], ErrUnroutable) {
 		t.Errorf("there is no such queue: %v", errs)
 	}
-	errs = deliveries(t, w, `{"exchange":"nowhere"}`)(delivery("a"), delivery("b"))
+	errs = brokertest.Deliverer(t, w, `{"exchange":"nowhere"}`)(brokertest.Delivery("a"), brokertest.Delivery("b"))
 	for _, err := range errs {
 		if err == nil || !strings.Contains(err.Error(), "no exchange 'nowhere'") {
 			t.Errorf("there is no such exchange: %v", err)
 		}
 	}
-	if err := deliveries(t, w, `{"routing_key":"other"}`)(delivery("a"))[0]; err != nil {
+	if err := brokertest.Deliverer(t, w, `{"routing_key":"other"}`)(brokertest.Delivery("a"))[0]; err != nil {
 		t.Errorf("after that, elsewhere: %v", err)
 	}
-	want(t, w, map[outcome]int64{confirmed: stored + 1, refused: 3 - stored + 2, unroutable: 2})
+	brokertest.Counts(t, w, map[string]int64{"confirmed": stored + 1, "refused": 3 - stored + 2, "unroutable": 2})
 }
 
 // More batches at once than there are channels wait for one another.
@@ -184,14 +144,14 @@ func TestManyBatches(t *testing.T) {
 	addr, conn := shared(t)
 	declared(t, conn, "many", nil)
 	w := made(t, Config{URLs: []string{"amqp://" + addr}})
-	deliver := deliveries(t, w, `{"routing_key":"many"}`)
+	deliver := brokertest.Deliverer(t, w, `{"routing_key":"many"}`)
 	const batches, each = 3 * mostChannels, 5
 	failed := make(chan error, batches*each)
 	for range batches {
 		go func() {
 			ds := make([]*tasks.Delivery, each)
 			for i := range ds {
-				ds[i] = delivery(string(rune('a' + i)))
+				ds[i] = brokertest.Delivery(string(rune('a' + i)))
 			}
 			for _, err := range deliver(ds...) {
 				failed <- err
@@ -213,8 +173,8 @@ func TestBlocked(t *testing.T) {
 	addr, conn := shared(t)
 	declared(t, conn, "blocked", nil)
 	w := made(t, Config{URLs: []string{"amqp://" + addr}})
-	deliver := deliveries(t, w, `{"routing_key":"blocked"}`)
-	l, err := w.connection(t.Context())
+	deliver := brokertest.Deliverer(t, w, `{"routing_key":"blocked"}`)
+	l, err := w.link.Get(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,16 +183,16 @@ func TestBlocked(t *testing.T) {
 	go func() { l.watch(say); close(heard) }()
 	say <- amqp.Blocking{Active: true, Reason: "low on disk"}
 	say <- amqp.Blocking{Active: true, Reason: "low on memory"} // so that the first has been noted
-	if err := deliver(delivery("a"))[0]; !errors.Is(err, ErrBlocked) || !strings.Contains(err.Error(), "low on") {
+	if err := deliver(brokertest.Delivery("a"))[0]; !errors.Is(err, ErrBlocked) || !strings.Contains(err.Error(), "low on") {
 		t.Errorf("while it takes nothing: %v", err)
 	}
 	say <- amqp.Blocking{}
 	close(say)
 	<-heard
-	if err := deliver(delivery("a"))[0]; err != nil {
+	if err := deliver(brokertest.Delivery("a"))[0]; err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
-	want(t, w, map[outcome]int64{confirmed: 1, blocked: 1})
+	brokertest.Counts(t, w, map[string]int64{"confirmed": 1, "blocked": 1})
 }
 
 // While the broker is gone attempts fail, and do not ask for it again and again; when
@@ -241,26 +201,30 @@ func TestBrokerGone(t *testing.T) {
 	addr, conn := shared(t)
 	declared(t, conn, "gone", nil)
 	w := made(t, Config{URLs: []string{"amqp://127.0.0.1:1", "amqp://" + addr}})
-	deliver := deliveries(t, w, `{"routing_key":"gone"}`)
-	if err := deliver(delivery("a"))[0]; err != nil {
+	deliver := brokertest.Deliverer(t, w, `{"routing_key":"gone"}`)
+	if err := deliver(brokertest.Delivery("a"))[0]; err != nil {
 		t.Fatalf("by the second of two addresses: %v", err)
 	}
-	broker.stop()
+	single.stop()
 	for range 3 {
-		if err := deliver(delivery("b"))[0]; err == nil {
+		if err := deliver(brokertest.Delivery("b"))[0]; err == nil {
 			t.Fatal("delivered without a receiver")
 		}
 	}
-	w.redialAfter = time.Hour
-	before := w.link
+	w.link.Pause = time.Hour
+	connect := w.link.Connect
+	w.link.Connect = func() (*connection, error) {
+		t.Error("there was another attempt to connect")
+		return connect()
+	}
 	for range 10 {
-		if err := deliver(delivery("b"))[0]; err == nil || w.link != before {
-			t.Fatalf("there was another attempt to connect, or %v", err)
+		if err := deliver(brokertest.Delivery("b"))[0]; err == nil {
+			t.Fatal("delivered without a receiver")
 		}
 	}
-	w.redialAfter = 0
-	broker.start(t)
-	if err := deliver(delivery("b"))[0]; err != nil {
+	w.link.Pause, w.link.Connect = 0, connect
+	single.start(t)
+	if err := deliver(brokertest.Delivery("b"))[0]; err != nil {
 		t.Fatal(err)
 	}
 	conn, err := amqp.Dial("amqp://" + addr)
@@ -272,7 +236,7 @@ func TestBrokerGone(t *testing.T) {
 		t.Errorf("after a restart of the broker it has %d messages, want 2", len(all))
 	}
 	w.Close()
-	if err := deliver(delivery("c"))[0]; !errors.Is(err, ErrClosed) {
+	if err := deliver(brokertest.Delivery("c"))[0]; !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 	w.Close()
@@ -283,7 +247,7 @@ func TestNoPatience(t *testing.T) {
 	addr, conn := shared(t)
 	declared(t, conn, "patience", nil)
 	w := made(t, Config{URLs: []string{"amqp://" + addr}})
-	if _, err := w.connection(t.Context()); err != nil {
+	if _, err := w.link.Get(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	over, cancel := context.WithCancel(t.Context())
@@ -295,7 +259,7 @@ func TestNoPatience(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := deliveries(t, w, `{"routing_key":"patience"}`)(delivery("a"))[0]; err != nil {
+	if err := brokertest.Deliverer(t, w, `{"routing_key":"patience"}`)(brokertest.Delivery("a"))[0]; err != nil {
 		t.Error(err)
 	}
 }
