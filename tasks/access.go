@@ -69,14 +69,14 @@ func (s *Scheduler) lockTask(ctx context.Context, id string) (uint32, *slot, err
 }
 
 func (s *Scheduler) buriedLocked(id []byte) bool {
-	_, dead := s.dead.ids[s.book.index.hash(id)]
+	_, dead := s.dead.ids[s.book.hash(id)]
 	return dead
 }
 
 // illegibleLocked tells that the ledger has a record with this id that this
 // version cannot read, and that must be kept.
 func (s *Scheduler) illegibleLocked(id []byte) bool {
-	_, ok := s.illegible[s.book.index.hash(id)]
+	_, ok := s.illegible[s.book.hash(id)]
 	return ok
 }
 

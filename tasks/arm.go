@@ -135,7 +135,7 @@ func (s *Scheduler) tooLateLocked(t *topic, sl *slot, now int64) bool {
 
 func (s *Scheduler) skipLocked(n uint32, sl *slot) {
 	s.byNumber[sl.topic].counts.Skipped++
-	s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasSkipped, created: record.Created(s.book.record(sl))})
+	s.outcomes.add(s.book.hash(s.book.id(sl)), outcome{kind: wasSkipped, created: record.Created(s.book.record(sl))})
 	s.emitLocked(EventSkipped, sl, Event{})
 	s.setLocked(sl, finishing)
 	s.writeLocked(write{slot: n, op: opFinish})

@@ -120,8 +120,23 @@ func (b *book) rest(n uint32) []slot {
 	return b.chunks[n/chunkSlots][n-first : min(chunkSlots, b.end-first)]
 }
 
+// hash returns the hash of an id, by which other tables may find it as well.
+func (b *book) hash(id []byte) uint64 { return b.index.hash(id) }
+
 // find returns the slot of an id.
-func (b *book) find(id []byte) (uint32, bool) { return b.index.find(b, b.index.hash(id), id) }
+func (b *book) find(id []byte) (uint32, bool) { return b.findHashed(b.hash(id), id) }
+
+// findHashed returns the slot of an id with this hash.
+func (b *book) findHashed(hash uint64, id []byte) (uint32, bool) { return b.index.find(b, hash, id) }
+
+// len returns how many tasks there are.
+func (b *book) len() int { return b.used }
+
+// size returns how many bytes the arena takes.
+func (b *book) size() int64 { return b.arena.size }
+
+// live returns how many of them are in use.
+func (b *book) live() int64 { return b.arena.live }
 
 // enter makes a slot for an id that has none. Slot 0 is never used.
 func (b *book) enter(id, rec []byte) (uint32, *slot) {

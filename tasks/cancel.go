@@ -56,7 +56,7 @@ func (s *Scheduler) cancelHere(ctx context.Context, id string) error {
 	case errors.Is(err, ErrNotFound):
 		s.mu.Lock()
 		defer s.unlock()
-		switch s.outcomes.find(s.book.index.hash([]byte(id))).kind {
+		switch s.outcomes.find(s.book.hash([]byte(id))).kind {
 		case 0:
 			return err
 		case wasCancelled:

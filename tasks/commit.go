@@ -226,7 +226,7 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		sl.stored = w.at
 	case opCancel:
 		t.counts.Cancelled++
-		s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasCancelled})
+		s.outcomes.add(s.book.hash(s.book.id(sl)), outcome{kind: wasCancelled})
 		s.emitLocked(EventCancelled, sl, Event{})
 		s.addTombstoneLocked(sl)
 		s.leaveLocked(w.slot, sl)
@@ -242,7 +242,7 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		s.armLocked(w.slot, sl, now)
 	case opForget:
 		s.removeDeadLocked(t, int(sl.shard), s.book.id(sl), sl.stored)
-		s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasCancelled})
+		s.outcomes.add(s.book.hash(s.book.id(sl)), outcome{kind: wasCancelled})
 		t.counts.Cancelled++
 		s.emitLocked(EventCancelled, sl, Event{})
 		s.addTombstoneLocked(sl)

@@ -24,37 +24,25 @@ func (r *rig) checkConsistency() {
 // check compares a scheduler with itself, and with what its ledger has.
 func (s *Scheduler) check(ledger recovery.Ledger) error {
 	s.mu.Lock()
-	errs := errors.Join(s.checkBook(), s.book.checkGroups(), s.checkTopics(), s.checkOpen())
+	errs := errors.Join(s.checkBook(), s.book.check(), s.checkTopics(), s.checkOpen())
 	s.mu.Unlock()
 	return errors.Join(errs, s.checkLedger(ledger))
 }
 
-// checkBook compares slots, index and arena.
+// checkBook compares slots with timers and with what is counted of them.
 func (s *Scheduler) checkBook() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
 	b := s.book
-	used, armed, arriving, writes := 0, 0, 0, 0
-	var live int64
-	segments := make(map[uint64]int)
-	for n := uint32(1); int(n) < len(b.chunks)*chunkSlots; n++ {
+	armed, arriving, writes := 0, 0, 0
+	for n := uint32(1); n < b.slots(); n++ {
 		sl := b.slot(n)
 		if sl.state == vacant {
 			continue
 		}
-		used++
-		if n >= b.slots() {
-			fault("slot %d is in use, and only %d are looked at", n, b.slots())
-		}
 		id := string(b.id(sl))
-		if at, ok := b.find([]byte(id)); !ok || at != n {
-			fault("slot %d of %s: the index says %d, %v", n, id, at, ok)
-		}
-		e := b.arena.at(sl.rec)
-		live += int64(len(e))
 		if sl.flags&writing != 0 {
 			writes++
 		}
-		segments[uint64(sl.rec>>32)] += len(e)
 		switch sl.state {
 		case pending:
 			if sl.timer != 0 {
@@ -74,34 +62,6 @@ func (s *Scheduler) checkBook() (errs error) {
 			fault("%s: a write is deferred behind none", id)
 		}
 	}
-	vacancies := 0
-	for n := b.vacant; n != 0; n = b.slot(n).hash {
-		vacancies++
-	}
-	indexed := 0
-	for i := range b.index.tables {
-		t, held := &b.index.tables[i], 0
-		for _, e := range t.entries {
-			if e != 0 {
-				held++
-			}
-		}
-		if held != t.used {
-			fault("index table %d counts %d, holds %d", i, t.used, held)
-		}
-		indexed += held
-	}
-	if total := max(0, len(b.chunks)*chunkSlots-1); used != b.used || indexed != used || vacancies != total-used {
-		fault("%d slots in use; the book counts %d, the index holds %d; %d of %d are vacant", used, b.used, indexed, vacancies, total)
-	}
-	if live != b.arena.live {
-		fault("%d bytes of entries, the arena counts %d", live, b.arena.live)
-	}
-	for i := range b.arena.segments {
-		if seg := &b.arena.segments[i]; seg.live != segments[uint64(i)] {
-			fault("segment %d: %d bytes of entries, it counts %d", i, segments[uint64(i)], seg.live)
-		}
-	}
 	if n := s.runner.Len(); n != armed && !s.ended {
 		fault("%d timers for %d armed tasks", n, armed)
 	}
@@ -112,67 +72,12 @@ func (s *Scheduler) checkBook() (errs error) {
 	return errs
 }
 
-// checkGroups compares the lists of groups with the records.
-func (b *book) checkGroups() (errs error) {
-	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
-	grouped := make(map[uint32]string)
-	for n := uint32(1); int(n) < len(b.chunks)*chunkSlots; n++ {
-		sl := b.slot(n)
-		if sl.state == vacant {
-			continue
-		}
-		group := record.Group(b.record(sl))
-		if b.grouped(sl) != (len(group) > 0) {
-			fault("%s of the group %q: it has links: %v", b.id(sl), group, b.grouped(sl))
-		} else if len(group) > 0 {
-			grouped[n] = string(group)
-		}
-	}
-	seen := make(map[string]bool)
-	for i := range b.groups.tables {
-		t, held := &b.groups.tables[i], 0
-		for at, first := range t.firsts {
-			if first == 0 {
-				continue
-			}
-			held++
-			n, before := uint32(first), uint32(0)
-			group := grouped[n]
-			if group == "" || seen[group] {
-				fault("slot %d is the first of the group %q, seen %v", n, group, seen[group])
-				continue
-			}
-			seen[group] = true
-			if h := b.index.hash([]byte(group)); h>>56 != uint64(i) || t.positionOf(b, uint32(h), []byte(group)) != uint32(at) {
-				fault("the group %q cannot be found", group)
-			}
-			for ; n != 0; before, n = n, b.following(n) {
-				if grouped[n] != group || b.preceding(n) != before {
-					fault("slot %d of the group %q is listed in %q, or listed twice; %d stands before it, it says %d", n, grouped[n], group, before, b.preceding(n))
-					break
-				}
-				delete(grouped, n)
-			}
-		}
-		if held != t.used {
-			fault("group table %d counts %d, holds %d", i, t.used, held)
-		}
-	}
-	for n, group := range grouped {
-		fault("slot %d is not listed in its group %q", n, group)
-	}
-	if n := len(b.groups.cursors); n != 0 {
-		fault("%d tours were never ended", n)
-	}
-	return errs
-}
-
 // checkTopics counts the gauges and the queues again.
 func (s *Scheduler) checkTopics() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
 	gauges := make([][Dead + 1]int64, len(s.byNumber))
 	readies := make([]int, len(s.byNumber))
-	for n := uint32(1); int(n) < len(s.book.chunks)*chunkSlots; n++ {
+	for n := uint32(1); n < s.book.slots(); n++ {
 		if sl := s.book.slot(n); sl.state != vacant {
 			gauges[sl.topic][sl.state.shown()]++
 			if sl.state == ready {
@@ -267,7 +172,7 @@ func (s *Scheduler) checkOpen() (errs error) {
 	if away != s.leasedOut {
 		fault("%d deliveries are away, %d are counted", away, s.leasedOut)
 	}
-	for n := uint32(1); int(n) < len(s.book.chunks)*chunkSlots; n++ {
+	for n := uint32(1); n < s.book.slots(); n++ {
 		if _, open := s.open[n]; s.book.slot(n).state == delivering && !open {
 			fault("slot %d is being delivered without a lease", n)
 		}
@@ -290,7 +195,7 @@ func (s *Scheduler) checkLedger(ledger recovery.Ledger) (errs error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	underWay := 0
-	for n := uint32(1); int(n) < len(s.book.chunks)*chunkSlots; n++ {
+	for n := uint32(1); n < s.book.slots(); n++ {
 		sl := s.book.slot(n)
 		if sl.state == vacant {
 			continue

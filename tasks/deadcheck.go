@@ -188,8 +188,8 @@ func (c *deadCheck) look(ctx context.Context) error {
 
 // compareLocked compares one dead task of the ledger's index.
 func (c *deadCheck) compareLocked(e recovery.Entry, recorded bool) {
-	hash := c.book.index.hash(e.ID)
-	n, known := c.book.index.find(c.book, hash, e.ID)
+	hash := c.book.hash(e.ID)
+	n, known := c.book.findHashed(hash, e.ID)
 	_, dead := c.h.dead[hash]
 	switch {
 	case dead:
@@ -213,7 +213,7 @@ func (c *deadCheck) buryPending(page []recovery.Entry) error {
 	var lost []recovery.Ref
 	c.mu.Lock()
 	for i := range page {
-		hash := c.book.index.hash(page[i].ID)
+		hash := c.book.hash(page[i].ID)
 		if _, missing := c.missing[hash]; missing {
 			delete(c.missing, hash)
 			lost = append(lost, recovery.Ref{ID: string(page[i].ID), Next: page[i].Spot.At})

@@ -45,7 +45,7 @@ func (s *Scheduler) findLostDead(ctx context.Context, ids []string) (lost []lost
 	byShard := make(map[int][]lostDead)
 	s.mu.Lock()
 	for _, id := range ids {
-		hash := s.book.index.hash([]byte(id))
+		hash := s.book.hash([]byte(id))
 		for n, h := range s.shards {
 			if !h.mine() {
 				continue
@@ -94,7 +94,7 @@ func (s *Scheduler) findLostDead(ctx context.Context, ids []string) (lost []lost
 func (s *Scheduler) forgetLostLocked(lost []lostDead) (all bool) {
 	forgotten := 0
 	for _, l := range lost {
-		if l.h.reconciles == 0 && !l.pending && s.forgetDeadLocked(l.h, s.book.index.hash([]byte(l.id))) {
+		if l.h.reconciles == 0 && !l.pending && s.forgetDeadLocked(l.h, s.book.hash([]byte(l.id))) {
 			forgotten++
 		}
 	}
@@ -185,7 +185,7 @@ func (s *Scheduler) recheckIllegible(ctx context.Context, id string) error {
 	if sl := s.book.slot(n); sl.state != checking || sl.gen != gen {
 		return nil // replay has come across it
 	}
-	hash := s.book.index.hash(key)
+	hash := s.book.hash(key)
 	if _, known := s.illegible[hash]; known && err == nil && !there {
 		delete(s.illegible, hash)
 		s.unknown--

@@ -28,7 +28,7 @@ func (s *Scheduler) Forecast(ctx context.Context, o Outlook) (Forecast, error) {
 		}
 	}
 	topics := pick{o.Topic, task.PatternsOf(ctx)}
-	for from := 0; ; from += chunkSlots {
+	for from := uint32(0); ; from += chunkSlots {
 		if err := ctx.Err(); err != nil {
 			return Forecast{}, err
 		}
@@ -39,20 +39,20 @@ func (s *Scheduler) Forecast(ctx context.Context, o Outlook) (Forecast, error) {
 }
 
 // countChunk adds one chunk of slots to a forecast, and reports whether there was one.
-func (s *Scheduler) countChunk(f *Forecast, from int, topics *pick, now, step int64) (bool, error) {
+func (s *Scheduler) countChunk(f *Forecast, from uint32, topics *pick, now, step int64) (bool, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.ended {
 		return false, ErrClosed
 	}
-	if from >= len(s.book.chunks)*chunkSlots {
+	if from >= s.book.slots() {
 		return false, nil
 	}
 	only, ok := s.pickedLocked(topics)
 	if !ok {
 		return false, nil
 	}
-	chunk := s.book.chunks[from/chunkSlots]
+	chunk := s.book.rest(from)
 	for i := range chunk {
 		sl := &chunk[i]
 		shown := sl.state.shown()

@@ -36,9 +36,9 @@ type groupCursor struct {
 	next uint32 // 0: the cursor is at the end
 }
 
-// begin makes a cursor, which end must end.
-func (g *groups) begin(b *book, group string) *groupCursor {
-	t := &groupCursor{}
+// openGroup returns a cursor over the tasks of a group. The caller closes it.
+func (b *book) openGroup(group string) *groupCursor {
+	t, g := &groupCursor{}, &b.groups
 	h := b.index.hash([]byte(group))
 	if table := &g.tables[h>>56]; len(table.firsts) > 0 {
 		t.next = uint32(table.firsts[table.positionOf(b, uint32(h), []byte(group))])
@@ -48,14 +48,16 @@ func (g *groups) begin(b *book, group string) *groupCursor {
 }
 
 // advance returns the task that comes next, or 0.
-func (g *groups) advance(b *book, t *groupCursor) (n uint32) {
+func (b *book) advance(t *groupCursor) (n uint32) {
 	if n = t.next; n != 0 {
 		t.next = b.following(n)
 	}
 	return n
 }
 
-func (g *groups) end(t *groupCursor) {
+// closeGroup ends a cursor.
+func (b *book) closeGroup(t *groupCursor) {
+	g := &b.groups
 	g.cursors = slices.DeleteFunc(g.cursors, func(other *groupCursor) bool { return other == t })
 }
 

@@ -52,9 +52,9 @@ func (a *album) leave(id string) {
 
 // members goes over a group.
 func (a *album) members(group string) (ids []string) {
-	t := a.groups.begin(a.book, group)
-	defer a.groups.end(t)
-	for n := a.groups.advance(a.book, t); n != 0; n = a.groups.advance(a.book, t) {
+	t := a.openGroup(group)
+	defer a.closeGroup(t)
+	for n := a.advance(t); n != 0; n = a.advance(t) {
 		ids = append(ids, string(a.id(a.slot(n))))
 	}
 	slices.Sort(ids)
@@ -171,9 +171,9 @@ func TestTourWhileOthersComeAndGo(t *testing.T) {
 			stays[id] = true
 		}
 		met := map[string]int{}
-		tour := a.groups.begin(a.book, "g")
+		tour := a.openGroup("g")
 		fresh := 0
-		for k := a.groups.advance(a.book, tour); k != 0; k = a.groups.advance(a.book, tour) {
+		for k := a.advance(tour); k != 0; k = a.advance(tour) {
 			met[string(a.id(a.slot(k)))]++
 			for range a.rng.IntN(4) {
 				id := fmt.Sprint("t", a.rng.IntN(n))
@@ -199,7 +199,7 @@ func TestTourWhileOthersComeAndGo(t *testing.T) {
 				}
 			}
 		}
-		a.groups.end(tour)
+		a.closeGroup(tour)
 		for id := range stays {
 			if met[id] != 1 {
 				t.Fatalf("%s was there all the time and came by %d times", id, met[id])

@@ -69,7 +69,7 @@ func (s *Scheduler) endDetachedLocked(d *delivery, v task.Judgement) {
 // passOnLocked processes a task that is finished here, and whose end could not be recorded
 // because its shard is another node's. If it was acknowledged, that counts there.
 func (s *Scheduler) passOnLocked(sl *slot) {
-	hash := s.book.index.hash(s.book.id(sl))
+	hash := s.book.hash(s.book.id(sl))
 	past := s.outcomes.find(hash)
 	if len(s.book.record(sl)) == 0 {
 		return // an unknown record of a shard that was rewound: its end was recorded once

@@ -51,8 +51,8 @@ func (s *Scheduler) missedLocked(n uint32, t *topic, sl *slot) bool {
 	return true
 }
 
-// heldBack tells that a task waits for a decision.
-func (sl *slot) heldBack() bool {
+// heldBack reports whether a task waits for a decision.
+func heldBack(sl *slot) bool {
 	return sl.state == pending && sl.flags&misfired != 0 && sl.timer == 0
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -79,5 +80,5 @@ func BenchmarkForecast(b *testing.B) {
 			b.Fatal(f, err)
 		}
 	}
-	b.ReportMetric(b.Elapsed().Seconds()*1e6/float64(b.N)/float64(len(s.book.chunks)), "us/lock")
+	b.ReportMetric(b.Elapsed().Seconds()*1e6/float64(b.N)/math.Ceil(float64(s.book.slots())/chunkSlots), "us/lock")
 }

@@ -390,7 +390,7 @@ func (c *reconciler) walk(ctx context.Context) error {
 	c.mu.Lock()
 	page = slices.DeleteFunc(page, func(l tombstone) bool {
 		// It may be a tombstone that has its time yet.
-		return c.outcomes.find(c.book.index.hash([]byte(l.id))).kind != 0
+		return c.outcomes.find(c.book.hash([]byte(l.id))).kind != 0
 	})
 	changes := c.goneLocked(page)
 	c.mu.Unlock()

@@ -89,8 +89,8 @@ func (m *memory) Load(page []recovery.Entry) {
 		s.mu.Lock()
 		now := s.now()
 		for _, e := range page[:n] {
-			h := s.book.index.hash(e.ID)
-			if n, known := s.book.index.find(s.book, h, e.ID); known {
+			h := s.book.hash(e.ID)
+			if n, known := s.book.findHashed(h, e.ID); known {
 				if sl := s.book.slot(n); sl.state == checking && sl.flags&sought != 0 {
 					// It is being looked up, which may fail: this is its record.
 					s.resolveLocked(n, e, true)
@@ -199,7 +199,7 @@ func (s *Scheduler) readableLocked(e *recovery.Entry) (record.Fields, bool) {
 		err = record.ErrBad
 	}
 	if err != nil {
-		h := s.book.index.hash(e.ID)
+		h := s.book.hash(e.ID)
 		if _, again := s.illegible[h]; again {
 			return f, false
 		}

@@ -32,7 +32,7 @@ func (s *Scheduler) ackLocked(n uint32, sl *slot, c *pendingWrite, i int) {
 	t := s.byNumber[sl.topic]
 	t.counts.Delivered++
 	l := s.open[n]
-	s.outcomes.add(s.book.index.hash(s.book.id(sl)), outcome{kind: wasDelivered, nonce: l.nonce, created: record.Created(s.book.record(sl))})
+	s.outcomes.add(s.book.hash(s.book.id(sl)), outcome{kind: wasDelivered, nonce: l.nonce, created: record.Created(s.book.record(sl))})
 	s.emitLocked(EventDelivered, sl, Event{Attempt: int(l.attempt)})
 	s.closeLocked(n)
 	s.setLocked(sl, finishing)

@@ -110,7 +110,7 @@ func (s *Scheduler) rewrite(shard int, h *ownedShard) (written int) {
 			s.unlock()
 			break
 		}
-		total := len(s.book.chunks) * chunkSlots
+		total := int(s.book.slots())
 		for n := from; n < min(from+atOnce, total); n++ {
 			sl := s.book.slot(uint32(n))
 			switch {

@@ -78,8 +78,8 @@ func (s *Scheduler) knows(id string) bool {
 }
 
 func (s *Scheduler) knowsLocked(id []byte) bool {
-	h := s.book.index.hash(id)
-	if n, ok := s.book.index.find(s.book, h, id); ok {
+	h := s.book.hash(id)
+	if n, ok := s.book.findHashed(h, id); ok {
 		// The id of a slot that is being looked up may belong to no node, and an id that is
 		// being registered may turn out to belong to another node.
 		if sl := s.book.slot(n); sl.state != checking && sl.state != registering {

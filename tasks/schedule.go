@@ -280,8 +280,8 @@ func (s *Scheduler) createLocked(p *plan, c *pendingWrite, i int) (uint32, error
 		return 0, errUnsure
 	}
 	id := []byte(p.id)
-	h := s.book.index.hash(id)
-	if n, ok := s.book.index.find(s.book, h, id); ok {
+	h := s.book.hash(id)
+	if n, ok := s.book.findHashed(h, id); ok {
 		if !p.chosen {
 			return 0, errCollision
 		}
@@ -386,10 +386,10 @@ func (s *Scheduler) shardLocked(p *plan) (int, error) {
 // records, and whether the ledger takes them.
 func (s *Scheduler) admitLocked(shard, more, bytes int) error {
 	switch {
-	case more > 0 && s.book.used+more > s.cfg.MaxPending:
-		return fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.book.used)
-	case bytes > 0 && s.book.arena.live+int64(bytes) > s.cfg.MaxBytes:
-		return fmt.Errorf("%w: the tasks use %d bytes", ErrOverloaded, s.book.arena.live)
+	case more > 0 && s.book.len()+more > s.cfg.MaxPending:
+		return fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.book.len())
+	case bytes > 0 && s.book.live()+int64(bytes) > s.cfg.MaxBytes:
+		return fmt.Errorf("%w: the tasks use %d bytes", ErrOverloaded, s.book.live())
 	case s.arriving >= s.cfg.MaxInFlight:
 		return fmt.Errorf("%w: %d tasks wait for the ledger", ErrOverloaded, s.arriving)
 	}

@@ -95,7 +95,7 @@ func (s *Scheduler) registerWinners(moved []recovery.Refiling) {
 // The record may be a second one that was created later than the finished task: that one is
 // another task, whose id is registered again, because the finished one has taken its entry out.
 func (s *Scheduler) finishedLocked(e *recovery.Entry, f *record.Fields, h *ownedShard) bool {
-	past := s.outcomes.findSince(s.book.index.hash(e.ID), h.past)
+	past := s.outcomes.findSince(s.book.hash(e.ID), h.past)
 	switch {
 	case past.kind == 0:
 		return false
@@ -163,8 +163,8 @@ func (s *Scheduler) decideSecondRecord(t *secondRecord, e recovery.Entry) (newer
 	if err != nil {
 		return false, nil, false, false // it is kept where it is
 	}
-	hash := s.book.index.hash(e.ID)
-	n, known := s.book.index.find(s.book, hash, e.ID)
+	hash := s.book.hash(e.ID)
+	n, known := s.book.findHashed(hash, e.ID)
 	if known {
 		sl := s.book.slot(n)
 		s.sawLocked(t, sl)

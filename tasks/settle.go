@@ -129,8 +129,8 @@ func (s *Scheduler) report(ctx context.Context, done []*settling, c *pendingWrit
 func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *pendingWrite, i int, grant *Grant) {
 	r, a := &p.receipt, &p.answer
 	id := []byte(r.ID)
-	h := s.book.index.hash(id)
-	n, known := s.book.index.find(s.book, h, id)
+	h := s.book.hash(id)
+	n, known := s.book.findHashed(h, id)
 	past := s.outcomes.find(h)
 	p.missed = !known
 	switch {

@@ -48,8 +48,8 @@ func (s *Scheduler) settleAll(ctx context.Context, v *Verdict, settlings []settl
 // settlesHereLocked reports whether the answer to a receipt is known here.
 func (s *Scheduler) settlesHereLocked(r *receipt.Receipt) bool {
 	id := []byte(r.ID)
-	h := s.book.index.hash(id)
-	if n, ok := s.book.index.find(s.book, h, id); ok {
+	h := s.book.hash(id)
+	if n, ok := s.book.findHashed(h, id); ok {
 		sl := s.book.slot(n)
 		return sl.state != checking && sl.state != registering && s.ownedLocked(int(sl.shard)).mine()
 	}
@@ -169,7 +169,7 @@ func (s *Scheduler) settleAt(ctx context.Context, node string, v *Verdict, some 
 			p.answer.Err = w.Fault.err(node, true)
 		} else if v.Verb == Ack && w.Recorded {
 			// A repeat gets this answer, whatever becomes of that node.
-			s.outcomes.add(s.book.index.hash([]byte(p.receipt.ID)), outcome{kind: wasDelivered, nonce: p.receipt.Nonce})
+			s.outcomes.add(s.book.hash([]byte(p.receipt.ID)), outcome{kind: wasDelivered, nonce: p.receipt.Nonce})
 		}
 	}
 }

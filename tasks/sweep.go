@@ -155,7 +155,7 @@ func (s *Scheduler) searchSomeLocked(from uint32) (found int, to uint32) {
 	before := now - overdueSlack.Milliseconds()
 	rest := s.book.rest(from)
 	for i := 0; i < len(rest) && found < atOnce; i++ {
-		if sl := &rest[i]; sl.state == pending && sl.next < before && !sl.heldBack() && !s.isAsideLocked(sl) {
+		if sl := &rest[i]; sl.state == pending && sl.next < before && !heldBack(sl) && !s.isAsideLocked(sl) {
 			s.emitLocked(EventRescued, sl, Event{})
 			s.disarmLocked(sl)
 			s.dueLocked(from, sl, now)

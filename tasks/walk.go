@@ -73,7 +73,7 @@ func (p *pick) has(topic string) bool {
 func (s *Scheduler) walkLocked(p pick, group string) *walk {
 	w := &walk{Scheduler: s, pick: p, end: s.book.slots()}
 	if group != "" {
-		w.group = s.book.groups.begin(s.book, group)
+		w.group = s.book.openGroup(group)
 	}
 	return w
 }
@@ -83,7 +83,7 @@ func (w *walk) leave() {
 	if w.group != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.book.groups.end(w.group)
+		w.book.closeGroup(w.group)
 	}
 }
 
@@ -108,7 +108,7 @@ func (w *walk) pieceLocked() iter.Seq2[uint32, *slot] {
 // so that they are not as many as slots would be.
 func (w *walk) members(topics *picked, yield func(uint32, *slot) bool) {
 	for range atOnce {
-		n := w.book.groups.advance(w.book, w.group)
+		n := w.book.advance(w.group)
 		if n == 0 {
 			w.over = true
 			return
@@ -124,14 +124,13 @@ func (w *walk) slots(topics *picked, yield func(uint32, *slot) bool) {
 	if w.over = w.from >= w.end; w.over {
 		return
 	}
-	first := w.from - w.from%chunkSlots
-	chunk := w.book.chunks[first/chunkSlots]
-	for i := w.from - first; i < chunkSlots; i++ {
-		if sl := &chunk[i]; sl.state != vacant && topics.has(sl.topic) && !yield(first+i, sl) {
-			w.from = first + i + 1
+	rest := w.book.rest(w.from)
+	for i := range rest {
+		if sl := &rest[i]; sl.state != vacant && topics.has(sl.topic) && !yield(w.from+uint32(i), sl) {
+			w.from += uint32(i) + 1
 			return
 		}
 	}
-	w.from = first + chunkSlots
+	w.from += uint32(len(rest))
 	w.over = w.from >= w.end
 }
