@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -12,11 +13,11 @@ import (
 // On an error the lock is not held: ErrNotFound,
 // ErrDead, ErrReplaying, ErrUnavailable (ErrContended and errBeingCancelled among them),
 // ErrClosed.
-func (s *Scheduler) lockTask(ctx context.Context, id string) (uint32, *slot, error) {
+func (s *Scheduler) lockTask(ctx context.Context, id string) (uint32, *store.Slot, error) {
 	key := []byte(id)
 	for waits, rechecked := 0, false; ; {
 		s.mu.Lock()
-		n, known := s.book.find(key)
+		n, known := s.store.Find(key)
 		switch {
 		case s.ended:
 			s.unlock()
@@ -24,14 +25,14 @@ func (s *Scheduler) lockTask(ctx context.Context, id string) (uint32, *slot, err
 		case s.unsure() && !s.knownSpooledLocked(id):
 			s.unlock()
 			return 0, nil, errUnsure
-		case known && !s.book.slot(n).state.busy():
-			if sl := s.book.slot(n); s.ownedLocked(int(sl.shard)).mine() {
+		case known && !s.store.Slot(n).State.Busy():
+			if sl := s.store.Slot(n); s.ownedLocked(int(sl.Shard)).mine() {
 				return n, sl, nil
 			}
 			s.unlock()
 			return 0, nil, errNotHeld
-		case known && s.cancelledLocked(s.book.slot(n)):
-			err := s.permitLocked(task.TermsOf(ctx), s.book.slot(n))
+		case known && s.cancelledLocked(s.store.Slot(n)):
+			err := s.permitLocked(task.TermsOf(ctx), s.store.Slot(n))
 			s.unlock()
 			if err == nil {
 				err = errBeingCancelled
@@ -69,21 +70,21 @@ func (s *Scheduler) lockTask(ctx context.Context, id string) (uint32, *slot, err
 }
 
 func (s *Scheduler) buriedLocked(id []byte) bool {
-	_, dead := s.dead.ids[s.book.hash(id)]
+	_, dead := s.dead.ids[s.store.Hash(id)]
 	return dead
 }
 
 // illegibleLocked tells that the ledger has a record with this id that this
 // version cannot read, and that must be kept.
 func (s *Scheduler) illegibleLocked(id []byte) bool {
-	_, ok := s.illegible[s.book.hash(id)]
+	_, ok := s.illegible[s.store.Hash(id)]
 	return ok
 }
 
 // cancelledLocked reports whether a task is cancelled for good, and the ledger is known not
 // to answer: there is no point in waiting.
-func (s *Scheduler) cancelledLocked(sl *slot) bool {
-	return sl.state == cancelling && sl.flags&wanted != 0 && s.ledgerDown(int(sl.shard))
+func (s *Scheduler) cancelledLocked(sl *store.Slot) bool {
+	return sl.State == store.Cancelling && sl.Flags&store.Wanted != 0 && s.ledgerDown(int(sl.Shard))
 }
 
 // errBeingCancelled is answered while a cancellation cannot be recorded.
@@ -146,15 +147,15 @@ func (s *Scheduler) opensLocked() bool {
 
 // checkLocked locks an id that memory does not know, so that its record can be
 // read while no other caller changes it.
-func (s *Scheduler) checkLocked(id []byte, why slotFlags) uint32 {
-	n, sl := s.book.enter(id, nil)
-	sl.state, sl.flags = checking, why
+func (s *Scheduler) checkLocked(id []byte, why store.Flags) uint32 {
+	n, sl := s.store.Enter(id, nil)
+	sl.State, sl.Flags = store.Checking, why
 	return n
 }
 
 // uncheckLocked gives an id up that was locked for reading.
 func (s *Scheduler) uncheckLocked(n uint32) {
-	s.book.leave(n)
+	s.store.Leave(n)
 	s.notifyLocked(n)
 }
 

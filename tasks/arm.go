@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/wheel"
 )
 
@@ -9,26 +10,26 @@ import (
 const atOnce = 256
 
 // armLocked makes a task wait for its next attempt, or ready if that is now.
-func (s *Scheduler) armLocked(n uint32, sl *slot, now int64) {
+func (s *Scheduler) armLocked(n uint32, sl *store.Slot, now int64) {
 	s.leaveWindowLocked(sl)
-	sl.gen++
-	sl.timer = 0
-	if sl.next <= now {
+	sl.Gen++
+	sl.Timer = 0
+	if sl.Next <= now {
 		s.dueLocked(n, sl, now)
 	} else {
 		s.waitLocked(n, sl)
 	}
 }
 
-func (s *Scheduler) waitLocked(n uint32, sl *slot) {
-	s.setLocked(sl, pending)
-	sl.timer = s.runner.Add(sl.next, sl.value(n))
+func (s *Scheduler) waitLocked(n uint32, sl *store.Slot) {
+	s.setLocked(sl, store.Pending)
+	sl.Timer = s.runner.Add(sl.Next, sl.Value(n))
 }
 
 // dueLocked makes a task whose time has come ready, unless it first has to wait for its
 // place in its topic's window. Its generation is fresh.
-func (s *Scheduler) dueLocked(n uint32, sl *slot, now int64) {
-	if t := s.byNumber[sl.topic]; t.settings.Spread != 0 && s.enterWindowLocked(t, sl) && sl.next > now {
+func (s *Scheduler) dueLocked(n uint32, sl *store.Slot, now int64) {
+	if t := s.byNumber[sl.Topic]; t.settings.Spread != 0 && s.enterWindowLocked(t, sl) && sl.Next > now {
 		s.waitLocked(n, sl)
 	} else {
 		s.readyLocked(n, sl)
@@ -36,17 +37,17 @@ func (s *Scheduler) dueLocked(n uint32, sl *slot, now int64) {
 }
 
 // disarmLocked takes a pending or ready task out of the wheel or its queue.
-func (s *Scheduler) disarmLocked(sl *slot) {
-	switch sl.state {
-	case pending:
-		if sl.timer != 0 {
-			s.runner.Cancel(sl.timer)
-			sl.timer = 0
+func (s *Scheduler) disarmLocked(sl *store.Slot) {
+	switch sl.State {
+	case store.Pending:
+		if sl.Timer != 0 {
+			s.runner.Cancel(sl.Timer)
+			sl.Timer = 0
 		}
-	case ready:
-		s.unqueuedLocked(s.byNumber[sl.topic])
+	case store.Ready:
+		s.unqueuedLocked(s.byNumber[sl.Topic])
 	}
-	sl.gen++
+	sl.Gen++
 }
 
 // fired is called by the wheel with tasks whose time has come.
@@ -56,9 +57,9 @@ func (s *Scheduler) fired(values []uint64) {
 		s.mu.Lock()
 		now := s.now()
 		for _, v := range values[:n] {
-			if n, sl, ok := s.book.unpack(v, pending); ok {
-				sl.timer = wheel.Timer(0)
-				sl.gen++
+			if n, sl, ok := s.store.Unpack(v, store.Pending); ok {
+				sl.Timer = wheel.Timer(0)
+				sl.Gen++
 				s.dueLocked(n, sl, now)
 			}
 		}
@@ -68,15 +69,15 @@ func (s *Scheduler) fired(values []uint64) {
 }
 
 // readyLocked queues a task for its receiver. Its generation is fresh.
-func (s *Scheduler) readyLocked(n uint32, sl *slot) {
-	s.setLocked(sl, ready)
-	t := s.byNumber[sl.topic]
-	t.queue.push(item{sl.next, sl.value(n)})
+func (s *Scheduler) readyLocked(n uint32, sl *store.Slot) {
+	s.setLocked(sl, store.Ready)
+	t := s.byNumber[sl.Topic]
+	t.queue.push(item{sl.Next, sl.Value(n)})
 	s.queuedLocked(t)
 	s.wakeLocked(t)
 	if t.queue.crowded() {
 		t.queue.clean(func(v uint64) bool {
-			_, _, live := s.book.unpack(v, ready)
+			_, _, live := s.store.Unpack(v, store.Ready)
 			return !live
 		})
 	}
@@ -92,7 +93,7 @@ func (s *Scheduler) takeLocked(t *topic, passed *int) (uint32, bool) {
 		if !ok {
 			break
 		}
-		n, sl, live := s.book.unpack(it.value, ready)
+		n, sl, live := s.store.Unpack(it.value, store.Ready)
 		if !live {
 			continue
 		}
@@ -101,7 +102,7 @@ func (s *Scheduler) takeLocked(t *topic, passed *int) (uint32, bool) {
 			s.setAsideLocked(sl)
 			continue
 		}
-		if sl.next > now {
+		if sl.Next > now {
 			// The clock was set back: on the new clock it is not due yet.
 			s.armLocked(n, sl, now)
 			continue
@@ -110,22 +111,22 @@ func (s *Scheduler) takeLocked(t *topic, passed *int) (uint32, bool) {
 			s.skipLocked(n, sl)
 			continue
 		}
-		if sl.flags&misfired != 0 && s.missedLocked(n, t, sl) {
+		if sl.Flags&store.Misfired != 0 && s.missedLocked(n, t, sl) {
 			continue
 		}
 		if s.spent(t, sl) {
 			s.expendLocked(n, sl)
 			continue
 		}
-		sl.gen++
+		sl.Gen++
 		return n, true
 	}
 	return 0, false
 }
 
 // tooLateLocked tells that a task has passed its max_lateness.
-func (s *Scheduler) tooLateLocked(t *topic, sl *slot, now int64) bool {
-	rec := s.book.record(sl)
+func (s *Scheduler) tooLateLocked(t *topic, sl *store.Slot, now int64) bool {
+	rec := s.store.Record(sl)
 	if record.Flags(rec)&record.HasMaxLateness == 0 {
 		return false
 	}
@@ -133,10 +134,10 @@ func (s *Scheduler) tooLateLocked(t *topic, sl *slot, now int64) bool {
 	return err == nil && now-s.deadlineLocked(t, sl, f.Attempt == 0) > f.MaxLateness
 }
 
-func (s *Scheduler) skipLocked(n uint32, sl *slot) {
-	s.byNumber[sl.topic].counts.Skipped++
-	s.outcomes.add(s.book.hash(s.book.id(sl)), outcome{kind: wasSkipped, created: record.Created(s.book.record(sl))})
+func (s *Scheduler) skipLocked(n uint32, sl *store.Slot) {
+	s.byNumber[sl.Topic].counts.Skipped++
+	s.outcomes.Add(s.store.Hash(s.store.ID(sl)), store.Outcome{Kind: store.WasSkipped, Created: record.Created(s.store.Record(sl))})
 	s.emitLocked(EventSkipped, sl, Event{})
-	s.setLocked(sl, finishing)
+	s.setLocked(sl, store.Finishing)
 	s.writeLocked(write{slot: n, op: opFinish})
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 const (
@@ -124,7 +125,7 @@ func (s *Scheduler) confirmedRepairs(ctx context.Context, c *pendingWrite) (n in
 // An auditee is the side of a Scheduler that is compared with the ledger.
 type auditee struct {
 	s       *Scheduler
-	once    bool          // ends at the end of the book, instead of going round and round
+	once    bool          // ends at the end of the store, instead of going round and round
 	at      []uint32      // by shard: the slot where it goes on
 	was     []uint32      // by shard: at, before the slice
 	first   int           // the shard with which the next round begins
@@ -158,12 +159,12 @@ func (a *auditee) begin() []int {
 // Again implements recovery.Auditee.
 func (a *auditee) Again(shard int) { a.at[shard] = a.was[shard] }
 
-// over tells that every shard has come to the end of the book.
+// over tells that every shard has come to the end of the store.
 func (a *auditee) over() bool {
 	a.s.mu.Lock()
 	defer a.s.mu.Unlock()
 	for shard, at := range a.at {
-		if a.s.ownedLocked(shard).takes() && at < a.s.book.slots() {
+		if a.s.ownedLocked(shard).takes() && at < a.s.store.Slots() {
 			return false
 		}
 	}
@@ -179,21 +180,21 @@ func (a *auditee) Sample(shard int, n int) []recovery.Ref {
 	if a.left <= 0 || !s.ownedLocked(shard).takes() {
 		return nil
 	}
-	total := s.book.slots()
+	total := s.store.Slots()
 	refs := make([]recovery.Ref, 0, n)
 	at, size := a.at[shard], 0
 	a.was[shard] = at
-	for range min(total, chunkSlots) {
+	for range min(total, store.ChunkSlots) {
 		if at >= total {
 			if a.once {
 				break
 			}
 			at = 0
 		}
-		if sl := s.book.slot(at); int(sl.shard) == shard && atRest(sl) {
-			refs = append(refs, recovery.Ref{ID: string(s.book.id(sl)), Next: sl.stored})
+		if sl := s.store.Slot(at); int(sl.Shard) == shard && atRest(sl) {
+			refs = append(refs, recovery.Ref{ID: string(s.store.ID(sl)), Next: sl.Stored})
 			a.sampleLocked(sl)
-			size += len(s.book.record(sl))
+			size += len(s.store.Record(sl))
 		}
 		at++
 		if len(refs) == n || size >= min(auditBytes, a.left) {
@@ -207,8 +208,8 @@ func (a *auditee) Sample(shard int, n int) []recovery.Ref {
 	return refs
 }
 
-func atRest(sl *slot) bool {
-	return sl.state != vacant && !sl.state.busy() && sl.flags&writing == 0 && sl.stored != notStored
+func atRest(sl *store.Slot) bool {
+	return sl.State != store.Vacant && !sl.State.Busy() && sl.Flags&store.Writing == 0 && sl.Stored != store.NotStored
 }
 
 // Repair begins to write tasks again that the ledger lacks, and returns how many.
@@ -218,11 +219,11 @@ func (a *auditee) Repair(_ int, missing []recovery.Ref) int {
 	defer s.unlock()
 	begun := 0
 	for _, ref := range missing {
-		n, ok := s.book.find([]byte(ref.ID))
+		n, ok := s.store.Find([]byte(ref.ID))
 		if !ok {
 			continue
 		}
-		if sl := s.book.slot(n); atRest(sl) && sl.stored == ref.Next && s.ownedLocked(int(sl.shard)).takes() {
+		if sl := s.store.Slot(n); atRest(sl) && sl.Stored == ref.Next && s.ownedLocked(int(sl.Shard)).takes() {
 			s.writeLocked(write{slot: n, op: opRecord, audit: true, pending: a.repairs, index: a.repairs.extend(n)})
 			begun++
 		}

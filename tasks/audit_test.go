@@ -65,10 +65,10 @@ func (r *rig) forget(ids ...string) {
 	r.t.Helper()
 	for _, id := range ids {
 		spot, _ := r.held(id)
-		n, _ := r.book.find([]byte(id))
+		n, _ := r.store.Find([]byte(id))
 		var b recovery.Batch
 		b.Add(recovery.Change{ID: []byte(id), From: spot})
-		want(r.t, "Apply", r.mem.Apply(r.t.Context(), int(r.book.slot(n).shard), &b), nil)
+		want(r.t, "Apply", r.mem.Apply(r.t.Context(), int(r.store.Slot(n).Shard), &b), nil)
 	}
 }
 
@@ -226,9 +226,9 @@ func TestAuditOfASlowLedger(t *testing.T) {
 		}
 		for i := range 80 { // the ledger loses all of them
 			s.mu.Lock()
-			n, _ := s.book.find(fmt.Append(nil, "t", i))
-			sl := s.book.slot(n)
-			shard, spot := int(sl.shard), recovery.Spot{Place: recovery.Pending, At: sl.stored}
+			n, _ := s.store.Find(fmt.Append(nil, "t", i))
+			sl := s.store.Slot(n)
+			shard, spot := int(sl.Shard), recovery.Spot{Place: recovery.Pending, At: sl.Stored}
 			s.mu.Unlock()
 			var b recovery.Batch
 			b.Add(recovery.Change{ID: fmt.Append(nil, "t", i), From: spot})

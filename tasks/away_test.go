@@ -44,10 +44,10 @@ func (c *crew) wantPlaced(id string) (holder *mate) {
 			continue
 		}
 		m.mu.Lock()
-		n, known := m.book.find([]byte(id))
+		n, known := m.store.Find([]byte(id))
 		shard := -1
 		if known {
-			shard = int(m.book.slot(n).shard)
+			shard = int(m.store.Slot(n).Shard)
 		}
 		m.mu.Unlock()
 		switch {

@@ -215,7 +215,7 @@ func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 		case !errors.Is(err, errRepeated):
 			b.refuse(r, i, err)
 			if err == nil {
-				b.results[i].Spooled = b.book.slot(n).shard == spoolShard
+				b.results[i].Spooled = b.store.Slot(n).Shard == spoolShard
 			}
 		}
 	}

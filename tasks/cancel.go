@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -56,17 +57,17 @@ func (s *Scheduler) cancelHere(ctx context.Context, id string) error {
 	case errors.Is(err, ErrNotFound):
 		s.mu.Lock()
 		defer s.unlock()
-		switch s.outcomes.find(s.book.hash([]byte(id))).kind {
+		switch s.outcomes.Find(s.store.Hash([]byte(id))).Kind {
 		case 0:
 			return err
-		case wasCancelled:
+		case store.WasCancelled:
 			return errCancelled
 		}
 		return errFinished
 	case err != nil:
 		return err
 	}
-	if err = s.permitLocked(task.TermsOf(ctx), sl); err == nil && sl.state == delivering {
+	if err = s.permitLocked(task.TermsOf(ctx), sl); err == nil && sl.State == store.Delivering {
 		err = ErrDelivering
 	}
 	if err == nil {
@@ -77,9 +78,9 @@ func (s *Scheduler) cancelHere(ctx context.Context, id string) error {
 		return err
 	}
 	s.disarmLocked(sl)
-	s.setLocked(sl, cancelling)
-	if s.ledgerDown(int(sl.shard)) {
-		sl.flags |= wanted
+	s.setLocked(sl, store.Cancelling)
+	if s.ledgerDown(int(sl.Shard)) {
+		sl.Flags |= store.Wanted
 		s.writeLocked(write{slot: n, op: opCancel})
 		s.unlock()
 		return ErrUnrecorded
@@ -89,11 +90,11 @@ func (s *Scheduler) cancelHere(ctx context.Context, id string) error {
 
 // cancellableLocked returns nil, or ErrUnavailable when the shard is another node's or
 // about to be, or, unless the ledger is known not to answer, when it is not writable.
-func (s *Scheduler) cancellableLocked(sl *slot) error {
-	if s.ledgerDown(int(sl.shard)) {
-		return s.heldLocked(int(sl.shard))
+func (s *Scheduler) cancellableLocked(sl *store.Slot) error {
+	if s.ledgerDown(int(sl.Shard)) {
+		return s.heldLocked(int(sl.Shard))
 	}
-	return s.writable(int(sl.shard))
+	return s.writable(int(sl.Shard))
 }
 
 // submitOne sends a write, gives the lock up and waits for the answer.

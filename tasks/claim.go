@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // beginLocked takes up to limit tasks off a topic's queue and begins to deliver them:
@@ -49,7 +50,7 @@ func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term t
 	}
 	ds := make([]*delivery, len(taken))
 	for i, n := range taken {
-		ds[i] = s.handOutLocked(n, s.book.slot(n), term, claimed, by)
+		ds[i] = s.handOutLocked(n, s.store.Slot(n), term, claimed, by)
 	}
 	return ds
 }
@@ -69,7 +70,7 @@ func (s *Scheduler) takeSomeLocked(t *topic, limit int, by consumer) (taken []ui
 				break
 			}
 			taken = append(taken, n)
-			bytes -= len(s.book.record(s.book.slot(n)))
+			bytes -= len(s.store.Record(s.store.Slot(n)))
 		}
 		if len(taken) > 0 || passed < atOnce {
 			by.spend(t, len(taken))
@@ -87,10 +88,10 @@ func (s *Scheduler) takeSomeLocked(t *topic, limit int, by consumer) (taken []ui
 func (s *Scheduler) claimLocked(ctx context.Context, t *topic, taken []uint32, by consumer) []uint32 {
 	c := newPendingWrite(len(taken))
 	for i, n := range taken {
-		sl := s.book.slot(n)
-		rec := s.book.record(sl)
+		sl := s.store.Slot(n)
+		rec := s.store.Record(sl)
 		setAttempt(rec, record.Attempt(rec)+1, record.Flags(rec)|record.Claimed)
-		s.setLocked(sl, claiming)
+		s.setLocked(sl, store.Claiming)
 		c.add(i, n)
 		s.writeLocked(write{slot: n, op: opClaim, pending: c, index: i})
 	}
@@ -110,8 +111,8 @@ func (s *Scheduler) claimLocked(ctx context.Context, t *topic, taken []uint32, b
 		// Meanwhile Close may have begun, the topic may have been paused or be delivered
 		// otherwise, the clock may have been set back, the shard be draining, or the ledger
 		// have taken too long.
-		sl := s.book.slot(n)
-		if s.ended || t.stopped() || s.isAsideLocked(sl) || s.pausedLocked() || !by.fits(t) || sl.next > now || s.tooLateLocked(t, sl, now) {
+		sl := s.store.Slot(n)
+		if s.ended || t.stopped() || s.isAsideLocked(sl) || s.pausedLocked() || !by.fits(t) || sl.Next > now || s.tooLateLocked(t, sl, now) {
 			s.putBackLocked(n, sl)
 		} else {
 			claimed = append(claimed, n)
@@ -122,17 +123,17 @@ func (s *Scheduler) claimLocked(ctx context.Context, t *topic, taken []uint32, b
 
 // putBackLocked makes a task ready again whose delivery no receiver has seen, and has
 // it recorded that a claimed attempt does not count.
-func (s *Scheduler) putBackLocked(n uint32, sl *slot) {
+func (s *Scheduler) putBackLocked(n uint32, sl *store.Slot) {
 	attempt := s.open[n].attempt
 	s.closeLocked(n)
-	rec := s.book.record(sl)
+	rec := s.store.Record(sl)
 	if record.Flags(rec)&record.HasLease != 0 {
 		// It was parked: its record has the lease, and counts the attempt.
-		f := s.book.fields(sl)
+		f := s.store.Fields(sl)
 		f.State, f.Attempt, f.LeaseRest, f.Nonce = record.Pending, attempt-1, 0, 0
 		f.Flags &^= record.Claimed | record.HasLease
 		s.scratch = f.Append(s.scratch[:0])
-		s.book.rewrite(n, s.scratch)
+		s.store.Rewrite(n, s.scratch)
 		s.armLocked(n, sl, s.now())
 		s.writeLocked(write{slot: n, op: opRecord})
 		return
@@ -144,8 +145,8 @@ func (s *Scheduler) putBackLocked(n uint32, sl *slot) {
 
 // unclaimLocked makes a task ready again that was not handed out, and reports
 // whether an attempt had been counted for it.
-func (s *Scheduler) unclaimLocked(n uint32, sl *slot) bool {
-	rec := s.book.record(sl)
+func (s *Scheduler) unclaimLocked(n uint32, sl *store.Slot) bool {
+	rec := s.store.Record(sl)
 	flags := record.Flags(rec)
 	if flags&record.Claimed != 0 {
 		setAttempt(rec, record.Attempt(rec)-1, flags&^record.Claimed)
@@ -155,14 +156,14 @@ func (s *Scheduler) unclaimLocked(n uint32, sl *slot) bool {
 }
 
 // spent tells that a task's last attempt was claimed by a process that ended in it.
-func (s *Scheduler) spent(t *topic, sl *slot) bool {
-	rec := s.book.record(sl)
+func (s *Scheduler) spent(t *topic, sl *store.Slot) bool {
+	rec := s.store.Record(sl)
 	return record.Flags(rec)&record.Claimed != 0 && t.settings.Retry.Over(record.Attempt(rec), s.now()-record.Due(rec))
 }
 
 // expendLocked ends that attempt.
-func (s *Scheduler) expendLocked(n uint32, sl *slot) {
-	s.open[n] = lease{attempt: record.Attempt(s.book.record(sl))}
+func (s *Scheduler) expendLocked(n uint32, sl *store.Slot) {
+	s.open[n] = lease{attempt: record.Attempt(s.store.Record(sl))}
 	s.failLocked(n, sl, "the process ended during the last attempt", nil, nil, 0)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // Attempts of tasks that have only one, in a topic that counts crashes: one that is
@@ -142,10 +143,10 @@ func TestClaimingReceiverIsNotWoken(t *testing.T) {
 		pass(1100 * time.Millisecond)
 		for _, id := range []string{"first", "second"} {
 			r.mu.Lock()
-			n, _ := r.book.find([]byte(id))
-			state := r.book.slot(n).state
+			n, _ := r.store.Find([]byte(id))
+			state := r.store.Slot(n).State
 			r.mu.Unlock()
-			if state != claiming {
+			if state != store.Claiming {
 				t.Errorf("%s has state %d, nobody claims it", id, state)
 			}
 		}

@@ -104,8 +104,8 @@ func TestMisfireCoalesceBesideACancel(t *testing.T) {
 		v := r.misfirePass("x")
 		compare := func(id string) {
 			r.mu.Lock()
-			n, _ := r.book.find([]byte(id))
-			v.compareLocked(n, r.book.slot(n))
+			n, _ := r.store.Find([]byte(id))
+			v.compareLocked(n, r.store.Slot(n))
 			r.unlock()
 		}
 		compare("t2")

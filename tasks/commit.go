@@ -6,6 +6,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // A write is one change of one task on its way through the committer.
@@ -44,35 +45,35 @@ const (
 // answered. A write that was kept before gives way: the new one says all that it
 // would have said. The burial of a spooled task is kept until the ledger has the task.
 func (s *Scheduler) writeLocked(w write) {
-	sl := s.book.slot(w.slot)
-	if sl.flags&writing != 0 || sl.shard == spoolShard && w.op == opBury {
+	sl := s.store.Slot(w.slot)
+	if sl.Flags&store.Writing != 0 || sl.Shard == spoolShard && w.op == opBury {
 		if old, ok := s.deferred[w.slot]; ok && old.pending != nil {
 			old.pending.resolve(old.index, errSuperseded)
 		}
 		s.deferred[w.slot] = w
 		return
 	}
-	sl.flags |= writing
+	sl.Flags |= store.Writing
 	c := s.changeOf(&w, sl)
 	switch {
 	case w.op == opUnspool:
 		s.committer.Submit(int(w.shard), c, w)
-	case sl.shard == spoolShard:
+	case sl.Shard == spoolShard:
 		s.spool.submitLocked(c, w)
 	default:
-		s.committer.Submit(int(sl.shard), c, w)
+		s.committer.Submit(int(sl.Shard), c, w)
 	}
 }
 
 // changeOf says what a write means to the ledger. Its slices point into the arena.
-func (s *Scheduler) changeOf(w *write, sl *slot) recovery.Change {
-	c := recovery.Change{ID: s.book.id(sl)}
-	if sl.stored != notStored {
-		c.From = recovery.Spot{Place: recovery.Pending, At: sl.stored}
+func (s *Scheduler) changeOf(w *write, sl *store.Slot) recovery.Change {
+	c := recovery.Change{ID: s.store.ID(sl)}
+	if sl.Stored != store.NotStored {
+		c.From = recovery.Spot{Place: recovery.Pending, At: sl.Stored}
 	}
 	switch w.op {
 	case opCreate, opRecord, opClaim:
-		c.Data = s.book.record(sl)
+		c.Data = s.store.Record(sl)
 		w.at = record.Next(c.Data)
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
 	case opPark:
@@ -82,15 +83,15 @@ func (s *Scheduler) changeOf(w *write, sl *slot) recovery.Change {
 		c.Data = w.rec
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
 	case opBury:
-		c.Data = s.book.record(sl)
-		c.To = recovery.Spot{Place: recovery.Dead, At: w.at, Label: s.byNumber[sl.topic].name}
+		c.Data = s.store.Record(sl)
+		c.To = recovery.Spot{Place: recovery.Dead, At: w.at, Label: s.byNumber[sl.Topic].name}
 	case opRequeue:
-		c.Data = s.book.record(sl)
+		c.Data = s.store.Record(sl)
 		w.at = record.Next(c.Data)
-		c.From = recovery.Spot{Place: recovery.Dead, At: sl.stored, Label: s.byNumber[sl.topic].name}
+		c.From = recovery.Spot{Place: recovery.Dead, At: sl.Stored, Label: s.byNumber[sl.Topic].name}
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
 	case opForget, opExpire:
-		c.From = recovery.Spot{Place: recovery.Dead, At: sl.stored, Label: s.byNumber[sl.topic].name}
+		c.From = recovery.Spot{Place: recovery.Dead, At: sl.Stored, Label: s.byNumber[sl.Topic].name}
 	case opUnspool:
 		s.unspoolChangeLocked(&c, w, sl)
 	case opFinish, opCancel, opUnspooled:
@@ -122,12 +123,12 @@ func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
 	if w.op == opUnspooled {
 		return
 	}
-	sl := s.book.slot(w.slot)
+	sl := s.store.Slot(w.slot)
 	if w.op == opUnspool {
 		s.landedLocked(w.slot, sl)
 	}
-	again := err == nil && sl.flags&doubtful != 0
-	sl.flags &^= writing | doubtful
+	again := err == nil && sl.Flags&store.Doubtful != 0
+	sl.Flags &^= store.Writing | store.Doubtful
 	switch {
 	case again:
 		s.repeatLocked(*w, sl)
@@ -161,39 +162,39 @@ func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
 		delete(s.deferred, w.slot)
 		s.writeLocked(next)
 	}
-	if !sl.state.busy() || sl.state == vacant {
+	if !sl.State.Busy() || sl.State == store.Vacant {
 		s.notifyLocked(w.slot)
 	}
 }
 
 // repeatLocked sends a write once more that the ledger has confirmed, and may have lost
 // since. A creation is no longer one: the ledger may have it, and must not refuse it.
-func (s *Scheduler) repeatLocked(w write, sl *slot) {
+func (s *Scheduler) repeatLocked(w write, sl *store.Slot) {
 	switch w.op {
 	case opUnspool:
 		s.repeatMoveLocked(w, sl)
 		return
 	case opCreate:
-		sl.stored = w.at
+		sl.Stored = w.at
 	}
 	s.writeLocked(w)
 }
 
 // confirmedLocked takes a task to where its recorded write leads.
-func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
-	t := s.byNumber[sl.topic]
+func (s *Scheduler) confirmedLocked(w *write, sl *store.Slot, now int64) {
+	t := s.byNumber[sl.Topic]
 	switch w.op {
 	case opCreate:
 		s.arriving--
-		sl.stored = w.at
-		if w.pending.abandoned && sl.flags&wanted == 0 {
+		sl.Stored = w.at
+		if w.pending.abandoned && sl.Flags&store.Wanted == 0 {
 			// Its caller was told that the outcome is unknown and did not ask again.
-			s.setLocked(sl, cancelling)
+			s.setLocked(sl, store.Cancelling)
 			s.writeLocked(write{slot: w.slot, op: opCancel})
 			return
 		}
-		sl.flags &^= wanted
-		if sl.shard == spoolShard {
+		sl.Flags &^= store.Wanted
+		if sl.Shard == spoolShard {
 			s.enterSpoolLocked(w.slot, sl)
 		}
 		t.counts.Scheduled++
@@ -201,32 +202,32 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		s.armLocked(w.slot, sl, now)
 	case opMove:
 		s.arriving--
-		s.book.rewrite(w.slot, w.rec)
-		s.setLocked(sl, vacant)
-		sl.topic = s.keptTopic(record.Topic(w.rec)).number
-		sl.stored, sl.next = w.at, w.at
-		sl.flags &^= windowed | prompt | misfired
+		s.store.Rewrite(w.slot, w.rec)
+		s.setLocked(sl, store.Vacant)
+		sl.Topic = s.keptTopic(record.Topic(w.rec)).number
+		sl.Stored, sl.Next = w.at, w.at
+		sl.Flags &^= store.Windowed | store.Prompt | store.Misfired
 		if w.fired {
-			sl.flags |= prompt
+			sl.Flags |= store.Prompt
 		}
 		s.armLocked(w.slot, sl, now)
 	case opRecord:
-		sl.stored = w.at
+		sl.Stored = w.at
 		if w.audit {
 			s.sweep.repaired++
 		}
 	case opClaim:
-		sl.stored = w.at
+		sl.Stored = w.at
 		if w.pending.abandoned {
 			s.putBackLocked(w.slot, sl)
 		} else {
-			s.setLocked(sl, delivering)
+			s.setLocked(sl, store.Delivering)
 		}
 	case opPark:
-		sl.stored = w.at
+		sl.Stored = w.at
 	case opCancel:
 		t.counts.Cancelled++
-		s.outcomes.add(s.book.hash(s.book.id(sl)), outcome{kind: wasCancelled})
+		s.outcomes.Add(s.store.Hash(s.store.ID(sl)), store.Outcome{Kind: store.WasCancelled})
 		s.emitLocked(EventCancelled, sl, Event{})
 		s.addTombstoneLocked(sl)
 		s.leaveLocked(w.slot, sl)
@@ -234,21 +235,21 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 		s.addTombstoneLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opBury:
-		s.addDeadLocked(t, int(sl.shard), s.book.id(sl), w.at)
+		s.addDeadLocked(t, int(sl.Shard), s.store.ID(sl), w.at)
 		s.leaveLocked(w.slot, sl)
 	case opRequeue:
-		s.removeDeadLocked(t, int(sl.shard), s.book.id(sl), sl.stored)
-		sl.stored = w.at
+		s.removeDeadLocked(t, int(sl.Shard), s.store.ID(sl), sl.Stored)
+		sl.Stored = w.at
 		s.armLocked(w.slot, sl, now)
 	case opForget:
-		s.removeDeadLocked(t, int(sl.shard), s.book.id(sl), sl.stored)
-		s.outcomes.add(s.book.hash(s.book.id(sl)), outcome{kind: wasCancelled})
+		s.removeDeadLocked(t, int(sl.Shard), s.store.ID(sl), sl.Stored)
+		s.outcomes.Add(s.store.Hash(s.store.ID(sl)), store.Outcome{Kind: store.WasCancelled})
 		t.counts.Cancelled++
 		s.emitLocked(EventCancelled, sl, Event{})
 		s.addTombstoneLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opExpire:
-		s.removeDeadLocked(t, int(sl.shard), s.book.id(sl), noneDead)
+		s.removeDeadLocked(t, int(sl.Shard), s.store.ID(sl), noneDead)
 		t.counts.Expired++
 		s.addTombstoneLocked(sl)
 		s.leaveLocked(w.slot, sl)
@@ -261,7 +262,7 @@ func (s *Scheduler) confirmedLocked(w *write, sl *slot, now int64) {
 // droppedLocked ends a write that has not happened: it was never sent, because its
 // caller had given it up, or the ledger had no room for it. What it did to a task that existed
 // before was undone then (see undoLocked).
-func (s *Scheduler) droppedLocked(w *write, sl *slot) {
+func (s *Scheduler) droppedLocked(w *write, sl *store.Slot) {
 	switch w.op {
 	case opCreate:
 		s.arriving--
@@ -276,24 +277,24 @@ func (s *Scheduler) droppedLocked(w *write, sl *slot) {
 }
 
 // leaveLocked forgets a task that memory has nothing more to do with.
-func (s *Scheduler) leaveLocked(n uint32, sl *slot) {
-	if sl.shard == spoolShard {
+func (s *Scheduler) leaveLocked(n uint32, sl *store.Slot) {
+	if sl.Shard == spoolShard {
 		s.leaveSpoolLocked(n)
 	}
-	s.setLocked(sl, vacant)
-	s.book.leave(n)
+	s.setLocked(sl, store.Vacant)
+	s.store.Leave(n)
 }
 
 // setLocked changes a task's state and its topic's gauges.
-func (s *Scheduler) setLocked(sl *slot, to state) {
-	t := s.byNumber[sl.topic]
+func (s *Scheduler) setLocked(sl *store.Slot, to store.State) {
+	t := s.byNumber[sl.Topic]
 	switch {
-	case sl.state == vacant && to != vacant:
+	case sl.State == store.Vacant && to != store.Vacant:
 		t.countLocked(1)
-	case to == vacant && sl.state != vacant:
+	case to == store.Vacant && sl.State != store.Vacant:
 		t.countLocked(-1)
 	}
-	t.gauges[sl.state.shown()]--
-	t.gauges[to.shown()]++
-	sl.state = to
+	t.gauges[sl.State.Shown()]--
+	t.gauges[to.Shown()]++
+	sl.State = to
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // The directory keeps ids unique among the nodes. Where Redis has lost an entry of it, two
@@ -88,10 +89,10 @@ func (s *Scheduler) buryConflict(mine recovery.Refiling) bool {
 	if s.ended {
 		return false
 	}
-	if n, known := s.book.find([]byte(mine.ID)); known {
-		sl := s.book.slot(n)
+	if n, known := s.store.Find([]byte(mine.ID)); known {
+		sl := s.store.Slot(n)
 		change, ok := s.directoryUpdateLocked(sl)
-		if !ok || change.New != mine.New || sl.state != pending && sl.state != ready || s.writable(int(sl.shard)) != nil {
+		if !ok || change.New != mine.New || sl.State != store.Pending && sl.State != store.Ready || s.writable(int(sl.Shard)) != nil {
 			return false
 		}
 		c := newPendingWrite(0)

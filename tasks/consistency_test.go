@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -24,7 +25,7 @@ func (r *rig) checkConsistency() {
 // check compares a scheduler with itself, and with what its ledger has.
 func (s *Scheduler) check(ledger recovery.Ledger) error {
 	s.mu.Lock()
-	errs := errors.Join(s.checkBook(), s.book.check(), s.checkTopics(), s.checkOpen())
+	errs := errors.Join(s.checkBook(), s.store.Check(), s.checkTopics(), s.checkOpen())
 	s.mu.Unlock()
 	return errors.Join(errs, s.checkLedger(ledger))
 }
@@ -32,33 +33,33 @@ func (s *Scheduler) check(ledger recovery.Ledger) error {
 // checkBook compares slots with timers and with what is counted of them.
 func (s *Scheduler) checkBook() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
-	b := s.book
+	b := s.store
 	armed, arriving, writes := 0, 0, 0
-	for n := uint32(1); n < b.slots(); n++ {
-		sl := b.slot(n)
-		if sl.state == vacant {
+	for n := uint32(1); n < b.Slots(); n++ {
+		sl := b.Slot(n)
+		if sl.State == store.Vacant {
 			continue
 		}
-		id := string(b.id(sl))
-		if sl.flags&writing != 0 {
+		id := string(b.ID(sl))
+		if sl.Flags&store.Writing != 0 {
 			writes++
 		}
-		switch sl.state {
-		case pending:
-			if sl.timer != 0 {
+		switch sl.State {
+		case store.Pending:
+			if sl.Timer != 0 {
 				armed++
 			}
-		case creating, moving:
+		case store.Creating, store.Moving:
 			arriving++
-		case checking:
+		case store.Checking:
 			continue
 		}
-		if f, err := record.Decode(b.record(sl)); err != nil {
+		if f, err := record.Decode(b.Record(sl)); err != nil {
 			fault("record of %s: %w", id, err)
-		} else if string(f.Topic) != s.byNumber[sl.topic].name {
-			fault("%s: topic %s in its record, %s in its slot", id, f.Topic, s.byNumber[sl.topic].name)
+		} else if string(f.Topic) != s.byNumber[sl.Topic].name {
+			fault("%s: topic %s in its record, %s in its slot", id, f.Topic, s.byNumber[sl.Topic].name)
 		}
-		if _, ok := s.deferred[n]; ok && sl.flags&writing == 0 {
+		if _, ok := s.deferred[n]; ok && sl.Flags&store.Writing == 0 {
 			fault("%s: a write is deferred behind none", id)
 		}
 	}
@@ -77,11 +78,11 @@ func (s *Scheduler) checkTopics() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
 	gauges := make([][Dead + 1]int64, len(s.byNumber))
 	readies := make([]int, len(s.byNumber))
-	for n := uint32(1); n < s.book.slots(); n++ {
-		if sl := s.book.slot(n); sl.state != vacant {
-			gauges[sl.topic][sl.state.shown()]++
-			if sl.state == ready {
-				readies[sl.topic]++
+	for n := uint32(1); n < s.store.Slots(); n++ {
+		if sl := s.store.Slot(n); sl.State != store.Vacant {
+			gauges[sl.Topic][sl.State.Shown()]++
+			if sl.State == store.Ready {
+				readies[sl.Topic]++
 			}
 		}
 	}
@@ -111,7 +112,7 @@ func (s *Scheduler) checkTopics() (errs error) {
 		items, live := 0, 0
 		t.queue.each(func(it item) {
 			items++
-			if _, _, ok := s.book.unpack(it.value, ready); ok {
+			if _, _, ok := s.store.Unpack(it.value, store.Ready); ok {
 				live++
 			}
 		})
@@ -165,20 +166,20 @@ func (s *Scheduler) checkOpen() (errs error) {
 		if l.leasedOut {
 			away++
 		}
-		if st := s.book.slot(n).state; st != delivering {
+		if st := s.store.Slot(n).State; st != store.Delivering {
 			fault("slot %d has an open delivery and state %d", n, st)
 		}
 	}
 	if away != s.leasedOut {
 		fault("%d deliveries are away, %d are counted", away, s.leasedOut)
 	}
-	for n := uint32(1); n < s.book.slots(); n++ {
-		if _, open := s.open[n]; s.book.slot(n).state == delivering && !open {
+	for n := uint32(1); n < s.store.Slots(); n++ {
+		if _, open := s.open[n]; s.store.Slot(n).State == store.Delivering && !open {
 			fault("slot %d is being delivered without a lease", n)
 		}
 	}
 	for n := range s.waiting {
-		if st := s.book.slot(n).state; !st.busy() || st == vacant {
+		if st := s.store.Slot(n).State; !st.Busy() || st == store.Vacant {
 			fault("slot %d has state %d and is waited for", n, st)
 		}
 	}
@@ -195,28 +196,28 @@ func (s *Scheduler) checkLedger(ledger recovery.Ledger) (errs error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	underWay := 0
-	for n := uint32(1); n < s.book.slots(); n++ {
-		sl := s.book.slot(n)
-		if sl.state == vacant {
+	for n := uint32(1); n < s.store.Slots(); n++ {
+		sl := s.store.Slot(n)
+		if sl.State == store.Vacant {
 			continue
 		}
 		if !atRest(sl) {
 			underWay++
 			continue
 		}
-		id := string(s.book.id(sl))
+		id := string(s.store.ID(sl))
 		e, ok := pendings[id]
 		if !ok {
 			fault("%s is in memory, not in the ledger", id)
 			continue
 		}
 		delete(pendings, id)
-		if e.Spot.At != sl.stored || e.Shard != int(sl.shard) {
-			fault("%s: the ledger has it in shard %d at %d, memory believes %d, %d", id, e.Shard, e.Spot.At, sl.shard, sl.stored)
+		if e.Spot.At != sl.Stored || e.Shard != int(sl.Shard) {
+			fault("%s: the ledger has it in shard %d at %d, memory believes %d, %d", id, e.Shard, e.Spot.At, sl.Shard, sl.Stored)
 		}
 		// The mark of a claim goes when the next attempt begins.
-		marked := record.Flags(e.Data)&record.Claimed != 0 && record.Attempt(e.Data) == record.Attempt(s.book.record(sl))
-		if rec := s.book.record(sl); !marked && !bytes.Equal(rec, e.Data) {
+		marked := record.Flags(e.Data)&record.Claimed != 0 && record.Attempt(e.Data) == record.Attempt(s.store.Record(sl))
+		if rec := s.store.Record(sl); !marked && !bytes.Equal(rec, e.Data) {
 			fault("%s: the ledger has another record:\n%x\n%x", id, e.Data, rec)
 		}
 	}

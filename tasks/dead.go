@@ -109,7 +109,7 @@ func (s *Scheduler) cancelDead(ctx context.Context, id string) error {
 	}
 	// Another caller may have taken it from among the dead at the same time.
 	s.mu.Lock()
-	_, known := s.book.find([]byte(id))
+	_, known := s.store.Find([]byte(id))
 	buried := s.buriedLocked([]byte(id))
 	s.unlock()
 	if known || !buried {

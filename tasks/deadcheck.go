@@ -188,17 +188,17 @@ func (c *deadCheck) look(ctx context.Context) error {
 
 // compareLocked compares one dead task of the ledger's index.
 func (c *deadCheck) compareLocked(e recovery.Entry, recorded bool) {
-	hash := c.book.hash(e.ID)
-	n, known := c.book.findHashed(hash, e.ID)
+	hash := c.store.Hash(e.ID)
+	n, known := c.store.FindHashed(hash, e.ID)
 	_, dead := c.h.dead[hash]
 	switch {
 	case dead:
 		if recorded {
 			delete(c.missing, hash)
 		}
-	case known && c.book.slot(n).state.maybeDead():
+	case known && c.store.Slot(n).State.MaybeDead():
 		c.open = true
-	case recorded && !known && !c.rewound && c.outcomes.findSince(hash, c.h.past).kind == 0:
+	case recorded && !known && !c.rewound && c.outcomes.FindSince(hash, c.h.past).Kind == 0:
 		c.addDeadLocked(c.keptTopic([]byte(e.Spot.Label)), c.shard, e.ID, e.Spot.At)
 		c.learned++
 	default:
@@ -213,7 +213,7 @@ func (c *deadCheck) buryPending(page []recovery.Entry) error {
 	var lost []recovery.Ref
 	c.mu.Lock()
 	for i := range page {
-		hash := c.book.hash(page[i].ID)
+		hash := c.store.Hash(page[i].ID)
 		if _, missing := c.missing[hash]; missing {
 			delete(c.missing, hash)
 			lost = append(lost, recovery.Ref{ID: string(page[i].ID), Next: page[i].Spot.At})

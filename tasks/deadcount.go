@@ -19,7 +19,7 @@ type oldestDead struct {
 // addDeadLocked records that a task is dead, on record. It may be called again: the ledger's
 // index shows a task before its burial is confirmed.
 func (s *Scheduler) addDeadLocked(t *topic, shard int, id []byte, died int64) {
-	hash := s.book.hash(id)
+	hash := s.store.Hash(id)
 	for c := range s.dead.checks {
 		delete(c.missing, hash)
 	}
@@ -44,7 +44,7 @@ func (s *Scheduler) addDeadLocked(t *topic, shard int, id []byte, died int64) {
 // is noneDead if the caller knows the next one already. It changes nothing if memory has
 // found out before that the ledger had lost the task.
 func (s *Scheduler) removeDeadLocked(t *topic, shard int, id []byte, died int64) {
-	hash := s.book.hash(id)
+	hash := s.store.Hash(id)
 	if h := s.ownedLocked(shard); h != nil && h.dead != nil {
 		if _, known := h.dead[hash]; !known {
 			return

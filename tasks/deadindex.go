@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // A deadIndex is memory's index of the dead. The ledger has their records, and may lose
@@ -45,7 +46,7 @@ func (s *Scheduler) findLostDead(ctx context.Context, ids []string) (lost []lost
 	byShard := make(map[int][]lostDead)
 	s.mu.Lock()
 	for _, id := range ids {
-		hash := s.book.hash([]byte(id))
+		hash := s.store.Hash([]byte(id))
 		for n, h := range s.shards {
 			if !h.mine() {
 				continue
@@ -94,7 +95,7 @@ func (s *Scheduler) findLostDead(ctx context.Context, ids []string) (lost []lost
 func (s *Scheduler) forgetLostLocked(lost []lostDead) (all bool) {
 	forgotten := 0
 	for _, l := range lost {
-		if l.h.reconciles == 0 && !l.pending && s.forgetDeadLocked(l.h, s.book.hash([]byte(l.id))) {
+		if l.h.reconciles == 0 && !l.pending && s.forgetDeadLocked(l.h, s.store.Hash([]byte(l.id))) {
 			forgotten++
 		}
 	}
@@ -171,27 +172,27 @@ func (s *Scheduler) recheckIllegible(ctx context.Context, id string) error {
 	}
 	key := []byte(id)
 	s.mu.Lock()
-	if _, known := s.book.find(key); known || s.ended || !s.illegibleLocked(key) {
+	if _, known := s.store.Find(key); known || s.ended || !s.illegibleLocked(key) {
 		s.unlock()
 		return nil
 	}
-	n := s.checkLocked(key, sought)
-	gen := s.book.slot(n).gen
+	n := s.checkLocked(key, store.Sought)
+	gen := s.store.Slot(n).Gen
 	s.unlock()
 	there := false
 	err := finder.Find(ctx, id, func(recovery.Entry) { there = true })
 	s.mu.Lock()
 	defer s.unlock()
-	if sl := s.book.slot(n); sl.state != checking || sl.gen != gen {
+	if sl := s.store.Slot(n); sl.State != store.Checking || sl.Gen != gen {
 		return nil // replay has come across it
 	}
-	hash := s.book.hash(key)
+	hash := s.store.Hash(key)
 	if _, known := s.illegible[hash]; known && err == nil && !there {
 		delete(s.illegible, hash)
 		s.unknown--
 		s.cfg.Log.Warn("a task that could not be read is gone from the ledger; its id is free", "node", s.cfg.Node, "task", id)
 	}
-	if s.book.slot(n).flags&nominated == 0 {
+	if s.store.Slot(n).Flags&store.Nominated == 0 {
 		s.uncheckLocked(n)
 	}
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -71,22 +72,22 @@ func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64
 const killedReason = "the topic was deleted"
 
 // killLocked makes a task dead that waits for an attempt, as its topic is deleted.
-func (s *Scheduler) killLocked(n uint32, sl *slot, c *pendingWrite) {
+func (s *Scheduler) killLocked(n uint32, sl *store.Slot, c *pendingWrite) {
 	s.buryWaitingLocked(n, sl, record.TopicDeleted, killedReason, c)
 }
 
 // buryWaitingLocked makes a task dead that waits for an attempt.
-func (s *Scheduler) buryWaitingLocked(n uint32, sl *slot, state byte, reason string, c *pendingWrite) {
+func (s *Scheduler) buryWaitingLocked(n uint32, sl *store.Slot, state byte, reason string, c *pendingWrite) {
 	s.disarmLocked(sl)
-	f := s.book.fields(sl)
-	s.byNumber[sl.topic].counts.Died++
+	f := s.store.Fields(sl)
+	s.byNumber[sl.Topic].counts.Died++
 	s.emitLocked(EventDied, sl, Event{Attempt: int(f.Attempt), Err: reason})
 	died := s.now()
 	f.State, f.Next, f.LastError = state, died, []byte(reason)
 	f.Flags &^= record.Claimed | record.HasLease
 	s.scratch = f.Append(s.scratch[:0])
-	s.book.rewrite(n, s.scratch)
-	s.setLocked(sl, burying)
+	s.store.Rewrite(n, s.scratch)
+	s.setLocked(sl, store.Burying)
 	s.writeLocked(write{slot: n, op: opBury, at: died, pending: c, index: c.extend(n)})
 }
 

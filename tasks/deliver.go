@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -188,7 +189,7 @@ func (s *Scheduler) returnLocked(t *topic, d *delivery, v task.Judgement) {
 		// The lease has run out, and the task is no longer this delivery's; or its
 		// shard has left.
 		s.endDetachedLocked(d, v)
-	case s.book.slot(d.slot).state == parking:
+	case s.store.Slot(d.slot).State == store.Parking:
 		s.pendingVerdicts[l.nonce] = pendingVerdict{d, v}
 	default:
 		s.concludeLocked(t, d.slot, v)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // Ids that callers choose do not tell where their tasks are, and two nodes may be asked
@@ -50,29 +51,29 @@ type staleEntry struct {
 }
 
 func (s *Scheduler) newIDClaimLocked(n uint32, p *plan, index int) *idClaim {
-	sl := s.book.slot(n)
+	sl := s.store.Slot(n)
 	return &idClaim{
-		n: n, gen: sl.gen, index: index, id: p.id, stale: p.stale,
+		n: n, gen: sl.Gen, index: index, id: p.id, stale: p.stale,
 		want: s.entryOfLocked(sl),
 	}
 }
 
 // entryOfLocked returns the directory entry for the id of a task in memory. The nonce follows
 // from what the record keeps for good, so that it need not be remembered.
-func (s *Scheduler) entryOfLocked(sl *slot) recovery.Filing {
-	return directoryEntryOf(s.shardIDLocked(sl), s.book.id(sl), record.Created(s.book.record(sl)))
+func (s *Scheduler) entryOfLocked(sl *store.Slot) recovery.Filing {
+	return directoryEntryOf(s.shardIDLocked(sl), s.store.ID(sl), record.Created(s.store.Record(sl)))
 }
 
 // directoryEntryLocked returns the directory entry of a task in memory. It reports false
 // if the task has none: Lapse made the id, the id tells its shard, or memory has no record
 // of the task, as of one that is being looked up and of one that lost writes have brought
 // back (see deleteSome): nothing is known of such a task but its id.
-func (s *Scheduler) directoryEntryLocked(sl *slot) (recovery.Filing, bool) {
-	if !s.book.chosen(sl) {
+func (s *Scheduler) directoryEntryLocked(sl *store.Slot) (recovery.Filing, bool) {
+	if !s.store.Chosen(sl) {
 		return recovery.Filing{}, false
 	}
 	f := s.entryOfLocked(sl)
-	return f, !tells(s.book.id(sl), f.Home)
+	return f, !tells(s.store.ID(sl), f.Home)
 }
 
 func directoryEntryOf(shardID recovery.Home, id []byte, created int64) recovery.Filing {
@@ -188,9 +189,9 @@ func (s *Scheduler) registeredBefore(ctx context.Context, r *idClaim, now recove
 // confirmLocked creates the task of an id claim, or gives its slot up. Errors: those of
 // the claim, errNotHeld and ErrClosed.
 func (s *Scheduler) confirmLocked(r *idClaim, c *pendingWrite) error {
-	sl := s.book.slot(r.n)
+	sl := s.store.Slot(r.n)
 	err := r.err
-	if sl.gen != r.gen {
+	if sl.Gen != r.gen {
 		if err == nil {
 			s.shared.tombstones.push(tombstone{r.id, r.want, s.elapsed()})
 		}
@@ -200,7 +201,7 @@ func (s *Scheduler) confirmLocked(r *idClaim, c *pendingWrite) error {
 	case err != nil:
 	case s.ended:
 		err = ErrClosed
-	case !s.ownedLocked(int(sl.shard)).takes():
+	case !s.ownedLocked(int(sl.Shard)).takes():
 		err = errNotHeld
 	default:
 		s.startLocked(r.n, sl, c, r.index)
@@ -214,7 +215,7 @@ func (s *Scheduler) confirmLocked(r *idClaim, c *pendingWrite) error {
 }
 
 // abortLocked gives the slot of an id claim up.
-func (s *Scheduler) abortLocked(n uint32, sl *slot) {
+func (s *Scheduler) abortLocked(n uint32, sl *store.Slot) {
 	s.arriving--
 	s.leaveLocked(n, sl)
 	s.notifyLocked(n)
@@ -295,7 +296,7 @@ func unavailable(err error) error {
 const assertedAtOnce = 256
 
 // sampleLocked takes a task into what is compared with the directory.
-func (a *auditee) sampleLocked(sl *slot) {
+func (a *auditee) sampleLocked(sl *store.Slot) {
 	if a.s.shared == nil || !a.s.shared.multiNode || len(a.sampled) >= assertedAtOnce {
 		return
 	}
@@ -331,11 +332,11 @@ func (s *Scheduler) misplaced(sampled []recovery.Refiling, now []recovery.Filing
 	defer s.mu.Unlock()
 	missing := 0
 	for i, f := range now {
-		n, known := s.book.find([]byte(sampled[i].ID))
+		n, known := s.store.Find([]byte(sampled[i].ID))
 		if !known || f == sampled[i].New {
 			continue
 		}
-		if still, ok := s.directoryUpdateLocked(s.book.slot(n)); !ok || still != sampled[i] {
+		if still, ok := s.directoryUpdateLocked(s.store.Slot(n)); !ok || still != sampled[i] {
 			continue
 		}
 		if f.Home == 0 {

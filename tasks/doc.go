@@ -11,7 +11,7 @@
 //
 // # What flows where
 //
-//	Schedule -> book + committer -> ledger            accepted: on record
+//	Schedule -> store + committer -> ledger            accepted: on record
 //	committed -> wheel -> fired -> a topic's ready queue
 //	ready -> deliver (handler) or Reserve (pull) -> the receiver
 //	receiver -> settle -> committer -> ledger         finished: off the record
@@ -171,7 +171,7 @@
 //
 // # Locks
 //
-// One mutex guards the book of tasks, the topics and the open deliveries. Under
+// One mutex guards the store, the topics and the open deliveries. Under
 // it the wheel, the committer and subscriptions may be called, each with a lock of
 // its own that it never holds while calling back. No handler, observer or ledger is
 // called under it.

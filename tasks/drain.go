@@ -236,7 +236,7 @@ func (s *Scheduler) acceptOffer(ctx context.Context, shardID recovery.Home, from
 	case s.unsure():
 		err = errUnsure
 	case s.roomForMoreLocked() == 0:
-		err = fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.book.len())
+		err = fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.store.Len())
 	}
 	s.unlock()
 	if err != nil {

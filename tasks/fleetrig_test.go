@@ -180,7 +180,7 @@ func (n *fleetNode) check() {
 func (n *fleetNode) wantEmpty() {
 	n.t.Helper()
 	n.mu.Lock()
-	used, graves, open, arriving := n.book.used, len(n.dead.ids), len(n.open), n.arriving
+	used, graves, open, arriving := n.store.Len(), len(n.dead.ids), len(n.open), n.arriving
 	detached, pending, draining := len(n.detached), len(n.pendingVerdicts), n.inactive
 	var held int
 	for _, h := range n.shards {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -28,7 +29,7 @@ func (s *Scheduler) Forecast(ctx context.Context, o Outlook) (Forecast, error) {
 		}
 	}
 	topics := pick{o.Topic, task.PatternsOf(ctx)}
-	for from := uint32(0); ; from += chunkSlots {
+	for from := uint32(0); ; from += store.ChunkSlots {
 		if err := ctx.Err(); err != nil {
 			return Forecast{}, err
 		}
@@ -45,24 +46,24 @@ func (s *Scheduler) countChunk(f *Forecast, from uint32, topics *pick, now, step
 	if s.ended {
 		return false, ErrClosed
 	}
-	if from >= s.book.slots() {
+	if from >= s.store.Slots() {
 		return false, nil
 	}
 	only, ok := s.pickedLocked(topics)
 	if !ok {
 		return false, nil
 	}
-	chunk := s.book.rest(from)
+	chunk := s.store.Rest(from)
 	for i := range chunk {
 		sl := &chunk[i]
-		shown := sl.state.shown()
-		if shown == 0 || !only.has(sl.topic) {
+		shown := sl.State.Shown()
+		if shown == 0 || !only.has(sl.Topic) {
 			continue
 		}
-		switch k := (sl.next - now) / step; {
+		switch k := (sl.Next - now) / step; {
 		case shown == Delivering:
 			f.Delivering++
-		case sl.next <= now:
+		case sl.Next <= now:
 			f.Ready++
 		case k < int64(len(f.Counts)):
 			f.Counts[k]++

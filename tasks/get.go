@@ -41,7 +41,7 @@ func (s *Scheduler) get(ctx context.Context, id string) (Task, error) {
 		return Task{}, err
 	}
 	defer s.unlock()
-	if h := s.ownedLocked(int(sl.shard)); h != nil && h.transferring {
+	if h := s.ownedLocked(int(sl.Shard)); h != nil && h.transferring {
 		return Task{}, errHandedOver // the other node may have changed it
 	}
 	if err := s.permitLocked(task.TermsOf(ctx), sl); err != nil {
@@ -72,11 +72,11 @@ func (s *Scheduler) getDead(ctx context.Context, id string) (Task, error) {
 
 // taskLocked describes a task as it stands.
 func (s *Scheduler) taskLocked(n uint32) Task {
-	sl := s.book.slot(n)
-	f := s.book.fields(sl)
-	t := s.describe(string(s.book.id(sl)), &f, sl.state.shown())
-	t.Next = fromMillis(sl.next)
-	t.Spooled = sl.shard == spoolShard
+	sl := s.store.Slot(n)
+	f := s.store.Fields(sl)
+	t := s.describe(string(s.store.ID(sl)), &f, sl.State.Shown())
+	t.Next = fromMillis(sl.Next)
+	t.Spooled = sl.Shard == spoolShard
 	if l, ok := s.open[n]; ok {
 		t.Attempt = int(l.attempt)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -19,12 +20,12 @@ func granted(ctx context.Context, topic string) error {
 }
 
 // permitLocked checks a task in memory that is at rest.
-func (s *Scheduler) permitLocked(t *task.Terms, sl *slot) error {
+func (s *Scheduler) permitLocked(t *task.Terms, sl *store.Slot) error {
 	if t == nil {
 		return nil
 	}
-	f := s.book.fields(sl)
-	return t.Permit(s.byNumber[sl.topic].name, int64(f.Revision), f.Created)
+	f := s.store.Fields(sl)
+	return t.Permit(s.byNumber[sl.Topic].name, int64(f.Revision), f.Created)
 }
 
 // wireTerms are the terms of a call on their way to another node.

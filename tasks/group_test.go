@@ -172,7 +172,7 @@ func TestGroupAfterARewind(t *testing.T) {
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		want(t, "groups", r.book.checkGroups(), nil)
+		want(t, "groups", r.store.Check(), nil)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // A countedFinder counts the look-ups in its ledger; its scans wait for the gate.
@@ -58,7 +59,7 @@ func TestHasDuringReplay(t *testing.T) {
 		defer close(l.gate)
 		// One of them is in the hands of another caller, who does not find it.
 		a.mu.Lock()
-		taken := a.checkLocked([]byte("t7"), sought)
+		taken := a.checkLocked([]byte("t7"), store.Sought)
 		a.mu.Unlock()
 		time.AfterFunc(time.Second, func() {
 			a.mu.Lock()

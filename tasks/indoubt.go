@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // An inDoubtMove is the move of a task from the spool into a shard that another node took over
@@ -21,13 +22,13 @@ type inDoubtMove struct {
 
 // holdInDoubtLocked takes a task out of the spool of which it is not known yet whether another
 // node has it. Its slot is then left as those of the shard are.
-func (s *Scheduler) holdInDoubtLocked(w *write, sl *slot) {
+func (s *Scheduler) holdInDoubtLocked(w *write, sl *store.Slot) {
 	sp := s.spool
 	next, ok := s.deferred[w.slot]
 	over := ok && (next.op == opFinish || next.op == opCancel)
-	sp.inDoubt = append(sp.inDoubt, inDoubtMove{string(s.book.id(sl)), sl.stored, sp.numbers[w.slot], over})
+	sp.inDoubt = append(sp.inDoubt, inDoubtMove{string(s.store.ID(sl)), sl.Stored, sp.numbers[w.slot], over})
 	sp.movesInDoubt++
-	sl.shard = w.shard
+	sl.Shard = w.shard
 	s.leaveSpoolLocked(w.slot)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/receipt"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -68,27 +69,27 @@ func (s *Scheduler) endDetachedLocked(d *delivery, v task.Judgement) {
 
 // passOnLocked processes a task that is finished here, and whose end could not be recorded
 // because its shard is another node's. If it was acknowledged, that counts there.
-func (s *Scheduler) passOnLocked(sl *slot) {
-	hash := s.book.hash(s.book.id(sl))
-	past := s.outcomes.find(hash)
-	if len(s.book.record(sl)) == 0 {
+func (s *Scheduler) passOnLocked(sl *store.Slot) {
+	hash := s.store.Hash(s.store.ID(sl))
+	past := s.outcomes.Find(hash)
+	if len(s.store.Record(sl)) == 0 {
 		return // an unknown record of a shard that was rewound: its end was recorded once
 	}
-	s.outcomes.undo(hash)
-	if past.kind != wasDelivered {
+	s.outcomes.Undo(hash)
+	if past.Kind != store.WasDelivered {
 		return
 	}
-	f := s.book.fields(sl)
+	f := s.store.Fields(sl)
 	attempt := f.Attempt
 	if f.Flags&record.Claimed == 0 {
 		attempt++
 	}
-	shardID := s.ownedLocked(int(sl.shard)).shardID
+	shardID := s.ownedLocked(int(sl.Shard)).shardID
 	signed := s.signer.Sign(&receipt.Receipt{
 		ShardID: shardID, Attempt: attempt, Revision: f.Revision, Created: f.Created,
-		Nonce: past.nonce, ID: string(s.book.id(sl)),
+		Nonce: past.Nonce, ID: string(s.store.ID(sl)),
 	})
-	s.addLateVerdictLocked(lateVerdict{shardID, Verdict{Verb: Ack}, signed, s.elapsed() + s.byNumber[sl.topic].settings.Lease})
+	s.addLateVerdictLocked(lateVerdict{shardID, Verdict{Verb: Ack}, signed, s.elapsed() + s.byNumber[sl.Topic].settings.Lease})
 }
 
 func (s *Scheduler) addLateVerdictLocked(e lateVerdict) {

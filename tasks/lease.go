@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // A lease is one delivery that is not settled yet.
@@ -19,10 +20,10 @@ type lease struct {
 // handOutLocked begins a delivery of a task that was taken off its queue, and
 // claimed if its topic counts crashes. Its place among the deliveries is taken
 // already.
-func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claimed bool, by consumer) *delivery {
-	t := s.byNumber[sl.topic]
-	rec := s.book.record(sl)
-	l := lease{nonce: newNonce(s.ownedLocked(int(sl.shard))), attempt: record.Attempt(rec), until: s.elapsed() + term, leasedOut: by.leases()}
+func (s *Scheduler) handOutLocked(n uint32, sl *store.Slot, term time.Duration, claimed bool, by consumer) *delivery {
+	t := s.byNumber[sl.Topic]
+	rec := s.store.Record(sl)
+	l := lease{nonce: newNonce(s.ownedLocked(int(sl.Shard))), attempt: record.Attempt(rec), until: s.elapsed() + term, leasedOut: by.leases()}
 	if !claimed {
 		// A claim that the record still has is that of an earlier attempt, which
 		// ended with its process.
@@ -30,7 +31,7 @@ func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claime
 		l.attempt++
 	}
 	s.open[n] = l
-	s.setLocked(sl, delivering)
+	s.setLocked(sl, store.Delivering)
 	if s.unsure() {
 		s.shardCounts.unsure++
 	}
@@ -42,7 +43,7 @@ func (s *Scheduler) handOutLocked(n uint32, sl *slot, term time.Duration, claime
 		t.counts.Lateness.Observe(e.Lateness)
 	}
 	s.emitLocked(EventStarted, sl, e)
-	return newDelivery(delivery{slot: n, lease: l, shard: sl.shard, shardID: s.shardIDLocked(sl), signer: s.signer}, task, wall.Add(term).UTC())
+	return newDelivery(delivery{slot: n, lease: l, shard: sl.Shard, shardID: s.shardIDLocked(sl), signer: s.signer}, task, wall.Add(term).UTC())
 }
 
 // newNonce makes a nonce that shows, in its high half, in which term of the shard it
@@ -121,9 +122,9 @@ func (s *Scheduler) expire() int {
 		s.mu.Lock()
 		for _, d := range part {
 			// It may have been settled or extended meanwhile.
-			sl := s.book.slot(d.slot)
-			if l, ok := s.open[d.slot]; ok && l.nonce == d.nonce && l.until <= now && sl.state == delivering {
-				s.byNumber[sl.topic].counts.LeaseExpired++
+			sl := s.store.Slot(d.slot)
+			if l, ok := s.open[d.slot]; ok && l.nonce == d.nonce && l.until <= now && sl.State == store.Delivering {
+				s.byNumber[sl.Topic].counts.LeaseExpired++
 				s.failLocked(d.slot, sl, "the lease ran out", nil, nil, 0)
 				count++
 			}

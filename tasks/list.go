@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -94,9 +95,9 @@ func (s *Scheduler) visitPage(ctx context.Context, q *listQuery, visit func(t Ta
 		var t Task
 		shard := 0
 		s.mu.Lock()
-		n, ok := s.book.find([]byte(ref.ID))
-		if ok = ok && s.book.slot(n).state.shown() != 0; ok {
-			t, shard = s.taskLocked(n), int(s.book.slot(n).shard)
+		n, ok := s.store.Find([]byte(ref.ID))
+		if ok = ok && s.store.Slot(n).State.Shown() != 0; ok {
+			t, shard = s.taskLocked(n), int(s.store.Slot(n).Shard)
 		}
 		s.unlock()
 		if ok && !visit(t, ref.Next, shard) && i+1 < len(first) {
@@ -227,10 +228,10 @@ func (s *Scheduler) selectSoonest(ctx context.Context, q *listQuery, limit int) 
 			defer w.leave()
 		}
 		for _, sl := range w.pieceLocked() {
-			if sl.next < after.Next || len(first) == limit && sl.next > first[0].Next {
+			if sl.Next < after.Next || len(first) == limit && sl.Next > first[0].Next {
 				continue
 			}
-			if shown := sl.state.shown(); shown != 0 && (q.State == 0 || shown == q.State) {
+			if shown := sl.State.Shown(); shown != 0 && (q.State == 0 || shown == q.State) {
 				s.considerLocked(&first, limit, sl, after)
 			}
 		}
@@ -240,8 +241,8 @@ func (s *Scheduler) selectSoonest(ctx context.Context, q *listQuery, limit int) 
 }
 
 // considerLocked keeps a task if it is among the soonest so far.
-func (s *Scheduler) considerLocked(first *soonest, limit int, sl *slot, after recovery.Ref) {
-	ref := recovery.Ref{Next: sl.next, ID: string(s.book.id(sl))}
+func (s *Scheduler) considerLocked(first *soonest, limit int, sl *store.Slot, after recovery.Ref) {
+	ref := recovery.Ref{Next: sl.Next, ID: string(s.store.ID(sl))}
 	if compareRefs(ref, after) <= 0 {
 		return
 	}

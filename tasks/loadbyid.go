@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // An idLoad is an id that is looked up in the ledger.
@@ -80,11 +81,11 @@ func (s *Scheduler) beginLoads(loads []idLoad) (forgotten int) {
 		s.mu.Lock()
 		for i := range part {
 			f := &part[i]
-			if _, known := s.book.find([]byte(f.id)); known || s.isReplayed() {
+			if _, known := s.store.Find([]byte(f.id)); known || s.isReplayed() {
 				continue
 			}
-			f.slot = s.checkLocked([]byte(f.id), sought)
-			f.gen, f.begun = s.book.slot(f.slot).gen, true
+			f.slot = s.checkLocked([]byte(f.id), store.Sought)
+			f.gen, f.begun = s.store.Slot(f.slot).Gen, true
 		}
 		s.unlock()
 	}
@@ -94,8 +95,8 @@ func (s *Scheduler) beginLoads(loads []idLoad) (forgotten int) {
 // loadsLocked reports whether the id is still locked for this load. Replay may come
 // across the id meanwhile: then the lock is, or was, its too.
 func (s *Scheduler) loadsLocked(f *idLoad) bool {
-	sl := s.book.slot(f.slot)
-	return sl.state == checking && sl.gen == f.gen
+	sl := s.store.Slot(f.slot)
+	return sl.State == store.Checking && sl.Gen == f.gen
 }
 
 // endLoads takes the locks of ids back that were not found.
@@ -107,7 +108,7 @@ func (s *Scheduler) endLoads(loads []*idLoad, err error) {
 			continue
 		}
 		absent := s.loadsLocked(f)
-		if absent && s.book.slot(f.slot).flags&nominated == 0 {
+		if absent && s.store.Slot(f.slot).Flags&store.Nominated == 0 {
 			s.uncheckLocked(f.slot)
 		}
 		switch {

@@ -91,10 +91,10 @@ func (s *Scheduler) readSpooledLocked(e recovery.Entry, number int64) {
 		s.spool.lineLocked(s.lineOf(e.ID)).blocked = true
 		return
 	}
-	if _, conflicting := s.book.find(e.ID); conflicting {
+	if _, conflicting := s.store.Find(e.ID); conflicting {
 		return // a scan that was begun anew
 	}
-	n, sl := s.book.enter(e.ID, e.Data)
+	n, sl := s.store.Enter(e.ID, e.Data)
 	s.spool.numbers[n] = number
 	s.restoreLocked(n, sl, e, &f, s.now())
 	s.enterSpoolLocked(n, sl)

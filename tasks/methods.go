@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -217,9 +218,9 @@ func (s *Scheduler) unknownOf(ids []string) (unknown []idLoad, busy <-chan struc
 	for part := range slices.Chunk(ids, atOnce) {
 		s.mu.Lock()
 		for _, id := range part {
-			n, entered := s.book.find([]byte(id))
+			n, entered := s.store.Find([]byte(id))
 			switch {
-			case entered && s.book.slot(n).state == checking:
+			case entered && s.store.Slot(n).State == store.Checking:
 				busy = s.watchLocked(n)
 			case entered, s.knowsLocked([]byte(id)):
 				// One that is being registered is no node's yet; it was looked for before.

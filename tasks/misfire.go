@@ -5,6 +5,7 @@ import (
 	"cmp"
 
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // A task is misfired when it was read back from the ledger for its first attempt, and its
@@ -21,11 +22,11 @@ import (
 // count; should that be undone, it is held back again, and is the newest of those that are left.
 
 // foundLocked is told of every task that was restored for another attempt.
-func (s *Scheduler) foundLocked(t *topic, sl *slot, f *record.Fields, since int64) {
-	if sl.state != ready || f.Attempt != 0 || sl.next >= since {
+func (s *Scheduler) foundLocked(t *topic, sl *store.Slot, f *record.Fields, since int64) {
+	if sl.State != store.Ready || f.Attempt != 0 || sl.Next >= since {
 		return
 	}
-	sl.flags |= misfired
+	sl.Flags |= store.Misfired
 	if t.settings.Misfire == MisfireCoalesce && len(f.Group) > 0 {
 		t.undecided = true
 	}
@@ -33,27 +34,27 @@ func (s *Scheduler) foundLocked(t *topic, sl *slot, f *record.Fields, since int6
 
 // missedLocked decides about a misfired task that was taken off its queue. It reports
 // true if it is not to be delivered, or not yet.
-func (s *Scheduler) missedLocked(n uint32, t *topic, sl *slot) bool {
+func (s *Scheduler) missedLocked(n uint32, t *topic, sl *store.Slot) bool {
 	switch {
 	case t.settings.Misfire == MisfireSkip:
 		s.skipLocked(n, sl)
-	case t.settings.Misfire == MisfireCoalesce && s.book.grouped(sl):
-		s.setLocked(sl, pending)
-		sl.gen++
+	case t.settings.Misfire == MisfireCoalesce && s.store.Grouped(sl):
+		s.setLocked(sl, store.Pending)
+		sl.Gen++
 		t.undecided = true
 		if s.isReplayed() {
 			s.misfirePassLocked(t)
 		}
 	default:
-		sl.flags &^= misfired
+		sl.Flags &^= store.Misfired
 		return false
 	}
 	return true
 }
 
 // heldBack reports whether a task waits for a decision.
-func heldBack(sl *slot) bool {
-	return sl.state == pending && sl.flags&misfired != 0 && sl.timer == 0
+func heldBack(sl *store.Slot) bool {
+	return sl.State == store.Pending && sl.Flags&store.Misfired != 0 && sl.Timer == 0
 }
 
 // decideLocked has the topics decide, in the background, that have waited for the end of
@@ -85,7 +86,7 @@ func (s *Scheduler) misfirePassLocked(t *topic) {
 	s.passesWanted[t] = true
 }
 
-// runMisfirePasses goes through the book, as often as topics ask for that.
+// runMisfirePasses goes through the store, as often as topics ask for that.
 func (s *Scheduler) runMisfirePasses() {
 	for {
 		s.mu.Lock()
@@ -104,7 +105,7 @@ func (s *Scheduler) runMisfirePasses() {
 	}
 }
 
-// A misfirePass is one walk over the book for some topics.
+// A misfirePass is one walk over the store for some topics.
 type misfirePass struct {
 	*walk
 	topics  map[*topic]bool
@@ -137,7 +138,7 @@ func (v *misfirePass) run() bool {
 		}
 		now, done := v.now(), 0
 		for n, sl := range v.pieceLocked() {
-			if (sl.state == pending || sl.state == ready) && sl.flags&(windowed|misfired) != 0 && v.topics[v.byNumber[sl.topic]] {
+			if (sl.State == store.Pending || sl.State == store.Ready) && sl.Flags&(store.Windowed|store.Misfired) != 0 && v.topics[v.byNumber[sl.Topic]] {
 				v.visitLocked(n, sl, now)
 				done++
 			}
@@ -150,27 +151,27 @@ func (v *misfirePass) run() bool {
 	return v.release()
 }
 
-func (v *misfirePass) visitLocked(n uint32, sl *slot, now int64) {
-	t := v.byNumber[sl.topic]
-	coalesces := sl.flags&misfired != 0 && t.settings.Misfire == MisfireCoalesce && v.book.grouped(sl)
+func (v *misfirePass) visitLocked(n uint32, sl *store.Slot, now int64) {
+	t := v.byNumber[sl.Topic]
+	coalesces := sl.Flags&store.Misfired != 0 && t.settings.Misfire == MisfireCoalesce && v.store.Grouped(sl)
 	switch {
-	case coalesces && v.decides && !t.stopped() && v.ownedLocked(int(sl.shard)).stage == active:
+	case coalesces && v.decides && !t.stopped() && v.ownedLocked(int(sl.Shard)).stage == active:
 		v.compareLocked(n, sl)
 	case coalesces:
 		t.undecided = true
 		if !v.decides && v.isReplayed() { // since this pass began: decideLocked has not seen this topic
 			v.misfirePassLocked(t)
 		}
-	case sl.state == pending: // by settings of before, perhaps
+	case sl.State == store.Pending: // by settings of before, perhaps
 		v.disarmLocked(sl)
 		v.armLocked(n, sl, now)
 	}
 }
 
 // compareLocked skips a misfired task, or the newest one of its group so far.
-func (v *misfirePass) compareLocked(n uint32, sl *slot) {
-	rec := v.book.record(sl)
-	key, this := groupOf{sl.topic, string(record.Group(rec))}, candidate{n, record.Due(rec), record.Created(rec)}
+func (v *misfirePass) compareLocked(n uint32, sl *store.Slot) {
+	rec := v.store.Record(sl)
+	key, this := groupOf{sl.Topic, string(record.Group(rec))}, candidate{n, record.Due(rec), record.Created(rec)}
 	other, ok := v.newest[key]
 	if !ok || !v.standsLocked(key, other) {
 		v.newest[key] = this
@@ -180,7 +181,7 @@ func (v *misfirePass) compareLocked(n uint32, sl *slot) {
 	if v.later(this, other) {
 		v.newest[key], loser = this, other.slot
 	}
-	sl = v.book.slot(loser)
+	sl = v.store.Slot(loser)
 	v.disarmLocked(sl)
 	v.skipLocked(loser, sl)
 }
@@ -188,16 +189,16 @@ func (v *misfirePass) compareLocked(n uint32, sl *slot) {
 // standsLocked tells that a candidate is still what it was when it was visited: no
 // caller has cancelled or moved it, or is about to.
 func (v *misfirePass) standsLocked(key groupOf, c candidate) bool {
-	sl := v.book.slot(c.slot)
-	return (sl.state == pending || sl.state == ready) && sl.flags&misfired != 0 && sl.topic == key.topic &&
-		string(v.book.group(sl)) == key.name
+	sl := v.store.Slot(c.slot)
+	return (sl.State == store.Pending || sl.State == store.Ready) && sl.Flags&store.Misfired != 0 && sl.Topic == key.topic &&
+		string(v.store.Group(sl)) == key.name
 }
 
 // later orders the tasks of a group.
 func (v *misfirePass) later(a, b candidate) bool {
 	c := cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.created, b.created))
 	if c == 0 {
-		c = bytes.Compare(v.book.id(v.book.slot(a.slot)), v.book.id(v.book.slot(b.slot)))
+		c = bytes.Compare(v.store.ID(v.store.Slot(a.slot)), v.store.ID(v.store.Slot(b.slot)))
 	}
 	return c > 0
 }
@@ -219,9 +220,9 @@ func (v *misfirePass) release() bool {
 		if !v.standsLocked(key, c) {
 			continue
 		}
-		sl := v.book.slot(c.slot)
-		sl.flags &^= misfired
-		if sl.state == pending {
+		sl := v.store.Slot(c.slot)
+		sl.Flags &^= store.Misfired
+		if sl.State == store.Pending {
 			v.disarmLocked(sl)
 			v.armLocked(c.slot, sl, now)
 		}

@@ -58,7 +58,7 @@ func (s *Scheduler) roomForMoreLocked() int {
 	if s.ended || s.draining {
 		return 0
 	}
-	return max(0, s.cfg.MaxPending-s.book.len())
+	return max(0, s.cfg.MaxPending-s.store.Len())
 }
 
 // status is what other nodes are told with every sign of life.

@@ -55,7 +55,7 @@ func (s *Scheduler) abandon(c *pendingWrite) bool {
 		return false
 	}
 	for i, n := range c.slots {
-		if errors.Is(c.errs[i], errOpen) && !s.ledgerDown(int(s.book.slot(n).shard)) {
+		if errors.Is(c.errs[i], errOpen) && !s.ledgerDown(int(s.store.Slot(n).Shard)) {
 			return false
 		}
 	}

@@ -194,7 +194,7 @@ func TestWatchersGiveUp(t *testing.T) {
 		watch := func() <-chan struct{} {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			n, _ := r.book.find([]byte("t"))
+			n, _ := r.store.Find([]byte("t"))
 			return r.watchLocked(n)
 		}
 		first := watch()

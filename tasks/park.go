@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // park writes down the deliveries that are still open and can be settled by their
@@ -11,29 +12,29 @@ func (s *Scheduler) park() {
 	s.mu.Lock()
 	defer s.unlock()
 	for n, l := range s.open {
-		if sl := s.book.slot(n); l.leasedOut && sl.state == delivering {
+		if sl := s.store.Slot(n); l.leasedOut && sl.State == store.Delivering {
 			s.parkLocked(n, sl, l)
 		}
 	}
 }
 
 // parkLocked records a delivery with its lease. Memory's own record stays as it is.
-func (s *Scheduler) parkLocked(n uint32, sl *slot, l lease) {
-	f := s.book.fields(sl)
+func (s *Scheduler) parkLocked(n uint32, sl *store.Slot, l lease) {
+	f := s.store.Fields(sl)
 	f.State, f.Attempt = record.Parked, l.attempt
 	f.LeaseRest, f.Nonce = max(0, (l.until-s.elapsed()).Milliseconds()), l.nonce
 	f.Flags = f.Flags&^record.Claimed | record.HasLease
-	s.setLocked(sl, parking)
+	s.setLocked(sl, store.Parking)
 	s.writeLocked(write{slot: n, op: opPark, rec: f.Append(nil)})
 }
 
 // unparkLocked goes on with a delivery that was parked in vain.
-func (s *Scheduler) unparkLocked(n uint32, sl *slot) {
-	s.setLocked(sl, delivering)
+func (s *Scheduler) unparkLocked(n uint32, sl *store.Slot) {
+	s.setLocked(sl, store.Delivering)
 	s.writeLocked(write{slot: n, op: opRecord})
 	s.notifyLocked(n)
 	if u, ok := s.pendingVerdicts[s.open[n].nonce]; ok {
 		delete(s.pendingVerdicts, s.open[n].nonce)
-		s.concludeLocked(s.byNumber[sl.topic], n, u.judgement)
+		s.concludeLocked(s.byNumber[sl.Topic], n, u.judgement)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // A pendingWrite is a caller that waits for one or more writes, all of one kind.
@@ -113,7 +114,7 @@ func (s *Scheduler) await(ctx context.Context, c *pendingWrite) error {
 // task that exists must not wait for it. One that does not exist yet may: its
 // slot cannot be given up before the write comes back.
 func (s *Scheduler) undoLocked(n uint32, c *pendingWrite, now int64) {
-	sl := s.book.slot(n)
+	sl := s.store.Slot(n)
 	w, behind := s.deferred[n]
 	if behind = behind && w.pending == c; behind {
 		delete(s.deferred, n)
@@ -121,15 +122,15 @@ func (s *Scheduler) undoLocked(n uint32, c *pendingWrite, now int64) {
 			s.arriving-- // otherwise when the committer gives it back
 		}
 	}
-	switch sl.state {
-	case moving, cancelling:
+	switch sl.State {
+	case store.Moving, store.Cancelling:
 		s.armLocked(n, sl, now)
-	case claiming:
+	case store.Claiming:
 		s.unclaimLocked(n, sl)
 	default:
 		return
 	}
-	if behind || sl.stored != record.Next(s.book.record(sl)) {
+	if behind || sl.Stored != record.Next(s.store.Record(sl)) {
 		// A retry's own write may have given way to the one that is undone.
 		s.writeLocked(write{slot: n, op: opRecord})
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -292,28 +293,28 @@ func (p *purge) some(c *pendingWrite) (sent int, err error) {
 
 // tryLocked notes a task that is about to be cancelled, at a place of the piece, if it has
 // been delivered before.
-func (p *purge) tryLocked(sl *slot, at int) {
-	if len(p.retried)+len(p.tried) < p.keep && p.book.fields(sl).Attempt > 0 {
-		p.tried[at] = string(p.book.id(sl))
+func (p *purge) tryLocked(sl *store.Slot, at int) {
+	if len(p.retried)+len(p.tried) < p.keep && p.store.Fields(sl).Attempt > 0 {
+		p.tried[at] = string(p.store.ID(sl))
 	}
 }
 
 // belongsLocked tells whether a task that was waited for is still one to be cancelled: it
 // may have passed to another topic or group.
-func (p *purge) belongsLocked(sl *slot) bool {
-	if p.group != "" && string(p.book.group(sl)) != p.group {
+func (p *purge) belongsLocked(sl *store.Slot) bool {
+	if p.group != "" && string(p.store.Group(sl)) != p.group {
 		return false
 	}
-	return p.has(p.byNumber[sl.topic].name)
+	return p.has(p.byNumber[sl.Topic].name)
 }
 
 // visitLocked sends the cancellation of a task if it can be cancelled, and returns how
 // many have been sent now.
-func (p *purge) visitLocked(n uint32, sl *slot, c *pendingWrite, sent int) (int, error) {
-	switch sl.state {
-	case pending, ready:
+func (p *purge) visitLocked(n uint32, sl *store.Slot, c *pendingWrite, sent int) (int, error) {
+	switch sl.State {
+	case store.Pending, store.Ready:
 		if p.kill {
-			if err := p.writable(int(sl.shard)); err != nil {
+			if err := p.writable(int(sl.Shard)); err != nil {
 				return sent, err
 			}
 			p.tryLocked(sl, len(c.errs))
@@ -324,26 +325,26 @@ func (p *purge) visitLocked(n uint32, sl *slot, c *pendingWrite, sent int) (int,
 			return sent, err
 		}
 		p.disarmLocked(sl)
-		p.setLocked(sl, cancelling)
-		if p.ledgerDown(int(sl.shard)) {
+		p.setLocked(sl, store.Cancelling)
+		if p.ledgerDown(int(sl.Shard)) {
 			p.unrecorded = true
-			sl.flags |= wanted
+			sl.Flags |= store.Wanted
 			p.writeLocked(write{slot: n, op: opCancel})
 		} else {
 			p.tryLocked(sl, len(c.errs))
 			p.writeLocked(write{slot: n, op: opCancel, pending: c, index: c.extend(n)})
 		}
 		return sent + 1, nil
-	case delivering, parking: // until it is settled, here or where its shard goes
-		p.delivering[sl.shard]++
+	case store.Delivering, store.Parking: // until it is settled, here or where its shard goes
+		p.delivering[sl.Shard]++
 		if len(p.named) < p.keep {
-			p.named = append(p.named, skipped{string(p.book.id(sl)), sl.shard})
+			p.named = append(p.named, skipped{string(p.store.ID(sl)), sl.Shard})
 		}
-	case claiming, moving, cancelling:
+	case store.Claiming, store.Moving, store.Cancelling:
 		// It was there when the purge began, and may be pending again soon; that
 		// a caller cancels it does not say that it works out.
-		p.busy = append(p.busy, string(p.book.id(sl)))
-	case vacant, creating, finishing, burying, requeuing, checking:
+		p.busy = append(p.busy, string(p.store.ID(sl)))
+	case store.Vacant, store.Creating, store.Finishing, store.Burying, store.Requeuing, store.Checking:
 		// Gone, going, or not there yet.
 	}
 	return sent, nil

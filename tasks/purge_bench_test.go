@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/diskledger"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -67,11 +68,11 @@ func BenchmarkPurge(b *testing.B) {
 // BenchmarkForecast counts a million tasks.
 func BenchmarkForecast(b *testing.B) {
 	const n = 1_000_000
-	s := &Scheduler{book: newBook(), cfg: task.Checked{Config: Config{Clock: time.Now}}, replayed: make(chan struct{})}
+	s := &Scheduler{store: store.New(), cfg: task.Checked{Config: Config{Clock: time.Now}}, replayed: make(chan struct{})}
 	now := s.now()
 	for i := range n {
-		_, sl := s.book.enter(fmt.Append(nil, "t", i), nil)
-		sl.state, sl.next, sl.topic = pending, now+int64(i), 1
+		_, sl := s.store.Enter(fmt.Append(nil, "t", i), nil)
+		sl.State, sl.Next, sl.Topic = store.Pending, now+int64(i), 1
 	}
 	b.ResetTimer()
 	for range b.N {
@@ -80,5 +81,5 @@ func BenchmarkForecast(b *testing.B) {
 			b.Fatal(f, err)
 		}
 	}
-	b.ReportMetric(b.Elapsed().Seconds()*1e6/float64(b.N)/math.Ceil(float64(s.book.slots())/chunkSlots), "us/lock")
+	b.ReportMetric(b.Elapsed().Seconds()*1e6/float64(b.N)/math.Ceil(float64(s.store.Slots())/store.ChunkSlots), "us/lock")
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 const (
@@ -72,12 +73,12 @@ func (s *Scheduler) cancelledRecently(id string) bool {
 }
 
 // addTombstoneLocked is called when the task of a slot is about to leave for good.
-func (s *Scheduler) addTombstoneLocked(sl *slot) {
+func (s *Scheduler) addTombstoneLocked(sl *store.Slot) {
 	if s.shared == nil || !s.shared.multiNode {
 		return
 	}
 	if f, ok := s.directoryEntryLocked(sl); ok {
-		s.shared.tombstones.push(tombstone{string(s.book.id(sl)), f, s.elapsed()})
+		s.shared.tombstones.push(tombstone{string(s.store.ID(sl)), f, s.elapsed()})
 	}
 }
 
@@ -229,9 +230,9 @@ func (c *reconciler) registerMemory(ctx context.Context) (filed int, err error) 
 	for from := uint32(0); ; from += atOnce {
 		var changes []recovery.Refiling
 		c.mu.Lock()
-		total := c.book.slots()
+		total := c.store.Slots()
 		for n := from; n < min(from+atOnce, total); n++ {
-			if change, ok := c.directoryUpdateLocked(c.book.slot(n)); ok {
+			if change, ok := c.directoryUpdateLocked(c.store.Slot(n)); ok {
 				changes = append(changes, change)
 			}
 		}
@@ -246,19 +247,19 @@ func (c *reconciler) registerMemory(ctx context.Context) (filed int, err error) 
 }
 
 // directoryUpdateLocked returns the change that registers the id of a task in memory, if needed.
-func (s *Scheduler) directoryUpdateLocked(sl *slot) (recovery.Refiling, bool) {
-	switch sl.state {
-	case vacant, checking, registering:
+func (s *Scheduler) directoryUpdateLocked(sl *store.Slot) (recovery.Refiling, bool) {
+	switch sl.State {
+	case store.Vacant, store.Checking, store.Registering:
 		return recovery.Refiling{}, false
 	}
-	if !s.ownedLocked(int(sl.shard)).takes() {
+	if !s.ownedLocked(int(sl.Shard)).takes() {
 		return recovery.Refiling{}, false
 	}
 	f, ok := s.directoryEntryLocked(sl)
 	if !ok {
 		return recovery.Refiling{}, false
 	}
-	return recovery.Refiling{ID: string(s.book.id(sl)), New: f}, true
+	return recovery.Refiling{ID: string(s.store.ID(sl)), New: f}, true
 }
 
 // registerDead registers the ids of the dead, some at a time.
@@ -360,7 +361,7 @@ func (s *Scheduler) goneLocked(ls []tombstone) []recovery.Refiling {
 		}
 		seen[l.id] = true
 		id := []byte(l.id)
-		_, known := s.book.find(id)
+		_, known := s.store.Find(id)
 		shard := s.shardNumberLocked(l.entry.Home)
 		if known || s.buriedLocked(id) || s.illegibleLocked(id) || !s.ownedLocked(shard).takes() {
 			continue
@@ -390,7 +391,7 @@ func (c *reconciler) walk(ctx context.Context) error {
 	c.mu.Lock()
 	page = slices.DeleteFunc(page, func(l tombstone) bool {
 		// It may be a tombstone that has its time yet.
-		return c.outcomes.find(c.book.hash([]byte(l.id))).kind != 0
+		return c.outcomes.Find(c.store.Hash([]byte(l.id))).Kind != 0
 	})
 	changes := c.goneLocked(page)
 	c.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -287,7 +288,7 @@ func (x *redrive) lock(ctx context.Context, ids []string) (locked map[string]uin
 		locked, forgotten = make(map[string]uint32, len(ids)), x.shardCounts.forgotten
 		for _, id := range ids {
 			key := []byte(id)
-			if _, known := x.book.find(key); !known && x.buriedLocked(key) {
+			if _, known := x.store.Find(key); !known && x.buriedLocked(key) {
 				locked[id] = x.checkLocked(key, 0)
 			}
 		}
@@ -323,7 +324,7 @@ func (x *redrive) openLocked() error {
 func (x *redrive) busyLocked(ids []string) <-chan struct{} {
 	for _, id := range ids {
 		key := []byte(id)
-		if n, known := x.book.find(key); known && x.book.slot(n).state.busy() && x.buriedLocked(key) {
+		if n, known := x.store.Find(key); known && x.store.Slot(n).State.Busy() && x.buriedLocked(key) {
 			return x.watchLocked(n)
 		}
 	}
@@ -336,23 +337,23 @@ func (x *redrive) redriveLocked(n uint32, locked int, e recovery.Entry, f *recor
 		if err := x.admitLocked(e.Shard, 0, len(e.Data)); err != nil {
 			return err
 		}
-		if others := x.book.used - locked; others >= x.cfg.MaxPending {
+		if others := x.store.Len() - locked; others >= x.cfg.MaxPending {
 			return fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, others)
 		}
 	}
 	t := x.keptTopic(f.Topic)
-	sl := x.book.slot(n)
-	sl.topic, sl.shard, sl.stored, sl.state = t.number, uint16(e.Shard), e.Spot.At, vacant
+	sl := x.store.Slot(n)
+	sl.Topic, sl.Shard, sl.Stored, sl.State = t.number, uint16(e.Shard), e.Spot.At, store.Vacant
 	if x.op == opRequeue {
 		f.State, f.Attempt, f.Due, f.Next = record.Pending, 0, x.due, x.due
 		f.Revision++
 		x.scratch = f.Append(x.scratch[:0])
-		x.book.rewrite(n, x.scratch)
-		sl.next = x.due
-		x.setLocked(sl, requeuing)
+		x.store.Rewrite(n, x.scratch)
+		sl.Next = x.due
+		x.setLocked(sl, store.Requeuing)
 	} else {
-		x.book.rewrite(n, e.Data)
-		x.setLocked(sl, finishing) // which, unlike cancelling, is not shown as pending
+		x.store.Rewrite(n, e.Data)
+		x.setLocked(sl, store.Finishing) // which, unlike cancelling, is not shown as pending
 	}
 	c.add(i, n)
 	x.writeLocked(write{slot: n, op: x.op, pending: c, index: i})

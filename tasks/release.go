@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // releaseShard hands a shard over to a node that has asked for it. From its beginning nothing new
@@ -83,7 +84,7 @@ func (s *Scheduler) quiesce(ctx context.Context, n int) error {
 		}
 	}
 	var busy []uint32 // only these can be: nothing new is begun
-	s.eachOf(n, func(slot uint32, sl *slot) {
+	s.eachOf(n, func(slot uint32, sl *store.Slot) {
 		if s.quiesceTaskLocked(slot, sl) {
 			busy = append(busy, slot)
 		}
@@ -101,14 +102,14 @@ func (s *Scheduler) quiesce(ctx context.Context, n int) error {
 
 // quiesceTaskLocked reports whether something is under way with a task of a shard that is
 // draining. A delivery it parks.
-func (s *Scheduler) quiesceTaskLocked(n uint32, sl *slot) bool {
-	switch sl.state {
-	case checking: // its reader finds that the shard takes nothing in
+func (s *Scheduler) quiesceTaskLocked(n uint32, sl *store.Slot) bool {
+	switch sl.State {
+	case store.Checking: // its reader finds that the shard takes nothing in
 		return false
-	case parking, pending, ready:
-		return sl.flags&writing != 0
-	case delivering:
-		if l, open := s.open[n]; open && sl.flags&writing == 0 {
+	case store.Parking, store.Pending, store.Ready:
+		return sl.Flags&store.Writing != 0
+	case store.Delivering:
+		if l, open := s.open[n]; open && sl.Flags&store.Writing == 0 {
 			s.parkLocked(n, sl, l)
 		}
 	}
@@ -195,11 +196,11 @@ func (s *Scheduler) abortRelease(n int, h *ownedShard) {
 	s.stageLocked(h, active)
 	h.aborting = true
 	s.unlock()
-	s.eachOf(n, func(slot uint32, sl *slot) {
+	s.eachOf(n, func(slot uint32, sl *store.Slot) {
 		switch {
-		case sl.state == parking:
+		case sl.State == store.Parking:
 			s.unparkLocked(slot, sl)
-		case sl.state == pending && sl.timer == 0:
+		case sl.State == store.Pending && sl.Timer == 0:
 			s.armLocked(slot, sl, s.now()) // it was set aside
 		}
 	})
@@ -211,12 +212,12 @@ func (s *Scheduler) abortRelease(n int, h *ownedShard) {
 
 // setAsideLocked keeps a task that was taken off its queue, whose shard is draining, from
 // being delivered: it is pending without a timer until it is known who has it.
-func (s *Scheduler) setAsideLocked(sl *slot) {
-	s.setLocked(sl, pending)
-	sl.gen++
+func (s *Scheduler) setAsideLocked(sl *store.Slot) {
+	s.setLocked(sl, store.Pending)
+	sl.Gen++
 }
 
 // isAsideLocked tells that a task must not be handed out because of its shard.
-func (s *Scheduler) isAsideLocked(sl *slot) bool {
-	return s.inactive > 0 && !s.ownedLocked(int(sl.shard)).takes()
+func (s *Scheduler) isAsideLocked(sl *store.Slot) bool {
+	return s.inactive > 0 && !s.ownedLocked(int(sl.Shard)).takes()
 }

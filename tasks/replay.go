@@ -6,6 +6,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -89,9 +90,9 @@ func (m *memory) Load(page []recovery.Entry) {
 		s.mu.Lock()
 		now := s.now()
 		for _, e := range page[:n] {
-			h := s.book.hash(e.ID)
-			if n, known := s.book.findHashed(h, e.ID); known {
-				if sl := s.book.slot(n); sl.state == checking && sl.flags&sought != 0 {
+			h := s.store.Hash(e.ID)
+			if n, known := s.store.FindHashed(h, e.ID); known {
+				if sl := s.store.Slot(n); sl.State == store.Checking && sl.Flags&store.Sought != 0 {
 					// It is being looked up, which may fail: this is its record.
 					s.resolveLocked(n, e, true)
 				} else {
@@ -103,7 +104,7 @@ func (m *memory) Load(page []recovery.Entry) {
 				continue
 			}
 			if f, ok := s.readableLocked(&e); ok {
-				n, sl := s.book.enter(e.ID, e.Data)
+				n, sl := s.store.Enter(e.ID, e.Data)
 				s.restoreLocked(n, sl, e, &f, now)
 			}
 		}
@@ -126,22 +127,22 @@ func (m *memory) Lock(page []recovery.Entry) []int {
 		if !s.ownedLocked(page[i].Shard).takes() {
 			break // lost since; all of a page are of one shard
 		}
-		n, known := s.book.find(page[i].ID)
-		if known && s.book.slot(n).state == registering {
+		n, known := s.store.Find(page[i].ID)
+		if known && s.store.Slot(n).State == store.Registering {
 			// It was no node's when a caller asked for it, and comes with a shard.
-			s.abortLocked(n, s.book.slot(n))
+			s.abortLocked(n, s.store.Slot(n))
 			known = false
 		}
 		if !known {
-			n = s.checkLocked(page[i].ID, nominated)
-		} else if sl := s.book.slot(n); sl.state == checking && sl.flags&(sought|nominated) == sought {
-			sl.flags |= nominated
+			n = s.checkLocked(page[i].ID, store.Nominated)
+		} else if sl := s.store.Slot(n); sl.State == store.Checking && sl.Flags&(store.Sought|store.Nominated) == store.Sought {
+			sl.Flags |= store.Nominated
 		} else {
 			seconds = s.secondRecordOfLocked(sl, &page[i], seconds)
 			continue
 		}
 		// Until it is resolved, the shard's number cannot come to mean another one.
-		s.book.slot(n).shard = uint16(page[i].Shard)
+		s.store.Slot(n).Shard = uint16(page[i].Shard)
 		locked = append(locked, i)
 	}
 	return locked
@@ -153,12 +154,12 @@ func (m *memory) Resolve(e recovery.Entry, found bool) {
 	found = found && s.learnTopicsOf(s.ctx, []recovery.Entry{e})
 	s.mu.Lock()
 	defer s.unlock()
-	n, known := s.book.find(e.ID)
+	n, known := s.store.Find(e.ID)
 	if !known {
 		return
 	}
 	// The look-up that shared the lock may have been faster.
-	if sl := s.book.slot(n); sl.state == checking && sl.flags&nominated != 0 {
+	if sl := s.store.Slot(n); sl.State == store.Checking && sl.Flags&store.Nominated != 0 {
 		s.resolveLocked(n, e, found)
 	}
 }
@@ -174,13 +175,13 @@ func (s *Scheduler) resolveLocked(n uint32, e recovery.Entry, found bool) {
 		s.uncheckLocked(n)
 		return
 	}
-	s.book.rewrite(n, e.Data)
-	sl := s.book.slot(n)
-	sl.flags &^= sought | nominated
+	s.store.Rewrite(n, e.Data)
+	sl := s.store.Slot(n)
+	sl.Flags &^= store.Sought | store.Nominated
 	if s.finishedLocked(&e, &f, h) {
 		// This process has finished it, and the ledger has lost that since.
-		sl.shard, sl.stored, sl.state = uint16(e.Shard), e.Spot.At, vacant
-		s.setLocked(sl, finishing)
+		sl.Shard, sl.Stored, sl.State = uint16(e.Shard), e.Spot.At, store.Vacant
+		s.setLocked(sl, store.Finishing)
 		s.writeLocked(write{slot: n, op: opFinish})
 		return
 	}
@@ -199,7 +200,7 @@ func (s *Scheduler) readableLocked(e *recovery.Entry) (record.Fields, bool) {
 		err = record.ErrBad
 	}
 	if err != nil {
-		h := s.book.hash(e.ID)
+		h := s.store.Hash(e.ID)
 		if _, again := s.illegible[h]; again {
 			return f, false
 		}
@@ -221,10 +222,10 @@ func (s *Scheduler) readableLocked(e *recovery.Entry) (record.Fields, bool) {
 }
 
 // restoreLocked takes a task up where its record says it stands.
-func (s *Scheduler) restoreLocked(n uint32, sl *slot, e recovery.Entry, f *record.Fields, now int64) {
+func (s *Scheduler) restoreLocked(n uint32, sl *store.Slot, e recovery.Entry, f *record.Fields, now int64) {
 	t := s.keptTopic(f.Topic)
-	sl.topic, sl.shard = t.number, uint16(e.Shard)
-	sl.next, sl.stored, sl.state = f.Next, e.Spot.At, vacant
+	sl.Topic, sl.Shard = t.number, uint16(e.Shard)
+	sl.Next, sl.Stored, sl.State = f.Next, e.Spot.At, store.Vacant
 	if f.State != record.Parked {
 		s.armLocked(n, sl, now)
 		s.foundLocked(t, sl, f, s.ownedLocked(e.Shard).since)
@@ -232,7 +233,7 @@ func (s *Scheduler) restoreLocked(n uint32, sl *slot, e recovery.Entry, f *recor
 	}
 	// A delivery that was open when the node was closed: its receipt still
 	// counts until its lease ends.
-	s.setLocked(sl, delivering)
+	s.setLocked(sl, store.Delivering)
 	rest := min(max(0, millisDuration(f.LeaseRest)), MaxLease)
 	s.open[n] = lease{nonce: f.Nonce, attempt: f.Attempt, until: s.elapsed() + rest}
 	s.leaveOpenLocked(n)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -146,20 +147,20 @@ func (s *Scheduler) move(ctx context.Context, id string, by admission, change fu
 	if err != nil {
 		return Task{}, err
 	}
-	if err = s.permitLocked(task.TermsOf(ctx), sl); err == nil && sl.state == delivering {
+	if err = s.permitLocked(task.TermsOf(ctx), sl); err == nil && sl.State == store.Delivering {
 		err = ErrDelivering
 	}
 	if err != nil {
 		s.unlock()
 		return Task{}, err
 	}
-	rec := s.book.fields(sl)
-	w := write{slot: n, op: opMove, fired: sl.flags&prompt != 0}
+	rec := s.store.Fields(sl)
+	w := write{slot: n, op: opMove, fired: sl.Flags&store.Prompt != 0}
 	change(&rec, &w)
 	rec.Revision++
 	t := s.describe(id, &rec, Pending)
 	w.at, w.rec = rec.Next, rec.Append(nil)
-	if err := s.admitLocked(int(sl.shard), 0, len(w.rec)-len(s.book.record(sl))); err != nil {
+	if err := s.admitLocked(int(sl.Shard), 0, len(w.rec)-len(s.store.Record(sl))); err != nil {
 		s.unlock()
 		return Task{}, err
 	}
@@ -168,7 +169,7 @@ func (s *Scheduler) move(ctx context.Context, id string, by admission, change fu
 		return Task{}, err
 	}
 	s.disarmLocked(sl)
-	s.setLocked(sl, moving)
+	s.setLocked(sl, store.Moving)
 	s.arriving++
 	return t, s.submitOne(ctx, w)
 }

@@ -58,7 +58,7 @@ func (s *Scheduler) endOffloadedLocked(d *delivery, v task.Judgement) {
 // a worker here delivers it again. It reports false if there is none.
 func (s *Scheduler) settleAdoptedLocked(id string, told *offloadOutcome) bool {
 	key := []byte(id)
-	if _, known := s.book.findHashed(s.book.hash(key), key); !known {
+	if _, known := s.store.FindHashed(s.store.Hash(key), key); !known {
 		return false
 	}
 	var p settling

@@ -4,12 +4,13 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // concludeLocked ends a delivery as it was judged.
 func (s *Scheduler) concludeLocked(t *topic, n uint32, v task.Judgement) {
-	sl := s.book.slot(n)
+	sl := s.store.Slot(n)
 	switch v.Verb {
 	case Ack:
 		s.ackLocked(n, sl, nil, 0)
@@ -28,25 +29,25 @@ func (s *Scheduler) concludeLocked(t *topic, n uint32, v task.Judgement) {
 
 // ackLocked finishes a task. From here on this process never delivers it again,
 // recorded or not.
-func (s *Scheduler) ackLocked(n uint32, sl *slot, c *pendingWrite, i int) {
-	t := s.byNumber[sl.topic]
+func (s *Scheduler) ackLocked(n uint32, sl *store.Slot, c *pendingWrite, i int) {
+	t := s.byNumber[sl.Topic]
 	t.counts.Delivered++
 	l := s.open[n]
-	s.outcomes.add(s.book.hash(s.book.id(sl)), outcome{kind: wasDelivered, nonce: l.nonce, created: record.Created(s.book.record(sl))})
+	s.outcomes.Add(s.store.Hash(s.store.ID(sl)), store.Outcome{Kind: store.WasDelivered, Nonce: l.nonce, Created: record.Created(s.store.Record(sl))})
 	s.emitLocked(EventDelivered, sl, Event{Attempt: int(l.attempt)})
 	s.closeLocked(n)
-	s.setLocked(sl, finishing)
+	s.setLocked(sl, store.Finishing)
 	s.sendLocked(write{slot: n, op: opFinish}, c, i)
 }
 
 // failLocked ends an attempt without success: the task waits for the next one, or
 // is dead if that was the last.
-func (s *Scheduler) failLocked(n uint32, sl *slot, reason string, pause *time.Duration, c *pendingWrite, i int) {
-	t := s.byNumber[sl.topic]
+func (s *Scheduler) failLocked(n uint32, sl *store.Slot, reason string, pause *time.Duration, c *pendingWrite, i int) {
+	t := s.byNumber[sl.Topic]
 	t.counts.Failed++
 	s.failures.failed(t.name, reason)
 	l := s.open[n]
-	if t.settings.Retry.Over(l.attempt, s.now()-record.Due(s.book.record(sl))) {
+	if t.settings.Retry.Over(l.attempt, s.now()-record.Due(s.store.Record(sl))) {
 		s.deadLocked(n, sl, record.Exhausted, reason, c, i)
 		return
 	}
@@ -57,40 +58,40 @@ func (s *Scheduler) failLocked(n uint32, sl *slot, reason string, pause *time.Du
 	now := s.now()
 	s.emitLocked(EventRetried, sl, Event{Attempt: int(l.attempt), Err: reason})
 	// Not before the deadline either, if the clock was set back since.
-	sl.next = max(now+roundUpMillis(d), record.Due(s.book.record(sl)))
-	s.endAttemptLocked(n, sl, record.Pending, sl.next, reason)
+	sl.Next = max(now+roundUpMillis(d), record.Due(s.store.Record(sl)))
+	s.endAttemptLocked(n, sl, record.Pending, sl.Next, reason)
 	s.armLocked(n, sl, now)
 	s.sendLocked(write{slot: n, op: opRecord}, c, i)
 }
 
 // buryLocked ends an attempt for good because its receiver said so.
-func (s *Scheduler) buryLocked(n uint32, sl *slot, reason string, c *pendingWrite, i int) {
-	t := s.byNumber[sl.topic]
+func (s *Scheduler) buryLocked(n uint32, sl *store.Slot, reason string, c *pendingWrite, i int) {
+	t := s.byNumber[sl.Topic]
 	t.counts.Failed++
 	s.failures.failed(t.name, reason)
 	s.deadLocked(n, sl, record.Buried, reason, c, i)
 }
 
 // deadLocked ends an attempt, and with it the task. The state of its record says why.
-func (s *Scheduler) deadLocked(n uint32, sl *slot, state uint8, reason string, c *pendingWrite, i int) {
-	t := s.byNumber[sl.topic]
+func (s *Scheduler) deadLocked(n uint32, sl *store.Slot, state uint8, reason string, c *pendingWrite, i int) {
+	t := s.byNumber[sl.Topic]
 	t.counts.Died++
 	s.failures.died(t.name)
 	s.emitLocked(EventDied, sl, Event{Attempt: int(s.open[n].attempt), Err: reason})
 	died := s.now()
-	s.setLocked(sl, burying)
+	s.setLocked(sl, store.Burying)
 	s.endAttemptLocked(n, sl, state, died, reason)
 	s.sendLocked(write{slot: n, op: opBury, at: died}, c, i)
 }
 
 // endAttemptLocked closes the delivery and writes its end into the task's record.
-func (s *Scheduler) endAttemptLocked(n uint32, sl *slot, state uint8, next int64, reason string) {
-	f := s.book.fields(sl)
+func (s *Scheduler) endAttemptLocked(n uint32, sl *store.Slot, state uint8, next int64, reason string) {
+	f := s.store.Fields(sl)
 	f.State, f.Next, f.Attempt = state, next, s.open[n].attempt
 	f.Flags &^= record.Claimed | record.HasLease
 	f.LastError = []byte(task.Cut(reason, task.MaxReason))
 	s.scratch = f.Append(s.scratch[:0])
-	s.book.rewrite(n, s.scratch)
+	s.store.Rewrite(n, s.scratch)
 	s.closeLocked(n)
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // revokeShard ends the term of a shard that has another owner, as the ledger or a refused batch
@@ -68,7 +69,7 @@ func (s *Scheduler) evictShard(n int, h *ownedShard) {
 		}
 	}
 	var busy []uint32
-	s.eachOf(n, func(slot uint32, sl *slot) {
+	s.eachOf(n, func(slot uint32, sl *store.Slot) {
 		if !s.evictTaskLocked(slot, sl) {
 			busy = append(busy, slot)
 		}
@@ -77,7 +78,7 @@ func (s *Scheduler) evictShard(n int, h *ownedShard) {
 		if !s.rest(pause) {
 			return
 		}
-		busy = s.stillOf(n, busy, func(slot uint32, sl *slot) bool { return !s.evictTaskLocked(slot, sl) })
+		busy = s.stillOf(n, busy, func(slot uint32, sl *store.Slot) bool { return !s.evictTaskLocked(slot, sl) })
 	}
 	s.evictDead(n, h)
 	s.mu.Lock()
@@ -119,16 +120,16 @@ func (s *Scheduler) restWithin(ctx context.Context, d time.Duration) error {
 
 // eachOf calls visit, under the lock, for every task of a shard that is in memory all the
 // time, and gives the lock up now and then. It reports false when Close has begun.
-func (s *Scheduler) eachOf(shard int, visit func(n uint32, sl *slot)) bool {
+func (s *Scheduler) eachOf(shard int, visit func(n uint32, sl *store.Slot)) bool {
 	for from := uint32(0); ; {
 		s.mu.Lock()
-		if s.ended || from >= s.book.slots() {
+		if s.ended || from >= s.store.Slots() {
 			defer s.unlock()
 			return !s.ended
 		}
-		rest := s.book.rest(from)
+		rest := s.store.Rest(from)
 		for i, visited := 0, 0; i < len(rest) && visited < atOnce; i++ {
-			if sl := &rest[i]; sl.state != vacant && int(sl.shard) == shard {
+			if sl := &rest[i]; sl.State != store.Vacant && int(sl.Shard) == shard {
 				visit(from, sl)
 				visited++
 			}
@@ -140,7 +141,7 @@ func (s *Scheduler) eachOf(shard int, visit func(n uint32, sl *slot)) bool {
 
 // stillOf calls visit, under the lock, for those of the slots whose tasks are (still, or
 // again) of a shard, and returns those for which it reports true.
-func (s *Scheduler) stillOf(shard int, slots []uint32, visit func(n uint32, sl *slot) bool) []uint32 {
+func (s *Scheduler) stillOf(shard int, slots []uint32, visit func(n uint32, sl *store.Slot) bool) []uint32 {
 	kept := slots[:0]
 	s.mu.Lock()
 	defer func() { s.unlock() }()
@@ -149,7 +150,7 @@ func (s *Scheduler) stillOf(shard int, slots []uint32, visit func(n uint32, sl *
 			s.unlock()
 			s.mu.Lock()
 		}
-		if sl := s.book.slot(n); sl.state != vacant && int(sl.shard) == shard && visit(n, sl) {
+		if sl := s.store.Slot(n); sl.State != store.Vacant && int(sl.Shard) == shard && visit(n, sl) {
 			kept = append(kept, n)
 		}
 	}
@@ -158,15 +159,15 @@ func (s *Scheduler) stillOf(shard int, slots []uint32, visit func(n uint32, sl *
 
 // evictTaskLocked forgets a task of a shard that is another node's. It reports false if it
 // is busy.
-func (s *Scheduler) evictTaskLocked(n uint32, sl *slot) bool {
+func (s *Scheduler) evictTaskLocked(n uint32, sl *store.Slot) bool {
 	l, open := s.open[n]
 	switch {
-	case sl.state == checking, sl.state == registering, sl.flags&writing != 0, sl.state == delivering && !open:
+	case sl.State == store.Checking, sl.State == store.Registering, sl.Flags&store.Writing != 0, sl.State == store.Delivering && !open:
 		return false // the last one: the goroutine that had its attempt recorded has not looked yet
-	case sl.state == pending || sl.state == ready:
+	case sl.State == store.Pending || sl.State == store.Ready:
 		s.disarmLocked(sl)
 	}
-	h := s.ownedLocked(int(sl.shard))
+	h := s.ownedLocked(int(sl.Shard))
 	if open {
 		s.detachLocked(h, l)
 		s.closeLocked(n)
@@ -179,7 +180,7 @@ func (s *Scheduler) evictTaskLocked(n uint32, sl *slot) bool {
 }
 
 // failRefusedLocked ends a write that was refused because the shard is another node's.
-func (s *Scheduler) failRefusedLocked(w *write, sl *slot, err error) {
+func (s *Scheduler) failRefusedLocked(w *write, sl *store.Slot, err error) {
 	if w.op == opCreate || w.op == opMove {
 		s.arriving--
 	}

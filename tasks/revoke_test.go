@@ -103,7 +103,7 @@ func TestLostWhileDelivering(t *testing.T) {
 				b.keeps.Store(true)
 				b.adopt(a)
 				a.mu.Lock()
-				used := a.book.used
+				used := a.store.Len()
 				a.mu.Unlock()
 				if used != 0 {
 					t.Errorf("%d tasks are left", used)

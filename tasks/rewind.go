@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // watch has the ledger tell what becomes of shards behind this process's back: its
@@ -110,15 +111,15 @@ func (s *Scheduler) rewrite(shard int, h *ownedShard) (written int) {
 			s.unlock()
 			break
 		}
-		total := int(s.book.slots())
+		total := int(s.store.Slots())
 		for n := from; n < min(from+atOnce, total); n++ {
-			sl := s.book.slot(uint32(n))
+			sl := s.store.Slot(uint32(n))
 			switch {
 			case s.movingTo(uint32(n), sl, shard):
-				sl.flags |= doubtful
-			case int(sl.shard) != shard:
-			case sl.flags&writing != 0:
-				sl.flags |= doubtful
+				sl.Flags |= store.Doubtful
+			case int(sl.Shard) != shard:
+			case sl.Flags&store.Writing != 0:
+				sl.Flags |= store.Doubtful
 			case atRest(sl):
 				s.writeLocked(write{slot: uint32(n), op: opRecord})
 				written++
@@ -211,17 +212,17 @@ func (s *Scheduler) deleteSome(shard int, h *ownedShard, page []recovery.Entry) 
 	}
 	for i := range page {
 		id, ref := page[i].ID, recovery.Ref{ID: string(page[i].ID), Next: page[i].Spot.At}
-		n, known := s.book.find(id)
+		n, known := s.store.Find(id)
 		switch {
-		case known && s.book.slot(n).state.undecided():
+		case known && s.store.Slot(n).State.Undecided():
 			open = append(open, ref)
 		case known, s.illegibleLocked(id):
 		case s.buriedLocked(id):
 			dead = append(dead, ref)
 		default:
-			n, sl := s.book.enter(id, nil)
-			sl.shard, sl.stored = uint16(shard), page[i].Spot.At
-			s.setLocked(sl, finishing)
+			n, sl := s.store.Enter(id, nil)
+			sl.Shard, sl.Stored = uint16(shard), page[i].Spot.At
+			s.setLocked(sl, store.Finishing)
 			s.writeLocked(write{slot: n, op: opFinish})
 			deleted++
 		}
@@ -257,12 +258,12 @@ func (s *Scheduler) buryAgain(shard int, h *ownedShard, dead []recovery.Ref) (be
 		f.Flags &^= record.Claimed | record.HasLease
 		f.LastError = []byte("dead; the ledger has lost why")
 		s.scratch = f.Append(s.scratch[:0])
-		s.book.rewrite(n, s.scratch)
-		sl := s.book.slot(n)
-		sl.topic, sl.shard, sl.stored, sl.state = s.keptTopic(f.Topic).number, uint16(shard), e.Spot.At, vacant
-		s.setLocked(sl, burying)
+		s.store.Rewrite(n, s.scratch)
+		sl := s.store.Slot(n)
+		sl.Topic, sl.Shard, sl.Stored, sl.State = s.keptTopic(f.Topic).number, uint16(shard), e.Spot.At, store.Vacant
+		s.setLocked(sl, store.Burying)
 		// The confirmation counts it again. It may have been who was dead the longest.
-		s.removeDeadLocked(s.byNumber[sl.topic], shard, e.ID, math.MinInt64)
+		s.removeDeadLocked(s.byNumber[sl.Topic], shard, e.ID, math.MinInt64)
 		s.writeLocked(write{slot: n, op: opBury, at: died})
 		begun++
 	})
@@ -285,7 +286,7 @@ func (s *Scheduler) lockDead(h *ownedShard, dead []recovery.Ref) (locked map[str
 	}
 	for _, ref := range dead {
 		key := []byte(ref.ID)
-		if _, known := s.book.find(key); !known && s.buriedLocked(key) {
+		if _, known := s.store.Find(key); !known && s.buriedLocked(key) {
 			locked[ref.ID] = s.checkLocked(key, 0)
 			refs = append(refs, ref)
 		}

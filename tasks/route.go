@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/relay"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // A clue is how a task is found among the nodes. The cheapest comes first, and only what
@@ -78,12 +79,12 @@ func (s *Scheduler) knows(id string) bool {
 }
 
 func (s *Scheduler) knowsLocked(id []byte) bool {
-	h := s.book.hash(id)
-	if n, ok := s.book.findHashed(h, id); ok {
+	h := s.store.Hash(id)
+	if n, ok := s.store.FindHashed(h, id); ok {
 		// The id of a slot that is being looked up may belong to no node, and an id that is
 		// being registered may turn out to belong to another node.
-		if sl := s.book.slot(n); sl.state != checking && sl.state != registering {
-			return s.ownedLocked(int(sl.shard)).mine()
+		if sl := s.store.Slot(n); sl.State != store.Checking && sl.State != store.Registering {
+			return s.ownedLocked(int(sl.Shard)).mine()
 		}
 	}
 	_, dead := s.dead.ids[h]

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -151,7 +152,7 @@ func TestSearchOfALargeBook(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills memory with 300,000 tasks")
 	}
-	const n = 36 * chunkSlots // three sweeps would see all of it, at their usual pace
+	const n = 36 * store.ChunkSlots // three sweeps would see all of it, at their usual pace
 	fill := func(r *rig, delay time.Duration) {
 		requests := make([]Request, MaxBatch)
 		for left := n; left > 0; left -= len(requests) {
@@ -227,13 +228,13 @@ func TestSabotageAndBacklog(t *testing.T) {
 func (r *rig) readyUnnoticed(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n, _ := r.book.find([]byte(id))
-	sl := r.book.slot(n)
+	n, _ := r.store.Find([]byte(id))
+	sl := r.store.Slot(n)
 	r.disarmLocked(sl)
-	sl.next = r.now()
-	r.setLocked(sl, ready)
-	t := r.byNumber[sl.topic]
-	t.queue.push(item{sl.next, sl.value(n)})
+	sl.Next = r.now()
+	r.setLocked(sl, store.Ready)
+	t := r.byNumber[sl.Topic]
+	t.queue.push(item{sl.Next, sl.Value(n)})
 	r.queuedLocked(t)
 }
 

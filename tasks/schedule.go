@@ -12,6 +12,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -280,20 +281,20 @@ func (s *Scheduler) createLocked(p *plan, c *pendingWrite, i int) (uint32, error
 		return 0, errUnsure
 	}
 	id := []byte(p.id)
-	h := s.book.hash(id)
-	if n, ok := s.book.findHashed(h, id); ok {
+	h := s.store.Hash(id)
+	if n, ok := s.store.FindHashed(h, id); ok {
 		if !p.chosen {
 			return 0, errCollision
 		}
-		sl := s.book.slot(n)
-		same := func() bool { return record.Fingerprint(s.book.record(sl)) == p.print }
+		sl := s.store.Slot(n)
+		same := func() bool { return record.Fingerprint(s.store.Record(sl)) == p.print }
 		switch {
-		case sl.state == creating && same():
-			sl.flags |= wanted
+		case sl.State == store.Creating && same():
+			sl.Flags |= store.Wanted
 			return n, errWanted
-		case sl.state.busy():
+		case sl.State.Busy():
 			return n, errBusy
-		case !s.ownedLocked(int(sl.shard)).mine():
+		case !s.ownedLocked(int(sl.Shard)).mine():
 			return n, errNotHeld
 		case same():
 			return n, errRepeated
@@ -339,14 +340,14 @@ func (s *Scheduler) createLocked(p *plan, c *pendingWrite, i int) (uint32, error
 	if err != nil {
 		return 0, err
 	}
-	n, sl := s.book.enter(id, p.rec)
-	sl.next, sl.topic, sl.shard = p.next, t.number, uint16(shard)
+	n, sl := s.store.Enter(id, p.rec)
+	sl.Next, sl.Topic, sl.Shard = p.next, t.number, uint16(shard)
 	if shard == spoolShard {
 		s.spool.numberLocked(n)
 	}
 	s.arriving++
 	if s.needsClaimLocked(p) {
-		s.setLocked(sl, registering)
+		s.setLocked(sl, store.Registering)
 		return n, errUnregistered
 	}
 	s.startLocked(n, sl, c, i)
@@ -354,8 +355,8 @@ func (s *Scheduler) createLocked(p *plan, c *pendingWrite, i int) (uint32, error
 }
 
 // startLocked sends the first write of a task that has been entered.
-func (s *Scheduler) startLocked(n uint32, sl *slot, c *pendingWrite, i int) {
-	s.setLocked(sl, creating)
+func (s *Scheduler) startLocked(n uint32, sl *store.Slot, c *pendingWrite, i int) {
+	s.setLocked(sl, store.Creating)
 	c.add(i, n)
 	s.writeLocked(write{slot: n, op: opCreate, pending: c, index: i})
 }
@@ -386,10 +387,10 @@ func (s *Scheduler) shardLocked(p *plan) (int, error) {
 // records, and whether the ledger takes them.
 func (s *Scheduler) admitLocked(shard, more, bytes int) error {
 	switch {
-	case more > 0 && s.book.len()+more > s.cfg.MaxPending:
-		return fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.book.len())
-	case bytes > 0 && s.book.live()+int64(bytes) > s.cfg.MaxBytes:
-		return fmt.Errorf("%w: the tasks use %d bytes", ErrOverloaded, s.book.live())
+	case more > 0 && s.store.Len()+more > s.cfg.MaxPending:
+		return fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.store.Len())
+	case bytes > 0 && s.store.Live()+int64(bytes) > s.cfg.MaxBytes:
+		return fmt.Errorf("%w: the tasks use %d bytes", ErrOverloaded, s.store.Live())
 	case s.arriving >= s.cfg.MaxInFlight:
 		return fmt.Errorf("%w: %d tasks wait for the ledger", ErrOverloaded, s.arriving)
 	}

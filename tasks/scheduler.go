@@ -12,6 +12,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/receipt"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 	"github.com/lapsehq/lapse/wheel"
 )
@@ -76,7 +77,7 @@ type Scheduler struct {
 	settled          bool          // it was ready once
 	paused           bool          // nothing is handed out, see OnOutage
 	caughtUp         chan struct{} // closed when no gained shard is being read any more
-	book             *book
+	store            *store.Store
 	topics           map[string]*topic
 	byNumber         []*topic
 	vacantNumbers    []uint32                 // positions in byNumber of topics that were forgotten
@@ -92,7 +93,7 @@ type Scheduler struct {
 	deferred         map[uint32]write         // next writes of tasks that have one under way
 	waiting          map[uint32]chan struct{} // closed when a task is no longer busy
 	passesWanted     map[*topic]bool          // topics that wait for runMisfirePasses; nil if it does not run
-	outcomes         *outcomes
+	outcomes         *store.Outcomes
 	dead             deadIndex
 	scratch          []byte  // for records on their way into the arena
 	events           []Event // for the observer, told at unlock
@@ -154,7 +155,7 @@ func open(ctx context.Context, ledger recovery.Ledger, config Config, h hooks) (
 		missing:          make(map[recovery.Home]bool),
 		peerCalls:        h.peers,
 		everything:       make(chan fullSweep, 1),
-		book:             newBook(),
+		store:            store.New(),
 		topics:           make(map[string]*topic),
 		byNumber:         []*topic{{}}, // number 0: of slots that have none, or none yet
 		open:             make(map[uint32]lease),
@@ -162,7 +163,7 @@ func open(ctx context.Context, ledger recovery.Ledger, config Config, h hooks) (
 		waiting:          make(map[uint32]chan struct{}),
 		dead:             deadIndex{ids: make(map[uint64]struct{})},
 		illegible:        make(map[uint64]uint16),
-		outcomes:         newOutcomes(),
+		outcomes:         store.NewOutcomes(),
 		peers:            newPeers(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // A secondRecord is a record of an id that memory has in another shard: an earlier version
@@ -27,15 +28,15 @@ type secondRecord struct {
 }
 
 // sawLocked notes what memory's task is.
-func (s *Scheduler) sawLocked(t *secondRecord, sl *slot) {
-	if rec := s.book.record(sl); record.Whole(rec) && int(sl.shard) != t.shard {
+func (s *Scheduler) sawLocked(t *secondRecord, sl *store.Slot) {
+	if rec := s.store.Record(sl); record.Whole(rec) && int(sl.Shard) != t.shard {
 		t.seen.created, t.seen.revision = record.Created(rec), record.Revision(rec)
 	}
 }
 
 // secondRecordOfLocked makes a secondRecord of an entry, if the slot that has its id is another
 // record's: memory has it in another shard, or is about to look for it there.
-func (s *Scheduler) secondRecordOfLocked(sl *slot, e *recovery.Entry, seconds []secondRecord) []secondRecord {
+func (s *Scheduler) secondRecordOfLocked(sl *store.Slot, e *recovery.Entry, seconds []secondRecord) []secondRecord {
 	if !s.isSecondLocked(sl, e.Shard) {
 		return seconds
 	}
@@ -44,14 +45,14 @@ func (s *Scheduler) secondRecordOfLocked(sl *slot, e *recovery.Entry, seconds []
 	return append(seconds, t)
 }
 
-func (s *Scheduler) isSecondLocked(sl *slot, shard int) bool {
-	switch sl.state {
-	case vacant, registering:
+func (s *Scheduler) isSecondLocked(sl *store.Slot, shard int) bool {
+	switch sl.State {
+	case store.Vacant, store.Registering:
 		return false
-	case checking:
-		return sl.flags&nominated != 0 && int(sl.shard) != shard
+	case store.Checking:
+		return sl.Flags&store.Nominated != 0 && int(sl.Shard) != shard
 	}
-	return sl.shard != spoolShard && int(sl.shard) != shard
+	return sl.Shard != spoolShard && int(sl.Shard) != shard
 }
 
 // resolveSecondRecords decides which records stay, in the background.
@@ -95,11 +96,11 @@ func (s *Scheduler) registerWinners(moved []recovery.Refiling) {
 // The record may be a second one that was created later than the finished task: that one is
 // another task, whose id is registered again, because the finished one has taken its entry out.
 func (s *Scheduler) finishedLocked(e *recovery.Entry, f *record.Fields, h *ownedShard) bool {
-	past := s.outcomes.findSince(s.book.hash(e.ID), h.past)
+	past := s.outcomes.FindSince(s.store.Hash(e.ID), h.past)
 	switch {
-	case past.kind == 0:
+	case past.Kind == 0:
 		return false
-	case past.covers(f.Created):
+	case past.Covers(f.Created):
 		return true
 	case s.ended:
 		return false
@@ -109,8 +110,8 @@ func (s *Scheduler) finishedLocked(e *recovery.Entry, f *record.Fields, h *owned
 		s.cfg.Log.Warn("an id has a second record, which is newer than the finished task; it is delivered as well", "node", s.cfg.Node, "task", string(id))
 		var moved []recovery.Refiling
 		s.mu.Lock()
-		if n, known := s.book.find(id); known && s.shared != nil {
-			if change, filed := s.directoryUpdateLocked(s.book.slot(n)); filed {
+		if n, known := s.store.Find(id); known && s.shared != nil {
+			if change, filed := s.directoryUpdateLocked(s.store.Slot(n)); filed {
 				moved = append(moved, change)
 			}
 		}
@@ -163,34 +164,34 @@ func (s *Scheduler) decideSecondRecord(t *secondRecord, e recovery.Entry) (newer
 	if err != nil {
 		return false, nil, false, false // it is kept where it is
 	}
-	hash := s.book.hash(e.ID)
-	n, known := s.book.findHashed(hash, e.ID)
+	hash := s.store.Hash(e.ID)
+	n, known := s.store.FindHashed(hash, e.ID)
 	if known {
-		sl := s.book.slot(n)
+		sl := s.store.Slot(n)
 		s.sawLocked(t, sl)
 		switch {
-		case int(sl.shard) == t.shard && sl.state != checking:
+		case int(sl.Shard) == t.shard && sl.State != store.Checking:
 			return false, nil, false, false // memory has taken it up since
-		case sl.state.busy() || sl.flags&writing != 0:
+		case sl.State.Busy() || sl.Flags&store.Writing != 0:
 			return false, nil, true, false
 		}
 		newer = t.isNewer(&f)
 		switch {
-		case newer && sl.state == delivering:
+		case newer && sl.State == store.Delivering:
 			return false, nil, true, false // until it is settled, or its lease is out
 		case newer:
 			s.disarmLocked(sl)
-			s.committer.Submit(int(sl.shard), recovery.Change{ID: e.ID, From: recovery.Spot{Place: recovery.Pending, At: sl.stored}}, write{op: opUnspooled})
+			s.committer.Submit(int(sl.Shard), recovery.Change{ID: e.ID, From: recovery.Spot{Place: recovery.Pending, At: sl.Stored}}, write{op: opUnspooled})
 			s.leaveLocked(n, sl)
 		}
 	} else { // a cancel was about both; an acknowledgement was not about a newer one
-		newer = t.isNewer(&f) && s.outcomes.findSince(hash, t.h.past).kind != wasCancelled && !s.buriedLocked(e.ID)
+		newer = t.isNewer(&f) && s.outcomes.FindSince(hash, t.h.past).Kind != store.WasCancelled && !s.buriedLocked(e.ID)
 	}
 	if !newer {
 		s.committer.Submit(t.shard, recovery.Change{ID: e.ID, From: e.Spot}, write{op: opUnspooled})
 		return false, nil, false, true
 	}
-	n, sl := s.book.enter(e.ID, e.Data)
+	n, sl := s.store.Enter(e.ID, e.Data)
 	s.restoreLocked(n, sl, e, &f, s.now())
 	if s.shared != nil {
 		if change, filed := s.directoryUpdateLocked(sl); filed {

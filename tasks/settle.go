@@ -7,6 +7,7 @@ import (
 
 	"github.com/lapsehq/lapse/tasks/internal/receipt"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -129,15 +130,15 @@ func (s *Scheduler) report(ctx context.Context, done []*settling, c *pendingWrit
 func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *pendingWrite, i int, grant *Grant) {
 	r, a := &p.receipt, &p.answer
 	id := []byte(r.ID)
-	h := s.book.hash(id)
-	n, known := s.book.findHashed(h, id)
-	past := s.outcomes.find(h)
+	h := s.store.Hash(id)
+	n, known := s.store.FindHashed(h, id)
+	past := s.outcomes.Find(h)
 	p.missed = !known
 	switch {
-	case v.Verb == Ack && past.kind == wasDelivered && past.nonce == r.Nonce:
+	case v.Verb == Ack && past.Kind == store.WasDelivered && past.Nonce == r.Nonce:
 		p.repeat = true
-		if known && s.book.slot(n).state == finishing {
-			p.first, p.shard = s.watchLocked(n), int(s.book.slot(n).shard)
+		if known && s.store.Slot(n).State == store.Finishing {
+			p.first, p.shard = s.watchLocked(n), int(s.store.Slot(n).Shard)
 		}
 		return
 	case !known && !s.isReplayed():
@@ -147,20 +148,20 @@ func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *pendingWrite, i int
 		a.Err = fmt.Errorf("%w: the task is finished or unknown", ErrStale)
 		return
 	}
-	sl := s.book.slot(n)
+	sl := s.store.Slot(n)
 	switch {
-	case sl.state == checking: // its record is being read, which tells whether the receipt counts
+	case sl.State == store.Checking: // its record is being read, which tells whether the receipt counts
 		a.Err = ErrReplaying
 		return
-	case !grant.Allows(s.byNumber[sl.topic].name):
+	case !grant.Allows(s.byNumber[sl.Topic].name):
 		a.Err = ErrNotGranted
 		return
-	case sl.state == parking:
+	case sl.State == store.Parking:
 		a.Err = errHandedOver
 		return
 	}
-	if l, ok := s.open[n]; sl.state == delivering && ok {
-		if l.nonce != r.Nonce || record.Revision(s.book.record(sl)) != r.Revision {
+	if l, ok := s.open[n]; sl.State == store.Delivering && ok {
+		if l.nonce != r.Nonce || record.Revision(s.store.Record(sl)) != r.Revision {
 			a.Err = fmt.Errorf("%w: the task was handed out again", ErrStale)
 			return
 		}
@@ -185,11 +186,11 @@ func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *pendingWrite, i int
 // resumeLocked accepts the receipt of a delivery that an earlier holder of the shard has
 // handed out, be it this process in an earlier term, and that was not handed out again since:
 // its attempt is the one that would come next, or the one that was claimed.
-func (s *Scheduler) resumeLocked(n uint32, sl *slot, r *receipt.Receipt) bool {
-	if sl.state != pending && sl.state != ready || uint32(r.Nonce>>32) == s.ownedLocked(int(sl.shard)).run {
+func (s *Scheduler) resumeLocked(n uint32, sl *store.Slot, r *receipt.Receipt) bool {
+	if sl.State != store.Pending && sl.State != store.Ready || uint32(r.Nonce>>32) == s.ownedLocked(int(sl.Shard)).run {
 		return false
 	}
-	f, err := record.Decode(s.book.record(sl))
+	f, err := record.Decode(s.store.Record(sl))
 	if err != nil || f.Created != r.Created || f.Revision != r.Revision {
 		return false
 	}
@@ -201,16 +202,16 @@ func (s *Scheduler) resumeLocked(n uint32, sl *slot, r *receipt.Receipt) bool {
 		return false
 	}
 	s.disarmLocked(sl)
-	sl.flags &^= misfired
-	s.setLocked(sl, delivering)
-	s.open[n] = lease{nonce: r.Nonce, attempt: r.Attempt, until: s.elapsed() + s.byNumber[sl.topic].settings.Lease}
+	sl.Flags &^= store.Misfired
+	s.setLocked(sl, store.Delivering)
+	s.open[n] = lease{nonce: r.Nonce, attempt: r.Attempt, until: s.elapsed() + s.byNumber[sl.Topic].settings.Lease}
 	s.leaveOpenLocked(n)
 	return true
 }
 
-func (s *Scheduler) extendLocked(n uint32, sl *slot, term time.Duration) time.Time {
+func (s *Scheduler) extendLocked(n uint32, sl *store.Slot, term time.Duration) time.Time {
 	if term == 0 {
-		term = s.byNumber[sl.topic].settings.Lease
+		term = s.byNumber[sl.Topic].settings.Lease
 	}
 	l := s.open[n]
 	l.until = s.elapsed() + term

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/receipt"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // settleAll settles deliveries wherever their tasks are. Those of tasks that are known here
@@ -48,13 +49,13 @@ func (s *Scheduler) settleAll(ctx context.Context, v *Verdict, settlings []settl
 // settlesHereLocked reports whether the answer to a receipt is known here.
 func (s *Scheduler) settlesHereLocked(r *receipt.Receipt) bool {
 	id := []byte(r.ID)
-	h := s.book.hash(id)
-	if n, ok := s.book.findHashed(h, id); ok {
-		sl := s.book.slot(n)
-		return sl.state != checking && sl.state != registering && s.ownedLocked(int(sl.shard)).mine()
+	h := s.store.Hash(id)
+	if n, ok := s.store.FindHashed(h, id); ok {
+		sl := s.store.Slot(n)
+		return sl.State != store.Checking && sl.State != store.Registering && s.ownedLocked(int(sl.Shard)).mine()
 	}
-	past := s.outcomes.find(h)
-	return past.kind == wasDelivered && past.nonce == r.Nonce
+	past := s.outcomes.Find(h)
+	return past.Kind == store.WasDelivered && past.Nonce == r.Nonce
 }
 
 // settleFar settles deliveries whose tasks are not in this process's memory, with one call
@@ -169,7 +170,7 @@ func (s *Scheduler) settleAt(ctx context.Context, node string, v *Verdict, some 
 			p.answer.Err = w.Fault.err(node, true)
 		} else if v.Verb == Ack && w.Recorded {
 			// A repeat gets this answer, whatever becomes of that node.
-			s.outcomes.add(s.book.hash([]byte(p.receipt.ID)), outcome{kind: wasDelivered, nonce: p.receipt.Nonce})
+			s.outcomes.Add(s.store.Hash([]byte(p.receipt.ID)), store.Outcome{Kind: store.WasDelivered, Nonce: p.receipt.Nonce})
 		}
 	}
 }
@@ -290,8 +291,8 @@ func (s *Scheduler) handleReturn(_ context.Context, _ string, q returnQuery) (st
 		if bad != nil {
 			continue
 		}
-		n, known := s.book.find([]byte(r.ID))
-		if !known || !s.undoDeliveryLocked(&delivery{slot: n, lease: lease{nonce: r.Nonce}}) && s.book.slot(n).state == parking {
+		n, known := s.store.Find([]byte(r.ID))
+		if !known || !s.undoDeliveryLocked(&delivery{slot: n, lease: lease{nonce: r.Nonce}}) && s.store.Slot(n).State == store.Parking {
 			err = errHandedOver
 		}
 	}

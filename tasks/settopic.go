@@ -25,11 +25,11 @@ func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, 
 	if err != nil {
 		return Topic{}, err
 	}
-	return s.store(ctx, name, e, ifRevision)
+	return s.storeSettings(ctx, name, e, ifRevision)
 }
 
-// store writes what holds for a topic down, and lets it hold.
-func (s *Scheduler) store(ctx context.Context, name string, e task.Resolved, ifRevision int64) (Topic, error) {
+// storeSettings writes what holds for a topic down, and lets it hold.
+func (s *Scheduler) storeSettings(ctx context.Context, name string, e task.Resolved, ifRevision int64) (Topic, error) {
 	for {
 		s.mu.Lock()
 		have, known := s.topics[name]
@@ -129,7 +129,7 @@ func (s *Scheduler) ChangeTopic(ctx context.Context, name string, ifRevision int
 		if err != nil {
 			return Topic{}, err
 		}
-		t, err := s.store(ctx, name, e, revision)
+		t, err := s.storeSettings(ctx, name, e, revision)
 		if !errors.Is(err, ErrRevision) || ifRevision >= 0 || ctx.Err() != nil {
 			return t, err
 		}
@@ -170,7 +170,7 @@ func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) er
 			return err
 		}
 		e.Set.Paused = paused
-		if _, err := s.store(ctx, name, e, revision); !errors.Is(err, ErrRevision) {
+		if _, err := s.storeSettings(ctx, name, e, revision); !errors.Is(err, ErrRevision) {
 			return err
 		}
 	}

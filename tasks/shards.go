@@ -99,7 +99,7 @@ func (s *Scheduler) ownAdopted() {
 // beginTermLocked begins a term.
 func (s *Scheduler) beginTermLocked(n int) *ownedShard {
 	h := &ownedShard{
-		since: s.now(), run: rand.Uint32(), past: s.outcomes.count,
+		since: s.now(), run: rand.Uint32(), past: s.outcomes.Count,
 		read: make(chan struct{}), gone: make(chan struct{}),
 	}
 	s.stageLocked(h, acquired)

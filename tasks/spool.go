@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // spoolShard stands for the spool where a slot names the shard that has its record. No
@@ -122,7 +123,7 @@ func (s *Scheduler) openSpool(ctx context.Context) error {
 		},
 	})
 	s.mu.Lock()
-	sp.ownedShard = &ownedShard{stage: active, since: s.now(), run: rand.Uint32(), past: s.outcomes.count}
+	sp.ownedShard = &ownedShard{stage: active, since: s.now(), run: rand.Uint32(), past: s.outcomes.Count}
 	s.spool = sp
 	s.unlock()
 	if err := s.loadSpool(ctx); err != nil {
@@ -223,12 +224,12 @@ func (s *Scheduler) spoolsLocked(p *plan) bool {
 }
 
 // shardIDLocked is where a task is, or is to be when it leaves the spool.
-func (s *Scheduler) shardIDLocked(sl *slot) recovery.Home {
-	if sl.shard == spoolShard && s.fleet != nil {
-		shardID, _ := recovery.HomeOf(string(s.book.id(sl)))
+func (s *Scheduler) shardIDLocked(sl *store.Slot) recovery.Home {
+	if sl.Shard == spoolShard && s.fleet != nil {
+		shardID, _ := recovery.HomeOf(string(s.store.ID(sl)))
 		return shardID
 	}
-	return s.ownedLocked(int(sl.shard)).shardID
+	return s.ownedLocked(int(sl.Shard)).shardID
 }
 
 // stalled is for how long a shard has not answered a write, or the spool.
@@ -253,7 +254,7 @@ func (sp *spool) numberLocked(n uint32) {
 }
 
 // enterSpoolLocked lines up a task that the spool has.
-func (s *Scheduler) enterSpoolLocked(n uint32, sl *slot) {
+func (s *Scheduler) enterSpoolLocked(n uint32, sl *store.Slot) {
 	sp := s.spool
 	if sp.began.IsZero() {
 		sp.began = time.Now()
@@ -263,8 +264,8 @@ func (s *Scheduler) enterSpoolLocked(n uint32, sl *slot) {
 	l.items = append(l.items, spooled{sp.numbers[n], n})
 }
 
-func (s *Scheduler) lineLocked(sl *slot) *spoolLine {
-	return s.spool.lineLocked(s.lineOf(s.book.id(sl)))
+func (s *Scheduler) lineLocked(sl *store.Slot) *spoolLine {
+	return s.spool.lineLocked(s.lineOf(s.store.ID(sl)))
 }
 
 func (sp *spool) lineLocked(key uint64) *spoolLine {
@@ -304,8 +305,8 @@ func (sp *spool) removeLocked(id []byte, spot recovery.Spot) {
 
 // knownSpooledLocked tells that a task is this process's, whichever node holds the shards.
 func (s *Scheduler) knownSpooledLocked(id string) bool {
-	n, known := s.book.find([]byte(id))
-	if !known || s.book.slot(n).shard != spoolShard {
+	n, known := s.store.Find([]byte(id))
+	if !known || s.store.Slot(n).Shard != spoolShard {
 		return false
 	}
 	_, moving := s.spool.targets[n]

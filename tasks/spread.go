@@ -7,6 +7,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // In a topic with a Spread, a task whose deadline has come does not become ready for its
@@ -29,35 +30,35 @@ func offset(id []byte, window time.Duration) int64 {
 // enterWindowLocked gives a task whose deadline has come its place in its topic's window. It
 // reports false if the task does not go there: it has its place already, or its next
 // attempt is not the first one, or was asked for by Fire.
-func (s *Scheduler) enterWindowLocked(t *topic, sl *slot) bool {
-	rec := s.book.record(sl)
-	if sl.flags&(windowed|prompt) != 0 || record.Attempt(rec) != 0 || record.Next(rec) != record.Due(rec) {
+func (s *Scheduler) enterWindowLocked(t *topic, sl *store.Slot) bool {
+	rec := s.store.Record(sl)
+	if sl.Flags&(store.Windowed|store.Prompt) != 0 || record.Attempt(rec) != 0 || record.Next(rec) != record.Due(rec) {
 		return false
 	}
-	sl.next += offset(s.book.id(sl), t.settings.Spread)
-	sl.flags |= windowed
+	sl.Next += offset(s.store.ID(sl), t.settings.Spread)
+	sl.Flags |= store.Windowed
 	return true
 }
 
 // leaveWindowLocked takes a task out of its place: its time is what its record says.
-func (s *Scheduler) leaveWindowLocked(sl *slot) {
-	if sl.flags&windowed != 0 {
-		sl.next = record.Next(s.book.record(sl))
-		sl.flags &^= windowed
+func (s *Scheduler) leaveWindowLocked(sl *store.Slot) {
+	if sl.Flags&store.Windowed != 0 {
+		sl.Next = record.Next(s.store.Record(sl))
+		sl.Flags &^= store.Windowed
 	}
 }
 
 // deadlineLocked is when a delivery should begin at the latest: what lateness is measured
 // against. first tells that it is the first one.
-func (s *Scheduler) deadlineLocked(t *topic, sl *slot, first bool) int64 {
-	due := record.Due(s.book.record(sl))
+func (s *Scheduler) deadlineLocked(t *topic, sl *store.Slot, first bool) int64 {
+	due := record.Due(s.store.Record(sl))
 	switch {
-	case sl.flags&windowed != 0:
-		return sl.next
+	case sl.Flags&store.Windowed != 0:
+		return sl.Next
 	case t.settings.Spread == 0:
 		return due
 	case first:
-		return sl.next // of one that Fire was asked for, the time of that
+		return sl.Next // of one that Fire was asked for, the time of that
 	}
-	return due + offset(s.book.id(sl), t.settings.Spread)
+	return due + offset(s.store.ID(sl), t.settings.Spread)
 }

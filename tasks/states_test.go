@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // each drives every transition, on a fresh rig.
@@ -54,12 +55,12 @@ func (r *rig) begin(row *transition) (answer <-chan error, release func()) {
 	return ch, release
 }
 
-func (r *rig) wantBusy(state state) {
+func (r *rig) wantBusy(state store.State) {
 	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n, ok := r.book.find([]byte("t"))
-	if !ok || r.book.slot(n).state != state {
+	n, ok := r.store.Find([]byte("t"))
+	if !ok || r.store.Slot(n).State != state {
 		r.t.Fatalf("in memory: %v; want state %d", ok, state)
 	}
 }
@@ -156,7 +157,7 @@ func TestGivenUpUnsent(t *testing.T) {
 		switch {
 		case row.silent:
 			want(r.t, row.name, err, nil)
-		case row.kept, row.busy == claiming:
+		case row.kept, row.busy == store.Claiming:
 			want(r.t, row.name, err, ErrUnknown)
 		default:
 			want(r.t, row.name, err, ErrUnavailable)

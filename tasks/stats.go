@@ -52,7 +52,7 @@ func (s *Scheduler) Stats() Stats {
 	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.sweep.fulls, s.sweep.last.at, s.sweep.lastTook
 	st.ClockSteps, st.UnknownRecords = s.sweep.clockSteps, s.unknown
 	st.Spool = s.spoolStatsLocked()
-	st.ArenaBytes, st.ArenaLive = s.book.size(), s.book.live()
+	st.ArenaBytes, st.ArenaLive = s.store.Size(), s.store.Live()
 	return st
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // Redis has brought a finished task back while its id is being created again, and the creation
@@ -33,8 +34,8 @@ func TestStrayOfAnIDThatIsBeingCreated(t *testing.T) {
 
 		s := owner.Scheduler
 		s.mu.Lock()
-		n, sl := s.book.enter([]byte("t"), nil)
-		sl.state = creating
+		n, sl := s.store.Enter([]byte("t"), nil)
+		sl.State = store.Creating
 		h := s.ownedLocked(shard)
 		s.unlock()
 		deleted := make(chan int)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -154,7 +155,7 @@ func (u *Subscription) take() (events []Event, lost int64) {
 
 // offerLocked gives an event to a subscription that hears of its topic. The event has no
 // id until a subscription has room for it.
-func (s *Scheduler) offerLocked(u *Subscription, sl *slot, e *Event) {
+func (s *Scheduler) offerLocked(u *Subscription, sl *store.Slot, e *Event) {
 	if len(u.kinds) > 0 && !slices.Contains(u.kinds, e.Kind) || len(u.patterns) > 0 && !task.AnyMatches(u.patterns, e.Topic) {
 		return
 	}
@@ -185,9 +186,9 @@ func (s *Scheduler) offerLocked(u *Subscription, sl *slot, e *Event) {
 
 // completeLocked fills in what costs something. All that hear of an event share its
 // texts.
-func (s *Scheduler) completeLocked(sl *slot, e *Event) {
+func (s *Scheduler) completeLocked(sl *store.Slot, e *Event) {
 	if e.ID == "" {
-		e.ID, e.At = string(s.book.id(sl)), s.cfg.Clock()
+		e.ID, e.At = string(s.store.ID(sl)), s.cfg.Clock()
 		if len(e.Err) > task.MaxReason {
 			e.Err = strings.Clone(task.Cut(e.Err, task.MaxReason))
 		}
@@ -197,11 +198,11 @@ func (s *Scheduler) completeLocked(sl *slot, e *Event) {
 // emitLocked tells of something that has happened to a task: the subscriptions now, so
 // that they hear of it in this order, the observer at unlock. It costs nothing without
 // either.
-func (s *Scheduler) emitLocked(kind EventKind, sl *slot, e Event) {
+func (s *Scheduler) emitLocked(kind EventKind, sl *store.Slot, e Event) {
 	if s.cfg.Observer == nil && s.feed.count == 0 {
 		return
 	}
-	e.Kind, e.Topic = kind, s.byNumber[sl.topic].name
+	e.Kind, e.Topic = kind, s.byNumber[sl.Topic].name
 	for _, u := range s.feed.all {
 		s.offerLocked(u, sl, &e)
 	}

@@ -2,6 +2,8 @@ package tasks
 
 import (
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // sweepState is where the sweep stands and what it has found so far.
@@ -42,7 +44,7 @@ const (
 	clockSlack = 250 * time.Millisecond
 	// Of the slots, so many are searched for overdue tasks in one sweep, but at
 	// least an eighth.
-	searchSlots = 16 * chunkSlots
+	searchSlots = 16 * store.ChunkSlots
 	// So many segments of the arena are emptied in one critical section, and so
 	// many sections are entered in one sweep.
 	tidyAtOnce, tidySections = 4, 256
@@ -118,12 +120,12 @@ func (s *Scheduler) noteClock() {
 	}
 }
 
-// searchOverdue looks through a part of the book, or all of it, for pending tasks that
+// searchOverdue looks through a part of the store, or all of it, for pending tasks that
 // the wheel should have fired, and makes them ready. It does not trust the wheel:
 // once it has found one, it looks through everything the next time too.
 func (s *Scheduler) searchOverdue(all bool) (found int) {
 	s.mu.Lock()
-	from, total := s.sweep.slots, s.book.slots()
+	from, total := s.sweep.slots, s.store.Slots()
 	count := max(searchSlots, total/8)
 	if all || s.sweep.alarmed {
 		from, count = 0, total
@@ -131,7 +133,7 @@ func (s *Scheduler) searchOverdue(all bool) (found int) {
 	s.mu.Unlock()
 	for end := uint64(from) + uint64(count); uint64(from) < end; {
 		s.mu.Lock()
-		if from >= s.book.slots() {
+		if from >= s.store.Slots() {
 			s.mu.Unlock()
 			break
 		}
@@ -140,7 +142,7 @@ func (s *Scheduler) searchOverdue(all bool) (found int) {
 		found, from = found+n, to
 	}
 	s.mu.Lock()
-	if from >= s.book.slots() {
+	if from >= s.store.Slots() {
 		from = 0
 	}
 	s.sweep.slots, s.sweep.alarmed = from, found > 0
@@ -153,9 +155,9 @@ func (s *Scheduler) searchOverdue(all bool) (found int) {
 func (s *Scheduler) searchSomeLocked(from uint32) (found int, to uint32) {
 	now := s.now()
 	before := now - overdueSlack.Milliseconds()
-	rest := s.book.rest(from)
+	rest := s.store.Rest(from)
 	for i := 0; i < len(rest) && found < atOnce; i++ {
-		if sl := &rest[i]; sl.state == pending && sl.next < before && !heldBack(sl) && !s.isAsideLocked(sl) {
+		if sl := &rest[i]; sl.State == store.Pending && sl.Next < before && !heldBack(sl) && !s.isAsideLocked(sl) {
 			s.emitLocked(EventRescued, sl, Event{})
 			s.disarmLocked(sl)
 			s.dueLocked(from, sl, now)
@@ -182,7 +184,7 @@ func (s *Scheduler) wakeAll() (missed int) {
 func (s *Scheduler) tidy() {
 	for range tidySections {
 		s.mu.Lock()
-		s.sweep.arena = s.book.tidy(s.sweep.arena, tidyAtOnce)
+		s.sweep.arena = s.store.Tidy(s.sweep.arena, tidyAtOnce)
 		done := s.sweep.arena == 0
 		s.mu.Unlock()
 		if done {

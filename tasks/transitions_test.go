@@ -7,6 +7,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // A transition is one row of the table of states: it takes the task "t" of the
@@ -16,7 +17,7 @@ type transition struct {
 	settings TopicSettings
 	from     func(r *rig)       // brings t to where the row begins
 	do       func(r *rig) error // the event; ErrUnknown also for what is not recorded
-	busy     state              // while the write is under way
+	busy     store.State        // while the write is under way
 	place    recovery.Place     // afterwards, in the ledger
 	state    State              // afterwards; 0: gone
 	late     State              // where t ends if the answer came after the caller had gone; 0: as state
@@ -35,7 +36,7 @@ var transitions = []transition{
 			_, err := r.Schedule(r.t.Context(), Request{ID: "t", Topic: "x", Delay: time.Hour})
 			return err
 		},
-		busy: creating, place: recovery.Pending, state: Pending, gone: true,
+		busy: store.Creating, place: recovery.Pending, state: Pending, gone: true,
 		check: func(_, after record.Fields) error { return wantFields(after, 1, 0, record.Pending) },
 	},
 	{
@@ -44,7 +45,7 @@ var transitions = []transition{
 			_, err := r.Reschedule(r.t.Context(), "t", Move{Delay: ptr(2 * time.Hour)})
 			return err
 		},
-		busy: moving, place: recovery.Pending, state: Pending, undone: Pending,
+		busy: store.Moving, place: recovery.Pending, state: Pending, undone: Pending,
 		check: func(before, after record.Fields) error {
 			if after.Due-before.Due < time.Hour.Milliseconds() {
 				return fmt.Errorf("due moved from %d to %d", before.Due, after.Due)
@@ -58,12 +59,12 @@ var transitions = []transition{
 			_, err := r.Reschedule(r.t.Context(), "t", Move{Delay: ptr(2 * time.Hour)})
 			return err
 		},
-		busy: moving, place: recovery.Pending, state: Pending, undone: Ready,
+		busy: store.Moving, place: recovery.Pending, state: Pending, undone: Ready,
 	},
 	{
 		name: "pending, Fire", from: inAnHour,
 		do:   func(r *rig) error { _, err := r.Fire(r.t.Context(), "t"); return err },
-		busy: moving, place: recovery.Pending, state: Ready, undone: Pending,
+		busy: store.Moving, place: recovery.Pending, state: Ready, undone: Pending,
 		check: func(_, after record.Fields) error { return wantFields(after, 2, 0, record.Pending) },
 	},
 	{
@@ -72,7 +73,7 @@ var transitions = []transition{
 			_, err := r.Replace(r.t.Context(), Request{ID: "t", Topic: "x", Delay: 2 * time.Hour, Payload: []byte("2")})
 			return err
 		},
-		busy: moving, place: recovery.Pending, state: Pending, undone: Pending,
+		busy: store.Moving, place: recovery.Pending, state: Pending, undone: Pending,
 		check: func(_, after record.Fields) error {
 			if string(after.Payload) != "2" {
 				return fmt.Errorf("payload %q", after.Payload)
@@ -82,15 +83,15 @@ var transitions = []transition{
 	},
 	{
 		name: "pending, Cancel", from: inAnHour, do: cancelT,
-		busy: cancelling, place: recovery.Nowhere, undone: Pending,
+		busy: store.Cancelling, place: recovery.Nowhere, undone: Pending,
 	},
 	{
 		name: "ready, Cancel", from: dueNow, do: cancelT,
-		busy: cancelling, place: recovery.Nowhere, undone: Ready,
+		busy: store.Cancelling, place: recovery.Nowhere, undone: Ready,
 	},
 	{
 		name: "dead, Cancel", from: buried, do: cancelT,
-		busy: finishing, place: recovery.Nowhere, undone: Dead,
+		busy: store.Finishing, place: recovery.Nowhere, undone: Dead,
 	},
 	{
 		name: "ready, handed out and claimed", settings: TopicSettings{CountCrashes: true}, from: dueNow,
@@ -101,7 +102,7 @@ var transitions = []transition{
 			}
 			return err
 		},
-		busy: claiming, place: recovery.Pending, state: Delivering, late: Ready, undone: Ready,
+		busy: store.Claiming, place: recovery.Pending, state: Delivering, late: Ready, undone: Ready,
 		check: func(_, after record.Fields) error {
 			if after.Flags&record.Claimed == 0 {
 				return errors.New("the attempt is not marked as claimed")
@@ -111,11 +112,11 @@ var transitions = []transition{
 	},
 	{
 		name: "delivering, Ack", from: handedOut, do: settleT(Verdict{Verb: Ack}),
-		busy: finishing, place: recovery.Nowhere, kept: true,
+		busy: store.Finishing, place: recovery.Nowhere, kept: true,
 	},
 	{
 		name: "delivering, Bury", from: handedOut, do: settleT(Verdict{Verb: Bury, Reason: "beyond repair"}),
-		busy: burying, place: recovery.Dead, state: Dead, kept: true,
+		busy: store.Burying, place: recovery.Dead, state: Dead, kept: true,
 		check: func(_, after record.Fields) error {
 			if string(after.LastError) != "beyond repair" {
 				return fmt.Errorf("last error %q", after.LastError)
@@ -126,7 +127,7 @@ var transitions = []transition{
 	{
 		name: "delivering, attempts exhausted", settings: TopicSettings{Retry: Retry{MaxAttempts: 1}},
 		from: handedOut, do: settleT(Verdict{Verb: Release}),
-		busy: burying, place: recovery.Dead, state: Dead, kept: true,
+		busy: store.Burying, place: recovery.Dead, state: Dead, kept: true,
 		check: func(_, after record.Fields) error { return wantFields(after, 1, 1, record.Exhausted) },
 	},
 	{
@@ -136,7 +137,7 @@ var transitions = []transition{
 			pass(hour + time.Second)
 			return nil
 		},
-		busy: burying, place: recovery.Dead, state: Dead, kept: true, silent: true,
+		busy: store.Burying, place: recovery.Dead, state: Dead, kept: true, silent: true,
 	},
 	{
 		name: "dead, Requeue", from: buried,
@@ -147,7 +148,7 @@ var transitions = []transition{
 			}
 			return err
 		},
-		busy: requeuing, place: recovery.Pending, state: Ready, undone: Dead,
+		busy: store.Requeuing, place: recovery.Pending, state: Ready, undone: Dead,
 		check: func(_, after record.Fields) error { return wantFields(after, 2, 0, record.Pending) },
 	},
 	{
@@ -156,12 +157,12 @@ var transitions = []transition{
 			_, err := r.DeleteDead(r.t.Context(), "x", []string{"t"})
 			return err
 		},
-		busy: finishing, place: recovery.Nowhere, undone: Dead,
+		busy: store.Finishing, place: recovery.Nowhere, undone: Dead,
 	},
 	{
 		name: "dead, kept long enough", settings: TopicSettings{DeadRetention: time.Hour}, from: buried,
 		do:   func(*rig) error { pass(time.Hour + time.Second); return nil },
-		busy: finishing, place: recovery.Nowhere, silent: true, undone: Dead,
+		busy: store.Finishing, place: recovery.Nowhere, silent: true, undone: Dead,
 	},
 	{
 		name: "ready, max_lateness passed",
@@ -170,7 +171,7 @@ var transitions = []transition{
 			pass(2 * time.Second)
 		},
 		do:   func(r *rig) error { _, err := r.Reserve(r.t.Context(), "x", 1, 0, 0); return err },
-		busy: finishing, place: recovery.Nowhere, kept: true, silent: true,
+		busy: store.Finishing, place: recovery.Nowhere, kept: true, silent: true,
 	},
 }
 

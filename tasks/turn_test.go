@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 func (t *turn) woken() bool {
@@ -136,10 +137,10 @@ func TestReadyDuringAClaimInVain(t *testing.T) {
 		}
 		pass(200 * time.Millisecond)
 		r.mu.Lock()
-		n, _ := r.book.find([]byte("t"))
-		state := r.book.slot(n).state
+		n, _ := r.store.Find([]byte("t"))
+		state := r.store.Slot(n).State
 		r.mu.Unlock()
-		if state != claiming {
+		if state != store.Claiming {
 			t.Errorf("after it the task has state %d", state)
 		}
 		release()

@@ -5,6 +5,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // This file moves what is spooled to the ledger, once that answers again.
@@ -71,7 +72,7 @@ func (s *Scheduler) advanceLocked(l *spoolLine) {
 	if l.moving > 0 || l.blocked || len(sp.inDoubt) > 0 || s.refusal.Load() != nil {
 		return
 	}
-	shard, ok := s.heirLocked(s.book.id(s.book.slot(l.items[0].slot)))
+	shard, ok := s.heirLocked(s.store.ID(s.store.Slot(l.items[0].slot)))
 	if !ok {
 		return
 	}
@@ -80,7 +81,7 @@ func (s *Scheduler) advanceLocked(l *spoolLine) {
 		if sp.numbers[it.slot] != it.number {
 			continue // finished
 		}
-		if !movable(s.book.slot(it.slot)) {
+		if !movable(s.store.Slot(it.slot)) {
 			return
 		}
 		s.writeLocked(write{slot: it.slot, op: opUnspool, shard: uint16(shard), pending: l.piece})
@@ -101,16 +102,16 @@ func (s *Scheduler) heirLocked(id []byte) (shard int, ok bool) {
 
 // movable tells that the spool has all that is to be known about a task. One that has
 // died waits for the ledger with its burial: the spool keeps no dead.
-func movable(sl *slot) bool {
-	return sl.flags&writing == 0 && sl.stored != notStored && (!sl.state.busy() || sl.state == burying)
+func movable(sl *store.Slot) bool {
+	return sl.Flags&store.Writing == 0 && sl.Stored != store.NotStored && (!sl.State.Busy() || sl.State == store.Burying)
 }
 
 // unspoolChangeLocked is what moving a task means to the ledger. A dead one is moved as it
 // was, to be buried right afterwards.
-func (s *Scheduler) unspoolChangeLocked(c *recovery.Change, w *write, sl *slot) {
-	c.Data = s.book.record(sl)
-	if sl.state == burying {
-		f := s.book.fields(sl)
+func (s *Scheduler) unspoolChangeLocked(c *recovery.Change, w *write, sl *store.Slot) {
+	c.Data = s.store.Record(sl)
+	if sl.State == store.Burying {
+		f := s.store.Fields(sl)
 		f.State = record.Pending
 		s.scratch = f.Append(s.scratch[:0])
 		c.Data = s.scratch
@@ -123,9 +124,9 @@ func (s *Scheduler) unspoolChangeLocked(c *recovery.Change, w *write, sl *slot) 
 }
 
 // unspooledLocked makes a task the ledger's, which has its record.
-func (s *Scheduler) unspooledLocked(w *write, sl *slot) {
-	s.spool.removeLocked(s.book.id(sl), recovery.Spot{Place: recovery.Pending, At: sl.stored})
-	sl.shard, sl.stored = w.shard, w.at
+func (s *Scheduler) unspooledLocked(w *write, sl *store.Slot) {
+	s.spool.removeLocked(s.store.ID(sl), recovery.Spot{Place: recovery.Pending, At: sl.Stored})
+	sl.Shard, sl.Stored = w.shard, w.at
 	s.spool.moved++
 	s.leaveSpoolLocked(w.slot)
 	if s.lineLocked(sl).moving == 0 {
@@ -139,7 +140,7 @@ func (s *Scheduler) unspooledLocked(w *write, sl *slot) {
 // repeatMoveLocked sends a task once more that the ledger has confirmed, and may have lost
 // since. All that is repeated is a piece of its own: the rest of the former one would
 // overtake it, and is taken back.
-func (s *Scheduler) repeatMoveLocked(w write, sl *slot) {
+func (s *Scheduler) repeatMoveLocked(w write, sl *store.Slot) {
 	l := s.lineLocked(sl)
 	if l.piece == w.pending {
 		w.abandonPiece()
@@ -150,7 +151,7 @@ func (s *Scheduler) repeatMoveLocked(w write, sl *slot) {
 }
 
 // landedLocked counts an answered opUnspool, before it is known what it means.
-func (s *Scheduler) landedLocked(n uint32, sl *slot) {
+func (s *Scheduler) landedLocked(n uint32, sl *store.Slot) {
 	delete(s.spool.targets, n)
 	s.lineLocked(sl).moving--
 }
@@ -171,8 +172,8 @@ func (s *Scheduler) movesInto(shard int) bool {
 }
 
 // movingTo tells whether a task is being moved into a shard.
-func (s *Scheduler) movingTo(n uint32, sl *slot, shard int) bool {
-	if sl.shard != spoolShard {
+func (s *Scheduler) movingTo(n uint32, sl *store.Slot, shard int) bool {
+	if sl.Shard != spoolShard {
 		return false
 	}
 	target, moving := s.spool.targets[n]

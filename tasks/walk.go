@@ -4,6 +4,7 @@ import (
 	"iter"
 	"strings"
 
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -15,9 +16,9 @@ type walk struct {
 	*Scheduler
 	pick
 
-	group     *groupCursor // nil: a walk over the slots
-	from, end uint32       // of the slots, those that are still to come
-	over      bool         // nothing more comes
+	group     *store.Cursor // nil: a walk over the slots
+	from, end uint32        // of the slots, those that are still to come
+	over      bool          // nothing more comes
 }
 
 // A pick says which topics something is about. The zero value is all of them.
@@ -71,9 +72,9 @@ func (p *pick) has(topic string) bool {
 
 // walkLocked begins a walk. An empty group means any. It must be left.
 func (s *Scheduler) walkLocked(p pick, group string) *walk {
-	w := &walk{Scheduler: s, pick: p, end: s.book.slots()}
+	w := &walk{Scheduler: s, pick: p, end: s.store.Slots()}
 	if group != "" {
-		w.group = s.book.openGroup(group)
+		w.group = s.store.OpenGroup(group)
 	}
 	return w
 }
@@ -83,15 +84,15 @@ func (w *walk) leave() {
 	if w.group != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.book.closeGroup(w.group)
+		w.store.CloseGroup(w.group)
 	}
 }
 
 // pieceLocked yields as many tasks as are dealt with under one lock, or fewer: a piece may
 // hold none and yet not be the last one. A loop that breaks off goes on behind the task
 // that it has seen last.
-func (w *walk) pieceLocked() iter.Seq2[uint32, *slot] {
-	return func(yield func(uint32, *slot) bool) {
+func (w *walk) pieceLocked() iter.Seq2[uint32, *store.Slot] {
+	return func(yield func(uint32, *store.Slot) bool) {
 		topics, ok := w.pickedLocked(&w.pick)
 		switch {
 		case !ok:
@@ -106,27 +107,27 @@ func (w *walk) pieceLocked() iter.Seq2[uint32, *slot] {
 
 // members goes over some tasks of the group. Each of them is a wait for memory or two,
 // so that they are not as many as slots would be.
-func (w *walk) members(topics *picked, yield func(uint32, *slot) bool) {
+func (w *walk) members(topics *picked, yield func(uint32, *store.Slot) bool) {
 	for range atOnce {
-		n := w.book.advance(w.group)
+		n := w.store.Advance(w.group)
 		if n == 0 {
 			w.over = true
 			return
 		}
-		if sl := w.book.slot(n); topics.has(sl.topic) && !yield(n, sl) {
+		if sl := w.store.Slot(n); topics.has(sl.Topic) && !yield(n, sl) {
 			return
 		}
 	}
 }
 
 // slots goes over the rest of a chunk.
-func (w *walk) slots(topics *picked, yield func(uint32, *slot) bool) {
+func (w *walk) slots(topics *picked, yield func(uint32, *store.Slot) bool) {
 	if w.over = w.from >= w.end; w.over {
 		return
 	}
-	rest := w.book.rest(w.from)
+	rest := w.store.Rest(w.from)
 	for i := range rest {
-		if sl := &rest[i]; sl.state != vacant && topics.has(sl.topic) && !yield(w.from+uint32(i), sl) {
+		if sl := &rest[i]; sl.State != store.Vacant && topics.has(sl.Topic) && !yield(w.from+uint32(i), sl) {
 			w.from += uint32(i) + 1
 			return
 		}

@@ -1,4 +1,4 @@
-package tasks
+package store
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 // no other, whatever collides. The first task of a list is the last that joined.
 type groups struct {
 	tables  [groupTables]groupTable
-	cursors []*groupCursor // under way
+	cursors []*Cursor // under way
 }
 
 type groupTable struct {
@@ -30,15 +30,15 @@ const groupTables = 256
 
 func firstOf(hash, n uint32) uint64 { return uint64(hash)<<32 | uint64(n) }
 
-// A groupCursor goes over the tasks of a group, one by one, while others come and go: each task
+// A Cursor goes over the tasks of a group, one by one, while others come and go: each task
 // that is in the group all the time comes by once. Those that join come by never.
-type groupCursor struct {
+type Cursor struct {
 	next uint32 // 0: the cursor is at the end
 }
 
-// openGroup returns a cursor over the tasks of a group. The caller closes it.
-func (b *book) openGroup(group string) *groupCursor {
-	t, g := &groupCursor{}, &b.groups
+// OpenGroup returns a cursor over the tasks of a group. The caller closes it.
+func (b *Store) OpenGroup(group string) *Cursor {
+	t, g := &Cursor{}, &b.groups
 	h := b.index.hash([]byte(group))
 	if table := &g.tables[h>>56]; len(table.firsts) > 0 {
 		t.next = uint32(table.firsts[table.positionOf(b, uint32(h), []byte(group))])
@@ -47,23 +47,23 @@ func (b *book) openGroup(group string) *groupCursor {
 	return t
 }
 
-// advance returns the task that comes next, or 0.
-func (b *book) advance(t *groupCursor) (n uint32) {
+// Advance returns the task that comes next, or 0.
+func (b *Store) Advance(t *Cursor) (n uint32) {
 	if n = t.next; n != 0 {
 		t.next = b.following(n)
 	}
 	return n
 }
 
-// closeGroup ends a cursor.
-func (b *book) closeGroup(t *groupCursor) {
+// CloseGroup ends a cursor.
+func (b *Store) CloseGroup(t *Cursor) {
 	g := &b.groups
-	g.cursors = slices.DeleteFunc(g.cursors, func(other *groupCursor) bool { return other == t })
+	g.cursors = slices.DeleteFunc(g.cursors, func(other *Cursor) bool { return other == t })
 }
 
 // add puts a slot, whose record is in place, in front of the others of its group.
-func (g *groups) add(b *book, n uint32) {
-	group := b.group(b.slot(n))
+func (g *groups) add(b *Store, n uint32) {
+	group := b.Group(b.Slot(n))
 	h := b.index.hash(group)
 	t := &g.tables[h>>56]
 	if (t.used+1)*4 > len(t.firsts)*3 {
@@ -81,7 +81,7 @@ func (g *groups) add(b *book, n uint32) {
 }
 
 // remove takes a slot, whose record is still in place, out of its group.
-func (g *groups) remove(b *book, n uint32) {
+func (g *groups) remove(b *Store, n uint32) {
 	before, after := b.preceding(n), b.following(n)
 	for _, t := range g.cursors {
 		if t.next == n {
@@ -95,7 +95,7 @@ func (g *groups) remove(b *book, n uint32) {
 		b.link(before, b.preceding(before), after)
 		return
 	}
-	group := b.group(b.slot(n))
+	group := b.Group(b.Slot(n))
 	h := b.index.hash(group)
 	t := &g.tables[h>>56]
 	i := t.positionOf(b, uint32(h), group)
@@ -111,11 +111,11 @@ func (g *groups) remove(b *book, n uint32) {
 
 // positionOf returns the position of a group, or the one where it belongs. The table has an
 // empty one.
-func (t *groupTable) positionOf(b *book, hash uint32, group []byte) uint32 {
+func (t *groupTable) positionOf(b *Store, hash uint32, group []byte) uint32 {
 	mask := uint32(len(t.firsts) - 1)
 	for i := hash & mask; ; i = (i + 1) & mask {
 		first := t.firsts[i]
-		if first == 0 || uint32(first>>32) == hash && bytes.Equal(b.group(b.slot(uint32(first))), group) {
+		if first == 0 || uint32(first>>32) == hash && bytes.Equal(b.Group(b.Slot(uint32(first))), group) {
 			return i
 		}
 	}
@@ -160,16 +160,16 @@ func (t *groupTable) resize(size int) {
 
 // The links of a task that is in a group: the one before, then the one behind it.
 
-func (b *book) preceding(n uint32) uint32 {
-	return binary.LittleEndian.Uint32(b.arena.links(b.slot(n).rec))
+func (b *Store) preceding(n uint32) uint32 {
+	return binary.LittleEndian.Uint32(b.arena.links(b.Slot(n).rec))
 }
 
-func (b *book) following(n uint32) uint32 {
-	return binary.LittleEndian.Uint32(b.arena.links(b.slot(n).rec)[4:])
+func (b *Store) following(n uint32) uint32 {
+	return binary.LittleEndian.Uint32(b.arena.links(b.Slot(n).rec)[4:])
 }
 
-func (b *book) link(n, before, after uint32) {
-	links := b.arena.links(b.slot(n).rec)
+func (b *Store) link(n, before, after uint32) {
+	links := b.arena.links(b.Slot(n).rec)
 	binary.LittleEndian.PutUint32(links, before)
 	binary.LittleEndian.PutUint32(links[4:], after)
 }

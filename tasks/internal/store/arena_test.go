@@ -1,4 +1,4 @@
-package tasks
+package store
 
 import (
 	"bytes"
@@ -134,14 +134,14 @@ func TestArenaLeavesDenseSegments(t *testing.T) {
 
 // rewrite moves a record while it reads the id from its old place.
 func TestBookRewrite(t *testing.T) {
-	b := newBook()
-	n, _ := b.enter([]byte("id"), []byte("first"))
+	b := New()
+	n, _ := b.Enter([]byte("id"), []byte("first"))
 	for i := range 3000 {
 		rec := bytes.Repeat([]byte{byte(i)}, 1000)
-		b.rewrite(n, rec)
-		sl := b.slot(n)
-		if string(b.id(sl)) != "id" || !bytes.Equal(b.record(sl), rec) {
-			t.Fatalf("after %d: %q, %x", i, b.id(sl), b.record(sl)[:10])
+		b.Rewrite(n, rec)
+		sl := b.Slot(n)
+		if string(b.ID(sl)) != "id" || !bytes.Equal(b.Record(sl), rec) {
+			t.Fatalf("after %d: %q, %x", i, b.ID(sl), b.Record(sl)[:10])
 		}
 	}
 	if b.arena.size > 4*segmentSize {

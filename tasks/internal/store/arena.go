@@ -1,4 +1,4 @@
-package tasks
+package store
 
 import "encoding/binary"
 

@@ -1,4 +1,4 @@
-package tasks
+package store
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 
 // An album is a book with what it should hold: the group of each id, "" for none.
 type album struct {
-	*book
+	*Store
 	t   *testing.T
 	rng *rand.Rand
 	of  map[string]string
@@ -20,7 +20,7 @@ type album struct {
 func newAlbum(t *testing.T) *album {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	return &album{book: newBook(), t: t, rng: rand.New(rand.NewPCG(seed, 0)), of: map[string]string{}}
+	return &album{Store: New(), t: t, rng: rand.New(rand.NewPCG(seed, 0)), of: map[string]string{}}
 }
 
 // record is one of random size, of a group.
@@ -33,29 +33,29 @@ func (a *album) record(group string) []byte {
 }
 
 func (a *album) enter(id, group string) {
-	_, sl := a.book.enter([]byte(id), a.record(group))
-	sl.state, a.of[id] = pending, group
+	_, sl := a.Store.Enter([]byte(id), a.record(group))
+	sl.State, a.of[id] = Pending, group
 }
 
 func (a *album) rewrite(id, group string) {
-	n, _ := a.find([]byte(id))
-	a.book.rewrite(n, a.record(group))
+	n, _ := a.Find([]byte(id))
+	a.Store.Rewrite(n, a.record(group))
 	a.of[id] = group
 }
 
 func (a *album) leave(id string) {
-	n, _ := a.find([]byte(id))
-	a.slot(n).state = vacant
-	a.book.leave(n)
+	n, _ := a.Find([]byte(id))
+	a.Slot(n).State = Vacant
+	a.Store.Leave(n)
 	delete(a.of, id)
 }
 
 // members goes over a group.
 func (a *album) members(group string) (ids []string) {
-	t := a.openGroup(group)
-	defer a.closeGroup(t)
-	for n := a.advance(t); n != 0; n = a.advance(t) {
-		ids = append(ids, string(a.id(a.slot(n))))
+	t := a.OpenGroup(group)
+	defer a.CloseGroup(t)
+	for n := a.Advance(t); n != 0; n = a.Advance(t) {
+		ids = append(ids, string(a.ID(a.Slot(n))))
 	}
 	slices.Sort(ids)
 	return ids
@@ -110,7 +110,7 @@ func TestGroupsAgainstMap(t *testing.T) {
 			a.leave(id)
 		}
 		if i%100 == 0 {
-			from = a.tidy(from, 4)
+			from = a.Tidy(from, 4)
 		}
 		if i%10_000 == 0 {
 			a.check()
@@ -136,16 +136,16 @@ func TestGroupsThatCollide(t *testing.T) {
 	for i := range uint32(8) {
 		name := fmt.Sprint("g", i)
 		a.enter("t"+name, name)
-		n, _ := a.find([]byte("t" + name))
-		table.firsts[table.positionOf(a.book, 15, []byte(name))] = firstOf(15, n)
+		n, _ := a.Find([]byte("t" + name))
+		table.firsts[table.positionOf(a.Store, 15, []byte(name))] = firstOf(15, n)
 		table.used++
 	}
 	find := func(i int) uint32 {
-		return uint32(table.firsts[table.positionOf(a.book, 15, fmt.Append(nil, "g", i))])
+		return uint32(table.firsts[table.positionOf(a.Store, 15, fmt.Append(nil, "g", i))])
 	}
 	for out := range 8 {
 		for i := range 8 {
-			n, _ := a.find(fmt.Append(nil, "tg", i))
+			n, _ := a.Find(fmt.Append(nil, "tg", i))
 			if i < out {
 				n = 0
 			}
@@ -153,7 +153,7 @@ func TestGroupsThatCollide(t *testing.T) {
 				t.Fatalf("with %d of 8 gone, g%d is in slot %d; want %d", out, i, got, n)
 			}
 		}
-		table.empty(table.positionOf(a.book, 15, fmt.Append(nil, "g", out)))
+		table.empty(table.positionOf(a.Store, 15, fmt.Append(nil, "g", out)))
 	}
 }
 
@@ -171,10 +171,10 @@ func TestTourWhileOthersComeAndGo(t *testing.T) {
 			stays[id] = true
 		}
 		met := map[string]int{}
-		tour := a.openGroup("g")
+		tour := a.OpenGroup("g")
 		fresh := 0
-		for k := a.advance(tour); k != 0; k = a.advance(tour) {
-			met[string(a.id(a.slot(k)))]++
+		for k := a.Advance(tour); k != 0; k = a.Advance(tour) {
+			met[string(a.ID(a.Slot(k)))]++
 			for range a.rng.IntN(4) {
 				id := fmt.Sprint("t", a.rng.IntN(n))
 				_, known := a.of[id]
@@ -199,7 +199,7 @@ func TestTourWhileOthersComeAndGo(t *testing.T) {
 				}
 			}
 		}
-		a.closeGroup(tour)
+		a.CloseGroup(tour)
 		for id := range stays {
 			if met[id] != 1 {
 				t.Fatalf("%s was there all the time and came by %d times", id, met[id])

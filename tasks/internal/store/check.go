@@ -1,4 +1,4 @@
-package tasks
+package store
 
 import (
 	"errors"
@@ -7,39 +7,39 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
-// check compares slots, index, arena and groups, and reports everything that does not agree. It
+// Check compares slots, index, arena and groups, and reports everything that does not agree. It
 // looks at all of memory: it is meant for tests.
-func (b *book) check() error {
+func (b *Store) Check() error {
 	return errors.Join(b.checkSlots(), b.checkIndex(), b.checkGroups())
 }
 
 // checkSlots compares the slots with the index and the arena.
-func (b *book) checkSlots() (errs error) {
+func (b *Store) checkSlots() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
 	used, vacancies := 0, 0
 	var live int64
 	segments := make(map[uint64]int)
-	for n := uint32(1); int(n) < len(b.chunks)*chunkSlots; n++ {
-		sl := b.slot(n)
-		if sl.state == vacant {
+	for n := uint32(1); int(n) < len(b.chunks)*ChunkSlots; n++ {
+		sl := b.Slot(n)
+		if sl.State == Vacant {
 			continue
 		}
 		used++
-		if n >= b.slots() {
-			fault("slot %d is in use, and only %d are looked at", n, b.slots())
+		if n >= b.Slots() {
+			fault("slot %d is in use, and only %d are looked at", n, b.Slots())
 		}
-		id := b.id(sl)
-		if at, ok := b.find(id); !ok || at != n {
+		id := b.ID(sl)
+		if at, ok := b.Find(id); !ok || at != n {
 			fault("slot %d of %s: the index says %d, %v", n, id, at, ok)
 		}
 		e := b.arena.at(sl.rec)
 		live += int64(len(e))
 		segments[uint64(sl.rec>>32)] += len(e)
 	}
-	for n := b.vacant; n != 0; n = b.slot(n).hash {
+	for n := b.vacant; n != 0; n = b.Slot(n).hash {
 		vacancies++
 	}
-	if total := max(0, len(b.chunks)*chunkSlots-1); used != b.used || vacancies != total-used {
+	if total := max(0, len(b.chunks)*ChunkSlots-1); used != b.used || vacancies != total-used {
 		fault("%d slots in use; the store counts %d; %d of %d are vacant", used, b.used, vacancies, total)
 	}
 	if live != b.arena.live {
@@ -54,7 +54,7 @@ func (b *book) checkSlots() (errs error) {
 }
 
 // checkIndex counts the entries of the index.
-func (b *book) checkIndex() (errs error) {
+func (b *Store) checkIndex() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
 	indexed := 0
 	for i := range b.index.tables {
@@ -76,17 +76,17 @@ func (b *book) checkIndex() (errs error) {
 }
 
 // checkGroups compares the lists of groups with the records.
-func (b *book) checkGroups() (errs error) {
+func (b *Store) checkGroups() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
 	grouped := make(map[uint32]string)
-	for n := uint32(1); n < b.slots(); n++ {
-		sl := b.slot(n)
-		if sl.state == vacant {
+	for n := uint32(1); n < b.Slots(); n++ {
+		sl := b.Slot(n)
+		if sl.State == Vacant {
 			continue
 		}
-		group := record.Group(b.record(sl))
-		if b.grouped(sl) != (len(group) > 0) {
-			fault("%s of the group %q: it has links: %v", b.id(sl), group, b.grouped(sl))
+		group := record.Group(b.Record(sl))
+		if b.Grouped(sl) != (len(group) > 0) {
+			fault("%s of the group %q: it has links: %v", b.ID(sl), group, b.Grouped(sl))
 		} else if len(group) > 0 {
 			grouped[n] = string(group)
 		}

@@ -1,4 +1,4 @@
-package tasks
+package store
 
 import (
 	"fmt"
@@ -14,11 +14,11 @@ func BenchmarkGroupedMemory(b *testing.B) {
 	for name, members := range map[string]int{"of1": 1, "of3": 3, "of1000000": n} {
 		b.Run(name, func(b *testing.B) {
 			for range b.N {
-				book := newBook()
+				book := New()
 				var links, firsts int
 				for i := range n {
 					f := record.Fields{Topic: []byte("x"), Group: fmt.Append(nil, "g", i/members)}
-					_, sl := book.enter(fmt.Append(nil, "t", i), f.Append(nil))
+					_, sl := book.Enter(fmt.Append(nil, "t", i), f.Append(nil))
 					links += len(book.arena.links(sl.rec))
 				}
 				for i := range book.groups.tables {

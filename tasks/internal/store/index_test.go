@@ -1,4 +1,4 @@
-package tasks
+package store
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ func TestBookAgainstMap(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	b, model := newBook(), map[string]uint32{}
+	b, model := New(), map[string]uint32{}
 	var ids []string
 	for i := range 60_000 {
 		if len(ids) == 0 || rng.IntN(100) < 60-i/1500 { // grows at first, shrinks later
@@ -18,8 +18,8 @@ func TestBookAgainstMap(t *testing.T) {
 			if _, ok := model[id]; ok {
 				continue
 			}
-			n, _ := b.enter([]byte(id), []byte(id))
-			b.slot(n).state = pending
+			n, _ := b.Enter([]byte(id), []byte(id))
+			b.Slot(n).State = Pending
 			model[id] = n
 			ids = append(ids, id)
 			continue
@@ -28,9 +28,9 @@ func TestBookAgainstMap(t *testing.T) {
 		id := ids[k]
 		ids[k] = ids[len(ids)-1]
 		ids = ids[:len(ids)-1]
-		b.leave(model[id])
+		b.Leave(model[id])
 		delete(model, id)
-		if _, ok := b.find([]byte(id)); ok {
+		if _, ok := b.Find([]byte(id)); ok {
 			t.Fatalf("%s is found after it was removed", id)
 		}
 	}
@@ -38,7 +38,7 @@ func TestBookAgainstMap(t *testing.T) {
 		t.Errorf("used = %d, want %d", b.used, len(model))
 	}
 	for id, n := range model {
-		if at, ok := b.find([]byte(id)); !ok || at != n {
+		if at, ok := b.Find([]byte(id)); !ok || at != n {
 			t.Fatalf("find(%s) = %d, %v; want %d", id, at, ok, n)
 		}
 	}
@@ -49,12 +49,12 @@ func TestBookAgainstMap(t *testing.T) {
 func TestIndexDeletionWithWrapAround(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 0))
-		b := newBook()
+		b := New()
 		x := b.index
 		hashes := map[uint32]uint64{}
 		add := func() {
-			n, sl := b.enter(fmt.Appendf(nil, "id-%d", len(hashes)), nil)
-			x.remove(b, x.hash(b.id(sl)), n)
+			n, sl := b.Enter(fmt.Appendf(nil, "id-%d", len(hashes)), nil)
+			x.remove(b, x.hash(b.ID(sl)), n)
 			// Homes near the end of the first table, so that probes run around.
 			h := uint64(12 + rng.Uint32N(6))
 			sl.hash = uint32(h)
@@ -63,7 +63,7 @@ func TestIndexDeletionWithWrapAround(t *testing.T) {
 		}
 		reach := func() {
 			for n, h := range hashes {
-				if at, ok := x.find(b, h, b.id(b.slot(n))); !ok || at != n {
+				if at, ok := x.find(b, h, b.ID(b.Slot(n))); !ok || at != n {
 					t.Fatalf("seed %d: slot %d, home %d: found %d, %v", seed, n, h, at, ok)
 				}
 			}
@@ -84,7 +84,7 @@ func TestIndexDeletionWithWrapAround(t *testing.T) {
 }
 
 func TestIndexShrinks(t *testing.T) {
-	b := newBook()
+	b := New()
 	size := func() (n int) {
 		for i := range b.index.tables {
 			n += len(b.index.tables[i].entries)
@@ -93,27 +93,27 @@ func TestIndexShrinks(t *testing.T) {
 	}
 	var slots []uint32
 	for i := range 100_000 {
-		n, _ := b.enter(fmt.Append(nil, i), nil)
+		n, _ := b.Enter(fmt.Append(nil, i), nil)
 		slots = append(slots, n)
 	}
 	full := size()
 	for _, n := range slots[10_000:] {
-		b.leave(n)
+		b.Leave(n)
 	}
 	if size() > full/3 {
 		t.Errorf("%d of %d entries are left for a tenth of the tasks", size(), full)
 	}
 	for i, n := range slots[:10_000] {
-		if at, ok := b.find(fmt.Append(nil, i)); !ok || at != n {
+		if at, ok := b.Find(fmt.Append(nil, i)); !ok || at != n {
 			t.Fatalf("find(%d) = %d, %v", i, at, ok)
 		}
 	}
 }
 
 func TestIndexPanicsOnWhatItNeverHad(t *testing.T) {
-	b := newBook()
-	n, sl := b.enter([]byte("a"), nil)
-	h := b.index.hash(b.id(sl))
+	b := New()
+	n, sl := b.Enter([]byte("a"), nil)
+	h := b.index.hash(b.ID(sl))
 	b.index.remove(b, h, n)
 	defer func() {
 		if recover() == nil {
@@ -125,23 +125,23 @@ func TestIndexPanicsOnWhatItNeverHad(t *testing.T) {
 
 // What was armed or queued before a slot changed hands is stale.
 func TestStaleValues(t *testing.T) {
-	b := newBook()
-	n, sl := b.enter([]byte("a"), nil)
-	sl.state = pending
-	v := sl.value(n)
-	if _, _, ok := b.unpack(v, pending); !ok {
+	b := New()
+	n, sl := b.Enter([]byte("a"), nil)
+	sl.State = Pending
+	v := sl.Value(n)
+	if _, _, ok := b.Unpack(v, Pending); !ok {
 		t.Fatal("a fresh value is stale")
 	}
-	if _, _, ok := b.unpack(v, ready); ok {
+	if _, _, ok := b.Unpack(v, Ready); ok {
 		t.Error("the state does not count")
 	}
-	b.leave(n)
-	again, sl := b.enter([]byte("b"), nil)
-	sl.state = pending
+	b.Leave(n)
+	again, sl := b.Enter([]byte("b"), nil)
+	sl.State = Pending
 	if again != n {
 		t.Fatalf("slot %d, want %d again", again, n)
 	}
-	if _, _, ok := b.unpack(v, pending); ok {
+	if _, _, ok := b.Unpack(v, Pending); ok {
 		t.Error("a value outlives its task")
 	}
 }

@@ -1,4 +1,4 @@
-package tasks
+package store
 
 import (
 	"math/rand/v2"
@@ -15,13 +15,13 @@ func TestOutcomes(t *testing.T) {
 		n := rng.Uint64N(3 * outcomesKept / 2)
 		return n<<40 | n%(outcomesKept/8) // eight and more to a list
 	}
-	o := newOutcomes()
-	newest := map[uint64]outcome{} // of the ids that the ring holds
+	o := NewOutcomes()
+	newest := map[uint64]Outcome{} // of the ids that the ring holds
 	var ring []uint64
 	times := map[uint64]int{}
 	for i := range 4 * outcomesKept {
-		h, what := hash(), outcome{wasDelivered, uint64(i), int64(i)}
-		o.add(h, what)
+		h, what := hash(), Outcome{WasDelivered, uint64(i), int64(i)}
+		o.Add(h, what)
 		newest[h] = what
 		ring, times[h] = append(ring, h), times[h]+1
 		if len(ring) > outcomesKept {
@@ -31,12 +31,12 @@ func TestOutcomes(t *testing.T) {
 				delete(newest, gone)
 			}
 		}
-		if h := hash(); o.find(h) != newest[h] {
-			t.Fatalf("after %d outcomes: found %+v, want %+v", i+1, o.find(h), newest[h])
+		if h := hash(); o.Find(h) != newest[h] {
+			t.Fatalf("after %d outcomes: found %+v, want %+v", i+1, o.Find(h), newest[h])
 		}
 	}
 	for h, want := range newest {
-		if got := o.find(h); got != want {
+		if got := o.Find(h); got != want {
 			t.Fatalf("found %+v, want %+v", got, want)
 		}
 	}

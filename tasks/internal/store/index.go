@@ -1,4 +1,4 @@
-package tasks
+package store
 
 import (
 	"bytes"
@@ -39,7 +39,7 @@ func newIndex() *index { return &index{seed: maphash.MakeSeed()} }
 func (x *index) hash(id []byte) uint64 { return maphash.Bytes(x.seed, id) }
 
 // find returns the slot of an id with this hash.
-func (x *index) find(b *book, h uint64, id []byte) (uint32, bool) {
+func (x *index) find(b *Store, h uint64, id []byte) (uint32, bool) {
 	t := &x.tables[h>>56]
 	if len(t.entries) == 0 {
 		return 0, false
@@ -51,7 +51,7 @@ func (x *index) find(b *book, h uint64, id []byte) (uint32, bool) {
 			continue
 		}
 		n := numberOf(e)
-		if s := b.slot(n); s.hash == uint32(h) && bytes.Equal(b.arena.id(s.rec), id) {
+		if s := b.Slot(n); s.hash == uint32(h) && bytes.Equal(b.arena.id(s.rec), id) {
 			return n, true
 		}
 	}
@@ -59,7 +59,7 @@ func (x *index) find(b *book, h uint64, id []byte) (uint32, bool) {
 }
 
 // add enters a slot whose id is not in the index.
-func (x *index) add(b *book, h uint64, n uint32) {
+func (x *index) add(b *Store, h uint64, n uint32) {
 	t := &x.tables[h>>56]
 	if (t.used+1)*4 > len(t.entries)*3 {
 		t.grow(b)
@@ -77,14 +77,14 @@ func (t *indexTable) place(hash, entry uint32) {
 	t.entries[i] = entry
 }
 
-func (t *indexTable) grow(b *book) { t.resize(b, max(16, 2*len(t.entries))) }
+func (t *indexTable) grow(b *Store) { t.resize(b, max(16, 2*len(t.entries))) }
 
-func (t *indexTable) resize(b *book, size int) {
+func (t *indexTable) resize(b *Store, size int) {
 	old := t.entries
 	t.entries = make([]uint32, size)
 	for _, e := range old {
 		if e != 0 {
-			t.place(b.slot(numberOf(e)).hash, e)
+			t.place(b.Slot(numberOf(e)).hash, e)
 		}
 	}
 }
@@ -92,7 +92,7 @@ func (t *indexTable) resize(b *book, size int) {
 // remove takes a slot out. The entries behind it move up, so that no probe
 // meets a gap before its entry (Knuth, TAOCP 6.4, algorithm R). A table that has
 // become almost empty shrinks.
-func (x *index) remove(b *book, h uint64, n uint32) {
+func (x *index) remove(b *Store, h uint64, n uint32) {
 	t := &x.tables[h>>56]
 	mask := uint32(len(t.entries) - 1)
 	i := uint32(h) & mask
@@ -107,7 +107,7 @@ func (x *index) remove(b *book, h uint64, n uint32) {
 		if t.entries[j] == 0 {
 			break
 		}
-		shardID := b.slot(numberOf(t.entries[j])).hash & mask
+		shardID := b.Slot(numberOf(t.entries[j])).hash & mask
 		// The entry at j may move to i unless its home lies in (i, j].
 		if (j-shardID)&mask >= (j-i)&mask {
 			t.entries[i] = t.entries[j]
