@@ -9,7 +9,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/tasks/delivertest"
-	"github.com/lapsehq/lapse/tasks/internal/redisfault"
+	"github.com/lapsehq/lapse/tasks/internal/redisrig"
 	"github.com/lapsehq/lapse/tasks/pubsub"
 )
 
@@ -20,7 +20,7 @@ func TestConformance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &rig{redisfault.Put(t, server, client), delivertest.Stored{
+		b := &rig{redisrig.Put(t, server, client), delivertest.Stored{
 			Way: pubsub.New(client, pubsub.Config{}), Delivery: `{"channel":"all","format":"envelope","min_receivers":1}`,
 			Lacks: map[delivertest.Ability]string{delivertest.Payloads: "in an envelope it is an equal value, and alone it has no id"},
 		}}
@@ -53,6 +53,6 @@ func TestConformance(t *testing.T) {
 }
 
 type rig struct {
-	*redisfault.Fault
+	*redisrig.Fault
 	delivertest.Stored
 }

@@ -5,56 +5,26 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/lapsehq/lapse/recovery/memledger"
-	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/redisrig"
 	"github.com/lapsehq/lapse/tasks/pubsub"
 	"github.com/redis/go-redis/v9"
 )
 
-// start opens a scheduler that publishes in the Redis of a URL.
-func start(t *testing.T, url string) (*tasks.Scheduler, *pubsub.Way) {
-	t.Helper()
-	client, err := redisledger.Connect(url, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	way := pubsub.New(client, pubsub.Config{})
-	s, err := tasks.Open(t.Context(), memledger.New(), tasks.Config{Ways: []tasks.Way{way}, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(s.Close(context.Background()), client.Close()); err != nil {
-			t.Error(err)
-		}
-	})
-	return s, way
-}
-
 var quickly = tasks.Retry{MaxAttempts: 1000, MinBackoff: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}
+
+// newWay makes the way of a client.
+func newWay(client redis.UniversalClient) *pubsub.Way { return pubsub.New(client, pubsub.Config{}) }
 
 func setTopic(t *testing.T, s *tasks.Scheduler, topic, object string) {
 	t.Helper()
 	set := tasks.TopicSettings{Kind: pubsub.Kind, Delivery: json.RawMessage(object), Retry: quickly}
 	if _, err := s.SetTopic(t.Context(), topic, set, -1); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func schedule(t *testing.T, s *tasks.Scheduler, requests ...tasks.Request) {
-	t.Helper()
-	results, err := s.ScheduleBatch(t.Context(), requests)
-	for _, r := range results {
-		err = errors.Join(err, r.Err)
-	}
-	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -101,7 +71,7 @@ func subscribe(t *testing.T, addr string, channels ...string) func() string {
 // What is published, and where.
 func TestMessages(t *testing.T) {
 	server := redistest.Start(t)
-	s, way := start(t, server.URL())
+	s, way := redisrig.Open(t, server.URL(), newWay)
 	due := time.Now().Add(10 * time.Millisecond).Truncate(time.Millisecond)
 	payload := "\x00{\"order\": 42}\r\n\xff"
 	for i, c := range []struct {
@@ -124,7 +94,7 @@ func TestMessages(t *testing.T) {
 		setTopic(t, s, topic, c.object)
 		next := subscribe(t, server.Addr, c.channel)
 		c.request.Topic, c.request.ID, c.request.Due = topic, fmt.Sprint("id", i), due
-		schedule(t, s, c.request)
+		redisrig.Schedule(t, s, c.request)
 		if got := next(); got != c.channel+": "+c.message {
 			t.Errorf("%s: %q, want %q", c.object, got, c.message)
 		}
@@ -136,12 +106,12 @@ func TestMessages(t *testing.T) {
 // there are enough.
 func TestReceivers(t *testing.T) {
 	server := redistest.Start(t)
-	s, way := start(t, server.URL())
+	s, way := redisrig.Open(t, server.URL(), newWay)
 	setTopic(t, s, "lost", `{"channel":"news"}`)
-	schedule(t, s, tasks.Request{ID: "lost", Topic: "lost"})
+	redisrig.Schedule(t, s, tasks.Request{ID: "lost", Topic: "lost"})
 	until(t, "it is published without a subscriber", func() bool { return way.Tally()["no_receivers"] == 1 })
 	setTopic(t, s, "kept", `{"channel":"news","min_receivers":2}`)
-	schedule(t, s, tasks.Request{ID: "kept", Topic: "kept", Payload: []byte("1")})
+	redisrig.Schedule(t, s, tasks.Request{ID: "kept", Topic: "kept", Payload: []byte("1")})
 	until(t, "it was tried in vain", func() bool { return way.Tally()["too_few_receivers"] >= 2 })
 	one := subscribe(t, server.Addr, "news")
 	tried := way.Tally()["too_few_receivers"]
@@ -162,7 +132,7 @@ func TestReceivers(t *testing.T) {
 // While Redis is away tasks wait. A subscriber that is back gets each of them.
 func TestServerGoesAwayAndReturns(t *testing.T) {
 	server := redistest.Start(t)
-	s, way := start(t, server.URL())
+	s, way := redisrig.Open(t, server.URL(), newWay)
 	setTopic(t, s, "orders", `{"compat":"keyevent","min_receivers":1}`)
 	server.Kill()
 	const n = 500
@@ -170,7 +140,7 @@ func TestServerGoesAwayAndReturns(t *testing.T) {
 	for i := range requests {
 		requests[i] = tasks.Request{ID: fmt.Sprint("t", i), Topic: "orders"}
 	}
-	schedule(t, s, requests...)
+	redisrig.Schedule(t, s, requests...)
 	until(t, "all have failed", func() bool { return way.Tally()["unreachable"] >= n })
 	server.Start()
 	next, seen := subscribe(t, server.Addr, "__keyevent@0__:expired"), map[string]bool{}
@@ -183,7 +153,7 @@ func TestServerGoesAwayAndReturns(t *testing.T) {
 // A message reaches subscribers of every server of a cluster.
 func TestCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t)
-	s, _ := start(t, cluster.URL())
+	s, _ := redisrig.Open(t, cluster.URL(), newWay)
 	setTopic(t, s, "orders", `{"channel":"news"}`)
 	_, err := s.SetTopic(t.Context(), "counted", tasks.TopicSettings{Kind: pubsub.Kind, Delivery: json.RawMessage(`{"min_receivers":1}`)}, -1)
 	if !errors.Is(err, tasks.ErrInvalid) || !strings.Contains(err.Error(), "delivery.min_receivers") {
@@ -194,7 +164,7 @@ func TestCluster(t *testing.T) {
 		all = append(all, subscribe(t, m.Addr, "news"))
 	}
 	for i := range 20 {
-		schedule(t, s, tasks.Request{Topic: "orders", Payload: fmt.Appendf(nil, "%d", i)})
+		redisrig.Schedule(t, s, tasks.Request{Topic: "orders", Payload: fmt.Appendf(nil, "%d", i)})
 		for k, next := range all {
 			if got := next(); got != fmt.Sprint("news: ", i) {
 				t.Errorf("subscriber %d: %q, want %d", k, got, i)

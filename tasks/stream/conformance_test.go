@@ -13,7 +13,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/tasks/delivertest"
-	"github.com/lapsehq/lapse/tasks/internal/redisfault"
+	"github.com/lapsehq/lapse/tasks/internal/redisrig"
 	"github.com/lapsehq/lapse/tasks/stream"
 )
 
@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &rig{redisfault.Put(t, server, client), delivertest.Stored{
+		b := &rig{redisrig.Put(t, server, client), delivertest.Stored{
 			Way: stream.New(client, stream.Config{}), Delivery: `{"stream":"all","max_len":0}`,
 		}}
 		reader := server.Client()
@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 }
 
 type rig struct {
-	*redisfault.Fault
+	*redisrig.Fault
 	delivertest.Stored
 }
 

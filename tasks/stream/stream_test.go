@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -13,10 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/lapsehq/lapse/recovery/memledger"
-	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/redisrig"
 	"github.com/lapsehq/lapse/tasks/stream"
 )
 
@@ -25,42 +23,13 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
-// start opens a scheduler that delivers into the Redis of a URL.
-func start(t *testing.T, url string, cfg tasks.Config) (*tasks.Scheduler, *stream.Way) {
-	t.Helper()
-	client, err := redisledger.Connect(url, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	way := stream.New(client, stream.Config{})
-	cfg.Ways, cfg.Log = []tasks.Way{way}, slog.New(slog.DiscardHandler)
-	s, err := tasks.Open(t.Context(), memledger.New(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(s.Close(context.Background()), client.Close()); err != nil {
-			t.Error(err)
-		}
-	})
-	return s, way
-}
+// newWay makes the way of a client.
+func newWay(client redis.UniversalClient) *stream.Way { return stream.New(client, stream.Config{}) }
 
 func setTopic(t *testing.T, s *tasks.Scheduler, topic string, set tasks.TopicSettings, object string) {
 	t.Helper()
 	set.Kind, set.Delivery = stream.Kind, json.RawMessage(object)
 	if _, err := s.SetTopic(t.Context(), topic, set, -1); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func schedule(t *testing.T, s *tasks.Scheduler, requests ...tasks.Request) {
-	t.Helper()
-	results, err := s.ScheduleBatch(t.Context(), requests)
-	for _, r := range results {
-		err = errors.Join(err, r.Err)
-	}
-	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -100,12 +69,12 @@ func entries(t *testing.T, c redis.UniversalClient, name string) []redis.XMessag
 // An entry has the fields that are documented, in their order, byte for byte.
 func TestEntry(t *testing.T) {
 	server := redistest.Start(t)
-	s, way := start(t, server.URL(), tasks.Config{})
+	s, way := redisrig.Open(t, server.URL(), newWay)
 	setTopic(t, s, "orders", tasks.TopicSettings{}, `{}`)
 	setTopic(t, s, "named", tasks.TopicSettings{}, `{"stream":"of:my:own","max_len":0}`)
 	due := time.Now().Add(20 * time.Millisecond).Truncate(time.Millisecond)
 	payload := "\x00{\"order\": 42}\r\n\xff"
-	schedule(t, s,
+	redisrig.Schedule(t, s,
 		tasks.Request{ID: "o-42", Topic: "orders", Due: due, Payload: []byte(payload), Group: "g", Headers: map[string]string{"tenant": "eu"}},
 		tasks.Request{ID: "bare", Topic: "named"})
 	settled(t, s, "orders", 1)
@@ -128,14 +97,14 @@ func TestEntry(t *testing.T) {
 // max_len bounds a stream, about; 0 keeps everything.
 func TestTrimming(t *testing.T) {
 	server := redistest.Start(t)
-	s, _ := start(t, server.URL(), tasks.Config{})
+	s, _ := redisrig.Open(t, server.URL(), newWay)
 	setTopic(t, s, "short", tasks.TopicSettings{}, `{"max_len":100}`)
 	setTopic(t, s, "long", tasks.TopicSettings{}, `{"max_len":0}`)
 	var requests []tasks.Request
 	for range 3000 {
 		requests = append(requests, tasks.Request{Topic: "short"}, tasks.Request{Topic: "long"})
 	}
-	schedule(t, s, requests...)
+	redisrig.Schedule(t, s, requests...)
 	settled(t, s, "short", 3000)
 	settled(t, s, "long", 3000)
 	if n := server.Do("xlen", "lapse:stream:short").(int64); n < 100 || n > 300 {
@@ -150,18 +119,18 @@ func TestTrimming(t *testing.T) {
 // task that Redis refuses does not hold up the others.
 func TestServerGoesAwayAndReturns(t *testing.T) {
 	server := redistest.Start(t, "appendonly yes", "appendfsync always")
-	s, way := start(t, server.URL(), tasks.Config{})
+	s, way := redisrig.Open(t, server.URL(), newWay)
 	retry := tasks.Retry{MaxAttempts: 1000, MinBackoff: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}
 	setTopic(t, s, "orders", tasks.TopicSettings{Retry: retry}, `{"max_len":0}`)
 	setTopic(t, s, "wrong", tasks.TopicSettings{Retry: tasks.Retry{MaxAttempts: 2, MinBackoff: time.Millisecond, MaxBackoff: time.Millisecond}}, `{"stream":"text"}`)
 	server.Do("set", "text", "no stream")
-	schedule(t, s, tasks.Request{ID: "refused", Topic: "wrong"})
+	redisrig.Schedule(t, s, tasks.Request{ID: "refused", Topic: "wrong"})
 	const n = 3000
 	requests := make([]tasks.Request, n)
 	for i := range requests {
 		requests[i] = tasks.Request{ID: fmt.Sprint("t", i), Topic: "orders", Delay: time.Duration(i/10) * time.Millisecond}
 	}
-	schedule(t, s, requests...)
+	redisrig.Schedule(t, s, requests...)
 	settled(t, s, "orders", n/4)
 	server.Kill()
 	for way.Tally()["unreachable"] == 0 {
@@ -188,7 +157,7 @@ func TestServerGoesAwayAndReturns(t *testing.T) {
 // A Redis that hangs costs an attempt no more than a second or two, whatever the size of the batch.
 func TestServerHangs(t *testing.T) {
 	server := redistest.Start(t)
-	s, way := start(t, server.URL(), tasks.Config{})
+	s, way := redisrig.Open(t, server.URL(), newWay)
 	setTopic(t, s, "orders", tasks.TopicSettings{Retry: tasks.Retry{MinBackoff: 100 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}}, `{"max_len":0}`)
 	big := make([]byte, 64<<10)
 	requests := make([]tasks.Request, 64)
@@ -196,7 +165,7 @@ func TestServerHangs(t *testing.T) {
 		requests[i] = tasks.Request{ID: fmt.Sprint("t", i), Topic: "orders", Payload: big}
 	}
 	server.Pause()
-	schedule(t, s, requests...)
+	redisrig.Schedule(t, s, requests...)
 	for way.Tally()["unreachable"] < 64 {
 		<-time.After(10 * time.Millisecond)
 	}
@@ -207,7 +176,7 @@ func TestServerHangs(t *testing.T) {
 // Streams of any name go to their masters in a cluster, also while a slot moves.
 func TestCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t)
-	s, way := start(t, cluster.URL(), tasks.Config{})
+	s, way := redisrig.Open(t, cluster.URL(), newWay)
 	retry := tasks.Retry{MaxAttempts: 1000, MinBackoff: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}
 	var requests []tasks.Request
 	for i := range 12 {
@@ -217,7 +186,7 @@ func TestCluster(t *testing.T) {
 			requests = append(requests, tasks.Request{ID: fmt.Sprint(topic, "-", k), Topic: topic, Delay: time.Duration(k) * time.Millisecond})
 		}
 	}
-	schedule(t, s, requests...)
+	redisrig.Schedule(t, s, requests...)
 	move := cluster.BeginMove("lapse:stream:topic0")
 	move.Key("lapse:stream:topic0") // if it is there already
 	move.End()

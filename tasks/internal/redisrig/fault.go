@@ -1,6 +1,6 @@
-// Package redisfault puts the faults of delivertest between a way of delivery and a real
-// Redis, for tests.
-package redisfault
+// Package redisrig is for tests of ways of delivery into Redis. It opens schedulers with a way, and
+// puts the faults of delivertest between a way and a real Redis.
+package redisrig
 
 import (
 	"context"
