@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -23,28 +21,10 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		if binary = os.Getenv("LAPSE_BIN"); binary != "" {
-			if _, err := os.Stat(binary); err != nil {
-				fmt.Fprintln(os.Stderr, "LAPSE_BIN:", err)
-				return 1
-			}
-			return m.Run()
-		}
-		dir, err := os.MkdirTemp("", "lapse-campaign-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		binary = filepath.Join(dir, "lapse")
-		build := exec.Command("go", "build", "-tags", "nomsgpack", "-o", binary, "../..")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
-			return 1
-		}
+	os.Exit(rig.WithProgram(func(path string) int {
+		binary = path
 		return m.Run()
-	}())
+	}))
 }
 
 // options are set by the environment. The defaults are enough for `make fault`.

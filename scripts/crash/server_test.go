@@ -31,24 +31,10 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		if binary = os.Getenv("LAPSE_BIN"); binary != "" {
-			return m.Run()
-		}
-		dir, err := os.MkdirTemp("", "lapse-crash-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		binary = filepath.Join(dir, "lapse")
-		build := exec.Command("go", "build", "-tags", "nomsgpack", "-o", binary, "../..")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
-			return 1
-		}
+	os.Exit(rig.WithProgram(func(path string) int {
+		binary = path
 		return m.Run()
-	}())
+	}))
 }
 
 // command is a call of the binary without the settings of this environment, and without variables
