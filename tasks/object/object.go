@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // An Object is a delivery object that is being read. The caller reads every field that it knows,
@@ -15,7 +15,7 @@ import (
 type Object struct {
 	fields map[string]json.RawMessage
 	known  []string
-	faults []tasks.FieldError
+	faults []task.FieldError
 }
 
 // Parse begins to read a JSON object; the scheduler has checked that it is one.
@@ -29,7 +29,7 @@ func Parse(settings json.RawMessage) *Object {
 
 // Fault notes what is wrong with a field.
 func (o *Object) Fault(field, problem string) {
-	o.faults = append(o.faults, tasks.FieldError{Field: field, Problem: problem})
+	o.faults = append(o.faults, task.FieldError{Field: field, Problem: problem})
 }
 
 // Has reports whether a field was given.
@@ -65,7 +65,7 @@ func read[T any](o *Object, field string, def T, problem string, valid func(T) b
 	return *v
 }
 
-// Err is an *tasks.InvalidError that names all faults, or nil.
+// Err is a *task.InvalidError that names all faults, or nil.
 func (o *Object) Err() error {
 	known := slices.Sorted(slices.Values(o.known))
 	for _, field := range slices.Sorted(maps.Keys(o.fields)) {
@@ -76,7 +76,7 @@ func (o *Object) Err() error {
 	if len(o.faults) == 0 {
 		return nil
 	}
-	return &tasks.InvalidError{Fields: o.faults}
+	return &task.InvalidError{Fields: o.faults}
 }
 
 // Shown is the printable part of an unknown field's name: a request may have any text as a name.

@@ -32,7 +32,7 @@
 // each gets every message, and a repeated attempt repeats it to all. A receiver that must
 // not miss a task needs package stream, or package webhook.
 //
-// Tasks that are ready together are published by one pipeline (tasks.BatchDeliverer).
+// Tasks that are ready together are published by one pipeline (task.BatchDeliverer).
 // The client is the caller's; it should neither repeat commands by itself
 // (MaxRetries -1) nor wait for long: 1 s is a good timeout.
 package pubsub

@@ -3,16 +3,16 @@ package pubsub
 import (
 	"encoding/json"
 
-	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // keyHeader is the header that names the key which seems to have expired.
 const keyHeader = "key"
 
-func payload(d *tasks.Delivery) any { return d.Payload }
+func payload(d *task.Delivery) any { return d.Payload }
 
 // key is what Redis publishes of a key that has expired: its name.
-func key(d *tasks.Delivery) any {
+func key(d *task.Delivery) any {
 	if name := d.Headers[keyHeader]; name != "" {
 		return name
 	}
@@ -32,7 +32,7 @@ type Envelope struct {
 	Bytes []byte `json:"payload_base64,omitempty"`
 }
 
-func envelope(d *tasks.Delivery) any {
+func envelope(d *task.Delivery) any {
 	e := Envelope{ID: d.ID, Topic: d.Topic, Due: d.Due.UnixMilli(), Attempt: d.Attempt, Group: d.Group, Headers: d.Headers}
 	if json.Valid(d.Payload) {
 		e.Payload = d.Payload

@@ -5,29 +5,29 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/redispipe"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // ErrTooFewReceivers is the error of an attempt whose message reached fewer subscribers than
 // min_receivers asks for.
 var ErrTooFewReceivers = errors.New("too few receivers")
 
-// A publisher delivers the tasks of one topic. It implements tasks.BatchDeliverer.
+// A publisher delivers the tasks of one topic. It implements task.BatchDeliverer.
 type publisher struct {
 	way     *Way
 	channel string
-	message func(d *tasks.Delivery) any // text or bytes
+	message func(d *task.Delivery) any // text or bytes
 	least   int64
 }
 
-// Deliver implements tasks.Deliverer.
-func (p *publisher) Deliver(ctx context.Context, d *tasks.Delivery) error {
-	return p.DeliverBatch(ctx, []*tasks.Delivery{d})[0]
+// Deliver implements task.Deliverer.
+func (p *publisher) Deliver(ctx context.Context, d *task.Delivery) error {
+	return p.DeliverBatch(ctx, []*task.Delivery{d})[0]
 }
 
-// DeliverBatch implements tasks.BatchDeliverer.
-func (p *publisher) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []error {
+// DeliverBatch implements task.BatchDeliverer.
+func (p *publisher) DeliverBatch(ctx context.Context, ds []*task.Delivery) []error {
 	commands := make([]redispipe.Command, len(ds))
 	for i, d := range ds {
 		commands[i] = redispipe.Command{
@@ -44,7 +44,7 @@ func (p *publisher) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []er
 }
 
 // headers returns the size of the headers, which an envelope has, and one of which may be the key.
-func headers(d *tasks.Delivery) (size int) {
+func headers(d *task.Delivery) (size int) {
 	for name, value := range d.Headers {
 		size += len(name) + len(value)
 	}
@@ -87,5 +87,5 @@ var outcomeNames = []string{
 	published: "published", unheard: "no_receivers", tooFew: "too_few_receivers", refused: "refused", unreachable: "unreachable",
 }
 
-// Tally implements tasks.Tally, with the names above.
+// Tally implements task.Tally, with the names above.
 func (w *Way) Tally() map[string]int64 { return w.tally.Tally() }

@@ -5,24 +5,24 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/redispipe"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// An adder delivers the tasks of one topic. It implements tasks.BatchDeliverer.
+// An adder delivers the tasks of one topic. It implements task.BatchDeliverer.
 type adder struct {
 	way    *Way
 	stream string
 	maxLen int64 // 0: never trimmed
 }
 
-// Deliver implements tasks.Deliverer.
-func (a *adder) Deliver(ctx context.Context, d *tasks.Delivery) error {
-	return a.DeliverBatch(ctx, []*tasks.Delivery{d})[0]
+// Deliver implements task.Deliverer.
+func (a *adder) Deliver(ctx context.Context, d *task.Delivery) error {
+	return a.DeliverBatch(ctx, []*task.Delivery{d})[0]
 }
 
-// DeliverBatch implements tasks.BatchDeliverer.
-func (a *adder) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []error {
+// DeliverBatch implements task.BatchDeliverer.
+func (a *adder) DeliverBatch(ctx context.Context, ds []*task.Delivery) []error {
 	commands := make([]redispipe.Command, len(ds))
 	for i, d := range ds {
 		commands[i] = a.command(d)
@@ -39,7 +39,7 @@ func (a *adder) DeliverBatch(ctx context.Context, ds []*tasks.Delivery) []error 
 }
 
 // command adds a task.
-func (a *adder) command(d *tasks.Delivery) redispipe.Command {
+func (a *adder) command(d *task.Delivery) redispipe.Command {
 	args := make([]any, 0, 18+2*len(d.Headers))
 	args = append(args, "xadd", a.stream)
 	if a.maxLen > 0 {
@@ -79,5 +79,5 @@ func outcomeOf(err error) outcome {
 	return refused
 }
 
-// Tally implements tasks.Tally, with the names above.
+// Tally implements task.Tally, with the names above.
 func (w *Way) Tally() map[string]int64 { return w.tally.Tally() }

@@ -31,7 +31,7 @@
 //
 // # How
 //
-// Tasks that are ready together are added by one pipeline (tasks.BatchDeliverer). The
+// Tasks that are ready together are added by one pipeline (task.BatchDeliverer). The
 // client is the caller's; it should neither repeat commands by itself (MaxRetries -1)
 // nor wait for long: 1 s is a good timeout.
 package stream

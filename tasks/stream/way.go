@@ -6,12 +6,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/object"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // Kind is the way's name.
-const Kind tasks.Kind = "stream"
+const Kind task.Kind = "stream"
 
 // Bounds and default of max_len, in entries.
 const (
@@ -27,11 +27,11 @@ type Config struct {
 	Prefix string
 }
 
-// A Way delivers into Redis streams. It implements tasks.Way and tasks.Tally.
+// A Way delivers into Redis streams. It implements task.Way and task.Tally.
 type Way struct {
 	client redis.UniversalClient
 	prefix string
-	tally  *tasks.Tallier[outcome]
+	tally  *task.Tallier[outcome]
 }
 
 // New makes a way that delivers through a client. The caller closes the client.
@@ -39,14 +39,14 @@ func New(client redis.UniversalClient, cfg Config) *Way {
 	if cfg.Prefix == "" {
 		cfg.Prefix = "lapse:"
 	}
-	return &Way{client: client, prefix: cfg.Prefix, tally: tasks.NewTallier[outcome](outcomeNames)}
+	return &Way{client: client, prefix: cfg.Prefix, tally: task.NewTallier[outcome](outcomeNames)}
 }
 
-// Kind implements tasks.Way.
-func (w *Way) Kind() tasks.Kind { return Kind }
+// Kind implements task.Way.
+func (w *Way) Kind() task.Kind { return Kind }
 
-// Deliverer implements tasks.Way.
-func (w *Way) Deliverer(topic string, settings json.RawMessage) (tasks.Deliverer, error) {
+// Deliverer implements task.Way.
+func (w *Way) Deliverer(topic string, settings json.RawMessage) (task.Deliverer, error) {
 	o := object.Parse(settings)
 	ours := w.prefix + "stream:"
 	a := &adder{way: w}

@@ -6,6 +6,6 @@
 // their figures, and nothing else of Lapse. What can fail is a value out of range: the error
 // names the field and the accepted range.
 //
-// Applications use these words under their names in package tasks. Ways of delivery may import
-// either.
+// Applications use these words under their names in package tasks. The ways of delivery of this
+// repository import this package only; those of other modules may import either.
 package task

@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 const (
@@ -70,10 +70,10 @@ func judge(answer *http.Response, said string, now time.Time) (outcome, error) {
 	err := errors.New(text)
 	switch {
 	case status == http.StatusGone:
-		return gone, tasks.Kill(err)
+		return gone, task.Kill(err)
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
 		if pause, ok := retryAfter(answer.Header.Get("Retry-After"), now); ok {
-			return throttled, tasks.RetryAfter(err, pause)
+			return throttled, task.RetryAfter(err, pause)
 		}
 		return throttled, err
 	case status/100 == 3:

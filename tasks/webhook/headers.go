@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // Names of Lapse's headers, as net/http keeps them. On the wire their case means nothing.
@@ -57,7 +57,7 @@ var asHyphens = strings.NewReplacer("_", "-", ".", "-")
 const timeForm = "2006-01-02T15:04:05.000Z07:00"
 
 // headers returns the headers of an attempt, without the signature.
-func (r *receiver) headers(d *tasks.Delivery) http.Header {
+func (r *receiver) headers(d *task.Delivery) http.Header {
 	h := make(http.Header, 16+len(d.Headers))
 	one := func(name, value string) { h[name] = []string{value} }
 	one(contentType, "application/json")

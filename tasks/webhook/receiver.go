@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A receiver delivers the tasks of one topic to its URL.
@@ -35,13 +35,13 @@ func newReceiver(w *Way, topic string, set settings) *receiver {
 }
 
 // Deliver makes one attempt. It takes no longer than the topic's timeout, and ends with the lease.
-func (r *receiver) Deliver(ctx context.Context, d *tasks.Delivery) error {
+func (r *receiver) Deliver(ctx context.Context, d *task.Delivery) error {
 	o, err := r.attempt(ctx, d)
 	r.way.tally.Count(o)
 	return err
 }
 
-func (r *receiver) attempt(lease context.Context, d *tasks.Delivery) (outcome, error) {
+func (r *receiver) attempt(lease context.Context, d *task.Delivery) (outcome, error) {
 	now := time.Now()
 	h := r.headers(d)
 	if r.secret != "" && !r.sign(h, d.ID, now, d.Payload) {
@@ -60,7 +60,7 @@ func (r *receiver) attempt(lease context.Context, d *tasks.Delivery) (outcome, e
 	said := read(answer, cancel)
 	o, err := judge(answer, said, time.Now())
 	if o == ok && r.async {
-		return o, tasks.ErrLater
+		return o, task.ErrLater
 	}
 	return o, err
 }

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/object"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // settings are a topic's delivery object:
@@ -37,7 +37,7 @@ const (
 )
 
 // readSettings reads a delivery object and lists everything that is wrong with it.
-func readSettings(text json.RawMessage) (settings, []tasks.FieldError) {
+func readSettings(text json.RawMessage) (settings, []task.FieldError) {
 	set := settings{timeout: defaultTimeout}
 	r := reader{seen: map[string]bool{}}
 	r.each(text, func(name string, value json.RawMessage) {
@@ -76,11 +76,11 @@ func readSettings(text json.RawMessage) (settings, []tasks.FieldError) {
 // A reader reads one JSON object strictly and collects what is wrong.
 type reader struct {
 	seen   map[string]bool
-	faults []tasks.FieldError
+	faults []task.FieldError
 }
 
 func (r *reader) fault(field, problem string) {
-	r.faults = append(r.faults, tasks.FieldError{Field: field, Problem: problem})
+	r.faults = append(r.faults, task.FieldError{Field: field, Problem: problem})
 }
 
 // each calls take for every member of an object. A repeated member is a fault: a reader of the

@@ -10,11 +10,11 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
-	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // Kind is the name of this way of delivery in a topic's settings.
-const Kind tasks.Kind = "webhook"
+const Kind task.Kind = "webhook"
 
 // Config configures a way. The zero value of every field is its default.
 type Config struct {
@@ -34,13 +34,13 @@ type Config struct {
 	RootCAs *x509.CertPool
 }
 
-// A Way delivers tasks as HTTP requests. It is a tasks.Way and a tasks.Tally, and may be
+// A Way delivers tasks as HTTP requests. It is a task.Way and a task.Tally, and may be
 // used from many goroutines at once.
 type Way struct {
 	policy    *policy
 	transport *http.Transport
 	secrets   atomic.Pointer[secrets]
-	tally     *tasks.Tallier[outcome]
+	tally     *task.Tallier[outcome]
 
 	closed context.Context
 	close  context.CancelFunc
@@ -57,7 +57,7 @@ func New(cfg Config) (*Way, error) {
 	if err := all.ErrorOrNil(); err != nil {
 		return nil, err
 	}
-	w := &Way{policy: p, tally: tasks.NewTallier[outcome](outcomeNames)}
+	w := &Way{policy: p, tally: task.NewTallier[outcome](outcomeNames)}
 	w.closed, w.close = context.WithCancel(context.Background())
 	w.transport = newTransport(w.closed, p, cfg.Resolver, cfg.RootCAs)
 	w.secrets.Store(s)
@@ -65,26 +65,26 @@ func New(cfg Config) (*Way, error) {
 }
 
 // Kind is "webhook".
-func (w *Way) Kind() tasks.Kind { return Kind }
+func (w *Way) Kind() task.Kind { return Kind }
 
-// Deliverer makes what delivers the tasks of one topic. Error: a *tasks.InvalidError that names
+// Deliverer makes what delivers the tasks of one topic. Error: a *task.InvalidError that names
 // everything in the settings that is wrong, and repeats no value.
-func (w *Way) Deliverer(topic string, settings json.RawMessage) (tasks.Deliverer, error) {
+func (w *Way) Deliverer(topic string, settings json.RawMessage) (task.Deliverer, error) {
 	set, f := readSettings(settings)
 	f = append(f, w.faults(&set)...)
 	if len(f) > 0 {
-		return nil, &tasks.InvalidError{Fields: f}
+		return nil, &task.InvalidError{Fields: f}
 	}
 	return newReceiver(w, topic, set), nil
 }
 
 // faults returns what is wrong with valid settings in this process.
-func (w *Way) faults(set *settings) (f []tasks.FieldError) {
+func (w *Way) faults(set *settings) (f []task.FieldError) {
 	if set.url != nil && w.policy.checkHost(set.url.Hostname()) != nil {
-		f = append(f, tasks.FieldError{Field: "url", Problem: "must lead to a public address, or to one that webhook.allow lists"})
+		f = append(f, task.FieldError{Field: "url", Problem: "must lead to a public address, or to one that webhook.allow lists"})
 	}
 	if set.secret != "" && !w.secrets.Load().has(set.secret) {
-		f = append(f, tasks.FieldError{Field: "secret", Problem: "must name a secret that this process has"})
+		f = append(f, task.FieldError{Field: "secret", Problem: "must name a secret that this process has"})
 	}
 	return f
 }
