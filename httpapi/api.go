@@ -63,7 +63,7 @@ func (k kinds) and(more ...*kind) kinds { return append(slices.Clip(k), more...)
 // its handler.
 type route struct {
 	id, method, path string
-	allow            allow // who may call it
+	allow            allow // which tokens open it
 	summary, about   string
 	status           int          // of a success; 0: 200
 	also             []int        // other statuses of a success, with the same body

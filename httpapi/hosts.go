@@ -23,7 +23,8 @@ func (a *access) isRebinding(r *http.Request) bool {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	atLoopback := local != nil && local.IP.IsLoopback()
 	if a.hosts == nil || a.tokens.Load() != nil {
-		// The program, or the tokens, decide who may call. Browsers are checked all the same.
+		// The program, or the tokens, decide which callers are let in. Browsers are checked all the
+		// same.
 		return atLoopback && isBrowser(r) && !isOfThisMachine(host)
 	}
 	return !isOfThisMachine(host) && net.ParseIP(host) == nil && (atLoopback || !isOfPrivateNetwork(host))
