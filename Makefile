@@ -56,12 +56,14 @@ race: redis ## run all tests under the race detector, and once more on a single 
 	$(GO) test -tags $(TAGS) -cpu 1 -short ./...
 
 .PHONY: lint
-lint: tools ## check formatting, vet, golangci-lint with the import directions, shellcheck if present
+lint: tools ## check formatting, vet, golangci-lint with the import directions, what the linker may leave out, shellcheck if present
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "gofmt is needed for:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet -tags $(TAGS),fault,browser ./...
 	cd scripts/compare && $(GO) vet -tags $(TAGS) ./...
 	$(LINT) run ./...
+	@if $(GO) build -tags $(TAGS) -ldflags=-dumpdep -o /dev/null . 2>&1 | grep -m 3 '<ReflectMethod>'; then \
+		echo "these find methods by name at run time: the linker keeps every exported method of the program, 13 MB"; exit 1; fi
 	@for dir in $(ADAPTERS); do echo "lint $$dir"; (cd $$dir && $(GO) vet -tags $(TAGS) ./... && $(LINT) run ./...); done
 	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/need-redis scripts/need-brokers scripts/need-browser scripts/bench-compare; fi
 
