@@ -18,20 +18,15 @@ const (
 	maxBytes   = 1 << 20
 )
 
-// Apply implements recovery.Ledger.
-func (l *Ledger) Apply(ctx context.Context, n int, b *recovery.Batch) error {
-	done, err := l.use(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	s, err := l.member.held(n)
+// apply writes a batch to a shard, see recovery.Ledger.
+func (m *membership) apply(ctx context.Context, n int, b *recovery.Batch) error {
+	s, err := m.held(n)
 	if err != nil {
 		return err
 	}
 	select {
-	case l.writing <- struct{}{}:
-		defer func() { <-l.writing }()
+	case m.writing <- struct{}{}:
+		defer func() { <-m.writing }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -52,7 +47,7 @@ func (l *Ledger) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 	// The second round writes into a shard that was reclaimed; the third is for a Redis that
 	// loses writes again meanwhile.
 	for range 3 {
-		if err = l.applyLocked(ctx, s, b); !errors.Is(err, errReclaimed) {
+		if err = m.applyLocked(ctx, s, b); !errors.Is(err, errReclaimed) {
 			break
 		}
 	}
@@ -67,10 +62,10 @@ func (l *Ledger) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 // errReclaimed is returned by applyLocked when the batch must be sent again.
 var errReclaimed = errors.New("the shard was claimed again")
 
-func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) error {
-	v, err := l.replication.Send(ctx, s.keys.Tasks(), conn.ApplyScript, s.arguments(b))
+func (m *membership) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) error {
+	v, err := m.replication.Send(ctx, s.keys.Tasks(), conn.ApplyScript, s.arguments(b))
 	if conn.WrongType(err) { // nothing was written; the batch is repeated
-		err = errors.Join(err, l.mender.mendKeys(ctx, typedKeys(&s.keys)[1:]))
+		err = errors.Join(err, m.mender.mendKeys(ctx, typedKeys(&s.keys)[1:]))
 	}
 	if err != nil {
 		return fmt.Errorf("shard %d: %w", s.number, err)
@@ -78,24 +73,24 @@ func (l *Ledger) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) e
 	if v.Code != 0 {
 		s.moveLocked(s.token, s.sequence+1)
 		if s.batch.dead > 0 {
-			l.member.buried.Store(true)
+			m.buried.Store(true)
 		}
 		if v.Number(1) == 1 {
-			l.log.Error("a shard has got tasks from a spool before; they were not written again",
+			m.log.Error("a shard has got tasks from a spool before; they were not written again",
 				"shard", s.number, "tasks", b.Len(), "mark", b.Mark().Number)
 		}
 		if v.Number(0) == 1 {
 			full := fmt.Errorf("%w: Redis is out of memory and has refused new tasks", recovery.ErrFull)
-			l.health.noteFull(full)
+			m.full(full)
 			return full
 		}
 		return nil
 	}
 	owner, sequence := v.Text(0), v.Number(1)
 	if owner == s.token.String() && sequence > s.sequence {
-		return l.member.revokeLocked(s, fmt.Sprintf("it has batch %d, written by an unknown process", sequence))
+		return m.revokeLocked(s, fmt.Sprintf("it has batch %d, written by an unknown process", sequence))
 	}
-	if err := l.member.reclaimLocked(ctx, s, owner, sequence); err != nil {
+	if err := m.reclaimLocked(ctx, s, owner, sequence); err != nil {
 		return err
 	}
 	return errReclaimed

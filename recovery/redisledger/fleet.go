@@ -6,6 +6,16 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
+// Apply implements recovery.Ledger.
+func (l *Ledger) Apply(ctx context.Context, n int, b *recovery.Batch) error {
+	done, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return l.member.apply(ctx, n, b)
+}
+
 // Watch implements recovery.Rewinder.
 func (l *Ledger) Watch(w recovery.Watcher) { l.member.notices.watch(w) }
 

@@ -136,21 +136,18 @@ func (o Options) Validate() error {
 // A Ledger is a node's ledger in Redis. It implements recovery.Ledger, Settings,
 // Finder, Conditioner, Reporter, Fleet and Bus.
 type Ledger struct {
-	opts        Options
-	keys        layout.Keys
-	log         *slog.Logger
-	client      *conn.Client
-	replication conn.Replication
-	bulk        *bulk
-	waits       *recovery.WaitList // what readiness shows
-	mender      mender
-	health      health
+	opts   Options
+	keys   layout.Keys
+	log    *slog.Logger
+	client *conn.Client
+	bulk   *bulk
+	waits  *recovery.WaitList // what readiness shows
+	mender mender
+	health health
 
 	member    *membership
 	directory *ids.Directory
 	bus       *bus.Bus
-
-	writing chan struct{} // holds a token for each batch under way: some connections stay free
 
 	life    context.Context // ends when Close begins
 	die     context.CancelCauseFunc
@@ -202,20 +199,20 @@ func Open(opts Options) (*Ledger, error) {
 	}
 	life, die := context.WithCancelCause(context.Background())
 	l := &Ledger{
-		opts:        opts,
-		keys:        layout.Keys{Prefix: opts.Prefix, DB: a.DB},
-		log:         opts.Log.With("node", opts.Node),
-		client:      client,
-		replication: conn.Replication{Client: client, Want: opts.WaitReplicas, Timeout: opts.WaitTimeout},
-		bulk:        bulk,
-		waits:       waits,
-		writing:     make(chan struct{}, writers),
-		life:        life,
-		die:         die,
+		opts:   opts,
+		keys:   layout.Keys{Prefix: opts.Prefix, DB: a.DB},
+		log:    opts.Log.With("node", opts.Node),
+		client: client,
+		bulk:   bulk,
+		waits:  waits,
+		life:   life,
+		die:    die,
 	}
 	self := layout.Holder{Node: opts.Node, Incarnation: newIncarnation()}
 	l.mender = mender{client: client, keys: l.keys, waits: waits, log: l.log}
+	replication := &conn.Replication{Client: client, Want: opts.WaitReplicas, Timeout: opts.WaitTimeout}
 	l.member = newMembership(memberConfig{
+		replication: replication, writing: make(chan struct{}, writers), full: l.health.noteFull,
 		client: client, keys: l.keys, self: self, life: life, log: l.log, waits: waits, mender: &l.mender,
 		shards: opts.Shards, failoverAfter: opts.FailoverAfter, format: opts.Format, version: opts.Version, address: opts.Address,
 		process: *opts.process, fateOf: opts.fateOf, measure: l.health.measure, note: l.health.note,
@@ -227,7 +224,7 @@ func Open(opts Options) (*Ledger, error) {
 	l.bus = bus.New(bus.Config{
 		Client: client, Keys: l.keys, Self: self, Life: life, Log: l.log, ShardedSince: opts.shardedSince,
 	})
-	l.health.client, l.health.replication, l.health.directory = client, &l.replication, l.directory
+	l.health.client, l.health.replication, l.health.directory = client, replication, l.directory
 	l.health.log, l.health.forceEviction = l.log, opts.ForceEviction
 	return l, nil
 }

@@ -53,6 +53,9 @@ type memberConfig struct {
 	waits  *recovery.WaitList
 	mender *mender
 
+	replication *conn.Replication // confirms batches
+	writing     chan struct{}     // holds a token for each batch under way: some connections stay free
+
 	shards           int // of this node's own
 	failoverAfter    time.Duration
 	format           int
@@ -62,6 +65,7 @@ type memberConfig struct {
 
 	measure func(ctx context.Context) error // looks at the servers, with every heartbeat
 	note    func(err error)                 // gets the outcome of every heartbeat
+	full    func(err error)                 // called when Redis has refused new tasks
 }
 
 func newMembership(c memberConfig) *membership {
