@@ -121,6 +121,31 @@ func TestFields(t *testing.T) {
 	}
 }
 
+// An interface declares fewer than eight methods; a larger one is put together from such.
+func TestInterfaces(t *testing.T) {
+	const maxMethods = 7
+	all, positions := sources(t)
+	for i := range all {
+		if all[i].isTest() {
+			continue
+		}
+		ast.Inspect(all[i].file, func(n ast.Node) bool {
+			typ, ok := n.(*ast.InterfaceType)
+			if !ok {
+				return true
+			}
+			methods := 0
+			for _, f := range typ.Methods.List {
+				methods += len(f.Names) // an embedded interface has none
+			}
+			if methods > maxMethods {
+				t.Errorf("%s: an interface declares %d methods; at most %d are allowed", positions.Position(n.Pos()), methods, maxMethods)
+			}
+			return true
+		})
+	}
+}
+
 // A function whose name ends with Locked does not release the lock that its caller holds.
 func TestLockedStaysLocked(t *testing.T) {
 	// They release it for a while.

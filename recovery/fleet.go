@@ -21,18 +21,14 @@ import "context"
 type Fleet interface {
 	Ledger
 	Rewinder
+	DeadScanner // a node that acquires a shard must know its dead records; errors: as of ScanShard
+	Membership
+	Ownership
+	Locator
+}
 
-	// Home names the shard of a term.
-	Home(shard int) Home
-	// Locate returns the holder of a shard. Unless anew, it may return an earlier answer.
-	Locate(ctx context.Context, home Home, anew bool) (Holder, error)
-	// Homes lists every shard that a registered node has ever used, held or not. It reads the
-	// registry anew, and fails while the registry may lack a node.
-	Homes(ctx context.Context) ([]Home, error)
-	// Holders returns the holders of these shards. It leaves out shards that no node has ever
-	// held and those that were retired because they were empty. It reads the owners anew, once
-	// for all callers that wait, and fails if it cannot read one of them.
-	Holders(ctx context.Context, homes []Home) (map[Home]Holder, error)
+// Membership is what a process knows of the nodes, its own included, and tells them of itself.
+type Membership interface {
 	// Standing returns the state of this process among the other nodes. It needs no round trip.
 	Standing() Standing
 	// Peers lists the nodes in order of their names, this one included, as this process last
@@ -45,7 +41,12 @@ type Fleet interface {
 	// MarkSpooling tells the other nodes whether this node may have tasks that are only in its
 	// spool; see Node.Spools. The mark stays for the next process of the node.
 	MarkSpooling(ctx context.Context, spools bool) error
+}
 
+// Ownership is what a process does with the shards that it holds and that change hands.
+type Ownership interface {
+	// Home names the shard of a term.
+	Home(shard int) Home
 	// Yield hands a shard to another node. Its last batch must have been answered, and no other
 	// one may follow. After an error it may be repeated; after ErrUnanswered it must be, with
 	// the same node. It returns ErrLost when the shard has another owner by now, also if that
@@ -55,11 +56,22 @@ type Fleet interface {
 	// Watcher.Gained. It reports false when another node owns the shard. If the ledger has lost
 	// the hand-over to that node, Accept repeats the hand-over.
 	Accept(ctx context.Context, home Home) (bool, error)
-	// A node that acquires a shard must know its dead records. Errors: as of ScanShard.
-	DeadScanner
 	// Forget says that the caller has dropped all it knew of a shard that was lost or yielded,
 	// so that the shard's number may be used for another term.
 	Forget(shard int)
+}
+
+// A Locator finds the holders of shards, whichever nodes they are.
+type Locator interface {
+	// Locate returns the holder of a shard. Unless anew, it may return an earlier answer.
+	Locate(ctx context.Context, home Home, anew bool) (Holder, error)
+	// Homes lists every shard that a registered node has ever used, held or not. It reads the
+	// registry anew, and fails while the registry may lack a node.
+	Homes(ctx context.Context) ([]Home, error)
+	// Holders returns the holders of these shards. It leaves out shards that no node has ever
+	// held and those that were retired because they were empty. It reads the owners anew, once
+	// for all callers that wait, and fails if it cannot read one of them.
+	Holders(ctx context.Context, homes []Home) (map[Home]Holder, error)
 }
 
 // A Holder names the process that holds a shard.

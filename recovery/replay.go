@@ -49,9 +49,12 @@ func Replay(ctx context.Context, l Ledger, m Memory, report func(Progress)) erro
 }
 
 // ReplayShard is Replay of one shard that was acquired later. It also gives up with ErrLost.
-func ReplayShard(ctx context.Context, f Fleet, shard int, m Memory, report func(Progress)) error {
-	return replay(ctx, f, func(ctx context.Context, page func([]Entry) error) error {
-		return f.ScanShard(ctx, shard, page)
+func ReplayShard(ctx context.Context, l interface {
+	Ledger
+	Rewinder
+}, shard int, m Memory, report func(Progress)) error {
+	return replay(ctx, l, func(ctx context.Context, page func([]Entry) error) error {
+		return l.ScanShard(ctx, shard, page)
 	}, m, report, ErrClosed, ErrLost)
 }
 

@@ -33,9 +33,10 @@ type shared struct {
 	conflict      conflicts       // ids that another node has registered for a task of its own
 }
 
-// A sharedLedger is one that several nodes share.
+// A sharedLedger has what a Fleet with a directory and a bus tells of the other nodes.
 type sharedLedger interface {
-	recovery.Fleet
+	recovery.Membership
+	recovery.Locator
 	recovery.Directory
 	recovery.Bus
 }
