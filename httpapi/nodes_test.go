@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -31,7 +31,7 @@ func TestOneNode(t *testing.T) {
 }
 
 // fleetOf makes servers that share a ledger.
-func fleetOf(t *testing.T, fleet *memledger.Fleet, names ...string) []*rig {
+func fleetOf(t *testing.T, fleet *memfleet.Fleet, names ...string) []*rig {
 	t.Helper()
 	var all []*rig
 	for _, name := range names {
@@ -52,7 +52,7 @@ func (r *rig) nodesOf() map[string]map[string]any {
 }
 
 func TestNodes(t *testing.T) {
-	fleet := memledger.NewFleet()
+	fleet := memfleet.New()
 	all := fleetOf(t, fleet, "n1", "n2")
 	dead := fleet.Join("n3", 4)
 	dead.Crash()
@@ -73,9 +73,9 @@ func TestNodes(t *testing.T) {
 // A call about many tasks covers the tasks of all nodes, or answers a problem that names the
 // missing node and says what was done.
 func TestAllNodes(t *testing.T) {
-	fleet := memledger.NewFleet()
+	fleet := memfleet.New()
 	var all []*rig
-	var members []*memledger.Member
+	var members []*memfleet.Member
 	for _, name := range []string{"n1", "n2"} {
 		members = append(members, fleet.Join(name, 2))
 		all = append(all, newRigOn(t, members[len(members)-1], tasks.Config{Node: name, AnswerWithin: 500 * time.Millisecond}, Config{Log: slog.New(slog.DiscardHandler)}))
@@ -116,7 +116,7 @@ func TestAllNodes(t *testing.T) {
 // A node that is drained by another one takes nothing new, is not ready, and says when
 // nothing is left.
 func TestDrain(t *testing.T) {
-	all := fleetOf(t, memledger.NewFleet(), "n1", "n2")
+	all := fleetOf(t, memfleet.New(), "n1", "n2")
 	n1, n2 := all[0], all[1]
 	n2.want(n2.do("POST", "/v1/tasks", `{"id":"a","topic":"x","delay":"1h"}`), 201)
 	for range 2 { // repeated, it does no harm

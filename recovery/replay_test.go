@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/recovery/memledger"
 )
 
@@ -276,9 +277,9 @@ func TestAuditOfAHangingShard(t *testing.T) {
 // Replaying one shard reads what is pending there, and ends when the shard is lost.
 func TestReplayShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := memledger.NewFleet()
+		f := memfleet.New()
 		a, b := f.Join("a", 2), f.Join("b", 1)
-		for _, m := range []*memledger.Member{a, b} {
+		for _, m := range []*memfleet.Member{a, b} {
 			if _, err := m.Adopt(t.Context()); err != nil {
 				t.Fatal(err)
 			}

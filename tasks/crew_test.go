@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 )
 
 // A crew are several schedulers under test that share a ledger.
 type crew struct {
 	t     testing.TB
-	fleet *memledger.Fleet
+	fleet *memfleet.Fleet
 	log   *logged
 	slow  time.Duration   // of each batch, at nodes that are started from then on
 	spool recovery.Ledger // of the next node; nil: none
@@ -24,7 +24,7 @@ type crew struct {
 
 // A slowMember takes its time to write.
 type slowMember struct {
-	*memledger.Member
+	*memfleet.Member
 	delay time.Duration
 }
 
@@ -38,7 +38,7 @@ type mate struct {
 	*Scheduler
 	c      *crew
 	name   string
-	member *memledger.Member
+	member *memfleet.Member
 	dead   bool
 }
 
@@ -48,7 +48,7 @@ const crewShards = 3
 // closed with the test.
 func newCrew(t testing.TB, n int) *crew {
 	t.Helper()
-	c := &crew{t: t, fleet: memledger.NewFleet(), log: &logged{}}
+	c := &crew{t: t, fleet: memfleet.New(), log: &logged{}}
 	for i := range n {
 		c.nodes = append(c.nodes, c.start(string(rune('a'+i))))
 	}

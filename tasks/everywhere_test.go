@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 )
 
 // fill schedules tasks at every node, of a topic and a group, and returns their ids.
@@ -282,7 +282,7 @@ func TestDeadOfAllNodes(t *testing.T) {
 // What takes long goes in pieces, and nothing is counted twice.
 func TestLongPurgeInPieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &crew{t: t, fleet: memledger.NewFleet(), log: &logged{}}
+		c := &crew{t: t, fleet: memfleet.New(), log: &logged{}}
 		for i := range 2 {
 			c.nodes = append(c.nodes, c.start(string(rune('a'+i))))
 			c.slow = 400 * time.Millisecond

@@ -14,14 +14,14 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 )
 
 // A fleetRig is several nodes that share a ledger in memory, and ask one another without
 // a relay.
 type fleetRig struct {
 	t      *testing.T
-	ledger *memledger.Fleet
+	ledger *memfleet.Fleet
 	nodes  map[string]*fleetNode
 	before func(m *faultyMember) // is called before a node is opened
 }
@@ -42,7 +42,7 @@ type fleetNode struct {
 func fleetBubble(t *testing.T, test func(t *testing.T, f *fleetRig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fleetRig{t: t, ledger: memledger.NewFleet(), nodes: make(map[string]*fleetNode)}
+		f := &fleetRig{t: t, ledger: memfleet.New(), nodes: make(map[string]*fleetNode)}
 		defer func() {
 			for _, n := range f.nodes {
 				n.member.heal()
@@ -198,7 +198,7 @@ func (n *fleetNode) wantEmpty() {
 
 // A faultyMember is a member of a fleet that does as it is told.
 type faultyMember struct {
-	*memledger.Member
+	*memfleet.Member
 
 	retired    atomic.Bool   // Locate says so of all shards
 	renumbered atomic.Uint32 // the node's number, once it has got another one

@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // A countedFinder counts the look-ups in its ledger; its scans wait for the gate.
 type countedFinder struct {
-	*memledger.Member
+	*memfleet.Member
 	gate    chan struct{}
 	lookups int
 }
@@ -38,7 +38,7 @@ func (c *countedFinder) FindMany(ctx context.Context, ids []string, found func(i
 // A node that is asked during replay which of many ids it has looks them up together.
 func TestHasDuringReplay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fleet := memledger.NewFleet()
+		fleet := memfleet.New()
 		member := fleet.Join("a", 1)
 		a, err := Open(t.Context(), member, Config{Node: "a"})
 		want(t, "Open", err, nil)
@@ -81,7 +81,7 @@ func TestHasDuringReplay(t *testing.T) {
 
 // A listing counts the changes of the directory and how many dead were listed before the first.
 type listing struct {
-	*memledger.Member
+	*memfleet.Member
 	listed, most int
 	changes      int
 }
@@ -104,7 +104,7 @@ func (l *listing) File(ctx context.Context, changes []recovery.Refiling) ([]reco
 func TestManyDeadAreRegistered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dead = 5*updatesAtOnce + 7
-		fleet := memledger.NewFleet()
+		fleet := memfleet.New()
 		member := fleet.Join("a", 1)
 		_, err := member.Adopt(t.Context())
 		want(t, "Adopt", err, nil)

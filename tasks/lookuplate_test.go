@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 )
 
 // A lateMember answers no look-up any more from some time on.
 type lateMember struct {
-	*memledger.Member
+	*memfleet.Member
 	from atomic.Int64 // in nanoseconds of the wall clock; 0: it answers
 }
 

@@ -21,7 +21,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/relay"
 )
 
@@ -199,7 +199,7 @@ type talk struct {
 
 func talking(t *testing.T, test func(t *testing.T, k *talk)) {
 	synctest.Test(t, func(t *testing.T) {
-		fleet, k := memledger.NewFleet(), &talk{}
+		fleet, k := memfleet.New(), &talk{}
 		for _, name := range []string{"b", "a"} {
 			member := fleet.Join(name, 1)
 			if _, err := member.Adopt(t.Context()); err != nil {

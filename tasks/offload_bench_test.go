@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 )
 
 // BenchmarkBacklog measures how long 100,000 tasks take that are overdue at one node, and
@@ -19,7 +19,7 @@ func BenchmarkBacklog(b *testing.B) {
 		b.Run(fmt.Sprint("helpers=", helpers), func(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
-				fleet := memledger.NewFleet()
+				fleet := memfleet.New()
 				var made atomic.Int64
 				all := make(chan struct{})
 				var nodes []*Scheduler

@@ -8,13 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 )
 
 // A poolRig is several nodes that share a ledger in memory.
 type poolRig struct {
 	t     *testing.T
-	fleet *memledger.Fleet
+	fleet *memfleet.Fleet
 	log   *logged
 	nodes []*poolNode
 	sent  atomic.Int64                                         // messages between nodes
@@ -26,7 +26,7 @@ type poolNode struct {
 	*Scheduler
 	t      *testing.T
 	name   string
-	member *memledger.Member
+	member *memfleet.Member
 }
 
 // poolBubble runs a test with fake time, on as many nodes as there are configurations.
@@ -46,7 +46,7 @@ func poolBubble(t *testing.T, test func(t *testing.T, f *poolRig), cfgs ...Confi
 
 func newPoolRig(t *testing.T, cfgs ...Config) *poolRig {
 	t.Helper()
-	f := &poolRig{t: t, fleet: memledger.NewFleet(), log: &logged{}}
+	f := &poolRig{t: t, fleet: memfleet.New(), log: &logged{}}
 	f.fleet.Drop(func(from, to string, m []byte) bool {
 		f.sent.Add(1)
 		drop := f.drop.Load()

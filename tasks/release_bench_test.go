@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 )
 
 // BenchmarkYield measures how long a shard of 10,000 tasks is on its way from one node to
@@ -21,7 +21,7 @@ func BenchmarkYield(b *testing.B) {
 
 func benchmarkRelease(b *testing.B, beside int) {
 	const size, leases = 10_000, 100
-	fleet := memledger.NewFleet()
+	fleet := memfleet.New()
 	nodes := make(map[string]*Scheduler)
 	for _, name := range []string{"a", "b"} {
 		s, err := open(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler)}, hooks{peers: peerCalls{

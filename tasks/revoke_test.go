@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 )
 
 // A shard that others have adopted leaves memory, and nothing else does: the scheduler
@@ -265,7 +265,7 @@ func TestLostWhileItIsRead(t *testing.T) {
 
 // A slowDirectory answers when it may.
 type slowDirectory struct {
-	*memledger.Member
+	*memfleet.Member
 	may chan struct{}
 }
 

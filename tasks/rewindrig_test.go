@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
@@ -76,7 +77,7 @@ func (l forgetfulLedger) ScanShard(ctx context.Context, shard int, page func([]r
 
 // A forgetfulMember is that of one of several nodes.
 type forgetfulMember struct {
-	*memledger.Member
+	*memfleet.Member
 	f *forgetful
 }
 
@@ -132,7 +133,7 @@ func rewoundBubble(t *testing.T, prepare func(r *rewindRig), test func(t *testin
 	})
 	t.Run("fleet", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			r, fleet := &rewindRig{storage: &forgetful{}}, memledger.NewFleet()
+			r, fleet := &rewindRig{storage: &forgetful{}}, memfleet.New()
 			var err error
 			r.asked, err = Open(t.Context(), fleet.Join("b", 1), Config{Node: "b", Log: slog.New(slog.DiscardHandler)})
 			want(t, "Open", err, nil)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
@@ -19,7 +19,7 @@ import (
 // benchedFleets are ledgers of many nodes.
 var benchedFleets = map[string]func(b *testing.B) func(node string) recovery.Ledger{
 	"memory": func(*testing.B) func(string) recovery.Ledger {
-		f := memledger.NewFleet()
+		f := memfleet.New()
 		return func(node string) recovery.Ledger { return f.Join(node, 16) }
 	},
 	"redis": func(b *testing.B) func(string) recovery.Ledger {

@@ -8,13 +8,14 @@ import (
 	"sync"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/internal/memshard"
 )
 
 // An Option changes how a new ledger behaves.
 type Option func(*store)
 
 // Shards sets how many shards the ledger has; 1 unless set.
-func Shards(n int) Option { return func(s *store) { s.shards = make([]shard, max(n, 1)) } }
+func Shards(n int) Option { return func(s *store) { s.shards = make([]memshard.Shard, max(n, 1)) } }
 
 // Nominating makes Scan return entries without Data, shuffled and some of them twice.
 func Nominating() Option { return func(s *store) { s.nominating = true } }
@@ -52,37 +53,14 @@ type store struct {
 
 	mu       sync.Mutex // guards everything below
 	owner    *Ledger    // nil when it is not adopted
-	shards   []shard
+	shards   []memshard.Shard
 	settings map[string]setting
 	// deletedRevision is the highest one of those that were deleted. New ones begin above
 	// it, so that a name's revisions only grow.
 	deletedRevision int64
-	adopted         []entry             // pending at Adopt, oldest first; nil after the first scan began
+	adopted         []memshard.Entry    // pending at Adopt, oldest first; nil after the first scan began
 	first           bool                // the next scan is the first since Adopt
 	exposed         map[string]struct{} // ids that Find handed out since Adopt
-}
-
-// A shard is one shard's records by id.
-type shard struct {
-	pending, dead map[string]record
-	marks         map[string]int64 // by spool, see recovery.Mark
-}
-
-type record struct {
-	spot recovery.Spot
-	data []byte // never changed once stored
-}
-
-// An entry is a record with its name.
-type entry struct {
-	shard int
-	id    string
-	record
-}
-
-// handOut makes the entry that callbacks get. They must not change its slices.
-func (e entry) handOut() recovery.Entry {
-	return recovery.Entry{Shard: e.shard, ID: []byte(e.id), Spot: e.spot, Data: e.data}
 }
 
 // New makes an empty ledger.
@@ -91,14 +69,14 @@ func New(options ...Option) *Ledger {
 		maxChanges: 1024,
 		maxBytes:   1 << 20,
 		seed:       maphash.MakeSeed(),
-		shards:     make([]shard, 1),
+		shards:     make([]memshard.Shard, 1),
 		settings:   map[string]setting{},
 	}
 	for _, o := range options {
 		o(s)
 	}
 	for i := range s.shards {
-		s.shards[i] = shard{pending: map[string]record{}, dead: map[string]record{}}
+		s.shards[i] = memshard.NewShard()
 	}
 	return &Ledger{s: s}
 }
@@ -170,80 +148,38 @@ func (l *Ledger) Apply(ctx context.Context, shard int, b *recovery.Batch) error 
 		return err
 	}
 	defer l.s.mu.Unlock()
-	l.s.shards[shard].apply(b, l.s.strict)
+	l.s.shards[shard].Apply(b, l.s.strict)
 	return nil
-}
-
-func (sh *shard) apply(b *recovery.Batch, strict bool) {
-	if mark := b.Mark(); mark.Number > 0 {
-		if sh.marks[mark.Spool] >= mark.Number {
-			return
-		}
-		if sh.marks == nil {
-			sh.marks = map[string]int64{}
-		}
-		sh.marks[mark.Spool] = mark.Number
-	}
-	for i := range b.Len() {
-		c := b.At(i)
-		id := string(c.ID)
-		if strict {
-			sh.check(id, c)
-		}
-		switch c.From.Place {
-		case recovery.Pending:
-			delete(sh.pending, id)
-		case recovery.Dead:
-			delete(sh.dead, id)
-		}
-		r := record{spot: c.To, data: append([]byte{}, c.Data...)}
-		switch c.To.Place {
-		case recovery.Pending:
-			sh.pending[id] = r
-		case recovery.Dead:
-			sh.dead[id] = r
-		}
-	}
-}
-
-// check panics if the record is neither where the change takes it from nor, because the batch is a
-// repetition, where it takes it to.
-func (sh *shard) check(id string, c recovery.Change) {
-	for _, held := range []map[string]record{sh.pending, sh.dead} {
-		if r, ok := held[id]; ok && r.spot != c.From && r.spot != c.To {
-			panic(fmt.Sprintf("memledger: %s goes from %+v to %+v, but stands at %+v", id, c.From, c.To, r.spot))
-		}
-	}
 }
 
 // Get implements recovery.Ledger.
 func (l *Ledger) Get(ctx context.Context, shard int, refs []recovery.Ref, found func(i int, e recovery.Entry)) error {
-	hits, err := l.collect(ctx, func(s *store, hit func(int, entry)) {
+	hits, err := l.collect(ctx, func(s *store, hit func(int, memshard.Entry)) {
 		for i, ref := range refs {
-			if r, ok := s.shards[shard].pending[ref.ID]; ok {
-				hit(i, entry{shard, ref.ID, r})
+			if r, ok := s.shards[shard].Pending[ref.ID]; ok {
+				hit(i, memshard.NewEntry(shard, ref.ID, r))
 			}
 		}
 	})
 	for _, h := range hits {
-		found(h.i, h.handOut())
+		found(h.i, h.HandOut())
 	}
 	return err
 }
 
 // GetDead implements recovery.Ledger.
 func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e recovery.Entry)) error {
-	hits, err := l.collect(ctx, func(s *store, hit func(int, entry)) {
+	hits, err := l.collect(ctx, func(s *store, hit func(int, memshard.Entry)) {
 		for i, id := range ids {
 			for sh := range s.shards {
-				if r, ok := s.shards[sh].dead[id]; ok {
-					hit(i, entry{sh, id, r})
+				if r, ok := s.shards[sh].Dead[id]; ok {
+					hit(i, memshard.NewEntry(sh, id, r))
 				}
 			}
 		}
 	})
 	for _, h := range hits {
-		found(h.i, h.handOut())
+		found(h.i, h.HandOut())
 	}
 	return err
 }
@@ -251,17 +187,17 @@ func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e 
 // Find implements recovery.Finder.
 func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entry)) error {
 	l.scanning.Lock()
-	hits, err := l.collect(ctx, func(s *store, hit func(int, entry)) {
+	hits, err := l.collect(ctx, func(s *store, hit func(int, memshard.Entry)) {
 		for sh := range s.shards {
-			if r, ok := s.shards[sh].pending[id]; ok {
+			if r, ok := s.shards[sh].Pending[id]; ok {
 				s.exposed[id] = struct{}{}
-				hit(0, entry{sh, id, r})
+				hit(0, memshard.NewEntry(sh, id, r))
 			}
 		}
 	})
 	l.scanning.Unlock()
 	for _, h := range hits {
-		found(h.handOut())
+		found(h.HandOut())
 	}
 	return err
 }
@@ -269,16 +205,16 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 // A hit is an entry that was found, with its position in the request.
 type hit struct {
 	i int
-	entry
+	memshard.Entry
 }
 
 // collect runs look under the lock, so that the callbacks can run outside it.
-func (l *Ledger) collect(ctx context.Context, look func(s *store, hit func(int, entry))) ([]hit, error) {
+func (l *Ledger) collect(ctx context.Context, look func(s *store, hit func(int, memshard.Entry))) ([]hit, error) {
 	if err := l.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer l.s.mu.Unlock()
 	var hits []hit
-	look(l.s, func(i int, e entry) { hits = append(hits, hit{i, e}) })
+	look(l.s, func(i int, e memshard.Entry) { hits = append(hits, hit{i, e}) })
 	return hits, nil
 }

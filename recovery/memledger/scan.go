@@ -6,24 +6,24 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/internal/memshard"
 )
 
 // pageSize is small, so that tests with few records see several pages.
 const pageSize = 64
 
 // pendingLocked lists the pending records, oldest first.
-func (s *store) pendingLocked() []entry {
-	var all []entry
+func (s *store) pendingLocked() []memshard.Entry {
+	var all []memshard.Entry
 	for sh := range s.shards {
-		for id, r := range s.shards[sh].pending {
-			all = append(all, entry{sh, id, r})
+		for id, r := range s.shards[sh].Pending {
+			all = append(all, memshard.NewEntry(sh, id, r))
 		}
 	}
-	slices.SortFunc(all, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.spot.At, b.spot.At), cmp.Compare(a.id, b.id))
+	slices.SortFunc(all, func(a, b memshard.Entry) int {
+		return cmp.Or(cmp.Compare(a.Spot.At, b.Spot.At), cmp.Compare(a.ID, b.ID))
 	})
 	return all
 }
@@ -55,7 +55,7 @@ func (l *Ledger) Scan(ctx context.Context, page func([]recovery.Entry) error) er
 	return ctx.Err()
 }
 
-func (l *Ledger) handOut(ctx context.Context, chunk []entry, withData bool, page func([]recovery.Entry) error) error {
+func (l *Ledger) handOut(ctx context.Context, chunk []memshard.Entry, withData bool, page func([]recovery.Entry) error) error {
 	if withData {
 		l.scanning.Lock()
 		defer l.scanning.Unlock()
@@ -65,8 +65,8 @@ func (l *Ledger) handOut(ctx context.Context, chunk []entry, withData bool, page
 	}
 	entries := make([]recovery.Entry, len(chunk))
 	for i, e := range chunk {
-		entries[i] = e.handOut()
-		if _, exposed := l.s.exposed[e.id]; exposed || !withData {
+		entries[i] = e.HandOut()
+		if _, exposed := l.s.exposed[e.ID]; exposed || !withData {
 			entries[i].Data = nil
 		}
 	}
@@ -82,40 +82,11 @@ func (l *Ledger) ListDead(ctx context.Context, label string, after recovery.Ref,
 	if err := l.lock(ctx); err != nil {
 		return err
 	}
-	var all []entry
+	var all []memshard.Entry
 	for sh := range l.s.shards {
-		all = append(all, l.s.shards[sh].buried(sh, label, after)...)
+		all = append(all, l.s.shards[sh].Buried(sh, label, after)...)
 	}
 	l.s.mu.Unlock()
-	visitDead(all, visit)
+	memshard.VisitDead(all, visit)
 	return nil
-}
-
-// buried lists a shard's dead records of a label.
-func (sh *shard) buried(n int, label string, after recovery.Ref) []entry {
-	var all []entry
-	for id, r := range sh.dead {
-		if label == "" || r.spot.Label == label && isAfter(r.spot.At, id, after) {
-			all = append(all, entry{n, id, r})
-		}
-	}
-	return all
-}
-
-// visitDead hands out dead records in the order of ListDead.
-func visitDead(all []entry, visit func(e recovery.Entry) bool) {
-	slices.SortFunc(all, func(a, b entry) int {
-		return cmp.Or(strings.Compare(a.spot.Label, b.spot.Label),
-			cmp.Compare(a.spot.At, b.spot.At), strings.Compare(a.id, b.id))
-	})
-	for _, e := range all {
-		if !visit(e.handOut()) {
-			break
-		}
-	}
-}
-
-// isAfter reports whether a record comes after the one that ref names.
-func isAfter(at int64, id string, ref recovery.Ref) bool {
-	return ref == recovery.Ref{} || at > ref.Next || at == ref.Next && id > ref.ID
 }

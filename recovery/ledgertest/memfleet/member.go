@@ -1,4 +1,4 @@
-package memledger
+package memfleet
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/internal/memshard"
 )
 
 // Watch implements recovery.Rewinder.
@@ -28,7 +29,7 @@ func (m *Member) Adopt(context.Context) (recovery.Terms, error) {
 		home := recovery.NewHome(m.number, i)
 		s := m.f.shards[home]
 		if s == nil {
-			s = &fleetShard{home: home, shard: shard{pending: map[string]record{}, dead: map[string]record{}}}
+			s = &fleetShard{home: home, Shard: memshard.NewShard()}
 			m.f.shards[home] = s
 		}
 		if s.holder != nil && s.holder.name != m.name {
@@ -102,7 +103,7 @@ func (m *Member) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 		return err
 	}
 	defer m.f.mu.Unlock()
-	s.apply(b, true)
+	s.Apply(b, true)
 	return nil
 }
 
@@ -112,47 +113,47 @@ func (m *Member) Get(ctx context.Context, n int, refs []recovery.Ref, found func
 	if err != nil {
 		return err
 	}
-	var hits []hit
+	var hits []match
 	for i, ref := range refs {
-		if r, ok := s.pending[ref.ID]; ok {
-			hits = append(hits, hit{i, entry{n, ref.ID, r}})
+		if r, ok := s.Pending[ref.ID]; ok {
+			hits = append(hits, match{i, memshard.NewEntry(n, ref.ID, r)})
 		}
 	}
 	m.f.mu.Unlock()
 	for _, h := range hits {
-		found(h.i, h.handOut())
+		found(h.i, h.HandOut())
 	}
 	return nil
 }
 
 // Find implements recovery.Finder.
 func (m *Member) Find(ctx context.Context, id string, found func(e recovery.Entry)) error {
-	return m.lookUp(ctx, []string{id}, func(s *fleetShard) map[string]record { return s.pending }, func(_ int, e recovery.Entry) { found(e) })
+	return m.lookUp(ctx, []string{id}, func(s *fleetShard) map[string]memshard.Record { return s.Pending }, func(_ int, e recovery.Entry) { found(e) })
 }
 
 // GetDead implements recovery.Ledger.
 func (m *Member) GetDead(ctx context.Context, ids []string, found func(i int, e recovery.Entry)) error {
-	return m.lookUp(ctx, ids, func(s *fleetShard) map[string]record { return s.dead }, found)
+	return m.lookUp(ctx, ids, func(s *fleetShard) map[string]memshard.Record { return s.Dead }, found)
 }
 
-func (m *Member) lookUp(ctx context.Context, ids []string, in func(*fleetShard) map[string]record, found func(i int, e recovery.Entry)) error {
+func (m *Member) lookUp(ctx context.Context, ids []string, in func(*fleetShard) map[string]memshard.Record, found func(i int, e recovery.Entry)) error {
 	if err := m.lock(ctx); err != nil {
 		return err
 	}
-	var hits []hit
+	var hits []match
 	for n, s := range m.terms {
 		if s == nil || s.holder != m {
 			continue
 		}
 		for i, id := range ids {
 			if r, ok := in(s)[id]; ok {
-				hits = append(hits, hit{i, entry{n, id, r}})
+				hits = append(hits, match{i, memshard.NewEntry(n, id, r)})
 			}
 		}
 	}
 	m.f.mu.Unlock()
 	for _, h := range hits {
-		found(h.i, h.handOut())
+		found(h.i, h.HandOut())
 	}
 	return nil
 }
@@ -172,7 +173,7 @@ func (m *Member) Scan(ctx context.Context, page func([]recovery.Entry) error) er
 
 // ScanShard implements recovery.Rewinder.
 func (m *Member) ScanShard(ctx context.Context, n int, page func([]recovery.Entry) error) error {
-	if err := m.nominate(ctx, n, func(s *fleetShard) map[string]record { return s.pending }, page); err != nil {
+	if err := m.nominate(ctx, n, func(s *fleetShard) map[string]memshard.Record { return s.Pending }, page); err != nil {
 		return err
 	}
 	_, err := m.lockShard(ctx, n) // a read of a shard that is lost by now is void
@@ -184,7 +185,7 @@ func (m *Member) ScanShard(ctx context.Context, n int, page func([]recovery.Entr
 
 // ScanDead implements recovery.Fleet.
 func (m *Member) ScanDead(ctx context.Context, n int, visit func(e recovery.Entry)) error {
-	return m.nominate(ctx, n, func(s *fleetShard) map[string]record { return s.dead }, func(page []recovery.Entry) error {
+	return m.nominate(ctx, n, func(s *fleetShard) map[string]memshard.Record { return s.Dead }, func(page []recovery.Entry) error {
 		for _, e := range page {
 			visit(e)
 		}
@@ -193,19 +194,19 @@ func (m *Member) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 }
 
 // nominate visits the ids of one shard, without their records.
-func (m *Member) nominate(ctx context.Context, n int, in func(*fleetShard) map[string]record, page func([]recovery.Entry) error) error {
+func (m *Member) nominate(ctx context.Context, n int, in func(*fleetShard) map[string]memshard.Record, page func([]recovery.Entry) error) error {
 	s, err := m.lockShard(ctx, n)
 	if err != nil {
 		return err
 	}
 	var all []recovery.Entry
 	for id, r := range in(s) {
-		e := entry{n, id, r}.handOut()
+		e := memshard.NewEntry(n, id, r).HandOut()
 		e.Data = nil
 		all = append(all, e)
 	}
 	m.f.mu.Unlock()
-	for chunk := range slices.Chunk(all, pageSize) {
+	for chunk := range slices.Chunk(all, idsAtOnce) {
 		if err := page(chunk); err != nil {
 			return err
 		}
@@ -218,14 +219,14 @@ func (m *Member) ListDead(ctx context.Context, label string, after recovery.Ref,
 	if err := m.lock(ctx); err != nil {
 		return err
 	}
-	var all []entry
+	var all []memshard.Entry
 	for n, s := range m.terms {
 		if s != nil && s.holder == m {
-			all = append(all, s.buried(n, label, after)...)
+			all = append(all, s.Buried(n, label, after)...)
 		}
 	}
 	m.f.mu.Unlock()
-	visitDead(all, visit)
+	memshard.VisitDead(all, visit)
 	return nil
 }
 
@@ -266,3 +267,25 @@ func (m *Member) reach(ctx context.Context) error {
 	}
 	return err
 }
+
+// A match is an entry that was found, with its position in the request.
+type match struct {
+	i int
+	memshard.Entry
+}
+
+// Inherited implements recovery.Heir.
+func (m *Member) Inherited(ctx context.Context, spool, id string) (int64, error) {
+	if err := m.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer m.f.mu.Unlock()
+	home, _ := recovery.HomeOf(id)
+	if s := m.f.shards[home]; s != nil {
+		return s.Marks[spool], nil
+	}
+	return 0, nil
+}
+
+// idsAtOnce and filingsAtOnce are small, so that tests with few records see several pages.
+const idsAtOnce, filingsAtOnce = 64, 64

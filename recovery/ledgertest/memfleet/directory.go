@@ -1,4 +1,4 @@
-package memledger
+package memfleet
 
 import (
 	"context"
@@ -51,7 +51,7 @@ func (m *Member) ScanFilings(ctx context.Context, position string, visit func(id
 	if found {
 		from++
 	}
-	ids = ids[from:min(from+pageSize, len(ids))]
+	ids = ids[from:min(from+filingsAtOnce, len(ids))]
 	filings := make([]recovery.Filing, len(ids))
 	for i, id := range ids {
 		filings[i] = m.f.filings[id]
@@ -60,7 +60,7 @@ func (m *Member) ScanFilings(ctx context.Context, position string, visit func(id
 	for i, id := range ids {
 		visit(id, filings[i])
 	}
-	if len(ids) < pageSize {
+	if len(ids) < filingsAtOnce {
 		return "", nil
 	}
 	return ids[len(ids)-1], nil

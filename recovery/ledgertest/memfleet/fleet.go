@@ -1,4 +1,4 @@
-package memledger
+package memfleet
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/internal/memshard"
+	"github.com/lapsehq/lapse/recovery/memledger"
 )
 
 // A Fleet is what several nodes of one process share, for tests of code that works with a
@@ -19,21 +21,21 @@ type Fleet struct {
 	members  map[string]*Member
 	shards   map[recovery.Home]*fleetShard
 	filings  map[string]recovery.Filing
-	settings *Ledger // keeps what the nodes share besides
+	settings *memledger.Ledger // keeps what the nodes share besides
 	drop     func(from, to string, message []byte) bool
 }
 
 // A fleetShard is one shard's records, whichever member holds it.
 type fleetShard struct {
-	shard
+	memshard.Shard
 	home   recovery.Home
 	holder *Member // nil: no member has ever held it
 }
 
-// NewFleet makes a fleet without nodes.
-func NewFleet() *Fleet {
-	settings := New()
-	settings.s.owner = settings
+// New makes a fleet without nodes.
+func New() *Fleet {
+	settings := memledger.New()
+	_, _ = settings.Adopt(context.Background()) // no other handle can hold it
 	return &Fleet{
 		members:  map[string]*Member{},
 		shards:   map[recovery.Home]*fleetShard{},
@@ -153,10 +155,10 @@ func (m *Member) AdoptFrom(other *Member) int {
 	count := 0
 	for _, home := range slices.Sorted(maps.Keys(m.f.shards)) {
 		s := m.f.shards[home]
-		if s.holder != other || left >= 0 && len(s.pending) > left {
+		if s.holder != other || left >= 0 && len(s.Pending) > left {
 			continue
 		}
-		left -= len(s.pending)
+		left -= len(s.Pending)
 		if n := slices.Index(other.terms, s); n >= 0 && !other.cut && !other.dead {
 			other.revokeLocked(n)
 		}

@@ -1,4 +1,4 @@
-package memledger
+package memfleet
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package memledger_test
+package memfleet_test
 
 import (
 	"errors"
@@ -8,29 +8,29 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
-	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 )
 
-type fleetHarness struct{ fleet *memledger.Fleet }
+type fleetHarness struct{ fleet *memfleet.Fleet }
 
 func (h fleetHarness) Join(_ *testing.T, node string, shards int) recovery.Fleet {
 	return h.fleet.Join(node, shards)
 }
 
-func (h fleetHarness) Crash(_ *testing.T, node recovery.Fleet) { node.(*memledger.Member).Crash() }
+func (h fleetHarness) Crash(_ *testing.T, node recovery.Fleet) { node.(*memfleet.Member).Crash() }
 
 func (h fleetHarness) Adopt(t *testing.T, by, dead recovery.Fleet) {
-	if by.(*memledger.Member).AdoptFrom(dead.(*memledger.Member)) == 0 {
+	if by.(*memfleet.Member).AdoptFrom(dead.(*memfleet.Member)) == 0 {
 		t.Fatal("nothing was adopted")
 	}
 }
 
 func TestFleetConformance(t *testing.T) {
-	ledgertest.RunFleet(t, func(*testing.T) ledgertest.FleetHarness { return fleetHarness{memledger.NewFleet()} })
+	ledgertest.RunFleet(t, func(*testing.T) ledgertest.FleetHarness { return fleetHarness{memfleet.New()} })
 }
 
 // member joins a fleet, with this watcher.
-func member(t *testing.T, f *memledger.Fleet, name string, w recovery.Watcher) *memledger.Member {
+func member(t *testing.T, f *memfleet.Fleet, name string, w recovery.Watcher) *memfleet.Member {
 	t.Helper()
 	m := f.Join(name, 1)
 	m.Watch(w)
@@ -41,7 +41,7 @@ func member(t *testing.T, f *memledger.Fleet, name string, w recovery.Watcher) *
 	return m
 }
 
-func put(t *testing.T, m *memledger.Member, shard int, id string) error {
+func put(t *testing.T, m *memfleet.Member, shard int, id string) error {
 	t.Helper()
 	var b recovery.Batch
 	b.Add(recovery.Change{ID: []byte(id), To: recovery.Spot{Place: recovery.Pending, At: 1}, Data: []byte("x")})
@@ -51,7 +51,7 @@ func put(t *testing.T, m *memledger.Member, shard int, id string) error {
 // A member that is cut off reaches nothing, and learns what it has lost when that is over.
 func TestCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := memledger.NewFleet()
+		f := memfleet.New()
 		var lost []int
 		a := member(t, f, "a", recovery.Watcher{Lost: func(n int, _ error) { lost = append(lost, n) }})
 		b := member(t, f, "b", recovery.Watcher{})
@@ -80,7 +80,7 @@ func TestCut(t *testing.T) {
 // Adoption goes as far as there is room.
 func TestRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := memledger.NewFleet()
+		f := memfleet.New()
 		a := member(t, f, "a", recovery.Watcher{})
 		b := member(t, f, "b", recovery.Watcher{Room: func() int { return 1 }})
 		for _, id := range []string{"x", "y"} {
@@ -97,7 +97,7 @@ func TestRoom(t *testing.T) {
 
 // A process whose name another one has taken has ended.
 func TestJoinAgain(t *testing.T) {
-	f := memledger.NewFleet()
+	f := memfleet.New()
 	a := member(t, f, "a", recovery.Watcher{})
 	again := member(t, f, "a", recovery.Watcher{})
 	if err := put(t, a, 0, "x"); !errors.Is(err, recovery.ErrClosed) {
@@ -114,7 +114,7 @@ func TestJoinAgain(t *testing.T) {
 // Messages reach the members that listen, in no more copies than were sent.
 func TestBus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := memledger.NewFleet()
+		f := memfleet.New()
 		a, b := member(t, f, "a", recovery.Watcher{}), member(t, f, "b", recovery.Watcher{})
 		var heard []string
 		if err := b.Listen(func(m []byte) { heard = append(heard, string(m)) }); err != nil {
