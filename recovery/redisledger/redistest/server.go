@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -9,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -82,12 +82,9 @@ func newServer(t testing.TB, options []string) *Server {
 	return s
 }
 
-// given are the ports that FreeAddr has returned: tests that run at the same time get different
-// ones.
-var given sync.Map
-
 // FreeAddr returns an address of the loopback interface on which no process listens, nor, ten
-// thousand ports further up, on the port of its cluster bus. It returns none twice.
+// thousand ports further up, on the port of its cluster bus. No other test gets it until this one
+// ends, in this process or another.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 {
@@ -106,13 +103,24 @@ func FreeAddr(t testing.TB) string {
 			continue
 		}
 		_ = bus.Close()
-		if _, before := given.LoadOrStore(port, true); before {
-			continue
+		if reserve(t, port) && reserve(t, port+10000) {
+			return addr
 		}
-		return addr
 	}
 	t.Fatal("no free port")
 	return ""
+}
+
+// reserve makes sure that no other test gets a port while this one runs: between the choice of a
+// port and the start of its server, and while the server is stopped. It does so by an abstract
+// socket, which ends with the process; systems other than Linux have none.
+func reserve(t testing.TB, port int) bool {
+	l, err := net.Listen("unix", "@lapse-redistest-"+strconv.Itoa(port))
+	if err != nil {
+		return !errors.Is(err, syscall.EADDRINUSE)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return true
 }
 
 // Start starts a stopped server on its old address and files, and waits until it
