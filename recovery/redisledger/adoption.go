@@ -14,6 +14,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/mend"
 )
 
 // Waiting times, as parts and multiples of FailoverAfter.
@@ -149,15 +150,15 @@ func (m *membership) adoptFrom(ctx context.Context, found ownerList) (r remainin
 	if len(adoptables) == 0 {
 		return r
 	}
-	if !m.notices.takesShards() {
+	if !m.notices.TakesShards() {
 		return r
 	}
-	var keys []typedKey
+	var keys []mend.Key
 	for _, o := range adoptables {
 		k := m.keys.Shard(o.node, o.index)
-		keys = append(keys, typedKeys(&k)...)
+		keys = append(keys, mend.ShardKeys(&k)...)
 	}
-	if err := m.mender.mendKeys(ctx, keys); err != nil {
+	if err := m.mender.Mend(ctx, keys); err != nil {
 		r.retry = true
 		return r
 	}
@@ -307,7 +308,7 @@ func (w *watch) partLocked(h seenShard, peers []string) string {
 // yet to read.
 func (m *membership) room(ctx context.Context) (int64, bool) {
 	answer := make(chan int64, 1)
-	m.notices.add(func(w recovery.Watcher) {
+	m.notices.Add(func(w recovery.Watcher) {
 		room := math.MaxInt
 		if w.Room != nil {
 			room = w.Room()
@@ -377,7 +378,7 @@ func (m *membership) take(ctx context.Context, h seenShard, next layout.Token, u
 	m.mu.Unlock()
 	m.changeTable(func(t *table) { t.enter(s) })
 	n, yielded := s.number, h.token.Holder() == next.Holder()
-	m.notices.add(func(w recovery.Watcher) {
+	m.notices.Add(func(w recovery.Watcher) {
 		if w.Gained != nil {
 			w.Gained(n, yielded)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/mend"
 )
 
 // A batch's bounds. Lua puts a block of a batch's arguments on a stack of 8000;
@@ -65,7 +66,7 @@ var errReclaimed = errors.New("the shard was claimed again")
 func (m *membership) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) error {
 	v, err := m.replication.Send(ctx, s.keys.Tasks(), conn.ApplyScript, s.arguments(b))
 	if conn.WrongType(err) { // nothing was written; the batch is repeated
-		err = errors.Join(err, m.mender.mendKeys(ctx, typedKeys(&s.keys)[1:]))
+		err = errors.Join(err, m.mender.Mend(ctx, mend.ShardKeys(&s.keys)[1:]))
 	}
 	if err != nil {
 		return fmt.Errorf("shard %d: %w", s.number, err)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/bulk"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
@@ -231,7 +232,7 @@ func readBare(ctx context.Context, bare redis.UniversalClient, k layout.ShardKey
 				values = p.HMGet(ctx, k.Tasks(), ids...)
 			}
 			if more {
-				page = p.SScan(ctx, k.Pending(), cursor, "", scanCount)
+				page = p.SScan(ctx, k.Pending(), cursor, "", bulk.ScanCount)
 			}
 			return nil
 		}); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/identity"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -50,12 +51,12 @@ func (v *lives) open(t testing.TB) *Ledger {
 	t.Helper()
 	opts := v.opts
 	pid := len(v.all) + 1
-	opts.process = &process{Host: "test", Machine: "m", Boot: "b", Space: "s", PID: pid, Started: 1}
-	opts.fateOf = func(p process) fate {
+	opts.process = &identity.Process{Host: "test", Machine: "m", Boot: "b", Space: "s", PID: pid, Started: 1}
+	opts.fateOf = func(p identity.Process) identity.Fate {
 		if p.PID <= len(v.all) && v.all[p.PID-1].dead.Load() {
-			return gone
+			return identity.Gone
 		}
-		return alive
+		return identity.Alive
 	}
 	l, err := Open(opts)
 	if err != nil {

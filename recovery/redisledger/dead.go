@@ -89,7 +89,7 @@ type deadPlace struct {
 func (l *Ledger) readDead(ctx context.Context, ids []string, places []deadPlace, found func(i int, e recovery.Entry)) error {
 	slices.SortStableFunc(places, func(a, b deadPlace) int { return cmp.Compare(a.shard.number, b.shard.number) })
 	var h handler
-	return l.readMany(ctx, &l.bulk.dead, len(places),
+	return l.bulk.ReadMany(ctx, &l.bulk.Dead, len(places),
 		func(k int) (string, *string) { return places[k].shard.keys.Dead(), &ids[places[k].i] },
 		func(k int, value string, there bool) {
 			if there {
@@ -134,12 +134,12 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 	list := deadList{shard: s, from: "-", to: "+", more: true}
 	var h handler
 	for list.more && err == nil {
-		count, _ := l.bulk.ids.next()
+		count, _ := l.bulk.IDs.Next()
 		count = min(count, deadAtOnce)
 		began := time.Now()
 		if err = l.refill(ctx, []*deadList{&list}, int64(count)); conn.TimedOut(err) {
-			l.bulk.ids.late(count, maxPatience) // these connections allow no longer time
-			l.bulk.logLate(&l.bulk.ids, count, conn.IOTimeout)
+			l.bulk.IDs.LateShort(count)
+			l.bulk.LogLate(&l.bulk.IDs, count, conn.IOTimeout)
 			err = nil // the list stands where it stood
 			if count == 1 {
 				err = errIndexLate
@@ -149,8 +149,8 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 			break
 		}
 		if n := len(list.members); n > 0 {
-			l.bulk.ids.came(n, n*len(list.members[0]), time.Since(began))
-			l.waits.Clear(l.bulk.ids.name)
+			l.bulk.IDs.Came(n, n*len(list.members[0]), time.Since(began))
+			l.waits.Clear(l.bulk.IDs.Name)
 		}
 		for _, m := range list.members {
 			if label, at, id, fault := layout.DecodeDeadRef(m); fault == nil { // see listDead
@@ -226,7 +226,7 @@ func (l *Ledger) listDead(ctx context.Context, shards []*shard, from, to string,
 		lists[i] = &deadList{shard: s, from: from, to: to, more: true}
 	}
 	for {
-		n, _ := l.bulk.dead.next()
+		n, _ := l.bulk.Dead.Next()
 		var members []deadMember
 		for n = min(n, 4*listedAtOnce); len(members) < n; {
 			if err := l.refill(ctx, lists, listedAtOnce); err != nil {
@@ -266,7 +266,7 @@ func (l *Ledger) visitMembers(ctx context.Context, members []deadMember, visit f
 	})
 	records := make([]string, len(members))
 	exists := make([]bool, len(members))
-	err = l.readMany(ctx, &l.bulk.dead, len(members),
+	err = l.bulk.ReadMany(ctx, &l.bulk.Dead, len(members),
 		func(k int) (string, *string) {
 			m := &members[order[k]]
 			return m.shard.keys.Dead(), &m.id

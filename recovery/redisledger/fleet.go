@@ -17,7 +17,7 @@ func (l *Ledger) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 }
 
 // Watch implements recovery.Rewinder.
-func (l *Ledger) Watch(w recovery.Watcher) { l.member.notices.watch(w) }
+func (l *Ledger) Watch(w recovery.Watcher) { l.member.notices.Watch(w) }
 
 // Home implements recovery.Fleet.
 func (l *Ledger) Home(n int) recovery.Home { return l.member.home(n) }

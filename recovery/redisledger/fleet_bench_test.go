@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/identity"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
@@ -23,8 +24,8 @@ func fillRegistry(b testing.TB, l *Ledger, nodes int) {
 			b.Fatal(err)
 		}
 		e := entry{
-			Incarnation: newIncarnation(), Generation: 1, Counts: []int{shards}, Number: number,
-			Version: "1.2.3", Address: "http://" + name, Format: 1, Layout: 1, process: self(),
+			Incarnation: layout.NewIncarnation(), Generation: 1, Counts: []int{shards}, Number: number,
+			Version: "1.2.3", Address: "http://" + name, Format: 1, Layout: 1, Process: identity.Self(),
 		}
 		if _, err := l.client.Pipelined(b.Context(), func(p redis.Pipeliner) error {
 			p.HSet(b.Context(), l.keys.Nodes(), name, e.encode())

@@ -342,7 +342,7 @@ func TestEnded(t *testing.T) {
 		}
 		eventually(t, "memory is told", func() bool { return len(ended()) > 0 })
 	}
-	b.member.notices.deliver(t.Context())
+	b.member.notices.Deliver(t.Context())
 	if all := ended(); len(all) != 1 || !errors.Is(all[0], recovery.ErrLost) {
 		t.Errorf("told %v", all)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/mend"
 )
 
 // beatsPerFailover is how many heartbeats are sent in FailoverAfter.
@@ -40,7 +41,7 @@ func (m *membership) keepOnce() {
 	ctx, cancel := context.WithTimeout(m.life, 2*conn.IOTimeout)
 	defer cancel()
 	began := time.Now()
-	m.notices.askStatus()
+	m.notices.AskStatus()
 	err := m.beat(ctx)
 	seen := false
 	if err == nil {
@@ -67,7 +68,7 @@ func (m *membership) keepOnce() {
 // this process loses all its shards.
 func (m *membership) beat(ctx context.Context) error {
 	v, err := conn.Judge(conn.BeatScript.Run(ctx, m.client,
-		[]string{m.keys.Nodes(), m.keys.Heartbeat(m.self.Node), m.keys.Status()}, m.self.Node, m.self.Incarnation, m.notices.lastStatus()))
+		[]string{m.keys.Nodes(), m.keys.Heartbeat(m.self.Node), m.keys.Status()}, m.self.Node, m.self.Incarnation, m.notices.LastStatus()))
 	if err != nil {
 		return err
 	}
@@ -81,12 +82,12 @@ func (m *membership) beat(ctx context.Context) error {
 	raw := v.Text(0)
 	var held entry
 	if raw != "" {
-		if held, err = decodeEntry(m.self.Node, raw); err != nil && !errors.Is(err, errDamaged) {
+		if held, err = decodeEntry(m.self.Node, raw); err != nil && !errors.Is(err, mend.ErrDamaged) {
 			return err
 		}
 	}
 	if held.Generation >= m.registration().Generation {
-		m.revokeAll(fmt.Errorf("%w: the name %s now belongs to %s", recovery.ErrLost, m.self.Node, held.process))
+		m.revokeAll(fmt.Errorf("%w: the name %s now belongs to %s", recovery.ErrLost, m.self.Node, held.Process))
 		return nil
 	}
 	if raw == "" && m.mayBeAdopted(m.streak()) {
@@ -145,7 +146,7 @@ func (m *membership) revokeAll(err error) {
 		m.endLocked(s, fmt.Errorf("%w: shard %d: %w", recovery.ErrLost, s.number, err))
 		s.mu.Unlock()
 	}
-	m.notices.add(func(w recovery.Watcher) {
+	m.notices.Add(func(w recovery.Watcher) {
 		if w.Ended != nil {
 			w.Ended(err)
 		}

@@ -131,7 +131,7 @@ func TestGainedInSecret(t *testing.T) {
 	hold := make(chan struct{})
 	a.mark(t, false)
 	b.mark(t, false)
-	a.member.notices.add(func(recovery.Watcher) { <-hold })
+	a.member.notices.Add(func(recovery.Watcher) { <-hold })
 	b.waitUnindexed(t, "a")
 	yield(t, b, 0, a)
 	for range 3 {

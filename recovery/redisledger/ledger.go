@@ -2,9 +2,7 @@ package redisledger
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,10 +13,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/bulk"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/bus"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/identity"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/ids"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/mend"
 )
 
 // Defaults of Options.
@@ -73,10 +74,10 @@ type Options struct {
 	// Log gets outages and lost writes. Nil means slog.Default().
 	Log *slog.Logger
 
-	process      *process           // for tests; nil means this one
-	fateOf       func(process) fate // for tests; nil means what /proc tells
-	shardedSince string             // for tests; "" means bus.ShardedSince
-	keptChanges  int                // for tests; 0 means keptChanges
+	process      *identity.Process                    // for tests; nil means this one
+	fateOf       func(identity.Process) identity.Fate // for tests; nil means what /proc tells
+	shardedSince string                               // for tests; "" means bus.ShardedSince
+	keptChanges  int                                  // for tests; 0 means keptChanges
 }
 
 // withDefaults fills in defaults, validates, and reports all faults at once.
@@ -103,11 +104,11 @@ func (o Options) withDefaults() (Options, conn.Address, error) {
 		o.shardedSince = bus.ShardedSince
 	}
 	if o.process == nil {
-		p := self()
+		p := identity.Self()
 		o.process = &p
 	}
 	if o.fateOf == nil {
-		o.fateOf = o.process.fateOf
+		o.fateOf = o.process.FateOf
 	}
 	var faults *multierror.Error
 	a, err := conn.ParseURL(o.URL)
@@ -140,9 +141,9 @@ type Ledger struct {
 	keys   layout.Keys
 	log    *slog.Logger
 	client *conn.Client
-	bulk   *bulk
+	bulk   *bulk.Reader
 	waits  *recovery.WaitList // what readiness shows
-	mender mender
+	mender mend.Mender
 	health health
 
 	member    *membership
@@ -192,34 +193,33 @@ func Open(opts Options) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	waits := new(recovery.WaitList)
-	bulk, err := newBulk(a, &opts, waits)
-	if err != nil {
-		return nil, errors.Join(err, client.Close())
-	}
 	life, die := context.WithCancelCause(context.Background())
 	l := &Ledger{
 		opts:   opts,
 		keys:   layout.Keys{Prefix: opts.Prefix, DB: a.DB},
 		log:    opts.Log.With("node", opts.Node),
 		client: client,
-		bulk:   bulk,
-		waits:  waits,
+		waits:  new(recovery.WaitList),
 		life:   life,
 		die:    die,
 	}
-	self := layout.Holder{Node: opts.Node, Incarnation: newIncarnation()}
-	l.mender = mender{client: client, keys: l.keys, waits: waits, log: l.log}
+	l.bulk, err = bulk.New(a, opts.TLS, bulk.Config{Life: life, Users: &l.users, Waits: l.waits, Log: l.log})
+	if err != nil {
+		die(err)
+		return nil, errors.Join(err, client.Close())
+	}
+	self := layout.Holder{Node: opts.Node, Incarnation: layout.NewIncarnation()}
+	l.mender = mend.Mender{Client: client, Keys: l.keys, Waits: l.waits, Log: l.log}
 	replication := &conn.Replication{Client: client, Want: opts.WaitReplicas, Timeout: opts.WaitTimeout}
 	l.member = newMembership(memberConfig{
 		replication: replication, writing: make(chan struct{}, writers), full: l.health.noteFull,
-		client: client, keys: l.keys, self: self, life: life, log: l.log, waits: waits, mender: &l.mender,
+		client: client, keys: l.keys, self: self, life: life, log: l.log, waits: l.waits, mender: &l.mender,
 		shards: opts.Shards, failoverAfter: opts.FailoverAfter, format: opts.Format, version: opts.Version, address: opts.Address,
 		process: *opts.process, fateOf: opts.fateOf, measure: l.health.measure, note: l.health.note,
 	})
 	l.directory = ids.New(ids.Config{
 		Client: client, Keys: l.keys, Log: l.log, FailoverAfter: opts.FailoverAfter,
-		Doubted: l.member.notices.doubted, Full: l.health.noteFull,
+		Doubted: l.member.notices.Doubted, Full: l.health.noteFull,
 	})
 	l.bus = bus.New(bus.Config{
 		Client: client, Keys: l.keys, Self: self, Life: life, Log: l.log, ShardedSince: opts.shardedSince,
@@ -227,12 +227,6 @@ func Open(opts Options) (*Ledger, error) {
 	l.health.client, l.health.replication, l.health.directory = client, replication, l.directory
 	l.health.log, l.health.forceEviction = l.log, opts.ForceEviction
 	return l, nil
-}
-
-func newIncarnation() string {
-	var b [12]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
 }
 
 // Adopt implements recovery.Ledger. It may be called again after an error.
@@ -353,7 +347,7 @@ func (l *Ledger) adopt(ctx context.Context) (away []recovery.Home, err error) {
 	if err := l.health.checkServers(ctx); err != nil {
 		return nil, err
 	}
-	if err := l.mender.mendKeys(ctx, l.member.sharedKeys()); err != nil {
+	if err := l.mender.Mend(ctx, mend.SharedKeys(l.keys, l.opts.Node)); err != nil {
 		return nil, err
 	}
 	if err := l.member.register(ctx); err != nil {
@@ -375,7 +369,7 @@ func (l *Ledger) end(release bool) error {
 	l.state = closed
 	l.mu.Unlock()
 	l.die(l.closed())
-	err := l.bulk.client.Close() // breaks off reads
+	err := l.bulk.Close() // breaks off reads
 	l.adopting.Lock()
 	defer l.adopting.Unlock()
 	l.users.Wait()

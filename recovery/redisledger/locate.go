@@ -125,7 +125,7 @@ func (m *membership) nodes(ctx context.Context, counts bool) ([]recovery.Node, e
 			Name: name, Number: s.number, Self: name == m.self.Node,
 			Live: !s.entry.Released && !m.deadLocked(s), Released: s.entry.Released,
 			Silent: max(w.silentLocked(s), w.asked.Sub(silence.lastSign)), Incarnation: s.entry.Incarnation,
-			Process: s.entry.process.String(), Version: s.entry.Version, Address: s.entry.Address,
+			Process: s.entry.Process.String(), Version: s.entry.Version, Address: s.entry.Address,
 			Format: s.entry.Format, Shards: s.entry.shards(), Indexed: s.entry.Indexed, Spools: s.entry.Spools,
 			Held: own[process], Adopted: adopted[process],
 			Quiet: silence.quiet, Gone: silence.gone,

@@ -9,14 +9,17 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/identity"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/mend"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/notice"
 )
 
 // A membership is this process among the nodes: its name in the registry, its heartbeats, what it
 // sees of the others, and the shards that it holds.
 type membership struct {
 	memberConfig
-	notices notices
+	notices *notice.Queue
 
 	naming sync.Mutex // held while this process writes its entry in the registry
 	taking sync.Mutex // held while this process acquires a shard
@@ -51,7 +54,7 @@ type memberConfig struct {
 	life   context.Context // ends when Close begins
 	log    *slog.Logger
 	waits  *recovery.WaitList
-	mender *mender
+	mender *mend.Mender
 
 	replication *conn.Replication // confirms batches
 	writing     chan struct{}     // holds a token for each batch under way: some connections stay free
@@ -60,8 +63,8 @@ type memberConfig struct {
 	failoverAfter    time.Duration
 	format           int
 	version, address string
-	process          process
-	fateOf           func(process) fate
+	process          identity.Process
+	fateOf           func(identity.Process) identity.Fate
 
 	measure func(ctx context.Context) error // looks at the servers, with every heartbeat
 	note    func(err error)                 // gets the outcome of every heartbeat
@@ -69,8 +72,7 @@ type memberConfig struct {
 }
 
 func newMembership(c memberConfig) *membership {
-	m := &membership{memberConfig: c, origins: map[string]origin{}, transferred: map[shardName]layout.Token{}}
-	m.notices.wake = make(chan struct{}, 1)
+	m := &membership{memberConfig: c, notices: notice.New(), origins: map[string]origin{}, transferred: map[shardName]layout.Token{}}
 	m.table.Store(new(table))
 	m.kept.Store(new(time.Time))
 	m.peers.tokens, m.peers.vanished = map[recovery.Home]seenToken{}, map[string]time.Time{}
@@ -101,7 +103,7 @@ func (m *membership) adopt(ctx context.Context) (away []recovery.Home, err error
 func (m *membership) run(loops *sync.WaitGroup) {
 	loops.Go(m.keep)
 	loops.Go(m.watch)
-	loops.Go(func() { m.notices.run(m.life) })
+	loops.Go(func() { m.notices.Run(m.life) })
 }
 
 // report returns when the last answered heartbeat was sent, and what an operator should know of

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/identity"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
@@ -20,7 +21,7 @@ import (
 // elsewhere moves the next process of v to another machine.
 func elsewhere(v *lives, l *Ledger) {
 	l.member.process.Boot = "another"
-	l.member.fateOf = l.member.process.fateOf
+	l.member.fateOf = l.member.process.FateOf
 }
 
 // Two processes of one name: a live one is never replaced.
@@ -257,7 +258,7 @@ func TestShardCountChanges(t *testing.T) {
 
 // A real process is killed and leaves its name at once; while it lives, the error names it.
 func TestProcessKilled(t *testing.T) {
-	if self().Started == 0 {
+	if identity.Self().Started == 0 {
 		t.Skip("this platform has no /proc")
 	}
 	server := redistest.Start(t)
@@ -333,25 +334,25 @@ func runChild() {
 }
 
 func TestFate(t *testing.T) {
-	me := self()
+	me := identity.Self()
 	if me.Started == 0 {
 		t.Skip("this platform has no /proc")
 	}
 	for name, c := range map[string]struct {
-		change func(p *process)
-		want   fate
+		change func(p *identity.Process)
+		want   identity.Fate
 	}{
-		"itself":                {func(*process) {}, alive},
-		"its id, used again":    {func(p *process) { p.Started-- }, gone},
-		"no such process":       {func(p *process) { p.PID = 1 << 30 }, gone},
-		"before a reboot":       {func(p *process) { p.Boot = "x" }, fateUnknown},
-		"in another container":  {func(p *process) { p.Space = "x" }, fateUnknown},
-		"of another platform":   {func(p *process) { p.Started = 0 }, fateUnknown},
-		"nothing known of boot": {func(p *process) { p.Boot = "" }, fateUnknown},
+		"itself":                {func(*identity.Process) {}, identity.Alive},
+		"its id, used again":    {func(p *identity.Process) { p.Started-- }, identity.Gone},
+		"no such process":       {func(p *identity.Process) { p.PID = 1 << 30 }, identity.Gone},
+		"before a reboot":       {func(p *identity.Process) { p.Boot = "x" }, identity.FateUnknown},
+		"in another container":  {func(p *identity.Process) { p.Space = "x" }, identity.FateUnknown},
+		"of another platform":   {func(p *identity.Process) { p.Started = 0 }, identity.FateUnknown},
+		"nothing known of boot": {func(p *identity.Process) { p.Boot = "" }, identity.FateUnknown},
 	} {
 		other := me
 		c.change(&other)
-		if got := me.fateOf(other); got != c.want {
+		if got := me.FateOf(other); got != c.want {
 			t.Errorf("%s: fate %d, want %d", name, got, c.want)
 		}
 	}

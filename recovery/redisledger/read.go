@@ -23,7 +23,7 @@ func (l *Ledger) Get(ctx context.Context, n int, refs []recovery.Ref, found func
 		return err
 	}
 	h, key := handler{shard: n}, s.keys.Tasks()
-	return l.readMany(ctx, &l.bulk.pending, len(refs), func(i int) (string, *string) { return key, &refs[i].ID },
+	return l.bulk.ReadMany(ctx, &l.bulk.Pending, len(refs), func(i int) (string, *string) { return key, &refs[i].ID },
 		func(i int, value string, there bool) {
 			if !there {
 				s.missing.note(refs[i].ID)
@@ -74,8 +74,8 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 	}
 	defer done()
 	shards := l.member.allFor(id)
-	lane := &l.bulk.finds
-	if _, patience := lane.next(); patience == conn.IOTimeout {
+	lane := &l.bulk.Finds
+	if _, patience := lane.Next(); patience == conn.IOTimeout {
 		err := l.findQuickly(ctx, shards, id, found)
 		if err == nil || ctx.Err() != nil || !conn.TimedOut(err) {
 			return err
@@ -85,13 +85,13 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 	if err != nil || holder == nil {
 		return err
 	}
-	defer l.waits.Clear(lane.name) // the caller may give up and never ask again
-	if _, patience := lane.next(); patience == conn.IOTimeout {
-		lane.late(1, patience)
-		l.bulk.logLate(lane, 1, patience)
+	defer l.waits.Clear(lane.Name) // the caller may give up and never ask again
+	if _, patience := lane.Next(); patience == conn.IOTimeout {
+		lane.Late(1, patience)
+		l.bulk.LogLate(lane, 1, patience)
 	}
 	h, key := handler{shard: holder.number}, holder.keys.Tasks()
-	return l.readMany(ctx, lane, 1, func(int) (string, *string) { return key, &id },
+	return l.bulk.ReadMany(ctx, lane, 1, func(int) (string, *string) { return key, &id },
 		func(_ int, value string, there bool) {
 			if there {
 				found(h.pending(id, value))
@@ -150,12 +150,12 @@ func (l *Ledger) FindMany(ctx context.Context, ids []string, found func(i int, e
 	for i := range left {
 		left[i] = i
 	}
-	defer l.waits.Clear(l.bulk.finds.name) // the caller may give up and never ask again
+	defer l.waits.Clear(l.bulk.Finds.Name) // the caller may give up and never ask again
 	var absent []int
 	for _, s := range l.member.table.Load().all() {
 		h, key := handler{shard: s.number}, s.keys.Tasks()
 		absent = absent[:0]
-		if err := l.readMany(ctx, &l.bulk.finds, len(left), func(i int) (string, *string) { return key, &ids[left[i]] },
+		if err := l.bulk.ReadMany(ctx, &l.bulk.Finds, len(left), func(i int) (string, *string) { return key, &ids[left[i]] },
 			func(i int, value string, there bool) {
 				if !there {
 					absent = append(absent, left[i])

@@ -14,7 +14,9 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/identity"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/mend"
 )
 
 // An entry is a node's entry in the registry.
@@ -27,7 +29,7 @@ type entry struct {
 	// Counts are the numbers of shards that the node has used, the current one
 	// last: a task stays in the shard that recorded it.
 	Counts []int `json:"counts"`
-	process
+	identity.Process
 
 	// Number is part of the homes of the node's shards. It is 0 in entries of versions without
 	// support for other nodes; see number.
@@ -64,7 +66,7 @@ func decodeEntry(node, raw string) (entry, error) {
 	err := json.Unmarshal([]byte(raw), &e)
 	switch {
 	case err != nil || e.Incarnation == "":
-		return entry{}, fmt.Errorf("%w: the registry's entry of node %s: %.100q", errDamaged, node, raw)
+		return entry{}, fmt.Errorf("%w: the registry's entry of node %s: %.100q", mend.ErrDamaged, node, raw)
 	case e.Layout > layout.Version:
 		err = fmt.Errorf("its keys have layout %d, and this version knows %d", e.Layout, layout.Version)
 	case e.shards() > maxShards:
@@ -94,7 +96,7 @@ func (m *membership) readEntry(ctx context.Context) (entry, string, error) {
 func (m *membership) register(ctx context.Context) error {
 	for {
 		held, raw, err := m.readEntry(ctx)
-		if errors.Is(err, errDamaged) {
+		if errors.Is(err, mend.ErrDamaged) {
 			m.log.Error("this node's entry in the registry cannot be read; it is written anew when its heartbeat has been watched", "error", err)
 			m.waits.Set(unreadableEntry(m.self.Node), "its heartbeat is watched for "+m.failoverAfter.String())
 			held, err = entry{Spools: true}, nil // the node may have a spool
@@ -145,7 +147,7 @@ func (m *membership) follow(ctx context.Context, held entry, raw string) (bool, 
 		Incarnation: m.self.Incarnation,
 		Generation:  max(held.Generation, m.registration().Generation) + 1,
 		Counts:      append(counts, m.shards),
-		process:     m.process,
+		Process:     m.process,
 		Number:      number,
 		Version:     m.version,
 		Address:     m.address,
@@ -251,11 +253,11 @@ func (m *membership) number(ctx context.Context, node string) (uint16, error) {
 // from here, and otherwise when its heartbeat was watched for deadAfter, without a gap, and has
 // not moved.
 func (m *membership) waitForEnd(ctx context.Context, held entry) error {
-	switch m.fateOf(held.process) {
-	case gone:
+	switch m.fateOf(held.Process) {
+	case identity.Gone:
 		m.log.Info("the process that held this name has ended; adopting its shards", "process", held.PID)
 		return nil
-	case alive:
+	case identity.Alive:
 		return m.heldError(held)
 	}
 	after := m.deadAfter(&held)
@@ -298,24 +300,11 @@ func (m *membership) heartbeatCount(ctx context.Context, node string) (int64, er
 
 func (m *membership) heldError(held entry) error {
 	return fmt.Errorf("%w: %s runs as node %s; stop it, or give this one another name with --node",
-		recovery.ErrHeld, held.process, m.self.Node)
+		recovery.ErrHeld, held.Process, m.self.Node)
 }
 
 // release releases the name, if this process still has it.
 func (m *membership) release(ctx context.Context) error {
 	_, err := m.rewriteEntry(ctx, func(e *entry) { e.Released = true })
 	return err
-}
-
-// sharedKeys are the keys that belong to no shard.
-func (m *membership) sharedKeys() []typedKey {
-	k := m.keys
-	all := []typedKey{
-		{k.Nodes(), isHash}, {k.Status(), isHash}, {k.Numbers(), isHash}, {k.Topics(), isHash},
-		{k.Changes(), isSorted}, {k.Heartbeat(m.self.Node), isString}, {k.Dataset(), isString},
-	}
-	for bucket := range layout.Buckets {
-		all = append(all, typedKey{k.IDs(uint8(bucket)), isHash})
-	}
-	return all
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/identity"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -207,7 +208,7 @@ func TestNodes(t *testing.T) {
 	for _, m := range []*member{a, b, c} {
 		m.member.keepOnce() // asks for the status
 		eventually(t, "the status was asked for", func() bool {
-			return m.member.notices.lastStatus() != ""
+			return m.member.notices.LastStatus() != ""
 		})
 		m.member.keepOnce()
 	}
@@ -387,7 +388,7 @@ func TestForgottenTooLate(t *testing.T) {
 func TestEntryStays(t *testing.T) {
 	got := (&entry{
 		Incarnation: "00ff", Generation: 2, Released: true, Counts: []int{8, 16},
-		process: process{Host: "h", Machine: "m", Boot: "b", Space: "s", PID: 7, Started: 9},
+		Process: identity.Process{Host: "h", Machine: "m", Boot: "b", Space: "s", PID: 7, Started: 9},
 	}).encode()
 	want := `{"incarnation":"00ff","generation":2,"released":true,"counts":[8,16],"host":"h","machine":"m","boot":"b","space":"s","pid":7,"started":9}`
 	if got != want {

@@ -11,13 +11,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/bulk"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
-
-// scanCount is about how many ids a page has at most. While Redis reads it, all other clients
-// wait for half a millisecond.
-const scanCount = 2048
 
 // pagesAhead is how many pages are read while one is visited.
 const pagesAhead = 2
@@ -127,7 +124,7 @@ type pageSource func(ctx context.Context, cursor uint64) (ids []string, next uin
 func (r *shardScan) members(ctx context.Context, cursor uint64) ([]string, uint64, error) {
 	var ids []string
 	var next uint64
-	err := r.measured(&r.l.bulk.ids, func(count int) (found, bytes int, err error) {
+	err := r.measured(&r.l.bulk.IDs, func(count int) (found, bytes int, err error) {
 		ids, next, err = r.conn.SScan(ctx, r.s.keys.Pending(), cursor, "", int64(count)).Result()
 		for _, id := range ids {
 			bytes += len(id)
@@ -141,7 +138,7 @@ func (r *shardScan) members(ctx context.Context, cursor uint64) ([]string, uint6
 func (r *shardScan) fields(ctx context.Context, cursor uint64) ([]string, uint64, error) {
 	var pairs []string
 	var next uint64
-	err := r.measured(&r.l.bulk.pending, func(count int) (found, bytes int, err error) {
+	err := r.measured(&r.l.bulk.Pending, func(count int) (found, bytes int, err error) {
 		pairs, next, err = r.conn.HScan(ctx, r.s.keys.Tasks(), cursor, "", int64(count)).Result()
 		for i := 1; i < len(pairs); i += 2 {
 			bytes += len(pairs[i])
@@ -157,17 +154,17 @@ func (r *shardScan) fields(ctx context.Context, cursor uint64) ([]string, uint64
 
 // measured reads a page that is sized like a chunk of readMany. If it does not come in time the
 // scan ends with an error; the pages of the next scan are smaller.
-func (r *shardScan) measured(c *lane, read func(count int) (found, bytes int, err error)) error {
-	count, _ := c.next()
+func (r *shardScan) measured(c *bulk.Lane, read func(count int) (found, bytes int, err error)) error {
+	count, _ := c.Next()
 	began := time.Now()
 	found, bytes, err := read(count)
 	switch {
 	case err == nil:
-		c.came(found, bytes, time.Since(began))
-		r.l.waits.Clear(c.name)
+		c.Came(found, bytes, time.Since(began))
+		r.l.waits.Clear(c.Name)
 	case conn.TimedOut(err):
-		c.late(count, maxPatience) // the connection allows no longer time
-		r.l.bulk.logLate(c, count, conn.IOTimeout)
+		c.LateShort(count)
+		r.l.bulk.LogLate(c, count, conn.IOTimeout)
 	}
 	return err
 }

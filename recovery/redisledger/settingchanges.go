@@ -104,13 +104,13 @@ func (l *Ledger) ChangedSettings(ctx context.Context, since recovery.SettingsVer
 	names, err := l.changesBetween(ctx, since, now, prefix)
 	if err != nil {
 		if conn.TimedOut(err) {
-			l.bulk.logLate(&l.bulk.settings, changesAtOnce, conn.IOTimeout)
+			l.bulk.LogLate(&l.bulk.Settings, changesAtOnce, conn.IOTimeout)
 		}
 		return since, err
 	}
-	l.waits.Clear(l.bulk.settings.name)
+	l.waits.Clear(l.bulk.Settings.Name)
 	var faults []error
-	err = l.readMany(ctx, &l.bulk.settings, len(names),
+	err = l.bulk.ReadMany(ctx, &l.bulk.Settings, len(names),
 		func(i int) (string, *string) { return l.keys.Topics(), &names[i] },
 		func(i int, stored string, there bool) {
 			if !there { // deleted so long ago that its revision is gone

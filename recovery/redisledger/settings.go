@@ -109,13 +109,13 @@ func (l *Ledger) scanSettings(ctx context.Context, prefix string, visit func(nam
 		return false, err
 	}
 	defer line.Close()
-	c := &l.bulk.settings
+	c := &l.bulk.Settings
 	left := leftovers{l: l}
 	for cursor, more := uint64(0), true; more; more = cursor != 0 {
 		if err := l.closedError(ctx); err != nil {
 			return false, err
 		}
-		count, _ := c.next()
+		count, _ := c.Next()
 		began := time.Now()
 		var pairs []string
 		pairs, cursor, err = line.HScan(ctx, l.keys.Topics(), cursor, "", int64(count)).Result()
@@ -123,16 +123,16 @@ func (l *Ledger) scanSettings(ctx context.Context, prefix string, visit func(nam
 			if cause := l.closedError(ctx); cause != nil || !conn.TimedOut(err) {
 				return false, cmp.Or(cause, err)
 			}
-			again = c.late(count, maxPatience) // the connection allows no longer time
-			l.bulk.logLate(c, count, conn.IOTimeout)
+			again = c.LateShort(count)
+			l.bulk.LogLate(c, count, conn.IOTimeout)
 			return again, err
 		}
 		bytes := 0
 		for _, text := range pairs {
 			bytes += len(text)
 		}
-		c.came(len(pairs)/2, bytes, time.Since(began))
-		l.waits.Clear(c.name)
+		c.Came(len(pairs)/2, bytes, time.Since(began))
+		l.waits.Clear(c.Name)
 		for i := 0; i+1 < len(pairs); i += 2 {
 			name := pairs[i]
 			if layout.IsReserved(name) {

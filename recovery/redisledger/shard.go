@@ -13,6 +13,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/mend"
 )
 
 // A shard is this process's state of a shard that it holds, or has held: the state of one term.
@@ -94,17 +95,17 @@ func (s *shard) moveLocked(t layout.Token, sequence int64) {
 // claimAll makes this process the owner of the shards of its node, and returns those that other
 // nodes hold.
 func (m *membership) claimAll(ctx context.Context) (away []recovery.Home, err error) {
-	if _, err := m.mender.dataset(ctx); err != nil {
+	if _, err := m.mender.Dataset(ctx); err != nil {
 		return nil, err
 	}
 	unbroken := m.streak()
 	mine := m.registration()
-	var all []typedKey
+	var all []mend.Key
 	for n := range mine.shards() {
 		keys := m.keys.Shard(m.self.Node, n)
-		all = append(all, typedKeys(&keys)...)
+		all = append(all, mend.ShardKeys(&keys)...)
 	}
-	if err := m.mender.mendKeys(ctx, all); err != nil {
+	if err := m.mender.Mend(ctx, all); err != nil {
 		return nil, err
 	}
 	shards := make([]*shard, mine.shards())
@@ -197,7 +198,7 @@ func (m *membership) claim(ctx context.Context, keys layout.ShardKeys, expected 
 // it. After any other error it must be called again: the claim has the same token each time.
 func (m *membership) reclaimLocked(ctx context.Context, s *shard, owner string, sequence int64) error {
 	held := layout.ReadToken(owner)
-	dataset, err := m.mender.dataset(ctx)
+	dataset, err := m.mender.Dataset(ctx)
 	if err != nil {
 		return err
 	}
@@ -230,7 +231,7 @@ func (m *membership) reclaimLocked(ctx context.Context, s *shard, owner string, 
 	s.unbroken.Store(m.streak())
 	m.buried.Store(true) // an older state may have dead records that were removed since
 	n := s.number
-	m.notices.add(func(w recovery.Watcher) {
+	m.notices.Add(func(w recovery.Watcher) {
 		if w.Rewound != nil {
 			w.Rewound(n)
 		}

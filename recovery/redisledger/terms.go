@@ -212,7 +212,7 @@ func (m *membership) revokeLocked(s *shard, why string) error {
 func (m *membership) endTermLocked(s *shard, err error) error {
 	n := s.number
 	if m.endLocked(s, err) {
-		m.notices.add(func(w recovery.Watcher) {
+		m.notices.Add(func(w recovery.Watcher) {
 			if w.Lost != nil {
 				w.Lost(n, err)
 			}

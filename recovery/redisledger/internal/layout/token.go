@@ -1,6 +1,8 @@
 package layout
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -71,3 +73,10 @@ func (h Holder) Token(epoch int64) Token { return Token{h.Node, h.Incarnation, e
 
 // Holder returns the process that a token names.
 func (t Token) Holder() Holder { return Holder{t.Node, t.Incarnation} }
+
+// NewIncarnation makes a name for a process that no other one has.
+func NewIncarnation() string {
+	var b [12]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}

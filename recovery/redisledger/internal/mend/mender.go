@@ -1,4 +1,4 @@
-package redisledger
+package mend
 
 import (
 	"context"
@@ -31,11 +31,11 @@ import (
 //	where an id is filed                        left alone: calls about that id fail
 //	a record, a setting                         left alone: memory reports its task or topic
 
-// errDamaged is the cause of data that cannot be read though no newer version has written it.
-var errDamaged = errors.New("it is damaged")
+// ErrDamaged is the cause of data that cannot be read though no newer version has written it.
+var ErrDamaged = errors.New("it is damaged")
 
-// A typedKey is a key, and a command that fails if the key has another type than it should.
-type typedKey struct {
+// A Key is a key of Redis, and a command that fails if the key has another type than it should.
+type Key struct {
 	key   string
 	probe []any // without the key: the command, and what follows the key
 }
@@ -47,23 +47,35 @@ var (
 	isSorted = []any{"zrangebylex", "-", "+", "limit", 0, 1}
 )
 
-// typedKeys returns a shard's keys.
-func typedKeys(s *layout.ShardKeys) []typedKey {
-	return []typedKey{{s.Tasks(), isHash}, {s.Pending(), isSet}, {s.Dead(), isHash}, {s.DeadIndex(), isSorted}}
+// SharedKeys are the keys that belong to no shard. Of the heartbeats it is that of a node.
+func SharedKeys(k layout.Keys, node string) []Key {
+	all := []Key{
+		{k.Nodes(), isHash}, {k.Status(), isHash}, {k.Numbers(), isHash}, {k.Topics(), isHash},
+		{k.Changes(), isSorted}, {k.Heartbeat(node), isString}, {k.Dataset(), isString},
+	}
+	for bucket := range layout.Buckets {
+		all = append(all, Key{k.IDs(uint8(bucket)), isHash})
+	}
+	return all
 }
 
-// A mender sets damaged keys aside.
-type mender struct {
-	client *conn.Client
-	keys   layout.Keys
-	waits  *recovery.WaitList // tells what was found
-	log    *slog.Logger
+// ShardKeys are the keys of a shard.
+func ShardKeys(s *layout.ShardKeys) []Key {
+	return []Key{{s.Tasks(), isHash}, {s.Pending(), isSet}, {s.Dead(), isHash}, {s.DeadIndex(), isSorted}}
 }
 
-// mendKeys sets aside those of the keys that have the wrong type.
-func (d *mender) mendKeys(ctx context.Context, keys []typedKey) error {
+// A Mender sets damaged keys aside.
+type Mender struct {
+	Client *conn.Client
+	Keys   layout.Keys
+	Waits  *recovery.WaitList // tells what was found
+	Log    *slog.Logger
+}
+
+// Mend sets aside those of the keys that have the wrong type.
+func (d *Mender) Mend(ctx context.Context, keys []Key) error {
 	probes := make([]*redis.Cmd, len(keys))
-	p := d.client.Pipeline()
+	p := d.Client.Pipeline()
 	for i, k := range keys {
 		args := append([]any{k.probe[0], k.key}, k.probe[1:]...)
 		probes[i] = p.Do(ctx, args...)
@@ -82,40 +94,40 @@ func (d *mender) mendKeys(ctx context.Context, keys []typedKey) error {
 }
 
 // setAside renames a key if it is still damaged, see setaside.lua.
-func (d *mender) setAside(ctx context.Context, key, why string, damage ...any) error {
+func (d *Mender) setAside(ctx context.Context, key, why string, damage ...any) error {
 	what := "the damaged key " + key
-	aside := fmt.Sprintf("%sdamaged:%d:", d.keys.Prefix, time.Now().UnixMilli())
+	aside := fmt.Sprintf("%sdamaged:%d:", d.Keys.Prefix, time.Now().UnixMilli())
 	if strings.Contains(key, "{") {
 		aside += key
 	} else {
 		aside += "{" + key + "}" // the slot of the key itself
 	}
-	renamed, err := conn.SetAsideScript.Run(ctx, d.client, []string{key, aside}, damage...).Bool()
+	renamed, err := conn.SetAsideScript.Run(ctx, d.Client, []string{key, aside}, damage...).Bool()
 	switch {
 	case errors.Is(err, redis.Nil) || err == nil && !renamed:
 		return nil // another node has done it
 	case err != nil && (conn.Refused(err) || strings.Contains(err.Error(), "can't run this command")):
-		d.waits.Set(what, why+", and the user of Redis may not rename it: rename it by hand, or allow +rename")
-		d.log.Error("a key is damaged, and cannot be set aside: rename it by hand, or allow +rename", "key", key, "why", why, "error", err)
+		d.Waits.Set(what, why+", and the user of Redis may not rename it: rename it by hand, or allow +rename")
+		d.Log.Error("a key is damaged, and cannot be set aside: rename it by hand, or allow +rename", "key", key, "why", why, "error", err)
 		return fmt.Errorf("the key %s is damaged (%s) and the user of Redis may not rename it: %v", key, why, err) //nolint:errorlint // it is no refusal: an operator may mend it
 	case err != nil:
 		return err
 	}
-	d.waits.Set(what, why+"; it is kept as "+aside+", and written anew")
-	d.log.Error("a damaged key was set aside, and is written anew", "key", key, "why", why, "kept", aside)
+	d.Waits.Set(what, why+"; it is kept as "+aside+", and written anew")
+	d.Log.Error("a damaged key was set aside, and is written anew", "key", key, "why", why, "kept", aside)
 	return nil
 }
 
-// dataset returns the data set's layout and id, and creates it if it is missing. In the log,
+// Dataset returns the data set's layout and id, and creates it if it is missing. In the log,
 // the id distinguishes a Redis that has lost everything from one that has lost some shards.
-func (d *mender) dataset(ctx context.Context) (string, error) {
-	key := d.keys.Dataset()
-	id, err := d.client.Get(ctx, key).Result()
+func (d *Mender) Dataset(ctx context.Context) (string, error) {
+	key := d.Keys.Dataset()
+	id, err := d.Client.Get(ctx, key).Result()
 	if errors.Is(err, redis.Nil) {
-		if err := d.client.SetNX(ctx, key, fmt.Sprintf("%d:%s", layout.Version, newIncarnation()), 0).Err(); err != nil {
+		if err := d.Client.SetNX(ctx, key, fmt.Sprintf("%d:%s", layout.Version, layout.NewIncarnation()), 0).Err(); err != nil {
 			return "", err
 		}
-		id, err = d.client.Get(ctx, key).Result()
+		id, err = d.Client.Get(ctx, key).Result()
 	}
 	if err != nil {
 		return "", err
@@ -126,7 +138,7 @@ func (d *mender) dataset(ctx context.Context) (string, error) {
 		if err := d.setAside(ctx, key, fmt.Sprintf("%.100q is no layout and id of a data set", id), "=", id); err != nil {
 			return "", err
 		}
-		return d.dataset(ctx)
+		return d.Dataset(ctx)
 	}
 	if n > layout.Version {
 		return "", fmt.Errorf("%w: %s is %s, and this version knows %d", recovery.ErrLayout, key, id, layout.Version)

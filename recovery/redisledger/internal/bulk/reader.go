@@ -1,7 +1,8 @@
-package redisledger
+package bulk
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"sync"
 	"time"
@@ -29,40 +30,52 @@ const (
 	lateEvery = 10 * time.Second
 )
 
-// bulk reads many records. It has connections of its own, so that a read in the middle of a
+// ScanCount is about how many ids a page has at most. While Redis reads it, all other clients
+// wait for half a millisecond.
+const ScanCount = 2048
+
+// A Reader reads many records. It has connections of its own, so that a read in the middle of a
 // long answer can be broken off at any time.
-type bulk struct {
+type Reader struct {
 	client        *conn.Client
-	pending, dead lane
-	finds         lane // pending records of which only the id is known
-	ids           lane // pages of scans, which have a connection of their own
-	settings      lane
-	waits         *recovery.WaitList
-	log           *slog.Logger
+	Pending, Dead Lane
+	Finds         Lane // pending records of which only the id is known
+	IDs           Lane // pages of scans, which have a connection of their own
+	Settings      Lane
+	Config
 }
 
-func newBulk(a conn.Address, opts *Options, waits *recovery.WaitList) (*bulk, error) {
-	client, err := conn.Connect(a, opts.TLS, readersOfPending+readersOfFinds+readersOfDead+readersOfSettings, maxPatience)
+// A Config has what a Reader needs beside their connections.
+type Config struct {
+	Life  context.Context // every read ends with it, and returns its cause
+	Users *sync.WaitGroup // counts the answers that are still awaited
+	Waits *recovery.WaitList
+	Log   *slog.Logger
+}
+
+// New makes the connections for bulk reads, without connecting. config is used instead of what
+// the address says about TLS; nil means the address's.
+func New(a conn.Address, config *tls.Config, c Config) (*Reader, error) {
+	client, err := conn.Connect(a, config, readersOfPending+readersOfFinds+readersOfDead+readersOfSettings, maxPatience)
 	if err != nil {
 		return nil, err
 	}
-	b := &bulk{
+	b := &Reader{
 		client:   client,
-		waits:    waits,
-		log:      opts.Log.With("node", opts.Node),
-		pending:  newLane("reading pending records from Redis", readersOfPending),
-		finds:    newLane("looking up records in Redis", readersOfFinds),
-		dead:     newLane("reading dead records from Redis", readersOfDead),
-		ids:      newLane("reading ids from Redis", 0),
-		settings: newLane("reading settings from Redis", readersOfSettings),
+		Config:   c,
+		Pending:  newLane("reading pending records from Redis", readersOfPending),
+		Finds:    newLane("looking up records in Redis", readersOfFinds),
+		Dead:     newLane("reading dead records from Redis", readersOfDead),
+		IDs:      newLane("reading ids from Redis", 0),
+		Settings: newLane("reading settings from Redis", readersOfSettings),
 	}
-	b.ids.most, b.ids.limit = scanCount, scanCount
+	b.IDs.most, b.IDs.limit = ScanCount, ScanCount
 	return b, nil
 }
 
-// A lane is one kind of record, whose reads are sized together.
-type lane struct {
-	name  string
+// A Lane is one kind of record, whose reads are sized together.
+type Lane struct {
+	Name  string
 	most  int           // records of a chunk
 	turns chan struct{} // holds a token for each chunk that is being read
 
@@ -73,12 +86,12 @@ type lane struct {
 	logged   time.Time     // of the last log line
 }
 
-func newLane(name string, readers int) lane {
-	return lane{name: name, most: chunkMost, turns: make(chan struct{}, readers), limit: chunkFirst, patience: conn.IOTimeout}
+func newLane(name string, readers int) Lane {
+	return Lane{Name: name, most: chunkMost, turns: make(chan struct{}, readers), limit: chunkFirst, patience: conn.IOTimeout}
 }
 
-// next is how many records the next chunk should have, and its deadline.
-func (c *lane) next() (records int, deadline time.Duration) {
+// Next is how many records the next chunk should have, and its deadline.
+func (c *Lane) Next() (records int, deadline time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	records = c.limit
@@ -88,8 +101,8 @@ func (c *lane) next() (records int, deadline time.Duration) {
 	return max(records, 1), c.patience
 }
 
-// came notes a chunk that was read.
-func (c *lane) came(found int, bytes int, took time.Duration) {
+// Came notes a chunk that was read.
+func (c *Lane) Came(found int, bytes int, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if found > 0 { // large records count at once, so that no chunk becomes far too large
@@ -104,9 +117,9 @@ func (c *lane) came(found int, bytes int, took time.Duration) {
 	}
 }
 
-// late notes a chunk that did not come in time. It reports whether another attempt has a better
+// Late notes a chunk that did not come in time. It reports whether another attempt has a better
 // chance.
-func (c *lane) late(records int, deadline time.Duration) bool {
+func (c *Lane) Late(records int, deadline time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -120,8 +133,11 @@ func (c *lane) late(records int, deadline time.Duration) bool {
 	return true
 }
 
+// LateShort is late for a connection that allows no longer time.
+func (c *Lane) LateShort(records int) bool { return c.Late(records, maxPatience) }
+
 // shouldLog reports whether it is time for another log line.
-func (c *lane) shouldLog() bool {
+func (c *Lane) shouldLog() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	due := c.logged.IsZero() || time.Since(c.logged) >= lateEvery
@@ -131,34 +147,34 @@ func (c *lane) shouldLog() bool {
 	return due
 }
 
-// readMany reads n fields of hashes and calls use for each, in their order. at returns the hash
-// and the field; neighbours of one hash are read by one command. The caller has called
-// Ledger.use. Errors: that of the first chunk that cannot be read, the cause of ctx, ErrClosed.
-func (l *Ledger) readMany(ctx context.Context, c *lane, n int, at func(i int) (key string, field *string), use func(i int, value string, there bool)) error {
+// ReadMany reads n fields of hashes and calls use for each, in their order. at returns the hash
+// and the field; neighbours of one hash are read by one command. Errors: that
+// of the first chunk that cannot be read, and the cause of ctx or of the reader's life.
+func (b *Reader) ReadMany(ctx context.Context, c *Lane, n int, at func(i int) (key string, field *string), use func(i int, value string, there bool)) error {
 	for from := 0; from < n; {
-		if err := l.closedError(ctx); err != nil {
+		if err := b.closed(ctx); err != nil {
 			return err
 		}
 		select {
 		case c.turns <- struct{}{}:
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-l.life.Done():
-			return l.closed()
+		case <-b.Life.Done():
+			return context.Cause(b.Life)
 		}
-		records, deadline := c.next()
+		records, deadline := c.Next()
 		records = min(records, n-from)
 		began := time.Now()
-		replies, err := l.readChunk(ctx, c, deadline, from, records, at)
+		replies, err := b.readChunk(ctx, c, deadline, from, records, at)
 		if err != nil {
-			if cause := l.closedError(ctx); cause != nil {
+			if cause := b.closed(ctx); cause != nil {
 				return cause
 			}
 			if !conn.TimedOut(err) {
 				return err
 			}
-			again := c.late(records, deadline)
-			l.bulk.logLate(c, records, deadline)
+			again := c.Late(records, deadline)
+			b.LogLate(c, records, deadline)
 			if !again {
 				return err
 			}
@@ -175,15 +191,26 @@ func (l *Ledger) readMany(ctx context.Context, c *lane, n int, at func(i int) (k
 				from++
 			}
 		}
-		c.came(found, bytes, time.Since(began))
-		l.waits.Clear(c.name)
+		c.Came(found, bytes, time.Since(began))
+		b.Waits.Clear(c.Name)
 	}
 	return nil
 }
 
+// Close closes the connections, which breaks off reads.
+func (b *Reader) Close() error { return b.client.Close() }
+
+// closed is why a read must end, or nil.
+func (b *Reader) closed(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return context.Cause(b.Life)
+}
+
 // readChunk reads some of the fields. It returns at the deadline, when ctx ends and when the
 // ledger is closed, and then releases its turn of the lane.
-func (l *Ledger) readChunk(ctx context.Context, c *lane, deadline time.Duration, from, records int, at func(i int) (string, *string)) ([]*redis.SliceCmd, error) {
+func (b *Reader) readChunk(ctx context.Context, c *Lane, deadline time.Duration, from, records int, at func(i int) (string, *string)) ([]*redis.SliceCmd, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	type answer struct {
@@ -191,7 +218,7 @@ func (l *Ledger) readChunk(ctx context.Context, c *lane, deadline time.Duration,
 		err     error
 	}
 	answers := make(chan answer, 1)
-	p := l.bulk.client.Pipeline()
+	p := b.client.Pipeline()
 	var a answer
 	for i := from; i < from+records; {
 		key, first := at(i)
@@ -207,9 +234,9 @@ func (l *Ledger) readChunk(ctx context.Context, c *lane, deadline time.Duration,
 		_ = p.Process(ctx, cmd)
 		a.replies = append(a.replies, cmd)
 	}
-	l.users.Add(1)
+	b.Users.Add(1)
 	go func() { // go-redis does not return when ctx is cancelled in the middle of an answer
-		defer l.users.Done()
+		defer b.Users.Done()
 		defer func() { <-c.turns }()
 		a.err = conn.Execute(ctx, p)
 		answers <- a
@@ -222,15 +249,15 @@ func (l *Ledger) readChunk(ctx context.Context, c *lane, deadline time.Duration,
 	}
 }
 
-// logLate enters in the log and in readiness that a chunk did not come in time.
-func (b *bulk) logLate(c *lane, records int, deadline time.Duration) {
+// LogLate enters in the log and in readiness that a chunk did not come in time.
+func (b *Reader) LogLate(c *Lane, records int, deadline time.Duration) {
 	text := "a record did not come"
 	if records > 1 {
 		text = "some records did not come"
 	}
-	b.waits.Set(c.name, text+" within "+deadline.String())
+	b.Waits.Set(c.Name, text+" within "+deadline.String())
 	if c.shouldLog() {
-		b.log.Warn("Redis does not answer a read in time; it is repeated with fewer records, or more time",
-			"read", c.name, "records", records, "within", deadline)
+		b.Log.Warn("Redis does not answer a read in time; it is repeated with fewer records, or more time",
+			"read", c.Name, "records", records, "within", deadline)
 	}
 }

@@ -1,4 +1,4 @@
-package redisledger
+package identity
 
 import (
 	"bytes"
@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// A process distinguishes one process from all others, on this machine and on any other,
+// A Process distinguishes one process from all others, on this machine and on any other,
 // before and after a reboot. Its fields are stored in the registry.
-type process struct {
+type Process struct {
 	Host    string `json:"host"`    // for messages only
 	Machine string `json:"machine"` // /etc/machine-id; for messages only, images share it
 	Boot    string `json:"boot"`    // of the running kernel; differs after a reboot
@@ -21,23 +21,25 @@ type process struct {
 	Started int64  `json:"started"` // in clock ticks since the boot
 }
 
-func (p process) String() string { return fmt.Sprintf("process %d on %s", p.PID, p.Host) }
+// String names the process, for people.
+func (p Process) String() string { return fmt.Sprintf("process %d on %s", p.PID, p.Host) }
 
-// A fate is what is known of another process.
-type fate uint8
+// A Fate is what is known of another process.
+type Fate uint8
 
+// The fates of a process.
 const (
-	// fateUnknown: it ran elsewhere, or is not visible from here. Only its heartbeat tells.
-	fateUnknown fate = iota
-	alive
-	gone
+	// FateUnknown means that it ran elsewhere, or is not visible from here: only its heartbeat tells.
+	FateUnknown Fate = iota
+	Alive
+	Gone
 )
 
-// self identifies this process. It reads /proc. On a platform without it, and where it does not
+// Self identifies this process. It reads /proc. On a platform without it, and where it does not
 // show everything, fields stay empty. Then the fate of a predecessor is unknown, and a restart
 // after a crash waits for failover_after.
-func self() process {
-	p := process{PID: os.Getpid()}
+func Self() Process {
+	p := Process{PID: os.Getpid()}
 	p.Host, _ = os.Hostname()
 	p.Machine = readLine("/etc/machine-id")
 	p.Boot = readLine("/proc/sys/kernel/random/boot_id")
@@ -46,25 +48,25 @@ func self() process {
 	return p
 }
 
-// fateOf returns what has become of another process, as far as p can tell. After a reboot it
+// FateOf returns what has become of another process, as far as p can tell. After a reboot it
 // cannot: a container that moved to another machine has its old name and image there, but may
 // still be running where it was.
-func (p process) fateOf(other process) fate {
+func (p Process) FateOf(other Process) Fate {
 	if p.Boot == "" || p.Boot != other.Boot || p.Space == "" || p.Space != other.Space || other.Started == 0 {
-		return fateUnknown
+		return FateUnknown
 	}
 	started, ended, ok := stat(other.PID)
 	if !ok {
 		// Where /proc hides the processes of others, it hides the first one.
 		if _, _, seesAll := stat(1); !seesAll {
-			return fateUnknown
+			return FateUnknown
 		}
-		return gone
+		return Gone
 	}
 	if ended || started != other.Started {
-		return gone
+		return Gone
 	}
-	return alive
+	return Alive
 }
 
 // stat reads when a process was started, and whether it has ended and only waits for its parent

@@ -1,4 +1,4 @@
-package redisledger
+package notice
 
 import (
 	"context"
@@ -7,9 +7,9 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// notices calls memory back, without a lock and from a goroutine of its own: however long memory
+// A Queue calls memory back, without a lock and from a goroutine of its own: however long memory
 // takes, this process sends heartbeats and watches the other nodes.
-type notices struct {
+type Queue struct {
 	wake chan struct{} // holds one token when there are notices
 
 	mu      sync.Mutex // guards everything below
@@ -19,8 +19,11 @@ type notices struct {
 	asked   bool   // memory is being asked for its status
 }
 
-// add queues a notice. Notices are delivered in their order.
-func (n *notices) add(notice func(w recovery.Watcher)) {
+// New makes an empty queue.
+func New() *Queue { return &Queue{wake: make(chan struct{}, 1)} }
+
+// Add queues a notice. Notices are delivered in their order.
+func (n *Queue) Add(notice func(w recovery.Watcher)) {
 	n.mu.Lock()
 	n.queue = append(n.queue, notice)
 	n.mu.Unlock()
@@ -30,19 +33,20 @@ func (n *notices) add(notice func(w recovery.Watcher)) {
 	}
 }
 
-// run delivers notices until ctx ends.
-func (n *notices) run(ctx context.Context) {
+// Run delivers notices until ctx ends.
+func (n *Queue) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-n.wake:
-			n.deliver(ctx)
+			n.Deliver(ctx)
 		}
 	}
 }
 
-func (n *notices) deliver(ctx context.Context) {
+// Deliver delivers the notices that are queued, until ctx ends.
+func (n *Queue) Deliver(ctx context.Context) {
 	n.mu.Lock()
 	queue, w := n.queue, n.watcher
 	n.queue = nil
@@ -55,22 +59,22 @@ func (n *notices) deliver(ctx context.Context) {
 	}
 }
 
-// watch sets what is called.
-func (n *notices) watch(w recovery.Watcher) {
+// Watch sets what is called.
+func (n *Queue) Watch(w recovery.Watcher) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.watcher = w
 }
 
-// takesShards reports whether memory takes shards of other nodes.
-func (n *notices) takesShards() bool {
+// TakesShards reports whether memory takes shards of other nodes.
+func (n *Queue) TakesShards() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.watcher.Gained != nil
 }
 
-// askStatus queues a call for memory's status. The heartbeat after that sends it.
-func (n *notices) askStatus() {
+// AskStatus queues a call for memory's status. The heartbeat after that sends it.
+func (n *Queue) AskStatus() {
 	n.mu.Lock()
 	ask := n.watcher.Status != nil && !n.asked
 	n.asked = n.asked || ask
@@ -78,7 +82,7 @@ func (n *notices) askStatus() {
 	if !ask {
 		return
 	}
-	n.add(func(w recovery.Watcher) {
+	n.Add(func(w recovery.Watcher) {
 		var status []byte
 		if w.Status != nil { // the watcher may have been replaced since
 			status = w.Status()
@@ -89,16 +93,16 @@ func (n *notices) askStatus() {
 	})
 }
 
-// lastStatus is memory's last status.
-func (n *notices) lastStatus() string {
+// LastStatus is memory's last status.
+func (n *Queue) LastStatus() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.status
 }
 
-// doubted notifies memory that the directory may have lost entries.
-func (n *notices) doubted() {
-	n.add(func(w recovery.Watcher) {
+// Doubted notifies memory that the directory may have lost entries.
+func (n *Queue) Doubted() {
+	n.Add(func(w recovery.Watcher) {
 		if w.Doubted != nil {
 			w.Doubted()
 		}
