@@ -13,6 +13,28 @@
 // name or is known to have died, refuses when the holder lives, and otherwise watches its
 // heartbeat for Options.FailoverAfter.
 //
+// # Rooms
+//
+// [Ledger] has the lifecycle and the doors: every call passes use, which refuses it before Adopt
+// and after Close. Behind them:
+//
+//	membership        this node among the nodes: registry, heartbeats, peers, shards and batches
+//	health, checks    whether the servers are fit, and how they are
+//	read, scan, dead  records; settings, settingchanges: settings
+//
+//	internal/ids      the directory of ids that callers have chosen
+//	internal/bus      messages between nodes
+//	internal/bulk     reads of many records
+//	internal/notice   calls of memory
+//	internal/mend     damaged keys
+//	internal/identity one process among all others
+//	internal/conn     connections and scripts
+//	internal/layout   keys and bytes
+//
+// Imports point down this list, and the rooms from ids to identity do not know one another.
+// membership has one mutex, and the peers and each shard have one of their own; none is held while
+// memory is called.
+//
 // # What can fail
 //
 // Adopt: with recovery.ErrHeld, recovery.ErrLayout, ErrUnfit when this Redis could lose tasks,

@@ -195,10 +195,7 @@ func (m *membership) writeEntryLocked(ctx context.Context, raw string, e entry) 
 	if err != nil || v.Code == 0 {
 		return false, err
 	}
-	m.mu.Lock()
-	m.entry = e
-	m.mu.Unlock()
-	m.changeTable(func(*table) {})
+	m.changeTable(func(*table) { m.entry = e })
 	return true, nil
 }
 

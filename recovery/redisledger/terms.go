@@ -69,9 +69,10 @@ func (t *table) enter(s *shard) {
 func (m *membership) changeTable(change func(t *table)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	number := m.entry.Number
-	t := &table{terms: slices.Clone(m.table.Load().terms), byHome: map[recovery.Home]*shard{}, number: number}
+	t := &table{terms: slices.Clone(m.table.Load().terms), byHome: map[recovery.Home]*shard{}}
 	change(t)
+	number := m.entry.Number
+	t.number = number
 	own := &originShards{node: m.self.Node, counts: m.counts, shards: map[int]*shard{}}
 	t.homes, t.byOrigin = make([]recovery.Home, len(t.terms)), []*originShards{own}
 	// Where Redis has lost the list of numbers, another node may have got the number of this

@@ -29,7 +29,8 @@ type Fate uint8
 
 // The fates of a process.
 const (
-	// FateUnknown means that it ran elsewhere, or is not visible from here: only its heartbeat tells.
+	// FateUnknown means that it ran elsewhere, or is not visible from here: only its heartbeat
+	// tells.
 	FateUnknown Fate = iota
 	Alive
 	Gone
