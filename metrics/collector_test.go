@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/relay"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -67,7 +66,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		},
 		LoadStats:  tasks.LoadStats{Backlog: 35, Backlogs: 36, Concurrency: 37, Workers: 38, Crowd: 39, Subscriptions: 38, EventsLost: 39},
 		PeerStats:  tasks.PeerStats{ReservesGiven: 40, ReservesTaken: 41, HelpTaken: 43, HelpGiven: 42},
-		Relay:      relay.Stats{Asked: 51, Unanswered: 52, Unheard: 53, Overloaded: 54, Resent: 55, Answered: 56, Refused: 57, Asking: 58, Answering: 59},
+		Relay:      tasks.RelayStats{Asked: 51, Unanswered: 52, Unheard: 53, Overloaded: 54, Resent: 55, Answered: 56, Refused: 57, Asking: 58, Answering: 59},
 		Spool:      tasks.SpoolStats{Tasks: 61, Moved: 62},
 		Ledger:     recovery.CommitterStats{Commits: 18, Changes: 19, Repeats: 20, Queued: 21},
 		Armed:      26,

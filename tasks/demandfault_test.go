@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lapsehq/lapse/relay"
+	"github.com/lapsehq/lapse/tasks/internal/relay"
 )
 
 // Whatever is lost on the way, each task reaches one receiver, once: what has reached

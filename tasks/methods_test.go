@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
-	"github.com/lapsehq/lapse/relay"
+	"github.com/lapsehq/lapse/tasks/internal/relay"
 )
 
 // The golden queries and replies, of version 1 of the wire (package relay): a file for

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/lapsehq/lapse/relay"
+	"github.com/lapsehq/lapse/tasks/internal/relay"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/lapsehq/lapse/relay"
+	"github.com/lapsehq/lapse/tasks/internal/relay"
 )
 
 // Calls between nodes. The query and the reply of a method are JSON, of one type each.

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/relay"
+	"github.com/lapsehq/lapse/tasks/internal/relay"
 )
 
 // shared is the part of a scheduler that exists only if several nodes share its ledger.

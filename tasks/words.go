@@ -186,6 +186,9 @@ type (
 	// both.
 	PeerStats = task.PeerStats
 
+	// RelayStats count questions to other nodes, those of other nodes, and what became of them.
+	RelayStats = task.RelayStats
+
 	// SpoolStats are the figures of Config.Spool.
 	SpoolStats = task.SpoolStats
 )

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/relay"
+	"github.com/lapsehq/lapse/tasks/internal/relay"
 )
 
 // Readiness tells whether the scheduler can take and deliver tasks.
@@ -48,8 +48,8 @@ type Stats struct {
 
 	Ways []WayStats // of Config.Ways, by kind
 
-	Relay relay.Stats // of questions to other nodes and from them; zero if the ledger is not shared
-	Spool SpoolStats  // zero without Config.Spool
+	Relay RelayStats // of questions to other nodes and from them; zero if the ledger is not shared
+	Spool SpoolStats // zero without Config.Spool
 
 	Ledger     recovery.CommitterStats
 	Armed      int   // entries of the wheel
@@ -105,6 +105,9 @@ type PeerStats struct {
 	HelpTaken     int64 // deliveries of this node's tasks that others have made during a backlog here
 	HelpGiven     int64 // deliveries of other nodes' tasks that this one has made during their backlogs
 }
+
+// RelayStats count questions to other nodes, those of other nodes, and what became of them.
+type RelayStats = relay.Stats
 
 // SpoolStats are the figures of Config.Spool.
 type SpoolStats struct {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
-	"github.com/lapsehq/lapse/relay"
+	"github.com/lapsehq/lapse/tasks/internal/relay"
 )
 
 // onRedis opens relays over the bus of a Redis, which echo their questions.
