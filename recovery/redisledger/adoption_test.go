@@ -14,15 +14,15 @@ func TestUncertainAdoptsNothing(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", nil), join(t, url, "b", still)
 	a.crash()
-	b.member.keepOnce() // and knows that it is not alone
+	b.member.KeepOnce() // and knows that it is not alone
 	b.age(t, 2*time.Hour, "a")
 	long := time.Now().Add(-2 * time.Hour)
-	b.member.kept.Store(&long)
+	b.member.Probe().SeenHeld(long)
 	b.look(t)
-	if acquired, _ := b.told(); acquired > 0 || len(b.member.table.Load().all()) != 4 {
+	if acquired, _ := b.told(); acquired > 0 || len(b.member.All()) != 4 {
 		t.Error("it has adopted")
 	}
-	b.member.keepOnce()
+	b.member.KeepOnce()
 	b.look(t)
 	b.waitGained(t, 4)
 }
@@ -30,18 +30,18 @@ func TestUncertainAdoptsNothing(t *testing.T) {
 // A node comes back while others adopt its shards: shards that it finds to be its own stay its
 // own, though their adoption was decided before.
 func TestComesBackDuringAdoption(t *testing.T) {
-	silence := func(t *testing.T) (a, b *member) {
+	silence := func(t *testing.T) (a, b *fleetNode) {
 		url := redistest.Start(t).URL()
 		a, b = join(t, url, "a", still), join(t, url, "b", still)
 		a.put(t)
-		a.member.keepOnce() // and knows that it is not alone
+		a.member.KeepOnce() // and knows that it is not alone
 		b.age(t, 2*time.Hour, "a")
 		long := time.Now().Add(-2 * time.Hour)
-		a.member.kept.Store(&long)
-		a.member.answered(long)
+		a.member.Probe().SeenHeld(long)
+		a.member.Answered(long)
 		return a, b
 	}
-	want := func(t *testing.T, a, b *member) {
+	want := func(t *testing.T, a, b *fleetNode) {
 		t.Helper()
 		acquired, _ := b.told()
 		if now := holders(t, b.client, a); acquired > 0 || slices.ContainsFunc(now, func(node string) bool { return node != "a" }) {
@@ -53,13 +53,13 @@ func TestComesBackDuringAdoption(t *testing.T) {
 	}
 	t.Run("after the decision", func(t *testing.T) {
 		a, b := silence(t)
-		found, err := b.member.readOwners(t.Context())
+		adopt, err := b.member.Probe().DecideAdoption(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.member.keepOnce()
+		a.member.KeepOnce()
 		want(t, a, b)
-		b.member.adoptFrom(t.Context(), found)
+		adopt(t.Context())
 		want(t, a, b)
 		a.put(t) // its batches are not disturbed
 
@@ -70,11 +70,9 @@ func TestComesBackDuringAdoption(t *testing.T) {
 	})
 	t.Run("before the owners are read", func(t *testing.T) {
 		a, b := silence(t)
-		a.member.keepOnce()
-		b.member.peers.mu.Lock()
-		b.member.peers.next = time.Time{}
-		b.member.peers.mu.Unlock()
-		b.member.adoptIfDue(t.Context())
+		a.member.KeepOnce()
+		b.member.Probe().LookNow()
+		b.member.AdoptIfDue(t.Context())
 		want(t, a, b)
 	})
 }
@@ -138,7 +136,7 @@ func TestRoom(t *testing.T) {
 		}
 	}
 	a.crash()
-	b.member.keepOnce()
+	b.member.KeepOnce()
 	b.room.Store(6)
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
@@ -207,10 +205,10 @@ func TestNewerIsLeftAlone(t *testing.T) {
 			if spoil.entry != nil {
 				spoil.entry(server, server.Do("hget", "lapse:nodes", "a").(string))
 			}
-			b.member.keepOnce()
+			b.member.KeepOnce()
 			b.age(t, 2*time.Hour, "a")
 			b.look(t)
-			if n := len(b.member.table.Load().all()); n != 4 {
+			if n := len(b.member.All()); n != 4 {
 				t.Errorf("it holds %d shards", n)
 			}
 			if !slices.ContainsFunc(b.Health().Warnings, func(s string) bool { return len(s) > 0 && s[0] != 'a' || name != "format" }) {

@@ -202,9 +202,9 @@ func BenchmarkReplay(b *testing.B) {
 			var read atomic.Int64
 			var shards errgroup.Group
 			shards.SetLimit(shardsAtOnce)
-			for _, s := range l.member.table.Load().terms {
+			for _, s := range l.member.All() {
 				shards.Go(func() error {
-					n, err := readBare(b.Context(), bare, s.keys)
+					n, err := readBare(b.Context(), bare, s.Keys)
 					read.Add(n)
 					return err
 				})

@@ -159,7 +159,7 @@ func TestBusOfADatabase(t *testing.T) {
 	a2, b2 := fleet("/2")
 	for _, m := range []*mailbox{a, a1, a2} {
 		for _, node := range []string{"b", ""} {
-			if err := m.l.Send(t.Context(), node, []byte(m.l.member.self.Incarnation)); err != nil {
+			if err := m.l.Send(t.Context(), node, []byte(m.l.member.Self.Incarnation)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -168,7 +168,7 @@ func TestBusOfADatabase(t *testing.T) {
 	for from, to := range map[*mailbox]*mailbox{a: b, a1: b1, a2: b2} {
 		exchange(t, from, to, "the last") // after any other that may have come
 		for _, message := range to.all() {
-			if message != from.l.member.self.Incarnation && message != "the last" {
+			if message != from.l.member.Self.Incarnation && message != "the last" {
 				t.Errorf("a message of database %d has come from another", to.l.keys.DB)
 			}
 		}

@@ -49,7 +49,7 @@ type health struct {
 func (l *Ledger) Health() recovery.Health {
 	h := l.health.now()
 	h.Waiting = l.waits.List()
-	lastAnswer, warnings := l.member.report()
+	lastAnswer, warnings := l.member.Report()
 	h.Where, h.LastAnswer, h.Warnings = l.client.String(), lastAnswer, slices.Concat(h.Warnings, warnings)
 	return h
 }

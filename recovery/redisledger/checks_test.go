@@ -231,7 +231,7 @@ func TestUser(t *testing.T) {
 	if err := l.ListDead(t.Context(), "topic", recovery.Ref{}, func(recovery.Entry) bool { listed++; return true }); err != nil || listed != 1 {
 		t.Errorf("ListDead gives %d: %v", listed, err)
 	}
-	server.Do("srem", l.member.term(0).keys.Pending(), "b")
+	server.Do("srem", l.member.Term(0).Keys.Pending(), "b")
 	if err := recovery.Replay(t.Context(), l, newMemory(), nil); err != nil {
 		t.Error(err)
 	}
@@ -241,7 +241,7 @@ func TestUser(t *testing.T) {
 	if err := l.EachSetting(t.Context(), "", func(string, []byte, int64) {}); err != nil {
 		t.Error(err)
 	}
-	l.member.keepOnce()
+	l.member.KeepOnce()
 	if err := l.Health().Err; err != nil {
 		t.Error(err)
 	}
@@ -266,7 +266,7 @@ func testUserOfAFleet(t *testing.T, rules string) {
 	server := redistest.Start(t, "user lapse on >secret "+rules)
 	url := "redis://lapse:secret@" + server.Addr
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
-	b.member.keepOnce()
+	b.member.KeepOnce()
 	ids := a.put(t)
 	filing := recovery.Filing{Home: a.Home(0), Nonce: 1}
 	if _, err := b.File(t.Context(), []recovery.Refiling{{ID: "x", New: filing}}); err != nil {
@@ -302,8 +302,8 @@ func testUserOfAFleet(t *testing.T, rules string) {
 		t.Errorf("a is not forgotten: %v", err)
 	}
 
-	b.member.answered(time.Now().Add(-2 * time.Hour))
-	b.member.keepOnce()
+	b.member.Answered(time.Now().Add(-2 * time.Hour))
+	b.member.KeepOnce()
 	if err := b.Health().Err; err != nil {
 		t.Errorf("after a silence: %v", err)
 	}
@@ -340,7 +340,7 @@ func TestHungRedis(t *testing.T) {
 	server.Resume()
 	persist(t, l, put("a", "1"))
 	apply(t, l, put("b", "2"))
-	if got := l.member.term(0).sequence; got != 2 {
+	if got := l.member.Term(0).Sequence; got != 2 {
 		t.Errorf("2 batches were counted as %d", got)
 	}
 	wantHeld(t, server.Client(), l, content{"a": "1", "b": "2"})

@@ -19,7 +19,7 @@ func TestSlotMoves(t *testing.T) {
 	l := oneShard(cluster.URL()).open(t)
 	adopt(t, l)
 	apply(t, l, put("a", "1"), put("b", "1"), put("c", "1"))
-	keys := l.member.term(0).keys
+	keys := l.member.Term(0).Keys
 	// The old master redirects the client to the new one, which answers TRYAGAIN; which of the
 	// two answers is the last one depends on the version.
 	refused := func(b *recovery.Batch) {
@@ -58,7 +58,7 @@ func TestSlotMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.compare(t, content{"a": "2"})
-	if got := l.member.term(0).sequence; got != 4 {
+	if got := l.member.Term(0).Sequence; got != 4 {
 		t.Errorf("4 batches were counted as %d", got)
 	}
 	c := move.To.Client()
@@ -72,7 +72,7 @@ func TestBatchFollowsItsKeys(t *testing.T) {
 	l := oneShard(cluster.URL()).open(t)
 	adopt(t, l)
 	apply(t, l, put("a", "1"))
-	keys := l.member.term(0).keys
+	keys := l.member.Term(0).Keys
 	move := cluster.BeginMove(keys.Tasks())
 	move.Key(keys.Tasks())
 	move.Key(keys.Pending())
@@ -108,7 +108,7 @@ func TestReadsFollowTheirKeys(t *testing.T) {
 		t.Errorf("EachSetting = %v", err)
 	}
 
-	keys := l.member.term(0).keys
+	keys := l.member.Term(0).Keys
 	records := cluster.BeginMove(keys.Tasks())
 	for _, key := range []string{keys.Tasks(), keys.Pending()} {
 		records.Key(key)
@@ -137,11 +137,11 @@ func TestOneMasterEmpty(t *testing.T) {
 	home := cluster.Master(l.keys.Dataset())
 	var victim *redistest.Server
 	lost, kept, count := 0, 0, 0
-	for n, s := range l.member.table.Load().terms { // of 16, each master has some
+	for n, s := range l.member.All() { // of 16, each master has some
 		if err := l.Apply(t.Context(), n, batchOf(put("before", "1"))); err != nil {
 			t.Fatal(err)
 		}
-		master := cluster.Master(s.keys.Tasks())
+		master := cluster.Master(s.Keys.Tasks())
 		if victim == nil && master != home {
 			victim = master
 		}
@@ -161,9 +161,9 @@ func TestOneMasterEmpty(t *testing.T) {
 	}
 	all := content{"before": "1", "after": "2"}
 	for n, want := range map[int]content{kept: all, lost: {"after": "2"}} {
-		c := cluster.Master(l.member.term(n).keys.Tasks()).Client()
+		c := cluster.Master(l.member.Term(n).Keys.Tasks()).Client()
 		defer c.Close()
-		if diff := cmp.Diff(want, held(t, c, l.member.term(n).keys)); diff != "" {
+		if diff := cmp.Diff(want, held(t, c, l.member.Term(n).Keys)); diff != "" {
 			t.Errorf("shard %d (-want +got):\n%s", n, diff)
 		}
 	}

@@ -127,7 +127,7 @@ func (h fleetHarness) Crash(_ *testing.T, node recovery.Fleet) {
 }
 
 func (fleetHarness) Adopt(t *testing.T, by, dead recovery.Fleet) {
-	m := member{Ledger: by.(*Ledger)}
+	m := fleetNode{Ledger: by.(*Ledger)}
 	m.age(t, m.opts.FailoverAfter, dead.(*Ledger).opts.Node)
 	m.look(t)
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
@@ -47,8 +46,8 @@ func TestCostOfManyNodes(t *testing.T) {
 				t.Errorf("%s among %d nodes takes %d commands; want %d at most", what, nodes, got, most)
 			}
 		}
-		want("a first look at the nodes", 3, a.member.poll)
-		want("a look at the nodes", 3, a.member.poll)
+		want("a first look at the nodes", 3, a.member.Poll)
+		want("a look at the nodes", 3, a.member.Poll)
 		want("Homes", 3, func(ctx context.Context) error { _, err := a.Homes(ctx); return err })
 		want("Peers", 0, func(ctx context.Context) error {
 			peers, err := a.Peers(ctx)
@@ -59,9 +58,7 @@ func TestCostOfManyNodes(t *testing.T) {
 		})
 		want("Unindexed", 0, func(ctx context.Context) error { _, err := a.Unindexed(ctx); return err })
 
-		a.member.peers.mu.Lock()
-		a.member.peers.ownersRead = time.Time{}
-		a.member.peers.mu.Unlock()
+		a.member.Probe().ForgetOwners()
 		homes, err := a.Homes(t.Context())
 		if err != nil || len(homes) != 16*nodes {
 			t.Fatalf("Homes = %d, %v", len(homes), err)
@@ -70,8 +67,7 @@ func TestCostOfManyNodes(t *testing.T) {
 		together := func(f func(ctx context.Context) error) func(ctx context.Context) error {
 			return func(ctx context.Context) error {
 				var all sync.WaitGroup
-				a.member.peers.polling.Lock()
-				a.member.peers.readingOwners.Lock()
+				release := a.member.Probe().HoldReads()
 				for range callers {
 					all.Go(func() {
 						if err := f(ctx); err != nil {
@@ -80,8 +76,7 @@ func TestCostOfManyNodes(t *testing.T) {
 					})
 				}
 				eventually(t, "all callers wait", func() bool { return waitingForLocks() >= callers })
-				a.member.peers.polling.Unlock()
-				a.member.peers.readingOwners.Unlock()
+				release()
 				all.Wait()
 				return nil
 			}
@@ -96,8 +91,7 @@ func TestCostOfManyNodes(t *testing.T) {
 			return err
 		})
 		want("Holders of none", 0, func(ctx context.Context) error { _, err := a.Holders(ctx, nil); return err })
-		shards := a.member.peers.allShards()
-		want("all owners, by many callers", 16*nodes, together(func(ctx context.Context) error { return a.member.refreshTokens(ctx, shards) }))
+		want("all owners, by many callers", 16*nodes, together(a.member.Probe().RefreshOwners))
 	}
 }
 
@@ -105,25 +99,4 @@ func TestCostOfManyNodes(t *testing.T) {
 func waitingForLocks() int {
 	stacks := make([]byte, 1<<20)
 	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "[sync.Mutex.Lock")
-}
-
-// The pause between two reads of all owners grows with the nodes. For three nodes it follows from
-// the default failover time.
-func TestSurveyPause(t *testing.T) {
-	l := newLives("redis://127.0.0.1:1").open(t)
-	l.member.failoverAfter = 10 * time.Second
-	for nodes, want := range map[int]time.Duration{1: 30 * time.Second, 3: 30 * time.Second, 30: 300 * time.Second} {
-		l.member.peers.nodes = map[string]*peerState{}
-		for n := range nodes {
-			l.member.peers.nodes[strconv.Itoa(n)] = new(peerState)
-		}
-		for range 100 {
-			l.member.peers.mu.Lock()
-			got := l.member.ownersPauseLocked()
-			l.member.peers.mu.Unlock()
-			if got < want*3/4 || got >= want*5/4 {
-				t.Errorf("with %d nodes it is %v; want about %v", nodes, got, want)
-			}
-		}
-	}
 }

@@ -29,7 +29,7 @@ func TestBatchMeetsKeyOfTheWrongType(t *testing.T) {
 		l := v.open(t)
 		adopt(t, l)
 		apply(t, l, put("a", "record"))
-		keys := l.member.term(0).keys
+		keys := l.member.Term(0).Keys
 		key := c.key(&keys)
 		t.Run(key, func(t *testing.T) {
 			server.Do("del", key)

@@ -13,6 +13,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/member"
 )
 
 // GetDead implements recovery.Ledger.
@@ -22,14 +23,14 @@ func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e 
 		return err
 	}
 	defer done()
-	if !l.member.buried.Load() {
+	if !l.member.HasDead() {
 		return nil
 	}
 	missing := make(map[int]bool, len(ids))
 	var places []deadPlace // of the ids, where they may be
 	for i, id := range ids {
 		missing[i] = true
-		for _, s := range l.member.shardsOf(id) {
+		for _, s := range l.member.ShardsOf(id) {
 			places = append(places, deadPlace{s, i})
 		}
 	}
@@ -42,8 +43,8 @@ func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e 
 	// A record that is not in its own shard may be in any, see allFor.
 	places = nil
 	for i := range missing {
-		first := l.member.shardsOf(ids[i])
-		for _, s := range l.member.allFor(ids[i]) {
+		first := l.member.ShardsOf(ids[i])
+		for _, s := range l.member.AllFor(ids[i]) {
 			if !slices.Contains(first, s) {
 				places = append(places, deadPlace{s, i})
 			}
@@ -59,7 +60,7 @@ func (l *Ledger) HasDead(ctx context.Context, n int, ids []string) ([]bool, erro
 		return nil, err
 	}
 	defer done()
-	s, err := l.member.held(n)
+	s, err := l.member.Held(n)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func (l *Ledger) HasDead(ctx context.Context, n int, ids []string) ([]bool, erro
 		replies := make([]*redis.BoolCmd, len(part))
 		if err := l.client.Pipe(ctx, func(p redis.Pipeliner) {
 			for i, id := range part {
-				replies[i] = p.HExists(ctx, s.keys.Dead(), id)
+				replies[i] = p.HExists(ctx, s.Keys.Dead(), id)
 			}
 		}); err != nil {
 			return nil, err
@@ -77,23 +78,23 @@ func (l *Ledger) HasDead(ctx context.Context, n int, ids []string) ([]bool, erro
 			has = append(has, r.Val())
 		}
 	}
-	return has, s.loss()
+	return has, s.Loss()
 }
 
 // A deadPlace is a shard that may have the dead record of one of the ids.
 type deadPlace struct {
-	shard *shard
+	shard *member.Shard
 	i     int // in the ids
 }
 
 func (l *Ledger) readDead(ctx context.Context, ids []string, places []deadPlace, found func(i int, e recovery.Entry)) error {
-	slices.SortStableFunc(places, func(a, b deadPlace) int { return cmp.Compare(a.shard.number, b.shard.number) })
+	slices.SortStableFunc(places, func(a, b deadPlace) int { return cmp.Compare(a.shard.Number, b.shard.Number) })
 	var h handler
 	return l.bulk.ReadMany(ctx, &l.bulk.Dead, len(places),
-		func(k int) (string, *string) { return places[k].shard.keys.Dead(), &ids[places[k].i] },
+		func(k int) (string, *string) { return places[k].shard.Keys.Dead(), &ids[places[k].i] },
 		func(k int, value string, there bool) {
 			if there {
-				h.shard = places[k].shard.number
+				h.shard = places[k].shard.Number
 				e, _ := h.dead(ids[places[k].i], value)
 				found(places[k].i, e)
 			}
@@ -117,7 +118,7 @@ func (l *Ledger) ListDead(ctx context.Context, label string, after recovery.Ref,
 	if after != (recovery.Ref{}) {
 		from = "(" + string(layout.AppendDeadRef(nil, label, after.Next, after.ID))
 	}
-	return l.listDead(ctx, l.member.table.Load().all(), from, to, visit)
+	return l.listDead(ctx, l.member.All(), from, to, visit)
 }
 
 // ScanDead implements recovery.Fleet.
@@ -127,8 +128,8 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 		return err
 	}
 	defer done()
-	s, err := l.member.held(n)
-	if err != nil || !l.member.buried.Load() {
+	s, err := l.member.Held(n)
+	if err != nil || !l.member.HasDead() {
 		return err
 	}
 	list := deadList{shard: s, from: "-", to: "+", more: true}
@@ -154,7 +155,7 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 		}
 		for _, m := range list.members {
 			if label, at, id, fault := layout.DecodeDeadRef(m); fault == nil { // see listDead
-				h.shard = s.number
+				h.shard = s.Number
 				e := h.entry(id, recovery.Spot{Place: recovery.Dead, At: at, Label: label}, "")
 				e.Data = nil
 				visit(e)
@@ -162,7 +163,7 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 		}
 		list.members = nil
 	}
-	return errors.Join(err, s.loss())
+	return errors.Join(err, s.Loss())
 }
 
 var errIndexLate = errors.New("not even one member of an index of the dead has come in time")
@@ -173,7 +174,7 @@ const deadAtOnce, listedAtOnce = 1000, 64
 
 // A deadList is one shard's part of a list of the dead, read from the shard's index.
 type deadList struct {
-	shard    *shard
+	shard    *member.Shard
 	from, to string // of what is not read yet
 	more     bool   // there may be some
 	members  []string
@@ -194,7 +195,7 @@ func (l *Ledger) refill(ctx context.Context, lists []*deadList, n int64) error {
 		ranges := make([]*redis.StringSliceCmd, len(part))
 		if err := l.client.Pipe(ctx, func(p redis.Pipeliner) {
 			for i, d := range part {
-				ranges[i] = p.ZRangeByLex(ctx, d.shard.keys.DeadIndex(), &redis.ZRangeBy{Min: d.from, Max: d.to, Count: n})
+				ranges[i] = p.ZRangeByLex(ctx, d.shard.Keys.DeadIndex(), &redis.ZRangeBy{Min: d.from, Max: d.to, Count: n})
 			}
 		}); err != nil {
 			return err
@@ -211,7 +212,7 @@ func (l *Ledger) refill(ctx context.Context, lists []*deadList, n int64) error {
 
 // A deadMember is a member of the index of a shard.
 type deadMember struct {
-	shard *shard
+	shard *member.Shard
 	raw   string
 	label string
 	at    int64
@@ -220,7 +221,7 @@ type deadMember struct {
 
 // listDead merges the lists of some shards, from one member of their indexes to another. It
 // reads the records of as many members at a time as fit into a chunk.
-func (l *Ledger) listDead(ctx context.Context, shards []*shard, from, to string, visit func(e recovery.Entry) bool) error {
+func (l *Ledger) listDead(ctx context.Context, shards []*member.Shard, from, to string, visit func(e recovery.Entry) bool) error {
 	lists := make([]*deadList, len(shards))
 	for i, s := range shards {
 		lists[i] = &deadList{shard: s, from: from, to: to, more: true}
@@ -262,14 +263,14 @@ func (l *Ledger) visitMembers(ctx context.Context, members []deadMember, visit f
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Compare(members[a].shard.number, members[b].shard.number)
+		return cmp.Compare(members[a].shard.Number, members[b].shard.Number)
 	})
 	records := make([]string, len(members))
 	exists := make([]bool, len(members))
 	err = l.bulk.ReadMany(ctx, &l.bulk.Dead, len(members),
 		func(k int) (string, *string) {
 			m := &members[order[k]]
-			return m.shard.keys.Dead(), &m.id
+			return m.shard.Keys.Dead(), &m.id
 		},
 		func(k int, value string, there bool) { records[order[k]], exists[order[k]] = value, there })
 	if err != nil {
@@ -281,7 +282,7 @@ func (l *Ledger) visitMembers(ctx context.Context, members []deadMember, visit f
 			continue
 		}
 		m := &members[i]
-		h.shard = m.shard.number
+		h.shard = m.shard.Number
 		e, readable := h.dead(m.id, records[i])
 		if !readable {
 			e.Spot.Label, e.Spot.At = m.label, m.at

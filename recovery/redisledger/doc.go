@@ -18,10 +18,10 @@
 // [Ledger] has the lifecycle and the doors: every call passes use, which refuses it before Adopt
 // and after Close. Behind them:
 //
-//	membership        this node among the nodes: registry, heartbeats, peers, shards and batches
 //	health, checks    whether the servers are fit, and how they are
 //	read, scan, dead  records; settings, settingchanges: settings
 //
+//	internal/member   this node among the nodes: registry, heartbeats, peers, shards and batches
 //	internal/ids      the directory of ids that callers have chosen
 //	internal/bus      messages between nodes
 //	internal/bulk     reads of many records
@@ -31,9 +31,7 @@
 //	internal/conn     connections and scripts
 //	internal/layout   keys and bytes
 //
-// Imports point down this list, and the rooms from ids to identity do not know one another.
-// membership has one mutex, and the peers and each shard have one of their own; none is held while
-// memory is called.
+// Imports point down this list. The rooms from ids to identity do not know one another.
 //
 // # What can fail
 //

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/member"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -39,7 +40,7 @@ func TestLateDuplicate(t *testing.T) {
 	}
 	persist(t, l, put("a", "1"), put("c", "1"))
 	apply(t, l, put("a", "2"), remove("c"), bury("b", "2"))
-	token, sequence := l.member.term(0).token, l.member.term(0).sequence
+	token, sequence := l.member.Term(0).Token, l.member.Term(0).Sequence
 	before := scriptCalls(server)
 	release()
 	if n := scriptCalls(server) - before; n != 1 {
@@ -47,8 +48,8 @@ func TestLateDuplicate(t *testing.T) {
 	}
 	wantHeld(t, server.Client(), l, content{"a": "2", "dead b": "2"})
 	apply(t, l, put("a", "3"))
-	if s := l.member.term(0); s.token != token || s.sequence != sequence+1 {
-		t.Errorf("the late copy changed the shard's state: %v %d, then %v %d", token, sequence, s.token, s.sequence)
+	if s := l.member.Term(0); s.Token != token || s.Sequence != sequence+1 {
+		t.Errorf("the late copy changed the shard's state: %v %d, then %v %d", token, sequence, s.Token, s.Sequence)
 	}
 }
 
@@ -75,14 +76,14 @@ func TestTimeoutAfterExecution(t *testing.T) {
 		t.Fatal("a batch without an answer is called written")
 	}
 	server.Wait("the batch was executed", func(_ ctx, c *redis.Client) bool {
-		return held(t, c, l.member.term(0).keys)["a"] == "1"
+		return held(t, c, l.member.Term(0).Keys)["a"] == "1"
 	})
 	proxy.SetDeaf(false)
 	if err := l.Apply(t.Context(), 0, batchOf(put("a", "2"))); err == nil || errors.Is(err, recovery.ErrLost) {
 		t.Fatalf("another batch overtakes the unanswered one: %v", err)
 	}
 	persist(t, l, put("a", "1"))
-	if got := l.member.term(0).sequence; got != 2 {
+	if got := l.member.Term(0).Sequence; got != 2 {
 		t.Errorf("two batches were counted as %d", got)
 	}
 	apply(t, l, put("b", "3"))
@@ -158,7 +159,7 @@ func TestCursorBroken(t *testing.T) {
 	l := v.open(t)
 	adopt(t, l)
 	want := content{}
-	for _, part := range numbered(20_000, maxChanges) {
+	for _, part := range numbered(20_000, member.MaxChanges) {
 		apply(t, l, part...)
 		for _, c := range part {
 			want[string(c.ID)] = string(c.Data)
@@ -192,7 +193,7 @@ func TestTornFile(t *testing.T) {
 	l := v.open(t)
 	adopt(t, l)
 	apply(t, l, put("a", "1"), put("b", "1"), put("c", "1"), put("d", "1"))
-	keys := l.member.term(0).keys
+	keys := l.member.Term(0).Keys
 	for name, tear := range map[string]func(){
 		"a record is missing": func() { server.Do("hdel", keys.Tasks(), "a") },
 		"an id is missing":    func() { server.Do("srem", keys.Pending(), "b") },

@@ -13,21 +13,21 @@ func (l *Ledger) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 		return err
 	}
 	defer done()
-	return l.member.apply(ctx, n, b)
+	return l.member.Apply(ctx, n, b)
 }
 
 // Watch implements recovery.Rewinder.
-func (l *Ledger) Watch(w recovery.Watcher) { l.member.notices.Watch(w) }
+func (l *Ledger) Watch(w recovery.Watcher) { l.member.Notices.Watch(w) }
 
 // Home implements recovery.Fleet.
-func (l *Ledger) Home(n int) recovery.Home { return l.member.home(n) }
+func (l *Ledger) Home(n int) recovery.Home { return l.member.Home(n) }
 
 // Forget implements recovery.Fleet. It does nothing for a term that has not ended.
-func (l *Ledger) Forget(n int) { l.member.forget(n) }
+func (l *Ledger) Forget(n int) { l.member.Forget(n) }
 
 // Standing implements recovery.Fleet.
 func (l *Ledger) Standing() recovery.Standing {
-	s := l.member.standing()
+	s := l.member.Standing()
 	s.Doubts, s.Doubtful = l.directory.Doubts()
 	return s
 }
@@ -39,7 +39,7 @@ func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 		return recovery.Holder{}, err
 	}
 	defer done()
-	return l.member.locate(ctx, home, anew)
+	return l.member.Locate(ctx, home, anew)
 }
 
 // Homes implements recovery.Fleet with one read of the registry.
@@ -49,7 +49,7 @@ func (l *Ledger) Homes(ctx context.Context) ([]recovery.Home, error) {
 		return nil, err
 	}
 	defer done()
-	return l.member.homes(ctx)
+	return l.member.Homes(ctx)
 }
 
 // Holders implements recovery.Fleet with one read of the registry and one of the tokens of
@@ -60,7 +60,7 @@ func (l *Ledger) Holders(ctx context.Context, homes []recovery.Home) (map[recove
 		return nil, err
 	}
 	defer done()
-	return l.member.holders(ctx, homes)
+	return l.member.Holders(ctx, homes)
 }
 
 // Peers implements recovery.Fleet. It sends nothing to Redis once the watch has begun. While
@@ -71,7 +71,7 @@ func (l *Ledger) Peers(ctx context.Context) ([]recovery.Node, error) {
 		return nil, err
 	}
 	defer done()
-	return l.member.nodes(ctx, false)
+	return l.member.Nodes(ctx, false)
 }
 
 // Nodes implements recovery.Fleet. It polls the registry first: the watch may not have seen a
@@ -82,7 +82,7 @@ func (l *Ledger) Nodes(ctx context.Context) ([]recovery.Node, error) {
 		return nil, err
 	}
 	defer done()
-	return l.member.nodes(ctx, true)
+	return l.member.Nodes(ctx, true)
 }
 
 // MarkSpooling implements recovery.Fleet.
@@ -92,7 +92,7 @@ func (l *Ledger) MarkSpooling(ctx context.Context, spools bool) error {
 		return err
 	}
 	defer done()
-	return l.member.markSpooling(ctx, spools)
+	return l.member.MarkSpooling(ctx, spools)
 }
 
 // Yield implements recovery.Fleet.
@@ -102,7 +102,7 @@ func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
 		return err
 	}
 	defer done()
-	return l.member.yield(ctx, n, to)
+	return l.member.Yield(ctx, n, to)
 }
 
 // Accept implements recovery.Fleet.
@@ -112,7 +112,7 @@ func (l *Ledger) Accept(ctx context.Context, home recovery.Home) (bool, error) {
 		return false, err
 	}
 	defer done()
-	return l.member.acceptHome(ctx, home)
+	return l.member.AcceptHome(ctx, home)
 }
 
 // MarkIndexed implements recovery.Directory.
@@ -122,7 +122,7 @@ func (l *Ledger) MarkIndexed(ctx context.Context, indexed bool) error {
 		return err
 	}
 	defer done()
-	return l.member.markIndexed(ctx, indexed)
+	return l.member.MarkIndexed(ctx, indexed)
 }
 
 // Unindexed implements recovery.Directory. Its answer may be a second old: a node stops filing
@@ -133,7 +133,7 @@ func (l *Ledger) Unindexed(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	defer done()
-	return l.member.unindexedNodes(ctx, func() bool {
+	return l.member.Unindexed(ctx, func() bool {
 		_, doubtful := l.directory.Doubts()
 		return doubtful
 	})

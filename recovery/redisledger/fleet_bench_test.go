@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/identity"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/member"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -19,16 +20,16 @@ func fillRegistry(b testing.TB, l *Ledger, nodes int) {
 	const shards = 16
 	for n := range nodes - 1 {
 		name := fmt.Sprintf("10.0.0.%d:7480", n)
-		number, err := l.member.number(b.Context(), name)
+		number, err := l.member.Number(b.Context(), name)
 		if err != nil {
 			b.Fatal(err)
 		}
-		e := entry{
+		e := member.Entry{
 			Incarnation: layout.NewIncarnation(), Generation: 1, Counts: []int{shards}, Number: number,
 			Version: "1.2.3", Address: "http://" + name, Format: 1, Layout: 1, Process: identity.Self(),
 		}
 		if _, err := l.client.Pipelined(b.Context(), func(p redis.Pipeliner) error {
-			p.HSet(b.Context(), l.keys.Nodes(), name, e.encode())
+			p.HSet(b.Context(), l.keys.Nodes(), name, e.Encode())
 			p.HSet(b.Context(), l.keys.Status(), name, strings.Repeat("s", 300))
 			p.Incr(b.Context(), l.keys.Heartbeat(name))
 			for i := range shards {
@@ -49,7 +50,7 @@ func BenchmarkFleet(b *testing.B) {
 	server := redistest.Start(b)
 	l := join(b, server.URL(), "self", func(o *Options) { still(o); o.Shards = 16 }).Ledger
 	fillRegistry(b, l, 50)
-	if err := l.member.poll(b.Context()); err != nil {
+	if err := l.member.Poll(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	run := func(name string, f func(ctx context.Context) error) {
@@ -61,20 +62,20 @@ func BenchmarkFleet(b *testing.B) {
 			}
 		})
 	}
-	run("Watch", l.member.poll)
+	run("Watch", l.member.Poll)
 	run("Survey", func(ctx context.Context) error {
-		found, err := l.member.readOwners(ctx)
-		if err == nil && len(found.shards) != 800 {
-			err = fmt.Errorf("%d shards were found", len(found.shards))
+		found, err := l.member.Probe().ReadOwners(ctx)
+		if err == nil && found != 800 {
+			err = fmt.Errorf("%d shards were found", found)
 		}
 		return err
 	})
-	run("Keep", func(context.Context) error { l.member.keepOnce(); return l.Health().Err })
-	run("Beat", l.member.beat)
+	run("Keep", func(context.Context) error { l.member.KeepOnce(); return l.Health().Err })
+	run("Beat", l.member.Beat)
 	run("Nodes", func(ctx context.Context) error { _, err := l.Nodes(ctx); return err })
 	run("Standing", func(context.Context) error { _ = l.Standing(); return nil })
 	id := []byte(l.Home(3).NewID())
-	run("ShardOf", func(context.Context) error { _ = l.member.shardFor(id); return nil })
+	run("ShardOf", func(context.Context) error { _ = l.member.ShardFor(id); return nil })
 	chosen := []byte("order-42")
-	run("ShardOfChosen", func(context.Context) error { _ = l.member.shardFor(chosen); return nil })
+	run("ShardOfChosen", func(context.Context) error { _ = l.member.ShardFor(chosen); return nil })
 }

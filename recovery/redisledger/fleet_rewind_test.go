@@ -26,14 +26,14 @@ func TestEmptyDatasetOfAFleet(t *testing.T) {
 	homes := map[recovery.Home]bool{}
 	var rewound diary
 	rewound.watch(b.Ledger)
-	for _, s := range b.member.table.Load().all() {
-		homes[b.Home(s.number)] = true
+	for _, s := range b.member.All() {
+		homes[b.Home(s.Number)] = true
 	}
 	server.Do("flushall")
 	rewound.wait(t, 8)
 	eventually(t, "all are registered again", func() bool { return server.Do("hlen", "lapse:nodes") == int64(3) })
-	for _, s := range b.member.table.Load().all() {
-		if err := b.Apply(t.Context(), s.number, batchOf(put(b.Home(s.number).NewID(), "again"))); err != nil {
+	for _, s := range b.member.All() {
+		if err := b.Apply(t.Context(), s.Number, batchOf(put(b.Home(s.Number).NewID(), "again"))); err != nil {
 			t.Error(err)
 		}
 	}
@@ -56,24 +56,24 @@ func TestForgottenAdoption(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	ids := a.put(t)
-	keys := a.member.term(1).keys
+	keys := a.member.Term(1).Keys
 	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 	a.crash()
-	b.member.keepOnce()
+	b.member.KeepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
 	b.waitGained(t, 4)
 	var d diary
 	d.watch(b.Ledger)
-	s := b.member.holds("a", 1)
-	if err := b.Apply(t.Context(), s.number, batchOf(remove(ids[1]), put("y", "new"))); err != nil {
+	s := b.member.Holds("a", 1)
+	if err := b.Apply(t.Context(), s.Number, batchOf(remove(ids[1]), put("y", "new"))); err != nil {
 		t.Fatal(err)
 	}
 	server.Do("hset", keys.Tasks(), layout.OwnerField, before, layout.SequenceField, 1, ids[1], "\x00\x00\x00\x00\x00\x00\x00\x00old")
 	server.Do("sadd", keys.Pending(), ids[1])
-	b.member.keepOnce()
+	b.member.KeepOnce()
 	d.wait(t, 1)
-	if err := b.Apply(t.Context(), s.number, batchOf(remove(ids[1]))); err != nil {
+	if err := b.Apply(t.Context(), s.Number, batchOf(remove(ids[1]))); err != nil {
 		t.Fatal(err)
 	}
 	c := server.Client()
@@ -98,7 +98,7 @@ func TestForgottenHandOver(t *testing.T) {
 			server := redistest.Start(t)
 			a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 			ids := a.put(t)
-			home, keys := a.Home(1), a.member.term(1).keys
+			home, keys := a.Home(1), a.member.Term(1).Keys
 			before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 			if name != "Answered" {
 				a.client.AddHook(&lossOf{digest: conn.ClaimScript.Digest})
@@ -112,7 +112,7 @@ func TestForgottenHandOver(t *testing.T) {
 				t.Fatalf("Accept: %v, %v", ok, err)
 			}
 			b.waitGained(t, 1)
-			n := b.member.holds("a", 1).number
+			n := b.member.Holds("a", 1).Number
 			var d diary
 			d.watch(b.Ledger)
 			if err := b.Apply(t.Context(), n, batchOf(remove(ids[1]), put("y", "new"))); err != nil {
@@ -120,7 +120,7 @@ func TestForgottenHandOver(t *testing.T) {
 			}
 			gone := 0
 			if name == "UnansweredAndAccepted" {
-				a.member.keepOnce()
+				a.member.KeepOnce()
 				eventually(t, "the giver is told", func() bool { _, gone = a.told(); return gone == 1 })
 			}
 			forgetsHandOver(server, keys, before, ids[1])
@@ -129,17 +129,17 @@ func TestForgottenHandOver(t *testing.T) {
 					t.Errorf("Yield, repeated: %v", err)
 				}
 			}
-			a.member.keepOnce()
+			a.member.KeepOnce()
 			a.look(t)
 			if ok, err := a.Accept(t.Context(), home); ok || err != nil {
 				t.Errorf("the giver accepts what it gave: %v, %v", ok, err)
 			}
-			b.member.keepOnce()
+			b.member.KeepOnce()
 			d.wait(t, 1)
 			if err := b.Apply(t.Context(), n, batchOf(remove(ids[1]), put("y", "new"))); err != nil {
 				t.Fatal(err)
 			}
-			a.member.keepOnce()
+			a.member.KeepOnce()
 			if acquired, lost := a.told(); acquired > 0 || lost != gone {
 				t.Errorf("the giver was told of %d and %d", acquired, lost)
 			}
@@ -159,7 +159,7 @@ func TestForgottenBeforeItWasAccepted(t *testing.T) {
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	ids := a.put(t)
 	for n, looks := range []func(){
-		a.member.keepOnce,
+		a.member.KeepOnce,
 		func() { a.look(t) },
 		func() { // because the receiver has asked for it again
 			if ok, err := a.Accept(t.Context(), a.Home(2)); ok || err != nil {
@@ -167,7 +167,7 @@ func TestForgottenBeforeItWasAccepted(t *testing.T) {
 			}
 		},
 	} {
-		keys := a.member.term(n).keys
+		keys := a.member.Term(n).Keys
 		before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 		if err := a.Yield(t.Context(), n, "b"); err != nil {
 			t.Fatal(err)
@@ -184,13 +184,13 @@ func TestForgottenBeforeItWasAccepted(t *testing.T) {
 	b.waitGained(t, 3)
 	b.wantFound(t, ids[:3])
 	// The state that came back belongs to its holder again, and no older state does.
-	if err := b.Yield(t.Context(), b.member.holds("a", 0).number, "a"); err != nil {
+	if err := b.Yield(t.Context(), b.member.Holds("a", 0).Number, "a"); err != nil {
 		t.Fatal(err)
 	}
-	a.member.keepOnce()
+	a.member.KeepOnce()
 	a.waitGained(t, 1)
-	if len(a.member.transferred) != 2 {
-		t.Errorf("it remembers to have given %v", a.member.transferred)
+	if n := a.member.Probe().Transferred(); n != 2 {
+		t.Errorf("it remembers to have given %d shards", n)
 	}
 	if err := a.Yield(t.Context(), a.acquired[0], "b"); err != nil {
 		t.Fatal(err)
@@ -205,10 +205,10 @@ func TestForgottenWhileHandedOn(t *testing.T) {
 	server := redistest.Start(t)
 	a, b, c := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still), join(t, server.URL(), "c", still)
 	ids := a.put(t)
-	home, keys := a.Home(1), a.member.term(1).keys
+	home, keys := a.Home(1), a.member.Term(1).Keys
 	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 	from, n := a, 1
-	for _, to := range []*member{b, c} {
+	for _, to := range []*fleetNode{b, c} {
 		if err := from.Yield(t.Context(), n, to.opts.Node); err != nil {
 			t.Fatal(err)
 		}
@@ -221,14 +221,14 @@ func TestForgottenWhileHandedOn(t *testing.T) {
 	var d diary
 	d.watch(c.Ledger)
 	forgetsHandOver(server, keys, before, ids[1])
-	a.member.keepOnce()
+	a.member.KeepOnce()
 	b.look(t)
-	c.member.keepOnce()
+	c.member.KeepOnce()
 	d.wait(t, 1)
 	if err := c.Apply(t.Context(), n, batchOf(put("y", "new"))); err != nil {
 		t.Error(err)
 	}
-	if a.member.holds("a", 1) != nil || b.member.holds("a", 1) != nil {
+	if a.member.Holds("a", 1) != nil || b.member.Holds("a", 1) != nil {
 		t.Error("a giver holds it")
 	}
 }
@@ -239,7 +239,7 @@ func TestForgottenHandOverToTheDead(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	ids := a.put(t)
-	home, keys := a.Home(1), a.member.term(1).keys
+	home, keys := a.Home(1), a.member.Term(1).Keys
 	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 	if err := a.Yield(t.Context(), 1, "b"); err != nil {
 		t.Fatal(err)
@@ -250,16 +250,16 @@ func TestForgottenHandOverToTheDead(t *testing.T) {
 	forgetsHandOver(server, keys, before, ids[1])
 	a.age(t, 2*time.Hour, "b")
 	a.look(t)
-	s := a.member.holds("a", 1)
+	s := a.member.Holds("a", 1)
 	if s == nil {
 		t.Fatal("it was not adopted")
 	}
 	a.wantFound(t, ids[1:2])
-	n := b.member.holds("a", 1).number
+	n := b.member.Holds("a", 1).Number
 	if err := b.Apply(t.Context(), n, batchOf(put("x", "late"))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply of the heir: %v", err)
 	}
-	if err := a.Apply(t.Context(), s.number, batchOf(put("y", "new"))); err != nil {
+	if err := a.Apply(t.Context(), s.Number, batchOf(put("y", "new"))); err != nil {
 		t.Error(err)
 	}
 }
@@ -270,16 +270,16 @@ func TestAdoptionThatNeverHappened(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	ids := a.put(t)
-	keys := a.member.term(1).keys
+	keys := a.member.Term(1).Keys
 	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
-	b.member.keepOnce()
+	b.member.KeepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
 	b.waitGained(t, 4)
-	n := b.member.holds("a", 1).number
+	n := b.member.Holds("a", 1).Number
 
 	server.Do("hset", keys.Tasks(), layout.OwnerField, before, layout.SequenceField, 1)
-	if err := a.member.beat(t.Context()); err != nil {
+	if err := a.member.Beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.Apply(t.Context(), 1, batchOf(put("new", "1"))); err != nil {
@@ -304,17 +304,17 @@ func TestAdoptedShardAfterOversleeping(t *testing.T) {
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	a.put(t)
 	a.crash()
-	b.member.keepOnce()
+	b.member.KeepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
 	b.waitGained(t, 4)
-	s := b.member.holds("a", 0)
-	b.member.answered(time.Now().Add(-2 * time.Hour))
-	server.Do("del", s.keys.Tasks())
-	if err := b.Apply(t.Context(), s.number, batchOf(put("x", "1"))); !errors.Is(err, recovery.ErrLost) {
+	s := b.member.Holds("a", 0)
+	b.member.Answered(time.Now().Add(-2 * time.Hour))
+	server.Do("del", s.Keys.Tasks())
+	if err := b.Apply(t.Context(), s.Number, batchOf(put("x", "1"))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply: %v", err)
 	}
-	if _, err := b.member.held(b.member.holds("a", 1).number); err != nil {
+	if _, err := b.member.Held(b.member.Holds("a", 1).Number); err != nil {
 		t.Errorf("another shard: %v", err)
 	}
 }
@@ -324,7 +324,7 @@ func TestEnded(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
 	a.crash()
-	b.member.keepOnce()
+	b.member.KeepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
 	b.waitGained(t, 4)
@@ -336,13 +336,13 @@ func TestEnded(t *testing.T) {
 		return b.ended
 	}
 	for range 2 {
-		b.member.keepOnce()
-		if err := b.member.beat(t.Context()); err != nil { // as one that was under way meanwhile
+		b.member.KeepOnce()
+		if err := b.member.Beat(t.Context()); err != nil { // as one that was under way meanwhile
 			t.Fatal(err)
 		}
 		eventually(t, "memory is told", func() bool { return len(ended()) > 0 })
 	}
-	b.member.notices.Deliver(t.Context())
+	b.member.Notices.Deliver(t.Context())
 	if all := ended(); len(all) != 1 || !errors.Is(all[0], recovery.ErrLost) {
 		t.Errorf("told %v", all)
 	}
@@ -358,9 +358,9 @@ func TestEnded(t *testing.T) {
 		t.Error("it is certain of what it has lost")
 	}
 	successor.waitGained(t, 4) // shards that the process before it had adopted
-	keys := successor.member.term(0).keys
+	keys := successor.member.Term(0).Keys
 	c := successor.client
-	c.HSet(t.Context(), keys.Tasks(), layout.OwnerField, layout.NewToken("b", b.member.self.Incarnation, 99).String())
+	c.HSet(t.Context(), keys.Tasks(), layout.OwnerField, layout.NewToken("b", b.member.Self.Incarnation, 99).String())
 	if ok, err := b.Accept(t.Context(), successor.Home(0)); ok || err != nil {
 		t.Errorf("it gains a shard: %v, %v", ok, err)
 	}
@@ -372,12 +372,10 @@ func TestForgottenWhileCutOff(t *testing.T) {
 	server := redistest.Start(t)
 	join(t, server.URL(), "a", still)
 	b := join(t, server.URL(), "b", still)
-	b.member.keepOnce()
+	b.member.KeepOnce()
 	server.Do("hdel", b.keys.Nodes(), "b")
-	b.member.mu.Lock()
-	b.member.lastAnswer = time.Now().Add(-2 * time.Hour)
-	b.member.mu.Unlock()
-	if err := b.member.beat(t.Context()); err != nil {
+	b.member.Probe().Answered(time.Now().Add(-2 * time.Hour))
+	if err := b.member.Beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "memory is told", func() bool {

@@ -24,8 +24,8 @@ var _ interface {
 	recovery.Conditioner
 } = (*Ledger)(nil)
 
-// A member is one node of a fleet, with a memory that only records the calls of its watcher.
-type member struct {
+// A fleetNode is one node of a fleet, with a memory that only records the calls of its watcher.
+type fleetNode struct {
 	*Ledger
 	lives *lives
 	terms recovery.Terms
@@ -39,7 +39,7 @@ type member struct {
 
 // join starts a node. Without patience it neither sends heartbeats nor watches by itself: the test
 // does both.
-func join(t testing.TB, url, node string, change func(o *Options)) *member {
+func join(t testing.TB, url, node string, change func(o *Options)) *fleetNode {
 	t.Helper()
 	v := newLives(url)
 	v.opts.Node, v.opts.Shards = node, 4
@@ -50,9 +50,9 @@ func join(t testing.TB, url, node string, change func(o *Options)) *member {
 }
 
 // join starts the next process of a node.
-func (v *lives) join(t testing.TB) *member {
+func (v *lives) join(t testing.TB) *fleetNode {
 	t.Helper()
-	m := &member{Ledger: v.open(t), lives: v}
+	m := &fleetNode{Ledger: v.open(t), lives: v}
 	m.room.Store(math.MaxInt32)
 	m.Watch(recovery.Watcher{
 		Gained: func(shard int, _ bool) { m.note(func() { m.acquired = append(m.acquired, shard) }) },
@@ -63,14 +63,12 @@ func (v *lives) join(t testing.TB) *member {
 	})
 	m.terms = adopt(t, m.Ledger)
 	eventually(t, "it has looked at the others", func() bool {
-		m.member.peers.mu.Lock()
-		defer m.member.peers.mu.Unlock()
-		return !m.member.peers.next.IsZero()
+		return m.member.Probe().Looked()
 	})
 	return m
 }
 
-func (m *member) note(f func()) {
+func (m *fleetNode) note(f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f()
@@ -79,17 +77,17 @@ func (m *member) note(f func()) {
 // still makes a node that does nothing by itself.
 func still(o *Options) { o.FailoverAfter = time.Hour }
 
-func (m *member) crash() { m.lives.crash() }
+func (m *fleetNode) crash() { m.lives.crash() }
 
 // told returns how many shards memory was told to have acquired and lost.
-func (m *member) told() (acquired, lost int) {
+func (m *fleetNode) told() (acquired, lost int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.acquired), len(m.lost)
 }
 
 // waitGained waits until Gained was called for n shards.
-func (m *member) waitGained(t testing.TB, n int) {
+func (m *fleetNode) waitGained(t testing.TB, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s has acquired %d shards", m.opts.Node, n), func() bool {
 		acquired, _ := m.told()
@@ -99,42 +97,31 @@ func (m *member) waitGained(t testing.TB, n int) {
 
 // look makes a still node poll the others once, as if it had done so all the time, and then adopt
 // shards of dead nodes.
-func (m *member) look(t testing.TB) {
+func (m *fleetNode) look(t testing.TB) {
 	t.Helper()
-	if err := m.member.poll(t.Context()); err != nil {
+	if err := m.member.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m.member.peers.mu.Lock()
-	m.member.peers.next = time.Time{}
-	m.member.peers.mu.Unlock()
-	m.member.restoreOrigins(t.Context())
-	m.member.adoptIfDue(t.Context())
+	m.member.Probe().LookNow()
+	m.member.RestoreOrigins(t.Context())
+	m.member.AdoptIfDue(t.Context())
 }
 
 // age makes a still node see no heartbeat of the others for so long.
-func (m *member) age(t testing.TB, silent time.Duration, nodes ...string) {
+func (m *fleetNode) age(t testing.TB, silent time.Duration, nodes ...string) {
 	t.Helper()
 	for range 2 { // once for the entries, and once for the counts
-		if err := m.member.poll(t.Context()); err != nil {
+		if err := m.member.Poll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	m.member.peers.mu.Lock()
-	defer m.member.peers.mu.Unlock()
-	for _, node := range nodes {
-		s := m.member.peers.nodes[node]
-		if s == nil {
-			t.Fatalf("%s sees nothing of %s", m.opts.Node, node)
-		}
-		s.since = s.since.Add(-silent)
-	}
-	for h := range m.member.peers.unregistered {
-		m.member.peers.unregistered[h] = m.member.peers.unregistered[h].Add(-silent)
+	if err := m.member.Probe().Age(silent, nodes...); err != nil {
+		t.Fatal(err)
 	}
 }
 
 // put writes a record into each shard of a node's own, and returns their ids.
-func (m *member) put(t testing.TB) (ids []string) {
+func (m *fleetNode) put(t testing.TB) (ids []string) {
 	t.Helper()
 	for n := range m.terms.Shards {
 		id := m.Home(n).NewID()
@@ -147,7 +134,7 @@ func (m *member) put(t testing.TB) (ids []string) {
 }
 
 // wantFound finds records by their ids.
-func (m *member) wantFound(t testing.TB, ids []string) {
+func (m *fleetNode) wantFound(t testing.TB, ids []string) {
 	t.Helper()
 	for _, id := range ids {
 		found := 0
@@ -162,7 +149,7 @@ func (m *member) wantFound(t testing.TB, ids []string) {
 }
 
 // holders are the nodes that the tokens of a node's shards name.
-func holders(t testing.TB, c redis.UniversalClient, m *member) []string {
+func holders(t testing.TB, c redis.UniversalClient, m *fleetNode) []string {
 	t.Helper()
 	var nodes []string
 	for n := range m.opts.Shards {
@@ -223,23 +210,6 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
-// Survivors share the shards of a dead node, and leave them to the node itself if that is back.
-func TestParts(t *testing.T) {
-	var w watch
-	count := map[string]int{}
-	for n := range 16 {
-		count[w.partLocked(seenShard{node: "a", index: n, home: recovery.NewHome(777, n)}, []string{"b", "c", "d"})]++
-	}
-	for _, node := range []string{"b", "c", "d"} {
-		if count[node] < 5 {
-			t.Errorf("the parts are %v", count)
-		}
-	}
-	if part := w.partLocked(seenShard{node: "b", index: 1}, []string{"a", "b"}); part != "b" {
-		t.Errorf("what is b's falls to %s", part)
-	}
-}
-
 // At first a survivor takes no more than its own part.
 func TestOwnPartFirst(t *testing.T) {
 	url := redistest.Start(t).URL()
@@ -247,17 +217,17 @@ func TestOwnPartFirst(t *testing.T) {
 	a, b := join(t, url, "a", wide), join(t, url, "b", still)
 	join(t, url, "c", still)
 	a.crash()
-	b.member.keepOnce()
+	b.member.KeepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
 	part := 0
 	for n := range 16 {
-		if b.member.peers.partLocked(seenShard{node: "a", index: n, home: a.Home(n)}, []string{"b", "c"}) == "b" {
+		if b.member.Probe().Part("a", n, a.Home(n), "b", "c") == "b" {
 			part++
 		}
 	}
 	b.waitGained(t, part)
-	if got := len(b.member.table.Load().all()); got != 4+part || part == 0 || part == 16 {
+	if got := len(b.member.All()); got != 4+part || part == 0 || part == 16 {
 		t.Errorf("it holds %d shards; its part is %d", got, part)
 	}
 }
@@ -273,49 +243,11 @@ func TestAdoptTheirPart(t *testing.T) {
 	b.waitGained(t, 4)
 }
 
-// How the watch interprets its views.
-func TestWatch(t *testing.T) {
-	const gap = time.Second
-	entry := func(incarnation string) string { return `{"incarnation":"` + incarnation + `","number":7}` }
-	began := time.Now()
-	at := func(seconds float64) time.Time { return began.Add(time.Duration(seconds * float64(time.Second))) }
-	steady := func(seconds float64, incarnation, count string) view {
-		return view{
-			asked: at(seconds), answered: at(seconds + 0.1),
-			entries: map[string]string{"a": entry(incarnation)}, counts: map[string]string{"a": count},
-		}
-	}
-	for name, test := range map[string]struct {
-		views  []view
-		broken int // before this view a poll was not answered
-		want   time.Duration
-	}{
-		"silent":               {views: []view{steady(0, "x", "1"), steady(0.5, "x", "1"), steady(1, "x", "1")}, want: 900 * time.Millisecond},
-		"a heartbeat":          {views: []view{steady(0, "x", "1"), steady(0.5, "x", "2"), steady(1, "x", "2")}, want: 400 * time.Millisecond},
-		"another process":      {views: []view{steady(0, "x", "1"), steady(0.5, "y", "1"), steady(1, "y", "1")}, want: 400 * time.Millisecond},
-		"a gap":                {views: []view{steady(0, "x", "1"), steady(0.5, "x", "1"), steady(2, "x", "1")}},
-		"a poll unanswered":    {views: []view{steady(0, "x", "1"), steady(0.5, "x", "1"), steady(1, "x", "1")}, broken: 2},
-		"an answer came late":  {views: []view{steady(0, "x", "1"), {asked: at(0.5), answered: at(1.5), entries: map[string]string{"a": entry("x")}, counts: map[string]string{"a": "1"}}}},
-		"counted from the end": {views: []view{steady(0, "x", "1"), steady(0.5, "x", "1")}, want: 400 * time.Millisecond},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var w watch
-			for n, v := range test.views {
-				w.broken = n > 0 && n == test.broken
-				w.see(v, gap)
-			}
-			if got := w.silentLocked(w.nodes["a"]); got != test.want {
-				t.Errorf("silent for %v, want %v", got, test.want)
-			}
-		})
-	}
-}
-
 // While Redis is stopped no node can send a heartbeat, and so no node counts as dead.
 func TestNobodyDiesWithRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	nodes := []*member{join(t, server.URL(), "a", nil), join(t, server.URL(), "b", nil)}
+	nodes := []*fleetNode{join(t, server.URL(), "a", nil), join(t, server.URL(), "b", nil)}
 	for _, m := range nodes {
 		m.put(t)
 		eventually(t, "it sees the other", func() bool { return len(m.seen()) == 2 && !m.Standing().Alone })
@@ -343,21 +275,14 @@ func TestNobodyDiesWithRedis(t *testing.T) {
 }
 
 // seen returns the names of the nodes that a node sees.
-func (m *member) seen() []string {
-	m.member.peers.mu.Lock()
-	defer m.member.peers.mu.Unlock()
-	var names []string
-	for name := range m.member.peers.nodes {
-		names = append(names, name)
-	}
-	return names
+func (m *fleetNode) seen() []string {
+	return m.member.Probe().Seen()
 }
 
 // watched is how long ago the last poll was answered.
-func (m *member) watched() time.Duration {
-	m.member.peers.mu.Lock()
-	defer m.member.peers.mu.Unlock()
-	return time.Since(m.member.peers.answered)
+func (m *fleetNode) watched() time.Duration {
+	answered, _ := m.member.Probe().Watched()
+	return time.Since(answered)
 }
 
 // A node is dead when it was silent for its own FailoverAfter, if that is longer than another's:
@@ -365,7 +290,7 @@ func (m *member) watched() time.Duration {
 func TestFailoverAfterOfOthers(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", func(o *Options) { o.FailoverAfter = 10 * time.Hour }), join(t, url, "b", still)
-	b.member.keepOnce()
+	b.member.KeepOnce()
 	lives := func() bool {
 		nodes, err := b.Nodes(t.Context())
 		if err != nil {

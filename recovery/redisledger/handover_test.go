@@ -46,7 +46,7 @@ func TestYieldAndAccept(t *testing.T) {
 					t.Errorf("%s after it was yielded: %v", what, err)
 				}
 			}
-			a.member.keepOnce()
+			a.member.KeepOnce()
 			for range 2 { // the message may come twice
 				if ok, err := b.Accept(t.Context(), home); !ok || err != nil {
 					t.Fatalf("Accept: %v, %v", ok, err)
@@ -118,7 +118,7 @@ func TestHandOverUnanswered(t *testing.T) {
 	if err := b.Yield(t.Context(), b.acquired[0], "a"); err != nil {
 		t.Fatal(err)
 	}
-	a.member.keepOnce()
+	a.member.KeepOnce()
 	a.waitGained(t, 1)
 
 	// An answer is lost, and the receiver has accepted the shard already.
@@ -143,7 +143,7 @@ func TestYieldWithoutRedis(t *testing.T) {
 	server.Kill()
 	for _, open := range []bool{false, true} {
 		if open {
-			a.member.term(0).transfer = next
+			a.member.Probe().Transfer(0, next)
 		}
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -179,10 +179,10 @@ func TestYieldWithOpenBatch(t *testing.T) {
 func TestLateBatchOfAnEarlierTenure(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)
-	s := a.member.term(0)
-	late := copied(s.arguments(batchOf(put("x", "late"))))
-	a.member.changeTable(func(t *table) { t.terms[0] = nil }) // as if it was lost by mistake
-	a.member.keepOnce()
+	s := a.member.Term(0)
+	late := copied(s.Arguments(batchOf(put("x", "late"))))
+	a.member.Probe().Lose(0) // as if it was lost by mistake
+	a.member.KeepOnce()
 	a.waitGained(t, 1)
 	conn.ApplyScript.Send(t.Context(), a.client, late)
 	if err := a.Apply(t.Context(), a.acquired[0], batchOf(put("y", "new"))); err != nil {
@@ -190,7 +190,7 @@ func TestLateBatchOfAnEarlierTenure(t *testing.T) {
 	}
 	c := server.Client()
 	defer c.Close()
-	if diff := cmp.Diff(content{"y": "new"}, held(t, c, s.keys)); diff != "" {
+	if diff := cmp.Diff(content{"y": "new"}, held(t, c, s.Keys)); diff != "" {
 		t.Errorf("the shard (-want +got):\n%s", diff)
 	}
 }
@@ -268,7 +268,7 @@ func TestRetiredWhileComingBack(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
 	a.crash()
-	b.member.keepOnce()
+	b.member.KeepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
 	b.waitGained(t, 4)
@@ -276,16 +276,16 @@ func TestRetiredWhileComingBack(t *testing.T) {
 	a = a.lives.join(t)
 	var homes []recovery.Home
 	for _, n := range []int{1, 2, 3} {
-		s := b.member.holds("a", n)
-		homes = append(homes, b.Home(s.number))
-		if err := b.member.retireAdopted(t.Context(), s); err != nil || !errors.Is(s.loss(), recovery.ErrRetired) {
-			t.Fatalf("shard %d was not retired: %v, %v", n, s.loss(), err)
+		s := b.member.Holds("a", n)
+		homes = append(homes, b.Home(s.Number))
+		if err := b.member.RetireAdopted(t.Context(), s); err != nil || !errors.Is(s.Loss(), recovery.ErrRetired) {
+			t.Fatalf("shard %d was not retired: %v, %v", n, s.Loss(), err)
 		}
 	}
 	if ok, err := a.Accept(t.Context(), homes[0]); !ok || err != nil {
 		t.Errorf("Accept: %v, %v", ok, err)
 	}
-	a.member.keepOnce()
+	a.member.KeepOnce()
 	a.look(t)
 	a.waitGained(t, 2)
 	if ok, err := a.Accept(t.Context(), homes[2]); ok || err != nil {
@@ -308,7 +308,7 @@ func TestLoserIsRefused(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	ids := a.put(t)
-	b.member.keepOnce()
+	b.member.KeepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.room.Store(1)
 	b.look(t) // there is room for one
@@ -328,7 +328,7 @@ func TestLoserIsRefused(t *testing.T) {
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
 	b.waitGained(t, 4)
-	a.member.keepOnce()
+	a.member.KeepOnce()
 	eventually(t, "memory is told", func() bool { _, lost := a.told(); return lost == 4 })
 	if len(a.ended) > 0 || a.Health().Err != nil {
 		t.Errorf("it has ended, or fails: %v, %v", a.ended, a.Health().Err)
@@ -364,8 +364,8 @@ func TestScanDead(t *testing.T) {
 	if n, err := visit(func() {}); n != deadAtOnce+1 || err != nil {
 		t.Errorf("ScanDead visits %d: %v", n, err)
 	}
-	server.Do("hset", a.member.term(1).keys.Tasks(), layout.OwnerField, "b#x#9")
-	if _, err := visit(a.member.keepOnce); !errors.Is(err, recovery.ErrLost) {
+	server.Do("hset", a.member.Term(1).Keys.Tasks(), layout.OwnerField, "b#x#9")
+	if _, err := visit(a.member.KeepOnce); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("ScanDead of a shard that is lost meanwhile: %v", err)
 	}
 }

@@ -50,7 +50,7 @@ func TestHoldersAfterALoss(t *testing.T) {
 	if all, err := holders(); err == nil {
 		t.Errorf("Holders without a token = %v", all)
 	}
-	if err := a.client.HSet(t.Context(), tasks, layout.OwnerField, b.member.table.Load().all()[1].token.String()).Err(); err != nil {
+	if err := a.client.HSet(t.Context(), tasks, layout.OwnerField, b.member.All()[1].Token.String()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	back("the token is there")
@@ -90,9 +90,7 @@ func TestImpatientCallersDelayNoAdoption(t *testing.T) {
 	if ctx.Err() == nil {
 		t.Fatal("the caller has not left")
 	}
-	a.member.peers.mu.Lock()
-	defer a.member.peers.mu.Unlock()
-	if a.member.peers.broken {
+	if _, broken := a.member.Probe().Watched(); broken {
 		t.Error("the watch begins anew because a caller has left")
 	}
 }

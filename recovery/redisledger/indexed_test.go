@@ -16,7 +16,7 @@ var _ interface {
 } = (*Ledger)(nil)
 
 // waitUnindexed waits until a node counts these others as unindexed.
-func (m *member) waitUnindexed(t *testing.T, want ...string) {
+func (m *fleetNode) waitUnindexed(t *testing.T, want ...string) {
 	t.Helper()
 	eventually(t, m.opts.Node+" sees which nodes are not indexed", func() bool {
 		names, err := m.Unindexed(t.Context())
@@ -24,7 +24,7 @@ func (m *member) waitUnindexed(t *testing.T, want ...string) {
 	})
 }
 
-func (m *member) mark(t *testing.T, indexed bool) {
+func (m *fleetNode) mark(t *testing.T, indexed bool) {
 	t.Helper()
 	if err := m.MarkIndexed(t.Context(), indexed); err != nil {
 		t.Fatalf("MarkIndexed: %v", err)
@@ -76,7 +76,7 @@ func TestUnindexedDead(t *testing.T) {
 	a.mark(t, true)
 	c.mark(t, true)
 	b.crash()
-	eventually(t, "b is dead", func() bool { _, dead := a.member.unindexed(); return slices.Equal(dead, []string{"b"}) })
+	eventually(t, "b is dead", func() bool { _, dead := a.member.Probe().Unindexed(); return slices.Equal(dead, []string{"b"}) })
 	a.waitUnindexed(t, "b")
 	c.waitUnindexed(t, "b")
 	if err := a.MarkIndexed(t.Context(), true); err != nil {
@@ -118,7 +118,7 @@ func TestIndexedAdoption(t *testing.T) {
 	b.crash()
 	a.waitGained(t, 4)
 	a.mark(t, true)
-	if !a.member.registration().Indexed {
+	if !a.member.Registration().Indexed {
 		t.Error("a is not indexed")
 	}
 }
@@ -131,7 +131,7 @@ func TestGainedInSecret(t *testing.T) {
 	hold := make(chan struct{})
 	a.mark(t, false)
 	b.mark(t, false)
-	a.member.notices.Add(func(recovery.Watcher) { <-hold })
+	a.member.Notices.Add(func(recovery.Watcher) { <-hold })
 	b.waitUnindexed(t, "a")
 	yield(t, b, 0, a)
 	for range 3 {
@@ -145,7 +145,7 @@ func TestGainedInSecret(t *testing.T) {
 }
 
 // yield gives a shard to another node, which accepts it.
-func yield(t *testing.T, from *member, shard int, to *member) {
+func yield(t *testing.T, from *fleetNode, shard int, to *fleetNode) {
 	t.Helper()
 	home := from.Home(shard)
 	eventually(t, "the heir is known", func() bool { return from.Yield(t.Context(), shard, to.opts.Node) == nil })
@@ -164,9 +164,7 @@ func TestNewNameDies(t *testing.T) {
 		m.crash()
 		for _, silent := range []time.Duration{0, 20 * time.Hour} {
 			a.age(t, silent, name)
-			a.member.peers.mu.Lock()
-			a.member.peers.ownersRead = time.Time{}
-			a.member.peers.mu.Unlock()
+			a.member.Probe().ForgetOwners()
 			if names, err := a.Unindexed(t.Context()); err != nil || len(names) != 0 {
 				t.Errorf("%v after the end of %s: Unindexed = %q, %v", silent, name, names, err)
 			}
@@ -184,7 +182,7 @@ func TestNameThatLostItsRegistration(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.lives.join(t)
-	if err := a.member.poll(t.Context()); err != nil {
+	if err := a.member.Poll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if names, err := a.Unindexed(t.Context()); err != nil || !slices.Equal(names, []string{"b"}) {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -19,15 +18,9 @@ func (l *Ledger) Inherited(ctx context.Context, spool, id string) (int64, error)
 		return 0, err
 	}
 	defer done()
-	keys := l.keys.Shard(l.opts.Node, layout.ShardOf([]byte(id), l.opts.Shards))
-	if home, tells := recovery.HomeOf(id); tells {
-		if s := l.member.table.Load().byHome[home]; s != nil {
-			keys = s.keys
-		} else if node, err := l.member.nodeOf(ctx, home.Node()); err != nil {
-			return 0, err
-		} else if node != "" {
-			keys = l.keys.Shard(node, home.Shard())
-		}
+	keys, err := l.member.KeysOf(ctx, id)
+	if err != nil {
+		return 0, err
 	}
 	number, err := l.client.HGet(ctx, keys.Tasks(), layout.MarkPrefix+spool).Int64()
 	if errors.Is(err, redis.Nil) {

@@ -43,7 +43,7 @@ func TestSpoolInheritedOnce(t *testing.T) {
 	apply(t, l, fromSpool("x", "1", "other", 1))
 	wantMark(t, l, "other", 1)
 	wantHeld(t, server.Client(), l, content{"b": "1", "c": "1", "d": "1", "e": "1", "x": "1"})
-	if got := l.member.term(0).sequence; got != 3 {
+	if got := l.member.Term(0).Sequence; got != 3 {
 		t.Errorf("3 batches were counted as %d", got)
 	}
 
@@ -53,14 +53,14 @@ func TestSpoolInheritedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.compare(t, content{"b": "1", "c": "1", "d": "1", "e": "1", "x": "1"})
-	s := l.member.term(0)
+	s := l.member.Term(0)
 	retire := func() any {
-		return conn.RetireScript.Run(t.Context(), l.client, s.keys[:3], s.token.String(), "-#-#9").Val()
+		return conn.RetireScript.Run(t.Context(), l.client, s.Keys[:3], s.Token.String(), "-#-#9").Val()
 	}
 	if got := retire(); got != int64(0) {
 		t.Errorf("a shard with tasks is retired: %v", got)
 	}
-	counts := conn.VerifyScript.Run(t.Context(), l.client, s.keys.Living()).Val().([]any)
+	counts := conn.VerifyScript.Run(t.Context(), l.client, s.Keys.Living()).Val().([]any)
 	if counts[2] != counts[3] {
 		t.Errorf("verify counts %v records and %v ids", counts[2], counts[3])
 	}

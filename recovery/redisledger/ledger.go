@@ -19,6 +19,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/identity"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/ids"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/member"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/mend"
 )
 
@@ -29,9 +30,6 @@ const (
 	DefaultFailoverAfter = 10 * time.Second
 	DefaultWaitTimeout   = 500 * time.Millisecond
 )
-
-// maxShards bounds Options.Shards: each shard has a lane of its own.
-const maxShards = 1024
 
 // Options of a ledger. URL and Node must be set.
 type Options struct {
@@ -113,11 +111,11 @@ func (o Options) withDefaults() (Options, conn.Address, error) {
 	var faults *multierror.Error
 	a, err := conn.ParseURL(o.URL)
 	faults = multierror.Append(faults, err, layout.ValidNode(o.Node), layout.ValidPrefix(o.Prefix))
-	if o.Shards < 1 || o.Shards > maxShards {
-		faults = multierror.Append(faults, fmt.Errorf("the number of shards must be 1 to %d", maxShards))
+	if o.Shards < 1 || o.Shards > member.MaxShards {
+		faults = multierror.Append(faults, fmt.Errorf("the number of shards must be 1 to %d", member.MaxShards))
 	}
-	if o.FailoverAfter < beatsPerFailover*time.Millisecond {
-		faults = multierror.Append(faults, fmt.Errorf("the time after which others may adopt must be at least %v", beatsPerFailover*time.Millisecond))
+	if o.FailoverAfter < member.BeatsPerFailover*time.Millisecond {
+		faults = multierror.Append(faults, fmt.Errorf("the time after which others may adopt must be at least %v", member.BeatsPerFailover*time.Millisecond))
 	}
 	if o.WaitReplicas < 0 || o.WaitReplicas > conn.MaxReplicas {
 		faults = multierror.Append(faults, fmt.Errorf("the number of replicas to wait for must be 1 to %d, or none", conn.MaxReplicas))
@@ -146,7 +144,7 @@ type Ledger struct {
 	mender mend.Mender
 	health health
 
-	member    *membership
+	member    *member.Member
 	directory *ids.Directory
 	bus       *bus.Bus
 
@@ -211,15 +209,15 @@ func Open(opts Options) (*Ledger, error) {
 	self := layout.Holder{Node: opts.Node, Incarnation: layout.NewIncarnation()}
 	l.mender = mend.Mender{Client: client, Keys: l.keys, Waits: l.waits, Log: l.log}
 	replication := &conn.Replication{Client: client, Want: opts.WaitReplicas, Timeout: opts.WaitTimeout}
-	l.member = newMembership(memberConfig{
-		replication: replication, writing: make(chan struct{}, writers), full: l.health.noteFull,
-		client: client, keys: l.keys, self: self, life: life, log: l.log, waits: l.waits, mender: &l.mender,
-		shards: opts.Shards, failoverAfter: opts.FailoverAfter, format: opts.Format, version: opts.Version, address: opts.Address,
-		process: *opts.process, fateOf: opts.fateOf, measure: l.health.measure, note: l.health.note,
+	l.member = member.New(member.Config{
+		Replication: replication, Writing: make(chan struct{}, writers), Full: l.health.noteFull,
+		Client: client, Keys: l.keys, Self: self, Life: life, Log: l.log, Waits: l.waits, Mender: &l.mender,
+		Shards: opts.Shards, FailoverAfter: opts.FailoverAfter, Format: opts.Format, Version: opts.Version, Address: opts.Address,
+		Process: *opts.process, FateOf: opts.fateOf, Measure: l.health.measure, Note: l.health.note,
 	})
 	l.directory = ids.New(ids.Config{
 		Client: client, Keys: l.keys, Log: l.log, FailoverAfter: opts.FailoverAfter,
-		Doubted: l.member.notices.Doubted, Full: l.health.noteFull,
+		Doubted: l.member.Notices.Doubted, Full: l.health.noteFull,
 	})
 	l.bus = bus.New(bus.Config{
 		Client: client, Keys: l.keys, Self: self, Life: life, Log: l.log, ShardedSince: opts.shardedSince,
@@ -255,27 +253,27 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 		return recovery.Terms{}, l.closed()
 	}
 	l.state = adopted
-	l.member.run(&l.loops)
+	l.member.Run(&l.loops)
 	return recovery.Terms{
-		Shards:     len(l.member.table.Load().terms),
-		ShardOf:    l.member.shardFor,
-		ShardsOf:   l.member.numbersOf,
-		HomeFor:    l.member.homeFor,
+		Shards:     l.member.Terms(),
+		ShardOf:    l.member.ShardFor,
+		ShardsOf:   l.member.NumbersOf,
+		HomeFor:    l.member.HomeFor,
 		Away:       away,
 		AtOnce:     l.atOnce(),
 		Server:     l.serverName,
-		MaxChanges: maxChanges,
-		MaxBytes:   maxBytes,
+		MaxChanges: member.MaxChanges,
+		MaxBytes:   member.MaxBytes,
 	}, nil
 }
 
 // serverName names the server that keeps a shard, as far as is known: a cluster has several.
 func (l *Ledger) serverName(n int) string {
-	s := l.member.term(n)
+	s := l.member.Term(n)
 	if s == nil || !l.client.IsCluster() {
 		return ""
 	}
-	master, err := l.client.ServerOf(l.life, s.keys.Tasks())
+	master, err := l.client.ServerOf(l.life, s.Keys.Tasks())
 	if err != nil {
 		return ""
 	}
@@ -350,11 +348,11 @@ func (l *Ledger) adopt(ctx context.Context) (away []recovery.Home, err error) {
 	if err := l.mender.Mend(ctx, mend.SharedKeys(l.keys, l.opts.Node)); err != nil {
 		return nil, err
 	}
-	if err := l.member.register(ctx); err != nil {
+	if err := l.member.Register(ctx); err != nil {
 		return nil, err
 	}
 	l.registered = true
-	return l.member.adopt(ctx)
+	return l.member.Adopt(ctx)
 }
 
 // Close implements recovery.Ledger. It waits for the calls under way.
@@ -378,7 +376,7 @@ func (l *Ledger) end(release bool) error {
 	if release && l.registered { // also if Adopt failed after that
 		ctx, cancel := context.WithTimeout(context.Background(), 2*conn.IOTimeout)
 		defer cancel()
-		if fault := l.member.release(ctx); fault != nil {
+		if fault := l.member.Release(ctx); fault != nil {
 			err = errors.Join(err, fmt.Errorf("releasing the node's name: %w", fault))
 		}
 	}

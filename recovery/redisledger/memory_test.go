@@ -48,10 +48,10 @@ func TestOutOfMemory(t *testing.T) {
 	wantHeld(t, server.Client(), l, content{"b": "4", "d": "1", "dead c": "4"})
 
 	v.crash()
-	server.Do("srem", l.member.term(0).keys.Pending(), "d") // as if torn: the set needs repair
+	server.Do("srem", l.member.Term(0).Keys.Pending(), "d") // as if torn: the set needs repair
 	l = v.open(t)
 	adopt(t, l)
-	if err := l.member.beat(t.Context()); err != nil {
+	if err := l.member.Beat(t.Context()); err != nil {
 		t.Errorf("a heartbeat without memory: %v", err)
 	}
 	if _, err := l.PutSetting(t.Context(), "topic", 0, []byte("paused")); err != nil {
@@ -90,7 +90,7 @@ func TestRefusalIsDecidedOnce(t *testing.T) {
 			t.Fatalf("a batch without an answer: %v", err)
 		}
 		server.Wait("the batch was executed", func(c ctx, r *redis.Client) bool {
-			return r.HGet(c, l.member.term(0).keys.Tasks(), layout.SequenceField).Val() == sequence
+			return r.HGet(c, l.member.Term(0).Keys.Tasks(), layout.SequenceField).Val() == sequence
 		})
 		return b
 	}

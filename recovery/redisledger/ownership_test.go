@@ -20,8 +20,8 @@ import (
 
 // elsewhere moves the next process of v to another machine.
 func elsewhere(v *lives, l *Ledger) {
-	l.member.process.Boot = "another"
-	l.member.fateOf = l.member.process.FateOf
+	l.member.Process.Boot = "another"
+	l.member.FateOf = l.member.Process.FateOf
 }
 
 // Two processes of one name: a live one is never replaced.
@@ -72,7 +72,7 @@ func TestAdoptFromTheSilent(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
 	sleeper := v.open(t)
-	sleeper.member.failoverAfter = time.Hour // it never beats
+	sleeper.member.FailoverAfter = time.Hour // it never beats
 	adopt(t, sleeper)
 	apply(t, sleeper, put("a", "1"))
 	lost := make(chan error, 1)
@@ -138,12 +138,12 @@ func TestRepairByAFormerOwner(t *testing.T) {
 	l := oneShard(server.URL()).open(t)
 	adopt(t, l)
 	apply(t, l, put("a", "1"))
-	keys := l.member.term(0).keys
+	keys := l.member.Term(0).Keys
 	server.Do("srem", keys.Pending(), "a")
 	for _, c := range []struct {
 		token string
 		want  int64
-	}{{"other#x#9", 0}, {l.member.term(0).token.String(), 1}} {
+	}{{"other#x#9", 0}, {l.member.Term(0).Token.String(), 1}} {
 		_ = conn.RepairScript.Run(t.Context(), l.client, keys.Living(), c.token, "a")
 		if got := server.Do("sismember", keys.Pending(), "a"); got != c.want {
 			t.Errorf("with the token %s: %v", c.token, got)
@@ -220,7 +220,7 @@ func TestShardCountChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		for shard := range 8 {
-			if l.member.holds(l.opts.Node, shard) == nil {
+			if l.member.Holds(l.opts.Node, shard) == nil {
 				n++
 			}
 		}

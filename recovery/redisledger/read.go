@@ -9,6 +9,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/member"
 )
 
 // Get implements recovery.Ledger. A Ref's Next is not needed.
@@ -18,15 +19,15 @@ func (l *Ledger) Get(ctx context.Context, n int, refs []recovery.Ref, found func
 		return err
 	}
 	defer done()
-	s, err := l.member.held(n)
+	s, err := l.member.Held(n)
 	if err != nil {
 		return err
 	}
-	h, key := handler{shard: n}, s.keys.Tasks()
+	h, key := handler{shard: n}, s.Keys.Tasks()
 	return l.bulk.ReadMany(ctx, &l.bulk.Pending, len(refs), func(i int) (string, *string) { return key, &refs[i].ID },
 		func(i int, value string, there bool) {
 			if !there {
-				s.missing.note(refs[i].ID)
+				s.Missing.Note(refs[i].ID)
 				return
 			}
 			found(i, h.pending(refs[i].ID, value))
@@ -73,7 +74,7 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 		return err
 	}
 	defer done()
-	shards := l.member.allFor(id)
+	shards := l.member.AllFor(id)
 	lane := &l.bulk.Finds
 	if _, patience := lane.Next(); patience == conn.IOTimeout {
 		err := l.findQuickly(ctx, shards, id, found)
@@ -90,7 +91,7 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 		lane.Late(1, patience)
 		l.bulk.LogLate(lane, 1, patience)
 	}
-	h, key := handler{shard: holder.number}, holder.keys.Tasks()
+	h, key := handler{shard: holder.Number}, holder.Keys.Tasks()
 	return l.bulk.ReadMany(ctx, lane, 1, func(int) (string, *string) { return key, &id },
 		func(_ int, value string, there bool) {
 			if there {
@@ -100,11 +101,11 @@ func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entr
 }
 
 // findQuickly reads a record from all shards at once.
-func (l *Ledger) findQuickly(ctx context.Context, shards []*shard, id string, found func(e recovery.Entry)) error {
+func (l *Ledger) findQuickly(ctx context.Context, shards []*member.Shard, id string, found func(e recovery.Entry)) error {
 	replies := make([]*redis.StringCmd, len(shards))
 	if err := l.client.Pipe(ctx, func(p redis.Pipeliner) {
 		for i, s := range shards {
-			replies[i] = p.HGet(ctx, s.keys.Tasks(), id)
+			replies[i] = p.HGet(ctx, s.Keys.Tasks(), id)
 		}
 	}); err != nil {
 		return err
@@ -113,7 +114,7 @@ func (l *Ledger) findQuickly(ctx context.Context, shards []*shard, id string, fo
 		if errors.Is(replies[i].Err(), redis.Nil) {
 			continue
 		}
-		h := handler{shard: s.number}
+		h := handler{shard: s.Number}
 		found(h.pending(id, replies[i].Val()))
 		return nil
 	}
@@ -122,11 +123,11 @@ func (l *Ledger) findQuickly(ctx context.Context, shards []*shard, id string, fo
 
 // holderOf returns the first of the shards that has a record of an id, or nil. It reads no
 // record.
-func (l *Ledger) holderOf(ctx context.Context, shards []*shard, id string) (*shard, error) {
+func (l *Ledger) holderOf(ctx context.Context, shards []*member.Shard, id string) (*member.Shard, error) {
 	replies := make([]*redis.BoolCmd, len(shards))
 	if err := l.client.Pipe(ctx, func(p redis.Pipeliner) {
 		for i, s := range shards {
-			replies[i] = p.HExists(ctx, s.keys.Tasks(), id)
+			replies[i] = p.HExists(ctx, s.Keys.Tasks(), id)
 		}
 	}); err != nil {
 		return nil, err
@@ -152,8 +153,8 @@ func (l *Ledger) FindMany(ctx context.Context, ids []string, found func(i int, e
 	}
 	defer l.waits.Clear(l.bulk.Finds.Name) // the caller may give up and never ask again
 	var absent []int
-	for _, s := range l.member.table.Load().all() {
-		h, key := handler{shard: s.number}, s.keys.Tasks()
+	for _, s := range l.member.All() {
+		h, key := handler{shard: s.Number}, s.Keys.Tasks()
 		absent = absent[:0]
 		if err := l.bulk.ReadMany(ctx, &l.bulk.Finds, len(left), func(i int) (string, *string) { return key, &ids[left[i]] },
 			func(i int, value string, there bool) {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
-	"github.com/lapsehq/lapse/recovery/redisledger/internal/identity"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/member"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -27,7 +27,7 @@ func TestNumbers(t *testing.T) {
 	for n := range 60 {
 		name := fmt.Sprint("node-", n%20)
 		wg.Go(func() {
-			number, err := l.member.number(t.Context(), name)
+			number, err := l.member.Number(t.Context(), name)
 			mu.Lock()
 			defer mu.Unlock()
 			if before, known := numbers[name]; err != nil || known && before != number {
@@ -47,11 +47,11 @@ func TestNumbers(t *testing.T) {
 
 	server.Do("del", l.keys.Numbers())
 	server.Do("hset", l.keys.Numbers(), numbers["node-1"], "a stranger", recovery.MaxNodeNumber, "the last")
-	again, err := l.member.number(t.Context(), "node-2")
+	again, err := l.member.Number(t.Context(), "node-2")
 	if err != nil || again != numbers["node-2"] {
 		t.Errorf("after the list was lost, the number is %d, not %d: %v", again, numbers["node-2"], err)
 	}
-	if other, err := l.member.number(t.Context(), "node-1"); err != nil || other == numbers["node-1"] {
+	if other, err := l.member.Number(t.Context(), "node-1"); err != nil || other == numbers["node-1"] {
 		t.Errorf("the number of another node is given away again: %d, %v", other, err)
 	}
 	last, err := conn.NumberScript.Run(t.Context(), l.client, []string{l.keys.Numbers()}, "x", recovery.MaxNodeNumber, recovery.MaxNodeNumber).Int()
@@ -66,11 +66,11 @@ func TestNumberIsTaken(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)
 	ids := a.put(t)
-	first := a.member.registration().Number
+	first := a.member.Registration().Number
 	server.Do("del", a.keys.Nodes(), a.keys.Numbers())
 	server.Do("hset", a.keys.Numbers(), first, "b")
-	a.member.keepOnce()
-	second := a.member.registration().Number
+	a.member.KeepOnce()
+	second := a.member.Registration().Number
 	if second == first || a.Home(0) != recovery.NewHome(second, 0) {
 		t.Fatalf("the number was %d, and is %d", first, second)
 	}
@@ -91,7 +91,7 @@ func TestEntriesOfOtherVersions(t *testing.T) {
 	a, b := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", still)
 	ids := a.put(t)
 	a.crash()
-	number := a.member.registration().Number
+	number := a.member.Registration().Number
 	fields := map[string]any{}
 	if err := json.Unmarshal([]byte(server.Do("hget", "lapse:nodes", "a").(string)), &fields); err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestEntriesOfOtherVersions(t *testing.T) {
 	server.Do("hset", "lapse:nodes", "a", raw)
 	server.Do("hdel", "lapse:numbers:{lapse:nodes}", number)
 
-	b.member.keepOnce()
+	b.member.KeepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
 	b.waitGained(t, 4)
@@ -112,7 +112,7 @@ func TestEntriesOfOtherVersions(t *testing.T) {
 
 	// Redis loses the registry: the node that holds a's shards writes its entry again.
 	server.Do("del", "lapse:nodes")
-	b.member.keepOnce()
+	b.member.KeepOnce()
 	b.look(t)
 	if got := server.Do("hget", "lapse:nodes", "a"); got != string(raw) {
 		t.Errorf("the entry was %s, and is %s", raw, got)
@@ -129,7 +129,7 @@ func TestLostRegistryKeepsCounts(t *testing.T) {
 	a.lives.opts.Shards = 3
 	a = a.lives.join(t)
 	server.Do("del", a.keys.Nodes())
-	a.member.keepOnce()
+	a.member.KeepOnce()
 	a.crash()
 	a = a.lives.join(t)
 	a.wantFound(t, ids)
@@ -141,20 +141,20 @@ func TestRegisteredAtOnce(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
 	first, second := v.open(t), v.open(t)
-	if done, err := first.member.follow(t.Context(), entry{}, ""); !done || err != nil {
+	if done, err := first.member.Follow(t.Context(), member.Entry{}, ""); !done || err != nil {
 		t.Fatalf("follow: %v, %v", done, err)
 	}
-	if done, err := second.member.follow(t.Context(), entry{}, ""); done || err != nil {
+	if done, err := second.member.Follow(t.Context(), member.Entry{}, ""); done || err != nil {
 		t.Errorf("two processes have one name: %v", err)
 	}
-	held, raw, err := second.member.readEntry(t.Context())
-	if err != nil || held.Incarnation != first.member.self.Incarnation {
+	held, raw, err := second.member.ReadEntry(t.Context())
+	if err != nil || held.Incarnation != first.member.Self.Incarnation {
 		t.Errorf("the name is that of %s: %v", held.Incarnation, err)
 	}
-	if done, err := second.member.follow(t.Context(), held, raw); !done || err != nil {
+	if done, err := second.member.Follow(t.Context(), held, raw); !done || err != nil {
 		t.Errorf("follow: %v, %v", done, err)
 	}
-	if done, err := first.member.follow(t.Context(), entry{}, ""); done || err != nil {
+	if done, err := first.member.Follow(t.Context(), member.Entry{}, ""); done || err != nil {
 		t.Errorf("a late registration counts: %v", err)
 	}
 }
@@ -163,23 +163,24 @@ func TestRegisteredAtOnce(t *testing.T) {
 func TestRewriteEntry(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)
-	mark := func(e *entry) { e.Indexed = true }
-	if done, err := a.member.rewriteEntry(t.Context(), mark); !done || err != nil {
+	mark := func(e *member.Entry) { e.Indexed = true }
+	if done, err := a.member.RewriteEntry(t.Context(), mark); !done || err != nil {
 		t.Fatalf("%v, %v", done, err)
 	}
 	a.client.AddHook(&lossOf{digest: conn.RegisterScript.Digest})
-	unmark := func(e *entry) { e.Indexed = false }
-	if done, err := a.member.rewriteEntry(t.Context(), unmark); done || err == nil {
+	unmark := func(e *member.Entry) { e.Indexed = false }
+	if done, err := a.member.RewriteEntry(t.Context(), unmark); done || err == nil {
 		t.Fatalf("without an answer: %v, %v", done, err)
 	}
-	if done, err := a.member.rewriteEntry(t.Context(), mark); !done || err != nil {
+	if done, err := a.member.RewriteEntry(t.Context(), mark); !done || err != nil {
 		t.Fatalf("%v, %v", done, err)
 	}
-	if raw := server.Do("hget", "lapse:nodes", "a").(string); raw != a.member.entry.encode() || !strings.Contains(raw, `"indexed":true`) {
+	registered := a.member.Registration()
+	if raw := server.Do("hget", "lapse:nodes", "a").(string); raw != registered.Encode() || !strings.Contains(raw, `"indexed":true`) {
 		t.Errorf("the entry is %s", raw)
 	}
 	server.Do("hset", "lapse:nodes", "a", `{"incarnation":"other"}`)
-	if done, err := a.member.rewriteEntry(t.Context(), unmark); done || err != nil {
+	if done, err := a.member.RewriteEntry(t.Context(), unmark); done || err != nil {
 		t.Errorf("of another process: %v, %v", done, err)
 	}
 }
@@ -205,12 +206,12 @@ func TestNodes(t *testing.T) {
 	}
 	a, b := join(t, server.URL(), "a", told), join(t, server.URL(), "b", told)
 	c := join(t, server.URL(), "c", told)
-	for _, m := range []*member{a, b, c} {
-		m.member.keepOnce() // asks for the status
+	for _, m := range []*fleetNode{a, b, c} {
+		m.member.KeepOnce() // asks for the status
 		eventually(t, "the status was asked for", func() bool {
-			return m.member.notices.LastStatus() != ""
+			return m.member.Notices.LastStatus() != ""
 		})
-		m.member.keepOnce()
+		m.member.KeepOnce()
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
@@ -266,7 +267,7 @@ func TestForgotten(t *testing.T) {
 			}
 			home := a.Home(0)
 			a.crash()
-			b.member.keepOnce()
+			b.member.KeepOnce()
 			b.age(t, 5*time.Hour, "a")
 			b.look(t)
 			b.waitGained(t, 4)
@@ -289,7 +290,7 @@ func TestForgotten(t *testing.T) {
 			if at, err := b.Locate(t.Context(), home, true); err != nil || at.Node != "" {
 				t.Errorf("a retired shard is at %+v: %v", at, err)
 			}
-			n := b.member.holds("a", 1).number
+			n := b.member.Holds("a", 1).Number
 			dead := recovery.Spot{Place: recovery.Dead, At: noon, Label: "topic"}
 			for _, c := range []recovery.Change{remove("x"), {ID: []byte("y"), From: dead}} {
 				b.look(t)
@@ -325,24 +326,24 @@ func TestNotForgottenUnseen(t *testing.T) {
 	if err := a.Apply(t.Context(), 1, batchOf(put("x", "1"))); err != nil {
 		t.Fatal(err)
 	}
-	tasks, home := a.member.term(1).keys.Tasks(), a.Home(1)
+	tasks, home := a.member.Term(1).Keys.Tasks(), a.Home(1)
 	a.crash()
 	server.Do("rename", tasks, "aside")
 	server.Do("set", tasks, "what answers an error")
-	b.member.keepOnce()
+	b.member.KeepOnce()
 	b.age(t, 20*time.Hour, "a")
 	for range 3 { // adopts, retires, forgets
 		b.look(t)
 	}
 	b.waitGained(t, 3)
 	eventually(t, "the empty ones are retired", func() bool { _, lost := b.told(); return lost == 3 })
-	if !b.member.peers.isHeld(home) {
+	if !b.member.Probe().IsHeld(home) {
 		t.Error("it does not remember whose the shard was")
 	}
 	server.Do("rename", "aside", tasks)
 	b.look(t)
 	b.waitGained(t, 4)
-	if s := b.member.holds("a", 1); s == nil || s.unread.Load() != 1 {
+	if s := b.member.Holds("a", 1); s == nil || s.Unread.Load() != 1 {
 		t.Errorf("it has adopted %+v", s)
 	}
 }
@@ -353,45 +354,33 @@ func TestForgottenTooLate(t *testing.T) {
 	a, b := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", still)
 	a.crash()
 	b.age(t, 0, "a")
-	seen := *b.member.peers.nodes["a"]
+	raw, count, number := b.member.Probe().Peer("a")
 	forget := func(raw, count string) int {
 		keys := []string{b.keys.Nodes(), b.keys.Heartbeat("a"), b.keys.Status(), b.keys.Numbers()}
-		n, err := conn.ForgetScript.Run(t.Context(), b.client, keys, "a", raw, count, int(seen.number)).Int()
+		n, err := conn.ForgetScript.Run(t.Context(), b.client, keys, "a", raw, count, int(number)).Int()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
 	server.Do("incr", b.keys.Heartbeat("a"))
-	if forget(seen.raw, seen.count) != 0 {
+	if forget(raw, count) != 0 {
 		t.Error("forgotten after a heartbeat")
 	}
-	count := server.Do("get", b.keys.Heartbeat("a")).(string)
-	if forget(seen.raw+" ", count) != 0 {
+	count = server.Do("get", b.keys.Heartbeat("a")).(string)
+	if forget(raw+" ", count) != 0 {
 		t.Error("forgotten though its entry is another")
 	}
 	// Redis had lost the list of numbers, and this number belongs to another node by now.
-	server.Do("hset", b.keys.Numbers(), seen.number, "c")
+	server.Do("hset", b.keys.Numbers(), number, "c")
 	server.Do("hset", b.keys.Status(), "a", "the last")
-	if forget(seen.raw, count) != 1 {
+	if forget(raw, count) != 1 {
 		t.Error("not forgotten though nothing has changed")
 	}
-	if got := server.Do("hget", b.keys.Numbers(), seen.number); got != "c" {
+	if got := server.Do("hget", b.keys.Numbers(), number); got != "c" {
 		t.Errorf("the number of c is now that of %v", got)
 	}
 	if server.Do("hexists", b.keys.Status(), "a") != int64(0) {
 		t.Error("what it had to say is kept")
-	}
-}
-
-// The entry of a node stays as it is: nodes of other versions read it.
-func TestEntryStays(t *testing.T) {
-	got := (&entry{
-		Incarnation: "00ff", Generation: 2, Released: true, Counts: []int{8, 16},
-		Process: identity.Process{Host: "h", Machine: "m", Boot: "b", Space: "s", PID: 7, Started: 9},
-	}).encode()
-	want := `{"incarnation":"00ff","generation":2,"released":true,"counts":[8,16],"host":"h","machine":"m","boot":"b","space":"s","pid":7,"started":9}`
-	if got != want {
-		t.Errorf("the entry has changed:\n got %s\nwant %s", got, want)
 	}
 }

@@ -103,13 +103,13 @@ func TestReorderedScripts(t *testing.T) {
 	refused := 0
 	for range 8 {
 		l := v.open(t)
-		l.member.failoverAfter = 1 << 62 // no heartbeats beside
+		l.member.FailoverAfter = 1 << 62 // no heartbeats beside
 		l.client.AddHook(net)
 		eventually(t, "the shard is adopted", func() bool {
 			_, err := l.Adopt(t.Context())
 			return err == nil
 		})
-		adopted := l.member.term(0).token
+		adopted := l.member.Term(0).Token
 		for range 60 {
 			b := randomBatch(net.rng, spots, model)
 			for {
@@ -127,10 +127,10 @@ func TestReorderedScripts(t *testing.T) {
 					t.Fatalf("Apply: %v", err)
 				}
 			}
-			if diff := cmp.Diff(model, held(t, observer, l.member.term(0).keys)); diff != "" {
+			if diff := cmp.Diff(model, held(t, observer, l.member.Term(0).Keys)); diff != "" {
 				t.Fatalf("after a batch (-want +got):\n%s", diff)
 			}
-			if got := l.member.term(0).token; got != adopted {
+			if got := l.member.Term(0).Token; got != adopted {
 				t.Fatalf("the owner had to claim again: %v after %v", got, adopted)
 			}
 		}
@@ -187,27 +187,27 @@ func forget(b *recovery.Batch, spots map[string]recovery.Spot, model content) {
 // effect any more: after the next owner's claim.
 func settle(t *testing.T, c *redis.Client, l *Ledger, spots map[string]recovery.Spot, model content) {
 	t.Helper()
-	s := l.member.term(0)
-	fence := layout.NewToken("fence", "f", s.token.Epoch+1)
-	if err := conn.ClaimScript.Run(t.Context(), c, s.keys.Living(), s.token.String(), fence.String()).Err(); err != nil {
+	s := l.member.Term(0)
+	fence := layout.NewToken("fence", "f", s.Token.Epoch+1)
+	if err := conn.ClaimScript.Run(t.Context(), c, s.Keys.Living(), s.Token.String(), fence.String()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	mine := layout.NewToken(l.opts.Node, "absent", fence.Epoch+1)
-	if err := conn.ClaimScript.Run(t.Context(), c, s.keys.Living(), fence.String(), mine.String()).Err(); err != nil {
+	if err := conn.ClaimScript.Run(t.Context(), c, s.Keys.Living(), fence.String(), mine.String()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	clear(model)
 	clear(spots)
-	for name, data := range held(t, c, s.keys) {
+	for name, data := range held(t, c, s.Keys) {
 		model[name] = data
 	}
-	for id, value := range c.HGetAll(t.Context(), s.keys.Tasks()).Val() {
+	for id, value := range c.HGetAll(t.Context(), s.Keys.Tasks()).Val() {
 		if !layout.IsReserved(id) {
 			at, _, _ := layout.DecodePending(value)
 			spots[id] = pending(at)
 		}
 	}
-	for _, member := range c.ZRange(t.Context(), s.keys.DeadIndex(), 0, -1).Val() {
+	for _, member := range c.ZRange(t.Context(), s.Keys.DeadIndex(), 0, -1).Val() {
 		label, at, id, _ := layout.DecodeDeadRef(member)
 		spots[id] = recovery.Spot{Place: recovery.Dead, At: at, Label: label}
 	}

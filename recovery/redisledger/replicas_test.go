@@ -51,7 +51,7 @@ func TestReplicaHangs(t *testing.T) {
 
 	replica.Resume()
 	persist(t, l, put("a", "2"), put("b", "2"))
-	if got := l.member.term(0).sequence; got != 2 {
+	if got := l.member.Term(0).Sequence; got != 2 {
 		t.Errorf("2 batches were counted as %d", got)
 	}
 	wantHeld(t, replica.Client(), l, content{"a": "2", "b": "2"})
@@ -86,7 +86,7 @@ func TestLostBeforeReplicas(t *testing.T) {
 	server := redistest.Start(t)
 	l := waitingFor(server.URL()).open(t)
 	adopt(t, l)
-	server.Do("hset", l.member.term(0).keys.Tasks(), layout.OwnerField, layout.NewToken("b", "other", 9).String())
+	server.Do("hset", l.member.Term(0).Keys.Tasks(), layout.OwnerField, layout.NewToken("b", "other", 9).String())
 	if err := l.Apply(t.Context(), 0, batchOf(put("a", "1"))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply: %v", err)
 	}
@@ -128,7 +128,7 @@ func TestPromotedReplicaHasAllConfirmed(t *testing.T) {
 	}
 	c := servers.Replica.Client()
 	defer c.Close()
-	got := held(t, c, l.member.term(0).keys)
+	got := held(t, c, l.member.Term(0).Keys)
 	for id := range want {
 		if got[id] != "1" {
 			t.Errorf("%s was confirmed and is lost", id)
@@ -143,7 +143,7 @@ func TestReplicasOfCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	l := waitingFor(cluster.URL()).open(t)
 	adopt(t, l)
-	keys := l.member.term(0).keys
+	keys := l.member.Term(0).Keys
 	from := cluster.Master(keys.Tasks())
 	cluster.AddReplica(from)
 	persist(t, l, put("a", "1"))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/member"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -53,11 +54,11 @@ func (d *diary) wait(t *testing.T, n int) {
 // epoch is the epoch of the first shard's token.
 func epoch(t *testing.T, l *Ledger) int64 {
 	t.Helper()
-	p, err := l.member.term(0).position()
+	p, err := l.member.Term(0).Position()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p.token.Epoch
+	return p.Token.Epoch
 }
 
 // aloneAndBeside runs a test of a Redis that loses data for a node alone, and for one beside
@@ -128,7 +129,7 @@ func TestEmptyDatasetAfterALongOutage(t *testing.T) {
 	v.opts.FailoverAfter = time.Hour // no heartbeat but that of Adopt
 	l := v.open(t)
 	adopt(t, l)
-	l.member.answered(time.Now().Add(-2 * time.Hour))
+	l.member.Answered(time.Now().Add(-2 * time.Hour))
 	server.Do("flushall")
 	apply(t, l, put("a", "1"))
 	wantHeld(t, server.Client(), l, content{"a": "1"})
@@ -144,10 +145,10 @@ func TestEmptyDatasetAfterOversleeping(t *testing.T) {
 	adopt(t, l)
 	apply(t, l, put("a", "1"))
 	server.Do("hset", "lapse:nodes", "another", "{}")
-	if err := l.member.beat(t.Context()); err != nil {
+	if err := l.member.Beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l.member.answered(time.Now().Add(-2 * time.Hour))
+	l.member.Answered(time.Now().Add(-2 * time.Hour))
 	server.Do("flushall")
 	if err := l.Apply(t.Context(), 0, batchOf(put("b", "1"))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply: %v, want ErrLost", err)
@@ -228,15 +229,13 @@ func TestMissingToken(t *testing.T) {
 			if test.peers {
 				server.Do("hset", "lapse:nodes", "another", "{}")
 			}
-			l.member.keepOnce()
-			l.member.mu.Lock()
-			l.member.lastAnswer = time.Now().Add(-test.gap)
-			l.member.mu.Unlock()
-			if err := l.member.beat(t.Context()); err != nil {
+			l.member.KeepOnce()
+			l.member.Probe().Answered(time.Now().Add(-test.gap))
+			if err := l.member.Beat(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			l.member.answered(time.Now()) // and before the shards are checked, one is lost
-			server.Do("del", l.member.term(0).keys.Tasks())
+			l.member.Answered(time.Now()) // and before the shards are checked, one is lost
+			server.Do("del", l.member.Term(0).Keys.Tasks())
 			err := l.Apply(t.Context(), 0, batchOf(put("b", "1")))
 			if errors.Is(err, recovery.ErrLost) != test.lost || err != nil && !test.lost {
 				t.Fatalf("Apply: %v; lost wanted: %v", err, test.lost)
@@ -260,16 +259,14 @@ func TestLostRegistryNamesNobody(t *testing.T) {
 	beat := func() {
 		t.Helper()
 		began := time.Now()
-		if err := l.member.beat(t.Context()); err != nil {
+		if err := l.member.Beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		l.member.answered(began)
+		l.member.Answered(began)
 	}
 	server.Do("hset", "lapse:nodes", "another", "{}")
 	beat()
-	l.member.mu.Lock()
-	l.member.lastAnswer = time.Now().Add(-2 * time.Hour)
-	l.member.mu.Unlock()
+	l.member.Probe().Answered(time.Now().Add(-2 * time.Hour))
 	beat() // and the shards cannot be checked
 	server.Do("flushall")
 	beat() // registers again
@@ -329,8 +326,8 @@ func TestOlderFileRestored(t *testing.T) {
 		persist(t, l, put("e", "4"))
 		wantHeld(t, server.Client(), l, content{"a": "1", "e": "4"})
 		eventually(t, "the registration is the newest again", func() bool {
-			held, _, err := l.member.readEntry(t.Context())
-			return err == nil && held.Incarnation == l.member.self.Incarnation
+			held, _, err := l.member.ReadEntry(t.Context())
+			return err == nil && held.Incarnation == l.member.Self.Incarnation
 		})
 		if got := epoch(t, l); got != 4 {
 			t.Errorf("the token's epoch is %d, want 4", got)
@@ -361,7 +358,7 @@ func TestLostWritesDuringReplay(t *testing.T) {
 		l := v.open(t)
 		adopt(t, l)
 		beside()
-		for _, part := range numbered(10_000, maxChanges) {
+		for _, part := range numbered(10_000, member.MaxChanges) {
 			apply(t, l, part...)
 		}
 		v.crash()

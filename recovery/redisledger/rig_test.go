@@ -135,7 +135,7 @@ func held(t testing.TB, c redis.UniversalClient, keys layout.ShardKeys) map[stri
 func wantHeld(t testing.TB, c *redis.Client, l *Ledger, want map[string]string) {
 	t.Helper()
 	defer c.Close()
-	if diff := cmp.Diff(want, held(t, c, l.member.term(0).keys)); diff != "" {
+	if diff := cmp.Diff(want, held(t, c, l.member.Term(0).Keys)); diff != "" {
 		t.Errorf("the shard does not hold what it should (-want +got):\n%s", diff)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/bulk"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/member"
 )
 
 // pagesAhead is how many pages are read while one is visited.
@@ -32,10 +33,10 @@ func (l *Ledger) Scan(ctx context.Context, page func([]recovery.Entry) error) er
 	defer done()
 	scans, scanning := errgroup.WithContext(ctx)
 	scans.SetLimit(shardsAtOnce)
-	for _, s := range l.member.table.Load().all() {
+	for _, s := range l.member.All() {
 		scans.Go(func() error {
 			err := l.scanShard(scanning, s, page)
-			if s.loss() != nil && !errors.Is(err, recovery.ErrClosed) {
+			if s.Loss() != nil && !errors.Is(err, recovery.ErrClosed) {
 				return nil // memory was notified, and the other shards are still ours
 			}
 			return err
@@ -44,7 +45,7 @@ func (l *Ledger) Scan(ctx context.Context, page func([]recovery.Entry) error) er
 	if err := scans.Wait(); err != nil {
 		return err
 	}
-	return l.member.retireSurplus(ctx)
+	return l.member.RetireSurplus(ctx)
 }
 
 // ScanShard implements recovery.Rewinder.
@@ -54,8 +55,8 @@ func (l *Ledger) ScanShard(ctx context.Context, n int, page func([]recovery.Entr
 		return err
 	}
 	defer done()
-	s, err := l.member.held(n)
-	if err != nil || !s.owned.Load() {
+	s, err := l.member.Held(n)
+	if err != nil || !s.Owned.Load() {
 		return err
 	}
 	return l.scanShard(ctx, s, page)
@@ -66,21 +67,21 @@ func (l *Ledger) ScanShard(ctx context.Context, n int, page func([]recovery.Entr
 // when its connection breaks.
 type shardScan struct {
 	l     *Ledger
-	s     *shard
+	s     *member.Shard
 	conn  *redis.Conn
-	began position
+	began member.Position
 	page  func([]recovery.Entry) error
 
 	entries []recovery.Entry
 	buf     []byte
 }
 
-func (l *Ledger) scanShard(ctx context.Context, s *shard, page func([]recovery.Entry) error) error {
-	began, err := s.position()
+func (l *Ledger) scanShard(ctx context.Context, s *member.Shard, page func([]recovery.Entry) error) error {
+	began, err := s.Position()
 	if err != nil {
 		return err
 	}
-	conn, err := l.client.Connection(ctx, s.keys.Tasks())
+	conn, err := l.client.Connection(ctx, s.Keys.Tasks())
 	if err != nil {
 		return err
 	}
@@ -88,9 +89,9 @@ func (l *Ledger) scanShard(ctx context.Context, s *shard, page func([]recovery.E
 	scan := shardScan{l: l, s: s, conn: conn, began: began, page: page}
 	if err := scan.run(ctx); err != nil {
 		l.client.Redirected(ctx, err) // it is scanned again
-		return fmt.Errorf("scan of shard %d: %w", s.number, err)
+		return fmt.Errorf("scan of shard %d: %w", s.Number, err)
 	}
-	s.unread.Store(0)
+	s.Unread.Store(0)
 	return nil
 }
 
@@ -98,7 +99,7 @@ func (r *shardScan) run(ctx context.Context) error {
 	if err := r.walk(ctx, r.members, r.handOut); err != nil {
 		return err
 	}
-	if missing := r.s.missing.take(); len(missing) > 0 {
+	if missing := r.s.Missing.Take(); len(missing) > 0 {
 		if err := r.repair(ctx, missing); err != nil {
 			return err
 		}
@@ -108,7 +109,7 @@ func (r *shardScan) run(ctx context.Context) error {
 		return err
 	}
 	r.l.log.Error("a shard's set of ids and its records disagree; repairing the set",
-		"shard", r.s.number, "records", records, "ids", ids)
+		"shard", r.s.Number, "records", records, "ids", ids)
 	for _, source := range []pageSource{r.members, r.fields} {
 		if err := r.walk(ctx, source, func(ids []string) error { return r.repair(ctx, ids) }); err != nil {
 			return err
@@ -125,7 +126,7 @@ func (r *shardScan) members(ctx context.Context, cursor uint64) ([]string, uint6
 	var ids []string
 	var next uint64
 	err := r.measured(&r.l.bulk.IDs, func(count int) (found, bytes int, err error) {
-		ids, next, err = r.conn.SScan(ctx, r.s.keys.Pending(), cursor, "", int64(count)).Result()
+		ids, next, err = r.conn.SScan(ctx, r.s.Keys.Pending(), cursor, "", int64(count)).Result()
 		for _, id := range ids {
 			bytes += len(id)
 		}
@@ -139,7 +140,7 @@ func (r *shardScan) fields(ctx context.Context, cursor uint64) ([]string, uint64
 	var pairs []string
 	var next uint64
 	err := r.measured(&r.l.bulk.Pending, func(count int) (found, bytes int, err error) {
-		pairs, next, err = r.conn.HScan(ctx, r.s.keys.Tasks(), cursor, "", int64(count)).Result()
+		pairs, next, err = r.conn.HScan(ctx, r.s.Keys.Tasks(), cursor, "", int64(count)).Result()
 		for i := 1; i < len(pairs); i += 2 {
 			bytes += len(pairs[i])
 		}
@@ -223,7 +224,7 @@ func (r *shardScan) handOut(ids []string) error {
 	for _, id := range ids {
 		end := start + len(id)
 		r.entries = append(r.entries, recovery.Entry{
-			Shard: r.s.number,
+			Shard: r.s.Number,
 			ID:    r.buf[start:end:end],
 			Spot:  recovery.Spot{Place: recovery.Pending},
 		})
@@ -235,7 +236,7 @@ func (r *shardScan) handOut(ids []string) error {
 // verify checks that the pages came from this process's shard, on a server that takes its
 // writes, with all that was confirmed before the scan began.
 func (r *shardScan) verify(ctx context.Context) (records, ids int64, err error) {
-	values, err := conn.VerifyScript.Run(ctx, r.conn, r.s.keys.Living()).Slice()
+	values, err := conn.VerifyScript.Run(ctx, r.conn, r.s.Keys.Living()).Slice()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -243,12 +244,12 @@ func (r *shardScan) verify(ctx context.Context) (records, ids int64, err error) 
 		return 0, 0, fmt.Errorf("unexpected reply of a script: %v", values)
 	}
 	v := conn.Verdict{Values: values}
-	if _, err := r.l.member.check(ctx, r.s, r.began, v.Text(0), v.Number(1)); err != nil {
+	if _, err := r.l.member.Check(ctx, r.s, r.began, v.Text(0), v.Number(1)); err != nil {
 		return 0, 0, err
 	}
-	if v.Text(0) != r.began.token.String() || v.Number(1) < r.began.sequence {
+	if v.Text(0) != r.began.Token.String() || v.Number(1) < r.began.Sequence {
 		return 0, 0, fmt.Errorf("what was read belongs to %s, batch %d, not to %s, batch %d",
-			v.Text(0), v.Number(1), r.began.token, r.began.sequence)
+			v.Text(0), v.Number(1), r.began.Token, r.began.Sequence)
 	}
 	return v.Number(2), v.Number(3), nil
 }
@@ -257,11 +258,11 @@ func (r *shardScan) verify(ctx context.Context) (records, ids int64, err error) 
 // it.
 func (r *shardScan) repair(ctx context.Context, ids []string) error {
 	args := make([]any, 1, 1+len(ids))
-	args[0] = r.began.token.String()
+	args[0] = r.began.Token.String()
 	for i := range ids {
 		args = append(args, &ids[i])
 	}
-	v, err := conn.Judge(conn.RepairScript.Run(ctx, r.conn, r.s.keys.Living(), args...))
+	v, err := conn.Judge(conn.RepairScript.Run(ctx, r.conn, r.s.Keys.Living(), args...))
 	if err != nil {
 		return fmt.Errorf("repair of the set: %w", err)
 	}
@@ -270,7 +271,7 @@ func (r *shardScan) repair(ctx context.Context, ids []string) error {
 		back[i] = v.Text(i)
 	}
 	if v.Code > 0 || len(back) > 0 {
-		r.l.log.Warn("the set of ids was made to agree with the records", "shard", r.s.number, "taken out", v.Code, "put back", len(back))
+		r.l.log.Warn("the set of ids was made to agree with the records", "shard", r.s.Number, "taken out", v.Code, "put back", len(back))
 	}
 	if len(back) == 0 {
 		return nil

@@ -143,7 +143,7 @@ var netOutput = regexp.MustCompile(`(?m)^total_net_output_bytes:(\d+)`)
 func TestOneChangeIsReadAlone(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLives(server.URL()).open(t)
-	l.member.failoverAfter = 1 << 40
+	l.member.FailoverAfter = 1 << 40
 	adopt(t, l)
 	fillSettings(t, l.client, l.keys, 5000, 300)
 	r := settingsRig{t, l, l.client, l.keys.Topics()}

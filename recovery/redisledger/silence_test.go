@@ -15,7 +15,7 @@ func TestDeadStaysDeadAfterAGap(t *testing.T) {
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	seen := func() recovery.Node {
 		t.Helper()
-		if err := b.member.poll(t.Context()); err != nil {
+		if err := b.member.Poll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		nodes, err := b.Nodes(t.Context())
@@ -35,19 +35,19 @@ func TestDeadStaysDeadAfterAGap(t *testing.T) {
 	want("at first", false, false, true)
 	b.age(t, failover*6/10, "a")
 	want("after some missed signs", true, false, true)
-	b.member.peers.beginAnew()
+	b.member.Probe().BeginAnew()
 	want("after a gap", true, false, true)
-	if err := a.member.beat(t.Context()); err != nil {
+	if err := a.member.Beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want("after a heartbeat", false, false, true)
 	b.age(t, failover+time.Hour, "a")
 	want("when it is dead", true, true, false)
-	b.member.peers.beginAnew()
+	b.member.Probe().BeginAnew()
 	want("when it is dead, after a gap", true, true, false)
 	server.Do("del", b.keys.Heartbeat("a"))
 	want("when Redis has lost its counter", true, true, false)
-	if err := a.member.beat(t.Context()); err != nil {
+	if err := a.member.Beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want("when it is back", false, false, true)

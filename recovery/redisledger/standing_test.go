@@ -15,24 +15,24 @@ func TestCertainOfWhatIsDown(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)
 	join(t, server.URL(), "b", still)
-	a.member.keepOnce()
+	a.member.KeepOnce()
 	long := time.Now().Add(-2 * time.Hour)
-	tasks := a.member.term(1).keys.Tasks()
+	tasks := a.member.Term(1).Keys.Tasks()
 	server.Do("rename", tasks, "aside")
 	server.Do("set", tasks, "what answers an error")
-	a.member.kept.Store(&long)
-	a.member.keepOnce()
+	a.member.Probe().SeenHeld(long)
+	a.member.KeepOnce()
 	if !a.Standing().Certain || a.Health().Err == nil {
 		t.Errorf("certain is %v, though the heartbeat was answered; Health: %v", a.Standing().Certain, a.Health().Err)
 	}
-	a.member.kept.Store(&long)
-	a.member.answered(long)
-	a.member.keepOnce()
+	a.member.Probe().SeenHeld(long)
+	a.member.Answered(long)
+	a.member.KeepOnce()
 	if a.Standing().Certain {
 		t.Error("certain of what others may have adopted")
 	}
 	server.Do("rename", "aside", tasks)
-	a.member.keepOnce()
+	a.member.KeepOnce()
 	if !a.Standing().Certain || a.Health().Err != nil {
 		t.Errorf("certain is %v, though all was seen; Health: %v", a.Standing().Certain, a.Health().Err)
 	}
@@ -44,14 +44,14 @@ func TestCertain(t *testing.T) {
 	a := join(t, server.URL(), "a", still)
 	ago := func(d time.Duration) recovery.Standing {
 		at := time.Now().Add(-d)
-		a.member.kept.Store(&at)
+		a.member.Probe().SeenHeld(at)
 		return a.Standing()
 	}
 	if got, want := ago(2*time.Hour), (recovery.Standing{Alone: true, Certain: true}); got != want {
 		t.Errorf("alone, after a long time: %+v", got)
 	}
 	join(t, server.URL(), "b", still)
-	a.member.keepOnce()
+	a.member.KeepOnce()
 	for after, certain := range map[time.Duration]bool{0: true, 53 * time.Minute: true, 55 * time.Minute: false, 2 * time.Hour: false} {
 		if got, want := ago(after), (recovery.Standing{Certain: certain}); got != want {
 			t.Errorf("after %v: %+v, want %+v", after, got, want)
@@ -59,15 +59,15 @@ func TestCertain(t *testing.T) {
 	}
 	// Its heartbeats are answered, but a shard cannot be read.
 	ago(2 * time.Hour)
-	s := a.member.term(0)
-	server.Do("hset", s.keys.Tasks(), layout.OwnerField, "b#x#9")
-	s.mu.Lock()
-	a.member.keepOnce()
-	s.mu.Unlock()
+	s := a.member.Term(0)
+	server.Do("hset", s.Keys.Tasks(), layout.OwnerField, "b#x#9")
+	release := a.member.Probe().HoldShard(0)
+	a.member.KeepOnce()
+	release()
 	if a.Standing().Certain {
 		t.Error("certain though a shard was not seen to be held")
 	}
-	a.member.keepOnce()
+	a.member.KeepOnce()
 	if !a.Standing().Certain {
 		t.Error("not certain of what is left, after the loss was noticed")
 	}

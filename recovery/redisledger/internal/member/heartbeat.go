@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import (
 	"context"
@@ -15,37 +15,37 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/mend"
 )
 
-// beatsPerFailover is how many heartbeats are sent in FailoverAfter.
-const beatsPerFailover = 10
+// BeatsPerFailover is how many heartbeats are sent in FailoverAfter.
+const BeatsPerFailover = 10
 
 // keep sends heartbeats and checks the shards, until Close.
-func (m *membership) keep() {
-	tick := time.NewTicker(m.failoverAfter / beatsPerFailover)
+func (m *Member) keep() {
+	tick := time.NewTicker(m.FailoverAfter / BeatsPerFailover)
 	defer tick.Stop()
 	for {
 		select {
-		case <-m.life.Done():
+		case <-m.Life.Done():
 			return
 		case <-tick.C:
-			m.keepOnce()
+			m.KeepOnce()
 		}
 	}
 }
 
-// keepOnce sends one heartbeat and checks the shards. A failure is noted for Health, and
+// KeepOnce sends one heartbeat and checks the shards. A failure is noted for Health, and
 // logged when it begins and when it is over.
-func (m *membership) keepOnce() {
+func (m *Member) KeepOnce() {
 	if m.ended.Load() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(m.life, 2*conn.IOTimeout)
+	ctx, cancel := context.WithTimeout(m.Life, 2*conn.IOTimeout)
 	defer cancel()
 	began := time.Now()
-	m.notices.AskStatus()
-	err := m.beat(ctx)
+	m.Notices.AskStatus()
+	err := m.Beat(ctx)
 	seen := false
 	if err == nil {
-		m.answered(began)
+		m.Answered(began)
 		seen, err = m.checkShards(ctx)
 	}
 	if seen {
@@ -55,51 +55,51 @@ func (m *membership) keepOnce() {
 		err = m.acceptOwn(ctx)
 	}
 	if err == nil {
-		err = m.measure(ctx)
+		err = m.Measure(ctx)
 	}
-	if m.life.Err() != nil {
+	if m.Life.Err() != nil {
 		return
 	}
-	m.note(err)
+	m.Note(err)
 }
 
-// beat counts one heartbeat. If this node's entry is missing or older than this process's,
+// Beat counts one heartbeat. If this node's entry is missing or older than this process's,
 // Redis has lost it, and beat writes it again. A newer entry belongs to another process; then
 // this process loses all its shards.
-func (m *membership) beat(ctx context.Context) error {
-	v, err := conn.Judge(conn.BeatScript.Run(ctx, m.client,
-		[]string{m.keys.Nodes(), m.keys.Heartbeat(m.self.Node), m.keys.Status()}, m.self.Node, m.self.Incarnation, m.notices.LastStatus()))
+func (m *Member) Beat(ctx context.Context) error {
+	v, err := conn.Judge(conn.BeatScript.Run(ctx, m.Client,
+		[]string{m.Keys.Nodes(), m.Keys.Heartbeat(m.Self.Node), m.Keys.Status()}, m.Self.Node, m.Self.Incarnation, m.Notices.LastStatus()))
 	if err != nil {
 		return err
 	}
 	if v.Code == 1 {
 		m.mu.Lock()
 		// Where the registry was lost, other nodes have yet to write their entries again.
-		m.alone.Store(v.Number(1) <= 1 && (m.alone.Load() || time.Since(m.recounted) > m.failoverAfter))
+		m.alone.Store(v.Number(1) <= 1 && (m.alone.Load() || time.Since(m.recounted) > m.FailoverAfter))
 		m.mu.Unlock()
 		return nil
 	}
 	raw := v.Text(0)
-	var held entry
+	var held Entry
 	if raw != "" {
-		if held, err = decodeEntry(m.self.Node, raw); err != nil && !errors.Is(err, mend.ErrDamaged) {
+		if held, err = decodeEntry(m.Self.Node, raw); err != nil && !errors.Is(err, mend.ErrDamaged) {
 			return err
 		}
 	}
-	if held.Generation >= m.registration().Generation {
-		m.revokeAll(fmt.Errorf("%w: the name %s now belongs to %s", recovery.ErrLost, m.self.Node, held.Process))
+	if held.Generation >= m.Registration().Generation {
+		m.revokeAll(fmt.Errorf("%w: the name %s now belongs to %s", recovery.ErrLost, m.Self.Node, held.Process))
 		return nil
 	}
 	if raw == "" && m.mayBeAdopted(m.streak()) {
-		m.revokeAll(fmt.Errorf("%w: node %s", recovery.ErrForgotten, m.self.Node))
+		m.revokeAll(fmt.Errorf("%w: node %s", recovery.ErrForgotten, m.Self.Node))
 		return nil
 	}
-	done, err := m.follow(ctx, held, raw)
+	done, err := m.Follow(ctx, held, raw)
 	if err == nil && done {
 		m.mu.Lock()
 		m.recounted = time.Now()
 		m.mu.Unlock()
-		m.log.Error("Redis had lost this node's registration; it was written again", "generation", m.registration().Generation)
+		m.Log.Error("Redis had lost this node's registration; it was written again", "generation", m.Registration().Generation)
 	}
 	return err
 }
@@ -107,7 +107,7 @@ func (m *membership) beat(ctx context.Context) error {
 // mayBeAdopted reports whether other nodes may have taken this node for dead since the given
 // streak of heartbeats: no heartbeat was answered for FailoverAfter, and other nodes were
 // registered. If no other node is registered, none can adopt, however long Redis is down.
-func (m *membership) mayBeAdopted(since int64) bool {
+func (m *Member) mayBeAdopted(since int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return !m.alone.Load() && (since != m.unbroken || m.silentLocked())
@@ -115,10 +115,10 @@ func (m *membership) mayBeAdopted(since int64) bool {
 
 // silentLocked reports whether no heartbeat was answered for FailoverAfter. It counts from when
 // the last answered one was sent, because other nodes can have seen it since.
-func (m *membership) silentLocked() bool { return clock.Since(m.lastAnswer) > m.failoverAfter }
+func (m *Member) silentLocked() bool { return clock.Since(m.lastAnswer) > m.FailoverAfter }
 
-// answered notes a heartbeat that was sent at began and answered just now.
-func (m *membership) answered(began time.Time) {
+// Answered notes a heartbeat that was sent at began and answered just now.
+func (m *Member) Answered(began time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.silentLocked() {
@@ -128,14 +128,14 @@ func (m *membership) answered(began time.Time) {
 }
 
 // streak is the number of the current streak of heartbeats.
-func (m *membership) streak() int64 {
+func (m *Member) streak() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.unbroken
 }
 
 // revokeAll ends the terms of all shards: the node's name belongs to another process, or none.
-func (m *membership) revokeAll(err error) {
+func (m *Member) revokeAll(err error) {
 	if m.ended.Swap(true) {
 		return
 	}
@@ -143,10 +143,10 @@ func (m *membership) revokeAll(err error) {
 	defer m.taking.Unlock()
 	for _, s := range m.table.Load().all() {
 		s.mu.Lock()
-		m.endLocked(s, fmt.Errorf("%w: shard %d: %w", recovery.ErrLost, s.number, err))
+		m.endLocked(s, fmt.Errorf("%w: shard %d: %w", recovery.ErrLost, s.Number, err))
 		s.mu.Unlock()
 	}
-	m.notices.Add(func(w recovery.Watcher) {
+	m.Notices.Add(func(w recovery.Watcher) {
 		if w.Ended != nil {
 			w.Ended(err)
 		}
@@ -155,7 +155,7 @@ func (m *membership) revokeAll(err error) {
 
 // heldShards returns the shards that this process holds. After a silence it first waits for
 // those that are being acquired.
-func (m *membership) heldShards(streak int64) []*shard {
+func (m *Member) heldShards(streak int64) []*Shard {
 	if streak != m.checked {
 		m.taking.Lock()
 		defer m.taking.Unlock()
@@ -168,22 +168,22 @@ func (m *membership) heldShards(streak int64) []*shard {
 // are known to be held or lost. A shard whose server is down counts as held if it was seen to be
 // held in this streak of heartbeats. In a new streak checkShards affirms the shards that it
 // holds, because other nodes may have decided to adopt them.
-func (m *membership) checkShards(ctx context.Context) (bool, error) {
+func (m *Member) checkShards(ctx context.Context) (bool, error) {
 	unbroken := m.streak()
-	var shards []*shard
-	var before []position
+	var shards []*Shard
+	var before []Position
 	for _, s := range m.heldShards(unbroken) {
-		if at, err := s.position(); err == nil {
+		if at, err := s.Position(); err == nil {
 			shards, before = append(shards, s), append(before, at)
 		}
 	}
 	heads := make([]*redis.Cmd, len(shards))
-	p := m.client.Pipeline()
+	p := m.Client.Pipeline()
 	for n, s := range shards {
 		if s.unbroken.Load() != unbroken {
-			heads[n] = p.Eval(ctx, conn.AffirmSource, []string{s.keys.Tasks()}, before[n].token.String())
+			heads[n] = p.Eval(ctx, conn.AffirmSource, []string{s.Keys.Tasks()}, before[n].Token.String())
 		} else {
-			heads[n] = p.Do(ctx, "hmget", s.keys.Tasks(), layout.OwnerField, layout.SequenceField)
+			heads[n] = p.Do(ctx, "hmget", s.Keys.Tasks(), layout.OwnerField, layout.SequenceField)
 		}
 	}
 	_, _ = p.Exec(ctx) // each has its own error
@@ -197,7 +197,7 @@ func (m *membership) checkShards(ctx context.Context) (bool, error) {
 			continue
 		}
 		owner, sequence := headOf(head)
-		seen, err := m.check(ctx, s, before[n], owner, sequence)
+		seen, err := m.Check(ctx, s, before[n], owner, sequence)
 		switch {
 		case errors.Is(err, recovery.ErrLost):
 		case err != nil:
@@ -205,7 +205,7 @@ func (m *membership) checkShards(ctx context.Context) (bool, error) {
 		default:
 			all = all && seen
 		}
-		if now, err := s.position(); err == nil && now.token == before[n].token && owner == now.token.String() {
+		if now, err := s.Position(); err == nil && now.Token == before[n].Token && owner == now.Token.String() {
 			s.unbroken.Store(unbroken)
 		}
 	}

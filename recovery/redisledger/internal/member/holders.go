@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import (
 	"context"
@@ -10,9 +10,9 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
 )
 
-// homes lists the shards of all nodes, see recovery.Fleet, with one read of the registry.
-func (m *membership) homes(ctx context.Context) ([]recovery.Home, error) {
-	if err := m.poll(ctx); err != nil {
+// Homes lists the shards of all nodes, see recovery.Fleet, with one read of the registry.
+func (m *Member) Homes(ctx context.Context) ([]recovery.Home, error) {
+	if err := m.Poll(ctx); err != nil {
 		return nil, err
 	}
 	w := &m.peers
@@ -30,14 +30,14 @@ func (m *membership) homes(ctx context.Context) ([]recovery.Home, error) {
 	return homes, nil
 }
 
-// holders returns the holders of shards, see recovery.Fleet, with one read of the registry and one
+// Holders returns the holders of shards, see recovery.Fleet, with one read of the registry and one
 // of the tokens of
 // these shards.
-func (m *membership) holders(ctx context.Context, homes []recovery.Home) (map[recovery.Home]recovery.Holder, error) {
+func (m *Member) Holders(ctx context.Context, homes []recovery.Home) (map[recovery.Home]recovery.Holder, error) {
 	if len(homes) == 0 {
 		return nil, nil
 	}
-	if err := m.poll(ctx); err != nil {
+	if err := m.Poll(ctx); err != nil {
 		return nil, err
 	}
 	w := &m.peers
@@ -64,8 +64,8 @@ func (m *membership) holders(ctx context.Context, homes []recovery.Home) (map[re
 			return nil, fmt.Errorf("shard %d of node %s has no owner on record yet", h.index, h.node)
 		default:
 			holder := recovery.Holder{Shard: -1, Node: h.token.Node, Live: m.livenessLocked(h.token) == living}
-			if s := mine[h.home]; s != nil && s.isHeld() && holder.Node == m.self.Node {
-				holder.Shard, holder.Live = s.number, true
+			if s := mine[h.home]; s != nil && s.isHeld() && holder.Node == m.Self.Node {
+				holder.Shard, holder.Live = s.Number, true
 			}
 			all[h.home] = holder
 		}
@@ -74,13 +74,13 @@ func (m *membership) holders(ctx context.Context, homes []recovery.Home) (map[re
 }
 
 // completeLocked returns why the registry may not have all nodes and their shards, or nil.
-func (m *membership) completeLocked() error {
+func (m *Member) completeLocked() error {
 	w := &m.peers
-	if me := w.nodes[m.self.Node]; me == nil || me.entry.Incarnation != m.self.Incarnation {
-		return fmt.Errorf("node %s is not registered at the moment", m.self.Node)
+	if me := w.nodes[m.Self.Node]; me == nil || me.entry.Incarnation != m.Self.Incarnation {
+		return fmt.Errorf("node %s is not registered at the moment", m.Self.Node)
 	}
 	for name, since := range w.vanished {
-		if clock.Between(since, time.Now()) < m.failoverAfter {
+		if clock.Between(since, time.Now()) < m.FailoverAfter {
 			return fmt.Errorf("the registration of node %s is lost, which was alive", name)
 		}
 	}
@@ -97,7 +97,7 @@ func (m *membership) completeLocked() error {
 
 // startsLocked reports whether a shard without a token is one of those that its node uses: the
 // node is about to claim it, for the first time or because Redis has lost its data.
-func (m *membership) startsLocked(h seenShard) bool {
+func (m *Member) startsLocked(h seenShard) bool {
 	s := m.peers.nodes[h.node]
 	return s != nil && len(s.entry.Counts) > 0 && h.index < s.entry.Counts[len(s.entry.Counts)-1] && !s.entry.Released && !m.deadLocked(s)
 }

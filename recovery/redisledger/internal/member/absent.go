@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 // reportAbsent adds to readiness the nodes that are gone, or seem to be, and hold shards that
 // no node has adopted yet. Until then no node knows what is in these shards: calls about all
 // tasks, and calls with ids that callers choose, are answered 503.
-func (m *membership) reportAbsent() {
+func (m *Member) reportAbsent() {
 	w := &m.peers
 	w.mu.Lock()
 	owning := map[string]int{}
@@ -18,7 +18,7 @@ func (m *membership) reportAbsent() {
 	absent := map[string]string{}
 	for name, s := range w.nodes {
 		silent, after := w.silentLocked(s), m.deadAfter(&s.entry)
-		if name == m.self.Node || s.fault != nil || owning[name] == 0 || !s.entry.Released && silent < after/gapShare {
+		if name == m.Self.Node || s.fault != nil || owning[name] == 0 || !s.entry.Released && silent < after/gapShare {
 			continue
 		}
 		absent[waitsForNode(name)] = fmt.Sprintf("it has sent no heartbeat for %v and holds %d shards, which are adopted after %v: until then lists, groups, purges and ids that callers choose are answered 503",
@@ -29,11 +29,11 @@ func (m *membership) reportAbsent() {
 	w.mu.Unlock()
 	for what := range before {
 		if absent[what] == "" {
-			m.waits.Clear(what)
+			m.Waits.Clear(what)
 		}
 	}
 	for what, detail := range absent {
-		m.waits.Set(what, detail)
+		m.Waits.Set(what, detail)
 	}
 }
 

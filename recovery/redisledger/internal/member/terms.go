@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import (
 	"fmt"
@@ -11,9 +11,9 @@ import (
 // A table holds the terms of this process. It is replaced as a whole, so that readers need no
 // lock.
 type table struct {
-	terms    []*shard        // by number; nil: a free number. A lost term stays until Forget
+	terms    []*Shard        // by number; nil: a free number. A lost term stays until Forget
 	homes    []recovery.Home // by number
-	byHome   map[recovery.Home]*shard
+	byHome   map[recovery.Home]*Shard
 	byOrigin []*originShards // this node's comes first
 	number   uint16          // of this node
 }
@@ -22,7 +22,7 @@ type table struct {
 type originShards struct {
 	node   string
 	counts []int // numbers of shards that the node has ever used
-	shards map[int]*shard
+	shards map[int]*Shard
 }
 
 // An origin is what this process must know of another node to look after its shards.
@@ -32,17 +32,26 @@ type origin struct {
 	counts []int
 }
 
-// held returns the shard of a term that has not ended.
-func (m *membership) held(n int) (*shard, error) {
-	s := m.term(n)
+// Terms is how many numbers of terms are in use or were.
+func (m *Member) Terms() int { return len(m.table.Load().terms) }
+
+// All returns the shards that this process holds.
+func (m *Member) All() []*Shard { return m.table.Load().all() }
+
+// HasDead reports whether there may be dead records.
+func (m *Member) HasDead() bool { return m.buried.Load() }
+
+// Held returns the shard of a term that has not ended.
+func (m *Member) Held(n int) (*Shard, error) {
+	s := m.Term(n)
 	if s == nil {
-		return nil, fmt.Errorf("%w: shard %d of node %s was forgotten", recovery.ErrLost, n, m.self.Node)
+		return nil, fmt.Errorf("%w: shard %d of node %s was forgotten", recovery.ErrLost, n, m.Self.Node)
 	}
-	return s, s.loss()
+	return s, s.Loss()
 }
 
-// term returns the shard of a term that was not forgotten, or nil.
-func (m *membership) term(n int) *shard {
+// Term returns the shard of a term that was not forgotten, or nil.
+func (m *Member) Term(n int) *Shard {
 	if t := m.table.Load(); n >= 0 && n < len(t.terms) {
 		return t.terms[n]
 	}
@@ -50,41 +59,41 @@ func (m *membership) term(n int) *shard {
 }
 
 // all returns the shards that this process holds.
-func (t *table) all() []*shard {
-	return slices.DeleteFunc(slices.Clone(t.terms), func(s *shard) bool { return s == nil || !s.isHeld() })
+func (t *table) all() []*Shard {
+	return slices.DeleteFunc(slices.Clone(t.terms), func(s *Shard) bool { return s == nil || !s.isHeld() })
 }
 
 // enter gives a shard a number that is free.
-func (t *table) enter(s *shard) {
+func (t *table) enter(s *Shard) {
 	n := slices.Index(t.terms, nil)
 	if n < 0 {
 		n = len(t.terms)
 		t.terms = append(t.terms, nil)
 	}
-	s.number, t.terms[n] = n, s
+	s.Number, t.terms[n] = n, s
 }
 
 // changeTable changes the table, and updates what depends on it. It calls change with m.mu
 // locked.
-func (m *membership) changeTable(change func(t *table)) {
+func (m *Member) changeTable(change func(t *table)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	t := &table{terms: slices.Clone(m.table.Load().terms), byHome: map[recovery.Home]*shard{}}
+	t := &table{terms: slices.Clone(m.table.Load().terms), byHome: map[recovery.Home]*Shard{}}
 	change(t)
 	number := m.entry.Number
 	t.number = number
-	own := &originShards{node: m.self.Node, counts: m.counts, shards: map[int]*shard{}}
+	own := &originShards{node: m.Self.Node, counts: m.counts, shards: map[int]*Shard{}}
 	t.homes, t.byOrigin = make([]recovery.Home, len(t.terms)), []*originShards{own}
 	// Where Redis has lost the list of numbers, another node may have got the number of this
 	// one. Ids that were made with it are still found here.
 	m.numbers = append(slices.DeleteFunc(m.numbers, func(n uint16) bool { return n == number }), number)
-	byOrigin := map[string]*originShards{m.self.Node: own}
+	byOrigin := map[string]*originShards{m.Self.Node: own}
 	for n, s := range t.terms {
 		if s == nil {
 			continue
 		}
 		numbers := m.numbers
-		if s.node != m.self.Node {
+		if s.node != m.Self.Node {
 			numbers = []uint16{m.origins[s.node].number}
 		}
 		t.homes[n] = recovery.NewHome(numbers[len(numbers)-1], s.index)
@@ -96,7 +105,7 @@ func (m *membership) changeTable(change func(t *table)) {
 		}
 		e := byOrigin[s.node]
 		if e == nil {
-			e = &originShards{node: s.node, counts: m.origins[s.node].counts, shards: map[int]*shard{}}
+			e = &originShards{node: s.node, counts: m.origins[s.node].counts, shards: map[int]*Shard{}}
 			byOrigin[s.node] = e
 			t.byOrigin = append(t.byOrigin, e)
 		}
@@ -105,30 +114,30 @@ func (m *membership) changeTable(change func(t *table)) {
 	m.table.Store(t)
 }
 
-// shardFor returns the term in which a new record belongs, or -1. A record whose id tells a home
+// ShardFor returns the term in which a new record belongs, or -1. A record whose id tells a home
 // is kept in that shard and nowhere else, as long as any node holds it.
-func (m *membership) shardFor(id []byte) int {
+func (m *Member) ShardFor(id []byte) int {
 	t := m.table.Load()
 	if home, tells := recovery.HomeOf(string(id)); tells {
 		if s := t.byHome[home]; s != nil {
-			return s.number
+			return s.Number
 		}
 		if m.peers.isHeld(home) {
 			return -1
 		}
 	}
-	if s := t.byOrigin[0].shards[layout.ShardOf(id, m.shards)]; s != nil {
-		return s.number
+	if s := t.byOrigin[0].shards[layout.ShardOf(id, m.Shards)]; s != nil {
+		return s.Number
 	}
 	return -1
 }
 
-// shardsOf returns the held shards in which an existing record may be: that of the home which its
+// ShardsOf returns the held shards in which an existing record may be: that of the home which its
 // id tells, and of each node one shard for each number of shards that the node has ever used.
-func (m *membership) shardsOf(id string) []*shard {
+func (m *Member) ShardsOf(id string) []*Shard {
 	t := m.table.Load()
-	var shards []*shard
-	add := func(s *shard) {
+	var shards []*Shard
+	add := func(s *Shard) {
 		if s != nil && s.isHeld() && !slices.Contains(shards, s) {
 			shards = append(shards, s)
 		}
@@ -144,11 +153,11 @@ func (m *membership) shardsOf(id string) []*shard {
 	return shards
 }
 
-// allFor returns the held shards in the order in which an existing record is looked for: those of
+// AllFor returns the held shards in the order in which an existing record is looked for: those of
 // shardsOf come first. The record is in another one if an earlier version created it while
 // another node held its own shard.
-func (m *membership) allFor(id string) []*shard {
-	shards := m.shardsOf(id)
+func (m *Member) AllFor(id string) []*Shard {
+	shards := m.ShardsOf(id)
 	for _, s := range m.table.Load().all() {
 		if !slices.Contains(shards, s) {
 			shards = append(shards, s)
@@ -157,33 +166,33 @@ func (m *membership) allFor(id string) []*shard {
 	return shards
 }
 
-// numbersOf returns the numbers of shardsOf.
-func (m *membership) numbersOf(id []byte) []int {
-	shards := m.shardsOf(string(id))
+// NumbersOf returns the numbers of shardsOf.
+func (m *Member) NumbersOf(id []byte) []int {
+	shards := m.ShardsOf(string(id))
 	numbers := make([]int, len(shards))
 	for i, s := range shards {
-		numbers[i] = s.number
+		numbers[i] = s.Number
 	}
 	return numbers
 }
 
-// homeFor returns the node's own shard for a record whose id tells no home.
-func (m *membership) homeFor(id []byte) recovery.Home {
-	return recovery.NewHome(m.table.Load().number, layout.ShardOf(id, m.shards))
+// HomeFor returns the node's own shard for a record whose id tells no home.
+func (m *Member) HomeFor(id []byte) recovery.Home {
+	return recovery.NewHome(m.table.Load().number, layout.ShardOf(id, m.Shards))
 }
 
-// home returns the shard of a term, or 0.
-func (m *membership) home(n int) recovery.Home {
+// Home returns the shard of a term, or 0.
+func (m *Member) Home(n int) recovery.Home {
 	if t := m.table.Load(); n >= 0 && n < len(t.homes) {
 		return t.homes[n]
 	}
 	return 0
 }
 
-// forget frees the number of a term. It does nothing for a term that has not ended.
-func (m *membership) forget(n int) {
+// Forget frees the number of a term. It does nothing for a term that has not ended.
+func (m *Member) Forget(n int) {
 	m.changeTable(func(t *table) {
-		if n >= 0 && n < len(t.terms) && t.terms[n] != nil && t.terms[n].loss() != nil {
+		if n >= 0 && n < len(t.terms) && t.terms[n] != nil && t.terms[n].Loss() != nil {
 			t.terms[n] = nil
 		}
 	})
@@ -192,7 +201,7 @@ func (m *membership) forget(n int) {
 // endLocked ends a term: nothing is written to the shard any more, and a token by which the shard
 // was or may have been yielded is remembered. It reports false if the term had ended before. The
 // caller holds s.mu.
-func (m *membership) endLocked(s *shard, why error) bool {
+func (m *Member) endLocked(s *Shard, why error) bool {
 	if !s.ended.CompareAndSwap(nil, &why) {
 		return false
 	}
@@ -205,19 +214,19 @@ func (m *membership) endLocked(s *shard, why error) bool {
 }
 
 // revokeLocked ends a term that was lost, and notifies memory. The caller holds s.mu.
-func (m *membership) revokeLocked(s *shard, why string) error {
-	return m.endTermLocked(s, fmt.Errorf("%w: shard %d: %s", recovery.ErrLost, s.number, why))
+func (m *Member) revokeLocked(s *Shard, why string) error {
+	return m.endTermLocked(s, fmt.Errorf("%w: shard %d: %s", recovery.ErrLost, s.Number, why))
 }
 
 // endTermLocked ends a term with a kind of ErrLost, and notifies memory. The caller holds s.mu.
-func (m *membership) endTermLocked(s *shard, err error) error {
-	n := s.number
+func (m *Member) endTermLocked(s *Shard, err error) error {
+	n := s.Number
 	if m.endLocked(s, err) {
-		m.notices.Add(func(w recovery.Watcher) {
+		m.Notices.Add(func(w recovery.Watcher) {
 			if w.Lost != nil {
 				w.Lost(n, err)
 			}
 		})
 	}
-	return s.loss()
+	return s.Loss()
 }

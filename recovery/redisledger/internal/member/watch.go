@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import (
 	"cmp"
@@ -55,7 +55,7 @@ type watch struct {
 // A peerState is what this process has seen of one node.
 type peerState struct {
 	raw    string // its entry
-	entry  entry
+	entry  Entry
 	fault  error  // why the entry cannot be understood
 	number uint16 // also of a node whose version has no numbers
 	status string
@@ -67,13 +67,13 @@ type peerState struct {
 }
 
 // watch watches the other nodes until Close.
-func (m *membership) watch() {
-	tick := time.NewTicker(m.failoverAfter / pollsPerFailover)
+func (m *Member) watch() {
+	tick := time.NewTicker(m.FailoverAfter / pollsPerFailover)
 	defer tick.Stop()
 	for {
 		m.watchOnce()
 		select {
-		case <-m.life.Done():
+		case <-m.Life.Done():
 			return
 		case <-tick.C:
 		}
@@ -81,25 +81,25 @@ func (m *membership) watch() {
 }
 
 // watchOnce polls the nodes once, and adopts shards of dead ones.
-func (m *membership) watchOnce() {
+func (m *Member) watchOnce() {
 	if m.ended.Load() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(m.life, 2*conn.IOTimeout)
+	ctx, cancel := context.WithTimeout(m.Life, 2*conn.IOTimeout)
 	defer cancel()
-	if m.poll(ctx) != nil {
+	if m.Poll(ctx) != nil {
 		m.peers.beginAnew()
 		return // the heartbeat reports the cause
 	}
-	m.restoreOrigins(ctx)
-	m.adoptIfDue(ctx)
+	m.RestoreOrigins(ctx)
+	m.AdoptIfDue(ctx)
 	m.reportAbsent()
 }
 
-// poll reads the registry and the heartbeats of all nodes. A poll that was sent after this call
+// Poll reads the registry and the heartbeats of all nodes. A poll that was sent after this call
 // began serves it as well. If Redis does not answer, the watch starts anew, unless the caller's
 // context has ended, which says nothing about Redis.
-func (m *membership) poll(ctx context.Context) error {
+func (m *Member) Poll(ctx context.Context) error {
 	w := &m.peers
 	called := time.Now()
 	w.polling.Lock()
@@ -125,10 +125,10 @@ func (m *membership) poll(ctx context.Context) error {
 	if len(seen.entries) > 1 {
 		m.alone.Store(false)
 	}
-	unnumbered := w.see(seen, m.failoverAfter/gapShare)
+	unnumbered := w.see(seen, m.FailoverAfter/gapShare)
 	m.noteSilence()
 	for _, name := range unnumbered {
-		number, err := m.number(ctx, name)
+		number, err := m.Number(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -145,21 +145,21 @@ func (m *membership) poll(ctx context.Context) error {
 // Cluster, so one command reads all heartbeats: the cost of a poll does not grow with the nodes.
 // Each is read by itself while that slot moves and either server has some of them, and if the
 // user of Redis, made for an earlier version, may not use MGET.
-func (m *membership) readView(ctx context.Context, names []string) (view, error) {
+func (m *Member) readView(ctx context.Context, names []string) (view, error) {
 	v := view{asked: time.Now(), counts: make(map[string]string, len(names))}
 	keys := make([]string, len(names))
 	for i, name := range names {
-		keys[i] = m.keys.Heartbeat(name)
+		keys[i] = m.Keys.Heartbeat(name)
 	}
 	read := func(p redis.Pipeliner) (entries, statuses *redis.MapStringStringCmd) {
-		return p.HGetAll(ctx, m.keys.Nodes()), p.HGetAll(ctx, m.keys.Status())
+		return p.HGetAll(ctx, m.Keys.Nodes()), p.HGetAll(ctx, m.Keys.Status())
 	}
 	var entries, statuses *redis.MapStringStringCmd
 	err := error(nil)
 	singly := m.peers.singly.Load()
 	if !singly {
 		var counts *redis.SliceCmd
-		err = m.client.Pipe(ctx, func(p redis.Pipeliner) {
+		err = m.Client.Pipe(ctx, func(p redis.Pipeliner) {
 			if entries, statuses = read(p); len(keys) > 0 {
 				counts = p.MGet(ctx, keys...)
 			}
@@ -171,13 +171,13 @@ func (m *membership) readView(ctx context.Context, names []string) (view, error)
 		}
 		if redis.HasErrorPrefix(err, "NOPERM") && redis.HasErrorPrefix(counts.Err(), "NOPERM") {
 			m.peers.singly.Store(true)
-			m.log.Warn("the user of Redis may not use MGET, so the heartbeats of all nodes are read one by one: allow +mget")
+			m.Log.Warn("the user of Redis may not use MGET, so the heartbeats of all nodes are read one by one: allow +mget")
 			singly = true
 		}
 	}
 	if singly || redis.HasErrorPrefix(err, "TRYAGAIN") {
 		each := make([]*redis.StringCmd, len(keys))
-		err = m.client.Pipe(ctx, func(p redis.Pipeliner) {
+		err = m.Client.Pipe(ctx, func(p redis.Pipeliner) {
 			entries, statuses = read(p)
 			for i, key := range keys {
 				each[i] = p.Get(ctx, key)
@@ -256,11 +256,11 @@ func (w *watch) silentLocked(s *peerState) time.Duration { return max(0, w.asked
 
 // deadAfter is for how long a process must send no heartbeat: FailoverAfter, its own or this
 // one's. If they differ, as during a rolling change of the setting, the longer one counts.
-func (m *membership) deadAfter(e *entry) time.Duration {
-	return max(m.failoverAfter, time.Duration(e.FailoverAfter)*time.Millisecond)
+func (m *Member) deadAfter(e *Entry) time.Duration {
+	return max(m.FailoverAfter, time.Duration(e.FailoverAfter)*time.Millisecond)
 }
 
-func (m *membership) deadLocked(s *peerState) bool {
+func (m *Member) deadLocked(s *peerState) bool {
 	return m.peers.silentLocked(s) >= m.deadAfter(&s.entry)
 }
 
@@ -275,7 +275,7 @@ const (
 
 // livenessLocked returns the liveness of the process that a token names. If its entry cannot be
 // decoded, the process counts as alive.
-func (m *membership) livenessLocked(t layout.Token) liveness {
+func (m *Member) livenessLocked(t layout.Token) liveness {
 	w := &m.peers
 	s := w.nodes[t.Node]
 	switch {
@@ -289,11 +289,11 @@ func (m *membership) livenessLocked(t layout.Token) liveness {
 			return uncertain
 		}
 		return living
-	case s != nil && t.Node == m.self.Node && s.entry.Incarnation == m.self.Incarnation:
+	case s != nil && t.Node == m.Self.Node && s.entry.Incarnation == m.Self.Incarnation:
 		return deceased // an earlier process of this node, which has ended, as Adopt has checked
 	}
 	since, known := w.unregistered[t.Holder()]
-	if known && w.asked.Sub(since) >= m.failoverAfter {
+	if known && w.asked.Sub(since) >= m.FailoverAfter {
 		return deceased
 	}
 	if !known && !w.answered.IsZero() {
@@ -312,11 +312,11 @@ func (w *watch) byNumberLocked(number uint16) (name string, s *peerState) {
 	return "", nil
 }
 
-// restoreOrigins writes the entries of nodes again whose shards this process holds and that Redis
+// RestoreOrigins writes the entries of nodes again whose shards this process holds and that Redis
 // has lost. Without an entry no node would look for those shards if this process died.
-func (m *membership) restoreOrigins(ctx context.Context) {
+func (m *Member) RestoreOrigins(ctx context.Context) {
 	for _, e := range m.table.Load().byOrigin {
-		if e.node == m.self.Node {
+		if e.node == m.Self.Node {
 			continue
 		}
 		m.peers.mu.Lock()
@@ -337,11 +337,11 @@ func (m *membership) restoreOrigins(ctx context.Context) {
 	}
 }
 
-func (m *membership) restoreOrigin(ctx context.Context, node string, o origin) {
-	number, err := m.number(ctx, node)
+func (m *Member) restoreOrigin(ctx context.Context, node string, o origin) {
+	number, err := m.Number(ctx, node)
 	if err == nil {
-		_, err = conn.Judge(conn.RegisterScript.Run(ctx, m.client, []string{m.keys.Nodes()}, node, "", o.raw))
+		_, err = conn.Judge(conn.RegisterScript.Run(ctx, m.Client, []string{m.Keys.Nodes()}, node, "", o.raw))
 	}
-	m.log.Error("Redis has lost the registration of a node whose shards this node holds; it is written again",
+	m.Log.Error("Redis has lost the registration of a node whose shards this node holds; it is written again",
 		"of", node, "number", number, "error", err)
 }

@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import (
 	"context"
@@ -16,41 +16,41 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/mend"
 )
 
-// A shard is this process's state of a shard that it holds, or has held: the state of one term.
-type shard struct {
-	number int    // of the term
+// A Shard is this process's state of a shard that it holds, or has held: the state of one term.
+type Shard struct {
+	Number int    // of the term
 	node   string // that the shard belongs to
 	index  int    // its number there
-	keys   layout.ShardKeys
+	Keys   layout.ShardKeys
 
 	from      layout.Token // of the process that owned it before
 	fromCount int64        // of that process's heartbeats until then
 
-	owned   atomic.Bool           // false for a surplus shard that was retired
+	Owned   atomic.Bool           // false for a surplus shard that was retired
 	ended   atomic.Pointer[error] // why nothing is written any more
-	unread  atomic.Int64          // records that memory has yet to read
-	missing missing
+	Unread  atomic.Int64          // records that memory has yet to read
+	Missing missing
 
-	at       atomic.Pointer[position] // token and sequence
-	unbroken atomic.Int64             // membership.unbroken when the shard was last seen with our token
+	at       atomic.Pointer[Position] // token and sequence
+	unbroken atomic.Int64             // Member.unbroken when the shard was last seen with our token
 
 	mu       sync.Mutex // held while a batch or a claim is under way; guards everything below
-	token    layout.Token
-	sequence int64  // of the last confirmed batch
+	Token    layout.Token
+	Sequence int64  // of the last confirmed batch
 	open     uint64 // checksum of the batch whose outcome is open; 0 means none
 	batch    batchArguments
 	transfer layout.Token // of a Yield that was executed or not answered; or none
 }
 
-// loss is why nothing is written to the shard any more.
-func (s *shard) loss() error {
+// Loss is why nothing is written to the shard any more.
+func (s *Shard) Loss() error {
 	if why := s.ended.Load(); why != nil {
 		return *why
 	}
 	return nil
 }
 
-func (s *shard) isHeld() bool { return s.owned.Load() && s.loss() == nil }
+func (s *Shard) isHeld() bool { return s.Owned.Load() && s.Loss() == nil }
 
 var checksumSeed = maphash.MakeSeed()
 
@@ -69,68 +69,68 @@ func checksum(b *recovery.Batch) uint64 {
 	return h.Sum64() | 1
 }
 
-// position is a shard's state as a reader needs it to notice a change.
-type position struct {
-	token    layout.Token
-	sequence int64
+// Position is a shard's state as a reader needs it to notice a change.
+type Position struct {
+	Token    layout.Token
+	Sequence int64
 }
 
-// position fails when the shard is not written any more. It does not wait for a batch under way.
-func (s *shard) position() (position, error) {
-	if err := s.loss(); err != nil {
-		return position{}, err
+// Position fails when the shard is not written any more. It does not wait for a batch under way.
+func (s *Shard) Position() (Position, error) {
+	if err := s.Loss(); err != nil {
+		return Position{}, err
 	}
 	return *s.at.Load(), nil
 }
 
 // moveLocked notes a claim or a confirmed batch.
-func (s *shard) moveLocked(t layout.Token, sequence int64) {
-	if t != s.token {
+func (s *Shard) moveLocked(t layout.Token, sequence int64) {
+	if t != s.Token {
 		s.transfer = layout.Token{}
 	}
-	s.token, s.sequence = t, sequence
-	s.at.Store(&position{t, sequence})
+	s.Token, s.Sequence = t, sequence
+	s.at.Store(&Position{t, sequence})
 }
 
 // claimAll makes this process the owner of the shards of its node, and returns those that other
 // nodes hold.
-func (m *membership) claimAll(ctx context.Context) (away []recovery.Home, err error) {
-	if _, err := m.mender.Dataset(ctx); err != nil {
+func (m *Member) claimAll(ctx context.Context) (away []recovery.Home, err error) {
+	if _, err := m.Mender.Dataset(ctx); err != nil {
 		return nil, err
 	}
 	unbroken := m.streak()
-	mine := m.registration()
+	mine := m.Registration()
 	var all []mend.Key
 	for n := range mine.shards() {
-		keys := m.keys.Shard(m.self.Node, n)
+		keys := m.Keys.Shard(m.Self.Node, n)
 		all = append(all, mend.ShardKeys(&keys)...)
 	}
-	if err := m.mender.Mend(ctx, all); err != nil {
+	if err := m.Mender.Mend(ctx, all); err != nil {
 		return nil, err
 	}
-	shards := make([]*shard, mine.shards())
+	shards := make([]*Shard, mine.shards())
 	owners := make([]*redis.StringCmd, len(shards))
-	if err := m.client.Pipe(ctx, func(p redis.Pipeliner) {
+	if err := m.Client.Pipe(ctx, func(p redis.Pipeliner) {
 		for n := range shards {
-			shards[n] = &shard{node: m.self.Node, index: n, keys: m.keys.Shard(m.self.Node, n)}
+			shards[n] = &Shard{node: m.Self.Node, index: n, Keys: m.Keys.Shard(m.Self.Node, n)}
 			shards[n].unbroken.Store(unbroken)
-			owners[n] = p.HGet(ctx, shards[n].keys.Tasks(), layout.OwnerField)
+			owners[n] = p.HGet(ctx, shards[n].Keys.Tasks(), layout.OwnerField)
 		}
 	}); err != nil {
 		return nil, err
 	}
-	var claimed []*shard
+	var claimed []*Shard
 	for n, s := range shards {
 		held, err := m.claimOwn(ctx, s, owners[n].Val())
-		m.peers.noteToken(recovery.NewHome(mine.Number, n), s.token)
+		m.peers.noteToken(recovery.NewHome(mine.Number, n), s.Token)
 		switch {
 		case err != nil:
 			return nil, err
 		case held:
-			s.moveLocked(s.token, 0)
-			s.owned.Store(true)
+			s.moveLocked(s.Token, 0)
+			s.Owned.Store(true)
 			claimed = append(claimed, s)
-		case s.token.Node != "" && !s.token.Retired():
+		case s.Token.Node != "" && !s.Token.Retired():
 			away = append(away, recovery.NewHome(mine.Number, n))
 		}
 	}
@@ -141,38 +141,38 @@ func (m *membership) claimAll(ctx context.Context) (away []recovery.Home, err er
 		}
 	})
 	// Until memory has read these shards, it has no room for shards of other nodes.
-	sizes, err := m.sizes(ctx, len(claimed), func(i int) layout.ShardKeys { return claimed[i].keys })
+	sizes, err := m.sizes(ctx, len(claimed), func(i int) layout.ShardKeys { return claimed[i].Keys })
 	if err != nil {
 		return nil, err
 	}
 	for i, s := range claimed {
-		s.unread.Store(sizes[i])
+		s.Unread.Store(sizes[i])
 	}
 	return away, m.lookForDead(ctx)
 }
 
 // claimOwn claims one of the node's own shards, whose token was found to be raw, unless another
 // node holds it, or the shard is empty and gets no new records. It notes the token.
-func (m *membership) claimOwn(ctx context.Context, s *shard, raw string) (bool, error) {
+func (m *Member) claimOwn(ctx context.Context, s *Shard, raw string) (bool, error) {
 	for {
 		found := layout.ReadToken(raw)
-		s.token = found
+		s.Token = found
 		if found.Unreadable() {
 			m.noteUnreadable(s.node, s.index, found)
 			return false, nil
 		}
 		empty := found.Retired() || found.Epoch == 0
 		switch {
-		case empty && s.index >= m.shards, !empty && found.Node != m.self.Node:
+		case empty && s.index >= m.Shards, !empty && found.Node != m.Self.Node:
 			return false, nil
 		}
-		next := m.self.Token(found.Epoch + 1)
+		next := m.Self.Token(found.Epoch + 1)
 		var err error
-		if raw, err = m.claim(ctx, s.keys, raw, next); err != nil {
+		if raw, err = m.claim(ctx, s.Keys, raw, next); err != nil {
 			return false, err
 		}
 		if raw == next.String() {
-			s.token = next
+			s.Token = next
 			return true, nil
 		}
 	}
@@ -181,8 +181,8 @@ func (m *membership) claimOwn(ctx context.Context, s *shard, raw string) (bool, 
 // claim sets a shard's token if it is still the expected one, and returns the token that the
 // shard has. With affirmed, it also fails if the shard's owner has come back since that was
 // read.
-func (m *membership) claim(ctx context.Context, keys layout.ShardKeys, expected string, next layout.Token, affirmed ...any) (owner string, err error) {
-	v, err := conn.Judge(conn.ClaimScript.Run(ctx, m.client, keys.Living(), append([]any{expected, next.String()}, affirmed...)...))
+func (m *Member) claim(ctx context.Context, keys layout.ShardKeys, expected string, next layout.Token, affirmed ...any) (owner string, err error) {
+	v, err := conn.Judge(conn.ClaimScript.Run(ctx, m.Client, keys.Living(), append([]any{expected, next.String()}, affirmed...)...))
 	if err != nil {
 		return "", err
 	}
@@ -196,9 +196,9 @@ func (m *membership) claim(ctx context.Context, keys layout.ShardKeys, expected 
 // sequence number than was confirmed. It returns nil when the shard is ours again, though its
 // content may be older than what was confirmed, and recovery.ErrLost when another process owns
 // it. After any other error it must be called again: the claim has the same token each time.
-func (m *membership) reclaimLocked(ctx context.Context, s *shard, owner string, sequence int64) error {
+func (m *Member) reclaimLocked(ctx context.Context, s *Shard, owner string, sequence int64) error {
 	held := layout.ReadToken(owner)
-	dataset, err := m.mender.Dataset(ctx)
+	dataset, err := m.Mender.Dataset(ctx)
 	if err != nil {
 		return err
 	}
@@ -206,32 +206,32 @@ func (m *membership) reclaimLocked(ctx context.Context, s *shard, owner string, 
 	if err != nil {
 		return err
 	}
-	next := m.self.Token(s.token.Epoch + 1)
+	next := m.Self.Token(s.Token.Epoch + 1)
 	switch {
 	case held == next:
 		// Our own claim, whose answer was lost.
 	case (owner == "" || held.Unreadable()) && m.mayBeAdopted(s.unbroken.Load()):
 		return m.revokeLocked(s, "Redis has lost its data, and others may have taken over before")
-	case !held.Unreadable() && (held.Epoch > s.token.Epoch || held.Epoch == s.token.Epoch && held != s.token):
+	case !held.Unreadable() && (held.Epoch > s.Token.Epoch || held.Epoch == s.Token.Epoch && held != s.Token):
 		return m.revokeLocked(s, "its owner is "+owner)
 	case revived:
 		return m.revokeLocked(s, "it was adopted from "+owner+", which lives")
 	default:
-		now, err := m.claim(ctx, s.keys, owner, next)
+		now, err := m.claim(ctx, s.Keys, owner, next)
 		if err != nil {
 			return err
 		}
 		if now != next.String() {
-			return fmt.Errorf("shard %d changed hands during its claim, to %s", s.number, now)
+			return fmt.Errorf("shard %d changed hands during its claim, to %s", s.Number, now)
 		}
 	}
-	m.log.Error("Redis has lost writes that it had confirmed; the shard was claimed again",
-		"shard", s.number, "found", owner, "sequence", sequence, "confirmed", s.sequence, "token", next.String(), "dataset", dataset)
+	m.Log.Error("Redis has lost writes that it had confirmed; the shard was claimed again",
+		"shard", s.Number, "found", owner, "sequence", sequence, "confirmed", s.Sequence, "token", next.String(), "dataset", dataset)
 	s.moveLocked(next, 0)
 	s.unbroken.Store(m.streak())
 	m.buried.Store(true) // an older state may have dead records that were removed since
-	n := s.number
-	m.notices.Add(func(w recovery.Watcher) {
+	n := s.Number
+	m.Notices.Add(func(w recovery.Watcher) {
 		if w.Rewound != nil {
 			w.Rewound(n)
 		}
@@ -243,34 +243,34 @@ func (m *membership) reclaimLocked(ctx context.Context, s *shard, owner string, 
 // sent heartbeats since. Then it was not cut off. This process was, together with a former master
 // of Redis: the adoption is not part of Redis' history, and memory must not overwrite what the
 // other process has written meanwhile.
-func (m *membership) revived(ctx context.Context, s *shard, held layout.Token) (bool, error) {
-	if held != s.from || held.Node == "" || held.Node == m.self.Node {
+func (m *Member) revived(ctx context.Context, s *Shard, held layout.Token) (bool, error) {
+	if held != s.from || held.Node == "" || held.Node == m.Self.Node {
 		return false, nil
 	}
 	count, err := m.heartbeatCount(ctx, held.Node)
 	return count > s.fromCount, err
 }
 
-// check compares what a reader has found in a shard with what this process knows, and reclaims
+// Check compares what a reader has found in a shard with what this process knows, and reclaims
 // the shard if need be. The reader may be behind, so check reads again before it acts. It
 // reports false after an error, and while a batch is under way, which checks for itself.
-func (m *membership) check(ctx context.Context, s *shard, before position, owner string, sequence int64) (bool, error) {
-	if owner == before.token.String() && sequence >= before.sequence {
+func (m *Member) Check(ctx context.Context, s *Shard, before Position, owner string, sequence int64) (bool, error) {
+	if owner == before.Token.String() && sequence >= before.Sequence {
 		return true, nil
 	}
 	if !s.mu.TryLock() {
 		return false, nil
 	}
 	defer s.mu.Unlock()
-	if err := s.loss(); err != nil {
+	if err := s.Loss(); err != nil {
 		return false, err
 	}
-	values, err := m.client.HMGet(ctx, s.keys.Tasks(), layout.OwnerField, layout.SequenceField).Result()
+	values, err := m.Client.HMGet(ctx, s.Keys.Tasks(), layout.OwnerField, layout.SequenceField).Result()
 	if err != nil {
 		return false, err
 	}
 	owner, sequence = headOf(values)
-	if owner == s.token.String() && sequence >= s.sequence {
+	if owner == s.Token.String() && sequence >= s.Sequence {
 		return true, nil
 	}
 	err = m.reclaimLocked(ctx, s, owner, sequence)
@@ -288,12 +288,12 @@ func headOf(values []any) (owner string, sequence int64) {
 
 // lookForDead checks whether there are dead records at all. Until there are, a look-up of one,
 // as every creation with an id of the caller's makes it, costs nothing.
-func (m *membership) lookForDead(ctx context.Context) error {
+func (m *Member) lookForDead(ctx context.Context) error {
 	shards := m.table.Load().all()
 	replies := make([]*redis.IntCmd, len(shards))
-	err := m.client.Pipe(ctx, func(p redis.Pipeliner) {
+	err := m.Client.Pipe(ctx, func(p redis.Pipeliner) {
 		for n, s := range shards {
-			replies[n] = p.Exists(ctx, s.keys.Dead())
+			replies[n] = p.Exists(ctx, s.Keys.Dead())
 		}
 	})
 	for _, r := range replies {
@@ -310,8 +310,8 @@ func unreadableShard(node string, index int) string {
 }
 
 // noteUnreadable enters such a shard in the log and in readiness.
-func (m *membership) noteUnreadable(node string, index int, t layout.Token) {
-	m.waits.Set(unreadableShard(node, index), fmt.Sprintf("its token %.100q cannot be read: the shard is taken over when no node has claimed it for %v", t.Incarnation, m.failoverAfter))
-	m.log.Error("the token of a shard's owner cannot be read; the shard is taken over when no node has claimed it for a while",
-		"of", node, "shard", index, "token", fmt.Sprintf("%.100q", t.Incarnation), "for", m.failoverAfter)
+func (m *Member) noteUnreadable(node string, index int, t layout.Token) {
+	m.Waits.Set(unreadableShard(node, index), fmt.Sprintf("its token %.100q cannot be read: the shard is taken over when no node has claimed it for %v", t.Incarnation, m.FailoverAfter))
+	m.Log.Error("the token of a shard's owner cannot be read; the shard is taken over when no node has claimed it for a while",
+		"of", node, "shard", index, "token", fmt.Sprintf("%.100q", t.Incarnation), "for", m.FailoverAfter)
 }

@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import (
 	"context"
@@ -45,9 +45,9 @@ func textOf(fields []any, i int) string {
 }
 
 // sizes returns how many pending records n shards have; keys returns the keys of each.
-func (m *membership) sizes(ctx context.Context, n int, keys func(i int) layout.ShardKeys) ([]int64, error) {
+func (m *Member) sizes(ctx context.Context, n int, keys func(i int) layout.ShardKeys) ([]int64, error) {
 	members := make([]*redis.IntCmd, n)
-	err := m.client.Pipe(ctx, func(p redis.Pipeliner) {
+	err := m.Client.Pipe(ctx, func(p redis.Pipeliner) {
 		for i := range members {
 			k := keys(i)
 			members[i] = p.SCard(ctx, k.Pending())
@@ -83,7 +83,7 @@ func (w *watch) allShards() (all []seenShard) {
 
 // readOwners reads the tokens of all shards. It leaves out those on a server that does not
 // answer.
-func (m *membership) readOwners(ctx context.Context) (ownerList, error) {
+func (m *Member) readOwners(ctx context.Context) (ownerList, error) {
 	w := &m.peers
 	began := time.Now()
 	found, err := m.readTokens(ctx, w.allShards())
@@ -112,13 +112,13 @@ const readAtOnceTokens = 4096
 
 // readTokens reads the tokens of some shards. It leaves out those on a server that does not
 // answer.
-func (m *membership) readTokens(ctx context.Context, shards []seenShard) (ownerList, error) {
+func (m *Member) readTokens(ctx context.Context, shards []seenShard) (ownerList, error) {
 	found := ownerList{shards: make([]seenShard, 0, len(shards)), partial: map[string]bool{}}
 	for part := range slices.Chunk(shards, readAtOnceTokens) {
 		heads := make([]*redis.SliceCmd, len(part))
-		p := m.client.Pipeline()
+		p := m.Client.Pipeline()
 		for i, h := range part {
-			keys := m.keys.Shard(h.node, h.index)
+			keys := m.Keys.Shard(h.node, h.index)
 			heads[i] = p.HMGet(ctx, keys.Tasks(), layout.OwnerField, layout.AffirmField)
 		}
 		_, _ = p.Exec(ctx) // each has its own error
@@ -143,7 +143,7 @@ func (m *membership) readTokens(ctx context.Context, shards []seenShard) (ownerL
 
 // refreshTokens reads the tokens of those shards that were not read since it was called: one read
 // serves all callers that wait. Its error names a node some of whose shards cannot be read.
-func (m *membership) refreshTokens(ctx context.Context, shards []seenShard) error {
+func (m *Member) refreshTokens(ctx context.Context, shards []seenShard) error {
 	w := &m.peers
 	called := time.Now()
 	w.readingOwners.Lock()
@@ -172,7 +172,7 @@ func (m *membership) refreshTokens(ctx context.Context, shards []seenShard) erro
 
 // refreshAll reads all owners for callers that only need to know which node holds how much. An
 // answer that is at most ownersFresh old serves them, and one read serves all that wait.
-func (m *membership) refreshAll(ctx context.Context) {
+func (m *Member) refreshAll(ctx context.Context) {
 	w := &m.peers
 	w.readingOwners.Lock()
 	defer w.readingOwners.Unlock()

@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
-// locate returns the holder of a shard, see recovery.Fleet.
-func (m *membership) locate(ctx context.Context, home recovery.Home, anew bool) (recovery.Holder, error) {
+// Locate returns the holder of a shard, see recovery.Fleet.
+func (m *Member) Locate(ctx context.Context, home recovery.Home, anew bool) (recovery.Holder, error) {
 	if s := m.table.Load().byHome[home]; s != nil && s.isHeld() {
-		return recovery.Holder{Shard: s.number, Node: m.self.Node, Live: true}, nil
+		return recovery.Holder{Shard: s.Number, Node: m.Self.Node, Live: true}, nil
 	}
 	w := &m.peers
 	if !anew {
@@ -36,8 +36,8 @@ func (m *membership) locate(ctx context.Context, home recovery.Home, anew bool) 
 	if node == "" {
 		return none, nil
 	}
-	keys := m.keys.Shard(node, home.Shard())
-	raw, err := m.client.HGet(ctx, keys.Tasks(), layout.OwnerField).Result()
+	keys := m.Keys.Shard(node, home.Shard())
+	raw, err := m.Client.HGet(ctx, keys.Tasks(), layout.OwnerField).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return none, err
 	}
@@ -51,7 +51,7 @@ func (m *membership) locate(ctx context.Context, home recovery.Home, anew bool) 
 	known := s != nil && s.entry.Incarnation == t.Incarnation
 	w.mu.Unlock()
 	if !known { // it may have been registered since the last poll
-		if err := m.poll(ctx); err != nil {
+		if err := m.Poll(ctx); err != nil {
 			return none, err
 		}
 	}
@@ -76,11 +76,11 @@ func (w *watch) isHeld(home recovery.Home) bool {
 }
 
 // nodeOf returns the node that has a number; "" means that none has.
-func (m *membership) nodeOf(ctx context.Context, number uint16) (string, error) {
+func (m *Member) nodeOf(ctx context.Context, number uint16) (string, error) {
 	w := &m.peers
 	for _, look := range []bool{false, true} {
 		if look {
-			if err := m.poll(ctx); err != nil {
+			if err := m.Poll(ctx); err != nil {
 				return "", err
 			}
 		}
@@ -94,17 +94,34 @@ func (m *membership) nodeOf(ctx context.Context, number uint16) (string, error) 
 	return "", nil
 }
 
+// KeysOf returns the keys of the shard of an id: of the home that it tells, or else of this node.
+func (m *Member) KeysOf(ctx context.Context, id string) (layout.ShardKeys, error) {
+	own := m.Keys.Shard(m.Self.Node, layout.ShardOf([]byte(id), m.Shards))
+	home, tells := recovery.HomeOf(id)
+	if !tells {
+		return own, nil
+	}
+	if s := m.table.Load().byHome[home]; s != nil {
+		return s.Keys, nil
+	}
+	node, err := m.nodeOf(ctx, home.Node())
+	if err != nil || node == "" {
+		return own, err
+	}
+	return m.Keys.Shard(node, home.Shard()), nil
+}
+
 // ownersFresh is how old a read of the owners may be for nodes with counts.
 const ownersFresh = time.Second
 
-// nodes lists the nodes, and with counts how many shards each holds.
-func (m *membership) nodes(ctx context.Context, counts bool) ([]recovery.Node, error) {
+// Nodes lists the nodes, and with counts how many shards each holds.
+func (m *Member) Nodes(ctx context.Context, counts bool) ([]recovery.Node, error) {
 	w := &m.peers
 	w.mu.Lock()
 	unseen := w.answered.IsZero()
 	w.mu.Unlock()
 	if unseen || counts {
-		if err := m.poll(ctx); err != nil && unseen {
+		if err := m.Poll(ctx); err != nil && unseen {
 			return nil, err
 		}
 	}
@@ -122,7 +139,7 @@ func (m *membership) nodes(ctx context.Context, counts bool) ([]recovery.Node, e
 		s := w.nodes[name]
 		process, silence := layout.Holder{Node: name, Incarnation: s.entry.Incarnation}, m.silenceLocked(s)
 		n := recovery.Node{
-			Name: name, Number: s.number, Self: name == m.self.Node,
+			Name: name, Number: s.number, Self: name == m.Self.Node,
 			Live: !s.entry.Released && !m.deadLocked(s), Released: s.entry.Released,
 			Silent: max(w.silentLocked(s), w.asked.Sub(silence.lastSign)), Incarnation: s.entry.Incarnation,
 			Process: s.entry.Process.String(), Version: s.entry.Version, Address: s.entry.Address,

@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import (
 	"context"
@@ -15,11 +15,11 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/notice"
 )
 
-// A membership is this process among the nodes: its name in the registry, its heartbeats, what it
+// A Member is this process among the nodes: its name in the registry, its heartbeats, what it
 // sees of the others, and the shards that it holds.
-type membership struct {
-	memberConfig
-	notices *notice.Queue
+type Member struct {
+	Config
+	Notices *notice.Queue
 
 	naming sync.Mutex // held while this process writes its entry in the registry
 	taking sync.Mutex // held while this process acquires a shard
@@ -34,7 +34,7 @@ type membership struct {
 	acquiring atomic.Int32              // shards that memory was not notified of yet
 
 	mu          sync.Mutex // guards everything below
-	entry       entry      // of this process in the registry
+	entry       Entry      // of this process in the registry
 	counts      []int      // numbers of shards ever used, as of Adopt
 	numbers     []uint16   // of this node: the current one, and before it former ones
 	origins     map[string]origin
@@ -46,49 +46,50 @@ type membership struct {
 	transferred map[shardName]layout.Token // tokens by which shards were yielded that were not held since
 }
 
-// A memberConfig has what a membership needs.
-type memberConfig struct {
-	client *conn.Client
-	keys   layout.Keys
-	self   layout.Holder   // this process, as tokens name it
-	life   context.Context // ends when Close begins
-	log    *slog.Logger
-	waits  *recovery.WaitList
-	mender *mend.Mender
+// A Config has what a Member needs. All fields but Version, Address and Format must be set.
+type Config struct {
+	Client *conn.Client
+	Keys   layout.Keys
+	Self   layout.Holder   // this process, as tokens name it
+	Life   context.Context // ends when Close begins
+	Log    *slog.Logger
+	Waits  *recovery.WaitList
+	Mender *mend.Mender
 
-	replication *conn.Replication // confirms batches
-	writing     chan struct{}     // holds a token for each batch under way: some connections stay free
+	Replication *conn.Replication // confirms batches
+	Writing     chan struct{}     // holds a token for each batch under way: some connections stay free
 
-	shards           int // of this node's own
-	failoverAfter    time.Duration
-	format           int
-	version, address string
-	process          identity.Process
-	fateOf           func(identity.Process) identity.Fate
+	Shards           int // of this node's own
+	FailoverAfter    time.Duration
+	Format           int
+	Version, Address string
+	Process          identity.Process
+	FateOf           func(identity.Process) identity.Fate
 
-	measure func(ctx context.Context) error // looks at the servers, with every heartbeat
-	note    func(err error)                 // gets the outcome of every heartbeat
-	full    func(err error)                 // called when Redis has refused new tasks
+	Measure func(ctx context.Context) error // looks at the servers, with every heartbeat
+	Note    func(err error)                 // gets the outcome of every heartbeat
+	Full    func(err error)                 // called when Redis has refused new tasks
 }
 
-func newMembership(c memberConfig) *membership {
-	m := &membership{memberConfig: c, notices: notice.New(), origins: map[string]origin{}, transferred: map[shardName]layout.Token{}}
+// New makes a member, which sends nothing yet.
+func New(c Config) *Member {
+	m := &Member{Config: c, Notices: notice.New(), origins: map[string]origin{}, transferred: map[shardName]layout.Token{}}
 	m.table.Store(new(table))
 	m.kept.Store(new(time.Time))
 	m.peers.tokens, m.peers.vanished = map[recovery.Home]seenToken{}, map[string]time.Time{}
 	return m
 }
 
-// adopt makes this process the owner of its node's shards, once the name is registered for it. It
+// Adopt makes this process the owner of its node's shards, once the name is registered for it. It
 // returns which of them other nodes hold.
-func (m *membership) adopt(ctx context.Context) (away []recovery.Home, err error) {
+func (m *Member) Adopt(ctx context.Context) (away []recovery.Home, err error) {
 	// The first heartbeat, which also tells whether other nodes are registered: without it, a
 	// node that is alone would have to count what Redis loses as adopted.
 	began := time.Now()
-	if err := m.beat(ctx); err != nil {
+	if err := m.Beat(ctx); err != nil {
 		return nil, err
 	}
-	m.answered(began)
+	m.Answered(began)
 	m.mu.Lock()
 	m.counts = m.entry.Counts
 	m.mu.Unlock()
@@ -99,16 +100,16 @@ func (m *membership) adopt(ctx context.Context) (away []recovery.Home, err error
 	return away, err
 }
 
-// run starts the loops of an adopted node. They end with its life.
-func (m *membership) run(loops *sync.WaitGroup) {
+// Run starts the loops of an adopted node. They end with its life.
+func (m *Member) Run(loops *sync.WaitGroup) {
 	loops.Go(m.keep)
 	loops.Go(m.watch)
-	loops.Go(func() { m.notices.Run(m.life) })
+	loops.Go(func() { m.Notices.Run(m.Life) })
 }
 
-// report returns when the last answered heartbeat was sent, and what an operator should know of
+// Report returns when the last answered heartbeat was sent, and what an operator should know of
 // the other nodes.
-func (m *membership) report() (lastAnswer time.Time, warnings []string) {
+func (m *Member) Report() (lastAnswer time.Time, warnings []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.lastAnswer, m.warnings

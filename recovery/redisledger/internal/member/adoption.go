@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import (
 	"cmp"
@@ -34,16 +34,16 @@ const (
 )
 
 // times returns a multiple of FailoverAfter.
-func (m *membership) times(n int64) time.Duration {
-	if after := int64(m.failoverAfter); after <= math.MaxInt64/n {
+func (m *Member) times(n int64) time.Duration {
+	if after := int64(m.FailoverAfter); after <= math.MaxInt64/n {
 		return time.Duration(n * after)
 	}
 	return math.MaxInt64
 }
 
-// adoptIfDue adopts the shards of dead nodes when it is time to look for them. It is called
+// AdoptIfDue adopts the shards of dead nodes when it is time to look for them. It is called
 // right after a poll that was answered.
-func (m *membership) adoptIfDue(ctx context.Context) {
+func (m *Member) AdoptIfDue(ctx context.Context) {
 	if !m.adoptionDue() {
 		return
 	}
@@ -51,7 +51,7 @@ func (m *membership) adoptIfDue(ctx context.Context) {
 	if err == nil {
 		// A node that comes back after this poll finds its shards, and affirms them, after their
 		// owners were read: claims that are decided on now fail for them.
-		err = m.poll(ctx)
+		err = m.Poll(ctx)
 	}
 	if err != nil {
 		m.plan(remaining{retry: true})
@@ -64,7 +64,7 @@ func (m *membership) adoptIfDue(ctx context.Context) {
 }
 
 // adoptionDue reports whether a node has died since, or the pause between two reads is over.
-func (m *membership) adoptionDue() bool {
+func (m *Member) adoptionDue() bool {
 	w := &m.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,7 +72,7 @@ func (m *membership) adoptionDue() bool {
 	settled := map[layout.Holder]bool{}
 	for name, s := range w.nodes {
 		h := layout.Holder{Node: name, Incarnation: s.entry.Incarnation}
-		if name == m.self.Node || s.fault != nil || !m.deadLocked(s) {
+		if name == m.Self.Node || s.fault != nil || !m.deadLocked(s) {
 			continue
 		}
 		if settled[h] = true; !w.settled[h] {
@@ -97,13 +97,13 @@ func (r *remaining) again(at time.Time) {
 }
 
 // plan sets the time of the next look.
-func (m *membership) plan(r remaining) {
+func (m *Member) plan(r remaining) {
 	w := &m.peers
 	w.mu.Lock()
 	now := time.Now()
 	next := now.Add(m.ownersPauseLocked())
 	if r.retry {
-		pause := m.failoverAfter / retryShare << min(w.patience, 5)
+		pause := m.FailoverAfter / retryShare << min(w.patience, 5)
 		w.patience++
 		next = now.Add(min(pause, m.times(ownersAfter)))
 	} else {
@@ -121,7 +121,7 @@ func (m *membership) plan(r remaining) {
 	m.mu.Unlock()
 	for _, c := range r.warnings {
 		if !slices.Contains(before, c) {
-			m.log.Warn("adoption: " + c)
+			m.Log.Warn("adoption: " + c)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func (m *membership) plan(r remaining) {
 // n nodes it is n/ownersNodes times ownersAfter. So a node's reads do not grow with the number
 // of nodes, and those of all nodes together come as often as before. It varies by a quarter, so
 // that the nodes do not read at the same time, although all have read at the last death.
-func (m *membership) ownersPauseLocked() time.Duration {
+func (m *Member) ownersPauseLocked() time.Duration {
 	pause := min(m.times(ownersAfter*int64(max(1, len(m.peers.nodes)/ownersNodes))), 24*time.Hour)
 	return pause*3/4 + rand.N(pause/2)
 }
@@ -145,24 +145,24 @@ type adoptable struct {
 // adoptFrom adopts shards of dead nodes: first this node's part of them, and after a while
 // those that the other survivors have not adopted. It adopts one shard after another, and only
 // those for which memory has room.
-func (m *membership) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
+func (m *Member) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
 	adoptables := m.adoptables(found, &r)
 	if len(adoptables) == 0 {
 		return r
 	}
-	if !m.notices.TakesShards() {
+	if !m.Notices.TakesShards() {
 		return r
 	}
 	var keys []mend.Key
 	for _, o := range adoptables {
-		k := m.keys.Shard(o.node, o.index)
+		k := m.Keys.Shard(o.node, o.index)
 		keys = append(keys, mend.ShardKeys(&k)...)
 	}
-	if err := m.mender.Mend(ctx, keys); err != nil {
+	if err := m.Mender.Mend(ctx, keys); err != nil {
 		r.retry = true
 		return r
 	}
-	sizes, err := m.sizes(ctx, len(adoptables), func(i int) layout.ShardKeys { return m.keys.Shard(adoptables[i].node, adoptables[i].index) })
+	sizes, err := m.sizes(ctx, len(adoptables), func(i int) layout.ShardKeys { return m.Keys.Shard(adoptables[i].node, adoptables[i].index) })
 	if err != nil {
 		r.retry = true
 		return r
@@ -182,9 +182,9 @@ func (m *membership) adoptFrom(ctx context.Context, found ownerList) (r remainin
 	waiting, tasks := 0, int64(0)
 	for _, o := range adoptables {
 		m.peers.mu.Lock()
-		fresh := clock.Between(m.peers.answered, time.Now()) < m.failoverAfter/(2*gapShare)
+		fresh := clock.Between(m.peers.answered, time.Now()) < m.FailoverAfter/(2*gapShare)
 		m.peers.mu.Unlock()
-		if !fresh || !m.standing().Certain {
+		if !fresh || !m.Standing().Certain {
 			r.again(time.Now()) // after another poll of the nodes
 			return r
 		}
@@ -198,14 +198,14 @@ func (m *membership) adoptFrom(ctx context.Context, found ownerList) (r remainin
 			tasks += o.size
 			continue
 		}
-		next := m.self.Token(o.token.Epoch + 1)
+		next := m.Self.Token(o.token.Epoch + 1)
 		taken, err := m.take(ctx, o.seenShard, next, o.size)
 		if err != nil {
 			r.retry = true
 			continue
 		}
 		if taken {
-			m.log.Warn("a shard of a dead node was adopted", "of", o.node, "shard", o.index, "holder", o.token.Node, "tasks", o.size)
+			m.Log.Warn("a shard of a dead node was adopted", "of", o.node, "shard", o.index, "holder", o.token.Node, "tasks", o.size)
 		}
 	}
 	if waiting > 0 {
@@ -216,12 +216,12 @@ func (m *membership) adoptFrom(ctx context.Context, found ownerList) (r remainin
 }
 
 // adoptables are the shards that may be adopted now.
-func (m *membership) adoptables(found ownerList, r *remaining) []adoptable {
+func (m *Member) adoptables(found ownerList, r *remaining) []adoptable {
 	w := &m.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	me := w.nodes[m.self.Node]
-	if me == nil || me.entry.Incarnation != m.self.Incarnation {
+	me := w.nodes[m.Self.Node]
+	if me == nil || me.entry.Incarnation != m.Self.Incarnation {
 		return nil
 	}
 	peers := m.peersLocked()
@@ -230,20 +230,20 @@ func (m *membership) adoptables(found ownerList, r *remaining) []adoptable {
 	refused := map[string]int{}
 	var adoptables []adoptable
 	for _, h := range found.shards {
-		if h.raw == "" || h.token.Retired() || h.token.Holder() == m.self {
+		if h.raw == "" || h.token.Retired() || h.token.Holder() == m.Self {
 			continue
 		}
 		state := m.livenessLocked(h.token)
 		if since, strange := w.unregistered[h.token.Holder()]; strange {
 			unregistered[h.token.Holder()] = since
 			if state != deceased {
-				r.again(since.Add(m.failoverAfter))
+				r.again(since.Add(m.FailoverAfter))
 			}
 		}
 		if state != deceased {
 			continue
 		}
-		if node, newer := w.newerLocked(h, m.format); newer {
+		if node, newer := w.newerLocked(h, m.Format); newer {
 			refused[node]++
 			continue
 		}
@@ -252,8 +252,8 @@ func (m *membership) adoptables(found ownerList, r *remaining) []adoptable {
 			since = w.answered
 		}
 		ownerlessSince[h.home] = since
-		mine := w.partLocked(h, peers) == m.self.Node || h.token.Node == m.self.Node
-		if wait := since.Add(m.failoverAfter / othersShare); !mine && wait.After(w.answered) {
+		mine := w.partLocked(h, peers) == m.Self.Node || h.token.Node == m.Self.Node
+		if wait := since.Add(m.FailoverAfter / othersShare); !mine && wait.After(w.answered) {
 			r.again(wait)
 			continue
 		}
@@ -266,7 +266,7 @@ func (m *membership) adoptables(found ownerList, r *remaining) []adoptable {
 	for _, node := range slices.Sorted(maps.Keys(w.nodes)) {
 		if s := w.nodes[node]; s.fault != nil && m.deadLocked(s) {
 			r.warnings = append(r.warnings, fmt.Sprintf("what node %s has left is left alone: %v", node, s.fault))
-			m.waits.Set(unreadableEntry(node), "what it has left is left alone until a node of that name starts: "+s.fault.Error())
+			m.Waits.Set(unreadableEntry(node), "what it has left is left alone until a node of that name starts: "+s.fault.Error())
 		}
 	}
 	return adoptables
@@ -284,7 +284,7 @@ func (w *watch) newerLocked(h seenShard, format int) (string, bool) {
 }
 
 // peersLocked are the nodes that can adopt, in order of their names.
-func (m *membership) peersLocked() []string {
+func (m *Member) peersLocked() []string {
 	var peers []string
 	for name, s := range m.peers.nodes {
 		if s.fault == nil && s.entry.Number != 0 && !s.entry.Released && !m.deadLocked(s) {
@@ -306,21 +306,21 @@ func (w *watch) partLocked(h seenShard, peers []string) string {
 
 // room is how many more records memory can take, beyond those of acquired shards that it has
 // yet to read.
-func (m *membership) room(ctx context.Context) (int64, bool) {
+func (m *Member) room(ctx context.Context) (int64, bool) {
 	answer := make(chan int64, 1)
-	m.notices.Add(func(w recovery.Watcher) {
+	m.Notices.Add(func(w recovery.Watcher) {
 		room := math.MaxInt
 		if w.Room != nil {
 			room = w.Room()
 		}
 		answer <- int64(room)
 	})
-	late := time.NewTimer(m.failoverAfter / pollsPerFailover)
+	late := time.NewTimer(m.FailoverAfter / pollsPerFailover)
 	defer late.Stop()
 	select {
 	case room := <-answer:
 		for _, s := range m.table.Load().all() {
-			room -= s.unread.Load()
+			room -= s.Unread.Load()
 		}
 		return room, true
 	case <-late.C:
@@ -332,10 +332,10 @@ func (m *membership) room(ctx context.Context) (int64, bool) {
 // take makes this process the owner of a shard that it does not hold, with the token next, if
 // the shard's token is still the one that was found and its owner has not come back since. If
 // the answer is lost, acceptFound completes the claim.
-func (m *membership) take(ctx context.Context, h seenShard, next layout.Token, unread int64) (bool, error) {
+func (m *Member) take(ctx context.Context, h seenShard, next layout.Token, unread int64) (bool, error) {
 	m.taking.Lock()
 	defer m.taking.Unlock()
-	if m.ended.Load() || m.holds(h.node, h.index) != nil {
+	if m.ended.Load() || m.Holds(h.node, h.index) != nil {
 		return false, nil
 	}
 	suspect, err := m.beforeTaking(ctx, h)
@@ -343,9 +343,9 @@ func (m *membership) take(ctx context.Context, h seenShard, next layout.Token, u
 		return false, err
 	}
 	m.acquiring.Add(1)
-	s := &shard{node: h.node, index: h.index, keys: m.keys.Shard(h.node, h.index), from: h.token}
+	s := &Shard{node: h.node, index: h.index, Keys: m.Keys.Shard(h.node, h.index), from: h.token}
 	s.unbroken.Store(m.streak())
-	owner, err := m.claim(ctx, s.keys, h.raw, next, h.affirmed)
+	owner, err := m.claim(ctx, s.Keys, h.raw, next, h.affirmed)
 	if err != nil || owner != next.String() {
 		m.acquiring.Add(-1)
 		if suspect {
@@ -353,13 +353,13 @@ func (m *membership) take(ctx context.Context, h seenShard, next layout.Token, u
 		}
 		return false, err
 	}
-	if n, err := m.client.Exists(ctx, s.keys.Dead()).Result(); err != nil || n > 0 {
+	if n, err := m.Client.Exists(ctx, s.Keys.Dead()).Result(); err != nil || n > 0 {
 		m.buried.Store(true)
 	}
-	m.waits.Clear(unreadableShard(h.node, h.index))
+	m.Waits.Clear(unreadableShard(h.node, h.index))
 	s.moveLocked(next, 0)
-	s.owned.Store(true)
-	s.unread.Store(unread)
+	s.Owned.Store(true)
+	s.Unread.Store(unread)
 	m.peers.mu.Lock()
 	o := origin{number: h.home.Node()}
 	if seen := m.peers.nodes[h.node]; seen != nil {
@@ -371,14 +371,14 @@ func (m *membership) take(ctx context.Context, h seenShard, next layout.Token, u
 	m.peers.tokens[h.home] = seenToken{Token: next}
 	m.peers.mu.Unlock()
 	m.mu.Lock()
-	if h.node != m.self.Node {
+	if h.node != m.Self.Node {
 		m.origins[h.node] = o
 	}
 	delete(m.transferred, shardName{h.node, h.index})
 	m.mu.Unlock()
 	m.changeTable(func(t *table) { t.enter(s) })
-	n, yielded := s.number, h.token.Holder() == next.Holder()
-	m.notices.Add(func(w recovery.Watcher) {
+	n, yielded := s.Number, h.token.Holder() == next.Holder()
+	m.Notices.Add(func(w recovery.Watcher) {
 		if w.Gained != nil {
 			w.Gained(n, yielded)
 		}
@@ -390,8 +390,8 @@ func (m *membership) take(ctx context.Context, h seenShard, next layout.Token, u
 	return true, nil
 }
 
-// holds returns a shard if this process holds it.
-func (m *membership) holds(node string, index int) *shard {
+// Holds returns a shard if this process holds it.
+func (m *Member) Holds(node string, index int) *Shard {
 	for _, e := range m.table.Load().byOrigin {
 		if e.node == node {
 			return e.shards[index]

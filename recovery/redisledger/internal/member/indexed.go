@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 // A node's entry in the registry says whether all its ids are filed. A shard that comes from a
 // node with unfiled ids brings along ids that the directory lacks. So before such a shard is
 // claimed, the entry of its new holder is marked as not indexed. unfiled counts these shards;
-// membership.mu guards it.
+// Member.mu guards it.
 type unfiled struct {
 	acquired  int // shards that were claimed, or are about to be, with ids that may not be filed
 	delivered int // those that memory was notified of
@@ -24,10 +24,10 @@ type unfiled struct {
 // errUnfiled is returned by MarkIndexed.
 var errUnfiled = errors.New("shards were acquired whose ids may not be filed: file them and call again")
 
-// markIndexed writes the mark of this node, see recovery.Directory.
-func (m *membership) markIndexed(ctx context.Context, indexed bool) error {
+// MarkIndexed writes the mark of this node, see recovery.Directory.
+func (m *Member) MarkIndexed(ctx context.Context, indexed bool) error {
 	unfiled := false
-	registered, err := m.rewriteEntry(ctx, func(e *entry) {
+	registered, err := m.RewriteEntry(ctx, func(e *Entry) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		s := &m.unfiled
@@ -43,7 +43,7 @@ func (m *membership) markIndexed(ctx context.Context, indexed bool) error {
 	case err != nil:
 		return err
 	case !registered:
-		return fmt.Errorf("%w: node %s is not registered for this process", recovery.ErrLost, m.self.Node)
+		return fmt.Errorf("%w: node %s is not registered for this process", recovery.ErrLost, m.Self.Node)
 	case unfiled:
 		return errUnfiled
 	}
@@ -53,11 +53,11 @@ func (m *membership) markIndexed(ctx context.Context, indexed bool) error {
 // beforeTaking marks this process as one whose ids are not all filed, if that may be so once it
 // has taken a shard. If it reports suspect, the caller must call afterTaking, when memory knows
 // of the shard or will not get it.
-func (m *membership) beforeTaking(ctx context.Context, h seenShard) (suspect bool, err error) {
+func (m *Member) beforeTaking(ctx context.Context, h seenShard) (suspect bool, err error) {
 	m.peers.mu.Lock()
 	suspect = h.token.Node != "" && m.peers.nodes[h.token.Node] == nil
 	for name, s := range m.peers.nodes {
-		suspect = suspect || name != m.self.Node && !s.isIndexed()
+		suspect = suspect || name != m.Self.Node && !s.isIndexed()
 	}
 	m.peers.mu.Unlock()
 	if !suspect {
@@ -66,9 +66,9 @@ func (m *membership) beforeTaking(ctx context.Context, h seenShard) (suspect boo
 	m.mu.Lock()
 	m.unfiled.acquired++
 	m.mu.Unlock()
-	registered, err := m.rewriteEntry(ctx, func(e *entry) { e.Indexed = false })
+	registered, err := m.RewriteEntry(ctx, func(e *Entry) { e.Indexed = false })
 	if err == nil && !registered {
-		err = fmt.Errorf("%w: node %s is not registered for this process", recovery.ErrLost, m.self.Node)
+		err = fmt.Errorf("%w: node %s is not registered for this process", recovery.ErrLost, m.Self.Node)
 	}
 	if err != nil {
 		m.afterTaking()
@@ -76,7 +76,7 @@ func (m *membership) beforeTaking(ctx context.Context, h seenShard) (suspect boo
 	return true, err
 }
 
-func (m *membership) afterTaking() {
+func (m *Member) afterTaking() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.unfiled.delivered++
@@ -85,22 +85,22 @@ func (m *membership) afterTaking() {
 // isIndexed reports whether all ids of a node are filed, as far as is known.
 func (s *peerState) isIndexed() bool { return s.fault == nil && s.entry.Indexed }
 
-// viewFresh is how old a poll of the nodes may be for unindexedNodes.
+// viewFresh is how old a poll of the nodes may be for Unindexed.
 const viewFresh = time.Second
 
-// unindexedNodes names the nodes whose ids may not all be filed, see recovery.Directory.Unindexed.
+// Unindexed names the nodes whose ids may not all be filed, see recovery.Directory.Unindexed.
 // doubtful reports whether the directory may have lost entries.
-func (m *membership) unindexedNodes(ctx context.Context, doubtful func() bool) ([]string, error) {
+func (m *Member) Unindexed(ctx context.Context, doubtful func() bool) ([]string, error) {
 	w := &m.peers
 	w.mu.Lock()
 	stale := w.answered.IsZero() || clock.Since(w.answered) > viewFresh
 	w.mu.Unlock()
 	if stale {
-		if err := m.poll(ctx); err != nil {
+		if err := m.Poll(ctx); err != nil {
 			return nil, err
 		}
 	}
-	names, dead := m.unindexed()
+	names, dead := m.unindexedByLife()
 	if doubtful() {
 		names = append(names, m.doubted()...)
 		slices.Sort(names)
@@ -119,10 +119,10 @@ func (m *membership) unindexedNodes(ctx context.Context, doubtful func() bool) (
 	}
 	owning, behind := w.stillOwning(dead)
 	if behind {
-		if err := m.poll(ctx); err != nil {
+		if err := m.Poll(ctx); err != nil {
 			return nil, err
 		}
-		again, _ := m.unindexed()
+		again, _ := m.unindexedByLife()
 		names = append(names, again...)
 	}
 	names = append(names, owning...)
@@ -157,14 +157,14 @@ func (w *watch) stillOwning(dead []string) (owning []string, behind bool) {
 	return owning, behind
 }
 
-// unindexed returns the other nodes, live and dead, whose ids may not all be filed, in order.
-func (m *membership) unindexed() (live, dead []string) {
+// unindexedByLife returns the other nodes, live and dead, whose ids may not all be filed, in order.
+func (m *Member) unindexedByLife() (live, dead []string) {
 	w := &m.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, s := range w.nodes {
 		switch {
-		case name == m.self.Node || s.isIndexed():
+		case name == m.Self.Node || s.isIndexed():
 		case s.entry.Released || m.deadLocked(s):
 			dead = append(dead, name)
 		default:
@@ -177,17 +177,17 @@ func (m *membership) unindexed() (live, dead []string) {
 
 // doubted returns the other live nodes, and those that were alive when Redis lost their
 // registration: whatever the registry says, the directory may lack ids of theirs.
-func (m *membership) doubted() (names []string) {
+func (m *Member) doubted() (names []string) {
 	w := &m.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, s := range w.nodes {
-		if name != m.self.Node && !s.entry.Released && !m.deadLocked(s) {
+		if name != m.Self.Node && !s.entry.Released && !m.deadLocked(s) {
 			names = append(names, name)
 		}
 	}
 	for name, since := range w.vanished {
-		if clock.Between(since, time.Now()) < m.failoverAfter {
+		if clock.Between(since, time.Now()) < m.FailoverAfter {
 			names = append(names, name)
 		}
 	}

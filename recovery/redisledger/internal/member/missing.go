@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import "sync"
 
@@ -12,7 +12,8 @@ type missing struct {
 	ids []string
 }
 
-func (m *missing) note(id string) {
+// Note remembers an id without a record, up to maxMissing of them.
+func (m *missing) Note(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.ids) < maxMissing {
@@ -20,7 +21,8 @@ func (m *missing) note(id string) {
 	}
 }
 
-func (m *missing) take() []string {
+// Take returns the remembered ids, and forgets them.
+func (m *missing) Take() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ids := m.ids

@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import (
 	"github.com/lapsehq/lapse/recovery"
@@ -9,12 +9,12 @@ import (
 // other nodes may adopt. It covers decisions that are made by then and not yet carried out.
 const marginShare = 10
 
-// standing is the state of this process among the nodes, without the directory. Other nodes adopt
+// Standing is the state of this process among the nodes, without the directory. Other nodes adopt
 // the shards of this process when they have seen no heartbeat for FailoverAfter. They have seen an
 // answered heartbeat after it was sent.
-func (m *membership) standing() recovery.Standing {
+func (m *Member) Standing() recovery.Standing {
 	alone, ended := m.alone.Load(), m.ended.Load()
-	limit := m.failoverAfter - m.failoverAfter/marginShare
+	limit := m.FailoverAfter - m.FailoverAfter/marginShare
 	return recovery.Standing{
 		Alone:   alone,
 		Certain: !ended && (alone || clock.Since(*m.kept.Load()) < limit),

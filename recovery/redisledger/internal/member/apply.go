@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import (
 	"context"
@@ -15,28 +15,28 @@ import (
 // A batch's bounds. Lua puts a block of a batch's arguments on a stack of 8000;
 // and while a script runs, all other clients wait.
 const (
-	maxChanges = 3000
-	maxBytes   = 1 << 20
+	MaxChanges = 3000
+	MaxBytes   = 1 << 20
 )
 
-// apply writes a batch to a shard, see recovery.Ledger.
-func (m *membership) apply(ctx context.Context, n int, b *recovery.Batch) error {
-	s, err := m.held(n)
+// Apply writes a batch to a shard, see recovery.Ledger.
+func (m *Member) Apply(ctx context.Context, n int, b *recovery.Batch) error {
+	s, err := m.Held(n)
 	if err != nil {
 		return err
 	}
 	select {
-	case m.writing <- struct{}{}:
-		defer func() { <-m.writing }()
+	case m.Writing <- struct{}{}:
+		defer func() { <-m.Writing }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.loss() != nil:
-		return s.loss()
-	case !s.owned.Load():
+	case s.Loss() != nil:
+		return s.Loss()
+	case !s.Owned.Load():
 		return fmt.Errorf("shard %d was retired", n)
 	case b.Len() == 0:
 		return nil
@@ -63,32 +63,32 @@ func (m *membership) apply(ctx context.Context, n int, b *recovery.Batch) error 
 // errReclaimed is returned by applyLocked when the batch must be sent again.
 var errReclaimed = errors.New("the shard was claimed again")
 
-func (m *membership) applyLocked(ctx context.Context, s *shard, b *recovery.Batch) error {
-	v, err := m.replication.Send(ctx, s.keys.Tasks(), conn.ApplyScript, s.arguments(b))
+func (m *Member) applyLocked(ctx context.Context, s *Shard, b *recovery.Batch) error {
+	v, err := m.Replication.Send(ctx, s.Keys.Tasks(), conn.ApplyScript, s.Arguments(b))
 	if conn.WrongType(err) { // nothing was written; the batch is repeated
-		err = errors.Join(err, m.mender.Mend(ctx, mend.ShardKeys(&s.keys)[1:]))
+		err = errors.Join(err, m.Mender.Mend(ctx, mend.ShardKeys(&s.Keys)[1:]))
 	}
 	if err != nil {
-		return fmt.Errorf("shard %d: %w", s.number, err)
+		return fmt.Errorf("shard %d: %w", s.Number, err)
 	}
 	if v.Code != 0 {
-		s.moveLocked(s.token, s.sequence+1)
+		s.moveLocked(s.Token, s.Sequence+1)
 		if s.batch.dead > 0 {
 			m.buried.Store(true)
 		}
 		if v.Number(1) == 1 {
-			m.log.Error("a shard has got tasks from a spool before; they were not written again",
-				"shard", s.number, "tasks", b.Len(), "mark", b.Mark().Number)
+			m.Log.Error("a shard has got tasks from a spool before; they were not written again",
+				"shard", s.Number, "tasks", b.Len(), "mark", b.Mark().Number)
 		}
 		if v.Number(0) == 1 {
 			full := fmt.Errorf("%w: Redis is out of memory and has refused new tasks", recovery.ErrFull)
-			m.full(full)
+			m.Full(full)
 			return full
 		}
 		return nil
 	}
 	owner, sequence := v.Text(0), v.Number(1)
-	if owner == s.token.String() && sequence > s.sequence {
+	if owner == s.Token.String() && sequence > s.Sequence {
 		return m.revokeLocked(s, fmt.Sprintf("it has batch %d, written by an unknown process", sequence))
 	}
 	if err := m.reclaimLocked(ctx, s, owner, sequence); err != nil {
@@ -116,8 +116,8 @@ func (a *batchArguments) add(text []byte) {
 	a.end()
 }
 
-// arguments builds the command for a batch, see apply.lua.
-func (s *shard) arguments(b *recovery.Batch) []any {
+// Arguments builds the command for a batch, see apply.lua.
+func (s *Shard) Arguments(b *recovery.Batch) []any {
 	a := &s.batch
 	a.buf, a.ends = a.buf[:0], a.ends[:0]
 	sizes := a.blocks(s, b)
@@ -132,12 +132,12 @@ func (s *shard) arguments(b *recovery.Batch) []any {
 		start = end
 	}
 
-	keys := s.keys[:2]
+	keys := s.Keys[:2]
 	if sizes[3]+sizes[4]+sizes[5] > 0 {
-		keys = s.keys[:]
+		keys = s.Keys[:]
 	}
 	a.command = conn.ApplyScript.Head(a.command, keys)
-	a.command = append(a.command, s.token.String(), s.sequence+1)
+	a.command = append(a.command, s.Token.String(), s.Sequence+1)
 	for _, size := range sizes {
 		a.command = append(a.command, size)
 	}
@@ -148,7 +148,7 @@ func (s *shard) arguments(b *recovery.Batch) []any {
 }
 
 // blocks fills in the eight blocks, and returns their sizes.
-func (a *batchArguments) blocks(s *shard, b *recovery.Batch) (sizes [8]int) {
+func (a *batchArguments) blocks(s *Shard, b *recovery.Batch) (sizes [8]int) {
 	size := func(block int, fill func(c *recovery.Change)) {
 		before := len(a.ends)
 		for i := range b.Len() {
@@ -168,7 +168,7 @@ func (a *batchArguments) blocks(s *shard, b *recovery.Batch) (sizes [8]int) {
 		}
 	})
 	a.add([]byte(layout.SequenceField))
-	a.buf = fmt.Append(a.buf, s.sequence+1)
+	a.buf = fmt.Append(a.buf, s.Sequence+1)
 	a.end()
 	sizes[0] += 2
 	size(1, func(c *recovery.Change) {

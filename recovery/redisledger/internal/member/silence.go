@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import (
 	"strconv"
@@ -26,13 +26,13 @@ func isSign(before, now string) bool {
 }
 
 // silenceLocked returns the current silence of a node.
-func (m *membership) silenceLocked(s *peerState) silence {
+func (m *Member) silenceLocked(s *peerState) silence {
 	silent, dead := m.peers.silentLocked(s), m.deadAfter(&s.entry)
 	return silence{s.silence.lastSign, s.silence.quiet || silent >= dead/quietShare, s.silence.gone || silent >= dead}
 }
 
 // noteSilence updates the silence of all nodes after a poll.
-func (m *membership) noteSilence() {
+func (m *Member) noteSilence() {
 	w := &m.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import (
 	"context"
@@ -14,18 +14,18 @@ import (
 // errYielded is the error of calls about a shard that this process has yielded.
 var errYielded = fmt.Errorf("%w: it was yielded", recovery.ErrLost)
 
-// yield hands a shard to another node, see recovery.Fleet.
-func (m *membership) yield(ctx context.Context, n int, to string) error {
-	s, err := m.held(n)
+// Yield hands a shard to another node, see recovery.Fleet.
+func (m *Member) Yield(ctx context.Context, n int, to string) error {
+	s, err := m.Held(n)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.loss() != nil:
-		return s.loss()
-	case !s.owned.Load():
+	case s.Loss() != nil:
+		return s.Loss()
+	case !s.Owned.Load():
 		return fmt.Errorf("shard %d was retired", n)
 	case s.open != 0:
 		return fmt.Errorf("shard %d: its last batch was not answered and must be repeated first", n)
@@ -36,10 +36,10 @@ func (m *membership) yield(ctx context.Context, n int, to string) error {
 		if err != nil {
 			return fmt.Errorf("shard %d cannot be yielded to node %s: %w", n, to, err)
 		}
-		next = layout.NewToken(to, target, s.token.Epoch+1)
+		next = layout.NewToken(to, target, s.Token.Epoch+1)
 	}
-	owner, err := m.claim(ctx, s.keys, s.token.String(), next)
-	if err != nil && s.transfer == (layout.Token{}) && m.client.Unsent(err) {
+	owner, err := m.claim(ctx, s.Keys, s.Token.String(), next)
+	if err != nil && s.transfer == (layout.Token{}) && m.Client.Unsent(err) {
 		return fmt.Errorf("shard %d: %w", n, err)
 	}
 	s.transfer = next
@@ -54,17 +54,17 @@ func (m *membership) yield(ctx context.Context, n int, to string) error {
 		}
 		return fmt.Errorf("shard %d: %w", n, errReclaimed)
 	}
-	m.peers.noteToken(m.home(n), next) // first, or else a new record would have no home in between
+	m.peers.noteToken(m.Home(n), next) // first, or else a new record would have no home in between
 	m.endLocked(s, fmt.Errorf("shard %d: %w to node %s", n, errYielded, to))
 	return nil
 }
 
 // transferTarget returns the incarnation of a node that can take a shard over.
-func (m *membership) transferTarget(ctx context.Context, to string) (string, error) {
-	if to == m.self.Node {
+func (m *Member) transferTarget(ctx context.Context, to string) (string, error) {
+	if to == m.Self.Node {
 		return "", errors.New("it is this one")
 	}
-	raw, err := m.client.HGet(ctx, m.keys.Nodes(), to).Result()
+	raw, err := m.Client.HGet(ctx, m.Keys.Nodes(), to).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", errors.New("it is not registered")
 	}
@@ -83,16 +83,16 @@ func (m *membership) transferTarget(ctx context.Context, to string) (string, err
 		return "", errors.New("it has ended")
 	case e.Number == 0:
 		return "", errors.New("its version takes no shards over")
-	case e.Format < m.format:
-		return "", fmt.Errorf("it reads records up to format %d, and this one writes %d", e.Format, m.format)
+	case e.Format < m.Format:
+		return "", fmt.Errorf("it reads records up to format %d, and this one writes %d", e.Format, m.Format)
 	case s != nil && s.entry.Incarnation == e.Incarnation && m.deadLocked(s):
 		return "", errors.New("it sends no heartbeat")
 	}
 	return e.Incarnation, nil
 }
 
-// acceptHome takes a shard over, see recovery.Fleet.Accept.
-func (m *membership) acceptHome(ctx context.Context, home recovery.Home) (bool, error) {
+// AcceptHome takes a shard over, see recovery.Fleet.Accept.
+func (m *Member) AcceptHome(ctx context.Context, home recovery.Home) (bool, error) {
 	node, err := m.nodeOf(ctx, home.Node())
 	if err != nil || node == "" {
 		return false, err
@@ -102,20 +102,20 @@ func (m *membership) acceptHome(ctx context.Context, home recovery.Home) (bool, 
 
 // isMine reports whether this process should hold a shard: its token names this process, or it
 // is one of the node's own that another node has retired while it held it.
-func (m *membership) isMine(h *seenShard) bool {
-	return h.token.Holder() == m.self ||
-		h.token.Retired() && h.node == m.self.Node && h.index < m.shards
+func (m *Member) isMine(h *seenShard) bool {
+	return h.token.Holder() == m.Self ||
+		h.token.Retired() && h.node == m.Self.Node && h.index < m.Shards
 }
 
 // accept takes over a shard that belongs to this process, and reports whether this process
 // holds it now. It changes the token once more, because batches of an earlier term may still be
 // in flight. It leaves in h the token that the shard had, or got from repeatTransfer.
-func (m *membership) accept(ctx context.Context, h *seenShard) (bool, error) {
-	if m.holds(h.node, h.index) != nil {
+func (m *Member) accept(ctx context.Context, h *seenShard) (bool, error) {
+	if m.Holds(h.node, h.index) != nil {
 		return true, nil
 	}
-	keys := m.keys.Shard(h.node, h.index)
-	head, err := m.client.HMGet(ctx, keys.Tasks(), layout.OwnerField, layout.AffirmField).Result()
+	keys := m.Keys.Shard(h.node, h.index)
+	head, err := m.Client.HMGet(ctx, keys.Tasks(), layout.OwnerField, layout.AffirmField).Result()
 	if err != nil {
 		return false, err
 	}
@@ -133,8 +133,8 @@ func (m *membership) accept(ctx context.Context, h *seenShard) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	taken, err := m.take(ctx, *h, m.self.Token(h.token.Epoch+1), sizes[0])
-	return taken || err == nil && m.holds(h.node, h.index) != nil, err
+	taken, err := m.take(ctx, *h, m.Self.Token(h.token.Epoch+1), sizes[0])
+	return taken || err == nil && m.Holds(h.node, h.index) != nil, err
 }
 
 // repeatTransfer repeats a hand-over that Redis has lost, and reports whether there was one: this
@@ -143,18 +143,18 @@ func (m *membership) accept(ctx context.Context, h *seenShard) (bool, error) {
 // done since. If no node has it in memory, because the receiver had not accepted it or has died,
 // the shard is accepted or adopted as after any hand-over. If this process took it, both nodes
 // would deliver, and one of them would lose what it has confirmed.
-func (m *membership) repeatTransfer(ctx context.Context, h *seenShard) (bool, error) {
+func (m *Member) repeatTransfer(ctx context.Context, h *seenShard) (bool, error) {
 	m.mu.Lock()
 	next, transferred := m.transferred[shardName{h.node, h.index}]
 	m.mu.Unlock()
 	if !transferred || h.token.Epoch >= next.Epoch {
 		return false, nil
 	}
-	owner, err := m.claim(ctx, m.keys.Shard(h.node, h.index), h.raw, next)
+	owner, err := m.claim(ctx, m.Keys.Shard(h.node, h.index), h.raw, next)
 	if err != nil || owner != next.String() {
 		return true, err
 	}
-	m.log.Error("Redis has lost a shard's hand-over; the shard was handed over again",
+	m.Log.Error("Redis has lost a shard's hand-over; the shard was handed over again",
 		"of", h.node, "shard", h.index, "found", h.raw, "token", owner)
 	h.raw, h.token, h.affirmed = owner, next, ""
 	m.peers.noteToken(h.home, next)
@@ -163,21 +163,21 @@ func (m *membership) repeatTransfer(ctx context.Context, h *seenShard) (bool, er
 
 // acceptOwn accepts those of the node's own shards that belong to this process, in case the
 // message about them was lost.
-func (m *membership) acceptOwn(ctx context.Context) error {
+func (m *Member) acceptOwn(ctx context.Context) error {
 	if m.ended.Load() {
 		return nil
 	}
-	number := m.registration().Number
+	number := m.Registration().Number
 	var found ownerList
-	for n := range m.shards {
-		if m.holds(m.self.Node, n) == nil {
-			found.shards = append(found.shards, seenShard{node: m.self.Node, index: n, home: recovery.NewHome(number, n)})
+	for n := range m.Shards {
+		if m.Holds(m.Self.Node, n) == nil {
+			found.shards = append(found.shards, seenShard{node: m.Self.Node, index: n, home: recovery.NewHome(number, n)})
 		}
 	}
 	owners := make([]*redis.StringCmd, len(found.shards))
-	if err := m.client.Pipe(ctx, func(p redis.Pipeliner) {
+	if err := m.Client.Pipe(ctx, func(p redis.Pipeliner) {
 		for i, h := range found.shards {
-			keys := m.keys.Shard(h.node, h.index)
+			keys := m.Keys.Shard(h.node, h.index)
 			owners[i] = p.HGet(ctx, keys.Tasks(), layout.OwnerField)
 		}
 	}); err != nil {
@@ -194,10 +194,10 @@ func (m *membership) acceptOwn(ctx context.Context) error {
 
 // acceptFound accepts shards that belong to this process, though it does not hold them: the
 // message about them was lost, or the answer to a claim was.
-func (m *membership) acceptFound(ctx context.Context, found ownerList) {
+func (m *Member) acceptFound(ctx context.Context, found ownerList) {
 	for i := range found.shards {
 		h := &found.shards[i]
-		if !m.isMine(h) || m.holds(h.node, h.index) != nil {
+		if !m.isMine(h) || m.Holds(h.node, h.index) != nil {
 			continue
 		}
 		if _, err := m.accept(ctx, h); err != nil {

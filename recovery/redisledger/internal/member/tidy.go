@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import (
 	"context"
@@ -13,16 +13,16 @@ import (
 
 // tidy retires empty shards of nodes that are long dead, and removes nodes without shards from
 // the registry.
-func (m *membership) tidy(ctx context.Context, found ownerList) {
+func (m *Member) tidy(ctx context.Context, found ownerList) {
 	gone := m.longDead()
-	if len(gone) == 0 || !m.standing().Certain {
+	if len(gone) == 0 || !m.Standing().Certain {
 		return
 	}
 	for _, s := range m.table.Load().all() {
 		if gone[s.node] == nil {
 			continue
 		}
-		if err := m.retireAdopted(ctx, s); err != nil {
+		if err := m.RetireAdopted(ctx, s); err != nil {
 			return
 		}
 	}
@@ -35,25 +35,25 @@ func (m *membership) tidy(ctx context.Context, found ownerList) {
 		if found.partial[node] {
 			continue
 		}
-		keys := []string{m.keys.Nodes(), m.keys.Heartbeat(node), m.keys.Status(), m.keys.Numbers()}
-		forgotten, err := conn.ForgetScript.Run(ctx, m.client, keys, node, s.raw, s.count, int(s.number)).Bool()
+		keys := []string{m.Keys.Nodes(), m.Keys.Heartbeat(node), m.Keys.Status(), m.Keys.Numbers()}
+		forgotten, err := conn.ForgetScript.Run(ctx, m.Client, keys, node, s.raw, s.count, int(s.number)).Bool()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return
 		}
 		if forgotten {
-			m.log.Info("a dead node without shards was removed from the registry", "of", node)
+			m.Log.Info("a dead node without shards was removed from the registry", "of", node)
 		}
 	}
 }
 
 // longDead returns the nodes without a heartbeat for forgetAfter.
-func (m *membership) longDead() map[string]*peerState {
+func (m *Member) longDead() map[string]*peerState {
 	w := &m.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	gone := map[string]*peerState{}
 	for name, s := range w.nodes {
-		if name != m.self.Node && s.fault == nil && m.deadLocked(s) && w.silentLocked(s) >= m.times(forgetAfter) {
+		if name != m.Self.Node && s.fault == nil && m.deadLocked(s) && w.silentLocked(s) >= m.times(forgetAfter) {
 			seen := *s
 			gone[name] = &seen
 		}
@@ -61,8 +61,8 @@ func (m *membership) longDead() map[string]*peerState {
 	return gone
 }
 
-// retireAdopted retires a shard of another node, if it is empty.
-func (m *membership) retireAdopted(ctx context.Context, s *shard) error {
+// RetireAdopted retires a shard of another node, if it is empty.
+func (m *Member) RetireAdopted(ctx context.Context, s *Shard) error {
 	if !s.mu.TryLock() {
 		return nil // something is being written
 	}
@@ -72,7 +72,7 @@ func (m *membership) retireAdopted(ctx context.Context, s *shard) error {
 	}
 	retired, err := m.retireLocked(ctx, s)
 	if retired {
-		_ = m.endTermLocked(s, fmt.Errorf("%w: shard %d", recovery.ErrRetired, s.number))
+		_ = m.endTermLocked(s, fmt.Errorf("%w: shard %d", recovery.ErrRetired, s.Number))
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package redisledger
+package member
 
 import (
 	"context"
@@ -19,8 +19,11 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/mend"
 )
 
-// An entry is a node's entry in the registry.
-type entry struct {
+// MaxShards bounds the shards of a node: each has a lane of its own.
+const MaxShards = 1024
+
+// An Entry is a node's entry in the registry.
+type Entry struct {
 	Incarnation string `json:"incarnation"` // of the process that holds the name; random
 	// Generation grows with every registration of the name. If it is lower than this process's
 	// own, Redis has lost writes.
@@ -48,9 +51,10 @@ type entry struct {
 }
 
 // shards is how many shards may hold tasks.
-func (e *entry) shards() int { return slices.Max(append(e.Counts, 1)) }
+func (e *Entry) shards() int { return slices.Max(append(e.Counts, 1)) }
 
-func (e *entry) encode() string {
+// Encode is the stored form of an entry.
+func (e *Entry) Encode() string {
 	b, err := json.Marshal(e)
 	if err != nil {
 		panic(err) // strings and numbers cannot fail
@@ -61,72 +65,72 @@ func (e *entry) encode() string {
 // decodeEntry reads an entry. It ignores fields of a newer version. The error for an entry that
 // cannot be decoded is recovery.ErrLayout if a newer version has written it, and otherwise
 // errDamaged.
-func decodeEntry(node, raw string) (entry, error) {
-	var e entry
+func decodeEntry(node, raw string) (Entry, error) {
+	var e Entry
 	err := json.Unmarshal([]byte(raw), &e)
 	switch {
 	case err != nil || e.Incarnation == "":
-		return entry{}, fmt.Errorf("%w: the registry's entry of node %s: %.100q", mend.ErrDamaged, node, raw)
+		return Entry{}, fmt.Errorf("%w: the registry's entry of node %s: %.100q", mend.ErrDamaged, node, raw)
 	case e.Layout > layout.Version:
 		err = fmt.Errorf("its keys have layout %d, and this version knows %d", e.Layout, layout.Version)
-	case e.shards() > maxShards:
-		err = fmt.Errorf("it has %d shards, and this version knows %d", e.shards(), maxShards)
+	case e.shards() > MaxShards:
+		err = fmt.Errorf("it has %d shards, and this version knows %d", e.shards(), MaxShards)
 	default:
 		return e, nil
 	}
 	return e, fmt.Errorf("%w: the registry's entry of node %s: %w", recovery.ErrLayout, node, err)
 }
 
-// readEntry returns the entry of this node, decoded and as it is stored; "" means that there is
+// ReadEntry returns the entry of this node, decoded and as it is stored; "" means that there is
 // none.
-func (m *membership) readEntry(ctx context.Context) (entry, string, error) {
-	raw, err := m.client.HGet(ctx, m.keys.Nodes(), m.self.Node).Result()
+func (m *Member) ReadEntry(ctx context.Context) (Entry, string, error) {
+	raw, err := m.Client.HGet(ctx, m.Keys.Nodes(), m.Self.Node).Result()
 	if errors.Is(err, redis.Nil) {
-		return entry{}, "", nil
+		return Entry{}, "", nil
 	}
 	if err != nil {
-		return entry{}, "", err
+		return Entry{}, "", err
 	}
-	e, err := decodeEntry(m.self.Node, raw)
+	e, err := decodeEntry(m.Self.Node, raw)
 	return e, raw, err
 }
 
-// register makes this process the holder of the node's name. It waits for as long as it takes
+// Register makes this process the holder of the node's name. It waits for as long as it takes
 // to find out whether an unseen holder is alive.
-func (m *membership) register(ctx context.Context) error {
+func (m *Member) Register(ctx context.Context) error {
 	for {
-		held, raw, err := m.readEntry(ctx)
+		held, raw, err := m.ReadEntry(ctx)
 		if errors.Is(err, mend.ErrDamaged) {
-			m.log.Error("this node's entry in the registry cannot be read; it is written anew when its heartbeat has been watched", "error", err)
-			m.waits.Set(unreadableEntry(m.self.Node), "its heartbeat is watched for "+m.failoverAfter.String())
-			held, err = entry{Spools: true}, nil // the node may have a spool
+			m.Log.Error("this node's entry in the registry cannot be read; it is written anew when its heartbeat has been watched", "error", err)
+			m.Waits.Set(unreadableEntry(m.Self.Node), "its heartbeat is watched for "+m.FailoverAfter.String())
+			held, err = Entry{Spools: true}, nil // the node may have a spool
 		}
 		if err != nil {
 			return err
 		}
-		if raw != "" && held.Incarnation != m.self.Incarnation && !held.Released {
+		if raw != "" && held.Incarnation != m.Self.Incarnation && !held.Released {
 			if err := m.waitForEnd(ctx, held); err != nil {
 				return err
 			}
 		}
-		done, err := m.follow(ctx, held, raw)
+		done, err := m.Follow(ctx, held, raw)
 		if err != nil || done {
-			m.waits.Clear(unreadableEntry(m.self.Node))
+			m.Waits.Clear(unreadableEntry(m.Self.Node))
 			return err
 		}
 	}
 }
 
-// follow registers this process after another one, or after an earlier state of its own, whose
+// Follow registers this process after another one, or after an earlier state of its own, whose
 // entry is stored as raw. It reports false if the stored entry has changed.
-func (m *membership) follow(ctx context.Context, held entry, raw string) (bool, error) {
-	number, err := m.number(ctx, m.self.Node)
+func (m *Member) Follow(ctx context.Context, held Entry, raw string) (bool, error) {
+	number, err := m.Number(ctx, m.Self.Node)
 	if err != nil {
 		return false, err
 	}
 	indexed := held.Indexed // what the former process has filed is still filed
 	used := 0
-	if held.Incarnation == "" && m.registration().Generation == 0 {
+	if held.Incarnation == "" && m.Registration().Generation == 0 {
 		if used, err = m.shardsUsed(ctx); err != nil {
 			return false, err
 		}
@@ -135,28 +139,28 @@ func (m *membership) follow(ctx context.Context, held entry, raw string) (bool, 
 	m.naming.Lock()
 	defer m.naming.Unlock()
 	spools := held.Spools // the former process may have left something in its spool
-	if own := m.registration(); own.Generation > 0 {
+	if own := m.Registration(); own.Generation > 0 {
 		spools = own.Spools // Redis may have lost it
 	}
 	// Redis may have lost those that it had.
-	counts := slices.Concat(held.Counts, m.registration().Counts)
+	counts := slices.Concat(held.Counts, m.Registration().Counts)
 	counts = append(counts, used)
 	slices.Sort(counts)
-	counts = slices.DeleteFunc(slices.Compact(counts), func(n int) bool { return n == m.shards || n < 1 })
-	return m.writeEntryLocked(ctx, raw, entry{
-		Incarnation: m.self.Incarnation,
-		Generation:  max(held.Generation, m.registration().Generation) + 1,
-		Counts:      append(counts, m.shards),
-		Process:     m.process,
+	counts = slices.DeleteFunc(slices.Compact(counts), func(n int) bool { return n == m.Shards || n < 1 })
+	return m.writeEntryLocked(ctx, raw, Entry{
+		Incarnation: m.Self.Incarnation,
+		Generation:  max(held.Generation, m.Registration().Generation) + 1,
+		Counts:      append(counts, m.Shards),
+		Process:     m.Process,
 		Number:      number,
-		Version:     m.version,
-		Address:     m.address,
-		Format:      m.format,
+		Version:     m.Version,
+		Address:     m.Address,
+		Format:      m.Format,
 		Layout:      layout.Version,
 		Indexed:     indexed,
 		Spools:      spools,
 
-		FailoverAfter: m.failoverAfter.Milliseconds(),
+		FailoverAfter: m.FailoverAfter.Milliseconds(),
 	})
 }
 
@@ -167,10 +171,10 @@ func unreadableEntry(node string) string { return "the registry's entry of node 
 // new, and the node has no ids to register: if it ends right after its start, the other nodes
 // need not wait for its shards. Without a registration, that of a former process may have been
 // lost, with any number of shards.
-func (m *membership) shardsUsed(ctx context.Context) (int, error) {
-	shards := make([]seenShard, maxShards)
+func (m *Member) shardsUsed(ctx context.Context) (int, error) {
+	shards := make([]seenShard, MaxShards)
 	for i := range shards {
-		shards[i] = seenShard{node: m.self.Node, index: i}
+		shards[i] = seenShard{node: m.Self.Node, index: i}
 	}
 	found, err := m.readTokens(ctx, shards)
 	if err != nil {
@@ -178,7 +182,7 @@ func (m *membership) shardsUsed(ctx context.Context) (int, error) {
 	}
 	used := 0
 	if len(found.partial) > 0 {
-		used = m.shards
+		used = m.Shards
 	}
 	for _, h := range found.shards {
 		if h.raw != "" && !h.token.Retired() {
@@ -190,8 +194,8 @@ func (m *membership) shardsUsed(ctx context.Context) (int, error) {
 
 // writeEntryLocked replaces this node's entry that is stored as raw. It reports false if the
 // stored entry has changed.
-func (m *membership) writeEntryLocked(ctx context.Context, raw string, e entry) (bool, error) {
-	v, err := conn.Judge(conn.RegisterScript.Run(ctx, m.client, []string{m.keys.Nodes()}, m.self.Node, raw, e.encode()))
+func (m *Member) writeEntryLocked(ctx context.Context, raw string, e Entry) (bool, error) {
+	v, err := conn.Judge(conn.RegisterScript.Run(ctx, m.Client, []string{m.Keys.Nodes()}, m.Self.Node, raw, e.Encode()))
 	if err != nil || v.Code == 0 {
 		return false, err
 	}
@@ -199,14 +203,14 @@ func (m *membership) writeEntryLocked(ctx context.Context, raw string, e entry) 
 	return true, nil
 }
 
-// rewriteEntry changes this process's own entry, and never another's. It reports false when the
+// RewriteEntry changes this process's own entry, and never another's. It reports false when the
 // name is not registered for this process at the moment.
-func (m *membership) rewriteEntry(ctx context.Context, change func(e *entry)) (bool, error) {
+func (m *Member) RewriteEntry(ctx context.Context, change func(e *Entry)) (bool, error) {
 	m.naming.Lock()
 	defer m.naming.Unlock()
 	for {
-		held, raw, err := m.readEntry(ctx)
-		if err != nil || held.Incarnation != m.self.Incarnation {
+		held, raw, err := m.ReadEntry(ctx)
+		if err != nil || held.Incarnation != m.Self.Incarnation {
 			return false, err
 		}
 		change(&held)
@@ -217,29 +221,29 @@ func (m *membership) rewriteEntry(ctx context.Context, change func(e *entry)) (b
 	}
 }
 
-// markSpooling writes the mark of this node, see recovery.Fleet.
-func (m *membership) markSpooling(ctx context.Context, spools bool) error {
-	if m.registration().Spools == spools {
+// MarkSpooling writes the mark of this node, see recovery.Fleet.
+func (m *Member) MarkSpooling(ctx context.Context, spools bool) error {
+	if m.Registration().Spools == spools {
 		return nil
 	}
-	registered, err := m.rewriteEntry(ctx, func(e *entry) { e.Spools = spools })
+	registered, err := m.RewriteEntry(ctx, func(e *Entry) { e.Spools = spools })
 	if err == nil && !registered {
-		err = fmt.Errorf("%w: node %s is not registered for this process", recovery.ErrLost, m.self.Node)
+		err = fmt.Errorf("%w: node %s is not registered for this process", recovery.ErrLost, m.Self.Node)
 	}
 	return err
 }
 
-// registration is this process's entry as it was last written.
-func (m *membership) registration() entry {
+// Registration is this process's entry as it was last written.
+func (m *Member) Registration() Entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.entry
 }
 
-// number returns the number of a node, and allots one if the node has none.
-func (m *membership) number(ctx context.Context, node string) (uint16, error) {
+// Number returns the number of a node, and allots one if the node has none.
+func (m *Member) Number(ctx context.Context, node string) (uint16, error) {
 	first := crc32.ChecksumIEEE([]byte(node))%recovery.MaxNodeNumber + 1
-	n, err := conn.NumberScript.Run(ctx, m.client, []string{m.keys.Numbers()}, node, first, recovery.MaxNodeNumber).Int()
+	n, err := conn.NumberScript.Run(ctx, m.Client, []string{m.Keys.Numbers()}, node, first, recovery.MaxNodeNumber).Int()
 	if err == nil && n == 0 {
 		err = errors.New("no number is left for another node")
 	}
@@ -249,21 +253,21 @@ func (m *membership) number(ctx context.Context, node string) (uint16, error) {
 // waitForEnd returns nil when the holder of the name has ended: at once when that is visible
 // from here, and otherwise when its heartbeat was watched for deadAfter, without a gap, and has
 // not moved.
-func (m *membership) waitForEnd(ctx context.Context, held entry) error {
-	switch m.fateOf(held.Process) {
+func (m *Member) waitForEnd(ctx context.Context, held Entry) error {
+	switch m.FateOf(held.Process) {
 	case identity.Gone:
-		m.log.Info("the process that held this name has ended; adopting its shards", "process", held.PID)
+		m.Log.Info("the process that held this name has ended; adopting its shards", "process", held.PID)
 		return nil
 	case identity.Alive:
 		return m.heldError(held)
 	}
 	after := m.deadAfter(&held)
-	m.log.Info("another process holds this name; watching its heartbeat", "holder", held.String(), "for", after)
-	first, err := m.heartbeatCount(ctx, m.self.Node)
+	m.Log.Info("another process holds this name; watching its heartbeat", "holder", held.String(), "for", after)
+	first, err := m.heartbeatCount(ctx, m.Self.Node)
 	if err != nil {
 		return err
 	}
-	tick := time.NewTicker(m.failoverAfter / beatsPerFailover)
+	tick := time.NewTicker(m.FailoverAfter / BeatsPerFailover)
 	defer tick.Stop()
 	for began := time.Now(); time.Since(began) <= after; {
 		select {
@@ -272,7 +276,7 @@ func (m *membership) waitForEnd(ctx context.Context, held entry) error {
 		case <-tick.C:
 		}
 		// An error is a gap: the caller starts the watch anew.
-		count, err := m.heartbeatCount(ctx, m.self.Node)
+		count, err := m.heartbeatCount(ctx, m.Self.Node)
 		if err != nil {
 			return err
 		}
@@ -280,14 +284,14 @@ func (m *membership) waitForEnd(ctx context.Context, held entry) error {
 			return m.heldError(held)
 		}
 	}
-	m.log.Warn("the process that held this name sends no heartbeat; adopting its shards", "holder", held.String())
+	m.Log.Warn("the process that held this name sends no heartbeat; adopting its shards", "holder", held.String())
 	return nil
 }
 
 // heartbeatCount is the count of a node's heartbeats. A value that is no count is read as 0: the
 // process that sends the next heartbeat begins anew.
-func (m *membership) heartbeatCount(ctx context.Context, node string) (int64, error) {
-	text, err := m.client.Get(ctx, m.keys.Heartbeat(node)).Result()
+func (m *Member) heartbeatCount(ctx context.Context, node string) (int64, error) {
+	text, err := m.Client.Get(ctx, m.Keys.Heartbeat(node)).Result()
 	if errors.Is(err, redis.Nil) || conn.WrongType(err) {
 		return 0, nil
 	}
@@ -295,13 +299,13 @@ func (m *membership) heartbeatCount(ctx context.Context, node string) (int64, er
 	return n, err
 }
 
-func (m *membership) heldError(held entry) error {
+func (m *Member) heldError(held Entry) error {
 	return fmt.Errorf("%w: %s runs as node %s; stop it, or give this one another name with --node",
-		recovery.ErrHeld, held.Process, m.self.Node)
+		recovery.ErrHeld, held.Process, m.Self.Node)
 }
 
-// release releases the name, if this process still has it.
-func (m *membership) release(ctx context.Context) error {
-	_, err := m.rewriteEntry(ctx, func(e *entry) { e.Released = true })
+// Release releases the name, if this process still has it.
+func (m *Member) Release(ctx context.Context) error {
+	_, err := m.RewriteEntry(ctx, func(e *Entry) { e.Released = true })
 	return err
 }

@@ -1,0 +1,153 @@
+package member
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
+)
+
+// A Probe lets the tests of the ledger see and change what a node sees of the others, so that they
+// need not wait for it. Nothing else uses it.
+type Probe struct{ m *Member }
+
+// Probe returns the probe of this node.
+func (m *Member) Probe() Probe { return Probe{m} }
+
+// Looked reports whether the node has looked for shards to adopt.
+func (p Probe) Looked() bool {
+	p.m.peers.mu.Lock()
+	defer p.m.peers.mu.Unlock()
+	return !p.m.peers.next.IsZero()
+}
+
+// LookNow makes the next look for shards to adopt due.
+func (p Probe) LookNow() {
+	p.m.peers.mu.Lock()
+	defer p.m.peers.mu.Unlock()
+	p.m.peers.next = time.Time{}
+}
+
+// Age makes the node see no heartbeat of other nodes, nor of unregistered processes, for so long.
+// It fails if the node does not see one of them.
+func (p Probe) Age(silent time.Duration, nodes ...string) error {
+	w := &p.m.peers
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, node := range nodes {
+		s := w.nodes[node]
+		if s == nil {
+			return fmt.Errorf("%s sees nothing of %s", p.m.Self.Node, node)
+		}
+		s.since = s.since.Add(-silent)
+	}
+	for h := range w.unregistered {
+		w.unregistered[h] = w.unregistered[h].Add(-silent)
+	}
+	return nil
+}
+
+// Seen returns the names of the nodes that the node sees.
+func (p Probe) Seen() (names []string) {
+	p.m.peers.mu.Lock()
+	defer p.m.peers.mu.Unlock()
+	for name := range p.m.peers.nodes {
+		names = append(names, name)
+	}
+	return names
+}
+
+// Peer returns what the node has read of another one.
+func (p Probe) Peer(name string) (entry, count string, number uint16) {
+	p.m.peers.mu.Lock()
+	defer p.m.peers.mu.Unlock()
+	s := p.m.peers.nodes[name]
+	return s.raw, s.count, s.number
+}
+
+// Watched is when the last poll was answered, and whether the watch begins anew with the next one.
+func (p Probe) Watched() (answered time.Time, broken bool) {
+	p.m.peers.mu.Lock()
+	defer p.m.peers.mu.Unlock()
+	return p.m.peers.answered, p.m.peers.broken
+}
+
+// BeginAnew makes the watch begin anew with the next poll.
+func (p Probe) BeginAnew() { p.m.peers.beginAnew() }
+
+// ForgetOwners makes the owners that were read count as old.
+func (p Probe) ForgetOwners() {
+	p.m.peers.mu.Lock()
+	defer p.m.peers.mu.Unlock()
+	p.m.peers.ownersRead = time.Time{}
+}
+
+// HoldReads lets polls and reads of owners wait until release is called.
+func (p Probe) HoldReads() (release func()) {
+	p.m.peers.polling.Lock()
+	p.m.peers.readingOwners.Lock()
+	return func() {
+		p.m.peers.polling.Unlock()
+		p.m.peers.readingOwners.Unlock()
+	}
+}
+
+// RefreshOwners reads the owners of all shards that were not read since it was called.
+func (p Probe) RefreshOwners(ctx context.Context) error {
+	return p.m.refreshTokens(ctx, p.m.peers.allShards())
+}
+
+// Part names the peer that should adopt shard n of a dead node.
+func (p Probe) Part(node string, n int, home recovery.Home, peers ...string) string {
+	return p.m.peers.partLocked(seenShard{node: node, index: n, home: home}, peers)
+}
+
+// IsHeld reports whether the node remembers a holder of a shard.
+func (p Probe) IsHeld(home recovery.Home) bool { return p.m.peers.isHeld(home) }
+
+// Lose makes the node forget a term, as if it was lost by mistake.
+func (p Probe) Lose(n int) { p.m.changeTable(func(t *table) { t.terms[n] = nil }) }
+
+// Transfer makes the node take a shard's hand-over for one that was not answered.
+func (p Probe) Transfer(n int, next layout.Token) { p.m.Term(n).transfer = next }
+
+// Unindexed returns the other nodes, live and dead, whose ids may not all be filed.
+func (p Probe) Unindexed() (live, dead []string) { return p.m.unindexedByLife() }
+
+// ReadOwners reads the owners of all shards, and returns how many it has found.
+func (p Probe) ReadOwners(ctx context.Context) (int, error) {
+	found, err := p.m.readOwners(ctx)
+	return len(found.shards), err
+}
+
+// DecideAdoption reads the owners of all shards. adopt then adopts those of dead nodes.
+func (p Probe) DecideAdoption(ctx context.Context) (adopt func(ctx context.Context), err error) {
+	found, err := p.m.readOwners(ctx)
+	return func(ctx context.Context) { p.m.adoptFrom(ctx, found) }, err
+}
+
+// SeenHeld sets when the node has last seen that it holds all its shards.
+func (p Probe) SeenHeld(at time.Time) { p.m.kept.Store(&at) }
+
+// Answered sets when the last answered heartbeat was sent.
+func (p Probe) Answered(at time.Time) {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	p.m.lastAnswer = at
+}
+
+// Transferred is how many shards the node remembers to have yielded.
+func (p Probe) Transferred() int {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	return len(p.m.transferred)
+}
+
+// HoldShard makes a shard look as if a batch were under way, until release is called.
+func (p Probe) HoldShard(n int) (release func()) {
+	s := p.m.Term(n)
+	s.mu.Lock()
+	return s.mu.Unlock
+}

@@ -1,0 +1,46 @@
+package member
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
+)
+
+// RetireSurplus retires empty shards beyond the current number. A shard that cannot be retired
+// now does no harm until the next start.
+func (m *Member) RetireSurplus(ctx context.Context) error {
+	for _, s := range m.table.Load().all() {
+		if s.node != m.Self.Node || s.index < m.Shards {
+			continue
+		}
+		if err := m.retire(ctx, s); err != nil {
+			if cause := cmp.Or(ctx.Err(), context.Cause(m.Life)); cause != nil {
+				return cause
+			}
+			m.Log.Warn("a shard that is not used any more could not be retired", "shard", s.Number, "error", err)
+		}
+	}
+	return nil
+}
+
+func (m *Member) retire(ctx context.Context, s *Shard) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.isHeld() || s.open != 0 {
+		return nil
+	}
+	retired, err := m.retireLocked(ctx, s)
+	if retired {
+		s.Owned.Store(false)
+		m.changeTable(func(*table) {})
+		m.Log.Info("a shard that is not used any more was retired", "shard", s.Number)
+	}
+	return err
+}
+
+func (m *Member) retireLocked(ctx context.Context, s *Shard) (bool, error) {
+	marker := layout.NewToken(layout.RetiredNode, m.Self.Incarnation, s.Token.Epoch+1)
+	return conn.RetireScript.Run(ctx, m.Client, s.Keys[:3], s.Token.String(), marker.String()).Bool()
+}
