@@ -332,28 +332,3 @@ func runChild() {
 	fmt.Println("adopted")
 	select {}
 }
-
-func TestFate(t *testing.T) {
-	me := identity.Self()
-	if me.Started == 0 {
-		t.Skip("this platform has no /proc")
-	}
-	for name, c := range map[string]struct {
-		change func(p *identity.Process)
-		want   identity.Fate
-	}{
-		"itself":                {func(*identity.Process) {}, identity.Alive},
-		"its id, used again":    {func(p *identity.Process) { p.Started-- }, identity.Gone},
-		"no such process":       {func(p *identity.Process) { p.PID = 1 << 30 }, identity.Gone},
-		"before a reboot":       {func(p *identity.Process) { p.Boot = "x" }, identity.FateUnknown},
-		"in another container":  {func(p *identity.Process) { p.Space = "x" }, identity.FateUnknown},
-		"of another platform":   {func(p *identity.Process) { p.Started = 0 }, identity.FateUnknown},
-		"nothing known of boot": {func(p *identity.Process) { p.Boot = "" }, identity.FateUnknown},
-	} {
-		other := me
-		c.change(&other)
-		if got := me.FateOf(other); got != c.want {
-			t.Errorf("%s: fate %d, want %d", name, got, c.want)
-		}
-	}
-}
