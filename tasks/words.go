@@ -88,7 +88,7 @@ type (
 	// A TopicPage is a part of the topics that a node has met, by name.
 	TopicPage = task.TopicPage
 
-	// Kind is a way of delivery.
+	// A Kind names a way of delivery.
 	Kind = task.Kind
 
 	// Misfire says what becomes of a task whose deadline (its place, in a topic with a Spread)
@@ -120,21 +120,21 @@ type (
 	// A Requeue says which dead tasks of a topic come back, and when.
 	Requeue = task.Requeue
 
-	// Requeued tells what a Requeue has done.
+	// Requeued says what a Requeue has done.
 	Requeued = task.Requeued
 
-	// GroupCancelled tells what a CancelGroup has done.
+	// GroupCancelled says what a CancelGroup has done.
 	GroupCancelled = task.GroupCancelled
 
 	// An Outlook says what a forecast is about.
 	Outlook = task.Outlook
 
-	// A Forecast tells how many deliveries will start when.
+	// A Forecast says how many deliveries will start when.
 	Forecast = task.Forecast
 )
 
 type (
-	// Config sets a scheduler up.
+	// Config configures a scheduler.
 	Config = task.Config
 
 	// An OnOutage says what becomes of deliveries while this node cannot tell whether another one
@@ -142,16 +142,17 @@ type (
 	// long that others may have found it dead.
 	OnOutage = task.OnOutage
 
-	// An Observer is told what happens to tasks, right after it happened and without any lock held.
+	// An Observer receives what happens to tasks, right after it happened. The scheduler calls it
+	// without any lock held.
 	Observer = task.Observer
 
 	// An Event is one thing that happened to a task.
 	Event = task.Event
 
-	// EventKind names what happened.
+	// An EventKind names what happened.
 	EventKind = task.EventKind
 
-	// EventFilter says what a subscription hears of.
+	// An EventFilter says what a subscription hears of.
 	EventFilter = task.EventFilter
 
 	// A Node is one of the processes that share a ledger: what the ledger knows of it, and what its
@@ -161,10 +162,10 @@ type (
 	// A NodeState sums up what is known of a node.
 	NodeState = task.NodeState
 
-	// NodeStatus is what other nodes should know of one's memory.
+	// NodeStatus is what a node tells the others about its memory.
 	NodeStatus = task.NodeStatus
 
-	// Readiness tells whether the scheduler can take and deliver tasks.
+	// Readiness reports whether the scheduler can take and deliver tasks.
 	Readiness = task.Readiness
 
 	// A Waiting says what is stuck or not served yet, since when, and what it waits for.

@@ -6,12 +6,23 @@ import (
 	"time"
 )
 
-// A Deliverer hands a task to its receiver: one way of delivery. Whatever the
-// way, attempts, leases, retries and death are the scheduler's.
+// Limits of Reserve and of leases.
+const (
+	MaxReserve   = 1000
+	MaxWait      = 60 * time.Second
+	MinLease     = time.Second
+	MaxLease     = 24 * time.Hour
+	LeaseRange   = "must be from 1 s to 24 h"
+	ReserveRange = "must be from 1 to 1000"
+	WaitRange    = "must be from 0 to 60 s"
+)
+
+// A Deliverer hands a task to its receiver: one way of delivery. Whatever the way, attempts,
+// leases, retries and death are the scheduler's.
 type Deliverer interface {
-	// Deliver makes one attempt. nil acknowledges it; an error fails it, and
-	// Kill and RetryAfter say more. ErrLater leaves it open: its receipt settles
-	// it before its lease ends. ctx ends with the lease.
+	// Deliver makes one attempt. nil acknowledges it; an error fails it, and Kill and RetryAfter
+	// say more. ErrLater leaves it open: its receipt settles it before its lease ends. ctx ends
+	// with the lease.
 	Deliver(ctx context.Context, d *Delivery) error
 }
 
@@ -24,30 +35,18 @@ type HandlerFunc func(ctx context.Context, d *Delivery) error
 // Deliver calls f.
 func (f HandlerFunc) Deliver(ctx context.Context, d *Delivery) error { return f(ctx, d) }
 
-// A BatchDeliverer is a Deliverer whose receiver takes many tasks in one go for little
-// more than one: then a goroutine makes many deliveries at once, of whatever has
-// become ready while it was busy with those before. No task waits for a batch to fill.
-// Each task of a batch is a delivery of its own, with its own attempt, receipt and
-// outcome, and counts as one against the topic's Concurrency.
+// A BatchDeliverer is a Deliverer whose receiver takes many tasks in one go for little more than
+// one: then a goroutine makes many deliveries at once, of whatever has become ready while it was
+// busy with those before. No task waits for a batch to fill. Each task of a batch is a delivery of
+// its own, with its own attempt, receipt and outcome, and counts as one against the topic's
+// Concurrency.
 type BatchDeliverer interface {
 	Deliverer
-	// DeliverBatch makes one attempt for each of ds, of which there are 1 to 256, all
-	// of one topic, and returns as many errors in their order, each of which means
-	// what it means from Deliver. ctx ends with the first of their leases. A panic
-	// fails all of them.
+	// DeliverBatch makes one attempt for each of ds, of which there are 1 to 256, all of one topic,
+	// and returns as many errors in their order, each of which means what it means from Deliver.
+	// ctx ends with the first of their leases. A panic fails all of them.
 	DeliverBatch(ctx context.Context, ds []*Delivery) []error
 }
-
-// Limits of Reserve and of leases.
-const (
-	MaxReserve   = 1000
-	MaxWait      = 60 * time.Second
-	MinLease     = time.Second
-	MaxLease     = 24 * time.Hour
-	LeaseRange   = "must be from 1 s to 24 h"
-	ReserveRange = "must be from 1 to 1000"
-	WaitRange    = "must be from 0 to 60 s"
-)
 
 // A Delivery is one attempt to hand a task to its receiver.
 type Delivery struct {
@@ -55,12 +54,6 @@ type Delivery struct {
 	LeaseUntil time.Time // unsettled by then, the attempt has failed
 
 	token Token
-}
-
-// A Token is the delivery as its scheduler knows it.
-type Token interface {
-	// Receipt makes the text that settles the delivery.
-	Receipt() string
 }
 
 // NewDelivery returns a delivery of t. The token makes its receipt.
@@ -71,13 +64,19 @@ func NewDelivery(t Task, leaseUntil time.Time, token Token) Delivery {
 // Token returns the delivery as its scheduler knows it, nil if no scheduler made it.
 func (d *Delivery) Token() Token { return d.token }
 
-// Receipt settles this delivery, and no other. It is made when it is asked for: most
-// handlers need none. It is empty if no scheduler made the delivery.
+// Receipt returns the text that settles this delivery, and no other. The scheduler makes it with
+// this call: most handlers need none. It is empty if no scheduler made the delivery.
 func (d Delivery) Receipt() string {
 	if d.token == nil {
 		return ""
 	}
 	return d.token.Receipt()
+}
+
+// A Token is a delivery as its scheduler knows it.
+type Token interface {
+	// Receipt returns the text that settles the delivery.
+	Receipt() string
 }
 
 // A Verb is what a receiver says of a delivery.
@@ -106,7 +105,7 @@ type Settled struct {
 	ID         string    // of the task, if the receipt could be read
 	Recorded   bool      // the ledger has confirmed it; false: it counts here and now, and is recorded later
 	LeaseUntil time.Time // Extend only
-	// Err is ErrReceipt, ErrStale, ErrReplaying or ErrClosed; where the task is another
-	// node's also ErrUnavailable or ErrUnknown. It is nil if the delivery was settled.
+	// Err is ErrReceipt, ErrStale, ErrReplaying or ErrClosed; where the task is another node's also
+	// ErrUnavailable or ErrUnknown. It is nil if the delivery was settled.
 	Err error
 }

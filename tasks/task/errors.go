@@ -5,45 +5,46 @@ import (
 	"strings"
 )
 
-// Errors of the scheduler's methods, to be tested for with errors.Is. An error
-// that says why something did not happen leaves everything as it was, except
-// ErrUnknown.
+// Errors of the scheduler's methods, to be tested for with errors.Is. An error that says why
+// something did not happen leaves everything as it was, except ErrUnknown.
 var (
-	// ErrInvalid is returned when the request itself is wrong. The error is an
-	// *InvalidError that names each field and what it accepts.
+	// ErrInvalid is returned when the request itself is wrong. The error is an *InvalidError that
+	// names each field and what it accepts.
 	ErrInvalid = errors.New("invalid request")
-	// ErrTooLarge is returned when a payload is larger than Config.MaxPayload
-	// or its headers are larger than MaxHeaderBytes.
+	// ErrTooLarge is returned when a payload is larger than Config.MaxPayload or its headers are
+	// larger than MaxHeaderBytes.
 	ErrTooLarge = errors.New("too large")
-	// ErrNotFound is returned when no task has this id, or the one that had it
-	// is finished: which of the two is remembered only for a while.
+	// ErrNotFound is returned when no task has this id, or the one that had it is finished: which
+	// of the two is remembered only for a while.
 	ErrNotFound = errors.New("unknown or finished")
-	// ErrExists is returned by Schedule when the id belongs to a task that was
-	// requested with other content.
+	// ErrExists is returned by Schedule when the id belongs to a task that was requested with other
+	// content.
 	ErrExists = errors.New("the id is taken by a task with other content")
-	// ErrDelivering is returned when the task is being delivered at the moment,
-	// so that it can neither be cancelled nor moved.
+	// ErrDelivering is returned when the task is being delivered at the moment, so that it can
+	// neither be cancelled nor moved.
 	ErrDelivering = errors.New("the task is being delivered")
 	// ErrDead is returned when the task is dead: requeue it or delete it first.
 	ErrDead = errors.New("the task is dead")
-	// ErrOverloaded is returned when Config.MaxPending or Config.MaxInFlight is
-	// reached. Tasks already accepted are kept.
+	// ErrOverloaded is returned when Config.MaxPending or Config.MaxInFlight is reached. Tasks
+	// already accepted are kept.
 	ErrOverloaded = errors.New("overloaded")
-	// ErrUnavailable is returned when the ledger does not take writes at the
-	// moment. Nothing was recorded.
+	// ErrQuota is a kind of ErrOverloaded: a bound of the caller's Grant is reached.
+	ErrQuota error = &kindError{"a bound of the caller is reached", ErrOverloaded}
+	// ErrUnavailable is returned when the ledger does not take writes at the moment. Nothing was
+	// recorded.
 	ErrUnavailable = errors.New("the ledger is not available")
-	// ErrUnknown is returned when the ledger did not answer in time and the
-	// write may have landed. Repeating the request with the same id is safe.
+	// ErrUnknown is returned when the ledger did not answer in time and the write may have landed.
+	// Repeating the request with the same id is safe.
 	ErrUnknown = errors.New("outcome unknown")
-	// ErrUnrecorded is a kind of ErrUnknown: the ledger is known not to answer. This process
-	// has done what was asked for and does not deliver the task; it is recorded when the
-	// ledger answers. Until then the end of this process undoes it.
+	// ErrUnrecorded is a kind of ErrUnknown: the ledger is known not to answer. This process has
+	// done what was asked for and does not deliver the task; it is recorded when the ledger
+	// answers. Until then the end of this process undoes it.
 	ErrUnrecorded error = &kindError{"done here, and not recorded yet: the ledger does not answer", ErrUnknown}
-	// ErrReplaying is returned while a node still reads back what it holds, for what it
-	// cannot know before: whether an id exists, or which settings a topic has.
+	// ErrReplaying is returned while a node still reads back what it holds, for what it cannot know
+	// before: whether an id exists, or which settings a topic has.
 	ErrReplaying = errors.New("this node still reads back what it holds")
-	// ErrStale is returned for a receipt whose delivery is over: settled,
-	// expired, or handed out again.
+	// ErrStale is returned for a receipt whose delivery is over: settled, expired, or handed out
+	// again.
 	ErrStale = errors.New("the receipt is stale")
 	// ErrReceipt is returned for a text that is no receipt of this data set.
 	ErrReceipt = errors.New("not a receipt")
@@ -51,20 +52,25 @@ var (
 	ErrNoTopic = errors.New("the topic has no settings")
 	// ErrInUse is returned by DeleteTopic when the topic has tasks.
 	ErrInUse = errors.New("the topic has tasks")
-	// ErrRevision is returned when a topic's settings have changed since the
-	// revision that the caller has seen.
+	// ErrRevision is returned when a topic's settings have changed since the revision that the
+	// caller has seen.
 	ErrRevision = errors.New("the settings have another revision")
-	// ErrHandled is returned by Handle when the topic has a handler or another way of
-	// delivery already, and by Reserve when its tasks are not pulled.
+	// ErrVersion is a kind of ErrRevision: the task has another version than the caller has seen.
+	ErrVersion error = &kindError{"the task has another revision", ErrRevision}
+	// ErrHandled is returned by Handle when the topic has a handler or another way of delivery
+	// already, and by Reserve when its tasks are not pulled.
 	ErrHandled = errors.New("the topic has a handler or another way of delivery already")
-	// ErrDraining is returned by every method that would create a task once Drain has
-	// begun: another node takes it.
+	// ErrNotGranted is returned when a Grant does not allow the topic that is named, or that of the
+	// task with the id.
+	ErrNotGranted = errors.New("the topic is none of those that the caller may use")
+	// ErrDraining is returned by every method that would create a task once Drain has begun:
+	// another node takes it.
 	ErrDraining = errors.New("this node is being drained")
-	// ErrNodeAway is a kind of ErrUnavailable: the node that has the task, or that was named,
-	// does not answer, or the task is changing hands.
+	// ErrNodeAway is a kind of ErrUnavailable: the node that has the task, or that was named, does
+	// not answer, or the task is changing hands.
 	ErrNodeAway error = &kindError{"the node that has the task does not answer, or the task is changing hands", ErrUnavailable}
-	// ErrContended is a kind of ErrUnavailable: the ledger answers, but so many
-	// requests change the same task that this one did not get its turn in time.
+	// ErrContended is a kind of ErrUnavailable: the ledger answers, but so many requests change the
+	// same task that this one did not get its turn in time.
 	ErrContended error = &kindError{"earlier changes of the same task have taken all the time", ErrUnavailable}
 	// ErrNoNode is returned by DrainNode when no node has the name.
 	ErrNoNode = errors.New("there is no such node")
@@ -84,21 +90,19 @@ func (e *kindError) Error() string { return e.text }
 
 func (e *kindError) Unwrap() error { return e.kind }
 
-// A FieldError says what is wrong with one field of a request. It never
-// repeats the value.
+// A FieldError says what is wrong with one field of a request. It never repeats the value.
 type FieldError struct {
 	Field   string // as on the wire, such as "due_at" or "retry.max_attempts"
 	Problem string // what it must be, with the accepted range
 }
 
+// InvalidError lists everything that is wrong with a request. It wraps ErrInvalid.
+type InvalidError struct{ Fields []FieldError }
+
 // Invalid returns the *InvalidError of one field.
 func Invalid(field, problem string) error {
 	return &InvalidError{Fields: []FieldError{{field, problem}}}
 }
-
-// InvalidError lists everything that is wrong with a request. It wraps
-// ErrInvalid.
-type InvalidError struct{ Fields []FieldError }
 
 // Error names all fields.
 func (e *InvalidError) Error() string {
@@ -120,7 +124,7 @@ func (e *InvalidError) Unwrap() error { return ErrInvalid }
 // Faults gathers field errors.
 type Faults []FieldError
 
-// Add notes what is wrong with a field.
+// Add adds what is wrong with a field.
 func (f *Faults) Add(field, problem string) { *f = append(*f, FieldError{field, problem}) }
 
 // Err returns the *InvalidError of all fields, nil if there are none.
@@ -131,8 +135,7 @@ func (f Faults) Err() error {
 	return &InvalidError{Fields: f}
 }
 
-// A NodeError says which node is the reason why a call about the tasks of all nodes has
-// failed.
+// A NodeError says which node is the reason why a call about the tasks of all nodes has failed.
 type NodeError struct {
 	Node string
 	Err  error
@@ -141,10 +144,3 @@ type NodeError struct {
 func (e *NodeError) Error() string { return "node " + e.Node + ": " + e.Err.Error() }
 
 func (e *NodeError) Unwrap() error { return e.Err }
-
-// ErrNotGranted is returned when a Grant does not allow the topic that is named, or that of
-// the task with the id.
-var ErrNotGranted = errors.New("the topic is none of those that the caller may use")
-
-// ErrQuota is a kind of ErrOverloaded: a bound of the caller's Grant is reached.
-var ErrQuota error = &kindError{"a bound of the caller is reached", ErrOverloaded}

@@ -7,10 +7,21 @@ import (
 	"time"
 )
 
-// An Observer is told what happens to tasks, right after it happened and
-// without any lock held. It must return quickly, and may be called from many
-// goroutines at once, so not always in the order of events.
+// Limits of a subscription.
+const (
+	MaxEventTopics = 100       // that one subscription may name
+	MaxEventBuffer = 1_000_000 // events that may wait for its reader
+
+	DefaultEventBuffer = 4096
+	// TextPerEvent is how many bytes the ids and errors of waiting events may take, on average: the
+	// memory of a subscription is bounded, whatever a topic fails with.
+	TextPerEvent = 256
+)
+
+// An Observer receives what happens to tasks, right after it happened.
 type Observer interface {
+	// Observe receives one event. The scheduler calls it without any lock held, from many
+	// goroutines at once, so not always in the order of events. It must return quickly.
 	Observe(Event)
 }
 
@@ -26,7 +37,7 @@ type Event struct {
 	Err      string        // Retried, Died: why, at most 1 KiB
 }
 
-// EventKind names what happened.
+// An EventKind names what happened.
 type EventKind string
 
 // What observers and subscriptions hear of.
@@ -46,32 +57,22 @@ var EventKinds = []EventKind{
 	EventScheduled, EventStarted, EventDelivered, EventRetried, EventDied, EventCancelled, EventSkipped, EventRescued,
 }
 
-// Limits of a subscription.
-const (
-	MaxEventTopics = 100       // that one subscription may name
-	MaxEventBuffer = 1_000_000 // events that may wait for its reader
-
-	DefaultEventBuffer = 4096
-	// TextPerEvent is what the ids and errors of waiting events may take, on average: the
-	// memory of a subscription is bounded, whatever a topic fails with.
-	TextPerEvent = 256
-)
-
-// EventFilter says what a subscription hears of. Its zero value is everything.
+// An EventFilter says what a subscription hears of. Its zero value is everything.
 type EventFilter struct {
-	// Topics are those whose events are told, up to MaxEventTopics; a topic that nobody
-	// has met yet may be one. Empty: all.
+	// Topics are those whose events the subscription hears of, up to MaxEventTopics. They may
+	// include topics that no node has met yet. Empty: all.
 	Topics []string
-	// Patterns are as in a Grant: only events of topics that match one are told. Empty: any.
+	// Patterns are as in a Grant: the subscription hears only of topics that match one. Empty: any.
 	Patterns []string
-	// Kinds are the kinds that are told. Empty: all.
+	// Kinds are the kinds of events that the subscription hears of. Empty: all.
 	Kinds []EventKind
-	// Buffer is how many events may wait for Next, 1 to MaxEventBuffer; as far as their
-	// ids and errors take no more than 256 bytes each on average. 0: 4,096.
+	// Buffer is how many events may wait for Next, 1 to MaxEventBuffer, as long as their ids and
+	// errors take no more than 256 bytes each on average. 0: 4,096.
 	Buffer int
 }
 
-// Validate reports everything that is wrong, all at once.
+// Validate returns an *InvalidError that reports everything that is wrong, all at once; nil if
+// nothing is.
 func (f *EventFilter) Validate() error {
 	var all Faults
 	switch {

@@ -18,20 +18,7 @@ type Outlook struct {
 	Step   time.Duration // 1 to MaxForecastSteps of them make up the window; rounded up to a millisecond
 }
 
-// A Forecast tells how many deliveries will start when. It counts the next attempt
-// of each task in memory, be it the first or a retry. It is no snapshot: a task that
-// moves meanwhile may be counted twice or not at all.
-type Forecast struct {
-	From       time.Time     // where the first step begins: now
-	Step       time.Duration // length of each step
-	Counts     []int64       // by step: tasks whose time comes in it; the last one ends with the window or after
-	Ready      int64         // tasks whose time has come, and that wait for their receiver
-	Delivering int64         // tasks that are being delivered
-	Later      int64         // tasks whose time comes after the last step
-	Complete   bool          // false while replay runs: what was not read yet is missing
-}
-
-// Faults returns everything that is out of range.
+// Faults returns a fault for each field that is out of range.
 func (o *Outlook) Faults() (f Faults) {
 	if o.Topic != "" && !ValidName(o.Topic) {
 		f.Add("topic", NameProblem)
@@ -43,4 +30,17 @@ func (o *Outlook) Faults() (f Faults) {
 		f.Add("step", fmt.Sprintf("must be at most the window, and at least its %dth part", MaxForecastSteps))
 	}
 	return f
+}
+
+// A Forecast says how many deliveries will start when. It counts the next attempt of each task in
+// memory, be it the first or a retry. It is no snapshot: a task that moves meanwhile may be counted
+// twice or not at all.
+type Forecast struct {
+	From       time.Time     // where the first step begins: now
+	Step       time.Duration // length of each step
+	Counts     []int64       // by step: tasks whose time comes in it; the last one ends with the window or after
+	Ready      int64         // tasks whose time has come, and that wait for their receiver
+	Delivering int64         // tasks that are being delivered
+	Later      int64         // tasks whose time comes after the last step
+	Complete   bool          // false while replay runs: what was not read yet is missing
 }

@@ -12,21 +12,38 @@ const (
 	MaxGrantTopics = 100 // patterns of one grant
 )
 
-// A Grant says which topics a caller may use, and how much of a node they may take up. It
-// goes with the context of each call of that caller: see WithGrant. The zero value, like no
-// grant, allows everything.
+// A Grant says which topics a caller may use, and how much of a node they may take up. It goes with
+// the context of each call of that caller: see WithGrant. The zero value, like no grant, allows
+// everything.
 type Grant struct {
-	// Topics are patterns: the name of a topic, or the beginning of names and an asterisk,
-	// such as "order.*". Empty: all topics.
+	// Topics are patterns: the name of a topic, or the beginning of names and an asterisk, such as
+	// "order.*". Empty: all topics.
 	Topics []string
-	// MaxTopics bounds the topics that match Topics and have tasks, the dead included, on
-	// each node: a task that would bring in another one is refused. 0: no bound.
+	// MaxTopics bounds the topics that match Topics and have tasks, the dead included, on each
+	// node: a task that would bring in another one is refused. 0: no bound.
 	MaxTopics int
-	// MaxPending bounds the tasks in topics that match Topics, the dead not included, on
-	// each node, whichever caller has scheduled them: further ones are refused. 0: no bound.
+	// MaxPending bounds the tasks in topics that match Topics, the dead not included, on each node,
+	// whichever caller has scheduled them: further ones are refused. 0: no bound.
 	MaxPending int
 	// Reserved lets the caller bring in topics beyond MaxTopics-ReservedTopics.
 	Reserved bool
+}
+
+// Allows reports whether the caller may use the topic. A nil grant allows all.
+func (g *Grant) Allows(topic string) bool {
+	return g == nil || AnyMatches(g.Topics, topic)
+}
+
+// HasReserved reports whether the caller may have the reserved places of topics. With a nil grant
+// it may not.
+func (g *Grant) HasReserved() bool { return g != nil && g.Reserved }
+
+// Equal reports whether two grants allow the same.
+func (g *Grant) Equal(o *Grant) bool {
+	if g == nil || o == nil {
+		return g == o
+	}
+	return slices.Equal(g.Topics, o.Topics) && g.MaxTopics == o.MaxTopics && g.MaxPending == o.MaxPending && g.Reserved == o.Reserved
 }
 
 // CheckPattern returns what is wrong with a pattern of topics, or "".
@@ -40,7 +57,7 @@ func CheckPattern(pattern string) string {
 	return ""
 }
 
-// Matches tells whether a topic has that name, or one that begins so.
+// Matches reports whether the topic has the name that the pattern gives, or a name that begins so.
 func Matches(pattern, topic string) bool {
 	if start, many := strings.CutSuffix(pattern, "*"); many {
 		return strings.HasPrefix(topic, start)
@@ -48,25 +65,12 @@ func Matches(pattern, topic string) bool {
 	return pattern == topic
 }
 
-// Allows tells whether the topic may be used. No grant allows all.
-func (g *Grant) Allows(topic string) bool {
-	return g == nil || AnyMatches(g.Topics, topic)
-}
-
-// AnyMatches tells whether a topic matches one of the patterns, or there are none.
+// AnyMatches reports whether the topic matches one of the patterns. It is true if there are none.
 func AnyMatches(patterns []string, topic string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return Matches(p, topic) })
 }
 
-// Equal tells whether two grants allow the same.
-func (g *Grant) Equal(o *Grant) bool {
-	if g == nil || o == nil {
-		return g == o
-	}
-	return slices.Equal(g.Topics, o.Topics) && g.MaxTopics == o.MaxTopics && g.MaxPending == o.MaxPending && g.Reserved == o.Reserved
-}
-
-// A Version names a task as a caller has seen it. Each change by a caller makes another one,
+// A Version names a task as a caller has seen it. Each change by a caller makes another version,
 // and so does another task under the same id.
 type Version struct {
 	Revision int64     // Task.Revision
@@ -76,7 +80,7 @@ type Version struct {
 // AnyVersion is the version of every task that exists.
 var AnyVersion = Version{Revision: -1}
 
-// Terms are what goes with the context of a call.
+// Terms are the conditions that go with the context of a call.
 type Terms struct {
 	Grant   *Grant
 	Version Version // that the task must have; zero: it does not matter
@@ -84,9 +88,40 @@ type Terms struct {
 
 type termsKey struct{}
 
-// WithGrant makes the context of a call for which the grant holds: what names a topic that it
-// does not allow, or a task of such a topic, is refused with ErrNotGranted; what is about many
-// tasks is about those of its topics; and no task is created beyond its bounds.
+// TermsOf returns the terms of a call, nil if there are none.
+func TermsOf(ctx context.Context) *Terms {
+	t, _ := ctx.Value(termsKey{}).(*Terms)
+	return t
+}
+
+// In returns the context of a call on these terms.
+func (t Terms) In(ctx context.Context) context.Context {
+	return context.WithValue(ctx, termsKey{}, &t)
+}
+
+// Conditional reports whether the call is about a version that must exist.
+func (t *Terms) Conditional() bool { return t != nil && t.Version != (Version{}) }
+
+// Permit checks whether the call may be about a task. It returns ErrNotGranted if the grant does
+// not allow the topic, and ErrVersion if the task has another version than the call asks for.
+func (t *Terms) Permit(topic string, revision, created int64) error {
+	switch {
+	case t == nil:
+		return nil
+	case !t.Grant.Allows(topic):
+		return ErrNotGranted
+	case t.Version == (Version{}), t.Version == AnyVersion:
+		return nil
+	case t.Version.Revision != revision, !t.Version.Created.IsZero() && t.Version.Created.UnixMilli() != created:
+		return ErrVersion
+	}
+	return nil
+}
+
+// WithGrant returns the context of a call for which the grant holds. A call that names a topic that
+// the grant does not allow, or a task of such a topic, is refused with ErrNotGranted. A call about
+// many tasks covers only those of the grant's topics. No call creates a task beyond its bounds, see
+// MaxTopics and MaxPending.
 func WithGrant(ctx context.Context, g *Grant) context.Context {
 	t := Terms{Grant: g}
 	if before := TermsOf(ctx); before != nil {
@@ -95,25 +130,14 @@ func WithGrant(ctx context.Context, g *Grant) context.Context {
 	return t.In(ctx)
 }
 
-// WithVersion makes the context of a Cancel, Fire, Replace or Reschedule that does nothing,
-// and returns ErrRevision, unless the task has that version.
+// WithVersion returns the context of a Cancel, Fire, Replace or Reschedule that does nothing, and
+// returns ErrRevision, unless the task has that version.
 func WithVersion(ctx context.Context, v Version) context.Context {
 	t := Terms{Version: v}
 	if before := TermsOf(ctx); before != nil {
 		t.Grant = before.Grant
 	}
 	return t.In(ctx)
-}
-
-// In makes the context of a call on these terms.
-func (t Terms) In(ctx context.Context) context.Context {
-	return context.WithValue(ctx, termsKey{}, &t)
-}
-
-// TermsOf returns the terms of a call, nil if there are none.
-func TermsOf(ctx context.Context) *Terms {
-	t, _ := ctx.Value(termsKey{}).(*Terms)
-	return t
 }
 
 // GrantOf returns the grant of a call, nil if there is none.
@@ -131,27 +155,3 @@ func PatternsOf(ctx context.Context) []string {
 	}
 	return nil
 }
-
-// ErrVersion is answered when a task has another version than the caller has seen.
-var ErrVersion error = &kindError{"the task has another revision", ErrRevision}
-
-// Conditional tells that the call is about a version that must exist.
-func (t *Terms) Conditional() bool { return t != nil && t.Version != (Version{}) }
-
-// Permit checks a task.
-func (t *Terms) Permit(topic string, revision, created int64) error {
-	switch {
-	case t == nil:
-		return nil
-	case !t.Grant.Allows(topic):
-		return ErrNotGranted
-	case t.Version == (Version{}), t.Version == AnyVersion:
-		return nil
-	case t.Version.Revision != revision, !t.Version.Created.IsZero() && t.Version.Created.UnixMilli() != created:
-		return ErrVersion
-	}
-	return nil
-}
-
-// HasReserved tells whether a caller may have the reserved places of topics.
-func (g *Grant) HasReserved() bool { return g != nil && g.Reserved }

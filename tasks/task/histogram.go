@@ -5,6 +5,21 @@ import (
 	"time"
 )
 
+// A Histogram counts durations in fixed buckets.
+type Histogram struct {
+	Counts [len(LatenessBounds) + 1]int64 // Counts[i]: up to LatenessBounds[i]; the last one: above
+	Sum    time.Duration
+}
+
+// LatenessBounds are the upper bounds of the histogram's buckets.
+var LatenessBounds = [...]time.Duration{
+	1 * time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond,
+	10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
+	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
+	1 * time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
+	time.Minute, 10 * time.Minute, time.Hour,
+}
+
 // Observe counts a duration.
 func (h *Histogram) Observe(d time.Duration) {
 	h.Sum += d
@@ -17,9 +32,9 @@ func (h *Histogram) Observe(d time.Duration) {
 	h.Counts[len(LatenessBounds)]++
 }
 
-// Quantile is the bound of the bucket below which that part of the durations are, such
-// as 0.99 of them; an hour more than the last bound for those above it. It is 0 if
-// nothing was counted.
+// Quantile returns the bound of the bucket below which that part of the durations are, such as 0.99
+// of them. It is an hour more than the last bound if they are above it, and 0 if nothing was
+// counted.
 func (h *Histogram) Quantile(part float64) time.Duration {
 	total := int64(0)
 	for _, n := range h.Counts {
@@ -34,19 +49,4 @@ func (h *Histogram) Quantile(part float64) time.Duration {
 		return LatenessBounds[len(LatenessBounds)-1] + time.Hour
 	}
 	return LatenessBounds[i]
-}
-
-// A Histogram counts durations in fixed buckets.
-type Histogram struct {
-	Counts [len(LatenessBounds) + 1]int64 // Counts[i]: up to LatenessBounds[i]; the last one: above
-	Sum    time.Duration
-}
-
-// LatenessBounds are the upper bounds of the histogram's buckets.
-var LatenessBounds = [...]time.Duration{
-	1 * time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond,
-	10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
-	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
-	1 * time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
-	time.Minute, 10 * time.Minute, time.Hour,
 }

@@ -34,14 +34,15 @@ func ValidName(v string) bool {
 	return true
 }
 
-// CheckDelay reports a delay that is out of range.
+// CheckDelay adds a fault if a delay is out of range.
 func (f *Faults) CheckDelay(field string, d time.Duration) {
 	if d < 0 || d > MaxAhead {
 		f.Add(field, "must be from 0 to 3660 days")
 	}
 }
 
-// CheckHeaders reports header names and values that are out of range.
+// CheckHeaders adds a fault if there are too many headers, or the first name or value that is
+// wrong.
 func (f *Faults) CheckHeaders(headers map[string]string) {
 	if len(headers) > MaxHeaders {
 		f.Add("headers", fmt.Sprintf("must be at most %d", MaxHeaders))
@@ -65,6 +66,7 @@ func (f *Faults) CheckHeaders(headers map[string]string) {
 	}
 }
 
+// validHeaderName reports whether name may be the name of a header.
 func validHeaderName(name string) bool {
 	if name == "" || len(name) > MaxIDBytes {
 		return false

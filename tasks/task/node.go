@@ -6,8 +6,8 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// A Node is one of the processes that share a ledger: what the ledger knows of it, and
-// what its memory had to say with its last sign of life.
+// A Node is one of the processes that share a ledger: what the ledger knows of it, and what its
+// memory had to say with its last sign of life.
 type Node struct {
 	Name        string
 	Self        bool          // this process
@@ -28,31 +28,17 @@ type Node struct {
 	Status *NodeStatus
 }
 
-// NodeStatus is what other nodes should know of one's memory. It travels as JSON between
-// processes of different versions: fields are only ever added.
-type NodeStatus struct {
-	Pending    int64 `json:"pending"`
-	Ready      int64 `json:"ready"`
-	Delivering int64 `json:"delivering"`
-	Dead       int64 `json:"dead"`
-	Room       int   `json:"room"` // how many more tasks its memory takes
-
-	// Of first attempts since the process began, by the buckets of LatenessBounds: half
-	// of them, and 99 of 100, were not later than that. 0 if there was none.
-	LatenessP50 time.Duration `json:"lateness_p50_ns"`
-	LatenessP99 time.Duration `json:"lateness_p99_ns"`
-
-	Backlog  bool `json:"backlog,omitempty"`  // more ready tasks wait than Config.SweepBacklog
-	Draining bool `json:"draining,omitempty"` // it takes no tasks and no shards any more
-	Unsure   bool `json:"unsure,omitempty"`   // it may have lost what it held
-	Catching bool `json:"catching,omitempty"` // it still reads tasks that it holds
-
-	// Spooled are the shards whose tasks only this node's spool has, whichever node holds them.
-	Spooled []recovery.Home `json:"spooled,omitempty"`
-
-	// How often this process could not be drained as DrainNode had asked, and why the last time.
-	DrainsFailed int    `json:"drains_failed,omitempty"`
-	DrainFault   string `json:"drain_fault,omitempty"`
+// State returns the state that sums up what is known of the node.
+func (n *Node) State() NodeState {
+	switch {
+	case n.Released:
+		return NodeReleased
+	case !n.Live, n.Quiet:
+		return NodeSilent
+	case n.Status != nil && n.Status.Draining:
+		return NodeDraining
+	}
+	return NodeLive
 }
 
 // A NodeState sums up what is known of a node.
@@ -69,15 +55,29 @@ const (
 // NodeStates are all states there are.
 var NodeStates = []NodeState{NodeLive, NodeDraining, NodeSilent, NodeReleased}
 
-// State sums up what is known of the node.
-func (n *Node) State() NodeState {
-	switch {
-	case n.Released:
-		return NodeReleased
-	case !n.Live, n.Quiet:
-		return NodeSilent
-	case n.Status != nil && n.Status.Draining:
-		return NodeDraining
-	}
-	return NodeLive
+// NodeStatus is what a node tells the others about its memory. It travels as JSON between processes
+// of different versions: fields are only ever added.
+type NodeStatus struct {
+	Pending    int64 `json:"pending"`
+	Ready      int64 `json:"ready"`
+	Delivering int64 `json:"delivering"`
+	Dead       int64 `json:"dead"`
+	Room       int   `json:"room"` // how many more tasks its memory takes
+
+	// Of first attempts since the process began, by the buckets of LatenessBounds: half of them,
+	// and 99 of 100, were not later than that. 0 if there was none.
+	LatenessP50 time.Duration `json:"lateness_p50_ns"`
+	LatenessP99 time.Duration `json:"lateness_p99_ns"`
+
+	Backlog  bool `json:"backlog,omitempty"`  // more ready tasks wait than Config.SweepBacklog
+	Draining bool `json:"draining,omitempty"` // it takes no tasks and no shards any more
+	Unsure   bool `json:"unsure,omitempty"`   // it may have lost what it held
+	Catching bool `json:"catching,omitempty"` // it still reads tasks that it holds
+
+	// Spooled are the shards whose tasks only this node's spool has, whichever node holds them.
+	Spooled []recovery.Home `json:"spooled,omitempty"`
+
+	// How often this process could not be drained as DrainNode had asked, and why the last time.
+	DrainsFailed int    `json:"drains_failed,omitempty"`
+	DrainFault   string `json:"drain_fault,omitempty"`
 }

@@ -6,41 +6,6 @@ import (
 	"unicode/utf8"
 )
 
-// Verdict returns a judgement as a receipt's settlement.
-func (v *Judgement) Verdict() Verdict {
-	return Verdict{Verb: v.Verb, Delay: v.Pause, Reason: Cut(v.Reason, MaxReason)}
-}
-
-// MaxReason bounds the last error that is kept of a task, in bytes.
-const MaxReason = 1 << 10
-
-// A deathError makes a failed attempt the last one.
-type deathError struct{ error }
-
-func (e deathError) Unwrap() error { return e.error }
-
-// Kill marks an error that no further attempt can mend: the task is dead.
-func Kill(err error) error { return deathError{some(err)} }
-
-// A pauseError says when the next attempt may start.
-type pauseError struct {
-	error
-	pause time.Duration
-}
-
-func (e pauseError) Unwrap() error { return e.error }
-
-// RetryAfter marks an error after which the next attempt starts in pause, instead
-// of after the topic's backoff.
-func RetryAfter(err error, pause time.Duration) error { return pauseError{some(err), pause} }
-
-func some(err error) error {
-	if err == nil {
-		return errors.New("no reason given")
-	}
-	return err
-}
-
 // A Judgement is what becomes of a delivery, once its deliverer has returned.
 type Judgement struct {
 	Verb   Verb // Ack, Release or Bury; 0 leaves it open
@@ -48,8 +13,8 @@ type Judgement struct {
 	Pause  *time.Duration // Release: nil means the topic's backoff
 }
 
-// Judge reads a deliverer's error. It calls methods of that error, which are not
-// ours and may panic, and must not be called under a lock.
+// Judge returns what becomes of a delivery after the error of its deliverer. It calls methods of
+// that error, which are not Lapse's and may panic, and must not be called under a lock.
 func Judge(err error) Judgement {
 	var death deathError
 	var pause pauseError
@@ -67,7 +32,43 @@ func Judge(err error) Judgement {
 	return Judgement{Verb: Release, Reason: err.Error()}
 }
 
-// Cut shortens a text to at most n bytes, at a character's end.
+// Verdict returns the judgement as the settlement of a receipt.
+func (v *Judgement) Verdict() Verdict {
+	return Verdict{Verb: v.Verb, Delay: v.Pause, Reason: Cut(v.Reason, MaxReason)}
+}
+
+// A deathError makes a failed attempt the last one.
+type deathError struct{ error }
+
+func (e deathError) Unwrap() error { return e.error }
+
+// Kill returns err marked as one that no further attempt can mend: the task is dead.
+func Kill(err error) error { return deathError{some(err)} }
+
+// A pauseError says when the next attempt may start.
+type pauseError struct {
+	error
+	pause time.Duration
+}
+
+func (e pauseError) Unwrap() error { return e.error }
+
+// RetryAfter returns err marked so that the next attempt starts after pause, instead of after the
+// topic's backoff.
+func RetryAfter(err error, pause time.Duration) error { return pauseError{some(err), pause} }
+
+// some returns err, or an error in place of nil.
+func some(err error) error {
+	if err == nil {
+		return errors.New("no reason given")
+	}
+	return err
+}
+
+// MaxReason bounds the last error that is kept of a task, in bytes.
+const MaxReason = 1 << 10
+
+// Cut returns a text shortened to at most n bytes, at the end of a character.
 func Cut(text string, n int) string {
 	if len(text) <= n {
 		return text

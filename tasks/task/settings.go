@@ -11,10 +11,28 @@ const (
 	SettingPrefix = "topic/"
 	// DefaultConcurrency is that of a topic which has none of its own.
 	DefaultConcurrency = 64
-	maxDelivery        = 16 << 10 // bytes of a topic's delivery object
+	maxDelivery        = 16 << 10  // bytes of a topic's delivery object
+	maxPerSecond       = 1_000_000 // of Rate.PerSecond and Rate.Burst
 )
 
-// WithDefaults fills in what is zero.
+// TopicSettings say how the tasks of a topic are delivered and retried. The zero value of a field
+// means its default, except where it says otherwise.
+type TopicSettings struct {
+	Kind          Kind            // a way of Config.Ways; unless set, Handler if one was registered, else Pull
+	Delivery      json.RawMessage `json:",omitempty"` // what the way needs to know: a JSON object, see the way's package
+	Retry         Retry           //
+	Lease         time.Duration   // how long a delivery may stay unsettled; 1 s to 24 h, default 30 s
+	Concurrency   int             // deliveries at once on this node (Pull is not bound by it); 1 to 100,000, default 64, which a backlog may raise
+	Rate          Rate            // deliveries a second on this node; default: no bound
+	Weight        int             // share of the node's places for deliveries when they are scarce, beside other topics; 1 to 1,000, default 1
+	Spread        time.Duration   // window from the deadline on over which the first attempts of tasks of one instant are spread evenly, by their ids; 0 to 24 h, default 0
+	Misfire       Misfire         // what becomes of tasks that fell due while no process held them; default MisfireDeliver
+	CountCrashes  bool            // record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too
+	Paused        bool            // accept, but do not deliver
+	DeadRetention time.Duration   // how long dead tasks are kept; 1 min to 3660 days, default 7 days
+}
+
+// WithDefaults returns the settings with the defaults of fields that are zero.
 func (t TopicSettings) WithDefaults() TopicSettings {
 	t.Retry.bound(t.CountCrashes)
 	orDefault(&t.Retry.MinBackoff, time.Second)
@@ -30,11 +48,9 @@ func (t TopicSettings) WithDefaults() TopicSettings {
 	return t
 }
 
-const maxPerSecond = 1_000_000
-
-// Stored is what the ledger keeps: with the defaults that hold today, except for a
-// Concurrency that was not set, so that a backlog may raise it. Records of before
-// have 64 there whether it was set or not; they count as set and are never raised.
+// Stored returns the settings as the ledger keeps them: with the defaults that hold today, except
+// for a Concurrency that was not set, so that a backlog may raise it. Records of before have 64
+// there whether it was set or not; they count as set and are never raised.
 func (t TopicSettings) Stored() TopicSettings {
 	full := t.WithDefaults()
 	full.Concurrency = t.Concurrency
@@ -44,18 +60,11 @@ func (t TopicSettings) Stored() TopicSettings {
 	return full
 }
 
-func orDefault[T comparable](v *T, def T) {
-	var zero T
-	if *v == zero {
-		*v = def
-	}
-}
-
-// Validate reports everything that is out of range, as an *InvalidError. Whether a
-// process can deliver so is another question: see Config.Ways.
+// Validate returns an *InvalidError that reports everything that is out of range, nil if nothing
+// is. Whether a process can deliver so is another question: see Config.Ways.
 func (t TopicSettings) Validate() error { return t.Faults().Err() }
 
-// Faults returns everything that is out of range.
+// Faults returns a fault for each field that is out of range.
 func (t TopicSettings) Faults() (f Faults) {
 	t = t.WithDefaults()
 	f.checkDelivery(t)
@@ -85,6 +94,7 @@ func (t TopicSettings) Faults() (f Faults) {
 	return f
 }
 
+// checkDelivery adds a fault if the kind or the delivery object is wrong.
 func (f *Faults) checkDelivery(t TopicSettings) {
 	switch {
 	case t.Kind != "" && !ValidName(string(t.Kind)):
@@ -99,19 +109,10 @@ func (f *Faults) checkDelivery(t TopicSettings) {
 	}
 }
 
-// TopicSettings say how the tasks of a topic are delivered and retried. The
-// zero value of a field means its default, except where it says otherwise.
-type TopicSettings struct {
-	Kind          Kind            // a way of Config.Ways; unless set, Handler if one was registered, else Pull
-	Delivery      json.RawMessage `json:",omitempty"` // what the way needs to know: a JSON object, see the way's package
-	Retry         Retry           //
-	Lease         time.Duration   // how long a delivery may stay unsettled; 1 s to 24 h, default 30 s
-	Concurrency   int             // deliveries at once on this node (Pull is not bound by it); 1 to 100,000, default 64, which a backlog may raise
-	Rate          Rate            // deliveries a second on this node; default: no bound
-	Weight        int             // share of the node's places for deliveries when they are scarce, beside other topics; 1 to 1,000, default 1
-	Spread        time.Duration   // window from the deadline on over which the first attempts of tasks of one instant are spread evenly, by their ids; 0 to 24 h, default 0
-	Misfire       Misfire         // what becomes of tasks that fell due while no process held them; default MisfireDeliver
-	CountCrashes  bool            // record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too
-	Paused        bool            // accept, but do not deliver
-	DeadRetention time.Duration   // how long dead tasks are kept; 1 min to 3660 days, default 7 days
+// orDefault sets a zero value to its default.
+func orDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/relay"
 )
 
-// Readiness tells whether the scheduler can take and deliver tasks.
+// Readiness reports whether the scheduler can take and deliver tasks.
 type Readiness struct {
 	Ready     bool          // the first replay is over, and the node's own shards have come home, or were waited for long enough
 	Replayed  int64         // records read so far
@@ -22,16 +22,18 @@ type Readiness struct {
 	// Waiting says what is stuck or not served yet, what has waited longest first.
 	Waiting []Waiting
 
-	// Storage is what the ledger tells of the storage beneath it; empty if it is
-	// no recovery.Reporter.
+	// Storage is what the ledger reports of the storage beneath it; empty if the ledger is no
+	// recovery.Reporter.
 	Storage recovery.Health
 }
 
 // A Waiting says what is stuck or not served yet, since when, and what it waits for.
 type Waiting = recovery.Waiting
 
-// Stats are a scheduler's figures at one moment. What is counted is counted
-// since Open.
+// MaxStatsTopics is how many topics Stats shows at most.
+const MaxStatsTopics = 1000
+
+// Stats are a scheduler's figures at one moment. What is counted is counted since Open.
 type Stats struct {
 	Node      string
 	At        time.Time // when they were taken
@@ -80,8 +82,8 @@ type ShardStats struct {
 	ShardsLost       int64 // taken over by others while this node was cut off; 0 outside a fault
 	TasksDropped     int64 // that have left memory with their shards
 	UnsureDeliveries int64 // that were begun while others may have held the task, see OnOutage
-	// LostDeliveries were open when it turned out that their shard had been lost: others
-	// may have made them as well.
+	// LostDeliveries were open when it turned out that their shard had been lost: others may have
+	// made them as well.
 	LostDeliveries int64
 	UnknownRecords int64 // records that this version cannot read and has left alone
 }
@@ -97,8 +99,7 @@ type LoadStats struct {
 	EventsLost    int64 // events that a reader of any subscription was too slow for
 }
 
-// PeerStats count what passes between nodes that share a ledger: each such delivery counts at
-// both.
+// PeerStats count what passes between nodes that share a ledger: each such delivery counts at both.
 type PeerStats struct {
 	ReservesGiven int64 // deliveries of this node's tasks to receivers that wait at other nodes
 	ReservesTaken int64 // deliveries of other nodes' tasks to receivers that wait here
@@ -115,6 +116,3 @@ type SpoolStats struct {
 	Moved     int64  // from there to the ledger
 	Condition string // why it takes no new tasks; empty if it does
 }
-
-// MaxStatsTopics is how many topics Stats shows at most.
-const MaxStatsTopics = 1000

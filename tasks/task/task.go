@@ -6,89 +6,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// A Requeue says which dead tasks of a topic come back, and when.
-type Requeue struct {
-	// IDs are those of the tasks; nil means all of the topic.
-	IDs []string
-	// Due is their new deadline, or Delay the time until then, as in a Request: at most
-	// MaxAhead from now, not both; both zero means now.
-	Due   time.Time
-	Delay time.Duration
-}
-
-// Requeued tells what a Requeue has done.
-type Requeued struct {
-	Requeued int
-	// Unknown are those of the given ids that are not among the dead of the topic.
-	Unknown []string
-}
-
-// Killed counts what a KillTopic has done.
-type Killed struct {
-	Killed     int // tasks that are recorded as dead
-	Delivering int // tasks that were being delivered, and are left to their receivers
-}
-
-// MaxGroupDelivering is how many ids a GroupCancelled names at most.
-const MaxGroupDelivering = 1000
-
-// GroupCancelled tells what a CancelGroup has done.
-type GroupCancelled struct {
-	Cancelled  int      // tasks that the ledger has forgotten: they are never delivered (again)
-	Delivering []string // ids of tasks that were being delivered, and are left to their receivers
-	More       int      // how many of those there were beyond the first MaxGroupDelivering
-}
-
-// Purged counts what a Purge has done.
-type Purged struct {
-	Cancelled  int // tasks that the ledger has forgotten: they are never delivered (again)
-	Delivering int // tasks that were being delivered, and are left to their receivers
-}
-
-// A Reason says why a task is dead.
-type Reason string
-
-// The reasons of a death. It is empty if the ledger does not know it (any more).
+// Limits of every request, whatever the configuration.
 const (
-	Exhausted    Reason = "exhausted" // its last attempt failed, or ran out of time
-	Buried       Reason = "buried"    // its receiver said so: Bury, Kill
-	TopicDeleted Reason = "deleted"   // its topic was deleted by force
+	MaxIDBytes     = 128
+	MaxHeaderBytes = 8 << 10 // names and values together
+	MaxHeaders     = 64
+	MaxAhead       = 10 * 366 * 24 * time.Hour // 10 years
+	MaxBatch       = 10_000                    // tasks in one ScheduleBatch
 )
-
-// NewID makes an id as Schedule does: a UUIDv7.
-func NewID() string { return uuid.Must(uuid.NewV7()).String() }
-
-// State is where a task stands in its life, as a caller sees it. While a write
-// is under way the state before it is shown.
-type State uint8
-
-// The states of a task. A finished task has none: it is no longer known.
-const (
-	Pending    State = iota + 1 // waits for its next attempt
-	Ready                       // due, waits for its receiver
-	Delivering                  // handed out, not settled yet
-	Dead                        // attempts exhausted, or buried
-)
-
-var stateNames = [...]string{Pending: "pending", Ready: "ready", Delivering: "delivering", Dead: "dead"}
-
-// String is the state's name on the wire.
-func (s State) String() string {
-	if s == 0 || int(s) >= len(stateNames) {
-		return "unknown"
-	}
-	return stateNames[s]
-}
-
-// ParseState is the reverse of String. It reports false for any other text.
-func ParseState(name string) (State, bool) {
-	for s, n := range stateNames {
-		if n == name && n != "" {
-			return State(s), true
-		}
-	}
-	return 0, false
-}
 
 // A Task is one thing to deliver when due, as it stood when it was asked for.
 type Task struct {
@@ -110,53 +35,87 @@ type Task struct {
 	Node        string    // the node that owns it
 	Spooled     bool      // the ledger does not have it yet, see Config.Spool
 
-	// Repeated is set by Schedule when the very same request was accepted
-	// before, and by Replace when there was a task to replace.
+	// Repeated is set by Schedule when the very same request was accepted before, and by Replace
+	// when there was a task to replace.
 	Repeated bool
 }
 
+// NewID returns a new id, as Schedule makes them: a UUIDv7.
+func NewID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// State is where a task stands in its life, as a caller sees it. While a write is under way the
+// state before it is shown.
+type State uint8
+
+// The states of a task. A finished task has none: it is no longer known.
+const (
+	Pending    State = iota + 1 // waits for its next attempt
+	Ready                       // due, waits for its receiver
+	Delivering                  // handed out, not settled yet
+	Dead                        // attempts exhausted, or buried
+)
+
+var stateNames = [...]string{Pending: "pending", Ready: "ready", Delivering: "delivering", Dead: "dead"}
+
+// ParseState returns the state whose name String returns. It reports false for any other text.
+func ParseState(name string) (State, bool) {
+	for s, n := range stateNames {
+		if n == name && n != "" {
+			return State(s), true
+		}
+	}
+	return 0, false
+}
+
+// String returns the state's name on the wire.
+func (s State) String() string {
+	if s == 0 || int(s) >= len(stateNames) {
+		return "unknown"
+	}
+	return stateNames[s]
+}
+
+// A Reason says why a task is dead.
+type Reason string
+
+// The reasons of a death. It is empty if the ledger does not know it (any more).
+const (
+	Exhausted    Reason = "exhausted" // its last attempt failed, or ran out of time
+	Buried       Reason = "buried"    // its receiver said so: Bury, Kill
+	TopicDeleted Reason = "deleted"   // its topic was deleted by force
+)
+
 // A Request asks for a task. Either Due or Delay says when; both zero means now.
 type Request struct {
-	// ID is chosen by the caller, 1 to 128 of A-Z a-z 0-9 . _ : @ - beginning
-	// with a letter or a digit. Empty: a UUIDv7 is made.
+	// ID is chosen by the caller, 1 to 128 of A-Z a-z 0-9 . _ : @ - beginning with a letter or a
+	// digit. Empty: a UUIDv7 is made.
 	ID string
 	// Topic names the kind of task, in the same alphabet. Required.
 	Topic string
-	// Due is the deadline, at most MaxAhead from now. One in the past is due
-	// at once. A fraction of a millisecond rounds up.
+	// Due is the deadline, at most MaxAhead from now. One in the past is due at once. A fraction of
+	// a millisecond rounds up.
 	Due time.Time
 	// Delay is the time until the deadline, 0 to MaxAhead, instead of Due.
 	Delay time.Duration
-	// Payload is handed to the receiver byte for byte, at most
-	// Config.MaxPayload bytes.
+	// Payload is handed to the receiver byte for byte, at most Config.MaxPayload bytes.
 	Payload []byte
-	// Headers are handed to the receiver, names in lower case, together at
-	// most MaxHeaderBytes.
+	// Headers are handed to the receiver, names in lower case, together at most MaxHeaderBytes.
 	Headers map[string]string
 	// Group names the tasks that belong together, in the alphabet of ID.
 	Group string
-	// MaxLateness is how late a delivery may start, a repeated one too; later
-	// than that, the task counts as skipped. In a topic with a Spread it counts from
-	// the task's place. 0 means any. 1 ms to MaxAhead.
+	// MaxLateness is how late a delivery may start, a repeated one too; later than that, the task
+	// counts as skipped. In a topic with a Spread it counts from the task's place. 0 means any. 1
+	// ms to MaxAhead.
 	MaxLateness time.Duration
 }
 
-// A Move gives a task a new deadline, a new payload, or both. The zero Due and a
-// nil Delay keep the deadline; a nil Payload keeps the payload.
+// A Move gives a task a new deadline, a new payload, or both. The zero Due and a nil Delay keep the
+// deadline; a nil Payload keeps the payload.
 type Move struct {
 	Due     time.Time
 	Delay   *time.Duration
 	Payload []byte
 }
-
-// Limits of every request, whatever the configuration.
-const (
-	MaxIDBytes     = 128
-	MaxHeaderBytes = 8 << 10 // names and values together
-	MaxHeaders     = 64
-	MaxAhead       = 10 * 366 * 24 * time.Hour // 10 years
-	MaxBatch       = 10_000                    // tasks in one ScheduleBatch
-)
 
 // A Result is the answer to one request of a batch: the id, or why not.
 type Result struct {
@@ -174,9 +133,48 @@ type Query struct {
 	Cursor string // Page.Cursor of the page before; empty for the first
 }
 
-// A Page is one page of a list, soonest first. It is no snapshot: a task that
-// moves meanwhile may be seen twice or not at all.
+// A Page is one page of a list, soonest first. It is no snapshot: a task that moves meanwhile may
+// be seen twice or not at all.
 type Page struct {
 	Tasks  []Task
 	Cursor string // for the next page; empty at the end
 }
+
+// Purged counts what a Purge has done.
+type Purged struct {
+	Cancelled  int // tasks that the ledger has forgotten: they are never delivered (again)
+	Delivering int // tasks that were being delivered, and are left to their receivers
+}
+
+// Killed counts what a KillTopic has done.
+type Killed struct {
+	Killed     int // tasks that are recorded as dead
+	Delivering int // tasks that were being delivered, and are left to their receivers
+}
+
+// A Requeue says which dead tasks of a topic come back, and when.
+type Requeue struct {
+	// IDs name the tasks; nil means all of the topic.
+	IDs []string
+	// Due is their new deadline, or Delay the time until then, as in a Request: at most MaxAhead
+	// from now, not both; both zero means now.
+	Due   time.Time
+	Delay time.Duration
+}
+
+// Requeued says what a Requeue has done.
+type Requeued struct {
+	Requeued int
+	// Unknown are those of the given ids that are not among the dead of the topic.
+	Unknown []string
+}
+
+// GroupCancelled says what a CancelGroup has done.
+type GroupCancelled struct {
+	Cancelled  int      // tasks that the ledger has forgotten: they are never delivered (again)
+	Delivering []string // ids of tasks that were being delivered, and are left to their receivers
+	More       int      // how many of those there were beyond the first MaxGroupDelivering
+}
+
+// MaxGroupDelivering is how many ids a GroupCancelled names at most.
+const MaxGroupDelivering = 1000

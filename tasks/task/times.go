@@ -10,20 +10,20 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// Times are the moments of Config.SweepAt. They read no clock: the sweep hands the
-// time in.
-type Times struct {
-	all   []cron.Schedule
-	next  time.Time // the soonest to come, as seen from asked
-	asked time.Time // when due was last called
-}
-
 const maxTimes = 100
 
 // fiveFields are minute, hour, day of month, month and day of week.
 var fiveFields = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 
-// ParseTimes reports every expression that cannot be read, with its position.
+// Times are the moments of Config.SweepAt. They read no clock: the sweep hands the time in.
+type Times struct {
+	all   []cron.Schedule
+	next  time.Time // the soonest to come, as seen from asked
+	asked time.Time // when Due was last called
+}
+
+// ParseTimes returns the moments of cron expressions. Its error reports every expression that
+// cannot be read, with its position.
 func ParseTimes(expressions []string) (*Times, error) {
 	var all *multierror.Error
 	if len(expressions) > maxTimes {
@@ -41,6 +41,8 @@ func ParseTimes(expressions []string) (*Times, error) {
 	return t, all.ErrorOrNil()
 }
 
+// parseTime returns the schedule of one expression. It fails if text is none, or if
+// its time never comes.
 func parseTime(text string) (cron.Schedule, error) {
 	text = strings.TrimSpace(text)
 	if zoned := strings.HasPrefix(text, "TZ=") || strings.HasPrefix(text, "CRON_TZ="); zoned && !strings.Contains(text, " ") {
@@ -57,12 +59,11 @@ func parseTime(text string) (cron.Schedule, error) {
 	return schedule, nil
 }
 
-// Due tells whether one of the times has passed since the last call, however many
-// have: a caller that slept through several is told once. The first call only begins to
-// count.
+// Due reports whether one of the times has passed since the last call, however many have: a caller
+// that slept through several learns it once. The first call only begins to count.
 func (t *Times) Due(now time.Time) bool {
-	// Without its monotonic reading, which stands still while the machine sleeps; and
-	// in UTC, which the parser takes for the zone of those that name none.
+	// Without its monotonic reading, which stands still while the machine sleeps; and in UTC, which
+	// the parser takes for the zone of those that name none.
 	now = now.Round(0).UTC()
 	// Seen from a wrong year, the next time may be years ahead.
 	setBack := now.Before(t.asked.Add(-time.Minute))

@@ -18,8 +18,8 @@ func at(t testing.TB, text string) time.Time {
 	return moment
 }
 
-// Every expression that cannot be read is named with its position, beside all other
-// faults of the settings.
+// Every expression that cannot be read is named with its position, beside all other faults of the
+// settings.
 func TestBadTimes(t *testing.T) {
 	bad := []string{
 		"", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "*/0 * * * *", "@daily", "@every 1s", "5-1 * * * *",

@@ -4,7 +4,89 @@ import (
 	"time"
 )
 
-// Add adds other figures to c.
+// Limits of topics.
+const (
+	// MaxTopics bounds the topics of a node. The last ReservedTopics of them are for topics that
+	// are set up or have a handler, and for callers whose Grant says so: a caller that may only
+	// schedule cannot keep another one from setting up a topic.
+	MaxTopics      = 100_000
+	ReservedTopics = 10_000
+	// MaxTopicPage is how many topics a page has at most.
+	MaxTopicPage = 1000
+)
+
+// A Topic is a topic with its settings and what it is doing.
+type Topic struct {
+	Name     string
+	Settings TopicSettings // with defaults filled in
+	Revision int64         // of the stored settings; 0: none were set
+	Counts   Counts
+
+	// ConcurrencySet reports whether Settings.Concurrency was set. Where it was not, it is the
+	// default, and a backlog raises it (see Config.SweepBacklog).
+	ConcurrencySet bool
+	// ConcurrencyNow is what holds at this moment: Settings.Concurrency, or more.
+	ConcurrencyNow int
+	// Undeliverable says why this process cannot deliver the topic's tasks, which wait: its
+	// settings name a way of delivery that the process does not have, or that does not accept them
+	// (any more). Empty if it can.
+	Undeliverable string
+}
+
+// A Kind names a way of delivery.
+type Kind string
+
+// The ways of delivery that need no package of their own.
+const (
+	Pull    Kind = "pull"    // receivers ask with Reserve
+	Handler Kind = "handler" // a function in this process, registered with Handle
+)
+
+// Rate bounds how many deliveries of a topic begin, by a bucket of tokens. The zero value is no
+// bound.
+type Rate struct {
+	PerSecond float64 // 0.001 to 1,000,000
+	Burst     int     // how many may begin at once after a rest; 1 to 1,000,000, default PerSecond rounded up
+}
+
+// Misfire says what becomes of a task whose deadline (its place, in a topic with a Spread) passed
+// while no process held it: one that was read back from the ledger for its first attempt, with a
+// deadline before Open. A restart of one second is downtime too, and it is not known when the
+// process before has ended: a task that was due before that, and was neither delivered nor failed,
+// is misfired as well, an attempt that was under way included unless the topic has CountCrashes. A
+// caller that wants to drop only what is old uses Request.MaxLateness. It is decided when a task
+// would be delivered; one that a caller has moved, fired or changed since Open is not misfired.
+type Misfire string
+
+// What may become of such tasks.
+const (
+	MisfireDeliver  Misfire = "deliver"  // it is delivered late
+	MisfireSkip     Misfire = "skip"     // it is not delivered, and counts as skipped
+	MisfireCoalesce Misfire = "coalesce" // of such tasks with the same group only the one with the latest deadline is delivered (then the one created last, then the greater id), once replay is over; tasks without a group all are
+)
+
+// Counts are a topic's figures: how many tasks stand where, and what has happened since the start.
+type Counts struct {
+	Pending, Ready, Delivering, Dead int64 // now
+
+	Scheduled    int64 // accepted
+	Delivered    int64 // acknowledged
+	Failed       int64 // attempts that failed, of any cause
+	LeaseExpired int64 // of those, attempts whose lease ran out
+	Died         int64 // exhausted or buried
+	Expired      int64 // dead tasks that were deleted because TopicSettings.DeadRetention had passed
+	Cancelled    int64
+	Skipped      int64 // past max_lateness, or misfired
+	Panicked     int64 // handlers that panicked; also in Failed
+
+	// DeadOldest is when the first of those that are dead now died; zero if there are none. It
+	// follows within a period of the sweep.
+	DeadOldest time.Time
+
+	Lateness Histogram // of first attempts, from the deadline or the place in the Spread on
+}
+
+// Add adds the figures of o to c. DeadOldest becomes the earlier of the two.
 func (c *Counts) Add(o *Counts) {
 	c.Pending += o.Pending
 	c.Ready += o.Ready
@@ -28,86 +110,6 @@ func (c *Counts) Add(o *Counts) {
 	}
 }
 
-// Rate bounds how many deliveries of a topic begin, by a bucket of tokens. The zero
-// value is no bound.
-type Rate struct {
-	PerSecond float64 // 0.001 to 1,000,000
-	Burst     int     // how many may begin at once after a rest; 1 to 1,000,000, default PerSecond rounded up
-}
-
-// Misfire says what becomes of a task whose deadline (its place, in a topic with a
-// Spread) passed while no process held it: one that was read back from the ledger for its
-// first attempt, with a deadline before Open. A restart of one second is downtime
-// too, and it is not known when the process before has ended: a task that was due before
-// that, and was neither delivered nor failed, is misfired as well, an attempt that was under way
-// included unless the topic has CountCrashes. A caller that wants to drop only what is
-// old uses Request.MaxLateness. It is decided when a task would be delivered; one that a
-// caller has moved, fired or changed since Open is not misfired.
-type Misfire string
-
-// What may become of such tasks.
-const (
-	MisfireDeliver  Misfire = "deliver"  // it is delivered late
-	MisfireSkip     Misfire = "skip"     // it is not delivered, and counts as skipped
-	MisfireCoalesce Misfire = "coalesce" // of such tasks with the same group only the one with the latest deadline is delivered (then the one created last, then the greater id), once replay is over; tasks without a group all are
-)
-
-// MaxRetryAttempts bounds Retry.MaxAttempts, and is its default: with that, MaxAge ends a task
-// long before.
-const MaxRetryAttempts = 1_000_000
-
-// Kind is a way of delivery.
-type Kind string
-
-// The ways of delivery that need no package of their own.
-const (
-	Pull    Kind = "pull"    // receivers ask with Reserve
-	Handler Kind = "handler" // a function in this process, registered with Handle
-)
-
-// A Topic is a topic with its settings and what it is doing.
-type Topic struct {
-	Name     string
-	Settings TopicSettings // with defaults filled in
-	Revision int64         // of the stored settings; 0: none were set
-	Counts   Counts
-
-	// ConcurrencySet tells that Settings.Concurrency was set. Where it was
-	// not, it is the default, and a backlog raises it (see Config.SweepBacklog).
-	ConcurrencySet bool
-	// ConcurrencyNow is what holds at this moment: Settings.Concurrency, or more.
-	ConcurrencyNow int
-	// Undeliverable tells why this process cannot deliver the topic's tasks, which wait:
-	// its settings name a way of delivery that the process does not have, or that
-	// does not accept them (any more). Empty if it can.
-	Undeliverable string
-}
-
-// Counts are a topic's figures: how many tasks stand where, and what has
-// happened since the start.
-type Counts struct {
-	Pending, Ready, Delivering, Dead int64 // now
-
-	Scheduled    int64 // accepted
-	Delivered    int64 // acknowledged
-	Failed       int64 // attempts that failed, of any cause
-	LeaseExpired int64 // of those, attempts whose lease ran out
-	Died         int64 // exhausted or buried
-	Expired      int64 // dead tasks that were deleted because TopicSettings.DeadRetention had passed
-	Cancelled    int64
-	Skipped      int64 // past max_lateness, or misfired
-	Panicked     int64 // handlers that panicked; also in Failed
-
-	// DeadOldest is when the first of those that are dead now died; zero if there are
-	// none. It follows within a period of the sweep.
-	DeadOldest time.Time
-
-	Lateness Histogram // of first attempts, from the deadline or the place in the Spread on
-}
-
-// MaxTopicPage is how many topics a page has at most.
-const MaxTopicPage = 1000
-
 // A TopicQuery asks for a page of topics.
 type TopicQuery struct {
 	Limit  int    // 1 to MaxTopicPage; 0: MaxTopicPage
@@ -116,17 +118,9 @@ type TopicQuery struct {
 	Allows func(name string) bool // leaves other topics out; nil: none
 }
 
-// A TopicPage is a part of the topics that a node has met, by name. It ends early if the
-// topics are large.
+// A TopicPage is a part of the topics that a node has met, by name. It ends early if the topics are
+// large.
 type TopicPage struct {
 	Topics     []Topic
 	NextCursor string // leads to the next page; empty: there are no more topics
 }
-
-// MaxTopics bounds the topics of a node. The last ReservedTopics of them are for topics that
-// are set up or have a handler, and for callers whose Grant says so: whoever may only schedule
-// can keep nobody from setting up a topic.
-const (
-	MaxTopics      = 100_000
-	ReservedTopics = 10_000
-)
