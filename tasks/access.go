@@ -186,3 +186,10 @@ func (s *Scheduler) waitReplayed(ctx context.Context) error {
 		}
 	}
 }
+
+// abortLocked gives the slot of an id claim up.
+func (s *Scheduler) abortLocked(n uint32, sl *store.Slot) {
+	s.arriving--
+	s.leaveLocked(n, sl)
+	s.notifyLocked(n)
+}

@@ -98,7 +98,7 @@ func (s *Scheduler) audit(a *auditee) (checked, repaired int, ok bool) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.AnswerWithin)
 	defer cancel()
 	if checked > 0 {
-		s.assertSampled(ctx, a.sampled)
+		s.cluster.compareEntries(ctx, a.sampled)
 	}
 	if missing > 0 {
 		repaired = s.confirmedRepairs(ctx, a.repairs)
@@ -193,7 +193,11 @@ func (a *auditee) Sample(shard int, n int) []recovery.Ref {
 		}
 		if sl := s.store.Slot(at); int(sl.Shard) == shard && atRest(sl) {
 			refs = append(refs, recovery.Ref{ID: string(s.store.ID(sl)), Next: sl.Stored})
-			a.sampleLocked(sl)
+			if len(a.sampled) < entriesSampled {
+				if entry, ok := s.cluster.entryLocked(sl); ok {
+					a.sampled = append(a.sampled, entry)
+				}
+			}
 			size += len(s.store.Record(sl))
 		}
 		at++
@@ -207,6 +211,9 @@ func (a *auditee) Sample(shard int, n int) []recovery.Ref {
 	}
 	return refs
 }
+
+// entriesSampled is how many ids of a slice of the audit are compared with the directory.
+const entriesSampled = 256
 
 func atRest(sl *store.Slot) bool {
 	return sl.State != store.Vacant && !sl.State.Busy() && sl.Flags&store.Writing == 0 && sl.Stored != store.NotStored

@@ -229,10 +229,10 @@ func (s *Scheduler) confirmedLocked(w *write, sl *store.Slot, now int64) {
 		t.counts.Cancelled++
 		s.outcomes.Add(s.store.Hash(s.store.ID(sl)), store.Outcome{Kind: store.WasCancelled})
 		s.emitLocked(EventCancelled, sl, Event{})
-		s.addTombstoneLocked(sl)
+		s.cluster.endedLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opFinish:
-		s.addTombstoneLocked(sl)
+		s.cluster.endedLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opBury:
 		s.addDeadLocked(t, int(sl.Shard), s.store.ID(sl), w.at)
@@ -246,12 +246,12 @@ func (s *Scheduler) confirmedLocked(w *write, sl *store.Slot, now int64) {
 		s.outcomes.Add(s.store.Hash(s.store.ID(sl)), store.Outcome{Kind: store.WasCancelled})
 		t.counts.Cancelled++
 		s.emitLocked(EventCancelled, sl, Event{})
-		s.addTombstoneLocked(sl)
+		s.cluster.endedLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opExpire:
 		s.removeDeadLocked(t, int(sl.Shard), s.store.ID(sl), noneDead)
 		t.counts.Expired++
-		s.addTombstoneLocked(sl)
+		s.cluster.endedLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opUnspool:
 		s.unspooledLocked(w, sl)
@@ -266,7 +266,7 @@ func (s *Scheduler) droppedLocked(w *write, sl *store.Slot) {
 	switch w.op {
 	case opCreate:
 		s.arriving--
-		s.addTombstoneLocked(sl)
+		s.cluster.endedLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opMove:
 		s.arriving--

@@ -2,10 +2,8 @@ package tasks
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -16,45 +14,6 @@ func (s *Scheduler) DeadTasks(ctx context.Context, topic string, limit int, curs
 		return Page{}, task.Invalid("topic", task.NameProblem)
 	}
 	return s.List(ctx, Query{Topic: topic, State: Dead, Limit: limit, Cursor: cursor})
-}
-
-// visitDead is visitPage for the dead.
-func (s *Scheduler) visitDead(ctx context.Context, q *listQuery, visit func(t Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
-	if s.isClosing() {
-		return nil, ErrClosed
-	}
-	var at recovery.Ref
-	count, listed, full := 0, 0, false
-	err = s.ledger.ListDead(ctx, q.Topic, q.After, func(e recovery.Entry) bool {
-		if count == q.Limit || full {
-			last = &at
-			return false
-		}
-		at = recovery.Ref{ID: string(e.ID), Next: e.Spot.At}
-		listed++
-		if f, err := record.Decode(e.Data); err == nil {
-			count++
-			full = !visit(s.describe(at.ID, &f, Dead), at.Next, e.Shard)
-		}
-		return true
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	if last == nil && q.After == (recovery.Ref{}) {
-		s.noteListed(q.Topic, listed)
-	}
-	return last, nil
-}
-
-// noteListed has memory compared with the ledger if a whole list of a topic's dead has fewer
-// tasks than memory counts.
-func (s *Scheduler) noteListed(topic string, count int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t, ok := s.topics[topic]; ok && t.gauges[Dead] > int64(count) {
-		s.doubtDeadLocked()
-	}
 }
 
 // Requeue makes dead tasks of a topic pending again, at the nodes that have them, with a new
@@ -101,19 +60,69 @@ func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) 
 	return done, err
 }
 
-// cancelDead deletes one dead task, whatever its topic.
-func (s *Scheduler) cancelDead(ctx context.Context, id string) error {
-	x := redrive{Scheduler: s, op: opForget, terms: task.TermsOf(ctx)}
-	if err := x.piece(ctx, []string{id}); err != nil || x.done != 0 {
+// redrive redrives at all nodes: all that are dead by now (for later ones there is another
+// call), or those with the ids. It returns how many, and which of the ids are not among the
+// dead of the topic.
+func (s *Scheduler) redrive(ctx context.Context, q redriveQuery) (done int, unknown []string, err error) {
+	q.IDs, q.Died = once(q.IDs), s.now()
+	if s.noPeers() {
+		x := s.newRedrive(&q)
+		if q.All {
+			_, _, _, err = x.all(ctx, recovery.Ref{}, q.Died, s.deadCount(q.Topic))
+			return x.done, nil, err
+		}
+		_, err = x.these(ctx, q.IDs)
+		return x.done, x.passed, err
+	}
+	found := make(map[string]bool)
+	c := fanOut[redriveQuery, redriveReply, *redriveReply]{
+		Scheduler: s, method: redriveMethod, query: q, here: (*Scheduler).redriveHere, deadAlone: true,
+		take: func(a *redriveReply, _ func(recovery.Home) bool) {
+			done += a.Done
+			for _, id := range a.IDs {
+				found[id] = true
+			}
+		},
+		next: func(asked redriveQuery, a *redriveReply) redriveQuery {
+			if asked.Left, asked.After = a.Left, a.After; !asked.All {
+				asked.IDs = asked.IDs[len(asked.IDs)-a.Left:]
+			}
+			return asked
+		},
+	}
+	if err = c.run(ctx); err != nil {
+		return done, nil, err
+	}
+	for _, id := range q.IDs {
+		if !found[id] {
+			unknown = append(unknown, id)
+		}
+	}
+	return done, unknown, nil
+}
+
+// redriveHere redrives what this node has, for a while.
+func (s *Scheduler) redriveHere(ctx context.Context, q redriveQuery) (a redriveReply, err error) {
+	if !task.ValidName(q.Topic) {
+		return a, task.Invalid("topic", task.NameProblem)
+	}
+	x := s.newRedrive(&q)
+	_, err = s.covers(ctx, &a.coverage, func(ctx context.Context) (err error) {
+		x.enough = s.elapsed() + s.pieceTime()
+		if q.All {
+			if a.Left = q.Left; q.After == (recovery.Ref{}) {
+				a.Left = s.deadCount(q.Topic)
+			}
+			var end bool
+			a.After, a.Left, end, err = x.all(ctx, q.After, q.Died, a.Left)
+			a.More = !end
+		} else {
+			a.Left, err = x.these(ctx, q.IDs)
+			a.More = a.Left > 0
+		}
 		return err
-	}
-	// Another caller may have taken it from among the dead at the same time.
-	s.mu.Lock()
-	_, known := s.store.Find([]byte(id))
-	buried := s.buriedLocked([]byte(id))
-	s.unlock()
-	if known || !buried {
-		return s.cancelHere(ctx, id)
-	}
-	return ErrNotFound
+	})
+	a.More = a.More && err == nil
+	a.Done, a.IDs = x.done, x.found
+	return a, err
 }

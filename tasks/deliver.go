@@ -184,7 +184,7 @@ func (s *Scheduler) returnLocked(t *topic, d *delivery, v task.Judgement) {
 	l, ok := s.open[d.slot]
 	switch {
 	case d.source != nil:
-		s.endOffloadedLocked(d, v)
+		s.cluster.endOffloadedLocked(d, v)
 	case !ok || l.nonce != d.lease.nonce:
 		// The lease has run out, and the task is no longer this delivery's; or its
 		// shard has left.

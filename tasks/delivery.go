@@ -39,3 +39,11 @@ func (d *delivery) Receipt() string {
 		Created: d.Created.UnixMilli(), Nonce: d.lease.nonce, ID: d.ID,
 	})
 }
+
+// A source says where a delivery comes from that another node has begun.
+type source struct {
+	node  string        // that holds the task
+	lease time.Duration // as it was when the delivery left there
+	work  any           // what brought it here for a worker; nil: it is for a receiver
+	began time.Duration // for a worker: when it began with it
+}

@@ -24,13 +24,18 @@ import (
 // A node forgets a demand that is not renewed. Lost messages cost time; at worst a task is
 // ready again when its lease is over.
 type demand struct {
-	topic     *topic
-	lease     time.Duration
+	demandKey
 	want      int // tasks that the sleeping receivers would take
 	announced map[string]announcement
 	last      string        // the node that was asked last
 	search    chan struct{} // closed when the running search is over; nil if none runs
 	unused    int           // how many times in a row no receiver was found waiting
+}
+
+// A demandKey identifies a demand.
+type demandKey struct {
+	topic *topic
+	lease time.Duration // that the receivers ask for; 0: the topic's
 }
 
 // An announcement is what another node was last told of a demand.
@@ -75,14 +80,12 @@ type reserveReply struct {
 
 // demandLocked returns the demand that a topic's receivers have together.
 func (s *Scheduler) demandLocked(t *topic, lease time.Duration) *demand {
-	w := t.demands[lease]
+	key := demandKey{t, lease}
+	w := s.peers.demands[key]
 	if w == nil {
-		w = &demand{topic: t, lease: lease, announced: make(map[string]announcement)}
-		if t.demands == nil {
-			t.demands = make(map[time.Duration]*demand)
-		}
-		t.demands[lease] = w
-		s.peers.demands[w] = struct{}{}
+		w = &demand{demandKey: key, announced: make(map[string]announcement)}
+		s.peers.demands[key] = w
+		t.pins++
 	}
 	return w
 }
@@ -196,15 +199,15 @@ func (s *Scheduler) serveFetched(from string, a *reserveReply, asked time.Durati
 // serveFetchedLocked gives deliveries of another node to the waiting receivers, to the one that
 // has waited longest first. It returns those without a receiver and those whose leases are over.
 func (s *Scheduler) serveFetchedLocked(t *topic, lease time.Duration, ds []*delivery) (left []*delivery) {
-	if t == nil || t.demands[lease] == nil || s.ended {
+	w := s.peers.demands[demandKey{t, lease}]
+	if w == nil || s.ended {
 		return ds
 	}
-	w := t.demands[lease]
 	ds, left = s.splitByLease(ds)
 	for e := t.reservers.queue.Front(); e != nil && len(ds) > 0; {
 		p := e.Value.(*turn)
 		e = e.Next()
-		if p.demand == w {
+		if p.want == &w.want {
 			n := min(p.limit, len(ds))
 			s.peers.counts.reservesTaken += int64(n)
 			t.reservers.give(p, ds[:n:n])
@@ -219,11 +222,11 @@ func (s *Scheduler) renewDemands() {
 	told := make(map[string][]demandMessage)
 	s.mu.Lock()
 	now, seen := s.elapsed(), 0
-	for w := range s.peers.demands {
+	for key, w := range s.peers.demands {
 		if seen++; seen%demandsAtOnce == 0 {
 			s.unlock()
 			s.mu.Lock()
-			if _, stands := s.peers.demands[w]; !stands {
+			if s.peers.demands[key] != w {
 				continue
 			}
 		}
@@ -239,8 +242,8 @@ func (s *Scheduler) renewDemands() {
 			}
 		}
 		if w.want == 0 && len(w.announced) == 0 && w.search == nil {
-			delete(w.topic.demands, w.lease)
-			delete(s.peers.demands, w)
+			delete(s.peers.demands, key)
+			w.topic.pins--
 		}
 	}
 	s.unlock()

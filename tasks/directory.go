@@ -214,13 +214,6 @@ func (s *Scheduler) confirmLocked(r *idClaim, c *pendingWrite) error {
 	return err
 }
 
-// abortLocked gives the slot of an id claim up.
-func (s *Scheduler) abortLocked(n uint32, sl *store.Slot) {
-	s.arriving--
-	s.leaveLocked(n, sl)
-	s.notifyLocked(n)
-}
-
 // queryUnindexed asks the nodes whose ids may not all be registered whether they have some. It
 // returns the node that has each; empty if none has. Errors: ErrUnavailable when one of
 // them, or this node, cannot tell.
@@ -290,19 +283,6 @@ func unavailable(err error) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
-}
-
-// assertedAtOnce is how many ids of a slice of the audit are compared with the directory.
-const assertedAtOnce = 256
-
-// sampleLocked takes a task into what is compared with the directory.
-func (a *auditee) sampleLocked(sl *store.Slot) {
-	if a.s.shared == nil || !a.s.shared.multiNode || len(a.sampled) >= assertedAtOnce {
-		return
-	}
-	if change, ok := a.s.directoryUpdateLocked(sl); ok {
-		a.sampled = append(a.sampled, change)
-	}
 }
 
 // assertSampled compares ids of tasks in memory with the directory. If one is missing, the

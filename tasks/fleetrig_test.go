@@ -101,7 +101,7 @@ func (f *fleetRig) join(name string, shards int, cfg Config) *fleetNode {
 		f.before(n.member)
 	}
 	var err error
-	if n.Scheduler, err = open(f.t.Context(), speechless{n.member, n.member, n.member, n.member}, cfg, hooks{peers: calls}); err != nil {
+	if n.Scheduler, err = open(f.t.Context(), speechless{n.member, n.member, n.member, n.member}, cfg, parts{peers: calls}); err != nil {
 		f.t.Fatal("Open:", err)
 	}
 	synctest.Wait()

@@ -28,44 +28,6 @@ func (s *Scheduler) permitLocked(t *task.Terms, sl *store.Slot) error {
 	return t.Permit(s.byNumber[sl.Topic].name, int64(f.Revision), f.Created)
 }
 
-// wireTerms are the terms of a call on their way to another node.
-type wireTerms struct {
-	Topics     []string `json:",omitempty"`
-	MaxTopics  int      `json:",omitempty"`
-	MaxPending int      `json:",omitempty"`
-	Reserved   bool     `json:",omitempty"`
-	Revision   int64    `json:",omitempty"`
-	Created    int64    `json:",omitempty"`
-}
-
-// encodeTerms returns the terms of a call; nil if there are none.
-func encodeTerms(ctx context.Context) *wireTerms {
-	t := task.TermsOf(ctx)
-	if t == nil {
-		return nil
-	}
-	w := &wireTerms{Revision: t.Version.Revision}
-	if !t.Version.Created.IsZero() {
-		w.Created = t.Version.Created.UnixMilli()
-	}
-	if g := t.Grant; g != nil {
-		w.Topics, w.MaxTopics, w.MaxPending, w.Reserved = g.Topics, g.MaxTopics, g.MaxPending, g.Reserved
-	}
-	return w
-}
-
-// in makes the context of a question that another node has asked on these terms.
-func (w *wireTerms) in(ctx context.Context) context.Context {
-	if w == nil {
-		return ctx
-	}
-	t := task.Terms{Grant: &Grant{Topics: w.Topics, MaxTopics: w.MaxTopics, MaxPending: w.MaxPending, Reserved: w.Reserved}, Version: Version{Revision: w.Revision}}
-	if w.Created != 0 {
-		t.Version.Created = fromMillis(w.Created)
-	}
-	return t.In(ctx)
-}
-
 // A quota counts what matches the patterns of a grant. Guarded by Scheduler.mu.
 type quota struct {
 	patterns []string

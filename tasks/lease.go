@@ -133,3 +133,14 @@ func (s *Scheduler) expire() int {
 	}
 	return count
 }
+
+// undoDeliveryLocked makes a task ready again whose delivery no receiver has seen. It reports
+// false if that delivery is not open here, or is being handed over.
+func (s *Scheduler) undoDeliveryLocked(d *delivery) bool {
+	l, ok := s.open[d.slot]
+	if !ok || l.nonce != d.lease.nonce || s.store.Slot(d.slot).State != store.Delivering {
+		return false
+	}
+	s.putBackLocked(d.slot, s.store.Slot(d.slot))
+	return true
+}

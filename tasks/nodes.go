@@ -47,20 +47,6 @@ func describeNode(k *recovery.Node) Node {
 	return n
 }
 
-// room is how many records more memory takes, when a shard could be adopted.
-func (s *Scheduler) room() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.roomForMoreLocked()
-}
-
-func (s *Scheduler) roomForMoreLocked() int {
-	if s.ended || s.draining {
-		return 0
-	}
-	return max(0, s.cfg.MaxPending-s.store.Len())
-}
-
 // status is what other nodes are told with every sign of life.
 func (s *Scheduler) status() []byte {
 	st := s.nodeStatus()

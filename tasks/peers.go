@@ -15,8 +15,8 @@ type peers struct {
 	listed        time.Duration // when; 0: never
 	run           uint32        // random: sets the serials of this process apart from those of earlier ones
 	serial        uint64        // of the last message about a demand
-	demands       map[*demand]struct{}
-	remoteWaiters map[*remoteWaiter]struct{}
+	demands       map[demandKey]*demand
+	remoteWaiters map[remoteWaiterKey]*remoteWaiter
 	offloads      map[offloadKey]*offload
 	resultSenders map[string]*resultSender // by node
 	counts        peerCounts
@@ -25,8 +25,8 @@ type peers struct {
 func newPeers() peers {
 	return peers{
 		run:           rand.Uint32(),
-		demands:       make(map[*demand]struct{}),
-		remoteWaiters: make(map[*remoteWaiter]struct{}),
+		demands:       make(map[demandKey]*demand),
+		remoteWaiters: make(map[remoteWaiterKey]*remoteWaiter),
 		offloads:      make(map[offloadKey]*offload),
 		resultSenders: make(map[string]*resultSender),
 	}
@@ -115,7 +115,7 @@ func (s *Scheduler) listPeers() {
 	}
 	slices.SortFunc(x.list, func(a, b *peer) int { return strings.Compare(a.name, b.name) })
 	for name := range before {
-		for w := range x.demands {
+		for _, w := range x.demands {
 			delete(w.announced, name)
 		}
 	}

@@ -94,47 +94,6 @@ func (x *redrive) all(ctx context.Context, after recovery.Ref, died int64, left 
 	return after, left, false, nil
 }
 
-// redrive redrives at all nodes: all that are dead by now (for later ones there is another
-// call), or those with the ids. It returns how many, and which of the ids are not among the
-// dead of the topic.
-func (s *Scheduler) redrive(ctx context.Context, q redriveQuery) (done int, unknown []string, err error) {
-	q.IDs, q.Died = once(q.IDs), s.now()
-	if s.noPeers() {
-		x := s.newRedrive(&q)
-		if q.All {
-			_, _, _, err = x.all(ctx, recovery.Ref{}, q.Died, s.deadCount(q.Topic))
-			return x.done, nil, err
-		}
-		_, err = x.these(ctx, q.IDs)
-		return x.done, x.passed, err
-	}
-	found := make(map[string]bool)
-	c := fanOut[redriveQuery, redriveReply, *redriveReply]{
-		Scheduler: s, method: redriveMethod, query: q, here: (*Scheduler).redriveHere, deadAlone: true,
-		take: func(a *redriveReply, _ func(recovery.Home) bool) {
-			done += a.Done
-			for _, id := range a.IDs {
-				found[id] = true
-			}
-		},
-		next: func(asked redriveQuery, a *redriveReply) redriveQuery {
-			if asked.Left, asked.After = a.Left, a.After; !asked.All {
-				asked.IDs = asked.IDs[len(asked.IDs)-a.Left:]
-			}
-			return asked
-		},
-	}
-	if err = c.run(ctx); err != nil {
-		return done, nil, err
-	}
-	for _, id := range q.IDs {
-		if !found[id] {
-			unknown = append(unknown, id)
-		}
-	}
-	return done, unknown, nil
-}
-
 func (s *Scheduler) newRedrive(q *redriveQuery) *redrive {
 	x := &redrive{Scheduler: s, topic: q.Topic, op: opRequeue, due: q.Due}
 	if q.Delete {
@@ -143,32 +102,6 @@ func (s *Scheduler) newRedrive(q *redriveQuery) *redrive {
 		x.due = s.now() // which is past, and so due at once
 	}
 	return x
-}
-
-// redriveHere redrives what this node has, for a while.
-func (s *Scheduler) redriveHere(ctx context.Context, q redriveQuery) (a redriveReply, err error) {
-	if !task.ValidName(q.Topic) {
-		return a, task.Invalid("topic", task.NameProblem)
-	}
-	x := s.newRedrive(&q)
-	_, err = s.covers(ctx, &a.coverage, func(ctx context.Context) (err error) {
-		x.enough = s.elapsed() + s.pieceTime()
-		if q.All {
-			if a.Left = q.Left; q.After == (recovery.Ref{}) {
-				a.Left = s.deadCount(q.Topic)
-			}
-			var end bool
-			a.After, a.Left, end, err = x.all(ctx, q.After, q.Died, a.Left)
-			a.More = !end
-		} else {
-			a.Left, err = x.these(ctx, q.IDs)
-			a.More = a.Left > 0
-		}
-		return err
-	})
-	a.More = a.More && err == nil
-	a.Done, a.IDs = x.done, x.found
-	return a, err
 }
 
 // piece locks the ids, reads their records under the lock and takes them from among
@@ -377,4 +310,18 @@ func (s *Scheduler) deadCount(topic string) int {
 		return int(t.gauges[Dead])
 	}
 	return 0
+}
+
+// A redriveQuery asks for dead tasks of a topic to be requeued or deleted: those with the
+// ids, or as many as are dead.
+type redriveQuery struct {
+	Topic  string
+	Delete bool
+	Due    int64    // the new deadline; 0: now
+	All    bool     // instead of the ids
+	IDs    []string `json:",omitempty"`
+	Died   int64    `json:",omitempty"` // of all: when it was asked for, and those that were dead are meant
+	// Of all, when it has been asked before: how many are left to count, and behind which.
+	Left  int `json:",omitempty"`
+	After recovery.Ref
 }

@@ -24,7 +24,7 @@ func benchmarkRelease(b *testing.B, beside int) {
 	fleet := memfleet.New()
 	nodes := make(map[string]*Scheduler)
 	for _, name := range []string{"a", "b"} {
-		s, err := open(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler)}, hooks{peers: peerCalls{
+		s, err := open(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler)}, parts{peers: peerCalls{
 			callRelease: func(ctx context.Context, node string, shardID recovery.Home) error {
 				return nodes[node].releaseShard(ctx, shardID, name)
 			},

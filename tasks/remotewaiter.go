@@ -23,9 +23,10 @@ type remoteWaiter struct {
 	served bool          // its turn has come, and serveRemoteWaiter runs
 }
 
-// A remoteWaiterKey identifies a remote waiter of a topic.
+// A remoteWaiterKey identifies a remote waiter.
 type remoteWaiterKey struct {
 	node  string
+	topic string
 	lease time.Duration
 }
 
@@ -88,11 +89,8 @@ func (s *Scheduler) updateRemoteWaiterLocked(from string, w demandMessage) {
 	if s.ended {
 		return
 	}
-	key := remoteWaiterKey{from, w.Lease}
-	var g *remoteWaiter
-	if t := s.topics[w.Topic]; t != nil {
-		g = t.remoteWaiters[key]
-	}
+	key := remoteWaiterKey{from, w.Topic, w.Lease}
+	g := s.peers.remoteWaiters[key]
 	switch {
 	case g != nil && g.run == w.Run && w.Serial < g.serial:
 		return
@@ -105,11 +103,8 @@ func (s *Scheduler) updateRemoteWaiterLocked(from string, w demandMessage) {
 		}
 		g = &remoteWaiter{topic: t, key: key}
 		g.serve = func() { s.serveRemoteWaiterLocked(g) }
-		if t.remoteWaiters == nil {
-			t.remoteWaiters = make(map[remoteWaiterKey]*remoteWaiter)
-		}
-		t.remoteWaiters[key] = g
-		s.peers.remoteWaiters[g] = struct{}{}
+		s.peers.remoteWaiters[key] = g
+		t.pins++
 	}
 	g.run, g.serial, g.want, g.until = w.Run, w.Serial, min(w.Want, MaxReserve), s.elapsed()+remoteWaiterFor
 	switch {
@@ -132,8 +127,8 @@ func (s *Scheduler) dropRemoteWaiterLocked(g *remoteWaiter) {
 	if g.place != nil {
 		g.topic.reservers.leave(&g.turn)
 	}
-	delete(g.topic.remoteWaiters, g.key)
-	delete(s.peers.remoteWaiters, g)
+	delete(s.peers.remoteWaiters, g.key)
+	g.topic.pins--
 }
 
 // dropRemoteWaiters forgets remote waiters whose demands were not renewed.
@@ -141,7 +136,7 @@ func (s *Scheduler) dropRemoteWaiters() {
 	s.mu.Lock()
 	defer func() { s.unlock() }()
 	seen := 0
-	for g := range s.peers.remoteWaiters {
+	for _, g := range s.peers.remoteWaiters {
 		if !g.served && !s.servableLocked(g) {
 			s.dropRemoteWaiterLocked(g)
 		}
@@ -238,8 +233,8 @@ func (s *Scheduler) handleOffer(ctx context.Context, from string, o offer) (offe
 		ds = s.serveFetchedLocked(t, o.Lease, ds)
 	}
 	var a offerReply
-	if t != nil && t.demands[o.Lease] != nil && o.Run == s.peers.run {
-		a.Wish = s.announceDemandLocked(t.demands[o.Lease], from)
+	if w := s.peers.demands[demandKey{t, o.Lease}]; w != nil && o.Run == s.peers.run {
+		a.Wish = s.announceDemandLocked(w, from)
 	}
 	for _, d := range ds {
 		a.Back = append(a.Back, d.receipt)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/tasks/internal/record"
-	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -42,27 +41,6 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 	return t, err
 }
 
-func (s *Scheduler) reschedule(ctx context.Context, id string, m Move) (Task, error) {
-	return s.move(ctx, id, admission{}, func(rec *record.Fields, w *write) {
-		if due, ok := s.newDue(m); ok {
-			rec.Due, rec.Next, w.fired = due, due, false
-		}
-		if m.Payload != nil {
-			rec.Payload = m.Payload
-		}
-	})
-}
-
-func (s *Scheduler) newDue(m Move) (int64, bool) {
-	switch {
-	case m.Delay != nil:
-		return millis(s.cfg.Clock().Add(*m.Delay)), true
-	case !m.Due.IsZero():
-		return max(millis(m.Due), 0), true
-	}
-	return 0, false
-}
-
 // Fire makes a pending task due now, also in a topic with a Spread; but if a restart
 // comes before its delivery, it may be spread. Errors: as of Reschedule.
 func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
@@ -73,13 +51,6 @@ func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
 	}
 	t, _, err := routed(ctx, s, id, fireMethod, aboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.fireNow(ctx, id) })
 	return t, err
-}
-
-func (s *Scheduler) fireNow(ctx context.Context, id string) (Task, error) {
-	return s.move(ctx, id, admission{}, func(rec *record.Fields, w *write) {
-		now := s.now()
-		rec.Due, rec.Next, w.fired = min(rec.Due, now), now, true
-	})
 }
 
 // Replace creates the task, or puts it in the place of the pending or ready one
@@ -134,42 +105,4 @@ func (s *Scheduler) replace(ctx context.Context, p *plan) (Task, error) {
 		}
 	}
 	return s.create(ctx, p)
-}
-
-// move writes a new record for a task that is pending or ready.
-func (s *Scheduler) move(ctx context.Context, id string, by admission, change func(*record.Fields, *write)) (Task, error) {
-	ctx, cancel := s.within(ctx)
-	defer cancel()
-	n, sl, err := s.lockTask(ctx, id)
-	if errors.Is(err, ErrDead) && s.recheck(ctx, id, err) {
-		n, sl, err = s.lockTask(ctx, id)
-	}
-	if err != nil {
-		return Task{}, err
-	}
-	if err = s.permitLocked(task.TermsOf(ctx), sl); err == nil && sl.State == store.Delivering {
-		err = ErrDelivering
-	}
-	if err != nil {
-		s.unlock()
-		return Task{}, err
-	}
-	rec := s.store.Fields(sl)
-	w := write{slot: n, op: opMove, fired: sl.Flags&store.Prompt != 0}
-	change(&rec, &w)
-	rec.Revision++
-	t := s.describe(id, &rec, Pending)
-	w.at, w.rec = rec.Next, rec.Append(nil)
-	if err := s.admitLocked(int(sl.Shard), 0, len(w.rec)-len(s.store.Record(sl))); err != nil {
-		s.unlock()
-		return Task{}, err
-	}
-	if _, err = s.topicForLocked(&by, t.Topic); err != nil {
-		s.unlock()
-		return Task{}, err
-	}
-	s.disarmLocked(sl)
-	s.setLocked(sl, store.Moving)
-	s.arriving++
-	return t, s.submitOne(ctx, w)
 }

@@ -26,7 +26,7 @@ const outcomesAtOnce = 1000
 
 // endOffloadedLocked ends a delivery that was made for another node.
 func (s *Scheduler) endOffloadedLocked(d *delivery, v task.Judgement) {
-	h := d.source.offload
+	h := d.source.work.(*offload)
 	took := s.elapsed() - d.source.began
 	if h.took == 0 {
 		h.took = took

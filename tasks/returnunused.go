@@ -1,20 +1,5 @@
 package tasks
 
-import (
-	"github.com/lapsehq/lapse/tasks/internal/store"
-)
-
-// undoDeliveryLocked makes a task ready again whose delivery no receiver has seen. It reports
-// false if that delivery is not open here, or is being handed over.
-func (s *Scheduler) undoDeliveryLocked(d *delivery) bool {
-	l, ok := s.open[d.slot]
-	if !ok || l.nonce != d.lease.nonce || s.store.Slot(d.slot).State != store.Delivering {
-		return false
-	}
-	s.putBackLocked(d.slot, s.store.Slot(d.slot))
-	return true
-}
-
 // returnUnusedLocked is returnUnused in the background.
 func (s *Scheduler) returnUnusedLocked(ds []*delivery) {
 	if len(ds) > 0 && !s.ended {

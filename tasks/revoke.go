@@ -47,7 +47,6 @@ func (s *Scheduler) revokeLocked(n int, h *ownedShard, err error) {
 // beginEvictionLocked begins to evict a shard that is another node's now.
 func (s *Scheduler) beginEvictionLocked(n int, h *ownedShard) {
 	s.stageLocked(h, evicting)
-	s.missLocked(h.shardID)
 	s.background.Go(func() { s.evictShard(n, h) })
 }
 

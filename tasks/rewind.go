@@ -12,26 +12,6 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
-// watch has the ledger tell what becomes of shards behind this process's back: its
-// storage has lost what it had confirmed (a failover to a replica that was behind, an
-// older file, an empty disk), others have taken them, or left them to it.
-func (s *Scheduler) watch() {
-	r, ok := s.ledger.(recovery.Rewinder)
-	if !ok {
-		return
-	}
-	w := recovery.Watcher{
-		Rewound: func(shard int) { s.rewound(r, shard) },
-		Lost:    func(_ int, err error) { s.revoke(err) },
-		Ended:   s.revoke,
-	}
-	if s.fleet != nil {
-		w.Lost, w.Gained = s.revokeShard, s.acquireShard
-		w.Room, w.Status, w.Doubted = s.room, s.status, s.doubted
-	}
-	r.Watch(w)
-}
-
 // rewound makes a shard equal to memory again, in the background.
 func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 	s.mu.Lock()
@@ -41,9 +21,7 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 		return
 	}
 	s.sweep.rewinds++
-	if s.shared != nil {
-		s.reindexLocked() // the directory may have lost something as well
-	}
+	s.cluster.rewoundLocked()
 	s.background.Go(func() {
 		select {
 		case <-s.opened:

@@ -31,7 +31,7 @@ type rig struct {
 	faulty *ledgertest.Faulty
 
 	delivery  Delivery // the one that the test is about
-	hooks     hooks
+	parts     parts
 	sabotaged bool  // the sweep will find something
 	forgiven  int64 // what it may have found, see forgive
 }
@@ -60,7 +60,7 @@ func (r *rig) open() {
 	r.t.Helper()
 	r.faulty, r.forgiven = ledgertest.Wrap(r.mem), 0
 	var err error
-	if r.Scheduler, err = open(r.t.Context(), r.faulty, r.cfg, r.hooks); err != nil {
+	if r.Scheduler, err = open(r.t.Context(), r.faulty, r.cfg, r.parts); err != nil {
 		r.t.Fatal("Open:", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 func saboteur(t *testing.T, cfg Config, spoil func([]uint64) []uint64, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	bubble(t, cfg, func(t *testing.T, r *rig) {
-		r.hooks.fired = spoil
+		r.parts.fired = spoil
 		r.restart()
 		synctest.Wait() // for replay
 		r.sabotaged = true

@@ -247,16 +247,6 @@ func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
 // refused reports whether an id is refused for what memory takes the ledger to have.
 func refused(err error) bool { return errors.Is(err, ErrDead) || errors.Is(err, errIllegible) }
 
-// waitCreated waits for an earlier change of the same id. If that is a creation
-// which has become this caller's too, giving up leaves its outcome open.
-func (s *Scheduler) waitCreated(ctx context.Context, ch <-chan struct{}, wanted bool, waits int) error {
-	err := s.waitBusy(ctx, ch, waits)
-	if wanted && errors.Is(err, ErrUnavailable) {
-		return fmt.Errorf("%w: an earlier request for the same task still waits for its answer", ErrUnknown)
-	}
-	return err
-}
-
 // What createLocked answers besides the errors of Schedule.
 var (
 	errBusy     = errors.New("busy")
@@ -354,13 +344,6 @@ func (s *Scheduler) createLocked(p *plan, c *pendingWrite, i int) (uint32, error
 	return n, nil
 }
 
-// startLocked sends the first write of a task that has been entered.
-func (s *Scheduler) startLocked(n uint32, sl *store.Slot, c *pendingWrite, i int) {
-	s.setLocked(sl, store.Creating)
-	c.add(i, n)
-	s.writeLocked(write{slot: n, op: opCreate, pending: c, index: i})
-}
-
 // shardLocked tells in which shard a planned task is created. It is an *elsewhere if
 // the id tells one that another node holds, or belongs into one that is away.
 func (s *Scheduler) shardLocked(p *plan) (int, error) {
@@ -381,39 +364,4 @@ func (s *Scheduler) shardLocked(p *plan) (int, error) {
 		}
 	}
 	return 0, &elsewhere{shardID: s.terms.HomeFor([]byte(p.id)), unregistered: true}
-}
-
-// admitLocked tells whether there is room for so many more tasks and bytes of
-// records, and whether the ledger takes them.
-func (s *Scheduler) admitLocked(shard, more, bytes int) error {
-	switch {
-	case more > 0 && s.store.Len()+more > s.cfg.MaxPending:
-		return fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.store.Len())
-	case bytes > 0 && s.store.Live()+int64(bytes) > s.cfg.MaxBytes:
-		return fmt.Errorf("%w: the tasks use %d bytes", ErrOverloaded, s.store.Live())
-	case s.arriving >= s.cfg.MaxInFlight:
-		return fmt.Errorf("%w: %d tasks wait for the ledger", ErrOverloaded, s.arriving)
-	}
-	if err := s.writable(shard); err != nil {
-		return err
-	}
-	if bytes > 0 {
-		return s.conditionOf(shard)
-	}
-	return nil
-}
-
-// condition returns ErrUnavailable when the ledger has said, when it was last
-// asked, that it takes no new records. Those that it has already are still written.
-func (s *Scheduler) condition() error { return s.conditionOf(0) }
-
-func (s *Scheduler) conditionOf(shard int) error {
-	refusal := &s.refusal
-	if shard == spoolShard {
-		refusal = &s.spool.refusal
-	}
-	if err := refusal.Load(); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, *err)
-	}
-	return nil
 }

@@ -31,6 +31,7 @@ type Scheduler struct {
 	runner     *wheel.Runner
 	signer     *receipt.Signer
 	shared     *shared   // nil if the ledger is one node's alone
+	cluster    cluster   // what is told of the other nodes
 	started    time.Time // zero of the monotonic clock that leases run on
 
 	opened   chan struct{} // closed when Open has succeeded
@@ -115,25 +116,25 @@ type Scheduler struct {
 // Errors: every fault of cfg at once; recovery.ErrHeld when another process owns
 // the ledger; recovery.ErrLayout; or why the ledger cannot be read.
 func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, error) {
-	return open(ctx, ledger, cfg, hooks{})
+	return open(ctx, ledger, cfg, parts{})
 }
 
-// Hooks are what a test puts in the place of parts of a scheduler. Their zero value is nothing.
-type hooks struct {
+// Parts are what a test puts in the place of parts of a scheduler. Their zero value is nothing.
+type parts struct {
 	peers peerCalls
 	fired func(values []uint64) []uint64 // changes a batch on its way from the wheel
 }
 
 // fire returns what the wheel calls.
-func (h *hooks) fire(s *Scheduler) func(values []uint64) {
+func (h *parts) fire(s *Scheduler) func(values []uint64) {
 	if h.fired == nil {
 		return s.fired
 	}
 	return func(values []uint64) { s.fired(h.fired(values)) }
 }
 
-// open is Open with hooks.
-func open(ctx context.Context, ledger recovery.Ledger, config Config, h hooks) (*Scheduler, error) {
+// open is Open with parts.
+func open(ctx context.Context, ledger recovery.Ledger, config Config, h parts) (*Scheduler, error) {
 	cfg, err := config.Check()
 	if err != nil {
 		return nil, err
@@ -166,6 +167,7 @@ func open(ctx context.Context, ledger recovery.Ledger, config Config, h hooks) (
 		outcomes:         store.NewOutcomes(),
 		peers:            newPeers(),
 	}
+	s.cluster = rooms{s}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.fleet, _ = ledger.(recovery.Fleet)
 	s.watch()
@@ -276,75 +278,22 @@ func (s *Scheduler) shutDown(ctx context.Context) error {
 	return all.ErrorOrNil()
 }
 
-// ended waits for goroutines, until ctx ends.
-func ended(ctx context.Context, group *sync.WaitGroup) bool {
-	done := make(chan struct{})
-	go func() { group.Wait(); close(done) }()
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-		return false
+// watch has the ledger tell what becomes of shards behind this process's back: its
+// storage has lost what it had confirmed (a failover to a replica that was behind, an
+// older file, an empty disk), others have taken them, or left them to it.
+func (s *Scheduler) watch() {
+	r, ok := s.ledger.(recovery.Rewinder)
+	if !ok {
+		return
 	}
-}
-
-func (s *Scheduler) finish() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-s.done:
-	default:
-		close(s.done)
+	w := recovery.Watcher{
+		Rewound: func(shard int) { s.rewound(r, shard) },
+		Lost:    func(_ int, err error) { s.revoke(err) },
+		Ended:   s.revoke,
 	}
-}
-
-// end makes every method refuse new work. It reports whether it was the first to
-// do so.
-func (s *Scheduler) end(fault error) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
-		return false
+	if s.fleet != nil {
+		w.Lost, w.Gained = s.revokeShard, s.acquireShard
+		w.Room, w.Status, w.Doubted = s.room, s.status, s.doubted
 	}
-	s.ended, s.fault = true, fault
-	close(s.closing)
-	return true
-}
-
-// revoke ends the scheduler because the ledger has another owner now.
-func (s *Scheduler) revoke(err error) {
-	first := s.end(err)
-	if first {
-		s.cfg.Log.Error("the ledger has passed to another owner; nothing more is delivered here", "error", err)
-		s.finish()
-	}
-}
-
-// Done is closed when the scheduler has ended: after Close, or because the
-// ledger has passed to another owner.
-func (s *Scheduler) Done() <-chan struct{} { return s.done }
-
-// Err tells why the scheduler ended by itself; nil while it runs and after an
-// ordinary Close.
-func (s *Scheduler) Err() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.fault
-}
-
-// now is the wall clock in Unix milliseconds, rounded down: a deadline counts as
-// reached only when it has passed.
-func (s *Scheduler) now() int64 { return s.cfg.Clock().UnixMilli() }
-
-// elapsed is the monotonic clock, for leases.
-func (s *Scheduler) elapsed() time.Duration { return time.Since(s.started) }
-
-// unlock ends a critical section and tells the observer what happened in it.
-func (s *Scheduler) unlock() {
-	events := s.events
-	s.events = nil
-	s.mu.Unlock()
-	for _, e := range events {
-		s.cfg.Observer.Observe(e)
-	}
+	r.Watch(w)
 }

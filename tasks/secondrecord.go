@@ -78,18 +78,8 @@ func (s *Scheduler) resolveSecondRecords(seconds []secondRecord) {
 			s.cfg.Log.Warn("ids have two records each; the newer one stays, and the older one is being deleted", "node", s.cfg.Node,
 				"found_newer", newer, "found_older", older)
 		}
-		s.registerWinners(moved)
+		s.cluster.register(s.ctx, moved)
 	})
-}
-
-// registerWinners registers ids whose newer records memory has taken up.
-func (s *Scheduler) registerWinners(moved []recovery.Refiling) {
-	if len(moved) == 0 || s.singleNode() {
-		return
-	}
-	if err := s.assert(s.ctx, moved); err != nil && !s.isClosing() {
-		s.cfg.Log.Warn("the audit could not reach the directory of ids", "node", s.cfg.Node, "error", err)
-	}
 }
 
 // finishedLocked reports whether this process has finished the task of a record that it reads.
@@ -110,13 +100,13 @@ func (s *Scheduler) finishedLocked(e *recovery.Entry, f *record.Fields, h *owned
 		s.cfg.Log.Warn("an id has a second record, which is newer than the finished task; it is delivered as well", "node", s.cfg.Node, "task", string(id))
 		var moved []recovery.Refiling
 		s.mu.Lock()
-		if n, known := s.store.Find(id); known && s.shared != nil {
-			if change, filed := s.directoryUpdateLocked(s.store.Slot(n)); filed {
-				moved = append(moved, change)
+		if n, known := s.store.Find(id); known {
+			if entry, ok := s.cluster.entryLocked(s.store.Slot(n)); ok {
+				moved = append(moved, entry)
 			}
 		}
 		s.unlock()
-		s.registerWinners(moved)
+		s.cluster.register(s.ctx, moved)
 	})
 	return false
 }
@@ -193,10 +183,8 @@ func (s *Scheduler) decideSecondRecord(t *secondRecord, e recovery.Entry) (newer
 	}
 	n, sl := s.store.Enter(e.ID, e.Data)
 	s.restoreLocked(n, sl, e, &f, s.now())
-	if s.shared != nil {
-		if change, filed := s.directoryUpdateLocked(sl); filed {
-			filing = append(filing, change)
-		}
+	if entry, ok := s.cluster.entryLocked(sl); ok {
+		filing = append(filing, entry)
 	}
 	return true, filing, false, true
 }

@@ -151,9 +151,7 @@ func (s *Scheduler) stageLocked(h *ownedShard, to stage) {
 	comes := func(at stage) bool { return at == acquired || at == loading }
 	from := h.stage
 	h.stage = to
-	if s.shared != nil {
-		defer s.chooseShardsLocked()
-	}
+	defer s.cluster.stagedLocked(h)
 	switch {
 	case idle(from) && !idle(to):
 		s.inactive--
@@ -203,10 +201,7 @@ func (s *Scheduler) acquireShard(n int, transferred bool) {
 		h.since = math.MinInt64 // a node has held it all the time: nothing is misfired
 	}
 	s.shardCounts.acquired++
-	if s.shared != nil {
-		s.shared.acquired++
-		s.wakeReconciler()
-	}
+	s.cluster.acquiredLocked()
 	s.background.Go(func() { s.loadShard(n, h, former) })
 }
 
@@ -251,9 +246,6 @@ func (s *Scheduler) advance(h *ownedShard, from, to stage) bool {
 		return false
 	}
 	s.stageLocked(h, to)
-	if to == active {
-		delete(s.missing, h.shardID)
-	}
 	return true
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -57,26 +56,11 @@ var (
 )
 
 type (
-	// A listQuery asks for the first tasks behind a position: soonest first, or the longest
-	// dead first with the state Dead.
-	listQuery struct {
-		Topic, Group string
-		State        State
-		Limit        int
-		After        recovery.Ref
-		Bytes        int      `json:",omitempty"` // about how much of tasks is wanted at most; 0: MaxPageBytes
-		Patterns     []string `json:",omitempty"` // of the topics that the caller may use; empty: all
-	}
 	listReply struct {
 		coverage
 		Tasks []listed
 		Last  *recovery.Ref `json:",omitempty"` // the last position that was looked at; nil: there is nothing behind
 	}
-	listed struct {
-		Task Task
-		At   int64 // where it stands in the list
-	}
-
 	// A usedQuery asks whether a topic has tasks that are not dead.
 	usedQuery struct{ Topic string }
 	usedReply struct {
@@ -84,14 +68,6 @@ type (
 		Used bool
 	}
 
-	// A purgeQuery asks for the tasks of a topic or a group to be cancelled, or killed. The
-	// topic may be the beginning of names and an asterisk.
-	purgeQuery struct {
-		Topic, Group string
-		Kill         bool
-		Keep         int      // how many of those that are being delivered are to be named
-		Patterns     []string `json:",omitempty"` // as of a listQuery
-	}
 	purgeReply struct {
 		coverage
 		Cancelled  int
@@ -110,19 +86,6 @@ type (
 		Home recovery.Home `json:",omitempty"`
 	}
 
-	// A redriveQuery asks for dead tasks of a topic to be requeued or deleted: those with the
-	// ids, or as many as are dead.
-	redriveQuery struct {
-		Topic  string
-		Delete bool
-		Due    int64    // the new deadline; 0: now
-		All    bool     // instead of the ids
-		IDs    []string `json:",omitempty"`
-		Died   int64    `json:",omitempty"` // of all: when it was asked for, and those that were dead are meant
-		// Of all, when it has been asked before: how many are left to count, and behind which.
-		Left  int `json:",omitempty"`
-		After recovery.Ref
-	}
 	redriveReply struct {
 		coverage
 		Done  int
@@ -131,88 +94,6 @@ type (
 		After recovery.Ref
 	}
 )
-
-// A snapshot is the shards that this node holds, with all their tasks in memory, for as long as
-// an operation on all of them runs: by number, as long as the term is the same. The
-// spool counts as one of them.
-type snapshot map[int]snapshotShard
-
-// A snapshotShard is one of them, with its ID as the ledger names it now: once Redis has lost
-// the numbers of the nodes, it may be another one than when the term began.
-type snapshotShard struct {
-	*ownedShard
-	shardID recovery.Home
-}
-
-// beginSnapshot waits until all that this node holds is in memory. It also returns how many moves
-// of spooled tasks have ever been in doubt. Errors: ErrReplaying, ErrUnavailable, ErrClosed.
-func (s *Scheduler) beginSnapshot(ctx context.Context) (st snapshot, movesInDoubt int, err error) {
-	ctx, cancel := s.within(ctx)
-	defer cancel()
-	if err := s.waitReplayed(ctx); err != nil {
-		return nil, 0, err
-	}
-	s.mu.Lock()
-	defer s.unlock()
-	switch {
-	case s.ended:
-		return nil, 0, ErrClosed
-	case s.unsure():
-		return nil, 0, errUnsure
-	case s.spool != nil && len(s.spool.inDoubt) > 0:
-		return nil, 0, errInDoubt
-	}
-	st = make(snapshot)
-	for n, h := range s.shards {
-		if h != nil && h.stage == active {
-			st[n] = snapshotShard{h, s.fleet.Home(n)}
-		}
-	}
-	if s.spool != nil {
-		st[spoolShard], movesInDoubt = snapshotShard{ownedShard: s.spool.ownedShard}, s.spool.movesInDoubt
-	}
-	return st, movesInDoubt, nil
-}
-
-// errInDoubt: spooled tasks have left memory, and may come back to it. It is passing.
-var errInDoubt = fmt.Errorf("%w: it is not known yet whether what was spooled has moved there", errNotHeld)
-
-// endSnapshot leaves out what has changed hands meanwhile, and lists the others.
-func (s *Scheduler) endSnapshot(st snapshot, movesInDoubt int) (covered []recovery.Home, err error) {
-	s.mu.Lock()
-	defer s.unlock()
-	switch {
-	case s.ended:
-		return nil, ErrClosed
-	case s.unsure():
-		return nil, errUnsure
-	case s.spool != nil && s.spool.movesInDoubt != movesInDoubt:
-		return nil, errInDoubt
-	}
-	for n, h := range st {
-		switch {
-		case h.stage != active: // a term that is over is never held again
-			delete(st, n)
-		case h.shardID != 0:
-			covered = append(covered, h.shardID)
-		}
-	}
-	slices.Sort(covered)
-	return covered, nil
-}
-
-// keepHeld leaves out what the ledger has lost without having told it yet: it has not read
-// the dead of that.
-func (s *Scheduler) keepHeld(ctx context.Context, st snapshot) {
-	for n, h := range st {
-		if n == spoolShard {
-			continue
-		}
-		if at, err := s.fleet.Locate(ctx, h.ownedShard.shardID, false); err != nil || at.Shard != n {
-			delete(st, n)
-		}
-	}
-}
 
 // covers runs an operation on all that this node has, and enters into its answer what that
 // covers. What it has found in a shard by its number counts if that is still in the snapshot.

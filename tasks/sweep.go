@@ -77,7 +77,7 @@ func (s *Scheduler) sweepOnce(full bool) {
 	this := fullSweep{at: s.cfg.Clock(), since: s.elapsed()}
 	s.noteClock()
 	s.judgeBacklog()
-	s.announceBacklog()
+	s.cluster.backlogJudged()
 	late := s.runner.Overdue(overdueSlack)
 	lost := s.searchOverdue(full)
 	expired := s.expire()

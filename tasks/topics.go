@@ -2,6 +2,8 @@ package tasks
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -21,25 +23,24 @@ type topic struct {
 	undeliverable error     // why no receiver can have its tasks at present: this process cannot do what its settings say
 	queue         queue
 	reservers     reservers
-	demands       map[time.Duration]*demand         // that its receivers here have, by their lease
-	remoteWaiters map[remoteWaiterKey]*remoteWaiter // that stand among its receivers
-	workers       int                               // places that its workers have: deliveries that they may make at once
-	busy          int                               // of those, how many are taken by a delivery
-	offloaded     []*delivery                       // of tasks of other nodes, which the workers deliver after its own
-	offloads      int                               // nodes whose tasks of this topic are taken when there is room
-	asyncSettle   bool                              // its deliverer leaves deliveries to their receipts
-	contending    int                               // 1 + its position in Scheduler.contenders; 0: it is not there
-	passes        float64                           // deliveries for its weight, while places were scarce
-	limiter       *rate.Limiter                     // of its rate; nil: no bound
-	rest          *time.Timer                       // until the limiter lets another delivery begin
-	held          bool                              // MaxInFlight keeps it waiting; it is in Scheduler.held
-	pushed        bool                              // its ready tasks are in Scheduler.backlog
-	slots         int                               // tasks in memory, in whatever state
-	occupied      bool                              // it has tasks, be it dead ones
-	quotas        []*quota                          // in which it counts
-	undecided     bool                              // misfired tasks of it wait to be coalesced
-	gauges        [Dead + 1]int64                   // tasks by the state that is shown
-	oldest        oldestDead                        // who has been dead the longest
+	pins          int             // rooms of the cluster that know the topic, so that it must not be forgotten
+	workers       int             // places that its workers have: deliveries that they may make at once
+	busy          int             // of those, how many are taken by a delivery
+	offloaded     []*delivery     // of tasks of other nodes, which the workers deliver after its own
+	offloads      int             // nodes whose tasks of this topic are taken when there is room
+	asyncSettle   bool            // its deliverer leaves deliveries to their receipts
+	contending    int             // 1 + its position in Scheduler.contenders; 0: it is not there
+	passes        float64         // deliveries for its weight, while places were scarce
+	limiter       *rate.Limiter   // of its rate; nil: no bound
+	rest          *time.Timer     // until the limiter lets another delivery begin
+	held          bool            // MaxInFlight keeps it waiting; it is in Scheduler.held
+	pushed        bool            // its ready tasks are in Scheduler.backlog
+	slots         int             // tasks in memory, in whatever state
+	occupied      bool            // it has tasks, be it dead ones
+	quotas        []*quota        // in which it counts
+	undecided     bool            // misfired tasks of it wait to be coalesced
+	gauges        [Dead + 1]int64 // tasks by the state that is shown
+	oldest        oldestDead      // who has been dead the longest
 	counts        Counts
 }
 
@@ -108,7 +109,7 @@ func (s *Scheduler) evictTopic() bool {
 
 func (t *topic) idle() bool {
 	return t.slots == 0 && t.gauges[Dead] == 0 && t.revision == 0 && t.handler == nil &&
-		t.workers == 0 && t.reservers.queue.Len() == 0 && len(t.demands) == 0 && len(t.remoteWaiters) == 0 && t.offloads == 0
+		t.workers == 0 && t.reservers.queue.Len() == 0 && t.pins == 0 && t.offloads == 0
 }
 
 // Topic returns a topic that this node has met. Error: ErrNoTopic, also of a topic that was
@@ -166,4 +167,8 @@ func (s *Scheduler) describeLocked(t *topic) Topic {
 	}
 	d.ConcurrencySet, d.ConcurrencyNow = t.own, max(t.settings.Concurrency, s.raisedLocked(t))
 	return d
+}
+
+func sortTopics(all []Topic) {
+	slices.SortFunc(all, func(a, b Topic) int { return strings.Compare(a.Name, b.Name) })
 }

@@ -78,10 +78,6 @@ func (s *Scheduler) sumTopics() *topicSums {
 	return sums
 }
 
-func sortTopics(all []Topic) {
-	slices.SortFunc(all, func(a, b Topic) int { return strings.Compare(a.Name, b.Name) })
-}
-
 // chooseTopics returns so many topics: first those that were set up, then the busiest.
 func (s *Scheduler) chooseTopics(limit int) map[*topic]bool {
 	type candidate struct {

@@ -20,24 +20,16 @@ func (s *Scheduler) encodeDeliveries(ds []*delivery) []wireDelivery {
 	return packed
 }
 
-// A source says where a delivery comes from that another node has begun.
-type source struct {
-	node    string        // that holds the task
-	lease   time.Duration // as it was when the delivery left there
-	offload *offload      // nil: for a receiver
-	began   time.Duration // offload: when a worker began with it
-}
-
 // decodeDeliveries makes deliveries of what another node has sent at some time after sent.
 // Their leases are counted from then, so that none ends here after it has ended there: this
 // node may have stood still meanwhile.
-func (s *Scheduler) decodeDeliveries(from string, packed []wireDelivery, sent time.Duration, help *offload) []*delivery {
+func (s *Scheduler) decodeDeliveries(from string, packed []wireDelivery, sent time.Duration, work any) []*delivery {
 	ds := make([]*delivery, len(packed))
 	wall := s.cfg.Clock().Add(sent - s.elapsed())
 	for i, p := range packed {
 		ds[i] = newDelivery(delivery{
 			lease: lease{until: sent + p.Lease}, receipt: p.Receipt,
-			source: &source{node: from, lease: p.Lease, offload: help},
+			source: &source{node: from, lease: p.Lease, work: work},
 		}, p.Task, wall.Add(p.Lease).UTC())
 	}
 	return ds
