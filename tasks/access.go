@@ -13,7 +13,7 @@ import (
 // On an error the lock is not held: ErrNotFound,
 // ErrDead, ErrReplaying, ErrUnavailable (ErrContended and errBeingCancelled among them),
 // ErrClosed.
-func (s *Scheduler) lockTask(ctx context.Context, id string) (uint32, *store.Slot, error) {
+func (s *engine) lockTask(ctx context.Context, id string) (uint32, *store.Slot, error) {
 	key := []byte(id)
 	for waits, rechecked := 0, false; ; {
 		s.mu.Lock()
@@ -69,21 +69,21 @@ func (s *Scheduler) lockTask(ctx context.Context, id string) (uint32, *store.Slo
 	}
 }
 
-func (s *Scheduler) buriedLocked(id []byte) bool {
+func (s *engine) buriedLocked(id []byte) bool {
 	_, dead := s.dead.ids[s.store.Hash(id)]
 	return dead
 }
 
 // illegibleLocked tells that the ledger has a record with this id that this
 // version cannot read, and that must be kept.
-func (s *Scheduler) illegibleLocked(id []byte) bool {
+func (s *engine) illegibleLocked(id []byte) bool {
 	_, ok := s.illegible[s.store.Hash(id)]
 	return ok
 }
 
 // cancelledLocked reports whether a task is cancelled for good, and the ledger is known not
 // to answer: there is no point in waiting.
-func (s *Scheduler) cancelledLocked(sl *store.Slot) bool {
+func (s *engine) cancelledLocked(sl *store.Slot) bool {
 	return sl.State == store.Cancelling && sl.Flags&store.Wanted != 0 && s.ledgerDown(int(sl.Shard))
 }
 
@@ -93,7 +93,7 @@ var errBeingCancelled = fmt.Errorf("%w: the task is cancelled in this process, w
 var errIllegible = fmt.Errorf("%w: the record of this id cannot be read by this version", ErrUnavailable)
 
 // watchLocked returns a channel that is closed when the task is no longer busy.
-func (s *Scheduler) watchLocked(n uint32) <-chan struct{} {
+func (s *engine) watchLocked(n uint32) <-chan struct{} {
 	ch, ok := s.waiting[n]
 	if !ok {
 		ch = make(chan struct{})
@@ -105,7 +105,7 @@ func (s *Scheduler) watchLocked(n uint32) <-chan struct{} {
 // waitBusy waits until a task is no longer busy. The caller has not begun anything, so giving up
 // changes nothing. waits is how many earlier changes of the task the caller has seen end: if it
 // has seen some, and no server is known not to answer, giving up is ErrContended.
-func (s *Scheduler) waitBusy(ctx context.Context, ch <-chan struct{}, waits int) error {
+func (s *engine) waitBusy(ctx context.Context, ch <-chan struct{}, waits int) error {
 	select {
 	case <-ch:
 		return nil
@@ -129,45 +129,45 @@ func isClosed(ch <-chan struct{}) bool {
 	}
 }
 
-func (s *Scheduler) isClosing() bool { return isClosed(s.closing) }
+func (s *engine) isClosing() bool { return isClosed(s.closing) }
 
 // isFirstReplayed tells that memory knows every id of what this process held at first.
-func (s *Scheduler) isFirstReplayed() bool { return isClosed(s.replayed) }
+func (s *engine) isFirstReplayed() bool { return isClosed(s.replayed) }
 
 // isReplayed tells that memory knows every id of what this process holds.
-func (s *Scheduler) isReplayed() bool {
+func (s *engine) isReplayed() bool {
 	return s.isFirstReplayed() && s.catchingUp.Load() == 0
 }
 
 // opensLocked tells that there is a shard of which memory does not know yet which of its tasks
 // are dead.
-func (s *Scheduler) opensLocked() bool {
+func (s *engine) opensLocked() bool {
 	return !isClosed(s.deadRead) || s.catchingUp.Load() > 0 && slices.ContainsFunc(s.shards, func(h *ownedShard) bool { return h != nil && h.stage == acquired })
 }
 
 // checkLocked locks an id that memory does not know, so that its record can be
 // read while no other caller changes it.
-func (s *Scheduler) checkLocked(id []byte, why store.Flags) uint32 {
+func (s *engine) checkLocked(id []byte, why store.Flags) uint32 {
 	n, sl := s.store.Enter(id, nil)
 	sl.State, sl.Flags = store.Checking, why
 	return n
 }
 
 // uncheckLocked gives an id up that was locked for reading.
-func (s *Scheduler) uncheckLocked(n uint32) {
+func (s *engine) uncheckLocked(n uint32) {
 	s.store.Leave(n)
 	s.notifyLocked(n)
 }
 
 // notifyLocked wakes the callers that wait for a task.
-func (s *Scheduler) notifyLocked(n uint32) {
+func (s *engine) notifyLocked(n uint32) {
 	if ch, ok := s.waiting[n]; ok {
 		close(ch)
 		delete(s.waiting, n)
 	}
 }
 
-func (s *Scheduler) waitReplayed(ctx context.Context) error {
+func (s *engine) waitReplayed(ctx context.Context) error {
 	over := s.replayed
 	for {
 		select {
@@ -188,7 +188,7 @@ func (s *Scheduler) waitReplayed(ctx context.Context) error {
 }
 
 // abortLocked gives the slot of an id claim up.
-func (s *Scheduler) abortLocked(n uint32, sl *store.Slot) {
+func (s *engine) abortLocked(n uint32, sl *store.Slot) {
 	s.arriving--
 	s.leaveLocked(n, sl)
 	s.notifyLocked(n)

@@ -10,7 +10,7 @@ import (
 
 // waitCreated waits for an earlier change of the same id. If that is a creation
 // which has become this caller's too, giving up leaves its outcome open.
-func (s *Scheduler) waitCreated(ctx context.Context, ch <-chan struct{}, wanted bool, waits int) error {
+func (s *engine) waitCreated(ctx context.Context, ch <-chan struct{}, wanted bool, waits int) error {
 	err := s.waitBusy(ctx, ch, waits)
 	if wanted && errors.Is(err, ErrUnavailable) {
 		return fmt.Errorf("%w: an earlier request for the same task still waits for its answer", ErrUnknown)
@@ -19,7 +19,7 @@ func (s *Scheduler) waitCreated(ctx context.Context, ch <-chan struct{}, wanted 
 }
 
 // startLocked sends the first write of a task that has been entered.
-func (s *Scheduler) startLocked(n uint32, sl *store.Slot, c *pendingWrite, i int) {
+func (s *engine) startLocked(n uint32, sl *store.Slot, c *pendingWrite, i int) {
 	s.setLocked(sl, store.Creating)
 	c.add(i, n)
 	s.writeLocked(write{slot: n, op: opCreate, pending: c, index: i})
@@ -27,7 +27,7 @@ func (s *Scheduler) startLocked(n uint32, sl *store.Slot, c *pendingWrite, i int
 
 // admitLocked tells whether there is room for so many more tasks and bytes of
 // records, and whether the ledger takes them.
-func (s *Scheduler) admitLocked(shard, more, bytes int) error {
+func (s *engine) admitLocked(shard, more, bytes int) error {
 	switch {
 	case more > 0 && s.store.Len()+more > s.cfg.MaxPending:
 		return fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.store.Len())
@@ -47,9 +47,9 @@ func (s *Scheduler) admitLocked(shard, more, bytes int) error {
 
 // condition returns ErrUnavailable when the ledger has said, when it was last
 // asked, that it takes no new records. Those that it has already are still written.
-func (s *Scheduler) condition() error { return s.conditionOf(0) }
+func (s *engine) condition() error { return s.conditionOf(0) }
 
-func (s *Scheduler) conditionOf(shard int) error {
+func (s *engine) conditionOf(shard int) error {
 	refusal := &s.refusal
 	if shard == spoolShard {
 		refusal = &s.spool.refusal

@@ -10,7 +10,7 @@ import (
 const atOnce = 256
 
 // armLocked makes a task wait for its next attempt, or ready if that is now.
-func (s *Scheduler) armLocked(n uint32, sl *store.Slot, now int64) {
+func (s *engine) armLocked(n uint32, sl *store.Slot, now int64) {
 	s.leaveWindowLocked(sl)
 	sl.Gen++
 	sl.Timer = 0
@@ -21,14 +21,14 @@ func (s *Scheduler) armLocked(n uint32, sl *store.Slot, now int64) {
 	}
 }
 
-func (s *Scheduler) waitLocked(n uint32, sl *store.Slot) {
+func (s *engine) waitLocked(n uint32, sl *store.Slot) {
 	s.setLocked(sl, store.Pending)
 	sl.Timer = s.runner.Add(sl.Next, sl.Value(n))
 }
 
 // dueLocked makes a task whose time has come ready, unless it first has to wait for its
 // place in its topic's window. Its generation is fresh.
-func (s *Scheduler) dueLocked(n uint32, sl *store.Slot, now int64) {
+func (s *engine) dueLocked(n uint32, sl *store.Slot, now int64) {
 	if t := s.byNumber[sl.Topic]; t.settings.Spread != 0 && s.enterWindowLocked(t, sl) && sl.Next > now {
 		s.waitLocked(n, sl)
 	} else {
@@ -37,7 +37,7 @@ func (s *Scheduler) dueLocked(n uint32, sl *store.Slot, now int64) {
 }
 
 // disarmLocked takes a pending or ready task out of the wheel or its queue.
-func (s *Scheduler) disarmLocked(sl *store.Slot) {
+func (s *engine) disarmLocked(sl *store.Slot) {
 	switch sl.State {
 	case store.Pending:
 		if sl.Timer != 0 {
@@ -51,7 +51,7 @@ func (s *Scheduler) disarmLocked(sl *store.Slot) {
 }
 
 // fired is called by the wheel with tasks whose time has come.
-func (s *Scheduler) fired(values []uint64) {
+func (s *engine) fired(values []uint64) {
 	for len(values) > 0 {
 		n := min(atOnce, len(values))
 		s.mu.Lock()
@@ -69,7 +69,7 @@ func (s *Scheduler) fired(values []uint64) {
 }
 
 // readyLocked queues a task for its receiver. Its generation is fresh.
-func (s *Scheduler) readyLocked(n uint32, sl *store.Slot) {
+func (s *engine) readyLocked(n uint32, sl *store.Slot) {
 	s.setLocked(sl, store.Ready)
 	t := s.byNumber[sl.Topic]
 	t.queue.push(item{sl.Next, sl.Value(n)})
@@ -86,7 +86,7 @@ func (s *Scheduler) readyLocked(n uint32, sl *store.Slot) {
 // takeLocked takes the next task that may be delivered off a topic's queue. It stays
 // ready until the caller says otherwise, which must be before the lock is given up.
 // passed counts those that may not be delivered: it gives up at atOnce of them.
-func (s *Scheduler) takeLocked(t *topic, passed *int) (uint32, bool) {
+func (s *engine) takeLocked(t *topic, passed *int) (uint32, bool) {
 	now := s.now()
 	for ; *passed < atOnce && !t.stopped() && !s.ended && !s.pausedLocked(); *passed++ {
 		it, ok := t.queue.pop()
@@ -125,7 +125,7 @@ func (s *Scheduler) takeLocked(t *topic, passed *int) (uint32, bool) {
 }
 
 // tooLateLocked tells that a task has passed its max_lateness.
-func (s *Scheduler) tooLateLocked(t *topic, sl *store.Slot, now int64) bool {
+func (s *engine) tooLateLocked(t *topic, sl *store.Slot, now int64) bool {
 	rec := s.store.Record(sl)
 	if record.Flags(rec)&record.HasMaxLateness == 0 {
 		return false
@@ -134,7 +134,7 @@ func (s *Scheduler) tooLateLocked(t *topic, sl *store.Slot, now int64) bool {
 	return err == nil && now-s.deadlineLocked(t, sl, f.Attempt == 0) > f.MaxLateness
 }
 
-func (s *Scheduler) skipLocked(n uint32, sl *store.Slot) {
+func (s *engine) skipLocked(n uint32, sl *store.Slot) {
 	s.byNumber[sl.Topic].counts.Skipped++
 	s.outcomes.Add(s.store.Hash(s.store.ID(sl)), store.Outcome{Kind: store.WasSkipped, Created: record.Created(s.store.Record(sl))})
 	s.emitLocked(EventSkipped, sl, Event{})

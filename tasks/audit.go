@@ -25,7 +25,7 @@ const (
 // auditLoop compares, once in every period of the sweep, a slice of memory with the
 // ledger, and all of it when a full sweep asks for that. It has a goroutine of its
 // own: when the ledger does not answer, the sweep goes on.
-func (s *Scheduler) auditLoop() {
+func (s *engine) auditLoop() {
 	tick := time.NewTicker(s.cfg.SweepEvery)
 	defer tick.Stop()
 	slices := s.newAuditee(false)
@@ -46,7 +46,7 @@ func (s *Scheduler) auditLoop() {
 // auditAll compares all of memory with the ledger, slice by slice, and ends a full
 // sweep. While writes queue up it waits; while the ledger cannot be read it tries
 // again, once in a period.
-func (s *Scheduler) auditAll(full fullSweep) {
+func (s *engine) auditAll(full fullSweep) {
 	if s.waitReplayed(s.ctx) != nil {
 		return // Close has begun
 	}
@@ -79,7 +79,7 @@ func (s *Scheduler) auditAll(full fullSweep) {
 
 // audit compares a slice of memory with the ledger. It reports false when a shard could
 // not be read; then the same slice of that shard comes again.
-func (s *Scheduler) audit(a *auditee) (checked, repaired int, ok bool) {
+func (s *engine) audit(a *auditee) (checked, repaired int, ok bool) {
 	shards := a.begin()
 	a.repairs = newPendingWrite(0)
 	a.repairs.phase.Store(sent) // a repair is never taken back
@@ -109,7 +109,7 @@ func (s *Scheduler) audit(a *auditee) (checked, repaired int, ok bool) {
 
 // confirmedRepairs waits for the ledger and returns how many repairs it has confirmed. Those
 // that it confirms later count later; those that it refuses never do.
-func (s *Scheduler) confirmedRepairs(ctx context.Context, c *pendingWrite) (n int) {
+func (s *engine) confirmedRepairs(ctx context.Context, c *pendingWrite) (n int) {
 	s.mu.Lock()
 	c.complete()
 	s.unlock()
@@ -124,7 +124,7 @@ func (s *Scheduler) confirmedRepairs(ctx context.Context, c *pendingWrite) (n in
 
 // An auditee is the side of a Scheduler that is compared with the ledger.
 type auditee struct {
-	s       *Scheduler
+	s       *engine
 	once    bool          // ends at the end of the store, instead of going round and round
 	at      []uint32      // by shard: the slot where it goes on
 	was     []uint32      // by shard: at, before the slice
@@ -135,7 +135,7 @@ type auditee struct {
 	sampled []recovery.Refiling
 }
 
-func (s *Scheduler) newAuditee(once bool) *auditee {
+func (s *engine) newAuditee(once bool) *auditee {
 	a := &auditee{s: s, once: once}
 	a.begin()
 	return a

@@ -11,7 +11,7 @@ package tasks
 // concurrency, and one that no receiver pulls must not raise all others for ever.
 
 // queuedLocked counts a task that has joined a topic's queue.
-func (s *Scheduler) queuedLocked(t *topic) {
+func (s *engine) queuedLocked(t *topic) {
 	if !t.pushed {
 		return
 	}
@@ -21,7 +21,7 @@ func (s *Scheduler) queuedLocked(t *topic) {
 
 // unqueuedLocked tells a topic's queue, and the backlog, that one of its live tasks
 // has been taken or has become stale.
-func (s *Scheduler) unqueuedLocked(t *topic) {
+func (s *engine) unqueuedLocked(t *topic) {
 	t.queue.gone()
 	if t.pushed {
 		s.backlog--
@@ -29,7 +29,7 @@ func (s *Scheduler) unqueuedLocked(t *topic) {
 }
 
 // countBacklogLocked is called when a topic may have begun or ceased to count.
-func (s *Scheduler) countBacklogLocked(t *topic) {
+func (s *engine) countBacklogLocked(t *topic) {
 	pushed := t.deliverer != nil && !t.settings.Paused
 	if pushed == t.pushed {
 		return
@@ -44,7 +44,7 @@ func (s *Scheduler) countBacklogLocked(t *topic) {
 }
 
 // sweepNowLocked asks for a sweep at once if a backlog has begun.
-func (s *Scheduler) sweepNowLocked() {
+func (s *engine) sweepNowLocked() {
 	if s.sweep.raised || s.backlog <= s.cfg.SweepBacklog {
 		return
 	}
@@ -55,7 +55,7 @@ func (s *Scheduler) sweepNowLocked() {
 }
 
 // judgeBacklog begins or ends an episode.
-func (s *Scheduler) judgeBacklog() {
+func (s *engine) judgeBacklog() {
 	s.mu.Lock()
 	was, waiting := s.sweep.raised, s.backlog
 	switch {
@@ -78,7 +78,7 @@ func (s *Scheduler) judgeBacklog() {
 
 // raisedLocked is what a backlog raises a topic's concurrency to, be it one that this node
 // offloads from another one; 0 if there is none or if the topic has one of its own.
-func (s *Scheduler) raisedLocked(t *topic) int {
+func (s *engine) raisedLocked(t *topic) int {
 	if !s.sweep.raised && t.offloads == 0 || t.own || t.deliverer == nil {
 		return 0
 	}

@@ -16,7 +16,7 @@ func cancelled(err error) error {
 	return err
 }
 
-func (s *Scheduler) cancelHere(ctx context.Context, id string) error {
+func (s *engine) cancelHere(ctx context.Context, id string) error {
 	n, sl, err := s.lockTask(ctx, id)
 	switch {
 	case errors.Is(err, errBeingCancelled):
@@ -59,7 +59,7 @@ func (s *Scheduler) cancelHere(ctx context.Context, id string) error {
 
 // cancellableLocked returns nil, or ErrUnavailable when the shard is another node's or
 // about to be, or, unless the ledger is known not to answer, when it is not writable.
-func (s *Scheduler) cancellableLocked(sl *store.Slot) error {
+func (s *engine) cancellableLocked(sl *store.Slot) error {
 	if s.ledgerDown(int(sl.Shard)) {
 		return s.heldLocked(int(sl.Shard))
 	}
@@ -67,7 +67,7 @@ func (s *Scheduler) cancellableLocked(sl *store.Slot) error {
 }
 
 // submitOne sends a write, gives the lock up and waits for the answer.
-func (s *Scheduler) submitOne(ctx context.Context, w write) error {
+func (s *engine) submitOne(ctx context.Context, w write) error {
 	c := newPendingWrite(1)
 	w.pending = c
 	c.add(0, w.slot)

@@ -16,7 +16,7 @@ import (
 // In a topic that counts crashes, an attempt is recorded before it is delivered: a
 // task that kills its process then runs out of attempts like any other. Close
 // waits for that.
-func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term time.Duration, by consumer) []*delivery {
+func (s *engine) beginLocked(ctx context.Context, t *topic, limit int, term time.Duration, by consumer) []*delivery {
 	if term == 0 {
 		term = t.settings.Lease
 	}
@@ -57,7 +57,7 @@ func (s *Scheduler) beginLocked(ctx context.Context, t *topic, limit int, term t
 
 // takeSomeLocked takes up to limit tasks off a topic's queue. Where many may not be
 // delivered, it gives the lock up in between, but never with a task in its hands.
-func (s *Scheduler) takeSomeLocked(t *topic, limit int, by consumer) (taken []uint32) {
+func (s *engine) takeSomeLocked(t *topic, limit int, by consumer) (taken []uint32) {
 	for by.fits(t) { // which may change while the lock is given up
 		if by.leases() || t.asyncSettle {
 			limit = min(limit, s.roomLocked())
@@ -85,7 +85,7 @@ func (s *Scheduler) takeSomeLocked(t *topic, limit int, by consumer) (taken []ui
 
 // claimLocked records the attempts of tasks that were taken off their queue, and
 // returns those that may be handed out. It gives the lock up meanwhile.
-func (s *Scheduler) claimLocked(ctx context.Context, t *topic, taken []uint32, by consumer) []uint32 {
+func (s *engine) claimLocked(ctx context.Context, t *topic, taken []uint32, by consumer) []uint32 {
 	c := newPendingWrite(len(taken))
 	for i, n := range taken {
 		sl := s.store.Slot(n)
@@ -123,7 +123,7 @@ func (s *Scheduler) claimLocked(ctx context.Context, t *topic, taken []uint32, b
 
 // putBackLocked makes a task ready again whose delivery no receiver has seen, and has
 // it recorded that a claimed attempt does not count.
-func (s *Scheduler) putBackLocked(n uint32, sl *store.Slot) {
+func (s *engine) putBackLocked(n uint32, sl *store.Slot) {
 	attempt := s.open[n].attempt
 	s.closeLocked(n)
 	rec := s.store.Record(sl)
@@ -145,7 +145,7 @@ func (s *Scheduler) putBackLocked(n uint32, sl *store.Slot) {
 
 // unclaimLocked makes a task ready again that was not handed out, and reports
 // whether an attempt had been counted for it.
-func (s *Scheduler) unclaimLocked(n uint32, sl *store.Slot) bool {
+func (s *engine) unclaimLocked(n uint32, sl *store.Slot) bool {
 	rec := s.store.Record(sl)
 	flags := record.Flags(rec)
 	if flags&record.Claimed != 0 {
@@ -156,13 +156,13 @@ func (s *Scheduler) unclaimLocked(n uint32, sl *store.Slot) bool {
 }
 
 // spent tells that a task's last attempt was claimed by a process that ended in it.
-func (s *Scheduler) spent(t *topic, sl *store.Slot) bool {
+func (s *engine) spent(t *topic, sl *store.Slot) bool {
 	rec := s.store.Record(sl)
 	return record.Flags(rec)&record.Claimed != 0 && t.settings.Retry.Over(record.Attempt(rec), s.now()-record.Due(rec))
 }
 
 // expendLocked ends that attempt.
-func (s *Scheduler) expendLocked(n uint32, sl *store.Slot) {
+func (s *engine) expendLocked(n uint32, sl *store.Slot) {
 	s.open[n] = lease{attempt: record.Attempt(s.store.Record(sl))}
 	s.failLocked(n, sl, "the process ended during the last attempt", nil, nil, 0)
 }

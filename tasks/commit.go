@@ -44,7 +44,7 @@ const (
 // writeLocked sends a task's next write, or keeps it until the one under way is
 // answered. A write that was kept before gives way: the new one says all that it
 // would have said. The burial of a spooled task is kept until the ledger has the task.
-func (s *Scheduler) writeLocked(w write) {
+func (s *engine) writeLocked(w write) {
 	sl := s.store.Slot(w.slot)
 	if sl.Flags&store.Writing != 0 || sl.Shard == spoolShard && w.op == opBury {
 		if old, ok := s.deferred[w.slot]; ok && old.pending != nil {
@@ -66,7 +66,7 @@ func (s *Scheduler) writeLocked(w write) {
 }
 
 // changeOf says what a write means to the ledger. Its slices point into the arena.
-func (s *Scheduler) changeOf(w *write, sl *store.Slot) recovery.Change {
+func (s *engine) changeOf(w *write, sl *store.Slot) recovery.Change {
 	c := recovery.Change{ID: s.store.ID(sl)}
 	if sl.Stored != store.NotStored {
 		c.From = recovery.Spot{Place: recovery.Pending, At: sl.Stored}
@@ -100,7 +100,7 @@ func (s *Scheduler) changeOf(w *write, sl *store.Slot) recovery.Change {
 }
 
 // committed is told by the committer what has become of writes, in order.
-func (s *Scheduler) committed(shard int, writes []write, err error) {
+func (s *engine) committed(shard int, writes []write, err error) {
 	if errors.Is(err, recovery.ErrLost) && s.fleet != nil {
 		s.revokeShard(shard, err)
 	}
@@ -119,7 +119,7 @@ func (s *Scheduler) committed(shard int, writes []write, err error) {
 	}
 }
 
-func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
+func (s *engine) answeredLocked(w *write, err error, now int64) {
 	if w.op == opUnspooled {
 		return
 	}
@@ -169,7 +169,7 @@ func (s *Scheduler) answeredLocked(w *write, err error, now int64) {
 
 // repeatLocked sends a write once more that the ledger has confirmed, and may have lost
 // since. A creation is no longer one: the ledger may have it, and must not refuse it.
-func (s *Scheduler) repeatLocked(w write, sl *store.Slot) {
+func (s *engine) repeatLocked(w write, sl *store.Slot) {
 	switch w.op {
 	case opUnspool:
 		s.repeatMoveLocked(w, sl)
@@ -181,7 +181,7 @@ func (s *Scheduler) repeatLocked(w write, sl *store.Slot) {
 }
 
 // confirmedLocked takes a task to where its recorded write leads.
-func (s *Scheduler) confirmedLocked(w *write, sl *store.Slot, now int64) {
+func (s *engine) confirmedLocked(w *write, sl *store.Slot, now int64) {
 	t := s.byNumber[sl.Topic]
 	switch w.op {
 	case opCreate:
@@ -262,7 +262,7 @@ func (s *Scheduler) confirmedLocked(w *write, sl *store.Slot, now int64) {
 // droppedLocked ends a write that has not happened: it was never sent, because its
 // caller had given it up, or the ledger had no room for it. What it did to a task that existed
 // before was undone then (see undoLocked).
-func (s *Scheduler) droppedLocked(w *write, sl *store.Slot) {
+func (s *engine) droppedLocked(w *write, sl *store.Slot) {
 	switch w.op {
 	case opCreate:
 		s.arriving--
@@ -277,7 +277,7 @@ func (s *Scheduler) droppedLocked(w *write, sl *store.Slot) {
 }
 
 // leaveLocked forgets a task that memory has nothing more to do with.
-func (s *Scheduler) leaveLocked(n uint32, sl *store.Slot) {
+func (s *engine) leaveLocked(n uint32, sl *store.Slot) {
 	if sl.Shard == spoolShard {
 		s.leaveSpoolLocked(n)
 	}
@@ -286,7 +286,7 @@ func (s *Scheduler) leaveLocked(n uint32, sl *store.Slot) {
 }
 
 // setLocked changes a task's state and its topic's gauges.
-func (s *Scheduler) setLocked(sl *store.Slot, to store.State) {
+func (s *engine) setLocked(sl *store.Slot, to store.State) {
 	t := s.byNumber[sl.Topic]
 	switch {
 	case sl.State == store.Vacant && to != store.Vacant:

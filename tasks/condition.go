@@ -11,7 +11,7 @@ import (
 const conditionEvery = 100 * time.Millisecond
 
 // conditionLoop asks until Close begins, beside the sweep: a ledger may take its time.
-func (s *Scheduler) conditionLoop() {
+func (s *engine) conditionLoop() {
 	tick := time.NewTicker(conditionEvery)
 	defer tick.Stop()
 	for {
@@ -24,7 +24,7 @@ func (s *Scheduler) conditionLoop() {
 	}
 }
 
-func (s *Scheduler) askCondition() {
+func (s *engine) askCondition() {
 	c, ok := s.ledger.(recovery.Conditioner)
 	if !ok {
 		return

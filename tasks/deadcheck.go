@@ -19,7 +19,7 @@ import (
 //	none     dead                            memory learns it; deleted if the ledger had lost writes
 //	none     an index member, no record      the member is deleted
 type deadCheck struct {
-	*Scheduler
+	*engine
 	checker recovery.DeadChecker
 	reader  recovery.Rewinder
 	scanner recovery.DeadScanner
@@ -37,7 +37,7 @@ type deadCheck struct {
 }
 
 // doubtDeadLocked has the index of the dead compared with the ledger's soon, in the background.
-func (s *Scheduler) doubtDeadLocked() {
+func (s *engine) doubtDeadLocked() {
 	if _, ok := s.ledger.(recovery.DeadChecker); !ok || s.ended {
 		return
 	}
@@ -50,7 +50,7 @@ func (s *Scheduler) doubtDeadLocked() {
 
 // compareDead compares all shards for as long as there are doubts. Between two rounds it
 // rests for nine times as long as one takes.
-func (s *Scheduler) compareDead() {
+func (s *engine) compareDead() {
 	for {
 		if s.waitReplayed(s.ctx) != nil {
 			return // Close has begun
@@ -77,8 +77,8 @@ func (s *Scheduler) compareDead() {
 
 // compareDeadOf compares one shard. With rewound its loss of writes is being made good, by
 // the caller. A shard that is lost meanwhile is no error.
-func (s *Scheduler) compareDeadOf(n int, h *ownedShard, rewound bool) error {
-	c := deadCheck{Scheduler: s, shard: n, h: h, rewound: rewound, missing: make(map[uint64]struct{})}
+func (s *engine) compareDeadOf(n int, h *ownedShard, rewound bool) error {
+	c := deadCheck{engine: s, shard: n, h: h, rewound: rewound, missing: make(map[uint64]struct{})}
 	var reads, scans bool
 	c.checker, _ = s.ledger.(recovery.DeadChecker)
 	c.reader, reads = s.ledger.(recovery.Rewinder)

@@ -18,7 +18,7 @@ type oldestDead struct {
 
 // addDeadLocked records that a task is dead, on record. It may be called again: the ledger's
 // index shows a task before its burial is confirmed.
-func (s *Scheduler) addDeadLocked(t *topic, shard int, id []byte, died int64) {
+func (s *engine) addDeadLocked(t *topic, shard int, id []byte, died int64) {
 	hash := s.store.Hash(id)
 	for c := range s.dead.checks {
 		delete(c.missing, hash)
@@ -43,7 +43,7 @@ func (s *Scheduler) addDeadLocked(t *topic, shard int, id []byte, died int64) {
 // removeDeadLocked records that a task, which had died then, is dead no longer, on record. died
 // is noneDead if the caller knows the next one already. It changes nothing if memory has
 // found out before that the ledger had lost the task.
-func (s *Scheduler) removeDeadLocked(t *topic, shard int, id []byte, died int64) {
+func (s *engine) removeDeadLocked(t *topic, shard int, id []byte, died int64) {
 	hash := s.store.Hash(id)
 	if h := s.ownedLocked(shard); h != nil && h.dead != nil {
 		if _, known := h.dead[hash]; !known {

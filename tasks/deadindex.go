@@ -38,7 +38,7 @@ type lostDead struct {
 
 // findLostDead asks the ledger for ids that the caller has locked, and returns those that
 // memory takes for dead and of which the ledger has no dead record.
-func (s *Scheduler) findLostDead(ctx context.Context, ids []string) (lost []lostDead, err error) {
+func (s *engine) findLostDead(ctx context.Context, ids []string) (lost []lostDead, err error) {
 	checker, ok := s.ledger.(recovery.DeadChecker)
 	if !ok || len(ids) == 0 {
 		return nil, nil
@@ -92,7 +92,7 @@ func (s *Scheduler) findLostDead(ctx context.Context, ids []string) (lost []lost
 // forgetLostLocked takes lost ids, still locked, out of the index of the dead. It reports
 // whether all of them are out: one whose shard is being restored stays, and so does one
 // that the ledger still has as pending.
-func (s *Scheduler) forgetLostLocked(lost []lostDead) (all bool) {
+func (s *engine) forgetLostLocked(lost []lostDead) (all bool) {
 	forgotten := 0
 	for _, l := range lost {
 		if l.h.reconciles == 0 && !l.pending && s.forgetDeadLocked(l.h, s.store.Hash([]byte(l.id))) {
@@ -109,7 +109,7 @@ func (s *Scheduler) forgetLostLocked(lost []lostDead) (all bool) {
 }
 
 // buryLost buries those again that the ledger has as pending. They must not be locked.
-func (s *Scheduler) buryLost(lost []lostDead) {
+func (s *engine) buryLost(lost []lostDead) {
 	for _, l := range lost {
 		if l.pending {
 			ref := recovery.Ref{ID: l.id, Next: l.unburied}
@@ -121,7 +121,7 @@ func (s *Scheduler) buryLost(lost []lostDead) {
 }
 
 // forgetDeadLocked takes a hash out of the index of the dead of a shard.
-func (s *Scheduler) forgetDeadLocked(h *ownedShard, hash uint64) bool {
+func (s *engine) forgetDeadLocked(h *ownedShard, hash uint64) bool {
 	number, known := h.dead[hash]
 	if !known || !h.mine() {
 		return false
@@ -135,13 +135,13 @@ func (s *Scheduler) forgetDeadLocked(h *ownedShard, hash uint64) bool {
 // recheckDead asks the ledger whether it has the dead records of these ids, and forgets
 // that they are dead if it has not. It waits for changes of them that are under way. It
 // fails also while the ledger has an older record of one of them.
-func (s *Scheduler) recheckDead(ctx context.Context, ids []string) error {
+func (s *engine) recheckDead(ctx context.Context, ids []string) error {
 	if _, ok := s.ledger.(recovery.DeadChecker); !ok {
 		return nil
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	x := redrive{Scheduler: s, op: opForget}
+	x := redrive{engine: s, op: opForget}
 	locked, _, err := x.lock(ctx, ids)
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (s *Scheduler) recheckDead(ctx context.Context, ids []string) error {
 
 // recheckIllegible asks the ledger for an id whose record this version could not read, and
 // forgets the id if the ledger has no such record any more.
-func (s *Scheduler) recheckIllegible(ctx context.Context, id string) error {
+func (s *engine) recheckIllegible(ctx context.Context, id string) error {
 	finder, ok := s.ledger.(recovery.Finder)
 	if !ok {
 		return nil
@@ -203,7 +203,7 @@ func (s *Scheduler) recheckIllegible(ctx context.Context, id string) error {
 
 // recheck is recheckDead or recheckIllegible, after a refusal. It reports whether the ledger
 // has answered; the refused call is then made once more, and means it.
-func (s *Scheduler) recheck(ctx context.Context, id string, refusal error) bool {
+func (s *engine) recheck(ctx context.Context, id string, refusal error) bool {
 	switch {
 	case errors.Is(refusal, ErrDead):
 		return s.recheckDead(ctx, []string{id}) == nil

@@ -10,7 +10,7 @@ import (
 )
 
 // visitDead is visitPage for the dead.
-func (s *Scheduler) visitDead(ctx context.Context, q *listQuery, visit func(t Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
+func (s *engine) visitDead(ctx context.Context, q *listQuery, visit func(t Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
 	if s.isClosing() {
 		return nil, ErrClosed
 	}
@@ -40,7 +40,7 @@ func (s *Scheduler) visitDead(ctx context.Context, q *listQuery, visit func(t Ta
 
 // noteListed has memory compared with the ledger if a whole list of a topic's dead has fewer
 // tasks than memory counts.
-func (s *Scheduler) noteListed(topic string, count int) {
+func (s *engine) noteListed(topic string, count int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t, ok := s.topics[topic]; ok && t.gauges[Dead] > int64(count) {
@@ -49,8 +49,8 @@ func (s *Scheduler) noteListed(topic string, count int) {
 }
 
 // cancelDead deletes one dead task, whatever its topic.
-func (s *Scheduler) cancelDead(ctx context.Context, id string) error {
-	x := redrive{Scheduler: s, op: opForget, terms: task.TermsOf(ctx)}
+func (s *engine) cancelDead(ctx context.Context, id string) error {
+	x := redrive{engine: s, op: opForget, terms: task.TermsOf(ctx)}
 	if err := x.piece(ctx, []string{id}); err != nil || x.done != 0 {
 		return err
 	}

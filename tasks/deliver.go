@@ -14,10 +14,10 @@ import (
 // panic of f is a failed attempt, with its stack in the log. Errors: ErrInvalid,
 // ErrHandled (also when the topic's settings choose a way of delivery), ErrOverloaded,
 // ErrClosed.
-func (s *Scheduler) Handle(topic string, f HandlerFunc) error { return s.Deliver(topic, f) }
+func (s *engine) Handle(topic string, f HandlerFunc) error { return s.Deliver(topic, f) }
 
 // Deliver delivers the tasks of a topic by d. Errors: as of Handle.
-func (s *Scheduler) Deliver(topic string, d Deliverer) error {
+func (s *engine) Deliver(topic string, d Deliverer) error {
 	if !task.ValidName(topic) {
 		return task.Invalid("topic", task.NameProblem)
 	}
@@ -55,7 +55,7 @@ func Handle[T any](s *Scheduler, topic string, f func(ctx context.Context, v T, 
 }
 
 // wakeLocked sees to it that a worker or a receiver takes what a topic has ready.
-func (s *Scheduler) wakeLocked(t *topic) {
+func (s *engine) wakeLocked(t *topic) {
 	if t.stopped() || s.ended || s.paused || t.waiting() == 0 {
 		return
 	}
@@ -87,7 +87,7 @@ func (s *Scheduler) wakeLocked(t *topic) {
 
 // startWorkerLocked starts a worker for a topic that wants one, in one place or several: a
 // topic's workers are counted by the deliveries that they may be making.
-func (s *Scheduler) startWorkerLocked(t *topic) {
+func (s *engine) startWorkerLocked(t *topic) {
 	places := min(s.placesLocked(t), s.placesLeftLocked(t), s.cfg.MaxDeliveries-s.workers)
 	t.workers += places
 	s.workers += places
@@ -97,7 +97,7 @@ func (s *Scheduler) startWorkerLocked(t *topic) {
 
 // surplusLocked tells that a topic has more workers than it should have: its
 // settings have changed, or a backlog has gone.
-func (s *Scheduler) surplusLocked(t *topic) bool {
+func (s *engine) surplusLocked(t *topic) bool {
 	return t.workers > t.settings.Concurrency &&
 		(t.workers > s.raisedLocked(t) || s.workers+s.leasedOut > s.cfg.MaxInFlight)
 }
@@ -105,7 +105,7 @@ func (s *Scheduler) surplusLocked(t *topic) bool {
 // neglectedLocked reports whether a topic has ready tasks that a worker or a receiver could take,
 // and none is on the way to them: a wake-up was lost. A goroutine that gives the lock up has
 // called wakeLocked first, so outside a fault it is never so.
-func (s *Scheduler) neglectedLocked(t *topic) bool {
+func (s *engine) neglectedLocked(t *topic) bool {
 	switch {
 	case t.stopped() || s.ended || s.paused || t.waiting() == 0 || t.allowed(1) == 0 || t.rest != nil || t.contending != 0:
 		return false
@@ -119,7 +119,7 @@ func (s *Scheduler) neglectedLocked(t *topic) bool {
 
 // work delivers a topic's ready tasks, as many at once as it has places, until there
 // are none.
-func (s *Scheduler) work(t *topic, places int) {
+func (s *engine) work(t *topic, places int) {
 	defer s.handlers.Done()
 	defer func() { // also when a handler has ended this goroutine
 		s.mu.Lock()
@@ -136,7 +136,7 @@ func (s *Scheduler) work(t *topic, places int) {
 // workOnce makes deliveries, by what holds for the topic when they begin. It reports
 // false if there were none to make, or if there are more workers than there should be.
 // Of its places it may lose some to topics with a better claim.
-func (s *Scheduler) workOnce(t *topic, places *int) (more bool) {
+func (s *engine) workOnce(t *topic, places *int) (more bool) {
 	s.mu.Lock()
 	by := t.deliverer
 	if by == nil || *places > s.placesLocked(t) {
@@ -178,7 +178,7 @@ func (s *Scheduler) workOnce(t *topic, places *int) (more bool) {
 }
 
 // returnLocked ends what a worker had to do with a delivery.
-func (s *Scheduler) returnLocked(t *topic, d *delivery, v task.Judgement) {
+func (s *engine) returnLocked(t *topic, d *delivery, v task.Judgement) {
 	later := t.asyncSettle // which the conclusion may make so
 	t.busy--
 	l, ok := s.open[d.slot]
@@ -200,7 +200,7 @@ func (s *Scheduler) returnLocked(t *topic, d *delivery, v task.Judgement) {
 }
 
 // attempt calls the deliverer within the lease, the first one if there are several.
-func (s *Scheduler) attempt(by Deliverer, ds []*delivery, vs []task.Judgement) {
+func (s *engine) attempt(by Deliverer, ds []*delivery, vs []task.Judgement) {
 	ctx := &leaseContext{parent: s.ctx, deadline: s.started.Add(ds[0].lease.until)}
 	defer ctx.end()
 	defer func() {

@@ -21,7 +21,7 @@ func takesBatches(by Deliverer) bool {
 //
 // Example: with a concurrency of 64 there are two goroutines with 32 places each;
 // raised to 1024 by a backlog, there are more, with 256 places.
-func (s *Scheduler) placesLocked(t *topic) int {
+func (s *engine) placesLocked(t *topic) int {
 	if !takesBatches(t.deliverer) {
 		return 1
 	}

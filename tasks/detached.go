@@ -19,7 +19,7 @@ type lateVerdict struct {
 }
 
 // detachLocked records an open delivery whose shard leaves memory.
-func (s *Scheduler) detachLocked(h *ownedShard, l lease) {
+func (s *engine) detachLocked(h *ownedShard, l lease) {
 	if h.revoked {
 		s.shardCounts.doubtful++
 	}
@@ -41,7 +41,7 @@ type pendingVerdict struct {
 
 // endDetachedLocked processes a handler's verdict on a delivery that is not open any more. If
 // its shard has left meanwhile, the verdict goes to the new holder.
-func (s *Scheduler) endDetachedLocked(d *delivery, v task.Judgement) {
+func (s *engine) endDetachedLocked(d *delivery, v task.Judgement) {
 	shardID, ok := s.detached[d.lease.nonce]
 	if !ok {
 		return
@@ -55,7 +55,7 @@ func (s *Scheduler) endDetachedLocked(d *delivery, v task.Judgement) {
 
 // passOnLocked processes a task that is finished here, and whose end could not be recorded
 // because its shard is another node's. If it was acknowledged, that counts there.
-func (s *Scheduler) passOnLocked(sl *store.Slot) {
+func (s *engine) passOnLocked(sl *store.Slot) {
 	hash := s.store.Hash(s.store.ID(sl))
 	past := s.outcomes.Find(hash)
 	if len(s.store.Record(sl)) == 0 {

@@ -12,7 +12,7 @@ import (
 // task in memory once, a few thousand under one lock.
 //
 // Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
-func (s *Scheduler) Forecast(ctx context.Context, o Outlook) (Forecast, error) {
+func (s *engine) Forecast(ctx context.Context, o Outlook) (Forecast, error) {
 	if err := o.Faults().Err(); err != nil {
 		return Forecast{}, err
 	}
@@ -40,7 +40,7 @@ func (s *Scheduler) Forecast(ctx context.Context, o Outlook) (Forecast, error) {
 }
 
 // countChunk adds one chunk of slots to a forecast, and reports whether there was one.
-func (s *Scheduler) countChunk(f *Forecast, from uint32, topics *pick, now, step int64) (bool, error) {
+func (s *engine) countChunk(f *Forecast, from uint32, topics *pick, now, step int64) (bool, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.ended {

@@ -20,7 +20,7 @@ func granted(ctx context.Context, topic string) error {
 }
 
 // permitLocked checks a task in memory that is at rest.
-func (s *Scheduler) permitLocked(t *task.Terms, sl *store.Slot) error {
+func (s *engine) permitLocked(t *task.Terms, sl *store.Slot) error {
 	if t == nil {
 		return nil
 	}
@@ -50,7 +50,7 @@ const (
 )
 
 // quota returns what a grant's bounds are compared with; nil if it has none.
-func (s *Scheduler) quota(ctx context.Context, g *Grant) (*quota, error) {
+func (s *engine) quota(ctx context.Context, g *Grant) (*quota, error) {
 	if g == nil || g.MaxTopics == 0 && g.MaxPending == 0 {
 		return nil, nil
 	}
@@ -106,7 +106,7 @@ func (k *quotas) of(topic string) (list []*quota) {
 
 // countQuota has the topics that are there count in a quota, and no more in another one:
 // a few under one lock. Topics that come meanwhile do so by themselves.
-func (s *Scheduler) countQuota(q, old *quota) {
+func (s *engine) countQuota(q, old *quota) {
 	s.eachTopic(func(t *topic) {
 		t.quotas = slices.DeleteFunc(t.quotas, func(o *quota) bool { return o == old })
 		if !task.AnyMatches(q.patterns, t.name) || slices.Contains(t.quotas, q) {
@@ -129,7 +129,7 @@ func (a *admission) roomLocked() error {
 }
 
 // topicForLocked returns the topic of a task that the caller wants, making it if needed.
-func (s *Scheduler) topicForLocked(a *admission, name string) (*topic, error) {
+func (s *engine) topicForLocked(a *admission, name string) (*topic, error) {
 	if q := a.quota; q != nil && a.grant.MaxTopics > 0 && q.topics >= a.grant.MaxTopics {
 		if t, known := s.topics[name]; !known || !t.occupied {
 			return nil, fmt.Errorf("%w: %d of its topics have tasks", ErrQuota, q.topics)
@@ -162,7 +162,7 @@ type admission struct {
 	quota *quota // nil: the grant has no bounds
 }
 
-func (s *Scheduler) admission(ctx context.Context) (admission, error) {
+func (s *engine) admission(ctx context.Context) (admission, error) {
 	by := admission{grant: GrantOf(ctx)}
 	var err error
 	by.quota, err = s.quota(ctx, by.grant)

@@ -22,7 +22,7 @@ type inDoubtMove struct {
 
 // holdInDoubtLocked takes a task out of the spool of which it is not known yet whether another
 // node has it. Its slot is then left as those of the shard are.
-func (s *Scheduler) holdInDoubtLocked(w *write, sl *store.Slot) {
+func (s *engine) holdInDoubtLocked(w *write, sl *store.Slot) {
 	sp := s.spool
 	next, ok := s.deferred[w.slot]
 	over := ok && (next.op == opFinish || next.op == opCancel)
@@ -33,7 +33,7 @@ func (s *Scheduler) holdInDoubtLocked(w *write, sl *store.Slot) {
 }
 
 // resolveInDoubt decides what becomes of moves in doubt, as far as the ledger answers.
-func (s *Scheduler) resolveInDoubt() {
+func (s *engine) resolveInDoubt() {
 	s.mu.Lock()
 	inDoubt := slices.Clone(s.spool.inDoubt)
 	s.unlock()
@@ -54,7 +54,7 @@ func (s *Scheduler) resolveInDoubt() {
 	s.unlock()
 }
 
-func (s *Scheduler) resolveMove(ctx context.Context, x inDoubtMove) bool {
+func (s *engine) resolveMove(ctx context.Context, x inDoubtMove) bool {
 	sp := s.spool
 	mark, err := sp.heir.Inherited(ctx, sp.id, x.id)
 	if err != nil {

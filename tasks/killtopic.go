@@ -13,12 +13,12 @@ import (
 const killedReason = "the topic was deleted"
 
 // killLocked makes a task dead that waits for an attempt, as its topic is deleted.
-func (s *Scheduler) killLocked(n uint32, sl *store.Slot, c *pendingWrite) {
+func (s *engine) killLocked(n uint32, sl *store.Slot, c *pendingWrite) {
 	s.buryWaitingLocked(n, sl, record.TopicDeleted, killedReason, c)
 }
 
 // buryWaitingLocked makes a task dead that waits for an attempt.
-func (s *Scheduler) buryWaitingLocked(n uint32, sl *store.Slot, state byte, reason string, c *pendingWrite) {
+func (s *engine) buryWaitingLocked(n uint32, sl *store.Slot, state byte, reason string, c *pendingWrite) {
 	s.disarmLocked(sl)
 	f := s.store.Fields(sl)
 	s.byNumber[sl.Topic].counts.Died++
@@ -34,7 +34,7 @@ func (s *Scheduler) buryWaitingLocked(n uint32, sl *store.Slot, state byte, reas
 
 // deletable tells what must be known before a topic is deleted: the revision of its
 // settings, and whether it has tasks here. It waits for the end of replay.
-func (s *Scheduler) deletable(ctx context.Context, name string) (revision int64, inUse bool, err error) {
+func (s *engine) deletable(ctx context.Context, name string) (revision int64, inUse bool, err error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	if err := s.waitReplayed(ctx); err != nil {
@@ -52,13 +52,13 @@ func (s *Scheduler) deletable(ctx context.Context, name string) (revision int64,
 }
 
 // usedLocked tells that a topic has tasks here that are not dead.
-func (s *Scheduler) usedLocked(name string) bool {
+func (s *engine) usedLocked(name string) bool {
 	t, ok := s.topics[name]
 	return ok && t.gauges[Pending]+t.gauges[Ready]+t.gauges[Delivering] > 0
 }
 
 // forgetTopic lets the defaults hold for a topic again.
-func (s *Scheduler) forgetTopic(ctx context.Context, name string, revision int64) error {
+func (s *engine) forgetTopic(ctx context.Context, name string, revision int64) error {
 	if _, err := s.putTopic(ctx, name, revision, nil); err != nil {
 		if errors.Is(err, recovery.ErrConflict) {
 			_ = s.reloadTopic(ctx, name, s.metTopic(name), revision) // for the next call
@@ -75,7 +75,7 @@ func (s *Scheduler) forgetTopic(ctx context.Context, name string, revision int64
 	return nil
 }
 
-func (s *Scheduler) metTopic(name string) *topic {
+func (s *engine) metTopic(name string) *topic {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.keptTopic([]byte(name))

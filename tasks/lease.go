@@ -20,7 +20,7 @@ type lease struct {
 // handOutLocked begins a delivery of a task that was taken off its queue, and
 // claimed if its topic counts crashes. Its place among the deliveries is taken
 // already.
-func (s *Scheduler) handOutLocked(n uint32, sl *store.Slot, term time.Duration, claimed bool, by consumer) *delivery {
+func (s *engine) handOutLocked(n uint32, sl *store.Slot, term time.Duration, claimed bool, by consumer) *delivery {
 	t := s.byNumber[sl.Topic]
 	rec := s.store.Record(sl)
 	l := lease{nonce: newNonce(s.ownedLocked(int(sl.Shard))), attempt: record.Attempt(rec), until: s.elapsed() + term, leasedOut: by.leases()}
@@ -51,7 +51,7 @@ func (s *Scheduler) handOutLocked(n uint32, sl *store.Slot, term time.Duration, 
 func newNonce(h *ownedShard) uint64 { return uint64(h.run)<<32 | uint64(rand.Uint32()) }
 
 // leaveOpenLocked leaves a delivery that a handler has begun to its receipt.
-func (s *Scheduler) leaveOpenLocked(n uint32) {
+func (s *engine) leaveOpenLocked(n uint32) {
 	l := s.open[n]
 	l.leasedOut = true
 	s.open[n] = l
@@ -59,7 +59,7 @@ func (s *Scheduler) leaveOpenLocked(n uint32) {
 }
 
 // closeLocked takes a delivery off the open ones.
-func (s *Scheduler) closeLocked(n uint32) {
+func (s *engine) closeLocked(n uint32) {
 	if s.open[n].leasedOut {
 		s.freeLocked(1, 0)
 	}
@@ -68,10 +68,10 @@ func (s *Scheduler) closeLocked(n uint32) {
 
 // roomLocked is how many more deliveries MaxInFlight allows that only a receipt can
 // settle. It may be negative: receipts of before a restart are honoured beyond it.
-func (s *Scheduler) roomLocked() int { return s.cfg.MaxInFlight - s.leasedOut - s.reservedInFlight }
+func (s *engine) roomLocked() int { return s.cfg.MaxInFlight - s.leasedOut - s.reservedInFlight }
 
 // holdLocked remembers a topic that finds no room, for freeLocked.
-func (s *Scheduler) holdLocked(t *topic) {
+func (s *engine) holdLocked(t *topic) {
 	if !t.held {
 		t.held = true
 		s.held = append(s.held, t)
@@ -80,7 +80,7 @@ func (s *Scheduler) holdLocked(t *topic) {
 
 // freeLocked gives up places that counted against MaxInFlight. A topic that was
 // kept waiting by that bound may go on.
-func (s *Scheduler) freeLocked(away, pledged int) {
+func (s *engine) freeLocked(away, pledged int) {
 	bound := s.roomLocked() <= 0
 	s.leasedOut -= away
 	s.reservedInFlight -= pledged
@@ -99,7 +99,7 @@ func (s *Scheduler) freeLocked(away, pledged int) {
 const leasesAtOnce = 4 * atOnce
 
 // expire returns the tasks whose leases have run out and tells how many.
-func (s *Scheduler) expire() int {
+func (s *engine) expire() int {
 	type delivery struct {
 		slot  uint32
 		nonce uint64
@@ -136,7 +136,7 @@ func (s *Scheduler) expire() int {
 
 // undoDeliveryLocked makes a task ready again whose delivery no receiver has seen. It reports
 // false if that delivery is not open here, or is being handed over.
-func (s *Scheduler) undoDeliveryLocked(d *delivery) bool {
+func (s *engine) undoDeliveryLocked(d *delivery) bool {
 	l, ok := s.open[d.slot]
 	if !ok || l.nonce != d.lease.nonce || s.store.Slot(d.slot).State != store.Delivering {
 		return false

@@ -2,8 +2,11 @@ package tasks
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/go-multierror"
 )
 
 // ended waits for goroutines, until ctx ends.
@@ -18,7 +21,7 @@ func ended(ctx context.Context, group *sync.WaitGroup) bool {
 	}
 }
 
-func (s *Scheduler) finish() {
+func (s *engine) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -30,7 +33,7 @@ func (s *Scheduler) finish() {
 
 // end makes every method refuse new work. It reports whether it was the first to
 // do so.
-func (s *Scheduler) end(fault error) bool {
+func (s *engine) end(fault error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
@@ -42,7 +45,7 @@ func (s *Scheduler) end(fault error) bool {
 }
 
 // revoke ends the scheduler because the ledger has another owner now.
-func (s *Scheduler) revoke(err error) {
+func (s *engine) revoke(err error) {
 	first := s.end(err)
 	if first {
 		s.cfg.Log.Error("the ledger has passed to another owner; nothing more is delivered here", "error", err)
@@ -52,11 +55,11 @@ func (s *Scheduler) revoke(err error) {
 
 // Done is closed when the scheduler has ended: after Close, or because the
 // ledger has passed to another owner.
-func (s *Scheduler) Done() <-chan struct{} { return s.done }
+func (s *engine) Done() <-chan struct{} { return s.done }
 
 // Err tells why the scheduler ended by itself; nil while it runs and after an
 // ordinary Close.
-func (s *Scheduler) Err() error {
+func (s *engine) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.fault
@@ -64,17 +67,67 @@ func (s *Scheduler) Err() error {
 
 // now is the wall clock in Unix milliseconds, rounded down: a deadline counts as
 // reached only when it has passed.
-func (s *Scheduler) now() int64 { return s.cfg.Clock().UnixMilli() }
+func (s *engine) now() int64 { return s.cfg.Clock().UnixMilli() }
 
 // elapsed is the monotonic clock, for leases.
-func (s *Scheduler) elapsed() time.Duration { return time.Since(s.started) }
+func (s *engine) elapsed() time.Duration { return time.Since(s.started) }
 
 // unlock ends a critical section and tells the observer what happened in it.
-func (s *Scheduler) unlock() {
+func (s *engine) unlock() {
 	events := s.events
 	s.events = nil
 	s.mu.Unlock()
 	for _, e := range events {
 		s.cfg.Observer.Observe(e)
 	}
+}
+
+// close is Scheduler.Close.
+func (s *engine) close(ctx context.Context) error {
+	if s.closeBegun.CompareAndSwap(false, true) {
+		s.end(nil)
+		s.closeErr = s.shutDown(ctx)
+		s.finish()
+		close(s.closed)
+	}
+	<-s.closed
+	return s.closeErr
+}
+
+// lastWords is how long Close waits for handlers whose context it has cancelled, so that
+// what becomes of their attempts is recorded. Those that do not mind it are given up.
+const lastWords = 100 * time.Millisecond
+
+func (s *engine) shutDown(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Grace)
+	defer cancel()
+
+	if !ended(ctx, &s.handlers) {
+		s.cfg.Log.Warn("handlers still run at the end of the grace; their tasks are delivered again after the next start", "grace", s.cfg.Grace)
+	}
+	s.cancel()
+	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	defer cancelLast()
+	ended(last, &s.handlers)
+	s.cluster.sendLastVerdicts(last)
+	// What is left has a time of its own: handlers may have used up theirs.
+	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.AnswerWithin)
+	defer cancelFlush()
+	if !ended(flush, &s.background) {
+		s.cfg.Log.Warn("the ledger does not answer; it is given up")
+	}
+	s.cluster.leave()
+	s.runner.Close()
+	s.park()
+	var all *multierror.Error
+	if err := s.committer.Close(flush); err != nil {
+		all = multierror.Append(all, err)
+	}
+	if err := s.closeSpool(ctx); err != nil {
+		all = multierror.Append(all, fmt.Errorf("spool: %w", err))
+	}
+	if err := s.ledger.Close(); err != nil {
+		all = multierror.Append(all, err)
+	}
+	return all.ErrorOrNil()
 }

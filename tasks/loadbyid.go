@@ -21,7 +21,7 @@ type idLoad struct {
 }
 
 // loadByID is loadAllByID for one id.
-func (s *Scheduler) loadByID(ctx context.Context, id string) (absent bool, err error) {
+func (s *engine) loadByID(ctx context.Context, id string) (absent bool, err error) {
 	one := []idLoad{{id: id}}
 	s.loadAllByID(ctx, one)
 	return one[0].absent, one[0].err
@@ -31,7 +31,7 @@ func (s *Scheduler) loadByID(ctx context.Context, id string) (absent bool, err e
 // by asking the ledger for all of them together, or, where it cannot find a record by id
 // alone, by waiting for the end of replay. An id that the ledger does not have is absent:
 // only this process could add it, so from then on what memory does not know does not exist.
-func (s *Scheduler) loadAllByID(ctx context.Context, loads []idLoad) {
+func (s *engine) loadAllByID(ctx context.Context, loads []idLoad) {
 	finder, ok := s.ledger.(recovery.Finder)
 	if !ok {
 		err := s.waitReplayed(ctx)
@@ -73,7 +73,7 @@ func (s *Scheduler) loadAllByID(ctx context.Context, loads []idLoad) {
 
 // beginLoads locks the ids that memory does not know. It returns how many shards had
 // been forgotten before.
-func (s *Scheduler) beginLoads(loads []idLoad) (forgotten int) {
+func (s *engine) beginLoads(loads []idLoad) (forgotten int) {
 	s.mu.Lock()
 	forgotten = s.shardCounts.forgotten
 	s.unlock()
@@ -94,13 +94,13 @@ func (s *Scheduler) beginLoads(loads []idLoad) (forgotten int) {
 
 // loadsLocked reports whether the id is still locked for this load. Replay may come
 // across the id meanwhile: then the lock is, or was, its too.
-func (s *Scheduler) loadsLocked(f *idLoad) bool {
+func (s *engine) loadsLocked(f *idLoad) bool {
 	sl := s.store.Slot(f.slot)
 	return sl.State == store.Checking && sl.Gen == f.gen
 }
 
 // endLoads takes the locks of ids back that were not found.
-func (s *Scheduler) endLoads(loads []*idLoad, err error) {
+func (s *engine) endLoads(loads []*idLoad, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	for _, f := range loads {
@@ -129,12 +129,12 @@ type notFoundProof struct {
 	acquired int64 // of the shards, how many had been gained before
 }
 
-func (s *Scheduler) notFoundProofLocked(sure bool) notFoundProof {
+func (s *engine) notFoundProofLocked(sure bool) notFoundProof {
 	return notFoundProof{sure, s.shardCounts.acquired}
 }
 
 // proveNotFound is proveAllNotFound for one id.
-func (s *Scheduler) proveNotFound(ctx context.Context, id string) (notFoundProof, error) {
+func (s *engine) proveNotFound(ctx context.Context, id string) (notFoundProof, error) {
 	one := []idLoad{{id: id}}
 	a := s.proveAllNotFound(ctx, one)
 	if one[0].err != nil || !one[0].absent {
@@ -145,7 +145,7 @@ func (s *Scheduler) proveNotFound(ctx context.Context, id string) (notFoundProof
 
 // proveAllNotFound is loadAllByID for creations. It returns the proof that counts for those that
 // are absent.
-func (s *Scheduler) proveAllNotFound(ctx context.Context, loads []idLoad) notFoundProof {
+func (s *engine) proveAllNotFound(ctx context.Context, loads []idLoad) notFoundProof {
 	s.mu.Lock()
 	a := s.notFoundProofLocked(true)
 	s.unlock()

@@ -12,8 +12,8 @@ import (
 
 // loadSpool takes up what the spool has kept. What the ledger got before the last process
 // ended is deleted: the ledger knows better what has become of it.
-func (s *Scheduler) loadSpool(ctx context.Context) error {
-	loading := spoolLoading{Scheduler: s, ctx: ctx, marks: make(map[uint64]int64)}
+func (s *engine) loadSpool(ctx context.Context) error {
+	loading := spoolLoading{engine: s, ctx: ctx, marks: make(map[uint64]int64)}
 	if err := s.spool.ledger.Scan(ctx, loading.page); err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func (s *Scheduler) loadSpool(ctx context.Context) error {
 }
 
 type spoolLoading struct {
-	*Scheduler
+	*engine
 	ctx   context.Context
 	marks map[uint64]int64 // by line
 	moved int
@@ -84,7 +84,7 @@ func (x *spoolLoading) entry(e recovery.Entry) error {
 }
 
 // readSpooledLocked takes a task up that the spool has, and the ledger has not.
-func (s *Scheduler) readSpooledLocked(e recovery.Entry, number int64) {
+func (s *engine) readSpooledLocked(e recovery.Entry, number int64) {
 	e.Shard = spoolShard
 	f, readable := s.readableLocked(&e)
 	if !readable {

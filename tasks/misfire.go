@@ -22,7 +22,7 @@ import (
 // count; should that be undone, it is held back again, and is the newest of those that are left.
 
 // foundLocked is told of every task that was restored for another attempt.
-func (s *Scheduler) foundLocked(t *topic, sl *store.Slot, f *record.Fields, since int64) {
+func (s *engine) foundLocked(t *topic, sl *store.Slot, f *record.Fields, since int64) {
 	if sl.State != store.Ready || f.Attempt != 0 || sl.Next >= since {
 		return
 	}
@@ -34,7 +34,7 @@ func (s *Scheduler) foundLocked(t *topic, sl *store.Slot, f *record.Fields, sinc
 
 // missedLocked decides about a misfired task that was taken off its queue. It reports
 // true if it is not to be delivered, or not yet.
-func (s *Scheduler) missedLocked(n uint32, t *topic, sl *store.Slot) bool {
+func (s *engine) missedLocked(n uint32, t *topic, sl *store.Slot) bool {
 	switch {
 	case t.settings.Misfire == MisfireSkip:
 		s.skipLocked(n, sl)
@@ -59,13 +59,13 @@ func heldBack(sl *store.Slot) bool {
 
 // decideLocked has the topics decide, in the background, that have waited for the end of
 // replay. Those of which a task is held back later do so by themselves, see missedLocked.
-func (s *Scheduler) decideLocked() {
+func (s *engine) decideLocked() {
 	if s.isReplayed() && !s.ended {
 		s.background.Go(s.decide)
 	}
 }
 
-func (s *Scheduler) decide() {
+func (s *engine) decide() {
 	s.eachTopic(func(t *topic) {
 		if t.undecided && s.isReplayed() {
 			s.misfirePassLocked(t)
@@ -75,7 +75,7 @@ func (s *Scheduler) decide() {
 
 // misfirePassLocked has the waiting tasks of a topic looked at again, in the background: its
 // settings have changed, or some are held back that can be decided about now.
-func (s *Scheduler) misfirePassLocked(t *topic) {
+func (s *engine) misfirePassLocked(t *topic) {
 	if s.ended {
 		return
 	}
@@ -87,7 +87,7 @@ func (s *Scheduler) misfirePassLocked(t *topic) {
 }
 
 // runMisfirePasses goes through the store, as often as topics ask for that.
-func (s *Scheduler) runMisfirePasses() {
+func (s *engine) runMisfirePasses() {
 	for {
 		s.mu.Lock()
 		v := misfirePass{walk: s.walkLocked(pick{}, ""), topics: s.passesWanted, newest: make(map[groupOf]candidate), decides: s.isReplayed()}

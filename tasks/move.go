@@ -9,7 +9,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-func (s *Scheduler) reschedule(ctx context.Context, id string, m Move) (Task, error) {
+func (s *engine) reschedule(ctx context.Context, id string, m Move) (Task, error) {
 	return s.move(ctx, id, admission{}, func(rec *record.Fields, w *write) {
 		if due, ok := s.newDue(m); ok {
 			rec.Due, rec.Next, w.fired = due, due, false
@@ -20,7 +20,7 @@ func (s *Scheduler) reschedule(ctx context.Context, id string, m Move) (Task, er
 	})
 }
 
-func (s *Scheduler) newDue(m Move) (int64, bool) {
+func (s *engine) newDue(m Move) (int64, bool) {
 	switch {
 	case m.Delay != nil:
 		return millis(s.cfg.Clock().Add(*m.Delay)), true
@@ -30,7 +30,7 @@ func (s *Scheduler) newDue(m Move) (int64, bool) {
 	return 0, false
 }
 
-func (s *Scheduler) fireNow(ctx context.Context, id string) (Task, error) {
+func (s *engine) fireNow(ctx context.Context, id string) (Task, error) {
 	return s.move(ctx, id, admission{}, func(rec *record.Fields, w *write) {
 		now := s.now()
 		rec.Due, rec.Next, w.fired = min(rec.Due, now), now, true
@@ -38,7 +38,7 @@ func (s *Scheduler) fireNow(ctx context.Context, id string) (Task, error) {
 }
 
 // move writes a new record for a task that is pending or ready.
-func (s *Scheduler) move(ctx context.Context, id string, by admission, change func(*record.Fields, *write)) (Task, error) {
+func (s *engine) move(ctx context.Context, id string, by admission, change func(*record.Fields, *write)) (Task, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	n, sl, err := s.lockTask(ctx, id)

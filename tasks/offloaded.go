@@ -1,7 +1,7 @@
 package tasks
 
 // takeOffloadedLocked takes deliveries of other nodes' tasks for a worker.
-func (s *Scheduler) takeOffloadedLocked(t *topic, places int) []*delivery {
+func (s *engine) takeOffloadedLocked(t *topic, places int) []*delivery {
 	if t.stopped() || s.ended {
 		return nil
 	}
@@ -27,7 +27,7 @@ func (s *Scheduler) takeOffloadedLocked(t *topic, places int) []*delivery {
 
 // returnStaleLocked returns offloaded deliveries that have waited here for a quarter of their
 // leases: their receiver is to have time.
-func (s *Scheduler) returnStaleLocked(t *topic) {
+func (s *engine) returnStaleLocked(t *topic) {
 	now, n := s.elapsed(), 0
 	for n < len(t.offloaded) && (t.stopped() || t.offloaded[n].lease.until-now < t.offloaded[n].source.lease/4*3) {
 		n++

@@ -7,7 +7,7 @@ const certaintyEvery = 50 * time.Millisecond
 
 // pausedLocked reports whether nothing may be handed out, and remembers it, so that no worker is
 // started in vain until certaintyLoop says otherwise.
-func (s *Scheduler) pausedLocked() bool {
+func (s *engine) pausedLocked() bool {
 	if s.fleet == nil || s.cfg.OnOutage != OutagePause {
 		return false
 	}
@@ -19,7 +19,7 @@ func (s *Scheduler) pausedLocked() bool {
 
 // certaintyLoop notices when this node begins to be unsure, and wakes all topics when
 // it may deliver again.
-func (s *Scheduler) certaintyLoop() {
+func (s *engine) certaintyLoop() {
 	tick := time.NewTicker(certaintyEvery)
 	defer tick.Stop()
 	was := false
@@ -33,7 +33,7 @@ func (s *Scheduler) certaintyLoop() {
 	}
 }
 
-func (s *Scheduler) noteCertainty(was bool) (is bool) {
+func (s *engine) noteCertainty(was bool) (is bool) {
 	is = s.unsure()
 	s.mu.Lock()
 	resumes := !is && s.paused

@@ -15,7 +15,7 @@ import (
 const patienceShare = 20
 
 // ledgerDown reports whether the ledger is known not to answer for a shard.
-func (s *Scheduler) ledgerDown(shard int) bool {
+func (s *engine) ledgerDown(shard int) bool {
 	if shard == spoolShard {
 		return s.spool.committer.Down(0)
 	}
@@ -23,13 +23,13 @@ func (s *Scheduler) ledgerDown(shard int) bool {
 }
 
 // anyDown reports whether ledgerDown is true for some shard. It is cheap.
-func (s *Scheduler) anyDown() bool {
+func (s *engine) anyDown() bool {
 	return s.committer.AnyDown() || s.spool != nil && s.spool.committer.AnyDown()
 }
 
 // awaitSettled waits until the writes of settlements are answered, or ctx ends, or all that
 // is open is for servers that are known not to answer. Nothing is taken back.
-func (s *Scheduler) awaitSettled(ctx context.Context, c *pendingWrite) {
+func (s *engine) awaitSettled(ctx context.Context, c *pendingWrite) {
 	for {
 		next := s.committer.NextDown() // before the look, so that none is missed
 		if s.anyDown() && s.abandon(c) {
@@ -48,7 +48,7 @@ func (s *Scheduler) awaitSettled(ctx context.Context, c *pendingWrite) {
 
 // abandon ends the wait for writes if all that are open are for servers that are known not to
 // answer, and reports whether it did.
-func (s *Scheduler) abandon(c *pendingWrite) bool {
+func (s *engine) abandon(c *pendingWrite) bool {
 	s.mu.Lock()
 	defer s.unlock()
 	if c.left == 0 {
@@ -65,7 +65,7 @@ func (s *Scheduler) abandon(c *pendingWrite) bool {
 
 // waitRecorded waits until a write of another caller is answered, and reports whether it was.
 // It does not wait for a server that is known not to answer.
-func (s *Scheduler) waitRecorded(ctx context.Context, ch <-chan struct{}, shard int) bool {
+func (s *engine) waitRecorded(ctx context.Context, ch <-chan struct{}, shard int) bool {
 	for {
 		next := s.committer.NextDown()
 		if s.anyDown() && s.ledgerDown(shard) {

@@ -8,7 +8,7 @@ import (
 // park writes down the deliveries that are still open and can be settled by their
 // receipts, with what is left of their leases, so that they count after the next
 // Open and are not delivered a second time before.
-func (s *Scheduler) park() {
+func (s *engine) park() {
 	s.mu.Lock()
 	defer s.unlock()
 	for n, l := range s.open {
@@ -19,7 +19,7 @@ func (s *Scheduler) park() {
 }
 
 // parkLocked records a delivery with its lease. Memory's own record stays as it is.
-func (s *Scheduler) parkLocked(n uint32, sl *store.Slot, l lease) {
+func (s *engine) parkLocked(n uint32, sl *store.Slot, l lease) {
 	f := s.store.Fields(sl)
 	f.State, f.Attempt = record.Parked, l.attempt
 	f.LeaseRest, f.Nonce = max(0, (l.until-s.elapsed()).Milliseconds()), l.nonce
@@ -29,7 +29,7 @@ func (s *Scheduler) parkLocked(n uint32, sl *store.Slot, l lease) {
 }
 
 // unparkLocked goes on with a delivery that was parked in vain.
-func (s *Scheduler) unparkLocked(n uint32, sl *store.Slot) {
+func (s *engine) unparkLocked(n uint32, sl *store.Slot) {
 	s.setLocked(sl, store.Delivering)
 	s.writeLocked(write{slot: n, op: opRecord})
 	s.notifyLocked(n)

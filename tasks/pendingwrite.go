@@ -76,7 +76,7 @@ func admit(w write) bool {
 }
 
 // within bounds a public method by Config.AnswerWithin, however many waits it has.
-func (s *Scheduler) within(ctx context.Context) (context.Context, context.CancelFunc) {
+func (s *engine) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, s.cfg.AnswerWithin, errLate)
 }
 
@@ -85,7 +85,7 @@ var errLate = errors.New("the ledger did not answer in time")
 // await waits until all writes of a pendingWrite are answered, or ctx ends. Then writes
 // that were not sent yet are taken back (ErrUnavailable), and the outcome of the
 // others is open (ErrUnknown). Its outcomes do not change any more.
-func (s *Scheduler) await(ctx context.Context, c *pendingWrite) error {
+func (s *engine) await(ctx context.Context, c *pendingWrite) error {
 	select {
 	case <-c.done:
 		return nil
@@ -113,7 +113,7 @@ func (s *Scheduler) await(ctx context.Context, c *pendingWrite) error {
 // The committer may hold that write for long, behind one that is not answered; a
 // task that exists must not wait for it. One that does not exist yet may: its
 // slot cannot be given up before the write comes back.
-func (s *Scheduler) undoLocked(n uint32, c *pendingWrite, now int64) {
+func (s *engine) undoLocked(n uint32, c *pendingWrite, now int64) {
 	sl := s.store.Slot(n)
 	w, behind := s.deferred[n]
 	if behind = behind && w.pending == c; behind {
@@ -138,14 +138,14 @@ func (s *Scheduler) undoLocked(n uint32, c *pendingWrite, now int64) {
 }
 
 // outcomesOf returns the outcomes of writes that no caller waits for any more.
-func (s *Scheduler) outcomesOf(c *pendingWrite) []error {
+func (s *engine) outcomesOf(c *pendingWrite) []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return c.errs
 }
 
 // heldLocked returns nil, or ErrUnavailable when the shard is another node's or about to be.
-func (s *Scheduler) heldLocked(shard int) error {
+func (s *engine) heldLocked(shard int) error {
 	switch h := s.ownedLocked(shard); {
 	case h != nil && h.stage == draining:
 		return errHandedOver
@@ -158,7 +158,7 @@ func (s *Scheduler) heldLocked(shard int) error {
 // writable returns nil, or ErrUnavailable when the shard is another node's or about to
 // be, or when the ledger has not answered for so long that another write would only wait
 // behind. The lock is held.
-func (s *Scheduler) writable(shard int) error {
+func (s *engine) writable(shard int) error {
 	if err := s.heldLocked(shard); err != nil {
 		return err
 	}

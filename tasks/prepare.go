@@ -49,7 +49,7 @@ var (
 //     or reserved. If they cannot be read, the topic keeps its tasks.
 //   - An id that is not known is refused, for it may be that of a dead task.
 //   - The node is not ready.
-func (s *Scheduler) prepare(ctx context.Context) error {
+func (s *engine) prepare(ctx context.Context) error {
 	err := s.keepAsking(ctx, waitsForKey, func(ctx context.Context) (err error) {
 		s.signer, err = receipt.Load(ctx, s.ledger)
 		return err
@@ -86,7 +86,7 @@ func (s *Scheduler) prepare(ctx context.Context) error {
 }
 
 // reads runs one of the loads in the background.
-func (s *Scheduler) reads(what string, load func(context.Context) error) {
+func (s *engine) reads(what string, load func(context.Context) error) {
 	s.waits.Set(what, "it is being read")
 	defer s.waits.Clear(what)
 	err := s.keepAsking(s.ctx, what, load)
@@ -97,7 +97,7 @@ func (s *Scheduler) reads(what string, load func(context.Context) error) {
 
 // keepAsking calls load until it succeeds, ctx ends, or the ledger is closed or lost. With a ledger
 // of one node it calls load once.
-func (s *Scheduler) keepAsking(ctx context.Context, what string, load func(context.Context) error) error {
+func (s *engine) keepAsking(ctx context.Context, what string, load func(context.Context) error) error {
 	var backoff recovery.Backoff
 	var told time.Time
 	for attempt := 0; ; attempt++ {
@@ -118,7 +118,7 @@ func (s *Scheduler) keepAsking(ctx context.Context, what string, load func(conte
 
 // loadSettings reads the stored settings of all topics. A topic is delivered as soon as its own
 // are read; one without settings when all are read.
-func (s *Scheduler) loadSettings(ctx context.Context) error {
+func (s *engine) loadSettings(ctx context.Context) error {
 	s.mu.Lock()
 	for name := range s.cfg.Topics {
 		_, _ = s.topicLocked(name, true) // far below MaxTopics
@@ -144,7 +144,7 @@ func (s *Scheduler) loadSettings(ctx context.Context) error {
 
 // learnTopic asks for the settings of one topic, if they are not known. After that they are, or
 // there is an error, a kind of ErrReplaying.
-func (s *Scheduler) learnTopic(ctx context.Context, name string) error {
+func (s *engine) learnTopic(ctx context.Context, name string) error {
 	if isClosed(s.settingsRead) || !task.ValidName(name) {
 		return nil
 	}
@@ -175,7 +175,7 @@ func (s *Scheduler) learnTopic(ctx context.Context, name string) error {
 // learnTopicsOf is learnTopic for the topics of records that are about to come into memory. It
 // goes on until they are known: what a topic says of windows, misfires and attempts must hold for
 // a task from the beginning. It reports false if ctx ends.
-func (s *Scheduler) learnTopicsOf(ctx context.Context, page []recovery.Entry) bool {
+func (s *engine) learnTopicsOf(ctx context.Context, page []recovery.Entry) bool {
 	if isClosed(s.settingsRead) {
 		return true
 	}
@@ -196,7 +196,7 @@ func (s *Scheduler) learnTopicsOf(ctx context.Context, page []recovery.Entry) bo
 
 // loadDead learns which ids are dead, and how many of which topic. Where the ledger has an
 // index it reads no records.
-func (s *Scheduler) loadDead(ctx context.Context) error {
+func (s *engine) loadDead(ctx context.Context) error {
 	scanner, ok := s.ledger.(recovery.DeadScanner)
 	if !ok {
 		if err := s.ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
@@ -227,7 +227,7 @@ func (s *Scheduler) loadDead(ctx context.Context) error {
 	return nil
 }
 
-func (s *Scheduler) replayedShard(n int) *ownedShard {
+func (s *engine) replayedShard(n int) *ownedShard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ownedLocked(n)
@@ -235,7 +235,7 @@ func (s *Scheduler) replayedShard(n int) *ownedShard {
 
 // learnDead notes a dead task that the ledger has told of, while dead tasks cannot be taken from
 // there. The ledger may tell of one again.
-func (s *Scheduler) learnDead(h *ownedShard, n int, e recovery.Entry) {
+func (s *engine) learnDead(h *ownedShard, n int, e recovery.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !h.mine() || h.stage == acquired || s.ownedLocked(n) != h {

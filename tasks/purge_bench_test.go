@@ -68,7 +68,7 @@ func BenchmarkPurge(b *testing.B) {
 // BenchmarkForecast counts a million tasks.
 func BenchmarkForecast(b *testing.B) {
 	const n = 1_000_000
-	s := &Scheduler{store: store.New(), cfg: task.Checked{Config: Config{Clock: time.Now}}, replayed: make(chan struct{})}
+	s := &Scheduler{engine: &engine{store: store.New(), cfg: task.Checked{Config: Config{Clock: time.Now}}, replayed: make(chan struct{})}}
 	now := s.now()
 	for i := range n {
 		_, sl := s.store.Enter(fmt.Append(nil, "t", i), nil)

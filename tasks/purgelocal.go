@@ -14,7 +14,7 @@ const purgeAtOnce = 2048
 // A purge cancels all tasks of a topic, or of a group, that can be cancelled; or it kills
 // them.
 type purge struct {
-	*Scheduler
+	*engine
 	pick         // of topics
 	group string // if that is what was asked for
 	kill  bool   // they become dead instead
@@ -243,6 +243,6 @@ type purgeResult struct {
 	retried               map[string]struct{} // ids of cancelled ones that had been delivered before
 }
 
-func (s *Scheduler) newPurge(q *purgeQuery) *purge {
-	return &purge{Scheduler: s, pick: pick{q.Topic, q.Patterns}, group: q.Group, kill: q.Kill, keep: q.Keep, delivering: make(map[uint16]int)}
+func (s *engine) newPurge(q *purgeQuery) *purge {
+	return &purge{engine: s, pick: pick{q.Topic, q.Patterns}, group: q.Group, kill: q.Kill, keep: q.Keep, delivering: make(map[uint16]int)}
 }

@@ -46,7 +46,7 @@ func (t *topic) spend(n int) {
 }
 
 // restLocked wakes a topic that has no token when it has one.
-func (s *Scheduler) restLocked(t *topic) {
+func (s *engine) restLocked(t *topic) {
 	if t.rest != nil {
 		return
 	}

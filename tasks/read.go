@@ -10,7 +10,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-func (s *Scheduler) get(ctx context.Context, id string) (Task, error) {
+func (s *engine) get(ctx context.Context, id string) (Task, error) {
 	n, sl, err := s.lockTask(ctx, id)
 	for rechecked := false; errors.Is(err, ErrDead); {
 		t, absent := s.getDead(ctx, id)
@@ -38,7 +38,7 @@ func (s *Scheduler) get(ctx context.Context, id string) (Task, error) {
 	return s.taskLocked(n), nil
 }
 
-func (s *Scheduler) getDead(ctx context.Context, id string) (Task, error) {
+func (s *engine) getDead(ctx context.Context, id string) (Task, error) {
 	var t Task
 	found, refused := false, error(nil)
 	err := s.ledger.GetDead(ctx, []string{id}, func(_ int, e recovery.Entry) {
@@ -59,7 +59,7 @@ func (s *Scheduler) getDead(ctx context.Context, id string) (Task, error) {
 }
 
 // taskLocked describes a task as it stands.
-func (s *Scheduler) taskLocked(n uint32) Task {
+func (s *engine) taskLocked(n uint32) Task {
 	sl := s.store.Slot(n)
 	f := s.store.Fields(sl)
 	t := s.describe(string(s.store.ID(sl)), &f, sl.State.Shown())
@@ -72,7 +72,7 @@ func (s *Scheduler) taskLocked(n uint32) Task {
 }
 
 // describe makes a Task of a record. Nothing of it points into the record.
-func (s *Scheduler) describe(id string, f *record.Fields, state State) Task {
+func (s *engine) describe(id string, f *record.Fields, state State) Task {
 	t := Task{
 		ID: id, Topic: string(f.Topic), State: state,
 		Due: fromMillis(f.Due), Next: fromMillis(f.Next), Created: fromMillis(f.Created),

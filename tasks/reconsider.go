@@ -3,7 +3,7 @@ package tasks
 // Reconsider checks again what this process cannot deliver (Topic.Undeliverable), and
 // delivers what it can by now. It is to be called when a way of delivery has got what it
 // lacked, such as a secret.
-func (s *Scheduler) Reconsider() {
+func (s *engine) Reconsider() {
 	type candidate struct {
 		name     string
 		set      TopicSettings

@@ -18,7 +18,7 @@ const redrivenAtOnce = 500
 
 // A redrive requeues or deletes dead tasks, in pieces.
 type redrive struct {
-	*Scheduler
+	*engine
 	topic string      // empty: any
 	op    op          // opRequeue, opForget or opExpire
 	due   int64       // opRequeue: the new deadline
@@ -94,8 +94,8 @@ func (x *redrive) all(ctx context.Context, after recovery.Ref, died int64, left 
 	return after, left, false, nil
 }
 
-func (s *Scheduler) newRedrive(q *redriveQuery) *redrive {
-	x := &redrive{Scheduler: s, topic: q.Topic, op: opRequeue, due: q.Due}
+func (s *engine) newRedrive(q *redriveQuery) *redrive {
+	x := &redrive{engine: s, topic: q.Topic, op: opRequeue, due: q.Due}
 	if q.Delete {
 		x.op = opForget
 	} else if x.due == 0 {
@@ -303,7 +303,7 @@ func (x *redrive) noteRest(before int) {
 	}
 }
 
-func (s *Scheduler) deadCount(topic string) int {
+func (s *engine) deadCount(topic string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t, ok := s.topics[topic]; ok {

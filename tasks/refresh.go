@@ -22,7 +22,7 @@ const refreshEvery = 400 * time.Millisecond
 
 // refreshLoop takes over what other nodes set. An error is no news: an outage is told
 // elsewhere, and what was set meanwhile is found when it is over.
-func (s *Scheduler) refreshLoop() {
+func (s *engine) refreshLoop() {
 	shared, ok := s.ledger.(recovery.SharedSettings)
 	if !ok {
 		return
@@ -45,7 +45,7 @@ func (s *Scheduler) refreshLoop() {
 
 // refreshOnce takes over what has changed since a version of the settings, or everything if
 // there is none, and returns the version that it has taken over.
-func (s *Scheduler) refreshOnce(shared recovery.SharedSettings, seen *recovery.SettingsVersion) *recovery.SettingsVersion {
+func (s *engine) refreshOnce(shared recovery.SharedSettings, seen *recovery.SettingsVersion) *recovery.SettingsVersion {
 	if seen != nil {
 		version, err := s.refreshChanged(shared, *seen)
 		switch {
@@ -67,7 +67,7 @@ func (s *Scheduler) refreshOnce(shared recovery.SharedSettings, seen *recovery.S
 
 // refreshChanged takes over the settings that have changed since a version, and returns the
 // version up to which these are all.
-func (s *Scheduler) refreshChanged(shared recovery.SharedSettings, seen recovery.SettingsVersion) (recovery.SettingsVersion, error) {
+func (s *engine) refreshChanged(shared recovery.SharedSettings, seen recovery.SettingsVersion) (recovery.SettingsVersion, error) {
 	s.restoring.Lock() // what the ledger has lost is no deletion
 	defer s.restoring.Unlock()
 	news := make(map[string]storedSetting)
@@ -96,7 +96,7 @@ func (s *Scheduler) refreshChanged(shared recovery.SharedSettings, seen recovery
 }
 
 // takeSetting lets stored settings hold, if they are news.
-func (s *Scheduler) takeSetting(name string, set storedSetting) {
+func (s *engine) takeSetting(name string, set storedSetting) {
 	s.mu.Lock()
 	had, ok := s.topics[name]
 	known := ok && had.revision == set.revision
@@ -117,7 +117,7 @@ func (s *Scheduler) takeSetting(name string, set storedSetting) {
 
 // takeEqualSetting lets stored settings hold that have the revision of those in memory and are
 // others.
-func (s *Scheduler) takeEqualSetting(name string, set storedSetting) {
+func (s *engine) takeEqualSetting(name string, set storedSetting) {
 	e := s.understand(name, set.value)
 	s.mu.Lock()
 	defer s.unlock()
@@ -127,7 +127,7 @@ func (s *Scheduler) takeEqualSetting(name string, set storedSetting) {
 }
 
 // refresh makes the settings of all topics those that the ledger has.
-func (s *Scheduler) refresh(settings recovery.Settings) error {
+func (s *engine) refresh(settings recovery.Settings) error {
 	s.restoring.Lock() // what the ledger has lost is no deletion
 	defer s.restoring.Unlock()
 	gone := s.topicsSet()
@@ -164,7 +164,7 @@ var (
 
 // understand makes of stored settings what they ask for. What this process cannot do,
 // or cannot read, keeps the topic's tasks waiting, and is told.
-func (s *Scheduler) understand(topic string, value []byte) task.Resolved {
+func (s *engine) understand(topic string, value []byte) task.Resolved {
 	var stored TopicSettings
 	if err := json.Unmarshal(value, &stored); err != nil {
 		s.cfg.Log.Error("the stored settings of a topic cannot be read; its tasks wait", "topic", topic, "error", err)
@@ -180,7 +180,7 @@ func (s *Scheduler) understand(topic string, value []byte) task.Resolved {
 // reloadTopic takes over what the ledger has for a topic, after it has refused a
 // change that was based on the revision known. It returns an error if that is no
 // news, so that the same is not tried again for ever.
-func (s *Scheduler) reloadTopic(ctx context.Context, name string, t *topic, known int64) error {
+func (s *engine) reloadTopic(ctx context.Context, name string, t *topic, known int64) error {
 	settings, ok := s.ledger.(recovery.Settings)
 	if !ok {
 		return recovery.ErrConflict

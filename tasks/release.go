@@ -19,7 +19,7 @@ import (
 // Errors: ErrUnavailable when this node does not hold the shard (it may the next time that
 // it is asked), or is handing it over already; ErrReplaying while it is still being read;
 // ErrClosed; why the ledger did not change its owner; or ErrUnknown when it has not answered.
-func (s *Scheduler) releaseShard(ctx context.Context, shardID recovery.Home, to string) error {
+func (s *engine) releaseShard(ctx context.Context, shardID recovery.Home, to string) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	n, h, err := s.beginRelease(shardID)
@@ -52,7 +52,7 @@ func (s *Scheduler) releaseShard(ctx context.Context, shardID recovery.Home, to 
 }
 
 // beginRelease stops new work: nothing more is begun with a shard's tasks.
-func (s *Scheduler) beginRelease(shardID recovery.Home) (int, *ownedShard, error) {
+func (s *engine) beginRelease(shardID recovery.Home) (int, *ownedShard, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	n := s.shardNumberLocked(shardID)
@@ -77,7 +77,7 @@ func (s *Scheduler) beginRelease(shardID recovery.Home) (int, *ownedShard, error
 
 // quiesce waits until nothing of a shard that is draining is under way, and parks its open
 // deliveries.
-func (s *Scheduler) quiesce(ctx context.Context, n int) error {
+func (s *engine) quiesce(ctx context.Context, n int) error {
 	for s.movesInto(n) { // whose tasks are not the shard's yet
 		if err := s.restWithin(ctx, busyPause); err != nil {
 			return err
@@ -102,7 +102,7 @@ func (s *Scheduler) quiesce(ctx context.Context, n int) error {
 
 // quiesceTaskLocked reports whether something is under way with a task of a shard that is
 // draining. A delivery it parks.
-func (s *Scheduler) quiesceTaskLocked(n uint32, sl *store.Slot) bool {
+func (s *engine) quiesceTaskLocked(n uint32, sl *store.Slot) bool {
 	switch sl.State {
 	case store.Checking: // its reader finds that the shard takes nothing in
 		return false
@@ -121,7 +121,7 @@ func (s *Scheduler) quiesceTaskLocked(n uint32, sl *store.Slot) bool {
 const transferAttempts = 3
 
 // transfer changes the owner of a shard that quiesce has come to rest, and begins to evict it.
-func (s *Scheduler) transfer(ctx context.Context, n int, h *ownedShard, to string) error {
+func (s *engine) transfer(ctx context.Context, n int, h *ownedShard, to string) error {
 	s.mu.Lock()
 	switch {
 	case s.ended:
@@ -152,7 +152,7 @@ func (s *Scheduler) transfer(ctx context.Context, n int, h *ownedShard, to strin
 
 // resolveTransfer asks the ledger until it has answered whether a shard has changed hands. Nothing
 // of it is delivered meanwhile: the other node may be doing that.
-func (s *Scheduler) resolveTransfer(n int, h *ownedShard, to string) {
+func (s *engine) resolveTransfer(n int, h *ownedShard, to string) {
 	var backoff recovery.Backoff
 	err := recovery.ErrUnanswered
 	for attempt := 0; errors.Is(err, recovery.ErrUnanswered); attempt++ {
@@ -170,7 +170,7 @@ func (s *Scheduler) resolveTransfer(n int, h *ownedShard, to string) {
 }
 
 // transferred enters whether the ledger has changed a shard's owner.
-func (s *Scheduler) transferred(n int, h *ownedShard, err error) error {
+func (s *engine) transferred(n int, h *ownedShard, err error) error {
 	s.mu.Lock()
 	defer s.unlock()
 	h.transferring = false
@@ -187,7 +187,7 @@ func (s *Scheduler) transferred(n int, h *ownedShard, err error) error {
 }
 
 // abortRelease takes a hand-over back that did not come off.
-func (s *Scheduler) abortRelease(n int, h *ownedShard) {
+func (s *engine) abortRelease(n int, h *ownedShard) {
 	s.mu.Lock()
 	if h.stage != draining || s.ended {
 		s.unlock()
@@ -212,12 +212,12 @@ func (s *Scheduler) abortRelease(n int, h *ownedShard) {
 
 // setAsideLocked keeps a task that was taken off its queue, whose shard is draining, from
 // being delivered: it is pending without a timer until it is known who has it.
-func (s *Scheduler) setAsideLocked(sl *store.Slot) {
+func (s *engine) setAsideLocked(sl *store.Slot) {
 	s.setLocked(sl, store.Pending)
 	sl.Gen++
 }
 
 // isAsideLocked tells that a task must not be handed out because of its shard.
-func (s *Scheduler) isAsideLocked(sl *store.Slot) bool {
+func (s *engine) isAsideLocked(sl *store.Slot) bool {
 	return s.inactive > 0 && !s.ownedLocked(int(sl.Shard)).takes()
 }

@@ -17,7 +17,7 @@ const Format = record.Version
 
 // replay reads the ledger's pending tasks back. What is overdue is delivered
 // while it still runs. It ends when the settings and the dead are known as well.
-func (s *Scheduler) replay() {
+func (s *engine) replay() {
 	w := replayWatch{s: s, what: "replay"}
 	s.mu.Lock()
 	s.progress.Began = time.Now() // the first report comes with the first records
@@ -56,7 +56,7 @@ const replayFailsEvery = 10 * time.Second
 
 // A replayWatch tells readiness and the log if a replay makes no progress.
 type replayWatch struct {
-	s    *Scheduler
+	s    *engine
 	what string    // the name in readiness
 	told time.Time // when the last line was written
 }
@@ -76,11 +76,11 @@ func (w *replayWatch) fails(p recovery.Progress) bool {
 }
 
 // memory is the side of a Scheduler that replay fills.
-type memory Scheduler
+type memory engine
 
 // Load arms the tasks of a page that are not known yet.
 func (m *memory) Load(page []recovery.Entry) {
-	s := (*Scheduler)(m)
+	s := (*engine)(m)
 	if !s.learnTopicsOf(s.ctx, page) {
 		return
 	}
@@ -117,7 +117,7 @@ func (m *memory) Load(page []recovery.Entry) {
 // Lock locks the nominated ids that are not known, or shares the lock of those
 // that are being looked up.
 func (m *memory) Lock(page []recovery.Entry) []int {
-	s := (*Scheduler)(m)
+	s := (*engine)(m)
 	var seconds []secondRecord
 	defer func() { s.resolveSecondRecords(seconds) }()
 	s.mu.Lock()
@@ -150,7 +150,7 @@ func (m *memory) Lock(page []recovery.Entry) []int {
 
 // Resolve arms a locked id, or gives it up.
 func (m *memory) Resolve(e recovery.Entry, found bool) {
-	s := (*Scheduler)(m)
+	s := (*engine)(m)
 	found = found && s.learnTopicsOf(s.ctx, []recovery.Entry{e})
 	s.mu.Lock()
 	defer s.unlock()
@@ -165,7 +165,7 @@ func (m *memory) Resolve(e recovery.Entry, found bool) {
 }
 
 // resolveLocked arms a task that is being checked, gives it up, or finishes it again.
-func (s *Scheduler) resolveLocked(n uint32, e recovery.Entry, found bool) {
+func (s *engine) resolveLocked(n uint32, e recovery.Entry, found bool) {
 	f, readable := record.Fields{}, false
 	h := s.ownedLocked(e.Shard)
 	if found && h.takes() {
@@ -194,7 +194,7 @@ const illegibleLines = 20
 
 // readableLocked takes a record apart. One that this binary cannot read is left in
 // the ledger, untouched, and counted.
-func (s *Scheduler) readableLocked(e *recovery.Entry) (record.Fields, bool) {
+func (s *engine) readableLocked(e *recovery.Entry) (record.Fields, bool) {
 	f, err := record.Decode(e.Data)
 	if err == nil && !(task.ValidName(string(e.ID)) && task.ValidName(string(f.Topic))) {
 		err = record.ErrBad
@@ -222,7 +222,7 @@ func (s *Scheduler) readableLocked(e *recovery.Entry) (record.Fields, bool) {
 }
 
 // restoreLocked takes a task up where its record says it stands.
-func (s *Scheduler) restoreLocked(n uint32, sl *store.Slot, e recovery.Entry, f *record.Fields, now int64) {
+func (s *engine) restoreLocked(n uint32, sl *store.Slot, e recovery.Entry, f *record.Fields, now int64) {
 	t := s.keptTopic(f.Topic)
 	sl.Topic, sl.Shard = t.number, uint16(e.Shard)
 	sl.Next, sl.Stored, sl.State = f.Next, e.Spot.At, store.Vacant

@@ -17,7 +17,7 @@ import (
 // may be what this version cannot read. What stands there under memory's revision was set
 // after the loss, by a node that did not know this one's change: it holds. It goes on until it
 // has succeeded, or Close has begun.
-func (s *Scheduler) restoreSettings() {
+func (s *engine) restoreSettings() {
 	settings, ok := s.ledger.(recovery.Settings)
 	if !ok {
 		return
@@ -41,7 +41,7 @@ type storedSetting struct {
 	revision int64
 }
 
-func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings) (restored int, err error) {
+func (s *engine) restoreOnce(ctx context.Context, settings recovery.Settings) (restored int, err error) {
 	held := make(map[string]storedSetting)
 	if err := settings.EachSetting(ctx, task.SettingPrefix, func(name string, value []byte, revision int64) {
 		held[strings.TrimPrefix(name, task.SettingPrefix)] = storedSetting{bytes.Clone(value), revision}
@@ -83,7 +83,7 @@ func (s *Scheduler) restoreOnce(ctx context.Context, settings recovery.Settings)
 }
 
 // restoreSetting writes a setting again. If the ledger can, it gets the revision that it had.
-func (s *Scheduler) restoreSetting(ctx context.Context, settings recovery.Settings, name string, ifRevision int64, value []byte, revision int64) (int64, error) {
+func (s *engine) restoreSetting(ctx context.Context, settings recovery.Settings, name string, ifRevision int64, value []byte, revision int64) (int64, error) {
 	if r, ok := settings.(recovery.SettingsRestorer); ok {
 		return r.RestoreSetting(ctx, name, ifRevision, value, revision)
 	}
@@ -92,12 +92,12 @@ func (s *Scheduler) restoreSetting(ctx context.Context, settings recovery.Settin
 
 // settingsLost tells that the ledger has lost its settings, and that restoreOnce has
 // not written all of them again yet: the key of receipts is never deleted.
-func (s *Scheduler) settingsLost(ctx context.Context, settings recovery.Settings) (bool, error) {
+func (s *engine) settingsLost(ctx context.Context, settings recovery.Settings) (bool, error) {
 	return s.signer.Lost(ctx, settings)
 }
 
 // topicsSet returns copies of the topics that have settings of their own.
-func (s *Scheduler) topicsSet() map[string]topic {
+func (s *engine) topicsSet() map[string]topic {
 	set := make(map[string]topic)
 	s.eachTopic(func(t *topic) {
 		if t.revision != 0 {

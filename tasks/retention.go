@@ -20,10 +20,10 @@ const (
 // retentionLoop deletes, once in every period of the sweep, who has been dead for
 // longer than TopicSettings.DeadRetention. It has a goroutine of its own: when the ledger
 // does not answer, the sweep goes on.
-func (s *Scheduler) retentionLoop() {
+func (s *engine) retentionLoop() {
 	tick := time.NewTicker(s.cfg.SweepEvery)
 	defer tick.Stop()
-	u := retentionSweeper{Scheduler: s}
+	u := retentionSweeper{engine: s}
 	for {
 		select {
 		case <-tick.C:
@@ -38,7 +38,7 @@ func (s *Scheduler) retentionLoop() {
 
 // A retentionSweeper deletes the dead that were kept for as long as their topics say.
 type retentionSweeper struct {
-	*Scheduler
+	*engine
 	at          int  // position of the topic where it goes on
 	unreachable bool // the ledger did not answer the last time
 	position    deadPosition
@@ -153,7 +153,7 @@ func (u *retentionSweeper) misfirePass(t *topic, now int64, limit int) (looked i
 		u.position = deadPosition{topic: t}
 	}
 	u.mu.Lock()
-	x := redrive{Scheduler: u.Scheduler, topic: t.name, op: opExpire, until: t.keepsSince(now)}
+	x := redrive{engine: u.engine, topic: t.name, op: opExpire, until: t.keepsSince(now)}
 	before := t.oldest.askLocked()
 	u.unlock()
 

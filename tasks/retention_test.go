@@ -185,7 +185,7 @@ func TestDeadOldestMeanwhile(t *testing.T) {
 func TestRetentionLooksAtTheRecord(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.bury("x", "a")
-		x := redrive{Scheduler: r.Scheduler, topic: "x", op: opExpire, until: r.get("a").Died.UnixMilli() - 1}
+		x := redrive{engine: r.engine, topic: "x", op: opExpire, until: r.get("a").Died.UnixMilli() - 1}
 		want(t, "piece", x.piece(t.Context(), []string{"a"}), nil)
 		r.wantDead("x", "a")
 		x.until++

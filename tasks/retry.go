@@ -9,7 +9,7 @@ import (
 )
 
 // concludeLocked ends a delivery as it was judged.
-func (s *Scheduler) concludeLocked(t *topic, n uint32, v task.Judgement) {
+func (s *engine) concludeLocked(t *topic, n uint32, v task.Judgement) {
 	sl := s.store.Slot(n)
 	switch v.Verb {
 	case Ack:
@@ -29,7 +29,7 @@ func (s *Scheduler) concludeLocked(t *topic, n uint32, v task.Judgement) {
 
 // ackLocked finishes a task. From here on this process never delivers it again,
 // recorded or not.
-func (s *Scheduler) ackLocked(n uint32, sl *store.Slot, c *pendingWrite, i int) {
+func (s *engine) ackLocked(n uint32, sl *store.Slot, c *pendingWrite, i int) {
 	t := s.byNumber[sl.Topic]
 	t.counts.Delivered++
 	l := s.open[n]
@@ -42,7 +42,7 @@ func (s *Scheduler) ackLocked(n uint32, sl *store.Slot, c *pendingWrite, i int) 
 
 // failLocked ends an attempt without success: the task waits for the next one, or
 // is dead if that was the last.
-func (s *Scheduler) failLocked(n uint32, sl *store.Slot, reason string, pause *time.Duration, c *pendingWrite, i int) {
+func (s *engine) failLocked(n uint32, sl *store.Slot, reason string, pause *time.Duration, c *pendingWrite, i int) {
 	t := s.byNumber[sl.Topic]
 	t.counts.Failed++
 	s.failures.failed(t.name, reason)
@@ -65,7 +65,7 @@ func (s *Scheduler) failLocked(n uint32, sl *store.Slot, reason string, pause *t
 }
 
 // buryLocked ends an attempt for good because its receiver said so.
-func (s *Scheduler) buryLocked(n uint32, sl *store.Slot, reason string, c *pendingWrite, i int) {
+func (s *engine) buryLocked(n uint32, sl *store.Slot, reason string, c *pendingWrite, i int) {
 	t := s.byNumber[sl.Topic]
 	t.counts.Failed++
 	s.failures.failed(t.name, reason)
@@ -73,7 +73,7 @@ func (s *Scheduler) buryLocked(n uint32, sl *store.Slot, reason string, c *pendi
 }
 
 // deadLocked ends an attempt, and with it the task. The state of its record says why.
-func (s *Scheduler) deadLocked(n uint32, sl *store.Slot, state uint8, reason string, c *pendingWrite, i int) {
+func (s *engine) deadLocked(n uint32, sl *store.Slot, state uint8, reason string, c *pendingWrite, i int) {
 	t := s.byNumber[sl.Topic]
 	t.counts.Died++
 	s.failures.died(t.name)
@@ -85,7 +85,7 @@ func (s *Scheduler) deadLocked(n uint32, sl *store.Slot, state uint8, reason str
 }
 
 // endAttemptLocked closes the delivery and writes its end into the task's record.
-func (s *Scheduler) endAttemptLocked(n uint32, sl *store.Slot, state uint8, next int64, reason string) {
+func (s *engine) endAttemptLocked(n uint32, sl *store.Slot, state uint8, next int64, reason string) {
 	f := s.store.Fields(sl)
 	f.State, f.Next, f.Attempt = state, next, s.open[n].attempt
 	f.Flags &^= record.Claimed | record.HasLease
@@ -96,7 +96,7 @@ func (s *Scheduler) endAttemptLocked(n uint32, sl *store.Slot, state uint8, next
 }
 
 // sendLocked writes for a caller, if there is one.
-func (s *Scheduler) sendLocked(w write, c *pendingWrite, i int) {
+func (s *engine) sendLocked(w write, c *pendingWrite, i int) {
 	if c != nil {
 		c.add(i, w.slot)
 		w.pending, w.index = c, i

@@ -12,7 +12,7 @@ import (
 
 // revokeShard ends the term of a shard that has another owner, as the ledger or a refused batch
 // says: its tasks leave memory, and nothing of it is begun any more.
-func (s *Scheduler) revokeShard(n int, err error) {
+func (s *engine) revokeShard(n int, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	h := s.ownedLocked(n)
@@ -26,7 +26,7 @@ func (s *Scheduler) revokeShard(n int, err error) {
 	s.revokeLocked(n, h, err)
 }
 
-func (s *Scheduler) revokeLocked(n int, h *ownedShard, err error) {
+func (s *engine) revokeLocked(n int, h *ownedShard, err error) {
 	switch {
 	case h.stage == evicting || s.ended:
 		return
@@ -45,7 +45,7 @@ func (s *Scheduler) revokeLocked(n int, h *ownedShard, err error) {
 }
 
 // beginEvictionLocked begins to evict a shard that is another node's now.
-func (s *Scheduler) beginEvictionLocked(n int, h *ownedShard) {
+func (s *engine) beginEvictionLocked(n int, h *ownedShard) {
 	s.stageLocked(h, evicting)
 	s.background.Go(func() { s.evictShard(n, h) })
 }
@@ -58,7 +58,7 @@ const (
 
 // evictShard forgets a shard's tasks, some at a time, and then its number. It waits for those
 // that are busy: their writes come back, and the goroutines that read them come to an end.
-func (s *Scheduler) evictShard(n int, h *ownedShard) {
+func (s *engine) evictShard(n int, h *ownedShard) {
 	if !s.outlast(s.opened, h.read) {
 		return
 	}
@@ -95,7 +95,7 @@ func (s *Scheduler) evictShard(n int, h *ownedShard) {
 }
 
 // rest waits; it reports false when Close has begun.
-func (s *Scheduler) rest(d time.Duration) bool {
+func (s *engine) rest(d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true
@@ -106,7 +106,7 @@ func (s *Scheduler) rest(d time.Duration) bool {
 
 // restWithin waits, unless Close has begun or ctx has ended; then it is ErrClosed, or why
 // ctx has.
-func (s *Scheduler) restWithin(ctx context.Context, d time.Duration) error {
+func (s *engine) restWithin(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
 		return nil
@@ -119,7 +119,7 @@ func (s *Scheduler) restWithin(ctx context.Context, d time.Duration) error {
 
 // eachOf calls visit, under the lock, for every task of a shard that is in memory all the
 // time, and gives the lock up now and then. It reports false when Close has begun.
-func (s *Scheduler) eachOf(shard int, visit func(n uint32, sl *store.Slot)) bool {
+func (s *engine) eachOf(shard int, visit func(n uint32, sl *store.Slot)) bool {
 	for from := uint32(0); ; {
 		s.mu.Lock()
 		if s.ended || from >= s.store.Slots() {
@@ -140,7 +140,7 @@ func (s *Scheduler) eachOf(shard int, visit func(n uint32, sl *store.Slot)) bool
 
 // stillOf calls visit, under the lock, for those of the slots whose tasks are (still, or
 // again) of a shard, and returns those for which it reports true.
-func (s *Scheduler) stillOf(shard int, slots []uint32, visit func(n uint32, sl *store.Slot) bool) []uint32 {
+func (s *engine) stillOf(shard int, slots []uint32, visit func(n uint32, sl *store.Slot) bool) []uint32 {
 	kept := slots[:0]
 	s.mu.Lock()
 	defer func() { s.unlock() }()
@@ -158,7 +158,7 @@ func (s *Scheduler) stillOf(shard int, slots []uint32, visit func(n uint32, sl *
 
 // evictTaskLocked forgets a task of a shard that is another node's. It reports false if it
 // is busy.
-func (s *Scheduler) evictTaskLocked(n uint32, sl *store.Slot) bool {
+func (s *engine) evictTaskLocked(n uint32, sl *store.Slot) bool {
 	l, open := s.open[n]
 	switch {
 	case sl.State == store.Checking, sl.State == store.Registering, sl.Flags&store.Writing != 0, sl.State == store.Delivering && !open:
@@ -179,7 +179,7 @@ func (s *Scheduler) evictTaskLocked(n uint32, sl *store.Slot) bool {
 }
 
 // failRefusedLocked ends a write that was refused because the shard is another node's.
-func (s *Scheduler) failRefusedLocked(w *write, sl *store.Slot, err error) {
+func (s *engine) failRefusedLocked(w *write, sl *store.Slot, err error) {
 	if w.op == opCreate || w.op == opMove {
 		s.arriving--
 	}
@@ -212,7 +212,7 @@ func revokedOutcome(c *pendingWrite, err error) error {
 }
 
 // evictDead forgets which tasks were dead in a shard, and what could not be read.
-func (s *Scheduler) evictDead(n int, h *ownedShard) {
+func (s *engine) evictDead(n int, h *ownedShard) {
 	s.mu.Lock()
 	defer func() { s.unlock() }()
 	count := 0

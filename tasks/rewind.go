@@ -13,7 +13,7 @@ import (
 )
 
 // rewound makes a shard equal to memory again, in the background.
-func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
+func (s *engine) rewound(r recovery.Rewinder, shard int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.ownedLocked(shard)
@@ -56,7 +56,7 @@ func (s *Scheduler) rewound(r recovery.Rewinder, shard int) {
 
 // beginRestoring keeps a shard here until end is called. If it is just draining, that must
 // come off first, or be taken back. It returns nil if the shard is not this process's.
-func (s *Scheduler) beginRestoring(shard int) (h *ownedShard, end func()) {
+func (s *engine) beginRestoring(shard int) (h *ownedShard, end func()) {
 	s.mu.Lock()
 	h = s.ownedLocked(shard)
 	if h.mine() {
@@ -82,7 +82,7 @@ const queueAtMost = 20_000
 // rewrite writes every task of a shard that is at rest. The others have a write under
 // way, which says the same; but the ledger may have confirmed it before the loss, and
 // memory not have heard of that yet, so it is written once more before it counts.
-func (s *Scheduler) rewrite(shard int, h *ownedShard) (written int) {
+func (s *engine) rewrite(shard int, h *ownedShard) (written int) {
 	for from := 0; s.breathe(); from += atOnce {
 		s.mu.Lock()
 		if !h.mine() {
@@ -112,7 +112,7 @@ func (s *Scheduler) rewrite(shard int, h *ownedShard) (written int) {
 }
 
 // breathe waits until the committer has room. It reports false when Close has begun.
-func (s *Scheduler) breathe() bool {
+func (s *engine) breathe() bool {
 	for s.committer.Stats().Queued > queueAtMost {
 		select {
 		case <-time.After(10 * time.Millisecond):
@@ -130,7 +130,7 @@ const openPause = 50 * time.Millisecond
 // tasks that are finished, and that the loss has brought back. Those that memory
 // knows to be dead are buried again. An id that is being created or looked up is looked at
 // again once that is over: if the creation is given up, the record is an unknown record.
-func (s *Scheduler) deleteUnknown(r recovery.Rewinder, shard int, h *ownedShard) (deleted int, err error) {
+func (s *engine) deleteUnknown(r recovery.Rewinder, shard int, h *ownedShard) (deleted int, err error) {
 	for {
 		deleted = 0
 		var open []recovery.Ref
@@ -169,7 +169,7 @@ func (s *Scheduler) deleteUnknown(r recovery.Rewinder, shard int, h *ownedShard)
 
 // deletePage deletes the unknown records of a page, and buries the dead among them again.
 // It returns those of which it is not decided yet what they are.
-func (s *Scheduler) deletePage(shard int, h *ownedShard, page []recovery.Entry) (deleted int, open []recovery.Ref, err error) {
+func (s *engine) deletePage(shard int, h *ownedShard, page []recovery.Entry) (deleted int, open []recovery.Ref, err error) {
 	deleted, dead, open, err := s.deleteSome(shard, h, page)
 	if err == nil && len(dead) > 0 {
 		_, err = s.buryAgain(shard, h, dead)
@@ -179,7 +179,7 @@ func (s *Scheduler) deletePage(shard int, h *ownedShard, page []recovery.Entry) 
 
 // deleteSome deletes the unknown records of a page, and returns the dead among them,
 // and those that are being created or looked up.
-func (s *Scheduler) deleteSome(shard int, h *ownedShard, page []recovery.Entry) (deleted int, dead, open []recovery.Ref, err error) {
+func (s *engine) deleteSome(shard int, h *ownedShard, page []recovery.Entry) (deleted int, dead, open []recovery.Ref, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	switch {
@@ -214,7 +214,7 @@ func (s *Scheduler) deleteSome(shard int, h *ownedShard, page []recovery.Entry) 
 //
 // The ids are locked while their records are read: a burial that ends between the read and its
 // answer leaves a dead record, and a second one would add another member to the ledger's index.
-func (s *Scheduler) buryAgain(shard int, h *ownedShard, dead []recovery.Ref) (begun int, err error) {
+func (s *engine) buryAgain(shard int, h *ownedShard, dead []recovery.Ref) (begun int, err error) {
 	locked, refs := s.lockDead(h, dead)
 	if len(refs) == 0 {
 		return 0, nil
@@ -255,7 +255,7 @@ func (s *Scheduler) buryAgain(shard int, h *ownedShard, dead []recovery.Ref) (be
 
 // lockDead locks those of the ids that are dead by memory, and of which nothing else is under
 // way, and returns their slots and references.
-func (s *Scheduler) lockDead(h *ownedShard, dead []recovery.Ref) (locked map[string]uint32, refs []recovery.Ref) {
+func (s *engine) lockDead(h *ownedShard, dead []recovery.Ref) (locked map[string]uint32, refs []recovery.Ref) {
 	locked = make(map[string]uint32, len(dead))
 	s.mu.Lock()
 	defer s.mu.Unlock()

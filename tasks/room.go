@@ -1,13 +1,13 @@
 package tasks
 
 // room is how many records more memory takes, when a shard could be adopted.
-func (s *Scheduler) room() int {
+func (s *engine) room() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.roomForMoreLocked()
 }
 
-func (s *Scheduler) roomForMoreLocked() int {
+func (s *engine) roomForMoreLocked() int {
 	if s.ended || s.draining {
 		return 0
 	}

@@ -28,7 +28,7 @@ type secondRecord struct {
 }
 
 // sawLocked notes what memory's task is.
-func (s *Scheduler) sawLocked(t *secondRecord, sl *store.Slot) {
+func (s *engine) sawLocked(t *secondRecord, sl *store.Slot) {
 	if rec := s.store.Record(sl); record.Whole(rec) && int(sl.Shard) != t.shard {
 		t.seen.created, t.seen.revision = record.Created(rec), record.Revision(rec)
 	}
@@ -36,7 +36,7 @@ func (s *Scheduler) sawLocked(t *secondRecord, sl *store.Slot) {
 
 // secondRecordOfLocked makes a secondRecord of an entry, if the slot that has its id is another
 // record's: memory has it in another shard, or is about to look for it there.
-func (s *Scheduler) secondRecordOfLocked(sl *store.Slot, e *recovery.Entry, seconds []secondRecord) []secondRecord {
+func (s *engine) secondRecordOfLocked(sl *store.Slot, e *recovery.Entry, seconds []secondRecord) []secondRecord {
 	if !s.isSecondLocked(sl, e.Shard) {
 		return seconds
 	}
@@ -45,7 +45,7 @@ func (s *Scheduler) secondRecordOfLocked(sl *store.Slot, e *recovery.Entry, seco
 	return append(seconds, t)
 }
 
-func (s *Scheduler) isSecondLocked(sl *store.Slot, shard int) bool {
+func (s *engine) isSecondLocked(sl *store.Slot, shard int) bool {
 	switch sl.State {
 	case store.Vacant, store.Registering:
 		return false
@@ -56,7 +56,7 @@ func (s *Scheduler) isSecondLocked(sl *store.Slot, shard int) bool {
 }
 
 // resolveSecondRecords decides which records stay, in the background.
-func (s *Scheduler) resolveSecondRecords(seconds []secondRecord) {
+func (s *engine) resolveSecondRecords(seconds []secondRecord) {
 	if len(seconds) == 0 {
 		return
 	}
@@ -85,7 +85,7 @@ func (s *Scheduler) resolveSecondRecords(seconds []secondRecord) {
 // finishedLocked reports whether this process has finished the task of a record that it reads.
 // The record may be a second one that was created later than the finished task: that one is
 // another task, whose id is registered again, because the finished one has taken its entry out.
-func (s *Scheduler) finishedLocked(e *recovery.Entry, f *record.Fields, h *ownedShard) bool {
+func (s *engine) finishedLocked(e *recovery.Entry, f *record.Fields, h *ownedShard) bool {
 	past := s.outcomes.FindSince(s.store.Hash(e.ID), h.past)
 	switch {
 	case past.Kind == 0:
@@ -114,7 +114,7 @@ func (s *Scheduler) finishedLocked(e *recovery.Entry, f *record.Fields, h *owned
 // resolveSecondRecord reads a second record, and waits until memory's task is at rest if need be.
 // It reports whether the second record was the newer one, and how its id is to be registered then.
 // ok is false if there is nothing to decide any more.
-func (s *Scheduler) resolveSecondRecord(t *secondRecord) (newer bool, filing []recovery.Refiling, ok bool) {
+func (s *engine) resolveSecondRecord(t *secondRecord) (newer bool, filing []recovery.Refiling, ok bool) {
 	var backoff recovery.Backoff
 	for attempt := 0; ; attempt++ {
 		var e recovery.Entry
@@ -144,7 +144,7 @@ func (t *secondRecord) isNewer(f *record.Fields) bool {
 
 // decideSecondRecord deletes a second record, or has memory take it up and deletes the record
 // that it had. It reports again if memory's task is not at rest.
-func (s *Scheduler) decideSecondRecord(t *secondRecord, e recovery.Entry) (newer bool, filing []recovery.Refiling, again, ok bool) {
+func (s *engine) decideSecondRecord(t *secondRecord, e recovery.Entry) (newer bool, filing []recovery.Refiling, again, ok bool) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.ended || s.ownedLocked(t.shard) != t.h || !t.h.takes() {

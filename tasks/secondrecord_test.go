@@ -96,7 +96,7 @@ func TestTwinsOfWhatIsDelivered(t *testing.T) {
 				newer := record.Fields{Flags: record.ChosenID, Revision: 1, Due: due, Next: due, Created: time.Now().UnixMilli() + 1, Topic: []byte("t"), Payload: []byte(`"newer"`)}
 				shard := (a.terms.ShardOf([]byte("x")) + 1) % crewShards
 				a.put(shard, "x", newer)
-				(*memory)(a.Scheduler).Lock([]recovery.Entry{{Shard: shard, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}})
+				(*memory)(a.engine).Lock([]recovery.Entry{{Shard: shard, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}})
 				pass(time.Second)
 				verdict := Verdict{Verb: Ack}
 				if cancels {
@@ -155,7 +155,7 @@ func TestTwinsOfWhatIsFinished(t *testing.T) {
 				other := record.Fields{Flags: record.ChosenID, Revision: 1, Due: due, Next: due, Created: task.Created.UnixMilli() + row.later, Topic: []byte("t"), Payload: []byte(`"other"`)}
 				e := recovery.Entry{Shard: (a.terms.ShardOf([]byte("x")) + 1) % crewShards, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}
 				a.put(e.Shard, "x", other)
-				m := (*memory)(a.Scheduler)
+				m := (*memory)(a.engine)
 				if locked := m.Lock([]recovery.Entry{e}); len(locked) != 1 {
 					t.Fatalf("locked: %v", locked)
 				}

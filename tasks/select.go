@@ -17,7 +17,7 @@ import (
 // visitPage hands out the first tasks here, in their order, each with the time under which
 // it stands in the list, and its shard, until visit returns false. It returns the position
 // behind which there are more, or nil.
-func (s *Scheduler) visitPage(ctx context.Context, q *listQuery, visit func(t Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
+func (s *engine) visitPage(ctx context.Context, q *listQuery, visit func(t Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
 	if q.State == Dead {
 		return s.visitDead(ctx, q, visit)
 	}
@@ -63,7 +63,7 @@ func sizeOf(t *Task) int {
 func (t *listed) ref() recovery.Ref { return recovery.Ref{ID: t.Task.ID, Next: t.At} }
 
 // selectSoonest looks for the soonest tasks after a cursor.
-func (s *Scheduler) selectSoonest(ctx context.Context, q *listQuery, limit int) (first soonest, err error) {
+func (s *engine) selectSoonest(ctx context.Context, q *listQuery, limit int) (first soonest, err error) {
 	after := q.After
 	var w *walk
 	for w == nil || !w.over {
@@ -93,7 +93,7 @@ func (s *Scheduler) selectSoonest(ctx context.Context, q *listQuery, limit int) 
 }
 
 // considerLocked keeps a task if it is among the soonest so far.
-func (s *Scheduler) considerLocked(first *soonest, limit int, sl *store.Slot, after recovery.Ref) {
+func (s *engine) considerLocked(first *soonest, limit int, sl *store.Slot, after recovery.Ref) {
 	ref := recovery.Ref{Next: sl.Next, ID: string(s.store.ID(sl))}
 	if compareRefs(ref, after) <= 0 {
 		return

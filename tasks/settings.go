@@ -18,7 +18,7 @@ func (t *topic) take(e task.Resolved) {
 
 // applyLocked gives a topic other resolved settings; revision 0 means that no caller has stored its
 // settings. Deliveries under way are not touched: they end by what held when they began.
-func (s *Scheduler) applyLocked(t *topic, e task.Resolved, revision int64) {
+func (s *engine) applyLocked(t *topic, e task.Resolved, revision int64) {
 	pulled, spread, unfit := t.pulled(), t.settings.Spread, t.undeliverable != nil
 	t.take(e)
 	t.setRevision(revision)

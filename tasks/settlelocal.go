@@ -12,7 +12,7 @@ import (
 )
 
 // checkVerdict checks what is asked for, and reads the receipts.
-func (s *Scheduler) checkVerdict(v *Verdict, receipts []string) ([]settling, error) {
+func (s *engine) checkVerdict(v *Verdict, receipts []string) ([]settling, error) {
 	var f task.Faults
 	if v.Delay != nil {
 		f.CheckDelay("delay", *v.Delay)
@@ -39,7 +39,7 @@ func (s *Scheduler) checkVerdict(v *Verdict, receipts []string) ([]settling, err
 }
 
 // settleHere settles deliveries of tasks that are here, if they have no answer yet.
-func (s *Scheduler) settleHere(ctx context.Context, v *Verdict, todo []*settling) error {
+func (s *engine) settleHere(ctx context.Context, v *Verdict, todo []*settling) error {
 	c := newPendingWrite(len(todo))
 	c.phase.Store(sent) // a settled delivery is never taken back
 	grant := GrantOf(ctx)
@@ -84,7 +84,7 @@ type settling struct {
 
 // report waits for the ledger and completes the answers. It does not wait for what is known
 // not to answer.
-func (s *Scheduler) report(ctx context.Context, done []*settling, c *pendingWrite) {
+func (s *engine) report(ctx context.Context, done []*settling, c *pendingWrite) {
 	s.awaitSettled(ctx, c) // what is not recorded yet will be; the answer says so
 	recorded := s.outcomesOf(c)
 	for i, p := range done {
@@ -100,7 +100,7 @@ func (s *Scheduler) report(ctx context.Context, done []*settling, c *pendingWrit
 	}
 }
 
-func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *pendingWrite, i int, grant *Grant) {
+func (s *engine) settleLocked(v *Verdict, p *settling, c *pendingWrite, i int, grant *Grant) {
 	r, a := &p.receipt, &p.answer
 	id := []byte(r.ID)
 	h := s.store.Hash(id)
@@ -159,7 +159,7 @@ func (s *Scheduler) settleLocked(v *Verdict, p *settling, c *pendingWrite, i int
 // resumeLocked accepts the receipt of a delivery that an earlier holder of the shard has
 // handed out, be it this process in an earlier term, and that was not handed out again since:
 // its attempt is the one that would come next, or the one that was claimed.
-func (s *Scheduler) resumeLocked(n uint32, sl *store.Slot, r *receipt.Receipt) bool {
+func (s *engine) resumeLocked(n uint32, sl *store.Slot, r *receipt.Receipt) bool {
 	if sl.State != store.Pending && sl.State != store.Ready || uint32(r.Nonce>>32) == s.ownedLocked(int(sl.Shard)).run {
 		return false
 	}
@@ -182,7 +182,7 @@ func (s *Scheduler) resumeLocked(n uint32, sl *store.Slot, r *receipt.Receipt) b
 	return true
 }
 
-func (s *Scheduler) extendLocked(n uint32, sl *store.Slot, term time.Duration) time.Time {
+func (s *engine) extendLocked(n uint32, sl *store.Slot, term time.Duration) time.Time {
 	if term == 0 {
 		term = s.byNumber[sl.Topic].settings.Lease
 	}

@@ -17,7 +17,7 @@ import (
 // has seen, or -1 for any.
 //
 // Errors: ErrInvalid, ErrRevision, ErrOverloaded, ErrUnknown, ErrClosed.
-func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, ifRevision int64) (Topic, error) {
+func (s *engine) SetTopic(ctx context.Context, name string, t TopicSettings, ifRevision int64) (Topic, error) {
 	if !task.ValidName(name) {
 		return Topic{}, task.Invalid("topic", task.NameProblem)
 	}
@@ -29,7 +29,7 @@ func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, 
 }
 
 // storeSettings writes what holds for a topic down, and lets it hold.
-func (s *Scheduler) storeSettings(ctx context.Context, name string, e task.Resolved, ifRevision int64) (Topic, error) {
+func (s *engine) storeSettings(ctx context.Context, name string, e task.Resolved, ifRevision int64) (Topic, error) {
 	for {
 		s.mu.Lock()
 		have, known := s.topics[name]
@@ -80,7 +80,7 @@ func (s *Scheduler) storeSettings(ctx context.Context, name string, e task.Resol
 	}
 }
 
-func (s *Scheduler) putTopic(ctx context.Context, name string, revision int64, t *TopicSettings) (int64, error) {
+func (s *engine) putTopic(ctx context.Context, name string, revision int64, t *TopicSettings) (int64, error) {
 	settings, ok := s.ledger.(recovery.Settings)
 	if !ok {
 		return s.unstored.Add(1), nil
@@ -104,7 +104,7 @@ func (s *Scheduler) putTopic(ctx context.Context, name string, revision int64, t
 // A way of delivery that this process does not have may stay, and cannot be chosen.
 //
 // Errors: as of SetTopic; ErrUnavailable if this version cannot read the topic's settings.
-func (s *Scheduler) ChangeTopic(ctx context.Context, name string, ifRevision int64, change func(*TopicSettings) error) (Topic, error) {
+func (s *engine) ChangeTopic(ctx context.Context, name string, ifRevision int64, change func(*TopicSettings) error) (Topic, error) {
 	if !task.ValidName(name) {
 		return Topic{}, task.Invalid("topic", task.NameProblem)
 	}
@@ -137,7 +137,7 @@ func (s *Scheduler) ChangeTopic(ctx context.Context, name string, ifRevision int
 }
 
 // resolvedOf returns what holds for a topic, to change some of it, and its revision.
-func (s *Scheduler) resolvedOf(name string) (task.Resolved, int64, error) {
+func (s *engine) resolvedOf(name string) (task.Resolved, int64, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	e, revision := s.cfg.Resolved[name], int64(0)
@@ -160,7 +160,7 @@ func (s *Scheduler) resolvedOf(name string) (task.Resolved, int64, error) {
 // PauseTopic stops the delivery of a topic's tasks, or resumes it. They are
 // accepted meanwhile, and wait. Errors: as of SetTopic; ErrUnavailable if this version
 // cannot read the topic's settings, and so cannot change one of them.
-func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) error {
+func (s *engine) PauseTopic(ctx context.Context, name string, paused bool) error {
 	if !task.ValidName(name) {
 		return task.Invalid("topic", task.NameProblem)
 	}

@@ -70,7 +70,7 @@ var (
 )
 
 // findNodeNumber returns the number of this node in the IDs of its own shards.
-func (s *Scheduler) findNodeNumber() uint16 {
+func (s *engine) findNodeNumber() uint16 {
 	switch {
 	case s.fleet == nil:
 		return 0
@@ -81,7 +81,7 @@ func (s *Scheduler) findNodeNumber() uint16 {
 }
 
 // ownAdopted enters the shards that the ledger has granted from the beginning.
-func (s *Scheduler) ownAdopted() {
+func (s *engine) ownAdopted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for n := range s.terms.Shards {
@@ -97,7 +97,7 @@ func (s *Scheduler) ownAdopted() {
 }
 
 // beginTermLocked begins a term.
-func (s *Scheduler) beginTermLocked(n int) *ownedShard {
+func (s *engine) beginTermLocked(n int) *ownedShard {
 	h := &ownedShard{
 		since: s.now(), run: rand.Uint32(), past: s.outcomes.Count,
 		read: make(chan struct{}), gone: make(chan struct{}),
@@ -115,7 +115,7 @@ func (s *Scheduler) beginTermLocked(n int) *ownedShard {
 
 // ownedLocked returns the term with a number, or what stands for one where a task is
 // spooled; nil if there is none.
-func (s *Scheduler) ownedLocked(shard int) *ownedShard {
+func (s *engine) ownedLocked(shard int) *ownedShard {
 	if shard == spoolShard && s.spool != nil {
 		return s.spool.ownedShard
 	}
@@ -127,7 +127,7 @@ func (s *Scheduler) ownedLocked(shard int) *ownedShard {
 
 // shardNumberLocked finds the number under which this process holds a shard, draining or not;
 // -1 if it does not.
-func (s *Scheduler) shardNumberLocked(shardID recovery.Home) int {
+func (s *engine) shardNumberLocked(shardID recovery.Home) int {
 	for n, h := range s.shards {
 		if h.mine() && h.shardID == shardID {
 			return n
@@ -137,16 +137,16 @@ func (s *Scheduler) shardNumberLocked(shardID recovery.Home) int {
 }
 
 // unsure tells that others may have taken over what this process believes to hold.
-func (s *Scheduler) unsure() bool { return s.fleet != nil && !s.fleet.Standing().Certain }
+func (s *engine) unsure() bool { return s.fleet != nil && !s.fleet.Standing().Certain }
 
 // acquiring reports whether the ledger has taken shards of which memory knows nothing yet.
-func (s *Scheduler) acquiring() bool { return s.fleet != nil && s.fleet.Standing().Gaining }
+func (s *engine) acquiring() bool { return s.fleet != nil && s.fleet.Standing().Gaining }
 
 // errAcquiring is answered meanwhile to a node that asks whether something exists. It is passing.
 var errAcquiring = fmt.Errorf("%w: another one is being taken over", errNotHeld)
 
 // stageLocked takes a term to another stage.
-func (s *Scheduler) stageLocked(h *ownedShard, to stage) {
+func (s *engine) stageLocked(h *ownedShard, to stage) {
 	idle := func(at stage) bool { return at == draining || at == evicting }
 	comes := func(at stage) bool { return at == acquired || at == loading }
 	from := h.stage
@@ -182,7 +182,7 @@ type shardCounts struct {
 
 // acquireShard begins a term of a shard. The ledger calls it: this process holds the shard from
 // now on.
-func (s *Scheduler) acquireShard(n int, transferred bool) {
+func (s *engine) acquireShard(n int, transferred bool) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.ended || s.ownedLocked(n) != nil {
@@ -206,7 +206,7 @@ func (s *Scheduler) acquireShard(n int, transferred bool) {
 }
 
 // loadShard reads a shard that was acquired into memory.
-func (s *Scheduler) loadShard(n int, h *ownedShard, former []*ownedShard) {
+func (s *engine) loadShard(n int, h *ownedShard, former []*ownedShard) {
 	defer close(h.read)
 	began := s.elapsed()
 	waits := []<-chan struct{}{s.opened}
@@ -239,7 +239,7 @@ func (s *Scheduler) loadShard(n int, h *ownedShard, former []*ownedShard) {
 }
 
 // advance takes a term on, unless it has come to an end meanwhile.
-func (s *Scheduler) advance(h *ownedShard, from, to stage) bool {
+func (s *engine) advance(h *ownedShard, from, to stage) bool {
 	s.mu.Lock()
 	defer s.unlock()
 	if h.stage != from || s.ended {
@@ -251,7 +251,7 @@ func (s *Scheduler) advance(h *ownedShard, from, to stage) bool {
 
 // readDead learns which tasks are dead in a shard. Before that nothing may be created there. It
 // reports false if the term has come to an end.
-func (s *Scheduler) readDead(n int, h *ownedShard) bool {
+func (s *engine) readDead(n int, h *ownedShard) bool {
 	var backoff recovery.Backoff
 	for attempt := 0; ; attempt++ {
 		err := s.fleet.ScanDead(s.ctx, n, func(e recovery.Entry) {
@@ -281,7 +281,7 @@ func (s *Scheduler) readDead(n int, h *ownedShard) bool {
 
 // outlast waits until all of these are closed. It reports false if the process ends before,
 // also because Open has failed.
-func (s *Scheduler) outlast(all ...<-chan struct{}) bool {
+func (s *engine) outlast(all ...<-chan struct{}) bool {
 	for _, over := range all {
 		select {
 		case <-over:

@@ -47,12 +47,12 @@ func (c *contenders) Pop() any {
 }
 
 // placesLeftLocked is how many places more a topic may have.
-func (s *Scheduler) placesLeftLocked(t *topic) int {
+func (s *engine) placesLeftLocked(t *topic) int {
 	return max(t.settings.Concurrency-t.workers, min(s.raisedLocked(t)-t.workers, s.cfg.MaxInFlight-s.workers-s.leasedOut))
 }
 
 // wantsLocked tells that a topic could use one more worker.
-func (s *Scheduler) wantsLocked(t *topic) bool {
+func (s *engine) wantsLocked(t *topic) bool {
 	if t.stopped() || s.ended || s.paused || t.deliverer == nil || t.asyncSettle && s.roomLocked() <= 0 {
 		return false
 	}
@@ -63,7 +63,7 @@ func (s *Scheduler) wantsLocked(t *topic) bool {
 
 // contendLocked makes a topic a contender, or finds its place among them anew. A topic that has
 // not been one for long does not make up for it: it begins where the others are.
-func (s *Scheduler) contendLocked(t *topic) {
+func (s *engine) contendLocked(t *topic) {
 	if t.contending != 0 {
 		heap.Fix(&s.contenders, t.contending-1)
 		return
@@ -73,7 +73,7 @@ func (s *Scheduler) contendLocked(t *topic) {
 }
 
 // placeLocked gives free places to the contenders.
-func (s *Scheduler) placeLocked() {
+func (s *engine) placeLocked() {
 	for s.workers < s.cfg.MaxDeliveries {
 		t := s.foremostLocked()
 		if t == nil {
@@ -87,7 +87,7 @@ func (s *Scheduler) placeLocked() {
 
 // foremostLocked returns the contender with the best claim, or nil if there is none. Those before
 // it that want nothing any more leave.
-func (s *Scheduler) foremostLocked() *topic {
+func (s *engine) foremostLocked() *topic {
 	for len(s.contenders) > 0 {
 		t := s.contenders[0]
 		if s.wantsLocked(t) {
@@ -101,7 +101,7 @@ func (s *Scheduler) foremostLocked() *topic {
 
 // countPassesLocked counts deliveries, and tells how many of its places their worker keeps: the
 // others are better given to other topics, and have been.
-func (s *Scheduler) countPassesLocked(t *topic, deliveries, places int) (kept int) {
+func (s *engine) countPassesLocked(t *topic, deliveries, places int) (kept int) {
 	if len(s.contenders) == 0 {
 		return places
 	}
@@ -119,7 +119,7 @@ func (s *Scheduler) countPassesLocked(t *topic, deliveries, places int) (kept in
 }
 
 // outsharedLocked reports whether a contender has a better claim to a place of a topic.
-func (s *Scheduler) outsharedLocked(t *topic) bool {
+func (s *engine) outsharedLocked(t *topic) bool {
 	if t.contending != 0 {
 		heap.Fix(&s.contenders, t.contending-1)
 	}

@@ -22,7 +22,7 @@ type snapshotShard struct {
 
 // beginSnapshot waits until all that this node holds is in memory. It also returns how many moves
 // of spooled tasks have ever been in doubt. Errors: ErrReplaying, ErrUnavailable, ErrClosed.
-func (s *Scheduler) beginSnapshot(ctx context.Context) (st snapshot, movesInDoubt int, err error) {
+func (s *engine) beginSnapshot(ctx context.Context) (st snapshot, movesInDoubt int, err error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	if err := s.waitReplayed(ctx); err != nil {
@@ -54,7 +54,7 @@ func (s *Scheduler) beginSnapshot(ctx context.Context) (st snapshot, movesInDoub
 var errInDoubt = fmt.Errorf("%w: it is not known yet whether what was spooled has moved there", errNotHeld)
 
 // endSnapshot leaves out what has changed hands meanwhile, and lists the others.
-func (s *Scheduler) endSnapshot(st snapshot, movesInDoubt int) (covered []recovery.Home, err error) {
+func (s *engine) endSnapshot(st snapshot, movesInDoubt int) (covered []recovery.Home, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	switch {
@@ -79,7 +79,7 @@ func (s *Scheduler) endSnapshot(st snapshot, movesInDoubt int) (covered []recove
 
 // keepHeld leaves out what the ledger has lost without having told it yet: it has not read
 // the dead of that.
-func (s *Scheduler) keepHeld(ctx context.Context, st snapshot) {
+func (s *engine) keepHeld(ctx context.Context, st snapshot) {
 	for n, h := range st {
 		if n == spoolShard {
 			continue

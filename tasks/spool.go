@@ -86,7 +86,7 @@ const (
 
 // openSpool adopts the spool, and takes up what it has kept that the ledger did not get.
 // The topics must be known, and the wheel must turn.
-func (s *Scheduler) openSpool(ctx context.Context) error {
+func (s *engine) openSpool(ctx context.Context) error {
 	if s.fleet != nil {
 		if err := s.fleet.MarkSpooling(ctx, s.cfg.Spool != nil); err != nil {
 			return err
@@ -161,7 +161,7 @@ func (sp *spool) begin(ctx context.Context) error {
 
 // closeSpool comes after the last write to the ledger: its answer may be followed by a
 // write to the spool.
-func (s *Scheduler) closeSpool(ctx context.Context) error {
+func (s *engine) closeSpool(ctx context.Context) error {
 	if s.spool == nil {
 		return nil
 	}
@@ -187,7 +187,7 @@ func (sp *spool) askCondition() {
 
 // lineOf tells in which line a task stands. In a fleet, tasks of one shard stand in one
 // line, whichever node holds it.
-func (s *Scheduler) lineOf(id []byte) uint64 {
+func (s *engine) lineOf(id []byte) uint64 {
 	if s.fleet != nil {
 		shardID, _ := recovery.HomeOf(string(id))
 		return uint64(shardID)
@@ -199,7 +199,7 @@ func (s *Scheduler) lineOf(id []byte) uint64 {
 // answer. That its shard is away is no reason, since other nodes would look for the task
 // there. In a fleet its id has to tell to which shard it goes from there: one of this node's
 // own, so that others know from the id which node to ask; see querySpools.
-func (s *Scheduler) spoolsLocked(p *plan) bool {
+func (s *engine) spoolsLocked(p *plan) bool {
 	if s.spool == nil || p.chosen {
 		return false
 	}
@@ -224,7 +224,7 @@ func (s *Scheduler) spoolsLocked(p *plan) bool {
 }
 
 // shardIDLocked is where a task is, or is to be when it leaves the spool.
-func (s *Scheduler) shardIDLocked(sl *store.Slot) recovery.Home {
+func (s *engine) shardIDLocked(sl *store.Slot) recovery.Home {
 	if sl.Shard == spoolShard && s.fleet != nil {
 		shardID, _ := recovery.HomeOf(string(s.store.ID(sl)))
 		return shardID
@@ -233,7 +233,7 @@ func (s *Scheduler) shardIDLocked(sl *store.Slot) recovery.Home {
 }
 
 // stalled is for how long a shard has not answered a write, or the spool.
-func (s *Scheduler) stalled(shard int) time.Duration {
+func (s *engine) stalled(shard int) time.Duration {
 	if shard == spoolShard {
 		return s.spool.committer.Stalled(0)
 	}
@@ -242,7 +242,7 @@ func (s *Scheduler) stalled(shard int) time.Duration {
 
 // deaf tells whether the ledger has not answered a shard, or any at all, for longer
 // than d.
-func (s *Scheduler) deaf(shard int, d time.Duration) bool {
+func (s *engine) deaf(shard int, d time.Duration) bool {
 	return s.committer.Stalled(shard) > d || s.committer.Silent(d)
 }
 
@@ -254,7 +254,7 @@ func (sp *spool) numberLocked(n uint32) {
 }
 
 // enterSpoolLocked lines up a task that the spool has.
-func (s *Scheduler) enterSpoolLocked(n uint32, sl *store.Slot) {
+func (s *engine) enterSpoolLocked(n uint32, sl *store.Slot) {
 	sp := s.spool
 	if sp.began.IsZero() {
 		sp.began = time.Now()
@@ -264,7 +264,7 @@ func (s *Scheduler) enterSpoolLocked(n uint32, sl *store.Slot) {
 	l.items = append(l.items, spooled{sp.numbers[n], n})
 }
 
-func (s *Scheduler) lineLocked(sl *store.Slot) *spoolLine {
+func (s *engine) lineLocked(sl *store.Slot) *spoolLine {
 	return s.spool.lineLocked(s.lineOf(s.store.ID(sl)))
 }
 
@@ -278,7 +278,7 @@ func (sp *spool) lineLocked(key uint64) *spoolLine {
 }
 
 // leaveSpoolLocked forgets a task that is finished, or was moved.
-func (s *Scheduler) leaveSpoolLocked(n uint32) {
+func (s *engine) leaveSpoolLocked(n uint32) {
 	sp := s.spool
 	delete(sp.numbers, n)
 	if len(sp.numbers) == 0 && !sp.began.IsZero() {
@@ -304,7 +304,7 @@ func (sp *spool) removeLocked(id []byte, spot recovery.Spot) {
 }
 
 // knownSpooledLocked tells that a task is this process's, whichever node holds the shards.
-func (s *Scheduler) knownSpooledLocked(id string) bool {
+func (s *engine) knownSpooledLocked(id string) bool {
 	n, known := s.store.Find([]byte(id))
 	if !known || s.store.Slot(n).Shard != spoolShard {
 		return false
@@ -315,7 +315,7 @@ func (s *Scheduler) knownSpooledLocked(id string) bool {
 
 // takenBack waits for a creation, and takes it back if the ledger has not been sent it
 // for so long that the spool must do. Otherwise the caller waits on.
-func (s *Scheduler) takenBack(ctx context.Context, p *plan, c *pendingWrite) bool {
+func (s *engine) takenBack(ctx context.Context, p *plan, c *pendingWrite) bool {
 	if s.spool == nil || p.chosen || p.spool {
 		return false
 	}
@@ -338,7 +338,7 @@ func (s *Scheduler) takenBack(ctx context.Context, p *plan, c *pendingWrite) boo
 }
 
 // otherID makes an id like one that stands for a creation which was taken back.
-func (s *Scheduler) otherID(id string) string {
+func (s *engine) otherID(id string) string {
 	if shardID, ok := recovery.HomeOf(id); ok {
 		return shardID.NewID()
 	}
@@ -346,13 +346,13 @@ func (s *Scheduler) otherID(id string) string {
 }
 
 // spooled is how many tasks only the spool has.
-func (s *Scheduler) spooled() int {
+func (s *engine) spooled() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.spoolStatsLocked().Tasks
 }
 
-func (s *Scheduler) spoolStatsLocked() SpoolStats {
+func (s *engine) spoolStatsLocked() SpoolStats {
 	if s.spool == nil {
 		return SpoolStats{}
 	}

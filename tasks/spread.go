@@ -30,7 +30,7 @@ func offset(id []byte, window time.Duration) int64 {
 // enterWindowLocked gives a task whose deadline has come its place in its topic's window. It
 // reports false if the task does not go there: it has its place already, or its next
 // attempt is not the first one, or was asked for by Fire.
-func (s *Scheduler) enterWindowLocked(t *topic, sl *store.Slot) bool {
+func (s *engine) enterWindowLocked(t *topic, sl *store.Slot) bool {
 	rec := s.store.Record(sl)
 	if sl.Flags&(store.Windowed|store.Prompt) != 0 || record.Attempt(rec) != 0 || record.Next(rec) != record.Due(rec) {
 		return false
@@ -41,7 +41,7 @@ func (s *Scheduler) enterWindowLocked(t *topic, sl *store.Slot) bool {
 }
 
 // leaveWindowLocked takes a task out of its place: its time is what its record says.
-func (s *Scheduler) leaveWindowLocked(sl *store.Slot) {
+func (s *engine) leaveWindowLocked(sl *store.Slot) {
 	if sl.Flags&store.Windowed != 0 {
 		sl.Next = record.Next(s.store.Record(sl))
 		sl.Flags &^= store.Windowed
@@ -50,7 +50,7 @@ func (s *Scheduler) leaveWindowLocked(sl *store.Slot) {
 
 // deadlineLocked is when a delivery should begin at the latest: what lateness is measured
 // against. first tells that it is the first one.
-func (s *Scheduler) deadlineLocked(t *topic, sl *store.Slot, first bool) int64 {
+func (s *engine) deadlineLocked(t *topic, sl *store.Slot, first bool) int64 {
 	due := record.Due(s.store.Record(sl))
 	switch {
 	case sl.Flags&store.Windowed != 0:

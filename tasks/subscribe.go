@@ -17,7 +17,7 @@ import (
 //
 // It begins with what happens after Subscribe, and tells of this node alone.
 type Subscription struct {
-	scheduler *Scheduler
+	scheduler *engine
 	topics    []string
 	kinds     []EventKind
 	patterns  []string
@@ -49,7 +49,7 @@ type feed struct {
 
 // Subscribe makes a subscription, which the caller closes. While there is none, events
 // cost nothing. Errors: ErrInvalid, which names topic, kind or buffer; ErrClosed.
-func (s *Scheduler) Subscribe(f EventFilter) (*Subscription, error) {
+func (s *engine) Subscribe(f EventFilter) (*Subscription, error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (u *Subscription) take() (events []Event, lost int64) {
 
 // offerLocked gives an event to a subscription that hears of its topic. The event has no
 // id until a subscription has room for it.
-func (s *Scheduler) offerLocked(u *Subscription, sl *store.Slot, e *Event) {
+func (s *engine) offerLocked(u *Subscription, sl *store.Slot, e *Event) {
 	if len(u.kinds) > 0 && !slices.Contains(u.kinds, e.Kind) || len(u.patterns) > 0 && !task.AnyMatches(u.patterns, e.Topic) {
 		return
 	}
@@ -186,7 +186,7 @@ func (s *Scheduler) offerLocked(u *Subscription, sl *store.Slot, e *Event) {
 
 // completeLocked fills in what costs something. All that hear of an event share its
 // texts.
-func (s *Scheduler) completeLocked(sl *store.Slot, e *Event) {
+func (s *engine) completeLocked(sl *store.Slot, e *Event) {
 	if e.ID == "" {
 		e.ID, e.At = string(s.store.ID(sl)), s.cfg.Clock()
 		if len(e.Err) > task.MaxReason {
@@ -198,7 +198,7 @@ func (s *Scheduler) completeLocked(sl *store.Slot, e *Event) {
 // emitLocked tells of something that has happened to a task: the subscriptions now, so
 // that they hear of it in this order, the observer at unlock. It costs nothing without
 // either.
-func (s *Scheduler) emitLocked(kind EventKind, sl *store.Slot, e Event) {
+func (s *engine) emitLocked(kind EventKind, sl *store.Slot, e Event) {
 	if s.cfg.Observer == nil && s.feed.count == 0 {
 		return
 	}

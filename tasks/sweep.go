@@ -53,7 +53,7 @@ const (
 // sweepLoop runs the sweep until Close: periodically, where it also looks whether
 // one of the times for a full sweep has come, and at once when a backlog has begun.
 // An error does not end it.
-func (s *Scheduler) sweepLoop() {
+func (s *engine) sweepLoop() {
 	tick := time.NewTicker(s.cfg.SweepEvery)
 	defer tick.Stop()
 	s.noteClock()
@@ -73,7 +73,7 @@ func (s *Scheduler) sweepLoop() {
 // sweepOnce makes sure that whatever should have moved on does so. Outside a fault
 // it finds nothing. A full sweep looks at all of memory instead of a part, and asks
 // for all of it to be compared with the ledger.
-func (s *Scheduler) sweepOnce(full bool) {
+func (s *engine) sweepOnce(full bool) {
 	this := fullSweep{at: s.cfg.Clock(), since: s.elapsed()}
 	s.noteClock()
 	s.judgeBacklog()
@@ -103,7 +103,7 @@ func (s *Scheduler) sweepOnce(full bool) {
 
 // noteClock compares the wall clock with the monotonic one. After a step, or
 // after the machine was suspended, the wheel must look at the clock again.
-func (s *Scheduler) noteClock() {
+func (s *engine) noteClock() {
 	wall, mono := s.cfg.Clock(), s.elapsed()
 	s.mu.Lock()
 	step := wall.Round(0).Sub(s.sweep.lastWall.Round(0)) - (mono - s.sweep.lastMono)
@@ -123,7 +123,7 @@ func (s *Scheduler) noteClock() {
 // searchOverdue looks through a part of the store, or all of it, for pending tasks that
 // the wheel should have fired, and makes them ready. It does not trust the wheel:
 // once it has found one, it looks through everything the next time too.
-func (s *Scheduler) searchOverdue(all bool) (found int) {
+func (s *engine) searchOverdue(all bool) (found int) {
 	s.mu.Lock()
 	from, total := s.sweep.slots, s.store.Slots()
 	count := max(searchSlots, total/8)
@@ -152,7 +152,7 @@ func (s *Scheduler) searchOverdue(all bool) (found int) {
 
 // searchSomeLocked looks at one chunk of slots from there on, but ends early when it
 // has made enough tasks ready. It returns where to go on.
-func (s *Scheduler) searchSomeLocked(from uint32) (found int, to uint32) {
+func (s *engine) searchSomeLocked(from uint32) (found int, to uint32) {
 	now := s.now()
 	before := now - overdueSlack.Milliseconds()
 	rest := s.store.Rest(from)
@@ -170,7 +170,7 @@ func (s *Scheduler) searchSomeLocked(from uint32) (found int, to uint32) {
 
 // wakeAll sees to it that workers and receivers take what the topics have ready, and returns
 // how many of them had been forgotten. It is also how a backlog raises them.
-func (s *Scheduler) wakeAll() (missed int) {
+func (s *engine) wakeAll() (missed int) {
 	s.eachTopic(func(t *topic) {
 		if s.neglectedLocked(t) {
 			missed++
@@ -181,7 +181,7 @@ func (s *Scheduler) wakeAll() (missed int) {
 }
 
 // tidy empties sparse segments of the arena.
-func (s *Scheduler) tidy() {
+func (s *engine) tidy() {
 	for range tidySections {
 		s.mu.Lock()
 		s.sweep.arena = s.store.Tidy(s.sweep.arena, tidyAtOnce)

@@ -6,7 +6,7 @@ const (
 )
 
 // topicNames returns the names of all topics, in no order.
-func (s *Scheduler) topicNames() []string {
+func (s *engine) topicNames() []string {
 	s.mu.Lock()
 	expected := len(s.topics)
 	s.mu.Unlock()
@@ -17,7 +17,7 @@ func (s *Scheduler) topicNames() []string {
 
 // describeSome makes a page of topics, as far as they fit into one. Those that were
 // forgotten meanwhile, or are gone, are left out.
-func (s *Scheduler) describeSome(names []string) (page TopicPage) {
+func (s *engine) describeSome(names []string) (page TopicPage) {
 	bytes := 0
 	for i := 0; i < len(names); {
 		s.mu.Lock()

@@ -46,7 +46,7 @@ type topic struct {
 
 // topicLocked returns a topic, making it if needed: in one of the reserved places only if
 // it may. Error: ErrOverloaded.
-func (s *Scheduler) topicLocked(name string, reserved bool) (*topic, error) {
+func (s *engine) topicLocked(name string, reserved bool) (*topic, error) {
 	if t, ok := s.topics[name]; ok {
 		return t, nil
 	}
@@ -62,14 +62,14 @@ func (s *Scheduler) topicLocked(name string, reserved bool) (*topic, error) {
 
 // keptTopic returns the topic of a task that was accepted once: MaxTopics does not
 // bound it.
-func (s *Scheduler) keptTopic(name []byte) *topic {
+func (s *engine) keptTopic(name []byte) *topic {
 	if t, ok := s.topics[string(name)]; ok {
 		return t
 	}
 	return s.addTopic(string(name))
 }
 
-func (s *Scheduler) addTopic(name string) *topic {
+func (s *engine) addTopic(name string) *topic {
 	t := &topic{name: name, number: uint32(len(s.byNumber))}
 	e := s.cfg.Resolved[name]
 	if !isClosed(s.settingsRead) {
@@ -90,7 +90,7 @@ func (s *Scheduler) addTopic(name string) *topic {
 
 // evictTopic forgets a topic that no task and no caller needs, if it finds one
 // quickly, so that names used once do not use the places of topics up for ever.
-func (s *Scheduler) evictTopic() bool {
+func (s *engine) evictTopic() bool {
 	const looks = 100
 	n := 0
 	for name, t := range s.topics {
@@ -114,7 +114,7 @@ func (t *topic) idle() bool {
 
 // Topic returns a topic that this node has met. Error: ErrNoTopic, also of a topic that was
 // deleted and has no task here.
-func (s *Scheduler) Topic(name string) (Topic, error) {
+func (s *engine) Topic(name string) (Topic, error) {
 	s.mu.Lock()
 	defer s.unlock()
 	t, ok := s.topics[name]
@@ -129,7 +129,7 @@ func (s *Scheduler) Topic(name string) (Topic, error) {
 
 // Topics returns all topics that this node has met, by name, but for those of which Topic is
 // ErrNoTopic. There may be MaxTopics of them: ListTopics returns them page by page.
-func (s *Scheduler) Topics() []Topic {
+func (s *engine) Topics() []Topic {
 	var all []Topic
 	s.eachTopic(func(t *topic) {
 		if !s.gone(t) {
@@ -142,10 +142,10 @@ func (s *Scheduler) Topics() []Topic {
 
 // gone reports whether a topic was deleted and has neither tasks nor another reason to be shown.
 // The node still knows it, for its counts and for receivers that wait for tasks of it.
-func (s *Scheduler) gone(t *topic) bool { return t.deleted && !t.occupied && !s.setUp(t) }
+func (s *engine) gone(t *topic) bool { return t.deleted && !t.occupied && !s.setUp(t) }
 
 // setUp reports whether a topic has settings, stored or of the configuration, or a handler.
-func (s *Scheduler) setUp(t *topic) bool {
+func (s *engine) setUp(t *topic) bool {
 	_, brought := s.cfg.Resolved[t.name]
 	return brought || t.revision != 0 || t.handler != nil
 }
@@ -158,7 +158,7 @@ func (t *topic) countsLocked() Counts {
 	return c
 }
 
-func (s *Scheduler) describeLocked(t *topic) Topic {
+func (s *engine) describeLocked(t *topic) Topic {
 	c := t.countsLocked()
 	d := Topic{Name: t.name, Settings: t.settings, Revision: t.revision, Counts: c}
 	d.Settings.Kind = t.kind()

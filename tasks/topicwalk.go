@@ -6,10 +6,10 @@ import "runtime"
 // section, with the lock free for others in between. A topic that is made or forgotten
 // meanwhile is visited once or not at all; one whose name is forgotten and met again, perhaps
 // twice. It is the only way to visit all topics: TestNoLoopOverAllTopics fails for others.
-func (s *Scheduler) eachTopic(visit func(*topic)) { s.eachTopicThen(visit, func() {}) }
+func (s *engine) eachTopic(visit func(*topic)) { s.eachTopicThen(visit, func() {}) }
 
 // eachTopicThen is eachTopic with something that is done after each critical section.
-func (s *Scheduler) eachTopicThen(visit func(*topic), then func()) {
+func (s *engine) eachTopicThen(visit func(*topic), then func()) {
 	for from := 0; ; from += atOnce {
 		s.mu.Lock()
 		part := s.someTopicsLocked(from)
@@ -28,7 +28,7 @@ func (s *Scheduler) eachTopicThen(visit func(*topic), then func()) {
 }
 
 // someTopicsLocked returns the topics of one critical section of eachTopic.
-func (s *Scheduler) someTopicsLocked(from int) []*topic {
+func (s *engine) someTopicsLocked(from int) []*topic {
 	from = min(from, len(s.byNumber))
 	return s.byNumber[from:min(from+atOnce, len(s.byNumber))]
 }

@@ -16,7 +16,7 @@ const (
 )
 
 // unspoolLoop moves what is spooled to the ledger, until Close begins.
-func (s *Scheduler) unspoolLoop() {
+func (s *engine) unspoolLoop() {
 	tick := time.NewTicker(unspoolEvery)
 	defer tick.Stop()
 	for {
@@ -33,7 +33,7 @@ func (s *Scheduler) unspoolLoop() {
 }
 
 // unspool sends the heads of all lines whose shards take them.
-func (s *Scheduler) unspool() {
+func (s *engine) unspool() {
 	s.mu.Lock()
 	lines := make([]*spoolLine, 0, len(s.spool.lines))
 	for _, l := range s.spool.lines {
@@ -59,7 +59,7 @@ func newPiece() *pendingWrite { return &pendingWrite{abandoned: true} }
 func (w *write) abandonPiece() { w.pending.phase.Store(withdrawn) }
 
 // advanceLocked sends the head of a line, unless one is under way already.
-func (s *Scheduler) advanceLocked(l *spoolLine) {
+func (s *engine) advanceLocked(l *spoolLine) {
 	sp := s.spool
 	gone := 0
 	for gone < len(l.items) && sp.numbers[l.items[gone].slot] != l.items[gone].number {
@@ -90,7 +90,7 @@ func (s *Scheduler) advanceLocked(l *spoolLine) {
 
 // heirLocked returns the shard into which a task is to be moved; false if it takes
 // nothing now. A shard must not get tasks of two lines.
-func (s *Scheduler) heirLocked(id []byte) (shard int, ok bool) {
+func (s *engine) heirLocked(id []byte) (shard int, ok bool) {
 	shard = s.terms.ShardOf(id)
 	h := s.ownedLocked(shard)
 	if !h.takes() || s.deaf(shard, unspoolEvery) || s.unsure() {
@@ -108,7 +108,7 @@ func movable(sl *store.Slot) bool {
 
 // unspoolChangeLocked is what moving a task means to the ledger. A dead one is moved as it
 // was, to be buried right afterwards.
-func (s *Scheduler) unspoolChangeLocked(c *recovery.Change, w *write, sl *store.Slot) {
+func (s *engine) unspoolChangeLocked(c *recovery.Change, w *write, sl *store.Slot) {
 	c.Data = s.store.Record(sl)
 	if sl.State == store.Burying {
 		f := s.store.Fields(sl)
@@ -124,7 +124,7 @@ func (s *Scheduler) unspoolChangeLocked(c *recovery.Change, w *write, sl *store.
 }
 
 // unspooledLocked makes a task the ledger's, which has its record.
-func (s *Scheduler) unspooledLocked(w *write, sl *store.Slot) {
+func (s *engine) unspooledLocked(w *write, sl *store.Slot) {
 	s.spool.removeLocked(s.store.ID(sl), recovery.Spot{Place: recovery.Pending, At: sl.Stored})
 	sl.Shard, sl.Stored = w.shard, w.at
 	s.spool.moved++
@@ -140,7 +140,7 @@ func (s *Scheduler) unspooledLocked(w *write, sl *store.Slot) {
 // repeatMoveLocked sends a task once more that the ledger has confirmed, and may have lost
 // since. All that is repeated is a piece of its own: the rest of the former one would
 // overtake it, and is taken back.
-func (s *Scheduler) repeatMoveLocked(w write, sl *store.Slot) {
+func (s *engine) repeatMoveLocked(w write, sl *store.Slot) {
 	l := s.lineLocked(sl)
 	if l.piece == w.pending {
 		w.abandonPiece()
@@ -151,13 +151,13 @@ func (s *Scheduler) repeatMoveLocked(w write, sl *store.Slot) {
 }
 
 // landedLocked counts an answered opUnspool, before it is known what it means.
-func (s *Scheduler) landedLocked(n uint32, sl *store.Slot) {
+func (s *engine) landedLocked(n uint32, sl *store.Slot) {
 	delete(s.spool.targets, n)
 	s.lineLocked(sl).moving--
 }
 
 // movesInto tells whether anything is being moved into a shard.
-func (s *Scheduler) movesInto(shard int) bool {
+func (s *engine) movesInto(shard int) bool {
 	if s.spool == nil {
 		return false
 	}
@@ -172,7 +172,7 @@ func (s *Scheduler) movesInto(shard int) bool {
 }
 
 // movingTo tells whether a task is being moved into a shard.
-func (s *Scheduler) movingTo(n uint32, sl *store.Slot, shard int) bool {
+func (s *engine) movingTo(n uint32, sl *store.Slot, shard int) bool {
 	if sl.Shard != spoolShard {
 		return false
 	}

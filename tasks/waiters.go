@@ -11,7 +11,7 @@ import (
 // queueLocked waits, without the lock, until it is a receiver's turn to look again, or until
 // the receiver was given deliveries. It reports false if neither came in time. ask begins to ask
 // other nodes; it is called with the lock held, and may be nil.
-func (s *Scheduler) queueLocked(ctx context.Context, t *topic, place *turn, over <-chan time.Time, ask func() <-chan struct{}) (woken bool) {
+func (s *engine) queueLocked(ctx context.Context, t *topic, place *turn, over <-chan time.Time, ask func() <-chan struct{}) (woken bool) {
 	if !t.pulled() { // any more: sleeping receivers were woken already
 		return true
 	}
@@ -63,13 +63,13 @@ func (t *turn) wait(ctx context.Context, closing <-chan struct{}, over <-chan ti
 }
 
 // pullLocked begins deliveries for a receiver. It may release the lock meanwhile.
-func (s *Scheduler) pullLocked(ctx context.Context, t *topic, limit int, lease time.Duration) []*delivery {
+func (s *engine) pullLocked(ctx context.Context, t *topic, limit int, lease time.Duration) []*delivery {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	return s.beginLocked(ctx, t, limit, lease, byReceiver)
 }
 
-func (s *Scheduler) pullableLocked(name string, reserved bool) (*topic, error) {
+func (s *engine) pullableLocked(name string, reserved bool) (*topic, error) {
 	if s.ended {
 		return nil, ErrClosed
 	}

@@ -13,7 +13,7 @@ import (
 // between. What is there from its begin to its end comes by once; what leaves or joins
 // meanwhile, once or not at all.
 type walk struct {
-	*Scheduler
+	*engine
 	pick
 
 	group     *store.Cursor // nil: a walk over the slots
@@ -32,12 +32,12 @@ type picked struct {
 	only  uint32          // 0: not just one
 	known map[uint32]bool // of others, those that were asked for; nil: all are picked
 	pick  *pick
-	*Scheduler
+	*engine
 }
 
 // pickedLocked reports false if no caller has met a topic that is picked, or if its last task
 // has gone.
-func (s *Scheduler) pickedLocked(p *pick) (picked, bool) {
+func (s *engine) pickedLocked(p *pick) (picked, bool) {
 	one := p.topic != "" && !strings.HasSuffix(p.topic, "*")
 	if one {
 		t, ok := s.topics[p.topic]
@@ -46,7 +46,7 @@ func (s *Scheduler) pickedLocked(p *pick) (picked, bool) {
 		}
 		return picked{only: t.number}, true
 	}
-	k := picked{pick: p, Scheduler: s}
+	k := picked{pick: p, engine: s}
 	if p.topic != "" || len(p.patterns) > 0 {
 		k.known = make(map[uint32]bool)
 	}
@@ -71,8 +71,8 @@ func (p *pick) has(topic string) bool {
 }
 
 // walkLocked begins a walk. An empty group means any. It must be left.
-func (s *Scheduler) walkLocked(p pick, group string) *walk {
-	w := &walk{Scheduler: s, pick: p, end: s.store.Slots()}
+func (s *engine) walkLocked(p pick, group string) *walk {
+	w := &walk{engine: s, pick: p, end: s.store.Slots()}
 	if group != "" {
 		w.group = s.store.OpenGroup(group)
 	}
