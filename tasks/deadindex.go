@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A deadIndex is memory's index of the dead. The ledger has their records, and may lose
@@ -211,4 +215,150 @@ func (s *engine) recheck(ctx context.Context, id string, refusal error) bool {
 		return s.recheckIllegible(ctx, id) == nil
 	}
 	return false
+}
+
+// What memory knows of the dead: which ids they have (deadIndex.ids), how many there
+// are of each topic (topic.gauges), and when the first of these died.
+
+// oldestDead is when the first of those that are dead in a topic died. It may lag behind, but
+// only to an earlier time: no task that is dead died before it.
+type oldestDead struct {
+	at     int64 // Unix ms; math.MaxInt64: none that the sweep could delete
+	gone   bool  // that task is dead no longer: the ledger knows the next one
+	asking bool  // the ledger is being asked
+}
+
+// addDeadLocked records that a task is dead, on record. It may be called again: the ledger's
+// index shows a task before its burial is confirmed.
+func (s *engine) addDeadLocked(t *topic, shard int, id []byte, died int64) {
+	hash := s.store.Hash(id)
+	for c := range s.dead.checks {
+		delete(c.missing, hash)
+	}
+	_, again := s.dead.ids[hash]
+	if h := s.ownedLocked(shard); h != nil && h.dead != nil {
+		if _, again = h.dead[hash]; !again {
+			h.dead[hash] = t.number
+		}
+	}
+	if again {
+		return
+	}
+	s.dead.ids[hash] = struct{}{}
+	if t.gauges[Dead] == 0 || died < t.oldest.at {
+		t.oldest.at = died
+	}
+	t.gauges[Dead]++
+	t.countLocked(0)
+}
+
+// removeDeadLocked records that a task, which had died then, is dead no longer, on record. died
+// is noneDead if the caller knows the next one already. It changes nothing if memory has
+// found out before that the ledger had lost the task.
+func (s *engine) removeDeadLocked(t *topic, shard int, id []byte, died int64) {
+	hash := s.store.Hash(id)
+	if h := s.ownedLocked(shard); h != nil && h.dead != nil {
+		if _, known := h.dead[hash]; !known {
+			return
+		}
+		delete(h.dead, hash)
+	}
+	delete(s.dead.ids, hash)
+	t.gauges[Dead]--
+	t.countLocked(0)
+	if l := &t.oldest; died != noneDead && (died <= l.at || l.asking) {
+		l.gone = true
+	}
+}
+
+// askLocked begins to ask the ledger for the oldest dead task. It returns what is known so far,
+// for learnLocked.
+func (l *oldestDead) askLocked() int64 {
+	l.asking, l.gone = true, false
+	return l.at
+}
+
+// learnLocked ends it with the answer. If a task has left the dead meanwhile, the answer may be
+// about that one, and the ledger is asked again. If a task has died earlier than all others, by
+// a clock that was set back, that time is the answer.
+func (l *oldestDead) learnLocked(before, answer int64) {
+	l.asking = false
+	if l.at != before {
+		answer = min(l.at, answer)
+	}
+	l.at = answer
+}
+
+// lostDead records that a task is not among the dead of its topic, and perhaps never was.
+func (t *topic) lostDead() {
+	t.gauges[Dead]--
+	t.countLocked(0)
+	t.oldest.gone = true // perhaps: the ledger knows the next one
+}
+
+// deadSince returns when the first of those that are dead died; zero if there is none.
+func (t *topic) deadSince() time.Time {
+	if t.gauges[Dead] == 0 || t.oldest.at == noneDead {
+		return time.Time{}
+	}
+	return fromMillis(t.oldest.at)
+}
+
+// noneDead is the answer that there is none.
+const noneDead = math.MaxInt64
+
+// visitDead is visitPage for the dead.
+func (s *engine) visitDead(ctx context.Context, q *listQuery, visit func(t Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
+	if s.isClosing() {
+		return nil, ErrClosed
+	}
+	var at recovery.Ref
+	count, listed, full := 0, 0, false
+	err = s.ledger.ListDead(ctx, q.Topic, q.After, func(e recovery.Entry) bool {
+		if count == q.Limit || full {
+			last = &at
+			return false
+		}
+		at = recovery.Ref{ID: string(e.ID), Next: e.Spot.At}
+		listed++
+		if f, err := record.Decode(e.Data); err == nil {
+			count++
+			full = !visit(s.describe(at.ID, &f, Dead), at.Next, e.Shard)
+		}
+		return true
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if last == nil && q.After == (recovery.Ref{}) {
+		s.noteListed(q.Topic, listed)
+	}
+	return last, nil
+}
+
+// noteListed has memory compared with the ledger if a whole list of a topic's dead has fewer
+// tasks than memory counts.
+func (s *engine) noteListed(topic string, count int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t, ok := s.topics[topic]; ok && t.gauges[Dead] > int64(count) {
+		s.doubtDeadLocked()
+	}
+}
+
+// cancelDead deletes one dead task, whatever its topic.
+func (s *engine) cancelDead(ctx context.Context, id string) error {
+	x := redrive{engine: s, op: opForget, terms: task.TermsOf(ctx)}
+	if err := x.piece(ctx, []string{id}); err != nil || x.done != 0 {
+		return err
+	}
+	// Another caller may have taken it from among the dead at the same time.
+	s.mu.Lock()
+	_, known := s.store.Find([]byte(id))
+	buried := s.buriedLocked([]byte(id))
+	s.unlock()
+	if known || !buried {
+		return s.cancelHere(ctx, id)
+	}
+	return ErrNotFound
 }

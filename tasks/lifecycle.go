@@ -53,12 +53,10 @@ func (s *engine) revoke(err error) {
 	}
 }
 
-// Done is closed when the scheduler has ended: after Close, or because the
-// ledger has passed to another owner.
+// Done is tasks.Scheduler.Done.
 func (s *engine) Done() <-chan struct{} { return s.done }
 
-// Err tells why the scheduler ended by itself; nil while it runs and after an
-// ordinary Close.
+// Err is tasks.Scheduler.Err.
 func (s *engine) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,11 +10,6 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// Format is the version of the newest records that this version of the package reads and
-// writes. A ledger that several nodes share is told, so that none of them adopts what
-// it cannot read.
-const Format = record.Version
-
 // replay reads the ledger's pending tasks back. What is overdue is delivered
 // while it still runs. It ends when the settings and the dead are known as well.
 func (s *engine) replay() {

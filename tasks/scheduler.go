@@ -2,9 +2,12 @@ package tasks
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // A Scheduler takes tasks in and delivers them when they are due. Its methods
@@ -95,3 +98,21 @@ func open(ctx context.Context, ledger recovery.Ledger, config Config, h parts) (
 // It is idempotent. An error tells what could not be written: after the next Open
 // those tasks stand as they stood before.
 func (s *Scheduler) Close(ctx context.Context) error { return s.close(ctx) }
+
+// Format is the version of the newest records that this version of the package reads and
+// writes. A ledger that several nodes share is told, so that none of them adopts what
+// it cannot read.
+const Format = record.Version
+
+// Handle delivers the tasks of a topic to f with their payload decoded from JSON
+// into a T. A payload that does not decode kills its task: no further attempt
+// could mend it. Errors: as of Scheduler.Handle.
+func Handle[T any](s *Scheduler, topic string, f func(ctx context.Context, v T, d *Delivery) error) error {
+	return s.Handle(topic, func(ctx context.Context, d *Delivery) error {
+		var v T
+		if err := json.Unmarshal(d.Payload, &v); err != nil {
+			return Kill(fmt.Errorf("payload: %w", err))
+		}
+		return f(ctx, v, d)
+	})
+}

@@ -11,12 +11,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// SetTopic replaces a topic's settings; zero fields take their defaults. They hold for
-// every delivery that begins from now on, also of tasks that wait already; on other
-// nodes of the same ledger within a second. ifRevision is the revision that the caller
-// has seen, or -1 for any.
-//
-// Errors: ErrInvalid, ErrRevision, ErrOverloaded, ErrUnknown, ErrClosed.
+// SetTopic is tasks.Scheduler.SetTopic.
 func (s *engine) SetTopic(ctx context.Context, name string, t TopicSettings, ifRevision int64) (Topic, error) {
 	if !task.ValidName(name) {
 		return Topic{}, task.Invalid("topic", task.NameProblem)
@@ -97,13 +92,7 @@ func (s *engine) putTopic(ctx context.Context, name string, revision int64, t *T
 	return settings.PutSetting(ctx, task.SettingPrefix+name, revision, value)
 }
 
-// ChangeTopic changes some of a topic's settings: change is given those that hold, with their
-// defaults filled in, but for a Kind and a Concurrency that were not set. It may be called
-// again, with others, if another caller changes them at the same time. What it returns, if
-// it fails, is returned. ifRevision is the revision that the caller has seen, or -1 for any.
-// A way of delivery that this process does not have may stay, and cannot be chosen.
-//
-// Errors: as of SetTopic; ErrUnavailable if this version cannot read the topic's settings.
+// ChangeTopic is tasks.Scheduler.ChangeTopic.
 func (s *engine) ChangeTopic(ctx context.Context, name string, ifRevision int64, change func(*TopicSettings) error) (Topic, error) {
 	if !task.ValidName(name) {
 		return Topic{}, task.Invalid("topic", task.NameProblem)
@@ -157,9 +146,7 @@ func (s *engine) resolvedOf(name string) (task.Resolved, int64, error) {
 	return e, revision, nil
 }
 
-// PauseTopic stops the delivery of a topic's tasks, or resumes it. They are
-// accepted meanwhile, and wait. Errors: as of SetTopic; ErrUnavailable if this version
-// cannot read the topic's settings, and so cannot change one of them.
+// PauseTopic is tasks.Scheduler.PauseTopic.
 func (s *engine) PauseTopic(ctx context.Context, name string, paused bool) error {
 	if !task.ValidName(name) {
 		return task.Invalid("topic", task.NameProblem)

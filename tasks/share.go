@@ -1,6 +1,12 @@
 package tasks
 
-import "container/heap"
+import (
+	"container/heap"
+	"math"
+	"time"
+
+	"golang.org/x/time/rate"
+)
 
 // A worker takes one of Config.MaxDeliveries places, or several if it delivers batches.
 // While there are enough, a topic has as many as its concurrency allows. When they are
@@ -125,4 +131,110 @@ func (s *engine) outsharedLocked(t *topic) bool {
 	}
 	other := s.foremostLocked()
 	return other != nil && other != t && other.share(0).before(t.share(1))
+}
+
+// A topic's rate is a bucket of tokens: every delivery that begins takes one, of those
+// that are pulled too. A topic whose bucket is empty rests: no worker looks at its queue
+// until a timer says that there is a token again.
+
+// limit gives a topic the bucket of its settings. What the bucket holds stays in it:
+// settings that are set again and again are not a burst each.
+func (t *topic) limit() {
+	r := t.settings.Rate
+	switch {
+	case r == Rate{}:
+		t.limiter = nil
+	case t.limiter == nil:
+		t.limiter = rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst)
+	default:
+		t.limiter.SetLimit(rate.Limit(r.PerSecond))
+		t.limiter.SetBurst(r.Burst)
+	}
+	if t.rest != nil {
+		t.rest.Stop()
+		t.rest = nil
+	}
+}
+
+// allowed is how many of n deliveries of a topic may begin now.
+func (t *topic) allowed(n int) int {
+	if t.limiter == nil {
+		return n
+	}
+	return max(0, min(n, int(t.limiter.Tokens())))
+}
+
+// spend takes the tokens of deliveries that begin.
+func (t *topic) spend(n int) {
+	if t.limiter != nil {
+		t.limiter.AllowN(time.Now(), n)
+	}
+}
+
+// restLocked wakes a topic that has no token when it has one.
+func (s *engine) restLocked(t *topic) {
+	if t.rest != nil {
+		return
+	}
+	missing := 1 - t.limiter.Tokens()
+	pause := time.Duration(math.Ceil(missing/float64(t.limiter.Limit())*float64(time.Second))) + time.Microsecond
+	t.rest = time.AfterFunc(pause, func() {
+		s.mu.Lock()
+		defer s.unlock()
+		t.rest = nil
+		s.wakeLocked(t)
+	})
+}
+
+// A consumer is what takes ready tasks off a topic's queue.
+type consumer struct {
+	kind consumerKind
+	node string // that it belongs to, if that is another one
+}
+
+type consumerKind uint8
+
+const (
+	aWorker       consumerKind = iota // of this process
+	aReceiver                         // that has called Reserve here
+	aRemoteWaiter                     // receivers that wait at another node
+	aRemoteWorker                     // workers of another node, during a backlog here
+)
+
+var (
+	byWorker   = consumer{kind: aWorker}
+	byReceiver = consumer{kind: aReceiver}
+)
+
+// leases reports whether only a receipt can settle what it takes: that counts against
+// MaxInFlight.
+func (k consumer) leases() bool { return k.kind != aWorker }
+
+// fits tells that the topic's tasks are for this consumer.
+func (k consumer) fits(t *topic) bool {
+	return t.pulled() == (k.kind == aReceiver || k.kind == aRemoteWaiter)
+}
+
+// allowed is how many of n deliveries may begin now. A rate holds per node: what a helper
+// takes counts against its own.
+func (k consumer) allowed(t *topic, n int) int {
+	if k.kind == aRemoteWorker {
+		return n
+	}
+	return t.allowed(n)
+}
+
+func (k consumer) spend(t *topic, n int) {
+	if k.kind != aRemoteWorker {
+		t.spend(n)
+	}
+}
+
+// bytes bounds the records that it takes at once, give or take one task: what goes to another
+// node or to a receiver is one message.
+func (k consumer) bytes() int {
+	if k.leases() {
+		return MaxPageBytes
+	}
+	return math.MaxInt
 }

@@ -47,8 +47,7 @@ type feed struct {
 	lost    int64                      // events, of all subscriptions there were
 }
 
-// Subscribe makes a subscription, which the caller closes. While there is none, events
-// cost nothing. Errors: ErrInvalid, which names topic, kind or buffer; ErrClosed.
+// Subscribe is tasks.Scheduler.Subscribe.
 func (s *engine) Subscribe(f EventFilter) (*Subscription, error) {
 	if err := f.Validate(); err != nil {
 		return nil, err

@@ -66,7 +66,7 @@ func TestNoLoopOverAllTopics(t *testing.T) {
 	}
 	for _, entry := range entries {
 		name := entry.Name()
-		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || name == "topicwalk.go" {
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		parsed, err := parser.ParseFile(files, name, nil, 0)
@@ -84,7 +84,7 @@ func TestNoLoopOverAllTopics(t *testing.T) {
 
 // boundedLoops are files with a loop that looks like one over all topics and is not.
 var boundedLoops = map[string]bool{
-	"topics.go":    true, // evictTopic ends after a hundred
+	"topic.go":     true, // eachTopic itself; evictTopic ends after a hundred
 	"misfire.go":   true, // of a pass
 	"subscribe.go": true, // of a subscription
 }

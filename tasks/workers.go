@@ -2,7 +2,6 @@ package tasks
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"runtime/debug"
 
@@ -10,13 +9,10 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// Handle delivers the tasks of a topic to f, up to its Concurrency at once. A
-// panic of f is a failed attempt, with its stack in the log. Errors: ErrInvalid,
-// ErrHandled (also when the topic's settings choose a way of delivery), ErrOverloaded,
-// ErrClosed.
+// Handle is tasks.Scheduler.Handle.
 func (s *engine) Handle(topic string, f HandlerFunc) error { return s.Deliver(topic, f) }
 
-// Deliver delivers the tasks of a topic by d. Errors: as of Handle.
+// Deliver is tasks.Scheduler.Deliver.
 func (s *engine) Deliver(topic string, d Deliverer) error {
 	if !task.ValidName(topic) {
 		return task.Invalid("topic", task.NameProblem)
@@ -39,19 +35,6 @@ func (s *engine) Deliver(topic string, d Deliverer) error {
 	t.handler = d
 	s.applyLocked(t, task.Resolved{Set: t.explicit(), Undeliverable: t.undeliverable}, t.revision)
 	return nil
-}
-
-// Handle delivers the tasks of a topic to f with their payload decoded from JSON
-// into a T. A payload that does not decode kills its task: no further attempt
-// could mend it. Errors: as of Scheduler.Handle.
-func Handle[T any](s *Scheduler, topic string, f func(ctx context.Context, v T, d *Delivery) error) error {
-	return s.Handle(topic, func(ctx context.Context, d *Delivery) error {
-		var v T
-		if err := json.Unmarshal(d.Payload, &v); err != nil {
-			return Kill(fmt.Errorf("payload: %w", err))
-		}
-		return f(ctx, v, d)
-	})
 }
 
 // wakeLocked sees to it that a worker or a receiver takes what a topic has ready.
@@ -219,3 +202,84 @@ func (s *engine) attempt(by Deliverer, ds []*delivery, vs []task.Judgement) {
 	}()
 	deliver(ctx, by, ds, vs)
 }
+
+// maxAtOnce is how many tasks a goroutine delivers at once at most.
+const maxAtOnce = atOnce
+
+func takesBatches(by Deliverer) bool {
+	_, ok := by.(BatchDeliverer)
+	return ok
+}
+
+// placesLocked is how many deliveries at once one goroutine makes for a topic: one,
+// or, if its deliverer takes batches, half of what it may have, so that a second batch
+// is made up while the first one is under way.
+//
+// Example: with a concurrency of 64 there are two goroutines with 32 places each;
+// raised to 1024 by a backlog, there are more, with 256 places.
+func (s *engine) placesLocked(t *topic) int {
+	if !takesBatches(t.deliverer) {
+		return 1
+	}
+	return min(max(max(t.settings.Concurrency, s.raisedLocked(t))/2, 1), maxAtOnce)
+}
+
+// deliver hands tasks to their receiver, several only to one that takes batches, and
+// judges what has become of them.
+func deliver(ctx context.Context, by Deliverer, ds []*delivery, vs []task.Judgement) {
+	batcher, ok := by.(BatchDeliverer)
+	if !ok {
+		vs[0] = task.Judge(by.Deliver(ctx, &ds[0].Delivery))
+		return
+	}
+	batch := make([]*Delivery, len(ds))
+	for i, d := range ds {
+		batch[i] = &d.Delivery
+	}
+	errs := batcher.DeliverBatch(ctx, batch)
+	if len(errs) != len(ds) {
+		panic(fmt.Sprintf("%d outcomes of %d deliveries", len(errs), len(ds)))
+	}
+	for i, err := range errs {
+		vs[i] = task.Judge(err)
+	}
+}
+
+// takeOffloadedLocked takes deliveries of other nodes' tasks for a worker.
+func (s *engine) takeOffloadedLocked(t *topic, places int) []*delivery {
+	if t.stopped() || s.ended {
+		return nil
+	}
+	s.returnStaleLocked(t)
+	n := t.allowed(min(places, len(t.offloaded)))
+	ds := t.offloaded[:n:n]
+	for _, d := range ds {
+		d.source.began = s.elapsed()
+	}
+	if t.offloaded = t.offloaded[n:]; len(t.offloaded) == 0 {
+		t.offloaded = nil
+	}
+	t.spend(n)
+	t.busy += n
+	if t.asyncSettle {
+		s.reservedInFlight += n
+	}
+	if t.limiter != nil && n > 0 {
+		s.wakeLocked(t) // it may have to rest from now on
+	}
+	return ds
+}
+
+// returnStaleLocked returns offloaded deliveries that have waited here for a quarter of their
+// leases: their receiver is to have time.
+func (s *engine) returnStaleLocked(t *topic) {
+	now, n := s.elapsed(), 0
+	for n < len(t.offloaded) && (t.stopped() || t.offloaded[n].lease.until-now < t.offloaded[n].source.lease/4*3) {
+		n++
+	}
+	s.cluster.returnUnusedLocked(t.offloaded[:n])
+	t.offloaded = t.offloaded[n:]
+}
+
+// waiting returns how many tasks wait for a worker of this process.
+func (t *topic) waiting() int { return t.queue.live + len(t.offloaded) }

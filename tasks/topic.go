@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -112,8 +113,7 @@ func (t *topic) idle() bool {
 		t.workers == 0 && t.reservers.queue.Len() == 0 && t.pins == 0 && t.offloads == 0
 }
 
-// Topic returns a topic that this node has met. Error: ErrNoTopic, also of a topic that was
-// deleted and has no task here.
+// Topic is tasks.Scheduler.Topic.
 func (s *engine) Topic(name string) (Topic, error) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -127,8 +127,7 @@ func (s *engine) Topic(name string) (Topic, error) {
 	return s.describeLocked(t), nil
 }
 
-// Topics returns all topics that this node has met, by name, but for those of which Topic is
-// ErrNoTopic. There may be MaxTopics of them: ListTopics returns them page by page.
+// Topics is tasks.Scheduler.Topics.
 func (s *engine) Topics() []Topic {
 	var all []Topic
 	s.eachTopic(func(t *topic) {
@@ -172,3 +171,73 @@ func (s *engine) describeLocked(t *topic) Topic {
 func sortTopics(all []Topic) {
 	slices.SortFunc(all, func(a, b Topic) int { return strings.Compare(a.Name, b.Name) })
 }
+
+// eachTopic calls visit for every topic, under the lock: at most atOnce topics in one critical
+// section, with the lock free for others in between. A topic that is made or forgotten
+// meanwhile is visited once or not at all; one whose name is forgotten and met again, perhaps
+// twice. It is the only way to visit all topics: TestNoLoopOverAllTopics fails for others.
+func (s *engine) eachTopic(visit func(*topic)) { s.eachTopicThen(visit, func() {}) }
+
+// eachTopicThen is eachTopic with something that is done after each critical section.
+func (s *engine) eachTopicThen(visit func(*topic), then func()) {
+	for from := 0; ; from += atOnce {
+		s.mu.Lock()
+		part := s.someTopicsLocked(from)
+		for _, t := range part {
+			if t.name != "" { // else its place is vacant
+				visit(t)
+			}
+		}
+		s.unlock()
+		then()
+		if len(part) < atOnce {
+			return
+		}
+		runtime.Gosched() // who waits for the lock gets it before the next section
+	}
+}
+
+// someTopicsLocked returns the topics of one critical section of eachTopic.
+func (s *engine) someTopicsLocked(from int) []*topic {
+	from = min(from, len(s.byNumber))
+	return s.byNumber[from:min(from+atOnce, len(s.byNumber))]
+}
+
+const (
+	// A page of topics ends behind the one with which it has so many bytes, by an estimate.
+	topicPageBytes = 4 << 20
+)
+
+// topicNames returns the names of all topics, in no order.
+func (s *engine) topicNames() []string {
+	s.mu.Lock()
+	expected := len(s.topics)
+	s.mu.Unlock()
+	names := make([]string, 0, expected)
+	s.eachTopic(func(t *topic) { names = append(names, t.name) })
+	return names
+}
+
+// describeSome makes a page of topics, as far as they fit into one. Those that were
+// forgotten meanwhile, or are gone, are left out.
+func (s *engine) describeSome(names []string) (page TopicPage) {
+	bytes := 0
+	for i := 0; i < len(names); {
+		s.mu.Lock()
+		for end := min(i+atOnce, len(names)); i < end && bytes < topicPageBytes; i++ {
+			if t, ok := s.topics[names[i]]; ok && !s.gone(t) {
+				page.Topics = append(page.Topics, s.describeLocked(t))
+				bytes += describedBytes + len(t.settings.Delivery)
+			}
+		}
+		s.unlock()
+		if bytes >= topicPageBytes && i < len(names) {
+			page.NextCursor = names[i-1]
+			return page
+		}
+	}
+	return page
+}
+
+// describedBytes is about what a topic takes up in an answer, besides Delivery.
+const describedBytes = 1 << 10

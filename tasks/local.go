@@ -1,0 +1,93 @@
+package tasks
+
+import (
+	"context"
+)
+
+// What one node answers for itself, without asking others.
+
+// Done is closed when the scheduler has ended: after Close, or because the
+// ledger has passed to another owner.
+func (s *Scheduler) Done() <-chan struct{} {
+	return s.engine.Done()
+}
+
+// Err tells why the scheduler ended by itself; nil while it runs and after an
+// ordinary Close.
+func (s *Scheduler) Err() error {
+	return s.engine.Err()
+}
+
+// Forecast counts tasks by the time of their next attempt. Like List it visits every
+// task in memory once, a few thousand under one lock.
+//
+// Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
+func (s *Scheduler) Forecast(ctx context.Context, o Outlook) (Forecast, error) {
+	return s.engine.Forecast(ctx, o)
+}
+
+// Reconsider checks again what this process cannot deliver (Topic.Undeliverable), and
+// delivers what it can by now. It is to be called when a way of delivery has got what it
+// lacked, such as a secret.
+func (s *Scheduler) Reconsider() {
+	s.engine.Reconsider()
+}
+
+// SetTopic replaces a topic's settings; zero fields take their defaults. They hold for
+// every delivery that begins from now on, also of tasks that wait already; on other
+// nodes of the same ledger within a second. ifRevision is the revision that the caller
+// has seen, or -1 for any.
+//
+// Errors: ErrInvalid, ErrRevision, ErrOverloaded, ErrUnknown, ErrClosed.
+func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, ifRevision int64) (Topic, error) {
+	return s.engine.SetTopic(ctx, name, t, ifRevision)
+}
+
+// ChangeTopic changes some of a topic's settings: change is given those that hold, with their
+// defaults filled in, but for a Kind and a Concurrency that were not set. It may be called
+// again, with others, if another caller changes them at the same time. What it returns, if
+// it fails, is returned. ifRevision is the revision that the caller has seen, or -1 for any.
+// A way of delivery that this process does not have may stay, and cannot be chosen.
+//
+// Errors: as of SetTopic; ErrUnavailable if this version cannot read the topic's settings.
+func (s *Scheduler) ChangeTopic(ctx context.Context, name string, ifRevision int64, change func(*TopicSettings) error) (Topic, error) {
+	return s.engine.ChangeTopic(ctx, name, ifRevision, change)
+}
+
+// PauseTopic stops the delivery of a topic's tasks, or resumes it. They are
+// accepted meanwhile, and wait. Errors: as of SetTopic; ErrUnavailable if this version
+// cannot read the topic's settings, and so cannot change one of them.
+func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) error {
+	return s.engine.PauseTopic(ctx, name, paused)
+}
+
+// Subscribe makes a subscription, which the caller closes. While there is none, events
+// cost nothing. Errors: ErrInvalid, which names topic, kind or buffer; ErrClosed.
+func (s *Scheduler) Subscribe(f EventFilter) (*Subscription, error) {
+	return s.engine.Subscribe(f)
+}
+
+// Topic returns a topic that this node has met. Error: ErrNoTopic, also of a topic that was
+// deleted and has no task here.
+func (s *Scheduler) Topic(name string) (Topic, error) {
+	return s.engine.Topic(name)
+}
+
+// Topics returns all topics that this node has met, by name, but for those of which Topic is
+// ErrNoTopic. There may be MaxTopics of them: ListTopics returns them page by page.
+func (s *Scheduler) Topics() []Topic {
+	return s.engine.Topics()
+}
+
+// Handle delivers the tasks of a topic to f, up to its Concurrency at once. A
+// panic of f is a failed attempt, with its stack in the log. Errors: ErrInvalid,
+// ErrHandled (also when the topic's settings choose a way of delivery), ErrOverloaded,
+// ErrClosed.
+func (s *Scheduler) Handle(topic string, f HandlerFunc) error {
+	return s.engine.Handle(topic, f)
+}
+
+// Deliver delivers the tasks of a topic by d. Errors: as of Handle.
+func (s *Scheduler) Deliver(topic string, d Deliverer) error {
+	return s.engine.Deliver(topic, d)
+}
