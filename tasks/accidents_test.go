@@ -179,7 +179,7 @@ func TestReceiptOfVersion1AtAnotherNode(t *testing.T) {
 			raw = binary.LittleEndian.AppendUint64(raw, uint64(ds[0].Created.UnixMilli()))
 			raw = binary.LittleEndian.AppendUint64(raw, begun(ds[0]).lease.nonce)
 			raw = append(raw, ds[0].ID...)
-			receipt := base64.RawURLEncoding.EncodeToString(b.signer.MAC(raw, raw))
+			receipt := base64.RawURLEncoding.EncodeToString(b.engine.signer.MAC(raw, raw))
 			answers, err := b.Settle(t.Context(), Verdict{Verb: Ack}, []string{receipt})
 			want(t, "Settle", errors.Join(err, answers[0].Err), nil)
 			_, err = b.Get(t.Context(), ds[0].ID)

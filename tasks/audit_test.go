@@ -65,10 +65,10 @@ func (r *rig) forget(ids ...string) {
 	r.t.Helper()
 	for _, id := range ids {
 		spot, _ := r.held(id)
-		n, _ := r.store.Find([]byte(id))
+		n, _ := r.engine.store.Find([]byte(id))
 		var b recovery.Batch
 		b.Add(recovery.Change{ID: []byte(id), From: spot})
-		want(r.t, "Apply", r.mem.Apply(r.t.Context(), int(r.store.Slot(n).Shard), &b), nil)
+		want(r.t, "Apply", r.mem.Apply(r.t.Context(), int(r.engine.store.Slot(n).Shard), &b), nil)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestSamples(t *testing.T) {
 		_, release := r.faulty.Hold(ledgertest.Apply)
 		go func() { _ = r.Cancel(t.Context(), "t0") }()
 		synctest.Wait()
-		a, seen := r.newAuditee(true), map[string]bool{}
+		a, seen := r.engine.newAuditee(true), map[string]bool{}
 		a.repairs = newPendingWrite(0)
 		for !a.over() {
 			a.begin()
@@ -177,7 +177,7 @@ func TestAuditRoundIsBounded(t *testing.T) {
 		for i := range 320 {
 			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour, Payload: make([]byte, size)})
 		}
-		a, seen := r.newAuditee(true), map[string]bool{}
+		a, seen := r.engine.newAuditee(true), map[string]bool{}
 		for rounds := 0; !a.over() && rounds < 30; rounds++ {
 			bytes := 0
 			for _, shard := range a.begin() {
@@ -225,11 +225,11 @@ func TestAuditOfASlowLedger(t *testing.T) {
 			want(t, "Schedule", err, nil)
 		}
 		for i := range 80 { // the ledger loses all of them
-			s.mu.Lock()
-			n, _ := s.store.Find(fmt.Append(nil, "t", i))
-			sl := s.store.Slot(n)
+			s.engine.mu.Lock()
+			n, _ := s.engine.store.Find(fmt.Append(nil, "t", i))
+			sl := s.engine.store.Slot(n)
 			shard, spot := int(sl.Shard), recovery.Spot{Place: recovery.Pending, At: sl.Stored}
-			s.mu.Unlock()
+			s.engine.mu.Unlock()
 			var b recovery.Batch
 			b.Add(recovery.Change{ID: fmt.Append(nil, "t", i), From: spot})
 			want(t, "Apply", mem.Apply(t.Context(), shard, &b), nil)

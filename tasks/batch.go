@@ -17,9 +17,9 @@ func (s *Scheduler) ScheduleBatch(ctx context.Context, requests []Request) ([]Re
 	if len(requests) > MaxBatch {
 		return nil, task.Invalid("tasks", fmt.Sprintf("must be at most %d", MaxBatch))
 	}
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.engine.within(ctx)
 	defer cancel()
-	by, err := s.admission(ctx)
+	by, err := s.engine.admission(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -70,11 +70,11 @@ func (b *batch) recheck(ctx context.Context, refusals []refusal) (again []int) {
 			id := b.requests[f.index].ID
 			if errors.Is(f.err, ErrDead) {
 				dead, ids = append(dead, f), append(ids, id)
-			} else if b.Scheduler.recheck(ctx, id, f.err) {
+			} else if b.Scheduler.engine.recheck(ctx, id, f.err) {
 				again = append(again, f.index)
 			}
 		}
-		if len(ids) > 0 && b.recheckDead(ctx, ids) == nil {
+		if len(ids) > 0 && b.engine.recheckDead(ctx, ids) == nil {
 			for _, f := range dead {
 				again = append(again, f.index)
 			}
@@ -127,18 +127,18 @@ func (b *batch) round(ctx context.Context, todo []int) []int {
 		b.createSome(ctx, r, part)
 	}
 	b.fileAll(ctx, r)
-	b.mu.Lock()
+	b.engine.mu.Lock()
 	r.complete()
-	b.unlock()
+	b.engine.unlock()
 
 	b.forward(ctx, r.elsewhere)
-	if !b.spool && b.made(todo) && b.takenBack(ctx, &plan{}, r.pendingWrite) {
+	if !b.spool && b.made(todo) && b.engine.takenBack(ctx, &plan{}, r.pendingWrite) {
 		b.spool = true
-		answers := b.outcomesOf(r.pendingWrite)
+		answers := b.engine.outcomesOf(r.pendingWrite)
 		return slices.DeleteFunc(todo, func(i int) bool { return !errors.Is(answers[i], errOpen) })
 	}
-	late := b.await(ctx, r.pendingWrite)
-	answers := b.outcomesOf(r.pendingWrite)
+	late := b.engine.await(ctx, r.pendingWrite)
+	answers := b.engine.outcomesOf(r.pendingWrite)
 	for _, i := range todo {
 		if err := answers[i]; errors.Is(err, errOpen) {
 			b.results[i].Err = late
@@ -156,7 +156,7 @@ func (b *batch) round(ctx context.Context, todo []int) []int {
 	b.proveDelayedNotFound(ctx, r.delays)
 	for _, d := range r.delays {
 		if d.busy != nil {
-			b.results[d.index].Err = b.waitCreated(ctx, d.busy, d.wanted, b.waits[d.index])
+			b.results[d.index].Err = b.engine.waitCreated(ctx, d.busy, d.wanted, b.waits[d.index])
 			if b.waits == nil {
 				b.waits = make(map[int]int)
 			}
@@ -178,7 +178,7 @@ func (b *batch) made(todo []int) bool {
 func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 	var plans [atOnce]plan
 	for k, i := range part {
-		_ = b.learnTopic(ctx, b.requests[i].Topic) // or else the task waits until they are known
+		_ = b.engine.learnTopic(ctx, b.requests[i].Topic) // or else the task waits until they are known
 		p, err := b.plan(&b.requests[i], b.by)
 		if err == nil {
 			if err = b.tell(ctx, &p, b.tries > 0); err != nil {
@@ -193,7 +193,7 @@ func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 		plans[k] = p
 	}
 	b.leaveSpooled(ctx, r, part, plans[:len(part)])
-	b.mu.Lock()
+	b.engine.mu.Lock()
 	for k, i := range part {
 		p := &plans[k]
 		if p.rec == nil {
@@ -207,7 +207,7 @@ func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 		b.results[i].ID = p.id // only now: what is spooled gets another one
 		switch {
 		case errors.Is(err, errBusy):
-			r.delays = append(r.delays, delay{index: i, busy: b.watchLocked(n), wanted: errors.Is(err, errWanted)})
+			r.delays = append(r.delays, delay{index: i, busy: b.engine.watchLocked(n), wanted: errors.Is(err, errWanted)})
 		case errors.Is(err, ErrReplaying):
 			r.delays = append(r.delays, delay{index: i})
 		case errors.Is(err, errUnregistered):
@@ -215,11 +215,11 @@ func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 		case !errors.Is(err, errRepeated):
 			b.refuse(r, i, err)
 			if err == nil {
-				b.results[i].Spooled = b.store.Slot(n).Shard == spoolShard
+				b.results[i].Spooled = b.engine.store.Slot(n).Shard == spoolShard
 			}
 		}
 	}
-	b.unlock()
+	b.engine.unlock()
 	for k := range part {
 		plans[k].release()
 	}
@@ -269,7 +269,7 @@ func (b *batch) proveDelayedNotFound(ctx context.Context, delays []delay) {
 	if len(loads) == 0 {
 		return
 	}
-	proof := b.proveAllNotFound(ctx, loads)
+	proof := b.engine.proveAllNotFound(ctx, loads)
 	for k, f := range loads {
 		if b.results[of[k]].Err = f.err; f.absent && f.err == nil {
 			if b.notFound == nil {

@@ -27,7 +27,7 @@ func (b *batch) fileAll(ctx context.Context, r *round) {
 	}
 	b.register(ctx, r.unfiled)
 	for part := range slices.Chunk(r.unfiled, atOnce) {
-		b.mu.Lock()
+		b.engine.mu.Lock()
 		for _, f := range part {
 			err := b.confirmLocked(f, r.pendingWrite)
 			switch {
@@ -43,7 +43,7 @@ func (b *batch) fileAll(ctx context.Context, r *round) {
 				b.refuse(r, f.index, err)
 			}
 		}
-		b.unlock()
+		b.engine.unlock()
 	}
 }
 
@@ -167,9 +167,9 @@ func (s *Scheduler) handleBatch(ctx context.Context, _ string, q batchQuery) (ba
 	if len(q.Requests) > MaxBatch {
 		return batchReply{}, errNotUnderstood
 	}
-	ctx, cancel := s.within(q.Terms.in(ctx))
+	ctx, cancel := s.engine.within(q.Terms.in(ctx))
 	defer cancel()
-	by, err := s.admission(ctx)
+	by, err := s.engine.admission(ctx)
 	if err != nil {
 		return batchReply{}, err
 	}

@@ -14,17 +14,17 @@ import (
 // answered; after ErrUnrecorded this process never delivers it. Both times it is nil when
 // the call is repeated later.
 func (s *Scheduler) Cancel(ctx context.Context, id string) error {
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.engine.within(ctx)
 	defer cancel()
 	if s.shared == nil {
-		return cancelled(s.cancelHere(ctx, id))
+		return cancelled(s.engine.cancelHere(ctx, id))
 	}
-	_, at, err := routed(ctx, s, id, cancelMethod, aboutID(ctx, id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.cancelHere(ctx, id) })
+	_, at, err := routed(ctx, s, id, cancelMethod, aboutID(ctx, id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.cancelHere(ctx, id) })
 	switch gone := cancelled(err); {
 	case gone == nil && at.node != "":
-		s.mu.Lock()
+		s.engine.mu.Lock()
 		s.addRecentCancelLocked(id)
-		s.mu.Unlock()
+		s.engine.mu.Unlock()
 		return nil
 	case errors.Is(gone, ErrNotFound) && !errors.Is(gone, errFinished) && s.cancelledRecently(id):
 		return nil

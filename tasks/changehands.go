@@ -24,7 +24,7 @@ func (s *Scheduler) handleRelease(ctx context.Context, from string, q homeQuery)
 	if !s.isIndexed() {
 		return struct{}{}, fmt.Errorf("%w: its ids are being filed", errHandedOver)
 	}
-	return struct{}{}, s.releaseShard(ctx, q.Home, from)
+	return struct{}{}, s.engine.releaseShard(ctx, q.Home, from)
 }
 
 func (s *Scheduler) handleOfferShard(ctx context.Context, from string, q homeQuery) (struct{}, error) {

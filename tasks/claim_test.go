@@ -142,10 +142,10 @@ func TestClaimingReceiverIsNotWoken(t *testing.T) {
 		}
 		pass(1100 * time.Millisecond)
 		for _, id := range []string{"first", "second"} {
-			r.mu.Lock()
-			n, _ := r.store.Find([]byte(id))
-			state := r.store.Slot(n).State
-			r.mu.Unlock()
+			r.engine.mu.Lock()
+			n, _ := r.engine.store.Find([]byte(id))
+			state := r.engine.store.Slot(n).State
+			r.engine.mu.Unlock()
 			if state != store.Claiming {
 				t.Errorf("%s has state %d, nobody claims it", id, state)
 			}

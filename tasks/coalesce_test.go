@@ -103,10 +103,10 @@ func TestMisfireCoalesceBesideACancel(t *testing.T) {
 		}
 		v := r.misfirePass("x")
 		compare := func(id string) {
-			r.mu.Lock()
-			n, _ := r.store.Find([]byte(id))
-			v.compareLocked(n, r.store.Slot(n))
-			r.unlock()
+			r.engine.mu.Lock()
+			n, _ := r.engine.store.Find([]byte(id))
+			v.compareLocked(n, r.engine.store.Slot(n))
+			r.engine.unlock()
 		}
 		compare("t2")
 		want(t, "Cancel", r.Cancel(t.Context(), "t2"), nil)
@@ -121,11 +121,11 @@ func TestMisfireCoalesceBesideACancel(t *testing.T) {
 
 // visit is one that begins now.
 func (r *rig) misfirePass(name string) *misfirePass {
-	r.mu.Lock()
-	defer r.unlock()
-	x := r.topics[name]
+	r.engine.mu.Lock()
+	defer r.engine.unlock()
+	x := r.engine.topics[name]
 	x.undecided = false
-	return &misfirePass{walk: r.walkLocked(pick{}, ""), topics: map[*topic]bool{x: true}, newest: make(map[groupOf]candidate), decides: r.isReplayed()}
+	return &misfirePass{walk: r.engine.walkLocked(pick{}, ""), topics: map[*topic]bool{x: true}, newest: make(map[groupOf]candidate), decides: r.engine.isReplayed()}
 }
 
 // The newest is the newest of those that are there when replay is over: one that was

@@ -32,9 +32,9 @@ func (s *Scheduler) conflictLocked(id string) bool {
 
 // doubted is told by the ledger that the directory may have lost entries.
 func (s *Scheduler) doubted() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.shared != nil && !s.ended {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	if s.shared != nil && !s.engine.ended {
 		s.reindexLocked()
 	}
 }
@@ -76,30 +76,30 @@ func (s *Scheduler) reportConflict(ctx context.Context, mine recovery.Refiling, 
 		return
 	}
 	if s.buryConflict(mine) {
-		s.cfg.Log.Error("two nodes have a task with the same id: the directory of ids has lost something; the task that is registered stays, and this one is being buried",
-			"node", s.cfg.Node, "task", mine.ID, "here", mine.New.Home, "registered", other.Home, "at", h.Node)
+		s.engine.cfg.Log.Error("two nodes have a task with the same id: the directory of ids has lost something; the task that is registered stays, and this one is being buried",
+			"node", s.engine.cfg.Node, "task", mine.ID, "here", mine.New.Home, "registered", other.Home, "at", h.Node)
 	}
 }
 
 // buryConflict buries a task of this node whose id is another node's. It reports whether the
 // conflict is new. A task that is being delivered or changed is left until that is over.
 func (s *Scheduler) buryConflict(mine recovery.Refiling) bool {
-	s.mu.Lock()
-	defer s.unlock()
-	if s.ended {
+	s.engine.mu.Lock()
+	defer s.engine.unlock()
+	if s.engine.ended {
 		return false
 	}
-	if n, known := s.store.Find([]byte(mine.ID)); known {
-		sl := s.store.Slot(n)
+	if n, known := s.engine.store.Find([]byte(mine.ID)); known {
+		sl := s.engine.store.Slot(n)
 		change, ok := s.directoryUpdateLocked(sl)
-		if !ok || change.New != mine.New || sl.State != store.Pending && sl.State != store.Ready || s.writable(int(sl.Shard)) != nil {
+		if !ok || change.New != mine.New || sl.State != store.Pending && sl.State != store.Ready || s.engine.writable(int(sl.Shard)) != nil {
 			return false
 		}
 		c := newPendingWrite(0)
 		c.phase.Store(sent) // a death is never taken back
-		s.buryWaitingLocked(n, sl, record.Buried, conflictReason, c)
+		s.engine.buryWaitingLocked(n, sl, record.Buried, conflictReason, c)
 		c.complete()
-	} else if !s.buriedLocked([]byte(mine.ID)) {
+	} else if !s.engine.buriedLocked([]byte(mine.ID)) {
 		return false
 	}
 	q := &s.shared.conflict

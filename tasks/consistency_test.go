@@ -24,16 +24,16 @@ func (r *rig) checkConsistency() {
 
 // check compares a scheduler with itself, and with what its ledger has.
 func (s *Scheduler) check(ledger recovery.Ledger) error {
-	s.mu.Lock()
-	errs := errors.Join(s.checkBook(), s.store.Check(), s.checkTopics(), s.checkOpen())
-	s.mu.Unlock()
+	s.engine.mu.Lock()
+	errs := errors.Join(s.checkBook(), s.engine.store.Check(), s.checkTopics(), s.checkOpen())
+	s.engine.mu.Unlock()
 	return errors.Join(errs, s.checkLedger(ledger))
 }
 
 // checkBook compares slots with timers and with what is counted of them.
 func (s *Scheduler) checkBook() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
-	b := s.store
+	b := s.engine.store
 	armed, arriving, writes := 0, 0, 0
 	for n := uint32(1); n < b.Slots(); n++ {
 		sl := b.Slot(n)
@@ -56,19 +56,19 @@ func (s *Scheduler) checkBook() (errs error) {
 		}
 		if f, err := record.Decode(b.Record(sl)); err != nil {
 			fault("record of %s: %w", id, err)
-		} else if string(f.Topic) != s.byNumber[sl.Topic].name {
-			fault("%s: topic %s in its record, %s in its slot", id, f.Topic, s.byNumber[sl.Topic].name)
+		} else if string(f.Topic) != s.engine.byNumber[sl.Topic].name {
+			fault("%s: topic %s in its record, %s in its slot", id, f.Topic, s.engine.byNumber[sl.Topic].name)
 		}
-		if _, ok := s.deferred[n]; ok && sl.Flags&store.Writing == 0 {
+		if _, ok := s.engine.deferred[n]; ok && sl.Flags&store.Writing == 0 {
 			fault("%s: a write is deferred behind none", id)
 		}
 	}
-	if n := s.runner.Len(); n != armed && !s.ended {
+	if n := s.engine.runner.Len(); n != armed && !s.engine.ended {
 		fault("%d timers for %d armed tasks", n, armed)
 	}
 	// A move that was given up is counted until the committer gives it back.
-	if arriving > s.arriving || writes == 0 && s.arriving != 0 && !s.ended {
-		fault("%d tasks are being created or moved, %d are counted", arriving, s.arriving)
+	if arriving > s.engine.arriving || writes == 0 && s.engine.arriving != 0 && !s.engine.ended {
+		fault("%d tasks are being created or moved, %d are counted", arriving, s.engine.arriving)
 	}
 	return errs
 }
@@ -76,10 +76,10 @@ func (s *Scheduler) checkBook() (errs error) {
 // checkTopics counts the gauges and the queues again.
 func (s *Scheduler) checkTopics() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
-	gauges := make([][Dead + 1]int64, len(s.byNumber))
-	readies := make([]int, len(s.byNumber))
-	for n := uint32(1); n < s.store.Slots(); n++ {
-		if sl := s.store.Slot(n); sl.State != store.Vacant {
+	gauges := make([][Dead + 1]int64, len(s.engine.byNumber))
+	readies := make([]int, len(s.engine.byNumber))
+	for n := uint32(1); n < s.engine.store.Slots(); n++ {
+		if sl := s.engine.store.Slot(n); sl.State != store.Vacant {
 			gauges[sl.Topic][sl.State.Shown()]++
 			if sl.State == store.Ready {
 				readies[sl.Topic]++
@@ -87,7 +87,7 @@ func (s *Scheduler) checkTopics() (errs error) {
 		}
 	}
 	workers, pledged, backlog := 0, 0, 0
-	for i, t := range s.byNumber {
+	for i, t := range s.engine.byNumber {
 		workers += t.workers
 		if t.asyncSettle {
 			pledged += t.busy
@@ -98,7 +98,7 @@ func (s *Scheduler) checkTopics() (errs error) {
 		if pushed := t.deliverer != nil && !t.settings.Paused; t.pushed != pushed {
 			fault("topic %q counts for a backlog: %v", t.name, t.pushed)
 		}
-		if s.neglectedLocked(t) {
+		if s.engine.neglectedLocked(t) {
 			fault("topic %q: nobody has been woken for its ready tasks", t.name)
 		}
 		for _, state := range []State{Pending, Ready, Delivering} {
@@ -112,7 +112,7 @@ func (s *Scheduler) checkTopics() (errs error) {
 		items, live := 0, 0
 		t.queue.each(func(it item) {
 			items++
-			if _, _, ok := s.store.Unpack(it.value, store.Ready); ok {
+			if _, _, ok := s.engine.store.Unpack(it.value, store.Ready); ok {
 				live++
 			}
 		})
@@ -123,9 +123,9 @@ func (s *Scheduler) checkTopics() (errs error) {
 			fault("topic %q: %d of %d workers are busy", t.name, t.busy, t.workers)
 		}
 	}
-	for _, q := range s.quotas.byPatterns {
+	for _, q := range s.engine.quotas.byPatterns {
 		counted := quota{}
-		for _, t := range s.byNumber {
+		for _, t := range s.engine.byNumber {
 			if t.name != "" && task.AnyMatches(q.patterns, t.name) {
 				counted.tasks += t.slots
 				if t.occupied {
@@ -137,8 +137,8 @@ func (s *Scheduler) checkTopics() (errs error) {
 			fault("a quota counts %d tasks of %d topics, there are %d of %d", q.tasks, q.topics, counted.tasks, counted.topics)
 		}
 	}
-	if workers != s.workers || pledged != s.reservedInFlight || backlog != s.backlog {
-		fault("%d workers, %d pledged, %d in the backlog; counted %d, %d, %d", workers, pledged, backlog, s.workers, s.reservedInFlight, s.backlog)
+	if workers != s.engine.workers || pledged != s.engine.reservedInFlight || backlog != s.engine.backlog {
+		fault("%d workers, %d pledged, %d in the backlog; counted %d, %d, %d", workers, pledged, backlog, s.engine.workers, s.engine.reservedInFlight, s.engine.backlog)
 	}
 	return errs
 }
@@ -162,24 +162,24 @@ func (q *queue) each(visit func(item)) {
 func (s *Scheduler) checkOpen() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
 	away := 0
-	for n, l := range s.open {
+	for n, l := range s.engine.open {
 		if l.leasedOut {
 			away++
 		}
-		if st := s.store.Slot(n).State; st != store.Delivering {
+		if st := s.engine.store.Slot(n).State; st != store.Delivering {
 			fault("slot %d has an open delivery and state %d", n, st)
 		}
 	}
-	if away != s.leasedOut {
-		fault("%d deliveries are away, %d are counted", away, s.leasedOut)
+	if away != s.engine.leasedOut {
+		fault("%d deliveries are away, %d are counted", away, s.engine.leasedOut)
 	}
-	for n := uint32(1); n < s.store.Slots(); n++ {
-		if _, open := s.open[n]; s.store.Slot(n).State == store.Delivering && !open {
+	for n := uint32(1); n < s.engine.store.Slots(); n++ {
+		if _, open := s.engine.open[n]; s.engine.store.Slot(n).State == store.Delivering && !open {
 			fault("slot %d is being delivered without a lease", n)
 		}
 	}
-	for n := range s.waiting {
-		if st := s.store.Slot(n).State; !st.Busy() || st == store.Vacant {
+	for n := range s.engine.waiting {
+		if st := s.engine.store.Slot(n).State; !st.Busy() || st == store.Vacant {
 			fault("slot %d has state %d and is waited for", n, st)
 		}
 	}
@@ -193,11 +193,11 @@ func (s *Scheduler) checkLedger(ledger recovery.Ledger) (errs error) {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
 	underWay := 0
-	for n := uint32(1); n < s.store.Slots(); n++ {
-		sl := s.store.Slot(n)
+	for n := uint32(1); n < s.engine.store.Slots(); n++ {
+		sl := s.engine.store.Slot(n)
 		if sl.State == store.Vacant {
 			continue
 		}
@@ -205,7 +205,7 @@ func (s *Scheduler) checkLedger(ledger recovery.Ledger) (errs error) {
 			underWay++
 			continue
 		}
-		id := string(s.store.ID(sl))
+		id := string(s.engine.store.ID(sl))
 		e, ok := pendings[id]
 		if !ok {
 			fault("%s is in memory, not in the ledger", id)
@@ -216,8 +216,8 @@ func (s *Scheduler) checkLedger(ledger recovery.Ledger) (errs error) {
 			fault("%s: the ledger has it in shard %d at %d, memory believes %d, %d", id, e.Shard, e.Spot.At, sl.Shard, sl.Stored)
 		}
 		// The mark of a claim goes when the next attempt begins.
-		marked := record.Flags(e.Data)&record.Claimed != 0 && record.Attempt(e.Data) == record.Attempt(s.store.Record(sl))
-		if rec := s.store.Record(sl); !marked && !bytes.Equal(rec, e.Data) {
+		marked := record.Flags(e.Data)&record.Claimed != 0 && record.Attempt(e.Data) == record.Attempt(s.engine.store.Record(sl))
+		if rec := s.engine.store.Record(sl); !marked && !bytes.Equal(rec, e.Data) {
 			fault("%s: the ledger has another record:\n%x\n%x", id, e.Data, rec)
 		}
 	}
@@ -227,17 +227,17 @@ func (s *Scheduler) checkLedger(ledger recovery.Ledger) (errs error) {
 	for id := range pendings {
 		fault("%s is in the ledger, not in memory", id)
 	}
-	if len(deads) != len(s.dead.ids) {
-		fault("%d dead in the ledger, %d in the index", len(deads), len(s.dead.ids))
+	if len(deads) != len(s.engine.dead.ids) {
+		fault("%d dead in the ledger, %d in the index", len(deads), len(s.engine.dead.ids))
 	}
 	byTopic := make(map[string]int64)
 	for id, e := range deads {
-		if !s.buriedLocked([]byte(id)) {
+		if !s.engine.buriedLocked([]byte(id)) {
 			fault("%s is dead and not in the index", id)
 		}
 		byTopic[e.Spot.Label]++
 	}
-	for _, t := range s.byNumber {
+	for _, t := range s.engine.byNumber {
 		if t.gauges[Dead] != byTopic[t.name] {
 			fault("topic %q counts %d dead, the ledger has %d", t.name, t.gauges[Dead], byTopic[t.name])
 		}

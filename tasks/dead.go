@@ -33,7 +33,7 @@ func (s *Scheduler) Requeue(ctx context.Context, topic string, r Requeue) (Reque
 	}
 	q := redriveQuery{Topic: topic, All: r.IDs == nil, IDs: r.IDs}
 	if !r.Due.IsZero() || r.Delay != 0 {
-		q.Due = deadline(&f, s.cfg.Clock(), r.Due, r.Delay)
+		q.Due = deadline(&f, s.engine.cfg.Clock(), r.Due, r.Delay)
 	}
 	if err := f.Err(); err != nil {
 		return Requeued{}, err
@@ -64,11 +64,11 @@ func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) 
 // call), or those with the ids. It returns how many, and which of the ids are not among the
 // dead of the topic.
 func (s *Scheduler) redrive(ctx context.Context, q redriveQuery) (done int, unknown []string, err error) {
-	q.IDs, q.Died = once(q.IDs), s.now()
+	q.IDs, q.Died = once(q.IDs), s.engine.now()
 	if s.noPeers() {
-		x := s.newRedrive(&q)
+		x := s.engine.newRedrive(&q)
 		if q.All {
-			_, _, _, err = x.all(ctx, recovery.Ref{}, q.Died, s.deadCount(q.Topic))
+			_, _, _, err = x.all(ctx, recovery.Ref{}, q.Died, s.engine.deadCount(q.Topic))
 			return x.done, nil, err
 		}
 		_, err = x.these(ctx, q.IDs)
@@ -106,12 +106,12 @@ func (s *Scheduler) redriveHere(ctx context.Context, q redriveQuery) (a redriveR
 	if !task.ValidName(q.Topic) {
 		return a, task.Invalid("topic", task.NameProblem)
 	}
-	x := s.newRedrive(&q)
+	x := s.engine.newRedrive(&q)
 	_, err = s.covers(ctx, &a.coverage, func(ctx context.Context) (err error) {
-		x.enough = s.elapsed() + s.pieceTime()
+		x.enough = s.engine.elapsed() + s.pieceTime()
 		if q.All {
 			if a.Left = q.Left; q.After == (recovery.Ref{}) {
-				a.Left = s.deadCount(q.Topic)
+				a.Left = s.engine.deadCount(q.Topic)
 			}
 			var end bool
 			a.After, a.Left, end, err = x.all(ctx, q.After, q.Died, a.Left)

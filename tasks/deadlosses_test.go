@@ -283,11 +283,11 @@ func TestLostBurialIsWrittenOnce(t *testing.T) {
 	server.Do("sadd", key+"pending", "t")
 
 	shard := int(key[strings.Index(key, "/")+1] - '0')
-	n.mu.Lock()
-	h := n.shards[shard]
-	n.mu.Unlock()
+	n.engine.mu.Lock()
+	h := n.engine.shards[shard]
+	n.engine.mu.Unlock()
 	again := func() int {
-		begun, err := n.buryAgain(shard, h, []recovery.Ref{{ID: "t"}})
+		begun, err := n.engine.buryAgain(shard, h, []recovery.Ref{{ID: "t"}})
 		want(t, "buryAgain", err, nil)
 		return begun
 	}

@@ -95,7 +95,7 @@ func (s *Scheduler) announceDemandLocked(w *demand, node string) demandMessage {
 	s.peers.serial++
 	said := demandMessage{s.peers.run, s.peers.serial, w.topic.name, w.lease, min(w.want, MaxReserve)}
 	if said.Want > 0 {
-		w.announced[node] = announcement{said.Serial, s.elapsed()}
+		w.announced[node] = announcement{said.Serial, s.engine.elapsed()}
 	} else {
 		delete(w.announced, node)
 	}
@@ -108,15 +108,15 @@ func (s *Scheduler) searchLocked(w *demand) <-chan struct{} {
 	switch {
 	case w.search != nil:
 		return w.search
-	case w.want == 0 || s.ended || w.topic.stopped():
+	case w.want == 0 || s.engine.ended || w.topic.stopped():
 		return nil
 	}
 	listed := s.peers.listed
-	if listed != 0 && s.elapsed()-listed < peersEvery && s.uninformedLocked(w, 1) == nil {
+	if listed != 0 && s.engine.elapsed()-listed < peersEvery && s.uninformedLocked(w, 1) == nil {
 		return nil
 	}
 	w.search = make(chan struct{})
-	s.background.Go(func() { s.search(w, listed == 0 || s.elapsed()-listed >= peersEvery) })
+	s.engine.background.Go(func() { s.search(w, listed == 0 || s.engine.elapsed()-listed >= peersEvery) })
 	return w.search
 }
 
@@ -125,12 +125,12 @@ func (s *Scheduler) search(w *demand, list bool) {
 		s.listPeers()
 	}
 	for width := 1; ; width *= 2 {
-		s.mu.Lock()
+		s.engine.mu.Lock()
 		next := s.uninformedLocked(w, width)
-		if len(next) == 0 || w.want == 0 || s.ended {
+		if len(next) == 0 || w.want == 0 || s.engine.ended {
 			close(w.search)
 			w.search = nil
-			s.unlock()
+			s.engine.unlock()
 			return
 		}
 		w.last = next[len(next)-1].name
@@ -139,7 +139,7 @@ func (s *Scheduler) search(w *demand, list bool) {
 			said := s.announceDemandLocked(w, n.name)
 			all.Go(func() { s.requestTasks(w, n, said) })
 		}
-		s.unlock()
+		s.engine.unlock()
 		all.Wait()
 	}
 }
@@ -147,7 +147,7 @@ func (s *Scheduler) search(w *demand, list bool) {
 // uninformedLocked returns up to limit nodes that should know of a demand and do not,
 // beginning after the node that was asked last.
 func (s *Scheduler) uninformedLocked(w *demand, limit int) (next []*peer) {
-	all, now := s.peers.list, s.elapsed()
+	all, now := s.peers.list, s.engine.elapsed()
 	first := 0
 	for first < len(all) && all[first].name <= w.last {
 		first++
@@ -166,20 +166,20 @@ func (s *Scheduler) uninformedLocked(w *demand, limit int) (next []*peer) {
 
 // requestTasks asks one node for tasks.
 func (s *Scheduler) requestTasks(w *demand, n *peer, said demandMessage) {
-	ctx, cancel := context.WithTimeout(s.ctx, askWithin)
+	ctx, cancel := context.WithTimeout(s.engine.ctx, askWithin)
 	defer cancel()
-	asked := s.elapsed()
+	asked := s.engine.elapsed()
 	a, err := call(ctx, s, n.name, reserveMethod, said)
 	if err == nil && len(a.Deliveries) > 0 {
 		s.serveFetched(n.name, &a, asked)
 	}
-	s.mu.Lock()
-	defer s.unlock()
+	s.engine.mu.Lock()
+	defer s.engine.unlock()
 	switch {
 	case errors.Is(err, errNotUnderstood):
 		n.unsupported = true
 	case err != nil:
-		n.retryAt = s.elapsed() + askWithin
+		n.retryAt = s.engine.elapsed() + askWithin
 	case len(a.Deliveries) == 0:
 		return // the node keeps the demand
 	}
@@ -191,16 +191,16 @@ func (s *Scheduler) requestTasks(w *demand, n *peer, said demandMessage) {
 // serveFetched gives deliveries, which a node was asked for at the time asked, to the waiting
 // receivers, and returns the others to that node.
 func (s *Scheduler) serveFetched(from string, a *reserveReply, asked time.Duration) {
-	s.mu.Lock()
-	defer s.unlock()
-	s.returnUnusedLocked(s.serveFetchedLocked(s.topics[a.Topic], a.Lease, s.decodeDeliveries(from, a.Deliveries, asked, nil)))
+	s.engine.mu.Lock()
+	defer s.engine.unlock()
+	s.returnUnusedLocked(s.serveFetchedLocked(s.engine.topics[a.Topic], a.Lease, s.decodeDeliveries(from, a.Deliveries, asked, nil)))
 }
 
 // serveFetchedLocked gives deliveries of another node to the waiting receivers, to the one that
 // has waited longest first. It returns those without a receiver and those whose leases are over.
 func (s *Scheduler) serveFetchedLocked(t *topic, lease time.Duration, ds []*delivery) (left []*delivery) {
 	w := s.peers.demands[demandKey{t, lease}]
-	if w == nil || s.ended {
+	if w == nil || s.engine.ended {
 		return ds
 	}
 	ds, left = s.splitByLease(ds)
@@ -220,12 +220,12 @@ func (s *Scheduler) serveFetchedLocked(t *topic, lease time.Duration, ds []*deli
 // renewDemands renews this node's demands at the other nodes.
 func (s *Scheduler) renewDemands() {
 	told := make(map[string][]demandMessage)
-	s.mu.Lock()
-	now, seen := s.elapsed(), 0
+	s.engine.mu.Lock()
+	now, seen := s.engine.elapsed(), 0
 	for key, w := range s.peers.demands {
 		if seen++; seen%demandsAtOnce == 0 {
-			s.unlock()
-			s.mu.Lock()
+			s.engine.unlock()
+			s.engine.mu.Lock()
 			if s.peers.demands[key] != w {
 				continue
 			}
@@ -246,7 +246,7 @@ func (s *Scheduler) renewDemands() {
 			w.topic.pins--
 		}
 	}
-	s.unlock()
+	s.engine.unlock()
 	for node, all := range told {
 		for len(all) > 0 {
 			n := min(len(all), demandsAtOnce)

@@ -199,17 +199,17 @@ func TestOfferComesBackAfterAHandOver(t *testing.T) {
 		for i := range offers {
 			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			pass(10 * time.Millisecond)
-			b.mu.Lock()
-			offers[i] = b.serveLocked(t.Context(), b.topics["x"], "a", 1, 0)
+			b.engine.mu.Lock()
+			offers[i] = b.serveLocked(t.Context(), b.engine.topics["x"], "a", 1, 0)
 			packed[i] = b.encodeDeliveries(offers[i])
-			b.unlock()
+			b.engine.unlock()
 		}
 		want(t, "Drain", b.Drain(t.Context()), nil)
-		b.mu.Lock()
-		g := &remoteWaiter{topic: b.topics["x"]}
+		b.engine.mu.Lock()
+		g := &remoteWaiter{topic: b.engine.topics["x"]}
 		b.offeredLocked(g, offers[0], packed[0], offerReply{}, relay.ErrUnheard)
 		b.offeredLocked(g, offers[1], packed[1], offerReply{Back: []string{packed[1][0].Receipt}}, nil)
-		b.unlock()
+		b.engine.unlock()
 		b.lateReply("a", offerMethod.name, reply[offerReply]{Answer: &offerReply{Back: []string{packed[2][0].Receipt}}}.encode(), time.Now())
 		pass(time.Second)
 		a.pull("x", "t0", "t1", "t2")

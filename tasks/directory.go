@@ -51,7 +51,7 @@ type staleEntry struct {
 }
 
 func (s *Scheduler) newIDClaimLocked(n uint32, p *plan, index int) *idClaim {
-	sl := s.store.Slot(n)
+	sl := s.engine.store.Slot(n)
 	return &idClaim{
 		n: n, gen: sl.Gen, index: index, id: p.id, stale: p.stale,
 		want: s.entryOfLocked(sl),
@@ -61,7 +61,7 @@ func (s *Scheduler) newIDClaimLocked(n uint32, p *plan, index int) *idClaim {
 // entryOfLocked returns the directory entry for the id of a task in memory. The nonce follows
 // from what the record keeps for good, so that it need not be remembered.
 func (s *Scheduler) entryOfLocked(sl *store.Slot) recovery.Filing {
-	return directoryEntryOf(s.shardIDLocked(sl), s.store.ID(sl), record.Created(s.store.Record(sl)))
+	return directoryEntryOf(s.engine.shardIDLocked(sl), s.engine.store.ID(sl), record.Created(s.engine.store.Record(sl)))
 }
 
 // directoryEntryLocked returns the directory entry of a task in memory. It reports false
@@ -69,11 +69,11 @@ func (s *Scheduler) entryOfLocked(sl *store.Slot) recovery.Filing {
 // of the task, as of one that is being looked up and of one that lost writes have brought
 // back (see deleteSome): nothing is known of such a task but its id.
 func (s *Scheduler) directoryEntryLocked(sl *store.Slot) (recovery.Filing, bool) {
-	if !s.store.Chosen(sl) {
+	if !s.engine.store.Chosen(sl) {
 		return recovery.Filing{}, false
 	}
 	f := s.entryOfLocked(sl)
-	return f, !tells(s.store.ID(sl), f.Home)
+	return f, !tells(s.engine.store.ID(sl), f.Home)
 }
 
 func directoryEntryOf(shardID recovery.Home, id []byte, created int64) recovery.Filing {
@@ -106,11 +106,11 @@ func (s *Scheduler) register(ctx context.Context, rs []*idClaim) {
 			continue
 		}
 		if _, err := s.shared.ledger.File(ctx, out); err != nil {
-			s.mu.Lock()
+			s.engine.mu.Lock()
 			for _, change := range out {
-				s.shared.tombstones.push(tombstone{change.ID, change.Old, s.elapsed()})
+				s.shared.tombstones.push(tombstone{change.ID, change.Old, s.engine.elapsed()})
 			}
-			s.mu.Unlock()
+			s.engine.mu.Unlock()
 		}
 	}
 }
@@ -148,11 +148,11 @@ func (s *Scheduler) registerPart(ctx context.Context, rs []*idClaim) {
 	}
 	now, err := s.shared.ledger.File(ctx, changes)
 	if err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.engine.mu.Lock()
+		defer s.engine.mu.Unlock()
 		for _, r := range rs {
 			r.err = fmt.Errorf("%w: directory of ids: %w", ErrUnavailable, err)
-			s.shared.tombstones.push(tombstone{r.id, r.want, s.elapsed()}) // which may have landed
+			s.shared.tombstones.push(tombstone{r.id, r.want, s.engine.elapsed()}) // which may have landed
 		}
 		return
 	}
@@ -189,28 +189,28 @@ func (s *Scheduler) registeredBefore(ctx context.Context, r *idClaim, now recove
 // confirmLocked creates the task of an id claim, or gives its slot up. Errors: those of
 // the claim, errNotHeld and ErrClosed.
 func (s *Scheduler) confirmLocked(r *idClaim, c *pendingWrite) error {
-	sl := s.store.Slot(r.n)
+	sl := s.engine.store.Slot(r.n)
 	err := r.err
 	if sl.Gen != r.gen {
 		if err == nil {
-			s.shared.tombstones.push(tombstone{r.id, r.want, s.elapsed()})
+			s.shared.tombstones.push(tombstone{r.id, r.want, s.engine.elapsed()})
 		}
 		return errAcquiring // replay has come across the id, see abortLocked
 	}
 	switch {
 	case err != nil:
-	case s.ended:
+	case s.engine.ended:
 		err = ErrClosed
-	case !s.ownedLocked(int(sl.Shard)).takes():
+	case !s.engine.ownedLocked(int(sl.Shard)).takes():
 		err = errNotHeld
 	default:
-		s.startLocked(r.n, sl, c, r.index)
+		s.engine.startLocked(r.n, sl, c, r.index)
 		return nil
 	}
 	if r.err == nil {
-		s.shared.tombstones.push(tombstone{r.id, r.want, s.elapsed()})
+		s.shared.tombstones.push(tombstone{r.id, r.want, s.engine.elapsed()})
 	}
-	s.abortLocked(r.n, sl)
+	s.engine.abortLocked(r.n, sl)
 	return err
 }
 
@@ -263,7 +263,7 @@ func (s *Scheduler) unindexed(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	if s.acquiring() {
+	if s.engine.acquiring() {
 		return nil, errAcquiring
 	}
 	nodes, err := s.shared.ledger.Peers(ctx)
@@ -300,23 +300,23 @@ func (s *Scheduler) assertSampled(ctx context.Context, sampled []recovery.Refili
 	if err == nil {
 		err = s.assert(ctx, s.misplaced(sampled, now))
 	}
-	if err != nil && !s.isClosing() {
-		s.cfg.Log.Warn("the audit could not reach the directory of ids", "node", s.cfg.Node, "error", err)
+	if err != nil && !s.engine.isClosing() {
+		s.engine.cfg.Log.Warn("the audit could not reach the directory of ids", "node", s.engine.cfg.Node, "error", err)
 	}
 }
 
 // misplaced returns the samples that the directory has under another shard, and has all ids
 // registered anew if one is missing. What has left memory since does not count.
 func (s *Scheduler) misplaced(sampled []recovery.Refiling, now []recovery.Filing) (other []recovery.Refiling) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
 	missing := 0
 	for i, f := range now {
-		n, known := s.store.Find([]byte(sampled[i].ID))
+		n, known := s.engine.store.Find([]byte(sampled[i].ID))
 		if !known || f == sampled[i].New {
 			continue
 		}
-		if still, ok := s.directoryUpdateLocked(s.store.Slot(n)); !ok || still != sampled[i] {
+		if still, ok := s.directoryUpdateLocked(s.engine.store.Slot(n)); !ok || still != sampled[i] {
 			continue
 		}
 		if f.Home == 0 {
@@ -326,7 +326,7 @@ func (s *Scheduler) misplaced(sampled []recovery.Refiling, now []recovery.Filing
 		}
 	}
 	if missing > 0 && s.shared.indexing == s.shared.indexed {
-		s.cfg.Log.Error("the directory of ids has lost some; all of this node are registered anew", "node", s.cfg.Node)
+		s.engine.cfg.Log.Error("the directory of ids has lost some; all of this node are registered anew", "node", s.engine.cfg.Node)
 		s.reindexLocked()
 	}
 	return other

@@ -23,7 +23,7 @@ func TestOnDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-s.replayed
+		<-s.engine.replayed
 		return s
 	}
 	s := open()

@@ -34,40 +34,40 @@ func (s *Scheduler) Drain(ctx context.Context) error {
 	if _, err := s.heirs(ctx); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	if s.ended {
-		s.unlock()
+	s.engine.mu.Lock()
+	if s.engine.ended {
+		s.engine.unlock()
 		return ErrClosed
 	}
-	s.draining = true
+	s.engine.draining = true
 	clear(s.missing)
-	s.unlock()
-	s.cfg.Log.Info("this node is being drained", "node", s.cfg.Node)
+	s.engine.unlock()
+	s.engine.cfg.Log.Info("this node is being drained", "node", s.engine.cfg.Node)
 	if err := s.emptySpool(ctx); err != nil {
 		return err
 	}
 	if err := s.handAllOver(ctx); err != nil {
 		return err
 	}
-	s.cfg.Log.Info("this node is drained", "node", s.cfg.Node)
+	s.engine.cfg.Log.Info("this node is drained", "node", s.engine.cfg.Node)
 	return s.awaitDetached(ctx)
 }
 
 // emptySpool waits until the ledger has all that is spooled. It comes before the shards go:
 // what is spooled can only be moved into those that are held.
 func (s *Scheduler) emptySpool(ctx context.Context) error {
-	least, since := math.MaxInt, s.elapsed()
+	least, since := math.MaxInt, s.engine.elapsed()
 	for {
-		left := s.spooled()
+		left := s.engine.spooled()
 		switch {
 		case left == 0:
 			return nil
 		case left < least:
-			least, since = left, s.elapsed()
-		case s.elapsed()-since > drainPatience:
+			least, since = left, s.engine.elapsed()
+		case s.engine.elapsed()-since > drainPatience:
 			return fmt.Errorf("%w: %d tasks are in the spool of this node alone", ErrUnavailable, left)
 		}
-		if err := s.restWithin(ctx, drainPause); err != nil {
+		if err := s.engine.restWithin(ctx, drainPause); err != nil {
 			return fmt.Errorf("%d tasks are in the spool of this node alone: %w", left, err)
 		}
 	}
@@ -75,7 +75,7 @@ func (s *Scheduler) emptySpool(ctx context.Context) error {
 
 // handAllOver goes on until no shard is left.
 func (s *Scheduler) handAllOver(ctx context.Context) error {
-	moved := s.elapsed()
+	moved := s.engine.elapsed()
 	othersLeave := false // all other nodes were being drained, and may have ended since
 	for {
 		shardIDs, unread, evicting := s.ownedShards()
@@ -89,7 +89,7 @@ func (s *Scheduler) handAllOver(ctx context.Context) error {
 			}
 			var took bool
 			if took, err = s.offerShard(ctx, shardID, heirs); took {
-				moved = s.elapsed()
+				moved = s.engine.elapsed()
 			}
 		}
 		othersLeave = othersLeave || errors.Is(err, errOthersLeave)
@@ -97,17 +97,17 @@ func (s *Scheduler) handAllOver(ctx context.Context) error {
 		switch {
 		case len(shardIDs) > 0 && len(heirs) == 0 && othersLeave:
 			return fmt.Errorf("%d shards are left: %w", len(shardIDs)+unread, err)
-		case len(shardIDs) > 0 && s.elapsed()-moved > drainPatience:
+		case len(shardIDs) > 0 && s.engine.elapsed()-moved > drainPatience:
 			return fmt.Errorf("%w: %d shards are left: %w", ErrNoHeir, len(shardIDs)+unread, err)
 		case len(shardIDs) == 0:
-			moved = s.elapsed() // no node could take anything
+			moved = s.engine.elapsed() // no node could take anything
 			if unread == 0 {
 				pause = busyPause // they are leaving memory
 			}
 		}
 		select {
 		case <-time.After(pause):
-		case <-s.closing:
+		case <-s.engine.closing:
 			return ErrClosed
 		case <-ctx.Done():
 			return fmt.Errorf("%d shards are left: %w", len(shardIDs)+unread+evicting, context.Cause(ctx))
@@ -118,14 +118,14 @@ func (s *Scheduler) handAllOver(ctx context.Context) error {
 // ownedShards lists the shards that could be handed over, and tells how many others must be
 // read into memory before, or have not left it yet.
 func (s *Scheduler) ownedShards() (shardIDs []recovery.Home, unread, evicting int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, h := range s.shards {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	for _, h := range s.engine.shards {
 		switch {
 		case h == nil:
 		case !h.mine():
 			evicting++
-		case h.stage == acquired || h.stage == loading || !s.isFirstReplayed():
+		case h.stage == acquired || h.stage == loading || !s.engine.isFirstReplayed():
 			unread++
 		default:
 			shardIDs = append(shardIDs, h.shardID)
@@ -179,7 +179,7 @@ func (s *Scheduler) offerShard(ctx context.Context, shardID recovery.Home, heirs
 		return cmp.Or(a.failed-b.failed, a.shards-b.shards)
 	})
 	for _, to := range heirs {
-		one, cancel := s.within(ctx)
+		one, cancel := s.engine.within(ctx)
 		failed := s.peerCalls.callOfferShard(one, to.name, shardID)
 		cancel()
 		if failed == nil {
@@ -188,9 +188,9 @@ func (s *Scheduler) offerShard(ctx context.Context, shardID recovery.Home, heirs
 		}
 		to.failed++
 		err = errors.Join(err, fmt.Errorf("node %s: %w", to.name, failed))
-		s.mu.Lock()
-		gone := s.shardNumberLocked(shardID) < 0
-		s.mu.Unlock()
+		s.engine.mu.Lock()
+		gone := s.engine.shardNumberLocked(shardID) < 0
+		s.engine.mu.Unlock()
 		if gone {
 			return true, nil // to that node, though it could not say so
 		}
@@ -201,18 +201,18 @@ func (s *Scheduler) offerShard(ctx context.Context, shardID recovery.Home, heirs
 // awaitDetached waits until the handlers whose tasks other nodes hold have returned, and
 // those nodes know their verdicts.
 func (s *Scheduler) awaitDetached(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Grace)
+	ctx, cancel := context.WithTimeout(ctx, s.engine.cfg.Grace)
 	defer cancel()
 	for {
-		s.mu.Lock()
-		left := len(s.detached) + len(s.lateVerdicts) + s.lateVerdictsOut
-		s.mu.Unlock()
+		s.engine.mu.Lock()
+		left := len(s.engine.detached) + len(s.lateVerdicts) + s.lateVerdictsOut
+		s.engine.mu.Unlock()
 		if left == 0 {
 			return nil
 		}
 		select {
 		case <-time.After(drainPause / 10):
-		case <-s.closing:
+		case <-s.engine.closing:
 			return ErrClosed
 		case <-ctx.Done():
 			return nil // their verdicts are lost, and their tasks are delivered again elsewhere
@@ -223,22 +223,22 @@ func (s *Scheduler) awaitDetached(ctx context.Context) error {
 // take fetches a shard from a node that wants to be rid of it. Errors: ErrDraining,
 // ErrOverloaded, ErrUnavailable, ErrClosed, or why the other one does not release it.
 func (s *Scheduler) acceptOffer(ctx context.Context, shardID recovery.Home, from string) error {
-	s.mu.Lock()
+	s.engine.mu.Lock()
 	var err error
-	switch has := s.shardNumberLocked(shardID) >= 0; {
-	case s.ended:
+	switch has := s.engine.shardNumberLocked(shardID) >= 0; {
+	case s.engine.ended:
 		err = ErrClosed
-	case s.draining:
+	case s.engine.draining:
 		err = ErrDraining
 	case has:
-		s.unlock()
+		s.engine.unlock()
 		return nil
-	case s.unsure():
+	case s.engine.unsure():
 		err = errUnsure
-	case s.roomForMoreLocked() == 0:
-		err = fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.store.Len())
+	case s.engine.roomForMoreLocked() == 0:
+		err = fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.engine.store.Len())
 	}
-	s.unlock()
+	s.engine.unlock()
 	if err != nil {
 		return err
 	}

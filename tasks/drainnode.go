@@ -39,7 +39,7 @@ func (s *Scheduler) DrainNode(ctx context.Context, name string) error {
 	case !nodes[i].Live || nodes[i].Released || s.shared == nil:
 		return ErrNodeAway
 	}
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.engine.within(ctx)
 	defer cancel()
 	_, err = call(ctx, s, name, drainMethod, drainQuery{})
 	return err
@@ -47,41 +47,41 @@ func (s *Scheduler) DrainNode(ctx context.Context, name string) error {
 
 // beginDrain begins to drain this node, unless that has begun.
 func (s *Scheduler) beginDrain(ctx context.Context) error {
-	s.mu.Lock()
+	s.engine.mu.Lock()
 	under := s.drainsItself
-	s.mu.Unlock()
+	s.engine.mu.Unlock()
 	if under {
 		return nil
 	}
 	if _, err := s.heirs(ctx); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.unlock()
+	s.engine.mu.Lock()
+	defer s.engine.unlock()
 	switch {
-	case s.ended:
+	case s.engine.ended:
 		return ErrClosed
 	case s.drainsItself:
 		return nil
 	}
 	s.drainsItself = true
-	s.background.Go(s.drainItself)
+	s.engine.background.Go(s.drainItself)
 	return nil
 }
 
 // drainItself drains this node because a caller has asked for it.
 func (s *Scheduler) drainItself() {
-	switch err := s.Drain(s.ctx); {
+	switch err := s.Drain(s.engine.ctx); {
 	case err == nil:
 		close(s.drained)
 	case errors.Is(err, ErrClosed):
 	default:
-		s.cfg.Log.Error("this node could not be drained; it takes no new tasks until it is asked again, or restarted", "node", s.cfg.Node, "error", err)
-		s.mu.Lock()
+		s.engine.cfg.Log.Error("this node could not be drained; it takes no new tasks until it is asked again, or restarted", "node", s.engine.cfg.Node, "error", err)
+		s.engine.mu.Lock()
 		s.drainsItself = false
 		s.drainsFailed++
 		s.drainFault = task.Cut(err.Error(), task.MaxReason)
-		s.unlock()
+		s.engine.unlock()
 	}
 }
 

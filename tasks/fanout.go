@@ -41,7 +41,7 @@ type fanOut[Q, A any, P coveringReply[A]] struct {
 // have been done that was not answered.
 func (c *fanOut[Q, A, P]) run(ctx context.Context) error {
 	c.covered, c.answered = make(map[recovery.Home]bool), make(map[string]bool)
-	patience, cancel := c.within(ctx)
+	patience, cancel := c.engine.within(ctx)
 	defer func() { cancel() }()
 	var left map[recovery.Home]recovery.Holder // of shards that are not covered; nil before the first round
 	var why error
@@ -52,7 +52,7 @@ func (c *fanOut[Q, A, P]) run(ctx context.Context) error {
 		}
 		if c.moved && c.method.writes && !silent(err) {
 			cancel()
-			patience, cancel = c.within(ctx)
+			patience, cancel = c.engine.within(ctx)
 			tries = 0
 		}
 		if why = reasonOf(why, err); !c.pause(patience, tries) {
@@ -192,7 +192,7 @@ func (c *fanOut[Q, A, P]) callAll(ctx context.Context, node string) error {
 func (c *fanOut[Q, A, P]) call(ctx context.Context, node string, asked Q) (*A, error) {
 	if c.method.writes {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, 2*c.cfg.AnswerWithin, errLate)
+		ctx, cancel = context.WithTimeoutCause(ctx, 2*c.engine.cfg.AnswerWithin, errLate)
 		defer cancel()
 	}
 	if node == c.shared.node {
@@ -224,4 +224,4 @@ func uncovered(left map[recovery.Home]recovery.Holder) (err error) {
 
 // pieceTime is how long a node works on what takes long before it answers that there is
 // more.
-func (s *Scheduler) pieceTime() time.Duration { return s.cfg.AnswerWithin / 2 }
+func (s *Scheduler) pieceTime() time.Duration { return s.engine.cfg.AnswerWithin / 2 }

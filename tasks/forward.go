@@ -45,7 +45,7 @@ func (s *Scheduler) tell(ctx context.Context, p *plan, anew bool) error {
 		return nil
 	}
 	p.shardID = shardID
-	if h.Shard < 0 && !s.knowsSpooled(p.id) {
+	if h.Shard < 0 && !s.engine.knowsSpooled(p.id) {
 		return &elsewhere{shardID: shardID}
 	}
 	return nil

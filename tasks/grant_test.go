@@ -225,7 +225,7 @@ func TestManyBounds(t *testing.T) {
 			ctx := WithGrant(t.Context(), &Grant{Topics: []string{"own", fmt.Sprint("t", i), "t1*"}, MaxTopics: 1})
 			want(t, "Schedule", schedules(ctx, r, "own"), ErrQuota)
 		}
-		if n := len(r.quotas.byPatterns); n != maxQuotas {
+		if n := len(r.engine.quotas.byPatterns); n != maxQuotas {
 			t.Errorf("%d are kept", n)
 		}
 		r.checkQuotas()
@@ -245,8 +245,8 @@ func TestReservedTopics(t *testing.T) {
 			want(t, "ScheduleBatch", err, nil)
 			full = full || errors.Is(results[0].Err, ErrOverloaded)
 		}
-		if !full || len(r.topics) != MaxTopics-ReservedTopics {
-			t.Fatalf("there are %d topics", len(r.topics))
+		if !full || len(r.engine.topics) != MaxTopics-ReservedTopics {
+			t.Fatalf("there are %d topics", len(r.engine.topics))
 		}
 		want(t, "one more topic", schedules(t.Context(), r, "new"), ErrOverloaded)
 		_, err := r.SetTopic(t.Context(), "real", TopicSettings{Lease: time.Minute}, -1)
@@ -333,8 +333,8 @@ func TestVersionAtEveryNode(t *testing.T) {
 // checkQuotas counts everything anew.
 func (r *rig) checkQuotas() {
 	r.t.Helper()
-	r.mu.Lock()
-	defer r.unlock()
+	r.engine.mu.Lock()
+	defer r.engine.unlock()
 	if err := r.checkTopics(); err != nil {
 		r.t.Error(err)
 	}

@@ -170,9 +170,9 @@ func TestGroupAfterARewind(t *testing.T) {
 		if held := r.held(); len(held) != 0 {
 			t.Errorf("left: %v", held)
 		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		want(t, "groups", r.store.Check(), nil)
+		r.engine.mu.Lock()
+		defer r.engine.mu.Unlock()
+		want(t, "groups", r.engine.store.Check(), nil)
 	})
 }
 

@@ -31,12 +31,12 @@ func (s *Scheduler) lateVerdictLoop() {
 	for pause := lateVerdictPause; ; {
 		select {
 		case <-s.lateVerdictsWake:
-		case <-s.closing:
+		case <-s.engine.closing:
 			return
 		}
 		if s.sendLateVerdicts() {
 			pause = lateVerdictPause
-		} else if pause = min(2*pause, time.Second); !s.rest(pause) {
+		} else if pause = min(2*pause, time.Second); !s.engine.rest(pause) {
 			return
 		}
 	}
@@ -44,10 +44,10 @@ func (s *Scheduler) lateVerdictLoop() {
 
 // sendLateVerdicts tries all late verdicts once. It reports whether none is left.
 func (s *Scheduler) sendLateVerdicts() bool {
-	s.mu.Lock()
+	s.engine.mu.Lock()
 	all := s.lateVerdicts
 	s.lateVerdicts, s.lateVerdictsOut = nil, len(all)
-	s.mu.Unlock()
+	s.engine.mu.Unlock()
 	for some := range slices.Chunk(all, lateVerdictsAtOnce) {
 		var group sync.WaitGroup
 		for _, e := range some {
@@ -55,15 +55,15 @@ func (s *Scheduler) sendLateVerdicts() bool {
 		}
 		group.Wait()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
 	s.lateVerdictsOut = 0
 	return len(s.lateVerdicts) == 0
 }
 
 // sendLastVerdicts sends the late verdicts that are left when Close begins.
 func (s *Scheduler) sendLastVerdicts(ctx context.Context) {
-	if s.fleet == nil {
+	if s.engine.fleet == nil {
 		return
 	}
 	for !s.sendLateVerdicts() {
@@ -76,7 +76,7 @@ func (s *Scheduler) sendLastVerdicts(ctx context.Context) {
 }
 
 func (s *Scheduler) sendLateVerdict(e lateVerdict) {
-	ctx, cancel := s.within(context.WithoutCancel(s.ctx))
+	ctx, cancel := s.engine.within(context.WithoutCancel(s.engine.ctx))
 	defer cancel()
 	err := errNoPeers
 	if s.peerCalls.settle != nil {
@@ -84,11 +84,11 @@ func (s *Scheduler) sendLateVerdict(e lateVerdict) {
 	}
 	switch {
 	case err == nil:
-	case s.elapsed() < e.until && (errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknown) || errors.Is(err, ErrReplaying)):
-		s.mu.Lock()
+	case s.engine.elapsed() < e.until && (errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknown) || errors.Is(err, ErrReplaying)):
+		s.engine.mu.Lock()
 		s.addLateVerdictLocked(e)
-		s.mu.Unlock()
+		s.engine.mu.Unlock()
 	default:
-		s.cfg.Log.Warn("a delivery could not be settled at the node that holds its task now; it may be delivered again", "node", s.cfg.Node, "error", err)
+		s.engine.cfg.Log.Warn("a delivery could not be settled at the node that holds its task now; it may be delivered again", "node", s.engine.cfg.Node, "error", err)
 	}
 }

@@ -57,7 +57,7 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 	}
 	page := Page{Tasks: make([]Task, 0, min(limit, 100))}
 	size := 0
-	last, err := s.visitPage(ctx, &ask, func(t Task, _ int64, _ int) bool {
+	last, err := s.engine.visitPage(ctx, &ask, func(t Task, _ int64, _ int) bool {
 		page.Tasks = append(page.Tasks, t)
 		size += sizeOf(&t)
 		return size < MaxPageBytes
@@ -80,7 +80,7 @@ func (s *Scheduler) listHere(ctx context.Context, q listQuery) (a listReply, err
 	var shards []int
 	st, err := s.covers(ctx, &a.coverage, func(ctx context.Context) (err error) {
 		size := 0
-		a.Last, err = s.visitPage(ctx, &q, func(t Task, at int64, shard int) bool {
+		a.Last, err = s.engine.visitPage(ctx, &q, func(t Task, at int64, shard int) bool {
 			a.Tasks, shards = append(a.Tasks, listed{Task: t, At: at}), append(shards, shard)
 			size += sizeOf(&t)
 			return size < most

@@ -104,19 +104,19 @@ func aboutRequest(r Request, shardID recovery.Home) requestQuery {
 }
 
 func (s *Scheduler) handleGet(ctx context.Context, _ string, q idQuery) (Task, error) {
-	return owned(ctx, s, q, func(ctx context.Context) (Task, error) { return s.get(ctx, q.ID) })
+	return owned(ctx, s, q, func(ctx context.Context) (Task, error) { return s.engine.get(ctx, q.ID) })
 }
 
 func (s *Scheduler) handleCancel(ctx context.Context, _ string, q idQuery) (struct{}, error) {
-	return owned(ctx, s, q, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.cancelHere(ctx, q.ID) })
+	return owned(ctx, s, q, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.cancelHere(ctx, q.ID) })
 }
 
 func (s *Scheduler) handleFire(ctx context.Context, _ string, q idQuery) (Task, error) {
-	return owned(ctx, s, q, func(ctx context.Context) (Task, error) { return s.fireNow(ctx, q.ID) })
+	return owned(ctx, s, q, func(ctx context.Context) (Task, error) { return s.engine.fireNow(ctx, q.ID) })
 }
 
 func (s *Scheduler) handleMove(ctx context.Context, _ string, q moveQuery) (Task, error) {
-	return owned(ctx, s, q.idQuery, func(ctx context.Context) (Task, error) { return s.reschedule(ctx, q.ID, q.Move) })
+	return owned(ctx, s, q.idQuery, func(ctx context.Context) (Task, error) { return s.engine.reschedule(ctx, q.ID, q.Move) })
 }
 
 func (s *Scheduler) handleSchedule(ctx context.Context, _ string, q requestQuery) (Task, error) {
@@ -129,7 +129,7 @@ func (s *Scheduler) handleReplace(ctx context.Context, _ string, q requestQuery)
 
 // createOwned creates a task that another node was asked for, if it belongs here.
 func (s *Scheduler) createOwned(ctx context.Context, q *requestQuery, create func(context.Context, *plan) (Task, error)) (Task, error) {
-	ctx, cancel := s.within(q.Terms.in(ctx))
+	ctx, cancel := s.engine.within(q.Terms.in(ctx))
 	defer cancel()
 	p, err := s.planFor(ctx, &q.Request)
 	if err != nil {
@@ -162,17 +162,17 @@ func owning(err error) error {
 // handleHas tells which ids this node has. From then on it files those that are created:
 // what it has not by now, it will not have without the directory.
 func (s *Scheduler) handleHas(ctx context.Context, _ string, q hasQuery) (hasReply, error) {
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.engine.within(ctx)
 	defer cancel()
 	a := hasReply{Has: make([]bool, len(q.IDs))}
 	switch {
-	case s.unsure() && !s.knowsAllSpooled(q.IDs):
+	case s.engine.unsure() && !s.engine.knowsAllSpooled(q.IDs):
 		return a, errUnsure
-	case s.acquiring(): // the caller has asked no other node that may have had it until now
+	case s.engine.acquiring(): // the caller has asked no other node that may have had it until now
 		return a, errAcquiring
 	}
 	ids := slices.DeleteFunc(slices.Clone(q.IDs), func(id string) bool { return !task.ValidName(id) })
-	if slices.ContainsFunc(ids, s.isInDoubt) {
+	if slices.ContainsFunc(ids, s.engine.isInDoubt) {
 		return a, errInDoubt
 	}
 	if err := s.loadUnknown(ctx, ids); err != nil {
@@ -187,18 +187,18 @@ func (s *Scheduler) handleHas(ctx context.Context, _ string, q hasQuery) (hasRep
 // loadUnknown makes sure that memory knows those of the ids that exist: while replay runs, it
 // looks up the others together.
 func (s *Scheduler) loadUnknown(ctx context.Context, ids []string) error {
-	for !s.isReplayed() {
+	for !s.engine.isReplayed() {
 		loads, busy := s.unknownOf(ids)
 		switch {
 		case busy != nil: // replay, or another caller, looks an id up at the moment
-			if err := s.waitBusy(ctx, busy, 0); err != nil {
+			if err := s.engine.waitBusy(ctx, busy, 0); err != nil {
 				return err
 			}
 			continue
 		case len(loads) == 0:
 			return nil
 		}
-		s.loadAllByID(ctx, loads)
+		s.engine.loadAllByID(ctx, loads)
 		ids = nil
 		for _, f := range loads {
 			switch {
@@ -216,19 +216,19 @@ func (s *Scheduler) loadUnknown(ctx context.Context, ids []string) error {
 // up, busy is closed when that is over.
 func (s *Scheduler) unknownOf(ids []string) (unknown []idLoad, busy <-chan struct{}) {
 	for part := range slices.Chunk(ids, atOnce) {
-		s.mu.Lock()
+		s.engine.mu.Lock()
 		for _, id := range part {
-			n, entered := s.store.Find([]byte(id))
+			n, entered := s.engine.store.Find([]byte(id))
 			switch {
-			case entered && s.store.Slot(n).State == store.Checking:
-				busy = s.watchLocked(n)
+			case entered && s.engine.store.Slot(n).State == store.Checking:
+				busy = s.engine.watchLocked(n)
 			case entered, s.knowsLocked([]byte(id)):
 				// One that is being registered is no node's yet; it was looked for before.
 			default:
 				unknown = append(unknown, idLoad{id: id})
 			}
 		}
-		s.unlock()
+		s.engine.unlock()
 	}
 	return unknown, busy
 }

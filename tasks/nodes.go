@@ -11,16 +11,16 @@ import (
 // Nodes lists the nodes that share the ledger, by name. A ledger that is not shared has
 // one. Errors: ErrUnavailable, ErrClosed.
 func (s *Scheduler) Nodes(ctx context.Context) ([]Node, error) {
-	if s.isClosing() {
+	if s.engine.isClosing() {
 		return nil, ErrClosed
 	}
-	if s.fleet == nil {
+	if s.engine.fleet == nil {
 		st := s.nodeStatus()
-		return []Node{{Name: s.cfg.Node, Self: true, Live: true, Shards: s.terms.Shards, Held: s.terms.Shards, Status: &st}}, nil
+		return []Node{{Name: s.engine.cfg.Node, Self: true, Live: true, Shards: s.engine.terms.Shards, Held: s.engine.terms.Shards, Status: &st}}, nil
 	}
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.engine.within(ctx)
 	defer cancel()
-	known, err := s.fleet.Nodes(ctx)
+	known, err := s.engine.fleet.Nodes(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
@@ -59,7 +59,7 @@ func (s *Scheduler) status() []byte {
 
 func (s *Scheduler) nodeStatus() NodeStatus {
 	var all Counts
-	s.eachTopic(func(t *topic) {
+	s.engine.eachTopic(func(t *topic) {
 		all.Add(&t.counts)
 		all.Pending += t.gauges[Pending]
 		all.Ready += t.gauges[Ready]
@@ -69,11 +69,11 @@ func (s *Scheduler) nodeStatus() NodeStatus {
 	st := NodeStatus{
 		Pending: all.Pending, Ready: all.Ready, Delivering: all.Delivering, Dead: all.Dead,
 		LatenessP50: all.Lateness.Quantile(0.5), LatenessP99: all.Lateness.Quantile(0.99),
-		Unsure: s.unsure(), Catching: !s.isReplayed(),
+		Unsure: s.engine.unsure(), Catching: !s.engine.isReplayed(),
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st.Room, st.Backlog, st.Draining = s.roomForMoreLocked(), s.sweep.raised, s.draining
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	st.Room, st.Backlog, st.Draining = s.engine.roomForMoreLocked(), s.engine.sweep.raised, s.engine.draining
 	st.DrainsFailed, st.DrainFault = s.drainsFailed, s.drainFault
 	st.Spooled = s.spooledShardsLocked()
 	return st

@@ -35,16 +35,16 @@ const (
 
 // handleBacklog processes the announcement of another node's backlog.
 func (s *Scheduler) handleBacklog(_ context.Context, from string, told backlogMessage) (none struct{}, err error) {
-	s.mu.Lock()
-	defer s.unlock()
-	if s.ended {
+	s.engine.mu.Lock()
+	defer s.engine.unlock()
+	if s.engine.ended {
 		return none, ErrClosed
 	}
 	named := make(map[string]bool, len(told.Topics))
 	for _, b := range told.Topics {
-		t := s.topics[b.Topic]
-		if _, ok := s.cfg.Resolved[b.Topic]; t == nil && ok {
-			t = s.addTopic(b.Topic)
+		t := s.engine.topics[b.Topic]
+		if _, ok := s.engine.cfg.Resolved[b.Topic]; t == nil && ok {
+			t = s.engine.addTopic(b.Topic)
 		}
 		if t == nil || t.deliverer == nil || t.way() != b.Way {
 			continue
@@ -56,10 +56,10 @@ func (s *Scheduler) handleBacklog(_ context.Context, from string, told backlogMe
 			h = &offload{key: key, topic: t, way: b.Way, news: make(chan struct{}, 1)}
 			s.peers.offloads[key] = h
 			t.offloads++
-			s.handlers.Add(1)
+			s.engine.handlers.Add(1)
 			go s.runOffload(h)
 		}
-		h.until, h.over = s.elapsed()+offloadFor, false
+		h.until, h.over = s.engine.elapsed()+offloadFor, false
 		h.notify()
 	}
 	for key, h := range s.peers.offloads {
@@ -80,23 +80,23 @@ func (h *offload) notify() {
 
 // help takes tasks of another node as long as there is room for them here.
 func (s *Scheduler) runOffload(h *offload) {
-	defer s.handlers.Done()
+	defer s.engine.handlers.Done()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for length := offloadPause; ; {
-		s.mu.Lock()
-		s.returnStaleLocked(h.topic)
+		s.engine.mu.Lock()
+		s.engine.returnStaleLocked(h.topic)
 		want, more := s.offloadWantLocked(h)
 		if !more {
 			delete(s.peers.offloads, h.key)
 			h.topic.offloads--
 			left := h.topic.offloaded
 			h.topic.offloaded = nil
-			s.unlock()
+			s.engine.unlock()
 			s.returnUnused(left)
 			return
 		}
-		s.unlock()
+		s.engine.unlock()
 		asked := want > 0
 		if asked && s.offloadOnce(h, want) {
 			length = offloadPause
@@ -111,26 +111,26 @@ func (s *Scheduler) runOffload(h *offload) {
 		select {
 		case <-news:
 		case <-pause.C:
-		case <-s.closing:
+		case <-s.engine.closing:
 		}
 	}
 }
 
 // offloadOnce asks for tasks once. It reports whether it got any.
 func (s *Scheduler) offloadOnce(h *offload, want int) bool {
-	ctx, cancel := context.WithTimeout(s.ctx, askWithin)
-	asked := s.elapsed()
+	ctx, cancel := context.WithTimeout(s.engine.ctx, askWithin)
+	asked := s.engine.elapsed()
 	a, err := call(ctx, s, h.key.node, offloadMethod, offloadQuery{h.topic.name, h.way, want})
 	cancel()
-	s.mu.Lock()
-	defer s.unlock()
+	s.engine.mu.Lock()
+	defer s.engine.unlock()
 	ds := s.decodeDeliveries(h.key.node, a.Deliveries, asked, h)
 	if err != nil || a.Over {
 		h.over = true // until the backlog is announced again
 	}
 	s.peers.counts.offloadedIn += int64(len(ds))
 	h.topic.offloaded = append(h.topic.offloaded, ds...)
-	s.wakeLocked(h.topic)
+	s.engine.wakeLocked(h.topic)
 	return len(ds) > 0
 }
 
@@ -138,29 +138,29 @@ func (s *Scheduler) offloadOnce(h *offload, want int) bool {
 // is to end.
 func (s *Scheduler) offloadWantLocked(h *offload) (want int, more bool) {
 	t := h.topic
-	if s.ended || t.deliverer == nil || t.way() != h.way {
+	if s.engine.ended || t.deliverer == nil || t.way() != h.way {
 		return 0, false
 	}
-	if (h.over || h.until < s.elapsed()) && len(t.offloaded) == 0 {
+	if (h.over || h.until < s.engine.elapsed()) && len(t.offloaded) == 0 {
 		return 0, false
 	}
-	if h.over || t.stopped() || s.sweep.raised {
+	if h.over || t.stopped() || s.engine.sweep.raised {
 		return 0, true
 	}
-	places := s.cfg.MaxDeliveries
+	places := s.engine.cfg.MaxDeliveries
 	switch {
-	case s.cfg.SweepHelper:
-		if s.backlog >= max(s.cfg.SweepBacklog/2, 1) {
+	case s.engine.cfg.SweepHelper:
+		if s.engine.backlog >= max(s.engine.cfg.SweepBacklog/2, 1) {
 			return 0, true
 		}
-	case s.backlog > 0:
+	case s.engine.backlog > 0:
 		return 0, true
 	default:
 		places /= 2
 	}
 	waiting := t.waiting()
-	limit := max(t.settings.Concurrency, s.raisedLocked(t))
-	want = min(limit-t.busy, places-s.workers, MaxReserve) + h.ahead(limit) - waiting
+	limit := max(t.settings.Concurrency, s.engine.raisedLocked(t))
+	want = min(limit-t.busy, places-s.engine.workers, MaxReserve) + h.ahead(limit) - waiting
 	return max(0, t.allowed(want+waiting)-waiting), true
 }
 

@@ -62,11 +62,11 @@ func (s *Scheduler) announceBacklog() {
 	if s.noPeers() {
 		return
 	}
-	s.mu.Lock()
-	called := s.sweep.called
-	s.sweep.called = s.sweep.raised && !s.ended
-	calls := s.sweep.called
-	s.mu.Unlock()
+	s.engine.mu.Lock()
+	called := s.engine.sweep.called
+	s.engine.sweep.called = s.engine.sweep.raised && !s.engine.ended
+	calls := s.engine.sweep.called
+	s.engine.mu.Unlock()
 	var told backlogMessage
 	if calls {
 		told.Topics = s.backlogTopics()
@@ -83,13 +83,13 @@ func (s *Scheduler) backlogTopics() (most []backlogTopic) {
 		ready int
 	}
 	all := smallest[candidate]{limit: backlogTopics, compare: func(a, b candidate) int { return b.ready - a.ready }}
-	s.eachTopic(func(t *topic) {
+	s.engine.eachTopic(func(t *topic) {
 		if t.pushed && t.queue.live > 0 {
 			all.add(candidate{t, t.queue.live})
 		}
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
 	for _, c := range all.sorted() {
 		if c.topic.pushed {
 			most = append(most, backlogTopic{c.topic.name, c.topic.way(), c.ready})
@@ -100,18 +100,18 @@ func (s *Scheduler) backlogTopics() (most []backlogTopic) {
 
 // handleOffload gives tasks to a node that delivers a part of the backlog.
 func (s *Scheduler) handleOffload(ctx context.Context, from string, ask offloadQuery) (offloadReply, error) {
-	s.mu.Lock()
-	defer s.unlock()
-	if s.ended {
+	s.engine.mu.Lock()
+	defer s.engine.unlock()
+	if s.engine.ended {
 		return offloadReply{}, ErrClosed
 	}
-	t := s.topics[ask.Topic]
-	if !s.sweep.raised || t == nil || !t.pushed || t.way() != ask.Way {
+	t := s.engine.topics[ask.Topic]
+	if !s.engine.sweep.raised || t == nil || !t.pushed || t.way() != ask.Way {
 		return offloadReply{Over: true}, nil
 	}
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.engine.within(ctx)
 	defer cancel()
-	ds := s.beginLocked(ctx, t, min(ask.Want, MaxReserve), 0, consumer{aRemoteWorker, from})
+	ds := s.engine.beginLocked(ctx, t, min(ask.Want, MaxReserve), 0, consumer{aRemoteWorker, from})
 	s.peers.counts.offloadedOut += int64(len(ds))
 	return offloadReply{Deliveries: s.encodeDeliveries(ds)}, nil
 }
@@ -144,14 +144,14 @@ func (s *Scheduler) handleOutcomes(_ context.Context, _ string, told outcomesQue
 	settlings := make([]settling, len(told.Outcomes))
 	for i := range settlings {
 		p := &settlings[i]
-		if p.receipt, p.answer.Err = s.signer.Parse(told.Outcomes[i].Receipt); p.answer.Err == nil {
+		if p.receipt, p.answer.Err = s.engine.signer.Parse(told.Outcomes[i].Receipt); p.answer.Err == nil {
 			p.answer.ID = p.receipt.ID
 		}
 	}
 	for from := 0; from < len(settlings); from += atOnce {
-		s.mu.Lock()
-		if s.ended {
-			s.unlock()
+		s.engine.mu.Lock()
+		if s.engine.ended {
+			s.engine.unlock()
 			return outcomesReply{}, ErrClosed
 		}
 		for i := from; i < min(from+atOnce, len(settlings)); i++ {
@@ -161,10 +161,10 @@ func (s *Scheduler) handleOutcomes(_ context.Context, _ string, told outcomesQue
 				p.answer.Err = errNotUnderstood
 			default:
 				v := o.verdict()
-				s.settleLocked(&v, p, nil, 0, nil)
+				s.engine.settleLocked(&v, p, nil, 0, nil)
 			}
 		}
-		s.unlock()
+		s.engine.unlock()
 	}
 	for i := range settlings {
 		if err := settlings[i].answer.Err; err != nil {

@@ -19,7 +19,7 @@ func (r *rig) within(what string, f func()) {
 	r.t.Helper()
 	began := time.Now()
 	f()
-	if took := time.Since(began); took > r.Scheduler.cfg.AnswerWithin {
+	if took := time.Since(began); took > r.Scheduler.engine.cfg.AnswerWithin {
 		r.t.Errorf("%s took %v", what, took)
 	}
 }
@@ -33,18 +33,18 @@ func TestAnswerAfterTheCallerHasLeft(t *testing.T) {
 		want(t, "plan", err, nil)
 		defer p.release()
 		c := newPendingWrite(1)
-		r.mu.Lock()
+		r.engine.mu.Lock()
 		_, err = r.createLocked(&p, c, 0)
 		c.complete()
-		r.unlock()
+		r.engine.unlock()
 		want(t, "createLocked", err, nil)
 		synctest.Wait() // it has been sent
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		want(t, "await", r.await(gone, c), ErrUnknown)
+		want(t, "await", r.engine.await(gone, c), ErrUnknown)
 		release()
 		pass(time.Millisecond)
-		want(t, "the answer", r.outcomesOf(c)[0], errOpen)
+		want(t, "the answer", r.engine.outcomesOf(c)[0], errOpen)
 		r.wantEnd(recovery.Nowhere, 0)
 	})
 }
@@ -192,22 +192,22 @@ func TestWatchersGiveUp(t *testing.T) {
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		watch := func() <-chan struct{} {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			n, _ := r.store.Find([]byte("t"))
-			return r.watchLocked(n)
+			r.engine.mu.Lock()
+			defer r.engine.mu.Unlock()
+			n, _ := r.engine.store.Find([]byte("t"))
+			return r.engine.watchLocked(n)
 		}
 		first := watch()
 		for range 100 {
 			_, err := r.Get(gone, "t")
 			want(t, "Get", err, ErrUnavailable)
 		}
-		if watch() != first || len(r.waiting) != 1 {
+		if watch() != first || len(r.engine.waiting) != 1 {
 			t.Error("each caller has left something behind")
 		}
 		release()
 		pass(time.Millisecond)
-		if <-first; len(r.waiting) != 0 {
+		if <-first; len(r.engine.waiting) != 0 {
 			t.Error("somebody still waits")
 		}
 	})

@@ -42,7 +42,7 @@ func validPurge(topic string) bool { return task.ValidName(strings.TrimSuffix(to
 // purgeAll purges at all nodes.
 func (s *Scheduler) purgeAll(ctx context.Context, q purgeQuery) (t purgeResult, err error) {
 	if s.noPeers() {
-		p := s.newPurge(&q)
+		p := s.engine.newPurge(&q)
 		_, err := p.run(ctx, 0)
 		return p.result(), err
 	}
@@ -89,7 +89,7 @@ func (s *Scheduler) purgeHere(ctx context.Context, q purgeQuery) (purgeReply, er
 	if q.Topic != "" && !validPurge(q.Topic) || q.Group != "" && !task.ValidName(q.Group) || (q.Topic == "") == (q.Group == "") {
 		return purgeReply{}, task.Invalid("topic", task.NameProblem)
 	}
-	p := s.newPurge(&q)
+	p := s.engine.newPurge(&q)
 	var c coverage
 	st, err := s.covers(ctx, &c, func(ctx context.Context) error {
 		all, err := p.run(ctx, s.pieceTime())

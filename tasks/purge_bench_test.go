@@ -69,9 +69,9 @@ func BenchmarkPurge(b *testing.B) {
 func BenchmarkForecast(b *testing.B) {
 	const n = 1_000_000
 	s := &Scheduler{engine: &engine{store: store.New(), cfg: task.Checked{Config: Config{Clock: time.Now}}, replayed: make(chan struct{})}}
-	now := s.now()
+	now := s.engine.now()
 	for i := range n {
-		_, sl := s.store.Enter(fmt.Append(nil, "t", i), nil)
+		_, sl := s.engine.store.Enter(fmt.Append(nil, "t", i), nil)
 		sl.State, sl.Next, sl.Topic = store.Pending, now+int64(i), 1
 	}
 	b.ResetTimer()
@@ -81,5 +81,5 @@ func BenchmarkForecast(b *testing.B) {
 			b.Fatal(f, err)
 		}
 	}
-	b.ReportMetric(b.Elapsed().Seconds()*1e6/float64(b.N)/math.Ceil(float64(s.store.Slots())/store.ChunkSlots), "us/lock")
+	b.ReportMetric(b.Elapsed().Seconds()*1e6/float64(b.N)/math.Ceil(float64(s.engine.store.Slots())/store.ChunkSlots), "us/lock")
 }

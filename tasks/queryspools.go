@@ -19,16 +19,16 @@ import (
 
 // spooledShardsLocked names the shards of what is spooled here, and of what may be.
 func (s *Scheduler) spooledShardsLocked() (shardIDs []recovery.Home) {
-	if s.spool == nil || s.shared == nil {
+	if s.engine.spool == nil || s.shared == nil {
 		return nil
 	}
-	for key, l := range s.spool.lines {
+	for key, l := range s.engine.spool.lines {
 		if len(l.items) > 0 || l.moving > 0 {
 			shardIDs = append(shardIDs, recovery.Home(key))
 		}
 	}
-	for i := range s.spool.inDoubt {
-		shardIDs = append(shardIDs, recovery.Home(s.lineOf([]byte(s.spool.inDoubt[i].id))))
+	for i := range s.engine.spool.inDoubt {
+		shardIDs = append(shardIDs, recovery.Home(s.engine.lineOf([]byte(s.engine.spool.inDoubt[i].id))))
 	}
 	slices.Sort(shardIDs)
 	return slices.Compact(shardIDs)
@@ -116,7 +116,7 @@ func (s *Scheduler) namesOthersShard(p *plan) bool {
 		return false
 	}
 	shardID, tells := recovery.HomeOf(p.id)
-	return tells && shardID.Node() != s.nodeNumber
+	return tells && shardID.Node() != s.engine.nodeNumber
 }
 
 // spooledElsewhere returns, for each id that is to be created, an *elsewhere if another node

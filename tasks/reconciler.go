@@ -56,7 +56,7 @@ func (s *Scheduler) addRecentCancelLocked(id string) {
 			delete(r.since, lost)
 		}
 	}
-	r.since[id] = s.elapsed()
+	r.since[id] = s.engine.elapsed()
 }
 
 // cancelledRecently reports whether a cancel of this id was confirmed lately. It counts only as
@@ -66,10 +66,10 @@ func (s *Scheduler) cancelledRecently(id string) bool {
 	if s.shared == nil {
 		return false
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
 	at, ok := s.shared.recentCancels.since[id]
-	return ok && s.elapsed()-at < removeAfter
+	return ok && s.engine.elapsed()-at < removeAfter
 }
 
 // addTombstoneLocked is called when the task of a slot is about to leave for good.
@@ -78,7 +78,7 @@ func (s *Scheduler) addTombstoneLocked(sl *store.Slot) {
 		return
 	}
 	if f, ok := s.directoryEntryLocked(sl); ok {
-		s.shared.tombstones.push(tombstone{string(s.store.ID(sl)), f, s.elapsed()})
+		s.shared.tombstones.push(tombstone{string(s.engine.store.ID(sl)), f, s.engine.elapsed()})
 	}
 }
 
@@ -98,8 +98,8 @@ func (s *Scheduler) reindexLocked() {
 // isIndexed reports whether all ids in memory are registered that have to be, including those
 // that came with shards that were gained, as far as these have been looked at.
 func (s *Scheduler) isIndexed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
 	return s.shared.indexing == s.shared.indexed && s.shared.acquired == 0
 }
 
@@ -113,16 +113,16 @@ type reconciler struct {
 }
 
 func (s *Scheduler) reconcilerLoop() {
-	tick := time.NewTicker(s.cfg.SweepEvery)
+	tick := time.NewTicker(s.engine.cfg.SweepEvery)
 	defer tick.Stop()
-	s.mu.Lock() // the ledger may tell of lost writes already
+	s.engine.mu.Lock() // the ledger may tell of lost writes already
 	c := reconciler{Scheduler: s, marked: s.shared.indexing}
-	s.mu.Unlock()
+	s.engine.mu.Unlock()
 	for {
 		select {
 		case <-tick.C:
 		case <-s.shared.work:
-		case <-s.closing:
+		case <-s.engine.closing:
 			return
 		}
 		c.runOnce()
@@ -138,21 +138,21 @@ func (c *reconciler) runOnce() {
 	}
 	var err error
 	for _, step := range []func(context.Context) error{c.suspectAcquired, c.index, c.removeTombstones, c.walk} {
-		err = errors.Join(err, step(c.ctx))
+		err = errors.Join(err, step(c.engine.ctx))
 	}
 	switch { // once an outage
-	case err != nil && !c.unreachable && !c.isClosing():
-		c.cfg.Log.Warn("the directory of ids cannot be brought up to date", "node", c.cfg.Node, "error", err)
+	case err != nil && !c.unreachable && !c.engine.isClosing():
+		c.engine.cfg.Log.Warn("the directory of ids cannot be brought up to date", "node", c.engine.cfg.Node, "error", err)
 	case err == nil && c.unreachable:
-		c.cfg.Log.Info("the directory of ids is up to date again", "node", c.cfg.Node)
+		c.engine.cfg.Log.Info("the directory of ids is up to date again", "node", c.engine.cfg.Node)
 	}
 	c.unreachable = err != nil
 }
 
 func (c *reconciler) forgetCancels() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r, now := &c.shared.recentCancels, c.elapsed()
+	c.engine.mu.Lock()
+	defer c.engine.mu.Unlock()
+	r, now := &c.shared.recentCancels, c.engine.elapsed()
 	for len(r.queue.items) > 0 {
 		first := r.queue.items[0]
 		if now-r.since[first] < removeAfter {
@@ -166,9 +166,9 @@ func (c *reconciler) forgetCancels() {
 // suspectAcquired has all ids registered anew if shards were gained while some node had not
 // registered all of its own: the shards may have been that node's.
 func (c *reconciler) suspectAcquired(ctx context.Context) error {
-	c.mu.Lock()
+	c.engine.mu.Lock()
 	acquired := c.shared.acquired
-	c.mu.Unlock()
+	c.engine.mu.Unlock()
 	if acquired == 0 {
 		return nil
 	}
@@ -176,8 +176,8 @@ func (c *reconciler) suspectAcquired(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.engine.mu.Lock()
+	defer c.engine.mu.Unlock()
 	if slices.ContainsFunc(nodes, func(n recovery.Node) bool { return !n.Self && !n.Indexed }) {
 		c.shared.indexing++
 	}
@@ -187,9 +187,9 @@ func (c *reconciler) suspectAcquired(ctx context.Context) error {
 
 // index registers all ids that have to be, and then says so.
 func (c *reconciler) index(ctx context.Context) error {
-	c.mu.Lock()
+	c.engine.mu.Lock()
 	goal, done := c.shared.indexing, c.shared.indexed
-	c.mu.Unlock()
+	c.engine.mu.Unlock()
 	if goal == done {
 		return nil
 	}
@@ -199,7 +199,7 @@ func (c *reconciler) index(ctx context.Context) error {
 		}
 		c.marked = goal
 	}
-	if !c.isReplayed() {
+	if !c.engine.isReplayed() {
 		return nil
 	}
 	filed, err := c.registerMemory(ctx)
@@ -214,14 +214,14 @@ func (c *reconciler) index(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
+	c.engine.mu.Lock()
 	again := c.shared.indexing != goal
 	c.shared.indexed = goal
-	c.mu.Unlock()
+	c.engine.mu.Unlock()
 	if again {
 		c.wakeReconciler()
 	}
-	c.cfg.Log.Info("all ids that callers have chosen are filed", "node", c.cfg.Node, "filed", filed)
+	c.engine.cfg.Log.Info("all ids that callers have chosen are filed", "node", c.engine.cfg.Node, "filed", filed)
 	return nil
 }
 
@@ -229,14 +229,14 @@ func (c *reconciler) index(ctx context.Context) error {
 func (c *reconciler) registerMemory(ctx context.Context) (filed int, err error) {
 	for from := uint32(0); ; from += atOnce {
 		var changes []recovery.Refiling
-		c.mu.Lock()
-		total := c.store.Slots()
+		c.engine.mu.Lock()
+		total := c.engine.store.Slots()
 		for n := from; n < min(from+atOnce, total); n++ {
-			if change, ok := c.directoryUpdateLocked(c.store.Slot(n)); ok {
+			if change, ok := c.directoryUpdateLocked(c.engine.store.Slot(n)); ok {
 				changes = append(changes, change)
 			}
 		}
-		c.mu.Unlock()
+		c.engine.mu.Unlock()
 		if err := c.assert(ctx, changes); err != nil {
 			return filed, err
 		}
@@ -252,14 +252,14 @@ func (s *Scheduler) directoryUpdateLocked(sl *store.Slot) (recovery.Refiling, bo
 	case store.Vacant, store.Checking, store.Registering:
 		return recovery.Refiling{}, false
 	}
-	if !s.ownedLocked(int(sl.Shard)).takes() {
+	if !s.engine.ownedLocked(int(sl.Shard)).takes() {
 		return recovery.Refiling{}, false
 	}
 	f, ok := s.directoryEntryLocked(sl)
 	if !ok {
 		return recovery.Refiling{}, false
 	}
-	return recovery.Refiling{ID: string(s.store.ID(sl)), New: f}, true
+	return recovery.Refiling{ID: string(s.engine.store.ID(sl)), New: f}, true
 }
 
 // registerDead registers the ids of the dead, some at a time.
@@ -272,14 +272,14 @@ func (c *reconciler) registerDead(ctx context.Context) (filed int, err error) {
 		}
 		changes = changes[:0]
 	}
-	listed := c.ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
+	listed := c.engine.ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
 		f, err := record.Decode(e.Data)
 		if err != nil || f.Flags&record.ChosenID == 0 {
 			return true
 		}
-		c.mu.Lock()
-		h := c.ownedLocked(e.Shard)
-		c.mu.Unlock()
+		c.engine.mu.Lock()
+		h := c.engine.ownedLocked(e.Shard)
+		c.engine.mu.Unlock()
 		if h.takes() && !tells(e.ID, h.shardID) {
 			changes = append(changes, recovery.Refiling{ID: string(e.ID), New: directoryEntryOf(h.shardID, e.ID, f.Created)})
 		}
@@ -311,7 +311,7 @@ func (s *Scheduler) assert(ctx context.Context, changes []recovery.Refiling) err
 				s.reportConflict(ctx, part[i], f)
 			}
 		}
-		if !s.breathe() {
+		if !s.engine.breathe() {
 			return ErrClosed
 		}
 	}
@@ -320,9 +320,9 @@ func (s *Scheduler) assert(ctx context.Context, changes []recovery.Refiling) err
 
 // removeTombstones removes the entries of tasks that are long gone.
 func (c *reconciler) removeTombstones(ctx context.Context) error {
-	for !c.isClosing() {
-		c.mu.Lock()
-		q, now := &c.shared.tombstones, c.elapsed()
+	for !c.engine.isClosing() {
+		c.engine.mu.Lock()
+		q, now := &c.shared.tombstones, c.engine.elapsed()
 		n := 0
 		for n < min(len(q.items), updatesAtOnce) && now-q.items[n].since >= removeAfter {
 			n++
@@ -330,7 +330,7 @@ func (c *reconciler) removeTombstones(ctx context.Context) error {
 		due := q.items[:n]
 		q.items = q.items[n:]
 		changes := c.goneLocked(due)
-		c.mu.Unlock()
+		c.engine.mu.Unlock()
 		if n == 0 {
 			return nil
 		}
@@ -338,11 +338,11 @@ func (c *reconciler) removeTombstones(ctx context.Context) error {
 			continue
 		}
 		if _, err := c.shared.ledger.File(ctx, changes); err != nil {
-			c.mu.Lock()
+			c.engine.mu.Lock()
 			for _, l := range due {
 				c.shared.tombstones.push(l)
 			}
-			c.mu.Unlock()
+			c.engine.mu.Unlock()
 			return err
 		}
 	}
@@ -361,9 +361,9 @@ func (s *Scheduler) goneLocked(ls []tombstone) []recovery.Refiling {
 		}
 		seen[l.id] = true
 		id := []byte(l.id)
-		_, known := s.store.Find(id)
-		shard := s.shardNumberLocked(l.entry.Home)
-		if known || s.buriedLocked(id) || s.illegibleLocked(id) || !s.ownedLocked(shard).takes() {
+		_, known := s.engine.store.Find(id)
+		shard := s.engine.shardNumberLocked(l.entry.Home)
+		if known || s.engine.buriedLocked(id) || s.engine.illegibleLocked(id) || !s.engine.ownedLocked(shard).takes() {
 			continue
 		}
 		changes = append(changes, recovery.Refiling{ID: l.id, Old: l.entry})
@@ -376,11 +376,11 @@ func (s *Scheduler) goneLocked(ls []tombstone) []recovery.Refiling {
 // created their tasks, or after it had finished them. Entries under shards that no node will
 // hold again are removed as well, by any node.
 func (c *reconciler) walk(ctx context.Context) error {
-	scanner, ok := c.ledger.(recovery.FilingScanner)
-	if !ok || !c.isReplayed() || c.elapsed()-c.walked < walkEvery {
+	scanner, ok := c.engine.ledger.(recovery.FilingScanner)
+	if !ok || !c.engine.isReplayed() || c.engine.elapsed()-c.walked < walkEvery {
 		return nil
 	}
-	c.walked = c.elapsed()
+	c.walked = c.engine.elapsed()
 	var page []tombstone
 	next, err := scanner.ScanFilings(ctx, c.position, func(id string, f recovery.Filing) {
 		page = append(page, tombstone{id: id, entry: f})
@@ -388,14 +388,14 @@ func (c *reconciler) walk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
+	c.engine.mu.Lock()
 	page = slices.DeleteFunc(page, func(l tombstone) bool {
 		// It may be a tombstone that has its time yet.
-		return c.outcomes.Find(c.store.Hash([]byte(l.id))).Kind != 0
+		return c.engine.outcomes.Find(c.engine.store.Hash([]byte(l.id))).Kind != 0
 	})
 	changes := c.goneLocked(page)
-	c.mu.Unlock()
-	if changes = append(changes, c.ofRetired(ctx, page)...); len(changes) > 0 && c.isReplayed() {
+	c.engine.mu.Unlock()
+	if changes = append(changes, c.ofRetired(ctx, page)...); len(changes) > 0 && c.engine.isReplayed() {
 		if _, err := c.shared.ledger.File(ctx, changes); err != nil {
 			return err
 		}

@@ -26,21 +26,21 @@ func benchmarkRelease(b *testing.B, beside int) {
 	for _, name := range []string{"a", "b"} {
 		s, err := open(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler)}, parts{peers: peerCalls{
 			callRelease: func(ctx context.Context, node string, shardID recovery.Home) error {
-				return nodes[node].releaseShard(ctx, shardID, name)
+				return nodes[node].engine.releaseShard(ctx, shardID, name)
 			},
 		}})
 		if err != nil {
 			b.Fatal(err)
 		}
 		defer func() { _ = s.Close(context.Background()) }()
-		<-s.replayed
+		<-s.engine.replayed
 		nodes[name] = s
 	}
 	// No node asks for what is its own, so that only the benchmark moves it.
 	for _, s := range nodes {
-		s.mu.Lock()
-		s.nodeNumber = 0
-		s.mu.Unlock()
+		s.engine.mu.Lock()
+		s.engine.nodeNumber = 0
+		s.engine.mu.Unlock()
 	}
 	a := nodes["a"]
 	moving, other := recovery.NewHome(1, 0), recovery.NewHome(1, 1)
@@ -70,10 +70,10 @@ func benchmarkRelease(b *testing.B, beside int) {
 		}
 		for {
 			n := nodes[to]
-			n.mu.Lock()
-			h := n.ownedLocked(n.shardNumberLocked(moving))
+			n.engine.mu.Lock()
+			h := n.engine.ownedLocked(n.engine.shardNumberLocked(moving))
 			there := h != nil && h.stage == active
-			n.mu.Unlock()
+			n.engine.mu.Unlock()
 			if there {
 				break
 			}

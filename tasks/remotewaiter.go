@@ -50,10 +50,10 @@ func (s *Scheduler) handleReserve(ctx context.Context, from string, ask demandMe
 	if !task.ValidName(ask.Topic) || ask.Want < 1 || ask.Want > MaxReserve || ask.Lease != 0 && (ask.Lease < MinLease || ask.Lease > MaxLease) {
 		return reserveReply{}, errNotUnderstood
 	}
-	s.mu.Lock()
-	defer s.unlock()
+	s.engine.mu.Lock()
+	defer s.engine.unlock()
 	answer := reserveReply{Topic: ask.Topic, Lease: ask.Lease}
-	t, err := s.pullableLocked(ask.Topic, false)
+	t, err := s.engine.pullableLocked(ask.Topic, false)
 	if err == nil {
 		answer.Deliveries = s.encodeDeliveries(s.serveLocked(ctx, t, from, ask.Want, ask.Lease))
 	}
@@ -65,17 +65,17 @@ func (s *Scheduler) handleReserve(ctx context.Context, from string, ask demandMe
 
 // serveLocked begins deliveries for a remote waiter. It may release the lock meanwhile.
 func (s *Scheduler) serveLocked(ctx context.Context, t *topic, node string, want int, lease time.Duration) []*delivery {
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.engine.within(ctx)
 	defer cancel()
-	ds := s.beginLocked(ctx, t, want, lease, consumer{aRemoteWaiter, node})
+	ds := s.engine.beginLocked(ctx, t, want, lease, consumer{aRemoteWaiter, node})
 	s.peers.counts.reservesGiven += int64(len(ds))
 	return ds
 }
 
 // handleDemands records the demands of another node.
 func (s *Scheduler) handleDemands(_ context.Context, from string, told demandsMessage) (none struct{}, err error) {
-	s.mu.Lock()
-	defer s.unlock()
+	s.engine.mu.Lock()
+	defer s.engine.unlock()
 	for _, w := range told.Wishes {
 		if task.ValidName(w.Topic) {
 			s.updateRemoteWaiterLocked(from, w)
@@ -86,7 +86,7 @@ func (s *Scheduler) handleDemands(_ context.Context, from string, told demandsMe
 
 // updateRemoteWaiterLocked records what a node announces of a demand.
 func (s *Scheduler) updateRemoteWaiterLocked(from string, w demandMessage) {
-	if s.ended {
+	if s.engine.ended {
 		return
 	}
 	key := remoteWaiterKey{from, w.Topic, w.Lease}
@@ -97,7 +97,7 @@ func (s *Scheduler) updateRemoteWaiterLocked(from string, w demandMessage) {
 	case g == nil && w.Want <= 0:
 		return
 	case g == nil:
-		t, err := s.topicLocked(w.Topic, false)
+		t, err := s.engine.topicLocked(w.Topic, false)
 		if err != nil || !t.pulled() {
 			return // the node announces it again
 		}
@@ -106,20 +106,20 @@ func (s *Scheduler) updateRemoteWaiterLocked(from string, w demandMessage) {
 		s.peers.remoteWaiters[key] = g
 		t.pins++
 	}
-	g.run, g.serial, g.want, g.until = w.Run, w.Serial, min(w.Want, MaxReserve), s.elapsed()+remoteWaiterFor
+	g.run, g.serial, g.want, g.until = w.Run, w.Serial, min(w.Want, MaxReserve), s.engine.elapsed()+remoteWaiterFor
 	switch {
 	case g.served: // serveRemoteWaiter goes by the latest message
 	case g.want <= 0:
 		s.dropRemoteWaiterLocked(g)
 	case g.place == nil:
 		g.topic.reservers.join(&g.turn)
-		s.wakeLocked(g.topic)
+		s.engine.wakeLocked(g.topic)
 	}
 }
 
 // servableLocked reports whether a remote waiter may be served.
 func (s *Scheduler) servableLocked(g *remoteWaiter) bool {
-	return g.want > 0 && g.until > s.elapsed() && g.topic.pulled() && !s.ended
+	return g.want > 0 && g.until > s.engine.elapsed() && g.topic.pulled() && !s.engine.ended
 }
 
 // dropRemoteWaiterLocked forgets a remote waiter that is not being served.
@@ -133,16 +133,16 @@ func (s *Scheduler) dropRemoteWaiterLocked(g *remoteWaiter) {
 
 // dropRemoteWaiters forgets remote waiters whose demands were not renewed.
 func (s *Scheduler) dropRemoteWaiters() {
-	s.mu.Lock()
-	defer func() { s.unlock() }()
+	s.engine.mu.Lock()
+	defer func() { s.engine.unlock() }()
 	seen := 0
 	for _, g := range s.peers.remoteWaiters {
 		if !g.served && !s.servableLocked(g) {
 			s.dropRemoteWaiterLocked(g)
 		}
 		if seen++; seen%atOnce == 0 {
-			s.unlock()
-			s.mu.Lock()
+			s.engine.unlock()
+			s.engine.mu.Lock()
 		}
 	}
 }
@@ -150,35 +150,35 @@ func (s *Scheduler) dropRemoteWaiters() {
 // serveRemoteWaiterLocked is called when a remote waiter's turn has come.
 func (s *Scheduler) serveRemoteWaiterLocked(g *remoteWaiter) {
 	g.served = true
-	if s.ended {
+	if s.engine.ended {
 		return
 	}
-	s.handlers.Add(1)
+	s.engine.handlers.Add(1)
 	go func() {
-		defer s.handlers.Done()
+		defer s.engine.handlers.Done()
 		s.serveRemoteWaiter(g)
 	}()
 }
 
 // serveRemoteWaiter offers ready tasks to the remote waiter's node.
 func (s *Scheduler) serveRemoteWaiter(g *remoteWaiter) {
-	s.mu.Lock()
-	defer s.unlock()
+	s.engine.mu.Lock()
+	defer s.engine.unlock()
 	t := g.topic
 	t.reservers.leave(&g.turn)
 	var ds []*delivery
 	if s.servableLocked(g) {
-		ds = s.serveLocked(s.ctx, t, g.key.node, g.want, g.key.lease)
+		ds = s.serveLocked(s.engine.ctx, t, g.key.node, g.want, g.key.lease)
 	}
 	if len(ds) > 0 {
-		s.wakeLocked(t) // for the tasks that are left
+		s.engine.wakeLocked(t) // for the tasks that are left
 		question := offer{g.run, t.name, g.key.lease, s.encodeDeliveries(ds)}
 		g.number = 0
-		s.unlock()
-		ctx, cancel := context.WithTimeout(s.ctx, askWithin)
+		s.engine.unlock()
+		ctx, cancel := context.WithTimeout(s.engine.ctx, askWithin)
 		a, err := call(ctx, s, g.key.node, offerMethod, question)
 		cancel()
-		s.mu.Lock()
+		s.engine.mu.Lock()
 		s.offeredLocked(g, ds, question.Deliveries, a, err)
 	}
 	g.served = false
@@ -187,7 +187,7 @@ func (s *Scheduler) serveRemoteWaiter(g *remoteWaiter) {
 	} else {
 		s.dropRemoteWaiterLocked(g)
 	}
-	s.wakeLocked(t)
+	s.engine.wakeLocked(t)
 }
 
 // offeredLocked processes the answer to an offer.
@@ -203,7 +203,7 @@ func (s *Scheduler) offeredLocked(g *remoteWaiter, ds []*delivery, sent []wireDe
 			continue
 		}
 		s.peers.counts.reservesGiven--
-		if !s.undoDeliveryLocked(d) {
+		if !s.engine.undoDeliveryLocked(d) {
 			moved = append(moved, sent[i].Receipt)
 		}
 	}
@@ -212,22 +212,22 @@ func (s *Scheduler) offeredLocked(g *remoteWaiter, ds []*delivery, sent []wireDe
 	case err != nil, a.Wish.Serial == 0:
 		g.want = 0 // until the node announces a demand again
 	case a.Wish.Run == g.run && a.Wish.Serial > g.serial:
-		g.serial, g.want, g.until = a.Wish.Serial, min(a.Wish.Want, MaxReserve), s.elapsed()+remoteWaiterFor
+		g.serial, g.want, g.until = a.Wish.Serial, min(a.Wish.Want, MaxReserve), s.engine.elapsed()+remoteWaiterFor
 	}
 }
 
 // handleOffer accepts deliveries that this node's receivers have been waiting for.
 func (s *Scheduler) handleOffer(ctx context.Context, from string, o offer) (offerReply, error) {
-	sent := s.elapsed()
+	sent := s.engine.elapsed()
 	if deadline, ok := ctx.Deadline(); ok {
-		sent = min(sent, deadline.Sub(s.started)-askWithin)
+		sent = min(sent, deadline.Sub(s.engine.started)-askWithin)
 	}
-	s.mu.Lock()
-	defer s.unlock()
-	if s.ended {
+	s.engine.mu.Lock()
+	defer s.engine.unlock()
+	if s.engine.ended {
 		return offerReply{}, ErrClosed
 	}
-	t := s.topics[o.Topic]
+	t := s.engine.topics[o.Topic]
 	ds := s.decodeDeliveries(from, o.Deliveries, sent, nil)
 	if o.Run == s.peers.run {
 		ds = s.serveFetchedLocked(t, o.Lease, ds)

@@ -22,34 +22,34 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 			f.Add("due_at", "must not stand beside delay")
 		}
 		f.CheckDelay("delay", *m.Delay)
-	} else if m.Due.After(s.cfg.Clock().Add(MaxAhead)) {
+	} else if m.Due.After(s.engine.cfg.Clock().Add(MaxAhead)) {
 		f.Add("due_at", "must be at most 3660 days ahead")
 	}
 	if err := f.Err(); err != nil {
 		return Task{}, err
 	}
-	if len(m.Payload) > s.cfg.MaxPayload {
-		return Task{}, fmt.Errorf("%w: payload must be at most %d bytes", ErrTooLarge, s.cfg.MaxPayload)
+	if len(m.Payload) > s.engine.cfg.MaxPayload {
+		return Task{}, fmt.Errorf("%w: payload must be at most %d bytes", ErrTooLarge, s.engine.cfg.MaxPayload)
 	}
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.engine.within(ctx)
 	defer cancel()
 	if s.shared == nil {
-		return s.reschedule(ctx, id, m)
+		return s.engine.reschedule(ctx, id, m)
 	}
 	t, _, err := routed(ctx, s, id, moveMethod, aboutMove(ctx, id, m),
-		func(ctx context.Context) (Task, error) { return s.reschedule(ctx, id, m) })
+		func(ctx context.Context) (Task, error) { return s.engine.reschedule(ctx, id, m) })
 	return t, err
 }
 
 // Fire makes a pending task due now, also in a topic with a Spread; but if a restart
 // comes before its delivery, it may be spread. Errors: as of Reschedule.
 func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.engine.within(ctx)
 	defer cancel()
 	if s.shared == nil {
-		return s.fireNow(ctx, id)
+		return s.engine.fireNow(ctx, id)
 	}
-	t, _, err := routed(ctx, s, id, fireMethod, aboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.fireNow(ctx, id) })
+	t, _, err := routed(ctx, s, id, fireMethod, aboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.engine.fireNow(ctx, id) })
 	return t, err
 }
 
@@ -58,7 +58,7 @@ func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
 // counted anew. Repeated tells that there was one. Errors: as of Schedule and Reschedule,
 // without ErrExists.
 func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.engine.within(ctx)
 	defer cancel()
 	p, err := s.planFor(ctx, &r)
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *Scheduler) replace(ctx context.Context, p *plan) (Task, error) {
 		return Task{}, err
 	}
 	for p.chosen {
-		t, err := s.move(ctx, p.id, p.by, func(rec *record.Fields, w *write) {
+		t, err := s.engine.move(ctx, p.id, p.by, func(rec *record.Fields, w *write) {
 			old := *rec
 			*rec, w.fired = wanted, false
 			rec.Created, rec.Revision = old.Created, old.Revision

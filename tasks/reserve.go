@@ -35,7 +35,7 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 	if err := granted(ctx, topic); err != nil {
 		return nil, err
 	}
-	if err := s.learnTopic(ctx, topic); err != nil {
+	if err := s.engine.learnTopic(ctx, topic); err != nil {
 		return nil, err
 	}
 	reserved := GrantOf(ctx).HasReserved()
@@ -48,29 +48,29 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 	}
 	alone := s.noPeers()
 	var asked func() <-chan struct{} // begins to ask the other nodes
-	s.mu.Lock()
+	s.engine.mu.Lock()
 	for {
-		t, err := s.pullableLocked(topic, reserved)
+		t, err := s.engine.pullableLocked(topic, reserved)
 		if err != nil {
-			s.unlock()
+			s.engine.unlock()
 			return nil, err
 		}
-		begun := s.pullLocked(ctx, t, limit, lease)
+		begun := s.engine.pullLocked(ctx, t, limit, lease)
 		if len(begun) == 0 && !alone && t.pulled() {
 			w := s.demandLocked(t, lease)
 			place.want = &w.want
 			asked = func() <-chan struct{} { return s.searchLocked(w) }
 		}
-		if len(begun) > 0 || wait == 0 && alone || !s.queueLocked(ctx, t, &place, over, asked) {
-			s.unlock()
+		if len(begun) > 0 || wait == 0 && alone || !s.engine.queueLocked(ctx, t, &place, over, asked) {
+			s.engine.unlock()
 			return handOver(begun), nil
 		}
 		if len(place.fetched) > 0 {
-			if ctx.Err() != nil && !s.ended {
+			if ctx.Err() != nil && !s.engine.ended {
 				s.returnUnusedLocked(place.fetched)
 				place.fetched = nil
 			}
-			s.unlock()
+			s.engine.unlock()
 			return handOver(place.fetched), nil
 		}
 	}

@@ -27,7 +27,7 @@ const outcomesAtOnce = 1000
 // endOffloadedLocked ends a delivery that was made for another node.
 func (s *Scheduler) endOffloadedLocked(d *delivery, v task.Judgement) {
 	h := d.source.work.(*offload)
-	took := s.elapsed() - d.source.began
+	took := s.engine.elapsed() - d.source.began
 	if h.took == 0 {
 		h.took = took
 	}
@@ -49,7 +49,7 @@ func (s *Scheduler) endOffloadedLocked(d *delivery, v task.Judgement) {
 	b.entries = append(b.entries, result{told, d.lease.until})
 	if !b.sending {
 		b.sending = true
-		s.handlers.Add(1) // by a worker, which counts as well
+		s.engine.handlers.Add(1) // by a worker, which counts as well
 		go s.sendResults(b)
 	}
 }
@@ -58,43 +58,43 @@ func (s *Scheduler) endOffloadedLocked(d *delivery, v task.Judgement) {
 // a worker here delivers it again. It reports false if there is none.
 func (s *Scheduler) settleAdoptedLocked(id string, told *offloadOutcome) bool {
 	key := []byte(id)
-	if _, known := s.store.FindHashed(s.store.Hash(key), key); !known {
+	if _, known := s.engine.store.FindHashed(s.engine.store.Hash(key), key); !known {
 		return false
 	}
 	var p settling
-	if p.receipt, p.answer.Err = s.signer.Parse(told.Receipt); p.answer.Err == nil {
+	if p.receipt, p.answer.Err = s.engine.signer.Parse(told.Receipt); p.answer.Err == nil {
 		v := told.verdict()
-		s.settleLocked(&v, &p, nil, 0, nil)
+		s.engine.settleLocked(&v, &p, nil, 0, nil)
 	}
 	return p.answer.Err == nil
 }
 
 // sendResults sends until no result is left.
 func (s *Scheduler) sendResults(b *resultSender) {
-	defer s.handlers.Done()
+	defer s.engine.handlers.Done()
 	var backoff recovery.Backoff
 	for attempt := 0; ; attempt++ {
-		s.mu.Lock()
+		s.engine.mu.Lock()
 		some := b.entries[:min(len(b.entries), outcomesAtOnce)]
 		if len(some) == 0 {
 			delete(s.peers.resultSenders, b.node)
-			s.unlock()
+			s.engine.unlock()
 			return
 		}
 		b.entries = b.entries[len(some):]
-		s.unlock()
+		s.engine.unlock()
 		left := s.sendOutcomes(b.node, some)
 		if len(left) == 0 {
 			attempt = 0
 			continue
 		}
-		s.mu.Lock()
+		s.engine.mu.Lock()
 		b.entries = append(left, b.entries...)
-		s.unlock()
-		if backoff.Wait(s.ctx, attempt) != nil {
-			s.mu.Lock()
+		s.engine.unlock()
+		if backoff.Wait(s.engine.ctx, attempt) != nil {
+			s.engine.mu.Lock()
 			delete(s.peers.resultSenders, b.node)
-			s.unlock()
+			s.engine.unlock()
 			return
 		}
 	}
@@ -107,10 +107,10 @@ func (s *Scheduler) sendOutcomes(node string, some []result) (left []result) {
 	for i := range some {
 		told.Outcomes[i] = some[i].offloadOutcome
 	}
-	ctx, cancel := s.within(s.ctx)
+	ctx, cancel := s.engine.within(s.engine.ctx)
 	defer cancel()
 	a, err := call(ctx, s, node, outcomesMethod, told)
-	now := s.elapsed()
+	now := s.engine.elapsed()
 	for i, o := range some {
 		why := err
 		if err == nil && i < len(a.Faults) && a.Faults[i].Code != "" {
@@ -127,7 +127,7 @@ func (s *Scheduler) sendOutcomes(node string, some []result) (left []result) {
 		case o.until > now && (errors.Is(why, ErrUnavailable) || errors.Is(why, ErrUnknown) || errors.Is(why, ErrReplaying)):
 			left = append(left, o)
 		default:
-			s.cfg.Log.Warn("a delivery made for another node could not be settled there; the task may be delivered again", "node", node, "error", why)
+			s.engine.cfg.Log.Warn("a delivery made for another node could not be settled there; the task may be delivered again", "node", node, "error", why)
 		}
 	}
 	return left

@@ -158,17 +158,17 @@ func TestDeadOldestMeanwhile(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.bury("x", "a", "b", "c")
 		want(t, "Cancel", r.Cancel(t.Context(), "a"), nil)
-		longest := &r.topics["x"].oldest
+		longest := &r.engine.topics["x"].oldest
 		ask := func(answer string, meanwhile func()) {
 			t.Helper()
 			died := r.get(answer).Died.UnixMilli()
-			r.mu.Lock()
+			r.engine.mu.Lock()
 			before := longest.askLocked()
-			r.mu.Unlock()
+			r.engine.mu.Unlock()
 			meanwhile()
-			r.mu.Lock()
+			r.engine.mu.Lock()
 			longest.learnLocked(before, died)
-			r.mu.Unlock()
+			r.engine.mu.Unlock()
 		}
 		ask("b", func() { want(t, "Cancel", r.Cancel(t.Context(), "b"), nil) })
 		pass(aFewSweeps)
@@ -248,7 +248,7 @@ func TestRetentionOfMany(t *testing.T) {
 		}
 		before := int64(0)
 		for rounds := 0; before < 2*n; rounds++ {
-			pass(r.Scheduler.cfg.SweepEvery)
+			pass(r.Scheduler.engine.cfg.SweepEvery)
 			expired := r.Stats().Total.Expired
 			if expired-before > sweptDeadAtOnce || rounds > 70 {
 				t.Fatalf("%d were deleted in one period, %d in all", expired-before, expired)

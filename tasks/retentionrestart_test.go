@@ -44,7 +44,7 @@ func retentionAcrossRestarts(t *testing.T, ledger func() (recovery.Ledger, error
 			Clock: func() time.Time { return time.Now().Add(ahead) },
 		})
 		want(t, "Open", err, nil)
-		<-s.replayed
+		<-s.engine.replayed
 		return s
 	}
 	s := open()

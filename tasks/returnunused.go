@@ -2,9 +2,9 @@ package tasks
 
 // returnUnusedLocked is returnUnused in the background.
 func (s *Scheduler) returnUnusedLocked(ds []*delivery) {
-	if len(ds) > 0 && !s.ended {
+	if len(ds) > 0 && !s.engine.ended {
 		s.peers.counts.returned += int64(len(ds))
-		s.background.Go(func() { s.returnUnused(ds) })
+		s.engine.background.Go(func() { s.returnUnused(ds) })
 	}
 }
 
@@ -16,7 +16,7 @@ func (s *Scheduler) returnUnused(ds []*delivery) {
 		by[d.source.node] = append(by[d.source.node], d.receipt)
 	}
 	for node, receipts := range by {
-		ctx, cancel := s.within(s.ctx)
+		ctx, cancel := s.engine.within(s.engine.ctx)
 		_, err := call(ctx, s, node, returnMethod, returnQuery{receipts})
 		cancel()
 		if err == nil {

@@ -90,7 +90,7 @@ func TestRewoundShardOfAnEmptyMemory(t *testing.T) {
 		r.storage.watcher.Rewound(0)
 		synctest.Wait()
 		r.wantGone("stray")
-		if n, used := r.Stats().Rewinds, r.store.Len(); n != 1 || used != 0 {
+		if n, used := r.Stats().Rewinds, r.engine.store.Len(); n != 1 || used != 0 {
 			t.Errorf("%d rewinds, %d slots in use", n, used)
 		}
 	})

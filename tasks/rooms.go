@@ -28,8 +28,8 @@ func (r rooms) register(ctx context.Context, entries []recovery.Refiling) {
 	if len(entries) == 0 || r.singleNode() {
 		return
 	}
-	if err := r.assert(ctx, entries); err != nil && !r.isClosing() {
-		r.cfg.Log.Warn("the audit could not reach the directory of ids", "node", r.cfg.Node, "error", err)
+	if err := r.assert(ctx, entries); err != nil && !r.engine.isClosing() {
+		r.engine.cfg.Log.Warn("the audit could not reach the directory of ids", "node", r.engine.cfg.Node, "error", err)
 	}
 }
 

@@ -73,23 +73,23 @@ func reasonOf(before, last error) error {
 
 // knows tells that a task is in memory, or among the dead of a shard that is held.
 func (s *Scheduler) knows(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
 	return s.knowsLocked([]byte(id))
 }
 
 func (s *Scheduler) knowsLocked(id []byte) bool {
-	h := s.store.Hash(id)
-	if n, ok := s.store.FindHashed(h, id); ok {
+	h := s.engine.store.Hash(id)
+	if n, ok := s.engine.store.FindHashed(h, id); ok {
 		// The id of a slot that is being looked up may belong to no node, and an id that is
 		// being registered may turn out to belong to another node.
-		if sl := s.store.Slot(n); sl.State != store.Checking && sl.State != store.Registering {
-			return s.ownedLocked(int(sl.Shard)).mine()
+		if sl := s.engine.store.Slot(n); sl.State != store.Checking && sl.State != store.Registering {
+			return s.engine.ownedLocked(int(sl.Shard)).mine()
 		}
 	}
-	_, dead := s.dead.ids[h]
+	_, dead := s.engine.dead.ids[h]
 	dead = dead && !s.conflictLocked(string(id))
-	_, unread := s.illegible[h]
+	_, unread := s.engine.illegible[h]
 	return dead || unread
 }
 
@@ -215,7 +215,7 @@ func callHolder[Q, A any](ctx context.Context, s *Scheduler, node string, m meth
 // whileHeld does something with a task here. What it does not find does not exist, if the
 // shard with that ID is held all the time; ID 0 stands for all shards.
 func whileHeld[A any](s *Scheduler, id string, shardID recovery.Home, do func() (A, error)) (A, error) {
-	if s.unsure() && !s.knowsSpooled(id) {
+	if s.engine.unsure() && !s.engine.knowsSpooled(id) {
 		var none A
 		return none, errUnsure
 	}
@@ -230,9 +230,9 @@ func whileHeld[A any](s *Scheduler, id string, shardID recovery.Home, do func() 
 // ownedShard returns the term of a shard whose tasks memory knows, or can find; nil if
 // there is none.
 func (s *Scheduler) ownedShard(shardID recovery.Home) *ownedShard {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h := s.ownedLocked(s.shardNumberLocked(shardID)); h.takes() {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	if h := s.engine.ownedLocked(s.engine.shardNumberLocked(shardID)); h.takes() {
 		return h
 	}
 	return nil
@@ -242,7 +242,7 @@ func (s *Scheduler) ownedShard(shardID recovery.Home) *ownedShard {
 // its shard is held.
 func owned[A any](ctx context.Context, s *Scheduler, q idQuery, do func(context.Context) (A, error)) (A, error) {
 	var none A
-	ctx, cancel := s.within(q.Terms.in(ctx))
+	ctx, cancel := s.engine.within(q.Terms.in(ctx))
 	defer cancel()
 	if !s.owns(q.ID, q.Home) {
 		return none, errNotMine
@@ -299,7 +299,7 @@ func (s *Scheduler) pause(ctx context.Context, tries int) bool {
 	case <-timer.C:
 		return true
 	case <-ctx.Done():
-	case <-s.closing:
+	case <-s.engine.closing:
 	}
 	return false
 }

@@ -108,7 +108,7 @@ func unclear(writes bool) error {
 // handleCall answers a call of another node.
 func (s *Scheduler) handleCall(ctx context.Context, q relay.Question) []byte {
 	select {
-	case <-s.opened:
+	case <-s.engine.opened:
 	case <-ctx.Done():
 		return reply[struct{}]{Fault: wireErrorOf(ErrClosed)}.encode()
 	}

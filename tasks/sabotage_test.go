@@ -226,16 +226,16 @@ func TestSabotageAndBacklog(t *testing.T) {
 
 // readyUnnoticed makes a pending task ready, as readyLocked does, but wakes no receiver.
 func (r *rig) readyUnnoticed(id string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n, _ := r.store.Find([]byte(id))
-	sl := r.store.Slot(n)
-	r.disarmLocked(sl)
-	sl.Next = r.now()
-	r.setLocked(sl, store.Ready)
-	t := r.byNumber[sl.Topic]
+	r.engine.mu.Lock()
+	defer r.engine.mu.Unlock()
+	n, _ := r.engine.store.Find([]byte(id))
+	sl := r.engine.store.Slot(n)
+	r.engine.disarmLocked(sl)
+	sl.Next = r.engine.now()
+	r.engine.setLocked(sl, store.Ready)
+	t := r.engine.byNumber[sl.Topic]
 	t.queue.push(item{sl.Next, sl.Value(n)})
-	r.queuedLocked(t)
+	r.engine.queuedLocked(t)
 }
 
 // Ready tasks whose receiver was not woken are found by the next sweep.
@@ -269,7 +269,7 @@ func TestLostWakes(t *testing.T) {
 		if len(a.list()) != 0 || len(got.list()) != 0 {
 			t.Fatal("somebody has heard of it")
 		}
-		pass(r.Scheduler.cfg.SweepEvery)
+		pass(r.Scheduler.engine.cfg.SweepEvery)
 		if len(a.list()) != 2 || len(got.list()) != 2 {
 			t.Errorf("handled %v, pulled %v", a.list(), got.list())
 		}

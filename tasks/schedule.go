@@ -45,11 +45,11 @@ func (p *plan) release() {
 
 // planFor is plan for a caller.
 func (s *Scheduler) planFor(ctx context.Context, r *Request) (plan, error) {
-	by, err := s.admission(ctx)
+	by, err := s.engine.admission(ctx)
 	if err != nil {
 		return plan{}, err
 	}
-	_ = s.learnTopic(ctx, r.Topic) // or else the task waits until they are known
+	_ = s.engine.learnTopic(ctx, r.Topic) // or else the task waits until they are known
 	return s.plan(r, by)
 }
 
@@ -69,7 +69,7 @@ func (s *Scheduler) plan(r *Request, by admission) (plan, error) {
 	if r.MaxLateness != 0 && (r.MaxLateness < time.Millisecond || r.MaxLateness > MaxAhead) {
 		f.Add("max_lateness", "must be from 1 ms to 3660 days")
 	}
-	wall := s.cfg.Clock()
+	wall := s.engine.cfg.Clock()
 	due := deadline(&f, wall, r.Due, r.Delay)
 	f.CheckHeaders(r.Headers)
 	if err := f.Err(); err != nil {
@@ -78,8 +78,8 @@ func (s *Scheduler) plan(r *Request, by admission) (plan, error) {
 	if !by.grant.Allows(r.Topic) {
 		return plan{}, ErrNotGranted
 	}
-	if len(r.Payload) > s.cfg.MaxPayload {
-		return plan{}, fmt.Errorf("%w: payload must be at most %d bytes", ErrTooLarge, s.cfg.MaxPayload)
+	if len(r.Payload) > s.engine.cfg.MaxPayload {
+		return plan{}, fmt.Errorf("%w: payload must be at most %d bytes", ErrTooLarge, s.engine.cfg.MaxPayload)
 	}
 	headers := record.EncodeHeaders(r.Headers)
 	if len(headers) > MaxHeaderBytes {
@@ -157,7 +157,7 @@ func fingerprint(r *Request, headers []byte) uint64 {
 // there, with Repeated set. Errors: ErrInvalid, ErrTooLarge, ErrExists, ErrDead,
 // ErrOverloaded, ErrNotGranted, ErrReplaying, ErrUnavailable, ErrUnknown, ErrClosed.
 func (s *Scheduler) Schedule(ctx context.Context, r Request) (Task, error) {
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.engine.within(ctx)
 	defer cancel()
 	p, err := s.planFor(ctx, &r)
 	if err != nil {
@@ -178,69 +178,69 @@ func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
 			}
 		}
 		c := newPendingWrite(1)
-		s.mu.Lock()
+		s.engine.mu.Lock()
 		n, err := s.createLocked(p, c, 0)
 		var stale staleEntry
 		if errors.Is(err, errUnregistered) {
 			r := s.newIDClaimLocked(n, p, 0)
-			s.unlock()
+			s.engine.unlock()
 			s.register(ctx, []*idClaim{r})
-			s.mu.Lock()
+			s.engine.mu.Lock()
 			err = s.confirmLocked(r, c)
 			stale = r.stale
 		}
 		c.complete()
 		switch {
 		case errors.Is(err, errStale):
-			s.unlock()
+			s.engine.unlock()
 			p.stale = stale
 			p.notFound = notFoundProof{} // of the shard where it is filed
 			continue
 		case errors.Is(err, errCollision):
-			s.unlock()
+			s.engine.unlock()
 			p.id, p.shardID = s.makeID()
 			continue
 		case errors.Is(err, errBusy):
-			ch := s.watchLocked(n)
-			s.unlock()
-			if err := s.waitCreated(ctx, ch, errors.Is(err, errWanted), waits); err != nil {
+			ch := s.engine.watchLocked(n)
+			s.engine.unlock()
+			if err := s.engine.waitCreated(ctx, ch, errors.Is(err, errWanted), waits); err != nil {
 				return Task{ID: p.id}, err
 			}
 			waits++
 			continue
 		case errors.Is(err, ErrReplaying):
-			s.unlock()
-			if p.notFound, err = s.proveNotFound(ctx, p.id); err != nil {
+			s.engine.unlock()
+			if p.notFound, err = s.engine.proveNotFound(ctx, p.id); err != nil {
 				return Task{ID: p.id}, err
 			}
 			continue
 		case errors.Is(err, errRepeated):
-			t := s.taskLocked(n)
-			s.unlock()
+			t := s.engine.taskLocked(n)
+			s.engine.unlock()
 			t.Repeated = true
 			return t, nil
 		case !rechecked && refused(err):
-			s.unlock()
-			if !s.recheck(ctx, p.id, err) {
+			s.engine.unlock()
+			if !s.engine.recheck(ctx, p.id, err) {
 				return Task{ID: p.id}, err
 			}
 			rechecked = true
 			continue
 		case err != nil:
-			s.unlock()
+			s.engine.unlock()
 			return Task{ID: p.id}, err
 		}
-		t := s.taskLocked(n)
-		s.unlock()
-		if s.takenBack(ctx, p, c) {
-			p.id, p.spool = s.otherID(p.id), true
+		t := s.engine.taskLocked(n)
+		s.engine.unlock()
+		if s.engine.takenBack(ctx, p, c) {
+			p.id, p.spool = s.engine.otherID(p.id), true
 			continue
 		}
-		if err := s.await(ctx, c); err != nil {
+		if err := s.engine.await(ctx, c); err != nil {
 			return Task{ID: p.id}, err
 		}
 		t.State = Pending
-		return t, s.outcomesOf(c)[0]
+		return t, s.engine.outcomesOf(c)[0]
 	}
 }
 
@@ -263,54 +263,54 @@ var (
 
 // createLocked enters a planned task and sends its first write.
 func (s *Scheduler) createLocked(p *plan, c *pendingWrite, i int) (uint32, error) {
-	if s.ended {
+	if s.engine.ended {
 		return 0, ErrClosed
 	}
-	spools := s.spoolsLocked(p)
-	if s.unsure() && !spools {
+	spools := s.engine.spoolsLocked(p)
+	if s.engine.unsure() && !spools {
 		return 0, errUnsure
 	}
 	id := []byte(p.id)
-	h := s.store.Hash(id)
-	if n, ok := s.store.FindHashed(h, id); ok {
+	h := s.engine.store.Hash(id)
+	if n, ok := s.engine.store.FindHashed(h, id); ok {
 		if !p.chosen {
 			return 0, errCollision
 		}
-		sl := s.store.Slot(n)
-		same := func() bool { return record.Fingerprint(s.store.Record(sl)) == p.print }
+		sl := s.engine.store.Slot(n)
+		same := func() bool { return record.Fingerprint(s.engine.store.Record(sl)) == p.print }
 		switch {
 		case sl.State == store.Creating && same():
 			sl.Flags |= store.Wanted
 			return n, errWanted
 		case sl.State.Busy():
 			return n, errBusy
-		case !s.ownedLocked(int(sl.Shard)).mine():
+		case !s.engine.ownedLocked(int(sl.Shard)).mine():
 			return n, errNotHeld
 		case same():
 			return n, errRepeated
 		}
 		return n, ErrExists
 	}
-	if _, dead := s.dead.ids[h]; dead && !p.chosen {
+	if _, dead := s.engine.dead.ids[h]; dead && !p.chosen {
 		return 0, errCollision
 	}
 	if p.chosen {
 		// 64 bits of a seeded hash: the chance that an id is taken for another
 		// one among a million dead is one in ten million million.
-		if _, dead := s.dead.ids[h]; dead {
+		if _, dead := s.engine.dead.ids[h]; dead {
 			return 0, ErrDead
 		}
-		if _, unread := s.illegible[h]; unread {
+		if _, unread := s.engine.illegible[h]; unread {
 			return 0, errIllegible
 		}
-		if p.notFound != s.notFoundProofLocked(true) && !s.isReplayed() {
+		if p.notFound != s.engine.notFoundProofLocked(true) && !s.engine.isReplayed() {
 			return 0, ErrReplaying
 		}
-		if f := p.stale; f.Home != 0 && !f.vacant && !s.ownedLocked(s.shardNumberLocked(f.Home)).takes() {
+		if f := p.stale; f.Home != 0 && !f.vacant && !s.engine.ownedLocked(s.engine.shardNumberLocked(f.Home)).takes() {
 			return 0, errNotHeld // any more: there may be a task after all
 		}
 	}
-	if s.draining {
+	if s.engine.draining {
 		return 0, ErrDraining
 	}
 	shard, err := spoolShard, error(nil)
@@ -320,36 +320,36 @@ func (s *Scheduler) createLocked(p *plan, c *pendingWrite, i int) (uint32, error
 	if err != nil {
 		return 0, err
 	}
-	if err := s.admitLocked(shard, 1, len(p.rec)); err != nil {
+	if err := s.engine.admitLocked(shard, 1, len(p.rec)); err != nil {
 		return 0, err
 	}
 	if err := p.by.roomLocked(); err != nil {
 		return 0, err
 	}
-	t, err := s.topicForLocked(&p.by, p.topic)
+	t, err := s.engine.topicForLocked(&p.by, p.topic)
 	if err != nil {
 		return 0, err
 	}
-	n, sl := s.store.Enter(id, p.rec)
+	n, sl := s.engine.store.Enter(id, p.rec)
 	sl.Next, sl.Topic, sl.Shard = p.next, t.number, uint16(shard)
 	if shard == spoolShard {
-		s.spool.numberLocked(n)
+		s.engine.spool.numberLocked(n)
 	}
-	s.arriving++
+	s.engine.arriving++
 	if s.needsClaimLocked(p) {
-		s.setLocked(sl, store.Registering)
+		s.engine.setLocked(sl, store.Registering)
 		return n, errUnregistered
 	}
-	s.startLocked(n, sl, c, i)
+	s.engine.startLocked(n, sl, c, i)
 	return n, nil
 }
 
 // shardLocked tells in which shard a planned task is created. It is an *elsewhere if
 // the id tells one that another node holds, or belongs into one that is away.
 func (s *Scheduler) shardLocked(p *plan) (int, error) {
-	shard := s.terms.ShardOf([]byte(p.id))
+	shard := s.engine.terms.ShardOf([]byte(p.id))
 	switch {
-	case s.shared == nil || s.ownedLocked(shard).takes():
+	case s.shared == nil || s.engine.ownedLocked(shard).takes():
 		return shard, nil
 	case p.shardID != 0 && shard >= 0:
 		return 0, errNotHeld // it is just coming or going
@@ -358,10 +358,10 @@ func (s *Scheduler) shardLocked(p *plan) (int, error) {
 	}
 	// The caller has chosen the id. It must be where the ledger looks for it, or no node finds
 	// it there once its directory entry is gone.
-	for _, n := range s.terms.ShardsOf([]byte(p.id)) {
-		if s.ownedLocked(n).takes() {
+	for _, n := range s.engine.terms.ShardsOf([]byte(p.id)) {
+		if s.engine.ownedLocked(n).takes() {
 			return n, nil
 		}
 	}
-	return 0, &elsewhere{shardID: s.terms.HomeFor([]byte(p.id)), unregistered: true}
+	return 0, &elsewhere{shardID: s.engine.terms.HomeFor([]byte(p.id)), unregistered: true}
 }

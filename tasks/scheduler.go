@@ -13,7 +13,7 @@ import (
 // A Scheduler takes tasks in and delivers them when they are due. Its methods
 // may be called from any goroutine.
 type Scheduler struct {
-	*engine
+	engine *engine
 
 	peerCalls        peerCalls
 	shared           *shared       // nil if the ledger is one node's alone
@@ -49,9 +49,9 @@ type parts struct {
 // fire returns what the wheel calls.
 func (h *parts) fire(s *Scheduler) func(values []uint64) {
 	if h.fired == nil {
-		return s.fired
+		return s.engine.fired
 	}
-	return func(values []uint64) { s.fired(h.fired(values)) }
+	return func(values []uint64) { s.engine.fired(h.fired(values)) }
 }
 
 // open is Open with parts.
@@ -68,23 +68,23 @@ func open(ctx context.Context, ledger recovery.Ledger, config Config, h parts) (
 		missing:          make(map[recovery.Home]bool),
 		peers:            newPeers(),
 	}
-	s.cluster = rooms{s}
-	if err := s.adopt(ctx); err != nil {
+	s.engine.cluster = rooms{s}
+	if err := s.engine.adopt(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.share(ctx); err != nil {
-		s.cancel()
+		s.engine.cancel()
 		return nil, errors.Join(err, ledger.Close())
 	}
-	if err := s.begin(ctx, h.fire(s)); err != nil {
+	if err := s.engine.begin(ctx, h.fire(s)); err != nil {
 		return nil, err
 	}
 	s.joinFleet()
 	if s.shared != nil {
-		s.background.Go(s.reconcilerLoop)
-		s.background.Go(s.peersLoop)
+		s.engine.background.Go(s.reconcilerLoop)
+		s.engine.background.Go(s.peersLoop)
 	}
-	close(s.opened)
+	close(s.engine.opened)
 	return s, nil
 }
 
@@ -97,7 +97,7 @@ func open(ctx context.Context, ledger recovery.Ledger, config Config, h parts) (
 //
 // It is idempotent. An error tells what could not be written: after the next Open
 // those tasks stand as they stood before.
-func (s *Scheduler) Close(ctx context.Context) error { return s.close(ctx) }
+func (s *Scheduler) Close(ctx context.Context) error { return s.engine.close(ctx) }
 
 // Format is the version of the newest records that this version of the package reads and
 // writes. A ledger that several nodes share is told, so that none of them adopts what

@@ -12,11 +12,11 @@ import (
 // A receipt counts as long as its attempt was not ended or handed out again;
 // also after a restart in between.
 func (s *Scheduler) Settle(ctx context.Context, v Verdict, receipts []string) ([]Settled, error) {
-	settlings, err := s.checkVerdict(&v, receipts)
+	settlings, err := s.engine.checkVerdict(&v, receipts)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := s.engine.within(ctx)
 	defer cancel()
 	if s.shared != nil {
 		return s.settleAll(ctx, &v, settlings)
@@ -25,7 +25,7 @@ func (s *Scheduler) Settle(ctx context.Context, v Verdict, receipts []string) ([
 	for i := range settlings {
 		here[i] = &settlings[i]
 	}
-	if err := s.settleHere(ctx, &v, here); err != nil {
+	if err := s.engine.settleHere(ctx, &v, here); err != nil {
 		return nil, err
 	}
 	return settledOf(settlings), nil

@@ -16,7 +16,7 @@ import (
 // cost nothing more than with a ledger that is not shared.
 func (s *Scheduler) settleAll(ctx context.Context, v *Verdict, settlings []settling) ([]Settled, error) {
 	var here, far []*settling // of which each has answers of its own to write
-	s.mu.Lock()
+	s.engine.mu.Lock()
 	for i := range settlings {
 		if p := &settlings[i]; p.answer.Err == nil && !s.settlesHereLocked(&p.receipt) {
 			far = append(far, p)
@@ -24,12 +24,12 @@ func (s *Scheduler) settleAll(ctx context.Context, v *Verdict, settlings []settl
 			here = append(here, p)
 		}
 	}
-	s.mu.Unlock()
+	s.engine.mu.Unlock()
 	var group sync.WaitGroup
 	if len(far) > 0 {
 		group.Go(func() { s.settleFar(ctx, v, far) })
 	}
-	err := s.settleHere(ctx, v, here)
+	err := s.engine.settleHere(ctx, v, here)
 	group.Wait()
 	if err != nil {
 		return nil, err
@@ -49,12 +49,12 @@ func (s *Scheduler) settleAll(ctx context.Context, v *Verdict, settlings []settl
 // settlesHereLocked reports whether the answer to a receipt is known here.
 func (s *Scheduler) settlesHereLocked(r *receipt.Receipt) bool {
 	id := []byte(r.ID)
-	h := s.store.Hash(id)
-	if n, ok := s.store.FindHashed(h, id); ok {
-		sl := s.store.Slot(n)
-		return sl.State != store.Checking && sl.State != store.Registering && s.ownedLocked(int(sl.Shard)).mine()
+	h := s.engine.store.Hash(id)
+	if n, ok := s.engine.store.FindHashed(h, id); ok {
+		sl := s.engine.store.Slot(n)
+		return sl.State != store.Checking && sl.State != store.Registering && s.engine.ownedLocked(int(sl.Shard)).mine()
 	}
-	past := s.outcomes.Find(h)
+	past := s.engine.outcomes.Find(h)
 	return past.Kind == store.WasDelivered && past.Nonce == r.Nonce
 }
 
@@ -117,11 +117,11 @@ func (s *Scheduler) placeOf(ctx context.Context, r *receipt.Receipt, anew bool) 
 // settleOwned settles deliveries of tasks that are known here or whose shards are held.
 // For the others the answer is errNotMine.
 func (s *Scheduler) settleOwned(ctx context.Context, v *Verdict, some []*settling) {
-	unsure := s.unsure()
+	unsure := s.engine.unsure()
 	held := make([]*ownedShard, len(some))
-	s.mu.Lock()
+	s.engine.mu.Lock()
 	for i, p := range some {
-		if h := s.ownedLocked(s.shardNumberLocked(p.receipt.ShardID)); h.takes() {
+		if h := s.engine.ownedLocked(s.engine.shardNumberLocked(p.receipt.ShardID)); h.takes() {
 			held[i] = h
 		}
 		*p = settling{receipt: p.receipt, answer: p.answer} // nothing of an earlier try
@@ -133,10 +133,10 @@ func (s *Scheduler) settleOwned(ctx context.Context, v *Verdict, some []*settlin
 			p.answer.Err = errNotMine
 		}
 	}
-	s.mu.Unlock()
-	err := s.settleHere(ctx, v, some)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.engine.mu.Unlock()
+	err := s.engine.settleHere(ctx, v, some)
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
 	for i, p := range some {
 		switch {
 		case err != nil:
@@ -157,8 +157,8 @@ func (s *Scheduler) settleAt(ctx context.Context, node string, v *Verdict, some 
 	if err == nil && len(a.Settled) != len(some) {
 		err = fmt.Errorf("%w: node %s has answered for %d of %d receipts", ErrUnknown, node, len(a.Settled), len(some))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
 	for i, p := range some {
 		if err != nil {
 			p.answer.Err = err
@@ -170,7 +170,7 @@ func (s *Scheduler) settleAt(ctx context.Context, node string, v *Verdict, some 
 			p.answer.Err = w.Fault.err(node, true)
 		} else if v.Verb == Ack && w.Recorded {
 			// A repeat gets this answer, whatever becomes of that node.
-			s.outcomes.Add(s.store.Hash([]byte(p.receipt.ID)), store.Outcome{Kind: store.WasDelivered, Nonce: p.receipt.Nonce})
+			s.engine.outcomes.Add(s.engine.store.Hash([]byte(p.receipt.ID)), store.Outcome{Kind: store.WasDelivered, Nonce: p.receipt.Nonce})
 		}
 	}
 }
@@ -192,7 +192,7 @@ type (
 )
 
 func (s *Scheduler) handleSettle(ctx context.Context, _ string, q settleQuery) (settleReply, error) {
-	settlings, err := s.checkVerdict(&q.Verdict, q.Receipts)
+	settlings, err := s.engine.checkVerdict(&q.Verdict, q.Receipts)
 	if err != nil {
 		return settleReply{}, err
 	}
@@ -203,7 +203,7 @@ func (s *Scheduler) handleSettle(ctx context.Context, _ string, q settleQuery) (
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)*9/10)
 		defer cancel()
 	}
-	ctx, cancel := s.within(q.Terms.in(ctx))
+	ctx, cancel := s.engine.within(q.Terms.in(ctx))
 	defer cancel()
 	some := make([]*settling, 0, len(settlings))
 	for i := range settlings {
@@ -228,7 +228,7 @@ func (s *Scheduler) handleSettle(ctx context.Context, _ string, q settleQuery) (
 
 // settleElsewhere settles one delivery wherever its task is now.
 func (s *Scheduler) settleElsewhere(ctx context.Context, v Verdict, receipt string) error {
-	settlings, err := s.checkVerdict(&v, []string{receipt})
+	settlings, err := s.engine.checkVerdict(&v, []string{receipt})
 	if err != nil {
 		return err
 	}
@@ -245,14 +245,14 @@ func (s *Scheduler) settleElsewhere(ctx context.Context, v Verdict, receipt stri
 func (s *Scheduler) Return(ds []Delivery) {
 	var moved []string
 	var foreign []*delivery
-	s.mu.Lock()
-	defer s.unlock()
+	s.engine.mu.Lock()
+	defer s.engine.unlock()
 	for i := range ds {
 		switch d, own := ds[i].Token().(*delivery); {
 		case !own: // no scheduler made it
 		case d.source != nil:
 			foreign = append(foreign, d)
-		case d.receipt == "" && s.undoDeliveryLocked(d):
+		case d.receipt == "" && s.engine.undoDeliveryLocked(d):
 		case s.shared != nil:
 			moved = append(moved, d.Receipt())
 		}
@@ -263,8 +263,8 @@ func (s *Scheduler) Return(ds []Delivery) {
 
 // returnToOwnerLocked is returnToOwner in the background.
 func (s *Scheduler) returnToOwnerLocked(receipts []string) {
-	if len(receipts) > 0 && !s.ended {
-		s.background.Go(func() { s.returnToOwner(receipts) })
+	if len(receipts) > 0 && !s.engine.ended {
+		s.engine.background.Go(func() { s.returnToOwner(receipts) })
 	}
 }
 
@@ -272,7 +272,7 @@ func (s *Scheduler) returnToOwnerLocked(receipts []string) {
 // If that fails, their leases run out.
 func (s *Scheduler) returnToOwner(receipts []string) {
 	for part := range slices.Chunk(receipts, MaxReserve) {
-		_, _ = s.Settle(s.ctx, Verdict{Verb: Return}, part)
+		_, _ = s.Settle(s.engine.ctx, Verdict{Verb: Return}, part)
 	}
 }
 
@@ -283,16 +283,16 @@ type returnQuery struct{ Receipts []string }
 // handleReturn undoes deliveries that were handed out here. It returns errHandedOver if one of
 // them has left, or is draining, with its shard: then it has to be returned to the new holder.
 func (s *Scheduler) handleReturn(_ context.Context, _ string, q returnQuery) (struct{}, error) {
-	s.mu.Lock()
-	defer s.unlock()
+	s.engine.mu.Lock()
+	defer s.engine.unlock()
 	var err error
 	for _, text := range q.Receipts {
-		r, bad := s.signer.Parse(text)
+		r, bad := s.engine.signer.Parse(text)
 		if bad != nil {
 			continue
 		}
-		n, known := s.store.Find([]byte(r.ID))
-		if !known || !s.undoDeliveryLocked(&delivery{slot: n, lease: lease{nonce: r.Nonce}}) && s.store.Slot(n).State == store.Parking {
+		n, known := s.engine.store.Find([]byte(r.ID))
+		if !known || !s.engine.undoDeliveryLocked(&delivery{slot: n, lease: lease{nonce: r.Nonce}}) && s.engine.store.Slot(n).State == store.Parking {
 			err = errHandedOver
 		}
 	}

@@ -104,7 +104,7 @@ func (s *Scheduler) covers(ctx context.Context, c *coverage, do func(ctx context
 		ctx, cancel = context.WithTimeoutCause(ctx, time.Until(deadline)*9/10, errLate)
 		defer cancel()
 	}
-	st, movesInDoubt, err := s.beginSnapshot(ctx)
+	st, movesInDoubt, err := s.engine.beginSnapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +114,8 @@ func (s *Scheduler) covers(ctx context.Context, c *coverage, do func(ctx context
 		}
 		return nil, err
 	}
-	s.keepHeld(ctx, st)
-	c.Covered, err = s.endSnapshot(st, movesInDoubt)
+	s.engine.keepHeld(ctx, st)
+	c.Covered, err = s.engine.endSnapshot(st, movesInDoubt)
 	return st, err
 }
 

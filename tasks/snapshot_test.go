@@ -158,9 +158,9 @@ func TestSnapshotOfAMoveInDoubt(t *testing.T) {
 		_, err = a.covers(t.Context(), &c, func(context.Context) error { return nil })
 		want(t, "covers, once it is known", err, nil)
 		_, err = a.covers(t.Context(), &c, func(context.Context) error {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			a.spool.movesInDoubt++
+			a.engine.mu.Lock()
+			defer a.engine.mu.Unlock()
+			a.engine.spool.movesInDoubt++
 			return nil
 		})
 		want(t, "covers, with one in doubt meanwhile", err, errInDoubt)
@@ -180,11 +180,11 @@ func TestRequeueOfAllWhileAShardComes(t *testing.T) {
 		}
 		own := a.homeOn(0).NewID()
 		a.bury("x", own)
-		x := a.newRedrive(&redriveQuery{Topic: "x", All: true})
-		count := a.deadCount("x")
+		x := a.engine.newRedrive(&redriveQuery{Topic: "x", All: true})
+		count := a.engine.deadCount("x")
 		b.handOver(coming, a)
 		pass(time.Second)
-		if _, _, end, err := x.all(t.Context(), recovery.Ref{}, a.now(), count); !end || err != nil {
+		if _, _, end, err := x.all(t.Context(), recovery.Ref{}, a.engine.now(), count); !end || err != nil {
 			t.Errorf("all = %v, %v", end, err)
 		}
 		if got := a.get(own); got.State == Dead {

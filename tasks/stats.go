@@ -13,9 +13,9 @@ import (
 func (s *Scheduler) Stats() Stats {
 	ready, sums := s.Readiness(), s.topicSums()
 	st := Stats{
-		Node: s.cfg.Node, At: s.cfg.Clock(), Topics: sums.topics, Readiness: ready,
+		Node: s.engine.cfg.Node, At: s.engine.cfg.Clock(), Topics: sums.topics, Readiness: ready,
 		Others: sums.others, Beyond: sums.beyond, Total: sums.others,
-		Ledger: s.committer.Stats(), Armed: s.runner.Len(), Ways: s.cfg.ByKind.Stats(),
+		Ledger: s.engine.committer.Stats(), Armed: s.engine.runner.Len(), Ways: s.engine.cfg.ByKind.Stats(),
 	}
 	if s.shared != nil && s.shared.relay != nil {
 		st.Relay = s.shared.relay.Stats()
@@ -23,66 +23,66 @@ func (s *Scheduler) Stats() Stats {
 	for i := range st.Topics {
 		st.Total.Add(&st.Topics[i].Counts)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st.Rescued, st.LeasesReturned = s.sweep.rescued, s.sweep.leases
-	st.AuditChecked, st.AuditRepaired = s.sweep.checked, s.sweep.repaired
-	st.Rewinds = s.sweep.rewinds
-	st.MissedWakes, st.Backlog, st.Backlogs = s.sweep.missedWakes, s.backlog, s.sweep.backlogs
-	st.Workers, st.Crowd = s.workers, len(s.contenders)
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	st.Rescued, st.LeasesReturned = s.engine.sweep.rescued, s.engine.sweep.leases
+	st.AuditChecked, st.AuditRepaired = s.engine.sweep.checked, s.engine.sweep.repaired
+	st.Rewinds = s.engine.sweep.rewinds
+	st.MissedWakes, st.Backlog, st.Backlogs = s.engine.sweep.missedWakes, s.engine.backlog, s.engine.sweep.backlogs
+	st.Workers, st.Crowd = s.engine.workers, len(s.engine.contenders)
 	st.Concurrency = task.DefaultConcurrency
-	if s.sweep.raised {
-		st.Concurrency = s.cfg.SweepMaxConcurrency
+	if s.engine.sweep.raised {
+		st.Concurrency = s.engine.cfg.SweepMaxConcurrency
 	}
-	for _, h := range s.shards {
+	for _, h := range s.engine.shards {
 		if h.mine() {
 			st.ShardsHeld++
-			if h.shardID != 0 && h.shardID.Node() != s.nodeNumber {
+			if h.shardID != 0 && h.shardID.Node() != s.engine.nodeNumber {
 				st.ShardsAdopted++
 			}
 		}
 	}
-	n := &s.shardCounts
+	n := &s.engine.shardCounts
 	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.acquired, n.transferred, n.revoked, n.evicted
 	st.UnsureDeliveries, st.LostDeliveries = n.unsure, n.doubtful
 	x := &s.peers.counts
 	st.ReservesGiven, st.ReservesTaken = x.reservesGiven, x.reservesTaken
 	st.HelpTaken, st.HelpGiven = x.offloadedOut, x.offloadedIn
-	st.Subscriptions, st.EventsLost = s.feed.count, s.feed.lost
-	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.sweep.fulls, s.sweep.last.at, s.sweep.lastTook
-	st.ClockSteps, st.UnknownRecords = s.sweep.clockSteps, s.unknown
-	st.Spool = s.spoolStatsLocked()
-	st.ArenaBytes, st.ArenaLive = s.store.Size(), s.store.Live()
+	st.Subscriptions, st.EventsLost = s.engine.feed.count, s.engine.feed.lost
+	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.engine.sweep.fulls, s.engine.sweep.last.at, s.engine.sweep.lastTook
+	st.ClockSteps, st.UnknownRecords = s.engine.sweep.clockSteps, s.engine.unknown
+	st.Spool = s.engine.spoolStatsLocked()
+	st.ArenaBytes, st.ArenaLive = s.engine.store.Size(), s.engine.store.Live()
 	return st
 }
 
 // Readiness tells how far the scheduler is.
 func (s *Scheduler) Readiness() Readiness {
-	r := Readiness{LedgerOK: true, Unsure: s.unsure()}
-	r.Stalled = s.committer.Stats().Stall
-	if r.Stalled > s.cfg.AnswerWithin {
+	r := Readiness{LedgerOK: true, Unsure: s.engine.unsure()}
+	r.Stalled = s.engine.committer.Stats().Stall
+	if r.Stalled > s.engine.cfg.AnswerWithin {
 		r.LedgerOK = false
 	} else {
 		r.Stalled = 0
 	}
-	if err := s.condition(); err != nil {
+	if err := s.engine.condition(); err != nil {
 		r.LedgerOK, r.Condition = false, err.Error()
 	}
-	if reporter, ok := s.ledger.(recovery.Reporter); ok {
+	if reporter, ok := s.engine.ledger.(recovery.Reporter); ok {
 		r.Storage = reporter.Health()
 		r.LedgerOK = r.LedgerOK && r.Storage.Err == nil
 	}
-	r.Waiting = append(s.waits.List(), r.Storage.Waiting...)
+	r.Waiting = append(s.engine.waits.List(), r.Storage.Waiting...)
 	slices.SortStableFunc(r.Waiting, func(a, b Waiting) int { return a.Since.Compare(b.Since) })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r.Ready, r.Away, r.Draining = s.settledLocked(), len(s.missing), s.draining
-	r.Replayed, r.Elapsed = s.progress.Read, s.progress.Elapsed
-	if p := &s.progress; !p.Done && !p.Began.IsZero() {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	r.Ready, r.Away, r.Draining = s.settledLocked(), len(s.missing), s.engine.draining
+	r.Replayed, r.Elapsed = s.engine.progress.Read, s.engine.progress.Elapsed
+	if p := &s.engine.progress; !p.Done && !p.Began.IsZero() {
 		r.Elapsed = time.Since(p.Began) // the last report may be old, or there was none
 	}
-	if s.fault != nil {
-		r.LedgerOK, r.Condition = false, s.fault.Error()
+	if s.engine.fault != nil {
+		r.LedgerOK, r.Condition = false, s.engine.fault.Error()
 	}
 	return r
 }

@@ -56,18 +56,18 @@ func (s *Scheduler) topicSums() *topicSums {
 // sumTopics visits all topics, and those that are many twice: to choose the ones that are
 // shown, and to describe these and add up the others.
 func (s *Scheduler) sumTopics() *topicSums {
-	s.mu.Lock()
-	many := len(s.topics) > MaxStatsTopics
-	s.mu.Unlock()
+	s.engine.mu.Lock()
+	many := len(s.engine.topics) > MaxStatsTopics
+	s.engine.mu.Unlock()
 	sums := &topicSums{}
 	shown := func(*topic) bool { return true }
 	if many {
 		chosen := s.chooseTopics(MaxStatsTopics)
 		shown = func(t *topic) bool { return chosen[t] }
 	}
-	s.eachTopic(func(t *topic) {
+	s.engine.eachTopic(func(t *topic) {
 		if shown(t) && len(sums.topics) < MaxStatsTopics {
-			sums.topics = append(sums.topics, s.describeLocked(t))
+			sums.topics = append(sums.topics, s.engine.describeLocked(t))
 			return
 		}
 		c := t.countsLocked()
@@ -89,12 +89,12 @@ func (s *Scheduler) chooseTopics(limit int) map[*topic]bool {
 		return cmp.Or(b.set-a.set, cmp.Compare(b.busy, a.busy), strings.Compare(a.topic.name, b.topic.name))
 	}}
 	var part []candidate
-	s.eachTopicThen(func(t *topic) {
+	s.engine.eachTopicThen(func(t *topic) {
 		c := candidate{topic: t, busy: t.counts.Scheduled + t.counts.Delivered}
 		for _, n := range t.gauges {
 			c.busy += n
 		}
-		if s.setUp(t) {
+		if s.engine.setUp(t) {
 			c.set = 1
 		}
 		part = append(part, c)

@@ -15,10 +15,10 @@ import (
 
 // fillTopics makes so many topics, named t00000 and so on, that have no tasks.
 func (r *rig) fillTopics(n int) {
-	r.mu.Lock()
-	defer r.unlock()
+	r.engine.mu.Lock()
+	defer r.engine.unlock()
 	for i := range n {
-		if _, err := r.topicLocked(fmt.Sprintf("t%05d", i), false); err != nil {
+		if _, err := r.engine.topicLocked(fmt.Sprintf("t%05d", i), false); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -29,15 +29,15 @@ func TestEachTopicInPieces(t *testing.T) {
 	r := newRig(t, Config{})
 	r.fillTopics(topics)
 	seen, inOne := make(map[string]int), 0
-	r.eachTopicThen(func(v *topic) {
+	r.engine.eachTopicThen(func(v *topic) {
 		seen[v.name]++
 		if inOne++; inOne > atOnce {
 			t.Fatalf("%d topics are visited in one critical section", inOne)
 		}
 	}, func() {
 		inOne = 0
-		r.mu.Lock() // for ever if it were held
-		defer r.mu.Unlock()
+		r.engine.mu.Lock() // for ever if it were held
+		defer r.engine.mu.Unlock()
 	})
 	if len(seen) != topics {
 		t.Errorf("%d topics were visited, want %d", len(seen), topics)
@@ -157,11 +157,11 @@ func TestListTopics(t *testing.T) {
 func TestPageOfLargeTopicsEndsEarly(t *testing.T) {
 	r := newRig(t, Config{})
 	r.fillTopics(100)
-	r.mu.Lock()
+	r.engine.mu.Lock()
 	for i := range 100 {
-		r.topics[fmt.Sprintf("t%05d", i)].settings.Delivery = make([]byte, 500<<10)
+		r.engine.topics[fmt.Sprintf("t%05d", i)].settings.Delivery = make([]byte, 500<<10)
 	}
-	r.unlock()
+	r.engine.unlock()
 	page, err := r.ListTopics(TopicQuery{})
 	if err != nil || len(page.Topics) != 9 || page.NextCursor != "t00008" {
 		t.Fatalf("%d topics, then %q: %v", len(page.Topics), page.NextCursor, err)

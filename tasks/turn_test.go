@@ -89,10 +89,10 @@ func TestNobodySleepsBesideAReadyTask(t *testing.T) {
 					}()
 				}
 				pass(time.Duration(rng.IntN(5)) * time.Millisecond)
-				r.mu.Lock()
-				x := r.topics["x"]
+				r.engine.mu.Lock()
+				x := r.engine.topics["x"]
 				live, asleep, woken := x.queue.live, x.reservers.queue.Len(), x.reservers.woken
-				r.mu.Unlock()
+				r.engine.mu.Unlock()
 				if live > 0 && asleep > 0 || woken != 0 {
 					t.Fatalf("seed %d, step %d: %d ready, %d asleep, %d woken", seed, step, live, asleep, woken)
 				}
@@ -136,10 +136,10 @@ func TestReadyDuringAClaimInVain(t *testing.T) {
 			t.Fatalf("beside the claim the task is %v", task.State)
 		}
 		pass(200 * time.Millisecond)
-		r.mu.Lock()
-		n, _ := r.store.Find([]byte("t"))
-		state := r.store.Slot(n).State
-		r.mu.Unlock()
+		r.engine.mu.Lock()
+		n, _ := r.engine.store.Find([]byte("t"))
+		state := r.engine.store.Slot(n).State
+		r.engine.mu.Unlock()
 		if state != store.Claiming {
 			t.Errorf("after it the task has state %d", state)
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // patience is for how long the rig's ledger may be silent before it is known not to answer.
-func (r *rig) patience() time.Duration { return r.Scheduler.cfg.AnswerWithin / patienceShare }
+func (r *rig) patience() time.Duration { return r.Scheduler.engine.cfg.AnswerWithin / patienceShare }
 
 // atOnceDo runs f, which may not wait for anything that time brings.
 func atOnceDo[T any](t *testing.T, what string, f func() T) T {
@@ -127,7 +127,7 @@ func TestOneServerDown(t *testing.T) {
 		if len(both) != 0 {
 			t.Fatal("the call does not wait for the server that may answer")
 		}
-		if r.ledgerDown(int(begun(ds[1]).shard)) || !r.ledgerDown(int(begun(ds[0]).shard)) {
+		if r.engine.ledgerDown(int(begun(ds[1]).shard)) || !r.engine.ledgerDown(int(begun(ds[0]).shard)) {
 			t.Error("the wrong server is down")
 		}
 		release()

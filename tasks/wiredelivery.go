@@ -13,7 +13,7 @@ type wireDelivery struct {
 // encodeDeliveries makes the wire form of deliveries for another node.
 func (s *Scheduler) encodeDeliveries(ds []*delivery) []wireDelivery {
 	packed := make([]wireDelivery, len(ds))
-	now := s.elapsed()
+	now := s.engine.elapsed()
 	for i, d := range ds {
 		packed[i] = wireDelivery{d.Task, d.Receipt(), d.lease.until - now}
 	}
@@ -25,7 +25,7 @@ func (s *Scheduler) encodeDeliveries(ds []*delivery) []wireDelivery {
 // node may have stood still meanwhile.
 func (s *Scheduler) decodeDeliveries(from string, packed []wireDelivery, sent time.Duration, work any) []*delivery {
 	ds := make([]*delivery, len(packed))
-	wall := s.cfg.Clock().Add(sent - s.elapsed())
+	wall := s.engine.cfg.Clock().Add(sent - s.engine.elapsed())
 	for i, p := range packed {
 		ds[i] = newDelivery(delivery{
 			lease: lease{until: sent + p.Lease}, receipt: p.Receipt,
@@ -38,7 +38,7 @@ func (s *Scheduler) decodeDeliveries(from string, packed []wireDelivery, sent ti
 // splitByLease splits deliveries of another node into those whose leases still run, and those
 // whose leases are over.
 func (s *Scheduler) splitByLease(ds []*delivery) (run, over []*delivery) {
-	now := s.elapsed()
+	now := s.engine.elapsed()
 	for _, d := range ds {
 		if d.lease.until > now {
 			run = append(run, d)
