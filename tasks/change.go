@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -146,3 +147,10 @@ func (s *engine) submitOne(ctx context.Context, w write) error {
 	}
 	return s.outcomesOf(c)[0]
 }
+
+// What is remembered of a task that is gone. If its shard is held all the time, no
+// node needs to look any further.
+var (
+	errFinished  = fmt.Errorf("%w: it is finished", ErrNotFound)
+	errCancelled = fmt.Errorf("%w: it is cancelled", ErrNotFound)
+)

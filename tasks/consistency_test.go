@@ -143,21 +143,6 @@ func (s *Scheduler) checkTopics() (errs error) {
 	return errs
 }
 
-// each visits the items of a queue, in no order.
-func (q *queue) each(visit func(item)) {
-	for i, block := range q.run.blocks {
-		if i == 0 {
-			block = block[q.run.head:]
-		}
-		for _, it := range block {
-			visit(it)
-		}
-	}
-	for _, it := range q.late {
-		visit(it)
-	}
-}
-
 // checkOpen compares the open deliveries with the states.
 func (s *Scheduler) checkOpen() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }

@@ -43,13 +43,6 @@ type idClaim struct {
 	err    error // nil: registered. errStale, *elsewhere, ErrUnavailable otherwise
 }
 
-// A staleEntry is a directory entry whose task no longer exists: its shard is held here, where
-// the task would be known, or by no node. The zero staleEntry stands for none.
-type staleEntry struct {
-	recovery.Filing
-	vacant bool // no node holds the shard
-}
-
 func (s *Scheduler) newIDClaimLocked(n uint32, p *plan, index int) *idClaim {
 	sl := s.engine.store.Slot(n)
 	return &idClaim{

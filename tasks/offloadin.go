@@ -46,7 +46,7 @@ func (s *Scheduler) handleBacklog(_ context.Context, from string, told backlogMe
 		if _, ok := s.engine.cfg.Resolved[b.Topic]; t == nil && ok {
 			t = s.engine.addTopic(b.Topic)
 		}
-		if t == nil || t.deliverer == nil || t.way() != b.Way {
+		if t == nil || t.deliverer == nil || wayOf(t) != b.Way {
 			continue
 		}
 		named[b.Topic] = true
@@ -138,7 +138,7 @@ func (s *Scheduler) offloadOnce(h *offload, want int) bool {
 // is to end.
 func (s *Scheduler) offloadWantLocked(h *offload) (want int, more bool) {
 	t := h.topic
-	if s.engine.ended || t.deliverer == nil || t.way() != h.way {
+	if s.engine.ended || t.deliverer == nil || wayOf(t) != h.way {
 		return 0, false
 	}
 	if (h.over || h.until < s.engine.elapsed()) && len(t.offloaded) == 0 {

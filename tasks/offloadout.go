@@ -44,8 +44,8 @@ type offloadReply struct {
 // backlogTopics is how many topics a node announces.
 const backlogTopics = 100
 
-// way names how a topic's tasks are delivered: a node with the same name can deliver them.
-func (t *topic) way() string {
+// wayOf names how a topic's tasks are delivered: a node with the same name can deliver them.
+func wayOf(t *topic) string {
 	if t.deliverer == nil {
 		return ""
 	}
@@ -92,7 +92,7 @@ func (s *Scheduler) backlogTopics() (most []backlogTopic) {
 	defer s.engine.mu.Unlock()
 	for _, c := range all.sorted() {
 		if c.topic.pushed {
-			most = append(most, backlogTopic{c.topic.name, c.topic.way(), c.ready})
+			most = append(most, backlogTopic{c.topic.name, wayOf(c.topic), c.ready})
 		}
 	}
 	return most
@@ -106,7 +106,7 @@ func (s *Scheduler) handleOffload(ctx context.Context, from string, ask offloadQ
 		return offloadReply{}, ErrClosed
 	}
 	t := s.engine.topics[ask.Topic]
-	if !s.engine.sweep.raised || t == nil || !t.pushed || t.way() != ask.Way {
+	if !s.engine.sweep.raised || t == nil || !t.pushed || wayOf(t) != ask.Way {
 		return offloadReply{Over: true}, nil
 	}
 	ctx, cancel := s.engine.within(ctx)

@@ -317,3 +317,18 @@ func (r *reservers) remoteInFront() bool {
 	front := r.queue.Front()
 	return front != nil && front.Value.(*turn).serve != nil
 }
+
+// each visits the items of a queue, in no order. It is meant for tests.
+func (q *queue) each(visit func(item)) {
+	for i, block := range q.run.blocks {
+		if i == 0 {
+			block = block[q.run.head:]
+		}
+		for _, it := range block {
+			visit(it)
+		}
+	}
+	for _, it := range q.late {
+		visit(it)
+	}
+}

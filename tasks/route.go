@@ -30,13 +30,6 @@ type site struct {
 	clue    clue
 }
 
-// What is remembered of a task that is gone. If its shard is held all the time, no
-// node needs to look any further.
-var (
-	errFinished  = fmt.Errorf("%w: it is finished", ErrNotFound)
-	errCancelled = fmt.Errorf("%w: it is cancelled", ErrNotFound)
-)
-
 func remembered(err error) bool { return errors.Is(err, errFinished) || errors.Is(err, errCancelled) }
 
 // locate tells who holds a shard.

@@ -5,43 +5,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
-
-// A plan is a request that has been checked, with the record that it makes.
-type plan struct {
-	id       string
-	topic    string
-	chosen   bool // the caller chose the id
-	notFound notFoundProof
-	shardID  recovery.Home // that the id tells, if a node holds it
-	stale    staleEntry
-	rec      []byte
-	print    uint64 // fingerprint
-	next     int64
-	spool    bool    // the ledger did not take it
-	buf      *[]byte // of rec, from buffers
-	by       admission
-}
-
-// buffers lends the memory in which records are put together.
-var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
-
-func (p *plan) release() {
-	if p.buf != nil && cap(p.rec) <= 64<<10 {
-		*p.buf = p.rec[:0]
-		buffers.Put(p.buf)
-	}
-	p.buf, p.rec = nil, nil
-}
 
 // planFor is plan for a caller.
 func (s *Scheduler) planFor(ctx context.Context, r *Request) (plan, error) {

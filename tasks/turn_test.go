@@ -10,7 +10,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
-func (t *turn) woken() bool {
+func wasWoken(t *turn) bool {
 	select {
 	case <-t.ready:
 		return true
@@ -30,7 +30,7 @@ func TestTurns(t *testing.T) {
 	check := func(what string, woken ...bool) {
 		t.Helper()
 		for i, x := range []*turn{&a, &b, &c} {
-			if x.woken() != woken[i] {
+			if wasWoken(x) != woken[i] {
 				t.Fatalf("%s: receiver %d is woken: %v", what, i, !woken[i])
 			}
 		}
