@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -131,23 +132,23 @@ func TestFailuresAreTold(t *testing.T) {
 }
 
 func TestFailuresOfManyTopics(t *testing.T) {
-	var l failureLog
+	var l engine.FailureLog
 	out := &logged{}
 	log := slog.New(slog.NewTextHandler(out, nil))
-	for i := range 3 * failingTopics {
-		l.failed(fmt.Sprint("t", i), "down")
+	for i := range 3 * engine.FailingTopics {
+		l.Failed(fmt.Sprint("t", i), "down")
 	}
-	l.died("t0")
-	l.tell(log, "n", 0)
-	if n := strings.Count(out.all(), "\n"); n != failingTopics+1 || len(l.byTopic) != failingTopics {
-		t.Errorf("%d lines, %d topics kept", n, len(l.byTopic))
+	l.Died("t0")
+	l.Tell(log, "n", 0)
+	if n := strings.Count(out.all(), "\n"); n != engine.FailingTopics+1 || len(l.ByTopic) != engine.FailingTopics {
+		t.Errorf("%d lines, %d topics kept", n, len(l.ByTopic))
 	}
 	if want := "failed=200 died=0"; !strings.Contains(out.all(), want) {
 		t.Errorf("no line has %q", want)
 	}
-	l.tell(log, "n", tellFailuresEvery)
-	l.tell(log, "n", 2*tellFailuresEvery)
-	if n := strings.Count(out.all(), "\n"); n != failingTopics+1 || len(l.byTopic) != 0 {
-		t.Errorf("then %d lines, %d topics kept", n, len(l.byTopic))
+	l.Tell(log, "n", engine.TellFailuresEvery)
+	l.Tell(log, "n", 2*engine.TellFailuresEvery)
+	if n := strings.Count(out.all(), "\n"); n != engine.FailingTopics+1 || len(l.ByTopic) != 0 {
+		t.Errorf("then %d lines, %d topics kept", n, len(l.ByTopic))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // The audit writes again what the ledger has lost behind the node's back.
@@ -65,10 +66,10 @@ func (r *rig) forget(ids ...string) {
 	r.t.Helper()
 	for _, id := range ids {
 		spot, _ := r.held(id)
-		n, _ := r.engine.store.Find([]byte(id))
+		n, _ := r.engine.Store.Find([]byte(id))
 		var b recovery.Batch
 		b.Add(recovery.Change{ID: []byte(id), From: spot})
-		want(r.t, "Apply", r.mem.Apply(r.t.Context(), int(r.engine.store.Slot(n).Shard), &b), nil)
+		want(r.t, "Apply", r.mem.Apply(r.t.Context(), int(r.engine.Store.Slot(n).Shard), &b), nil)
 	}
 }
 
@@ -139,12 +140,12 @@ func TestSamples(t *testing.T) {
 		_, release := r.faulty.Hold(ledgertest.Apply)
 		go func() { _ = r.Cancel(t.Context(), "t0") }()
 		synctest.Wait()
-		a, seen := r.engine.newAuditee(true), map[string]bool{}
-		a.repairs = newPendingWrite(0)
-		for !a.over() {
-			a.begin()
-			refs := a.Sample(0, auditSlice)
-			if len(refs) > auditBytes/(60<<10)+1 {
+		a, seen := r.engine.NewAuditee(true), map[string]bool{}
+		a.Repairs = engine.NewPendingWrite(0)
+		for !a.Over() {
+			a.Begin()
+			refs := a.Sample(0, engine.AuditSlice)
+			if len(refs) > engine.AuditBytes/(60<<10)+1 {
 				t.Errorf("%d records at once", len(refs))
 			}
 			for _, ref := range refs {
@@ -154,8 +155,8 @@ func TestSamples(t *testing.T) {
 		if len(seen) != 99 || seen["t0"] {
 			t.Errorf("%d sampled, the busy one among them: %v", len(seen), seen["t0"])
 		}
-		a.begin()
-		if refs := a.Sample(0, auditSlice); len(refs) != 0 {
+		a.Begin()
+		if refs := a.Sample(0, engine.AuditSlice); len(refs) != 0 {
 			t.Errorf("%d more at the end", len(refs))
 		}
 		// A repair looks again: neither what is busy now nor what has moved is written.
@@ -177,15 +178,15 @@ func TestAuditRoundIsBounded(t *testing.T) {
 		for i := range 320 {
 			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour, Payload: make([]byte, size)})
 		}
-		a, seen := r.engine.newAuditee(true), map[string]bool{}
-		for rounds := 0; !a.over() && rounds < 30; rounds++ {
+		a, seen := r.engine.NewAuditee(true), map[string]bool{}
+		for rounds := 0; !a.Over() && rounds < 30; rounds++ {
 			bytes := 0
-			for _, shard := range a.begin() {
-				for _, ref := range a.Sample(shard, auditSlice) {
+			for _, shard := range a.Begin() {
+				for _, ref := range a.Sample(shard, engine.AuditSlice) {
 					seen[ref.ID], bytes = true, bytes+size
 				}
 			}
-			if bytes > auditRound+size {
+			if bytes > engine.AuditRound+size {
 				t.Errorf("%d bytes in one round", bytes)
 			}
 		}
@@ -225,11 +226,11 @@ func TestAuditOfASlowLedger(t *testing.T) {
 			want(t, "Schedule", err, nil)
 		}
 		for i := range 80 { // the ledger loses all of them
-			s.engine.mu.Lock()
-			n, _ := s.engine.store.Find(fmt.Append(nil, "t", i))
-			sl := s.engine.store.Slot(n)
+			s.engine.Mu.Lock()
+			n, _ := s.engine.Store.Find(fmt.Append(nil, "t", i))
+			sl := s.engine.Store.Slot(n)
 			shard, spot := int(sl.Shard), recovery.Spot{Place: recovery.Pending, At: sl.Stored}
-			s.engine.mu.Unlock()
+			s.engine.Mu.Unlock()
 			var b recovery.Batch
 			b.Add(recovery.Change{ID: fmt.Append(nil, "t", i), From: spot})
 			want(t, "Apply", mem.Apply(t.Context(), shard, &b), nil)

@@ -20,14 +20,14 @@ func away(t *testing.T, test func(t *testing.T, c *crew, ids []string)) {
 			return from == a.name && bytes.Contains(message, []byte(releaseMethod.name))
 		})
 		shardID := a.homeOn(1)
-		want(t, "yield", a.engine.releaseShard(t.Context(), shardID, b.name), nil)
+		want(t, "yield", a.engine.ReleaseShard(t.Context(), shardID, b.name), nil)
 		if ok, err := b.member.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		pass(3 * time.Second)
 		var ids []string
 		for i := 0; len(ids) < 20; i++ {
-			if id := fmt.Sprint("order-", i); a.engine.terms.ShardOf([]byte(id)) < 0 {
+			if id := fmt.Sprint("order-", i); a.engine.Terms.ShardOf([]byte(id)) < 0 {
 				ids = append(ids, id)
 			}
 		}
@@ -43,20 +43,20 @@ func (c *crew) wantPlaced(id string) (holder *mate) {
 		if m.dead {
 			continue
 		}
-		m.engine.mu.Lock()
-		n, known := m.engine.store.Find([]byte(id))
+		m.engine.Mu.Lock()
+		n, known := m.engine.Store.Find([]byte(id))
 		shard := -1
 		if known {
-			shard = int(m.engine.store.Slot(n).Shard)
+			shard = int(m.engine.Store.Slot(n).Shard)
 		}
-		m.engine.mu.Unlock()
+		m.engine.Mu.Unlock()
 		switch {
 		case !known:
 		case holder != nil:
 			c.t.Errorf("%s is at %s and at %s", id, holder.name, m.name)
 		default:
 			holder = m
-			if places := m.engine.terms.ShardsOf([]byte(id)); !slices.Contains(places, shard) {
+			if places := m.engine.Terms.ShardsOf([]byte(id)); !slices.Contains(places, shard) {
 				c.t.Errorf("%s is in shard %d of %s, which looks for it in %v", id, shard, m.name, places)
 			}
 		}

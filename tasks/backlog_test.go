@@ -260,8 +260,8 @@ func TestSlowSetTopicBesideDelete(t *testing.T) {
 		r.topic("x", TopicSettings{Lease: time.Minute})
 		// Its answer is held up; another process of this name would do the same.
 		slow := &answers{Settings: r.mem, hold: make(chan struct{})}
-		ledger := r.Scheduler.engine.ledger
-		r.Scheduler.engine.ledger = struct {
+		ledger := r.Scheduler.engine.Ledger
+		r.Scheduler.engine.Ledger = struct {
 			recovery.Ledger
 			recovery.Settings
 		}{ledger, slow}
@@ -280,7 +280,7 @@ func TestSlowSetTopicBesideDelete(t *testing.T) {
 		if x, err := r.Topic("x"); err == nil && (x.Revision != 0 || x.Settings.Lease != 30*time.Second) {
 			t.Errorf("deleted, it has %+v", x)
 		}
-		r.Scheduler.engine.ledger = ledger
+		r.Scheduler.engine.Ledger = ledger
 		for i := range 3 {
 			r.topic("x", TopicSettings{Concurrency: i + 1})
 			if x, _ := r.Topic("x"); x.Settings.Concurrency != i+1 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -17,9 +18,9 @@ func (s *Scheduler) ScheduleBatch(ctx context.Context, requests []Request) ([]Re
 	if len(requests) > MaxBatch {
 		return nil, task.Invalid("tasks", fmt.Sprintf("must be at most %d", MaxBatch))
 	}
-	ctx, cancel := s.engine.within(ctx)
+	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	by, err := s.engine.admission(ctx)
+	by, err := s.engine.Admission(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -34,11 +35,11 @@ type batch struct {
 	*Scheduler
 	requests  []Request
 	results   []Result
-	notFound  map[string]notFoundProof // of ids that were looked up in the ledger, in vain
-	spool     bool                     // the ledger did not take those without an id
-	forwarded bool                     // another node has asked: what is elsewhere is its affair
-	stale     map[string]staleEntry
-	by        admission
+	notFound  map[string]engine.NotFoundProof // of ids that were looked up in the ledger, in vain
+	spool     bool                            // the ledger did not take those without an id
+	forwarded bool                            // another node has asked: what is elsewhere is its affair
+	stale     map[string]engine.StaleEntry
+	by        engine.Admission
 	asked     map[int]bool // requests that were refused and come again
 	waits     map[int]int  // how many earlier changes of its id a request has seen end
 	tries     int          // rounds after which something had to be looked for again
@@ -46,7 +47,7 @@ type batch struct {
 
 // A round is one attempt at some of the requests.
 type round struct {
-	*pendingWrite
+	*engine.PendingWrite
 	delays    []delay
 	unfiled   []*idClaim
 	elsewhere []forwardedRequest
@@ -64,17 +65,17 @@ type delay struct {
 // recheck asks the ledger for ids that were refused, and returns the requests that come
 // again: each does once.
 func (b *batch) recheck(ctx context.Context, refusals []refusal) (again []int) {
-	for part := range slices.Chunk(refusals, redrivenAtOnce) {
+	for part := range slices.Chunk(refusals, engine.RedrivenAtOnce) {
 		dead, ids := make([]refusal, 0, len(part)), make([]string, 0, len(part))
 		for _, f := range part {
 			id := b.requests[f.index].ID
 			if errors.Is(f.err, ErrDead) {
 				dead, ids = append(dead, f), append(ids, id)
-			} else if b.Scheduler.engine.recheck(ctx, id, f.err) {
+			} else if b.Scheduler.engine.Recheck(ctx, id, f.err) {
 				again = append(again, f.index)
 			}
 		}
-		if len(ids) > 0 && b.engine.recheckDead(ctx, ids) == nil {
+		if len(ids) > 0 && b.engine.RecheckDead(ctx, ids) == nil {
 			for _, f := range dead {
 				again = append(again, f.index)
 			}
@@ -122,25 +123,25 @@ func (b *batch) run(ctx context.Context, todo []int) {
 
 // round creates what can be created and returns what must come again.
 func (b *batch) round(ctx context.Context, todo []int) []int {
-	r := &round{pendingWrite: newPendingWrite(len(b.requests))}
-	for part := range slices.Chunk(todo, atOnce) {
+	r := &round{PendingWrite: engine.NewPendingWrite(len(b.requests))}
+	for part := range slices.Chunk(todo, engine.AtOnce) {
 		b.createSome(ctx, r, part)
 	}
 	b.fileAll(ctx, r)
-	b.engine.mu.Lock()
-	r.complete()
-	b.engine.unlock()
+	b.engine.Mu.Lock()
+	r.Complete()
+	b.engine.Unlock()
 
 	b.forward(ctx, r.elsewhere)
-	if !b.spool && b.made(todo) && b.engine.takenBack(ctx, &plan{}, r.pendingWrite) {
+	if !b.spool && b.made(todo) && b.engine.TakenBack(ctx, &engine.Plan{}, r.PendingWrite) {
 		b.spool = true
-		answers := b.engine.outcomesOf(r.pendingWrite)
-		return slices.DeleteFunc(todo, func(i int) bool { return !errors.Is(answers[i], errOpen) })
+		answers := b.engine.OutcomesOf(r.PendingWrite)
+		return slices.DeleteFunc(todo, func(i int) bool { return !errors.Is(answers[i], engine.ErrOpen) })
 	}
-	late := b.engine.await(ctx, r.pendingWrite)
-	answers := b.engine.outcomesOf(r.pendingWrite)
+	late := b.engine.Await(ctx, r.PendingWrite)
+	answers := b.engine.OutcomesOf(r.PendingWrite)
 	for _, i := range todo {
-		if err := answers[i]; errors.Is(err, errOpen) {
+		if err := answers[i]; errors.Is(err, engine.ErrOpen) {
 			b.results[i].Err = late
 		} else if err != nil {
 			b.results[i].Err = err
@@ -156,7 +157,7 @@ func (b *batch) round(ctx context.Context, todo []int) []int {
 	b.proveDelayedNotFound(ctx, r.delays)
 	for _, d := range r.delays {
 		if d.busy != nil {
-			b.results[d.index].Err = b.engine.waitCreated(ctx, d.busy, d.wanted, b.waits[d.index])
+			b.results[d.index].Err = b.engine.WaitCreated(ctx, d.busy, d.wanted, b.waits[d.index])
 			if b.waits == nil {
 				b.waits = make(map[int]int)
 			}
@@ -176,38 +177,38 @@ func (b *batch) made(todo []int) bool {
 
 // createSome checks a few requests without the lock and enters them under it.
 func (b *batch) createSome(ctx context.Context, r *round, part []int) {
-	var plans [atOnce]plan
+	var plans [engine.AtOnce]engine.Plan
 	for k, i := range part {
-		_ = b.engine.learnTopic(ctx, b.requests[i].Topic) // or else the task waits until they are known
+		_ = b.engine.LearnTopic(ctx, b.requests[i].Topic) // or else the task waits until they are known
 		p, err := b.plan(&b.requests[i], b.by)
 		if err == nil {
 			if err = b.tell(ctx, &p, b.tries > 0); err != nil {
-				p.release()
+				p.Release()
 			}
 		}
 		if err != nil {
 			b.refuse(r, i, err)
 			continue
 		}
-		p.notFound, p.stale, p.spool = b.notFound[p.id], b.stale[p.id], b.spool
+		p.NotFound, p.Stale, p.Spool = b.notFound[p.ID], b.stale[p.ID], b.spool
 		plans[k] = p
 	}
 	b.leaveSpooled(ctx, r, part, plans[:len(part)])
-	b.engine.mu.Lock()
+	b.engine.Mu.Lock()
 	for k, i := range part {
 		p := &plans[k]
-		if p.rec == nil {
+		if p.Rec == nil {
 			continue
 		}
-		n, err := b.createLocked(p, r.pendingWrite, i)
+		n, err := b.createLocked(p, r.PendingWrite, i)
 		for errors.Is(err, errCollision) {
-			p.id, p.shardID = b.makeID()
-			n, err = b.createLocked(p, r.pendingWrite, i)
+			p.ID, p.ShardID = b.makeID()
+			n, err = b.createLocked(p, r.PendingWrite, i)
 		}
-		b.results[i].ID = p.id // only now: what is spooled gets another one
+		b.results[i].ID = p.ID // only now: what is spooled gets another one
 		switch {
 		case errors.Is(err, errBusy):
-			r.delays = append(r.delays, delay{index: i, busy: b.engine.watchLocked(n), wanted: errors.Is(err, errWanted)})
+			r.delays = append(r.delays, delay{index: i, busy: b.engine.WatchLocked(n), wanted: errors.Is(err, errWanted)})
 		case errors.Is(err, ErrReplaying):
 			r.delays = append(r.delays, delay{index: i})
 		case errors.Is(err, errUnregistered):
@@ -215,23 +216,23 @@ func (b *batch) createSome(ctx context.Context, r *round, part []int) {
 		case !errors.Is(err, errRepeated):
 			b.refuse(r, i, err)
 			if err == nil {
-				b.results[i].Spooled = b.engine.store.Slot(n).Shard == spoolShard
+				b.results[i].Spooled = b.engine.Store.Slot(n).Shard == engine.SpoolShard
 			}
 		}
 	}
-	b.engine.unlock()
+	b.engine.Unlock()
 	for k := range part {
-		plans[k].release()
+		plans[k].Release()
 	}
 }
 
 // leaveSpooled refuses requests for tasks that another node has spooled, or may have.
-func (b *batch) leaveSpooled(ctx context.Context, r *round, part []int, plans []plan) {
+func (b *batch) leaveSpooled(ctx context.Context, r *round, part []int, plans []engine.Plan) {
 	var ids []string
 	var at []int
 	for k := range plans {
 		if b.namesOthersShard(&plans[k]) {
-			ids, at = append(ids, plans[k].id), append(at, k)
+			ids, at = append(ids, plans[k].ID), append(at, k)
 		}
 	}
 	if len(ids) == 0 {
@@ -239,7 +240,7 @@ func (b *batch) leaveSpooled(ctx context.Context, r *round, part []int, plans []
 	}
 	for i, err := range b.spooledElsewhere(ctx, ids) {
 		if err != nil {
-			plans[at[i]].release()
+			plans[at[i]].Release()
 			b.refuse(r, part[at[i]], err)
 		}
 	}
@@ -259,23 +260,23 @@ func (b *batch) refuse(r *round, i int, err error) {
 
 // proveDelayedNotFound looks for the ids that replay has not reached, all together.
 func (b *batch) proveDelayedNotFound(ctx context.Context, delays []delay) {
-	var loads []idLoad
+	var loads []engine.IDLoad
 	var of []int // which request a search is for
 	for _, d := range delays {
 		if d.busy == nil {
-			loads, of = append(loads, idLoad{id: b.requests[d.index].ID}), append(of, d.index)
+			loads, of = append(loads, engine.IDLoad{ID: b.requests[d.index].ID}), append(of, d.index)
 		}
 	}
 	if len(loads) == 0 {
 		return
 	}
-	proof := b.engine.proveAllNotFound(ctx, loads)
+	proof := b.engine.ProveAllNotFound(ctx, loads)
 	for k, f := range loads {
-		if b.results[of[k]].Err = f.err; f.absent && f.err == nil {
+		if b.results[of[k]].Err = f.Err; f.Absent && f.Err == nil {
 			if b.notFound == nil {
-				b.notFound = make(map[string]notFoundProof)
+				b.notFound = make(map[string]engine.NotFoundProof)
 			}
-			b.notFound[f.id] = proof
+			b.notFound[f.ID] = proof
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // A forwardedRequest is a request of a batch whose task belongs elsewhere.
@@ -26,15 +28,15 @@ func (b *batch) fileAll(ctx context.Context, r *round) {
 		return
 	}
 	b.register(ctx, r.unfiled)
-	for part := range slices.Chunk(r.unfiled, atOnce) {
-		b.engine.mu.Lock()
+	for part := range slices.Chunk(r.unfiled, engine.AtOnce) {
+		b.engine.Mu.Lock()
 		for _, f := range part {
-			err := b.confirmLocked(f, r.pendingWrite)
+			err := b.confirmLocked(f, r.PendingWrite)
 			switch {
 			case err == nil:
 			case errors.Is(err, errStale):
 				if b.stale == nil {
-					b.stale = make(map[string]staleEntry)
+					b.stale = make(map[string]engine.StaleEntry)
 				}
 				b.stale[f.id] = f.stale
 				delete(b.notFound, f.id) // of the shard where it is filed
@@ -43,7 +45,7 @@ func (b *batch) fileAll(ctx context.Context, r *round) {
 				b.refuse(r, f.index, err)
 			}
 		}
-		b.engine.unlock()
+		b.engine.Unlock()
 	}
 }
 
@@ -167,9 +169,9 @@ func (s *Scheduler) handleBatch(ctx context.Context, _ string, q batchQuery) (ba
 	if len(q.Requests) > MaxBatch {
 		return batchReply{}, errNotUnderstood
 	}
-	ctx, cancel := s.engine.within(q.Terms.in(ctx))
+	ctx, cancel := s.engine.Within(q.Terms.in(ctx))
 	defer cancel()
-	by, err := s.engine.admission(ctx)
+	by, err := s.engine.Admission(ctx)
 	if err != nil {
 		return batchReply{}, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // Handlers that leave their deliveries to receipts go on as soon as one is settled.
@@ -141,7 +142,7 @@ func TestLockIsGivenUpInBetween(t *testing.T) {
 		}
 	}
 	check := func(l *lags) {
-		if l.told != tasks || l.most > atOnce {
+		if l.told != tasks || l.most > engine.AtOnce {
 			l.r.t.Errorf("%d of %d %s, up to %d at once", l.told, tasks, l.kind, l.most)
 		}
 		l.r.checkConsistency()
@@ -195,7 +196,7 @@ func TestTakenTaskCannotBeCancelled(t *testing.T) {
 		c.r = r
 		r.must(Request{ID: "t", Topic: "x"})
 		pass(time.Millisecond)
-		for range 3 * atOnce {
+		for range 3 * engine.AtOnce {
 			r.must(Request{Topic: "x", MaxLateness: time.Millisecond})
 		}
 		pass(time.Second)
@@ -204,7 +205,7 @@ func TestTakenTaskCannotBeCancelled(t *testing.T) {
 		r.ack(d)
 		r.pull("x")
 		pass(time.Second)
-		if n := r.counts("x").Skipped; n != 3*atOnce {
+		if n := r.counts("x").Skipped; n != 3*engine.AtOnce {
 			t.Errorf("%d skipped", n)
 		}
 		r.checkConsistency()

@@ -3,6 +3,8 @@ package tasks
 import (
 	"context"
 	"errors"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // Cancel makes sure that a task is never delivered (again). It returns nil once
@@ -14,19 +16,19 @@ import (
 // answered; after ErrUnrecorded this process never delivers it. Both times it is nil when
 // the call is repeated later.
 func (s *Scheduler) Cancel(ctx context.Context, id string) error {
-	ctx, cancel := s.engine.within(ctx)
+	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	if s.shared == nil {
-		return cancelled(s.engine.cancelHere(ctx, id))
+		return engine.Cancelled(s.engine.CancelHere(ctx, id))
 	}
-	_, at, err := routed(ctx, s, id, cancelMethod, aboutID(ctx, id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.cancelHere(ctx, id) })
-	switch gone := cancelled(err); {
+	_, at, err := routed(ctx, s, id, cancelMethod, aboutID(ctx, id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.CancelHere(ctx, id) })
+	switch gone := engine.Cancelled(err); {
 	case gone == nil && at.node != "":
-		s.engine.mu.Lock()
+		s.engine.Mu.Lock()
 		s.addRecentCancelLocked(id)
-		s.engine.mu.Unlock()
+		s.engine.Mu.Unlock()
 		return nil
-	case errors.Is(gone, ErrNotFound) && !errors.Is(gone, errFinished) && s.cancelledRecently(id):
+	case errors.Is(gone, ErrNotFound) && !errors.Is(gone, engine.ErrFinished) && s.cancelledRecently(id):
 		return nil
 	default:
 		return gone

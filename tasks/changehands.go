@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // How nodes hand shards over. A node that needs a shard asks its holder to release it.
@@ -22,9 +23,9 @@ type homeQuery struct{ Home recovery.Home }
 // keeps its shards until then: no other node would know where the ids are.
 func (s *Scheduler) handleRelease(ctx context.Context, from string, q homeQuery) (struct{}, error) {
 	if !s.isIndexed() {
-		return struct{}{}, fmt.Errorf("%w: its ids are being filed", errHandedOver)
+		return struct{}{}, fmt.Errorf("%w: its ids are being filed", engine.ErrHandedOver)
 	}
-	return struct{}{}, s.engine.releaseShard(ctx, q.Home, from)
+	return struct{}{}, s.engine.ReleaseShard(ctx, q.Home, from)
 }
 
 func (s *Scheduler) handleOfferShard(ctx context.Context, from string, q homeQuery) (struct{}, error) {

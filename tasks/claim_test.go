@@ -142,10 +142,10 @@ func TestClaimingReceiverIsNotWoken(t *testing.T) {
 		}
 		pass(1100 * time.Millisecond)
 		for _, id := range []string{"first", "second"} {
-			r.engine.mu.Lock()
-			n, _ := r.engine.store.Find([]byte(id))
-			state := r.engine.store.Slot(n).State
-			r.engine.mu.Unlock()
+			r.engine.Mu.Lock()
+			n, _ := r.engine.Store.Find([]byte(id))
+			state := r.engine.Store.Slot(n).State
+			r.engine.Mu.Unlock()
 			if state != store.Claiming {
 				t.Errorf("%s has state %d, nobody claims it", id, state)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // Everything that is asked of a closed scheduler is refused.
@@ -128,7 +129,7 @@ func TestGrace(t *testing.T) {
 	}{
 		"quick":           {work: time.Second, closed: time.Second, acked: true},
 		"told to stop":    {work: time.Hour, closed: 10 * time.Second},
-		"does not listen": {work: 25 * time.Second, deaf: true, closed: 10*time.Second + lastWords},
+		"does not listen": {work: 25 * time.Second, deaf: true, closed: 10*time.Second + engine.LastWords},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, Config{Grace: 10 * time.Second}, func(t *testing.T, r *rig) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // Of each group only the newest of those that were missed comes; tasks without a group,
@@ -84,7 +85,7 @@ func TestMisfireCoalesceAtTheEndOfReplay(t *testing.T) {
 		r.come(0)
 		v := r.misfirePass("x")
 		resume()
-		v.run()
+		v.Run()
 		synctest.Wait()
 		r.come(1, "t1")
 	})
@@ -103,29 +104,29 @@ func TestMisfireCoalesceBesideACancel(t *testing.T) {
 		}
 		v := r.misfirePass("x")
 		compare := func(id string) {
-			r.engine.mu.Lock()
-			n, _ := r.engine.store.Find([]byte(id))
-			v.compareLocked(n, r.engine.store.Slot(n))
-			r.engine.unlock()
+			r.engine.Mu.Lock()
+			n, _ := r.engine.Store.Find([]byte(id))
+			v.CompareLocked(n, r.engine.Store.Slot(n))
+			r.engine.Unlock()
 		}
 		compare("t2")
 		want(t, "Cancel", r.Cancel(t.Context(), "t2"), nil)
 		compare("t0")
 		compare("t1")
-		v.release()
-		v.leave()
+		v.Release()
+		v.Leave()
 		r.come(1, "t1")
 		resume()
 	})
 }
 
 // visit is one that begins now.
-func (r *rig) misfirePass(name string) *misfirePass {
-	r.engine.mu.Lock()
-	defer r.engine.unlock()
-	x := r.engine.topics[name]
-	x.undecided = false
-	return &misfirePass{walk: r.engine.walkLocked(pick{}, ""), topics: map[*topic]bool{x: true}, newest: make(map[groupOf]candidate), decides: r.engine.isReplayed()}
+func (r *rig) misfirePass(name string) *engine.MisfirePass {
+	r.engine.Mu.Lock()
+	defer r.engine.Unlock()
+	x := r.engine.ByName[name]
+	x.Undecided = false
+	return r.engine.NewMisfirePassLocked(map[*engine.Topic]bool{x: true})
 }
 
 // The newest is the newest of those that are there when replay is over: one that was

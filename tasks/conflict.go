@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
@@ -32,9 +33,9 @@ func (s *Scheduler) conflictLocked(id string) bool {
 
 // doubted is told by the ledger that the directory may have lost entries.
 func (s *Scheduler) doubted() {
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
-	if s.shared != nil && !s.engine.ended {
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	if s.shared != nil && !s.engine.Ended {
 		s.reindexLocked()
 	}
 }
@@ -76,30 +77,30 @@ func (s *Scheduler) reportConflict(ctx context.Context, mine recovery.Refiling, 
 		return
 	}
 	if s.buryConflict(mine) {
-		s.engine.cfg.Log.Error("two nodes have a task with the same id: the directory of ids has lost something; the task that is registered stays, and this one is being buried",
-			"node", s.engine.cfg.Node, "task", mine.ID, "here", mine.New.Home, "registered", other.Home, "at", h.Node)
+		s.engine.Config.Log.Error("two nodes have a task with the same id: the directory of ids has lost something; the task that is registered stays, and this one is being buried",
+			"node", s.engine.Config.Node, "task", mine.ID, "here", mine.New.Home, "registered", other.Home, "at", h.Node)
 	}
 }
 
 // buryConflict buries a task of this node whose id is another node's. It reports whether the
 // conflict is new. A task that is being delivered or changed is left until that is over.
 func (s *Scheduler) buryConflict(mine recovery.Refiling) bool {
-	s.engine.mu.Lock()
-	defer s.engine.unlock()
-	if s.engine.ended {
+	s.engine.Mu.Lock()
+	defer s.engine.Unlock()
+	if s.engine.Ended {
 		return false
 	}
-	if n, known := s.engine.store.Find([]byte(mine.ID)); known {
-		sl := s.engine.store.Slot(n)
+	if n, known := s.engine.Store.Find([]byte(mine.ID)); known {
+		sl := s.engine.Store.Slot(n)
 		change, ok := s.directoryUpdateLocked(sl)
-		if !ok || change.New != mine.New || sl.State != store.Pending && sl.State != store.Ready || s.engine.writable(int(sl.Shard)) != nil {
+		if !ok || change.New != mine.New || sl.State != store.Pending && sl.State != store.Ready || s.engine.Writable(int(sl.Shard)) != nil {
 			return false
 		}
-		c := newPendingWrite(0)
-		c.phase.Store(sent) // a death is never taken back
-		s.engine.buryWaitingLocked(n, sl, record.Buried, conflictReason, c)
-		c.complete()
-	} else if !s.engine.buriedLocked([]byte(mine.ID)) {
+		c := engine.NewPendingWrite(0)
+		c.Phase.Store(engine.Sent) // a death is never taken back
+		s.engine.BuryWaitingLocked(n, sl, record.Buried, conflictReason, c)
+		c.Complete()
+	} else if !s.engine.BuriedLocked([]byte(mine.ID)) {
 		return false
 	}
 	q := &s.shared.conflict

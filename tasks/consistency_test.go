@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -24,16 +25,16 @@ func (r *rig) checkConsistency() {
 
 // check compares a scheduler with itself, and with what its ledger has.
 func (s *Scheduler) check(ledger recovery.Ledger) error {
-	s.engine.mu.Lock()
-	errs := errors.Join(s.checkBook(), s.engine.store.Check(), s.checkTopics(), s.checkOpen())
-	s.engine.mu.Unlock()
+	s.engine.Mu.Lock()
+	errs := errors.Join(s.checkBook(), s.engine.Store.Check(), s.checkTopics(), s.checkOpen())
+	s.engine.Mu.Unlock()
 	return errors.Join(errs, s.checkLedger(ledger))
 }
 
 // checkBook compares slots with timers and with what is counted of them.
 func (s *Scheduler) checkBook() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
-	b := s.engine.store
+	b := s.engine.Store
 	armed, arriving, writes := 0, 0, 0
 	for n := uint32(1); n < b.Slots(); n++ {
 		sl := b.Slot(n)
@@ -56,19 +57,19 @@ func (s *Scheduler) checkBook() (errs error) {
 		}
 		if f, err := record.Decode(b.Record(sl)); err != nil {
 			fault("record of %s: %w", id, err)
-		} else if string(f.Topic) != s.engine.byNumber[sl.Topic].name {
-			fault("%s: topic %s in its record, %s in its slot", id, f.Topic, s.engine.byNumber[sl.Topic].name)
+		} else if string(f.Topic) != s.engine.ByNumber[sl.Topic].Name {
+			fault("%s: topic %s in its record, %s in its slot", id, f.Topic, s.engine.ByNumber[sl.Topic].Name)
 		}
-		if _, ok := s.engine.deferred[n]; ok && sl.Flags&store.Writing == 0 {
+		if _, ok := s.engine.Deferred[n]; ok && sl.Flags&store.Writing == 0 {
 			fault("%s: a write is deferred behind none", id)
 		}
 	}
-	if n := s.engine.runner.Len(); n != armed && !s.engine.ended {
+	if n := s.engine.Runner.Len(); n != armed && !s.engine.Ended {
 		fault("%d timers for %d armed tasks", n, armed)
 	}
 	// A move that was given up is counted until the committer gives it back.
-	if arriving > s.engine.arriving || writes == 0 && s.engine.arriving != 0 && !s.engine.ended {
-		fault("%d tasks are being created or moved, %d are counted", arriving, s.engine.arriving)
+	if arriving > s.engine.Arriving || writes == 0 && s.engine.Arriving != 0 && !s.engine.Ended {
+		fault("%d tasks are being created or moved, %d are counted", arriving, s.engine.Arriving)
 	}
 	return errs
 }
@@ -76,10 +77,10 @@ func (s *Scheduler) checkBook() (errs error) {
 // checkTopics counts the gauges and the queues again.
 func (s *Scheduler) checkTopics() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
-	gauges := make([][Dead + 1]int64, len(s.engine.byNumber))
-	readies := make([]int, len(s.engine.byNumber))
-	for n := uint32(1); n < s.engine.store.Slots(); n++ {
-		if sl := s.engine.store.Slot(n); sl.State != store.Vacant {
+	gauges := make([][Dead + 1]int64, len(s.engine.ByNumber))
+	readies := make([]int, len(s.engine.ByNumber))
+	for n := uint32(1); n < s.engine.Store.Slots(); n++ {
+		if sl := s.engine.Store.Slot(n); sl.State != store.Vacant {
 			gauges[sl.Topic][sl.State.Shown()]++
 			if sl.State == store.Ready {
 				readies[sl.Topic]++
@@ -87,58 +88,58 @@ func (s *Scheduler) checkTopics() (errs error) {
 		}
 	}
 	workers, pledged, backlog := 0, 0, 0
-	for i, t := range s.engine.byNumber {
-		workers += t.workers
-		if t.asyncSettle {
-			pledged += t.busy
+	for i, t := range s.engine.ByNumber {
+		workers += t.Workers
+		if t.AsyncSettle {
+			pledged += t.Busy
 		}
-		if t.pushed {
-			backlog += t.queue.live
+		if t.Pushed {
+			backlog += t.Queue.Live
 		}
-		if pushed := t.deliverer != nil && !t.settings.Paused; t.pushed != pushed {
-			fault("topic %q counts for a backlog: %v", t.name, t.pushed)
+		if pushed := t.Deliverer != nil && !t.Settings.Paused; t.Pushed != pushed {
+			fault("topic %q counts for a backlog: %v", t.Name, t.Pushed)
 		}
-		if s.engine.neglectedLocked(t) {
-			fault("topic %q: nobody has been woken for its ready tasks", t.name)
+		if s.engine.NeglectedLocked(t) {
+			fault("topic %q: nobody has been woken for its ready tasks", t.Name)
 		}
 		for _, state := range []State{Pending, Ready, Delivering} {
-			if t.gauges[state] != gauges[i][state] {
-				fault("topic %q counts %d %s, there are %d", t.name, t.gauges[state], state, gauges[i][state])
+			if t.Gauges[state] != gauges[i][state] {
+				fault("topic %q counts %d %s, there are %d", t.Name, t.Gauges[state], state, gauges[i][state])
 			}
 		}
-		if t.occupied != (t.slots > 0 || t.gauges[Dead] > 0) {
-			fault("topic %q has tasks: %v", t.name, t.occupied)
+		if t.Occupied != (t.Slots > 0 || t.Gauges[Dead] > 0) {
+			fault("topic %q has tasks: %v", t.Name, t.Occupied)
 		}
 		items, live := 0, 0
-		t.queue.each(func(it item) {
+		t.Queue.Each(func(it engine.Item) {
 			items++
-			if _, _, ok := s.engine.store.Unpack(it.value, store.Ready); ok {
+			if _, _, ok := s.engine.Store.Unpack(it.Value, store.Ready); ok {
 				live++
 			}
 		})
-		if live != readies[i] || t.queue.live != live || t.queue.count != items {
-			fault("topic %q: %d ready; its queue holds %d, %d of them live, and counts %d, %d", t.name, readies[i], items, live, t.queue.count, t.queue.live)
+		if live != readies[i] || t.Queue.Live != live || t.Queue.Count != items {
+			fault("topic %q: %d ready; its queue holds %d, %d of them live, and counts %d, %d", t.Name, readies[i], items, live, t.Queue.Count, t.Queue.Live)
 		}
-		if t.deliverer == nil && (t.workers != 0 || t.busy != 0) || t.busy > t.workers {
-			fault("topic %q: %d of %d workers are busy", t.name, t.busy, t.workers)
+		if t.Deliverer == nil && (t.Workers != 0 || t.Busy != 0) || t.Busy > t.Workers {
+			fault("topic %q: %d of %d workers are busy", t.Name, t.Busy, t.Workers)
 		}
 	}
-	for _, q := range s.engine.quotas.byPatterns {
-		counted := quota{}
-		for _, t := range s.engine.byNumber {
-			if t.name != "" && task.AnyMatches(q.patterns, t.name) {
-				counted.tasks += t.slots
-				if t.occupied {
-					counted.topics++
+	for _, q := range s.engine.Quotas.ByPatterns {
+		counted := engine.Quota{}
+		for _, t := range s.engine.ByNumber {
+			if t.Name != "" && task.AnyMatches(q.Patterns, t.Name) {
+				counted.Tasks += t.Slots
+				if t.Occupied {
+					counted.Topics++
 				}
 			}
 		}
-		if counted.tasks != q.tasks || counted.topics != q.topics {
-			fault("a quota counts %d tasks of %d topics, there are %d of %d", q.tasks, q.topics, counted.tasks, counted.topics)
+		if counted.Tasks != q.Tasks || counted.Topics != q.Topics {
+			fault("a quota counts %d tasks of %d topics, there are %d of %d", q.Tasks, q.Topics, counted.Tasks, counted.Topics)
 		}
 	}
-	if workers != s.engine.workers || pledged != s.engine.reservedInFlight || backlog != s.engine.backlog {
-		fault("%d workers, %d pledged, %d in the backlog; counted %d, %d, %d", workers, pledged, backlog, s.engine.workers, s.engine.reservedInFlight, s.engine.backlog)
+	if workers != s.engine.Workers || pledged != s.engine.ReservedInFlight || backlog != s.engine.Backlog {
+		fault("%d workers, %d pledged, %d in the backlog; counted %d, %d, %d", workers, pledged, backlog, s.engine.Workers, s.engine.ReservedInFlight, s.engine.Backlog)
 	}
 	return errs
 }
@@ -147,24 +148,24 @@ func (s *Scheduler) checkTopics() (errs error) {
 func (s *Scheduler) checkOpen() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
 	away := 0
-	for n, l := range s.engine.open {
-		if l.leasedOut {
+	for n, l := range s.engine.Leases {
+		if l.LeasedOut {
 			away++
 		}
-		if st := s.engine.store.Slot(n).State; st != store.Delivering {
+		if st := s.engine.Store.Slot(n).State; st != store.Delivering {
 			fault("slot %d has an open delivery and state %d", n, st)
 		}
 	}
-	if away != s.engine.leasedOut {
-		fault("%d deliveries are away, %d are counted", away, s.engine.leasedOut)
+	if away != s.engine.LeasedOut {
+		fault("%d deliveries are away, %d are counted", away, s.engine.LeasedOut)
 	}
-	for n := uint32(1); n < s.engine.store.Slots(); n++ {
-		if _, open := s.engine.open[n]; s.engine.store.Slot(n).State == store.Delivering && !open {
+	for n := uint32(1); n < s.engine.Store.Slots(); n++ {
+		if _, open := s.engine.Leases[n]; s.engine.Store.Slot(n).State == store.Delivering && !open {
 			fault("slot %d is being delivered without a lease", n)
 		}
 	}
-	for n := range s.engine.waiting {
-		if st := s.engine.store.Slot(n).State; !st.Busy() || st == store.Vacant {
+	for n := range s.engine.Waiting {
+		if st := s.engine.Store.Slot(n).State; !st.Busy() || st == store.Vacant {
 			fault("slot %d has state %d and is waited for", n, st)
 		}
 	}
@@ -178,19 +179,19 @@ func (s *Scheduler) checkLedger(ledger recovery.Ledger) (errs error) {
 	if err != nil {
 		return err
 	}
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
 	underWay := 0
-	for n := uint32(1); n < s.engine.store.Slots(); n++ {
-		sl := s.engine.store.Slot(n)
+	for n := uint32(1); n < s.engine.Store.Slots(); n++ {
+		sl := s.engine.Store.Slot(n)
 		if sl.State == store.Vacant {
 			continue
 		}
-		if !atRest(sl) {
+		if !engine.AtRest(sl) {
 			underWay++
 			continue
 		}
-		id := string(s.engine.store.ID(sl))
+		id := string(s.engine.Store.ID(sl))
 		e, ok := pendings[id]
 		if !ok {
 			fault("%s is in memory, not in the ledger", id)
@@ -201,8 +202,8 @@ func (s *Scheduler) checkLedger(ledger recovery.Ledger) (errs error) {
 			fault("%s: the ledger has it in shard %d at %d, memory believes %d, %d", id, e.Shard, e.Spot.At, sl.Shard, sl.Stored)
 		}
 		// The mark of a claim goes when the next attempt begins.
-		marked := record.Flags(e.Data)&record.Claimed != 0 && record.Attempt(e.Data) == record.Attempt(s.engine.store.Record(sl))
-		if rec := s.engine.store.Record(sl); !marked && !bytes.Equal(rec, e.Data) {
+		marked := record.Flags(e.Data)&record.Claimed != 0 && record.Attempt(e.Data) == record.Attempt(s.engine.Store.Record(sl))
+		if rec := s.engine.Store.Record(sl); !marked && !bytes.Equal(rec, e.Data) {
 			fault("%s: the ledger has another record:\n%x\n%x", id, e.Data, rec)
 		}
 	}
@@ -212,19 +213,19 @@ func (s *Scheduler) checkLedger(ledger recovery.Ledger) (errs error) {
 	for id := range pendings {
 		fault("%s is in the ledger, not in memory", id)
 	}
-	if len(deads) != len(s.engine.dead.ids) {
-		fault("%d dead in the ledger, %d in the index", len(deads), len(s.engine.dead.ids))
+	if len(deads) != len(s.engine.Dead.IDs) {
+		fault("%d dead in the ledger, %d in the index", len(deads), len(s.engine.Dead.IDs))
 	}
 	byTopic := make(map[string]int64)
 	for id, e := range deads {
-		if !s.engine.buriedLocked([]byte(id)) {
+		if !s.engine.BuriedLocked([]byte(id)) {
 			fault("%s is dead and not in the index", id)
 		}
 		byTopic[e.Spot.Label]++
 	}
-	for _, t := range s.engine.byNumber {
-		if t.gauges[Dead] != byTopic[t.name] {
-			fault("topic %q counts %d dead, the ledger has %d", t.name, t.gauges[Dead], byTopic[t.name])
+	for _, t := range s.engine.ByNumber {
+		if t.Gauges[Dead] != byTopic[t.Name] {
+			fault("topic %q counts %d dead, the ledger has %d", t.Name, t.Gauges[Dead], byTopic[t.Name])
 		}
 	}
 	return errs

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -24,16 +25,16 @@ func (s *Scheduler) DeadTasks(ctx context.Context, topic string, limit int, curs
 // Errors: ErrInvalid, ErrOverloaded, ErrUnavailable, ErrUnknown, ErrClosed; with several nodes
 // also ErrNodeAway and ErrReplaying, as of Purge.
 func (s *Scheduler) Requeue(ctx context.Context, topic string, r Requeue) (Requeued, error) {
-	if err := granted(ctx, topic); err != nil {
+	if err := engine.Granted(ctx, topic); err != nil {
 		return Requeued{}, err
 	}
 	var f task.Faults
 	if !task.ValidName(topic) {
 		f.Add("topic", task.NameProblem)
 	}
-	q := redriveQuery{Topic: topic, All: r.IDs == nil, IDs: r.IDs}
+	q := engine.RedriveQuery{Topic: topic, All: r.IDs == nil, IDs: r.IDs}
 	if !r.Due.IsZero() || r.Delay != 0 {
-		q.Due = deadline(&f, s.engine.cfg.Clock(), r.Due, r.Delay)
+		q.Due = deadline(&f, s.engine.Config.Clock(), r.Due, r.Delay)
 	}
 	if err := f.Err(); err != nil {
 		return Requeued{}, err
@@ -50,32 +51,32 @@ func (s *Scheduler) Requeue(ctx context.Context, topic string, r Requeue) (Reque
 // passed over. Errors: as of Requeue, but that ErrOverloaded only comes when too many questions
 // between nodes are under way; then some may be done already.
 func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) (int, error) {
-	if err := granted(ctx, topic); err != nil {
+	if err := engine.Granted(ctx, topic); err != nil {
 		return 0, err
 	}
 	if !task.ValidName(topic) {
 		return 0, task.Invalid("topic", task.NameProblem)
 	}
-	done, _, err := s.redrive(ctx, redriveQuery{Topic: topic, Delete: true, All: ids == nil, IDs: ids})
+	done, _, err := s.redrive(ctx, engine.RedriveQuery{Topic: topic, Delete: true, All: ids == nil, IDs: ids})
 	return done, err
 }
 
 // redrive redrives at all nodes: all that are dead by now (for later ones there is another
 // call), or those with the ids. It returns how many, and which of the ids are not among the
 // dead of the topic.
-func (s *Scheduler) redrive(ctx context.Context, q redriveQuery) (done int, unknown []string, err error) {
-	q.IDs, q.Died = once(q.IDs), s.engine.now()
+func (s *Scheduler) redrive(ctx context.Context, q engine.RedriveQuery) (done int, unknown []string, err error) {
+	q.IDs, q.Died = engine.Once(q.IDs), s.engine.Now()
 	if s.noPeers() {
-		x := s.engine.newRedrive(&q)
+		x := s.engine.NewRedrive(&q)
 		if q.All {
-			_, _, _, err = x.all(ctx, recovery.Ref{}, q.Died, s.engine.deadCount(q.Topic))
-			return x.done, nil, err
+			_, _, _, err = x.All(ctx, recovery.Ref{}, q.Died, s.engine.DeadCount(q.Topic))
+			return x.Done, nil, err
 		}
-		_, err = x.these(ctx, q.IDs)
-		return x.done, x.passed, err
+		_, err = x.These(ctx, q.IDs)
+		return x.Done, x.Passed, err
 	}
 	found := make(map[string]bool)
-	c := fanOut[redriveQuery, redriveReply, *redriveReply]{
+	c := fanOut[engine.RedriveQuery, redriveReply, *redriveReply]{
 		Scheduler: s, method: redriveMethod, query: q, here: (*Scheduler).redriveHere, deadAlone: true,
 		take: func(a *redriveReply, _ func(recovery.Home) bool) {
 			done += a.Done
@@ -83,7 +84,7 @@ func (s *Scheduler) redrive(ctx context.Context, q redriveQuery) (done int, unkn
 				found[id] = true
 			}
 		},
-		next: func(asked redriveQuery, a *redriveReply) redriveQuery {
+		next: func(asked engine.RedriveQuery, a *redriveReply) engine.RedriveQuery {
 			if asked.Left, asked.After = a.Left, a.After; !asked.All {
 				asked.IDs = asked.IDs[len(asked.IDs)-a.Left:]
 			}
@@ -102,27 +103,27 @@ func (s *Scheduler) redrive(ctx context.Context, q redriveQuery) (done int, unkn
 }
 
 // redriveHere redrives what this node has, for a while.
-func (s *Scheduler) redriveHere(ctx context.Context, q redriveQuery) (a redriveReply, err error) {
+func (s *Scheduler) redriveHere(ctx context.Context, q engine.RedriveQuery) (a redriveReply, err error) {
 	if !task.ValidName(q.Topic) {
 		return a, task.Invalid("topic", task.NameProblem)
 	}
-	x := s.engine.newRedrive(&q)
+	x := s.engine.NewRedrive(&q)
 	_, err = s.covers(ctx, &a.coverage, func(ctx context.Context) (err error) {
-		x.enough = s.engine.elapsed() + s.pieceTime()
+		x.Enough = s.engine.Elapsed() + s.pieceTime()
 		if q.All {
 			if a.Left = q.Left; q.After == (recovery.Ref{}) {
-				a.Left = s.engine.deadCount(q.Topic)
+				a.Left = s.engine.DeadCount(q.Topic)
 			}
 			var end bool
-			a.After, a.Left, end, err = x.all(ctx, q.After, q.Died, a.Left)
+			a.After, a.Left, end, err = x.All(ctx, q.After, q.Died, a.Left)
 			a.More = !end
 		} else {
-			a.Left, err = x.these(ctx, q.IDs)
+			a.Left, err = x.These(ctx, q.IDs)
 			a.More = a.Left > 0
 		}
 		return err
 	})
 	a.More = a.More && err == nil
-	a.Done, a.IDs = x.done, x.found
+	a.Done, a.IDs = x.Done, x.Found
 	return a, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // bury makes tasks die, one each second.
@@ -99,7 +100,7 @@ func TestRequeue(t *testing.T) {
 			t.Fatalf("Requeue = %d, %v", n, err)
 		}
 		d := r.pull("x", "b")[0]
-		if d.Attempt != 1 || d.Revision != 2 || !d.Due.Equal(fromMillis(r.clock.now().UnixMilli())) {
+		if d.Attempt != 1 || d.Revision != 2 || !d.Due.Equal(engine.FromMillis(r.clock.now().UnixMilli())) {
 			t.Errorf("again: %+v", d.Task)
 		}
 		r.ack(d)
@@ -176,7 +177,7 @@ func TestRequeueWithDeadline(t *testing.T) {
 		if task := r.get("b"); task.State != Pending || !task.Due.Equal(due.Truncate(time.Millisecond).Add(time.Millisecond)) || task.Revision != 2 {
 			t.Errorf("back comes %+v", task)
 		}
-		past := fromMillis(r.clock.now().Add(-time.Hour).UnixMilli())
+		past := engine.FromMillis(r.clock.now().Add(-time.Hour).UnixMilli())
 		_, err = r.Requeue(t.Context(), "x", Requeue{Due: past})
 		want(t, "Requeue", err, nil)
 		ds, err := r.Reserve(t.Context(), "x", MaxReserve, 0, 0)

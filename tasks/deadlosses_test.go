@@ -283,11 +283,11 @@ func TestLostBurialIsWrittenOnce(t *testing.T) {
 	server.Do("sadd", key+"pending", "t")
 
 	shard := int(key[strings.Index(key, "/")+1] - '0')
-	n.engine.mu.Lock()
-	h := n.engine.shards[shard]
-	n.engine.mu.Unlock()
+	n.engine.Mu.Lock()
+	h := n.engine.Shards[shard]
+	n.engine.Mu.Unlock()
 	again := func() int {
-		begun, err := n.engine.buryAgain(shard, h, []recovery.Ref{{ID: "t"}})
+		begun, err := n.engine.BuryAgain(shard, h, []recovery.Ref{{ID: "t"}})
 		want(t, "buryAgain", err, nil)
 		return begun
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -16,7 +17,7 @@ import (
 // ErrClosed; with several nodes also ErrNodeAway, while one that holds tasks does not answer
 // or was not replaced yet, and ErrOverloaded.
 func (s *Scheduler) DeleteTopic(ctx context.Context, name string, ifRevision int64) error {
-	revision, inUse, err := s.engine.deletable(ctx, name)
+	revision, inUse, err := s.engine.Deletable(ctx, name)
 	if err == nil && !inUse && !s.noPeers() {
 		inUse, err = s.usedAnywhere(ctx, name)
 	}
@@ -30,7 +31,7 @@ func (s *Scheduler) DeleteTopic(ctx context.Context, name string, ifRevision int
 	case inUse:
 		return ErrInUse
 	}
-	return s.engine.forgetTopic(ctx, name, revision)
+	return s.engine.ForgetTopic(ctx, name, revision)
 }
 
 // KillTopic is DeleteTopic for a topic that has tasks: those that are pending or ready, at
@@ -41,7 +42,7 @@ func (s *Scheduler) DeleteTopic(ctx context.Context, name string, ifRevision int
 //
 // Errors: those of DeleteTopic but ErrInUse.
 func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64) (Killed, error) {
-	revision, inUse, err := s.engine.deletable(ctx, name)
+	revision, inUse, err := s.engine.Deletable(ctx, name)
 	switch {
 	case err != nil:
 		return Killed{}, err
@@ -52,13 +53,13 @@ func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64
 	case !task.ValidName(name):
 		return Killed{}, ErrNoTopic
 	}
-	t, err := s.purgeAll(ctx, purgeQuery{Topic: name, Kill: true})
-	k := Killed{Killed: t.cancelled, Delivering: t.delivering}
+	t, err := s.purgeAll(ctx, engine.PurgeQuery{Topic: name, Kill: true})
+	k := Killed{Killed: t.Cancelled, Delivering: t.Delivering}
 	switch {
 	case err != nil:
 		return k, err
 	case revision > 0:
-		return k, s.engine.forgetTopic(ctx, name, revision)
+		return k, s.engine.ForgetTopic(ctx, name, revision)
 	case k == (Killed{}) && !inUse:
 		return k, ErrNoTopic
 	}
@@ -68,7 +69,7 @@ func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64
 // TopicInUse tells whether a topic has tasks, at any node, that are pending, ready or being
 // delivered. Errors: as of DeleteTopic.
 func (s *Scheduler) TopicInUse(ctx context.Context, name string) (bool, error) {
-	_, inUse, err := s.engine.deletable(ctx, name)
+	_, inUse, err := s.engine.Deletable(ctx, name)
 	if err == nil && !inUse && !s.noPeers() {
 		inUse, err = s.usedAnywhere(ctx, name)
 	}
@@ -89,9 +90,9 @@ func (s *Scheduler) usedAnywhere(ctx context.Context, name string) (used bool, e
 
 func (s *Scheduler) usedHere(ctx context.Context, q usedQuery) (a usedReply, err error) {
 	_, err = s.covers(ctx, &a.coverage, func(context.Context) error {
-		s.engine.mu.Lock()
-		defer s.engine.mu.Unlock()
-		a.Used = s.engine.usedLocked(q.Topic)
+		s.engine.Mu.Lock()
+		defer s.engine.Mu.Unlock()
+		a.Used = s.engine.UsedLocked(q.Topic)
 		return nil
 	})
 	return a, err

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // A receiver that finds nothing ready at its node waits, and a task may become ready at any
@@ -34,7 +36,7 @@ type demand struct {
 
 // A demandKey identifies a demand.
 type demandKey struct {
-	topic *topic
+	topic *engine.Topic
 	lease time.Duration // that the receivers ask for; 0: the topic's
 }
 
@@ -79,13 +81,13 @@ type reserveReply struct {
 }
 
 // demandLocked returns the demand that a topic's receivers have together.
-func (s *Scheduler) demandLocked(t *topic, lease time.Duration) *demand {
+func (s *Scheduler) demandLocked(t *engine.Topic, lease time.Duration) *demand {
 	key := demandKey{t, lease}
 	w := s.peers.demands[key]
 	if w == nil {
 		w = &demand{demandKey: key, announced: make(map[string]announcement)}
 		s.peers.demands[key] = w
-		t.pins++
+		t.Pins++
 	}
 	return w
 }
@@ -93,9 +95,9 @@ func (s *Scheduler) demandLocked(t *topic, lease time.Duration) *demand {
 // announceDemandLocked makes the message that announces a demand to a node.
 func (s *Scheduler) announceDemandLocked(w *demand, node string) demandMessage {
 	s.peers.serial++
-	said := demandMessage{s.peers.run, s.peers.serial, w.topic.name, w.lease, min(w.want, MaxReserve)}
+	said := demandMessage{s.peers.run, s.peers.serial, w.topic.Name, w.lease, min(w.want, MaxReserve)}
 	if said.Want > 0 {
-		w.announced[node] = announcement{said.Serial, s.engine.elapsed()}
+		w.announced[node] = announcement{said.Serial, s.engine.Elapsed()}
 	} else {
 		delete(w.announced, node)
 	}
@@ -108,15 +110,15 @@ func (s *Scheduler) searchLocked(w *demand) <-chan struct{} {
 	switch {
 	case w.search != nil:
 		return w.search
-	case w.want == 0 || s.engine.ended || w.topic.stopped():
+	case w.want == 0 || s.engine.Ended || w.topic.Stopped():
 		return nil
 	}
 	listed := s.peers.listed
-	if listed != 0 && s.engine.elapsed()-listed < peersEvery && s.uninformedLocked(w, 1) == nil {
+	if listed != 0 && s.engine.Elapsed()-listed < peersEvery && s.uninformedLocked(w, 1) == nil {
 		return nil
 	}
 	w.search = make(chan struct{})
-	s.engine.background.Go(func() { s.search(w, listed == 0 || s.engine.elapsed()-listed >= peersEvery) })
+	s.engine.Background.Go(func() { s.search(w, listed == 0 || s.engine.Elapsed()-listed >= peersEvery) })
 	return w.search
 }
 
@@ -125,12 +127,12 @@ func (s *Scheduler) search(w *demand, list bool) {
 		s.listPeers()
 	}
 	for width := 1; ; width *= 2 {
-		s.engine.mu.Lock()
+		s.engine.Mu.Lock()
 		next := s.uninformedLocked(w, width)
-		if len(next) == 0 || w.want == 0 || s.engine.ended {
+		if len(next) == 0 || w.want == 0 || s.engine.Ended {
 			close(w.search)
 			w.search = nil
-			s.engine.unlock()
+			s.engine.Unlock()
 			return
 		}
 		w.last = next[len(next)-1].name
@@ -139,7 +141,7 @@ func (s *Scheduler) search(w *demand, list bool) {
 			said := s.announceDemandLocked(w, n.name)
 			all.Go(func() { s.requestTasks(w, n, said) })
 		}
-		s.engine.unlock()
+		s.engine.Unlock()
 		all.Wait()
 	}
 }
@@ -147,7 +149,7 @@ func (s *Scheduler) search(w *demand, list bool) {
 // uninformedLocked returns up to limit nodes that should know of a demand and do not,
 // beginning after the node that was asked last.
 func (s *Scheduler) uninformedLocked(w *demand, limit int) (next []*peer) {
-	all, now := s.peers.list, s.engine.elapsed()
+	all, now := s.peers.list, s.engine.Elapsed()
 	first := 0
 	for first < len(all) && all[first].name <= w.last {
 		first++
@@ -166,20 +168,20 @@ func (s *Scheduler) uninformedLocked(w *demand, limit int) (next []*peer) {
 
 // requestTasks asks one node for tasks.
 func (s *Scheduler) requestTasks(w *demand, n *peer, said demandMessage) {
-	ctx, cancel := context.WithTimeout(s.engine.ctx, askWithin)
+	ctx, cancel := context.WithTimeout(s.engine.Context, askWithin)
 	defer cancel()
-	asked := s.engine.elapsed()
+	asked := s.engine.Elapsed()
 	a, err := call(ctx, s, n.name, reserveMethod, said)
 	if err == nil && len(a.Deliveries) > 0 {
 		s.serveFetched(n.name, &a, asked)
 	}
-	s.engine.mu.Lock()
-	defer s.engine.unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Unlock()
 	switch {
 	case errors.Is(err, errNotUnderstood):
 		n.unsupported = true
 	case err != nil:
-		n.retryAt = s.engine.elapsed() + askWithin
+		n.retryAt = s.engine.Elapsed() + askWithin
 	case len(a.Deliveries) == 0:
 		return // the node keeps the demand
 	}
@@ -191,26 +193,26 @@ func (s *Scheduler) requestTasks(w *demand, n *peer, said demandMessage) {
 // serveFetched gives deliveries, which a node was asked for at the time asked, to the waiting
 // receivers, and returns the others to that node.
 func (s *Scheduler) serveFetched(from string, a *reserveReply, asked time.Duration) {
-	s.engine.mu.Lock()
-	defer s.engine.unlock()
-	s.returnUnusedLocked(s.serveFetchedLocked(s.engine.topics[a.Topic], a.Lease, s.decodeDeliveries(from, a.Deliveries, asked, nil)))
+	s.engine.Mu.Lock()
+	defer s.engine.Unlock()
+	s.returnUnusedLocked(s.serveFetchedLocked(s.engine.ByName[a.Topic], a.Lease, s.decodeDeliveries(from, a.Deliveries, asked, nil)))
 }
 
 // serveFetchedLocked gives deliveries of another node to the waiting receivers, to the one that
 // has waited longest first. It returns those without a receiver and those whose leases are over.
-func (s *Scheduler) serveFetchedLocked(t *topic, lease time.Duration, ds []*delivery) (left []*delivery) {
+func (s *Scheduler) serveFetchedLocked(t *engine.Topic, lease time.Duration, ds []*engine.Delivery) (left []*engine.Delivery) {
 	w := s.peers.demands[demandKey{t, lease}]
-	if w == nil || s.engine.ended {
+	if w == nil || s.engine.Ended {
 		return ds
 	}
 	ds, left = s.splitByLease(ds)
-	for e := t.reservers.queue.Front(); e != nil && len(ds) > 0; {
-		p := e.Value.(*turn)
+	for e := t.Reservers.Queue.Front(); e != nil && len(ds) > 0; {
+		p := e.Value.(*engine.Turn)
 		e = e.Next()
-		if p.want == &w.want {
-			n := min(p.limit, len(ds))
+		if p.Want == &w.want {
+			n := min(p.Limit, len(ds))
 			s.peers.counts.reservesTaken += int64(n)
-			t.reservers.give(p, ds[:n:n])
+			t.Reservers.Give(p, ds[:n:n])
 			ds = ds[n:]
 		}
 	}
@@ -220,12 +222,12 @@ func (s *Scheduler) serveFetchedLocked(t *topic, lease time.Duration, ds []*deli
 // renewDemands renews this node's demands at the other nodes.
 func (s *Scheduler) renewDemands() {
 	told := make(map[string][]demandMessage)
-	s.engine.mu.Lock()
-	now, seen := s.engine.elapsed(), 0
+	s.engine.Mu.Lock()
+	now, seen := s.engine.Elapsed(), 0
 	for key, w := range s.peers.demands {
 		if seen++; seen%demandsAtOnce == 0 {
-			s.engine.unlock()
-			s.engine.mu.Lock()
+			s.engine.Unlock()
+			s.engine.Mu.Lock()
 			if s.peers.demands[key] != w {
 				continue
 			}
@@ -243,10 +245,10 @@ func (s *Scheduler) renewDemands() {
 		}
 		if w.want == 0 && len(w.announced) == 0 && w.search == nil {
 			delete(s.peers.demands, key)
-			w.topic.pins--
+			w.topic.Pins--
 		}
 	}
-	s.engine.unlock()
+	s.engine.Unlock()
 	for node, all := range told {
 		for len(all) > 0 {
 			n := min(len(all), demandsAtOnce)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
 )
 
@@ -194,22 +195,22 @@ func TestReturnAfterAHandOver(t *testing.T) {
 func TestOfferComesBackAfterAHandOver(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *poolRig) {
 		a, b := f.nodes[0], f.nodes[1]
-		offers := make([][]*delivery, 3)
+		offers := make([][]*engine.Delivery, 3)
 		packed := make([][]wireDelivery, 3)
 		for i := range offers {
 			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			pass(10 * time.Millisecond)
-			b.engine.mu.Lock()
-			offers[i] = b.serveLocked(t.Context(), b.engine.topics["x"], "a", 1, 0)
+			b.engine.Mu.Lock()
+			offers[i] = b.serveLocked(t.Context(), b.engine.ByName["x"], "a", 1, 0)
 			packed[i] = b.encodeDeliveries(offers[i])
-			b.engine.unlock()
+			b.engine.Unlock()
 		}
 		want(t, "Drain", b.Drain(t.Context()), nil)
-		b.engine.mu.Lock()
-		g := &remoteWaiter{topic: b.engine.topics["x"]}
+		b.engine.Mu.Lock()
+		g := &remoteWaiter{topic: b.engine.ByName["x"]}
 		b.offeredLocked(g, offers[0], packed[0], offerReply{}, relay.ErrUnheard)
 		b.offeredLocked(g, offers[1], packed[1], offerReply{Back: []string{packed[1][0].Receipt}}, nil)
-		b.engine.unlock()
+		b.engine.Unlock()
 		b.lateReply("a", offerMethod.name, reply[offerReply]{Answer: &offerReply{Back: []string{packed[2][0].Receipt}}}.encode(), time.Now())
 		pass(time.Second)
 		a.pull("x", "t0", "t1", "t2")

@@ -9,6 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
@@ -29,8 +30,8 @@ import (
 // Ids that tell their shard are never registered: their tasks are always kept there.
 
 // needsClaimLocked reports whether the id of a planned task has to be registered.
-func (s *Scheduler) needsClaimLocked(p *plan) bool {
-	return s.shared != nil && p.chosen && p.shardID == 0 && !s.singleNodeLocked()
+func (s *Scheduler) needsClaimLocked(p *engine.Plan) bool {
+	return s.shared != nil && p.Chosen && p.ShardID == 0 && !s.singleNodeLocked()
 }
 
 // An idClaim is a slot whose id is being registered.
@@ -39,14 +40,14 @@ type idClaim struct {
 	index  int // of its request, in a batch
 	id     string
 	want   recovery.Filing
-	stale  staleEntry
+	stale  engine.StaleEntry
 	err    error // nil: registered. errStale, *elsewhere, ErrUnavailable otherwise
 }
 
-func (s *Scheduler) newIDClaimLocked(n uint32, p *plan, index int) *idClaim {
-	sl := s.engine.store.Slot(n)
+func (s *Scheduler) newIDClaimLocked(n uint32, p *engine.Plan, index int) *idClaim {
+	sl := s.engine.Store.Slot(n)
 	return &idClaim{
-		n: n, gen: sl.Gen, index: index, id: p.id, stale: p.stale,
+		n: n, gen: sl.Gen, index: index, id: p.ID, stale: p.Stale,
 		want: s.entryOfLocked(sl),
 	}
 }
@@ -54,7 +55,7 @@ func (s *Scheduler) newIDClaimLocked(n uint32, p *plan, index int) *idClaim {
 // entryOfLocked returns the directory entry for the id of a task in memory. The nonce follows
 // from what the record keeps for good, so that it need not be remembered.
 func (s *Scheduler) entryOfLocked(sl *store.Slot) recovery.Filing {
-	return directoryEntryOf(s.engine.shardIDLocked(sl), s.engine.store.ID(sl), record.Created(s.engine.store.Record(sl)))
+	return directoryEntryOf(s.engine.ShardIDLocked(sl), s.engine.Store.ID(sl), record.Created(s.engine.Store.Record(sl)))
 }
 
 // directoryEntryLocked returns the directory entry of a task in memory. It reports false
@@ -62,11 +63,11 @@ func (s *Scheduler) entryOfLocked(sl *store.Slot) recovery.Filing {
 // of the task, as of one that is being looked up and of one that lost writes have brought
 // back (see deleteSome): nothing is known of such a task but its id.
 func (s *Scheduler) directoryEntryLocked(sl *store.Slot) (recovery.Filing, bool) {
-	if !s.engine.store.Chosen(sl) {
+	if !s.engine.Store.Chosen(sl) {
 		return recovery.Filing{}, false
 	}
 	f := s.entryOfLocked(sl)
-	return f, !tells(s.engine.store.ID(sl), f.Home)
+	return f, !tells(s.engine.Store.ID(sl), f.Home)
 }
 
 func directoryEntryOf(shardID recovery.Home, id []byte, created int64) recovery.Filing {
@@ -99,11 +100,11 @@ func (s *Scheduler) register(ctx context.Context, rs []*idClaim) {
 			continue
 		}
 		if _, err := s.shared.ledger.File(ctx, out); err != nil {
-			s.engine.mu.Lock()
+			s.engine.Mu.Lock()
 			for _, change := range out {
-				s.shared.tombstones.push(tombstone{change.ID, change.Old, s.engine.elapsed()})
+				s.shared.tombstones.push(tombstone{change.ID, change.Old, s.engine.Elapsed()})
 			}
-			s.engine.mu.Unlock()
+			s.engine.Mu.Unlock()
 		}
 	}
 }
@@ -141,11 +142,11 @@ func (s *Scheduler) registerPart(ctx context.Context, rs []*idClaim) {
 	}
 	now, err := s.shared.ledger.File(ctx, changes)
 	if err != nil {
-		s.engine.mu.Lock()
-		defer s.engine.mu.Unlock()
+		s.engine.Mu.Lock()
+		defer s.engine.Mu.Unlock()
 		for _, r := range rs {
 			r.err = fmt.Errorf("%w: directory of ids: %w", ErrUnavailable, err)
-			s.shared.tombstones.push(tombstone{r.id, r.want, s.engine.elapsed()}) // which may have landed
+			s.shared.tombstones.push(tombstone{r.id, r.want, s.engine.Elapsed()}) // which may have landed
 		}
 		return
 	}
@@ -153,7 +154,7 @@ func (s *Scheduler) registerPart(ctx context.Context, rs []*idClaim) {
 		switch {
 		case now[i] == r.want:
 		case now[i].Home == 0:
-			r.stale, r.err = staleEntry{}, errStale // it was: the entry has been removed
+			r.stale, r.err = engine.StaleEntry{}, errStale // it was: the entry has been removed
 		default:
 			r.err = s.registeredBefore(ctx, r, now[i])
 		}
@@ -168,42 +169,42 @@ func (s *Scheduler) registeredBefore(ctx context.Context, r *idClaim, now recove
 	case err != nil:
 		return err
 	case h.Node == "":
-		r.stale = staleEntry{now, true}
+		r.stale = engine.StaleEntry{now, true}
 		return errStale
 	case h.Shard < 0:
 		return &elsewhere{shardID: now.Home}
 	case s.ownedShard(now.Home) == nil:
-		return errNotHeld // it is just coming or going
+		return engine.ErrNotHeld // it is just coming or going
 	}
-	r.stale = staleEntry{Filing: now}
+	r.stale = engine.StaleEntry{Filing: now}
 	return errStale
 }
 
 // confirmLocked creates the task of an id claim, or gives its slot up. Errors: those of
 // the claim, errNotHeld and ErrClosed.
-func (s *Scheduler) confirmLocked(r *idClaim, c *pendingWrite) error {
-	sl := s.engine.store.Slot(r.n)
+func (s *Scheduler) confirmLocked(r *idClaim, c *engine.PendingWrite) error {
+	sl := s.engine.Store.Slot(r.n)
 	err := r.err
 	if sl.Gen != r.gen {
 		if err == nil {
-			s.shared.tombstones.push(tombstone{r.id, r.want, s.engine.elapsed()})
+			s.shared.tombstones.push(tombstone{r.id, r.want, s.engine.Elapsed()})
 		}
-		return errAcquiring // replay has come across the id, see abortLocked
+		return engine.ErrAcquiring // replay has come across the id, see abortLocked
 	}
 	switch {
 	case err != nil:
-	case s.engine.ended:
+	case s.engine.Ended:
 		err = ErrClosed
-	case !s.engine.ownedLocked(int(sl.Shard)).takes():
-		err = errNotHeld
+	case !s.engine.OwnedLocked(int(sl.Shard)).Takes():
+		err = engine.ErrNotHeld
 	default:
-		s.engine.startLocked(r.n, sl, c, r.index)
+		s.engine.StartLocked(r.n, sl, c, r.index)
 		return nil
 	}
 	if r.err == nil {
-		s.shared.tombstones.push(tombstone{r.id, r.want, s.engine.elapsed()})
+		s.shared.tombstones.push(tombstone{r.id, r.want, s.engine.Elapsed()})
 	}
-	s.engine.abortLocked(r.n, sl)
+	s.engine.AbortLocked(r.n, sl)
 	return err
 }
 
@@ -256,8 +257,8 @@ func (s *Scheduler) unindexed(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	if s.engine.acquiring() {
-		return nil, errAcquiring
+	if s.engine.Acquiring() {
+		return nil, engine.ErrAcquiring
 	}
 	nodes, err := s.shared.ledger.Peers(ctx)
 	if err != nil {
@@ -293,23 +294,23 @@ func (s *Scheduler) assertSampled(ctx context.Context, sampled []recovery.Refili
 	if err == nil {
 		err = s.assert(ctx, s.misplaced(sampled, now))
 	}
-	if err != nil && !s.engine.isClosing() {
-		s.engine.cfg.Log.Warn("the audit could not reach the directory of ids", "node", s.engine.cfg.Node, "error", err)
+	if err != nil && !s.engine.IsClosing() {
+		s.engine.Config.Log.Warn("the audit could not reach the directory of ids", "node", s.engine.Config.Node, "error", err)
 	}
 }
 
 // misplaced returns the samples that the directory has under another shard, and has all ids
 // registered anew if one is missing. What has left memory since does not count.
 func (s *Scheduler) misplaced(sampled []recovery.Refiling, now []recovery.Filing) (other []recovery.Refiling) {
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
 	missing := 0
 	for i, f := range now {
-		n, known := s.engine.store.Find([]byte(sampled[i].ID))
+		n, known := s.engine.Store.Find([]byte(sampled[i].ID))
 		if !known || f == sampled[i].New {
 			continue
 		}
-		if still, ok := s.directoryUpdateLocked(s.engine.store.Slot(n)); !ok || still != sampled[i] {
+		if still, ok := s.directoryUpdateLocked(s.engine.Store.Slot(n)); !ok || still != sampled[i] {
 			continue
 		}
 		if f.Home == 0 {
@@ -319,7 +320,7 @@ func (s *Scheduler) misplaced(sampled []recovery.Refiling, now []recovery.Filing
 		}
 	}
 	if missing > 0 && s.shared.indexing == s.shared.indexed {
-		s.engine.cfg.Log.Error("the directory of ids has lost some; all of this node are registered anew", "node", s.engine.cfg.Node)
+		s.engine.Config.Log.Error("the directory of ids has lost some; all of this node are registered anew", "node", s.engine.Config.Node)
 		s.reindexLocked()
 	}
 	return other

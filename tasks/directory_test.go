@@ -32,7 +32,7 @@ func TestEntryOutlivesItsTask(t *testing.T) {
 		a, b := c.nodes[0], c.nodes[1]
 		a.must(Request{ID: "x", Topic: "t", Delay: time.Hour})
 		first := c.filed("x")
-		if first.Home.Node() != a.engine.nodeNumber {
+		if first.Home.Node() != a.engine.NodeNumber {
 			t.Fatalf("filed under %v", first)
 		}
 		want(t, "Cancel", b.Cancel(t.Context(), "x"), nil)
@@ -76,7 +76,7 @@ func TestStaleEntryHeals(t *testing.T) {
 			_, err := m.Get(t.Context(), id)
 			want(t, "Get", err, ErrNotFound)
 			task := m.must(Request{ID: id, Topic: "t", Delay: time.Hour})
-			if got := c.filed(id); task.Node != "a" || got == stale || got.Home.Node() != c.nodes[0].engine.nodeNumber {
+			if got := c.filed(id); task.Node != "a" || got == stale || got.Home.Node() != c.nodes[0].engine.NodeNumber {
 				t.Errorf("created %+v, filed %v", task, got)
 			}
 			results, err := m.ScheduleBatch(t.Context(), []Request{{ID: id, Topic: "t", Delay: time.Hour}, {ID: id + "-b", Topic: "t"}})
@@ -131,12 +131,12 @@ func TestSecondNode(t *testing.T) {
 		_, err = b.Get(t.Context(), "none")
 		want(t, "Get", err, ErrNotFound)
 		a.must(Request{ID: "at-once", Topic: "t", Delay: time.Hour})
-		if got := c.filed("at-once"); got.Home.Node() != a.engine.nodeNumber {
+		if got := c.filed("at-once"); got.Home.Node() != a.engine.NodeNumber {
 			t.Errorf("a new id is filed %v", got)
 		}
 		pass(5 * time.Second)
 		for _, id := range []string{"x-0", "x-7", "x-8", "x-299", "deceased"} {
-			if got := c.filed(id); got.Home.Node() != a.engine.nodeNumber {
+			if got := c.filed(id); got.Home.Node() != a.engine.NodeNumber {
 				t.Errorf("%s is filed %v", id, got)
 			}
 		}
@@ -171,7 +171,7 @@ func TestUnindexedNodeDies(t *testing.T) {
 			t.Errorf("created twice: %+v", again)
 		}
 		pass(30 * time.Second)
-		if got := c.filed("x-49"); got.Home.Node() != a.engine.nodeNumber {
+		if got := c.filed("x-49"); got.Home.Node() != a.engine.NodeNumber {
 			t.Errorf("filed %v", got)
 		}
 		_, err = d.Get(t.Context(), "none")
@@ -189,7 +189,7 @@ func TestLostEntries(t *testing.T) {
 			a.must(Request{ID: id, Topic: "t", Delay: time.Hour})
 			c.file(id, c.filed(id), recovery.Filing{})
 		}
-		a.engine.rewound(a.member, 0)
+		a.engine.Rewound(a.member, 0)
 		pass(5 * time.Second)
 		for i := range 20 {
 			b.get(fmt.Sprint("x-", i))

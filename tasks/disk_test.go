@@ -23,7 +23,7 @@ func TestOnDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-s.engine.replayed
+		<-s.engine.Replayed
 		return s
 	}
 	s := open()

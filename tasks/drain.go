@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 const (
@@ -34,40 +35,40 @@ func (s *Scheduler) Drain(ctx context.Context) error {
 	if _, err := s.heirs(ctx); err != nil {
 		return err
 	}
-	s.engine.mu.Lock()
-	if s.engine.ended {
-		s.engine.unlock()
+	s.engine.Mu.Lock()
+	if s.engine.Ended {
+		s.engine.Unlock()
 		return ErrClosed
 	}
-	s.engine.draining = true
+	s.engine.Draining = true
 	clear(s.missing)
-	s.engine.unlock()
-	s.engine.cfg.Log.Info("this node is being drained", "node", s.engine.cfg.Node)
+	s.engine.Unlock()
+	s.engine.Config.Log.Info("this node is being drained", "node", s.engine.Config.Node)
 	if err := s.emptySpool(ctx); err != nil {
 		return err
 	}
 	if err := s.handAllOver(ctx); err != nil {
 		return err
 	}
-	s.engine.cfg.Log.Info("this node is drained", "node", s.engine.cfg.Node)
+	s.engine.Config.Log.Info("this node is drained", "node", s.engine.Config.Node)
 	return s.awaitDetached(ctx)
 }
 
 // emptySpool waits until the ledger has all that is spooled. It comes before the shards go:
 // what is spooled can only be moved into those that are held.
 func (s *Scheduler) emptySpool(ctx context.Context) error {
-	least, since := math.MaxInt, s.engine.elapsed()
+	least, since := math.MaxInt, s.engine.Elapsed()
 	for {
-		left := s.engine.spooled()
+		left := s.engine.Spooled()
 		switch {
 		case left == 0:
 			return nil
 		case left < least:
-			least, since = left, s.engine.elapsed()
-		case s.engine.elapsed()-since > drainPatience:
+			least, since = left, s.engine.Elapsed()
+		case s.engine.Elapsed()-since > drainPatience:
 			return fmt.Errorf("%w: %d tasks are in the spool of this node alone", ErrUnavailable, left)
 		}
-		if err := s.engine.restWithin(ctx, drainPause); err != nil {
+		if err := s.engine.RestWithin(ctx, drainPause); err != nil {
 			return fmt.Errorf("%d tasks are in the spool of this node alone: %w", left, err)
 		}
 	}
@@ -75,7 +76,7 @@ func (s *Scheduler) emptySpool(ctx context.Context) error {
 
 // handAllOver goes on until no shard is left.
 func (s *Scheduler) handAllOver(ctx context.Context) error {
-	moved := s.engine.elapsed()
+	moved := s.engine.Elapsed()
 	othersLeave := false // all other nodes were being drained, and may have ended since
 	for {
 		shardIDs, unread, evicting := s.ownedShards()
@@ -89,7 +90,7 @@ func (s *Scheduler) handAllOver(ctx context.Context) error {
 			}
 			var took bool
 			if took, err = s.offerShard(ctx, shardID, heirs); took {
-				moved = s.engine.elapsed()
+				moved = s.engine.Elapsed()
 			}
 		}
 		othersLeave = othersLeave || errors.Is(err, errOthersLeave)
@@ -97,17 +98,17 @@ func (s *Scheduler) handAllOver(ctx context.Context) error {
 		switch {
 		case len(shardIDs) > 0 && len(heirs) == 0 && othersLeave:
 			return fmt.Errorf("%d shards are left: %w", len(shardIDs)+unread, err)
-		case len(shardIDs) > 0 && s.engine.elapsed()-moved > drainPatience:
+		case len(shardIDs) > 0 && s.engine.Elapsed()-moved > drainPatience:
 			return fmt.Errorf("%w: %d shards are left: %w", ErrNoHeir, len(shardIDs)+unread, err)
 		case len(shardIDs) == 0:
-			moved = s.engine.elapsed() // no node could take anything
+			moved = s.engine.Elapsed() // no node could take anything
 			if unread == 0 {
-				pause = busyPause // they are leaving memory
+				pause = engine.BusyPause // they are leaving memory
 			}
 		}
 		select {
 		case <-time.After(pause):
-		case <-s.engine.closing:
+		case <-s.engine.Closing:
 			return ErrClosed
 		case <-ctx.Done():
 			return fmt.Errorf("%d shards are left: %w", len(shardIDs)+unread+evicting, context.Cause(ctx))
@@ -118,17 +119,17 @@ func (s *Scheduler) handAllOver(ctx context.Context) error {
 // ownedShards lists the shards that could be handed over, and tells how many others must be
 // read into memory before, or have not left it yet.
 func (s *Scheduler) ownedShards() (shardIDs []recovery.Home, unread, evicting int) {
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
-	for _, h := range s.engine.shards {
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	for _, h := range s.engine.Shards {
 		switch {
 		case h == nil:
-		case !h.mine():
+		case !h.Mine():
 			evicting++
-		case h.stage == acquired || h.stage == loading || !s.engine.isFirstReplayed():
+		case h.Stage == engine.Acquired || h.Stage == engine.Loading || !s.engine.IsFirstReplayed():
 			unread++
 		default:
-			shardIDs = append(shardIDs, h.shardID)
+			shardIDs = append(shardIDs, h.ShardID)
 		}
 	}
 	return shardIDs, unread, evicting
@@ -179,7 +180,7 @@ func (s *Scheduler) offerShard(ctx context.Context, shardID recovery.Home, heirs
 		return cmp.Or(a.failed-b.failed, a.shards-b.shards)
 	})
 	for _, to := range heirs {
-		one, cancel := s.engine.within(ctx)
+		one, cancel := s.engine.Within(ctx)
 		failed := s.peerCalls.callOfferShard(one, to.name, shardID)
 		cancel()
 		if failed == nil {
@@ -188,9 +189,9 @@ func (s *Scheduler) offerShard(ctx context.Context, shardID recovery.Home, heirs
 		}
 		to.failed++
 		err = errors.Join(err, fmt.Errorf("node %s: %w", to.name, failed))
-		s.engine.mu.Lock()
-		gone := s.engine.shardNumberLocked(shardID) < 0
-		s.engine.mu.Unlock()
+		s.engine.Mu.Lock()
+		gone := s.engine.ShardNumberLocked(shardID) < 0
+		s.engine.Mu.Unlock()
 		if gone {
 			return true, nil // to that node, though it could not say so
 		}
@@ -201,18 +202,18 @@ func (s *Scheduler) offerShard(ctx context.Context, shardID recovery.Home, heirs
 // awaitDetached waits until the handlers whose tasks other nodes hold have returned, and
 // those nodes know their verdicts.
 func (s *Scheduler) awaitDetached(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.engine.cfg.Grace)
+	ctx, cancel := context.WithTimeout(ctx, s.engine.Config.Grace)
 	defer cancel()
 	for {
-		s.engine.mu.Lock()
-		left := len(s.engine.detached) + len(s.lateVerdicts) + s.lateVerdictsOut
-		s.engine.mu.Unlock()
+		s.engine.Mu.Lock()
+		left := len(s.engine.Detached) + len(s.lateVerdicts) + s.lateVerdictsOut
+		s.engine.Mu.Unlock()
 		if left == 0 {
 			return nil
 		}
 		select {
 		case <-time.After(drainPause / 10):
-		case <-s.engine.closing:
+		case <-s.engine.Closing:
 			return ErrClosed
 		case <-ctx.Done():
 			return nil // their verdicts are lost, and their tasks are delivered again elsewhere
@@ -223,22 +224,22 @@ func (s *Scheduler) awaitDetached(ctx context.Context) error {
 // take fetches a shard from a node that wants to be rid of it. Errors: ErrDraining,
 // ErrOverloaded, ErrUnavailable, ErrClosed, or why the other one does not release it.
 func (s *Scheduler) acceptOffer(ctx context.Context, shardID recovery.Home, from string) error {
-	s.engine.mu.Lock()
+	s.engine.Mu.Lock()
 	var err error
-	switch has := s.engine.shardNumberLocked(shardID) >= 0; {
-	case s.engine.ended:
+	switch has := s.engine.ShardNumberLocked(shardID) >= 0; {
+	case s.engine.Ended:
 		err = ErrClosed
-	case s.engine.draining:
+	case s.engine.Draining:
 		err = ErrDraining
 	case has:
-		s.engine.unlock()
+		s.engine.Unlock()
 		return nil
-	case s.engine.unsure():
-		err = errUnsure
-	case s.engine.roomForMoreLocked() == 0:
-		err = fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.engine.store.Len())
+	case s.engine.Unsure():
+		err = engine.ErrUnsure
+	case s.engine.RoomForMoreLocked() == 0:
+		err = fmt.Errorf("%w: %d tasks are pending", ErrOverloaded, s.engine.Store.Len())
 	}
-	s.engine.unlock()
+	s.engine.Unlock()
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func TestDrainPastAMuteNode(t *testing.T) {
 		b.mute.Store(true)
 		began := time.Now()
 		want(t, "Drain", a.Drain(t.Context()), nil)
-		if took := time.Since(began); took > a.engine.cfg.AnswerWithin+time.Second {
+		if took := time.Since(began); took > a.engine.Config.AnswerWithin+time.Second {
 			t.Errorf("it took %v", took)
 		}
 		if n := c.Stats().ShardsHeld; n != 9 {
@@ -186,8 +186,8 @@ func TestMisfireByHowItCame(t *testing.T) {
 		a, b := f.join("a", 2, Config{Topics: topics}), f.join("b", 1, Config{Topics: topics})
 		b.keeps.Store(true)
 		transferred := a.must(Request{ID: a.idAt(0), Topic: "x"})
-		shardID := recovery.NewHome(a.engine.nodeNumber, 0)
-		want(t, "yield", a.engine.releaseShard(t.Context(), shardID, "b"), nil)
+		shardID := recovery.NewHome(a.engine.NodeNumber, 0)
+		want(t, "yield", a.engine.ReleaseShard(t.Context(), shardID, "b"), nil)
 		if ok, err := b.member.Member.Accept(t.Context(), shardID); !ok || err != nil { // as the ledger does by itself
 			t.Fatal(ok, err)
 		}

@@ -39,7 +39,7 @@ func (s *Scheduler) DrainNode(ctx context.Context, name string) error {
 	case !nodes[i].Live || nodes[i].Released || s.shared == nil:
 		return ErrNodeAway
 	}
-	ctx, cancel := s.engine.within(ctx)
+	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	_, err = call(ctx, s, name, drainMethod, drainQuery{})
 	return err
@@ -47,41 +47,41 @@ func (s *Scheduler) DrainNode(ctx context.Context, name string) error {
 
 // beginDrain begins to drain this node, unless that has begun.
 func (s *Scheduler) beginDrain(ctx context.Context) error {
-	s.engine.mu.Lock()
+	s.engine.Mu.Lock()
 	under := s.drainsItself
-	s.engine.mu.Unlock()
+	s.engine.Mu.Unlock()
 	if under {
 		return nil
 	}
 	if _, err := s.heirs(ctx); err != nil {
 		return err
 	}
-	s.engine.mu.Lock()
-	defer s.engine.unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Unlock()
 	switch {
-	case s.engine.ended:
+	case s.engine.Ended:
 		return ErrClosed
 	case s.drainsItself:
 		return nil
 	}
 	s.drainsItself = true
-	s.engine.background.Go(s.drainItself)
+	s.engine.Background.Go(s.drainItself)
 	return nil
 }
 
 // drainItself drains this node because a caller has asked for it.
 func (s *Scheduler) drainItself() {
-	switch err := s.Drain(s.engine.ctx); {
+	switch err := s.Drain(s.engine.Context); {
 	case err == nil:
 		close(s.drained)
 	case errors.Is(err, ErrClosed):
 	default:
-		s.engine.cfg.Log.Error("this node could not be drained; it takes no new tasks until it is asked again, or restarted", "node", s.engine.cfg.Node, "error", err)
-		s.engine.mu.Lock()
+		s.engine.Config.Log.Error("this node could not be drained; it takes no new tasks until it is asked again, or restarted", "node", s.engine.Config.Node, "error", err)
+		s.engine.Mu.Lock()
 		s.drainsItself = false
 		s.drainsFailed++
 		s.drainFault = task.Cut(err.Error(), task.MaxReason)
-		s.engine.unlock()
+		s.engine.Unlock()
 	}
 }
 

@@ -111,11 +111,11 @@ func TestCallsToAllNodesReadNoOwners(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close(context.Background()) })
-		<-s.engine.replayed
+		<-s.engine.Replayed
 		nodes = append(nodes, s)
 	}
 	a := nodes[0]
-	if shardIDs, err := a.engine.fleet.Homes(t.Context()); err != nil || len(shardIDs) != 12 || a.noPeers() {
+	if shardIDs, err := a.engine.Fleet.Homes(t.Context()); err != nil || len(shardIDs) != 12 || a.noPeers() {
 		t.Fatalf("Homes = %v, %v", shardIDs, err)
 	}
 	for _, s := range nodes {

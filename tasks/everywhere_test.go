@@ -14,6 +14,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // fill schedules tasks at every node, of a topic and a group, and returns their ids.
@@ -103,7 +104,7 @@ func TestListOfAllNodes(t *testing.T) {
 			}))
 		}
 		slices.SortFunc(all, func(a, b Task) int {
-			return compareRefs(recovery.Ref{ID: a.ID, Next: a.Next.UnixMilli()}, recovery.Ref{ID: b.ID, Next: b.Next.UnixMilli()})
+			return engine.CompareRefs(recovery.Ref{ID: a.ID, Next: a.Next.UnixMilli()}, recovery.Ref{ID: b.ID, Next: b.Next.UnixMilli()})
 		})
 		for _, m := range c.nodes {
 			for _, limit := range []int{77, 1000} {
@@ -311,7 +312,7 @@ func TestLongPurgeInPieces(t *testing.T) {
 		if err != nil || got.Cancelled != n || !slices.Equal(got.Delivering, []string{out}) || got.More != 0 {
 			t.Errorf("CancelGroup = %+v, %v", got, err)
 		}
-		if took := time.Since(began); took < 2*c.nodes[0].engine.cfg.AnswerWithin {
+		if took := time.Since(began); took < 2*c.nodes[0].engine.Config.AnswerWithin {
 			t.Errorf("it took %v: one question would have done", took)
 		}
 
@@ -346,7 +347,7 @@ func TestSilentNodeAmongAll(t *testing.T) {
 		want(t, "DeadTasks", err, ErrNodeAway)
 		want(t, "DeleteTopic", a.DeleteTopic(ctx, "nothing", -1), ErrNodeAway)
 		want(t, "DeleteTopic of one in use here", a.DeleteTopic(ctx, "x", -1), ErrInUse)
-		if took := time.Since(began); took > 4*a.engine.cfg.AnswerWithin {
+		if took := time.Since(began); took > 4*a.engine.Config.AnswerWithin {
 			t.Errorf("it took %v to find out", took)
 		}
 		_, err = a.Requeue(ctx, "x", Requeue{Delay: time.Hour})
@@ -397,7 +398,7 @@ func TestCancelledWhereItHasGone(t *testing.T) {
 		}()
 		pass(100 * time.Millisecond)
 		shardID, _ := recovery.HomeOf(task.ID)
-		want(t, "yield", b.engine.releaseShard(t.Context(), shardID, next.name), nil)
+		want(t, "yield", b.engine.ReleaseShard(t.Context(), shardID, next.name), nil)
 		if ok, err := next.member.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatal(ok, err)
 		}

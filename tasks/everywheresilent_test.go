@@ -21,7 +21,7 @@ func TestSilentNodeCostsAnswerWithin(t *testing.T) {
 			t.Helper()
 			began := time.Now()
 			want(t, what, call(), kind)
-			if took := time.Since(began); took > a.engine.cfg.AnswerWithin+time.Second {
+			if took := time.Since(began); took > a.engine.Config.AnswerWithin+time.Second {
 				t.Errorf("%s took %v", what, took)
 			}
 		}
@@ -59,7 +59,7 @@ func TestSilentNodeOfRedis(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close(context.Background()) })
-		<-s.engine.replayed
+		<-s.engine.Replayed
 		if _, err = s.Schedule(t.Context(), Request{Topic: "x", Group: "g", Delay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestSilentNodeOfRedis(t *testing.T) {
 	}
 	a := nodes[0]
 	for a.noPeers() {
-		if _, err := a.engine.fleet.Homes(t.Context()); err != nil {
+		if _, err := a.engine.Fleet.Homes(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -85,7 +85,7 @@ func TestSilentNodeOfRedis(t *testing.T) {
 		if !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrNodeAway) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if took := time.Since(began); took >= 2*a.engine.cfg.AnswerWithin {
+		if took := time.Since(began); took >= 2*a.engine.Config.AnswerWithin {
 			t.Errorf("%s took %v", what, took)
 		}
 	}

@@ -94,7 +94,7 @@ func TestSpooledIntoAListedShard(t *testing.T) {
 		}()
 		pass(100 * time.Millisecond)
 		shardID, _ := recovery.HomeOf(task.ID)
-		want(t, "yield", a.engine.releaseShard(t.Context(), shardID, b.name), nil)
+		want(t, "yield", a.engine.ReleaseShard(t.Context(), shardID, b.name), nil)
 		if ok, err := b.member.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatal(ok, err)
 		}

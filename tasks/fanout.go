@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // A fanOut is a query to all nodes, at the node that was called first.
@@ -41,7 +42,7 @@ type fanOut[Q, A any, P coveringReply[A]] struct {
 // have been done that was not answered.
 func (c *fanOut[Q, A, P]) run(ctx context.Context) error {
 	c.covered, c.answered = make(map[recovery.Home]bool), make(map[string]bool)
-	patience, cancel := c.engine.within(ctx)
+	patience, cancel := c.engine.Within(ctx)
 	defer func() { cancel() }()
 	var left map[recovery.Home]recovery.Holder // of shards that are not covered; nil before the first round
 	var why error
@@ -52,7 +53,7 @@ func (c *fanOut[Q, A, P]) run(ctx context.Context) error {
 		}
 		if c.moved && c.method.writes && !silent(err) {
 			cancel()
-			patience, cancel = c.engine.within(ctx)
+			patience, cancel = c.engine.Within(ctx)
 			tries = 0
 		}
 		if why = reasonOf(why, err); !c.pause(patience, tries) {
@@ -192,7 +193,7 @@ func (c *fanOut[Q, A, P]) callAll(ctx context.Context, node string) error {
 func (c *fanOut[Q, A, P]) call(ctx context.Context, node string, asked Q) (*A, error) {
 	if c.method.writes {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, 2*c.engine.cfg.AnswerWithin, errLate)
+		ctx, cancel = context.WithTimeoutCause(ctx, 2*c.engine.Config.AnswerWithin, engine.ErrLate)
 		defer cancel()
 	}
 	if node == c.shared.node {
@@ -224,4 +225,4 @@ func uncovered(left map[recovery.Home]recovery.Holder) (err error) {
 
 // pieceTime is how long a node works on what takes long before it answers that there is
 // more.
-func (s *Scheduler) pieceTime() time.Duration { return s.engine.cfg.AnswerWithin / 2 }
+func (s *Scheduler) pieceTime() time.Duration { return s.engine.Config.AnswerWithin / 2 }

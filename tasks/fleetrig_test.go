@@ -73,7 +73,7 @@ func (f *fleetRig) join(name string, shards int, cfg Config) *fleetNode {
 			if holder == nil || holder.keeps.Load() {
 				return ErrUnavailable
 			}
-			return holder.engine.releaseShard(ctx, shardID, name)
+			return holder.engine.ReleaseShard(ctx, shardID, name)
 		},
 		callOfferShard: func(ctx context.Context, node string, shardID recovery.Home) error {
 			heir := f.nodes[node]
@@ -115,7 +115,7 @@ func (n *fleetNode) crash() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = n.Close(ctx)
-	delete(n.rig.nodes, n.engine.cfg.Node)
+	delete(n.rig.nodes, n.engine.Config.Node)
 }
 
 // adopt has a node adopt what another one holds, and waits until it is in memory.
@@ -138,7 +138,9 @@ func (n *fleetNode) must(r Request) string {
 }
 
 // idAt makes an id that tells a shard of a node's own.
-func (n *fleetNode) idAt(shard int) string { return recovery.NewHome(n.engine.nodeNumber, shard).NewID() }
+func (n *fleetNode) idAt(shard int) string {
+	return recovery.NewHome(n.engine.NodeNumber, shard).NewID()
+}
 
 // pull reserves what is ready of a topic, and wants just these ids.
 func (n *fleetNode) pull(topic string, want ...string) []Delivery {
@@ -154,7 +156,7 @@ func (n *fleetNode) pull(topic string, want ...string) []Delivery {
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		n.t.Fatalf("%s reserved %q; want %q", n.engine.cfg.Node, got, want)
+		n.t.Fatalf("%s reserved %q; want %q", n.engine.Config.Node, got, want)
 	}
 	return ds
 }
@@ -172,26 +174,26 @@ func (n *fleetNode) ack(d Delivery) Settled {
 func (n *fleetNode) check() {
 	n.t.Helper()
 	if err := n.Scheduler.check(n.member); err != nil {
-		n.t.Fatalf("%s is inconsistent: %v", n.engine.cfg.Node, err)
+		n.t.Fatalf("%s is inconsistent: %v", n.engine.Config.Node, err)
 	}
 }
 
 // wantEmpty wants a node to know nothing of any task.
 func (n *fleetNode) wantEmpty() {
 	n.t.Helper()
-	n.engine.mu.Lock()
-	used, graves, open, arriving := n.engine.store.Len(), len(n.engine.dead.ids), len(n.engine.open), n.engine.arriving
-	detached, pending, draining := len(n.engine.detached), len(n.engine.pendingVerdicts), n.engine.inactive
+	n.engine.Mu.Lock()
+	used, graves, open, arriving := n.engine.Store.Len(), len(n.engine.Dead.IDs), len(n.engine.Leases), n.engine.Arriving
+	detached, pending, draining := len(n.engine.Detached), len(n.engine.PendingVerdicts), n.engine.Inactive
 	var held int
-	for _, h := range n.engine.shards {
+	for _, h := range n.engine.Shards {
 		if h != nil {
 			held++
 		}
 	}
-	n.engine.mu.Unlock()
+	n.engine.Mu.Unlock()
 	if used+graves+open+arriving+held+detached+pending+draining != 0 {
 		n.t.Fatalf("%s still has %d tasks, %d of the dead, %d open deliveries, %d arriving, %d shards, %d detached, %d pending verdicts, %d leaving",
-			n.engine.cfg.Node, used, graves, open, arriving, held, detached, pending, draining)
+			n.engine.Config.Node, used, graves, open, arriving, held, detached, pending, draining)
 	}
 	n.check()
 }

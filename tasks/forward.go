@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -28,11 +29,11 @@ func (e *elsewhere) Error() string {
 
 // tell finds the shard that a chosen id tells, if a node holds it. It is an *elsewhere
 // if that is another node.
-func (s *Scheduler) tell(ctx context.Context, p *plan, anew bool) error {
-	if s.shared == nil || !p.chosen {
+func (s *Scheduler) tell(ctx context.Context, p *engine.Plan, anew bool) error {
+	if s.shared == nil || !p.Chosen {
 		return nil
 	}
-	shardID, ok := recovery.HomeOf(p.id)
+	shardID, ok := recovery.HomeOf(p.ID)
 	if !ok {
 		return nil
 	}
@@ -41,34 +42,34 @@ func (s *Scheduler) tell(ctx context.Context, p *plan, anew bool) error {
 	case err != nil:
 		return err
 	case h.Node == "":
-		p.shardID = 0
+		p.ShardID = 0
 		return nil
 	}
-	p.shardID = shardID
-	if h.Shard < 0 && !s.engine.knowsSpooled(p.id) {
+	p.ShardID = shardID
+	if h.Shard < 0 && !s.engine.KnowsSpooled(p.ID) {
 		return &elsewhere{shardID: shardID}
 	}
 	return nil
 }
 
 // schedule creates a planned task where it belongs.
-func (s *Scheduler) schedule(ctx context.Context, p *plan, r *Request) (Task, error) {
+func (s *Scheduler) schedule(ctx context.Context, p *engine.Plan, r *Request) (Task, error) {
 	var why error
 	for tries := 0; ; tries++ {
-		p.stale = staleEntry{}
+		p.Stale = engine.StaleEntry{}
 		err := s.tell(ctx, p, tries > 0)
-		t := Task{ID: p.id}
+		t := Task{ID: p.ID}
 		if err == nil {
 			t, err = s.create(ctx, p)
 		}
 		if e, ok := errors.AsType[*elsewhere](err); ok {
-			t, err = s.createThere(ctx, e, p.id, r, tries > 0)
+			t, err = s.createThere(ctx, e, p.ID, r, tries > 0)
 		}
 		if !passing(err) {
 			return t, err
 		}
 		if why = reasonOf(why, err); !s.pause(ctx, tries) {
-			return Task{ID: p.id}, final(why)
+			return Task{ID: p.ID}, final(why)
 		}
 	}
 }
@@ -140,9 +141,9 @@ func (s *Scheduler) createThere(ctx context.Context, e *elsewhere, id string, r 
 }
 
 // replaceRouted replaces a task where it is, or creates it where it belongs.
-func (s *Scheduler) replaceRouted(ctx context.Context, p *plan, r *Request) (Task, error) {
+func (s *Scheduler) replaceRouted(ctx context.Context, p *engine.Plan, r *Request) (Task, error) {
 	if task.TermsOf(ctx).Conditional() { // it must be somewhere
-		t, _, err := routed(ctx, s, p.id, replaceMethod, func(shardID recovery.Home) requestQuery {
+		t, _, err := routed(ctx, s, p.ID, replaceMethod, func(shardID recovery.Home) requestQuery {
 			q := aboutRequest(*r, shardID)
 			q.Terms = encodeTerms(ctx)
 			return q
@@ -151,21 +152,21 @@ func (s *Scheduler) replaceRouted(ctx context.Context, p *plan, r *Request) (Tas
 	}
 	var why error
 	for tries := 0; ; tries++ {
-		p.stale = staleEntry{}
+		p.Stale = engine.StaleEntry{}
 		t, err := s.replaceOnce(ctx, p, r, tries > 0)
 		if !passing(err) {
 			return t, err
 		}
 		if why = reasonOf(why, err); !s.pause(ctx, tries) {
-			return Task{ID: p.id}, final(why)
+			return Task{ID: p.ID}, final(why)
 		}
 	}
 }
 
-func (s *Scheduler) replaceOnce(ctx context.Context, p *plan, r *Request, anew bool) (Task, error) {
-	at, err := s.find(ctx, p.id, byMemory, anew)
+func (s *Scheduler) replaceOnce(ctx context.Context, p *engine.Plan, r *Request, anew bool) (Task, error) {
+	at, err := s.find(ctx, p.ID, byMemory, anew)
 	if err == nil && anew && at.node != "" && at.clue == byID {
-		spooled := s.querySpools(ctx, []string{p.id})[0]
+		spooled := s.querySpools(ctx, []string{p.ID})[0]
 		if err = spooled.err; spooled.node != "" {
 			at = site{node: spooled.node, clue: byDirectory}
 		}
@@ -181,16 +182,16 @@ func (s *Scheduler) replaceOnce(ctx context.Context, p *plan, r *Request, anew b
 			return t, err
 		}
 		if at, err = s.holderOf(ctx, e, anew); err != nil {
-			return Task{ID: p.id}, err
+			return Task{ID: p.ID}, err
 		}
 	case err != nil:
-		return Task{ID: p.id}, err
+		return Task{ID: p.ID}, err
 	}
 	q := aboutRequest(*r, at.shardID)
 	q.Terms = encodeTerms(ctx)
 	t, err := call(ctx, s, at.node, replaceMethod, q)
 	if err != nil {
-		t = Task{ID: p.id}
+		t = Task{ID: p.ID}
 	}
 	return t, err
 }

@@ -7,11 +7,11 @@ import (
 // Get returns a task. Errors: ErrNotFound, ErrReplaying, ErrUnavailable,
 // ErrClosed.
 func (s *Scheduler) Get(ctx context.Context, id string) (Task, error) {
-	ctx, cancel := s.engine.within(ctx)
+	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	if s.shared == nil {
-		return s.engine.get(ctx, id)
+		return s.engine.Get(ctx, id)
 	}
-	t, _, err := routed(ctx, s, id, getMethod, aboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.engine.get(ctx, id) })
+	t, _, err := routed(ctx, s, id, getMethod, aboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.engine.Get(ctx, id) })
 	return t, err
 }

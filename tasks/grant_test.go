@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // ownTopics is the context of a caller who may use the topics own.* only.
@@ -218,14 +220,14 @@ func TestBoundsAmongNodes(t *testing.T) {
 // So many different grants that the first ones are forgotten still count right.
 func TestManyBounds(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		for i := range 2*atOnce + 10 {
+		for i := range 2*engine.AtOnce + 10 {
 			want(t, "Schedule", schedules(t.Context(), r, fmt.Sprint("t", i)), nil)
 		}
-		for i := range maxQuotas + 50 {
+		for i := range engine.MaxQuotas + 50 {
 			ctx := WithGrant(t.Context(), &Grant{Topics: []string{"own", fmt.Sprint("t", i), "t1*"}, MaxTopics: 1})
 			want(t, "Schedule", schedules(ctx, r, "own"), ErrQuota)
 		}
-		if n := len(r.engine.quotas.byPatterns); n != maxQuotas {
+		if n := len(r.engine.Quotas.ByPatterns); n != engine.MaxQuotas {
 			t.Errorf("%d are kept", n)
 		}
 		r.checkQuotas()
@@ -245,8 +247,8 @@ func TestReservedTopics(t *testing.T) {
 			want(t, "ScheduleBatch", err, nil)
 			full = full || errors.Is(results[0].Err, ErrOverloaded)
 		}
-		if !full || len(r.engine.topics) != MaxTopics-ReservedTopics {
-			t.Fatalf("there are %d topics", len(r.engine.topics))
+		if !full || len(r.engine.ByName) != MaxTopics-ReservedTopics {
+			t.Fatalf("there are %d topics", len(r.engine.ByName))
 		}
 		want(t, "one more topic", schedules(t.Context(), r, "new"), ErrOverloaded)
 		_, err := r.SetTopic(t.Context(), "real", TopicSettings{Lease: time.Minute}, -1)
@@ -333,8 +335,8 @@ func TestVersionAtEveryNode(t *testing.T) {
 // checkQuotas counts everything anew.
 func (r *rig) checkQuotas() {
 	r.t.Helper()
-	r.engine.mu.Lock()
-	defer r.engine.unlock()
+	r.engine.Mu.Lock()
+	defer r.engine.Unlock()
 	if err := r.checkTopics(); err != nil {
 		r.t.Error(err)
 	}

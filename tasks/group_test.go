@@ -13,6 +13,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
@@ -170,9 +171,9 @@ func TestGroupAfterARewind(t *testing.T) {
 		if held := r.held(); len(held) != 0 {
 			t.Errorf("left: %v", held)
 		}
-		r.engine.mu.Lock()
-		defer r.engine.mu.Unlock()
-		want(t, "groups", r.engine.store.Check(), nil)
+		r.engine.Mu.Lock()
+		defer r.engine.Mu.Unlock()
+		want(t, "groups", r.engine.Store.Check(), nil)
 	})
 }
 
@@ -230,7 +231,7 @@ func TestCancelGroupDuringAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{}, memledger.BatchLimits(100, 1<<20))
 		synctest.Wait()
-		const n = 2*purgeAtOnce + 100
+		const n = 2*engine.PurgeAtOnce + 100
 		r.members(n, time.Hour)
 		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Nth: 25, Times: -1})
 		var c GroupCancelled

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // When a shard leaves while a handler of this process is making a delivery of it, the
@@ -18,7 +20,7 @@ const (
 	lateVerdictPause   = 50 * time.Millisecond
 )
 
-func (s *Scheduler) addLateVerdictLocked(e lateVerdict) {
+func (s *Scheduler) addLateVerdictLocked(e engine.LateVerdict) {
 	s.lateVerdicts = append(s.lateVerdicts, e)
 	select {
 	case s.lateVerdictsWake <- struct{}{}:
@@ -31,12 +33,12 @@ func (s *Scheduler) lateVerdictLoop() {
 	for pause := lateVerdictPause; ; {
 		select {
 		case <-s.lateVerdictsWake:
-		case <-s.engine.closing:
+		case <-s.engine.Closing:
 			return
 		}
 		if s.sendLateVerdicts() {
 			pause = lateVerdictPause
-		} else if pause = min(2*pause, time.Second); !s.engine.rest(pause) {
+		} else if pause = min(2*pause, time.Second); !s.engine.Rest(pause) {
 			return
 		}
 	}
@@ -44,10 +46,10 @@ func (s *Scheduler) lateVerdictLoop() {
 
 // sendLateVerdicts tries all late verdicts once. It reports whether none is left.
 func (s *Scheduler) sendLateVerdicts() bool {
-	s.engine.mu.Lock()
+	s.engine.Mu.Lock()
 	all := s.lateVerdicts
 	s.lateVerdicts, s.lateVerdictsOut = nil, len(all)
-	s.engine.mu.Unlock()
+	s.engine.Mu.Unlock()
 	for some := range slices.Chunk(all, lateVerdictsAtOnce) {
 		var group sync.WaitGroup
 		for _, e := range some {
@@ -55,15 +57,15 @@ func (s *Scheduler) sendLateVerdicts() bool {
 		}
 		group.Wait()
 	}
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
 	s.lateVerdictsOut = 0
 	return len(s.lateVerdicts) == 0
 }
 
 // sendLastVerdicts sends the late verdicts that are left when Close begins.
 func (s *Scheduler) sendLastVerdicts(ctx context.Context) {
-	if s.engine.fleet == nil {
+	if s.engine.Fleet == nil {
 		return
 	}
 	for !s.sendLateVerdicts() {
@@ -75,20 +77,20 @@ func (s *Scheduler) sendLastVerdicts(ctx context.Context) {
 	}
 }
 
-func (s *Scheduler) sendLateVerdict(e lateVerdict) {
-	ctx, cancel := s.engine.within(context.WithoutCancel(s.engine.ctx))
+func (s *Scheduler) sendLateVerdict(e engine.LateVerdict) {
+	ctx, cancel := s.engine.Within(context.WithoutCancel(s.engine.Context))
 	defer cancel()
 	err := errNoPeers
 	if s.peerCalls.settle != nil {
-		err = s.peerCalls.settle(ctx, e.shardID, e.verdict, e.receipt)
+		err = s.peerCalls.settle(ctx, e.ShardID, e.Verdict, e.Receipt)
 	}
 	switch {
 	case err == nil:
-	case s.engine.elapsed() < e.until && (errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknown) || errors.Is(err, ErrReplaying)):
-		s.engine.mu.Lock()
+	case s.engine.Elapsed() < e.Until && (errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknown) || errors.Is(err, ErrReplaying)):
+		s.engine.Mu.Lock()
 		s.addLateVerdictLocked(e)
-		s.engine.mu.Unlock()
+		s.engine.Mu.Unlock()
 	default:
-		s.engine.cfg.Log.Warn("a delivery could not be settled at the node that holds its task now; it may be delivered again", "node", s.engine.cfg.Node, "error", err)
+		s.engine.Config.Log.Warn("a delivery could not be settled at the node that holds its task now; it may be delivered again", "node", s.engine.Config.Node, "error", err)
 	}
 }

@@ -62,7 +62,7 @@ func TestLookUpWithoutTime(t *testing.T) {
 			"List":     func(ctx context.Context) error { _, err := s.List(ctx, Query{}); return err },
 			"Purge":    func(ctx context.Context) error { _, err := s.Purge(ctx, "x"); return err },
 		} {
-			member.from.Store(time.Now().Add(s.engine.cfg.AnswerWithin / 2).UnixNano())
+			member.from.Store(time.Now().Add(s.engine.Config.AnswerWithin / 2).UnixNano())
 			want(t, what, call(t.Context()), ErrNodeAway)
 			member.from.Store(1)
 			want(t, what+" without any look-up", call(t.Context()), ErrUnavailable)

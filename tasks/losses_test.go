@@ -54,7 +54,7 @@ func (g *team) settled() {
 		return
 	}
 	g.waitFor("the nodes know each other", func(n *node) bool {
-		return !n.noPeers() && n.isIndexed() && n.Stats().ShardsHeld == 4 && !n.engine.unsure()
+		return !n.noPeers() && n.isIndexed() && n.Stats().ShardsHeld == 4 && !n.engine.Unsure()
 	})
 }
 
@@ -92,7 +92,7 @@ func (g *team) pull(id string) Delivery {
 func (g *team) settle(verb Verb, d Delivery) {
 	g.t.Helper()
 	if !g.next().settles(verb, d) {
-		g.waitFor("it is recorded", func(n *node) bool { return n.engine.committer.Stats().Queued == 0 })
+		g.waitFor("it is recorded", func(n *node) bool { return n.engine.Committer.Stats().Queued == 0 })
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -104,19 +105,19 @@ func aboutRequest(r Request, shardID recovery.Home) requestQuery {
 }
 
 func (s *Scheduler) handleGet(ctx context.Context, _ string, q idQuery) (Task, error) {
-	return owned(ctx, s, q, func(ctx context.Context) (Task, error) { return s.engine.get(ctx, q.ID) })
+	return owned(ctx, s, q, func(ctx context.Context) (Task, error) { return s.engine.Get(ctx, q.ID) })
 }
 
 func (s *Scheduler) handleCancel(ctx context.Context, _ string, q idQuery) (struct{}, error) {
-	return owned(ctx, s, q, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.cancelHere(ctx, q.ID) })
+	return owned(ctx, s, q, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.CancelHere(ctx, q.ID) })
 }
 
 func (s *Scheduler) handleFire(ctx context.Context, _ string, q idQuery) (Task, error) {
-	return owned(ctx, s, q, func(ctx context.Context) (Task, error) { return s.engine.fireNow(ctx, q.ID) })
+	return owned(ctx, s, q, func(ctx context.Context) (Task, error) { return s.engine.FireNow(ctx, q.ID) })
 }
 
 func (s *Scheduler) handleMove(ctx context.Context, _ string, q moveQuery) (Task, error) {
-	return owned(ctx, s, q.idQuery, func(ctx context.Context) (Task, error) { return s.engine.reschedule(ctx, q.ID, q.Move) })
+	return owned(ctx, s, q.idQuery, func(ctx context.Context) (Task, error) { return s.engine.Reschedule(ctx, q.ID, q.Move) })
 }
 
 func (s *Scheduler) handleSchedule(ctx context.Context, _ string, q requestQuery) (Task, error) {
@@ -128,15 +129,15 @@ func (s *Scheduler) handleReplace(ctx context.Context, _ string, q requestQuery)
 }
 
 // createOwned creates a task that another node was asked for, if it belongs here.
-func (s *Scheduler) createOwned(ctx context.Context, q *requestQuery, create func(context.Context, *plan) (Task, error)) (Task, error) {
-	ctx, cancel := s.engine.within(q.Terms.in(ctx))
+func (s *Scheduler) createOwned(ctx context.Context, q *requestQuery, create func(context.Context, *engine.Plan) (Task, error)) (Task, error) {
+	ctx, cancel := s.engine.Within(q.Terms.in(ctx))
 	defer cancel()
 	p, err := s.planFor(ctx, &q.Request)
 	if err != nil {
 		return Task{}, err
 	}
-	defer p.release()
-	if !p.chosen || !s.owns(p.id, q.Home) {
+	defer p.Release()
+	if !p.Chosen || !s.owns(p.ID, q.Home) {
 		return Task{}, errNotMine
 	}
 	var t Task
@@ -162,18 +163,18 @@ func owning(err error) error {
 // handleHas tells which ids this node has. From then on it files those that are created:
 // what it has not by now, it will not have without the directory.
 func (s *Scheduler) handleHas(ctx context.Context, _ string, q hasQuery) (hasReply, error) {
-	ctx, cancel := s.engine.within(ctx)
+	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	a := hasReply{Has: make([]bool, len(q.IDs))}
 	switch {
-	case s.engine.unsure() && !s.engine.knowsAllSpooled(q.IDs):
-		return a, errUnsure
-	case s.engine.acquiring(): // the caller has asked no other node that may have had it until now
-		return a, errAcquiring
+	case s.engine.Unsure() && !s.engine.KnowsAllSpooled(q.IDs):
+		return a, engine.ErrUnsure
+	case s.engine.Acquiring(): // the caller has asked no other node that may have had it until now
+		return a, engine.ErrAcquiring
 	}
 	ids := slices.DeleteFunc(slices.Clone(q.IDs), func(id string) bool { return !task.ValidName(id) })
-	if slices.ContainsFunc(ids, s.engine.isInDoubt) {
-		return a, errInDoubt
+	if slices.ContainsFunc(ids, s.engine.IsInDoubt) {
+		return a, engine.ErrInDoubt
 	}
 	if err := s.loadUnknown(ctx, ids); err != nil {
 		return a, err
@@ -187,25 +188,25 @@ func (s *Scheduler) handleHas(ctx context.Context, _ string, q hasQuery) (hasRep
 // loadUnknown makes sure that memory knows those of the ids that exist: while replay runs, it
 // looks up the others together.
 func (s *Scheduler) loadUnknown(ctx context.Context, ids []string) error {
-	for !s.engine.isReplayed() {
+	for !s.engine.IsReplayed() {
 		loads, busy := s.unknownOf(ids)
 		switch {
 		case busy != nil: // replay, or another caller, looks an id up at the moment
-			if err := s.engine.waitBusy(ctx, busy, 0); err != nil {
+			if err := s.engine.WaitBusy(ctx, busy, 0); err != nil {
 				return err
 			}
 			continue
 		case len(loads) == 0:
 			return nil
 		}
-		s.engine.loadAllByID(ctx, loads)
+		s.engine.LoadAllByID(ctx, loads)
 		ids = nil
 		for _, f := range loads {
 			switch {
-			case f.err != nil:
-				return f.err
-			case !f.absent && !f.found:
-				ids = append(ids, f.id) // it was in other hands
+			case f.Err != nil:
+				return f.Err
+			case !f.Absent && !f.Found:
+				ids = append(ids, f.ID) // it was in other hands
 			}
 		}
 	}
@@ -214,21 +215,21 @@ func (s *Scheduler) loadUnknown(ctx context.Context, ids []string) error {
 
 // unknownOf returns those of the ids that memory does not know. If one of them is being looked
 // up, busy is closed when that is over.
-func (s *Scheduler) unknownOf(ids []string) (unknown []idLoad, busy <-chan struct{}) {
-	for part := range slices.Chunk(ids, atOnce) {
-		s.engine.mu.Lock()
+func (s *Scheduler) unknownOf(ids []string) (unknown []engine.IDLoad, busy <-chan struct{}) {
+	for part := range slices.Chunk(ids, engine.AtOnce) {
+		s.engine.Mu.Lock()
 		for _, id := range part {
-			n, entered := s.engine.store.Find([]byte(id))
+			n, entered := s.engine.Store.Find([]byte(id))
 			switch {
-			case entered && s.engine.store.Slot(n).State == store.Checking:
-				busy = s.engine.watchLocked(n)
+			case entered && s.engine.Store.Slot(n).State == store.Checking:
+				busy = s.engine.WatchLocked(n)
 			case entered, s.knowsLocked([]byte(id)):
 				// One that is being registered is no node's yet; it was looked for before.
 			default:
-				unknown = append(unknown, idLoad{id: id})
+				unknown = append(unknown, engine.IDLoad{ID: id})
 			}
 		}
-		s.engine.unlock()
+		s.engine.Unlock()
 	}
 	return unknown, busy
 }

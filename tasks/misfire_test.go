@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // missing runs a test, on both kinds of ledgers, on a rig that has a topic "x" with this policy.
@@ -89,7 +90,7 @@ func TestMisfireSkip(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			missing(t, MisfireSkip, func(t *testing.T, r *rig) {
-				for i := range 2*atOnce + 10 {
+				for i := range 2*engine.AtOnce + 10 {
 					r.in(time.Minute, fmt.Sprint("t", i), "g")
 				}
 				r.in(10*time.Minute+time.Second, "next", "g")
@@ -99,16 +100,16 @@ func TestMisfireSkip(t *testing.T) {
 				pass(10 * time.Minute)
 				r.open()
 				pass(2 * time.Second)
-				r.come(2*atOnce+10, "next")
+				r.come(2*engine.AtOnce+10, "next")
 				pass(time.Second)
 				if _, err := r.Get(t.Context(), "t0"); !errors.Is(err, ErrNotFound) {
 					t.Errorf("a skipped task: %v", err)
 				}
 				r.in(0, "fresh", "g")
 				pass(time.Millisecond)
-				r.come(2*atOnce+10, "fresh")
+				r.come(2*engine.AtOnce+10, "fresh")
 				pass(time.Hour)
-				r.come(2*atOnce+10, "future")
+				r.come(2*engine.AtOnce+10, "future")
 			})
 		})
 	}

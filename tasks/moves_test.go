@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // The moves of a simulation. Each makes a call and compares its answer with the model.
@@ -59,7 +61,7 @@ func (s *simulation) again() {
 }
 
 func (s *simulation) post(r Request) {
-	due, req := fromMillis(millis(s.clock.now().Add(r.Delay))), fmt.Sprint(r)
+	due, req := engine.FromMillis(engine.Millis(s.clock.now().Add(r.Delay))), fmt.Sprint(r)
 	s.m.begin()
 	task, err := s.Schedule(s.t.Context(), r)
 	s.m.mu.Lock()
@@ -383,11 +385,11 @@ func (s *simulation) requeue() {
 	id, delay := s.anyID(), time.Duration(s.rng.IntN(2))*time.Duration(s.rng.Int64N(int64(time.Minute)))
 	due := s.clock.now().UnixMilli()
 	if delay != 0 {
-		due = millis(s.clock.now().Add(delay))
+		due = engine.Millis(s.clock.now().Add(delay))
 	}
 	s.redrive(id, func(topic string) (int, error) {
 		return requeued(s.Requeue(s.t.Context(), topic, Requeue{IDs: []string{id}, Delay: delay}))
-	}, func(f *fact) { f.alive(fromMillis(due)) })
+	}, func(f *fact) { f.alive(engine.FromMillis(due)) })
 }
 
 func (s *simulation) deleteDead() {

@@ -6,21 +6,22 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // Nodes lists the nodes that share the ledger, by name. A ledger that is not shared has
 // one. Errors: ErrUnavailable, ErrClosed.
 func (s *Scheduler) Nodes(ctx context.Context) ([]Node, error) {
-	if s.engine.isClosing() {
+	if s.engine.IsClosing() {
 		return nil, ErrClosed
 	}
-	if s.engine.fleet == nil {
+	if s.engine.Fleet == nil {
 		st := s.nodeStatus()
-		return []Node{{Name: s.engine.cfg.Node, Self: true, Live: true, Shards: s.engine.terms.Shards, Held: s.engine.terms.Shards, Status: &st}}, nil
+		return []Node{{Name: s.engine.Config.Node, Self: true, Live: true, Shards: s.engine.Terms.Shards, Held: s.engine.Terms.Shards, Status: &st}}, nil
 	}
-	ctx, cancel := s.engine.within(ctx)
+	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	known, err := s.engine.fleet.Nodes(ctx)
+	known, err := s.engine.Fleet.Nodes(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
@@ -59,21 +60,21 @@ func (s *Scheduler) status() []byte {
 
 func (s *Scheduler) nodeStatus() NodeStatus {
 	var all Counts
-	s.engine.eachTopic(func(t *topic) {
-		all.Add(&t.counts)
-		all.Pending += t.gauges[Pending]
-		all.Ready += t.gauges[Ready]
-		all.Delivering += t.gauges[Delivering]
-		all.Dead += t.gauges[Dead]
+	s.engine.EachTopic(func(t *engine.Topic) {
+		all.Add(&t.Counts)
+		all.Pending += t.Gauges[Pending]
+		all.Ready += t.Gauges[Ready]
+		all.Delivering += t.Gauges[Delivering]
+		all.Dead += t.Gauges[Dead]
 	})
 	st := NodeStatus{
 		Pending: all.Pending, Ready: all.Ready, Delivering: all.Delivering, Dead: all.Dead,
 		LatenessP50: all.Lateness.Quantile(0.5), LatenessP99: all.Lateness.Quantile(0.99),
-		Unsure: s.engine.unsure(), Catching: !s.engine.isReplayed(),
+		Unsure: s.engine.Unsure(), Catching: !s.engine.IsReplayed(),
 	}
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
-	st.Room, st.Backlog, st.Draining = s.engine.roomForMoreLocked(), s.engine.sweep.raised, s.engine.draining
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	st.Room, st.Backlog, st.Draining = s.engine.RoomForMoreLocked(), s.engine.Sweep.Raised, s.engine.Draining
 	st.DrainsFailed, st.DrainFault = s.drainsFailed, s.drainFault
 	st.Spooled = s.spooledShardsLocked()
 	return st

@@ -3,6 +3,8 @@ package tasks
 import (
 	"context"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // An offload takes tasks of one topic from a node that has a backlog: it asks for as many as
@@ -14,7 +16,7 @@ import (
 // than half of their places for deliveries are taken.
 type offload struct {
 	key   offloadKey
-	topic *topic
+	topic *engine.Topic
 	way   string
 	until time.Duration // when it ends unless the backlog is announced again
 	over  bool
@@ -35,18 +37,18 @@ const (
 
 // handleBacklog processes the announcement of another node's backlog.
 func (s *Scheduler) handleBacklog(_ context.Context, from string, told backlogMessage) (none struct{}, err error) {
-	s.engine.mu.Lock()
-	defer s.engine.unlock()
-	if s.engine.ended {
+	s.engine.Mu.Lock()
+	defer s.engine.Unlock()
+	if s.engine.Ended {
 		return none, ErrClosed
 	}
 	named := make(map[string]bool, len(told.Topics))
 	for _, b := range told.Topics {
-		t := s.engine.topics[b.Topic]
-		if _, ok := s.engine.cfg.Resolved[b.Topic]; t == nil && ok {
-			t = s.engine.addTopic(b.Topic)
+		t := s.engine.ByName[b.Topic]
+		if _, ok := s.engine.Config.Resolved[b.Topic]; t == nil && ok {
+			t = s.engine.AddTopic(b.Topic)
 		}
-		if t == nil || t.deliverer == nil || wayOf(t) != b.Way {
+		if t == nil || t.Deliverer == nil || wayOf(t) != b.Way {
 			continue
 		}
 		named[b.Topic] = true
@@ -55,11 +57,11 @@ func (s *Scheduler) handleBacklog(_ context.Context, from string, told backlogMe
 		if h == nil {
 			h = &offload{key: key, topic: t, way: b.Way, news: make(chan struct{}, 1)}
 			s.peers.offloads[key] = h
-			t.offloads++
-			s.engine.handlers.Add(1)
+			t.Offloads++
+			s.engine.Handlers.Add(1)
 			go s.runOffload(h)
 		}
-		h.until, h.over = s.engine.elapsed()+offloadFor, false
+		h.until, h.over = s.engine.Elapsed()+offloadFor, false
 		h.notify()
 	}
 	for key, h := range s.peers.offloads {
@@ -80,23 +82,23 @@ func (h *offload) notify() {
 
 // help takes tasks of another node as long as there is room for them here.
 func (s *Scheduler) runOffload(h *offload) {
-	defer s.engine.handlers.Done()
+	defer s.engine.Handlers.Done()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for length := offloadPause; ; {
-		s.engine.mu.Lock()
-		s.engine.returnStaleLocked(h.topic)
+		s.engine.Mu.Lock()
+		s.engine.ReturnStaleLocked(h.topic)
 		want, more := s.offloadWantLocked(h)
 		if !more {
 			delete(s.peers.offloads, h.key)
-			h.topic.offloads--
-			left := h.topic.offloaded
-			h.topic.offloaded = nil
-			s.engine.unlock()
+			h.topic.Offloads--
+			left := h.topic.Offloaded
+			h.topic.Offloaded = nil
+			s.engine.Unlock()
 			s.returnUnused(left)
 			return
 		}
-		s.engine.unlock()
+		s.engine.Unlock()
 		asked := want > 0
 		if asked && s.offloadOnce(h, want) {
 			length = offloadPause
@@ -111,26 +113,26 @@ func (s *Scheduler) runOffload(h *offload) {
 		select {
 		case <-news:
 		case <-pause.C:
-		case <-s.engine.closing:
+		case <-s.engine.Closing:
 		}
 	}
 }
 
 // offloadOnce asks for tasks once. It reports whether it got any.
 func (s *Scheduler) offloadOnce(h *offload, want int) bool {
-	ctx, cancel := context.WithTimeout(s.engine.ctx, askWithin)
-	asked := s.engine.elapsed()
-	a, err := call(ctx, s, h.key.node, offloadMethod, offloadQuery{h.topic.name, h.way, want})
+	ctx, cancel := context.WithTimeout(s.engine.Context, askWithin)
+	asked := s.engine.Elapsed()
+	a, err := call(ctx, s, h.key.node, offloadMethod, offloadQuery{h.topic.Name, h.way, want})
 	cancel()
-	s.engine.mu.Lock()
-	defer s.engine.unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Unlock()
 	ds := s.decodeDeliveries(h.key.node, a.Deliveries, asked, h)
 	if err != nil || a.Over {
 		h.over = true // until the backlog is announced again
 	}
 	s.peers.counts.offloadedIn += int64(len(ds))
-	h.topic.offloaded = append(h.topic.offloaded, ds...)
-	s.engine.wakeLocked(h.topic)
+	h.topic.Offloaded = append(h.topic.Offloaded, ds...)
+	s.engine.WakeLocked(h.topic)
 	return len(ds) > 0
 }
 
@@ -138,36 +140,36 @@ func (s *Scheduler) offloadOnce(h *offload, want int) bool {
 // is to end.
 func (s *Scheduler) offloadWantLocked(h *offload) (want int, more bool) {
 	t := h.topic
-	if s.engine.ended || t.deliverer == nil || wayOf(t) != h.way {
+	if s.engine.Ended || t.Deliverer == nil || wayOf(t) != h.way {
 		return 0, false
 	}
-	if (h.over || h.until < s.engine.elapsed()) && len(t.offloaded) == 0 {
+	if (h.over || h.until < s.engine.Elapsed()) && len(t.Offloaded) == 0 {
 		return 0, false
 	}
-	if h.over || t.stopped() || s.engine.sweep.raised {
+	if h.over || t.Stopped() || s.engine.Sweep.Raised {
 		return 0, true
 	}
-	places := s.engine.cfg.MaxDeliveries
+	places := s.engine.Config.MaxDeliveries
 	switch {
-	case s.engine.cfg.SweepHelper:
-		if s.engine.backlog >= max(s.engine.cfg.SweepBacklog/2, 1) {
+	case s.engine.Config.SweepHelper:
+		if s.engine.Backlog >= max(s.engine.Config.SweepBacklog/2, 1) {
 			return 0, true
 		}
-	case s.engine.backlog > 0:
+	case s.engine.Backlog > 0:
 		return 0, true
 	default:
 		places /= 2
 	}
-	waiting := t.waiting()
-	limit := max(t.settings.Concurrency, s.engine.raisedLocked(t))
-	want = min(limit-t.busy, places-s.engine.workers, MaxReserve) + h.ahead(limit) - waiting
-	return max(0, t.allowed(want+waiting)-waiting), true
+	waiting := t.Waiting()
+	limit := max(t.Settings.Concurrency, s.engine.RaisedLocked(t))
+	want = min(limit-t.Busy, places-s.engine.Workers, MaxReserve) + h.ahead(limit) - waiting
+	return max(0, t.Allowed(want+waiting)-waiting), true
 }
 
 // ahead returns how many tasks to have here beyond the free places, so that a worker finds the
 // next one at once: none if they would wait for a good part of their lease.
 func (h *offload) ahead(limit int) int {
-	if h.took == 0 || h.took > h.topic.settings.Lease/8 {
+	if h.took == 0 || h.took > h.topic.Settings.Lease/8 {
 		return 0
 	}
 	return limit / 4

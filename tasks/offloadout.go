@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // A node with a backlog announces it to all others with every sweep. Those that have room take
@@ -45,15 +47,15 @@ type offloadReply struct {
 const backlogTopics = 100
 
 // wayOf names how a topic's tasks are delivered: a node with the same name can deliver them.
-func wayOf(t *topic) string {
-	if t.deliverer == nil {
+func wayOf(t *engine.Topic) string {
+	if t.Deliverer == nil {
 		return ""
 	}
-	kind := string(t.kind())
-	if t.handler != nil {
+	kind := string(t.Kind())
+	if t.Handler != nil {
 		return kind
 	}
-	sum := sha256.Sum256(bytes.TrimSpace(t.settings.Delivery))
+	sum := sha256.Sum256(bytes.TrimSpace(t.Settings.Delivery))
 	return kind + "/" + hex.EncodeToString(sum[:8])
 }
 
@@ -62,11 +64,11 @@ func (s *Scheduler) announceBacklog() {
 	if s.noPeers() {
 		return
 	}
-	s.engine.mu.Lock()
-	called := s.engine.sweep.called
-	s.engine.sweep.called = s.engine.sweep.raised && !s.engine.ended
-	calls := s.engine.sweep.called
-	s.engine.mu.Unlock()
+	s.engine.Mu.Lock()
+	called := s.engine.Sweep.Called
+	s.engine.Sweep.Called = s.engine.Sweep.Raised && !s.engine.Ended
+	calls := s.engine.Sweep.Called
+	s.engine.Mu.Unlock()
 	var told backlogMessage
 	if calls {
 		told.Topics = s.backlogTopics()
@@ -79,20 +81,20 @@ func (s *Scheduler) announceBacklog() {
 // backlogTopics returns the topics that are announced during a backlog.
 func (s *Scheduler) backlogTopics() (most []backlogTopic) {
 	type candidate struct {
-		topic *topic
+		topic *engine.Topic
 		ready int
 	}
 	all := smallest[candidate]{limit: backlogTopics, compare: func(a, b candidate) int { return b.ready - a.ready }}
-	s.engine.eachTopic(func(t *topic) {
-		if t.pushed && t.queue.live > 0 {
-			all.add(candidate{t, t.queue.live})
+	s.engine.EachTopic(func(t *engine.Topic) {
+		if t.Pushed && t.Queue.Live > 0 {
+			all.add(candidate{t, t.Queue.Live})
 		}
 	})
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
 	for _, c := range all.sorted() {
-		if c.topic.pushed {
-			most = append(most, backlogTopic{c.topic.name, wayOf(c.topic), c.ready})
+		if c.topic.Pushed {
+			most = append(most, backlogTopic{c.topic.Name, wayOf(c.topic), c.ready})
 		}
 	}
 	return most
@@ -100,18 +102,18 @@ func (s *Scheduler) backlogTopics() (most []backlogTopic) {
 
 // handleOffload gives tasks to a node that delivers a part of the backlog.
 func (s *Scheduler) handleOffload(ctx context.Context, from string, ask offloadQuery) (offloadReply, error) {
-	s.engine.mu.Lock()
-	defer s.engine.unlock()
-	if s.engine.ended {
+	s.engine.Mu.Lock()
+	defer s.engine.Unlock()
+	if s.engine.Ended {
 		return offloadReply{}, ErrClosed
 	}
-	t := s.engine.topics[ask.Topic]
-	if !s.engine.sweep.raised || t == nil || !t.pushed || wayOf(t) != ask.Way {
+	t := s.engine.ByName[ask.Topic]
+	if !s.engine.Sweep.Raised || t == nil || !t.Pushed || wayOf(t) != ask.Way {
 		return offloadReply{Over: true}, nil
 	}
-	ctx, cancel := s.engine.within(ctx)
+	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	ds := s.engine.beginLocked(ctx, t, min(ask.Want, MaxReserve), 0, consumer{aRemoteWorker, from})
+	ds := s.engine.BeginLocked(ctx, t, min(ask.Want, MaxReserve), 0, engine.ByRemoteWorker(from))
 	s.peers.counts.offloadedOut += int64(len(ds))
 	return offloadReply{Deliveries: s.encodeDeliveries(ds)}, nil
 }
@@ -141,33 +143,33 @@ func (o *offloadOutcome) verdict() Verdict {
 // wait for the ledger.
 func (s *Scheduler) handleOutcomes(_ context.Context, _ string, told outcomesQuery) (outcomesReply, error) {
 	a := outcomesReply{make([]wireError, len(told.Outcomes))}
-	settlings := make([]settling, len(told.Outcomes))
+	settlings := make([]engine.Settling, len(told.Outcomes))
 	for i := range settlings {
 		p := &settlings[i]
-		if p.receipt, p.answer.Err = s.engine.signer.Parse(told.Outcomes[i].Receipt); p.answer.Err == nil {
-			p.answer.ID = p.receipt.ID
+		if p.Receipt, p.Answer.Err = s.engine.Signer.Parse(told.Outcomes[i].Receipt); p.Answer.Err == nil {
+			p.Answer.ID = p.Receipt.ID
 		}
 	}
-	for from := 0; from < len(settlings); from += atOnce {
-		s.engine.mu.Lock()
-		if s.engine.ended {
-			s.engine.unlock()
+	for from := 0; from < len(settlings); from += engine.AtOnce {
+		s.engine.Mu.Lock()
+		if s.engine.Ended {
+			s.engine.Unlock()
 			return outcomesReply{}, ErrClosed
 		}
-		for i := from; i < min(from+atOnce, len(settlings)); i++ {
+		for i := from; i < min(from+engine.AtOnce, len(settlings)); i++ {
 			switch p, o := &settlings[i], &told.Outcomes[i]; {
-			case p.answer.Err != nil:
+			case p.Answer.Err != nil:
 			case o.Verb < Ack || o.Verb > Return:
-				p.answer.Err = errNotUnderstood
+				p.Answer.Err = errNotUnderstood
 			default:
 				v := o.verdict()
-				s.engine.settleLocked(&v, p, nil, 0, nil)
+				s.engine.SettleLocked(&v, p, nil, 0, nil)
 			}
 		}
-		s.engine.unlock()
+		s.engine.Unlock()
 	}
 	for i := range settlings {
-		if err := settlings[i].answer.Err; err != nil {
+		if err := settlings[i].Answer.Err; err != nil {
 			a.Faults[i] = *wireErrorOf(err)
 		}
 	}

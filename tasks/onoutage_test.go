@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // A node that may have lost what it held answers nothing about a task, whatever it does
@@ -69,7 +71,7 @@ func TestOutage(t *testing.T) {
 					t.Errorf("%d unsure deliveries, %d missed wakes, %d rescued", n.UnsureDeliveries, n.MissedWakes, n.Rescued)
 				}
 				a.member.Uncertain(false)
-				pass(2 * certaintyEvery) // far less than a sweep
+				pass(2 * engine.CertaintyEvery) // far less than a sweep
 				if handled.Load() != 1 || len(reserved) != 1 || <-reserved != 1 {
 					t.Errorf("%d handled, %d reserved, once it is certain", handled.Load(), len(reserved))
 				}

@@ -12,6 +12,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // within fails the test if f takes longer than a caller waits for the ledger.
@@ -19,7 +20,7 @@ func (r *rig) within(what string, f func()) {
 	r.t.Helper()
 	began := time.Now()
 	f()
-	if took := time.Since(began); took > r.Scheduler.engine.cfg.AnswerWithin {
+	if took := time.Since(began); took > r.Scheduler.engine.Config.AnswerWithin {
 		r.t.Errorf("%s took %v", what, took)
 	}
 }
@@ -29,22 +30,22 @@ func (r *rig) within(what string, f func()) {
 func TestAnswerAfterTheCallerHasLeft(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		_, release := r.faulty.Hold(ledgertest.Apply)
-		p, err := r.plan(&Request{ID: "t", Topic: "x", Delay: time.Hour}, admission{})
+		p, err := r.plan(&Request{ID: "t", Topic: "x", Delay: time.Hour}, engine.Admission{})
 		want(t, "plan", err, nil)
-		defer p.release()
-		c := newPendingWrite(1)
-		r.engine.mu.Lock()
+		defer p.Release()
+		c := engine.NewPendingWrite(1)
+		r.engine.Mu.Lock()
 		_, err = r.createLocked(&p, c, 0)
-		c.complete()
-		r.engine.unlock()
+		c.Complete()
+		r.engine.Unlock()
 		want(t, "createLocked", err, nil)
 		synctest.Wait() // it has been sent
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		want(t, "await", r.engine.await(gone, c), ErrUnknown)
+		want(t, "await", r.engine.Await(gone, c), ErrUnknown)
 		release()
 		pass(time.Millisecond)
-		want(t, "the answer", r.engine.outcomesOf(c)[0], errOpen)
+		want(t, "the answer", r.engine.OutcomesOf(c)[0], engine.ErrOpen)
 		r.wantEnd(recovery.Nowhere, 0)
 	})
 }
@@ -192,22 +193,22 @@ func TestWatchersGiveUp(t *testing.T) {
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		watch := func() <-chan struct{} {
-			r.engine.mu.Lock()
-			defer r.engine.mu.Unlock()
-			n, _ := r.engine.store.Find([]byte("t"))
-			return r.engine.watchLocked(n)
+			r.engine.Mu.Lock()
+			defer r.engine.Mu.Unlock()
+			n, _ := r.engine.Store.Find([]byte("t"))
+			return r.engine.WatchLocked(n)
 		}
 		first := watch()
 		for range 100 {
 			_, err := r.Get(gone, "t")
 			want(t, "Get", err, ErrUnavailable)
 		}
-		if watch() != first || len(r.engine.waiting) != 1 {
+		if watch() != first || len(r.engine.Waiting) != 1 {
 			t.Error("each caller has left something behind")
 		}
 		release()
 		pass(time.Millisecond)
-		if <-first; len(r.engine.waiting) != 0 {
+		if <-first; len(r.engine.Waiting) != 0 {
 			t.Error("somebody still waits")
 		}
 	})
@@ -313,7 +314,7 @@ func TestSettleBesideAStalledShard(t *testing.T) {
 		}
 		apart := func() (a, b Delivery) {
 			for _, d := range ds[1:] {
-				if begun(d).shard != begun(ds[0]).shard {
+				if begun(d).Shard != begun(ds[0]).Shard {
 					return ds[0], d
 				}
 			}

@@ -65,7 +65,7 @@ func (s *Scheduler) peersLoop() {
 		select {
 		case <-tick.C:
 			s.peersOnce()
-		case <-s.engine.closing:
+		case <-s.engine.Closing:
 			return
 		}
 	}
@@ -73,9 +73,9 @@ func (s *Scheduler) peersLoop() {
 
 func (s *Scheduler) peersOnce() {
 	s.dropRemoteWaiters()
-	s.engine.mu.Lock()
+	s.engine.Mu.Lock()
 	waiting := len(s.peers.demands) > 0
-	s.engine.unlock()
+	s.engine.Unlock()
 	if waiting {
 		s.listPeers()
 		s.renewDemands()
@@ -86,13 +86,13 @@ func (s *Scheduler) peersOnce() {
 // them: Redis is not asked. A process that took the name of an earlier one knows nothing of the
 // demands that were announced to that one.
 func (s *Scheduler) listPeers() {
-	ctx, cancel := s.engine.within(s.engine.ctx)
+	ctx, cancel := s.engine.Within(s.engine.Context)
 	defer cancel()
 	nodes, err := s.shared.ledger.Peers(ctx)
-	s.engine.mu.Lock()
-	defer s.engine.unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Unlock()
 	x := &s.peers
-	x.listed = s.engine.elapsed()
+	x.listed = s.engine.Elapsed()
 	if err != nil {
 		return // the earlier list is good enough
 	}
@@ -128,7 +128,7 @@ func tell[Q any](s *Scheduler, node string, m method[Q, struct{}], what Q) {
 		err = s.shared.relay.Tell(node, m.name, body)
 	}
 	if err != nil {
-		s.engine.cfg.Log.Debug("something was not told to other nodes", "verb", m.name, "to", node, "error", err)
+		s.engine.Config.Log.Debug("something was not told to other nodes", "verb", m.name, "to", node, "error", err)
 	}
 }
 
@@ -138,19 +138,19 @@ func (s *Scheduler) lateReply(node, verb string, answer []byte, asked time.Time)
 	switch verb {
 	case reserveMethod.name:
 		if a := decodeLate[reserveReply](answer); a != nil {
-			s.serveFetched(node, a, asked.Sub(s.engine.started))
+			s.serveFetched(node, a, asked.Sub(s.engine.Started))
 		}
 	case offerMethod.name:
 		if a := decodeLate[offerReply](answer); a != nil {
-			if _, err := s.handleReturn(s.engine.ctx, node, returnQuery{a.Back}); err != nil {
+			if _, err := s.handleReturn(s.engine.Context, node, returnQuery{a.Back}); err != nil {
 				s.returnToOwner(a.Back)
 			}
 		}
 	case offloadMethod.name:
 		if a := decodeLate[offloadReply](answer); a != nil {
-			s.engine.mu.Lock()
-			defer s.engine.unlock()
-			s.returnUnusedLocked(s.decodeDeliveries(node, a.Deliveries, asked.Sub(s.engine.started), nil))
+			s.engine.Mu.Lock()
+			defer s.engine.Unlock()
+			s.returnUnusedLocked(s.decodeDeliveries(node, a.Deliveries, asked.Sub(s.engine.Started), nil))
 		}
 	}
 }

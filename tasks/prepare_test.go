@@ -12,6 +12,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
@@ -85,7 +86,7 @@ func TestDeliveryBeginsBeforeTheDeadAreKnown(t *testing.T) {
 		}
 
 		ready := b.Readiness()
-		if ready.Ready || len(ready.Waiting) != 1 || ready.Waiting[0].What != waitsForDead {
+		if ready.Ready || len(ready.Waiting) != 1 || ready.Waiting[0].What != engine.WaitsForDead {
 			t.Errorf("Readiness = %+v, want that it waits for the dead", ready)
 		}
 		_, err = b.Schedule(t.Context(), Request{ID: id, Topic: "x"})
@@ -149,7 +150,7 @@ func TestDeliveryBeginsBeforeTheSettingsAreKnown(t *testing.T) {
 			t.Errorf("the handler was called %d times, want once", handled)
 		}
 		ready := b.Readiness()
-		if ready.Ready || len(ready.Waiting) != 1 || ready.Waiting[0].What != waitsForSettings {
+		if ready.Ready || len(ready.Waiting) != 1 || ready.Waiting[0].What != engine.WaitsForSettings {
 			t.Errorf("Readiness = %+v, want that it waits for the settings", ready)
 		}
 		_, err := b.Topic("e-unknown")
@@ -188,7 +189,7 @@ func TestWindowOfSettingsReadLate(t *testing.T) {
 		for _, name := range []string{"a-read", "b-unread"} {
 			_, err := a.SetTopic(t.Context(), name, TopicSettings{Spread: time.Hour, Misfire: MisfireSkip}, -1)
 			want(t, "SetTopic", err, nil)
-			for late[name] = NewID(); offset([]byte(late[name]), time.Hour) < 1_800_000; late[name] = NewID() {
+			for late[name] = NewID(); engine.Offset([]byte(late[name]), time.Hour) < 1_800_000; late[name] = NewID() {
 			}
 			a.must(Request{ID: late[name], Topic: name, Delay: time.Second})
 		}

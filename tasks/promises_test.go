@@ -301,7 +301,7 @@ func TestPromise8ClocksAndVMsMisbehave(t *testing.T) {
 		r.must(Request{ID: "b", Topic: "x", Delay: 2 * time.Hour})
 		pass(100 * time.Millisecond)
 		r.clock.step(time.Hour)
-		pass(r.Scheduler.engine.cfg.SweepEvery)
+		pass(r.Scheduler.engine.Config.SweepEvery)
 		if !slices.Equal(delivered.list(), []string{"a"}) {
 			t.Fatalf("one period after the step: %v", delivered.list())
 		}

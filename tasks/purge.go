@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -28,11 +29,11 @@ func (s *Scheduler) Purge(ctx context.Context, topic string) (Purged, error) {
 	if !validPurge(topic) {
 		return Purged{}, task.Invalid("topic", task.NameProblem+"; an asterisk may follow")
 	}
-	if err := granted(ctx, topic); err != nil {
+	if err := engine.Granted(ctx, topic); err != nil {
 		return Purged{}, err
 	}
-	t, err := s.purgeAll(ctx, purgeQuery{Topic: topic})
-	return Purged{Cancelled: t.cancelled, Delivering: t.delivering}, err
+	t, err := s.purgeAll(ctx, engine.PurgeQuery{Topic: topic})
+	return Purged{Cancelled: t.Cancelled, Delivering: t.Delivering}, err
 }
 
 // validPurge tells whether that is the name of a topic, or the beginning of names, which is
@@ -40,59 +41,59 @@ func (s *Scheduler) Purge(ctx context.Context, topic string) (Purged, error) {
 func validPurge(topic string) bool { return task.ValidName(strings.TrimSuffix(topic, "*")) }
 
 // purgeAll purges at all nodes.
-func (s *Scheduler) purgeAll(ctx context.Context, q purgeQuery) (t purgeResult, err error) {
+func (s *Scheduler) purgeAll(ctx context.Context, q engine.PurgeQuery) (t engine.PurgeResult, err error) {
 	if s.noPeers() {
-		p := s.engine.newPurge(&q)
-		_, err := p.run(ctx, 0)
-		return p.result(), err
+		p := s.engine.NewPurge(&q)
+		_, err := p.Run(ctx, 0)
+		return p.Result(), err
 	}
-	c := fanOut[purgeQuery, purgeReply, *purgeReply]{
+	c := fanOut[engine.PurgeQuery, purgeReply, *purgeReply]{
 		Scheduler: s, method: purgeMethod, query: q, here: (*Scheduler).purgeHere,
 		take: func(a *purgeReply, counts func(recovery.Home) bool) { addReply(&t, a, counts) },
 	}
 	err = c.run(ctx)
-	t.left = t.left[:min(len(t.left), q.Keep)]
+	t.Left = t.Left[:min(len(t.Left), q.Keep)]
 	return t, err
 }
 
 // addReply takes what a node has done. A task that one node was delivering, and another one has
 // cancelled since, in a shard that has changed hands, counts as cancelled.
-func addReply(t *purgeResult, a *purgeReply, counts func(recovery.Home) bool) {
-	t.cancelled += a.Cancelled
+func addReply(t *engine.PurgeResult, a *purgeReply, counts func(recovery.Home) bool) {
+	t.Cancelled += a.Cancelled
 	for _, l := range a.Delivering {
 		if counts(l.Home) {
-			t.delivering += l.Count
+			t.Delivering += l.Count
 		}
 	}
 	for _, l := range a.Left {
 		if counts(l.Home) {
-			t.left = append(t.left, l.ID)
+			t.Left = append(t.Left, l.ID)
 		}
 	}
-	if t.retried == nil {
-		t.retried = make(map[string]struct{})
+	if t.Retried == nil {
+		t.Retried = make(map[string]struct{})
 	}
 	for _, id := range a.Retried {
-		t.retried[id] = struct{}{}
+		t.Retried[id] = struct{}{}
 	}
-	t.left = slices.DeleteFunc(t.left, func(id string) bool {
-		_, cancelled := t.retried[id]
+	t.Left = slices.DeleteFunc(t.Left, func(id string) bool {
+		_, cancelled := t.Retried[id]
 		if cancelled {
-			t.delivering--
+			t.Delivering--
 		}
 		return cancelled
 	})
 }
 
 // purgeHere purges what this node has, for a while.
-func (s *Scheduler) purgeHere(ctx context.Context, q purgeQuery) (purgeReply, error) {
+func (s *Scheduler) purgeHere(ctx context.Context, q engine.PurgeQuery) (purgeReply, error) {
 	if q.Topic != "" && !validPurge(q.Topic) || q.Group != "" && !task.ValidName(q.Group) || (q.Topic == "") == (q.Group == "") {
 		return purgeReply{}, task.Invalid("topic", task.NameProblem)
 	}
-	p := s.engine.newPurge(&q)
+	p := s.engine.NewPurge(&q)
 	var c coverage
 	st, err := s.covers(ctx, &c, func(ctx context.Context) error {
-		all, err := p.run(ctx, s.pieceTime())
+		all, err := p.Run(ctx, s.pieceTime())
 		c.More = !all && err == nil
 		return err
 	})
@@ -103,16 +104,16 @@ func (s *Scheduler) purgeHere(ctx context.Context, q purgeQuery) (purgeReply, er
 
 // purgeReplyOf tells another node what a purge has done. A task that was being delivered counts
 // only in the shards of the snapshot.
-func purgeReplyOf(p *purge, st snapshot) purgeReply {
-	a := purgeReply{Cancelled: p.cancelled, Retried: p.retried}
-	for shard, n := range p.delivering {
+func purgeReplyOf(p *engine.Purge, st engine.Snapshot) purgeReply {
+	a := purgeReply{Cancelled: p.Cancelled, Retried: p.Retried}
+	for shard, n := range p.Delivering {
 		if h, ok := st[int(shard)]; ok {
-			a.Delivering = append(a.Delivering, leftCount{h.shardID, n})
+			a.Delivering = append(a.Delivering, leftCount{h.ShardID, n})
 		}
 	}
-	for _, l := range p.named {
-		if h, ok := st[int(l.shard)]; ok {
-			a.Left = append(a.Left, leftTask{l.id, h.shardID})
+	for _, l := range p.Named {
+		if h, ok := st[int(l.Shard)]; ok {
+			a.Left = append(a.Left, leftTask{l.ID, h.ShardID})
 		}
 	}
 	return a

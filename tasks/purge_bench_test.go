@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/diskledger"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -68,10 +69,10 @@ func BenchmarkPurge(b *testing.B) {
 // BenchmarkForecast counts a million tasks.
 func BenchmarkForecast(b *testing.B) {
 	const n = 1_000_000
-	s := &Scheduler{engine: &engine{store: store.New(), cfg: task.Checked{Config: Config{Clock: time.Now}}, replayed: make(chan struct{})}}
-	now := s.engine.now()
+	s := &Scheduler{engine: &engine.Engine{Store: store.New(), Config: task.Checked{Config: Config{Clock: time.Now}}, Replayed: make(chan struct{})}}
+	now := s.engine.Now()
 	for i := range n {
-		_, sl := s.engine.store.Enter(fmt.Append(nil, "t", i), nil)
+		_, sl := s.engine.Store.Enter(fmt.Append(nil, "t", i), nil)
 		sl.State, sl.Next, sl.Topic = store.Pending, now+int64(i), 1
 	}
 	b.ResetTimer()
@@ -81,5 +82,5 @@ func BenchmarkForecast(b *testing.B) {
 			b.Fatal(f, err)
 		}
 	}
-	b.ReportMetric(b.Elapsed().Seconds()*1e6/float64(b.N)/math.Ceil(float64(s.engine.store.Slots())/store.ChunkSlots), "us/lock")
+	b.ReportMetric(b.Elapsed().Seconds()*1e6/float64(b.N)/math.Ceil(float64(s.engine.Store.Slots())/store.ChunkSlots), "us/lock")
 }

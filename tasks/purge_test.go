@@ -12,6 +12,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // herd schedules n tasks of the topic x in an hour.
@@ -78,7 +79,7 @@ func TestPurge(t *testing.T) {
 // No more than a piece waits for the ledger at a time, and no caller waits for all of it.
 func TestPurgeGoesInPieces(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		const n = 3*purgeAtOnce + 100
+		const n = 3*engine.PurgeAtOnce + 100
 		r.herd(n)
 		_, release := r.faulty.Hold(ledgertest.Apply)
 		purged := make(chan Purged)
@@ -88,7 +89,7 @@ func TestPurgeGoesInPieces(t *testing.T) {
 			purged <- p
 		}()
 		synctest.Wait()
-		if q := r.Stats().Ledger.Queued; q > purgeAtOnce || q < purgeAtOnce/2 {
+		if q := r.Stats().Ledger.Queued; q > engine.PurgeAtOnce || q < engine.PurgeAtOnce/2 {
 			t.Errorf("%d changes wait for the ledger", q)
 		}
 		if c := r.counts("x"); c.Pending != n || c.Cancelled != 0 {
@@ -111,7 +112,7 @@ func TestPurgeGivenUpInTheMiddle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{}, memledger.BatchLimits(100, 1<<20))
 		synctest.Wait()
-		const n = 2*purgeAtOnce + 100
+		const n = 2*engine.PurgeAtOnce + 100
 		r.herd(n)
 		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Nth: 25, Times: -1})
 		var p Purged
@@ -125,7 +126,7 @@ func TestPurgeGivenUpInTheMiddle(t *testing.T) {
 		// What is open is not delivered meanwhile, and what was not begun is: of the
 		// first kind there is less than a piece.
 		pass(time.Hour)
-		if ready := int(r.counts("x").Ready); ready < n-2*purgeAtOnce || ready > n-p.Cancelled {
+		if ready := int(r.counts("x").Ready); ready < n-2*engine.PurgeAtOnce || ready > n-p.Cancelled {
 			t.Errorf("%d are ready", ready)
 		}
 		r.within("Purge", func() { _, err = r.Purge(t.Context(), "x") })
@@ -144,7 +145,7 @@ func TestPurgeGivenUpInTheMiddle(t *testing.T) {
 // A caller that leaves ends the purge. What was not sent stands as before.
 func TestPurgeWithoutItsCaller(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.herd(purgeAtOnce + 500)
+		r.herd(engine.PurgeAtOnce + 500)
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		_, err := r.Purge(gone, "x")
@@ -158,7 +159,7 @@ func TestPurgeWithoutItsCaller(t *testing.T) {
 		r.within("Purge", func() { r.purge(Purged{}, ErrUnavailable) })
 		release()
 		pass(time.Second)
-		if c := r.counts("x"); c.Pending != purgeAtOnce+500 || c.Cancelled != 0 {
+		if c := r.counts("x"); c.Pending != engine.PurgeAtOnce+500 || c.Cancelled != 0 {
 			t.Errorf("after a purge that was not sent: %+v", c)
 		}
 		r.checkConsistency()
@@ -171,7 +172,7 @@ func TestPurgeWithoutItsCaller(t *testing.T) {
 		want(t, "Purge", err, ErrUnknown)
 		release()
 		pass(time.Second)
-		if c := r.counts("x"); p.Cancelled != 0 || c.Cancelled == 0 || c.Cancelled > purgeAtOnce || c.Pending+c.Cancelled != purgeAtOnce+500 {
+		if c := r.counts("x"); p.Cancelled != 0 || c.Cancelled == 0 || c.Cancelled > engine.PurgeAtOnce || c.Pending+c.Cancelled != engine.PurgeAtOnce+500 {
 			t.Errorf("purged %+v, counts %+v", p, c)
 		}
 		r.checkConsistency()

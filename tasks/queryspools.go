@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // A spooled task is at the node whose disk has it, while its id tells a shard of that node which
@@ -19,16 +20,16 @@ import (
 
 // spooledShardsLocked names the shards of what is spooled here, and of what may be.
 func (s *Scheduler) spooledShardsLocked() (shardIDs []recovery.Home) {
-	if s.engine.spool == nil || s.shared == nil {
+	if s.engine.Spool == nil || s.shared == nil {
 		return nil
 	}
-	for key, l := range s.engine.spool.lines {
-		if len(l.items) > 0 || l.moving > 0 {
+	for key, l := range s.engine.Spool.Lines {
+		if len(l.Items) > 0 || l.Moving > 0 {
 			shardIDs = append(shardIDs, recovery.Home(key))
 		}
 	}
-	for i := range s.engine.spool.inDoubt {
-		shardIDs = append(shardIDs, recovery.Home(s.engine.lineOf([]byte(s.engine.spool.inDoubt[i].id))))
+	for i := range s.engine.Spool.InDoubt {
+		shardIDs = append(shardIDs, recovery.Home(s.engine.LineOf([]byte(s.engine.Spool.InDoubt[i].ID))))
 	}
 	slices.Sort(shardIDs)
 	return slices.Compact(shardIDs)
@@ -111,12 +112,12 @@ func (s *Scheduler) querySpool(ctx context.Context, n *recovery.Node, ids []stri
 
 // namesOthersShard reports whether a request names an id that tells a shard of another node:
 // that node may have spooled the task.
-func (s *Scheduler) namesOthersShard(p *plan) bool {
-	if s.shared == nil || !p.chosen || p.rec == nil {
+func (s *Scheduler) namesOthersShard(p *engine.Plan) bool {
+	if s.shared == nil || !p.Chosen || p.Rec == nil {
 		return false
 	}
-	shardID, tells := recovery.HomeOf(p.id)
-	return tells && shardID.Node() != s.engine.nodeNumber
+	shardID, tells := recovery.HomeOf(p.ID)
+	return tells && shardID.Node() != s.engine.NodeNumber
 }
 
 // spooledElsewhere returns, for each id that is to be created, an *elsewhere if another node

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // The queue gives out the soonest first, whatever came in between.
@@ -12,87 +14,87 @@ func TestQueueAgainstSlice(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	var q queue
-	var model []item
+	var q engine.Queue
+	var model []engine.Item
 	clock := int64(0)
 	for i := range 50_000 {
 		if rng.IntN(100) < 52 {
 			clock += rng.Int64N(3)
-			it := item{next: clock, value: uint64(i)}
+			it := engine.Item{Next: clock, Value: uint64(i)}
 			if rng.IntN(10) == 0 {
-				it.next -= rng.Int64N(1000) // replayed, or returned
+				it.Next -= rng.Int64N(1000) // replayed, or returned
 			}
-			q.push(it)
+			q.Push(it)
 			model = append(model, it)
 			continue
 		}
-		it, ok := q.pop()
+		it, ok := q.Pop()
 		if ok != (len(model) > 0) {
 			t.Fatalf("pop = %v with %d items", ok, len(model))
 		}
 		if !ok {
 			continue
 		}
-		q.gone()
+		q.Gone()
 		k := slices.Index(model, it)
-		if first := slices.MinFunc(model, func(a, b item) int { return cmp.Compare(a.next, b.next) }); k < 0 || it.next != first.next {
+		if first := slices.MinFunc(model, func(a, b engine.Item) int { return cmp.Compare(a.Next, b.Next) }); k < 0 || it.Next != first.Next {
 			t.Fatalf("popped %+v; the first is %+v", it, first)
 		}
 		model = slices.Delete(model, k, k+1)
 	}
-	if q.count != len(model) || q.live != len(model) {
-		t.Errorf("count %d, live %d; want %d", q.count, q.live, len(model))
+	if q.Count != len(model) || q.Live != len(model) {
+		t.Errorf("count %d, live %d; want %d", q.Count, q.Live, len(model))
 	}
 }
 
 // Tasks of one instant leave in the order in which they came.
 func TestQueueKeepsOrderOfOneInstant(t *testing.T) {
-	var q queue
+	var q engine.Queue
 	for i := range uint64(3000) {
-		q.push(item{7, i})
+		q.Push(engine.Item{7, i})
 	}
 	for i := range uint64(3000) {
-		if it, ok := q.pop(); !ok || it.value != i {
+		if it, ok := q.Pop(); !ok || it.Value != i {
 			t.Fatalf("popped %+v, %v; want %d", it, ok, i)
 		}
 	}
-	if _, ok := q.pop(); ok {
+	if _, ok := q.Pop(); ok {
 		t.Error("an empty queue gives something out")
 	}
 }
 
 func TestQueueClean(t *testing.T) {
-	var q queue
+	var q engine.Queue
 	for i := range uint64(4000) {
-		q.push(item{int64(i), i})
+		q.Push(engine.Item{int64(i), i})
 	}
 	for range 3600 {
-		q.gone()
+		q.Gone()
 	}
-	if !q.crowded() {
+	if !q.Crowded() {
 		t.Fatal("not crowded")
 	}
-	q.clean(func(v uint64) bool { return v%10 != 0 })
-	if q.count != 400 || q.live != 400 || q.crowded() {
-		t.Errorf("count %d, live %d, crowded %v", q.count, q.live, q.crowded())
+	q.Clean(func(v uint64) bool { return v%10 != 0 })
+	if q.Count != 400 || q.Live != 400 || q.Crowded() {
+		t.Errorf("count %d, live %d, crowded %v", q.Count, q.Live, q.Crowded())
 	}
 	for i := range uint64(400) {
-		if it, _ := q.pop(); it.value != i*10 {
-			t.Fatalf("popped %d, want %d", it.value, i*10)
+		if it, _ := q.Pop(); it.Value != i*10 {
+			t.Fatalf("popped %d, want %d", it.Value, i*10)
 		}
 	}
 }
 
 // A queue that was long gives its memory back.
 func TestQueueGivesMemoryBack(t *testing.T) {
-	var q queue
+	var q engine.Queue
 	for i := range uint64(100_000) {
-		q.push(item{int64(i), i})
+		q.Push(engine.Item{int64(i), i})
 	}
 	for range 100_000 {
-		q.pop()
+		q.Pop()
 	}
-	if len(q.run.blocks) > 1 {
-		t.Errorf("%d blocks are left", len(q.run.blocks))
+	if len(q.Run.Blocks) > 1 {
+		t.Errorf("%d blocks are left", len(q.Run.Blocks))
 	}
 }

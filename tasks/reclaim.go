@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 const (
@@ -21,45 +22,45 @@ const (
 
 // joinFleet begins what a scheduler does because other nodes share its ledger.
 func (s *Scheduler) joinFleet() {
-	if s.engine.fleet == nil {
+	if s.engine.Fleet == nil {
 		return
 	}
-	s.engine.mu.Lock()
-	for _, shardID := range s.engine.terms.Away {
-		if s.engine.shardNumberLocked(shardID) < 0 { // it may have been accepted already
+	s.engine.Mu.Lock()
+	for _, shardID := range s.engine.Terms.Away {
+		if s.engine.ShardNumberLocked(shardID) < 0 { // it may have been accepted already
 			s.missing[shardID] = true
 		}
 	}
-	s.engine.mu.Unlock()
-	s.engine.background.Go(s.lateVerdictLoop)
-	s.engine.background.Go(s.engine.certaintyLoop)
-	s.engine.background.Go(s.reclaimLoop)
+	s.engine.Mu.Unlock()
+	s.engine.Background.Go(s.lateVerdictLoop)
+	s.engine.Background.Go(s.engine.CertaintyLoop)
+	s.engine.Background.Go(s.reclaimLoop)
 }
 
 // settledLocked tells that the node can do its work: it has read what it held at first,
 // and has got its own shards back, or has waited for them long enough. Later losses are no
 // reason to keep callers away.
 func (s *Scheduler) settledLocked() bool {
-	if s.settled || !s.engine.isFirstReplayed() {
+	if s.settled || !s.engine.IsFirstReplayed() {
 		return s.settled
 	}
-	s.settled = len(s.missing) == 0 || s.engine.elapsed() > reclaimReady
+	s.settled = len(s.missing) == 0 || s.engine.Elapsed() > reclaimReady
 	if s.settled && len(s.missing) > 0 {
-		s.engine.cfg.Log.Warn("other nodes have not given back shards of this node; it is ready without them", "node", s.engine.cfg.Node, "shards", len(s.missing))
+		s.engine.Config.Log.Warn("other nodes have not given back shards of this node; it is ready without them", "node", s.engine.Config.Node, "shards", len(s.missing))
 	}
 	return s.settled
 }
 
 // missLocked takes note of a shard that this process holds no longer, if it is its own.
 func (s *Scheduler) missLocked(shardID recovery.Home) {
-	if shardID != 0 && shardID.Node() == s.engine.nodeNumber && !s.engine.draining {
+	if shardID != 0 && shardID.Node() == s.engine.NodeNumber && !s.engine.Draining {
 		s.missing[shardID] = true
 	}
 }
 
 // reclaimLoop asks the holders of this node's own shards to release them.
 func (s *Scheduler) reclaimLoop() {
-	for pause := reclaimEvery; s.engine.rest(pause); {
+	for pause := reclaimEvery; s.engine.Rest(pause); {
 		if s.reclaimAll() {
 			pause = reclaimEvery
 		} else {
@@ -71,20 +72,20 @@ func (s *Scheduler) reclaimLoop() {
 // reclaimAll asks for all that are missing, one after another, so that no more than one
 // is on its way at a time. It reports whether it is of use to ask again soon.
 func (s *Scheduler) reclaimAll() bool {
-	s.engine.mu.Lock()
+	s.engine.Mu.Lock()
 	shardIDs := slices.Sorted(maps.Keys(s.missing))
-	idle := s.engine.draining || s.engine.ended
-	s.engine.mu.Unlock()
-	if idle || len(shardIDs) == 0 || s.engine.unsure() {
+	idle := s.engine.Draining || s.engine.Ended
+	s.engine.Mu.Unlock()
+	if idle || len(shardIDs) == 0 || s.engine.Unsure() {
 		return true
 	}
 	good := true
 	for _, shardID := range shardIDs {
-		if s.engine.isClosing() {
+		if s.engine.IsClosing() {
 			break
 		}
 		if err := s.reclaim(shardID); err != nil {
-			s.engine.cfg.Log.Debug("a shard of this node is still another one's", "node", s.engine.cfg.Node, "error", err)
+			s.engine.Config.Log.Debug("a shard of this node is still another one's", "node", s.engine.Config.Node, "error", err)
 			good = false
 		}
 	}
@@ -93,23 +94,23 @@ func (s *Scheduler) reclaimAll() bool {
 
 // reclaim asks for one shard. What was accepted comes with Watcher.Gained.
 func (s *Scheduler) reclaim(shardID recovery.Home) error {
-	ctx, cancel := s.engine.within(s.engine.ctx)
+	ctx, cancel := s.engine.Within(s.engine.Context)
 	defer cancel()
-	s.engine.mu.Lock()
-	holds := s.engine.shardNumberLocked(shardID) >= 0
-	s.engine.mu.Unlock()
+	s.engine.Mu.Lock()
+	holds := s.engine.ShardNumberLocked(shardID) >= 0
+	s.engine.Mu.Unlock()
 	if holds {
 		return nil
 	}
 	// It may have been transferred, and the answer lost.
-	if accepted, err := s.engine.fleet.Accept(ctx, shardID); err != nil || accepted {
+	if accepted, err := s.engine.Fleet.Accept(ctx, shardID); err != nil || accepted {
 		return err
 	}
-	at, err := s.engine.fleet.Locate(ctx, shardID, true)
+	at, err := s.engine.Fleet.Locate(ctx, shardID, true)
 	if at.Retired {
-		s.engine.mu.Lock()
+		s.engine.Mu.Lock()
 		delete(s.missing, shardID) // or else it comes with Watcher.Gained
-		s.engine.mu.Unlock()
+		s.engine.Mu.Unlock()
 	}
 	if err != nil || at.Node == "" || !at.Live {
 		return err // if its holder is dead, a node is about to adopt it
@@ -127,9 +128,9 @@ func (s *Scheduler) fetch(ctx context.Context, node string, shardID recovery.Hom
 	if err := s.peerCalls.callRelease(ctx, node, shardID); err != nil {
 		return err
 	}
-	accepted, err := s.engine.fleet.Accept(ctx, shardID)
+	accepted, err := s.engine.Fleet.Accept(ctx, shardID)
 	if err == nil && !accepted {
-		err = errNotHeld
+		err = engine.ErrNotHeld
 	}
 	return err
 }

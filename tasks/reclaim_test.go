@@ -24,7 +24,7 @@ func TestComingHome(t *testing.T) {
 		if r := a.Readiness(); r.Ready || r.Away != 3 {
 			t.Errorf("%+v", r)
 		}
-		_, err := a.Schedule(t.Context(), Request{ID: recovery.NewHome(a.engine.nodeNumber, 0).NewID(), Topic: "x"})
+		_, err := a.Schedule(t.Context(), Request{ID: recovery.NewHome(a.engine.NodeNumber, 0).NewID(), Topic: "x"})
 		want(t, "Schedule into a shard that is away", err, ErrUnavailable)
 		b.keeps.Store(false)
 		pass(5 * time.Second)
@@ -77,7 +77,7 @@ func TestAcceptedWithoutAnAnswer(t *testing.T) {
 		b.adopt(a)
 		b.keeps.Store(true)
 		a = f.join("a", 1, Config{})
-		want(t, "yield", b.engine.releaseShard(t.Context(), recovery.NewHome(a.engine.nodeNumber, 0), "a"), nil)
+		want(t, "yield", b.engine.ReleaseShard(t.Context(), recovery.NewHome(a.engine.NodeNumber, 0), "a"), nil)
 		pass(5 * time.Second)
 		if _, err := a.Get(t.Context(), id); err != nil {
 			t.Error(err)
@@ -107,7 +107,7 @@ func TestRetiredWhileComingHome(t *testing.T) {
 func TestNothingIsReclaimed(t *testing.T) {
 	for name, idle := range map[string]func(a *fleetNode){
 		"unsure":   func(a *fleetNode) { a.member.Uncertain(true) },
-		"draining": func(a *fleetNode) { a.engine.mu.Lock(); a.engine.draining = true; a.engine.mu.Unlock() },
+		"draining": func(a *fleetNode) { a.engine.Mu.Lock(); a.engine.Draining = true; a.engine.Mu.Unlock() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			fleetBubble(t, func(t *testing.T, f *fleetRig) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
@@ -56,7 +57,7 @@ func (s *Scheduler) addRecentCancelLocked(id string) {
 			delete(r.since, lost)
 		}
 	}
-	r.since[id] = s.engine.elapsed()
+	r.since[id] = s.engine.Elapsed()
 }
 
 // cancelledRecently reports whether a cancel of this id was confirmed lately. It counts only as
@@ -66,10 +67,10 @@ func (s *Scheduler) cancelledRecently(id string) bool {
 	if s.shared == nil {
 		return false
 	}
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
 	at, ok := s.shared.recentCancels.since[id]
-	return ok && s.engine.elapsed()-at < removeAfter
+	return ok && s.engine.Elapsed()-at < removeAfter
 }
 
 // addTombstoneLocked is called when the task of a slot is about to leave for good.
@@ -78,7 +79,7 @@ func (s *Scheduler) addTombstoneLocked(sl *store.Slot) {
 		return
 	}
 	if f, ok := s.directoryEntryLocked(sl); ok {
-		s.shared.tombstones.push(tombstone{string(s.engine.store.ID(sl)), f, s.engine.elapsed()})
+		s.shared.tombstones.push(tombstone{string(s.engine.Store.ID(sl)), f, s.engine.Elapsed()})
 	}
 }
 
@@ -98,8 +99,8 @@ func (s *Scheduler) reindexLocked() {
 // isIndexed reports whether all ids in memory are registered that have to be, including those
 // that came with shards that were gained, as far as these have been looked at.
 func (s *Scheduler) isIndexed() bool {
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
 	return s.shared.indexing == s.shared.indexed && s.shared.acquired == 0
 }
 
@@ -113,16 +114,16 @@ type reconciler struct {
 }
 
 func (s *Scheduler) reconcilerLoop() {
-	tick := time.NewTicker(s.engine.cfg.SweepEvery)
+	tick := time.NewTicker(s.engine.Config.SweepEvery)
 	defer tick.Stop()
-	s.engine.mu.Lock() // the ledger may tell of lost writes already
+	s.engine.Mu.Lock() // the ledger may tell of lost writes already
 	c := reconciler{Scheduler: s, marked: s.shared.indexing}
-	s.engine.mu.Unlock()
+	s.engine.Mu.Unlock()
 	for {
 		select {
 		case <-tick.C:
 		case <-s.shared.work:
-		case <-s.engine.closing:
+		case <-s.engine.Closing:
 			return
 		}
 		c.runOnce()
@@ -138,21 +139,21 @@ func (c *reconciler) runOnce() {
 	}
 	var err error
 	for _, step := range []func(context.Context) error{c.suspectAcquired, c.index, c.removeTombstones, c.walk} {
-		err = errors.Join(err, step(c.engine.ctx))
+		err = errors.Join(err, step(c.engine.Context))
 	}
 	switch { // once an outage
-	case err != nil && !c.unreachable && !c.engine.isClosing():
-		c.engine.cfg.Log.Warn("the directory of ids cannot be brought up to date", "node", c.engine.cfg.Node, "error", err)
+	case err != nil && !c.unreachable && !c.engine.IsClosing():
+		c.engine.Config.Log.Warn("the directory of ids cannot be brought up to date", "node", c.engine.Config.Node, "error", err)
 	case err == nil && c.unreachable:
-		c.engine.cfg.Log.Info("the directory of ids is up to date again", "node", c.engine.cfg.Node)
+		c.engine.Config.Log.Info("the directory of ids is up to date again", "node", c.engine.Config.Node)
 	}
 	c.unreachable = err != nil
 }
 
 func (c *reconciler) forgetCancels() {
-	c.engine.mu.Lock()
-	defer c.engine.mu.Unlock()
-	r, now := &c.shared.recentCancels, c.engine.elapsed()
+	c.engine.Mu.Lock()
+	defer c.engine.Mu.Unlock()
+	r, now := &c.shared.recentCancels, c.engine.Elapsed()
 	for len(r.queue.items) > 0 {
 		first := r.queue.items[0]
 		if now-r.since[first] < removeAfter {
@@ -166,9 +167,9 @@ func (c *reconciler) forgetCancels() {
 // suspectAcquired has all ids registered anew if shards were gained while some node had not
 // registered all of its own: the shards may have been that node's.
 func (c *reconciler) suspectAcquired(ctx context.Context) error {
-	c.engine.mu.Lock()
+	c.engine.Mu.Lock()
 	acquired := c.shared.acquired
-	c.engine.mu.Unlock()
+	c.engine.Mu.Unlock()
 	if acquired == 0 {
 		return nil
 	}
@@ -176,8 +177,8 @@ func (c *reconciler) suspectAcquired(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.engine.mu.Lock()
-	defer c.engine.mu.Unlock()
+	c.engine.Mu.Lock()
+	defer c.engine.Mu.Unlock()
 	if slices.ContainsFunc(nodes, func(n recovery.Node) bool { return !n.Self && !n.Indexed }) {
 		c.shared.indexing++
 	}
@@ -187,9 +188,9 @@ func (c *reconciler) suspectAcquired(ctx context.Context) error {
 
 // index registers all ids that have to be, and then says so.
 func (c *reconciler) index(ctx context.Context) error {
-	c.engine.mu.Lock()
+	c.engine.Mu.Lock()
 	goal, done := c.shared.indexing, c.shared.indexed
-	c.engine.mu.Unlock()
+	c.engine.Mu.Unlock()
 	if goal == done {
 		return nil
 	}
@@ -199,7 +200,7 @@ func (c *reconciler) index(ctx context.Context) error {
 		}
 		c.marked = goal
 	}
-	if !c.engine.isReplayed() {
+	if !c.engine.IsReplayed() {
 		return nil
 	}
 	filed, err := c.registerMemory(ctx)
@@ -214,33 +215,33 @@ func (c *reconciler) index(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.engine.mu.Lock()
+	c.engine.Mu.Lock()
 	again := c.shared.indexing != goal
 	c.shared.indexed = goal
-	c.engine.mu.Unlock()
+	c.engine.Mu.Unlock()
 	if again {
 		c.wakeReconciler()
 	}
-	c.engine.cfg.Log.Info("all ids that callers have chosen are filed", "node", c.engine.cfg.Node, "filed", filed)
+	c.engine.Config.Log.Info("all ids that callers have chosen are filed", "node", c.engine.Config.Node, "filed", filed)
 	return nil
 }
 
 // registerMemory registers the ids of the tasks in memory. Later ids are registered before.
 func (c *reconciler) registerMemory(ctx context.Context) (filed int, err error) {
-	for from := uint32(0); ; from += atOnce {
+	for from := uint32(0); ; from += engine.AtOnce {
 		var changes []recovery.Refiling
-		c.engine.mu.Lock()
-		total := c.engine.store.Slots()
-		for n := from; n < min(from+atOnce, total); n++ {
-			if change, ok := c.directoryUpdateLocked(c.engine.store.Slot(n)); ok {
+		c.engine.Mu.Lock()
+		total := c.engine.Store.Slots()
+		for n := from; n < min(from+engine.AtOnce, total); n++ {
+			if change, ok := c.directoryUpdateLocked(c.engine.Store.Slot(n)); ok {
 				changes = append(changes, change)
 			}
 		}
-		c.engine.mu.Unlock()
+		c.engine.Mu.Unlock()
 		if err := c.assert(ctx, changes); err != nil {
 			return filed, err
 		}
-		if filed += len(changes); from+atOnce >= total {
+		if filed += len(changes); from+engine.AtOnce >= total {
 			return filed, nil
 		}
 	}
@@ -252,14 +253,14 @@ func (s *Scheduler) directoryUpdateLocked(sl *store.Slot) (recovery.Refiling, bo
 	case store.Vacant, store.Checking, store.Registering:
 		return recovery.Refiling{}, false
 	}
-	if !s.engine.ownedLocked(int(sl.Shard)).takes() {
+	if !s.engine.OwnedLocked(int(sl.Shard)).Takes() {
 		return recovery.Refiling{}, false
 	}
 	f, ok := s.directoryEntryLocked(sl)
 	if !ok {
 		return recovery.Refiling{}, false
 	}
-	return recovery.Refiling{ID: string(s.engine.store.ID(sl)), New: f}, true
+	return recovery.Refiling{ID: string(s.engine.Store.ID(sl)), New: f}, true
 }
 
 // registerDead registers the ids of the dead, some at a time.
@@ -272,16 +273,16 @@ func (c *reconciler) registerDead(ctx context.Context) (filed int, err error) {
 		}
 		changes = changes[:0]
 	}
-	listed := c.engine.ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
+	listed := c.engine.Ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
 		f, err := record.Decode(e.Data)
 		if err != nil || f.Flags&record.ChosenID == 0 {
 			return true
 		}
-		c.engine.mu.Lock()
-		h := c.engine.ownedLocked(e.Shard)
-		c.engine.mu.Unlock()
-		if h.takes() && !tells(e.ID, h.shardID) {
-			changes = append(changes, recovery.Refiling{ID: string(e.ID), New: directoryEntryOf(h.shardID, e.ID, f.Created)})
+		c.engine.Mu.Lock()
+		h := c.engine.OwnedLocked(e.Shard)
+		c.engine.Mu.Unlock()
+		if h.Takes() && !tells(e.ID, h.ShardID) {
+			changes = append(changes, recovery.Refiling{ID: string(e.ID), New: directoryEntryOf(h.ShardID, e.ID, f.Created)})
 		}
 		if len(changes) == updatesAtOnce {
 			file()
@@ -311,7 +312,7 @@ func (s *Scheduler) assert(ctx context.Context, changes []recovery.Refiling) err
 				s.reportConflict(ctx, part[i], f)
 			}
 		}
-		if !s.engine.breathe() {
+		if !s.engine.Breathe() {
 			return ErrClosed
 		}
 	}
@@ -320,9 +321,9 @@ func (s *Scheduler) assert(ctx context.Context, changes []recovery.Refiling) err
 
 // removeTombstones removes the entries of tasks that are long gone.
 func (c *reconciler) removeTombstones(ctx context.Context) error {
-	for !c.engine.isClosing() {
-		c.engine.mu.Lock()
-		q, now := &c.shared.tombstones, c.engine.elapsed()
+	for !c.engine.IsClosing() {
+		c.engine.Mu.Lock()
+		q, now := &c.shared.tombstones, c.engine.Elapsed()
 		n := 0
 		for n < min(len(q.items), updatesAtOnce) && now-q.items[n].since >= removeAfter {
 			n++
@@ -330,7 +331,7 @@ func (c *reconciler) removeTombstones(ctx context.Context) error {
 		due := q.items[:n]
 		q.items = q.items[n:]
 		changes := c.goneLocked(due)
-		c.engine.mu.Unlock()
+		c.engine.Mu.Unlock()
 		if n == 0 {
 			return nil
 		}
@@ -338,11 +339,11 @@ func (c *reconciler) removeTombstones(ctx context.Context) error {
 			continue
 		}
 		if _, err := c.shared.ledger.File(ctx, changes); err != nil {
-			c.engine.mu.Lock()
+			c.engine.Mu.Lock()
 			for _, l := range due {
 				c.shared.tombstones.push(l)
 			}
-			c.engine.mu.Unlock()
+			c.engine.Mu.Unlock()
 			return err
 		}
 	}
@@ -361,9 +362,9 @@ func (s *Scheduler) goneLocked(ls []tombstone) []recovery.Refiling {
 		}
 		seen[l.id] = true
 		id := []byte(l.id)
-		_, known := s.engine.store.Find(id)
-		shard := s.engine.shardNumberLocked(l.entry.Home)
-		if known || s.engine.buriedLocked(id) || s.engine.illegibleLocked(id) || !s.engine.ownedLocked(shard).takes() {
+		_, known := s.engine.Store.Find(id)
+		shard := s.engine.ShardNumberLocked(l.entry.Home)
+		if known || s.engine.BuriedLocked(id) || s.engine.IllegibleLocked(id) || !s.engine.OwnedLocked(shard).Takes() {
 			continue
 		}
 		changes = append(changes, recovery.Refiling{ID: l.id, Old: l.entry})
@@ -376,11 +377,11 @@ func (s *Scheduler) goneLocked(ls []tombstone) []recovery.Refiling {
 // created their tasks, or after it had finished them. Entries under shards that no node will
 // hold again are removed as well, by any node.
 func (c *reconciler) walk(ctx context.Context) error {
-	scanner, ok := c.engine.ledger.(recovery.FilingScanner)
-	if !ok || !c.engine.isReplayed() || c.engine.elapsed()-c.walked < walkEvery {
+	scanner, ok := c.engine.Ledger.(recovery.FilingScanner)
+	if !ok || !c.engine.IsReplayed() || c.engine.Elapsed()-c.walked < walkEvery {
 		return nil
 	}
-	c.walked = c.engine.elapsed()
+	c.walked = c.engine.Elapsed()
 	var page []tombstone
 	next, err := scanner.ScanFilings(ctx, c.position, func(id string, f recovery.Filing) {
 		page = append(page, tombstone{id: id, entry: f})
@@ -388,14 +389,14 @@ func (c *reconciler) walk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.engine.mu.Lock()
+	c.engine.Mu.Lock()
 	page = slices.DeleteFunc(page, func(l tombstone) bool {
 		// It may be a tombstone that has its time yet.
-		return c.engine.outcomes.Find(c.engine.store.Hash([]byte(l.id))).Kind != 0
+		return c.engine.Outcomes.Find(c.engine.Store.Hash([]byte(l.id))).Kind != 0
 	})
 	changes := c.goneLocked(page)
-	c.engine.mu.Unlock()
-	if changes = append(changes, c.ofRetired(ctx, page)...); len(changes) > 0 && c.engine.isReplayed() {
+	c.engine.Mu.Unlock()
+	if changes = append(changes, c.ofRetired(ctx, page)...); len(changes) > 0 && c.engine.IsReplayed() {
 		if _, err := c.shared.ledger.File(ctx, changes); err != nil {
 			return err
 		}

@@ -13,11 +13,11 @@ import (
 func TestTombstonesOfOneID(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a := f.join("a", 1, Config{})
-		shardID := recovery.NewHome(a.engine.nodeNumber, 0)
+		shardID := recovery.NewHome(a.engine.NodeNumber, 0)
 		filing := func(nonce uint32) recovery.Filing { return recovery.Filing{Home: shardID, Nonce: nonce} }
-		a.engine.mu.Lock()
+		a.engine.Mu.Lock()
 		got := a.goneLocked([]tombstone{{id: "x", entry: filing(1)}, {id: "y", entry: filing(2)}, {id: "x", entry: filing(3)}})
-		a.engine.unlock()
+		a.engine.Unlock()
 		want := []recovery.Refiling{{ID: "x", Old: filing(3)}, {ID: "y", Old: filing(2)}}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)

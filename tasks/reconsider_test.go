@@ -75,7 +75,7 @@ func TestReconsiderWithoutTheWindow(t *testing.T) {
 		want(t, "Marshal", err, nil)
 		_, err = r.faulty.PutSetting(t.Context(), task.SettingPrefix+"x", 1, value) // by another node
 		want(t, "PutSetting", err, nil)
-		want(t, "refresh", r.engine.refresh(r.faulty), nil)
+		want(t, "refresh", r.engine.Refresh(r.faulty), nil)
 		pass(time.Second)
 		p.lacks.Store(false)
 		r.Reconsider()

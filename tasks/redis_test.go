@@ -53,7 +53,7 @@ func (n *node) open() {
 	if n.Scheduler, err = Open(n.t.Context(), front, Config{Log: slog.New(slog.DiscardHandler)}); err != nil {
 		n.t.Fatal(err)
 	}
-	<-n.engine.replayed
+	<-n.engine.Replayed
 }
 
 // waitFor polls, as a real Redis keeps its own time.
@@ -95,7 +95,7 @@ func (n *node) pull(id string) Delivery {
 func (n *node) settle(verb Verb, d Delivery) {
 	n.t.Helper()
 	if !n.settles(verb, d) {
-		n.waitFor("it is recorded", func() bool { return n.engine.committer.Stats().Queued == 0 })
+		n.waitFor("it is recorded", func() bool { return n.engine.Committer.Stats().Queued == 0 })
 	}
 }
 

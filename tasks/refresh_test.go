@@ -134,7 +134,7 @@ func TestOneChangeOfSettings(t *testing.T) {
 func TestSettingsOfAnotherNodesWay(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := newNamedNode(t, server.URL(), "a"), newNamedNode(t, server.URL(), "b")
-	a.engine.cfg.ByKind = task.Ways{"postal": &postal{}}
+	a.engine.Config.ByKind = task.Ways{"postal": &postal{}}
 	_, err := a.SetTopic(context.Background(), "x", TopicSettings{Kind: "postal", Delivery: json.RawMessage(`{"to":"rome"}`)}, -1)
 	want(t, "SetTopic", err, nil)
 	b.waitFor("it says that it cannot deliver so", func() bool {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // BenchmarkYield measures how long a shard of 10,000 tasks is on its way from one node to
@@ -26,21 +27,21 @@ func benchmarkRelease(b *testing.B, beside int) {
 	for _, name := range []string{"a", "b"} {
 		s, err := open(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler)}, parts{peers: peerCalls{
 			callRelease: func(ctx context.Context, node string, shardID recovery.Home) error {
-				return nodes[node].engine.releaseShard(ctx, shardID, name)
+				return nodes[node].engine.ReleaseShard(ctx, shardID, name)
 			},
 		}})
 		if err != nil {
 			b.Fatal(err)
 		}
 		defer func() { _ = s.Close(context.Background()) }()
-		<-s.engine.replayed
+		<-s.engine.Replayed
 		nodes[name] = s
 	}
 	// No node asks for what is its own, so that only the benchmark moves it.
 	for _, s := range nodes {
-		s.engine.mu.Lock()
-		s.engine.nodeNumber = 0
-		s.engine.mu.Unlock()
+		s.engine.Mu.Lock()
+		s.engine.NodeNumber = 0
+		s.engine.Mu.Unlock()
 	}
 	a := nodes["a"]
 	moving, other := recovery.NewHome(1, 0), recovery.NewHome(1, 1)
@@ -70,10 +71,10 @@ func benchmarkRelease(b *testing.B, beside int) {
 		}
 		for {
 			n := nodes[to]
-			n.engine.mu.Lock()
-			h := n.engine.ownedLocked(n.engine.shardNumberLocked(moving))
-			there := h != nil && h.stage == active
-			n.engine.mu.Unlock()
+			n.engine.Mu.Lock()
+			h := n.engine.OwnedLocked(n.engine.ShardNumberLocked(moving))
+			there := h != nil && h.Stage == engine.Active
+			n.engine.Mu.Unlock()
 			if there {
 				break
 			}

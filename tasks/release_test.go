@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // handTo hands the first of a node's own shards over.
 func (n *fleetNode) handTo(to *fleetNode) error {
-	return to.acceptOffer(n.t.Context(), recovery.NewHome(n.engine.nodeNumber, 0), n.engine.cfg.Node)
+	return to.acceptOffer(n.t.Context(), recovery.NewHome(n.engine.NodeNumber, 0), n.engine.Config.Node)
 }
 
 // A shard changes hands with its open deliveries: those that were pulled, and those that a
@@ -64,8 +65,8 @@ func TestAskedForWhatItDoesNotHold(t *testing.T) {
 		a, c := f.join("a", 1, Config{}), f.join("c", 1, Config{})
 		f.join("b", 1, Config{})
 		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
-		shardID := recovery.NewHome(a.engine.nodeNumber, 0)
-		want(t, "yield", a.engine.releaseShard(t.Context(), shardID, "b"), nil)
+		shardID := recovery.NewHome(a.engine.NodeNumber, 0)
+		want(t, "yield", a.engine.ReleaseShard(t.Context(), shardID, "b"), nil)
 		a.crash()
 		want(t, "take", c.acceptOffer(t.Context(), shardID, "b"), ErrUnavailable)
 		pass(time.Second)
@@ -123,7 +124,7 @@ func TestNothingBeginsWhileAShardLeaves(t *testing.T) {
 			"Reschedule": func() error { _, err := a.Reschedule(t.Context(), later, Move{Delay: ptr(time.Second)}); return err }(),
 			"Schedule":   func() error { _, err := a.Schedule(t.Context(), Request{ID: a.idAt(0), Topic: "x"}); return err }(),
 			"Settle":     a.ack(d).Err,
-			"yield":      a.engine.releaseShard(t.Context(), recovery.NewHome(a.engine.nodeNumber, 0), "b"),
+			"yield":      a.engine.ReleaseShard(t.Context(), recovery.NewHome(a.engine.NodeNumber, 0), "b"),
 		} {
 			want(t, what, err, ErrUnavailable)
 		}
@@ -204,7 +205,7 @@ func TestReleaseWithoutAnswer(t *testing.T) {
 				}
 				a.member.fail("Yield", slices.Repeat([]error{recovery.ErrUnanswered}, 20)...)
 				want(t, "hand-over", a.handTo(b), ErrUnknown)
-				want(t, "another one", a.handTo(b), errHandedOver)
+				want(t, "another one", a.handTo(b), engine.ErrHandedOver)
 				pass(2 * time.Second)
 				a.pull("x")
 				_, err := a.Get(t.Context(), id)
@@ -317,18 +318,18 @@ func TestNoReleaseWhileReading(t *testing.T) {
 		a := f.join("a", 1, Config{})
 		f.before = nil
 		b := f.join("b", 1, Config{})
-		shardID := recovery.NewHome(a.engine.nodeNumber, 0)
-		want(t, "yield at the start", a.engine.releaseShard(t.Context(), shardID, "b"), ErrReplaying)
+		shardID := recovery.NewHome(a.engine.NodeNumber, 0)
+		want(t, "yield at the start", a.engine.ReleaseShard(t.Context(), shardID, "b"), ErrReplaying)
 		release()
 		synctest.Wait()
 		b.keeps.Store(true)
 		release = b.member.hold("ScanShard")
 		want(t, "hand-over", a.handTo(b), nil)
 		synctest.Wait()
-		want(t, "yield of what was gained", b.engine.releaseShard(t.Context(), shardID, "a"), ErrReplaying)
+		want(t, "yield of what was gained", b.engine.ReleaseShard(t.Context(), shardID, "a"), ErrReplaying)
 		release()
 		synctest.Wait()
-		want(t, "yield", b.engine.releaseShard(t.Context(), shardID, "a"), nil)
+		want(t, "yield", b.engine.ReleaseShard(t.Context(), shardID, "a"), nil)
 	})
 }
 
@@ -338,7 +339,7 @@ func TestNoReleaseWhileRestoring(t *testing.T) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 		a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
 		release := a.member.hold("ScanShard")
-		a.engine.rewound(a.member, 0)
+		a.engine.Rewound(a.member, 0)
 		synctest.Wait()
 		want(t, "hand-over", a.handTo(b), ErrUnavailable)
 		release()
@@ -365,7 +366,7 @@ func TestNoReleaseWhileOneIsTakenBack(t *testing.T) {
 		end := make(chan struct{})
 		want(t, "Handle", a.Handle("handled", func(context.Context, *Delivery) error { <-end; return nil }), nil)
 		a.must(Request{ID: a.idAt(0), Topic: "handled"}) // is met first
-		ids := make([]string, 2*atOnce)
+		ids := make([]string, 2*engine.AtOnce)
 		for i := range ids {
 			ids[i] = a.must(Request{ID: a.idAt(0), Topic: "x"})
 		}
@@ -373,14 +374,14 @@ func TestNoReleaseWhileOneIsTakenBack(t *testing.T) {
 		release := a.member.hold("Yield")
 		no := errors.New("no")
 		a.member.fail("Yield", no, no, no)
-		first, shardID := make(chan error, 1), recovery.NewHome(a.engine.nodeNumber, 0)
-		go func() { first <- a.engine.releaseShard(t.Context(), shardID, "b") }()
+		first, shardID := make(chan error, 1), recovery.NewHome(a.engine.NodeNumber, 0)
+		go func() { first <- a.engine.ReleaseShard(t.Context(), shardID, "b") }()
 		pass(50 * time.Millisecond)
 		close(end) // what the handler says counts when the hand-over is taken back
 		synctest.Wait()
 		release()
 		pass(time.Second)
-		want(t, "another one meanwhile", a.engine.releaseShard(t.Context(), shardID, "b"), errHandedOver)
+		want(t, "another one meanwhile", a.engine.ReleaseShard(t.Context(), shardID, "b"), engine.ErrHandedOver)
 		see()
 		synctest.Wait()
 		want(t, "the first one", <-first, ErrUnavailable)

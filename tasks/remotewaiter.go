@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -13,8 +14,8 @@ import (
 // comes when it has waited longest, as if it waited here. It is served as much as those
 // receivers would take together. Then it stands at the end of the queue.
 type remoteWaiter struct {
-	turn
-	topic  *topic
+	engine.Turn
+	topic  *engine.Topic
 	key    remoteWaiterKey
 	run    uint32
 	serial uint64
@@ -50,10 +51,10 @@ func (s *Scheduler) handleReserve(ctx context.Context, from string, ask demandMe
 	if !task.ValidName(ask.Topic) || ask.Want < 1 || ask.Want > MaxReserve || ask.Lease != 0 && (ask.Lease < MinLease || ask.Lease > MaxLease) {
 		return reserveReply{}, errNotUnderstood
 	}
-	s.engine.mu.Lock()
-	defer s.engine.unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Unlock()
 	answer := reserveReply{Topic: ask.Topic, Lease: ask.Lease}
-	t, err := s.engine.pullableLocked(ask.Topic, false)
+	t, err := s.engine.PullableLocked(ask.Topic, false)
 	if err == nil {
 		answer.Deliveries = s.encodeDeliveries(s.serveLocked(ctx, t, from, ask.Want, ask.Lease))
 	}
@@ -64,18 +65,18 @@ func (s *Scheduler) handleReserve(ctx context.Context, from string, ask demandMe
 }
 
 // serveLocked begins deliveries for a remote waiter. It may release the lock meanwhile.
-func (s *Scheduler) serveLocked(ctx context.Context, t *topic, node string, want int, lease time.Duration) []*delivery {
-	ctx, cancel := s.engine.within(ctx)
+func (s *Scheduler) serveLocked(ctx context.Context, t *engine.Topic, node string, want int, lease time.Duration) []*engine.Delivery {
+	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	ds := s.engine.beginLocked(ctx, t, want, lease, consumer{aRemoteWaiter, node})
+	ds := s.engine.BeginLocked(ctx, t, want, lease, engine.ByRemoteWaiter(node))
 	s.peers.counts.reservesGiven += int64(len(ds))
 	return ds
 }
 
 // handleDemands records the demands of another node.
 func (s *Scheduler) handleDemands(_ context.Context, from string, told demandsMessage) (none struct{}, err error) {
-	s.engine.mu.Lock()
-	defer s.engine.unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Unlock()
 	for _, w := range told.Wishes {
 		if task.ValidName(w.Topic) {
 			s.updateRemoteWaiterLocked(from, w)
@@ -86,7 +87,7 @@ func (s *Scheduler) handleDemands(_ context.Context, from string, told demandsMe
 
 // updateRemoteWaiterLocked records what a node announces of a demand.
 func (s *Scheduler) updateRemoteWaiterLocked(from string, w demandMessage) {
-	if s.engine.ended {
+	if s.engine.Ended {
 		return
 	}
 	key := remoteWaiterKey{from, w.Topic, w.Lease}
@@ -97,52 +98,52 @@ func (s *Scheduler) updateRemoteWaiterLocked(from string, w demandMessage) {
 	case g == nil && w.Want <= 0:
 		return
 	case g == nil:
-		t, err := s.engine.topicLocked(w.Topic, false)
-		if err != nil || !t.pulled() {
+		t, err := s.engine.TopicLocked(w.Topic, false)
+		if err != nil || !t.Pulled() {
 			return // the node announces it again
 		}
 		g = &remoteWaiter{topic: t, key: key}
-		g.serve = func() { s.serveRemoteWaiterLocked(g) }
+		g.Serve = func() { s.serveRemoteWaiterLocked(g) }
 		s.peers.remoteWaiters[key] = g
-		t.pins++
+		t.Pins++
 	}
-	g.run, g.serial, g.want, g.until = w.Run, w.Serial, min(w.Want, MaxReserve), s.engine.elapsed()+remoteWaiterFor
+	g.run, g.serial, g.want, g.until = w.Run, w.Serial, min(w.Want, MaxReserve), s.engine.Elapsed()+remoteWaiterFor
 	switch {
 	case g.served: // serveRemoteWaiter goes by the latest message
 	case g.want <= 0:
 		s.dropRemoteWaiterLocked(g)
-	case g.place == nil:
-		g.topic.reservers.join(&g.turn)
-		s.engine.wakeLocked(g.topic)
+	case g.Place == nil:
+		g.topic.Reservers.Join(&g.Turn)
+		s.engine.WakeLocked(g.topic)
 	}
 }
 
 // servableLocked reports whether a remote waiter may be served.
 func (s *Scheduler) servableLocked(g *remoteWaiter) bool {
-	return g.want > 0 && g.until > s.engine.elapsed() && g.topic.pulled() && !s.engine.ended
+	return g.want > 0 && g.until > s.engine.Elapsed() && g.topic.Pulled() && !s.engine.Ended
 }
 
 // dropRemoteWaiterLocked forgets a remote waiter that is not being served.
 func (s *Scheduler) dropRemoteWaiterLocked(g *remoteWaiter) {
-	if g.place != nil {
-		g.topic.reservers.leave(&g.turn)
+	if g.Place != nil {
+		g.topic.Reservers.Leave(&g.Turn)
 	}
 	delete(s.peers.remoteWaiters, g.key)
-	g.topic.pins--
+	g.topic.Pins--
 }
 
 // dropRemoteWaiters forgets remote waiters whose demands were not renewed.
 func (s *Scheduler) dropRemoteWaiters() {
-	s.engine.mu.Lock()
-	defer func() { s.engine.unlock() }()
+	s.engine.Mu.Lock()
+	defer func() { s.engine.Unlock() }()
 	seen := 0
 	for _, g := range s.peers.remoteWaiters {
 		if !g.served && !s.servableLocked(g) {
 			s.dropRemoteWaiterLocked(g)
 		}
-		if seen++; seen%atOnce == 0 {
-			s.engine.unlock()
-			s.engine.mu.Lock()
+		if seen++; seen%engine.AtOnce == 0 {
+			s.engine.Unlock()
+			s.engine.Mu.Lock()
 		}
 	}
 }
@@ -150,48 +151,48 @@ func (s *Scheduler) dropRemoteWaiters() {
 // serveRemoteWaiterLocked is called when a remote waiter's turn has come.
 func (s *Scheduler) serveRemoteWaiterLocked(g *remoteWaiter) {
 	g.served = true
-	if s.engine.ended {
+	if s.engine.Ended {
 		return
 	}
-	s.engine.handlers.Add(1)
+	s.engine.Handlers.Add(1)
 	go func() {
-		defer s.engine.handlers.Done()
+		defer s.engine.Handlers.Done()
 		s.serveRemoteWaiter(g)
 	}()
 }
 
 // serveRemoteWaiter offers ready tasks to the remote waiter's node.
 func (s *Scheduler) serveRemoteWaiter(g *remoteWaiter) {
-	s.engine.mu.Lock()
-	defer s.engine.unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Unlock()
 	t := g.topic
-	t.reservers.leave(&g.turn)
-	var ds []*delivery
+	t.Reservers.Leave(&g.Turn)
+	var ds []*engine.Delivery
 	if s.servableLocked(g) {
-		ds = s.serveLocked(s.engine.ctx, t, g.key.node, g.want, g.key.lease)
+		ds = s.serveLocked(s.engine.Context, t, g.key.node, g.want, g.key.lease)
 	}
 	if len(ds) > 0 {
-		s.engine.wakeLocked(t) // for the tasks that are left
-		question := offer{g.run, t.name, g.key.lease, s.encodeDeliveries(ds)}
-		g.number = 0
-		s.engine.unlock()
-		ctx, cancel := context.WithTimeout(s.engine.ctx, askWithin)
+		s.engine.WakeLocked(t) // for the tasks that are left
+		question := offer{g.run, t.Name, g.key.lease, s.encodeDeliveries(ds)}
+		g.Number = 0
+		s.engine.Unlock()
+		ctx, cancel := context.WithTimeout(s.engine.Context, askWithin)
 		a, err := call(ctx, s, g.key.node, offerMethod, question)
 		cancel()
-		s.engine.mu.Lock()
+		s.engine.Mu.Lock()
 		s.offeredLocked(g, ds, question.Deliveries, a, err)
 	}
 	g.served = false
 	if s.servableLocked(g) {
-		t.reservers.join(&g.turn)
+		t.Reservers.Join(&g.Turn)
 	} else {
 		s.dropRemoteWaiterLocked(g)
 	}
-	s.engine.wakeLocked(t)
+	s.engine.WakeLocked(t)
 }
 
 // offeredLocked processes the answer to an offer.
-func (s *Scheduler) offeredLocked(g *remoteWaiter, ds []*delivery, sent []wireDelivery, a offerReply, err error) {
+func (s *Scheduler) offeredLocked(g *remoteWaiter, ds []*engine.Delivery, sent []wireDelivery, a offerReply, err error) {
 	back := make(map[string]bool, len(a.Back))
 	for _, receipt := range a.Back {
 		back[receipt] = true
@@ -203,7 +204,7 @@ func (s *Scheduler) offeredLocked(g *remoteWaiter, ds []*delivery, sent []wireDe
 			continue
 		}
 		s.peers.counts.reservesGiven--
-		if !s.engine.undoDeliveryLocked(d) {
+		if !s.engine.UndoDeliveryLocked(d) {
 			moved = append(moved, sent[i].Receipt)
 		}
 	}
@@ -212,22 +213,22 @@ func (s *Scheduler) offeredLocked(g *remoteWaiter, ds []*delivery, sent []wireDe
 	case err != nil, a.Wish.Serial == 0:
 		g.want = 0 // until the node announces a demand again
 	case a.Wish.Run == g.run && a.Wish.Serial > g.serial:
-		g.serial, g.want, g.until = a.Wish.Serial, min(a.Wish.Want, MaxReserve), s.engine.elapsed()+remoteWaiterFor
+		g.serial, g.want, g.until = a.Wish.Serial, min(a.Wish.Want, MaxReserve), s.engine.Elapsed()+remoteWaiterFor
 	}
 }
 
 // handleOffer accepts deliveries that this node's receivers have been waiting for.
 func (s *Scheduler) handleOffer(ctx context.Context, from string, o offer) (offerReply, error) {
-	sent := s.engine.elapsed()
+	sent := s.engine.Elapsed()
 	if deadline, ok := ctx.Deadline(); ok {
-		sent = min(sent, deadline.Sub(s.engine.started)-askWithin)
+		sent = min(sent, deadline.Sub(s.engine.Started)-askWithin)
 	}
-	s.engine.mu.Lock()
-	defer s.engine.unlock()
-	if s.engine.ended {
+	s.engine.Mu.Lock()
+	defer s.engine.Unlock()
+	if s.engine.Ended {
 		return offerReply{}, ErrClosed
 	}
-	t := s.engine.topics[o.Topic]
+	t := s.engine.ByName[o.Topic]
 	ds := s.decodeDeliveries(from, o.Deliveries, sent, nil)
 	if o.Run == s.peers.run {
 		ds = s.serveFetchedLocked(t, o.Lease, ds)
@@ -237,7 +238,7 @@ func (s *Scheduler) handleOffer(ctx context.Context, from string, o offer) (offe
 		a.Wish = s.announceDemandLocked(w, from)
 	}
 	for _, d := range ds {
-		a.Back = append(a.Back, d.receipt)
+		a.Back = append(a.Back, d.Receipt())
 	}
 	s.peers.counts.returned += int64(len(ds))
 	return a, nil

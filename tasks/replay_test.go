@@ -12,6 +12,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // kinds are the two ways in which a ledger hands out what it has.
@@ -270,7 +271,7 @@ func TestReplayTellsFewOfMany(t *testing.T) {
 		plant(t, mem, records)
 		r := rigOn(t, Config{}, mem)
 		pass(time.Second)
-		if told, n := r.log.count("it is kept"), r.Stats().UnknownRecords; n != 100 || told != illegibleLines || !r.log.has("only counted") {
+		if told, n := r.log.count("it is kept"), r.Stats().UnknownRecords; n != 100 || told != engine.IllegibleLines || !r.log.has("only counted") {
 			t.Errorf("%d of %d are told", told, n)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -22,34 +23,34 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 			f.Add("due_at", "must not stand beside delay")
 		}
 		f.CheckDelay("delay", *m.Delay)
-	} else if m.Due.After(s.engine.cfg.Clock().Add(MaxAhead)) {
+	} else if m.Due.After(s.engine.Config.Clock().Add(MaxAhead)) {
 		f.Add("due_at", "must be at most 3660 days ahead")
 	}
 	if err := f.Err(); err != nil {
 		return Task{}, err
 	}
-	if len(m.Payload) > s.engine.cfg.MaxPayload {
-		return Task{}, fmt.Errorf("%w: payload must be at most %d bytes", ErrTooLarge, s.engine.cfg.MaxPayload)
+	if len(m.Payload) > s.engine.Config.MaxPayload {
+		return Task{}, fmt.Errorf("%w: payload must be at most %d bytes", ErrTooLarge, s.engine.Config.MaxPayload)
 	}
-	ctx, cancel := s.engine.within(ctx)
+	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	if s.shared == nil {
-		return s.engine.reschedule(ctx, id, m)
+		return s.engine.Reschedule(ctx, id, m)
 	}
 	t, _, err := routed(ctx, s, id, moveMethod, aboutMove(ctx, id, m),
-		func(ctx context.Context) (Task, error) { return s.engine.reschedule(ctx, id, m) })
+		func(ctx context.Context) (Task, error) { return s.engine.Reschedule(ctx, id, m) })
 	return t, err
 }
 
 // Fire makes a pending task due now, also in a topic with a Spread; but if a restart
 // comes before its delivery, it may be spread. Errors: as of Reschedule.
 func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
-	ctx, cancel := s.engine.within(ctx)
+	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	if s.shared == nil {
-		return s.engine.fireNow(ctx, id)
+		return s.engine.FireNow(ctx, id)
 	}
-	t, _, err := routed(ctx, s, id, fireMethod, aboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.engine.fireNow(ctx, id) })
+	t, _, err := routed(ctx, s, id, fireMethod, aboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.engine.FireNow(ctx, id) })
 	return t, err
 }
 
@@ -58,18 +59,18 @@ func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
 // counted anew. Repeated tells that there was one. Errors: as of Schedule and Reschedule,
 // without ErrExists.
 func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
-	ctx, cancel := s.engine.within(ctx)
+	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	p, err := s.planFor(ctx, &r)
 	if err != nil {
 		return Task{}, err
 	}
-	defer p.release()
+	defer p.Release()
 	var t Task
 	switch {
 	case s.shared == nil:
 		t, err = s.replace(ctx, &p)
-	case !p.chosen:
+	case !p.Chosen:
 		return s.schedule(ctx, &p, &r)
 	default:
 		t, err = s.replaceRouted(ctx, &p, &r)
@@ -81,15 +82,15 @@ func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
 }
 
 // replace replaces a task that is here, or creates it.
-func (s *Scheduler) replace(ctx context.Context, p *plan) (Task, error) {
-	wanted, err := record.Decode(p.rec)
+func (s *Scheduler) replace(ctx context.Context, p *engine.Plan) (Task, error) {
+	wanted, err := record.Decode(p.Rec)
 	if err != nil {
 		return Task{}, err
 	}
-	for p.chosen {
-		t, err := s.engine.move(ctx, p.id, p.by, func(rec *record.Fields, w *write) {
+	for p.Chosen {
+		t, err := s.engine.Move(ctx, p.ID, p.By, func(rec *record.Fields, w *engine.Write) {
 			old := *rec
-			*rec, w.fired = wanted, false
+			*rec, w.Fired = wanted, false
 			rec.Created, rec.Revision = old.Created, old.Revision
 			rec.Flags = old.Flags & record.ChosenID // who made the id does not change
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -32,14 +33,14 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
-	if err := granted(ctx, topic); err != nil {
+	if err := engine.Granted(ctx, topic); err != nil {
 		return nil, err
 	}
-	if err := s.engine.learnTopic(ctx, topic); err != nil {
+	if err := s.engine.LearnTopic(ctx, topic); err != nil {
 		return nil, err
 	}
 	reserved := GrantOf(ctx).HasReserved()
-	place := turn{limit: limit, late: wait == 0}
+	place := engine.Turn{Limit: limit, Late: wait == 0}
 	var over <-chan time.Time
 	if wait > 0 {
 		timer := time.NewTimer(wait)
@@ -48,36 +49,36 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 	}
 	alone := s.noPeers()
 	var asked func() <-chan struct{} // begins to ask the other nodes
-	s.engine.mu.Lock()
+	s.engine.Mu.Lock()
 	for {
-		t, err := s.engine.pullableLocked(topic, reserved)
+		t, err := s.engine.PullableLocked(topic, reserved)
 		if err != nil {
-			s.engine.unlock()
+			s.engine.Unlock()
 			return nil, err
 		}
-		begun := s.engine.pullLocked(ctx, t, limit, lease)
-		if len(begun) == 0 && !alone && t.pulled() {
+		begun := s.engine.PullLocked(ctx, t, limit, lease)
+		if len(begun) == 0 && !alone && t.Pulled() {
 			w := s.demandLocked(t, lease)
-			place.want = &w.want
+			place.Want = &w.want
 			asked = func() <-chan struct{} { return s.searchLocked(w) }
 		}
-		if len(begun) > 0 || wait == 0 && alone || !s.engine.queueLocked(ctx, t, &place, over, asked) {
-			s.engine.unlock()
+		if len(begun) > 0 || wait == 0 && alone || !s.engine.QueueLocked(ctx, t, &place, over, asked) {
+			s.engine.Unlock()
 			return handOver(begun), nil
 		}
-		if len(place.fetched) > 0 {
-			if ctx.Err() != nil && !s.engine.ended {
-				s.returnUnusedLocked(place.fetched)
-				place.fetched = nil
+		if len(place.Fetched) > 0 {
+			if ctx.Err() != nil && !s.engine.Ended {
+				s.returnUnusedLocked(place.Fetched)
+				place.Fetched = nil
 			}
-			s.engine.unlock()
-			return handOver(place.fetched), nil
+			s.engine.Unlock()
+			return handOver(place.Fetched), nil
 		}
 	}
 }
 
 // handOver gives deliveries to their receiver.
-func handOver(begun []*delivery) []Delivery {
+func handOver(begun []*engine.Delivery) []Delivery {
 	ds := make([]Delivery, len(begun))
 	for i, d := range begun {
 		ds[i] = d.Delivery

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 func TestReserveSoonestFirst(t *testing.T) {
@@ -223,7 +224,7 @@ func TestReserveAcrossAChangeOfWay(t *testing.T) {
 	})}
 	bubble(t, cfg, func(t *testing.T, rig *rig) {
 		r = rig
-		for range atOnce {
+		for range engine.AtOnce {
 			r.must(Request{Topic: "x", MaxLateness: time.Second})
 		}
 		pass(2 * time.Second)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -25,9 +26,9 @@ type result struct {
 const outcomesAtOnce = 1000
 
 // endOffloadedLocked ends a delivery that was made for another node.
-func (s *Scheduler) endOffloadedLocked(d *delivery, v task.Judgement) {
-	h := d.source.work.(*offload)
-	took := s.engine.elapsed() - d.source.began
+func (s *Scheduler) endOffloadedLocked(d *engine.Delivery, v task.Judgement) {
+	h := d.Source.Work.(*offload)
+	took := s.engine.Elapsed() - d.Source.Began
 	if h.took == 0 {
 		h.took = took
 	}
@@ -36,20 +37,20 @@ func (s *Scheduler) endOffloadedLocked(d *delivery, v task.Judgement) {
 	if v.Verb == 0 {
 		return // its receipt settles it
 	}
-	told := offloadOutcome{d.receipt, v.Verb, task.Cut(v.Reason, task.MaxReason), v.Pause}
+	told := offloadOutcome{d.Receipt(), v.Verb, task.Cut(v.Reason, task.MaxReason), v.Pause}
 	if s.settleAdoptedLocked(d.ID, &told) {
 		return
 	}
-	node := d.source.node
+	node := d.Source.Node
 	b := s.peers.resultSenders[node]
 	if b == nil {
 		b = &resultSender{node: node}
 		s.peers.resultSenders[node] = b
 	}
-	b.entries = append(b.entries, result{told, d.lease.until})
+	b.entries = append(b.entries, result{told, d.Lease.Until})
 	if !b.sending {
 		b.sending = true
-		s.engine.handlers.Add(1) // by a worker, which counts as well
+		s.engine.Handlers.Add(1) // by a worker, which counts as well
 		go s.sendResults(b)
 	}
 }
@@ -58,43 +59,43 @@ func (s *Scheduler) endOffloadedLocked(d *delivery, v task.Judgement) {
 // a worker here delivers it again. It reports false if there is none.
 func (s *Scheduler) settleAdoptedLocked(id string, told *offloadOutcome) bool {
 	key := []byte(id)
-	if _, known := s.engine.store.FindHashed(s.engine.store.Hash(key), key); !known {
+	if _, known := s.engine.Store.FindHashed(s.engine.Store.Hash(key), key); !known {
 		return false
 	}
-	var p settling
-	if p.receipt, p.answer.Err = s.engine.signer.Parse(told.Receipt); p.answer.Err == nil {
+	var p engine.Settling
+	if p.Receipt, p.Answer.Err = s.engine.Signer.Parse(told.Receipt); p.Answer.Err == nil {
 		v := told.verdict()
-		s.engine.settleLocked(&v, &p, nil, 0, nil)
+		s.engine.SettleLocked(&v, &p, nil, 0, nil)
 	}
-	return p.answer.Err == nil
+	return p.Answer.Err == nil
 }
 
 // sendResults sends until no result is left.
 func (s *Scheduler) sendResults(b *resultSender) {
-	defer s.engine.handlers.Done()
+	defer s.engine.Handlers.Done()
 	var backoff recovery.Backoff
 	for attempt := 0; ; attempt++ {
-		s.engine.mu.Lock()
+		s.engine.Mu.Lock()
 		some := b.entries[:min(len(b.entries), outcomesAtOnce)]
 		if len(some) == 0 {
 			delete(s.peers.resultSenders, b.node)
-			s.engine.unlock()
+			s.engine.Unlock()
 			return
 		}
 		b.entries = b.entries[len(some):]
-		s.engine.unlock()
+		s.engine.Unlock()
 		left := s.sendOutcomes(b.node, some)
 		if len(left) == 0 {
 			attempt = 0
 			continue
 		}
-		s.engine.mu.Lock()
+		s.engine.Mu.Lock()
 		b.entries = append(left, b.entries...)
-		s.engine.unlock()
-		if backoff.Wait(s.engine.ctx, attempt) != nil {
-			s.engine.mu.Lock()
+		s.engine.Unlock()
+		if backoff.Wait(s.engine.Context, attempt) != nil {
+			s.engine.Mu.Lock()
 			delete(s.peers.resultSenders, b.node)
-			s.engine.unlock()
+			s.engine.Unlock()
 			return
 		}
 	}
@@ -107,10 +108,10 @@ func (s *Scheduler) sendOutcomes(node string, some []result) (left []result) {
 	for i := range some {
 		told.Outcomes[i] = some[i].offloadOutcome
 	}
-	ctx, cancel := s.engine.within(s.engine.ctx)
+	ctx, cancel := s.engine.Within(s.engine.Context)
 	defer cancel()
 	a, err := call(ctx, s, node, outcomesMethod, told)
-	now := s.engine.elapsed()
+	now := s.engine.Elapsed()
 	for i, o := range some {
 		why := err
 		if err == nil && i < len(a.Faults) && a.Faults[i].Code != "" {
@@ -127,7 +128,7 @@ func (s *Scheduler) sendOutcomes(node string, some []result) (left []result) {
 		case o.until > now && (errors.Is(why, ErrUnavailable) || errors.Is(why, ErrUnknown) || errors.Is(why, ErrReplaying)):
 			left = append(left, o)
 		default:
-			s.engine.cfg.Log.Warn("a delivery made for another node could not be settled there; the task may be delivered again", "node", node, "error", why)
+			s.engine.Config.Log.Warn("a delivery made for another node could not be settled there; the task may be delivered again", "node", node, "error", why)
 		}
 	}
 	return left

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // aFewSweeps is as long as the sweep may take to notice anything.
@@ -158,17 +159,17 @@ func TestDeadOldestMeanwhile(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.bury("x", "a", "b", "c")
 		want(t, "Cancel", r.Cancel(t.Context(), "a"), nil)
-		longest := &r.engine.topics["x"].oldest
+		longest := &r.engine.ByName["x"].Oldest
 		ask := func(answer string, meanwhile func()) {
 			t.Helper()
 			died := r.get(answer).Died.UnixMilli()
-			r.engine.mu.Lock()
-			before := longest.askLocked()
-			r.engine.mu.Unlock()
+			r.engine.Mu.Lock()
+			before := longest.AskLocked()
+			r.engine.Mu.Unlock()
 			meanwhile()
-			r.engine.mu.Lock()
-			longest.learnLocked(before, died)
-			r.engine.mu.Unlock()
+			r.engine.Mu.Lock()
+			longest.LearnLocked(before, died)
+			r.engine.Mu.Unlock()
 		}
 		ask("b", func() { want(t, "Cancel", r.Cancel(t.Context(), "b"), nil) })
 		pass(aFewSweeps)
@@ -185,11 +186,11 @@ func TestDeadOldestMeanwhile(t *testing.T) {
 func TestRetentionLooksAtTheRecord(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.bury("x", "a")
-		x := redrive{engine: r.engine, topic: "x", op: opExpire, until: r.get("a").Died.UnixMilli() - 1}
-		want(t, "piece", x.piece(t.Context(), []string{"a"}), nil)
+		x := engine.Redrive{Engine: r.engine, Topic: "x", Op: engine.OpExpire, Until: r.get("a").Died.UnixMilli() - 1}
+		want(t, "piece", x.Piece(t.Context(), []string{"a"}), nil)
 		r.wantDead("x", "a")
-		x.until++
-		want(t, "piece", x.piece(t.Context(), []string{"a"}), nil)
+		x.Until++
+		want(t, "piece", x.Piece(t.Context(), []string{"a"}), nil)
 		pass(aFewSweeps)
 		r.wantDead("x")
 	})
@@ -224,7 +225,7 @@ func TestRetentionAfterClockStep(t *testing.T) {
 // More than go in one period, of several topics.
 func TestRetentionOfMany(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		const n = sweptDeadAtOnce/2 + 300
+		const n = engine.SweptDeadAtOnce/2 + 300
 		for _, topic := range []string{"x", "y"} {
 			r.kept(topic, time.Hour)
 			for i := range n {
@@ -248,9 +249,9 @@ func TestRetentionOfMany(t *testing.T) {
 		}
 		before := int64(0)
 		for rounds := 0; before < 2*n; rounds++ {
-			pass(r.Scheduler.engine.cfg.SweepEvery)
+			pass(r.Scheduler.engine.Config.SweepEvery)
 			expired := r.Stats().Total.Expired
-			if expired-before > sweptDeadAtOnce || rounds > 70 {
+			if expired-before > engine.SweptDeadAtOnce || rounds > 70 {
 				t.Fatalf("%d were deleted in one period, %d in all", expired-before, expired)
 			}
 			before = expired

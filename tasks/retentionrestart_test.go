@@ -10,6 +10,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/diskledger"
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // A task whose time is over while no node runs is deleted after the next start, and the others
@@ -44,7 +45,7 @@ func retentionAcrossRestarts(t *testing.T, ledger func() (recovery.Ledger, error
 			Clock: func() time.Time { return time.Now().Add(ahead) },
 		})
 		want(t, "Open", err, nil)
-		<-s.engine.replayed
+		<-s.engine.Replayed
 		return s
 	}
 	s := open()
@@ -68,7 +69,7 @@ func retentionAcrossRestarts(t *testing.T, ledger func() (recovery.Ledger, error
 			n -= len(ds)
 		}
 	}
-	const n = 2*redrivenAtOnce + 7
+	const n = 2*engine.RedrivenAtOnce + 7
 	die("x", n)
 	die("y", 3)
 	_, err := s.SetTopic(t.Context(), "y", TopicSettings{DeadRetention: 30 * 24 * time.Hour}, -1)

@@ -1,22 +1,26 @@
 package tasks
 
+import (
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+)
+
 // returnUnusedLocked is returnUnused in the background.
-func (s *Scheduler) returnUnusedLocked(ds []*delivery) {
-	if len(ds) > 0 && !s.engine.ended {
+func (s *Scheduler) returnUnusedLocked(ds []*engine.Delivery) {
+	if len(ds) > 0 && !s.engine.Ended {
 		s.peers.counts.returned += int64(len(ds))
-		s.engine.background.Go(func() { s.returnUnused(ds) })
+		s.engine.Background.Go(func() { s.returnUnused(ds) })
 	}
 }
 
 // returnUnused returns deliveries to the nodes that they came from. A task whose delivery cannot
 // be returned is ready again when its lease is over.
-func (s *Scheduler) returnUnused(ds []*delivery) {
+func (s *Scheduler) returnUnused(ds []*engine.Delivery) {
 	by := make(map[string][]string)
 	for _, d := range ds {
-		by[d.source.node] = append(by[d.source.node], d.receipt)
+		by[d.Source.Node] = append(by[d.Source.Node], d.Receipt())
 	}
 	for node, receipts := range by {
-		ctx, cancel := s.engine.within(s.engine.ctx)
+		ctx, cancel := s.engine.Within(s.engine.Context)
 		_, err := call(ctx, s, node, returnMethod, returnQuery{receipts})
 		cancel()
 		if err == nil {

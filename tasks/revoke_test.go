@@ -13,6 +13,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // A shard that others have adopted leaves memory, and nothing else does: the scheduler
@@ -50,10 +51,10 @@ func TestShardsLost(t *testing.T) {
 		if n := a.Stats().Total; n.Pending+n.Ready != 900 || n.Dead != 1 {
 			t.Errorf("%+v", n)
 		}
-		a.engine.mu.Lock()
-		defer a.engine.mu.Unlock()
-		if len(a.engine.shards) > 3 {
-			t.Errorf("%d numbers for 3 shards", len(a.engine.shards))
+		a.engine.Mu.Lock()
+		defer a.engine.Mu.Unlock()
+		if len(a.engine.Shards) > 3 {
+			t.Errorf("%d numbers for 3 shards", len(a.engine.Shards))
 		}
 	})
 }
@@ -67,10 +68,12 @@ func TestRetiredShardIsNotLost(t *testing.T) {
 		if n := b.Stats().ShardsHeld; n != 2 {
 			t.Fatalf("%d shards are held", n)
 		}
-		b.engine.mu.Lock()
-		adopted := slices.IndexFunc(b.engine.shards, func(h *ownedShard) bool { return h != nil && h.shardID == recovery.NewHome(a.engine.nodeNumber, 0) })
-		b.engine.mu.Unlock()
-		b.engine.revokeShard(adopted, fmt.Errorf("%w: shard %d", recovery.ErrRetired, adopted))
+		b.engine.Mu.Lock()
+		adopted := slices.IndexFunc(b.engine.Shards, func(h *engine.OwnedShard) bool {
+			return h != nil && h.ShardID == recovery.NewHome(a.engine.NodeNumber, 0)
+		})
+		b.engine.Mu.Unlock()
+		b.engine.RevokeShard(adopted, fmt.Errorf("%w: shard %d", recovery.ErrRetired, adopted))
 		pass(time.Second)
 		if s := b.Stats(); s.ShardsLost != 0 || s.ShardsHeld != 1 {
 			t.Errorf("%d shards lost, %d held", s.ShardsLost, s.ShardsHeld)
@@ -102,9 +105,9 @@ func TestLostWhileDelivering(t *testing.T) {
 				synctest.Wait()
 				b.keeps.Store(true)
 				b.adopt(a)
-				a.engine.mu.Lock()
-				used := a.engine.store.Len()
-				a.engine.mu.Unlock()
+				a.engine.Mu.Lock()
+				used := a.engine.Store.Len()
+				a.engine.Mu.Unlock()
 				if used != 0 {
 					t.Errorf("%d tasks are left", used)
 				}
@@ -145,7 +148,7 @@ func TestVerdictIsRepeated(t *testing.T) {
 		if told := a.told.list(); len(told) < 2 || len(told) > 10 {
 			t.Errorf("told %d times", len(told))
 		}
-		holder := f.nodes[f.ledger.Holder(recovery.NewHome(a.engine.nodeNumber, 0))]
+		holder := f.nodes[f.ledger.Holder(recovery.NewHome(a.engine.NodeNumber, 0))]
 		_, err := holder.Get(t.Context(), id)
 		want(t, "Get", err, ErrNotFound)
 	})
@@ -316,10 +319,10 @@ func TestLossIsToldLate(t *testing.T) {
 		b.keeps.Store(true)
 		b.adopt(a)
 		a.wantEmpty()
-		shardID := recovery.NewHome(a.engine.nodeNumber, 0)
-		want(t, "yield", b.engine.releaseShard(t.Context(), shardID, "a"), nil)
-		a.engine.revokeShard(0, recovery.ErrLost)
-		if taken, err := a.engine.fleet.Accept(t.Context(), shardID); !taken || err != nil {
+		shardID := recovery.NewHome(a.engine.NodeNumber, 0)
+		want(t, "yield", b.engine.ReleaseShard(t.Context(), shardID, "a"), nil)
+		a.engine.RevokeShard(0, recovery.ErrLost)
+		if taken, err := a.engine.Fleet.Accept(t.Context(), shardID); !taken || err != nil {
 			t.Fatalf("accept = %v, %v", taken, err)
 		}
 		pass(time.Second)
@@ -335,7 +338,7 @@ func TestLossIsToldLate(t *testing.T) {
 func TestEnded(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a := f.join("a", 1, Config{})
-		a.engine.revoke(recovery.ErrLost)
+		a.engine.Revoke(recovery.ErrLost)
 		<-a.Done()
 		want(t, "Err", a.Err(), recovery.ErrLost)
 	})

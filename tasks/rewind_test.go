@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
@@ -90,7 +91,7 @@ func TestRewoundShardOfAnEmptyMemory(t *testing.T) {
 		r.storage.watcher.Rewound(0)
 		synctest.Wait()
 		r.wantGone("stray")
-		if n, used := r.Stats().Rewinds, r.engine.store.Len(); n != 1 || used != 0 {
+		if n, used := r.Stats().Rewinds, r.engine.Store.Len(); n != 1 || used != 0 {
 			t.Errorf("%d rewinds, %d slots in use", n, used)
 		}
 	})
@@ -213,7 +214,7 @@ func TestManyStrays(t *testing.T) {
 	rewoundBubble(t, nil, func(t *testing.T, r *rewindRig) {
 		due := time.Now().Add(time.Hour).UnixMilli()
 		var loss recovery.Batch
-		for i := range 3 * queueAtMost {
+		for i := range 3 * engine.QueueAtMost {
 			loss.Add(strayed(fmt.Sprint("stray-", i), due))
 		}
 		r.loses(&loss)
@@ -221,7 +222,7 @@ func TestManyStrays(t *testing.T) {
 		r.storage.gate = gate
 		r.storage.watcher.Rewound(0)
 		pass(time.Second)
-		if queued := r.Stats().Ledger.Queued; queued < queueAtMost || queued > 3*queueAtMost/2 {
+		if queued := r.Stats().Ledger.Queued; queued < engine.QueueAtMost || queued > 3*engine.QueueAtMost/2 {
 			t.Errorf("%d deletions wait for the ledger", queued)
 		}
 		close(gate)

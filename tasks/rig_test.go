@@ -16,6 +16,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
@@ -319,4 +320,4 @@ func (c *collection[T]) list() []T {
 }
 
 // begun returns a delivery as its node knows it.
-func begun(d Delivery) *delivery { return d.Token().(*delivery) }
+func begun(d Delivery) *engine.Delivery { return d.Token().(*engine.Delivery) }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -11,67 +12,67 @@ import (
 // rooms are the cluster of a Scheduler, which may be a single node.
 type rooms struct{ *Scheduler }
 
-func (r rooms) entryLocked(sl *store.Slot) (recovery.Refiling, bool) {
+func (r rooms) EntryLocked(sl *store.Slot) (recovery.Refiling, bool) {
 	if r.shared == nil || r.singleNodeLocked() {
 		return recovery.Refiling{}, false
 	}
 	return r.directoryUpdateLocked(sl)
 }
 
-func (r rooms) endedLocked(sl *store.Slot) { r.addTombstoneLocked(sl) }
+func (r rooms) EndedLocked(sl *store.Slot) { r.addTombstoneLocked(sl) }
 
-func (r rooms) compareEntries(ctx context.Context, entries []recovery.Refiling) {
+func (r rooms) CompareEntries(ctx context.Context, entries []recovery.Refiling) {
 	r.assertSampled(ctx, entries)
 }
 
-func (r rooms) register(ctx context.Context, entries []recovery.Refiling) {
+func (r rooms) Register(ctx context.Context, entries []recovery.Refiling) {
 	if len(entries) == 0 || r.singleNode() {
 		return
 	}
-	if err := r.assert(ctx, entries); err != nil && !r.engine.isClosing() {
-		r.engine.cfg.Log.Warn("the audit could not reach the directory of ids", "node", r.engine.cfg.Node, "error", err)
+	if err := r.assert(ctx, entries); err != nil && !r.engine.IsClosing() {
+		r.engine.Config.Log.Warn("the audit could not reach the directory of ids", "node", r.engine.Config.Node, "error", err)
 	}
 }
 
-func (r rooms) stagedLocked(h *ownedShard) {
-	switch h.stage {
-	case active:
-		delete(r.missing, h.shardID)
-	case evicting:
-		r.missLocked(h.shardID)
+func (r rooms) StagedLocked(h *engine.OwnedShard) {
+	switch h.Stage {
+	case engine.Active:
+		delete(r.missing, h.ShardID)
+	case engine.Evicting:
+		r.missLocked(h.ShardID)
 	}
 	if r.shared != nil {
 		r.chooseShardsLocked()
 	}
 }
 
-func (r rooms) acquiredLocked() {
+func (r rooms) AcquiredLocked() {
 	if r.shared != nil {
 		r.shared.acquired++
 		r.wakeReconciler()
 	}
 }
 
-func (r rooms) rewoundLocked() {
+func (r rooms) RewoundLocked() {
 	if r.shared != nil {
 		r.reindexLocked() // the directory may have lost something as well
 	}
 }
 
-func (r rooms) lateVerdictLocked(v lateVerdict) { r.addLateVerdictLocked(v) }
+func (r rooms) LateVerdictLocked(v engine.LateVerdict) { r.addLateVerdictLocked(v) }
 
-func (r rooms) backlogJudged() { r.announceBacklog() }
+func (r rooms) BacklogJudged() { r.announceBacklog() }
 
-func (r rooms) endOffloadedLocked(d *delivery, v task.Judgement) {
+func (r rooms) EndOffloadedLocked(d *engine.Delivery, v task.Judgement) {
 	r.Scheduler.endOffloadedLocked(d, v)
 }
 
-func (r rooms) returnUnusedLocked(ds []*delivery) { r.Scheduler.returnUnusedLocked(ds) }
+func (r rooms) ReturnUnusedLocked(ds []*engine.Delivery) { r.Scheduler.returnUnusedLocked(ds) }
 
-func (r rooms) status() []byte { return r.Scheduler.status() }
+func (r rooms) Status() []byte { return r.Scheduler.status() }
 
-func (r rooms) doubted() { r.Scheduler.doubted() }
+func (r rooms) Doubted() { r.Scheduler.doubted() }
 
-func (r rooms) sendLastVerdicts(ctx context.Context) { r.Scheduler.sendLastVerdicts(ctx) }
+func (r rooms) SendLastVerdicts(ctx context.Context) { r.Scheduler.sendLastVerdicts(ctx) }
 
-func (r rooms) leave() { r.unshare() }
+func (r rooms) Leave() { r.unshare() }

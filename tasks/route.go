@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
@@ -30,7 +31,9 @@ type site struct {
 	clue    clue
 }
 
-func remembered(err error) bool { return errors.Is(err, errFinished) || errors.Is(err, errCancelled) }
+func remembered(err error) bool {
+	return errors.Is(err, engine.ErrFinished) || errors.Is(err, engine.ErrCancelled)
+}
 
 // locate tells who holds a shard.
 func (s *Scheduler) locate(ctx context.Context, shardID recovery.Home, anew bool) (recovery.Holder, error) {
@@ -66,23 +69,23 @@ func reasonOf(before, last error) error {
 
 // knows tells that a task is in memory, or among the dead of a shard that is held.
 func (s *Scheduler) knows(id string) bool {
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
 	return s.knowsLocked([]byte(id))
 }
 
 func (s *Scheduler) knowsLocked(id []byte) bool {
-	h := s.engine.store.Hash(id)
-	if n, ok := s.engine.store.FindHashed(h, id); ok {
+	h := s.engine.Store.Hash(id)
+	if n, ok := s.engine.Store.FindHashed(h, id); ok {
 		// The id of a slot that is being looked up may belong to no node, and an id that is
 		// being registered may turn out to belong to another node.
-		if sl := s.engine.store.Slot(n); sl.State != store.Checking && sl.State != store.Registering {
-			return s.engine.ownedLocked(int(sl.Shard)).mine()
+		if sl := s.engine.Store.Slot(n); sl.State != store.Checking && sl.State != store.Registering {
+			return s.engine.OwnedLocked(int(sl.Shard)).Mine()
 		}
 	}
-	_, dead := s.engine.dead.ids[h]
+	_, dead := s.engine.Dead.IDs[h]
 	dead = dead && !s.conflictLocked(string(id))
-	_, unread := s.engine.illegible[h]
+	_, unread := s.engine.Illegible[h]
 	return dead || unread
 }
 
@@ -115,7 +118,7 @@ func (s *Scheduler) at(c clue, shardID recovery.Home, h recovery.Holder) (site, 
 	case h.Shard >= 0:
 		return site{shardID: shardID, clue: c}, nil
 	case h.Node == s.shared.node:
-		return site{}, errNotHeld // it is just coming or going
+		return site{}, engine.ErrNotHeld // it is just coming or going
 	case !h.Live:
 		return site{}, fmt.Errorf("%w: node %s", errOwnerSilent, h.Node)
 	}
@@ -208,9 +211,9 @@ func callHolder[Q, A any](ctx context.Context, s *Scheduler, node string, m meth
 // whileHeld does something with a task here. What it does not find does not exist, if the
 // shard with that ID is held all the time; ID 0 stands for all shards.
 func whileHeld[A any](s *Scheduler, id string, shardID recovery.Home, do func() (A, error)) (A, error) {
-	if s.engine.unsure() && !s.engine.knowsSpooled(id) {
+	if s.engine.Unsure() && !s.engine.KnowsSpooled(id) {
 		var none A
-		return none, errUnsure
+		return none, engine.ErrUnsure
 	}
 	before := s.ownedShard(shardID)
 	a, err := do()
@@ -222,10 +225,10 @@ func whileHeld[A any](s *Scheduler, id string, shardID recovery.Home, do func() 
 
 // ownedShard returns the term of a shard whose tasks memory knows, or can find; nil if
 // there is none.
-func (s *Scheduler) ownedShard(shardID recovery.Home) *ownedShard {
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
-	if h := s.engine.ownedLocked(s.engine.shardNumberLocked(shardID)); h.takes() {
+func (s *Scheduler) ownedShard(shardID recovery.Home) *engine.OwnedShard {
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	if h := s.engine.OwnedLocked(s.engine.ShardNumberLocked(shardID)); h.Takes() {
 		return h
 	}
 	return nil
@@ -235,7 +238,7 @@ func (s *Scheduler) ownedShard(shardID recovery.Home) *ownedShard {
 // its shard is held.
 func owned[A any](ctx context.Context, s *Scheduler, q idQuery, do func(context.Context) (A, error)) (A, error) {
 	var none A
-	ctx, cancel := s.engine.within(q.Terms.in(ctx))
+	ctx, cancel := s.engine.Within(q.Terms.in(ctx))
 	defer cancel()
 	if !s.owns(q.ID, q.Home) {
 		return none, errNotMine
@@ -253,7 +256,7 @@ func owned[A any](ctx context.Context, s *Scheduler, q idQuery, do func(context.
 // passing tells that a task must be looked for again: its shard is on the way from one
 // node to another, or being read, or there was no time to look; and nothing was done.
 func passing(err error) bool {
-	for _, e := range []error{errNotMine, errNotHeld, errHandedOver, errOwnerSilent, errNoTime, ErrReplaying, relay.ErrUnheard} {
+	for _, e := range []error{errNotMine, engine.ErrNotHeld, engine.ErrHandedOver, errOwnerSilent, errNoTime, ErrReplaying, relay.ErrUnheard} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -292,7 +295,7 @@ func (s *Scheduler) pause(ctx context.Context, tries int) bool {
 	case <-timer.C:
 		return true
 	case <-ctx.Done():
-	case <-s.engine.closing:
+	case <-s.engine.Closing:
 	}
 	return false
 }

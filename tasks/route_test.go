@@ -209,7 +209,7 @@ func TestMadeIDIsKeptAtItsHome(t *testing.T) {
 		}
 		made := c.nodes[0].must(Request{Topic: "t", Delay: time.Hour})
 		shardID, ok := recovery.HomeOf(made.ID)
-		if !ok || shardID.Node() != c.nodes[0].engine.nodeNumber {
+		if !ok || shardID.Node() != c.nodes[0].engine.NodeNumber {
 			t.Errorf("the id %s, made at node a, tells home %v, %v", made.ID, shardID, ok)
 		}
 	})

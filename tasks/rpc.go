@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
 )
 
@@ -108,7 +109,7 @@ func unclear(writes bool) error {
 // handleCall answers a call of another node.
 func (s *Scheduler) handleCall(ctx context.Context, q relay.Question) []byte {
 	select {
-	case <-s.engine.opened:
+	case <-s.engine.Opened:
 	case <-ctx.Done():
 		return reply[struct{}]{Fault: wireErrorOf(ErrClosed)}.encode()
 	}
@@ -136,11 +137,11 @@ var errorCodes = []struct {
 }{
 	{"not_mine", errNotMine},
 	{"not_understood", errNotUnderstood},
-	{"not_held", errNotHeld},
-	{"handed_over", errHandedOver},
+	{"not_held", engine.ErrNotHeld},
+	{"handed_over", engine.ErrHandedOver},
 	{"orphaned", errOwnerSilent},
-	{"finished", errFinished},
-	{"cancelled", errCancelled},
+	{"finished", engine.ErrFinished},
+	{"cancelled", engine.ErrCancelled},
 	{"invalid", ErrInvalid},
 	{"too_large", ErrTooLarge},
 	{"not_granted", ErrNotGranted},

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -71,7 +72,7 @@ func TestSweepAloneDeliversEverything(t *testing.T) {
 			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Second + time.Duration(i)*7*time.Millisecond})
 		}
 		pass(time.Minute)
-		a.complete(t, n, overdueSlack+r.cfg.SweepEvery+time.Second+time.Millisecond)
+		a.complete(t, n, engine.OverdueSlack+r.cfg.SweepEvery+time.Second+time.Millisecond)
 		s := r.Stats()
 		if s.Rescued != n || fired.Load() != n || s.MissedWakes != 0 {
 			t.Errorf("%d rescued of %d that the wheel has lost; %d wakes missed", s.Rescued, fired.Load(), s.MissedWakes)
@@ -105,7 +106,7 @@ func TestSweepInPlaceOfTheWheelsGoroutine(t *testing.T) {
 			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: 3100*time.Millisecond + time.Duration(i)*7*time.Millisecond})
 		}
 		pass(time.Minute)
-		a.complete(t, n, overdueSlack+r.cfg.SweepEvery+time.Second)
+		a.complete(t, n, engine.OverdueSlack+r.cfg.SweepEvery+time.Second)
 		// What was less than a second late is fired just as well, and not counted.
 		if s := r.Stats(); s.Rescued == 0 || s.Rescued >= n {
 			t.Errorf("%d rescued", s.Rescued)
@@ -131,7 +132,7 @@ func TestSweepRescuesWhatIsLost(t *testing.T) {
 			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Second + time.Duration(i)*7*time.Millisecond})
 		}
 		pass(time.Minute)
-		a.complete(t, n, overdueSlack+r.cfg.SweepEvery+time.Second)
+		a.complete(t, n, engine.OverdueSlack+r.cfg.SweepEvery+time.Second)
 		s := r.Stats()
 		onTime := int64(0)
 		for i, c := range s.Total.Lateness.Counts {
@@ -226,16 +227,16 @@ func TestSabotageAndBacklog(t *testing.T) {
 
 // readyUnnoticed makes a pending task ready, as readyLocked does, but wakes no receiver.
 func (r *rig) readyUnnoticed(id string) {
-	r.engine.mu.Lock()
-	defer r.engine.mu.Unlock()
-	n, _ := r.engine.store.Find([]byte(id))
-	sl := r.engine.store.Slot(n)
-	r.engine.disarmLocked(sl)
-	sl.Next = r.engine.now()
-	r.engine.setLocked(sl, store.Ready)
-	t := r.engine.byNumber[sl.Topic]
-	t.queue.push(item{sl.Next, sl.Value(n)})
-	r.engine.queuedLocked(t)
+	r.engine.Mu.Lock()
+	defer r.engine.Mu.Unlock()
+	n, _ := r.engine.Store.Find([]byte(id))
+	sl := r.engine.Store.Slot(n)
+	r.engine.DisarmLocked(sl)
+	sl.Next = r.engine.Now()
+	r.engine.SetLocked(sl, store.Ready)
+	t := r.engine.ByNumber[sl.Topic]
+	t.Queue.Push(engine.Item{sl.Next, sl.Value(n)})
+	r.engine.QueuedLocked(t)
 }
 
 // Ready tasks whose receiver was not woken are found by the next sweep.
@@ -269,7 +270,7 @@ func TestLostWakes(t *testing.T) {
 		if len(a.list()) != 0 || len(got.list()) != 0 {
 			t.Fatal("somebody has heard of it")
 		}
-		pass(r.Scheduler.engine.cfg.SweepEvery)
+		pass(r.Scheduler.engine.Config.SweepEvery)
 		if len(a.list()) != 2 || len(got.list()) != 2 {
 			t.Errorf("handled %v, pulled %v", a.list(), got.list())
 		}

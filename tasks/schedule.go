@@ -9,23 +9,24 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // planFor is plan for a caller.
-func (s *Scheduler) planFor(ctx context.Context, r *Request) (plan, error) {
-	by, err := s.engine.admission(ctx)
+func (s *Scheduler) planFor(ctx context.Context, r *Request) (engine.Plan, error) {
+	by, err := s.engine.Admission(ctx)
 	if err != nil {
-		return plan{}, err
+		return engine.Plan{}, err
 	}
-	_ = s.engine.learnTopic(ctx, r.Topic) // or else the task waits until they are known
+	_ = s.engine.LearnTopic(ctx, r.Topic) // or else the task waits until they are known
 	return s.plan(r, by)
 }
 
 // plan checks a request. Errors: *InvalidError, ErrTooLarge, ErrNotGranted.
-func (s *Scheduler) plan(r *Request, by admission) (plan, error) {
+func (s *Scheduler) plan(r *Request, by engine.Admission) (engine.Plan, error) {
 	var f task.Faults
 	chosen := r.ID != ""
 	if chosen && !task.ValidName(r.ID) {
@@ -40,37 +41,37 @@ func (s *Scheduler) plan(r *Request, by admission) (plan, error) {
 	if r.MaxLateness != 0 && (r.MaxLateness < time.Millisecond || r.MaxLateness > MaxAhead) {
 		f.Add("max_lateness", "must be from 1 ms to 3660 days")
 	}
-	wall := s.engine.cfg.Clock()
+	wall := s.engine.Config.Clock()
 	due := deadline(&f, wall, r.Due, r.Delay)
 	f.CheckHeaders(r.Headers)
 	if err := f.Err(); err != nil {
-		return plan{}, err
+		return engine.Plan{}, err
 	}
-	if !by.grant.Allows(r.Topic) {
-		return plan{}, ErrNotGranted
+	if !by.Grant.Allows(r.Topic) {
+		return engine.Plan{}, ErrNotGranted
 	}
-	if len(r.Payload) > s.engine.cfg.MaxPayload {
-		return plan{}, fmt.Errorf("%w: payload must be at most %d bytes", ErrTooLarge, s.engine.cfg.MaxPayload)
+	if len(r.Payload) > s.engine.Config.MaxPayload {
+		return engine.Plan{}, fmt.Errorf("%w: payload must be at most %d bytes", ErrTooLarge, s.engine.Config.MaxPayload)
 	}
 	headers := record.EncodeHeaders(r.Headers)
 	if len(headers) > MaxHeaderBytes {
-		return plan{}, fmt.Errorf("%w: headers must be at most %d bytes together", ErrTooLarge, MaxHeaderBytes)
+		return engine.Plan{}, fmt.Errorf("%w: headers must be at most %d bytes together", ErrTooLarge, MaxHeaderBytes)
 	}
-	p := plan{id: r.ID, topic: r.Topic, chosen: chosen, next: due, by: by}
+	p := engine.Plan{ID: r.ID, Topic: r.Topic, Chosen: chosen, Next: due, By: by}
 	if !chosen {
-		p.id, p.shardID = s.makeID()
+		p.ID, p.ShardID = s.makeID()
 	}
-	p.print = fingerprint(r, headers)
-	p.buf = buffers.Get().(*[]byte)
+	p.Print = fingerprint(r, headers)
+	p.Buf = engine.Buffers.Get().(*[]byte)
 	rec := record.Fields{
-		Revision: 1, Due: due, Next: due, Created: wall.UnixMilli(), Fingerprint: p.print,
+		Revision: 1, Due: due, Next: due, Created: wall.UnixMilli(), Fingerprint: p.Print,
 		Topic: []byte(r.Topic), Headers: headers, Group: []byte(r.Group),
-		MaxLateness: roundUpMillis(r.MaxLateness), Payload: r.Payload,
+		MaxLateness: engine.RoundUpMillis(r.MaxLateness), Payload: r.Payload,
 	}
 	if chosen {
 		rec.Flags = record.ChosenID
 	}
-	p.rec = rec.Append((*p.buf)[:0])
+	p.Rec = rec.Append((*p.Buf)[:0])
 	return p, nil
 }
 
@@ -78,7 +79,7 @@ func (s *Scheduler) plan(r *Request, by admission) (plan, error) {
 func deadline(f *task.Faults, now, due time.Time, delay time.Duration) int64 {
 	if due.IsZero() {
 		f.CheckDelay("delay", delay)
-		return millis(now.Add(delay))
+		return engine.Millis(now.Add(delay))
 	}
 	if delay != 0 {
 		f.Add("due_at", "must not stand beside delay")
@@ -86,7 +87,7 @@ func deadline(f *task.Faults, now, due time.Time, delay time.Duration) int64 {
 	if due.After(now.Add(MaxAhead)) {
 		f.Add("due_at", "must be at most 3660 days ahead")
 	}
-	return max(millis(due), 0)
+	return max(engine.Millis(due), 0)
 }
 
 // fingerprint tells requests apart by what was asked for: a delay counts as it
@@ -108,7 +109,7 @@ func fingerprint(r *Request, headers []byte) uint64 {
 		number(-1)
 		number(int64(r.Delay))
 	} else {
-		number(millis(r.Due))
+		number(engine.Millis(r.Due))
 	}
 	text(r.Group)
 	number(int64(r.MaxLateness))
@@ -128,95 +129,95 @@ func fingerprint(r *Request, headers []byte) uint64 {
 // there, with Repeated set. Errors: ErrInvalid, ErrTooLarge, ErrExists, ErrDead,
 // ErrOverloaded, ErrNotGranted, ErrReplaying, ErrUnavailable, ErrUnknown, ErrClosed.
 func (s *Scheduler) Schedule(ctx context.Context, r Request) (Task, error) {
-	ctx, cancel := s.engine.within(ctx)
+	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	p, err := s.planFor(ctx, &r)
 	if err != nil {
 		return Task{}, err
 	}
-	defer p.release()
+	defer p.Release()
 	if s.shared != nil {
 		return s.schedule(ctx, &p, &r)
 	}
 	return s.create(ctx, &p)
 }
 
-func (s *Scheduler) create(ctx context.Context, p *plan) (Task, error) {
+func (s *Scheduler) create(ctx context.Context, p *engine.Plan) (Task, error) {
 	for waits, rechecked := 0, false; ; {
 		if s.namesOthersShard(p) {
-			if err := s.spooledElsewhere(ctx, []string{p.id})[0]; err != nil {
-				return Task{ID: p.id}, err
+			if err := s.spooledElsewhere(ctx, []string{p.ID})[0]; err != nil {
+				return Task{ID: p.ID}, err
 			}
 		}
-		c := newPendingWrite(1)
-		s.engine.mu.Lock()
+		c := engine.NewPendingWrite(1)
+		s.engine.Mu.Lock()
 		n, err := s.createLocked(p, c, 0)
-		var stale staleEntry
+		var stale engine.StaleEntry
 		if errors.Is(err, errUnregistered) {
 			r := s.newIDClaimLocked(n, p, 0)
-			s.engine.unlock()
+			s.engine.Unlock()
 			s.register(ctx, []*idClaim{r})
-			s.engine.mu.Lock()
+			s.engine.Mu.Lock()
 			err = s.confirmLocked(r, c)
 			stale = r.stale
 		}
-		c.complete()
+		c.Complete()
 		switch {
 		case errors.Is(err, errStale):
-			s.engine.unlock()
-			p.stale = stale
-			p.notFound = notFoundProof{} // of the shard where it is filed
+			s.engine.Unlock()
+			p.Stale = stale
+			p.NotFound = engine.NotFoundProof{} // of the shard where it is filed
 			continue
 		case errors.Is(err, errCollision):
-			s.engine.unlock()
-			p.id, p.shardID = s.makeID()
+			s.engine.Unlock()
+			p.ID, p.ShardID = s.makeID()
 			continue
 		case errors.Is(err, errBusy):
-			ch := s.engine.watchLocked(n)
-			s.engine.unlock()
-			if err := s.engine.waitCreated(ctx, ch, errors.Is(err, errWanted), waits); err != nil {
-				return Task{ID: p.id}, err
+			ch := s.engine.WatchLocked(n)
+			s.engine.Unlock()
+			if err := s.engine.WaitCreated(ctx, ch, errors.Is(err, errWanted), waits); err != nil {
+				return Task{ID: p.ID}, err
 			}
 			waits++
 			continue
 		case errors.Is(err, ErrReplaying):
-			s.engine.unlock()
-			if p.notFound, err = s.engine.proveNotFound(ctx, p.id); err != nil {
-				return Task{ID: p.id}, err
+			s.engine.Unlock()
+			if p.NotFound, err = s.engine.ProveNotFound(ctx, p.ID); err != nil {
+				return Task{ID: p.ID}, err
 			}
 			continue
 		case errors.Is(err, errRepeated):
-			t := s.engine.taskLocked(n)
-			s.engine.unlock()
+			t := s.engine.TaskLocked(n)
+			s.engine.Unlock()
 			t.Repeated = true
 			return t, nil
 		case !rechecked && refused(err):
-			s.engine.unlock()
-			if !s.engine.recheck(ctx, p.id, err) {
-				return Task{ID: p.id}, err
+			s.engine.Unlock()
+			if !s.engine.Recheck(ctx, p.ID, err) {
+				return Task{ID: p.ID}, err
 			}
 			rechecked = true
 			continue
 		case err != nil:
-			s.engine.unlock()
-			return Task{ID: p.id}, err
+			s.engine.Unlock()
+			return Task{ID: p.ID}, err
 		}
-		t := s.engine.taskLocked(n)
-		s.engine.unlock()
-		if s.engine.takenBack(ctx, p, c) {
-			p.id, p.spool = s.engine.otherID(p.id), true
+		t := s.engine.TaskLocked(n)
+		s.engine.Unlock()
+		if s.engine.TakenBack(ctx, p, c) {
+			p.ID, p.Spool = s.engine.OtherID(p.ID), true
 			continue
 		}
-		if err := s.engine.await(ctx, c); err != nil {
-			return Task{ID: p.id}, err
+		if err := s.engine.Await(ctx, c); err != nil {
+			return Task{ID: p.ID}, err
 		}
 		t.State = Pending
-		return t, s.engine.outcomesOf(c)[0]
+		return t, s.engine.OutcomesOf(c)[0]
 	}
 }
 
 // refused reports whether an id is refused for what memory takes the ledger to have.
-func refused(err error) bool { return errors.Is(err, ErrDead) || errors.Is(err, errIllegible) }
+func refused(err error) bool { return errors.Is(err, ErrDead) || errors.Is(err, engine.ErrIllegible) }
 
 // What createLocked answers besides the errors of Schedule.
 var (
@@ -233,106 +234,106 @@ var (
 )
 
 // createLocked enters a planned task and sends its first write.
-func (s *Scheduler) createLocked(p *plan, c *pendingWrite, i int) (uint32, error) {
-	if s.engine.ended {
+func (s *Scheduler) createLocked(p *engine.Plan, c *engine.PendingWrite, i int) (uint32, error) {
+	if s.engine.Ended {
 		return 0, ErrClosed
 	}
-	spools := s.engine.spoolsLocked(p)
-	if s.engine.unsure() && !spools {
-		return 0, errUnsure
+	spools := s.engine.SpoolsLocked(p)
+	if s.engine.Unsure() && !spools {
+		return 0, engine.ErrUnsure
 	}
-	id := []byte(p.id)
-	h := s.engine.store.Hash(id)
-	if n, ok := s.engine.store.FindHashed(h, id); ok {
-		if !p.chosen {
+	id := []byte(p.ID)
+	h := s.engine.Store.Hash(id)
+	if n, ok := s.engine.Store.FindHashed(h, id); ok {
+		if !p.Chosen {
 			return 0, errCollision
 		}
-		sl := s.engine.store.Slot(n)
-		same := func() bool { return record.Fingerprint(s.engine.store.Record(sl)) == p.print }
+		sl := s.engine.Store.Slot(n)
+		same := func() bool { return record.Fingerprint(s.engine.Store.Record(sl)) == p.Print }
 		switch {
 		case sl.State == store.Creating && same():
 			sl.Flags |= store.Wanted
 			return n, errWanted
 		case sl.State.Busy():
 			return n, errBusy
-		case !s.engine.ownedLocked(int(sl.Shard)).mine():
-			return n, errNotHeld
+		case !s.engine.OwnedLocked(int(sl.Shard)).Mine():
+			return n, engine.ErrNotHeld
 		case same():
 			return n, errRepeated
 		}
 		return n, ErrExists
 	}
-	if _, dead := s.engine.dead.ids[h]; dead && !p.chosen {
+	if _, dead := s.engine.Dead.IDs[h]; dead && !p.Chosen {
 		return 0, errCollision
 	}
-	if p.chosen {
+	if p.Chosen {
 		// 64 bits of a seeded hash: the chance that an id is taken for another
 		// one among a million dead is one in ten million million.
-		if _, dead := s.engine.dead.ids[h]; dead {
+		if _, dead := s.engine.Dead.IDs[h]; dead {
 			return 0, ErrDead
 		}
-		if _, unread := s.engine.illegible[h]; unread {
-			return 0, errIllegible
+		if _, unread := s.engine.Illegible[h]; unread {
+			return 0, engine.ErrIllegible
 		}
-		if p.notFound != s.engine.notFoundProofLocked(true) && !s.engine.isReplayed() {
+		if p.NotFound != s.engine.NotFoundProofLocked(true) && !s.engine.IsReplayed() {
 			return 0, ErrReplaying
 		}
-		if f := p.stale; f.Home != 0 && !f.vacant && !s.engine.ownedLocked(s.engine.shardNumberLocked(f.Home)).takes() {
-			return 0, errNotHeld // any more: there may be a task after all
+		if f := p.Stale; f.Home != 0 && !f.Vacant && !s.engine.OwnedLocked(s.engine.ShardNumberLocked(f.Home)).Takes() {
+			return 0, engine.ErrNotHeld // any more: there may be a task after all
 		}
 	}
-	if s.engine.draining {
+	if s.engine.Draining {
 		return 0, ErrDraining
 	}
-	shard, err := spoolShard, error(nil)
+	shard, err := engine.SpoolShard, error(nil)
 	if !spools {
 		shard, err = s.shardLocked(p)
 	}
 	if err != nil {
 		return 0, err
 	}
-	if err := s.engine.admitLocked(shard, 1, len(p.rec)); err != nil {
+	if err := s.engine.AdmitLocked(shard, 1, len(p.Rec)); err != nil {
 		return 0, err
 	}
-	if err := p.by.roomLocked(); err != nil {
+	if err := p.By.RoomLocked(); err != nil {
 		return 0, err
 	}
-	t, err := s.engine.topicForLocked(&p.by, p.topic)
+	t, err := s.engine.TopicForLocked(&p.By, p.Topic)
 	if err != nil {
 		return 0, err
 	}
-	n, sl := s.engine.store.Enter(id, p.rec)
-	sl.Next, sl.Topic, sl.Shard = p.next, t.number, uint16(shard)
-	if shard == spoolShard {
-		s.engine.spool.numberLocked(n)
+	n, sl := s.engine.Store.Enter(id, p.Rec)
+	sl.Next, sl.Topic, sl.Shard = p.Next, t.Number, uint16(shard)
+	if shard == engine.SpoolShard {
+		s.engine.Spool.NumberLocked(n)
 	}
-	s.engine.arriving++
+	s.engine.Arriving++
 	if s.needsClaimLocked(p) {
-		s.engine.setLocked(sl, store.Registering)
+		s.engine.SetLocked(sl, store.Registering)
 		return n, errUnregistered
 	}
-	s.engine.startLocked(n, sl, c, i)
+	s.engine.StartLocked(n, sl, c, i)
 	return n, nil
 }
 
 // shardLocked tells in which shard a planned task is created. It is an *elsewhere if
 // the id tells one that another node holds, or belongs into one that is away.
-func (s *Scheduler) shardLocked(p *plan) (int, error) {
-	shard := s.engine.terms.ShardOf([]byte(p.id))
+func (s *Scheduler) shardLocked(p *engine.Plan) (int, error) {
+	shard := s.engine.Terms.ShardOf([]byte(p.ID))
 	switch {
-	case s.shared == nil || s.engine.ownedLocked(shard).takes():
+	case s.shared == nil || s.engine.OwnedLocked(shard).Takes():
 		return shard, nil
-	case p.shardID != 0 && shard >= 0:
-		return 0, errNotHeld // it is just coming or going
-	case p.shardID != 0:
-		return 0, &elsewhere{shardID: p.shardID}
+	case p.ShardID != 0 && shard >= 0:
+		return 0, engine.ErrNotHeld // it is just coming or going
+	case p.ShardID != 0:
+		return 0, &elsewhere{shardID: p.ShardID}
 	}
 	// The caller has chosen the id. It must be where the ledger looks for it, or no node finds
 	// it there once its directory entry is gone.
-	for _, n := range s.engine.terms.ShardsOf([]byte(p.id)) {
-		if s.engine.ownedLocked(n).takes() {
+	for _, n := range s.engine.Terms.ShardsOf([]byte(p.ID)) {
+		if s.engine.OwnedLocked(n).Takes() {
 			return n, nil
 		}
 	}
-	return 0, &elsewhere{shardID: s.engine.terms.HomeFor([]byte(p.id)), unregistered: true}
+	return 0, &elsewhere{shardID: s.engine.Terms.HomeFor([]byte(p.ID)), unregistered: true}
 }

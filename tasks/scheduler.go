@@ -7,20 +7,21 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // A Scheduler takes tasks in and delivers them when they are due. Its methods
 // may be called from any goroutine.
 type Scheduler struct {
-	engine *engine
+	engine *engine.Engine
 
 	peerCalls        peerCalls
 	shared           *shared       // nil if the ledger is one node's alone
 	drained          chan struct{} // closed when this node was drained because DrainNode was called
 	lateVerdictsWake chan struct{} // tells that there are late verdicts; holds one request
 	figures          figures
-	lateVerdicts     []lateVerdict
+	lateVerdicts     []engine.LateVerdict
 	lateVerdictsOut  int                    // those that are being sent
 	missing          map[recovery.Home]bool // shards of this node's own that it does not hold
 	drainsItself     bool                   // since DrainNode was called
@@ -49,9 +50,9 @@ type parts struct {
 // fire returns what the wheel calls.
 func (h *parts) fire(s *Scheduler) func(values []uint64) {
 	if h.fired == nil {
-		return s.engine.fired
+		return s.engine.Fired
 	}
-	return func(values []uint64) { s.engine.fired(h.fired(values)) }
+	return func(values []uint64) { s.engine.Fired(h.fired(values)) }
 }
 
 // open is Open with parts.
@@ -61,30 +62,30 @@ func open(ctx context.Context, ledger recovery.Ledger, config Config, h parts) (
 		return nil, err
 	}
 	s := &Scheduler{
-		engine:           newEngine(ctx, ledger, cfg),
+		engine:           engine.New(ctx, ledger, cfg),
 		peerCalls:        h.peers,
 		drained:          make(chan struct{}),
 		lateVerdictsWake: make(chan struct{}, 1),
 		missing:          make(map[recovery.Home]bool),
 		peers:            newPeers(),
 	}
-	s.engine.cluster = rooms{s}
-	if err := s.engine.adopt(ctx); err != nil {
+	s.engine.Cluster = rooms{s}
+	if err := s.engine.Adopt(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.share(ctx); err != nil {
-		s.engine.cancel()
+		s.engine.Cancel()
 		return nil, errors.Join(err, ledger.Close())
 	}
-	if err := s.engine.begin(ctx, h.fire(s)); err != nil {
+	if err := s.engine.Begin(ctx, h.fire(s)); err != nil {
 		return nil, err
 	}
 	s.joinFleet()
 	if s.shared != nil {
-		s.engine.background.Go(s.reconcilerLoop)
-		s.engine.background.Go(s.peersLoop)
+		s.engine.Background.Go(s.reconcilerLoop)
+		s.engine.Background.Go(s.peersLoop)
 	}
-	close(s.engine.opened)
+	close(s.engine.Opened)
 	return s, nil
 }
 
@@ -97,7 +98,7 @@ func open(ctx context.Context, ledger recovery.Ledger, config Config, h parts) (
 //
 // It is idempotent. An error tells what could not be written: after the next Open
 // those tasks stand as they stood before.
-func (s *Scheduler) Close(ctx context.Context) error { return s.engine.close(ctx) }
+func (s *Scheduler) Close(ctx context.Context) error { return s.engine.Close(ctx) }
 
 // Format is the version of the newest records that this version of the package reads and
 // writes. A ledger that several nodes share is told, so that none of them adopts what

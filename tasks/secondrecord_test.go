@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
@@ -36,7 +37,7 @@ func TestTwins(t *testing.T) {
 		for i := range 60 {
 			id := fmt.Sprint("x-", i)
 			ids = append(ids, id)
-			own := a.engine.terms.ShardOf([]byte(id))
+			own := a.engine.Terms.ShardOf([]byte(id))
 			other := (own + 1) % crewShards
 			first, second := own, other
 			if i%2 == 0 {
@@ -94,9 +95,9 @@ func TestTwinsOfWhatIsDelivered(t *testing.T) {
 				}
 				due := time.Now().Add(time.Minute).UnixMilli()
 				newer := record.Fields{Flags: record.ChosenID, Revision: 1, Due: due, Next: due, Created: time.Now().UnixMilli() + 1, Topic: []byte("t"), Payload: []byte(`"newer"`)}
-				shard := (a.engine.terms.ShardOf([]byte("x")) + 1) % crewShards
+				shard := (a.engine.Terms.ShardOf([]byte("x")) + 1) % crewShards
 				a.put(shard, "x", newer)
-				(*memory)(a.engine).Lock([]recovery.Entry{{Shard: shard, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}})
+				(*engine.Memory)(a.engine).Lock([]recovery.Entry{{Shard: shard, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}})
 				pass(time.Second)
 				verdict := Verdict{Verb: Ack}
 				if cancels {
@@ -153,9 +154,9 @@ func TestTwinsOfWhatIsFinished(t *testing.T) {
 				}
 				due := time.Now().Add(time.Minute).UnixMilli()
 				other := record.Fields{Flags: record.ChosenID, Revision: 1, Due: due, Next: due, Created: task.Created.UnixMilli() + row.later, Topic: []byte("t"), Payload: []byte(`"other"`)}
-				e := recovery.Entry{Shard: (a.engine.terms.ShardOf([]byte("x")) + 1) % crewShards, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}
+				e := recovery.Entry{Shard: (a.engine.Terms.ShardOf([]byte("x")) + 1) % crewShards, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}
 				a.put(e.Shard, "x", other)
-				m := (*memory)(a.engine)
+				m := (*engine.Memory)(a.engine)
 				if locked := m.Lock([]recovery.Entry{e}); len(locked) != 1 {
 					t.Fatalf("locked: %v", locked)
 				}

@@ -8,64 +8,65 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/receipt"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // settleAll settles deliveries wherever their tasks are. Those of tasks that are known here
 // cost nothing more than with a ledger that is not shared.
-func (s *Scheduler) settleAll(ctx context.Context, v *Verdict, settlings []settling) ([]Settled, error) {
-	var here, far []*settling // of which each has answers of its own to write
-	s.engine.mu.Lock()
+func (s *Scheduler) settleAll(ctx context.Context, v *Verdict, settlings []engine.Settling) ([]Settled, error) {
+	var here, far []*engine.Settling // of which each has answers of its own to write
+	s.engine.Mu.Lock()
 	for i := range settlings {
-		if p := &settlings[i]; p.answer.Err == nil && !s.settlesHereLocked(&p.receipt) {
+		if p := &settlings[i]; p.Answer.Err == nil && !s.settlesHereLocked(&p.Receipt) {
 			far = append(far, p)
 		} else {
 			here = append(here, p)
 		}
 	}
-	s.engine.mu.Unlock()
+	s.engine.Mu.Unlock()
 	var group sync.WaitGroup
 	if len(far) > 0 {
 		group.Go(func() { s.settleFar(ctx, v, far) })
 	}
-	err := s.engine.settleHere(ctx, v, here)
+	err := s.engine.SettleHere(ctx, v, here)
 	group.Wait()
 	if err != nil {
 		return nil, err
 	}
 	far = far[:0]
 	for i := range settlings { // tasks that were on their way to another node
-		if p := &settlings[i]; passing(p.answer.Err) {
+		if p := &settlings[i]; passing(p.Answer.Err) {
 			far = append(far, p)
 		}
 	}
 	if len(far) > 0 {
 		s.settleFar(ctx, v, far)
 	}
-	return settledOf(settlings), nil
+	return engine.SettledOf(settlings), nil
 }
 
 // settlesHereLocked reports whether the answer to a receipt is known here.
 func (s *Scheduler) settlesHereLocked(r *receipt.Receipt) bool {
 	id := []byte(r.ID)
-	h := s.engine.store.Hash(id)
-	if n, ok := s.engine.store.FindHashed(h, id); ok {
-		sl := s.engine.store.Slot(n)
-		return sl.State != store.Checking && sl.State != store.Registering && s.engine.ownedLocked(int(sl.Shard)).mine()
+	h := s.engine.Store.Hash(id)
+	if n, ok := s.engine.Store.FindHashed(h, id); ok {
+		sl := s.engine.Store.Slot(n)
+		return sl.State != store.Checking && sl.State != store.Registering && s.engine.OwnedLocked(int(sl.Shard)).Mine()
 	}
-	past := s.engine.outcomes.Find(h)
+	past := s.engine.Outcomes.Find(h)
 	return past.Kind == store.WasDelivered && past.Nonce == r.Nonce
 }
 
 // settleFar settles deliveries whose tasks are not in this process's memory, with one call
 // to each node that holds some of them.
-func (s *Scheduler) settleFar(ctx context.Context, v *Verdict, todo []*settling) {
+func (s *Scheduler) settleFar(ctx context.Context, v *Verdict, todo []*engine.Settling) {
 	for tries := 0; ; tries++ {
-		groups := make(map[string][]*settling)
+		groups := make(map[string][]*engine.Settling)
 		for _, p := range todo {
-			at, err := s.placeOf(ctx, &p.receipt, tries > 0)
-			if p.answer.Err = err; err == nil {
+			at, err := s.placeOf(ctx, &p.Receipt, tries > 0)
+			if p.Answer.Err = err; err == nil {
 				groups[at.node] = append(groups[at.node], p)
 			}
 		}
@@ -78,13 +79,13 @@ func (s *Scheduler) settleFar(ctx context.Context, v *Verdict, todo []*settling)
 			}
 		}
 		group.Wait()
-		todo = slices.DeleteFunc(todo, func(p *settling) bool { return !passing(p.answer.Err) })
+		todo = slices.DeleteFunc(todo, func(p *engine.Settling) bool { return !passing(p.Answer.Err) })
 		if len(todo) == 0 {
 			return
 		}
 		if !s.pause(ctx, tries) {
 			for _, p := range todo {
-				p.answer.Err = final(p.answer.Err)
+				p.Answer.Err = final(p.Answer.Err)
 			}
 			return
 		}
@@ -116,61 +117,61 @@ func (s *Scheduler) placeOf(ctx context.Context, r *receipt.Receipt, anew bool) 
 
 // settleOwned settles deliveries of tasks that are known here or whose shards are held.
 // For the others the answer is errNotMine.
-func (s *Scheduler) settleOwned(ctx context.Context, v *Verdict, some []*settling) {
-	unsure := s.engine.unsure()
-	held := make([]*ownedShard, len(some))
-	s.engine.mu.Lock()
+func (s *Scheduler) settleOwned(ctx context.Context, v *Verdict, some []*engine.Settling) {
+	unsure := s.engine.Unsure()
+	held := make([]*engine.OwnedShard, len(some))
+	s.engine.Mu.Lock()
 	for i, p := range some {
-		if h := s.engine.ownedLocked(s.engine.shardNumberLocked(p.receipt.ShardID)); h.takes() {
+		if h := s.engine.OwnedLocked(s.engine.ShardNumberLocked(p.Receipt.ShardID)); h.Takes() {
 			held[i] = h
 		}
-		*p = settling{receipt: p.receipt, answer: p.answer} // nothing of an earlier try
-		switch known := s.settlesHereLocked(&p.receipt); {
+		*p = engine.Settling{Receipt: p.Receipt, Answer: p.Answer} // nothing of an earlier try
+		switch known := s.settlesHereLocked(&p.Receipt); {
 		case known:
 		case unsure:
-			p.answer.Err = errUnsure
-		case held[i] == nil && p.receipt.ShardID != 0:
-			p.answer.Err = errNotMine
+			p.Answer.Err = engine.ErrUnsure
+		case held[i] == nil && p.Receipt.ShardID != 0:
+			p.Answer.Err = errNotMine
 		}
 	}
-	s.engine.mu.Unlock()
-	err := s.engine.settleHere(ctx, v, some)
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
+	s.engine.Mu.Unlock()
+	err := s.engine.SettleHere(ctx, v, some)
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
 	for i, p := range some {
 		switch {
 		case err != nil:
-			p.answer.Err = err
-		case p.missed && p.receipt.ShardID != 0 && !held[i].takes():
-			p.answer.Err = errNotMine // any more: a miss here does not prove that it is unknown
+			p.Answer.Err = err
+		case p.Missed && p.Receipt.ShardID != 0 && !held[i].Takes():
+			p.Answer.Err = errNotMine // any more: a miss here does not prove that it is unknown
 		}
 	}
 }
 
 // settleAt has another node settle deliveries.
-func (s *Scheduler) settleAt(ctx context.Context, node string, v *Verdict, some []*settling) {
+func (s *Scheduler) settleAt(ctx context.Context, node string, v *Verdict, some []*engine.Settling) {
 	q := settleQuery{Verdict: *v, Receipts: make([]string, len(some)), Terms: encodeTerms(ctx)}
 	for i, p := range some {
-		q.Receipts[i] = p.answer.Receipt
+		q.Receipts[i] = p.Answer.Receipt
 	}
 	a, err := call(ctx, s, node, settleMethod, q)
 	if err == nil && len(a.Settled) != len(some) {
 		err = fmt.Errorf("%w: node %s has answered for %d of %d receipts", ErrUnknown, node, len(a.Settled), len(some))
 	}
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
 	for i, p := range some {
 		if err != nil {
-			p.answer.Err = err
+			p.Answer.Err = err
 			continue
 		}
 		w := &a.Settled[i]
-		p.answer.Recorded, p.answer.LeaseUntil, p.answer.Err = w.Recorded, w.LeaseUntil, nil
+		p.Answer.Recorded, p.Answer.LeaseUntil, p.Answer.Err = w.Recorded, w.LeaseUntil, nil
 		if w.Fault != nil {
-			p.answer.Err = w.Fault.err(node, true)
+			p.Answer.Err = w.Fault.err(node, true)
 		} else if v.Verb == Ack && w.Recorded {
 			// A repeat gets this answer, whatever becomes of that node.
-			s.engine.outcomes.Add(s.engine.store.Hash([]byte(p.receipt.ID)), store.Outcome{Kind: store.WasDelivered, Nonce: p.receipt.Nonce})
+			s.engine.Outcomes.Add(s.engine.Store.Hash([]byte(p.Receipt.ID)), store.Outcome{Kind: store.WasDelivered, Nonce: p.Receipt.Nonce})
 		}
 	}
 }
@@ -192,7 +193,7 @@ type (
 )
 
 func (s *Scheduler) handleSettle(ctx context.Context, _ string, q settleQuery) (settleReply, error) {
-	settlings, err := s.engine.checkVerdict(&q.Verdict, q.Receipts)
+	settlings, err := s.engine.CheckVerdict(&q.Verdict, q.Receipts)
 	if err != nil {
 		return settleReply{}, err
 	}
@@ -203,18 +204,18 @@ func (s *Scheduler) handleSettle(ctx context.Context, _ string, q settleQuery) (
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)*9/10)
 		defer cancel()
 	}
-	ctx, cancel := s.engine.within(q.Terms.in(ctx))
+	ctx, cancel := s.engine.Within(q.Terms.in(ctx))
 	defer cancel()
-	some := make([]*settling, 0, len(settlings))
+	some := make([]*engine.Settling, 0, len(settlings))
 	for i := range settlings {
-		if settlings[i].answer.Err == nil {
+		if settlings[i].Answer.Err == nil {
 			some = append(some, &settlings[i])
 		}
 	}
 	s.settleOwned(ctx, &q.Verdict, some)
 	a := settleReply{Settled: make([]wireSettled, len(settlings))}
 	for i := range settlings {
-		p := &settlings[i].answer
+		p := &settlings[i].Answer
 		a.Settled[i] = wireSettled{Recorded: p.Recorded, LeaseUntil: p.LeaseUntil}
 		switch {
 		case errors.Is(p.Err, ErrClosed):
@@ -228,15 +229,15 @@ func (s *Scheduler) handleSettle(ctx context.Context, _ string, q settleQuery) (
 
 // settleElsewhere settles one delivery wherever its task is now.
 func (s *Scheduler) settleElsewhere(ctx context.Context, v Verdict, receipt string) error {
-	settlings, err := s.engine.checkVerdict(&v, []string{receipt})
+	settlings, err := s.engine.CheckVerdict(&v, []string{receipt})
 	if err != nil {
 		return err
 	}
 	p := &settlings[0]
-	if p.answer.Err == nil {
-		s.settleFar(ctx, &v, []*settling{p})
+	if p.Answer.Err == nil {
+		s.settleFar(ctx, &v, []*engine.Settling{p})
 	}
-	return p.answer.Err
+	return p.Answer.Err
 }
 
 // Return gives deliveries back that never reached their receiver: their tasks are ready
@@ -244,15 +245,15 @@ func (s *Scheduler) settleElsewhere(ctx context.Context, v Verdict, receipt stri
 // A caller that has only the receipts settles them with the verb Return.
 func (s *Scheduler) Return(ds []Delivery) {
 	var moved []string
-	var foreign []*delivery
-	s.engine.mu.Lock()
-	defer s.engine.unlock()
+	var foreign []*engine.Delivery
+	s.engine.Mu.Lock()
+	defer s.engine.Unlock()
 	for i := range ds {
-		switch d, own := ds[i].Token().(*delivery); {
+		switch d, own := ds[i].Token().(*engine.Delivery); {
 		case !own: // no scheduler made it
-		case d.source != nil:
+		case d.Source != nil:
 			foreign = append(foreign, d)
-		case d.receipt == "" && s.engine.undoDeliveryLocked(d):
+		case d.Given == "" && s.engine.UndoDeliveryLocked(d):
 		case s.shared != nil:
 			moved = append(moved, d.Receipt())
 		}
@@ -263,8 +264,8 @@ func (s *Scheduler) Return(ds []Delivery) {
 
 // returnToOwnerLocked is returnToOwner in the background.
 func (s *Scheduler) returnToOwnerLocked(receipts []string) {
-	if len(receipts) > 0 && !s.engine.ended {
-		s.engine.background.Go(func() { s.returnToOwner(receipts) })
+	if len(receipts) > 0 && !s.engine.Ended {
+		s.engine.Background.Go(func() { s.returnToOwner(receipts) })
 	}
 }
 
@@ -272,7 +273,7 @@ func (s *Scheduler) returnToOwnerLocked(receipts []string) {
 // If that fails, their leases run out.
 func (s *Scheduler) returnToOwner(receipts []string) {
 	for part := range slices.Chunk(receipts, MaxReserve) {
-		_, _ = s.Settle(s.engine.ctx, Verdict{Verb: Return}, part)
+		_, _ = s.Settle(s.engine.Context, Verdict{Verb: Return}, part)
 	}
 }
 
@@ -283,17 +284,17 @@ type returnQuery struct{ Receipts []string }
 // handleReturn undoes deliveries that were handed out here. It returns errHandedOver if one of
 // them has left, or is draining, with its shard: then it has to be returned to the new holder.
 func (s *Scheduler) handleReturn(_ context.Context, _ string, q returnQuery) (struct{}, error) {
-	s.engine.mu.Lock()
-	defer s.engine.unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Unlock()
 	var err error
 	for _, text := range q.Receipts {
-		r, bad := s.engine.signer.Parse(text)
+		r, bad := s.engine.Signer.Parse(text)
 		if bad != nil {
 			continue
 		}
-		n, known := s.engine.store.Find([]byte(r.ID))
-		if !known || !s.engine.undoDeliveryLocked(&delivery{slot: n, lease: lease{nonce: r.Nonce}}) && s.engine.store.Slot(n).State == store.Parking {
-			err = errHandedOver
+		n, known := s.engine.Store.Find([]byte(r.ID))
+		if !known || !s.engine.UndoDeliveryLocked(&engine.Delivery{Slot: n, Lease: engine.Lease{Nonce: r.Nonce}}) && s.engine.Store.Slot(n).State == store.Parking {
+			err = engine.ErrHandedOver
 		}
 	}
 	return struct{}{}, err

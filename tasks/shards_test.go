@@ -55,7 +55,7 @@ func TestBusyWhileAShardIsRead(t *testing.T) {
 		a.crash()
 		release := b.member.hold("ScanShard")
 		b.adopt(a)
-		if b.engine.isReplayed() {
+		if b.engine.IsReplayed() {
 			t.Error("memory claims to know everything")
 		}
 		if !b.Readiness().Ready {
@@ -68,7 +68,7 @@ func TestBusyWhileAShardIsRead(t *testing.T) {
 		b.pull("x", mine)
 		release()
 		pass(time.Second)
-		if !b.engine.isReplayed() {
+		if !b.engine.IsReplayed() {
 			t.Error("the shard was not read")
 		}
 		b.check()
@@ -107,7 +107,7 @@ func TestGainedTwice(t *testing.T) {
 		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
 		a.crash()
 		b.adopt(a)
-		b.engine.acquireShard(1, false)
+		b.engine.AcquireShard(1, false)
 		pass(time.Second)
 		if n := b.Stats().ShardsGained; n != 1 {
 			t.Errorf("%d shards were gained", n)
@@ -131,7 +131,7 @@ func TestGainedWhileTheFormerTenureIsDropped(t *testing.T) {
 		if n := a.Stats().ShardsHeld; n != 1 {
 			t.Fatalf("%d shards are held", n)
 		}
-		if a.engine.isReplayed() {
+		if a.engine.IsReplayed() {
 			t.Fatal("the shard was read before its former tenure was gone")
 		}
 		release()
@@ -149,7 +149,7 @@ func TestIDUsedAgainElsewhere(t *testing.T) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute})
 		want(t, "Cancel", a.Cancel(t.Context(), id), nil)
-		shardID := recovery.NewHome(a.engine.nodeNumber, 0)
+		shardID := recovery.NewHome(a.engine.NodeNumber, 0)
 		want(t, "take", b.acceptOffer(t.Context(), shardID, "a"), nil)
 		synctest.Wait() // before the shard is asked for again
 		b.must(Request{ID: id, Topic: "x", Delay: time.Minute})
@@ -227,18 +227,18 @@ func TestDecidedWhenTheLastShardIsLostUnread(t *testing.T) {
 		c.adopt(a)
 		release := c.member.hold("ScanShard")
 		c.adopt(b)
-		c.engine.mu.Lock()
-		c.engine.topics["x"].undecided = true // as if it had come with that shard
-		c.engine.mu.Unlock()
+		c.engine.Mu.Lock()
+		c.engine.ByName["x"].Undecided = true // as if it had come with that shard
+		c.engine.Mu.Unlock()
 		d := f.join("d", 1, Config{})
 		d.adopt(c)
 		release()
 		pass(time.Second)
-		c.engine.mu.Lock()
-		undecided := c.engine.topics["x"].undecided
-		c.engine.mu.Unlock()
-		if undecided || !c.engine.isReplayed() {
-			t.Errorf("undecided %v, replayed %v", undecided, c.engine.isReplayed())
+		c.engine.Mu.Lock()
+		undecided := c.engine.ByName["x"].Undecided
+		c.engine.Mu.Unlock()
+		if undecided || !c.engine.IsReplayed() {
+			t.Errorf("undecided %v, replayed %v", undecided, c.engine.IsReplayed())
 		}
 		d.pull("x", newest)
 		if _, err := d.Get(t.Context(), lost); err != nil {

@@ -44,7 +44,7 @@ type sharedLedger interface {
 // share connects the scheduler with the other nodes, if its ledger can have any. Their calls
 // before Open has succeeded wait for that.
 func (s *Scheduler) share(ctx context.Context) error {
-	ledger, ok := s.engine.ledger.(sharedLedger)
+	ledger, ok := s.engine.Ledger.(sharedLedger)
 	if !ok {
 		return nil
 	}
@@ -71,14 +71,14 @@ func (s *Scheduler) share(ctx context.Context) error {
 	if !indexed {
 		sh.indexing = 1
 	}
-	s.engine.mu.Lock()
+	s.engine.Mu.Lock()
 	s.shared = sh
 	s.chooseShardsLocked()
-	s.engine.mu.Unlock()
+	s.engine.Mu.Unlock()
 	s.startPeerCalls()
 	sh.relay, err = relay.New(relay.Config{
 		Bus: ledger, Node: sh.node, Incarnation: uuid.NewString(),
-		Answer: s.handleCall, Late: s.lateReply, Silence: s.engine.cfg.AnswerWithin, Log: s.engine.cfg.Log,
+		Answer: s.handleCall, Late: s.lateReply, Silence: s.engine.Config.AnswerWithin, Log: s.engine.Config.Log,
 	})
 	return err
 }
@@ -93,8 +93,8 @@ func (s *Scheduler) unshare() {
 // singleNode reports whether no other node has ever been registered. Once one was, it stays
 // false for the life of this process: going back would gain nothing.
 func (s *Scheduler) singleNode() bool {
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
 	return s.singleNodeLocked()
 }
 
@@ -108,8 +108,8 @@ func (s *Scheduler) singleNodeLocked() bool {
 
 // noteMultiNode records that there are other nodes: one of them has called this one.
 func (s *Scheduler) noteMultiNode() {
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
 	if !s.shared.multiNode {
 		s.shared.multiNode = true
 		s.wakeReconciler()
@@ -120,23 +120,23 @@ func (s *Scheduler) noteMultiNode() {
 // as far as it holds them; without any, those of others that it holds, or else its own wherever
 // they are.
 func (s *Scheduler) chooseShards() {
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
 	s.chooseShardsLocked()
 }
 
 func (s *Scheduler) chooseShardsLocked() {
 	var own, adopted []recovery.Home
-	for _, h := range s.engine.shards {
+	for _, h := range s.engine.Shards {
 		switch {
-		case !h.takes():
-		case h.shardID.Node() == s.engine.nodeNumber:
-			own = append(own, h.shardID)
+		case !h.Takes():
+		case h.ShardID.Node() == s.engine.NodeNumber:
+			own = append(own, h.ShardID)
 		default:
-			adopted = append(adopted, h.shardID)
+			adopted = append(adopted, h.ShardID)
 		}
 	}
-	for _, shardIDs := range [][]recovery.Home{own, adopted, s.engine.terms.Away} {
+	for _, shardIDs := range [][]recovery.Home{own, adopted, s.engine.Terms.Away} {
 		if len(shardIDs) > 0 {
 			s.shared.newTaskShards.Store(&shardIDs)
 			return

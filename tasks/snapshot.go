@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // A call about many tasks (a list, a purge, a group that is cancelled, the dead of a topic)
@@ -49,16 +50,16 @@ func (c *coverage) cover() *coverage { return c }
 
 // The calls to all nodes.
 var (
-	listMethod    = method[listQuery, listReply]{name: "list"}
+	listMethod    = method[engine.ListQuery, listReply]{name: "list"}
 	usedMethod    = method[usedQuery, usedReply]{name: "used"}
-	purgeMethod   = method[purgeQuery, purgeReply]{name: "purge", writes: true}
-	redriveMethod = method[redriveQuery, redriveReply]{name: "exhume", writes: true}
+	purgeMethod   = method[engine.PurgeQuery, purgeReply]{name: "purge", writes: true}
+	redriveMethod = method[engine.RedriveQuery, redriveReply]{name: "exhume", writes: true}
 )
 
 type (
 	listReply struct {
 		coverage
-		Tasks []listed
+		Tasks []engine.Listed
 		Last  *recovery.Ref `json:",omitempty"` // the last position that was looked at; nil: there is nothing behind
 	}
 	// A usedQuery asks whether a topic has tasks that are not dead.
@@ -97,14 +98,14 @@ type (
 
 // covers runs an operation on all that this node has, and enters into its answer what that
 // covers. What it has found in a shard by its number counts if that is still in the snapshot.
-func (s *Scheduler) covers(ctx context.Context, c *coverage, do func(ctx context.Context) error) (snapshot, error) {
+func (s *Scheduler) covers(ctx context.Context, c *coverage, do func(ctx context.Context) error) (engine.Snapshot, error) {
 	// The reply must be there before the caller's time is over.
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, time.Until(deadline)*9/10, errLate)
+		ctx, cancel = context.WithTimeoutCause(ctx, time.Until(deadline)*9/10, engine.ErrLate)
 		defer cancel()
 	}
-	st, movesInDoubt, err := s.engine.beginSnapshot(ctx)
+	st, movesInDoubt, err := s.engine.BeginSnapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +115,8 @@ func (s *Scheduler) covers(ctx context.Context, c *coverage, do func(ctx context
 		}
 		return nil, err
 	}
-	s.engine.keepHeld(ctx, st)
-	c.Covered, err = s.engine.endSnapshot(st, movesInDoubt)
+	s.engine.KeepHeld(ctx, st)
+	c.Covered, err = s.engine.EndSnapshot(st, movesInDoubt)
 	return st, err
 }
 

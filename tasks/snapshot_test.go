@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // inherit has a node adopt what the last one held, who is dead then. Whose shards
@@ -153,17 +154,17 @@ func TestSnapshotOfAMoveInDoubt(t *testing.T) {
 		synctest.Wait()
 		var c coverage
 		_, err := a.covers(t.Context(), &c, func(context.Context) error { return nil })
-		want(t, "covers", err, errInDoubt)
+		want(t, "covers", err, engine.ErrInDoubt)
 		pass(time.Second)
 		_, err = a.covers(t.Context(), &c, func(context.Context) error { return nil })
 		want(t, "covers, once it is known", err, nil)
 		_, err = a.covers(t.Context(), &c, func(context.Context) error {
-			a.engine.mu.Lock()
-			defer a.engine.mu.Unlock()
-			a.engine.spool.movesInDoubt++
+			a.engine.Mu.Lock()
+			defer a.engine.Mu.Unlock()
+			a.engine.Spool.MovesInDoubt++
 			return nil
 		})
-		want(t, "covers, with one in doubt meanwhile", err, errInDoubt)
+		want(t, "covers, with one in doubt meanwhile", err, engine.ErrInDoubt)
 	})
 }
 
@@ -180,11 +181,11 @@ func TestRequeueOfAllWhileAShardComes(t *testing.T) {
 		}
 		own := a.homeOn(0).NewID()
 		a.bury("x", own)
-		x := a.engine.newRedrive(&redriveQuery{Topic: "x", All: true})
-		count := a.engine.deadCount("x")
+		x := a.engine.NewRedrive(&engine.RedriveQuery{Topic: "x", All: true})
+		count := a.engine.DeadCount("x")
 		b.handOver(coming, a)
 		pass(time.Second)
-		if _, _, end, err := x.all(t.Context(), recovery.Ref{}, a.engine.now(), count); !end || err != nil {
+		if _, _, end, err := x.All(t.Context(), recovery.Ref{}, a.engine.Now(), count); !end || err != nil {
 			t.Errorf("all = %v, %v", end, err)
 		}
 		if got := a.get(own); got.State == Dead {
@@ -245,7 +246,7 @@ func TestUnknownWhenTheCallerLeaves(t *testing.T) {
 		defer release()
 		ctx, leave := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, leave)
-		got, err := a.purgeHere(ctx, purgeQuery{Topic: "x"})
+		got, err := a.purgeHere(ctx, engine.PurgeQuery{Topic: "x"})
 		if got.Cancelled != 0 {
 			t.Errorf("purgeHere = %+v", got)
 		}

@@ -21,7 +21,7 @@ func suspendMove(t *testing.T, f *fleetRig, heldUp string, answer error) (a, b *
 	if err != nil || !task.Spooled {
 		t.Fatalf("Schedule: %+v, %v", task, err)
 	}
-	if shardID, ok := recovery.HomeOf(task.ID); !ok || shardID != a.engine.fleet.Home(0) {
+	if shardID, ok := recovery.HomeOf(task.ID); !ok || shardID != a.engine.Fleet.Home(0) {
 		t.Errorf("%s does not tell its home", task.ID)
 	}
 	if _, err := a.Get(t.Context(), task.ID); err != nil {
@@ -174,9 +174,9 @@ func TestReplaceOfSpooled(t *testing.T) {
 			spooling(t, func(t *testing.T, _ *crew, a, b *mate) {
 				b.member.Uncertain(true)
 				task := b.must(Request{Topic: "x", Delay: time.Hour})
-				b.engine.mu.Lock()
-				b.engine.spool.lineLocked(b.engine.lineOf([]byte(task.ID))).blocked = !moved
-				b.engine.mu.Unlock()
+				b.engine.Mu.Lock()
+				b.engine.Spool.LineLocked(b.engine.LineOf([]byte(task.ID))).Blocked = !moved
+				b.engine.Mu.Unlock()
 				b.member.Uncertain(false)
 				_, err := b.Replace(t.Context(), Request{ID: task.ID, Topic: "y", Delay: 2 * time.Hour})
 				want(t, "Replace", err, nil)

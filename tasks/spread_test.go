@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // place is when a task with that deadline has its place in a window.
 func place(id string, due time.Time, window time.Duration) time.Time {
-	return due.Add(time.Duration(offset([]byte(id), window)) * time.Millisecond)
+	return due.Add(time.Duration(engine.Offset([]byte(id), window)) * time.Millisecond)
 }
 
 // comings are deliveries with the time at which they came.
@@ -46,7 +47,7 @@ func spreading(t *testing.T, window time.Duration, test func(t *testing.T, r *ri
 // instant schedules n tasks t0, t1, ... that are due at one instant.
 func (r *rig) instant(topic string, n int, delay time.Duration) (due time.Time) {
 	r.t.Helper()
-	due = fromMillis(millis(r.clock.now().Add(delay)))
+	due = engine.FromMillis(engine.Millis(r.clock.now().Add(delay)))
 	requests := make([]Request, n)
 	for i := range requests {
 		requests[i] = Request{ID: fmt.Sprint("t", i), Topic: topic, Due: due}
@@ -117,18 +118,18 @@ func TestOffset(t *testing.T) {
 	for _, window := range []time.Duration{0, time.Microsecond, time.Millisecond, 7 * time.Millisecond, time.Hour, 24 * time.Hour} {
 		for range 1000 {
 			id := []byte(NewID())
-			o := offset(id, window)
-			if o < 0 || o >= max(1, window.Milliseconds()) || o != offset(id, window) {
+			o := engine.Offset(id, window)
+			if o < 0 || o >= max(1, window.Milliseconds()) || o != engine.Offset(id, window) {
 				t.Fatalf("offset(%s, %v) = %d", id, window, o)
 			}
-			if day := offset(id, 24*time.Hour); o > day {
+			if day := engine.Offset(id, 24*time.Hour); o > day {
 				t.Fatalf("offset(%s, %v) = %d, %d in a day", id, window, o, day)
 			}
 		}
 	}
 	// Where a task has its place must never change: after an update the rest of a window
 	// would come twice as thick, or not at all.
-	if o := offset([]byte("order-42"), 24*time.Hour); o != 61_217_022 {
+	if o := engine.Offset([]byte("order-42"), 24*time.Hour); o != 61_217_022 {
 		t.Errorf("the place of order-42 is %d", o)
 	}
 }

@@ -57,10 +57,10 @@ func (r *rig) begin(row *transition) (answer <-chan error, release func()) {
 
 func (r *rig) wantBusy(state store.State) {
 	r.t.Helper()
-	r.engine.mu.Lock()
-	defer r.engine.mu.Unlock()
-	n, ok := r.engine.store.Find([]byte("t"))
-	if !ok || r.engine.store.Slot(n).State != state {
+	r.engine.Mu.Lock()
+	defer r.engine.Mu.Unlock()
+	n, ok := r.engine.Store.Find([]byte("t"))
+	if !ok || r.engine.Store.Slot(n).State != state {
 		r.t.Fatalf("in memory: %v; want state %d", ok, state)
 	}
 }
@@ -118,7 +118,7 @@ func TestBusyAndNoAnswer(t *testing.T) {
 		} {
 			want(r.t, "another caller", err, ErrUnavailable)
 		}
-		if waited := time.Since(began); waited > 2*r.Scheduler.engine.cfg.AnswerWithin {
+		if waited := time.Since(began); waited > 2*r.Scheduler.engine.Config.AnswerWithin {
 			r.t.Errorf("they waited %v", waited)
 		}
 		if row.silent {

@@ -13,9 +13,9 @@ import (
 func (s *Scheduler) Stats() Stats {
 	ready, sums := s.Readiness(), s.topicSums()
 	st := Stats{
-		Node: s.engine.cfg.Node, At: s.engine.cfg.Clock(), Topics: sums.topics, Readiness: ready,
+		Node: s.engine.Config.Node, At: s.engine.Config.Clock(), Topics: sums.topics, Readiness: ready,
 		Others: sums.others, Beyond: sums.beyond, Total: sums.others,
-		Ledger: s.engine.committer.Stats(), Armed: s.engine.runner.Len(), Ways: s.engine.cfg.ByKind.Stats(),
+		Ledger: s.engine.Committer.Stats(), Armed: s.engine.Runner.Len(), Ways: s.engine.Config.ByKind.Stats(),
 	}
 	if s.shared != nil && s.shared.relay != nil {
 		st.Relay = s.shared.relay.Stats()
@@ -23,66 +23,66 @@ func (s *Scheduler) Stats() Stats {
 	for i := range st.Topics {
 		st.Total.Add(&st.Topics[i].Counts)
 	}
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
-	st.Rescued, st.LeasesReturned = s.engine.sweep.rescued, s.engine.sweep.leases
-	st.AuditChecked, st.AuditRepaired = s.engine.sweep.checked, s.engine.sweep.repaired
-	st.Rewinds = s.engine.sweep.rewinds
-	st.MissedWakes, st.Backlog, st.Backlogs = s.engine.sweep.missedWakes, s.engine.backlog, s.engine.sweep.backlogs
-	st.Workers, st.Crowd = s.engine.workers, len(s.engine.contenders)
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	st.Rescued, st.LeasesReturned = s.engine.Sweep.Rescued, s.engine.Sweep.Leases
+	st.AuditChecked, st.AuditRepaired = s.engine.Sweep.Checked, s.engine.Sweep.Repaired
+	st.Rewinds = s.engine.Sweep.Rewinds
+	st.MissedWakes, st.Backlog, st.Backlogs = s.engine.Sweep.MissedWakes, s.engine.Backlog, s.engine.Sweep.Backlogs
+	st.Workers, st.Crowd = s.engine.Workers, len(s.engine.Contenders)
 	st.Concurrency = task.DefaultConcurrency
-	if s.engine.sweep.raised {
-		st.Concurrency = s.engine.cfg.SweepMaxConcurrency
+	if s.engine.Sweep.Raised {
+		st.Concurrency = s.engine.Config.SweepMaxConcurrency
 	}
-	for _, h := range s.engine.shards {
-		if h.mine() {
+	for _, h := range s.engine.Shards {
+		if h.Mine() {
 			st.ShardsHeld++
-			if h.shardID != 0 && h.shardID.Node() != s.engine.nodeNumber {
+			if h.ShardID != 0 && h.ShardID.Node() != s.engine.NodeNumber {
 				st.ShardsAdopted++
 			}
 		}
 	}
-	n := &s.engine.shardCounts
-	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.acquired, n.transferred, n.revoked, n.evicted
-	st.UnsureDeliveries, st.LostDeliveries = n.unsure, n.doubtful
+	n := &s.engine.ShardCounts
+	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.Acquired, n.Transferred, n.Revoked, n.Evicted
+	st.UnsureDeliveries, st.LostDeliveries = n.Unsure, n.Doubtful
 	x := &s.peers.counts
 	st.ReservesGiven, st.ReservesTaken = x.reservesGiven, x.reservesTaken
 	st.HelpTaken, st.HelpGiven = x.offloadedOut, x.offloadedIn
-	st.Subscriptions, st.EventsLost = s.engine.feed.count, s.engine.feed.lost
-	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.engine.sweep.fulls, s.engine.sweep.last.at, s.engine.sweep.lastTook
-	st.ClockSteps, st.UnknownRecords = s.engine.sweep.clockSteps, s.engine.unknown
-	st.Spool = s.engine.spoolStatsLocked()
-	st.ArenaBytes, st.ArenaLive = s.engine.store.Size(), s.engine.store.Live()
+	st.Subscriptions, st.EventsLost = s.engine.Feed.Count, s.engine.Feed.Lost
+	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.engine.Sweep.Fulls, s.engine.Sweep.Last.At, s.engine.Sweep.LastTook
+	st.ClockSteps, st.UnknownRecords = s.engine.Sweep.ClockSteps, s.engine.Unknown
+	st.Spool = s.engine.SpoolStatsLocked()
+	st.ArenaBytes, st.ArenaLive = s.engine.Store.Size(), s.engine.Store.Live()
 	return st
 }
 
 // Readiness tells how far the scheduler is.
 func (s *Scheduler) Readiness() Readiness {
-	r := Readiness{LedgerOK: true, Unsure: s.engine.unsure()}
-	r.Stalled = s.engine.committer.Stats().Stall
-	if r.Stalled > s.engine.cfg.AnswerWithin {
+	r := Readiness{LedgerOK: true, Unsure: s.engine.Unsure()}
+	r.Stalled = s.engine.Committer.Stats().Stall
+	if r.Stalled > s.engine.Config.AnswerWithin {
 		r.LedgerOK = false
 	} else {
 		r.Stalled = 0
 	}
-	if err := s.engine.condition(); err != nil {
+	if err := s.engine.Condition(); err != nil {
 		r.LedgerOK, r.Condition = false, err.Error()
 	}
-	if reporter, ok := s.engine.ledger.(recovery.Reporter); ok {
+	if reporter, ok := s.engine.Ledger.(recovery.Reporter); ok {
 		r.Storage = reporter.Health()
 		r.LedgerOK = r.LedgerOK && r.Storage.Err == nil
 	}
-	r.Waiting = append(s.engine.waits.List(), r.Storage.Waiting...)
+	r.Waiting = append(s.engine.Waits.List(), r.Storage.Waiting...)
 	slices.SortStableFunc(r.Waiting, func(a, b Waiting) int { return a.Since.Compare(b.Since) })
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
-	r.Ready, r.Away, r.Draining = s.settledLocked(), len(s.missing), s.engine.draining
-	r.Replayed, r.Elapsed = s.engine.progress.Read, s.engine.progress.Elapsed
-	if p := &s.engine.progress; !p.Done && !p.Began.IsZero() {
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	r.Ready, r.Away, r.Draining = s.settledLocked(), len(s.missing), s.engine.Draining
+	r.Replayed, r.Elapsed = s.engine.Progress.Read, s.engine.Progress.Elapsed
+	if p := &s.engine.Progress; !p.Done && !p.Began.IsZero() {
 		r.Elapsed = time.Since(p.Began) // the last report may be old, or there was none
 	}
-	if s.engine.fault != nil {
-		r.LedgerOK, r.Condition = false, s.engine.fault.Error()
+	if s.engine.Fault != nil {
+		r.LedgerOK, r.Condition = false, s.engine.Fault.Error()
 	}
 	return r
 }

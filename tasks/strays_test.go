@@ -33,14 +33,14 @@ func TestStrayOfAnIDThatIsBeingCreated(t *testing.T) {
 		server.Do("sadd", key+"pending", "t")
 
 		s := owner.Scheduler
-		s.engine.mu.Lock()
-		n, sl := s.engine.store.Enter([]byte("t"), nil)
+		s.engine.Mu.Lock()
+		n, sl := s.engine.Store.Enter([]byte("t"), nil)
 		sl.State = store.Creating
-		h := s.engine.ownedLocked(shard)
-		s.engine.unlock()
+		h := s.engine.OwnedLocked(shard)
+		s.engine.Unlock()
 		deleted := make(chan int)
 		go func() {
-			count, err := s.engine.deleteUnknown(s.engine.ledger.(recovery.Rewinder), shard, h)
+			count, err := s.engine.DeleteUnknown(s.engine.Ledger.(recovery.Rewinder), shard, h)
 			if err != nil {
 				t.Error(err)
 			}
@@ -51,9 +51,9 @@ func TestStrayOfAnIDThatIsBeingCreated(t *testing.T) {
 			t.Error("it does not wait for what becomes of the creation")
 		case <-time.After(200 * time.Millisecond):
 		}
-		s.engine.mu.Lock()
-		s.engine.uncheckLocked(n)
-		s.engine.unlock()
+		s.engine.Mu.Lock()
+		s.engine.UncheckLocked(n)
+		s.engine.Unlock()
 		if count := <-deleted; count != 1 {
 			t.Errorf("%d strays were deleted", count)
 		}

@@ -120,7 +120,7 @@ func TestEventFilters(t *testing.T) {
 		}
 		all.Close()
 		xy.Close()
-		if f := &r.engine.feed; f.count != 0 || len(f.all) != 0 || len(f.byTopic) != 0 {
+		if f := &r.engine.Feed; f.Count != 0 || len(f.All) != 0 || len(f.ByTopic) != 0 {
 			t.Errorf("left behind: %+v", f)
 		}
 	})

@@ -21,7 +21,7 @@ func benched(b *testing.B, n int) *Scheduler {
 	if err != nil {
 		b.Fatal(err)
 	}
-	<-s.engine.replayed
+	<-s.engine.Replayed
 	due := time.Now().Add(1000 * time.Hour)
 	requests := make([]Request, MaxBatch)
 	for first := 0; first < n; first += len(requests) {
@@ -87,12 +87,12 @@ func BenchmarkSweep(b *testing.B) {
 	})
 	b.Run("Once", func(b *testing.B) {
 		for b.Loop() {
-			s.engine.sweepOnce(false)
+			s.engine.SweepOnce(false)
 		}
 	})
 	b.Run("SearchAll", func(b *testing.B) {
 		for b.Loop() {
-			if s.engine.searchOverdue(true) != 0 {
+			if s.engine.SearchOverdue(true) != 0 {
 				b.Fatal("something was overdue")
 			}
 		}
@@ -109,7 +109,7 @@ func BenchmarkSweep(b *testing.B) {
 
 			fulls := s.Stats().FullSweeps
 			busy, began := spent(), time.Now()
-			s.engine.sweepOnce(true)
+			s.engine.SweepOnce(true)
 			for tick := time.Tick(100 * time.Millisecond); s.Stats().FullSweeps == fulls; {
 				<-tick
 			}
@@ -118,7 +118,7 @@ func BenchmarkSweep(b *testing.B) {
 
 			fulls = s.Stats().FullSweeps
 			stop = make(chan struct{})
-			s.engine.sweepOnce(true)
+			s.engine.SweepOnce(true)
 			beside := scheduling(b, s, stop)
 			<-time.After(5 * time.Second)
 			close(stop)

@@ -13,7 +13,7 @@ func TestSweepWithoutTheWheel(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.sabotaged = true
 		r.must(Request{ID: "armed", Topic: "x", Delay: 10 * time.Second})
-		r.engine.runner.Close()
+		r.engine.Runner.Close()
 		r.must(Request{ID: "unarmed", Topic: "x", Delay: 20 * time.Second})
 		for _, id := range []string{"armed", "unarmed"} {
 			pass(9 * time.Second)

@@ -23,13 +23,13 @@ func (s *Scheduler) ListTopics(q TopicQuery) (TopicPage, error) {
 		q.Limit = MaxTopicPage
 	}
 	first := smallest[string]{limit: q.Limit + 1, compare: strings.Compare}
-	for _, name := range s.figures.names.do(s.engine.topicNames) {
+	for _, name := range s.figures.names.Do(s.engine.TopicNames) {
 		if name > q.Cursor && (q.Allows == nil || q.Allows(name)) {
 			first.add(name)
 		}
 	}
 	names := first.sorted()
-	page := s.engine.describeSome(names[:min(len(names), q.Limit)])
+	page := s.engine.DescribeSome(names[:min(len(names), q.Limit)])
 	if page.NextCursor == "" && len(names) > q.Limit {
 		page.NextCursor = names[q.Limit-1]
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // sumsAtMost bounds the age of topicSums that are shown again.
@@ -20,8 +22,8 @@ type topicSums struct {
 
 // figures computes what Stats says of topics, once for all who ask at the same time.
 type figures struct {
-	sums  flight[*topicSums]
-	names flight[[]string]
+	sums  engine.Flight[*topicSums]
+	names engine.Flight[[]string]
 
 	mu    sync.Mutex // guards what follows
 	kept  *topicSums // shown again until then; nil if there are few topics
@@ -39,7 +41,7 @@ func (s *Scheduler) topicSums() *topicSums {
 		return f.kept
 	}
 	f.mu.Unlock()
-	return f.sums.do(func() *topicSums {
+	return f.sums.Do(func() *topicSums {
 		began := time.Now()
 		sums := s.sumTopics()
 		f.mu.Lock()
@@ -56,45 +58,45 @@ func (s *Scheduler) topicSums() *topicSums {
 // sumTopics visits all topics, and those that are many twice: to choose the ones that are
 // shown, and to describe these and add up the others.
 func (s *Scheduler) sumTopics() *topicSums {
-	s.engine.mu.Lock()
-	many := len(s.engine.topics) > MaxStatsTopics
-	s.engine.mu.Unlock()
+	s.engine.Mu.Lock()
+	many := len(s.engine.ByName) > MaxStatsTopics
+	s.engine.Mu.Unlock()
 	sums := &topicSums{}
-	shown := func(*topic) bool { return true }
+	shown := func(*engine.Topic) bool { return true }
 	if many {
 		chosen := s.chooseTopics(MaxStatsTopics)
-		shown = func(t *topic) bool { return chosen[t] }
+		shown = func(t *engine.Topic) bool { return chosen[t] }
 	}
-	s.engine.eachTopic(func(t *topic) {
+	s.engine.EachTopic(func(t *engine.Topic) {
 		if shown(t) && len(sums.topics) < MaxStatsTopics {
-			sums.topics = append(sums.topics, s.engine.describeLocked(t))
+			sums.topics = append(sums.topics, s.engine.DescribeLocked(t))
 			return
 		}
-		c := t.countsLocked()
+		c := t.CountsLocked()
 		sums.others.Add(&c)
 		sums.beyond++
 	})
-	sortTopics(sums.topics)
+	engine.SortTopics(sums.topics)
 	return sums
 }
 
 // chooseTopics returns so many topics: first those that were set up, then the busiest.
-func (s *Scheduler) chooseTopics(limit int) map[*topic]bool {
+func (s *Scheduler) chooseTopics(limit int) map[*engine.Topic]bool {
 	type candidate struct {
-		topic *topic
+		topic *engine.Topic
 		set   int
 		busy  int64
 	}
 	best := smallest[candidate]{limit: limit, compare: func(a, b candidate) int {
-		return cmp.Or(b.set-a.set, cmp.Compare(b.busy, a.busy), strings.Compare(a.topic.name, b.topic.name))
+		return cmp.Or(b.set-a.set, cmp.Compare(b.busy, a.busy), strings.Compare(a.topic.Name, b.topic.Name))
 	}}
 	var part []candidate
-	s.engine.eachTopicThen(func(t *topic) {
-		c := candidate{topic: t, busy: t.counts.Scheduled + t.counts.Delivered}
-		for _, n := range t.gauges {
+	s.engine.EachTopicThen(func(t *engine.Topic) {
+		c := candidate{topic: t, busy: t.Counts.Scheduled + t.Counts.Delivered}
+		for _, n := range t.Gauges {
 			c.busy += n
 		}
-		if s.engine.setUp(t) {
+		if s.engine.SetUp(t) {
 			c.set = 1
 		}
 		part = append(part, c)
@@ -104,7 +106,7 @@ func (s *Scheduler) chooseTopics(limit int) map[*topic]bool {
 		}
 		part = part[:0]
 	})
-	chosen := make(map[*topic]bool, limit)
+	chosen := make(map[*engine.Topic]bool, limit)
 	for _, c := range best.sorted() {
 		chosen[c.topic] = true
 	}

@@ -5,39 +5,41 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // fillTopics makes so many topics, named t00000 and so on, that have no tasks.
 func (r *rig) fillTopics(n int) {
-	r.engine.mu.Lock()
-	defer r.engine.unlock()
+	r.engine.Mu.Lock()
+	defer r.engine.Unlock()
 	for i := range n {
-		if _, err := r.engine.topicLocked(fmt.Sprintf("t%05d", i), false); err != nil {
+		if _, err := r.engine.TopicLocked(fmt.Sprintf("t%05d", i), false); err != nil {
 			r.t.Fatal(err)
 		}
 	}
 }
 
 func TestEachTopicInPieces(t *testing.T) {
-	const topics = 5*atOnce + 7
+	const topics = 5*engine.AtOnce + 7
 	r := newRig(t, Config{})
 	r.fillTopics(topics)
 	seen, inOne := make(map[string]int), 0
-	r.engine.eachTopicThen(func(v *topic) {
-		seen[v.name]++
-		if inOne++; inOne > atOnce {
+	r.engine.EachTopicThen(func(v *engine.Topic) {
+		seen[v.Name]++
+		if inOne++; inOne > engine.AtOnce {
 			t.Fatalf("%d topics are visited in one critical section", inOne)
 		}
 	}, func() {
 		inOne = 0
-		r.engine.mu.Lock() // for ever if it were held
-		defer r.engine.mu.Unlock()
+		r.engine.Mu.Lock() // for ever if it were held
+		defer r.engine.Mu.Unlock()
 	})
 	if len(seen) != topics {
 		t.Errorf("%d topics were visited, want %d", len(seen), topics)
@@ -49,12 +51,16 @@ func TestEachTopicInPieces(t *testing.T) {
 	}
 }
 
-// A loop over all topics under the lock keeps every task of the node waiting: eachTopic is the
+// A loop over all topics under the lock keeps every task of the node waiting: EachTopic is the
 // way to visit them.
 func TestNoLoopOverAllTopics(t *testing.T) {
-	entries, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
+	var names []string
+	for _, pattern := range []string{"*.go", "internal/engine/*.go"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %d files, %v", pattern, len(found), err)
+		}
+		names = append(names, found...)
 	}
 	files := token.NewFileSet()
 	all := func(e ast.Expr) bool {
@@ -62,11 +68,10 @@ func TestNoLoopOverAllTopics(t *testing.T) {
 			e = part.X
 		}
 		s, ok := e.(*ast.SelectorExpr)
-		return ok && (s.Sel.Name == "topics" || s.Sel.Name == "byNumber")
+		return ok && (s.Sel.Name == "ByName" || s.Sel.Name == "ByNumber")
 	}
-	for _, entry := range entries {
-		name := entry.Name()
-		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		parsed, err := parser.ParseFile(files, name, nil, 0)
@@ -75,7 +80,7 @@ func TestNoLoopOverAllTopics(t *testing.T) {
 		}
 		ast.Inspect(parsed, func(n ast.Node) bool {
 			if loop, ok := n.(*ast.RangeStmt); ok && all(loop.X) && !boundedLoops[name] {
-				t.Errorf("%s: a loop over all topics; use eachTopic", files.Position(loop.Pos()))
+				t.Errorf("%s: a loop over all topics; use EachTopic", files.Position(loop.Pos()))
 			}
 			return true
 		})
@@ -84,9 +89,7 @@ func TestNoLoopOverAllTopics(t *testing.T) {
 
 // boundedLoops are files with a loop that looks like one over all topics and is not.
 var boundedLoops = map[string]bool{
-	"topic.go":     true, // eachTopic itself; evictTopic ends after a hundred
-	"misfire.go":   true, // of a pass
-	"subscribe.go": true, // of a subscription
+	"internal/engine/topic.go": true, // EachTopic itself; evictTopic ends after a hundred
 }
 
 func TestStatsOfManyTopics(t *testing.T) {
@@ -157,11 +160,11 @@ func TestListTopics(t *testing.T) {
 func TestPageOfLargeTopicsEndsEarly(t *testing.T) {
 	r := newRig(t, Config{})
 	r.fillTopics(100)
-	r.engine.mu.Lock()
+	r.engine.Mu.Lock()
 	for i := range 100 {
-		r.engine.topics[fmt.Sprintf("t%05d", i)].settings.Delivery = make([]byte, 500<<10)
+		r.engine.ByName[fmt.Sprintf("t%05d", i)].Settings.Delivery = make([]byte, 500<<10)
 	}
-	r.engine.unlock()
+	r.engine.Unlock()
 	page, err := r.ListTopics(TopicQuery{})
 	if err != nil || len(page.Topics) != 9 || page.NextCursor != "t00008" {
 		t.Fatalf("%d topics, then %q: %v", len(page.Topics), page.NextCursor, err)
@@ -174,7 +177,7 @@ func TestPageOfLargeTopicsEndsEarly(t *testing.T) {
 
 func TestFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f flight[int]
+		var f engine.Flight[int]
 		runs := 0
 		compute := func() int {
 			runs++
@@ -185,7 +188,7 @@ func TestFlight(t *testing.T) {
 		var all sync.WaitGroup
 		ask := func(want int) {
 			all.Go(func() {
-				if got := f.do(compute); got != want {
+				if got := f.Do(compute); got != want {
 					t.Errorf("got the result of computation %d, want %d", got, want)
 				}
 			})

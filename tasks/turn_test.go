@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
-func wasWoken(t *turn) bool {
+func wasWoken(t *engine.Turn) bool {
 	select {
-	case <-t.ready:
+	case <-t.Ready:
 		return true
 	default:
 		return false
@@ -22,38 +23,38 @@ func wasWoken(t *turn) bool {
 // Each task wakes one receiver, and one that was woken in vain is still in front of
 // those that came after it.
 func TestTurns(t *testing.T) {
-	var r reservers
-	var a, b, c turn
-	for _, x := range []*turn{&a, &b, &c} {
-		r.join(x)
+	var r engine.Reservers
+	var a, b, c engine.Turn
+	for _, x := range []*engine.Turn{&a, &b, &c} {
+		r.Join(x)
 	}
 	check := func(what string, woken ...bool) {
 		t.Helper()
-		for i, x := range []*turn{&a, &b, &c} {
+		for i, x := range []*engine.Turn{&a, &b, &c} {
 			if wasWoken(x) != woken[i] {
 				t.Fatalf("%s: receiver %d is woken: %v", what, i, !woken[i])
 			}
 		}
 	}
-	r.wake(1)
+	r.Wake(1)
 	check("the first task", true, false, false)
-	r.wake(1)
+	r.Wake(1)
 	check("the same one again", true, false, false)
-	r.wake(2)
+	r.Wake(2)
 	check("a second task", true, true, false)
-	r.leave(&b)
-	r.leave(&a)
-	r.join(&b)
-	r.join(&a)
-	r.wake(1)
+	r.Leave(&b)
+	r.Leave(&a)
+	r.Join(&b)
+	r.Join(&a)
+	r.Wake(1)
 	check("both were in vain", true, false, false)
-	r.leave(&b) // has gone, unwoken
-	r.wake(2)
+	r.Leave(&b) // has gone, unwoken
+	r.Wake(2)
 	check("behind the one that has gone", true, false, true)
-	r.leave(&a)
-	r.leave(&c)
-	if r.woken != 0 || r.queue.Len() != 0 {
-		t.Errorf("%d woken, %d asleep in the end", r.woken, r.queue.Len())
+	r.Leave(&a)
+	r.Leave(&c)
+	if r.Woken != 0 || r.Queue.Len() != 0 {
+		t.Errorf("%d woken, %d asleep in the end", r.Woken, r.Queue.Len())
 	}
 }
 
@@ -89,10 +90,10 @@ func TestNobodySleepsBesideAReadyTask(t *testing.T) {
 					}()
 				}
 				pass(time.Duration(rng.IntN(5)) * time.Millisecond)
-				r.engine.mu.Lock()
-				x := r.engine.topics["x"]
-				live, asleep, woken := x.queue.live, x.reservers.queue.Len(), x.reservers.woken
-				r.engine.mu.Unlock()
+				r.engine.Mu.Lock()
+				x := r.engine.ByName["x"]
+				live, asleep, woken := x.Queue.Live, x.Reservers.Queue.Len(), x.Reservers.Woken
+				r.engine.Mu.Unlock()
 				if live > 0 && asleep > 0 || woken != 0 {
 					t.Fatalf("seed %d, step %d: %d ready, %d asleep, %d woken", seed, step, live, asleep, woken)
 				}
@@ -136,10 +137,10 @@ func TestReadyDuringAClaimInVain(t *testing.T) {
 			t.Fatalf("beside the claim the task is %v", task.State)
 		}
 		pass(200 * time.Millisecond)
-		r.engine.mu.Lock()
-		n, _ := r.engine.store.Find([]byte("t"))
-		state := r.engine.store.Slot(n).State
-		r.engine.mu.Unlock()
+		r.engine.Mu.Lock()
+		n, _ := r.engine.Store.Find([]byte("t"))
+		state := r.engine.Store.Slot(n).State
+		r.engine.Mu.Unlock()
 		if state != store.Claiming {
 			t.Errorf("after it the task has state %d", state)
 		}

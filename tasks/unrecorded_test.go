@@ -9,10 +9,13 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // patience is for how long the rig's ledger may be silent before it is known not to answer.
-func (r *rig) patience() time.Duration { return r.Scheduler.engine.cfg.AnswerWithin / patienceShare }
+func (r *rig) patience() time.Duration {
+	return r.Scheduler.engine.Config.AnswerWithin / engine.PatienceShare
+}
 
 // atOnceDo runs f, which may not wait for anything that time brings.
 func atOnceDo[T any](t *testing.T, what string, f func() T) T {
@@ -35,8 +38,8 @@ func (r *rig) spread(n int) []Delivery {
 	shards := make(map[uint16]bool)
 	var ds []Delivery
 	for i := 0; len(ds) < n; i++ {
-		if d := r.one(fmt.Sprint("t", i), "x"); !shards[begun(d).shard] {
-			shards[begun(d).shard] = true
+		if d := r.one(fmt.Sprint("t", i), "x"); !shards[begun(d).Shard] {
+			shards[begun(d).Shard] = true
 			ds = append(ds, d)
 		}
 	}
@@ -127,7 +130,7 @@ func TestOneServerDown(t *testing.T) {
 		if len(both) != 0 {
 			t.Fatal("the call does not wait for the server that may answer")
 		}
-		if r.engine.ledgerDown(int(begun(ds[1]).shard)) || !r.engine.ledgerDown(int(begun(ds[0]).shard)) {
+		if r.engine.LedgerDown(int(begun(ds[1]).Shard)) || !r.engine.LedgerDown(int(begun(ds[0]).Shard)) {
 			t.Error("the wrong server is down")
 		}
 		release()

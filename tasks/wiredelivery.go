@@ -1,6 +1,10 @@
 package tasks
 
-import "time"
+import (
+	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+)
 
 // A wireDelivery is a delivery on its way to another node, whose receivers or workers make it.
 // It stays open here, as a delivery that only its receipt can settle.
@@ -11,11 +15,11 @@ type wireDelivery struct {
 }
 
 // encodeDeliveries makes the wire form of deliveries for another node.
-func (s *Scheduler) encodeDeliveries(ds []*delivery) []wireDelivery {
+func (s *Scheduler) encodeDeliveries(ds []*engine.Delivery) []wireDelivery {
 	packed := make([]wireDelivery, len(ds))
-	now := s.engine.elapsed()
+	now := s.engine.Elapsed()
 	for i, d := range ds {
-		packed[i] = wireDelivery{d.Task, d.Receipt(), d.lease.until - now}
+		packed[i] = wireDelivery{d.Task, d.Receipt(), d.Lease.Until - now}
 	}
 	return packed
 }
@@ -23,13 +27,13 @@ func (s *Scheduler) encodeDeliveries(ds []*delivery) []wireDelivery {
 // decodeDeliveries makes deliveries of what another node has sent at some time after sent.
 // Their leases are counted from then, so that none ends here after it has ended there: this
 // node may have stood still meanwhile.
-func (s *Scheduler) decodeDeliveries(from string, packed []wireDelivery, sent time.Duration, work any) []*delivery {
-	ds := make([]*delivery, len(packed))
-	wall := s.engine.cfg.Clock().Add(sent - s.engine.elapsed())
+func (s *Scheduler) decodeDeliveries(from string, packed []wireDelivery, sent time.Duration, work any) []*engine.Delivery {
+	ds := make([]*engine.Delivery, len(packed))
+	wall := s.engine.Config.Clock().Add(sent - s.engine.Elapsed())
 	for i, p := range packed {
-		ds[i] = newDelivery(delivery{
-			lease: lease{until: sent + p.Lease}, receipt: p.Receipt,
-			source: &source{node: from, lease: p.Lease, work: work},
+		ds[i] = engine.NewDelivery(engine.Delivery{
+			Lease: engine.Lease{Until: sent + p.Lease}, Given: p.Receipt,
+			Source: &engine.Source{Node: from, Lease: p.Lease, Work: work},
 		}, p.Task, wall.Add(p.Lease).UTC())
 	}
 	return ds
@@ -37,10 +41,10 @@ func (s *Scheduler) decodeDeliveries(from string, packed []wireDelivery, sent ti
 
 // splitByLease splits deliveries of another node into those whose leases still run, and those
 // whose leases are over.
-func (s *Scheduler) splitByLease(ds []*delivery) (run, over []*delivery) {
-	now := s.engine.elapsed()
+func (s *Scheduler) splitByLease(ds []*engine.Delivery) (run, over []*engine.Delivery) {
+	now := s.engine.Elapsed()
 	for _, d := range ds {
-		if d.lease.until > now {
+		if d.Lease.Until > now {
 			run = append(run, d)
 		} else {
 			over = append(over, d)

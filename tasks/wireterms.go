@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -39,7 +40,7 @@ func (w *wireTerms) in(ctx context.Context) context.Context {
 	}
 	t := task.Terms{Grant: &Grant{Topics: w.Topics, MaxTopics: w.MaxTopics, MaxPending: w.MaxPending, Reserved: w.Reserved}, Version: Version{Revision: w.Revision}}
 	if w.Created != 0 {
-		t.Version.Created = fromMillis(w.Created)
+		t.Version.Created = engine.FromMillis(w.Created)
 	}
 	return t.In(ctx)
 }

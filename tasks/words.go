@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -269,6 +270,7 @@ const (
 	MaxHeaders         = task.MaxHeaders
 	MaxAhead           = task.MaxAhead
 	MaxBatch           = task.MaxBatch
+	MaxPageBytes       = task.MaxPageBytes
 	MaxReserve         = task.MaxReserve
 	MaxWait            = task.MaxWait
 	MinLease           = task.MinLease
@@ -356,3 +358,6 @@ func WithVersion(ctx context.Context, v Version) context.Context { return task.W
 
 // GrantOf returns the grant of a call, nil if there is none.
 func GrantOf(ctx context.Context) *Grant { return task.GrantOf(ctx) }
+
+// A Subscription hears of what happens to tasks, in the order in which it happens.
+type Subscription = engine.Subscription

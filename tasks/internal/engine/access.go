@@ -1,0 +1,262 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// lockTask waits until nothing is under way with a task, and returns its slot with s.mu held.
+// On an error the lock is not held: ErrNotFound,
+// ErrDead, ErrReplaying, ErrUnavailable (ErrContended and errBeingCancelled among them),
+// ErrClosed.
+func (s *Engine) lockTask(ctx context.Context, id string) (uint32, *store.Slot, error) {
+	key := []byte(id)
+	for waits, rechecked := 0, false; ; {
+		s.Mu.Lock()
+		n, known := s.Store.Find(key)
+		switch {
+		case s.Ended:
+			s.Unlock()
+			return 0, nil, task.ErrClosed
+		case s.Unsure() && !s.knownSpooledLocked(id):
+			s.Unlock()
+			return 0, nil, ErrUnsure
+		case known && !s.Store.Slot(n).State.Busy():
+			if sl := s.Store.Slot(n); s.OwnedLocked(int(sl.Shard)).Mine() {
+				return n, sl, nil
+			}
+			s.Unlock()
+			return 0, nil, ErrNotHeld
+		case known && s.cancelledLocked(s.Store.Slot(n)):
+			err := s.permitLocked(task.TermsOf(ctx), s.Store.Slot(n))
+			s.Unlock()
+			if err == nil {
+				err = errBeingCancelled
+			}
+			return 0, nil, err
+		case known:
+			ch := s.WatchLocked(n)
+			s.Unlock()
+			if err := s.WaitBusy(ctx, ch, waits); err != nil {
+				return 0, nil, err
+			}
+			waits++
+		case s.BuriedLocked(key):
+			s.Unlock()
+			return 0, nil, task.ErrDead
+		case s.IllegibleLocked(key):
+			s.Unlock()
+			if rechecked || !s.Recheck(ctx, id, ErrIllegible) {
+				return 0, nil, ErrIllegible
+			}
+			rechecked = true
+		case s.IsReplayed():
+			s.Unlock()
+			return 0, nil, task.ErrNotFound
+		default:
+			s.Unlock()
+			switch absent, err := s.loadByID(ctx, id); {
+			case err != nil:
+				return 0, nil, err
+			case absent:
+				return 0, nil, task.ErrNotFound
+			}
+		}
+	}
+}
+
+func (s *Engine) BuriedLocked(id []byte) bool {
+	_, dead := s.Dead.IDs[s.Store.Hash(id)]
+	return dead
+}
+
+// illegibleLocked tells that the ledger has a record with this id that this
+// version cannot read, and that must be kept.
+func (s *Engine) IllegibleLocked(id []byte) bool {
+	_, ok := s.Illegible[s.Store.Hash(id)]
+	return ok
+}
+
+// cancelledLocked reports whether a task is cancelled for good, and the ledger is known not
+// to answer: there is no point in waiting.
+func (s *Engine) cancelledLocked(sl *store.Slot) bool {
+	return sl.State == store.Cancelling && sl.Flags&store.Wanted != 0 && s.LedgerDown(int(sl.Shard))
+}
+
+// errBeingCancelled is answered while a cancellation cannot be recorded.
+var errBeingCancelled = fmt.Errorf("%w: the task is cancelled in this process, which is not recorded yet", task.ErrUnavailable)
+
+var ErrIllegible = fmt.Errorf("%w: the record of this id cannot be read by this version", task.ErrUnavailable)
+
+// watchLocked returns a channel that is closed when the task is no longer busy.
+func (s *Engine) WatchLocked(n uint32) <-chan struct{} {
+	ch, ok := s.Waiting[n]
+	if !ok {
+		ch = make(chan struct{})
+		s.Waiting[n] = ch
+	}
+	return ch
+}
+
+// waitBusy waits until a task is no longer busy. The caller has not begun anything, so giving up
+// changes nothing. waits is how many earlier changes of the task the caller has seen end: if it
+// has seen some, and no server is known not to answer, giving up is ErrContended.
+func (s *Engine) WaitBusy(ctx context.Context, ch <-chan struct{}, waits int) error {
+	select {
+	case <-ch:
+		return nil
+	case <-s.done:
+		return task.ErrClosed
+	case <-ctx.Done():
+		if waits > 0 && !s.anyDown() {
+			return fmt.Errorf("%w: %d of them ended", task.ErrContended, waits)
+		}
+		return fmt.Errorf("%w: an earlier change of this task still waits: %w", task.ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+// isClosed reports whether a channel that carries nothing is closed.
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Engine) IsClosing() bool { return isClosed(s.Closing) }
+
+// isFirstReplayed tells that memory knows every id of what this process held at first.
+func (s *Engine) IsFirstReplayed() bool { return isClosed(s.Replayed) }
+
+// isReplayed tells that memory knows every id of what this process holds.
+func (s *Engine) IsReplayed() bool {
+	return s.IsFirstReplayed() && s.catchingUp.Load() == 0
+}
+
+// opensLocked tells that there is a shard of which memory does not know yet which of its tasks
+// are dead.
+func (s *Engine) opensLocked() bool {
+	return !isClosed(s.deadRead) || s.catchingUp.Load() > 0 && slices.ContainsFunc(s.Shards, func(h *OwnedShard) bool { return h != nil && h.Stage == Acquired })
+}
+
+// checkLocked locks an id that memory does not know, so that its record can be
+// read while no other caller changes it.
+func (s *Engine) CheckLocked(id []byte, why store.Flags) uint32 {
+	n, sl := s.Store.Enter(id, nil)
+	sl.State, sl.Flags = store.Checking, why
+	return n
+}
+
+// uncheckLocked gives an id up that was locked for reading.
+func (s *Engine) UncheckLocked(n uint32) {
+	s.Store.Leave(n)
+	s.notifyLocked(n)
+}
+
+// notifyLocked wakes the callers that wait for a task.
+func (s *Engine) notifyLocked(n uint32) {
+	if ch, ok := s.Waiting[n]; ok {
+		close(ch)
+		delete(s.Waiting, n)
+	}
+}
+
+func (s *Engine) waitReplayed(ctx context.Context) error {
+	over := s.Replayed
+	for {
+		select {
+		case <-over:
+		case <-s.Closing:
+			return task.ErrClosed
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", task.ErrReplaying, context.Cause(ctx))
+		}
+		s.Mu.Lock()
+		is := s.IsReplayed()
+		over = s.caughtUp
+		s.Mu.Unlock()
+		if is {
+			return nil
+		}
+	}
+}
+
+// abortLocked gives the slot of an id claim up.
+func (s *Engine) AbortLocked(n uint32, sl *store.Slot) {
+	s.Arriving--
+	s.leaveLocked(n, sl)
+	s.notifyLocked(n)
+}
+
+// waitCreated waits for an earlier change of the same id. If that is a creation
+// which has become this caller's too, giving up leaves its outcome open.
+func (s *Engine) WaitCreated(ctx context.Context, ch <-chan struct{}, wanted bool, waits int) error {
+	err := s.WaitBusy(ctx, ch, waits)
+	if wanted && errors.Is(err, task.ErrUnavailable) {
+		return fmt.Errorf("%w: an earlier request for the same task still waits for its answer", task.ErrUnknown)
+	}
+	return err
+}
+
+// startLocked sends the first write of a task that has been entered.
+func (s *Engine) StartLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
+	s.SetLocked(sl, store.Creating)
+	c.add(i, n)
+	s.writeLocked(Write{slot: n, op: opCreate, pending: c, index: i})
+}
+
+// admitLocked tells whether there is room for so many more tasks and bytes of
+// records, and whether the ledger takes them.
+func (s *Engine) AdmitLocked(shard, more, bytes int) error {
+	switch {
+	case more > 0 && s.Store.Len()+more > s.Config.MaxPending:
+		return fmt.Errorf("%w: %d tasks are pending", task.ErrOverloaded, s.Store.Len())
+	case bytes > 0 && s.Store.Live()+int64(bytes) > s.Config.MaxBytes:
+		return fmt.Errorf("%w: the tasks use %d bytes", task.ErrOverloaded, s.Store.Live())
+	case s.Arriving >= s.Config.MaxInFlight:
+		return fmt.Errorf("%w: %d tasks wait for the ledger", task.ErrOverloaded, s.Arriving)
+	}
+	if err := s.Writable(shard); err != nil {
+		return err
+	}
+	if bytes > 0 {
+		return s.conditionOf(shard)
+	}
+	return nil
+}
+
+// condition returns ErrUnavailable when the ledger has said, when it was last
+// asked, that it takes no new records. Those that it has already are still written.
+func (s *Engine) Condition() error { return s.conditionOf(0) }
+
+func (s *Engine) conditionOf(shard int) error {
+	refusal := &s.refusal
+	if shard == SpoolShard {
+		refusal = &s.Spool.refusal
+	}
+	if err := refusal.Load(); err != nil {
+		return fmt.Errorf("%w: %w", task.ErrUnavailable, *err)
+	}
+	return nil
+}
+
+// room is how many records more memory takes, when a shard could be adopted.
+func (s *Engine) room() int {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.RoomForMoreLocked()
+}
+
+func (s *Engine) RoomForMoreLocked() int {
+	if s.Ended || s.Draining {
+		return 0
+	}
+	return max(0, s.Config.MaxPending-s.Store.Len())
+}

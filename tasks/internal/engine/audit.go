@@ -1,0 +1,239 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+)
+
+const (
+	// auditSlice is how many tasks of every shard are compared with the ledger at
+	// once, and auditBytes how large their records may be together: the ledger answers
+	// no other question of this node meanwhile. auditRound bounds the records of all
+	// shards in one round; the next round begins with the shards that it did not come to.
+	AuditSlice, AuditBytes, AuditRound = 256, 1 << 20, 4 << 20
+	// auditWithin is the time that the ledger has for the slice of one shard.
+	auditWithin = 10 * time.Second
+	// auditRest is for how long an audit of everything rests after a slice, in
+	// multiples of the time that the ledger took to answer it: it has nine tenths of
+	// its time for others.
+	auditRest = 9
+)
+
+// auditLoop compares, once in every period of the sweep, a slice of memory with the
+// ledger, and all of it when a full sweep asks for that. It has a goroutine of its
+// own: when the ledger does not answer, the sweep goes on.
+func (s *Engine) auditLoop() {
+	tick := time.NewTicker(s.Config.SweepEvery)
+	defer tick.Stop()
+	slices := s.NewAuditee(false)
+	for {
+		select {
+		case <-tick.C:
+			if s.IsReplayed() {
+				s.audit(slices)
+			}
+		case full := <-s.everything:
+			s.auditAll(full)
+		case <-s.Closing:
+			return
+		}
+	}
+}
+
+// auditAll compares all of memory with the ledger, slice by slice, and ends a full
+// sweep. While writes queue up it waits; while the ledger cannot be read it tries
+// again, once in a period.
+func (s *Engine) auditAll(full fullSweep) {
+	if s.waitReplayed(s.Context) != nil {
+		return // Close has begun
+	}
+	all := s.NewAuditee(true)
+	checked, repaired := 0, 0
+	for !all.Over() && s.Breathe() {
+		asked := s.Elapsed()
+		c, r, ok := s.audit(all)
+		rest := max(auditRest*(s.Elapsed()-asked), time.Millisecond)
+		if !ok {
+			rest = s.Config.SweepEvery
+		}
+		checked, repaired = checked+c, repaired+r
+		select {
+		case <-time.After(rest):
+		case <-s.Closing:
+		}
+	}
+	if s.IsClosing() {
+		return
+	}
+	took := s.Elapsed() - full.since
+	s.Mu.Lock()
+	s.Sweep.Fulls++
+	s.Sweep.Last, s.Sweep.LastTook = full, took
+	s.Mu.Unlock()
+	s.Config.Log.Info("a full sweep is over", "node", s.Config.Node,
+		"checked", checked, "repaired", repaired, "took", took.Round(time.Millisecond))
+}
+
+// audit compares a slice of memory with the ledger. It reports false when a shard could
+// not be read; then the same slice of that shard comes again.
+func (s *Engine) audit(a *auditee) (checked, repaired int, ok bool) {
+	shards := a.Begin()
+	a.Repairs = NewPendingWrite(0)
+	a.Repairs.Phase.Store(Sent) // a repair is never taken back
+	checked, missing, err := recovery.Audit(s.Context, s.Ledger, a, shards, AuditSlice, auditWithin)
+	s.Mu.Lock()
+	s.Sweep.Checked += int64(checked)
+	was := s.Sweep.deaf
+	s.Sweep.deaf = err != nil
+	s.Mu.Unlock()
+	switch { // once an outage
+	case err != nil && !was && s.Context.Err() == nil:
+		s.Config.Log.Warn("the audit could not read the ledger", "node", s.Config.Node, "error", err)
+	case err == nil && was:
+		s.Config.Log.Info("the audit can read the ledger again", "node", s.Config.Node)
+	}
+	ctx, cancel := context.WithTimeout(s.Context, s.Config.AnswerWithin)
+	defer cancel()
+	if checked > 0 {
+		s.Cluster.CompareEntries(ctx, a.sampled)
+	}
+	if missing > 0 {
+		repaired = s.confirmedRepairs(ctx, a.Repairs)
+		s.Config.Log.Error("the audit found tasks missing in the ledger", "node", s.Config.Node, "missing", missing, "repaired", repaired)
+	}
+	return checked, repaired, err == nil
+}
+
+// confirmedRepairs waits for the ledger and returns how many repairs it has confirmed. Those
+// that it confirms later count later; those that it refuses never do.
+func (s *Engine) confirmedRepairs(ctx context.Context, c *PendingWrite) (n int) {
+	s.Mu.Lock()
+	c.Complete()
+	s.Unlock()
+	s.awaitSettled(ctx, c)
+	for _, err := range s.OutcomesOf(c) {
+		if err == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// An auditee is the side of a Scheduler that is compared with the ledger.
+type auditee struct {
+	s       *Engine
+	once    bool          // ends at the end of the store, instead of going round and round
+	at      []uint32      // by shard: the slot where it goes on
+	was     []uint32      // by shard: at, before the slice
+	first   int           // the shard with which the next round begins
+	left    int           // bytes of the round
+	Repairs *PendingWrite // the writes of the slice's repairs
+	// sampled are the first of the slice whose ids are filed.
+	sampled []recovery.Refiling
+}
+
+func (s *Engine) NewAuditee(once bool) *auditee {
+	a := &auditee{s: s, once: once}
+	a.Begin()
+	return a
+}
+
+// begin begins a round. It returns the shards in the order in which they are to be read.
+func (a *auditee) Begin() []int {
+	a.s.Mu.Lock()
+	defer a.s.Mu.Unlock()
+	for len(a.at) < len(a.s.Shards) {
+		a.at, a.was = append(a.at, 0), append(a.was, 0)
+	}
+	a.left, a.sampled = AuditRound, a.sampled[:0]
+	shards := make([]int, len(a.at))
+	for i := range shards {
+		shards[i] = (a.first + i) % len(shards)
+	}
+	return shards
+}
+
+// Again implements recovery.Auditee.
+func (a *auditee) Again(shard int) { a.at[shard] = a.was[shard] }
+
+// over tells that every shard has come to the end of the store.
+func (a *auditee) Over() bool {
+	a.s.Mu.Lock()
+	defer a.s.Mu.Unlock()
+	for shard, at := range a.at {
+		if a.s.OwnedLocked(shard).Takes() && at < a.s.Store.Slots() {
+			return false
+		}
+	}
+	return true
+}
+
+// Sample returns tasks with no write under way: what one that is busy says is on its
+// way to the ledger.
+func (a *auditee) Sample(shard int, n int) []recovery.Ref {
+	s := a.s
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if a.left <= 0 || !s.OwnedLocked(shard).Takes() {
+		return nil
+	}
+	total := s.Store.Slots()
+	refs := make([]recovery.Ref, 0, n)
+	at, size := a.at[shard], 0
+	a.was[shard] = at
+	for range min(total, store.ChunkSlots) {
+		if at >= total {
+			if a.once {
+				break
+			}
+			at = 0
+		}
+		if sl := s.Store.Slot(at); int(sl.Shard) == shard && AtRest(sl) {
+			refs = append(refs, recovery.Ref{ID: string(s.Store.ID(sl)), Next: sl.Stored})
+			if len(a.sampled) < entriesSampled {
+				if entry, ok := s.Cluster.EntryLocked(sl); ok {
+					a.sampled = append(a.sampled, entry)
+				}
+			}
+			size += len(s.Store.Record(sl))
+		}
+		at++
+		if len(refs) == n || size >= min(AuditBytes, a.left) {
+			break
+		}
+	}
+	a.at[shard] = at
+	if a.left -= size; a.left <= 0 {
+		a.first = (shard + 1) % len(a.at)
+	}
+	return refs
+}
+
+// entriesSampled is how many ids of a slice of the audit are compared with the directory.
+const entriesSampled = 256
+
+func AtRest(sl *store.Slot) bool {
+	return sl.State != store.Vacant && !sl.State.Busy() && sl.Flags&store.Writing == 0 && sl.Stored != store.NotStored
+}
+
+// Repair begins to write tasks again that the ledger lacks, and returns how many.
+func (a *auditee) Repair(_ int, missing []recovery.Ref) int {
+	s := a.s
+	s.Mu.Lock()
+	defer s.Unlock()
+	begun := 0
+	for _, ref := range missing {
+		n, ok := s.Store.Find([]byte(ref.ID))
+		if !ok {
+			continue
+		}
+		if sl := s.Store.Slot(n); AtRest(sl) && sl.Stored == ref.Next && s.OwnedLocked(int(sl.Shard)).Takes() {
+			s.writeLocked(Write{slot: n, op: opRecord, audit: true, pending: a.Repairs, index: a.Repairs.extend(n)})
+			begun++
+		}
+	}
+	return begun
+}

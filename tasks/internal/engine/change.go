@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+func (s *Engine) Reschedule(ctx context.Context, id string, m task.Move) (task.Task, error) {
+	return s.Move(ctx, id, Admission{}, func(rec *record.Fields, w *Write) {
+		if due, ok := s.newDue(m); ok {
+			rec.Due, rec.Next, w.Fired = due, due, false
+		}
+		if m.Payload != nil {
+			rec.Payload = m.Payload
+		}
+	})
+}
+
+func (s *Engine) newDue(m task.Move) (int64, bool) {
+	switch {
+	case m.Delay != nil:
+		return Millis(s.Config.Clock().Add(*m.Delay)), true
+	case !m.Due.IsZero():
+		return max(Millis(m.Due), 0), true
+	}
+	return 0, false
+}
+
+func (s *Engine) FireNow(ctx context.Context, id string) (task.Task, error) {
+	return s.Move(ctx, id, Admission{}, func(rec *record.Fields, w *Write) {
+		now := s.Now()
+		rec.Due, rec.Next, w.Fired = min(rec.Due, now), now, true
+	})
+}
+
+// move writes a new record for a task that is pending or ready.
+func (s *Engine) Move(ctx context.Context, id string, by Admission, change func(*record.Fields, *Write)) (task.Task, error) {
+	ctx, cancel := s.Within(ctx)
+	defer cancel()
+	n, sl, err := s.lockTask(ctx, id)
+	if errors.Is(err, task.ErrDead) && s.Recheck(ctx, id, err) {
+		n, sl, err = s.lockTask(ctx, id)
+	}
+	if err != nil {
+		return task.Task{}, err
+	}
+	if err = s.permitLocked(task.TermsOf(ctx), sl); err == nil && sl.State == store.Delivering {
+		err = task.ErrDelivering
+	}
+	if err != nil {
+		s.Unlock()
+		return task.Task{}, err
+	}
+	rec := s.Store.Fields(sl)
+	w := Write{slot: n, op: opMove, Fired: sl.Flags&store.Prompt != 0}
+	change(&rec, &w)
+	rec.Revision++
+	t := s.describe(id, &rec, task.Pending)
+	w.at, w.rec = rec.Next, rec.Append(nil)
+	if err := s.AdmitLocked(int(sl.Shard), 0, len(w.rec)-len(s.Store.Record(sl))); err != nil {
+		s.Unlock()
+		return task.Task{}, err
+	}
+	if _, err = s.TopicForLocked(&by, t.Topic); err != nil {
+		s.Unlock()
+		return task.Task{}, err
+	}
+	s.DisarmLocked(sl)
+	s.SetLocked(sl, store.Moving)
+	s.Arriving++
+	return t, s.submitOne(ctx, w)
+}
+
+// cancelled makes a repeated cancel get the answer of the first.
+func Cancelled(err error) error {
+	if errors.Is(err, ErrCancelled) {
+		return nil
+	}
+	return err
+}
+
+func (s *Engine) CancelHere(ctx context.Context, id string) error {
+	n, sl, err := s.lockTask(ctx, id)
+	switch {
+	case errors.Is(err, errBeingCancelled):
+		return task.ErrUnrecorded
+	case errors.Is(err, task.ErrDead):
+		return s.cancelDead(ctx, id)
+	case errors.Is(err, task.ErrNotFound):
+		s.Mu.Lock()
+		defer s.Unlock()
+		switch s.Outcomes.Find(s.Store.Hash([]byte(id))).Kind {
+		case 0:
+			return err
+		case store.WasCancelled:
+			return ErrCancelled
+		}
+		return ErrFinished
+	case err != nil:
+		return err
+	}
+	if err = s.permitLocked(task.TermsOf(ctx), sl); err == nil && sl.State == store.Delivering {
+		err = task.ErrDelivering
+	}
+	if err == nil {
+		err = s.cancellableLocked(sl)
+	}
+	if err != nil {
+		s.Unlock()
+		return err
+	}
+	s.DisarmLocked(sl)
+	s.SetLocked(sl, store.Cancelling)
+	if s.LedgerDown(int(sl.Shard)) {
+		sl.Flags |= store.Wanted
+		s.writeLocked(Write{slot: n, op: opCancel})
+		s.Unlock()
+		return task.ErrUnrecorded
+	}
+	return s.submitOne(ctx, Write{slot: n, op: opCancel})
+}
+
+// cancellableLocked returns nil, or ErrUnavailable when the shard is another node's or
+// about to be, or, unless the ledger is known not to answer, when it is not writable.
+func (s *Engine) cancellableLocked(sl *store.Slot) error {
+	if s.LedgerDown(int(sl.Shard)) {
+		return s.heldLocked(int(sl.Shard))
+	}
+	return s.Writable(int(sl.Shard))
+}
+
+// submitOne sends a write, gives the lock up and waits for the answer.
+func (s *Engine) submitOne(ctx context.Context, w Write) error {
+	c := NewPendingWrite(1)
+	w.pending = c
+	c.add(0, w.slot)
+	s.writeLocked(w)
+	c.Complete()
+	s.Unlock()
+	if err := s.Await(ctx, c); err != nil {
+		return err
+	}
+	return s.OutcomesOf(c)[0]
+}
+
+// What is remembered of a task that is gone. If its shard is held all the time, no
+// node needs to look any further.
+var (
+	ErrFinished  = fmt.Errorf("%w: it is finished", task.ErrNotFound)
+	ErrCancelled = fmt.Errorf("%w: it is cancelled", task.ErrNotFound)
+)

@@ -1,0 +1,301 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A write is one change of one task on its way through the committer.
+type Write struct {
+	slot    uint32
+	op      op
+	shard   uint16        // opUnspool: where the record goes
+	Fired   bool          // opMove: by Fire
+	audit   bool          // opRecord: the audit has found that the ledger lacks the task
+	at      int64         // the time under which a put files the record
+	rec     []byte        // opMove: the record that takes the old one's place; opPark: what is recorded meanwhile
+	pending *PendingWrite // the caller that waits for it; may be nil. opUnspool: its piece, see newPiece
+	index   int           // of this write in pending
+}
+
+// op says what a write does, and so what its confirmation means.
+type op uint8
+
+const (
+	opCreate    op = iota // creating   -> pending
+	opMove                // moving     -> pending
+	opRecord              // a retry: the task is pending already
+	opClaim               // claiming   -> delivering
+	opPark                // parking    -> (the process ends, or the shard leaves)
+	opFinish              // finishing  -> gone
+	opCancel              // cancelling -> gone
+	opBury                // burying    -> dead
+	opRequeue             // requeuing  -> pending
+	opForget              // finishing  -> gone, from among the dead
+	OpExpire              // the same, because it was kept long enough
+	opUnspool             // stays where it is; its record goes from the spool to the ledger
+	opUnspooled           // that record is deleted in the spool, or a second record in the ledger; of no task any more
+)
+
+// writeLocked sends a task's next write, or keeps it until the one under way is
+// answered. A write that was kept before gives way: the new one says all that it
+// would have said. The burial of a spooled task is kept until the ledger has the task.
+func (s *Engine) writeLocked(w Write) {
+	sl := s.Store.Slot(w.slot)
+	if sl.Flags&store.Writing != 0 || sl.Shard == SpoolShard && w.op == opBury {
+		if old, ok := s.Deferred[w.slot]; ok && old.pending != nil {
+			old.pending.resolve(old.index, errSuperseded)
+		}
+		s.Deferred[w.slot] = w
+		return
+	}
+	sl.Flags |= store.Writing
+	c := s.changeOf(&w, sl)
+	switch {
+	case w.op == opUnspool:
+		s.Committer.Submit(int(w.shard), c, w)
+	case sl.Shard == SpoolShard:
+		s.Spool.submitLocked(c, w)
+	default:
+		s.Committer.Submit(int(sl.Shard), c, w)
+	}
+}
+
+// changeOf says what a write means to the ledger. Its slices point into the arena.
+func (s *Engine) changeOf(w *Write, sl *store.Slot) recovery.Change {
+	c := recovery.Change{ID: s.Store.ID(sl)}
+	if sl.Stored != store.NotStored {
+		c.From = recovery.Spot{Place: recovery.Pending, At: sl.Stored}
+	}
+	switch w.op {
+	case opCreate, opRecord, opClaim:
+		c.Data = s.Store.Record(sl)
+		w.at = record.Next(c.Data)
+		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
+	case opPark:
+		c.Data, w.at = w.rec, record.Next(w.rec)
+		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
+	case opMove:
+		c.Data = w.rec
+		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
+	case opBury:
+		c.Data = s.Store.Record(sl)
+		c.To = recovery.Spot{Place: recovery.Dead, At: w.at, Label: s.ByNumber[sl.Topic].Name}
+	case opRequeue:
+		c.Data = s.Store.Record(sl)
+		w.at = record.Next(c.Data)
+		c.From = recovery.Spot{Place: recovery.Dead, At: sl.Stored, Label: s.ByNumber[sl.Topic].Name}
+		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
+	case opForget, OpExpire:
+		c.From = recovery.Spot{Place: recovery.Dead, At: sl.Stored, Label: s.ByNumber[sl.Topic].Name}
+	case opUnspool:
+		s.unspoolChangeLocked(&c, w, sl)
+	case opFinish, opCancel, opUnspooled:
+	}
+	return c
+}
+
+// committed is told by the committer what has become of writes, in order.
+func (s *Engine) committed(shard int, writes []Write, err error) {
+	if errors.Is(err, recovery.ErrLost) && s.Fleet != nil {
+		s.RevokeShard(shard, err)
+	}
+	for len(writes) > 0 {
+		n := min(AtOnce, len(writes))
+		s.Mu.Lock()
+		now := s.Now()
+		for i := range writes[:n] {
+			s.answeredLocked(&writes[i], err, now)
+		}
+		s.Unlock()
+		writes = writes[n:]
+	}
+	if errors.Is(err, recovery.ErrLost) && s.Fleet == nil {
+		s.Revoke(err)
+	}
+}
+
+func (s *Engine) answeredLocked(w *Write, err error, now int64) {
+	if w.op == opUnspooled {
+		return
+	}
+	sl := s.Store.Slot(w.slot)
+	if w.op == opUnspool {
+		s.landedLocked(w.slot, sl)
+	}
+	again := err == nil && sl.Flags&store.Doubtful != 0
+	sl.Flags &^= store.Writing | store.Doubtful
+	switch {
+	case again:
+		s.repeatLocked(*w, sl)
+		return
+	case err == nil:
+		s.confirmedLocked(w, sl, now)
+	case errors.Is(err, recovery.ErrDropped):
+		s.droppedLocked(w, sl)
+		err = task.ErrUnavailable
+	case errors.Is(err, recovery.ErrFull): // of creations only
+		if w.op == opUnspool {
+			w.abandonPiece()
+		}
+		s.droppedLocked(w, sl)
+		err = fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+	case errors.Is(err, recovery.ErrLost) && s.Fleet != nil:
+		if w.op == opUnspool {
+			s.holdInDoubtLocked(w, sl)
+		}
+		s.failRefusedLocked(w, sl, err)
+		return
+	default:
+		// The ledger is closed or lost: what was under way stays as it is, and
+		// its outcome open.
+		err = fmt.Errorf("%w: %w", task.ErrUnknown, err)
+	}
+	if w.pending != nil {
+		w.pending.resolve(w.index, err)
+	}
+	if next, ok := s.Deferred[w.slot]; ok {
+		delete(s.Deferred, w.slot)
+		s.writeLocked(next)
+	}
+	if !sl.State.Busy() || sl.State == store.Vacant {
+		s.notifyLocked(w.slot)
+	}
+}
+
+// repeatLocked sends a write once more that the ledger has confirmed, and may have lost
+// since. A creation is no longer one: the ledger may have it, and must not refuse it.
+func (s *Engine) repeatLocked(w Write, sl *store.Slot) {
+	switch w.op {
+	case opUnspool:
+		s.repeatMoveLocked(w, sl)
+		return
+	case opCreate:
+		sl.Stored = w.at
+	}
+	s.writeLocked(w)
+}
+
+// confirmedLocked takes a task to where its recorded write leads.
+func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
+	t := s.ByNumber[sl.Topic]
+	switch w.op {
+	case opCreate:
+		s.Arriving--
+		sl.Stored = w.at
+		if w.pending.abandoned && sl.Flags&store.Wanted == 0 {
+			// Its caller was told that the outcome is unknown and did not ask again.
+			s.SetLocked(sl, store.Cancelling)
+			s.writeLocked(Write{slot: w.slot, op: opCancel})
+			return
+		}
+		sl.Flags &^= store.Wanted
+		if sl.Shard == SpoolShard {
+			s.enterSpoolLocked(w.slot, sl)
+		}
+		t.Counts.Scheduled++
+		s.emitLocked(task.EventScheduled, sl, task.Event{})
+		s.armLocked(w.slot, sl, now)
+	case opMove:
+		s.Arriving--
+		s.Store.Rewrite(w.slot, w.rec)
+		s.SetLocked(sl, store.Vacant)
+		sl.Topic = s.keptTopic(record.Topic(w.rec)).Number
+		sl.Stored, sl.Next = w.at, w.at
+		sl.Flags &^= store.Windowed | store.Prompt | store.Misfired
+		if w.Fired {
+			sl.Flags |= store.Prompt
+		}
+		s.armLocked(w.slot, sl, now)
+	case opRecord:
+		sl.Stored = w.at
+		if w.audit {
+			s.Sweep.Repaired++
+		}
+	case opClaim:
+		sl.Stored = w.at
+		if w.pending.abandoned {
+			s.putBackLocked(w.slot, sl)
+		} else {
+			s.SetLocked(sl, store.Delivering)
+		}
+	case opPark:
+		sl.Stored = w.at
+	case opCancel:
+		t.Counts.Cancelled++
+		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled})
+		s.emitLocked(task.EventCancelled, sl, task.Event{})
+		s.Cluster.EndedLocked(sl)
+		s.leaveLocked(w.slot, sl)
+	case opFinish:
+		s.Cluster.EndedLocked(sl)
+		s.leaveLocked(w.slot, sl)
+	case opBury:
+		s.addDeadLocked(t, int(sl.Shard), s.Store.ID(sl), w.at)
+		s.leaveLocked(w.slot, sl)
+	case opRequeue:
+		s.removeDeadLocked(t, int(sl.Shard), s.Store.ID(sl), sl.Stored)
+		sl.Stored = w.at
+		s.armLocked(w.slot, sl, now)
+	case opForget:
+		s.removeDeadLocked(t, int(sl.Shard), s.Store.ID(sl), sl.Stored)
+		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled})
+		t.Counts.Cancelled++
+		s.emitLocked(task.EventCancelled, sl, task.Event{})
+		s.Cluster.EndedLocked(sl)
+		s.leaveLocked(w.slot, sl)
+	case OpExpire:
+		s.removeDeadLocked(t, int(sl.Shard), s.Store.ID(sl), noneDead)
+		t.Counts.Expired++
+		s.Cluster.EndedLocked(sl)
+		s.leaveLocked(w.slot, sl)
+	case opUnspool:
+		s.unspooledLocked(w, sl)
+	case opUnspooled:
+	}
+}
+
+// droppedLocked ends a write that has not happened: it was never sent, because its
+// caller had given it up, or the ledger had no room for it. What it did to a task that existed
+// before was undone then (see undoLocked).
+func (s *Engine) droppedLocked(w *Write, sl *store.Slot) {
+	switch w.op {
+	case opCreate:
+		s.Arriving--
+		s.Cluster.EndedLocked(sl)
+		s.leaveLocked(w.slot, sl)
+	case opMove:
+		s.Arriving--
+	case opRequeue, opForget, OpExpire:
+		s.leaveLocked(w.slot, sl)
+	case opClaim, opCancel, opRecord, opPark, opFinish, opBury, opUnspool, opUnspooled:
+	}
+}
+
+// leaveLocked forgets a task that memory has nothing more to do with.
+func (s *Engine) leaveLocked(n uint32, sl *store.Slot) {
+	if sl.Shard == SpoolShard {
+		s.leaveSpoolLocked(n)
+	}
+	s.SetLocked(sl, store.Vacant)
+	s.Store.Leave(n)
+}
+
+// setLocked changes a task's state and its topic's gauges.
+func (s *Engine) SetLocked(sl *store.Slot, to store.State) {
+	t := s.ByNumber[sl.Topic]
+	switch {
+	case sl.State == store.Vacant && to != store.Vacant:
+		t.countLocked(1)
+	case to == store.Vacant && sl.State != store.Vacant:
+		t.countLocked(-1)
+	}
+	t.Gauges[sl.State.Shown()]--
+	t.Gauges[to.Shown()]++
+	sl.State = to
+}

@@ -1,0 +1,364 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A deadIndex is memory's index of the dead. The ledger has their records, and may lose
+// them: an id that memory takes for dead and the ledger does not know could neither be
+// created nor deleted. Memory therefore asks the ledger before it refuses an id as dead, and
+// compares the whole index with the ledger's when it has a reason to (see deadCheck).
+//
+// Only the index of a ledger that is a recovery.DeadChecker is corrected. Guarded by
+// Scheduler.mu.
+type deadIndex struct {
+	IDs     map[uint64]struct{}     // hashes of the ids of the dead
+	checks  map[*deadCheck]struct{} // that are under way
+	doubted bool                    // a comparison of all shards was asked for
+	running bool                    // such a comparison is under way
+}
+
+// errUnburied is answered while the ledger has an older record of a task in place of the
+// dead one: it is written again.
+var errUnburied = fmt.Errorf("%w: the ledger has lost that the task is dead, which is being written again", task.ErrUnavailable)
+
+// A lostDead is an id that memory takes for dead and of which the ledger has no dead record.
+type lostDead struct {
+	id       string
+	shard    int
+	h        *OwnedShard // of the shard
+	unburied int64       // the time of its pending record, if the ledger has one
+	pending  bool        // it has
+}
+
+// findLostDead asks the ledger for ids that the caller has locked, and returns those that
+// memory takes for dead and of which the ledger has no dead record.
+func (s *Engine) findLostDead(ctx context.Context, ids []string) (lost []lostDead, err error) {
+	checker, ok := s.Ledger.(recovery.DeadChecker)
+	if !ok || len(ids) == 0 {
+		return nil, nil
+	}
+	byShard := make(map[int][]lostDead)
+	s.Mu.Lock()
+	for _, id := range ids {
+		hash := s.Store.Hash([]byte(id))
+		for n, h := range s.Shards {
+			if !h.Mine() {
+				continue
+			}
+			if _, dead := h.dead[hash]; dead {
+				byShard[n] = append(byShard[n], lostDead{id: id, shard: n, h: h})
+				break
+			}
+		}
+	}
+	s.Mu.Unlock()
+	for n, dead := range byShard {
+		names := make([]string, len(dead))
+		for i := range dead {
+			names[i] = dead[i].id
+		}
+		has, err := checker.HasDead(ctx, n, names)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+		}
+		var missing []lostDead
+		var refs []recovery.Ref
+		for i := range dead {
+			if !has[i] {
+				missing = append(missing, dead[i])
+				refs = append(refs, recovery.Ref{ID: dead[i].id})
+			}
+		}
+		if len(refs) == 0 {
+			continue
+		}
+		// What is pending in the ledger is not gone: the ledger has lost the burial.
+		if err := s.Ledger.Get(ctx, n, refs, func(i int, e recovery.Entry) {
+			missing[i].unburied, missing[i].pending = e.Spot.At, true
+		}); err != nil {
+			return nil, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+		}
+		lost = append(lost, missing...)
+	}
+	return lost, nil
+}
+
+// forgetLostLocked takes lost ids, still locked, out of the index of the dead. It reports
+// whether all of them are out: one whose shard is being restored stays, and so does one
+// that the ledger still has as pending.
+func (s *Engine) forgetLostLocked(lost []lostDead) (all bool) {
+	forgotten := 0
+	for _, l := range lost {
+		if l.h.reconciles == 0 && !l.pending && s.forgetDeadLocked(l.h, s.Store.Hash([]byte(l.id))) {
+			forgotten++
+		}
+	}
+	if len(lost) > 0 {
+		s.doubtDeadLocked() // others may be lost as well
+	}
+	if forgotten > 0 {
+		s.Config.Log.Error("the ledger had lost dead tasks; their ids are free", "node", s.Config.Node, "tasks", forgotten)
+	}
+	return forgotten == len(lost)
+}
+
+// buryLost buries those again that the ledger has as pending. They must not be locked.
+func (s *Engine) buryLost(lost []lostDead) {
+	for _, l := range lost {
+		if l.pending {
+			ref := recovery.Ref{ID: l.id, Next: l.unburied}
+			if _, err := s.BuryAgain(l.shard, l.h, []recovery.Ref{ref}); err != nil && !s.IsClosing() {
+				s.Config.Log.Warn("a dead task cannot be written again at the moment", "node", s.Config.Node, "task", l.id, "error", err)
+			}
+		}
+	}
+}
+
+// forgetDeadLocked takes a hash out of the index of the dead of a shard.
+func (s *Engine) forgetDeadLocked(h *OwnedShard, hash uint64) bool {
+	number, known := h.dead[hash]
+	if !known || !h.Mine() {
+		return false
+	}
+	delete(h.dead, hash)
+	delete(s.Dead.IDs, hash)
+	s.ByNumber[number].lostDead()
+	return true
+}
+
+// recheckDead asks the ledger whether it has the dead records of these ids, and forgets
+// that they are dead if it has not. It waits for changes of them that are under way. It
+// fails also while the ledger has an older record of one of them.
+func (s *Engine) RecheckDead(ctx context.Context, ids []string) error {
+	if _, ok := s.Ledger.(recovery.DeadChecker); !ok {
+		return nil
+	}
+	ctx, cancel := s.Within(ctx)
+	defer cancel()
+	x := Redrive{Engine: s, Op: opForget}
+	locked, _, err := x.lock(ctx, ids)
+	if err != nil {
+		return err
+	}
+	names := make([]string, 0, len(locked))
+	for id := range locked {
+		names = append(names, id)
+	}
+	lost, err := s.findLostDead(ctx, names)
+	s.Mu.Lock()
+	if !s.forgetLostLocked(lost) && err == nil {
+		err = errUnburied
+	}
+	for _, n := range locked {
+		s.UncheckLocked(n)
+	}
+	s.Unlock()
+	s.buryLost(lost)
+	return err
+}
+
+// recheckIllegible asks the ledger for an id whose record this version could not read, and
+// forgets the id if the ledger has no such record any more.
+func (s *Engine) recheckIllegible(ctx context.Context, id string) error {
+	finder, ok := s.Ledger.(recovery.Finder)
+	if !ok {
+		return nil
+	}
+	key := []byte(id)
+	s.Mu.Lock()
+	if _, known := s.Store.Find(key); known || s.Ended || !s.IllegibleLocked(key) {
+		s.Unlock()
+		return nil
+	}
+	n := s.CheckLocked(key, store.Sought)
+	gen := s.Store.Slot(n).Gen
+	s.Unlock()
+	there := false
+	err := finder.Find(ctx, id, func(recovery.Entry) { there = true })
+	s.Mu.Lock()
+	defer s.Unlock()
+	if sl := s.Store.Slot(n); sl.State != store.Checking || sl.Gen != gen {
+		return nil // replay has come across it
+	}
+	hash := s.Store.Hash(key)
+	if _, known := s.Illegible[hash]; known && err == nil && !there {
+		delete(s.Illegible, hash)
+		s.Unknown--
+		s.Config.Log.Warn("a task that could not be read is gone from the ledger; its id is free", "node", s.Config.Node, "task", id)
+	}
+	if s.Store.Slot(n).Flags&store.Nominated == 0 {
+		s.UncheckLocked(n)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// recheck is recheckDead or recheckIllegible, after a refusal. It reports whether the ledger
+// has answered; the refused call is then made once more, and means it.
+func (s *Engine) Recheck(ctx context.Context, id string, refusal error) bool {
+	switch {
+	case errors.Is(refusal, task.ErrDead):
+		return s.RecheckDead(ctx, []string{id}) == nil
+	case errors.Is(refusal, ErrIllegible):
+		return s.recheckIllegible(ctx, id) == nil
+	}
+	return false
+}
+
+// What memory knows of the dead: which ids they have (deadIndex.ids), how many there
+// are of each topic (topic.gauges), and when the first of these died.
+
+// oldestDead is when the first of those that are dead in a topic died. It may lag behind, but
+// only to an earlier time: no task that is dead died before it.
+type oldestDead struct {
+	at     int64 // Unix ms; math.MaxInt64: none that the sweep could delete
+	gone   bool  // that task is dead no longer: the ledger knows the next one
+	asking bool  // the ledger is being asked
+}
+
+// addDeadLocked records that a task is dead, on record. It may be called again: the ledger's
+// index shows a task before its burial is confirmed.
+func (s *Engine) addDeadLocked(t *Topic, shard int, id []byte, died int64) {
+	hash := s.Store.Hash(id)
+	for c := range s.Dead.checks {
+		delete(c.missing, hash)
+	}
+	_, again := s.Dead.IDs[hash]
+	if h := s.OwnedLocked(shard); h != nil && h.dead != nil {
+		if _, again = h.dead[hash]; !again {
+			h.dead[hash] = t.Number
+		}
+	}
+	if again {
+		return
+	}
+	s.Dead.IDs[hash] = struct{}{}
+	if t.Gauges[task.Dead] == 0 || died < t.Oldest.at {
+		t.Oldest.at = died
+	}
+	t.Gauges[task.Dead]++
+	t.countLocked(0)
+}
+
+// removeDeadLocked records that a task, which had died then, is dead no longer, on record. died
+// is noneDead if the caller knows the next one already. It changes nothing if memory has
+// found out before that the ledger had lost the task.
+func (s *Engine) removeDeadLocked(t *Topic, shard int, id []byte, died int64) {
+	hash := s.Store.Hash(id)
+	if h := s.OwnedLocked(shard); h != nil && h.dead != nil {
+		if _, known := h.dead[hash]; !known {
+			return
+		}
+		delete(h.dead, hash)
+	}
+	delete(s.Dead.IDs, hash)
+	t.Gauges[task.Dead]--
+	t.countLocked(0)
+	if l := &t.Oldest; died != noneDead && (died <= l.at || l.asking) {
+		l.gone = true
+	}
+}
+
+// askLocked begins to ask the ledger for the oldest dead task. It returns what is known so far,
+// for learnLocked.
+func (l *oldestDead) AskLocked() int64 {
+	l.asking, l.gone = true, false
+	return l.at
+}
+
+// learnLocked ends it with the answer. If a task has left the dead meanwhile, the answer may be
+// about that one, and the ledger is asked again. If a task has died earlier than all others, by
+// a clock that was set back, that time is the answer.
+func (l *oldestDead) LearnLocked(before, answer int64) {
+	l.asking = false
+	if l.at != before {
+		answer = min(l.at, answer)
+	}
+	l.at = answer
+}
+
+// lostDead records that a task is not among the dead of its topic, and perhaps never was.
+func (t *Topic) lostDead() {
+	t.Gauges[task.Dead]--
+	t.countLocked(0)
+	t.Oldest.gone = true // perhaps: the ledger knows the next one
+}
+
+// deadSince returns when the first of those that are dead died; zero if there is none.
+func (t *Topic) deadSince() time.Time {
+	if t.Gauges[task.Dead] == 0 || t.Oldest.at == noneDead {
+		return time.Time{}
+	}
+	return FromMillis(t.Oldest.at)
+}
+
+// noneDead is the answer that there is none.
+const noneDead = math.MaxInt64
+
+// visitDead is visitPage for the dead.
+func (s *Engine) visitDead(ctx context.Context, q *ListQuery, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
+	if s.IsClosing() {
+		return nil, task.ErrClosed
+	}
+	var at recovery.Ref
+	count, listed, full := 0, 0, false
+	err = s.Ledger.ListDead(ctx, q.Topic, q.After, func(e recovery.Entry) bool {
+		if count == q.Limit || full {
+			last = &at
+			return false
+		}
+		at = recovery.Ref{ID: string(e.ID), Next: e.Spot.At}
+		listed++
+		if f, err := record.Decode(e.Data); err == nil {
+			count++
+			full = !visit(s.describe(at.ID, &f, task.Dead), at.Next, e.Shard)
+		}
+		return true
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+	}
+	if last == nil && q.After == (recovery.Ref{}) {
+		s.noteListed(q.Topic, listed)
+	}
+	return last, nil
+}
+
+// noteListed has memory compared with the ledger if a whole list of a topic's dead has fewer
+// tasks than memory counts.
+func (s *Engine) noteListed(topic string, count int) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if t, ok := s.ByName[topic]; ok && t.Gauges[task.Dead] > int64(count) {
+		s.doubtDeadLocked()
+	}
+}
+
+// cancelDead deletes one dead task, whatever its topic.
+func (s *Engine) cancelDead(ctx context.Context, id string) error {
+	x := Redrive{Engine: s, Op: opForget, terms: task.TermsOf(ctx)}
+	if err := x.Piece(ctx, []string{id}); err != nil || x.Done != 0 {
+		return err
+	}
+	// Another caller may have taken it from among the dead at the same time.
+	s.Mu.Lock()
+	_, known := s.Store.Find([]byte(id))
+	buried := s.BuriedLocked([]byte(id))
+	s.Unlock()
+	if known || !buried {
+		return s.CancelHere(ctx, id)
+	}
+	return task.ErrNotFound
+}

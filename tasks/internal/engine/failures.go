@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+const (
+	TellFailuresEvery = time.Minute // of one topic
+	FailingTopics     = 100         // that have a line of their own; the others share one
+)
+
+// A failureLog says once a minute for each topic that attempts have failed or tasks have
+// died. More topics than failingTopics share one line.
+type FailureLog struct {
+	mu      sync.Mutex // guards what follows
+	ByTopic map[string]*failures
+	others  failures // of topics that have no line of their own
+}
+
+// failures are those since the last line.
+type failures struct {
+	failed, died int
+	last         string        // the last error
+	quiet        time.Duration // until then nothing is said, on the monotonic clock
+}
+
+// of returns the failures that those of a topic count among.
+func (l *FailureLog) of(topic string) *failures {
+	if f, ok := l.ByTopic[topic]; ok {
+		return f
+	}
+	if len(l.ByTopic) >= FailingTopics {
+		return &l.others
+	}
+	if l.ByTopic == nil {
+		l.ByTopic = make(map[string]*failures)
+	}
+	f := &failures{}
+	l.ByTopic[topic] = f
+	return f
+}
+
+func (l *FailureLog) Failed(topic, reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.of(topic)
+	f.failed++
+	f.last = reason
+}
+
+func (l *FailureLog) Died(topic string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of(topic).died++
+}
+
+// tell writes the lines whose time has come.
+func (l *FailureLog) Tell(log *slog.Logger, node string, now time.Duration) {
+	l.mu.Lock()
+	due := make(map[string]failures)
+	for name, f := range l.ByTopic {
+		switch {
+		case now < f.quiet:
+		case f.failed+f.died == 0:
+			delete(l.ByTopic, name)
+		default:
+			due[name] = *f
+			*f = failures{quiet: now + TellFailuresEvery}
+		}
+	}
+	rest := failures{}
+	if f := &l.others; f.failed+f.died > 0 && now >= f.quiet {
+		rest, *f = *f, failures{quiet: now + TellFailuresEvery}
+	}
+	l.mu.Unlock()
+	for name, f := range due {
+		log.Warn("attempts have failed", "node", node, "topic", name, "failed", f.failed, "died", f.died, "last_error", task.Cut(f.last, task.MaxReason))
+	}
+	if rest.failed+rest.died > 0 {
+		log.Warn("attempts of further topics have failed", "node", node, "failed", rest.failed, "died", rest.died, "last_error", task.Cut(rest.last, task.MaxReason))
+	}
+}

@@ -1,0 +1,169 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// What memory decides by itself counts when it is decided: settlements of deliveries, and
+// cancellations of tasks that are known and not being delivered. The ledger only records
+// it. While the server that keeps a shard is known not to answer, the caller is told at
+// once that it is not recorded yet.
+
+// patienceShare is the part of Config.AnswerWithin for which a server may answer no write
+// at all until it is known not to answer.
+const PatienceShare = 20
+
+// ledgerDown reports whether the ledger is known not to answer for a shard.
+func (s *Engine) LedgerDown(shard int) bool {
+	if shard == SpoolShard {
+		return s.Spool.committer.Down(0)
+	}
+	return s.Committer.Down(shard)
+}
+
+// anyDown reports whether ledgerDown is true for some shard. It is cheap.
+func (s *Engine) anyDown() bool {
+	return s.Committer.AnyDown() || s.Spool != nil && s.Spool.committer.AnyDown()
+}
+
+// awaitSettled waits until the writes of settlements are answered, or ctx ends, or all that
+// is open is for servers that are known not to answer. Nothing is taken back.
+func (s *Engine) awaitSettled(ctx context.Context, c *PendingWrite) {
+	for {
+		next := s.Committer.NextDown() // before the look, so that none is missed
+		if s.anyDown() && s.abandon(c) {
+			return
+		}
+		select {
+		case <-c.done:
+			return
+		case <-next:
+		case <-ctx.Done():
+			_ = s.Await(ctx, c)
+			return
+		}
+	}
+}
+
+// abandon ends the wait for writes if all that are open are for servers that are known not to
+// answer, and reports whether it did.
+func (s *Engine) abandon(c *PendingWrite) bool {
+	s.Mu.Lock()
+	defer s.Unlock()
+	if c.left == 0 {
+		return false
+	}
+	for i, n := range c.slots {
+		if errors.Is(c.errs[i], ErrOpen) && !s.LedgerDown(int(s.Store.Slot(n).Shard)) {
+			return false
+		}
+	}
+	c.abandoned = true
+	return true
+}
+
+// waitRecorded waits until a write of another caller is answered, and reports whether it was.
+// It does not wait for a server that is known not to answer.
+func (s *Engine) waitRecorded(ctx context.Context, ch <-chan struct{}, shard int) bool {
+	for {
+		next := s.Committer.NextDown()
+		if s.anyDown() && s.LedgerDown(shard) {
+			return false
+		}
+		select {
+		case <-ch:
+			return true
+		case <-next:
+		case <-s.done:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// conditionEvery is how often the ledger is asked whether it takes new records. What
+// is accepted in between must fit into what it keeps in reserve.
+const conditionEvery = 100 * time.Millisecond
+
+// conditionLoop asks until Close begins, beside the sweep: a ledger may take its time.
+func (s *Engine) conditionLoop() {
+	tick := time.NewTicker(conditionEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.askCondition()
+		case <-s.Closing:
+			return
+		}
+	}
+}
+
+func (s *Engine) askCondition() {
+	c, ok := s.Ledger.(recovery.Conditioner)
+	if !ok {
+		return
+	}
+	if err := c.Condition(); err != nil {
+		s.refusal.Store(&err)
+	} else {
+		s.refusal.Store(nil)
+	}
+}
+
+// certaintyEvery is how often a node that paused asks whether it may go on.
+const CertaintyEvery = 50 * time.Millisecond
+
+// pausedLocked reports whether nothing may be handed out, and remembers it, so that no worker is
+// started in vain until certaintyLoop says otherwise.
+func (s *Engine) pausedLocked() bool {
+	if s.Fleet == nil || s.Config.OnOutage != task.OutagePause {
+		return false
+	}
+	if !s.paused && s.Unsure() {
+		s.paused = true
+	}
+	return s.paused
+}
+
+// certaintyLoop notices when this node begins to be unsure, and wakes all topics when
+// it may deliver again.
+func (s *Engine) CertaintyLoop() {
+	tick := time.NewTicker(CertaintyEvery)
+	defer tick.Stop()
+	was := false
+	for {
+		select {
+		case <-tick.C:
+			was = s.noteCertainty(was)
+		case <-s.Closing:
+			return
+		}
+	}
+}
+
+func (s *Engine) noteCertainty(was bool) (is bool) {
+	is = s.Unsure()
+	s.Mu.Lock()
+	resumes := !is && s.paused
+	if resumes {
+		s.paused = false
+	}
+	s.Mu.Unlock()
+	switch {
+	case is && !was:
+		s.Config.Log.Error("this node may have lost what it holds: it has been cut off from the ledger, or suspended, for too long", "node", s.Config.Node, "deliveries", s.Config.OnOutage)
+	case was && !is:
+		s.Config.Log.Info("this node knows again what it holds", "node", s.Config.Node)
+	}
+	if resumes {
+		s.wakeAll()
+	}
+	return is
+}

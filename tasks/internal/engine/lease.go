@@ -1,0 +1,199 @@
+package engine
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A lease is one delivery that is not settled yet.
+type Lease struct {
+	Nonce     uint64        // tells its receipt from those of other deliveries
+	Attempt   uint32        // of this delivery
+	Until     time.Duration // on the monotonic clock
+	LeasedOut bool          // only its receipt can settle it; counts against MaxInFlight
+}
+
+// handOutLocked begins a delivery of a task that was taken off its queue, and
+// claimed if its topic counts crashes. Its place among the deliveries is taken
+// already.
+func (s *Engine) handOutLocked(n uint32, sl *store.Slot, term time.Duration, claimed bool, by Consumer) *Delivery {
+	t := s.ByNumber[sl.Topic]
+	rec := s.Store.Record(sl)
+	l := Lease{Nonce: newNonce(s.OwnedLocked(int(sl.Shard))), Attempt: record.Attempt(rec), Until: s.Elapsed() + term, LeasedOut: by.leases()}
+	if !claimed {
+		// A claim that the record still has is that of an earlier attempt, which
+		// ended with its process.
+		setAttempt(rec, l.Attempt, record.Flags(rec)&^record.Claimed)
+		l.Attempt++
+	}
+	s.Leases[n] = l
+	s.SetLocked(sl, store.Delivering)
+	if s.Unsure() {
+		s.ShardCounts.Unsure++
+	}
+	this := s.TaskLocked(n)
+	wall := s.Config.Clock()
+	e := task.Event{Attempt: this.Attempt, By: by.node}
+	if this.Attempt == 1 {
+		e.Lateness = max(0, wall.Sub(FromMillis(s.deadlineLocked(t, sl, true))))
+		t.Counts.Lateness.Observe(e.Lateness)
+	}
+	s.emitLocked(task.EventStarted, sl, e)
+	return NewDelivery(Delivery{Slot: n, Lease: l, Shard: sl.Shard, shardID: s.ShardIDLocked(sl), signer: s.Signer}, this, wall.Add(term).UTC())
+}
+
+// newNonce makes a nonce that shows, in its high half, in which term of the shard it
+// was made: only a delivery of an earlier one can be resumed by its receipt.
+func newNonce(h *OwnedShard) uint64 { return uint64(h.run)<<32 | uint64(rand.Uint32()) }
+
+// leaveOpenLocked leaves a delivery that a handler has begun to its receipt.
+func (s *Engine) leaveOpenLocked(n uint32) {
+	l := s.Leases[n]
+	l.LeasedOut = true
+	s.Leases[n] = l
+	s.LeasedOut++
+}
+
+// closeLocked takes a delivery off the open ones.
+func (s *Engine) closeLocked(n uint32) {
+	if s.Leases[n].LeasedOut {
+		s.freeLocked(1, 0)
+	}
+	delete(s.Leases, n)
+}
+
+// roomLocked is how many more deliveries MaxInFlight allows that only a receipt can
+// settle. It may be negative: receipts of before a restart are honoured beyond it.
+func (s *Engine) roomLocked() int { return s.Config.MaxInFlight - s.LeasedOut - s.ReservedInFlight }
+
+// holdLocked remembers a topic that finds no room, for freeLocked.
+func (s *Engine) holdLocked(t *Topic) {
+	if !t.held {
+		t.held = true
+		s.held = append(s.held, t)
+	}
+}
+
+// freeLocked gives up places that counted against MaxInFlight. A topic that was
+// kept waiting by that bound may go on.
+func (s *Engine) freeLocked(away, pledged int) {
+	bound := s.roomLocked() <= 0
+	s.LeasedOut -= away
+	s.ReservedInFlight -= pledged
+	if !bound || s.roomLocked() <= 0 {
+		return
+	}
+	held := s.held
+	s.held = nil // some may be held again
+	for _, t := range held {
+		t.held = false
+		s.WakeLocked(t)
+	}
+}
+
+// leasesAtOnce is how many open deliveries are looked at before others get the lock.
+const leasesAtOnce = 4 * AtOnce
+
+// expire returns the tasks whose leases have run out and tells how many.
+func (s *Engine) expire() int {
+	type delivery struct {
+		slot  uint32
+		nonce uint64
+	}
+	var over []delivery
+	s.Mu.Lock()
+	now, seen := s.Elapsed(), 0
+	for n, l := range s.Leases { // others may change it while the lock is free: the loop allows that
+		if l.Until <= now {
+			over = append(over, delivery{n, l.Nonce})
+		}
+		if seen++; seen%leasesAtOnce == 0 {
+			s.Unlock()
+			s.Mu.Lock()
+		}
+	}
+	s.Unlock()
+	count := 0
+	for part := range slices.Chunk(over, AtOnce) {
+		s.Mu.Lock()
+		for _, d := range part {
+			// It may have been settled or extended meanwhile.
+			sl := s.Store.Slot(d.slot)
+			if l, ok := s.Leases[d.slot]; ok && l.Nonce == d.nonce && l.Until <= now && sl.State == store.Delivering {
+				s.ByNumber[sl.Topic].Counts.LeaseExpired++
+				s.failLocked(d.slot, sl, "the lease ran out", nil, nil, 0)
+				count++
+			}
+		}
+		s.Unlock()
+	}
+	return count
+}
+
+// undoDeliveryLocked makes a task ready again whose delivery no receiver has seen. It reports
+// false if that delivery is not open here, or is being handed over.
+func (s *Engine) UndoDeliveryLocked(d *Delivery) bool {
+	l, ok := s.Leases[d.Slot]
+	if !ok || l.Nonce != d.Lease.Nonce || s.Store.Slot(d.Slot).State != store.Delivering {
+		return false
+	}
+	s.putBackLocked(d.Slot, s.Store.Slot(d.Slot))
+	return true
+}
+
+// A leaseContext is the context of one attempt: it ends with the lease, with the
+// attempt, or with the scheduler. What that takes (a timer, and a place in the
+// scheduler's context) is made when the deliverer first asks for it. Most handlers are
+// over in no time and never do, and making it would be a seventh of the work of a
+// delivery.
+type leaseContext struct {
+	parent   context.Context
+	deadline time.Time // with a monotonic reading
+
+	mu     sync.Mutex // guards the rest
+	ended  bool
+	inner  context.Context
+	cancel context.CancelFunc
+}
+
+// end is called when the attempt is over.
+func (c *leaseContext) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	if c.cancel != nil {
+		c.cancel()
+	}
+}
+
+func (c *leaseContext) get() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inner == nil {
+		c.inner, c.cancel = context.WithDeadline(c.parent, c.deadline)
+		if c.ended {
+			c.cancel()
+		}
+	}
+	return c.inner
+}
+
+// Deadline implements context.Context.
+func (c *leaseContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// Done implements context.Context.
+func (c *leaseContext) Done() <-chan struct{} { return c.get().Done() }
+
+// Err implements context.Context.
+func (c *leaseContext) Err() error { return c.get().Err() }
+
+// Value implements context.Context. It asks the inner context, by which package
+// context knows its own: contexts made of this one need no goroutine.
+func (c *leaseContext) Value(key any) any { return c.get().Value(key) }

@@ -1,0 +1,131 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+)
+
+// ended waits for goroutines, until ctx ends.
+func ended(ctx context.Context, group *sync.WaitGroup) bool {
+	done := make(chan struct{})
+	go func() { group.Wait(); close(done) }()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (s *Engine) finish() {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	select {
+	case <-s.done:
+	default:
+		close(s.done)
+	}
+}
+
+// end makes every method refuse new work. It reports whether it was the first to
+// do so.
+func (s *Engine) end(fault error) bool {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if s.Ended {
+		return false
+	}
+	s.Ended, s.Fault = true, fault
+	close(s.Closing)
+	return true
+}
+
+// revoke ends the scheduler because the ledger has another owner now.
+func (s *Engine) Revoke(err error) {
+	first := s.end(err)
+	if first {
+		s.Config.Log.Error("the ledger has passed to another owner; nothing more is delivered here", "error", err)
+		s.finish()
+	}
+}
+
+// Done is tasks.Scheduler.Done.
+func (s *Engine) Done() <-chan struct{} { return s.done }
+
+// Err is tasks.Scheduler.Err.
+func (s *Engine) Err() error {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.Fault
+}
+
+// now is the wall clock in Unix milliseconds, rounded down: a deadline counts as
+// reached only when it has passed.
+func (s *Engine) Now() int64 { return s.Config.Clock().UnixMilli() }
+
+// elapsed is the monotonic clock, for leases.
+func (s *Engine) Elapsed() time.Duration { return time.Since(s.Started) }
+
+// unlock ends a critical section and tells the observer what happened in it.
+func (s *Engine) Unlock() {
+	events := s.events
+	s.events = nil
+	s.Mu.Unlock()
+	for _, e := range events {
+		s.Config.Observer.Observe(e)
+	}
+}
+
+// close is Scheduler.Close.
+func (s *Engine) Close(ctx context.Context) error {
+	if s.closeBegun.CompareAndSwap(false, true) {
+		s.end(nil)
+		s.closeErr = s.shutDown(ctx)
+		s.finish()
+		close(s.closed)
+	}
+	<-s.closed
+	return s.closeErr
+}
+
+// lastWords is how long Close waits for handlers whose context it has cancelled, so that
+// what becomes of their attempts is recorded. Those that do not mind it are given up.
+const LastWords = 100 * time.Millisecond
+
+func (s *Engine) shutDown(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Config.Grace)
+	defer cancel()
+
+	if !ended(ctx, &s.Handlers) {
+		s.Config.Log.Warn("handlers still run at the end of the grace; their tasks are delivered again after the next start", "grace", s.Config.Grace)
+	}
+	s.Cancel()
+	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), LastWords)
+	defer cancelLast()
+	ended(last, &s.Handlers)
+	s.Cluster.SendLastVerdicts(last)
+	// What is left has a time of its own: handlers may have used up theirs.
+	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), s.Config.AnswerWithin)
+	defer cancelFlush()
+	if !ended(flush, &s.Background) {
+		s.Config.Log.Warn("the ledger does not answer; it is given up")
+	}
+	s.Cluster.Leave()
+	s.Runner.Close()
+	s.park()
+	var all *multierror.Error
+	if err := s.Committer.Close(flush); err != nil {
+		all = multierror.Append(all, err)
+	}
+	if err := s.closeSpool(ctx); err != nil {
+		all = multierror.Append(all, fmt.Errorf("spool: %w", err))
+	}
+	if err := s.Ledger.Close(); err != nil {
+		all = multierror.Append(all, err)
+	}
+	return all.ErrorOrNil()
+}

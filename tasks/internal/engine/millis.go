@@ -1,0 +1,23 @@
+package engine
+
+import (
+	"time"
+)
+
+// millis is t in Unix milliseconds, rounded up: a deadline is never moved forward
+// in time.
+func Millis(t time.Time) int64 {
+	ms := t.UnixMilli()
+	if t.Nanosecond()%int(time.Millisecond) != 0 {
+		ms++
+	}
+	return ms
+}
+
+func RoundUpMillis(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+func millisDuration(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+func FromMillis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

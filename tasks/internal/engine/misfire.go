@@ -1,0 +1,240 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A task is misfired when it was read back from the ledger for its first attempt, and its
+// deadline (its place, in a topic with a Spread) is before the moment when this process
+// began to hold its shard. There is no record of when the process before has ended, so
+// that includes what was due before then, and not delivered or not settled.
+//
+// What becomes of it is decided when it would be delivered, by the settings of that
+// moment; then the flag goes, as it does when a caller moves the task. MisfireCoalesce
+// needs to know the whole group: its grouped tasks are held back, which is pending without
+// a timer, until replay is over. Then, and whenever more are held back, a pass chooses.
+//
+// Only tasks at rest are compared. One that is just being cancelled or moved does not
+// count; should that be undone, it is held back again, and is the newest of those that are left.
+
+// foundLocked is told of every task that was restored for another attempt.
+func (s *Engine) foundLocked(t *Topic, sl *store.Slot, f *record.Fields, since int64) {
+	if sl.State != store.Ready || f.Attempt != 0 || sl.Next >= since {
+		return
+	}
+	sl.Flags |= store.Misfired
+	if t.Settings.Misfire == task.MisfireCoalesce && len(f.Group) > 0 {
+		t.Undecided = true
+	}
+}
+
+// missedLocked decides about a misfired task that was taken off its queue. It reports
+// true if it is not to be delivered, or not yet.
+func (s *Engine) missedLocked(n uint32, t *Topic, sl *store.Slot) bool {
+	switch {
+	case t.Settings.Misfire == task.MisfireSkip:
+		s.skipLocked(n, sl)
+	case t.Settings.Misfire == task.MisfireCoalesce && s.Store.Grouped(sl):
+		s.SetLocked(sl, store.Pending)
+		sl.Gen++
+		t.Undecided = true
+		if s.IsReplayed() {
+			s.misfirePassLocked(t)
+		}
+	default:
+		sl.Flags &^= store.Misfired
+		return false
+	}
+	return true
+}
+
+// heldBack reports whether a task waits for a decision.
+func heldBack(sl *store.Slot) bool {
+	return sl.State == store.Pending && sl.Flags&store.Misfired != 0 && sl.Timer == 0
+}
+
+// decideLocked has the topics decide, in the background, that have waited for the end of
+// replay. Those of which a task is held back later do so by themselves, see missedLocked.
+func (s *Engine) decideLocked() {
+	if s.IsReplayed() && !s.Ended {
+		s.Background.Go(s.decide)
+	}
+}
+
+func (s *Engine) decide() {
+	s.EachTopic(func(t *Topic) {
+		if t.Undecided && s.IsReplayed() {
+			s.misfirePassLocked(t)
+		}
+	})
+}
+
+// misfirePassLocked has the waiting tasks of a topic looked at again, in the background: its
+// settings have changed, or some are held back that can be decided about now.
+func (s *Engine) misfirePassLocked(t *Topic) {
+	if s.Ended {
+		return
+	}
+	if s.passesWanted == nil {
+		s.passesWanted = make(map[*Topic]bool)
+		s.Background.Go(s.runMisfirePasses)
+	}
+	s.passesWanted[t] = true
+}
+
+// NewMisfirePassLocked begins a pass for some topics. The caller must run or leave it.
+func (s *Engine) NewMisfirePassLocked(topics map[*Topic]bool) *MisfirePass {
+	return &MisfirePass{
+		walk: s.WalkLocked(Pick{}, ""), Topics: topics,
+		newest: make(map[groupOf]candidate), decides: s.IsReplayed(),
+	}
+}
+
+// runMisfirePasses goes through the store, as often as topics ask for that.
+func (s *Engine) runMisfirePasses() {
+	for {
+		s.Mu.Lock()
+		v := s.NewMisfirePassLocked(s.passesWanted)
+		s.passesWanted = nil
+		if len(v.Topics) > 0 {
+			s.passesWanted = make(map[*Topic]bool)
+		}
+		for t := range v.Topics {
+			t.Undecided = false
+		}
+		s.Unlock()
+		if len(v.Topics) == 0 || !v.Run() {
+			return
+		}
+	}
+}
+
+// A misfirePass is one walk over the store for some topics.
+type MisfirePass struct {
+	*walk
+	Topics  map[*Topic]bool
+	newest  map[groupOf]candidate // of the misfired tasks seen so far
+	decides bool                  // replay was over when it began: every group is complete
+}
+
+type groupOf struct {
+	topic uint32
+	name  string
+}
+
+type candidate struct {
+	slot         uint32
+	due, created int64
+}
+
+// run visits all tasks, not too many under one lock, nor faster than the ledger takes
+// what is skipped. It reports false if Close has begun.
+func (v *MisfirePass) Run() bool {
+	defer v.Leave()
+	for !v.over {
+		if len(v.newest) > 0 && !v.Breathe() {
+			return false
+		}
+		v.Mu.Lock()
+		if v.Ended {
+			v.Unlock()
+			return false
+		}
+		now, done := v.Now(), 0
+		for n, sl := range v.pieceLocked() {
+			if (sl.State == store.Pending || sl.State == store.Ready) && sl.Flags&(store.Windowed|store.Misfired) != 0 && v.Topics[v.ByNumber[sl.Topic]] {
+				v.visitLocked(n, sl, now)
+				done++
+			}
+			if done == AtOnce {
+				break
+			}
+		}
+		v.Unlock()
+	}
+	return v.Release()
+}
+
+func (v *MisfirePass) visitLocked(n uint32, sl *store.Slot, now int64) {
+	t := v.ByNumber[sl.Topic]
+	coalesces := sl.Flags&store.Misfired != 0 && t.Settings.Misfire == task.MisfireCoalesce && v.Store.Grouped(sl)
+	switch {
+	case coalesces && v.decides && !t.Stopped() && v.OwnedLocked(int(sl.Shard)).Stage == Active:
+		v.CompareLocked(n, sl)
+	case coalesces:
+		t.Undecided = true
+		if !v.decides && v.IsReplayed() { // since this pass began: decideLocked has not seen this topic
+			v.misfirePassLocked(t)
+		}
+	case sl.State == store.Pending: // by settings of before, perhaps
+		v.DisarmLocked(sl)
+		v.armLocked(n, sl, now)
+	}
+}
+
+// compareLocked skips a misfired task, or the newest one of its group so far.
+func (v *MisfirePass) CompareLocked(n uint32, sl *store.Slot) {
+	rec := v.Store.Record(sl)
+	key, this := groupOf{sl.Topic, string(record.Group(rec))}, candidate{n, record.Due(rec), record.Created(rec)}
+	other, ok := v.newest[key]
+	if !ok || !v.standsLocked(key, other) {
+		v.newest[key] = this
+		return
+	}
+	loser := n
+	if v.later(this, other) {
+		v.newest[key], loser = this, other.slot
+	}
+	sl = v.Store.Slot(loser)
+	v.DisarmLocked(sl)
+	v.skipLocked(loser, sl)
+}
+
+// standsLocked tells that a candidate is still what it was when it was visited: no
+// caller has cancelled or moved it, or is about to.
+func (v *MisfirePass) standsLocked(key groupOf, c candidate) bool {
+	sl := v.Store.Slot(c.slot)
+	return (sl.State == store.Pending || sl.State == store.Ready) && sl.Flags&store.Misfired != 0 && sl.Topic == key.topic &&
+		string(v.Store.Group(sl)) == key.name
+}
+
+// later orders the tasks of a group.
+func (v *MisfirePass) later(a, b candidate) bool {
+	c := cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.created, b.created))
+	if c == 0 {
+		c = bytes.Compare(v.Store.ID(v.Store.Slot(a.slot)), v.Store.ID(v.Store.Slot(b.slot)))
+	}
+	return c > 0
+}
+
+// release lets the newest of each group go. It reports false if Close has begun.
+func (v *MisfirePass) Release() bool {
+	v.Mu.Lock()
+	defer func() { v.Unlock() }()
+	done, now := 0, v.Now()
+	for key, c := range v.newest {
+		if done++; done%AtOnce == 0 {
+			v.Unlock()
+			v.Mu.Lock()
+			now = v.Now()
+		}
+		if v.Ended {
+			return false
+		}
+		if !v.standsLocked(key, c) {
+			continue
+		}
+		sl := v.Store.Slot(c.slot)
+		sl.Flags &^= store.Misfired
+		if sl.State == store.Pending {
+			v.DisarmLocked(sl)
+			v.armLocked(c.slot, sl, now)
+		}
+	}
+	return !v.Ended
+}

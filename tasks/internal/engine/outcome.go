@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// concludeLocked ends a delivery as it was judged.
+func (s *Engine) concludeLocked(t *Topic, n uint32, v task.Judgement) {
+	sl := s.Store.Slot(n)
+	switch v.Verb {
+	case task.Ack:
+		s.ackLocked(n, sl, nil, 0)
+	case task.Bury:
+		s.buryLocked(n, sl, v.Reason, nil, 0)
+	case task.Release:
+		s.failLocked(n, sl, v.Reason, v.Pause, nil, 0)
+	default:
+		if !t.AsyncSettle {
+			t.AsyncSettle = true
+			s.ReservedInFlight += t.Busy
+		}
+		s.leaveOpenLocked(n)
+	}
+}
+
+// ackLocked finishes a task. From here on this process never delivers it again,
+// recorded or not.
+func (s *Engine) ackLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
+	t := s.ByNumber[sl.Topic]
+	t.Counts.Delivered++
+	l := s.Leases[n]
+	s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasDelivered, Nonce: l.Nonce, Created: record.Created(s.Store.Record(sl))})
+	s.emitLocked(task.EventDelivered, sl, task.Event{Attempt: int(l.Attempt)})
+	s.closeLocked(n)
+	s.SetLocked(sl, store.Finishing)
+	s.sendLocked(Write{slot: n, op: opFinish}, c, i)
+}
+
+// failLocked ends an attempt without success: the task waits for the next one, or
+// is dead if that was the last.
+func (s *Engine) failLocked(n uint32, sl *store.Slot, reason string, pause *time.Duration, c *PendingWrite, i int) {
+	t := s.ByNumber[sl.Topic]
+	t.Counts.Failed++
+	s.failures.Failed(t.Name, reason)
+	l := s.Leases[n]
+	if t.Settings.Retry.Over(l.Attempt, s.Now()-record.Due(s.Store.Record(sl))) {
+		s.deadLocked(n, sl, record.Exhausted, reason, c, i)
+		return
+	}
+	d := t.Settings.Retry.Pause(l.Attempt)
+	if pause != nil {
+		d = *pause
+	}
+	now := s.Now()
+	s.emitLocked(task.EventRetried, sl, task.Event{Attempt: int(l.Attempt), Err: reason})
+	// Not before the deadline either, if the clock was set back since.
+	sl.Next = max(now+RoundUpMillis(d), record.Due(s.Store.Record(sl)))
+	s.endAttemptLocked(n, sl, record.Pending, sl.Next, reason)
+	s.armLocked(n, sl, now)
+	s.sendLocked(Write{slot: n, op: opRecord}, c, i)
+}
+
+// buryLocked ends an attempt for good because its receiver said so.
+func (s *Engine) buryLocked(n uint32, sl *store.Slot, reason string, c *PendingWrite, i int) {
+	t := s.ByNumber[sl.Topic]
+	t.Counts.Failed++
+	s.failures.Failed(t.Name, reason)
+	s.deadLocked(n, sl, record.Buried, reason, c, i)
+}
+
+// deadLocked ends an attempt, and with it the task. The state of its record says why.
+func (s *Engine) deadLocked(n uint32, sl *store.Slot, state uint8, reason string, c *PendingWrite, i int) {
+	t := s.ByNumber[sl.Topic]
+	t.Counts.Died++
+	s.failures.Died(t.Name)
+	s.emitLocked(task.EventDied, sl, task.Event{Attempt: int(s.Leases[n].Attempt), Err: reason})
+	died := s.Now()
+	s.SetLocked(sl, store.Burying)
+	s.endAttemptLocked(n, sl, state, died, reason)
+	s.sendLocked(Write{slot: n, op: opBury, at: died}, c, i)
+}
+
+// endAttemptLocked closes the delivery and writes its end into the task's record.
+func (s *Engine) endAttemptLocked(n uint32, sl *store.Slot, state uint8, next int64, reason string) {
+	f := s.Store.Fields(sl)
+	f.State, f.Next, f.Attempt = state, next, s.Leases[n].Attempt
+	f.Flags &^= record.Claimed | record.HasLease
+	f.LastError = []byte(task.Cut(reason, task.MaxReason))
+	s.scratch = f.Append(s.scratch[:0])
+	s.Store.Rewrite(n, s.scratch)
+	s.closeLocked(n)
+}
+
+// sendLocked writes for a caller, if there is one.
+func (s *Engine) sendLocked(w Write, c *PendingWrite, i int) {
+	if c != nil {
+		c.add(i, w.slot)
+		w.pending, w.index = c, i
+	}
+	s.writeLocked(w)
+}
+
+// In a topic with a Spread, a task whose deadline has come does not become ready for its
+// first attempt, but waits for its place in the window that begins with the deadline. The
+// place follows from the id: it is the same after a restart, on another node, and
+// however often it is asked for. So nothing about it is written down: the ledger has
+// the deadline as the next attempt, and slot.next is the place for as long as the flag
+// windowed is set.
+//
+// Example: Spread 10 s, 10,000 tasks due at 12:00:00.000. One whose id hashes to 0.75 of the
+// range of hashes is delivered at 12:00:07.500, and late from then on.
+
+// offset is how far into a window of that length an id has its place, in milliseconds. It
+// is less than the window, and evenly distributed, wherever the ids come from.
+func Offset(id []byte, window time.Duration) int64 {
+	part, _ := bits.Mul64(xxhash.Sum64(id), uint64(window.Milliseconds()))
+	return int64(part)
+}
+
+// enterWindowLocked gives a task whose deadline has come its place in its topic's window. It
+// reports false if the task does not go there: it has its place already, or its next
+// attempt is not the first one, or was asked for by Fire.
+func (s *Engine) enterWindowLocked(t *Topic, sl *store.Slot) bool {
+	rec := s.Store.Record(sl)
+	if sl.Flags&(store.Windowed|store.Prompt) != 0 || record.Attempt(rec) != 0 || record.Next(rec) != record.Due(rec) {
+		return false
+	}
+	sl.Next += Offset(s.Store.ID(sl), t.Settings.Spread)
+	sl.Flags |= store.Windowed
+	return true
+}
+
+// leaveWindowLocked takes a task out of its place: its time is what its record says.
+func (s *Engine) leaveWindowLocked(sl *store.Slot) {
+	if sl.Flags&store.Windowed != 0 {
+		sl.Next = record.Next(s.Store.Record(sl))
+		sl.Flags &^= store.Windowed
+	}
+}
+
+// deadlineLocked is when a delivery should begin at the latest: what lateness is measured
+// against. first tells that it is the first one.
+func (s *Engine) deadlineLocked(t *Topic, sl *store.Slot, first bool) int64 {
+	due := record.Due(s.Store.Record(sl))
+	switch {
+	case sl.Flags&store.Windowed != 0:
+		return sl.Next
+	case t.Settings.Spread == 0:
+		return due
+	case first:
+		return sl.Next // of one that Fire was asked for, the time of that
+	}
+	return due + Offset(s.Store.ID(sl), t.Settings.Spread)
+}

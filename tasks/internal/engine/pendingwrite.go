@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A pendingWrite is a caller that waits for one or more writes, all of one kind.
+type PendingWrite struct {
+	Phase atomic.Int32 // queued, sent or withdrawn
+	done  chan struct{}
+
+	// Guarded by Scheduler.mu.
+	slots     []uint32 // by index: whose write it is
+	errs      []error  // by index: the answer; errOpen until it has come
+	left      int      // writes without an answer, and one for the caller until it has sent them all
+	abandoned bool     // the caller has left: no caller reads outcomes that come now
+}
+
+const (
+	queued int32 = iota
+	Sent
+	withdrawn
+)
+
+// errOpen stands for an answer that has not come, errSuperseded for that of a
+// write that has given way to a later one: it counts, and is not recorded yet.
+var (
+	ErrOpen       = errors.New("no answer yet")
+	errSuperseded = errors.New("not recorded yet")
+)
+
+func NewPendingWrite(n int) *PendingWrite {
+	return &PendingWrite{left: 1, done: make(chan struct{}), errs: make([]error, n), slots: make([]uint32, n)}
+}
+
+// add announces the write with index i, and resolve records its outcome;
+// complete tells that no more are coming. Scheduler.mu is held for each.
+func (c *PendingWrite) add(i int, slot uint32) {
+	c.errs[i], c.slots[i] = ErrOpen, slot
+	c.left++
+}
+
+// extend announces one write more than were planned for, and returns its index.
+// Scheduler.mu is held.
+func (c *PendingWrite) extend(slot uint32) int {
+	c.errs, c.slots = append(c.errs, ErrOpen), append(c.slots, slot)
+	c.left++
+	return len(c.errs) - 1
+}
+
+func (c *PendingWrite) resolve(i int, err error) {
+	if c.abandoned {
+		return
+	}
+	c.errs[i] = err
+	c.Complete()
+}
+
+func (c *PendingWrite) Complete() {
+	if c.left--; c.left == 0 {
+		close(c.done)
+	}
+}
+
+// admit reports whether a write may be sent. The committer calls it right before it sends the
+// write: a caller that has given up by then has taken its writes back.
+func admit(w Write) bool {
+	return w.pending == nil || w.pending.Phase.CompareAndSwap(queued, Sent) || w.pending.Phase.Load() == Sent
+}
+
+// within bounds a public method by Config.AnswerWithin, however many waits it has.
+func (s *Engine) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, s.Config.AnswerWithin, ErrLate)
+}
+
+var ErrLate = errors.New("the ledger did not answer in time")
+
+// await waits until all writes of a pendingWrite are answered, or ctx ends. Then writes
+// that were not sent yet are taken back (ErrUnavailable), and the outcome of the
+// others is open (ErrUnknown). Its outcomes do not change any more.
+func (s *Engine) Await(ctx context.Context, c *PendingWrite) error {
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+	}
+	s.Mu.Lock()
+	defer s.Unlock()
+	if c.left == 0 {
+		return nil
+	}
+	c.abandoned = true
+	if !c.Phase.CompareAndSwap(queued, withdrawn) {
+		return fmt.Errorf("%w: %w", task.ErrUnknown, context.Cause(ctx))
+	}
+	now := s.Now()
+	for i, n := range c.slots {
+		if errors.Is(c.errs[i], ErrOpen) {
+			s.undoLocked(n, c, now)
+		}
+	}
+	return fmt.Errorf("%w: %w", task.ErrUnavailable, context.Cause(ctx))
+}
+
+// undoLocked returns a task to where it stood before a write that was not sent.
+// The committer may hold that write for long, behind one that is not answered; a
+// task that exists must not wait for it. One that does not exist yet may: its
+// slot cannot be given up before the write comes back.
+func (s *Engine) undoLocked(n uint32, c *PendingWrite, now int64) {
+	sl := s.Store.Slot(n)
+	w, behind := s.Deferred[n]
+	if behind = behind && w.pending == c; behind {
+		delete(s.Deferred, n)
+		if w.op == opMove {
+			s.Arriving-- // otherwise when the committer gives it back
+		}
+	}
+	switch sl.State {
+	case store.Moving, store.Cancelling:
+		s.armLocked(n, sl, now)
+	case store.Claiming:
+		s.unclaimLocked(n, sl)
+	default:
+		return
+	}
+	if behind || sl.Stored != record.Next(s.Store.Record(sl)) {
+		// A retry's own write may have given way to the one that is undone.
+		s.writeLocked(Write{slot: n, op: opRecord})
+	}
+	s.notifyLocked(n)
+}
+
+// outcomesOf returns the outcomes of writes that no caller waits for any more.
+func (s *Engine) OutcomesOf(c *PendingWrite) []error {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return c.errs
+}
+
+// heldLocked returns nil, or ErrUnavailable when the shard is another node's or about to be.
+func (s *Engine) heldLocked(shard int) error {
+	switch h := s.OwnedLocked(shard); {
+	case h != nil && h.Stage == draining:
+		return ErrHandedOver
+	case !h.Takes():
+		return ErrNotHeld
+	}
+	return nil
+}
+
+// writable returns nil, or ErrUnavailable when the shard is another node's or about to
+// be, or when the ledger has not answered for so long that another write would only wait
+// behind. The lock is held.
+func (s *Engine) Writable(shard int) error {
+	if err := s.heldLocked(shard); err != nil {
+		return err
+	}
+	if d := s.stalled(shard); d > s.Config.AnswerWithin {
+		return fmt.Errorf("%w: no answer for %v", task.ErrUnavailable, d.Round(time.Millisecond))
+	}
+	return nil
+}

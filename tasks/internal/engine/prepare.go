@@ -1,0 +1,245 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/receipt"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// This file is what a start reads beside the pending tasks: the key of receipts, the settings of
+// topics, and which tasks are dead.
+
+const (
+	// startPatience is how long Open waits for the settings and for the index of the dead. What
+	// is not read by then is read while the node delivers.
+	startPatience = time.Second
+	// deadShardsAtOnce is of how many shards the indexes of the dead are read at once.
+	deadShardsAtOnce = 4
+	// readFailsEvery is the time between two log lines about something that cannot be read.
+	readFailsEvery = 10 * time.Second
+)
+
+// What the start waits for, as readiness calls it.
+const (
+	waitsForKey      = "the key of receipts"
+	WaitsForSettings = "the settings of topics"
+	WaitsForDead     = "the index of the dead"
+	waitsForTopics   = "the settings of the topics whose tasks are read"
+)
+
+var (
+	errSettingsUnread = fmt.Errorf("%w: the settings of the topic are still to be read", task.ErrReplaying)
+	errDeadUnread     = fmt.Errorf("%w: which tasks are dead is still to be read", task.ErrReplaying)
+)
+
+// prepare reads the key of receipts, and begins to read the settings and the index of the dead.
+// A ledger of one node is read to the end, and an error is returned. What a ledger of several
+// nodes does not answer is asked for again, and after startPatience the start goes on without:
+//
+//   - The settings of a topic are asked for one by one, before tasks of it are read back, created
+//     or reserved. If they cannot be read, the topic keeps its tasks.
+//   - An id that is not known is refused, for it may be that of a dead task.
+//   - The node is not ready.
+func (s *Engine) prepare(ctx context.Context) error {
+	err := s.keepAsking(ctx, waitsForKey, func(ctx context.Context) (err error) {
+		s.Signer, err = receipt.Load(ctx, s.Ledger)
+		return err
+	})
+	s.Waits.Clear(waitsForKey)
+	if err != nil {
+		return fmt.Errorf("receipt key: %w", err)
+	}
+	if s.Fleet == nil {
+		if err := s.loadSettings(ctx); err != nil {
+			return fmt.Errorf("topic settings: %w", err)
+		}
+		if err := s.loadDead(ctx); err != nil {
+			return fmt.Errorf("dead tasks: %w", err)
+		}
+		return nil
+	}
+	s.Background.Go(func() { s.reads(WaitsForSettings, s.loadSettings) })
+	s.Background.Go(func() { s.reads(WaitsForDead, s.loadDead) })
+	patience := time.NewTimer(startPatience)
+	defer patience.Stop()
+	for _, read := range []<-chan struct{}{s.settingsRead, s.deadRead} {
+		select {
+		case <-read:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-patience.C:
+			s.Config.Log.Warn("the start goes on before everything is read", "node", s.Config.Node,
+				"settings", isClosed(s.settingsRead), "dead", isClosed(s.deadRead))
+			return nil
+		}
+	}
+	return nil
+}
+
+// reads runs one of the loads in the background.
+func (s *Engine) reads(what string, load func(context.Context) error) {
+	s.Waits.Set(what, "it is being read")
+	defer s.Waits.Clear(what)
+	err := s.keepAsking(s.Context, what, load)
+	if err != nil && !errors.Is(err, recovery.ErrLost) && !s.IsClosing() && s.Context.Err() == nil {
+		s.Config.Log.Error("the start was not completed", "node", s.Config.Node, "lacks", what, "error", err)
+	}
+}
+
+// keepAsking calls load until it succeeds, ctx ends, or the ledger is closed or lost. With a ledger
+// of one node it calls load once.
+func (s *Engine) keepAsking(ctx context.Context, what string, load func(context.Context) error) error {
+	var backoff recovery.Backoff
+	var told time.Time
+	for attempt := 0; ; attempt++ {
+		err := load(ctx)
+		if err == nil || s.Fleet == nil || errors.Is(err, recovery.ErrClosed) || errors.Is(err, recovery.ErrLost) {
+			return err
+		}
+		s.Waits.Set(what, err.Error())
+		if told.IsZero() || time.Since(told) >= readFailsEvery {
+			told = time.Now()
+			s.Config.Log.Warn("the ledger does not answer what the start asks for", "node", s.Config.Node, "lacks", what, "error", err)
+		}
+		if cause := backoff.Wait(ctx, attempt); cause != nil {
+			return errors.Join(cause, err)
+		}
+	}
+}
+
+// loadSettings reads the stored settings of all topics. A topic is delivered as soon as its own
+// are read; one without settings when all are read.
+func (s *Engine) loadSettings(ctx context.Context) error {
+	s.Mu.Lock()
+	for name := range s.Config.Topics {
+		_, _ = s.TopicLocked(name, true) // far below MaxTopics
+	}
+	s.Mu.Unlock()
+	if settings, ok := s.Ledger.(recovery.Settings); ok {
+		if err := settings.EachSetting(ctx, task.SettingPrefix, func(name string, value []byte, revision int64) {
+			s.takeSetting(strings.TrimPrefix(name, task.SettingPrefix), storedSetting{value, revision})
+		}); err != nil {
+			return err
+		}
+	}
+	s.Mu.Lock()
+	close(s.settingsRead)
+	s.Mu.Unlock()
+	s.EachTopic(func(t *Topic) {
+		if t.unread() {
+			s.applyLocked(t, s.Config.Resolved[t.Name], 0)
+		}
+	})
+	return nil
+}
+
+// learnTopic asks for the settings of one topic, if they are not known. After that they are, or
+// there is an error, a kind of ErrReplaying.
+func (s *Engine) LearnTopic(ctx context.Context, name string) error {
+	if isClosed(s.settingsRead) || !task.ValidName(name) {
+		return nil
+	}
+	settings, ok := s.Ledger.(recovery.Settings)
+	s.Mu.Lock()
+	t, met := s.ByName[name]
+	known := met && !t.unread()
+	s.Mu.Unlock()
+	if known || !ok {
+		return nil
+	}
+	value, revision, err := settings.Setting(ctx, task.SettingPrefix+name)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errSettingsUnread, err)
+	}
+	if revision != 0 {
+		s.takeSetting(name, storedSetting{value, revision})
+		return nil
+	}
+	s.Mu.Lock()
+	defer s.Unlock()
+	if t := s.keptTopic([]byte(name)); t.unread() {
+		s.applyLocked(t, s.Config.Resolved[name], 0)
+	}
+	return nil
+}
+
+// learnTopicsOf is learnTopic for the topics of records that are about to come into memory. It
+// goes on until they are known: what a topic says of windows, misfires and attempts must hold for
+// a task from the beginning. It reports false if ctx ends.
+func (s *Engine) learnTopicsOf(ctx context.Context, page []recovery.Entry) bool {
+	if isClosed(s.settingsRead) {
+		return true
+	}
+	defer s.Waits.Clear(waitsForTopics)
+	return nil == s.keepAsking(ctx, waitsForTopics, func(ctx context.Context) error {
+		for i := range page {
+			f, err := record.Decode(page[i].Data)
+			if err != nil {
+				continue // it is left where it is
+			}
+			if err := s.LearnTopic(ctx, string(f.Topic)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// loadDead learns which ids are dead, and how many of which topic. Where the ledger has an
+// index it reads no records.
+func (s *Engine) loadDead(ctx context.Context) error {
+	scanner, ok := s.Ledger.(recovery.DeadScanner)
+	if !ok {
+		if err := s.Ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
+			s.learnDead(s.replayedShard(e.Shard), e.Shard, e)
+			return true
+		}); err != nil {
+			return err
+		}
+		close(s.deadRead)
+		return nil
+	}
+	shards, scanning := errgroup.WithContext(ctx)
+	shards.SetLimit(deadShardsAtOnce)
+	for n := range s.Terms.Shards {
+		shards.Go(func() error {
+			h := s.replayedShard(n)
+			err := scanner.ScanDead(scanning, n, func(e recovery.Entry) { s.learnDead(h, n, e) })
+			if errors.Is(err, recovery.ErrLost) {
+				return nil // the shard is another node's
+			}
+			return err
+		})
+	}
+	if err := shards.Wait(); err != nil {
+		return err
+	}
+	close(s.deadRead)
+	return nil
+}
+
+func (s *Engine) replayedShard(n int) *OwnedShard {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.OwnedLocked(n)
+}
+
+// learnDead notes a dead task that the ledger has told of, while dead tasks cannot be taken from
+// there. The ledger may tell of one again.
+func (s *Engine) learnDead(h *OwnedShard, n int, e recovery.Entry) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if !h.Mine() || h.Stage == Acquired || s.OwnedLocked(n) != h {
+		return // it is lost, and the number may stand for another shard
+	}
+	s.addDeadLocked(s.keptTopic([]byte(e.Spot.Label)), n, e.ID, e.Spot.At)
+}

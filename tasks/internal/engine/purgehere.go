@@ -1,0 +1,323 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// purgeAtOnce bounds how many changes of one purge wait for the ledger.
+const PurgeAtOnce = 2048
+
+// A purge cancels all tasks of a topic, or of a group, that can be cancelled; or it kills
+// them.
+type Purge struct {
+	*Engine
+	Pick         // of topics
+	group string // if that is what was asked for
+	kill  bool   // they become dead instead
+
+	walk       *walk
+	busy       []string // ids of visited tasks that another caller was changing
+	Cancelled  int
+	unrecorded bool           // some are cancelled in a shard for which the ledger is known not to answer
+	Delivering map[uint16]int // by shard
+	Named      []skipped      // the first of those that were being delivered, up to keep
+	keep       int
+	tried      map[int]string // of the piece, those that had been delivered before
+	Retried    []string       // those of them that were cancelled, up to keep
+}
+
+// skipped is a task that was being delivered.
+type skipped struct {
+	ID    string
+	Shard uint16
+}
+
+// run cancels them all, and reports that; or it has been at work for long enough, and has
+// cancelled some. 0: nothing is long enough.
+func (p *Purge) Run(ctx context.Context, enough time.Duration) (all bool, err error) {
+	if err := p.begin(ctx); err != nil {
+		return false, err
+	}
+	defer p.walk.Leave()
+	for began := p.Elapsed(); !p.walk.over || len(p.busy) > 0; {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		if enough > 0 && p.Cancelled > 0 && p.Elapsed()-began >= enough {
+			return false, nil
+		}
+		if err := p.piece(ctx); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (p *Purge) Result() PurgeResult {
+	t := PurgeResult{Cancelled: p.Cancelled}
+	for _, n := range p.Delivering {
+		t.Delivering += n
+	}
+	for _, l := range p.Named {
+		t.Left = append(t.Left, l.ID)
+	}
+	return t
+}
+
+func (p *Purge) begin(ctx context.Context) error {
+	ctx, cancel := p.Within(ctx)
+	defer cancel()
+	if err := p.waitReplayed(ctx); err != nil {
+		return err
+	}
+	p.Mu.Lock()
+	defer p.Unlock()
+	switch {
+	case p.Ended:
+		return task.ErrClosed
+	case p.Unsure():
+		return ErrUnsure
+	}
+	p.walk = p.WalkLocked(p.Pick, p.group)
+	return nil
+}
+
+// piece cancels up to purgeAtOnce tasks, and waits until the ledger has forgotten
+// them.
+func (p *Purge) piece(ctx context.Context) error {
+	ctx, cancel := p.Within(ctx)
+	defer cancel()
+	c := NewPendingWrite(0)
+	p.tried = make(map[int]string)
+	if p.kill {
+		c.Phase.Store(Sent) // a death is never taken back
+	}
+	err := p.collect(ctx, c)
+	p.Mu.Lock()
+	c.Complete()
+	p.Unlock()
+	// That an outcome is open weighs more than why no more was begun.
+	if late := p.Await(ctx, c); err == nil || errors.Is(late, task.ErrUnknown) {
+		err = late
+	}
+	for i, answer := range p.OutcomesOf(c) {
+		switch {
+		case answer == nil:
+			p.Cancelled++
+			if id, ok := p.tried[i]; ok {
+				p.Retried = append(p.Retried, id)
+			}
+		case err == nil:
+			err = answer
+		}
+	}
+	if p.unrecorded && (err == nil || !errors.Is(err, task.ErrUnknown)) {
+		err = task.ErrUnrecorded
+	}
+	return err
+}
+
+// collect begins to cancel the tasks of a piece. First come those that were busy before,
+// for which it waits.
+func (p *Purge) collect(ctx context.Context, c *PendingWrite) error {
+	sent := 0
+	for ; len(p.busy) > 0 && sent < PurgeAtOnce; p.busy = p.busy[1:] {
+		n, sl, err := p.lockTask(ctx, p.busy[0])
+		switch {
+		case errors.Is(err, task.ErrNotFound), errors.Is(err, task.ErrDead):
+			continue
+		case errors.Is(err, errBeingCancelled):
+			p.unrecorded = true
+			continue
+		case err != nil:
+			return err
+		}
+		if p.belongsLocked(sl) {
+			sent, err = p.visitLocked(n, sl, c, sent)
+		}
+		if p.Unlock(); err != nil {
+			return err
+		}
+	}
+	for !p.walk.over && sent <= PurgeAtOnce-AtOnce && len(p.busy) < PurgeAtOnce {
+		n, err := p.some(c)
+		if sent += n; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// some visits the next tasks, as many as are dealt with under one lock, and returns how
+// many cancellations were sent.
+func (p *Purge) some(c *PendingWrite) (sent int, err error) {
+	p.Mu.Lock()
+	defer p.Unlock()
+	if p.Ended {
+		return 0, task.ErrClosed
+	}
+	for n, sl := range p.walk.pieceLocked() {
+		if sent, err = p.visitLocked(n, sl, c, sent); err != nil || sent == AtOnce {
+			break
+		}
+	}
+	return sent, err
+}
+
+// tryLocked notes a task that is about to be cancelled, at a place of the piece, if it has
+// been delivered before.
+func (p *Purge) tryLocked(sl *store.Slot, at int) {
+	if len(p.Retried)+len(p.tried) < p.keep && p.Store.Fields(sl).Attempt > 0 {
+		p.tried[at] = string(p.Store.ID(sl))
+	}
+}
+
+// belongsLocked tells whether a task that was waited for is still one to be cancelled: it
+// may have passed to another topic or group.
+func (p *Purge) belongsLocked(sl *store.Slot) bool {
+	if p.group != "" && string(p.Store.Group(sl)) != p.group {
+		return false
+	}
+	return p.has(p.ByNumber[sl.Topic].Name)
+}
+
+// visitLocked sends the cancellation of a task if it can be cancelled, and returns how
+// many have been sent now.
+func (p *Purge) visitLocked(n uint32, sl *store.Slot, c *PendingWrite, sent int) (int, error) {
+	switch sl.State {
+	case store.Pending, store.Ready:
+		if p.kill {
+			if err := p.Writable(int(sl.Shard)); err != nil {
+				return sent, err
+			}
+			p.tryLocked(sl, len(c.errs))
+			p.killLocked(n, sl, c)
+			return sent + 1, nil
+		}
+		if err := p.cancellableLocked(sl); err != nil {
+			return sent, err
+		}
+		p.DisarmLocked(sl)
+		p.SetLocked(sl, store.Cancelling)
+		if p.LedgerDown(int(sl.Shard)) {
+			p.unrecorded = true
+			sl.Flags |= store.Wanted
+			p.writeLocked(Write{slot: n, op: opCancel})
+		} else {
+			p.tryLocked(sl, len(c.errs))
+			p.writeLocked(Write{slot: n, op: opCancel, pending: c, index: c.extend(n)})
+		}
+		return sent + 1, nil
+	case store.Delivering, store.Parking: // until it is settled, here or where its shard goes
+		p.Delivering[sl.Shard]++
+		if len(p.Named) < p.keep {
+			p.Named = append(p.Named, skipped{string(p.Store.ID(sl)), sl.Shard})
+		}
+	case store.Claiming, store.Moving, store.Cancelling:
+		// It was there when the purge began, and may be pending again soon; that
+		// a caller cancels it does not say that it works out.
+		p.busy = append(p.busy, string(p.Store.ID(sl)))
+	case store.Vacant, store.Creating, store.Finishing, store.Burying, store.Requeuing, store.Checking:
+		// Gone, going, or not there yet.
+	}
+	return sent, nil
+}
+
+// A purgeQuery asks for the tasks of a topic or a group to be cancelled, or killed. The
+// topic may be the beginning of names and an asterisk.
+type PurgeQuery struct {
+	Topic, Group string
+	Kill         bool
+	Keep         int      // how many of those that are being delivered are to be named
+	Patterns     []string `json:",omitempty"` // as of a listQuery
+}
+
+// result is what a purge has done.
+type PurgeResult struct {
+	Cancelled, Delivering int
+	Left                  []string            // ids of the first of those that were being delivered
+	Retried               map[string]struct{} // ids of cancelled ones that had been delivered before
+}
+
+func (s *Engine) NewPurge(q *PurgeQuery) *Purge {
+	return &Purge{Engine: s, Pick: Pick{q.Topic, q.Patterns}, group: q.Group, kill: q.Kill, keep: q.Keep, Delivering: make(map[uint16]int)}
+}
+
+const killedReason = "the topic was deleted"
+
+// killLocked makes a task dead that waits for an attempt, as its topic is deleted.
+func (s *Engine) killLocked(n uint32, sl *store.Slot, c *PendingWrite) {
+	s.BuryWaitingLocked(n, sl, record.TopicDeleted, killedReason, c)
+}
+
+// buryWaitingLocked makes a task dead that waits for an attempt.
+func (s *Engine) BuryWaitingLocked(n uint32, sl *store.Slot, state byte, reason string, c *PendingWrite) {
+	s.DisarmLocked(sl)
+	f := s.Store.Fields(sl)
+	s.ByNumber[sl.Topic].Counts.Died++
+	s.emitLocked(task.EventDied, sl, task.Event{Attempt: int(f.Attempt), Err: reason})
+	died := s.Now()
+	f.State, f.Next, f.LastError = state, died, []byte(reason)
+	f.Flags &^= record.Claimed | record.HasLease
+	s.scratch = f.Append(s.scratch[:0])
+	s.Store.Rewrite(n, s.scratch)
+	s.SetLocked(sl, store.Burying)
+	s.writeLocked(Write{slot: n, op: opBury, at: died, pending: c, index: c.extend(n)})
+}
+
+// deletable tells what must be known before a topic is deleted: the revision of its
+// settings, and whether it has tasks here. It waits for the end of replay.
+func (s *Engine) Deletable(ctx context.Context, name string) (revision int64, inUse bool, err error) {
+	ctx, cancel := s.Within(ctx)
+	defer cancel()
+	if err := s.waitReplayed(ctx); err != nil {
+		return 0, false, err
+	}
+	s.Mu.Lock()
+	defer s.Unlock()
+	if s.Ended {
+		return 0, false, task.ErrClosed
+	}
+	if t, ok := s.ByName[name]; ok {
+		revision = t.revision
+	}
+	return revision, s.UsedLocked(name), nil
+}
+
+// usedLocked tells that a topic has tasks here that are not dead.
+func (s *Engine) UsedLocked(name string) bool {
+	t, ok := s.ByName[name]
+	return ok && t.Gauges[task.Pending]+t.Gauges[task.Ready]+t.Gauges[task.Delivering] > 0
+}
+
+// forgetTopic lets the defaults hold for a topic again.
+func (s *Engine) ForgetTopic(ctx context.Context, name string, revision int64) error {
+	if _, err := s.putTopic(ctx, name, revision, nil); err != nil {
+		if errors.Is(err, recovery.ErrConflict) {
+			_ = s.reloadTopic(ctx, name, s.metTopic(name), revision) // for the next call
+			return task.ErrRevision
+		}
+		return fmt.Errorf("%w: %w", task.ErrUnknown, err)
+	}
+	s.Mu.Lock()
+	defer s.Unlock()
+	// Another caller may have set them anew.
+	if have := s.keptTopic([]byte(name)); have.revision == revision {
+		s.applyLocked(have, s.Config.Resolved[name], 0)
+	}
+	return nil
+}
+
+func (s *Engine) metTopic(name string) *Topic {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.keptTopic([]byte(name))
+}

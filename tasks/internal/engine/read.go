@@ -1,0 +1,326 @@
+package engine
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+func (s *Engine) Get(ctx context.Context, id string) (task.Task, error) {
+	n, sl, err := s.lockTask(ctx, id)
+	for rechecked := false; errors.Is(err, task.ErrDead); {
+		t, absent := s.getDead(ctx, id)
+		if rechecked || !errors.Is(absent, task.ErrNotFound) {
+			return t, absent
+		}
+		// It has just been requeued or deleted, or the ledger has lost it.
+		if err = s.RecheckDead(ctx, []string{id}); err != nil {
+			return t, err
+		}
+		rechecked = true
+		n, sl, err = s.lockTask(ctx, id)
+	}
+	switch {
+	case err != nil:
+		return task.Task{}, err
+	}
+	defer s.Unlock()
+	if h := s.OwnedLocked(int(sl.Shard)); h != nil && h.transferring {
+		return task.Task{}, ErrHandedOver // the other node may have changed it
+	}
+	if err := s.permitLocked(task.TermsOf(ctx), sl); err != nil {
+		return task.Task{}, err
+	}
+	return s.TaskLocked(n), nil
+}
+
+func (s *Engine) getDead(ctx context.Context, id string) (task.Task, error) {
+	var t task.Task
+	found, refused := false, error(nil)
+	err := s.Ledger.GetDead(ctx, []string{id}, func(_ int, e recovery.Entry) {
+		if f, err := record.Decode(e.Data); err == nil {
+			t, found = s.describe(id, &f, task.Dead), true
+			refused = task.TermsOf(ctx).Permit(t.Topic, t.Revision, f.Created)
+		}
+	})
+	switch {
+	case err != nil:
+		return task.Task{}, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+	case !found:
+		return task.Task{}, task.ErrNotFound
+	case refused != nil:
+		return task.Task{}, refused
+	}
+	return t, nil
+}
+
+// taskLocked describes a task as it stands.
+func (s *Engine) TaskLocked(n uint32) task.Task {
+	sl := s.Store.Slot(n)
+	f := s.Store.Fields(sl)
+	t := s.describe(string(s.Store.ID(sl)), &f, sl.State.Shown())
+	t.Next = FromMillis(sl.Next)
+	t.Spooled = sl.Shard == SpoolShard
+	if l, ok := s.Leases[n]; ok {
+		t.Attempt = int(l.Attempt)
+	}
+	return t
+}
+
+// describe makes a Task of a record. Nothing of it points into the record.
+func (s *Engine) describe(id string, f *record.Fields, state task.State) task.Task {
+	t := task.Task{
+		ID: id, Topic: string(f.Topic), State: state,
+		Due: FromMillis(f.Due), Next: FromMillis(f.Next), Created: FromMillis(f.Created),
+		Payload: append([]byte(nil), f.Payload...), Group: string(f.Group),
+		MaxLateness: millisDuration(f.MaxLateness),
+		Attempt:     int(f.Attempt), Revision: int64(f.Revision),
+		LastError: string(f.LastError), Node: s.Config.Node,
+	}
+	if len(f.Headers) > 0 {
+		t.Headers, _ = record.DecodeHeaders(f.Headers) // checked by decode
+	}
+	if state == task.Dead {
+		t.Died, t.Next, t.Reason = t.Next, t.Due, reasons[f.State]
+	}
+	return t
+}
+
+// visitPage hands out the first tasks here, in their order, each with the time under which
+// it stands in the list, and its shard, until visit returns false. It returns the position
+// behind which there are more, or nil.
+func (s *Engine) VisitPage(ctx context.Context, q *ListQuery, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
+	if q.State == task.Dead {
+		return s.visitDead(ctx, q, visit)
+	}
+	first, err := s.selectSoonest(ctx, q, q.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(first, CompareRefs)
+	for i, ref := range first {
+		if i == q.Limit {
+			return &first[i-1], nil
+		}
+		var t task.Task
+		shard := 0
+		s.Mu.Lock()
+		n, ok := s.Store.Find([]byte(ref.ID))
+		if ok = ok && s.Store.Slot(n).State.Shown() != 0; ok {
+			t, shard = s.TaskLocked(n), int(s.Store.Slot(n).Shard)
+		}
+		s.Unlock()
+		if ok && !visit(t, ref.Next, shard) && i+1 < len(first) {
+			return &first[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// sizeOf is what a task counts for against MaxPageBytes.
+func SizeOf(t *task.Task) int {
+	n := len(t.ID) + len(t.Topic) + len(t.Group) + len(t.Payload) + len(t.LastError)
+	for name, value := range t.Headers {
+		n += len(name) + len(value)
+	}
+	return n
+}
+
+// ref is where a task stands in the list.
+func (t *Listed) Ref() recovery.Ref { return recovery.Ref{ID: t.Task.ID, Next: t.At} }
+
+// selectSoonest looks for the soonest tasks after a cursor.
+func (s *Engine) selectSoonest(ctx context.Context, q *ListQuery, limit int) (first soonest, err error) {
+	after := q.After
+	var w *walk
+	for w == nil || !w.over {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		s.Mu.Lock()
+		if s.Ended {
+			s.Unlock()
+			return nil, task.ErrClosed
+		}
+		if w == nil {
+			w = s.WalkLocked(Pick{q.Topic, q.Patterns}, q.Group)
+			defer w.Leave()
+		}
+		for _, sl := range w.pieceLocked() {
+			if sl.Next < after.Next || len(first) == limit && sl.Next > first[0].Next {
+				continue
+			}
+			if shown := sl.State.Shown(); shown != 0 && (q.State == 0 || shown == q.State) {
+				s.considerLocked(&first, limit, sl, after)
+			}
+		}
+		s.Unlock()
+	}
+	return first, nil
+}
+
+// considerLocked keeps a task if it is among the soonest so far.
+func (s *Engine) considerLocked(first *soonest, limit int, sl *store.Slot, after recovery.Ref) {
+	ref := recovery.Ref{Next: sl.Next, ID: string(s.Store.ID(sl))}
+	if CompareRefs(ref, after) <= 0 {
+		return
+	}
+	if len(*first) < limit {
+		heap.Push(first, ref)
+	} else if CompareRefs(ref, (*first)[0]) < 0 {
+		(*first)[0] = ref
+		heap.Fix(first, 0)
+	}
+}
+
+// soonest keeps the soonest tasks seen so far, the last of them on top.
+type soonest []recovery.Ref
+
+func (h soonest) Len() int { return len(h) }
+
+func (h soonest) Less(i, j int) bool { return CompareRefs(h[i], h[j]) > 0 }
+
+func (h soonest) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+
+func (h *soonest) Push(x any) { *h = append(*h, x.(recovery.Ref)) }
+
+func (h *soonest) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return last
+}
+
+func CompareRefs(a, b recovery.Ref) int {
+	if c := cmp.Compare(a.Next, b.Next); c != 0 {
+		return c
+	}
+	return strings.Compare(a.ID, b.ID)
+}
+
+// pageBounds reads the limit and the cursor of a listing.
+func PageBounds(limit int, cursor string) (int, recovery.Ref, error) {
+	var f task.Faults
+	if limit == 0 {
+		limit = 100
+	}
+	if limit < 1 || limit > 1000 {
+		f.Add("limit", "must be from 1 to 1000")
+	}
+	after, ok := DecodeCursor(cursor)
+	if !ok {
+		f.Add("cursor", "must be the next_cursor of the page before")
+	}
+	return limit, after, f.Err()
+}
+
+// A cursor is the time and the id of a page's last task.
+func EncodeCursor(ref recovery.Ref) string {
+	b := binary.BigEndian.AppendUint64(nil, uint64(ref.Next))
+	return base64.RawURLEncoding.EncodeToString(append(b, ref.ID...))
+}
+
+func DecodeCursor(cursor string) (recovery.Ref, bool) {
+	if cursor == "" {
+		return recovery.Ref{}, true
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil || len(b) < 9 || !task.ValidName(string(b[8:])) || strings.ContainsAny(cursor, "\r\n") {
+		return recovery.Ref{}, false
+	}
+	return recovery.Ref{Next: int64(binary.BigEndian.Uint64(b)), ID: string(b[8:])}, true
+}
+
+// A listQuery asks for the first tasks behind a position: soonest first, or the longest
+// dead first with the state Dead.
+type ListQuery struct {
+	Topic, Group string
+	State        task.State
+	Limit        int
+	After        recovery.Ref
+	Bytes        int      `json:",omitempty"` // about how much of tasks is wanted at most; 0: MaxPageBytes
+	Patterns     []string `json:",omitempty"` // of the topics that the caller may use; empty: all
+}
+
+type Listed struct {
+	Task task.Task
+	At   int64 // where it stands in the list
+}
+
+// Forecast is tasks.Scheduler.Forecast.
+func (s *Engine) Forecast(ctx context.Context, o task.Outlook) (task.Forecast, error) {
+	if err := o.Faults().Err(); err != nil {
+		return task.Forecast{}, err
+	}
+	step := RoundUpMillis(o.Step)
+	now := s.Now()
+	f := task.Forecast{
+		From: time.UnixMilli(now), Step: time.Duration(step) * time.Millisecond,
+		Counts:   make([]int64, (RoundUpMillis(o.Window)+step-1)/step),
+		Complete: s.IsReplayed(),
+	}
+	if o.Topic != "" {
+		if err := Granted(ctx, o.Topic); err != nil {
+			return task.Forecast{}, err
+		}
+	}
+	topics := Pick{o.Topic, task.PatternsOf(ctx)}
+	for from := uint32(0); ; from += store.ChunkSlots {
+		if err := ctx.Err(); err != nil {
+			return task.Forecast{}, err
+		}
+		if more, err := s.countChunk(&f, from, &topics, now, step); err != nil || !more {
+			return f, err
+		}
+	}
+}
+
+// countChunk adds one chunk of slots to a forecast, and reports whether there was one.
+func (s *Engine) countChunk(f *task.Forecast, from uint32, topics *Pick, now, step int64) (bool, error) {
+	s.Mu.Lock()
+	defer s.Unlock()
+	if s.Ended {
+		return false, task.ErrClosed
+	}
+	if from >= s.Store.Slots() {
+		return false, nil
+	}
+	only, ok := s.pickedLocked(topics)
+	if !ok {
+		return false, nil
+	}
+	chunk := s.Store.Rest(from)
+	for i := range chunk {
+		sl := &chunk[i]
+		shown := sl.State.Shown()
+		if shown == 0 || !only.has(sl.Topic) {
+			continue
+		}
+		switch k := (sl.Next - now) / step; {
+		case shown == task.Delivering:
+			f.Delivering++
+		case sl.Next <= now:
+			f.Ready++
+		case k < int64(len(f.Counts)):
+			f.Counts[k]++
+		default:
+			f.Later++
+		}
+	}
+	return true, nil
+}
+
+// reasons are what the states of dead records say. See package record.
+var reasons = [record.States]task.Reason{record.Exhausted: task.Exhausted, record.Buried: task.Buried, record.TopicDeleted: task.TopicDeleted}

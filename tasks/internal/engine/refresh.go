@@ -1,0 +1,321 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// This file is how settings come from the ledger: at the start, when another node has
+// changed them, and when a change was refused because it was based on older ones.
+
+// refreshEvery is how often a ledger that other nodes use is asked for news. What they
+// set holds here within a second.
+const refreshEvery = 400 * time.Millisecond
+
+// refreshLoop takes over what other nodes set. An error is no news: an outage is told
+// elsewhere, and what was set meanwhile is found when it is over.
+func (s *Engine) refreshLoop() {
+	shared, ok := s.Ledger.(recovery.SharedSettings)
+	if !ok {
+		return
+	}
+	tick := time.NewTicker(refreshEvery)
+	defer tick.Stop()
+	if !s.outlast(s.settingsRead) {
+		return
+	}
+	var seen *recovery.SettingsVersion
+	for {
+		seen = s.RefreshOnce(shared, seen)
+		select {
+		case <-tick.C:
+		case <-s.Closing:
+			return
+		}
+	}
+}
+
+// refreshOnce takes over what has changed since a version of the settings, or everything if
+// there is none, and returns the version that it has taken over.
+func (s *Engine) RefreshOnce(shared recovery.SharedSettings, seen *recovery.SettingsVersion) *recovery.SettingsVersion {
+	if seen != nil {
+		version, err := s.refreshChanged(shared, *seen)
+		switch {
+		case err == nil:
+			return &version
+		case errors.Is(err, recovery.ErrRewound): // and perhaps nothing else was lost
+			s.restoreSettings()
+			seen = nil
+		case !errors.Is(err, recovery.ErrNoHistory):
+			return seen
+		}
+	}
+	version, err := shared.SettingsVersion(s.Context)
+	if err != nil || s.Refresh(shared) != nil {
+		return seen
+	}
+	return &version // read before: what came in between is found the next time
+}
+
+// refreshChanged takes over the settings that have changed since a version, and returns the
+// version up to which these are all.
+func (s *Engine) refreshChanged(shared recovery.SharedSettings, seen recovery.SettingsVersion) (recovery.SettingsVersion, error) {
+	s.restoring.Lock() // what the ledger has lost is no deletion
+	defer s.restoring.Unlock()
+	news := make(map[string]storedSetting)
+	version, err := shared.ChangedSettings(s.Context, seen, task.SettingPrefix, func(name string, value []byte, revision int64) {
+		news[strings.TrimPrefix(name, task.SettingPrefix)] = storedSetting{bytes.Clone(value), revision}
+	})
+	if err != nil || len(news) == 0 {
+		return version, err
+	}
+	if lost, err := s.settingsLost(s.Context, shared); err != nil || lost {
+		return seen, errors.Join(err, errSettingsLost)
+	}
+	for name, set := range news {
+		if set.value != nil {
+			s.takeSetting(name, set)
+			continue
+		}
+		s.Mu.Lock()
+		// A higher revision is that of settings that were set anew since.
+		if t, ok := s.ByName[name]; ok && t.revision != 0 && t.revision <= set.revision {
+			s.applyLocked(t, s.Config.Resolved[name], 0)
+		}
+		s.Unlock()
+	}
+	return version, nil
+}
+
+// takeSetting lets stored settings hold, if they are news.
+func (s *Engine) takeSetting(name string, set storedSetting) {
+	s.Mu.Lock()
+	had, ok := s.ByName[name]
+	known := ok && had.revision == set.revision
+	s.Mu.Unlock()
+	if known { // as they are when this node has set them
+		return
+	}
+	e := s.understand(name, set.value)
+	s.Mu.Lock()
+	defer s.Unlock()
+	t := s.keptTopic([]byte(name)) // MaxTopics was minded when they were set
+	// A lower revision is news if there are no settings: see revisedLocked.
+	if set.revision > t.seen || t.revision == 0 && set.revision < t.seen {
+		t.revisedLocked(set.revision)
+		s.applyLocked(t, e, set.revision)
+	}
+}
+
+// takeEqualSetting lets stored settings hold that have the revision of those in memory and are
+// others.
+func (s *Engine) takeEqualSetting(name string, set storedSetting) {
+	e := s.understand(name, set.value)
+	s.Mu.Lock()
+	defer s.Unlock()
+	if t, ok := s.ByName[name]; ok && t.revision == set.revision {
+		s.applyLocked(t, e, set.revision)
+	}
+}
+
+// refresh makes the settings of all topics those that the ledger has.
+func (s *Engine) Refresh(settings recovery.Settings) error {
+	s.restoring.Lock() // what the ledger has lost is no deletion
+	defer s.restoring.Unlock()
+	gone := s.topicsSet()
+	news := make(map[string]storedSetting)
+	if err := settings.EachSetting(s.Context, task.SettingPrefix, func(name string, value []byte, revision int64) {
+		name = strings.TrimPrefix(name, task.SettingPrefix)
+		if t, known := gone[name]; !known || t.revision < revision {
+			news[name] = storedSetting{bytes.Clone(value), revision}
+		}
+		delete(gone, name)
+	}); err != nil {
+		return err
+	}
+	if lost, err := s.settingsLost(s.Context, settings); err != nil || lost {
+		return errors.Join(err, errSettingsLost)
+	}
+	for name, set := range news {
+		s.takeSetting(name, set)
+	}
+	for name, before := range gone {
+		s.Mu.Lock()
+		if t, ok := s.ByName[name]; ok && t.revision == before.revision {
+			s.applyLocked(t, s.Config.Resolved[name], 0)
+		}
+		s.Unlock()
+	}
+	return nil
+}
+
+var (
+	errSettingsLost      = errors.New("the ledger has lost its settings")
+	errIllegibleSettings = errors.New("the stored settings cannot be read")
+)
+
+// understand makes of stored settings what they ask for. What this process cannot do,
+// or cannot read, keeps the topic's tasks waiting, and is told.
+func (s *Engine) understand(topic string, value []byte) task.Resolved {
+	var stored task.TopicSettings
+	if err := json.Unmarshal(value, &stored); err != nil {
+		s.Config.Log.Error("the stored settings of a topic cannot be read; its tasks wait", "topic", topic, "error", err)
+		return task.Resolved{Undeliverable: fmt.Errorf("%w: %w", errIllegibleSettings, err)}
+	}
+	e, err := s.Config.ByKind.Resolve(topic, stored)
+	if err != nil {
+		s.Config.Log.Error("the tasks of a topic cannot be delivered by this process; they wait", "topic", topic, "error", err)
+	}
+	return e
+}
+
+// reloadTopic takes over what the ledger has for a topic, after it has refused a
+// change that was based on the revision known. It returns an error if that is no
+// news, so that the same is not tried again for ever.
+func (s *Engine) reloadTopic(ctx context.Context, name string, t *Topic, known int64) error {
+	settings, ok := s.Ledger.(recovery.Settings)
+	if !ok {
+		return recovery.ErrConflict
+	}
+	lost, err := s.settingsLost(ctx, settings)
+	if err != nil {
+		return err
+	}
+	value, revision, err := settings.Setting(ctx, task.SettingPrefix+name)
+	if err != nil {
+		return err
+	}
+	if lost || revision != 0 && revision < known {
+		// The news is that memory knows better. Who asks for it first writes it again.
+		if _, err = s.RestoreOnce(ctx, settings); errors.Is(err, recovery.ErrConflict) {
+			err = nil // another caller does already
+		}
+		return err
+	}
+	if revision == known {
+		return recovery.ErrConflict
+	}
+	e := s.Config.Resolved[name]
+	if revision != 0 {
+		e = s.understand(name, value)
+	}
+	s.Mu.Lock()
+	defer s.Unlock()
+	if t.revision == known { // else the call that was faster has brought the news
+		t.revisedLocked(revision)
+		s.applyLocked(t, e, revision)
+	}
+	return nil
+}
+
+// revisedLocked takes over the revision that the ledger has. If it is lower than one that
+// was met, the ledger has lost the settings and its revisions have begun anew: they must
+// not be taken for those of before.
+func (t *Topic) revisedLocked(revision int64) {
+	t.seen = min(t.seen, revision)
+	t.setRevision(revision)
+}
+
+// restoreSettings writes again what the ledger has lost of what it keeps beside the
+// tasks: the key of receipts, without which no receipt would count after the next
+// start, and the settings of topics. What it holds and memory does not is left: it
+// may be what this version cannot read. What stands there under memory's revision was set
+// after the loss, by a node that did not know this one's change: it holds. It goes on until it
+// has succeeded, or Close has begun.
+func (s *Engine) restoreSettings() {
+	settings, ok := s.Ledger.(recovery.Settings)
+	if !ok {
+		return
+	}
+	s.restoring.Lock() // shards lose writes together: the first one restores for all
+	defer s.restoring.Unlock()
+	for n := 0; !s.IsClosing(); n++ {
+		restored, err := s.RestoreOnce(s.Context, settings)
+		if restored > 0 {
+			s.Config.Log.Error("the ledger had lost settings; they were written again", "node", s.Config.Node, "written", restored)
+		}
+		if err == nil || errors.Is(err, recovery.ErrClosed) || (recovery.Backoff{}).Wait(s.Context, n) != nil {
+			return
+		}
+	}
+}
+
+// storedSetting is a setting as the ledger holds it.
+type storedSetting struct {
+	value    []byte
+	revision int64
+}
+
+func (s *Engine) RestoreOnce(ctx context.Context, settings recovery.Settings) (restored int, err error) {
+	held := make(map[string]storedSetting)
+	if err := settings.EachSetting(ctx, task.SettingPrefix, func(name string, value []byte, revision int64) {
+		held[strings.TrimPrefix(name, task.SettingPrefix)] = storedSetting{bytes.Clone(value), revision}
+	}); err != nil {
+		return restored, err
+	}
+	for name, t := range s.topicsSet() {
+		if errors.Is(t.undeliverable, errIllegibleSettings) {
+			continue // memory does not know what they were
+		}
+		value, err := json.Marshal(t.explicit().Stored())
+		if err != nil {
+			return restored, err
+		}
+		has := held[name]
+		switch {
+		case has.revision == t.revision && !bytes.Equal(has.value, value):
+			s.takeEqualSetting(name, has)
+			continue
+		case has.revision >= t.revision:
+			continue // not lost, or set anew by another node, whose news is still to come
+		}
+		if has.revision, err = s.restoreSetting(ctx, settings, task.SettingPrefix+name, has.revision, value, t.revision); err != nil {
+			return restored, err
+		}
+		restored++
+		s.Mu.Lock()
+		if have, ok := s.ByName[name]; ok && have.revision == t.revision {
+			have.revisedLocked(has.revision)
+		}
+		s.Mu.Unlock()
+	}
+	// The key comes last, see settingsLost.
+	again, err := s.Signer.Restore(ctx, settings)
+	if again {
+		restored++
+	}
+	return restored, err
+}
+
+// restoreSetting writes a setting again. If the ledger can, it gets the revision that it had.
+func (s *Engine) restoreSetting(ctx context.Context, settings recovery.Settings, name string, ifRevision int64, value []byte, revision int64) (int64, error) {
+	if r, ok := settings.(recovery.SettingsRestorer); ok {
+		return r.RestoreSetting(ctx, name, ifRevision, value, revision)
+	}
+	return settings.PutSetting(ctx, name, ifRevision, value)
+}
+
+// settingsLost tells that the ledger has lost its settings, and that restoreOnce has
+// not written all of them again yet: the key of receipts is never deleted.
+func (s *Engine) settingsLost(ctx context.Context, settings recovery.Settings) (bool, error) {
+	return s.Signer.Lost(ctx, settings)
+}
+
+// topicsSet returns copies of the topics that have settings of their own.
+func (s *Engine) topicsSet() map[string]Topic {
+	set := make(map[string]Topic)
+	s.EachTopic(func(t *Topic) {
+		if t.revision != 0 {
+			set[t.Name] = Topic{Settings: t.Settings, own: t.own, revision: t.revision, undeliverable: t.undeliverable}
+		}
+	})
+	return set
+}

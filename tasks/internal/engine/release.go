@@ -1,0 +1,259 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// releaseShard hands a shard over to a node that has asked for it. From its beginning nothing new
+// is done with the shard's tasks; what is under way is finished, open deliveries are
+// recorded with their leases, so that they count at the other node; and when the ledger
+// has confirmed everything, the shard changes hands. If that does not come off, all is as
+// it was: memory forgets nothing before.
+//
+// Errors: ErrUnavailable when this node does not hold the shard (it may the next time that
+// it is asked), or is handing it over already; ErrReplaying while it is still being read;
+// ErrClosed; why the ledger did not change its owner; or ErrUnknown when it has not answered.
+func (s *Engine) ReleaseShard(ctx context.Context, shardID recovery.Home, to string) error {
+	ctx, cancel := s.Within(ctx)
+	defer cancel()
+	n, h, err := s.beginRelease(shardID)
+	if errors.Is(err, ErrNotHeld) {
+		// The requester believes that this node owns the shard. Either the previous owner's answer
+		// was lost, or the ledger lost the transfer away from here. Accept resolves both.
+		if _, failed := s.Fleet.Accept(ctx, shardID); failed != nil {
+			err = errors.Join(err, failed)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	began := s.Elapsed()
+	err = s.quiesce(ctx, n)
+	if err == nil {
+		err = s.transfer(ctx, n, h, to)
+	}
+	switch {
+	case errors.Is(err, recovery.ErrUnanswered):
+		s.Config.Log.Warn("shard transfer unanswered: the shard rests until it is resolved", "node", s.Config.Node, "shard", n, "to", to, "error", err)
+		s.Background.Go(func() { s.resolveTransfer(n, h, to) })
+		return fmt.Errorf("%w: %w", task.ErrUnknown, err)
+	case err != nil:
+		s.abortRelease(n, h)
+		return fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+	}
+	s.Config.Log.Info("a shard was handed over", "node", s.Config.Node, "shard", n, "to", to, "took", (s.Elapsed() - began).Round(time.Microsecond))
+	return nil
+}
+
+// beginRelease stops new work: nothing more is begun with a shard's tasks.
+func (s *Engine) beginRelease(shardID recovery.Home) (int, *OwnedShard, error) {
+	s.Mu.Lock()
+	defer s.Unlock()
+	n := s.ShardNumberLocked(shardID)
+	h := s.OwnedLocked(n)
+	switch {
+	case s.Ended:
+		return n, h, task.ErrClosed
+	case h == nil:
+		return n, h, ErrNotHeld
+	case s.Unsure():
+		return n, h, ErrUnsure
+	case h.Stage == draining, h.aborting:
+		return n, h, ErrHandedOver
+	case h.Stage != Active || !s.IsFirstReplayed():
+		return n, h, fmt.Errorf("%w: the shard is still being read", task.ErrReplaying)
+	case h.reconciles > 0:
+		return n, h, fmt.Errorf("%w: the shard is being restored", task.ErrUnavailable)
+	}
+	s.stageLocked(h, draining)
+	return n, h, nil
+}
+
+// quiesce waits until nothing of a shard that is draining is under way, and parks its open
+// deliveries.
+func (s *Engine) quiesce(ctx context.Context, n int) error {
+	for s.movesInto(n) { // whose tasks are not the shard's yet
+		if err := s.RestWithin(ctx, BusyPause); err != nil {
+			return err
+		}
+	}
+	var busy []uint32 // only these can be: nothing new is begun
+	s.eachOf(n, func(slot uint32, sl *store.Slot) {
+		if s.quiesceTaskLocked(slot, sl) {
+			busy = append(busy, slot)
+		}
+	})
+	for pause := BusyPause; ; pause = min(2*pause, busyPauseMax) {
+		busy = s.stillOf(n, busy, s.quiesceTaskLocked)
+		if len(busy) == 0 && s.Committer.Queued(n) == 0 {
+			return nil
+		}
+		if err := s.RestWithin(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// quiesceTaskLocked reports whether something is under way with a task of a shard that is
+// draining. A delivery it parks.
+func (s *Engine) quiesceTaskLocked(n uint32, sl *store.Slot) bool {
+	switch sl.State {
+	case store.Checking: // its reader finds that the shard takes nothing in
+		return false
+	case store.Parking, store.Pending, store.Ready:
+		return sl.Flags&store.Writing != 0
+	case store.Delivering:
+		if l, open := s.Leases[n]; open && sl.Flags&store.Writing == 0 {
+			s.parkLocked(n, sl, l)
+		}
+	}
+	return true
+}
+
+// transferAttempts is how often the ledger is asked to change a shard's owner. An answer that
+// was lost is given again.
+const transferAttempts = 3
+
+// transfer changes the owner of a shard that quiesce has come to rest, and begins to evict it.
+func (s *Engine) transfer(ctx context.Context, n int, h *OwnedShard, to string) error {
+	s.Mu.Lock()
+	switch {
+	case s.Ended:
+		s.Unlock()
+		return task.ErrClosed
+	case h.Stage != draining:
+		s.Unlock()
+		return ErrNotHeld
+	case h.reconciles > 0:
+		s.Unlock()
+		return errors.New("the ledger has lost confirmed writes of the shard")
+	}
+	h.transferring = true
+	s.Unlock()
+	var backoff recovery.Backoff
+	var err error
+	for attempt := range transferAttempts {
+		err = s.Fleet.Yield(ctx, n, to)
+		if err == nil || errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || backoff.Wait(ctx, attempt) != nil {
+			break
+		}
+	}
+	if errors.Is(err, recovery.ErrUnanswered) {
+		return err
+	}
+	return s.transferred(n, h, err)
+}
+
+// resolveTransfer asks the ledger until it has answered whether a shard has changed hands. Nothing
+// of it is delivered meanwhile: the other node may be doing that.
+func (s *Engine) resolveTransfer(n int, h *OwnedShard, to string) {
+	var backoff recovery.Backoff
+	err := recovery.ErrUnanswered
+	for attempt := 0; errors.Is(err, recovery.ErrUnanswered); attempt++ {
+		if backoff.Wait(s.Context, attempt) != nil {
+			return // Close has begun
+		}
+		ctx, cancel := s.Within(s.Context)
+		err = s.Fleet.Yield(ctx, n, to)
+		cancel()
+	}
+	if err = s.transferred(n, h, err); err != nil {
+		s.abortRelease(n, h)
+	}
+	s.Config.Log.Info("shard transfer resolved", "accepted", err == nil, "node", s.Config.Node, "shard", n, "to", to, "error", err)
+}
+
+// transferred enters whether the ledger has changed a shard's owner.
+func (s *Engine) transferred(n int, h *OwnedShard, err error) error {
+	s.Mu.Lock()
+	defer s.Unlock()
+	h.transferring = false
+	switch {
+	case s.Ended:
+		return task.ErrClosed
+	case err == nil:
+		s.ShardCounts.Transferred++
+		s.beginEvictionLocked(n, h)
+	case errors.Is(err, recovery.ErrLost), h.revocation != nil:
+		s.revokeLocked(n, h, errors.Join(err, h.revocation))
+	}
+	return err
+}
+
+// abortRelease takes a hand-over back that did not come off.
+func (s *Engine) abortRelease(n int, h *OwnedShard) {
+	s.Mu.Lock()
+	if h.Stage != draining || s.Ended {
+		s.Unlock()
+		return
+	}
+	s.stageLocked(h, Active)
+	h.aborting = true
+	s.Unlock()
+	s.eachOf(n, func(slot uint32, sl *store.Slot) {
+		switch {
+		case sl.State == store.Parking:
+			s.unparkLocked(slot, sl)
+		case sl.State == store.Pending && sl.Timer == 0:
+			s.armLocked(slot, sl, s.Now()) // it was set aside
+		}
+	})
+	s.Mu.Lock()
+	h.aborting = false
+	s.Mu.Unlock()
+	s.wakeAll()
+}
+
+// setAsideLocked keeps a task that was taken off its queue, whose shard is draining, from
+// being delivered: it is pending without a timer until it is known who has it.
+func (s *Engine) setAsideLocked(sl *store.Slot) {
+	s.SetLocked(sl, store.Pending)
+	sl.Gen++
+}
+
+// isAsideLocked tells that a task must not be handed out because of its shard.
+func (s *Engine) isAsideLocked(sl *store.Slot) bool {
+	return s.Inactive > 0 && !s.OwnedLocked(int(sl.Shard)).Takes()
+}
+
+// park writes down the deliveries that are still open and can be settled by their
+// receipts, with what is left of their leases, so that they count after the next
+// Open and are not delivered a second time before.
+func (s *Engine) park() {
+	s.Mu.Lock()
+	defer s.Unlock()
+	for n, l := range s.Leases {
+		if sl := s.Store.Slot(n); l.LeasedOut && sl.State == store.Delivering {
+			s.parkLocked(n, sl, l)
+		}
+	}
+}
+
+// parkLocked records a delivery with its lease. Memory's own record stays as it is.
+func (s *Engine) parkLocked(n uint32, sl *store.Slot, l Lease) {
+	f := s.Store.Fields(sl)
+	f.State, f.Attempt = record.Parked, l.Attempt
+	f.LeaseRest, f.Nonce = max(0, (l.Until-s.Elapsed()).Milliseconds()), l.Nonce
+	f.Flags = f.Flags&^record.Claimed | record.HasLease
+	s.SetLocked(sl, store.Parking)
+	s.writeLocked(Write{slot: n, op: opPark, rec: f.Append(nil)})
+}
+
+// unparkLocked goes on with a delivery that was parked in vain.
+func (s *Engine) unparkLocked(n uint32, sl *store.Slot) {
+	s.SetLocked(sl, store.Delivering)
+	s.writeLocked(Write{slot: n, op: opRecord})
+	s.notifyLocked(n)
+	if u, ok := s.PendingVerdicts[s.Leases[n].Nonce]; ok {
+		delete(s.PendingVerdicts, s.Leases[n].Nonce)
+		s.concludeLocked(s.ByNumber[sl.Topic], n, u.judgement)
+	}
+}

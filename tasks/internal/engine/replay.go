@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// replay reads the ledger's pending tasks back. What is overdue is delivered
+// while it still runs. It ends when the settings and the dead are known as well.
+func (s *Engine) replay() {
+	w := replayWatch{s: s, what: "replay"}
+	s.Mu.Lock()
+	s.Progress.Began = time.Now() // the first report comes with the first records
+	s.Mu.Unlock()
+	err := recovery.Replay(s.Context, s.Ledger, (*Memory)(s), func(p recovery.Progress) {
+		s.Mu.Lock()
+		s.Progress = p
+		s.Mu.Unlock()
+		if w.fails(p) {
+			return
+		}
+		if p.Read == 0 && p.Done {
+			return // nothing to tell
+		}
+		s.Config.Log.Info("replay", "node", s.Config.Node, "read", p.Read, "elapsed", p.Elapsed.Round(time.Millisecond), "done", p.Done)
+	})
+	if err == nil {
+		if !s.outlast(s.settingsRead, s.deadRead) {
+			return
+		}
+		s.Mu.Lock()
+		defer s.Unlock()
+		close(s.Replayed)
+		s.decideLocked()
+		return
+	}
+	select {
+	case <-s.Closing:
+	default:
+		s.Config.Log.Error("replay ended before it was complete", "node", s.Config.Node, "error", err)
+	}
+}
+
+// replayFailsEvery is the time between two log lines about a replay that makes no progress.
+const replayFailsEvery = 10 * time.Second
+
+// A replayWatch tells readiness and the log if a replay makes no progress.
+type replayWatch struct {
+	s    *Engine
+	what string    // the name in readiness
+	told time.Time // when the last line was written
+}
+
+// fails takes a report of a replay, and reports whether the last read has failed.
+func (w *replayWatch) fails(p recovery.Progress) bool {
+	if p.Err == nil {
+		w.s.Waits.Clear(w.what)
+		return false
+	}
+	w.s.Waits.Set(w.what, p.Err.Error())
+	if now := time.Now(); w.told.IsZero() || now.Sub(w.told) >= replayFailsEvery {
+		w.told = now
+		w.s.Config.Log.Warn("replay waits for the ledger", "node", w.s.Config.Node, "replay", w.what, "read", p.Read, "error", p.Err)
+	}
+	return true
+}
+
+// memory is the side of a Scheduler that replay fills.
+type Memory Engine
+
+// Load arms the tasks of a page that are not known yet.
+func (m *Memory) Load(page []recovery.Entry) {
+	s := (*Engine)(m)
+	if !s.learnTopicsOf(s.Context, page) {
+		return
+	}
+	for len(page) > 0 {
+		n := min(AtOnce, len(page))
+		var seconds []secondRecord
+		s.Mu.Lock()
+		now := s.Now()
+		for _, e := range page[:n] {
+			h := s.Store.Hash(e.ID)
+			if n, known := s.Store.FindHashed(h, e.ID); known {
+				if sl := s.Store.Slot(n); sl.State == store.Checking && sl.Flags&store.Sought != 0 {
+					// It is being looked up, which may fail: this is its record.
+					s.resolveLocked(n, e, true)
+				} else {
+					seconds = s.secondRecordOfLocked(sl, &e, seconds)
+				}
+				continue
+			}
+			if !s.OwnedLocked(e.Shard).Takes() {
+				continue
+			}
+			if f, ok := s.readableLocked(&e); ok {
+				n, sl := s.Store.Enter(e.ID, e.Data)
+				s.restoreLocked(n, sl, e, &f, now)
+			}
+		}
+		s.Unlock()
+		s.resolveSecondRecords(seconds)
+		page = page[n:]
+	}
+}
+
+// Lock locks the nominated ids that are not known, or shares the lock of those
+// that are being looked up.
+func (m *Memory) Lock(page []recovery.Entry) []int {
+	s := (*Engine)(m)
+	var seconds []secondRecord
+	defer func() { s.resolveSecondRecords(seconds) }()
+	s.Mu.Lock()
+	defer s.Unlock()
+	var locked []int
+	for i := range page {
+		if !s.OwnedLocked(page[i].Shard).Takes() {
+			break // lost since; all of a page are of one shard
+		}
+		n, known := s.Store.Find(page[i].ID)
+		if known && s.Store.Slot(n).State == store.Registering {
+			// It was no node's when a caller asked for it, and comes with a shard.
+			s.AbortLocked(n, s.Store.Slot(n))
+			known = false
+		}
+		if !known {
+			n = s.CheckLocked(page[i].ID, store.Nominated)
+		} else if sl := s.Store.Slot(n); sl.State == store.Checking && sl.Flags&(store.Sought|store.Nominated) == store.Sought {
+			sl.Flags |= store.Nominated
+		} else {
+			seconds = s.secondRecordOfLocked(sl, &page[i], seconds)
+			continue
+		}
+		// Until it is resolved, the shard's number cannot come to mean another one.
+		s.Store.Slot(n).Shard = uint16(page[i].Shard)
+		locked = append(locked, i)
+	}
+	return locked
+}
+
+// Resolve arms a locked id, or gives it up.
+func (m *Memory) Resolve(e recovery.Entry, found bool) {
+	s := (*Engine)(m)
+	found = found && s.learnTopicsOf(s.Context, []recovery.Entry{e})
+	s.Mu.Lock()
+	defer s.Unlock()
+	n, known := s.Store.Find(e.ID)
+	if !known {
+		return
+	}
+	// The look-up that shared the lock may have been faster.
+	if sl := s.Store.Slot(n); sl.State == store.Checking && sl.Flags&store.Nominated != 0 {
+		s.resolveLocked(n, e, found)
+	}
+}
+
+// resolveLocked arms a task that is being checked, gives it up, or finishes it again.
+func (s *Engine) resolveLocked(n uint32, e recovery.Entry, found bool) {
+	f, readable := record.Fields{}, false
+	h := s.OwnedLocked(e.Shard)
+	if found && h.Takes() {
+		f, readable = s.readableLocked(&e)
+	}
+	if !readable {
+		s.UncheckLocked(n)
+		return
+	}
+	s.Store.Rewrite(n, e.Data)
+	sl := s.Store.Slot(n)
+	sl.Flags &^= store.Sought | store.Nominated
+	if s.finishedLocked(&e, &f, h) {
+		// This process has finished it, and the ledger has lost that since.
+		sl.Shard, sl.Stored, sl.State = uint16(e.Shard), e.Spot.At, store.Vacant
+		s.SetLocked(sl, store.Finishing)
+		s.writeLocked(Write{slot: n, op: opFinish})
+		return
+	}
+	s.restoreLocked(n, sl, e, &f, s.Now())
+	s.notifyLocked(n)
+}
+
+// illegibleLines is how many records that cannot be read are told one by one.
+const IllegibleLines = 20
+
+// readableLocked takes a record apart. One that this binary cannot read is left in
+// the ledger, untouched, and counted.
+func (s *Engine) readableLocked(e *recovery.Entry) (record.Fields, bool) {
+	f, err := record.Decode(e.Data)
+	if err == nil && !(task.ValidName(string(e.ID)) && task.ValidName(string(f.Topic))) {
+		err = record.ErrBad
+	}
+	if err != nil {
+		h := s.Store.Hash(e.ID)
+		if _, again := s.Illegible[h]; again {
+			return f, false
+		}
+		s.Illegible[h] = uint16(e.Shard)
+		s.Unknown++
+		switch {
+		case s.Unknown > IllegibleLines: // the lock is held, and a downgrade may leave a million
+		case errors.Is(err, record.ErrNewer):
+			s.Config.Log.Warn("a task was written by a newer version; it is kept, and not delivered here", "task", string(e.ID), "error", err)
+		default:
+			s.Config.Log.Error("a task cannot be read; it is kept, and not delivered", "task", string(e.ID), "error", err)
+		}
+		if s.Unknown == IllegibleLines {
+			s.Config.Log.Warn("further tasks that cannot be read here are only counted")
+		}
+		return f, false
+	}
+	return f, true
+}
+
+// restoreLocked takes a task up where its record says it stands.
+func (s *Engine) restoreLocked(n uint32, sl *store.Slot, e recovery.Entry, f *record.Fields, now int64) {
+	t := s.keptTopic(f.Topic)
+	sl.Topic, sl.Shard = t.Number, uint16(e.Shard)
+	sl.Next, sl.Stored, sl.State = f.Next, e.Spot.At, store.Vacant
+	if f.State != record.Parked {
+		s.armLocked(n, sl, now)
+		s.foundLocked(t, sl, f, s.OwnedLocked(e.Shard).since)
+		return
+	}
+	// A delivery that was open when the node was closed: its receipt still
+	// counts until its lease ends.
+	s.SetLocked(sl, store.Delivering)
+	rest := min(max(0, millisDuration(f.LeaseRest)), task.MaxLease)
+	s.Leases[n] = Lease{Nonce: f.Nonce, Attempt: f.Attempt, Until: s.Elapsed() + rest}
+	s.leaveOpenLocked(n)
+}

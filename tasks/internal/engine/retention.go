@@ -1,0 +1,214 @@
+package engine
+
+import (
+	"math"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+const (
+	// sweptDeadAtOnce bounds how many of the dead the sweep looks at in one period.
+	SweptDeadAtOnce = 20 * RedrivenAtOnce
+	// After the wall clock was set forward by more than clockLeap, or the machine has
+	// slept for so long, nothing is deleted for clockRest: a wrong time is often mended
+	// soon, and until then all seem to have been dead for long.
+	clockLeap = time.Minute
+	clockRest = time.Hour
+)
+
+// retentionLoop deletes, once in every period of the sweep, who has been dead for
+// longer than TopicSettings.DeadRetention. It has a goroutine of its own: when the ledger
+// does not answer, the sweep goes on.
+func (s *Engine) retentionLoop() {
+	tick := time.NewTicker(s.Config.SweepEvery)
+	defer tick.Stop()
+	u := retentionSweeper{Engine: s}
+	for {
+		select {
+		case <-tick.C:
+			if s.IsReplayed() {
+				u.round()
+			}
+		case <-s.Closing:
+			return
+		}
+	}
+}
+
+// A retentionSweeper deletes the dead that were kept for as long as their topics say.
+type retentionSweeper struct {
+	*Engine
+	at          int  // position of the topic where it goes on
+	unreachable bool // the ledger did not answer the last time
+	position    deadPosition
+
+	wall time.Time     // of the round before, to notice steps of the clock
+	mono time.Duration // of the round before
+	rest time.Duration // on the monotonic clock: until then nothing is deleted
+}
+
+// A deadPosition is how far the sweeper has come in a topic.
+type deadPosition struct {
+	topic  *Topic
+	after  recovery.Ref // the last one that it has looked at
+	missed bool         // another caller was about to change one of those before
+}
+
+// round visits the topics in turn whose oldest dead were kept long enough. What
+// it does not get done is left to the next one, and so is everything else once the
+// ledger has failed.
+func (u *retentionSweeper) round() {
+	now := u.readClock()
+	left := SweptDeadAtOnce
+	for passed := 0; left > 0 && u.Breathe(); {
+		t, ok := u.next(now, &passed)
+		if !ok {
+			break
+		}
+		looked, over, err := u.misfirePass(t, now, min(left, RedrivenAtOnce))
+		if u.tell(err); err != nil {
+			u.position = deadPosition{}
+			return
+		}
+		if left -= looked; over {
+			u.at, u.position = u.at+1, deadPosition{}
+			passed++
+		}
+	}
+}
+
+// readClock returns the wall clock, in Unix ms, by which the dead are judged: the time
+// before all of them while it is not to be trusted.
+func (u *retentionSweeper) readClock() int64 {
+	// Both are read for this round alone. The sweep looks for steps too; but a
+	// task that is deleted must be judged by a time that was itself compared.
+	wall, mono := u.Config.Clock(), u.Elapsed()
+	step := wall.Round(0).Sub(u.wall.Round(0)) - (mono - u.mono)
+	if !u.wall.IsZero() && step > clockLeap {
+		u.rest = mono + clockRest
+		u.Config.Log.Warn("the wall clock was set forward; no dead task is deleted for a while",
+			"node", u.Config.Node, "by", step.Round(time.Millisecond), "for", clockRest)
+	}
+	u.wall, u.mono = wall, mono
+	if mono < u.rest {
+		return math.MinInt64
+	}
+	return wall.UnixMilli()
+}
+
+// tell logs an outage once.
+func (u *retentionSweeper) tell(err error) {
+	switch {
+	case err != nil && !u.unreachable && !u.IsClosing():
+		u.Config.Log.Warn("dead tasks cannot be deleted at the moment", "node", u.Config.Node, "error", err)
+	case err == nil && u.unreachable:
+		u.Config.Log.Info("dead tasks can be deleted again", "node", u.Config.Node)
+	}
+	u.unreachable = err != nil
+}
+
+// next returns the next topic that has to be visited. passed counts those that were
+// passed over or visited: it ends when that is all of them.
+func (u *retentionSweeper) next(now int64, passed *int) (*Topic, bool) {
+	for {
+		t, over := u.load(now, passed)
+		if t != nil || over {
+			return t, t != nil
+		}
+	}
+}
+
+// search looks at some topics under one lock.
+func (u *retentionSweeper) load(now int64, passed *int) (found *Topic, over bool) {
+	u.Mu.Lock()
+	defer u.Unlock()
+	total := len(u.ByNumber)
+	for n := 0; n < AtOnce && *passed < total; n++ {
+		if u.at >= total {
+			u.at = 0
+		}
+		if t := u.ByNumber[u.at]; t.Gauges[task.Dead] > 0 && (t.Oldest.gone || t.Oldest.at <= t.keepsSince(now)) {
+			return t, false
+		}
+		u.at++
+		*passed++
+	}
+	return nil, *passed >= total
+}
+
+// keepsSince is when the dead must have died, at the latest, to be deleted.
+func (t *Topic) keepsSince(now int64) int64 {
+	if now == math.MinInt64 {
+		return now
+	}
+	return now - t.Settings.DeadRetention.Milliseconds()
+}
+
+// visit deletes up to limit of those of a topic that were kept long enough, the longest
+// dead first, and finds out who is the next to go. It returns how many it has looked at,
+// and whether it has come to the end.
+func (u *retentionSweeper) misfirePass(t *Topic, now int64, limit int) (looked int, over bool, err error) {
+	if u.position.topic != t {
+		u.position = deadPosition{topic: t}
+	}
+	u.Mu.Lock()
+	x := Redrive{Engine: u.Engine, Topic: t.Name, Op: OpExpire, Until: t.keepsSince(now)}
+	before := t.Oldest.AskLocked()
+	u.Unlock()
+
+	found, err := u.look(&x, limit)
+	if err == nil && len(found.ids) > 0 {
+		err = x.Piece(u.Context, found.ids)
+		u.position.missed = u.position.missed || x.missed
+	}
+
+	again := err != nil || !found.over || u.position.missed
+	answer := found.next
+	if again {
+		answer = before
+	}
+	u.Mu.Lock()
+	defer u.Unlock()
+	t.Oldest.LearnLocked(before, answer)
+	t.Oldest.gone = t.Oldest.gone || again
+	if !again && answer == noneDead && t.Gauges[task.Dead] > 0 {
+		u.doubtDeadLocked() // memory counts some, and the ledger has none
+	}
+	return found.looked, found.over, err
+}
+
+// A find is what the sweeper has seen of a topic.
+type find struct {
+	looked int      // how many
+	ids    []string // of those that were kept long enough
+	next   int64    // when the first of the others died; noneDead if there is none
+	over   bool     // it has come to that one, or to the end
+}
+
+// look reads on where it has stopped the last time.
+func (u *retentionSweeper) look(x *Redrive, limit int) (f find, err error) {
+	f.next, f.over = noneDead, true
+	ctx, cancel := u.Within(u.Context)
+	defer cancel()
+	err = u.Ledger.ListDead(ctx, x.Topic, u.position.after, func(e recovery.Entry) bool {
+		if f.looked == limit {
+			f.over = false
+			return false
+		}
+		f.looked++
+		u.position.after = recovery.Ref{ID: string(e.ID), Next: e.Spot.At}
+		if e.Spot.At <= x.Until {
+			f.ids = append(f.ids, u.position.after.ID)
+			return true
+		}
+		u.Mu.Lock()
+		defer u.Unlock()
+		if u.BuriedLocked(e.ID) { // else the ledger has lost that it was taken from there
+			f.next = e.Spot.At
+		}
+		return f.next == noneDead
+	})
+	return f, err
+}

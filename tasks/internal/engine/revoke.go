@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// revokeShard ends the term of a shard that has another owner, as the ledger or a refused batch
+// says: its tasks leave memory, and nothing of it is begun any more.
+func (s *Engine) RevokeShard(n int, err error) {
+	s.Mu.Lock()
+	defer s.Unlock()
+	h := s.OwnedLocked(n)
+	switch {
+	case h == nil && s.granted:
+		return // told again, by a batch or by the ledger: memory has forgotten it since
+	case h == nil:
+		h = s.beginTermLocked(n)
+		close(h.read)
+	}
+	s.revokeLocked(n, h, err)
+}
+
+func (s *Engine) revokeLocked(n int, h *OwnedShard, err error) {
+	switch {
+	case h.Stage == Evicting || s.Ended:
+		return
+	case h.transferring: // which may be why
+		h.revocation = err
+		return
+	}
+	if errors.Is(err, recovery.ErrRetired) {
+		s.Config.Log.Info("an adopted shard is given up: nothing was left in it, and its node is gone", "node", s.Config.Node, "shard", n)
+	} else {
+		s.ShardCounts.Revoked++
+		s.Config.Log.Error("a shard has passed to another node; its tasks leave memory", "node", s.Config.Node, "shard", n, "error", err)
+	}
+	h.revoked = true
+	s.beginEvictionLocked(n, h)
+}
+
+// beginEvictionLocked begins to evict a shard that is another node's now.
+func (s *Engine) beginEvictionLocked(n int, h *OwnedShard) {
+	s.stageLocked(h, Evicting)
+	s.Background.Go(func() { s.evictShard(n, h) })
+}
+
+const (
+	// busyPause is for how long a goroutine that waits for the busy tasks of a shard rests
+	// at first, and busyPauseMax at most.
+	BusyPause, busyPauseMax = 500 * time.Microsecond, 20 * time.Millisecond
+)
+
+// evictShard forgets a shard's tasks, some at a time, and then its number. It waits for those
+// that are busy: their writes come back, and the goroutines that read them come to an end.
+func (s *Engine) evictShard(n int, h *OwnedShard) {
+	if !s.outlast(s.Opened, h.read) {
+		return
+	}
+	for s.movesInto(n) { // what was moved is the shard's from then on
+		if !s.Rest(BusyPause) {
+			return
+		}
+	}
+	var busy []uint32
+	s.eachOf(n, func(slot uint32, sl *store.Slot) {
+		if !s.evictTaskLocked(slot, sl) {
+			busy = append(busy, slot)
+		}
+	})
+	for pause := BusyPause; len(busy) > 0; pause = min(2*pause, busyPauseMax) {
+		if !s.Rest(pause) {
+			return
+		}
+		busy = s.stillOf(n, busy, func(slot uint32, sl *store.Slot) bool { return !s.evictTaskLocked(slot, sl) })
+	}
+	s.evictDead(n, h)
+	s.Mu.Lock()
+	if s.Ended {
+		s.Unlock()
+		return
+	}
+	s.stageLocked(h, 0)
+	s.Shards[n] = nil
+	s.ShardCounts.forgotten++
+	close(h.gone)
+	s.Unlock()
+	s.Config.Log.Info("a shard has left memory", "node", s.Config.Node, "shard", n, "tasks", h.evicted)
+	s.Fleet.Forget(n)
+}
+
+// rest waits; it reports false when Close has begun.
+func (s *Engine) Rest(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-s.Closing:
+		return false
+	}
+}
+
+// restWithin waits, unless Close has begun or ctx has ended; then it is ErrClosed, or why
+// ctx has.
+func (s *Engine) RestWithin(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-s.Closing:
+		return task.ErrClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// eachOf calls visit, under the lock, for every task of a shard that is in memory all the
+// time, and gives the lock up now and then. It reports false when Close has begun.
+func (s *Engine) eachOf(shard int, visit func(n uint32, sl *store.Slot)) bool {
+	for from := uint32(0); ; {
+		s.Mu.Lock()
+		if s.Ended || from >= s.Store.Slots() {
+			defer s.Unlock()
+			return !s.Ended
+		}
+		rest := s.Store.Rest(from)
+		for i, visited := 0, 0; i < len(rest) && visited < AtOnce; i++ {
+			if sl := &rest[i]; sl.State != store.Vacant && int(sl.Shard) == shard {
+				visit(from, sl)
+				visited++
+			}
+			from++
+		}
+		s.Unlock()
+	}
+}
+
+// stillOf calls visit, under the lock, for those of the slots whose tasks are (still, or
+// again) of a shard, and returns those for which it reports true.
+func (s *Engine) stillOf(shard int, slots []uint32, visit func(n uint32, sl *store.Slot) bool) []uint32 {
+	kept := slots[:0]
+	s.Mu.Lock()
+	defer func() { s.Unlock() }()
+	for i, n := range slots {
+		if i%AtOnce == AtOnce-1 {
+			s.Unlock()
+			s.Mu.Lock()
+		}
+		if sl := s.Store.Slot(n); sl.State != store.Vacant && int(sl.Shard) == shard && visit(n, sl) {
+			kept = append(kept, n)
+		}
+	}
+	return kept
+}
+
+// evictTaskLocked forgets a task of a shard that is another node's. It reports false if it
+// is busy.
+func (s *Engine) evictTaskLocked(n uint32, sl *store.Slot) bool {
+	l, open := s.Leases[n]
+	switch {
+	case sl.State == store.Checking, sl.State == store.Registering, sl.Flags&store.Writing != 0, sl.State == store.Delivering && !open:
+		return false // the last one: the goroutine that had its attempt recorded has not looked yet
+	case sl.State == store.Pending || sl.State == store.Ready:
+		s.DisarmLocked(sl)
+	}
+	h := s.OwnedLocked(int(sl.Shard))
+	if open {
+		s.detachLocked(h, l)
+		s.closeLocked(n)
+	}
+	h.evicted++
+	s.ShardCounts.Evicted++
+	s.leaveLocked(n, sl)
+	s.notifyLocked(n)
+	return true
+}
+
+// failRefusedLocked ends a write that was refused because the shard is another node's.
+func (s *Engine) failRefusedLocked(w *Write, sl *store.Slot, err error) {
+	if w.op == opCreate || w.op == opMove {
+		s.Arriving--
+	}
+	if w.pending != nil {
+		w.pending.resolve(w.index, revokedOutcome(w.pending, err))
+	}
+	if next, ok := s.Deferred[w.slot]; ok {
+		delete(s.Deferred, w.slot)
+		if next.op == opMove {
+			s.Arriving--
+		}
+		if next.pending != nil {
+			next.pending.resolve(next.index, revokedOutcome(next.pending, err))
+		}
+		w = &next
+	}
+	if w.op == opFinish {
+		s.passOnLocked(sl)
+	}
+	s.evictTaskLocked(w.slot, sl)
+}
+
+// lostAnswer is what the caller of a write is told whose shard was lost. A batch that
+// was not answered may have landed before.
+func revokedOutcome(c *PendingWrite, err error) error {
+	if c.Phase.Load() == queued || errors.Is(err, recovery.ErrDropped) {
+		return fmt.Errorf("%w: %w", ErrNotHeld, err)
+	}
+	return fmt.Errorf("%w: %w", task.ErrUnknown, err)
+}
+
+// evictDead forgets which tasks were dead in a shard, and what could not be read.
+func (s *Engine) evictDead(n int, h *OwnedShard) {
+	s.Mu.Lock()
+	defer func() { s.Unlock() }()
+	count := 0
+	for hash, number := range h.dead {
+		if count++; count%AtOnce == 0 {
+			s.Unlock()
+			s.Mu.Lock()
+		}
+		delete(s.Dead.IDs, hash)
+		s.ByNumber[number].lostDead()
+	}
+	h.dead = nil
+	for hash, shard := range s.Illegible {
+		if int(shard) == n {
+			delete(s.Illegible, hash)
+			s.Unknown--
+		}
+	}
+}

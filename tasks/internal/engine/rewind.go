@@ -1,0 +1,274 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// rewound makes a shard equal to memory again, in the background.
+func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	h := s.OwnedLocked(shard)
+	if s.Ended || h != nil && !h.Mine() {
+		return
+	}
+	s.Sweep.Rewinds++
+	s.Cluster.RewoundLocked()
+	s.Background.Go(func() {
+		select {
+		case <-s.Opened:
+		case <-s.Context.Done():
+			return
+		}
+		s.Background.Go(s.restoreSettings)
+		h, end := s.beginRestoring(shard)
+		if h == nil {
+			return
+		}
+		defer end()
+		written := s.rewrite(shard, h)
+		// While replay runs, what memory does not know may be what it has not read yet.
+		deleted := 0
+		err := s.waitReplayed(s.Context)
+		if err == nil {
+			deleted, err = s.DeleteUnknown(r, shard, h)
+		}
+		if err == nil {
+			err = s.compareDeadOf(shard, h, true)
+		}
+		// The ledger confirms these writes later, or refuses them if the shard is lost meanwhile.
+		log := s.Config.Log.With("node", s.Config.Node, "shard", shard, "writing", written, "deleting", deleted)
+		if err != nil {
+			log.Error("the ledger had lost confirmed writes; the shard may have records that memory does not know", "error", err)
+			return
+		}
+		log.Error("the ledger had lost confirmed writes; the shard is being made equal to memory")
+	})
+}
+
+// beginRestoring keeps a shard here until end is called. If it is just draining, that must
+// come off first, or be taken back. It returns nil if the shard is not this process's.
+func (s *Engine) beginRestoring(shard int) (h *OwnedShard, end func()) {
+	s.Mu.Lock()
+	h = s.OwnedLocked(shard)
+	if h.Mine() {
+		h.reconciles++
+	}
+	s.Unlock()
+	for {
+		s.Mu.Lock()
+		mine, waits := h.Mine(), h.Mine() && h.Stage == draining
+		s.Unlock()
+		switch {
+		case !mine, waits && !s.Rest(busyPauseMax):
+			return nil, nil
+		case !waits:
+			return h, func() { s.Mu.Lock(); h.reconciles--; s.Unlock() }
+		}
+	}
+}
+
+// queueAtMost bounds what waits for the committer while a shard is written anew.
+const QueueAtMost = 20_000
+
+// rewrite writes every task of a shard that is at rest. The others have a write under
+// way, which says the same; but the ledger may have confirmed it before the loss, and
+// memory not have heard of that yet, so it is written once more before it counts.
+func (s *Engine) rewrite(shard int, h *OwnedShard) (written int) {
+	for from := 0; s.Breathe(); from += AtOnce {
+		s.Mu.Lock()
+		if !h.Mine() {
+			s.Unlock()
+			break
+		}
+		total := int(s.Store.Slots())
+		for n := from; n < min(from+AtOnce, total); n++ {
+			sl := s.Store.Slot(uint32(n))
+			switch {
+			case s.movingTo(uint32(n), sl, shard):
+				sl.Flags |= store.Doubtful
+			case int(sl.Shard) != shard:
+			case sl.Flags&store.Writing != 0:
+				sl.Flags |= store.Doubtful
+			case AtRest(sl):
+				s.writeLocked(Write{slot: uint32(n), op: opRecord})
+				written++
+			}
+		}
+		s.Unlock()
+		if from+AtOnce >= total {
+			break
+		}
+	}
+	return written
+}
+
+// breathe waits until the committer has room. It reports false when Close has begun.
+func (s *Engine) Breathe() bool {
+	for s.Committer.Stats().Queued > QueueAtMost {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-s.Closing:
+			return false
+		}
+	}
+	return !s.IsClosing()
+}
+
+// openPause is the time between two looks at ids of which it is not decided yet what they are.
+const openPause = 50 * time.Millisecond
+
+// deleteUnknown deletes the pending records of a shard that memory does not know:
+// tasks that are finished, and that the loss has brought back. Those that memory
+// knows to be dead are buried again. An id that is being created or looked up is looked at
+// again once that is over: if the creation is given up, the record is an unknown record.
+func (s *Engine) DeleteUnknown(r recovery.Rewinder, shard int, h *OwnedShard) (deleted int, err error) {
+	for {
+		deleted = 0
+		var open []recovery.Ref
+		err = r.ScanShard(s.Context, shard, func(page []recovery.Entry) error {
+			if !s.Breathe() {
+				return task.ErrClosed
+			}
+			n, undecided, err := s.deletePage(shard, h, page)
+			deleted, open = deleted+n, append(open, undecided...)
+			return err
+		})
+		for err == nil && len(open) > 0 {
+			if !s.Rest(openPause) {
+				return deleted, task.ErrClosed
+			}
+			var page []recovery.Entry
+			if err = s.Ledger.Get(s.Context, shard, open, func(_ int, e recovery.Entry) {
+				page = append(page, recovery.Entry{ID: bytes.Clone(e.ID), Spot: e.Spot})
+			}); err == nil {
+				var n int
+				n, open, err = s.deletePage(shard, h, page)
+				deleted += n
+			}
+		}
+		if err == nil || errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || errors.Is(err, task.ErrClosed) {
+			return deleted, err
+		}
+		wait, cancel := context.WithTimeout(s.Context, time.Second)
+		<-wait.Done()
+		cancel()
+		if s.IsClosing() {
+			return deleted, err
+		}
+	}
+}
+
+// deletePage deletes the unknown records of a page, and buries the dead among them again.
+// It returns those of which it is not decided yet what they are.
+func (s *Engine) deletePage(shard int, h *OwnedShard, page []recovery.Entry) (deleted int, open []recovery.Ref, err error) {
+	deleted, dead, open, err := s.deleteSome(shard, h, page)
+	if err == nil && len(dead) > 0 {
+		_, err = s.BuryAgain(shard, h, dead)
+	}
+	return deleted, open, err
+}
+
+// deleteSome deletes the unknown records of a page, and returns the dead among them,
+// and those that are being created or looked up.
+func (s *Engine) deleteSome(shard int, h *OwnedShard, page []recovery.Entry) (deleted int, dead, open []recovery.Ref, err error) {
+	s.Mu.Lock()
+	defer s.Unlock()
+	switch {
+	case s.Ended:
+		return 0, nil, nil, task.ErrClosed
+	case !h.Mine():
+		return 0, nil, nil, recovery.ErrLost
+	}
+	for i := range page {
+		id, ref := page[i].ID, recovery.Ref{ID: string(page[i].ID), Next: page[i].Spot.At}
+		n, known := s.Store.Find(id)
+		switch {
+		case known && s.Store.Slot(n).State.Undecided():
+			open = append(open, ref)
+		case known, s.IllegibleLocked(id):
+		case s.BuriedLocked(id):
+			dead = append(dead, ref)
+		default:
+			n, sl := s.Store.Enter(id, nil)
+			sl.Shard, sl.Stored = uint16(shard), page[i].Spot.At
+			s.SetLocked(sl, store.Finishing)
+			s.writeLocked(Write{slot: n, op: opFinish})
+			deleted++
+		}
+	}
+	return deleted, dead, open, nil
+}
+
+// buryAgain buries tasks whose burial is among what was lost: memory has kept
+// nothing of them but that they are dead, so their older records must do. It returns how many
+// burials it has begun.
+//
+// The ids are locked while their records are read: a burial that ends between the read and its
+// answer leaves a dead record, and a second one would add another member to the ledger's index.
+func (s *Engine) BuryAgain(shard int, h *OwnedShard, dead []recovery.Ref) (begun int, err error) {
+	locked, refs := s.lockDead(h, dead)
+	if len(refs) == 0 {
+		return 0, nil
+	}
+	err = s.Ledger.Get(s.Context, shard, refs, func(i int, e recovery.Entry) {
+		f, err := record.Decode(e.Data)
+		if err != nil {
+			return // it is kept where it is
+		}
+		s.Mu.Lock()
+		defer s.Unlock()
+		n, still := locked[refs[i].ID]
+		if !still || s.Ended || !h.Mine() || !s.BuriedLocked(e.ID) {
+			return
+		}
+		delete(locked, refs[i].ID)
+		died := s.Now()
+		f.State, f.Next = record.Dead, died
+		f.Flags &^= record.Claimed | record.HasLease
+		f.LastError = []byte("dead; the ledger has lost why")
+		s.scratch = f.Append(s.scratch[:0])
+		s.Store.Rewrite(n, s.scratch)
+		sl := s.Store.Slot(n)
+		sl.Topic, sl.Shard, sl.Stored, sl.State = s.keptTopic(f.Topic).Number, uint16(shard), e.Spot.At, store.Vacant
+		s.SetLocked(sl, store.Burying)
+		// The confirmation counts it again. It may have been who was dead the longest.
+		s.removeDeadLocked(s.ByNumber[sl.Topic], shard, e.ID, math.MinInt64)
+		s.writeLocked(Write{slot: n, op: opBury, at: died})
+		begun++
+	})
+	s.Mu.Lock()
+	defer s.Unlock()
+	for _, n := range locked {
+		s.UncheckLocked(n)
+	}
+	return begun, err
+}
+
+// lockDead locks those of the ids that are dead by memory, and of which nothing else is under
+// way, and returns their slots and references.
+func (s *Engine) lockDead(h *OwnedShard, dead []recovery.Ref) (locked map[string]uint32, refs []recovery.Ref) {
+	locked = make(map[string]uint32, len(dead))
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if s.Ended || !h.Mine() {
+		return nil, nil
+	}
+	for _, ref := range dead {
+		key := []byte(ref.ID)
+		if _, known := s.Store.Find(key); !known && s.BuriedLocked(key) {
+			locked[ref.ID] = s.CheckLocked(key, 0)
+			refs = append(refs, ref)
+		}
+	}
+	return locked, refs
+}

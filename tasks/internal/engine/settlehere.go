@@ -1,0 +1,200 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/receipt"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// checkVerdict checks what is asked for, and reads the receipts.
+func (s *Engine) CheckVerdict(v *task.Verdict, receipts []string) ([]Settling, error) {
+	var f task.Faults
+	if v.Delay != nil {
+		f.CheckDelay("delay", *v.Delay)
+	}
+	if v.Lease != 0 && (v.Lease < task.MinLease || v.Lease > task.MaxLease) {
+		f.Add("lease", task.LeaseRange)
+	}
+	if len(receipts) == 0 || len(receipts) > task.MaxReserve {
+		f.Add("receipts", task.ReserveRange)
+	}
+	if v.Verb < task.Ack || v.Verb > task.Return {
+		f.Add("verb", "must be Ack, Release, Extend, Bury or Return")
+	}
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	settlings := make([]Settling, len(receipts))
+	for i, text := range receipts {
+		p := &settlings[i]
+		p.Receipt, p.Answer.Err = s.Signer.Parse(text)
+		p.Answer.Receipt, p.Answer.ID = text, p.Receipt.ID
+	}
+	return settlings, nil
+}
+
+// settleHere settles deliveries of tasks that are here, if they have no answer yet.
+func (s *Engine) SettleHere(ctx context.Context, v *task.Verdict, todo []*Settling) error {
+	c := NewPendingWrite(len(todo))
+	c.Phase.Store(Sent) // a settled delivery is never taken back
+	grant := task.GrantOf(ctx)
+	s.Mu.Lock()
+	if s.Ended {
+		s.Unlock()
+		return task.ErrClosed
+	}
+	unsure := s.Unsure()
+	for i, p := range todo {
+		switch {
+		case p.Answer.Err != nil:
+		case unsure && !s.knownSpooledLocked(p.Receipt.ID):
+			p.Answer.Err = ErrUnsure
+		default:
+			s.SettleLocked(v, p, c, i, grant)
+		}
+	}
+	c.Complete()
+	s.Unlock()
+	s.report(ctx, todo, c)
+	return nil
+}
+
+func SettledOf(settlings []Settling) []task.Settled {
+	answers := make([]task.Settled, len(settlings))
+	for i := range settlings {
+		answers[i] = settlings[i].Answer
+	}
+	return answers
+}
+
+// A settling is one receipt on its way to its answer.
+type Settling struct {
+	Receipt receipt.Receipt
+	Answer  task.Settled
+	Missed  bool            // the task was not found in memory
+	repeat  bool            // of an acknowledgement
+	first   <-chan struct{} // repeat: closed when the first one is recorded; nil if it is
+	shard   int             // repeat: where it is recorded
+}
+
+// report waits for the ledger and completes the answers. It does not wait for what is known
+// not to answer.
+func (s *Engine) report(ctx context.Context, done []*Settling, c *PendingWrite) {
+	s.awaitSettled(ctx, c) // what is not recorded yet will be; the answer says so
+	recorded := s.OutcomesOf(c)
+	for i, p := range done {
+		switch {
+		case p.Answer.Err != nil:
+		case !p.repeat:
+			p.Answer.Recorded = recorded[i] == nil
+		case p.first != nil:
+			p.Answer.Recorded = s.waitRecorded(ctx, p.first, p.shard)
+		default:
+			p.Answer.Recorded = true
+		}
+	}
+}
+
+func (s *Engine) SettleLocked(v *task.Verdict, p *Settling, c *PendingWrite, i int, grant *task.Grant) {
+	r, a := &p.Receipt, &p.Answer
+	id := []byte(r.ID)
+	h := s.Store.Hash(id)
+	n, known := s.Store.FindHashed(h, id)
+	past := s.Outcomes.Find(h)
+	p.Missed = !known
+	switch {
+	case v.Verb == task.Ack && past.Kind == store.WasDelivered && past.Nonce == r.Nonce:
+		p.repeat = true
+		if known && s.Store.Slot(n).State == store.Finishing {
+			p.first, p.shard = s.WatchLocked(n), int(s.Store.Slot(n).Shard)
+		}
+		return
+	case !known && !s.IsReplayed():
+		a.Err = task.ErrReplaying
+		return
+	case !known:
+		a.Err = fmt.Errorf("%w: the task is finished or unknown", task.ErrStale)
+		return
+	}
+	sl := s.Store.Slot(n)
+	switch {
+	case sl.State == store.Checking: // its record is being read, which tells whether the receipt counts
+		a.Err = task.ErrReplaying
+		return
+	case !grant.Allows(s.ByNumber[sl.Topic].Name):
+		a.Err = task.ErrNotGranted
+		return
+	case sl.State == store.Parking:
+		a.Err = ErrHandedOver
+		return
+	}
+	if l, ok := s.Leases[n]; sl.State == store.Delivering && ok {
+		if l.Nonce != r.Nonce || record.Revision(s.Store.Record(sl)) != r.Revision {
+			a.Err = fmt.Errorf("%w: the task was handed out again", task.ErrStale)
+			return
+		}
+	} else if !s.resumeLocked(n, sl, r) {
+		a.Err = fmt.Errorf("%w: the attempt has ended", task.ErrStale)
+		return
+	}
+	switch v.Verb {
+	case task.Ack:
+		s.ackLocked(n, sl, c, i)
+	case task.Release:
+		s.failLocked(n, sl, orText(v.Reason, "released"), v.Delay, c, i)
+	case task.Bury:
+		s.buryLocked(n, sl, orText(v.Reason, "buried"), c, i)
+	case task.Return:
+		s.putBackLocked(n, sl)
+	case task.Extend:
+		a.LeaseUntil = s.extendLocked(n, sl, v.Lease)
+	}
+}
+
+// resumeLocked accepts the receipt of a delivery that an earlier holder of the shard has
+// handed out, be it this process in an earlier term, and that was not handed out again since:
+// its attempt is the one that would come next, or the one that was claimed.
+func (s *Engine) resumeLocked(n uint32, sl *store.Slot, r *receipt.Receipt) bool {
+	if sl.State != store.Pending && sl.State != store.Ready || uint32(r.Nonce>>32) == s.OwnedLocked(int(sl.Shard)).run {
+		return false
+	}
+	f, err := record.Decode(s.Store.Record(sl))
+	if err != nil || f.Created != r.Created || f.Revision != r.Revision {
+		return false
+	}
+	next := f.Attempt + 1
+	if f.Flags&record.Claimed != 0 {
+		next = f.Attempt
+	}
+	if r.Attempt != next {
+		return false
+	}
+	s.DisarmLocked(sl)
+	sl.Flags &^= store.Misfired
+	s.SetLocked(sl, store.Delivering)
+	s.Leases[n] = Lease{Nonce: r.Nonce, Attempt: r.Attempt, Until: s.Elapsed() + s.ByNumber[sl.Topic].Settings.Lease}
+	s.leaveOpenLocked(n)
+	return true
+}
+
+func (s *Engine) extendLocked(n uint32, sl *store.Slot, term time.Duration) time.Time {
+	if term == 0 {
+		term = s.ByNumber[sl.Topic].Settings.Lease
+	}
+	l := s.Leases[n]
+	l.Until = s.Elapsed() + term
+	s.Leases[n] = l
+	return s.Config.Clock().Add(term).UTC()
+}
+
+func orText(text, def string) string {
+	if text == "" {
+		return def
+	}
+	return text
+}

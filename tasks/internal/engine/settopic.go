@@ -1,0 +1,164 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// SetTopic is tasks.Scheduler.SetTopic.
+func (s *Engine) SetTopic(ctx context.Context, name string, t task.TopicSettings, ifRevision int64) (task.Topic, error) {
+	if !task.ValidName(name) {
+		return task.Topic{}, task.Invalid("topic", task.NameProblem)
+	}
+	e, err := s.Config.ByKind.Resolve(name, t)
+	if err != nil {
+		return task.Topic{}, err
+	}
+	return s.storeSettings(ctx, name, e, ifRevision)
+}
+
+// storeSettings writes what holds for a topic down, and lets it hold.
+func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved, ifRevision int64) (task.Topic, error) {
+	for {
+		s.Mu.Lock()
+		have, known := s.ByName[name]
+		if !known {
+			have = &Topic{} // as it would be
+		}
+		var err error
+		switch {
+		case s.Ended:
+			err = task.ErrClosed
+		case ifRevision >= 0 && !isClosed(s.settingsRead) && (!known || have.unread()):
+			err = errSettingsUnread
+		case ifRevision >= 0 && have.revision != ifRevision:
+			err = task.ErrRevision
+		default:
+			err = have.deliverableBy(e.Set.Kind)
+		}
+		if err == nil {
+			have, err = s.TopicLocked(name, true)
+		}
+		if err != nil {
+			s.Unlock()
+			return task.Topic{}, err
+		}
+		revision, seen := have.revision, have.seen
+		s.Unlock()
+		stored, err := s.putTopic(ctx, name, revision, &e.Set)
+		if errors.Is(err, recovery.ErrConflict) {
+			// Another call was faster, or a write landed whose answer was lost.
+			if err = s.reloadTopic(ctx, name, have, revision); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return task.Topic{}, fmt.Errorf("%w: %w", task.ErrUnknown, err)
+		}
+		s.Mu.Lock()
+		have = s.keptTopic([]byte(name)) // it may have been forgotten meanwhile
+		if have.revision == revision && have.seen == seen {
+			have.seen = 0 // nothing is newer, although revisions may have begun anew
+		}
+		if stored > have.seen { // else a caller has changed or deleted them since
+			s.applyLocked(have, e, stored)
+		}
+		described := s.DescribeLocked(have)
+		s.Unlock()
+		return described, nil
+	}
+}
+
+func (s *Engine) putTopic(ctx context.Context, name string, revision int64, t *task.TopicSettings) (int64, error) {
+	settings, ok := s.Ledger.(recovery.Settings)
+	if !ok {
+		return s.unstored.Add(1), nil
+	}
+	var value []byte
+	if t != nil {
+		var err error
+		if value, err = json.Marshal(t.Stored()); err != nil {
+			return 0, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.Config.AnswerWithin)
+	defer cancel()
+	return settings.PutSetting(ctx, task.SettingPrefix+name, revision, value)
+}
+
+// ChangeTopic is tasks.Scheduler.ChangeTopic.
+func (s *Engine) ChangeTopic(ctx context.Context, name string, ifRevision int64, change func(*task.TopicSettings) error) (task.Topic, error) {
+	if !task.ValidName(name) {
+		return task.Topic{}, task.Invalid("topic", task.NameProblem)
+	}
+	for {
+		e, revision, err := s.resolvedOf(name)
+		if err == nil && ifRevision >= 0 && revision != ifRevision {
+			err = task.ErrRevision
+		}
+		if err != nil {
+			return task.Topic{}, err
+		}
+		set := e.Set.Stored()
+		set.Delivery = bytes.Clone(set.Delivery)
+		if err := change(&set); err != nil {
+			return task.Topic{}, err
+		}
+		if set.Kind == e.Set.Kind && bytes.Equal(set.Delivery, e.Set.Delivery) {
+			e.Set, err = set, set.Validate()
+		} else {
+			e, err = s.Config.ByKind.Resolve(name, set)
+		}
+		if err != nil {
+			return task.Topic{}, err
+		}
+		t, err := s.storeSettings(ctx, name, e, revision)
+		if !errors.Is(err, task.ErrRevision) || ifRevision >= 0 || ctx.Err() != nil {
+			return t, err
+		}
+	}
+}
+
+// resolvedOf returns what holds for a topic, to change some of it, and its revision.
+func (s *Engine) resolvedOf(name string) (task.Resolved, int64, error) {
+	s.Mu.Lock()
+	defer s.Unlock()
+	e, revision := s.Config.Resolved[name], int64(0)
+	have, ok := s.ByName[name]
+	if ok {
+		e, revision = have.resolved(), have.revision
+	}
+	if !isClosed(s.settingsRead) && (!ok || have.unread()) {
+		return e, 0, errSettingsUnread
+	}
+	if errors.Is(e.Undeliverable, errIllegibleSettings) {
+		return e, 0, fmt.Errorf("%w: %w", task.ErrUnavailable, e.Undeliverable)
+	}
+	if e.Set.Kind == task.Pull || e.Set.Kind == task.Handler {
+		e.Set.Kind = "" // which of them is this process' own matter
+	}
+	return e, revision, nil
+}
+
+// PauseTopic is tasks.Scheduler.PauseTopic.
+func (s *Engine) PauseTopic(ctx context.Context, name string, paused bool) error {
+	if !task.ValidName(name) {
+		return task.Invalid("topic", task.NameProblem)
+	}
+	for {
+		e, revision, err := s.resolvedOf(name)
+		if err != nil {
+			return err
+		}
+		e.Set.Paused = paused
+		if _, err := s.storeSettings(ctx, name, e, revision); !errors.Is(err, task.ErrRevision) {
+			return err
+		}
+	}
+}

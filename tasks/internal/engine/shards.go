@@ -1,0 +1,296 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// An ownedShard is one term of one shard: from gaining it until memory has forgotten it.
+// A slot's shard is the term's number in Scheduler.shards. With a ledger that is no
+// recovery.Fleet there are as many as it has shards, held from the beginning to the end.
+// Guarded by Scheduler.mu.
+type OwnedShard struct {
+	ShardID recovery.Home // 0 if the ledger is no Fleet
+	Stage   stage
+	since   int64  // when this process began to hold it, Unix ms by the wall clock
+	run     uint32 // random: tells deliveries of this term from earlier ones
+	past    uint64 // of the outcomes, how many are older: they say nothing of its tasks
+
+	reconciles   int   // losses of its storage that are being made good
+	transferring bool  // the ledger is changing its owner
+	revocation   error // meanwhile, that it is lost
+	aborting     bool  // a hand-over that did not come off is being taken back
+	revoked      bool  // it was not transferred
+	evicted      int   // of its tasks
+	// dead holds its dead, as in deadIndex.ids, with the numbers of their topics; nil
+	// if the ledger is no Fleet.
+	dead map[uint64]uint32
+	read chan struct{} // closed when it is not being read into memory any more
+	gone chan struct{} // closed when memory knows nothing of it any more
+}
+
+// A stage is how far a term has come.
+//
+//	from                    event                         to
+//	none                    Watcher.Gained                acquired
+//	acquired                the former term is gone,
+//	                        and the dead are known        loading
+//	loading                 all records are in memory     active
+//	active                  another node asks for it      draining
+//	draining                the release did not come off  active
+//	draining                the owner has changed         evicting
+//	any                     revoked                       evicting
+//	evicting                none of its tasks is left     none: Forget
+type stage uint8
+
+const (
+	Acquired stage = iota + 1 // nothing of it may be in memory yet, and nothing is written
+	Loading                   // tasks come in from the ledger, and from callers
+	Active                    // memory knows every task of it
+	draining                  // nothing new is begun
+	Evicting                  // it is another node's
+)
+
+// takes tells that tasks of the shard may come into memory.
+func (h *OwnedShard) Takes() bool { return h != nil && (h.Stage == Loading || h.Stage == Active) }
+
+// mine tells that the shard is this process's, as far as it knows.
+func (h *OwnedShard) Mine() bool { return h != nil && h.Stage != Evicting }
+
+// Why a shard does not take what a caller wants. All are ErrUnavailable.
+var (
+	ErrNotHeld    = fmt.Errorf("%w: its shard is not held by this node at the moment", task.ErrNodeAway)
+	ErrHandedOver = fmt.Errorf("%w: its shard is being handed over to another node", task.ErrNodeAway)
+	ErrUnsure     = fmt.Errorf("%w: this node may have lost what it held", task.ErrUnavailable)
+)
+
+// findNodeNumber returns the number of this node in the IDs of its own shards.
+func (s *Engine) findNodeNumber() uint16 {
+	switch {
+	case s.Fleet == nil:
+		return 0
+	case len(s.Terms.Away) > 0: // others may hold all that are its own
+		return s.Terms.Away[0].Node()
+	}
+	return s.Fleet.Home(0).Node()
+}
+
+// ownAdopted enters the shards that the ledger has granted from the beginning.
+func (s *Engine) ownAdopted() {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	for n := range s.Terms.Shards {
+		h := s.OwnedLocked(n)
+		if h != nil {
+			continue // lost already
+		}
+		h = s.beginTermLocked(n)
+		s.stageLocked(h, Active)
+		close(h.read) // the first replay is not about a single shard
+	}
+	s.granted = true
+}
+
+// beginTermLocked begins a term.
+func (s *Engine) beginTermLocked(n int) *OwnedShard {
+	h := &OwnedShard{
+		since: s.Now(), run: rand.Uint32(), past: s.Outcomes.Count,
+		read: make(chan struct{}), gone: make(chan struct{}),
+	}
+	s.stageLocked(h, Acquired)
+	if s.Fleet != nil {
+		h.ShardID, h.dead = s.Fleet.Home(n), make(map[uint64]uint32)
+	}
+	for len(s.Shards) <= n {
+		s.Shards = append(s.Shards, nil)
+	}
+	s.Shards[n] = h
+	return h
+}
+
+// ownedLocked returns the term with a number, or what stands for one where a task is
+// spooled; nil if there is none.
+func (s *Engine) OwnedLocked(shard int) *OwnedShard {
+	if shard == SpoolShard && s.Spool != nil {
+		return s.Spool.ownedShard
+	}
+	if shard < 0 || shard >= len(s.Shards) {
+		return nil
+	}
+	return s.Shards[shard]
+}
+
+// shardNumberLocked finds the number under which this process holds a shard, draining or not;
+// -1 if it does not.
+func (s *Engine) ShardNumberLocked(shardID recovery.Home) int {
+	for n, h := range s.Shards {
+		if h.Mine() && h.ShardID == shardID {
+			return n
+		}
+	}
+	return -1
+}
+
+// unsure tells that others may have taken over what this process believes to hold.
+func (s *Engine) Unsure() bool { return s.Fleet != nil && !s.Fleet.Standing().Certain }
+
+// acquiring reports whether the ledger has taken shards of which memory knows nothing yet.
+func (s *Engine) Acquiring() bool { return s.Fleet != nil && s.Fleet.Standing().Gaining }
+
+// errAcquiring is answered meanwhile to a node that asks whether something exists. It is passing.
+var ErrAcquiring = fmt.Errorf("%w: another one is being taken over", ErrNotHeld)
+
+// stageLocked takes a term to another stage.
+func (s *Engine) stageLocked(h *OwnedShard, to stage) {
+	idle := func(at stage) bool { return at == draining || at == Evicting }
+	comes := func(at stage) bool { return at == Acquired || at == Loading }
+	from := h.Stage
+	h.Stage = to
+	defer s.Cluster.StagedLocked(h)
+	switch {
+	case idle(from) && !idle(to):
+		s.Inactive--
+	case !idle(from) && idle(to):
+		s.Inactive++
+	}
+	switch {
+	case !comes(from) && comes(to):
+		if s.catchingUp.Add(1) == 1 {
+			s.caughtUp = make(chan struct{})
+		}
+	case comes(from) && !comes(to):
+		if s.catchingUp.Add(-1) == 0 {
+			close(s.caughtUp)
+			s.decideLocked()
+		}
+	}
+}
+
+// shardCounts are what has become of shards since Open.
+type shardCounts struct {
+	Acquired, Transferred, Revoked int64 // shards
+	forgotten                      int   // terms whose numbers may stand for others since
+	Evicted                        int64 // tasks that have left memory with their shards
+	Doubtful                       int64 // deliveries whose shards were lost
+	Unsure                         int64 // deliveries that were begun while others may have held the shard
+}
+
+// acquireShard begins a term of a shard. The ledger calls it: this process holds the shard from
+// now on.
+func (s *Engine) AcquireShard(n int, transferred bool) {
+	s.Mu.Lock()
+	defer s.Unlock()
+	if s.Ended || s.OwnedLocked(n) != nil {
+		return // told twice
+	}
+	shardID := s.Fleet.Home(n)
+	var former []*OwnedShard
+	for other, h := range s.Shards {
+		if h != nil && h.ShardID == shardID {
+			s.revokeLocked(other, h, ErrNotHeld) // unless it is known
+			former = append(former, h)
+		}
+	}
+	h := s.beginTermLocked(n)
+	if transferred {
+		h.since = math.MinInt64 // a node has held it all the time: nothing is misfired
+	}
+	s.ShardCounts.Acquired++
+	s.Cluster.AcquiredLocked()
+	s.Background.Go(func() { s.loadShard(n, h, former) })
+}
+
+// loadShard reads a shard that was acquired into memory.
+func (s *Engine) loadShard(n int, h *OwnedShard, former []*OwnedShard) {
+	defer close(h.read)
+	began := s.Elapsed()
+	waits := []<-chan struct{}{s.Opened}
+	for _, f := range former {
+		waits = append(waits, f.gone) // else its tasks would be taken for those of the new term
+	}
+	if !s.outlast(waits...) {
+		return
+	}
+	s.Committer.Open(n)
+	if !s.readDead(n, h) || !s.advance(h, Acquired, Loading) {
+		return
+	}
+	records, w := int64(0), replayWatch{s: s, what: fmt.Sprint("replay of shard ", n)}
+	defer s.Waits.Clear(w.what)
+	err := recovery.ReplayShard(s.Context, s.Fleet, n, (*Memory)(s), func(p recovery.Progress) {
+		records = p.Read
+		w.fails(p)
+	})
+	if err != nil {
+		if !errors.Is(err, recovery.ErrLost) && !s.IsClosing() {
+			s.Config.Log.Error("a shard was not read to its end", "node", s.Config.Node, "shard", n, "error", err)
+		}
+		return // Watcher.Lost is told, or the process ends
+	}
+	if !s.advance(h, Loading, Active) {
+		return
+	}
+	s.Config.Log.Info("a shard was taken over", "node", s.Config.Node, "shard", n, "read", records, "took", (s.Elapsed() - began).Round(time.Millisecond))
+}
+
+// advance takes a term on, unless it has come to an end meanwhile.
+func (s *Engine) advance(h *OwnedShard, from, to stage) bool {
+	s.Mu.Lock()
+	defer s.Unlock()
+	if h.Stage != from || s.Ended {
+		return false
+	}
+	s.stageLocked(h, to)
+	return true
+}
+
+// readDead learns which tasks are dead in a shard. Before that nothing may be created there. It
+// reports false if the term has come to an end.
+func (s *Engine) readDead(n int, h *OwnedShard) bool {
+	var backoff recovery.Backoff
+	for attempt := 0; ; attempt++ {
+		err := s.Fleet.ScanDead(s.Context, n, func(e recovery.Entry) {
+			s.Mu.Lock()
+			defer s.Mu.Unlock()
+			if h.Stage == Acquired {
+				s.addDeadLocked(s.keptTopic([]byte(e.Spot.Label)), n, e.ID, e.Spot.At)
+			}
+		})
+		switch {
+		case err == nil:
+			return true
+		case errors.Is(err, recovery.ErrLost), errors.Is(err, recovery.ErrClosed), s.IsClosing():
+			return false
+		}
+		if backoff.Wait(s.Context, attempt) != nil {
+			return false
+		}
+		s.Mu.Lock()
+		over := h.Stage != Acquired
+		s.Mu.Unlock()
+		if over {
+			return false
+		}
+	}
+}
+
+// outlast waits until all of these are closed. It reports false if the process ends before,
+// also because Open has failed.
+func (s *Engine) outlast(all ...<-chan struct{}) bool {
+	for _, over := range all {
+		select {
+		case <-over:
+		case <-s.Closing:
+			return false
+		case <-s.Context.Done():
+			return false
+		}
+	}
+	return true
+}

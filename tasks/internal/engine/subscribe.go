@@ -1,0 +1,215 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A Subscription hears of what happens to tasks, in the order in which it happens. What
+// finds no room in its buffer, because its reader is slow, is lost and counted: nothing
+// ever waits for a reader, and one that does not read costs a task only the counting.
+//
+// It begins with what happens after Subscribe, and tells of this node alone.
+type Subscription struct {
+	scheduler *Engine
+	topics    []string
+	kinds     []task.EventKind
+	patterns  []string
+	events    int // that may wait
+	text      int // bytes of their ids and errors
+	wake      chan struct{}
+	closed    chan struct{}
+	once      sync.Once
+
+	batch []task.Event // given to the reader by Next, whose it is
+
+	// A reader takes no lock but this one, which is held for a few instructions: so it
+	// cannot keep Scheduler.mu from those who deliver. Scheduler.mu may be held before it.
+	mu      sync.Mutex // guards everything below
+	waiting []task.Event
+	bytes   int // of text in them
+	// lost counts events after those that wait. Where there are some already, one more is
+	// counted without the lock: a reader that is stuck must cost nearly nothing.
+	lost atomic.Int64
+}
+
+// A feed is who hears of what. Guarded by Scheduler.mu.
+type feed struct {
+	Count   int
+	All     []*Subscription            // that hear of every topic
+	ByTopic map[string][]*Subscription // those of the others that hear of one
+	Lost    int64                      // events, of all subscriptions there were
+}
+
+// Subscribe is tasks.Scheduler.Subscribe.
+func (s *Engine) Subscribe(f task.EventFilter) (*Subscription, error) {
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
+	if f.Buffer == 0 {
+		f.Buffer = task.DefaultEventBuffer
+	}
+	topics := slices.Sorted(slices.Values(f.Topics))
+	u := &Subscription{
+		scheduler: s, topics: slices.Compact(topics), kinds: slices.Clone(f.Kinds), patterns: slices.Clone(f.Patterns),
+		events: f.Buffer, text: task.TextPerEvent * f.Buffer,
+		wake: make(chan struct{}, 1), closed: make(chan struct{}),
+	}
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if s.Ended {
+		return nil, task.ErrClosed
+	}
+	s.Feed.add(u)
+	return u, nil
+}
+
+func (f *feed) add(u *Subscription) {
+	f.Count++
+	if len(u.topics) == 0 {
+		f.All = append(f.All, u)
+		return
+	}
+	if f.ByTopic == nil {
+		f.ByTopic = make(map[string][]*Subscription)
+	}
+	for _, t := range u.topics {
+		f.ByTopic[t] = append(f.ByTopic[t], u)
+	}
+}
+
+func (f *feed) remove(u *Subscription) {
+	is := func(o *Subscription) bool { return o == u }
+	f.Count--
+	f.All = slices.DeleteFunc(f.All, is)
+	for _, t := range u.topics {
+		if left := slices.DeleteFunc(f.ByTopic[t], is); len(left) > 0 {
+			f.ByTopic[t] = left
+		} else {
+			delete(f.ByTopic, t)
+		}
+	}
+}
+
+// Close ends the subscription, and a Next that waits. It is idempotent, and may be called
+// from any goroutine.
+func (u *Subscription) Close() {
+	u.once.Do(func() {
+		s := u.scheduler
+		s.Mu.Lock()
+		s.Feed.remove(u)
+		s.Mu.Unlock()
+		u.mu.Lock()
+		u.waiting = nil
+		u.lost.Store(0)
+		u.mu.Unlock()
+		close(u.closed)
+	})
+}
+
+// Next waits until something has happened, and returns all of it, the oldest first. Lost
+// is how many events found no room after these; what the next call returns came after
+// them. The events are valid until the next call. One goroutine at a time may call it.
+//
+// Errors: that of ctx; ErrClosed once the subscription was closed, or the scheduler has
+// ended and everything was returned.
+func (u *Subscription) Next(ctx context.Context) (events []task.Event, lost int64, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, 0, err
+	}
+	for ended := false; ; {
+		if events, lost = u.take(); len(events) > 0 || lost > 0 {
+			return events, lost, nil
+		}
+		if ended {
+			return nil, 0, task.ErrClosed
+		}
+		select {
+		case <-u.wake:
+		case <-u.closed:
+			return nil, 0, task.ErrClosed
+		case <-u.scheduler.done:
+			ended = true // but something may have happened just before
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		}
+	}
+}
+
+// take exchanges the events that wait for the batch before, whose memory is used again.
+func (u *Subscription) take() (events []task.Event, lost int64) {
+	clear(u.batch) // its texts
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.batch, u.waiting = u.waiting, u.batch[:0]
+	u.bytes = 0
+	return u.batch, u.lost.Swap(0)
+}
+
+// offerLocked gives an event to a subscription that hears of its topic. The event has no
+// id until a subscription has room for it.
+func (s *Engine) offerLocked(u *Subscription, sl *store.Slot, e *task.Event) {
+	if len(u.kinds) > 0 && !slices.Contains(u.kinds, e.Kind) || len(u.patterns) > 0 && !task.AnyMatches(u.patterns, e.Topic) {
+		return
+	}
+	// Once something is lost all else is, until the reader comes: so that it can be told
+	// where the gap is.
+	for n := u.lost.Load(); n > 0; n = u.lost.Load() {
+		if u.lost.CompareAndSwap(n, n+1) {
+			s.Feed.Lost++
+			return
+		}
+	}
+	u.mu.Lock()
+	if len(u.waiting) >= u.events || u.bytes >= u.text {
+		u.lost.Store(1)
+		s.Feed.Lost++
+	} else {
+		s.completeLocked(sl, e)
+		u.bytes += len(e.ID) + len(e.Err)
+		if u.waiting = append(u.waiting, *e); len(u.waiting) == 1 {
+			select {
+			case u.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+	u.mu.Unlock()
+}
+
+// completeLocked fills in what costs something. All that hear of an event share its
+// texts.
+func (s *Engine) completeLocked(sl *store.Slot, e *task.Event) {
+	if e.ID == "" {
+		e.ID, e.At = string(s.Store.ID(sl)), s.Config.Clock()
+		if len(e.Err) > task.MaxReason {
+			e.Err = strings.Clone(task.Cut(e.Err, task.MaxReason))
+		}
+	}
+}
+
+// emitLocked tells of something that has happened to a task: the subscriptions now, so
+// that they hear of it in this order, the observer at unlock. It costs nothing without
+// either.
+func (s *Engine) emitLocked(kind task.EventKind, sl *store.Slot, e task.Event) {
+	if s.Config.Observer == nil && s.Feed.Count == 0 {
+		return
+	}
+	e.Kind, e.Topic = kind, s.ByNumber[sl.Topic].Name
+	for _, u := range s.Feed.All {
+		s.offerLocked(u, sl, &e)
+	}
+	for _, u := range s.Feed.ByTopic[e.Topic] {
+		s.offerLocked(u, sl, &e)
+	}
+	if s.Config.Observer != nil {
+		s.completeLocked(sl, &e)
+		s.events = append(s.events, e)
+	}
+}

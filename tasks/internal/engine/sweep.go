@@ -1,0 +1,280 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// sweepState is where the sweep stands and what it has found so far.
+type sweepState struct {
+	slots   uint32 // where the search for overdue tasks goes on
+	arena   uint32 // where tidying goes on
+	alarmed bool   // the search has just found something: all is searched next time
+	Raised  bool   // during a backlog
+	Called  bool   // the other nodes were told of it
+	deaf    bool   // the ledger could not be read when the audit asked last
+
+	lastWall time.Time // of the sweep before, to notice steps of the clock
+	lastMono time.Duration
+
+	Rescued, Leases   int64
+	MissedWakes       int64
+	Backlogs          int64
+	Checked, Repaired int64
+	ClockSteps        int64
+	Rewinds           int64
+
+	Fulls    int64 // full sweeps that are over
+	Last     fullSweep
+	LastTook time.Duration
+}
+
+// A fullSweep is one that looks at everything; when it began, on either clock.
+type fullSweep struct {
+	At    time.Time
+	since time.Duration
+}
+
+const (
+	// overdueSlack is how late the wheel may be before a task counts as rescued.
+	OverdueSlack = time.Second
+	// clockSlack is how far the wall clock may drift from the monotonic one
+	// between two sweeps before it counts as a step.
+	clockSlack = 250 * time.Millisecond
+	// Of the slots, so many are searched for overdue tasks in one sweep, but at
+	// least an eighth.
+	searchSlots = 16 * store.ChunkSlots
+	// So many segments of the arena are emptied in one critical section, and so
+	// many sections are entered in one sweep.
+	tidyAtOnce, tidySections = 4, 256
+)
+
+// sweepLoop runs the sweep until Close: periodically, where it also looks whether
+// one of the times for a full sweep has come, and at once when a backlog has begun.
+// An error does not end it.
+func (s *Engine) sweepLoop() {
+	tick := time.NewTicker(s.Config.SweepEvery)
+	defer tick.Stop()
+	s.noteClock()
+	s.Config.Times.Due(s.Config.Clock())
+	for {
+		select {
+		case <-tick.C:
+			s.SweepOnce(s.Config.Times.Due(s.Config.Clock()))
+		case <-s.sweepNow:
+			s.SweepOnce(false)
+		case <-s.Closing:
+			return
+		}
+	}
+}
+
+// sweepOnce makes sure that whatever should have moved on does so. Outside a fault
+// it finds nothing. A full sweep looks at all of memory instead of a part, and asks
+// for all of it to be compared with the ledger.
+func (s *Engine) SweepOnce(full bool) {
+	this := fullSweep{At: s.Config.Clock(), since: s.Elapsed()}
+	s.noteClock()
+	s.judgeBacklog()
+	s.Cluster.BacklogJudged()
+	late := s.Runner.Overdue(OverdueSlack)
+	lost := s.SearchOverdue(full)
+	expired := s.expire()
+	missed := s.wakeAll()
+	s.Mu.Lock()
+	s.Sweep.Rescued += int64(late + lost)
+	s.Sweep.Leases += int64(expired)
+	s.Sweep.MissedWakes += int64(missed)
+	s.Mu.Unlock()
+	if late+lost+missed > 0 {
+		s.Config.Log.Warn("the sweep found tasks overdue", "node", s.Config.Node,
+			"rescued", late+lost, "lost_by_wheel", lost, "missed_wakes", missed)
+	}
+	s.failures.Tell(s.Config.Log, s.Config.Node, s.Elapsed())
+	s.tidy()
+	if full {
+		select {
+		case s.everything <- this:
+		default: // one that began earlier is still waiting for its turn
+		}
+	}
+}
+
+// noteClock compares the wall clock with the monotonic one. After a step, or
+// after the machine was suspended, the wheel must look at the clock again.
+func (s *Engine) noteClock() {
+	wall, mono := s.Config.Clock(), s.Elapsed()
+	s.Mu.Lock()
+	step := wall.Round(0).Sub(s.Sweep.lastWall.Round(0)) - (mono - s.Sweep.lastMono)
+	first := s.Sweep.lastWall.IsZero()
+	s.Sweep.lastWall, s.Sweep.lastMono = wall, mono
+	stepped := !first && (step > clockSlack || step < -clockSlack)
+	if stepped {
+		s.Sweep.ClockSteps++
+	}
+	s.Mu.Unlock()
+	if stepped {
+		s.Config.Log.Warn("the wall clock was set", "node", s.Config.Node, "by", step.Round(time.Millisecond))
+		s.Runner.Nudge()
+	}
+}
+
+// searchOverdue looks through a part of the store, or all of it, for pending tasks that
+// the wheel should have fired, and makes them ready. It does not trust the wheel:
+// once it has found one, it looks through everything the next time too.
+func (s *Engine) SearchOverdue(all bool) (found int) {
+	s.Mu.Lock()
+	from, total := s.Sweep.slots, s.Store.Slots()
+	count := max(searchSlots, total/8)
+	if all || s.Sweep.alarmed {
+		from, count = 0, total
+	}
+	s.Mu.Unlock()
+	for end := uint64(from) + uint64(count); uint64(from) < end; {
+		s.Mu.Lock()
+		if from >= s.Store.Slots() {
+			s.Mu.Unlock()
+			break
+		}
+		n, to := s.searchSomeLocked(from)
+		s.Unlock()
+		found, from = found+n, to
+	}
+	s.Mu.Lock()
+	if from >= s.Store.Slots() {
+		from = 0
+	}
+	s.Sweep.slots, s.Sweep.alarmed = from, found > 0
+	s.Mu.Unlock()
+	return found
+}
+
+// searchSomeLocked looks at one chunk of slots from there on, but ends early when it
+// has made enough tasks ready. It returns where to go on.
+func (s *Engine) searchSomeLocked(from uint32) (found int, to uint32) {
+	now := s.Now()
+	before := now - OverdueSlack.Milliseconds()
+	rest := s.Store.Rest(from)
+	for i := 0; i < len(rest) && found < AtOnce; i++ {
+		if sl := &rest[i]; sl.State == store.Pending && sl.Next < before && !heldBack(sl) && !s.isAsideLocked(sl) {
+			s.emitLocked(task.EventRescued, sl, task.Event{})
+			s.DisarmLocked(sl)
+			s.dueLocked(from, sl, now)
+			found++
+		}
+		from++
+	}
+	return found, from
+}
+
+// wakeAll sees to it that workers and receivers take what the topics have ready, and returns
+// how many of them had been forgotten. It is also how a backlog raises them.
+func (s *Engine) wakeAll() (missed int) {
+	s.EachTopic(func(t *Topic) {
+		if s.NeglectedLocked(t) {
+			missed++
+		}
+		s.WakeLocked(t)
+	})
+	return missed
+}
+
+// tidy empties sparse segments of the arena.
+func (s *Engine) tidy() {
+	for range tidySections {
+		s.Mu.Lock()
+		s.Sweep.arena = s.Store.Tidy(s.Sweep.arena, tidyAtOnce)
+		done := s.Sweep.arena == 0
+		s.Mu.Unlock()
+		if done {
+			return
+		}
+	}
+}
+
+// A backlog is more ready tasks, of the topics that this process delivers by itself,
+// than Config.SweepBacklog. It is counted with every task that becomes ready; the
+// first one too many asks for a sweep at once, which begins an episode: topics
+// without a concurrency of their own are raised. Only a sweep ends it, when half as
+// many are left: so there is at most one episode in a period, and a backlog that
+// hovers around its bound does not begin one after the other.
+//
+// Paused topics do not count, nor those that are pulled: what they wait for is not
+// concurrency, and one that no receiver pulls must not raise all others for ever.
+
+// queuedLocked counts a task that has joined a topic's queue.
+func (s *Engine) QueuedLocked(t *Topic) {
+	if !t.Pushed {
+		return
+	}
+	s.Backlog++
+	s.sweepNowLocked()
+}
+
+// unqueuedLocked tells a topic's queue, and the backlog, that one of its live tasks
+// has been taken or has become stale.
+func (s *Engine) unqueuedLocked(t *Topic) {
+	t.Queue.Gone()
+	if t.Pushed {
+		s.Backlog--
+	}
+}
+
+// countBacklogLocked is called when a topic may have begun or ceased to count.
+func (s *Engine) countBacklogLocked(t *Topic) {
+	pushed := t.Deliverer != nil && !t.Settings.Paused
+	if pushed == t.Pushed {
+		return
+	}
+	t.Pushed = pushed
+	if !pushed {
+		s.Backlog -= t.Queue.Live
+		return
+	}
+	s.Backlog += t.Queue.Live
+	s.sweepNowLocked()
+}
+
+// sweepNowLocked asks for a sweep at once if a backlog has begun.
+func (s *Engine) sweepNowLocked() {
+	if s.Sweep.Raised || s.Backlog <= s.Config.SweepBacklog {
+		return
+	}
+	select {
+	case s.sweepNow <- struct{}{}:
+	default: // it has been asked for
+	}
+}
+
+// judgeBacklog begins or ends an episode.
+func (s *Engine) judgeBacklog() {
+	s.Mu.Lock()
+	was, waiting := s.Sweep.Raised, s.Backlog
+	switch {
+	case !was && waiting > s.Config.SweepBacklog:
+		s.Sweep.Raised = true
+		s.Sweep.Backlogs++
+	case was && waiting <= s.Config.SweepBacklog/2:
+		s.Sweep.Raised = false
+	}
+	is := s.Sweep.Raised
+	s.Mu.Unlock()
+	switch {
+	case is && !was:
+		s.Config.Log.Warn("a backlog: topics without a concurrency of their own are raised",
+			"node", s.Config.Node, "ready", waiting, "concurrency", s.Config.SweepMaxConcurrency)
+	case was && !is:
+		s.Config.Log.Info("the backlog is gone", "node", s.Config.Node, "ready", waiting)
+	}
+}
+
+// raisedLocked is what a backlog raises a topic's concurrency to, be it one that this node
+// offloads from another one; 0 if there is none or if the topic has one of its own.
+func (s *Engine) RaisedLocked(t *Topic) int {
+	if !s.Sweep.Raised && t.Offloads == 0 || t.own || t.Deliverer == nil {
+		return 0
+	}
+	return s.Config.SweepMaxConcurrency
+}

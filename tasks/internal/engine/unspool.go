@@ -1,0 +1,259 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+)
+
+// This file moves what is spooled to the ledger, once that answers again.
+
+const (
+	unspoolEvery  = 100 * time.Millisecond
+	unspoolAtOnce = 500 // tasks of a piece: what is under way waits if the ledger is gone again
+)
+
+// unspoolLoop moves what is spooled to the ledger, until Close begins.
+func (s *Engine) unspoolLoop() {
+	tick := time.NewTicker(unspoolEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.Spool.askCondition()
+			s.resolveInDoubt()
+		case <-s.Spool.more:
+		case <-s.Closing:
+			return
+		}
+		s.unspool()
+	}
+}
+
+// unspool sends the heads of all lines whose shards take them.
+func (s *Engine) unspool() {
+	s.Mu.Lock()
+	lines := make([]*spoolLine, 0, len(s.Spool.Lines))
+	for _, l := range s.Spool.Lines {
+		lines = append(lines, l)
+	}
+	s.Unlock()
+	for _, l := range lines {
+		s.Mu.Lock()
+		if !s.Ended {
+			s.advanceLocked(l)
+		}
+		s.Unlock()
+	}
+}
+
+// newPiece makes the pendingWrite of the tasks of a line that are sent together. No caller waits
+// for it.
+// The committer may write a piece in several batches. If the ledger refuses one of them, the
+// piece is abandoned: what is sent later would raise the mark above those that are left behind.
+func newPiece() *PendingWrite { return &PendingWrite{abandoned: true} }
+
+// abandonPiece takes back what was not sent yet of a piece.
+func (w *Write) abandonPiece() { w.pending.Phase.Store(withdrawn) }
+
+// advanceLocked sends the head of a line, unless one is under way already.
+func (s *Engine) advanceLocked(l *spoolLine) {
+	sp := s.Spool
+	gone := 0
+	for gone < len(l.Items) && sp.numbers[l.Items[gone].slot] != l.Items[gone].number {
+		gone++
+	}
+	if l.Items = l.Items[gone:]; len(l.Items) == 0 {
+		l.Items = nil
+		return
+	}
+	if l.Moving > 0 || l.Blocked || len(sp.InDoubt) > 0 || s.refusal.Load() != nil {
+		return
+	}
+	shard, ok := s.heirLocked(s.Store.ID(s.Store.Slot(l.Items[0].slot)))
+	if !ok {
+		return
+	}
+	l.piece = newPiece()
+	for _, it := range l.Items[:min(len(l.Items), unspoolAtOnce)] {
+		if sp.numbers[it.slot] != it.number {
+			continue // finished
+		}
+		if !movable(s.Store.Slot(it.slot)) {
+			return
+		}
+		s.writeLocked(Write{slot: it.slot, op: opUnspool, shard: uint16(shard), pending: l.piece})
+	}
+}
+
+// heirLocked returns the shard into which a task is to be moved; false if it takes
+// nothing now. A shard must not get tasks of two lines.
+func (s *Engine) heirLocked(id []byte) (shard int, ok bool) {
+	shard = s.Terms.ShardOf(id)
+	h := s.OwnedLocked(shard)
+	if !h.Takes() || s.deaf(shard, unspoolEvery) || s.Unsure() {
+		return shard, false
+	}
+	shardID, _ := recovery.HomeOf(string(id))
+	return shard, s.Fleet == nil || h.ShardID == shardID
+}
+
+// movable tells that the spool has all that is to be known about a task. One that has
+// died waits for the ledger with its burial: the spool keeps no dead.
+func movable(sl *store.Slot) bool {
+	return sl.Flags&store.Writing == 0 && sl.Stored != store.NotStored && (!sl.State.Busy() || sl.State == store.Burying)
+}
+
+// unspoolChangeLocked is what moving a task means to the ledger. A dead one is moved as it
+// was, to be buried right afterwards.
+func (s *Engine) unspoolChangeLocked(c *recovery.Change, w *Write, sl *store.Slot) {
+	c.Data = s.Store.Record(sl)
+	if sl.State == store.Burying {
+		f := s.Store.Fields(sl)
+		f.State = record.Pending
+		s.scratch = f.Append(s.scratch[:0])
+		c.Data = s.scratch
+	}
+	w.at = record.Next(c.Data)
+	c.From, c.To = recovery.Spot{}, recovery.Spot{Place: recovery.Pending, At: w.at}
+	s.Spool.targets[w.slot] = w.shard
+	s.lineLocked(sl).Moving++
+	c.Mark = recovery.Mark{Spool: s.Spool.id, Number: s.Spool.numbers[w.slot]}
+}
+
+// unspooledLocked makes a task the ledger's, which has its record.
+func (s *Engine) unspooledLocked(w *Write, sl *store.Slot) {
+	s.Spool.removeLocked(s.Store.ID(sl), recovery.Spot{Place: recovery.Pending, At: sl.Stored})
+	sl.Shard, sl.Stored = w.shard, w.at
+	s.Spool.moved++
+	s.leaveSpoolLocked(w.slot)
+	if s.lineLocked(sl).Moving == 0 {
+		select {
+		case s.Spool.more <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// repeatMoveLocked sends a task once more that the ledger has confirmed, and may have lost
+// since. All that is repeated is a piece of its own: the rest of the former one would
+// overtake it, and is taken back.
+func (s *Engine) repeatMoveLocked(w Write, sl *store.Slot) {
+	l := s.lineLocked(sl)
+	if l.piece == w.pending {
+		w.abandonPiece()
+		l.piece = newPiece()
+	}
+	w.pending = l.piece
+	s.writeLocked(w)
+}
+
+// landedLocked counts an answered opUnspool, before it is known what it means.
+func (s *Engine) landedLocked(n uint32, sl *store.Slot) {
+	delete(s.Spool.targets, n)
+	s.lineLocked(sl).Moving--
+}
+
+// movesInto tells whether anything is being moved into a shard.
+func (s *Engine) movesInto(shard int) bool {
+	if s.Spool == nil {
+		return false
+	}
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	for _, target := range s.Spool.targets {
+		if int(target) == shard {
+			return true
+		}
+	}
+	return false
+}
+
+// movingTo tells whether a task is being moved into a shard.
+func (s *Engine) movingTo(n uint32, sl *store.Slot, shard int) bool {
+	if sl.Shard != SpoolShard {
+		return false
+	}
+	target, moving := s.Spool.targets[n]
+	return moving && int(target) == shard
+}
+
+// An inDoubtMove is the move of a task from the spool into a shard that another node took over
+// meanwhile. The ledger has refused the task, but may have taken an earlier copy, which the
+// new holder delivers then. So memory forgets it, and asks the ledger for the shard's
+// mark, which no other node can change. Only if the task was not moved, it comes back.
+type inDoubtMove struct {
+	ID     string
+	at     int64 // where the spool has its record
+	number int64
+	over   bool // it was finished while it was being moved
+}
+
+// holdInDoubtLocked takes a task out of the spool of which it is not known yet whether another
+// node has it. Its slot is then left as those of the shard are.
+func (s *Engine) holdInDoubtLocked(w *Write, sl *store.Slot) {
+	sp := s.Spool
+	next, ok := s.Deferred[w.slot]
+	over := ok && (next.op == opFinish || next.op == opCancel)
+	sp.InDoubt = append(sp.InDoubt, inDoubtMove{string(s.Store.ID(sl)), sl.Stored, sp.numbers[w.slot], over})
+	sp.MovesInDoubt++
+	sl.Shard = w.shard
+	s.leaveSpoolLocked(w.slot)
+}
+
+// resolveInDoubt decides what becomes of moves in doubt, as far as the ledger answers.
+func (s *Engine) resolveInDoubt() {
+	s.Mu.Lock()
+	inDoubt := slices.Clone(s.Spool.InDoubt)
+	s.Unlock()
+	if len(inDoubt) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.Context, s.Config.AnswerWithin)
+	defer cancel()
+	settled := 0
+	for _, x := range inDoubt {
+		if !s.resolveMove(ctx, x) {
+			break
+		}
+		settled++
+	}
+	s.Mu.Lock()
+	s.Spool.InDoubt = s.Spool.InDoubt[settled:]
+	s.Unlock()
+}
+
+func (s *Engine) resolveMove(ctx context.Context, x inDoubtMove) bool {
+	sp := s.Spool
+	mark, err := sp.heir.Inherited(ctx, sp.id, x.ID)
+	if err != nil {
+		return false
+	}
+	spot := recovery.Spot{Place: recovery.Pending, At: x.at}
+	s.Mu.Lock()
+	if x.number <= mark || x.over {
+		sp.removeLocked([]byte(x.ID), spot)
+		if x.number <= mark {
+			sp.moved++
+		}
+		s.Unlock()
+		return true
+	}
+	s.Unlock()
+	return sp.ledger.Get(ctx, 0, []recovery.Ref{{ID: x.ID, Next: x.at}}, func(_ int, e recovery.Entry) {
+		if len(e.Data) < numberLen || int64(binary.BigEndian.Uint64(e.Data)) != x.number {
+			return
+		}
+		e.Data, e.Shard, e.Spot = e.Data[numberLen:], SpoolShard, spot
+		s.Mu.Lock()
+		defer s.Unlock()
+		s.readSpooledLocked(e, x.number)
+		// It stands behind those that have come since, and must not be overtaken.
+		sortLine(s.Spool.LineLocked(s.LineOf(e.ID)))
+	}) == nil
+}

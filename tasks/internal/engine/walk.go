@@ -1,0 +1,223 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A walk goes over the tasks in memory: those of a group, or all, and of these only those
+// of a topic if it is about one. It goes a piece at a time, so that others get the lock in
+// between. What is there from its begin to its end comes by once; what leaves or joins
+// meanwhile, once or not at all.
+type walk struct {
+	*Engine
+	Pick
+
+	group     *store.Cursor // nil: a walk over the slots
+	from, end uint32        // of the slots, those that are still to come
+	over      bool          // nothing more comes
+}
+
+// A pick says which topics something is about. The zero value is all of them.
+type Pick struct {
+	topic    string   // the only one, or the beginning of names and an asterisk; empty: any
+	patterns []string // of a grant, one of which the topic must match as well; empty: any
+}
+
+// A picked is a pick for as long as the lock is held: topics by their numbers.
+type picked struct {
+	only  uint32          // 0: not just one
+	known map[uint32]bool // of others, those that were asked for; nil: all are picked
+	pick  *Pick
+	*Engine
+}
+
+// pickedLocked reports false if no caller has met a topic that is picked, or if its last task
+// has gone.
+func (s *Engine) pickedLocked(p *Pick) (picked, bool) {
+	one := p.topic != "" && !strings.HasSuffix(p.topic, "*")
+	if one {
+		t, ok := s.ByName[p.topic]
+		if !ok || !task.AnyMatches(p.patterns, p.topic) {
+			return picked{}, false
+		}
+		return picked{only: t.Number}, true
+	}
+	k := picked{pick: p, Engine: s}
+	if p.topic != "" || len(p.patterns) > 0 {
+		k.known = make(map[uint32]bool)
+	}
+	return k, true
+}
+
+// has tells whether a topic is picked.
+func (k *picked) has(topic uint32) bool {
+	if k.only != 0 || k.known == nil {
+		return k.only == 0 || topic == k.only
+	}
+	is, known := k.known[topic]
+	if !known {
+		is = k.pick.has(k.ByNumber[topic].Name)
+		k.known[topic] = is
+	}
+	return is
+}
+
+func (p *Pick) has(topic string) bool {
+	return topic != "" && (p.topic == "" || task.Matches(p.topic, topic)) && task.AnyMatches(p.patterns, topic)
+}
+
+// walkLocked begins a walk. An empty group means any. It must be left.
+func (s *Engine) WalkLocked(p Pick, group string) *walk {
+	w := &walk{Engine: s, Pick: p, end: s.Store.Slots()}
+	if group != "" {
+		w.group = s.Store.OpenGroup(group)
+	}
+	return w
+}
+
+// leave ends a walk, at whatever point.
+func (w *walk) Leave() {
+	if w.group != nil {
+		w.Mu.Lock()
+		defer w.Mu.Unlock()
+		w.Store.CloseGroup(w.group)
+	}
+}
+
+// pieceLocked yields as many tasks as are dealt with under one lock, or fewer: a piece may
+// hold none and yet not be the last one. A loop that breaks off goes on behind the task
+// that it has seen last.
+func (w *walk) pieceLocked() iter.Seq2[uint32, *store.Slot] {
+	return func(yield func(uint32, *store.Slot) bool) {
+		topics, ok := w.pickedLocked(&w.Pick)
+		switch {
+		case !ok:
+			w.over = true
+		case w.group != nil:
+			w.members(&topics, yield)
+		default:
+			w.slots(&topics, yield)
+		}
+	}
+}
+
+// members goes over some tasks of the group. Each of them is a wait for memory or two,
+// so that they are not as many as slots would be.
+func (w *walk) members(topics *picked, yield func(uint32, *store.Slot) bool) {
+	for range AtOnce {
+		n := w.Store.Advance(w.group)
+		if n == 0 {
+			w.over = true
+			return
+		}
+		if sl := w.Store.Slot(n); topics.has(sl.Topic) && !yield(n, sl) {
+			return
+		}
+	}
+}
+
+// slots goes over the rest of a chunk.
+func (w *walk) slots(topics *picked, yield func(uint32, *store.Slot) bool) {
+	if w.over = w.from >= w.end; w.over {
+		return
+	}
+	rest := w.Store.Rest(w.from)
+	for i := range rest {
+		if sl := &rest[i]; sl.State != store.Vacant && topics.has(sl.Topic) && !yield(w.from+uint32(i), sl) {
+			w.from += uint32(i) + 1
+			return
+		}
+	}
+	w.from += uint32(len(rest))
+	w.over = w.from >= w.end
+}
+
+// A snapshot is the shards that this node holds, with all their tasks in memory, for as long as
+// an operation on all of them runs: by number, as long as the term is the same. The
+// spool counts as one of them.
+type Snapshot map[int]snapshotShard
+
+// A snapshotShard is one of them, with its ID as the ledger names it now: once Redis has lost
+// the numbers of the nodes, it may be another one than when the term began.
+type snapshotShard struct {
+	*OwnedShard
+	ShardID recovery.Home
+}
+
+// beginSnapshot waits until all that this node holds is in memory. It also returns how many moves
+// of spooled tasks have ever been in doubt. Errors: ErrReplaying, ErrUnavailable, ErrClosed.
+func (s *Engine) BeginSnapshot(ctx context.Context) (st Snapshot, movesInDoubt int, err error) {
+	ctx, cancel := s.Within(ctx)
+	defer cancel()
+	if err := s.waitReplayed(ctx); err != nil {
+		return nil, 0, err
+	}
+	s.Mu.Lock()
+	defer s.Unlock()
+	switch {
+	case s.Ended:
+		return nil, 0, task.ErrClosed
+	case s.Unsure():
+		return nil, 0, ErrUnsure
+	case s.Spool != nil && len(s.Spool.InDoubt) > 0:
+		return nil, 0, ErrInDoubt
+	}
+	st = make(Snapshot)
+	for n, h := range s.Shards {
+		if h != nil && h.Stage == Active {
+			st[n] = snapshotShard{h, s.Fleet.Home(n)}
+		}
+	}
+	if s.Spool != nil {
+		st[SpoolShard], movesInDoubt = snapshotShard{OwnedShard: s.Spool.ownedShard}, s.Spool.MovesInDoubt
+	}
+	return st, movesInDoubt, nil
+}
+
+// errInDoubt: spooled tasks have left memory, and may come back to it. It is passing.
+var ErrInDoubt = fmt.Errorf("%w: it is not known yet whether what was spooled has moved there", ErrNotHeld)
+
+// endSnapshot leaves out what has changed hands meanwhile, and lists the others.
+func (s *Engine) EndSnapshot(st Snapshot, movesInDoubt int) (covered []recovery.Home, err error) {
+	s.Mu.Lock()
+	defer s.Unlock()
+	switch {
+	case s.Ended:
+		return nil, task.ErrClosed
+	case s.Unsure():
+		return nil, ErrUnsure
+	case s.Spool != nil && s.Spool.MovesInDoubt != movesInDoubt:
+		return nil, ErrInDoubt
+	}
+	for n, h := range st {
+		switch {
+		case h.Stage != Active: // a term that is over is never held again
+			delete(st, n)
+		case h.ShardID != 0:
+			covered = append(covered, h.ShardID)
+		}
+	}
+	slices.Sort(covered)
+	return covered, nil
+}
+
+// keepHeld leaves out what the ledger has lost without having told it yet: it has not read
+// the dead of that.
+func (s *Engine) KeepHeld(ctx context.Context, st Snapshot) {
+	for n, h := range st {
+		if n == SpoolShard {
+			continue
+		}
+		if at, err := s.Fleet.Locate(ctx, h.OwnedShard.ShardID, false); err != nil || at.Shard != n {
+			delete(st, n)
+		}
+	}
+}
