@@ -169,7 +169,7 @@ func (s *Scheduler) registeredBefore(ctx context.Context, r *idClaim, now recove
 	case err != nil:
 		return err
 	case h.Node == "":
-		r.stale = engine.StaleEntry{now, true}
+		r.stale = engine.StaleEntry{Filing: now, Vacant: true}
 		return errStale
 	case h.Shard < 0:
 		return &elsewhere{shardID: now.Home}

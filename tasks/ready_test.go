@@ -51,7 +51,7 @@ func TestQueueAgainstSlice(t *testing.T) {
 func TestQueueKeepsOrderOfOneInstant(t *testing.T) {
 	var q engine.Queue
 	for i := range uint64(3000) {
-		q.Push(engine.Item{7, i})
+		q.Push(engine.Item{Next: 7, Value: i})
 	}
 	for i := range uint64(3000) {
 		if it, ok := q.Pop(); !ok || it.Value != i {
@@ -66,7 +66,7 @@ func TestQueueKeepsOrderOfOneInstant(t *testing.T) {
 func TestQueueClean(t *testing.T) {
 	var q engine.Queue
 	for i := range uint64(4000) {
-		q.Push(engine.Item{int64(i), i})
+		q.Push(engine.Item{Next: int64(i), Value: i})
 	}
 	for range 3600 {
 		q.Gone()
@@ -89,7 +89,7 @@ func TestQueueClean(t *testing.T) {
 func TestQueueGivesMemoryBack(t *testing.T) {
 	var q engine.Queue
 	for i := range uint64(100_000) {
-		q.Push(engine.Item{int64(i), i})
+		q.Push(engine.Item{Next: int64(i), Value: i})
 	}
 	for range 100_000 {
 		q.Pop()

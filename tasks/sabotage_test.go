@@ -235,7 +235,7 @@ func (r *rig) readyUnnoticed(id string) {
 	sl.Next = r.engine.Now()
 	r.engine.SetLocked(sl, store.Ready)
 	t := r.engine.ByNumber[sl.Topic]
-	t.Queue.Push(engine.Item{sl.Next, sl.Value(n)})
+	t.Queue.Push(engine.Item{Next: sl.Next, Value: sl.Value(n)})
 	r.engine.QueuedLocked(t)
 }
 

@@ -70,12 +70,13 @@ func (s *Engine) lockTask(ctx context.Context, id string) (uint32, *store.Slot, 
 	}
 }
 
+// BuriedLocked reports whether the task with this id is dead.
 func (s *Engine) BuriedLocked(id []byte) bool {
 	_, dead := s.Dead.IDs[s.Store.Hash(id)]
 	return dead
 }
 
-// illegibleLocked tells that the ledger has a record with this id that this
+// IllegibleLocked tells that the ledger has a record with this id that this
 // version cannot read, and that must be kept.
 func (s *Engine) IllegibleLocked(id []byte) bool {
 	_, ok := s.Illegible[s.Store.Hash(id)]
@@ -91,9 +92,10 @@ func (s *Engine) cancelledLocked(sl *store.Slot) bool {
 // errBeingCancelled is answered while a cancellation cannot be recorded.
 var errBeingCancelled = fmt.Errorf("%w: the task is cancelled in this process, which is not recorded yet", task.ErrUnavailable)
 
+// ErrIllegible is returned for an id whose record this version cannot read.
 var ErrIllegible = fmt.Errorf("%w: the record of this id cannot be read by this version", task.ErrUnavailable)
 
-// watchLocked returns a channel that is closed when the task is no longer busy.
+// WatchLocked returns a channel that is closed when the task is no longer busy.
 func (s *Engine) WatchLocked(n uint32) <-chan struct{} {
 	ch, ok := s.Waiting[n]
 	if !ok {
@@ -103,7 +105,7 @@ func (s *Engine) WatchLocked(n uint32) <-chan struct{} {
 	return ch
 }
 
-// waitBusy waits until a task is no longer busy. The caller has not begun anything, so giving up
+// WaitBusy waits until a task is no longer busy. The caller has not begun anything, so giving up
 // changes nothing. waits is how many earlier changes of the task the caller has seen end: if it
 // has seen some, and no server is known not to answer, giving up is ErrContended.
 func (s *Engine) WaitBusy(ctx context.Context, ch <-chan struct{}, waits int) error {
@@ -130,12 +132,13 @@ func isClosed(ch <-chan struct{}) bool {
 	}
 }
 
+// IsClosing reports whether Close has begun.
 func (s *Engine) IsClosing() bool { return isClosed(s.Closing) }
 
-// isFirstReplayed tells that memory knows every id of what this process held at first.
+// IsFirstReplayed tells that memory knows every id of what this process held at first.
 func (s *Engine) IsFirstReplayed() bool { return isClosed(s.Replayed) }
 
-// isReplayed tells that memory knows every id of what this process holds.
+// IsReplayed tells that memory knows every id of what this process holds.
 func (s *Engine) IsReplayed() bool {
 	return s.IsFirstReplayed() && s.catchingUp.Load() == 0
 }
@@ -146,7 +149,7 @@ func (s *Engine) opensLocked() bool {
 	return !isClosed(s.deadRead) || s.catchingUp.Load() > 0 && slices.ContainsFunc(s.Shards, func(h *OwnedShard) bool { return h != nil && h.Stage == Acquired })
 }
 
-// checkLocked locks an id that memory does not know, so that its record can be
+// CheckLocked locks an id that memory does not know, so that its record can be
 // read while no other caller changes it.
 func (s *Engine) CheckLocked(id []byte, why store.Flags) uint32 {
 	n, sl := s.Store.Enter(id, nil)
@@ -154,7 +157,7 @@ func (s *Engine) CheckLocked(id []byte, why store.Flags) uint32 {
 	return n
 }
 
-// uncheckLocked gives an id up that was locked for reading.
+// UncheckLocked gives an id up that was locked for reading.
 func (s *Engine) UncheckLocked(n uint32) {
 	s.Store.Leave(n)
 	s.notifyLocked(n)
@@ -188,14 +191,14 @@ func (s *Engine) waitReplayed(ctx context.Context) error {
 	}
 }
 
-// abortLocked gives the slot of an id claim up.
+// AbortLocked gives the slot of an id claim up.
 func (s *Engine) AbortLocked(n uint32, sl *store.Slot) {
 	s.Arriving--
 	s.leaveLocked(n, sl)
 	s.notifyLocked(n)
 }
 
-// waitCreated waits for an earlier change of the same id. If that is a creation
+// WaitCreated waits for an earlier change of the same id. If that is a creation
 // which has become this caller's too, giving up leaves its outcome open.
 func (s *Engine) WaitCreated(ctx context.Context, ch <-chan struct{}, wanted bool, waits int) error {
 	err := s.WaitBusy(ctx, ch, waits)
@@ -205,14 +208,14 @@ func (s *Engine) WaitCreated(ctx context.Context, ch <-chan struct{}, wanted boo
 	return err
 }
 
-// startLocked sends the first write of a task that has been entered.
+// StartLocked sends the first write of a task that has been entered.
 func (s *Engine) StartLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
 	s.SetLocked(sl, store.Creating)
 	c.add(i, n)
 	s.writeLocked(Write{slot: n, op: opCreate, pending: c, index: i})
 }
 
-// admitLocked tells whether there is room for so many more tasks and bytes of
+// AdmitLocked tells whether there is room for so many more tasks and bytes of
 // records, and whether the ledger takes them.
 func (s *Engine) AdmitLocked(shard, more, bytes int) error {
 	switch {
@@ -232,7 +235,7 @@ func (s *Engine) AdmitLocked(shard, more, bytes int) error {
 	return nil
 }
 
-// condition returns ErrUnavailable when the ledger has said, when it was last
+// Condition returns ErrUnavailable when the ledger has said, when it was last
 // asked, that it takes no new records. Those that it has already are still written.
 func (s *Engine) Condition() error { return s.conditionOf(0) }
 
@@ -254,6 +257,7 @@ func (s *Engine) room() int {
 	return s.RoomForMoreLocked()
 }
 
+// RoomForMoreLocked returns how many records more memory takes.
 func (s *Engine) RoomForMoreLocked() int {
 	if s.Ended || s.Draining {
 		return 0

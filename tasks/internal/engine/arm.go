@@ -7,7 +7,7 @@ import (
 	"github.com/lapsehq/lapse/wheel"
 )
 
-// atOnce is how many tasks are dealt with before others get the lock.
+// AtOnce is how many tasks are dealt with before others get the lock.
 const AtOnce = 256
 
 // armLocked makes a task wait for its next attempt, or ready if that is now.
@@ -37,7 +37,7 @@ func (s *Engine) dueLocked(n uint32, sl *store.Slot, now int64) {
 	}
 }
 
-// disarmLocked takes a pending or ready task out of the wheel or its queue.
+// DisarmLocked takes a pending or ready task out of the wheel or its queue.
 func (s *Engine) DisarmLocked(sl *store.Slot) {
 	switch sl.State {
 	case store.Pending:
@@ -51,7 +51,7 @@ func (s *Engine) DisarmLocked(sl *store.Slot) {
 	sl.Gen++
 }
 
-// fired is called by the wheel with tasks whose time has come.
+// Fired is called by the wheel with tasks whose time has come.
 func (s *Engine) Fired(values []uint64) {
 	for len(values) > 0 {
 		n := min(AtOnce, len(values))

@@ -9,11 +9,14 @@ import (
 )
 
 const (
-	// auditSlice is how many tasks of every shard are compared with the ledger at
-	// once, and auditBytes how large their records may be together: the ledger answers
-	// no other question of this node meanwhile. auditRound bounds the records of all
-	// shards in one round; the next round begins with the shards that it did not come to.
-	AuditSlice, AuditBytes, AuditRound = 256, 1 << 20, 4 << 20
+	// AuditSlice is how many tasks of every shard are compared with the ledger at once.
+	AuditSlice = 256
+	// AuditBytes bounds the records of a slice together: the ledger answers no other question
+	// of this node meanwhile.
+	AuditBytes = 1 << 20
+	// AuditRound bounds the records of all shards in one round. The next round begins with the
+	// shards that it did not come to.
+	AuditRound = 4 << 20
 	// auditWithin is the time that the ledger has for the slice of one shard.
 	auditWithin = 10 * time.Second
 	// auditRest is for how long an audit of everything rests after a slice, in
@@ -79,7 +82,7 @@ func (s *Engine) auditAll(full fullSweep) {
 
 // audit compares a slice of memory with the ledger. It reports false when a shard could
 // not be read; then the same slice of that shard comes again.
-func (s *Engine) audit(a *auditee) (checked, repaired int, ok bool) {
+func (s *Engine) audit(a *Auditee) (checked, repaired int, ok bool) {
 	shards := a.Begin()
 	a.Repairs = NewPendingWrite(0)
 	a.Repairs.Phase.Store(Sent) // a repair is never taken back
@@ -122,8 +125,8 @@ func (s *Engine) confirmedRepairs(ctx context.Context, c *PendingWrite) (n int) 
 	return n
 }
 
-// An auditee is the side of a Scheduler that is compared with the ledger.
-type auditee struct {
+// An Auditee is the side of a Scheduler that is compared with the ledger.
+type Auditee struct {
 	s       *Engine
 	once    bool          // ends at the end of the store, instead of going round and round
 	at      []uint32      // by shard: the slot where it goes on
@@ -135,14 +138,15 @@ type auditee struct {
 	sampled []recovery.Refiling
 }
 
-func (s *Engine) NewAuditee(once bool) *auditee {
-	a := &auditee{s: s, once: once}
+// NewAuditee returns what an audit compares. With once it ends at the end of the store.
+func (s *Engine) NewAuditee(once bool) *Auditee {
+	a := &Auditee{s: s, once: once}
 	a.Begin()
 	return a
 }
 
-// begin begins a round. It returns the shards in the order in which they are to be read.
-func (a *auditee) Begin() []int {
+// Begin begins a round. It returns the shards in the order in which they are to be read.
+func (a *Auditee) Begin() []int {
 	a.s.Mu.Lock()
 	defer a.s.Mu.Unlock()
 	for len(a.at) < len(a.s.Shards) {
@@ -157,10 +161,10 @@ func (a *auditee) Begin() []int {
 }
 
 // Again implements recovery.Auditee.
-func (a *auditee) Again(shard int) { a.at[shard] = a.was[shard] }
+func (a *Auditee) Again(shard int) { a.at[shard] = a.was[shard] }
 
-// over tells that every shard has come to the end of the store.
-func (a *auditee) Over() bool {
+// Over tells that every shard has come to the end of the store.
+func (a *Auditee) Over() bool {
 	a.s.Mu.Lock()
 	defer a.s.Mu.Unlock()
 	for shard, at := range a.at {
@@ -173,7 +177,7 @@ func (a *auditee) Over() bool {
 
 // Sample returns tasks with no write under way: what one that is busy says is on its
 // way to the ledger.
-func (a *auditee) Sample(shard int, n int) []recovery.Ref {
+func (a *Auditee) Sample(shard int, n int) []recovery.Ref {
 	s := a.s
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -215,12 +219,13 @@ func (a *auditee) Sample(shard int, n int) []recovery.Ref {
 // entriesSampled is how many ids of a slice of the audit are compared with the directory.
 const entriesSampled = 256
 
+// AtRest reports whether nothing is under way with a task that the ledger has.
 func AtRest(sl *store.Slot) bool {
 	return sl.State != store.Vacant && !sl.State.Busy() && sl.Flags&store.Writing == 0 && sl.Stored != store.NotStored
 }
 
 // Repair begins to write tasks again that the ledger lacks, and returns how many.
-func (a *auditee) Repair(_ int, missing []recovery.Ref) int {
+func (a *Auditee) Repair(_ int, missing []recovery.Ref) int {
 	s := a.s
 	s.Mu.Lock()
 	defer s.Unlock()

@@ -10,6 +10,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
+// Reschedule changes a task of this node. Errors: as of tasks.Scheduler.Reschedule.
 func (s *Engine) Reschedule(ctx context.Context, id string, m task.Move) (task.Task, error) {
 	return s.Move(ctx, id, Admission{}, func(rec *record.Fields, w *Write) {
 		if due, ok := s.newDue(m); ok {
@@ -31,6 +32,7 @@ func (s *Engine) newDue(m task.Move) (int64, bool) {
 	return 0, false
 }
 
+// FireNow makes a task of this node due at once. Errors: as of tasks.Scheduler.Fire.
 func (s *Engine) FireNow(ctx context.Context, id string) (task.Task, error) {
 	return s.Move(ctx, id, Admission{}, func(rec *record.Fields, w *Write) {
 		now := s.Now()
@@ -38,7 +40,7 @@ func (s *Engine) FireNow(ctx context.Context, id string) (task.Task, error) {
 	})
 }
 
-// move writes a new record for a task that is pending or ready.
+// Move writes a new record for a task that is pending or ready.
 func (s *Engine) Move(ctx context.Context, id string, by Admission, change func(*record.Fields, *Write)) (task.Task, error) {
 	ctx, cancel := s.Within(ctx)
 	defer cancel()
@@ -76,7 +78,7 @@ func (s *Engine) Move(ctx context.Context, id string, by Admission, change func(
 	return t, s.submitOne(ctx, w)
 }
 
-// cancelled makes a repeated cancel get the answer of the first.
+// Cancelled makes a repeated cancel get the answer of the first.
 func Cancelled(err error) error {
 	if errors.Is(err, ErrCancelled) {
 		return nil
@@ -84,6 +86,8 @@ func Cancelled(err error) error {
 	return err
 }
 
+// CancelHere cancels a task of this node. Errors: as of tasks.Scheduler.Cancel, and ErrCancelled or
+// ErrFinished for a task whose outcome is still known.
 func (s *Engine) CancelHere(ctx context.Context, id string) error {
 	n, sl, err := s.lockTask(ctx, id)
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
-// beginLocked takes up to limit tasks off a topic's queue and begins to deliver them:
+// BeginLocked takes up to limit tasks off a topic's queue and begins to deliver them:
 // it is the only way to a delivery, for whatever consumer. It
 // returns none if there are none, or if nothing may be delivered now. It may give
 // the lock up meanwhile.

@@ -8,7 +8,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A cluster is what the engine tells of its tasks and shards to the rooms that deal with other
+// A Cluster is what the engine tells of its tasks and shards to the rooms that deal with other
 // nodes. Methods whose names end with Locked are called with the lock held. None of them waits.
 type Cluster interface {
 	// entryLocked returns how the id of a task is registered in the directory that nodes share.

@@ -10,7 +10,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A write is one change of one task on its way through the committer.
+// A Write is one change of one task on its way through the committer.
 type Write struct {
 	slot    uint32
 	op      op
@@ -26,6 +26,7 @@ type Write struct {
 // op says what a write does, and so what its confirmation means.
 type op uint8
 
+// What a write does, and from which state of its task to which.
 const (
 	opCreate    op = iota // creating   -> pending
 	opMove                // moving     -> pending
@@ -286,7 +287,7 @@ func (s *Engine) leaveLocked(n uint32, sl *store.Slot) {
 	s.Store.Leave(n)
 }
 
-// setLocked changes a task's state and its topic's gauges.
+// SetLocked changes a task's state and its topic's gauges.
 func (s *Engine) SetLocked(sl *store.Slot, to store.State) {
 	t := s.ByNumber[sl.Topic]
 	switch {

@@ -136,7 +136,7 @@ func (s *Engine) forgetDeadLocked(h *OwnedShard, hash uint64) bool {
 	return true
 }
 
-// recheckDead asks the ledger whether it has the dead records of these ids, and forgets
+// RecheckDead asks the ledger whether it has the dead records of these ids, and forgets
 // that they are dead if it has not. It waits for changes of them that are under way. It
 // fails also while the ledger has an older record of one of them.
 func (s *Engine) RecheckDead(ctx context.Context, ids []string) error {
@@ -205,7 +205,7 @@ func (s *Engine) recheckIllegible(ctx context.Context, id string) error {
 	return nil
 }
 
-// recheck is recheckDead or recheckIllegible, after a refusal. It reports whether the ledger
+// Recheck is recheckDead or recheckIllegible, after a refusal. It reports whether the ledger
 // has answered; the refused call is then made once more, and means it.
 func (s *Engine) Recheck(ctx context.Context, id string, refusal error) bool {
 	switch {
@@ -271,14 +271,14 @@ func (s *Engine) removeDeadLocked(t *Topic, shard int, id []byte, died int64) {
 	}
 }
 
-// askLocked begins to ask the ledger for the oldest dead task. It returns what is known so far,
+// AskLocked begins to ask the ledger for the oldest dead task. It returns what is known so far,
 // for learnLocked.
 func (l *oldestDead) AskLocked() int64 {
 	l.asking, l.gone = true, false
 	return l.at
 }
 
-// learnLocked ends it with the answer. If a task has left the dead meanwhile, the answer may be
+// LearnLocked ends it with the answer. If a task has left the dead meanwhile, the answer may be
 // about that one, and the ledger is asked again. If a task has died earlier than all others, by
 // a clock that was set back, that time is the answer.
 func (l *oldestDead) LearnLocked(before, answer int64) {

@@ -10,7 +10,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A delivery is an attempt that this node has begun, or that another node has begun and has
+// A Delivery is an attempt that this node has begun, or that another node has begun and has
 // sent here. The embedded part is what a deliverer or a receiver gets.
 type Delivery struct {
 	task.Delivery
@@ -25,7 +25,7 @@ type Delivery struct {
 	Source *Source
 }
 
-// newDelivery completes d with what its receiver gets.
+// NewDelivery completes d with what its receiver gets.
 func NewDelivery(d Delivery, t task.Task, until time.Time) *Delivery {
 	d.Delivery = task.NewDelivery(t, until, &d)
 	return &d
@@ -42,7 +42,7 @@ func (d *Delivery) Receipt() string {
 	})
 }
 
-// A source says where a delivery comes from that another node has begun.
+// A Source says where a delivery comes from that another node has begun.
 type Source struct {
 	Node  string        // that holds the task
 	Lease time.Duration // as it was when the delivery left there
@@ -50,7 +50,7 @@ type Source struct {
 	Began time.Duration // for a worker: when it began with it
 }
 
-// A lateVerdict is a verdict for a task of another node.
+// A LateVerdict is a verdict for a task of another node.
 type LateVerdict struct {
 	ShardID recovery.Home
 	Verdict task.Verdict

@@ -15,7 +15,7 @@ import (
 	"github.com/lapsehq/lapse/wheel"
 )
 
-// An engine is one node: what it has in memory, what it delivers, and what it writes. It knows
+// An Engine is one node: what it has in memory, what it delivers, and what it writes. It knows
 // nothing of other nodes; what they have to do with it is told to its cluster.
 type Engine struct {
 	Config     task.Checked
@@ -94,7 +94,7 @@ type Engine struct {
 	Fault            error             // why the ledger was lost
 }
 
-// newEngine returns an engine that has nothing yet and does nothing.
+// New returns an engine that has nothing yet and does nothing.
 func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine {
 	s := &Engine{
 		Config: cfg, Ledger: ledger, Started: time.Now(),
@@ -124,7 +124,7 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 	return s
 }
 
-// adopt makes the ledger this process's, and reads what must be known before anything begins. If
+// Adopt makes the ledger this process's, and reads what must be known before anything begins. If
 // it fails, the engine has ended.
 func (s *Engine) Adopt(ctx context.Context) (err error) {
 	s.watch()
@@ -161,7 +161,7 @@ func (s *Engine) watch() {
 	r.Watch(w)
 }
 
-// begin begins to write, to deliver and to sweep. The wheel calls fire with tasks whose time has
+// Begin begins to write, to deliver and to sweep. The wheel calls fire with tasks whose time has
 // come. If begin fails, the engine has ended.
 func (s *Engine) Begin(ctx context.Context, fire func(values []uint64)) (err error) {
 	s.Committer = recovery.NewCommitter(recovery.CommitterConfig[Write]{

@@ -9,11 +9,13 @@ import (
 )
 
 const (
-	TellFailuresEvery = time.Minute // of one topic
-	FailingTopics     = 100         // that have a line of their own; the others share one
+	// TellFailuresEvery is how often a topic may have a line about its failures.
+	TellFailuresEvery = time.Minute
+	// FailingTopics is how many topics have a line of their own. The others share one.
+	FailingTopics = 100
 )
 
-// A failureLog says once a minute for each topic that attempts have failed or tasks have
+// A FailureLog says once a minute for each topic that attempts have failed or tasks have
 // died. More topics than failingTopics share one line.
 type FailureLog struct {
 	mu      sync.Mutex // guards what follows
@@ -44,6 +46,7 @@ func (l *FailureLog) of(topic string) *failures {
 	return f
 }
 
+// Failed counts an attempt that has failed.
 func (l *FailureLog) Failed(topic, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,13 +55,14 @@ func (l *FailureLog) Failed(topic, reason string) {
 	f.last = reason
 }
 
+// Died counts a task that has died.
 func (l *FailureLog) Died(topic string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.of(topic).died++
 }
 
-// tell writes the lines whose time has come.
+// Tell writes the lines whose time has come.
 func (l *FailureLog) Tell(log *slog.Logger, node string, now time.Duration) {
 	l.mu.Lock()
 	due := make(map[string]failures)

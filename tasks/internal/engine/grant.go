@@ -11,7 +11,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// granted checks the name of a topic.
+// Granted checks the name of a topic.
 func Granted(ctx context.Context, topic string) error {
 	if !task.GrantOf(ctx).Allows(topic) {
 		return task.ErrNotGranted
@@ -28,7 +28,7 @@ func (s *Engine) permitLocked(t *task.Terms, sl *store.Slot) error {
 	return t.Permit(s.ByNumber[sl.Topic].Name, int64(f.Revision), f.Created)
 }
 
-// A quota counts what matches the patterns of a grant. Guarded by Scheduler.mu.
+// A Quota counts what matches the patterns of a grant. Guarded by Scheduler.mu.
 type Quota struct {
 	Patterns []string
 	Topics   int           // that have tasks, be it dead ones
@@ -45,7 +45,7 @@ type quotas struct {
 }
 
 const (
-	// maxQuotas bounds them; beyond it, the one that was used longest ago is forgotten.
+	// MaxQuotas bounds them; beyond it, the one that was used longest ago is forgotten.
 	MaxQuotas = 1000
 )
 
@@ -120,7 +120,7 @@ func (s *Engine) countQuota(q, old *Quota) {
 	})
 }
 
-// roomLocked tells whether the caller may have one more task.
+// RoomLocked tells whether the caller may have one more task.
 func (a *Admission) RoomLocked() error {
 	if q := a.quota; q != nil && a.Grant.MaxPending > 0 && q.Tasks >= a.Grant.MaxPending {
 		return fmt.Errorf("%w: %d tasks are pending in its topics", task.ErrQuota, q.Tasks)
@@ -128,7 +128,7 @@ func (a *Admission) RoomLocked() error {
 	return nil
 }
 
-// topicForLocked returns the topic of a task that the caller wants, making it if needed.
+// TopicForLocked returns the topic of a task that the caller wants, making it if needed.
 func (s *Engine) TopicForLocked(a *Admission, name string) (*Topic, error) {
 	if q := a.quota; q != nil && a.Grant.MaxTopics > 0 && q.Topics >= a.Grant.MaxTopics {
 		if t, known := s.ByName[name]; !known || !t.Occupied {
@@ -156,12 +156,14 @@ func (t *Topic) countLocked(change int) {
 	}
 }
 
-// An admission is what a creation is bounded by.
+// An Admission is what a creation is bounded by.
 type Admission struct {
 	Grant *task.Grant
 	quota *Quota // nil: the grant has no bounds
 }
 
+// Admission returns what bounds a creation by this caller. Error: ErrUnavailable when ctx ends
+// before the tasks of the caller's topics are counted.
 func (s *Engine) Admission(ctx context.Context) (Admission, error) {
 	by := Admission{Grant: task.GrantOf(ctx)}
 	var err error

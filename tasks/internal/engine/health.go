@@ -14,11 +14,11 @@ import (
 // it. While the server that keeps a shard is known not to answer, the caller is told at
 // once that it is not recorded yet.
 
-// patienceShare is the part of Config.AnswerWithin for which a server may answer no write
+// PatienceShare is the part of Config.AnswerWithin for which a server may answer no write
 // at all until it is known not to answer.
 const PatienceShare = 20
 
-// ledgerDown reports whether the ledger is known not to answer for a shard.
+// LedgerDown reports whether the ledger is known not to answer for a shard.
 func (s *Engine) LedgerDown(shard int) bool {
 	if shard == SpoolShard {
 		return s.Spool.committer.Down(0)
@@ -117,7 +117,7 @@ func (s *Engine) askCondition() {
 	}
 }
 
-// certaintyEvery is how often a node that paused asks whether it may go on.
+// CertaintyEvery is how often a node that paused asks whether it may go on.
 const CertaintyEvery = 50 * time.Millisecond
 
 // pausedLocked reports whether nothing may be handed out, and remembers it, so that no worker is
@@ -132,7 +132,7 @@ func (s *Engine) pausedLocked() bool {
 	return s.paused
 }
 
-// certaintyLoop notices when this node begins to be unsure, and wakes all topics when
+// CertaintyLoop notices when this node begins to be unsure, and wakes all topics when
 // it may deliver again.
 func (s *Engine) CertaintyLoop() {
 	tick := time.NewTicker(CertaintyEvery)

@@ -12,7 +12,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A lease is one delivery that is not settled yet.
+// A Lease is one delivery that is not settled yet.
 type Lease struct {
 	Nonce     uint64        // tells its receipt from those of other deliveries
 	Attempt   uint32        // of this delivery
@@ -137,7 +137,7 @@ func (s *Engine) expire() int {
 	return count
 }
 
-// undoDeliveryLocked makes a task ready again whose delivery no receiver has seen. It reports
+// UndoDeliveryLocked makes a task ready again whose delivery no receiver has seen. It reports
 // false if that delivery is not open here, or is being handed over.
 func (s *Engine) UndoDeliveryLocked(d *Delivery) bool {
 	l, ok := s.Leases[d.Slot]

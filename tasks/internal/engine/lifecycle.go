@@ -44,7 +44,7 @@ func (s *Engine) end(fault error) bool {
 	return true
 }
 
-// revoke ends the scheduler because the ledger has another owner now.
+// Revoke ends the scheduler because the ledger has another owner now.
 func (s *Engine) Revoke(err error) {
 	first := s.end(err)
 	if first {
@@ -63,14 +63,14 @@ func (s *Engine) Err() error {
 	return s.Fault
 }
 
-// now is the wall clock in Unix milliseconds, rounded down: a deadline counts as
+// Now is the wall clock in Unix milliseconds, rounded down: a deadline counts as
 // reached only when it has passed.
 func (s *Engine) Now() int64 { return s.Config.Clock().UnixMilli() }
 
-// elapsed is the monotonic clock, for leases.
+// Elapsed is the monotonic clock, for leases.
 func (s *Engine) Elapsed() time.Duration { return time.Since(s.Started) }
 
-// unlock ends a critical section and tells the observer what happened in it.
+// Unlock ends a critical section and tells the observer what happened in it.
 func (s *Engine) Unlock() {
 	events := s.events
 	s.events = nil
@@ -80,7 +80,7 @@ func (s *Engine) Unlock() {
 	}
 }
 
-// close is Scheduler.Close.
+// Close is Scheduler.Close.
 func (s *Engine) Close(ctx context.Context) error {
 	if s.closeBegun.CompareAndSwap(false, true) {
 		s.end(nil)
@@ -92,7 +92,7 @@ func (s *Engine) Close(ctx context.Context) error {
 	return s.closeErr
 }
 
-// lastWords is how long Close waits for handlers whose context it has cancelled, so that
+// LastWords is how long Close waits for handlers whose context it has cancelled, so that
 // what becomes of their attempts is recorded. Those that do not mind it are given up.
 const LastWords = 100 * time.Millisecond
 

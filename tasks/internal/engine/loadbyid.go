@@ -11,7 +11,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// An idLoad is an id that is looked up in the ledger.
+// An IDLoad is an id that is looked up in the ledger.
 type IDLoad struct {
 	ID     string
 	Absent bool  // the ledger does not have it
@@ -29,7 +29,7 @@ func (s *Engine) loadByID(ctx context.Context, id string) (absent bool, err erro
 	return one[0].Absent, one[0].Err
 }
 
-// loadAllByID makes sure that ids which replay has not reached are known, if they exist:
+// LoadAllByID makes sure that ids which replay has not reached are known, if they exist:
 // by asking the ledger for all of them together, or, where it cannot find a record by id
 // alone, by waiting for the end of replay. An id that the ledger does not have is absent:
 // only this process could add it, so from then on what memory does not know does not exist.
@@ -124,18 +124,19 @@ func (s *Engine) endLoads(loads []*IDLoad, err error) {
 	}
 }
 
-// A notFoundProof says that the ledger was asked for an id and does not have it, in any of
+// A NotFoundProof says that the ledger was asked for an id and does not have it, in any of
 // the shards that were held then.
 type NotFoundProof struct {
 	sure     bool
 	acquired int64 // of the shards, how many had been gained before
 }
 
+// NotFoundProofLocked returns the proof that holds now for ids that the ledger lacks.
 func (s *Engine) NotFoundProofLocked(sure bool) NotFoundProof {
 	return NotFoundProof{sure, s.ShardCounts.Acquired}
 }
 
-// proveNotFound is proveAllNotFound for one id.
+// ProveNotFound is proveAllNotFound for one id.
 func (s *Engine) ProveNotFound(ctx context.Context, id string) (NotFoundProof, error) {
 	one := []IDLoad{{ID: id}}
 	a := s.ProveAllNotFound(ctx, one)
@@ -145,7 +146,7 @@ func (s *Engine) ProveNotFound(ctx context.Context, id string) (NotFoundProof, e
 	return a, nil
 }
 
-// proveAllNotFound is loadAllByID for creations. It returns the proof that counts for those that
+// ProveAllNotFound is loadAllByID for creations. It returns the proof that counts for those that
 // are absent.
 func (s *Engine) ProveAllNotFound(ctx context.Context, loads []IDLoad) NotFoundProof {
 	s.Mu.Lock()
@@ -155,7 +156,7 @@ func (s *Engine) ProveAllNotFound(ctx context.Context, loads []IDLoad) NotFoundP
 	return a
 }
 
-// A flight computes something for all callers that wait for it at the same time. One
+// A Flight computes something for all callers that wait for it at the same time. One
 // computation runs at a time; those who come while it runs share the next one, so that each
 // gets what was computed after it had called.
 type Flight[T any] struct {
@@ -169,7 +170,7 @@ type landing[T any] struct {
 	value T
 }
 
-// do returns the result of compute, called by this caller or by another one. The result is
+// Do returns the result of compute, called by this caller or by another one. The result is
 // shared: it must not be changed.
 func (f *Flight[T]) Do(compute func() T) T {
 	f.mu.Lock()

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// millis is t in Unix milliseconds, rounded up: a deadline is never moved forward
+// Millis is t in Unix milliseconds, rounded up: a deadline is never moved forward
 // in time.
 func Millis(t time.Time) int64 {
 	ms := t.UnixMilli()
@@ -14,10 +14,12 @@ func Millis(t time.Time) int64 {
 	return ms
 }
 
+// RoundUpMillis is d in milliseconds, rounded up.
 func RoundUpMillis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
 func millisDuration(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
+// FromMillis is the time of Unix milliseconds.
 func FromMillis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

@@ -90,7 +90,7 @@ func (s *Engine) misfirePassLocked(t *Topic) {
 // NewMisfirePassLocked begins a pass for some topics. The caller must run or leave it.
 func (s *Engine) NewMisfirePassLocked(topics map[*Topic]bool) *MisfirePass {
 	return &MisfirePass{
-		walk: s.WalkLocked(Pick{}, ""), Topics: topics,
+		Walk: s.WalkLocked(Pick{}, ""), Topics: topics,
 		newest: make(map[groupOf]candidate), decides: s.IsReplayed(),
 	}
 }
@@ -114,9 +114,9 @@ func (s *Engine) runMisfirePasses() {
 	}
 }
 
-// A misfirePass is one walk over the store for some topics.
+// A MisfirePass is one walk over the store for some topics.
 type MisfirePass struct {
-	*walk
+	*Walk
 	Topics  map[*Topic]bool
 	newest  map[groupOf]candidate // of the misfired tasks seen so far
 	decides bool                  // replay was over when it began: every group is complete
@@ -132,7 +132,7 @@ type candidate struct {
 	due, created int64
 }
 
-// run visits all tasks, not too many under one lock, nor faster than the ledger takes
+// Run visits all tasks, not too many under one lock, nor faster than the ledger takes
 // what is skipped. It reports false if Close has begun.
 func (v *MisfirePass) Run() bool {
 	defer v.Leave()
@@ -177,7 +177,7 @@ func (v *MisfirePass) visitLocked(n uint32, sl *store.Slot, now int64) {
 	}
 }
 
-// compareLocked skips a misfired task, or the newest one of its group so far.
+// CompareLocked skips a misfired task, or the newest one of its group so far.
 func (v *MisfirePass) CompareLocked(n uint32, sl *store.Slot) {
 	rec := v.Store.Record(sl)
 	key, this := groupOf{sl.Topic, string(record.Group(rec))}, candidate{n, record.Due(rec), record.Created(rec)}
@@ -212,7 +212,7 @@ func (v *MisfirePass) later(a, b candidate) bool {
 	return c > 0
 }
 
-// release lets the newest of each group go. It reports false if Close has begun.
+// Release lets the newest of each group go. It reports false if Close has begun.
 func (v *MisfirePass) Release() bool {
 	v.Mu.Lock()
 	defer func() { v.Unlock() }()

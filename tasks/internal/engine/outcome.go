@@ -117,7 +117,7 @@ func (s *Engine) sendLocked(w Write, c *PendingWrite, i int) {
 // Example: Spread 10 s, 10,000 tasks due at 12:00:00.000. One whose id hashes to 0.75 of the
 // range of hashes is delivered at 12:00:07.500, and late from then on.
 
-// offset is how far into a window of that length an id has its place, in milliseconds. It
+// Offset is how far into a window of that length an id has its place, in milliseconds. It
 // is less than the window, and evenly distributed, wherever the ids come from.
 func Offset(id []byte, window time.Duration) int64 {
 	part, _ := bits.Mul64(xxhash.Sum64(id), uint64(window.Milliseconds()))

@@ -12,7 +12,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A pendingWrite is a caller that waits for one or more writes, all of one kind.
+// A PendingWrite is a caller that waits for one or more writes, all of one kind.
 type PendingWrite struct {
 	Phase atomic.Int32 // queued, sent or withdrawn
 	done  chan struct{}
@@ -24,6 +24,7 @@ type PendingWrite struct {
 	abandoned bool     // the caller has left: no caller reads outcomes that come now
 }
 
+// How far the first write of a caller has come.
 const (
 	queued int32 = iota
 	Sent
@@ -37,6 +38,7 @@ var (
 	errSuperseded = errors.New("not recorded yet")
 )
 
+// NewPendingWrite returns a caller that waits for up to n writes.
 func NewPendingWrite(n int) *PendingWrite {
 	return &PendingWrite{left: 1, done: make(chan struct{}), errs: make([]error, n), slots: make([]uint32, n)}
 }
@@ -64,6 +66,7 @@ func (c *PendingWrite) resolve(i int, err error) {
 	c.Complete()
 }
 
+// Complete says that no further write is added.
 func (c *PendingWrite) Complete() {
 	if c.left--; c.left == 0 {
 		close(c.done)
@@ -76,14 +79,15 @@ func admit(w Write) bool {
 	return w.pending == nil || w.pending.Phase.CompareAndSwap(queued, Sent) || w.pending.Phase.Load() == Sent
 }
 
-// within bounds a public method by Config.AnswerWithin, however many waits it has.
+// Within bounds a public method by Config.AnswerWithin, however many waits it has.
 func (s *Engine) Within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, s.Config.AnswerWithin, ErrLate)
 }
 
+// ErrLate is the cause of a context whose call has waited for the ledger long enough.
 var ErrLate = errors.New("the ledger did not answer in time")
 
-// await waits until all writes of a pendingWrite are answered, or ctx ends. Then writes
+// Await waits until all writes of a pendingWrite are answered, or ctx ends. Then writes
 // that were not sent yet are taken back (ErrUnavailable), and the outcome of the
 // others is open (ErrUnknown). Its outcomes do not change any more.
 func (s *Engine) Await(ctx context.Context, c *PendingWrite) error {
@@ -138,7 +142,7 @@ func (s *Engine) undoLocked(n uint32, c *PendingWrite, now int64) {
 	s.notifyLocked(n)
 }
 
-// outcomesOf returns the outcomes of writes that no caller waits for any more.
+// OutcomesOf returns the outcomes of writes that no caller waits for any more.
 func (s *Engine) OutcomesOf(c *PendingWrite) []error {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -156,7 +160,7 @@ func (s *Engine) heldLocked(shard int) error {
 	return nil
 }
 
-// writable returns nil, or ErrUnavailable when the shard is another node's or about to
+// Writable returns nil, or ErrUnavailable when the shard is another node's or about to
 // be, or when the ledger has not answered for so long that another write would only wait
 // behind. The lock is held.
 func (s *Engine) Writable(shard int) error {

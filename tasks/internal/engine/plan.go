@@ -6,14 +6,14 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// A staleEntry is a directory entry whose task no longer exists: its shard is held here, where
+// A StaleEntry is a directory entry whose task no longer exists: its shard is held here, where
 // the task would be known, or by no node. The zero staleEntry stands for none.
 type StaleEntry struct {
 	recovery.Filing
 	Vacant bool // no node holds the shard
 }
 
-// A plan is a request that has been checked, with the record that it makes.
+// A Plan is a request that has been checked, with the record that it makes.
 type Plan struct {
 	ID       string
 	Topic    string
@@ -29,9 +29,10 @@ type Plan struct {
 	By       Admission
 }
 
-// buffers lends the memory in which records are put together.
+// Buffers lends the memory in which records are put together.
 var Buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
 
+// Release gives the memory of the record back.
 func (p *Plan) Release() {
 	if p.Buf != nil && cap(p.Rec) <= 64<<10 {
 		*p.Buf = p.Rec[:0]

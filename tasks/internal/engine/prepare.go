@@ -142,7 +142,7 @@ func (s *Engine) loadSettings(ctx context.Context) error {
 	return nil
 }
 
-// learnTopic asks for the settings of one topic, if they are not known. After that they are, or
+// LearnTopic asks for the settings of one topic, if they are not known. After that they are, or
 // there is an error, a kind of ErrReplaying.
 func (s *Engine) LearnTopic(ctx context.Context, name string) error {
 	if isClosed(s.settingsRead) || !task.ValidName(name) {

@@ -12,10 +12,10 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// purgeAtOnce bounds how many changes of one purge wait for the ledger.
+// PurgeAtOnce bounds how many changes of one purge wait for the ledger.
 const PurgeAtOnce = 2048
 
-// A purge cancels all tasks of a topic, or of a group, that can be cancelled; or it kills
+// A Purge cancels all tasks of a topic, or of a group, that can be cancelled; or it kills
 // them.
 type Purge struct {
 	*Engine
@@ -23,7 +23,7 @@ type Purge struct {
 	group string // if that is what was asked for
 	kill  bool   // they become dead instead
 
-	walk       *walk
+	walk       *Walk
 	busy       []string // ids of visited tasks that another caller was changing
 	Cancelled  int
 	unrecorded bool           // some are cancelled in a shard for which the ledger is known not to answer
@@ -40,7 +40,7 @@ type skipped struct {
 	Shard uint16
 }
 
-// run cancels them all, and reports that; or it has been at work for long enough, and has
+// Run cancels them all, and reports that; or it has been at work for long enough, and has
 // cancelled some. 0: nothing is long enough.
 func (p *Purge) Run(ctx context.Context, enough time.Duration) (all bool, err error) {
 	if err := p.begin(ctx); err != nil {
@@ -61,6 +61,7 @@ func (p *Purge) Run(ctx context.Context, enough time.Duration) (all bool, err er
 	return true, nil
 }
 
+// Result returns what was done so far.
 func (p *Purge) Result() PurgeResult {
 	t := PurgeResult{Cancelled: p.Cancelled}
 	for _, n := range p.Delivering {
@@ -231,7 +232,7 @@ func (p *Purge) visitLocked(n uint32, sl *store.Slot, c *PendingWrite, sent int)
 	return sent, nil
 }
 
-// A purgeQuery asks for the tasks of a topic or a group to be cancelled, or killed. The
+// A PurgeQuery asks for the tasks of a topic or a group to be cancelled, or killed. The
 // topic may be the beginning of names and an asterisk.
 type PurgeQuery struct {
 	Topic, Group string
@@ -240,13 +241,14 @@ type PurgeQuery struct {
 	Patterns     []string `json:",omitempty"` // as of a listQuery
 }
 
-// result is what a purge has done.
+// A PurgeResult is what a purge has done.
 type PurgeResult struct {
 	Cancelled, Delivering int
 	Left                  []string            // ids of the first of those that were being delivered
 	Retried               map[string]struct{} // ids of cancelled ones that had been delivered before
 }
 
+// NewPurge returns a purge that has not begun.
 func (s *Engine) NewPurge(q *PurgeQuery) *Purge {
 	return &Purge{Engine: s, Pick: Pick{q.Topic, q.Patterns}, group: q.Group, kill: q.Kill, keep: q.Keep, Delivering: make(map[uint16]int)}
 }
@@ -258,7 +260,7 @@ func (s *Engine) killLocked(n uint32, sl *store.Slot, c *PendingWrite) {
 	s.BuryWaitingLocked(n, sl, record.TopicDeleted, killedReason, c)
 }
 
-// buryWaitingLocked makes a task dead that waits for an attempt.
+// BuryWaitingLocked makes a task dead that waits for an attempt.
 func (s *Engine) BuryWaitingLocked(n uint32, sl *store.Slot, state byte, reason string, c *PendingWrite) {
 	s.DisarmLocked(sl)
 	f := s.Store.Fields(sl)
@@ -273,7 +275,7 @@ func (s *Engine) BuryWaitingLocked(n uint32, sl *store.Slot, state byte, reason 
 	s.writeLocked(Write{slot: n, op: opBury, at: died, pending: c, index: c.extend(n)})
 }
 
-// deletable tells what must be known before a topic is deleted: the revision of its
+// Deletable tells what must be known before a topic is deleted: the revision of its
 // settings, and whether it has tasks here. It waits for the end of replay.
 func (s *Engine) Deletable(ctx context.Context, name string) (revision int64, inUse bool, err error) {
 	ctx, cancel := s.Within(ctx)
@@ -292,13 +294,13 @@ func (s *Engine) Deletable(ctx context.Context, name string) (revision int64, in
 	return revision, s.UsedLocked(name), nil
 }
 
-// usedLocked tells that a topic has tasks here that are not dead.
+// UsedLocked tells that a topic has tasks here that are not dead.
 func (s *Engine) UsedLocked(name string) bool {
 	t, ok := s.ByName[name]
 	return ok && t.Gauges[task.Pending]+t.Gauges[task.Ready]+t.Gauges[task.Delivering] > 0
 }
 
-// forgetTopic lets the defaults hold for a topic again.
+// ForgetTopic lets the defaults hold for a topic again.
 func (s *Engine) ForgetTopic(ctx context.Context, name string, revision int64) error {
 	if _, err := s.putTopic(ctx, name, revision, nil); err != nil {
 		if errors.Is(err, recovery.ErrConflict) {

@@ -11,7 +11,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A queue holds a topic's ready tasks, those that became due first in front.
+// A Queue holds a topic's ready tasks, those that became due first in front.
 //
 // The wheel fires in order, so almost every push belongs at the end: those go
 // into a run, a plain ring in order of time. What comes too late for that (a
@@ -29,11 +29,13 @@ type Queue struct {
 	Count int
 }
 
+// An Item is a ready task in its topic's queue.
 type Item struct {
 	Next  int64
 	Value uint64 // generation and slot
 }
 
+// Push appends a ready task.
 func (q *Queue) Push(it Item) {
 	q.Live++
 	q.Count++
@@ -44,7 +46,7 @@ func (q *Queue) Push(it Item) {
 	heap.Push(&q.late, it)
 }
 
-// pop returns the front item, stale or not; the caller calls took if it was live.
+// Pop returns the front item, stale or not; the caller calls took if it was live.
 func (q *Queue) Pop() (Item, bool) {
 	if q.Count == 0 {
 		return Item{}, false
@@ -58,13 +60,13 @@ func (q *Queue) Pop() (Item, bool) {
 	return first, true
 }
 
-// gone tells that one live item has been taken or has become stale.
+// Gone tells that one live item has been taken or has become stale.
 func (q *Queue) Gone() { q.Live-- }
 
-// crowded tells that clean is worth its cost.
+// Crowded tells that clean is worth its cost.
 func (q *Queue) Crowded() bool { return q.Count > 1024 && q.Count > 4*q.Live }
 
-// clean drops what is stale.
+// Clean drops what is stale.
 func (q *Queue) Clean(stale func(value uint64) bool) {
 	old := *q
 	*q = Queue{}
@@ -140,7 +142,7 @@ func (r *ring) shift() {
 	r.Blocks = r.Blocks[1:]
 }
 
-// queueLocked waits, without the lock, until it is a receiver's turn to look again, or until
+// QueueLocked waits, without the lock, until it is a receiver's turn to look again, or until
 // the receiver was given deliveries. It reports false if neither came in time. ask begins to ask
 // other nodes; it is called with the lock held, and may be nil.
 func (s *Engine) QueueLocked(ctx context.Context, t *Topic, place *Turn, over <-chan time.Time, ask func() <-chan struct{}) (woken bool) {
@@ -194,13 +196,15 @@ func (t *Turn) wait(ctx context.Context, closing <-chan struct{}, over <-chan ti
 	return false
 }
 
-// pullLocked begins deliveries for a receiver. It may release the lock meanwhile.
+// PullLocked begins deliveries for a receiver. It may release the lock meanwhile.
 func (s *Engine) PullLocked(ctx context.Context, t *Topic, limit int, lease time.Duration) []*Delivery {
 	ctx, cancel := s.Within(ctx)
 	defer cancel()
 	return s.BeginLocked(ctx, t, limit, lease, byReceiver)
 }
 
+// PullableLocked returns a topic from which a receiver may take tasks. Errors: as of
+// tasks.Scheduler.Reserve.
 func (s *Engine) PullableLocked(name string, reserved bool) (*Topic, error) {
 	if s.Ended {
 		return nil, task.ErrClosed
@@ -220,7 +224,7 @@ func (s *Engine) PullableLocked(name string, reserved bool) (*Topic, error) {
 	return t, nil
 }
 
-// reservers are the receivers that wait for a topic's tasks, first come, first served.
+// Reservers are the receivers that wait for a topic's tasks, first come, first served.
 // Guarded by Scheduler.mu.
 type Reservers struct {
 	Queue list.List // of sleeping receivers
@@ -228,7 +232,7 @@ type Reservers struct {
 	last  uint64    // the last number drawn
 }
 
-// A turn is one waiting receiver. It keeps its number for as long as it waits: a receiver that
+// A Turn is one waiting receiver. It keeps its number for as long as it waits: a receiver that
 // was woken too late, because another had been faster, keeps its place in the queue.
 type Turn struct {
 	Number uint64 // drawn when it joins for the first time
@@ -244,6 +248,7 @@ type Turn struct {
 	Fetched []*Delivery // from other nodes
 }
 
+// Join puts a receiver to sleep at the place that its number gives it.
 func (r *Reservers) Join(t *Turn) {
 	if t.Number == 0 {
 		r.last++
@@ -273,14 +278,14 @@ func (r *Reservers) remove(t *Turn) {
 	}
 }
 
-// bring wakes a sleeping receiver with deliveries of another node.
+// Give wakes a sleeping receiver with deliveries of another node.
 func (r *Reservers) Give(t *Turn, ds []*Delivery) {
 	r.remove(t)
 	t.Fetched = ds
 	close(t.Ready)
 }
 
-// leave is called by every receiver that has joined, woken or not.
+// Leave is called by every receiver that has joined, woken or not.
 func (r *Reservers) Leave(t *Turn) {
 	switch {
 	case t.Place != nil:
@@ -297,7 +302,7 @@ func (r *Reservers) wakeAll() {
 	}
 }
 
-// wake wakes the receiver that has waited longest, unless as many have been woken and have not
+// Wake wakes the receiver that has waited longest, unless as many have been woken and have not
 // looked yet as there are ready tasks.
 func (r *Reservers) Wake(tasks int) {
 	front := r.Queue.Front()
@@ -320,7 +325,7 @@ func (r *Reservers) remoteInFront() bool {
 	return front != nil && front.Value.(*Turn).Serve != nil
 }
 
-// each visits the items of a queue, in no order. It is meant for tests.
+// Each visits the items of a queue, in no order. It is meant for tests.
 func (q *Queue) Each(visit func(Item)) {
 	for i, block := range q.Run.Blocks {
 		if i == 0 {

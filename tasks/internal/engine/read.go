@@ -18,6 +18,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
+// Get returns a task of this node. Errors: as of tasks.Scheduler.Get.
 func (s *Engine) Get(ctx context.Context, id string) (task.Task, error) {
 	n, sl, err := s.lockTask(ctx, id)
 	for rechecked := false; errors.Is(err, task.ErrDead); {
@@ -66,7 +67,7 @@ func (s *Engine) getDead(ctx context.Context, id string) (task.Task, error) {
 	return t, nil
 }
 
-// taskLocked describes a task as it stands.
+// TaskLocked describes a task as it stands.
 func (s *Engine) TaskLocked(n uint32) task.Task {
 	sl := s.Store.Slot(n)
 	f := s.Store.Fields(sl)
@@ -98,7 +99,7 @@ func (s *Engine) describe(id string, f *record.Fields, state task.State) task.Ta
 	return t
 }
 
-// visitPage hands out the first tasks here, in their order, each with the time under which
+// VisitPage hands out the first tasks here, in their order, each with the time under which
 // it stands in the list, and its shard, until visit returns false. It returns the position
 // behind which there are more, or nil.
 func (s *Engine) VisitPage(ctx context.Context, q *ListQuery, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
@@ -129,7 +130,7 @@ func (s *Engine) VisitPage(ctx context.Context, q *ListQuery, visit func(t task.
 	return nil, nil
 }
 
-// sizeOf is what a task counts for against MaxPageBytes.
+// SizeOf is what a task counts for against MaxPageBytes.
 func SizeOf(t *task.Task) int {
 	n := len(t.ID) + len(t.Topic) + len(t.Group) + len(t.Payload) + len(t.LastError)
 	for name, value := range t.Headers {
@@ -138,13 +139,13 @@ func SizeOf(t *task.Task) int {
 	return n
 }
 
-// ref is where a task stands in the list.
+// Ref is where a task stands in the list.
 func (t *Listed) Ref() recovery.Ref { return recovery.Ref{ID: t.Task.ID, Next: t.At} }
 
 // selectSoonest looks for the soonest tasks after a cursor.
 func (s *Engine) selectSoonest(ctx context.Context, q *ListQuery, limit int) (first soonest, err error) {
 	after := q.After
-	var w *walk
+	var w *Walk
 	for w == nil || !w.over {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -203,6 +204,7 @@ func (h *soonest) Pop() any {
 	return last
 }
 
+// CompareRefs orders positions by their time, then by their id.
 func CompareRefs(a, b recovery.Ref) int {
 	if c := cmp.Compare(a.Next, b.Next); c != 0 {
 		return c
@@ -210,7 +212,7 @@ func CompareRefs(a, b recovery.Ref) int {
 	return strings.Compare(a.ID, b.ID)
 }
 
-// pageBounds reads the limit and the cursor of a listing.
+// PageBounds reads the limit and the cursor of a listing.
 func PageBounds(limit int, cursor string) (int, recovery.Ref, error) {
 	var f task.Faults
 	if limit == 0 {
@@ -226,12 +228,13 @@ func PageBounds(limit int, cursor string) (int, recovery.Ref, error) {
 	return limit, after, f.Err()
 }
 
-// A cursor is the time and the id of a page's last task.
+// EncodeCursor returns the cursor behind a page's last task: its time and its id.
 func EncodeCursor(ref recovery.Ref) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(ref.Next))
 	return base64.RawURLEncoding.EncodeToString(append(b, ref.ID...))
 }
 
+// DecodeCursor is the reverse of EncodeCursor. It reports false for any other text.
 func DecodeCursor(cursor string) (recovery.Ref, bool) {
 	if cursor == "" {
 		return recovery.Ref{}, true
@@ -243,7 +246,7 @@ func DecodeCursor(cursor string) (recovery.Ref, bool) {
 	return recovery.Ref{Next: int64(binary.BigEndian.Uint64(b)), ID: string(b[8:])}, true
 }
 
-// A listQuery asks for the first tasks behind a position: soonest first, or the longest
+// A ListQuery asks for the first tasks behind a position: soonest first, or the longest
 // dead first with the state Dead.
 type ListQuery struct {
 	Topic, Group string
@@ -254,6 +257,7 @@ type ListQuery struct {
 	Patterns     []string `json:",omitempty"` // of the topics that the caller may use; empty: all
 }
 
+// A Listed is a task on a page, with its position.
 type Listed struct {
 	Task task.Task
 	At   int64 // where it stands in the list

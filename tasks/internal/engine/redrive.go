@@ -13,10 +13,10 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// redrivenAtOnce bounds how many dead tasks are locked, and read, at once.
+// RedrivenAtOnce bounds how many dead tasks are locked, and read, at once.
 const RedrivenAtOnce = 500
 
-// A redrive requeues or deletes dead tasks, in pieces.
+// A Redrive requeues or deletes dead tasks, in pieces.
 type Redrive struct {
 	*Engine
 	Topic string      // empty: any
@@ -33,7 +33,7 @@ type Redrive struct {
 	Passed []string // ids that were asked for, and are not among the dead of the topic
 }
 
-// once leaves out ids that come twice: they must not be found missing the second time.
+// Once leaves out ids that come twice: they must not be found missing the second time.
 func Once(ids []string) []string {
 	seen := make(map[string]bool, len(ids))
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
@@ -48,7 +48,7 @@ func (x *Redrive) tired() bool {
 	return x.Enough > 0 && x.Done > 0 && x.Elapsed() >= x.Enough
 }
 
-// these redrives the tasks with the given ids, of which none comes twice. It returns how many
+// These redrives the tasks with the given ids, of which none comes twice. It returns how many
 // of the ids it has not come to.
 func (x *Redrive) These(ctx context.Context, ids []string) (left int, err error) {
 	for len(ids) > 0 && !x.tired() {
@@ -61,7 +61,7 @@ func (x *Redrive) These(ctx context.Context, ids []string) (left int, err error)
 	return len(ids), nil
 }
 
-// all redrives those of the topic's dead that are behind a position in the list: all that
+// All redrives those of the topic's dead that are behind a position in the list: all that
 // had died by a time, and of later ones only until there were as many as were dead in the
 // beginning, or tasks that die again at once would keep it at work for ever. (They are not
 // just left out: another node's clock may be ahead. And not all are counted: a shard that
@@ -94,6 +94,7 @@ func (x *Redrive) All(ctx context.Context, after recovery.Ref, died int64, left 
 	return after, left, false, nil
 }
 
+// NewRedrive returns a redrive that has not begun.
 func (s *Engine) NewRedrive(q *RedriveQuery) *Redrive {
 	x := &Redrive{Engine: s, Topic: q.Topic, Op: opRequeue, due: q.Due}
 	if q.Delete {
@@ -104,7 +105,7 @@ func (s *Engine) NewRedrive(q *RedriveQuery) *Redrive {
 	return x
 }
 
-// piece locks the ids, reads their records under the lock and takes them from among
+// Piece locks the ids, reads their records under the lock and takes them from among
 // the dead. It returns once the ledger has confirmed that, and counts what was done
 // also where it returns an error.
 func (x *Redrive) Piece(ctx context.Context, ids []string) error {
@@ -303,6 +304,7 @@ func (x *Redrive) noteRest(before int) {
 	}
 }
 
+// DeadCount returns how many tasks of a topic are dead.
 func (s *Engine) DeadCount(topic string) int {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -312,7 +314,7 @@ func (s *Engine) DeadCount(topic string) int {
 	return 0
 }
 
-// A redriveQuery asks for dead tasks of a topic to be requeued or deleted: those with the
+// A RedriveQuery asks for dead tasks of a topic to be requeued or deleted: those with the
 // ids, or as many as are dead.
 type RedriveQuery struct {
 	Topic  string

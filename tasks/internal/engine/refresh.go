@@ -43,7 +43,7 @@ func (s *Engine) refreshLoop() {
 	}
 }
 
-// refreshOnce takes over what has changed since a version of the settings, or everything if
+// RefreshOnce takes over what has changed since a version of the settings, or everything if
 // there is none, and returns the version that it has taken over.
 func (s *Engine) RefreshOnce(shared recovery.SharedSettings, seen *recovery.SettingsVersion) *recovery.SettingsVersion {
 	if seen != nil {
@@ -126,7 +126,7 @@ func (s *Engine) takeEqualSetting(name string, set storedSetting) {
 	}
 }
 
-// refresh makes the settings of all topics those that the ledger has.
+// Refresh makes the settings of all topics those that the ledger has.
 func (s *Engine) Refresh(settings recovery.Settings) error {
 	s.restoring.Lock() // what the ledger has lost is no deletion
 	defer s.restoring.Unlock()
@@ -254,6 +254,7 @@ type storedSetting struct {
 	revision int64
 }
 
+// RestoreOnce writes settings again that the ledger has lost, and returns how many.
 func (s *Engine) RestoreOnce(ctx context.Context, settings recovery.Settings) (restored int, err error) {
 	held := make(map[string]storedSetting)
 	if err := settings.EachSetting(ctx, task.SettingPrefix, func(name string, value []byte, revision int64) {

@@ -12,7 +12,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// releaseShard hands a shard over to a node that has asked for it. From its beginning nothing new
+// ReleaseShard hands a shard over to a node that has asked for it. From its beginning nothing new
 // is done with the shard's tasks; what is under way is finished, open deliveries are
 // recorded with their leases, so that they count at the other node; and when the ledger
 // has confirmed everything, the shard changes hands. If that does not come off, all is as

@@ -70,7 +70,7 @@ func (w *replayWatch) fails(p recovery.Progress) bool {
 	return true
 }
 
-// memory is the side of a Scheduler that replay fills.
+// Memory is the side of a Scheduler that replay fills.
 type Memory Engine
 
 // Load arms the tasks of a page that are not known yet.
@@ -184,7 +184,7 @@ func (s *Engine) resolveLocked(n uint32, e recovery.Entry, found bool) {
 	s.notifyLocked(n)
 }
 
-// illegibleLines is how many records that cannot be read are told one by one.
+// IllegibleLines is how many records that cannot be read are told one by one.
 const IllegibleLines = 20
 
 // readableLocked takes a record apart. One that this binary cannot read is left in

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// sweptDeadAtOnce bounds how many of the dead the sweep looks at in one period.
+	// SweptDeadAtOnce bounds how many of the dead the sweep looks at in one period.
 	SweptDeadAtOnce = 20 * RedrivenAtOnce
 	// After the wall clock was set forward by more than clockLeap, or the machine has
 	// slept for so long, nothing is deleted for clockRest: a wrong time is often mended

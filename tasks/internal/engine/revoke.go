@@ -11,7 +11,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// revokeShard ends the term of a shard that has another owner, as the ledger or a refused batch
+// RevokeShard ends the term of a shard that has another owner, as the ledger or a refused batch
 // says: its tasks leave memory, and nothing of it is begun any more.
 func (s *Engine) RevokeShard(n int, err error) {
 	s.Mu.Lock()
@@ -52,7 +52,7 @@ func (s *Engine) beginEvictionLocked(n int, h *OwnedShard) {
 }
 
 const (
-	// busyPause is for how long a goroutine that waits for the busy tasks of a shard rests
+	// BusyPause is for how long a goroutine that waits for the busy tasks of a shard rests
 	// at first, and busyPauseMax at most.
 	BusyPause, busyPauseMax = 500 * time.Microsecond, 20 * time.Millisecond
 )
@@ -95,7 +95,7 @@ func (s *Engine) evictShard(n int, h *OwnedShard) {
 	s.Fleet.Forget(n)
 }
 
-// rest waits; it reports false when Close has begun.
+// Rest waits; it reports false when Close has begun.
 func (s *Engine) Rest(d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -105,7 +105,7 @@ func (s *Engine) Rest(d time.Duration) bool {
 	}
 }
 
-// restWithin waits, unless Close has begun or ctx has ended; then it is ErrClosed, or why
+// RestWithin waits, unless Close has begun or ctx has ended; then it is ErrClosed, or why
 // ctx has.
 func (s *Engine) RestWithin(ctx context.Context, d time.Duration) error {
 	select {

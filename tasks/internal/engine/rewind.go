@@ -13,7 +13,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// rewound makes a shard equal to memory again, in the background.
+// Rewound makes a shard equal to memory again, in the background.
 func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -77,7 +77,7 @@ func (s *Engine) beginRestoring(shard int) (h *OwnedShard, end func()) {
 	}
 }
 
-// queueAtMost bounds what waits for the committer while a shard is written anew.
+// QueueAtMost bounds what waits for the committer while a shard is written anew.
 const QueueAtMost = 20_000
 
 // rewrite writes every task of a shard that is at rest. The others have a write under
@@ -112,7 +112,7 @@ func (s *Engine) rewrite(shard int, h *OwnedShard) (written int) {
 	return written
 }
 
-// breathe waits until the committer has room. It reports false when Close has begun.
+// Breathe waits until the committer has room. It reports false when Close has begun.
 func (s *Engine) Breathe() bool {
 	for s.Committer.Stats().Queued > QueueAtMost {
 		select {
@@ -127,7 +127,7 @@ func (s *Engine) Breathe() bool {
 // openPause is the time between two looks at ids of which it is not decided yet what they are.
 const openPause = 50 * time.Millisecond
 
-// deleteUnknown deletes the pending records of a shard that memory does not know:
+// DeleteUnknown deletes the pending records of a shard that memory does not know:
 // tasks that are finished, and that the loss has brought back. Those that memory
 // knows to be dead are buried again. An id that is being created or looked up is looked at
 // again once that is over: if the creation is given up, the record is an unknown record.
@@ -209,7 +209,7 @@ func (s *Engine) deleteSome(shard int, h *OwnedShard, page []recovery.Entry) (de
 	return deleted, dead, open, nil
 }
 
-// buryAgain buries tasks whose burial is among what was lost: memory has kept
+// BuryAgain buries tasks whose burial is among what was lost: memory has kept
 // nothing of them but that they are dead, so their older records must do. It returns how many
 // burials it has begun.
 //

@@ -58,7 +58,7 @@ func (t *Topic) explicit() task.TopicSettings {
 	return set
 }
 
-// kind is how a topic's tasks are delivered.
+// Kind is how a topic's tasks are delivered.
 func (t *Topic) Kind() task.Kind {
 	switch {
 	case t.Handler != nil:
@@ -69,13 +69,13 @@ func (t *Topic) Kind() task.Kind {
 	return task.Pull
 }
 
-// pulled tells that receivers ask for the topic's tasks.
+// Pulled tells that receivers ask for the topic's tasks.
 func (t *Topic) Pulled() bool { return t.Deliverer == nil && t.undeliverable == nil }
 
 // unread tells that the topic's settings are not known yet, see loadTopics.
 func (t *Topic) unread() bool { return errors.Is(t.undeliverable, errSettingsUnread) }
 
-// stopped reports whether no receiver may have the topic's tasks.
+// Stopped reports whether no receiver may have the topic's tasks.
 func (t *Topic) Stopped() bool { return t.Settings.Paused || t.undeliverable != nil }
 
 // deliverableBy tells whether settings may choose a way of delivery in this process.

@@ -11,7 +11,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// checkVerdict checks what is asked for, and reads the receipts.
+// CheckVerdict checks what is asked for, and reads the receipts.
 func (s *Engine) CheckVerdict(v *task.Verdict, receipts []string) ([]Settling, error) {
 	var f task.Faults
 	if v.Delay != nil {
@@ -38,7 +38,7 @@ func (s *Engine) CheckVerdict(v *task.Verdict, receipts []string) ([]Settling, e
 	return settlings, nil
 }
 
-// settleHere settles deliveries of tasks that are here, if they have no answer yet.
+// SettleHere settles deliveries of tasks that are here, if they have no answer yet.
 func (s *Engine) SettleHere(ctx context.Context, v *task.Verdict, todo []*Settling) error {
 	c := NewPendingWrite(len(todo))
 	c.Phase.Store(Sent) // a settled delivery is never taken back
@@ -64,6 +64,7 @@ func (s *Engine) SettleHere(ctx context.Context, v *task.Verdict, todo []*Settli
 	return nil
 }
 
+// SettledOf returns the answers.
 func SettledOf(settlings []Settling) []task.Settled {
 	answers := make([]task.Settled, len(settlings))
 	for i := range settlings {
@@ -72,7 +73,7 @@ func SettledOf(settlings []Settling) []task.Settled {
 	return answers
 }
 
-// A settling is one receipt on its way to its answer.
+// A Settling is one receipt on its way to its answer.
 type Settling struct {
 	Receipt receipt.Receipt
 	Answer  task.Settled
@@ -100,6 +101,7 @@ func (s *Engine) report(ctx context.Context, done []*Settling, c *PendingWrite) 
 	}
 }
 
+// SettleLocked settles one receipt.
 func (s *Engine) SettleLocked(v *task.Verdict, p *Settling, c *PendingWrite, i int, grant *task.Grant) {
 	r, a := &p.Receipt, &p.Answer
 	id := []byte(r.ID)

@@ -11,7 +11,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// An ownedShard is one term of one shard: from gaining it until memory has forgotten it.
+// An OwnedShard is one term of one shard: from gaining it until memory has forgotten it.
 // A slot's shard is the term's number in Scheduler.shards. With a ledger that is no
 // recovery.Fleet there are as many as it has shards, held from the beginning to the end.
 // Guarded by Scheduler.mu.
@@ -49,6 +49,7 @@ type OwnedShard struct {
 //	evicting                none of its tasks is left     none: Forget
 type stage uint8
 
+// The stages.
 const (
 	Acquired stage = iota + 1 // nothing of it may be in memory yet, and nothing is written
 	Loading                   // tasks come in from the ledger, and from callers
@@ -57,10 +58,10 @@ const (
 	Evicting                  // it is another node's
 )
 
-// takes tells that tasks of the shard may come into memory.
+// Takes tells that tasks of the shard may come into memory.
 func (h *OwnedShard) Takes() bool { return h != nil && (h.Stage == Loading || h.Stage == Active) }
 
-// mine tells that the shard is this process's, as far as it knows.
+// Mine tells that the shard is this process's, as far as it knows.
 func (h *OwnedShard) Mine() bool { return h != nil && h.Stage != Evicting }
 
 // Why a shard does not take what a caller wants. All are ErrUnavailable.
@@ -114,7 +115,7 @@ func (s *Engine) beginTermLocked(n int) *OwnedShard {
 	return h
 }
 
-// ownedLocked returns the term with a number, or what stands for one where a task is
+// OwnedLocked returns the term with a number, or what stands for one where a task is
 // spooled; nil if there is none.
 func (s *Engine) OwnedLocked(shard int) *OwnedShard {
 	if shard == SpoolShard && s.Spool != nil {
@@ -126,7 +127,7 @@ func (s *Engine) OwnedLocked(shard int) *OwnedShard {
 	return s.Shards[shard]
 }
 
-// shardNumberLocked finds the number under which this process holds a shard, draining or not;
+// ShardNumberLocked finds the number under which this process holds a shard, draining or not;
 // -1 if it does not.
 func (s *Engine) ShardNumberLocked(shardID recovery.Home) int {
 	for n, h := range s.Shards {
@@ -137,13 +138,13 @@ func (s *Engine) ShardNumberLocked(shardID recovery.Home) int {
 	return -1
 }
 
-// unsure tells that others may have taken over what this process believes to hold.
+// Unsure tells that others may have taken over what this process believes to hold.
 func (s *Engine) Unsure() bool { return s.Fleet != nil && !s.Fleet.Standing().Certain }
 
-// acquiring reports whether the ledger has taken shards of which memory knows nothing yet.
+// Acquiring reports whether the ledger has taken shards of which memory knows nothing yet.
 func (s *Engine) Acquiring() bool { return s.Fleet != nil && s.Fleet.Standing().Gaining }
 
-// errAcquiring is answered meanwhile to a node that asks whether something exists. It is passing.
+// ErrAcquiring is answered meanwhile to a node that asks whether something exists. It is passing.
 var ErrAcquiring = fmt.Errorf("%w: another one is being taken over", ErrNotHeld)
 
 // stageLocked takes a term to another stage.
@@ -181,7 +182,7 @@ type shardCounts struct {
 	Unsure                         int64 // deliveries that were begun while others may have held the shard
 }
 
-// acquireShard begins a term of a shard. The ledger calls it: this process holds the shard from
+// AcquireShard begins a term of a shard. The ledger calls it: this process holds the shard from
 // now on.
 func (s *Engine) AcquireShard(n int, transferred bool) {
 	s.Mu.Lock()

@@ -158,7 +158,7 @@ func (t *Topic) limit() {
 	}
 }
 
-// allowed is how many of n deliveries of a topic may begin now.
+// Allowed is how many of n deliveries of a topic may begin now.
 func (t *Topic) Allowed(n int) int {
 	if t.limiter == nil {
 		return n
@@ -188,7 +188,7 @@ func (s *Engine) restLocked(t *Topic) {
 	})
 }
 
-// A consumer is what takes ready tasks off a topic's queue.
+// A Consumer is what takes ready tasks off a topic's queue.
 type Consumer struct {
 	kind consumerKind
 	node string // that it belongs to, if that is another one

@@ -18,7 +18,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// spoolShard stands for the spool where a slot names the shard that has its record. No
+// SpoolShard stands for the spool where a slot names the shard that has its record. No
 // ledger has so many.
 const SpoolShard = math.MaxUint16
 
@@ -187,7 +187,7 @@ func (sp *spool) askCondition() {
 	}
 }
 
-// lineOf tells in which line a task stands. In a fleet, tasks of one shard stand in one
+// LineOf tells in which line a task stands. In a fleet, tasks of one shard stand in one
 // line, whichever node holds it.
 func (s *Engine) LineOf(id []byte) uint64 {
 	if s.Fleet != nil {
@@ -197,7 +197,7 @@ func (s *Engine) LineOf(id []byte) uint64 {
 	return uint64(s.Terms.ShardOf(id))
 }
 
-// spoolsLocked tells whether a new task goes to the spool: only if the ledger does not
+// SpoolsLocked tells whether a new task goes to the spool: only if the ledger does not
 // answer. That its shard is away is no reason, since other nodes would look for the task
 // there. In a fleet its id has to tell to which shard it goes from there: one of this node's
 // own, so that others know from the id which node to ask; see querySpools.
@@ -225,7 +225,7 @@ func (s *Engine) SpoolsLocked(p *Plan) bool {
 	return true
 }
 
-// shardIDLocked is where a task is, or is to be when it leaves the spool.
+// ShardIDLocked is where a task is, or is to be when it leaves the spool.
 func (s *Engine) ShardIDLocked(sl *store.Slot) recovery.Home {
 	if sl.Shard == SpoolShard && s.Fleet != nil {
 		shardID, _ := recovery.HomeOf(string(s.Store.ID(sl)))
@@ -248,7 +248,7 @@ func (s *Engine) deaf(shard int, d time.Duration) bool {
 	return s.Committer.Stalled(shard) > d || s.Committer.Silent(d)
 }
 
-// numberLocked gives a task that is being created in the spool its number. The spool's
+// NumberLocked gives a task that is being created in the spool its number. The spool's
 // only lane keeps the order.
 func (sp *spool) NumberLocked(n uint32) {
 	sp.Last++
@@ -270,6 +270,7 @@ func (s *Engine) lineLocked(sl *store.Slot) *spoolLine {
 	return s.Spool.LineLocked(s.LineOf(s.Store.ID(sl)))
 }
 
+// LineLocked returns a line, which it makes if need be.
 func (sp *spool) LineLocked(key uint64) *spoolLine {
 	l := sp.Lines[key]
 	if l == nil {
@@ -315,7 +316,7 @@ func (s *Engine) knownSpooledLocked(id string) bool {
 	return !moving
 }
 
-// takenBack waits for a creation, and takes it back if the ledger has not been sent it
+// TakenBack waits for a creation, and takes it back if the ledger has not been sent it
 // for so long that the spool must do. Otherwise the caller waits on.
 func (s *Engine) TakenBack(ctx context.Context, p *Plan, c *PendingWrite) bool {
 	if s.Spool == nil || p.Chosen || p.Spool {
@@ -339,7 +340,7 @@ func (s *Engine) TakenBack(ctx context.Context, p *Plan, c *PendingWrite) bool {
 	return true
 }
 
-// otherID makes an id like one that stands for a creation which was taken back.
+// OtherID makes an id like one that stands for a creation which was taken back.
 func (s *Engine) OtherID(id string) string {
 	if shardID, ok := recovery.HomeOf(id); ok {
 		return shardID.NewID()
@@ -347,13 +348,14 @@ func (s *Engine) OtherID(id string) string {
 	return task.NewID()
 }
 
-// spooled is how many tasks only the spool has.
+// Spooled is how many tasks only the spool has.
 func (s *Engine) Spooled() int {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	return s.SpoolStatsLocked().Tasks
 }
 
+// SpoolStatsLocked returns the figures of the spool; zero if there is none.
 func (s *Engine) SpoolStatsLocked() task.SpoolStats {
 	if s.Spool == nil {
 		return task.SpoolStats{}
@@ -372,7 +374,7 @@ func (s *Engine) spoolIsEmpty() bool {
 	return len(s.Spool.numbers) == 0 && len(s.Spool.InDoubt) == 0
 }
 
-// knowsSpooled reports whether a task is spooled here: then it is this process's,
+// KnowsSpooled reports whether a task is spooled here: then it is this process's,
 // whichever node holds the shards.
 func (s *Engine) KnowsSpooled(id string) bool {
 	s.Mu.Lock()
@@ -380,11 +382,12 @@ func (s *Engine) KnowsSpooled(id string) bool {
 	return s.Spool != nil && s.knownSpooledLocked(id)
 }
 
+// KnowsAllSpooled is KnowsSpooled for each of the ids.
 func (s *Engine) KnowsAllSpooled(ids []string) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool { return !s.KnowsSpooled(id) })
 }
 
-// isInDoubt reports whether it is not known yet if a spooled task has been moved to a shard
+// IsInDoubt reports whether it is not known yet if a spooled task has been moved to a shard
 // that another node has taken over meanwhile.
 func (s *Engine) IsInDoubt(id string) bool {
 	s.Mu.Lock()

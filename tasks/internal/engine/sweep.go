@@ -38,7 +38,7 @@ type fullSweep struct {
 }
 
 const (
-	// overdueSlack is how late the wheel may be before a task counts as rescued.
+	// OverdueSlack is how late the wheel may be before a task counts as rescued.
 	OverdueSlack = time.Second
 	// clockSlack is how far the wall clock may drift from the monotonic one
 	// between two sweeps before it counts as a step.
@@ -71,7 +71,7 @@ func (s *Engine) sweepLoop() {
 	}
 }
 
-// sweepOnce makes sure that whatever should have moved on does so. Outside a fault
+// SweepOnce makes sure that whatever should have moved on does so. Outside a fault
 // it finds nothing. A full sweep looks at all of memory instead of a part, and asks
 // for all of it to be compared with the ledger.
 func (s *Engine) SweepOnce(full bool) {
@@ -121,7 +121,7 @@ func (s *Engine) noteClock() {
 	}
 }
 
-// searchOverdue looks through a part of the store, or all of it, for pending tasks that
+// SearchOverdue looks through a part of the store, or all of it, for pending tasks that
 // the wheel should have fired, and makes them ready. It does not trust the wheel:
 // once it has found one, it looks through everything the next time too.
 func (s *Engine) SearchOverdue(all bool) (found int) {
@@ -204,7 +204,7 @@ func (s *Engine) tidy() {
 // Paused topics do not count, nor those that are pulled: what they wait for is not
 // concurrency, and one that no receiver pulls must not raise all others for ever.
 
-// queuedLocked counts a task that has joined a topic's queue.
+// QueuedLocked counts a task that has joined a topic's queue.
 func (s *Engine) QueuedLocked(t *Topic) {
 	if !t.Pushed {
 		return
@@ -270,7 +270,7 @@ func (s *Engine) judgeBacklog() {
 	}
 }
 
-// raisedLocked is what a backlog raises a topic's concurrency to, be it one that this node
+// RaisedLocked is what a backlog raises a topic's concurrency to, be it one that this node
 // offloads from another one; 0 if there is none or if the topic has one of its own.
 func (s *Engine) RaisedLocked(t *Topic) int {
 	if !s.Sweep.Raised && t.Offloads == 0 || t.own || t.Deliverer == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// topic is what a scheduler knows of one topic. Guarded by Scheduler.mu.
+// Topic is what a scheduler knows of one topic. Guarded by Scheduler.mu.
 type Topic struct {
 	Name          string
 	Number        uint32 // position in Scheduler.byNumber
@@ -47,7 +47,7 @@ type Topic struct {
 	Counts        task.Counts
 }
 
-// topicLocked returns a topic, making it if needed: in one of the reserved places only if
+// TopicLocked returns a topic, making it if needed: in one of the reserved places only if
 // it may. Error: ErrOverloaded.
 func (s *Engine) TopicLocked(name string, reserved bool) (*Topic, error) {
 	if t, ok := s.ByName[name]; ok {
@@ -72,6 +72,7 @@ func (s *Engine) keptTopic(name []byte) *Topic {
 	return s.AddTopic(string(name))
 }
 
+// AddTopic makes a topic that this node has not met.
 func (s *Engine) AddTopic(name string) *Topic {
 	t := &Topic{Name: name, Number: uint32(len(s.ByNumber))}
 	e := s.Config.Resolved[name]
@@ -145,13 +146,13 @@ func (s *Engine) Topics() []task.Topic {
 // The node still knows it, for its counts and for receivers that wait for tasks of it.
 func (s *Engine) gone(t *Topic) bool { return t.deleted && !t.Occupied && !s.SetUp(t) }
 
-// setUp reports whether a topic has settings, stored or of the configuration, or a handler.
+// SetUp reports whether a topic has settings, stored or of the configuration, or a handler.
 func (s *Engine) SetUp(t *Topic) bool {
 	_, brought := s.Config.Resolved[t.Name]
 	return brought || t.revision != 0 || t.Handler != nil
 }
 
-// countsLocked returns the counts of a topic as they are shown.
+// CountsLocked returns the counts of a topic as they are shown.
 func (t *Topic) CountsLocked() task.Counts {
 	c := t.Counts
 	c.Pending, c.Ready, c.Delivering, c.Dead = t.Gauges[task.Pending], t.Gauges[task.Ready], t.Gauges[task.Delivering], t.Gauges[task.Dead]
@@ -159,6 +160,7 @@ func (t *Topic) CountsLocked() task.Counts {
 	return c
 }
 
+// DescribeLocked returns a topic as callers see it.
 func (s *Engine) DescribeLocked(t *Topic) task.Topic {
 	c := t.CountsLocked()
 	d := task.Topic{Name: t.Name, Settings: t.Settings, Revision: t.revision, Counts: c}
@@ -170,17 +172,18 @@ func (s *Engine) DescribeLocked(t *Topic) task.Topic {
 	return d
 }
 
+// SortTopics sorts topics by their names.
 func SortTopics(all []task.Topic) {
 	slices.SortFunc(all, func(a, b task.Topic) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// eachTopic calls visit for every topic, under the lock: at most atOnce topics in one critical
+// EachTopic calls visit for every topic, under the lock: at most atOnce topics in one critical
 // section, with the lock free for others in between. A topic that is made or forgotten
 // meanwhile is visited once or not at all; one whose name is forgotten and met again, perhaps
 // twice. It is the only way to visit all topics: TestNoLoopOverAllTopics fails for others.
 func (s *Engine) EachTopic(visit func(*Topic)) { s.EachTopicThen(visit, func() {}) }
 
-// eachTopicThen is eachTopic with something that is done after each critical section.
+// EachTopicThen is eachTopic with something that is done after each critical section.
 func (s *Engine) EachTopicThen(visit func(*Topic), then func()) {
 	for from := 0; ; from += AtOnce {
 		s.Mu.Lock()
@@ -210,7 +213,7 @@ const (
 	topicPageBytes = 4 << 20
 )
 
-// topicNames returns the names of all topics, in no order.
+// TopicNames returns the names of all topics, in no order.
 func (s *Engine) TopicNames() []string {
 	s.Mu.Lock()
 	expected := len(s.ByName)
@@ -220,7 +223,7 @@ func (s *Engine) TopicNames() []string {
 	return names
 }
 
-// describeSome makes a page of topics, as far as they fit into one. Those that were
+// DescribeSome makes a page of topics, as far as they fit into one. Those that were
 // forgotten meanwhile, or are gone, are left out.
 func (s *Engine) DescribeSome(names []string) (page task.TopicPage) {
 	bytes := 0

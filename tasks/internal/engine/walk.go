@@ -12,11 +12,11 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A walk goes over the tasks in memory: those of a group, or all, and of these only those
+// A Walk goes over the tasks in memory: those of a group, or all, and of these only those
 // of a topic if it is about one. It goes a piece at a time, so that others get the lock in
 // between. What is there from its begin to its end comes by once; what leaves or joins
 // meanwhile, once or not at all.
-type walk struct {
+type Walk struct {
 	*Engine
 	Pick
 
@@ -25,7 +25,7 @@ type walk struct {
 	over      bool          // nothing more comes
 }
 
-// A pick says which topics something is about. The zero value is all of them.
+// A Pick says which topics something is about. The zero value is all of them.
 type Pick struct {
 	topic    string   // the only one, or the beginning of names and an asterisk; empty: any
 	patterns []string // of a grant, one of which the topic must match as well; empty: any
@@ -74,17 +74,17 @@ func (p *Pick) has(topic string) bool {
 	return topic != "" && (p.topic == "" || task.Matches(p.topic, topic)) && task.AnyMatches(p.patterns, topic)
 }
 
-// walkLocked begins a walk. An empty group means any. It must be left.
-func (s *Engine) WalkLocked(p Pick, group string) *walk {
-	w := &walk{Engine: s, Pick: p, end: s.Store.Slots()}
+// WalkLocked begins a walk. An empty group means any. It must be left.
+func (s *Engine) WalkLocked(p Pick, group string) *Walk {
+	w := &Walk{Engine: s, Pick: p, end: s.Store.Slots()}
 	if group != "" {
 		w.group = s.Store.OpenGroup(group)
 	}
 	return w
 }
 
-// leave ends a walk, at whatever point.
-func (w *walk) Leave() {
+// Leave ends a walk, at whatever point.
+func (w *Walk) Leave() {
 	if w.group != nil {
 		w.Mu.Lock()
 		defer w.Mu.Unlock()
@@ -95,7 +95,7 @@ func (w *walk) Leave() {
 // pieceLocked yields as many tasks as are dealt with under one lock, or fewer: a piece may
 // hold none and yet not be the last one. A loop that breaks off goes on behind the task
 // that it has seen last.
-func (w *walk) pieceLocked() iter.Seq2[uint32, *store.Slot] {
+func (w *Walk) pieceLocked() iter.Seq2[uint32, *store.Slot] {
 	return func(yield func(uint32, *store.Slot) bool) {
 		topics, ok := w.pickedLocked(&w.Pick)
 		switch {
@@ -111,7 +111,7 @@ func (w *walk) pieceLocked() iter.Seq2[uint32, *store.Slot] {
 
 // members goes over some tasks of the group. Each of them is a wait for memory or two,
 // so that they are not as many as slots would be.
-func (w *walk) members(topics *picked, yield func(uint32, *store.Slot) bool) {
+func (w *Walk) members(topics *picked, yield func(uint32, *store.Slot) bool) {
 	for range AtOnce {
 		n := w.Store.Advance(w.group)
 		if n == 0 {
@@ -125,7 +125,7 @@ func (w *walk) members(topics *picked, yield func(uint32, *store.Slot) bool) {
 }
 
 // slots goes over the rest of a chunk.
-func (w *walk) slots(topics *picked, yield func(uint32, *store.Slot) bool) {
+func (w *Walk) slots(topics *picked, yield func(uint32, *store.Slot) bool) {
 	if w.over = w.from >= w.end; w.over {
 		return
 	}
@@ -140,7 +140,7 @@ func (w *walk) slots(topics *picked, yield func(uint32, *store.Slot) bool) {
 	w.over = w.from >= w.end
 }
 
-// A snapshot is the shards that this node holds, with all their tasks in memory, for as long as
+// A Snapshot is the shards that this node holds, with all their tasks in memory, for as long as
 // an operation on all of them runs: by number, as long as the term is the same. The
 // spool counts as one of them.
 type Snapshot map[int]snapshotShard
@@ -152,7 +152,7 @@ type snapshotShard struct {
 	ShardID recovery.Home
 }
 
-// beginSnapshot waits until all that this node holds is in memory. It also returns how many moves
+// BeginSnapshot waits until all that this node holds is in memory. It also returns how many moves
 // of spooled tasks have ever been in doubt. Errors: ErrReplaying, ErrUnavailable, ErrClosed.
 func (s *Engine) BeginSnapshot(ctx context.Context) (st Snapshot, movesInDoubt int, err error) {
 	ctx, cancel := s.Within(ctx)
@@ -182,10 +182,10 @@ func (s *Engine) BeginSnapshot(ctx context.Context) (st Snapshot, movesInDoubt i
 	return st, movesInDoubt, nil
 }
 
-// errInDoubt: spooled tasks have left memory, and may come back to it. It is passing.
+// ErrInDoubt is returned while spooled tasks have left memory, and may come back to it. It is passing.
 var ErrInDoubt = fmt.Errorf("%w: it is not known yet whether what was spooled has moved there", ErrNotHeld)
 
-// endSnapshot leaves out what has changed hands meanwhile, and lists the others.
+// EndSnapshot leaves out what has changed hands meanwhile, and lists the others.
 func (s *Engine) EndSnapshot(st Snapshot, movesInDoubt int) (covered []recovery.Home, err error) {
 	s.Mu.Lock()
 	defer s.Unlock()
@@ -209,7 +209,7 @@ func (s *Engine) EndSnapshot(st Snapshot, movesInDoubt int) (covered []recovery.
 	return covered, nil
 }
 
-// keepHeld leaves out what the ledger has lost without having told it yet: it has not read
+// KeepHeld leaves out what the ledger has lost without having told it yet: it has not read
 // the dead of that.
 func (s *Engine) KeepHeld(ctx context.Context, st Snapshot) {
 	for n, h := range st {

@@ -37,7 +37,7 @@ func (s *Engine) Deliver(topic string, d task.Deliverer) error {
 	return nil
 }
 
-// wakeLocked sees to it that a worker or a receiver takes what a topic has ready.
+// WakeLocked sees to it that a worker or a receiver takes what a topic has ready.
 func (s *Engine) WakeLocked(t *Topic) {
 	if t.Stopped() || s.Ended || s.paused || t.Waiting() == 0 {
 		return
@@ -85,7 +85,7 @@ func (s *Engine) surplusLocked(t *Topic) bool {
 		(t.Workers > s.RaisedLocked(t) || s.Workers+s.LeasedOut > s.Config.MaxInFlight)
 }
 
-// neglectedLocked reports whether a topic has ready tasks that a worker or a receiver could take,
+// NeglectedLocked reports whether a topic has ready tasks that a worker or a receiver could take,
 // and none is on the way to them: a wake-up was lost. A goroutine that gives the lock up has
 // called wakeLocked first, so outside a fault it is never so.
 func (s *Engine) NeglectedLocked(t *Topic) bool {
@@ -270,7 +270,7 @@ func (s *Engine) takeOffloadedLocked(t *Topic, places int) []*Delivery {
 	return ds
 }
 
-// returnStaleLocked returns offloaded deliveries that have waited here for a quarter of their
+// ReturnStaleLocked returns offloaded deliveries that have waited here for a quarter of their
 // leases: their receiver is to have time.
 func (s *Engine) ReturnStaleLocked(t *Topic) {
 	now, n := s.Elapsed(), 0
@@ -281,5 +281,5 @@ func (s *Engine) ReturnStaleLocked(t *Topic) {
 	t.Offloaded = t.Offloaded[n:]
 }
 
-// waiting returns how many tasks wait for a worker of this process.
+// Waiting returns how many tasks wait for a worker of this process.
 func (t *Topic) Waiting() int { return t.Queue.Live + len(t.Offloaded) }
