@@ -65,7 +65,7 @@ func (s *source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
 func TestSizes(t *testing.T) {
 	const maxLines, maxFiles = 450, 50
 	// More than there should be.
-	packages := map[string]int{"tasks": 103}
+	packages := map[string]int{"tasks": 50}
 	longer := map[string]int{"everywhere_test.go": 472}
 	all, _ := sources(t)
 	files := map[string]int{}

@@ -124,7 +124,7 @@ func TestMisfireCoalesceBesideACancel(t *testing.T) {
 func (r *rig) misfirePass(name string) *engine.MisfirePass {
 	r.engine.Mu.Lock()
 	defer r.engine.Unlock()
-	x := r.engine.ByName[name]
+	x := r.engine.TopicTable.ByName[name]
 	x.Undecided = false
 	return r.engine.NewMisfirePassLocked(map[*engine.Topic]bool{x: true})
 }

@@ -57,10 +57,10 @@ func (s *Scheduler) checkBook() (errs error) {
 		}
 		if f, err := record.Decode(b.Record(sl)); err != nil {
 			fault("record of %s: %w", id, err)
-		} else if string(f.Topic) != s.engine.ByNumber[sl.Topic].Name {
-			fault("%s: topic %s in its record, %s in its slot", id, f.Topic, s.engine.ByNumber[sl.Topic].Name)
+		} else if string(f.Topic) != s.engine.TopicTable.ByNumber[sl.Topic].Name {
+			fault("%s: topic %s in its record, %s in its slot", id, f.Topic, s.engine.TopicTable.ByNumber[sl.Topic].Name)
 		}
-		if _, ok := s.engine.Deferred[n]; ok && sl.Flags&store.Writing == 0 {
+		if _, ok := s.engine.Writes.Deferred[n]; ok && sl.Flags&store.Writing == 0 {
 			fault("%s: a write is deferred behind none", id)
 		}
 	}
@@ -68,8 +68,8 @@ func (s *Scheduler) checkBook() (errs error) {
 		fault("%d timers for %d armed tasks", n, armed)
 	}
 	// A move that was given up is counted until the committer gives it back.
-	if arriving > s.engine.Arriving || writes == 0 && s.engine.Arriving != 0 && !s.engine.Ended {
-		fault("%d tasks are being created or moved, %d are counted", arriving, s.engine.Arriving)
+	if arriving > s.engine.Writes.Arriving || writes == 0 && s.engine.Writes.Arriving != 0 && !s.engine.Ended {
+		fault("%d tasks are being created or moved, %d are counted", arriving, s.engine.Writes.Arriving)
 	}
 	return errs
 }
@@ -77,8 +77,8 @@ func (s *Scheduler) checkBook() (errs error) {
 // checkTopics counts the gauges and the queues again.
 func (s *Scheduler) checkTopics() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
-	gauges := make([][Dead + 1]int64, len(s.engine.ByNumber))
-	readies := make([]int, len(s.engine.ByNumber))
+	gauges := make([][Dead + 1]int64, len(s.engine.TopicTable.ByNumber))
+	readies := make([]int, len(s.engine.TopicTable.ByNumber))
 	for n := uint32(1); n < s.engine.Store.Slots(); n++ {
 		if sl := s.engine.Store.Slot(n); sl.State != store.Vacant {
 			gauges[sl.Topic][sl.State.Shown()]++
@@ -88,7 +88,7 @@ func (s *Scheduler) checkTopics() (errs error) {
 		}
 	}
 	workers, pledged, backlog := 0, 0, 0
-	for i, t := range s.engine.ByNumber {
+	for i, t := range s.engine.TopicTable.ByNumber {
 		workers += t.Workers
 		if t.AsyncSettle {
 			pledged += t.Busy
@@ -124,9 +124,9 @@ func (s *Scheduler) checkTopics() (errs error) {
 			fault("topic %q: %d of %d workers are busy", t.Name, t.Busy, t.Workers)
 		}
 	}
-	for _, q := range s.engine.Quotas.ByPatterns {
+	for _, q := range s.engine.TopicTable.Quotas.ByPatterns {
 		counted := engine.Quota{}
-		for _, t := range s.engine.ByNumber {
+		for _, t := range s.engine.TopicTable.ByNumber {
 			if t.Name != "" && task.AnyMatches(q.Patterns, t.Name) {
 				counted.Tasks += t.Slots
 				if t.Occupied {
@@ -138,8 +138,8 @@ func (s *Scheduler) checkTopics() (errs error) {
 			fault("a quota counts %d tasks of %d topics, there are %d of %d", q.Tasks, q.Topics, counted.Tasks, counted.Topics)
 		}
 	}
-	if workers != s.engine.Workers || pledged != s.engine.ReservedInFlight || backlog != s.engine.Backlog {
-		fault("%d workers, %d pledged, %d in the backlog; counted %d, %d, %d", workers, pledged, backlog, s.engine.Workers, s.engine.ReservedInFlight, s.engine.Backlog)
+	if workers != s.engine.Dispatch.Workers || pledged != s.engine.Dispatch.ReservedInFlight || backlog != s.engine.Dispatch.Backlog {
+		fault("%d workers, %d pledged, %d in the backlog; counted %d, %d, %d", workers, pledged, backlog, s.engine.Dispatch.Workers, s.engine.Dispatch.ReservedInFlight, s.engine.Dispatch.Backlog)
 	}
 	return errs
 }
@@ -148,7 +148,7 @@ func (s *Scheduler) checkTopics() (errs error) {
 func (s *Scheduler) checkOpen() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
 	away := 0
-	for n, l := range s.engine.Leases {
+	for n, l := range s.engine.Dispatch.Leases {
 		if l.LeasedOut {
 			away++
 		}
@@ -156,15 +156,15 @@ func (s *Scheduler) checkOpen() (errs error) {
 			fault("slot %d has an open delivery and state %d", n, st)
 		}
 	}
-	if away != s.engine.LeasedOut {
-		fault("%d deliveries are away, %d are counted", away, s.engine.LeasedOut)
+	if away != s.engine.Dispatch.LeasedOut {
+		fault("%d deliveries are away, %d are counted", away, s.engine.Dispatch.LeasedOut)
 	}
 	for n := uint32(1); n < s.engine.Store.Slots(); n++ {
-		if _, open := s.engine.Leases[n]; s.engine.Store.Slot(n).State == store.Delivering && !open {
+		if _, open := s.engine.Dispatch.Leases[n]; s.engine.Store.Slot(n).State == store.Delivering && !open {
 			fault("slot %d is being delivered without a lease", n)
 		}
 	}
-	for n := range s.engine.Waiting {
+	for n := range s.engine.Writes.Waiting {
 		if st := s.engine.Store.Slot(n).State; !st.Busy() || st == store.Vacant {
 			fault("slot %d has state %d and is waited for", n, st)
 		}
@@ -223,7 +223,7 @@ func (s *Scheduler) checkLedger(ledger recovery.Ledger) (errs error) {
 		}
 		byTopic[e.Spot.Label]++
 	}
-	for _, t := range s.engine.ByNumber {
+	for _, t := range s.engine.TopicTable.ByNumber {
 		if t.Gauges[Dead] != byTopic[t.Name] {
 			fault("topic %q counts %d dead, the ledger has %d", t.Name, t.Gauges[Dead], byTopic[t.Name])
 		}

@@ -284,7 +284,7 @@ func TestLostBurialIsWrittenOnce(t *testing.T) {
 
 	shard := int(key[strings.Index(key, "/")+1] - '0')
 	n.engine.Mu.Lock()
-	h := n.engine.Shards[shard]
+	h := n.engine.Shards.List[shard]
 	n.engine.Mu.Unlock()
 	again := func() int {
 		begun, err := n.engine.BuryAgain(shard, h, []recovery.Ref{{ID: "t"}})

@@ -118,7 +118,7 @@ func (s *Scheduler) searchLocked(w *demand) <-chan struct{} {
 		return nil
 	}
 	w.search = make(chan struct{})
-	s.engine.Background.Go(func() { s.search(w, listed == 0 || s.engine.Elapsed()-listed >= peersEvery) })
+	s.engine.Life.Background.Go(func() { s.search(w, listed == 0 || s.engine.Elapsed()-listed >= peersEvery) })
 	return w.search
 }
 
@@ -168,7 +168,7 @@ func (s *Scheduler) uninformedLocked(w *demand, limit int) (next []*peer) {
 
 // requestTasks asks one node for tasks.
 func (s *Scheduler) requestTasks(w *demand, n *peer, said demandMessage) {
-	ctx, cancel := context.WithTimeout(s.engine.Context, askWithin)
+	ctx, cancel := context.WithTimeout(s.engine.Life.Context, askWithin)
 	defer cancel()
 	asked := s.engine.Elapsed()
 	a, err := call(ctx, s, n.name, reserveMethod, said)
@@ -195,7 +195,7 @@ func (s *Scheduler) requestTasks(w *demand, n *peer, said demandMessage) {
 func (s *Scheduler) serveFetched(from string, a *reserveReply, asked time.Duration) {
 	s.engine.Mu.Lock()
 	defer s.engine.Unlock()
-	s.returnUnusedLocked(s.serveFetchedLocked(s.engine.ByName[a.Topic], a.Lease, s.decodeDeliveries(from, a.Deliveries, asked, nil)))
+	s.returnUnusedLocked(s.serveFetchedLocked(s.engine.TopicTable.ByName[a.Topic], a.Lease, s.decodeDeliveries(from, a.Deliveries, asked, nil)))
 }
 
 // serveFetchedLocked gives deliveries of another node to the waiting receivers, to the one that

@@ -201,13 +201,13 @@ func TestOfferComesBackAfterAHandOver(t *testing.T) {
 			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			pass(10 * time.Millisecond)
 			b.engine.Mu.Lock()
-			offers[i] = b.serveLocked(t.Context(), b.engine.ByName["x"], "a", 1, 0)
+			offers[i] = b.serveLocked(t.Context(), b.engine.TopicTable.ByName["x"], "a", 1, 0)
 			packed[i] = b.encodeDeliveries(offers[i])
 			b.engine.Unlock()
 		}
 		want(t, "Drain", b.Drain(t.Context()), nil)
 		b.engine.Mu.Lock()
-		g := &remoteWaiter{topic: b.engine.ByName["x"]}
+		g := &remoteWaiter{topic: b.engine.TopicTable.ByName["x"]}
 		b.offeredLocked(g, offers[0], packed[0], offerReply{}, relay.ErrUnheard)
 		b.offeredLocked(g, offers[1], packed[1], offerReply{Back: []string{packed[1][0].Receipt}}, nil)
 		b.engine.Unlock()

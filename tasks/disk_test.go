@@ -23,7 +23,7 @@ func TestOnDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-s.engine.Replayed
+		<-s.engine.Reading.Replayed
 		return s
 	}
 	s := open()

@@ -108,7 +108,7 @@ func (s *Scheduler) handAllOver(ctx context.Context) error {
 		}
 		select {
 		case <-time.After(pause):
-		case <-s.engine.Closing:
+		case <-s.engine.Life.Closing:
 			return ErrClosed
 		case <-ctx.Done():
 			return fmt.Errorf("%d shards are left: %w", len(shardIDs)+unread+evicting, context.Cause(ctx))
@@ -121,7 +121,7 @@ func (s *Scheduler) handAllOver(ctx context.Context) error {
 func (s *Scheduler) ownedShards() (shardIDs []recovery.Home, unread, evicting int) {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
-	for _, h := range s.engine.Shards {
+	for _, h := range s.engine.Shards.List {
 		switch {
 		case h == nil:
 		case !h.Mine():
@@ -206,14 +206,14 @@ func (s *Scheduler) awaitDetached(ctx context.Context) error {
 	defer cancel()
 	for {
 		s.engine.Mu.Lock()
-		left := len(s.engine.Detached) + len(s.lateVerdicts) + s.lateVerdictsOut
+		left := len(s.engine.Detached.Shards) + len(s.late.verdicts) + s.late.out
 		s.engine.Mu.Unlock()
 		if left == 0 {
 			return nil
 		}
 		select {
 		case <-time.After(drainPause / 10):
-		case <-s.engine.Closing:
+		case <-s.engine.Life.Closing:
 			return ErrClosed
 		case <-ctx.Done():
 			return nil // their verdicts are lost, and their tasks are delivered again elsewhere

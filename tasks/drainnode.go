@@ -48,7 +48,7 @@ func (s *Scheduler) DrainNode(ctx context.Context, name string) error {
 // beginDrain begins to drain this node, unless that has begun.
 func (s *Scheduler) beginDrain(ctx context.Context) error {
 	s.engine.Mu.Lock()
-	under := s.drainsItself
+	under := s.drain.itself
 	s.engine.Mu.Unlock()
 	if under {
 		return nil
@@ -61,30 +61,30 @@ func (s *Scheduler) beginDrain(ctx context.Context) error {
 	switch {
 	case s.engine.Ended:
 		return ErrClosed
-	case s.drainsItself:
+	case s.drain.itself:
 		return nil
 	}
-	s.drainsItself = true
-	s.engine.Background.Go(s.drainItself)
+	s.drain.itself = true
+	s.engine.Life.Background.Go(s.drainItself)
 	return nil
 }
 
 // drainItself drains this node because a caller has asked for it.
 func (s *Scheduler) drainItself() {
-	switch err := s.Drain(s.engine.Context); {
+	switch err := s.Drain(s.engine.Life.Context); {
 	case err == nil:
-		close(s.drained)
+		close(s.drain.done)
 	case errors.Is(err, ErrClosed):
 	default:
 		s.engine.Config.Log.Error("this node could not be drained; it takes no new tasks until it is asked again, or restarted", "node", s.engine.Config.Node, "error", err)
 		s.engine.Mu.Lock()
-		s.drainsItself = false
-		s.drainsFailed++
-		s.drainFault = task.Cut(err.Error(), task.MaxReason)
+		s.drain.itself = false
+		s.drain.failed++
+		s.drain.fault = task.Cut(err.Error(), task.MaxReason)
 		s.engine.Unlock()
 	}
 }
 
 // Drained is closed when this node has been drained because DrainNode was called, here or
 // at another node: nothing is held any more, and the program may end.
-func (s *Scheduler) Drained() <-chan struct{} { return s.drained }
+func (s *Scheduler) Drained() <-chan struct{} { return s.drain.done }

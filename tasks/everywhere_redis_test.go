@@ -111,7 +111,7 @@ func TestCallsToAllNodesReadNoOwners(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close(context.Background()) })
-		<-s.engine.Replayed
+		<-s.engine.Reading.Replayed
 		nodes = append(nodes, s)
 	}
 	a := nodes[0]

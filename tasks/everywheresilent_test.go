@@ -59,7 +59,7 @@ func TestSilentNodeOfRedis(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close(context.Background()) })
-		<-s.engine.Replayed
+		<-s.engine.Reading.Replayed
 		if _, err = s.Schedule(t.Context(), Request{Topic: "x", Group: "g", Delay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}

@@ -182,10 +182,10 @@ func (n *fleetNode) check() {
 func (n *fleetNode) wantEmpty() {
 	n.t.Helper()
 	n.engine.Mu.Lock()
-	used, graves, open, arriving := n.engine.Store.Len(), len(n.engine.Dead.IDs), len(n.engine.Leases), n.engine.Arriving
-	detached, pending, draining := len(n.engine.Detached), len(n.engine.PendingVerdicts), n.engine.Inactive
+	used, graves, open, arriving := n.engine.Store.Len(), len(n.engine.Dead.IDs), len(n.engine.Dispatch.Leases), n.engine.Writes.Arriving
+	detached, pending, draining := len(n.engine.Detached.Shards), len(n.engine.Detached.Verdicts), n.engine.Shards.Inactive
 	var held int
-	for _, h := range n.engine.Shards {
+	for _, h := range n.engine.Shards.List {
 		if h != nil {
 			held++
 		}

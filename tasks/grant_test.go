@@ -227,7 +227,7 @@ func TestManyBounds(t *testing.T) {
 			ctx := WithGrant(t.Context(), &Grant{Topics: []string{"own", fmt.Sprint("t", i), "t1*"}, MaxTopics: 1})
 			want(t, "Schedule", schedules(ctx, r, "own"), ErrQuota)
 		}
-		if n := len(r.engine.Quotas.ByPatterns); n != engine.MaxQuotas {
+		if n := len(r.engine.TopicTable.Quotas.ByPatterns); n != engine.MaxQuotas {
 			t.Errorf("%d are kept", n)
 		}
 		r.checkQuotas()
@@ -247,8 +247,8 @@ func TestReservedTopics(t *testing.T) {
 			want(t, "ScheduleBatch", err, nil)
 			full = full || errors.Is(results[0].Err, ErrOverloaded)
 		}
-		if !full || len(r.engine.ByName) != MaxTopics-ReservedTopics {
-			t.Fatalf("there are %d topics", len(r.engine.ByName))
+		if !full || len(r.engine.TopicTable.ByName) != MaxTopics-ReservedTopics {
+			t.Fatalf("there are %d topics", len(r.engine.TopicTable.ByName))
 		}
 		want(t, "one more topic", schedules(t.Context(), r, "new"), ErrOverloaded)
 		_, err := r.SetTopic(t.Context(), "real", TopicSettings{Lease: time.Minute}, -1)

@@ -21,9 +21,9 @@ const (
 )
 
 func (s *Scheduler) addLateVerdictLocked(e engine.LateVerdict) {
-	s.lateVerdicts = append(s.lateVerdicts, e)
+	s.late.verdicts = append(s.late.verdicts, e)
 	select {
-	case s.lateVerdictsWake <- struct{}{}:
+	case s.late.wake <- struct{}{}:
 	default:
 	}
 }
@@ -32,8 +32,8 @@ func (s *Scheduler) addLateVerdictLocked(e engine.LateVerdict) {
 func (s *Scheduler) lateVerdictLoop() {
 	for pause := lateVerdictPause; ; {
 		select {
-		case <-s.lateVerdictsWake:
-		case <-s.engine.Closing:
+		case <-s.late.wake:
+		case <-s.engine.Life.Closing:
 			return
 		}
 		if s.sendLateVerdicts() {
@@ -47,8 +47,8 @@ func (s *Scheduler) lateVerdictLoop() {
 // sendLateVerdicts tries all late verdicts once. It reports whether none is left.
 func (s *Scheduler) sendLateVerdicts() bool {
 	s.engine.Mu.Lock()
-	all := s.lateVerdicts
-	s.lateVerdicts, s.lateVerdictsOut = nil, len(all)
+	all := s.late.verdicts
+	s.late.verdicts, s.late.out = nil, len(all)
 	s.engine.Mu.Unlock()
 	for some := range slices.Chunk(all, lateVerdictsAtOnce) {
 		var group sync.WaitGroup
@@ -59,8 +59,8 @@ func (s *Scheduler) sendLateVerdicts() bool {
 	}
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
-	s.lateVerdictsOut = 0
-	return len(s.lateVerdicts) == 0
+	s.late.out = 0
+	return len(s.late.verdicts) == 0
 }
 
 // sendLastVerdicts sends the late verdicts that are left when Close begins.
@@ -78,7 +78,7 @@ func (s *Scheduler) sendLastVerdicts(ctx context.Context) {
 }
 
 func (s *Scheduler) sendLateVerdict(e engine.LateVerdict) {
-	ctx, cancel := s.engine.Within(context.WithoutCancel(s.engine.Context))
+	ctx, cancel := s.engine.Within(context.WithoutCancel(s.engine.Life.Context))
 	defer cancel()
 	err := errNoPeers
 	if s.peerCalls.settle != nil {

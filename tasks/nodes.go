@@ -75,7 +75,7 @@ func (s *Scheduler) nodeStatus() NodeStatus {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	st.Room, st.Backlog, st.Draining = s.engine.RoomForMoreLocked(), s.engine.Sweep.Raised, s.engine.Draining
-	st.DrainsFailed, st.DrainFault = s.drainsFailed, s.drainFault
+	st.DrainsFailed, st.DrainFault = s.drain.failed, s.drain.fault
 	st.Spooled = s.spooledShardsLocked()
 	return st
 }

@@ -44,7 +44,7 @@ func (s *Scheduler) handleBacklog(_ context.Context, from string, told backlogMe
 	}
 	named := make(map[string]bool, len(told.Topics))
 	for _, b := range told.Topics {
-		t := s.engine.ByName[b.Topic]
+		t := s.engine.TopicTable.ByName[b.Topic]
 		if _, ok := s.engine.Config.Resolved[b.Topic]; t == nil && ok {
 			t = s.engine.AddTopic(b.Topic)
 		}
@@ -58,7 +58,7 @@ func (s *Scheduler) handleBacklog(_ context.Context, from string, told backlogMe
 			h = &offload{key: key, topic: t, way: b.Way, news: make(chan struct{}, 1)}
 			s.peers.offloads[key] = h
 			t.Offloads++
-			s.engine.Handlers.Add(1)
+			s.engine.Life.Handlers.Add(1)
 			go s.runOffload(h)
 		}
 		h.until, h.over = s.engine.Elapsed()+offloadFor, false
@@ -82,7 +82,7 @@ func (h *offload) notify() {
 
 // help takes tasks of another node as long as there is room for them here.
 func (s *Scheduler) runOffload(h *offload) {
-	defer s.engine.Handlers.Done()
+	defer s.engine.Life.Handlers.Done()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for length := offloadPause; ; {
@@ -113,14 +113,14 @@ func (s *Scheduler) runOffload(h *offload) {
 		select {
 		case <-news:
 		case <-pause.C:
-		case <-s.engine.Closing:
+		case <-s.engine.Life.Closing:
 		}
 	}
 }
 
 // offloadOnce asks for tasks once. It reports whether it got any.
 func (s *Scheduler) offloadOnce(h *offload, want int) bool {
-	ctx, cancel := context.WithTimeout(s.engine.Context, askWithin)
+	ctx, cancel := context.WithTimeout(s.engine.Life.Context, askWithin)
 	asked := s.engine.Elapsed()
 	a, err := call(ctx, s, h.key.node, offloadMethod, offloadQuery{h.topic.Name, h.way, want})
 	cancel()
@@ -152,17 +152,17 @@ func (s *Scheduler) offloadWantLocked(h *offload) (want int, more bool) {
 	places := s.engine.Config.MaxDeliveries
 	switch {
 	case s.engine.Config.SweepHelper:
-		if s.engine.Backlog >= max(s.engine.Config.SweepBacklog/2, 1) {
+		if s.engine.Dispatch.Backlog >= max(s.engine.Config.SweepBacklog/2, 1) {
 			return 0, true
 		}
-	case s.engine.Backlog > 0:
+	case s.engine.Dispatch.Backlog > 0:
 		return 0, true
 	default:
 		places /= 2
 	}
 	waiting := t.Waiting()
 	limit := max(t.Settings.Concurrency, s.engine.RaisedLocked(t))
-	want = min(limit-t.Busy, places-s.engine.Workers, MaxReserve) + h.ahead(limit) - waiting
+	want = min(limit-t.Busy, places-s.engine.Dispatch.Workers, MaxReserve) + h.ahead(limit) - waiting
 	return max(0, t.Allowed(want+waiting)-waiting), true
 }
 

@@ -107,7 +107,7 @@ func (s *Scheduler) handleOffload(ctx context.Context, from string, ask offloadQ
 	if s.engine.Ended {
 		return offloadReply{}, ErrClosed
 	}
-	t := s.engine.ByName[ask.Topic]
+	t := s.engine.TopicTable.ByName[ask.Topic]
 	if !s.engine.Sweep.Raised || t == nil || !t.Pushed || wayOf(t) != ask.Way {
 		return offloadReply{Over: true}, nil
 	}

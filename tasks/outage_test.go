@@ -203,12 +203,12 @@ func TestWatchersGiveUp(t *testing.T) {
 			_, err := r.Get(gone, "t")
 			want(t, "Get", err, ErrUnavailable)
 		}
-		if watch() != first || len(r.engine.Waiting) != 1 {
+		if watch() != first || len(r.engine.Writes.Waiting) != 1 {
 			t.Error("each caller has left something behind")
 		}
 		release()
 		pass(time.Millisecond)
-		if <-first; len(r.engine.Waiting) != 0 {
+		if <-first; len(r.engine.Writes.Waiting) != 0 {
 			t.Error("somebody still waits")
 		}
 	})

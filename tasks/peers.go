@@ -65,7 +65,7 @@ func (s *Scheduler) peersLoop() {
 		select {
 		case <-tick.C:
 			s.peersOnce()
-		case <-s.engine.Closing:
+		case <-s.engine.Life.Closing:
 			return
 		}
 	}
@@ -86,7 +86,7 @@ func (s *Scheduler) peersOnce() {
 // them: Redis is not asked. A process that took the name of an earlier one knows nothing of the
 // demands that were announced to that one.
 func (s *Scheduler) listPeers() {
-	ctx, cancel := s.engine.Within(s.engine.Context)
+	ctx, cancel := s.engine.Within(s.engine.Life.Context)
 	defer cancel()
 	nodes, err := s.shared.ledger.Peers(ctx)
 	s.engine.Mu.Lock()
@@ -142,7 +142,7 @@ func (s *Scheduler) lateReply(node, verb string, answer []byte, asked time.Time)
 		}
 	case offerMethod.name:
 		if a := decodeLate[offerReply](answer); a != nil {
-			if _, err := s.handleReturn(s.engine.Context, node, returnQuery{a.Back}); err != nil {
+			if _, err := s.handleReturn(s.engine.Life.Context, node, returnQuery{a.Back}); err != nil {
 				s.returnToOwner(a.Back)
 			}
 		}

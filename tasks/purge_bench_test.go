@@ -69,7 +69,8 @@ func BenchmarkPurge(b *testing.B) {
 // BenchmarkForecast counts a million tasks.
 func BenchmarkForecast(b *testing.B) {
 	const n = 1_000_000
-	s := &Scheduler{engine: &engine.Engine{Store: store.New(), Config: task.Checked{Config: Config{Clock: time.Now}}, Replayed: make(chan struct{})}}
+	s := &Scheduler{engine: &engine.Engine{Store: store.New(), Config: task.Checked{Config: Config{Clock: time.Now}}}}
+	s.engine.Reading.Replayed = make(chan struct{})
 	now := s.engine.Now()
 	for i := range n {
 		_, sl := s.engine.Store.Enter(fmt.Append(nil, "t", i), nil)

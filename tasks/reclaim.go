@@ -32,9 +32,9 @@ func (s *Scheduler) joinFleet() {
 		}
 	}
 	s.engine.Mu.Unlock()
-	s.engine.Background.Go(s.lateVerdictLoop)
-	s.engine.Background.Go(s.engine.CertaintyLoop)
-	s.engine.Background.Go(s.reclaimLoop)
+	s.engine.Life.Background.Go(s.lateVerdictLoop)
+	s.engine.Life.Background.Go(s.engine.CertaintyLoop)
+	s.engine.Life.Background.Go(s.reclaimLoop)
 }
 
 // settledLocked tells that the node can do its work: it has read what it held at first,
@@ -94,7 +94,7 @@ func (s *Scheduler) reclaimAll() bool {
 
 // reclaim asks for one shard. What was accepted comes with Watcher.Gained.
 func (s *Scheduler) reclaim(shardID recovery.Home) error {
-	ctx, cancel := s.engine.Within(s.engine.Context)
+	ctx, cancel := s.engine.Within(s.engine.Life.Context)
 	defer cancel()
 	s.engine.Mu.Lock()
 	holds := s.engine.ShardNumberLocked(shardID) >= 0

@@ -123,7 +123,7 @@ func (s *Scheduler) reconcilerLoop() {
 		select {
 		case <-tick.C:
 		case <-s.shared.work:
-		case <-s.engine.Closing:
+		case <-s.engine.Life.Closing:
 			return
 		}
 		c.runOnce()
@@ -139,7 +139,7 @@ func (c *reconciler) runOnce() {
 	}
 	var err error
 	for _, step := range []func(context.Context) error{c.suspectAcquired, c.index, c.removeTombstones, c.walk} {
-		err = errors.Join(err, step(c.engine.Context))
+		err = errors.Join(err, step(c.engine.Life.Context))
 	}
 	switch { // once an outage
 	case err != nil && !c.unreachable && !c.engine.IsClosing():

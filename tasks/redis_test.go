@@ -53,7 +53,7 @@ func (n *node) open() {
 	if n.Scheduler, err = Open(n.t.Context(), front, Config{Log: slog.New(slog.DiscardHandler)}); err != nil {
 		n.t.Fatal(err)
 	}
-	<-n.engine.Replayed
+	<-n.engine.Reading.Replayed
 }
 
 // waitFor polls, as a real Redis keeps its own time.

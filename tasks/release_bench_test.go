@@ -34,7 +34,7 @@ func benchmarkRelease(b *testing.B, beside int) {
 			b.Fatal(err)
 		}
 		defer func() { _ = s.Close(context.Background()) }()
-		<-s.engine.Replayed
+		<-s.engine.Reading.Replayed
 		nodes[name] = s
 	}
 	// No node asks for what is its own, so that only the benchmark moves it.

@@ -154,9 +154,9 @@ func (s *Scheduler) serveRemoteWaiterLocked(g *remoteWaiter) {
 	if s.engine.Ended {
 		return
 	}
-	s.engine.Handlers.Add(1)
+	s.engine.Life.Handlers.Add(1)
 	go func() {
-		defer s.engine.Handlers.Done()
+		defer s.engine.Life.Handlers.Done()
 		s.serveRemoteWaiter(g)
 	}()
 }
@@ -169,14 +169,14 @@ func (s *Scheduler) serveRemoteWaiter(g *remoteWaiter) {
 	t.Reservers.Leave(&g.Turn)
 	var ds []*engine.Delivery
 	if s.servableLocked(g) {
-		ds = s.serveLocked(s.engine.Context, t, g.key.node, g.want, g.key.lease)
+		ds = s.serveLocked(s.engine.Life.Context, t, g.key.node, g.want, g.key.lease)
 	}
 	if len(ds) > 0 {
 		s.engine.WakeLocked(t) // for the tasks that are left
 		question := offer{g.run, t.Name, g.key.lease, s.encodeDeliveries(ds)}
 		g.Number = 0
 		s.engine.Unlock()
-		ctx, cancel := context.WithTimeout(s.engine.Context, askWithin)
+		ctx, cancel := context.WithTimeout(s.engine.Life.Context, askWithin)
 		a, err := call(ctx, s, g.key.node, offerMethod, question)
 		cancel()
 		s.engine.Mu.Lock()
@@ -228,7 +228,7 @@ func (s *Scheduler) handleOffer(ctx context.Context, from string, o offer) (offe
 	if s.engine.Ended {
 		return offerReply{}, ErrClosed
 	}
-	t := s.engine.ByName[o.Topic]
+	t := s.engine.TopicTable.ByName[o.Topic]
 	ds := s.decodeDeliveries(from, o.Deliveries, sent, nil)
 	if o.Run == s.peers.run {
 		ds = s.serveFetchedLocked(t, o.Lease, ds)

@@ -50,7 +50,7 @@ func (s *Scheduler) endOffloadedLocked(d *engine.Delivery, v task.Judgement) {
 	b.entries = append(b.entries, result{told, d.Lease.Until})
 	if !b.sending {
 		b.sending = true
-		s.engine.Handlers.Add(1) // by a worker, which counts as well
+		s.engine.Life.Handlers.Add(1) // by a worker, which counts as well
 		go s.sendResults(b)
 	}
 }
@@ -72,7 +72,7 @@ func (s *Scheduler) settleAdoptedLocked(id string, told *offloadOutcome) bool {
 
 // sendResults sends until no result is left.
 func (s *Scheduler) sendResults(b *resultSender) {
-	defer s.engine.Handlers.Done()
+	defer s.engine.Life.Handlers.Done()
 	var backoff recovery.Backoff
 	for attempt := 0; ; attempt++ {
 		s.engine.Mu.Lock()
@@ -92,7 +92,7 @@ func (s *Scheduler) sendResults(b *resultSender) {
 		s.engine.Mu.Lock()
 		b.entries = append(left, b.entries...)
 		s.engine.Unlock()
-		if backoff.Wait(s.engine.Context, attempt) != nil {
+		if backoff.Wait(s.engine.Life.Context, attempt) != nil {
 			s.engine.Mu.Lock()
 			delete(s.peers.resultSenders, b.node)
 			s.engine.Unlock()
@@ -108,7 +108,7 @@ func (s *Scheduler) sendOutcomes(node string, some []result) (left []result) {
 	for i := range some {
 		told.Outcomes[i] = some[i].offloadOutcome
 	}
-	ctx, cancel := s.engine.Within(s.engine.Context)
+	ctx, cancel := s.engine.Within(s.engine.Life.Context)
 	defer cancel()
 	a, err := call(ctx, s, node, outcomesMethod, told)
 	now := s.engine.Elapsed()

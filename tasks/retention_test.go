@@ -159,7 +159,7 @@ func TestDeadOldestMeanwhile(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.bury("x", "a", "b", "c")
 		want(t, "Cancel", r.Cancel(t.Context(), "a"), nil)
-		longest := &r.engine.ByName["x"].Oldest
+		longest := &r.engine.TopicTable.ByName["x"].Oldest
 		ask := func(answer string, meanwhile func()) {
 			t.Helper()
 			died := r.get(answer).Died.UnixMilli()

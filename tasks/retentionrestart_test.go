@@ -45,7 +45,7 @@ func retentionAcrossRestarts(t *testing.T, ledger func() (recovery.Ledger, error
 			Clock: func() time.Time { return time.Now().Add(ahead) },
 		})
 		want(t, "Open", err, nil)
-		<-s.engine.Replayed
+		<-s.engine.Reading.Replayed
 		return s
 	}
 	s := open()

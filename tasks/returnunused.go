@@ -8,7 +8,7 @@ import (
 func (s *Scheduler) returnUnusedLocked(ds []*engine.Delivery) {
 	if len(ds) > 0 && !s.engine.Ended {
 		s.peers.counts.returned += int64(len(ds))
-		s.engine.Background.Go(func() { s.returnUnused(ds) })
+		s.engine.Life.Background.Go(func() { s.returnUnused(ds) })
 	}
 }
 
@@ -20,7 +20,7 @@ func (s *Scheduler) returnUnused(ds []*engine.Delivery) {
 		by[d.Source.Node] = append(by[d.Source.Node], d.Receipt())
 	}
 	for node, receipts := range by {
-		ctx, cancel := s.engine.Within(s.engine.Context)
+		ctx, cancel := s.engine.Within(s.engine.Life.Context)
 		_, err := call(ctx, s, node, returnMethod, returnQuery{receipts})
 		cancel()
 		if err == nil {

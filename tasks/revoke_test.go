@@ -53,8 +53,8 @@ func TestShardsLost(t *testing.T) {
 		}
 		a.engine.Mu.Lock()
 		defer a.engine.Mu.Unlock()
-		if len(a.engine.Shards) > 3 {
-			t.Errorf("%d numbers for 3 shards", len(a.engine.Shards))
+		if len(a.engine.Shards.List) > 3 {
+			t.Errorf("%d numbers for 3 shards", len(a.engine.Shards.List))
 		}
 	})
 }
@@ -69,7 +69,7 @@ func TestRetiredShardIsNotLost(t *testing.T) {
 			t.Fatalf("%d shards are held", n)
 		}
 		b.engine.Mu.Lock()
-		adopted := slices.IndexFunc(b.engine.Shards, func(h *engine.OwnedShard) bool {
+		adopted := slices.IndexFunc(b.engine.Shards.List, func(h *engine.OwnedShard) bool {
 			return h != nil && h.ShardID == recovery.NewHome(a.engine.NodeNumber, 0)
 		})
 		b.engine.Mu.Unlock()

@@ -85,7 +85,7 @@ func (s *Scheduler) knowsLocked(id []byte) bool {
 	}
 	_, dead := s.engine.Dead.IDs[h]
 	dead = dead && !s.conflictLocked(string(id))
-	_, unread := s.engine.Illegible[h]
+	_, unread := s.engine.Reading.Illegible[h]
 	return dead || unread
 }
 
@@ -295,7 +295,7 @@ func (s *Scheduler) pause(ctx context.Context, tries int) bool {
 	case <-timer.C:
 		return true
 	case <-ctx.Done():
-	case <-s.engine.Closing:
+	case <-s.engine.Life.Closing:
 	}
 	return false
 }

@@ -109,7 +109,7 @@ func unclear(writes bool) error {
 // handleCall answers a call of another node.
 func (s *Scheduler) handleCall(ctx context.Context, q relay.Question) []byte {
 	select {
-	case <-s.engine.Opened:
+	case <-s.engine.Life.Opened:
 	case <-ctx.Done():
 		return reply[struct{}]{Fault: wireErrorOf(ErrClosed)}.encode()
 	}

@@ -234,7 +234,7 @@ func (r *rig) readyUnnoticed(id string) {
 	r.engine.DisarmLocked(sl)
 	sl.Next = r.engine.Now()
 	r.engine.SetLocked(sl, store.Ready)
-	t := r.engine.ByNumber[sl.Topic]
+	t := r.engine.TopicTable.ByNumber[sl.Topic]
 	t.Queue.Push(engine.Item{Next: sl.Next, Value: sl.Value(n)})
 	r.engine.QueuedLocked(t)
 }

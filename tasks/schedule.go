@@ -272,7 +272,7 @@ func (s *Scheduler) createLocked(p *engine.Plan, c *engine.PendingWrite, i int) 
 		if _, dead := s.engine.Dead.IDs[h]; dead {
 			return 0, ErrDead
 		}
-		if _, unread := s.engine.Illegible[h]; unread {
+		if _, unread := s.engine.Reading.Illegible[h]; unread {
 			return 0, engine.ErrIllegible
 		}
 		if p.NotFound != s.engine.NotFoundProofLocked(true) && !s.engine.IsReplayed() {
@@ -307,7 +307,7 @@ func (s *Scheduler) createLocked(p *engine.Plan, c *engine.PendingWrite, i int) 
 	if shard == engine.SpoolShard {
 		s.engine.Spool.NumberLocked(n)
 	}
-	s.engine.Arriving++
+	s.engine.Writes.Arriving++
 	if s.needsClaimLocked(p) {
 		s.engine.SetLocked(sl, store.Registering)
 		return n, errUnregistered

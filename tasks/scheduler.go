@@ -16,19 +16,33 @@ import (
 type Scheduler struct {
 	engine *engine.Engine
 
-	peerCalls        peerCalls
-	shared           *shared       // nil if the ledger is one node's alone
-	drained          chan struct{} // closed when this node was drained because DrainNode was called
-	lateVerdictsWake chan struct{} // tells that there are late verdicts; holds one request
-	figures          figures
-	lateVerdicts     []engine.LateVerdict
-	lateVerdictsOut  int                    // those that are being sent
-	missing          map[recovery.Home]bool // shards of this node's own that it does not hold
-	drainsItself     bool                   // since DrainNode was called
-	drainsFailed     int                    // how often that came to nothing
-	drainFault       string                 // why, the last time
-	settled          bool                   // it was ready once
-	peers            peers
+	shared    *shared // nil if the ledger is one node's alone
+	peerCalls peerCalls
+	peers     peers
+	missing   map[recovery.Home]bool // shards of this node's own that it does not hold
+	late      lateVerdicts
+	drain     draining
+	settled   bool // it was ready once
+	figures   figures
+}
+
+// The lateVerdicts are on their way to the nodes that have the tasks now.
+type lateVerdicts struct {
+	wake chan struct{} // tells that there are some; holds one request
+
+	// Guarded by Engine.Mu:
+	verdicts []engine.LateVerdict
+	out      int // those that are being sent
+}
+
+// A draining is what has become of the calls of DrainNode.
+type draining struct {
+	done chan struct{} // closed when this node was drained because DrainNode was called
+
+	// Guarded by Engine.Mu:
+	itself bool   // since DrainNode was called
+	failed int    // how often that came to nothing
+	fault  string // why, the last time
 }
 
 // Open adopts the ledger, starts reading its tasks back, and begins to deliver;
@@ -62,19 +76,19 @@ func open(ctx context.Context, ledger recovery.Ledger, config Config, h parts) (
 		return nil, err
 	}
 	s := &Scheduler{
-		engine:           engine.New(ctx, ledger, cfg),
-		peerCalls:        h.peers,
-		drained:          make(chan struct{}),
-		lateVerdictsWake: make(chan struct{}, 1),
-		missing:          make(map[recovery.Home]bool),
-		peers:            newPeers(),
+		engine:    engine.New(ctx, ledger, cfg),
+		peerCalls: h.peers,
+		drain:     draining{done: make(chan struct{})},
+		late:      lateVerdicts{wake: make(chan struct{}, 1)},
+		missing:   make(map[recovery.Home]bool),
+		peers:     newPeers(),
 	}
 	s.engine.Cluster = rooms{s}
 	if err := s.engine.Adopt(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.share(ctx); err != nil {
-		s.engine.Cancel()
+		s.engine.Life.Cancel()
 		return nil, errors.Join(err, ledger.Close())
 	}
 	if err := s.engine.Begin(ctx, h.fire(s)); err != nil {
@@ -82,10 +96,10 @@ func open(ctx context.Context, ledger recovery.Ledger, config Config, h parts) (
 	}
 	s.joinFleet()
 	if s.shared != nil {
-		s.engine.Background.Go(s.reconcilerLoop)
-		s.engine.Background.Go(s.peersLoop)
+		s.engine.Life.Background.Go(s.reconcilerLoop)
+		s.engine.Life.Background.Go(s.peersLoop)
 	}
-	close(s.engine.Opened)
+	close(s.engine.Life.Opened)
 	return s, nil
 }
 

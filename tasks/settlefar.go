@@ -265,7 +265,7 @@ func (s *Scheduler) Return(ds []Delivery) {
 // returnToOwnerLocked is returnToOwner in the background.
 func (s *Scheduler) returnToOwnerLocked(receipts []string) {
 	if len(receipts) > 0 && !s.engine.Ended {
-		s.engine.Background.Go(func() { s.returnToOwner(receipts) })
+		s.engine.Life.Background.Go(func() { s.returnToOwner(receipts) })
 	}
 }
 
@@ -273,7 +273,7 @@ func (s *Scheduler) returnToOwnerLocked(receipts []string) {
 // If that fails, their leases run out.
 func (s *Scheduler) returnToOwner(receipts []string) {
 	for part := range slices.Chunk(receipts, MaxReserve) {
-		_, _ = s.Settle(s.engine.Context, Verdict{Verb: Return}, part)
+		_, _ = s.Settle(s.engine.Life.Context, Verdict{Verb: Return}, part)
 	}
 }
 

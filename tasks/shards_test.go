@@ -228,14 +228,14 @@ func TestDecidedWhenTheLastShardIsLostUnread(t *testing.T) {
 		release := c.member.hold("ScanShard")
 		c.adopt(b)
 		c.engine.Mu.Lock()
-		c.engine.ByName["x"].Undecided = true // as if it had come with that shard
+		c.engine.TopicTable.ByName["x"].Undecided = true // as if it had come with that shard
 		c.engine.Mu.Unlock()
 		d := f.join("d", 1, Config{})
 		d.adopt(c)
 		release()
 		pass(time.Second)
 		c.engine.Mu.Lock()
-		undecided := c.engine.ByName["x"].Undecided
+		undecided := c.engine.TopicTable.ByName["x"].Undecided
 		c.engine.Mu.Unlock()
 		if undecided || !c.engine.IsReplayed() {
 			t.Errorf("undecided %v, replayed %v", undecided, c.engine.IsReplayed())

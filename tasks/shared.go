@@ -127,7 +127,7 @@ func (s *Scheduler) chooseShards() {
 
 func (s *Scheduler) chooseShardsLocked() {
 	var own, adopted []recovery.Home
-	for _, h := range s.engine.Shards {
+	for _, h := range s.engine.Shards.List {
 		switch {
 		case !h.Takes():
 		case h.ShardID.Node() == s.engine.NodeNumber:

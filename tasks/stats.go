@@ -28,13 +28,13 @@ func (s *Scheduler) Stats() Stats {
 	st.Rescued, st.LeasesReturned = s.engine.Sweep.Rescued, s.engine.Sweep.Leases
 	st.AuditChecked, st.AuditRepaired = s.engine.Sweep.Checked, s.engine.Sweep.Repaired
 	st.Rewinds = s.engine.Sweep.Rewinds
-	st.MissedWakes, st.Backlog, st.Backlogs = s.engine.Sweep.MissedWakes, s.engine.Backlog, s.engine.Sweep.Backlogs
-	st.Workers, st.Crowd = s.engine.Workers, len(s.engine.Contenders)
+	st.MissedWakes, st.Backlog, st.Backlogs = s.engine.Sweep.MissedWakes, s.engine.Dispatch.Backlog, s.engine.Sweep.Backlogs
+	st.Workers, st.Crowd = s.engine.Dispatch.Workers, len(s.engine.Dispatch.Contenders)
 	st.Concurrency = task.DefaultConcurrency
 	if s.engine.Sweep.Raised {
 		st.Concurrency = s.engine.Config.SweepMaxConcurrency
 	}
-	for _, h := range s.engine.Shards {
+	for _, h := range s.engine.Shards.List {
 		if h.Mine() {
 			st.ShardsHeld++
 			if h.ShardID != 0 && h.ShardID.Node() != s.engine.NodeNumber {
@@ -42,7 +42,7 @@ func (s *Scheduler) Stats() Stats {
 			}
 		}
 	}
-	n := &s.engine.ShardCounts
+	n := &s.engine.Shards.Counts
 	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.Acquired, n.Transferred, n.Revoked, n.Evicted
 	st.UnsureDeliveries, st.LostDeliveries = n.Unsure, n.Doubtful
 	x := &s.peers.counts
@@ -50,7 +50,7 @@ func (s *Scheduler) Stats() Stats {
 	st.HelpTaken, st.HelpGiven = x.offloadedOut, x.offloadedIn
 	st.Subscriptions, st.EventsLost = s.engine.Feed.Count, s.engine.Feed.Lost
 	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.engine.Sweep.Fulls, s.engine.Sweep.Last.At, s.engine.Sweep.LastTook
-	st.ClockSteps, st.UnknownRecords = s.engine.Sweep.ClockSteps, s.engine.Unknown
+	st.ClockSteps, st.UnknownRecords = s.engine.Sweep.ClockSteps, s.engine.Reading.Unknown
 	st.Spool = s.engine.SpoolStatsLocked()
 	st.ArenaBytes, st.ArenaLive = s.engine.Store.Size(), s.engine.Store.Live()
 	return st
@@ -77,8 +77,8 @@ func (s *Scheduler) Readiness() Readiness {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	r.Ready, r.Away, r.Draining = s.settledLocked(), len(s.missing), s.engine.Draining
-	r.Replayed, r.Elapsed = s.engine.Progress.Read, s.engine.Progress.Elapsed
-	if p := &s.engine.Progress; !p.Done && !p.Began.IsZero() {
+	r.Replayed, r.Elapsed = s.engine.Reading.Progress.Read, s.engine.Reading.Progress.Elapsed
+	if p := &s.engine.Reading.Progress; !p.Done && !p.Began.IsZero() {
 		r.Elapsed = time.Since(p.Began) // the last report may be old, or there was none
 	}
 	if s.engine.Fault != nil {

@@ -21,7 +21,7 @@ func benched(b *testing.B, n int) *Scheduler {
 	if err != nil {
 		b.Fatal(err)
 	}
-	<-s.engine.Replayed
+	<-s.engine.Reading.Replayed
 	due := time.Now().Add(1000 * time.Hour)
 	requests := make([]Request, MaxBatch)
 	for first := 0; first < n; first += len(requests) {

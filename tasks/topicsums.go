@@ -59,7 +59,7 @@ func (s *Scheduler) topicSums() *topicSums {
 // shown, and to describe these and add up the others.
 func (s *Scheduler) sumTopics() *topicSums {
 	s.engine.Mu.Lock()
-	many := len(s.engine.ByName) > MaxStatsTopics
+	many := len(s.engine.TopicTable.ByName) > MaxStatsTopics
 	s.engine.Mu.Unlock()
 	sums := &topicSums{}
 	shown := func(*engine.Topic) bool { return true }

@@ -162,7 +162,7 @@ func TestPageOfLargeTopicsEndsEarly(t *testing.T) {
 	r.fillTopics(100)
 	r.engine.Mu.Lock()
 	for i := range 100 {
-		r.engine.ByName[fmt.Sprintf("t%05d", i)].Settings.Delivery = make([]byte, 500<<10)
+		r.engine.TopicTable.ByName[fmt.Sprintf("t%05d", i)].Settings.Delivery = make([]byte, 500<<10)
 	}
 	r.engine.Unlock()
 	page, err := r.ListTopics(TopicQuery{})

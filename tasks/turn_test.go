@@ -91,7 +91,7 @@ func TestNobodySleepsBesideAReadyTask(t *testing.T) {
 				}
 				pass(time.Duration(rng.IntN(5)) * time.Millisecond)
 				r.engine.Mu.Lock()
-				x := r.engine.ByName["x"]
+				x := r.engine.TopicTable.ByName["x"]
 				live, asleep, woken := x.Queue.Live, x.Reservers.Queue.Len(), x.Reservers.Woken
 				r.engine.Mu.Unlock()
 				if live > 0 && asleep > 0 || woken != 0 {

@@ -79,7 +79,7 @@ func (s *Engine) BuriedLocked(id []byte) bool {
 // IllegibleLocked tells that the ledger has a record with this id that this
 // version cannot read, and that must be kept.
 func (s *Engine) IllegibleLocked(id []byte) bool {
-	_, ok := s.Illegible[s.Store.Hash(id)]
+	_, ok := s.Reading.Illegible[s.Store.Hash(id)]
 	return ok
 }
 
@@ -97,10 +97,10 @@ var ErrIllegible = fmt.Errorf("%w: the record of this id cannot be read by this 
 
 // WatchLocked returns a channel that is closed when the task is no longer busy.
 func (s *Engine) WatchLocked(n uint32) <-chan struct{} {
-	ch, ok := s.Waiting[n]
+	ch, ok := s.Writes.Waiting[n]
 	if !ok {
 		ch = make(chan struct{})
-		s.Waiting[n] = ch
+		s.Writes.Waiting[n] = ch
 	}
 	return ch
 }
@@ -112,7 +112,7 @@ func (s *Engine) WaitBusy(ctx context.Context, ch <-chan struct{}, waits int) er
 	select {
 	case <-ch:
 		return nil
-	case <-s.done:
+	case <-s.Life.done:
 		return task.ErrClosed
 	case <-ctx.Done():
 		if waits > 0 && !s.anyDown() {
@@ -133,20 +133,20 @@ func isClosed(ch <-chan struct{}) bool {
 }
 
 // IsClosing reports whether Close has begun.
-func (s *Engine) IsClosing() bool { return isClosed(s.Closing) }
+func (s *Engine) IsClosing() bool { return isClosed(s.Life.Closing) }
 
 // IsFirstReplayed tells that memory knows every id of what this process held at first.
-func (s *Engine) IsFirstReplayed() bool { return isClosed(s.Replayed) }
+func (s *Engine) IsFirstReplayed() bool { return isClosed(s.Reading.Replayed) }
 
 // IsReplayed tells that memory knows every id of what this process holds.
 func (s *Engine) IsReplayed() bool {
-	return s.IsFirstReplayed() && s.catchingUp.Load() == 0
+	return s.IsFirstReplayed() && s.Reading.catchingUp.Load() == 0
 }
 
 // opensLocked tells that there is a shard of which memory does not know yet which of its tasks
 // are dead.
 func (s *Engine) opensLocked() bool {
-	return !isClosed(s.deadRead) || s.catchingUp.Load() > 0 && slices.ContainsFunc(s.Shards, func(h *OwnedShard) bool { return h != nil && h.Stage == Acquired })
+	return !isClosed(s.Reading.deadRead) || s.Reading.catchingUp.Load() > 0 && slices.ContainsFunc(s.Shards.List, func(h *OwnedShard) bool { return h != nil && h.Stage == Acquired })
 }
 
 // CheckLocked locks an id that memory does not know, so that its record can be
@@ -165,25 +165,25 @@ func (s *Engine) UncheckLocked(n uint32) {
 
 // notifyLocked wakes the callers that wait for a task.
 func (s *Engine) notifyLocked(n uint32) {
-	if ch, ok := s.Waiting[n]; ok {
+	if ch, ok := s.Writes.Waiting[n]; ok {
 		close(ch)
-		delete(s.Waiting, n)
+		delete(s.Writes.Waiting, n)
 	}
 }
 
 func (s *Engine) waitReplayed(ctx context.Context) error {
-	over := s.Replayed
+	over := s.Reading.Replayed
 	for {
 		select {
 		case <-over:
-		case <-s.Closing:
+		case <-s.Life.Closing:
 			return task.ErrClosed
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", task.ErrReplaying, context.Cause(ctx))
 		}
 		s.Mu.Lock()
 		is := s.IsReplayed()
-		over = s.caughtUp
+		over = s.Reading.caughtUp
 		s.Mu.Unlock()
 		if is {
 			return nil
@@ -193,7 +193,7 @@ func (s *Engine) waitReplayed(ctx context.Context) error {
 
 // AbortLocked gives the slot of an id claim up.
 func (s *Engine) AbortLocked(n uint32, sl *store.Slot) {
-	s.Arriving--
+	s.Writes.Arriving--
 	s.leaveLocked(n, sl)
 	s.notifyLocked(n)
 }
@@ -223,8 +223,8 @@ func (s *Engine) AdmitLocked(shard, more, bytes int) error {
 		return fmt.Errorf("%w: %d tasks are pending", task.ErrOverloaded, s.Store.Len())
 	case bytes > 0 && s.Store.Live()+int64(bytes) > s.Config.MaxBytes:
 		return fmt.Errorf("%w: the tasks use %d bytes", task.ErrOverloaded, s.Store.Live())
-	case s.Arriving >= s.Config.MaxInFlight:
-		return fmt.Errorf("%w: %d tasks wait for the ledger", task.ErrOverloaded, s.Arriving)
+	case s.Writes.Arriving >= s.Config.MaxInFlight:
+		return fmt.Errorf("%w: %d tasks wait for the ledger", task.ErrOverloaded, s.Writes.Arriving)
 	}
 	if err := s.Writable(shard); err != nil {
 		return err
@@ -240,7 +240,7 @@ func (s *Engine) AdmitLocked(shard, more, bytes int) error {
 func (s *Engine) Condition() error { return s.conditionOf(0) }
 
 func (s *Engine) conditionOf(shard int) error {
-	refusal := &s.refusal
+	refusal := &s.Writes.refusal
 	if shard == SpoolShard {
 		refusal = &s.Spool.refusal
 	}

@@ -30,7 +30,7 @@ func (s *Engine) waitLocked(n uint32, sl *store.Slot) {
 // dueLocked makes a task whose time has come ready, unless it first has to wait for its
 // place in its topic's window. Its generation is fresh.
 func (s *Engine) dueLocked(n uint32, sl *store.Slot, now int64) {
-	if t := s.ByNumber[sl.Topic]; t.Settings.Spread != 0 && s.enterWindowLocked(t, sl) && sl.Next > now {
+	if t := s.TopicTable.ByNumber[sl.Topic]; t.Settings.Spread != 0 && s.enterWindowLocked(t, sl) && sl.Next > now {
 		s.waitLocked(n, sl)
 	} else {
 		s.readyLocked(n, sl)
@@ -46,7 +46,7 @@ func (s *Engine) DisarmLocked(sl *store.Slot) {
 			sl.Timer = 0
 		}
 	case store.Ready:
-		s.unqueuedLocked(s.ByNumber[sl.Topic])
+		s.unqueuedLocked(s.TopicTable.ByNumber[sl.Topic])
 	}
 	sl.Gen++
 }
@@ -72,7 +72,7 @@ func (s *Engine) Fired(values []uint64) {
 // readyLocked queues a task for its receiver. Its generation is fresh.
 func (s *Engine) readyLocked(n uint32, sl *store.Slot) {
 	s.SetLocked(sl, store.Ready)
-	t := s.ByNumber[sl.Topic]
+	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Queue.Push(Item{sl.Next, sl.Value(n)})
 	s.QueuedLocked(t)
 	s.WakeLocked(t)
@@ -136,7 +136,7 @@ func (s *Engine) tooLateLocked(t *Topic, sl *store.Slot, now int64) bool {
 }
 
 func (s *Engine) skipLocked(n uint32, sl *store.Slot) {
-	s.ByNumber[sl.Topic].Counts.Skipped++
+	s.TopicTable.ByNumber[sl.Topic].Counts.Skipped++
 	s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasSkipped, Created: record.Created(s.Store.Record(sl))})
 	s.emitLocked(task.EventSkipped, sl, task.Event{})
 	s.SetLocked(sl, store.Finishing)

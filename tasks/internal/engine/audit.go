@@ -40,7 +40,7 @@ func (s *Engine) auditLoop() {
 			}
 		case full := <-s.everything:
 			s.auditAll(full)
-		case <-s.Closing:
+		case <-s.Life.Closing:
 			return
 		}
 	}
@@ -50,7 +50,7 @@ func (s *Engine) auditLoop() {
 // sweep. While writes queue up it waits; while the ledger cannot be read it tries
 // again, once in a period.
 func (s *Engine) auditAll(full fullSweep) {
-	if s.waitReplayed(s.Context) != nil {
+	if s.waitReplayed(s.Life.Context) != nil {
 		return // Close has begun
 	}
 	all := s.NewAuditee(true)
@@ -65,7 +65,7 @@ func (s *Engine) auditAll(full fullSweep) {
 		checked, repaired = checked+c, repaired+r
 		select {
 		case <-time.After(rest):
-		case <-s.Closing:
+		case <-s.Life.Closing:
 		}
 	}
 	if s.IsClosing() {
@@ -86,19 +86,19 @@ func (s *Engine) audit(a *Auditee) (checked, repaired int, ok bool) {
 	shards := a.Begin()
 	a.Repairs = NewPendingWrite(0)
 	a.Repairs.Phase.Store(Sent) // a repair is never taken back
-	checked, missing, err := recovery.Audit(s.Context, s.Ledger, a, shards, AuditSlice, auditWithin)
+	checked, missing, err := recovery.Audit(s.Life.Context, s.Ledger, a, shards, AuditSlice, auditWithin)
 	s.Mu.Lock()
 	s.Sweep.Checked += int64(checked)
 	was := s.Sweep.deaf
 	s.Sweep.deaf = err != nil
 	s.Mu.Unlock()
 	switch { // once an outage
-	case err != nil && !was && s.Context.Err() == nil:
+	case err != nil && !was && s.Life.Context.Err() == nil:
 		s.Config.Log.Warn("the audit could not read the ledger", "node", s.Config.Node, "error", err)
 	case err == nil && was:
 		s.Config.Log.Info("the audit can read the ledger again", "node", s.Config.Node)
 	}
-	ctx, cancel := context.WithTimeout(s.Context, s.Config.AnswerWithin)
+	ctx, cancel := context.WithTimeout(s.Life.Context, s.Config.AnswerWithin)
 	defer cancel()
 	if checked > 0 {
 		s.Cluster.CompareEntries(ctx, a.sampled)
@@ -149,7 +149,7 @@ func (s *Engine) NewAuditee(once bool) *Auditee {
 func (a *Auditee) Begin() []int {
 	a.s.Mu.Lock()
 	defer a.s.Mu.Unlock()
-	for len(a.at) < len(a.s.Shards) {
+	for len(a.at) < len(a.s.Shards.List) {
 		a.at, a.was = append(a.at, 0), append(a.was, 0)
 	}
 	a.left, a.sampled = AuditRound, a.sampled[:0]

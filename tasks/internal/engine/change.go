@@ -74,7 +74,7 @@ func (s *Engine) Move(ctx context.Context, id string, by Admission, change func(
 	}
 	s.DisarmLocked(sl)
 	s.SetLocked(sl, store.Moving)
-	s.Arriving++
+	s.Writes.Arriving++
 	return t, s.submitOne(ctx, w)
 }
 

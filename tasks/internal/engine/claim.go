@@ -23,12 +23,12 @@ func (s *Engine) BeginLocked(ctx context.Context, t *Topic, limit int, term time
 	taken := s.takeSomeLocked(t, limit, by)
 	// Their places are taken from here on.
 	if by.leases() {
-		s.LeasedOut += len(taken)
+		s.Dispatch.LeasedOut += len(taken)
 		s.WakeLocked(t) // one task wakes one receiver; this one may have left some
 	} else {
 		t.Busy += len(taken)
 		if t.AsyncSettle {
-			s.ReservedInFlight += len(taken)
+			s.Dispatch.ReservedInFlight += len(taken)
 		}
 		if t.limiter != nil {
 			s.WakeLocked(t) // it may have to rest from now on
@@ -96,8 +96,8 @@ func (s *Engine) claimLocked(ctx context.Context, t *Topic, taken []uint32, by C
 		s.writeLocked(Write{slot: n, op: opClaim, pending: c, index: i})
 	}
 	c.Complete()
-	s.Handlers.Add(1)
-	defer s.Handlers.Done()
+	s.Life.Handlers.Add(1)
+	defer s.Life.Handlers.Done()
 	s.Unlock()
 	_ = s.Await(ctx, c) // what was not recorded by then is ready again, or will be
 	s.Mu.Lock()
@@ -124,7 +124,7 @@ func (s *Engine) claimLocked(ctx context.Context, t *Topic, taken []uint32, by C
 // putBackLocked makes a task ready again whose delivery no receiver has seen, and has
 // it recorded that a claimed attempt does not count.
 func (s *Engine) putBackLocked(n uint32, sl *store.Slot) {
-	attempt := s.Leases[n].Attempt
+	attempt := s.Dispatch.Leases[n].Attempt
 	s.closeLocked(n)
 	rec := s.Store.Record(sl)
 	if record.Flags(rec)&record.HasLease != 0 {
@@ -132,8 +132,8 @@ func (s *Engine) putBackLocked(n uint32, sl *store.Slot) {
 		f := s.Store.Fields(sl)
 		f.State, f.Attempt, f.LeaseRest, f.Nonce = record.Pending, attempt-1, 0, 0
 		f.Flags &^= record.Claimed | record.HasLease
-		s.scratch = f.Append(s.scratch[:0])
-		s.Store.Rewrite(n, s.scratch)
+		s.Writes.scratch = f.Append(s.Writes.scratch[:0])
+		s.Store.Rewrite(n, s.Writes.scratch)
 		s.armLocked(n, sl, s.Now())
 		s.writeLocked(Write{slot: n, op: opRecord})
 		return
@@ -163,7 +163,7 @@ func (s *Engine) spent(t *Topic, sl *store.Slot) bool {
 
 // expendLocked ends that attempt.
 func (s *Engine) expendLocked(n uint32, sl *store.Slot) {
-	s.Leases[n] = Lease{Attempt: record.Attempt(s.Store.Record(sl))}
+	s.Dispatch.Leases[n] = Lease{Attempt: record.Attempt(s.Store.Record(sl))}
 	s.failLocked(n, sl, "the process ended during the last attempt", nil, nil, 0)
 }
 

@@ -49,10 +49,10 @@ const (
 func (s *Engine) writeLocked(w Write) {
 	sl := s.Store.Slot(w.slot)
 	if sl.Flags&store.Writing != 0 || sl.Shard == SpoolShard && w.op == opBury {
-		if old, ok := s.Deferred[w.slot]; ok && old.pending != nil {
+		if old, ok := s.Writes.Deferred[w.slot]; ok && old.pending != nil {
 			old.pending.resolve(old.index, errSuperseded)
 		}
-		s.Deferred[w.slot] = w
+		s.Writes.Deferred[w.slot] = w
 		return
 	}
 	sl.Flags |= store.Writing
@@ -86,14 +86,14 @@ func (s *Engine) changeOf(w *Write, sl *store.Slot) recovery.Change {
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
 	case opBury:
 		c.Data = s.Store.Record(sl)
-		c.To = recovery.Spot{Place: recovery.Dead, At: w.at, Label: s.ByNumber[sl.Topic].Name}
+		c.To = recovery.Spot{Place: recovery.Dead, At: w.at, Label: s.TopicTable.ByNumber[sl.Topic].Name}
 	case opRequeue:
 		c.Data = s.Store.Record(sl)
 		w.at = record.Next(c.Data)
-		c.From = recovery.Spot{Place: recovery.Dead, At: sl.Stored, Label: s.ByNumber[sl.Topic].Name}
+		c.From = recovery.Spot{Place: recovery.Dead, At: sl.Stored, Label: s.TopicTable.ByNumber[sl.Topic].Name}
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
 	case opForget, OpExpire:
-		c.From = recovery.Spot{Place: recovery.Dead, At: sl.Stored, Label: s.ByNumber[sl.Topic].Name}
+		c.From = recovery.Spot{Place: recovery.Dead, At: sl.Stored, Label: s.TopicTable.ByNumber[sl.Topic].Name}
 	case opUnspool:
 		s.unspoolChangeLocked(&c, w, sl)
 	case opFinish, opCancel, opUnspooled:
@@ -160,8 +160,8 @@ func (s *Engine) answeredLocked(w *Write, err error, now int64) {
 	if w.pending != nil {
 		w.pending.resolve(w.index, err)
 	}
-	if next, ok := s.Deferred[w.slot]; ok {
-		delete(s.Deferred, w.slot)
+	if next, ok := s.Writes.Deferred[w.slot]; ok {
+		delete(s.Writes.Deferred, w.slot)
 		s.writeLocked(next)
 	}
 	if !sl.State.Busy() || sl.State == store.Vacant {
@@ -184,10 +184,10 @@ func (s *Engine) repeatLocked(w Write, sl *store.Slot) {
 
 // confirmedLocked takes a task to where its recorded write leads.
 func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
-	t := s.ByNumber[sl.Topic]
+	t := s.TopicTable.ByNumber[sl.Topic]
 	switch w.op {
 	case opCreate:
-		s.Arriving--
+		s.Writes.Arriving--
 		sl.Stored = w.at
 		if w.pending.abandoned && sl.Flags&store.Wanted == 0 {
 			// Its caller was told that the outcome is unknown and did not ask again.
@@ -203,7 +203,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.emitLocked(task.EventScheduled, sl, task.Event{})
 		s.armLocked(w.slot, sl, now)
 	case opMove:
-		s.Arriving--
+		s.Writes.Arriving--
 		s.Store.Rewrite(w.slot, w.rec)
 		s.SetLocked(sl, store.Vacant)
 		sl.Topic = s.keptTopic(record.Topic(w.rec)).Number
@@ -267,11 +267,11 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 func (s *Engine) droppedLocked(w *Write, sl *store.Slot) {
 	switch w.op {
 	case opCreate:
-		s.Arriving--
+		s.Writes.Arriving--
 		s.Cluster.EndedLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opMove:
-		s.Arriving--
+		s.Writes.Arriving--
 	case opRequeue, opForget, OpExpire:
 		s.leaveLocked(w.slot, sl)
 	case opClaim, opCancel, opRecord, opPark, opFinish, opBury, opUnspool, opUnspooled:
@@ -289,7 +289,7 @@ func (s *Engine) leaveLocked(n uint32, sl *store.Slot) {
 
 // SetLocked changes a task's state and its topic's gauges.
 func (s *Engine) SetLocked(sl *store.Slot, to store.State) {
-	t := s.ByNumber[sl.Topic]
+	t := s.TopicTable.ByNumber[sl.Topic]
 	switch {
 	case sl.State == store.Vacant && to != store.Vacant:
 		t.countLocked(1)

@@ -45,7 +45,7 @@ func (s *Engine) doubtDeadLocked() {
 	s.Dead.doubted = true
 	if !s.Dead.running {
 		s.Dead.running = true
-		s.Background.Go(s.compareDead)
+		s.Life.Background.Go(s.compareDead)
 	}
 }
 
@@ -53,13 +53,13 @@ func (s *Engine) doubtDeadLocked() {
 // rests for nine times as long as one takes.
 func (s *Engine) compareDead() {
 	for {
-		if s.waitReplayed(s.Context) != nil {
+		if s.waitReplayed(s.Life.Context) != nil {
 			return // Close has begun
 		}
 		s.Mu.Lock()
 		again := s.Dead.doubted && !s.Ended
 		s.Dead.doubted, s.Dead.running = false, again
-		holdings := append([]*OwnedShard(nil), s.Shards...)
+		holdings := append([]*OwnedShard(nil), s.Shards.List...)
 		s.Mu.Unlock()
 		if !again {
 			return
@@ -87,7 +87,7 @@ func (s *Engine) compareDeadOf(n int, h *OwnedShard, rewound bool) error {
 	if c.checker == nil || !reads || !scans || !c.begin() {
 		return nil
 	}
-	err := c.run(s.Context)
+	err := c.run(s.Life.Context)
 	s.Mu.Lock()
 	delete(s.Dead.checks, &c)
 	if c.forgotten > 0 || c.open {

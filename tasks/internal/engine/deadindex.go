@@ -51,7 +51,7 @@ func (s *Engine) findLostDead(ctx context.Context, ids []string) (lost []lostDea
 	s.Mu.Lock()
 	for _, id := range ids {
 		hash := s.Store.Hash([]byte(id))
-		for n, h := range s.Shards {
+		for n, h := range s.Shards.List {
 			if !h.Mine() {
 				continue
 			}
@@ -132,7 +132,7 @@ func (s *Engine) forgetDeadLocked(h *OwnedShard, hash uint64) bool {
 	}
 	delete(h.dead, hash)
 	delete(s.Dead.IDs, hash)
-	s.ByNumber[number].lostDead()
+	s.TopicTable.ByNumber[number].lostDead()
 	return true
 }
 
@@ -191,9 +191,9 @@ func (s *Engine) recheckIllegible(ctx context.Context, id string) error {
 		return nil // replay has come across it
 	}
 	hash := s.Store.Hash(key)
-	if _, known := s.Illegible[hash]; known && err == nil && !there {
-		delete(s.Illegible, hash)
-		s.Unknown--
+	if _, known := s.Reading.Illegible[hash]; known && err == nil && !there {
+		delete(s.Reading.Illegible, hash)
+		s.Reading.Unknown--
 		s.Config.Log.Warn("a task that could not be read is gone from the ledger; its id is free", "node", s.Config.Node, "task", id)
 	}
 	if s.Store.Slot(n).Flags&store.Nominated == 0 {
@@ -341,7 +341,7 @@ func (s *Engine) visitDead(ctx context.Context, q *ListQuery, visit func(t task.
 func (s *Engine) noteListed(topic string, count int) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	if t, ok := s.ByName[topic]; ok && t.Gauges[task.Dead] > int64(count) {
+	if t, ok := s.TopicTable.ByName[topic]; ok && t.Gauges[task.Dead] > int64(count) {
 		s.doubtDeadLocked()
 	}
 }

@@ -61,14 +61,14 @@ type LateVerdict struct {
 // detachLocked records an open delivery whose shard leaves memory.
 func (s *Engine) detachLocked(h *OwnedShard, l Lease) {
 	if h.revoked {
-		s.ShardCounts.Doubtful++
+		s.Shards.Counts.Doubtful++
 	}
 	if l.LeasedOut {
 		return // its receiver has the receipt
 	}
-	s.Detached[l.Nonce] = h.ShardID
-	if u, ok := s.PendingVerdicts[l.Nonce]; ok {
-		delete(s.PendingVerdicts, l.Nonce)
+	s.Detached.Shards[l.Nonce] = h.ShardID
+	if u, ok := s.Detached.Verdicts[l.Nonce]; ok {
+		delete(s.Detached.Verdicts, l.Nonce)
 		s.endDetachedLocked(u.delivery, u.judgement)
 	}
 }
@@ -82,11 +82,11 @@ type pendingVerdict struct {
 // endDetachedLocked processes a handler's verdict on a delivery that is not open any more. If
 // its shard has left meanwhile, the verdict goes to the new holder.
 func (s *Engine) endDetachedLocked(d *Delivery, v task.Judgement) {
-	shardID, ok := s.Detached[d.Lease.Nonce]
+	shardID, ok := s.Detached.Shards[d.Lease.Nonce]
 	if !ok {
 		return
 	}
-	delete(s.Detached, d.Lease.Nonce)
+	delete(s.Detached.Shards, d.Lease.Nonce)
 	if v.Verb != 0 {
 		until := max(d.Lease.Until, s.Elapsed()+s.Config.AnswerWithin)
 		s.Cluster.LateVerdictLocked(LateVerdict{shardID, v.Verdict(), d.Receipt(), until})
@@ -115,5 +115,5 @@ func (s *Engine) passOnLocked(sl *store.Slot) {
 		ShardID: shardID, Attempt: attempt, Revision: f.Revision, Created: f.Created,
 		Nonce: past.Nonce, ID: string(s.Store.ID(sl)),
 	})
-	s.Cluster.LateVerdictLocked(LateVerdict{shardID, task.Verdict{Verb: task.Ack}, signed, s.Elapsed() + s.ByNumber[sl.Topic].Settings.Lease})
+	s.Cluster.LateVerdictLocked(LateVerdict{shardID, task.Verdict{Verb: task.Ack}, signed, s.Elapsed() + s.TopicTable.ByNumber[sl.Topic].Settings.Lease})
 }

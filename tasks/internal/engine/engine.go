@@ -30,96 +30,138 @@ type Engine struct {
 	Cluster    Cluster   // what is told of the other nodes
 	Started    time.Time // zero of the monotonic clock that leases run on
 
-	Opened   chan struct{} // closed when Open has succeeded
-	Closing  chan struct{} // closed when Close begins
-	Replayed chan struct{} // closed when memory knows all that this process held at first
+	Life       lifetime
+	Waits      recovery.WaitList // what is stuck or not served yet, for Readiness
+	failures   FailureLog
+	stored     storedSettings
+	sweepNow   chan struct{}  // asks for a sweep at once; holds one request
+	everything chan fullSweep // asks for the rest of a full sweep: an audit of everything; holds one request
 
-	settingsRead chan struct{} // closed when the settings of all topics are known
-	deadRead     chan struct{} // closed when memory knows which tasks were dead at first
-	done         chan struct{} // closed when nothing runs any more, or the ledger is lost
+	Reading reading // partly guarded by Mu
+	Writes  writes  // partly guarded by Mu
+
+	Mu           sync.Mutex // guards everything below
+	Store        *store.Store
+	TopicTable   topicTable
+	Dispatch     dispatch
+	Shards       ownership
+	Detached     detached
+	Dead         deadIndex
+	Outcomes     *store.Outcomes
+	Feed         feed
+	Sweep        sweepState
+	passesWanted map[*Topic]bool // topics that wait for runMisfirePasses; nil if it does not run
+	Draining     bool
+	Ended        bool  // Close has begun, or the ledger was lost
+	Fault        error // why the ledger was lost
+}
+
+// A lifetime is how far an engine has come, and what runs in it.
+type lifetime struct {
+	Opened  chan struct{} // closed when Open has succeeded
+	Closing chan struct{} // closed when Close begins
+	done    chan struct{} // closed when nothing runs any more, or the ledger is lost
 
 	Context    context.Context // of handlers and background work; cancelled at the end of the grace
 	Cancel     context.CancelFunc
-	Handlers   sync.WaitGroup        // running handlers
-	Background sync.WaitGroup        // replay, sweep, refresh and watch
-	refusal    atomic.Pointer[error] // why the ledger takes no new records, when last asked
-	restoring  sync.Mutex            // held while settings that the ledger has lost are written again
-	sweepNow   chan struct{}         // asks for a sweep at once; holds one request
-	everything chan fullSweep        // asks for the rest of a full sweep: an audit of everything; holds one request
-	unstored   atomic.Int64          // the last revision of settings that the ledger does not keep
-	catchingUp atomic.Int64          // shards that were gained, and are not all in memory yet
+	Handlers   sync.WaitGroup // running handlers
+	Background sync.WaitGroup // replay, sweep, refresh and watch
+
 	closeBegun atomic.Bool
 	closed     chan struct{} // closed when Close is over, which closeErr waits for
 	closeErr   error
-	Waits      recovery.WaitList // what is stuck or not served yet, for Readiness
-	failures   FailureLog
+}
 
-	Mu               sync.Mutex    // guards everything below
-	Shards           []*OwnedShard // by number of the term; nil where there is none
-	granted          bool          // it has those that Open was granted: a number without one has been forgotten
-	ShardCounts      shardCounts
-	Inactive         int                       // terms of which nothing is handed out
-	Detached         map[uint64]recovery.Home  // by nonce: deliveries that handlers are making, whose shards have left
-	PendingVerdicts  map[uint64]pendingVerdict // by nonce: verdicts on deliveries that are being handed over
-	Draining         bool
-	paused           bool          // nothing is handed out, see OnOutage
-	caughtUp         chan struct{} // closed when no gained shard is being read any more
-	Store            *store.Store
-	ByName           map[string]*Topic
-	ByNumber         []*Topic
-	vacantNumbers    []uint32                 // positions in byNumber of topics that were forgotten
-	Leases           map[uint32]Lease         // deliveries that are not settled, by slot
-	LeasedOut        int                      // of those, how many only a receipt can settle
-	ReservedInFlight int                      // deliveries under way that may join them: of topics whose deliverer leaves them to receipts
-	held             []*Topic                 // that MaxInFlight keeps waiting
-	Workers          int                      // places that workers have, of all topics
-	Contenders       contenders               // topics that want more of them than there may be
-	passes           float64                  // of the topic that was let in last, see topic.turns
-	Backlog          int                      // ready tasks of the topics that are pushed
-	Arriving         int                      // creations and moves that wait for the ledger
-	Deferred         map[uint32]Write         // next writes of tasks that have one under way
-	Waiting          map[uint32]chan struct{} // closed when a task is no longer busy
-	passesWanted     map[*Topic]bool          // topics that wait for runMisfirePasses; nil if it does not run
-	Outcomes         *store.Outcomes
-	Dead             deadIndex
-	scratch          []byte       // for records on their way into the arena
-	events           []task.Event // for the observer, told at unlock
-	Feed             feed
-	Quotas           quotas
-	Progress         recovery.Progress
-	Sweep            sweepState
-	Unknown          int64             // records of a version that this binary does not know, or damaged
-	Illegible        map[uint64]uint16 // hashes of their ids, which no caller may take, and their terms
-	Ended            bool              // Close has begun, or the ledger was lost
-	Fault            error             // why the ledger was lost
+// A reading is how much memory knows of what the ledger has.
+type reading struct {
+	Replayed     chan struct{} // closed when memory knows all that this process held at first
+	settingsRead chan struct{} // closed when the settings of all topics are known
+	deadRead     chan struct{} // closed when memory knows which tasks were dead at first
+	catchingUp   atomic.Int64  // shards that were gained, and are not all in memory yet
+
+	// Guarded by Engine.Mu:
+	caughtUp  chan struct{} // closed when no gained shard is being read any more
+	Progress  recovery.Progress
+	Unknown   int64             // records of a version that this binary does not know, or damaged
+	Illegible map[uint64]uint16 // hashes of their ids, which no caller may take, and their terms
+}
+
+// Writes are the changes of tasks that are under way.
+type writes struct {
+	refusal atomic.Pointer[error] // why the ledger takes no new records, when last asked
+
+	// Guarded by Engine.Mu:
+	Arriving int                      // creations and moves that wait for the ledger
+	Deferred map[uint32]Write         // next writes of tasks that have one under way
+	Waiting  map[uint32]chan struct{} // closed when a task is no longer busy
+	scratch  []byte                   // for records on their way into the arena
+}
+
+// The storedSettings are what the ledger has of the settings of topics.
+type storedSettings struct {
+	restoring sync.Mutex   // held while settings that the ledger has lost are written again
+	unstored  atomic.Int64 // the last revision of settings that the ledger does not keep
+}
+
+// A topicTable has the topics that this node has met. Guarded by Engine.Mu.
+type topicTable struct {
+	ByName        map[string]*Topic
+	ByNumber      []*Topic
+	vacantNumbers []uint32 // positions in ByNumber of topics that were forgotten
+	Quotas        quotas
+}
+
+// A dispatch is who may have how many deliveries now. Guarded by Engine.Mu.
+type dispatch struct {
+	Leases           map[uint32]Lease // deliveries that are not settled, by slot
+	LeasedOut        int              // of those, how many only a receipt can settle
+	ReservedInFlight int              // deliveries under way that may join them: of topics whose deliverer leaves them to receipts
+	held             []*Topic         // that MaxInFlight keeps waiting
+	Workers          int              // places that workers have, of all topics
+	Contenders       contenders       // topics that want more of them than there may be
+	passes           float64          // of the topic that was let in last, see Topic.passes
+	Backlog          int              // ready tasks of the topics that are pushed
+	paused           bool             // nothing is handed out, see OnOutage
+}
+
+// An ownership is the terms of shards of this node. Guarded by Engine.Mu.
+type ownership struct {
+	List     []*OwnedShard // by number of the term; nil where there is none
+	granted  bool          // it has those that Open was granted: a number without one has been forgotten
+	Counts   shardCounts
+	Inactive int // terms of which nothing is handed out
+}
+
+// The detached are deliveries that handlers are making, and whose shards are leaving or have
+// left. Guarded by Engine.Mu.
+type detached struct {
+	Shards   map[uint64]recovery.Home  // by nonce: of those whose shards have left
+	Verdicts map[uint64]pendingVerdict // by nonce: verdicts on deliveries that are being handed over
 }
 
 // New returns an engine that has nothing yet and does nothing.
 func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine {
 	s := &Engine{
 		Config: cfg, Ledger: ledger, Started: time.Now(),
-		Opened:          make(chan struct{}),
-		closed:          make(chan struct{}),
-		Closing:         make(chan struct{}),
-		Replayed:        make(chan struct{}),
-		done:            make(chan struct{}),
-		settingsRead:    make(chan struct{}),
-		deadRead:        make(chan struct{}),
-		sweepNow:        make(chan struct{}, 1),
-		Detached:        make(map[uint64]recovery.Home),
-		PendingVerdicts: make(map[uint64]pendingVerdict),
-		everything:      make(chan fullSweep, 1),
-		Store:           store.New(),
-		ByName:          make(map[string]*Topic),
-		ByNumber:        []*Topic{{}}, // number 0: of slots that have none, or none yet
-		Leases:          make(map[uint32]Lease),
-		Deferred:        make(map[uint32]Write),
-		Waiting:         make(map[uint32]chan struct{}),
-		Dead:            deadIndex{IDs: make(map[uint64]struct{})},
-		Illegible:       make(map[uint64]uint16),
-		Outcomes:        store.NewOutcomes(),
+		sweepNow:   make(chan struct{}, 1),
+		everything: make(chan fullSweep, 1),
+		Store:      store.New(),
+		Outcomes:   store.NewOutcomes(),
+		Dead:       deadIndex{IDs: make(map[uint64]struct{})},
+		Detached:   detached{make(map[uint64]recovery.Home), make(map[uint64]pendingVerdict)},
+		TopicTable: topicTable{
+			ByName:   make(map[string]*Topic),
+			ByNumber: []*Topic{{}}, // number 0: of slots that have none, or none yet
+		},
 	}
-	s.Context, s.Cancel = context.WithCancel(context.WithoutCancel(ctx))
+	s.Life.Opened, s.Life.Closing = make(chan struct{}), make(chan struct{})
+	s.Life.done, s.Life.closed = make(chan struct{}), make(chan struct{})
+	s.Reading.Replayed = make(chan struct{})
+	s.Reading.settingsRead, s.Reading.deadRead = make(chan struct{}), make(chan struct{})
+	s.Reading.Illegible = make(map[uint64]uint16)
+	s.Writes.Deferred, s.Writes.Waiting = make(map[uint32]Write), make(map[uint32]chan struct{})
+	s.Dispatch.Leases = make(map[uint32]Lease)
+	s.Life.Context, s.Life.Cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.Fleet, _ = ledger.(recovery.Fleet)
 	return s
 }
@@ -129,13 +171,13 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 func (s *Engine) Adopt(ctx context.Context) (err error) {
 	s.watch()
 	if s.Terms, err = s.Ledger.Adopt(ctx); err != nil {
-		s.Cancel()
+		s.Life.Cancel()
 		return err
 	}
 	s.NodeNumber = s.findNodeNumber()
 	s.ownAdopted()
 	if err := s.prepare(ctx); err != nil {
-		s.Cancel()
+		s.Life.Cancel()
 		return errors.Join(err, s.Ledger.Close())
 	}
 	return nil
@@ -170,25 +212,25 @@ func (s *Engine) Begin(ctx context.Context, fire func(values []uint64)) (err err
 	})
 	s.Runner, err = wheel.NewRunner(wheel.Config{Clock: s.Config.Clock, Fire: fire})
 	if err != nil {
-		s.Cancel()
+		s.Life.Cancel()
 		s.Cluster.Leave()
 		return errors.Join(err, s.Committer.Close(ctx), s.Ledger.Close())
 	}
 	if err := s.openSpool(ctx); err != nil {
-		s.Cancel()
+		s.Life.Cancel()
 		s.Cluster.Leave()
 		s.Runner.Close()
 		return errors.Join(fmt.Errorf("spool: %w", err), s.Committer.Close(ctx), s.Ledger.Close())
 	}
 	s.askCondition()
-	s.Background.Go(s.replay)
-	s.Background.Go(s.sweepLoop)
-	s.Background.Go(s.auditLoop)
-	s.Background.Go(s.retentionLoop)
-	s.Background.Go(s.conditionLoop)
-	s.Background.Go(s.refreshLoop)
+	s.Life.Background.Go(s.replay)
+	s.Life.Background.Go(s.sweepLoop)
+	s.Life.Background.Go(s.auditLoop)
+	s.Life.Background.Go(s.retentionLoop)
+	s.Life.Background.Go(s.conditionLoop)
+	s.Life.Background.Go(s.refreshLoop)
 	if s.Spool != nil {
-		s.Background.Go(s.unspoolLoop)
+		s.Life.Background.Go(s.unspoolLoop)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func (s *Engine) permitLocked(t *task.Terms, sl *store.Slot) error {
 		return nil
 	}
 	f := s.Store.Fields(sl)
-	return t.Permit(s.ByNumber[sl.Topic].Name, int64(f.Revision), f.Created)
+	return t.Permit(s.TopicTable.ByNumber[sl.Topic].Name, int64(f.Revision), f.Created)
 }
 
 // A Quota counts what matches the patterns of a grant. Guarded by Scheduler.mu.
@@ -56,11 +56,11 @@ func (s *Engine) quota(ctx context.Context, g *task.Grant) (*Quota, error) {
 	}
 	key := strings.Join(g.Topics, " ")
 	s.Mu.Lock()
-	q, known := s.Quotas.ByPatterns[key]
+	q, known := s.TopicTable.Quotas.ByPatterns[key]
 	var old *Quota
 	if !known {
 		q = &Quota{Patterns: slices.Clone(g.Topics), ready: make(chan struct{})}
-		old = s.Quotas.add(key, q)
+		old = s.TopicTable.Quotas.add(key, q)
 	}
 	q.used = s.Elapsed()
 	s.Mu.Unlock()
@@ -131,7 +131,7 @@ func (a *Admission) RoomLocked() error {
 // TopicForLocked returns the topic of a task that the caller wants, making it if needed.
 func (s *Engine) TopicForLocked(a *Admission, name string) (*Topic, error) {
 	if q := a.quota; q != nil && a.Grant.MaxTopics > 0 && q.Topics >= a.Grant.MaxTopics {
-		if t, known := s.ByName[name]; !known || !t.Occupied {
+		if t, known := s.TopicTable.ByName[name]; !known || !t.Occupied {
 			return nil, fmt.Errorf("%w: %d of its topics have tasks", task.ErrQuota, q.Topics)
 		}
 	}

@@ -79,7 +79,7 @@ func (s *Engine) waitRecorded(ctx context.Context, ch <-chan struct{}, shard int
 		case <-ch:
 			return true
 		case <-next:
-		case <-s.done:
+		case <-s.Life.done:
 			return false
 		case <-ctx.Done():
 			return false
@@ -99,7 +99,7 @@ func (s *Engine) conditionLoop() {
 		select {
 		case <-tick.C:
 			s.askCondition()
-		case <-s.Closing:
+		case <-s.Life.Closing:
 			return
 		}
 	}
@@ -111,9 +111,9 @@ func (s *Engine) askCondition() {
 		return
 	}
 	if err := c.Condition(); err != nil {
-		s.refusal.Store(&err)
+		s.Writes.refusal.Store(&err)
 	} else {
-		s.refusal.Store(nil)
+		s.Writes.refusal.Store(nil)
 	}
 }
 
@@ -126,10 +126,10 @@ func (s *Engine) pausedLocked() bool {
 	if s.Fleet == nil || s.Config.OnOutage != task.OutagePause {
 		return false
 	}
-	if !s.paused && s.Unsure() {
-		s.paused = true
+	if !s.Dispatch.paused && s.Unsure() {
+		s.Dispatch.paused = true
 	}
-	return s.paused
+	return s.Dispatch.paused
 }
 
 // CertaintyLoop notices when this node begins to be unsure, and wakes all topics when
@@ -142,7 +142,7 @@ func (s *Engine) CertaintyLoop() {
 		select {
 		case <-tick.C:
 			was = s.noteCertainty(was)
-		case <-s.Closing:
+		case <-s.Life.Closing:
 			return
 		}
 	}
@@ -151,9 +151,9 @@ func (s *Engine) CertaintyLoop() {
 func (s *Engine) noteCertainty(was bool) (is bool) {
 	is = s.Unsure()
 	s.Mu.Lock()
-	resumes := !is && s.paused
+	resumes := !is && s.Dispatch.paused
 	if resumes {
-		s.paused = false
+		s.Dispatch.paused = false
 	}
 	s.Mu.Unlock()
 	switch {

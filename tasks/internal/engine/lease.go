@@ -24,7 +24,7 @@ type Lease struct {
 // claimed if its topic counts crashes. Its place among the deliveries is taken
 // already.
 func (s *Engine) handOutLocked(n uint32, sl *store.Slot, term time.Duration, claimed bool, by Consumer) *Delivery {
-	t := s.ByNumber[sl.Topic]
+	t := s.TopicTable.ByNumber[sl.Topic]
 	rec := s.Store.Record(sl)
 	l := Lease{Nonce: newNonce(s.OwnedLocked(int(sl.Shard))), Attempt: record.Attempt(rec), Until: s.Elapsed() + term, LeasedOut: by.leases()}
 	if !claimed {
@@ -33,10 +33,10 @@ func (s *Engine) handOutLocked(n uint32, sl *store.Slot, term time.Duration, cla
 		setAttempt(rec, l.Attempt, record.Flags(rec)&^record.Claimed)
 		l.Attempt++
 	}
-	s.Leases[n] = l
+	s.Dispatch.Leases[n] = l
 	s.SetLocked(sl, store.Delivering)
 	if s.Unsure() {
-		s.ShardCounts.Unsure++
+		s.Shards.Counts.Unsure++
 	}
 	this := s.TaskLocked(n)
 	wall := s.Config.Clock()
@@ -55,29 +55,31 @@ func newNonce(h *OwnedShard) uint64 { return uint64(h.run)<<32 | uint64(rand.Uin
 
 // leaveOpenLocked leaves a delivery that a handler has begun to its receipt.
 func (s *Engine) leaveOpenLocked(n uint32) {
-	l := s.Leases[n]
+	l := s.Dispatch.Leases[n]
 	l.LeasedOut = true
-	s.Leases[n] = l
-	s.LeasedOut++
+	s.Dispatch.Leases[n] = l
+	s.Dispatch.LeasedOut++
 }
 
 // closeLocked takes a delivery off the open ones.
 func (s *Engine) closeLocked(n uint32) {
-	if s.Leases[n].LeasedOut {
+	if s.Dispatch.Leases[n].LeasedOut {
 		s.freeLocked(1, 0)
 	}
-	delete(s.Leases, n)
+	delete(s.Dispatch.Leases, n)
 }
 
 // roomLocked is how many more deliveries MaxInFlight allows that only a receipt can
 // settle. It may be negative: receipts of before a restart are honoured beyond it.
-func (s *Engine) roomLocked() int { return s.Config.MaxInFlight - s.LeasedOut - s.ReservedInFlight }
+func (s *Engine) roomLocked() int {
+	return s.Config.MaxInFlight - s.Dispatch.LeasedOut - s.Dispatch.ReservedInFlight
+}
 
 // holdLocked remembers a topic that finds no room, for freeLocked.
 func (s *Engine) holdLocked(t *Topic) {
 	if !t.held {
 		t.held = true
-		s.held = append(s.held, t)
+		s.Dispatch.held = append(s.Dispatch.held, t)
 	}
 }
 
@@ -85,13 +87,13 @@ func (s *Engine) holdLocked(t *Topic) {
 // kept waiting by that bound may go on.
 func (s *Engine) freeLocked(away, pledged int) {
 	bound := s.roomLocked() <= 0
-	s.LeasedOut -= away
-	s.ReservedInFlight -= pledged
+	s.Dispatch.LeasedOut -= away
+	s.Dispatch.ReservedInFlight -= pledged
 	if !bound || s.roomLocked() <= 0 {
 		return
 	}
-	held := s.held
-	s.held = nil // some may be held again
+	held := s.Dispatch.held
+	s.Dispatch.held = nil // some may be held again
 	for _, t := range held {
 		t.held = false
 		s.WakeLocked(t)
@@ -110,7 +112,7 @@ func (s *Engine) expire() int {
 	var over []delivery
 	s.Mu.Lock()
 	now, seen := s.Elapsed(), 0
-	for n, l := range s.Leases { // others may change it while the lock is free: the loop allows that
+	for n, l := range s.Dispatch.Leases { // others may change it while the lock is free: the loop allows that
 		if l.Until <= now {
 			over = append(over, delivery{n, l.Nonce})
 		}
@@ -126,8 +128,8 @@ func (s *Engine) expire() int {
 		for _, d := range part {
 			// It may have been settled or extended meanwhile.
 			sl := s.Store.Slot(d.slot)
-			if l, ok := s.Leases[d.slot]; ok && l.Nonce == d.nonce && l.Until <= now && sl.State == store.Delivering {
-				s.ByNumber[sl.Topic].Counts.LeaseExpired++
+			if l, ok := s.Dispatch.Leases[d.slot]; ok && l.Nonce == d.nonce && l.Until <= now && sl.State == store.Delivering {
+				s.TopicTable.ByNumber[sl.Topic].Counts.LeaseExpired++
 				s.failLocked(d.slot, sl, "the lease ran out", nil, nil, 0)
 				count++
 			}
@@ -140,7 +142,7 @@ func (s *Engine) expire() int {
 // UndoDeliveryLocked makes a task ready again whose delivery no receiver has seen. It reports
 // false if that delivery is not open here, or is being handed over.
 func (s *Engine) UndoDeliveryLocked(d *Delivery) bool {
-	l, ok := s.Leases[d.Slot]
+	l, ok := s.Dispatch.Leases[d.Slot]
 	if !ok || l.Nonce != d.Lease.Nonce || s.Store.Slot(d.Slot).State != store.Delivering {
 		return false
 	}

@@ -25,9 +25,9 @@ func (s *Engine) finish() {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	select {
-	case <-s.done:
+	case <-s.Life.done:
 	default:
-		close(s.done)
+		close(s.Life.done)
 	}
 }
 
@@ -40,7 +40,7 @@ func (s *Engine) end(fault error) bool {
 		return false
 	}
 	s.Ended, s.Fault = true, fault
-	close(s.Closing)
+	close(s.Life.Closing)
 	return true
 }
 
@@ -54,7 +54,7 @@ func (s *Engine) Revoke(err error) {
 }
 
 // Done is tasks.Scheduler.Done.
-func (s *Engine) Done() <-chan struct{} { return s.done }
+func (s *Engine) Done() <-chan struct{} { return s.Life.done }
 
 // Err is tasks.Scheduler.Err.
 func (s *Engine) Err() error {
@@ -72,8 +72,8 @@ func (s *Engine) Elapsed() time.Duration { return time.Since(s.Started) }
 
 // Unlock ends a critical section and tells the observer what happened in it.
 func (s *Engine) Unlock() {
-	events := s.events
-	s.events = nil
+	events := s.Feed.events
+	s.Feed.events = nil
 	s.Mu.Unlock()
 	for _, e := range events {
 		s.Config.Observer.Observe(e)
@@ -82,14 +82,14 @@ func (s *Engine) Unlock() {
 
 // Close is Scheduler.Close.
 func (s *Engine) Close(ctx context.Context) error {
-	if s.closeBegun.CompareAndSwap(false, true) {
+	if s.Life.closeBegun.CompareAndSwap(false, true) {
 		s.end(nil)
-		s.closeErr = s.shutDown(ctx)
+		s.Life.closeErr = s.shutDown(ctx)
 		s.finish()
-		close(s.closed)
+		close(s.Life.closed)
 	}
-	<-s.closed
-	return s.closeErr
+	<-s.Life.closed
+	return s.Life.closeErr
 }
 
 // LastWords is how long Close waits for handlers whose context it has cancelled, so that
@@ -100,18 +100,18 @@ func (s *Engine) shutDown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Config.Grace)
 	defer cancel()
 
-	if !ended(ctx, &s.Handlers) {
+	if !ended(ctx, &s.Life.Handlers) {
 		s.Config.Log.Warn("handlers still run at the end of the grace; their tasks are delivered again after the next start", "grace", s.Config.Grace)
 	}
-	s.Cancel()
+	s.Life.Cancel()
 	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), LastWords)
 	defer cancelLast()
-	ended(last, &s.Handlers)
+	ended(last, &s.Life.Handlers)
 	s.Cluster.SendLastVerdicts(last)
 	// What is left has a time of its own: handlers may have used up theirs.
 	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), s.Config.AnswerWithin)
 	defer cancelFlush()
-	if !ended(flush, &s.Background) {
+	if !ended(flush, &s.Life.Background) {
 		s.Config.Log.Warn("the ledger does not answer; it is given up")
 	}
 	s.Cluster.Leave()

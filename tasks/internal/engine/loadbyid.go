@@ -57,7 +57,7 @@ func (s *Engine) LoadAllByID(ctx context.Context, loads []IDLoad) {
 		f := asked[i]
 		f.Found = true
 		// Its shard may have left since, and the number stand for another one.
-		refused := !s.OwnedLocked(e.Shard).Takes() || forgotten != s.ShardCounts.forgotten
+		refused := !s.OwnedLocked(e.Shard).Takes() || forgotten != s.Shards.Counts.forgotten
 		switch {
 		case refused:
 			f.Err = ErrNotHeld
@@ -77,7 +77,7 @@ func (s *Engine) LoadAllByID(ctx context.Context, loads []IDLoad) {
 // been forgotten before.
 func (s *Engine) beginLoads(loads []IDLoad) (forgotten int) {
 	s.Mu.Lock()
-	forgotten = s.ShardCounts.forgotten
+	forgotten = s.Shards.Counts.forgotten
 	s.Unlock()
 	for part := range slices.Chunk(loads, AtOnce) {
 		s.Mu.Lock()
@@ -133,7 +133,7 @@ type NotFoundProof struct {
 
 // NotFoundProofLocked returns the proof that holds now for ids that the ledger lacks.
 func (s *Engine) NotFoundProofLocked(sure bool) NotFoundProof {
-	return NotFoundProof{sure, s.ShardCounts.Acquired}
+	return NotFoundProof{sure, s.Shards.Counts.Acquired}
 }
 
 // ProveNotFound is proveAllNotFound for one id.

@@ -62,7 +62,7 @@ func heldBack(sl *store.Slot) bool {
 // replay. Those of which a task is held back later do so by themselves, see missedLocked.
 func (s *Engine) decideLocked() {
 	if s.IsReplayed() && !s.Ended {
-		s.Background.Go(s.decide)
+		s.Life.Background.Go(s.decide)
 	}
 }
 
@@ -82,7 +82,7 @@ func (s *Engine) misfirePassLocked(t *Topic) {
 	}
 	if s.passesWanted == nil {
 		s.passesWanted = make(map[*Topic]bool)
-		s.Background.Go(s.runMisfirePasses)
+		s.Life.Background.Go(s.runMisfirePasses)
 	}
 	s.passesWanted[t] = true
 }
@@ -147,7 +147,7 @@ func (v *MisfirePass) Run() bool {
 		}
 		now, done := v.Now(), 0
 		for n, sl := range v.pieceLocked() {
-			if (sl.State == store.Pending || sl.State == store.Ready) && sl.Flags&(store.Windowed|store.Misfired) != 0 && v.Topics[v.ByNumber[sl.Topic]] {
+			if (sl.State == store.Pending || sl.State == store.Ready) && sl.Flags&(store.Windowed|store.Misfired) != 0 && v.Topics[v.TopicTable.ByNumber[sl.Topic]] {
 				v.visitLocked(n, sl, now)
 				done++
 			}
@@ -161,7 +161,7 @@ func (v *MisfirePass) Run() bool {
 }
 
 func (v *MisfirePass) visitLocked(n uint32, sl *store.Slot, now int64) {
-	t := v.ByNumber[sl.Topic]
+	t := v.TopicTable.ByNumber[sl.Topic]
 	coalesces := sl.Flags&store.Misfired != 0 && t.Settings.Misfire == task.MisfireCoalesce && v.Store.Grouped(sl)
 	switch {
 	case coalesces && v.decides && !t.Stopped() && v.OwnedLocked(int(sl.Shard)).Stage == Active:

@@ -24,7 +24,7 @@ func (s *Engine) concludeLocked(t *Topic, n uint32, v task.Judgement) {
 	default:
 		if !t.AsyncSettle {
 			t.AsyncSettle = true
-			s.ReservedInFlight += t.Busy
+			s.Dispatch.ReservedInFlight += t.Busy
 		}
 		s.leaveOpenLocked(n)
 	}
@@ -33,9 +33,9 @@ func (s *Engine) concludeLocked(t *Topic, n uint32, v task.Judgement) {
 // ackLocked finishes a task. From here on this process never delivers it again,
 // recorded or not.
 func (s *Engine) ackLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
-	t := s.ByNumber[sl.Topic]
+	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Delivered++
-	l := s.Leases[n]
+	l := s.Dispatch.Leases[n]
 	s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasDelivered, Nonce: l.Nonce, Created: record.Created(s.Store.Record(sl))})
 	s.emitLocked(task.EventDelivered, sl, task.Event{Attempt: int(l.Attempt)})
 	s.closeLocked(n)
@@ -46,10 +46,10 @@ func (s *Engine) ackLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
 // failLocked ends an attempt without success: the task waits for the next one, or
 // is dead if that was the last.
 func (s *Engine) failLocked(n uint32, sl *store.Slot, reason string, pause *time.Duration, c *PendingWrite, i int) {
-	t := s.ByNumber[sl.Topic]
+	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Failed++
 	s.failures.Failed(t.Name, reason)
-	l := s.Leases[n]
+	l := s.Dispatch.Leases[n]
 	if t.Settings.Retry.Over(l.Attempt, s.Now()-record.Due(s.Store.Record(sl))) {
 		s.deadLocked(n, sl, record.Exhausted, reason, c, i)
 		return
@@ -69,7 +69,7 @@ func (s *Engine) failLocked(n uint32, sl *store.Slot, reason string, pause *time
 
 // buryLocked ends an attempt for good because its receiver said so.
 func (s *Engine) buryLocked(n uint32, sl *store.Slot, reason string, c *PendingWrite, i int) {
-	t := s.ByNumber[sl.Topic]
+	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Failed++
 	s.failures.Failed(t.Name, reason)
 	s.deadLocked(n, sl, record.Buried, reason, c, i)
@@ -77,10 +77,10 @@ func (s *Engine) buryLocked(n uint32, sl *store.Slot, reason string, c *PendingW
 
 // deadLocked ends an attempt, and with it the task. The state of its record says why.
 func (s *Engine) deadLocked(n uint32, sl *store.Slot, state uint8, reason string, c *PendingWrite, i int) {
-	t := s.ByNumber[sl.Topic]
+	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Died++
 	s.failures.Died(t.Name)
-	s.emitLocked(task.EventDied, sl, task.Event{Attempt: int(s.Leases[n].Attempt), Err: reason})
+	s.emitLocked(task.EventDied, sl, task.Event{Attempt: int(s.Dispatch.Leases[n].Attempt), Err: reason})
 	died := s.Now()
 	s.SetLocked(sl, store.Burying)
 	s.endAttemptLocked(n, sl, state, died, reason)
@@ -90,11 +90,11 @@ func (s *Engine) deadLocked(n uint32, sl *store.Slot, state uint8, reason string
 // endAttemptLocked closes the delivery and writes its end into the task's record.
 func (s *Engine) endAttemptLocked(n uint32, sl *store.Slot, state uint8, next int64, reason string) {
 	f := s.Store.Fields(sl)
-	f.State, f.Next, f.Attempt = state, next, s.Leases[n].Attempt
+	f.State, f.Next, f.Attempt = state, next, s.Dispatch.Leases[n].Attempt
 	f.Flags &^= record.Claimed | record.HasLease
 	f.LastError = []byte(task.Cut(reason, task.MaxReason))
-	s.scratch = f.Append(s.scratch[:0])
-	s.Store.Rewrite(n, s.scratch)
+	s.Writes.scratch = f.Append(s.Writes.scratch[:0])
+	s.Store.Rewrite(n, s.Writes.scratch)
 	s.closeLocked(n)
 }
 

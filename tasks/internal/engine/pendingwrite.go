@@ -120,11 +120,11 @@ func (s *Engine) Await(ctx context.Context, c *PendingWrite) error {
 // slot cannot be given up before the write comes back.
 func (s *Engine) undoLocked(n uint32, c *PendingWrite, now int64) {
 	sl := s.Store.Slot(n)
-	w, behind := s.Deferred[n]
+	w, behind := s.Writes.Deferred[n]
 	if behind = behind && w.pending == c; behind {
-		delete(s.Deferred, n)
+		delete(s.Writes.Deferred, n)
 		if w.op == opMove {
-			s.Arriving-- // otherwise when the committer gives it back
+			s.Writes.Arriving-- // otherwise when the committer gives it back
 		}
 	}
 	switch sl.State {

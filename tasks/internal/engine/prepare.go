@@ -67,18 +67,18 @@ func (s *Engine) prepare(ctx context.Context) error {
 		}
 		return nil
 	}
-	s.Background.Go(func() { s.reads(WaitsForSettings, s.loadSettings) })
-	s.Background.Go(func() { s.reads(WaitsForDead, s.loadDead) })
+	s.Life.Background.Go(func() { s.reads(WaitsForSettings, s.loadSettings) })
+	s.Life.Background.Go(func() { s.reads(WaitsForDead, s.loadDead) })
 	patience := time.NewTimer(startPatience)
 	defer patience.Stop()
-	for _, read := range []<-chan struct{}{s.settingsRead, s.deadRead} {
+	for _, read := range []<-chan struct{}{s.Reading.settingsRead, s.Reading.deadRead} {
 		select {
 		case <-read:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-patience.C:
 			s.Config.Log.Warn("the start goes on before everything is read", "node", s.Config.Node,
-				"settings", isClosed(s.settingsRead), "dead", isClosed(s.deadRead))
+				"settings", isClosed(s.Reading.settingsRead), "dead", isClosed(s.Reading.deadRead))
 			return nil
 		}
 	}
@@ -89,8 +89,8 @@ func (s *Engine) prepare(ctx context.Context) error {
 func (s *Engine) reads(what string, load func(context.Context) error) {
 	s.Waits.Set(what, "it is being read")
 	defer s.Waits.Clear(what)
-	err := s.keepAsking(s.Context, what, load)
-	if err != nil && !errors.Is(err, recovery.ErrLost) && !s.IsClosing() && s.Context.Err() == nil {
+	err := s.keepAsking(s.Life.Context, what, load)
+	if err != nil && !errors.Is(err, recovery.ErrLost) && !s.IsClosing() && s.Life.Context.Err() == nil {
 		s.Config.Log.Error("the start was not completed", "node", s.Config.Node, "lacks", what, "error", err)
 	}
 }
@@ -132,7 +132,7 @@ func (s *Engine) loadSettings(ctx context.Context) error {
 		}
 	}
 	s.Mu.Lock()
-	close(s.settingsRead)
+	close(s.Reading.settingsRead)
 	s.Mu.Unlock()
 	s.EachTopic(func(t *Topic) {
 		if t.unread() {
@@ -145,12 +145,12 @@ func (s *Engine) loadSettings(ctx context.Context) error {
 // LearnTopic asks for the settings of one topic, if they are not known. After that they are, or
 // there is an error, a kind of ErrReplaying.
 func (s *Engine) LearnTopic(ctx context.Context, name string) error {
-	if isClosed(s.settingsRead) || !task.ValidName(name) {
+	if isClosed(s.Reading.settingsRead) || !task.ValidName(name) {
 		return nil
 	}
 	settings, ok := s.Ledger.(recovery.Settings)
 	s.Mu.Lock()
-	t, met := s.ByName[name]
+	t, met := s.TopicTable.ByName[name]
 	known := met && !t.unread()
 	s.Mu.Unlock()
 	if known || !ok {
@@ -176,7 +176,7 @@ func (s *Engine) LearnTopic(ctx context.Context, name string) error {
 // goes on until they are known: what a topic says of windows, misfires and attempts must hold for
 // a task from the beginning. It reports false if ctx ends.
 func (s *Engine) learnTopicsOf(ctx context.Context, page []recovery.Entry) bool {
-	if isClosed(s.settingsRead) {
+	if isClosed(s.Reading.settingsRead) {
 		return true
 	}
 	defer s.Waits.Clear(waitsForTopics)
@@ -205,7 +205,7 @@ func (s *Engine) loadDead(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		close(s.deadRead)
+		close(s.Reading.deadRead)
 		return nil
 	}
 	shards, scanning := errgroup.WithContext(ctx)
@@ -223,7 +223,7 @@ func (s *Engine) loadDead(ctx context.Context) error {
 	if err := shards.Wait(); err != nil {
 		return err
 	}
-	close(s.deadRead)
+	close(s.Reading.deadRead)
 	return nil
 }
 

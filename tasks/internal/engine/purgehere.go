@@ -187,7 +187,7 @@ func (p *Purge) belongsLocked(sl *store.Slot) bool {
 	if p.group != "" && string(p.Store.Group(sl)) != p.group {
 		return false
 	}
-	return p.has(p.ByNumber[sl.Topic].Name)
+	return p.has(p.TopicTable.ByNumber[sl.Topic].Name)
 }
 
 // visitLocked sends the cancellation of a task if it can be cancelled, and returns how
@@ -264,13 +264,13 @@ func (s *Engine) killLocked(n uint32, sl *store.Slot, c *PendingWrite) {
 func (s *Engine) BuryWaitingLocked(n uint32, sl *store.Slot, state byte, reason string, c *PendingWrite) {
 	s.DisarmLocked(sl)
 	f := s.Store.Fields(sl)
-	s.ByNumber[sl.Topic].Counts.Died++
+	s.TopicTable.ByNumber[sl.Topic].Counts.Died++
 	s.emitLocked(task.EventDied, sl, task.Event{Attempt: int(f.Attempt), Err: reason})
 	died := s.Now()
 	f.State, f.Next, f.LastError = state, died, []byte(reason)
 	f.Flags &^= record.Claimed | record.HasLease
-	s.scratch = f.Append(s.scratch[:0])
-	s.Store.Rewrite(n, s.scratch)
+	s.Writes.scratch = f.Append(s.Writes.scratch[:0])
+	s.Store.Rewrite(n, s.Writes.scratch)
 	s.SetLocked(sl, store.Burying)
 	s.writeLocked(Write{slot: n, op: opBury, at: died, pending: c, index: c.extend(n)})
 }
@@ -288,7 +288,7 @@ func (s *Engine) Deletable(ctx context.Context, name string) (revision int64, in
 	if s.Ended {
 		return 0, false, task.ErrClosed
 	}
-	if t, ok := s.ByName[name]; ok {
+	if t, ok := s.TopicTable.ByName[name]; ok {
 		revision = t.revision
 	}
 	return revision, s.UsedLocked(name), nil
@@ -296,7 +296,7 @@ func (s *Engine) Deletable(ctx context.Context, name string) (revision int64, in
 
 // UsedLocked tells that a topic has tasks here that are not dead.
 func (s *Engine) UsedLocked(name string) bool {
-	t, ok := s.ByName[name]
+	t, ok := s.TopicTable.ByName[name]
 	return ok && t.Gauges[task.Pending]+t.Gauges[task.Ready]+t.Gauges[task.Delivering] > 0
 }
 

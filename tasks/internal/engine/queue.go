@@ -156,7 +156,7 @@ func (s *Engine) QueueLocked(ctx context.Context, t *Topic, place *Turn, over <-
 		search = ask()
 	}
 	s.Unlock()
-	woken = place.wait(ctx, s.Closing, over, search)
+	woken = place.wait(ctx, s.Life.Closing, over, search)
 	s.Mu.Lock()
 	t.Reservers.Leave(place)
 	if len(place.Fetched) > 0 {
@@ -219,7 +219,7 @@ func (s *Engine) PullableLocked(name string, reserved bool) (*Topic, error) {
 		return nil, task.ErrHandled
 	case s.roomLocked() <= 0:
 		s.holdLocked(t)
-		return nil, fmt.Errorf("%w: %d deliveries are open", task.ErrOverloaded, s.LeasedOut+s.ReservedInFlight)
+		return nil, fmt.Errorf("%w: %d deliveries are open", task.ErrOverloaded, s.Dispatch.LeasedOut+s.Dispatch.ReservedInFlight)
 	}
 	return t, nil
 }

@@ -74,7 +74,7 @@ func (s *Engine) TaskLocked(n uint32) task.Task {
 	t := s.describe(string(s.Store.ID(sl)), &f, sl.State.Shown())
 	t.Next = FromMillis(sl.Next)
 	t.Spooled = sl.Shard == SpoolShard
-	if l, ok := s.Leases[n]; ok {
+	if l, ok := s.Dispatch.Leases[n]; ok {
 		t.Attempt = int(l.Attempt)
 	}
 	return t

@@ -137,7 +137,7 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 		if !still || refused != nil {
 			return
 		}
-		if !x.OwnedLocked(e.Shard).Takes() || forgotten != x.ShardCounts.forgotten {
+		if !x.OwnedLocked(e.Shard).Takes() || forgotten != x.Shards.Counts.forgotten {
 			refused = ErrNotHeld // since it was read, and the number may stand for another shard
 			return
 		}
@@ -219,7 +219,7 @@ func (x *Redrive) lock(ctx context.Context, ids []string) (locked map[string]uin
 			waits++
 			continue
 		}
-		locked, forgotten = make(map[string]uint32, len(ids)), x.ShardCounts.forgotten
+		locked, forgotten = make(map[string]uint32, len(ids)), x.Shards.Counts.forgotten
 		for _, id := range ids {
 			key := []byte(id)
 			if _, known := x.Store.Find(key); !known && x.BuriedLocked(key) {
@@ -239,10 +239,10 @@ func (x *Redrive) openLocked() error {
 		return task.ErrClosed
 	case x.Unsure():
 		return ErrUnsure
-	case !isClosed(x.deadRead):
+	case !isClosed(x.Reading.deadRead):
 		return errDeadUnread
 	}
-	for shard, h := range x.Shards {
+	for shard, h := range x.Shards.List {
 		if !h.Takes() {
 			continue
 		}
@@ -281,8 +281,8 @@ func (x *Redrive) redriveLocked(n uint32, locked int, e recovery.Entry, f *recor
 	if x.Op == opRequeue {
 		f.State, f.Attempt, f.Due, f.Next = record.Pending, 0, x.due, x.due
 		f.Revision++
-		x.scratch = f.Append(x.scratch[:0])
-		x.Store.Rewrite(n, x.scratch)
+		x.Writes.scratch = f.Append(x.Writes.scratch[:0])
+		x.Store.Rewrite(n, x.Writes.scratch)
 		sl.Next = x.due
 		x.SetLocked(sl, store.Requeuing)
 	} else {
@@ -299,7 +299,7 @@ func (x *Redrive) redriveLocked(n uint32, locked int, e recovery.Entry, f *recor
 func (x *Redrive) noteRest(before int) {
 	x.Mu.Lock()
 	defer x.Mu.Unlock()
-	if t, ok := x.ByName[x.Topic]; ok && before > 0 && t.Gauges[task.Dead] > 0 {
+	if t, ok := x.TopicTable.ByName[x.Topic]; ok && before > 0 && t.Gauges[task.Dead] > 0 {
 		x.doubtDeadLocked()
 	}
 }
@@ -308,7 +308,7 @@ func (x *Redrive) noteRest(before int) {
 func (s *Engine) DeadCount(topic string) int {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	if t, ok := s.ByName[topic]; ok {
+	if t, ok := s.TopicTable.ByName[topic]; ok {
 		return int(t.Gauges[task.Dead])
 	}
 	return 0

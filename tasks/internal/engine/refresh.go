@@ -29,7 +29,7 @@ func (s *Engine) refreshLoop() {
 	}
 	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
-	if !s.outlast(s.settingsRead) {
+	if !s.outlast(s.Reading.settingsRead) {
 		return
 	}
 	var seen *recovery.SettingsVersion
@@ -37,7 +37,7 @@ func (s *Engine) refreshLoop() {
 		seen = s.RefreshOnce(shared, seen)
 		select {
 		case <-tick.C:
-		case <-s.Closing:
+		case <-s.Life.Closing:
 			return
 		}
 	}
@@ -58,7 +58,7 @@ func (s *Engine) RefreshOnce(shared recovery.SharedSettings, seen *recovery.Sett
 			return seen
 		}
 	}
-	version, err := shared.SettingsVersion(s.Context)
+	version, err := shared.SettingsVersion(s.Life.Context)
 	if err != nil || s.Refresh(shared) != nil {
 		return seen
 	}
@@ -68,16 +68,16 @@ func (s *Engine) RefreshOnce(shared recovery.SharedSettings, seen *recovery.Sett
 // refreshChanged takes over the settings that have changed since a version, and returns the
 // version up to which these are all.
 func (s *Engine) refreshChanged(shared recovery.SharedSettings, seen recovery.SettingsVersion) (recovery.SettingsVersion, error) {
-	s.restoring.Lock() // what the ledger has lost is no deletion
-	defer s.restoring.Unlock()
+	s.stored.restoring.Lock() // what the ledger has lost is no deletion
+	defer s.stored.restoring.Unlock()
 	news := make(map[string]storedSetting)
-	version, err := shared.ChangedSettings(s.Context, seen, task.SettingPrefix, func(name string, value []byte, revision int64) {
+	version, err := shared.ChangedSettings(s.Life.Context, seen, task.SettingPrefix, func(name string, value []byte, revision int64) {
 		news[strings.TrimPrefix(name, task.SettingPrefix)] = storedSetting{bytes.Clone(value), revision}
 	})
 	if err != nil || len(news) == 0 {
 		return version, err
 	}
-	if lost, err := s.settingsLost(s.Context, shared); err != nil || lost {
+	if lost, err := s.settingsLost(s.Life.Context, shared); err != nil || lost {
 		return seen, errors.Join(err, errSettingsLost)
 	}
 	for name, set := range news {
@@ -87,7 +87,7 @@ func (s *Engine) refreshChanged(shared recovery.SharedSettings, seen recovery.Se
 		}
 		s.Mu.Lock()
 		// A higher revision is that of settings that were set anew since.
-		if t, ok := s.ByName[name]; ok && t.revision != 0 && t.revision <= set.revision {
+		if t, ok := s.TopicTable.ByName[name]; ok && t.revision != 0 && t.revision <= set.revision {
 			s.applyLocked(t, s.Config.Resolved[name], 0)
 		}
 		s.Unlock()
@@ -98,7 +98,7 @@ func (s *Engine) refreshChanged(shared recovery.SharedSettings, seen recovery.Se
 // takeSetting lets stored settings hold, if they are news.
 func (s *Engine) takeSetting(name string, set storedSetting) {
 	s.Mu.Lock()
-	had, ok := s.ByName[name]
+	had, ok := s.TopicTable.ByName[name]
 	known := ok && had.revision == set.revision
 	s.Mu.Unlock()
 	if known { // as they are when this node has set them
@@ -121,18 +121,18 @@ func (s *Engine) takeEqualSetting(name string, set storedSetting) {
 	e := s.understand(name, set.value)
 	s.Mu.Lock()
 	defer s.Unlock()
-	if t, ok := s.ByName[name]; ok && t.revision == set.revision {
+	if t, ok := s.TopicTable.ByName[name]; ok && t.revision == set.revision {
 		s.applyLocked(t, e, set.revision)
 	}
 }
 
 // Refresh makes the settings of all topics those that the ledger has.
 func (s *Engine) Refresh(settings recovery.Settings) error {
-	s.restoring.Lock() // what the ledger has lost is no deletion
-	defer s.restoring.Unlock()
+	s.stored.restoring.Lock() // what the ledger has lost is no deletion
+	defer s.stored.restoring.Unlock()
 	gone := s.topicsSet()
 	news := make(map[string]storedSetting)
-	if err := settings.EachSetting(s.Context, task.SettingPrefix, func(name string, value []byte, revision int64) {
+	if err := settings.EachSetting(s.Life.Context, task.SettingPrefix, func(name string, value []byte, revision int64) {
 		name = strings.TrimPrefix(name, task.SettingPrefix)
 		if t, known := gone[name]; !known || t.revision < revision {
 			news[name] = storedSetting{bytes.Clone(value), revision}
@@ -141,7 +141,7 @@ func (s *Engine) Refresh(settings recovery.Settings) error {
 	}); err != nil {
 		return err
 	}
-	if lost, err := s.settingsLost(s.Context, settings); err != nil || lost {
+	if lost, err := s.settingsLost(s.Life.Context, settings); err != nil || lost {
 		return errors.Join(err, errSettingsLost)
 	}
 	for name, set := range news {
@@ -149,7 +149,7 @@ func (s *Engine) Refresh(settings recovery.Settings) error {
 	}
 	for name, before := range gone {
 		s.Mu.Lock()
-		if t, ok := s.ByName[name]; ok && t.revision == before.revision {
+		if t, ok := s.TopicTable.ByName[name]; ok && t.revision == before.revision {
 			s.applyLocked(t, s.Config.Resolved[name], 0)
 		}
 		s.Unlock()
@@ -235,14 +235,14 @@ func (s *Engine) restoreSettings() {
 	if !ok {
 		return
 	}
-	s.restoring.Lock() // shards lose writes together: the first one restores for all
-	defer s.restoring.Unlock()
+	s.stored.restoring.Lock() // shards lose writes together: the first one restores for all
+	defer s.stored.restoring.Unlock()
 	for n := 0; !s.IsClosing(); n++ {
-		restored, err := s.RestoreOnce(s.Context, settings)
+		restored, err := s.RestoreOnce(s.Life.Context, settings)
 		if restored > 0 {
 			s.Config.Log.Error("the ledger had lost settings; they were written again", "node", s.Config.Node, "written", restored)
 		}
-		if err == nil || errors.Is(err, recovery.ErrClosed) || (recovery.Backoff{}).Wait(s.Context, n) != nil {
+		if err == nil || errors.Is(err, recovery.ErrClosed) || (recovery.Backoff{}).Wait(s.Life.Context, n) != nil {
 			return
 		}
 	}
@@ -283,7 +283,7 @@ func (s *Engine) RestoreOnce(ctx context.Context, settings recovery.Settings) (r
 		}
 		restored++
 		s.Mu.Lock()
-		if have, ok := s.ByName[name]; ok && have.revision == t.revision {
+		if have, ok := s.TopicTable.ByName[name]; ok && have.revision == t.revision {
 			have.revisedLocked(has.revision)
 		}
 		s.Mu.Unlock()

@@ -43,7 +43,7 @@ func (s *Engine) ReleaseShard(ctx context.Context, shardID recovery.Home, to str
 	switch {
 	case errors.Is(err, recovery.ErrUnanswered):
 		s.Config.Log.Warn("shard transfer unanswered: the shard rests until it is resolved", "node", s.Config.Node, "shard", n, "to", to, "error", err)
-		s.Background.Go(func() { s.resolveTransfer(n, h, to) })
+		s.Life.Background.Go(func() { s.resolveTransfer(n, h, to) })
 		return fmt.Errorf("%w: %w", task.ErrUnknown, err)
 	case err != nil:
 		s.abortRelease(n, h)
@@ -111,7 +111,7 @@ func (s *Engine) quiesceTaskLocked(n uint32, sl *store.Slot) bool {
 	case store.Parking, store.Pending, store.Ready:
 		return sl.Flags&store.Writing != 0
 	case store.Delivering:
-		if l, open := s.Leases[n]; open && sl.Flags&store.Writing == 0 {
+		if l, open := s.Dispatch.Leases[n]; open && sl.Flags&store.Writing == 0 {
 			s.parkLocked(n, sl, l)
 		}
 	}
@@ -158,10 +158,10 @@ func (s *Engine) resolveTransfer(n int, h *OwnedShard, to string) {
 	var backoff recovery.Backoff
 	err := recovery.ErrUnanswered
 	for attempt := 0; errors.Is(err, recovery.ErrUnanswered); attempt++ {
-		if backoff.Wait(s.Context, attempt) != nil {
+		if backoff.Wait(s.Life.Context, attempt) != nil {
 			return // Close has begun
 		}
-		ctx, cancel := s.Within(s.Context)
+		ctx, cancel := s.Within(s.Life.Context)
 		err = s.Fleet.Yield(ctx, n, to)
 		cancel()
 	}
@@ -180,7 +180,7 @@ func (s *Engine) transferred(n int, h *OwnedShard, err error) error {
 	case s.Ended:
 		return task.ErrClosed
 	case err == nil:
-		s.ShardCounts.Transferred++
+		s.Shards.Counts.Transferred++
 		s.beginEvictionLocked(n, h)
 	case errors.Is(err, recovery.ErrLost), h.revocation != nil:
 		s.revokeLocked(n, h, errors.Join(err, h.revocation))
@@ -221,7 +221,7 @@ func (s *Engine) setAsideLocked(sl *store.Slot) {
 
 // isAsideLocked tells that a task must not be handed out because of its shard.
 func (s *Engine) isAsideLocked(sl *store.Slot) bool {
-	return s.Inactive > 0 && !s.OwnedLocked(int(sl.Shard)).Takes()
+	return s.Shards.Inactive > 0 && !s.OwnedLocked(int(sl.Shard)).Takes()
 }
 
 // park writes down the deliveries that are still open and can be settled by their
@@ -230,7 +230,7 @@ func (s *Engine) isAsideLocked(sl *store.Slot) bool {
 func (s *Engine) park() {
 	s.Mu.Lock()
 	defer s.Unlock()
-	for n, l := range s.Leases {
+	for n, l := range s.Dispatch.Leases {
 		if sl := s.Store.Slot(n); l.LeasedOut && sl.State == store.Delivering {
 			s.parkLocked(n, sl, l)
 		}
@@ -252,8 +252,8 @@ func (s *Engine) unparkLocked(n uint32, sl *store.Slot) {
 	s.SetLocked(sl, store.Delivering)
 	s.writeLocked(Write{slot: n, op: opRecord})
 	s.notifyLocked(n)
-	if u, ok := s.PendingVerdicts[s.Leases[n].Nonce]; ok {
-		delete(s.PendingVerdicts, s.Leases[n].Nonce)
-		s.concludeLocked(s.ByNumber[sl.Topic], n, u.judgement)
+	if u, ok := s.Detached.Verdicts[s.Dispatch.Leases[n].Nonce]; ok {
+		delete(s.Detached.Verdicts, s.Dispatch.Leases[n].Nonce)
+		s.concludeLocked(s.TopicTable.ByNumber[sl.Topic], n, u.judgement)
 	}
 }

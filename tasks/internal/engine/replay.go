@@ -15,11 +15,11 @@ import (
 func (s *Engine) replay() {
 	w := replayWatch{s: s, what: "replay"}
 	s.Mu.Lock()
-	s.Progress.Began = time.Now() // the first report comes with the first records
+	s.Reading.Progress.Began = time.Now() // the first report comes with the first records
 	s.Mu.Unlock()
-	err := recovery.Replay(s.Context, s.Ledger, (*Memory)(s), func(p recovery.Progress) {
+	err := recovery.Replay(s.Life.Context, s.Ledger, (*Memory)(s), func(p recovery.Progress) {
 		s.Mu.Lock()
-		s.Progress = p
+		s.Reading.Progress = p
 		s.Mu.Unlock()
 		if w.fails(p) {
 			return
@@ -30,17 +30,17 @@ func (s *Engine) replay() {
 		s.Config.Log.Info("replay", "node", s.Config.Node, "read", p.Read, "elapsed", p.Elapsed.Round(time.Millisecond), "done", p.Done)
 	})
 	if err == nil {
-		if !s.outlast(s.settingsRead, s.deadRead) {
+		if !s.outlast(s.Reading.settingsRead, s.Reading.deadRead) {
 			return
 		}
 		s.Mu.Lock()
 		defer s.Unlock()
-		close(s.Replayed)
+		close(s.Reading.Replayed)
 		s.decideLocked()
 		return
 	}
 	select {
-	case <-s.Closing:
+	case <-s.Life.Closing:
 	default:
 		s.Config.Log.Error("replay ended before it was complete", "node", s.Config.Node, "error", err)
 	}
@@ -76,7 +76,7 @@ type Memory Engine
 // Load arms the tasks of a page that are not known yet.
 func (m *Memory) Load(page []recovery.Entry) {
 	s := (*Engine)(m)
-	if !s.learnTopicsOf(s.Context, page) {
+	if !s.learnTopicsOf(s.Life.Context, page) {
 		return
 	}
 	for len(page) > 0 {
@@ -146,7 +146,7 @@ func (m *Memory) Lock(page []recovery.Entry) []int {
 // Resolve arms a locked id, or gives it up.
 func (m *Memory) Resolve(e recovery.Entry, found bool) {
 	s := (*Engine)(m)
-	found = found && s.learnTopicsOf(s.Context, []recovery.Entry{e})
+	found = found && s.learnTopicsOf(s.Life.Context, []recovery.Entry{e})
 	s.Mu.Lock()
 	defer s.Unlock()
 	n, known := s.Store.Find(e.ID)
@@ -196,19 +196,19 @@ func (s *Engine) readableLocked(e *recovery.Entry) (record.Fields, bool) {
 	}
 	if err != nil {
 		h := s.Store.Hash(e.ID)
-		if _, again := s.Illegible[h]; again {
+		if _, again := s.Reading.Illegible[h]; again {
 			return f, false
 		}
-		s.Illegible[h] = uint16(e.Shard)
-		s.Unknown++
+		s.Reading.Illegible[h] = uint16(e.Shard)
+		s.Reading.Unknown++
 		switch {
-		case s.Unknown > IllegibleLines: // the lock is held, and a downgrade may leave a million
+		case s.Reading.Unknown > IllegibleLines: // the lock is held, and a downgrade may leave a million
 		case errors.Is(err, record.ErrNewer):
 			s.Config.Log.Warn("a task was written by a newer version; it is kept, and not delivered here", "task", string(e.ID), "error", err)
 		default:
 			s.Config.Log.Error("a task cannot be read; it is kept, and not delivered", "task", string(e.ID), "error", err)
 		}
-		if s.Unknown == IllegibleLines {
+		if s.Reading.Unknown == IllegibleLines {
 			s.Config.Log.Warn("further tasks that cannot be read here are only counted")
 		}
 		return f, false
@@ -230,6 +230,6 @@ func (s *Engine) restoreLocked(n uint32, sl *store.Slot, e recovery.Entry, f *re
 	// counts until its lease ends.
 	s.SetLocked(sl, store.Delivering)
 	rest := min(max(0, millisDuration(f.LeaseRest)), task.MaxLease)
-	s.Leases[n] = Lease{Nonce: f.Nonce, Attempt: f.Attempt, Until: s.Elapsed() + rest}
+	s.Dispatch.Leases[n] = Lease{Nonce: f.Nonce, Attempt: f.Attempt, Until: s.Elapsed() + rest}
 	s.leaveOpenLocked(n)
 }

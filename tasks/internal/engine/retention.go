@@ -31,7 +31,7 @@ func (s *Engine) retentionLoop() {
 			if s.IsReplayed() {
 				u.round()
 			}
-		case <-s.Closing:
+		case <-s.Life.Closing:
 			return
 		}
 	}
@@ -124,12 +124,12 @@ func (u *retentionSweeper) next(now int64, passed *int) (*Topic, bool) {
 func (u *retentionSweeper) load(now int64, passed *int) (found *Topic, over bool) {
 	u.Mu.Lock()
 	defer u.Unlock()
-	total := len(u.ByNumber)
+	total := len(u.TopicTable.ByNumber)
 	for n := 0; n < AtOnce && *passed < total; n++ {
 		if u.at >= total {
 			u.at = 0
 		}
-		if t := u.ByNumber[u.at]; t.Gauges[task.Dead] > 0 && (t.Oldest.gone || t.Oldest.at <= t.keepsSince(now)) {
+		if t := u.TopicTable.ByNumber[u.at]; t.Gauges[task.Dead] > 0 && (t.Oldest.gone || t.Oldest.at <= t.keepsSince(now)) {
 			return t, false
 		}
 		u.at++
@@ -160,7 +160,7 @@ func (u *retentionSweeper) misfirePass(t *Topic, now int64, limit int) (looked i
 
 	found, err := u.look(&x, limit)
 	if err == nil && len(found.ids) > 0 {
-		err = x.Piece(u.Context, found.ids)
+		err = x.Piece(u.Life.Context, found.ids)
 		u.position.missed = u.position.missed || x.missed
 	}
 
@@ -190,7 +190,7 @@ type find struct {
 // look reads on where it has stopped the last time.
 func (u *retentionSweeper) look(x *Redrive, limit int) (f find, err error) {
 	f.next, f.over = noneDead, true
-	ctx, cancel := u.Within(u.Context)
+	ctx, cancel := u.Within(u.Life.Context)
 	defer cancel()
 	err = u.Ledger.ListDead(ctx, x.Topic, u.position.after, func(e recovery.Entry) bool {
 		if f.looked == limit {

@@ -18,7 +18,7 @@ func (s *Engine) RevokeShard(n int, err error) {
 	defer s.Unlock()
 	h := s.OwnedLocked(n)
 	switch {
-	case h == nil && s.granted:
+	case h == nil && s.Shards.granted:
 		return // told again, by a batch or by the ledger: memory has forgotten it since
 	case h == nil:
 		h = s.beginTermLocked(n)
@@ -38,7 +38,7 @@ func (s *Engine) revokeLocked(n int, h *OwnedShard, err error) {
 	if errors.Is(err, recovery.ErrRetired) {
 		s.Config.Log.Info("an adopted shard is given up: nothing was left in it, and its node is gone", "node", s.Config.Node, "shard", n)
 	} else {
-		s.ShardCounts.Revoked++
+		s.Shards.Counts.Revoked++
 		s.Config.Log.Error("a shard has passed to another node; its tasks leave memory", "node", s.Config.Node, "shard", n, "error", err)
 	}
 	h.revoked = true
@@ -48,7 +48,7 @@ func (s *Engine) revokeLocked(n int, h *OwnedShard, err error) {
 // beginEvictionLocked begins to evict a shard that is another node's now.
 func (s *Engine) beginEvictionLocked(n int, h *OwnedShard) {
 	s.stageLocked(h, Evicting)
-	s.Background.Go(func() { s.evictShard(n, h) })
+	s.Life.Background.Go(func() { s.evictShard(n, h) })
 }
 
 const (
@@ -60,7 +60,7 @@ const (
 // evictShard forgets a shard's tasks, some at a time, and then its number. It waits for those
 // that are busy: their writes come back, and the goroutines that read them come to an end.
 func (s *Engine) evictShard(n int, h *OwnedShard) {
-	if !s.outlast(s.Opened, h.read) {
+	if !s.outlast(s.Life.Opened, h.read) {
 		return
 	}
 	for s.movesInto(n) { // what was moved is the shard's from then on
@@ -87,8 +87,8 @@ func (s *Engine) evictShard(n int, h *OwnedShard) {
 		return
 	}
 	s.stageLocked(h, 0)
-	s.Shards[n] = nil
-	s.ShardCounts.forgotten++
+	s.Shards.List[n] = nil
+	s.Shards.Counts.forgotten++
 	close(h.gone)
 	s.Unlock()
 	s.Config.Log.Info("a shard has left memory", "node", s.Config.Node, "shard", n, "tasks", h.evicted)
@@ -100,7 +100,7 @@ func (s *Engine) Rest(d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true
-	case <-s.Closing:
+	case <-s.Life.Closing:
 		return false
 	}
 }
@@ -111,7 +111,7 @@ func (s *Engine) RestWithin(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
 		return nil
-	case <-s.Closing:
+	case <-s.Life.Closing:
 		return task.ErrClosed
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -160,7 +160,7 @@ func (s *Engine) stillOf(shard int, slots []uint32, visit func(n uint32, sl *sto
 // evictTaskLocked forgets a task of a shard that is another node's. It reports false if it
 // is busy.
 func (s *Engine) evictTaskLocked(n uint32, sl *store.Slot) bool {
-	l, open := s.Leases[n]
+	l, open := s.Dispatch.Leases[n]
 	switch {
 	case sl.State == store.Checking, sl.State == store.Registering, sl.Flags&store.Writing != 0, sl.State == store.Delivering && !open:
 		return false // the last one: the goroutine that had its attempt recorded has not looked yet
@@ -173,7 +173,7 @@ func (s *Engine) evictTaskLocked(n uint32, sl *store.Slot) bool {
 		s.closeLocked(n)
 	}
 	h.evicted++
-	s.ShardCounts.Evicted++
+	s.Shards.Counts.Evicted++
 	s.leaveLocked(n, sl)
 	s.notifyLocked(n)
 	return true
@@ -182,15 +182,15 @@ func (s *Engine) evictTaskLocked(n uint32, sl *store.Slot) bool {
 // failRefusedLocked ends a write that was refused because the shard is another node's.
 func (s *Engine) failRefusedLocked(w *Write, sl *store.Slot, err error) {
 	if w.op == opCreate || w.op == opMove {
-		s.Arriving--
+		s.Writes.Arriving--
 	}
 	if w.pending != nil {
 		w.pending.resolve(w.index, revokedOutcome(w.pending, err))
 	}
-	if next, ok := s.Deferred[w.slot]; ok {
-		delete(s.Deferred, w.slot)
+	if next, ok := s.Writes.Deferred[w.slot]; ok {
+		delete(s.Writes.Deferred, w.slot)
 		if next.op == opMove {
-			s.Arriving--
+			s.Writes.Arriving--
 		}
 		if next.pending != nil {
 			next.pending.resolve(next.index, revokedOutcome(next.pending, err))
@@ -223,13 +223,13 @@ func (s *Engine) evictDead(n int, h *OwnedShard) {
 			s.Mu.Lock()
 		}
 		delete(s.Dead.IDs, hash)
-		s.ByNumber[number].lostDead()
+		s.TopicTable.ByNumber[number].lostDead()
 	}
 	h.dead = nil
-	for hash, shard := range s.Illegible {
+	for hash, shard := range s.Reading.Illegible {
 		if int(shard) == n {
-			delete(s.Illegible, hash)
-			s.Unknown--
+			delete(s.Reading.Illegible, hash)
+			s.Reading.Unknown--
 		}
 	}
 }

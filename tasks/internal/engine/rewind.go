@@ -23,13 +23,13 @@ func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
 	}
 	s.Sweep.Rewinds++
 	s.Cluster.RewoundLocked()
-	s.Background.Go(func() {
+	s.Life.Background.Go(func() {
 		select {
-		case <-s.Opened:
-		case <-s.Context.Done():
+		case <-s.Life.Opened:
+		case <-s.Life.Context.Done():
 			return
 		}
-		s.Background.Go(s.restoreSettings)
+		s.Life.Background.Go(s.restoreSettings)
 		h, end := s.beginRestoring(shard)
 		if h == nil {
 			return
@@ -38,7 +38,7 @@ func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
 		written := s.rewrite(shard, h)
 		// While replay runs, what memory does not know may be what it has not read yet.
 		deleted := 0
-		err := s.waitReplayed(s.Context)
+		err := s.waitReplayed(s.Life.Context)
 		if err == nil {
 			deleted, err = s.DeleteUnknown(r, shard, h)
 		}
@@ -117,7 +117,7 @@ func (s *Engine) Breathe() bool {
 	for s.Committer.Stats().Queued > QueueAtMost {
 		select {
 		case <-time.After(10 * time.Millisecond):
-		case <-s.Closing:
+		case <-s.Life.Closing:
 			return false
 		}
 	}
@@ -135,7 +135,7 @@ func (s *Engine) DeleteUnknown(r recovery.Rewinder, shard int, h *OwnedShard) (d
 	for {
 		deleted = 0
 		var open []recovery.Ref
-		err = r.ScanShard(s.Context, shard, func(page []recovery.Entry) error {
+		err = r.ScanShard(s.Life.Context, shard, func(page []recovery.Entry) error {
 			if !s.Breathe() {
 				return task.ErrClosed
 			}
@@ -148,7 +148,7 @@ func (s *Engine) DeleteUnknown(r recovery.Rewinder, shard int, h *OwnedShard) (d
 				return deleted, task.ErrClosed
 			}
 			var page []recovery.Entry
-			if err = s.Ledger.Get(s.Context, shard, open, func(_ int, e recovery.Entry) {
+			if err = s.Ledger.Get(s.Life.Context, shard, open, func(_ int, e recovery.Entry) {
 				page = append(page, recovery.Entry{ID: bytes.Clone(e.ID), Spot: e.Spot})
 			}); err == nil {
 				var n int
@@ -159,7 +159,7 @@ func (s *Engine) DeleteUnknown(r recovery.Rewinder, shard int, h *OwnedShard) (d
 		if err == nil || errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || errors.Is(err, task.ErrClosed) {
 			return deleted, err
 		}
-		wait, cancel := context.WithTimeout(s.Context, time.Second)
+		wait, cancel := context.WithTimeout(s.Life.Context, time.Second)
 		<-wait.Done()
 		cancel()
 		if s.IsClosing() {
@@ -220,7 +220,7 @@ func (s *Engine) BuryAgain(shard int, h *OwnedShard, dead []recovery.Ref) (begun
 	if len(refs) == 0 {
 		return 0, nil
 	}
-	err = s.Ledger.Get(s.Context, shard, refs, func(i int, e recovery.Entry) {
+	err = s.Ledger.Get(s.Life.Context, shard, refs, func(i int, e recovery.Entry) {
 		f, err := record.Decode(e.Data)
 		if err != nil {
 			return // it is kept where it is
@@ -236,13 +236,13 @@ func (s *Engine) BuryAgain(shard int, h *OwnedShard, dead []recovery.Ref) (begun
 		f.State, f.Next = record.Dead, died
 		f.Flags &^= record.Claimed | record.HasLease
 		f.LastError = []byte("dead; the ledger has lost why")
-		s.scratch = f.Append(s.scratch[:0])
-		s.Store.Rewrite(n, s.scratch)
+		s.Writes.scratch = f.Append(s.Writes.scratch[:0])
+		s.Store.Rewrite(n, s.Writes.scratch)
 		sl := s.Store.Slot(n)
 		sl.Topic, sl.Shard, sl.Stored, sl.State = s.keptTopic(f.Topic).Number, uint16(shard), e.Spot.At, store.Vacant
 		s.SetLocked(sl, store.Burying)
 		// The confirmation counts it again. It may have been who was dead the longest.
-		s.removeDeadLocked(s.ByNumber[sl.Topic], shard, e.ID, math.MinInt64)
+		s.removeDeadLocked(s.TopicTable.ByNumber[sl.Topic], shard, e.ID, math.MinInt64)
 		s.writeLocked(Write{slot: n, op: opBury, at: died})
 		begun++
 	})

@@ -60,7 +60,7 @@ func (s *Engine) resolveSecondRecords(seconds []secondRecord) {
 	if len(seconds) == 0 {
 		return
 	}
-	s.Background.Go(func() {
+	s.Life.Background.Go(func() {
 		newer, older := 0, 0
 		var moved []recovery.Refiling
 		for _, t := range seconds {
@@ -78,7 +78,7 @@ func (s *Engine) resolveSecondRecords(seconds []secondRecord) {
 			s.Config.Log.Warn("ids have two records each; the newer one stays, and the older one is being deleted", "node", s.Config.Node,
 				"found_newer", newer, "found_older", older)
 		}
-		s.Cluster.Register(s.Context, moved)
+		s.Cluster.Register(s.Life.Context, moved)
 	})
 }
 
@@ -96,7 +96,7 @@ func (s *Engine) finishedLocked(e *recovery.Entry, f *record.Fields, h *OwnedSha
 		return false
 	}
 	id := bytes.Clone(e.ID)
-	s.Background.Go(func() {
+	s.Life.Background.Go(func() {
 		s.Config.Log.Warn("an id has a second record, which is newer than the finished task; it is delivered as well", "node", s.Config.Node, "task", string(id))
 		var moved []recovery.Refiling
 		s.Mu.Lock()
@@ -106,7 +106,7 @@ func (s *Engine) finishedLocked(e *recovery.Entry, f *record.Fields, h *OwnedSha
 			}
 		}
 		s.Unlock()
-		s.Cluster.Register(s.Context, moved)
+		s.Cluster.Register(s.Life.Context, moved)
 	})
 	return false
 }
@@ -118,20 +118,20 @@ func (s *Engine) resolveSecondRecord(t *secondRecord) (newer bool, filing []reco
 	var backoff recovery.Backoff
 	for attempt := 0; ; attempt++ {
 		var e recovery.Entry
-		err := s.Ledger.Get(s.Context, t.shard, []recovery.Ref{t.ref}, func(_ int, found recovery.Entry) {
+		err := s.Ledger.Get(s.Life.Context, t.shard, []recovery.Ref{t.ref}, func(_ int, found recovery.Entry) {
 			e = found
 			e.ID, e.Data, e.Shard = []byte(t.ref.ID), bytes.Clone(found.Data), t.shard
 		})
 		switch {
 		case errors.Is(err, recovery.ErrLost), errors.Is(err, recovery.ErrClosed), s.IsClosing(), err == nil && e.Data == nil:
 			return false, nil, false
-		case err == nil && s.learnTopicsOf(s.Context, []recovery.Entry{e}):
+		case err == nil && s.learnTopicsOf(s.Life.Context, []recovery.Entry{e}):
 			var again bool
 			if newer, filing, again, ok = s.decideSecondRecord(t, e); !again {
 				return newer, filing, ok
 			}
 		}
-		if backoff.Wait(s.Context, attempt) != nil {
+		if backoff.Wait(s.Life.Context, attempt) != nil {
 			return false, nil, false
 		}
 	}

@@ -115,7 +115,7 @@ func (s *Engine) Reconsider() {
 		}
 		s.Mu.Lock()
 		// Else a caller has set it anew meanwhile, or it was forgotten.
-		if t, ok := s.ByName[c.name]; ok && t.undeliverable != nil && t.revision == c.revision {
+		if t, ok := s.TopicTable.ByName[c.name]; ok && t.undeliverable != nil && t.revision == c.revision {
 			s.applyLocked(t, e, c.revision)
 		}
 		s.Unlock()

@@ -128,14 +128,14 @@ func (s *Engine) SettleLocked(v *task.Verdict, p *Settling, c *PendingWrite, i i
 	case sl.State == store.Checking: // its record is being read, which tells whether the receipt counts
 		a.Err = task.ErrReplaying
 		return
-	case !grant.Allows(s.ByNumber[sl.Topic].Name):
+	case !grant.Allows(s.TopicTable.ByNumber[sl.Topic].Name):
 		a.Err = task.ErrNotGranted
 		return
 	case sl.State == store.Parking:
 		a.Err = ErrHandedOver
 		return
 	}
-	if l, ok := s.Leases[n]; sl.State == store.Delivering && ok {
+	if l, ok := s.Dispatch.Leases[n]; sl.State == store.Delivering && ok {
 		if l.Nonce != r.Nonce || record.Revision(s.Store.Record(sl)) != r.Revision {
 			a.Err = fmt.Errorf("%w: the task was handed out again", task.ErrStale)
 			return
@@ -179,18 +179,18 @@ func (s *Engine) resumeLocked(n uint32, sl *store.Slot, r *receipt.Receipt) bool
 	s.DisarmLocked(sl)
 	sl.Flags &^= store.Misfired
 	s.SetLocked(sl, store.Delivering)
-	s.Leases[n] = Lease{Nonce: r.Nonce, Attempt: r.Attempt, Until: s.Elapsed() + s.ByNumber[sl.Topic].Settings.Lease}
+	s.Dispatch.Leases[n] = Lease{Nonce: r.Nonce, Attempt: r.Attempt, Until: s.Elapsed() + s.TopicTable.ByNumber[sl.Topic].Settings.Lease}
 	s.leaveOpenLocked(n)
 	return true
 }
 
 func (s *Engine) extendLocked(n uint32, sl *store.Slot, term time.Duration) time.Time {
 	if term == 0 {
-		term = s.ByNumber[sl.Topic].Settings.Lease
+		term = s.TopicTable.ByNumber[sl.Topic].Settings.Lease
 	}
-	l := s.Leases[n]
+	l := s.Dispatch.Leases[n]
 	l.Until = s.Elapsed() + term
-	s.Leases[n] = l
+	s.Dispatch.Leases[n] = l
 	return s.Config.Clock().Add(term).UTC()
 }
 

@@ -27,7 +27,7 @@ func (s *Engine) SetTopic(ctx context.Context, name string, t task.TopicSettings
 func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved, ifRevision int64) (task.Topic, error) {
 	for {
 		s.Mu.Lock()
-		have, known := s.ByName[name]
+		have, known := s.TopicTable.ByName[name]
 		if !known {
 			have = &Topic{} // as it would be
 		}
@@ -35,7 +35,7 @@ func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved
 		switch {
 		case s.Ended:
 			err = task.ErrClosed
-		case ifRevision >= 0 && !isClosed(s.settingsRead) && (!known || have.unread()):
+		case ifRevision >= 0 && !isClosed(s.Reading.settingsRead) && (!known || have.unread()):
 			err = errSettingsUnread
 		case ifRevision >= 0 && have.revision != ifRevision:
 			err = task.ErrRevision
@@ -78,7 +78,7 @@ func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved
 func (s *Engine) putTopic(ctx context.Context, name string, revision int64, t *task.TopicSettings) (int64, error) {
 	settings, ok := s.Ledger.(recovery.Settings)
 	if !ok {
-		return s.unstored.Add(1), nil
+		return s.stored.unstored.Add(1), nil
 	}
 	var value []byte
 	if t != nil {
@@ -130,11 +130,11 @@ func (s *Engine) resolvedOf(name string) (task.Resolved, int64, error) {
 	s.Mu.Lock()
 	defer s.Unlock()
 	e, revision := s.Config.Resolved[name], int64(0)
-	have, ok := s.ByName[name]
+	have, ok := s.TopicTable.ByName[name]
 	if ok {
 		e, revision = have.resolved(), have.revision
 	}
-	if !isClosed(s.settingsRead) && (!ok || have.unread()) {
+	if !isClosed(s.Reading.settingsRead) && (!ok || have.unread()) {
 		return e, 0, errSettingsUnread
 	}
 	if errors.Is(e.Undeliverable, errIllegibleSettings) {

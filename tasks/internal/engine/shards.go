@@ -95,7 +95,7 @@ func (s *Engine) ownAdopted() {
 		s.stageLocked(h, Active)
 		close(h.read) // the first replay is not about a single shard
 	}
-	s.granted = true
+	s.Shards.granted = true
 }
 
 // beginTermLocked begins a term.
@@ -108,10 +108,10 @@ func (s *Engine) beginTermLocked(n int) *OwnedShard {
 	if s.Fleet != nil {
 		h.ShardID, h.dead = s.Fleet.Home(n), make(map[uint64]uint32)
 	}
-	for len(s.Shards) <= n {
-		s.Shards = append(s.Shards, nil)
+	for len(s.Shards.List) <= n {
+		s.Shards.List = append(s.Shards.List, nil)
 	}
-	s.Shards[n] = h
+	s.Shards.List[n] = h
 	return h
 }
 
@@ -121,16 +121,16 @@ func (s *Engine) OwnedLocked(shard int) *OwnedShard {
 	if shard == SpoolShard && s.Spool != nil {
 		return s.Spool.ownedShard
 	}
-	if shard < 0 || shard >= len(s.Shards) {
+	if shard < 0 || shard >= len(s.Shards.List) {
 		return nil
 	}
-	return s.Shards[shard]
+	return s.Shards.List[shard]
 }
 
 // ShardNumberLocked finds the number under which this process holds a shard, draining or not;
 // -1 if it does not.
 func (s *Engine) ShardNumberLocked(shardID recovery.Home) int {
-	for n, h := range s.Shards {
+	for n, h := range s.Shards.List {
 		if h.Mine() && h.ShardID == shardID {
 			return n
 		}
@@ -156,18 +156,18 @@ func (s *Engine) stageLocked(h *OwnedShard, to stage) {
 	defer s.Cluster.StagedLocked(h)
 	switch {
 	case idle(from) && !idle(to):
-		s.Inactive--
+		s.Shards.Inactive--
 	case !idle(from) && idle(to):
-		s.Inactive++
+		s.Shards.Inactive++
 	}
 	switch {
 	case !comes(from) && comes(to):
-		if s.catchingUp.Add(1) == 1 {
-			s.caughtUp = make(chan struct{})
+		if s.Reading.catchingUp.Add(1) == 1 {
+			s.Reading.caughtUp = make(chan struct{})
 		}
 	case comes(from) && !comes(to):
-		if s.catchingUp.Add(-1) == 0 {
-			close(s.caughtUp)
+		if s.Reading.catchingUp.Add(-1) == 0 {
+			close(s.Reading.caughtUp)
 			s.decideLocked()
 		}
 	}
@@ -192,7 +192,7 @@ func (s *Engine) AcquireShard(n int, transferred bool) {
 	}
 	shardID := s.Fleet.Home(n)
 	var former []*OwnedShard
-	for other, h := range s.Shards {
+	for other, h := range s.Shards.List {
 		if h != nil && h.ShardID == shardID {
 			s.revokeLocked(other, h, ErrNotHeld) // unless it is known
 			former = append(former, h)
@@ -202,16 +202,16 @@ func (s *Engine) AcquireShard(n int, transferred bool) {
 	if transferred {
 		h.since = math.MinInt64 // a node has held it all the time: nothing is misfired
 	}
-	s.ShardCounts.Acquired++
+	s.Shards.Counts.Acquired++
 	s.Cluster.AcquiredLocked()
-	s.Background.Go(func() { s.loadShard(n, h, former) })
+	s.Life.Background.Go(func() { s.loadShard(n, h, former) })
 }
 
 // loadShard reads a shard that was acquired into memory.
 func (s *Engine) loadShard(n int, h *OwnedShard, former []*OwnedShard) {
 	defer close(h.read)
 	began := s.Elapsed()
-	waits := []<-chan struct{}{s.Opened}
+	waits := []<-chan struct{}{s.Life.Opened}
 	for _, f := range former {
 		waits = append(waits, f.gone) // else its tasks would be taken for those of the new term
 	}
@@ -224,7 +224,7 @@ func (s *Engine) loadShard(n int, h *OwnedShard, former []*OwnedShard) {
 	}
 	records, w := int64(0), replayWatch{s: s, what: fmt.Sprint("replay of shard ", n)}
 	defer s.Waits.Clear(w.what)
-	err := recovery.ReplayShard(s.Context, s.Fleet, n, (*Memory)(s), func(p recovery.Progress) {
+	err := recovery.ReplayShard(s.Life.Context, s.Fleet, n, (*Memory)(s), func(p recovery.Progress) {
 		records = p.Read
 		w.fails(p)
 	})
@@ -256,7 +256,7 @@ func (s *Engine) advance(h *OwnedShard, from, to stage) bool {
 func (s *Engine) readDead(n int, h *OwnedShard) bool {
 	var backoff recovery.Backoff
 	for attempt := 0; ; attempt++ {
-		err := s.Fleet.ScanDead(s.Context, n, func(e recovery.Entry) {
+		err := s.Fleet.ScanDead(s.Life.Context, n, func(e recovery.Entry) {
 			s.Mu.Lock()
 			defer s.Mu.Unlock()
 			if h.Stage == Acquired {
@@ -269,7 +269,7 @@ func (s *Engine) readDead(n int, h *OwnedShard) bool {
 		case errors.Is(err, recovery.ErrLost), errors.Is(err, recovery.ErrClosed), s.IsClosing():
 			return false
 		}
-		if backoff.Wait(s.Context, attempt) != nil {
+		if backoff.Wait(s.Life.Context, attempt) != nil {
 			return false
 		}
 		s.Mu.Lock()
@@ -287,9 +287,9 @@ func (s *Engine) outlast(all ...<-chan struct{}) bool {
 	for _, over := range all {
 		select {
 		case <-over:
-		case <-s.Closing:
+		case <-s.Life.Closing:
 			return false
-		case <-s.Context.Done():
+		case <-s.Life.Context.Done():
 			return false
 		}
 	}

@@ -56,52 +56,52 @@ func (c *contenders) Pop() any {
 
 // placesLeftLocked is how many places more a topic may have.
 func (s *Engine) placesLeftLocked(t *Topic) int {
-	return max(t.Settings.Concurrency-t.Workers, min(s.RaisedLocked(t)-t.Workers, s.Config.MaxInFlight-s.Workers-s.LeasedOut))
+	return max(t.Settings.Concurrency-t.Workers, min(s.RaisedLocked(t)-t.Workers, s.Config.MaxInFlight-s.Dispatch.Workers-s.Dispatch.LeasedOut))
 }
 
 // wantsLocked tells that a topic could use one more worker.
 func (s *Engine) wantsLocked(t *Topic) bool {
-	if t.Stopped() || s.Ended || s.paused || t.Deliverer == nil || t.AsyncSettle && s.roomLocked() <= 0 {
+	if t.Stopped() || s.Ended || s.Dispatch.paused || t.Deliverer == nil || t.AsyncSettle && s.roomLocked() <= 0 {
 		return false
 	}
 	wanted := t.Busy + t.Allowed(t.Waiting())
 	return t.Workers < min(t.Settings.Concurrency, wanted) ||
-		t.Workers < min(s.RaisedLocked(t), wanted) && s.Workers+s.LeasedOut < s.Config.MaxInFlight
+		t.Workers < min(s.RaisedLocked(t), wanted) && s.Dispatch.Workers+s.Dispatch.LeasedOut < s.Config.MaxInFlight
 }
 
 // contendLocked makes a topic a contender, or finds its place among them anew. A topic that has
 // not been one for long does not make up for it: it begins where the others are.
 func (s *Engine) contendLocked(t *Topic) {
 	if t.contending != 0 {
-		heap.Fix(&s.Contenders, t.contending-1)
+		heap.Fix(&s.Dispatch.Contenders, t.contending-1)
 		return
 	}
-	t.passes = max(t.passes, s.passes)
-	heap.Push(&s.Contenders, t)
+	t.passes = max(t.passes, s.Dispatch.passes)
+	heap.Push(&s.Dispatch.Contenders, t)
 }
 
 // placeLocked gives free places to the contenders.
 func (s *Engine) placeLocked() {
-	for s.Workers < s.Config.MaxDeliveries {
+	for s.Dispatch.Workers < s.Config.MaxDeliveries {
 		t := s.foremostLocked()
 		if t == nil {
 			return
 		}
-		s.passes = max(s.passes, t.passes)
+		s.Dispatch.passes = max(s.Dispatch.passes, t.passes)
 		s.startWorkerLocked(t)
-		heap.Fix(&s.Contenders, 0)
+		heap.Fix(&s.Dispatch.Contenders, 0)
 	}
 }
 
 // foremostLocked returns the contender with the best claim, or nil if there is none. Those before
 // it that want nothing any more leave.
 func (s *Engine) foremostLocked() *Topic {
-	for len(s.Contenders) > 0 {
-		t := s.Contenders[0]
+	for len(s.Dispatch.Contenders) > 0 {
+		t := s.Dispatch.Contenders[0]
 		if s.wantsLocked(t) {
 			return t
 		}
-		heap.Pop(&s.Contenders)
+		heap.Pop(&s.Dispatch.Contenders)
 		s.WakeLocked(t) // it may have to wait for MaxInFlight, or its rate, instead
 	}
 	return nil
@@ -110,14 +110,14 @@ func (s *Engine) foremostLocked() *Topic {
 // countPassesLocked counts deliveries, and tells how many of its places their worker keeps: the
 // others are better given to other topics, and have been.
 func (s *Engine) countPassesLocked(t *Topic, deliveries, places int) (kept int) {
-	if len(s.Contenders) == 0 {
+	if len(s.Dispatch.Contenders) == 0 {
 		return places
 	}
 	t.passes += float64(deliveries) / float64(t.Settings.Weight)
 	for places > 0 && s.outsharedLocked(t) {
 		places--
 		t.Workers--
-		s.Workers--
+		s.Dispatch.Workers--
 		s.placeLocked()
 	}
 	if places > 0 {
@@ -129,7 +129,7 @@ func (s *Engine) countPassesLocked(t *Topic, deliveries, places int) (kept int) 
 // outsharedLocked reports whether a contender has a better claim to a place of a topic.
 func (s *Engine) outsharedLocked(t *Topic) bool {
 	if t.contending != 0 {
-		heap.Fix(&s.Contenders, t.contending-1)
+		heap.Fix(&s.Dispatch.Contenders, t.contending-1)
 	}
 	other := s.foremostLocked()
 	return other != nil && other != t && other.share(0).before(t.share(1))

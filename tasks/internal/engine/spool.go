@@ -208,7 +208,7 @@ func (s *Engine) SpoolsLocked(p *Plan) bool {
 	shard := s.Terms.ShardOf([]byte(p.ID))
 	h := s.OwnedLocked(shard)
 	deaf := s.Committer.Silent(s.Spool.patience) || h.Takes() && s.deaf(shard, s.Spool.patience)
-	if !p.Spool && !deaf && s.refusal.Load() == nil && !s.Unsure() {
+	if !p.Spool && !deaf && s.Writes.refusal.Load() == nil && !s.Unsure() {
 		return false
 	}
 	if s.Fleet == nil {

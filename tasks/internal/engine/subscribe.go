@@ -41,6 +41,7 @@ type Subscription struct {
 
 // A feed is who hears of what. Guarded by Scheduler.mu.
 type feed struct {
+	events  []task.Event // for the observer, told at Unlock
 	Count   int
 	All     []*Subscription            // that hear of every topic
 	ByTopic map[string][]*Subscription // those of the others that hear of one
@@ -134,7 +135,7 @@ func (u *Subscription) Next(ctx context.Context) (events []task.Event, lost int6
 		case <-u.wake:
 		case <-u.closed:
 			return nil, 0, task.ErrClosed
-		case <-u.scheduler.done:
+		case <-u.scheduler.Life.done:
 			ended = true // but something may have happened just before
 		case <-ctx.Done():
 			return nil, 0, ctx.Err()
@@ -201,7 +202,7 @@ func (s *Engine) emitLocked(kind task.EventKind, sl *store.Slot, e task.Event) {
 	if s.Config.Observer == nil && s.Feed.Count == 0 {
 		return
 	}
-	e.Kind, e.Topic = kind, s.ByNumber[sl.Topic].Name
+	e.Kind, e.Topic = kind, s.TopicTable.ByNumber[sl.Topic].Name
 	for _, u := range s.Feed.All {
 		s.offerLocked(u, sl, &e)
 	}
@@ -210,6 +211,6 @@ func (s *Engine) emitLocked(kind task.EventKind, sl *store.Slot, e task.Event) {
 	}
 	if s.Config.Observer != nil {
 		s.completeLocked(sl, &e)
-		s.events = append(s.events, e)
+		s.Feed.events = append(s.Feed.events, e)
 	}
 }

@@ -65,7 +65,7 @@ func (s *Engine) sweepLoop() {
 			s.SweepOnce(s.Config.Times.Due(s.Config.Clock()))
 		case <-s.sweepNow:
 			s.SweepOnce(false)
-		case <-s.Closing:
+		case <-s.Life.Closing:
 			return
 		}
 	}
@@ -209,7 +209,7 @@ func (s *Engine) QueuedLocked(t *Topic) {
 	if !t.Pushed {
 		return
 	}
-	s.Backlog++
+	s.Dispatch.Backlog++
 	s.sweepNowLocked()
 }
 
@@ -218,7 +218,7 @@ func (s *Engine) QueuedLocked(t *Topic) {
 func (s *Engine) unqueuedLocked(t *Topic) {
 	t.Queue.Gone()
 	if t.Pushed {
-		s.Backlog--
+		s.Dispatch.Backlog--
 	}
 }
 
@@ -230,16 +230,16 @@ func (s *Engine) countBacklogLocked(t *Topic) {
 	}
 	t.Pushed = pushed
 	if !pushed {
-		s.Backlog -= t.Queue.Live
+		s.Dispatch.Backlog -= t.Queue.Live
 		return
 	}
-	s.Backlog += t.Queue.Live
+	s.Dispatch.Backlog += t.Queue.Live
 	s.sweepNowLocked()
 }
 
 // sweepNowLocked asks for a sweep at once if a backlog has begun.
 func (s *Engine) sweepNowLocked() {
-	if s.Sweep.Raised || s.Backlog <= s.Config.SweepBacklog {
+	if s.Sweep.Raised || s.Dispatch.Backlog <= s.Config.SweepBacklog {
 		return
 	}
 	select {
@@ -251,7 +251,7 @@ func (s *Engine) sweepNowLocked() {
 // judgeBacklog begins or ends an episode.
 func (s *Engine) judgeBacklog() {
 	s.Mu.Lock()
-	was, waiting := s.Sweep.Raised, s.Backlog
+	was, waiting := s.Sweep.Raised, s.Dispatch.Backlog
 	switch {
 	case !was && waiting > s.Config.SweepBacklog:
 		s.Sweep.Raised = true

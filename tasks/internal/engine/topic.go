@@ -50,15 +50,15 @@ type Topic struct {
 // TopicLocked returns a topic, making it if needed: in one of the reserved places only if
 // it may. Error: ErrOverloaded.
 func (s *Engine) TopicLocked(name string, reserved bool) (*Topic, error) {
-	if t, ok := s.ByName[name]; ok {
+	if t, ok := s.TopicTable.ByName[name]; ok {
 		return t, nil
 	}
 	most := task.MaxTopics
 	if !reserved {
 		most -= task.ReservedTopics
 	}
-	if len(s.ByName) >= most && !s.evictTopic() {
-		return nil, fmt.Errorf("%w: there are %d topics", task.ErrOverloaded, len(s.ByName))
+	if len(s.TopicTable.ByName) >= most && !s.evictTopic() {
+		return nil, fmt.Errorf("%w: there are %d topics", task.ErrOverloaded, len(s.TopicTable.ByName))
 	}
 	return s.AddTopic(name), nil
 }
@@ -66,7 +66,7 @@ func (s *Engine) TopicLocked(name string, reserved bool) (*Topic, error) {
 // keptTopic returns the topic of a task that was accepted once: MaxTopics does not
 // bound it.
 func (s *Engine) keptTopic(name []byte) *Topic {
-	if t, ok := s.ByName[string(name)]; ok {
+	if t, ok := s.TopicTable.ByName[string(name)]; ok {
 		return t
 	}
 	return s.AddTopic(string(name))
@@ -74,21 +74,21 @@ func (s *Engine) keptTopic(name []byte) *Topic {
 
 // AddTopic makes a topic that this node has not met.
 func (s *Engine) AddTopic(name string) *Topic {
-	t := &Topic{Name: name, Number: uint32(len(s.ByNumber))}
+	t := &Topic{Name: name, Number: uint32(len(s.TopicTable.ByNumber))}
 	e := s.Config.Resolved[name]
-	if !isClosed(s.settingsRead) {
+	if !isClosed(s.Reading.settingsRead) {
 		e.Undeliverable = errSettingsUnread
 	}
 	t.take(e)
 	s.countBacklogLocked(t)
-	if k := len(s.vacantNumbers); k > 0 {
-		t.Number, s.vacantNumbers = s.vacantNumbers[k-1], s.vacantNumbers[:k-1]
-		s.ByNumber[t.Number] = t
+	if k := len(s.TopicTable.vacantNumbers); k > 0 {
+		t.Number, s.TopicTable.vacantNumbers = s.TopicTable.vacantNumbers[k-1], s.TopicTable.vacantNumbers[:k-1]
+		s.TopicTable.ByNumber[t.Number] = t
 	} else {
-		s.ByNumber = append(s.ByNumber, t)
+		s.TopicTable.ByNumber = append(s.TopicTable.ByNumber, t)
 	}
-	t.quotas = s.Quotas.of(name)
-	s.ByName[name] = t
+	t.quotas = s.TopicTable.Quotas.of(name)
+	s.TopicTable.ByName[name] = t
 	return t
 }
 
@@ -97,11 +97,11 @@ func (s *Engine) AddTopic(name string) *Topic {
 func (s *Engine) evictTopic() bool {
 	const looks = 100
 	n := 0
-	for name, t := range s.ByName {
+	for name, t := range s.TopicTable.ByName {
 		if t.idle() {
-			delete(s.ByName, name)
-			s.ByNumber[t.Number] = &Topic{}
-			s.vacantNumbers = append(s.vacantNumbers, t.Number)
+			delete(s.TopicTable.ByName, name)
+			s.TopicTable.ByNumber[t.Number] = &Topic{}
+			s.TopicTable.vacantNumbers = append(s.TopicTable.vacantNumbers, t.Number)
 			return true
 		}
 		if n++; n == looks {
@@ -120,9 +120,9 @@ func (t *Topic) idle() bool {
 func (s *Engine) Topic(name string) (task.Topic, error) {
 	s.Mu.Lock()
 	defer s.Unlock()
-	t, ok := s.ByName[name]
+	t, ok := s.TopicTable.ByName[name]
 	switch {
-	case !isClosed(s.settingsRead) && (!ok || t.unread()):
+	case !isClosed(s.Reading.settingsRead) && (!ok || t.unread()):
 		return task.Topic{}, errSettingsUnread
 	case !ok || s.gone(t):
 		return task.Topic{}, task.ErrNoTopic
@@ -204,8 +204,8 @@ func (s *Engine) EachTopicThen(visit func(*Topic), then func()) {
 
 // someTopicsLocked returns the topics of one critical section of eachTopic.
 func (s *Engine) someTopicsLocked(from int) []*Topic {
-	from = min(from, len(s.ByNumber))
-	return s.ByNumber[from:min(from+AtOnce, len(s.ByNumber))]
+	from = min(from, len(s.TopicTable.ByNumber))
+	return s.TopicTable.ByNumber[from:min(from+AtOnce, len(s.TopicTable.ByNumber))]
 }
 
 const (
@@ -216,7 +216,7 @@ const (
 // TopicNames returns the names of all topics, in no order.
 func (s *Engine) TopicNames() []string {
 	s.Mu.Lock()
-	expected := len(s.ByName)
+	expected := len(s.TopicTable.ByName)
 	s.Mu.Unlock()
 	names := make([]string, 0, expected)
 	s.EachTopic(func(t *Topic) { names = append(names, t.Name) })
@@ -230,7 +230,7 @@ func (s *Engine) DescribeSome(names []string) (page task.TopicPage) {
 	for i := 0; i < len(names); {
 		s.Mu.Lock()
 		for end := min(i+AtOnce, len(names)); i < end && bytes < topicPageBytes; i++ {
-			if t, ok := s.ByName[names[i]]; ok && !s.gone(t) {
+			if t, ok := s.TopicTable.ByName[names[i]]; ok && !s.gone(t) {
 				page.Topics = append(page.Topics, s.DescribeLocked(t))
 				bytes += describedBytes + len(t.Settings.Delivery)
 			}

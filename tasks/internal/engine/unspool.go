@@ -28,7 +28,7 @@ func (s *Engine) unspoolLoop() {
 			s.Spool.askCondition()
 			s.resolveInDoubt()
 		case <-s.Spool.more:
-		case <-s.Closing:
+		case <-s.Life.Closing:
 			return
 		}
 		s.unspool()
@@ -72,7 +72,7 @@ func (s *Engine) advanceLocked(l *spoolLine) {
 		l.Items = nil
 		return
 	}
-	if l.Moving > 0 || l.Blocked || len(sp.InDoubt) > 0 || s.refusal.Load() != nil {
+	if l.Moving > 0 || l.Blocked || len(sp.InDoubt) > 0 || s.Writes.refusal.Load() != nil {
 		return
 	}
 	shard, ok := s.heirLocked(s.Store.ID(s.Store.Slot(l.Items[0].slot)))
@@ -116,8 +116,8 @@ func (s *Engine) unspoolChangeLocked(c *recovery.Change, w *Write, sl *store.Slo
 	if sl.State == store.Burying {
 		f := s.Store.Fields(sl)
 		f.State = record.Pending
-		s.scratch = f.Append(s.scratch[:0])
-		c.Data = s.scratch
+		s.Writes.scratch = f.Append(s.Writes.scratch[:0])
+		c.Data = s.Writes.scratch
 	}
 	w.at = record.Next(c.Data)
 	c.From, c.To = recovery.Spot{}, recovery.Spot{Place: recovery.Pending, At: w.at}
@@ -198,7 +198,7 @@ type inDoubtMove struct {
 // node has it. Its slot is then left as those of the shard are.
 func (s *Engine) holdInDoubtLocked(w *Write, sl *store.Slot) {
 	sp := s.Spool
-	next, ok := s.Deferred[w.slot]
+	next, ok := s.Writes.Deferred[w.slot]
 	over := ok && (next.op == opFinish || next.op == opCancel)
 	sp.InDoubt = append(sp.InDoubt, inDoubtMove{string(s.Store.ID(sl)), sl.Stored, sp.numbers[w.slot], over})
 	sp.MovesInDoubt++
@@ -214,7 +214,7 @@ func (s *Engine) resolveInDoubt() {
 	if len(inDoubt) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.Context, s.Config.AnswerWithin)
+	ctx, cancel := context.WithTimeout(s.Life.Context, s.Config.AnswerWithin)
 	defer cancel()
 	settled := 0
 	for _, x := range inDoubt {

@@ -44,7 +44,7 @@ type picked struct {
 func (s *Engine) pickedLocked(p *Pick) (picked, bool) {
 	one := p.topic != "" && !strings.HasSuffix(p.topic, "*")
 	if one {
-		t, ok := s.ByName[p.topic]
+		t, ok := s.TopicTable.ByName[p.topic]
 		if !ok || !task.AnyMatches(p.patterns, p.topic) {
 			return picked{}, false
 		}
@@ -64,7 +64,7 @@ func (k *picked) has(topic uint32) bool {
 	}
 	is, known := k.known[topic]
 	if !known {
-		is = k.pick.has(k.ByNumber[topic].Name)
+		is = k.pick.has(k.TopicTable.ByNumber[topic].Name)
 		k.known[topic] = is
 	}
 	return is
@@ -171,7 +171,7 @@ func (s *Engine) BeginSnapshot(ctx context.Context) (st Snapshot, movesInDoubt i
 		return nil, 0, ErrInDoubt
 	}
 	st = make(Snapshot)
-	for n, h := range s.Shards {
+	for n, h := range s.Shards.List {
 		if h != nil && h.Stage == Active {
 			st[n] = snapshotShard{h, s.Fleet.Home(n)}
 		}

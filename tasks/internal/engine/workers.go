@@ -17,7 +17,7 @@ func (s *Engine) Deliver(topic string, d task.Deliverer) error {
 	if !task.ValidName(topic) {
 		return task.Invalid("topic", task.NameProblem)
 	}
-	ctx, cancel := s.Within(s.Context)
+	ctx, cancel := s.Within(s.Life.Context)
 	defer cancel()
 	_ = s.LearnTopic(ctx, topic) // or else the handler goes before what the settings choose
 	s.Mu.Lock()
@@ -39,7 +39,7 @@ func (s *Engine) Deliver(topic string, d task.Deliverer) error {
 
 // WakeLocked sees to it that a worker or a receiver takes what a topic has ready.
 func (s *Engine) WakeLocked(t *Topic) {
-	if t.Stopped() || s.Ended || s.paused || t.Waiting() == 0 {
+	if t.Stopped() || s.Ended || s.Dispatch.paused || t.Waiting() == 0 {
 		return
 	}
 	if t.Allowed(1) == 0 {
@@ -59,7 +59,7 @@ func (s *Engine) WakeLocked(t *Topic) {
 		return
 	}
 	for s.wantsLocked(t) {
-		if len(s.Contenders) > 0 || s.Workers >= s.Config.MaxDeliveries {
+		if len(s.Dispatch.Contenders) > 0 || s.Dispatch.Workers >= s.Config.MaxDeliveries {
 			s.contendLocked(t)
 			s.placeLocked()
 			return
@@ -71,10 +71,10 @@ func (s *Engine) WakeLocked(t *Topic) {
 // startWorkerLocked starts a worker for a topic that wants one, in one place or several: a
 // topic's workers are counted by the deliveries that they may be making.
 func (s *Engine) startWorkerLocked(t *Topic) {
-	places := min(s.placesLocked(t), s.placesLeftLocked(t), s.Config.MaxDeliveries-s.Workers)
+	places := min(s.placesLocked(t), s.placesLeftLocked(t), s.Config.MaxDeliveries-s.Dispatch.Workers)
 	t.Workers += places
-	s.Workers += places
-	s.Handlers.Add(1)
+	s.Dispatch.Workers += places
+	s.Life.Handlers.Add(1)
 	go s.work(t, places)
 }
 
@@ -82,7 +82,7 @@ func (s *Engine) startWorkerLocked(t *Topic) {
 // settings have changed, or a backlog has gone.
 func (s *Engine) surplusLocked(t *Topic) bool {
 	return t.Workers > t.Settings.Concurrency &&
-		(t.Workers > s.RaisedLocked(t) || s.Workers+s.LeasedOut > s.Config.MaxInFlight)
+		(t.Workers > s.RaisedLocked(t) || s.Dispatch.Workers+s.Dispatch.LeasedOut > s.Config.MaxInFlight)
 }
 
 // NeglectedLocked reports whether a topic has ready tasks that a worker or a receiver could take,
@@ -90,7 +90,7 @@ func (s *Engine) surplusLocked(t *Topic) bool {
 // called wakeLocked first, so outside a fault it is never so.
 func (s *Engine) NeglectedLocked(t *Topic) bool {
 	switch {
-	case t.Stopped() || s.Ended || s.paused || t.Waiting() == 0 || t.Allowed(1) == 0 || t.rest != nil || t.contending != 0:
+	case t.Stopped() || s.Ended || s.Dispatch.paused || t.Waiting() == 0 || t.Allowed(1) == 0 || t.rest != nil || t.contending != 0:
 		return false
 	case t.Pulled():
 		return t.Reservers.Woken == 0 && t.Reservers.Queue.Len() > 0 && s.roomLocked() > 0
@@ -103,12 +103,12 @@ func (s *Engine) NeglectedLocked(t *Topic) bool {
 // work delivers a topic's ready tasks, as many at once as it has places, until there
 // are none.
 func (s *Engine) work(t *Topic, places int) {
-	defer s.Handlers.Done()
+	defer s.Life.Handlers.Done()
 	defer func() { // also when a handler has ended this goroutine
 		s.Mu.Lock()
 		defer s.Unlock()
 		t.Workers -= places
-		s.Workers -= places
+		s.Dispatch.Workers -= places
 		s.placeLocked()
 		s.WakeLocked(t)
 	}()
@@ -128,7 +128,7 @@ func (s *Engine) workOnce(t *Topic, places *int) (more bool) {
 		s.Unlock()
 		return false
 	}
-	ds := s.BeginLocked(s.Context, t, *places, 0, byWorker)
+	ds := s.BeginLocked(s.Life.Context, t, *places, 0, byWorker)
 	if len(ds) == 0 {
 		ds = s.takeOffloadedLocked(t, *places)
 	}
@@ -164,7 +164,7 @@ func (s *Engine) workOnce(t *Topic, places *int) (more bool) {
 func (s *Engine) returnLocked(t *Topic, d *Delivery, v task.Judgement) {
 	later := t.AsyncSettle // which the conclusion may make so
 	t.Busy--
-	l, ok := s.Leases[d.Slot]
+	l, ok := s.Dispatch.Leases[d.Slot]
 	switch {
 	case d.Source != nil:
 		s.Cluster.EndOffloadedLocked(d, v)
@@ -173,7 +173,7 @@ func (s *Engine) returnLocked(t *Topic, d *Delivery, v task.Judgement) {
 		// shard has left.
 		s.endDetachedLocked(d, v)
 	case s.Store.Slot(d.Slot).State == store.Parking:
-		s.PendingVerdicts[l.Nonce] = pendingVerdict{d, v}
+		s.Detached.Verdicts[l.Nonce] = pendingVerdict{d, v}
 	default:
 		s.concludeLocked(t, d.Slot, v)
 	}
@@ -184,7 +184,7 @@ func (s *Engine) returnLocked(t *Topic, d *Delivery, v task.Judgement) {
 
 // attempt calls the deliverer within the lease, the first one if there are several.
 func (s *Engine) attempt(by task.Deliverer, ds []*Delivery, vs []task.Judgement) {
-	ctx := &leaseContext{parent: s.Context, deadline: s.Started.Add(ds[0].Lease.Until)}
+	ctx := &leaseContext{parent: s.Life.Context, deadline: s.Started.Add(ds[0].Lease.Until)}
 	defer ctx.end()
 	defer func() {
 		if p := recover(); p != nil {
@@ -194,7 +194,7 @@ func (s *Engine) attempt(by task.Deliverer, ds []*Delivery, vs []task.Judgement)
 			}
 			s.Config.Log.Error("a handler panicked", "task", d.ID, "topic", d.Topic, "attempt", d.Attempt, "deliveries", len(ds), "panic", p, "stack", string(debug.Stack()))
 			s.Mu.Lock()
-			if t, ok := s.ByName[d.Topic]; ok {
+			if t, ok := s.TopicTable.ByName[d.Topic]; ok {
 				t.Counts.Panicked += int64(len(ds))
 			}
 			s.Unlock()
@@ -262,7 +262,7 @@ func (s *Engine) takeOffloadedLocked(t *Topic, places int) []*Delivery {
 	t.spend(n)
 	t.Busy += n
 	if t.AsyncSettle {
-		s.ReservedInFlight += n
+		s.Dispatch.ReservedInFlight += n
 	}
 	if t.limiter != nil && n > 0 {
 		s.WakeLocked(t) // it may have to rest from now on
