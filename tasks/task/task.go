@@ -178,6 +178,7 @@ type GroupCancelled struct {
 
 // MaxGroupDelivering is how many ids a GroupCancelled names at most.
 const MaxGroupDelivering = 1000
+
 // MaxPageBytes bounds the tasks of one page of a list, and of one Reserve, in bytes of
 // payloads, headers and names: both end with the task that reaches it. What is left comes
 // with the next page, or with the next Reserve.

@@ -11,39 +11,55 @@ import (
 // A Cluster is what the engine tells of its tasks and shards to the rooms that deal with other
 // nodes. Methods whose names end with Locked are called with the lock held. None of them waits.
 type Cluster interface {
-	// entryLocked returns how the id of a task is registered in the directory that nodes share.
-	// It reports false if it is not.
+	Directory
+	ShardObserver
+	Offload
+	Membership
+}
+
+// A Directory has the ids that callers have chosen, for all nodes.
+type Directory interface {
+	// EntryLocked returns how the id of a task is registered. It reports false if it is not.
 	EntryLocked(sl *store.Slot) (recovery.Refiling, bool)
-	// endedLocked is called when the task of a slot is about to leave for good.
+	// EndedLocked is called when the task of a slot is about to leave for good.
 	EndedLocked(sl *store.Slot)
-	// compareEntries compares what entryLocked has returned with the directory.
+	// CompareEntries compares what EntryLocked has returned with the directory.
 	CompareEntries(ctx context.Context, entries []recovery.Refiling)
-	// register registers what entryLocked has returned.
+	// Register registers what EntryLocked has returned.
 	Register(ctx context.Context, entries []recovery.Refiling)
-
-	// stagedLocked is called when a term of a shard has come to another stage.
-	StagedLocked(h *OwnedShard)
-	// acquiredLocked is called when a term of a shard begins.
-	AcquiredLocked()
-	// rewoundLocked is called when the ledger has lost confirmed writes.
-	RewoundLocked()
-	// lateVerdictLocked sends a verdict to the node that has the task's shard now.
-	LateVerdictLocked(v LateVerdict)
-
-	// backlogJudged is called when the sweep has judged whether there is a backlog.
-	BacklogJudged()
-	// endOffloadedLocked ends a delivery that a worker has made for another node.
-	EndOffloadedLocked(d *Delivery, v task.Judgement)
-	// returnUnusedLocked returns deliveries to the nodes that they came from.
-	ReturnUnusedLocked(ds []*Delivery)
-
-	// status is what this node shows the others with every heartbeat.
-	Status() []byte
-	// doubted is called when the directory may have lost entries.
+	// Doubted is called when the directory may have lost entries.
 	Doubted()
-	// sendLastVerdicts sends the late verdicts that are left when Close begins.
+}
+
+// A ShardObserver is told what becomes of the shards of this node.
+type ShardObserver interface {
+	// StagedLocked is called when a term of a shard has come to another stage.
+	StagedLocked(h *OwnedShard)
+	// AcquiredLocked is called when a term of a shard begins.
+	AcquiredLocked()
+	// RewoundLocked is called when the ledger has lost confirmed writes.
+	RewoundLocked()
+	// LateVerdictLocked sends a verdict to the node that has the task's shard now.
+	LateVerdictLocked(v LateVerdict)
+}
+
+// An Offload lets other nodes deliver a part of a backlog.
+type Offload interface {
+	// BacklogJudged is called when the sweep has judged whether there is a backlog.
+	BacklogJudged()
+	// EndOffloadedLocked ends a delivery that a worker has made for another node.
+	EndOffloadedLocked(d *Delivery, v task.Judgement)
+	// ReturnUnusedLocked returns deliveries to the nodes that they came from.
+	ReturnUnusedLocked(ds []*Delivery)
+}
+
+// A Membership is what other nodes know of this one.
+type Membership interface {
+	// Status is what this node shows the others with every heartbeat.
+	Status() []byte
+	// SendLastVerdicts sends the late verdicts that are left when Close begins.
 	SendLastVerdicts(ctx context.Context)
-	// leave ends the connection with the other nodes: this node asks no other any more, and
+	// Leave ends the connection with the other nodes: this node asks no other any more, and
 	// callers learn that it closes.
 	Leave()
 }

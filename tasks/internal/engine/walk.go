@@ -182,7 +182,8 @@ func (s *Engine) BeginSnapshot(ctx context.Context) (st Snapshot, movesInDoubt i
 	return st, movesInDoubt, nil
 }
 
-// ErrInDoubt is returned while spooled tasks have left memory, and may come back to it. It is passing.
+// ErrInDoubt is returned while spooled tasks have left memory, and may come back to it. It is
+// passing.
 var ErrInDoubt = fmt.Errorf("%w: it is not known yet whether what was spooled has moved there", ErrNotHeld)
 
 // EndSnapshot leaves out what has changed hands meanwhile, and lists the others.
