@@ -1,6 +1,5 @@
-// Package tasks is what Lapse does: it takes tasks in, remembers them through
-// crashes, and delivers each one when it is due and never before. Applications
-// embed this package with one ledger:
+// Package tasks takes tasks in, remembers them through crashes, and delivers each one when it is
+// due and never before. Applications embed this package with one ledger:
 //
 //	ledger, err := diskledger.Open("./lapse-data", diskledger.Options{})
 //	s, err := tasks.Open(ctx, ledger, tasks.Config{})
@@ -9,72 +8,43 @@
 //	})
 //	_, err = s.Schedule(ctx, tasks.Request{ID: "order-42", Topic: "order.unpaid", Delay: 30 * time.Minute})
 //
+// It owns the Scheduler, which checks each call and then asks the engine of this node or another
+// node, and the rooms that deal with other nodes. It calls the engine, which is all that one node
+// does, and the ledger and its bus for what concerns other nodes. It knows no particular ledger,
+// no way of delivery and no HTTP.
+//
+// What can fail: each method names its errors. ErrUnavailable means that nothing was done and the
+// call may be repeated, ErrUnknown that it may have been done. A lost ledger, or a lost name of the
+// node, ends the scheduler (Done, Err).
+//
+// # Rooms
+//
+//	package task              the words: Task, Request, Delivery, settings, errors. Aliases are here
+//	package internal/engine   one node: the life of its tasks, the sweep, the locks
+//	package internal/relay    question and answer over a bus that may lose messages
+//
+//	route, forward, shared    finds the node that has a task, and asks it
+//	rpc, methods              typed calls between nodes
+//	fanout, snapshot          one query to all nodes; list, purge, dead, deletetopic use it
+//	directory, reconciler     ids that callers have chosen, unique among all nodes; conflict
+//	reclaim, changehands      shards come home and move; drain: all of them leave
+//	demand, remotewaiter      receivers of one node, tasks of another
+//	offloadout, offloadin     a backlog of one node, workers of another; resultsender
+//	settlefar, lateverdict    settlements of tasks that another node has
+//	rooms                     what the engine tells them: engine.Cluster
+//
+// docs/architecture.md has the way of one task through them.
+//
 // # What flows where
 //
-//	Schedule -> store + committer -> ledger            accepted: on record
+//	Schedule -> engine: store + committer -> ledger    accepted: on record
 //	committed -> wheel -> fired -> a topic's ready queue
 //	ready -> deliver (handler) or Reserve (pull) -> the receiver
 //	receiver -> settle -> committer -> ledger         finished: off the record
 //	sweep: whatever should have moved on and has not
 //
-// # The sweep
-//
-// Every Config.SweepEvery it fires what the wheel should have fired, searches a part
-// of memory for overdue tasks that the wheel has lost, takes back deliveries whose lease
-// has run out, wakes receivers that were missed, and compares a slice of memory with the
-// ledger. Once it has found a lost task it searches all of memory, until it finds none.
-// Outside a fault Stats.Rescued, MissedWakes and AuditRepaired stay zero.
-//
-// At the times in Config.SweepAt a full sweep does all that for the whole of memory. Its
-// audit goes slice by slice and rests in between for nine times as long as the ledger
-// took to answer: it takes minutes for millions of tasks, and no caller waits for it.
-//
-// When more than Config.SweepBacklog ready tasks wait for this process to deliver them,
-// a sweep runs at once, and topics whose concurrency is not set rise to
-// Config.SweepMaxConcurrency, as long as workers and deliveries left to receipts
-// together are fewer than Config.MaxInFlight. The first periodic sweep
-// that finds no more than half of SweepBacklog waiting ends that.
-//
-// In the same period the dead of each topic that have been so for TopicSettings.DeadRetention
-// are deleted, the longest dead first and at most 10,000 at a time. Memory knows of every
-// topic when the first of its dead died, and asks the ledger only when that one has to go.
-//
-// # The life of a task
-//
-// States with a star are busy: a write for that id is under way. A busy task is
-// not delivered and admits no second operation; others wait for it, so that two
-// writes of one id can never swap.
-//
-//	from             event                      via          to
-//	absent           Schedule                   creating*    pending
-//	pending          its time has come                       ready, or pending until its place in a Spread
-//	ready            the clock was set back                  pending
-//	ready            handed out                 (claiming*)  delivering
-//	pending, ready   Reschedule, Replace, Fire  moving*      pending
-//	pending, ready   Cancel, Purge, CancelGroup cancelling*  gone: cancelled
-//	pending, ready   KillTopic                  burying*     dead
-//	dead             Cancel, DeleteDead         finishing*   gone: cancelled
-//	delivering       Ack                        finishing*   gone: delivered
-//	delivering       failed, Release, lease out              pending
-//	delivering       Bury, attempts exhausted   burying*     dead
-//	dead             Requeue                    requeuing*   pending
-//	dead             for DeadRetention          finishing*   gone
-//	ready            later than max_lateness    finishing*   gone: skipped
-//	ready            misfired, topic skips      finishing*   gone: skipped
-//	ready            misfired, topic coalesces               pending, until its group is known
-//	pending, ready   not the newest misfired    finishing*   gone: skipped
-//	delivering       Close with an open lease   parking*     delivering, after the next Open
-//	delivering       its shard is handed over   parking*     delivering, at the other node
-//	delivering       which did not come off                  delivering
-//	any              its shard was lost                      not in memory
-//	any, at rest     its shard was handed over               not in memory
-//	not in memory    asked for, or nominated    checking*    pending, ready, absent or dead
-//
-// A retry is armed at once and recorded as soon as the ledger answers; claiming
-// happens only in topics that count crashes. Dead tasks live in the ledger, not
-// in memory. What has become of finished tasks is remembered for the last
-// 65,536 of them, so that a repeated cancel or acknowledgement gets the answer
-// of the first.
+// The states of a task, the sweep and what a task costs in memory are documented in package
+// internal/engine, and for users in docs/protocol.md.
 //
 // # Many nodes
 //
@@ -162,17 +132,9 @@
 // comes and goes, tells in order what has happened to the tasks of some topics or all,
 // and loses events rather than keep a task waiting.
 //
-// # Where ten million tasks live
-//
-// Every task in memory is a slot of 48 bytes, a record in an arena (the very
-// bytes that the ledger holds), an entry in an index of ids and an entry in the
-// wheel. None of them contains a pointer: the collector has nothing to mark. Those
-// that share a group are linked through the arena; the others pay nothing for that.
-//
 // # Locks
 //
-// One mutex guards the store, the topics and the open deliveries. Under
-// it the wheel, the committer and subscriptions may be called, each with a lock of
-// its own that it never holds while calling back. No handler, observer or ledger is
-// called under it.
+// The state of the rooms is guarded by the mutex of the engine, Engine.Mu. No handler, observer,
+// round trip to the ledger or call of another node is under it. The answers of a fan-out, the sums
+// that Stats shows and the relay have mutexes of their own.
 package tasks

@@ -4,11 +4,85 @@
 // deliveries and the terms of the shards. It writes to the ledger, arms the wheel, hands ready
 // tasks to workers and receivers, settles, sweeps, audits, replays and spools.
 //
-// It calls the wheel, the committer of the ledger, and packages store, receipt, record and task.
+// It calls the wheel, the ledger and its committer, and packages store, receipt, record and task.
 // It knows nothing of the calls between nodes. What its tasks and shards mean to other nodes it
-// tells the Cluster, whose methods never wait. Under the mutex only the wheel, the committer and
-// the feed of events are called.
+// tells the Cluster.
 //
 // What can fail: the ledger refuses or does not answer (task.ErrUnavailable, task.ErrUnknown), a
 // shard is another node's (ErrNotHeld), or the request does not fit the state of its task.
+//
+// # Locks
+//
+// Functions whose names end with Locked are called with Mu held. Under it the wheel, the committer
+// and the feed of events may be called, each with a lock of its own that it never holds while
+// calling back, the Locked methods of the Cluster, and Home and Standing of the Fleet: none of them
+// waits. No handler, observer or round trip to the ledger is under it. Unlock tells the observer
+// what has happened, after it has released Mu. takeSomeLocked, claimLocked and QueueLocked release
+// Mu for a while, and so do BeginLocked and PullLocked, which call them.
+//
+// # The life of a task
+//
+// States with a star are busy: a write for that id is under way. A busy task is
+// not delivered and admits no second operation; others wait for it, so that two
+// writes of one id can never swap.
+//
+//	from             event                      via          to
+//	absent           Schedule                   creating*    pending
+//	pending          its time has come                       ready, or pending until its place in a Spread
+//	ready            the clock was set back                  pending
+//	ready            handed out                 (claiming*)  delivering
+//	pending, ready   Reschedule, Replace, Fire  moving*      pending
+//	pending, ready   Cancel, Purge, CancelGroup cancelling*  gone: cancelled
+//	pending, ready   KillTopic                  burying*     dead
+//	dead             Cancel, DeleteDead         finishing*   gone: cancelled
+//	delivering       Ack                        finishing*   gone: delivered
+//	delivering       failed, Release, lease out              pending
+//	delivering       Bury, attempts exhausted   burying*     dead
+//	dead             Requeue                    requeuing*   pending
+//	dead             for DeadRetention          finishing*   gone
+//	ready            later than max_lateness    finishing*   gone: skipped
+//	ready            misfired, topic skips      finishing*   gone: skipped
+//	ready            misfired, topic coalesces               pending, until its group is known
+//	pending, ready   not the newest misfired    finishing*   gone: skipped
+//	delivering       Close with an open lease   parking*     delivering, after the next Open
+//	delivering       its shard is handed over   parking*     delivering, at the other node
+//	delivering       which did not come off                  delivering
+//	any              its shard was lost                      not in memory
+//	any, at rest     its shard was handed over               not in memory
+//	not in memory    asked for, or nominated    checking*    pending, ready, absent or dead
+//
+// A retry is armed at once and recorded as soon as the ledger answers; claiming
+// happens only in topics that count crashes. Dead tasks live in the ledger, not
+// in memory. What has become of finished tasks is remembered for the last
+// 65,536 of them, so that a repeated cancel or acknowledgement gets the answer
+// of the first.
+//
+// # The sweep
+//
+// Every task.Config.SweepEvery it fires what the wheel should have fired, searches a part
+// of memory for overdue tasks that the wheel has lost, takes back deliveries whose lease
+// has run out, wakes receivers that were missed, and compares a slice of memory with the
+// ledger. Once it has found a lost task it searches all of memory, until it finds none.
+// Outside a fault SweepStats.Rescued, MissedWakes and AuditRepaired stay zero.
+//
+// At the times in task.Config.SweepAt a full sweep does all that for the whole of memory. Its
+// audit goes slice by slice and rests in between for nine times as long as the ledger
+// took to answer: it takes minutes for millions of tasks, and no caller waits for it.
+//
+// When more than task.Config.SweepBacklog ready tasks wait for this process to deliver them,
+// a sweep runs at once, and topics whose concurrency is not set rise to
+// task.Config.SweepMaxConcurrency, as long as workers and deliveries left to receipts
+// together are fewer than task.Config.MaxInFlight. The first periodic sweep
+// that finds no more than half of SweepBacklog waiting ends that.
+//
+// In the same period the dead of each topic that have been so for task.TopicSettings.DeadRetention
+// are deleted, the longest dead first and at most 10,000 at a time. Memory knows of every
+// topic when the first of its dead died, and asks the ledger only when that one has to go.
+//
+// # Where ten million tasks live
+//
+// Every task in memory is a slot of 48 bytes, a record in an arena (the very
+// bytes that the ledger holds), an entry in an index of ids and an entry in the
+// wheel. None of them contains a pointer: the collector has nothing to mark. Those
+// that share a group are linked through the arena; the others pay nothing for that.
 package engine
