@@ -9,7 +9,7 @@ import (
 )
 
 // peers is the state that a scheduler has with the other nodes on behalf of its own receivers
-// and theirs. Guarded by Scheduler.mu.
+// and theirs. Guarded by Engine.Mu.
 type peers struct {
 	list          []*peer       // by name
 	listed        time.Duration // when; 0: never

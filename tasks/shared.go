@@ -23,7 +23,7 @@ type shared struct {
 	turn          atomic.Uint32 // of the next of them
 	work          chan struct{} // wakes reconcilerLoop; holds one request
 
-	// Guarded by Scheduler.mu:
+	// Guarded by Engine.Mu:
 	multiNode     bool            // ids that callers choose are registered before their tasks are created
 	indexing      uint64          // how often ids have come that may not all be registered
 	indexed       uint64          // value of indexing when all had been registered for the last time

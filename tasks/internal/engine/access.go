@@ -10,7 +10,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// lockTask waits until nothing is under way with a task, and returns its slot with s.mu held.
+// lockTask waits until nothing is under way with a task, and returns its slot with Engine.Mu held.
 // On an error the lock is not held: ErrNotFound,
 // ErrDead, ErrReplaying, ErrUnavailable (ErrContended and errBeingCancelled among them),
 // ErrClosed.

@@ -9,7 +9,8 @@ import (
 )
 
 // A Cluster is what the engine tells of its tasks and shards to the rooms that deal with other
-// nodes. Methods whose names end with Locked are called with the lock held. None of them waits.
+// nodes. Methods whose names end with Locked are called with the lock held, and do not wait. Those
+// that take a context are called without it, and may wait for the ledger or another node.
 type Cluster interface {
 	Directory
 	ShardObserver

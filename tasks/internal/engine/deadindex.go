@@ -19,7 +19,7 @@ import (
 // compares the whole index with the ledger's when it has a reason to (see deadCheck).
 //
 // Only the index of a ledger that is a recovery.DeadChecker is corrected. Guarded by
-// Scheduler.mu.
+// Engine.Mu.
 type deadIndex struct {
 	IDs     map[uint64]struct{}     // hashes of the ids of the dead
 	checks  map[*deadCheck]struct{} // that are under way

@@ -28,7 +28,7 @@ func (s *Engine) permitLocked(t *task.Terms, sl *store.Slot) error {
 	return t.Permit(s.TopicTable.ByNumber[sl.Topic].Name, int64(f.Revision), f.Created)
 }
 
-// A Quota counts what matches the patterns of a grant. Guarded by Scheduler.mu.
+// A Quota counts what matches the patterns of a grant. Guarded by Engine.Mu.
 type Quota struct {
 	Patterns []string
 	Topics   int           // that have tasks, be it dead ones

@@ -17,7 +17,7 @@ type PendingWrite struct {
 	Phase atomic.Int32 // queued, sent or withdrawn
 	done  chan struct{}
 
-	// Guarded by Scheduler.mu.
+	// Guarded by Engine.Mu.
 	slots     []uint32 // by index: whose write it is
 	errs      []error  // by index: the answer; errOpen until it has come
 	left      int      // writes without an answer, and one for the caller until it has sent them all
@@ -44,14 +44,14 @@ func NewPendingWrite(n int) *PendingWrite {
 }
 
 // add announces the write with index i, and resolve records its outcome;
-// complete tells that no more are coming. Scheduler.mu is held for each.
+// complete tells that no more are coming. Engine.Mu is held for each.
 func (c *PendingWrite) add(i int, slot uint32) {
 	c.errs[i], c.slots[i] = ErrOpen, slot
 	c.left++
 }
 
 // extend announces one write more than were planned for, and returns its index.
-// Scheduler.mu is held.
+// Engine.Mu is held.
 func (c *PendingWrite) extend(slot uint32) int {
 	c.errs, c.slots = append(c.errs, ErrOpen), append(c.slots, slot)
 	c.left++

@@ -225,7 +225,7 @@ func (s *Engine) PullableLocked(name string, reserved bool) (*Topic, error) {
 }
 
 // Reservers are the receivers that wait for a topic's tasks, first come, first served.
-// Guarded by Scheduler.mu.
+// Guarded by Engine.Mu.
 type Reservers struct {
 	Queue list.List // of sleeping receivers
 	Woken int       // receivers that were woken and have not looked yet

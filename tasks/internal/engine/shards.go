@@ -12,9 +12,9 @@ import (
 )
 
 // An OwnedShard is one term of one shard: from gaining it until memory has forgotten it.
-// A slot's shard is the term's number in Scheduler.shards. With a ledger that is no
+// A slot's shard is the term's number in Engine.Shards. With a ledger that is no
 // recovery.Fleet there are as many as it has shards, held from the beginning to the end.
-// Guarded by Scheduler.mu.
+// Guarded by Engine.Mu.
 type OwnedShard struct {
 	ShardID recovery.Home // 0 if the ledger is no Fleet
 	Stage   stage

@@ -49,7 +49,7 @@ type spool struct {
 	refusal    atomic.Pointer[error] // why the spool takes no new records, when last asked
 	more       chan struct{}         // holds one token when a line may go on
 
-	// Guarded by Scheduler.mu.
+	// Guarded by Engine.Mu.
 	Last    int64                 // the last number
 	numbers map[uint32]int64      // by slot: of what is in the spool, or on its way into it
 	Lines   map[uint64]*spoolLine // by lineOf

@@ -30,7 +30,7 @@ type Subscription struct {
 	batch []task.Event // given to the reader by Next, whose it is
 
 	// A reader takes no lock but this one, which is held for a few instructions: so it
-	// cannot keep Scheduler.mu from those who deliver. Scheduler.mu may be held before it.
+	// cannot keep Engine.Mu from those who deliver. Engine.Mu may be held before it.
 	mu      sync.Mutex // guards everything below
 	waiting []task.Event
 	bytes   int // of text in them
@@ -39,7 +39,7 @@ type Subscription struct {
 	lost atomic.Int64
 }
 
-// A feed is who hears of what. Guarded by Scheduler.mu.
+// A feed is who hears of what. Guarded by Engine.Mu.
 type feed struct {
 	events  []task.Event // for the observer, told at Unlock
 	Count   int

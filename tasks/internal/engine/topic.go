@@ -12,7 +12,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// Topic is what a scheduler knows of one topic. Guarded by Scheduler.mu.
+// Topic is what a scheduler knows of one topic. Guarded by Engine.Mu.
 type Topic struct {
 	Name          string
 	Number        uint32 // position in Scheduler.byNumber
