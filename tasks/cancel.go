@@ -34,6 +34,3 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) error {
 		return gone
 	}
 }
-
-// cancelHere cancels a task that is here. It is errCancelled or errFinished where that
-// is what is remembered of it.

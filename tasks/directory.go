@@ -181,7 +181,7 @@ func (s *Scheduler) registeredBefore(ctx context.Context, r *idClaim, now recove
 }
 
 // confirmLocked creates the task of an id claim, or gives its slot up. Errors: those of
-// the claim, errNotHeld and ErrClosed.
+// the claim, engine.ErrNotHeld and ErrClosed.
 func (s *Scheduler) confirmLocked(r *idClaim, c *engine.PendingWrite) error {
 	sl := s.engine.Store.Slot(r.n)
 	err := r.err
@@ -189,7 +189,7 @@ func (s *Scheduler) confirmLocked(r *idClaim, c *engine.PendingWrite) error {
 		if err == nil {
 			s.shared.tombstones.push(tombstone{r.id, r.want, s.engine.Elapsed()})
 		}
-		return engine.ErrAcquiring // replay has come across the id, see abortLocked
+		return engine.ErrAcquiring // replay has come across the id, see AbortLocked
 	}
 	switch {
 	case err != nil:

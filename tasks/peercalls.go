@@ -10,7 +10,7 @@ import (
 // then no node is asked. None of them is called under a lock.
 type peerCalls struct {
 	// callRelease has a node release a shard to this one. It returns once the shard was
-	// transferred, or the reason why not. The other node calls Scheduler.releaseShard.
+	// transferred, or the reason why not. The other node calls Engine.ReleaseShard.
 	callRelease func(ctx context.Context, node string, shardID recovery.Home) error
 	// callOfferShard has a node ask for a shard that this one holds, and accept it. It returns
 	// once it was accepted, or the reason why not. The other node calls Scheduler.acceptOffer.

@@ -86,7 +86,7 @@ func (s *Engine) readyLocked(n uint32, sl *store.Slot) {
 
 // takeLocked takes the next task that may be delivered off a topic's queue. It stays
 // ready until the caller says otherwise, which must be before the lock is given up.
-// passed counts those that may not be delivered: it gives up at atOnce of them.
+// passed counts those that may not be delivered: it gives up at AtOnce of them.
 func (s *Engine) takeLocked(t *Topic, passed *int) (uint32, bool) {
 	now := s.Now()
 	for ; *passed < AtOnce && !t.Stopped() && !s.Ended && !s.pausedLocked(); *passed++ {

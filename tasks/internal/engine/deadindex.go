@@ -205,7 +205,7 @@ func (s *Engine) recheckIllegible(ctx context.Context, id string) error {
 	return nil
 }
 
-// Recheck is recheckDead or recheckIllegible, after a refusal. It reports whether the ledger
+// Recheck is RecheckDead or recheckIllegible, after a refusal. It reports whether the ledger
 // has answered; the refused call is then made once more, and means it.
 func (s *Engine) Recheck(ctx context.Context, id string, refusal error) bool {
 	switch {
@@ -272,7 +272,7 @@ func (s *Engine) removeDeadLocked(t *Topic, shard int, id []byte, died int64) {
 }
 
 // AskLocked begins to ask the ledger for the oldest dead task. It returns what is known so far,
-// for learnLocked.
+// for LearnLocked.
 func (l *oldestDead) AskLocked() int64 {
 	l.asking, l.gone = true, false
 	return l.at
@@ -307,7 +307,7 @@ func (t *Topic) deadSince() time.Time {
 // noneDead is the answer that there is none.
 const noneDead = math.MaxInt64
 
-// visitDead is visitPage for the dead.
+// visitDead is VisitPage for the dead.
 func (s *Engine) visitDead(ctx context.Context, q *ListQuery, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
 	if s.IsClosing() {
 		return nil, task.ErrClosed

@@ -16,7 +16,7 @@ const (
 )
 
 // A FailureLog says once a minute for each topic that attempts have failed or tasks have
-// died. More topics than failingTopics share one line.
+// died. More topics than FailingTopics share one line.
 type FailureLog struct {
 	mu      sync.Mutex // guards what follows
 	ByTopic map[string]*failures

@@ -26,7 +26,7 @@ func (s *Engine) LedgerDown(shard int) bool {
 	return s.Committer.Down(shard)
 }
 
-// anyDown reports whether ledgerDown is true for some shard. It is cheap.
+// anyDown reports whether LedgerDown is true for some shard. It is cheap.
 func (s *Engine) anyDown() bool {
 	return s.Committer.AnyDown() || s.Spool != nil && s.Spool.committer.AnyDown()
 }
@@ -121,7 +121,7 @@ func (s *Engine) askCondition() {
 const CertaintyEvery = 50 * time.Millisecond
 
 // pausedLocked reports whether nothing may be handed out, and remembers it, so that no worker is
-// started in vain until certaintyLoop says otherwise.
+// started in vain until CertaintyLoop says otherwise.
 func (s *Engine) pausedLocked() bool {
 	if s.Fleet == nil || s.Config.OnOutage != task.OutagePause {
 		return false

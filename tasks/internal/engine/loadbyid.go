@@ -22,7 +22,7 @@ type IDLoad struct {
 	Found     bool
 }
 
-// loadByID is loadAllByID for one id.
+// loadByID is LoadAllByID for one id.
 func (s *Engine) loadByID(ctx context.Context, id string) (absent bool, err error) {
 	one := []IDLoad{{ID: id}}
 	s.LoadAllByID(ctx, one)
@@ -136,7 +136,7 @@ func (s *Engine) NotFoundProofLocked(sure bool) NotFoundProof {
 	return NotFoundProof{sure, s.Shards.Counts.Acquired}
 }
 
-// ProveNotFound is proveAllNotFound for one id.
+// ProveNotFound is ProveAllNotFound for one id.
 func (s *Engine) ProveNotFound(ctx context.Context, id string) (NotFoundProof, error) {
 	one := []IDLoad{{ID: id}}
 	a := s.ProveAllNotFound(ctx, one)
@@ -146,7 +146,7 @@ func (s *Engine) ProveNotFound(ctx context.Context, id string) (NotFoundProof, e
 	return a, nil
 }
 
-// ProveAllNotFound is loadAllByID for creations. It returns the proof that counts for those that
+// ProveAllNotFound is LoadAllByID for creations. It returns the proof that counts for those that
 // are absent.
 func (s *Engine) ProveAllNotFound(ctx context.Context, loads []IDLoad) NotFoundProof {
 	s.Mu.Lock()

@@ -19,7 +19,7 @@ type PendingWrite struct {
 
 	// Guarded by Engine.Mu.
 	slots     []uint32 // by index: whose write it is
-	errs      []error  // by index: the answer; errOpen until it has come
+	errs      []error  // by index: the answer; ErrOpen until it has come
 	left      int      // writes without an answer, and one for the caller until it has sent them all
 	abandoned bool     // the caller has left: no caller reads outcomes that come now
 }
@@ -31,7 +31,7 @@ const (
 	withdrawn
 )
 
-// errOpen stands for an answer that has not come, errSuperseded for that of a
+// ErrOpen stands for an answer that has not come, errSuperseded for that of a
 // write that has given way to a later one: it counts, and is not recorded yet.
 var (
 	ErrOpen       = errors.New("no answer yet")
@@ -87,7 +87,7 @@ func (s *Engine) Within(ctx context.Context) (context.Context, context.CancelFun
 // ErrLate is the cause of a context whose call has waited for the ledger long enough.
 var ErrLate = errors.New("the ledger did not answer in time")
 
-// Await waits until all writes of a pendingWrite are answered, or ctx ends. Then writes
+// Await waits until all writes of a PendingWrite are answered, or ctx ends. Then writes
 // that were not sent yet are taken back (ErrUnavailable), and the outcome of the
 // others is open (ErrUnknown). Its outcomes do not change any more.
 func (s *Engine) Await(ctx context.Context, c *PendingWrite) error {

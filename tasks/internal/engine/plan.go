@@ -7,7 +7,7 @@ import (
 )
 
 // A StaleEntry is a directory entry whose task no longer exists: its shard is held here, where
-// the task would be known, or by no node. The zero staleEntry stands for none.
+// the task would be known, or by no node. The zero StaleEntry stands for none.
 type StaleEntry struct {
 	recovery.Filing
 	Vacant bool // no node holds the shard

@@ -172,7 +172,7 @@ func (s *Engine) LearnTopic(ctx context.Context, name string) error {
 	return nil
 }
 
-// learnTopicsOf is learnTopic for the topics of records that are about to come into memory. It
+// learnTopicsOf is LearnTopic for the topics of records that are about to come into memory. It
 // goes on until they are known: what a topic says of windows, misfires and attempts must hold for
 // a task from the beginning. It reports false if ctx ends.
 func (s *Engine) learnTopicsOf(ctx context.Context, page []recovery.Entry) bool {

@@ -91,7 +91,7 @@ func (p *Purge) begin(ctx context.Context) error {
 	return nil
 }
 
-// piece cancels up to purgeAtOnce tasks, and waits until the ledger has forgotten
+// piece cancels up to PurgeAtOnce tasks, and waits until the ledger has forgotten
 // them.
 func (p *Purge) piece(ctx context.Context) error {
 	ctx, cancel := p.Within(ctx)
@@ -238,7 +238,7 @@ type PurgeQuery struct {
 	Topic, Group string
 	Kill         bool
 	Keep         int      // how many of those that are being delivered are to be named
-	Patterns     []string `json:",omitempty"` // as of a listQuery
+	Patterns     []string `json:",omitempty"` // as of a ListQuery
 }
 
 // A PurgeResult is what a purge has done.

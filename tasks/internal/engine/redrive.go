@@ -20,15 +20,15 @@ const RedrivenAtOnce = 500
 type Redrive struct {
 	*Engine
 	Topic string      // empty: any
-	Op    op          // opRequeue, opForget or opExpire
+	Op    op          // opRequeue, opForget or OpExpire
 	due   int64       // opRequeue: the new deadline
-	Until int64       // opExpire: only of those that had died by then
+	Until int64       // OpExpire: only of those that had died by then
 	terms *task.Terms // of a caller who has named one task; nil: none
 	// enough is when to stop, if something was done, on the clock of elapsed; 0: never.
 	Enough time.Duration
 
 	Done   int
-	missed bool     // opExpire: another caller was about to change one of them
+	missed bool     // OpExpire: another caller was about to change one of them
 	Found  []string // ids that were asked for, and are done
 	Passed []string // ids that were asked for, and are not among the dead of the topic
 }

@@ -304,7 +304,7 @@ func (s *Engine) restoreSetting(ctx context.Context, settings recovery.Settings,
 	return settings.PutSetting(ctx, name, ifRevision, value)
 }
 
-// settingsLost tells that the ledger has lost its settings, and that restoreOnce has
+// settingsLost tells that the ledger has lost its settings, and that RestoreOnce has
 // not written all of them again yet: the key of receipts is never deleted.
 func (s *Engine) settingsLost(ctx context.Context, settings recovery.Settings) (bool, error) {
 	return s.Signer.Lost(ctx, settings)

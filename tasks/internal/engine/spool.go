@@ -52,7 +52,7 @@ type spool struct {
 	// Guarded by Engine.Mu.
 	Last    int64                 // the last number
 	numbers map[uint32]int64      // by slot: of what is in the spool, or on its way into it
-	Lines   map[uint64]*spoolLine // by lineOf
+	Lines   map[uint64]*spoolLine // by LineOf
 	targets map[uint32]uint16     // by slot: where what is being moved goes
 	InDoubt []inDoubtMove
 	// suspendedMoves is how many moves have ever been in doubt.

@@ -15,7 +15,7 @@ import (
 // Topic is what a scheduler knows of one topic. Guarded by Engine.Mu.
 type Topic struct {
 	Name          string
-	Number        uint32 // position in Scheduler.byNumber
+	Number        uint32 // position in Engine.TopicTable.ByNumber
 	Settings      task.TopicSettings
 	own           bool           // its concurrency was set; a backlog does not raise it
 	revision      int64          // of the stored settings; 0: none
@@ -177,13 +177,13 @@ func SortTopics(all []task.Topic) {
 	slices.SortFunc(all, func(a, b task.Topic) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// EachTopic calls visit for every topic, under the lock: at most atOnce topics in one critical
+// EachTopic calls visit for every topic, under the lock: at most AtOnce topics in one critical
 // section, with the lock free for others in between. A topic that is made or forgotten
 // meanwhile is visited once or not at all; one whose name is forgotten and met again, perhaps
 // twice. It is the only way to visit all topics: TestNoLoopOverAllTopics fails for others.
 func (s *Engine) EachTopic(visit func(*Topic)) { s.EachTopicThen(visit, func() {}) }
 
-// EachTopicThen is eachTopic with something that is done after each critical section.
+// EachTopicThen is EachTopic with something that is done after each critical section.
 func (s *Engine) EachTopicThen(visit func(*Topic), then func()) {
 	for from := 0; ; from += AtOnce {
 		s.Mu.Lock()
@@ -202,7 +202,7 @@ func (s *Engine) EachTopicThen(visit func(*Topic), then func()) {
 	}
 }
 
-// someTopicsLocked returns the topics of one critical section of eachTopic.
+// someTopicsLocked returns the topics of one critical section of EachTopic.
 func (s *Engine) someTopicsLocked(from int) []*Topic {
 	from = min(from, len(s.TopicTable.ByNumber))
 	return s.TopicTable.ByNumber[from:min(from+AtOnce, len(s.TopicTable.ByNumber))]

@@ -52,7 +52,7 @@ func (s *Engine) unspool() {
 	}
 }
 
-// newPiece makes the pendingWrite of the tasks of a line that are sent together. No caller waits
+// newPiece makes the PendingWrite of the tasks of a line that are sent together. No caller waits
 // for it.
 // The committer may write a piece in several batches. If the ledger refuses one of them, the
 // piece is abandoned: what is sent later would raise the mark above those that are left behind.

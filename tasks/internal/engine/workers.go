@@ -87,7 +87,7 @@ func (s *Engine) surplusLocked(t *Topic) bool {
 
 // NeglectedLocked reports whether a topic has ready tasks that a worker or a receiver could take,
 // and none is on the way to them: a wake-up was lost. A goroutine that gives the lock up has
-// called wakeLocked first, so outside a fault it is never so.
+// called WakeLocked first, so outside a fault it is never so.
 func (s *Engine) NeglectedLocked(t *Topic) bool {
 	switch {
 	case t.Stopped() || s.Ended || s.Dispatch.paused || t.Waiting() == 0 || t.Allowed(1) == 0 || t.rest != nil || t.contending != 0:
