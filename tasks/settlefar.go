@@ -281,8 +281,8 @@ var returnMethod = method[returnQuery, struct{}]{name: "return", writes: true}
 
 type returnQuery struct{ Receipts []string }
 
-// handleReturn undoes deliveries that were handed out here. It returns engine.ErrHandedOver if one of
-// them has left, or is draining, with its shard: then it has to be returned to the new holder.
+// handleReturn undoes deliveries that were handed out here. It returns engine.ErrHandedOver if one
+// of them has left, or is draining, with its shard: then it has to be returned to the new holder.
 func (s *Scheduler) handleReturn(_ context.Context, _ string, q returnQuery) (struct{}, error) {
 	s.engine.Mu.Lock()
 	defer s.engine.Unlock()
