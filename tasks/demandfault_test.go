@@ -200,10 +200,8 @@ func TestOfferComesBackAfterAHandOver(t *testing.T) {
 		for i := range offers {
 			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			pass(10 * time.Millisecond)
-			b.engine.Mu.Lock()
-			offers[i] = b.serveLocked(t.Context(), b.engine.TopicTable.ByName["x"], "a", 1, 0)
+			offers[i] = b.serve(t.Context(), b.engine.TopicTable.ByName["x"], "a", 1, 0)
 			packed[i] = b.encodeDeliveries(offers[i])
-			b.engine.Unlock()
 		}
 		want(t, "Drain", b.Drain(t.Context()), nil)
 		b.engine.Mu.Lock()

@@ -103,18 +103,22 @@ func (s *Scheduler) backlogTopics() (most []backlogTopic) {
 // handleOffload gives tasks to a node that delivers a part of the backlog.
 func (s *Scheduler) handleOffload(ctx context.Context, from string, ask offloadQuery) (offloadReply, error) {
 	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
-	if s.engine.Ended {
-		return offloadReply{}, ErrClosed
-	}
+	ended := s.engine.Ended
 	t := s.engine.TopicTable.ByName[ask.Topic]
-	if !s.engine.Sweep.Raised || t == nil || !t.Pushed || wayOf(t) != ask.Way {
+	gives := s.engine.Sweep.Raised && t != nil && t.Pushed && wayOf(t) == ask.Way
+	s.engine.Unlock()
+	switch {
+	case ended:
+		return offloadReply{}, ErrClosed
+	case !gives:
 		return offloadReply{Over: true}, nil
 	}
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	ds := s.engine.BeginLocked(ctx, t, min(ask.Want, MaxReserve), 0, engine.ByRemoteWorker(from))
+	ds := s.engine.Begin(ctx, t, min(ask.Want, MaxReserve), 0, engine.ByRemoteWorker(from))
+	s.engine.Mu.Lock()
 	s.peers.counts.offloadedOut += int64(len(ds))
+	s.engine.Unlock()
 	return offloadReply{Deliveries: s.encodeDeliveries(ds)}, nil
 }
 

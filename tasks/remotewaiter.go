@@ -51,25 +51,31 @@ func (s *Scheduler) handleReserve(ctx context.Context, from string, ask demandMe
 	if !task.ValidName(ask.Topic) || ask.Want < 1 || ask.Want > MaxReserve || ask.Lease != 0 && (ask.Lease < MinLease || ask.Lease > MaxLease) {
 		return reserveReply{}, errNotUnderstood
 	}
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
 	answer := reserveReply{Topic: ask.Topic, Lease: ask.Lease}
+	s.engine.Mu.Lock()
 	t, err := s.engine.PullableLocked(ask.Topic, false)
+	s.engine.Unlock()
 	if err == nil {
-		answer.Deliveries = s.encodeDeliveries(s.serveLocked(ctx, t, from, ask.Want, ask.Lease))
+		answer.Deliveries = s.encodeDeliveries(s.serve(ctx, t, from, ask.Want, ask.Lease))
 	}
 	if len(answer.Deliveries) == 0 {
+		s.engine.Mu.Lock()
+		defer s.engine.Unlock()
 		s.updateRemoteWaiterLocked(from, ask)
 	}
 	return answer, nil
 }
 
-// serveLocked begins deliveries for a remote waiter. It may release the lock meanwhile.
-func (s *Scheduler) serveLocked(ctx context.Context, t *engine.Topic, node string, want int, lease time.Duration) []*engine.Delivery {
+// serve begins deliveries for a remote waiter.
+func (s *Scheduler) serve(ctx context.Context, t *engine.Topic, node string, want int, lease time.Duration) []*engine.Delivery {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	ds := s.engine.BeginLocked(ctx, t, want, lease, engine.ByRemoteWaiter(node))
-	s.peers.counts.reservesGiven += int64(len(ds))
+	ds := s.engine.Begin(ctx, t, want, lease, engine.ByRemoteWaiter(node))
+	if len(ds) > 0 {
+		s.engine.Mu.Lock()
+		defer s.engine.Unlock()
+		s.peers.counts.reservesGiven += int64(len(ds))
+	}
 	return ds
 }
 
@@ -164,23 +170,26 @@ func (s *Scheduler) serveRemoteWaiterLocked(g *remoteWaiter) {
 // serveRemoteWaiter offers ready tasks to the remote waiter's node.
 func (s *Scheduler) serveRemoteWaiter(g *remoteWaiter) {
 	s.engine.Mu.Lock()
+	may, want := s.servableLocked(g), g.want
+	s.engine.Unlock()
+	var ds []*engine.Delivery
+	if may {
+		ds = s.serve(s.engine.Life.Context, g.topic, g.key.node, want, g.key.lease)
+	}
+	s.engine.Mu.Lock()
 	defer s.engine.Unlock()
 	t := g.topic
 	t.Reservers.Leave(&g.Turn)
-	var ds []*engine.Delivery
-	if s.servableLocked(g) {
-		ds = s.serveLocked(s.engine.Life.Context, t, g.key.node, g.want, g.key.lease)
-	}
 	if len(ds) > 0 {
 		s.engine.WakeLocked(t) // for the tasks that are left
-		question := offer{g.run, t.Name, g.key.lease, s.encodeDeliveries(ds)}
+		query := offer{g.run, t.Name, g.key.lease, s.encodeDeliveries(ds)}
 		g.Number = 0
 		s.engine.Unlock()
 		ctx, cancel := context.WithTimeout(s.engine.Life.Context, askWithin)
-		a, err := call(ctx, s, g.key.node, offerMethod, question)
+		a, err := call(ctx, s, g.key.node, offerMethod, query)
 		cancel()
 		s.engine.Mu.Lock()
-		s.offeredLocked(g, ds, question.Deliveries, a, err)
+		s.offeredLocked(g, ds, query.Deliveries, a, err)
 	}
 	g.served = false
 	if s.servableLocked(g) {

@@ -47,34 +47,39 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 		defer timer.Stop()
 		over = timer.C
 	}
+	var demand func(t *engine.Topic) (*int, func() <-chan struct{})
 	alone := s.noPeers()
-	var asked func() <-chan struct{} // begins to ask the other nodes
-	s.engine.Mu.Lock()
-	for {
-		t, err := s.engine.PullableLocked(topic, reserved)
-		if err != nil {
-			s.engine.Unlock()
-			return nil, err
-		}
-		begun := s.engine.PullLocked(ctx, t, limit, lease)
-		if len(begun) == 0 && !alone && t.Pulled() {
+	if !alone {
+		demand = func(t *engine.Topic) (*int, func() <-chan struct{}) {
 			w := s.demandLocked(t, lease)
-			place.Want = &w.want
-			asked = func() <-chan struct{} { return s.searchLocked(w) }
-		}
-		if len(begun) > 0 || wait == 0 && alone || !s.engine.QueueLocked(ctx, t, &place, over, asked) {
-			s.engine.Unlock()
-			return handOver(begun), nil
-		}
-		if len(place.Fetched) > 0 {
-			if ctx.Err() != nil && !s.engine.Ended {
-				s.returnUnusedLocked(place.Fetched)
-				place.Fetched = nil
-			}
-			s.engine.Unlock()
-			return handOver(place.Fetched), nil
+			return &w.want, func() <-chan struct{} { return s.searchLocked(w) }
 		}
 	}
+	for {
+		begun, err := s.engine.Pull(ctx, topic, reserved, &place, lease)
+		if err != nil || len(begun) > 0 || wait == 0 && alone {
+			return handOver(begun), err
+		}
+		woken, err := s.engine.Queue(ctx, topic, reserved, &place, over, demand)
+		if err != nil || !woken {
+			return handOver(nil), err
+		}
+		if len(place.Fetched) > 0 {
+			return handOver(s.received(ctx, place.Fetched)), nil
+		}
+	}
+}
+
+// received returns deliveries of other nodes for a receiver, or gives them back if the receiver
+// has left.
+func (s *Scheduler) received(ctx context.Context, ds []*engine.Delivery) []*engine.Delivery {
+	s.engine.Mu.Lock()
+	defer s.engine.Unlock()
+	if ctx.Err() == nil || s.engine.Ended {
+		return ds
+	}
+	s.returnUnusedLocked(ds)
+	return nil
 }
 
 // handOver gives deliveries to their receiver.

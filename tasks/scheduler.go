@@ -91,7 +91,7 @@ func open(ctx context.Context, ledger recovery.Ledger, config Config, h parts) (
 		s.engine.Life.Cancel()
 		return nil, errors.Join(err, ledger.Close())
 	}
-	if err := s.engine.Begin(ctx, h.fire(s)); err != nil {
+	if err := s.engine.Start(ctx, h.fire(s)); err != nil {
 		return nil, err
 	}
 	s.joinFleet()

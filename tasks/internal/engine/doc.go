@@ -17,8 +17,8 @@
 // and the feed of events may be called, each with a lock of its own that it never holds while
 // calling back, the Locked methods of the Cluster, and Home and Standing of the Fleet: none of them
 // waits. No handler, observer or round trip to the ledger is under it. Unlock tells the observer
-// what has happened, after it has released Mu. takeSomeLocked, claimLocked and QueueLocked release
-// Mu for a while, and so do BeginLocked and PullLocked, which call them.
+// what has happened, after it has released Mu. No function whose name ends with Locked releases Mu:
+// what waits for the ledger or for a task takes Mu itself, before and after (Begin, Pull, Queue).
 //
 // # The life of a task
 //

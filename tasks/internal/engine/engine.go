@@ -203,9 +203,9 @@ func (s *Engine) watch() {
 	r.Watch(w)
 }
 
-// Begin begins to write, to deliver and to sweep. The wheel calls fire with tasks whose time has
-// come. If begin fails, the engine has ended.
-func (s *Engine) Begin(ctx context.Context, fire func(values []uint64)) (err error) {
+// Start begins to write, to deliver and to sweep. The wheel calls fire with tasks whose time has
+// come. If Start fails, the engine has ended.
+func (s *Engine) Start(ctx context.Context, fire func(values []uint64)) (err error) {
 	s.Committer = recovery.NewCommitter(recovery.CommitterConfig[Write]{
 		Ledger: s.Ledger, Terms: s.Terms, Keep: admit, Done: s.committed, Log: s.Config.Log,
 		Patience: s.Config.AnswerWithin / PatienceShare,

@@ -142,13 +142,31 @@ func (r *ring) shift() {
 	r.Blocks = r.Blocks[1:]
 }
 
-// QueueLocked waits, without the lock, until it is a receiver's turn to look again, or until
-// the receiver was given deliveries. It reports false if neither came in time. ask begins to ask
-// other nodes; it is called with the lock held, and may be nil.
-func (s *Engine) QueueLocked(ctx context.Context, t *Topic, place *Turn, over <-chan time.Time, ask func() <-chan struct{}) (woken bool) {
-	if !t.Pulled() { // any more: sleeping receivers were woken already
-		return true
+// Pull hands ready tasks of a topic to a receiver, which leaves the queue if it stands there.
+// Errors: as of tasks.Scheduler.Reserve.
+func (s *Engine) Pull(ctx context.Context, name string, reserved bool, place *Turn, lease time.Duration) ([]*Delivery, error) {
+	ctx, cancel := s.Within(ctx)
+	defer cancel()
+	b := beginning{by: byReceiver, term: lease, limit: place.Limit, place: place, name: name, reserved: reserved}
+	return s.run(ctx, &b), b.err
+}
+
+// Queue puts a receiver to sleep until it is its turn to look again, or until it was given
+// deliveries. It reports false if neither came in time. demand, which may be nil, returns what
+// the receiver shares with others and what begins to ask other nodes. Both are called with the lock
+// held. Errors: as of tasks.Scheduler.Reserve.
+func (s *Engine) Queue(ctx context.Context, name string, reserved bool, place *Turn, over <-chan time.Time, demand func(t *Topic) (want *int, ask func() <-chan struct{})) (woken bool, err error) {
+	s.Mu.Lock()
+	t, err := s.PullableLocked(name, reserved)
+	if err != nil {
+		s.Unlock()
+		return false, err
 	}
+	var ask func() <-chan struct{}
+	if demand != nil {
+		place.Want, ask = demand(t)
+	}
+	place.topic = t
 	t.Reservers.Join(place)
 	s.WakeLocked(t) // for tasks that became ready while the lock was released
 	var search <-chan struct{}
@@ -158,14 +176,19 @@ func (s *Engine) QueueLocked(ctx context.Context, t *Topic, place *Turn, over <-
 	s.Unlock()
 	woken = place.wait(ctx, s.Life.Closing, over, search)
 	s.Mu.Lock()
-	t.Reservers.Leave(place)
-	if len(place.Fetched) > 0 {
-		return true
+	defer s.Unlock()
+	switch {
+	case len(place.Fetched) > 0:
+		woken = true
+	case woken:
+		return true, nil // Pull takes it off the queue
 	}
+	t.Reservers.Leave(place)
+	place.topic = nil
 	if !woken {
 		s.WakeLocked(t) // if it has just been woken, another receiver should be
 	}
-	return woken
+	return woken, nil
 }
 
 // wait reports whether the turn has come. While other nodes are being asked, it waits for their
@@ -194,13 +217,6 @@ func (t *Turn) wait(ctx context.Context, closing <-chan struct{}, over <-chan ti
 	case <-closing:
 	}
 	return false
-}
-
-// PullLocked begins deliveries for a receiver. It may release the lock meanwhile.
-func (s *Engine) PullLocked(ctx context.Context, t *Topic, limit int, lease time.Duration) []*Delivery {
-	ctx, cancel := s.Within(ctx)
-	defer cancel()
-	return s.BeginLocked(ctx, t, limit, lease, byReceiver)
 }
 
 // PullableLocked returns a topic from which a receiver may take tasks. Errors: as of
@@ -246,6 +262,7 @@ type Turn struct {
 	Late    bool        // the time to wait is over
 	Want    *int        // what it shares with other sleeping receivers: how many tasks all take; may be nil
 	Fetched []*Delivery // from other nodes
+	topic   *Topic      // in whose queue it stands, or was woken; nil if in none
 }
 
 // Join puts a receiver to sleep at the place that its number gives it.

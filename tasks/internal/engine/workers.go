@@ -120,22 +120,7 @@ func (s *Engine) work(t *Topic, places int) {
 // false if there were none to make, or if there are more workers than there should be.
 // Of its places it may lose some to topics with a better claim.
 func (s *Engine) workOnce(t *Topic, places *int) (more bool) {
-	s.Mu.Lock()
-	by := t.Deliverer
-	if by == nil || *places > s.placesLocked(t) {
-		// Its tasks are pulled from now on, or wait for better settings; or places
-		// of this worker, which makes fewer deliveries at once now, are for others.
-		s.Unlock()
-		return false
-	}
-	ds := s.BeginLocked(s.Life.Context, t, *places, 0, byWorker)
-	if len(ds) == 0 {
-		ds = s.takeOffloadedLocked(t, *places)
-	}
-	if now := t.Deliverer; now != nil && (len(ds) == 1 || takesBatches(now)) {
-		by = now // it has changed while the attempts were recorded
-	}
-	s.Unlock()
+	by, ds := s.beginWork(t, *places)
 	if len(ds) == 0 {
 		return false
 	}
@@ -158,6 +143,27 @@ func (s *Engine) workOnce(t *Topic, places *int) (more bool) {
 	}()
 	s.attempt(by, ds, vs)
 	return
+}
+
+// beginWork begins deliveries for a worker, and returns by what they are made.
+func (s *Engine) beginWork(t *Topic, places int) (by task.Deliverer, ds []*Delivery) {
+	b := beginning{topic: t, by: byWorker, limit: places}
+	ds = s.run(s.Life.Context, &b)
+	switch by = b.deliverer; {
+	case !b.checked:
+		return nil, nil
+	case len(ds) > 0 && b.claims == nil:
+		return by, ds
+	}
+	s.Mu.Lock()
+	defer s.Unlock()
+	if len(ds) == 0 {
+		ds = s.takeOffloadedLocked(t, places)
+	}
+	if now := t.Deliverer; now != nil && (len(ds) == 1 || takesBatches(now)) {
+		by = now // it has changed since
+	}
+	return by, ds
 }
 
 // returnLocked ends what a worker had to do with a delivery.
