@@ -59,16 +59,7 @@ func (s *Scheduler) noPeers() bool { return s.shared == nil || s.shared.ledger.S
 
 // peersLoop runs peersOnce at every tick, until Close.
 func (s *Scheduler) peersLoop() {
-	tick := time.NewTicker(peersEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			s.peersOnce()
-		case <-s.engine.Life.Closing:
-			return
-		}
-	}
+	s.engine.Every(peersEvery, s.peersOnce)
 }
 
 func (s *Scheduler) peersOnce() {

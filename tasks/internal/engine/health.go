@@ -93,16 +93,7 @@ const conditionEvery = 100 * time.Millisecond
 
 // conditionLoop asks until Close begins, beside the sweep: a ledger may take its time.
 func (s *Engine) conditionLoop() {
-	tick := time.NewTicker(conditionEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			s.askCondition()
-		case <-s.Life.Closing:
-			return
-		}
-	}
+	s.Every(conditionEvery, s.askCondition)
 }
 
 func (s *Engine) askCondition() {
@@ -135,17 +126,8 @@ func (s *Engine) pausedLocked() bool {
 // CertaintyLoop notices when this node begins to be unsure, and wakes all topics when
 // it may deliver again.
 func (s *Engine) CertaintyLoop() {
-	tick := time.NewTicker(CertaintyEvery)
-	defer tick.Stop()
 	was := false
-	for {
-		select {
-		case <-tick.C:
-			was = s.noteCertainty(was)
-		case <-s.Life.Closing:
-			return
-		}
-	}
+	s.Every(CertaintyEvery, func() { was = s.noteCertainty(was) })
 }
 
 func (s *Engine) noteCertainty(was bool) (is bool) {

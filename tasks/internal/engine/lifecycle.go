@@ -31,6 +31,20 @@ func (s *Engine) finish() {
 	}
 }
 
+// Every calls f once in every period, until Close begins.
+func (s *Engine) Every(period time.Duration, f func()) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			f()
+		case <-s.Life.Closing:
+			return
+		}
+	}
+}
+
 // end makes every method refuse new work. It reports whether it was the first to
 // do so.
 func (s *Engine) end(fault error) bool {

@@ -27,20 +27,11 @@ func (s *Engine) refreshLoop() {
 	if !ok {
 		return
 	}
-	tick := time.NewTicker(refreshEvery)
-	defer tick.Stop()
 	if !s.outlast(s.Reading.settingsRead) {
 		return
 	}
-	var seen *recovery.SettingsVersion
-	for {
-		seen = s.RefreshOnce(shared, seen)
-		select {
-		case <-tick.C:
-		case <-s.Life.Closing:
-			return
-		}
-	}
+	seen := s.RefreshOnce(shared, nil)
+	s.Every(refreshEvery, func() { seen = s.RefreshOnce(shared, seen) })
 }
 
 // RefreshOnce takes over what has changed since a version of the settings, or everything if

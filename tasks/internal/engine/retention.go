@@ -22,19 +22,12 @@ const (
 // longer than TopicSettings.DeadRetention. It has a goroutine of its own: when the ledger
 // does not answer, the sweep goes on.
 func (s *Engine) retentionLoop() {
-	tick := time.NewTicker(s.Config.SweepEvery)
-	defer tick.Stop()
 	u := retentionSweeper{Engine: s}
-	for {
-		select {
-		case <-tick.C:
-			if s.IsReplayed() {
-				u.round()
-			}
-		case <-s.Life.Closing:
-			return
+	s.Every(s.Config.SweepEvery, func() {
+		if s.IsReplayed() {
+			u.round()
 		}
-	}
+	})
 }
 
 // A retentionSweeper deletes the dead that were kept for as long as their topics say.
