@@ -230,7 +230,7 @@ func TestReceiptAfterItsShardHasMoved(t *testing.T) {
 func TestMixedVersions(t *testing.T) {
 	crewed(t, 2, func(t *testing.T, c *crew) {
 		a, b := c.nodes[0], c.nodes[1]
-		_, err := call(t.Context(), a.Scheduler, "b", method[idQuery, Task]{name: "of-tomorrow"}, idQuery{ID: "x"})
+		_, err := call(t.Context(), a.cluster, "b", method[idQuery, Task]{name: "of-tomorrow"}, idQuery{ID: "x"})
 		want(t, "an unknown verb", err, ErrUnavailable)
 		want(t, "an unknown verb", err, errNotUnderstood)
 		b.must(Request{ID: "x", Topic: "t", Delay: time.Hour})
@@ -242,7 +242,7 @@ func TestMixedVersions(t *testing.T) {
 			ID      string
 			Unknown *int
 		}
-		got, err := call(t.Context(), a.Scheduler, "b", method[tomorrow, answer]{name: "get"}, tomorrow{"x", 44})
+		got, err := call(t.Context(), a.cluster, "b", method[tomorrow, answer]{name: "get"}, tomorrow{"x", 44})
 		if want(t, "an unknown field", err, nil); got.ID != "x" || got.Unknown != nil {
 			t.Errorf("%+v", got)
 		}
@@ -258,7 +258,7 @@ func TestVerdictOfTomorrow(t *testing.T) {
 		ds, err := b.Reserve(t.Context(), "t", 1, 0, time.Minute)
 		want(t, "Reserve", err, nil)
 		told := outcomesQuery{[]offloadOutcome{{Receipt: ds[0].Receipt(), Verb: Return + 1}, {Receipt: ds[0].Receipt(), Verb: Ack}}}
-		answer, err := call(t.Context(), a.Scheduler, "b", outcomesMethod, told)
+		answer, err := call(t.Context(), a.cluster, "b", outcomesMethod, told)
 		want(t, "ask", err, nil)
 		want(t, "a verb of tomorrow", answer.Faults[0].err("b", false), errNotUnderstood)
 		if code := answer.Faults[1].Code; code != "" {

@@ -18,17 +18,17 @@ import (
 func (s *Scheduler) Cancel(ctx context.Context, id string) error {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	if s.shared == nil {
+	if s.cluster.shared == nil {
 		return engine.Cancelled(s.engine.CancelHere(ctx, id))
 	}
-	_, at, err := routed(ctx, s, id, cancelMethod, aboutID(ctx, id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.CancelHere(ctx, id) })
+	_, at, err := routed(ctx, s.cluster, id, cancelMethod, aboutID(ctx, id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.CancelHere(ctx, id) })
 	switch gone := engine.Cancelled(err); {
 	case gone == nil && at.node != "":
 		s.engine.Mu.Lock()
-		s.addRecentCancelLocked(id)
+		s.cluster.addRecentCancelLocked(id)
 		s.engine.Mu.Unlock()
 		return nil
-	case errors.Is(gone, ErrNotFound) && !errors.Is(gone, engine.ErrFinished) && s.cancelledRecently(id):
+	case errors.Is(gone, ErrNotFound) && !errors.Is(gone, engine.ErrFinished) && s.cluster.cancelledRecently(id):
 		return nil
 	default:
 		return gone

@@ -21,19 +21,19 @@ type homeQuery struct{ Home recovery.Home }
 
 // handleRelease hands a shard over to the node that asks. A node that has not filed all its ids
 // keeps its shards until then: no other node would know where the ids are.
-func (s *Scheduler) handleRelease(ctx context.Context, from string, q homeQuery) (struct{}, error) {
+func (s *cluster) handleRelease(ctx context.Context, from string, q homeQuery) (struct{}, error) {
 	if !s.isIndexed() {
 		return struct{}{}, fmt.Errorf("%w: its ids are being filed", engine.ErrHandedOver)
 	}
 	return struct{}{}, s.engine.ReleaseShard(ctx, q.Home, from)
 }
 
-func (s *Scheduler) handleOfferShard(ctx context.Context, from string, q homeQuery) (struct{}, error) {
+func (s *cluster) handleOfferShard(ctx context.Context, from string, q homeQuery) (struct{}, error) {
 	return struct{}{}, s.acceptOffer(ctx, q.Home, from)
 }
 
 // startPeerCalls lets this node ask others for what it cannot do by itself.
-func (s *Scheduler) startPeerCalls() {
+func (s *cluster) startPeerCalls() {
 	about := func(v method[homeQuery, struct{}]) func(ctx context.Context, node string, shardID recovery.Home) error {
 		return func(ctx context.Context, node string, shardID recovery.Home) error {
 			_, err := call(ctx, s, node, v, homeQuery{shardID})

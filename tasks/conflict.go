@@ -23,7 +23,7 @@ type conflicts struct {
 const conflictReason = "another node has a task with the same id: the directory of ids had lost this one"
 
 // conflictLocked reports whether another node answers for the id of a task that is dead here.
-func (s *Scheduler) conflictLocked(id string) bool {
+func (s *cluster) conflictLocked(id string) bool {
 	if s.shared == nil {
 		return false
 	}
@@ -32,7 +32,7 @@ func (s *Scheduler) conflictLocked(id string) bool {
 }
 
 // doubted is told by the ledger that the directory may have lost entries.
-func (s *Scheduler) doubted() {
+func (s *cluster) doubted() {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	if s.shared != nil && !s.engine.Ended {
@@ -46,7 +46,7 @@ const doubtfulWithin = 500 * time.Millisecond
 
 // lostFromDirectory names the node that has a task whose entry the directory may have lost,
 // so that it names a former place of the id; empty if no node says so.
-func (s *Scheduler) lostFromDirectory(ctx context.Context, id string) string {
+func (s *cluster) lostFromDirectory(ctx context.Context, id string) string {
 	if !s.shared.ledger.Standing().Doubtful {
 		return ""
 	}
@@ -59,7 +59,7 @@ func (s *Scheduler) lostFromDirectory(ctx context.Context, id string) string {
 // reportConflict is told that an id of a task of this node is registered for another shard. An
 // entry of a task that is gone is replaced. If the other node has a task with that id, the
 // one here is buried, and the conflict is logged, once.
-func (s *Scheduler) reportConflict(ctx context.Context, mine recovery.Refiling, other recovery.Filing) {
+func (s *cluster) reportConflict(ctx context.Context, mine recovery.Refiling, other recovery.Filing) {
 	h, err := s.locate(ctx, other.Home, false)
 	switch {
 	case err != nil:
@@ -84,7 +84,7 @@ func (s *Scheduler) reportConflict(ctx context.Context, mine recovery.Refiling, 
 
 // buryConflict buries a task of this node whose id is another node's. It reports whether the
 // conflict is new. A task that is being delivered or changed is left until that is over.
-func (s *Scheduler) buryConflict(mine recovery.Refiling) bool {
+func (s *cluster) buryConflict(mine recovery.Refiling) bool {
 	s.engine.Mu.Lock()
 	defer s.engine.Unlock()
 	if s.engine.Ended {

@@ -3,7 +3,6 @@ package tasks
 import (
 	"context"
 
-	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -18,8 +17,8 @@ import (
 // or was not replaced yet, and ErrOverloaded.
 func (s *Scheduler) DeleteTopic(ctx context.Context, name string, ifRevision int64) error {
 	revision, inUse, err := s.engine.Deletable(ctx, name)
-	if err == nil && !inUse && !s.noPeers() {
-		inUse, err = s.usedAnywhere(ctx, name)
+	if err == nil && !inUse && !s.cluster.noPeers() {
+		inUse, err = s.cluster.usedAnywhere(ctx, name)
 	}
 	switch {
 	case err != nil:
@@ -46,14 +45,14 @@ func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64
 	switch {
 	case err != nil:
 		return Killed{}, err
-	case revision == 0 && !inUse && s.noPeers():
+	case revision == 0 && !inUse && s.cluster.noPeers():
 		return Killed{}, ErrNoTopic
 	case ifRevision >= 0 && revision != ifRevision:
 		return Killed{}, ErrRevision
 	case !task.ValidName(name):
 		return Killed{}, ErrNoTopic
 	}
-	t, err := s.purgeAll(ctx, engine.PurgeQuery{Topic: name, Kill: true})
+	t, err := s.cluster.purgeAll(ctx, engine.PurgeQuery{Topic: name, Kill: true})
 	k := Killed{Killed: t.Cancelled, Delivering: t.Delivering}
 	switch {
 	case err != nil:
@@ -70,30 +69,8 @@ func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64
 // delivered. Errors: as of DeleteTopic.
 func (s *Scheduler) TopicInUse(ctx context.Context, name string) (bool, error) {
 	_, inUse, err := s.engine.Deletable(ctx, name)
-	if err == nil && !inUse && !s.noPeers() {
-		inUse, err = s.usedAnywhere(ctx, name)
+	if err == nil && !inUse && !s.cluster.noPeers() {
+		inUse, err = s.cluster.usedAnywhere(ctx, name)
 	}
 	return inUse, err
-}
-
-// usedAnywhere tells that a topic has tasks at some node, be it that others do not answer.
-func (s *Scheduler) usedAnywhere(ctx context.Context, name string) (used bool, err error) {
-	c := fanOut[usedQuery, usedReply, *usedReply]{
-		Scheduler: s, method: usedMethod, query: usedQuery{name}, here: (*Scheduler).usedHere,
-		take: func(a *usedReply, _ func(recovery.Home) bool) { used = used || a.Used },
-	}
-	if err = c.run(ctx); used {
-		return true, nil
-	}
-	return false, err
-}
-
-func (s *Scheduler) usedHere(ctx context.Context, q usedQuery) (a usedReply, err error) {
-	_, err = s.covers(ctx, &a.coverage, func(context.Context) error {
-		s.engine.Mu.Lock()
-		defer s.engine.Mu.Unlock()
-		a.Used = s.engine.UsedLocked(q.Topic)
-		return nil
-	})
-	return a, err
 }

@@ -81,7 +81,7 @@ type reserveReply struct {
 }
 
 // demandLocked returns the demand that a topic's receivers have together.
-func (s *Scheduler) demandLocked(t *engine.Topic, lease time.Duration) *demand {
+func (s *cluster) demandLocked(t *engine.Topic, lease time.Duration) *demand {
 	key := demandKey{t, lease}
 	w := s.peers.demands[key]
 	if w == nil {
@@ -93,7 +93,7 @@ func (s *Scheduler) demandLocked(t *engine.Topic, lease time.Duration) *demand {
 }
 
 // announceDemandLocked makes the message that announces a demand to a node.
-func (s *Scheduler) announceDemandLocked(w *demand, node string) demandMessage {
+func (s *cluster) announceDemandLocked(w *demand, node string) demandMessage {
 	s.peers.serial++
 	said := demandMessage{s.peers.run, s.peers.serial, w.topic.Name, w.lease, min(w.want, MaxReserve)}
 	if said.Want > 0 {
@@ -106,7 +106,7 @@ func (s *Scheduler) announceDemandLocked(w *demand, node string) demandMessage {
 
 // searchLocked makes a demand known to all nodes. It returns a channel that is closed when the
 // nodes that did not know it have answered; nil if all know it.
-func (s *Scheduler) searchLocked(w *demand) <-chan struct{} {
+func (s *cluster) searchLocked(w *demand) <-chan struct{} {
 	switch {
 	case w.search != nil:
 		return w.search
@@ -122,7 +122,7 @@ func (s *Scheduler) searchLocked(w *demand) <-chan struct{} {
 	return w.search
 }
 
-func (s *Scheduler) search(w *demand, list bool) {
+func (s *cluster) search(w *demand, list bool) {
 	if list {
 		s.listPeers()
 	}
@@ -148,7 +148,7 @@ func (s *Scheduler) search(w *demand, list bool) {
 
 // uninformedLocked returns up to limit nodes that should know of a demand and do not,
 // beginning after the node that was asked last.
-func (s *Scheduler) uninformedLocked(w *demand, limit int) (next []*peer) {
+func (s *cluster) uninformedLocked(w *demand, limit int) (next []*peer) {
 	all, now := s.peers.list, s.engine.Elapsed()
 	first := 0
 	for first < len(all) && all[first].name <= w.last {
@@ -167,7 +167,7 @@ func (s *Scheduler) uninformedLocked(w *demand, limit int) (next []*peer) {
 }
 
 // requestTasks asks one node for tasks.
-func (s *Scheduler) requestTasks(w *demand, n *peer, said demandMessage) {
+func (s *cluster) requestTasks(w *demand, n *peer, said demandMessage) {
 	ctx, cancel := context.WithTimeout(s.engine.Life.Context, askWithin)
 	defer cancel()
 	asked := s.engine.Elapsed()
@@ -192,7 +192,7 @@ func (s *Scheduler) requestTasks(w *demand, n *peer, said demandMessage) {
 
 // serveFetched gives deliveries, which a node was asked for at the time asked, to the waiting
 // receivers, and returns the others to that node.
-func (s *Scheduler) serveFetched(from string, a *reserveReply, asked time.Duration) {
+func (s *cluster) serveFetched(from string, a *reserveReply, asked time.Duration) {
 	s.engine.Mu.Lock()
 	defer s.engine.Unlock()
 	s.returnUnusedLocked(s.serveFetchedLocked(s.engine.TopicTable.ByName[a.Topic], a.Lease, s.decodeDeliveries(from, a.Deliveries, asked, nil)))
@@ -200,7 +200,7 @@ func (s *Scheduler) serveFetched(from string, a *reserveReply, asked time.Durati
 
 // serveFetchedLocked gives deliveries of another node to the waiting receivers, to the one that
 // has waited longest first. It returns those without a receiver and those whose leases are over.
-func (s *Scheduler) serveFetchedLocked(t *engine.Topic, lease time.Duration, ds []*engine.Delivery) (left []*engine.Delivery) {
+func (s *cluster) serveFetchedLocked(t *engine.Topic, lease time.Duration, ds []*engine.Delivery) (left []*engine.Delivery) {
 	w := s.peers.demands[demandKey{t, lease}]
 	if w == nil || s.engine.Ended {
 		return ds
@@ -220,7 +220,7 @@ func (s *Scheduler) serveFetchedLocked(t *engine.Topic, lease time.Duration, ds 
 }
 
 // renewDemands renews this node's demands at the other nodes.
-func (s *Scheduler) renewDemands() {
+func (s *cluster) renewDemands() {
 	told := make(map[string][]demandMessage)
 	s.engine.Mu.Lock()
 	now, seen := s.engine.Elapsed(), 0

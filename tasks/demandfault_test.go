@@ -67,11 +67,11 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 		a, b := f.nodes[0], f.nodes[1]
 		late := func() {
 			t.Helper()
-			got, err := b.handleReserve(t.Context(), "a", demandMessage{Run: a.peers.run, Topic: "x", Want: 1})
+			got, err := b.cluster.handleReserve(t.Context(), "a", demandMessage{Run: a.cluster.peers.run, Topic: "x", Want: 1})
 			if err != nil || len(got.Deliveries) != 1 {
 				t.Fatalf("asked for a task: %+v, %v", got, err)
 			}
-			a.lateReply("b", reserveMethod.name, reply[reserveReply]{Answer: &got}.encode(), time.Now())
+			a.cluster.lateReply("b", reserveMethod.name, reply[reserveReply]{Answer: &got}.encode(), time.Now())
 			synctest.Wait()
 		}
 		b.must(Request{ID: "t1", Topic: "x"})
@@ -94,8 +94,8 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 		// One that says what no caller waited for.
 		b.must(Request{ID: "t3", Topic: "x"})
 		synctest.Wait()
-		got, _ := b.handleReserve(t.Context(), "a", demandMessage{Run: a.peers.run, Topic: "x", Want: 1})
-		b.lateReply("a", offerMethod.name, reply[offerReply]{Answer: &offerReply{Back: []string{got.Deliveries[0].Receipt}}}.encode(), time.Now())
+		got, _ := b.cluster.handleReserve(t.Context(), "a", demandMessage{Run: a.cluster.peers.run, Topic: "x", Want: 1})
+		b.cluster.lateReply("a", offerMethod.name, reply[offerReply]{Answer: &offerReply{Back: []string{got.Deliveries[0].Receipt}}}.encode(), time.Now())
 		b.pull("x", "t3")
 	}, Config{}, Config{})
 }
@@ -110,15 +110,15 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 		waits := a.reserve(t.Context(), "x", 1, time.Minute, lease)
 		synctest.Wait()
 		f.lose(nil)
-		ask := demandMessage{Run: a.peers.run, Topic: "x", Want: 1, Lease: lease}
+		ask := demandMessage{Run: a.cluster.peers.run, Topic: "x", Want: 1, Lease: lease}
 		for i, age := range []time.Duration{lease, 20 * time.Second} {
 			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			synctest.Wait()
-			got, err := b.handleReserve(t.Context(), "a", ask)
+			got, err := b.cluster.handleReserve(t.Context(), "a", ask)
 			if err != nil || len(got.Deliveries) != 1 {
 				t.Fatalf("asked for a task: %+v, %v", got, err)
 			}
-			a.lateReply("b", reserveMethod.name, reply[reserveReply]{Answer: &got}.encode(), time.Now().Add(-age))
+			a.cluster.lateReply("b", reserveMethod.name, reply[reserveReply]{Answer: &got}.encode(), time.Now().Add(-age))
 			synctest.Wait()
 			if i == 0 && len(waits) > 0 {
 				t.Fatalf("it was given away when its lease was over: %+v", <-waits)
@@ -138,8 +138,8 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 		defer cancel()
 		b.must(Request{ID: "t2", Topic: "y"})
 		d := b.pull("y", "t2")[0]
-		o := offer{Run: a.peers.run, Topic: "x", Lease: lease, Deliveries: []wireDelivery{{d.Task, d.Receipt(), lease}}}
-		if answer, err := a.handleOffer(ctx, "b", o); err != nil || len(answer.Back) != 0 {
+		o := offer{Run: a.cluster.peers.run, Topic: "x", Lease: lease, Deliveries: []wireDelivery{{d.Task, d.Receipt(), lease}}}
+		if answer, err := a.cluster.handleOffer(ctx, "b", o); err != nil || len(answer.Back) != 0 {
 			t.Fatalf("offered a task: %+v, %v", answer, err)
 		}
 		if ds := <-waits; len(ds) != 1 || time.Until(ds[0].LeaseUntil) != lease-askWithin*3/4 {
@@ -200,16 +200,16 @@ func TestOfferComesBackAfterAHandOver(t *testing.T) {
 		for i := range offers {
 			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			pass(10 * time.Millisecond)
-			offers[i] = b.serve(t.Context(), b.engine.TopicTable.ByName["x"], "a", 1, 0)
-			packed[i] = b.encodeDeliveries(offers[i])
+			offers[i] = b.cluster.serve(t.Context(), b.engine.TopicTable.ByName["x"], "a", 1, 0)
+			packed[i] = b.cluster.encodeDeliveries(offers[i])
 		}
 		want(t, "Drain", b.Drain(t.Context()), nil)
 		b.engine.Mu.Lock()
 		g := &remoteWaiter{topic: b.engine.TopicTable.ByName["x"]}
-		b.offeredLocked(g, offers[0], packed[0], offerReply{}, relay.ErrUnheard)
-		b.offeredLocked(g, offers[1], packed[1], offerReply{Back: []string{packed[1][0].Receipt}}, nil)
+		b.cluster.offeredLocked(g, offers[0], packed[0], offerReply{}, relay.ErrUnheard)
+		b.cluster.offeredLocked(g, offers[1], packed[1], offerReply{Back: []string{packed[1][0].Receipt}}, nil)
 		b.engine.Unlock()
-		b.lateReply("a", offerMethod.name, reply[offerReply]{Answer: &offerReply{Back: []string{packed[2][0].Receipt}}}.encode(), time.Now())
+		b.cluster.lateReply("a", offerMethod.name, reply[offerReply]{Answer: &offerReply{Back: []string{packed[2][0].Receipt}}}.encode(), time.Now())
 		pass(time.Second)
 		a.pull("x", "t0", "t1", "t2")
 	}, Config{}, Config{})
@@ -241,7 +241,7 @@ func TestOffersToAFormerProcess(t *testing.T) {
 func TestNodesThatComeLater(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *poolRig) {
 		a := f.nodes[0]
-		delete(f.nodes[1].shared.methods, reserveMethod.name)
+		delete(f.nodes[1].cluster.shared.methods, reserveMethod.name)
 		got := a.reserve(t.Context(), "x", 1, time.Minute, 0)
 		pass(10 * time.Second)
 		c := f.join("c", Config{})

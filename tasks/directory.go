@@ -30,7 +30,7 @@ import (
 // Ids that tell their shard are never registered: their tasks are always kept there.
 
 // needsClaimLocked reports whether the id of a planned task has to be registered.
-func (s *Scheduler) needsClaimLocked(p *engine.Plan) bool {
+func (s *cluster) needsClaimLocked(p *engine.Plan) bool {
 	return s.shared != nil && p.Chosen && p.ShardID == 0 && !s.singleNodeLocked()
 }
 
@@ -44,7 +44,7 @@ type idClaim struct {
 	err    error // nil: registered. errStale, *elsewhere, ErrUnavailable otherwise
 }
 
-func (s *Scheduler) newIDClaimLocked(n uint32, p *engine.Plan, index int) *idClaim {
+func (s *cluster) newIDClaimLocked(n uint32, p *engine.Plan, index int) *idClaim {
 	sl := s.engine.Store.Slot(n)
 	return &idClaim{
 		n: n, gen: sl.Gen, index: index, id: p.ID, stale: p.Stale,
@@ -54,7 +54,7 @@ func (s *Scheduler) newIDClaimLocked(n uint32, p *engine.Plan, index int) *idCla
 
 // entryOfLocked returns the directory entry for the id of a task in memory. The nonce follows
 // from what the record keeps for good, so that it need not be remembered.
-func (s *Scheduler) entryOfLocked(sl *store.Slot) recovery.Filing {
+func (s *cluster) entryOfLocked(sl *store.Slot) recovery.Filing {
 	return directoryEntryOf(s.engine.ShardIDLocked(sl), s.engine.Store.ID(sl), record.Created(s.engine.Store.Record(sl)))
 }
 
@@ -62,7 +62,7 @@ func (s *Scheduler) entryOfLocked(sl *store.Slot) recovery.Filing {
 // if the task has none: Lapse made the id, the id tells its shard, or memory has no record
 // of the task, as of one that is being looked up and of one that lost writes have brought
 // back (see deleteSome): nothing is known of such a task but its id.
-func (s *Scheduler) directoryEntryLocked(sl *store.Slot) (recovery.Filing, bool) {
+func (s *cluster) directoryEntryLocked(sl *store.Slot) (recovery.Filing, bool) {
 	if !s.engine.Store.Chosen(sl) {
 		return recovery.Filing{}, false
 	}
@@ -83,7 +83,7 @@ const registeredAtOnce = 10_000
 // The directory may turn out to have lost entries when it answers. Then other nodes may have
 // tasks with these ids that it does not name: all are asked, and the new entry of an id that
 // one of them has is removed again.
-func (s *Scheduler) register(ctx context.Context, rs []*idClaim) {
+func (s *cluster) register(ctx context.Context, rs []*idClaim) {
 	doubts := s.shared.ledger.Standing().Doubts
 	s.registerOnce(ctx, rs)
 	for now := s.shared.ledger.Standing().Doubts; now != doubts; now = s.shared.ledger.Standing().Doubts {
@@ -110,7 +110,7 @@ func (s *Scheduler) register(ctx context.Context, rs []*idClaim) {
 }
 
 // registerOnce is register, as far as the directory has lost nothing.
-func (s *Scheduler) registerOnce(ctx context.Context, rs []*idClaim) {
+func (s *cluster) registerOnce(ctx context.Context, rs []*idClaim) {
 	ids := make([]string, len(rs))
 	for i, r := range rs {
 		ids[i] = r.id
@@ -135,7 +135,7 @@ func (s *Scheduler) registerOnce(ctx context.Context, rs []*idClaim) {
 	}
 }
 
-func (s *Scheduler) registerPart(ctx context.Context, rs []*idClaim) {
+func (s *cluster) registerPart(ctx context.Context, rs []*idClaim) {
 	changes := make([]recovery.Refiling, len(rs))
 	for i, r := range rs {
 		changes[i] = recovery.Refiling{ID: r.id, Old: r.stale.Filing, New: r.want}
@@ -163,7 +163,7 @@ func (s *Scheduler) registerPart(ctx context.Context, rs []*idClaim) {
 
 // registeredBefore handles an id that is registered already. It returns errStale if that is
 // under a shard that is held here, or by no node.
-func (s *Scheduler) registeredBefore(ctx context.Context, r *idClaim, now recovery.Filing) error {
+func (s *cluster) registeredBefore(ctx context.Context, r *idClaim, now recovery.Filing) error {
 	h, err := s.locate(ctx, now.Home, false)
 	switch {
 	case err != nil:
@@ -182,7 +182,7 @@ func (s *Scheduler) registeredBefore(ctx context.Context, r *idClaim, now recove
 
 // confirmLocked creates the task of an id claim, or gives its slot up. Errors: those of
 // the claim, engine.ErrNotHeld and ErrClosed.
-func (s *Scheduler) confirmLocked(r *idClaim, c *engine.PendingWrite) error {
+func (s *cluster) confirmLocked(r *idClaim, c *engine.PendingWrite) error {
 	sl := s.engine.Store.Slot(r.n)
 	err := r.err
 	if sl.Gen != r.gen {
@@ -211,7 +211,7 @@ func (s *Scheduler) confirmLocked(r *idClaim, c *engine.PendingWrite) error {
 // queryUnindexed asks the nodes whose ids may not all be registered whether they have some. It
 // returns the node that has each; empty if none has. Errors: ErrUnavailable when one of
 // them, or this node, cannot tell.
-func (s *Scheduler) queryUnindexed(ctx context.Context, ids []string) ([]string, error) {
+func (s *cluster) queryUnindexed(ctx context.Context, ids []string) ([]string, error) {
 	found := make([]string, len(ids))
 	nodes, err := s.unindexed(ctx)
 	if err != nil || len(nodes) == 0 {
@@ -252,7 +252,7 @@ const hasAtOnce = 2000
 // unindexed names the other nodes that have to be asked for ids that are not registered. A dead
 // node cannot be asked: while it holds anything, no node can say what it has. A node that has
 // adopted all its shards is among those that may not have registered their ids.
-func (s *Scheduler) unindexed(ctx context.Context) ([]string, error) {
+func (s *cluster) unindexed(ctx context.Context) ([]string, error) {
 	names, err := s.shared.ledger.Unindexed(ctx)
 	if err != nil {
 		return nil, unavailable(err)
@@ -282,7 +282,7 @@ func unavailable(err error) error {
 // assertSampled compares ids of tasks in memory with the directory. If one is missing, the
 // directory has lost something, and no node knows what else: the audit samples no dead task.
 // So all ids of this node are registered anew, and until then the other nodes ask it.
-func (s *Scheduler) assertSampled(ctx context.Context, sampled []recovery.Refiling) {
+func (s *cluster) assertSampled(ctx context.Context, sampled []recovery.Refiling) {
 	if len(sampled) == 0 {
 		return
 	}
@@ -301,7 +301,7 @@ func (s *Scheduler) assertSampled(ctx context.Context, sampled []recovery.Refili
 
 // misplaced returns the samples that the directory has under another shard, and has all ids
 // registered anew if one is missing. What has left memory since does not count.
-func (s *Scheduler) misplaced(sampled []recovery.Refiling, now []recovery.Filing) (other []recovery.Refiling) {
+func (s *cluster) misplaced(sampled []recovery.Refiling, now []recovery.Filing) (other []recovery.Refiling) {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	missing := 0

@@ -400,7 +400,7 @@ func TestOlderVersionAmongAll(t *testing.T) {
 		ctx := t.Context()
 		c.fill(2, "x", "g")
 		for _, verb := range []string{"list", "used", "purge", "exhume"} {
-			delete(c.nodes[2].shared.methods, verb)
+			delete(c.nodes[2].cluster.shared.methods, verb)
 		}
 		a := c.nodes[0]
 		named := func(what string, err error) {

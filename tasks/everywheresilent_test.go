@@ -68,7 +68,7 @@ func TestSilentNodeOfRedis(t *testing.T) {
 		}
 	}
 	a := nodes[0]
-	for a.noPeers() {
+	for a.cluster.noPeers() {
 		if _, err := a.engine.Fleet.Homes(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -15,11 +15,11 @@ import (
 
 // A fanOut is a query to all nodes, at the node that was called first.
 type fanOut[Q, A any, P coveringReply[A]] struct {
-	*Scheduler
+	*cluster
 	method method[Q, A]
 	query  Q
 	// here answers as this node.
-	here func(s *Scheduler, ctx context.Context, asked Q) (A, error)
+	here func(s *cluster, ctx context.Context, asked Q) (A, error)
 	// take is called with each answer, one at a time. counts reports whether what the answer
 	// says of a shard counts: it is covered, and no earlier answer has covered it. What an answer
 	// that says More, or that ended with an error, has found in a shard never counts.
@@ -197,10 +197,10 @@ func (c *fanOut[Q, A, P]) call(ctx context.Context, node string, asked Q) (*A, e
 		defer cancel()
 	}
 	if node == c.shared.node {
-		a, err := c.here(c.Scheduler, ctx, asked)
+		a, err := c.here(c.cluster, ctx, asked)
 		return &a, err
 	}
-	a, err := callHolder(ctx, c.Scheduler, node, c.method, asked)
+	a, err := callHolder(ctx, c.cluster, node, c.method, asked)
 	if err != nil {
 		return nil, err
 	}
@@ -225,4 +225,4 @@ func uncovered(left map[recovery.Home]recovery.Holder) (err error) {
 
 // pieceTime is how long a node works on what takes long before it answers that there is
 // more.
-func (s *Scheduler) pieceTime() time.Duration { return s.engine.Config.AnswerWithin / 2 }
+func (s *cluster) pieceTime() time.Duration { return s.engine.Config.AnswerWithin / 2 }

@@ -81,7 +81,7 @@ func (f *fleetRig) join(name string, shards int, cfg Config) *fleetNode {
 				<-ctx.Done()
 				return fmt.Errorf("%w: %w", ErrUnknown, ctx.Err())
 			}
-			return heir.acceptOffer(ctx, shardID, name)
+			return heir.cluster.acceptOffer(ctx, shardID, name)
 		},
 		settle: func(ctx context.Context, shardID recovery.Home, v Verdict, receipt string) error {
 			holder, ok := f.nodes[f.ledger.Holder(shardID)]

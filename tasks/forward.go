@@ -29,7 +29,7 @@ func (e *elsewhere) Error() string {
 
 // tell finds the shard that a chosen id tells, if a node holds it. It is an *elsewhere
 // if that is another node.
-func (s *Scheduler) tell(ctx context.Context, p *engine.Plan, anew bool) error {
+func (s *cluster) tell(ctx context.Context, p *engine.Plan, anew bool) error {
 	if s.shared == nil || !p.Chosen {
 		return nil
 	}
@@ -53,7 +53,7 @@ func (s *Scheduler) tell(ctx context.Context, p *engine.Plan, anew bool) error {
 }
 
 // schedule creates a planned task where it belongs.
-func (s *Scheduler) schedule(ctx context.Context, p *engine.Plan, r *Request) (Task, error) {
+func (s *cluster) schedule(ctx context.Context, p *engine.Plan, r *Request) (Task, error) {
 	var why error
 	for tries := 0; ; tries++ {
 		p.Stale = engine.StaleEntry{}
@@ -77,7 +77,7 @@ func (s *Scheduler) schedule(ctx context.Context, p *engine.Plan, r *Request) (T
 // lookElsewhere looks up, for ids that are not known to be in the directory, whether they are, or
 // some node has them that has not registered all of its own. This is for a second attempt:
 // with the first, the holder of the shard finds out, and nearly always there is nothing.
-func (s *Scheduler) lookElsewhere(ctx context.Context, es []*elsewhere, ids []string) error {
+func (s *cluster) lookElsewhere(ctx context.Context, es []*elsewhere, ids []string) error {
 	filings, err := s.shared.ledger.Look(ctx, ids)
 	if err != nil {
 		return lookupFailed(ctx, err)
@@ -98,7 +98,7 @@ func (s *Scheduler) lookElsewhere(ctx context.Context, es []*elsewhere, ids []st
 }
 
 // holderOf tells which node to ask about what is elsewhere, and for which shard.
-func (s *Scheduler) holderOf(ctx context.Context, e *elsewhere, anew bool) (site, error) {
+func (s *cluster) holderOf(ctx context.Context, e *elsewhere, anew bool) (site, error) {
 	if e.node != "" {
 		return site{node: e.node}, nil
 	}
@@ -112,7 +112,7 @@ func (s *Scheduler) holderOf(ctx context.Context, e *elsewhere, anew bool) (site
 	return s.at(byDirectory, e.shardID, h)
 }
 
-func (s *Scheduler) createThere(ctx context.Context, e *elsewhere, id string, r *Request, anew bool) (Task, error) {
+func (s *cluster) createThere(ctx context.Context, e *elsewhere, id string, r *Request, anew bool) (Task, error) {
 	if e.unregistered && anew {
 		if err := s.lookElsewhere(ctx, []*elsewhere{e}, []string{id}); err != nil {
 			return Task{ID: id}, err
@@ -141,7 +141,7 @@ func (s *Scheduler) createThere(ctx context.Context, e *elsewhere, id string, r 
 }
 
 // replaceRouted replaces a task where it is, or creates it where it belongs.
-func (s *Scheduler) replaceRouted(ctx context.Context, p *engine.Plan, r *Request) (Task, error) {
+func (s *cluster) replaceRouted(ctx context.Context, p *engine.Plan, r *Request) (Task, error) {
 	if task.TermsOf(ctx).Conditional() { // it must be somewhere
 		t, _, err := routed(ctx, s, p.ID, replaceMethod, func(shardID recovery.Home) requestQuery {
 			q := aboutRequest(*r, shardID)
@@ -163,7 +163,7 @@ func (s *Scheduler) replaceRouted(ctx context.Context, p *engine.Plan, r *Reques
 	}
 }
 
-func (s *Scheduler) replaceOnce(ctx context.Context, p *engine.Plan, r *Request, anew bool) (Task, error) {
+func (s *cluster) replaceOnce(ctx context.Context, p *engine.Plan, r *Request, anew bool) (Task, error) {
 	at, err := s.find(ctx, p.ID, byMemory, anew)
 	if err == nil && anew && at.node != "" && at.clue == byID {
 		spooled := s.querySpools(ctx, []string{p.ID})[0]

@@ -66,7 +66,7 @@ func TestHasDuringReplay(t *testing.T) {
 			defer a.engine.Unlock()
 			a.engine.UncheckLocked(taken)
 		})
-		got, err := a.handleHas(t.Context(), "b", hasQuery{IDs: append(ids, "not a name")})
+		got, err := a.cluster.handleHas(t.Context(), "b", hasQuery{IDs: append(ids, "not a name")})
 		want(t, "answerHas", err, nil)
 		for i, has := range got.Has {
 			if has != (i < len(ids) && i%2 == 0) {

@@ -20,7 +20,7 @@ const (
 	lateVerdictPause   = 50 * time.Millisecond
 )
 
-func (s *Scheduler) addLateVerdictLocked(e engine.LateVerdict) {
+func (s *cluster) addLateVerdictLocked(e engine.LateVerdict) {
 	s.late.verdicts = append(s.late.verdicts, e)
 	select {
 	case s.late.wake <- struct{}{}:
@@ -29,7 +29,7 @@ func (s *Scheduler) addLateVerdictLocked(e engine.LateVerdict) {
 }
 
 // lateVerdictLoop sends the late verdicts, until Close has no more time for them.
-func (s *Scheduler) lateVerdictLoop() {
+func (s *cluster) lateVerdictLoop() {
 	for pause := lateVerdictPause; ; {
 		select {
 		case <-s.late.wake:
@@ -45,7 +45,7 @@ func (s *Scheduler) lateVerdictLoop() {
 }
 
 // sendLateVerdicts tries all late verdicts once. It reports whether none is left.
-func (s *Scheduler) sendLateVerdicts() bool {
+func (s *cluster) sendLateVerdicts() bool {
 	s.engine.Mu.Lock()
 	all := s.late.verdicts
 	s.late.verdicts, s.late.out = nil, len(all)
@@ -64,7 +64,7 @@ func (s *Scheduler) sendLateVerdicts() bool {
 }
 
 // sendLastVerdicts sends the late verdicts that are left when Close begins.
-func (s *Scheduler) sendLastVerdicts(ctx context.Context) {
+func (s *cluster) sendLastVerdicts(ctx context.Context) {
 	if s.engine.Fleet == nil {
 		return
 	}
@@ -77,7 +77,7 @@ func (s *Scheduler) sendLastVerdicts(ctx context.Context) {
 	}
 }
 
-func (s *Scheduler) sendLateVerdict(e engine.LateVerdict) {
+func (s *cluster) sendLateVerdict(e engine.LateVerdict) {
 	ctx, cancel := s.engine.Within(context.WithoutCancel(s.engine.Life.Context))
 	defer cancel()
 	err := errNoPeers

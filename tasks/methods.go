@@ -27,29 +27,29 @@ var (
 func methodHandlers() map[string]rpcHandler {
 	table := make(map[string]rpcHandler)
 	add := func(name string, serve rpcHandler) { table[name] = serve }
-	add(handle(getMethod, (*Scheduler).handleGet))
-	add(handle(cancelMethod, (*Scheduler).handleCancel))
-	add(handle(fireMethod, (*Scheduler).handleFire))
-	add(handle(moveMethod, (*Scheduler).handleMove))
-	add(handle(scheduleMethod, (*Scheduler).handleSchedule))
-	add(handle(replaceMethod, (*Scheduler).handleReplace))
-	add(handle(batchMethod, (*Scheduler).handleBatch))
-	add(handle(settleMethod, (*Scheduler).handleSettle))
-	add(handle(returnMethod, (*Scheduler).handleReturn))
-	add(handle(hasMethod, (*Scheduler).handleHas))
-	add(handle(releaseMethod, (*Scheduler).handleRelease))
-	add(handle(offerShardMethod, (*Scheduler).handleOfferShard))
-	add(handle(drainMethod, (*Scheduler).handleDrain))
-	add(handle(reserveMethod, (*Scheduler).handleReserve))
-	add(handle(demandsMethod, (*Scheduler).handleDemands))
-	add(handle(offerMethod, (*Scheduler).handleOffer))
-	add(handle(backlogMethod, (*Scheduler).handleBacklog))
-	add(handle(offloadMethod, (*Scheduler).handleOffload))
-	add(handle(outcomesMethod, (*Scheduler).handleOutcomes))
-	add(handleAll(listMethod, (*Scheduler).listHere))
-	add(handleAll(usedMethod, (*Scheduler).usedHere))
-	add(handleAll(purgeMethod, (*Scheduler).purgeHere))
-	add(handleAll(redriveMethod, (*Scheduler).redriveHere))
+	add(handle(getMethod, (*cluster).handleGet))
+	add(handle(cancelMethod, (*cluster).handleCancel))
+	add(handle(fireMethod, (*cluster).handleFire))
+	add(handle(moveMethod, (*cluster).handleMove))
+	add(handle(scheduleMethod, (*cluster).handleSchedule))
+	add(handle(replaceMethod, (*cluster).handleReplace))
+	add(handle(batchMethod, (*cluster).handleBatch))
+	add(handle(settleMethod, (*cluster).handleSettle))
+	add(handle(returnMethod, (*cluster).handleReturn))
+	add(handle(hasMethod, (*cluster).handleHas))
+	add(handle(releaseMethod, (*cluster).handleRelease))
+	add(handle(offerShardMethod, (*cluster).handleOfferShard))
+	add(handle(drainMethod, (*cluster).handleDrain))
+	add(handle(reserveMethod, (*cluster).handleReserve))
+	add(handle(demandsMethod, (*cluster).handleDemands))
+	add(handle(offerMethod, (*cluster).handleOffer))
+	add(handle(backlogMethod, (*cluster).handleBacklog))
+	add(handle(offloadMethod, (*cluster).handleOffload))
+	add(handle(outcomesMethod, (*cluster).handleOutcomes))
+	add(handleAll(listMethod, (*cluster).listHere))
+	add(handleAll(usedMethod, (*cluster).usedHere))
+	add(handleAll(purgeMethod, (*cluster).purgeHere))
+	add(handleAll(redriveMethod, (*cluster).redriveHere))
 	return table
 }
 
@@ -104,32 +104,32 @@ func aboutRequest(r Request, shardID recovery.Home) requestQuery {
 	return requestQuery{Request: r, Home: shardID}
 }
 
-func (s *Scheduler) handleGet(ctx context.Context, _ string, q idQuery) (Task, error) {
+func (s *cluster) handleGet(ctx context.Context, _ string, q idQuery) (Task, error) {
 	return owned(ctx, s, q, func(ctx context.Context) (Task, error) { return s.engine.Get(ctx, q.ID) })
 }
 
-func (s *Scheduler) handleCancel(ctx context.Context, _ string, q idQuery) (struct{}, error) {
+func (s *cluster) handleCancel(ctx context.Context, _ string, q idQuery) (struct{}, error) {
 	return owned(ctx, s, q, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.CancelHere(ctx, q.ID) })
 }
 
-func (s *Scheduler) handleFire(ctx context.Context, _ string, q idQuery) (Task, error) {
+func (s *cluster) handleFire(ctx context.Context, _ string, q idQuery) (Task, error) {
 	return owned(ctx, s, q, func(ctx context.Context) (Task, error) { return s.engine.FireNow(ctx, q.ID) })
 }
 
-func (s *Scheduler) handleMove(ctx context.Context, _ string, q moveQuery) (Task, error) {
+func (s *cluster) handleMove(ctx context.Context, _ string, q moveQuery) (Task, error) {
 	return owned(ctx, s, q.idQuery, func(ctx context.Context) (Task, error) { return s.engine.Reschedule(ctx, q.ID, q.Move) })
 }
 
-func (s *Scheduler) handleSchedule(ctx context.Context, _ string, q requestQuery) (Task, error) {
+func (s *cluster) handleSchedule(ctx context.Context, _ string, q requestQuery) (Task, error) {
 	return s.createOwned(ctx, &q, s.create)
 }
 
-func (s *Scheduler) handleReplace(ctx context.Context, _ string, q requestQuery) (Task, error) {
+func (s *cluster) handleReplace(ctx context.Context, _ string, q requestQuery) (Task, error) {
 	return s.createOwned(ctx, &q, s.replace)
 }
 
 // createOwned creates a task that another node was asked for, if it belongs here.
-func (s *Scheduler) createOwned(ctx context.Context, q *requestQuery, create func(context.Context, *engine.Plan) (Task, error)) (Task, error) {
+func (s *cluster) createOwned(ctx context.Context, q *requestQuery, create func(context.Context, *engine.Plan) (Task, error)) (Task, error) {
 	ctx, cancel := s.engine.Within(q.Terms.in(ctx))
 	defer cancel()
 	p, err := s.planFor(ctx, &q.Request)
@@ -148,7 +148,7 @@ func (s *Scheduler) createOwned(ctx context.Context, q *requestQuery, create fun
 }
 
 // owns tells that a task is known here, or that its shard is held.
-func (s *Scheduler) owns(id string, shardID recovery.Home) bool {
+func (s *cluster) owns(id string, shardID recovery.Home) bool {
 	return s.knows(id) || shardID != 0 && s.ownedShard(shardID) != nil
 }
 
@@ -162,7 +162,7 @@ func owning(err error) error {
 
 // handleHas tells which ids this node has. From then on it files those that are created:
 // what it has not by now, it will not have without the directory.
-func (s *Scheduler) handleHas(ctx context.Context, _ string, q hasQuery) (hasReply, error) {
+func (s *cluster) handleHas(ctx context.Context, _ string, q hasQuery) (hasReply, error) {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	a := hasReply{Has: make([]bool, len(q.IDs))}
@@ -187,7 +187,7 @@ func (s *Scheduler) handleHas(ctx context.Context, _ string, q hasQuery) (hasRep
 
 // loadUnknown makes sure that memory knows those of the ids that exist: while replay runs, it
 // looks up the others together.
-func (s *Scheduler) loadUnknown(ctx context.Context, ids []string) error {
+func (s *cluster) loadUnknown(ctx context.Context, ids []string) error {
 	for !s.engine.IsReplayed() {
 		loads, busy := s.unknownOf(ids)
 		switch {
@@ -215,7 +215,7 @@ func (s *Scheduler) loadUnknown(ctx context.Context, ids []string) error {
 
 // unknownOf returns those of the ids that memory does not know. If one of them is being looked
 // up, busy is closed when that is over.
-func (s *Scheduler) unknownOf(ids []string) (unknown []engine.IDLoad, busy <-chan struct{}) {
+func (s *cluster) unknownOf(ids []string) (unknown []engine.IDLoad, busy <-chan struct{}) {
 	for part := range slices.Chunk(ids, engine.AtOnce) {
 		s.engine.Mu.Lock()
 		for _, id := range part {

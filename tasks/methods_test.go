@@ -83,10 +83,10 @@ func converse[Q, A any](v method[Q, A]) conversation {
 	err = errors.Join(err, fill(reflect.ValueOf(&q).Elem(), v.name+" question"), fill(reflect.ValueOf(&a).Elem(), v.name+" answer"))
 	return conversation{
 		method: v.name, query: q, reply: a, fault: err,
-		call: func(s *Scheduler) (any, error) { return call(context.Background(), s, "b", v, q) },
+		call: func(s *Scheduler) (any, error) { return call(context.Background(), s.cluster, "b", v, q) },
 		hear: func(body []byte) (any, []byte) {
 			var heard any
-			_, answer := handle(v, func(_ *Scheduler, _ context.Context, _ string, q Q) (A, error) {
+			_, answer := handle(v, func(_ *cluster, _ context.Context, _ string, q Q) (A, error) {
 				heard = q
 				return a, nil
 			})
@@ -214,7 +214,7 @@ func talking(t *testing.T, test func(t *testing.T, k *talk)) {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			k.asker = &Scheduler{shared: &shared{relay: r}}
+			k.asker = &Scheduler{cluster: &cluster{shared: &shared{relay: r}}}
 		}
 		test(t, k)
 	})

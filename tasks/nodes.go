@@ -2,80 +2,10 @@ package tasks
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-
-	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // Nodes lists the nodes that share the ledger, by name. A ledger that is not shared has
 // one. Errors: ErrUnavailable, ErrClosed.
 func (s *Scheduler) Nodes(ctx context.Context) ([]Node, error) {
-	if s.engine.IsClosing() {
-		return nil, ErrClosed
-	}
-	if s.engine.Fleet == nil {
-		st := s.nodeStatus()
-		return []Node{{Name: s.engine.Config.Node, Self: true, Live: true, Shards: s.engine.Terms.Shards, Held: s.engine.Terms.Shards, Status: &st}}, nil
-	}
-	ctx, cancel := s.engine.Within(ctx)
-	defer cancel()
-	known, err := s.engine.Fleet.Nodes(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	all := make([]Node, len(known))
-	for i := range known {
-		all[i] = describeNode(&known[i])
-		if known[i].Self {
-			st := s.nodeStatus()
-			all[i].Status = &st
-		}
-	}
-	return all, nil
-}
-
-func describeNode(k *recovery.Node) Node {
-	n := Node{
-		Name: k.Name, Self: k.Self, Live: k.Live && !k.Gone, Quiet: k.Quiet, Released: k.Released, Silent: k.Silent, Incarnation: k.Incarnation,
-		Process: k.Process, Version: k.Version, Address: k.Address, Shards: k.Shards, Held: k.Held, Adopted: k.Adopted,
-	}
-	var st NodeStatus
-	if len(k.Status) > 0 && json.Unmarshal(k.Status, &st) == nil {
-		n.Status = &st
-	}
-	return n
-}
-
-// status is what other nodes are told with every sign of life.
-func (s *Scheduler) status() []byte {
-	st := s.nodeStatus()
-	b, err := json.Marshal(&st)
-	if err != nil {
-		return nil
-	}
-	return b
-}
-
-func (s *Scheduler) nodeStatus() NodeStatus {
-	var all Counts
-	s.engine.EachTopic(func(t *engine.Topic) {
-		all.Add(&t.Counts)
-		all.Pending += t.Gauges[Pending]
-		all.Ready += t.Gauges[Ready]
-		all.Delivering += t.Gauges[Delivering]
-		all.Dead += t.Gauges[Dead]
-	})
-	st := NodeStatus{
-		Pending: all.Pending, Ready: all.Ready, Delivering: all.Delivering, Dead: all.Dead,
-		LatenessP50: all.Lateness.Quantile(0.5), LatenessP99: all.Lateness.Quantile(0.99),
-		Unsure: s.engine.Unsure(), Catching: !s.engine.IsReplayed(),
-	}
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	st.Room, st.Backlog, st.Draining = s.engine.RoomForMoreLocked(), s.engine.Sweep.Raised, s.engine.Draining
-	st.DrainsFailed, st.DrainFault = s.drain.failed, s.drain.fault
-	st.Spooled = s.spooledShardsLocked()
-	return st
+	return s.cluster.nodes(ctx)
 }

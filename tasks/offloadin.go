@@ -36,7 +36,7 @@ const (
 )
 
 // handleBacklog processes the announcement of another node's backlog.
-func (s *Scheduler) handleBacklog(_ context.Context, from string, told backlogMessage) (none struct{}, err error) {
+func (s *cluster) handleBacklog(_ context.Context, from string, told backlogMessage) (none struct{}, err error) {
 	s.engine.Mu.Lock()
 	defer s.engine.Unlock()
 	if s.engine.Ended {
@@ -81,7 +81,7 @@ func (h *offload) notify() {
 }
 
 // help takes tasks of another node as long as there is room for them here.
-func (s *Scheduler) runOffload(h *offload) {
+func (s *cluster) runOffload(h *offload) {
 	defer s.engine.Life.Handlers.Done()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -119,7 +119,7 @@ func (s *Scheduler) runOffload(h *offload) {
 }
 
 // offloadOnce asks for tasks once. It reports whether it got any.
-func (s *Scheduler) offloadOnce(h *offload, want int) bool {
+func (s *cluster) offloadOnce(h *offload, want int) bool {
 	ctx, cancel := context.WithTimeout(s.engine.Life.Context, askWithin)
 	asked := s.engine.Elapsed()
 	a, err := call(ctx, s, h.key.node, offloadMethod, offloadQuery{h.topic.Name, h.way, want})
@@ -138,7 +138,7 @@ func (s *Scheduler) offloadOnce(h *offload, want int) bool {
 
 // offloadWantLocked returns how many tasks there is room for now. It reports false if the offload
 // is to end.
-func (s *Scheduler) offloadWantLocked(h *offload) (want int, more bool) {
+func (s *cluster) offloadWantLocked(h *offload) (want int, more bool) {
 	t := h.topic
 	if s.engine.Ended || t.Deliverer == nil || wayOf(t) != h.way {
 		return 0, false

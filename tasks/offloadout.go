@@ -60,7 +60,7 @@ func wayOf(t *engine.Topic) string {
 }
 
 // announceBacklog announces a backlog of this node to the others, and its end.
-func (s *Scheduler) announceBacklog() {
+func (s *cluster) announceBacklog() {
 	if s.noPeers() {
 		return
 	}
@@ -79,7 +79,7 @@ func (s *Scheduler) announceBacklog() {
 }
 
 // backlogTopics returns the topics that are announced during a backlog.
-func (s *Scheduler) backlogTopics() (most []backlogTopic) {
+func (s *cluster) backlogTopics() (most []backlogTopic) {
 	type candidate struct {
 		topic *engine.Topic
 		ready int
@@ -101,7 +101,7 @@ func (s *Scheduler) backlogTopics() (most []backlogTopic) {
 }
 
 // handleOffload gives tasks to a node that delivers a part of the backlog.
-func (s *Scheduler) handleOffload(ctx context.Context, from string, ask offloadQuery) (offloadReply, error) {
+func (s *cluster) handleOffload(ctx context.Context, from string, ask offloadQuery) (offloadReply, error) {
 	s.engine.Mu.Lock()
 	ended := s.engine.Ended
 	t := s.engine.TopicTable.ByName[ask.Topic]
@@ -145,7 +145,7 @@ func (o *offloadOutcome) verdict() Verdict {
 
 // handleOutcomes settles deliveries. Like a worker of this process, the other node does not
 // wait for the ledger.
-func (s *Scheduler) handleOutcomes(_ context.Context, _ string, told outcomesQuery) (outcomesReply, error) {
+func (s *cluster) handleOutcomes(_ context.Context, _ string, told outcomesQuery) (outcomesReply, error) {
 	a := outcomesReply{make([]wireError, len(told.Outcomes))}
 	settlings := make([]engine.Settling, len(told.Outcomes))
 	for i := range settlings {

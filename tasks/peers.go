@@ -55,14 +55,14 @@ const (
 )
 
 // noPeers reports whether there are no other nodes. It costs next to nothing.
-func (s *Scheduler) noPeers() bool { return s.shared == nil || s.shared.ledger.Standing().Alone }
+func (s *cluster) noPeers() bool { return s.shared == nil || s.shared.ledger.Standing().Alone }
 
 // peersLoop runs peersOnce at every tick, until Close.
-func (s *Scheduler) peersLoop() {
+func (s *cluster) peersLoop() {
 	s.engine.Every(peersEvery, s.peersOnce)
 }
 
-func (s *Scheduler) peersOnce() {
+func (s *cluster) peersOnce() {
 	s.dropRemoteWaiters()
 	s.engine.Mu.Lock()
 	waiting := len(s.peers.demands) > 0
@@ -76,7 +76,7 @@ func (s *Scheduler) peersOnce() {
 // listPeers lists the other nodes that are alive, as the watch over their heartbeats has seen
 // them: Redis is not asked. A process that took the name of an earlier one knows nothing of the
 // demands that were announced to that one.
-func (s *Scheduler) listPeers() {
+func (s *cluster) listPeers() {
 	ctx, cancel := s.engine.Within(s.engine.Life.Context)
 	defer cancel()
 	nodes, err := s.shared.ledger.Peers(ctx)
@@ -113,7 +113,7 @@ func (s *Scheduler) listPeers() {
 }
 
 // tell sends a message to another node, or to all if node is empty. It may get lost.
-func tell[Q any](s *Scheduler, node string, m method[Q, struct{}], what Q) {
+func tell[Q any](s *cluster, node string, m method[Q, struct{}], what Q) {
 	body, err := json.Marshal(what)
 	if err == nil {
 		err = s.shared.relay.Tell(node, m.name, body)
@@ -125,7 +125,7 @@ func tell[Q any](s *Scheduler, node string, m method[Q, struct{}], what Q) {
 
 // lateReply processes a reply that has come after its caller stopped waiting. Deliveries in it go
 // to receivers or back to their node.
-func (s *Scheduler) lateReply(node, verb string, answer []byte, asked time.Time) {
+func (s *cluster) lateReply(node, verb string, answer []byte, asked time.Time) {
 	switch verb {
 	case reserveMethod.name:
 		if a := decodeLate[reserveReply](answer); a != nil {

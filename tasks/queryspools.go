@@ -19,7 +19,7 @@ import (
 // versions spooled also under ids of adopted shards.
 
 // spooledShardsLocked names the shards of what is spooled here, and of what may be.
-func (s *Scheduler) spooledShardsLocked() (shardIDs []recovery.Home) {
+func (s *cluster) spooledShardsLocked() (shardIDs []recovery.Home) {
 	if s.engine.Spool == nil || s.shared == nil {
 		return nil
 	}
@@ -45,7 +45,7 @@ type spooledAt struct {
 // querySpools asks, for ids that tell shards of other nodes with spools, whether those have
 // spooled the tasks. What a node has announced of its spool does not suffice: one that is cut
 // off from the ledger spools, and can announce nothing.
-func (s *Scheduler) querySpools(ctx context.Context, ids []string) []spooledAt {
+func (s *cluster) querySpools(ctx context.Context, ids []string) []spooledAt {
 	found := make([]spooledAt, len(ids))
 	shardIDs := make([]recovery.Home, len(ids))
 	none := true
@@ -86,7 +86,7 @@ func (s *Scheduler) querySpools(ctx context.Context, ids []string) []spooledAt {
 }
 
 // querySpool asks one node for some of the ids.
-func (s *Scheduler) querySpool(ctx context.Context, n *recovery.Node, ids []string, at []int, found []spooledAt) {
+func (s *cluster) querySpool(ctx context.Context, n *recovery.Node, ids []string, at []int, found []spooledAt) {
 	some := make([]string, len(at))
 	for i, k := range at {
 		some[i] = ids[k]
@@ -112,7 +112,7 @@ func (s *Scheduler) querySpool(ctx context.Context, n *recovery.Node, ids []stri
 
 // namesOthersShard reports whether a request names an id that tells a shard of another node:
 // that node may have spooled the task.
-func (s *Scheduler) namesOthersShard(p *engine.Plan) bool {
+func (s *cluster) namesOthersShard(p *engine.Plan) bool {
 	if s.shared == nil || !p.Chosen || p.Rec == nil {
 		return false
 	}
@@ -123,7 +123,7 @@ func (s *Scheduler) namesOthersShard(p *engine.Plan) bool {
 // spooledElsewhere returns, for each id that is to be created, an *elsewhere if another node
 // has spooled the task, and ErrUnavailable if that is not known. What is known here is not
 // asked for.
-func (s *Scheduler) spooledElsewhere(ctx context.Context, ids []string) []error {
+func (s *cluster) spooledElsewhere(ctx context.Context, ids []string) []error {
 	errs := make([]error, len(ids))
 	var unknown []string
 	var at []int

@@ -21,7 +21,7 @@ const (
 )
 
 // joinFleet begins what a scheduler does because other nodes share its ledger.
-func (s *Scheduler) joinFleet() {
+func (s *cluster) joinFleet() {
 	if s.engine.Fleet == nil {
 		return
 	}
@@ -40,7 +40,7 @@ func (s *Scheduler) joinFleet() {
 // settledLocked tells that the node can do its work: it has read what it held at first,
 // and has got its own shards back, or has waited for them long enough. Later losses are no
 // reason to keep callers away.
-func (s *Scheduler) settledLocked() bool {
+func (s *cluster) settledLocked() bool {
 	if s.settled || !s.engine.IsFirstReplayed() {
 		return s.settled
 	}
@@ -52,14 +52,14 @@ func (s *Scheduler) settledLocked() bool {
 }
 
 // missLocked takes note of a shard that this process holds no longer, if it is its own.
-func (s *Scheduler) missLocked(shardID recovery.Home) {
+func (s *cluster) missLocked(shardID recovery.Home) {
 	if shardID != 0 && shardID.Node() == s.engine.NodeNumber && !s.engine.Draining {
 		s.missing[shardID] = true
 	}
 }
 
 // reclaimLoop asks the holders of this node's own shards to release them.
-func (s *Scheduler) reclaimLoop() {
+func (s *cluster) reclaimLoop() {
 	for pause := reclaimEvery; s.engine.Rest(pause); {
 		if s.reclaimAll() {
 			pause = reclaimEvery
@@ -71,7 +71,7 @@ func (s *Scheduler) reclaimLoop() {
 
 // reclaimAll asks for all that are missing, one after another, so that no more than one
 // is on its way at a time. It reports whether it is of use to ask again soon.
-func (s *Scheduler) reclaimAll() bool {
+func (s *cluster) reclaimAll() bool {
 	s.engine.Mu.Lock()
 	shardIDs := slices.Sorted(maps.Keys(s.missing))
 	idle := s.engine.Draining || s.engine.Ended
@@ -93,7 +93,7 @@ func (s *Scheduler) reclaimAll() bool {
 }
 
 // reclaim asks for one shard. What was accepted comes with Watcher.Gained.
-func (s *Scheduler) reclaim(shardID recovery.Home) error {
+func (s *cluster) reclaim(shardID recovery.Home) error {
 	ctx, cancel := s.engine.Within(s.engine.Life.Context)
 	defer cancel()
 	s.engine.Mu.Lock()
@@ -121,7 +121,7 @@ func (s *Scheduler) reclaim(shardID recovery.Home) error {
 var errNoPeers = errors.New("this process cannot talk to other nodes")
 
 // fetch takes a shard over from a node that lives.
-func (s *Scheduler) fetch(ctx context.Context, node string, shardID recovery.Home) error {
+func (s *cluster) fetch(ctx context.Context, node string, shardID recovery.Home) error {
 	if s.peerCalls.callRelease == nil {
 		return errNoPeers
 	}

@@ -47,7 +47,7 @@ type recentCancels struct {
 }
 
 // addRecentCancelLocked remembers the cancel of an id.
-func (s *Scheduler) addRecentCancelLocked(id string) {
+func (s *cluster) addRecentCancelLocked(id string) {
 	r := &s.shared.recentCancels
 	if r.since == nil {
 		r.since = make(map[string]time.Duration)
@@ -63,7 +63,7 @@ func (s *Scheduler) addRecentCancelLocked(id string) {
 // cancelledRecently reports whether a cancel of this id was confirmed lately. It counts only as
 // long as the entry is sure to be there: after that the id may have had another life, of which
 // this node knows nothing.
-func (s *Scheduler) cancelledRecently(id string) bool {
+func (s *cluster) cancelledRecently(id string) bool {
 	if s.shared == nil {
 		return false
 	}
@@ -74,7 +74,7 @@ func (s *Scheduler) cancelledRecently(id string) bool {
 }
 
 // addTombstoneLocked is called when the task of a slot is about to leave for good.
-func (s *Scheduler) addTombstoneLocked(sl *store.Slot) {
+func (s *cluster) addTombstoneLocked(sl *store.Slot) {
 	if s.shared == nil || !s.shared.multiNode {
 		return
 	}
@@ -83,7 +83,7 @@ func (s *Scheduler) addTombstoneLocked(sl *store.Slot) {
 	}
 }
 
-func (s *Scheduler) wakeReconciler() {
+func (s *cluster) wakeReconciler() {
 	select {
 	case s.shared.work <- struct{}{}:
 	default:
@@ -91,14 +91,14 @@ func (s *Scheduler) wakeReconciler() {
 }
 
 // reindexLocked is called when ids have come into memory which may not be registered.
-func (s *Scheduler) reindexLocked() {
+func (s *cluster) reindexLocked() {
 	s.shared.indexing++
 	s.wakeReconciler()
 }
 
 // isIndexed reports whether all ids in memory are registered that have to be, including those
 // that came with shards that were gained, as far as these have been looked at.
-func (s *Scheduler) isIndexed() bool {
+func (s *cluster) isIndexed() bool {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	return s.shared.indexing == s.shared.indexed && s.shared.acquired == 0
@@ -106,18 +106,18 @@ func (s *Scheduler) isIndexed() bool {
 
 // A reconciler keeps the directory in order, as far as it is about this node's tasks.
 type reconciler struct {
-	*Scheduler
+	*cluster
 	marked      uint64        // Scheduler.shared.indexing, when the others were told of it
 	position    string        // of the walk through all entries
 	walked      time.Duration // when it took its last step
 	unreachable bool          // the directory could not be reached the last time
 }
 
-func (s *Scheduler) reconcilerLoop() {
+func (s *cluster) reconcilerLoop() {
 	tick := time.NewTicker(s.engine.Config.SweepEvery)
 	defer tick.Stop()
 	s.engine.Mu.Lock() // the ledger may tell of lost writes already
-	c := reconciler{Scheduler: s, marked: s.shared.indexing}
+	c := reconciler{cluster: s, marked: s.shared.indexing}
 	s.engine.Mu.Unlock()
 	for {
 		select {
@@ -248,7 +248,7 @@ func (c *reconciler) registerMemory(ctx context.Context) (filed int, err error) 
 }
 
 // directoryUpdateLocked returns the change that registers the id of a task in memory, if needed.
-func (s *Scheduler) directoryUpdateLocked(sl *store.Slot) (recovery.Refiling, bool) {
+func (s *cluster) directoryUpdateLocked(sl *store.Slot) (recovery.Refiling, bool) {
 	switch sl.State {
 	case store.Vacant, store.Checking, store.Registering:
 		return recovery.Refiling{}, false
@@ -301,7 +301,7 @@ const updatesAtOnce = 1000
 // assert registers ids of tasks that exist. One that is registered already, under whatever shard,
 // stays so: if that is another node's, both have created the task, which is possible only
 // after the directory has lost something. See reportConflict.
-func (s *Scheduler) assert(ctx context.Context, changes []recovery.Refiling) error {
+func (s *cluster) assert(ctx context.Context, changes []recovery.Refiling) error {
 	for part := range slices.Chunk(changes, updatesAtOnce) {
 		now, err := s.shared.ledger.File(ctx, part)
 		if err != nil {
@@ -353,7 +353,7 @@ func (c *reconciler) removeTombstones(ctx context.Context) error {
 // goneLocked returns the changes that remove entries whose ids are not known. A task that
 // is created with such an id later has another nonce. Of an id that comes more than once,
 // as one does that was used again, the last entry has taken the place of the others.
-func (s *Scheduler) goneLocked(ls []tombstone) []recovery.Refiling {
+func (s *cluster) goneLocked(ls []tombstone) []recovery.Refiling {
 	changes := make([]recovery.Refiling, 0, len(ls))
 	seen := make(map[string]bool, len(ls))
 	for _, l := range slices.Backward(ls) {

@@ -16,7 +16,7 @@ func TestTombstonesOfOneID(t *testing.T) {
 		shardID := recovery.NewHome(a.engine.NodeNumber, 0)
 		filing := func(nonce uint32) recovery.Filing { return recovery.Filing{Home: shardID, Nonce: nonce} }
 		a.engine.Mu.Lock()
-		got := a.goneLocked([]tombstone{{id: "x", entry: filing(1)}, {id: "y", entry: filing(2)}, {id: "x", entry: filing(3)}})
+		got := a.cluster.goneLocked([]tombstone{{id: "x", entry: filing(1)}, {id: "y", entry: filing(2)}, {id: "x", entry: filing(3)}})
 		a.engine.Unlock()
 		want := []recovery.Refiling{{ID: "x", Old: filing(3)}, {ID: "y", Old: filing(2)}}
 		if diff := cmp.Diff(want, got); diff != "" {

@@ -66,7 +66,7 @@ func benchmarkRelease(b *testing.B, beside int) {
 	fillHome(other, beside, time.Hour)
 	from, to := "a", "b"
 	for b.Loop() {
-		if err := nodes[to].acceptOffer(b.Context(), moving, from); err != nil {
+		if err := nodes[to].cluster.acceptOffer(b.Context(), moving, from); err != nil {
 			b.Fatal(err)
 		}
 		for {

@@ -47,7 +47,7 @@ type offerReply struct {
 }
 
 // handleReserve serves the receivers of another node, or keeps their demand as a remote waiter.
-func (s *Scheduler) handleReserve(ctx context.Context, from string, ask demandMessage) (reserveReply, error) {
+func (s *cluster) handleReserve(ctx context.Context, from string, ask demandMessage) (reserveReply, error) {
 	if !task.ValidName(ask.Topic) || ask.Want < 1 || ask.Want > MaxReserve || ask.Lease != 0 && (ask.Lease < MinLease || ask.Lease > MaxLease) {
 		return reserveReply{}, errNotUnderstood
 	}
@@ -67,7 +67,7 @@ func (s *Scheduler) handleReserve(ctx context.Context, from string, ask demandMe
 }
 
 // serve begins deliveries for a remote waiter.
-func (s *Scheduler) serve(ctx context.Context, t *engine.Topic, node string, want int, lease time.Duration) []*engine.Delivery {
+func (s *cluster) serve(ctx context.Context, t *engine.Topic, node string, want int, lease time.Duration) []*engine.Delivery {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	ds := s.engine.Begin(ctx, t, want, lease, engine.ByRemoteWaiter(node))
@@ -80,7 +80,7 @@ func (s *Scheduler) serve(ctx context.Context, t *engine.Topic, node string, wan
 }
 
 // handleDemands records the demands of another node.
-func (s *Scheduler) handleDemands(_ context.Context, from string, told demandsMessage) (none struct{}, err error) {
+func (s *cluster) handleDemands(_ context.Context, from string, told demandsMessage) (none struct{}, err error) {
 	s.engine.Mu.Lock()
 	defer s.engine.Unlock()
 	for _, w := range told.Wishes {
@@ -92,7 +92,7 @@ func (s *Scheduler) handleDemands(_ context.Context, from string, told demandsMe
 }
 
 // updateRemoteWaiterLocked records what a node announces of a demand.
-func (s *Scheduler) updateRemoteWaiterLocked(from string, w demandMessage) {
+func (s *cluster) updateRemoteWaiterLocked(from string, w demandMessage) {
 	if s.engine.Ended {
 		return
 	}
@@ -125,12 +125,12 @@ func (s *Scheduler) updateRemoteWaiterLocked(from string, w demandMessage) {
 }
 
 // servableLocked reports whether a remote waiter may be served.
-func (s *Scheduler) servableLocked(g *remoteWaiter) bool {
+func (s *cluster) servableLocked(g *remoteWaiter) bool {
 	return g.want > 0 && g.until > s.engine.Elapsed() && g.topic.Pulled() && !s.engine.Ended
 }
 
 // dropRemoteWaiterLocked forgets a remote waiter that is not being served.
-func (s *Scheduler) dropRemoteWaiterLocked(g *remoteWaiter) {
+func (s *cluster) dropRemoteWaiterLocked(g *remoteWaiter) {
 	if g.Place != nil {
 		g.topic.Reservers.Leave(&g.Turn)
 	}
@@ -139,7 +139,7 @@ func (s *Scheduler) dropRemoteWaiterLocked(g *remoteWaiter) {
 }
 
 // dropRemoteWaiters forgets remote waiters whose demands were not renewed.
-func (s *Scheduler) dropRemoteWaiters() {
+func (s *cluster) dropRemoteWaiters() {
 	s.engine.Mu.Lock()
 	defer func() { s.engine.Unlock() }()
 	seen := 0
@@ -155,7 +155,7 @@ func (s *Scheduler) dropRemoteWaiters() {
 }
 
 // serveRemoteWaiterLocked is called when a remote waiter's turn has come.
-func (s *Scheduler) serveRemoteWaiterLocked(g *remoteWaiter) {
+func (s *cluster) serveRemoteWaiterLocked(g *remoteWaiter) {
 	g.served = true
 	if s.engine.Ended {
 		return
@@ -168,7 +168,7 @@ func (s *Scheduler) serveRemoteWaiterLocked(g *remoteWaiter) {
 }
 
 // serveRemoteWaiter offers ready tasks to the remote waiter's node.
-func (s *Scheduler) serveRemoteWaiter(g *remoteWaiter) {
+func (s *cluster) serveRemoteWaiter(g *remoteWaiter) {
 	s.engine.Mu.Lock()
 	may, want := s.servableLocked(g), g.want
 	s.engine.Unlock()
@@ -201,7 +201,7 @@ func (s *Scheduler) serveRemoteWaiter(g *remoteWaiter) {
 }
 
 // offeredLocked processes the answer to an offer.
-func (s *Scheduler) offeredLocked(g *remoteWaiter, ds []*engine.Delivery, sent []wireDelivery, a offerReply, err error) {
+func (s *cluster) offeredLocked(g *remoteWaiter, ds []*engine.Delivery, sent []wireDelivery, a offerReply, err error) {
 	back := make(map[string]bool, len(a.Back))
 	for _, receipt := range a.Back {
 		back[receipt] = true
@@ -227,7 +227,7 @@ func (s *Scheduler) offeredLocked(g *remoteWaiter, ds []*engine.Delivery, sent [
 }
 
 // handleOffer accepts deliveries that this node's receivers have been waiting for.
-func (s *Scheduler) handleOffer(ctx context.Context, from string, o offer) (offerReply, error) {
+func (s *cluster) handleOffer(ctx context.Context, from string, o offer) (offerReply, error) {
 	sent := s.engine.Elapsed()
 	if deadline, ok := ctx.Deadline(); ok {
 		sent = min(sent, deadline.Sub(s.engine.Started)-askWithin)

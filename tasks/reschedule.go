@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/lapsehq/lapse/tasks/internal/engine"
-	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -34,10 +32,10 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 	}
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	if s.shared == nil {
+	if s.cluster.shared == nil {
 		return s.engine.Reschedule(ctx, id, m)
 	}
-	t, _, err := routed(ctx, s, id, moveMethod, aboutMove(ctx, id, m),
+	t, _, err := routed(ctx, s.cluster, id, moveMethod, aboutMove(ctx, id, m),
 		func(ctx context.Context) (Task, error) { return s.engine.Reschedule(ctx, id, m) })
 	return t, err
 }
@@ -47,10 +45,10 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	if s.shared == nil {
+	if s.cluster.shared == nil {
 		return s.engine.FireNow(ctx, id)
 	}
-	t, _, err := routed(ctx, s, id, fireMethod, aboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.engine.FireNow(ctx, id) })
+	t, _, err := routed(ctx, s.cluster, id, fireMethod, aboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.engine.FireNow(ctx, id) })
 	return t, err
 }
 
@@ -61,49 +59,22 @@ func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
 func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	p, err := s.planFor(ctx, &r)
+	p, err := s.cluster.planFor(ctx, &r)
 	if err != nil {
 		return Task{}, err
 	}
 	defer p.Release()
 	var t Task
 	switch {
-	case s.shared == nil:
-		t, err = s.replace(ctx, &p)
+	case s.cluster.shared == nil:
+		t, err = s.cluster.replace(ctx, &p)
 	case !p.Chosen:
-		return s.schedule(ctx, &p, &r)
+		return s.cluster.schedule(ctx, &p, &r)
 	default:
-		t, err = s.replaceRouted(ctx, &p, &r)
+		t, err = s.cluster.replaceRouted(ctx, &p, &r)
 	}
 	if errors.Is(err, ErrNotFound) { // only if there had to be one
 		err = task.ErrVersion
 	}
 	return t, err
-}
-
-// replace replaces a task that is here, or creates it.
-func (s *Scheduler) replace(ctx context.Context, p *engine.Plan) (Task, error) {
-	wanted, err := record.Decode(p.Rec)
-	if err != nil {
-		return Task{}, err
-	}
-	for p.Chosen {
-		t, err := s.engine.Move(ctx, p.ID, p.By, func(rec *record.Fields, w *engine.Write) {
-			old := *rec
-			*rec, w.Fired = wanted, false
-			rec.Created, rec.Revision = old.Created, old.Revision
-			rec.Flags = old.Flags & record.ChosenID // who made the id does not change
-		})
-		if !errors.Is(err, ErrNotFound) || task.TermsOf(ctx).Conditional() {
-			t.Repeated = err == nil
-			return t, err
-		}
-		// Between the look and the creation another caller may create it: then it
-		// is there to be replaced.
-		t, err = s.create(ctx, p)
-		if !errors.Is(err, ErrExists) && !t.Repeated {
-			return t, err
-		}
-	}
-	return s.create(ctx, p)
 }

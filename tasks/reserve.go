@@ -48,11 +48,11 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 		over = timer.C
 	}
 	var demand func(t *engine.Topic) (*int, func() <-chan struct{})
-	alone := s.noPeers()
+	alone := s.cluster.noPeers()
 	if !alone {
 		demand = func(t *engine.Topic) (*int, func() <-chan struct{}) {
-			w := s.demandLocked(t, lease)
-			return &w.want, func() <-chan struct{} { return s.searchLocked(w) }
+			w := s.cluster.demandLocked(t, lease)
+			return &w.want, func() <-chan struct{} { return s.cluster.searchLocked(w) }
 		}
 	}
 	for {
@@ -65,21 +65,9 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 			return handOver(nil), err
 		}
 		if len(place.Fetched) > 0 {
-			return handOver(s.received(ctx, place.Fetched)), nil
+			return handOver(s.cluster.received(ctx, place.Fetched)), nil
 		}
 	}
-}
-
-// received returns deliveries of other nodes for a receiver, or gives them back if the receiver
-// has left.
-func (s *Scheduler) received(ctx context.Context, ds []*engine.Delivery) []*engine.Delivery {
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
-	if ctx.Err() == nil || s.engine.Ended {
-		return ds
-	}
-	s.returnUnusedLocked(ds)
-	return nil
 }
 
 // handOver gives deliveries to their receiver.

@@ -26,7 +26,7 @@ type result struct {
 const outcomesAtOnce = 1000
 
 // endOffloadedLocked ends a delivery that was made for another node.
-func (s *Scheduler) endOffloadedLocked(d *engine.Delivery, v task.Judgement) {
+func (s *cluster) endOffloadedLocked(d *engine.Delivery, v task.Judgement) {
 	h := d.Source.Work.(*offload)
 	took := s.engine.Elapsed() - d.Source.Began
 	if h.took == 0 {
@@ -57,7 +57,7 @@ func (s *Scheduler) endOffloadedLocked(d *engine.Delivery, v task.Judgement) {
 
 // settleAdoptedLocked settles a delivery of a task that this node has taken over meanwhile, before
 // a worker here delivers it again. It reports false if there is none.
-func (s *Scheduler) settleAdoptedLocked(id string, told *offloadOutcome) bool {
+func (s *cluster) settleAdoptedLocked(id string, told *offloadOutcome) bool {
 	key := []byte(id)
 	if _, known := s.engine.Store.FindHashed(s.engine.Store.Hash(key), key); !known {
 		return false
@@ -71,7 +71,7 @@ func (s *Scheduler) settleAdoptedLocked(id string, told *offloadOutcome) bool {
 }
 
 // sendResults sends until no result is left.
-func (s *Scheduler) sendResults(b *resultSender) {
+func (s *cluster) sendResults(b *resultSender) {
 	defer s.engine.Life.Handlers.Done()
 	var backoff recovery.Backoff
 	for attempt := 0; ; attempt++ {
@@ -103,7 +103,7 @@ func (s *Scheduler) sendResults(b *resultSender) {
 
 // sendOutcomes reports outcomes of deliveries to their node. It returns those that the node has
 // not confirmed.
-func (s *Scheduler) sendOutcomes(node string, some []result) (left []result) {
+func (s *cluster) sendOutcomes(node string, some []result) (left []result) {
 	told := outcomesQuery{make([]offloadOutcome, len(some))}
 	for i := range some {
 		told.Outcomes[i] = some[i].offloadOutcome

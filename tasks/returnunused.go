@@ -5,7 +5,7 @@ import (
 )
 
 // returnUnusedLocked is returnUnused in the background.
-func (s *Scheduler) returnUnusedLocked(ds []*engine.Delivery) {
+func (s *cluster) returnUnusedLocked(ds []*engine.Delivery) {
 	if len(ds) > 0 && !s.engine.Ended {
 		s.peers.counts.returned += int64(len(ds))
 		s.engine.Life.Background.Go(func() { s.returnUnused(ds) })
@@ -14,7 +14,7 @@ func (s *Scheduler) returnUnusedLocked(ds []*engine.Delivery) {
 
 // returnUnused returns deliveries to the nodes that they came from. A task whose delivery cannot
 // be returned is ready again when its lease is over.
-func (s *Scheduler) returnUnused(ds []*engine.Delivery) {
+func (s *cluster) returnUnused(ds []*engine.Delivery) {
 	by := make(map[string][]string)
 	for _, d := range ds {
 		by[d.Source.Node] = append(by[d.Source.Node], d.Receipt())

@@ -10,7 +10,7 @@ import (
 )
 
 // rooms are the cluster of a Scheduler, which may be a single node.
-type rooms struct{ *Scheduler }
+type rooms struct{ *cluster }
 
 func (r rooms) EntryLocked(sl *store.Slot) (recovery.Refiling, bool) {
 	if r.shared == nil || r.singleNodeLocked() {
@@ -64,15 +64,15 @@ func (r rooms) LateVerdictLocked(v engine.LateVerdict) { r.addLateVerdictLocked(
 func (r rooms) BacklogJudged() { r.announceBacklog() }
 
 func (r rooms) EndOffloadedLocked(d *engine.Delivery, v task.Judgement) {
-	r.Scheduler.endOffloadedLocked(d, v)
+	r.cluster.endOffloadedLocked(d, v)
 }
 
-func (r rooms) ReturnUnusedLocked(ds []*engine.Delivery) { r.Scheduler.returnUnusedLocked(ds) }
+func (r rooms) ReturnUnusedLocked(ds []*engine.Delivery) { r.cluster.returnUnusedLocked(ds) }
 
-func (r rooms) Status() []byte { return r.Scheduler.status() }
+func (r rooms) Status() []byte { return r.cluster.status() }
 
-func (r rooms) Doubted() { r.Scheduler.doubted() }
+func (r rooms) Doubted() { r.cluster.doubted() }
 
-func (r rooms) SendLastVerdicts(ctx context.Context) { r.Scheduler.sendLastVerdicts(ctx) }
+func (r rooms) SendLastVerdicts(ctx context.Context) { r.cluster.sendLastVerdicts(ctx) }
 
 func (r rooms) Leave() { r.unshare() }

@@ -36,7 +36,7 @@ func remembered(err error) bool {
 }
 
 // locate tells who holds a shard.
-func (s *Scheduler) locate(ctx context.Context, shardID recovery.Home, anew bool) (recovery.Holder, error) {
+func (s *cluster) locate(ctx context.Context, shardID recovery.Home, anew bool) (recovery.Holder, error) {
 	h, err := s.shared.ledger.Locate(ctx, shardID, anew)
 	if err != nil {
 		return h, lookupFailed(ctx, err)
@@ -68,13 +68,13 @@ func reasonOf(before, last error) error {
 }
 
 // knows tells that a task is in memory, or among the dead of a shard that is held.
-func (s *Scheduler) knows(id string) bool {
+func (s *cluster) knows(id string) bool {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	return s.knowsLocked([]byte(id))
 }
 
-func (s *Scheduler) knowsLocked(id []byte) bool {
+func (s *cluster) knowsLocked(id []byte) bool {
 	h := s.engine.Store.Hash(id)
 	if n, ok := s.engine.Store.FindHashed(h, id); ok {
 		// The id of a slot that is being looked up may belong to no node, and an id that is
@@ -91,7 +91,7 @@ func (s *Scheduler) knowsLocked(id []byte) bool {
 
 // find tells where a task is, by a clue not better than the given one. anew mistrusts
 // what was learned before. Errors: ErrNotFound when it is nowhere, ErrUnavailable.
-func (s *Scheduler) find(ctx context.Context, id string, from clue, anew bool) (site, error) {
+func (s *cluster) find(ctx context.Context, id string, from clue, anew bool) (site, error) {
 	if from == byMemory && s.knows(id) {
 		return site{clue: byMemory}, nil
 	}
@@ -113,7 +113,7 @@ func (s *Scheduler) find(ctx context.Context, id string, from clue, anew bool) (
 }
 
 // at is the place of a shard, if its holder can be asked.
-func (s *Scheduler) at(c clue, shardID recovery.Home, h recovery.Holder) (site, error) {
+func (s *cluster) at(c clue, shardID recovery.Home, h recovery.Holder) (site, error) {
 	switch {
 	case h.Shard >= 0:
 		return site{shardID: shardID, clue: c}, nil
@@ -129,7 +129,7 @@ func (s *Scheduler) at(c clue, shardID recovery.Home, h recovery.Holder) (site, 
 var errOwnerSilent = fmt.Errorf("%w: it gives no sign of life", ErrNodeAway)
 
 // look looks an id up that does not tell its shard.
-func (s *Scheduler) look(ctx context.Context, id string, anew bool) (site, error) {
+func (s *cluster) look(ctx context.Context, id string, anew bool) (site, error) {
 	filings, err := s.shared.ledger.Look(ctx, []string{id})
 	if err != nil {
 		return site{}, lookupFailed(ctx, err)
@@ -166,7 +166,7 @@ func (s *Scheduler) look(ctx context.Context, id string, anew bool) (site, error
 // routed does something with one task: here, or by asking the node that holds its shard.
 // It looks again while the shard is on its way from one to another, for as long as ctx
 // lasts. It also returns where the task was.
-func routed[Q, A any](ctx context.Context, s *Scheduler, id string, m method[Q, A], q func(recovery.Home) Q, here func(context.Context) (A, error)) (A, site, error) {
+func routed[Q, A any](ctx context.Context, s *cluster, id string, m method[Q, A], q func(recovery.Home) Q, here func(context.Context) (A, error)) (A, site, error) {
 	from := byMemory
 	var why error
 	for tries := 0; ; {
@@ -199,7 +199,7 @@ func routed[Q, A any](ctx context.Context, s *Scheduler, id string, m method[Q, 
 
 // callHolder is call, but for at most half of the time that is left if nothing is written:
 // the holder may have died, and another node may hold the shard then.
-func callHolder[Q, A any](ctx context.Context, s *Scheduler, node string, m method[Q, A], q Q) (A, error) {
+func callHolder[Q, A any](ctx context.Context, s *cluster, node string, m method[Q, A], q Q) (A, error) {
 	if deadline, ok := ctx.Deadline(); ok && !m.writes {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, max(time.Until(deadline)/2, time.Millisecond))
@@ -210,7 +210,7 @@ func callHolder[Q, A any](ctx context.Context, s *Scheduler, node string, m meth
 
 // whileHeld does something with a task here. What it does not find does not exist, if the
 // shard with that ID is held all the time; ID 0 stands for all shards.
-func whileHeld[A any](s *Scheduler, id string, shardID recovery.Home, do func() (A, error)) (A, error) {
+func whileHeld[A any](s *cluster, id string, shardID recovery.Home, do func() (A, error)) (A, error) {
 	if s.engine.Unsure() && !s.engine.KnowsSpooled(id) {
 		var none A
 		return none, engine.ErrUnsure
@@ -225,7 +225,7 @@ func whileHeld[A any](s *Scheduler, id string, shardID recovery.Home, do func() 
 
 // ownedShard returns the term of a shard whose tasks memory knows, or can find; nil if
 // there is none.
-func (s *Scheduler) ownedShard(shardID recovery.Home) *engine.OwnedShard {
+func (s *cluster) ownedShard(shardID recovery.Home) *engine.OwnedShard {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	if h := s.engine.OwnedLocked(s.engine.ShardNumberLocked(shardID)); h.Takes() {
@@ -236,7 +236,7 @@ func (s *Scheduler) ownedShard(shardID recovery.Home) *engine.OwnedShard {
 
 // owned answers another node's call about a task: only if the task is known here, or
 // its shard is held.
-func owned[A any](ctx context.Context, s *Scheduler, q idQuery, do func(context.Context) (A, error)) (A, error) {
+func owned[A any](ctx context.Context, s *cluster, q idQuery, do func(context.Context) (A, error)) (A, error) {
 	var none A
 	ctx, cancel := s.engine.Within(q.Terms.in(ctx))
 	defer cancel()
@@ -283,7 +283,7 @@ const (
 )
 
 // pause waits before another attempt. It reports false when there is no time for one.
-func (s *Scheduler) pause(ctx context.Context, tries int) bool {
+func (s *cluster) pause(ctx context.Context, tries int) bool {
 	d := min(firstPause<<min(tries, 10), longestPause)
 	d = d/2 + rand.N(d)
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {

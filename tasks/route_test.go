@@ -133,7 +133,7 @@ func TestSameIDAtTwoNodes(t *testing.T) {
 			}
 			held := 0
 			for _, m := range c.nodes {
-				if m.knows(id) {
+				if m.cluster.knows(id) {
 					held++
 				}
 				m.get(id)

@@ -32,12 +32,12 @@ type method[Q, A any] struct {
 }
 
 // An rpcHandler answers the calls of one method.
-type rpcHandler func(s *Scheduler, ctx context.Context, from string, body []byte) []byte
+type rpcHandler func(s *cluster, ctx context.Context, from string, body []byte) []byte
 
 // handle returns the name of a method and the handler that serve makes of it. from is the
 // calling node.
-func handle[Q, A any](m method[Q, A], serve func(s *Scheduler, ctx context.Context, from string, query Q) (A, error)) (string, rpcHandler) {
-	return m.name, func(s *Scheduler, ctx context.Context, from string, body []byte) []byte {
+func handle[Q, A any](m method[Q, A], serve func(s *cluster, ctx context.Context, from string, query Q) (A, error)) (string, rpcHandler) {
+	return m.name, func(s *cluster, ctx context.Context, from string, body []byte) []byte {
 		var query Q
 		if err := json.Unmarshal(body, &query); err != nil {
 			return reply[A]{Fault: wireErrorOf(fmt.Errorf("%w: %w", errNotUnderstood, err))}.encode()
@@ -69,7 +69,7 @@ func (r reply[A]) encode() []byte {
 // was not understood; when it was not answered, ErrUnknown if it writes, and ErrNodeAway if not.
 // ErrOverloaded when too many are under way. Where errors.Is tells relay.ErrUnheard or
 // relay.ErrNoAnswer as well, the other node has said nothing.
-func call[Q, A any](ctx context.Context, s *Scheduler, node string, m method[Q, A], q Q) (A, error) {
+func call[Q, A any](ctx context.Context, s *cluster, node string, m method[Q, A], q Q) (A, error) {
 	var none A
 	body, err := json.Marshal(q)
 	if err != nil {
@@ -107,7 +107,7 @@ func unclear(writes bool) error {
 }
 
 // handleCall answers a call of another node.
-func (s *Scheduler) handleCall(ctx context.Context, q relay.Question) []byte {
+func (s *cluster) handleCall(ctx context.Context, q relay.Question) []byte {
 	select {
 	case <-s.engine.Life.Opened:
 	case <-ctx.Done():

@@ -15,34 +15,7 @@ import (
 // may be called from any goroutine.
 type Scheduler struct {
 	engine *engine.Engine
-
-	shared    *shared // nil if the ledger is one node's alone
-	peerCalls peerCalls
-	peers     peers
-	missing   map[recovery.Home]bool // shards of this node's own that it does not hold
-	late      lateVerdicts
-	drain     draining
-	settled   bool // it was ready once
-	figures   figures
-}
-
-// The lateVerdicts are on their way to the nodes that have the tasks now.
-type lateVerdicts struct {
-	wake chan struct{} // tells that there are some; holds one request
-
-	// Guarded by Engine.Mu:
-	verdicts []engine.LateVerdict
-	out      int // those that are being sent
-}
-
-// A draining is what has become of the calls of DrainNode.
-type draining struct {
-	done chan struct{} // closed when this node was drained because DrainNode was called
-
-	// Guarded by Engine.Mu:
-	itself bool   // since DrainNode was called
-	failed int    // how often that came to nothing
-	fault  string // why, the last time
+	cluster *cluster
 }
 
 // Open adopts the ledger, starts reading its tasks back, and begins to deliver;
@@ -75,30 +48,19 @@ func open(ctx context.Context, ledger recovery.Ledger, config Config, h parts) (
 	if err != nil {
 		return nil, err
 	}
-	s := &Scheduler{
-		engine:    engine.New(ctx, ledger, cfg),
-		peerCalls: h.peers,
-		drain:     draining{done: make(chan struct{})},
-		late:      lateVerdicts{wake: make(chan struct{}, 1)},
-		missing:   make(map[recovery.Home]bool),
-		peers:     newPeers(),
-	}
-	s.engine.Cluster = rooms{s}
+	e := engine.New(ctx, ledger, cfg)
+	s := &Scheduler{engine: e, cluster: newCluster(e, h.peers)}
 	if err := s.engine.Adopt(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.share(ctx); err != nil {
+	if err := s.cluster.share(ctx); err != nil {
 		s.engine.Life.Cancel()
 		return nil, errors.Join(err, ledger.Close())
 	}
 	if err := s.engine.Start(ctx, h.fire(s)); err != nil {
 		return nil, err
 	}
-	s.joinFleet()
-	if s.shared != nil {
-		s.engine.Life.Background.Go(s.reconcilerLoop)
-		s.engine.Life.Background.Go(s.peersLoop)
-	}
+	s.cluster.startLoops()
 	close(s.engine.Life.Opened)
 	return s, nil
 }

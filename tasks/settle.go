@@ -2,8 +2,6 @@ package tasks
 
 import (
 	"context"
-
-	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // Settle ends (or extends) deliveries by their receipts, and returns once the
@@ -14,21 +12,5 @@ import (
 // A receipt counts as long as its attempt was not ended or handed out again;
 // also after a restart in between.
 func (s *Scheduler) Settle(ctx context.Context, v Verdict, receipts []string) ([]Settled, error) {
-	settlings, err := s.engine.CheckVerdict(&v, receipts)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := s.engine.Within(ctx)
-	defer cancel()
-	if s.shared != nil {
-		return s.settleAll(ctx, &v, settlings)
-	}
-	here := make([]*engine.Settling, len(settlings))
-	for i := range settlings {
-		here[i] = &settlings[i]
-	}
-	if err := s.engine.SettleHere(ctx, &v, here); err != nil {
-		return nil, err
-	}
-	return engine.SettledOf(settlings), nil
+	return s.cluster.settle(ctx, v, receipts)
 }

@@ -43,7 +43,7 @@ type sharedLedger interface {
 
 // share connects the scheduler with the other nodes, if its ledger can have any. Their calls
 // before Open has succeeded wait for that.
-func (s *Scheduler) share(ctx context.Context) error {
+func (s *cluster) share(ctx context.Context) error {
 	ledger, ok := s.engine.Ledger.(sharedLedger)
 	if !ok {
 		return nil
@@ -84,7 +84,7 @@ func (s *Scheduler) share(ctx context.Context) error {
 }
 
 // unshare closes the connection with the other nodes.
-func (s *Scheduler) unshare() {
+func (s *cluster) unshare() {
 	if s.shared != nil && s.shared.relay != nil {
 		s.shared.relay.Close()
 	}
@@ -92,13 +92,13 @@ func (s *Scheduler) unshare() {
 
 // singleNode reports whether no other node has ever been registered. Once one was, it stays
 // false for the life of this process: going back would gain nothing.
-func (s *Scheduler) singleNode() bool {
+func (s *cluster) singleNode() bool {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	return s.singleNodeLocked()
 }
 
-func (s *Scheduler) singleNodeLocked() bool {
+func (s *cluster) singleNodeLocked() bool {
 	if !s.shared.multiNode && !s.shared.ledger.Standing().Alone {
 		s.shared.multiNode = true
 		s.wakeReconciler()
@@ -107,7 +107,7 @@ func (s *Scheduler) singleNodeLocked() bool {
 }
 
 // noteMultiNode records that there are other nodes: one of them has called this one.
-func (s *Scheduler) noteMultiNode() {
+func (s *cluster) noteMultiNode() {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	if !s.shared.multiNode {
@@ -119,13 +119,13 @@ func (s *Scheduler) noteMultiNode() {
 // chooseShards chooses the shards in which tasks with generated ids are created: the node's own,
 // as far as it holds them; without any, those of others that it holds, or else its own wherever
 // they are.
-func (s *Scheduler) chooseShards() {
+func (s *cluster) chooseShards() {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	s.chooseShardsLocked()
 }
 
-func (s *Scheduler) chooseShardsLocked() {
+func (s *cluster) chooseShardsLocked() {
 	var own, adopted []recovery.Home
 	for _, h := range s.engine.Shards.List {
 		switch {
@@ -146,7 +146,7 @@ func (s *Scheduler) chooseShardsLocked() {
 
 // makeID makes an id as Schedule does, and returns the shard that it tells: 0 if the ledger has
 // none.
-func (s *Scheduler) makeID() (string, recovery.Home) {
+func (s *cluster) makeID() (string, recovery.Home) {
 	if s.shared == nil {
 		return NewID(), 0
 	}

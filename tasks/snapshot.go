@@ -98,7 +98,7 @@ type (
 
 // covers runs an operation on all that this node has, and enters into its answer what that
 // covers. What it has found in a shard by its number counts if that is still in the snapshot.
-func (s *Scheduler) covers(ctx context.Context, c *coverage, do func(ctx context.Context) error) (engine.Snapshot, error) {
+func (s *cluster) covers(ctx context.Context, c *coverage, do func(ctx context.Context) error) (engine.Snapshot, error) {
 	// The reply must be there before the caller's time is over.
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -128,8 +128,8 @@ type coveringReply[A any] interface {
 
 // handleAll is handle for a method that is called at all nodes: what was done before an error
 // travels with it.
-func handleAll[Q, A any, P coveringReply[A]](m method[Q, A], serve func(s *Scheduler, ctx context.Context, query Q) (A, error)) (string, rpcHandler) {
-	return handle(m, func(s *Scheduler, ctx context.Context, _ string, query Q) (A, error) {
+func handleAll[Q, A any, P coveringReply[A]](m method[Q, A], serve func(s *cluster, ctx context.Context, query Q) (A, error)) (string, rpcHandler) {
+	return handle(m, func(s *cluster, ctx context.Context, _ string, query Q) (A, error) {
 		a, err := serve(s, ctx, query)
 		switch c := P(&a).cover(); {
 		case errors.Is(err, ErrClosed):

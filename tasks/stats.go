@@ -11,14 +11,14 @@ import (
 // Stats returns the figures. With more than MaxStatsTopics topics, what it says of topics may
 // be a second old.
 func (s *Scheduler) Stats() Stats {
-	ready, sums := s.Readiness(), s.topicSums()
+	ready, sums := s.Readiness(), s.cluster.topicSums()
 	st := Stats{
 		Node: s.engine.Config.Node, At: s.engine.Config.Clock(), Topics: sums.topics, Readiness: ready,
 		Others: sums.others, Beyond: sums.beyond, Total: sums.others,
 		Ledger: s.engine.Committer.Stats(), Armed: s.engine.Runner.Len(), Ways: s.engine.Config.ByKind.Stats(),
 	}
-	if s.shared != nil && s.shared.relay != nil {
-		st.Relay = s.shared.relay.Stats()
+	if s.cluster.shared != nil && s.cluster.shared.relay != nil {
+		st.Relay = s.cluster.shared.relay.Stats()
 	}
 	for i := range st.Topics {
 		st.Total.Add(&st.Topics[i].Counts)
@@ -45,7 +45,7 @@ func (s *Scheduler) Stats() Stats {
 	n := &s.engine.Shards.Counts
 	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.Acquired, n.Transferred, n.Revoked, n.Evicted
 	st.UnsureDeliveries, st.LostDeliveries = n.Unsure, n.Doubtful
-	x := &s.peers.counts
+	x := &s.cluster.peers.counts
 	st.ReservesGiven, st.ReservesTaken = x.reservesGiven, x.reservesTaken
 	st.HelpTaken, st.HelpGiven = x.offloadedOut, x.offloadedIn
 	st.Subscriptions, st.EventsLost = s.engine.Feed.Count, s.engine.Feed.Lost
@@ -76,7 +76,7 @@ func (s *Scheduler) Readiness() Readiness {
 	slices.SortStableFunc(r.Waiting, func(a, b Waiting) int { return a.Since.Compare(b.Since) })
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
-	r.Ready, r.Away, r.Draining = s.settledLocked(), len(s.missing), s.engine.Draining
+	r.Ready, r.Away, r.Draining = s.cluster.settledLocked(), len(s.cluster.missing), s.engine.Draining
 	r.Replayed, r.Elapsed = s.engine.Reading.Progress.Read, s.engine.Reading.Progress.Elapsed
 	if p := &s.engine.Reading.Progress; !p.Done && !p.Began.IsZero() {
 		r.Elapsed = time.Since(p.Began) // the last report may be old, or there was none

@@ -23,7 +23,7 @@ func (s *Scheduler) ListTopics(q TopicQuery) (TopicPage, error) {
 		q.Limit = MaxTopicPage
 	}
 	first := smallest[string]{limit: q.Limit + 1, compare: strings.Compare}
-	for _, name := range s.figures.names.Do(s.engine.TopicNames) {
+	for _, name := range s.cluster.figures.names.Do(s.engine.TopicNames) {
 		if name > q.Cursor && (q.Allows == nil || q.Allows(name)) {
 			first.add(name)
 		}

@@ -33,7 +33,7 @@ type figures struct {
 // topicSums returns the sums, which are shared. If there are more than MaxStatsTopics topics,
 // they may be as old as nine times the time that they took, and at most sumsAtMost: so readers
 // of Stats cost at most a tenth of one processor.
-func (s *Scheduler) topicSums() *topicSums {
+func (s *cluster) topicSums() *topicSums {
 	f := &s.figures
 	f.mu.Lock()
 	if f.kept != nil && time.Now().Before(f.until) {
@@ -57,7 +57,7 @@ func (s *Scheduler) topicSums() *topicSums {
 
 // sumTopics visits all topics, and those that are many twice: to choose the ones that are
 // shown, and to describe these and add up the others.
-func (s *Scheduler) sumTopics() *topicSums {
+func (s *cluster) sumTopics() *topicSums {
 	s.engine.Mu.Lock()
 	many := len(s.engine.TopicTable.ByName) > MaxStatsTopics
 	s.engine.Mu.Unlock()
@@ -81,7 +81,7 @@ func (s *Scheduler) sumTopics() *topicSums {
 }
 
 // chooseTopics returns so many topics: first those that were set up, then the busiest.
-func (s *Scheduler) chooseTopics(limit int) map[*engine.Topic]bool {
+func (s *cluster) chooseTopics(limit int) map[*engine.Topic]bool {
 	type candidate struct {
 		topic *engine.Topic
 		set   int

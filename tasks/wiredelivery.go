@@ -15,7 +15,7 @@ type wireDelivery struct {
 }
 
 // encodeDeliveries makes the wire form of deliveries for another node.
-func (s *Scheduler) encodeDeliveries(ds []*engine.Delivery) []wireDelivery {
+func (s *cluster) encodeDeliveries(ds []*engine.Delivery) []wireDelivery {
 	packed := make([]wireDelivery, len(ds))
 	now := s.engine.Elapsed()
 	for i, d := range ds {
@@ -27,7 +27,7 @@ func (s *Scheduler) encodeDeliveries(ds []*engine.Delivery) []wireDelivery {
 // decodeDeliveries makes deliveries of what another node has sent at some time after sent.
 // Their leases are counted from then, so that none ends here after it has ended there: this
 // node may have stood still meanwhile.
-func (s *Scheduler) decodeDeliveries(from string, packed []wireDelivery, sent time.Duration, work any) []*engine.Delivery {
+func (s *cluster) decodeDeliveries(from string, packed []wireDelivery, sent time.Duration, work any) []*engine.Delivery {
 	ds := make([]*engine.Delivery, len(packed))
 	wall := s.engine.Config.Clock().Add(sent - s.engine.Elapsed())
 	for i, p := range packed {
@@ -41,7 +41,7 @@ func (s *Scheduler) decodeDeliveries(from string, packed []wireDelivery, sent ti
 
 // splitByLease splits deliveries of another node into those whose leases still run, and those
 // whose leases are over.
-func (s *Scheduler) splitByLease(ds []*engine.Delivery) (run, over []*engine.Delivery) {
+func (s *cluster) splitByLease(ds []*engine.Delivery) (run, over []*engine.Delivery) {
 	now := s.engine.Elapsed()
 	for _, d := range ds {
 		if d.Lease.Until > now {
