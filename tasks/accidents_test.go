@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 // Messages may be lost, as long as some arrive before the deadline.
@@ -230,9 +232,9 @@ func TestReceiptAfterItsShardHasMoved(t *testing.T) {
 func TestMixedVersions(t *testing.T) {
 	crewed(t, 2, func(t *testing.T, c *crew) {
 		a, b := c.nodes[0], c.nodes[1]
-		_, err := call(t.Context(), a.cluster, "b", method[idQuery, Task]{name: "of-tomorrow"}, idQuery{ID: "x"})
+		_, err := cluster.Call(t.Context(), a.cluster, "b", cluster.Method[cluster.IDQuery, Task]{Name: "of-tomorrow"}, cluster.IDQuery{ID: "x"})
 		want(t, "an unknown verb", err, ErrUnavailable)
-		want(t, "an unknown verb", err, errNotUnderstood)
+		want(t, "an unknown verb", err, cluster.ErrNotUnderstood)
 		b.must(Request{ID: "x", Topic: "t", Delay: time.Hour})
 		type tomorrow struct {
 			ID    string
@@ -242,7 +244,7 @@ func TestMixedVersions(t *testing.T) {
 			ID      string
 			Unknown *int
 		}
-		got, err := call(t.Context(), a.cluster, "b", method[tomorrow, answer]{name: "get"}, tomorrow{"x", 44})
+		got, err := cluster.Call(t.Context(), a.cluster, "b", cluster.Method[tomorrow, answer]{Name: "get"}, tomorrow{"x", 44})
 		if want(t, "an unknown field", err, nil); got.ID != "x" || got.Unknown != nil {
 			t.Errorf("%+v", got)
 		}
@@ -257,10 +259,10 @@ func TestVerdictOfTomorrow(t *testing.T) {
 		pass(time.Millisecond)
 		ds, err := b.Reserve(t.Context(), "t", 1, 0, time.Minute)
 		want(t, "Reserve", err, nil)
-		told := outcomesQuery{[]offloadOutcome{{Receipt: ds[0].Receipt(), Verb: Return + 1}, {Receipt: ds[0].Receipt(), Verb: Ack}}}
-		answer, err := call(t.Context(), a.cluster, "b", outcomesMethod, told)
+		told := cluster.OutcomesQuery{[]cluster.OffloadOutcome{{Receipt: ds[0].Receipt(), Verb: Return + 1}, {Receipt: ds[0].Receipt(), Verb: Ack}}}
+		answer, err := cluster.Call(t.Context(), a.cluster, "b", cluster.OutcomesMethod, told)
 		want(t, "ask", err, nil)
-		want(t, "a verb of tomorrow", answer.Faults[0].err("b", false), errNotUnderstood)
+		want(t, "a verb of tomorrow", answer.Faults[0].Err("b", false), cluster.ErrNotUnderstood)
 		if code := answer.Faults[1].Code; code != "" {
 			t.Error("the acknowledgement was answered", code)
 		}
@@ -299,18 +301,18 @@ func TestDeadlinesTravel(t *testing.T) {
 
 // Every error that callers may test for arrives as itself.
 func TestErrorsTravel(t *testing.T) {
-	for _, c := range errorCodes {
-		err := wireErrorOf(fmt.Errorf("%w: because", c.err)).err("b", true)
-		if errors.Is(c.err, errNotUnderstood) {
-			want(t, c.code, err, ErrUnavailable)
+	for _, c := range cluster.ErrorCodes {
+		err := cluster.WireErrorOf(fmt.Errorf("%w: because", c.Err)).Err("b", true)
+		if errors.Is(c.Err, cluster.ErrNotUnderstood) {
+			want(t, c.Code, err, ErrUnavailable)
 		}
-		want(t, c.code, err, c.err)
+		want(t, c.Code, err, c.Err)
 	}
 	invalid := &InvalidError{Fields: []FieldError{{Field: "due_at", Problem: "must be right"}}}
 	var got *InvalidError
-	if err := wireErrorOf(fmt.Errorf("no: %w", invalid)).err("b", true); !errors.As(err, &got) || got.Fields[0] != invalid.Fields[0] {
+	if err := cluster.WireErrorOf(fmt.Errorf("no: %w", invalid)).Err("b", true); !errors.As(err, &got) || got.Fields[0] != invalid.Fields[0] {
 		t.Errorf("%v", err)
 	}
-	want(t, "a code of tomorrow", (&wireError{Code: "sleepy"}).err("b", true), ErrUnknown)
-	want(t, "a code of tomorrow", (&wireError{Code: "sleepy"}).err("b", false), ErrUnavailable)
+	want(t, "a code of tomorrow", (&cluster.WireError{Code: "sleepy"}).Err("b", true), ErrUnknown)
+	want(t, "a code of tomorrow", (&cluster.WireError{Code: "sleepy"}).Err("b", false), ErrUnavailable)
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 // away runs a test with fake time on three nodes, of which b holds one of a's shards and
@@ -17,7 +19,7 @@ func away(t *testing.T, test func(t *testing.T, c *crew, ids []string)) {
 	crewed(t, 3, func(t *testing.T, c *crew) {
 		a, b := c.nodes[0], c.nodes[1]
 		c.fleet.Drop(func(from, _ string, message []byte) bool { // a does not get it back
-			return from == a.name && bytes.Contains(message, []byte(releaseMethod.name))
+			return from == a.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name))
 		})
 		shardID := a.homeOn(1)
 		want(t, "yield", a.engine.ReleaseShard(t.Context(), shardID, b.name), nil)

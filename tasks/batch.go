@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -21,7 +22,7 @@ func (s *Scheduler) ScheduleBatch(ctx context.Context, requests []Request) ([]Re
 	if err != nil {
 		return nil, err
 	}
-	b := &batch{cluster: s.cluster, requests: requests, results: make([]Result, len(requests)), by: by}
-	b.run(ctx, b.distinct())
-	return b.results, nil
+	b := &cluster.Batch{Cluster: s.cluster, Requests: requests, Results: make([]Result, len(requests)), By: by}
+	b.Run(ctx, b.Distinct())
+	return b.Results, nil
 }

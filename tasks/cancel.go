@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
@@ -18,17 +19,17 @@ import (
 func (s *Scheduler) Cancel(ctx context.Context, id string) error {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	if s.cluster.shared == nil {
+	if s.cluster.Fleet == nil {
 		return engine.Cancelled(s.engine.CancelHere(ctx, id))
 	}
-	_, at, err := routed(ctx, s.cluster, id, cancelMethod, aboutID(ctx, id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.CancelHere(ctx, id) })
+	_, at, err := cluster.Routed(ctx, s.cluster, id, cluster.CancelMethod, cluster.AboutID(ctx, id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.CancelHere(ctx, id) })
 	switch gone := engine.Cancelled(err); {
-	case gone == nil && at.node != "":
+	case gone == nil && at.Node != "":
 		s.engine.Mu.Lock()
-		s.cluster.addRecentCancelLocked(id)
+		s.cluster.AddRecentCancelLocked(id)
 		s.engine.Mu.Unlock()
 		return nil
-	case errors.Is(gone, ErrNotFound) && !errors.Is(gone, engine.ErrFinished) && s.cluster.cancelledRecently(id):
+	case errors.Is(gone, ErrNotFound) && !errors.Is(gone, engine.ErrFinished) && s.cluster.CancelledRecently(id):
 		return nil
 	default:
 		return gone

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 // Two nodes have a task with the same id, as the directory had lost an entry: the one that is
@@ -43,7 +44,7 @@ func TestEntriesOfNodesThatAreGone(t *testing.T) {
 	crewed(t, 2, func(t *testing.T, c *crew) {
 		c.file("gone", recovery.Filing{}, recovery.Filing{Home: recovery.NewHome(77, 3), Nonce: 1})
 		c.nodes[0].must(Request{ID: "x", Topic: "t", Delay: time.Hour})
-		pass(3 * walkEvery)
+		pass(3 * cluster.WalkEvery)
 		if got := c.filed("gone"); got.Home != 0 {
 			t.Errorf("still filed: %v", got)
 		}

@@ -72,7 +72,7 @@ func (m *crewModel) run(steps int) {
 		var states []bool
 		for _, n := range m.nodes {
 			m.get(n, id)
-			states = append(states, n.cluster.knows(id))
+			states = append(states, n.cluster.Knows(id))
 		}
 		known := 0
 		for _, k := range states {

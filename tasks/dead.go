@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -33,12 +34,12 @@ func (s *Scheduler) Requeue(ctx context.Context, topic string, r Requeue) (Reque
 	}
 	q := engine.RedriveQuery{Topic: topic, All: r.IDs == nil, IDs: r.IDs}
 	if !r.Due.IsZero() || r.Delay != 0 {
-		q.Due = deadline(&f, s.engine.Config.Clock(), r.Due, r.Delay)
+		q.Due = cluster.Deadline(&f, s.engine.Config.Clock(), r.Due, r.Delay)
 	}
 	if err := f.Err(); err != nil {
 		return Requeued{}, err
 	}
-	done, unknown, err := s.cluster.redrive(ctx, q)
+	done, unknown, err := s.cluster.Redrive(ctx, q)
 	if err != nil {
 		return Requeued{Requeued: done}, err
 	}
@@ -56,6 +57,6 @@ func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) 
 	if !task.ValidName(topic) {
 		return 0, task.Invalid("topic", task.NameProblem)
 	}
-	done, _, err := s.cluster.redrive(ctx, engine.RedriveQuery{Topic: topic, Delete: true, All: ids == nil, IDs: ids})
+	done, _, err := s.cluster.Redrive(ctx, engine.RedriveQuery{Topic: topic, Delete: true, All: ids == nil, IDs: ids})
 	return done, err
 }

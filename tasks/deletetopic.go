@@ -17,8 +17,8 @@ import (
 // or was not replaced yet, and ErrOverloaded.
 func (s *Scheduler) DeleteTopic(ctx context.Context, name string, ifRevision int64) error {
 	revision, inUse, err := s.engine.Deletable(ctx, name)
-	if err == nil && !inUse && !s.cluster.noPeers() {
-		inUse, err = s.cluster.usedAnywhere(ctx, name)
+	if err == nil && !inUse && !s.cluster.NoPeers() {
+		inUse, err = s.cluster.UsedAnywhere(ctx, name)
 	}
 	switch {
 	case err != nil:
@@ -45,14 +45,14 @@ func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64
 	switch {
 	case err != nil:
 		return Killed{}, err
-	case revision == 0 && !inUse && s.cluster.noPeers():
+	case revision == 0 && !inUse && s.cluster.NoPeers():
 		return Killed{}, ErrNoTopic
 	case ifRevision >= 0 && revision != ifRevision:
 		return Killed{}, ErrRevision
 	case !task.ValidName(name):
 		return Killed{}, ErrNoTopic
 	}
-	t, err := s.cluster.purgeAll(ctx, engine.PurgeQuery{Topic: name, Kill: true})
+	t, err := s.cluster.PurgeAll(ctx, engine.PurgeQuery{Topic: name, Kill: true})
 	k := Killed{Killed: t.Cancelled, Delivering: t.Delivering}
 	switch {
 	case err != nil:
@@ -69,8 +69,8 @@ func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64
 // delivered. Errors: as of DeleteTopic.
 func (s *Scheduler) TopicInUse(ctx context.Context, name string) (bool, error) {
 	_, inUse, err := s.engine.Deletable(ctx, name)
-	if err == nil && !inUse && !s.cluster.noPeers() {
-		inUse, err = s.cluster.usedAnywhere(ctx, name)
+	if err == nil && !inUse && !s.cluster.NoPeers() {
+		inUse, err = s.cluster.UsedAnywhere(ctx, name)
 	}
 	return inUse, err
 }

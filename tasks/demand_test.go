@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 // A receiver gets what is ready at other nodes, with all that belongs to it, and its
@@ -79,7 +81,7 @@ func TestWaitingSendsNearlyNothing(t *testing.T) {
 		before := f.sent.Load()
 		pass(minutes * time.Minute)
 		pairs := len(f.nodes) * (len(f.nodes) - 1)
-		periods := int(minutes * time.Minute / renewEvery)
+		periods := int(minutes * time.Minute / cluster.RenewEvery)
 		if sent := int(f.sent.Load() - before); sent > 2*pairs*periods {
 			t.Errorf("%d messages were sent in %d periods between %d pairs of nodes", sent, periods, pairs)
 		}

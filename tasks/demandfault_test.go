@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
 )
@@ -67,11 +68,11 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 		a, b := f.nodes[0], f.nodes[1]
 		late := func() {
 			t.Helper()
-			got, err := b.cluster.handleReserve(t.Context(), "a", demandMessage{Run: a.cluster.peers.run, Topic: "x", Want: 1})
+			got, err := b.cluster.HandleReserve(t.Context(), "a", cluster.DemandMessage{Run: a.cluster.Peers.Run, Topic: "x", Want: 1})
 			if err != nil || len(got.Deliveries) != 1 {
 				t.Fatalf("asked for a task: %+v, %v", got, err)
 			}
-			a.cluster.lateReply("b", reserveMethod.name, reply[reserveReply]{Answer: &got}.encode(), time.Now())
+			a.cluster.LateReply("b", cluster.ReserveMethod.Name, cluster.Reply[cluster.ReserveReply]{Answer: &got}.Encode(), time.Now())
 			synctest.Wait()
 		}
 		b.must(Request{ID: "t1", Topic: "x"})
@@ -94,8 +95,8 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 		// One that says what no caller waited for.
 		b.must(Request{ID: "t3", Topic: "x"})
 		synctest.Wait()
-		got, _ := b.cluster.handleReserve(t.Context(), "a", demandMessage{Run: a.cluster.peers.run, Topic: "x", Want: 1})
-		b.cluster.lateReply("a", offerMethod.name, reply[offerReply]{Answer: &offerReply{Back: []string{got.Deliveries[0].Receipt}}}.encode(), time.Now())
+		got, _ := b.cluster.HandleReserve(t.Context(), "a", cluster.DemandMessage{Run: a.cluster.Peers.Run, Topic: "x", Want: 1})
+		b.cluster.LateReply("a", cluster.OfferMethod.Name, cluster.Reply[cluster.OfferReply]{Answer: &cluster.OfferReply{Back: []string{got.Deliveries[0].Receipt}}}.Encode(), time.Now())
 		b.pull("x", "t3")
 	}, Config{}, Config{})
 }
@@ -110,15 +111,15 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 		waits := a.reserve(t.Context(), "x", 1, time.Minute, lease)
 		synctest.Wait()
 		f.lose(nil)
-		ask := demandMessage{Run: a.cluster.peers.run, Topic: "x", Want: 1, Lease: lease}
+		ask := cluster.DemandMessage{Run: a.cluster.Peers.Run, Topic: "x", Want: 1, Lease: lease}
 		for i, age := range []time.Duration{lease, 20 * time.Second} {
 			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			synctest.Wait()
-			got, err := b.cluster.handleReserve(t.Context(), "a", ask)
+			got, err := b.cluster.HandleReserve(t.Context(), "a", ask)
 			if err != nil || len(got.Deliveries) != 1 {
 				t.Fatalf("asked for a task: %+v, %v", got, err)
 			}
-			a.cluster.lateReply("b", reserveMethod.name, reply[reserveReply]{Answer: &got}.encode(), time.Now().Add(-age))
+			a.cluster.LateReply("b", cluster.ReserveMethod.Name, cluster.Reply[cluster.ReserveReply]{Answer: &got}.Encode(), time.Now().Add(-age))
 			synctest.Wait()
 			if i == 0 && len(waits) > 0 {
 				t.Fatalf("it was given away when its lease was over: %+v", <-waits)
@@ -134,15 +135,15 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 		// An offer has been on its way for as long as is missing of its time to live.
 		waits = a.reserve(t.Context(), "x", 1, time.Minute, lease)
 		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), askWithin/4)
+		ctx, cancel := context.WithTimeout(t.Context(), cluster.AskWithin/4)
 		defer cancel()
 		b.must(Request{ID: "t2", Topic: "y"})
 		d := b.pull("y", "t2")[0]
-		o := offer{Run: a.cluster.peers.run, Topic: "x", Lease: lease, Deliveries: []wireDelivery{{d.Task, d.Receipt(), lease}}}
-		if answer, err := a.cluster.handleOffer(ctx, "b", o); err != nil || len(answer.Back) != 0 {
+		o := cluster.Offer{Run: a.cluster.Peers.Run, Topic: "x", Lease: lease, Deliveries: []cluster.WireDelivery{{d.Task, d.Receipt(), lease}}}
+		if answer, err := a.cluster.HandleOffer(ctx, "b", o); err != nil || len(answer.Back) != 0 {
 			t.Fatalf("offered a task: %+v, %v", answer, err)
 		}
-		if ds := <-waits; len(ds) != 1 || time.Until(ds[0].LeaseUntil) != lease-askWithin*3/4 {
+		if ds := <-waits; len(ds) != 1 || time.Until(ds[0].LeaseUntil) != lease-cluster.AskWithin*3/4 {
 			t.Errorf("got %+v", ds)
 		}
 	}, Config{}, Config{})
@@ -196,20 +197,20 @@ func TestOfferComesBackAfterAHandOver(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *poolRig) {
 		a, b := f.nodes[0], f.nodes[1]
 		offers := make([][]*engine.Delivery, 3)
-		packed := make([][]wireDelivery, 3)
+		packed := make([][]cluster.WireDelivery, 3)
 		for i := range offers {
 			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			pass(10 * time.Millisecond)
-			offers[i] = b.cluster.serve(t.Context(), b.engine.TopicTable.ByName["x"], "a", 1, 0)
-			packed[i] = b.cluster.encodeDeliveries(offers[i])
+			offers[i] = b.cluster.Serve(t.Context(), b.engine.TopicTable.ByName["x"], "a", 1, 0)
+			packed[i] = b.cluster.EncodeDeliveries(offers[i])
 		}
 		want(t, "Drain", b.Drain(t.Context()), nil)
 		b.engine.Mu.Lock()
-		g := &remoteWaiter{topic: b.engine.TopicTable.ByName["x"]}
-		b.cluster.offeredLocked(g, offers[0], packed[0], offerReply{}, relay.ErrUnheard)
-		b.cluster.offeredLocked(g, offers[1], packed[1], offerReply{Back: []string{packed[1][0].Receipt}}, nil)
+		g := &cluster.RemoteWaiter{Topic: b.engine.TopicTable.ByName["x"]}
+		b.cluster.OfferedLocked(g, offers[0], packed[0], cluster.OfferReply{}, relay.ErrUnheard)
+		b.cluster.OfferedLocked(g, offers[1], packed[1], cluster.OfferReply{Back: []string{packed[1][0].Receipt}}, nil)
 		b.engine.Unlock()
-		b.cluster.lateReply("a", offerMethod.name, reply[offerReply]{Answer: &offerReply{Back: []string{packed[2][0].Receipt}}}.encode(), time.Now())
+		b.cluster.LateReply("a", cluster.OfferMethod.Name, cluster.Reply[cluster.OfferReply]{Answer: &cluster.OfferReply{Back: []string{packed[2][0].Receipt}}}.Encode(), time.Now())
 		pass(time.Second)
 		a.pull("x", "t0", "t1", "t2")
 	}, Config{}, Config{})
@@ -241,11 +242,11 @@ func TestOffersToAFormerProcess(t *testing.T) {
 func TestNodesThatComeLater(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *poolRig) {
 		a := f.nodes[0]
-		delete(f.nodes[1].cluster.shared.methods, reserveMethod.name)
+		delete(f.nodes[1].cluster.Fleet.Methods, cluster.ReserveMethod.Name)
 		got := a.reserve(t.Context(), "x", 1, time.Minute, 0)
 		pass(10 * time.Second)
 		c := f.join("c", Config{})
-		pass(2 * peersEvery)
+		pass(2 * cluster.PeersEvery)
 		c.must(Request{ID: "t1", Topic: "x"})
 		a.want(<-got, "t1")
 		f.nodes[1].must(Request{ID: "t2", Topic: "x"})

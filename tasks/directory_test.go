@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 // filed is where an id is filed.
@@ -36,7 +37,7 @@ func TestEntryOutlivesItsTask(t *testing.T) {
 			t.Fatalf("filed under %v", first)
 		}
 		want(t, "Cancel", b.Cancel(t.Context(), "x"), nil)
-		pass(removeAfter - 2*time.Second)
+		pass(cluster.RemoveAfter - 2*time.Second)
 		if got := c.filed("x"); got != first {
 			t.Fatalf("the filing went from %v to %v too early", first, got)
 		}
@@ -49,12 +50,12 @@ func TestEntryOutlivesItsTask(t *testing.T) {
 		if second == first || second.Home != first.Home {
 			t.Fatalf("filed again: %v after %v", second, first)
 		}
-		pass(removeAfter + 5*time.Second)
+		pass(cluster.RemoveAfter + 5*time.Second)
 		if got := c.filed("x"); got != second {
 			t.Fatalf("the filing of a task that exists went from %v to %v", second, got)
 		}
 		want(t, "Cancel", a.Cancel(t.Context(), "x"), nil)
-		pass(removeAfter + 5*time.Second)
+		pass(cluster.RemoveAfter + 5*time.Second)
 		if got := c.filed("x"); got.Home != 0 {
 			t.Fatalf("still filed: %v", got)
 		}
@@ -91,7 +92,7 @@ func TestStaleEntryHeals(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		c.file("left", recovery.Filing{}, recovery.Filing{Home: c.nodes[2].homeOn(0), Nonce: 1})
-		pass(3 * walkEvery)
+		pass(3 * cluster.WalkEvery)
 		if got := c.filed("left"); got.Home != 0 {
 			t.Errorf("what belongs to no task is still filed: %v", got)
 		}

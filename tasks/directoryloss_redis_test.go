@@ -38,7 +38,7 @@ func TestLostDirectoryEntry(t *testing.T) {
 	a, b := lossyNode(t, url, "a"), lossyNode(t, url, "b")
 	n := &node{Scheduler: b, t: t}
 	n.waitFor("the nodes know each other", func() bool {
-		return !a.cluster.noPeers() && !b.cluster.noPeers() && !a.cluster.singleNode() && !b.cluster.singleNode() && a.cluster.isIndexed() && b.cluster.isIndexed()
+		return !a.cluster.NoPeers() && !b.cluster.NoPeers() && !a.cluster.SingleNode() && !b.cluster.SingleNode() && a.cluster.IsIndexed() && b.cluster.IsIndexed()
 	})
 	server.Do("save")
 	dump := filepath.Join(server.Dir, "dump.rdb")
@@ -68,11 +68,11 @@ func TestLostDirectoryEntry(t *testing.T) {
 	results, err := b.ScheduleBatch(t.Context(), []Request{again})
 	want(t, "ScheduleBatch", err, nil)
 	want(t, "of the batch", results[0].Err, nil)
-	if b.cluster.knows("batched") {
+	if b.cluster.Knows("batched") {
 		t.Error("the batch has created a second task")
 	}
 	want(t, "Cancel", b.Cancel(t.Context(), "got"), nil)
-	if a.cluster.knows("got") {
+	if a.cluster.Knows("got") {
 		t.Error("the task that was cancelled is still there")
 	}
 }
@@ -85,7 +85,7 @@ func TestLostDirectoryEntryNoticedByCreation(t *testing.T) {
 	a, b := lossyNode(t, url, "a"), lossyNode(t, url, "b")
 	n := &node{Scheduler: b, t: t}
 	n.waitFor("the nodes know each other", func() bool {
-		return !a.cluster.noPeers() && !b.cluster.noPeers() && !a.cluster.singleNode() && !b.cluster.singleNode() && a.cluster.isIndexed() && b.cluster.isIndexed()
+		return !a.cluster.NoPeers() && !b.cluster.NoPeers() && !a.cluster.SingleNode() && !b.cluster.SingleNode() && a.cluster.IsIndexed() && b.cluster.IsIndexed()
 	})
 	server.Do("save")
 	dump := filepath.Join(server.Dir, "dump.rdb")

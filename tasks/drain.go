@@ -16,5 +16,5 @@ import (
 // changes nothing if it is so from the beginning; ErrUnavailable when the ledger does not
 // take what is in the spool; ErrClosed; or why ctx ended.
 func (s *Scheduler) Drain(ctx context.Context) error {
-	return s.cluster.drainNode(ctx)
+	return s.cluster.DrainNode(ctx)
 }

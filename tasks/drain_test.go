@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 // A drained node has handed everything over, evenly, and takes nothing any more; what it
@@ -162,7 +163,7 @@ func TestDrainNodeGivesUp(t *testing.T) {
 		a, b := f.join("a", 2, Config{}), f.join("b", 1, Config{MaxPending: 1})
 		full := b.must(Request{ID: b.idAt(0), Topic: "x", Delay: time.Hour})
 		want(t, "DrainNode", a.DrainNode(t.Context(), "a"), nil)
-		pass(drainPatience + 2*time.Second)
+		pass(cluster.DrainPatience + 2*time.Second)
 		nodes, err := b.Nodes(t.Context())
 		if st := nodes[0].Status; err != nil || st.DrainsFailed != 1 || !strings.Contains(st.DrainFault, "2 shards are left") || !st.Draining {
 			t.Errorf("a says %+v, %v", st, err)
@@ -224,7 +225,7 @@ func TestDrainWhileReading(t *testing.T) {
 		c := f.join("c", 1, Config{})
 		done := make(chan error, 1)
 		go func() { done <- b.Drain(t.Context()) }()
-		pass(4 * drainPatience)
+		pass(4 * cluster.DrainPatience)
 		if n := c.Stats().ShardsHeld; n != 2 || len(done) != 0 {
 			t.Errorf("the heir holds %d shards, %d drains have returned", n, len(done))
 		}
@@ -249,7 +250,7 @@ func TestDrainDuringTheFirstReplay(t *testing.T) {
 		a := f.join("a", 2, Config{})
 		done := make(chan error, 1)
 		go func() { done <- a.Drain(t.Context()) }()
-		pass(4 * drainPatience)
+		pass(4 * cluster.DrainPatience)
 		if len(done) != 0 {
 			t.Fatalf("it has returned: %v", <-done)
 		}
@@ -282,7 +283,7 @@ func TestAllNodesDrainAtOnce(t *testing.T) {
 		for range nodes {
 			want(t, "Drain", <-done, ErrNoHeir)
 		}
-		if took := time.Since(began); took >= drainPatience {
+		if took := time.Since(began); took >= cluster.DrainPatience {
 			t.Errorf("it took %v", took)
 		}
 	})

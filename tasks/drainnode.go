@@ -3,6 +3,8 @@ package tasks
 import (
 	"context"
 	"slices"
+
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 // DrainNode has a node of the ledger, be it this one, drain itself: see Drain. It returns
@@ -21,16 +23,16 @@ func (s *Scheduler) DrainNode(ctx context.Context, name string) error {
 	case i < 0:
 		return ErrNoNode
 	case nodes[i].Self:
-		return s.cluster.beginDrain(ctx)
-	case !nodes[i].Live || nodes[i].Released || s.cluster.shared == nil:
+		return s.cluster.BeginDrain(ctx)
+	case !nodes[i].Live || nodes[i].Released || s.cluster.Fleet == nil:
 		return ErrNodeAway
 	}
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	_, err = call(ctx, s.cluster, name, drainMethod, drainQuery{})
+	_, err = cluster.Call(ctx, s.cluster, name, cluster.DrainMethod, cluster.DrainQuery{})
 	return err
 }
 
 // Drained is closed when this node has been drained because DrainNode was called, here or
 // at another node: nothing is held any more, and the program may end.
-func (s *Scheduler) Drained() <-chan struct{} { return s.cluster.drain.done }
+func (s *Scheduler) Drained() <-chan struct{} { return s.cluster.Drain.Done }

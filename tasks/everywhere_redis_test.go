@@ -23,7 +23,7 @@ func TestAllNodesOfRedis(t *testing.T) {
 	}
 	a := nodes[0]
 	a.waitFor("all nodes are known", func() bool {
-		return !slices.ContainsFunc(nodes, func(n *node) bool { return n.cluster.noPeers() })
+		return !slices.ContainsFunc(nodes, func(n *node) bool { return n.cluster.NoPeers() })
 	})
 	var ids []string
 	schedule := func(topic string) {
@@ -115,7 +115,7 @@ func TestCallsToAllNodesReadNoOwners(t *testing.T) {
 		nodes = append(nodes, s)
 	}
 	a := nodes[0]
-	if shardIDs, err := a.engine.Fleet.Homes(t.Context()); err != nil || len(shardIDs) != 12 || a.cluster.noPeers() {
+	if shardIDs, err := a.engine.Fleet.Homes(t.Context()); err != nil || len(shardIDs) != 12 || a.cluster.NoPeers() {
 		t.Fatalf("Homes = %v, %v", shardIDs, err)
 	}
 	for _, s := range nodes {

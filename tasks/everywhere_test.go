@@ -14,6 +14,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
@@ -341,8 +342,8 @@ func TestCancelledWhereItHasGone(t *testing.T) {
 		}
 		var hears atomic.Bool
 		c.fleet.Drop(func(from, to string, message []byte) bool {
-			return to == next.name && !hears.Load() && bytes.Contains(message, []byte(purgeMethod.name)) ||
-				from == b.name && bytes.Contains(message, []byte(releaseMethod.name)) // b does not take its shard back
+			return to == next.name && !hears.Load() && bytes.Contains(message, []byte(cluster.PurgeMethod.Name)) ||
+				from == b.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name)) // b does not take its shard back
 		})
 		var got GroupCancelled
 		var cancelled error
@@ -400,13 +401,13 @@ func TestOlderVersionAmongAll(t *testing.T) {
 		ctx := t.Context()
 		c.fill(2, "x", "g")
 		for _, verb := range []string{"list", "used", "purge", "exhume"} {
-			delete(c.nodes[2].cluster.shared.methods, verb)
+			delete(c.nodes[2].cluster.Fleet.Methods, verb)
 		}
 		a := c.nodes[0]
 		named := func(what string, err error) {
 			t.Helper()
 			want(t, what, err, ErrUnavailable)
-			if e := (*NodeError)(nil); !errors.Is(err, errNotUnderstood) || !errors.As(err, &e) || e.Node != "c" {
+			if e := (*NodeError)(nil); !errors.Is(err, cluster.ErrNotUnderstood) || !errors.As(err, &e) || e.Node != "c" {
 				t.Errorf("%s: %v", what, err)
 			}
 		}

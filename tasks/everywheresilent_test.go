@@ -68,7 +68,7 @@ func TestSilentNodeOfRedis(t *testing.T) {
 		}
 	}
 	a := nodes[0]
-	for a.cluster.noPeers() {
+	for a.cluster.NoPeers() {
 		if _, err := a.engine.Fleet.Homes(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 // spooling runs a test with fake time, on two nodes of which b has a spool.
@@ -57,7 +58,7 @@ func TestSpooledTasksOfAllNodes(t *testing.T) {
 func TestSpooledTasksWhereNothingIsHeld(t *testing.T) {
 	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
 		c.fleet.Drop(func(from, _ string, message []byte) bool { // b does not get its shards back
-			return from == b.name && bytes.Contains(message, []byte(releaseMethod.name))
+			return from == b.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name))
 		})
 		a.member.AdoptFrom(b.member)
 		pass(time.Second)
@@ -81,7 +82,7 @@ func TestSpooledIntoAListedShard(t *testing.T) {
 	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
 		var asks atomic.Bool // b is asked what it has
 		c.fleet.Drop(func(from, _ string, message []byte) bool {
-			return from == b.name && bytes.Contains(message, []byte(releaseMethod.name)) || !asks.Load() && bytes.Contains(message, []byte(listMethod.name))
+			return from == b.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name)) || !asks.Load() && bytes.Contains(message, []byte(cluster.ListMethod.Name))
 		})
 		a.member.AdoptFrom(b.member)
 		pass(time.Second)
@@ -157,7 +158,7 @@ func TestManyTasksAndASilentSpool(t *testing.T) {
 func TestBatchAnswersIDsOfSpooled(t *testing.T) {
 	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
 		c.fleet.Drop(func(from, _ string, message []byte) bool { // b does not get its shards back
-			return from == b.name && bytes.Contains(message, []byte(releaseMethod.name))
+			return from == b.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name))
 		})
 		a.member.AdoptFrom(b.member)
 		pass(time.Second)
@@ -181,7 +182,7 @@ func TestBatchAnswersIDsOfSpooled(t *testing.T) {
 // keepsShards has a adopt what b holds, and b not get it back.
 func keepsShards(c *crew, a, b *mate) {
 	c.fleet.Drop(func(from, _ string, message []byte) bool {
-		return from == b.name && bytes.Contains(message, []byte(releaseMethod.name))
+		return from == b.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name))
 	})
 	a.member.AdoptFrom(b.member)
 	pass(time.Second)

@@ -125,7 +125,7 @@ func costNodes(b *testing.B, url string, n int) []*Scheduler {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		settled := !slices.ContainsFunc(nodes, func(s *Scheduler) bool {
 			peers, err := s.Nodes(b.Context())
-			return err != nil || len(peers) != n || s.cluster.noPeers() || !s.cluster.isIndexed()
+			return err != nil || len(peers) != n || s.cluster.NoPeers() || !s.cluster.IsIndexed()
 		})
 		if settled {
 			return nodes

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 // A fleetRig is several nodes that share a ledger in memory, and ask one another without
@@ -67,23 +68,23 @@ func (f *fleetRig) join(name string, shards int, cfg Config) *fleetNode {
 	f.t.Helper()
 	n := &fleetNode{t: f.t, rig: f, member: &faultyMember{Member: f.ledger.Join(name, shards)}, log: &logged{}}
 	cfg.Node, cfg.Log = name, slog.New(slog.NewTextHandler(n.log, nil))
-	calls := peerCalls{
-		callRelease: func(ctx context.Context, node string, shardID recovery.Home) error {
+	calls := cluster.PeerCalls{
+		CallRelease: func(ctx context.Context, node string, shardID recovery.Home) error {
 			holder := f.nodes[node]
 			if holder == nil || holder.keeps.Load() {
 				return ErrUnavailable
 			}
 			return holder.engine.ReleaseShard(ctx, shardID, name)
 		},
-		callOfferShard: func(ctx context.Context, node string, shardID recovery.Home) error {
+		CallOfferShard: func(ctx context.Context, node string, shardID recovery.Home) error {
 			heir := f.nodes[node]
 			if heir.mute.Load() {
 				<-ctx.Done()
 				return fmt.Errorf("%w: %w", ErrUnknown, ctx.Err())
 			}
-			return heir.cluster.acceptOffer(ctx, shardID, name)
+			return heir.cluster.AcceptOffer(ctx, shardID, name)
 		},
-		settle: func(ctx context.Context, shardID recovery.Home, v Verdict, receipt string) error {
+		Settle: func(ctx context.Context, shardID recovery.Home, v Verdict, receipt string) error {
 			holder, ok := f.nodes[f.ledger.Holder(shardID)]
 			if !ok {
 				return ErrUnavailable

@@ -2,6 +2,8 @@ package tasks
 
 import (
 	"context"
+
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 // Get returns a task. Errors: ErrNotFound, ErrReplaying, ErrUnavailable,
@@ -9,9 +11,9 @@ import (
 func (s *Scheduler) Get(ctx context.Context, id string) (Task, error) {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	if s.cluster.shared == nil {
+	if s.cluster.Fleet == nil {
 		return s.engine.Get(ctx, id)
 	}
-	t, _, err := routed(ctx, s.cluster, id, getMethod, aboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.engine.Get(ctx, id) })
+	t, _, err := cluster.Routed(ctx, s.cluster, id, cluster.GetMethod, cluster.AboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.engine.Get(ctx, id) })
 	return t, err
 }

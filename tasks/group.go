@@ -20,6 +20,6 @@ func (s *Scheduler) CancelGroup(ctx context.Context, group string) (GroupCancell
 	if !task.ValidName(group) {
 		return GroupCancelled{}, task.Invalid("group", task.NameProblem)
 	}
-	t, err := s.cluster.purgeAll(ctx, engine.PurgeQuery{Group: group, Keep: MaxGroupDelivering, Patterns: task.PatternsOf(ctx)})
+	t, err := s.cluster.PurgeAll(ctx, engine.PurgeQuery{Group: group, Keep: MaxGroupDelivering, Patterns: task.PatternsOf(ctx)})
 	return GroupCancelled{Cancelled: t.Cancelled, Delivering: t.Left, More: t.Delivering - len(t.Left)}, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
@@ -43,7 +44,7 @@ func TestHasDuringReplay(t *testing.T) {
 		a, err := Open(t.Context(), member, Config{Node: "a"})
 		want(t, "Open", err, nil)
 		var ids []string
-		for i := range hasAtOnce {
+		for i := range cluster.HasAtOnce {
 			ids = append(ids, fmt.Sprint("t", i))
 			if i%2 == 0 {
 				_, err := a.Schedule(t.Context(), Request{ID: ids[i], Topic: "x", Delay: time.Hour})
@@ -66,7 +67,7 @@ func TestHasDuringReplay(t *testing.T) {
 			defer a.engine.Unlock()
 			a.engine.UncheckLocked(taken)
 		})
-		got, err := a.cluster.handleHas(t.Context(), "b", hasQuery{IDs: append(ids, "not a name")})
+		got, err := a.cluster.HandleHas(t.Context(), "b", cluster.HasQuery{IDs: append(ids, "not a name")})
 		want(t, "answerHas", err, nil)
 		for i, has := range got.Has {
 			if has != (i < len(ids) && i%2 == 0) {
@@ -103,7 +104,7 @@ func (l *listing) File(ctx context.Context, changes []recovery.Refiling) ([]reco
 // The ids of the dead are registered while they are listed, not all of them at the end.
 func TestManyDeadAreRegistered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const dead = 5*updatesAtOnce + 7
+		const dead = 5*cluster.UpdatesAtOnce + 7
 		fleet := memfleet.New()
 		member := fleet.Join("a", 1)
 		_, err := member.Adopt(t.Context())
@@ -128,8 +129,8 @@ func TestManyDeadAreRegistered(t *testing.T) {
 		want(t, "Open", err, nil)
 		defer b.Close(context.Background())
 		pass(10 * time.Second)
-		if l.changes != dead || l.most > updatesAtOnce {
-			t.Errorf("%d were registered, up to %d at once after %d were listed", l.changes, updatesAtOnce, l.most)
+		if l.changes != dead || l.most > cluster.UpdatesAtOnce {
+			t.Errorf("%d were registered, up to %d at once after %d were listed", l.changes, cluster.UpdatesAtOnce, l.most)
 		}
 		for _, i := range []int{0, dead - 1} {
 			task, err := b.Get(t.Context(), fmt.Sprint("t", i))

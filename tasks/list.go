@@ -49,8 +49,8 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 		}
 	}
 	ask := engine.ListQuery{Topic: q.Topic, Group: q.Group, State: q.State, Limit: limit, After: after, Patterns: task.PatternsOf(ctx)}
-	if !s.cluster.noPeers() {
-		return s.cluster.listAll(ctx, ask)
+	if !s.cluster.NoPeers() {
+		return s.cluster.ListAll(ctx, ask)
 	}
 	page := Page{Tasks: make([]Task, 0, min(limit, 100))}
 	size := 0

@@ -54,7 +54,7 @@ func (g *team) settled() {
 		return
 	}
 	g.waitFor("the nodes know each other", func(n *node) bool {
-		return !n.cluster.noPeers() && n.cluster.isIndexed() && n.Stats().ShardsHeld == 4 && !n.engine.Unsure()
+		return !n.cluster.NoPeers() && n.cluster.IsIndexed() && n.Stats().ShardsHeld == 4 && !n.engine.Unsure()
 	})
 }
 

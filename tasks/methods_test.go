@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
 )
 
@@ -36,29 +37,29 @@ const questionsDir = "testdata/questions/v1"
 
 // conversations are all methods, with their queries and replies.
 var conversations = []conversation{
-	converse(getMethod),
-	converse(cancelMethod),
-	converse(fireMethod),
-	converse(moveMethod),
-	converse(scheduleMethod),
-	converse(replaceMethod),
-	converse(batchMethod),
-	converse(settleMethod),
-	converse(returnMethod),
-	converse(hasMethod),
-	converse(releaseMethod),
-	converse(offerShardMethod),
-	converse(drainMethod),
-	converse(reserveMethod),
-	converse(demandsMethod),
-	converse(offerMethod),
-	converse(backlogMethod),
-	converse(offloadMethod),
-	converse(outcomesMethod),
-	converse(listMethod),
-	converse(usedMethod),
-	converse(purgeMethod),
-	converse(redriveMethod),
+	converse(cluster.GetMethod),
+	converse(cluster.CancelMethod),
+	converse(cluster.FireMethod),
+	converse(cluster.MoveMethod),
+	converse(cluster.ScheduleMethod),
+	converse(cluster.ReplaceMethod),
+	converse(cluster.BatchMethod),
+	converse(cluster.SettleMethod),
+	converse(cluster.ReturnMethod),
+	converse(cluster.HasMethod),
+	converse(cluster.ReleaseMethod),
+	converse(cluster.OfferShardMethod),
+	converse(cluster.DrainMethod),
+	converse(cluster.ReserveMethod),
+	converse(cluster.DemandsMethod),
+	converse(cluster.OfferMethod),
+	converse(cluster.BacklogMethod),
+	converse(cluster.OffloadMethod),
+	converse(cluster.OutcomesMethod),
+	converse(cluster.ListMethod),
+	converse(cluster.UsedMethod),
+	converse(cluster.PurgeMethod),
+	converse(cluster.RedriveMethod),
 }
 
 // A conversation is one method's query and reply, both full of values.
@@ -73,20 +74,20 @@ type conversation struct {
 	hear func(body []byte) (asked any, reply []byte)
 }
 
-func converse[Q, A any](v method[Q, A]) conversation {
+func converse[Q, A any](v cluster.Method[Q, A]) conversation {
 	var q Q
 	var a A
 	var err error
 	if reflect.TypeFor[Q]().Kind() != reflect.Struct || reflect.TypeFor[A]().Kind() != reflect.Struct {
 		err = errors.New("what is no object can have no new fields")
 	}
-	err = errors.Join(err, fill(reflect.ValueOf(&q).Elem(), v.name+" question"), fill(reflect.ValueOf(&a).Elem(), v.name+" answer"))
+	err = errors.Join(err, fill(reflect.ValueOf(&q).Elem(), v.Name+" question"), fill(reflect.ValueOf(&a).Elem(), v.Name+" answer"))
 	return conversation{
-		method: v.name, query: q, reply: a, fault: err,
-		call: func(s *Scheduler) (any, error) { return call(context.Background(), s.cluster, "b", v, q) },
+		method: v.Name, query: q, reply: a, fault: err,
+		call: func(s *Scheduler) (any, error) { return cluster.Call(context.Background(), s.cluster, "b", v, q) },
 		hear: func(body []byte) (any, []byte) {
 			var heard any
-			_, answer := handle(v, func(_ *cluster, _ context.Context, _ string, q Q) (A, error) {
+			_, answer := cluster.Handle(v, func(_ *cluster.Cluster, _ context.Context, _ string, q Q) (A, error) {
 				heard = q
 				return a, nil
 			})
@@ -214,7 +215,7 @@ func talking(t *testing.T, test func(t *testing.T, k *talk)) {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			k.asker = &Scheduler{cluster: &cluster{shared: &shared{relay: r}}}
+			k.asker = &Scheduler{cluster: &cluster.Cluster{Fleet: &cluster.Fleet{Relay: r}}}
 		}
 		test(t, k)
 	})
@@ -249,7 +250,7 @@ func TestQuestionsStay(t *testing.T) {
 			}
 		}
 	})
-	for verb := range methodHandlers() {
+	for verb := range cluster.MethodHandlers() {
 		if !slices.Contains(files, verb+".json") {
 			t.Errorf("the verb %s has no golden question: it needs a line in conversations", verb)
 		}
@@ -266,7 +267,7 @@ func TestQuestionsStay(t *testing.T) {
 // So are the codes of faults, and the numbers that stand for words.
 func TestFaultsStay(t *testing.T) {
 	type goldenFaults struct {
-		Reply   reply[struct{}]
+		Reply   cluster.Reply[struct{}]
 		Codes   []string
 		Numbers map[string]uint8
 	}
@@ -275,8 +276,8 @@ func TestFaultsStay(t *testing.T) {
 		"ack": uint8(Ack), "release": uint8(Release), "extend": uint8(Extend), "bury": uint8(Bury), "return": uint8(Return),
 	}}
 	want(t, "fill", fill(reflect.ValueOf(&now.Reply.Fault).Elem(), "fault"), nil)
-	for _, c := range errorCodes {
-		now.Codes = append(now.Codes, c.code)
+	for _, c := range cluster.ErrorCodes {
+		now.Codes = append(now.Codes, c.Code)
 	}
 	slices.Sort(now.Codes)
 	if golden := keptAs(t, "faults.json", now); !cmp.Equal(now, golden) {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 // Who gives no signs of life is not shown as live, taken for dead or not.
@@ -16,7 +17,7 @@ func TestStateOfTheQuiet(t *testing.T) {
 		NodeReleased: {{Released: true}, {Released: true, Quiet: true, Gone: true}},
 	} {
 		for _, k := range known {
-			n := describeNode(&k)
+			n := cluster.DescribeNode(&k)
 			if got := n.State(); got != want {
 				t.Errorf("%+v is shown as %s instead of %s", k, got, want)
 			}

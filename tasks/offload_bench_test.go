@@ -59,7 +59,7 @@ func BenchmarkBacklog(b *testing.B) {
 				b.StopTimer()
 				var helped int64
 				for _, n := range nodes {
-					helped += n.cluster.peers.counts.offloadedIn
+					helped += n.cluster.Peers.Counts.OffloadedIn
 					_ = n.Close(context.Background())
 				}
 				b.ReportMetric(float64(helped)/tasks, "helped/task")

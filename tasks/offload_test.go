@@ -93,8 +93,8 @@ func TestOffload(t *testing.T) {
 					t.Errorf("%d tasks were delivered %d times", len(c.of), c.counts("a")+c.counts("b"))
 				}
 				pass(time.Minute)
-				if st := b.Stats(); st.Total.Delivered != 0 || len(b.cluster.peers.offloads) != 0 || st.Concurrency != 64 {
-					t.Errorf("afterwards: %+v, %d offloads", st.Total, len(b.cluster.peers.offloads))
+				if st := b.Stats(); st.Total.Delivered != 0 || len(b.cluster.Peers.Offloads) != 0 || st.Concurrency != 64 {
+					t.Errorf("afterwards: %+v, %d offloads", st.Total, len(b.cluster.Peers.Offloads))
 				}
 			}, Config{SweepBacklog: 100}, Config{SweepHelper: helper})
 		})
@@ -298,7 +298,7 @@ func TestOffloadConditions(t *testing.T) {
 					t.Errorf("the owner has counted %+v", a.Stats().Total)
 				}
 				pass(2 * time.Minute)
-				if len(b.cluster.peers.offloads) != 0 || len(b.cluster.peers.resultSenders) != 0 {
+				if len(b.cluster.Peers.Offloads) != 0 || len(b.cluster.Peers.ResultSenders) != 0 {
 					t.Error("the offload has not ended")
 				}
 			}, Config{SweepBacklog: 10, Topics: map[string]TopicSettings{"x": {Concurrency: 4}}}, way.cfg)

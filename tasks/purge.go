@@ -2,8 +2,8 @@ package tasks
 
 import (
 	"context"
-	"strings"
 
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -24,16 +24,12 @@ import (
 // to a piece more may be cancelled, or what another node does in a second or two; none of it is
 // delivered until the ledger has answered.
 func (s *Scheduler) Purge(ctx context.Context, topic string) (Purged, error) {
-	if !validPurge(topic) {
+	if !cluster.ValidPurge(topic) {
 		return Purged{}, task.Invalid("topic", task.NameProblem+"; an asterisk may follow")
 	}
 	if err := engine.Granted(ctx, topic); err != nil {
 		return Purged{}, err
 	}
-	t, err := s.cluster.purgeAll(ctx, engine.PurgeQuery{Topic: topic})
+	t, err := s.cluster.PurgeAll(ctx, engine.PurgeQuery{Topic: topic})
 	return Purged{Cancelled: t.Cancelled, Delivering: t.Delivering}, err
 }
-
-// validPurge tells whether that is the name of a topic, or the beginning of names, which is
-// not empty, and an asterisk.
-func validPurge(topic string) bool { return task.ValidName(strings.TrimSuffix(topic, "*")) }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 // A node that comes back gets its shards from who has adopted them, and is ready once it
@@ -52,7 +53,7 @@ func TestReadyWithoutOwnShards(t *testing.T) {
 		b.adopt(a)
 		b.keeps.Store(true)
 		a = f.join("a", 1, Config{})
-		pass(reclaimReady - time.Second)
+		pass(cluster.ReclaimReady - time.Second)
 		if r := a.Readiness(); r.Ready {
 			t.Error("it is ready")
 		}

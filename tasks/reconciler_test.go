@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 // An id that was used twice is taken out of the directory once: no directory takes an id
@@ -16,7 +17,7 @@ func TestTombstonesOfOneID(t *testing.T) {
 		shardID := recovery.NewHome(a.engine.NodeNumber, 0)
 		filing := func(nonce uint32) recovery.Filing { return recovery.Filing{Home: shardID, Nonce: nonce} }
 		a.engine.Mu.Lock()
-		got := a.cluster.goneLocked([]tombstone{{id: "x", entry: filing(1)}, {id: "y", entry: filing(2)}, {id: "x", entry: filing(3)}})
+		got := a.cluster.GoneLocked([]cluster.Tombstone{{ID: "x", Entry: filing(1)}, {ID: "y", Entry: filing(2)}, {ID: "x", Entry: filing(3)}})
 		a.engine.Unlock()
 		want := []recovery.Refiling{{ID: "x", Old: filing(3)}, {ID: "y", Old: filing(2)}}
 		if diff := cmp.Diff(want, got); diff != "" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
@@ -25,8 +26,8 @@ func benchmarkRelease(b *testing.B, beside int) {
 	fleet := memfleet.New()
 	nodes := make(map[string]*Scheduler)
 	for _, name := range []string{"a", "b"} {
-		s, err := open(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler)}, parts{peers: peerCalls{
-			callRelease: func(ctx context.Context, node string, shardID recovery.Home) error {
+		s, err := open(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler)}, parts{peers: cluster.PeerCalls{
+			CallRelease: func(ctx context.Context, node string, shardID recovery.Home) error {
 				return nodes[node].engine.ReleaseShard(ctx, shardID, name)
 			},
 		}})
@@ -66,7 +67,7 @@ func benchmarkRelease(b *testing.B, beside int) {
 	fillHome(other, beside, time.Hour)
 	from, to := "a", "b"
 	for b.Loop() {
-		if err := nodes[to].cluster.acceptOffer(b.Context(), moving, from); err != nil {
+		if err := nodes[to].cluster.AcceptOffer(b.Context(), moving, from); err != nil {
 			b.Fatal(err)
 		}
 		for {

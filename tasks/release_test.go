@@ -16,7 +16,7 @@ import (
 
 // handTo hands the first of a node's own shards over.
 func (n *fleetNode) handTo(to *fleetNode) error {
-	return to.cluster.acceptOffer(n.t.Context(), recovery.NewHome(n.engine.NodeNumber, 0), n.engine.Config.Node)
+	return to.cluster.AcceptOffer(n.t.Context(), recovery.NewHome(n.engine.NodeNumber, 0), n.engine.Config.Node)
 }
 
 // A shard changes hands with its open deliveries: those that were pulled, and those that a
@@ -68,9 +68,9 @@ func TestAskedForWhatItDoesNotHold(t *testing.T) {
 		shardID := recovery.NewHome(a.engine.NodeNumber, 0)
 		want(t, "yield", a.engine.ReleaseShard(t.Context(), shardID, "b"), nil)
 		a.crash()
-		want(t, "take", c.cluster.acceptOffer(t.Context(), shardID, "b"), ErrUnavailable)
+		want(t, "take", c.cluster.AcceptOffer(t.Context(), shardID, "b"), ErrUnavailable)
 		pass(time.Second)
-		want(t, "take again", c.cluster.acceptOffer(t.Context(), shardID, "b"), nil)
+		want(t, "take again", c.cluster.AcceptOffer(t.Context(), shardID, "b"), nil)
 		pass(time.Second)
 		if _, err := c.Get(t.Context(), id); err != nil {
 			t.Error(err)

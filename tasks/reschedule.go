@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -32,10 +33,10 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 	}
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	if s.cluster.shared == nil {
+	if s.cluster.Fleet == nil {
 		return s.engine.Reschedule(ctx, id, m)
 	}
-	t, _, err := routed(ctx, s.cluster, id, moveMethod, aboutMove(ctx, id, m),
+	t, _, err := cluster.Routed(ctx, s.cluster, id, cluster.MoveMethod, cluster.AboutMove(ctx, id, m),
 		func(ctx context.Context) (Task, error) { return s.engine.Reschedule(ctx, id, m) })
 	return t, err
 }
@@ -45,10 +46,10 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	if s.cluster.shared == nil {
+	if s.cluster.Fleet == nil {
 		return s.engine.FireNow(ctx, id)
 	}
-	t, _, err := routed(ctx, s.cluster, id, fireMethod, aboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.engine.FireNow(ctx, id) })
+	t, _, err := cluster.Routed(ctx, s.cluster, id, cluster.FireMethod, cluster.AboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.engine.FireNow(ctx, id) })
 	return t, err
 }
 
@@ -59,19 +60,19 @@ func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
 func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	p, err := s.cluster.planFor(ctx, &r)
+	p, err := s.cluster.PlanFor(ctx, &r)
 	if err != nil {
 		return Task{}, err
 	}
 	defer p.Release()
 	var t Task
 	switch {
-	case s.cluster.shared == nil:
-		t, err = s.cluster.replace(ctx, &p)
+	case s.cluster.Fleet == nil:
+		t, err = s.cluster.Replace(ctx, &p)
 	case !p.Chosen:
-		return s.cluster.schedule(ctx, &p, &r)
+		return s.cluster.Schedule(ctx, &p, &r)
 	default:
-		t, err = s.cluster.replaceRouted(ctx, &p, &r)
+		t, err = s.cluster.ReplaceRouted(ctx, &p, &r)
 	}
 	if errors.Is(err, ErrNotFound) { // only if there had to be one
 		err = task.ErrVersion

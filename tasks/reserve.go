@@ -48,11 +48,11 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 		over = timer.C
 	}
 	var demand func(t *engine.Topic) (*int, func() <-chan struct{})
-	alone := s.cluster.noPeers()
+	alone := s.cluster.NoPeers()
 	if !alone {
 		demand = func(t *engine.Topic) (*int, func() <-chan struct{}) {
-			w := s.cluster.demandLocked(t, lease)
-			return &w.want, func() <-chan struct{} { return s.cluster.searchLocked(w) }
+			w := s.cluster.DemandLocked(t, lease)
+			return &w.Want, func() <-chan struct{} { return s.cluster.SearchLocked(w) }
 		}
 	}
 	for {
@@ -65,7 +65,7 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 			return handOver(nil), err
 		}
 		if len(place.Fetched) > 0 {
-			return handOver(s.cluster.received(ctx, place.Fetched)), nil
+			return handOver(s.cluster.Received(ctx, place.Fetched)), nil
 		}
 	}
 }

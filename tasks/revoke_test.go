@@ -256,7 +256,7 @@ func TestLostWhileItIsRead(t *testing.T) {
 		c.keeps.Store(true)
 		c.adopt(b)
 		pass(time.Second)
-		if _, _, draining := b.cluster.ownedShards(); draining != 1 {
+		if _, _, draining := b.cluster.OwnedShards(); draining != 1 {
 			t.Errorf("%d shards are leaving memory", draining)
 		}
 		release()
@@ -300,7 +300,7 @@ func TestLostWhileRegistering(t *testing.T) {
 		synctest.Wait()
 		a.member.AdoptFrom(d.member)
 		pass(50 * time.Millisecond)
-		if _, _, draining := d.cluster.ownedShards(); draining != 1 {
+		if _, _, draining := d.cluster.OwnedShards(); draining != 1 {
 			t.Errorf("%d shards are leaving memory", draining)
 		}
 		file()

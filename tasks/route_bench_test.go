@@ -47,7 +47,7 @@ func benchedNodes(b *testing.B, fleet func(b *testing.B) func(string) recovery.L
 		b.Cleanup(func() { _ = s.Close(context.Background()) })
 		nodes = append(nodes, s)
 	}
-	for deadline := time.Now().Add(20 * time.Second); n > 1 && !nodes[0].cluster.isIndexed(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); n > 1 && !nodes[0].cluster.IsIndexed(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.Fatal("the first node has not filed its ids")
 		}

@@ -133,7 +133,7 @@ func TestSameIDAtTwoNodes(t *testing.T) {
 			}
 			held := 0
 			for _, m := range c.nodes {
-				if m.cluster.knows(id) {
+				if m.cluster.Knows(id) {
 					held++
 				}
 				m.get(id)

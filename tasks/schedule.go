@@ -16,13 +16,13 @@ import (
 func (s *Scheduler) Schedule(ctx context.Context, r Request) (Task, error) {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	p, err := s.cluster.planFor(ctx, &r)
+	p, err := s.cluster.PlanFor(ctx, &r)
 	if err != nil {
 		return Task{}, err
 	}
 	defer p.Release()
-	if s.cluster.shared != nil {
-		return s.cluster.schedule(ctx, &p, &r)
+	if s.cluster.Fleet != nil {
+		return s.cluster.Schedule(ctx, &p, &r)
 	}
-	return s.cluster.create(ctx, &p)
+	return s.cluster.Create(ctx, &p)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
@@ -14,8 +15,8 @@ import (
 // A Scheduler takes tasks in and delivers them when they are due. Its methods
 // may be called from any goroutine.
 type Scheduler struct {
-	engine *engine.Engine
-	cluster *cluster
+	engine  *engine.Engine
+	cluster *cluster.Cluster
 }
 
 // Open adopts the ledger, starts reading its tasks back, and begins to deliver;
@@ -30,7 +31,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 
 // Parts are what a test puts in the place of parts of a scheduler. Their zero value is nothing.
 type parts struct {
-	peers peerCalls
+	peers cluster.PeerCalls
 	fired func(values []uint64) []uint64 // changes a batch on its way from the wheel
 }
 
@@ -49,18 +50,18 @@ func open(ctx context.Context, ledger recovery.Ledger, config Config, h parts) (
 		return nil, err
 	}
 	e := engine.New(ctx, ledger, cfg)
-	s := &Scheduler{engine: e, cluster: newCluster(e, h.peers)}
+	s := &Scheduler{engine: e, cluster: cluster.New(e, h.peers)}
 	if err := s.engine.Adopt(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.cluster.share(ctx); err != nil {
+	if err := s.cluster.Share(ctx); err != nil {
 		s.engine.Life.Cancel()
 		return nil, errors.Join(err, ledger.Close())
 	}
 	if err := s.engine.Start(ctx, h.fire(s)); err != nil {
 		return nil, err
 	}
-	s.cluster.startLoops()
+	s.cluster.StartLoops()
 	close(s.engine.Life.Opened)
 	return s, nil
 }

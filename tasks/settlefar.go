@@ -18,10 +18,10 @@ func (s *Scheduler) Return(ds []Delivery) {
 		case d.Source != nil:
 			foreign = append(foreign, d)
 		case d.Given == "" && s.engine.UndoDeliveryLocked(d):
-		case s.cluster.shared != nil:
+		case s.cluster.Fleet != nil:
 			moved = append(moved, d.Receipt())
 		}
 	}
-	s.cluster.returnUnusedLocked(foreign)
-	s.cluster.returnToOwnerLocked(moved)
+	s.cluster.ReturnUnusedLocked(foreign)
+	s.cluster.ReturnToOwnerLocked(moved)
 }

@@ -150,7 +150,7 @@ func TestIDUsedAgainElsewhere(t *testing.T) {
 		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute})
 		want(t, "Cancel", a.Cancel(t.Context(), id), nil)
 		shardID := recovery.NewHome(a.engine.NodeNumber, 0)
-		want(t, "take", b.cluster.acceptOffer(t.Context(), shardID, "a"), nil)
+		want(t, "take", b.cluster.AcceptOffer(t.Context(), shardID, "a"), nil)
 		synctest.Wait() // before the shard is asked for again
 		b.must(Request{ID: id, Topic: "x", Delay: time.Minute})
 		pass(10 * time.Second)

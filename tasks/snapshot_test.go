@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
@@ -28,7 +29,7 @@ func (m *mate) inherit() (shardIDs []recovery.Home) {
 // handOver has a shard of one node taken by another one.
 func (m *mate) handOver(shardID recovery.Home, to *mate) {
 	m.c.t.Helper()
-	if err := to.cluster.fetch(context.Background(), m.name, shardID); err != nil {
+	if err := to.cluster.Fetch(context.Background(), m.name, shardID); err != nil {
 		m.c.t.Errorf("handing over: %v", err)
 	}
 }
@@ -108,8 +109,8 @@ func TestSnapshot(t *testing.T) {
 		moved := moves[2]
 		covered := func(do func()) []recovery.Home {
 			t.Helper()
-			var c coverage
-			_, err := a.cluster.covers(t.Context(), &c, func(context.Context) error { do(); return nil })
+			var c cluster.Coverage
+			_, err := a.cluster.Covers(t.Context(), &c, func(context.Context) error { do(); return nil })
 			want(t, "covers", err, nil)
 			pass(time.Second)
 			return c.Covered
@@ -136,11 +137,11 @@ func TestSnapshot(t *testing.T) {
 			t.Errorf("what has left and come back is covered: %v", got)
 		}
 		a.member.Uncertain(true)
-		var cov coverage
-		_, err := a.cluster.covers(t.Context(), &cov, func(context.Context) error { return nil })
+		var cov cluster.Coverage
+		_, err := a.cluster.Covers(t.Context(), &cov, func(context.Context) error { return nil })
 		want(t, "covers of one that may have lost what it held", err, ErrUnavailable)
 		a.member.Uncertain(false)
-		_, err = a.cluster.covers(t.Context(), &cov, func(context.Context) error { a.member.Uncertain(true); return nil })
+		_, err = a.cluster.Covers(t.Context(), &cov, func(context.Context) error { a.member.Uncertain(true); return nil })
 		want(t, "covers of one that may have lost it meanwhile", err, ErrUnavailable)
 		a.member.Uncertain(false)
 	})
@@ -152,13 +153,13 @@ func TestSnapshotOfAMoveInDoubt(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a, _, _ := suspendMove(t, f, "Apply", nil)
 		synctest.Wait()
-		var c coverage
-		_, err := a.cluster.covers(t.Context(), &c, func(context.Context) error { return nil })
+		var c cluster.Coverage
+		_, err := a.cluster.Covers(t.Context(), &c, func(context.Context) error { return nil })
 		want(t, "covers", err, engine.ErrInDoubt)
 		pass(time.Second)
-		_, err = a.cluster.covers(t.Context(), &c, func(context.Context) error { return nil })
+		_, err = a.cluster.Covers(t.Context(), &c, func(context.Context) error { return nil })
 		want(t, "covers, once it is known", err, nil)
-		_, err = a.cluster.covers(t.Context(), &c, func(context.Context) error {
+		_, err = a.cluster.Covers(t.Context(), &c, func(context.Context) error {
 			a.engine.Mu.Lock()
 			defer a.engine.Mu.Unlock()
 			a.engine.Spool.MovesInDoubt++
@@ -205,8 +206,8 @@ func TestSnapshotOfALossNotToldYet(t *testing.T) {
 			t.Fatal("nothing was adopted")
 		}
 		b.keeps.Store(true)
-		var c coverage
-		_, err := a.cluster.covers(t.Context(), &c, func(context.Context) error {
+		var c cluster.Coverage
+		_, err := a.cluster.Covers(t.Context(), &c, func(context.Context) error {
 			b.member.AdoptFrom(a.member.Member)
 			return nil
 		})
@@ -246,7 +247,7 @@ func TestUnknownWhenTheCallerLeaves(t *testing.T) {
 		defer release()
 		ctx, leave := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, leave)
-		got, err := a.cluster.purgeHere(ctx, engine.PurgeQuery{Topic: "x"})
+		got, err := a.cluster.PurgeHere(ctx, engine.PurgeQuery{Topic: "x"})
 		if got.Cancelled != 0 {
 			t.Errorf("purgeHere = %+v", got)
 		}
@@ -259,8 +260,8 @@ func TestSnapshotAfterANewNumber(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a := f.join("a", 2, Config{})
 		a.member.renumbered.Store(77)
-		var c coverage
-		_, err := a.cluster.covers(t.Context(), &c, func(context.Context) error { return nil })
+		var c cluster.Coverage
+		_, err := a.cluster.Covers(t.Context(), &c, func(context.Context) error { return nil })
 		a.member.renumbered.Store(0)
 		if wanted := []recovery.Home{recovery.NewHome(77, 0), recovery.NewHome(77, 1)}; err != nil || !slices.Equal(c.Covered, wanted) {
 			t.Errorf("covered %v, %v; want %v", c.Covered, err, wanted)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 // suspendMove has node b take over a shard of a into which a is moving a spooled task, and
@@ -185,7 +186,7 @@ func TestReplaceOfSpooled(t *testing.T) {
 					t.Errorf("moved: %v", left)
 				}
 				want(t, "Cancel", a.Cancel(t.Context(), task.ID), nil)
-				pass(removeAfter + 2*time.Second)
+				pass(cluster.RemoveAfter + 2*time.Second)
 			})
 		})
 	}

@@ -11,14 +11,14 @@ import (
 // Stats returns the figures. With more than MaxStatsTopics topics, what it says of topics may
 // be a second old.
 func (s *Scheduler) Stats() Stats {
-	ready, sums := s.Readiness(), s.cluster.topicSums()
+	ready, sums := s.Readiness(), s.cluster.TopicSums()
 	st := Stats{
-		Node: s.engine.Config.Node, At: s.engine.Config.Clock(), Topics: sums.topics, Readiness: ready,
-		Others: sums.others, Beyond: sums.beyond, Total: sums.others,
+		Node: s.engine.Config.Node, At: s.engine.Config.Clock(), Topics: sums.Topics, Readiness: ready,
+		Others: sums.Others, Beyond: sums.Beyond, Total: sums.Others,
 		Ledger: s.engine.Committer.Stats(), Armed: s.engine.Runner.Len(), Ways: s.engine.Config.ByKind.Stats(),
 	}
-	if s.cluster.shared != nil && s.cluster.shared.relay != nil {
-		st.Relay = s.cluster.shared.relay.Stats()
+	if s.cluster.Fleet != nil && s.cluster.Fleet.Relay != nil {
+		st.Relay = s.cluster.Fleet.Relay.Stats()
 	}
 	for i := range st.Topics {
 		st.Total.Add(&st.Topics[i].Counts)
@@ -45,9 +45,9 @@ func (s *Scheduler) Stats() Stats {
 	n := &s.engine.Shards.Counts
 	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.Acquired, n.Transferred, n.Revoked, n.Evicted
 	st.UnsureDeliveries, st.LostDeliveries = n.Unsure, n.Doubtful
-	x := &s.cluster.peers.counts
-	st.ReservesGiven, st.ReservesTaken = x.reservesGiven, x.reservesTaken
-	st.HelpTaken, st.HelpGiven = x.offloadedOut, x.offloadedIn
+	x := &s.cluster.Peers.Counts
+	st.ReservesGiven, st.ReservesTaken = x.ReservesGiven, x.ReservesTaken
+	st.HelpTaken, st.HelpGiven = x.OffloadedOut, x.OffloadedIn
 	st.Subscriptions, st.EventsLost = s.engine.Feed.Count, s.engine.Feed.Lost
 	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.engine.Sweep.Fulls, s.engine.Sweep.Last.At, s.engine.Sweep.LastTook
 	st.ClockSteps, st.UnknownRecords = s.engine.Sweep.ClockSteps, s.engine.Reading.Unknown
@@ -76,7 +76,7 @@ func (s *Scheduler) Readiness() Readiness {
 	slices.SortStableFunc(r.Waiting, func(a, b Waiting) int { return a.Since.Compare(b.Since) })
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
-	r.Ready, r.Away, r.Draining = s.cluster.settledLocked(), len(s.cluster.missing), s.engine.Draining
+	r.Ready, r.Away, r.Draining = s.cluster.SettledLocked(), len(s.cluster.Missing), s.engine.Draining
 	r.Replayed, r.Elapsed = s.engine.Reading.Progress.Read, s.engine.Reading.Progress.Elapsed
 	if p := &s.engine.Reading.Progress; !p.Done && !p.Began.IsZero() {
 		r.Elapsed = time.Since(p.Began) // the last report may be old, or there was none

@@ -3,6 +3,7 @@ package tasks
 import (
 	"strings"
 
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -22,13 +23,13 @@ func (s *Scheduler) ListTopics(q TopicQuery) (TopicPage, error) {
 	if q.Limit == 0 {
 		q.Limit = MaxTopicPage
 	}
-	first := smallest[string]{limit: q.Limit + 1, compare: strings.Compare}
-	for _, name := range s.cluster.figures.names.Do(s.engine.TopicNames) {
+	first := cluster.Smallest[string]{Limit: q.Limit + 1, Compare: strings.Compare}
+	for _, name := range s.cluster.Figures.Names.Do(s.engine.TopicNames) {
 		if name > q.Cursor && (q.Allows == nil || q.Allows(name)) {
-			first.add(name)
+			first.Add(name)
 		}
 	}
-	names := first.sorted()
+	names := first.Sorted()
 	page := s.engine.DescribeSome(names[:min(len(names), q.Limit)])
 	if page.NextCursor == "" && len(names) > q.Limit {
 		page.NextCursor = names[q.Limit-1]

@@ -1,0 +1,407 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A batch is a ScheduleBatch under way. It goes in rounds: what had to wait for
+// an earlier change of the same id, or for replay, comes again with the next one.
+type Batch struct {
+	*Cluster
+	Requests  []task.Request
+	Results   []task.Result
+	notFound  map[string]engine.NotFoundProof // of ids that were looked up in the ledger, in vain
+	spool     bool                            // the ledger did not take those without an id
+	forwarded bool                            // another node has asked: what is elsewhere is its affair
+	stale     map[string]engine.StaleEntry
+	By        engine.Admission
+	asked     map[int]bool // requests that were refused and come again
+	waits     map[int]int  // how many earlier changes of its id a request has seen end
+	tries     int          // rounds after which something had to be looked for again
+}
+
+// A round is one attempt at some of the requests.
+type round struct {
+	*engine.PendingWrite
+	delays    []delay
+	unfiled   []*idClaim
+	elsewhere []forwardedRequest
+	again     []int // requests that come again because of their directory entries
+	refusals  []refusal
+}
+
+// A delay is why a request must come again.
+type delay struct {
+	index  int
+	busy   <-chan struct{} // closed when the earlier change is over; nil while replay runs
+	wanted bool            // that change is the creation of this very task
+}
+
+// recheck asks the ledger for ids that were refused, and returns the requests that come
+// again: each does once.
+func (b *Batch) recheck(ctx context.Context, refusals []refusal) (again []int) {
+	for part := range slices.Chunk(refusals, engine.RedrivenAtOnce) {
+		dead, ids := make([]refusal, 0, len(part)), make([]string, 0, len(part))
+		for _, f := range part {
+			id := b.Requests[f.index].ID
+			if errors.Is(f.err, task.ErrDead) {
+				dead, ids = append(dead, f), append(ids, id)
+			} else if b.Cluster.engine.Recheck(ctx, id, f.err) {
+				again = append(again, f.index)
+			}
+		}
+		if len(ids) > 0 && b.engine.RecheckDead(ctx, ids) == nil {
+			for _, f := range dead {
+				again = append(again, f.index)
+			}
+		}
+	}
+	if b.asked == nil {
+		b.asked = make(map[int]bool)
+	}
+	for _, i := range again {
+		b.asked[i], b.Results[i].Err = true, nil
+	}
+	return again
+}
+
+// A refusal is why a request was refused for what memory takes the ledger to have.
+type refusal struct {
+	index int
+	err   error
+}
+
+// distinct returns the requests whose ids do not stand in the batch before.
+func (b *Batch) Distinct() []int {
+	todo := make([]int, 0, len(b.Requests))
+	seen := make(map[string]struct{})
+	for i := range b.Requests {
+		id := b.Requests[i].ID
+		b.Results[i].ID = id
+		if _, twice := seen[id]; twice {
+			b.Results[i].Err = task.Invalid("id", "must not stand twice in one batch")
+			continue
+		}
+		if id != "" {
+			seen[id] = struct{}{}
+		}
+		todo = append(todo, i)
+	}
+	return todo
+}
+
+func (b *Batch) Run(ctx context.Context, todo []int) {
+	for len(todo) > 0 {
+		todo = b.round(ctx, todo)
+	}
+}
+
+// round creates what can be created and returns what must come again.
+func (b *Batch) round(ctx context.Context, todo []int) []int {
+	r := &round{PendingWrite: engine.NewPendingWrite(len(b.Requests))}
+	for part := range slices.Chunk(todo, engine.AtOnce) {
+		b.createSome(ctx, r, part)
+	}
+	b.fileAll(ctx, r)
+	b.engine.Mu.Lock()
+	r.Complete()
+	b.engine.Unlock()
+
+	b.forward(ctx, r.elsewhere)
+	if !b.spool && b.made(todo) && b.engine.TakenBack(ctx, &engine.Plan{}, r.PendingWrite) {
+		b.spool = true
+		answers := b.engine.OutcomesOf(r.PendingWrite)
+		return slices.DeleteFunc(todo, func(i int) bool { return !errors.Is(answers[i], engine.ErrOpen) })
+	}
+	late := b.engine.Await(ctx, r.PendingWrite)
+	answers := b.engine.OutcomesOf(r.PendingWrite)
+	for _, i := range todo {
+		if err := answers[i]; errors.Is(err, engine.ErrOpen) {
+			b.Results[i].Err = late
+		} else if err != nil {
+			b.Results[i].Err = err
+		}
+	}
+	again := r.again
+	if b.Fleet != nil {
+		again = append(again, b.moving(ctx, todo)...)
+	}
+	if len(r.refusals) > 0 {
+		again = append(again, b.recheck(ctx, r.refusals)...)
+	}
+	b.proveDelayedNotFound(ctx, r.delays)
+	for _, d := range r.delays {
+		if d.busy != nil {
+			b.Results[d.index].Err = b.engine.WaitCreated(ctx, d.busy, d.wanted, b.waits[d.index])
+			if b.waits == nil {
+				b.waits = make(map[int]int)
+			}
+			b.waits[d.index]++
+		}
+		if b.Results[d.index].Err == nil {
+			again = append(again, d.index)
+		}
+	}
+	return again
+}
+
+// made tells that Lapse makes the ids of all requests that are left.
+func (b *Batch) made(todo []int) bool {
+	return !slices.ContainsFunc(todo, func(i int) bool { return b.Requests[i].ID != "" })
+}
+
+// createSome checks a few requests without the lock and enters them under it.
+func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
+	var plans [engine.AtOnce]engine.Plan
+	for k, i := range part {
+		_ = b.engine.LearnTopic(ctx, b.Requests[i].Topic) // or else the task waits until they are known
+		p, err := b.Plan(&b.Requests[i], b.By)
+		if err == nil {
+			if err = b.tell(ctx, &p, b.tries > 0); err != nil {
+				p.Release()
+			}
+		}
+		if err != nil {
+			b.refuse(r, i, err)
+			continue
+		}
+		p.NotFound, p.Stale, p.Spool = b.notFound[p.ID], b.stale[p.ID], b.spool
+		plans[k] = p
+	}
+	b.leaveSpooled(ctx, r, part, plans[:len(part)])
+	b.engine.Mu.Lock()
+	for k, i := range part {
+		p := &plans[k]
+		if p.Rec == nil {
+			continue
+		}
+		n, err := b.CreateLocked(p, r.PendingWrite, i)
+		for errors.Is(err, errCollision) {
+			p.ID, p.ShardID = b.makeID()
+			n, err = b.CreateLocked(p, r.PendingWrite, i)
+		}
+		b.Results[i].ID = p.ID // only now: what is spooled gets another one
+		switch {
+		case errors.Is(err, errBusy):
+			r.delays = append(r.delays, delay{index: i, busy: b.engine.WatchLocked(n), wanted: errors.Is(err, errWanted)})
+		case errors.Is(err, task.ErrReplaying):
+			r.delays = append(r.delays, delay{index: i})
+		case errors.Is(err, errUnregistered):
+			r.unfiled = append(r.unfiled, b.newIDClaimLocked(n, p, i))
+		case !errors.Is(err, errRepeated):
+			b.refuse(r, i, err)
+			if err == nil {
+				b.Results[i].Spooled = b.engine.Store.Slot(n).Shard == engine.SpoolShard
+			}
+		}
+	}
+	b.engine.Unlock()
+	for k := range part {
+		plans[k].Release()
+	}
+}
+
+// leaveSpooled refuses requests for tasks that another node has spooled, or may have.
+func (b *Batch) leaveSpooled(ctx context.Context, r *round, part []int, plans []engine.Plan) {
+	var ids []string
+	var at []int
+	for k := range plans {
+		if b.namesOthersShard(&plans[k]) {
+			ids, at = append(ids, plans[k].ID), append(at, k)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	for i, err := range b.spooledElsewhere(ctx, ids) {
+		if err != nil {
+			plans[at[i]].Release()
+			b.refuse(r, part[at[i]], err)
+		}
+	}
+}
+
+// refuse notes why a request was not accepted here: it may be elsewhere.
+func (b *Batch) refuse(r *round, i int, err error) {
+	if e, ok := errors.AsType[*elsewhere](err); ok && !b.forwarded {
+		r.elsewhere = append(r.elsewhere, forwardedRequest{i, e})
+		err = nil
+	}
+	if refused(err) && !b.asked[i] {
+		r.refusals = append(r.refusals, refusal{i, err})
+	}
+	b.Results[i].Err = err
+}
+
+// proveDelayedNotFound looks for the ids that replay has not reached, all together.
+func (b *Batch) proveDelayedNotFound(ctx context.Context, delays []delay) {
+	var loads []engine.IDLoad
+	var of []int // which request a search is for
+	for _, d := range delays {
+		if d.busy == nil {
+			loads, of = append(loads, engine.IDLoad{ID: b.Requests[d.index].ID}), append(of, d.index)
+		}
+	}
+	if len(loads) == 0 {
+		return
+	}
+	proof := b.engine.ProveAllNotFound(ctx, loads)
+	for k, f := range loads {
+		if b.Results[of[k]].Err = f.Err; f.Absent && f.Err == nil {
+			if b.notFound == nil {
+				b.notFound = make(map[string]engine.NotFoundProof)
+			}
+			b.notFound[f.ID] = proof
+		}
+	}
+}
+
+// fileAll files the ids that a round has entered, with one question to the directory,
+// and sends the first writes of those tasks.
+func (b *Batch) fileAll(ctx context.Context, r *round) {
+	if len(r.unfiled) == 0 {
+		return
+	}
+	b.register(ctx, r.unfiled)
+	for part := range slices.Chunk(r.unfiled, engine.AtOnce) {
+		b.engine.Mu.Lock()
+		for _, f := range part {
+			err := b.confirmLocked(f, r.PendingWrite)
+			switch {
+			case err == nil:
+			case errors.Is(err, errStale):
+				if b.stale == nil {
+					b.stale = make(map[string]engine.StaleEntry)
+				}
+				b.stale[f.id] = f.stale
+				delete(b.notFound, f.id) // of the shard where it is filed
+				r.again = append(r.again, f.index)
+			default:
+				b.refuse(r, f.index, err)
+			}
+		}
+		b.engine.Unlock()
+	}
+}
+
+// moving returns the requests whose shards have to be looked for again, after a moment.
+func (b *Batch) moving(ctx context.Context, todo []int) []int {
+	var moving []int
+	for _, i := range todo {
+		if passing(b.Results[i].Err) {
+			moving = append(moving, i)
+		}
+	}
+	if len(moving) == 0 || b.forwarded {
+		return nil
+	}
+	clear(b.stale)
+	again := b.pause(ctx, b.tries)
+	b.tries++
+	for _, i := range moving {
+		if err := &b.Results[i].Err; again {
+			*err = nil
+		} else {
+			*err = final(*err)
+		}
+	}
+	if !again {
+		return nil
+	}
+	return moving
+}
+
+// forward has others create what belongs to them: one message for each node, or several
+// if that would be too long.
+func (b *Batch) forward(ctx context.Context, forwarded []forwardedRequest) {
+	if err := b.lookAgain(ctx, forwarded); err != nil {
+		for _, t := range forwarded {
+			b.Results[t.index].Err = err
+		}
+		return
+	}
+	b.lookInSpools(ctx, forwarded)
+	groups := make(map[string][]requestQuery)
+	indices := make(map[string][]int)
+	for _, t := range forwarded {
+		if b.Results[t.index].Err != nil {
+			continue
+		}
+		at, err := b.holderOf(ctx, t.elsewhere, b.tries > 0)
+		if b.Results[t.index].Err = err; err != nil {
+			continue
+		}
+		wanted := b.Requests[t.index]
+		wanted.ID = b.Results[t.index].ID
+		groups[at.Node] = append(groups[at.Node], aboutRequest(wanted, at.shardID))
+		indices[at.Node] = append(indices[at.Node], t.index)
+	}
+	var group sync.WaitGroup
+	for node, all := range groups {
+		for len(all) > 0 {
+			n, size := 0, 0
+			for n < min(len(all), sentAtOnce) && size < sentBytes {
+				size += len(all[n].Request.Payload)
+				n++
+			}
+			part, at := all[:n], indices[node][:n]
+			all, indices[node] = all[n:], indices[node][n:]
+			group.Go(func() { b.forwardTo(ctx, node, part, at) })
+		}
+	}
+	group.Wait()
+}
+
+// lookAgain looks up, with one question for all, where the ids are that the holders of their
+// shards did not create with the first attempt.
+func (b *Batch) lookAgain(ctx context.Context, forwarded []forwardedRequest) error {
+	var es []*elsewhere
+	var ids []string
+	for _, t := range forwarded {
+		if t.unregistered && b.tries > 0 {
+			es, ids = append(es, t.elsewhere), append(ids, b.Results[t.index].ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return b.lookElsewhere(ctx, es, ids)
+}
+
+// lookInSpools finds, for a second attempt, those that a node has spooled whose shards others
+// hold: the holders have found out with the first.
+func (b *Batch) lookInSpools(ctx context.Context, forwarded []forwardedRequest) {
+	if b.tries == 0 {
+		return
+	}
+	ids := make([]string, len(forwarded))
+	for i, t := range forwarded {
+		ids[i] = b.Results[t.index].ID
+	}
+	for i, found := range b.querySpools(ctx, ids) {
+		if b.Results[forwarded[i].index].Err = found.err; found.node != "" {
+			*forwarded[i].elsewhere = elsewhere{node: found.node}
+		}
+	}
+}
+
+func (b *Batch) forwardTo(ctx context.Context, node string, part []requestQuery, at []int) {
+	a, err := Call(ctx, b.Cluster, node, BatchMethod, batchQuery{part, encodeTerms(ctx)})
+	if err == nil && len(a.Results) != len(part) {
+		err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", task.ErrUnknown, node, len(a.Results), len(part))
+	}
+	for k, i := range at { // which no other goroutine touches
+		if err != nil {
+			b.Results[i].Err = err
+		} else if f := a.Results[k].Fault; f != nil {
+			b.Results[i].Err = f.Err(node, true)
+		}
+	}
+}

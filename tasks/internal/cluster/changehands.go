@@ -1,0 +1,55 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// How nodes hand shards over. A node that needs a shard asks its holder to release it.
+// A node that wants to be rid of one asks another node to take it, which then asks for it. Both
+// may be repeated: for a shard that has already changed hands the call succeeds.
+var (
+	ReleaseMethod    = Method[homeQuery, struct{}]{Name: "yield", writes: true}
+	OfferShardMethod = Method[homeQuery, struct{}]{Name: "take", writes: true}
+)
+
+// A homeQuery is about one shard.
+type homeQuery struct{ Home recovery.Home }
+
+// handleRelease hands a shard over to the node that asks. A node that has not filed all its ids
+// keeps its shards until then: no other node would know where the ids are.
+func (s *Cluster) handleRelease(ctx context.Context, from string, q homeQuery) (struct{}, error) {
+	if !s.IsIndexed() {
+		return struct{}{}, fmt.Errorf("%w: its ids are being filed", engine.ErrHandedOver)
+	}
+	return struct{}{}, s.engine.ReleaseShard(ctx, q.Home, from)
+}
+
+func (s *Cluster) handleOfferShard(ctx context.Context, from string, q homeQuery) (struct{}, error) {
+	return struct{}{}, s.AcceptOffer(ctx, q.Home, from)
+}
+
+// startPeerCalls lets this node ask others for what it cannot do by itself.
+func (s *Cluster) startPeerCalls() {
+	about := func(v Method[homeQuery, struct{}]) func(ctx context.Context, node string, shardID recovery.Home) error {
+		return func(ctx context.Context, node string, shardID recovery.Home) error {
+			_, err := Call(ctx, s, node, v, homeQuery{shardID})
+			return err
+		}
+	}
+	if s.peerCalls.CallRelease == nil {
+		s.peerCalls.CallRelease = about(ReleaseMethod)
+	}
+	if s.peerCalls.CallOfferShard == nil {
+		s.peerCalls.CallOfferShard = about(OfferShardMethod)
+	}
+	if s.peerCalls.Settle == nil {
+		s.peerCalls.Settle = func(ctx context.Context, _ recovery.Home, v task.Verdict, receipt string) error {
+			return s.settleElsewhere(ctx, v, receipt)
+		}
+	}
+}

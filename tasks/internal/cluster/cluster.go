@@ -1,0 +1,45 @@
+package cluster
+
+import (
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+)
+
+// A cluster is what a node has to do with the other nodes that share its ledger. Without any it
+// does next to nothing.
+type Cluster struct {
+	engine *engine.Engine
+
+	Fleet     *Fleet // nil if the ledger is one node's alone
+	peerCalls PeerCalls
+	Peers     peers
+	Missing   map[recovery.Home]bool // shards of this node's own that it does not hold
+	late      lateVerdicts
+	Drain     draining
+	settled   bool // it was ready once
+	Figures   figures
+}
+
+// newCluster returns the cluster of an engine, and makes it the one that the engine tells. A test
+// may replace how nodes hand shards over.
+func New(e *engine.Engine, calls PeerCalls) *Cluster {
+	s := &Cluster{
+		engine:    e,
+		peerCalls: calls,
+		Drain:     draining{Done: make(chan struct{})},
+		late:      lateVerdicts{wake: make(chan struct{}, 1)},
+		Missing:   make(map[recovery.Home]bool),
+		Peers:     newPeers(),
+	}
+	e.Cluster = rooms{s}
+	return s
+}
+
+// startLoops begins what a node does because other nodes share its ledger.
+func (s *Cluster) StartLoops() {
+	s.joinFleet()
+	if s.Fleet != nil {
+		s.engine.Life.Background.Go(s.reconcilerLoop)
+		s.engine.Life.Background.Go(s.peersLoop)
+	}
+}

@@ -1,0 +1,149 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+)
+
+// The directory keeps ids unique among the nodes. Where Redis has lost an entry of it, two
+// nodes may have created a task with the same id before that is noticed. The task that is
+// registered stays, and its node answers for the id; the other one is buried.
+
+// conflicts are the ids of such tasks of this node, up to keptConflicts.
+type conflicts struct {
+	ids   map[string]struct{}
+	queue fifo[string]
+}
+
+const conflictReason = "another node has a task with the same id: the directory of ids had lost this one"
+
+// conflictLocked reports whether another node answers for the id of a task that is dead here.
+func (s *Cluster) conflictLocked(id string) bool {
+	if s.Fleet == nil {
+		return false
+	}
+	_, ok := s.Fleet.conflict.ids[id]
+	return ok
+}
+
+// doubted is told by the ledger that the directory may have lost entries.
+func (s *Cluster) doubted() {
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	if s.Fleet != nil && !s.engine.Ended {
+		s.reindexLocked()
+	}
+}
+
+// doubtfulWithin bounds how long the other nodes are asked for an id that the directory
+// names, while it may have lost a newer entry of it.
+const doubtfulWithin = 500 * time.Millisecond
+
+// lostFromDirectory names the node that has a task whose entry the directory may have lost,
+// so that it names a former place of the id; empty if no node says so.
+func (s *Cluster) lostFromDirectory(ctx context.Context, id string) string {
+	if !s.Fleet.ledger.Standing().Doubtful {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, doubtfulWithin)
+	defer cancel()
+	has, _ := s.queryUnindexed(ctx, []string{id}) // those that have answered
+	return has[0]
+}
+
+// reportConflict is told that an id of a task of this node is registered for another shard. An
+// entry of a task that is gone is replaced. If the other node has a task with that id, the
+// one here is buried, and the conflict is logged, once.
+func (s *Cluster) reportConflict(ctx context.Context, mine recovery.Refiling, other recovery.Filing) {
+	h, err := s.locate(ctx, other.Home, false)
+	switch {
+	case err != nil:
+		return // the audit comes by again
+	case h.Shard >= 0 || h.Node == "":
+		mine.Old = other
+		_, _ = s.Fleet.ledger.File(ctx, []recovery.Refiling{mine})
+		return
+	case !h.Live:
+		return
+	}
+	// An id that the other node is just registering may turn out to be this one's.
+	a, err := Call(ctx, s, h.Node, HasMethod, HasQuery{IDs: []string{mine.ID}})
+	if err != nil || len(a.Has) != 1 || !a.Has[0] {
+		return
+	}
+	if s.buryConflict(mine) {
+		s.engine.Config.Log.Error("two nodes have a task with the same id: the directory of ids has lost something; the task that is registered stays, and this one is being buried",
+			"node", s.engine.Config.Node, "task", mine.ID, "here", mine.New.Home, "registered", other.Home, "at", h.Node)
+	}
+}
+
+// buryConflict buries a task of this node whose id is another node's. It reports whether the
+// conflict is new. A task that is being delivered or changed is left until that is over.
+func (s *Cluster) buryConflict(mine recovery.Refiling) bool {
+	s.engine.Mu.Lock()
+	defer s.engine.Unlock()
+	if s.engine.Ended {
+		return false
+	}
+	if n, known := s.engine.Store.Find([]byte(mine.ID)); known {
+		sl := s.engine.Store.Slot(n)
+		change, ok := s.directoryUpdateLocked(sl)
+		if !ok || change.New != mine.New || sl.State != store.Pending && sl.State != store.Ready || s.engine.Writable(int(sl.Shard)) != nil {
+			return false
+		}
+		c := engine.NewPendingWrite(0)
+		c.Phase.Store(engine.Sent) // a death is never taken back
+		s.engine.BuryWaitingLocked(n, sl, record.Buried, conflictReason, c)
+		c.Complete()
+	} else if !s.engine.BuriedLocked([]byte(mine.ID)) {
+		return false
+	}
+	q := &s.Fleet.conflict
+	if q.ids == nil {
+		q.ids = make(map[string]struct{})
+	}
+	if _, known := q.ids[mine.ID]; known {
+		return false
+	}
+	q.ids[mine.ID] = struct{}{}
+	if lost, full := q.queue.push(mine.ID); full {
+		delete(q.ids, lost)
+	}
+	return true
+}
+
+// ofRetired are the changes that take entries out whose shard no node holds or will hold: it
+// was retired as nothing was left in it, or no node has its number any more. An id that is
+// created again has another nonce.
+func (c *reconciler) ofRetired(ctx context.Context, page []Tombstone) (changes []recovery.Refiling) {
+	shardIDs, err := c.Fleet.ledger.Homes(ctx)
+	if err != nil {
+		return nil // the registry may lack a node; the walk comes by again
+	}
+	retired := make(map[recovery.Home]bool)
+	registered := make(map[recovery.Home]bool, len(shardIDs))
+	for _, shardID := range shardIDs {
+		registered[shardID] = true
+	}
+	for _, l := range page {
+		shardID := l.Entry.Home
+		gone, known := retired[shardID]
+		if !known {
+			gone = !registered[shardID]
+			if !gone {
+				h, err := c.Fleet.ledger.Locate(ctx, shardID, false) // asks Redis only if its holder does not live
+				gone = err == nil && h.Retired
+			}
+			retired[shardID] = gone
+		}
+		if gone {
+			changes = append(changes, recovery.Refiling{ID: l.ID, Old: l.Entry})
+		}
+	}
+	return changes
+}

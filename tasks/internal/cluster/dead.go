@@ -1,0 +1,76 @@
+package cluster
+
+import (
+	"context"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// redrive redrives at all nodes: all that are dead by now (for later ones there is another
+// call), or those with the ids. It returns how many, and which of the ids are not among the
+// dead of the topic.
+func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (done int, unknown []string, err error) {
+	q.IDs, q.Died = engine.Once(q.IDs), s.engine.Now()
+	if s.NoPeers() {
+		x := s.engine.NewRedrive(&q)
+		if q.All {
+			_, _, _, err = x.All(ctx, recovery.Ref{}, q.Died, s.engine.DeadCount(q.Topic))
+			return x.Done, nil, err
+		}
+		_, err = x.These(ctx, q.IDs)
+		return x.Done, x.Passed, err
+	}
+	found := make(map[string]bool)
+	c := fanOut[engine.RedriveQuery, redriveReply, *redriveReply]{
+		Cluster: s, method: RedriveMethod, query: q, here: (*Cluster).redriveHere, deadAlone: true,
+		take: func(a *redriveReply, _ func(recovery.Home) bool) {
+			done += a.Done
+			for _, id := range a.IDs {
+				found[id] = true
+			}
+		},
+		next: func(asked engine.RedriveQuery, a *redriveReply) engine.RedriveQuery {
+			if asked.Left, asked.After = a.Left, a.After; !asked.All {
+				asked.IDs = asked.IDs[len(asked.IDs)-a.Left:]
+			}
+			return asked
+		},
+	}
+	if err = c.run(ctx); err != nil {
+		return done, nil, err
+	}
+	for _, id := range q.IDs {
+		if !found[id] {
+			unknown = append(unknown, id)
+		}
+	}
+	return done, unknown, nil
+}
+
+// redriveHere redrives what this node has, for a while.
+func (s *Cluster) redriveHere(ctx context.Context, q engine.RedriveQuery) (a redriveReply, err error) {
+	if !task.ValidName(q.Topic) {
+		return a, task.Invalid("topic", task.NameProblem)
+	}
+	x := s.engine.NewRedrive(&q)
+	_, err = s.Covers(ctx, &a.Coverage, func(ctx context.Context) (err error) {
+		x.Enough = s.engine.Elapsed() + s.pieceTime()
+		if q.All {
+			if a.Left = q.Left; q.After == (recovery.Ref{}) {
+				a.Left = s.engine.DeadCount(q.Topic)
+			}
+			var end bool
+			a.After, a.Left, end, err = x.All(ctx, q.After, q.Died, a.Left)
+			a.More = !end
+		} else {
+			a.Left, err = x.These(ctx, q.IDs)
+			a.More = a.Left > 0
+		}
+		return err
+	})
+	a.More = a.More && err == nil
+	a.Done, a.IDs = x.Done, x.Found
+	return a, err
+}

@@ -1,0 +1,328 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// Ids that callers choose do not tell where their tasks are, and two nodes may be asked
+// for the same one at the same time. So such an id is registered, in a directory that the
+// nodes share, before its task is created: the node that has registered it creates the task,
+// and the others ask that node.
+//
+//	absent -> registering*   the slot is entered, so that other callers wait here
+//	registering -> creating  registered under the ID of the task's shard
+//	registering -> absent    it is registered elsewhere, or the directory has not answered
+//
+// An entry outlives its task, by removeAfter or, after a crash, for longer. Where an id is
+// registered under a shard that is held here, and no task is known, the entry is replaced by one
+// with another nonce; so a node that is about to remove the old entry leaves the new one alone.
+//
+// Ids that tell their shard are never registered: their tasks are always kept there.
+
+// needsClaimLocked reports whether the id of a planned task has to be registered.
+func (s *Cluster) needsClaimLocked(p *engine.Plan) bool {
+	return s.Fleet != nil && p.Chosen && p.ShardID == 0 && !s.singleNodeLocked()
+}
+
+// An idClaim is a slot whose id is being registered.
+type idClaim struct {
+	n, gen uint32
+	index  int // of its request, in a batch
+	id     string
+	want   recovery.Filing
+	stale  engine.StaleEntry
+	err    error // nil: registered. errStale, *elsewhere, ErrUnavailable otherwise
+}
+
+func (s *Cluster) newIDClaimLocked(n uint32, p *engine.Plan, index int) *idClaim {
+	sl := s.engine.Store.Slot(n)
+	return &idClaim{
+		n: n, gen: sl.Gen, index: index, id: p.ID, stale: p.Stale,
+		want: s.entryOfLocked(sl),
+	}
+}
+
+// entryOfLocked returns the directory entry for the id of a task in memory. The nonce follows
+// from what the record keeps for good, so that it need not be remembered.
+func (s *Cluster) entryOfLocked(sl *store.Slot) recovery.Filing {
+	return directoryEntryOf(s.engine.ShardIDLocked(sl), s.engine.Store.ID(sl), record.Created(s.engine.Store.Record(sl)))
+}
+
+// directoryEntryLocked returns the directory entry of a task in memory. It reports false
+// if the task has none: Lapse made the id, the id tells its shard, or memory has no record
+// of the task, as of one that is being looked up and of one that lost writes have brought
+// back (see deleteSome): nothing is known of such a task but its id.
+func (s *Cluster) directoryEntryLocked(sl *store.Slot) (recovery.Filing, bool) {
+	if !s.engine.Store.Chosen(sl) {
+		return recovery.Filing{}, false
+	}
+	f := s.entryOfLocked(sl)
+	return f, !tells(s.engine.Store.ID(sl), f.Home)
+}
+
+func directoryEntryOf(shardID recovery.Home, id []byte, created int64) recovery.Filing {
+	sum := xxhash.Sum64(id) ^ uint64(created)*0x9e3779b97f4a7c15
+	return recovery.Filing{Home: shardID, Nonce: uint32(sum>>32 ^ sum)}
+}
+
+// registeredAtOnce is how many ids are registered with one call of the directory.
+const registeredAtOnce = 10_000
+
+// register registers the ids of claims, with one call of the directory for all of them.
+//
+// The directory may turn out to have lost entries when it answers. Then other nodes may have
+// tasks with these ids that it does not name: all are asked, and the new entry of an id that
+// one of them has is removed again.
+func (s *Cluster) register(ctx context.Context, rs []*idClaim) {
+	doubts := s.Fleet.ledger.Standing().Doubts
+	s.registerOnce(ctx, rs)
+	for now := s.Fleet.ledger.Standing().Doubts; now != doubts; now = s.Fleet.ledger.Standing().Doubts {
+		doubts = now
+		filed := slices.DeleteFunc(slices.Clone(rs), func(r *idClaim) bool { return r.err != nil })
+		s.registerOnce(ctx, rs)
+		var out []recovery.Refiling
+		for _, r := range filed {
+			if r.err != nil {
+				out = append(out, recovery.Refiling{ID: r.id, Old: r.want})
+			}
+		}
+		if len(out) == 0 {
+			continue
+		}
+		if _, err := s.Fleet.ledger.File(ctx, out); err != nil {
+			s.engine.Mu.Lock()
+			for _, change := range out {
+				s.Fleet.tombstones.push(Tombstone{change.ID, change.Old, s.engine.Elapsed()})
+			}
+			s.engine.Mu.Unlock()
+		}
+	}
+}
+
+// registerOnce is register, as far as the directory has lost nothing.
+func (s *Cluster) registerOnce(ctx context.Context, rs []*idClaim) {
+	ids := make([]string, len(rs))
+	for i, r := range rs {
+		ids[i] = r.id
+	}
+	has, err := s.queryUnindexed(ctx, ids)
+	if err != nil {
+		for _, r := range rs {
+			r.err = err
+		}
+		return
+	}
+	var ask []*idClaim
+	for i, r := range rs {
+		if r.err = nil; has[i] != "" {
+			r.err = &elsewhere{node: has[i]}
+			continue
+		}
+		ask = append(ask, r)
+	}
+	for part := range slices.Chunk(ask, registeredAtOnce) {
+		s.registerPart(ctx, part)
+	}
+}
+
+func (s *Cluster) registerPart(ctx context.Context, rs []*idClaim) {
+	changes := make([]recovery.Refiling, len(rs))
+	for i, r := range rs {
+		changes[i] = recovery.Refiling{ID: r.id, Old: r.stale.Filing, New: r.want}
+	}
+	now, err := s.Fleet.ledger.File(ctx, changes)
+	if err != nil {
+		s.engine.Mu.Lock()
+		defer s.engine.Mu.Unlock()
+		for _, r := range rs {
+			r.err = fmt.Errorf("%w: directory of ids: %w", task.ErrUnavailable, err)
+			s.Fleet.tombstones.push(Tombstone{r.id, r.want, s.engine.Elapsed()}) // which may have landed
+		}
+		return
+	}
+	for i, r := range rs {
+		switch {
+		case now[i] == r.want:
+		case now[i].Home == 0:
+			r.stale, r.err = engine.StaleEntry{}, errStale // it was: the entry has been removed
+		default:
+			r.err = s.registeredBefore(ctx, r, now[i])
+		}
+	}
+}
+
+// registeredBefore handles an id that is registered already. It returns errStale if that is
+// under a shard that is held here, or by no node.
+func (s *Cluster) registeredBefore(ctx context.Context, r *idClaim, now recovery.Filing) error {
+	h, err := s.locate(ctx, now.Home, false)
+	switch {
+	case err != nil:
+		return err
+	case h.Node == "":
+		r.stale = engine.StaleEntry{Filing: now, Vacant: true}
+		return errStale
+	case h.Shard < 0:
+		return &elsewhere{shardID: now.Home}
+	case s.ownedShard(now.Home) == nil:
+		return engine.ErrNotHeld // it is just coming or going
+	}
+	r.stale = engine.StaleEntry{Filing: now}
+	return errStale
+}
+
+// confirmLocked creates the task of an id claim, or gives its slot up. Errors: those of
+// the claim, engine.ErrNotHeld and ErrClosed.
+func (s *Cluster) confirmLocked(r *idClaim, c *engine.PendingWrite) error {
+	sl := s.engine.Store.Slot(r.n)
+	err := r.err
+	if sl.Gen != r.gen {
+		if err == nil {
+			s.Fleet.tombstones.push(Tombstone{r.id, r.want, s.engine.Elapsed()})
+		}
+		return engine.ErrAcquiring // replay has come across the id, see AbortLocked
+	}
+	switch {
+	case err != nil:
+	case s.engine.Ended:
+		err = task.ErrClosed
+	case !s.engine.OwnedLocked(int(sl.Shard)).Takes():
+		err = engine.ErrNotHeld
+	default:
+		s.engine.StartLocked(r.n, sl, c, r.index)
+		return nil
+	}
+	if r.err == nil {
+		s.Fleet.tombstones.push(Tombstone{r.id, r.want, s.engine.Elapsed()})
+	}
+	s.engine.AbortLocked(r.n, sl)
+	return err
+}
+
+// queryUnindexed asks the nodes whose ids may not all be registered whether they have some. It
+// returns the node that has each; empty if none has. Errors: ErrUnavailable when one of
+// them, or this node, cannot tell.
+func (s *Cluster) queryUnindexed(ctx context.Context, ids []string) ([]string, error) {
+	found := make([]string, len(ids))
+	nodes, err := s.unindexed(ctx)
+	if err != nil || len(nodes) == 0 {
+		return found, err
+	}
+	var mu sync.Mutex // guards found and err
+	var group sync.WaitGroup
+	for _, node := range nodes {
+		group.Go(func() {
+			for from := 0; from < len(ids); from += HasAtOnce {
+				part := ids[from:min(from+HasAtOnce, len(ids))]
+				a, e := Call(ctx, s, node, HasMethod, HasQuery{IDs: part})
+				mu.Lock()
+				if e != nil {
+					err = e
+				}
+				for i, has := range a.Has[:min(len(a.Has), len(part))] {
+					if has {
+						found[from+i] = node
+					}
+				}
+				mu.Unlock()
+				if e != nil {
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	if err != nil {
+		err = final(err)
+	}
+	return found, err
+}
+
+const HasAtOnce = 2000
+
+// unindexed names the other nodes that have to be asked for ids that are not registered. A dead
+// node cannot be asked: while it holds anything, no node can say what it has. A node that has
+// adopted all its shards is among those that may not have registered their ids.
+func (s *Cluster) unindexed(ctx context.Context) ([]string, error) {
+	names, err := s.Fleet.ledger.Unindexed(ctx)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	if s.engine.Acquiring() {
+		return nil, engine.ErrAcquiring
+	}
+	nodes, err := s.Fleet.ledger.Peers(ctx)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	for _, n := range nodes {
+		if !n.Self && !n.Live && slices.Contains(names, n.Name) {
+			return nil, fmt.Errorf("%w: node %s, which may have the task, gives no sign of life", errOwnerSilent, n.Name)
+		}
+	}
+	return names, nil
+}
+
+func unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+}
+
+// assertSampled compares ids of tasks in memory with the directory. If one is missing, the
+// directory has lost something, and no node knows what else: the audit samples no dead task.
+// So all ids of this node are registered anew, and until then the other nodes ask it.
+func (s *Cluster) assertSampled(ctx context.Context, sampled []recovery.Refiling) {
+	if len(sampled) == 0 {
+		return
+	}
+	ids := make([]string, len(sampled))
+	for i := range sampled {
+		ids[i] = sampled[i].ID
+	}
+	now, err := s.Fleet.ledger.Look(ctx, ids)
+	if err == nil {
+		err = s.assert(ctx, s.misplaced(sampled, now))
+	}
+	if err != nil && !s.engine.IsClosing() {
+		s.engine.Config.Log.Warn("the audit could not reach the directory of ids", "node", s.engine.Config.Node, "error", err)
+	}
+}
+
+// misplaced returns the samples that the directory has under another shard, and has all ids
+// registered anew if one is missing. What has left memory since does not count.
+func (s *Cluster) misplaced(sampled []recovery.Refiling, now []recovery.Filing) (other []recovery.Refiling) {
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	missing := 0
+	for i, f := range now {
+		n, known := s.engine.Store.Find([]byte(sampled[i].ID))
+		if !known || f == sampled[i].New {
+			continue
+		}
+		if still, ok := s.directoryUpdateLocked(s.engine.Store.Slot(n)); !ok || still != sampled[i] {
+			continue
+		}
+		if f.Home == 0 {
+			missing++
+		} else {
+			other = append(other, sampled[i])
+		}
+	}
+	if missing > 0 && s.Fleet.indexing == s.Fleet.indexed {
+		s.engine.Config.Log.Error("the directory of ids has lost some; all of this node are registered anew", "node", s.engine.Config.Node)
+		s.reindexLocked()
+	}
+	return other
+}

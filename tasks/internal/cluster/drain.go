@@ -1,0 +1,238 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+const (
+	drainPause = 50 * time.Millisecond // between two rounds of Drain in which something was left
+	// drainPatience is for how long no node may take anything before Drain gives up, be it
+	// from the spool or a shard.
+	DrainPatience = 15 * time.Second
+)
+
+// emptySpool waits until the ledger has all that is spooled. It comes before the shards go:
+// what is spooled can only be moved into those that are held.
+func (s *Cluster) emptySpool(ctx context.Context) error {
+	least, since := math.MaxInt, s.engine.Elapsed()
+	for {
+		left := s.engine.Spooled()
+		switch {
+		case left == 0:
+			return nil
+		case left < least:
+			least, since = left, s.engine.Elapsed()
+		case s.engine.Elapsed()-since > DrainPatience:
+			return fmt.Errorf("%w: %d tasks are in the spool of this node alone", task.ErrUnavailable, left)
+		}
+		if err := s.engine.RestWithin(ctx, drainPause); err != nil {
+			return fmt.Errorf("%d tasks are in the spool of this node alone: %w", left, err)
+		}
+	}
+}
+
+// handAllOver goes on until no shard is left.
+func (s *Cluster) handAllOver(ctx context.Context) error {
+	moved := s.engine.Elapsed()
+	othersLeave := false // all other nodes were being drained, and may have ended since
+	for {
+		shardIDs, unread, evicting := s.OwnedShards()
+		if len(shardIDs)+unread+evicting == 0 {
+			return nil
+		}
+		heirs, err := s.heirs(ctx)
+		for _, shardID := range shardIDs {
+			if len(heirs) == 0 {
+				break
+			}
+			var took bool
+			if took, err = s.offerShard(ctx, shardID, heirs); took {
+				moved = s.engine.Elapsed()
+			}
+		}
+		othersLeave = othersLeave || errors.Is(err, errOthersLeave)
+		pause := drainPause
+		switch {
+		case len(shardIDs) > 0 && len(heirs) == 0 && othersLeave:
+			return fmt.Errorf("%d shards are left: %w", len(shardIDs)+unread, err)
+		case len(shardIDs) > 0 && s.engine.Elapsed()-moved > DrainPatience:
+			return fmt.Errorf("%w: %d shards are left: %w", task.ErrNoHeir, len(shardIDs)+unread, err)
+		case len(shardIDs) == 0:
+			moved = s.engine.Elapsed() // no node could take anything
+			if unread == 0 {
+				pause = engine.BusyPause // they are leaving memory
+			}
+		}
+		select {
+		case <-time.After(pause):
+		case <-s.engine.Life.Closing:
+			return task.ErrClosed
+		case <-ctx.Done():
+			return fmt.Errorf("%d shards are left: %w", len(shardIDs)+unread+evicting, context.Cause(ctx))
+		}
+	}
+}
+
+// ownedShards lists the shards that could be handed over, and tells how many others must be
+// read into memory before, or have not left it yet.
+func (s *Cluster) OwnedShards() (shardIDs []recovery.Home, unread, evicting int) {
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	for _, h := range s.engine.Shards.List {
+		switch {
+		case h == nil:
+		case !h.Mine():
+			evicting++
+		case h.Stage == engine.Acquired || h.Stage == engine.Loading || !s.engine.IsFirstReplayed():
+			unread++
+		default:
+			shardIDs = append(shardIDs, h.ShardID)
+		}
+	}
+	return shardIDs, unread, evicting
+}
+
+// An heir is a node that may take shards.
+type heir struct {
+	name   string
+	shards int // that it holds
+	failed int // how often it has not taken one
+}
+
+// heirs lists the other nodes that live and are not being drained.
+func (s *Cluster) heirs(ctx context.Context) ([]*heir, error) {
+	if s.peerCalls.CallOfferShard == nil {
+		return nil, fmt.Errorf("%w: the ledger is not shared with other nodes", task.ErrNoHeir)
+	}
+	nodes, err := s.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []*heir
+	draining := false
+	for i := range nodes {
+		n := &nodes[i]
+		draining = draining || !n.Self && n.Live && n.Status != nil && n.Status.Draining
+		if !n.Self && n.Live && !n.Released && (n.Status == nil || !n.Status.Draining) {
+			all = append(all, &heir{name: n.Name, shards: n.Held + n.Adopted})
+		}
+	}
+	switch {
+	case len(all) == 0 && draining:
+		return nil, errOthersLeave
+	case len(all) == 0:
+		return nil, fmt.Errorf("%w: no other node lives, or all are being drained", task.ErrNoHeir)
+	}
+	return all, nil
+}
+
+// errOthersLeave: all nodes end at the same time, and waiting for an heir is in vain.
+var errOthersLeave = fmt.Errorf("%w: all other nodes are being drained as well", task.ErrNoHeir)
+
+// offerShard has one of the heirs take a shard: the heir that holds the fewest is asked first,
+// but one that has not taken a shard comes last. It may be dead, and each call costs the time in
+// which all of the others could have taken theirs.
+func (s *Cluster) offerShard(ctx context.Context, shardID recovery.Home, heirs []*heir) (took bool, err error) {
+	slices.SortStableFunc(heirs, func(a, b *heir) int {
+		return cmp.Or(a.failed-b.failed, a.shards-b.shards)
+	})
+	for _, to := range heirs {
+		one, cancel := s.engine.Within(ctx)
+		failed := s.peerCalls.CallOfferShard(one, to.name, shardID)
+		cancel()
+		if failed == nil {
+			to.shards++
+			return true, nil
+		}
+		to.failed++
+		err = errors.Join(err, fmt.Errorf("node %s: %w", to.name, failed))
+		s.engine.Mu.Lock()
+		gone := s.engine.ShardNumberLocked(shardID) < 0
+		s.engine.Mu.Unlock()
+		if gone {
+			return true, nil // to that node, though it could not say so
+		}
+	}
+	return false, err
+}
+
+// awaitDetached waits until the handlers whose tasks other nodes hold have returned, and
+// those nodes know their verdicts.
+func (s *Cluster) awaitDetached(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.engine.Config.Grace)
+	defer cancel()
+	for {
+		s.engine.Mu.Lock()
+		left := len(s.engine.Detached.Shards) + len(s.late.verdicts) + s.late.out
+		s.engine.Mu.Unlock()
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(drainPause / 10):
+		case <-s.engine.Life.Closing:
+			return task.ErrClosed
+		case <-ctx.Done():
+			return nil // their verdicts are lost, and their tasks are delivered again elsewhere
+		}
+	}
+}
+
+// take fetches a shard from a node that wants to be rid of it. Errors: ErrDraining,
+// ErrOverloaded, ErrUnavailable, ErrClosed, or why the other one does not release it.
+func (s *Cluster) AcceptOffer(ctx context.Context, shardID recovery.Home, from string) error {
+	s.engine.Mu.Lock()
+	var err error
+	switch has := s.engine.ShardNumberLocked(shardID) >= 0; {
+	case s.engine.Ended:
+		err = task.ErrClosed
+	case s.engine.Draining:
+		err = task.ErrDraining
+	case has:
+		s.engine.Unlock()
+		return nil
+	case s.engine.Unsure():
+		err = engine.ErrUnsure
+	case s.engine.RoomForMoreLocked() == 0:
+		err = fmt.Errorf("%w: %d tasks are pending", task.ErrOverloaded, s.engine.Store.Len())
+	}
+	s.engine.Unlock()
+	if err != nil {
+		return err
+	}
+	return s.Fetch(ctx, from, shardID)
+}
+
+// drainNode is tasks.Scheduler.Drain.
+func (s *Cluster) DrainNode(ctx context.Context) error {
+	if _, err := s.heirs(ctx); err != nil {
+		return err
+	}
+	s.engine.Mu.Lock()
+	if s.engine.Ended {
+		s.engine.Unlock()
+		return task.ErrClosed
+	}
+	s.engine.Draining = true
+	clear(s.Missing)
+	s.engine.Unlock()
+	s.engine.Config.Log.Info("this node is being drained", "node", s.engine.Config.Node)
+	if err := s.emptySpool(ctx); err != nil {
+		return err
+	}
+	if err := s.handAllOver(ctx); err != nil {
+		return err
+	}
+	s.engine.Config.Log.Info("this node is drained", "node", s.engine.Config.Node)
+	return s.awaitDetached(ctx)
+}

@@ -1,0 +1,229 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A fanOut is a query to all nodes, at the node that was called first.
+type fanOut[Q, A any, P coveringReply[A]] struct {
+	*Cluster
+	method Method[Q, A]
+	query  Q
+	// here answers as this node.
+	here func(s *Cluster, ctx context.Context, asked Q) (A, error)
+	// take is called with each answer, one at a time. counts reports whether what the answer
+	// says of a shard counts: it is covered, and no earlier answer has covered it. What an answer
+	// that says More, or that ended with an error, has found in a shard never counts.
+	take func(a *A, counts func(shardID recovery.Home) bool)
+	// next makes of a reply that says More the query that follows; nil: the same again.
+	next func(asked Q, a *A) Q
+	// deadAlone: the query is about dead tasks, of which no spool has any.
+	deadAlone bool
+
+	mu       sync.Mutex // guards everything below
+	covered  map[recovery.Home]bool
+	answered map[string]bool // nodes that have answered, and whose spooled tasks have been counted
+	moved    bool            // something was done, or covered, in this round
+	over     bool            // there is an error that repeating does not cure
+}
+
+// run calls all nodes until all shards are covered. Errors: as of the
+// question; ErrNodeAway and ErrReplaying when the holder of a shard has not covered it in
+// time; ErrUnavailable when it is not known who holds what; ErrUnknown when something may
+// have been done that was not answered.
+func (c *fanOut[Q, A, P]) run(ctx context.Context) error {
+	c.covered, c.answered = make(map[recovery.Home]bool), make(map[string]bool)
+	patience, cancel := c.engine.Within(ctx)
+	defer func() { cancel() }()
+	var left map[recovery.Home]recovery.Holder // of shards that are not covered; nil before the first round
+	var why error
+	for tries := 0; ; tries++ {
+		var err error
+		if left, err = c.attempt(ctx, patience, left); err == nil || c.over {
+			return err
+		}
+		if c.moved && c.method.writes && !silent(err) {
+			cancel()
+			patience, cancel = c.engine.Within(ctx)
+			tries = 0
+		}
+		if why = reasonOf(why, err); !c.pause(patience, tries) {
+			return final(why)
+		}
+	}
+}
+
+// attempt asks all nodes that live and have not answered, and those that hold what is left,
+// and returns who holds what is not covered then. The error is nil when nothing is.
+func (c *fanOut[Q, A, P]) attempt(ctx, patience context.Context, left map[recovery.Home]recovery.Holder) (map[recovery.Home]recovery.Holder, error) {
+	c.moved = false
+	shardIDs, err := c.Fleet.ledger.Homes(patience)
+	if err != nil {
+		return left, lookupFailed(patience, err)
+	}
+	nodes, err := c.Fleet.ledger.Peers(patience)
+	if err != nil {
+		return left, lookupFailed(patience, err)
+	}
+	asking := ctx
+	if !c.method.writes {
+		asking = patience
+	}
+	failed := c.round(asking, left, nodes)
+	if c.over {
+		return left, failed
+	}
+	if failed == nil {
+		failed = c.silentSpool(nodes)
+	}
+	shardIDs = slices.DeleteFunc(shardIDs, func(h recovery.Home) bool { return c.covered[h] })
+	left, err = c.Fleet.ledger.Holders(patience, shardIDs)
+	switch {
+	case failed != nil:
+		return left, failed
+	case err != nil:
+		return left, lookupFailed(patience, err)
+	}
+	return left, uncovered(left)
+}
+
+// round asks the holders of what is left, and every node that lives and has not answered:
+// where nothing is held, something may be spooled.
+func (c *fanOut[Q, A, P]) round(ctx context.Context, left map[recovery.Home]recovery.Holder, nodes []recovery.Node) (err error) {
+	asked := make(map[string]bool)
+	for _, n := range nodes {
+		if (n.Live || n.Self) && !c.answered[n.Name] {
+			asked[n.Name] = true
+		}
+	}
+	for _, h := range left {
+		if h.Live {
+			asked[h.Node] = true
+		}
+	}
+	var group sync.WaitGroup
+	for node := range asked {
+		group.Go(func() {
+			failed := c.callAll(ctx, node)
+			if failed != nil && node != c.Fleet.node {
+				failed = &task.NodeError{Node: node, Err: failed}
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			lasting := failed != nil && !passing(failed)
+			if failed != nil && (err == nil || lasting && !c.over || errors.Is(failed, task.ErrUnknown)) {
+				err = failed // that an outcome is open weighs most
+			}
+			c.over = c.over || lasting
+		})
+	}
+	group.Wait()
+	return err
+}
+
+// silentSpool returns an error that names a node which may have spooled tasks, and neither lives
+// nor has answered; nil if there is none.
+func (c *fanOut[Q, A, P]) silentSpool(nodes []recovery.Node) error {
+	for i := range nodes {
+		if n := &nodes[i]; n.Spools && !n.Live && !n.Self && !c.deadAlone && !c.answered[n.Name] {
+			return &task.NodeError{Node: n.Name, Err: fmt.Errorf("%w, and may have spooled tasks", errOwnerSilent)}
+		}
+	}
+	return nil
+}
+
+// callAll calls one node until its reply does not say More.
+func (c *fanOut[Q, A, P]) callAll(ctx context.Context, node string) error {
+	var kept []recovery.Home // covered by all answers so far
+	asked := c.query
+	for first := true; ; first = false {
+		a, err := c.call(ctx, node, asked)
+		if a == nil {
+			return err
+		}
+		said := P(a).cover()
+		if kept = slices.DeleteFunc(kept, func(h recovery.Home) bool { return !slices.Contains(said.Covered, h) }); first {
+			kept = said.Covered
+		}
+		c.mu.Lock()
+		if err != nil || said.More {
+			c.take(a, func(recovery.Home) bool { return false })
+		} else {
+			c.take(a, func(shardID recovery.Home) bool {
+				if shardID == 0 {
+					return !c.answered[node]
+				}
+				return slices.Contains(kept, shardID) && !c.covered[shardID]
+			})
+			c.answered[node] = true
+			for _, shardID := range kept {
+				c.moved = c.moved || !c.covered[shardID]
+				c.covered[shardID] = true
+			}
+		}
+		c.moved = c.moved || said.More
+		over := c.over
+		c.mu.Unlock()
+		switch {
+		case err != nil:
+			return err
+		case !said.More:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case over:
+			return errNotMine // it is not all done; why, another node has said
+		}
+		if c.next != nil {
+			asked = c.next(asked, a)
+		}
+	}
+}
+
+// call calls one node. There may be a reply although there is an error.
+func (c *fanOut[Q, A, P]) call(ctx context.Context, node string, asked Q) (*A, error) {
+	if c.method.writes {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, 2*c.engine.Config.AnswerWithin, engine.ErrLate)
+		defer cancel()
+	}
+	if node == c.Fleet.node {
+		a, err := c.here(c.Cluster, ctx, asked)
+		return &a, err
+	}
+	a, err := callHolder(ctx, c.Cluster, node, c.method, asked)
+	if err != nil {
+		return nil, err
+	}
+	if fault := P(&a).cover().Fault; fault != nil {
+		return &a, fault.Err(node, c.method.writes)
+	}
+	return &a, nil
+}
+
+// uncovered tells why shards that are left are not covered; nil if there are none.
+func uncovered(left map[recovery.Home]recovery.Holder) (err error) {
+	for _, shardID := range slices.Sorted(maps.Keys(left)) {
+		switch h := left[shardID]; {
+		case !h.Live:
+			return &task.NodeError{Node: h.Node, Err: errOwnerSilent}
+		case err == nil:
+			err = &task.NodeError{Node: h.Node, Err: errNotMine}
+		}
+	}
+	return err
+}
+
+// pieceTime is how long a node works on what takes long before it answers that there is
+// more.
+func (s *Cluster) pieceTime() time.Duration { return s.engine.Config.AnswerWithin / 2 }

@@ -1,0 +1,197 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// An elsewhere is why a task cannot be created here: its id belongs to another shard, or
+// to a node that has it and has not filed it yet.
+type elsewhere struct {
+	shardID recovery.Home
+	node    string // instead of the shard
+	// unregistered: the caller has chosen the id, and the shard is where this node would create
+	// the task. The directory has not been asked yet.
+	unregistered bool
+}
+
+func (e *elsewhere) Error() string {
+	if e.node != "" {
+		return "the id is in use at node " + e.node
+	}
+	return fmt.Sprintf("the id belongs to shard %d of node number %d", e.shardID.Shard(), e.shardID.Node())
+}
+
+// tell finds the shard that a chosen id tells, if a node holds it. It is an *elsewhere
+// if that is another node.
+func (s *Cluster) tell(ctx context.Context, p *engine.Plan, anew bool) error {
+	if s.Fleet == nil || !p.Chosen {
+		return nil
+	}
+	shardID, ok := recovery.HomeOf(p.ID)
+	if !ok {
+		return nil
+	}
+	h, err := s.locate(ctx, shardID, anew)
+	switch {
+	case err != nil:
+		return err
+	case h.Node == "":
+		p.ShardID = 0
+		return nil
+	}
+	p.ShardID = shardID
+	if h.Shard < 0 && !s.engine.KnowsSpooled(p.ID) {
+		return &elsewhere{shardID: shardID}
+	}
+	return nil
+}
+
+// schedule creates a planned task where it belongs.
+func (s *Cluster) Schedule(ctx context.Context, p *engine.Plan, r *task.Request) (task.Task, error) {
+	var why error
+	for tries := 0; ; tries++ {
+		p.Stale = engine.StaleEntry{}
+		err := s.tell(ctx, p, tries > 0)
+		t := task.Task{ID: p.ID}
+		if err == nil {
+			t, err = s.Create(ctx, p)
+		}
+		if e, ok := errors.AsType[*elsewhere](err); ok {
+			t, err = s.createThere(ctx, e, p.ID, r, tries > 0)
+		}
+		if !passing(err) {
+			return t, err
+		}
+		if why = reasonOf(why, err); !s.pause(ctx, tries) {
+			return task.Task{ID: p.ID}, final(why)
+		}
+	}
+}
+
+// lookElsewhere looks up, for ids that are not known to be in the directory, whether they are, or
+// some node has them that has not registered all of its own. This is for a second attempt:
+// with the first, the holder of the shard finds out, and nearly always there is nothing.
+func (s *Cluster) lookElsewhere(ctx context.Context, es []*elsewhere, ids []string) error {
+	filings, err := s.Fleet.ledger.Look(ctx, ids)
+	if err != nil {
+		return lookupFailed(ctx, err)
+	}
+	has, err := s.queryUnindexed(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for i, e := range es {
+		switch {
+		case filings[i].Home != 0:
+			*e = elsewhere{shardID: filings[i].Home}
+		case has[i] != "":
+			*e = elsewhere{node: has[i]}
+		}
+	}
+	return nil
+}
+
+// holderOf tells which node to ask about what is elsewhere, and for which shard.
+func (s *Cluster) holderOf(ctx context.Context, e *elsewhere, anew bool) (site, error) {
+	if e.node != "" {
+		return site{Node: e.node}, nil
+	}
+	h, err := s.locate(ctx, e.shardID, anew)
+	if err != nil {
+		return site{}, err
+	}
+	if h.Node == "" || h.Shard >= 0 {
+		return site{}, errNotMine // any more: it is here, or no node's
+	}
+	return s.at(byDirectory, e.shardID, h)
+}
+
+func (s *Cluster) createThere(ctx context.Context, e *elsewhere, id string, r *task.Request, anew bool) (task.Task, error) {
+	if e.unregistered && anew {
+		if err := s.lookElsewhere(ctx, []*elsewhere{e}, []string{id}); err != nil {
+			return task.Task{ID: id}, err
+		}
+	}
+	if anew && e.node == "" { // the holder of the shard has found out with the first attempt
+		spooled := s.querySpools(ctx, []string{id})[0]
+		if spooled.err != nil {
+			return task.Task{ID: id}, spooled.err
+		}
+		e.node = spooled.node
+	}
+	p, err := s.holderOf(ctx, e, anew)
+	if err != nil {
+		return task.Task{ID: id}, err
+	}
+	wanted := *r
+	wanted.ID = id
+	q := aboutRequest(wanted, p.shardID)
+	q.Terms = encodeTerms(ctx)
+	t, err := Call(ctx, s, p.Node, ScheduleMethod, q)
+	if err != nil {
+		t = task.Task{ID: id}
+	}
+	return t, err
+}
+
+// replaceRouted replaces a task where it is, or creates it where it belongs.
+func (s *Cluster) ReplaceRouted(ctx context.Context, p *engine.Plan, r *task.Request) (task.Task, error) {
+	if task.TermsOf(ctx).Conditional() { // it must be somewhere
+		t, _, err := Routed(ctx, s, p.ID, ReplaceMethod, func(shardID recovery.Home) requestQuery {
+			q := aboutRequest(*r, shardID)
+			q.Terms = encodeTerms(ctx)
+			return q
+		}, func(ctx context.Context) (task.Task, error) { return s.Replace(ctx, p) })
+		return t, err
+	}
+	var why error
+	for tries := 0; ; tries++ {
+		p.Stale = engine.StaleEntry{}
+		t, err := s.replaceOnce(ctx, p, r, tries > 0)
+		if !passing(err) {
+			return t, err
+		}
+		if why = reasonOf(why, err); !s.pause(ctx, tries) {
+			return task.Task{ID: p.ID}, final(why)
+		}
+	}
+}
+
+func (s *Cluster) replaceOnce(ctx context.Context, p *engine.Plan, r *task.Request, anew bool) (task.Task, error) {
+	at, err := s.find(ctx, p.ID, byMemory, anew)
+	if err == nil && anew && at.Node != "" && at.clue == byID {
+		spooled := s.querySpools(ctx, []string{p.ID})[0]
+		if err = spooled.err; spooled.node != "" {
+			at = site{Node: spooled.node, clue: byDirectory}
+		}
+	}
+	var e *elsewhere
+	switch {
+	case err == nil && at.Node == "", errors.Is(err, task.ErrNotFound):
+		var t task.Task
+		if err = s.tell(ctx, p, anew); err == nil {
+			t, err = s.Replace(ctx, p)
+		}
+		if !errors.As(err, &e) {
+			return t, err
+		}
+		if at, err = s.holderOf(ctx, e, anew); err != nil {
+			return task.Task{ID: p.ID}, err
+		}
+	case err != nil:
+		return task.Task{ID: p.ID}, err
+	}
+	q := aboutRequest(*r, at.shardID)
+	q.Terms = encodeTerms(ctx)
+	t, err := Call(ctx, s, at.Node, ReplaceMethod, q)
+	if err != nil {
+		t = task.Task{ID: p.ID}
+	}
+	return t, err
+}

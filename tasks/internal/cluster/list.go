@@ -1,0 +1,98 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// listHere lists what this node has.
+func (s *Cluster) listHere(ctx context.Context, q engine.ListQuery) (a listReply, err error) {
+	if q.Limit < 1 || q.Limit > 1000 || q.State == task.Dead && !task.ValidName(q.Topic) {
+		return a, task.Invalid("limit", "must be from 1 to 1000")
+	}
+	most := min(cmp.Or(q.Bytes, task.MaxPageBytes), task.MaxPageBytes)
+	var shards []int
+	st, err := s.Covers(ctx, &a.Coverage, func(ctx context.Context) (err error) {
+		size := 0
+		a.Last, err = s.engine.VisitPage(ctx, &q, func(t task.Task, at int64, shard int) bool {
+			a.Tasks, shards = append(a.Tasks, engine.Listed{Task: t, At: at}), append(shards, shard)
+			size += engine.SizeOf(&t)
+			return size < most
+		})
+		return err
+	})
+	kept := a.Tasks[:0]
+	for i, t := range a.Tasks {
+		if _, ok := st[shards[i]]; ok {
+			kept = append(kept, t)
+		}
+	}
+	a.Tasks = kept
+	return a, err
+}
+
+// listAll merges what all nodes list. The page ends where one of them has not told what
+// follows.
+func (s *Cluster) ListAll(ctx context.Context, q engine.ListQuery) (task.Page, error) {
+	nodes, err := s.Fleet.ledger.Peers(ctx)
+	if err != nil {
+		return task.Page{}, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+	}
+	q.Bytes = max(1, task.MaxPageBytes/max(1, len(nodes)))
+	var all []engine.Listed
+	var end *recovery.Ref
+	c := fanOut[engine.ListQuery, listReply, *listReply]{Cluster: s, method: ListMethod, query: q, here: (*Cluster).listHere, deadAlone: q.State == task.Dead}
+	c.take = func(a *listReply, _ func(recovery.Home) bool) {
+		all = append(all, a.Tasks...)
+		if a.Last != nil && (end == nil || engine.CompareRefs(*a.Last, *end) < 0) {
+			end = a.Last
+		}
+	}
+	if err := c.run(ctx); err != nil {
+		return task.Page{}, err
+	}
+	slices.SortFunc(all, func(a, b engine.Listed) int { return engine.CompareRefs(a.Ref(), b.Ref()) })
+	// Who has changed hands, or was listed by a node that had to be asked again, came twice.
+	seen := make(map[string]bool, len(all))
+	all = slices.DeleteFunc(all, func(t engine.Listed) bool {
+		conflicting := seen[t.Task.ID]
+		seen[t.Task.ID] = true
+		return conflicting
+	})
+	if end != nil {
+		n, _ := slices.BinarySearchFunc(all, *end, func(t engine.Listed, end recovery.Ref) int { return cmp.Or(engine.CompareRefs(t.Ref(), end), -1) })
+		all = all[:n]
+	}
+	if n := fitting(all, q.Limit); n < len(all) {
+		last := all[n-1].Ref()
+		all, end = all[:n], &last
+	}
+	page := task.Page{Tasks: make([]task.Task, len(all))}
+	for i := range all {
+		page.Tasks[i] = all[i].Task
+	}
+	if end != nil {
+		page.Cursor = engine.EncodeCursor(*end)
+	}
+	return page, nil
+}
+
+// fitting returns how many of the first tasks make a page. A node whose budget is small
+// answers one task all the same, and one that was asked again answers twice: so together
+// they may be more than a page.
+func fitting(all []engine.Listed, limit int) int {
+	size := 0
+	for i := range all {
+		if i == limit || size >= task.MaxPageBytes {
+			return i
+		}
+		size += engine.SizeOf(&all[i].Task)
+	}
+	return len(all)
+}

@@ -1,0 +1,235 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// The methods about single tasks, and what a node replies for those that it owns.
+var (
+	GetMethod      = Method[IDQuery, task.Task]{Name: "get"}
+	CancelMethod   = Method[IDQuery, struct{}]{Name: "cancel", writes: true}
+	FireMethod     = Method[IDQuery, task.Task]{Name: "fire", writes: true}
+	MoveMethod     = Method[moveQuery, task.Task]{Name: "move", writes: true}
+	ScheduleMethod = Method[requestQuery, task.Task]{Name: "schedule", writes: true}
+	ReplaceMethod  = Method[requestQuery, task.Task]{Name: "replace", writes: true}
+	BatchMethod    = Method[batchQuery, batchReply]{Name: "batch", writes: true}
+	HasMethod      = Method[HasQuery, hasReply]{Name: "has"}
+)
+
+// methodHandlers returns the handlers of all methods, by the name of the method.
+func MethodHandlers() map[string]rpcHandler {
+	table := make(map[string]rpcHandler)
+	add := func(name string, serve rpcHandler) { table[name] = serve }
+	add(Handle(GetMethod, (*Cluster).handleGet))
+	add(Handle(CancelMethod, (*Cluster).handleCancel))
+	add(Handle(FireMethod, (*Cluster).handleFire))
+	add(Handle(MoveMethod, (*Cluster).handleMove))
+	add(Handle(ScheduleMethod, (*Cluster).handleSchedule))
+	add(Handle(ReplaceMethod, (*Cluster).handleReplace))
+	add(Handle(BatchMethod, (*Cluster).handleBatch))
+	add(Handle(SettleMethod, (*Cluster).handleSettle))
+	add(Handle(ReturnMethod, (*Cluster).handleReturn))
+	add(Handle(HasMethod, (*Cluster).HandleHas))
+	add(Handle(ReleaseMethod, (*Cluster).handleRelease))
+	add(Handle(OfferShardMethod, (*Cluster).handleOfferShard))
+	add(Handle(DrainMethod, (*Cluster).handleDrain))
+	add(Handle(ReserveMethod, (*Cluster).HandleReserve))
+	add(Handle(DemandsMethod, (*Cluster).handleDemands))
+	add(Handle(OfferMethod, (*Cluster).HandleOffer))
+	add(Handle(BacklogMethod, (*Cluster).handleBacklog))
+	add(Handle(OffloadMethod, (*Cluster).handleOffload))
+	add(Handle(OutcomesMethod, (*Cluster).handleOutcomes))
+	add(handleAll(ListMethod, (*Cluster).listHere))
+	add(handleAll(UsedMethod, (*Cluster).usedHere))
+	add(handleAll(PurgeMethod, (*Cluster).PurgeHere))
+	add(handleAll(RedriveMethod, (*Cluster).redriveHere))
+	return table
+}
+
+type (
+	// An idQuery is about one task. The caller believes that it is kept at that shard; 0 if
+	// it knows only that this node has it.
+	IDQuery struct {
+		ID    string
+		Home  recovery.Home
+		Terms *wireTerms `json:",omitempty"`
+	}
+	moveQuery struct {
+		IDQuery
+		Move task.Move
+	}
+	// A requestQuery asks for a task. It belongs to that shard; 0 if the caller knows only
+	// that the node has the id.
+	requestQuery struct {
+		Request task.Request
+		Home    recovery.Home
+		Terms   *wireTerms `json:",omitempty"` // not in a batch, which has its own
+	}
+	batchQuery struct {
+		Requests []requestQuery
+		Terms    *wireTerms `json:",omitempty"`
+	}
+	batchReply struct{ Results []wireResult }
+	wireResult struct {
+		ID    string
+		Fault *WireError `json:",omitempty"`
+	}
+	// A hasQuery asks which of the ids a node has, filed or not.
+	HasQuery struct{ IDs []string }
+	hasReply struct{ Has []bool }
+)
+
+// aboutID makes an idQuery of a shard.
+func AboutID(ctx context.Context, id string) func(recovery.Home) IDQuery {
+	return func(shardID recovery.Home) IDQuery { return IDQuery{id, shardID, encodeTerms(ctx)} }
+}
+
+// Deadlines travel in UTC: the offset of another zone loses its seconds on the way, so
+// that the deadline would be another one, and none at all would be one in the year 1.
+
+func AboutMove(ctx context.Context, id string, m task.Move) func(recovery.Home) moveQuery {
+	m.Due = m.Due.UTC()
+	return func(shardID recovery.Home) moveQuery { return moveQuery{IDQuery{id, shardID, encodeTerms(ctx)}, m} }
+}
+
+func aboutRequest(r task.Request, shardID recovery.Home) requestQuery {
+	r.Due = r.Due.UTC()
+	return requestQuery{Request: r, Home: shardID}
+}
+
+func (s *Cluster) handleGet(ctx context.Context, _ string, q IDQuery) (task.Task, error) {
+	return owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.Get(ctx, q.ID) })
+}
+
+func (s *Cluster) handleCancel(ctx context.Context, _ string, q IDQuery) (struct{}, error) {
+	return owned(ctx, s, q, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.CancelHere(ctx, q.ID) })
+}
+
+func (s *Cluster) handleFire(ctx context.Context, _ string, q IDQuery) (task.Task, error) {
+	return owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.FireNow(ctx, q.ID) })
+}
+
+func (s *Cluster) handleMove(ctx context.Context, _ string, q moveQuery) (task.Task, error) {
+	return owned(ctx, s, q.IDQuery, func(ctx context.Context) (task.Task, error) { return s.engine.Reschedule(ctx, q.ID, q.Move) })
+}
+
+func (s *Cluster) handleSchedule(ctx context.Context, _ string, q requestQuery) (task.Task, error) {
+	return s.createOwned(ctx, &q, s.Create)
+}
+
+func (s *Cluster) handleReplace(ctx context.Context, _ string, q requestQuery) (task.Task, error) {
+	return s.createOwned(ctx, &q, s.Replace)
+}
+
+// createOwned creates a task that another node was asked for, if it belongs here.
+func (s *Cluster) createOwned(ctx context.Context, q *requestQuery, create func(context.Context, *engine.Plan) (task.Task, error)) (task.Task, error) {
+	ctx, cancel := s.engine.Within(q.Terms.in(ctx))
+	defer cancel()
+	p, err := s.PlanFor(ctx, &q.Request)
+	if err != nil {
+		return task.Task{}, err
+	}
+	defer p.Release()
+	if !p.Chosen || !s.owns(p.ID, q.Home) {
+		return task.Task{}, errNotMine
+	}
+	var t task.Task
+	if err = s.tell(ctx, &p, false); err == nil {
+		t, err = create(ctx, &p)
+	}
+	return t, owning(err)
+}
+
+// owns tells that a task is known here, or that its shard is held.
+func (s *Cluster) owns(id string, shardID recovery.Home) bool {
+	return s.Knows(id) || shardID != 0 && s.ownedShard(shardID) != nil
+}
+
+// owning makes of an error of a creation what another node is told.
+func owning(err error) error {
+	if _, ok := errors.AsType[*elsewhere](err); ok || errors.Is(err, task.ErrClosed) || errors.Is(err, task.ErrDraining) {
+		return errNotMine
+	}
+	return err
+}
+
+// handleHas tells which ids this node has. From then on it files those that are created:
+// what it has not by now, it will not have without the directory.
+func (s *Cluster) HandleHas(ctx context.Context, _ string, q HasQuery) (hasReply, error) {
+	ctx, cancel := s.engine.Within(ctx)
+	defer cancel()
+	a := hasReply{Has: make([]bool, len(q.IDs))}
+	switch {
+	case s.engine.Unsure() && !s.engine.KnowsAllSpooled(q.IDs):
+		return a, engine.ErrUnsure
+	case s.engine.Acquiring(): // the caller has asked no other node that may have had it until now
+		return a, engine.ErrAcquiring
+	}
+	ids := slices.DeleteFunc(slices.Clone(q.IDs), func(id string) bool { return !task.ValidName(id) })
+	if slices.ContainsFunc(ids, s.engine.IsInDoubt) {
+		return a, engine.ErrInDoubt
+	}
+	if err := s.loadUnknown(ctx, ids); err != nil {
+		return a, err
+	}
+	for i, id := range q.IDs {
+		a.Has[i] = s.Knows(id)
+	}
+	return a, nil
+}
+
+// loadUnknown makes sure that memory knows those of the ids that exist: while replay runs, it
+// looks up the others together.
+func (s *Cluster) loadUnknown(ctx context.Context, ids []string) error {
+	for !s.engine.IsReplayed() {
+		loads, busy := s.unknownOf(ids)
+		switch {
+		case busy != nil: // replay, or another caller, looks an id up at the moment
+			if err := s.engine.WaitBusy(ctx, busy, 0); err != nil {
+				return err
+			}
+			continue
+		case len(loads) == 0:
+			return nil
+		}
+		s.engine.LoadAllByID(ctx, loads)
+		ids = nil
+		for _, f := range loads {
+			switch {
+			case f.Err != nil:
+				return f.Err
+			case !f.Absent && !f.Found:
+				ids = append(ids, f.ID) // it was in other hands
+			}
+		}
+	}
+	return nil
+}
+
+// unknownOf returns those of the ids that memory does not know. If one of them is being looked
+// up, busy is closed when that is over.
+func (s *Cluster) unknownOf(ids []string) (unknown []engine.IDLoad, busy <-chan struct{}) {
+	for part := range slices.Chunk(ids, engine.AtOnce) {
+		s.engine.Mu.Lock()
+		for _, id := range part {
+			n, entered := s.engine.Store.Find([]byte(id))
+			switch {
+			case entered && s.engine.Store.Slot(n).State == store.Checking:
+				busy = s.engine.WatchLocked(n)
+			case entered, s.knowsLocked([]byte(id)):
+				// One that is being registered is no node's yet; it was looked for before.
+			default:
+				unknown = append(unknown, engine.IDLoad{ID: id})
+			}
+		}
+		s.engine.Unlock()
+	}
+	return unknown, busy
+}

@@ -1,0 +1,81 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+func DescribeNode(k *recovery.Node) task.Node {
+	n := task.Node{
+		Name: k.Name, Self: k.Self, Live: k.Live && !k.Gone, Quiet: k.Quiet, Released: k.Released, Silent: k.Silent, Incarnation: k.Incarnation,
+		Process: k.Process, Version: k.Version, Address: k.Address, Shards: k.Shards, Held: k.Held, Adopted: k.Adopted,
+	}
+	var st task.NodeStatus
+	if len(k.Status) > 0 && json.Unmarshal(k.Status, &st) == nil {
+		n.Status = &st
+	}
+	return n
+}
+
+// status is what other nodes are told with every sign of life.
+func (s *Cluster) status() []byte {
+	st := s.nodeStatus()
+	b, err := json.Marshal(&st)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+func (s *Cluster) nodeStatus() task.NodeStatus {
+	var all task.Counts
+	s.engine.EachTopic(func(t *engine.Topic) {
+		all.Add(&t.Counts)
+		all.Pending += t.Gauges[task.Pending]
+		all.Ready += t.Gauges[task.Ready]
+		all.Delivering += t.Gauges[task.Delivering]
+		all.Dead += t.Gauges[task.Dead]
+	})
+	st := task.NodeStatus{
+		Pending: all.Pending, Ready: all.Ready, Delivering: all.Delivering, Dead: all.Dead,
+		LatenessP50: all.Lateness.Quantile(0.5), LatenessP99: all.Lateness.Quantile(0.99),
+		Unsure: s.engine.Unsure(), Catching: !s.engine.IsReplayed(),
+	}
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	st.Room, st.Backlog, st.Draining = s.engine.RoomForMoreLocked(), s.engine.Sweep.Raised, s.engine.Draining
+	st.DrainsFailed, st.DrainFault = s.Drain.failed, s.Drain.fault
+	st.Spooled = s.spooledShardsLocked()
+	return st
+}
+
+// nodes is tasks.Scheduler.Nodes.
+func (s *Cluster) Nodes(ctx context.Context) ([]task.Node, error) {
+	if s.engine.IsClosing() {
+		return nil, task.ErrClosed
+	}
+	if s.engine.Fleet == nil {
+		st := s.nodeStatus()
+		return []task.Node{{Name: s.engine.Config.Node, Self: true, Live: true, Shards: s.engine.Terms.Shards, Held: s.engine.Terms.Shards, Status: &st}}, nil
+	}
+	ctx, cancel := s.engine.Within(ctx)
+	defer cancel()
+	known, err := s.engine.Fleet.Nodes(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+	}
+	all := make([]task.Node, len(known))
+	for i := range known {
+		all[i] = DescribeNode(&known[i])
+		if known[i].Self {
+			st := s.nodeStatus()
+			all[i].Status = &st
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,182 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A node with a backlog announces it to all others with every sweep. Those that have room take
+// ready tasks of topics that they can deliver themselves, deliver them as if they were
+// their own, and settle them here by their receipts. To this node, what they have taken is
+// like what receivers have reserved: it counts against MaxInFlight and its leases run here.
+// When a node dies, the tasks that it has taken are ready again when their leases are over.
+
+// backlogMethod announces a backlog, or that it is over.
+var BacklogMethod = Method[backlogMessage, struct{}]{Name: "backlog"}
+
+type backlogMessage struct {
+	Topics []backlogTopic // those with the most tasks first; none: the backlog is over
+}
+
+type backlogTopic struct {
+	Topic string
+	Way   string // see topic.way
+	Ready int
+}
+
+// offloadMethod asks for ready tasks of a topic during a backlog.
+var OffloadMethod = Method[offloadQuery, offloadReply]{Name: "help", writes: true}
+
+type offloadQuery struct {
+	Topic string
+	Way   string
+	Want  int
+}
+
+type offloadReply struct {
+	Deliveries []WireDelivery `json:",omitempty"`
+	Over       bool           // the backlog is over
+}
+
+// backlogTopics is how many topics a node announces.
+const backlogTopics = 100
+
+// wayOf names how a topic's tasks are delivered: a node with the same name can deliver them.
+func wayOf(t *engine.Topic) string {
+	if t.Deliverer == nil {
+		return ""
+	}
+	kind := string(t.Kind())
+	if t.Handler != nil {
+		return kind
+	}
+	sum := sha256.Sum256(bytes.TrimSpace(t.Settings.Delivery))
+	return kind + "/" + hex.EncodeToString(sum[:8])
+}
+
+// announceBacklog announces a backlog of this node to the others, and its end.
+func (s *Cluster) announceBacklog() {
+	if s.NoPeers() {
+		return
+	}
+	s.engine.Mu.Lock()
+	called := s.engine.Sweep.Called
+	s.engine.Sweep.Called = s.engine.Sweep.Raised && !s.engine.Ended
+	calls := s.engine.Sweep.Called
+	s.engine.Mu.Unlock()
+	var told backlogMessage
+	if calls {
+		told.Topics = s.backlogTopics()
+	}
+	if calls || called {
+		tell(s, "", BacklogMethod, told)
+	}
+}
+
+// backlogTopics returns the topics that are announced during a backlog.
+func (s *Cluster) backlogTopics() (most []backlogTopic) {
+	type candidate struct {
+		topic *engine.Topic
+		ready int
+	}
+	all := Smallest[candidate]{Limit: backlogTopics, Compare: func(a, b candidate) int { return b.ready - a.ready }}
+	s.engine.EachTopic(func(t *engine.Topic) {
+		if t.Pushed && t.Queue.Live > 0 {
+			all.Add(candidate{t, t.Queue.Live})
+		}
+	})
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	for _, c := range all.Sorted() {
+		if c.topic.Pushed {
+			most = append(most, backlogTopic{c.topic.Name, wayOf(c.topic), c.ready})
+		}
+	}
+	return most
+}
+
+// handleOffload gives tasks to a node that delivers a part of the backlog.
+func (s *Cluster) handleOffload(ctx context.Context, from string, ask offloadQuery) (offloadReply, error) {
+	s.engine.Mu.Lock()
+	ended := s.engine.Ended
+	t := s.engine.TopicTable.ByName[ask.Topic]
+	gives := s.engine.Sweep.Raised && t != nil && t.Pushed && wayOf(t) == ask.Way
+	s.engine.Unlock()
+	switch {
+	case ended:
+		return offloadReply{}, task.ErrClosed
+	case !gives:
+		return offloadReply{Over: true}, nil
+	}
+	ctx, cancel := s.engine.Within(ctx)
+	defer cancel()
+	ds := s.engine.Begin(ctx, t, min(ask.Want, task.MaxReserve), 0, engine.ByRemoteWorker(from))
+	s.engine.Mu.Lock()
+	s.Peers.Counts.OffloadedOut += int64(len(ds))
+	s.engine.Unlock()
+	return offloadReply{Deliveries: s.EncodeDeliveries(ds)}, nil
+}
+
+// outcomesMethod reports the outcomes of deliveries that another node has made.
+var OutcomesMethod = Method[OutcomesQuery, outcomesReply]{Name: "outcomes", writes: true}
+
+type (
+	OutcomesQuery struct{ Outcomes []OffloadOutcome }
+	outcomesReply struct {
+		Faults []WireError // one for each outcome; empty if it counts
+	}
+)
+
+type OffloadOutcome struct {
+	Receipt string
+	Verb    task.Verb
+	Reason  string         `json:",omitempty"`
+	Delay   *time.Duration `json:",omitempty"`
+}
+
+func (o *OffloadOutcome) verdict() task.Verdict {
+	return task.Verdict{Verb: o.Verb, Delay: o.Delay, Reason: o.Reason}
+}
+
+// handleOutcomes settles deliveries. Like a worker of this process, the other node does not
+// wait for the ledger.
+func (s *Cluster) handleOutcomes(_ context.Context, _ string, told OutcomesQuery) (outcomesReply, error) {
+	a := outcomesReply{make([]WireError, len(told.Outcomes))}
+	settlings := make([]engine.Settling, len(told.Outcomes))
+	for i := range settlings {
+		p := &settlings[i]
+		if p.Receipt, p.Answer.Err = s.engine.Signer.Parse(told.Outcomes[i].Receipt); p.Answer.Err == nil {
+			p.Answer.ID = p.Receipt.ID
+		}
+	}
+	for from := 0; from < len(settlings); from += engine.AtOnce {
+		s.engine.Mu.Lock()
+		if s.engine.Ended {
+			s.engine.Unlock()
+			return outcomesReply{}, task.ErrClosed
+		}
+		for i := from; i < min(from+engine.AtOnce, len(settlings)); i++ {
+			switch p, o := &settlings[i], &told.Outcomes[i]; {
+			case p.Answer.Err != nil:
+			case o.Verb < task.Ack || o.Verb > task.Return:
+				p.Answer.Err = ErrNotUnderstood
+			default:
+				v := o.verdict()
+				s.engine.SettleLocked(&v, p, nil, 0, nil)
+			}
+		}
+		s.engine.Unlock()
+	}
+	for i := range settlings {
+		if err := settlings[i].Answer.Err; err != nil {
+			a.Faults[i] = *WireErrorOf(err)
+		}
+	}
+	return a, nil
+}

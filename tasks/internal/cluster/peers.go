@@ -1,0 +1,155 @@
+package cluster
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// peers is the state that a scheduler has with the other nodes on behalf of its own receivers
+// and theirs. Guarded by Engine.Mu.
+type peers struct {
+	list          []*peer       // by name
+	listed        time.Duration // when; 0: never
+	Run           uint32        // random: sets the serials of this process apart from those of earlier ones
+	serial        uint64        // of the last message about a demand
+	demands       map[demandKey]*demand
+	remoteWaiters map[remoteWaiterKey]*RemoteWaiter
+	Offloads      map[offloadKey]*offload
+	ResultSenders map[string]*resultSender // by node
+	Counts        peerCounts
+}
+
+func newPeers() peers {
+	return peers{
+		Run:           rand.Uint32(),
+		demands:       make(map[demandKey]*demand),
+		remoteWaiters: make(map[remoteWaiterKey]*RemoteWaiter),
+		Offloads:      make(map[offloadKey]*offload),
+		ResultSenders: make(map[string]*resultSender),
+	}
+}
+
+// peerCounts count what has passed between this node and others since Open.
+type peerCounts struct {
+	ReservesGiven, ReservesTaken int64
+	OffloadedIn, OffloadedOut    int64
+	returned                     int64
+}
+
+// A peer is another node that is alive.
+type peer struct {
+	name, incarnation string
+	unsupported       bool          // its version does not know the reserve method
+	retryAt           time.Duration // not asked until then: it has just failed to answer
+}
+
+const (
+	// peersEvery is how often a node looks after its demands and remote waiters.
+	PeersEvery = time.Second
+	// askWithin bounds a call for tasks, and how long a peer that has not answered one is
+	// not asked again.
+	AskWithin = time.Second
+)
+
+// noPeers reports whether there are no other nodes. It costs next to nothing.
+func (s *Cluster) NoPeers() bool { return s.Fleet == nil || s.Fleet.ledger.Standing().Alone }
+
+// peersLoop runs peersOnce at every tick, until Close.
+func (s *Cluster) peersLoop() {
+	s.engine.Every(PeersEvery, s.peersOnce)
+}
+
+func (s *Cluster) peersOnce() {
+	s.dropRemoteWaiters()
+	s.engine.Mu.Lock()
+	waiting := len(s.Peers.demands) > 0
+	s.engine.Unlock()
+	if waiting {
+		s.listPeers()
+		s.renewDemands()
+	}
+}
+
+// listPeers lists the other nodes that are alive, as the watch over their heartbeats has seen
+// them: Redis is not asked. A process that took the name of an earlier one knows nothing of the
+// demands that were announced to that one.
+func (s *Cluster) listPeers() {
+	ctx, cancel := s.engine.Within(s.engine.Life.Context)
+	defer cancel()
+	nodes, err := s.Fleet.ledger.Peers(ctx)
+	s.engine.Mu.Lock()
+	defer s.engine.Unlock()
+	x := &s.Peers
+	x.listed = s.engine.Elapsed()
+	if err != nil {
+		return // the earlier list is good enough
+	}
+	before := make(map[string]*peer, len(x.list))
+	for _, n := range x.list {
+		before[n.name] = n
+	}
+	x.list = x.list[:0:0]
+	for _, n := range nodes {
+		if n.Self || !n.Live || n.Released {
+			continue
+		}
+		known := before[n.Name]
+		if known == nil || known.incarnation != n.Incarnation {
+			known = &peer{name: n.Name, incarnation: n.Incarnation}
+		} else {
+			delete(before, n.Name)
+		}
+		x.list = append(x.list, known)
+	}
+	slices.SortFunc(x.list, func(a, b *peer) int { return strings.Compare(a.name, b.name) })
+	for name := range before {
+		for _, w := range x.demands {
+			delete(w.announced, name)
+		}
+	}
+}
+
+// tell sends a message to another node, or to all if node is empty. It may get lost.
+func tell[Q any](s *Cluster, node string, m Method[Q, struct{}], what Q) {
+	body, err := json.Marshal(what)
+	if err == nil {
+		err = s.Fleet.Relay.Tell(node, m.Name, body)
+	}
+	if err != nil {
+		s.engine.Config.Log.Debug("something was not told to other nodes", "verb", m.Name, "to", node, "error", err)
+	}
+}
+
+// lateReply processes a reply that has come after its caller stopped waiting. Deliveries in it go
+// to receivers or back to their node.
+func (s *Cluster) LateReply(node, verb string, answer []byte, asked time.Time) {
+	switch verb {
+	case ReserveMethod.Name:
+		if a := decodeLate[ReserveReply](answer); a != nil {
+			s.serveFetched(node, a, asked.Sub(s.engine.Started))
+		}
+	case OfferMethod.Name:
+		if a := decodeLate[OfferReply](answer); a != nil {
+			if _, err := s.handleReturn(s.engine.Life.Context, node, returnQuery{a.Back}); err != nil {
+				s.returnToOwner(a.Back)
+			}
+		}
+	case OffloadMethod.Name:
+		if a := decodeLate[offloadReply](answer); a != nil {
+			s.engine.Mu.Lock()
+			defer s.engine.Unlock()
+			s.ReturnUnusedLocked(s.decodeDeliveries(node, a.Deliveries, asked.Sub(s.engine.Started), nil))
+		}
+	}
+}
+
+func decodeLate[A any](body []byte) *A {
+	var r Reply[A]
+	if json.Unmarshal(body, &r) != nil {
+		return nil
+	}
+	return r.Answer
+}

@@ -1,0 +1,94 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// purgeAll purges at all nodes.
+func (s *Cluster) PurgeAll(ctx context.Context, q engine.PurgeQuery) (t engine.PurgeResult, err error) {
+	if s.NoPeers() {
+		p := s.engine.NewPurge(&q)
+		_, err := p.Run(ctx, 0)
+		return p.Result(), err
+	}
+	c := fanOut[engine.PurgeQuery, purgeReply, *purgeReply]{
+		Cluster: s, method: PurgeMethod, query: q, here: (*Cluster).PurgeHere,
+		take: func(a *purgeReply, counts func(recovery.Home) bool) { addReply(&t, a, counts) },
+	}
+	err = c.run(ctx)
+	t.Left = t.Left[:min(len(t.Left), q.Keep)]
+	return t, err
+}
+
+// addReply takes what a node has done. A task that one node was delivering, and another one has
+// cancelled since, in a shard that has changed hands, counts as cancelled.
+func addReply(t *engine.PurgeResult, a *purgeReply, counts func(recovery.Home) bool) {
+	t.Cancelled += a.Cancelled
+	for _, l := range a.Delivering {
+		if counts(l.Home) {
+			t.Delivering += l.Count
+		}
+	}
+	for _, l := range a.Left {
+		if counts(l.Home) {
+			t.Left = append(t.Left, l.ID)
+		}
+	}
+	if t.Retried == nil {
+		t.Retried = make(map[string]struct{})
+	}
+	for _, id := range a.Retried {
+		t.Retried[id] = struct{}{}
+	}
+	t.Left = slices.DeleteFunc(t.Left, func(id string) bool {
+		_, cancelled := t.Retried[id]
+		if cancelled {
+			t.Delivering--
+		}
+		return cancelled
+	})
+}
+
+// purgeHere purges what this node has, for a while.
+func (s *Cluster) PurgeHere(ctx context.Context, q engine.PurgeQuery) (purgeReply, error) {
+	if q.Topic != "" && !ValidPurge(q.Topic) || q.Group != "" && !task.ValidName(q.Group) || (q.Topic == "") == (q.Group == "") {
+		return purgeReply{}, task.Invalid("topic", task.NameProblem)
+	}
+	p := s.engine.NewPurge(&q)
+	var c Coverage
+	st, err := s.Covers(ctx, &c, func(ctx context.Context) error {
+		all, err := p.Run(ctx, s.pieceTime())
+		c.More = !all && err == nil
+		return err
+	})
+	a := purgeReplyOf(p, st)
+	a.Coverage = c
+	return a, err
+}
+
+// purgeReplyOf tells another node what a purge has done. A task that was being delivered counts
+// only in the shards of the snapshot.
+func purgeReplyOf(p *engine.Purge, st engine.Snapshot) purgeReply {
+	a := purgeReply{Cancelled: p.Cancelled, Retried: p.Retried}
+	for shard, n := range p.Delivering {
+		if h, ok := st[int(shard)]; ok {
+			a.Delivering = append(a.Delivering, leftCount{h.ShardID, n})
+		}
+	}
+	for _, l := range p.Named {
+		if h, ok := st[int(l.Shard)]; ok {
+			a.Left = append(a.Left, leftTask{l.ID, h.ShardID})
+		}
+	}
+	return a
+}
+
+// validPurge tells whether that is the name of a topic, or the beginning of names, which is
+// not empty, and an asterisk.
+func ValidPurge(topic string) bool { return task.ValidName(strings.TrimSuffix(topic, "*")) }

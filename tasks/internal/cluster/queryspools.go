@@ -1,0 +1,142 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A spooled task is at the node whose disk has it, while its id tells a shard of that node which
+// another one may have adopted since. So the registry tells which nodes have spools, and
+// before another node says that a task of a shard of such a node does not exist, or creates it,
+// it asks. Nodes name the shards of what they have spooled with their life signs, too: former
+// versions spooled also under ids of adopted shards.
+
+// spooledShardsLocked names the shards of what is spooled here, and of what may be.
+func (s *Cluster) spooledShardsLocked() (shardIDs []recovery.Home) {
+	if s.engine.Spool == nil || s.Fleet == nil {
+		return nil
+	}
+	for key, l := range s.engine.Spool.Lines {
+		if len(l.Items) > 0 || l.Moving > 0 {
+			shardIDs = append(shardIDs, recovery.Home(key))
+		}
+	}
+	for i := range s.engine.Spool.InDoubt {
+		shardIDs = append(shardIDs, recovery.Home(s.engine.LineOf([]byte(s.engine.Spool.InDoubt[i].ID))))
+	}
+	slices.Sort(shardIDs)
+	return slices.Compact(shardIDs)
+}
+
+// A spooledAt is which node has spooled a task; empty if none has. The error, ErrUnavailable,
+// is why that is not known.
+type spooledAt struct {
+	node string
+	err  error
+}
+
+// querySpools asks, for ids that tell shards of other nodes with spools, whether those have
+// spooled the tasks. What a node has announced of its spool does not suffice: one that is cut
+// off from the ledger spools, and can announce nothing.
+func (s *Cluster) querySpools(ctx context.Context, ids []string) []spooledAt {
+	found := make([]spooledAt, len(ids))
+	shardIDs := make([]recovery.Home, len(ids))
+	none := true
+	for i, id := range ids {
+		shardIDs[i], _ = recovery.HomeOf(id)
+		none = none && shardIDs[i].Node() == 0
+	}
+	if none || s.SingleNode() {
+		return found
+	}
+	nodes, err := s.Fleet.ledger.Peers(ctx)
+	if err != nil {
+		for i := range found {
+			found[i].err = unavailable(err)
+		}
+		return found
+	}
+	for i := range nodes {
+		n := &nodes[i]
+		if n.Self || !n.Spools {
+			continue
+		}
+		var st task.NodeStatus
+		if bytes.Contains(n.LastStatus, []byte(`"spooled":`)) && json.Unmarshal(n.LastStatus, &st) != nil {
+			st.Spooled = nil
+		}
+		var at []int // of the ids
+		for k, shardID := range shardIDs {
+			if found[k].node == "" && shardID.Node() != 0 && (shardID.Node() == n.Number || slices.Contains(st.Spooled, shardID)) {
+				at = append(at, k)
+			}
+		}
+		for part := range slices.Chunk(at, HasAtOnce) {
+			s.querySpool(ctx, n, ids, part, found)
+		}
+	}
+	return found
+}
+
+// querySpool asks one node for some of the ids.
+func (s *Cluster) querySpool(ctx context.Context, n *recovery.Node, ids []string, at []int, found []spooledAt) {
+	some := make([]string, len(at))
+	for i, k := range at {
+		some[i] = ids[k]
+	}
+	var a hasReply
+	var err error
+	if n.Live {
+		if a, err = callHolder(ctx, s, n.Name, HasMethod, HasQuery{IDs: some}); err == nil && len(a.Has) != len(some) {
+			err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", task.ErrUnavailable, n.Name, len(a.Has), len(some))
+		}
+	} else {
+		err = fmt.Errorf("%w: node %s, which may have spooled the task", errOwnerSilent, n.Name)
+	}
+	for i, k := range at {
+		switch {
+		case err != nil:
+			found[k].err = errors.Join(found[k].err, final(err))
+		case a.Has[i]:
+			found[k] = spooledAt{node: n.Name}
+		}
+	}
+}
+
+// namesOthersShard reports whether a request names an id that tells a shard of another node:
+// that node may have spooled the task.
+func (s *Cluster) namesOthersShard(p *engine.Plan) bool {
+	if s.Fleet == nil || !p.Chosen || p.Rec == nil {
+		return false
+	}
+	shardID, tells := recovery.HomeOf(p.ID)
+	return tells && shardID.Node() != s.engine.NodeNumber
+}
+
+// spooledElsewhere returns, for each id that is to be created, an *elsewhere if another node
+// has spooled the task, and ErrUnavailable if that is not known. What is known here is not
+// asked for.
+func (s *Cluster) spooledElsewhere(ctx context.Context, ids []string) []error {
+	errs := make([]error, len(ids))
+	var unknown []string
+	var at []int
+	for i, id := range ids {
+		if !s.Knows(id) {
+			unknown, at = append(unknown, id), append(at, i)
+		}
+	}
+	for i, found := range s.querySpools(ctx, unknown) {
+		if errs[at[i]] = found.err; found.node != "" {
+			errs[at[i]] = &elsewhere{node: found.node}
+		}
+	}
+	return errs
+}

@@ -1,0 +1,136 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+)
+
+const (
+	// reclaimEvery is how often this node asks for those of its own shards that others
+	// hold, at first; after failures less often, down to reclaimRarely.
+	reclaimEvery, reclaimRarely = 100 * time.Millisecond, 3 * time.Second
+	// reclaimReady is how long after Open the node is not ready because others hold shards
+	// of its own. Then it is, without them.
+	ReclaimReady = 30 * time.Second
+)
+
+// joinFleet begins what a scheduler does because other nodes share its ledger.
+func (s *Cluster) joinFleet() {
+	if s.engine.Fleet == nil {
+		return
+	}
+	s.engine.Mu.Lock()
+	for _, shardID := range s.engine.Terms.Away {
+		if s.engine.ShardNumberLocked(shardID) < 0 { // it may have been accepted already
+			s.Missing[shardID] = true
+		}
+	}
+	s.engine.Mu.Unlock()
+	s.engine.Life.Background.Go(s.lateVerdictLoop)
+	s.engine.Life.Background.Go(s.engine.CertaintyLoop)
+	s.engine.Life.Background.Go(s.reclaimLoop)
+}
+
+// settledLocked tells that the node can do its work: it has read what it held at first,
+// and has got its own shards back, or has waited for them long enough. Later losses are no
+// reason to keep callers away.
+func (s *Cluster) SettledLocked() bool {
+	if s.settled || !s.engine.IsFirstReplayed() {
+		return s.settled
+	}
+	s.settled = len(s.Missing) == 0 || s.engine.Elapsed() > ReclaimReady
+	if s.settled && len(s.Missing) > 0 {
+		s.engine.Config.Log.Warn("other nodes have not given back shards of this node; it is ready without them", "node", s.engine.Config.Node, "shards", len(s.Missing))
+	}
+	return s.settled
+}
+
+// missLocked takes note of a shard that this process holds no longer, if it is its own.
+func (s *Cluster) missLocked(shardID recovery.Home) {
+	if shardID != 0 && shardID.Node() == s.engine.NodeNumber && !s.engine.Draining {
+		s.Missing[shardID] = true
+	}
+}
+
+// reclaimLoop asks the holders of this node's own shards to release them.
+func (s *Cluster) reclaimLoop() {
+	for pause := reclaimEvery; s.engine.Rest(pause); {
+		if s.reclaimAll() {
+			pause = reclaimEvery
+		} else {
+			pause = min(2*pause, reclaimRarely)
+		}
+	}
+}
+
+// reclaimAll asks for all that are missing, one after another, so that no more than one
+// is on its way at a time. It reports whether it is of use to ask again soon.
+func (s *Cluster) reclaimAll() bool {
+	s.engine.Mu.Lock()
+	shardIDs := slices.Sorted(maps.Keys(s.Missing))
+	idle := s.engine.Draining || s.engine.Ended
+	s.engine.Mu.Unlock()
+	if idle || len(shardIDs) == 0 || s.engine.Unsure() {
+		return true
+	}
+	good := true
+	for _, shardID := range shardIDs {
+		if s.engine.IsClosing() {
+			break
+		}
+		if err := s.reclaim(shardID); err != nil {
+			s.engine.Config.Log.Debug("a shard of this node is still another one's", "node", s.engine.Config.Node, "error", err)
+			good = false
+		}
+	}
+	return good
+}
+
+// reclaim asks for one shard. What was accepted comes with Watcher.Gained.
+func (s *Cluster) reclaim(shardID recovery.Home) error {
+	ctx, cancel := s.engine.Within(s.engine.Life.Context)
+	defer cancel()
+	s.engine.Mu.Lock()
+	holds := s.engine.ShardNumberLocked(shardID) >= 0
+	s.engine.Mu.Unlock()
+	if holds {
+		return nil
+	}
+	// It may have been transferred, and the answer lost.
+	if accepted, err := s.engine.Fleet.Accept(ctx, shardID); err != nil || accepted {
+		return err
+	}
+	at, err := s.engine.Fleet.Locate(ctx, shardID, true)
+	if at.Retired {
+		s.engine.Mu.Lock()
+		delete(s.Missing, shardID) // or else it comes with Watcher.Gained
+		s.engine.Mu.Unlock()
+	}
+	if err != nil || at.Node == "" || !at.Live {
+		return err // if its holder is dead, a node is about to adopt it
+	}
+	return s.Fetch(ctx, at.Node, shardID)
+}
+
+var errNoPeers = errors.New("this process cannot talk to other nodes")
+
+// fetch takes a shard over from a node that lives.
+func (s *Cluster) Fetch(ctx context.Context, node string, shardID recovery.Home) error {
+	if s.peerCalls.CallRelease == nil {
+		return errNoPeers
+	}
+	if err := s.peerCalls.CallRelease(ctx, node, shardID); err != nil {
+		return err
+	}
+	accepted, err := s.engine.Fleet.Accept(ctx, shardID)
+	if err == nil && !accepted {
+		err = engine.ErrNotHeld
+	}
+	return err
+}

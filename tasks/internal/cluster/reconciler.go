@@ -1,0 +1,407 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+const (
+	// removeAfter is how long the entry of a task outlives it: a cancel that is repeated at
+	// another node meanwhile is led to the node that remembers the first.
+	RemoveAfter = 10 * time.Second
+	// keptTombstones is how many entries wait for that, and how many cancels are remembered.
+	keptTombstones = 1 << 16
+	// walkEvery is how often a page of all entries is looked through.
+	WalkEvery = 10 * time.Second
+)
+
+// A tombstone is a directory entry whose task is gone.
+type Tombstone struct {
+	ID    string
+	Entry recovery.Filing
+	since time.Duration // on the monotonic clock
+}
+
+// A fifo is first in, first out, and forgets its first when it is full.
+type fifo[T any] struct{ items []T }
+
+func (q *fifo[T]) push(v T) (lost T, full bool) {
+	if full = len(q.items) == keptTombstones; full {
+		lost, q.items = q.items[0], q.items[1:]
+	}
+	q.items = append(q.items, v)
+	return lost, full
+}
+
+// recentCancels are cancels that other nodes have confirmed to this one, lately.
+type recentCancels struct {
+	since map[string]time.Duration
+	queue fifo[string]
+}
+
+// addRecentCancelLocked remembers the cancel of an id.
+func (s *Cluster) AddRecentCancelLocked(id string) {
+	r := &s.Fleet.recentCancels
+	if r.since == nil {
+		r.since = make(map[string]time.Duration)
+	}
+	if _, again := r.since[id]; !again {
+		if lost, full := r.queue.push(id); full {
+			delete(r.since, lost)
+		}
+	}
+	r.since[id] = s.engine.Elapsed()
+}
+
+// cancelledRecently reports whether a cancel of this id was confirmed lately. It counts only as
+// long as the entry is sure to be there: after that the id may have had another life, of which
+// this node knows nothing.
+func (s *Cluster) CancelledRecently(id string) bool {
+	if s.Fleet == nil {
+		return false
+	}
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	at, ok := s.Fleet.recentCancels.since[id]
+	return ok && s.engine.Elapsed()-at < RemoveAfter
+}
+
+// addTombstoneLocked is called when the task of a slot is about to leave for good.
+func (s *Cluster) addTombstoneLocked(sl *store.Slot) {
+	if s.Fleet == nil || !s.Fleet.multiNode {
+		return
+	}
+	if f, ok := s.directoryEntryLocked(sl); ok {
+		s.Fleet.tombstones.push(Tombstone{string(s.engine.Store.ID(sl)), f, s.engine.Elapsed()})
+	}
+}
+
+func (s *Cluster) wakeReconciler() {
+	select {
+	case s.Fleet.work <- struct{}{}:
+	default:
+	}
+}
+
+// reindexLocked is called when ids have come into memory which may not be registered.
+func (s *Cluster) reindexLocked() {
+	s.Fleet.indexing++
+	s.wakeReconciler()
+}
+
+// isIndexed reports whether all ids in memory are registered that have to be, including those
+// that came with shards that were gained, as far as these have been looked at.
+func (s *Cluster) IsIndexed() bool {
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	return s.Fleet.indexing == s.Fleet.indexed && s.Fleet.acquired == 0
+}
+
+// A reconciler keeps the directory in order, as far as it is about this node's tasks.
+type reconciler struct {
+	*Cluster
+	marked      uint64        // Scheduler.shared.indexing, when the others were told of it
+	position    string        // of the walk through all entries
+	walked      time.Duration // when it took its last step
+	unreachable bool          // the directory could not be reached the last time
+}
+
+func (s *Cluster) reconcilerLoop() {
+	tick := time.NewTicker(s.engine.Config.SweepEvery)
+	defer tick.Stop()
+	s.engine.Mu.Lock() // the ledger may tell of lost writes already
+	c := reconciler{Cluster: s, marked: s.Fleet.indexing}
+	s.engine.Mu.Unlock()
+	for {
+		select {
+		case <-tick.C:
+		case <-s.Fleet.work:
+		case <-s.engine.Life.Closing:
+			return
+		}
+		c.runOnce()
+	}
+}
+
+// runOnce does what there is to do now. What fails comes again.
+func (c *reconciler) runOnce() {
+	c.forgetCancels()
+	c.chooseShards()
+	if c.SingleNode() {
+		return
+	}
+	var err error
+	for _, step := range []func(context.Context) error{c.suspectAcquired, c.index, c.removeTombstones, c.walk} {
+		err = errors.Join(err, step(c.engine.Life.Context))
+	}
+	switch { // once an outage
+	case err != nil && !c.unreachable && !c.engine.IsClosing():
+		c.engine.Config.Log.Warn("the directory of ids cannot be brought up to date", "node", c.engine.Config.Node, "error", err)
+	case err == nil && c.unreachable:
+		c.engine.Config.Log.Info("the directory of ids is up to date again", "node", c.engine.Config.Node)
+	}
+	c.unreachable = err != nil
+}
+
+func (c *reconciler) forgetCancels() {
+	c.engine.Mu.Lock()
+	defer c.engine.Mu.Unlock()
+	r, now := &c.Fleet.recentCancels, c.engine.Elapsed()
+	for len(r.queue.items) > 0 {
+		first := r.queue.items[0]
+		if now-r.since[first] < RemoveAfter {
+			break
+		}
+		delete(r.since, first)
+		r.queue.items = r.queue.items[1:]
+	}
+}
+
+// suspectAcquired has all ids registered anew if shards were gained while some node had not
+// registered all of its own: the shards may have been that node's.
+func (c *reconciler) suspectAcquired(ctx context.Context) error {
+	c.engine.Mu.Lock()
+	acquired := c.Fleet.acquired
+	c.engine.Mu.Unlock()
+	if acquired == 0 {
+		return nil
+	}
+	nodes, err := c.Fleet.ledger.Peers(ctx)
+	if err != nil {
+		return err
+	}
+	c.engine.Mu.Lock()
+	defer c.engine.Mu.Unlock()
+	if slices.ContainsFunc(nodes, func(n recovery.Node) bool { return !n.Self && !n.Indexed }) {
+		c.Fleet.indexing++
+	}
+	c.Fleet.acquired -= acquired
+	return nil
+}
+
+// index registers all ids that have to be, and then says so.
+func (c *reconciler) index(ctx context.Context) error {
+	c.engine.Mu.Lock()
+	goal, done := c.Fleet.indexing, c.Fleet.indexed
+	c.engine.Mu.Unlock()
+	if goal == done {
+		return nil
+	}
+	if c.marked != goal {
+		if err := c.Fleet.ledger.MarkIndexed(ctx, false); err != nil {
+			return err
+		}
+		c.marked = goal
+	}
+	if !c.engine.IsReplayed() {
+		return nil
+	}
+	filed, err := c.registerMemory(ctx)
+	if err == nil {
+		var dead int
+		dead, err = c.registerDead(ctx)
+		filed += dead
+	}
+	if err == nil {
+		err = c.Fleet.ledger.MarkIndexed(ctx, true)
+	}
+	if err != nil {
+		return err
+	}
+	c.engine.Mu.Lock()
+	again := c.Fleet.indexing != goal
+	c.Fleet.indexed = goal
+	c.engine.Mu.Unlock()
+	if again {
+		c.wakeReconciler()
+	}
+	c.engine.Config.Log.Info("all ids that callers have chosen are filed", "node", c.engine.Config.Node, "filed", filed)
+	return nil
+}
+
+// registerMemory registers the ids of the tasks in memory. Later ids are registered before.
+func (c *reconciler) registerMemory(ctx context.Context) (filed int, err error) {
+	for from := uint32(0); ; from += engine.AtOnce {
+		var changes []recovery.Refiling
+		c.engine.Mu.Lock()
+		total := c.engine.Store.Slots()
+		for n := from; n < min(from+engine.AtOnce, total); n++ {
+			if change, ok := c.directoryUpdateLocked(c.engine.Store.Slot(n)); ok {
+				changes = append(changes, change)
+			}
+		}
+		c.engine.Mu.Unlock()
+		if err := c.assert(ctx, changes); err != nil {
+			return filed, err
+		}
+		if filed += len(changes); from+engine.AtOnce >= total {
+			return filed, nil
+		}
+	}
+}
+
+// directoryUpdateLocked returns the change that registers the id of a task in memory, if needed.
+func (s *Cluster) directoryUpdateLocked(sl *store.Slot) (recovery.Refiling, bool) {
+	switch sl.State {
+	case store.Vacant, store.Checking, store.Registering:
+		return recovery.Refiling{}, false
+	}
+	if !s.engine.OwnedLocked(int(sl.Shard)).Takes() {
+		return recovery.Refiling{}, false
+	}
+	f, ok := s.directoryEntryLocked(sl)
+	if !ok {
+		return recovery.Refiling{}, false
+	}
+	return recovery.Refiling{ID: string(s.engine.Store.ID(sl)), New: f}, true
+}
+
+// registerDead registers the ids of the dead, some at a time.
+func (c *reconciler) registerDead(ctx context.Context) (filed int, err error) {
+	changes := make([]recovery.Refiling, 0, UpdatesAtOnce)
+	file := func() {
+		err = c.assert(ctx, changes)
+		if err == nil {
+			filed += len(changes)
+		}
+		changes = changes[:0]
+	}
+	listed := c.engine.Ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
+		f, err := record.Decode(e.Data)
+		if err != nil || f.Flags&record.ChosenID == 0 {
+			return true
+		}
+		c.engine.Mu.Lock()
+		h := c.engine.OwnedLocked(e.Shard)
+		c.engine.Mu.Unlock()
+		if h.Takes() && !tells(e.ID, h.ShardID) {
+			changes = append(changes, recovery.Refiling{ID: string(e.ID), New: directoryEntryOf(h.ShardID, e.ID, f.Created)})
+		}
+		if len(changes) == UpdatesAtOnce {
+			file()
+		}
+		return err == nil
+	})
+	if err = errors.Join(err, listed); err == nil && len(changes) > 0 {
+		file()
+	}
+	return filed, err
+}
+
+// updatesAtOnce is how many entries are changed at once in the background.
+const UpdatesAtOnce = 1000
+
+// assert registers ids of tasks that exist. One that is registered already, under whatever shard,
+// stays so: if that is another node's, both have created the task, which is possible only
+// after the directory has lost something. See reportConflict.
+func (s *Cluster) assert(ctx context.Context, changes []recovery.Refiling) error {
+	for part := range slices.Chunk(changes, UpdatesAtOnce) {
+		now, err := s.Fleet.ledger.File(ctx, part)
+		if err != nil {
+			return err
+		}
+		for i, f := range now {
+			if f.Home != part[i].New.Home {
+				s.reportConflict(ctx, part[i], f)
+			}
+		}
+		if !s.engine.Breathe() {
+			return task.ErrClosed
+		}
+	}
+	return nil
+}
+
+// removeTombstones removes the entries of tasks that are long gone.
+func (c *reconciler) removeTombstones(ctx context.Context) error {
+	for !c.engine.IsClosing() {
+		c.engine.Mu.Lock()
+		q, now := &c.Fleet.tombstones, c.engine.Elapsed()
+		n := 0
+		for n < min(len(q.items), UpdatesAtOnce) && now-q.items[n].since >= RemoveAfter {
+			n++
+		}
+		due := q.items[:n]
+		q.items = q.items[n:]
+		changes := c.GoneLocked(due)
+		c.engine.Mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		if len(changes) == 0 {
+			continue
+		}
+		if _, err := c.Fleet.ledger.File(ctx, changes); err != nil {
+			c.engine.Mu.Lock()
+			for _, l := range due {
+				c.Fleet.tombstones.push(l)
+			}
+			c.engine.Mu.Unlock()
+			return err
+		}
+	}
+	return nil
+}
+
+// goneLocked returns the changes that remove entries whose ids are not known. A task that
+// is created with such an id later has another nonce. Of an id that comes more than once,
+// as one does that was used again, the last entry has taken the place of the others.
+func (s *Cluster) GoneLocked(ls []Tombstone) []recovery.Refiling {
+	changes := make([]recovery.Refiling, 0, len(ls))
+	seen := make(map[string]bool, len(ls))
+	for _, l := range slices.Backward(ls) {
+		if seen[l.ID] {
+			continue
+		}
+		seen[l.ID] = true
+		id := []byte(l.ID)
+		_, known := s.engine.Store.Find(id)
+		shard := s.engine.ShardNumberLocked(l.Entry.Home)
+		if known || s.engine.BuriedLocked(id) || s.engine.IllegibleLocked(id) || !s.engine.OwnedLocked(shard).Takes() {
+			continue
+		}
+		changes = append(changes, recovery.Refiling{ID: l.ID, Old: l.Entry})
+	}
+	return changes
+}
+
+// walk looks through a page of the directory, and removes entries under shards that are held
+// here and that belong to no task: of ids that were registered by a process that ended before it
+// created their tasks, or after it had finished them. Entries under shards that no node will
+// hold again are removed as well, by any node.
+func (c *reconciler) walk(ctx context.Context) error {
+	scanner, ok := c.engine.Ledger.(recovery.FilingScanner)
+	if !ok || !c.engine.IsReplayed() || c.engine.Elapsed()-c.walked < WalkEvery {
+		return nil
+	}
+	c.walked = c.engine.Elapsed()
+	var page []Tombstone
+	next, err := scanner.ScanFilings(ctx, c.position, func(id string, f recovery.Filing) {
+		page = append(page, Tombstone{ID: id, Entry: f})
+	})
+	if err != nil {
+		return err
+	}
+	c.engine.Mu.Lock()
+	page = slices.DeleteFunc(page, func(l Tombstone) bool {
+		// It may be a tombstone that has its time yet.
+		return c.engine.Outcomes.Find(c.engine.Store.Hash([]byte(l.ID))).Kind != 0
+	})
+	changes := c.GoneLocked(page)
+	c.engine.Mu.Unlock()
+	if changes = append(changes, c.ofRetired(ctx, page)...); len(changes) > 0 && c.engine.IsReplayed() {
+		if _, err := c.Fleet.ledger.File(ctx, changes); err != nil {
+			return err
+		}
+	}
+	c.position = next
+	return nil
+}

@@ -1,0 +1,302 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/relay"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A clue is how a task is found among the nodes. The cheapest comes first, and only what
+// the last one says is final: a task that one clue has led to may be gone since, and an
+// id may seem to tell a shard by chance.
+type clue uint8
+
+const (
+	byMemory    clue = iota // this process has the task in memory, or among its dead
+	byID                    // the id tells its shard, which a node holds
+	byDirectory             // the id is filed; or this node is alone, and has what there is
+)
+
+// A site is where a task is, or would be if it existed.
+type site struct {
+	Node    string        // empty: here
+	shardID recovery.Home // 0: the node is known to have the task
+	clue    clue
+}
+
+func remembered(err error) bool {
+	return errors.Is(err, engine.ErrFinished) || errors.Is(err, engine.ErrCancelled)
+}
+
+// locate tells who holds a shard.
+func (s *Cluster) locate(ctx context.Context, shardID recovery.Home, anew bool) (recovery.Holder, error) {
+	h, err := s.Fleet.ledger.Locate(ctx, shardID, anew)
+	if err != nil {
+		return h, lookupFailed(ctx, err)
+	}
+	return h, nil
+}
+
+// errNoTime is why a look-up failed that ran out of time. It is passing: an earlier attempt tells
+// better why there is no answer.
+var errNoTime = fmt.Errorf("%w: no time was left to look up which node has the task", task.ErrUnavailable)
+
+// lookupFailed returns why a look-up in the ledger has failed.
+func lookupFailed(ctx context.Context, err error) error {
+	// A connection may notice the deadline before ctx does.
+	deadline, ok := ctx.Deadline()
+	if ctx.Err() != nil || ok && !time.Now().Before(deadline) {
+		return fmt.Errorf("%w: %w", errNoTime, err)
+	}
+	return unavailable(err)
+}
+
+// reasonOf returns why attempts have failed so far: the last error, unless that one says only that
+// the time ran out. before is the reason until then; nil with the first attempt.
+func reasonOf(before, last error) error {
+	if before != nil && errors.Is(last, errNoTime) {
+		return before
+	}
+	return last
+}
+
+// knows tells that a task is in memory, or among the dead of a shard that is held.
+func (s *Cluster) Knows(id string) bool {
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	return s.knowsLocked([]byte(id))
+}
+
+func (s *Cluster) knowsLocked(id []byte) bool {
+	h := s.engine.Store.Hash(id)
+	if n, ok := s.engine.Store.FindHashed(h, id); ok {
+		// The id of a slot that is being looked up may belong to no node, and an id that is
+		// being registered may turn out to belong to another node.
+		if sl := s.engine.Store.Slot(n); sl.State != store.Checking && sl.State != store.Registering {
+			return s.engine.OwnedLocked(int(sl.Shard)).Mine()
+		}
+	}
+	_, dead := s.engine.Dead.IDs[h]
+	dead = dead && !s.conflictLocked(string(id))
+	_, unread := s.engine.Reading.Illegible[h]
+	return dead || unread
+}
+
+// find tells where a task is, by a clue not better than the given one. anew mistrusts
+// what was learned before. Errors: ErrNotFound when it is nowhere, ErrUnavailable.
+func (s *Cluster) find(ctx context.Context, id string, from clue, anew bool) (site, error) {
+	if from == byMemory && s.Knows(id) {
+		return site{clue: byMemory}, nil
+	}
+	if from <= byID {
+		if shardID, tells := recovery.HomeOf(id); tells {
+			h, err := s.locate(ctx, shardID, anew)
+			if err != nil {
+				return site{}, err
+			}
+			if h.Node != "" {
+				return s.at(byID, shardID, h)
+			}
+		}
+	}
+	if s.SingleNode() {
+		return site{clue: byDirectory}, nil
+	}
+	return s.look(ctx, id, anew)
+}
+
+// at is the place of a shard, if its holder can be asked.
+func (s *Cluster) at(c clue, shardID recovery.Home, h recovery.Holder) (site, error) {
+	switch {
+	case h.Shard >= 0:
+		return site{shardID: shardID, clue: c}, nil
+	case h.Node == s.Fleet.node:
+		return site{}, engine.ErrNotHeld // it is just coming or going
+	case !h.Live:
+		return site{}, fmt.Errorf("%w: node %s", errOwnerSilent, h.Node)
+	}
+	return site{Node: h.Node, shardID: shardID, clue: c}, nil
+}
+
+// errOwnerSilent is answered while no node has adopted a shard whose holder is dead.
+var errOwnerSilent = fmt.Errorf("%w: it gives no sign of life", task.ErrNodeAway)
+
+// look looks an id up that does not tell its shard.
+func (s *Cluster) look(ctx context.Context, id string, anew bool) (site, error) {
+	filings, err := s.Fleet.ledger.Look(ctx, []string{id})
+	if err != nil {
+		return site{}, lookupFailed(ctx, err)
+	}
+	if shardID := filings[0].Home; shardID != 0 {
+		if node := s.lostFromDirectory(ctx, id); node != "" {
+			return site{Node: node, clue: byDirectory}, nil
+		}
+		h, err := s.locate(ctx, shardID, anew)
+		switch {
+		case err != nil:
+			return site{}, err
+		case h.Node == "":
+			return site{}, task.ErrNotFound // nothing was left there
+		}
+		return s.at(byDirectory, shardID, h)
+	}
+	has, err := s.queryUnindexed(ctx, []string{id})
+	if err == nil && has[0] == "" {
+		spooled := s.querySpools(ctx, []string{id})[0]
+		has[0], err = spooled.node, spooled.err
+	}
+	switch {
+	case err != nil:
+		return site{}, err
+	case has[0] != "":
+		return site{Node: has[0], clue: byDirectory}, nil
+	case !s.IsIndexed():
+		return site{clue: byDirectory}, nil
+	}
+	return site{}, task.ErrNotFound
+}
+
+// routed does something with one task: here, or by asking the node that holds its shard.
+// It looks again while the shard is on its way from one to another, for as long as ctx
+// lasts. It also returns where the task was.
+func Routed[Q, A any](ctx context.Context, s *Cluster, id string, m Method[Q, A], q func(recovery.Home) Q, here func(context.Context) (A, error)) (A, site, error) {
+	from := byMemory
+	var why error
+	for tries := 0; ; {
+		var a A
+		p, err := s.find(ctx, id, from, tries > 0)
+		found := err == nil
+		switch {
+		case !found:
+		case p.Node == "":
+			a, err = whileHeld(s, id, p.shardID, func() (A, error) { return here(ctx) })
+		default:
+			a, err = callHolder(ctx, s, p.Node, m, q(p.shardID))
+		}
+		switch {
+		case found && errors.Is(err, task.ErrNotFound) && (p.clue == byMemory || p.clue == byID && !remembered(err)):
+			// By memory it is not known whether it is gone, or its shard.
+			from = p.clue + 1
+		case !passing(err):
+			return a, p, err
+		default:
+			why = reasonOf(why, err)
+			if !s.pause(ctx, tries) {
+				return a, p, final(why)
+			}
+			from = byMemory
+			tries++
+		}
+	}
+}
+
+// callHolder is call, but for at most half of the time that is left if nothing is written:
+// the holder may have died, and another node may hold the shard then.
+func callHolder[Q, A any](ctx context.Context, s *Cluster, node string, m Method[Q, A], q Q) (A, error) {
+	if deadline, ok := ctx.Deadline(); ok && !m.writes {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, max(time.Until(deadline)/2, time.Millisecond))
+		defer cancel()
+	}
+	return Call(ctx, s, node, m, q)
+}
+
+// whileHeld does something with a task here. What it does not find does not exist, if the
+// shard with that ID is held all the time; ID 0 stands for all shards.
+func whileHeld[A any](s *Cluster, id string, shardID recovery.Home, do func() (A, error)) (A, error) {
+	if s.engine.Unsure() && !s.engine.KnowsSpooled(id) {
+		var none A
+		return none, engine.ErrUnsure
+	}
+	before := s.ownedShard(shardID)
+	a, err := do()
+	if shardID != 0 && errors.Is(err, task.ErrNotFound) && (before == nil || s.ownedShard(shardID) != before) {
+		return a, errNotMine
+	}
+	return a, err
+}
+
+// ownedShard returns the term of a shard whose tasks memory knows, or can find; nil if
+// there is none.
+func (s *Cluster) ownedShard(shardID recovery.Home) *engine.OwnedShard {
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	if h := s.engine.OwnedLocked(s.engine.ShardNumberLocked(shardID)); h.Takes() {
+		return h
+	}
+	return nil
+}
+
+// owned answers another node's call about a task: only if the task is known here, or
+// its shard is held.
+func owned[A any](ctx context.Context, s *Cluster, q IDQuery, do func(context.Context) (A, error)) (A, error) {
+	var none A
+	ctx, cancel := s.engine.Within(q.Terms.in(ctx))
+	defer cancel()
+	if !s.owns(q.ID, q.Home) {
+		return none, errNotMine
+	}
+	a, err := whileHeld(s, q.ID, q.Home, func() (A, error) { return do(ctx) })
+	switch {
+	case q.Home == 0 && errors.Is(err, task.ErrNotFound):
+		return none, errNotMine // it is gone; whether it is anywhere else is not known here
+	case errors.Is(err, task.ErrClosed):
+		return none, errNotMine // and soon another node's
+	}
+	return a, err
+}
+
+// passing tells that a task must be looked for again: its shard is on the way from one
+// node to another, or being read, or there was no time to look; and nothing was done.
+func passing(err error) bool {
+	for _, e := range []error{errNotMine, engine.ErrNotHeld, engine.ErrHandedOver, errOwnerSilent, errNoTime, task.ErrReplaying, relay.ErrUnheard} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return errors.Is(err, relay.ErrNoAnswer) && errors.Is(err, task.ErrUnavailable)
+}
+
+// silent reports whether a node has not answered: it has had its time by then.
+func silent(err error) bool {
+	return errors.Is(err, relay.ErrUnheard) || errors.Is(err, relay.ErrNoAnswer)
+}
+
+// final is what the caller is told when there is no more time for a passing error.
+func final(err error) error {
+	if errors.Is(err, task.ErrUnavailable) || errors.Is(err, task.ErrReplaying) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", task.ErrNodeAway, err)
+}
+
+const (
+	// Between two attempts to find who holds a shard: at first, and at most.
+	firstPause, longestPause = 2 * time.Millisecond, 100 * time.Millisecond
+)
+
+// pause waits before another attempt. It reports false when there is no time for one.
+func (s *Cluster) pause(ctx context.Context, tries int) bool {
+	d := min(firstPause<<min(tries, 10), longestPause)
+	d = d/2 + rand.N(d)
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
+		return false
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-s.engine.Life.Closing:
+	}
+	return false
+}

@@ -1,0 +1,167 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/google/uuid"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/relay"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// shared is the part of a scheduler that exists only if several nodes share its ledger.
+type Fleet struct {
+	ledger  sharedLedger
+	Relay   *relay.Relay
+	node    string // this node's name in the ledger
+	Methods map[string]rpcHandler
+
+	// newTaskShards are the shards in which tasks with generated ids are created.
+	newTaskShards atomic.Pointer[[]recovery.Home]
+	turn          atomic.Uint32 // of the next of them
+	work          chan struct{} // wakes reconcilerLoop; holds one request
+
+	// Guarded by Engine.Mu:
+	multiNode     bool            // ids that callers choose are registered before their tasks are created
+	indexing      uint64          // how often ids have come that may not all be registered
+	indexed       uint64          // value of indexing when all had been registered for the last time
+	acquired      int             // shards gained since reconcilerLoop looked last
+	tombstones    fifo[Tombstone] // directory entries of tasks that are gone
+	recentCancels recentCancels   // cancels that other nodes have confirmed
+	conflict      conflicts       // ids that another node has registered for a task of its own
+}
+
+// A sharedLedger has what a Fleet with a directory and a bus tells of the other nodes.
+type sharedLedger interface {
+	recovery.Membership
+	recovery.Locator
+	recovery.Directory
+	recovery.Bus
+}
+
+// share connects the scheduler with the other nodes, if its ledger can have any. Their calls
+// before Open has succeeded wait for that.
+func (s *Cluster) Share(ctx context.Context) error {
+	ledger, ok := s.engine.Ledger.(sharedLedger)
+	if !ok {
+		return nil
+	}
+	sh := &Fleet{ledger: ledger, Methods: MethodHandlers(), work: make(chan struct{}, 1), acquired: 1}
+	nodes, err := ledger.Peers(ctx)
+	if err != nil {
+		return fmt.Errorf("the nodes: %w", err)
+	}
+	indexed := false
+	for _, n := range nodes {
+		if n.Self {
+			sh.node, indexed = n.Name, n.Indexed
+		}
+	}
+	// A single node registers nothing, and says so before: another one may join at any time.
+	if ledger.Standing().Alone {
+		if err := ledger.MarkIndexed(ctx, false); err != nil {
+			return fmt.Errorf("directory of ids: %w", err)
+		}
+		indexed = false
+	} else {
+		sh.multiNode = true
+	}
+	if !indexed {
+		sh.indexing = 1
+	}
+	s.engine.Mu.Lock()
+	s.Fleet = sh
+	s.chooseShardsLocked()
+	s.engine.Mu.Unlock()
+	s.startPeerCalls()
+	sh.Relay, err = relay.New(relay.Config{
+		Bus: ledger, Node: sh.node, Incarnation: uuid.NewString(),
+		Answer: s.handleCall, Late: s.LateReply, Silence: s.engine.Config.AnswerWithin, Log: s.engine.Config.Log,
+	})
+	return err
+}
+
+// unshare closes the connection with the other nodes.
+func (s *Cluster) unshare() {
+	if s.Fleet != nil && s.Fleet.Relay != nil {
+		s.Fleet.Relay.Close()
+	}
+}
+
+// singleNode reports whether no other node has ever been registered. Once one was, it stays
+// false for the life of this process: going back would gain nothing.
+func (s *Cluster) SingleNode() bool {
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	return s.singleNodeLocked()
+}
+
+func (s *Cluster) singleNodeLocked() bool {
+	if !s.Fleet.multiNode && !s.Fleet.ledger.Standing().Alone {
+		s.Fleet.multiNode = true
+		s.wakeReconciler()
+	}
+	return !s.Fleet.multiNode
+}
+
+// noteMultiNode records that there are other nodes: one of them has called this one.
+func (s *Cluster) noteMultiNode() {
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	if !s.Fleet.multiNode {
+		s.Fleet.multiNode = true
+		s.wakeReconciler()
+	}
+}
+
+// chooseShards chooses the shards in which tasks with generated ids are created: the node's own,
+// as far as it holds them; without any, those of others that it holds, or else its own wherever
+// they are.
+func (s *Cluster) chooseShards() {
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	s.chooseShardsLocked()
+}
+
+func (s *Cluster) chooseShardsLocked() {
+	var own, adopted []recovery.Home
+	for _, h := range s.engine.Shards.List {
+		switch {
+		case !h.Takes():
+		case h.ShardID.Node() == s.engine.NodeNumber:
+			own = append(own, h.ShardID)
+		default:
+			adopted = append(adopted, h.ShardID)
+		}
+	}
+	for _, shardIDs := range [][]recovery.Home{own, adopted, s.engine.Terms.Away} {
+		if len(shardIDs) > 0 {
+			s.Fleet.newTaskShards.Store(&shardIDs)
+			return
+		}
+	}
+}
+
+// makeID makes an id as Schedule does, and returns the shard that it tells: 0 if the ledger has
+// none.
+func (s *Cluster) makeID() (string, recovery.Home) {
+	if s.Fleet == nil {
+		return task.NewID(), 0
+	}
+	shardIDs := *s.Fleet.newTaskShards.Load()
+	shardID := shardIDs[int(s.Fleet.turn.Add(1))%len(shardIDs)]
+	return shardID.NewID(), shardID
+}
+
+// tells reports whether an id contains the ID of the shard: such ids are not registered.
+func tells(id []byte, shardID recovery.Home) bool {
+	const length, version = 36, 14
+	if len(id) != length || id[version] != '7' {
+		return false
+	}
+	told, ok := recovery.HomeOf(string(id))
+	return ok && told == shardID
+}

@@ -1,0 +1,143 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A call about many tasks (a list, a purge, a group that is cancelled, the dead of a topic)
+// is about those of all nodes. Its caller asks one node and gets an answer for all of them, or
+// an error. It goes by shards, since these change hands while the nodes are being asked:
+//
+//   - The node that was asked reads from the registry which shards there are, and puts the same
+//     question to all nodes that live at the same time, itself included: one that holds nothing
+//     may have spooled tasks. No other node knows what is in the spool of a silent one: a call
+//     that is about spooled tasks, too, fails until that node is back or has left the registry.
+//   - Each does it to all tasks that it has, and answers which shards that covers: those
+//     that it held, with all their tasks in memory, from before it began until after it had
+//     ended, in one term. What comes or goes meanwhile, it does not vouch for.
+//   - Only for shards that no answer has covered it looks up who holds them, and asks their
+//     holders, until there are none left. So what a call costs Redis does not grow with the
+//     shards. A shard that no node holds because nothing was left in it needs no answer; that
+//     of a dead node waits until it is adopted.
+//
+// For example: of three nodes, b hands a shard to c while a group is being cancelled. If c
+// has been asked before it gained the shard, and b after it had lost it, neither covers it;
+// a finds it at c then, and asks c once more. If both cover it, one after the other, what is
+// counted of it is that of the answer which came first, and what both list is listed once.
+//
+// Long operations answer after about half of Config.AnswerWithin with More set and are called
+// again. No single call is older than a few seconds; the whole may run as long as it makes
+// progress. An error comes with what was done before it. Repeating the call does the rest, as
+// everything here may be repeated.
+//
+// A single node asks no other and looks nothing up: see noPeers. It learns of another
+// one within a twentieth of the failover time.
+
+// A coverage is the part of every answer that says which shards it covers.
+type Coverage struct {
+	Covered []recovery.Home `json:",omitempty"` // shards whose tasks it is about, all of them
+	More    bool            `json:",omitempty"` // there is more to be done: call again
+	Fault   *WireError      `json:",omitempty"` // why it ended before that
+}
+
+func (c *Coverage) cover() *Coverage { return c }
+
+// The calls to all nodes.
+var (
+	ListMethod    = Method[engine.ListQuery, listReply]{Name: "list"}
+	UsedMethod    = Method[usedQuery, usedReply]{Name: "used"}
+	PurgeMethod   = Method[engine.PurgeQuery, purgeReply]{Name: "purge", writes: true}
+	RedriveMethod = Method[engine.RedriveQuery, redriveReply]{Name: "exhume", writes: true}
+)
+
+type (
+	listReply struct {
+		Coverage
+		Tasks []engine.Listed
+		Last  *recovery.Ref `json:",omitempty"` // the last position that was looked at; nil: there is nothing behind
+	}
+	// A usedQuery asks whether a topic has tasks that are not dead.
+	usedQuery struct{ Topic string }
+	usedReply struct {
+		Coverage
+		Used bool
+	}
+
+	purgeReply struct {
+		Coverage
+		Cancelled  int
+		Delivering []leftCount `json:",omitempty"` // how many were being delivered
+		Left       []leftTask  `json:",omitempty"` // the first of these
+		// Retried are the first of the cancelled tasks that had been delivered before: the
+		// node that did so may have counted them as being delivered.
+		Retried []string `json:",omitempty"`
+	}
+	leftCount struct {
+		Home  recovery.Home `json:",omitempty"` // 0: they are spooled
+		Count int
+	}
+	leftTask struct {
+		ID   string
+		Home recovery.Home `json:",omitempty"`
+	}
+
+	redriveReply struct {
+		Coverage
+		Done  int
+		IDs   []string `json:",omitempty"` // which of the given ones
+		Left  int      `json:",omitempty"`
+		After recovery.Ref
+	}
+)
+
+// covers runs an operation on all that this node has, and enters into its answer what that
+// covers. What it has found in a shard by its number counts if that is still in the snapshot.
+func (s *Cluster) Covers(ctx context.Context, c *Coverage, do func(ctx context.Context) error) (engine.Snapshot, error) {
+	// The reply must be there before the caller's time is over.
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, time.Until(deadline)*9/10, engine.ErrLate)
+		defer cancel()
+	}
+	st, movesInDoubt, err := s.engine.BeginSnapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := do(ctx); err != nil {
+		if errors.Is(err, ctx.Err()) && !errors.Is(err, task.ErrUnknown) {
+			err = fmt.Errorf("%w: %w", task.ErrUnavailable, context.Cause(ctx))
+		}
+		return nil, err
+	}
+	s.engine.KeepHeld(ctx, st)
+	c.Covered, err = s.engine.EndSnapshot(st, movesInDoubt)
+	return st, err
+}
+
+// A coveringReply is a pointer to a reply of a method that is called at all nodes.
+type coveringReply[A any] interface {
+	*A
+	cover() *Coverage
+}
+
+// handleAll is handle for a method that is called at all nodes: what was done before an error
+// travels with it.
+func handleAll[Q, A any, P coveringReply[A]](m Method[Q, A], serve func(s *Cluster, ctx context.Context, query Q) (A, error)) (string, rpcHandler) {
+	return Handle(m, func(s *Cluster, ctx context.Context, _ string, query Q) (A, error) {
+		a, err := serve(s, ctx, query)
+		switch c := P(&a).cover(); {
+		case errors.Is(err, task.ErrClosed):
+			c.Fault = WireErrorOf(errNotMine) // and soon another node's
+		case err != nil:
+			c.Fault = WireErrorOf(err)
+		}
+		return a, nil
+	})
+}

@@ -1,0 +1,141 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// sumsAtMost bounds the age of topicSums that are shown again.
+const sumsAtMost = time.Second
+
+// topicSums are the counts of all topics at one moment.
+type topicSums struct {
+	Topics []task.Topic // at most MaxStatsTopics, by name
+	Others task.Counts  // of those beyond
+	Beyond int          // how many those are
+}
+
+// figures computes what Stats says of topics, once for all who ask at the same time.
+type figures struct {
+	sums  engine.Flight[*topicSums]
+	Names engine.Flight[[]string]
+
+	mu    sync.Mutex // guards what follows
+	kept  *topicSums // shown again until then; nil if there are few topics
+	until time.Time
+}
+
+// topicSums returns the sums, which are shared. If there are more than MaxStatsTopics topics,
+// they may be as old as nine times the time that they took, and at most sumsAtMost: so readers
+// of Stats cost at most a tenth of one processor.
+func (s *Cluster) TopicSums() *topicSums {
+	f := &s.Figures
+	f.mu.Lock()
+	if f.kept != nil && time.Now().Before(f.until) {
+		defer f.mu.Unlock()
+		return f.kept
+	}
+	f.mu.Unlock()
+	return f.sums.Do(func() *topicSums {
+		began := time.Now()
+		sums := s.sumTopics()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.kept = nil
+		if sums.Beyond > 0 {
+			took := time.Since(began)
+			f.kept, f.until = sums, began.Add(took+min(9*took, sumsAtMost))
+		}
+		return sums
+	})
+}
+
+// sumTopics visits all topics, and those that are many twice: to choose the ones that are
+// shown, and to describe these and add up the others.
+func (s *Cluster) sumTopics() *topicSums {
+	s.engine.Mu.Lock()
+	many := len(s.engine.TopicTable.ByName) > task.MaxStatsTopics
+	s.engine.Mu.Unlock()
+	sums := &topicSums{}
+	shown := func(*engine.Topic) bool { return true }
+	if many {
+		chosen := s.chooseTopics(task.MaxStatsTopics)
+		shown = func(t *engine.Topic) bool { return chosen[t] }
+	}
+	s.engine.EachTopic(func(t *engine.Topic) {
+		if shown(t) && len(sums.Topics) < task.MaxStatsTopics {
+			sums.Topics = append(sums.Topics, s.engine.DescribeLocked(t))
+			return
+		}
+		c := t.CountsLocked()
+		sums.Others.Add(&c)
+		sums.Beyond++
+	})
+	engine.SortTopics(sums.Topics)
+	return sums
+}
+
+// chooseTopics returns so many topics: first those that were set up, then the busiest.
+func (s *Cluster) chooseTopics(limit int) map[*engine.Topic]bool {
+	type candidate struct {
+		topic *engine.Topic
+		set   int
+		busy  int64
+	}
+	best := Smallest[candidate]{Limit: limit, Compare: func(a, b candidate) int {
+		return cmp.Or(b.set-a.set, cmp.Compare(b.busy, a.busy), strings.Compare(a.topic.Name, b.topic.Name))
+	}}
+	var part []candidate
+	s.engine.EachTopicThen(func(t *engine.Topic) {
+		c := candidate{topic: t, busy: t.Counts.Scheduled + t.Counts.Delivered}
+		for _, n := range t.Gauges {
+			c.busy += n
+		}
+		if s.engine.SetUp(t) {
+			c.set = 1
+		}
+		part = append(part, c)
+	}, func() {
+		for _, c := range part {
+			best.Add(c)
+		}
+		part = part[:0]
+	})
+	chosen := make(map[*engine.Topic]bool, limit)
+	for _, c := range best.Sorted() {
+		chosen[c.topic] = true
+	}
+	return chosen
+}
+
+// smallest keeps the smallest of many values.
+type Smallest[T any] struct {
+	Limit   int
+	Compare func(a, b T) int
+	kept    []T
+	full    bool // kept has been sorted: its value at limit-1 bounds what is added
+}
+
+func (k *Smallest[T]) Add(v T) {
+	if k.full && k.Compare(v, k.kept[k.Limit-1]) >= 0 {
+		return
+	}
+	if k.kept = append(k.kept, v); len(k.kept) >= 4*k.Limit {
+		k.Sorted()
+	}
+}
+
+// sorted returns what is kept, in order.
+func (k *Smallest[T]) Sorted() []T {
+	slices.SortFunc(k.kept, k.Compare)
+	if len(k.kept) >= k.Limit {
+		k.kept, k.full = k.kept[:k.Limit], true
+	}
+	return k.kept
+}
