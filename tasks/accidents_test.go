@@ -259,7 +259,7 @@ func TestVerdictOfTomorrow(t *testing.T) {
 		pass(time.Millisecond)
 		ds, err := b.Reserve(t.Context(), "t", 1, 0, time.Minute)
 		want(t, "Reserve", err, nil)
-		told := cluster.OutcomesQuery{[]cluster.OffloadOutcome{{Receipt: ds[0].Receipt(), Verb: Return + 1}, {Receipt: ds[0].Receipt(), Verb: Ack}}}
+		told := cluster.OutcomesQuery{Outcomes: []cluster.OffloadOutcome{{Receipt: ds[0].Receipt(), Verb: Return + 1}, {Receipt: ds[0].Receipt(), Verb: Ack}}}
 		answer, err := cluster.Call(t.Context(), a.cluster, "b", cluster.OutcomesMethod, told)
 		want(t, "ask", err, nil)
 		want(t, "a verb of tomorrow", answer.Faults[0].Err("b", false), cluster.ErrNotUnderstood)

@@ -11,7 +11,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A batch is a ScheduleBatch under way. It goes in rounds: what had to wait for
+// A Batch is a ScheduleBatch under way. It goes in rounds: what had to wait for
 // an earlier change of the same id, or for replay, comes again with the next one.
 type Batch struct {
 	*Cluster
@@ -78,7 +78,7 @@ type refusal struct {
 	err   error
 }
 
-// distinct returns the requests whose ids do not stand in the batch before.
+// Distinct returns the requests whose ids do not stand in the batch before.
 func (b *Batch) Distinct() []int {
 	todo := make([]int, 0, len(b.Requests))
 	seen := make(map[string]struct{})
@@ -97,6 +97,7 @@ func (b *Batch) Distinct() []int {
 	return todo
 }
 
+// Run creates the tasks of some requests, again and again until each has its answer.
 func (b *Batch) Run(ctx context.Context, todo []int) {
 	for len(todo) > 0 {
 		todo = b.round(ctx, todo)

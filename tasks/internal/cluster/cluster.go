@@ -5,7 +5,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
-// A cluster is what a node has to do with the other nodes that share its ledger. Without any it
+// A Cluster is what a node has to do with the other nodes that share its ledger. Without any it
 // does next to nothing.
 type Cluster struct {
 	engine *engine.Engine
@@ -20,7 +20,7 @@ type Cluster struct {
 	Figures   figures
 }
 
-// newCluster returns the cluster of an engine, and makes it the one that the engine tells. A test
+// New returns the cluster of an engine, and makes it the one that the engine tells. A test
 // may replace how nodes hand shards over.
 func New(e *engine.Engine, calls PeerCalls) *Cluster {
 	s := &Cluster{
@@ -35,7 +35,7 @@ func New(e *engine.Engine, calls PeerCalls) *Cluster {
 	return s
 }
 
-// startLoops begins what a node does because other nodes share its ledger.
+// StartLoops begins what a node does because other nodes share its ledger.
 func (s *Cluster) StartLoops() {
 	s.joinFleet()
 	if s.Fleet != nil {

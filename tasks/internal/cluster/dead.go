@@ -8,7 +8,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// redrive redrives at all nodes: all that are dead by now (for later ones there is another
+// Redrive redrives at all nodes: all that are dead by now (for later ones there is another
 // call), or those with the ids. It returns how many, and which of the ids are not among the
 // dead of the topic.
 func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (done int, unknown []string, err error) {

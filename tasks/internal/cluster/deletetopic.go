@@ -6,7 +6,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// usedAnywhere tells that a topic has tasks at some node, be it that others do not answer.
+// UsedAnywhere tells that a topic has tasks at some node, be it that others do not answer.
 func (s *Cluster) UsedAnywhere(ctx context.Context, name string) (used bool, err error) {
 	c := fanOut[usedQuery, usedReply, *usedReply]{
 		Cluster: s, method: UsedMethod, query: usedQuery{name}, here: (*Cluster).usedHere,

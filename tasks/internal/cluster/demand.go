@@ -10,23 +10,24 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A receiver that finds nothing ready at its node waits, and a task may become ready at any
-// node. So the waiting receivers of a topic have one demand together, for each length of
+// A Demand is what the receivers of a topic that wait at this node want from the others. A receiver
+// that finds nothing ready at its node waits, and a task may become ready at any
+// node. So the waiting receivers of a topic have one Demand together, for each length of
 // lease that they ask for. Their node announces it to the other nodes:
 //
 //   - First the node asks the others for ready tasks, one after another and then more at a
 //     time, until there are enough. So receivers with little to do do not have every node
 //     send them something.
-//   - A node that has nothing keeps the demand as a remote waiter, which stands in the
+//   - A node that has nothing keeps the Demand as a remote waiter, which stands in the
 //     topic's queue of receivers like a receiver of that node. When a task is ready and it is
-//     the remote waiter's turn, the node offers the task to the node of the demand. That one
+//     the remote waiter's turn, the node offers the task to the node of the Demand. That one
 //     serves the receivers that have waited longest, and returns what no receiver waits for.
-//   - A demand is renewed every few seconds, all of a node's demands in one message. Nothing
+//   - A Demand is renewed every few seconds, all of a node's demands in one message. Nothing
 //     else is sent while nothing is ready, however many receivers wait.
 //
-// A node forgets a demand that is not renewed. Lost messages cost time; at worst a task is
+// A node forgets a Demand that is not renewed. Lost messages cost time; at worst a task is
 // ready again when its lease is over.
-type demand struct {
+type Demand struct {
 	demandKey
 	Want      int // tasks that the sleeping receivers would take
 	announced map[string]announcement
@@ -48,6 +49,7 @@ type announcement struct {
 }
 
 const (
+	// RenewEvery is how often a demand is announced again.
 	RenewEvery = 5 * time.Second
 	// remoteWaiterFor is how long a demand holds that is not renewed.
 	remoteWaiterFor = 3 * RenewEvery
@@ -57,13 +59,13 @@ const (
 	demandsAtOnce = 500
 )
 
-// reserveMethod asks for ready tasks. If there are none, the demand stays at the node.
+// ReserveMethod asks for ready tasks. If there are none, the demand stays at the node.
 var ReserveMethod = Method[DemandMessage, ReserveReply]{Name: "reserve", writes: true}
 
-// demandsMethod renews demands; Want 0 withdraws one.
+// DemandsMethod renews demands; Want 0 withdraws one.
 var DemandsMethod = Method[demandsMessage, struct{}]{Name: "wishes"}
 
-// A demandMessage is what a node announces of a demand. A message with a lower serial is older
+// A DemandMessage is what a node announces of a demand. A message with a lower serial is older
 // and does not count any more.
 type DemandMessage struct {
 	Run    uint32 // of the process that counts the serials
@@ -75,18 +77,19 @@ type DemandMessage struct {
 
 type demandsMessage struct{ Wishes []DemandMessage }
 
+// A ReserveReply has the tasks that were ready. Without any, the demand stays at the node.
 type ReserveReply struct {
 	Topic      string
 	Lease      time.Duration  `json:",omitempty"`
 	Deliveries []WireDelivery `json:",omitempty"`
 }
 
-// demandLocked returns the demand that a topic's receivers have together.
-func (s *Cluster) DemandLocked(t *engine.Topic, lease time.Duration) *demand {
+// DemandLocked returns the demand that a topic's receivers have together.
+func (s *Cluster) DemandLocked(t *engine.Topic, lease time.Duration) *Demand {
 	key := demandKey{t, lease}
 	w := s.Peers.demands[key]
 	if w == nil {
-		w = &demand{demandKey: key, announced: make(map[string]announcement)}
+		w = &Demand{demandKey: key, announced: make(map[string]announcement)}
 		s.Peers.demands[key] = w
 		t.Pins++
 	}
@@ -94,7 +97,7 @@ func (s *Cluster) DemandLocked(t *engine.Topic, lease time.Duration) *demand {
 }
 
 // announceDemandLocked makes the message that announces a demand to a node.
-func (s *Cluster) announceDemandLocked(w *demand, node string) DemandMessage {
+func (s *Cluster) announceDemandLocked(w *Demand, node string) DemandMessage {
 	s.Peers.serial++
 	said := DemandMessage{s.Peers.Run, s.Peers.serial, w.topic.Name, w.lease, min(w.Want, task.MaxReserve)}
 	if said.Want > 0 {
@@ -105,9 +108,9 @@ func (s *Cluster) announceDemandLocked(w *demand, node string) DemandMessage {
 	return said
 }
 
-// searchLocked makes a demand known to all nodes. It returns a channel that is closed when the
+// SearchLocked makes a demand known to all nodes. It returns a channel that is closed when the
 // nodes that did not know it have answered; nil if all know it.
-func (s *Cluster) SearchLocked(w *demand) <-chan struct{} {
+func (s *Cluster) SearchLocked(w *Demand) <-chan struct{} {
 	switch {
 	case w.search != nil:
 		return w.search
@@ -123,7 +126,7 @@ func (s *Cluster) SearchLocked(w *demand) <-chan struct{} {
 	return w.search
 }
 
-func (s *Cluster) search(w *demand, list bool) {
+func (s *Cluster) search(w *Demand, list bool) {
 	if list {
 		s.listPeers()
 	}
@@ -149,7 +152,7 @@ func (s *Cluster) search(w *demand, list bool) {
 
 // uninformedLocked returns up to limit nodes that should know of a demand and do not,
 // beginning after the node that was asked last.
-func (s *Cluster) uninformedLocked(w *demand, limit int) (next []*peer) {
+func (s *Cluster) uninformedLocked(w *Demand, limit int) (next []*peer) {
 	all, now := s.Peers.list, s.engine.Elapsed()
 	first := 0
 	for first < len(all) && all[first].name <= w.last {
@@ -168,7 +171,7 @@ func (s *Cluster) uninformedLocked(w *demand, limit int) (next []*peer) {
 }
 
 // requestTasks asks one node for tasks.
-func (s *Cluster) requestTasks(w *demand, n *peer, said DemandMessage) {
+func (s *Cluster) requestTasks(w *Demand, n *peer, said DemandMessage) {
 	ctx, cancel := context.WithTimeout(s.engine.Life.Context, AskWithin)
 	defer cancel()
 	asked := s.engine.Elapsed()

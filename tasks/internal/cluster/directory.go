@@ -248,6 +248,7 @@ func (s *Cluster) queryUnindexed(ctx context.Context, ids []string) ([]string, e
 	return found, err
 }
 
+// HasAtOnce is how many ids a node is asked for with one call.
 const HasAtOnce = 2000
 
 // unindexed names the other nodes that have to be asked for ids that are not registered. A dead

@@ -16,7 +16,7 @@ import (
 
 const (
 	drainPause = 50 * time.Millisecond // between two rounds of Drain in which something was left
-	// drainPatience is for how long no node may take anything before Drain gives up, be it
+	// DrainPatience is for how long no node may take anything before Drain gives up, be it
 	// from the spool or a shard.
 	DrainPatience = 15 * time.Second
 )
@@ -83,7 +83,7 @@ func (s *Cluster) handAllOver(ctx context.Context) error {
 	}
 }
 
-// ownedShards lists the shards that could be handed over, and tells how many others must be
+// OwnedShards lists the shards that could be handed over, and tells how many others must be
 // read into memory before, or have not left it yet.
 func (s *Cluster) OwnedShards() (shardIDs []recovery.Home, unread, evicting int) {
 	s.engine.Mu.Lock()
@@ -188,7 +188,7 @@ func (s *Cluster) awaitDetached(ctx context.Context) error {
 	}
 }
 
-// take fetches a shard from a node that wants to be rid of it. Errors: ErrDraining,
+// AcceptOffer fetches a shard from a node that wants to be rid of it. Errors: ErrDraining,
 // ErrOverloaded, ErrUnavailable, ErrClosed, or why the other one does not release it.
 func (s *Cluster) AcceptOffer(ctx context.Context, shardID recovery.Home, from string) error {
 	s.engine.Mu.Lock()
@@ -213,7 +213,7 @@ func (s *Cluster) AcceptOffer(ctx context.Context, shardID recovery.Home, from s
 	return s.Fetch(ctx, from, shardID)
 }
 
-// drainNode is tasks.Scheduler.Drain.
+// DrainNode is tasks.Scheduler.Drain.
 func (s *Cluster) DrainNode(ctx context.Context) error {
 	if _, err := s.heirs(ctx); err != nil {
 		return err

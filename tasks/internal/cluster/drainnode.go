@@ -7,9 +7,11 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
+// DrainMethod has a node drain itself.
 var DrainMethod = Method[DrainQuery, drainReply]{Name: "drain"}
 
 type (
+	// A DrainQuery has a node drain itself.
 	DrainQuery struct{}
 	drainReply struct{}
 )
@@ -18,7 +20,7 @@ func (s *Cluster) handleDrain(ctx context.Context, _ string, _ DrainQuery) (drai
 	return drainReply{}, s.BeginDrain(ctx)
 }
 
-// beginDrain begins to drain this node, unless that has begun.
+// BeginDrain begins to drain this node, unless that has begun.
 func (s *Cluster) BeginDrain(ctx context.Context) error {
 	s.engine.Mu.Lock()
 	under := s.Drain.itself

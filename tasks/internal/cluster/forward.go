@@ -52,7 +52,7 @@ func (s *Cluster) tell(ctx context.Context, p *engine.Plan, anew bool) error {
 	return nil
 }
 
-// schedule creates a planned task where it belongs.
+// Schedule creates a planned task where it belongs.
 func (s *Cluster) Schedule(ctx context.Context, p *engine.Plan, r *task.Request) (task.Task, error) {
 	var why error
 	for tries := 0; ; tries++ {
@@ -98,16 +98,16 @@ func (s *Cluster) lookElsewhere(ctx context.Context, es []*elsewhere, ids []stri
 }
 
 // holderOf tells which node to ask about what is elsewhere, and for which shard.
-func (s *Cluster) holderOf(ctx context.Context, e *elsewhere, anew bool) (site, error) {
+func (s *Cluster) holderOf(ctx context.Context, e *elsewhere, anew bool) (Site, error) {
 	if e.node != "" {
-		return site{Node: e.node}, nil
+		return Site{Node: e.node}, nil
 	}
 	h, err := s.locate(ctx, e.shardID, anew)
 	if err != nil {
-		return site{}, err
+		return Site{}, err
 	}
 	if h.Node == "" || h.Shard >= 0 {
-		return site{}, errNotMine // any more: it is here, or no node's
+		return Site{}, errNotMine // any more: it is here, or no node's
 	}
 	return s.at(byDirectory, e.shardID, h)
 }
@@ -140,7 +140,7 @@ func (s *Cluster) createThere(ctx context.Context, e *elsewhere, id string, r *t
 	return t, err
 }
 
-// replaceRouted replaces a task where it is, or creates it where it belongs.
+// ReplaceRouted replaces a task where it is, or creates it where it belongs.
 func (s *Cluster) ReplaceRouted(ctx context.Context, p *engine.Plan, r *task.Request) (task.Task, error) {
 	if task.TermsOf(ctx).Conditional() { // it must be somewhere
 		t, _, err := Routed(ctx, s, p.ID, ReplaceMethod, func(shardID recovery.Home) requestQuery {
@@ -168,7 +168,7 @@ func (s *Cluster) replaceOnce(ctx context.Context, p *engine.Plan, r *task.Reque
 	if err == nil && anew && at.Node != "" && at.clue == byID {
 		spooled := s.querySpools(ctx, []string{p.ID})[0]
 		if err = spooled.err; spooled.node != "" {
-			at = site{Node: spooled.node, clue: byDirectory}
+			at = Site{Node: spooled.node, clue: byDirectory}
 		}
 	}
 	var e *elsewhere

@@ -37,7 +37,7 @@ func (s *Cluster) listHere(ctx context.Context, q engine.ListQuery) (a listReply
 	return a, err
 }
 
-// listAll merges what all nodes list. The page ends where one of them has not told what
+// ListAll merges what all nodes list. The page ends where one of them has not told what
 // follows.
 func (s *Cluster) ListAll(ctx context.Context, q engine.ListQuery) (task.Page, error) {
 	nodes, err := s.Fleet.ledger.Peers(ctx)

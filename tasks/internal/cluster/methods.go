@@ -16,17 +16,17 @@ var (
 	GetMethod      = Method[IDQuery, task.Task]{Name: "get"}
 	CancelMethod   = Method[IDQuery, struct{}]{Name: "cancel", writes: true}
 	FireMethod     = Method[IDQuery, task.Task]{Name: "fire", writes: true}
-	MoveMethod     = Method[moveQuery, task.Task]{Name: "move", writes: true}
+	MoveMethod     = Method[MoveQuery, task.Task]{Name: "move", writes: true}
 	ScheduleMethod = Method[requestQuery, task.Task]{Name: "schedule", writes: true}
 	ReplaceMethod  = Method[requestQuery, task.Task]{Name: "replace", writes: true}
 	BatchMethod    = Method[batchQuery, batchReply]{Name: "batch", writes: true}
-	HasMethod      = Method[HasQuery, hasReply]{Name: "has"}
+	HasMethod      = Method[HasQuery, HasReply]{Name: "has"}
 )
 
-// methodHandlers returns the handlers of all methods, by the name of the method.
-func MethodHandlers() map[string]rpcHandler {
-	table := make(map[string]rpcHandler)
-	add := func(name string, serve rpcHandler) { table[name] = serve }
+// MethodHandlers returns the handlers of all methods, by the name of the method.
+func MethodHandlers() map[string]RPCHandler {
+	table := make(map[string]RPCHandler)
+	add := func(name string, serve RPCHandler) { table[name] = serve }
 	add(Handle(GetMethod, (*Cluster).handleGet))
 	add(Handle(CancelMethod, (*Cluster).handleCancel))
 	add(Handle(FireMethod, (*Cluster).handleFire))
@@ -54,14 +54,15 @@ func MethodHandlers() map[string]rpcHandler {
 }
 
 type (
-	// An idQuery is about one task. The caller believes that it is kept at that shard; 0 if
+	// An IDQuery is about one task. The caller believes that it is kept at that shard; 0 if
 	// it knows only that this node has it.
 	IDQuery struct {
 		ID    string
 		Home  recovery.Home
 		Terms *wireTerms `json:",omitempty"`
 	}
-	moveQuery struct {
+	// A MoveQuery moves a task.
+	MoveQuery struct {
 		IDQuery
 		Move task.Move
 	}
@@ -81,12 +82,12 @@ type (
 		ID    string
 		Fault *WireError `json:",omitempty"`
 	}
-	// A hasQuery asks which of the ids a node has, filed or not.
+	// A HasQuery asks which of the ids a node has, filed or not.
 	HasQuery struct{ IDs []string }
-	hasReply struct{ Has []bool }
+	HasReply struct{ Has []bool }
 )
 
-// aboutID makes an idQuery of a shard.
+// AboutID makes an idQuery of a shard.
 func AboutID(ctx context.Context, id string) func(recovery.Home) IDQuery {
 	return func(shardID recovery.Home) IDQuery { return IDQuery{id, shardID, encodeTerms(ctx)} }
 }
@@ -94,9 +95,10 @@ func AboutID(ctx context.Context, id string) func(recovery.Home) IDQuery {
 // Deadlines travel in UTC: the offset of another zone loses its seconds on the way, so
 // that the deadline would be another one, and none at all would be one in the year 1.
 
-func AboutMove(ctx context.Context, id string, m task.Move) func(recovery.Home) moveQuery {
+// AboutMove makes the query that moves a task.
+func AboutMove(ctx context.Context, id string, m task.Move) func(recovery.Home) MoveQuery {
 	m.Due = m.Due.UTC()
-	return func(shardID recovery.Home) moveQuery { return moveQuery{IDQuery{id, shardID, encodeTerms(ctx)}, m} }
+	return func(shardID recovery.Home) MoveQuery { return MoveQuery{IDQuery{id, shardID, encodeTerms(ctx)}, m} }
 }
 
 func aboutRequest(r task.Request, shardID recovery.Home) requestQuery {
@@ -116,7 +118,7 @@ func (s *Cluster) handleFire(ctx context.Context, _ string, q IDQuery) (task.Tas
 	return owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.FireNow(ctx, q.ID) })
 }
 
-func (s *Cluster) handleMove(ctx context.Context, _ string, q moveQuery) (task.Task, error) {
+func (s *Cluster) handleMove(ctx context.Context, _ string, q MoveQuery) (task.Task, error) {
 	return owned(ctx, s, q.IDQuery, func(ctx context.Context) (task.Task, error) { return s.engine.Reschedule(ctx, q.ID, q.Move) })
 }
 
@@ -160,12 +162,12 @@ func owning(err error) error {
 	return err
 }
 
-// handleHas tells which ids this node has. From then on it files those that are created:
+// HandleHas tells which ids this node has. From then on it files those that are created:
 // what it has not by now, it will not have without the directory.
-func (s *Cluster) HandleHas(ctx context.Context, _ string, q HasQuery) (hasReply, error) {
+func (s *Cluster) HandleHas(ctx context.Context, _ string, q HasQuery) (HasReply, error) {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	a := hasReply{Has: make([]bool, len(q.IDs))}
+	a := HasReply{Has: make([]bool, len(q.IDs))}
 	switch {
 	case s.engine.Unsure() && !s.engine.KnowsAllSpooled(q.IDs):
 		return a, engine.ErrUnsure

@@ -10,6 +10,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
+// DescribeNode returns a node as callers see it.
 func DescribeNode(k *recovery.Node) task.Node {
 	n := task.Node{
 		Name: k.Name, Self: k.Self, Live: k.Live && !k.Gone, Quiet: k.Quiet, Released: k.Released, Silent: k.Silent, Incarnation: k.Incarnation,
@@ -54,7 +55,7 @@ func (s *Cluster) nodeStatus() task.NodeStatus {
 	return st
 }
 
-// nodes is tasks.Scheduler.Nodes.
+// Nodes is tasks.Scheduler.Nodes.
 func (s *Cluster) Nodes(ctx context.Context) ([]task.Node, error) {
 	if s.engine.IsClosing() {
 		return nil, task.ErrClosed

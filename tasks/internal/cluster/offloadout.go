@@ -17,7 +17,7 @@ import (
 // like what receivers have reserved: it counts against MaxInFlight and its leases run here.
 // When a node dies, the tasks that it has taken are ready again when their leases are over.
 
-// backlogMethod announces a backlog, or that it is over.
+// BacklogMethod announces a backlog, or that it is over.
 var BacklogMethod = Method[backlogMessage, struct{}]{Name: "backlog"}
 
 type backlogMessage struct {
@@ -30,7 +30,7 @@ type backlogTopic struct {
 	Ready int
 }
 
-// offloadMethod asks for ready tasks of a topic during a backlog.
+// OffloadMethod asks for ready tasks of a topic during a backlog.
 var OffloadMethod = Method[offloadQuery, offloadReply]{Name: "help", writes: true}
 
 type offloadQuery struct {
@@ -123,16 +123,18 @@ func (s *Cluster) handleOffload(ctx context.Context, from string, ask offloadQue
 	return offloadReply{Deliveries: s.EncodeDeliveries(ds)}, nil
 }
 
-// outcomesMethod reports the outcomes of deliveries that another node has made.
+// OutcomesMethod reports the outcomes of deliveries that another node has made.
 var OutcomesMethod = Method[OutcomesQuery, outcomesReply]{Name: "outcomes", writes: true}
 
 type (
+	// An OutcomesQuery reports what has become of deliveries.
 	OutcomesQuery struct{ Outcomes []OffloadOutcome }
 	outcomesReply struct {
 		Faults []WireError // one for each outcome; empty if it counts
 	}
 )
 
+// An OffloadOutcome is what has become of a delivery that another node has made.
 type OffloadOutcome struct {
 	Receipt string
 	Verb    task.Verb

@@ -7,7 +7,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// peerCalls are how this node asks others for what it cannot do by itself. Each may be nil:
+// PeerCalls are how this node asks others for what it cannot do by itself. Each may be nil:
 // then no node is asked. None of them is called under a lock.
 type PeerCalls struct {
 	// callRelease has a node release a shard to this one. It returns once the shard was

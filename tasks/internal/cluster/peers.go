@@ -15,7 +15,7 @@ type peers struct {
 	listed        time.Duration // when; 0: never
 	Run           uint32        // random: sets the serials of this process apart from those of earlier ones
 	serial        uint64        // of the last message about a demand
-	demands       map[demandKey]*demand
+	demands       map[demandKey]*Demand
 	remoteWaiters map[remoteWaiterKey]*RemoteWaiter
 	Offloads      map[offloadKey]*offload
 	ResultSenders map[string]*resultSender // by node
@@ -25,7 +25,7 @@ type peers struct {
 func newPeers() peers {
 	return peers{
 		Run:           rand.Uint32(),
-		demands:       make(map[demandKey]*demand),
+		demands:       make(map[demandKey]*Demand),
 		remoteWaiters: make(map[remoteWaiterKey]*RemoteWaiter),
 		Offloads:      make(map[offloadKey]*offload),
 		ResultSenders: make(map[string]*resultSender),
@@ -47,14 +47,14 @@ type peer struct {
 }
 
 const (
-	// peersEvery is how often a node looks after its demands and remote waiters.
+	// PeersEvery is how often a node looks after its demands and remote waiters.
 	PeersEvery = time.Second
-	// askWithin bounds a call for tasks, and how long a peer that has not answered one is
+	// AskWithin bounds a call for tasks, and how long a peer that has not answered one is
 	// not asked again.
 	AskWithin = time.Second
 )
 
-// noPeers reports whether there are no other nodes. It costs next to nothing.
+// NoPeers reports whether there are no other nodes. It costs next to nothing.
 func (s *Cluster) NoPeers() bool { return s.Fleet == nil || s.Fleet.ledger.Standing().Alone }
 
 // peersLoop runs peersOnce at every tick, until Close.
@@ -123,7 +123,7 @@ func tell[Q any](s *Cluster, node string, m Method[Q, struct{}], what Q) {
 	}
 }
 
-// lateReply processes a reply that has come after its caller stopped waiting. Deliveries in it go
+// LateReply processes a reply that has come after its caller stopped waiting. Deliveries in it go
 // to receivers or back to their node.
 func (s *Cluster) LateReply(node, verb string, answer []byte, asked time.Time) {
 	switch verb {

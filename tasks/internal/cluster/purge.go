@@ -10,16 +10,16 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// purgeAll purges at all nodes.
+// PurgeAll purges at all nodes.
 func (s *Cluster) PurgeAll(ctx context.Context, q engine.PurgeQuery) (t engine.PurgeResult, err error) {
 	if s.NoPeers() {
 		p := s.engine.NewPurge(&q)
 		_, err := p.Run(ctx, 0)
 		return p.Result(), err
 	}
-	c := fanOut[engine.PurgeQuery, purgeReply, *purgeReply]{
+	c := fanOut[engine.PurgeQuery, PurgeReply, *PurgeReply]{
 		Cluster: s, method: PurgeMethod, query: q, here: (*Cluster).PurgeHere,
-		take: func(a *purgeReply, counts func(recovery.Home) bool) { addReply(&t, a, counts) },
+		take: func(a *PurgeReply, counts func(recovery.Home) bool) { addReply(&t, a, counts) },
 	}
 	err = c.run(ctx)
 	t.Left = t.Left[:min(len(t.Left), q.Keep)]
@@ -28,7 +28,7 @@ func (s *Cluster) PurgeAll(ctx context.Context, q engine.PurgeQuery) (t engine.P
 
 // addReply takes what a node has done. A task that one node was delivering, and another one has
 // cancelled since, in a shard that has changed hands, counts as cancelled.
-func addReply(t *engine.PurgeResult, a *purgeReply, counts func(recovery.Home) bool) {
+func addReply(t *engine.PurgeResult, a *PurgeReply, counts func(recovery.Home) bool) {
 	t.Cancelled += a.Cancelled
 	for _, l := range a.Delivering {
 		if counts(l.Home) {
@@ -55,10 +55,10 @@ func addReply(t *engine.PurgeResult, a *purgeReply, counts func(recovery.Home) b
 	})
 }
 
-// purgeHere purges what this node has, for a while.
-func (s *Cluster) PurgeHere(ctx context.Context, q engine.PurgeQuery) (purgeReply, error) {
+// PurgeHere purges what this node has, for a while.
+func (s *Cluster) PurgeHere(ctx context.Context, q engine.PurgeQuery) (PurgeReply, error) {
 	if q.Topic != "" && !ValidPurge(q.Topic) || q.Group != "" && !task.ValidName(q.Group) || (q.Topic == "") == (q.Group == "") {
-		return purgeReply{}, task.Invalid("topic", task.NameProblem)
+		return PurgeReply{}, task.Invalid("topic", task.NameProblem)
 	}
 	p := s.engine.NewPurge(&q)
 	var c Coverage
@@ -74,8 +74,8 @@ func (s *Cluster) PurgeHere(ctx context.Context, q engine.PurgeQuery) (purgeRepl
 
 // purgeReplyOf tells another node what a purge has done. A task that was being delivered counts
 // only in the shards of the snapshot.
-func purgeReplyOf(p *engine.Purge, st engine.Snapshot) purgeReply {
-	a := purgeReply{Cancelled: p.Cancelled, Retried: p.Retried}
+func purgeReplyOf(p *engine.Purge, st engine.Snapshot) PurgeReply {
+	a := PurgeReply{Cancelled: p.Cancelled, Retried: p.Retried}
 	for shard, n := range p.Delivering {
 		if h, ok := st[int(shard)]; ok {
 			a.Delivering = append(a.Delivering, leftCount{h.ShardID, n})
@@ -89,6 +89,6 @@ func purgeReplyOf(p *engine.Purge, st engine.Snapshot) purgeReply {
 	return a
 }
 
-// validPurge tells whether that is the name of a topic, or the beginning of names, which is
+// ValidPurge tells whether that is the name of a topic, or the beginning of names, which is
 // not empty, and an asterisk.
 func ValidPurge(topic string) bool { return task.ValidName(strings.TrimSuffix(topic, "*")) }

@@ -92,7 +92,7 @@ func (s *Cluster) querySpool(ctx context.Context, n *recovery.Node, ids []string
 	for i, k := range at {
 		some[i] = ids[k]
 	}
-	var a hasReply
+	var a HasReply
 	var err error
 	if n.Live {
 		if a, err = callHolder(ctx, s, n.Name, HasMethod, HasQuery{IDs: some}); err == nil && len(a.Has) != len(some) {

@@ -15,7 +15,7 @@ const (
 	// reclaimEvery is how often this node asks for those of its own shards that others
 	// hold, at first; after failures less often, down to reclaimRarely.
 	reclaimEvery, reclaimRarely = 100 * time.Millisecond, 3 * time.Second
-	// reclaimReady is how long after Open the node is not ready because others hold shards
+	// ReclaimReady is how long after Open the node is not ready because others hold shards
 	// of its own. Then it is, without them.
 	ReclaimReady = 30 * time.Second
 )
@@ -37,7 +37,7 @@ func (s *Cluster) joinFleet() {
 	s.engine.Life.Background.Go(s.reclaimLoop)
 }
 
-// settledLocked tells that the node can do its work: it has read what it held at first,
+// SettledLocked tells that the node can do its work: it has read what it held at first,
 // and has got its own shards back, or has waited for them long enough. Later losses are no
 // reason to keep callers away.
 func (s *Cluster) SettledLocked() bool {
@@ -120,7 +120,7 @@ func (s *Cluster) reclaim(shardID recovery.Home) error {
 
 var errNoPeers = errors.New("this process cannot talk to other nodes")
 
-// fetch takes a shard over from a node that lives.
+// Fetch takes a shard over from a node that lives.
 func (s *Cluster) Fetch(ctx context.Context, node string, shardID recovery.Home) error {
 	if s.peerCalls.CallRelease == nil {
 		return errNoPeers

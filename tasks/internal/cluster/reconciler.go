@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// removeAfter is how long the entry of a task outlives it: a cancel that is repeated at
+	// RemoveAfter is how long the entry of a task outlives it: a cancel that is repeated at
 	// another node meanwhile is led to the node that remembers the first.
 	RemoveAfter = 10 * time.Second
 	// keptTombstones is how many entries wait for that, and how many cancels are remembered.
 	keptTombstones = 1 << 16
-	// walkEvery is how often a page of all entries is looked through.
+	// WalkEvery is how often a page of all entries is looked through.
 	WalkEvery = 10 * time.Second
 )
 
-// A tombstone is a directory entry whose task is gone.
+// A Tombstone is a directory entry whose task is gone.
 type Tombstone struct {
 	ID    string
 	Entry recovery.Filing
@@ -47,7 +47,7 @@ type recentCancels struct {
 	queue fifo[string]
 }
 
-// addRecentCancelLocked remembers the cancel of an id.
+// AddRecentCancelLocked remembers the cancel of an id.
 func (s *Cluster) AddRecentCancelLocked(id string) {
 	r := &s.Fleet.recentCancels
 	if r.since == nil {
@@ -61,7 +61,7 @@ func (s *Cluster) AddRecentCancelLocked(id string) {
 	r.since[id] = s.engine.Elapsed()
 }
 
-// cancelledRecently reports whether a cancel of this id was confirmed lately. It counts only as
+// CancelledRecently reports whether a cancel of this id was confirmed lately. It counts only as
 // long as the entry is sure to be there: after that the id may have had another life, of which
 // this node knows nothing.
 func (s *Cluster) CancelledRecently(id string) bool {
@@ -97,7 +97,7 @@ func (s *Cluster) reindexLocked() {
 	s.wakeReconciler()
 }
 
-// isIndexed reports whether all ids in memory are registered that have to be, including those
+// IsIndexed reports whether all ids in memory are registered that have to be, including those
 // that came with shards that were gained, as far as these have been looked at.
 func (s *Cluster) IsIndexed() bool {
 	s.engine.Mu.Lock()
@@ -296,7 +296,7 @@ func (c *reconciler) registerDead(ctx context.Context) (filed int, err error) {
 	return filed, err
 }
 
-// updatesAtOnce is how many entries are changed at once in the background.
+// UpdatesAtOnce is how many entries are changed at once in the background.
 const UpdatesAtOnce = 1000
 
 // assert registers ids of tasks that exist. One that is registered already, under whatever shard,
@@ -351,7 +351,7 @@ func (c *reconciler) removeTombstones(ctx context.Context) error {
 	return nil
 }
 
-// goneLocked returns the changes that remove entries whose ids are not known. A task that
+// GoneLocked returns the changes that remove entries whose ids are not known. A task that
 // is created with such an id later has another nonce. Of an id that comes more than once,
 // as one does that was used again, the last entry has taken the place of the others.
 func (s *Cluster) GoneLocked(ls []Tombstone) []recovery.Refiling {

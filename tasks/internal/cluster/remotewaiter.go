@@ -10,7 +10,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A remoteWaiter stands in a topic's queue for the receivers that wait at another node. Its turn
+// A RemoteWaiter stands in a topic's queue for the receivers that wait at another node. Its turn
 // comes when it has waited longest, as if it waited here. It is served as much as those
 // receivers would take together. Then it stands at the end of the queue.
 type RemoteWaiter struct {
@@ -31,9 +31,10 @@ type remoteWaiterKey struct {
 	lease time.Duration
 }
 
-// offerMethod offers deliveries to the node of a demand.
+// OfferMethod offers deliveries to the node of a demand.
 var OfferMethod = Method[Offer, OfferReply]{Name: "offer", writes: true}
 
+// An Offer hands deliveries to the receivers of another node.
 type Offer struct {
 	Run        uint32 // of the process that has the demand
 	Topic      string
@@ -41,12 +42,13 @@ type Offer struct {
 	Deliveries []WireDelivery
 }
 
+// An OfferReply says which of them no receiver took.
 type OfferReply struct {
 	Back []string      // receipts of those that no receiver waits for
 	Wish DemandMessage // the demand from now on; Serial 0: none
 }
 
-// handleReserve serves the receivers of another node, or keeps their demand as a remote waiter.
+// HandleReserve serves the receivers of another node, or keeps their demand as a remote waiter.
 func (s *Cluster) HandleReserve(ctx context.Context, from string, ask DemandMessage) (ReserveReply, error) {
 	if !task.ValidName(ask.Topic) || ask.Want < 1 || ask.Want > task.MaxReserve || ask.Lease != 0 && (ask.Lease < task.MinLease || ask.Lease > task.MaxLease) {
 		return ReserveReply{}, ErrNotUnderstood
@@ -66,7 +68,7 @@ func (s *Cluster) HandleReserve(ctx context.Context, from string, ask DemandMess
 	return answer, nil
 }
 
-// serve begins deliveries for a remote waiter.
+// Serve begins deliveries for a remote waiter.
 func (s *Cluster) Serve(ctx context.Context, t *engine.Topic, node string, want int, lease time.Duration) []*engine.Delivery {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
@@ -200,7 +202,7 @@ func (s *Cluster) serveRemoteWaiter(g *RemoteWaiter) {
 	s.engine.WakeLocked(t)
 }
 
-// offeredLocked processes the answer to an offer.
+// OfferedLocked processes the answer to an offer.
 func (s *Cluster) OfferedLocked(g *RemoteWaiter, ds []*engine.Delivery, sent []WireDelivery, a OfferReply, err error) {
 	back := make(map[string]bool, len(a.Back))
 	for _, receipt := range a.Back {
@@ -226,7 +228,7 @@ func (s *Cluster) OfferedLocked(g *RemoteWaiter, ds []*engine.Delivery, sent []W
 	}
 }
 
-// handleOffer accepts deliveries that this node's receivers have been waiting for.
+// HandleOffer accepts deliveries that this node's receivers have been waiting for.
 func (s *Cluster) HandleOffer(ctx context.Context, from string, o Offer) (OfferReply, error) {
 	sent := s.engine.Elapsed()
 	if deadline, ok := ctx.Deadline(); ok {

@@ -9,7 +9,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// replace replaces a task that is here, or creates it.
+// Replace replaces a task that is here, or creates it.
 func (s *Cluster) Replace(ctx context.Context, p *engine.Plan) (task.Task, error) {
 	wanted, err := record.Decode(p.Rec)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
-// received returns deliveries of other nodes for a receiver, or gives them back if the receiver
+// Received returns deliveries of other nodes for a receiver, or gives them back if the receiver
 // has left.
 func (s *Cluster) Received(ctx context.Context, ds []*engine.Delivery) []*engine.Delivery {
 	s.engine.Mu.Lock()

@@ -4,7 +4,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
-// returnUnusedLocked is returnUnused in the background.
+// ReturnUnusedLocked is returnUnused in the background.
 func (s *Cluster) ReturnUnusedLocked(ds []*engine.Delivery) {
 	if len(ds) > 0 && !s.engine.Ended {
 		s.Peers.Counts.returned += int64(len(ds))

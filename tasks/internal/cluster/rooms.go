@@ -12,6 +12,7 @@ import (
 // rooms are the cluster of a Scheduler, which may be a single node.
 type rooms struct{ *Cluster }
 
+// EntryLocked implements engine.Directory.
 func (r rooms) EntryLocked(sl *store.Slot) (recovery.Refiling, bool) {
 	if r.Fleet == nil || r.singleNodeLocked() {
 		return recovery.Refiling{}, false
@@ -19,12 +20,15 @@ func (r rooms) EntryLocked(sl *store.Slot) (recovery.Refiling, bool) {
 	return r.directoryUpdateLocked(sl)
 }
 
+// EndedLocked implements engine.Directory.
 func (r rooms) EndedLocked(sl *store.Slot) { r.addTombstoneLocked(sl) }
 
+// CompareEntries implements engine.Directory.
 func (r rooms) CompareEntries(ctx context.Context, entries []recovery.Refiling) {
 	r.assertSampled(ctx, entries)
 }
 
+// Register implements engine.Directory.
 func (r rooms) Register(ctx context.Context, entries []recovery.Refiling) {
 	if len(entries) == 0 || r.SingleNode() {
 		return
@@ -34,6 +38,7 @@ func (r rooms) Register(ctx context.Context, entries []recovery.Refiling) {
 	}
 }
 
+// StagedLocked implements engine.ShardObserver.
 func (r rooms) StagedLocked(h *engine.OwnedShard) {
 	switch h.Stage {
 	case engine.Active:
@@ -46,6 +51,7 @@ func (r rooms) StagedLocked(h *engine.OwnedShard) {
 	}
 }
 
+// AcquiredLocked implements engine.ShardObserver.
 func (r rooms) AcquiredLocked() {
 	if r.Fleet != nil {
 		r.Fleet.acquired++
@@ -53,26 +59,35 @@ func (r rooms) AcquiredLocked() {
 	}
 }
 
+// RewoundLocked implements engine.ShardObserver.
 func (r rooms) RewoundLocked() {
 	if r.Fleet != nil {
 		r.reindexLocked() // the directory may have lost something as well
 	}
 }
 
+// LateVerdictLocked implements engine.ShardObserver.
 func (r rooms) LateVerdictLocked(v engine.LateVerdict) { r.addLateVerdictLocked(v) }
 
+// BacklogJudged implements engine.Offload.
 func (r rooms) BacklogJudged() { r.announceBacklog() }
 
+// EndOffloadedLocked implements engine.Offload.
 func (r rooms) EndOffloadedLocked(d *engine.Delivery, v task.Judgement) {
 	r.Cluster.endOffloadedLocked(d, v)
 }
 
+// ReturnUnusedLocked implements engine.Offload.
 func (r rooms) ReturnUnusedLocked(ds []*engine.Delivery) { r.Cluster.ReturnUnusedLocked(ds) }
 
+// Status implements engine.Membership.
 func (r rooms) Status() []byte { return r.Cluster.status() }
 
+// Doubted implements engine.Directory.
 func (r rooms) Doubted() { r.Cluster.doubted() }
 
+// SendLastVerdicts implements engine.Membership.
 func (r rooms) SendLastVerdicts(ctx context.Context) { r.Cluster.sendLastVerdicts(ctx) }
 
+// Leave implements engine.Membership.
 func (r rooms) Leave() { r.unshare() }

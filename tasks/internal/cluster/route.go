@@ -25,8 +25,8 @@ const (
 	byDirectory             // the id is filed; or this node is alone, and has what there is
 )
 
-// A site is where a task is, or would be if it existed.
-type site struct {
+// A Site is where a task is, or would be if it existed.
+type Site struct {
 	Node    string        // empty: here
 	shardID recovery.Home // 0: the node is known to have the task
 	clue    clue
@@ -68,7 +68,7 @@ func reasonOf(before, last error) error {
 	return last
 }
 
-// knows tells that a task is in memory, or among the dead of a shard that is held.
+// Knows tells that a task is in memory, or among the dead of a shard that is held.
 func (s *Cluster) Knows(id string) bool {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
@@ -92,15 +92,15 @@ func (s *Cluster) knowsLocked(id []byte) bool {
 
 // find tells where a task is, by a clue not better than the given one. anew mistrusts
 // what was learned before. Errors: ErrNotFound when it is nowhere, ErrUnavailable.
-func (s *Cluster) find(ctx context.Context, id string, from clue, anew bool) (site, error) {
+func (s *Cluster) find(ctx context.Context, id string, from clue, anew bool) (Site, error) {
 	if from == byMemory && s.Knows(id) {
-		return site{clue: byMemory}, nil
+		return Site{clue: byMemory}, nil
 	}
 	if from <= byID {
 		if shardID, tells := recovery.HomeOf(id); tells {
 			h, err := s.locate(ctx, shardID, anew)
 			if err != nil {
-				return site{}, err
+				return Site{}, err
 			}
 			if h.Node != "" {
 				return s.at(byID, shardID, h)
@@ -108,43 +108,43 @@ func (s *Cluster) find(ctx context.Context, id string, from clue, anew bool) (si
 		}
 	}
 	if s.SingleNode() {
-		return site{clue: byDirectory}, nil
+		return Site{clue: byDirectory}, nil
 	}
 	return s.look(ctx, id, anew)
 }
 
 // at is the place of a shard, if its holder can be asked.
-func (s *Cluster) at(c clue, shardID recovery.Home, h recovery.Holder) (site, error) {
+func (s *Cluster) at(c clue, shardID recovery.Home, h recovery.Holder) (Site, error) {
 	switch {
 	case h.Shard >= 0:
-		return site{shardID: shardID, clue: c}, nil
+		return Site{shardID: shardID, clue: c}, nil
 	case h.Node == s.Fleet.node:
-		return site{}, engine.ErrNotHeld // it is just coming or going
+		return Site{}, engine.ErrNotHeld // it is just coming or going
 	case !h.Live:
-		return site{}, fmt.Errorf("%w: node %s", errOwnerSilent, h.Node)
+		return Site{}, fmt.Errorf("%w: node %s", errOwnerSilent, h.Node)
 	}
-	return site{Node: h.Node, shardID: shardID, clue: c}, nil
+	return Site{Node: h.Node, shardID: shardID, clue: c}, nil
 }
 
 // errOwnerSilent is answered while no node has adopted a shard whose holder is dead.
 var errOwnerSilent = fmt.Errorf("%w: it gives no sign of life", task.ErrNodeAway)
 
 // look looks an id up that does not tell its shard.
-func (s *Cluster) look(ctx context.Context, id string, anew bool) (site, error) {
+func (s *Cluster) look(ctx context.Context, id string, anew bool) (Site, error) {
 	filings, err := s.Fleet.ledger.Look(ctx, []string{id})
 	if err != nil {
-		return site{}, lookupFailed(ctx, err)
+		return Site{}, lookupFailed(ctx, err)
 	}
 	if shardID := filings[0].Home; shardID != 0 {
 		if node := s.lostFromDirectory(ctx, id); node != "" {
-			return site{Node: node, clue: byDirectory}, nil
+			return Site{Node: node, clue: byDirectory}, nil
 		}
 		h, err := s.locate(ctx, shardID, anew)
 		switch {
 		case err != nil:
-			return site{}, err
+			return Site{}, err
 		case h.Node == "":
-			return site{}, task.ErrNotFound // nothing was left there
+			return Site{}, task.ErrNotFound // nothing was left there
 		}
 		return s.at(byDirectory, shardID, h)
 	}
@@ -155,19 +155,19 @@ func (s *Cluster) look(ctx context.Context, id string, anew bool) (site, error) 
 	}
 	switch {
 	case err != nil:
-		return site{}, err
+		return Site{}, err
 	case has[0] != "":
-		return site{Node: has[0], clue: byDirectory}, nil
+		return Site{Node: has[0], clue: byDirectory}, nil
 	case !s.IsIndexed():
-		return site{clue: byDirectory}, nil
+		return Site{clue: byDirectory}, nil
 	}
-	return site{}, task.ErrNotFound
+	return Site{}, task.ErrNotFound
 }
 
-// routed does something with one task: here, or by asking the node that holds its shard.
+// Routed does something with one task: here, or by asking the node that holds its shard.
 // It looks again while the shard is on its way from one to another, for as long as ctx
 // lasts. It also returns where the task was.
-func Routed[Q, A any](ctx context.Context, s *Cluster, id string, m Method[Q, A], q func(recovery.Home) Q, here func(context.Context) (A, error)) (A, site, error) {
+func Routed[Q, A any](ctx context.Context, s *Cluster, id string, m Method[Q, A], q func(recovery.Home) Q, here func(context.Context) (A, error)) (A, Site, error) {
 	from := byMemory
 	var why error
 	for tries := 0; ; {

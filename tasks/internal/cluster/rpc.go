@@ -25,19 +25,19 @@ import (
 //   - Error codes are only ever added. One that a version does not know may mean that
 //     something was done.
 
-// A method is what one node can call at another: Q is the query, A the reply.
+// A Method is what one node can call at another: Q is the query, A the reply.
 type Method[Q, A any] struct {
 	Name string
 	// writes: what the query asks for may have been done although no reply came.
 	writes bool
 }
 
-// An rpcHandler answers the calls of one method.
-type rpcHandler func(s *Cluster, ctx context.Context, from string, body []byte) []byte
+// An RPCHandler answers the calls of one method.
+type RPCHandler func(s *Cluster, ctx context.Context, from string, body []byte) []byte
 
-// handle returns the name of a method and the handler that serve makes of it. from is the
+// Handle returns the name of a method and the handler that serve makes of it. from is the
 // calling node.
-func Handle[Q, A any](m Method[Q, A], serve func(s *Cluster, ctx context.Context, from string, query Q) (A, error)) (string, rpcHandler) {
+func Handle[Q, A any](m Method[Q, A], serve func(s *Cluster, ctx context.Context, from string, query Q) (A, error)) (string, RPCHandler) {
 	return m.Name, func(s *Cluster, ctx context.Context, from string, body []byte) []byte {
 		var query Q
 		if err := json.Unmarshal(body, &query); err != nil {
@@ -51,12 +51,13 @@ func Handle[Q, A any](m Method[Q, A], serve func(s *Cluster, ctx context.Context
 	}
 }
 
-// A reply is an answer, or why there is none, on its way back.
+// A Reply is an answer, or why there is none, on its way back.
 type Reply[A any] struct {
 	Answer *A         `json:"answer,omitempty"`
 	Fault  *WireError `json:"fault,omitempty"`
 }
 
+// Encode returns the message.
 func (r Reply[A]) Encode() []byte {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -65,7 +66,7 @@ func (r Reply[A]) Encode() []byte {
 	return b
 }
 
-// call calls a method of another node. If that replies with an error of this package, call
+// Call calls a method of another node. If that replies with an error of this package, call
 // returns that error. Others: ErrNodeAway when the call was not heard, and ErrUnavailable when it
 // was not understood; when it was not answered, ErrUnknown if it writes, and ErrNodeAway if not.
 // ErrOverloaded when too many are under way. Where errors.Is tells relay.ErrUnheard or
@@ -131,7 +132,7 @@ var (
 	ErrNotUnderstood = errors.New("not understood by this version")
 )
 
-// errorCodes are the errors that travel between nodes. The first that matches counts.
+// ErrorCodes are the errors that travel between nodes. The first that matches counts.
 var ErrorCodes = []struct {
 	Code string
 	Err  error
@@ -169,13 +170,14 @@ var ErrorCodes = []struct {
 	{"closed", task.ErrClosed},
 }
 
-// A wireError is an error on its way to another node.
+// A WireError is an error on its way to another node.
 type WireError struct {
 	Code   string            `json:"code"`
 	Text   string            `json:"text"`
 	Fields []task.FieldError `json:"fields,omitempty"` // of an InvalidError
 }
 
+// WireErrorOf returns an error for its way to another node.
 func WireErrorOf(err error) *WireError {
 	f := &WireError{Code: "internal", Text: err.Error()}
 	for _, c := range ErrorCodes {
@@ -191,7 +193,7 @@ func WireErrorOf(err error) *WireError {
 	return f
 }
 
-// err is the error as it was at the other node. One that this version does not know may
+// Err is the error as it was at the other node. One that this version does not know may
 // mean that something was done.
 func (f *WireError) Err(node string, writes bool) error {
 	if f.Code == "invalid" {

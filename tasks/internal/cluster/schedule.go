@@ -15,7 +15,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// planFor is plan for a caller.
+// PlanFor is plan for a caller.
 func (s *Cluster) PlanFor(ctx context.Context, r *task.Request) (engine.Plan, error) {
 	by, err := s.engine.Admission(ctx)
 	if err != nil {
@@ -25,7 +25,7 @@ func (s *Cluster) PlanFor(ctx context.Context, r *task.Request) (engine.Plan, er
 	return s.Plan(r, by)
 }
 
-// plan checks a request. Errors: *InvalidError, ErrTooLarge, ErrNotGranted.
+// Plan checks a request. Errors: *InvalidError, ErrTooLarge, ErrNotGranted.
 func (s *Cluster) Plan(r *task.Request, by engine.Admission) (engine.Plan, error) {
 	var f task.Faults
 	chosen := r.ID != ""
@@ -75,7 +75,7 @@ func (s *Cluster) Plan(r *task.Request, by engine.Admission) (engine.Plan, error
 	return p, nil
 }
 
-// deadline returns the due time of a request in Unix milliseconds.
+// Deadline returns the due time of a request in Unix milliseconds.
 func Deadline(f *task.Faults, now, due time.Time, delay time.Duration) int64 {
 	if due.IsZero() {
 		f.CheckDelay("delay", delay)
@@ -119,6 +119,7 @@ func fingerprint(r *task.Request, headers []byte) uint64 {
 	return d.Sum64()
 }
 
+// Create creates a task at this node, whose id it registers if need be.
 func (s *Cluster) Create(ctx context.Context, p *engine.Plan) (task.Task, error) {
 	for waits, rechecked := 0, false; ; {
 		if s.namesOthersShard(p) {
@@ -212,7 +213,7 @@ var (
 	errCollision = errors.New("another id has to be made")
 )
 
-// createLocked enters a planned task and sends its first write.
+// CreateLocked enters a planned task and sends its first write.
 func (s *Cluster) CreateLocked(p *engine.Plan, c *engine.PendingWrite, i int) (uint32, error) {
 	if s.engine.Ended {
 		return 0, task.ErrClosed

@@ -94,8 +94,8 @@ func (s *Cluster) settleFar(ctx context.Context, v *task.Verdict, todo []*engine
 }
 
 // placeOf returns the site of a receipt's task.
-func (s *Cluster) placeOf(ctx context.Context, r *receipt.Receipt, anew bool) (site, error) {
-	var at site
+func (s *Cluster) placeOf(ctx context.Context, r *receipt.Receipt, anew bool) (Site, error) {
+	var at Site
 	var err error
 	if r.ShardID == 0 {
 		at, err = s.find(ctx, r.ID, byMemory, anew)
@@ -103,7 +103,7 @@ func (s *Cluster) placeOf(ctx context.Context, r *receipt.Receipt, anew bool) (s
 		h, e := s.locate(ctx, r.ShardID, anew)
 		switch {
 		case e != nil:
-			return site{}, e
+			return Site{}, e
 		case h.Node == "":
 			err = task.ErrNotFound // nothing was left there
 		default:
@@ -177,6 +177,7 @@ func (s *Cluster) settleAt(ctx context.Context, node string, v *task.Verdict, so
 	}
 }
 
+// SettleMethod settles deliveries at the node that owns their tasks.
 var SettleMethod = Method[settleQuery, settleReply]{Name: "settle", writes: true}
 
 type (
@@ -241,7 +242,7 @@ func (s *Cluster) settleElsewhere(ctx context.Context, v task.Verdict, receipt s
 	return p.Answer.Err
 }
 
-// returnToOwnerLocked is returnToOwner in the background.
+// ReturnToOwnerLocked is returnToOwner in the background.
 func (s *Cluster) ReturnToOwnerLocked(receipts []string) {
 	if len(receipts) > 0 && !s.engine.Ended {
 		s.engine.Life.Background.Go(func() { s.returnToOwner(receipts) })
@@ -256,6 +257,7 @@ func (s *Cluster) returnToOwner(receipts []string) {
 	}
 }
 
+// ReturnMethod returns deliveries that no receiver has seen.
 var ReturnMethod = Method[returnQuery, struct{}]{Name: "return", writes: true}
 
 type returnQuery struct{ Receipts []string }
@@ -279,7 +281,7 @@ func (s *Cluster) handleReturn(_ context.Context, _ string, q returnQuery) (stru
 	return struct{}{}, err
 }
 
-// settle is tasks.Scheduler.Settle.
+// Settle is tasks.Scheduler.Settle.
 func (s *Cluster) Settle(ctx context.Context, v task.Verdict, receipts []string) ([]task.Settled, error) {
 	settlings, err := s.engine.CheckVerdict(&v, receipts)
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// shared is the part of a scheduler that exists only if several nodes share its ledger.
+// A Fleet is the part of a cluster that exists only if several nodes share its ledger.
 type Fleet struct {
 	ledger  sharedLedger
 	Relay   *relay.Relay
 	node    string // this node's name in the ledger
-	Methods map[string]rpcHandler
+	Methods map[string]RPCHandler
 
 	// newTaskShards are the shards in which tasks with generated ids are created.
 	newTaskShards atomic.Pointer[[]recovery.Home]
@@ -42,7 +42,7 @@ type sharedLedger interface {
 	recovery.Bus
 }
 
-// share connects the scheduler with the other nodes, if its ledger can have any. Their calls
+// Share connects the scheduler with the other nodes, if its ledger can have any. Their calls
 // before Open has succeeded wait for that.
 func (s *Cluster) Share(ctx context.Context) error {
 	ledger, ok := s.engine.Ledger.(sharedLedger)
@@ -91,7 +91,7 @@ func (s *Cluster) unshare() {
 	}
 }
 
-// singleNode reports whether no other node has ever been registered. Once one was, it stays
+// SingleNode reports whether no other node has ever been registered. Once one was, it stays
 // false for the life of this process: going back would gain nothing.
 func (s *Cluster) SingleNode() bool {
 	s.engine.Mu.Lock()

@@ -40,7 +40,7 @@ import (
 // A single node asks no other and looks nothing up: see noPeers. It learns of another
 // one within a twentieth of the failover time.
 
-// A coverage is the part of every answer that says which shards it covers.
+// A Coverage is the part of every answer that says which shards it covers.
 type Coverage struct {
 	Covered []recovery.Home `json:",omitempty"` // shards whose tasks it is about, all of them
 	More    bool            `json:",omitempty"` // there is more to be done: call again
@@ -53,7 +53,7 @@ func (c *Coverage) cover() *Coverage { return c }
 var (
 	ListMethod    = Method[engine.ListQuery, listReply]{Name: "list"}
 	UsedMethod    = Method[usedQuery, usedReply]{Name: "used"}
-	PurgeMethod   = Method[engine.PurgeQuery, purgeReply]{Name: "purge", writes: true}
+	PurgeMethod   = Method[engine.PurgeQuery, PurgeReply]{Name: "purge", writes: true}
 	RedriveMethod = Method[engine.RedriveQuery, redriveReply]{Name: "exhume", writes: true}
 )
 
@@ -70,7 +70,8 @@ type (
 		Used bool
 	}
 
-	purgeReply struct {
+	// A PurgeReply says what a node has purged.
+	PurgeReply struct {
 		Coverage
 		Cancelled  int
 		Delivering []leftCount `json:",omitempty"` // how many were being delivered
@@ -97,7 +98,7 @@ type (
 	}
 )
 
-// covers runs an operation on all that this node has, and enters into its answer what that
+// Covers runs an operation on all that this node has, and enters into its answer what that
 // covers. What it has found in a shard by its number counts if that is still in the snapshot.
 func (s *Cluster) Covers(ctx context.Context, c *Coverage, do func(ctx context.Context) error) (engine.Snapshot, error) {
 	// The reply must be there before the caller's time is over.
@@ -129,7 +130,7 @@ type coveringReply[A any] interface {
 
 // handleAll is handle for a method that is called at all nodes: what was done before an error
 // travels with it.
-func handleAll[Q, A any, P coveringReply[A]](m Method[Q, A], serve func(s *Cluster, ctx context.Context, query Q) (A, error)) (string, rpcHandler) {
+func handleAll[Q, A any, P coveringReply[A]](m Method[Q, A], serve func(s *Cluster, ctx context.Context, query Q) (A, error)) (string, RPCHandler) {
 	return Handle(m, func(s *Cluster, ctx context.Context, _ string, query Q) (A, error) {
 		a, err := serve(s, ctx, query)
 		switch c := P(&a).cover(); {

@@ -14,8 +14,8 @@ import (
 // sumsAtMost bounds the age of topicSums that are shown again.
 const sumsAtMost = time.Second
 
-// topicSums are the counts of all topics at one moment.
-type topicSums struct {
+// Sums are the counts of all topics at one moment.
+type Sums struct {
 	Topics []task.Topic // at most MaxStatsTopics, by name
 	Others task.Counts  // of those beyond
 	Beyond int          // how many those are
@@ -23,18 +23,18 @@ type topicSums struct {
 
 // figures computes what Stats says of topics, once for all who ask at the same time.
 type figures struct {
-	sums  engine.Flight[*topicSums]
+	sums  engine.Flight[*Sums]
 	Names engine.Flight[[]string]
 
 	mu    sync.Mutex // guards what follows
-	kept  *topicSums // shown again until then; nil if there are few topics
+	kept  *Sums      // shown again until then; nil if there are few topics
 	until time.Time
 }
 
-// topicSums returns the sums, which are shared. If there are more than MaxStatsTopics topics,
+// TopicSums returns the sums, which are shared. If there are more than MaxStatsTopics topics,
 // they may be as old as nine times the time that they took, and at most sumsAtMost: so readers
 // of Stats cost at most a tenth of one processor.
-func (s *Cluster) TopicSums() *topicSums {
+func (s *Cluster) TopicSums() *Sums {
 	f := &s.Figures
 	f.mu.Lock()
 	if f.kept != nil && time.Now().Before(f.until) {
@@ -42,7 +42,7 @@ func (s *Cluster) TopicSums() *topicSums {
 		return f.kept
 	}
 	f.mu.Unlock()
-	return f.sums.Do(func() *topicSums {
+	return f.sums.Do(func() *Sums {
 		began := time.Now()
 		sums := s.sumTopics()
 		f.mu.Lock()
@@ -58,11 +58,11 @@ func (s *Cluster) TopicSums() *topicSums {
 
 // sumTopics visits all topics, and those that are many twice: to choose the ones that are
 // shown, and to describe these and add up the others.
-func (s *Cluster) sumTopics() *topicSums {
+func (s *Cluster) sumTopics() *Sums {
 	s.engine.Mu.Lock()
 	many := len(s.engine.TopicTable.ByName) > task.MaxStatsTopics
 	s.engine.Mu.Unlock()
-	sums := &topicSums{}
+	sums := &Sums{}
 	shown := func(*engine.Topic) bool { return true }
 	if many {
 		chosen := s.chooseTopics(task.MaxStatsTopics)
@@ -114,7 +114,7 @@ func (s *Cluster) chooseTopics(limit int) map[*engine.Topic]bool {
 	return chosen
 }
 
-// smallest keeps the smallest of many values.
+// Smallest keeps the smallest of many values.
 type Smallest[T any] struct {
 	Limit   int
 	Compare func(a, b T) int
@@ -122,6 +122,7 @@ type Smallest[T any] struct {
 	full    bool // kept has been sorted: its value at limit-1 bounds what is added
 }
 
+// Add takes a value in, if it is among the smallest.
 func (k *Smallest[T]) Add(v T) {
 	if k.full && k.Compare(v, k.kept[k.Limit-1]) >= 0 {
 		return
@@ -131,7 +132,7 @@ func (k *Smallest[T]) Add(v T) {
 	}
 }
 
-// sorted returns what is kept, in order.
+// Sorted returns what is kept, in order.
 func (k *Smallest[T]) Sorted() []T {
 	slices.SortFunc(k.kept, k.Compare)
 	if len(k.kept) >= k.Limit {

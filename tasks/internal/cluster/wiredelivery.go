@@ -7,7 +7,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A wireDelivery is a delivery on its way to another node, whose receivers or workers make it.
+// A WireDelivery is a delivery on its way to another node, whose receivers or workers make it.
 // It stays open here, as a delivery that only its receipt can settle.
 type WireDelivery struct {
 	Task    task.Task
@@ -15,7 +15,7 @@ type WireDelivery struct {
 	Lease   time.Duration // what is left of it
 }
 
-// encodeDeliveries makes the wire form of deliveries for another node.
+// EncodeDeliveries makes the wire form of deliveries for another node.
 func (s *Cluster) EncodeDeliveries(ds []*engine.Delivery) []WireDelivery {
 	packed := make([]WireDelivery, len(ds))
 	now := s.engine.Elapsed()

@@ -1,0 +1,17 @@
+// Package cluster is what a node has to do with the other nodes that share its ledger.
+//
+// It owns the calls between nodes (rpc.go, methods.go), the place of a task among them (route.go,
+// forward.go, fanout.go), the directory of ids that callers have chosen (directory.go,
+// reconciler.go), the hand-over of shards (drain.go, reclaim.go, lateverdict.go), receivers that
+// wait at other nodes (demand.go, remotewaiter.go), and the backlog that others help with
+// (offloadout.go, offloadin.go).
+//
+// It calls the engine of this node, the ledger, and the relay that carries messages. The engine
+// tells it of tasks and shards by the interface engine.Cluster. Its maps are guarded by Engine.Mu,
+// which it never holds while it calls another node or the ledger.
+//
+// What can fail: another node does not answer or does not own a shard any more
+// (task.ErrNodeAway, task.ErrUnknown after a write), or the ledger cannot tell where a task is
+// (task.ErrUnavailable). A node without others never fails for their sake: each method does next
+// to nothing there.
+package cluster
