@@ -8,10 +8,9 @@
 //	})
 //	_, err = s.Schedule(ctx, tasks.Request{ID: "order-42", Topic: "order.unpaid", Delay: 30 * time.Minute})
 //
-// It owns the Scheduler, which checks each call and then asks the engine of this node or another
-// node, and the rooms that deal with other nodes. It calls the engine, which is all that one node
-// does, and the ledger and its bus for what concerns other nodes. It knows no particular ledger,
-// no way of delivery and no HTTP.
+// It owns the Scheduler, which checks each call and then asks the engine, which is all that one
+// node does, or the cluster, which deals with other nodes. It knows no particular ledger, no way of
+// delivery and no HTTP.
 //
 // What can fail: each method names its errors. ErrUnavailable means that nothing was done and the
 // call may be repeated, ErrUnknown that it may have been done. A lost ledger, or a lost name of the
@@ -21,7 +20,10 @@
 //
 //	package task              the words: Task, Request, Delivery, settings, errors. Aliases are here
 //	package internal/engine   one node: the life of its tasks, the sweep, the locks
+//	package internal/cluster  many nodes: calls, directory, hand-over, receivers and workers elsewhere
 //	package internal/relay    question and answer over a bus that may lose messages
+//
+// In package internal/cluster:
 //
 //	route, forward, shared    finds the node that has a task, and asks it
 //	rpc, methods              typed calls between nodes
