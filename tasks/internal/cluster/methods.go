@@ -84,6 +84,7 @@ type (
 	}
 	// A HasQuery asks which of the ids a node has, filed or not.
 	HasQuery struct{ IDs []string }
+	// A HasReply says which of the ids the node has.
 	HasReply struct{ Has []bool }
 )
 
