@@ -198,8 +198,19 @@ func (s *Engine) claimedLocked(b *beginning) {
 	}
 }
 
+// deliverNowLocked makes n deliveries go by the settings that hold when they begin: these may have
+// changed while the attempts were recorded.
+func (b *beginning) deliverNowLocked(n int) {
+	if now := b.topic.Deliverer; now != nil && (n == 1 || takesBatches(now)) {
+		b.deliverer = now
+	}
+}
+
 // handOutAllLocked begins the deliveries of the tasks that were taken.
 func (s *Engine) handOutAllLocked(b *beginning) {
+	if b.by.kind == aWorker {
+		b.deliverNowLocked(len(b.taken))
+	}
 	b.begun = make([]*Delivery, len(b.taken))
 	for i, n := range b.taken {
 		b.begun[i] = s.handOutLocked(n, s.Store.Slot(n), b.term, b.claims != nil, b.by)

@@ -149,21 +149,14 @@ func (s *Engine) workOnce(t *Topic, places *int) (more bool) {
 func (s *Engine) beginWork(t *Topic, places int) (by task.Deliverer, ds []*Delivery) {
 	b := beginning{topic: t, by: byWorker, limit: places}
 	ds = s.run(s.Life.Context, &b)
-	switch by = b.deliverer; {
-	case !b.checked:
-		return nil, nil
-	case len(ds) > 0 && b.claims == nil:
-		return by, ds
+	if len(ds) > 0 || !b.checked {
+		return b.deliverer, ds
 	}
 	s.Mu.Lock()
 	defer s.Unlock()
-	if len(ds) == 0 {
-		ds = s.takeOffloadedLocked(t, places)
-	}
-	if now := t.Deliverer; now != nil && (len(ds) == 1 || takesBatches(now)) {
-		by = now // it has changed since
-	}
-	return by, ds
+	ds = s.takeOffloadedLocked(t, places)
+	b.deliverNowLocked(len(ds))
+	return b.deliverer, ds
 }
 
 // returnLocked ends what a worker had to do with a delivery.
